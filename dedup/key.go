@@ -1,0 +1,151 @@
+package dedup
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+)
+
+// MaxPart is the greatest length, in bytes, of each part of a [Key]. An index entry of Postgres holds about 2,700 bytes
+// and longer identities make an event that can never be stored (P-22).
+const MaxPart = 255
+
+// ErrKey matches every error of [Key.Validate].
+var ErrKey = errors.New("invalid key")
+
+// Key is what is remembered: equal keys are one event. Parts are compared byte by byte; nothing is trimmed and no case
+// is folded (P-23).
+type Key struct {
+	// Tenant separates customers that may use the same IDs. Empty is a tenant like any other.
+	Tenant string
+	// Scope is who remembers, by default the consumer group: two groups handle the same event once each.
+	Scope string
+	// Type is the event type. An ID is unique within its type only.
+	Type string
+	// ID is the business identity, made once by whoever made the fact. Offsets and message IDs change with each delivery
+	// and are never an identity.
+	ID string
+}
+
+// Validate reports whether every store can hold k: ID has 1 to [MaxPart] bytes, the other parts at most as many, and all
+// are valid UTF-8 without NUL, which Postgres cannot store (P-22). Its error matches [ErrKey].
+func (k Key) Validate() error {
+	if k.ID == "" {
+		return fmt.Errorf("%w: no ID", ErrKey)
+	}
+	for _, p := range [...]struct{ name, value string }{
+		{"tenant", k.Tenant}, {"scope", k.Scope}, {"type", k.Type}, {"ID", k.ID},
+	} {
+		if err := validPart(p.value); err != nil {
+			return fmt.Errorf("%w: %s %w", ErrKey, p.name, err)
+		}
+	}
+	return nil
+}
+
+func validPart(s string) error {
+	switch {
+	case len(s) > MaxPart:
+		return fmt.Errorf("has %d bytes, the limit is %d", len(s), MaxPart)
+	case strings.IndexByte(s, 0) >= 0:
+		return errors.New("contains a NUL byte")
+	case !utf8.ValidString(s):
+		return errors.New("is not valid UTF-8")
+	}
+	return nil
+}
+
+// Compare orders keys by tenant, scope, type and ID, bytewise. Requests to a [Store] ascend in this order, so that two
+// batches with the same keys never lock them crosswise (P-04).
+func (k Key) Compare(o Key) int {
+	return cmp.Or(
+		strings.Compare(k.Tenant, o.Tenant),
+		strings.Compare(k.Scope, o.Scope),
+		strings.Compare(k.Type, o.Type),
+		strings.Compare(k.ID, o.ID),
+	)
+}
+
+// String is the key as one text, "tenant:scope:type:id". It is injective: in each part '%', ':', '{', '}' and control
+// characters are percent-encoded, so different keys never have the same text and no part can forge the hash tag
+// of a Redis Cluster (rule 51).
+func (k Key) String() string {
+	var b strings.Builder
+	b.Grow(len(k.Tenant) + len(k.Scope) + len(k.Type) + len(k.ID) + 3)
+	escape(&b, k.Tenant)
+	b.WriteByte(':')
+	escape(&b, k.Scope)
+	b.WriteByte(':')
+	escape(&b, k.Type)
+	b.WriteByte(':')
+	escape(&b, k.ID)
+	return b.String()
+}
+
+func escape(b *strings.Builder, s string) {
+	const digits = "0123456789ABCDEF"
+	start := 0
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c == '%', c == ':', c == '{', c == '}', c < 0x20, c == 0x7f:
+			b.WriteString(s[start:i])
+			b.Write([]byte{'%', digits[c>>4], digits[c&15]})
+			start = i + 1
+		}
+	}
+	b.WriteString(s[start:])
+}
+
+// UUID returns a UUID (version 8, RFC 9562) cut from the SHA-256 of k and the given purposes: always 36 characters, the
+// same at every attempt, fit for the idempotency key of an outside API. The scope does not count, so that renaming a
+// consumer group does not repeat every effect (rule 38); what tells two users of one event apart is a purpose.
+func (k Key) UUID(purpose ...string) string {
+	k.Scope = ""
+	h := sha256.New()
+	h.Write([]byte(k.String()))
+	for _, p := range purpose {
+		var b strings.Builder
+		b.WriteByte(':')
+		escape(&b, p)
+		h.Write([]byte(b.String()))
+	}
+	return uuid8(h.Sum(nil))
+}
+
+func uuid8(sum []byte) string {
+	u := [16]byte(sum[:16])
+	u[6] = u[6]&0x0f | 0x80
+	u[8] = u[8]&0x3f | 0x80
+	var out [36]byte
+	hex.Encode(out[0:8], u[0:4])
+	hex.Encode(out[9:13], u[4:6])
+	hex.Encode(out[14:18], u[6:8])
+	hex.Encode(out[19:23], u[8:10])
+	hex.Encode(out[24:36], u[10:16])
+	out[8], out[13], out[18], out[23] = '-', '-', '-', '-'
+	return string(out[:])
+}
+
+// Join makes one ID of several parts, for a composite identity such as Join("order", "12345", "charge"). It is injective:
+// Join("a:b", "c") and Join("a", "b:c") differ. A single part without special characters stays as it is.
+func Join(parts ...string) string {
+	var b strings.Builder
+	for i, p := range parts {
+		if i > 0 {
+			b.WriteByte(':')
+		}
+		escape(&b, p)
+	}
+	return b.String()
+}
+
+// Hash makes a deterministic ID of fixed length (a version 8 UUID cut from SHA-256) out of parts of any length, for events that have
+// no short identity of their own. Like [Join] it is injective but for collisions of SHA-256 cut to 122 bits (G-14).
+func Hash(parts ...string) string {
+	sum := sha256.Sum256([]byte(Join(parts...)))
+	return uuid8(sum[:])
+}

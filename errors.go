@@ -1,0 +1,128 @@
+package idem
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/idem-go/idem/dedup"
+)
+
+// Permanent marks err as not worth another attempt: the event goes to the dead-letter topic at once. Permanent(nil) is
+// nil. The mark survives wrapping.
+func Permanent(err error) error { return mark(markPermanent, 0, err) }
+
+// NotApplied marks err as a failure that surely had no effect outside, such as a connection that was refused: the event
+// may be tried again even under the policy [DeadLetter]. NotApplied(nil) is nil.
+func NotApplied(err error) error { return mark(markNotApplied, 0, err) }
+
+// RetryAfter marks err as transient, not to be tried again before d has passed. Waiting in place is limited by
+// [RetryPolicy].InPlace; a longer d dead-letters the event. RetryAfter(d, nil) is nil.
+func RetryAfter(d time.Duration, err error) error { return mark(markRetryAfter, d, err) }
+
+// Unavailable marks err as not the event's fault: something every event needs is down. The event waits and no attempt is
+// counted. After five times in a row, while the ledger answers a probe, it counts as an ordinary failure, so that an
+// event that breaks its own infrastructure is found (rule 18). Unavailable(nil) is nil.
+func Unavailable(err error) error { return mark(markUnavailable, 0, err) }
+
+type markKind uint8
+
+const (
+	markPermanent markKind = iota
+	markNotApplied
+	markRetryAfter
+	markUnavailable
+)
+
+var markNames = [...]string{"permanent", "not applied", "retry after", "unavailable"}
+
+// markedError says what should happen next. Marks of several kinds may be nested; each kind is found on its own.
+type markedError struct {
+	kind  markKind
+	after time.Duration
+	err   error
+}
+
+func mark(kind markKind, after time.Duration, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &markedError{kind: kind, after: after, err: err}
+}
+
+func (e *markedError) Error() string {
+	if e.kind == markRetryAfter {
+		return fmt.Sprintf("%s %s: %v", markNames[e.kind], e.after, e.err)
+	}
+	return markNames[e.kind] + ": " + e.err.Error()
+}
+
+func (e *markedError) Unwrap() error { return e.err }
+
+// findMark returns the outermost mark of that kind in err's tree.
+func findMark(err error, kind markKind) (*markedError, bool) {
+	var m *markedError
+	for errors.As(err, &m) {
+		if m.kind == kind {
+			return m, true
+		}
+		err = m.err
+	}
+	return nil, false
+}
+
+func hasMark(err error, kind markKind) bool {
+	_, ok := findMark(err, kind)
+	return ok
+}
+
+// The errors of a Processor.
+var (
+	// ErrBusy says that another worker holds a live claim on the event. It is not lost and not done: come again.
+	ErrBusy = errors.New("event is being handled elsewhere")
+	// ErrNoProducer says that an event must go to a dead-letter topic and [Config].Producer is nil.
+	ErrNoProducer = errors.New("no producer for dead letters")
+	// ErrTooLarge is returned by a [Producer] for a message that the broker will never take because of its size. The dead
+	// letter is then sent again without the value (T-04).
+	ErrTooLarge = errors.New("message too large")
+	// ErrStopping is the cause of a handler's cancelled context when the time for a clean stop is nearly over.
+	ErrStopping = errors.New("consumer is stopping")
+	// ErrPartitionLost, as the cause of the context given to HandleBatch, says that the partition belongs to another
+	// worker already: handlers are cancelled at once, without grace.
+	ErrPartitionLost = errors.New("partition lost")
+	// ErrHandlerTimeout is the cause of a handler's cancelled context when it has run longer than its [Timeout].
+	ErrHandlerTimeout = errors.New("handler timed out")
+	// ErrAbandoned says that a handler went on after its context was cancelled, and was left behind; or that so many were
+	// that the process should end. It is dedup.ErrAbandoned.
+	ErrAbandoned = dedup.ErrAbandoned
+)
+
+// WaitError says that the next message cannot be settled yet and when to come again. It wraps [ErrBusy] or
+// [dedup.ErrUnavailable].
+type WaitError struct {
+	Err   error
+	After time.Duration
+}
+
+// Error names the reason and the time.
+func (e *WaitError) Error() string { return fmt.Sprintf("%v: try again in %s", e.Err, e.After) }
+
+// Unwrap returns the reason.
+func (e *WaitError) Unwrap() error { return e.Err }
+
+// PanicError is the failure of a handler that panicked, or that ended its goroutine with runtime.Goexit.
+type PanicError struct {
+	Value any    // what was passed to panic; nil after Goexit
+	Stack []byte // at most 4 KiB
+}
+
+// Error shows the value without the stack.
+func (e *PanicError) Error() string {
+	if e.Value == nil {
+		return "handler called runtime.Goexit or panicked with nil"
+	}
+	return fmt.Sprintf("handler panicked: %v", e.Value)
+}
+
+// Unwrap returns the value if it was an error.
+func (e *PanicError) Unwrap() error { err, _ := e.Value.(error); return err }

@@ -1,0 +1,257 @@
+package idem
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/idem-go/idem/dedup"
+)
+
+// delivery is one message on its way through the gate.
+type delivery struct {
+	m      *Message
+	route  *route
+	ledger *ledger
+	tx     txLedger // nil for a claimed handler
+	call   invocation
+	id     string
+	req    dedup.Request
+	pat    *patience
+
+	claimed   bool // the handler runs under a claim, not in a transaction
+	claim     dedup.Claim
+	attempt   int
+	uncertain bool
+
+	failures     int // of a transactional handler; a claimed one's are in the ledger
+	firstFailure time.Time
+	lastFailure  time.Time
+	delay        time.Duration
+	outages      int // how often in a row it blamed its infrastructure while the ledger answered
+	busySince    time.Time
+	busyTold     bool
+}
+
+func (d *delivery) input() input {
+	return input{
+		meta: meta{key: d.req.Key, name: d.route.name, fence: d.claim.Fence},
+		id:   d.id, attempt: d.attempt, uncertain: d.uncertain,
+	}
+}
+
+// step is what a trip through the gate came to.
+type step struct {
+	settled bool
+	sleep   time.Duration // before the next trip, within the retry policy
+	outage  error         // before the next trip, wait for what is down
+}
+
+// settle takes an event through the gate until it is settled. An error says that it is not, and must come again.
+func (p *Processor) settle(ctx context.Context, d *delivery) error {
+	pass := p.passClaimed
+	if !d.claimed {
+		pass = p.passTx
+	}
+	for outages := 1; ; {
+		s, err := pass(ctx, d)
+		switch {
+		case err != nil || s.settled:
+			return err
+		case s.outage != nil:
+			err = d.pat.wait(ctx, outageWait(outages), s.outage)
+			outages++
+		default:
+			err = sleep(ctx, s.sleep)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// passClaimed is one trip of a claimed handler: claim, obey the verdict, run, record.
+func (p *Processor) passClaimed(ctx context.Context, d *delivery) (step, error) {
+	t := dedup.NewToken()
+	a, since, err := p.claim(ctx, d, t)
+	if err != nil {
+		return step{}, err
+	}
+	if !a.Verdict.Held() {
+		return p.obey(ctx, d, a)
+	}
+	d.claim = d.req.Held(t, a)
+	d.attempt, d.uncertain = int(a.Failures)+1, a.Verdict == dedup.Uncertain
+	d.busySince, d.busyTold = time.Time{}, false
+
+	hard, release := p.stopContext(ctx, true)
+	defer release()
+	held, stop := d.ledger.keeper.Keep(hard, d.claim, since)
+	defer stop()
+	o, refused := d.refuse(a)
+	if !refused {
+		if ctx.Err() != nil { // a stop came with the answer: start nothing new
+			p.giveBack(ctx, d, dedup.Unstarted)
+			return step{}, stopCause(ctx)
+		}
+		o = p.timedRun(held, d, nil)
+	}
+	act := actLetter
+	if !refused {
+		act = p.judge(hard, d, o)
+	}
+	return p.finishClaimed(ctx, hard, stop, d, o, act)
+}
+
+// refuse looks for events that must not run although the claim is ours.
+func (d *delivery) refuse(a dedup.Answer) (o outcome, refused bool) {
+	switch {
+	case a.Verdict == dedup.Uncertain && d.route.uncertain == DeadLetter:
+		err := errors.New("an earlier run was cut short and may have had its effect")
+		return outcome{meaning: unknown, class: ClassUncertain, err: err}, true
+	case a.Takeovers > maxTakeovers:
+		err := fmt.Errorf("%d holders of the claim died on it", a.Takeovers)
+		return outcome{meaning: unknown, class: ClassCrashLoop, err: err}, true
+	}
+	return o, false
+}
+
+// judge notes a failure and decides what to do.
+func (p *Processor) judge(ctx context.Context, d *delivery, o outcome) action {
+	if o.meaning != succeeded {
+		now := time.Now()
+		if d.firstFailure.IsZero() {
+			d.firstFailure = now
+		}
+		d.lastFailure = now
+	}
+	switch {
+	case o.meaning != unavailable:
+		d.outages = 0
+	case p.probe(ctx, d):
+		d.outages++
+	}
+	return d.decide(o)
+}
+
+// finishClaimed does what was decided about a claim that is held.
+func (p *Processor) finishClaimed(ctx, hard context.Context, stop func(), d *delivery, o outcome, act action) (step, error) {
+	switch act {
+	case actComplete:
+		lost, err := p.complete(hard, d, dedup.Completion{})
+		if lost {
+			p.log.WarnContext(ctx, "claim was lost before the effect was recorded", p.deliveryAttrs(d)...)
+		}
+		return step{settled: err == nil && !lost}, err
+	case actLetter:
+		return p.giveUpClaimed(hard, d, o)
+	case actRetry:
+		stop() // nobody sleeps holding a claim
+		p.giveBack(ctx, d, dedup.Failed)
+		p.retrying(ctx, d, o)
+		return step{sleep: d.delay}, nil
+	case actWait:
+		stop()
+		p.giveBack(ctx, d, dedup.Unstarted)
+		return step{outage: fmt.Errorf("%w: %w", dedup.ErrUnavailable, o.err)}, nil
+	case actObey:
+		return step{sleep: jitter(50 * time.Millisecond)}, nil
+	default:
+		stop() // abandoning a run stops its renewal at once
+		p.giveBack(ctx, d, dedup.Unknown)
+		return step{}, left(ctx, d, o)
+	}
+}
+
+// left is the error for an event whose run was cut short.
+func left(ctx context.Context, d *delivery, o outcome) error {
+	if cause := stopCause(ctx); ctx.Err() != nil {
+		return fmt.Errorf("event %s: %w: %w", d.req.Key, cause, o.err)
+	}
+	return fmt.Errorf("event %s: %w", d.req.Key, o.err)
+}
+
+// giveUpClaimed dead-letters in the order that loses nothing: letter acknowledged, dead recorded, then settled (rule 6).
+func (p *Processor) giveUpClaimed(hard context.Context, d *delivery, o outcome) (step, error) {
+	if err := p.sendLetter(hard, d.pat, d.m, d.failure(o)); err != nil {
+		if d.route.uncertain == DeadLetter {
+			p.giveBack(hard, d, dedup.Unknown)
+		} else {
+			p.giveBack(hard, d, dedup.Failed)
+		}
+		return step{}, err
+	}
+	lost, err := p.complete(hard, d, dedup.Completion{Dead: d.reason(o)})
+	return step{settled: err == nil && !lost}, err
+}
+
+func (d *delivery) failure(o outcome) failure {
+	now := time.Now()
+	if d.firstFailure.IsZero() {
+		d.firstFailure, d.lastFailure = now, now
+	}
+	return failure{key: d.req.Key, class: o.class, err: o.err, attempts: d.attempt, first: d.firstFailure, last: d.lastFailure}
+}
+
+func (d *delivery) reason(o outcome) string {
+	return cutText(string(o.class)+": "+o.err.Error(), dedup.MaxReason)
+}
+
+// obey does what a verdict says that grants nothing.
+func (p *Processor) obey(ctx context.Context, d *delivery, a dedup.Answer) (step, error) {
+	switch a.Verdict {
+	case dedup.Done, dedup.Moved:
+		p.duplicate(ctx, d, a)
+		return step{settled: true}, nil
+	case dedup.Busy:
+		return step{}, p.waitBusy(ctx, d, a)
+	case dedup.Dead:
+		if a.First.Same(d.m.origin()) { // the letter was sent; only the mark was lost
+			p.duplicate(ctx, d, a)
+			return step{settled: true}, nil
+		}
+		// Another copy may carry what the first one lacked. It is never dropped (rule 6).
+		return p.letterOnly(ctx, d, ClassAlreadyDead, fmt.Errorf("this event was given up before: %s", a.Reason))
+	case dedup.Conflict:
+		if d.route.conflict == DeadLetterConflict {
+			return p.letterOnly(ctx, d, ClassConflict, errors.New("the ledger knows this ID with another content"))
+		}
+		p.log.WarnContext(ctx, "ID is known with another content, skipped", p.deliveryAttrs(d)...)
+		p.duplicate(ctx, d, a)
+		return step{settled: true}, nil
+	case dedup.TooOld:
+		return p.letterOnly(ctx, d, ClassTooOld, errors.New("the event is older than what the ledger remembers"))
+	}
+	// Unknown to this release: no answer (rule 35).
+	return step{outage: fmt.Errorf("%w: unknown verdict %s", dedup.ErrUnavailable, a.Verdict)}, nil
+}
+
+// letterOnly dead-letters a copy whose key is none of its business.
+func (p *Processor) letterOnly(ctx context.Context, d *delivery, class Class, err error) (step, error) {
+	o := outcome{class: class, err: err}
+	f := d.failure(o)
+	f.attempts = 0
+	if err := p.sendLetter(ctx, d.pat, d.m, f); err != nil {
+		return step{}, err
+	}
+	return step{settled: true}, nil
+}
+
+// waitBusy waits for another holder, holding nothing (rule 9). The holder may still die, so the event is never marked.
+func (p *Processor) waitBusy(ctx context.Context, d *delivery, a dedup.Answer) error {
+	now := time.Now()
+	if d.busySince.IsZero() {
+		d.busySince = now
+	}
+	if since := now.Sub(d.busySince); since > 2*p.cfg.Lease && !d.busyTold {
+		d.busyTold = true
+		p.log.WarnContext(ctx, "event is held elsewhere for long", append(p.deliveryAttrs(d), "for", since.Round(time.Millisecond))...)
+		for _, o := range p.obs.stall {
+			o.ObserveStall(ctx, StallEvent{Message: d.m, Key: d.req.Key, For: since, Busy: true})
+		}
+	}
+	// A lease's end is known: come just after it. An earlier end is not: look about once a second.
+	pause := min(max(a.Wait, 50*time.Millisecond), time.Second)
+	return d.pat.wait(ctx, pause-pause/4+jitter(pause/2), ErrBusy)
+}

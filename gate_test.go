@@ -1,0 +1,435 @@
+package idem_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/dedup"
+)
+
+var errBoom = errors.New("boom")
+
+// inBubble runs a test in fake time and closes the processor at its end, which also shows that nothing is left behind.
+func inBubble(t *testing.T, f func(t *testing.T, b *bench)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		f(t, b)
+		if b.p != nil {
+			require.NoError(t, b.p.Close())
+		}
+	})
+}
+
+func TestGate_Idempotent(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.on(succeed)
+		p := b.start()
+		for offset := range int64(3) {
+			require.NoError(t, p.Handle(t.Context(), message("e1", offset)))
+		}
+		require.Equal(t, []string{"claim: fresh", "run 1", "complete: done", "claim: done", "claim: done"}, b.all())
+	})
+}
+
+// A detector that marks before the handler loses an event whose handler fails (T-02).
+func TestGate_FailedEventIsRunAgainAndReleasedWhileItWaits(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.on(failing(2, errBoom))
+		p := b.start()
+		require.NoError(t, p.Handle(t.Context(), message("e1", 0)))
+		require.Equal(t, []string{
+			"claim: fresh", "run 1", "release: failed", "claim: fresh", "run 2", "release: failed", "claim: fresh", "run 3", "complete: done",
+		}, b.all())
+		require.Empty(t, b.sent.letters())
+	})
+}
+
+func TestGate_OutcomesOfAClaimedHandler(t *testing.T) {
+	goexit := func(context.Context, idem.Event[payload]) error { runtime.Goexit(); return nil }
+	panics := func(context.Context, idem.Event[payload]) error { panic(errBoom) }
+	nilPanic := func(context.Context, idem.Event[payload]) error { panic(nil) } //nolint:govet // what is tested (K-23)
+	hangs := func(ctx context.Context, _ idem.Event[payload]) error { <-ctx.Done(); return ctx.Err() }
+	fails := func(err error) func(context.Context, idem.Event[payload]) error {
+		return func(context.Context, idem.Event[payload]) error { return err }
+	}
+	for _, c := range []struct {
+		name       string
+		fn         func(context.Context, idem.Event[payload]) error
+		policy     idem.UncertainPolicy
+		runs       int
+		class      idem.Class
+		takesLong  bool
+		wantDelays bool
+	}{
+		{"error, rerun", fails(errBoom), idem.Rerun, 5, idem.ClassFailed, false, true},
+		{"error, dead letter (rule 5)", fails(errBoom), idem.DeadLetter, 1, idem.ClassFailed, false, false},
+		{"permanent, rerun", fails(idem.Permanent(errBoom)), idem.Rerun, 1, idem.ClassPermanent, false, false},
+		{"permanent, dead letter", fails(idem.Permanent(errBoom)), idem.DeadLetter, 1, idem.ClassPermanent, false, false},
+		{"not applied, rerun", fails(idem.NotApplied(errBoom)), idem.Rerun, 5, idem.ClassFailed, false, true},
+		{"not applied, dead letter", fails(idem.NotApplied(errBoom)), idem.DeadLetter, 5, idem.ClassFailed, false, true},
+		{"panic, rerun (K-23)", panics, idem.Rerun, 5, idem.ClassPanic, false, true},
+		{"panic, dead letter (rule 5)", panics, idem.DeadLetter, 1, idem.ClassPanic, false, false},
+		{"panic(nil)", nilPanic, idem.Rerun, 5, idem.ClassPanic, false, true},
+		{"Goexit (K-23)", goexit, idem.Rerun, 5, idem.ClassPanic, false, true},
+		{"time-out, rerun", hangs, idem.Rerun, 3, idem.ClassTimeout, true, true},
+		{"time-out, dead letter (rule 5)", hangs, idem.DeadLetter, 1, idem.ClassTimeout, true, false},
+		{"retry after too long (rule 42)", fails(idem.RetryAfter(time.Hour, errBoom)), idem.Rerun, 1, idem.ClassRetryAfter, false, false},
+		{"unavailable, dead letter", fails(idem.Unavailable(errBoom)), idem.DeadLetter, 1, idem.ClassFailed, false, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bench) {
+				b.on(c.fn, idem.WhenUncertain(c.policy), idem.Timeout(4*time.Second))
+				p := b.start()
+				began := time.Now()
+				require.NoError(t, p.Handle(t.Context(), message("e1", 0)))
+				runs := 0
+				for _, l := range b.all() {
+					if strings.HasPrefix(l, "run ") {
+						runs++
+					}
+				}
+				require.Equal(t, c.runs, runs, "runs: %v", b.all())
+				require.Len(t, b.sent.letters(), 1)
+				require.Equal(t, string(c.class), headerOf(b.sent.letters()[0], idem.HeaderErrorClass))
+				require.Less(t, time.Since(began), 15*time.Second)
+				// The order that loses nothing: letter acknowledged, then dead recorded (rule 6).
+				lines := b.all()
+				require.Equal(t, []string{"letter: " + string(c.class), "complete: dead"}, lines[len(lines)-2:])
+				// The same record again is a duplicate, not another letter; a copy elsewhere is never dropped (rule 6 d).
+				require.NoError(t, p.Handle(t.Context(), message("e1", 0)))
+				require.Len(t, b.sent.letters(), 1)
+				require.NoError(t, p.Handle(t.Context(), message("e1", 9)))
+				require.Len(t, b.sent.letters(), 2)
+				require.Equal(t, string(idem.ClassAlreadyDead), headerOf(b.sent.letters()[1], idem.HeaderErrorClass))
+			})
+		})
+	}
+}
+
+func TestGate_RetriesInPlaceAreBoundedInTime(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.on(failing(1000, errBoom), idem.Retry(idem.RetryPolicy{MaxAttempts: idem.NoLimit}))
+		p := b.start()
+		began := time.Now()
+		require.NoError(t, p.Handle(t.Context(), message("e1", 0)))
+		require.LessOrEqual(t, time.Since(began), 5*time.Second, "InPlace")
+		require.Equal(t, 1, b.count("letter: failed"))
+	})
+}
+
+func TestGate_RetryAfterIsWaitedFor(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.on(failing(1, idem.RetryAfter(3*time.Second, errBoom)))
+		p := b.start()
+		began := time.Now()
+		require.NoError(t, p.Handle(t.Context(), message("e1", 0)))
+		require.GreaterOrEqual(t, time.Since(began), 3*time.Second)
+		require.Equal(t, 1, b.count("complete: done"))
+	})
+}
+
+// Attempts survive in the ledger: a policy that is spent over two deliveries is spent.
+func TestGate_AttemptsAreCountedAcrossDeliveries(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.sent.fail = func(*idem.Message) error { return errBoom }
+		b.cfg.BusyWait = time.Millisecond
+		b.on(failing(100, errBoom), idem.Retry(idem.RetryPolicy{MaxAttempts: 2}))
+		p := b.start()
+		require.ErrorIs(t, p.Handle(t.Context(), message("e1", 0)), dedup.ErrUnavailable, "the letter cannot be sent (T-01)")
+		require.Equal(t, 0, b.count("complete: dead"))
+		require.ErrorIs(t, p.Handle(t.Context(), message("e1", 0)), dedup.ErrUnavailable)
+		require.Equal(t, 1, b.count("run 1"))
+		require.Equal(t, 1, b.count("run 2"))
+		require.Equal(t, 1, b.count("run 3"), "it was released as failed and runs once more, not from 1")
+		b.sent.fail = nil
+		require.NoError(t, p.Handle(t.Context(), message("e1", 0)))
+		require.Equal(t, 1, b.count("complete: dead"))
+	})
+}
+
+// T-01: the offset must not move while the letter is not acknowledged; the log says it once.
+func TestGate_LetterIsSentUntilAcknowledged(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		n := 0
+		b.sent.fail = func(*idem.Message) error {
+			if n++; n <= 20 {
+				return errBoom
+			}
+			return nil
+		}
+		b.on(failing(1, idem.Permanent(errBoom)))
+		p := b.start()
+		require.NoError(t, p.Handle(t.Context(), message("e1", 0)))
+		require.Equal(t, []string{"claim: fresh", "run 1", "letter: permanent", "complete: dead"}, b.all())
+		require.Equal(t, 1, strings.Count(b.log.String(), "producer unavailable, pausing"))
+		require.Equal(t, 1, strings.Count(b.log.String(), "producer is back"))
+	})
+}
+
+func TestGate_WithoutProducerItStops(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.cfg.Producer = nil
+		b.on(failing(1, idem.Permanent(errBoom)))
+		p := b.start()
+		settled, err := p.HandleBatch(t.Context(), []*idem.Message{message("e1", 0), message("e2", 1)})
+		require.ErrorIs(t, err, idem.ErrNoProducer)
+		require.ErrorIs(t, err, errBoom)
+		require.Zero(t, settled)
+		require.Equal(t, 1, b.count("release: failed"), "the claim is not left to its lease")
+	})
+}
+
+// R-19, T-03: no answer means no run, no mark, no letter; the log says it once.
+func TestGate_LedgerOutage(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.store.claimErr = times(30, dedup.ErrUnavailable)
+		b.on(succeed)
+		p := b.start()
+		require.NoError(t, p.Handle(t.Context(), message("e1", 0)))
+		require.Equal(t, 1, b.count("run 1"))
+		require.Empty(t, b.sent.letters())
+		require.Equal(t, 1, strings.Count(b.log.String(), "unavailable, pausing"))
+		require.Equal(t, 1, strings.Count(b.log.String(), "is back"))
+	})
+}
+
+func TestGate_LedgerOutageEndsTheCallOfAForeignLoop(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.cfg.BusyWait = 0 // the default, 1 s
+		b.store.claimErr = times(1000, dedup.ErrUnavailable)
+		b.on(succeed)
+		p := b.start()
+		began := time.Now()
+		err := p.Handle(t.Context(), message("e1", 0))
+		var wait *idem.WaitError
+		require.ErrorAs(t, err, &wait)
+		require.ErrorIs(t, err, dedup.ErrUnavailable)
+		require.Positive(t, wait.After)
+		require.InDelta(t, time.Second, time.Since(began), float64(100*time.Millisecond))
+		require.Equal(t, []string{"ledger *idem_test.spy"}, p.Status().Down)
+		require.Equal(t, 1, b.count("release: unstarted"), "a claim that may have been granted is given back (rule 32)")
+	})
+}
+
+// the claim was granted and the answer lost. Taking the repeat for a duplicate would lose the event.
+func TestGate_LostReplyOfAClaim(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.store.claimLate = times(3, dedup.ErrUnavailable)
+		b.on(succeed)
+		p := b.start()
+		require.NoError(t, p.Handle(t.Context(), message("e1", 0)))
+		require.Equal(t, 1, b.count("run 1"))
+		require.Equal(t, 1, b.count("complete: done"))
+	})
+}
+
+// Rule 32: after a lost reply the delivery is given up because of a stop; the next owner must not wait for a lease.
+func TestGate_GhostClaimIsReleasedAtAStop(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		b.store.claimLate = func() error { cancel(idem.ErrStopping); return dedup.ErrUnavailable }
+		b.on(succeed, idem.WhenUncertain(idem.DeadLetter))
+		p := b.start()
+		require.ErrorIs(t, p.Handle(ctx, message("e1", 0)), idem.ErrStopping)
+		b.store.claimLate = nil
+		began := time.Now()
+		require.NoError(t, p.Handle(t.Context(), message("e1", 0)))
+		require.Equal(t, []string{"claim: fresh", "release: unstarted", "claim: fresh", "run 1", "complete: done"}, b.all())
+		require.Less(t, time.Since(began), time.Second)
+	})
+}
+
+// R-03, rule 9: another holder's live claim is waited for and never marked.
+func TestGate_BusyIsWaitedFor(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		claimAs(t, b, "e1", 10*time.Second) // a holder that dies
+		b.on(succeed)
+		p := b.start()
+		began := time.Now()
+		require.NoError(t, p.Handle(t.Context(), message("e1", 5)))
+		require.Equal(t, 1, b.count("run 1"))
+		require.Equal(t, 1, b.count("claim: uncertain"))
+		require.Greater(t, time.Since(began), 9*time.Second)
+		require.Less(t, time.Since(began), 12*time.Second)
+	})
+}
+
+func TestGate_BusyEndsTheCallOfAForeignLoop(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.cfg.BusyWait = 0
+		claimAs(t, b, "e1", time.Hour)
+		b.on(succeed)
+		p := b.start()
+		began := time.Now()
+		settled, err := p.HandleBatch(t.Context(), []*idem.Message{message("e0", 4), message("e1", 5), message("e2", 6)})
+		require.ErrorIs(t, err, idem.ErrBusy)
+		require.Equal(t, 1, settled)
+		require.InDelta(t, time.Second, time.Since(began), float64(100*time.Millisecond), "per call, not per message")
+	})
+}
+
+func TestGate_BusyForLongIsReportedOnce(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		claimAs(t, b, "e1", 3*time.Minute)
+		b.on(succeed)
+		p := b.start()
+		require.NoError(t, p.Handle(t.Context(), message("e1", 5)))
+		require.Equal(t, 1, strings.Count(b.log.String(), "held elsewhere for long"))
+	})
+}
+
+// claimAs claims e1 for somebody who never speaks again.
+func claimAs(t *testing.T, b *bench, id string, lease time.Duration) dedup.Token {
+	t.Helper()
+	tok := dedup.NewToken()
+	var a [1]dedup.Answer
+	req := dedup.Request{Key: dedup.Key{Scope: "g", Type: "paid", ID: id}, Retention: time.Hour, Origin: dedup.Origin{Topic: "elsewhere"}}
+	require.NoError(t, b.store.Store.Claim(t.Context(), tok, lease, []dedup.Request{req}, a[:]))
+	require.Equal(t, dedup.Fresh, a[0].Verdict)
+	return tok
+}
+
+// Rule 5: at most once. What may have run is left to a person.
+func TestGate_UncertainIsDeadLetteredUnderDeadLetter(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		claimAs(t, b, "e1", time.Second)
+		b.on(succeed, idem.WhenUncertain(idem.DeadLetter))
+		p := b.start()
+		require.NoError(t, p.Handle(t.Context(), message("e1", 5)))
+		require.Equal(t, 0, b.count("run 1"))
+		require.Equal(t, 1, b.count("letter: uncertain"))
+		require.Equal(t, 1, b.count("complete: dead"))
+	})
+}
+
+// Rule 18: an event whose holders keep dying is what kills them.
+func TestGate_CrashLoopIsDeadLettered(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		var crashed []uint32
+		b.store.claimAnswer = func(a *dedup.Answer) { crashed = append(crashed, a.Takeovers) }
+		b.on(succeed)
+		p := b.start()
+		for range 4 {
+			var a [1]dedup.Answer
+			req := dedup.Request{Key: dedup.Key{Scope: "g", Type: "paid", ID: "e1"}, Retention: time.Hour}
+			require.NoError(t, b.store.Store.Claim(t.Context(), dedup.NewToken(), time.Second, []dedup.Request{req}, a[:]))
+			time.Sleep(2 * time.Second)
+		}
+		require.NoError(t, p.Handle(t.Context(), message("e1", 5)))
+		require.Equal(t, []uint32{4}, crashed)
+		require.Equal(t, 1, b.count("letter: crash-loop"))
+		require.Equal(t, 0, b.count("run 1"))
+	})
+}
+
+// the lease is renewed while the handler runs.
+func TestGate_SlowHandlerKeepsItsClaim(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.on(func(ctx context.Context, _ idem.Event[payload]) error {
+			time.Sleep(time.Minute)
+			return ctx.Err()
+		}, idem.Timeout(2*time.Minute))
+		p := b.start()
+		require.NoError(t, p.Handle(t.Context(), message("e1", 0)))
+		require.Equal(t, []string{"claim: fresh", "run 1", "complete: done"}, b.all())
+	})
+}
+
+// A claim that is lost at Complete: not marked, not released; claimed again, and the answer obeyed.
+func TestGate_ClaimLostAtComplete(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.on(succeed)
+		p := b.start()
+		stolen := false
+		b.store.completeErr = func() error {
+			if !stolen {
+				stolen = true
+				return dedup.Lost([]int{0})
+			}
+			return nil
+		}
+		require.NoError(t, p.Handle(t.Context(), message("e1", 0)))
+		require.Equal(t, "claim: busy", b.all()[3], "claimed again: %v", b.all())
+		require.Equal(t, 0, b.count("release: failed"))
+		require.Equal(t, 1, b.count("complete: done"))
+	})
+}
+
+// The effect has happened: recording it is tried until the ledger is back, under the lease that is renewed meanwhile.
+func TestGate_CompleteOutlivesAnOutage(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.store.completeErr = times(40, dedup.ErrUnavailable)
+		b.on(succeed)
+		p := b.start()
+		require.NoError(t, p.Handle(t.Context(), message("e1", 0)))
+		require.Equal(t, 1, b.count("run 1"))
+		require.Equal(t, 1, b.count("complete: done"))
+	})
+}
+
+// A store that answers with a verdict of a later release gives no answer (rule 35).
+func TestGate_UnknownVerdictIsNoAnswer(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.cfg.BusyWait = 0
+		b.store.claimAnswer = func(a *dedup.Answer) { a.Verdict = 77 }
+		b.on(succeed)
+		p := b.start()
+		require.ErrorIs(t, p.Handle(t.Context(), message("e1", 0)), dedup.ErrUnavailable)
+		require.Equal(t, 0, b.count("run 1"))
+		require.Empty(t, b.sent.letters())
+	})
+}
+
+func TestGate_VerdictsThatAreNeverRun(t *testing.T) {
+	for _, c := range []struct {
+		verdict dedup.Verdict
+		letter  idem.Class
+	}{{dedup.Done, ""}, {dedup.Moved, ""}, {dedup.Conflict, ""}, {dedup.TooOld, idem.ClassTooOld}} {
+		t.Run(c.verdict.String(), func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bench) {
+				b.store.claimAnswer = func(a *dedup.Answer) { a.Verdict = c.verdict }
+				b.on(succeed)
+				p := b.start()
+				require.NoError(t, p.Handle(t.Context(), message("e1", 0)))
+				require.Equal(t, 0, b.count("run 1"))
+				if c.letter == "" {
+					require.Empty(t, b.sent.letters())
+				} else {
+					require.Equal(t, 1, b.count("letter: "+string(c.letter)))
+				}
+			})
+		})
+	}
+}
+
+// Rule 18: five times nobody's fault while the ledger answers; then it is the event's.
+func TestGate_UnavailableIsNotTheEventsFaultFiveTimes(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.on(failing(1000, idem.Unavailable(errBoom)), idem.Retry(idem.RetryPolicy{MaxAttempts: 2, InPlace: time.Hour}))
+		p := b.start()
+		require.NoError(t, p.Handle(t.Context(), message("e1", 0)))
+		require.Equal(t, 6, b.count("run 1"), "no attempt is counted before")
+		require.Equal(t, 1, b.count("run 2"))
+		require.Equal(t, 1, b.count("letter: failed"))
+	})
+}
+
+func TestGate_UnavailableWaitsWhileTheLedgerIsDownToo(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.store.pingErr = errBoom
+		b.on(failing(50, idem.Unavailable(errBoom)))
+		p := b.start()
+		require.NoError(t, p.Handle(t.Context(), message("e1", 0)))
+		require.Equal(t, 51, b.count("run 1"))
+		require.Empty(t, b.sent.letters())
+	})
+}

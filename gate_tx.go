@@ -1,0 +1,166 @@
+package idem
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/idem-go/idem/dedup"
+)
+
+// txSlack is how much longer than its handler a transaction may take: to begin, to wait for a copy, to commit.
+const txSlack = 10 * time.Second
+
+// passTx is one trip of a transactional handler: claim, effects and mark in one transaction.
+func (p *Processor) passTx(ctx context.Context, d *delivery) (step, error) {
+	watched, crashed, err := p.countStart(ctx, d)
+	if err != nil {
+		return step{outage: err}, nil
+	}
+	if crashed != nil {
+		return p.giveUpTx(ctx, d, outcome{meaning: unknown, class: ClassCrashLoop, err: crashed})
+	}
+	d.attempt = d.failures + 1
+	hard, release := p.stopContext(ctx, false)
+	defer release()
+	a, o, ran, err := p.claimAndRun(hard, d)
+	if watched && o.meaning != abandoned {
+		p.clearStarts(ctx, d)
+	}
+	if err == nil {
+		d.ledger.up(ctx, p)
+		if a.Verdict == dedup.Fresh {
+			p.trusted(d.m)
+			return step{settled: true}, nil
+		}
+		return p.obey(ctx, d, a)
+	}
+	return p.finishTx(ctx, d, txOutcome(hard, o, ran, err), ran)
+}
+
+// claimAndRun calls the ledger, which may call the handler, more than once after a serialization failure.
+func (p *Processor) claimAndRun(hard context.Context, d *delivery) (a dedup.Answer, o outcome, ran bool, err error) {
+	began := time.Now()
+	err = p.bounded(hard, d.route.timeout+txSlack, func(ctx context.Context) (err error) {
+		a, err = d.tx.claimTx(ctx, d.route.timeout, d.req, func(tx any) ([]dedup.Completion, error) {
+			ran = true
+			o = p.timedRun(ctx, d, tx)
+			return nil, o.err
+		})
+		return err
+	})
+	p.observeClaim(hard, d, a.Verdict, began, err)
+	return a, o, ran, err
+}
+
+// txOutcome is what a failed transaction means. The ledger knows its database and has the last word on whether that
+// is to blame; a commit whose outcome is unknown is asked about by claiming again (P-11).
+func txOutcome(hard context.Context, o outcome, ran bool, err error) outcome {
+	switch {
+	case o.meaning == abandoned:
+		return o
+	case ran && o.meaning == permanent:
+		return o
+	case hard.Err() != nil:
+		return outcome{meaning: stopped, err: err}
+	case errors.Is(err, dedup.ErrUnavailable):
+		return outcome{meaning: unavailable, class: ClassFailed, err: err}
+	case !ran: // no answer, for whatever reason: the event is not to blame
+		return outcome{meaning: unavailable, class: ClassFailed, err: err}
+	case o.meaning == succeeded: // refused by the commit
+		return outcome{meaning: transient, class: ClassFailed, err: err}
+	}
+	o.err = err
+	return o
+}
+
+// finishTx does what was decided about a transaction that was rolled back.
+func (p *Processor) finishTx(ctx context.Context, d *delivery, o outcome, ran bool) (step, error) {
+	if o.meaning == unavailable && !ran {
+		if !errors.Is(o.err, context.Canceled) {
+			d.ledger.down(ctx, p, o.err)
+		}
+		return step{outage: fmt.Errorf("%w: %w", dedup.ErrUnavailable, o.err)}, nil
+	}
+	switch p.judge(ctx, d, o) {
+	case actLetter:
+		return p.giveUpTx(ctx, d, o)
+	case actRetry:
+		d.failures++
+		p.retrying(ctx, d, o)
+		return step{sleep: d.delay}, nil
+	case actWait:
+		if errors.Is(o.err, dedup.ErrUnavailable) {
+			d.ledger.down(ctx, p, o.err)
+		}
+		return step{outage: fmt.Errorf("%w: %w", dedup.ErrUnavailable, o.err)}, nil
+	default:
+		return step{}, left(ctx, d, o)
+	}
+}
+
+// giveUpTx dead-letters: letter acknowledged, then dead recorded, in a transaction of its own since the handler's was
+// rolled back. If a copy was handled meanwhile the ledger says so and its word stands.
+func (p *Processor) giveUpTx(ctx context.Context, d *delivery, o outcome) (step, error) {
+	if err := p.sendLetter(ctx, d.pat, d.m, d.failure(o)); err != nil {
+		return step{}, err
+	}
+	for try := 1; ; try++ {
+		err := p.bounded(context.WithoutCancel(ctx), txSlack, func(ctx context.Context) error {
+			a, err := d.tx.claimTx(ctx, txSlack, d.req, func(any) ([]dedup.Completion, error) {
+				return []dedup.Completion{{Claim: d.req.Held(dedup.Token{}, dedup.Answer{First: d.req.Origin}),
+					Retention: d.route.retention, Dead: d.reason(o)}}, nil
+			})
+			if err == nil && a.Verdict == dedup.Busy {
+				err = ErrBusy
+			}
+			return err
+		})
+		if err == nil {
+			return step{settled: true}, nil
+		}
+		if !errors.Is(err, ErrBusy) {
+			d.ledger.down(ctx, p, err)
+		}
+		if stop := d.pat.wait(ctx, outageWait(try), fmt.Errorf("%w: dead letter sent, not yet recorded: %w", dedup.ErrUnavailable, err)); stop != nil {
+			return step{}, stop
+		}
+	}
+}
+
+// countStart records, for the first events of a partition after it was assigned, that a run begins: a transaction
+// that dies with its process leaves no trace of its own (rule 18).
+func (p *Processor) countStart(ctx context.Context, d *delivery) (watched bool, crashed, err error) {
+	counter, ok := d.ledger.store.(dedup.StartCounter)
+	if !ok || !p.onProbation(d.m) {
+		return false, nil, nil
+	}
+	var starts uint32
+	err = p.bounded(ctx, p.cfg.Lease, func(ctx context.Context) (err error) {
+		starts, err = counter.CountStart(ctx, d.req.Key)
+		return err
+	})
+	if err != nil {
+		if ctx.Err() == nil {
+			d.ledger.down(ctx, p, err)
+		}
+		return false, nil, fmt.Errorf("%w: count start: %w", dedup.ErrUnavailable, err)
+	}
+	if starts > maxStarts {
+		p.clearStarts(ctx, d)
+		return false, fmt.Errorf("%d runs were begun and none came to an end", starts-1), nil
+	}
+	return true, nil, nil
+}
+
+// clearStarts forgets the starts of an event whose run ended. A failure to do so is made good by the next end.
+func (p *Processor) clearStarts(ctx context.Context, d *delivery) {
+	counter, ok := d.ledger.store.(dedup.StartCounter)
+	if !ok {
+		return
+	}
+	_ = p.bounded(context.WithoutCancel(ctx), abandonAfter, func(ctx context.Context) error {
+		return counter.ClearStarts(ctx, d.req.Key)
+	})
+}

@@ -1,0 +1,254 @@
+package idem
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/idem-go/idem/dedup"
+)
+
+// IDFunc finds the identity, or the type, of an event in a message. It returns an error that matches [ErrNotFound] if the message has
+// none where it looks, and one that matches [ErrAmbiguous] if it has several that disagree. It must depend on nothing but
+// what the producer wrote: not on topic, partition, offset or time of the delivery.
+type IDFunc func(*Message) (string, error)
+
+// The errors of an [IDFunc].
+var (
+	ErrNotFound  = errors.New("not found")
+	ErrAmbiguous = errors.New("ambiguous")
+)
+
+// StandardID is the default identity: the CloudEvents headers ce_id and ce_source, the header event-id, the JSON field
+// event_id, in this order. With ce_source the identity is both together, as CloudEvents makes only source + id unique
+// (rule 7). Where several of the three IDs are present they must be equal, else the error matches [ErrAmbiguous]: one
+// path may add headers that another does not, and taking just the first would make two events of one.
+func StandardID() IDFunc {
+	find := standard("ce_id", "event-id", "event_id", "idem.ID(idem.FromHeader(...)) or another source")
+	return func(m *Message) (string, error) {
+		id, err := find(m)
+		if err != nil {
+			return "", err
+		}
+		source, n := m.header("ce_source")
+		if _, ce := m.header("ce_id"); ce == 0 || n == 0 {
+			return id, nil
+		}
+		if n > 1 {
+			return "", fmt.Errorf("%w: header ce_source appears %d times", ErrAmbiguous, n)
+		}
+		if id = dedup.Join(string(source), id); len(id) > dedup.MaxPart {
+			return dedup.Hash(string(source), id), nil
+		}
+		return id, nil
+	}
+}
+
+// StandardType is the default type: the CloudEvents header ce_type, the header event-type, the JSON field type, in this
+// order; where several are present they must be equal.
+func StandardType() IDFunc {
+	return standard("ce_type", "event-type", "type", "idem.Type(idem.FromHeader(...)) or another source")
+}
+
+// standard looks in two headers and a JSON field and wants all that are present to be equal.
+func standard(ce, header, field, advice string) IDFunc {
+	fromCE, fromHeader, fromJSON := FromHeader(ce), FromHeader(header), FromJSON(field)
+	return func(m *Message) (string, error) {
+		found, where := "", ""
+		for _, from := range [...]struct {
+			name string
+			find IDFunc
+		}{{"header " + ce, fromCE}, {"header " + header, fromHeader}, {"JSON field " + field, fromJSON}} {
+			v, err := from.find(m)
+			switch {
+			case errors.Is(err, ErrNotFound):
+			case err != nil:
+				return "", err
+			case where == "":
+				found, where = v, from.name
+			case v != found:
+				return "", fmt.Errorf("%w: %s and %s disagree; choose one with %s", ErrAmbiguous, where, from.name, advice)
+			}
+		}
+		if where == "" {
+			return "", fmt.Errorf("%w: no header %s or %s, no JSON field %s", ErrNotFound, ce, header, field)
+		}
+		return found, nil
+	}
+}
+
+// FromHeader finds the value of a header. A header that appears more than once is ambiguous, even with equal values:
+// clients differ in which one they show.
+func FromHeader(name string) IDFunc {
+	return func(m *Message) (string, error) {
+		v, n := m.header(name)
+		switch {
+		case n == 0 || n == 1 && len(v) == 0:
+			return "", fmt.Errorf("header %s %w", name, ErrNotFound)
+		case n > 1:
+			return "", fmt.Errorf("%w: header %s appears %d times", ErrAmbiguous, name, n)
+		}
+		return string(v), nil
+	}
+}
+
+// header returns the first header of that name, and how many there are.
+func (m *Message) header(name string) (value []byte, n int) {
+	for i := range m.Headers {
+		if m.Headers[i].Key == name {
+			if n == 0 {
+				value = m.Headers[i].Value
+			}
+			n++
+		}
+	}
+	return value, n
+}
+
+// FromKey takes the Kafka key. A key usually names an entity, not an event: with it as the ID only the first
+// order.updated of an order would ever be handled (rule 59). Use it where each event has a key of its own.
+func FromKey() IDFunc {
+	return func(m *Message) (string, error) {
+		if len(m.Key) == 0 {
+			return "", fmt.Errorf("kafka key %w", ErrNotFound)
+		}
+		return string(m.Key), nil
+	}
+}
+
+// FromJSON finds a field of the value, which must be a JSON object. Names of nested fields are separated by dots:
+// FromJSON("order.id"). Strings count as they are; numbers as their text, integers only, so that large ones do not
+// collide (rule 7). Null and the empty string are not found. A field that appears twice is ambiguous.
+func FromJSON(field string) IDFunc {
+	path := strings.Split(field, ".")
+	return func(m *Message) (string, error) {
+		raw, err := jsonField(m.Value, path)
+		if err != nil {
+			return "", fmt.Errorf("JSON field %s: %w", field, err)
+		}
+		return jsonText(field, raw)
+	}
+}
+
+func jsonText(field string, raw json.RawMessage) (string, error) {
+	switch {
+	case len(raw) == 0 || bytes.Equal(raw, []byte("null")) || bytes.Equal(raw, []byte(`""`)):
+		return "", fmt.Errorf("JSON field %s %w", field, ErrNotFound)
+	case raw[0] == '"':
+		var s string
+		if err := json.Unmarshal(raw, &s); err != nil {
+			return "", fmt.Errorf("JSON field %s: %w: %w", field, ErrNotFound, err)
+		}
+		return s, nil
+	case raw[0] == '-' || raw[0] >= '0' && raw[0] <= '9':
+		if bytes.ContainsAny(raw, ".eE") {
+			return "", fmt.Errorf("%w: JSON field %s is not an integer", ErrAmbiguous, field)
+		}
+		return string(raw), nil
+	}
+	return "", fmt.Errorf("JSON field %s %w: it is neither a string nor an integer", field, ErrNotFound)
+}
+
+// jsonField walks the path through nested objects. What is not a JSON object has no fields.
+func jsonField(data []byte, path []string) (json.RawMessage, error) {
+	for _, name := range path {
+		next, err := jsonMember(data, name)
+		if err != nil {
+			return nil, err
+		}
+		data = next
+	}
+	return data, nil
+}
+
+func jsonMember(data []byte, name string) (found json.RawMessage, err error) {
+	dec := json.NewDecoder(bytes.NewReader(data))
+	if open, err := dec.Token(); err != nil || open != json.Delim('{') {
+		return nil, fmt.Errorf("%w: the value is not a JSON object", ErrNotFound)
+	}
+	for n := 0; dec.More(); {
+		key, err := dec.Token()
+		if err != nil {
+			return nil, fmt.Errorf("%w: the value is not valid JSON", ErrNotFound)
+		}
+		var raw json.RawMessage
+		if err := dec.Decode(&raw); err != nil {
+			return nil, fmt.Errorf("%w: the value is not valid JSON", ErrNotFound)
+		}
+		if key == name {
+			if n++; n > 1 {
+				return nil, fmt.Errorf("%w: it appears more than once", ErrAmbiguous)
+			}
+			found = raw
+		}
+	}
+	if _, err := dec.Token(); err != nil {
+		return nil, fmt.Errorf("%w: the value is not valid JSON", ErrNotFound)
+	}
+	if found == nil {
+		return nil, ErrNotFound
+	}
+	return found, nil
+}
+
+// FirstOf tries several in turn and takes the first that finds something: the way to declare a fallback. Unlike in
+// [StandardID] the others are not compared.
+func FirstOf(fns ...IDFunc) IDFunc {
+	return func(m *Message) (string, error) {
+		err := fmt.Errorf("identity %w", ErrNotFound)
+		for _, f := range fns {
+			var v string
+			if v, err = f(m); err == nil || !errors.Is(err, ErrNotFound) {
+				return v, err
+			}
+		}
+		return "", err
+	}
+}
+
+// Joined makes a composite identity, such as order and step: "12345:charge". All parts must be found. It is injective.
+func Joined(fns ...IDFunc) IDFunc {
+	return func(m *Message) (string, error) {
+		parts, err := findAll(m, fns)
+		return dedup.Join(parts...), err
+	}
+}
+
+// Hashed makes a deterministic identity of fixed length out of parts of any length. All parts must be found.
+func Hashed(fns ...IDFunc) IDFunc {
+	return func(m *Message) (string, error) {
+		parts, err := findAll(m, fns)
+		if err != nil {
+			return "", err
+		}
+		return dedup.Hash(parts...), nil
+	}
+}
+
+func findAll(m *Message, fns []IDFunc) ([]string, error) {
+	parts := make([]string, len(fns))
+	for i, f := range fns {
+		v, err := f(m)
+		if err != nil {
+			return nil, err
+		}
+		parts[i] = v
+	}
+	return parts, nil
+}
+
+// FromValue takes the whole value, for [Hashed]: copies must then be equal byte by byte. A last resort for producers
+// that name their events in no way.
+func FromValue() IDFunc {
+	return func(m *Message) (string, error) {
+		if len(m.Value) == 0 {
+			return "", fmt.Errorf("value %w", ErrNotFound)
+		}
+		return string(m.Value), nil
+	}
+}
+
+// Fixed is always s: a part of [Joined], or the [Type] of every event of a topic that carries one kind only.
+func Fixed(s string) IDFunc { return func(*Message) (string, error) { return s, nil } }

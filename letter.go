@@ -1,0 +1,184 @@
+package idem
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/idem-go/idem/dedup"
+)
+
+// Producer sends dead letters. It returns nil only when all messages are durable (acks=all), and an error that matches
+// [ErrTooLarge] if the broker will never take one for its size. Each message names its topic; its Partition and Offset
+// mean nothing. Safe for concurrent use.
+type Producer interface {
+	Produce(ctx context.Context, msgs ...*Message) error
+}
+
+// Class says in one word why an event was dead-lettered. It is the header idem-error-class and fit for a metric label.
+type Class string
+
+// The classes.
+const (
+	ClassPermanent   Class = "permanent"     // the handler said so
+	ClassFailed      Class = "failed"        // the retry policy is spent
+	ClassRetryAfter  Class = "retry-after"   // it asked for a wait that is too long to wait in place
+	ClassPanic       Class = "panic"         // panic or Goexit, and the policy is spent
+	ClassTimeout     Class = "timeout"       // time-out, and the policy is spent
+	ClassUncertain   Class = "uncertain"     // the effect may have happened and the policy is DeadLetter
+	ClassCrashLoop   Class = "crash-loop"    // several holders died on it
+	ClassAlreadyDead Class = "already-dead"  // a copy of an event that was given up
+	ClassConflict    Class = "conflict"      // known with another content
+	ClassTooOld      Class = "too-old"       // older than the ledger's memory
+	ClassUndecodable Class = "undecodable"   // the value is not what the handler takes
+	ClassNoID        Class = "no-event-id"   // no identity, or none that a ledger can hold
+	ClassAmbiguous   Class = "ambiguous-id"  // several identities or types that disagree
+	ClassNoType      Class = "no-event-type" // no type
+)
+
+// The headers of a dead letter. All others of the original record are kept as they were, but for foreign ones with our
+// prefix, which move behind [HeaderOriginal].
+const (
+	HeaderPrefix         = "idem-"
+	HeaderOriginal       = "idem-original-"
+	HeaderTopic          = "idem-origin-topic"
+	HeaderPartition      = "idem-origin-partition"
+	HeaderOffset         = "idem-origin-offset"
+	HeaderTime           = "idem-origin-time" // RFC 3339, milliseconds
+	HeaderGroup          = "idem-group"
+	HeaderScope          = "idem-scope"
+	HeaderTenant         = "idem-tenant" // only where there is one
+	HeaderEventID        = "idem-event-id"
+	HeaderEventType      = "idem-event-type"
+	HeaderAttempts       = "idem-attempts"
+	HeaderFirstFailure   = "idem-first-failure"
+	HeaderLastFailure    = "idem-last-failure"
+	HeaderErrorClass     = "idem-error-class"
+	HeaderError          = "idem-error"           // at most 1 KiB
+	HeaderValueOmitted   = "idem-value-omitted"   // size of a value that did not fit: fetch it from the origin
+	HeaderHeadersOmitted = "idem-headers-omitted" // number of headers left out with it
+)
+
+// maxErrorText bounds the text of an error in a letter (T-04).
+const maxErrorText = 1 << 10
+
+// failure is why a message is given up.
+type failure struct {
+	key         dedup.Key // zero without identity
+	class       Class
+	err         error
+	attempts    int
+	first, last time.Time
+}
+
+// letter copies m, byte for byte, and says where it comes from and why.
+func (p *Processor) letter(m *Message, f failure) *Message {
+	headers := make([]Header, 0, len(m.Headers)+16)
+	for _, h := range m.Headers {
+		if strings.HasPrefix(h.Key, HeaderPrefix) { // not ours: never trusted, never lost (G-03, rule 44)
+			h.Key = HeaderOriginal + h.Key
+		}
+		headers = append(headers, h)
+	}
+	return &Message{
+		Topic: p.cfg.DeadLetterTopic(m.Topic), Key: m.Key, Value: m.Value, Time: m.Time,
+		Headers: append(headers, p.letterHeaders(m, f)...),
+	}
+}
+
+func (p *Processor) letterHeaders(m *Message, f failure) []Header {
+	hs := make([]Header, 0, 16)
+	add := func(k, v string) { hs = append(hs, Header{Key: k, Value: []byte(v)}) }
+	add(HeaderTopic, m.Topic)
+	add(HeaderPartition, strconv.Itoa(int(m.Partition)))
+	add(HeaderOffset, strconv.FormatInt(m.Offset, 10))
+	add(HeaderTime, stamp(m.Time))
+	add(HeaderGroup, p.cfg.Group)
+	if f.key.ID != "" {
+		add(HeaderScope, f.key.Scope)
+		add(HeaderEventType, f.key.Type)
+		add(HeaderEventID, f.key.ID)
+		if f.key.Tenant != "" {
+			add(HeaderTenant, f.key.Tenant)
+		}
+	}
+	add(HeaderAttempts, strconv.Itoa(f.attempts))
+	add(HeaderFirstFailure, stamp(f.first))
+	add(HeaderLastFailure, stamp(f.last))
+	add(HeaderErrorClass, string(f.class))
+	add(HeaderError, cutText(f.err.Error(), maxErrorText))
+	return hs
+}
+
+// pointer is a letter without the value, for a record that is too large to be copied: the origin headers say where it
+// is. A last resort, logged as such (T-04, rule 45).
+func (p *Processor) pointer(m *Message, f failure) *Message {
+	l := &Message{Topic: p.cfg.DeadLetterTopic(m.Topic), Key: m.Key, Time: m.Time, Headers: p.letterHeaders(m, f)}
+	if len(l.Key) > maxErrorText {
+		l.Key = nil
+	}
+	l.Headers = append(l.Headers,
+		Header{Key: HeaderValueOmitted, Value: []byte(strconv.Itoa(len(m.Value)))},
+		Header{Key: HeaderHeadersOmitted, Value: []byte(strconv.Itoa(len(m.Headers)))})
+	return l
+}
+
+func stamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z07:00") }
+
+// cutText shortens s to at most n bytes of valid UTF-8.
+func cutText(s string, n int) string {
+	if len(s) > n {
+		s = s[:n]
+		for len(s) > 0 && !utf8.RuneStart(s[len(s)-1]) {
+			s = s[:len(s)-1]
+		}
+		if r, _ := utf8.DecodeLastRuneInString(s); r == utf8.RuneError && len(s) > 0 {
+			s = s[:len(s)-1]
+		}
+	}
+	return strings.ToValidUTF8(s, "\uFFFD")
+}
+
+// sendLetter publishes until the letter is acknowledged (T-01), or until ctx or the patience of the call ends.
+func (p *Processor) sendLetter(ctx context.Context, pat *patience, m *Message, f failure) error {
+	if p.cfg.Producer == nil {
+		return fmt.Errorf("%w: %s/%d/%d is to be dead-lettered (%s): %w", ErrNoProducer, m.Topic, m.Partition, m.Offset, f.class, f.err)
+	}
+	l := p.letter(m, f)
+	for try := 1; ; try++ {
+		err := p.produce(ctx, l)
+		if errors.Is(err, ErrTooLarge) {
+			p.log.WarnContext(ctx, "dead letter too large, sending it without its value", p.messageAttrs(m, f.key)...)
+			l = p.pointer(m, f)
+			err = p.produce(ctx, l)
+		}
+		if err == nil {
+			p.producer.up(ctx, p)
+			break
+		}
+		p.producer.down(ctx, p, err)
+		if err := pat.wait(ctx, outageWait(try), fmt.Errorf("%w: dead letters: %w", dedup.ErrUnavailable, err)); err != nil {
+			return err
+		}
+	}
+	attrs := append(p.messageAttrs(m, f.key), "class", f.class, "letter", l.Topic, "error", cutText(f.err.Error(), maxErrorText))
+	p.log.ErrorContext(ctx, "event dead-lettered", attrs...)
+	for _, o := range p.obs.deadLetter {
+		o.ObserveDeadLetter(ctx, DeadLetterEvent{Message: m, Key: f.key, Topic: l.Topic, Class: f.class, Err: f.err})
+	}
+	return nil
+}
+
+// produce sends one message. It outlives a stop by a moment, since a letter that was begun had better be finished.
+func (p *Processor) produce(ctx context.Context, l *Message) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), produceTimeout)
+	defer cancel()
+	return p.cfg.Producer.Produce(ctx, l)
+}
+
+// produceTimeout bounds one attempt to send a letter.
+const produceTimeout = 10 * time.Second

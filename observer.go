@@ -1,0 +1,164 @@
+package idem
+
+import (
+	"context"
+	"time"
+
+	"github.com/idem-go/idem/dedup"
+)
+
+// Observer watches a processor: any value that implements one or more of the small interfaces below. Methods are called
+// on the path of the event, from several goroutines at once: they must be quick and must not block. An observer that
+// implements none of them is a wiring mistake.
+type Observer any
+
+// HandledObserver is told of every run of a handler.
+type HandledObserver interface {
+	ObserveHandled(context.Context, HandledEvent)
+}
+
+// HandledEvent is one run of a handler.
+type HandledEvent struct {
+	Message *Message
+	Key     dedup.Key
+	Attempt int
+	Took    time.Duration
+	// Err is nil if the effect is done and recorded. A handler may have succeeded and its record still be refused.
+	Err error
+}
+
+// DuplicateObserver is told of every delivery that was not run because its event was handled before.
+type DuplicateObserver interface {
+	ObserveDuplicate(context.Context, DuplicateEvent)
+}
+
+// DuplicateEvent is a delivery of an event that the ledger knows.
+type DuplicateEvent struct {
+	Message *Message
+	Key     dedup.Key
+	Verdict dedup.Verdict // Done, Moved, Dead or Conflict
+	// SameRecord: the record that was handled came again, after a rebalance, a restart or a rewind. Otherwise it is a copy
+	// elsewhere in the log. Nothing finer can be told (rule 40).
+	SameRecord bool
+	// Age is the time between the first delivery's record and this one's; zero if it is not known.
+	Age time.Duration
+}
+
+// DeadLetterObserver is told of every dead letter, once it is acknowledged.
+type DeadLetterObserver interface {
+	ObserveDeadLetter(context.Context, DeadLetterEvent)
+}
+
+// DeadLetterEvent is a message that was given up.
+type DeadLetterEvent struct {
+	Message *Message
+	Key     dedup.Key // zero if the event has no valid identity
+	Topic   string    // of the letter
+	Class   Class
+	Err     error
+}
+
+// RetryObserver is told when a failed event will be tried again.
+type RetryObserver interface {
+	ObserveRetry(context.Context, RetryEvent)
+}
+
+// RetryEvent is a failure that will be tried again after Delay.
+type RetryEvent struct {
+	Message *Message
+	Key     dedup.Key
+	Attempt int
+	Delay   time.Duration
+	Err     error
+}
+
+// SkippedObserver is told of messages that nobody handles.
+type SkippedObserver interface {
+	ObserveSkipped(context.Context, SkippedEvent)
+}
+
+// SkippedEvent is a tombstone, or an event of a type without handler.
+type SkippedEvent struct {
+	Message   *Message
+	Type      string
+	Tombstone bool
+}
+
+// ClaimObserver is told of every answer of a ledger.
+type ClaimObserver interface {
+	ObserveClaim(context.Context, ClaimEvent)
+}
+
+// ClaimEvent is one answer. The verdict is zero if there was none.
+type ClaimEvent struct {
+	Message *Message
+	Key     dedup.Key
+	Verdict dedup.Verdict
+	Took    time.Duration // for a transactional handler with the handler and the commit
+	Err     error
+}
+
+// LedgerObserver is told when a ledger, or the producer of dead letters, goes and when it comes back.
+type LedgerObserver interface {
+	ObserveLedger(context.Context, LedgerEvent)
+}
+
+// LedgerEvent is a change of state of what a processor depends on.
+type LedgerEvent struct {
+	Name string        // "ledger *pgstore.Store", "producer"
+	Down bool          // false: it is back
+	For  time.Duration // how long it was away, when it is back
+	Err  error         // why, when it is down
+}
+
+// StallObserver is told when a handler goes on although its time is over, and when an event has been busy elsewhere for
+// longer than two leases.
+type StallObserver interface {
+	ObserveStall(context.Context, StallEvent)
+}
+
+// StallEvent is an event that does not move.
+type StallEvent struct {
+	Message *Message
+	Key     dedup.Key
+	For     time.Duration
+	Busy    bool // held elsewhere; false: our own handler hangs
+}
+
+// observers are the hooks of a processor, sorted once.
+type observers struct {
+	handled    []HandledObserver
+	duplicate  []DuplicateObserver
+	deadLetter []DeadLetterObserver
+	retry      []RetryObserver
+	skipped    []SkippedObserver
+	claim      []ClaimObserver
+	ledger     []LedgerObserver
+	stall      []StallObserver
+}
+
+func pick[O any](list []O, o Observer) []O {
+	if hook, ok := o.(O); ok {
+		return append(list, hook)
+	}
+	return list
+}
+
+// add sorts o in and reports whether it implements anything.
+func (s *observers) add(o Observer) bool {
+	before := s.count()
+	s.handled = pick(s.handled, o)
+	s.duplicate = pick(s.duplicate, o)
+	s.deadLetter = pick(s.deadLetter, o)
+	s.retry = pick(s.retry, o)
+	s.skipped = pick(s.skipped, o)
+	s.claim = pick(s.claim, o)
+	s.ledger = pick(s.ledger, o)
+	s.stall = pick(s.stall, o)
+	return s.count() > before
+}
+
+func (s *observers) count() int {
+	return len(s.handled) + len(s.duplicate) + len(s.deadLetter) + len(s.retry) + len(s.skipped) + len(s.claim) +
+		len(s.ledger) + len(s.stall)
+}

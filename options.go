@@ -1,0 +1,162 @@
+package idem
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/idem-go/idem/dedup"
+)
+
+// Option is a setting of a router, a group of handlers ([Router.With]) or one handler; the narrower one wins.
+type Option func(*settings)
+
+type settings struct {
+	ledger      dedup.Store
+	scope       string
+	name        string
+	tenant      IDFunc
+	id          IDFunc
+	typ         *typeSource
+	retry       RetryPolicy
+	retention   time.Duration
+	timeout     time.Duration
+	uncertain   UncertainPolicy
+	conflict    ConflictPolicy
+	fingerprint func(*Message) (dedup.Fingerprint, error)
+	decode      func(m *Message, into any) error
+	tombstones  bool
+	problems    []error
+}
+
+// typeSource gives an IDFunc an identity, so that handlers with the same one share a look-up.
+type typeSource struct{ find IDFunc }
+
+var standardType = &typeSource{find: StandardType()}
+
+func newSettings(lists ...[]Option) settings {
+	s := settings{
+		id:        StandardID(),
+		typ:       standardType,
+		retention: 7 * 24 * time.Hour,
+		timeout:   30 * time.Second,
+		decode:    func(m *Message, into any) error { return json.Unmarshal(m.Value, into) },
+	}
+	for _, list := range lists {
+		for _, o := range list {
+			if o == nil {
+				s.problems = append(s.problems, errors.New("nil option"))
+				continue
+			}
+			o(&s)
+		}
+	}
+	s.retry = s.retry.withDefaults()
+	s.problems = append(s.problems, s.validate()...)
+	return s
+}
+
+func (s *settings) validate() (problems []error) {
+	if err := s.retry.validate(); err != nil {
+		problems = append(problems, err)
+	}
+	if s.id == nil || s.typ.find == nil || s.decode == nil {
+		problems = append(problems, errors.New("ID, Type and Decode must not be nil"))
+	}
+	if s.retention <= 0 {
+		problems = append(problems, fmt.Errorf("Retention must be positive, not %s", s.retention)) //nolint:staticcheck // the name of the option
+	}
+	if s.timeout <= 0 {
+		problems = append(problems, fmt.Errorf("Timeout must be positive, not %s", s.timeout)) //nolint:staticcheck // the name of the option
+	}
+	return problems
+}
+
+// Ledger makes store remember, instead of [Config].Store: a handler that mails may claim in Redis beside one that books
+// in Postgres.
+func Ledger(store dedup.Store) Option { return func(s *settings) { s.ledger = store } }
+
+// Scope names who remembers; equal IDs in different scopes are different events. Defaults to [Config].Scope, the consumer
+// group. Changing it makes every event new again.
+func Scope(scope string) Option { return func(s *settings) { s.scope = scope } }
+
+// Name tells this handler from others that send the same event to the same outside API; it goes into
+// [Event.IdempotencyKey]. Defaults to the event type.
+func Name(name string) Option { return func(s *settings) { s.name = name } }
+
+// Tenant finds the customer whose event it is; IDs of different tenants never meet. Default: all share the empty tenant.
+// A message in which it is not found is dead-lettered.
+func Tenant(f IDFunc) Option { return func(s *settings) { s.tenant = f } }
+
+// ID finds the identity. Defaults to [StandardID].
+func ID(f IDFunc) Option { return func(s *settings) { s.id = f } }
+
+// Type finds the type by which a handler is chosen. Defaults to [StandardType]. For a topic that carries one kind of
+// event only, Type([Fixed]("order.created")) saves looking.
+func Type(f IDFunc) Option {
+	src := &typeSource{find: f}
+	return func(s *settings) { s.typ = src }
+}
+
+// Retry says how often a failing event is tried again. See [RetryPolicy] for the defaults.
+func Retry(p RetryPolicy) Option { return func(s *settings) { s.retry = p } }
+
+// Retention is how long the ledger remembers a handled event. Defaults to 7 days, as long as Kafka keeps records by default: a
+// ledger that forgets an event before Kafka forgets its last copy handles it twice (K-20).
+func Retention(d time.Duration) Option { return func(s *settings) { s.retention = d } }
+
+// Timeout is how long one run of the handler may take. Then its context is cancelled, with the cause
+// [ErrHandlerTimeout]; an error counts as a failure whose effect is unknown. Defaults to 30 s.
+func Timeout(d time.Duration) Option { return func(s *settings) { s.timeout = d } }
+
+// UncertainPolicy decides what happens to an event whose handler may have had its effect although nothing says so.
+type UncertainPolicy uint8
+
+const (
+	// Rerun runs it again: at least once. The handler forwards [Event.IdempotencyKey] so that the outside API can tell.
+	Rerun UncertainPolicy = iota
+	// DeadLetter never runs it again: at most once. Every outcome but nil and [NotApplied] is left to a person, be it an
+	// error, a panic, a time-out or a cancellation (rule 5).
+	DeadLetter
+)
+
+// WhenUncertain chooses between [Rerun] (the default) and [DeadLetter] for a handler registered with [On]. It means
+// nothing for [OnTx], where a transaction leaves no doubt.
+func WhenUncertain(p UncertainPolicy) Option { return func(s *settings) { s.uncertain = p } }
+
+// ConflictPolicy decides what happens to an event whose ID is known with another content.
+type ConflictPolicy uint8
+
+const (
+	// SkipConflict counts and logs it, and skips it like a duplicate.
+	SkipConflict ConflictPolicy = iota
+	// DeadLetterConflict sends it to the dead-letter topic.
+	DeadLetterConflict
+)
+
+// WhenConflict chooses between [SkipConflict] (the default) and [DeadLetterConflict]. It means nothing without
+// [Fingerprint].
+func WhenConflict(p ConflictPolicy) Option { return func(s *settings) { s.conflict = p } }
+
+// Fingerprint compares copies of an event by the given JSON fields, to find two different events with one ID. Off by
+// default. Name the fields that make the fact, such as amount and currency, never those that change with every send
+// (rule 17). They are kept as an HMAC-SHA-256 under secret, which must be the same in all processes (rule 57, G-08) and
+// have at least 16 bytes. A field that is missing counts as such.
+func Fingerprint(secret []byte, fields ...string) Option {
+	f, err := fingerprinter(secret, fields)
+	return func(s *settings) {
+		if err != nil {
+			s.problems = append(s.problems, err)
+		}
+		s.fingerprint = f
+	}
+}
+
+// Decode replaces the decoding of values, by default encoding/json. into points to the handler's T. An error is
+// permanent: the message is dead-lettered without touching the ledger.
+func Decode(f func(m *Message, into any) error) Option { return func(s *settings) { s.decode = f } }
+
+// Tombstones lets the handler take messages with a nil value as well: Data is then the zero value. ID and type must come
+// from headers or the key. By default they are skipped and counted (rule 39).
+func Tombstones() Option { return func(s *settings) { s.tombstones = true } }

@@ -1,0 +1,137 @@
+package idem
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/idem-go/idem/dedup"
+)
+
+// This file says what happens when a handler fails: classify tells what an error means, decide what is done about it.
+
+// meaning is what one run of a handler came to.
+type meaning uint8
+
+const (
+	succeeded   meaning = iota
+	transient           // failed, may be tried again
+	notApplied          // failed, surely without effect
+	unknown             // panic or time-out: the effect may have happened
+	permanent           // will never work
+	unavailable         // not the event's fault
+	stopped             // cut short by a drain or a revoke: not an attempt
+	abandoned           // cut short and still running: left behind
+	claimLost           // the lease ended while it ran
+)
+
+// outcome is the meaning of a run with what belongs to it.
+type outcome struct {
+	meaning meaning
+	class   Class         // of the dead letter, should it come to that
+	err     error         // nil only if succeeded
+	after   time.Duration // not before; from RetryAfter
+}
+
+// classify reads the error of a run. ctx is the handler's context. What the handler says itself comes first; then what
+// was done to it; any other error is transient. A success is a success, even of a handler whose context has ended.
+func classify(ctx context.Context, err error) outcome {
+	o := outcome{meaning: transient, class: ClassFailed, err: err}
+	if after, ok := findMark(err, markRetryAfter); ok {
+		o.after, o.class = after.after, ClassRetryAfter
+	}
+	var p *PanicError
+	cause := context.Cause(ctx)
+	switch {
+	case err == nil:
+		return outcome{meaning: succeeded}
+	case errors.Is(err, ErrAbandoned):
+		o.meaning = abandoned
+	case hasMark(err, markPermanent):
+		o.meaning, o.class = permanent, ClassPermanent
+	case hasMark(err, markNotApplied) && hasMark(err, markUnavailable):
+		o.meaning = unavailable
+	case hasMark(err, markNotApplied):
+		o.meaning = notApplied
+	case errors.Is(cause, dedup.ErrClaimLost):
+		o.meaning = claimLost
+	case errors.Is(cause, ErrHandlerTimeout):
+		o.meaning, o.class = unknown, ClassTimeout
+	case cause != nil:
+		o.meaning = stopped
+	case errors.As(err, &p):
+		o.meaning, o.class = unknown, ClassPanic
+	case hasMark(err, markUnavailable):
+		o.meaning = unavailable
+	}
+	return o
+}
+
+// action is what the gate does next.
+type action uint8
+
+const (
+	actComplete action = iota // record as done, settle
+	actRetry                  // give the claim back as failed, back off, claim again
+	actWait                   // give the claim back as if nothing had run, wait, claim again
+	actLetter                 // dead-letter, record as dead, settle
+	actObey                   // claim again with a new token and obey the answer
+	actLeave                  // give the claim back as unknown, settle nothing
+)
+
+// decide is the table. A transactional handler (claimed false) never leaves a doubt: what it did is rolled back.
+func (d *delivery) decide(o outcome) action {
+	if d.claimed && d.route.uncertain == DeadLetter {
+		// At most once: only nil and NotApplied leave no doubt (rule 5). A run that was left behind is met as Uncertain by
+		// whoever claims next.
+		switch o.meaning {
+		case transient, unknown, unavailable, stopped:
+			if o.meaning != unavailable || !hasMark(o.err, markNotApplied) {
+				return actLetter
+			}
+		}
+	}
+	switch o.meaning {
+	case succeeded:
+		return actComplete
+	case permanent:
+		return actLetter
+	case unavailable:
+		if d.blameForOutage() {
+			return d.retryOrLetter(o)
+		}
+		return actWait
+	case claimLost:
+		return actObey
+	case stopped, abandoned:
+		return actLeave
+	default:
+		return d.retryOrLetter(o)
+	}
+}
+
+// retryOrLetter spends the retry policy: so many runs, and so long in place.
+func (d *delivery) retryOrLetter(o outcome) action {
+	policy := d.route.retry
+	if d.attempt >= policy.MaxAttempts {
+		return actLetter
+	}
+	d.delay = max(o.after, policy.backoff(d.attempt))
+	if policy.InPlace != Forever && time.Since(d.firstFailure)+d.delay > policy.InPlace {
+		return actLetter
+	}
+	return actRetry
+}
+
+// maxOutages is how often in a row an event may blame its infrastructure while the ledger answers a probe (rule 18).
+const maxOutages = 5
+
+// blameForOutage reports whether the event itself must be what breaks its infrastructure.
+func (d *delivery) blameForOutage() bool { return d.outages > maxOutages }
+
+// maxTakeovers is how many holders of a claim may die before the event is taken to be what kills them, and maxStarts the
+// same for transactions, of which only the start can be recorded (rule 18).
+const (
+	maxTakeovers = 3
+	maxStarts    = 3
+)

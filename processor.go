@@ -1,0 +1,204 @@
+package idem
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/idem-go/idem/dedup"
+)
+
+// Config of a [Processor].
+type Config struct {
+	// Store is the ledger of handlers without the option [Ledger].
+	Store dedup.Store
+	// Scope names who remembers, for handlers without the option [Scope]. Required; a consumer sets it to the group.
+	Scope string
+	// Group is the consumer group: it names the dead-letter topics. Defaults to Scope.
+	Group string
+	// Lease is how long a claim lasts without renewal; the event of a worker that crashed is taken over after at most this
+	// long. Handlers may take longer, their claims are renewed. Defaults to 30 s, at least 1 s.
+	Lease time.Duration
+	// BusyWait is how long one call of HandleBatch waits, in all, for what is not in its power: an event that is busy elsewhere,
+	// a ledger or a producer that is down. Then it returns a [WaitError]. Keep it below the poll interval of the client.
+	// Defaults to 1 s; [Forever] waits until the context ends.
+	BusyWait time.Duration
+	// Grace is how long work that was begun may go on when the context of HandleBatch ends. Two seconds before it is over,
+	// handlers have their contexts cancelled with the cause [ErrStopping]; at its end they are abandoned. Transactions are cancelled
+	// at once, as rolling back is free. Defaults to 10 s.
+	Grace time.Duration
+	// Producer sends dead letters. If nil, HandleBatch stops at what it would dead-letter, with [ErrNoProducer].
+	Producer Producer
+	// DeadLetterTopic names the topic for dead letters of a topic. Defaults to "<topic>.<group>.dlq": dead letters are
+	// per group, as another group may have handled the event well (rule 6).
+	DeadLetterTopic func(topic string) string
+	// Observers are told what happens; see [Observer].
+	Observers []Observer
+	// Logger defaults to slog.Default(). Payloads are never logged.
+	Logger *slog.Logger
+}
+
+func (c Config) withDefaults() Config {
+	c.Group = cmp.Or(c.Group, c.Scope)
+	c.Lease = cmp.Or(c.Lease, 30*time.Second)
+	c.BusyWait = cmp.Or(c.BusyWait, time.Second)
+	c.Grace = cmp.Or(c.Grace, 10*time.Second)
+	if c.DeadLetterTopic == nil {
+		c.DeadLetterTopic = DeadLetterTopic(c.Group)
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	return c
+}
+
+// DeadLetterTopic is the default naming of dead-letter topics: "<topic>.<group>.dlq".
+func DeadLetterTopic(group string) func(topic string) string {
+	return func(topic string) string { return topic + "." + group + ".dlq" }
+}
+
+func (c Config) validate() (problems []error) {
+	if c.Scope == "" {
+		problems = append(problems, errors.New("Config.Scope is empty: name who remembers, usually the consumer group"))
+	}
+	if c.Lease < time.Second {
+		problems = append(problems, fmt.Errorf("Config.Lease is %s, at least 1s is needed to renew it in time", c.Lease))
+	}
+	if c.BusyWait < 0 || c.Grace < 0 {
+		problems = append(problems, errors.New("Config.BusyWait and Config.Grace must not be negative"))
+	}
+	return problems
+}
+
+// Processor takes messages through the gate: it finds the handler and the identity, asks the ledger, runs what is fresh,
+// and dead-letters what will never work. It knows nothing of Kafka clients: fetching and committing are the caller's,
+// who commits what is settled and nothing else. Safe for concurrent use, as long as messages of one partition that must
+// stay in order are in one call.
+type Processor struct {
+	cfg      Config
+	log      *slog.Logger
+	obs      observers
+	routes   routes
+	ledgers  []*ledger
+	producer health
+
+	abandoned    sync.WaitGroup
+	abandonedNow atomic.Int64
+	probation    probation
+	unhandled    unhandled
+}
+
+// NewProcessor checks all wiring and returns every mistake, joined. It uses no network.
+func NewProcessor(r *Router, cfg Config) (*Processor, error) {
+	cfg = cfg.withDefaults()
+	p := &Processor{cfg: cfg, log: cfg.Logger, producer: health{name: "producer"}}
+	problems := cfg.validate()
+	for _, o := range cfg.Observers {
+		if !p.obs.add(o) {
+			problems = append(problems, fmt.Errorf("observer %T implements no observer interface", o))
+		}
+	}
+	if r == nil {
+		return nil, errors.Join(append(problems, errors.New("router is nil"))...)
+	}
+	problems = append(problems, p.wire(r.table)...)
+	if err := errors.Join(problems...); err != nil {
+		return nil, err
+	}
+	for _, l := range p.ledgers {
+		l.keeper = dedup.NewKeeper(l.store, cfg.Lease)
+	}
+	return p, nil
+}
+
+// Handle settles one message, or says why it is not settled, like [Processor.HandleBatch].
+func (p *Processor) Handle(ctx context.Context, m *Message) error {
+	_, err := p.HandleBatch(ctx, []*Message{m})
+	return err
+}
+
+// maxAbandoned is how many handlers may hang behind before nothing more is begun (rule 48).
+const maxAbandoned = 64
+
+// HandleBatch settles msgs in order. The first settled of them are handled, known as duplicates, skipped, or
+// dead-lettered, and may be committed; the others must come again. err is nil exactly if all are settled, else it says
+// why the next one is not:
+//
+//   - a [WaitError] that matches [ErrBusy] or [dedup.ErrUnavailable]: come again after the time it names;
+//   - an error that matches [ErrStopping] or [ErrPartitionLost]: ctx has ended; what was begun was given the grace;
+//   - [ErrNoProducer]: the message would be dead-lettered and there is no way to;
+//   - [ErrAbandoned]: a handler hangs and was left behind.
+//
+// When ctx ends, nothing new is begun and what runs is finished, see [Config].Grace.
+func (p *Processor) HandleBatch(ctx context.Context, msgs []*Message) (settled int, err error) {
+	pat := &patience{left: p.cfg.BusyWait}
+	for i, m := range msgs {
+		if ctx.Err() != nil {
+			return i, stopCause(ctx)
+		}
+		if n := p.abandonedNow.Load(); n >= maxAbandoned {
+			return i, fmt.Errorf("%w: %d hang, restart the process", ErrAbandoned, n)
+		}
+		if err := p.handle(ctx, m, pat); err != nil {
+			return i, err
+		}
+	}
+	return len(msgs), nil
+}
+
+// Close stops the renewal of leases. Call it when no HandleBatch is running any longer. Handlers that were abandoned and
+// still hang are not waited for; Close returns an error that matches [ErrAbandoned] and counts them.
+func (p *Processor) Close() error {
+	for _, l := range p.ledgers {
+		l.keeper.Close()
+	}
+	if n := p.abandonedNow.Load(); n > 0 {
+		return fmt.Errorf("%w: %d still run", ErrAbandoned, n)
+	}
+	p.abandoned.Wait()
+	return nil
+}
+
+// Stores returns the ledgers in use, each once: the ones to check before the first event.
+func (p *Processor) Stores() []dedup.Store {
+	stores := make([]dedup.Store, len(p.ledgers))
+	for i, l := range p.ledgers {
+		stores[i] = l.store
+	}
+	return stores
+}
+
+// Status is what a processor knows about its own health.
+type Status struct {
+	Down      []string // ledgers and producer that cannot be reached now
+	Abandoned int      // handlers that hang and were left behind
+	// MostlyUnhandled: more than half of the last 1,000 events were of types that nobody handles. A renamed type loses events
+	// in silence otherwise (rule 47).
+	MostlyUnhandled bool
+}
+
+// Status may be asked at any time.
+func (p *Processor) Status() Status {
+	s := Status{Abandoned: int(p.abandonedNow.Load()), MostlyUnhandled: p.unhandled.most()}
+	for _, l := range p.ledgers {
+		if l.isDown.Load() {
+			s.Down = append(s.Down, l.name)
+		}
+	}
+	if p.producer.isDown.Load() {
+		s.Down = append(s.Down, p.producer.name)
+	}
+	return s
+}
+
+// DeadLetterTopic returns where dead letters of a topic go.
+func (p *Processor) DeadLetterTopic(topic string) string { return p.cfg.DeadLetterTopic(topic) }
+
+// Assigned says that a partition has come to this process. Its first events are watched, since what killed the former
+// owner may be among them (rule 18). A partition that was never announced counts as newly assigned once.
+func (p *Processor) Assigned(topic string, partition int32) { p.probation.begin(topic, partition) }

@@ -1,0 +1,138 @@
+package idem
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/idem-go/idem/dedup"
+)
+
+// This file tells logs and observers what happened. A log line says that a state changed; what happens to every event
+// is for observers, and at level debug.
+
+func (p *Processor) messageAttrs(m *Message, k dedup.Key) []any {
+	attrs := []any{"topic", m.Topic, "partition", m.Partition, "offset", m.Offset}
+	if k.ID != "" {
+		attrs = append(attrs, "key", k.String())
+	}
+	return attrs
+}
+
+func (p *Processor) deliveryAttrs(d *delivery) []any {
+	return append(p.messageAttrs(d.m, d.req.Key), "attempt", d.attempt)
+}
+
+// timedRun runs the handler and tells what came of it.
+func (p *Processor) timedRun(ctx context.Context, d *delivery, tx any) outcome {
+	began := time.Now()
+	o := p.run(ctx, d, tx)
+	for _, h := range p.obs.handled {
+		h.ObserveHandled(ctx, HandledEvent{Message: d.m, Key: d.req.Key, Attempt: d.attempt, Took: time.Since(began), Err: o.err})
+	}
+	return o
+}
+
+func (p *Processor) observeClaim(ctx context.Context, d *delivery, v dedup.Verdict, since time.Time, err error) {
+	if len(p.obs.claim) == 0 {
+		return
+	}
+	e := ClaimEvent{Message: d.m, Key: d.req.Key, Verdict: v, Took: time.Since(since), Err: err}
+	for _, o := range p.obs.claim {
+		o.ObserveClaim(ctx, e)
+	}
+}
+
+func (p *Processor) duplicate(ctx context.Context, d *delivery, a dedup.Answer) {
+	p.log.DebugContext(ctx, "duplicate skipped", append(p.messageAttrs(d.m, d.req.Key), "verdict", a.Verdict.String())...)
+	if len(p.obs.duplicate) == 0 {
+		return
+	}
+	e := DuplicateEvent{Message: d.m, Key: d.req.Key, Verdict: a.Verdict, SameRecord: a.First.Same(d.m.origin())}
+	if !a.First.Time.IsZero() && !d.m.Time.IsZero() {
+		e.Age = d.m.Time.Sub(a.First.Time)
+	}
+	for _, o := range p.obs.duplicate {
+		o.ObserveDuplicate(ctx, e)
+	}
+}
+
+func (p *Processor) retrying(ctx context.Context, d *delivery, o outcome) {
+	p.log.WarnContext(ctx, "handler failed, will try again",
+		append(p.deliveryAttrs(d), "in", d.delay.Round(time.Millisecond), "error", cutText(o.err.Error(), maxErrorText))...)
+	for _, h := range p.obs.retry {
+		h.ObserveRetry(ctx, RetryEvent{Message: d.m, Key: d.req.Key, Attempt: d.attempt, Delay: d.delay, Err: o.err})
+	}
+}
+
+// stalled tells of a handler that goes on although its time is over.
+func (p *Processor) stalled(ctx context.Context, d *delivery) {
+	over := d.route.timeout + p.cfg.Lease
+	p.log.ErrorContext(ctx, "handler ignores its cancelled context", append(p.deliveryAttrs(d), "for", over)...)
+	for _, o := range p.obs.stall {
+		o.ObserveStall(ctx, StallEvent{Message: d.m, Key: d.req.Key, For: over})
+	}
+}
+
+func (p *Processor) skipped(ctx context.Context, m *Message, typ string, tombstone bool) {
+	if !tombstone {
+		p.unhandled.note(true)
+		if p.unhandled.first(typ) {
+			p.log.WarnContext(ctx, "no handler for this event type, skipping", append(p.messageAttrs(m, dedup.Key{}), "type", cutText(typ, dedup.MaxPart))...)
+		}
+	}
+	for _, o := range p.obs.skipped {
+		o.ObserveSkipped(ctx, SkippedEvent{Message: m, Type: typ, Tombstone: tombstone})
+	}
+}
+
+// unhandled knows which of the last events nobody handled, and which types were told of already.
+type unhandled struct {
+	mu    sync.Mutex
+	ring  [unhandledWindow]bool
+	next  int
+	seen  int
+	count int
+	types map[string]struct{}
+}
+
+const (
+	unhandledWindow = 1000
+	unhandledTypes  = 1000
+)
+
+// first reports whether typ was never told of. Beyond a thousand types no more are told, so that a producer cannot fill
+// the memory.
+func (u *unhandled) first(typ string) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if _, known := u.types[typ]; known || len(u.types) >= unhandledTypes {
+		return false
+	}
+	if u.types == nil {
+		u.types = make(map[string]struct{})
+	}
+	u.types[typ] = struct{}{}
+	return true
+}
+
+func (u *unhandled) note(skipped bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.ring[u.next] {
+		u.count--
+	}
+	if skipped {
+		u.count++
+	}
+	u.ring[u.next] = skipped
+	u.next = (u.next + 1) % unhandledWindow
+	u.seen = min(u.seen+1, unhandledWindow)
+}
+
+// most reports whether more than half of a full window was skipped.
+func (u *unhandled) most() bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.seen == unhandledWindow && u.count > unhandledWindow/2
+}

@@ -1,0 +1,283 @@
+package idem
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"sync"
+	"time"
+
+	"github.com/idem-go/idem/dedup"
+)
+
+// routes finds the handler of a message. Handlers with the same way to find a type share a look-up; the ways are tried
+// in the order of registration.
+type routes struct {
+	groups    []routeGroup
+	otherwise func(context.Context, *Message) error
+}
+
+type routeGroup struct {
+	source *typeSource
+	byType map[string]*bound
+}
+
+// bound is a route with the ledger it uses in this processor.
+type bound struct {
+	*route
+	ledger *ledger
+	tx     txLedger
+}
+
+// wire builds the look-up and binds handlers to ledgers.
+func (p *Processor) wire(t *table) (problems []error) {
+	p.routes.otherwise = t.otherwise
+	if t.otherwises > 1 {
+		problems = append(problems, errors.New("Otherwise was called more than once"))
+	}
+	if len(t.routes) == 0 {
+		problems = append(problems, errors.New("router has no handlers"))
+	}
+	for _, rt := range t.routes {
+		fail := func(err error) { problems = append(problems, fmt.Errorf("%s: %q: %w", rt.site, rt.typ, err)) }
+		for _, err := range rt.problems {
+			fail(err)
+		}
+		b := &bound{route: rt}
+		if err := p.bind(b); err != nil {
+			fail(err)
+		}
+		if err := p.checkTimes(rt); err != nil {
+			fail(err)
+		}
+		if first := p.routes.add(b); first != nil {
+			fail(fmt.Errorf("already registered at %s: two handlers for one type need two consumer groups", first.site))
+		}
+	}
+	return problems
+}
+
+// checkTimes refuses a retention that ends before a live event can be finished: that is a mistake, while a short one is
+// a choice.
+func (p *Processor) checkTimes(rt *route) error {
+	const rebalance = time.Minute
+	need := p.cfg.Lease + rebalance
+	if rt.retry.InPlace != Forever {
+		need += rt.retry.InPlace
+	}
+	if rt.retention > 0 && rt.retention < need {
+		return fmt.Errorf("Retention %s is shorter than a lease, the retries and a rebalance together (%s)", rt.retention, need) //nolint:staticcheck // the name of the option
+	}
+	return nil
+}
+
+// bind finds or adds the ledger of a route.
+func (p *Processor) bind(b *bound) error {
+	store := b.route.ledger
+	if store == nil {
+		store = p.cfg.Store
+	}
+	if store == nil {
+		return errors.New("no ledger: set Config.Store or the option idem.Ledger")
+	}
+	if !reflect.TypeOf(store).Comparable() {
+		return fmt.Errorf("ledger %T is not comparable: pass a pointer", store)
+	}
+	for _, l := range p.ledgers {
+		if l.store == store {
+			b.ledger = l
+		}
+	}
+	if b.ledger == nil {
+		b.ledger = &ledger{store: store, health: health{name: fmt.Sprintf("ledger %T", store)}}
+		p.ledgers = append(p.ledgers, b.ledger)
+	}
+	if b.bind == nil {
+		return nil
+	}
+	tx, err := b.bind(store)
+	b.tx = tx
+	return err
+}
+
+// add returns the handler that has the place already, if there is one.
+func (r *routes) add(b *bound) (first *route) {
+	for i := range r.groups {
+		if g := &r.groups[i]; g.source == b.typ_() {
+			if other, ok := g.byType[b.typ]; ok {
+				return other.route
+			}
+			g.byType[b.typ] = b
+			return nil
+		}
+	}
+	r.groups = append(r.groups, routeGroup{source: b.typ_(), byType: map[string]*bound{b.typ: b}})
+	return nil
+}
+
+func (b *bound) typ_() *typeSource { return b.settings.typ }
+
+// find returns the handler of m, or the type that nobody handles.
+func (r *routes) find(m *Message) (b *bound, typ string, err error) {
+	for _, g := range r.groups {
+		t, findErr := g.source.find(m)
+		switch {
+		case findErr == nil:
+			if b := g.byType[t]; b != nil {
+				return b, t, nil
+			}
+			typ = t
+		case err == nil:
+			err = findErr
+		}
+	}
+	if typ != "" {
+		err = nil
+	}
+	return nil, typ, err
+}
+
+// handle settles one message.
+func (p *Processor) handle(ctx context.Context, m *Message, pat *patience) error {
+	b, typ, err := p.routes.find(m)
+	switch {
+	case m.Value == nil && (b == nil || !b.tombstones):
+		p.skipped(ctx, m, typ, true)
+		return nil
+	case err != nil:
+		return p.deadLetter(ctx, pat, m, classOfSource(err, ClassNoType), fmt.Errorf("event type: %w", err))
+	case b == nil && p.routes.otherwise != nil:
+		return p.runOtherwise(ctx, m, pat)
+	case b == nil:
+		p.skipped(ctx, m, typ, false)
+		return nil
+	}
+	p.unhandled.note(false)
+	d := &delivery{m: m, route: b.route, ledger: b.ledger, tx: b.tx, claimed: b.tx == nil, pat: pat}
+	if class, err := p.identify(d); err != nil {
+		return p.deadLetter(ctx, pat, m, class, err)
+	}
+	if d.call, err = b.prepare(m); err != nil {
+		return p.deadLetter(ctx, pat, m, ClassUndecodable, err)
+	}
+	return p.settle(ctx, d)
+}
+
+// identify makes the request to the ledger. What fails here never touches it (rule 6).
+func (p *Processor) identify(d *delivery) (Class, error) {
+	rt, m := d.route, d.m
+	id, err := rt.id(m)
+	if err != nil {
+		return classOfSource(err, ClassNoID), fmt.Errorf("event ID: %w", err)
+	}
+	key := dedup.Key{Scope: rt.scope, Type: rt.typ, ID: id}
+	if key.Scope == "" {
+		key.Scope = p.cfg.Scope
+	}
+	if rt.tenant != nil {
+		if key.Tenant, err = rt.tenant(m); err != nil {
+			return classOfSource(err, ClassNoID), fmt.Errorf("tenant: %w", err)
+		}
+	}
+	if err := key.Validate(); err != nil {
+		return ClassNoID, err
+	}
+	d.id = id
+	d.req = dedup.Request{Key: key, Origin: m.origin(), Retention: rt.retention}
+	if rt.fingerprint != nil {
+		if d.req.Fingerprint, err = rt.fingerprint(m); err != nil {
+			return ClassUndecodable, fmt.Errorf("fingerprint: %w", err)
+		}
+	}
+	return "", nil
+}
+
+func classOfSource(err error, otherwise Class) Class {
+	if errors.Is(err, ErrAmbiguous) {
+		return ClassAmbiguous
+	}
+	return otherwise
+}
+
+// deadLetter gives up a message that has no key.
+func (p *Processor) deadLetter(ctx context.Context, pat *patience, m *Message, class Class, err error) error {
+	now := time.Now()
+	return p.sendLetter(ctx, pat, m, failure{class: class, err: err, first: now, last: now})
+}
+
+// runOtherwise calls the router's fallback, with the default retries.
+func (p *Processor) runOtherwise(ctx context.Context, m *Message, pat *patience) error {
+	s := newSettings()
+	d := &delivery{m: m, pat: pat, claimed: true, route: &route{settings: s}}
+	d.call = func(ctx context.Context, _ any, _ input) error { return p.routes.otherwise(ctx, m) }
+	for d.attempt = 1; ; d.attempt++ {
+		hard, release := p.stopContext(ctx, true)
+		o := p.run(hard, d, nil)
+		release()
+		if o.meaning == succeeded {
+			return nil
+		}
+		if d.firstFailure.IsZero() {
+			d.firstFailure = time.Now()
+		}
+		d.lastFailure = time.Now()
+		var err error
+		switch d.decide(o) {
+		case actLetter:
+			return p.sendLetter(ctx, pat, m, d.failure(o))
+		case actRetry:
+			err = sleep(ctx, d.delay)
+		case actWait:
+			d.outages++
+			err = pat.wait(ctx, outageWait(d.outages), fmt.Errorf("%w: %w", dedup.ErrUnavailable, o.err))
+		default:
+			return left(ctx, d, o)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// probation remembers which partitions came lately.
+type probation struct {
+	mu   sync.Mutex
+	left map[probationKey]int
+}
+
+type probationKey struct {
+	topic     string
+	partition int32
+}
+
+// probationEvents is how many events of a partition must succeed before it is trusted again.
+const probationEvents = 16
+
+func (p *probation) begin(topic string, partition int32) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.left, probationKey{topic, partition})
+}
+
+// count returns how many events are to be watched still, after taking off n.
+func (p *probation) count(m *Message, n int) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.left == nil {
+		p.left = make(map[probationKey]int)
+	}
+	key := probationKey{m.Topic, m.Partition}
+	now, ok := p.left[key]
+	if !ok {
+		now = probationEvents
+	}
+	now = max(now-n, 0)
+	p.left[key] = now
+	return now
+}
+
+func (p *Processor) onProbation(m *Message) bool { return p.probation.count(m, 0) > 0 }
+
+// trusted notes a success.
+func (p *Processor) trusted(m *Message) { p.probation.count(m, 1) }

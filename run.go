@@ -1,0 +1,106 @@
+package idem
+
+import (
+	"context"
+	"errors"
+	"runtime/debug"
+	"time"
+)
+
+// abandonAfter is how long a handler may go on after its context was cancelled for a stop, before it is left behind.
+const abandonAfter = 2 * time.Second
+
+// stopContext returns the context for a run: it outlives ctx, whose end means "start nothing new", by the grace that is
+// left for work that was begun (rule 13). A transaction gets none, since rolling it back is free; nor does a run on a
+// partition that is lost already (K-11). release must be called.
+func (p *Processor) stopContext(ctx context.Context, grace bool) (hard context.Context, release func()) {
+	hard, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	var timer *time.Timer
+	armed := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(armed)
+		cause := stopCause(ctx)
+		if !grace || errors.Is(cause, ErrPartitionLost) {
+			cancel(cause)
+			return
+		}
+		timer = time.AfterFunc(max(p.cfg.Grace-abandonAfter, 0), func() { cancel(cause) })
+	})
+	return hard, func() {
+		if !stop() { // it has begun: wait until timer is set
+			<-armed
+			if timer != nil {
+				timer.Stop()
+			}
+		}
+		cancel(context.Canceled)
+	}
+}
+
+// stopCause is why ctx ended, in a form that tells a stop from anything a handler does itself.
+func stopCause(ctx context.Context) error {
+	cause := context.Cause(ctx)
+	if errors.Is(cause, ErrPartitionLost) || errors.Is(cause, ErrStopping) {
+		return cause
+	}
+	return errors.Join(ErrStopping, cause)
+}
+
+// run calls the handler in a goroutine of its own: runtime.Goexit would end ours whether we recover or not, and a
+// handler that hangs must not take its partition along (K-07, K-23). It returns when the handler does, or when hard has
+// ended and the handler goes on regardless; the handler is then abandoned and its goroutine counted until it ends.
+func (p *Processor) run(hard context.Context, d *delivery, tx any) outcome {
+	ctx, cancel := context.WithTimeoutCause(hard, d.route.timeout, ErrHandlerTimeout)
+	defer cancel()
+	done := make(chan error, 1)
+	go d.call.start(ctx, tx, d.input(), done)
+
+	select {
+	case err := <-done:
+		return classify(ctx, err)
+	case <-ctx.Done():
+	}
+	stall := time.NewTimer(p.cfg.Lease)
+	defer stall.Stop()
+	var left <-chan time.Time
+	for stopped := hard.Done(); ; {
+		select {
+		case err := <-done:
+			return classify(ctx, err)
+		case <-stall.C:
+			p.stalled(hard, d)
+		case <-stopped:
+			stopped = nil
+			timer := time.NewTimer(abandonAfter)
+			defer timer.Stop()
+			left = timer.C
+		case <-left:
+			p.abandon(done)
+			return outcome{meaning: abandoned, class: ClassTimeout, err: ErrAbandoned}
+		}
+	}
+}
+
+// abandon counts a handler that was left behind, until it ends.
+func (p *Processor) abandon(done <-chan error) {
+	p.abandonedNow.Add(1)
+	p.abandoned.Go(func() {
+		<-done
+		p.abandonedNow.Add(-1)
+	})
+}
+
+// start runs the handler and sends what it came to, be it an error, a panic or runtime.Goexit, to done, which has room.
+func (call invocation) start(ctx context.Context, tx any, in input, done chan<- error) {
+	var err error
+	finished := false
+	defer func() {
+		if !finished {
+			value, stack := recover(), debug.Stack()
+			err = &PanicError{Value: value, Stack: stack[:min(len(stack), 4<<10)]}
+		}
+		done <- err
+	}()
+	err = call(ctx, tx, in)
+	finished = true
+}

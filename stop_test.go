@@ -1,0 +1,165 @@
+package idem_test
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/idem-go/idem"
+)
+
+// Rule 13: a stop lets a handler finish; its success is recorded.
+func TestStop_RunningHandlerMayFinish(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		ctx, cancel := context.WithCancel(t.Context())
+		b.on(func(ctx context.Context, _ idem.Event[payload]) error {
+			cancel()
+			time.Sleep(5 * time.Second)
+			return ctx.Err()
+		})
+		p := b.start()
+		settled, err := p.HandleBatch(ctx, []*idem.Message{message("e1", 0), message("e2", 1)})
+		require.ErrorIs(t, err, idem.ErrStopping)
+		require.Equal(t, 1, settled, "nothing new is begun")
+		require.Equal(t, []string{"claim: fresh", "run 1", "complete: done"}, b.all())
+	})
+}
+
+// Rule 13: what is cut short is given to the next owner at once, as uncertain, and is no attempt.
+func TestStop_HandlerIsCancelledShortlyBeforeTheGraceEnds(t *testing.T) {
+	for _, c := range []struct {
+		policy idem.UncertainPolicy
+		want   []string
+	}{
+		{idem.Rerun, []string{"claim: fresh", "run 1", "release: unknown", "claim: uncertain", "run 1", "complete: done"}},
+		{idem.DeadLetter, []string{"claim: fresh", "run 1", "letter: failed", "complete: dead", "claim: dead"}},
+	} {
+		inBubble(t, func(t *testing.T, b *bench) {
+			ctx, cancel := context.WithCancel(t.Context())
+			var took time.Duration
+			b.on(func(ctx context.Context, e idem.Event[payload]) error {
+				if e.Uncertain {
+					return nil
+				}
+				began := time.Now()
+				cancel()
+				<-ctx.Done()
+				took = time.Since(began)
+				require.ErrorIs(t, context.Cause(ctx), idem.ErrStopping)
+				return ctx.Err()
+			}, idem.WhenUncertain(c.policy))
+			p := b.start()
+			err := p.Handle(ctx, message("e1", 0))
+			if c.policy == idem.Rerun {
+				require.ErrorIs(t, err, idem.ErrStopping)
+			} else {
+				require.NoError(t, err, "rule 5: cancelled is uncertain, and uncertain goes to a person")
+			}
+			require.Equal(t, 8*time.Second, took, "grace of 10 s less 2 s")
+			require.NoError(t, p.Handle(t.Context(), message("e1", 0)))
+			require.Equal(t, c.want, b.all())
+		})
+	}
+}
+
+// K-11: a lost partition has a new owner already: no grace.
+func TestStop_LostPartitionCancelsAtOnce(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		b.on(func(ctx context.Context, _ idem.Event[payload]) error {
+			cancel(idem.ErrPartitionLost)
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		p := b.start()
+		began := time.Now()
+		require.ErrorIs(t, p.Handle(ctx, message("e1", 0)), idem.ErrPartitionLost)
+		require.Zero(t, time.Since(began))
+	})
+}
+
+// K-07: a handler that ignores its context is left behind, and its late end may not complete anything.
+func TestStop_HungHandlerIsAbandoned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		wake := make(chan struct{})
+		var first atomic.Bool
+		b.on(func(context.Context, idem.Event[payload]) error {
+			if first.CompareAndSwap(false, true) {
+				cancel()
+				<-wake
+			}
+			return nil
+		})
+		p := b.start()
+		began := time.Now()
+		err := p.Handle(ctx, message("e1", 0))
+		require.ErrorIs(t, err, idem.ErrAbandoned)
+		require.ErrorIs(t, err, idem.ErrStopping)
+		require.Equal(t, 10*time.Second, time.Since(began))
+		require.Equal(t, 1, p.Status().Abandoned)
+
+		require.NoError(t, p.Handle(t.Context(), message("e1", 0)), "the next owner need not wait for the lease")
+		require.Less(t, time.Since(began), 11*time.Second)
+		require.ErrorIs(t, p.Close(), idem.ErrAbandoned, "rule 56: a stop that left something behind says so")
+		close(wake)
+		synctest.Wait()
+		require.Equal(t, []string{"claim: fresh", "run 1", "release: unknown", "claim: uncertain", "run 1", "complete: done"}, b.all())
+		require.Zero(t, p.Status().Abandoned)
+	})
+}
+
+// Rule 48: so many hanging handlers mean that the process should end.
+func TestStop_TooManyAbandonedHandlers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		wake := make(chan struct{})
+		b.on(func(context.Context, idem.Event[payload]) error { <-wake; return nil })
+		p := b.start()
+		for i := range int64(64) {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			time.AfterFunc(time.Second, func() { cancel(idem.ErrPartitionLost) })
+			require.ErrorIs(t, p.Handle(ctx, message(fmt.Sprint("e", i), i)), idem.ErrAbandoned)
+		}
+		runs := b.count("run 1")
+		require.ErrorContains(t, p.Handle(t.Context(), message("z", 99)), "restart the process")
+		require.Equal(t, runs, b.count("run 1"), "nothing more is begun")
+		close(wake)
+		synctest.Wait()
+		require.NoError(t, p.Close())
+	})
+}
+
+// K-08: a back-off ends with the context.
+func TestStop_EndsABackOff(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		ctx, cancel := context.WithCancel(t.Context())
+		b.on(func(context.Context, idem.Event[payload]) error {
+			time.AfterFunc(time.Second, cancel)
+			return idem.RetryAfter(4*time.Second, errBoom)
+		})
+		p := b.start()
+		began := time.Now()
+		require.ErrorIs(t, p.Handle(ctx, message("e1", 0)), idem.ErrStopping)
+		require.Equal(t, time.Second, time.Since(began))
+		require.Equal(t, []string{"claim: fresh", "run 1", "release: failed"}, b.all(), "nobody sleeps holding a claim (rule 5)")
+	})
+}
+
+// A hung handler that is past its time-out, without a stop, is waited for and reported (K-13): running it again beside
+// itself would help nobody.
+func TestStop_HungHandlerWithoutAStopIsReported(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.on(func(context.Context, idem.Event[payload]) error { time.Sleep(5 * time.Minute); return nil })
+		p := b.start()
+		require.NoError(t, p.Handle(t.Context(), message("e1", 0)))
+		require.Equal(t, 1, b.count("run 1"))
+		require.Contains(t, b.log.String(), "handler ignores its cancelled context")
+	})
+}
