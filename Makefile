@@ -1,0 +1,87 @@
+# What a change goes through, locally and in CI alike (.ci/run calls these targets).
+
+.DEFAULT_GOAL := help
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+
+# Every module but tools/. By find, not by git: a module that is not committed yet is tested too.
+MODULES := $(sort $(patsubst %/go.mod,%,$(shell find . -name go.mod -not -path './.*/*' -not -path '*/testdata/*' -not -path './tools/*')))
+
+# A go.work of one's own would hide a go.mod that is not tidy.
+export GOWORK := off
+
+SERVICES := test/services/services.sh
+
+# Two packages at a time: they share one Kafka, one Postgres and one Redis, and tests with deadlines need a share of the
+# machine. Tests that crash a service live in a module of their own, since modules are tested one after the other.
+TEST_PACKAGES ?= 2
+TEST_TIMEOUT ?= 20m
+# For one's own flags: make test TESTFLAGS='-run TestClaim -v'
+TESTFLAGS ?=
+
+# $(call each-module,COMMAND): runs COMMAND in every module, all of them even if one fails.
+define each-module
+	failed=(); \
+	for module in $(MODULES); do \
+		printf '== %s\n' "$$module"; \
+		(cd "$$module" && $(1)) || failed+=("$$module"); \
+	done; \
+	if (( $${#failed[@]} > 0 )); then printf 'FAILED in: %s\n' "$${failed[*]}"; exit 1; fi
+endef
+
+.PHONY: help demo test test-modules test-short race lint fmt tidy up down example-orderstatus
+
+help: ## Print this message
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "%-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: ## Run the notifier example: nothing to install, Kafka is in the process
+	@go run ./examples/notifier
+
+test: ## All tests of every module, with -race, against real services (started and stopped if they are not up)
+	@IDEM_REQUIRE_SERVICES=1 $(SERVICES) run $(MAKE) --no-print-directory test-modules
+
+test-modules:
+	@$(call each-module,go test -race -count=1 -timeout $(TEST_TIMEOUT) -p $(TEST_PACKAGES) $(TESTFLAGS) ./...)
+
+test-short: ## Unit tests of every module, no services needed
+	@$(call each-module,go test -short -timeout $(TEST_TIMEOUT) $(TESTFLAGS) ./...)
+
+race: ## Unit tests of every module with the race detector, no services needed
+	@$(call each-module,go test -race -short -timeout $(TEST_TIMEOUT) $(TESTFLAGS) ./...)
+
+lint: .bin/golangci-lint ## go vet, gofmt, golangci-lint, and shellcheck where it is installed
+	@unformatted=$$(find . -name '*.go' -not -path './.*/*' -exec gofmt -l {} +); \
+	if [[ -n $$unformatted ]]; then printf 'not gofmted (make fmt):\n%s\n' "$$unformatted"; exit 1; fi
+	@$(call each-module,go vet ./...)
+	@$(call each-module,$(CURDIR)/.bin/golangci-lint run --config $(CURDIR)/.golangci.yml ./...)
+	@if command -v shellcheck >/dev/null; then shellcheck $(SERVICES) .ci/run; else echo 'shellcheck is not installed: the scripts were not checked'; fi
+
+fmt: ## gofmt every file
+	@find . -name '*.go' -not -path './.*/*' -exec gofmt -l -w {} +
+
+tidy: ## go mod tidy in every module
+	@$(call each-module,go mod tidy)
+	@cd tools && go mod tidy
+
+up: ## Start Kafka, Postgres and Redis and wait until they are healthy
+	@$(SERVICES) up
+	@$(SERVICES) status
+	@$(SERVICES) env
+
+down: ## Stop them and remove their data
+	@$(SERVICES) down
+
+example-orderstatus: ## Run the orderstatus example in the foreground, against real services
+	@$(SERVICES) run bash -euo pipefail -c '\
+		$(SERVICES) kafka topics --create --if-not-exists --topic payments --partitions 6; \
+		echo "To send payments from another terminal, see examples/orderstatus/README.md; by hand, one a line:"; \
+		echo "  $(SERVICES) kafka console-producer --topic payments"; \
+		exec go run ./examples/orderstatus -brokers "$$KAFKA_BROKERS" -postgres "$$POSTGRES_URL" \
+			-migrate -seed 100 -topic payments -group orderstatus'
+
+# Built once, and again when tools/ names another version.
+.bin/golangci-lint: tools/go.mod tools/go.sum
+	@echo 'building golangci-lint (once; a few minutes)'
+	@mkdir -p .bin
+	@cd tools && go build -ldflags '-s -w' -o ../$@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint

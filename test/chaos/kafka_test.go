@@ -1,0 +1,132 @@
+package chaos
+
+import (
+	"crypto/rand"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// cluster is Kafka as an operator sees it: topics and offsets.
+type cluster struct {
+	t       testing.TB
+	brokers []string
+	client  sarama.Client
+	admin   sarama.ClusterAdmin
+}
+
+func newCluster(t testing.TB, brokers []string) *cluster {
+	t.Helper()
+	cfg := sarama.NewConfig()
+	cfg.ClientID = "idem-chaos"
+	cfg.Version = sarama.V2_8_0_0
+	client, err := sarama.NewClient(brokers, cfg)
+	require.NoError(t, err)
+	admin, err := sarama.NewClusterAdminFromClient(client)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, admin.Close()) }) // closes the client too
+	return &cluster{t: t, brokers: brokers, client: client, admin: admin}
+}
+
+// topic creates a topic with a name of its own and, in Cleanup, deletes it with its dead letters and its group, which
+// have names made of it.
+func (c *cluster) topic(prefix string, partitions int32) (topic, group string) {
+	c.t.Helper()
+	topic = prefix + "-" + strings.ToLower(rand.Text()[:10])
+	group = topic + "-group"
+	require.NoError(c.t, c.admin.CreateTopic(topic, &sarama.TopicDetail{NumPartitions: partitions, ReplicationFactor: 1}, false))
+	c.t.Cleanup(func() {
+		_ = c.admin.DeleteTopic(topic) // names are never used again: what is left disturbs nobody
+		_ = c.admin.DeleteTopic(topic + "." + group + ".dlq")
+		_ = c.admin.DeleteConsumerGroup(group)
+	})
+	require.Eventually(c.t, func() bool {
+		if c.client.RefreshMetadata(topic) != nil {
+			return false
+		}
+		found, err := c.client.Partitions(topic)
+		return err == nil && len(found) == int(partitions)
+	}, 10*time.Second, 20*time.Millisecond, "topic %s does not appear", topic)
+	return topic, group
+}
+
+// committed returns the offset the group would begin at, per partition; 0 where nothing is committed.
+func (c *cluster) committed(group, topic string) (offsets []int64, err error) {
+	partitions, err := c.client.Partitions(topic)
+	if err != nil {
+		return nil, err
+	}
+	reply, err := c.admin.ListConsumerGroupOffsets(group, map[string][]int32{topic: partitions})
+	if err != nil {
+		return nil, err
+	}
+	offsets = make([]int64, len(partitions))
+	for _, p := range partitions {
+		block := reply.GetBlock(topic, p)
+		if block == nil {
+			continue
+		}
+		if !isNoError(block.Err) {
+			return nil, block.Err
+		}
+		offsets[p] = max(block.Offset, 0)
+	}
+	return offsets, nil
+}
+
+func isNoError(err sarama.KError) bool { return err == sarama.ErrNoError } //nolint:errorlint // a code in a reply
+
+// ends returns where each partition ends.
+func (c *cluster) ends(topic string) ([]int64, error) {
+	partitions, err := c.client.Partitions(topic)
+	if err != nil {
+		return nil, err
+	}
+	offsets := make([]int64, len(partitions))
+	for _, p := range partitions {
+		if offsets[p], err = c.client.GetOffset(topic, p, sarama.OffsetNewest); err != nil {
+			return nil, err
+		}
+	}
+	return offsets, nil
+}
+
+// waitNoLag waits until the group has committed all there is.
+func (c *cluster) waitNoLag(group, topic string, limit time.Duration) {
+	c.t.Helper()
+	var committed, ends []int64
+	require.EventuallyWithT(c.t, func(t *assert.CollectT) {
+		var err error
+		ends, err = c.ends(topic)
+		require.NoError(t, err)
+		committed, err = c.committed(group, topic)
+		require.NoError(t, err)
+		require.Equal(t, ends, committed, "lag")
+	}, limit, 100*time.Millisecond)
+}
+
+// deadLetters returns how many dead letters the group has written. No topic is none.
+func (c *cluster) deadLetters(group, topic string) (n int64) {
+	c.t.Helper()
+	dlq := topic + "." + group + ".dlq"
+	topics, err := c.admin.ListTopics()
+	require.NoError(c.t, err)
+	if _, ok := topics[dlq]; !ok {
+		return 0
+	}
+	require.NoError(c.t, c.client.RefreshMetadata(dlq))
+	ends, err := c.ends(dlq)
+	require.NoError(c.t, err)
+	return sum(ends)
+}
+
+func sum(numbers []int64) (n int64) {
+	for _, x := range numbers {
+		n += x
+	}
+	return n
+}

@@ -1,0 +1,65 @@
+package chaos
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+)
+
+// roleEnv, if set, makes the test binary a worker of a test instead of a test.
+const roleEnv = "IDEM_CHAOS_ROLE"
+
+func TestMain(m *testing.M) {
+	if role := os.Getenv(roleEnv); role != "" {
+		if err := playRole(role); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(runTests(m))
+}
+
+func runTests(m *testing.M) int {
+	defer programs.remove()
+	stop := starter.run()
+	defer stop()
+	return m.Run()
+}
+
+// soak reports whether there is time for the long form of a test.
+func soak() bool { return os.Getenv("IDEM_SOAK") != "" }
+
+// needTime skips a test where only quick ones are wanted.
+func needTime(t testing.TB) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("takes long: not with -short")
+	}
+}
+
+// newRand returns the source of all that is random in a test. The seed is printed, and taken from IDEM_CHAOS_SEED.
+func newRand(t testing.TB) *rand.Rand {
+	t.Helper()
+	seed := rand.Uint64() >> 32 // short enough to be typed
+	if s := os.Getenv("IDEM_CHAOS_SEED"); s != "" {
+		var err error
+		if seed, err = strconv.ParseUint(s, 10, 64); err != nil {
+			t.Fatalf("IDEM_CHAOS_SEED: %v", err)
+		}
+	}
+	t.Logf("repeat with IDEM_CHAOS_SEED=%d", seed)
+	return rand.New(rand.NewPCG(seed, 0))
+}
+
+// pause waits for a random part of limit: kills and stops must not keep step with what they hit.
+func pause(t testing.TB, rng *rand.Rand, limit time.Duration) {
+	t.Helper()
+	select {
+	case <-time.After(rng.N(limit)):
+	case <-t.Context().Done():
+	}
+}

@@ -1,0 +1,695 @@
+#!/usr/bin/env bash
+#
+# services.sh: the real Kafka, Postgres and Redis the tests and examples run against.
+#
+#   services.sh up                 start what does not run yet, wait until all of it is healthy
+#   services.sh down               stop what this clone started and remove its data (fetched jars are kept)
+#   services.sh status             one line a service; exit code 0 if all are up
+#   services.sh env                the addresses as NAME=value lines, for eval
+#   services.sh run COMMAND...     up, COMMAND with the addresses exported, then down if `run` had to start them
+#   services.sh stop SERVICE       crash a service: SIGKILL (Postgres: immediate shutdown); its data stays
+#   services.sh start SERVICE      start it again on the same data, wait until it is healthy
+#   services.sh restart SERVICE    stop, then start
+#   services.sh kafka TOOL ARG...  Kafka's own tools: topics, consumer-groups, console-producer, console-consumer
+#
+# With a Docker engine all of it is docker-compose.yml. Without one, Postgres and Redis are the system's packages
+# (installed with apt-get when this runs as root) and Kafka is started from its Maven artifacts.
+#
+# Everything listens on 127.0.0.1 and on ports of its own. Settings, all optional:
+#
+#   IDEM_KAFKA_PORT 19092   IDEM_KAFKA_CONTROLLER_PORT 19093   IDEM_POSTGRES_PORT 15432   IDEM_REDIS_PORT 16379
+#   IDEM_SERVICES_DIR       data, logs and pid files; default <repository>/.services
+#   IDEM_CACHE_DIR          fetched jars, shared by all clones; default ~/.cache/idem
+#   IDEM_SERVICES_ENGINE    docker or native; default: docker if an engine answers
+
+set -euo pipefail
+shopt -s inherit_errexit 2>/dev/null || true # bash 4.4 and later
+umask 022 # Postgres runs as another user and must be able to reach its directory
+
+HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
+ROOT=$(cd "$HERE/../.." && pwd -P)
+STATE=${IDEM_SERVICES_DIR:-$ROOT/.services}
+CACHE=${IDEM_CACHE_DIR:-$HOME/.cache/idem}
+
+# docker-compose.yml reads the same variables, hence the export; test/compose compares the defaults.
+export IDEM_KAFKA_PORT=${IDEM_KAFKA_PORT:-19092}
+export IDEM_KAFKA_CONTROLLER_PORT=${IDEM_KAFKA_CONTROLLER_PORT:-19093}
+export IDEM_POSTGRES_PORT=${IDEM_POSTGRES_PORT:-15432}
+export IDEM_REDIS_PORT=${IDEM_REDIS_PORT:-16379}
+
+# A further service is a name here and the functions <name>_port, _healthy, _install, _start, _pid, _stop and _env.
+# In the order they are started.
+SERVICES=(postgres redis kafka)
+
+# The settings that matter to the tests, one "name=value" or "name value" each; docker-compose.yml has the same.
+POSTGRES_SETTINGS=(
+	max_connections=300 # every test opens pools of its own
+	fsync=on            # durability is what is being tested, and its cost is what is being measured
+	shared_buffers=256MB
+	max_wal_size=2GB # fewer checkpoints in the middle of a benchmark
+	timezone=UTC
+)
+REDIS_SETTINGS=(
+	"appendonly yes" # claims must survive a restart
+	"appendfsync everysec"
+	"maxmemory-policy noeviction" # an evicted claim is a second effect: the store refuses any other policy
+)
+
+say() { printf 'services: %s\n' "$*" >&2; }
+die() {
+	say "$*"
+	exit 1
+}
+
+# --- helpers ---------------------------------------------------------------------------------------------------------
+
+tcp_open() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
+
+# close_fds closes what was inherited beyond stderr: a daemon that keeps the lock, a caller's pipe or make's job
+# pipe open would hold up whoever waits for the end of that file.
+close_fds() {
+	local path fd
+	for path in /proc/self/fd/*; do
+		fd=${path##*/}
+		if ((fd > 2 && fd != 255)); then # 255 is bash's own, closed on exec
+			eval "exec $fd>&-"
+		fi
+	done
+}
+
+# detach LOG COMMAND...: runs COMMAND in a session of its own, so that it outlives this shell and its terminal.
+# setsid does not fork here (a background job of a script leads no process group): $! is COMMAND's own pid.
+detach() {
+	local log=$1
+	shift
+	(
+		close_fds
+		exec setsid "$@"
+	) </dev/null >>"$log" 2>&1 &
+}
+
+# is_process PID TEXT: whether PID lives and its command line contains TEXT (a path below our state directory).
+# A pid file may be older than the process that has the number now.
+is_process() {
+	[[ -n $1 ]] && ps -ww -o args= -p "$1" 2>/dev/null | grep -qF -- "$2"
+}
+
+# wait_gone PID TEXT PORT: waits until the process is gone, and the port with it: a killed JVM has lost its command line
+# some time before its sockets are closed.
+wait_gone() {
+	local i
+	for ((i = 0; i < 100; i++)); do
+		is_process "$1" "$2" || tcp_open "$3" || return 0
+		sleep 0.1
+	done
+	die "process $1 did not end"
+}
+
+# service_dir SERVICE: makes the service's directory. The marker file is what allows `down` to remove it: never a
+# directory that was there before, whatever IDEM_SERVICES_DIR says.
+service_dir() {
+	local dir=$STATE/$1
+	if [[ -e $dir && ! -e $dir/.idem-services ]]; then
+		die "$dir exists and is not ours: set IDEM_SERVICES_DIR to another directory"
+	fi
+	mkdir -p "$dir"
+	: >"$dir/.idem-services"
+	echo "$dir"
+}
+
+# One lock for all clones of this user: two `up` at once must not both fetch, install or start.
+lock() {
+	mkdir -p "$CACHE/run"
+	command -v flock >/dev/null || return 0 # not on macOS, where Docker does the work and locks for itself
+	exec 9>"$CACHE/run/lock"
+	if ! flock -n 9; then
+		say "waiting for another services.sh to finish"
+		flock -w 900 9 || die "another services.sh has held $CACHE/run/lock for 15 minutes"
+	fi
+}
+
+# apt_install WHAT PACKAGE...: installs the packages, or says in one line what is missing and how to get it.
+apt_install() {
+	local what=$1 policy=/usr/sbin/policy-rc.d ours=
+	shift
+	if ((EUID != 0)) || ! command -v apt-get >/dev/null; then
+		die "$what is missing: start a Docker engine, or install it (Debian, Ubuntu: sudo apt-get install $*)"
+	fi
+	say "$what is missing: installing $*"
+	# Debian starts a service it installs, on its default port: that is not what was asked for.
+	if [[ ! -e $policy ]]; then
+		ours=1
+		printf '#!/bin/sh\nexit 101\n' >"$policy"
+		chmod 755 "$policy"
+	fi
+	local log ok=1
+	log=$(mktemp)
+	{ apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "$@"; } \
+		</dev/null >"$log" 2>&1 9>&- || ok=
+	[[ -z $ours ]] || rm -f "$policy"
+	[[ -n $ok ]] || tail -n 20 "$log" >&2
+	rm -f "$log"
+	[[ -n $ok ]] || die "$what is missing and apt-get could not install $*"
+}
+
+# --- Postgres --------------------------------------------------------------------------------------------------------
+
+postgres_port() { echo "$IDEM_POSTGRES_PORT"; }
+postgres_env() { echo "POSTGRES_URL=postgres://idem:idem@127.0.0.1:$IDEM_POSTGRES_PORT/idem?sslmode=disable"; }
+
+# pg_bin: the directory of the newest Postgres programs, 15 or later.
+pg_bin() {
+	local dir best='' major best_major=14
+	for dir in /usr/lib/postgresql/*/bin /usr/pgsql-*/bin "$(pg_config --bindir 2>/dev/null || true)"; do
+		[[ -x $dir/initdb && -x $dir/pg_ctl && -x $dir/psql ]] || continue
+		major=$("$dir/postgres" --version | sed -E 's/^[^0-9]*([0-9]+).*/\1/')
+		if ((major > best_major)); then
+			best=$dir best_major=$major
+		fi
+	done
+	[[ -n $best ]] && echo "$best"
+}
+
+# as_postgres COMMAND...: Postgres refuses to run as root.
+as_postgres() {
+	if ((EUID != 0)); then
+		"$@"
+		return
+	fi
+	local user=postgres
+	id -u "$user" >/dev/null 2>&1 || user=nobody
+	(cd / && runuser -u "$user" -- "$@")
+}
+
+# pg_home: the directory that holds data and log. A clone below a private directory (root's home, say) cannot be
+# reached by Postgres's own user: then it is elsewhere, and a file says where.
+pg_home() {
+	if [[ -e $STATE/postgres/elsewhere ]]; then
+		cat "$STATE/postgres/elsewhere"
+	else
+		echo "$STATE/postgres/home"
+	fi
+}
+
+postgres_install() {
+	[[ -n $(pg_bin) ]] || apt_install "PostgreSQL 15 or later" postgresql
+	[[ -n $(pg_bin) ]] || die "PostgreSQL 15 or later is missing: the system's package is older; start a Docker engine"
+}
+
+postgres_pid() {
+	local home pid
+	home=$(pg_home)
+	pid=$(head -n 1 "$home/data/postmaster.pid" 2>/dev/null) || return 1
+	is_process "$pid" "$home/data" && echo "$pid"
+}
+
+postgres_healthy() {
+	local bin
+	bin=$(pg_bin) || return 1
+	[[ $(PGPASSWORD=idem PGCONNECT_TIMEOUT=3 "$bin/psql" -XAtq -h 127.0.0.1 -p "$IDEM_POSTGRES_PORT" -U idem -d idem \
+		-c 'SELECT 1' 2>/dev/null) == 1 ]]
+}
+
+postgres_start() {
+	local dir home bin setting
+	dir=$(service_dir postgres)
+	bin=$(pg_bin)
+	home=$(pg_home)
+	if [[ ! -d $home/data ]]; then
+		mkdir -p "$home"
+		if ((EUID == 0)); then
+			local user=postgres
+			id -u "$user" >/dev/null 2>&1 || user=nobody
+			chown "$user" "$home"
+			if ! as_postgres test -w "$home"; then
+				rmdir "$home"
+				home=$(mktemp -d /var/lib/idem-postgres.XXXXXX)
+				chown "$user" "$home"
+				echo "$home" >"$dir/elsewhere"
+			fi
+		fi
+		printf 'idem\n' | as_postgres tee "$home/password" >/dev/null
+		# Into a directory that gets its name at the end: an initdb that was interrupted is begun again.
+		as_postgres rm -rf "$home/data.new"
+		as_postgres "$bin/initdb" -D "$home/data.new" -U idem --pwfile="$home/password" -A scram-sha-256 \
+			-E UTF8 --locale=C.UTF-8 >"$dir/initdb.log" 2>&1 || die "initdb failed: see $dir/initdb.log"
+		as_postgres mv "$home/data.new" "$home/data"
+	fi
+	# No socket in the file system: its path would have to be short, and one address is enough.
+	local options="-p $IDEM_POSTGRES_PORT -c listen_addresses=127.0.0.1 -c unix_socket_directories=''"
+	for setting in "${POSTGRES_SETTINGS[@]}"; do
+		options+=" -c $setting"
+	done
+	(
+		close_fds
+		as_postgres "$bin/pg_ctl" -D "$home/data" -l "$home/log" -w -t 120 -o "$options" start
+	) </dev/null >>"$dir/pg_ctl.log" 2>&1 || {
+		as_postgres tail -n 20 "$home/log" >&2 || true
+		die "Postgres did not start: see $home/log"
+	}
+	local psql=("$bin/psql" -XAtq -h 127.0.0.1 -p "$IDEM_POSTGRES_PORT" -U idem -d postgres)
+	if [[ $(PGPASSWORD=idem "${psql[@]}" -c "SELECT count(*) FROM pg_database WHERE datname = 'idem'") == 0 ]]; then
+		PGPASSWORD=idem "${psql[@]}" -c 'CREATE DATABASE idem'
+	fi
+}
+
+postgres_log() { as_postgres tail -n 20 "$(pg_home)/log"; }
+
+# Immediate: no checkpoint, recovery at the next start, as after a crash.
+postgres_stop() {
+	as_postgres "$(pg_bin)/pg_ctl" -D "$(pg_home)/data" -m immediate -w -t 60 stop >>"$STATE/postgres/pg_ctl.log" 2>&1
+}
+
+postgres_remove() {
+	local elsewhere
+	if [[ -e $STATE/postgres/elsewhere ]]; then
+		elsewhere=$(cat "$STATE/postgres/elsewhere")
+		case $elsewhere in
+		/var/lib/idem-postgres.*) rm -rf -- "$elsewhere" ;;
+		esac
+	fi
+}
+
+# --- Redis -----------------------------------------------------------------------------------------------------------
+
+redis_port() { echo "$IDEM_REDIS_PORT"; }
+redis_env() { echo "REDIS_URL=redis://127.0.0.1:$IDEM_REDIS_PORT/0"; }
+
+redis_version_ok() {
+	local major
+	major=$(redis-server --version 2>/dev/null | sed -nE 's/.* v=([0-9]+)\..*/\1/p')
+	[[ -n $major ]] && ((major >= 7))
+}
+
+redis_install() {
+	redis_version_ok || apt_install "Redis 7 or later" redis-server
+	redis_version_ok || die "Redis 7 or later is missing: the system's package is older; start a Docker engine"
+}
+
+redis_pid() {
+	local pid
+	pid=$(cat "$STATE/redis/pid" 2>/dev/null) || return 1
+	is_process "$pid" "$STATE/redis/redis.conf" && echo "$pid"
+}
+
+# Over the socket itself, so that no redis-cli is needed. While it loads its data Redis answers -LOADING.
+redis_healthy() {
+	local reply
+	reply=$(
+		exec 2>/dev/null
+		exec 3<>"/dev/tcp/127.0.0.1/$IDEM_REDIS_PORT" || exit 1
+		printf 'PING\r\n' >&3 || exit 1
+		read -r -t 3 line <&3 || exit 1
+		echo "$line"
+	) || return 1
+	[[ $reply == +PONG* ]]
+}
+
+redis_start() {
+	local dir setting
+	dir=$(service_dir redis)
+	mkdir -p "$dir/data"
+	{
+		echo "bind 127.0.0.1"
+		echo "port $IDEM_REDIS_PORT"
+		echo "dir \"$dir/data\""
+		echo 'save ""'
+		# The path in the process title is how redis_pid knows its own.
+		echo 'proc-title-template "{title} {listen-addr} {config-file}"'
+		for setting in "${REDIS_SETTINGS[@]}"; do
+			echo "$setting"
+		done
+	} >"$dir/redis.conf"
+	detach "$dir/log" redis-server "$dir/redis.conf"
+	echo "$!" >"$dir/pid"
+}
+
+redis_log() { tail -n 20 "$STATE/redis/log"; }
+redis_stop() { kill -KILL "$1"; }
+redis_remove() { :; }
+
+# --- Kafka -----------------------------------------------------------------------------------------------------------
+
+kafka_port() { echo "$IDEM_KAFKA_PORT"; }
+kafka_env() { echo "KAFKA_BROKERS=127.0.0.1:$IDEM_KAFKA_PORT"; }
+
+java_bin() {
+	local java major
+	for java in "${JAVA_HOME:-/nonexistent}/bin/java" "$(command -v java || true)"; do
+		[[ -x $java ]] || continue
+		major=$("$java" -version 2>&1 | sed -nE 's/.* version "([0-9]+).*/\1/p')
+		if [[ -n $major ]] && ((major >= 17)); then
+			echo "$java"
+			return
+		fi
+	done
+	return 1
+}
+
+# kafka_libs: where the jars are. The name has the pom's checksum in it: another pom is another folder.
+kafka_libs() { echo "$CACHE/kafka-$(cksum <"$HERE/kafka/pom.xml" | cut -d' ' -f1)"; }
+
+kafka_install() {
+	local libs tmp try
+	java_bin >/dev/null || apt_install "Java 17 or later" default-jre-headless
+	java_bin >/dev/null || die "Java 17 or later is missing: the system's package is older; start a Docker engine"
+	libs=$(kafka_libs)
+	[[ ! -d $libs ]] || return 0
+	command -v mvn >/dev/null || apt_install "Maven" maven
+	say "fetching Kafka into $libs (once)"
+	tmp=$libs.tmp
+	for try in 1 2 3; do
+		rm -rf "$tmp"
+		if (cd "$HERE/kafka" && mvn -q -B dependency:copy-dependencies -DoutputDirectory="$tmp") \
+			</dev/null >"$CACHE/run/mvn.log" 2>&1 9>&-; then
+			mv "$tmp" "$libs" # complete or absent
+			return 0
+		fi
+		((try == 3)) || sleep 3
+	done
+	tail -n 20 "$CACHE/run/mvn.log" >&2
+	die "Maven could not fetch Kafka: see $CACHE/run/mvn.log"
+}
+
+kafka_pid() {
+	local pid
+	pid=$(cat "$STATE/kafka/pid" 2>/dev/null) || return 1
+	is_process "$pid" "$STATE/kafka/server.properties" && echo "$pid"
+}
+
+# An ApiVersions request by hand (a JVM would take seconds): length 10, key 18, version 0, correlation 1, no client ID.
+# The broker answers once it accepts clients; the reply repeats the correlation number.
+kafka_healthy() {
+	local reply
+	reply=$(
+		exec 2>/dev/null
+		exec 3<>"/dev/tcp/127.0.0.1/$IDEM_KAFKA_PORT" || exit 1
+		printf '\0\0\0\12\0\22\0\0\0\0\0\1\377\377' >&3 || exit 1
+		timeout 3 head -c 8 <&3 | od -An -tx1 | tr -d ' \n'
+	) || return 1
+	[[ ${reply:8:8} == 00000001 ]]
+}
+
+kafka_start() {
+	local dir java libs
+	! tcp_open "$IDEM_KAFKA_CONTROLLER_PORT" ||
+		die "port $IDEM_KAFKA_CONTROLLER_PORT is held by something else: set IDEM_KAFKA_CONTROLLER_PORT to a free one"
+	dir=$(service_dir kafka)
+	java=$(java_bin)
+	libs=$(kafka_libs)
+	sed -e "s|@PORT@|$IDEM_KAFKA_PORT|g" -e "s|@CONTROLLER_PORT@|$IDEM_KAFKA_CONTROLLER_PORT|g" \
+		-e "s|@DATA@|$dir/data|g" "$HERE/kafka/server.properties.in" >"$dir/server.properties"
+	local jvm=("$java" -Dkafka.logs.dir="$dir/logs" -Dlog4j2.configurationFile="$HERE/kafka/log4j2.properties"
+		-Djava.awt.headless=true -cp "$libs/*")
+	if [[ ! -e $dir/data/meta.properties ]]; then
+		rm -rf "$dir/data"
+		"${jvm[@]}" kafka.tools.StorageTool format -t "idem-test-cluster-00000" -c "$dir/server.properties" \
+			</dev/null >"$dir/format.log" 2>&1 9>&- || die "Kafka's storage could not be formatted: see $dir/format.log"
+	fi
+	detach "$dir/log" "${jvm[@]}" -Xms256m -Xmx512m kafka.Kafka "$dir/server.properties"
+	echo "$!" >"$dir/pid"
+}
+
+kafka_log() { tail -n 20 "$STATE/kafka/log" "$STATE/kafka/logs/server.log" 2>/dev/null; }
+kafka_stop() { kill -KILL "$1"; }
+kafka_remove() { :; }
+
+# kafka_tool NAME ARGUMENT...: what /opt/kafka/bin/kafka-NAME.sh is in a distribution.
+kafka_tool() {
+	local class
+	case $1 in
+	topics) class=TopicCommand ;;
+	consumer-groups) class=consumer.group.ConsumerGroupCommand ;;
+	console-producer) class=ConsoleProducer ;;
+	console-consumer) class=consumer.ConsoleConsumer ;;
+	*) die "kafka: no tool $1 here: topics, consumer-groups, console-producer or console-consumer" ;;
+	esac
+	shift
+	kafka_install
+	# The tools' logging goes where nobody looks for it; what they have to say they print.
+	exec "$(java_bin)" -Xmx256m -Dkafka.logs.dir="$CACHE/run/kafka-tools" \
+		-Dlog4j2.configurationFile="$HERE/kafka/log4j2.properties" -cp "$(kafka_libs)/*" \
+		"org.apache.kafka.tools.$class" --bootstrap-server "127.0.0.1:$IDEM_KAFKA_PORT" "$@"
+}
+
+# --- native ----------------------------------------------------------------------------------------------------------
+
+# owner SERVICE: the file that tells other clones which state directory serves the port.
+owner() { echo "$CACHE/run/$1-$("$1_port")"; }
+
+native_start() {
+	local service=$1
+	"${service}_start"
+	"${service}_port" >"$STATE/$service/port"
+	echo "$STATE" >"$(owner "$service")"
+}
+
+# crash SERVICE: stops it if it runs, without a chance to tidy up.
+crash() {
+	local service=$1 pid
+	pid=$("${service}_pid") || return 0
+	"${service}_stop" "$pid"
+	wait_gone "$pid" "$STATE/$service" "$(cat "$STATE/$service/port")"
+}
+
+native_wait() {
+	local service=$1 i
+	for ((i = 0; i < 600; i++)); do
+		"${service}_healthy" && return 0
+		if [[ -e $STATE/$service/.idem-services ]] && ! "${service}_pid" >/dev/null; then
+			"${service}_log" >&2 || true
+			die "$service ended while starting (log above)"
+		fi
+		sleep 0.1
+	done
+	"${service}_log" >&2 || true
+	die "$service was not healthy within 60 s (log above)"
+}
+
+native_up() {
+	local service port start=()
+	for service in flock setsid timeout; do
+		command -v "$service" >/dev/null || die "$service is missing: start a Docker engine, or install util-linux and coreutils"
+	done
+	# Ports first, then what is missing, then the start: half a set of services helps nobody.
+	for service in "${SERVICES[@]}"; do
+		port=$("${service}_port")
+		if "${service}_pid" >/dev/null; then
+			[[ $(cat "$STATE/$service/port") == "$port" ]] ||
+				die "$service runs from here on port $(cat "$STATE/$service/port"), not $port: services.sh down first"
+		elif "${service}_healthy"; then
+			say "$service on port $port was started elsewhere ($(cat "$(owner "$service")" 2>/dev/null || echo unknown)) and is used"
+		elif tcp_open "$port"; then
+			die "port $port is held by something that is not our $service: set IDEM_$(upper "$service")_PORT to a free one"
+		else
+			start+=("$service")
+		fi
+	done
+	for service in ${start[@]+"${start[@]}"}; do
+		"${service}_install"
+	done
+	for service in ${start[@]+"${start[@]}"}; do
+		native_start "$service"
+	done
+	for service in "${SERVICES[@]}"; do
+		native_wait "$service"
+	done
+}
+
+native_down() {
+	local service
+	for service in "${SERVICES[@]}"; do
+		[[ -e $STATE/$service/.idem-services ]] || continue
+		crash "$service"
+		if [[ $(cat "$(owner "$service")" 2>/dev/null) == "$STATE" ]]; then
+			rm -f "$(owner "$service")"
+		fi
+		"${service}_remove"
+		rm -rf -- "${STATE:?}/$service"
+	done
+	rmdir "$STATE" 2>/dev/null || true
+}
+
+native_status() {
+	local service pid port all=0
+	for service in "${SERVICES[@]}"; do
+		port=$("${service}_port")
+		if ! "${service}_healthy"; then
+			all=1
+			printf '%-10s down     127.0.0.1:%s\n' "$service" "$port"
+		elif pid=$("${service}_pid"); then
+			printf '%-10s up       127.0.0.1:%s  pid %s\n' "$service" "$port" "$pid"
+		else
+			printf '%-10s up       127.0.0.1:%s  started elsewhere (%s)\n' "$service" "$port" \
+				"$(cat "$(owner "$service")" 2>/dev/null || echo unknown)"
+		fi
+	done
+	return "$all"
+}
+
+# adopt SERVICE: stop, start and restart act on whichever clone's instance serves the port: a test run from a second
+# clone uses that one.
+adopt() {
+	local other
+	[[ ! -e $STATE/$1/.idem-services ]] || return 0
+	other=$(cat "$(owner "$1")" 2>/dev/null) || die "$1 was not started by services.sh: up first"
+	[[ -e $other/$1/.idem-services ]] || die "$1 was not started by services.sh: up first"
+	STATE=$other
+}
+
+native_stop() {
+	adopt "$1"
+	crash "$1"
+}
+
+native_restart() { # start and restart
+	adopt "$1"
+	"$1_pid" >/dev/null || native_start "$1"
+	native_wait "$1"
+}
+
+# --- docker ----------------------------------------------------------------------------------------------------------
+
+compose() { docker compose -f "$ROOT/docker-compose.yml" "$@"; }
+
+docker_up() {
+	# A project that runs already was started elsewhere: it is used, and not ours to remove.
+	if [[ -n $(compose ps -q) && ! -e $STATE/compose ]]; then
+		compose up --wait --quiet-pull >&2
+		return
+	fi
+	mkdir -p "$STATE"
+	: >"$STATE/compose"
+	compose up --wait --quiet-pull >&2
+}
+
+docker_down() {
+	[[ -e $STATE/compose ]] || return 0
+	compose down -v >&2
+	rm -f "$STATE/compose"
+	rmdir "$STATE" 2>/dev/null || true
+}
+
+docker_status() {
+	local service all=0
+	for service in "${SERVICES[@]}"; do
+		if [[ $(compose ps --format '{{.Health}}' "$service" 2>/dev/null) == healthy ]]; then
+			printf '%-10s up       127.0.0.1:%s  docker compose\n' "$service" "$("${service}_port")"
+		else
+			all=1
+			printf '%-10s down     127.0.0.1:%s\n' "$service" "$("${service}_port")"
+		fi
+	done
+	return "$all"
+}
+
+docker_stop() {
+	case $1 in
+	postgres) compose kill -s SIGQUIT postgres >&2 ;; # immediate shutdown
+	*) compose kill -s SIGKILL "$1" >&2 ;;
+	esac
+	local i
+	for ((i = 0; i < 100; i++)); do # kill does not wait, and `up` would take what still runs for healthy
+		[[ -n $(compose ps -q --status running "$1") ]] || return 0
+		sleep 0.1
+	done
+	die "$1 did not end"
+}
+
+docker_restart() { compose up --wait --no-recreate "$1" >&2; }
+
+docker_tool() {
+	local tool=$1
+	shift
+	exec docker compose -f "$ROOT/docker-compose.yml" exec -T kafka "/opt/kafka/bin/kafka-$tool.sh" \
+		--bootstrap-server "127.0.0.1:$IDEM_KAFKA_PORT" "$@"
+}
+
+# --- commands --------------------------------------------------------------------------------------------------------
+
+upper() { tr '[:lower:]' '[:upper:]' <<<"$1"; }
+
+# What was started with one engine is stopped with it, even if the other has appeared since.
+engine() {
+	local service
+	if [[ -n ${IDEM_SERVICES_ENGINE:-} ]]; then
+		case $IDEM_SERVICES_ENGINE in
+		docker | native) echo "$IDEM_SERVICES_ENGINE" ;;
+		*) die "IDEM_SERVICES_ENGINE is docker or native, not $IDEM_SERVICES_ENGINE" ;;
+		esac
+		return
+	fi
+	for service in "${SERVICES[@]}"; do
+		if [[ -e $STATE/$service/.idem-services ]]; then
+			echo native
+			return
+		fi
+	done
+	if command -v docker >/dev/null && docker info >/dev/null 2>&1 && docker compose version >/dev/null 2>&1; then
+		echo docker
+	else
+		echo native
+	fi
+}
+
+usage() {
+	sed -nE '/^#   services\.sh/s/^# {3}//p' "${BASH_SOURCE[0]}" >&2
+	exit 2
+}
+
+known() {
+	local service
+	for service in "${SERVICES[@]}"; do
+		[[ $service != "${1:-}" ]] || return 0
+	done
+	die "which service? one of: ${SERVICES[*]}"
+}
+
+cmd_env() {
+	local service
+	for service in "${SERVICES[@]}"; do
+		"${service}_env"
+	done
+}
+
+cmd_run() {
+	(($# > 0)) || usage
+	if ! "$HERE/services.sh" status >/dev/null 2>&1; then
+		# Also when `up` fails half-way, and when COMMAND does or is interrupted.
+		trap '"$HERE/services.sh" down' EXIT
+		trap 'exit 130' INT TERM
+		"$HERE/services.sh" up
+	fi
+	set -a
+	eval "$(cmd_env)"
+	set +a
+	"$@"
+}
+
+(($# > 0)) || usage
+command=$1
+shift
+case $command in
+env) cmd_env ;;
+run) cmd_run "$@" ;;
+status) "$(engine)_status" ;;
+up | down)
+	lock
+	"$(engine)_$command"
+	;;
+stop | start | restart)
+	known "${1:-}"
+	lock
+	engine=$(engine)
+	[[ $command == start ]] || "${engine}_stop" "$1"
+	[[ $command == stop ]] || "${engine}_restart" "$1"
+	;;
+kafka)
+	(($# > 0)) || usage
+	case $(engine) in
+	docker) docker_tool "$@" ;;
+	*) kafka_tool "$@" ;;
+	esac
+	;;
+*) usage ;;
+esac
