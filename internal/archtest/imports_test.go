@@ -1,0 +1,121 @@
+package archtest
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const module = "github.com/idem-go/idem"
+
+type pkg struct {
+	ImportPath string
+	Standard   bool
+	Imports    []string
+	Deps       []string
+	Dir        string
+	Name       string
+	GoFiles    []string
+}
+
+func list(t *testing.T, patterns ...string) map[string]pkg {
+	t.Helper()
+	cmd := exec.Command("go", append([]string{"list", "-json", "-deps"}, patterns...)...) //nolint:noctx // ends by itself
+	cmd.Dir = "../.."
+	out, err := cmd.Output()
+	require.NoError(t, err)
+	pkgs := map[string]pkg{}
+	for dec := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p pkg
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			return pkgs
+		} else if err != nil {
+			require.NoError(t, err)
+		}
+		pkgs[p.ImportPath] = p
+	}
+}
+
+// own returns the imports of a package that lie in this module.
+func own(p pkg) (in []string) {
+	for _, i := range p.Imports {
+		if i == module || strings.HasPrefix(i, module+"/") {
+			in = append(in, i)
+		}
+	}
+	return in
+}
+
+// Arrows point one way: dedup (std) <- root <- lane <- consumer; stores import dedup and their own client; nothing
+// imports programs.
+func TestImportsPointOneWay(t *testing.T) {
+	allowed := map[string]struct {
+		own, foreign []string
+		reason       string
+	}{
+		"/dedup":            {nil, nil, "the contract must be implementable without any dependency"},
+		"":                  {[]string{"/dedup"}, nil, "handlers must be usable under any Kafka client and any ledger"},
+		"/lane":             {[]string{"", "/dedup"}, nil, "adapters to other clients need it without sarama"},
+		"/consumer":         {[]string{"", "/dedup", "/lane"}, []string{"github.com/IBM/sarama", "github.com/xdg-go/scram"}, "the sarama runner"},
+		"/dedup/memstore":   {[]string{"/dedup"}, nil, "a store needs the contract and its own client only"},
+		"/dedup/pgstore":    {[]string{"/dedup"}, []string{"github.com/jackc/pgx/v5"}, "a store needs the contract and its own client only"},
+		"/dedup/redisstore": {[]string{"/dedup"}, []string{"github.com/redis/go-redis/v9"}, "a store needs the contract and its own client only"},
+		"/dedup/storetest":  {[]string{"/dedup"}, []string{"github.com/stretchr/testify"}, "it must serve stores outside this module"},
+	}
+	pkgs := list(t, "./...")
+	for path, rule := range allowed {
+		p, ok := pkgs[module+path]
+		require.True(t, ok, "%s%s is gone: mend this test", module, path)
+		for _, i := range own(p) {
+			require.Contains(t, prefixed(rule.own), i, "%s imports %s: %s", p.ImportPath, i, rule.reason)
+		}
+		for _, i := range p.Imports {
+			if pkgs[i].Standard || strings.HasPrefix(i, module) {
+				continue
+			}
+			require.True(t, hasPrefixOf(i, rule.foreign), "%s imports %s: %s", p.ImportPath, i, rule.reason)
+		}
+	}
+	for _, p := range pkgs {
+		for _, i := range own(p) {
+			for _, programs := range []string{"/examples", "/cmd", "/test"} {
+				if strings.HasPrefix(i, module+programs+"/") {
+					require.True(t, strings.HasPrefix(p.ImportPath, module+programs+"/"), "%s imports the program %s", p.ImportPath, i)
+				}
+			}
+		}
+	}
+}
+
+// Test helpers must not reach the binaries of users: package testing alone adds flags to them.
+func TestLibrariesDoNotLinkTestHelpers(t *testing.T) {
+	pkgs := list(t, "./...")
+	for _, path := range []string{"", "/dedup", "/lane", "/consumer", "/dedup/memstore", "/dedup/pgstore", "/dedup/redisstore"} {
+		for _, d := range pkgs[module+path].Deps {
+			for _, bad := range []string{"testing", "github.com/stretchr/testify", module + "/internal/testenv", module + "/dedup/storetest"} {
+				require.False(t, d == bad || strings.HasPrefix(d, bad+"/"), "%s links %s", module+path, d)
+			}
+		}
+	}
+}
+
+func prefixed(paths []string) (out []string) {
+	for _, p := range paths {
+		out = append(out, module+p)
+	}
+	return out
+}
+
+func hasPrefixOf(s string, list []string) bool {
+	for _, l := range list {
+		if s == l || strings.HasPrefix(s, l+"/") {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,181 @@
+package archtest
+
+import (
+	"bytes"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const root = "../.."
+
+// files returns the paths, from the root of the project, of all files with that ending, of every module.
+func files(t *testing.T, ending string) (paths []string) {
+	t.Helper()
+	require.NoError(t, filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && strings.HasPrefix(d.Name(), ".") && d.Name() != "." && d.Name() != "..":
+			return filepath.SkipDir
+		case !d.IsDir() && strings.HasSuffix(path, ending):
+			rel, err := filepath.Rel(root, path)
+			paths = append(paths, rel)
+			return err
+		}
+		return nil
+	}))
+	require.NotEmpty(t, paths)
+	return paths
+}
+
+func read(t *testing.T, path string) []byte {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(root, path))
+	require.NoError(t, err)
+	return b
+}
+
+func TestFilesAreShort(t *testing.T) {
+	for _, f := range files(t, ".go") {
+		require.LessOrEqual(t, bytes.Count(read(t, f), []byte("\n")), 600, "%s: is it one job?", f)
+	}
+}
+
+// Every exported thing of a library says what it promises, and every package has one package comment.
+func TestEverythingExportedIsDocumented(t *testing.T) {
+	packageDocs := map[string]int{}
+	for _, f := range files(t, ".go") {
+		if strings.HasSuffix(f, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), f, read(t, f), parser.ParseComments)
+		require.NoError(t, err)
+		dir := filepath.Dir(f)
+		packageDocs[dir] += 0
+		if file.Doc != nil {
+			packageDocs[dir]++
+		}
+		if file.Name.Name == "main" {
+			continue
+		}
+		for _, d := range file.Decls {
+			for _, name := range undocumented(d) {
+				t.Errorf("%s: %s has no documentation", f, name)
+			}
+		}
+	}
+	for dir, n := range packageDocs {
+		if n != 1 {
+			t.Errorf("%s has %d package comments", dir, n)
+		}
+	}
+}
+
+func undocumented(d ast.Decl) (names []string) {
+	switch d := d.(type) {
+	case *ast.FuncDecl:
+		if d.Doc == nil && d.Name.IsExported() && (d.Recv == nil || receiverExported(d.Recv)) {
+			names = append(names, d.Name.Name)
+		}
+	case *ast.GenDecl:
+		for _, s := range d.Specs {
+			names = append(names, undocumentedSpec(d, s)...)
+		}
+	}
+	return names
+}
+
+func undocumentedSpec(d *ast.GenDecl, s ast.Spec) (names []string) {
+	switch s := s.(type) {
+	case *ast.TypeSpec:
+		if s.Name.IsExported() && s.Doc == nil && d.Doc == nil {
+			names = append(names, s.Name.Name)
+		}
+	case *ast.ValueSpec:
+		for _, n := range s.Names {
+			if n.IsExported() && s.Doc == nil && s.Comment == nil && d.Doc == nil {
+				names = append(names, n.Name)
+			}
+		}
+	}
+	return names
+}
+
+func receiverExported(recv *ast.FieldList) bool {
+	typ := recv.List[0].Type
+	for {
+		switch e := typ.(type) {
+		case *ast.StarExpr:
+			typ = e.X
+		case *ast.IndexExpr:
+			typ = e.X
+		case *ast.IndexListExpr:
+			typ = e.X
+		case *ast.Ident:
+			return e.IsExported()
+		default:
+			return false
+		}
+	}
+}
+
+var idPattern = regexp.MustCompile(`\b(?:[KPRTOHG]-\d{2}|[Rr]ules? \d{1,2})\b`)
+
+// An id that code, tests or documents name has its row in docs/failure-modes.md: case, what Idem does, the test.
+func TestEveryIDHasItsRow(t *testing.T) {
+	rows := map[string]bool{}
+	for _, line := range strings.Split(string(read(t, "docs/failure-modes.md")), "\n") {
+		if cells := strings.Split(line, "|"); len(cells) > 3 {
+			rows[strings.TrimSpace(cells[1])] = true
+		}
+	}
+	named := map[string]string{}
+	for _, ending := range []string{".go", ".md", ".sql", ".lua", ".sh"} {
+		for _, f := range files(t, ending) {
+			for _, id := range idPattern.FindAllString(string(read(t, f)), -1) {
+				named[strings.Replace(strings.ToLower(id[:1])+id[1:], "rules ", "rule ", 1)] = f
+			}
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(named)) {
+		want := id
+		if !strings.HasPrefix(id, "rule ") {
+			want = strings.ToUpper(id[:1]) + id[1:]
+		}
+		if !rows[want] {
+			t.Errorf("%s, named in %s, has no row in docs/failure-modes.md", want, named[id])
+		}
+	}
+}
+
+// The README is short, and its code is that of Examples that run.
+func TestREADME(t *testing.T) {
+	lines := strings.Split(string(read(t, "README.md")), "\n")
+	require.LessOrEqual(t, len(lines), 230)
+	first := slices.IndexFunc(lines, func(l string) bool { return strings.HasPrefix(l, "```go") })
+	require.True(t, first >= 0 && first < 25, "first code in line %d", first+1)
+
+	var examples strings.Builder
+	for _, f := range files(t, "_test.go") {
+		if strings.Contains(filepath.Base(f), "example") {
+			examples.WriteString(squeeze(string(read(t, f))))
+		}
+	}
+	for _, block := range regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(string(read(t, "README.md")), -1) {
+		require.Contains(t, examples.String(), squeeze(block[1]), "this code of the README stands in no Example")
+	}
+}
+
+// squeeze removes what gofmt decides.
+func squeeze(s string) string { return strings.Join(strings.Fields(s), " ") }
