@@ -158,6 +158,7 @@ func ExampleNewProcessor() {
 // One key for every call to an outside API.
 func ExampleEvent_IdempotencyKey() {
 	key := dedup.Key{Scope: "orders", Type: "order.created", ID: "42"}
-	fmt.Println(len(key.UUID()), key.UUID() == key.UUID(), key.UUID("authorize") == key.UUID("capture"))
+	renamed := dedup.Key{Scope: "orders-v2", Type: "order.created", ID: "42"}
+	fmt.Println(len(key.UUID()), key.UUID() == renamed.UUID(), key.UUID("authorize") == key.UUID("capture"))
 	// Output: 36 true false
 }

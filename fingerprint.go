@@ -18,10 +18,10 @@ import (
 // fingerprinter returns a function that makes the fingerprint of the named JSON fields.
 func fingerprinter(secret []byte, fields []string) (func(*Message) (dedup.Fingerprint, error), error) {
 	if len(secret) < 16 {
-		return nil, fmt.Errorf("Fingerprint: the secret has %d bytes, at least 16 are needed", len(secret)) //nolint:staticcheck // the name of the option
+		return nil, fmt.Errorf("Fingerprint: the secret has %d bytes, at least 16 are needed", len(secret))
 	}
 	if len(fields) == 0 {
-		return nil, errors.New("Fingerprint: name the fields to compare") //nolint:staticcheck // the name of the option
+		return nil, errors.New("Fingerprint: name the fields to compare")
 	}
 	secret, paths := slices.Clone(secret), make([][]string, len(fields))
 	for i, f := range fields {

@@ -222,9 +222,10 @@ func (p *Processor) obey(ctx context.Context, d *delivery, a dedup.Answer) (step
 		return step{settled: true}, nil
 	case dedup.TooOld:
 		return p.letterOnly(ctx, d, ClassTooOld, errors.New("the event is older than what the ledger remembers"))
+	case dedup.Fresh, dedup.Uncertain: // granted, so not for here
 	}
 	// Unknown to this release: no answer (rule 35).
-	return step{outage: fmt.Errorf("%w: unknown verdict %s", dedup.ErrUnavailable, a.Verdict)}, nil
+	return step{outage: fmt.Errorf("%w: unexpected verdict %s", dedup.ErrUnavailable, a.Verdict)}, nil
 }
 
 // letterOnly dead-letters a copy whose key is none of its business.

@@ -66,7 +66,7 @@ type patience struct{ left time.Duration }
 // wait sleeps for d. It returns a WaitError with the reason if patience has run out, and the cause of ctx if that ended.
 func (pat *patience) wait(ctx context.Context, d time.Duration, reason error) error {
 	if pat.left != Forever {
-		if pat.left <= 0 {
+		if pat.left <= 0 && ctx.Err() == nil {
 			return &WaitError{Err: reason, After: d}
 		}
 		d = min(d, pat.left)
@@ -91,7 +91,9 @@ func sleep(ctx context.Context, d time.Duration) error {
 
 // outageWait is how long to wait before something that is down is asked again: up to 2 s, so that work resumes soon
 // after its return.
-func outageWait(try int) time.Duration { return jitter(ceiling(100*time.Millisecond, 2*time.Second, try)) }
+func outageWait(try int) time.Duration {
+	return jitter(ceiling(100*time.Millisecond, 2*time.Second, try))
+}
 
 // claim asks until the ledger answers. Whatever the error is, there is no answer: nothing runs and nothing is marked
 // . The token stays the same, so that a claim whose reply was lost is recognised.

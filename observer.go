@@ -23,7 +23,7 @@ type HandledEvent struct {
 	Key     dedup.Key
 	Attempt int
 	Took    time.Duration
-	// Err is nil if the effect is done and recorded. A handler may have succeeded and its record still be refused.
+	// Err is nil if the handler succeeded. Its effect is recorded after this.
 	Err error
 }
 

@@ -65,10 +65,10 @@ func (s *settings) validate() (problems []error) {
 		problems = append(problems, errors.New("ID, Type and Decode must not be nil"))
 	}
 	if s.retention <= 0 {
-		problems = append(problems, fmt.Errorf("Retention must be positive, not %s", s.retention)) //nolint:staticcheck // the name of the option
+		problems = append(problems, fmt.Errorf("Retention must be positive, not %s", s.retention))
 	}
 	if s.timeout <= 0 {
-		problems = append(problems, fmt.Errorf("Timeout must be positive, not %s", s.timeout)) //nolint:staticcheck // the name of the option
+		problems = append(problems, fmt.Errorf("Timeout must be positive, not %s", s.timeout))
 	}
 	return problems
 }

@@ -84,11 +84,10 @@ func (d *delivery) decide(o outcome) action {
 	if d.claimed && d.route.uncertain == DeadLetter {
 		// At most once: only nil and NotApplied leave no doubt (rule 5). A run that was left behind is met as Uncertain by
 		// whoever claims next.
-		switch o.meaning {
-		case transient, unknown, unavailable, stopped:
-			if o.meaning != unavailable || !hasMark(o.err, markNotApplied) {
-				return actLetter
-			}
+		doubt := o.meaning == transient || o.meaning == unknown || o.meaning == stopped ||
+			o.meaning == unavailable && !hasMark(o.err, markNotApplied)
+		if doubt {
+			return actLetter
 		}
 	}
 	switch o.meaning {
@@ -105,9 +104,10 @@ func (d *delivery) decide(o outcome) action {
 		return actObey
 	case stopped, abandoned:
 		return actLeave
-	default:
+	case transient, notApplied, unknown:
 		return d.retryOrLetter(o)
 	}
+	return actLeave
 }
 
 // retryOrLetter spends the retry policy: so many runs, and so long in place.

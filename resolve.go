@@ -67,7 +67,7 @@ func (p *Processor) checkTimes(rt *route) error {
 		need += rt.retry.InPlace
 	}
 	if rt.retention > 0 && rt.retention < need {
-		return fmt.Errorf("Retention %s is shorter than a lease, the retries and a rebalance together (%s)", rt.retention, need) //nolint:staticcheck // the name of the option
+		return fmt.Errorf("Retention %s is shorter than a lease, the retries and a rebalance together (%s)", rt.retention, need)
 	}
 	return nil
 }

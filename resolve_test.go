@@ -3,7 +3,6 @@ package idem_test
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -371,5 +370,5 @@ func TestMarks(t *testing.T) {
 		require.ErrorContains(t, f(errBoom), "boom")
 	}
 	p := &idem.PanicError{Value: errBoom}
-	require.True(t, errors.Is(p, errBoom))
+	require.ErrorIs(t, p, errBoom)
 }

@@ -59,10 +59,18 @@ func (p *Processor) run(hard context.Context, d *delivery, tx any) outcome {
 	case err := <-done:
 		return classify(ctx, err)
 	case <-ctx.Done():
+		return p.overdue(ctx, hard, d, done)
 	}
+}
+
+// overdue waits for a handler whose context has ended. After a time-out alone it waits as long as it takes, and says so:
+// running the event again beside itself would help nobody. After a stop it waits a moment more.
+func (p *Processor) overdue(ctx, hard context.Context, d *delivery, done <-chan error) outcome {
 	stall := time.NewTimer(p.cfg.Lease)
 	defer stall.Stop()
-	var left <-chan time.Time
+	left := time.NewTimer(abandonAfter)
+	left.Stop()
+	defer left.Stop()
 	for stopped := hard.Done(); ; {
 		select {
 		case err := <-done:
@@ -71,10 +79,8 @@ func (p *Processor) run(hard context.Context, d *delivery, tx any) outcome {
 			p.stalled(hard, d)
 		case <-stopped:
 			stopped = nil
-			timer := time.NewTimer(abandonAfter)
-			defer timer.Stop()
-			left = timer.C
-		case <-left:
+			left.Reset(abandonAfter)
+		case <-left.C:
 			p.abandon(done)
 			return outcome{meaning: abandoned, class: ClassTimeout, err: ErrAbandoned}
 		}
@@ -85,7 +91,7 @@ func (p *Processor) run(hard context.Context, d *delivery, tx any) outcome {
 func (p *Processor) abandon(done <-chan error) {
 	p.abandonedNow.Add(1)
 	p.abandoned.Go(func() {
-		<-done
+		_ = <-done // whatever it came to, nobody is there to hear it
 		p.abandonedNow.Add(-1)
 	})
 }

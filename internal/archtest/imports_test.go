@@ -25,7 +25,7 @@ type pkg struct {
 
 func list(t *testing.T, patterns ...string) map[string]pkg {
 	t.Helper()
-	cmd := exec.Command("go", append([]string{"list", "-json", "-deps"}, patterns...)...) //nolint:noctx // ends by itself
+	cmd := exec.Command("go", append([]string{"list", "-json", "-deps"}, patterns...)...)
 	cmd.Dir = "../.."
 	out, err := cmd.Output()
 	require.NoError(t, err)
