@@ -91,8 +91,9 @@ func (p *Processor) overdue(ctx, hard context.Context, d *delivery, done <-chan 
 func (p *Processor) abandon(done <-chan error) {
 	p.abandonedNow.Add(1)
 	p.abandoned.Go(func() {
-		_ = <-done // whatever it came to, nobody is there to hear it
+		err := <-done
 		p.abandonedNow.Add(-1)
+		p.log.Info("a handler that was left behind has ended", "error", err)
 	})
 }
 

@@ -59,7 +59,7 @@ func newRand(t testing.TB) *rand.Rand {
 func pause(t testing.TB, rng *rand.Rand, limit time.Duration) {
 	t.Helper()
 	select {
-	case <-time.After(rng.N(limit)):
+	case <-time.After(time.Duration(rng.Int64N(int64(limit)))):
 	case <-t.Context().Done():
 	}
 }
