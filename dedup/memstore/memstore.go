@@ -1,0 +1,241 @@
+package memstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/idem-go/idem/dedup"
+)
+
+// DefaultCapacity is how many keys a store holds without [Capacity].
+const DefaultCapacity = 1_000_000
+
+// Option changes what [New] makes.
+type Option func(*Store)
+
+// Volatile declares that the loss of everything at a restart is wanted (rule 31). Without it, a consumer of a real broker
+// refuses the store.
+func Volatile() Option { return func(s *Store) { s.volatile = true } }
+
+// Capacity sets how many keys the store holds, whatever their state. Default [DefaultCapacity]; less than 1 means the
+// default. A store that is full refuses new keys ([dedup.ErrFull]), it never evicts.
+func Capacity(n int) Option {
+	return func(s *Store) {
+		if n > 0 {
+			s.capacity = n
+		}
+	}
+}
+
+// Store is a ledger in memory. Make it with [New]. It is safe for concurrent use.
+type Store struct {
+	capacity int
+	volatile bool
+
+	mu      sync.Mutex
+	records map[dedup.Key]*record
+	expiry  expiryHeap
+}
+
+var (
+	_ dedup.Store     = (*Store)(nil)
+	_ dedup.Reopener  = (*Store)(nil)
+	_ dedup.Volatiler = (*Store)(nil)
+)
+
+// New returns an empty store.
+func New(opts ...Option) *Store {
+	s := &Store{capacity: DefaultCapacity, records: make(map[dedup.Key]*record)}
+	for _, o := range opts {
+		o(s)
+	}
+	return s
+}
+
+// Len returns how many keys the store holds, those included that have expired and were not yet swept.
+func (s *Store) Len() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.records)
+}
+
+// Volatile returns nil if the option [Volatile] was given, else an error that says what to do (rule 31).
+func (s *Store) Volatile() error {
+	if s.volatile {
+		return nil
+	}
+	return errors.New("memstore forgets every event at a restart while the offsets stay committed: " +
+		"use a durable ledger, or declare with memstore.Volatile() that handling events again is acceptable")
+}
+
+// Claim implements [dedup.Store]. With an error nothing was claimed.
+func (s *Store) Claim(ctx context.Context, t dedup.Token, lease time.Duration, reqs []dedup.Request,
+	answers []dedup.Answer) error {
+	if err := dedup.CheckRequests(reqs, answers); err != nil {
+		return fmt.Errorf("memstore: claim: %w", err)
+	}
+	if lease <= 0 {
+		return fmt.Errorf("memstore: claim: lease %v is not positive", lease)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now, err := begin(ctx, "claim")
+	if err != nil {
+		return err
+	}
+	if err := s.makeRoom(now, reqs); err != nil {
+		return err
+	}
+	for i := range reqs {
+		r := s.lookUp(reqs[i].Key, now)
+		if r == nil {
+			r = newRecord(&reqs[i])
+			s.records[r.key] = r
+			s.expiry.push(r)
+		}
+		answers[i] = r.claim(t, lease, &reqs[i], now)
+		s.expiry.fix(r)
+	}
+	return nil
+}
+
+// Renew implements [dedup.Store]. A claim whose lease ended is still held while nobody has taken it over.
+func (s *Store) Renew(ctx context.Context, lease time.Duration, claims []dedup.Claim) error {
+	if lease <= 0 {
+		return fmt.Errorf("memstore: renew: lease %v is not positive", lease)
+	}
+	return each(ctx, s, "renew", claims, func(c *dedup.Claim, now time.Time) bool {
+		r := s.lookUp(c.Key, now)
+		if r == nil || !r.heldBy(c.Token) {
+			return false
+		}
+		r.renew(lease, now)
+		s.expiry.fix(r)
+		return true
+	})
+}
+
+// Complete implements [dedup.Store]. A lost claim leaves the record as it is, whether there is a result or not.
+func (s *Store) Complete(ctx context.Context, done []dedup.Completion) error {
+	for i := range done {
+		if done[i].Retention <= 0 {
+			return fmt.Errorf("memstore: complete: key %q: retention must be positive", done[i].Key)
+		}
+	}
+	return each(ctx, s, "complete", done, func(c *dedup.Completion, now time.Time) bool {
+		r := s.lookUp(c.Key, now)
+		if r == nil {
+			return false
+		}
+		ok := r.complete(c, now)
+		s.expiry.fix(r)
+		return ok
+	})
+}
+
+// Release implements [dedup.Store].
+func (s *Store) Release(ctx context.Context, claims []dedup.Release) error {
+	for i := range claims {
+		if claims[i].Retention <= 0 {
+			return fmt.Errorf("memstore: release: key %q: retention must be positive", claims[i].Key)
+		}
+	}
+	return each(ctx, s, "release", claims, func(c *dedup.Release, now time.Time) bool {
+		r := s.lookUp(c.Key, now)
+		if r == nil {
+			return false
+		}
+		ok := r.release(c, now)
+		s.expiry.fix(r)
+		return ok
+	})
+}
+
+// Reopen implements [dedup.Reopener]. The failures and take-overs of the generation that was given up are forgotten: else an event
+// that was given up for them could never run again.
+func (s *Store) Reopen(ctx context.Context, key dedup.Key) (dedup.Position, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now, err := begin(ctx, "reopen")
+	if err != nil {
+		return dedup.Position{}, err
+	}
+	r := s.lookUp(key, now)
+	if r == nil || !r.reopen(now) {
+		return dedup.Position{}, fmt.Errorf("memstore: reopen %q: %w", key, dedup.ErrNotDead)
+	}
+	s.expiry.fix(r)
+	return r.position, nil
+}
+
+// begin reads the clock under the lock, so that the order of the calls is the order of their instants.
+func begin(ctx context.Context, verb string) (time.Time, error) {
+	if err := ctx.Err(); err != nil {
+		return time.Time{}, fmt.Errorf("memstore: %s: %w", verb, err)
+	}
+	return time.Now(), nil
+}
+
+// each serves the items of one call under the lock and collects those that are not held.
+func each[T any](ctx context.Context, s *Store, verb string, items []T, serve func(*T, time.Time) bool) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now, err := begin(ctx, verb)
+	if err != nil {
+		return err
+	}
+	var lost []int
+	for i := range items {
+		if !serve(&items[i], now) {
+			lost = append(lost, i)
+		}
+	}
+	return dedup.Lost(lost)
+}
+
+// lookUp returns the record of key, or nil. A record that has expired is none, and is removed at once.
+func (s *Store) lookUp(key dedup.Key, now time.Time) *record {
+	r := s.records[key]
+	if r != nil && !r.expires.After(now) {
+		s.remove(r)
+		return nil
+	}
+	return r
+}
+
+func (s *Store) remove(r *record) {
+	delete(s.records, r.key)
+	s.expiry.remove(r)
+}
+
+// makeRoom sweeps a bounded number of expired records and reports whether all of reqs that are new will fit.
+func (s *Store) makeRoom(now time.Time, reqs []dedup.Request) error {
+	s.sweep(now, 2*len(reqs)+16)
+	if len(s.records)+len(reqs) <= s.capacity {
+		return nil
+	}
+	s.sweep(now, len(reqs)) // the heap's top expires first: if it has not, nothing has
+	n := 0
+	for i := range reqs {
+		if s.lookUp(reqs[i].Key, now) == nil {
+			n++
+		}
+	}
+	if len(s.records)+n > s.capacity {
+		return fmt.Errorf("memstore: claim: %d new keys, %d of %d held: %w (%w)",
+			n, len(s.records), s.capacity, dedup.ErrFull, dedup.ErrUnavailable)
+	}
+	return nil
+}
+
+func (s *Store) sweep(now time.Time, most int) {
+	for range most {
+		if len(s.expiry) == 0 || s.expiry[0].expires.After(now) {
+			return
+		}
+		s.remove(s.expiry[0])
+	}
+}

@@ -1,0 +1,20 @@
+package memstore_test
+
+import (
+	"testing"
+	"testing/synctest"
+
+	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/dedup/memstore"
+	"github.com/idem-go/idem/dedup/storetest"
+)
+
+func newStore(testing.TB) dedup.Store { return memstore.New() }
+
+func TestConformance(t *testing.T) {
+	storetest.Run(t, storetest.Harness{
+		New:     newStore,
+		Around:  synctest.Test,
+		Missing: []storetest.Ability{storetest.Check, storetest.Ping, storetest.Outage},
+	})
+}

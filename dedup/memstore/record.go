@@ -1,0 +1,186 @@
+package memstore
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/idem-go/idem/dedup"
+)
+
+// state is what a record is. The zero state is one that waits: released, moved on or reopened.
+type state uint8
+
+const (
+	open state = iota
+	claimed
+	done
+	dead
+)
+
+// record is all that is remembered of one key.
+type record struct {
+	key         dedup.Key
+	fingerprint dedup.Fingerprint
+	first       dedup.Origin
+	position    dedup.Position
+	state       state
+
+	token     dedup.Token // who holds it, or who spoke last: a repeat of his last word succeeds
+	lastWord  verb        // what he said last
+	lease     time.Time   // its end, if claimed
+	doubt     bool        // the verdict of this claim, or of the next one, is Uncertain
+	fence     uint64
+	failures  uint32
+	takeovers uint32
+
+	reason   string
+	result   dedup.Result
+	reopened bool // waits for the copy that a redrive publishes, which nobody has claimed yet
+
+	retention time.Duration
+	expires   time.Time
+	index     int // in the heap
+}
+
+type verb uint8
+
+const (
+	silent verb = iota
+	completed
+	released
+)
+
+func newRecord(r *dedup.Request) *record {
+	return &record{key: r.Key, fingerprint: r.Fingerprint, first: r.Origin, position: r.Position, retention: r.Retention}
+}
+
+// claim decides, from top to bottom as the table of the contract does.
+func (r *record) claim(t dedup.Token, lease time.Duration, q *dedup.Request, now time.Time) dedup.Answer {
+	a := dedup.Answer{First: r.first}
+	live := r.state == claimed && r.lease.After(now)
+	switch {
+	case r.conflicts(q):
+		a.Verdict = dedup.Conflict
+	case r.state == done:
+		a.Verdict = dedup.Done
+		a.Result = dedup.Result{Schema: r.result.Schema, Data: bytes.Clone(r.result.Data)}
+	case r.state == dead:
+		a.Verdict, a.Reason = dedup.Dead, r.reason
+	case r.heldBy(t): // the reply was lost: the same answer again
+		r.renew(lease, now)
+		r.granted(&a)
+	case live:
+		a.Verdict, a.Wait = dedup.Busy, r.lease.Sub(now)
+	case q.Position.Generation != r.position.Generation, q.Position.Before(r.position):
+		a.Verdict = dedup.Moved
+	default:
+		if r.state == claimed { // its holder never spoke
+			r.doubt = true
+			r.takeovers++
+		}
+		r.state, r.token, r.lastWord = claimed, t, silent
+		r.position, r.reopened = q.Position, false
+		r.fence++
+		r.retention = max(r.retention, q.Retention)
+		r.renew(lease, now)
+		r.granted(&a)
+	}
+	return a
+}
+
+func (r *record) granted(a *dedup.Answer) {
+	a.Verdict = dedup.Fresh
+	if r.doubt {
+		a.Verdict = dedup.Uncertain
+	}
+	a.Fence, a.Failures, a.Takeovers = r.fence, r.failures, r.takeovers
+}
+
+// conflicts compares fingerprints if there are two. A copy that was redriven may differ: somebody repaired it.
+func (r *record) conflicts(q *dedup.Request) bool {
+	var none dedup.Fingerprint
+	return r.fingerprint != none && q.Fingerprint != none && r.fingerprint != q.Fingerprint && q.Position.Generation == 0
+}
+
+func (r *record) heldBy(t dedup.Token) bool { return r.state == claimed && r.token == t }
+
+// said reports whether v was the last word on this record, and t's.
+func (r *record) said(v verb, t dedup.Token) bool {
+	return r.state != claimed && r.lastWord == v && r.token == t
+}
+
+// renew lets the lease begin anew. The record outlives it by its retention (rule 33).
+func (r *record) renew(lease time.Duration, now time.Time) {
+	r.lease = now.Add(lease)
+	r.expires = r.lease.Add(r.retention)
+}
+
+// complete reports whether c's holder may speak, or has said this before.
+func (r *record) complete(c *dedup.Completion, now time.Time) bool {
+	if !r.heldBy(c.Token) {
+		return r.said(completed, c.Token)
+	}
+	r.lastWord = completed
+	switch {
+	case c.Dead != "":
+		r.state, r.reason = dead, reason(c.Dead)
+	case c.Retry != 0:
+		r.state, r.position.Retry = open, c.Retry
+	default:
+		r.state = done
+		r.result = dedup.Result{Schema: c.Result.Schema, Data: slices.Clone(c.Result.Data)}
+	}
+	r.keep(c.Retention, now)
+	return true
+}
+
+func (r *record) release(c *dedup.Release, now time.Time) bool {
+	if !r.heldBy(c.Token) {
+		return r.said(released, c.Token)
+	}
+	r.state, r.lastWord = open, released
+	if c.Outcome != dedup.Unstarted {
+		r.failures++
+	}
+	if c.Outcome == dedup.Unknown {
+		r.doubt = true
+	}
+	r.keep(c.Retention, now)
+	return true
+}
+
+func (r *record) reopen(now time.Time) bool {
+	if r.reopened {
+		return true
+	}
+	if r.state != dead {
+		return false
+	}
+	r.state, r.reopened, r.lastWord = open, true, silent
+	r.position = dedup.Position{Generation: r.position.Generation + 1}
+	r.fingerprint, r.reason = dedup.Fingerprint{}, ""
+	r.doubt, r.failures, r.takeovers = false, 0, 0
+	r.keep(r.retention, now)
+	return true
+}
+
+func (r *record) keep(retention time.Duration, now time.Time) {
+	r.retention = retention
+	r.expires = now.Add(retention)
+}
+
+// reason is text as every store can keep it: valid UTF-8 without NUL, at most MaxReason bytes and no half character.
+func reason(s string) string {
+	s = strings.ToValidUTF8(strings.ReplaceAll(s, "\x00", "\uFFFD"), "\uFFFD")
+	if len(s) <= dedup.MaxReason {
+		return s
+	}
+	n := dedup.MaxReason
+	for !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n]
+}

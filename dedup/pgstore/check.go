@@ -1,0 +1,157 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/idem-go/idem/dedup"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// Check implements [dedup.Checker]. It writes, in transactions that it rolls back, since a unique key that is missing or broken
+// after a restore shows in no other way (P-25).
+//
+// Errors: tables missing or of an older version, a key that is not unique or not compared byte by byte, an encoding
+// other than UTF8, a server older than 14, a standby, a database that is read-only. Warnings: commits that do not wait for the
+// disk (P-18), and sessions that outlive their client for long (rule 10).
+func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
+	q, err := s.statements(ctx)
+	if err != nil {
+		return nil, ledgerError(ctx, "check", err)
+	}
+	conn, err := s.acquire(ctx)
+	if err != nil {
+		return nil, ledgerError(ctx, "check", err)
+	}
+	defer release(ctx, conn)
+	for _, check := range []func(context.Context, *pgxpool.Conn, *statements) ([]string, error){
+		checkServer, s.checkSettings, checkTables, checkUnique,
+	} {
+		more, err := check(ctx, conn, q)
+		warnings = append(warnings, more...)
+		if errors.Is(err, errUnfit) {
+			return warnings, err
+		}
+		if err != nil {
+			return warnings, ledgerError(ctx, "check", err)
+		}
+	}
+	return warnings, nil
+}
+
+var errUnfit = errors.New("pgstore: check")
+
+func unfit(format string, args ...any) error {
+	return fmt.Errorf("%w: "+format, append([]any{errUnfit}, args...)...)
+}
+
+func checkServer(ctx context.Context, conn *pgxpool.Conn, _ *statements) ([]string, error) {
+	var version int
+	var encoding string
+	var standby, readOnly bool
+	err := conn.QueryRow(ctx, `SELECT current_setting('server_version_num')::int, current_setting('server_encoding'),
+		pg_is_in_recovery(), current_setting('default_transaction_read_only')::boolean`).
+		Scan(&version, &encoding, &standby, &readOnly)
+	switch {
+	case err != nil:
+		return nil, err
+	case version < 140000:
+		return nil, unfit("Postgres 14 or later is needed, this is %d.%d", version/10000, version%10000)
+	case encoding != "UTF8": // an ID that cannot be converted could never be stored
+		return nil, unfit("the encoding of the database must be UTF8, it is %s", encoding)
+	case standby:
+		return nil, fmt.Errorf("the server is a standby: %w", dedup.ErrUnavailable)
+	case readOnly:
+		return nil, fmt.Errorf("default_transaction_read_only is on: %w", dedup.ErrUnavailable)
+	}
+	return nil, nil
+}
+
+func (s *Store) checkSettings(ctx context.Context, conn *pgxpool.Conn, _ *statements) (warnings []string, err error) {
+	var fsync, pages bool
+	var commit, check string
+	var keepalive int
+	err = conn.QueryRow(ctx, `SELECT current_setting('fsync')::boolean, current_setting('full_page_writes')::boolean,
+		current_setting('synchronous_commit'), current_setting('client_connection_check_interval'),
+		CASE WHEN inet_client_addr() IS NULL THEN -1 ELSE current_setting('tcp_keepalives_idle')::int END`).
+		Scan(&fsync, &pages, &commit, &check, &keepalive)
+	if err != nil {
+		return nil, err
+	}
+	if !fsync || !pages {
+		warnings = append(warnings, "fsync or full_page_writes is off: a crash of the server may lose or corrupt the ledger (P-18)")
+	}
+	if commit == "off" && !s.durable {
+		warnings = append(warnings, "synchronous_commit is off: a crash of the server forgets the last commits, effects and "+
+			"records, while the offsets stay: use pgstore.Durable, or rewind the consumer group after a crash (P-18)")
+	}
+	if check == "0" {
+		warnings = append(warnings, "client_connection_check_interval is 0: a worker that is killed while its statement runs "+
+			"holds its event until the statement ends: use pgstore.Configure or set it for the role (rule 10)")
+	}
+	if keepalive == 0 || keepalive > 300 {
+		warnings = append(warnings, fmt.Sprintf("tcp_keepalives_idle is %d s: a host that is gone holds its event for longer: "+
+			"use pgstore.Configure or set it for the role (rule 10)", keepalive))
+	}
+	return warnings, nil
+}
+
+func checkTables(ctx context.Context, conn *pgxpool.Conn, q *statements) ([]string, error) {
+	var version int
+	if err := conn.QueryRow(ctx, q.version).Scan(&version); err != nil {
+		return nil, err
+	}
+	if version < schemaVersion {
+		return nil, unfit("the tables have version %d, this release needs %d: run pgstore.Migrate", version, schemaVersion)
+	}
+	rows, err := conn.Query(ctx, q.keyColumns)
+	if err != nil {
+		return nil, err
+	}
+	folded, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return nil, err
+	}
+	if len(folded) > 0 { // another collation may take two IDs for one, or sort batches differently (P-23, P-04)
+		return nil, unfit(`%s: the collation must be "C"`, strings.Join(folded, ", "))
+	}
+	return nil, nil
+}
+
+func checkUnique(ctx context.Context, conn *pgxpool.Conn, q *statements) ([]string, error) {
+	for table, text := range q.uniqueTests {
+		if err := checkTable(ctx, conn, table, text); err != nil {
+			return nil, err
+		}
+	}
+	return nil, nil
+}
+
+func checkTable(ctx context.Context, conn *pgxpool.Conn, table, text string) error {
+	tx, err := conn.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
+	if err != nil {
+		return err
+	}
+	defer func() {
+		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
+		defer cancel()
+		_ = tx.Rollback(end) // if it fails the connection is closed
+	}()
+	id := dedup.NewToken().String() // two checks at once must not wait for each other
+	for _, want := range []int64{1, 0} {
+		tag, err := tx.Exec(ctx, text, id)
+		if sqlState(err) == codeNoUnique {
+			return unfit("table %s has no valid unique key on (tenant, scope, event_type, event_id): restore its primary key", table)
+		}
+		if err != nil {
+			return err
+		}
+		if got := tag.RowsAffected(); got != want {
+			return unfit("table %s: inserting one key twice gave %d rows instead of %d: its primary key is broken, REINDEX", table, got, want)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,56 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// Configure sets the parameters that end the session of a worker that is gone, and with it the transaction that holds its
+// event, within about half a minute instead of hours (rule 10): keep-alives after 10 s, every 5 s, three of them;
+// tcp_user_timeout 30 s; and, for a worker that was killed while a statement runs, client_connection_check_interval 2 s
+// (Postgres 14 or later, on Linux, macOS and BSD). It also sets application_name to "idem". What cfg has already stays.
+//
+// Poolers may refuse start-up parameters they do not know: then do not call it, and set them for the role.
+func Configure(cfg *pgxpool.Config) {
+	params := cfg.ConnConfig.RuntimeParams
+	if params == nil {
+		params = make(map[string]string)
+		cfg.ConnConfig.RuntimeParams = params
+	}
+	for name, value := range map[string]string{
+		"application_name":                 "idem",
+		"client_connection_check_interval": "2000",
+		"tcp_keepalives_idle":              "10",
+		"tcp_keepalives_interval":          "5",
+		"tcp_keepalives_count":             "3",
+		"tcp_user_timeout":                 "30000",
+	} {
+		if _, set := params[name]; !set {
+			params[name] = value
+		}
+	}
+}
+
+// Open returns a ledger with a pool of its own, configured by [Configure]; [Store.Close] closes it. url is a connection string
+// or URL as pgx reads it, with pool_max_conns and the like. Open does not wait for the server. The text of its error never
+// contains url, which may hold a password (G-04).
+func Open(ctx context.Context, url string, opts ...Option) (*Store, error) {
+	cfg, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return nil, errors.New("pgstore: open: the connection string cannot be parsed (not shown, it may hold a password)")
+	}
+	Configure(cfg)
+	pool, err := pgxpool.NewWithConfig(ctx, cfg)
+	if err != nil {
+		return nil, ledgerError(ctx, "open", err)
+	}
+	s := New(pool, opts...)
+	if s.wrong != nil {
+		pool.Close()
+		return nil, s.wrong
+	}
+	s.owned = true
+	return s, nil
+}

@@ -1,0 +1,138 @@
+package pgstore_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+
+	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/dedup/pgstore"
+	"github.com/idem-go/idem/dedup/storetest"
+	"github.com/idem-go/idem/internal/testenv"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+)
+
+// modes are how statements may travel: prepared and kept, which is pgx's default, and what poolers ask for (P-17).
+var modes = map[string]pgx.QueryExecMode{
+	"prepared": pgx.QueryExecModeCacheStatement,
+	"exec":     pgx.QueryExecModeExec,
+	"simple":   pgx.QueryExecModeSimpleProtocol,
+}
+
+// configure changes the configuration of a pool of a test.
+type configure func(*pgxpool.Config)
+
+func inMode(m pgx.QueryExecMode) configure {
+	return func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = m }
+}
+
+func maxConns(n int32) configure { return func(c *pgxpool.Config) { c.MaxConns = n } }
+
+func param(name, value string) configure {
+	return func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams[name] = value }
+}
+
+// newPool returns a pool of the database at url.
+func newPool(t testing.TB, url string, with ...configure) *pgxpool.Pool {
+	t.Helper()
+	cfg, err := pgxpool.ParseConfig(url)
+	require.NoError(t, err)
+	cfg.MaxConns = 16
+	pgstore.Configure(cfg)
+	for _, w := range with {
+		w(cfg)
+	}
+	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	return pool
+}
+
+// newLedger returns the URL of a schema with the tables and the one that the tests' effects go to.
+func newLedger(t testing.TB) string {
+	t.Helper()
+	url := testenv.Postgres(t)
+	pool := newPool(t, url)
+	require.NoError(t, pgstore.Migrate(t.Context(), pool))
+	_, err := pool.Exec(t.Context(), "CREATE TABLE effects (name text NOT NULL)")
+	require.NoError(t, err)
+	pool.Close()
+	return url
+}
+
+func newStore(t testing.TB, with ...configure) (*pgstore.Store, *pgxpool.Pool) {
+	t.Helper()
+	pool := newPool(t, newLedger(t), with...)
+	return pgstore.New(pool), pool
+}
+
+func downStore(t testing.TB) dedup.Store {
+	t.Helper()
+	return pgstore.New(newPool(t, "postgres://nobody@"+testenv.FreeAddr(t)+"/nothing?sslmode=disable"))
+}
+
+func TestConformance(t *testing.T) {
+	for name, mode := range modes {
+		t.Run(name, func(t *testing.T) {
+			var urls sync.Map // of the stores
+			storetest.Run(t, storetest.Harness{
+				New: func(t testing.TB) dedup.Store {
+					url := newLedger(t)
+					s := pgstore.New(newPool(t, url, inMode(mode)))
+					urls.Store(s, url)
+					return s
+				},
+				Peer: func(t testing.TB, s dedup.Store) dedup.Store {
+					url, _ := urls.Load(s)
+					return pgstore.New(newPool(t, url.(string), inMode(mode)))
+				},
+				Down: downStore,
+			})
+		})
+	}
+}
+
+func addEffect(ctx context.Context, tx pgx.Tx, name string) error {
+	_, err := tx.Exec(ctx, "INSERT INTO effects VALUES ($1)", name)
+	return err
+}
+
+func countEffects(t testing.TB, pool *pgxpool.Pool, name string) (n int) {
+	t.Helper()
+	require.NoError(t, pool.QueryRow(context.WithoutCancel(t.Context()),
+		"SELECT count(*) FROM effects WHERE name = $1", name).Scan(&n))
+	return n
+}
+
+func TestTxConformance(t *testing.T) {
+	for name, mode := range modes {
+		t.Run(name, func(t *testing.T) {
+			var pools sync.Map // of the stores
+			storetest.RunTx(t, storetest.TxHarness[pgx.Tx]{
+				New: func(t testing.TB) dedup.TxStore[pgx.Tx] {
+					s, pool := newStore(t, inMode(mode))
+					pools.Store(s, pool)
+					return s
+				},
+				Exec: addEffect,
+				Count: func(t testing.TB, s dedup.TxStore[pgx.Tx], name string) int {
+					pool, _ := pools.Load(s)
+					return countEffects(t, pool.(*pgxpool.Pool), name)
+				},
+				Raw: func(ctx context.Context, tx pgx.Tx, sql string) error {
+					_, err := tx.Exec(ctx, sql)
+					return err
+				},
+			})
+		})
+	}
+}
+
+func BenchmarkConformance(b *testing.B) {
+	storetest.Bench(b, func(t testing.TB) dedup.Store {
+		s, _ := newStore(t)
+		return s
+	})
+}

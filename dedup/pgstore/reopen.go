@@ -1,0 +1,80 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/idem-go/idem/dedup"
+	"github.com/jackc/pgx/v5"
+)
+
+// Reopen implements [dedup.Reopener] for both tables: a key that is dead in processed_events, else one that is dead in
+// idempotency_keys. The failures, take-overs and doubts of the generation that was given up are forgotten: else an event that
+// was given up for them could never run again.
+func (s *Store) Reopen(ctx context.Context, key dedup.Key) (dedup.Position, error) {
+	if err := key.Validate(); err != nil {
+		return dedup.Position{}, fmt.Errorf("pgstore: reopen: %w", err)
+	}
+	for _, table := range []func(*statements) (reopen, reopened string){
+		func(q *statements) (string, string) { return q.reopenEvent, q.reopenedEvent },
+		func(q *statements) (string, string) { return q.reopenKey, q.reopenedKey },
+	} {
+		var generation int64
+		found := false
+		err := s.ownTx(ctx, "reopen", func(q *statements, b *pgx.Batch) {
+			found = false
+			reopen, reopened := table(q)
+			// The second statement sees what somebody else reopened while the first one waited for him.
+			b.Queue(reopen, key.Tenant, key.Scope, key.Type, key.ID)
+			b.Queue(reopened, key.Tenant, key.Scope, key.Type, key.ID)
+		}, func(results pgx.BatchResults) error {
+			for range 2 {
+				err := results.QueryRow().Scan(&generation)
+				if err == nil {
+					found = true
+				} else if !errors.Is(err, pgx.ErrNoRows) {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return dedup.Position{}, err
+		}
+		if found {
+			return dedup.Position{Generation: uint32(generation)}, nil
+		}
+	}
+	return dedup.Position{}, fmt.Errorf("pgstore: reopen %q: %w", key, dedup.ErrNotDead)
+}
+
+// CountStart implements [dedup.StartCounter], in table event_starts and a transaction of its own.
+func (s *Store) CountStart(ctx context.Context, key dedup.Key) (starts uint32, err error) {
+	if err := key.Validate(); err != nil {
+		return 0, fmt.Errorf("pgstore: count start: %w", err)
+	}
+	var n int32
+	err = s.ownTx(ctx, "count start", func(q *statements, b *pgx.Batch) {
+		b.Queue(q.countStart, key.Tenant, key.Scope, key.Type, key.ID)
+	}, func(results pgx.BatchResults) error {
+		return results.QueryRow().Scan(&n)
+	})
+	if err != nil {
+		return 0, err
+	}
+	return uint32(n), nil
+}
+
+// ClearStarts implements [dedup.StartCounter].
+func (s *Store) ClearStarts(ctx context.Context, key dedup.Key) error {
+	if err := key.Validate(); err != nil {
+		return fmt.Errorf("pgstore: clear starts: %w", err)
+	}
+	return s.ownTx(ctx, "clear starts", func(q *statements, b *pgx.Batch) {
+		b.Queue(q.clearStarts, key.Tenant, key.Scope, key.Type, key.ID)
+	}, func(results pgx.BatchResults) error {
+		_, err := results.Exec()
+		return err
+	})
+}

@@ -1,0 +1,88 @@
+-- The Postgres ledger of Idem. Version 1.
+--
+-- Run it as often as you like: what exists stays as it is. Run it as the owner of the tables, in the schema that is to
+-- hold them (SET search_path). pgstore.Migrate does all that under a lock; a migration tool of your own may run this
+-- text instead.
+--
+-- Changes are made in two steps, so that a release and the one before it share one schema while instances are being
+-- replaced: a version only adds (columns with a default, tables, indexes), and the version after the next removes.
+
+-- Events handled in the transaction of their effects: a row is there if and only if the effects are.
+CREATE TABLE IF NOT EXISTS processed_events (
+    tenant           text COLLATE "C" NOT NULL,
+    scope            text COLLATE "C" NOT NULL, -- who remembers: the consumer group
+    event_type       text COLLATE "C" NOT NULL,
+    event_id         text COLLATE "C" NOT NULL,
+    status           text COLLATE "C" NOT NULL DEFAULT 'done',
+    record_version   smallint         NOT NULL DEFAULT 1, -- a reader that does not know it gives no answer
+    created_at       timestamptz      NOT NULL DEFAULT clock_timestamp(),
+    expires_at       timestamptz      NOT NULL,
+    updated_at       timestamptz,                          -- null: never changed
+    generation       bigint           NOT NULL DEFAULT 0,  -- how often it was reopened after it had been given up
+    retry            bigint           NOT NULL DEFAULT 0,  -- which later attempt it is, or waits for
+    fence            bigint           NOT NULL DEFAULT 1,  -- how many claims were granted
+    origin_partition integer,                              -- the delivery that made the row
+    origin_offset    bigint,
+    origin_time      timestamptz,
+    origin_topic     text COLLATE "C",
+    fingerprint      bytea,
+    reason           text,                                 -- why it is dead
+    schema_version   bigint,                               -- of result
+    result           bytea,                                -- replayed to duplicates
+    CONSTRAINT processed_events_pkey PRIMARY KEY (tenant, scope, event_type, event_id),
+    CONSTRAINT processed_events_status CHECK (status IN ('done', 'dead', 'moved'))
+);
+
+-- Claims on events whose effects are outside the database.
+CREATE TABLE IF NOT EXISTS idempotency_keys (
+    tenant           text COLLATE "C" NOT NULL,
+    scope            text COLLATE "C" NOT NULL,
+    event_type       text COLLATE "C" NOT NULL,
+    event_id         text COLLATE "C" NOT NULL,
+    status           text COLLATE "C" NOT NULL,
+    record_version   smallint         NOT NULL DEFAULT 1,
+    uncertain        boolean          NOT NULL DEFAULT false, -- an earlier holder may have had the effect
+    failures         integer          NOT NULL DEFAULT 0,
+    created_at       timestamptz      NOT NULL DEFAULT clock_timestamp(),
+    updated_at       timestamptz      NOT NULL DEFAULT clock_timestamp(),
+    expires_at       timestamptz      NOT NULL,
+    lease_until      timestamptz,                          -- null: not claimed
+    generation       bigint           NOT NULL DEFAULT 0,
+    retry            bigint           NOT NULL DEFAULT 0,
+    fence            bigint           NOT NULL DEFAULT 1,
+    takeovers        integer          NOT NULL DEFAULT 0,  -- claims whose holder never spoke
+    token            uuid,                                 -- of the holder, or of who spoke last
+    origin_partition integer,
+    origin_offset    bigint,
+    origin_time      timestamptz,
+    origin_topic     text COLLATE "C",
+    fingerprint      bytea,
+    reason           text,
+    schema_version   bigint,
+    result           bytea,
+    CONSTRAINT idempotency_keys_pkey PRIMARY KEY (tenant, scope, event_type, event_id),
+    CONSTRAINT idempotency_keys_status CHECK (status IN ('claimed', 'released', 'moved', 'done', 'dead'))
+) WITH (fillfactor = 50); -- room for the update that ends each claim: beside its row it touches no index
+
+-- Starts of transactional runs without an end: what kills its process leaves no other trace.
+CREATE TABLE IF NOT EXISTS event_starts (
+    tenant     text COLLATE "C" NOT NULL,
+    scope      text COLLATE "C" NOT NULL,
+    event_type text COLLATE "C" NOT NULL,
+    event_id   text COLLATE "C" NOT NULL,
+    starts     integer          NOT NULL DEFAULT 1,
+    updated_at timestamptz      NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT event_starts_pkey PRIMARY KEY (tenant, scope, event_type, event_id)
+);
+
+-- For those who delete what has expired. A B-tree: BRIN never narrows a range again, so that after the first deletions,
+-- when new rows fill old pages, every range seems to hold something expired.
+CREATE INDEX IF NOT EXISTS processed_events_expires_at ON processed_events (expires_at);
+CREATE INDEX IF NOT EXISTS idempotency_keys_expires_at ON idempotency_keys (expires_at);
+
+-- Which versions of this text were run here.
+CREATE TABLE IF NOT EXISTS idem_schema (
+    version    integer     NOT NULL PRIMARY KEY,
+    applied_at timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+INSERT INTO idem_schema (version) VALUES (1) ON CONFLICT DO NOTHING;

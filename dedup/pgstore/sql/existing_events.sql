@@ -1,0 +1,47 @@
+-- As existing_keys.sql, for the transaction of the effects: a row that waits for this copy is locked until the commit.
+WITH r AS MATERIALIZED (
+    SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bytea[], $6::bigint[], $7::bigint[],
+                         $8::bigint[]) WITH ORDINALITY
+             AS r(tenant, scope, event_type, event_id, fingerprint, to_generation, to_retry, retention, n)
+    WHERE current_setting('idem.new')::bigint < cardinality($4::text[]) -- else all are new
+), seen AS MATERIALIZED (
+    SELECT r.n, r.to_retry, r.retention, k.tenant, k.scope, k.event_type, k.event_id, k.xmin AS version,
+           k.origin_topic, k.origin_partition, k.origin_offset, k.origin_time, k.reason, k.schema_version, k.result,
+           CASE WHEN k.record_version <> 1 THEN 'unknown'
+                WHEN r.to_generation = 0 AND k.fingerprint <> r.fingerprint THEN 'conflict'
+                WHEN k.status IN ('done', 'dead') THEN k.status
+                WHEN k.status <> 'moved' THEN 'unknown'
+                WHEN k.generation <> r.to_generation OR k.retry > r.to_retry THEN 'moved'
+                ELSE 'grant' END AS answer
+    FROM r JOIN {schema}.processed_events k
+      ON (k.tenant, k.scope, k.event_type, k.event_id) = (r.tenant, r.scope, r.event_type, r.event_id)
+    WHERE k.xmin IS DISTINCT FROM pg_current_xact_id_if_assigned()::xid
+), locked AS MATERIALIZED (
+    SELECT s.*
+    FROM seen s JOIN {schema}.processed_events k
+      ON (k.tenant, k.scope, k.event_type, k.event_id) = (s.tenant, s.scope, s.event_type, s.event_id)
+    WHERE s.answer = 'grant' AND k.xmin = s.version
+    ORDER BY k.tenant, k.scope, k.event_type, k.event_id
+    FOR UPDATE OF k
+), granted AS (
+    UPDATE {schema}.processed_events k
+    SET status = 'done',
+        fence = k.fence + 1,
+        retry = greatest(k.retry, l.to_retry),
+        expires_at = greatest(k.expires_at, clock_timestamp() + l.retention * interval '1 microsecond'),
+        updated_at = clock_timestamp()
+    FROM locked l
+    WHERE (k.tenant, k.scope, k.event_type, k.event_id) = (l.tenant, l.scope, l.event_type, l.event_id)
+    RETURNING l.n, k.fence, k.origin_topic, k.origin_partition, k.origin_offset, k.origin_time
+)
+SELECT n, 'fresh' AS answer, fence, 0 AS failures, 0 AS takeovers, 0::bigint AS wait,
+       origin_topic, origin_partition, origin_offset, origin_time, NULL::text AS reason, NULL::bigint AS schema_version,
+       NULL::bytea AS result
+FROM granted
+UNION ALL
+SELECT n, answer, 0, 0, 0, 0,
+       origin_topic, origin_partition, origin_offset, origin_time,
+       CASE WHEN answer = 'dead' THEN reason END, CASE WHEN answer = 'done' THEN schema_version END,
+       CASE WHEN answer = 'done' THEN result END
+FROM seen
+WHERE answer <> 'grant'

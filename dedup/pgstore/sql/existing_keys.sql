@@ -1,0 +1,61 @@
+-- Answers for the keys that insert_keys.sql found taken; a statement of its own, since only a new snapshot shows what was
+-- committed while that one waited. Rows this transaction has just inserted are left out.
+--
+-- A row is decided on as the snapshot shows it, then locked, in key order, and granted only if it is still the same
+-- version. A key that changed in between is not answered: the caller asks again.
+WITH r AS MATERIALIZED (
+    SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bytea[], $6::bigint[], $7::bigint[],
+                         $8::bigint[]) WITH ORDINALITY
+             AS r(tenant, scope, event_type, event_id, fingerprint, to_generation, to_retry, retention, n)
+    WHERE current_setting('idem.new')::bigint < cardinality($4::text[]) -- else all are new
+), seen AS MATERIALIZED (
+    SELECT r.n, r.to_retry, r.retention, k.tenant, k.scope, k.event_type, k.event_id, k.xmin AS version, k.status,
+           k.lease_until, k.origin_topic, k.origin_partition, k.origin_offset, k.origin_time, k.reason,
+           k.schema_version, k.result,
+           CASE WHEN k.record_version <> 1 THEN 'unknown'
+                WHEN r.to_generation = 0 AND k.fingerprint <> r.fingerprint THEN 'conflict'
+                WHEN k.status IN ('done', 'dead') THEN k.status
+                WHEN k.status NOT IN ('claimed', 'released', 'moved') THEN 'unknown'
+                WHEN k.status = 'claimed' AND k.token = $9::uuid THEN 'mine'
+                WHEN k.generation <> r.to_generation OR k.retry > r.to_retry THEN 'moved'
+                WHEN k.status = 'claimed' AND k.lease_until > clock_timestamp() THEN 'busy'
+                ELSE 'grant' END AS answer
+    FROM r JOIN {schema}.idempotency_keys k
+      ON (k.tenant, k.scope, k.event_type, k.event_id) = (r.tenant, r.scope, r.event_type, r.event_id)
+    WHERE k.xmin IS DISTINCT FROM pg_current_xact_id_if_assigned()::xid
+), locked AS MATERIALIZED (
+    SELECT s.*
+    FROM seen s JOIN {schema}.idempotency_keys k
+      ON (k.tenant, k.scope, k.event_type, k.event_id) = (s.tenant, s.scope, s.event_type, s.event_id)
+    WHERE s.answer IN ('mine', 'grant') AND k.xmin = s.version
+    ORDER BY k.tenant, k.scope, k.event_type, k.event_id
+    FOR UPDATE OF k
+), granted AS (
+    UPDATE {schema}.idempotency_keys k
+    SET status = 'claimed',
+        token = $9::uuid,
+        fence = k.fence + (l.answer = 'grant')::int,
+        takeovers = k.takeovers + (l.answer = 'grant' AND k.status = 'claimed')::int,
+        uncertain = k.uncertain OR (l.answer = 'grant' AND k.status = 'claimed'),
+        retry = greatest(k.retry, l.to_retry),
+        lease_until = clock_timestamp() + $10::bigint * interval '1 microsecond',
+        expires_at = greatest(k.expires_at, clock_timestamp() + ($10::bigint + l.retention) * interval '1 microsecond'),
+        updated_at = clock_timestamp()
+    FROM locked l
+    WHERE (k.tenant, k.scope, k.event_type, k.event_id) = (l.tenant, l.scope, l.event_type, l.event_id)
+    RETURNING l.n, CASE WHEN k.uncertain THEN 'uncertain' ELSE 'fresh' END AS answer, k.fence, k.failures, k.takeovers,
+              k.origin_topic, k.origin_partition, k.origin_offset, k.origin_time
+)
+SELECT n, answer, fence, failures, takeovers, 0::bigint AS wait,
+       origin_topic, origin_partition, origin_offset, origin_time, NULL::text AS reason, NULL::bigint AS schema_version,
+       NULL::bytea AS result
+FROM granted
+UNION ALL
+SELECT n, answer, 0, 0, 0,
+       CASE WHEN answer = 'busy'
+            THEN greatest(1, extract(epoch FROM lease_until - clock_timestamp()) * 1000000)::bigint ELSE 0 END,
+       origin_topic, origin_partition, origin_offset, origin_time,
+       CASE WHEN answer = 'dead' THEN reason END, CASE WHEN answer = 'done' THEN schema_version END,
+       CASE WHEN answer = 'done' THEN result END
+FROM seen
+WHERE answer NOT IN ('mine', 'grant')

@@ -1,0 +1,7 @@
+-- Lets a dead row wait for a copy of the next generation. It is kept for as long as it was to be kept when it died.
+UPDATE {schema}.{table}
+SET status = 'moved', generation = generation + 1, retry = 0, fingerprint = NULL, reason = NULL,
+    expires_at = greatest(expires_at, clock_timestamp() + (expires_at - coalesce(updated_at, created_at))),
+    updated_at = clock_timestamp(){clear}
+WHERE (tenant, scope, event_type, event_id) = ($1, $2, $3, $4) AND status = 'dead' AND record_version = 1
+RETURNING generation

@@ -1,0 +1,282 @@
+package pgstore
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"time"
+
+	"github.com/idem-go/idem/dedup"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+const (
+	// lockWait is how long a single request waits for the transaction that holds its key (rule 10).
+	lockWait = 2 * time.Second
+	// groupWait is how long a group waits for any lock, in the claim and in the handler (rule 1).
+	groupWait = 20 * time.Millisecond
+	// claimTimeout is the statement_timeout of a claim that may wait: one shorter than lockWait would turn "somebody holds
+	// it" into an error that looks like a fault of the event.
+	claimTimeout = lockWait + 3*time.Second
+	// idleSlack is added to the handler's limit for idle_in_transaction_session_timeout.
+	idleSlack = 5 * time.Second
+)
+
+// ClaimTx implements [dedup.TxStore]. fn gets a transaction of the level READ COMMITTED. Its Commit and Rollback return
+// [ErrTxOwned]; savepoints (Begin) are allowed; Conn gives the connection itself, past these guards. After fn has returned,
+// tx returns [pgx.ErrTxClosed].
+//
+// If fn panics or ends its goroutine, the transaction is rolled back and the panic goes on.
+//
+// A limit that is not positive leaves idle_in_transaction_session_timeout as the session has it. A Busy answer has no Wait:
+// nobody knows when the other transaction ends. A handler that commits and begins anew by SQL is not noticed; one that
+// commits or rolls back by SQL is.
+func (s *Store) ClaimTx(ctx context.Context, limit time.Duration, reqs []dedup.Request, answers []dedup.Answer,
+	fn func(tx pgx.Tx) ([]dedup.Completion, error)) error {
+	if err := dedup.CheckRequests(reqs, answers); err != nil {
+		return fmt.Errorf("pgstore: claim: %w", err)
+	}
+	if len(reqs) == 0 {
+		return nil
+	}
+	q, err := s.statements(ctx)
+	if err != nil {
+		return ledgerError(ctx, "claim", err)
+	}
+	rows := newRequestRows(reqs)
+	for try := 1; ; try++ {
+		r := &txRun{ctx: ctx, s: s, q: q, limit: limit, reqs: reqs, answers: answers, rows: rows, fn: fn}
+		err := r.run()
+		if err != nil {
+			clear(answers)
+		}
+		if !r.again || try == attempts || pause(ctx, try) != nil {
+			return err
+		}
+	}
+}
+
+// txRun is one transaction of ClaimTx.
+type txRun struct {
+	ctx     context.Context
+	s       *Store
+	q       *statements
+	limit   time.Duration
+	reqs    []dedup.Request
+	answers []dedup.Answer
+	rows    *requestRows
+	fn      func(pgx.Tx) ([]dedup.Completion, error)
+
+	conn   *pgxpool.Conn
+	socket net.Conn
+	tx     pgx.Tx     // the transaction itself
+	lent   *handlerTx // what fn sees of it
+	again  bool       // it may succeed if it is run once more
+}
+
+func (r *txRun) group() bool { return len(r.reqs) > 1 }
+
+func (r *txRun) run() (err error) {
+	if r.conn, err = r.s.acquire(r.ctx); err != nil {
+		return ledgerError(r.ctx, "claim", err)
+	}
+	r.socket = socketOf(r.conn.Conn().PgConn().Conn())
+	defer r.end() // also when fn panics
+	if err := r.claim(); err != nil {
+		return r.claimFailed(err)
+	}
+	if !slices.ContainsFunc(r.answers, func(a dedup.Answer) bool { return a.Verdict == dedup.Fresh }) {
+		return nil
+	}
+	r.lent = &handlerTx{Tx: r.tx}
+	done, err := r.fn(r.lent)
+	r.lent.close()
+	if err != nil {
+		if errors.Is(err, dedup.ErrAbandoned) {
+			r.abandon()
+			return err
+		}
+		return r.handlerFailed(err)
+	}
+	if err := r.handlerLeft(); err != nil {
+		return err
+	}
+	return r.commit(done)
+}
+
+// claim begins the transaction and claims, in one round trip.
+func (r *txRun) claim() error {
+	var b pgx.Batch
+	b.BeginTx(pgx.TxOptions{BeginQuery: beginSQL})
+	wait, timeout, idle := milliseconds(groupWait), "", ""
+	if !r.group() {
+		wait, timeout = milliseconds(lockWait), milliseconds(claimTimeout)
+	}
+	if r.limit > 0 {
+		idle = milliseconds(r.limit + idleSlack)
+	}
+	b.Queue(r.q.beginTx, wait, timeout, idle, r.s.durable)
+	b.Queue(r.q.insertEvents, r.rows.insert()...)
+	b.Queue(r.q.existingEvents, r.rows.existing()...)
+	b.Queue(r.q.restore, !r.group())
+	results := r.conn.SendBatch(r.ctx, &b)
+	r.tx = results.Tx()
+	err := func() error {
+		for range 2 {
+			if _, err := results.Exec(); err != nil {
+				return err
+			}
+		}
+		complete, err := readAnswers(results, r.reqs, r.answers)
+		if err == nil {
+			_, err = results.Exec()
+		}
+		if err == nil && !complete {
+			err = errNoAnswer
+		}
+		return err
+	}()
+	return errors.Join(err, ifAlone(err, results.Close()))
+}
+
+// claimFailed says what an error of the claim means, before any handler ran.
+func (r *txRun) claimFailed(err error) error {
+	code := sqlState(err)
+	switch {
+	case r.group() && (code == codeNoLock || code == codeDeadlock || code == codeSerialization):
+		return contended(err)
+	case code == codeNoLock: // somebody holds it: that is an answer (rule 10)
+		r.answers[0] = dedup.Answer{Verdict: dedup.Busy}
+		return nil
+	}
+	r.again = lostRace(err)
+	return ledgerError(r.ctx, "claim", err)
+}
+
+// handlerFailed says what an error of fn means. Its text and its chain stay as they are.
+func (r *txRun) handlerFailed(err error) error {
+	code, broken := sqlState(err), r.conn.Conn().IsClosed()
+	aborted := !broken && r.conn.Conn().PgConn().TxStatus() == 'E'
+	ended := errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+	switch {
+	case r.group() && (code == codeNoLock || code == codeDeadlock || code == codeSerialization):
+		return contended(err)
+	case aborted && (code == codeSerialization || code == codeDeadlock):
+		r.again = true
+	case aborted && infrastructure(code), broken && !ended:
+		// A code of another database, which fn may also use, leaves this transaction as it was.
+		return fmt.Errorf("%w: %w", dedup.ErrUnavailable, err)
+	}
+	return err
+}
+
+// handlerLeft looks at the transaction after fn returned no error, without a round trip.
+func (r *txRun) handlerLeft() error {
+	c := r.conn.Conn()
+	switch {
+	case c.IsClosed() && r.ctx.Err() != nil:
+		return fmt.Errorf("pgstore: connection closed while the handler ran: %w", r.ctx.Err())
+	case c.IsClosed():
+		return fmt.Errorf("pgstore: connection lost while the handler ran: %w", dedup.ErrUnavailable)
+	case c.PgConn().IsBusy():
+		return errors.New("pgstore: the handler left a result open: close its rows before returning")
+	}
+	switch c.PgConn().TxStatus() {
+	case 'T':
+		return nil
+	case 'I':
+		return fmt.Errorf("pgstore: %w", dedup.ErrTxEnded)
+	default: // the server would answer COMMIT with ROLLBACK (P-12)
+		return errors.New("pgstore: the handler ignored an error of the database: its transaction is aborted")
+	}
+}
+
+// commit stores the completions that say more than "done" and commits.
+func (r *txRun) commit(done []dedup.Completion) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.ctx), endTimeout)
+	defer cancel()
+	keys, ends := newKeyRows(len(done)), newEndRows(len(done))
+	for i := range done {
+		plain, err := r.checkCompletion(&done[i])
+		if err != nil {
+			return err
+		}
+		if plain {
+			continue
+		}
+		keys.add(&done[i].Key)
+		if err := ends.add(&done[i]); err != nil {
+			return fmt.Errorf("pgstore: complete: %w", err)
+		}
+	}
+	if len(keys.id) > 0 {
+		args := append([]any{keys.tenant, keys.scope, keys.typ, keys.id}, ends.args()...)
+		if _, err := r.tx.Exec(ctx, r.q.finishEvents, args...); err != nil {
+			return ledgerError(ctx, "complete", err)
+		}
+	}
+	err := r.tx.Commit(ctx)
+	if err == nil {
+		return nil
+	}
+	if code := sqlState(err); code == codeSerialization || code == codeDeadlock {
+		if r.group() {
+			return contended(err)
+		}
+		r.again = true
+	}
+	return commitError(err)
+}
+
+// checkCompletion reports whether the row already says what c says.
+func (r *txRun) checkCompletion(c *dedup.Completion) (plain bool, err error) {
+	i, ok := slices.BinarySearchFunc(r.reqs, c.Key, func(q dedup.Request, k dedup.Key) int { return q.Key.Compare(k) })
+	switch {
+	case !ok || r.answers[i].Verdict != dedup.Fresh:
+		return false, fmt.Errorf("pgstore: complete: key %q is not held by this transaction", c.Key)
+	case c.Retention <= 0:
+		return false, fmt.Errorf("pgstore: complete: key %q: retention must be positive", c.Key)
+	}
+	return c.Dead == "" && c.Retry == 0 && c.Result.IsZero() && c.Retention <= r.reqs[i].Retention, nil
+}
+
+// end gives the connection back. A transaction that is still there, for whatever reason, is rolled back.
+func (r *txRun) end() {
+	if r.conn == nil {
+		return // abandoned
+	}
+	if r.lent != nil {
+		r.lent.close() // fn panicked
+	}
+	c := r.conn.Conn()
+	if r.tx != nil && !c.IsClosed() && c.PgConn().TxStatus() != 'I' {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.ctx), endTimeout)
+		defer cancel()
+		_ = r.tx.Rollback(ctx) // if it fails the connection is closed, and the server rolls back
+	}
+	r.conn.Release()
+}
+
+// abandon gets rid of a connection that somebody still uses. Nothing of the driver's connection may be touched here, since
+// it is not made for two at once; a socket can be closed under its user.
+func (r *txRun) abandon() {
+	_ = r.socket.Close()
+	r.conn.Hijack() // the pool makes a new one in its place
+	r.conn = nil
+}
+
+// socketOf is the connection below TLS, which would first say good-bye and may wait to do so.
+func socketOf(c net.Conn) net.Conn {
+	if t, ok := c.(*tls.Conn); ok {
+		return t.NetConn()
+	}
+	return c
+}
+
+func contended(err error) error {
+	return fmt.Errorf("pgstore: %w: %w", dedup.ErrContended, err)
+}

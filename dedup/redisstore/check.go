@@ -1,0 +1,118 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Check implements [dedup.Checker]. On every master it asks INFO, which is allowed where CONFIG is not, and refuses
+//
+//   - Redis before 7.0, which has no SET with NX and GET;
+//   - a maxmemory-policy other than noeviction, unless [AllowEviction] was given;
+//   - a client that spreads keys over servers by itself (redis.Ring): when a server fails, its keys go to others that have
+//     never heard of them.
+//
+// It warns if the append-only file is off, and of whatever INFO does not tell.
+func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
+	var mu sync.Mutex
+	err = s.eachMaster(ctx, func(ctx context.Context, c *redis.Client) error {
+		w, err := s.checkServer(ctx, c)
+		mu.Lock()
+		defer mu.Unlock()
+		warnings = append(warnings, w...)
+		return err
+	})
+	slices.Sort(warnings)
+	warnings = slices.Compact(warnings)
+	switch {
+	case err == nil, errors.Is(err, errUnfit), errors.Is(err, errClient):
+		return warnings, err
+	}
+	return warnings, unavailable(ctx, "check", err)
+}
+
+// errUnfit marks a setting under which the ledger must not be used.
+var errUnfit = errors.New("redis is not fit for a ledger")
+
+func (s *Store) checkServer(ctx context.Context, c *redis.Client) (warnings []string, err error) {
+	info := make(map[string]string)
+	for _, section := range [...]string{"server", "memory", "persistence"} {
+		text, err := c.Info(ctx, section).Result()
+		if unknowable(err) {
+			return []string{"redis: cannot check version, eviction and persistence: INFO is not permitted; " +
+				"grant it with ACL SETUSER <user> +info, or make sure of: version 7.0, maxmemory-policy noeviction, appendonly yes"}, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		readInfo(info, text)
+	}
+	if w, err := checkVersion(info["redis_version"]); err != nil || w != "" {
+		if err != nil {
+			return nil, err
+		}
+		warnings = append(warnings, w)
+	}
+	w, err := s.checkEviction(info["maxmemory_policy"])
+	if err != nil {
+		return warnings, err
+	}
+	if w != "" {
+		warnings = append(warnings, w)
+	}
+	switch info["aof_enabled"] {
+	case "1":
+	case "0":
+		warnings = append(warnings, "redis: appendonly is no: a restart forgets what happened since the last snapshot, and its events "+
+			"are handled again; set appendonly yes (R-13)")
+	default:
+		warnings = append(warnings, "redis: INFO does not tell whether appendonly is yes; without it a restart forgets events (R-13)")
+	}
+	return warnings, nil
+}
+
+// unknowable reports whether the server refuses to tell, now and always.
+func unknowable(err error) bool {
+	return redis.HasErrorPrefix(err, "NOPERM") || redis.HasErrorPrefix(err, "unknown command")
+}
+
+func readInfo(info map[string]string, text string) {
+	for line := range strings.Lines(text) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
+			info[name] = value
+		}
+	}
+}
+
+func checkVersion(v string) (warning string, err error) {
+	major, _, _ := strings.Cut(v, ".")
+	n, err := strconv.Atoi(major)
+	switch {
+	case err != nil:
+		return fmt.Sprintf("redis: cannot tell the version from %q; 7.0 or later is needed", v), nil
+	case n < 7:
+		return "", fmt.Errorf("%w: version %s, but SET with NX and GET together needs 7.0 or later", errUnfit, v)
+	}
+	return "", nil
+}
+
+func (s *Store) checkEviction(policy string) (warning string, err error) {
+	const why = "every evicted key is an event that is handled again, in silence (R-10)"
+	switch {
+	case policy == "noeviction":
+		return "", nil
+	case policy == "":
+		return "redis: INFO does not tell maxmemory-policy; it must be noeviction: " + why, nil
+	case s.evicts:
+		return fmt.Sprintf("redis: maxmemory-policy is %s and that is allowed: %s", policy, why), nil
+	}
+	return "", fmt.Errorf("%w: maxmemory-policy is %s: %s; fix it with CONFIG SET maxmemory-policy noeviction, there and in the "+
+		"server's configuration, or use a Redis of its own", errUnfit, policy, why)
+}

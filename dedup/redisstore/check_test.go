@@ -1,0 +1,95 @@
+package redisstore
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/internal/testenv"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+)
+
+// a Redis that evicts is refused, and the error says which setting and what to do.
+func TestCheckRefusesEviction(t *testing.T) {
+	addr := testenv.RedisServer(t, "--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru", "--appendonly", "yes")
+	_, err := onServer(t, addr).Check(t.Context())
+	require.ErrorContains(t, err, "allkeys-lru")
+	require.ErrorContains(t, err, "CONFIG SET maxmemory-policy noeviction")
+	require.NotErrorIs(t, err, dedup.ErrUnavailable, "waiting does not help")
+
+	warnings, err := onServer(t, addr, AllowEviction()).Check(t.Context())
+	require.NoError(t, err)
+	require.Len(t, warnings, 1)
+	require.Contains(t, warnings[0], "allkeys-lru")
+
+	b := onServer(t, addr)
+	require.NoError(t, b.rdb.ConfigSet(t.Context(), "maxmemory-policy", "noeviction").Err())
+	warnings, err = b.Check(t.Context())
+	require.NoError(t, err, "the fix works")
+	require.Empty(t, warnings)
+}
+
+// persistence that is off, or unknown, is said.
+func TestCheckWarnsOfMissingPersistence(t *testing.T) {
+	warnings, err := onServer(t, testenv.RedisServer(t, "--appendonly", "no")).Check(t.Context())
+	require.NoError(t, err)
+	require.Len(t, warnings, 1)
+	require.Contains(t, warnings[0], "appendonly")
+}
+
+func TestCheckReadsInfo(t *testing.T) {
+	for name, c := range map[string]struct {
+		info     string
+		err      string
+		warnings []string
+	}{
+		"fit":          {info: "redis_version:7.2.4\r\nmaxmemory_policy:noeviction\r\naof_enabled:1\r\n"},
+		"old":          {info: "redis_version:6.2.14\r\nmaxmemory_policy:noeviction\r\naof_enabled:1\r\n", err: "6.2.14"},
+		"newer":        {info: "redis_version:10.0\r\nmaxmemory_policy:noeviction\r\naof_enabled:1\r\n"},
+		"ttl eviction": {info: "redis_version:7.0.0\r\nmaxmemory_policy:volatile-ttl\r\naof_enabled:1\r\n", err: "volatile-ttl"},
+		"tells nothing": {
+			info: "# Server\r\n", warnings: []string{"INFO does not tell maxmemory-policy", "INFO does not tell whether", "cannot tell the version"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := New(newFake(t, func(cmd []string) string { return bulk(c.info) }))
+			warnings, err := s.Check(t.Context())
+			if c.err != "" {
+				require.ErrorContains(t, err, c.err)
+				return
+			}
+			require.NoError(t, err)
+			require.Len(t, warnings, len(c.warnings))
+			for i, w := range c.warnings {
+				require.Contains(t, warnings[i], w)
+			}
+		})
+	}
+}
+
+func TestCheckWithoutInfo(t *testing.T) {
+	for _, text := range []string{"NOPERM this user has no permissions to run the 'info' command", "ERR unknown command 'info'"} {
+		warnings, err := New(newFake(t, func([]string) string { return "-" + text + "\r\n" })).Check(t.Context())
+		require.NoError(t, err)
+		require.Len(t, warnings, 1)
+		require.Contains(t, warnings[0], "+info")
+	}
+	_, err := New(newFake(t, func([]string) string { return "-LOADING Redis is loading\r\n" })).Check(t.Context())
+	require.ErrorIs(t, err, dedup.ErrUnavailable, "it will tell later")
+}
+
+// A ring moves the keys of a failed server to servers that have never heard of them.
+func TestCheckRefusesRing(t *testing.T) {
+	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": "127.0.0.1:1"}})
+	t.Cleanup(func() { _ = ring.Close() })
+	_, err := New(ring).Check(t.Context())
+	require.ErrorContains(t, err, "redis.Ring")
+	require.NotErrorIs(t, err, dedup.ErrUnavailable)
+}
+
+func TestInfoLines(t *testing.T) {
+	info := make(map[string]string)
+	readInfo(info, strings.Join([]string{"# Memory", "a:1", "b:x:y", "", "c"}, "\r\n"))
+	require.Equal(t, map[string]string{"a": "1", "b": "x:y"}, info)
+}

@@ -1,0 +1,49 @@
+-- ARGV[2] is the record of a fresh claim, as the first pipeline tried to write it.
+-- Replies: held (the record), busy (what is left of the lease), look (the record speaks for itself).
+local want = decode(ARGV[2])
+
+if not rec then -- it expired after the first pipeline
+  redis.call('SET', key, ARGV[2], 'PX', want.total)
+  return reply('held', 0, ARGV[2])
+end
+
+if want.generation == 0 and want.fingerprint ~= '' and rec.fingerprint ~= '' and want.fingerprint ~= rec.fingerprint then
+  return reply('look', 0, raw)
+end
+if rec.state == DONE or rec.state == DEAD then
+  return reply('look', 0, raw)
+end
+
+if holds(rec) then -- the call is repeated: the answer of its first run, and the lease begins anew
+  rec.lease, rec.total = want.lease, want.total
+  return reply('held', 0, write(rec, rec.total))
+end
+
+if rec.state == PENDING then
+  -- The server's clock alone says how much of the lease is left: the record was written to live for total, which is the
+  -- lease and the retention. A TTL that nobody sets (none, or more than total: persisted, restored, clock set back)
+  -- says nothing; the lease then begins anew, once, and in the worst case somebody waits that long for a dead holder.
+  local ttl = redis.call('PTTL', key)
+  if ttl < 0 or ttl > rec.total then
+    redis.call('PEXPIRE', key, rec.total)
+    ttl = rec.total
+  end
+  local left = ttl - (rec.total - rec.lease)
+  if left > 0 then
+    return reply('busy', left, raw)
+  end
+end
+
+if want.generation ~= rec.generation or want.retry < rec.retry then
+  return reply('look', 0, raw)
+end
+
+if rec.state == PENDING then
+  rec.uncertain, rec.takeovers = true, rec.takeovers + 1
+end
+if rec.generation == 0 and rec.fingerprint == '' then -- after a redrive none is kept: the copy may have been repaired
+  rec.fingerprint = want.fingerprint
+end
+rec.state, rec.token, rec.fence, rec.reopened = PENDING, token, rec.fence + 1, false
+rec.retry, rec.lease, rec.total = want.retry, want.lease, want.total
+return reply('held', 0, write(rec, rec.total))

@@ -1,0 +1,25 @@
+-- ARGV[2] is the final record as the claim's holder knows it, ARGV[3] its retention in milliseconds, ARGV[4] its reason or
+-- result, ARGV[5] the attempt it waits for, if it is open. Replies: ok, lost.
+local final, ttl, rest, retry = ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
+local state, result = sub(final, 2, 2), byte(final, 3) % (2 * RESULT) >= RESULT
+
+if rec and holds(rec) then
+  rec.state, rec.rest, rec.result, rec.lease, rec.total = state, rest, result, 0, tonumber(ttl)
+  if state == OPEN then
+    rec.retry = retry
+  elseif state == DONE then
+    rec.uncertain, rec.failures, rec.takeovers, rec.total = false, 0, 0, 0
+  end
+  write(rec, ttl)
+  return reply('ok')
+end
+
+if rec and rec.state == state and rec.token == token and (state ~= OPEN or rec.retry == retry) then
+  return reply('ok') -- repeated
+end
+
+-- Lost. That an effect without result happened is a fact all the same, and whoever comes next should know it.
+if state == DONE and not result and not (rec and rec.state == DONE) then
+  redis.call('SET', key, final, 'PX', ttl)
+end
+return reply('lost')

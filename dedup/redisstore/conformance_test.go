@@ -1,0 +1,173 @@
+package redisstore_test
+
+import (
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/dedup/redisstore"
+	"github.com/idem-go/idem/dedup/storetest"
+	"github.com/idem-go/idem/internal/testenv"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+)
+
+// ledgers makes stores of one kind and remembers the prefix of each, for its peer.
+type ledgers struct {
+	connect func() redis.UniversalClient
+	prefix  func(t testing.TB) string
+
+	mu       sync.Mutex
+	prefixes map[dedup.Store]string
+}
+
+func (l *ledgers) harness() storetest.Harness {
+	l.prefixes = make(map[dedup.Store]string)
+	return storetest.Harness{New: l.new, Peer: l.peer, Down: down}
+}
+
+func (l *ledgers) new(t testing.TB) dedup.Store { return l.open(t, l.prefix(t)) }
+
+func (l *ledgers) peer(t testing.TB, s dedup.Store) dedup.Store {
+	l.mu.Lock()
+	prefix := l.prefixes[s]
+	l.mu.Unlock()
+	return l.open(t, prefix)
+}
+
+func (l *ledgers) open(t testing.TB, prefix string) dedup.Store {
+	client := l.connect()
+	t.Cleanup(func() { _ = client.Close() })
+	s := redisstore.New(client, redisstore.Prefix(prefix))
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.prefixes[s] = prefix
+	return s
+}
+
+func down(t testing.TB) dedup.Store {
+	client := redis.NewClient(&redis.Options{Addr: testenv.FreeAddr(t), MaxRetries: -1, DialerRetries: 1})
+	t.Cleanup(func() { _ = client.Close() })
+	return redisstore.New(client)
+}
+
+// shared are ledgers on the Redis that all tests share.
+func shared(t testing.TB) *ledgers {
+	opts := testenv.RedisOptions(t)
+	return &ledgers{
+		connect: func() redis.UniversalClient { return redis.NewClient(opts) },
+		prefix: func(t testing.TB) string {
+			_, prefix := testenv.Redis(t)
+			return prefix
+		},
+	}
+}
+
+// ownPrefix is for servers that are thrown away: "idem:" first, since that is what the user of a minimal ACL may touch.
+func ownPrefix(t testing.TB) string {
+	return "idem:" + strings.NewReplacer("/", ".", "{", "(", "}", ")").Replace(t.Name()) + ":"
+}
+
+func TestConformance(t *testing.T) {
+	storetest.Run(t, shared(t).harness())
+}
+
+// the whole kit on a cluster, where a command with two keys or an undeclared key fails.
+func TestConformanceOnCluster(t *testing.T) {
+	addr := testenv.RedisCluster(t)
+	l := ledgers{
+		connect: func() redis.UniversalClient {
+			return redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{addr}})
+		},
+		prefix: ownPrefix,
+	}
+	storetest.Run(t, l.harness())
+}
+
+// G-12: the whole kit, the check and the ping as a user who may do no more than the package documentation says.
+func TestConformanceWithMinimalRights(t *testing.T) {
+	addr := testenv.RedisServer(t, "--appendonly", "yes", "--appendfsync", "no")
+	admin := redis.NewClient(&redis.Options{Addr: addr})
+	defer admin.Close()
+	rights := strings.Fields("on >secret ~idem:* -@all +get +set +pttl +pexpire +eval +evalsha +ping +info")
+	require.NoError(t, admin.ACLSetUser(t.Context(), "idem", rights...).Err())
+	l := ledgers{
+		connect: func() redis.UniversalClient {
+			return redis.NewClient(&redis.Options{Addr: addr, Username: "idem", Password: "secret"})
+		},
+		prefix: ownPrefix,
+	}
+	storetest.Run(t, l.harness())
+	t.Run("check", func(t *testing.T) {
+		warnings, err := l.new(t).(dedup.Checker).Check(t.Context())
+		require.NoError(t, err)
+		require.Empty(t, warnings)
+	})
+	t.Run("no rights beyond them", func(t *testing.T) {
+		outside := redisstore.New(l.connect(), redisstore.Prefix("other:"))
+		_, err := outside.Reopen(t.Context(), dedup.Key{ID: "x"})
+		require.ErrorIs(t, err, dedup.ErrUnavailable)
+		require.ErrorContains(t, err, "NOPERM")
+	})
+	t.Run("each is needed", func(t *testing.T) {
+		for _, right := range []string{"-get", "-set", "-pttl", "-pexpire", "-evalsha"} {
+			require.NoError(t, admin.ACLSetUser(t.Context(), "idem", right).Err())
+			require.ErrorIs(t, everyVerb(t, l.new(t), right), dedup.ErrUnavailable, right)
+			require.NoError(t, admin.ACLSetUser(t.Context(), "idem", "+"+right[1:]).Err())
+		}
+		require.NoError(t, everyVerb(t, l.new(t), "all"))
+	})
+}
+
+func BenchmarkStore(b *testing.B) {
+	l := shared(b)
+	l.harness()
+	storetest.Bench(b, l.new)
+}
+
+// G-12: on a cluster the client also asks where the slots are.
+func TestMinimalRightsOnCluster(t *testing.T) {
+	addr := testenv.RedisCluster(t)
+	admin := redis.NewClient(&redis.Options{Addr: addr})
+	defer admin.Close()
+	rights := strings.Fields("on >secret ~idem:* -@all +get +set +pttl +pexpire +eval +evalsha +ping +info +cluster|slots")
+	require.NoError(t, admin.ACLSetUser(t.Context(), "idem", rights...).Err())
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{addr}, Username: "idem", Password: "secret"})
+	defer client.Close()
+	s := redisstore.New(client)
+	_, err := s.Check(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, s.Ping(t.Context()))
+	require.NoError(t, everyVerb(t, s, "cluster"))
+}
+
+// everyVerb goes once through all that a store does and returns the first error.
+func everyVerb(t testing.TB, s dedup.Store, id string) error {
+	const minute, hour = time.Minute, time.Hour
+	ctx := t.Context()
+	req := dedup.Request{Key: dedup.Key{Scope: "rights", ID: id}, Retention: hour}
+	tok, answers := dedup.NewToken(), make([]dedup.Answer, 1)
+	claim := func(tok dedup.Token) error { return s.Claim(ctx, tok, minute, []dedup.Request{req}, answers) }
+	if err := claim(tok); err != nil {
+		return err
+	}
+	c := req.Held(tok, answers[0])
+	steps := []func() error{
+		func() error { return claim(dedup.NewToken()) }, // Busy
+		func() error { return s.Renew(ctx, minute, []dedup.Claim{c}) },
+		func() error { return s.Release(ctx, []dedup.Release{{Claim: c, Retention: hour}}) },
+		func() error { return claim(tok) },
+		func() error { return s.Complete(ctx, []dedup.Completion{{Claim: c, Retention: hour, Dead: "x"}}) },
+		func() error { _, err := s.(dedup.Reopener).Reopen(ctx, req.Key); return err },
+		func() error { req.Position.Generation = 1; return claim(tok) },
+		func() error { return s.Complete(ctx, []dedup.Completion{{Claim: c, Retention: hour}}) },
+	}
+	for _, step := range steps {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	return nil
+}

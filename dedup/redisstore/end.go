@@ -1,0 +1,238 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/idem-go/idem/dedup"
+	"github.com/redis/go-redis/v9"
+)
+
+// Renew implements [dedup.Store]: one pipeline.
+func (s *Store) Renew(ctx context.Context, lease time.Duration, claims []dedup.Claim) error {
+	if lease <= 0 {
+		return errLease
+	}
+	calls := make([]call, len(claims))
+	for i := range claims {
+		calls[i] = s.call(renewScript, &claims[i], millis(lease))
+	}
+	return s.end(ctx, "renew", calls)
+}
+
+// Release implements [dedup.Store]: one pipeline.
+func (s *Store) Release(ctx context.Context, claims []dedup.Release) error {
+	calls := make([]call, len(claims))
+	for i := range claims {
+		if claims[i].Retention <= 0 {
+			return keyError(claims[i].Key, errRetention)
+		}
+		calls[i] = s.call(releaseScript, &claims[i].Claim, int(claims[i].Outcome), millis(claims[i].Retention))
+	}
+	return s.end(ctx, "release", calls)
+}
+
+func (s *Store) call(sc *script, c *dedup.Claim, args ...any) call {
+	return call{script: sc, key: s.key(c.Key), token: c.Token, args: args}
+}
+
+// end runs calls that reply ok or lost.
+func (s *Store) end(ctx context.Context, verb string, calls []call) error {
+	if err := s.runScripts(ctx, calls); err != nil {
+		return unavailable(ctx, verb, err)
+	}
+	var lost []int
+	for i := range calls {
+		held, err := calls[i].held()
+		if err != nil {
+			return unavailable(ctx, verb, err)
+		}
+		if !held {
+			lost = append(lost, i)
+		}
+	}
+	return dedup.Lost(lost)
+}
+
+func (c *call) held() (bool, error) {
+	switch c.reply.code {
+	case "ok":
+		return true, nil
+	case "lost":
+		return false, nil
+	}
+	if c.reply.code == "look" {
+		if _, err := parse(c.reply.value); err != nil {
+			return false, fmt.Errorf("key %q: %w", c.key, err)
+		}
+	}
+	return false, fmt.Errorf("key %q: unexpected reply %q", c.key, c.reply.code)
+}
+
+// Complete implements [dedup.Store]. Completions without result are one pipeline of SET, written whoever holds the claim:
+// that the effect happened is a fact (rule 29). All others, and from the first result this store has seen on these too,
+// compare first, in a pipeline of scripts, since they could overwrite what cannot be had again.
+func (s *Store) Complete(ctx context.Context, completions []dedup.Completion) error {
+	if len(completions) == 0 {
+		return nil
+	}
+	for i := range completions {
+		if completions[i].Retention <= 0 {
+			return keyError(completions[i].Key, errRetention)
+		}
+		if completions[i].Dead == "" && completions[i].Retry == 0 && !completions[i].Result.IsZero() {
+			s.results.Store(true)
+		}
+	}
+	looks := s.results.Load()
+	b := batch{ctx: ctx, store: s, lost: make([]bool, len(completions))}
+	for i := range completions {
+		b.add(i, &completions[i], looks)
+	}
+	if err := b.run(); err != nil {
+		return unavailable(ctx, "complete", err)
+	}
+	var lost []int
+	for i, l := range b.lost {
+		if l {
+			lost = append(lost, i)
+		}
+	}
+	return dedup.Lost(lost)
+}
+
+// final is the record that c asks for, as far as its claim knows it.
+func final(c *dedup.Completion) record {
+	r := record{
+		state: done, check: checkOf(c.Key), token: c.Token, fence: c.Fence, position: c.Position, first: c.First,
+	}
+	if c.Position.Generation == 0 { // a redriven copy may have been repaired: it says nothing about the others
+		r.fingerprint = c.Fingerprint
+	}
+	switch {
+	case c.Dead != "":
+		r.state, r.reason, r.total = dead, cut(c.Dead), millis(c.Retention)
+	case c.Retry != 0:
+		r.state, r.position.Retry, r.total = open, c.Retry, millis(c.Retention)
+	default:
+		r.result = c.Result
+	}
+	return r
+}
+
+// batch is one call of Complete.
+type batch struct {
+	ctx   context.Context
+	store *Store
+	lost  []bool
+
+	sets    []*redis.StringCmd
+	written []record // written[j] is what sets[j] writes
+	setFor  []int    // sets[j] is for the completion setFor[j]
+
+	calls   []call
+	callFor []int
+}
+
+func (b *batch) add(i int, c *dedup.Completion, looks bool) {
+	r := final(c)
+	if r.state == done && !looks {
+		b.sets = append(b.sets, set(b.ctx, b.store.key(c.Key), r.encode(), millis(c.Retention), false))
+		b.written = append(b.written, r)
+		b.setFor = append(b.setFor, i)
+		return
+	}
+	b.calls = append(b.calls, b.store.call(completeScript, &c.Claim,
+		r.encode(), millis(c.Retention), string(r.appendRest(nil)), r.position.Retry))
+	b.callFor = append(b.callFor, i)
+}
+
+func (b *batch) run() error {
+	if err := b.store.runSets(b.ctx, b.sets); err != nil {
+		return err
+	}
+	for j, cmd := range b.sets {
+		if err := b.overwrote(j, cmd); err != nil {
+			return err
+		}
+	}
+	if err := b.store.runScripts(b.ctx, b.calls); err != nil {
+		return err
+	}
+	for j, i := range b.callFor {
+		held, err := b.calls[j].held()
+		if err != nil {
+			return err
+		}
+		b.lost[i] = !held
+	}
+	return nil
+}
+
+// overwrote looks at what an unconditional completion replaced, and puts back what it must not cost: an earlier completion
+// of somebody else, a result, a fingerprint.
+func (b *batch) overwrote(j int, cmd *redis.StringCmd) error {
+	mine := &b.written[j]
+	if cmd.Err() != nil { // the record had expired
+		b.lost[b.setFor[j]] = true
+		return nil
+	}
+	old, err := decode(cmd.Val(), mine.check)
+	if err != nil {
+		return err
+	}
+	repeated := old.state == done && old.token == mine.token
+	b.lost[b.setFor[j]] = !repeated && (old.state != pending || old.token != mine.token)
+	switch {
+	case !old.result.IsZero():
+		b.store.results.Store(true)
+		return b.putBack(j, &old)
+	case old.state == done && !repeated:
+		return b.putBack(j, &old)
+	case old.fingerprint != dedup.Fingerprint{} && mine.fingerprint == dedup.Fingerprint{}:
+		whole := *mine
+		whole.fingerprint = old.fingerprint
+		return b.putBack(j, &whole)
+	}
+	return nil
+}
+
+// putBack replaces what was just written for a key, if it is still there. Until then, and if this process dies here, the
+// event is done all the same.
+func (b *batch) putBack(j int, r *record) error {
+	key, _ := b.sets[j].Args()[1].(string)
+	mine := &b.written[j]
+	calls := []call{{script: restoreScript, key: key, token: mine.token, args: []any{mine.encode(), r.encode()}}}
+	if err := b.store.runScripts(b.ctx, calls); err != nil {
+		return err
+	}
+	_, err := calls[0].held()
+	return err
+}
+
+// Reopen implements [dedup.Reopener]: one round trip. The record is kept for as long as when it died.
+func (s *Store) Reopen(ctx context.Context, key dedup.Key) (dedup.Position, error) {
+	if err := key.Validate(); err != nil {
+		return dedup.Position{}, err
+	}
+	calls := []call{{script: reopenScript, key: s.key(key), token: dedup.NewToken()}}
+	if err := s.runScripts(ctx, calls); err != nil {
+		return dedup.Position{}, unavailable(ctx, "reopen", err)
+	}
+	p := calls[0].reply
+	if p.code == "look" && p.value == "" {
+		return dedup.Position{}, keyError(key, dedup.ErrNotDead)
+	}
+	r, err := decode(p.value, checkOf(key))
+	switch {
+	case err != nil:
+		return dedup.Position{}, unavailable(ctx, "reopen", keyError(key, err))
+	case p.code == "look":
+		return dedup.Position{}, keyError(key, dedup.ErrNotDead)
+	case p.code != "ok" || r.state != open || !r.reopened:
+		return dedup.Position{}, unavailable(ctx, "reopen", keyError(key, errors.New("reply does not fit the record")))
+	}
+	return r.position, nil
+}

@@ -1,0 +1,260 @@
+package redisstore
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"math"
+	"time"
+	"unicode/utf8"
+
+	"github.com/idem-go/idem/dedup"
+)
+
+// version is the first byte of every record. A release that needs another format raises it and still reads this one.
+const version = 1
+
+// The states of a record.
+const (
+	pending byte = 'p' // claimed
+	open    byte = 'o' // released, or waiting for a later copy
+	done    byte = 'd'
+	dead    byte = 'x'
+)
+
+// The flags of a record.
+const (
+	flagUncertain   byte = 1 << iota // pending: the claim is Uncertain; open: the next one will be
+	flagReopened                     // open: waits for the copy of an operator
+	flagFingerprint                  // 16 bytes of fingerprint follow the token
+	flagResult                       // done: a result is kept
+	flagsKnown      = 1<<iota - 1
+)
+
+const (
+	headLen = 23      // version, state, flags, check, token
+	maxInt  = 1 << 53 // up to here the scripts count exactly
+)
+
+var (
+	errVersion = errors.New("record of an unknown version")
+	errRecord  = errors.New("record is damaged")
+	errForeign = errors.New("record belongs to another key")
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// checkOf is kept in a record so that it is only ever taken for the record of its own key.
+func checkOf(k dedup.Key) uint32 { return crc32.Checksum([]byte(k.String()), castagnoli) }
+
+// record is what is kept under a key. The package documentation has its format.
+type record struct {
+	state       byte
+	uncertain   bool
+	reopened    bool
+	check       uint32
+	token       dedup.Token // of the last claim
+	fingerprint dedup.Fingerprint
+	fence       uint64
+	failures    uint32
+	takeovers   uint32
+	position    dedup.Position
+	lease       int64 // milliseconds; pending only
+	total       int64 // milliseconds the record was given to live; zero if done
+	first       dedup.Origin
+	reason      string       // dead only
+	result      dedup.Result // done only
+}
+
+func (r *record) flags() (f byte) {
+	if r.uncertain {
+		f |= flagUncertain
+	}
+	if r.reopened {
+		f |= flagReopened
+	}
+	if r.fingerprint != (dedup.Fingerprint{}) {
+		f |= flagFingerprint
+	}
+	if !r.result.IsZero() {
+		f |= flagResult
+	}
+	return f
+}
+
+// encode returns r as the bytes of its value.
+func (r *record) encode() string {
+	flags := r.flags()
+	b := make([]byte, 0, 128+len(r.first.Topic)+len(r.reason)+len(r.result.Data))
+	b = append(b, version, r.state, flags)
+	b = binary.BigEndian.AppendUint32(b, r.check)
+	b = append(b, r.token[:]...)
+	if flags&flagFingerprint != 0 {
+		b = append(b, r.fingerprint[:]...)
+	}
+	for _, n := range [...]uint64{
+		r.fence, uint64(r.failures), uint64(r.takeovers), uint64(r.position.Generation), uint64(r.position.Retry),
+		uint64(r.lease), uint64(r.total),
+	} {
+		b = binary.AppendUvarint(b, n)
+	}
+	var first [3 * binary.MaxVarintLen64]byte
+	f := binary.AppendVarint(first[:0], int64(r.first.Partition))
+	f = binary.AppendVarint(f, r.first.Offset)
+	f = binary.AppendVarint(f, r.first.Time.UnixMilli())
+	b = binary.AppendUvarint(b, uint64(len(f)+len(r.first.Topic)))
+	b = append(b, f...)
+	b = append(b, r.first.Topic...)
+	return string(r.appendRest(b))
+}
+
+// appendRest appends the end of a value: what a dead or done event leaves behind.
+func (r *record) appendRest(b []byte) []byte {
+	if !r.result.IsZero() {
+		b = binary.AppendUvarint(b, uint64(r.result.Schema))
+		b = append(b, r.result.Data...)
+	}
+	return append(b, r.reason...)
+}
+
+// decode reads the value of a key with this check. It takes nothing that encode does not write.
+func decode(value string, check uint32) (record, error) {
+	r, err := parse(value)
+	if err == nil && r.check != check {
+		err = errForeign
+	}
+	return r, err
+}
+
+func parse(value string) (r record, err error) {
+	if value == "" || value[0] != version {
+		if value == "" {
+			return r, errRecord
+		}
+		return r, fmt.Errorf("%w: %d", errVersion, value[0])
+	}
+	if len(value) < headLen {
+		return r, errRecord
+	}
+	flags := value[2]
+	r.state = value[1]
+	r.uncertain, r.reopened = flags&flagUncertain != 0, flags&flagReopened != 0
+	r.check = binary.BigEndian.Uint32([]byte(value[3:7]))
+	copy(r.token[:], value[7:headLen])
+	p := parser{rest: value[headLen:]}
+	if flags&flagFingerprint != 0 {
+		copy(r.fingerprint[:], p.bytes(uint64(len(r.fingerprint))))
+		p.require(r.fingerprint != dedup.Fingerprint{})
+	}
+	r.fence = p.uvarint(maxInt)
+	r.failures, r.takeovers = p.uint32(), p.uint32()
+	r.position = dedup.Position{Generation: p.uint32(), Retry: p.uint32()}
+	r.lease, r.total = int64(p.uvarint(maxInt)), int64(p.uvarint(maxInt))
+	p.require(r.lease <= r.total)
+	r.first = p.origin()
+	if flags&flagResult != 0 {
+		r.result = p.result()
+	} else if r.state == dead {
+		r.reason, p.rest = p.rest, ""
+	}
+	p.require(p.rest == "" && flags&^byte(flagsKnown) == 0 && r.plausible(flags&flagResult != 0))
+	if p.bad {
+		return record{}, errRecord
+	}
+	return r, nil
+}
+
+// plausible reports whether the flags and the lease fit the state.
+func (r *record) plausible(result bool) bool {
+	switch r.state {
+	case pending:
+		return !r.reopened && !result && r.lease > 0
+	case open:
+		return !result && r.lease == 0
+	case dead:
+		return !r.reopened && !result && r.lease == 0
+	case done:
+		return !r.reopened && r.lease == 0
+	}
+	return false
+}
+
+// parser takes a value apart. After a mistake it goes on with nothing, and bad says so.
+type parser struct {
+	rest string
+	bad  bool
+}
+
+func (p *parser) require(ok bool) { p.bad = p.bad || !ok }
+
+func (p *parser) bytes(n uint64) string {
+	if n > uint64(len(p.rest)) {
+		p.bad, p.rest = true, ""
+		return ""
+	}
+	s := p.rest[:n]
+	p.rest = p.rest[n:]
+	return s
+}
+
+// uvarint reads a number in its shortest form, at most limit.
+func (p *parser) uvarint(limit uint64) (v uint64) {
+	for i := 0; i < len(p.rest) && i < binary.MaxVarintLen64; i++ {
+		c := p.rest[i]
+		v |= uint64(c&0x7f) << (7 * i)
+		if c < 0x80 {
+			shortest := i == 0 || c != 0
+			fits := i < binary.MaxVarintLen64-1 || c == 1
+			p.require(shortest && fits && v <= limit)
+			p.rest = p.rest[i+1:]
+			return v
+		}
+	}
+	p.bad, p.rest = true, ""
+	return 0
+}
+
+func (p *parser) uint32() uint32 { return uint32(p.uvarint(math.MaxUint32)) }
+
+func (p *parser) varint() int64 {
+	u := p.uvarint(math.MaxUint64)
+	return int64(u>>1) ^ -int64(u&1)
+}
+
+func (p *parser) origin() (o dedup.Origin) {
+	f := parser{rest: p.bytes(p.uvarint(math.MaxInt32)), bad: p.bad}
+	partition := f.varint()
+	f.require(partition == int64(int32(partition)))
+	o.Partition, o.Offset = int32(partition), f.varint()
+	o.Time = time.UnixMilli(f.varint()).UTC()
+	o.Topic = f.rest
+	p.bad = f.bad
+	return o
+}
+
+func (p *parser) result() dedup.Result {
+	r := dedup.Result{Schema: p.uint32()}
+	if p.rest != "" || r.Schema == 0 {
+		r.Data = []byte(p.rest)
+	}
+	p.rest = ""
+	return r
+}
+
+// cut shortens a reason to what is kept, between two characters.
+func cut(reason string) string {
+	if len(reason) <= dedup.MaxReason {
+		return reason
+	}
+	n := dedup.MaxReason
+	for n > dedup.MaxReason-utf8.UTFMax && !utf8.RuneStart(reason[n]) {
+		n--
+	}
+	return reason[:n]
+}
+
+// millis rounds up, so that no lease and no retention is shorter than asked for.
+func millis(d time.Duration) int64 {
+	return int64((d-1)/time.Millisecond) + 1
+}

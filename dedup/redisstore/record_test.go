@@ -1,0 +1,127 @@
+package redisstore
+
+import (
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/idem-go/idem/dedup"
+	"github.com/stretchr/testify/require"
+)
+
+var someOrigin = dedup.Origin{
+	Topic: "orders", Partition: 3, Offset: 123_456_789, Time: time.UnixMilli(1_790_000_000_123).UTC(),
+}
+
+func someRecords() map[string]record {
+	t := dedup.NewToken()
+	far := dedup.Origin{Topic: "tøpic\x00:{1}%", Partition: math.MaxInt32, Offset: math.MaxInt64}
+	return map[string]record{
+		"pending": {state: pending, token: t, fence: 1, lease: 30_000, total: 86_430_000, first: someOrigin},
+		"pending, all": {
+			state: pending, uncertain: true, check: 0xfffefdfc, token: t, fingerprint: dedup.Fingerprint{0, 1, 0xff},
+			fence: maxInt, failures: math.MaxUint32, takeovers: math.MaxUint32,
+			position: dedup.Position{Generation: math.MaxUint32, Retry: math.MaxUint32}, lease: maxInt, total: maxInt, first: far,
+		},
+		"open":                {state: open, token: t, fence: 7, total: 1, first: dedup.Origin{Partition: -1, Offset: -1}},
+		"reopened":            {state: open, reopened: true, position: dedup.Position{Generation: 1}, total: 5},
+		"done":                {state: done, token: t, fence: 300, first: someOrigin},
+		"done, result":        {state: done, token: t, fence: 1, result: dedup.Result{Schema: 1 << 31, Data: []byte{0, 255, 10}}},
+		"done, schema only":   {state: done, token: t, fence: 1, result: dedup.Result{Schema: 9}},
+		"done, empty data":    {state: done, token: t, fence: 1, result: dedup.Result{Data: []byte{}}},
+		"dead":                {state: dead, token: t, fence: 1, total: 9, reason: "no such\x00 customer"},
+		"dead without reason": {state: dead, token: t, fence: 1, total: 9},
+	}
+}
+
+func TestRecordRoundTrip(t *testing.T) {
+	for name, want := range someRecords() {
+		t.Run(name, func(t *testing.T) {
+			value := want.encode()
+			got, err := decode(value, want.check)
+			require.NoError(t, err)
+			require.Equal(t, want, got)
+
+			for n := range len(value) { // cut short it is never another record of the same meaning
+				if short, err := parse(value[:n]); err == nil {
+					require.NotEqual(t, want, short)
+				}
+			}
+			if want.state != dead && want.result.IsZero() {
+				_, err = parse(value + "\x00")
+				require.ErrorIs(t, err, errRecord, "something follows")
+			}
+		})
+	}
+}
+
+// a record is only taken for the record of its own key.
+func TestRecordOfAnotherKeyIsRefused(t *testing.T) {
+	k, other := dedup.Key{Scope: "s", ID: "1"}, dedup.Key{Scope: "s", ID: "2"}
+	r := record{state: done, check: checkOf(k), fence: 1}
+	_, err := decode(r.encode(), checkOf(other))
+	require.ErrorIs(t, err, errForeign)
+}
+
+// Rule 35: a record of a version to come is no answer.
+func TestRecordOfUnknownVersionIsRefused(t *testing.T) {
+	r := record{state: done, fence: 1}
+	for _, v := range []byte{0, 2, '1', 255} {
+		_, err := parse(string(v) + r.encode()[1:])
+		require.ErrorIs(t, err, errVersion)
+	}
+}
+
+func TestRecordRefusesNonsense(t *testing.T) {
+	good := record{state: pending, fence: 1, lease: 1, total: 2}
+	bad := map[string]func(*record){
+		"state":                      func(r *record) { r.state = 'z' },
+		"claimed without a lease":    func(r *record) { r.lease = 0 },
+		"lease longer than its life": func(r *record) { r.lease = 3 },
+		"reopened while claimed":     func(r *record) { r.reopened = true },
+		"result while claimed":       func(r *record) { r.result = dedup.Result{Schema: 1} },
+		"done with a lease":          func(r *record) { r.state = done },
+	}
+	_, err := parse(good.encode())
+	require.NoError(t, err)
+	for name, spoil := range bad {
+		r := good
+		spoil(&r)
+		_, err := parse(r.encode())
+		require.ErrorIs(t, err, errRecord, name)
+	}
+	for _, value := range []string{"", "\x01", "\x01d", "hello", strings.Repeat("\x01", 1000), strings.Repeat("\xff", 40)} {
+		_, err := parse(value)
+		require.Error(t, err, "%q", value)
+	}
+}
+
+func TestReasonIsCutBetweenCharacters(t *testing.T) {
+	require.Equal(t, "short", cut("short"))
+	require.Len(t, cut(strings.Repeat("x", 5000)), dedup.MaxReason)
+	require.Equal(t, "x"+strings.Repeat("€", 341), cut("x"+strings.Repeat("€", 400)))
+	require.LessOrEqual(t, len(cut(strings.Repeat("\x80", 5000))), dedup.MaxReason)
+}
+
+func TestDurationsAreRoundedUp(t *testing.T) {
+	require.EqualValues(t, 1, millis(time.Nanosecond))
+	require.EqualValues(t, 1, millis(time.Millisecond))
+	require.EqualValues(t, 2, millis(time.Millisecond+1))
+	require.Less(t, 2*millis(math.MaxInt64), int64(maxInt))
+}
+
+// FuzzRecord: no value makes the parser panic, and what it accepts is exactly what encode writes.
+func FuzzRecord(f *testing.F) {
+	for _, r := range someRecords() {
+		f.Add([]byte(r.encode()))
+	}
+	f.Fuzz(func(t *testing.T, value []byte) {
+		r, err := parse(string(value))
+		if err != nil {
+			require.Equal(t, record{}, r)
+			return
+		}
+		require.Equal(t, string(value), r.encode())
+	})
+}

@@ -1,0 +1,302 @@
+package storetest
+
+import (
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/idem-go/idem/dedup"
+	"github.com/stretchr/testify/require"
+)
+
+// endTests cover Complete and Release by those who hold the claim, and their repeats.
+var endTests = []test{
+	{name: "complete: repeated after a lost reply it succeeds", run: completeRepeated},
+	{name: "complete: says which claims of a call were lost", run: completeMixed},
+	{name: "complete: a claim that was never granted is lost and makes no record", needs: Results, run: completeNever},
+	{name: "complete: the retention is counted anew", run: completeRetention},
+	{name: "complete: retention must be positive", run: endRetention},
+	{name: "dead: answers Dead with the reason", run: deadReason},
+	{name: "dead: the reason is cut at MaxReason and any bytes will do (P-22)", run: deadLongReason},
+	{name: "release: Unstarted gives the next claim the same verdict", run: releaseUnstarted},
+	{name: "release: Failed is counted", run: releaseFailed},
+	{name: "release: Unknown makes the next claim Uncertain at once (rule 13)", run: releaseUnknown},
+	{name: "release: an Uncertain claim stays Uncertain", run: releaseUncertain},
+	{name: "release: repeated it is harmless, even when somebody claimed in between", run: releaseRepeated},
+	{name: "release: a token that never held anything changes nothing (rule 32)", run: releaseNever},
+	{name: "release: says which claims of a call were lost", run: releaseMixed},
+	{name: "release: the fence never goes back", run: releaseFence},
+	{name: "release: a record that waits outlives a lease", run: releaseRetention},
+	{name: "calls: in opposite orders at once they do not block each other (P-04)", alone: true, run: oppositeOrders},
+}
+
+func completeRepeated(k *kit) {
+	_, c := k.get(dedup.Fresh, long, request("done"))
+	_, gone := k.get(dedup.Fresh, long, request("dead"))
+	_, later := k.get(dedup.Fresh, long, request("moved"))
+	all := []dedup.Completion{dead(gone, "why"), completion(c), moved(later, 1)}
+	for range 3 {
+		k.complete(all...)
+		require.NoError(k, k.peer.Complete(k.ctx, all), "a repeat through another client")
+	}
+	k.meets(dedup.Done, request("done"))
+	require.Equal(k, "why", k.meets(dedup.Dead, request("dead")).Reason)
+	k.meets(dedup.Moved, request("moved"))
+}
+
+func completeMixed(k *kit) {
+	late, holder := k.zombie("b")
+	_, a := k.get(dedup.Fresh, long, request("a"))
+	_, c := k.get(dedup.Fresh, long, request("c"))
+	zombie, mine := completion(late), completion(holder)
+	if !k.h.lacks(Results) { // with a result nothing may be written over the new holder (rule 29)
+		zombie.Result = dedup.Result{Schema: 1, Data: []byte("zombie")}
+	}
+	k.lost(k.s.Complete(k.ctx, []dedup.Completion{completion(a), zombie, dead(c, "poison")}), 1)
+	k.meets(dedup.Done, request("a"))
+	k.meets(dedup.Dead, request("c"))
+	if !k.h.lacks(Results) {
+		k.meets(dedup.Busy, request("b"))
+		k.complete(mine)
+	}
+	k.meets(dedup.Done, request("b"))
+}
+
+func completeNever(k *kit) {
+	never := completion(request("never").Held(dedup.NewToken(), dedup.Answer{Fence: 1}))
+	never.Result = dedup.Result{Schema: 1, Data: []byte("ghost")}
+	k.lost(k.s.Complete(k.ctx, []dedup.Completion{never}), 0)
+	k.meets(dedup.Fresh, request("never"))
+}
+
+func completeRetention(k *kit) {
+	brief := request("brief")
+	brief.Retention = k.lease
+	for _, end := range []func(dedup.Claim) dedup.Completion{
+		completion,
+		func(c dedup.Claim) dedup.Completion { return dead(c, "why") },
+		func(c dedup.Claim) dedup.Completion { return moved(c, 1) },
+	} {
+		_, c := k.get(dedup.Fresh, k.lease, brief)
+		k.complete(end(c))
+		want := k.try(k.s, dedup.NewToken(), long, brief).Verdict
+		require.Contains(k, []dedup.Verdict{dedup.Done, dedup.Dead, dedup.Moved}, want)
+		k.outlast()
+		k.outlast()
+		k.meets(want, brief)
+		brief.Key.ID += "+"
+	}
+}
+
+func endRetention(k *kit) {
+	_, c := k.get(dedup.Fresh, long, request("kept"))
+	for _, d := range []dedup.Completion{{Claim: c}, {Claim: c, Retention: -1}} {
+		require.Error(k, k.s.Complete(k.ctx, []dedup.Completion{d}))
+	}
+	for _, r := range []dedup.Release{{Claim: c}, {Claim: c, Retention: -1}} {
+		require.Error(k, k.s.Release(k.ctx, []dedup.Release{r}))
+	}
+	k.meets(dedup.Busy, request("kept"))
+}
+
+func deadReason(k *kit) {
+	_, c := k.get(dedup.Fresh, long, request("dead"))
+	const why = "permanent: order 7 has no items: {\"a\":1}\n"
+	k.complete(dead(c, why))
+	for range 2 {
+		again := request("dead")
+		again.Origin = origin(8, 8)
+		a := k.meets(dedup.Dead, again)
+		require.Equal(k, why, a.Reason)
+		sameOrigin(k, request("dead").Origin, a.First)
+	}
+	a := k.try(k.s, dedup.NewToken(), long, dedup.Request{Key: key("dead"), Retention: retention,
+		Position: dedup.Position{Generation: 1}})
+	require.Equal(k, dedup.Dead, a.Verdict, "a copy that nobody reopened for: the ledger decides, not a header (rule 6)")
+}
+
+func deadLongReason(k *kit) {
+	for id, why := range map[string]string{
+		"ascii":   strings.Repeat("x", 3*dedup.MaxReason),
+		"two":     strings.Repeat("é", dedup.MaxReason),
+		"four":    "ab" + strings.Repeat("\U0001F600", dedup.MaxReason),
+		"exactly": strings.Repeat("y", dedup.MaxReason),
+	} {
+		_, c := k.get(dedup.Fresh, long, request(id))
+		k.complete(dead(c, why))
+		got := k.meets(dedup.Dead, request(id)).Reason
+		require.LessOrEqual(k, len(got), dedup.MaxReason, id)
+		require.Greater(k, len(got), dedup.MaxReason-utf8.UTFMax, id)
+		require.True(k, strings.HasPrefix(why, got), "%s: cut, not changed", id)
+	}
+	for id, why := range map[string]string{"nul": "a\x00b", "broken": "a\xff\xfeb", "only nul": "\x00"} {
+		_, c := k.get(dedup.Fresh, long, request(id))
+		k.complete(dead(c, why)) // an event must not stay alive because of what killed it
+		require.NotEmpty(k, k.meets(dedup.Dead, request(id)).Reason, id)
+	}
+}
+
+func releaseUnstarted(k *kit) {
+	for i := range 3 {
+		a, c := k.get(dedup.Fresh, long, request("never ran"))
+		require.Zero(k, a.Failures)
+		require.Zero(k, a.Takeovers)
+		require.EqualValues(k, i+1, a.Fence)
+		k.release(release(c, dedup.Unstarted))
+	}
+}
+
+func releaseFailed(k *kit) {
+	for i := range 4 {
+		a, c := k.get(dedup.Fresh, long, request("fails"))
+		require.EqualValues(k, i, a.Failures)
+		k.release(release(c, dedup.Failed))
+	}
+	a, c := k.get(dedup.Fresh, long, request("fails"))
+	require.EqualValues(k, 4, a.Failures)
+	k.release(release(c, dedup.Unstarted))
+	a, _ = k.get(dedup.Fresh, long, request("fails"))
+	require.EqualValues(k, 4, a.Failures, "what did not start did not fail")
+}
+
+func releaseUnknown(k *kit) {
+	_, c := k.get(dedup.Fresh, long, request("cut short"))
+	k.release(release(c, dedup.Unknown))
+	a := k.meets(dedup.Uncertain, request("cut short"))
+	require.EqualValues(k, 1, a.Failures)
+	require.Zero(k, a.Takeovers, "its holder spoke")
+	require.EqualValues(k, 2, a.Fence)
+	k.meets(dedup.Busy, request("cut short"))
+}
+
+func releaseUncertain(k *kit) {
+	for _, o := range []dedup.Outcome{dedup.Unstarted, dedup.Failed, dedup.Unknown} {
+		id := numbered("doubt", int(o))
+		_, c := k.get(dedup.Fresh, long, request(id))
+		k.release(release(c, dedup.Unknown))
+		for range 3 {
+			_, c = k.get(dedup.Uncertain, long, request(id))
+			k.release(release(c, o))
+		}
+		k.meets(dedup.Uncertain, request(id))
+	}
+	_, heir := k.zombie("taken over")
+	k.release(release(heir, dedup.Unstarted))
+	a := k.meets(dedup.Uncertain, request("taken over"))
+	require.EqualValues(k, 1, a.Takeovers)
+}
+
+func releaseRepeated(k *kit) {
+	_, c := k.get(dedup.Fresh, long, request("back"))
+	back := []dedup.Release{release(c, dedup.Failed)}
+	require.NoError(k, k.s.Release(k.ctx, back))
+	k.harmless(k.s.Release(k.ctx, back))
+	k.harmless(k.peer.Release(k.ctx, back))
+	a, next := k.get(dedup.Fresh, long, request("back"))
+	require.EqualValues(k, 1, a.Failures, "one failure, however often it is told")
+	require.EqualValues(k, 2, a.Fence)
+
+	k.harmless(k.s.Release(k.ctx, back)) // a client library repeats it now
+	k.meets(dedup.Busy, request("back"))
+	k.renew(long, next)
+	k.complete(completion(next))
+	k.harmless(k.s.Release(k.ctx, back))
+	k.meets(dedup.Done, request("back"))
+}
+
+func releaseNever(k *kit) {
+	ghost := func(id string) []dedup.Release {
+		return []dedup.Release{release(request(id).Held(dedup.NewToken(), dedup.Answer{Fence: 1}), dedup.Unknown)}
+	}
+	k.harmless(k.s.Release(k.ctx, ghost("nothing")))
+	a := k.meets(dedup.Fresh, request("nothing"))
+	require.EqualValues(k, 1, a.Fence)
+	require.Zero(k, a.Failures)
+
+	_, c := k.get(dedup.Fresh, long, request("held"))
+	k.harmless(k.s.Release(k.ctx, ghost("held")))
+	k.meets(dedup.Busy, request("held"))
+	k.complete(completion(c))
+	k.harmless(k.s.Release(k.ctx, ghost("held")))
+	k.meets(dedup.Done, request("held"))
+
+	_, c = k.get(dedup.Fresh, long, request("open"))
+	k.release(release(c, dedup.Failed))
+	k.harmless(k.s.Release(k.ctx, ghost("open")))
+	a = k.meets(dedup.Fresh, request("open"))
+	require.EqualValues(k, 1, a.Failures)
+}
+
+func releaseMixed(k *kit) {
+	late, _ := k.zombie("b")
+	_, a := k.get(dedup.Fresh, long, request("a"))
+	_, c := k.get(dedup.Fresh, long, request("c"))
+	_, d := k.get(dedup.Fresh, long, request("d"))
+	k.lost(k.s.Release(k.ctx, []dedup.Release{
+		release(a, dedup.Unstarted), release(late, dedup.Failed), release(c, dedup.Unknown), release(d, dedup.Failed),
+	}), 1)
+	k.meets(dedup.Fresh, request("a"))
+	k.meets(dedup.Busy, request("b"))
+	k.meets(dedup.Uncertain, request("c"))
+	require.EqualValues(k, 1, k.meets(dedup.Fresh, request("d")).Failures)
+}
+
+func releaseFence(k *kit) {
+	for i, o := range []dedup.Outcome{dedup.Unstarted, dedup.Failed, dedup.Unknown, dedup.Unstarted} {
+		a, c := k.ask(long, request("fenced"))
+		require.True(k, a.Verdict.Held())
+		require.EqualValues(k, i+1, a.Fence)
+		k.release(release(c, o))
+	}
+	for i := range 3 {
+		r := request("fenced")
+		r.Position.Retry = uint32(i + 1)
+		a, c := k.ask(long, r)
+		require.True(k, a.Verdict.Held())
+		require.EqualValues(k, i+5, a.Fence, "a later attempt has a higher fence")
+		k.complete(moved(c, uint32(i+2)))
+	}
+}
+
+func releaseRetention(k *kit) {
+	_, c := k.get(dedup.Fresh, k.lease, request("waits"))
+	k.release(release(c, dedup.Unknown))
+	_, c = k.get(dedup.Uncertain, k.lease, request("waits"))
+	k.release(release(c, dedup.Failed))
+	k.outlast()
+	k.outlast()
+	a := k.meets(dedup.Uncertain, request("waits"))
+	require.EqualValues(k, 2, a.Failures)
+	require.Zero(k, a.Takeovers)
+}
+
+// oppositeOrders: only requests must ascend, so a store sorts what it locks by itself.
+func oppositeOrders(k *kit) {
+	const n = 40
+	reqs := make([]dedup.Request, n)
+	for i := range reqs {
+		reqs[i] = request(numbered("crossed", i))
+	}
+	for range 15 {
+		t, answers := dedup.NewToken(), make([]dedup.Answer, n)
+		require.NoError(k, k.s.Claim(k.ctx, t, long, reqs, answers))
+		up, down := make([]dedup.Claim, n), make([]dedup.Claim, n)
+		var back []dedup.Release
+		for i := range reqs {
+			up[i] = reqs[i].Held(t, answers[i])
+			down[n-1-i] = up[i]
+			back = append(back, release(up[i], dedup.Failed))
+		}
+		errs := inParallel(6, func(i int) error {
+			if i%2 == 0 {
+				return k.s.Renew(k.ctx, long, up)
+			}
+			return k.peer.Renew(k.ctx, long, down)
+		})
+		for _, err := range errs {
+			require.NoError(k, err)
+		}
+		slices.Reverse(back)
+		k.release(back...)
+	}
+}

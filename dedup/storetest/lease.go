@@ -1,0 +1,229 @@
+package storetest
+
+import (
+	"time"
+
+	"github.com/idem-go/idem/dedup"
+	"github.com/stretchr/testify/require"
+)
+
+// leaseTests cover what happens when leases end, are renewed, and are found to have been lost.
+var leaseTests = []test{
+	{name: "lease: over, the claim is taken over as Uncertain and held (R-03, P-10)", run: leaseTakeover},
+	{name: "lease: take-overs are counted, fences rise (rule 18)", run: leaseTakeovers},
+	{name: "lease: one of many takes over", run: leaseTakeoverRace},
+	{name: "lease: a pending record outlives it by its retention (rule 33)", run: leaseOutlived},
+	{name: "lease: over but not taken over, the holder may still speak", run: leaseOverdue},
+	{name: "renew: keeps a claim through several leases (R-04)", run: renewKeeps},
+	{name: "renew: too late, refused and nothing stolen (R-05)", run: renewLate},
+	{name: "renew: says which claims of a call were lost", run: renewMixed},
+	{name: "renew: counts as a change for the retention", run: renewRetention},
+	{name: "complete: too late, refused and nothing destroyed (R-07)", needs: Results, run: completeLate},
+	{name: "complete: too late without result, refused whatever is written (rule 29)", run: completeLateFact},
+	{name: "release: too late, refused and nothing undone", run: releaseLate},
+	{name: "retry and death: too late, refused and nothing destroyed", run: moveLate},
+}
+
+func leaseTakeover(k *kit) {
+	r := request("stuck")
+	k.get(dedup.Fresh, k.lease, r)
+	k.outlast()
+	other := r
+	other.Origin = origin(5, 500)
+	a, c := k.get(dedup.Uncertain, long, other)
+	require.EqualValues(k, 2, a.Fence)
+	require.EqualValues(k, 1, a.Takeovers)
+	require.Zero(k, a.Failures, "a lease that ended is a take-over, not a failure")
+	sameOrigin(k, r.Origin, a.First)
+	k.meets(dedup.Busy, r) // Uncertain is held
+	k.complete(completion(c))
+	k.meets(dedup.Done, r)
+}
+
+func leaseTakeovers(k *kit) {
+	short := k.lease / 4
+	k.get(dedup.Fresh, short, request("crash loop"))
+	for i := range 4 {
+		k.h.Sleep(short + short/4 + 5*time.Millisecond)
+		a, _ := k.get(dedup.Uncertain, short, request("crash loop"))
+		require.EqualValues(k, i+2, a.Fence)
+		require.EqualValues(k, i+1, a.Takeovers)
+	}
+	k.h.Sleep(short + short/4 + 5*time.Millisecond)
+	_, c := k.get(dedup.Uncertain, long, request("crash loop"))
+	k.release(release(c, dedup.Failed)) // who gives it back was alive
+	a, _ := k.get(dedup.Uncertain, long, request("crash loop"))
+	require.EqualValues(k, 5, a.Takeovers, "take-overs are not forgotten, and a release is none")
+	require.EqualValues(k, 1, a.Failures)
+}
+
+func leaseTakeoverRace(k *kit) {
+	k.get(dedup.Fresh, k.lease, request("heirs"))
+	k.outlast()
+	verdicts := inParallel(50, func(i int) dedup.Verdict {
+		s := k.s
+		if i%2 == 1 {
+			s = k.peer
+		}
+		var a [1]dedup.Answer
+		if s.Claim(k.ctx, dedup.NewToken(), long, []dedup.Request{request("heirs")}, a[:]) != nil {
+			return 0
+		}
+		return a[0].Verdict
+	})
+	got := tally(verdicts)
+	require.Equal(k, map[dedup.Verdict]int{dedup.Uncertain: 1, dedup.Busy: 49}, got)
+}
+
+func leaseOutlived(k *kit) {
+	r := request("pending")
+	r.Retention = 20 * k.lease
+	k.get(dedup.Fresh, k.lease, r)
+	k.h.Sleep(4 * k.lease)
+	a, _ := k.get(dedup.Uncertain, long, r)
+	require.EqualValues(k, 1, a.Takeovers)
+}
+
+// leaseOverdue: a claim is lost when its lease ended AND somebody took it over.
+func leaseOverdue(k *kit) {
+	_, done := k.get(dedup.Fresh, k.lease, request("done"))
+	_, given := k.get(dedup.Fresh, k.lease, request("given back"))
+	_, kept := k.get(dedup.Fresh, k.lease, request("kept"))
+	k.outlast()
+	k.complete(completion(done))
+	k.release(release(given, dedup.Unstarted))
+	k.renew(long, kept)
+	k.meets(dedup.Done, request("done"))
+	k.meets(dedup.Fresh, request("given back"))
+	k.meets(dedup.Busy, request("kept"))
+}
+
+func renewKeeps(k *kit) {
+	for attempt := range 5 { // a machine that stalls for a whole lease proves nothing
+		r := request(numbered("slow", attempt))
+		_, c := k.get(dedup.Fresh, k.lease, r)
+		if k.staysBusy(r, c) {
+			k.complete(completion(c))
+			k.meets(dedup.Done, r)
+			return
+		}
+	}
+	require.Fail(k, "the store never answered within a lease")
+}
+
+// staysBusy renews c for four leases and reports false if an answer took so long that it says nothing.
+func (k *kit) staysBusy(r dedup.Request, c dedup.Claim) bool {
+	for until := time.Now().Add(4 * k.lease); time.Now().Before(until); {
+		sent := time.Now()
+		err := k.s.Renew(k.ctx, k.lease, []dedup.Claim{c})
+		k.h.Sleep(k.lease / 3)
+		a := k.try(k.peer, dedup.NewToken(), k.lease, r)
+		if time.Since(sent) > k.lease {
+			return false
+		}
+		require.NoError(k, err)
+		require.Equal(k, dedup.Busy, a.Verdict, "a renewed claim is alive")
+		require.LessOrEqual(k, a.Wait, k.lease)
+	}
+	return true
+}
+
+func renewLate(k *kit) {
+	late, holder := k.zombie("late")
+	k.lost(k.s.Renew(k.ctx, long, []dedup.Claim{late}), 0)
+	k.renew(long, holder)
+	k.complete(completion(holder))
+	k.meets(dedup.Done, request("late"))
+	k.lost(k.s.Renew(k.ctx, long, []dedup.Claim{late}), 0)
+	k.meets(dedup.Done, request("late"))
+
+	never := request("never").Held(dedup.NewToken(), dedup.Answer{Fence: 1}) // what was never granted is not made by this
+	k.lost(k.s.Renew(k.ctx, long, []dedup.Claim{never}), 0)
+	a := k.meets(dedup.Fresh, request("never"))
+	require.EqualValues(k, 1, a.Fence)
+}
+
+func renewMixed(k *kit) {
+	late1, holder1 := k.zombie("a")
+	_, mine := k.get(dedup.Fresh, k.lease, request("b"))
+	late2, _ := k.zombie("c")
+	_, back := k.get(dedup.Fresh, long, request("d"))
+	k.release(release(back, dedup.Unstarted))
+	err := k.s.Renew(k.ctx, long, []dedup.Claim{late1, mine, late2, back})
+	k.lost(err, 0, 2, 3)
+	k.outlast()
+	k.meets(dedup.Busy, request("a"))
+	k.meets(dedup.Busy, request("b")) // the others were served
+	k.meets(dedup.Fresh, request("d"))
+	k.complete(completion(holder1))
+}
+
+func renewRetention(k *kit) {
+	r := request("long run")
+	r.Retention = 3 * k.lease
+	_, c := k.get(dedup.Fresh, k.lease, r)
+	for range 5 {
+		k.h.Sleep(k.lease) // overdue now and then: nobody else asks
+		k.renew(k.lease, c)
+	}
+	k.outlast()
+	k.get(dedup.Uncertain, long, r)
+}
+
+func completeLate(k *kit) {
+	late, holder := k.zombie("late")
+	zombie := completion(late)
+	zombie.Result = dedup.Result{Schema: 1, Data: []byte("zombie")}
+	k.lost(k.s.Complete(k.ctx, []dedup.Completion{zombie}), 0)
+	k.meets(dedup.Busy, request("late")) // it stays the new holder's
+	k.renew(long, holder)
+	mine := completion(holder)
+	mine.Result = dedup.Result{Schema: 1, Data: []byte("holder")}
+	k.complete(mine)
+	k.lost(k.s.Complete(k.ctx, []dedup.Completion{zombie}), 0)
+	require.Equal(k, "holder", string(k.meets(dedup.Done, request("late")).Result.Data))
+}
+
+// completeLateFact: that the effect happened is a fact, so a store may write it, but it must say that the claim was lost.
+func completeLateFact(k *kit) {
+	late, holder := k.zombie("b")
+	_, mine := k.get(dedup.Fresh, long, request("a"))
+	_, other := k.get(dedup.Fresh, long, request("c"))
+	k.lost(k.s.Complete(k.ctx, []dedup.Completion{completion(mine), completion(late), completion(other)}), 1)
+	k.meets(dedup.Done, request("a"))
+	k.meets(dedup.Done, request("c"))
+	if a, _ := k.ask(long, request("b")); a.Verdict != dedup.Done {
+		require.Equal(k, dedup.Busy, a.Verdict)
+		k.complete(completion(holder))
+	}
+	k.meets(dedup.Done, request("b"))
+}
+
+func releaseLate(k *kit) {
+	late, holder := k.zombie("b")
+	_, mine := k.get(dedup.Fresh, long, request("a"))
+	back := []dedup.Release{release(mine, dedup.Failed), release(late, dedup.Unknown)}
+	k.lost(k.s.Release(k.ctx, back), 1)
+	k.meets(dedup.Fresh, request("a"))
+	k.meets(dedup.Busy, request("b"))
+	k.release(release(holder, dedup.Unstarted))
+	a := k.meets(dedup.Uncertain, request("b"))
+	require.Zero(k, a.Failures, "the late release counted nothing")
+
+	_, c := k.get(dedup.Fresh, long, request("done"))
+	k.complete(completion(c))
+	k.harmless(k.s.Release(k.ctx, []dedup.Release{release(c, dedup.Unknown)}))
+	k.meets(dedup.Done, request("done"))
+}
+
+func moveLate(k *kit) {
+	late, holder := k.zombie("late")
+	k.lost(k.s.Complete(k.ctx, []dedup.Completion{moved(late, 3)}), 0)
+	k.meets(dedup.Busy, request("late"))
+	k.lost(k.s.Complete(k.ctx, []dedup.Completion{dead(late, "zombie")}), 0)
+	k.meets(dedup.Busy, request("late"))
+	k.complete(completion(holder))
+	k.lost(k.s.Complete(k.ctx, []dedup.Completion{dead(late, "zombie")}), 0)
+	k.lost(k.s.Complete(k.ctx, []dedup.Completion{moved(late, 3)}), 0)
+	k.meets(dedup.Done, request("late"))
+}

@@ -1,0 +1,374 @@
+package storetest
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/idem-go/idem/dedup"
+	"github.com/stretchr/testify/require"
+)
+
+// model is the ledger as the contract describes it, without anything that makes it fast, durable or concurrent.
+type model map[string]*entry
+
+type entry struct {
+	state     string // open, live, over (claimed, the lease ended), done, dead
+	token     dedup.Token
+	doubt     bool
+	fence     uint64
+	failures  uint32
+	takeovers uint32
+	position  dedup.Position
+	print     dedup.Fingerprint
+	first     dedup.Origin
+	reason    string
+	result    dedup.Result
+	reopened  bool // and not yet claimed: a store may have forgotten the counts of the generation that was given up
+}
+
+// claim returns what the store must answer, and what else it may.
+func (m model) claim(t dedup.Token, r dedup.Request) (want dedup.Answer, or dedup.Verdict) {
+	e := m[r.Key.ID]
+	if e == nil {
+		e = &entry{state: "open", position: r.Position, print: r.Fingerprint, first: r.Origin}
+		m[r.Key.ID] = e
+	}
+	want.First = e.first
+	other := r.Position.Generation != e.position.Generation || r.Position.Before(e.position)
+	var none dedup.Fingerprint
+	switch {
+	case e.print != none && r.Fingerprint != none && e.print != r.Fingerprint && r.Position.Generation == 0:
+		want.Verdict = dedup.Conflict
+	case e.state == "done":
+		want.Verdict, want.Result = dedup.Done, e.result
+	case e.state == "dead":
+		want.Verdict, want.Reason = dedup.Dead, e.reason
+	case e.state == "live" && e.token != t:
+		want.Verdict = dedup.Busy
+		if other {
+			or = dedup.Moved
+		}
+	case e.state != "live" && other:
+		want.Verdict = dedup.Moved
+	default:
+		e.grant(t, r)
+		want.Verdict = dedup.Fresh
+		if e.doubt {
+			want.Verdict = dedup.Uncertain
+		}
+		want.Fence, want.Failures, want.Takeovers = e.fence, e.failures, e.takeovers
+	}
+	return want, or
+}
+
+func (e *entry) grant(t dedup.Token, r dedup.Request) {
+	if e.state == "live" { // repeated
+		return
+	}
+	if e.state == "over" {
+		e.doubt = true
+		e.takeovers++
+	}
+	e.state, e.token, e.position = "live", t, r.Position
+	e.fence++
+}
+
+func (e *entry) heldBy(t dedup.Token) bool {
+	return (e.state == "live" || e.state == "over") && e.token == t
+}
+
+func (m model) complete(d dedup.Completion) (ok bool) {
+	e := m[d.Key.ID]
+	if !e.heldBy(d.Token) {
+		return false
+	}
+	switch {
+	case d.Dead != "":
+		e.state, e.reason = "dead", d.Dead
+	case d.Retry != 0:
+		e.state, e.position.Retry = "open", d.Retry
+	default:
+		e.state, e.result = "done", d.Result
+	}
+	return true
+}
+
+func (m model) release(r dedup.Release) (ok bool) {
+	e := m[r.Key.ID]
+	if !e.heldBy(r.Token) {
+		return false
+	}
+	e.state = "open"
+	e.doubt = e.doubt || r.Outcome == dedup.Unknown
+	if r.Outcome != dedup.Unstarted {
+		e.failures++
+	}
+	return true
+}
+
+func (m model) reopen(id string) (dedup.Position, bool) {
+	e := m[id]
+	if e == nil || e.state != "dead" && !e.reopened {
+		return dedup.Position{}, false
+	}
+	if !e.reopened {
+		e.state, e.reopened, e.doubt, e.reason = "open", true, false, ""
+		e.position = dedup.Position{Generation: e.position.Generation + 1}
+		e.print = dedup.Fingerprint{}
+	}
+	return e.position, true
+}
+
+// walk is one random walk: a model, a store, and all claims that somebody believes to hold.
+type walk struct {
+	*kit
+	rng    *rand.Rand
+	model  model
+	claims []dedup.Claim
+	step   int
+	seed   uint64
+	epoch  int // the keys change now and then, since what is done stays done
+}
+
+const walkKeys = 9
+
+func randomModel(k *kit) {
+	rng, seed := k.random()
+	w := &walk{kit: k, rng: rng, seed: seed, model: make(model)}
+	for w.step = range 4000 {
+		if w.step%60 == 0 {
+			w.epoch++
+			w.claims = nil
+		}
+		switch p := rng.IntN(100); {
+		case p < 45:
+			w.claim()
+		case p < 65:
+			w.complete()
+		case p < 83:
+			w.release()
+		case p < 92:
+			w.renew()
+		default:
+			w.reopen()
+		}
+	}
+}
+
+func (w *walk) store() dedup.Store {
+	if w.rng.IntN(2) == 0 {
+		return w.peer
+	}
+	return w.s
+}
+
+func (w *walk) id(i int) string { return numbered(numbered("walk", w.epoch), i) }
+
+// pick returns some of the keys, ascending.
+func (w *walk) pick() []int {
+	some := w.rng.Perm(walkKeys)[:1+w.rng.IntN(4)]
+	slices.Sort(some)
+	return some
+}
+
+func (w *walk) request(i int) dedup.Request {
+	r := request(w.id(i))
+	r.Origin = origin(w.rng.IntN(6), w.step)
+	if e := w.model[r.Key.ID]; e != nil {
+		r.Position = e.position
+	}
+	if w.rng.IntN(5) == 0 {
+		r.Position = dedup.Position{Generation: uint32(w.rng.IntN(10) / 9), Retry: uint32(w.rng.IntN(3))}
+	}
+	if i%3 == 0 && !w.h.lacks(Fingerprints) { // these keys are not reopened: what a redriven copy leaves behind is open
+		r.Fingerprint = dedup.Fingerprint{1}
+		if w.rng.IntN(12) == 0 && r.Position.Generation == 0 {
+			r.Fingerprint = dedup.Fingerprint{2}
+		}
+	}
+	return r
+}
+
+func (w *walk) claim() {
+	var reqs []dedup.Request
+	for _, i := range w.pick() {
+		reqs = append(reqs, w.request(i))
+	}
+	t, lease := dedup.NewToken(), long
+	if w.rng.IntN(12) == 0 {
+		lease = w.brief()
+	}
+	calls := 1
+	if lease == long && w.rng.IntN(4) == 0 {
+		calls = 2 // the reply to the first was lost
+	}
+	for call := range calls {
+		answers := make([]dedup.Answer, len(reqs))
+		require.NoError(w, w.store().Claim(w.ctx, t, lease, reqs, answers))
+		for i, got := range answers {
+			w.wellFormed(reqs[i], lease, got)
+			want, or := w.model.claim(t, reqs[i])
+			w.compare(reqs[i], want, or, got)
+			if got.Verdict.Held() && call == calls-1 {
+				w.claims = append(w.claims, reqs[i].Held(t, got))
+			}
+		}
+	}
+	if lease != long {
+		w.pass(lease, func(e *entry) bool { return e.token == t })
+	}
+}
+
+// brief is a lease that the walk can afford to wait for some hundred times.
+func (w *walk) brief() time.Duration { return max(w.lease/30, 5*time.Millisecond) }
+
+// pass lets a short lease end for the entries that have it.
+func (w *walk) pass(lease time.Duration, has func(*entry) bool) {
+	w.h.Sleep(lease + lease/4 + 5*time.Millisecond)
+	for _, e := range w.model {
+		if e.state == "live" && has(e) {
+			e.state = "over"
+		}
+	}
+}
+
+func (w *walk) compare(r dedup.Request, want dedup.Answer, or dedup.Verdict, got dedup.Answer) {
+	w.Helper()
+	e := w.model[r.Key.ID]
+	if got.Verdict.Held() && e.reopened {
+		e.reopened = false
+		if got.Failures == 0 && got.Takeovers == 0 { // forgotten, which is as good
+			e.failures, e.takeovers = 0, 0
+			want.Failures, want.Takeovers = 0, 0
+		}
+	}
+	if or != 0 && got.Verdict == or {
+		want.Verdict = or
+	}
+	require.Equal(w, want.Verdict.String(), got.Verdict.String(), "step %d, seed %d, %q at %v, model %+v", w.step, w.seed,
+		r.Key, r.Position, e)
+	require.Equal(w, [3]uint64{want.Fence, uint64(want.Failures), uint64(want.Takeovers)},
+		[3]uint64{got.Fence, uint64(got.Failures), uint64(got.Takeovers)}, "fence, failures, take-overs: step %d, seed %d, %q",
+		w.step, w.seed, r.Key)
+	require.Equal(w, want.Reason, got.Reason, "step %d, seed %d", w.step, w.seed)
+	require.Equal(w, want.Result.Schema, got.Result.Schema, "step %d, seed %d", w.step, w.seed)
+	require.True(w, bytes.Equal(want.Result.Data, got.Result.Data), "step %d, seed %d", w.step, w.seed)
+	sameOrigin(w, want.First, got.First)
+}
+
+// take returns some claims of different keys. Some may have been lost. Those that are final are not used again.
+func (w *walk) take(final bool) []dedup.Claim {
+	var out []dedup.Claim
+	seen := make(map[dedup.Key]bool)
+	n := 1 + w.rng.IntN(4)
+	w.rng.Shuffle(len(w.claims), func(i, j int) { w.claims[i], w.claims[j] = w.claims[j], w.claims[i] })
+	w.claims = slices.DeleteFunc(w.claims, func(c dedup.Claim) bool {
+		if len(out) == n || seen[c.Key] {
+			return false
+		}
+		seen[c.Key] = true
+		out = append(out, c)
+		return final
+	})
+	return out
+}
+
+func (w *walk) complete() {
+	var done []dedup.Completion
+	for _, c := range w.take(true) {
+		d := completion(c)
+		switch p := w.rng.IntN(10); {
+		case p < 3:
+			d.Dead = numbered("reason", w.step)
+		case p < 7:
+			d.Retry = c.Position.Retry + 1
+		default:
+			if w.h.lacks(Results) {
+				d.Dead = "instead of a result" // without one, a lost completion may be written (rule 29)
+				break
+			}
+			d.Result = dedup.Result{Schema: uint32(w.step + 1), Data: []byte(numbered("result", w.step))}
+		}
+		done = append(done, d)
+	}
+	var lost []int
+	for i, d := range done {
+		if !w.model.complete(d) {
+			lost = append(lost, i)
+		}
+	}
+	w.outcome(w.store().Complete(w.ctx, done), lost)
+	if w.rng.IntN(4) == 0 {
+		w.outcome(w.store().Complete(w.ctx, done), lost) // repeated
+	}
+}
+
+func (w *walk) release() {
+	var back []dedup.Release
+	for _, c := range w.take(true) {
+		back = append(back, release(c, dedup.Outcome(w.rng.IntN(3))))
+	}
+	var lost []int
+	for i, r := range back {
+		if !w.model.release(r) {
+			lost = append(lost, i)
+		}
+	}
+	w.outcome(w.store().Release(w.ctx, back), lost)
+	if w.rng.IntN(4) == 0 {
+		w.harmless(w.store().Release(w.ctx, back)) // repeated
+	}
+}
+
+func (w *walk) renew() {
+	claims := w.take(false)
+	lease := long
+	if w.rng.IntN(4) == 0 {
+		lease = w.brief()
+	}
+	var lost []int
+	tokens := make(map[string]dedup.Token)
+	for i, c := range claims {
+		e := w.model[c.Key.ID]
+		if !e.heldBy(c.Token) {
+			lost = append(lost, i)
+			continue
+		}
+		e.state = "live"
+		tokens[c.Key.ID] = c.Token
+	}
+	w.outcome(w.store().Renew(w.ctx, lease, claims), lost)
+	if lease != long && len(tokens) > 0 {
+		short := make(map[*entry]bool)
+		for id := range tokens {
+			short[w.model[id]] = true
+		}
+		w.pass(lease, func(e *entry) bool { return short[e] })
+	}
+}
+
+func (w *walk) outcome(err error, lost []int) {
+	w.Helper()
+	if len(lost) == 0 {
+		require.NoError(w, err, "step %d, seed %d", w.step, w.seed)
+		return
+	}
+	w.lost(err, lost...)
+}
+
+func (w *walk) reopen() {
+	i := w.rng.IntN(walkKeys)
+	if w.h.lacks(Reopen) || i%3 == 0 {
+		return
+	}
+	want, ok := w.model.reopen(w.id(i))
+	got, err := w.reopener().Reopen(w.ctx, key(w.id(i)))
+	if !ok {
+		require.ErrorIs(w, err, dedup.ErrNotDead, "step %d, seed %d", w.step, w.seed)
+		return
+	}
+	require.NoError(w, err, "step %d, seed %d", w.step, w.seed)
+	require.Equal(w, want, got, "step %d, seed %d", w.step, w.seed)
+}

@@ -1,0 +1,106 @@
+package storetest
+
+import (
+	"errors"
+
+	"github.com/idem-go/idem/dedup"
+	"github.com/stretchr/testify/require"
+)
+
+// txAbilityTests cover what a transactional store may also do.
+func txAbilityTests[Tx any]() []txTest[Tx] {
+	return []txTest[Tx]{
+		{name: "tx: starts are counted outside the transaction (rule 18)", needs: StartCount, run: txStarts[Tx]},
+		{name: "tx: reopen, only the next generation runs (rule 6, T-02)", needs: Reopen, run: txReopen[Tx]},
+		{name: "tx: reopen clears the fingerprint (rule 17)", needs: Reopen, run: txReopenFingerprint[Tx]},
+		{name: "tx: reopen only what is dead", needs: Reopen, run: txReopenNotDead[Tx]},
+	}
+}
+
+func txStarts[Tx any](k *txKit[Tx]) {
+	s, ok := k.s.(dedup.StartCounter)
+	require.True(k, ok, "%T has no CountStart and its harness does not say so", k.s)
+	counts := func(id string, want uint32) {
+		k.Helper()
+		n, err := s.CountStart(k.ctx, key(id))
+		require.NoError(k, err)
+		require.Equal(k, want, n)
+	}
+	counts("e", 1)
+	counts("e", 2)
+	counts("f", 1)
+	why := errors.New("rolled back")
+	_, err := k.call([]dedup.Request{request("e")}, func(Tx, []dedup.Answer) ([]dedup.Completion, error) {
+		counts("e", 3)
+		return nil, why
+	})
+	require.ErrorIs(k, err, why)
+	counts("e", 4) // what is rolled back leaves the trace
+	require.NoError(k, s.ClearStarts(k.ctx, key("e")))
+	require.NoError(k, s.ClearStarts(k.ctx, key("e")))
+	require.NoError(k, s.ClearStarts(k.ctx, key("never started")))
+	counts("e", 1)
+	counts("f", 2)
+	k.one(dedup.Fresh, request("e"), k.effect("e")) // a start is no claim
+}
+
+func (k *txKit[Tx]) reopener() dedup.Reopener {
+	k.Helper()
+	r, ok := k.s.(dedup.Reopener)
+	require.True(k, ok, "%T has no Reopen and its harness does not say so", k.s)
+	return r
+}
+
+func (k *txKit[Tx]) killed(r dedup.Request) {
+	k.Helper()
+	k.one(dedup.Fresh, r, k.ends(r, "killed", func(c dedup.Claim) dedup.Completion { return dead(c, "poison") }))
+}
+
+func txReopen[Tx any](k *txKit[Tx]) {
+	k.killed(request("e"))
+	k.meets(dedup.Dead, at("e", 1, 0)) // nobody reopened it
+	for range 2 {
+		p, err := k.reopener().Reopen(k.ctx, key("e"))
+		require.NoError(k, err)
+		require.Equal(k, dedup.Position{Generation: 1}, p)
+	}
+	k.meets(dedup.Moved, at("e", 0, 0))
+	k.meets(dedup.Moved, at("e", 0, 3))
+	k.meets(dedup.Moved, at("e", 2, 0))
+	k.killed(at("e", 1, 0))
+	k.meets(dedup.Dead, at("e", 0, 0))
+	p, err := k.reopener().Reopen(k.ctx, key("e"))
+	require.NoError(k, err)
+	require.Equal(k, dedup.Position{Generation: 2}, p)
+	a := k.one(dedup.Fresh, at("e", 2, 0), k.effect("redriven"))
+	sameOrigin(k, request("e").Origin, a.First)
+	k.meets(dedup.Done, at("e", 0, 0))
+	k.count(1, "redriven")
+}
+
+func txReopenFingerprint[Tx any](k *txKit[Tx]) {
+	r := request("e")
+	r.Fingerprint = dedup.Fingerprint{1}
+	k.killed(r)
+	_, err := k.reopener().Reopen(k.ctx, r.Key)
+	require.NoError(k, err)
+	r.Fingerprint = dedup.Fingerprint{2}
+	k.meets(dedup.Moved, r)
+	r.Position.Generation = 1
+	k.one(dedup.Fresh, r, k.effect("repaired"))
+}
+
+func txReopenNotDead[Tx any](k *txKit[Tx]) {
+	notDead := func(id string) {
+		k.Helper()
+		_, err := k.reopener().Reopen(k.ctx, key(id))
+		require.ErrorIs(k, err, dedup.ErrNotDead)
+	}
+	notDead("unknown")
+	k.unmarked(request("unknown"))
+	notDead("unknown") // done
+	r := request("moved")
+	k.one(dedup.Fresh, r, k.ends(r, "moved", func(c dedup.Claim) dedup.Completion { return moved(c, 1) }))
+	notDead("moved")
+	k.meets(dedup.Moved, r)
+}
