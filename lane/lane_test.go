@@ -1,0 +1,293 @@
+package lane
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/dedup"
+)
+
+// fake stands for a Processor.
+type fake func(ctx context.Context, m *idem.Message) error
+
+func (f fake) HandleBatch(ctx context.Context, msgs []*idem.Message) (int, error) {
+	for i, m := range msgs {
+		if ctx.Err() != nil {
+			return i, context.Cause(ctx)
+		}
+		if err := f(ctx, m); err != nil {
+			return i, err
+		}
+	}
+	return len(msgs), nil
+}
+
+func message(offset int64) *idem.Message {
+	return &idem.Message{Topic: "t", Partition: 3, Offset: offset, Value: []byte("value")}
+}
+
+func closeLane(t *testing.T, p *Partition, cause error) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	return p.Close(ctx, cause)
+}
+
+func TestPartition_OrderAndWatermark(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var seen []int64
+		p := start(fake(func(_ context.Context, m *idem.Message) error {
+			mu.Lock()
+			defer mu.Unlock()
+			seen = append(seen, m.Offset)
+			return nil
+		}), "t", 3, Config{Queue: 4, Batch: 3})
+		var want []int64
+		for i := range int64(100) {
+			want = append(want, i*7)
+			require.NoError(t, p.Push(t.Context(), message(i*7)))
+		}
+		synctest.Wait()
+		require.Equal(t, want, seen)
+		next, ok := p.Watermark()
+		require.True(t, ok)
+		require.EqualValues(t, 99*7+1, next, "the last delivery plus one, gaps or not (K-31)")
+		require.Zero(t, p.Pending())
+		_, stalled := p.Stalled()
+		require.False(t, stalled)
+		select {
+		case <-p.Advanced():
+		default:
+			t.Fatal("not told that the watermark moved")
+		}
+		require.NoError(t, closeLane(t, p, nil))
+		require.NoError(t, p.Err())
+		require.ErrorIs(t, p.Push(t.Context(), message(1000)), ErrClosed)
+	})
+}
+
+// TestPartition_BackPressure: Push blocks at the bound of messages, and of bytes.
+func TestPartition_BackPressure(t *testing.T) {
+	for name, cfg := range map[string]Config{"messages": {Queue: 2}, "bytes": {QueueBytes: 2*footprint(message(0)) + 1}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				gate := make(chan struct{})
+				p := start(fake(func(context.Context, *idem.Message) error { <-gate; return nil }), "t", 3, cfg)
+				require.NoError(t, p.Push(t.Context(), message(0)))
+				require.NoError(t, p.Push(t.Context(), message(1)))
+				require.False(t, p.Offer(message(2)))
+
+				pushed := make(chan error, 2)
+				for i := range int64(2) { // two pushers: neither may miss its room
+					go func() { pushed <- p.Push(context.Background(), message(2+i)) }()
+				}
+				synctest.Wait()
+				require.Empty(t, pushed)
+				gate <- struct{}{}
+				synctest.Wait()
+				require.Len(t, pushed, 1)
+				gate <- struct{}{}
+				synctest.Wait()
+				require.Len(t, pushed, 2)
+
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				require.ErrorIs(t, p.Push(ctx, message(9)), context.DeadlineExceeded)
+				close(gate)
+				require.NoError(t, closeLane(t, p, nil))
+			})
+		})
+	}
+}
+
+func TestPartition_TooLargeForTheBound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := start(fake(func(context.Context, *idem.Message) error { return nil }), "t", 3, Config{QueueBytes: 1})
+		for i := range int64(3) {
+			require.NoError(t, p.Push(t.Context(), message(i)))
+		}
+		require.NoError(t, closeLane(t, p, nil))
+	})
+}
+
+// TestPartition_Close_Rule13: nothing new begins, what runs is waited for, and the watermark covers it.
+func TestPartition_Close_Rule13(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var runs int
+		p := start(fake(func(context.Context, *idem.Message) error {
+			runs++
+			time.Sleep(5 * time.Second)
+			return nil
+		}), "t", 3, Config{})
+		for i := range int64(3) {
+			require.NoError(t, p.Push(t.Context(), message(i)))
+		}
+		time.Sleep(time.Second)
+		began := time.Now()
+		require.NoError(t, closeLane(t, p, nil))
+		require.Equal(t, 4*time.Second, time.Since(began))
+		require.Equal(t, 1, runs)
+		next, ok := p.Watermark()
+		require.True(t, ok)
+		require.EqualValues(t, 1, next)
+	})
+}
+
+// TestPartition_CloseGivesUp_K07: a worker that does not end is left behind, and what it finishes later moves nothing
+// (K-39).
+func TestPartition_CloseGivesUp_K07(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gate := make(chan struct{})
+		p := start(fake(func(context.Context, *idem.Message) error { <-gate; return nil }), "t", 3, Config{})
+		require.NoError(t, p.Push(t.Context(), message(0)))
+		synctest.Wait() // it runs
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		require.ErrorIs(t, p.Close(ctx, nil), idem.ErrAbandoned)
+		close(gate)
+		<-p.Done()
+		_, ok := p.Watermark()
+		require.False(t, ok, "a late finish moved the watermark of a closed lane")
+	})
+}
+
+func TestPartition_CausesReachTheHandler(t *testing.T) {
+	for _, cause := range []error{nil, idem.ErrPartitionLost} {
+		synctest.Test(t, func(t *testing.T) {
+			got := make(chan error, 1)
+			p := start(fake(func(ctx context.Context, _ *idem.Message) error {
+				<-ctx.Done()
+				got <- context.Cause(ctx)
+				return context.Cause(ctx)
+			}), "t", 3, Config{})
+			require.NoError(t, p.Push(t.Context(), message(0)))
+			synctest.Wait()
+			require.NoError(t, closeLane(t, p, cause))
+			want := cause
+			if want == nil {
+				want = idem.ErrStopping
+			}
+			require.ErrorIs(t, <-got, want)
+			require.NoError(t, p.Err(), "an end in order")
+		})
+	}
+}
+
+// TestPartition_Fatal: the owner learns that the lane stopped by itself, and nobody waits for room that will not come.
+func TestPartition_Fatal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := start(fake(func(context.Context, *idem.Message) error {
+			time.Sleep(time.Second)
+			return idem.ErrNoProducer
+		}), "t", 3, Config{Queue: 1})
+		require.NoError(t, p.Push(t.Context(), message(0)))
+		require.ErrorIs(t, p.Push(t.Context(), message(1)), ErrClosed)
+		<-p.Done()
+		require.ErrorIs(t, p.Err(), idem.ErrNoProducer)
+		_, ok := p.Watermark()
+		require.False(t, ok)
+		require.NoError(t, closeLane(t, p, nil))
+		require.ErrorIs(t, p.Err(), idem.ErrNoProducer)
+	})
+}
+
+// TestPartition_Waits: a WaitError is no reason to stop, and a stop does not wait for it.
+func TestPartition_Waits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		calls := 0
+		p := start(fake(func(context.Context, *idem.Message) error {
+			if calls++; calls < 4 {
+				return &idem.WaitError{Err: dedup.ErrUnavailable, After: time.Second}
+			}
+			return nil
+		}), "t", 3, Config{})
+		began := time.Now()
+		require.NoError(t, p.Push(t.Context(), message(0)))
+		<-p.Advanced()
+		require.Equal(t, 3*time.Second, time.Since(began))
+		require.NoError(t, closeLane(t, p, nil))
+
+		p = start(fake(func(context.Context, *idem.Message) error {
+			return &idem.WaitError{Err: idem.ErrBusy, After: time.Hour}
+		}), "t", 3, Config{})
+		require.NoError(t, p.Push(t.Context(), message(0)))
+		synctest.Wait()
+		began = time.Now()
+		require.NoError(t, closeLane(t, p, nil))
+		require.Zero(t, time.Since(began))
+		require.NoError(t, p.Err())
+	})
+}
+
+// TestPartition_Stalled_K13: the time counts from when something could be done, not from the last work before an idle time.
+func TestPartition_Stalled_K13(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gate := make(chan struct{})
+		p := start(fake(func(context.Context, *idem.Message) error { <-gate; return nil }), "t", 3, Config{})
+		time.Sleep(time.Hour)
+		require.NoError(t, p.Push(t.Context(), message(0)))
+		time.Sleep(time.Minute)
+		require.NoError(t, p.Push(t.Context(), message(1)))
+		since, ok := p.Stalled()
+		require.True(t, ok)
+		require.Equal(t, time.Minute, time.Since(since))
+		gate <- struct{}{}
+		synctest.Wait()
+		since, ok = p.Stalled()
+		require.True(t, ok)
+		require.Zero(t, time.Since(since))
+		close(gate)
+		require.NoError(t, closeLane(t, p, nil))
+	})
+}
+
+// TestPartition_AbandonedHandler_K07 with a real Processor: the handler ignores its context; Close returns within the
+// grace and says so.
+func TestPartition_AbandonedHandler_K07(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gate := make(chan struct{})
+		r := idem.NewRouter()
+		r.Otherwise(func(context.Context, *idem.Message) error { <-gate; return nil })
+		idem.On(r, "other", func(context.Context, idem.Event[int]) error { return nil }, idem.Type(idem.Fixed("x")))
+		proc, err := idem.NewProcessor(r, idem.Config{Scope: "g", Store: noStore{}, BusyWait: idem.Forever, Grace: 10 * time.Second})
+		require.NoError(t, err)
+		p := New(proc, "t", 3, Config{})
+		require.NoError(t, p.Push(t.Context(), message(0)))
+		synctest.Wait()
+		began := time.Now()
+		err = closeLane(t, p, nil)
+		require.ErrorIs(t, err, idem.ErrAbandoned)
+		require.Equal(t, 10*time.Second, time.Since(began))
+		_, ok := p.Watermark()
+		require.False(t, ok)
+		require.ErrorIs(t, proc.Close(), idem.ErrAbandoned)
+		close(gate)
+		synctest.Wait()
+	})
+}
+
+// noStore is a ledger nobody asks.
+type noStore struct{ dedup.Store }
+
+// BenchmarkLane measures what a message costs in the lane, without a handler.
+func BenchmarkLane(b *testing.B) {
+	p := start(fake(func(context.Context, *idem.Message) error { return nil }), "t", 3, Config{})
+	m := message(1)
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := p.Push(b.Context(), m); err != nil {
+			b.Fatal(err)
+		}
+	}
+	if err := p.Close(context.Background(), nil); err != nil && !errors.Is(err, idem.ErrAbandoned) {
+		b.Fatal(err)
+	}
+}

@@ -1,0 +1,90 @@
+package lane
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestTracker_AnyOrder_K01 finishes deliveries in random order, with random gaps between offsets (K-31), and compares the
+// watermark after each step with a model that looks at all deliveries. It finds "mark the maximum" within a few rounds.
+func TestTracker_AnyOrder_K01(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rnd := rand.New(rand.NewPCG(seed, 1))
+	for range 300 {
+		checkTracker(t, rnd)
+	}
+}
+
+func checkTracker(t *testing.T, rnd *rand.Rand) {
+	room := 1 + rnd.IntN(20)
+	tr := newTracker(room)
+	type step struct {
+		seq      uint64
+		offset   int64
+		finished bool
+	}
+	var all []step
+	var open []int // indices into all
+	offset, watermark := rnd.Int64N(1000), int64(-1)
+	for range 200 {
+		if rnd.IntN(2) == 0 {
+			offset += 1 + rnd.Int64N(5)
+			seq, ok := tr.Begin(offset)
+			require.Equal(t, tr.Pending() <= room, true)
+			if ok {
+				open = append(open, len(all))
+				all = append(all, step{seq: seq, offset: offset})
+			} else {
+				require.Equal(t, room, tr.Pending(), "refused although there is room")
+			}
+		} else if len(open) > 0 {
+			i := rnd.IntN(len(open))
+			s := &all[open[i]]
+			open = append(open[:i], open[i+1:]...)
+			s.finished = true
+			moved := tr.Finish(s.seq)
+
+			want := watermark
+			for _, s := range all {
+				if !s.finished {
+					break
+				}
+				want = s.offset + 1
+			}
+			next, ok := tr.Watermark()
+			require.Equal(t, want >= 0, ok)
+			if ok {
+				require.Equal(t, want, next, "watermark beyond or behind what is finished")
+			}
+			require.Equal(t, want != watermark, moved)
+			watermark = want
+			require.False(t, tr.Finish(s.seq), "finishing twice moves nothing")
+		}
+	}
+}
+
+// TestTracker_Sealed_K39: what an old owner finishes late moves nothing.
+func TestTracker_Sealed_K39(t *testing.T) {
+	tr := newTracker(4)
+	a, _ := tr.Begin(10)
+	b, _ := tr.Begin(11)
+	require.True(t, tr.Finish(a))
+	tr.Seal()
+	require.False(t, tr.Finish(b))
+	next, ok := tr.Watermark()
+	require.True(t, ok)
+	require.EqualValues(t, 11, next)
+	_, ok = tr.Begin(12)
+	require.False(t, ok)
+}
+
+func TestTracker_ForeignSequence(t *testing.T) {
+	tr := newTracker(2)
+	require.False(t, tr.Finish(0))
+	require.False(t, tr.Finish(99))
+	_, ok := tr.Watermark()
+	require.False(t, ok)
+}
