@@ -1,0 +1,68 @@
+package consumer
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// commitHealth pairs commits with the errors that come from elsewhere and later. It tells observers of each commit and
+// the log of each change between working and failing.
+type commitHealth struct {
+	log *slog.Logger
+
+	mu      sync.Mutex
+	open    bool // there is a commit that was not told
+	current CommitEvent
+	failing bool
+}
+
+// note takes an error while a commit is under way or was the last thing to happen.
+func (c *commitHealth) note(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.current.Err == nil {
+		c.current.Err = err
+	}
+}
+
+// begin tells of the commit before and opens the next.
+func (c *commitHealth) begin(h *GroupHandler, moved int) {
+	c.settle(h)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.open = true
+	c.current = CommitEvent{Partitions: moved}
+}
+
+func (c *commitHealth) end(took time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.current.Took = took
+}
+
+// settle tells of the commit that is open. One without anything to commit is told only if there was an error.
+func (c *commitHealth) settle(h *GroupHandler) {
+	c.mu.Lock()
+	e, open := c.current, c.open
+	c.open, c.current = false, CommitEvent{}
+	tell := open && (e.Partitions > 0 || e.Err != nil)
+	changed := tell && c.failing != (e.Err != nil)
+	if changed {
+		c.failing = e.Err != nil
+	}
+	c.mu.Unlock()
+	if !tell {
+		return
+	}
+	switch {
+	case changed && e.Err != nil:
+		c.log.Warn("committing offsets fails, will go on trying", "error", e.Err)
+	case changed:
+		c.log.Info("committing offsets works again")
+	}
+	for _, o := range h.obs.commit {
+		o.ObserveCommit(context.Background(), e)
+	}
+}

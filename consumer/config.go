@@ -1,0 +1,196 @@
+package consumer
+
+import (
+	"cmp"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/dedup"
+)
+
+// Config of a [Consumer] or a [GroupHandler]. The zero value of a field is its default.
+type Config struct {
+	// Brokers are the addresses to begin with. Required, not used by NewGroupHandler.
+	Brokers []string
+	// Group is the consumer group. Required.
+	Group string
+	// Topics to consume. Required, not used by NewGroupHandler.
+	Topics []string
+
+	// Store is the ledger of handlers without the option [idem.Ledger].
+	Store dedup.Store
+	// Scope names who remembers. Defaults to Group. A group that is renamed keeps the old name here, else all of its events
+	// are new again (rule 14).
+	Scope string
+	// Lease is how long a claim lasts without renewal. Defaults to 30 s.
+	Lease time.Duration
+
+	// InstanceID makes the membership static (KIP-345): a restart within the session time-out moves no partition, and the
+	// partitions rest meanwhile. It must be the same at every start and of one process only, such as the name of a pod of a
+	// StatefulSet; it is never made up. Default: none.
+	InstanceID string
+	// ClientID shows in the brokers' logs and quotas. Defaults to "idem".
+	ClientID string
+	// Start is where a group without committed offsets begins. Defaults to [Oldest].
+	Start StartPosition
+	// OnGap is what happens when the committed offset is no longer in the log. Defaults to [Fail].
+	OnGap GapPolicy
+	// Cooperative lets a rebalance leave alone the partitions that do not move. All members of the group must support it. A group
+	// that runs with another strategy is switched in two rolling deployments: first without Cooperative, which offers both ways
+	// and uses the old one, then with it (K-26).
+	Cooperative bool
+
+	// Grace is how long work that was begun may go on at a stop or a rebalance, see [idem.Config].Grace. Defaults to 30 s, at
+	// most two thirds of sarama's Consumer.Group.Rebalance.Timeout (60 s), as recording and committing come after it.
+	Grace time.Duration
+	// CommitInterval is how often offsets are committed. Defaults to 1 s. What a crash leaves uncommitted is delivered again
+	// and found in the ledger.
+	CommitInterval time.Duration
+	// StallTimeout is how long a partition may rest, with something to do, before it is reported and [Consumer.Ready] turns
+	// red (K-13). Defaults to 5 minutes.
+	StallTimeout time.Duration
+
+	// Producer sends dead letters. Defaults to one of our own on the same brokers, idempotent and waiting for all in-sync
+	// replicas. For NewGroupHandler the default is none: the partition stops at what would be dead-lettered, and so does the
+	// session, with [idem.ErrNoProducer].
+	Producer idem.Producer
+	// DeadLetterTopic names the topic for dead letters of a topic. Defaults to "<topic>.<group>.dlq".
+	DeadLetterTopic func(topic string) string
+	// CreateDeadLetterTopics creates missing dead-letter topics at start. If nil they must exist, and a missing one is a
+	// [*TopicError]. Not used with a Producer, whose cluster may be another, nor by NewGroupHandler.
+	CreateDeadLetterTopics *TopicSpec
+
+	// TLS, if not nil, encrypts. MinVersion is raised to TLS 1.2 if unset.
+	TLS *tls.Config
+	// SASL, if not nil, authenticates.
+	SASL *SASL
+	// AllowInsecure permits what is refused otherwise (G-07): a password or token that is sent without TLS, a certificate that is
+	// not verified, TLS below 1.2.
+	AllowInsecure bool
+	// Sarama has the last word on the settings of sarama, for all connections. What would lose events is refused
+	// afterwards, see [DefaultSaramaConfig].
+	Sarama func(*sarama.Config)
+
+	// Observers implement interfaces of this package, of package idem, or of both.
+	Observers []idem.Observer
+	// Logger defaults to slog.Default(). A log line is a change of state; what happens to each event is for observers.
+	Logger *slog.Logger
+}
+
+// StartPosition is where a group without committed offsets begins.
+type StartPosition uint8
+
+const (
+	// Oldest begins with the first record there is. Nothing is missed.
+	Oldest StartPosition = iota
+	// Newest skips what is there already. It also skips what is written to a new partition before it is first assigned (K-29).
+	Newest
+)
+
+// GapPolicy says what happens when the committed offset of a partition is not in the log: records that were not consumed are
+// gone. It is reported to observers and the log in any case. sarama's own way, to go on somewhere in silence, is not
+// offered (K-17).
+type GapPolicy uint8
+
+const (
+	// Fail ends Run with a [*GapError], for a person to look.
+	Fail GapPolicy = iota
+	// Earliest goes on with the first record there is.
+	Earliest
+	// Latest goes on with the next record that will be written.
+	Latest
+)
+
+// String names the position.
+func (p StartPosition) String() string { return enumName(int(p), "oldest", "newest") }
+
+// String names the policy.
+func (p GapPolicy) String() string { return enumName(int(p), "fail", "earliest", "latest") }
+
+func enumName(i int, names ...string) string {
+	if i < len(names) {
+		return names[i]
+	}
+	return fmt.Sprintf("unknown(%d)", i)
+}
+
+// TopicSpec says how missing dead-letter topics are created.
+type TopicSpec struct {
+	// Partitions defaults to as many as the source topic has.
+	Partitions int32
+	// ReplicationFactor defaults to the source topic's.
+	ReplicationFactor int16
+	// Config are settings such as "retention.ms". Defaults to the broker's.
+	Config map[string]string
+}
+
+func (c Config) withDefaults() Config {
+	c.Scope = cmp.Or(c.Scope, c.Group)
+	c.Lease = cmp.Or(c.Lease, 30*time.Second)
+	c.ClientID = cmp.Or(c.ClientID, "idem")
+	c.Grace = cmp.Or(c.Grace, 30*time.Second)
+	c.CommitInterval = cmp.Or(c.CommitInterval, time.Second)
+	c.StallTimeout = cmp.Or(c.StallTimeout, 5*time.Minute)
+	if c.DeadLetterTopic == nil {
+		c.DeadLetterTopic = idem.DeadLetterTopic(c.Group)
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	return c
+}
+
+// validate finds the mistakes that need no network. forRun also looks at what a whole consumer needs.
+func (c Config) validate(forRun bool) (problems []error) {
+	add := func(bad bool, format string, args ...any) {
+		if bad {
+			problems = append(problems, fmt.Errorf("Config."+format, args...))
+		}
+	}
+	add(c.Group == "", "Group is empty")
+	add(c.CommitInterval < 0, "CommitInterval is negative")
+	add(c.StallTimeout < 0, "StallTimeout is negative")
+	add(c.Grace < 0, "Grace is negative")
+	add(c.Start > Newest, "Start is %s", c.Start)
+	add(c.OnGap > Latest, "OnGap is %s", c.OnGap)
+	if c.Group != "" { // else the names of dead-letter topics mean nothing
+		for _, t := range c.Topics {
+			letters := c.DeadLetterTopic(t)
+			add(letters == "", "DeadLetterTopic(%q) is empty", t)
+			add(slices.Contains(c.Topics, letters), "DeadLetterTopic(%q) is %q, which is consumed as well: its letters would go round", t, letters)
+		}
+	}
+	if s := c.CreateDeadLetterTopics; s != nil {
+		add(s.Partitions < 0 || s.ReplicationFactor < 0, "CreateDeadLetterTopics has a negative number")
+	}
+	if !forRun {
+		return problems
+	}
+	add(len(c.Brokers) == 0, "Brokers is empty")
+	add(len(c.Topics) == 0, "Topics is empty")
+	sorted := slices.Sorted(slices.Values(c.Topics))
+	add(slices.Contains(sorted, ""), "Topics contains an empty name")
+	add(len(slices.Compact(sorted)) != len(c.Topics), "Topics contains a name twice")
+	return problems
+}
+
+// checkVolatile refuses ledgers that forget everything with the process, unless that was declared as wanted: offsets
+// are committed, so what such a ledger forgets is not delivered again, and what is delivered again is new (rule 31).
+func checkVolatile(stores []dedup.Store) error {
+	var problems []error
+	for _, s := range stores {
+		if v, ok := s.(dedup.Volatiler); ok {
+			if err := v.Volatile(); err != nil {
+				problems = append(problems, fmt.Errorf("ledger %T: %w", s, err))
+			}
+		}
+	}
+	return errors.Join(problems...)
+}

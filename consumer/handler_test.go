@@ -1,0 +1,401 @@
+package consumer
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/stretchr/testify/require"
+
+	"github.com/idem-go/idem"
+)
+
+// TestHandler_CommitsAtTheEnd_K03: what was handled is committed before ConsumeClaim returns, whatever the timer says.
+func TestHandler_CommitsAtTheEnd_K03(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHandler(t, Config{CommitInterval: time.Hour}, func(context.Context, *idem.Message) error { return nil })
+		ctx, cancel := context.WithCancelCause(t.Context())
+		sess := newFakeSession(ctx, map[string][]int32{"t": {0}})
+		require.NoError(t, h.Setup(sess))
+		claim := newFakeClaim("t", 0, 10)
+		run := consume(h, sess, claim)
+		for i := range int64(1000) {
+			claim.messages <- claim.record(i * 3)
+		}
+		synctest.Wait()
+		require.Zero(t, sess.offset("t", 0))
+		cancel(sarama.ErrRebalanceInProgress)
+		<-run.done
+		require.NoError(t, run.err)
+		require.EqualValues(t, 999*3+1, sess.offset("t", 0), "before ConsumeClaim returned")
+		require.NoError(t, h.Cleanup(sess))
+		require.NoError(t, h.Close())
+	})
+}
+
+// TestHandler_NeverAheadOfTheHandlers_K01: no mark is beyond what is finished, at any time.
+func TestHandler_NeverAheadOfTheHandlers_K01(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	synctest.Test(t, func(t *testing.T) {
+		rnd := rand.New(rand.NewPCG(seed, 1))
+		var finished [4]atomic.Int64 // by partition: the offset after the last finished one
+		delays := make([]time.Duration, 64)
+		for i := range delays {
+			delays[i] = rand.N(200 * time.Millisecond)
+		}
+		h := newHandler(t, Config{CommitInterval: 50 * time.Millisecond}, func(_ context.Context, m *idem.Message) error {
+			time.Sleep(delays[int(m.Offset)%len(delays)])
+			finished[m.Partition].Store(m.Offset + 1)
+			return nil
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		sess := newFakeSession(ctx, map[string][]int32{"t": {0, 1, 2, 3}})
+		var marks atomic.Int64
+		sess.marked = func(p partition, offset int64) {
+			marks.Add(1)
+			if done := finished[p.id].Load(); offset > done {
+				t.Errorf("partition %d: marked %d, finished %d", p.id, offset, done)
+			}
+		}
+		require.NoError(t, h.Setup(sess))
+		var wg sync.WaitGroup
+		for id := range int32(4) {
+			claim := newFakeClaim("t", id, 64)
+			wg.Go(func() { require.NoError(t, h.ConsumeClaim(sess, claim)) }) //nolint:testifylint // an error fails the bubble
+			offset := int64(0)
+			for range 60 {
+				claim.messages <- claim.record(offset)
+				offset += 1 + rnd.Int64N(4)
+			}
+		}
+		time.Sleep(3 * time.Second)
+		cancel()
+		wg.Wait()
+		require.Greater(t, marks.Load(), int64(50))
+		for id := range int32(4) {
+			require.Equal(t, finished[id].Load(), sess.offset("t", id))
+		}
+		require.NoError(t, h.Cleanup(sess))
+		require.NoError(t, h.Close())
+	})
+}
+
+// TestHandler_CooperativeRevoke_K10: only the claim's channel tells, the session lives on. The running handler finishes
+// (rule 13), nothing that was buffered begins (K-09), and the other partition goes on.
+func TestHandler_CooperativeRevoke_K10(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var runs [2]atomic.Int64
+		h := newHandler(t, Config{}, func(_ context.Context, m *idem.Message) error {
+			runs[m.Partition].Add(1)
+			time.Sleep(4 * time.Second)
+			return nil
+		})
+		sess := newFakeSession(t.Context(), map[string][]int32{"t": {0, 1}})
+		require.NoError(t, h.Setup(sess))
+		kept, revoked := newFakeClaim("t", 0, 300), &pausingClaim{fakeClaim: newFakeClaim("t", 1, 300)}
+		running0, running1 := consume(h, sess, kept), consume(h, sess, revoked)
+		for i := range int64(300) { // more than the lane takes: the pump must see the end behind them
+			kept.messages <- kept.record(i)
+			revoked.messages <- revoked.record(i)
+		}
+		time.Sleep(time.Second)
+		require.True(t, revoked.everPaused(), "nobody stopped the fetching")
+		close(revoked.messages)
+		began := time.Now()
+		<-running1.done
+		require.NoError(t, running1.err)
+		require.Equal(t, 3*time.Second, time.Since(began), "as long as the running handler, no longer")
+		require.EqualValues(t, 1, runs[1].Load())
+		require.EqualValues(t, 1, sess.offset("t", 1))
+		require.False(t, revoked.IsPaused(), "left paused")
+
+		time.Sleep(10 * time.Second)
+		require.False(t, running0.ended())
+		require.Greater(t, runs[0].Load(), int64(2))
+		close(kept.messages)
+		<-running0.done
+		require.NoError(t, closeAll(h, sess))
+	})
+}
+
+// closeAll ends the only session and the handler.
+func closeAll(h *GroupHandler, sess *fakeSession) error {
+	if err := h.Cleanup(sess); err != nil {
+		return err
+	}
+	return h.Close()
+}
+
+// TestHandler_KeepsReading_K14: a slow partition does not stop reading, else sarama would hold up its neighbours.
+func TestHandler_KeepsReading_K14(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var handled atomic.Int64
+		h := newHandler(t, Config{}, func(context.Context, *idem.Message) error {
+			time.Sleep(100 * time.Millisecond)
+			handled.Add(1)
+			return nil
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		sess := newFakeSession(ctx, map[string][]int32{"t": {0}})
+		require.NoError(t, h.Setup(sess))
+		claim := &pausingClaim{fakeClaim: newFakeClaim("t", 0, 0)}
+		run := consume(h, sess, claim)
+		began := time.Now()
+		for i := range int64(2000) { // one fetch
+			claim.messages <- claim.record(i)
+		}
+		require.Less(t, time.Since(began), 100*time.Millisecond)
+		require.True(t, claim.IsPaused())
+		time.Sleep(201 * time.Second)
+		require.EqualValues(t, 2000, handled.Load(), "in order and complete")
+		require.False(t, claim.IsPaused())
+		claim.messages <- claim.record(2000)
+		time.Sleep(time.Second)
+		cancel()
+		<-run.done
+		require.EqualValues(t, 2001, sess.offset("t", 0))
+		require.NoError(t, closeAll(h, sess))
+	})
+}
+
+// TestHandler_Lost_K11: the session lost its partitions: handlers are cancelled at once, nothing is marked.
+func TestHandler_Lost_K11(t *testing.T) {
+	for name, cause := range map[string]error{
+		"unknown member": sarama.ErrUnknownMemberId, "generation": sarama.ErrIllegalGeneration, "fenced": sarama.ErrFencedInstancedId,
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var kinds []RebalanceKind
+				observer := rebalances(func(e RebalanceEvent) { kinds = append(kinds, e.Kind) })
+				causes := make(chan error, 1)
+				h := newHandler(t, Config{CommitInterval: time.Hour, Observers: []idem.Observer{observer}},
+					func(ctx context.Context, m *idem.Message) error {
+						if m.Offset == 0 {
+							return nil
+						}
+						<-ctx.Done()
+						causes <- context.Cause(ctx)
+						return ctx.Err()
+					})
+				ctx, cancel := context.WithCancelCause(t.Context())
+				sess := newFakeSession(ctx, map[string][]int32{"t": {0}})
+				require.NoError(t, h.Setup(sess))
+				claim := newFakeClaim("t", 0, 10)
+				run := consume(h, sess, claim)
+				claim.messages <- claim.record(0)
+				claim.messages <- claim.record(1)
+				synctest.Wait()
+				began := time.Now()
+				cancel(cause)
+				<-run.done
+				require.NoError(t, run.err)
+				require.Less(t, time.Since(began), 100*time.Millisecond)
+				require.ErrorIs(t, <-causes, idem.ErrPartitionLost)
+				require.NoError(t, closeAll(h, sess))
+				require.Empty(t, sess.marks, "marked for a partition that is somebody else's")
+				require.Equal(t, []RebalanceKind{Assigned, Lost}, kinds)
+			})
+		})
+	}
+}
+
+// TestHandler_CancelledSession: what a plain cancellation means depends on who owns the context (K-11).
+func TestHandler_CancelledSession(t *testing.T) {
+	h := &GroupHandler{}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	require.NoError(t, h.endOf(ctx), "alive: a cooperative revoke")
+	cancel(nil) // what sarama does when a cooperative rejoin fails
+	require.NoError(t, h.endOf(ctx), "a foreign program's way to stop")
+	h.ownsContext = true
+	require.ErrorIs(t, h.endOf(ctx), idem.ErrPartitionLost)
+
+	ctx, cancel = context.WithCancelCause(t.Context())
+	cancel(idem.ErrStopping)
+	require.NoError(t, h.endOf(ctx))
+	ctx, cancel = context.WithCancelCause(t.Context())
+	cancel(sarama.ErrRebalanceInProgress)
+	require.NoError(t, h.endOf(ctx))
+}
+
+type rebalances func(RebalanceEvent)
+
+func (f rebalances) ObserveRebalance(_ context.Context, e RebalanceEvent) { f(e) }
+
+// TestHandler_LateFinish_K39: a handler that was abandoned ends after the partition came back to us in the same session.
+// What it finishes moves nothing.
+func TestHandler_LateFinish_K39(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gate := make(chan struct{})
+		first := true
+		h := newHandler(t, Config{Grace: 5 * time.Second, CommitInterval: time.Second}, func(context.Context, *idem.Message) error {
+			if first {
+				first = false
+				<-gate // hears nothing
+			}
+			return nil
+		})
+		sess := newFakeSession(t.Context(), map[string][]int32{"t": {0}})
+		require.NoError(t, h.Setup(sess))
+		old := newFakeClaim("t", 0, 10)
+		run := consume(h, sess, old)
+		for i := range int64(5) {
+			old.messages <- old.record(100 + i)
+		}
+		synctest.Wait()
+		close(old.messages)
+		<-run.done
+		require.NoError(t, run.err)
+		require.Zero(t, sess.offset("t", 0))
+
+		again := newFakeClaim("t", 0, 10)
+		run = consume(h, sess, again)
+		again.messages <- again.record(50) // the log was set back, for the sake of the test
+		time.Sleep(2 * time.Second)
+		require.EqualValues(t, 51, sess.offset("t", 0))
+		close(gate)
+		time.Sleep(5 * time.Second)
+		require.EqualValues(t, 51, sess.offset("t", 0))
+		close(again.messages)
+		<-run.done
+		require.NoError(t, closeAll(h, sess))
+	})
+}
+
+// TestHandler_HangingCommit_K06: handlers do not wait for a commit, and the end of a claim not for ever.
+func TestHandler_HangingCommit_K06(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var handled atomic.Int64
+		h := newHandler(t, Config{CommitInterval: time.Second}, func(context.Context, *idem.Message) error {
+			handled.Add(1)
+			return nil
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		sess := newFakeSession(ctx, map[string][]int32{"t": {0}})
+		sess.hang = make(chan struct{})
+		require.NoError(t, h.Setup(sess))
+		claim := newFakeClaim("t", 0, 0)
+		run := consume(h, sess, claim)
+		for i := range int64(100) {
+			claim.messages <- claim.record(i)
+			time.Sleep(100 * time.Millisecond)
+		}
+		require.EqualValues(t, 100, handled.Load())
+		began := time.Now()
+		cancel()
+		<-run.done
+		require.NoError(t, h.Cleanup(sess))
+		require.LessOrEqual(t, time.Since(began), 2*commitWait)
+		close(sess.hang)
+		require.NoError(t, h.Close())
+	})
+}
+
+// TestHandler_NoProducer: without a producer the partition stops at what would be dead-lettered, and Consume fails from
+// then on.
+func TestHandler_NoProducer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHandler(t, Config{}, func(_ context.Context, m *idem.Message) error {
+			if m.Offset == 1 {
+				return idem.Permanent(errTest)
+			}
+			return nil
+		})
+		sess := newFakeSession(t.Context(), map[string][]int32{"t": {0}})
+		require.NoError(t, h.Setup(sess))
+		require.NoError(t, h.Ready())
+		claim := newFakeClaim("t", 0, 10)
+		run := consume(h, sess, claim)
+		for i := range int64(3) {
+			claim.messages <- claim.record(i)
+		}
+		<-run.done
+		require.ErrorIs(t, run.err, idem.ErrNoProducer)
+		require.EqualValues(t, 1, sess.offset("t", 0), "what came before is committed")
+		require.NoError(t, h.Cleanup(sess))
+		require.ErrorIs(t, h.Err(), idem.ErrNoProducer)
+		require.ErrorIs(t, h.Setup(sess), idem.ErrNoProducer)
+		require.ErrorIs(t, h.Ready(), ErrNotReady)
+		require.NoError(t, h.Close())
+	})
+}
+
+// TestHandler_Stall_K13: a partition that rests is told of once, and again when it moves.
+func TestHandler_Stall_K13(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var told []PartitionStallEvent
+		gate := make(chan struct{})
+		h := newHandler(t, Config{StallTimeout: time.Minute, Observers: []idem.Observer{stalls(func(e PartitionStallEvent) {
+			mu.Lock()
+			defer mu.Unlock()
+			told = append(told, e)
+		})}}, func(context.Context, *idem.Message) error { <-gate; return nil })
+		sess := newFakeSession(t.Context(), map[string][]int32{"t": {0}})
+		require.NoError(t, h.Setup(sess))
+		claim := newFakeClaim("t", 0, 10)
+		run := consume(h, sess, claim)
+		claim.messages <- claim.record(0)
+		time.Sleep(59 * time.Second)
+		require.NoError(t, h.Ready())
+		time.Sleep(5 * time.Minute)
+		require.ErrorContains(t, h.Ready(), "t/0 has not moved for 5m59s")
+		mu.Lock()
+		require.Len(t, told, 1)
+		mu.Unlock()
+		close(gate)
+		time.Sleep(2 * time.Second)
+		require.NoError(t, h.Ready())
+		close(claim.messages)
+		<-run.done
+		require.NoError(t, closeAll(h, sess))
+		require.Len(t, told, 2)
+		require.True(t, told[1].Over)
+	})
+}
+
+type stalls func(PartitionStallEvent)
+
+func (f stalls) ObservePartitionStall(_ context.Context, e PartitionStallEvent) { f(e) }
+
+// TestHandler_CommitErrors_K05: sarama tells errors of commits elsewhere and later; observers get them with the commit.
+func TestHandler_CommitErrors_K05(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var told []CommitEvent
+		h := newHandler(t, Config{Observers: []idem.Observer{commits(func(e CommitEvent) {
+			mu.Lock()
+			defer mu.Unlock()
+			told = append(told, e)
+		})}}, func(context.Context, *idem.Message) error { return nil })
+		sess := newFakeSession(t.Context(), map[string][]int32{"t": {0}})
+		require.NoError(t, h.Setup(sess))
+		claim := newFakeClaim("t", 0, 10)
+		run := consume(h, sess, claim)
+		time.Sleep(500 * time.Millisecond)
+		claim.messages <- claim.record(0)
+		time.Sleep(time.Second) // the first commit, at 1 s
+		h.NoteError(errTest)
+		time.Sleep(5 * time.Second)
+		claim.messages <- claim.record(1)
+		time.Sleep(5 * time.Second)
+		mu.Lock()
+		require.Len(t, told, 2, "idle commits are not told")
+		require.ErrorIs(t, told[0].Err, errTest)
+		require.Equal(t, 1, told[0].Partitions)
+		require.NoError(t, told[1].Err)
+		mu.Unlock()
+		close(claim.messages)
+		<-run.done
+		require.NoError(t, closeAll(h, sess))
+	})
+}
+
+type commits func(CommitEvent)
+
+func (f commits) ObserveCommit(_ context.Context, e CommitEvent) { f(e) }

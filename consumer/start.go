@@ -1,0 +1,164 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"github.com/idem-go/idem/dedup"
+)
+
+// topicWait is how long missing topics are waited for: one that was created a moment ago is not known everywhere yet.
+const topicWait = 3 * time.Second
+
+// prepareTopics makes sure that all topics exist. Errors other than fatal ones are worth another try.
+func (c *Consumer) prepareTopics(ctx context.Context, client sarama.Client) error {
+	admin, err := sarama.NewClusterAdminFromClient(client) // closing it would close the client
+	if err != nil {
+		return fmt.Errorf("look for topics: %w", err)
+	}
+	sources, err := awaitTopics(ctx, admin, c.cfg.Topics)
+	if err != nil || c.own == nil {
+		return err // the letters of a foreign producer may go to another cluster
+	}
+	letters := make(map[string]*sarama.TopicMetadata, len(sources))
+	for _, source := range sources {
+		letters[c.cfg.DeadLetterTopic(source.Name)] = source
+	}
+	names := slices.Sorted(maps.Keys(letters))
+	if c.cfg.CreateDeadLetterTopics != nil {
+		missing, err := missingTopics(admin, names)
+		if err != nil {
+			return err
+		}
+		for _, name := range missing {
+			if err := c.createLetters(admin, name, letters[name]); err != nil {
+				return err
+			}
+		}
+	}
+	_, err = awaitTopics(ctx, admin, names)
+	var gone *TopicError
+	if errors.As(err, &gone) {
+		gone.DeadLetters = true
+	}
+	return err
+}
+
+// awaitTopics returns the topics when all are there, and a *TopicError if some are not after a while.
+func awaitTopics(ctx context.Context, admin sarama.ClusterAdmin, names []string) ([]*sarama.TopicMetadata, error) {
+	deadline := time.Now().Add(topicWait)
+	for {
+		topics, err := admin.DescribeTopics(names)
+		if err != nil {
+			return nil, fmt.Errorf("look for topics: %w", err)
+		}
+		missing, err := missingOf(topics)
+		if err != nil || len(missing) == 0 {
+			return topics, err
+		}
+		if time.Now().After(deadline) {
+			return nil, &TopicError{Topics: missing}
+		}
+		if err := pause(ctx, 250*time.Millisecond); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func missingTopics(admin sarama.ClusterAdmin, names []string) ([]string, error) {
+	topics, err := admin.DescribeTopics(names)
+	if err != nil {
+		return nil, fmt.Errorf("look for topics: %w", err)
+	}
+	return missingOf(topics)
+}
+
+func missingOf(topics []*sarama.TopicMetadata) (missing []string, err error) {
+	for _, t := range topics {
+		switch {
+		case errors.Is(t.Err, sarama.ErrUnknownTopicOrPartition), errors.Is(t.Err, sarama.ErrInvalidTopic):
+			missing = append(missing, t.Name)
+		case t.Err != sarama.ErrNoError && !errors.Is(t.Err, sarama.ErrLeaderNotAvailable):
+			return nil, fmt.Errorf("topic %s: %w", t.Name, t.Err)
+		}
+	}
+	slices.Sort(missing)
+	return missing, nil
+}
+
+// createLetters creates a dead-letter topic in the shape of its source, unless the configuration says otherwise: never
+// one with a single replica because that is a broker's default (K-36).
+func (c *Consumer) createLetters(admin sarama.ClusterAdmin, name string, source *sarama.TopicMetadata) error {
+	spec := c.cfg.CreateDeadLetterTopics
+	detail := &sarama.TopicDetail{NumPartitions: spec.Partitions, ReplicationFactor: spec.ReplicationFactor}
+	if detail.NumPartitions == 0 {
+		detail.NumPartitions = int32(len(source.Partitions))
+	}
+	if detail.ReplicationFactor == 0 && len(source.Partitions) > 0 {
+		detail.ReplicationFactor = int16(len(source.Partitions[0].Replicas))
+	}
+	if len(spec.Config) > 0 {
+		detail.ConfigEntries = make(map[string]*string, len(spec.Config))
+		for k, v := range spec.Config {
+			detail.ConfigEntries[k] = &v
+		}
+	}
+	err := admin.CreateTopic(name, detail, false)
+	switch {
+	case err == nil:
+		c.log.Info("dead-letter topic created", "topic", name, "partitions", detail.NumPartitions, "replicas", detail.ReplicationFactor)
+		return nil
+	case errors.Is(err, sarama.ErrTopicAlreadyExists): // another instance was quicker
+		return nil
+	}
+	return fmt.Errorf("create dead-letter topic %s: %w", name, err)
+}
+
+// checkLedgers lets every ledger look at its own settings. One that is down is waited for; one that is unsafe ends Run.
+func (c *Consumer) checkLedgers(ctx context.Context) error {
+	for _, store := range c.handler.proc.Stores() {
+		checker, ok := store.(dedup.Checker)
+		if !ok {
+			continue
+		}
+		name := fmt.Sprintf("%T", store)
+		var back backoff
+		for {
+			warnings, err := check(ctx, checker)
+			if err == nil {
+				for _, w := range warnings {
+					c.log.Warn("ledger: "+w, "ledger", name)
+				}
+				if back.tries > 0 {
+					c.log.Info("ledger is there", "ledger", name)
+				}
+				break
+			}
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			if !errors.Is(err, dedup.ErrUnavailable) && !errors.Is(err, context.DeadlineExceeded) {
+				return fmt.Errorf("ledger %s must not be used: %w", name, err)
+			}
+			if back.tries == 0 {
+				c.log.Warn("ledger unavailable at start, waiting for it", "ledger", name, "error", err)
+			}
+			if err := back.wait(ctx); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func check(ctx context.Context, checker dedup.Checker) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	return checker.Check(ctx)
+}

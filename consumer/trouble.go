@@ -1,0 +1,63 @@
+package consumer
+
+import (
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/IBM/sarama"
+)
+
+// trouble turns a stream of errors into changes of state: one line when something begins to fail, one when it is over.
+type trouble struct {
+	log *slog.Logger
+
+	mu    sync.Mutex
+	since time.Time
+	told  map[string]time.Time
+}
+
+// begin tells that the group cannot be consumed now.
+func (t *trouble) begin(err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.since.IsZero() {
+		t.since = time.Now()
+		t.log.Warn("cannot consume, will go on trying", "error", err)
+	}
+}
+
+// over tells that it can be consumed again.
+func (t *trouble) over() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.since.IsZero() {
+		t.log.Info("consuming again", "after", time.Since(t.since).Round(time.Millisecond))
+		t.since = time.Time{}
+	}
+}
+
+// detailEvery is how often the same error of sarama's background work is told.
+const detailEvery = time.Minute
+
+// detail tells an error of sarama's background work, the same one once a minute at most.
+func (t *trouble) detail(err error) {
+	what, attrs := err.Error(), []any{"error", err}
+	var partition *sarama.ConsumerError
+	if errors.As(err, &partition) {
+		what = partition.Err.Error() // the same for all partitions
+		attrs = []any{"error", partition.Err, "topic", partition.Topic, "partition", partition.Partition}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := time.Now()
+	if now.Sub(t.told[what]) < detailEvery {
+		return
+	}
+	if t.told == nil || len(t.told) >= 100 { // texts hold addresses: bounded all the same
+		t.told = make(map[string]time.Time)
+	}
+	t.told[what] = now
+	t.log.Warn("sarama", attrs...)
+}

@@ -1,0 +1,69 @@
+package testenv
+
+import (
+	"crypto/rand"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/stretchr/testify/require"
+)
+
+// Kafka returns the brokers in KAFKA_BROKERS, a list with commas. Without it the test is skipped, or fails if
+// IDEM_REQUIRE_SERVICES is set.
+func Kafka(t testing.TB) []string {
+	t.Helper()
+	return strings.Split(service(t, "KAFKA_BROKERS"), ",")
+}
+
+// KafkaConfig returns settings of sarama for a test's own clients: they wait for all replicas and create no topics.
+func KafkaConfig() *sarama.Config {
+	c := sarama.NewConfig()
+	c.ClientID = "idem-test"
+	c.Metadata.AllowAutoTopicCreation = false
+	c.Producer.RequiredAcks = sarama.WaitForAll
+	c.Producer.Return.Successes = true
+	c.Producer.Return.Errors = true
+	c.Consumer.Return.Errors = true
+	c.Consumer.MaxWaitTime = 100 * time.Millisecond
+	return c
+}
+
+// KafkaAdmin returns an admin client of the brokers, closed in Cleanup.
+func KafkaAdmin(t testing.TB, brokers []string) sarama.ClusterAdmin {
+	t.Helper()
+	admin, err := sarama.NewClusterAdmin(brokers, KafkaConfig())
+	require.NoError(t, err, "brokers %v", brokers)
+	t.Cleanup(func() { _ = admin.Close() })
+	return admin
+}
+
+// CreateTopic creates a topic with a name that no other test has, and its settings if any, such as "cleanup.policy". It
+// is deleted in Cleanup, together with the topics whose names begin with its name, such as those for its dead letters.
+func CreateTopic(t testing.TB, brokers []string, partitions int32, settings ...map[string]string) string {
+	t.Helper()
+	name := "test-" + strings.ToLower(rand.Text()[:16])
+	entries := make(map[string]*string)
+	for _, s := range settings {
+		for k, v := range s {
+			entries[k] = &v
+		}
+	}
+	admin := KafkaAdmin(t, brokers)
+	detail := &sarama.TopicDetail{NumPartitions: partitions, ReplicationFactor: 1, ConfigEntries: entries}
+	require.NoError(t, admin.CreateTopic(name, detail, false))
+	t.Cleanup(func() { // before the admin is closed
+		topics, err := admin.ListTopics()
+		if err != nil {
+			t.Logf("topics of the test stay: %v", err)
+			return
+		}
+		for topic := range topics {
+			if strings.HasPrefix(topic, name) {
+				_ = admin.DeleteTopic(topic)
+			}
+		}
+	})
+	return name
+}

@@ -1,0 +1,107 @@
+package testenv
+
+import (
+	"context"
+	"crypto/rand"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+)
+
+// Redis returns a client of the Redis in REDIS_URL and a key prefix that no other test has. The test's keys are deleted and
+// the client is closed in Cleanup. Without REDIS_URL the test is skipped, or fails if IDEM_REQUIRE_SERVICES is set.
+func Redis(t testing.TB) (client *redis.Client, prefix string) {
+	t.Helper()
+	opts := RedisOptions(t)
+	client = redis.NewClient(opts)
+	prefix = "test-" + rand.Text() + ":"
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		defer cancel()
+		cleaner := redis.NewClient(opts) // the test may have closed its own
+		defer cleaner.Close()
+		var keys []string
+		for it := cleaner.Scan(ctx, 0, prefix+"*", 1000).Iterator(); it.Next(ctx); {
+			keys = append(keys, it.Val())
+		}
+		for len(keys) > 0 {
+			n := min(len(keys), 1000)
+			if err := cleaner.Unlink(ctx, keys[:n]...).Err(); err != nil {
+				t.Errorf("delete the keys of the test: %v", err)
+				return
+			}
+			keys = keys[n:]
+		}
+		_ = client.Close()
+	})
+	return client, prefix
+}
+
+// RedisOptions returns the options of a client of the Redis in REDIS_URL, for tests that want one of their own kind.
+func RedisOptions(t testing.TB) *redis.Options {
+	t.Helper()
+	opts, err := redis.ParseURL(service(t, "REDIS_URL"))
+	require.NoError(t, err, "REDIS_URL")
+	return opts
+}
+
+// RedisServer starts a private redis-server with these arguments on a free port and returns its address. It is killed in
+// Cleanup. Without the program the test is skipped, or fails if IDEM_REQUIRE_SERVICES is set.
+func RedisServer(t testing.TB, args ...string) (addr string) {
+	t.Helper()
+	path, err := exec.LookPath("redis-server")
+	switch {
+	case err == nil:
+	case os.Getenv("IDEM_REQUIRE_SERVICES") != "":
+		t.Fatal("redis-server must be on the path, version 7 or later")
+	default:
+		t.Skip("no redis-server on the path: install Redis 7 or later")
+	}
+	addr = FreeAddr(t)
+	host, port, err := net.SplitHostPort(addr)
+	require.NoError(t, err)
+	cmd := exec.Command(path, append([]string{"--bind", host, "--port", port, "--dir", t.TempDir(), "--save", "",
+		"--daemonize", "no"}, args...)...)
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait() // killed: its status says nothing
+	})
+	probe := redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1, DialTimeout: time.Second})
+	defer probe.Close()
+	require.Eventually(t, func() bool { return probe.Ping(t.Context()).Err() == nil }, 10*time.Second, 20*time.Millisecond,
+		"redis-server %v does not answer", args)
+	return addr
+}
+
+// RedisCluster starts a private redis-server that is a whole cluster, all slots its own, and returns its address. It is killed
+// in Cleanup.
+func RedisCluster(t testing.TB) (addr string) {
+	t.Helper()
+	_, bus, err := net.SplitHostPort(FreeAddr(t))
+	require.NoError(t, err)
+	addr = RedisServer(t, "--cluster-enabled", "yes", "--cluster-port", bus)
+	node := redis.NewClient(&redis.Options{Addr: addr})
+	defer node.Close()
+	require.NoError(t, node.ClusterAddSlotsRange(t.Context(), 0, 16383).Err())
+	require.Eventually(t, func() bool {
+		info, err := node.ClusterInfo(t.Context()).Result()
+		return err == nil && strings.Contains(info, "cluster_state:ok")
+	}, 20*time.Second, 20*time.Millisecond, "the cluster does not become healthy")
+	return addr
+}
+
+// FreeAddr returns an address of the loopback interface at which nothing listens.
+func FreeAddr(t testing.TB) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	return l.Addr().String()
+}
