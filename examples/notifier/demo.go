@@ -1,0 +1,162 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/dedup/memstore"
+)
+
+// demo is the demonstration. All of it is in this process: a Kafka broker, the ledger, the provider that sends, and
+// workers like those of the program's other half.
+type demo struct {
+	events, copies int
+	partitions     int32
+	feeding        time.Duration // over which the events are written
+	slow           time.Duration // of a sender
+	limit          time.Duration // of everything, the end apart
+	lease          time.Duration
+	ledger         dedup.Store
+	log            *slog.Logger
+	screen         *screen
+
+	topic, group string
+	addrs        []string
+	client       *kgo.Client
+	admin        *kadm.Client
+	provider     *provider
+	counts       *counter
+	feed         *feed
+	workers      []*demoWorker
+}
+
+func newDemo(out io.Writer, log *slog.Logger) *demo {
+	return &demo{
+		events: 1000, copies: 350, partitions: 6,
+		feeding: 8 * time.Second, slow: 4 * time.Millisecond, limit: 24 * time.Second, lease: 2 * time.Second,
+		ledger: memstore.New(memstore.Volatile()), log: log, screen: newScreen(out),
+		topic: "notifications", group: "notifier", provider: newProvider(), counts: &counter{},
+	}
+}
+
+// runDemo returns the exit code.
+func runDemo(ctx context.Context, o *options, out io.Writer) int {
+	d := newDemo(out, o.log)
+	s, err := d.run(ctx)
+	d.screen.clear()
+	if err != nil {
+		fmt.Fprintf(out, "FAILED: %v\n", err)
+		return exitError
+	}
+	s.print(out)
+	if len(s.problems()) > 0 {
+		return exitError
+	}
+	return exitOK
+}
+
+// errTimeUp ends the demonstration when it hangs. The summary then shows what is missing.
+var errTimeUp = errors.New("time is up")
+
+// run plays the whole story and measures what came of it.
+func (d *demo) run(ctx context.Context) (s summary, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, d.limit, errTimeUp)
+	defer cancel()
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(d.partitions, d.topic))
+	if err != nil {
+		return s, err
+	}
+	defer cluster.Close()
+	d.addrs = cluster.ListenAddrs()
+	if d.client, err = kgo.NewClient(kgo.SeedBrokers(d.addrs...)); err != nil {
+		return s, err
+	}
+	defer d.client.Close()
+	d.admin = kadm.NewClient(d.client)
+
+	p := newPlan(d.topic, d.events, d.copies, 1)
+	d.feed = &feed{client: d.client, records: p.records, over: d.feeding}
+	s.events, s.poison = len(p.events), len(p.poison)
+	err = d.play(ctx, &s)
+	if s.hung = errors.Is(err, errTimeUp); s.hung {
+		err = nil
+	}
+	if err = errors.Join(err, d.stopWorkers()); err != nil {
+		return s, err
+	}
+	err = d.measure(p, &s)
+	s.took = time.Since(d.screen.begin)
+	return s, err
+}
+
+// play is the story: a worker, a second one, a kill, a replacement, and all is handled.
+func (d *demo) play(ctx context.Context, s *summary) error {
+	d.screen.say("Kafka is up in this process: topic %s, %d partitions; the ledger is in memory", d.topic, d.partitions)
+	first, err := d.start("worker-1")
+	if err != nil {
+		return err
+	}
+	if err := d.until(ctx, d.lanes("worker-1", int(d.partitions))); err != nil {
+		return err
+	}
+	d.screen.say("worker-1 has all partitions; a producer begins to write %d records", len(d.feed.records))
+
+	fed := make(chan error, 1)
+	feeding, stopFeed := context.WithCancelCause(ctx)
+	go func() { fed <- d.feed.run(feeding) }()
+	err = d.crowd(ctx, s, first)
+	if err != nil {
+		stopFeed(err)
+	}
+	feedErr := <-fed
+	stopFeed(nil)
+	if err = errors.Join(err, feedErr); err != nil {
+		return err
+	}
+	d.screen.say("all is written; waiting until every record is committed")
+	return d.until(ctx, d.committed)
+}
+
+// crowd is what happens to the workers while events flow.
+func (d *demo) crowd(ctx context.Context, s *summary, first *demoWorker) error {
+	if err := d.until(ctx, d.fed(0.25)); err != nil {
+		return err
+	}
+	if _, err := d.start("worker-2"); err != nil {
+		return err
+	}
+	if err := d.until(ctx, d.lanes("worker-2", 1)); err != nil {
+		return err
+	}
+	d.screen.say("worker-2 has joined and taken over some partitions")
+	if err := d.until(ctx, d.fed(0.5)); err != nil {
+		return err
+	}
+	lanes, err := d.lanesOf(ctx, "worker-1")
+	if err != nil {
+		return err
+	}
+	inFlight, err := first.unplugInMidSend(ctx, d.slow)
+	if err != nil {
+		return err
+	}
+	s.kills, s.lanes = 1, lanes
+	d.screen.say("worker-1 is unplugged in the middle: %d partitions, %d in flight; it tells nobody", lanes, inFlight)
+	if err := d.until(ctx, d.fed(0.6)); err != nil {
+		return err
+	}
+	if _, err = d.start("worker-1"); err == nil {
+		d.screen.say("worker-1 is replaced, under the same instance ID")
+		err = d.until(ctx, d.fed(1))
+	}
+	return err
+}

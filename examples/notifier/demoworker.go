@@ -1,0 +1,114 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/consumer"
+)
+
+// demoWorker is a worker with a plug that can be pulled.
+type demoWorker struct {
+	name   string
+	plug   *plug
+	sender *slowSender
+	stop   context.CancelFunc
+	ended  chan struct{}
+	err    error // of Run; read it after ended
+}
+
+// start lets a worker run, with a name that is its static group membership too.
+func (d *demo) start(name string) (*demoWorker, error) {
+	w := &demoWorker{name: name, plug: newPlug(), ended: make(chan struct{})}
+	w.sender = &slowSender{provider: d.provider, plug: w.plug, slow: d.slow, begun: make(chan struct{})}
+	c, err := consumer.New(consumer.Config{
+		Brokers: d.addrs, Group: d.group, Topics: []string{d.topic}, InstanceID: name,
+		Store:                  &pluggedStore{d.ledger, w.plug},
+		Lease:                  d.lease,
+		Cooperative:            true,
+		Grace:                  3 * time.Second,
+		CommitInterval:         250 * time.Millisecond,
+		CreateDeadLetterTopics: &consumer.TopicSpec{},
+		Observers:              []idem.Observer{d.counts},
+		Logger:                 d.log.With("worker", name),
+		Sarama: func(c *sarama.Config) {
+			c.Net.Proxy.Enable, c.Net.Proxy.Dialer = true, w.plug
+			c.Metadata.Full = true // TEMP
+			c.Consumer.Group.Session.Timeout = 6 * time.Second
+			c.Consumer.Group.Heartbeat.Interval = 300 * time.Millisecond // a rebalance shows soon
+			c.Metadata.Retry.Max = 2                                     // what is unplugged gives up soon
+		},
+	}, newRouter(w.sender, time.Hour))
+	if err != nil {
+		return nil, err
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	w.stop = stop
+	d.workers = append(d.workers, w)
+	go func() {
+		defer close(w.ended)
+		w.err = c.Run(ctx)
+	}()
+	return w, nil
+}
+
+// unplugInMidSend pulls the plug at a random moment while the worker is sending something. It returns how many
+// notifications it was sending.
+func (w *demoWorker) unplugInMidSend(ctx context.Context, slow time.Duration) (inFlight int, err error) {
+	for inFlight == 0 {
+		select {
+		case <-w.sender.begun:
+		case <-ctx.Done():
+			return 0, context.Cause(ctx)
+		}
+		t := time.NewTimer(rand.N(slow))
+		<-t.C
+		inFlight = int(w.sender.inFlight.Load())
+	}
+	w.plug.pull()
+	w.stop() // what is left of it in this process may go
+	return inFlight, nil
+}
+
+// failure is why the worker has ended although nobody wanted it to.
+func (w *demoWorker) failure() error {
+	select {
+	case <-w.ended:
+	default:
+		return nil
+	}
+	if w.unplugged() {
+		return nil
+	}
+	return fmt.Errorf("%s has ended: %w", w.name, errors.Join(w.err, errors.New("it should run")))
+}
+
+func (w *demoWorker) unplugged() bool {
+	select {
+	case <-w.plug.out:
+		return true
+	default:
+		return false
+	}
+}
+
+// stopWorkers lets all workers end as they do on SIGTERM, and waits for them.
+func (d *demo) stopWorkers() error {
+	var problems []error
+	for _, w := range d.workers {
+		w.stop()
+	}
+	for _, w := range d.workers {
+		<-w.ended
+		if w.err != nil && !w.unplugged() {
+			problems = append(problems, fmt.Errorf("%s: %w", w.name, w.err))
+		}
+	}
+	return errors.Join(problems...)
+}

@@ -1,0 +1,107 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"time"
+)
+
+// options are the flags, read and checked.
+type options struct {
+	brokers                      []string // none: the demonstration
+	topic, group, ledger, sender string
+	instance, health             string
+	lease, retention             time.Duration
+	log                          *slog.Logger
+}
+
+// usageError is a mistake in the flags.
+type usageError struct{ err error }
+
+func (e usageError) Error() string { return e.err.Error() }
+func (e usageError) Unwrap() error { return e.err }
+
+func parseFlags(args []string, stderr io.Writer) (*options, error) {
+	o := &options{}
+	var brokers string
+	var verbose bool
+	flags := flag.NewFlagSet("notifier", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.Usage = func() {
+		fmt.Fprintln(stderr, "notifier: without -brokers a demonstration, with it a worker until SIGTERM.")
+		flags.PrintDefaults()
+	}
+	flags.StringVar(&brokers, "brokers", "", "Kafka brokers, `host:port`, separated by commas")
+	flags.StringVar(&o.topic, "topic", "notifications", "topic of the events")
+	flags.StringVar(&o.group, "group", "notifier", "consumer group")
+	flags.StringVar(&o.ledger, "ledger", "", "what remembers: memory, redis://host:port/db or postgres://user@host/db")
+	flags.StringVar(&o.sender, "sender", "log", "what sends: log (a line of JSON each, on standard output), smtp://host:port or http://host/path")
+	flags.StringVar(&o.instance, "instance-id", "", "static group membership: a restart under the same `ID` goes on at once")
+	flags.DurationVar(&o.lease, "lease", 30*time.Second, "how long the event of a worker that crashed waits before another takes it over; at least 1s")
+	flags.DurationVar(&o.retention, "retention", 4*time.Hour, "how long a notification is remembered; copies that come later are sent again")
+	flags.StringVar(&o.health, "health", "", "serve /healthz and /readyz at this `address`")
+	flags.BoolVar(&verbose, "v", false, "log more")
+	if err := flags.Parse(args); err != nil {
+		return nil, err
+	}
+	o.log = newLogger(stderr, brokers != "", verbose)
+	for b := range strings.SplitSeq(brokers, ",") {
+		if b = strings.TrimSpace(b); b != "" {
+			o.brokers = append(o.brokers, b)
+		}
+	}
+	set := make(map[string]bool)
+	flags.Visit(func(f *flag.Flag) { set[f.Name] = true })
+	delete(set, "v")
+	if err := o.check(flags.Args(), set); err != nil {
+		fmt.Fprintf(stderr, "notifier: %v\nnotifier -help lists the flags\n", err)
+		return nil, usageError{err}
+	}
+	return o, nil
+}
+
+// newLogger writes to standard error: standard output belongs to the log sender. The demonstration talks by itself and
+// logs on request only.
+func newLogger(stderr io.Writer, worker, verbose bool) *slog.Logger {
+	level := slog.LevelInfo
+	switch {
+	case verbose:
+		level = slog.LevelDebug
+	case !worker:
+		return slog.New(slog.DiscardHandler)
+	}
+	return slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: level}))
+}
+
+// check finds what is missing or does not fit. set are the names of the flags that were given, -v apart.
+func (o *options) check(args []string, set map[string]bool) error {
+	var problems []error
+	add := func(bad bool, format string, a ...any) {
+		if bad {
+			problems = append(problems, fmt.Errorf(format, a...))
+		}
+	}
+	add(len(args) > 0, "unexpected argument %q", strings.Join(args, " "))
+	if len(o.brokers) == 0 {
+		add(len(set) > 0, "-brokers is missing; without it there is only the demonstration, which takes no other flag")
+		return errors.Join(problems...)
+	}
+	add(o.topic == "", "-topic is empty")
+	add(o.group == "", "-group is empty")
+	add(o.ledger == "", "-ledger is missing: memory, redis://host:port/db or postgres://user@host/db")
+	add(o.lease < time.Second, "-lease %s is shorter than 1s", o.lease)
+	// An event must be remembered until it is surely done with: a lease, the retries and a rebalance.
+	shortest := o.lease + 2*time.Minute
+	add(o.retention < shortest, "-retention %s is shorter than the lease and two minutes (%s)", o.retention, shortest)
+	if o.ledger != "" {
+		_, err := ledgerKind(o.ledger)
+		add(err != nil, "%w", err)
+	}
+	_, err := newSender(o.sender, io.Discard)
+	add(err != nil, "%w", err)
+	return errors.Join(problems...)
+}

@@ -1,0 +1,69 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A mistake in the flags is named, and the program ends with 2 before it touches anything.
+func TestBadFlags(t *testing.T) {
+	worker := []string{"-brokers", "127.0.0.1:1", "-ledger", "memory"}
+	for want, args := range map[string][]string{
+		"-brokers is missing":                {"-topic", "t"},
+		"-ledger is missing":                 {"-brokers", "127.0.0.1:1"},
+		"-ledger must be":                    {"-brokers", "127.0.0.1:1", "-ledger", "mysql://root:secret@host/db"},
+		"no valid redis URL":                 {"-brokers", "127.0.0.1:1", "-ledger", "redis://user:secret@host:port:port"},
+		"no valid Postgres URL":              {"-brokers", "127.0.0.1:1", "-ledger", "postgres://user:secret@host:port/db"},
+		"want log, smtp":                     append(worker[:4:4], "-sender", "pigeon"),
+		"-lease 10ms is shorter than 1s":     append(worker[:4:4], "-lease", "10ms"),
+		"-retention 1m0s is shorter":         append(worker[:4:4], "-retention", "1m"),
+		"-topic is empty":                    append(worker[:4:4], "-topic", ""),
+		"-group is empty":                    append(worker[:4:4], "-group", ""),
+		`unexpected argument "extra"`:        append(worker[:4:4], "extra"),
+		"flag provided but not defined":      {"-colour"},
+		`invalid value "soon" for flag -lea`: {"-lease", "soon"},
+	} {
+		t.Run(want, func(t *testing.T) {
+			var stdout, stderr bytes.Buffer
+			require.Equal(t, exitUsage, run(t.Context(), args, &stdout, &stderr))
+			require.Contains(t, stderr.String(), want)
+			require.NotContains(t, stderr.String(), "secret", "passwords are not shown (G-04)")
+			require.Empty(t, stdout.String())
+		})
+	}
+	require.Equal(t, exitOK, run(t.Context(), []string{"-help"}, io.Discard, io.Discard))
+}
+
+func TestFlagDefaults(t *testing.T) {
+	o, err := parseFlags([]string{"-brokers", " a:1, b:2,", "-ledger", "memory"}, io.Discard)
+	require.NoError(t, err)
+	require.Equal(t, []string{"a:1", "b:2"}, o.brokers)
+	require.Equal(t, "notifications notifier log 30s 4h0m0s", strings.Join([]string{o.topic, o.group, o.sender, o.lease.String(), o.retention.String()}, " "))
+	o, err = parseFlags([]string{"-v"}, io.Discard)
+	require.NoError(t, err)
+	require.Empty(t, o.brokers)
+}
+
+func TestHealth(t *testing.T) {
+	o, err := parseFlags(nil, io.Discard)
+	require.NoError(t, err)
+	notReady := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) })
+	h := healthHandler(notReady)
+	for path, want := range map[string]int{"/healthz": 200, "/readyz": 503, "/": 404} {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequestWithContext(context.Background(), http.MethodGet, path, nil))
+		require.Equal(t, want, w.Code, path)
+	}
+	stop, err := serveHealth("127.0.0.1:0", notReady, o.log)
+	require.NoError(t, err)
+	stop()
+	_, err = serveHealth("no address", notReady, o.log)
+	require.Error(t, err)
+}

@@ -1,0 +1,65 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/dedup/memstore"
+	"github.com/idem-go/idem/dedup/pgstore"
+	"github.com/idem-go/idem/dedup/redisstore"
+)
+
+// ledgerKind is the scheme of a ledger's URL. Errors do not show the URL, which may hold a password.
+func ledgerKind(url string) (string, error) {
+	kind, _, _ := strings.Cut(url, "://")
+	switch kind {
+	case "memory", "redis", "rediss", "postgres", "postgresql":
+		return kind, nil
+	}
+	return "", fmt.Errorf("-ledger must be memory, or begin with redis://, rediss:// or postgres://")
+}
+
+// openLedger opens what -ledger names. The function it returns closes it.
+func openLedger(ctx context.Context, url string, log *slog.Logger) (dedup.Store, func(), error) {
+	kind, err := ledgerKind(url)
+	if err != nil {
+		return nil, nil, usageError{err}
+	}
+	switch kind {
+	case "memory":
+		log.Warn("the ledger is in memory: after a restart, or on another instance, notifications are sent again")
+		return memstore.New(memstore.Volatile()), func() {}, nil
+	case "redis", "rediss":
+		opts, err := redis.ParseURL(url)
+		if err != nil {
+			return nil, nil, usageError{fmt.Errorf("-ledger is no valid %s URL", kind)}
+		}
+		client := redis.NewClient(opts)
+		return redisstore.New(client), func() { _ = client.Close() }, nil
+	}
+	return openPostgres(ctx, url)
+}
+
+// openPostgres also makes the tables that are missing.
+func openPostgres(ctx context.Context, url string) (dedup.Store, func(), error) {
+	cfg, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return nil, nil, usageError{fmt.Errorf("-ledger is no valid Postgres URL")}
+	}
+	pgstore.Configure(cfg)
+	pool, err := pgxpool.NewWithConfig(ctx, cfg)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := pgstore.Migrate(ctx, pool); err != nil {
+		pool.Close()
+		return nil, nil, err
+	}
+	return pgstore.New(pool), pool.Close, nil
+}

@@ -1,0 +1,122 @@
+// Command notifier sends notifications by email, sms and push, each once, however often its event is delivered.
+//
+// Without flags it is a demonstration: Kafka, the ledger, a producer that repeats itself and workers of which one is
+// killed, all in this process. With -brokers it is a worker. README.md says more.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/consumer"
+)
+
+// scope names who remembers. It is not the consumer group, which may be renamed without sending everything again.
+const scope = "notification"
+
+// newRouter says what happens to events: one handler per channel. What is remembered is (scope, type, event ID), so an
+// event may go out once on each channel.
+func newRouter(send sender, retention time.Duration) *idem.Router {
+	router := idem.NewRouter(
+		idem.Scope(scope),
+		idem.Retention(retention),
+		// A provider that is away or asks for patience holds up its partition for at most this long.
+		idem.Retry(idem.RetryPolicy{MaxAttempts: 8, MinBackoff: 200 * time.Millisecond, MaxBackoff: 5 * time.Second, InPlace: 30 * time.Second}),
+	)
+	idem.On(router, "email", notify(send))
+	idem.On(router, "sms", notify(send))
+	idem.On(router, "push", notify(send))
+	return router
+}
+
+// notify returns a handler. It need not know whether an event was seen before: it is called for those that were not, and
+// forwards a key that is the same at every attempt. The sender's error says what happens next.
+func notify(send sender) func(context.Context, idem.Event[notification]) error {
+	return func(ctx context.Context, e idem.Event[notification]) error {
+		n := e.Data
+		n.EventID, n.Type = e.ID, e.Type // they may have come in headers
+		return send.Send(ctx, n, e.IdempotencyKey())
+	}
+}
+
+// work is the worker: it handles notifications until ctx ends, then finishes what it has begun, commits and leaves.
+func (o *options) work(ctx context.Context, stdout io.Writer) error {
+	send, err := newSender(o.sender, stdout)
+	if err != nil {
+		return usageError{err}
+	}
+	store, closeStore, err := openLedger(ctx, o.ledger, o.log)
+	if err != nil {
+		return err
+	}
+	defer closeStore()
+	counts := &counter{}
+	c, err := consumer.New(consumer.Config{
+		Brokers:    o.brokers,
+		Group:      o.group,
+		Topics:     []string{o.topic},
+		InstanceID: o.instance,
+		Store:      store,
+		Lease:      o.lease,
+		// What can never be sent goes to <topic>.<group>.dlq.
+		CreateDeadLetterTopics: &consumer.TopicSpec{},
+		Observers:              []idem.Observer{counts},
+		Logger:                 o.log,
+	}, newRouter(send, o.retention))
+	if err != nil {
+		return err
+	}
+	stop, err := serveHealth(o.health, c.Handler(), o.log)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	err = c.Run(ctx)
+	o.log.Info("stopped", "counts", counts)
+	return err
+}
+
+func main() {
+	os.Exit(run(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// The exit codes.
+const (
+	exitOK    = 0
+	exitError = 1
+	exitUsage = 2
+)
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	o, err := parseFlags(args, stderr)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return exitOK
+	case err != nil:
+		return exitUsage // it was said why
+	}
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends the program at once
+	if len(o.brokers) == 0 {
+		return runDemo(ctx, o, stdout)
+	}
+	err = o.work(ctx, stdout)
+	var usage usageError
+	switch {
+	case errors.As(err, &usage):
+		o.log.Error(err.Error())
+		return exitUsage
+	case err != nil:
+		o.log.Error("failed", "error", err)
+		return exitError
+	}
+	return exitOK
+}

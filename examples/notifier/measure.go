@@ -1,0 +1,86 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/idem-go/idem"
+)
+
+// measure looks at what there is when all is over.
+func (d *demo) measure(p plan, s *summary) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+	defer cancel()
+	letters, err := d.deadLetters(ctx)
+	if err != nil {
+		return fmt.Errorf("read the dead-letter topic: %w", err)
+	}
+	s.deadLettered = len(letters)
+	given, values := make(map[event]bool), make(map[string]bool)
+	for _, r := range letters {
+		values[string(r.Value)] = true
+		given[event{header(r, idem.HeaderEventType), header(r, idem.HeaderEventID)}] = true
+	}
+	for _, e := range p.events {
+		if d.provider.taken[e] == 0 && !given[e] {
+			s.lost++
+		}
+	}
+	for _, v := range p.poison {
+		if !values[v] {
+			s.lost++
+		}
+	}
+	s.sent = len(d.provider.taken)
+	s.repeats = d.provider.sends - s.sent
+	s.mixups = d.provider.mixups
+	s.deliveries, s.duplicates = int(d.counts.deliveries.Load()), int(d.counts.duplicates.Load())
+	return nil
+}
+
+// deadLetters reads the dead-letter topic from beginning to end. A topic that was never made holds none.
+func (d *demo) deadLetters(ctx context.Context) ([]*kgo.Record, error) {
+	topic := idem.DeadLetterTopic(d.group)(d.topic)
+	ends, err := d.admin.ListEndOffsets(ctx, topic)
+	if err != nil {
+		return nil, err
+	}
+	switch err := ends.Error(); {
+	case errors.Is(err, kerr.UnknownTopicOrPartition):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	}
+	want := int64(0)
+	for _, p := range ends[topic] {
+		want += p.Offset
+	}
+	client, err := kgo.NewClient(kgo.SeedBrokers(d.addrs...), kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+	if err != nil {
+		return nil, err
+	}
+	defer client.Close()
+	var letters []*kgo.Record
+	for int64(len(letters)) < want {
+		fetches := client.PollFetches(ctx)
+		if err := fetches.Err(); err != nil {
+			return nil, err
+		}
+		letters = append(letters, fetches.Records()...)
+	}
+	return letters, nil
+}
+
+func header(r *kgo.Record, name string) string {
+	for _, h := range r.Headers {
+		if h.Key == name {
+			return string(h.Value)
+		}
+	}
+	return ""
+}

@@ -1,0 +1,54 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"text/template"
+
+	"github.com/idem-go/idem"
+)
+
+// notification is the event as its producer writes it. Only event_id and type are required of it; what else a channel
+// needs is up to the sender.
+type notification struct {
+	EventID  string         `json:"event_id"`
+	Type     string         `json:"type"` // email, sms or push
+	UserID   string         `json:"user_id"`
+	Template string         `json:"template"`
+	Data     map[string]any `json:"data"`
+}
+
+// letters are the texts that the worker knows. Each says what it can without data, since a notification that lacks a
+// name is better than one that is not sent. The first line is the subject.
+var letters = parse(map[string]string{
+	"welcome":            "Welcome{{with .name}}, {{.}}{{end}}\nYour account is ready.",
+	"order_confirmation": "Order{{with .order_id}} {{.}}{{end}} confirmed\nThank you{{with .name}}, {{.}}{{end}}. We will tell you when it is on its way.",
+	"order_shipped":      "Order{{with .order_id}} {{.}}{{end}} is on its way\n{{with .tracking}}Follow it here: {{.}}{{else}}It left our house today.{{end}}",
+	"payment_received":   "Payment received\n{{with .amount}}We received {{.}}.{{else}}We received your payment.{{end}} Thank you.",
+	"password_reset":     "Reset your password\n{{with .link}}{{.}}{{else}}Ask for a new link on our page.{{end}}",
+	"reminder":           "Reminder\n{{with .text}}{{.}}{{else}}Something is waiting for you.{{end}}",
+	"plain":              "{{with .subject}}{{.}}{{else}}A message for you{{end}}\n{{with .text}}{{.}}{{end}}",
+})
+
+func parse(texts map[string]string) *template.Template {
+	all := template.New("")
+	for name, text := range texts {
+		template.Must(all.New(name).Parse(text))
+	}
+	return all
+}
+
+// render makes the text of n. What goes wrong here goes wrong every time, so its errors are permanent: the event goes to
+// the dead-letter topic without another attempt.
+func render(n notification) (subject, body string, err error) {
+	t := letters.Lookup(n.Template)
+	if t == nil || n.Template == "" {
+		return "", "", idem.Permanent(fmt.Errorf("no template %q", n.Template))
+	}
+	var text strings.Builder
+	if err := t.Execute(&text, n.Data); err != nil {
+		return "", "", idem.Permanent(fmt.Errorf("template %q: %w", n.Template, err))
+	}
+	subject, body, _ = strings.Cut(text.String(), "\n")
+	return subject, body, nil
+}

@@ -1,0 +1,86 @@
+package main
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// event names an event of the demonstration: an ID is unique within its channel only.
+type event struct{ channel, id string }
+
+// provider stands for the services that deliver mail, SMS and push messages. It remembers what it was given, and does
+// not look at idempotency keys: a repeat goes out, and shows.
+type provider struct {
+	mu     sync.Mutex
+	taken  map[event]int
+	keys   map[event]string
+	sends  int
+	mixups int // repeats that came with another key
+}
+
+func newProvider() *provider {
+	return &provider{taken: make(map[event]int), keys: make(map[event]string)}
+}
+
+func (p *provider) take(e event, key string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.sends++
+	p.taken[e]++
+	if first, again := p.keys[e]; again && first != key {
+		p.mixups++
+	}
+	p.keys[e] = key
+}
+
+// count returns how many notifications went out, repeats included.
+func (p *provider) count() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.sends
+}
+
+// slowSender hands notifications to the provider, as one worker does it. Each takes a moment before the provider has it,
+// and another until its answer is back; a worker may be unplugged in either.
+type slowSender struct {
+	provider *provider
+	plug     *plug
+	slow     time.Duration // at most, each of the two
+	inFlight atomic.Int32
+	begun    chan struct{} // whoever listens is told of a send that begins
+}
+
+func (s *slowSender) Send(ctx context.Context, n notification, key string) error {
+	if _, _, err := render(n); err != nil {
+		return err
+	}
+	s.inFlight.Add(1)
+	defer s.inFlight.Add(-1)
+	select {
+	case s.begun <- struct{}{}:
+	default:
+	}
+	if err := s.pause(ctx); err != nil {
+		return err
+	}
+	if err := s.plug.do(func() error { s.provider.take(event{n.Type, n.EventID}, key); return nil }); err != nil {
+		return err
+	}
+	return s.pause(ctx)
+}
+
+func (s *slowSender) pause(ctx context.Context) error {
+	t := time.NewTimer(rand.N(s.slow))
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-s.plug.out:
+		return errUnplugged
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

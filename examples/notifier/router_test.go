@@ -1,0 +1,153 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/dedup/memstore"
+)
+
+// sendLog is a sender that remembers. fail, if not nil, answers each call.
+type sendLog struct {
+	mu   sync.Mutex
+	out  []logLine
+	fail func(call int) error
+}
+
+func (s *sendLog) Send(_ context.Context, n notification, key string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.out = append(s.out, logLine{n.EventID, n.Type, n.UserID, n.Template, key})
+	if s.fail != nil {
+		return s.fail(len(s.out))
+	}
+	return nil
+}
+
+func newProcessor(t *testing.T, send sender, observers ...idem.Observer) *idem.Processor {
+	t.Helper()
+	p, err := idem.NewProcessor(newRouter(send, 4*time.Hour), idem.Config{
+		Store: memstore.New(), Scope: "any-group", Producer: discard{}, Observers: observers, Logger: slog.New(slog.DiscardHandler),
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, p.Close()) })
+	return p
+}
+
+func deliver(t *testing.T, p *idem.Processor, offset int64, channel, id string) {
+	t.Helper()
+	value, err := json.Marshal(notification{EventID: id, Type: channel, UserID: "u1", Template: "welcome"})
+	require.NoError(t, err)
+	require.NoError(t, p.Handle(t.Context(), &idem.Message{Topic: "n", Offset: offset, Value: value}))
+}
+
+// The same event twice is one notification; on another channel it is another event.
+func TestNotify_Idempotent(t *testing.T) {
+	sent, counts := &sendLog{}, &counter{}
+	p := newProcessor(t, sent, counts)
+	offset := int64(0)
+	for range 3 {
+		for _, channel := range []string{"email", "sms", "push"} {
+			deliver(t, p, offset, channel, "e1")
+			offset++
+		}
+	}
+	require.Len(t, sent.out, 3)
+	keys := make(map[string]bool)
+	for i, channel := range []string{"email", "sms", "push"} {
+		require.Equal(t, channel, sent.out[i].Type)
+		keys[sent.out[i].IdempotencyKey] = true
+	}
+	require.Len(t, keys, 3, "each channel has a key of its own")
+	require.EqualValues(t, 9, counts.deliveries.Load())
+	require.EqualValues(t, 3, counts.sent.Load())
+	require.EqualValues(t, 6, counts.duplicates.Load())
+}
+
+// A failure is tried again under the same key, and counts as one delivery.
+func TestNotifyRetries_Idempotent(t *testing.T) {
+	sent, counts := &sendLog{}, &counter{}
+	sent.fail = func(call int) error {
+		if call < 3 {
+			return errors.New("provider is tired")
+		}
+		return nil
+	}
+	p := newProcessor(t, sent, counts)
+	deliver(t, p, 0, "email", "e1")
+	deliver(t, p, 1, "email", "e1")
+	require.Len(t, sent.out, 3)
+	require.Equal(t, sent.out[0], sent.out[2], "every attempt carries the same key (rule 38)")
+	require.EqualValues(t, 2, counts.deliveries.Load())
+	require.EqualValues(t, 1, counts.sent.Load())
+	require.EqualValues(t, 2, counts.failed.Load())
+	require.EqualValues(t, 1, counts.duplicates.Load())
+}
+
+// The ledger's scope is not the group: a group with another name does not send everything again (rule 14).
+func TestScopeIsNotTheGroup_Idempotent(t *testing.T) {
+	store, sent := memstore.New(), &sendLog{}
+	for _, group := range []string{"notifier", "notifier-v2"} {
+		p, err := idem.NewProcessor(newRouter(sent, time.Hour), idem.Config{Store: store, Scope: group})
+		require.NoError(t, err)
+		deliver(t, p, 0, "sms", "e1")
+		require.NoError(t, p.Close())
+	}
+	require.Len(t, sent.out, 1)
+}
+
+func TestPoisonIsDeadLettered(t *testing.T) {
+	counts, class := &counter{}, idem.Class("")
+	send := &slowSender{provider: newProvider(), plug: newPlug(), slow: time.Millisecond, begun: make(chan struct{})}
+	p := newProcessor(t, send, counts, &classes{&class})
+	for i, want := range []idem.Class{idem.ClassNoType, idem.ClassNoID, idem.ClassPermanent} {
+		value := newPlan("n", 10, 0, 1).poison[i]
+		require.NoError(t, p.Handle(t.Context(), &idem.Message{Topic: "n", Offset: int64(i), Value: []byte(value)}))
+		require.Equal(t, want, class, value)
+	}
+	require.EqualValues(t, 3, counts.deadLettered.Load())
+	require.EqualValues(t, 3, counts.deliveries.Load())
+	require.Zero(t, send.provider.count())
+}
+
+// A line is written in one call, so that a kill leaves no half of it.
+func TestLogSenderWritesWholeLines(t *testing.T) {
+	var out calls
+	s, err := newSender("log", &out)
+	require.NoError(t, err)
+	require.NoError(t, s.Send(t.Context(), sample, "k-1"))
+	require.NoError(t, s.Send(t.Context(), notification{EventID: "e2\n", Type: "sms"}, "k-2"))
+	require.Len(t, out, 2)
+	require.Equal(t, `{"event_id":"e1","type":"email","user_id":"u1","template":"welcome","idempotency_key":"k-1"}`+"\n", out[0])
+	require.Equal(t, 1, bytes.Count([]byte(out[1]), []byte("\n")))
+}
+
+type calls []string
+
+func (c *calls) Write(p []byte) (int, error) { *c = append(*c, string(p)); return len(p), nil }
+
+func TestRender(t *testing.T) {
+	for _, name := range []string{"welcome", "order_confirmation", "order_shipped", "payment_received", "password_reset", "reminder", "plain"} {
+		subject, _, err := render(notification{Template: name})
+		require.NoError(t, err, name)
+		require.NotEmpty(t, subject, name)
+		require.NotContains(t, subject, "no value")
+	}
+	subject, body, err := render(notification{Template: "order_shipped", Data: map[string]any{"order_id": "7", "tracking": "https://t.example/7"}})
+	require.NoError(t, err)
+	require.Equal(t, "Order 7 is on its way", subject)
+	require.Equal(t, "Follow it here: https://t.example/7", body)
+	for _, name := range []string{"", "birthday"} {
+		_, _, err = render(notification{Template: name})
+		require.ErrorContains(t, err, "no template")
+	}
+}

@@ -1,0 +1,64 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/url"
+	"sync"
+
+	"github.com/idem-go/idem"
+)
+
+// sender lets a notification go out, to whatever channel its type says. key is the same at every attempt and in every
+// process: a sender passes it on, so that the other side can tell a repeat. What the error means decides what happens
+// next; see the constructors of package idem. Safe for concurrent use.
+type sender interface {
+	Send(ctx context.Context, n notification, key string) error
+}
+
+// newSender makes the sender that address names: "log", or the URL of a mail server or a webhook. stdout is for log.
+func newSender(address string, stdout io.Writer) (sender, error) {
+	if address == "log" {
+		return &logSender{out: stdout}, nil
+	}
+	u, err := url.Parse(address)
+	if err != nil {
+		return nil, fmt.Errorf("-sender: %w", err)
+	}
+	switch u.Scheme {
+	case "smtp", "smtps":
+		return newMailSender(u)
+	case "http", "https":
+		return newWebhookSender(u)
+	}
+	return nil, fmt.Errorf("-sender %q: want log, smtp://host:port, smtps://host:port, http://... or https://...", address)
+}
+
+// logSender writes a line of JSON for each notification, in one call, so that a process that is killed leaves no half
+// line behind.
+type logSender struct {
+	mu  sync.Mutex
+	out io.Writer
+}
+
+// logLine is what is written.
+type logLine struct {
+	EventID        string `json:"event_id"`
+	Type           string `json:"type"`
+	UserID         string `json:"user_id"`
+	Template       string `json:"template"`
+	IdempotencyKey string `json:"idempotency_key"`
+}
+
+func (s *logSender) Send(_ context.Context, n notification, key string) error {
+	line, err := json.Marshal(logLine{n.EventID, n.Type, n.UserID, n.Template, key})
+	if err != nil {
+		return idem.Permanent(err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, err = s.out.Write(append(line, '\n'))
+	return err
+}

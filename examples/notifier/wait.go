@@ -1,0 +1,88 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+)
+
+// This file waits for what the demonstration depends on. It asks the broker, not the workers.
+
+// condition reports whether what is waited for has come.
+type condition func(context.Context) (bool, error)
+
+// until waits for a condition, shows the progress, and looks after the workers.
+func (d *demo) until(ctx context.Context, done condition) error {
+	tick := time.NewTicker(25 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		ok, err := done(ctx)
+		if ok || err != nil {
+			return err
+		}
+		for _, w := range d.workers {
+			if err := w.failure(); err != nil {
+				return err
+			}
+		}
+		d.screen.progress(func() string {
+			return fmt.Sprintf("written %4d  delivered %4d  sent %4d  duplicates skipped %3d  dead-lettered %d",
+				d.feed.written.Load(), d.counts.deliveries.Load(), d.provider.count(), d.counts.duplicates.Load(), d.counts.deadLettered.Load())
+		})
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// fed waits for a share of the plan to be written.
+func (d *demo) fed(share float64) condition {
+	return func(context.Context) (bool, error) { return d.feed.share() >= share, nil }
+}
+
+// lanes waits until a worker has at least n partitions.
+func (d *demo) lanes(worker string, n int) condition {
+	return func(ctx context.Context) (bool, error) {
+		have, err := d.lanesOf(ctx, worker)
+		return have >= n, err
+	}
+}
+
+// lanesOf asks the broker how many partitions a worker has.
+func (d *demo) lanesOf(ctx context.Context, worker string) (int, error) {
+	groups, err := d.admin.DescribeGroups(ctx, d.group)
+	if err != nil {
+		return 0, err
+	}
+	n := 0
+	for _, m := range groups[d.group].Members {
+		if assigned, ok := m.Assigned.AsConsumer(); ok && m.InstanceID != nil && *m.InstanceID == worker {
+			for _, t := range assigned.Topics {
+				n += len(t.Partitions)
+			}
+		}
+	}
+	return n, nil
+}
+
+// committed waits until the group has committed the last record of every partition.
+func (d *demo) committed(ctx context.Context) (bool, error) {
+	ends, err := d.admin.ListEndOffsets(ctx, d.topic)
+	if err != nil {
+		return false, err
+	}
+	commits, err := d.admin.FetchOffsets(ctx, d.group)
+	if err != nil {
+		return false, err
+	}
+	all := true
+	ends.Each(func(end kadm.ListedOffset) {
+		at, ok := commits.Lookup(end.Topic, end.Partition)
+		all = all && (end.Offset == 0 || ok && at.At >= end.Offset)
+	})
+	return all, nil
+}

@@ -1,0 +1,78 @@
+package main
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/idem-go/idem/dedup/pgstore"
+)
+
+//go:embed schema.sql
+var schema string
+
+// handler has what the handler of payments needs beside its transaction.
+type handler struct {
+	worker  string // who it is, in the audit table
+	auditOn bool
+}
+
+// audit leaves a row for this run, should it be committed.
+func (h handler) audit(ctx context.Context, tx pgx.Tx, p Payment) error {
+	if !h.auditOn {
+		return nil
+	}
+	_, err := tx.Exec(ctx, `INSERT INTO order_effects (order_id, payment_id, worker) VALUES ($1, $2, $3)`,
+		p.OrderID, p.PaymentID, h.worker)
+	return err
+}
+
+// migrate creates what is missing: the ledger's tables and those of the example. Several workers may do so at once.
+func migrate(ctx context.Context, pool *pgxpool.Pool) error {
+	if err := pgstore.Migrate(ctx, pool); err != nil {
+		return err
+	}
+	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		// CREATE TABLE IF NOT EXISTS fails when two do it at once.
+		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock(hashtext('orderstatus.migrate'))`); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, schema)
+		return err
+	})
+}
+
+// seed adds the orders 1 to n that are not there, as pending, and returns how many that were.
+func seed(ctx context.Context, pool *pgxpool.Pool, n int64) (int64, error) {
+	tag, err := pool.Exec(ctx, `INSERT INTO orders (id) SELECT generate_series(1, $1::bigint) ON CONFLICT DO NOTHING`, n)
+	return tag.RowsAffected(), err
+}
+
+// prepare does what -migrate and -seed ask for.
+func (o options) prepare(ctx context.Context) error {
+	if !o.migrate && o.seed == 0 {
+		return nil
+	}
+	pool, err := pgxpool.New(ctx, o.postgres)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	if o.migrate {
+		if err := migrate(ctx, pool); err != nil {
+			return fmt.Errorf("migrate: %w", err)
+		}
+		o.log.InfoContext(ctx, "tables are there")
+	}
+	if o.seed > 0 {
+		added, err := seed(ctx, pool, o.seed)
+		if err != nil {
+			return fmt.Errorf("seed: %w", err)
+		}
+		o.log.InfoContext(ctx, "orders are there", "orders", o.seed, "added", added)
+	}
+	return nil
+}

@@ -1,0 +1,149 @@
+// Command orderstatus is a worker that sets orders to paid, each once, however often its payment is delivered: the mark
+// of the payment and the change of the order are one Postgres transaction. README.md says how to run it.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/consumer"
+	"github.com/idem-go/idem/dedup/pgstore"
+)
+
+func main() {
+	os.Exit(run(context.Background(), os.Args[1:], os.Stderr))
+}
+
+// The exit codes.
+const (
+	exitOK    = 0
+	exitError = 1
+	exitUsage = 2
+)
+
+// run is the program: everything it says goes to stderr.
+func run(ctx context.Context, args []string, stderr io.Writer) int {
+	o, err := parse(args, stderr)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return exitOK
+	case err != nil:
+		return exitUsage // it was said why
+	}
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends the program at once
+	if err := o.work(ctx); err != nil {
+		o.log.Error("failed", "error", err)
+		return exitError
+	}
+	return exitOK
+}
+
+type options struct {
+	brokers, topic, group, postgres, instance string
+
+	migrate, audit bool
+	seed           int64
+	sessionTimeout time.Duration
+	stats          time.Duration
+	log            *slog.Logger
+}
+
+func parse(args []string, stderr io.Writer) (options, error) {
+	o := options{log: slog.New(slog.NewTextHandler(stderr, nil))}
+	flags := flag.NewFlagSet("orderstatus", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.StringVar(&o.brokers, "brokers", "", "Kafka brokers, host:port, separated by commas; without them it ends after -migrate and -seed")
+	flags.StringVar(&o.topic, "topic", "payments", "topic of the payments")
+	flags.StringVar(&o.group, "group", "orderstatus", "consumer group; it is also who remembers, so another group handles every payment again")
+	flags.StringVar(&o.postgres, "postgres", os.Getenv("POSTGRES_URL"), "Postgres `URL` of the orders and of processed_events; default $POSTGRES_URL")
+	flags.StringVar(&o.instance, "instance-id", "", "static group membership: a restart under the same `ID` takes over at once, without a rebalance")
+	flags.BoolVar(&o.migrate, "migrate", false, "create the tables that are missing, first")
+	flags.Int64Var(&o.seed, "seed", 0, "add pending orders numbered 1 to `N`, first")
+	flags.BoolVar(&o.audit, "audit", false, "write a row to order_effects for every run that is committed")
+	flags.DurationVar(&o.sessionTimeout, "session-timeout", 0, "after which Kafka takes a silent worker for dead; default: that of package consumer")
+	flags.DurationVar(&o.stats, "stats", 0, "log counts at this interval; default: only at the end")
+	if err := flags.Parse(args); err != nil {
+		return o, err
+	}
+	var problem error
+	switch {
+	case flags.NArg() > 0:
+		problem = fmt.Errorf("unexpected argument %q", flags.Arg(0))
+	case o.postgres == "":
+		problem = errors.New("-postgres is missing")
+	case o.seed < 0 || o.sessionTimeout < 0 || o.stats < 0:
+		problem = errors.New("-seed, -session-timeout and -stats must not be negative")
+	case o.brokers == "" && !o.migrate && o.seed == 0:
+		problem = errors.New("-brokers is missing")
+	}
+	if problem != nil {
+		fmt.Fprintln(stderr, problem)
+		flags.Usage()
+	}
+	return o, problem
+}
+
+// work prepares the database and then handles payments until ctx ends.
+func (o options) work(ctx context.Context) error {
+	if err := o.prepare(ctx); err != nil || o.brokers == "" {
+		return err
+	}
+	store, err := pgstore.Open(ctx, o.postgres)
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	counts := &stats{}
+	c, err := consumer.New(o.config(store, counts), newRouter(handler{worker: o.worker(), auditOn: o.audit}))
+	if err != nil {
+		return err
+	}
+	if o.stats > 0 {
+		reporting, stop := context.WithCancel(ctx)
+		var reporter sync.WaitGroup
+		reporter.Go(func() { counts.report(reporting, o.log, o.stats) })
+		defer reporter.Wait()
+		defer stop()
+	}
+	err = c.Run(ctx)
+	o.log.Info("stopped", "stats", counts)
+	return err
+}
+
+func (o options) config(store *pgstore.Store, counts *stats) consumer.Config {
+	return consumer.Config{
+		Brokers:    strings.Split(o.brokers, ","),
+		Group:      o.group,
+		Topics:     []string{o.topic},
+		Store:      store,
+		InstanceID: o.instance,
+		// A payment that cannot be booked goes to <topic>.<group>.dlq, which is made if it is missing.
+		CreateDeadLetterTopics: &consumer.TopicSpec{},
+		Observers:              []idem.Observer{counts},
+		Logger:                 o.log,
+		Sarama: func(c *sarama.Config) {
+			if o.sessionTimeout > 0 {
+				c.Consumer.Group.Session.Timeout = o.sessionTimeout
+				c.Consumer.Group.Heartbeat.Interval = o.sessionTimeout / 6
+			}
+		},
+	}
+}
+
+// worker is the name in the audit table: each process has its own, also under one instance ID.
+func (o options) worker() string { return fmt.Sprintf("%s/%d", o.instance, os.Getpid()) }

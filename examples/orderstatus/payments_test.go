@@ -1,0 +1,280 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/dedup/pgstore"
+	"github.com/idem-go/idem/internal/testenv"
+)
+
+// shop is the example without Kafka: the handler on a real Postgres, behind a processor.
+type shop struct {
+	t         testing.TB
+	pool      *pgxpool.Pool
+	processor *idem.Processor
+	stats     *stats
+	retries   chan idem.RetryEvent
+	offset    int64
+
+	mu      sync.Mutex
+	letters []*idem.Message
+}
+
+func newShop(t testing.TB, orders int64) *shop {
+	url := testenv.Postgres(t)
+	pool, err := pgxpool.New(t.Context(), url)
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	require.NoError(t, migrate(t.Context(), pool))
+	added, err := seed(t.Context(), pool, orders)
+	require.NoError(t, err)
+	require.Equal(t, orders, added)
+	store, err := pgstore.Open(t.Context(), url)
+	require.NoError(t, err)
+	t.Cleanup(store.Close)
+
+	s := &shop{t: t, pool: pool, stats: &stats{}, retries: make(chan idem.RetryEvent, 1000)}
+	s.processor, err = idem.NewProcessor(newRouter(handler{worker: "test", auditOn: true}), idem.Config{
+		Store: store, Scope: "orderstatus", Producer: s, BusyWait: idem.Forever,
+		Observers: []idem.Observer{s.stats, s}, Logger: slog.New(slog.DiscardHandler),
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.processor.Close()) })
+	return s
+}
+
+func (s *shop) Produce(_ context.Context, msgs ...*idem.Message) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.letters = append(s.letters, msgs...)
+	return nil
+}
+
+func (s *shop) ObserveRetry(_ context.Context, e idem.RetryEvent) { s.retries <- e }
+
+// message is a delivery of a payment as another record than all before.
+func (s *shop) message(payment string, order int64) *idem.Message {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.offset++
+	return &idem.Message{
+		Topic: "payments", Partition: int32(s.offset % 3), Offset: s.offset, Time: time.Now(),
+		Value: fmt.Appendf(nil, `{"event_id":"e%d","type":"payment.completed","payment_id":%q,"order_id":%d,"amount":12.50,"currency":"EUR"}`,
+			s.offset, payment, order),
+	}
+}
+
+func (s *shop) deliver(m *idem.Message) {
+	s.t.Helper()
+	require.NoError(s.t, s.processor.Handle(s.t.Context(), m))
+}
+
+// count returns the one number that a query finds.
+func (s *shop) count(query string, args ...any) (n int) {
+	s.t.Helper()
+	require.NoError(s.t, s.pool.QueryRow(s.t.Context(), query, args...).Scan(&n), query)
+	return n
+}
+
+func (s *shop) requirePaid(order int64, payment string) {
+	s.t.Helper()
+	require.Equal(s.t, 1, s.count(`SELECT count(*) FROM orders WHERE id = $1 AND status = 'paid' AND paid_by = $2`, order, payment),
+		"order %d is not paid by %s", order, payment)
+}
+
+// letter returns the only dead letter there is, and its headers.
+func (s *shop) letter() (*idem.Message, map[string]string) {
+	s.t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	require.Len(s.t, s.letters, 1)
+	return s.letters[0], headers(s.letters[0])
+}
+
+func headers(m *idem.Message) map[string]string {
+	found := make(map[string]string)
+	for _, h := range m.Headers {
+		found[h.Key] = string(h.Value)
+	}
+	return found
+}
+
+// requireNoLetters fails with the reasons of those there are.
+func (s *shop) requireNoLetters() {
+	s.t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, m := range s.letters {
+		h := headers(m)
+		require.Fail(s.t, "dead letter", "%s: %s: %s", h[idem.HeaderEventID], h[idem.HeaderErrorClass], h[idem.HeaderError])
+	}
+}
+
+// Every delivery of the payment is another record with another event_id: the payment is the identity.
+func TestPaymentDeliveredAgain_Idempotent(t *testing.T) {
+	s := newShop(t, 2)
+	first := s.message("pay-1", 1)
+	s.deliver(first)
+	s.deliver(s.message("pay-1", 1))
+	s.deliver(s.message("pay-1", 1))
+	s.deliver(first) // redelivered after a rebalance
+
+	s.requirePaid(1, "pay-1")
+	require.Equal(t, 1, s.count(`SELECT count(*) FROM order_effects`))
+	require.Equal(t, 1, s.count(`SELECT count(*) FROM processed_events`))
+	require.Equal(t, 1, s.count(`SELECT count(*) FROM orders WHERE status = 'pending'`))
+	require.Equal(t, 1, s.count(`SELECT count(*) FROM orders WHERE amount = 12.50 AND currency = 'EUR' AND paid_at IS NOT NULL`))
+	s.requireNoLetters()
+	require.EqualValues(t, 1, s.stats.handled.Load())
+	require.EqualValues(t, 3, s.stats.duplicates.Load())
+	require.EqualValues(t, 1, s.stats.redelivered.Load())
+}
+
+func TestConcurrentCopies_Idempotent(t *testing.T) {
+	s := newShop(t, 20)
+	var all sync.WaitGroup
+	for worker := range 8 {
+		var batch []*idem.Message
+		for order := range int64(20) {
+			batch = append(batch, s.message(fmt.Sprintf("pay-%d", order+1), order+1))
+		}
+		if worker%2 == 1 {
+			slices.Reverse(batch)
+		}
+		all.Go(func() {
+			n, err := s.processor.HandleBatch(t.Context(), batch)
+			if err != nil || n != len(batch) {
+				t.Errorf("settled %d: %v", n, err)
+			}
+		})
+	}
+	all.Wait()
+	require.Equal(t, 20, s.count(`SELECT count(*) FROM orders WHERE status = 'paid'`))
+	require.Equal(t, 20, s.count(`SELECT count(*) FROM order_effects`))
+	require.Equal(t, 20, s.count(`SELECT count(*) FROM processed_events`))
+	s.requireNoLetters()
+}
+
+// Rule 36: the second payment of an order is somebody's money.
+func TestOrderPaidTwice(t *testing.T) {
+	s := newShop(t, 1)
+	s.deliver(s.message("pay-1", 1))
+	second := s.message("pay-2", 1)
+	s.deliver(second)
+
+	letter, headers := s.letter()
+	require.Equal(t, "payments.orderstatus.dlq", letter.Topic)
+	require.Equal(t, second.Value, letter.Value)
+	require.Equal(t, "permanent", headers[idem.HeaderErrorClass])
+	require.Contains(t, headers[idem.HeaderError], "order 1 paid twice: by pay-1, and now by pay-2")
+	require.Equal(t, "pay-2", headers[idem.HeaderEventID])
+	s.requirePaid(1, "pay-1")
+	require.Equal(t, 1, s.count(`SELECT count(*) FROM order_effects`), "what the second payment did must be rolled back")
+}
+
+// Two payments of one order at the same moment: the row's lock decides which is first.
+func TestOrderPaidTwiceAtOnce(t *testing.T) {
+	s := newShop(t, 1)
+	var all sync.WaitGroup
+	for _, m := range []*idem.Message{s.message("pay-1", 1), s.message("pay-2", 1)} {
+		all.Go(func() {
+			if err := s.processor.Handle(t.Context(), m); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	_, headers := s.letter()
+	require.Contains(t, headers[idem.HeaderError], "order 1 paid twice")
+	require.Equal(t, 1, s.count(`SELECT count(*) FROM order_effects`))
+	require.Equal(t, 1, s.count(`SELECT count(*) FROM orders WHERE status = 'paid'`))
+}
+
+// Rule 36: a payment may overtake its order, which comes from another topic.
+func TestOrderComesLater(t *testing.T) {
+	s := newShop(t, 1)
+	m, done := s.message("pay-2", 2), make(chan error, 1)
+	go func() { done <- s.processor.Handle(t.Context(), m) }()
+	retry := <-s.retries
+	require.ErrorContains(t, retry.Err, "order 2 does not exist yet")
+	_, err := seed(t.Context(), s.pool, 2)
+	require.NoError(t, err)
+	require.NoError(t, <-done)
+	s.requirePaid(2, "pay-2")
+	require.Equal(t, 1, s.count(`SELECT count(*) FROM order_effects`))
+	s.requireNoLetters()
+}
+
+func TestOrderNeverComes(t *testing.T) {
+	t.Parallel() // 5 s of retries
+	s := newShop(t, 1)
+	s.deliver(s.message("pay-2", 2))
+	_, headers := s.letter()
+	require.Equal(t, "failed", headers[idem.HeaderErrorClass])
+	require.Contains(t, headers[idem.HeaderError], "order 2 does not exist yet")
+	require.NotEmpty(t, s.retries)
+	require.Zero(t, s.count(`SELECT count(*) FROM order_effects`))
+}
+
+// An order that this payment has paid already, though the ledger does not know: it was restored from a backup, say.
+func TestOrderPaidByThisPayment_Idempotent(t *testing.T) {
+	s := newShop(t, 1)
+	s.deliver(s.message("pay-1", 1))
+	_, err := s.pool.Exec(t.Context(), `DELETE FROM processed_events`)
+	require.NoError(t, err)
+	s.deliver(s.message("pay-1", 1))
+	s.requirePaid(1, "pay-1")
+	s.requireNoLetters()
+}
+
+func TestBadPayments(t *testing.T) {
+	for name, c := range map[string]struct{ value, class string }{
+		"no payment_id":       {`{"type":"payment.completed","event_id":"e1","order_id":1}`, "no-event-id"},
+		"empty payment_id":    {`{"type":"payment.completed","payment_id":"","order_id":1}`, "no-event-id"},
+		"no order_id":         {`{"type":"payment.completed","payment_id":"p"}`, "permanent"},
+		"order_id is text":    {`{"type":"payment.completed","payment_id":"p","order_id":"one"}`, "undecodable"},
+		"order_id has digits": {`{"type":"payment.completed","payment_id":"p","order_id":1.5}`, "undecodable"},
+		"amount is text":      {`{"type":"payment.completed","payment_id":"p","order_id":1,"amount":"much"}`, "undecodable"},
+		"not JSON":            {`payment of order 1`, "no-event-type"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newShop(t, 1)
+			m := s.message("p", 1)
+			m.Value = []byte(c.value)
+			s.deliver(m)
+			letter, headers := s.letter()
+			require.Equal(t, c.class, headers[idem.HeaderErrorClass], headers[idem.HeaderError])
+			require.Equal(t, c.value, string(letter.Value))
+			require.Zero(t, s.count(`SELECT count(*) FROM order_effects`))
+			require.Equal(t, 1, s.count(`SELECT count(*) FROM orders WHERE status = 'pending'`))
+		})
+	}
+}
+
+func TestAmounts(t *testing.T) {
+	s := newShop(t, 4)
+	for order, amount := range map[int64]any{1: 5, 2: "7.10", 3: json.Number("0.30"), 4: nil} {
+		m := s.message("", order)
+		value, err := json.Marshal(map[string]any{
+			"type": "payment.completed", "payment_id": fmt.Sprint("pay-", order), "order_id": order, "amount": amount,
+		})
+		require.NoError(t, err)
+		m.Value = value
+		s.deliver(m)
+	}
+	require.Equal(t, 1, s.count(`SELECT count(*) FROM orders WHERE id = 1 AND amount = 5`))
+	require.Equal(t, 1, s.count(`SELECT count(*) FROM orders WHERE id = 2 AND amount = 7.10`))
+	require.Equal(t, 1, s.count(`SELECT count(*) FROM orders WHERE id = 3 AND amount = 0.30`))
+	require.Equal(t, 1, s.count(`SELECT count(*) FROM orders WHERE id = 4 AND amount IS NULL AND status = 'paid'`))
+}
