@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -111,7 +112,7 @@ func start(t testing.TB, name, path string, env []string, args ...string) *proc 
 	t.Cleanup(func() {
 		p.kill()
 		if t.Failed() {
-			t.Logf("%s said last:\n%s", p, p.stderr.tail(25))
+			t.Logf("%s, %v, said last:\n%s", p, p.err, p.stderr.tail(10))
 		}
 	})
 	return p
@@ -153,7 +154,9 @@ func (p *proc) running() bool {
 // requireRunning fails the test if a worker has ended by itself.
 func (p *proc) requireRunning() {
 	p.t.Helper()
-	require.True(p.t, p.running(), "%s ended by itself: %v\n%s", p, p.err, p.stderr.tail(40))
+	if !p.running() {
+		require.Fail(p.t, "not running", "%s ended by itself: %v\n%s", p, p.err, p.stderr.tail(40))
+	}
 }
 
 // output keeps what a process writes.
@@ -192,8 +195,8 @@ next:
 	return found
 }
 
-// tail returns the last n lines.
+// tail returns the last n lines that say more than how far the work is.
 func (o *output) tail(n int) string {
-	lines := o.lines()
+	lines := slices.DeleteFunc(o.lines(), func(line string) bool { return strings.Contains(line, `msg="so far"`) })
 	return strings.Join(lines[max(len(lines)-n, 0):], "\n")
 }

@@ -1,0 +1,84 @@
+package chaos
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/idem-go/idem/internal/testenv"
+)
+
+// Kill -9 at random moments, the copies of a payment spread over partitions and over both workers: every order is paid
+// once and every effect happened once (K-01, rule 10). The sizes are those the product promises to survive.
+func TestKilledWorkersPayEachOrderOnce_Idempotent(t *testing.T) {
+	needTime(t)
+	const orders, partitions, enough = 20_000, 6, 10
+	kills := 12
+	if soak() {
+		kills = 60
+	}
+	rng, began := newRand(t), time.Now()
+	s := newShop(t, newCluster(t, testenv.Kafka(t)), testenv.Postgres(t), orders, partitions)
+	load := copies(rng, orders, 2, partitions)
+	portion := len(load)/(kills+2) + 1
+	release := func(int) {
+		n := min(portion, len(load))
+		s.send(load[:n])
+		load = load[n:]
+	}
+	release(0)
+	release(0)
+
+	watch := s.watch()
+	workers := newCrew(t, []string{"a", "b"}, s.worker)
+	hits := killing{
+		crew: workers, rng: rng, kills: kills, effects: s.effects, between: 600, spread: 30 * time.Millisecond, left: s.left, release: release,
+	}.run()
+	killed := time.Since(began)
+	require.Empty(t, load)
+	s.kafka.waitNoLag(s.group, s.topic, time.Minute)
+	workers.requireRunning()
+	workers.stop(20 * time.Second)
+	watch.end()
+
+	stats := s.stats(workers.all)
+	t.Logf("%d kills, %d of them while work was left; %d records, at least %d deliveries, %d duplicates of which %d redelivered; %d assignments; %d looks at offsets; %s, kills until %s",
+		kills, hits, s.released, stats["handled"]+stats["duplicates"], stats["duplicates"], stats["redelivered"], stats["assignments"], watch.samples,
+		time.Since(began).Round(time.Second), killed.Round(time.Second))
+	require.GreaterOrEqual(t, hits, enough, "kills of a process that was working")
+	watch.requireNone()
+	s.requireOnce(orders)
+}
+
+// SIGTERM in the middle of the work: what was begun is finished or given back, what is finished is committed, and a
+// restart is given nothing twice.
+func TestGracefulStopRedeliversNothing(t *testing.T) {
+	needTime(t)
+	const orders, partitions, stops = 4_000, 6, 4
+	rng := newRand(t)
+	s := newShop(t, newCluster(t, testenv.Kafka(t)), testenv.Postgres(t), orders, partitions)
+	s.send(copies(rng, orders, 1, partitions))
+
+	var all []*proc
+	for range stops {
+		p := s.worker("a")
+		all = append(all, p)
+		goal := 1 + rng.IntN(orders/stops/2)
+		require.Eventually(t, func() bool { return s.effects(p) >= goal }, 30*time.Second, 5*time.Millisecond, p.stderr.tail(40))
+		pause(t, rng, 30*time.Millisecond)
+		p.stop(20 * time.Second)
+		committed, err := s.kafka.committed(s.group, s.topic)
+		require.NoError(t, err)
+		require.EqualValues(t, s.count(`SELECT count(*) FROM processed_events`), sum(committed), "committed and applied differ after a clean stop")
+	}
+	last := s.worker("a")
+	all = append(all, last)
+	s.kafka.waitNoLag(s.group, s.topic, time.Minute)
+	last.stop(20 * time.Second)
+
+	require.Zero(t, s.stats(all)["redelivered"], "records that came again")
+	require.Zero(t, s.stats(all)["duplicates"], "every record is an event of its own")
+	require.Equal(t, orders, s.stats(all)["handled"])
+	s.requireOnce(orders)
+}

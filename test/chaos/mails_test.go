@@ -1,0 +1,108 @@
+package chaos
+
+import (
+	"os"
+	"regexp"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/idem-go/idem/internal/testenv"
+)
+
+// mailing is a load of mails for workers that write a line of JSON to standard output for each they send.
+type mailing struct {
+	kafka        *cluster
+	topic, group string
+	producer     *producer
+	released     int
+}
+
+func newMailing(t testing.TB, kafka *cluster, partitions int32) *mailing {
+	t.Helper()
+	m := &mailing{kafka: kafka}
+	m.topic, m.group = kafka.topic("mails", partitions)
+	m.producer = newProducer(t, kafka.brokers, m.topic, notification)
+	return m
+}
+
+var eventID = regexp.MustCompile(`"event_id":"([^"]+)"`)
+
+// sent returns how often each event was sent by these processes.
+func sent(workers []*proc) map[string]int {
+	counts := make(map[string]int)
+	for _, p := range workers {
+		for _, line := range p.stdout.lines(`"event_id":`) {
+			if id := eventID.FindStringSubmatch(line); id != nil {
+				counts[id[1]]++
+			}
+		}
+	}
+	return counts
+}
+
+// killThem runs the load through a crew of two that is killed, and returns how many events were lost for good and how
+// many sendings were repeats.
+func (m *mailing) killThem(t testing.TB, events, kills int, worker func(name string) *proc) (lost, repeats int) {
+	t.Helper()
+	rng, began := newRand(t), time.Now()
+	load := copies(rng, events, 2, 6)
+	portion := len(load)/(kills+2) + 1
+	release := func(int) {
+		n := min(portion, len(load))
+		m.producer.mustSend(load[:n])
+		load = load[n:]
+	}
+	release(0)
+	release(0)
+	workers := newCrew(t, []string{"a", "b"}, worker)
+	hits := killing{
+		crew: workers, rng: rng, kills: kills, between: 40, spread: 30 * time.Millisecond, release: release,
+		effects: func(p *proc) int { return len(p.stdout.lines(`"event_id":`)) },
+		left:    func() int { return events - len(sent(workers.all)) },
+	}.run()
+	require.Empty(t, load)
+	m.kafka.waitNoLag(m.group, m.topic, time.Minute)
+	workers.stop(20 * time.Second)
+	counts := sent(workers.all)
+	for _, n := range counts {
+		repeats += n - 1
+	}
+	lost = events - len(counts)
+	t.Logf("%d events in %d records, %d kills (%d while work was left): %d lost, %d repeats, %s",
+		events, 2*events, kills, hits, lost, repeats, time.Since(began).Round(time.Second))
+	return lost, repeats
+}
+
+// The negative control: under the same kills the usual worker loses events for good. If this test fails, the other ones
+// prove nothing.
+func TestBlogPostWorkerLosesEvents(t *testing.T) {
+	needTime(t)
+	m := newMailing(t, newCluster(t, testenv.Kafka(t)), 6)
+	testenv.RedisOptions(t) // or skip
+	lost, _ := m.killThem(t, 3000, 10, func(name string) *proc {
+		return blogWorkerProc(t, name, m.kafka.brokers[0], m.topic, m.group, os.Getenv("REDIS_URL"))
+	})
+	require.Positive(t, lost, "kills between SETNX and send must lose events, else they hit nothing")
+}
+
+// The notifier under the same kills: it loses nothing, and repeats at most what was in flight at a kill, one in each
+// partition of the worker that died.
+func TestKilledNotifierLosesNothing_Idempotent(t *testing.T) {
+	needTime(t)
+	const events, kills, partitions = 3000, 10, 6
+	m := newMailing(t, newCluster(t, testenv.Kafka(t)), partitions)
+	testenv.RedisOptions(t) // or skip
+	lost, repeats := m.killThem(t, events, kills, func(name string) *proc {
+		return start(t, name, programs.path(t, "notifier"), nil, m.notifierFlags(name, os.Getenv("REDIS_URL"))...)
+	})
+	require.Zero(t, lost)
+	require.LessOrEqual(t, repeats, kills*partitions)
+	require.Zero(t, m.kafka.deadLetters(m.group, m.topic))
+}
+
+func (m *mailing) notifierFlags(instance, ledger string) []string {
+	return []string{"-brokers", m.kafka.brokers[0], "-topic", m.topic, "-group", m.group, "-ledger", ledger, "-sender", "log",
+		"-instance-id", instance, "-lease", "2s"}
+}

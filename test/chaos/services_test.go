@@ -1,0 +1,113 @@
+package chaos
+
+import (
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/idem-go/idem/internal/testenv"
+)
+
+// services are a Kafka, a Postgres and a Redis of a test's own, which may be crashed without disturbing others.
+type services struct {
+	t                        testing.TB
+	script                   string
+	env                      []string
+	brokers, postgres, redis string
+}
+
+// privateServices starts them. They are stopped in Cleanup; and by a guard process if the tests end before that, since
+// services outlive whoever started them.
+func privateServices(t testing.TB) *services {
+	t.Helper()
+	testenv.Kafka(t) // where the shared services can be had, so can these
+	script, err := filepath.Abs("../services/services.sh")
+	require.NoError(t, err)
+	dir, err := os.MkdirTemp("", "idem-services-") //nolint:usetesting // removed by the guard, after the services
+	require.NoError(t, err)
+	require.NoError(t, os.Chmod(dir, 0o755), "Postgres runs as another user") //nolint:gosec // nothing secret
+	s := &services{t: t, script: script, env: append(os.Environ(),
+		"IDEM_SERVICES_DIR="+dir, "COMPOSE_PROJECT_NAME="+filepath.Base(dir))}
+	for _, port := range []string{"KAFKA", "KAFKA_CONTROLLER", "POSTGRES", "REDIS"} {
+		s.env = append(s.env, fmt.Sprintf("IDEM_%s_PORT=%d", port, freePort(t)))
+	}
+	s.guard(dir)
+	s.run("up")
+	for line := range strings.Lines(s.run("env")) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), "=")
+		switch name {
+		case "KAFKA_BROKERS":
+			s.brokers = value
+		case "POSTGRES_URL":
+			s.postgres = value
+		case "REDIS_URL":
+			s.redis = value
+		}
+	}
+	return s
+}
+
+// guard starts a shell that stops the services when the pipe to it is closed: by Cleanup, or by the kernel.
+func (s *services) guard(dir string) {
+	s.t.Helper()
+	cmd := exec.Command("bash", "-c", `cat >/dev/null; "$1" down; rm -rf -- "$2"`, "guard", s.script, dir)
+	cmd.Env = s.env
+	attr := groupOfItsOwn()
+	attr.Pdeathsig = 0 // it is there to live longer
+	cmd.SysProcAttr = attr
+	lifeline, err := cmd.StdinPipe()
+	require.NoError(s.t, err)
+	require.NoError(s.t, cmd.Start())
+	s.t.Cleanup(func() {
+		_ = lifeline.Close()
+		_ = cmd.Wait() // it has done what it could
+	})
+}
+
+// run calls the script, which is never interrupted: half-started services would be nobody's.
+func (s *services) run(args ...string) string {
+	s.t.Helper()
+	cmd := exec.Command(s.script, args...)
+	cmd.Env = s.env
+	var stderr strings.Builder
+	cmd.Stderr = io.MultiWriter(&stderr)
+	out, err := cmd.Output()
+	require.NoError(s.t, err, "services.sh %v: %s", args, &stderr)
+	return string(out)
+}
+
+// outage crashes a service, leaves it down for a while and starts it again on its data.
+func (s *services) outage(service string, length time.Duration) {
+	s.t.Helper()
+	s.run("stop", service)
+	select {
+	case <-time.After(length):
+	case <-s.t.Context().Done():
+	}
+	s.run("start", service)
+}
+
+// freePort returns a port that nothing listens on, below those that the kernel gives to clients: while a service is down
+// nobody must take its port by chance.
+func freePort(t testing.TB) int {
+	t.Helper()
+	for range 100 {
+		port := 20000 + rand.IntN(12000)
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err == nil {
+			require.NoError(t, l.Close())
+			return port
+		}
+	}
+	require.Fail(t, "no free port")
+	return 0
+}
