@@ -19,15 +19,15 @@ const (
 // ErrKeeperClosed is the cause of contexts whose claims nobody renews any longer because of [Keeper.Close].
 var ErrKeeperClosed = errors.New("keeper closed")
 
-// Keeper holds claims for many goroutines: it renews all leases of one store in batches, joins their completions into few
-// calls, and cancels the context of a claim that was lost. Make it with [NewKeeper]; one for each store is enough. It is
-// safe for concurrent use.
+// Keeper holds claims for many goroutines: it renews all leases of one store in batches, joins their completions into
+// few calls, and cancels the context of a claim that was lost. Make it with [NewKeeper]; one for each store is enough.
+// It is safe for concurrent use.
 //
-// A lease is renewed when a third of it is over, and again every twelfth after an error. A call that takes longer
-// than a sixth of the lease is given up. An error is not the end: the claim is lost when its lease is over without a
-// renewal having succeeded, and not before. The lease counts from before the request for it was sent, by the
-// monotonic or the wall clock, whichever is further on: a machine that was suspended must not believe in leases that
-// ended meanwhile (rule 49, R-18).
+// A lease is renewed when a third of it is over, and again every twelfth after an error. A call that takes
+// longer than a sixth of the lease is given up. An error is not the end: the claim is lost when its lease is over
+// without a renewal having succeeded, and not before. The lease counts from before the request for it was sent,
+// by the monotonic or the wall clock, whichever is further on: a machine that was suspended must not believe in leases
+// that ended meanwhile (rule 49, R-18).
 //
 // One goroutine renews, and a second one while a call is under way. Both exist only while claims are kept and for one
 // lease after the last. A third one sends completions while there are any. [Keeper.Close] waits for all.
@@ -62,8 +62,8 @@ type kept struct {
 	completing int       // completions of this claim that are queued or under way
 }
 
-// NewKeeper returns a Keeper of claims in s. All its claims must have been granted with this lease; zero, or less, means
-// [DefaultLease].
+// NewKeeper returns a Keeper of claims in s. All its claims must have been granted with this lease; zero, or less,
+// means [DefaultLease].
 func NewKeeper(s Store, lease time.Duration) *Keeper {
 	if lease <= 0 {
 		lease = DefaultLease
@@ -81,10 +81,10 @@ func (k *Keeper) Lease() time.Duration { return k.lease }
 // cancelled when c is lost: [context.Cause] then matches [ErrClaimLost], and nothing may be marked. It is cancelled at
 // once if the lease is over already.
 //
-// A cancelled ctx does not end the renewal, since what it told to stop may need time to stop. Call stop as soon as nothing
-// runs under the claim any longer, or what runs is abandoned (rule 9): it cancels held, costs little, does not wait, and
-// may be called more than once. A renewal that is on its way at that moment may still arrive; it adds one lease at most.
-// A claim that is kept must not be kept a second time before stop was called.
+// A cancelled ctx does not end the renewal, since what it told to stop may need time to stop. Call stop as soon as
+// nothing runs under the claim any longer, or what runs is abandoned (rule 9): it cancels held, costs little, does not
+// wait, and may be called more than once. A renewal that is on its way at that moment may still arrive; it adds one
+// lease at most. A claim that is kept must not be kept a second time before stop was called.
 func (k *Keeper) Keep(ctx context.Context, c Claim, since time.Time) (held context.Context, stop func()) {
 	held, cancel := context.WithCancelCause(ctx)
 	now := time.Now()
@@ -115,8 +115,8 @@ func (k *Keeper) Keep(ctx context.Context, c Claim, since time.Time) (held conte
 }
 
 // Close stops renewing, cancels the contexts of all claims that are still kept (their cause is [ErrKeeperClosed]) and
-// waits for renewals and completions that are under way, the latter for at most a lease each. Claims kept afterwards are
-// cancelled at once; Complete goes on working. Close may be called more than once.
+// waits for renewals and completions that are under way, the latter for at most a lease each. Claims kept afterwards
+// are cancelled at once; Complete goes on working. Close may be called more than once.
 func (k *Keeper) Close() {
 	k.mu.Lock()
 	if !k.closed {
@@ -168,8 +168,8 @@ type flight struct {
 	err   error
 }
 
-// renewals is the renewer. The call to the store has a goroutine of its own, so that a store which hangs keeps nobody from
-// being told at his deadline that his claim is lost.
+// renewals is the renewer. The call to the store has a goroutine of its own, so that a store which hangs keeps nobody
+// from being told at his deadline that his claim is lost.
 func (k *Keeper) renewals() {
 	landed := make(chan flight, 1)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -281,9 +281,9 @@ func (k *Keeper) renew(ctx context.Context, batch []*kept) flight {
 	return flight{batch: batch, sent: sent, err: k.store.Renew(ctx, k.lease, claims)}
 }
 
-// land writes down what a call of Renew said. Meanwhile any claim of it may have been stopped, completed, or have passed
-// its deadline: then it is no longer in kept and the answer is nobody's. One that is being completed may look lost only
-// because the completion arrived first; what the completion says counts, and the next renewal asks again.
+// land writes down what a call of Renew said. Meanwhile any claim of it may have been stopped, completed, or have
+// passed its deadline: then it is no longer in kept and the answer is nobody's. One that is being completed may look
+// lost only because the completion arrived first; what the completion says counts, and the next renewal asks again.
 func (k *Keeper) land(f flight) {
 	var lost *LostError
 	failed := f.err != nil && !errors.As(f.err, &lost)

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// shift moves the two clocks of t apart, as a suspended machine (monotonic stands still) or a stepped clock does. A Time
-// cannot be made so by its methods: the monotonic reading is its second word.
+// shift moves the two clocks of t apart, as a suspended machine (monotonic stands still) or a stepped clock does. A
+// Time cannot be made so by its methods: the monotonic reading is its second word.
 func shift(t time.Time, wall, monotonic time.Duration) time.Time {
 	t = t.Add(wall)
 	(*[2]int64)(unsafe.Pointer(&t))[1] += int64(monotonic - wall)

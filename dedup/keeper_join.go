@@ -24,12 +24,12 @@ type joined struct {
 	answer chan error // has room for the answer, so that the sender never waits for a caller that left
 }
 
-// Complete ends one claim as [Store.Complete] does. Concurrent callers share calls to the store, of at most 256 completions
-// with different keys each. The claim need not be kept; if it is, its renewal ends with the completion.
+// Complete ends one claim as [Store.Complete] does. Concurrent callers share calls to the store, of at most 256
+// completions with different keys each. The claim need not be kept; if it is, its renewal ends with the completion.
 //
-// An error that matches [ErrClaimLost] says that this claim was not held any longer. With any other error the outcome is
-// unknown, and the claim is kept on: repeat it. If ctx ends first, its error is returned at once; the completion may still
-// arrive. A call that many share does not end because one of them lost patience: it has the time of a lease.
+// An error that matches [ErrClaimLost] says that this claim was not held any longer. With any other error the outcome
+// is unknown, and the claim is kept on: repeat it. If ctx ends first, its error is returned at once; the completion may
+// still arrive. A call that many share does not end because one of them lost patience: it has the time of a lease.
 func (k *Keeper) Complete(ctx context.Context, done Completion) error {
 	if err := errors.Join(ctx.Err(), done.Key.Validate(), positive(done.Retention)); err != nil {
 		return fmt.Errorf("complete %q: %w", done.Key, err) // alone: a mistake must not fail the calls of others
@@ -43,8 +43,8 @@ func (k *Keeper) Complete(ctx context.Context, done Completion) error {
 		return err
 	case <-ctx.Done():
 	}
-	// It is in one of two places, and moves from the first to the second under the lock: in the queue, from where it goes
-	// unsent, or in a call, whose answer the sender writes down for the Keeper and drops for us.
+	// It is in one of two places, and moves from the first to the second under the lock: in the queue, from where it
+	// goes unsent, or in a call, whose answer the sender writes down for the Keeper and drops for us.
 	k.join.mu.Lock()
 	i := slices.Index(k.join.queue, j)
 	if i >= 0 {
@@ -150,8 +150,8 @@ func (k *Keeper) send(batch []*joined) {
 	}
 }
 
-// settle writes down how a completion ended. After success there is nothing to keep: without this a renewal that is under
-// way would find the record done, and tell a holder who is through that he lost his claim.
+// settle writes down how a completion ended. After success there is nothing to keep: without this a renewal that is
+// under way would find the record done, and tell a holder who is through that he lost his claim.
 func (k *Keeper) settle(done Completion, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

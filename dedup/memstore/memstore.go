@@ -16,8 +16,8 @@ const DefaultCapacity = 1_000_000
 // Option changes what [New] makes.
 type Option func(*Store)
 
-// Volatile declares that the loss of everything at a restart is wanted (rule 31). Without it, a consumer of a real broker
-// refuses the store.
+// Volatile declares that the loss of everything at a restart is wanted (rule 31). Without it, a consumer of a real
+// broker refuses the store.
 func Volatile() Option { return func(s *Store) { s.volatile = true } }
 
 // Capacity sets how many keys the store holds, whatever their state. Default [DefaultCapacity]; less than 1 means the
@@ -93,8 +93,10 @@ func (s *Store) Claim(ctx context.Context, t dedup.Token, lease time.Duration, r
 		r := s.lookUp(reqs[i].Key, now)
 		if r == nil {
 			r = newRecord(&reqs[i])
+			answers[i] = r.claim(t, lease, &reqs[i], now)
 			s.records[r.key] = r
-			s.expiry.push(r)
+			s.expiry.push(r) // after claim, which sets when it expires
+			continue
 		}
 		answers[i] = r.claim(t, lease, &reqs[i], now)
 		s.expiry.fix(r)
@@ -154,8 +156,8 @@ func (s *Store) Release(ctx context.Context, claims []dedup.Release) error {
 	})
 }
 
-// Reopen implements [dedup.Reopener]. The failures and take-overs of the generation that was given up are forgotten: else an event
-// that was given up for them could never run again.
+// Reopen implements [dedup.Reopener]. The failures and take-overs of the generation that was given up are forgotten:
+// else an event that was given up for them could never run again.
 func (s *Store) Reopen(ctx context.Context, key dedup.Key) (dedup.Position, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -211,13 +213,13 @@ func (s *Store) remove(r *record) {
 	s.expiry.remove(r)
 }
 
-// makeRoom sweeps a bounded number of expired records and reports whether all of reqs that are new will fit.
+// makeRoom sweeps a bounded number of expired records and reports whether all of reqs that are new will fit. It sweeps
+// more than it needs room for: if they do not fit then, nothing else has expired.
 func (s *Store) makeRoom(now time.Time, reqs []dedup.Request) error {
 	s.sweep(now, 2*len(reqs)+16)
 	if len(s.records)+len(reqs) <= s.capacity {
 		return nil
 	}
-	s.sweep(now, len(reqs)) // the heap's top expires first: if it has not, nothing has
 	n := 0
 	for i := range reqs {
 		if s.lookUp(reqs[i].Key, now) == nil {

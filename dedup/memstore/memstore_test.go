@@ -9,7 +9,7 @@ import (
 	"github.com/idem-go/idem/dedup/storetest"
 )
 
-func newStore(testing.TB) dedup.Store { return memstore.New() }
+func newStore(testing.TB) dedup.Store { return memstore.New(memstore.Capacity(1 << 30)) }
 
 func TestConformance(t *testing.T) {
 	storetest.Run(t, storetest.Harness{
@@ -18,3 +18,5 @@ func TestConformance(t *testing.T) {
 		Missing: []storetest.Ability{storetest.Check, storetest.Ping, storetest.Outage},
 	})
 }
+
+func BenchmarkStore(b *testing.B) { storetest.Bench(b, newStore) }

@@ -142,7 +142,7 @@ func (r *record) release(c *dedup.Release, now time.Time) bool {
 		return r.said(released, c.Token)
 	}
 	r.state, r.lastWord = open, released
-	if c.Outcome != dedup.Unstarted {
+	if c.Outcome == dedup.Failed {
 		r.failures++
 	}
 	if c.Outcome == dedup.Unknown {

@@ -89,7 +89,8 @@ func ledgerError(ctx context.Context, verb string, err error) error {
 }
 
 // commitError says what an error of COMMIT means. An ordinary error of the server says that it rolled back; anything else
-// leaves it open whether it committed (P-11).
+// leaves it open whether it committed (P-11). pgconn.SafeToRetry cannot tell: pgx 5.12 reports a connection that breaks
+// after COMMIT was sent as one that was closed before.
 func commitError(err error) error {
 	var pg *pgconn.PgError
 	switch {
@@ -100,8 +101,6 @@ func commitError(err error) error {
 		return fmt.Errorf("pgstore: commit: %w", err)
 	case errors.Is(err, pgx.ErrTxCommitRollback):
 		return fmt.Errorf("pgstore: commit: %w", err)
-	case pgconn.SafeToRetry(err): // nothing was sent
-		return fmt.Errorf("pgstore: commit: %w: %w", dedup.ErrUnavailable, err)
 	}
 	return fmt.Errorf("pgstore: commit: %w: %w: %w", dedup.ErrUnavailable, dedup.ErrUnknownCommit, err)
 }

@@ -1,29 +1,32 @@
-// Package redisstore is a ledger in Redis 7.0 or later, on one server, behind Sentinel, or on a Redis Cluster. It is fast
-// and forgets by itself. Use it for effects that may be repeated in the worst case: mail, messages, calls of APIs that know
-// idempotency keys. Effects in a database are safer with a ledger in that database.
+// Package redisstore is a ledger in Redis 7.0 or later, on one server, behind Sentinel, or on a Redis Cluster. It is
+// fast and forgets by itself. Use it for effects that may be repeated in the worst case: mail, messages, calls of
+// APIs that know idempotency keys. Effects in a database are safer with a ledger in that database.
 //
 // # Guarantees
 //
 // All of [dedup.Store], as long as the server loses nothing it has acknowledged (see Failure modes). The package also
 // implements [dedup.Checker], [dedup.Pinger] and [dedup.Reopener].
 //
-//   - Each change of a key is one command or one script, atomic on the server. Every call may be repeated: the token of the
-//     claim is in the record, so that go-redis may retry what it likes when a reply is lost. Keep its retries on.
-//   - Renewing, releasing, taking over, giving up, moving on and storing results compare the token first.
-//   - A completion without result is written whoever holds the claim: that the effect happened is a fact (rule 29). It wins
-//     over a claim of somebody else, a dead record and a record that waits, and the late worker is told that it was lost; it
-//     never wins over an earlier completion. When a completion finds that it replaced one, it puts it back in a second
-//     step. Only a process that dies, or a connection that breaks, between the two can leave a done record without the
-//     result of the earlier completion, and only if the same key is completed with and without result. A store that has
-//     once seen a result, its own or another's, looks before it writes from then on, and never takes that risk.
+//   - Each change of a key is one command or one script, atomic on the server. Every call may be repeated: the token
+//     of the claim is in the record, so that go-redis may retry what it likes when a reply is lost. Keep its
+//     retries on.
+//   - Renewing, releasing, taking over, giving up, moving on and storing results compare the token first (R-05,
+//
+//   - A completion without result is written whoever holds the claim: that the effect happened is a fact (rule 29).
+//     It wins over a claim of somebody else, a dead record and a record that waits, and the late worker is told that
+//     it was lost; it never wins over an earlier completion. When a completion finds that it replaced one, it puts it
+//     back in a second step. Only a process that dies, or a connection that breaks, between the two can leave a done
+//     record without the result of the earlier completion, and only if the same key is completed with and without
+//     result. A store that has once seen a result, its own or another's, looks before it writes from then on, and
+//     never takes that risk.
 //   - Fences ([dedup.Answer.Fence]) rise for as long as the record lives; they begin anew when it has expired.
 //   - The answer is never [dedup.TooOld]: an expired key leaves nothing by which to tell. See Expiry.
 //
 // # Schema
 //
-// One key per event, "idem:" and [dedup.Key.String]: idem:tenant:scope:type:id, percent-encoded, injective and without hash
-// tag, so that events spread over all slots of a cluster (R-17, rule 51). The prefix is an option ([Prefix]).
-// Scripts touch one key, which is KEYS[1]. The value is a string of bytes:
+// One key per event, "idem:" and [dedup.Key.String]: idem:tenant:scope:type:id, percent-encoded, injective and
+// without hash tag, so that events spread over all slots of a cluster (R-17, rule 51). The prefix is an option
+// ([Prefix]). Scripts touch one key, which is KEYS[1]. The value is a string of bytes:
 //
 //	1   version: 1. A record of another version is never answered from, it is dedup.ErrUnavailable (rule 35)
 //	1   state: p claimed, o open (released, or waiting for a later copy), d done, x dead
@@ -36,56 +39,62 @@
 //	    varints), and the topic
 //	    the rest: if dead the reason; if done and flagged the result's schema (varint) and data
 //
-// Times of first deliveries are kept in milliseconds, as Kafka has them. Results are as long as the caller makes them.
+// Times of first deliveries are kept in milliseconds, as Kafka has them. Results are as long as the caller makes
+// them.
 //
 // # Expiry
 //
-// Every key has a TTL, set by the command that writes it. Done, dead and open records live for their retention. A claim
-// lives for lease + retention, which is total, so that it outlives its lease: a holder that dies leaves an Uncertain event,
-// not a forgotten one (rule 33). What is left of a lease is TTL - (total - lease): the server's clock alone decides, and no
-// command has to ask for the time. A TTL that the store never sets (none, or more than total) starts one more lease.
+// Every key has a TTL, set by the command that writes it. Done, dead and open records live for their
+// retention. A claim lives for lease + retention, which is total, so that it outlives its lease: a holder that dies
+// leaves an Uncertain event, not a forgotten one (rule 33). What is left of a lease is TTL - (total - lease): the
+// server's clock alone decides, and no command has to ask for the time. A TTL that the store never sets (none, or
+// more than total) starts one more lease.
 //
-// The TTL runs on the wall clock of the server, also while the consumer stands still (rule 8). If a consumer is down for longer
-// than the retention, or a topic is read again from the start, events that were handled are Fresh again. So the retention must be
-// longer than the longest outage and the longest distance between two copies of an event; events that are older than that
-// must be told by their own age, before the ledger is asked. A step of the server's clock forward shortens leases and
-// retention, a step back makes a lease begin anew once. Without persistence a restart forgets everything; with it
-// the TTL has run on while the server was down, so that leases are over and claims are Uncertain, not lost.
+// The TTL runs on the wall clock of the server, also while the consumer stands still (rule 8). If a consumer is down
+// for longer than the retention, or a topic is read again from the start, events that were handled are Fresh again.
+// So the retention must be longer than the longest outage and the longest distance between two copies of an event;
+// events that are older than that must be told by their own age, before the ledger is asked. A step of the server's
+// clock forward shortens leases and retention, a step back makes a lease begin anew once. Without persistence
+// a restart forgets everything; with it the TTL has run on while the server was down, so that leases are over and
+// claims are Uncertain, not lost.
 //
 // # Failure modes
 //
-// Whatever the server answers that is not a record, and whatever happens on the way to it, is [dedup.ErrUnavailable], wrapping the
-// cause: connection refused, closed or timed out, no free connection in the pool, LOADING, READONLY, MASTERDOWN, CLUSTERDOWN,
-// TRYAGAIN, BUSY, OOM, MISCONF, NOREPLICAS, NOAUTH, WRONGPASS, NOPERM, WRONGTYPE, a record that cannot be read.
-// If one command of a call fails, the call fails and no key of it is answered. The store never works without the server.
+// Whatever the server answers that is not a record, and whatever happens on the way to it, is [dedup.ErrUnavailable],
+// wrapping the cause: connection refused, closed or timed out, no free connection in the pool, LOADING, READONLY,
+// MASTERDOWN, CLUSTERDOWN, TRYAGAIN, BUSY, OOM, MISCONF, NOREPLICAS, NOAUTH, WRONGPASS, NOPERM, WRONGTYPE, a record
+// that cannot be read. If one command of a call fails, the call fails and no key of it is answered. The store
+// never works without the server.
 //
-//   - Memory full: with maxmemory-policy noeviction no claim is granted until there is room; leases can still be renewed
-//     . With any other policy Redis forgets events in silence: [Store.Check] refuses it.
-//   - Failover: replication is asynchronous, a new master may not know the last claims and completions, and their events are
-//     handled again. The setting min-replicas-to-write makes the window smaller, and WAIT, which this store
-//     does not use, would not close it. The same holds for a snapshot that is restored: claims of then come back as Uncertain
-//     (rule 50).
+//   - Memory full: with maxmemory-policy noeviction no claim is granted until there is room; leases can still be
+//     renewed. With any other policy Redis forgets events in silence: [Store.Check] refuses it.
+//   - Failover: replication is asynchronous, a new master may not know the last claims and completions, and their
+//     events are handled again. The setting min-replicas-to-write makes the window smaller, and WAIT, which
+//     this store does not use, would not close it. The same holds for a snapshot that is restored: claims of then
+//     come back as Uncertain (rule 50).
 //   - Restart: with appendonly yes and appendfsync everysec up to a second is forgotten, with always nothing; without
 //     appendonly, all since the last snapshot ([Store.Check] warns, R-13).
-//   - A claim whose reply never came is held until its lease ends, unless it is released under its token. If the claim itself
-//     is still on its way when it is released, it is granted to nobody, and the event is Uncertain a lease later (rule 32).
+//   - A claim whose reply never came is held until its lease ends, unless it is released under its token. If the
+//     claim itself is still on its way when it is released, it is granted to nobody, and the event is Uncertain a
+//     lease later (rule 32).
 //   - A client side ring (redis.Ring) is refused by [Store.Check]: it moves the keys of a failed server to others.
 //
-// The user of the store needs no more than this (G-12), where +ping and +info are for [Store.Ping] and [Store.Check]; on a
-// cluster the client also needs +cluster|slots.
+// The user of the store needs no more than this (G-12), where +ping and +info are for [Store.Ping] and [Store.Check];
+// on a cluster the client also needs +cluster|slots.
 //
 //	ACL SETUSER idem on >password ~idem:* -@all +get +set +pttl +pexpire +eval +evalsha +ping +info
 //
-// Scripts are sent by their hash, and by their text to a server that does not know them: SCRIPT FLUSH and restarts do not matter.
+// Scripts are sent by their hash, and by their text to a server that does not know them: SCRIPT FLUSH and restarts do
+// not matter.
 //
 // # Cost per message
 //
-// One pipeline of SET NX GET claims any number of events that are new, done, dead or moved on, one of SET GET completes
-// them: two round trips per batch. What needs a decision on the server (claimed by another, released, waiting for this copy)
-// costs one more. Renewing, releasing, dead letters, moves and results are one pipeline of scripts; a completion by script
-// costs the server about four times as much as one without. Batches above 1,000 keys are sent in parts. On a cluster each
-// node has a pipeline of its own, at the same time.
+// One pipeline of SET NX GET claims any number of events that are new, done, dead or moved on, one of SET GET
+// completes them: two round trips per batch. What needs a decision on the server (claimed by another, released,
+// waiting for this copy) costs one more. Renewing, releasing, dead letters, moves and results are one pipeline of
+// scripts; a completion by script costs the server about four times as much as one without. Batches above 1,000 keys
+// are sent in parts. On a cluster each node has a pipeline of its own, at the same time.
 //
-// An event with a key of 64 bytes costs 184 bytes of MEMORY USAGE, claimed or done, with token, origin and no fingerprint,
-// and about 50 more for its TTL and the tables' slots.
+// An event with a key of 64 bytes costs 184 bytes of MEMORY USAGE, claimed or done, with token, origin and no
+// fingerprint, and about 50 more for its TTL and the tables' slots.
 package redisstore

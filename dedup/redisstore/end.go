@@ -104,9 +104,9 @@ func (s *Store) Complete(ctx context.Context, completions []dedup.Completion) er
 }
 
 // final is the record that c asks for, as far as its claim knows it.
-func final(c *dedup.Completion) record {
+func final(c *dedup.Completion, check uint32) record {
 	r := record{
-		state: done, check: checkOf(c.Key), token: c.Token, fence: c.Fence, position: c.Position, first: c.First,
+		state: done, check: check, token: c.Token, fence: c.Fence, position: c.Position, first: c.First,
 	}
 	if c.Position.Generation == 0 { // a redriven copy may have been repaired: it says nothing about the others
 		r.fingerprint = c.Fingerprint
@@ -137,15 +137,17 @@ type batch struct {
 }
 
 func (b *batch) add(i int, c *dedup.Completion, looks bool) {
-	r := final(c)
+	name := b.store.key(c.Key)
+	r := final(c, b.store.checkOf(name))
 	if r.state == done && !looks {
-		b.sets = append(b.sets, set(b.ctx, b.store.key(c.Key), r.encode(), millis(c.Retention), false))
+		b.sets = append(b.sets, set(b.ctx, name, r.encode(), millis(c.Retention), false))
 		b.written = append(b.written, r)
 		b.setFor = append(b.setFor, i)
 		return
 	}
-	b.calls = append(b.calls, b.store.call(completeScript, &c.Claim,
-		r.encode(), millis(c.Retention), string(r.appendRest(nil)), r.position.Retry))
+	b.calls = append(b.calls, call{script: completeScript, key: name, token: c.Token, args: []any{
+		r.encode(), millis(c.Retention), string(r.appendRest(nil)), r.position.Retry,
+	}})
 	b.callFor = append(b.callFor, i)
 }
 

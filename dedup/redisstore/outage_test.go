@@ -98,7 +98,7 @@ func TestBrokenConnectionsAreOutages(t *testing.T) {
 // replies that do not fit are errors and never answers.
 func TestRepliesThatDoNotFitAreRefused(t *testing.T) {
 	c := request("x")
-	rec := claimed(dedup.NewToken(), long, &c) // somebody else's
+	rec := claimed(dedup.NewToken(), long, &c, checkOf(c.Key)) // somebody else's
 	rival := bulk(rec.encode())
 	other := dedup.NewToken()
 	scripted := func(code string, left int, value string) string {

@@ -46,7 +46,9 @@ var (
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // checkOf is kept in a record so that it is only ever taken for the record of its own key.
-func checkOf(k dedup.Key) uint32 { return crc32.Checksum([]byte(k.String()), castagnoli) }
+func checkOf(k dedup.Key) uint32 { return checkOfText(k.String()) }
+
+func checkOfText(k string) uint32 { return crc32.Checksum([]byte(k), castagnoli) }
 
 // record is what is kept under a key. The package documentation has its format.
 type record struct {

@@ -7,7 +7,7 @@ end
 if not (rec and holds(rec)) then
   return reply('lost')
 end
-if outcome > 0 then
+if outcome == 1 then
   rec.failures = rec.failures + 1
 end
 if outcome == 2 then

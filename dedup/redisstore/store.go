@@ -50,6 +50,9 @@ func New(client redis.UniversalClient, opts ...Option) *Store {
 
 func (s *Store) key(k dedup.Key) string { return s.prefix + k.String() }
 
+// checkOf is [checkOf] of the key that has this name.
+func (s *Store) checkOf(name string) uint32 { return checkOfText(name[len(s.prefix):]) }
+
 // Claim implements [dedup.Store]: one pipeline for keys that are new, done, dead or overtaken, and a second one for the
 // others.
 func (s *Store) Claim(ctx context.Context, t dedup.Token, lease time.Duration, reqs []dedup.Request,
@@ -77,11 +80,11 @@ func (s *Store) claim(ctx context.Context, t dedup.Token, lease time.Duration, r
 	answers []dedup.Answer,
 ) error {
 	sets := make([]*redis.StringCmd, len(reqs))
-	fresh := make([]string, len(reqs))
+	fresh := make([]record, len(reqs))
 	for i := range reqs {
-		r := claimed(t, lease, &reqs[i])
-		fresh[i] = r.encode()
-		sets[i] = set(ctx, s.key(reqs[i].Key), fresh[i], r.total, true)
+		name := s.key(reqs[i].Key)
+		fresh[i] = claimed(t, lease, &reqs[i], s.checkOf(name))
+		sets[i] = set(ctx, name, fresh[i].encode(), fresh[i].total, true)
 	}
 	if err := s.runSets(ctx, sets); err != nil {
 		return err
@@ -93,14 +96,16 @@ func (s *Store) claim(ctx context.Context, t dedup.Token, lease time.Duration, r
 			answers[i] = dedup.Answer{Verdict: dedup.Fresh, Fence: 1, First: reqs[i].Origin}
 			continue
 		}
-		old, err := decode(cmd.Val(), checkOf(reqs[i].Key))
+		old, err := decode(cmd.Val(), fresh[i].check)
 		if err != nil {
 			return keyError(reqs[i].Key, err)
 		}
 		var settled bool
 		if answers[i], settled = s.settled(&old, &reqs[i]); !settled {
 			asked = append(asked, i)
-			calls = append(calls, call{script: claimScript, key: s.key(reqs[i].Key), token: t, args: []any{fresh[i]}})
+			calls = append(calls, call{
+				script: claimScript, key: s.key(reqs[i].Key), token: t, args: []any{fresh[i].encode()},
+			})
 		}
 	}
 	if err := s.runScripts(ctx, calls); err != nil {
@@ -117,10 +122,10 @@ func (s *Store) claim(ctx context.Context, t dedup.Token, lease time.Duration, r
 
 // claimed is the record of a key that nothing is known about. It outlives its lease by the retention: a holder that dies
 // leaves a trace (rule 33).
-func claimed(t dedup.Token, lease time.Duration, req *dedup.Request) record {
+func claimed(t dedup.Token, lease time.Duration, req *dedup.Request, check uint32) record {
 	l := millis(lease)
 	return record{
-		state: pending, check: checkOf(req.Key), token: t, fence: 1, position: req.Position,
+		state: pending, check: check, token: t, fence: 1, position: req.Position,
 		fingerprint: req.Fingerprint, first: req.Origin, lease: l, total: l + millis(req.Retention),
 	}
 }

@@ -64,6 +64,35 @@ func TestLateCompletionKeepsTheResult(t *testing.T) {
 	require.InDelta(t, retention, b.ttl(old), float64(time.Minute))
 }
 
+// A late completion does not take an earlier one's place: who completed in time may repeat it.
+func TestLateCompletionLeavesAnEarlierOne(t *testing.T) {
+	for _, looks := range []bool{false, true} {
+		b, r := newBench(t), request("twice")
+		b.results.Store(looks)
+		zombie, heir := b.takenOver(r)
+		require.NoError(t, b.finish(completed(heir)))
+		require.ErrorIs(t, b.finish(completed(zombie)), dedup.ErrClaimLost)
+		require.NoError(t, b.finish(completed(heir)), "a repeat succeeds")
+		require.Equal(t, heir.Token, b.record(r).token)
+	}
+}
+
+// A person who lets an event run again starts anew: what was counted against it would give it up again at once.
+func TestReopenForgetsFailures(t *testing.T) {
+	b, r := newBench(t), request("anew")
+	_, heir := b.takenOver(r)
+	require.NoError(t, b.Release(t.Context(), []dedup.Release{{Claim: heir, Outcome: dedup.Unknown, Retention: retention}}))
+	c := b.held(dedup.Uncertain, long, r)
+	require.NoError(t, b.finish(dedup.Completion{Claim: c, Retention: retention, Dead: "crash loop"}))
+	var err error
+	r.Position, err = b.Reopen(t.Context(), r.Key)
+	require.NoError(t, err)
+	a := b.meets(dedup.Fresh, r)
+	require.Zero(t, a.Failures)
+	require.Zero(t, a.Takeovers)
+	require.EqualValues(t, 4, a.Fence, "fences never go back")
+}
+
 // A completion under a request without fingerprint, by a worker that does not compare yet, keeps the one that is known.
 func TestCompletionKeepsTheFingerprint(t *testing.T) {
 	b, r := newBench(t), request("print")

@@ -23,7 +23,7 @@ var claimTests = []test{
 	{name: "claim: Done keeps the origin of the first delivery", run: claimDoneOrigin},
 	{name: "claim: Done keeps result and schema", needs: Results, run: claimDoneResult},
 	{name: "claim: Done without a result has none", run: claimDoneNoResult},
-	{name: "claim: another fingerprint is a Conflict, before anything else (P-24)", needs: Fingerprints, run: claimConflict},
+	{name: "claim: another fingerprint is a Conflict before all (P-24)", needs: Fingerprints, run: claimConflict},
 	{name: "claim: only two nonzero fingerprints can conflict", needs: Fingerprints, run: claimNoConflict},
 	{name: "claim: a batch mixes verdicts", run: claimMixed},
 	{name: "claim: 300 keys in one call", run: claimMany},
@@ -206,7 +206,7 @@ func claimDoneOrigin(k *kit) {
 	sameOrigin(k, request("released").Origin, k.meets(dedup.Done, copied).First)
 
 	far := request("far")
-	far.Origin = dedup.Origin{Topic: "tøpic: {1}%", Partition: 1<<31 - 1, Offset: 1<<63 - 1, Time: time.UnixMilli(1).UTC()}
+	far.Origin = dedup.Origin{Topic: "tøpic: {1}%", Partition: 1<<31 - 1, Offset: 1<<63 - 1, Time: time.UnixMilli(1)}
 	k.get(dedup.Fresh, long, far)
 	sameOrigin(k, far.Origin, k.meets(dedup.Busy, request("far")).First)
 }

@@ -184,7 +184,8 @@ func completeLate(k *kit) {
 	require.Equal(k, "holder", string(k.meets(dedup.Done, request("late")).Result.Data))
 }
 
-// completeLateFact: that the effect happened is a fact, so a store may write it, but it must say that the claim was lost.
+// completeLateFact: that the effect happened is a fact, so a store may write it, but it must say that the claim was
+// lost.
 func completeLateFact(k *kit) {
 	late, holder := k.zombie("b")
 	_, mine := k.get(dedup.Fresh, long, request("a"))

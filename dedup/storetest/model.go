@@ -102,7 +102,7 @@ func (m model) release(r dedup.Release) (ok bool) {
 	}
 	e.state = "open"
 	e.doubt = e.doubt || r.Outcome == dedup.Unknown
-	if r.Outcome != dedup.Unstarted {
+	if r.Outcome == dedup.Failed {
 		e.failures++
 	}
 	return true
@@ -250,8 +250,8 @@ func (w *walk) compare(r dedup.Request, want dedup.Answer, or dedup.Verdict, got
 	require.Equal(w, want.Verdict.String(), got.Verdict.String(), "step %d, seed %d, %q at %v, model %+v", w.step, w.seed,
 		r.Key, r.Position, e)
 	require.Equal(w, [3]uint64{want.Fence, uint64(want.Failures), uint64(want.Takeovers)},
-		[3]uint64{got.Fence, uint64(got.Failures), uint64(got.Takeovers)}, "fence, failures, take-overs: step %d, seed %d, %q",
-		w.step, w.seed, r.Key)
+		[3]uint64{got.Fence, uint64(got.Failures), uint64(got.Takeovers)},
+		"fence, failures, take-overs: step %d, seed %d, %q", w.step, w.seed, r.Key)
 	require.Equal(w, want.Reason, got.Reason, "step %d, seed %d", w.step, w.seed)
 	require.Equal(w, want.Result.Schema, got.Result.Schema, "step %d, seed %d", w.step, w.seed)
 	require.True(w, bytes.Equal(want.Result.Data, got.Result.Data), "step %d, seed %d", w.step, w.seed)

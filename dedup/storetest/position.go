@@ -77,7 +77,8 @@ func retryHeld(k *kit) {
 	k.meets(dedup.Fresh, at("e", 0, 2))
 }
 
-// retryOverdue: the copy of attempt 1 comes again, since nobody marked it; the copy of attempt 0 must not run in its place.
+// retryOverdue: the copy of attempt 1 comes again, since nobody marked it; the copy of attempt 0 must not run in its
+// place.
 func retryOverdue(k *kit) {
 	k.get(dedup.Fresh, k.lease, at("e", 0, 1))
 	k.outlast()
@@ -90,10 +91,12 @@ func retryKeeps(k *kit) {
 	_, c := k.get(dedup.Fresh, long, at("e", 0, 0))
 	k.release(release(c, dedup.Unknown))
 	_, c = k.get(dedup.Uncertain, long, at("e", 0, 0))
+	k.release(release(c, dedup.Failed))
+	_, c = k.get(dedup.Uncertain, long, at("e", 0, 0))
 	k.complete(moved(c, 1))
 	a, _ := k.get(dedup.Uncertain, k.lease, at("e", 0, 1)) // Fresh would promise that nothing can have happened
 	require.EqualValues(k, 1, a.Failures)
-	require.EqualValues(k, 3, a.Fence)
+	require.EqualValues(k, 4, a.Fence)
 	k.outlast()
 	a, c = k.get(dedup.Uncertain, long, at("e", 0, 1))
 	require.EqualValues(k, 1, a.Takeovers)
@@ -101,7 +104,7 @@ func retryKeeps(k *kit) {
 	a = k.meets(dedup.Uncertain, at("e", 0, 2))
 	require.EqualValues(k, 1, a.Takeovers)
 	require.EqualValues(k, 1, a.Failures)
-	require.EqualValues(k, 5, a.Fence)
+	require.EqualValues(k, 6, a.Fence)
 }
 
 func retryGeneration(k *kit) {

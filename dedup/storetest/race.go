@@ -57,8 +57,8 @@ func (a *arena) enter(worker int, id string, got dedup.Answer, until time.Time) 
 	return true
 }
 
-// leave is called before the worker speaks to the store again. A worker that goes makes room for others at once; harmless
-// says that no attempt so far can have had an effect.
+// leave is called before the worker speaks to the store again. A worker that goes makes room for others at once;
+// harmless says that no attempt so far can have had an effect.
 func (a *arena) leave(worker int, s stay, goes, harmless bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

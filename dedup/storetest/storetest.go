@@ -1,5 +1,5 @@
-// Package storetest is the conformance kit of the ledgers: a store is one if it passes [Run], and a transactional one if
-// it also passes [RunTx]. The kit asks through package dedup only, so that a store of your own is tested as those of
+// Package storetest is the conformance kit of the ledgers: a store is one if it passes [Run], and a transactional one
+// if it also passes [RunTx]. The kit asks through package dedup only, so that a store of your own is tested as those of
 // this module are:
 //
 //	func TestConformance(t *testing.T) {

@@ -14,8 +14,8 @@ import (
 type TxHarness[Tx any] struct {
 	// New returns an empty store of its own, in a database that has what Exec needs. Required.
 	New func(t testing.TB) dedup.TxStore[Tx]
-	// Exec writes the effect into tx, for example as a row of that name. The same effect may be written often: how often
-	// is what is counted. Required.
+	// Exec writes the effect into tx, for example as a row of that name. The same effect may be written often: how
+	// often is what is counted. Required.
 	Exec func(ctx context.Context, tx Tx, effect string) error
 	// Count returns how many effects of that name are committed. Required.
 	Count func(t testing.TB, s dedup.TxStore[Tx], effect string) int
@@ -124,9 +124,12 @@ func (k *txKit[Tx]) one(v dedup.Verdict, r dedup.Request, fn body[Tx]) dedup.Ans
 // meets requires a verdict other than Fresh: nothing runs.
 func (k *txKit[Tx]) meets(v dedup.Verdict, r dedup.Request) dedup.Answer {
 	k.Helper()
-	return k.one(v, r, func(Tx, []dedup.Answer) ([]dedup.Completion, error) {
-		return nil, errNotExpected
-	})
+	return k.one(v, r, k.fails(errNotExpected))
+}
+
+// fails is a body that does nothing but fail.
+func (k *txKit[Tx]) fails(err error) body[Tx] {
+	return func(Tx, []dedup.Answer) ([]dedup.Completion, error) { return nil, err }
 }
 
 func (k *txKit[Tx]) count(want int, effect string) {

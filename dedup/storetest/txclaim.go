@@ -199,7 +199,7 @@ func txMixed[Tx any](k *txKit[Tx]) {
 	require.Equal(k, []dedup.Verdict{dedup.Fresh, dedup.Done, dedup.Fresh, dedup.Dead}, verdicts(answers))
 	require.Equal(k, "poison", answers[3].Reason)
 	k.count(1, "group")
-	answers, err = k.call(group[:3], func(Tx, []dedup.Answer) ([]dedup.Completion, error) { return nil, errNotExpected })
+	answers, err = k.call(group[:3], k.fails(errNotExpected))
 	require.NoError(k, err, "nothing is Fresh, nothing runs")
 	require.Equal(k, []dedup.Verdict{dedup.Done, dedup.Done, dedup.Done}, verdicts(answers))
 }
@@ -253,7 +253,7 @@ func txRetry[Tx any](k *txKit[Tx]) {
 	k.meets(dedup.Moved, at("e", 0, 1))
 	k.meets(dedup.Moved, at("e", 1, 0)) // another generation
 	why := errors.New("fails")
-	_, err := k.call([]dedup.Request{at("e", 0, 2)}, func(Tx, []dedup.Answer) ([]dedup.Completion, error) { return nil, why })
+	_, err := k.call([]dedup.Request{at("e", 0, 2)}, k.fails(why))
 	require.ErrorIs(k, err, why)
 	k.meets(dedup.Moved, at("e", 0, 1)) // as before
 	a := k.one(dedup.Fresh, at("e", 0, 4), k.effect("ahead"))
@@ -281,7 +281,8 @@ func txOrder[Tx any](k *txKit[Tx]) {
 	refused := func(want error, reqs ...dedup.Request) {
 		k.Helper()
 		answers := stale(len(reqs))
-		err := k.s.ClaimTx(k.ctx, limit, reqs, answers, func(Tx) ([]dedup.Completion, error) { return nil, errNotExpected })
+		err := k.s.ClaimTx(k.ctx, limit, reqs, answers,
+			func(Tx) ([]dedup.Completion, error) { return nil, errNotExpected })
 		require.ErrorIs(k, err, want)
 		require.NotErrorIs(k, err, errNotExpected)
 		require.NotErrorIs(k, err, dedup.ErrUnavailable)

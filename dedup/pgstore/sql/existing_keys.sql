@@ -27,7 +27,8 @@ WITH r AS MATERIALIZED (
     SELECT s.*
     FROM seen s JOIN {schema}.idempotency_keys k
       ON (k.tenant, k.scope, k.event_type, k.event_id) = (s.tenant, s.scope, s.event_type, s.event_id)
-    WHERE s.answer IN ('mine', 'grant') AND k.xmin = s.version
+    WHERE s.answer = 'grant' AND k.xmin = s.version
+       OR s.answer = 'mine' AND k.status = 'claimed' AND k.token = $9::uuid -- a repeat may meet another repeat
     ORDER BY k.tenant, k.scope, k.event_type, k.event_id
     FOR UPDATE OF k
 ), granted AS (

@@ -1,0 +1,224 @@
+package dedup_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/idem-go/idem/dedup"
+	"github.com/stretchr/testify/require"
+)
+
+func TestKeeperJoinsCompletions(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		r.s.completing(func(context.Context, []dedup.Completion) error { time.Sleep(10 * time.Millisecond); return nil })
+		const n = 600
+		var wg sync.WaitGroup
+		began := time.Now()
+		for i := range n {
+			c, held, stop := r.claim(fmt.Sprintf("%03d", i))
+			wg.Go(func() {
+				defer stop()
+				require.NoError(r, r.k.Complete(held, completion(c)))
+			})
+		}
+		wg.Wait()
+		require.LessOrEqual(r, r.s.completes.Load(), int64(4), "one, and three batches")
+		require.LessOrEqual(r, time.Since(began), 40*time.Millisecond)
+		for i := range n {
+			require.Equal(r, dedup.Done, r.verdict(fmt.Sprintf("%03d", i)))
+		}
+	})
+}
+
+// A caller that loses patience fails alone.
+func TestKeeperCompleteHonoursEachContext(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		r.s.completing(func(ctx context.Context, _ []dedup.Completion) error {
+			select {
+			case <-time.After(time.Second):
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		})
+		ids := []string{"leader", "sent", "patient", "unsent"}
+		claims := make(map[string]dedup.Claim)
+		for _, id := range ids {
+			c, _, stop := r.claim(id)
+			defer stop()
+			claims[id] = c
+		}
+		errs := make(map[string]chan error)
+		start := func(id string, patience time.Duration) {
+			errs[id] = make(chan error, 1)
+			go func() {
+				ctx, cancel := context.WithTimeout(r.Context(), patience)
+				defer cancel()
+				errs[id] <- r.k.Complete(ctx, completion(claims[id]))
+			}()
+			synctest.Wait()
+		}
+		start("leader", 100*time.Millisecond) // starts the first call, and leaves
+		start("unsent", 200*time.Millisecond) // leaves while it waits for the second
+		start("sent", 1500*time.Millisecond)  // leaves during the second
+		start("patient", time.Hour)
+		for _, id := range []string{"leader", "unsent", "sent"} {
+			require.ErrorIs(r, <-errs[id], context.DeadlineExceeded, id)
+		}
+		require.NoError(r, <-errs["patient"])
+		require.EqualValues(r, 2, r.s.completes.Load())
+		for id, want := range map[string]dedup.Verdict{
+			"leader": dedup.Done, "sent": dedup.Done, "patient": dedup.Done, "unsent": dedup.Busy,
+		} {
+			require.Equal(r, want, r.verdict(id), id)
+		}
+	})
+}
+
+func TestKeeperCompleteTellsEachItsOwn(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		let := make(chan struct{})
+		r.s.completing(func(context.Context, []dedup.Completion) error { <-let; return nil })
+		first, _, stop := r.claim("first")
+		defer stop()
+		go func() { require.NoError(r, r.k.Complete(r.Context(), completion(first))) }()
+		synctest.Wait()
+		const n = 10
+		errs, held := make([]chan error, n), make([]context.Context, n)
+		for i := range n {
+			c, h, stop := r.claim(fmt.Sprint(i))
+			defer stop()
+			if i%3 == 0 { // somebody else ends it
+				require.NoError(r, r.s.Release(r.Context(), []dedup.Release{{Claim: c, Retention: time.Hour}}))
+			}
+			held[i], errs[i] = h, make(chan error, 1)
+			go func() { errs[i] <- r.k.Complete(r.Context(), completion(c)) }()
+		}
+		synctest.Wait()
+		close(let)
+		for i := range n {
+			err := <-errs[i]
+			if i%3 == 0 {
+				require.ErrorIs(r, err, dedup.ErrClaimLost)
+				isLost(r, held[i])
+				continue
+			}
+			require.NoError(r, err)
+			require.NoError(r, held[i].Err())
+			require.Equal(r, dedup.Done, r.verdict(fmt.Sprint(i)))
+		}
+		require.EqualValues(r, 2, r.s.completes.Load())
+	})
+}
+
+// P-05: two completions of one key, by a zombie of this process and by its heir, are two calls.
+func TestKeeperCompleteSplitsEqualKeys(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		var sizes []int
+		r.s.completing(func(_ context.Context, done []dedup.Completion) error {
+			time.Sleep(time.Second)
+			keys := make(map[dedup.Key]bool)
+			for _, d := range done {
+				require.False(r, keys[d.Key], "%q twice in one call", d.Key)
+				keys[d.Key] = true
+			}
+			sizes = append(sizes, len(done))
+			return nil
+		})
+		first, _, stop := r.claim("a")
+		defer stop()
+		zombie := request("b").Held(dedup.NewToken(), dedup.Answer{Fence: 1})
+		heir, _, stop := r.claim("b")
+		defer stop()
+		errs := make(chan error, 3)
+		for _, c := range []dedup.Claim{first, zombie, heir} {
+			go func() { errs <- r.k.Complete(r.Context(), completion(c)) }()
+			synctest.Wait()
+		}
+		lost := 0
+		for range 3 {
+			if err := <-errs; err != nil {
+				require.ErrorIs(r, err, dedup.ErrClaimLost)
+				lost++
+			}
+		}
+		require.Equal(r, 1, lost)
+		require.Equal(r, []int{1, 1, 1}, sizes)
+		require.Equal(r, dedup.Done, r.verdict("b"))
+	})
+}
+
+func TestKeeperKeepsOnAfterAFailedCompletion(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		c, held, stop := r.claim("e")
+		defer stop()
+		r.s.completing(func(context.Context, []dedup.Completion) error { return dedup.ErrUnavailable })
+		for range 10 {
+			require.ErrorIs(r, r.k.Complete(held, completion(c)), dedup.ErrUnavailable)
+			time.Sleep(lease / 2)
+		}
+		require.NoError(r, held.Err())
+		r.s.completing(nil)
+		require.NoError(r, r.k.Complete(held, completion(c)))
+		require.NoError(r, held.Err())
+		time.Sleep(time.Millisecond) // one may have been due at the same instant
+		before := r.s.renews.Load()
+		time.Sleep(2 * lease)
+		require.Equal(r, before, r.s.renews.Load(), "what is done needs no renewal")
+	})
+}
+
+// A renewal and a completion cross: the renewal finds the record done. That is no loss.
+func TestKeeperCompletionAndRenewalCross(t *testing.T) {
+	for _, renewalLast := range []bool{true, false} {
+		t.Run(fmt.Sprintf("renewal last %v", renewalLast), func(t *testing.T) {
+			inBubble(t, func(r *rig) {
+				c, held, stop := r.claim("e")
+				defer stop()
+				renew, answered := make(chan struct{}), make(chan struct{})
+				r.s.renewing(func(context.Context) error { <-renew; return nil })
+				time.Sleep(lease/3 + time.Second) // the renewal is under way
+				p := r.s.Store
+				r.s.completing(func(ctx context.Context, done []dedup.Completion) error {
+					err := p.Complete(ctx, done) // it is done on the server, the reply is on its way
+					<-answered
+					return err
+				})
+				completed := make(chan error, 1)
+				go func() { completed <- r.k.Complete(held, completion(c)) }()
+				synctest.Wait()
+				if renewalLast {
+					close(answered)
+					require.NoError(r, <-completed)
+					close(renew)
+				} else {
+					close(renew)
+					synctest.Wait()
+					require.NoError(r, held.Err())
+					close(answered)
+					require.NoError(r, <-completed)
+				}
+				synctest.Wait()
+				require.NoError(r, held.Err(), "completed and told that the claim was lost")
+			})
+		})
+	}
+}
+
+func TestKeeperRefusesMistakesAlone(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		c, held, stop := r.claim("e")
+		defer stop()
+		require.Error(r, r.k.Complete(held, dedup.Completion{Claim: c}), "no retention")
+		require.ErrorIs(r, r.k.Complete(held, dedup.Completion{Retention: 1}), dedup.ErrKey)
+		ctx, cancel := context.WithCancel(r.Context())
+		cancel()
+		require.ErrorIs(r, r.k.Complete(ctx, completion(c)), context.Canceled)
+		require.Zero(r, r.s.completes.Load())
+		require.NoError(r, r.k.Complete(held, completion(c)))
+	})
+}

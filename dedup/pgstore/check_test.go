@@ -1,0 +1,320 @@
+package pgstore_test
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/dedup/pgstore"
+	"github.com/idem-go/idem/internal/testenv"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+)
+
+func TestCheckOfASoundLedger(t *testing.T) {
+	s, pool := newStore(t)
+	warnings, err := s.Check(t.Context())
+	require.NoError(t, err)
+	for _, w := range warnings {
+		require.Contains(t, w, "fsync", "only what the test's server may lack")
+	}
+	var n int
+	require.NoError(t, pool.QueryRow(t.Context(), `SELECT (SELECT count(*) FROM processed_events)
+		+ (SELECT count(*) FROM idempotency_keys) + (SELECT count(*) FROM event_starts)`).Scan(&n))
+	require.Zero(t, n, "the check leaves nothing behind")
+	healthy(t, pool)
+}
+
+// P-25: a unique key that is missing or no longer valid shows at the start, not in the money.
+func TestCheckFindsMissingKey_P25(t *testing.T) {
+	for _, table := range []string{"processed_events", "idempotency_keys", "event_starts"} {
+		s, pool := newStore(t)
+		exec := func(sql string) {
+			t.Helper()
+			_, err := pool.Exec(t.Context(), sql)
+			require.NoError(t, err)
+		}
+		exec(fmt.Sprintf("ALTER TABLE %[1]s DROP CONSTRAINT %[1]s_pkey", table))
+		_, err := s.Check(t.Context())
+		require.ErrorContains(t, err, table)
+		exec(fmt.Sprintf("CREATE INDEX ON %s (tenant, scope, event_type, event_id)", table)) // not unique
+		_, err = s.Check(t.Context())
+		require.ErrorContains(t, err, table)
+		exec(fmt.Sprintf("CREATE UNIQUE INDEX again ON %s (tenant, scope, event_type, event_id)", table))
+		_, err = s.Check(t.Context())
+		require.NoError(t, err)
+		exec("UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'again'::regclass") // a CREATE INDEX CONCURRENTLY that failed
+		_, err = s.Check(t.Context())
+		require.ErrorContains(t, err, table)
+	}
+	s, pool := newStore(t)
+	_, err := pool.Exec(t.Context(), "ALTER TABLE processed_events DROP CONSTRAINT processed_events_pkey")
+	require.NoError(t, err)
+	_, err = claimOne(t.Context(), s, request("e"), never(t))
+	require.ErrorIs(t, err, dedup.ErrUnavailable, "without a check, too, nothing runs")
+}
+
+// P-23: a collation of one's own could take two IDs for one.
+func TestCheckFindsCollation_P23(t *testing.T) {
+	s, pool := newStore(t)
+	_, err := pool.Exec(t.Context(), `ALTER TABLE processed_events ALTER event_id TYPE text COLLATE "default"`)
+	require.NoError(t, err)
+	_, err = s.Check(t.Context())
+	require.ErrorContains(t, err, "processed_events.event_id")
+}
+
+// P-18 and rule 10: what makes commits or sessions less than they should be is a warning.
+func TestCheckWarns_P18(t *testing.T) {
+	url := newLedger(t)
+	warningsOf := func(opts []pgstore.Option, with ...configure) string {
+		warnings, err := pgstore.New(newPool(t, url, with...), opts...).Check(t.Context())
+		require.NoError(t, err)
+		return strings.Join(warnings, "\n")
+	}
+	require.Contains(t, warningsOf(nil, param("synchronous_commit", "off")), "synchronous_commit")
+	require.NotContains(t, warningsOf([]pgstore.Option{pgstore.Durable()}, param("synchronous_commit", "off")), "synchronous_commit")
+	require.Contains(t, warningsOf(nil, param("client_connection_check_interval", "0")), "client_connection_check_interval")
+	require.Contains(t, warningsOf(nil, param("tcp_keepalives_idle", "7200")), "tcp_keepalives_idle")
+
+	s := pgstore.New(newPool(t, url, param("synchronous_commit", "off")), pgstore.Durable())
+	_, err := claimOne(t.Context(), s, request("e"), func(tx pgx.Tx) ([]dedup.Completion, error) {
+		var v string
+		require.NoError(t, tx.QueryRow(t.Context(), "SHOW synchronous_commit").Scan(&v))
+		require.Equal(t, "on", v)
+		return nil, nil
+	})
+	require.NoError(t, err)
+}
+
+func TestCheckFindsOldTables(t *testing.T) {
+	s, pool := newStore(t)
+	_, err := pool.Exec(t.Context(), "UPDATE idem_schema SET version = 0")
+	require.NoError(t, err)
+	_, err = s.Check(t.Context())
+	require.ErrorContains(t, err, "run pgstore.Migrate")
+	_, err = pool.Exec(t.Context(), "UPDATE idem_schema SET version = 99")
+	require.NoError(t, err)
+	_, err = s.Check(t.Context())
+	require.NoError(t, err, "a later schema serves this release too (rule 35)")
+}
+
+func TestMigrateAtOnce(t *testing.T) {
+	url := testenv.Postgres(t)
+	var wg sync.WaitGroup
+	for range 6 {
+		pool := newPool(t, url, maxConns(1), param("statement_timeout", "100")) // P-27: the application's, not ours
+		wg.Go(func() {
+			for range 2 {
+				if err := pgstore.Migrate(context.Background(), pool); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	_, err := pgstore.New(newPool(t, url)).Check(t.Context())
+	require.NoError(t, err)
+}
+
+// The tables may be in a schema of their own, made by Migrate, whatever the search path and temporary tables say (G-05).
+func TestInSchema_G05(t *testing.T) {
+	url := testenv.Postgres(t)
+	pool := newPool(t, url, maxConns(2))
+	name := "ledger_" + strings.ToLower(dedup.NewToken().String())
+	t.Cleanup(func() { _, _ = pool.Exec(context.WithoutCancel(t.Context()), "DROP SCHEMA "+name+" CASCADE") })
+	require.NoError(t, pgstore.Migrate(t.Context(), pool, pgstore.InSchema(name)))
+	require.NoError(t, pgstore.Migrate(t.Context(), pool, pgstore.InSchema(name)))
+	s := pgstore.New(pool, pgstore.InSchema(name))
+	_, err := s.Check(t.Context())
+	require.NoError(t, err)
+	v, err := claimOne(t.Context(), s, request("e"), plain)
+	require.NoError(t, err)
+	require.Equal(t, dedup.Fresh, v)
+	var n int
+	require.NoError(t, pool.QueryRow(t.Context(), "SELECT count(*) FROM "+name+".processed_events").Scan(&n))
+	require.Equal(t, 1, n)
+
+	for _, bad := range []string{"", "Public", `a"b`, "a; DROP TABLE x", "a.b", "1a", strings.Repeat("a", 64), "ä", "a b", "a\n"} {
+		s := pgstore.New(pool, pgstore.InSchema(bad))
+		_, err := claimOne(t.Context(), s, request("e"), never(t))
+		require.ErrorContains(t, err, "schema name")
+		require.NotErrorIs(t, err, dedup.ErrUnavailable, "waiting does not help")
+		require.ErrorContains(t, s.Ping(t.Context()), "schema name")
+		require.ErrorContains(t, pgstore.Migrate(t.Context(), pool, pgstore.InSchema(bad)), "schema name")
+		_, err = pgstore.Open(t.Context(), url, pgstore.InSchema(bad))
+		require.ErrorContains(t, err, "schema name")
+	}
+}
+
+// G-05: a temporary table of the same name, made by a handler, must not catch the marks.
+func TestTemporaryTableDoesNotHideTheLedger_G05(t *testing.T) {
+	s, _ := newStore(t, maxConns(1), inMode(pgx.QueryExecModeExec))
+	_, err := claimOne(t.Context(), s, request("first"), func(tx pgx.Tx) ([]dedup.Completion, error) {
+		_, err := tx.Exec(t.Context(), "CREATE TEMP TABLE processed_events (LIKE processed_events INCLUDING ALL)")
+		return nil, err
+	})
+	require.NoError(t, err)
+	v, err := claimOne(t.Context(), s, request("first"), never(t))
+	require.NoError(t, err)
+	require.Equal(t, dedup.Done, v)
+}
+
+// The planner must not choose to scan a table that was small once: the plan is kept while the table grows.
+func TestLookUpsUseTheKey(t *testing.T) {
+	s, pool := newStore(t, maxConns(1))
+	answers := make([]dedup.Answer, 3)
+	_, err := pool.Exec(t.Context(), "VACUUM ANALYZE processed_events, idempotency_keys")
+	require.NoError(t, err)
+	for i := range 20 { // the plans become generic
+		require.NoError(t, s.ClaimTx(t.Context(), time.Minute, batch(3, i/2), answers, plain))
+		token := dedup.NewToken()
+		require.NoError(t, s.Claim(t.Context(), token, time.Minute, batch(3, i/2), answers))
+		claims := []dedup.Claim{batch(3, i/2)[0].Held(token, answers[0])}
+		_ = s.Renew(t.Context(), time.Minute, claims)
+		_ = s.Complete(t.Context(), []dedup.Completion{{Claim: claims[0], Retention: retention}})
+		_ = s.Release(t.Context(), []dedup.Release{{Claim: claims[0], Retention: retention}})
+	}
+	var scans int
+	require.Eventually(t, func() bool { // statistics are told a moment later
+		_, err := pool.Exec(t.Context(), "SELECT pg_stat_force_next_flush()")
+		require.NoError(t, err)
+		var index int
+		require.NoError(t, pool.QueryRow(t.Context(), `SELECT sum(seq_scan), sum(idx_scan) FROM pg_stat_user_tables
+			WHERE schemaname = current_schema() AND relname IN ('processed_events', 'idempotency_keys')`).Scan(&scans, &index))
+		return index > 60
+	}, 10*time.Second, 50*time.Millisecond)
+	const made = 4 // by making the indexes of the two tables
+	require.LessOrEqual(t, scans, made, "the tables were scanned")
+}
+
+// G-12: the grants of the package's documentation are enough for everything but Migrate.
+func TestLeastRights_G12(t *testing.T) {
+	url := newLedger(t)
+	owner := newPool(t, url)
+	role := "idem_test_" + dedup.NewToken().String()
+	schema := owner.Config().ConnConfig.RuntimeParams["search_path"]
+	_, err := owner.Exec(t.Context(), fmt.Sprintf(`CREATE ROLE %[1]s LOGIN PASSWORD 'worker';
+		GRANT USAGE ON SCHEMA %[2]s TO %[1]s;
+		GRANT SELECT, INSERT, UPDATE ON processed_events, idempotency_keys TO %[1]s;
+		GRANT SELECT, INSERT, UPDATE, DELETE ON event_starts TO %[1]s;
+		GRANT SELECT ON idem_schema TO %[1]s;
+		GRANT INSERT ON effects TO %[1]s`, role, schema))
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		_, err := owner.Exec(context.WithoutCancel(t.Context()), fmt.Sprintf("DROP OWNED BY %[1]s; DROP ROLE %[1]s", role))
+		require.NoError(t, err)
+	})
+	pool := newPool(t, url, func(c *pgxpool.Config) { c.ConnConfig.User, c.ConnConfig.Password = role, "worker" })
+	t.Cleanup(pool.Close)
+	s := pgstore.New(pool)
+	_, err = s.Check(t.Context())
+	require.NoError(t, err)
+	r, token := request("e"), dedup.NewToken()
+	_, err = claimOne(t.Context(), s, r, effect(t.Context(), "e"))
+	require.NoError(t, err)
+	for range 2 {
+		_, err = s.CountStart(t.Context(), r.Key)
+		require.NoError(t, err)
+	}
+	require.NoError(t, s.ClearStarts(t.Context(), r.Key))
+	var a [1]dedup.Answer
+	require.NoError(t, s.Claim(t.Context(), token, time.Minute, []dedup.Request{r}, a[:]))
+	c := r.Held(token, a[0])
+	require.NoError(t, s.Renew(t.Context(), time.Minute, []dedup.Claim{c}))
+	require.NoError(t, s.Release(t.Context(), []dedup.Release{{Claim: c, Retention: retention}}))
+	require.NoError(t, s.Claim(t.Context(), token, time.Minute, []dedup.Request{r}, a[:]))
+	require.NoError(t, s.Complete(t.Context(), []dedup.Completion{{Claim: c, Retention: retention, Dead: "x"}}))
+	_, err = s.Reopen(t.Context(), r.Key)
+	require.NoError(t, err)
+}
+
+func TestCountStart_Rule18(t *testing.T) {
+	s, _ := newStore(t, param("default_transaction_isolation", "serializable"))
+	key := request("e").Key
+	var wg sync.WaitGroup
+	for range 10 {
+		wg.Go(func() {
+			if _, err := s.CountStart(t.Context(), key); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	n, err := s.CountStart(t.Context(), key)
+	require.NoError(t, err)
+	require.EqualValues(t, 11, n)
+	require.NoError(t, s.ClearStarts(t.Context(), key))
+	require.NoError(t, s.ClearStarts(t.Context(), key))
+	n, err = s.CountStart(t.Context(), key)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, n)
+}
+
+func TestOpen(t *testing.T) {
+	s, err := pgstore.Open(t.Context(), newLedger(t))
+	require.NoError(t, err)
+	warnings, err := s.Check(t.Context())
+	require.NoError(t, err)
+	require.NotContains(t, strings.Join(warnings, "\n"), "rule 10")
+	require.NoError(t, s.Ping(t.Context()))
+	s.Close()
+	require.ErrorIs(t, s.Ping(t.Context()), dedup.ErrUnavailable)
+
+	for _, url := range []string{"postgres://u:s3cret@h:port/x", "postgres://u:s3c/ret@h:99999999/", "password=s3cret port=x", "password='s3cret"} {
+		_, err := pgstore.Open(t.Context(), url)
+		require.Error(t, err)
+		require.NotContains(t, fmt.Sprintf("%+v %#v", err, err), "s3c", "G-04")
+	}
+	kept, pool := newStore(t)
+	kept.Close()
+	require.NoError(t, pool.Ping(t.Context()), "the caller's pool is the caller's")
+}
+
+func TestConfigureKeepsWhatIsSet(t *testing.T) {
+	cfg, err := pgxpool.ParseConfig("postgres://localhost/x?tcp_user_timeout=1&application_name=mine")
+	require.NoError(t, err)
+	pgstore.Configure(cfg)
+	require.Equal(t, "1", cfg.ConnConfig.RuntimeParams["tcp_user_timeout"])
+	require.Equal(t, "mine", cfg.ConnConfig.RuntimeParams["application_name"])
+	require.Equal(t, "2000", cfg.ConnConfig.RuntimeParams["client_connection_check_interval"])
+}
+
+func TestSchemaCommandPrintsTheSchema(t *testing.T) {
+	out, err := exec.CommandContext(t.Context(), "go", "run", "github.com/idem-go/idem/dedup/pgstore/schema").Output()
+	require.NoError(t, err)
+	require.Equal(t, pgstore.Schema(), string(out))
+}
+
+// P-22: whatever an ID, a topic or an error's text holds, it is refused before SQL or stored; it is never a poison event.
+func FuzzKeys_P22(f *testing.F) {
+	for _, id := range []string{"a", "A", "", "a\x00b", "\xff", "'; DROP TABLE processed_events; --", `\`, "é", "😀", "{a,b}", "NULL", `"`, strings.Repeat("x", 256)} {
+		f.Add(id, id)
+	}
+	s, pool := newStore(f, inMode(pgx.QueryExecModeSimpleProtocol))
+	prepared := pgstore.New(newPool(f, pool.Config().ConnString()))
+	f.Fuzz(func(t *testing.T, id, text string) {
+		r := request(id)
+		r.Origin.Topic = text
+		for i, store := range []*pgstore.Store{s, prepared} {
+			r.Key.Type = fmt.Sprint(i)
+			v, err := claimOne(t.Context(), store, r, func(pgx.Tx) ([]dedup.Completion, error) {
+				return []dedup.Completion{{Claim: r.Held(dedup.Token{}, dedup.Answer{}), Retention: retention, Dead: "!" + text}}, nil
+			})
+			if r.Key.Validate() != nil {
+				require.ErrorIs(t, err, dedup.ErrKey)
+				continue
+			}
+			require.NoError(t, err)
+			require.Contains(t, []dedup.Verdict{dedup.Fresh, dedup.Dead}, v)
+			v, err = claimOne(t.Context(), store, r, never(t))
+			require.NoError(t, err)
+			require.Equal(t, dedup.Dead, v)
+		}
+	})
+}
