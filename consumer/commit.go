@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"sync"
 	"time"
+
+	"github.com/IBM/sarama"
 )
 
 // commitHealth pairs commits with the errors that come from elsewhere and later. It tells observers of each commit and
@@ -13,16 +15,23 @@ type commitHealth struct {
 	log *slog.Logger
 
 	mu      sync.Mutex
-	open    bool // there is a commit that was not told
+	open    bool      // there is a commit that was not told
+	ended   time.Time // zero while it is under way
 	current CommitEvent
 	failing bool
 }
 
-// note takes an error while a commit is under way or was the last thing to happen.
+// errorDelay is how much later than the commit its error may come: it goes through two channels of sarama.
+const errorDelay = 100 * time.Millisecond
+
+// note takes an error if it may be one of the open commit: sarama tells errors of fetches and heartbeats on the same way.
 func (c *commitHealth) note(err error) {
+	if isAny(err, sarama.ErrOffsetOutOfRange, sarama.ErrConsumerRetriesExhausted) { // of fetches only
+		return
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.current.Err == nil {
+	if late := !c.ended.IsZero() && time.Since(c.ended) > errorDelay; c.open && !late && c.current.Err == nil {
 		c.current.Err = err
 	}
 }
@@ -32,14 +41,14 @@ func (c *commitHealth) begin(h *GroupHandler, moved int) {
 	c.settle(h)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.open = true
+	c.open, c.ended = true, time.Time{}
 	c.current = CommitEvent{Partitions: moved}
 }
 
 func (c *commitHealth) end(took time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.current.Took = took
+	c.current.Took, c.ended = took, time.Now()
 }
 
 // settle tells of the commit that is open. One without anything to commit is told only if there was an error.

@@ -40,7 +40,8 @@ type Config struct {
 	ClientID string
 	// Start is where a group without committed offsets begins. Defaults to [Oldest].
 	Start StartPosition
-	// OnGap is what happens when the committed offset is no longer in the log. Defaults to [Fail].
+	// OnGap is what happens when the committed offset is no longer in the log. Defaults to [Fail]. NewGroupHandler does not see
+	// the log: with the settings of [DefaultSaramaConfig] sarama then ends the session, with an error in Errors.
 	OnGap GapPolicy
 	// Cooperative lets a rebalance leave alone the partitions that do not move. All members of the group must support it. A group
 	// that runs with another strategy is switched in two rolling deployments: first without Cooperative, which offers both ways
@@ -64,7 +65,9 @@ type Config struct {
 	// DeadLetterTopic names the topic for dead letters of a topic. Defaults to "<topic>.<group>.dlq".
 	DeadLetterTopic func(topic string) string
 	// CreateDeadLetterTopics creates missing dead-letter topics at start. If nil they must exist, and a missing one is a
-	// [*TopicError]. Not used with a Producer, whose cluster may be another, nor by NewGroupHandler.
+	// [*TopicError]. Not used with a Producer, whose cluster may be another, nor by NewGroupHandler. Give a topic that you
+	// create yourself a retention far longer than the source's, or message.timestamp.type=LogAppendTime: letters keep the
+	// time of their record, and old ones would be deleted at once.
 	CreateDeadLetterTopics *TopicSpec
 
 	// TLS, if not nil, encrypts. MinVersion is raised to TLS 1.2 if unset.
@@ -127,7 +130,9 @@ type TopicSpec struct {
 	Partitions int32
 	// ReplicationFactor defaults to the source topic's.
 	ReplicationFactor int16
-	// Config are settings such as "retention.ms". Defaults to the broker's.
+	// Config are settings such as "retention.ms", which defaults to -1, no limit: a letter keeps the time of its record, and
+	// Kafka deletes by that time. A letter of a record that was a week old would be gone within minutes otherwise. All other
+	// settings default to the broker's.
 	Config map[string]string
 }
 

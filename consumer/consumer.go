@@ -1,6 +1,7 @@
 package consumer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -152,8 +153,8 @@ func (c *Consumer) patient(ctx context.Context, back *backoff, err error) error 
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	if fatal, ok := isFatal(err); ok {
-		return fatal
+	if err := fatal(err); err != nil {
+		return err
 	}
 	c.trouble.begin(err)
 	return back.wait(ctx)
@@ -171,15 +172,9 @@ func (c *Consumer) consume(ctx context.Context, group sarama.ConsumerGroup) erro
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if fatal := c.handler.Err(); fatal != nil {
-			return fatal
-		}
 		cause := c.handler.cause()
-		if fatal, ok := isFatal(cause); ok {
-			return fatal
-		}
-		if fatal, ok := isFatal(err); ok {
-			return fatal
+		if end := cmp.Or(c.handler.Err(), fatal(cause), fatal(err)); end != nil {
+			return end
 		}
 		if time.Since(began) > shortSession {
 			back = backoff{}

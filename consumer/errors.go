@@ -74,23 +74,23 @@ func (e *NotReadyError) Error() string {
 // Is matches ErrNotReady.
 func (e *NotReadyError) Is(target error) bool { return target == ErrNotReady }
 
-// isFatal reports whether no retry can help, and returns the error to end Run with.
-func isFatal(err error) (fatal error, ok bool) {
+// fatal returns the error to end Run with if no retry can help, else nil.
+func fatal(err error) error {
 	var gap *GapError
 	switch {
 	case err == nil:
-		return nil, false
+		return nil
 	case errors.As(err, &gap):
-		return err, true
+		return err
 	case errors.Is(err, sarama.ErrFencedInstancedId):
-		return fmt.Errorf("%w: %w", ErrFenced, err), true
+		return fmt.Errorf("%w: %w", ErrFenced, err)
 	case isAny(err, sarama.ErrTopicAuthorizationFailed, sarama.ErrGroupAuthorizationFailed, sarama.ErrClusterAuthorizationFailed,
 		sarama.ErrSASLAuthenticationFailed, sarama.ErrUnsupportedSASLMechanism, sarama.ErrIllegalSASLState):
-		return fmt.Errorf("%w: %w", ErrUnauthorized, err), true
+		return fmt.Errorf("%w: %w", ErrUnauthorized, err)
 	case isAny(err, sarama.ErrInvalidGroupId, sarama.ErrInvalidSessionTimeout):
-		return err, true
+		return err
 	}
-	return nil, false
+	return nil
 }
 
 // isLost reports whether a session that ended for this cause had lost its partitions before: another member may be at

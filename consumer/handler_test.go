@@ -67,7 +67,11 @@ func TestHandler_NeverAheadOfTheHandlers_K01(t *testing.T) {
 		var wg sync.WaitGroup
 		for id := range int32(4) {
 			claim := newFakeClaim("t", id, 64)
-			wg.Go(func() { require.NoError(t, h.ConsumeClaim(sess, claim)) }) //nolint:testifylint // an error fails the bubble
+			wg.Go(func() {
+				if err := h.ConsumeClaim(sess, claim); err != nil {
+					t.Error(err)
+				}
+			})
 			offset := int64(0)
 			for range 60 {
 				claim.messages <- claim.record(offset)
@@ -193,6 +197,7 @@ func TestHandler_Lost_K11(t *testing.T) {
 				synctest.Wait()
 				began := time.Now()
 				cancel(cause)
+				h.anySession().commit() // the timer, just then
 				<-run.done
 				require.NoError(t, run.err)
 				require.Less(t, time.Since(began), 100*time.Millisecond)
@@ -379,10 +384,13 @@ func TestHandler_CommitErrors_K05(t *testing.T) {
 		run := consume(h, sess, claim)
 		time.Sleep(500 * time.Millisecond)
 		claim.messages <- claim.record(0)
-		time.Sleep(time.Second) // the first commit, at 1 s
+		time.Sleep(500*time.Millisecond + errorDelay/2) // the first commit, at 1 s
+		h.NoteError(sarama.ErrOffsetOutOfRange)
 		h.NoteError(errTest)
 		time.Sleep(5 * time.Second)
 		claim.messages <- claim.record(1)
+		time.Sleep(1500 * time.Millisecond)
+		h.NoteError(errTest) // too late to be of a commit
 		time.Sleep(5 * time.Second)
 		mu.Lock()
 		require.Len(t, told, 2, "idle commits are not told")

@@ -11,7 +11,7 @@ import (
 )
 
 // patience is how long a pump waits for room before it stops fetching. Waiting is cheaper while handlers are quick.
-const patience = 10 * time.Millisecond
+const patience = 20 * time.Millisecond
 
 // flow is what sarama's claims can do beside their interface.
 type flow interface {

@@ -46,7 +46,6 @@ func setNet(sc *sarama.Config, cfg Config) {
 	sc.Metadata.RefreshFrequency = time.Minute
 	sc.Metadata.Retry.Max = 10 // heartbeats use it too: a broker's restart should not end the session (K-24)
 	sc.Metadata.Timeout = 15 * time.Second
-	sc.Metadata.Full = false
 	sc.Metadata.AllowAutoTopicCreation = false // K-36
 	if cfg.TLS != nil {
 		sc.Net.TLS.Enable = true

@@ -103,11 +103,10 @@ func (c *Consumer) createLetters(admin sarama.ClusterAdmin, name string, source 
 	if detail.ReplicationFactor == 0 && len(source.Partitions) > 0 {
 		detail.ReplicationFactor = int16(len(source.Partitions[0].Replicas))
 	}
-	if len(spec.Config) > 0 {
-		detail.ConfigEntries = make(map[string]*string, len(spec.Config))
-		for k, v := range spec.Config {
-			detail.ConfigEntries[k] = &v
-		}
+	keep := "-1"
+	detail.ConfigEntries = map[string]*string{"retention.ms": &keep}
+	for k, v := range spec.Config {
+		detail.ConfigEntries[k] = &v
 	}
 	err := admin.CreateTopic(name, detail, false)
 	switch {

@@ -159,6 +159,102 @@ func TestEveryIDHasItsRow(t *testing.T) {
 	}
 }
 
+// A row that names a test which does not exist shows nothing: every `package: TestName` of docs/failure-modes.md is
+// looked up, and so is every case of the conformance kit. Each id has one row.
+func TestEveryRowsTestsExist(t *testing.T) {
+	tests, cases := declaredTests(t), kitCases(t)
+	seen := map[string]bool{}
+	for _, line := range strings.Split(string(read(t, "docs/failure-modes.md")), "\n") {
+		cells := strings.Split(line, "|")
+		if len(cells) < 3 || !idPattern.MatchString(cells[1]) {
+			continue
+		}
+		id := strings.TrimSpace(cells[1])
+		if len(cells) != 6 {
+			t.Errorf("%s: the row has %d cells instead of 4", id, len(cells)-2)
+			continue
+		}
+		if seen[id] {
+			t.Errorf("%s has two rows", id)
+		}
+		seen[id] = true
+		for _, group := range strings.Split(cells[4], ";") {
+			if problem := missingTest(strings.TrimSpace(group), tests, cases); problem != "" {
+				t.Errorf("%s: %s", id, problem)
+			}
+		}
+	}
+	require.Greater(t, len(seen), 50, "no rows found")
+}
+
+var (
+	testName = regexp.MustCompile(`\b(?:Test|Fuzz)\w+`)
+	kitCase  = regexp.MustCompile("`([^`]+)`")
+)
+
+// missingTest says what is wrong with one group of a cell, such as "lane: TestA, TestB"; nothing if all are there. Behind
+// "none yet" anything may be said.
+func missingTest(group string, tests map[string]map[string]bool, cases map[string]bool) string {
+	if strings.HasPrefix(group, "none yet") {
+		return ""
+	}
+	pkg, names, ok := strings.Cut(group, ": ")
+	declared, pattern, index := tests[pkg], testName, 0
+	if pkg == "storetest" {
+		declared, pattern, index = cases, kitCase, 1
+	}
+	found := pattern.FindAllStringSubmatch(names, -1)
+	if !ok || len(found) == 0 {
+		return "no test named in " + group
+	}
+	for _, f := range found {
+		if !declared[f[index]] {
+			return "there is no " + pkg + ": " + f[index]
+		}
+	}
+	return ""
+}
+
+// declaredTests are the tests and fuzz tests of each package, by the name of its directory.
+func declaredTests(t *testing.T) map[string]map[string]bool {
+	t.Helper()
+	all := map[string]map[string]bool{}
+	for _, f := range files(t, "_test.go") {
+		pkg := filepath.Base(filepath.Dir(f))
+		if pkg == "." {
+			pkg = "idem"
+		}
+		if all[pkg] == nil {
+			all[pkg] = map[string]bool{}
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), f, read(t, f), parser.SkipObjectResolution)
+		require.NoError(t, err)
+		for _, d := range file.Decls {
+			if fn, ok := d.(*ast.FuncDecl); ok && fn.Recv == nil {
+				all[pkg][fn.Name.Name] = true
+			}
+		}
+	}
+	return all
+}
+
+// kitCases are the names of the conformance kit's cases.
+func kitCases(t *testing.T) map[string]bool {
+	t.Helper()
+	name := regexp.MustCompile(`\{name: "([^"]+)"`)
+	cases := map[string]bool{}
+	for _, f := range files(t, ".go") {
+		if filepath.Base(filepath.Dir(f)) != "storetest" {
+			continue
+		}
+		for _, m := range name.FindAllStringSubmatch(string(read(t, f)), -1) {
+			cases[m[1]] = true
+		}
+	}
+	require.NotEmpty(t, cases)
+	return cases
+}
+
 // The README is short, and its code is that of Examples that run.
 func TestREADME(t *testing.T) {
 	lines := strings.Split(string(read(t, "README.md")), "\n")

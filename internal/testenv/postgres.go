@@ -12,9 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Postgres returns the URL of the Postgres in POSTGRES_URL with a new, empty schema in its search path. The schema is dropped
-// in Cleanup, after the cleanups that the test registers later; sessions that still work in it are ended. Without
-// POSTGRES_URL the test is skipped, or fails if IDEM_REQUIRE_SERVICES is set.
+// Postgres returns the URL of the Postgres in POSTGRES_URL with a new, empty schema in its search path. The schema is
+// dropped in Cleanup, after the cleanups that the test registers later; sessions that still work in it are ended.
+// Without POSTGRES_URL the test is skipped, or fails if IDEM_REQUIRE_SERVICES is set.
 func Postgres(t testing.TB) string {
 	t.Helper()
 	admin := service(t, "POSTGRES_URL")

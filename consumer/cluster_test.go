@@ -1,0 +1,283 @@
+package consumer
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kfake"
+
+	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/dedup/memstore"
+	"github.com/idem-go/idem/internal/testenv"
+)
+
+// fakeBrokers starts a Kafka inside this process.
+func fakeBrokers(t testing.TB, partitions int32, topics ...string) []string {
+	t.Helper()
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(partitions, topics...), kfake.GroupMinSessionTimeout(time.Second))
+	require.NoError(t, err)
+	t.Cleanup(cluster.Close)
+	return cluster.ListenAddrs()
+}
+
+// quick makes rebalances fit for a test.
+func quick(sc *sarama.Config) {
+	sc.Consumer.Group.Session.Timeout = 6 * time.Second
+	sc.Consumer.Group.Heartbeat.Interval = 300 * time.Millisecond
+	sc.Consumer.Group.Rebalance.Retry.Backoff = 200 * time.Millisecond
+	sc.Consumer.MaxWaitTime = 100 * time.Millisecond
+}
+
+// forever remembers for the whole test, over all consumers, as a durable ledger does.
+func forever() dedup.Store { return memstore.New(memstore.Volatile()) }
+
+// logs keeps what is logged.
+type logs struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *logs) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *logs) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+func (l *logs) count(s string) int { return strings.Count(l.String(), s) }
+
+// member is a Consumer under way.
+type member struct {
+	*Consumer
+	*logs
+	stop context.CancelFunc
+	done chan struct{}
+	err  error
+}
+
+// start runs a consumer. It is stopped at the end of the test at the latest; its log is shown if the test failed.
+func start(t *testing.T, cfg Config, r *idem.Router) *member {
+	t.Helper()
+	m := &member{logs: new(logs), done: make(chan struct{})}
+	cfg.Logger = slog.New(slog.NewTextHandler(m.logs, nil))
+	if cfg.Sarama == nil {
+		cfg.Sarama = quick
+	}
+	if cfg.Store == nil {
+		cfg.Store = forever()
+	}
+	c, err := New(cfg, r)
+	require.NoError(t, err)
+	m.Consumer = c
+	ctx, stop := context.WithCancel(context.Background())
+	m.stop = stop
+	go func() {
+		defer close(m.done)
+		m.err = c.Run(ctx)
+	}()
+	t.Cleanup(func() {
+		stop()
+		<-m.done
+		if t.Failed() {
+			t.Log("log of the member:\n" + m.logs.String())
+		}
+	})
+	return m
+}
+
+// end stops the consumer and returns what Run returned.
+func (m *member) end() error {
+	m.stop()
+	<-m.done
+	return m.err
+}
+
+// wait returns what Run returns by itself.
+func (m *member) wait(t *testing.T, within time.Duration) error {
+	t.Helper()
+	select {
+	case <-m.done:
+		return m.err
+	case <-time.After(within):
+		t.Fatalf("Run does not return within %s", within)
+		return nil
+	}
+}
+
+// routed returns a router that gives every message with the header event-id to fn.
+func routed(fn func(context.Context, *idem.Message) error, opts ...idem.Option) *idem.Router {
+	r := idem.NewRouter(idem.Type(idem.Fixed("thing")), idem.ID(idem.FromHeader("event-id")))
+	r = r.With(opts...)
+	idem.On(r, "thing", func(ctx context.Context, e idem.Event[struct{}]) error { return fn(ctx, e.Message) })
+	return r
+}
+
+// record makes event number i, with a key of its own.
+func record(topic string, i int) *sarama.ProducerMessage {
+	return &sarama.ProducerMessage{
+		Topic: topic, Key: sarama.StringEncoder(fmt.Sprint("key-", i)), Value: sarama.StringEncoder("{}"),
+		Headers: []sarama.RecordHeader{{Key: []byte("event-id"), Value: fmt.Append(nil, i)}},
+	}
+}
+
+// produce writes records and waits until they are there. The offsets are in the records.
+func produce(t *testing.T, brokers []string, msgs ...*sarama.ProducerMessage) {
+	t.Helper()
+	cfg := testenv.KafkaConfig()
+	cfg.Producer.Partitioner = func(topic string) sarama.Partitioner {
+		return byHeader{sarama.NewMurmur2Partitioner(topic)}
+	}
+	p, err := sarama.NewSyncProducer(brokers, cfg)
+	require.NoError(t, err)
+	defer p.Close()
+	require.NoError(t, p.SendMessages(msgs))
+}
+
+// byHeader honours ProducerMessage.Partition if Metadata says so.
+type byHeader struct{ sarama.Partitioner }
+
+type toPartition int32
+
+func (b byHeader) Partition(m *sarama.ProducerMessage, n int32) (int32, error) {
+	if p, ok := m.Metadata.(toPartition); ok {
+		return int32(p), nil
+	}
+	return b.Partitioner.Partition(m, n)
+}
+
+func produceEvents(t *testing.T, brokers []string, topic string, from, to int) {
+	t.Helper()
+	var msgs []*sarama.ProducerMessage
+	for i := from; i < to; i++ {
+		msgs = append(msgs, record(topic, i))
+	}
+	produce(t, brokers, msgs...)
+}
+
+// committed returns the offsets that a group has committed, -1 where there is none.
+func committed(t *testing.T, brokers []string, group, topic string, partitions ...int32) map[int32]int64 {
+	t.Helper()
+	admin := testenv.KafkaAdmin(t, brokers)
+	resp, err := admin.ListConsumerGroupOffsets(group, map[string][]int32{topic: partitions})
+	require.NoError(t, err)
+	offsets := make(map[int32]int64)
+	for _, id := range partitions {
+		b := resp.GetBlock(topic, id)
+		require.NotNil(t, b)
+		offsets[id] = b.Offset
+	}
+	return offsets
+}
+
+// readAll reads a topic from its beginning until it has n records.
+func readAll(t *testing.T, brokers []string, topic string, n int) (all []*sarama.ConsumerMessage) {
+	t.Helper()
+	cfg := testenv.KafkaConfig()
+	cfg.Consumer.IsolationLevel = sarama.ReadCommitted
+	c, err := sarama.NewConsumer(brokers, cfg)
+	require.NoError(t, err)
+	defer c.Close()
+	ids, err := c.Partitions(topic)
+	require.NoError(t, err)
+	into := make(chan *sarama.ConsumerMessage)
+	stop := make(chan struct{})
+	var readers sync.WaitGroup
+	for _, id := range ids {
+		pc, err := c.ConsumePartition(topic, id, sarama.OffsetOldest)
+		require.NoError(t, err)
+		readers.Go(func() {
+			defer pc.Close()
+			for {
+				select {
+				case m := <-pc.Messages():
+					select {
+					case into <- m:
+					case <-stop:
+						return
+					}
+				case <-stop:
+					return
+				}
+			}
+		})
+	}
+	defer readers.Wait()
+	defer close(stop)
+	timeout := time.After(20 * time.Second)
+	for len(all) < n {
+		select {
+		case m := <-into:
+			all = append(all, m)
+		case <-timeout:
+			t.Fatalf("%d records in %s, expected %d", len(all), topic, n)
+		}
+	}
+	return all
+}
+
+// tally counts deliveries by event.
+type tally struct {
+	mu sync.Mutex
+	n  map[string]int
+}
+
+func (c *tally) add(id string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.n == nil {
+		c.n = make(map[string]int)
+	}
+	c.n[id]++
+	return c.n[id]
+}
+
+func (c *tally) events() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.n)
+}
+
+func (c *tally) total() (sum int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, n := range c.n {
+		sum += n
+	}
+	return sum
+}
+
+// eventID returns the header by which tests name events.
+func eventID(m *idem.Message) string {
+	for _, h := range m.Headers {
+		if h.Key == "event-id" {
+			return string(h.Value)
+		}
+	}
+	return ""
+}
+
+// counting handles events by counting them.
+func (c *tally) handle(_ context.Context, m *idem.Message) error {
+	c.add(eventID(m))
+	return nil
+}
+
+// duplicates counts deliveries that the ledger knew.
+type duplicates struct{ tally }
+
+func (d *duplicates) ObserveDuplicate(_ context.Context, e idem.DuplicateEvent) { d.add(e.Key.ID) }
+
+const soon, poll = 30 * time.Second, 20 * time.Millisecond
