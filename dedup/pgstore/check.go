@@ -11,12 +11,12 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// Check implements [dedup.Checker]. It writes, in transactions that it rolls back, since a unique key that is missing or broken
-// after a restore shows in no other way (P-25).
+// Check implements [dedup.Checker]. It writes, in transactions that it rolls back, since a unique key that is missing
+// or broken after a restore shows in no other way (P-25).
 //
 // Errors: tables missing or of an older version, a key that is not unique or not compared byte by byte, an encoding
-// other than UTF8, a server older than 14, a standby, a database that is read-only. Warnings: commits that do not wait for the
-// disk (P-18), and sessions that outlive their client for long (rule 10).
+// other than UTF8, a server older than 14, a standby, a database that is read-only. Warnings: commits that do not wait
+// for the disk (P-18), and sessions that outlive their client for long (rule 10).
 func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
 	q, err := s.statements(ctx)
 	if err != nil {
@@ -82,7 +82,8 @@ func (s *Store) checkSettings(ctx context.Context, conn *pgxpool.Conn, _ *statem
 		return nil, err
 	}
 	if !fsync || !pages {
-		warnings = append(warnings, "fsync or full_page_writes is off: a crash of the server may lose or corrupt the ledger (P-18)")
+		warnings = append(warnings,
+			"fsync or full_page_writes is off: a crash of the server may lose or corrupt the ledger (P-18)")
 	}
 	if commit == "off" && !s.durable {
 		warnings = append(warnings, "synchronous_commit is off: a crash of the server forgets the last commits, effects and "+
@@ -144,13 +145,15 @@ func checkTable(ctx context.Context, conn *pgxpool.Conn, table, text string) err
 	for _, want := range []int64{1, 0} {
 		tag, err := tx.Exec(ctx, text, id)
 		if sqlState(err) == codeNoUnique {
-			return unfit("table %s has no valid unique key on (tenant, scope, event_type, event_id): restore its primary key", table)
+			return unfit("table %s has no valid unique key on (tenant, scope, event_type, event_id): "+
+				"restore its primary key", table)
 		}
 		if err != nil {
 			return err
 		}
 		if got := tag.RowsAffected(); got != want {
-			return unfit("table %s: inserting one key twice gave %d rows instead of %d: its primary key is broken, REINDEX", table, got, want)
+			return unfit("table %s: inserting one key twice gave %d rows where %d must be: its primary key is broken "+
+				"(REINDEX), or a trigger changes it", table, got, want)
 		}
 	}
 	return nil

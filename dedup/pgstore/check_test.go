@@ -18,6 +18,7 @@ import (
 )
 
 func TestCheckOfASoundLedger(t *testing.T) {
+	t.Parallel()
 	s, pool := newStore(t)
 	warnings, err := s.Check(t.Context())
 	require.NoError(t, err)
@@ -33,6 +34,7 @@ func TestCheckOfASoundLedger(t *testing.T) {
 
 // P-25: a unique key that is missing or no longer valid shows at the start, not in the money.
 func TestCheckFindsMissingKey_P25(t *testing.T) {
+	t.Parallel()
 	for _, table := range []string{"processed_events", "idempotency_keys", "event_starts"} {
 		s, pool := newStore(t)
 		exec := func(sql string) {
@@ -49,7 +51,8 @@ func TestCheckFindsMissingKey_P25(t *testing.T) {
 		exec(fmt.Sprintf("CREATE UNIQUE INDEX again ON %s (tenant, scope, event_type, event_id)", table))
 		_, err = s.Check(t.Context())
 		require.NoError(t, err)
-		exec("UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'again'::regclass") // a CREATE INDEX CONCURRENTLY that failed
+		// As a CREATE INDEX CONCURRENTLY that failed leaves it.
+		exec("UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'again'::regclass")
 		_, err = s.Check(t.Context())
 		require.ErrorContains(t, err, table)
 	}
@@ -58,10 +61,19 @@ func TestCheckFindsMissingKey_P25(t *testing.T) {
 	require.NoError(t, err)
 	_, err = claimOne(t.Context(), s, request("e"), never(t))
 	require.ErrorIs(t, err, dedup.ErrUnavailable, "without a check, too, nothing runs")
+
+	s, pool = newStore(t)
+	_, err = pool.Exec(t.Context(), `CREATE FUNCTION other() RETURNS trigger LANGUAGE plpgsql AS $$
+		BEGIN NEW.event_id := gen_random_uuid(); RETURN NEW; END $$;
+		CREATE TRIGGER other BEFORE INSERT ON processed_events FOR EACH ROW EXECUTE FUNCTION other()`)
+	require.NoError(t, err)
+	_, err = s.Check(t.Context())
+	require.ErrorContains(t, err, "inserting one key twice gave 1 rows", "as an index that is corrupt would")
 }
 
 // P-23: a collation of one's own could take two IDs for one.
 func TestCheckFindsCollation_P23(t *testing.T) {
+	t.Parallel()
 	s, pool := newStore(t)
 	_, err := pool.Exec(t.Context(), `ALTER TABLE processed_events ALTER event_id TYPE text COLLATE "default"`)
 	require.NoError(t, err)
@@ -71,6 +83,7 @@ func TestCheckFindsCollation_P23(t *testing.T) {
 
 // P-18 and rule 10: what makes commits or sessions less than they should be is a warning.
 func TestCheckWarns_P18(t *testing.T) {
+	t.Parallel()
 	url := newLedger(t)
 	warningsOf := func(opts []pgstore.Option, with ...configure) string {
 		warnings, err := pgstore.New(newPool(t, url, with...), opts...).Check(t.Context())
@@ -78,7 +91,8 @@ func TestCheckWarns_P18(t *testing.T) {
 		return strings.Join(warnings, "\n")
 	}
 	require.Contains(t, warningsOf(nil, param("synchronous_commit", "off")), "synchronous_commit")
-	require.NotContains(t, warningsOf([]pgstore.Option{pgstore.Durable()}, param("synchronous_commit", "off")), "synchronous_commit")
+	require.NotContains(t, warningsOf([]pgstore.Option{pgstore.Durable()}, param("synchronous_commit", "off")),
+		"synchronous_commit")
 	require.Contains(t, warningsOf(nil, param("client_connection_check_interval", "0")), "client_connection_check_interval")
 	require.Contains(t, warningsOf(nil, param("tcp_keepalives_idle", "7200")), "tcp_keepalives_idle")
 
@@ -93,6 +107,7 @@ func TestCheckWarns_P18(t *testing.T) {
 }
 
 func TestCheckFindsOldTables(t *testing.T) {
+	t.Parallel()
 	s, pool := newStore(t)
 	_, err := pool.Exec(t.Context(), "UPDATE idem_schema SET version = 0")
 	require.NoError(t, err)
@@ -105,6 +120,7 @@ func TestCheckFindsOldTables(t *testing.T) {
 }
 
 func TestMigrateAtOnce(t *testing.T) {
+	t.Parallel()
 	url := testenv.Postgres(t)
 	var wg sync.WaitGroup
 	for range 6 {
@@ -122,8 +138,37 @@ func TestMigrateAtOnce(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// The tables may be in a schema of their own, made by Migrate, whatever the search path and temporary tables say (G-05).
+// Migrate at every start must not wait for handlers that run, nor make workers wait behind it.
+func TestMigrateTakesNoLockIfUpToDate(t *testing.T) {
+	t.Parallel()
+	s, pool := newStore(t)
+	_, err := claimOne(t.Context(), s, request("e"), func(tx pgx.Tx) ([]dedup.Completion, error) {
+		ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
+		defer cancel()
+		return nil, pgstore.Migrate(ctx, pool)
+	})
+	require.NoError(t, err)
+}
+
+// Where a later schema of the search path holds the ledger, there it stays: a second one would know nothing.
+func TestMigrateFindsTheLedger(t *testing.T) {
+	t.Parallel()
+	first, url := testenv.Postgres(t), newLedger(t)
+	schemaOf := func(url string) string { return newPool(t, url).Config().ConnConfig.RuntimeParams["search_path"] }
+	pool := newPool(t, url, param("search_path", schemaOf(first)+","+schemaOf(url)))
+	require.NoError(t, pgstore.Migrate(t.Context(), pool))
+	_, err := claimOne(t.Context(), pgstore.New(pool), request("e"), plain)
+	require.NoError(t, err)
+	var there bool
+	require.NoError(t, pool.QueryRow(t.Context(), "SELECT to_regclass($1) IS NOT NULL",
+		schemaOf(first)+".processed_events").Scan(&there))
+	require.False(t, there)
+}
+
+// The tables may be in a schema of their own, made by Migrate, whatever the search path and temporary tables say
+// (G-05).
 func TestInSchema_G05(t *testing.T) {
+	t.Parallel()
 	url := testenv.Postgres(t)
 	pool := newPool(t, url, maxConns(2))
 	name := "ledger_" + strings.ToLower(dedup.NewToken().String())
@@ -140,7 +185,9 @@ func TestInSchema_G05(t *testing.T) {
 	require.NoError(t, pool.QueryRow(t.Context(), "SELECT count(*) FROM "+name+".processed_events").Scan(&n))
 	require.Equal(t, 1, n)
 
-	for _, bad := range []string{"", "Public", `a"b`, "a; DROP TABLE x", "a.b", "1a", strings.Repeat("a", 64), "ä", "a b", "a\n"} {
+	for _, bad := range []string{
+		"", "Public", `a"b`, "a; DROP TABLE x", "a.b", "1a", strings.Repeat("a", 64), "ä", "a b", "a\n",
+	} {
 		s := pgstore.New(pool, pgstore.InSchema(bad))
 		_, err := claimOne(t.Context(), s, request("e"), never(t))
 		require.ErrorContains(t, err, "schema name")
@@ -154,6 +201,7 @@ func TestInSchema_G05(t *testing.T) {
 
 // G-05: a temporary table of the same name, made by a handler, must not catch the marks.
 func TestTemporaryTableDoesNotHideTheLedger_G05(t *testing.T) {
+	t.Parallel()
 	s, _ := newStore(t, maxConns(1), inMode(pgx.QueryExecModeExec))
 	_, err := claimOne(t.Context(), s, request("first"), func(tx pgx.Tx) ([]dedup.Completion, error) {
 		_, err := tx.Exec(t.Context(), "CREATE TEMP TABLE processed_events (LIKE processed_events INCLUDING ALL)")
@@ -167,6 +215,7 @@ func TestTemporaryTableDoesNotHideTheLedger_G05(t *testing.T) {
 
 // The planner must not choose to scan a table that was small once: the plan is kept while the table grows.
 func TestLookUpsUseTheKey(t *testing.T) {
+	t.Parallel()
 	s, pool := newStore(t, maxConns(1))
 	answers := make([]dedup.Answer, 3)
 	_, err := pool.Exec(t.Context(), "VACUUM ANALYZE processed_events, idempotency_keys")
@@ -195,6 +244,7 @@ func TestLookUpsUseTheKey(t *testing.T) {
 
 // G-12: the grants of the package's documentation are enough for everything but Migrate.
 func TestLeastRights_G12(t *testing.T) {
+	t.Parallel()
 	url := newLedger(t)
 	owner := newPool(t, url)
 	role := "idem_test_" + dedup.NewToken().String()
@@ -235,6 +285,7 @@ func TestLeastRights_G12(t *testing.T) {
 }
 
 func TestCountStart_Rule18(t *testing.T) {
+	t.Parallel()
 	s, _ := newStore(t, param("default_transaction_isolation", "serializable"))
 	key := request("e").Key
 	var wg sync.WaitGroup
@@ -257,6 +308,7 @@ func TestCountStart_Rule18(t *testing.T) {
 }
 
 func TestOpen(t *testing.T) {
+	t.Parallel()
 	s, err := pgstore.Open(t.Context(), newLedger(t))
 	require.NoError(t, err)
 	warnings, err := s.Check(t.Context())
@@ -266,7 +318,9 @@ func TestOpen(t *testing.T) {
 	s.Close()
 	require.ErrorIs(t, s.Ping(t.Context()), dedup.ErrUnavailable)
 
-	for _, url := range []string{"postgres://u:s3cret@h:port/x", "postgres://u:s3c/ret@h:99999999/", "password=s3cret port=x", "password='s3cret"} {
+	for _, url := range []string{
+		"postgres://u:s3cret@h:port/x", "postgres://u:s3c/ret@h:99999999/", "password=s3cret port=x", "password='s3cret",
+	} {
 		_, err := pgstore.Open(t.Context(), url)
 		require.Error(t, err)
 		require.NotContains(t, fmt.Sprintf("%+v %#v", err, err), "s3c", "G-04")
@@ -277,6 +331,7 @@ func TestOpen(t *testing.T) {
 }
 
 func TestConfigureKeepsWhatIsSet(t *testing.T) {
+	t.Parallel()
 	cfg, err := pgxpool.ParseConfig("postgres://localhost/x?tcp_user_timeout=1&application_name=mine")
 	require.NoError(t, err)
 	pgstore.Configure(cfg)
@@ -286,14 +341,19 @@ func TestConfigureKeepsWhatIsSet(t *testing.T) {
 }
 
 func TestSchemaCommandPrintsTheSchema(t *testing.T) {
+	t.Parallel()
 	out, err := exec.CommandContext(t.Context(), "go", "run", "github.com/idem-go/idem/dedup/pgstore/schema").Output()
 	require.NoError(t, err)
 	require.Equal(t, pgstore.Schema(), string(out))
 }
 
-// P-22: whatever an ID, a topic or an error's text holds, it is refused before SQL or stored; it is never a poison event.
+// P-22: whatever an ID, a topic or an error's text holds, it is refused before SQL or stored; it is never a poison
+// event.
 func FuzzKeys_P22(f *testing.F) {
-	for _, id := range []string{"a", "A", "", "a\x00b", "\xff", "'; DROP TABLE processed_events; --", `\`, "é", "😀", "{a,b}", "NULL", `"`, strings.Repeat("x", 256)} {
+	for _, id := range []string{
+		"a", "A", "", "a\x00b", "\xff", "'; DROP TABLE processed_events; --", `\`, "é", "😀", "{a,b}", "NULL", `"`,
+		strings.Repeat("x", 256),
+	} {
 		f.Add(id, id)
 	}
 	s, pool := newStore(f, inMode(pgx.QueryExecModeSimpleProtocol))

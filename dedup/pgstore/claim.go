@@ -10,8 +10,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Claim implements [dedup.Store]: begin, insert, look at what was there, commit, in one round trip. Waiting for a batch that
-// overlaps takes at most some seconds; then the error matches [dedup.ErrUnavailable].
+// Claim implements [dedup.Store]: begin, insert, look at what was there, commit, in one round trip. Waiting for a batch
+// that overlaps takes at most some seconds; then the error matches [dedup.ErrUnavailable].
 func (s *Store) Claim(ctx context.Context, t dedup.Token, lease time.Duration, reqs []dedup.Request,
 	answers []dedup.Answer) error {
 	if err := dedup.CheckRequests(reqs, answers); err != nil {
@@ -30,8 +30,8 @@ func (s *Store) Claim(ctx context.Context, t dedup.Token, lease time.Duration, r
 	return err
 }
 
-// claim asks for all keys, then again for those without an answer: they changed hands while they were asked for, or are in
-// the same boat as one that did. A repeat with the same token changes nothing for a key that was granted.
+// claim asks for all keys, then again for those without an answer: they changed hands while they were asked for, or are
+// in the same boat as one that did. A repeat with the same token changes nothing for a key that was granted.
 func (s *Store) claim(ctx context.Context, t dedup.Token, lease time.Duration, reqs []dedup.Request,
 	answers []dedup.Answer) error {
 	open := reqs     // still to be answered
@@ -81,9 +81,9 @@ func (s *Store) claimOnce(ctx context.Context, t dedup.Token, lease time.Duratio
 	return complete, err
 }
 
-// readAnswers reads what the two statements of a claim say. The first inserts rows and the second leaves those out, so if their
-// numbers add up then the keys without an answer are exactly the new ones. If they do not, some row came, went or changed in
-// between and nothing is known of any key without an answer.
+// readAnswers reads what the two statements of a claim say. The first inserts rows and the second leaves those out, so
+// if their numbers add up then the keys without an answer are exactly the new ones. If they do not, some row came, went
+// or changed in between and nothing is known of any key without an answer.
 func readAnswers(results pgx.BatchResults, reqs []dedup.Request, answers []dedup.Answer) (complete bool, err error) {
 	var inserted int64
 	if err := results.QueryRow().Scan(&inserted, nil); err != nil {
@@ -173,7 +173,8 @@ func (s *Store) Renew(ctx context.Context, lease time.Duration, claims []dedup.C
 	})
 }
 
-// Complete implements [dedup.Store]. A claim that was lost leaves its record as it is, whether there is a result or not.
+// Complete implements [dedup.Store]. A claim that was lost leaves its record as it is, whether there is a result or
+// not.
 func (s *Store) Complete(ctx context.Context, done []dedup.Completion) error {
 	rows, ends := newClaimRows(len(done)), newEndRows(len(done))
 	for i := range done {

@@ -76,6 +76,7 @@ func downStore(t testing.TB) dedup.Store {
 func TestConformance(t *testing.T) {
 	for name, mode := range modes {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			var urls sync.Map // of the stores
 			storetest.Run(t, storetest.Harness{
 				New: func(t testing.TB) dedup.Store {
@@ -109,6 +110,7 @@ func countEffects(t testing.TB, pool *pgxpool.Pool, name string) (n int) {
 func TestTxConformance(t *testing.T) {
 	for name, mode := range modes {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			var pools sync.Map // of the stores
 			storetest.RunTx(t, storetest.TxHarness[pgx.Tx]{
 				New: func(t testing.TB) dedup.TxStore[pgx.Tx] {
@@ -125,6 +127,7 @@ func TestTxConformance(t *testing.T) {
 					_, err := tx.Exec(ctx, sql)
 					return err
 				},
+				Slow: "SELECT pg_sleep(60)",
 			})
 		})
 	}

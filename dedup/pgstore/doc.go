@@ -8,18 +8,18 @@
 // no window, whatever dies. For claims, what [dedup.Store] says: exactly one caller is Fresh, and a holder who died
 // half-way leaves an Uncertain claim behind, never nothing.
 //
-// The guarantee is that of the database's own commits. With synchronous_commit off, fsync off, or after a fail-over to an
-// asynchronous standby, the last commits are gone, effects and rows alike, while the offsets of the broker stay: rewind
-// the consumer group by some minutes, the ledger absorbs what is still known. [Store.Check] warns of the settings;
-// [Durable] overrides the first.
+// The guarantee is that of the database's own commits. With synchronous_commit off, fsync off, or after a fail-over to
+// an asynchronous standby, the last commits are gone, effects and rows alike, while the offsets of the broker stay:
+// rewind the consumer group by some minutes, the ledger absorbs what is still known. [Store.Check] warns of the
+// settings; [Durable] overrides the first.
 //
 // Every transaction says READ COMMITTED itself, whatever the database's default (P-02). Handlers that read the database
 // to decide need their own care, as in any transaction of that level (P-03).
 //
 // # Schema
 //
-// [Schema] is the text, [Migrate] runs it, and the command schema in this directory prints it. The key columns are led by
-// tenant and compared byte by byte (COLLATE "C"). Look an event up by hand:
+// [Schema] is the text, [Migrate] runs it, and the command schema in this directory prints it. The key columns are led
+// by tenant and compared byte by byte (COLLATE "C"). Look an event up by hand:
 //
 //	SELECT * FROM processed_events WHERE event_id = 'order-12345';
 //
@@ -40,21 +40,22 @@
 //
 // # Expiry
 //
-// expires_at, by the server's clock, says until when a row must be kept; a claim's begins when its lease ends. A row that
-// is past it still counts until something deletes it. A record is never kept for less than an earlier call asked for.
+// expires_at, by the server's clock, says until when a row must be kept; a claim's begins when its lease ends. A row
+// that is past it still counts until something deletes it. A record is never kept for less than an earlier call asked
+// for.
 //
 // # Failure modes
 //
-// The server cannot be reached, is shutting down, read-only, full or out of memory, or its tables are missing: every verb
-// fails with [dedup.ErrUnavailable], and nothing is run.
+// The server cannot be reached, is shutting down, read-only, full or out of memory, or its tables are missing: every
+// verb fails with [dedup.ErrUnavailable], and nothing is run.
 //
 // The connection breaks at COMMIT: [dedup.ErrUnknownCommit]. Claim again, the row tells (P-11).
 //
-// A worker dies, or the network between: its session ends when the server notices. [Configure] and [Open] set what makes
-// that a matter of seconds; without it, see what [Store.Check] warns of. Until then a copy of its event is Busy after 2 s
-// (rule 10). Poolers such as PgBouncer refuse those start-up parameters unless they are in ignore_startup_parameters: then
-// set them for the role (ALTER ROLE ... SET). In transaction mode also choose pgx.QueryExecModeExec or
-// QueryExecModeSimpleProtocol (P-17); the store itself keeps nothing in a session.
+// A worker dies, or the network between: its session ends when the server notices. [Configure] and [Open] set what
+// makes that a matter of seconds; without it, see what [Store.Check] warns of. Until then a copy of its event is Busy
+// after 2 s (rule 10). Poolers such as PgBouncer refuse those start-up parameters unless they are in
+// ignore_startup_parameters: then set them for the role (ALTER ROLE ... SET). In transaction mode also choose
+// pgx.QueryExecModeExec or QueryExecModeSimpleProtocol (P-17); the store itself keeps nothing in a session.
 //
 // Rows that several events update: a call of ClaimTx with several requests never waits longer than 20 ms for a lock,
 // because transactions that share rows in different orders would deadlock; it fails with [dedup.ErrContended] instead
@@ -62,7 +63,7 @@
 //
 // # Cost per message
 //
-// A claim, with all its keys, is one round trip, and so is each of the other verbs. A transaction is two: begin and claim
-// are one, the commit is the other; three if a completion is not plain. A batch of duplicates only writes nothing and
-// takes no transaction ID (P-20).
+// A claim, with all its keys, is one round trip, and so is each of the other verbs. A transaction is two: begin and
+// claim are one, the commit is the other; three if a completion is not plain. A batch of duplicates only writes nothing
+// and takes no transaction ID (P-20).
 package pgstore

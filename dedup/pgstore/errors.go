@@ -13,8 +13,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// ErrTxOwned is what Commit and Rollback of a handler's transaction return: the transaction belongs to the ledger, which
-// ends it when the handler has returned. It matches [dedup.ErrTxEnded].
+// ErrTxOwned is what Commit and Rollback of a handler's transaction return: the transaction belongs to the ledger,
+// which ends it when the handler has returned. It matches [dedup.ErrTxEnded].
 var ErrTxOwned = fmt.Errorf("pgstore: the transaction is the ledger's to end: %w", dedup.ErrTxEnded)
 
 var (
@@ -32,6 +32,7 @@ const (
 	codeNoTable       = "42P01"
 	codeNoSchema      = "3F000"
 	codeNoUnique      = "42P10"
+	codeZero          = "22012" // division by zero
 	codeReadOnly      = "25006"
 )
 
@@ -65,9 +66,9 @@ func infrastructure(code string) bool {
 	return class == "08" || class == "53" || class == "58" || class == "XX"
 }
 
-// ledgerError says what an error of one of the ledger's own statements means. Since the keys were validated, such an error is
-// never the event's fault: it is ErrUnavailable, so that nothing is given up for it, unless the caller went away or the
-// server refuses a value.
+// ledgerError says what an error of one of the ledger's own statements means. Since the keys were validated, such an
+// error is never the event's fault: it is ErrUnavailable, so that nothing is given up for it, unless the caller went
+// away or the server refuses a value.
 func ledgerError(ctx context.Context, verb string, err error) error {
 	var lost *dedup.LostError
 	switch code := sqlState(err); {
@@ -88,9 +89,9 @@ func ledgerError(ctx context.Context, verb string, err error) error {
 	return fmt.Errorf("pgstore: %s: %w: %w", verb, dedup.ErrUnavailable, err)
 }
 
-// commitError says what an error of COMMIT means. An ordinary error of the server says that it rolled back; anything else
-// leaves it open whether it committed (P-11). pgconn.SafeToRetry cannot tell: pgx 5.12 reports a connection that breaks
-// after COMMIT was sent as one that was closed before.
+// commitError says what an error of COMMIT means. An ordinary error of the server says that it rolled back; anything
+// else leaves it open whether it committed (P-11). pgconn.SafeToRetry cannot tell: pgx 5.12 reports a connection that
+// breaks after COMMIT was sent as one that was closed before.
 func commitError(err error) error {
 	var pg *pgconn.PgError
 	switch {

@@ -115,9 +115,10 @@ func down(server, client net.Conn, deaf *atomic.Bool) {
 	}
 }
 
-// P-11: the connection breaks at COMMIT, before and after the server did it. The outcome is unknown; to claim again tells it,
-// and the effect is there once.
+// P-11: the connection breaks at COMMIT, before and after the server did it. The outcome is unknown; to claim again
+// tells it, and the effect is there once.
 func TestConnectionLostAtCommit_P11(t *testing.T) {
+	t.Parallel()
 	url := newLedger(t)
 	direct := newPool(t, url)
 	cfg := direct.Config().ConnConfig
@@ -148,6 +149,7 @@ func TestConnectionLostAtCommit_P11(t *testing.T) {
 
 // P-16: callers that go away at any moment leave no broken connection, no transaction, and half of nothing.
 func TestCancelledAtAnyPoint_P16(t *testing.T) {
+	t.Parallel()
 	s, pool := newStore(t, maxConns(4))
 	var wg sync.WaitGroup
 	for w := range 4 {
@@ -179,6 +181,7 @@ func TestCancelledAtAnyPoint_P16(t *testing.T) {
 
 // P-16: a handler that is done is committed although its caller has gone meanwhile; one that is not is rolled back.
 func TestCancelledInTheHandler_P16(t *testing.T) {
+	t.Parallel()
 	s, pool := newStore(t, maxConns(2))
 	ctx, cancel := context.WithCancel(t.Context())
 	v, err := claimOne(ctx, s, request("done"), func(tx pgx.Tx) ([]dedup.Completion, error) {
@@ -204,6 +207,7 @@ func TestCancelledInTheHandler_P16(t *testing.T) {
 
 // P-26: sessions that are ended by an administrator, while their handlers run and between calls.
 func TestTerminatedBackends_P26(t *testing.T) {
+	t.Parallel()
 	s, pool := newStore(t, maxConns(3))
 	admin := newPool(t, pool.Config().ConnString())
 	for i := range 10 {
@@ -230,11 +234,13 @@ func TestTerminatedBackends_P26(t *testing.T) {
 
 // P-26: after a fail-over the pool may still be that of the old primary.
 func TestReadOnlyIsUnavailable_P26(t *testing.T) {
+	t.Parallel()
 	s, _ := newStore(t, param("default_transaction_read_only", "on"))
 	_, err := claimOne(t.Context(), s, request("e"), never(t))
 	require.ErrorIs(t, err, dedup.ErrUnavailable)
 	var a [1]dedup.Answer
-	require.ErrorIs(t, s.Claim(t.Context(), dedup.NewToken(), time.Minute, []dedup.Request{request("e")}, a[:]), dedup.ErrUnavailable)
+	err = s.Claim(t.Context(), dedup.NewToken(), time.Minute, []dedup.Request{request("e")}, a[:])
+	require.ErrorIs(t, err, dedup.ErrUnavailable)
 	require.Zero(t, a[0].Verdict)
 	_, err = s.Check(t.Context())
 	require.ErrorIs(t, err, dedup.ErrUnavailable)
@@ -249,6 +255,7 @@ func TestReadOnlyIsUnavailable_P26(t *testing.T) {
 }
 
 func TestUnreachableIsUnavailable(t *testing.T) {
+	t.Parallel()
 	s := downStore(t).(*pgstore.Store)
 	_, err := claimOne(t.Context(), s, request("e"), never(t))
 	require.ErrorIs(t, err, dedup.ErrUnavailable)
@@ -265,6 +272,7 @@ func TestUnreachableIsUnavailable(t *testing.T) {
 
 // A server that accepts and never answers: the caller's deadline ends it, and the ledger is to blame.
 func TestSilentServerIsUnavailable(t *testing.T) {
+	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	var wg sync.WaitGroup
@@ -292,9 +300,10 @@ func TestSilentServerIsUnavailable(t *testing.T) {
 
 // Tables that are not there make nobody's event dead: it is for whoever deploys to run Migrate.
 func TestMissingTables(t *testing.T) {
+	t.Parallel()
 	url := newLedger(t)
 	pool := newPool(t, url)
-	_, err := pool.Exec(t.Context(), "CREATE SCHEMA IF NOT EXISTS "+pool.Config().ConnConfig.RuntimeParams["search_path"]+"; DROP TABLE processed_events, idempotency_keys")
+	_, err := pool.Exec(t.Context(), "DROP TABLE processed_events, idempotency_keys")
 	require.NoError(t, err)
 	for _, s := range []*pgstore.Store{
 		pgstore.New(pool), pgstore.New(pool, pgstore.InSchema(pool.Config().ConnConfig.RuntimeParams["search_path"])),
@@ -313,6 +322,7 @@ func TestMissingTables(t *testing.T) {
 
 // Rule 35: a record of a later release is not guessed at, in either table.
 func TestUnknownRecordIsNoAnswer_Rule35(t *testing.T) {
+	t.Parallel()
 	s, pool := newStore(t)
 	for _, change := range []string{
 		"SET record_version = 2", "SET status = 'simmering'",

@@ -9,9 +9,9 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// handlerTx is the transaction as a handler sees it. It cannot be ended, and it is of no use after the handler returned,
-// even to a goroutine that was left behind: without this check its next statement would run in somebody else's
-// transaction.
+// handlerTx is the transaction as a handler sees it. It cannot be ended, and it is of no use after the handler
+// returned, even to a goroutine that was left behind: without this check its next statement would run in somebody
+// else's transaction.
 type handlerTx struct {
 	pgx.Tx // LargeObjects, Conn, and what a later pgx adds
 	closed atomic.Bool
@@ -72,8 +72,8 @@ func (t *handlerTx) QueryRow(ctx context.Context, sql string, args ...any) pgx.R
 	return t.Tx.QueryRow(ctx, sql, args...)
 }
 
-// closedRows are the rows of a transaction that is closed. pgx returns rows together with an error, and so it is done here:
-// some callers look at the rows only.
+// closedRows are the rows of a transaction that is closed. pgx returns rows together with an error, and so it is done
+// here: some callers look at the rows only.
 type closedRows struct{}
 
 func (closedRows) Close()                                       {}

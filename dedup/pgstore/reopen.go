@@ -10,8 +10,8 @@ import (
 )
 
 // Reopen implements [dedup.Reopener] for both tables: a key that is dead in processed_events, else one that is dead in
-// idempotency_keys. The failures, take-overs and doubts of the generation that was given up are forgotten: else an event that
-// was given up for them could never run again.
+// idempotency_keys. The failures, take-overs and doubts of the generation that was given up are forgotten: else an
+// event that was given up for them could never run again.
 func (s *Store) Reopen(ctx context.Context, key dedup.Key) (dedup.Position, error) {
 	if err := key.Validate(); err != nil {
 		return dedup.Position{}, fmt.Errorf("pgstore: reopen: %w", err)

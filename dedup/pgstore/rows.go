@@ -128,8 +128,8 @@ func (r *endRows) args() []any {
 	return []any{r.retention, r.status, r.reason, r.retry, r.schema, r.result}
 }
 
-// storable is s as Postgres can hold it: text of others, such as an error's, must never make an event that cannot be stored
-// (P-22).
+// storable is s as Postgres can hold it: text of others, such as an error's, must never make an event that cannot be
+// stored (P-22).
 func storable(s string) string {
 	if strings.IndexByte(s, 0) >= 0 {
 		s = strings.ReplaceAll(s, "\x00", "\uFFFD")

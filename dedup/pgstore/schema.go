@@ -23,24 +23,31 @@ var sqlFiles embed.FS
 // database that was made read-only is to stay so (P-26).
 const beginSQL = "begin isolation level read committed"
 
+// commitSQL commits only the transaction that begin_tx.sql marked, which a handler may have ended and replaced by SQL:
+// the session's status looks the same then (P-13). Without arguments, both statements travel in one message.
+const commitSQL = "select 1 / (coalesce(current_setting('idem.session', true), '') <> '')::int; commit"
+
 // findSchemaSQL looks for the tables along the search path. The schema of temporary tables is not on that list.
 const findSchemaSQL = `SELECT s FROM unnest(current_schemas(false)) WITH ORDINALITY AS p(s, n)
 	WHERE to_regclass(quote_ident(s) || '.idempotency_keys') IS NOT NULL ORDER BY n LIMIT 1`
 
-// Schema returns the SQL text that makes the tables, as it lies in schema.sql: for a migration tool of your own. It may be
-// run again and names no schema, so set the search path.
+// Schema returns the SQL text that makes the tables, as it lies in schema.sql: for a migration tool of your own. It may
+// be run again and names no schema, so set the search path.
 func Schema() string { return schemaSQL }
 
 // Migrate makes the tables or brings them up to date, in one transaction. It may be run at every start and by several
-// instances at once: they wait for each other, for at most a minute. The role must own the tables. Without [InSchema] the first
-// schema of the search path is taken; one named by it is created if it does not exist.
+// instances at once: they wait for each other, for at most a minute, and where all is there it takes no lock on a
+// table, so that handlers which are running do not hold it up. The role must own the tables.
+//
+// Without [InSchema] the tables are looked for as [New] does, else made in the first schema of the search path. A
+// schema that is named by InSchema is created if it does not exist.
 func Migrate(ctx context.Context, pool *pgxpool.Pool, opts ...Option) error {
 	s := New(pool, opts...)
 	if s.wrong != nil {
 		return s.wrong
 	}
 	err := pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
-		// What the application's role has as time-outs is not meant for this (P-27). A lock on the tables would make all
+		// What the application's role has as time-outs is not meant for this (P-27). A lock on a table would make all
 		// workers wait behind it, so it is asked for briefly, and the advisory lock first: it blocks nobody else.
 		for _, q := range []string{
 			"SET LOCAL statement_timeout = '60s'", "SET LOCAL lock_timeout = '60s'",
@@ -51,10 +58,11 @@ func Migrate(ctx context.Context, pool *pgxpool.Pool, opts ...Option) error {
 				return err
 			}
 		}
-		if s.schema != "" {
-			if err := enterSchema(ctx, tx, s.schema); err != nil {
-				return err
-			}
+		if err := enterSchema(ctx, tx, s.schema); err != nil {
+			return err
+		}
+		if done, err := upToDate(ctx, tx); done || err != nil {
+			return err
 		}
 		_, err := tx.Exec(ctx, schemaSQL) // without arguments: many statements in one message
 		return err
@@ -62,11 +70,18 @@ func Migrate(ctx context.Context, pool *pgxpool.Pool, opts ...Option) error {
 	return ledgerError(ctx, "migrate", err)
 }
 
-// enterSchema makes the schema only if it is missing: CREATE SCHEMA IF NOT EXISTS asks for the right to create one even if
-// there is nothing to do.
+// enterSchema makes a schema the only one in the search path: the one named, or that of the tables, or the first. A
+// named one is made only if it is missing: CREATE SCHEMA IF NOT EXISTS asks for the right to make one even if there is
+// nothing to do.
 func enterSchema(ctx context.Context, tx pgx.Tx, name string) error {
-	var there bool
-	if err := tx.QueryRow(ctx, "SELECT to_regnamespace(quote_ident($1)) IS NOT NULL", name).Scan(&there); err != nil {
+	there := true
+	var err error
+	if name != "" {
+		err = tx.QueryRow(ctx, "SELECT to_regnamespace(quote_ident($1)) IS NOT NULL", name).Scan(&there)
+	} else {
+		err = tx.QueryRow(ctx, "SELECT coalesce(("+findSchemaSQL+"), current_schema(), 'public')").Scan(&name)
+	}
+	if err != nil {
 		return err
 	}
 	quoted := pgx.Identifier{name}.Sanitize()
@@ -75,8 +90,19 @@ func enterSchema(ctx context.Context, tx pgx.Tx, name string) error {
 			return err
 		}
 	}
-	_, err := tx.Exec(ctx, "SET LOCAL search_path = "+quoted)
+	_, err = tx.Exec(ctx, "SET LOCAL search_path = "+quoted)
 	return err
+}
+
+// upToDate reports whether everything is there. CREATE INDEX IF NOT EXISTS would lock its table to find that out.
+func upToDate(ctx context.Context, tx pgx.Tx) (done bool, err error) {
+	err = tx.QueryRow(ctx, `SELECT count(to_regclass(n)) = count(*) FROM unnest(ARRAY['idem_schema', 'processed_events',
+		'idempotency_keys', 'event_starts', 'processed_events_expires_at', 'idempotency_keys_expires_at']) n`).Scan(&done)
+	if err != nil || !done {
+		return false, err
+	}
+	err = tx.QueryRow(ctx, "SELECT coalesce(max(version), 0) >= $1 FROM idem_schema", schemaVersion).Scan(&done)
+	return done, err
 }
 
 // statements are the texts of sql/*.sql with the schema filled in.

@@ -50,8 +50,8 @@ type Option func(*Store)
 var identifier = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,62}$`)
 
 // InSchema names the schema that holds the tables. It must match ^[a-z_][a-z0-9_]{0,62}$ (G-05); otherwise every verb
-// fails. Default: the first schema in the search path of the session that has the tables, looked up at the first call and
-// kept; [Migrate] then takes the first schema that exists.
+// fails. Default: the first schema in the search path of the session that has the tables, looked up at the first call
+// and kept; [Migrate] then takes the first schema that exists.
 func InSchema(name string) Option {
 	return func(s *Store) {
 		if !identifier.MatchString(name) {
@@ -66,9 +66,10 @@ func InSchema(name string) Option {
 // standbys are beyond it.
 func Durable() Option { return func(s *Store) { s.durable = true } }
 
-// New returns a ledger that uses pool, which stays the caller's: [Store.Close] does nothing. It needs as many connections as
-// transactions run at once, and some to spare for claims and probes (P-14). Configure the pool with [Configure], or set its
-// session parameters in some other way. New does not connect; [Store.Check] tells whether the ledger can be used.
+// New returns a ledger that uses pool, which stays the caller's: [Store.Close] does nothing. It needs as many
+// connections as transactions run at once, and some to spare for claims and probes (P-14). Configure the pool with
+// [Configure], or set its session parameters in some other way. New does not connect; [Store.Check] tells whether the
+// ledger can be used.
 func New(pool *pgxpool.Pool, opts ...Option) *Store {
 	s := &Store{pool: pool}
 	for _, o := range opts {
@@ -142,8 +143,8 @@ func (s *Store) statements(ctx context.Context) (*statements, error) {
 	return q, nil
 }
 
-// ownTx runs queries in a transaction of the ledger's own, all in one round trip. read gets the results of queue's queries,
-// in order. A transaction that lost against another one is run again, a bounded number of times.
+// ownTx runs queries in a transaction of the ledger's own, all in one round trip. read gets the results of queue's
+// queries, in order. A transaction that lost against another one is run again, a bounded number of times.
 func (s *Store) ownTx(ctx context.Context, verb string, queue func(*statements, *pgx.Batch),
 	read func(pgx.BatchResults) error) error {
 	q, err := s.statements(ctx)
@@ -200,8 +201,8 @@ func ifAlone(first, second error) error {
 	return second
 }
 
-// release returns conn to its pool without a transaction. Rolling back is cheaper than the new connection that the pool would
-// make instead, and the caller's context may have ended (P-16).
+// release returns conn to its pool without a transaction. Rolling back is cheaper than the new connection that the pool
+// would make instead, and the caller's context may have ended (P-16).
 func release(ctx context.Context, conn *pgxpool.Conn) {
 	if c := conn.Conn(); !c.IsClosed() && c.PgConn().TxStatus() != 'I' {
 		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)

@@ -19,22 +19,21 @@ const (
 	lockWait = 2 * time.Second
 	// groupWait is how long a group waits for any lock, in the claim and in the handler (rule 1).
 	groupWait = 20 * time.Millisecond
-	// claimTimeout is the statement_timeout of a claim that may wait: one shorter than lockWait would turn "somebody holds
-	// it" into an error that looks like a fault of the event.
+	// claimTimeout is the statement_timeout of a claim: one shorter than lockWait would turn "somebody holds it" into
+	// an error that looks like a fault of the event.
 	claimTimeout = lockWait + 3*time.Second
 	// idleSlack is added to the handler's limit for idle_in_transaction_session_timeout.
 	idleSlack = 5 * time.Second
 )
 
 // ClaimTx implements [dedup.TxStore]. fn gets a transaction of the level READ COMMITTED. Its Commit and Rollback return
-// [ErrTxOwned]; savepoints (Begin) are allowed; Conn gives the connection itself, past these guards. After fn has returned,
-// tx returns [pgx.ErrTxClosed].
+// [ErrTxOwned]; savepoints (Begin) are allowed; Conn gives the connection itself, past these guards. After fn has
+// returned, tx returns [pgx.ErrTxClosed].
 //
 // If fn panics or ends its goroutine, the transaction is rolled back and the panic goes on.
 //
-// A limit that is not positive leaves idle_in_transaction_session_timeout as the session has it. A Busy answer has no Wait:
-// nobody knows when the other transaction ends. A handler that commits and begins anew by SQL is not noticed; one that
-// commits or rolls back by SQL is.
+// A limit that is not positive leaves idle_in_transaction_session_timeout as the session has it. A Busy answer has no
+// Wait: nobody knows when the other transaction ends.
 func (s *Store) ClaimTx(ctx context.Context, limit time.Duration, reqs []dedup.Request, answers []dedup.Answer,
 	fn func(tx pgx.Tx) ([]dedup.Completion, error)) error {
 	if err := dedup.CheckRequests(reqs, answers); err != nil {
@@ -111,15 +110,15 @@ func (r *txRun) run() (err error) {
 // claim begins the transaction and claims, in one round trip.
 func (r *txRun) claim() error {
 	var b pgx.Batch
-	b.BeginTx(pgx.TxOptions{BeginQuery: beginSQL})
-	wait, timeout, idle := milliseconds(groupWait), "", ""
+	b.BeginTx(pgx.TxOptions{BeginQuery: beginSQL, CommitQuery: commitSQL})
+	wait, idle := groupWait, ""
 	if !r.group() {
-		wait, timeout = milliseconds(lockWait), milliseconds(claimTimeout)
+		wait = lockWait
 	}
 	if r.limit > 0 {
 		idle = milliseconds(r.limit + idleSlack)
 	}
-	b.Queue(r.q.beginTx, wait, timeout, idle, r.s.durable)
+	b.Queue(r.q.beginTx, milliseconds(wait), milliseconds(claimTimeout), idle, r.s.durable)
 	b.Queue(r.q.insertEvents, r.rows.insert()...)
 	b.Queue(r.q.existingEvents, r.rows.existing()...)
 	b.Queue(r.q.restore, !r.group())
@@ -148,6 +147,9 @@ func (r *txRun) claimFailed(err error) error {
 	code := sqlState(err)
 	switch {
 	case r.group() && (code == codeNoLock || code == codeDeadlock || code == codeSerialization):
+		return contended(err)
+	case r.group() && errors.Is(err, errNoAnswer):
+		r.again = true
 		return contended(err)
 	case code == codeNoLock: // somebody holds it: that is an answer (rule 10)
 		r.answers[0] = dedup.Answer{Verdict: dedup.Busy}
@@ -223,7 +225,10 @@ func (r *txRun) commit(done []dedup.Completion) error {
 	if err == nil {
 		return nil
 	}
-	if code := sqlState(err); code == codeSerialization || code == codeDeadlock {
+	switch code := sqlState(err); {
+	case code == codeZero && r.conn.Conn().PgConn().TxStatus() == 'E': // not COMMIT failed, but what stands before it
+		return fmt.Errorf("pgstore: %w, and began another", dedup.ErrTxEnded)
+	case code == codeSerialization || code == codeDeadlock:
 		if r.group() {
 			return contended(err)
 		}
@@ -261,8 +266,8 @@ func (r *txRun) end() {
 	r.conn.Release()
 }
 
-// abandon gets rid of a connection that somebody still uses. Nothing of the driver's connection may be touched here, since
-// it is not made for two at once; a socket can be closed under its user.
+// abandon gets rid of a connection that somebody still uses. Nothing of the driver's connection may be touched here,
+// since it is not made for two at once; a socket can be closed under its user.
 func (r *txRun) abandon() {
 	_ = r.socket.Close()
 	r.conn.Hijack() // the pool makes a new one in its place

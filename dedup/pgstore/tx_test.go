@@ -58,6 +58,7 @@ func healthy(t testing.TB, pool *pgxpool.Pool) {
 
 // P-01: two workers get the same events, in transactions of 50 ms. One effect each, whoever comes first.
 func TestClaimTxTwoWorkersOneEffect_P01(t *testing.T) {
+	t.Parallel()
 	s, pool := newStore(t)
 	const n = 20
 	verdicts := make([][2]dedup.Verdict, n)
@@ -85,6 +86,7 @@ func TestClaimTxTwoWorkersOneEffect_P01(t *testing.T) {
 
 // P-02: a database whose default is SERIALIZABLE gets READ COMMITTED all the same, for claims and for handlers.
 func TestIsolationLevelIsSaid_P02(t *testing.T) {
+	t.Parallel()
 	s, _ := newStore(t, param("default_transaction_isolation", "serializable"))
 	_, err := claimOne(t.Context(), s, request("e"), func(tx pgx.Tx) ([]dedup.Completion, error) {
 		var level string
@@ -118,6 +120,7 @@ func raceForOne(t *testing.T, s *pgstore.Store) {
 
 // P-12: a handler that swallows a database error has an aborted transaction. It must not pass for a success.
 func TestSwallowedErrorIsAFailure_P12(t *testing.T) {
+	t.Parallel()
 	s, pool := newStore(t)
 	_, err := claimOne(t.Context(), s, request("e"), func(tx pgx.Tx) ([]dedup.Completion, error) {
 		require.NoError(t, addEffect(t.Context(), tx, "e"))
@@ -135,6 +138,7 @@ func TestSwallowedErrorIsAFailure_P12(t *testing.T) {
 }
 
 func TestOpenRowsAreAnError(t *testing.T) {
+	t.Parallel()
 	s, pool := newStore(t)
 	_, err := claimOne(t.Context(), s, request("e"), func(tx pgx.Tx) ([]dedup.Completion, error) {
 		_, err := tx.Query(t.Context(), "SELECT generate_series(1, 100000)")
@@ -149,6 +153,7 @@ func TestOpenRowsAreAnError(t *testing.T) {
 
 // P-13: a handler cannot end the transaction through tx, and is caught if it does so by SQL.
 func TestHandlerCannotEndTheTransaction_P13(t *testing.T) {
+	t.Parallel()
 	s, pool := newStore(t)
 	v, err := claimOne(t.Context(), s, request("methods"), func(tx pgx.Tx) ([]dedup.Completion, error) {
 		for _, end := range []func(context.Context) error{tx.Commit, tx.Rollback} {
@@ -161,7 +166,7 @@ func TestHandlerCannotEndTheTransaction_P13(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, dedup.Fresh, v)
 	require.Equal(t, 1, countEffects(t, pool, "methods"))
-	for _, sql := range []string{"COMMIT", "ROLLBACK", "END"} {
+	for _, sql := range []string{"COMMIT", "ROLLBACK", "END", "ROLLBACK; BEGIN", "COMMIT; BEGIN", "COMMIT AND CHAIN"} {
 		_, err := claimOne(t.Context(), s, request(sql), func(tx pgx.Tx) ([]dedup.Completion, error) {
 			_, err := tx.Exec(t.Context(), sql)
 			return nil, err
@@ -172,6 +177,7 @@ func TestHandlerCannotEndTheTransaction_P13(t *testing.T) {
 }
 
 func TestHandlerMayUseSavepoints(t *testing.T) {
+	t.Parallel()
 	s, pool := newStore(t)
 	_, err := claimOne(t.Context(), s, request("e"), func(tx pgx.Tx) ([]dedup.Completion, error) {
 		require.NoError(t, pgx.BeginFunc(t.Context(), tx, func(tx pgx.Tx) error { return addEffect(t.Context(), tx, "kept") }))
@@ -188,6 +194,7 @@ func TestHandlerMayUseSavepoints(t *testing.T) {
 
 // The transaction is of no use after the handler: its connection may be somebody else's by then.
 func TestTxIsClosedAfterTheHandler(t *testing.T) {
+	t.Parallel()
 	s, pool := newStore(t)
 	var kept pgx.Tx
 	_, err := claimOne(t.Context(), s, request("e"), func(tx pgx.Tx) ([]dedup.Completion, error) {
@@ -217,6 +224,7 @@ func TestTxIsClosedAfterTheHandler(t *testing.T) {
 }
 
 func TestHandlersErrorIsReturnedAsItIs(t *testing.T) {
+	t.Parallel()
 	s, pool := newStore(t)
 	_, err := claimOne(t.Context(), s, request("e"), func(tx pgx.Tx) ([]dedup.Completion, error) {
 		return nil, errors.Join(addEffect(t.Context(), tx, "e"), errHandler)
@@ -246,6 +254,7 @@ func TestHandlersErrorIsReturnedAsItIs(t *testing.T) {
 }
 
 func TestPanicAndGoexitRollBack(t *testing.T) {
+	t.Parallel()
 	s, pool := newStore(t, maxConns(2))
 	for range 5 {
 		require.PanicsWithValue(t, "boom", func() {
@@ -271,9 +280,10 @@ func TestPanicAndGoexitRollBack(t *testing.T) {
 	require.Equal(t, dedup.Fresh, v)
 }
 
-// An abandoned handler goes on using its transaction in another goroutine, which the race detector watches. Its key is free
-// at once, its connection is gone, and nothing it does is kept.
+// An abandoned handler goes on using its transaction in another goroutine, which the race detector watches. Its key is
+// free at once, its connection is gone, and nothing it does is kept.
 func TestAbandonedHandlerLosesItsConnection_K07(t *testing.T) {
+	t.Parallel()
 	for _, sql := range []string{"INSERT INTO effects VALUES ('late')", "SELECT pg_sleep(30)"} {
 		s, pool := newStore(t, maxConns(2))
 		stop, left := make(chan struct{}), make(chan error, 1)
@@ -311,6 +321,7 @@ func TestAbandonedHandlerLosesItsConnection_K07(t *testing.T) {
 
 // Serialization failures and deadlocks of a single event are the ledger's to repeat, with the handler, a few times.
 func TestSingleEventRunsAgainAfterSerializationFailure(t *testing.T) {
+	t.Parallel()
 	for _, code := range []string{"40001", "40P01"} {
 		s, pool := newStore(t)
 		runs := 0
@@ -353,6 +364,7 @@ func TestSingleEventRunsAgainAfterSerializationFailure(t *testing.T) {
 
 // Errors that appear at COMMIT belong to the handler, and are no unknown outcome.
 func TestDeferredConstraintFailsAtCommit(t *testing.T) {
+	t.Parallel()
 	s, pool := newStore(t)
 	_, err := pool.Exec(t.Context(), "CREATE TABLE d (n int UNIQUE DEFERRABLE INITIALLY DEFERRED)")
 	require.NoError(t, err)
@@ -372,6 +384,7 @@ func TestDeferredConstraintFailsAtCommit(t *testing.T) {
 }
 
 func TestCompletionsAreStoredWithTheEffects(t *testing.T) {
+	t.Parallel()
 	s, pool := newStore(t)
 	reqs := batch(5, 0)
 	answers := make([]dedup.Answer, len(reqs))
@@ -419,6 +432,7 @@ func TestCompletionsAreStoredWithTheEffects(t *testing.T) {
 
 // A completion of something else is a mistake: nothing is committed.
 func TestCompletionMustBeHeld(t *testing.T) {
+	t.Parallel()
 	s, pool := newStore(t)
 	_, err := claimOne(t.Context(), s, request("e"), func(tx pgx.Tx) ([]dedup.Completion, error) {
 		other := request("other")
@@ -432,6 +446,7 @@ func TestCompletionMustBeHeld(t *testing.T) {
 
 // The handler's session is the one it would have without the ledger, but for the time-out that is its lease.
 func TestHandlerGetsItsOwnSettings(t *testing.T) {
+	t.Parallel()
 	s, _ := newStore(t, param("lock_timeout", "1234"), param("statement_timeout", "4321"), param("enable_hashjoin", "off"))
 	show := func(tx pgx.Tx, name string) (v string) {
 		require.NoError(t, tx.QueryRow(t.Context(), "SELECT current_setting($1)", name).Scan(&v))
@@ -439,19 +454,21 @@ func TestHandlerGetsItsOwnSettings(t *testing.T) {
 	}
 	for n, lock := range map[int]string{1: "1234ms", 3: "20ms"} {
 		answers := make([]dedup.Answer, n)
-		require.NoError(t, s.ClaimTx(t.Context(), 10*time.Second, batch(n, n), answers, func(tx pgx.Tx) ([]dedup.Completion, error) {
+		handler := func(tx pgx.Tx) ([]dedup.Completion, error) {
 			require.Equal(t, lock, show(tx, "lock_timeout"))
 			require.Equal(t, "4321ms", show(tx, "statement_timeout"))
 			require.Equal(t, "15s", show(tx, "idle_in_transaction_session_timeout"))
 			require.Equal(t, []string{"on", "off", "on"},
 				[]string{show(tx, "enable_seqscan"), show(tx, "enable_hashjoin"), show(tx, "enable_mergejoin")})
 			return nil, nil
-		}))
+		}
+		require.NoError(t, s.ClaimTx(t.Context(), 10*time.Second, batch(n, n), answers, handler))
 	}
 }
 
 // P-15: a handler that keeps its transaction idle for too long loses it, and the pool stays whole.
 func TestIdleHandlerIsEnded_P15(t *testing.T) {
+	t.Parallel()
 	s, pool := newStore(t)
 	_, err := claimOne(t.Context(), s, request("e"), func(tx pgx.Tx) ([]dedup.Completion, error) {
 		_, err := tx.Exec(t.Context(), "SET LOCAL idle_in_transaction_session_timeout = 100")
@@ -475,6 +492,7 @@ func waitForBackend(t testing.TB, pool *pgxpool.Pool, pid uint32, n int) {
 }
 
 func TestDuplicatesRunNothing(t *testing.T) {
+	t.Parallel()
 	s, _ := newStore(t)
 	reqs := batch(50, 0)
 	answers := make([]dedup.Answer, len(reqs))

@@ -16,8 +16,8 @@ import (
 //
 //   - Redis before 7.0, which has no SET with NX and GET;
 //   - a maxmemory-policy other than noeviction, unless [AllowEviction] was given;
-//   - a client that spreads keys over servers by itself (redis.Ring): when a server fails, its keys go to others that have
-//     never heard of them.
+//   - a client that spreads keys over servers by itself (redis.Ring): when a server fails, its keys go to others that
+//     have never heard of them.
 //
 // It warns if the append-only file is off, and of whatever INFO does not tell.
 func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
@@ -46,36 +46,33 @@ func (s *Store) checkServer(ctx context.Context, c *redis.Client) (warnings []st
 	for _, section := range [...]string{"server", "memory", "persistence"} {
 		text, err := c.Info(ctx, section).Result()
 		if unknowable(err) {
-			return []string{"redis: cannot check version, eviction and persistence: INFO is not permitted; " +
-				"grant it with ACL SETUSER <user> +info, or make sure of: version 7.0, maxmemory-policy noeviction, appendonly yes"}, nil
+			return []string{"redis: cannot check version, eviction and persistence: INFO is not permitted; grant it with " +
+				"ACL SETUSER <user> +info, or make sure of: version 7.0, maxmemory-policy noeviction, appendonly yes"}, nil
 		}
 		if err != nil {
 			return nil, err
 		}
 		readInfo(info, text)
 	}
-	if w, err := checkVersion(info["redis_version"]); err != nil || w != "" {
-		if err != nil {
-			return nil, err
+	version, err1 := checkVersion(info["redis_version"])
+	eviction, err2 := s.checkEviction(info["maxmemory_policy"])
+	for _, w := range [...]string{version, eviction, checkPersistence(info["aof_enabled"])} {
+		if w != "" {
+			warnings = append(warnings, w)
 		}
-		warnings = append(warnings, w)
 	}
-	w, err := s.checkEviction(info["maxmemory_policy"])
-	if err != nil {
-		return warnings, err
-	}
-	if w != "" {
-		warnings = append(warnings, w)
-	}
-	switch info["aof_enabled"] {
+	return warnings, errors.Join(err1, err2)
+}
+
+func checkPersistence(aof string) (warning string) {
+	switch aof {
 	case "1":
+		return ""
 	case "0":
-		warnings = append(warnings, "redis: appendonly is no: a restart forgets what happened since the last snapshot, and its events "+
-			"are handled again; set appendonly yes (R-13)")
-	default:
-		warnings = append(warnings, "redis: INFO does not tell whether appendonly is yes; without it a restart forgets events (R-13)")
+		return "redis: appendonly is no: a restart forgets what happened since the last snapshot, and its events are " +
+			"handled again; set appendonly yes (R-13)"
 	}
-	return warnings, nil
+	return "redis: INFO does not tell whether appendonly is yes; without it a restart forgets events (R-13)"
 }
 
 // unknowable reports whether the server refuses to tell, now and always.
@@ -113,6 +110,6 @@ func (s *Store) checkEviction(policy string) (warning string, err error) {
 	case s.evicts:
 		return fmt.Sprintf("redis: maxmemory-policy is %s and that is allowed: %s", policy, why), nil
 	}
-	return "", fmt.Errorf("%w: maxmemory-policy is %s: %s; fix it with CONFIG SET maxmemory-policy noeviction, there and in the "+
-		"server's configuration, or use a Redis of its own", errUnfit, policy, why)
+	return "", fmt.Errorf("%w: maxmemory-policy is %s: %s; fix it with CONFIG SET maxmemory-policy noeviction and in the "+
+		"server's configuration file, or use a Redis of its own", errUnfit, policy, why)
 }

@@ -54,9 +54,9 @@
 // for longer than the retention, or a topic is read again from the start, events that were handled are Fresh again.
 // So the retention must be longer than the longest outage and the longest distance between two copies of an event;
 // events that are older than that must be told by their own age, before the ledger is asked. A step of the server's
-// clock forward shortens leases and retention, a step back makes a lease begin anew once. Without persistence
-// a restart forgets everything; with it the TTL has run on while the server was down, so that leases are over and
-// claims are Uncertain, not lost.
+// clock forward shortens leases and retention, a step back lengthens them, but never a lease beyond a new one.
+// Without persistence a restart forgets everything; with it the TTL has run on while the server was down, so that
+// leases are over and claims are Uncertain, not lost.
 //
 // # Failure modes
 //

@@ -71,9 +71,9 @@ func (c *call) held() (bool, error) {
 	return false, fmt.Errorf("key %q: unexpected reply %q", c.key, c.reply.code)
 }
 
-// Complete implements [dedup.Store]. Completions without result are one pipeline of SET, written whoever holds the claim:
-// that the effect happened is a fact (rule 29). All others, and from the first result this store has seen on these too,
-// compare first, in a pipeline of scripts, since they could overwrite what cannot be had again.
+// Complete implements [dedup.Store]. Completions without result are one pipeline of SET, written whoever holds the
+// claim: that the effect happened is a fact (rule 29). All others, and from the first result this store has seen on
+// these too, compare first, in a pipeline of scripts, since they could overwrite what cannot be had again.
 func (s *Store) Complete(ctx context.Context, completions []dedup.Completion) error {
 	if len(completions) == 0 {
 		return nil
@@ -173,8 +173,8 @@ func (b *batch) run() error {
 	return nil
 }
 
-// overwrote looks at what an unconditional completion replaced, and puts back what it must not cost: an earlier completion
-// of somebody else, a result, a fingerprint.
+// overwrote looks at what an unconditional completion replaced, and puts back what it must not cost: an earlier
+// completion of somebody else, a result, a fingerprint.
 func (b *batch) overwrote(j int, cmd *redis.StringCmd) error {
 	mine := &b.written[j]
 	if cmd.Err() != nil { // the record had expired

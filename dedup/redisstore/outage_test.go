@@ -65,7 +65,8 @@ func TestServerErrorsAreOutages(t *testing.T) {
 // the way to the server.
 func TestBrokenConnectionsAreOutages(t *testing.T) {
 	t.Run("closed by the server", func(t *testing.T) {
-		failsClosed(t, New(newFake(t, func([]string) string { return "" })), func(err error) bool { return errors.Is(err, io.EOF) })
+		s := New(newFake(t, func([]string) string { return "" }))
+		failsClosed(t, s, func(err error) bool { return errors.Is(err, io.EOF) })
 	})
 	t.Run("refused", func(t *testing.T) {
 		client := redis.NewClient(&redis.Options{Addr: testenv.FreeAddr(t), MaxRetries: -1, DialerRetries: 1})
@@ -122,27 +123,32 @@ func TestRepliesThatDoNotFitAreRefused(t *testing.T) {
 			err := s.Claim(t.Context(), dedup.NewToken(), long, []dedup.Request{c}, answers)
 			require.ErrorIs(t, err, dedup.ErrUnavailable)
 			require.Zero(t, answers[0])
-			require.ErrorIs(t, s.Renew(t.Context(), long, []dedup.Claim{c.Held(other, dedup.Answer{})}[:1]), dedup.ErrUnavailable)
+			held := []dedup.Claim{c.Held(other, dedup.Answer{})}
+			require.ErrorIs(t, s.Renew(t.Context(), long, held), dedup.ErrUnavailable)
 		})
 	}
-	for name, left := range map[string]int{"held": 0, "busy": 0, "look": 0, "what": 0} { // the right token, the wrong record
+	for _, code := range []string{"held", "busy", "look", "what"} { // the right token, the wrong record
 		s := New(newFake(t, func(cmd []string) string {
 			if cmd[0] == "set" {
 				return rival
 			}
-			return scripted(name, left, rival)
+			return scripted(code, 0, rival)
 		}))
 		answers := make([]dedup.Answer, 1)
-		require.ErrorIs(t, s.Claim(t.Context(), other, long, []dedup.Request{c}, answers), dedup.ErrUnavailable, name)
+		require.ErrorIs(t, s.Claim(t.Context(), other, long, []dedup.Request{c}, answers), dedup.ErrUnavailable, code)
 		require.Zero(t, answers[0])
 	}
+	late := New(newFake(t, func([]string) string { return scripted("ok", 0, bulk("")) })) // good news for somebody else
+	require.ErrorIs(t, late.Renew(t.Context(), long, []dedup.Claim{c.Held(dedup.NewToken(), dedup.Answer{})}),
+		dedup.ErrUnavailable)
+	require.NoError(t, late.Renew(t.Context(), long, []dedup.Claim{c.Held(other, dedup.Answer{})}))
 	plain := New(newFake(t, func([]string) string { return "+OK\r\n" })) // a SET without GET
 	require.ErrorIs(t, bench{Store: plain}.finish(completed(c.Held(other, dedup.Answer{}))), dedup.ErrUnavailable)
 }
 
 // A pipeline of which some commands failed is a failed call: no answer to any of its keys.
 func TestPartlyFailedPipelineAnswersNothing(t *testing.T) {
-	for name, second := range map[string]string{"an error": "-OOM command not allowed\r\n", "the end of the connection": ""} {
+	for name, second := range map[string]string{"an error": "-OOM command not allowed\r\n", "a lost connection": ""} {
 		t.Run(name, func(t *testing.T) {
 			var n atomic.Int64
 			s := New(newFake(t, func([]string) string {
@@ -158,7 +164,8 @@ func TestPartlyFailedPipelineAnswersNothing(t *testing.T) {
 	}
 }
 
-// a full Redis hands out no claims and loses none; leases can still be renewed, and work goes on when there is room.
+// a full Redis hands out no claims and loses none; leases can still be renewed, and work goes on when there is
+// room.
 func TestFullRedisFailsClosed(t *testing.T) {
 	b := onServer(t, testenv.RedisServer(t, "--maxmemory-policy", "noeviction"))
 	ctx := t.Context()

@@ -16,8 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// lossyProxy is a way to Redis on which requests arrive and replies get lost: now and then the server has executed what it
-// was sent, and the connection ends before, or within, the reply.
+// lossyProxy is a way to Redis on which requests arrive and replies get lost: now and then the server has executed what
+// it was sent, and the connection ends before, or within, the reply.
 type lossyProxy struct {
 	listener net.Listener
 	server   string

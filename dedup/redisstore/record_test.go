@@ -27,7 +27,7 @@ func someRecords() map[string]record {
 		"open":                {state: open, token: t, fence: 7, total: 1, first: dedup.Origin{Partition: -1, Offset: -1}},
 		"reopened":            {state: open, reopened: true, position: dedup.Position{Generation: 1}, total: 5},
 		"done":                {state: done, token: t, fence: 300, first: someOrigin},
-		"done, result":        {state: done, token: t, fence: 1, result: dedup.Result{Schema: 1 << 31, Data: []byte{0, 255, 10}}},
+		"done, result":        {state: done, token: t, result: dedup.Result{Schema: 1 << 31, Data: []byte{0, 255, 10}}},
 		"done, schema only":   {state: done, token: t, fence: 1, result: dedup.Result{Schema: 9}},
 		"done, empty data":    {state: done, token: t, fence: 1, result: dedup.Result{Data: []byte{}}},
 		"dead":                {state: dead, token: t, fence: 1, total: 9, reason: "no such\x00 customer"},

@@ -96,8 +96,8 @@ func (c *call) parse(cmd *redis.Cmd) error {
 	return nil
 }
 
-// runScripts runs calls in pipelines. A server that does not know a script, because it was restarted, flushed or has just
-// become the master, is sent its text.
+// runScripts runs calls in pipelines. A server that does not know a script, because it was restarted, flushed or has
+// just become the master, is sent its text.
 func (s *Store) runScripts(ctx context.Context, calls []call) error {
 	for part := range slices.Chunk(calls, maxPipeline) {
 		if err := s.runPart(ctx, part); err != nil {

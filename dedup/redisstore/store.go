@@ -11,8 +11,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Store keeps claims in Redis. Make one with [New]. It is safe for concurrent use, starts no goroutine and has nothing to
-// close; the client stays its caller's.
+// Store keeps claims in Redis. Make one with [New]. It is safe for concurrent use, starts no goroutine and has nothing
+// to close; the client stays its caller's.
 type Store struct {
 	client  redis.UniversalClient
 	prefix  string
@@ -34,12 +34,12 @@ type Option func(*Store)
 // put the whole ledger into one slot of a Redis Cluster.
 func Prefix(p string) Option { return func(s *Store) { s.prefix = p } }
 
-// AllowEviction lets [Store.Check] accept a Redis that evicts keys when its memory is full, with a warning. Each evicted key
-// is an event that will be handled again, in silence.
+// AllowEviction lets [Store.Check] accept a Redis that evicts keys when its memory is full, with a warning. Each evicted
+// key is an event that will be handled again, in silence.
 func AllowEviction() Option { return func(s *Store) { s.evicts = true } }
 
-// New returns a store on client: a [*redis.Client], also of Sentinel, or a [*redis.ClusterClient], with Redis 7.0 or later.
-// It does not connect; [Store.Check] tells whether the server is fit.
+// New returns a store on client: a [*redis.Client], also of Sentinel, or a [*redis.ClusterClient], with Redis 7.0 or
+// later. It does not connect; [Store.Check] tells whether the server is fit.
 func New(client redis.UniversalClient, opts ...Option) *Store {
 	s := &Store{client: client, prefix: "idem:"}
 	for _, o := range opts {
@@ -134,9 +134,8 @@ func claimed(t dedup.Token, lease time.Duration, req *dedup.Request, check uint3
 // it: what it returns as look must be settled here.
 func (s *Store) settled(r *record, req *dedup.Request) (a dedup.Answer, ok bool) {
 	a.First = r.first
-	var none dedup.Fingerprint
 	switch {
-	case req.Position.Generation == 0 && r.fingerprint != req.Fingerprint && r.fingerprint != none && req.Fingerprint != none:
+	case req.Position.Generation == 0 && differ(r.fingerprint, req.Fingerprint):
 		a.Verdict = dedup.Conflict
 	case r.state == done:
 		a.Verdict, a.Result = dedup.Done, r.result
@@ -151,6 +150,12 @@ func (s *Store) settled(r *record, req *dedup.Request) (a dedup.Answer, ok bool)
 		return dedup.Answer{}, false
 	}
 	return a, true
+}
+
+// differ reports whether there are two fingerprints, and they are not equal.
+func differ(a, b dedup.Fingerprint) bool {
+	var none dedup.Fingerprint
+	return a != b && a != none && b != none
 }
 
 func overtaken(r *record, req *dedup.Request) bool {

@@ -21,6 +21,9 @@ type TxHarness[Tx any] struct {
 	Count func(t testing.TB, s dedup.TxStore[Tx], effect string) int
 	// Raw executes SQL in tx. Nil if Tx is not SQL: the tests that need it are then skipped by name.
 	Raw func(ctx context.Context, tx Tx, sql string) error
+	// Slow is SQL that takes half a minute, such as "SELECT pg_sleep(30)". Empty: the test that abandons a run in the
+	// middle of a statement is skipped by name.
+	Slow string
 	// Missing names what the store cannot do: Results, Fingerprints, Reopen, StartCount.
 	Missing []Ability
 }
@@ -30,6 +33,9 @@ const StartCount Ability = "start count"
 
 // sql: a transaction that speaks SQL. It is missing where TxHarness.Raw is.
 const sql Ability = "SQL"
+
+// slowSQL is missing where TxHarness.Slow is.
+const slowSQL Ability = "slow SQL"
 
 // limit is how long the functions of the tests may take.
 const limit = 20 * time.Second
@@ -55,7 +61,7 @@ func RunTx[Tx any](t *testing.T, h TxHarness[Tx]) {
 	require.NotNil(t, h.Exec, "TxHarness.Exec is required")
 	require.NotNil(t, h.Count, "TxHarness.Count is required")
 	lacks := func(a Ability) bool {
-		return slices.Contains(h.Missing, a) || a == sql && h.Raw == nil
+		return slices.Contains(h.Missing, a) || a == sql && h.Raw == nil || a == slowSQL && (h.Raw == nil || h.Slow == "")
 	}
 	for _, c := range slices.Concat(txClaimTests[Tx](), txFaultTests[Tx](), txAbilityTests[Tx]()) {
 		t.Run(c.name, func(t *testing.T) {

@@ -74,8 +74,9 @@ func txError[Tx any](k *txKit[Tx]) {
 
 // hold runs a ClaimTx of reqs that stays inside fn until end is called; end returns what ClaimTx returned.
 func (k *txKit[Tx]) hold(effect string, reqs ...dedup.Request) (end func(error) error) {
-	inside, leave, ended := make(chan struct{}), make(chan error, 1), make(chan error, 1)
+	inside, leave, ended := make(chan struct{}), make(chan error, 2), make(chan error, 1)
 	var once sync.Once
+	k.Cleanup(func() { leave <- errNotExpected }) // a test that failed meanwhile must not leave it there
 	go func() {
 		answers := make([]dedup.Answer, len(reqs))
 		ended <- k.s.ClaimTx(k.ctx, limit, reqs, answers, func(tx Tx) ([]dedup.Completion, error) {
@@ -370,6 +371,9 @@ func txConflict[Tx any](k *txKit[Tx]) {
 	k.meets(dedup.Done, r)
 	r.Fingerprint = dedup.Fingerprint{2}
 	sameOrigin(k, r.Origin, k.meets(dedup.Conflict, r).First)
+	redriven := r
+	redriven.Position.Generation = 1
+	k.meets(dedup.Done, redriven) // it may have been repaired, but there is nothing left to do
 	r.Fingerprint = dedup.Fingerprint{}
 	k.meets(dedup.Done, r)
 }

@@ -20,6 +20,7 @@ func txFaultTests[Tx any]() []txTest[Tx] {
 		{name: "tx: COMMIT and a new BEGIN by SQL are found (P-13)", needs: sql, run: txBeginSQL[Tx]},
 		{name: "tx: an SQL error that is swallowed marks nothing (P-12)", needs: sql, run: txSwallowed[Tx]},
 		{name: "tx: an abandoned run ends at once and leaves nothing", run: txAbandoned[Tx]},
+		{name: "tx: a run abandoned in the middle of a statement (rule 10)", needs: slowSQL, run: txAbandonedBusy[Tx]},
 		{name: "tx: many runs that end badly leave the store whole", run: txChurn[Tx]},
 	}
 }
@@ -150,6 +151,36 @@ func txAbandoned[Tx any](k *txKit[Tx]) {
 	close(stop)
 	<-stopped
 	k.unmarked(request("f"))
+	k.count(0, "abandoned")
+}
+
+// txAbandonedBusy: the connection is closed under its user. He learns it at once, the server when it looks, and until
+// then the key is Busy.
+func txAbandonedBusy[Tx any](k *txKit[Tx]) {
+	ended, began := make(chan error, 1), time.Now()
+	_, err := k.call([]dedup.Request{request("e")}, func(tx Tx, _ []dedup.Answer) ([]dedup.Completion, error) {
+		if err := k.h.Exec(k.ctx, tx, "abandoned"); err != nil {
+			return nil, err
+		}
+		started := make(chan struct{})
+		go func() {
+			close(started)
+			ended <- k.h.Raw(k.ctx, tx, k.h.Slow)
+		}()
+		<-started
+		return nil, fmt.Errorf("time is up: %w", dedup.ErrAbandoned)
+	})
+	require.ErrorIs(k, err, dedup.ErrAbandoned)
+	require.Less(k, time.Since(began), 10*time.Second, "nobody waits for an abandoned run")
+	require.Error(k, <-ended)
+	require.Less(k, time.Since(began), 15*time.Second, "the connection is closed under its user")
+	for busy := true; busy; {
+		answers, err := k.call([]dedup.Request{request("e")}, k.effect("heir"))
+		require.NoError(k, err)
+		busy = answers[0].Verdict == dedup.Busy
+		require.Less(k, time.Since(began), 25*time.Second, "the database lets a dead holder keep its key")
+	}
+	k.count(1, "heir")
 	k.count(0, "abandoned")
 }
 

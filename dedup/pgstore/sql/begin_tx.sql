@@ -1,11 +1,11 @@
 -- Settings of a transaction that is lent to a handler. What the session had is kept aside, for restore.sql.
--- $1: lock_timeout; $2: statement_timeout of the claim ('' keeps the session's); $3: idle time-out ('' keeps);
--- $4: whether the commit must be durable.
+-- $1: lock_timeout; $2: statement_timeout of the claim; $3: idle time-out ('' keeps the session's); $4: whether the commit
+-- must be durable.
 SELECT set_config('idem.session', concat_ws(' ', current_setting('lock_timeout'), current_setting('statement_timeout'),
                                             current_setting('enable_seqscan'), current_setting('enable_hashjoin'),
                                             current_setting('enable_mergejoin')), true),
        set_config('lock_timeout', $1::text, true),
-       CASE WHEN $2::text <> '' THEN set_config('statement_timeout', $2, true) END,
+       set_config('statement_timeout', $2::text, true),
        CASE WHEN $3::text <> '' THEN set_config('idle_in_transaction_session_timeout', $3, true) END,
        set_config('enable_seqscan', 'off', true),
        set_config('enable_hashjoin', 'off', true),
