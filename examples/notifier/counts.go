@@ -44,7 +44,7 @@ func (c *counter) ObserveHandled(_ context.Context, e idem.HandledEvent) {
 // ObserveDuplicate counts deliveries that were not run.
 func (c *counter) ObserveDuplicate(context.Context, idem.DuplicateEvent) { c.duplicates.Add(1) }
 
-// ObserveDeadLetter counts what was given up. What has no identity never met the ledger, so it is counted as delivered here.
+// ObserveDeadLetter counts what was given up. What has no identity never met the ledger: it is counted as delivered here.
 func (c *counter) ObserveDeadLetter(_ context.Context, e idem.DeadLetterEvent) {
 	c.deadLettered.Add(1)
 	if e.Key.ID == "" {
@@ -55,6 +55,9 @@ func (c *counter) ObserveDeadLetter(_ context.Context, e idem.DeadLetterEvent) {
 // LogValue shows all counts.
 func (c *counter) LogValue() slog.Value {
 	return slog.GroupValue(
-		slog.Int64("deliveries", c.deliveries.Load()), slog.Int64("sent", c.sent.Load()), slog.Int64("failed_runs", c.failed.Load()),
-		slog.Int64("duplicates", c.duplicates.Load()), slog.Int64("dead_lettered", c.deadLettered.Load()))
+		slog.Int64("deliveries", c.deliveries.Load()),
+		slog.Int64("sent", c.sent.Load()),
+		slog.Int64("failed_runs", c.failed.Load()),
+		slog.Int64("duplicates", c.duplicates.Load()),
+		slog.Int64("dead_lettered", c.deadLettered.Load()))
 }

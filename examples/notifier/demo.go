@@ -22,7 +22,7 @@ type demo struct {
 	events, copies int
 	partitions     int32
 	feeding        time.Duration // over which the events are written
-	slow           time.Duration // of a sender
+	before, after  time.Duration // of a sender: until a notification is out, and until that is known
 	limit          time.Duration // of everything, the end apart
 	lease          time.Duration
 	ledger         dedup.Store
@@ -42,7 +42,8 @@ type demo struct {
 func newDemo(out io.Writer, log *slog.Logger) *demo {
 	return &demo{
 		events: 1000, copies: 350, partitions: 6,
-		feeding: 8 * time.Second, slow: 4 * time.Millisecond, limit: 24 * time.Second, lease: 2 * time.Second,
+		feeding: 8 * time.Second, limit: 24 * time.Second, lease: 2 * time.Second,
+		before: 10 * time.Millisecond, after: 10 * time.Millisecond,
 		ledger: memstore.New(memstore.Volatile()), log: log, screen: newScreen(out),
 		topic: "notifications", group: "notifier", provider: newProvider(), counts: &counter{},
 	}
@@ -90,7 +91,7 @@ func (d *demo) run(ctx context.Context) (s summary, err error) {
 	if s.hung = errors.Is(err, errTimeUp); s.hung {
 		err = nil
 	}
-	if err = errors.Join(err, d.stopWorkers()); err != nil {
+	if err := errors.Join(err, d.stopWorkers()); err != nil {
 		return s, err
 	}
 	err = d.measure(p, &s)
@@ -119,7 +120,7 @@ func (d *demo) play(ctx context.Context, s *summary) error {
 	}
 	feedErr := <-fed
 	stopFeed(nil)
-	if err = errors.Join(err, feedErr); err != nil {
+	if err := errors.Join(err, feedErr); err != nil {
 		return err
 	}
 	d.screen.say("all is written; waiting until every record is committed")
@@ -145,7 +146,7 @@ func (d *demo) crowd(ctx context.Context, s *summary, first *demoWorker) error {
 	if err != nil {
 		return err
 	}
-	inFlight, err := first.unplugInMidSend(ctx, d.slow)
+	inFlight, err := first.unplugInMidSend(ctx, d.before+d.after)
 	if err != nil {
 		return err
 	}

@@ -26,7 +26,7 @@ type demoWorker struct {
 // start lets a worker run, with a name that is its static group membership too.
 func (d *demo) start(name string) (*demoWorker, error) {
 	w := &demoWorker{name: name, plug: newPlug(), ended: make(chan struct{})}
-	w.sender = &slowSender{provider: d.provider, plug: w.plug, slow: d.slow, begun: make(chan struct{})}
+	w.sender = &slowSender{provider: d.provider, plug: w.plug, before: d.before, after: d.after, begun: make(chan struct{})}
 	c, err := consumer.New(consumer.Config{
 		Brokers: d.addrs, Group: d.group, Topics: []string{d.topic}, InstanceID: name,
 		Store:                  &pluggedStore{d.ledger, w.plug},
@@ -39,7 +39,6 @@ func (d *demo) start(name string) (*demoWorker, error) {
 		Logger:                 d.log.With("worker", name),
 		Sarama: func(c *sarama.Config) {
 			c.Net.Proxy.Enable, c.Net.Proxy.Dialer = true, w.plug
-			c.Metadata.Full = true // TEMP
 			c.Consumer.Group.Session.Timeout = 6 * time.Second
 			c.Consumer.Group.Heartbeat.Interval = 300 * time.Millisecond // a rebalance shows soon
 			c.Metadata.Retry.Max = 2                                     // what is unplugged gives up soon
@@ -60,14 +59,14 @@ func (d *demo) start(name string) (*demoWorker, error) {
 
 // unplugInMidSend pulls the plug at a random moment while the worker is sending something. It returns how many
 // notifications it was sending.
-func (w *demoWorker) unplugInMidSend(ctx context.Context, slow time.Duration) (inFlight int, err error) {
+func (w *demoWorker) unplugInMidSend(ctx context.Context, most time.Duration) (inFlight int, err error) {
 	for inFlight == 0 {
 		select {
 		case <-w.sender.begun:
 		case <-ctx.Done():
 			return 0, context.Cause(ctx)
 		}
-		t := time.NewTimer(rand.N(slow))
+		t := time.NewTimer(rand.N(most))
 		<-t.C
 		inFlight = int(w.sender.inFlight.Load())
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -24,6 +25,7 @@ type plan struct {
 // under the same Kafka key or, restarted with other settings, under another or none, which is another partition. seed
 // makes the same plan again.
 func newPlan(topic string, events, copies int, seed uint64) plan {
+	poisonAt := [...]float64{0.15, 0.35, 0.8}
 	rnd := rand.New(rand.NewPCG(seed, seed))
 	p := plan{copies: copies, poison: []string{
 		`{"event_id":"evt-broken","type":"email"`,
@@ -52,17 +54,10 @@ func newPlan(topic string, events, copies int, seed uint64) plan {
 		all = append(all, placed{first.at + rnd.Float64()*float64(events)/4, &r})
 	}
 	for i, value := range p.poison {
-		at := float64(events*(i+1)) / float64(len(p.poison)+1)
-		all = append(all, placed{at, &kgo.Record{Topic: topic, Key: []byte("poison"), Value: []byte(value)}})
+		all = append(all, placed{float64(events) * poisonAt[i], &kgo.Record{Topic: topic, Key: []byte("poison"), Value: []byte(value)}})
 	}
 	slices.SortStableFunc(all, func(a, b placed) int {
-		switch {
-		case a.at < b.at:
-			return -1
-		case a.at > b.at:
-			return 1
-		}
-		return 0
+		return cmp.Compare(a.at, b.at)
 	})
 	for _, x := range all {
 		p.records = append(p.records, x.record)

@@ -39,10 +39,13 @@ func parseFlags(args []string, stderr io.Writer) (*options, error) {
 	flags.StringVar(&o.topic, "topic", "notifications", "topic of the events")
 	flags.StringVar(&o.group, "group", "notifier", "consumer group")
 	flags.StringVar(&o.ledger, "ledger", "", "what remembers: memory, redis://host:port/db or postgres://user@host/db")
-	flags.StringVar(&o.sender, "sender", "log", "what sends: log (a line of JSON each, on standard output), smtp://host:port or http://host/path")
+	flags.StringVar(&o.sender, "sender", "log",
+		"what sends: log (a line of JSON each, on standard output), smtp://host:port or http://host/path")
 	flags.StringVar(&o.instance, "instance-id", "", "static group membership: a restart under the same `ID` goes on at once")
-	flags.DurationVar(&o.lease, "lease", 30*time.Second, "how long the event of a worker that crashed waits before another takes it over; at least 1s")
-	flags.DurationVar(&o.retention, "retention", 4*time.Hour, "how long a notification is remembered; copies that come later are sent again")
+	flags.DurationVar(&o.lease, "lease", 30*time.Second,
+		"how long the event of a worker that crashed waits before another takes it over; at least 1s")
+	flags.DurationVar(&o.retention, "retention", 4*time.Hour,
+		"how long a notification is remembered; copies that come later are sent again")
 	flags.StringVar(&o.health, "health", "", "serve /healthz and /readyz at this `address`")
 	flags.BoolVar(&verbose, "v", false, "log more")
 	if err := flags.Parse(args); err != nil {

@@ -6,8 +6,8 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -21,7 +21,7 @@ func TestBadFlags(t *testing.T) {
 		"-ledger must be":                    {"-brokers", "127.0.0.1:1", "-ledger", "mysql://root:secret@host/db"},
 		"no valid redis URL":                 {"-brokers", "127.0.0.1:1", "-ledger", "redis://user:secret@host:port:port"},
 		"no valid Postgres URL":              {"-brokers", "127.0.0.1:1", "-ledger", "postgres://user:secret@host:port/db"},
-		"want log, smtp":                     append(worker[:4:4], "-sender", "pigeon"),
+		"want log, or":                     append(worker[:4:4], "-sender", "pigeon"),
 		"-lease 10ms is shorter than 1s":     append(worker[:4:4], "-lease", "10ms"),
 		"-retention 1m0s is shorter":         append(worker[:4:4], "-retention", "1m"),
 		"-topic is empty":                    append(worker[:4:4], "-topic", ""),
@@ -45,7 +45,8 @@ func TestFlagDefaults(t *testing.T) {
 	o, err := parseFlags([]string{"-brokers", " a:1, b:2,", "-ledger", "memory"}, io.Discard)
 	require.NoError(t, err)
 	require.Equal(t, []string{"a:1", "b:2"}, o.brokers)
-	require.Equal(t, "notifications notifier log 30s 4h0m0s", strings.Join([]string{o.topic, o.group, o.sender, o.lease.String(), o.retention.String()}, " "))
+	require.Equal(t, []string{"notifications", "notifier", "log"}, []string{o.topic, o.group, o.sender})
+	require.Equal(t, []time.Duration{30 * time.Second, 4 * time.Hour}, []time.Duration{o.lease, o.retention})
 	o, err = parseFlags([]string{"-v"}, io.Discard)
 	require.NoError(t, err)
 	require.Empty(t, o.brokers)
@@ -61,9 +62,9 @@ func TestHealth(t *testing.T) {
 		h.ServeHTTP(w, httptest.NewRequestWithContext(context.Background(), http.MethodGet, path, nil))
 		require.Equal(t, want, w.Code, path)
 	}
-	stop, err := serveHealth("127.0.0.1:0", notReady, o.log)
+	stop, err := serveHealth(t.Context(), "127.0.0.1:0", notReady, o.log)
 	require.NoError(t, err)
 	stop()
-	_, err = serveHealth("no address", notReady, o.log)
+	_, err = serveHealth(t.Context(), "no address", notReady, o.log)
 	require.Error(t, err)
 }

@@ -11,11 +11,11 @@ import (
 
 // serveHealth answers /healthz while the process runs and /readyz while it can do its work. An empty address serves
 // nothing. stop waits until the server has ended.
-func serveHealth(addr string, ready http.Handler, log *slog.Logger) (stop func(), err error) {
+func serveHealth(ctx context.Context, addr string, ready http.Handler, log *slog.Logger) (stop func(), err error) {
 	if addr == "" {
 		return func() {}, nil
 	}
-	l, err := net.Listen("tcp", addr)
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", addr)
 	if err != nil {
 		return nil, err
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -63,7 +64,8 @@ func newMailSender(u *url.URL) (*mailSender, error) {
 	}
 	if u.User != nil {
 		password, _ := u.User.Password()
-		s.options = append(s.options, mail.WithSMTPAuth(mail.SMTPAuthPlain), mail.WithUsername(u.User.Username()), mail.WithPassword(password))
+		s.options = append(s.options, mail.WithSMTPAuth(mail.SMTPAuthPlain),
+			mail.WithUsername(u.User.Username()), mail.WithPassword(password))
 	}
 	// What is wrong with the options shows now and not with the first mail.
 	if _, err := mail.NewClient(s.host, s.options...); err != nil {
@@ -90,7 +92,7 @@ func (s *mailSender) Send(ctx context.Context, n notification, key string) error
 	if err != nil {
 		return err
 	}
-	client, err := mail.NewClient(s.host, append(s.options[:len(s.options):len(s.options)], mail.WithDialContextFunc(s.dial(ctx)))...)
+	client, err := mail.NewClient(s.host, append(slices.Clone(s.options), mail.WithDialContextFunc(s.dial(ctx)))...)
 	if err != nil {
 		return idem.NotApplied(err)
 	}
@@ -107,7 +109,8 @@ func (s *mailSender) dial(ctx context.Context) mail.DialContextFunc {
 		var conn net.Conn
 		var err error
 		if s.implicit {
-			conn, err = (&tls.Dialer{Config: &tls.Config{ServerName: s.host, MinVersion: tls.VersionTLS12}}).DialContext(dialing, network, addr)
+			secure := &tls.Dialer{Config: &tls.Config{ServerName: s.host, MinVersion: tls.VersionTLS12}}
+			conn, err = secure.DialContext(dialing, network, addr)
 		} else {
 			conn, err = (&net.Dialer{}).DialContext(dialing, network, addr)
 		}
@@ -168,8 +171,7 @@ func mailError(err error) error {
 	case code >= 400:
 		return idem.NotApplied(err)
 	}
-	switch failed.Reason {
-	case mail.ErrSMTPDataClose, mail.ErrWriteContent:
+	if failed.Reason == mail.ErrSMTPDataClose || failed.Reason == mail.ErrWriteContent {
 		return err
 	}
 	return idem.NotApplied(err)

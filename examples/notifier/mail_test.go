@@ -97,7 +97,7 @@ func (m *mailbox) serve(t *testing.T) string {
 	go func() { done <- srv.Serve(l) }()
 	t.Cleanup(func() {
 		_ = srv.Close()
-		<-done
+		require.NoError(t, <-done)
 	})
 	return "smtp://" + l.Addr().String()
 }

@@ -28,7 +28,9 @@ func newRouter(send sender, retention time.Duration) *idem.Router {
 		idem.Scope(scope),
 		idem.Retention(retention),
 		// A provider that is away or asks for patience holds up its partition for at most this long.
-		idem.Retry(idem.RetryPolicy{MaxAttempts: 8, MinBackoff: 200 * time.Millisecond, MaxBackoff: 5 * time.Second, InPlace: 30 * time.Second}),
+		idem.Retry(idem.RetryPolicy{
+			MaxAttempts: 8, MinBackoff: 200 * time.Millisecond, MaxBackoff: 5 * time.Second, InPlace: 30 * time.Second,
+		}),
 	)
 	idem.On(router, "email", notify(send))
 	idem.On(router, "sms", notify(send))
@@ -73,7 +75,7 @@ func (o *options) work(ctx context.Context, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
-	stop, err := serveHealth(o.health, c.Handler(), o.log)
+	stop, err := serveHealth(ctx, o.health, c.Handler(), o.log)
 	if err != nil {
 		return err
 	}

@@ -22,9 +22,9 @@ type notification struct {
 // name is better than one that is not sent. The first line is the subject.
 var letters = parse(map[string]string{
 	"welcome":            "Welcome{{with .name}}, {{.}}{{end}}\nYour account is ready.",
-	"order_confirmation": "Order{{with .order_id}} {{.}}{{end}} confirmed\nThank you{{with .name}}, {{.}}{{end}}. We will tell you when it is on its way.",
-	"order_shipped":      "Order{{with .order_id}} {{.}}{{end}} is on its way\n{{with .tracking}}Follow it here: {{.}}{{else}}It left our house today.{{end}}",
-	"payment_received":   "Payment received\n{{with .amount}}We received {{.}}.{{else}}We received your payment.{{end}} Thank you.",
+	"order_confirmation": "Order{{with .order_id}} {{.}}{{end}} confirmed\nThank you{{with .name}}, {{.}}{{end}}.",
+	"order_shipped":      "Order{{with .order_id}} {{.}}{{end}} is on its way\n{{with .tracking}}Follow it here: {{.}}{{end}}",
+	"payment_received":   "Payment received\nWe received {{with .amount}}{{.}}{{else}}your payment{{end}}. Thank you.",
 	"password_reset":     "Reset your password\n{{with .link}}{{.}}{{else}}Ask for a new link on our page.{{end}}",
 	"reminder":           "Reminder\n{{with .text}}{{.}}{{else}}Something is waiting for you.{{end}}",
 	"plain":              "{{with .subject}}{{.}}{{else}}A message for you{{end}}\n{{with .text}}{{.}}{{end}}",

@@ -53,7 +53,9 @@ func (p *plug) do(effect func() error) error {
 
 // Dial is the worker's only way to Kafka.
 func (p *plug) Dial(network, addr string) (net.Conn, error) {
-	conn, err := net.DialTimeout(network, addr, 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	conn, err := new(net.Dialer).DialContext(ctx, network, addr)
 	if err != nil {
 		return nil, err
 	}
@@ -95,7 +97,9 @@ func (s *pluggedStore) do(verb func() error) error {
 }
 
 // Claim implements dedup.Store.
-func (s *pluggedStore) Claim(ctx context.Context, t dedup.Token, lease time.Duration, reqs []dedup.Request, answers []dedup.Answer) error {
+func (s *pluggedStore) Claim(ctx context.Context, t dedup.Token, lease time.Duration, reqs []dedup.Request,
+	answers []dedup.Answer,
+) error {
 	return s.do(func() error { return s.Store.Claim(ctx, t, lease, reqs, answers) })
 }
 

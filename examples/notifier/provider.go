@@ -48,7 +48,8 @@ func (p *provider) count() int {
 type slowSender struct {
 	provider *provider
 	plug     *plug
-	slow     time.Duration // at most, each of the two
+	before   time.Duration // at most, until the provider has it
+	after    time.Duration // at most, until its answer is back
 	inFlight atomic.Int32
 	begun    chan struct{} // whoever listens is told of a send that begins
 }
@@ -63,24 +64,26 @@ func (s *slowSender) Send(ctx context.Context, n notification, key string) error
 	case s.begun <- struct{}{}:
 	default:
 	}
-	if err := s.pause(ctx); err != nil {
+	if err := s.pause(ctx, s.before); err != nil {
 		return err
 	}
 	if err := s.plug.do(func() error { s.provider.take(event{n.Type, n.EventID}, key); return nil }); err != nil {
+		<-ctx.Done()
 		return err
 	}
-	return s.pause(ctx)
+	return s.pause(ctx, s.after)
 }
 
-func (s *slowSender) pause(ctx context.Context) error {
-	t := time.NewTimer(rand.N(s.slow))
+// pause takes a moment. Without power it does not end by itself, nor does anything else.
+func (s *slowSender) pause(ctx context.Context, most time.Duration) error {
+	t := time.NewTimer(rand.N(most))
 	defer t.Stop()
 	select {
 	case <-t.C:
 		return nil
 	case <-s.plug.out:
-		return errUnplugged
+		<-ctx.Done()
 	case <-ctx.Done():
-		return context.Cause(ctx)
 	}
+	return context.Cause(ctx)
 }

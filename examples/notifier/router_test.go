@@ -36,7 +36,8 @@ func (s *sendLog) Send(_ context.Context, n notification, key string) error {
 func newProcessor(t *testing.T, send sender, observers ...idem.Observer) *idem.Processor {
 	t.Helper()
 	p, err := idem.NewProcessor(newRouter(send, 4*time.Hour), idem.Config{
-		Store: memstore.New(), Scope: "any-group", Producer: discard{}, Observers: observers, Logger: slog.New(slog.DiscardHandler),
+		Store: memstore.New(), Scope: "any-group", Producer: discard{}, Observers: observers,
+		Logger: slog.New(slog.DiscardHandler),
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, p.Close()) })
@@ -73,6 +74,21 @@ func TestNotify_Idempotent(t *testing.T) {
 	require.EqualValues(t, 6, counts.duplicates.Load())
 }
 
+// Identity and type may come in headers; what goes out names them all the same.
+func TestIdentityInHeaders_Idempotent(t *testing.T) {
+	sent := &sendLog{}
+	p := newProcessor(t, sent)
+	for offset := range int64(2) {
+		require.NoError(t, p.Handle(t.Context(), &idem.Message{
+			Topic: "n", Offset: offset, Value: []byte(`{"user_id":"u1","template":"welcome"}`),
+			Headers: []idem.Header{{Key: "event-id", Value: []byte("e1")}, {Key: "event-type", Value: []byte("push")}},
+		}))
+	}
+	require.Len(t, sent.out, 1)
+	require.Equal(t, "e1", sent.out[0].EventID)
+	require.Equal(t, "push", sent.out[0].Type)
+}
+
 // A failure is tried again under the same key, and counts as one delivery.
 func TestNotifyRetries_Idempotent(t *testing.T) {
 	sent, counts := &sendLog{}, &counter{}
@@ -107,7 +123,7 @@ func TestScopeIsNotTheGroup_Idempotent(t *testing.T) {
 
 func TestPoisonIsDeadLettered(t *testing.T) {
 	counts, class := &counter{}, idem.Class("")
-	send := &slowSender{provider: newProvider(), plug: newPlug(), slow: time.Millisecond, begun: make(chan struct{})}
+	send := &slowSender{provider: newProvider(), plug: newPlug(), before: 1, after: 1, begun: make(chan struct{})}
 	p := newProcessor(t, send, counts, &classes{&class})
 	for i, want := range []idem.Class{idem.ClassNoType, idem.ClassNoID, idem.ClassPermanent} {
 		value := newPlan("n", 10, 0, 1).poison[i]
@@ -127,7 +143,8 @@ func TestLogSenderWritesWholeLines(t *testing.T) {
 	require.NoError(t, s.Send(t.Context(), sample, "k-1"))
 	require.NoError(t, s.Send(t.Context(), notification{EventID: "e2\n", Type: "sms"}, "k-2"))
 	require.Len(t, out, 2)
-	require.Equal(t, `{"event_id":"e1","type":"email","user_id":"u1","template":"welcome","idempotency_key":"k-1"}`+"\n", out[0])
+	require.JSONEq(t, `{"event_id":"e1","type":"email","user_id":"u1","template":"welcome","idempotency_key":"k-1"}`, out[0])
+	require.Equal(t, byte('\n'), out[0][len(out[0])-1])
 	require.Equal(t, 1, bytes.Count([]byte(out[1]), []byte("\n")))
 }
 
@@ -136,13 +153,16 @@ type calls []string
 func (c *calls) Write(p []byte) (int, error) { *c = append(*c, string(p)); return len(p), nil }
 
 func TestRender(t *testing.T) {
-	for _, name := range []string{"welcome", "order_confirmation", "order_shipped", "payment_received", "password_reset", "reminder", "plain"} {
+	for _, name := range []string{
+		"welcome", "order_confirmation", "order_shipped", "payment_received", "password_reset", "reminder", "plain",
+	} {
 		subject, _, err := render(notification{Template: name})
 		require.NoError(t, err, name)
 		require.NotEmpty(t, subject, name)
 		require.NotContains(t, subject, "no value")
 	}
-	subject, body, err := render(notification{Template: "order_shipped", Data: map[string]any{"order_id": "7", "tracking": "https://t.example/7"}})
+	data := map[string]any{"order_id": "7", "tracking": "https://t.example/7"}
+	subject, body, err := render(notification{Template: "order_shipped", Data: data})
 	require.NoError(t, err)
 	require.Equal(t, "Order 7 is on its way", subject)
 	require.Equal(t, "Follow it here: https://t.example/7", body)

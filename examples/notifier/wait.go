@@ -29,7 +29,8 @@ func (d *demo) until(ctx context.Context, done condition) error {
 		}
 		d.screen.progress(func() string {
 			return fmt.Sprintf("written %4d  delivered %4d  sent %4d  duplicates skipped %3d  dead-lettered %d",
-				d.feed.written.Load(), d.counts.deliveries.Load(), d.provider.count(), d.counts.duplicates.Load(), d.counts.deadLettered.Load())
+				d.feed.written.Load(), d.counts.deliveries.Load(), d.provider.count(),
+				d.counts.duplicates.Load(), d.counts.deadLettered.Load())
 		})
 		select {
 		case <-tick.C:

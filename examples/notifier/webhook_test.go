@@ -19,7 +19,9 @@ import (
 	"github.com/idem-go/idem/dedup/memstore"
 )
 
-var sample = notification{EventID: "e1", Type: "email", UserID: "u1", Template: "welcome", Data: map[string]any{"name": "Ada"}}
+var sample = notification{
+	EventID: "e1", Type: "email", UserID: "u1", Template: "welcome", Data: map[string]any{"name": "Ada"},
+}
 
 func webhook(t *testing.T, url string) sender {
 	t.Helper()
@@ -53,7 +55,8 @@ type settled struct {
 func settle(t *testing.T, send sender, opts ...idem.Option) settled {
 	t.Helper()
 	var out settled
-	router := idem.NewRouter(append([]idem.Option{idem.Retry(idem.RetryPolicy{MaxAttempts: 3, MinBackoff: time.Millisecond, InPlace: 20 * time.Second})}, opts...)...)
+	quick := idem.Retry(idem.RetryPolicy{MaxAttempts: 3, MinBackoff: time.Millisecond, InPlace: 20 * time.Second})
+	router := idem.NewRouter(quick).With(opts...)
 	idem.On(router, "email", func(ctx context.Context, e idem.Event[notification]) error {
 		out.runs++
 		return notify(send)(ctx, e)
@@ -170,7 +173,9 @@ func TestWebhookEndsWithItsContext(t *testing.T) {
 }
 
 func TestNewSenderRefuses(t *testing.T) {
-	for _, address := range []string{"", "stdout", "ftp://host", "http://", "smtp://", "smtp://host:99999", "smtp://host?tls=maybe", "smtp://host?from=nobody", "://"} {
+	for _, address := range []string{
+		"", "stdout", "ftp://host", "http://", "smtp://", "smtp://host:99999", "smtp://host?tls=maybe", "smtp://host?from=nobody", "://",
+	} {
 		_, err := newSender(address, nil)
 		require.Error(t, err, address)
 		require.True(t, strings.HasPrefix(err.Error(), "-sender") || strings.Contains(err.Error(), "mail"), "%q: %v", address, err)

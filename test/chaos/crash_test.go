@@ -27,11 +27,11 @@ func TestKilledWorkersPayEachOrderOnce_Idempotent(t *testing.T) {
 		s.send(load[:n])
 		load = load[n:]
 	}
-	release(0)
-	release(0)
-
-	watch := s.watch()
 	workers := newCrew(t, []string{"a", "b"}, s.worker)
+	s.kafka.waitMembers(s.group, 2)
+	watch := s.watch()
+	release(0)
+	release(0)
 	hits := killing{
 		crew: workers, rng: rng, kills: kills, effects: s.effects, between: 600, spread: 30 * time.Millisecond, left: s.left, release: release,
 	}.run()

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -70,15 +69,13 @@ func (c *cluster) committed(group, topic string) (offsets []int64, err error) {
 		if block == nil {
 			continue
 		}
-		if !isNoError(block.Err) {
+		if block.Err != sarama.ErrNoError {
 			return nil, block.Err
 		}
 		offsets[p] = max(block.Offset, 0)
 	}
 	return offsets, nil
 }
-
-func isNoError(err sarama.KError) bool { return err == sarama.ErrNoError } //nolint:errorlint // a code in a reply
 
 // ends returns where each partition ends.
 func (c *cluster) ends(topic string) ([]int64, error) {
@@ -95,18 +92,37 @@ func (c *cluster) ends(topic string) ([]int64, error) {
 	return offsets, nil
 }
 
-// waitNoLag waits until the group has committed all there is.
+// waitMembers waits until the group has that many members and each has partitions. Load that is sent before is eaten by
+// whoever is first.
+func (c *cluster) waitMembers(group string, members int) {
+	c.t.Helper()
+	require.Eventually(c.t, func() bool {
+		groups, err := c.admin.DescribeConsumerGroups([]string{group})
+		if err != nil || len(groups) != 1 || groups[0].State != "Stable" || len(groups[0].Members) != members {
+			return false
+		}
+		for _, m := range groups[0].Members {
+			if a, err := m.GetMemberAssignment(); err != nil || a == nil || len(a.Topics) == 0 {
+				return false
+			}
+		}
+		return true
+	}, 30*time.Second, 50*time.Millisecond, "the group does not get %d members with partitions", members)
+}
+
+// waitNoLag waits until the group has committed all there is, and nothing beyond.
 func (c *cluster) waitNoLag(group, topic string, limit time.Duration) {
 	c.t.Helper()
-	var committed, ends []int64
-	require.EventuallyWithT(c.t, func(t *assert.CollectT) {
-		var err error
-		ends, err = c.ends(topic)
-		require.NoError(t, err)
-		committed, err = c.committed(group, topic)
-		require.NoError(t, err)
-		require.Equal(t, ends, committed, "lag")
-	}, limit, 100*time.Millisecond)
+	ends, err := c.ends(topic)
+	require.NoError(c.t, err)
+	var committed []int64
+	require.Eventually(c.t, func() bool {
+		if now, err := c.committed(group, topic); err == nil { // else the group's coordinator is being looked for
+			committed = now
+		}
+		return len(committed) == len(ends) && sum(committed) >= sum(ends)
+	}, limit, 100*time.Millisecond, "the group's lag does not go away: its topic ends at %v", ends)
+	require.Equal(c.t, ends, committed, "committed offsets beyond the end of the log")
 }
 
 // deadLetters returns how many dead letters the group has written. No topic is none.

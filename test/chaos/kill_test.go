@@ -84,7 +84,7 @@ func (k killing) run() (hits int) {
 				worked = k.effects(p) >= goal
 			case <-limit:
 				require.Fail(t, "does nothing", "kill %d: %s had %d effects in 30 s and not %d; %d are left to do:\n%s",
-					i, p, k.effects(p), goal, k.left(), p.stderr.tail(40))
+					i, p, k.effects(p), goal, k.left(), p.dump())
 			}
 		}
 		poll.Stop()

@@ -1,11 +1,13 @@
 package chaos
 
 import (
+	"context"
 	"os"
 	"regexp"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/idem-go/idem/internal/testenv"
@@ -16,15 +18,35 @@ type mailing struct {
 	kafka        *cluster
 	topic, group string
 	producer     *producer
-	released     int
 }
 
 func newMailing(t testing.TB, kafka *cluster, partitions int32) *mailing {
 	t.Helper()
 	m := &mailing{kafka: kafka}
 	m.topic, m.group = kafka.topic("mails", partitions)
-	m.producer = newProducer(t, kafka.brokers, m.topic, notification)
+	// The notifier remembers across groups: the IDs are this run's own.
+	m.producer = newProducer(t, kafka.brokers, m.topic, func(d *delivery) []byte { return notification(m.topic, d) })
 	return m
+}
+
+// sharedRedis returns the URL of the shared Redis, from which everything that has the topic in its key is deleted in
+// Cleanup.
+func (m *mailing) sharedRedis(t testing.TB) string {
+	t.Helper()
+	client := redis.NewClient(testenv.RedisOptions(t))
+	t.Cleanup(func() {
+		defer client.Close()
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		defer cancel()
+		keys := client.Scan(ctx, 0, "*"+m.topic+"*", 1000).Iterator()
+		for keys.Next(ctx) {
+			client.Unlink(ctx, keys.Val())
+		}
+		if err := keys.Err(); err != nil {
+			t.Errorf("delete the keys of the test: %v", err)
+		}
+	})
+	return os.Getenv("REDIS_URL")
 }
 
 var eventID = regexp.MustCompile(`"event_id":"([^"]+)"`)
@@ -49,18 +71,23 @@ func (m *mailing) killThem(t testing.TB, events, kills int, worker func(name str
 	rng, began := newRand(t), time.Now()
 	load := copies(rng, events, 2, 6)
 	portion := len(load)/(kills+2) + 1
+	released := make(map[int]bool)
 	release := func(int) {
 		n := min(portion, len(load))
 		m.producer.mustSend(load[:n])
+		for _, d := range load[:n] {
+			released[d.order] = true
+		}
 		load = load[n:]
 	}
-	release(0)
-	release(0)
 	workers := newCrew(t, []string{"a", "b"}, worker)
+	m.kafka.waitMembers(m.group, 2)
+	release(0)
+	release(0)
 	hits := killing{
 		crew: workers, rng: rng, kills: kills, between: 40, spread: 30 * time.Millisecond, release: release,
 		effects: func(p *proc) int { return len(p.stdout.lines(`"event_id":`)) },
-		left:    func() int { return events - len(sent(workers.all)) },
+		left:    func() int { return len(released) - len(sent(workers.all)) },
 	}.run()
 	require.Empty(t, load)
 	m.kafka.waitNoLag(m.group, m.topic, time.Minute)
@@ -80,9 +107,9 @@ func (m *mailing) killThem(t testing.TB, events, kills int, worker func(name str
 func TestBlogPostWorkerLosesEvents(t *testing.T) {
 	needTime(t)
 	m := newMailing(t, newCluster(t, testenv.Kafka(t)), 6)
-	testenv.RedisOptions(t) // or skip
+	url := m.sharedRedis(t)
 	lost, _ := m.killThem(t, 3000, 10, func(name string) *proc {
-		return blogWorkerProc(t, name, m.kafka.brokers[0], m.topic, m.group, os.Getenv("REDIS_URL"))
+		return blogWorkerProc(t, name, m.kafka.brokers[0], m.topic, m.group, url)
 	})
 	require.Positive(t, lost, "kills between SETNX and send must lose events, else they hit nothing")
 }
@@ -93,9 +120,9 @@ func TestKilledNotifierLosesNothing_Idempotent(t *testing.T) {
 	needTime(t)
 	const events, kills, partitions = 3000, 10, 6
 	m := newMailing(t, newCluster(t, testenv.Kafka(t)), partitions)
-	testenv.RedisOptions(t) // or skip
+	url := m.sharedRedis(t)
 	lost, repeats := m.killThem(t, events, kills, func(name string) *proc {
-		return start(t, name, programs.path(t, "notifier"), nil, m.notifierFlags(name, os.Getenv("REDIS_URL"))...)
+		return start(t, name, programs.path(t, "notifier"), nil, m.notifierFlags(name, url)...)
 	})
 	require.Zero(t, lost)
 	require.LessOrEqual(t, repeats, kills*partitions)

@@ -146,7 +146,12 @@ func (s *shop) watch() *watch {
 			}
 		}
 	}()
-	s.t.Cleanup(func() { w.end() })
+	s.t.Cleanup(func() {
+		w.end()
+		if s.t.Failed() {
+			s.t.Logf("the watch over the offsets has found: %q", w.violations)
+		}
+	})
 	return w
 }
 

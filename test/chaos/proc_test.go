@@ -110,9 +110,10 @@ func start(t testing.TB, name, path string, env []string, args ...string) *proc 
 		p.err = p.cmd.Wait()
 	}()
 	t.Cleanup(func() {
+		replaced := !p.running()
 		p.kill()
-		if t.Failed() {
-			t.Logf("%s, %v, said last:\n%s", p, p.err, p.stderr.tail(10))
+		if t.Failed() && !replaced {
+			t.Logf("%s said last:\n%s", p, p.stderr.tail(25))
 		}
 	})
 	return p
@@ -135,11 +136,19 @@ func (p *proc) stop(limit time.Duration) {
 	select {
 	case <-p.done:
 	case <-time.After(limit):
-		_ = p.cmd.Process.Signal(syscall.SIGQUIT) // where does it hang?
-		<-time.After(time.Second)
-		require.Fail(p.t, "does not end", "%s still runs %s after SIGTERM:\n%s", p, limit, p.stderr.tail(200))
+		require.Fail(p.t, "does not end", "%s still runs %s after SIGTERM:\n%s", p, limit, p.dump())
 	}
 	require.NoError(p.t, p.err, "%s did not end well", p)
+}
+
+// dump ends a process that hangs and returns what it said last: the stacks of all its goroutines.
+func (p *proc) dump() string {
+	_ = p.cmd.Process.Signal(syscall.SIGQUIT) // it may have ended
+	select {
+	case <-p.done:
+	case <-time.After(5 * time.Second):
+	}
+	return p.stderr.tail(1000)
 }
 
 func (p *proc) running() bool {

@@ -73,7 +73,7 @@ func newProducer(t testing.TB, brokers []string, topic string, value func(*deliv
 	t.Helper()
 	client, err := kgo.NewClient(
 		kgo.SeedBrokers(brokers...), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.DefaultProduceTopic(topic),
-		kgo.ClientID("idem-chaos-load"), kgo.ProducerLinger(0),
+		kgo.ClientID("idem-chaos-load"), kgo.ProducerLinger(0), kgo.UnknownTopicRetries(-1), // a broker that starts knows no topic
 		kgo.RetryBackoffFn(func(int) time.Duration { return 100 * time.Millisecond }),
 	)
 	require.NoError(t, err)
@@ -113,7 +113,7 @@ func payment(d *delivery) []byte {
 }
 
 // notification is the value of a mail. All copies are the same.
-func notification(d *delivery) []byte {
-	return fmt.Appendf(nil, `{"event_id":"note-%06d","type":"email","user_id":"user-%d","template":"welcome","data":{"n":%d}}`,
-		d.order, d.order%97, d.order)
+func notification(run string, d *delivery) []byte {
+	return fmt.Appendf(nil, `{"event_id":"%s-%06d","type":"email","user_id":"user-%d","template":"welcome","data":{"n":%d}}`,
+		run, d.order, d.order%97, d.order)
 }
