@@ -25,7 +25,8 @@ type delivery struct {
 	attempt   int
 	uncertain bool
 
-	failures     int // of a transactional handler; a claimed one's are in the ledger
+	began        time.Time // the transaction under way
+	failures     int       // of a transactional handler; a claimed one's are in the ledger
 	firstFailure time.Time
 	lastFailure  time.Time
 	delay        time.Duration

@@ -42,6 +42,7 @@ func (p *Processor) passTx(ctx context.Context, d *delivery) (step, error) {
 // claimAndRun calls the ledger, which may call the handler, more than once after a serialization failure.
 func (p *Processor) claimAndRun(hard context.Context, d *delivery) (a dedup.Answer, o outcome, ran bool, err error) {
 	began := time.Now()
+	d.began = began
 	err = p.bounded(hard, d.route.timeout+txSlack, func(ctx context.Context) (err error) {
 		a, err = d.tx.claimTx(ctx, d.route.timeout, d.req, func(tx any) ([]dedup.Completion, error) {
 			ran = true
@@ -79,7 +80,7 @@ func txOutcome(hard context.Context, o outcome, ran bool, err error) outcome {
 func (p *Processor) finishTx(ctx context.Context, d *delivery, o outcome, ran bool) (step, error) {
 	if o.meaning == unavailable && !ran {
 		if !errors.Is(o.err, context.Canceled) {
-			d.ledger.down(ctx, p, o.err)
+			d.ledger.down(ctx, p, d.began, o.err)
 		}
 		return step{outage: fmt.Errorf("%w: %w", dedup.ErrUnavailable, o.err)}, nil
 	}
@@ -92,7 +93,7 @@ func (p *Processor) finishTx(ctx context.Context, d *delivery, o outcome, ran bo
 		return step{sleep: d.delay}, nil
 	case actWait:
 		if errors.Is(o.err, dedup.ErrUnavailable) {
-			d.ledger.down(ctx, p, o.err)
+			d.ledger.down(ctx, p, d.began, o.err)
 		}
 		return step{outage: fmt.Errorf("%w: %w", dedup.ErrUnavailable, o.err)}, nil
 	default:
@@ -107,6 +108,7 @@ func (p *Processor) giveUpTx(ctx context.Context, d *delivery, o outcome) (step,
 		return step{}, err
 	}
 	for try := 1; ; try++ {
+		began := time.Now()
 		err := p.bounded(context.WithoutCancel(ctx), txSlack, func(ctx context.Context) error {
 			a, err := d.tx.claimTx(ctx, txSlack, d.req, func(any) ([]dedup.Completion, error) {
 				return []dedup.Completion{{Claim: d.req.Held(dedup.Token{}, dedup.Answer{First: d.req.Origin}),
@@ -121,7 +123,7 @@ func (p *Processor) giveUpTx(ctx context.Context, d *delivery, o outcome) (step,
 			return step{settled: true}, nil
 		}
 		if !errors.Is(err, ErrBusy) {
-			d.ledger.down(ctx, p, err)
+			d.ledger.down(ctx, p, began, err)
 		}
 		if stop := d.pat.wait(ctx, outageWait(try), fmt.Errorf("%w: dead letter sent, not yet recorded: %w", dedup.ErrUnavailable, err)); stop != nil {
 			return step{}, stop
@@ -137,13 +139,14 @@ func (p *Processor) countStart(ctx context.Context, d *delivery) (watched bool, 
 		return false, nil, nil
 	}
 	var starts uint32
+	began := time.Now()
 	err = p.bounded(ctx, p.cfg.Lease, func(ctx context.Context) (err error) {
-		starts, err = counter.CountStart(ctx, d.req.Key)
+		starts, err = counter.CountStart(ctx, d.req.Key, d.req.Origin)
 		return err
 	})
 	if err != nil {
 		if ctx.Err() == nil {
-			d.ledger.down(ctx, p, err)
+			d.ledger.down(ctx, p, began, err)
 		}
 		return false, nil, fmt.Errorf("%w: count start: %w", dedup.ErrUnavailable, err)
 	}
@@ -151,7 +154,7 @@ func (p *Processor) countStart(ctx context.Context, d *delivery) (watched bool, 
 		p.clearStarts(ctx, d)
 		return false, fmt.Errorf("%d runs were begun and none came to an end", starts-1), nil
 	}
-	return true, nil, nil
+	return starts > 0, nil, nil
 }
 
 // clearStarts forgets the starts of an event whose run ended. A failure to do so is made good by the next end.
@@ -161,6 +164,6 @@ func (p *Processor) clearStarts(ctx context.Context, d *delivery) {
 		return
 	}
 	_ = p.bounded(context.WithoutCancel(ctx), abandonAfter, func(ctx context.Context) error {
-		return counter.ClearStarts(ctx, d.req.Key)
+		return counter.ClearStarts(ctx, d.req.Key, d.req.Origin)
 	})
 }

@@ -24,15 +24,16 @@ type health struct {
 	name   string
 	isDown atomic.Bool // quick look without the lock
 	mu     sync.Mutex
-	since  time.Time
-	err    error
+	since  time.Time // down since
+	back   time.Time // last return
 }
 
-func (h *health) down(ctx context.Context, p *Processor, err error) {
+// down notes a failure of a call that began at the given time. One that began before the last return says nothing new.
+func (h *health) down(ctx context.Context, p *Processor, began time.Time, err error) {
 	h.mu.Lock()
-	first := h.isDown.CompareAndSwap(false, true)
+	first := !began.Before(h.back) && h.isDown.CompareAndSwap(false, true)
 	if first {
-		h.since, h.err = time.Now(), err
+		h.since = time.Now()
 	}
 	h.mu.Unlock()
 	if !first {
@@ -50,6 +51,9 @@ func (h *health) up(ctx context.Context, p *Processor) {
 	}
 	h.mu.Lock()
 	first, away := h.isDown.CompareAndSwap(true, false), time.Since(h.since)
+	if first {
+		h.back = time.Now()
+	}
 	h.mu.Unlock()
 	if !first {
 		return
@@ -114,7 +118,7 @@ func (p *Processor) claim(ctx context.Context, d *delivery, t dedup.Token) (a de
 			return answers[0], since, nil
 		}
 		if ctx.Err() == nil {
-			d.ledger.down(ctx, p, err)
+			d.ledger.down(ctx, p, since, err)
 		}
 		if stop := d.pat.wait(ctx, outageWait(try), fmt.Errorf("%w: claim: %w", dedup.ErrUnavailable, err)); stop != nil {
 			p.releaseGhost(ctx, d, t)
@@ -143,12 +147,13 @@ func (p *Processor) giveBack(ctx context.Context, d *delivery, o dedup.Outcome) 
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(abandonAfter, p.cfg.Lease))
 	defer cancel()
 	for try := 1; ; try++ {
+		began := time.Now()
 		err := d.ledger.store.Release(ctx, []dedup.Release{{Claim: d.claim, Outcome: o, Retention: d.route.retention}})
 		if err == nil || errors.Is(err, dedup.ErrClaimLost) {
 			return
 		}
 		if sleep(ctx, outageWait(try)) != nil {
-			d.ledger.down(ctx, p, err)
+			d.ledger.down(ctx, p, began, err)
 			return
 		}
 	}
@@ -161,6 +166,7 @@ func (p *Processor) complete(hard context.Context, d *delivery, c dedup.Completi
 	c.Claim, c.Retention = d.claim, d.route.retention
 	pat := patience{left: max(d.pat.left, p.cfg.Lease)}
 	for try := 1; ; try++ {
+		began := time.Now()
 		err := p.bounded(context.WithoutCancel(hard), max(abandonAfter, p.cfg.Lease/2), func(ctx context.Context) error {
 			return d.ledger.keeper.Complete(ctx, c)
 		})
@@ -171,7 +177,7 @@ func (p *Processor) complete(hard context.Context, d *delivery, c dedup.Completi
 		case errors.Is(err, dedup.ErrClaimLost):
 			return true, nil
 		}
-		d.ledger.down(hard, p, err)
+		d.ledger.down(hard, p, began, err)
 		if stop := pat.wait(hard, outageWait(try), fmt.Errorf("%w: complete: %w", dedup.ErrUnavailable, err)); stop != nil {
 			return false, fmt.Errorf("event %s took effect, but this could not be recorded: %w", d.req.Key, stop)
 		}

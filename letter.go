@@ -150,6 +150,7 @@ func (p *Processor) sendLetter(ctx context.Context, pat *patience, m *Message, f
 	}
 	l := p.letter(m, f)
 	for try := 1; ; try++ {
+		began := time.Now()
 		err := p.produce(ctx, l)
 		if errors.Is(err, ErrTooLarge) {
 			p.log.WarnContext(ctx, "dead letter too large, sending it without its value", p.messageAttrs(m, f.key)...)
@@ -160,7 +161,7 @@ func (p *Processor) sendLetter(ctx context.Context, pat *patience, m *Message, f
 			p.producer.up(ctx, p)
 			break
 		}
-		p.producer.down(ctx, p, err)
+		p.producer.down(ctx, p, began, err)
 		if err := pat.wait(ctx, outageWait(try), fmt.Errorf("%w: dead letters: %w", dedup.ErrUnavailable, err)); err != nil {
 			return err
 		}

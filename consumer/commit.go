@@ -19,7 +19,12 @@ type commitHealth struct {
 	ended   time.Time // zero while it is under way
 	current CommitEvent
 	failing bool
+	failed  time.Time // the last time
 }
+
+// calm is how long commits must go well before they are said to work again: sarama tells errors of fetches on the same
+// way, and of a commit to a broker that is away it may tell nothing.
+const calm = 5 * time.Second
 
 // errorDelay is how much later than the commit its error may come: it goes through two channels of sarama.
 const errorDelay = 100 * time.Millisecond
@@ -57,7 +62,10 @@ func (c *commitHealth) settle(h *GroupHandler) {
 	e, open := c.current, c.open
 	c.open, c.current = false, CommitEvent{}
 	tell := open && (e.Partitions > 0 || e.Err != nil)
-	changed := tell && c.failing != (e.Err != nil)
+	if tell && e.Err != nil {
+		c.failed = time.Now()
+	}
+	changed := tell && c.failing != (e.Err != nil) && (e.Err != nil || time.Since(c.failed) > calm)
 	if changed {
 		c.failing = e.Err != nil
 	}

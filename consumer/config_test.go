@@ -231,7 +231,9 @@ func TestErrors(t *testing.T) {
 
 // TestReady_Handler: the probe answers what Ready says.
 func TestReady_Handler(t *testing.T) {
-	c, err := New(good(), routed(nothing))
+	router := idem.NewRouter()
+	idem.On(router, "thing", func(context.Context, idem.Event[struct{}]) error { return nil })
+	c, err := New(good(), router)
 	require.NoError(t, err)
 	defer c.handler.Close()
 	probe := func() (int, string) {
@@ -256,10 +258,17 @@ func TestReady_Handler(t *testing.T) {
 	require.NoError(t, c.handler.Setup(sess))
 	code, _ = probe()
 	require.Equal(t, http.StatusOK, code, "a member without partitions is ready")
+	for i := range 1000 { // a renamed type must not lose events in silence (rule 47)
+		m := &idem.Message{Topic: "t", Offset: int64(i), Value: []byte(`{"type":"renamed"}`)}
+		require.NoError(t, c.handler.proc.Handle(t.Context(), m))
+	}
+	code, reasons = probe()
+	require.Equal(t, http.StatusServiceUnavailable, code)
+	require.Contains(t, reasons, "nobody handles")
 	c.handler.fail(errTest)
 	code, reasons = probe()
 	require.Equal(t, http.StatusServiceUnavailable, code)
-	require.Equal(t, "stopped: test", reasons)
+	require.Contains(t, reasons, "stopped: test")
 	require.NoError(t, c.handler.Cleanup(sess))
 }
 

@@ -85,7 +85,8 @@ func TestKeeperCompleteTellsEachItsOwn(t *testing.T) {
 		r.s.completing(func(context.Context, []dedup.Completion) error { <-let; return nil })
 		first, _, stop := r.claim("first")
 		defer stop()
-		go func() { require.NoError(r, r.k.Complete(r.Context(), completion(first))) }()
+		firstErr := make(chan error, 1)
+		go func() { firstErr <- r.k.Complete(r.Context(), completion(first)) }()
 		synctest.Wait()
 		const n = 10
 		errs, held := make([]chan error, n), make([]context.Context, n)
@@ -95,11 +96,12 @@ func TestKeeperCompleteTellsEachItsOwn(t *testing.T) {
 			if i%3 == 0 { // somebody else ends it
 				require.NoError(r, r.s.Release(r.Context(), []dedup.Release{{Claim: c, Retention: time.Hour}}))
 			}
-			held[i], errs[i] = h, make(chan error, 1)
+			held[i], errs[i] = h, make(chan error, 1) //nolint:fatcontext // ten contexts side by side, none inside another
 			go func() { errs[i] <- r.k.Complete(r.Context(), completion(c)) }()
 		}
 		synctest.Wait()
 		close(let)
+		require.NoError(r, <-firstErr)
 		for i := range n {
 			err := <-errs[i]
 			if i%3 == 0 {

@@ -393,10 +393,9 @@ func TestKeeperUnderChurn(t *testing.T) {
 					id := fmt.Sprintf("%d-%d", w, i)
 					c, held, stop := r.claim(id)
 					time.Sleep(time.Duration(i*w) * time.Second / 4)
-					switch {
-					case i%3 == 0:
+					if i%3 == 0 {
 						require.NoError(r, r.s.Release(r.Context(), []dedup.Release{{Claim: c, Retention: time.Hour}}))
-					default:
+					} else {
 						require.NoError(r, r.k.Complete(held, completion(c)))
 						require.NoError(r, held.Err(), "%s: completed, not lost", id)
 					}

@@ -105,10 +105,12 @@ type Reopener interface {
 // StartCounter is an ability of a TxStore: to count, outside the transaction, how often a run was begun without an
 // end, since an event that kills its process leaves no trace in a transaction that is rolled back (rule 18).
 type StartCounter interface {
-	// CountStart adds one to the starts of key and returns the sum.
-	CountStart(ctx context.Context, key Key) (starts uint32, err error)
-	// ClearStarts forgets them: a run ended, well or badly.
-	ClearStarts(ctx context.Context, key Key) error
+	// CountStart adds one to the starts of this record of key and returns the sum. Starts are counted per record (topic,
+	// partition, offset of o), since copies of one event may begin at once in several places without anybody having
+	// crashed. For a key that is done it counts nothing, forgets all starts, and returns 0.
+	CountStart(ctx context.Context, key Key, o Origin) (starts uint32, err error)
+	// ClearStarts forgets those of this record: a run ended, well or badly.
+	ClearStarts(ctx context.Context, key Key, o Origin) error
 }
 
 // The errors of a ledger.

@@ -145,8 +145,7 @@ func checkTable(ctx context.Context, conn *pgxpool.Conn, table, text string) err
 	for _, want := range []int64{1, 0} {
 		tag, err := tx.Exec(ctx, text, id)
 		if sqlState(err) == codeNoUnique {
-			return unfit("table %s has no valid unique key on (tenant, scope, event_type, event_id): "+
-				"restore its primary key", table)
+			return unfit("table %s has no valid unique key: restore its primary key as schema.sql has it", table)
 		}
 		if err != nil {
 			return err

@@ -35,7 +35,9 @@ func TestCheckOfASoundLedger(t *testing.T) {
 // P-25: a unique key that is missing or no longer valid shows at the start, not in the money.
 func TestCheckFindsMissingKey_P25(t *testing.T) {
 	t.Parallel()
-	for _, table := range []string{"processed_events", "idempotency_keys", "event_starts"} {
+	for table, more := range map[string]string{
+		"processed_events": "", "idempotency_keys": "", "event_starts": ", origin_topic, origin_partition, origin_offset",
+	} {
 		s, pool := newStore(t)
 		exec := func(sql string) {
 			t.Helper()
@@ -45,10 +47,10 @@ func TestCheckFindsMissingKey_P25(t *testing.T) {
 		exec(fmt.Sprintf("ALTER TABLE %[1]s DROP CONSTRAINT %[1]s_pkey", table))
 		_, err := s.Check(t.Context())
 		require.ErrorContains(t, err, table)
-		exec(fmt.Sprintf("CREATE INDEX ON %s (tenant, scope, event_type, event_id)", table)) // not unique
+		exec(fmt.Sprintf("CREATE INDEX ON %s (tenant, scope, event_type, event_id%s)", table, more)) // not unique
 		_, err = s.Check(t.Context())
 		require.ErrorContains(t, err, table)
-		exec(fmt.Sprintf("CREATE UNIQUE INDEX again ON %s (tenant, scope, event_type, event_id)", table))
+		exec(fmt.Sprintf("CREATE UNIQUE INDEX again ON %s (tenant, scope, event_type, event_id%s)", table, more))
 		_, err = s.Check(t.Context())
 		require.NoError(t, err)
 		// As a CREATE INDEX CONCURRENTLY that failed leaves it.
@@ -269,10 +271,10 @@ func TestLeastRights_G12(t *testing.T) {
 	_, err = claimOne(t.Context(), s, r, effect(t.Context(), "e"))
 	require.NoError(t, err)
 	for range 2 {
-		_, err = s.CountStart(t.Context(), r.Key)
+		_, err = s.CountStart(t.Context(), r.Key, dedup.Origin{Topic: "t"})
 		require.NoError(t, err)
 	}
-	require.NoError(t, s.ClearStarts(t.Context(), r.Key))
+	require.NoError(t, s.ClearStarts(t.Context(), r.Key, dedup.Origin{Topic: "t"}))
 	var a [1]dedup.Answer
 	require.NoError(t, s.Claim(t.Context(), token, time.Minute, []dedup.Request{r}, a[:]))
 	c := r.Held(token, a[0])
@@ -291,18 +293,18 @@ func TestCountStart_Rule18(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 10 {
 		wg.Go(func() {
-			if _, err := s.CountStart(t.Context(), key); err != nil {
+			if _, err := s.CountStart(t.Context(), key, dedup.Origin{Topic: "t"}); err != nil {
 				t.Error(err)
 			}
 		})
 	}
 	wg.Wait()
-	n, err := s.CountStart(t.Context(), key)
+	n, err := s.CountStart(t.Context(), key, dedup.Origin{Topic: "t"})
 	require.NoError(t, err)
 	require.EqualValues(t, 11, n)
-	require.NoError(t, s.ClearStarts(t.Context(), key))
-	require.NoError(t, s.ClearStarts(t.Context(), key))
-	n, err = s.CountStart(t.Context(), key)
+	require.NoError(t, s.ClearStarts(t.Context(), key, dedup.Origin{Topic: "t"}))
+	require.NoError(t, s.ClearStarts(t.Context(), key, dedup.Origin{Topic: "t"}))
+	n, err = s.CountStart(t.Context(), key, dedup.Origin{Topic: "t"})
 	require.NoError(t, err)
 	require.EqualValues(t, 1, n)
 }

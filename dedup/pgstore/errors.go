@@ -56,10 +56,10 @@ func lostRace(err error) bool {
 
 // infrastructure reports whether a code says something about the server and nothing about the statement (P-26).
 func infrastructure(code string) bool {
-	switch {
-	case code == "":
+	switch code {
+	case "":
 		return false
-	case code == codeReadOnly, code == "57P01", code == "57P02", code == "57P03", code == "57P05":
+	case codeReadOnly, "57P01", "57P02", "57P03", "57P05":
 		return true
 	}
 	class := code[:min(2, len(code))]

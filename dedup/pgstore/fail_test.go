@@ -259,9 +259,9 @@ func TestUnreachableIsUnavailable(t *testing.T) {
 	s := downStore(t).(*pgstore.Store)
 	_, err := claimOne(t.Context(), s, request("e"), never(t))
 	require.ErrorIs(t, err, dedup.ErrUnavailable)
-	_, err = s.CountStart(t.Context(), request("e").Key)
+	_, err = s.CountStart(t.Context(), request("e").Key, dedup.Origin{Topic: "t"})
 	require.ErrorIs(t, err, dedup.ErrUnavailable)
-	require.ErrorIs(t, s.ClearStarts(t.Context(), request("e").Key), dedup.ErrUnavailable)
+	require.ErrorIs(t, s.ClearStarts(t.Context(), request("e").Key, dedup.Origin{Topic: "t"}), dedup.ErrUnavailable)
 	require.ErrorIs(t, s.Ping(t.Context()), dedup.ErrUnavailable)
 
 	up, pool := newStore(t)

@@ -50,13 +50,13 @@ func (s *Store) Reopen(ctx context.Context, key dedup.Key) (dedup.Position, erro
 }
 
 // CountStart implements [dedup.StartCounter], in table event_starts and a transaction of its own.
-func (s *Store) CountStart(ctx context.Context, key dedup.Key) (starts uint32, err error) {
+func (s *Store) CountStart(ctx context.Context, key dedup.Key, o dedup.Origin) (starts uint32, err error) {
 	if err := key.Validate(); err != nil {
 		return 0, fmt.Errorf("pgstore: count start: %w", err)
 	}
 	var n int32
 	err = s.ownTx(ctx, "count start", func(q *statements, b *pgx.Batch) {
-		b.Queue(q.countStart, key.Tenant, key.Scope, key.Type, key.ID)
+		b.Queue(q.countStart, key.Tenant, key.Scope, key.Type, key.ID, o.Topic, o.Partition, o.Offset)
 	}, func(results pgx.BatchResults) error {
 		return results.QueryRow().Scan(&n)
 	})
@@ -67,12 +67,12 @@ func (s *Store) CountStart(ctx context.Context, key dedup.Key) (starts uint32, e
 }
 
 // ClearStarts implements [dedup.StartCounter].
-func (s *Store) ClearStarts(ctx context.Context, key dedup.Key) error {
+func (s *Store) ClearStarts(ctx context.Context, key dedup.Key, o dedup.Origin) error {
 	if err := key.Validate(); err != nil {
 		return fmt.Errorf("pgstore: clear starts: %w", err)
 	}
 	return s.ownTx(ctx, "clear starts", func(q *statements, b *pgx.Batch) {
-		b.Queue(q.clearStarts, key.Tenant, key.Scope, key.Type, key.ID)
+		b.Queue(q.clearStarts, key.Tenant, key.Scope, key.Type, key.ID, o.Topic, o.Partition, o.Offset)
 	}, func(results pgx.BatchResults) error {
 		_, err := results.Exec()
 		return err

@@ -138,10 +138,11 @@ func newStatements(schema string) *statements {
 		version: file("version"), keyColumns: file("key_columns"),
 		uniqueTests: map[string]string{
 			"processed_events": file("unique_test", "{table}", "processed_events",
-				"{columns}", ", expires_at", "{values}", ", clock_timestamp()"),
+				"{columns}", ", expires_at", "{values}", ", clock_timestamp()", "{key}", ""),
 			"idempotency_keys": file("unique_test", "{table}", "idempotency_keys",
-				"{columns}", ", expires_at, status", "{values}", ", clock_timestamp(), 'released'"),
-			"event_starts": file("unique_test", "{table}", "event_starts", "{columns}", "", "{values}", ""),
+				"{columns}", ", expires_at, status", "{values}", ", clock_timestamp(), 'released'", "{key}", ""),
+			"event_starts": file("unique_test", "{table}", "event_starts", "{columns}", ", origin_topic, origin_partition, origin_offset",
+				"{values}", ", '', 0, 0", "{key}", ", origin_topic, origin_partition, origin_offset"),
 		},
 	}
 }

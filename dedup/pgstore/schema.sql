@@ -66,13 +66,16 @@ CREATE TABLE IF NOT EXISTS idempotency_keys (
 
 -- Starts of transactional runs without an end: what kills its process leaves no other trace.
 CREATE TABLE IF NOT EXISTS event_starts (
-    tenant     text COLLATE "C" NOT NULL,
-    scope      text COLLATE "C" NOT NULL,
-    event_type text COLLATE "C" NOT NULL,
-    event_id   text COLLATE "C" NOT NULL,
-    starts     integer          NOT NULL DEFAULT 1,
-    updated_at timestamptz      NOT NULL DEFAULT clock_timestamp(),
-    CONSTRAINT event_starts_pkey PRIMARY KEY (tenant, scope, event_type, event_id)
+    tenant           text COLLATE "C" NOT NULL,
+    scope            text COLLATE "C" NOT NULL,
+    event_type       text COLLATE "C" NOT NULL,
+    event_id         text COLLATE "C" NOT NULL,
+    origin_topic     text COLLATE "C" NOT NULL, -- per record: copies of an event may begin at once
+    origin_partition integer          NOT NULL,
+    origin_offset    bigint           NOT NULL,
+    starts           integer          NOT NULL DEFAULT 1,
+    updated_at       timestamptz      NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT event_starts_pkey PRIMARY KEY (tenant, scope, event_type, event_id, origin_topic, origin_partition, origin_offset)
 );
 
 -- For those who delete what has expired. A B-tree: BRIN never narrows a range again, so that after the first deletions,

@@ -177,11 +177,15 @@ func (b *batch) run() error {
 // completion of somebody else, a result, a fingerprint.
 func (b *batch) overwrote(j int, cmd *redis.StringCmd) error {
 	mine := &b.written[j]
-	if cmd.Err() != nil { // the record had expired
+	value, err := cmd.Result()
+	switch {
+	case errors.Is(err, redis.Nil): // the record had expired
 		b.lost[b.setFor[j]] = true
 		return nil
+	case err != nil:
+		return err
 	}
-	old, err := decode(cmd.Val(), mine.check)
+	old, err := decode(value, mine.check)
 	if err != nil {
 		return err
 	}

@@ -21,7 +21,7 @@ type entry struct {
 	failures  uint32
 	takeovers uint32
 	position  dedup.Position
-	print     dedup.Fingerprint
+	mark      dedup.Fingerprint
 	first     dedup.Origin
 	reason    string
 	result    dedup.Result
@@ -32,14 +32,14 @@ type entry struct {
 func (m model) claim(t dedup.Token, r dedup.Request) (want dedup.Answer, or dedup.Verdict) {
 	e := m[r.Key.ID]
 	if e == nil {
-		e = &entry{state: "open", position: r.Position, print: r.Fingerprint, first: r.Origin}
+		e = &entry{state: "open", position: r.Position, mark: r.Fingerprint, first: r.Origin}
 		m[r.Key.ID] = e
 	}
 	want.First = e.first
 	other := r.Position.Generation != e.position.Generation || r.Position.Before(e.position)
 	var none dedup.Fingerprint
 	switch {
-	case e.print != none && r.Fingerprint != none && e.print != r.Fingerprint && r.Position.Generation == 0:
+	case e.mark != none && r.Fingerprint != none && e.mark != r.Fingerprint && r.Position.Generation == 0:
 		want.Verdict = dedup.Conflict
 	case e.state == "done":
 		want.Verdict, want.Result = dedup.Done, e.result
@@ -116,7 +116,7 @@ func (m model) reopen(id string) (dedup.Position, bool) {
 	if !e.reopened {
 		e.state, e.reopened, e.doubt, e.reason = "open", true, false, ""
 		e.position = dedup.Position{Generation: e.position.Generation + 1}
-		e.print = dedup.Fingerprint{}
+		e.mark = dedup.Fingerprint{}
 	}
 	return e.position, true
 }

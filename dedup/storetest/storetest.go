@@ -74,7 +74,7 @@ func Run(t *testing.T, h Harness) {
 		require.NotNil(t, h.Down, "Harness.Down is required: a store must be seen failing closed (R-19)")
 	}
 	if h.Sleep == nil {
-		h.Sleep = time.Sleep
+		h.Sleep = time.Sleep //nolint:forbidigo // real time, where the harness has none of its own
 	}
 	if h.Lease == 0 {
 		h.Lease = 300 * time.Millisecond

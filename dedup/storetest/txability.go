@@ -20,9 +20,10 @@ func txAbilityTests[Tx any]() []txTest[Tx] {
 func txStarts[Tx any](k *txKit[Tx]) {
 	s, ok := k.s.(dedup.StartCounter)
 	require.True(k, ok, "%T has no CountStart and its harness does not say so", k.s)
+	record := request("e").Origin
 	counts := func(id string, want uint32) {
 		k.Helper()
-		n, err := s.CountStart(k.ctx, key(id))
+		n, err := s.CountStart(k.ctx, key(id), record)
 		require.NoError(k, err)
 		require.Equal(k, want, n)
 	}
@@ -36,12 +37,19 @@ func txStarts[Tx any](k *txKit[Tx]) {
 	})
 	require.ErrorIs(k, err, why)
 	counts("e", 4) // what is rolled back leaves the trace
-	require.NoError(k, s.ClearStarts(k.ctx, key("e")))
-	require.NoError(k, s.ClearStarts(k.ctx, key("e")))
-	require.NoError(k, s.ClearStarts(k.ctx, key("never started")))
+	require.NoError(k, s.ClearStarts(k.ctx, key("e"), record))
+	require.NoError(k, s.ClearStarts(k.ctx, key("e"), record))
+	require.NoError(k, s.ClearStarts(k.ctx, key("never started"), record))
 	counts("e", 1)
 	counts("f", 2)
+	copied := record
+	copied.Offset++
+	n, err := s.CountStart(k.ctx, key("e"), copied)
+	require.NoError(k, err)
+	require.EqualValues(k, 1, n, "copies that begin at once are no crash")
 	k.one(dedup.Fresh, request("e"), k.effect("e")) // a start is no claim
+	counts("e", 0)                                  // done: nothing to watch
+	counts("e", 0)
 }
 
 func (k *txKit[Tx]) reopener() dedup.Reopener {

@@ -27,7 +27,7 @@ func txFaultTests[Tx any]() []txTest[Tx] {
 
 func txPanic[Tx any](k *txKit[Tx]) {
 	for range 3 {
-		err, panicked := k.caught(func(tx Tx) { panic("boom") })
+		panicked, err := k.caught(func(tx Tx) { panic("boom") })
 		require.True(k, panicked != nil || err != nil, "a panic is neither passed on nor an error")
 		if panicked != nil {
 			require.Equal(k, "boom", panicked)
@@ -38,7 +38,7 @@ func txPanic[Tx any](k *txKit[Tx]) {
 }
 
 // caught runs bad in a transaction, after an effect, and returns what came of it.
-func (k *txKit[Tx]) caught(bad func(tx Tx)) (err error, panicked any) {
+func (k *txKit[Tx]) caught(bad func(tx Tx)) (panicked any, err error) {
 	defer func() { panicked = recover() }()
 	answers := make([]dedup.Answer, 1)
 	err = k.s.ClaimTx(k.ctx, limit, []dedup.Request{request("e")}, answers, func(tx Tx) ([]dedup.Completion, error) {
@@ -48,7 +48,7 @@ func (k *txKit[Tx]) caught(bad func(tx Tx)) (err error, panicked any) {
 		bad(tx)
 		return nil, nil
 	})
-	return err, nil
+	return nil, err
 }
 
 // txMethods tries the methods that transactions of the known clients have.
@@ -201,7 +201,7 @@ func txChurn[Tx any](k *txKit[Tx]) {
 			})
 			require.ErrorIs(k, err, dedup.ErrAbandoned)
 		case 2:
-			err, panicked := k.caught(func(Tx) { panic(i) })
+			panicked, err := k.caught(func(Tx) { panic(i) })
 			require.True(k, err != nil || panicked != nil)
 		}
 	}

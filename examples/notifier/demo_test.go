@@ -99,7 +99,9 @@ func TestDemoShowsBrokenLedgers(t *testing.T) {
 }
 
 func TestSummaryProblems(t *testing.T) {
-	good := summary{events: 10, poison: 3, deliveries: 15, sent: 10, duplicates: 2, deadLettered: 3, repeats: 2, kills: 1, lanes: 2}
+	good := summary{
+		events: 10, poison: 3, deliveries: 15, sent: 10, duplicates: 2, deadLettered: 3, repeats: 2, kills: 1, lanes: 2,
+	}
 	require.Empty(t, good.problems())
 	for want, change := range map[string]func(*summary){
 		"1 lost":            func(s *summary) { s.lost = 1 },

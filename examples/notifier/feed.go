@@ -54,7 +54,8 @@ func newPlan(topic string, events, copies int, seed uint64) plan {
 		all = append(all, placed{first.at + rnd.Float64()*float64(events)/4, &r})
 	}
 	for i, value := range p.poison {
-		all = append(all, placed{float64(events) * poisonAt[i], &kgo.Record{Topic: topic, Key: []byte("poison"), Value: []byte(value)}})
+		r := &kgo.Record{Topic: topic, Key: []byte("poison"), Value: []byte(value)}
+		all = append(all, placed{float64(events) * poisonAt[i], r})
 	}
 	slices.SortStableFunc(all, func(a, b placed) int {
 		return cmp.Compare(a.at, b.at)

@@ -21,7 +21,7 @@ func TestBadFlags(t *testing.T) {
 		"-ledger must be":                    {"-brokers", "127.0.0.1:1", "-ledger", "mysql://root:secret@host/db"},
 		"no valid redis URL":                 {"-brokers", "127.0.0.1:1", "-ledger", "redis://user:secret@host:port:port"},
 		"no valid Postgres URL":              {"-brokers", "127.0.0.1:1", "-ledger", "postgres://user:secret@host:port/db"},
-		"want log, or":                     append(worker[:4:4], "-sender", "pigeon"),
+		"want log, or":                       append(worker[:4:4], "-sender", "pigeon"),
 		"-lease 10ms is shorter than 1s":     append(worker[:4:4], "-lease", "10ms"),
 		"-retention 1m0s is shorter":         append(worker[:4:4], "-retention", "1m"),
 		"-topic is empty":                    append(worker[:4:4], "-topic", ""),

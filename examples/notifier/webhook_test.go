@@ -174,7 +174,8 @@ func TestWebhookEndsWithItsContext(t *testing.T) {
 
 func TestNewSenderRefuses(t *testing.T) {
 	for _, address := range []string{
-		"", "stdout", "ftp://host", "http://", "smtp://", "smtp://host:99999", "smtp://host?tls=maybe", "smtp://host?from=nobody", "://",
+		"", "stdout", "ftp://host", "http://", "smtp://", "smtp://host:99999", "smtp://host?tls=maybe",
+		"smtp://host?from=nobody", "://",
 	} {
 		_, err := newSender(address, nil)
 		require.Error(t, err, address)

@@ -1,0 +1,86 @@
+package idem_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/dedup"
+)
+
+// watcher keeps what observers are told.
+type watcher struct {
+	handled    []idem.HandledEvent
+	duplicates []idem.DuplicateEvent
+	retries    []idem.RetryEvent
+	letters    []idem.DeadLetterEvent
+	claims     []dedup.Verdict
+	ledger     []bool
+}
+
+func (w *watcher) ObserveHandled(_ context.Context, e idem.HandledEvent) {
+	w.handled = append(w.handled, e)
+}
+func (w *watcher) ObserveDuplicate(_ context.Context, e idem.DuplicateEvent) {
+	w.duplicates = append(w.duplicates, e)
+}
+func (w *watcher) ObserveRetry(_ context.Context, e idem.RetryEvent) {
+	w.retries = append(w.retries, e)
+}
+func (w *watcher) ObserveDeadLetter(_ context.Context, e idem.DeadLetterEvent) {
+	w.letters = append(w.letters, e)
+}
+func (w *watcher) ObserveClaim(_ context.Context, e idem.ClaimEvent) {
+	w.claims = append(w.claims, e.Verdict)
+}
+func (w *watcher) ObserveLedger(_ context.Context, e idem.LedgerEvent) {
+	w.ledger = append(w.ledger, e.Down)
+}
+
+func TestObservers(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		w := &watcher{}
+		b.cfg.Observers = []idem.Observer{w}
+		b.store.claimErr = times(3, dedup.ErrUnavailable)
+		b.on(failing(1, errBoom))
+		p := b.start()
+		require.NoError(t, p.Handle(t.Context(), message("e1", 5)))
+		require.Len(t, w.handled, 2)
+		require.ErrorIs(t, w.handled[0].Err, errBoom)
+		require.Equal(t, 2, w.handled[1].Attempt)
+		require.NoError(t, w.handled[1].Err)
+		require.Len(t, w.retries, 1)
+		require.Equal(t, []bool{true, false}, w.ledger)
+		require.Equal(t, []dedup.Verdict{0, 0, 0, dedup.Fresh, dedup.Fresh}, w.claims)
+
+		// Two causes of duplicates can be told apart, and no more (rule 40).
+		again, copied := message("e1", 5), message("e1", 9)
+		copied.Time = copied.Time.Add(time.Minute)
+		require.NoError(t, p.Handle(t.Context(), again))
+		require.NoError(t, p.Handle(t.Context(), copied))
+		require.Len(t, w.duplicates, 2)
+		require.True(t, w.duplicates[0].SameRecord)
+		require.Zero(t, w.duplicates[0].Age)
+		require.False(t, w.duplicates[1].SameRecord)
+		require.Equal(t, time.Minute, w.duplicates[1].Age)
+	})
+}
+
+// T-07: workers that failed together must not come back together.
+func TestRetriesAreSpreadOut(t *testing.T) {
+	delays := map[time.Duration]bool{}
+	for range 20 {
+		inBubble(t, func(t *testing.T, b *bench) {
+			w := &watcher{}
+			b.cfg.Observers = []idem.Observer{w}
+			b.on(failing(1, errBoom), idem.Retry(idem.RetryPolicy{MinBackoff: time.Second}))
+			require.NoError(t, b.start().Handle(t.Context(), message("e1", 0)))
+			require.LessOrEqual(t, w.retries[0].Delay, time.Second)
+			delays[w.retries[0].Delay] = true
+		})
+	}
+	require.Greater(t, len(delays), 15, "full jitter")
+}
