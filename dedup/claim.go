@@ -145,8 +145,9 @@ type Result struct {
 // IsZero reports whether there is no result to keep.
 func (r Result) IsZero() bool { return r.Schema == 0 && r.Data == nil }
 
-// Claim is a claim that is held. Make it with [Request.Held] from the answer: it repeats what the record says, so that a
-// store may write the final record without reading the old one.
+// Claim is a claim that is held. Make it with [Request.Held] from request and answer: it repeats what belongs into the final
+// record, so that a store may write that without reading the old one. A zero fingerprint says that the request had none;
+// a store then keeps the record's.
 type Claim struct {
 	Key         Key
 	Token       Token
@@ -168,7 +169,8 @@ type Completion struct {
 	Retention time.Duration
 	// Result is kept for replay.
 	Result Result
-	// Dead, if not empty, says that the event is given up, and why. At most [MaxReason] bytes are kept.
+	// Dead, if not empty, says that the event is given up, and why. Any bytes will do, since an event that cannot be given up
+	// would be in the way for ever; what a store cannot keep is replaced. At most [MaxReason] bytes are kept.
 	Dead string
 	// Retry, if not zero, says that the event was published again as this attempt ([Position.Retry]): the record is open
 	// for that copy, and [Moved] for all earlier ones.

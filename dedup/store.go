@@ -32,10 +32,13 @@ type Store interface {
 	//	                                 it is accepted and the record follows (the write of the move was lost)
 	//	another fingerprint              Conflict, unless the request's generation is above zero
 	//
-	// A conflict is found before anything else.
+	// A conflict is found before anything else. A copy that was overtaken may be told Busy while a lease lives, and is
+	// told Moved once it is over; it is never granted. Doubt is not forgotten: a claim that was Uncertain stays so when the
+	// event is moved on to a later attempt.
 	Claim(ctx context.Context, t Token, lease time.Duration, reqs []Request, answers []Answer) error
 
-	// Renew lets the leases of claims that are still held begin anew. For the others it returns a *LostError.
+	// Renew lets the leases of claims that are still held begin anew. For the others it returns a *LostError. Its claims,
+	// and those of Complete and Release, come in any order and each key once: a store that locks sorts them itself (P-04).
 	Renew(ctx context.Context, lease time.Duration, claims []Claim) error
 
 	// Complete ends claims that are still held and returns a *LostError for the others, whose records stay as they are.
@@ -96,8 +99,8 @@ type Volatiler interface {
 
 // Reopener is an ability of a Store: to let an event that was given up run again (T-02).
 type Reopener interface {
-	// Reopen turns a dead record into one that waits for a copy of the next generation, clears its fingerprint, and returns
-	// the position that copy must carry. Repeating it before that copy was claimed returns the same position. If the key is not
+	// Reopen turns a dead record into one that waits for a copy of the next generation, forgets its fingerprint, failures and
+	// take-overs (an event whose crash loop was mended must be able to run), and returns the position that copy must carry. Repeating it before that copy was claimed returns the same position. If the key is not
 	// dead the error matches [ErrNotDead].
 	Reopen(ctx context.Context, key Key) (Position, error)
 }

@@ -1,6 +1,7 @@
 package pgstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -190,15 +191,7 @@ func (s *Store) ownTxOnce(ctx context.Context, q *statements, queue func(*statem
 		}
 		return err
 	}()
-	return errors.Join(err, ifAlone(err, results.Close()))
-}
-
-// ifAlone drops the error of closing what has already failed: it is the same one.
-func ifAlone(first, second error) error {
-	if first != nil {
-		return nil
-	}
-	return second
+	return cmp.Or(err, results.Close()) // closing tells what has failed already once more
 }
 
 // release returns conn to its pool without a transaction. Rolling back is cheaper than the new connection that the pool

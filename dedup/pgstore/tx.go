@@ -1,6 +1,7 @@
 package pgstore
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -139,7 +140,7 @@ func (r *txRun) claim() error {
 		}
 		return err
 	}()
-	return errors.Join(err, ifAlone(err, results.Close()))
+	return cmp.Or(err, results.Close()) // closing tells what has failed already once more
 }
 
 // claimFailed says what an error of the claim means, before any handler ran.

@@ -141,7 +141,7 @@ func TestOpenRowsAreAnError(t *testing.T) {
 	t.Parallel()
 	s, pool := newStore(t)
 	_, err := claimOne(t.Context(), s, request("e"), func(tx pgx.Tx) ([]dedup.Completion, error) {
-		_, err := tx.Query(t.Context(), "SELECT generate_series(1, 100000)") //nolint:gocritic // left open on purpose
+		_, err := tx.Query(t.Context(), "SELECT generate_series(1, 100000)") //nolint:gocritic,sqlclosecheck // left open on purpose
 		return nil, err
 	})
 	require.ErrorContains(t, err, "left a result open")

@@ -90,9 +90,10 @@ func readInfo(info map[string]string, text string) {
 
 func checkVersion(v string) (warning string, err error) {
 	major, _, _ := strings.Cut(v, ".")
-	n, notANumber := strconv.Atoi(major)
+	n, parseErr := strconv.Atoi(major)
+	known := parseErr == nil
 	switch {
-	case notANumber != nil:
+	case !known:
 		return fmt.Sprintf("redis: cannot tell the version from %q; 7.0 or later is needed", v), nil
 	case n < 7:
 		return "", fmt.Errorf("%w: version %s, but SET with NX and GET together needs 7.0 or later", errUnfit, v)
