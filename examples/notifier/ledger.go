@@ -40,6 +40,7 @@ func openLedger(ctx context.Context, url string, log *slog.Logger) (dedup.Store,
 		if err != nil {
 			return nil, nil, usageError{fmt.Errorf("-ledger is no valid %s URL", kind)}
 		}
+		redis.SetLogger(redisLog{log})
 		client := redis.NewClient(opts)
 		return redisstore.New(client), func() { _ = client.Close() }, nil
 	}
@@ -62,4 +63,12 @@ func openPostgres(ctx context.Context, url string) (dedup.Store, func(), error) 
 		return nil, nil, err
 	}
 	return pgstore.New(pool), pool.Close, nil
+}
+
+// redisLog moves what go-redis writes by itself, a line for every connection that fails, to level debug: that the
+// ledger is away is said once, by the consumer.
+type redisLog struct{ log *slog.Logger }
+
+func (l redisLog) Printf(ctx context.Context, format string, v ...any) {
+	l.log.DebugContext(ctx, fmt.Sprintf(format, v...))
 }
