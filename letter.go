@@ -77,17 +77,33 @@ type failure struct {
 
 // letter copies m, byte for byte, and says where it comes from and why.
 func (p *Processor) letter(m *Message, f failure) *Message {
-	headers := make([]Header, 0, len(m.Headers)+16)
-	for _, h := range m.Headers {
-		if strings.HasPrefix(h.Key, HeaderPrefix) { // not ours: never trusted, never lost (G-03, rule 44)
-			h.Key = HeaderOriginal + h.Key
-		}
-		headers = append(headers, h)
-	}
 	return &Message{
 		Topic: p.cfg.DeadLetterTopic(m.Topic), Key: m.Key, Value: m.Value, Time: m.Time,
-		Headers: append(headers, p.letterHeaders(m, f)...),
+		Headers: append(keptHeaders(m.Headers), p.letterHeaders(m, f)...),
 	}
+}
+
+// keptHeaders are those of the record. Foreign ones with our prefix are never trusted and move aside (G-03, rule 44). In a
+// letter that was published again they take the place of what moved aside the last time, so that letters of letters
+// do not grow (T-04).
+func keptHeaders(headers []Header) []Header {
+	aside := make(map[string]bool)
+	for _, h := range headers {
+		if strings.HasPrefix(h.Key, HeaderPrefix) && !strings.HasPrefix(h.Key, HeaderOriginal) {
+			aside[HeaderOriginal+h.Key] = true
+		}
+	}
+	kept := make([]Header, 0, len(headers)+16)
+	for _, h := range headers {
+		switch {
+		case aside[h.Key]:
+			continue
+		case strings.HasPrefix(h.Key, HeaderPrefix) && !strings.HasPrefix(h.Key, HeaderOriginal):
+			h.Key = HeaderOriginal + h.Key
+		}
+		kept = append(kept, h)
+	}
+	return kept
 }
 
 func (p *Processor) letterHeaders(m *Message, f failure) []Header {

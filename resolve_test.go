@@ -98,6 +98,26 @@ func TestLetter_SaysWhereItComesFrom(t *testing.T) {
 	})
 }
 
+// T-04: a letter that is published again and given up again must not grow with each round.
+func TestLetter_OfALetterDoesNotGrow(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.on(succeed)
+		p := b.start()
+		m := &idem.Message{Topic: "orders", Value: []byte("garbage"), Headers: headers("a", "1", "idem-attempts", "999", "a", "2")}
+		var sizes []int
+		for range 5 {
+			require.NoError(t, p.Handle(t.Context(), m))
+			letters := b.sent.letters()
+			m = letters[len(letters)-1]
+			m.Topic = "orders"
+			sizes = append(sizes, len(m.Headers))
+			require.Equal(t, headers("a", "1"), m.Headers[:1])
+		}
+		require.Equal(t, sizes[1], sizes[4], "%v", sizes)
+		require.Equal(t, "0", headerOf(m, "idem-original-idem-attempts"), "what the letter before said")
+	})
+}
+
 // T-04: a letter that the broker will never take is sent without its value, so that the partition moves on.
 func TestLetter_TooLargeBecomesAPointer(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
