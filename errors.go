@@ -85,6 +85,10 @@ var (
 	// ErrTooLarge is returned by a [Producer] for a message that the broker will never take because of its size. The dead
 	// letter is then sent again without the value (T-04).
 	ErrTooLarge = errors.New("message too large")
+	// ErrRefused is returned by a [Producer] for a message that the broker will never take as it is, for another reason than
+	// its size, such as a time it does not accept. The dead letter is then sent with the present time; the record's own is
+	// in its headers.
+	ErrRefused = errors.New("message refused")
 	// ErrStopping is the cause of a handler's cancelled context when the time for a clean stop is nearly over.
 	ErrStopping = errors.New("consumer is stopping")
 	// ErrPartitionLost, as the cause of the context given to HandleBatch, says that the partition belongs to another

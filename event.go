@@ -68,7 +68,7 @@ func (e Event[T]) IdempotencyKey(purpose ...string) string {
 	return e.meta.key.UUID(append([]string{e.meta.name}, purpose...)...)
 }
 
-// Fence returns a number that grows with every claim of this event and never goes back. An effect that stores it, and
+// Fence returns a number that grows with every claim of this event and never goes back while the ledger remembers it. An effect that stores it, and
 // refuses a lower one in its WHERE clause, is safe from a holder that was paused and wakes up late (K-12, rule 41). Zero
 // in a transactional handler, where the transaction itself is the fence.
 func (e Event[T]) Fence() uint64 { return e.meta.fence }

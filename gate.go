@@ -42,6 +42,14 @@ func (d *delivery) input() input {
 	}
 }
 
+// excuse takes time that was spent waiting for others off the time that retries may take: an outage costs no event
+// anything.
+func (d *delivery) excuse(waited time.Duration) {
+	if !d.firstFailure.IsZero() {
+		d.firstFailure = d.firstFailure.Add(waited)
+	}
+}
+
 // step is what a trip through the gate came to.
 type step struct {
 	settled bool
@@ -61,7 +69,9 @@ func (p *Processor) settle(ctx context.Context, d *delivery) error {
 		case err != nil || s.settled:
 			return err
 		case s.outage != nil:
+			began := time.Now()
 			err = d.pat.wait(ctx, outageWait(outages), s.outage)
+			d.excuse(time.Since(began))
 			outages++
 		default:
 			err = sleep(ctx, s.sleep)
@@ -111,6 +121,9 @@ func (d *delivery) refuse(a dedup.Answer) (o outcome, refused bool) {
 	case a.Verdict == dedup.Uncertain && d.route.uncertain == DeadLetter:
 		err := errors.New("an earlier run was cut short and may have had its effect")
 		return outcome{meaning: unknown, class: ClassUncertain, err: err}, true
+	case int(a.Failures) >= d.route.retry.MaxAttempts: // its letter could not be sent the last time
+		err := fmt.Errorf("failed %d times before", a.Failures)
+		return outcome{meaning: transient, class: ClassFailed, err: err}, true
 	case a.Takeovers > maxTakeovers:
 		err := fmt.Errorf("%d holders of the claim died on it", a.Takeovers)
 		return outcome{meaning: unknown, class: ClassCrashLoop, err: err}, true
@@ -120,18 +133,18 @@ func (d *delivery) refuse(a dedup.Answer) (o outcome, refused bool) {
 
 // judge notes a failure and decides what to do.
 func (p *Processor) judge(ctx context.Context, d *delivery, o outcome) action {
-	if o.meaning != succeeded {
-		now := time.Now()
-		if d.firstFailure.IsZero() {
-			d.firstFailure = now
-		}
-		d.lastFailure = now
-	}
 	switch {
 	case o.meaning != unavailable:
 		d.outages = 0
 	case p.probe(ctx, d):
 		d.outages++
+	}
+	if o.meaning != succeeded && (o.meaning != unavailable || d.blameForOutage()) {
+		now := time.Now()
+		if d.firstFailure.IsZero() {
+			d.firstFailure = now
+		}
+		d.lastFailure = now
 	}
 	return d.decide(o)
 }
@@ -255,5 +268,7 @@ func (p *Processor) waitBusy(ctx context.Context, d *delivery, a dedup.Answer) e
 	}
 	// A lease's end is known: come just after it. An earlier end is not: look about once a second.
 	pause := min(max(a.Wait, 50*time.Millisecond), time.Second)
-	return d.pat.wait(ctx, pause-pause/4+jitter(pause/2), ErrBusy)
+	err := d.pat.wait(ctx, pause-pause/4+jitter(pause/2), ErrBusy)
+	d.excuse(time.Since(now))
+	return err
 }

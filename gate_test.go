@@ -149,7 +149,7 @@ func TestGate_AttemptsAreCountedAcrossDeliveries(t *testing.T) {
 		require.ErrorIs(t, p.Handle(t.Context(), message("e1", 0)), dedup.ErrUnavailable)
 		require.Equal(t, 1, b.count("run 1"))
 		require.Equal(t, 1, b.count("run 2"))
-		require.Equal(t, 1, b.count("run 3"), "it was released as failed and runs once more, not from 1")
+		require.Equal(t, 0, b.count("run 3"), "the policy is spent: only the letter is tried again")
 		b.sent.fail = nil
 		require.NoError(t, p.Handle(t.Context(), message("e1", 0)))
 		require.Equal(t, 1, b.count("complete: dead"))
@@ -431,5 +431,69 @@ func TestGate_UnavailableWaitsWhileTheLedgerIsDownToo(t *testing.T) {
 		require.NoError(t, p.Handle(t.Context(), message("e1", 0)))
 		require.Equal(t, 51, b.count("run 1"))
 		require.Empty(t, b.sent.letters())
+	})
+}
+
+// An outage takes no time off the retries: an event that waited for its infrastructure has all of its attempts left.
+func TestGate_OutageIsNoRetry(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.store.pingErr = errBoom
+		n := 0
+		b.on(func(context.Context, idem.Event[payload]) error {
+			switch n++; {
+			case n <= 30:
+				return idem.Unavailable(errBoom)
+			case n == 31:
+				b.store.claimErr = times(30, dedup.ErrUnavailable) // and again, between two attempts
+				return errBoom
+			case n == 32:
+				return errBoom
+			}
+			return nil
+		})
+		p := b.start()
+		require.NoError(t, p.Handle(t.Context(), message("e1", 0)))
+		require.Empty(t, b.sent.letters())
+		require.Equal(t, 1, b.count("run 3"))
+	})
+}
+
+// T-01: a broker that refuses a letter for its time must not stop the partition: the letter goes with the present time.
+func TestGate_LetterRefusedForItsTime(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.sent.fail = func(m *idem.Message) error {
+			if !m.Time.IsZero() {
+				return idem.ErrRefused
+			}
+			return nil
+		}
+		b.on(failing(1, idem.Permanent(errBoom)))
+		require.NoError(t, b.start().Handle(t.Context(), message("e1", 0)))
+		require.Equal(t, "2026-01-02T03:04:05.000Z", headerOf(b.sent.letters()[0], idem.HeaderTime))
+	})
+}
+
+// K-23: a panic before the ledger knows of the event is met at every restart if it kills the process.
+func TestGate_PanicWhileDecoding(t *testing.T) {
+	boom := func(*idem.Message) (string, error) { panic("boom") }
+	for name, opt := range map[string]idem.Option{
+		"decode": idem.Decode(func(*idem.Message, any) error { panic("boom") }),
+		"ID":     idem.ID(boom), "tenant": idem.Tenant(boom), "type": idem.Type(boom),
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bench) {
+				b.on(succeed, opt)
+				require.NoError(t, b.start().Handle(t.Context(), message("e1", 0)))
+				require.Len(t, b.sent.letters(), 1)
+				require.Contains(t, headerOf(b.sent.letters()[0], idem.HeaderError), "panicked: boom")
+			})
+		})
+	}
+}
+
+func TestGate_NilMessage(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.on(succeed)
+		require.ErrorContains(t, b.start().Handle(t.Context(), nil), "message is nil")
 	})
 }

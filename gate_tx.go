@@ -19,7 +19,11 @@ func (p *Processor) passTx(ctx context.Context, d *delivery) (step, error) {
 		return step{outage: err}, nil
 	}
 	if crashed != nil {
-		return p.giveUpTx(ctx, d, outcome{meaning: unknown, class: ClassCrashLoop, err: crashed})
+		s, err := p.giveUpTx(ctx, d, outcome{meaning: unknown, class: ClassCrashLoop, err: crashed})
+		if s.settled { // not before: what kills processes must not run again because its letter could not be sent
+			p.clearStarts(ctx, d)
+		}
+		return s, err
 	}
 	d.attempt = d.failures + 1
 	hard, release := p.stopContext(ctx, false)
@@ -59,6 +63,8 @@ func (p *Processor) claimAndRun(hard context.Context, d *delivery) (a dedup.Answ
 // is to blame; a commit whose outcome is unknown is asked about by claiming again (P-11).
 func txOutcome(hard context.Context, o outcome, ran bool, err error) outcome {
 	switch {
+	case o.meaning == abandoned && hard.Err() == nil: // nobody stops us: it ignored its time-out, and its connection was cut
+		return outcome{meaning: unknown, class: ClassTimeout, err: err}
 	case o.meaning == abandoned:
 		return o
 	case ran && o.meaning == permanent:
@@ -151,7 +157,6 @@ func (p *Processor) countStart(ctx context.Context, d *delivery) (watched bool, 
 		return false, nil, fmt.Errorf("%w: count start: %w", dedup.ErrUnavailable, err)
 	}
 	if starts > maxStarts {
-		p.clearStarts(ctx, d)
 		return false, fmt.Errorf("%d runs were begun and none came to an end", starts-1), nil
 	}
 	return starts > 0, nil, nil

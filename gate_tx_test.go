@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -272,5 +273,41 @@ func TestTx_RefusedCommitIsAFailure(t *testing.T) {
 		require.Equal(t, 1, b.count("letter: failed"))
 		require.Equal(t, 1, b.count("run 5"))
 		require.Equal(t, 1, b.count("tx: committed dead"))
+	})
+}
+
+// Rule 18: what kills processes must not run again because its letter could not be sent.
+func TestTx_CrashLoopStaysOneWhileTheLetterCannotBeSent(t *testing.T) {
+	inTxBubble(t, func(t *testing.T, b *bench, s *txStore) {
+		b.cfg.BusyWait = time.Millisecond
+		b.sent.fail = func(*idem.Message) error { return errBoom }
+		s.starts[start{dedup.Key{Scope: "g", Type: "paid", ID: "e1"}, 0}] = 3
+		b.onTx(failingTx(0, nil))
+		p := b.start()
+		for range 3 {
+			require.ErrorIs(t, p.Handle(t.Context(), message("e1", 0)), dedup.ErrUnavailable)
+		}
+		b.sent.fail = nil
+		require.NoError(t, p.Handle(t.Context(), message("e1", 0)))
+		require.Equal(t, []string{"letter: crash-loop", "tx: committed dead"}, b.all())
+		require.Empty(t, s.starts)
+	})
+}
+
+// A transactional handler that ignores its time-out costs its event an attempt, not the consumer its life.
+func TestTx_HandlerThatIgnoresItsTimeout(t *testing.T) {
+	inTxBubble(t, func(t *testing.T, b *bench, _ *txStore) {
+		var n atomic.Int32
+		b.onTx(func(context.Context, fakeTx, idem.Event[payload]) error {
+			if n.Add(1) == 1 {
+				time.Sleep(time.Minute)
+			}
+			return nil
+		}, idem.Timeout(time.Second))
+		p := b.start()
+		require.NoError(t, p.Handle(t.Context(), message("e1", 0)))
+		require.Equal(t, 1, b.count("run 2"))
+		require.Equal(t, 1, p.Status().Abandoned)
+		time.Sleep(time.Minute)
 	})
 }

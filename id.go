@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/idem-go/idem/dedup"
 )
@@ -19,6 +20,7 @@ type IDFunc func(*Message) (string, error)
 var (
 	ErrNotFound  = errors.New("not found")
 	ErrAmbiguous = errors.New("ambiguous")
+	ErrInvalid   = errors.New("invalid") // there is one, and no ledger can hold it
 )
 
 // StandardID is the default identity: the CloudEvents headers ce_id and ce_source, the header event-id, the JSON field
@@ -39,10 +41,17 @@ func StandardID() IDFunc {
 		if n > 1 {
 			return "", fmt.Errorf("%w: header ce_source appears %d times", ErrAmbiguous, n)
 		}
-		if id = dedup.Join(string(source), id); len(id) > dedup.MaxPart {
+		if err := (dedup.Key{ID: id}).Validate(); err != nil { // joined and hashed, nobody would see it
+			return "", fmt.Errorf("%w: header ce_id: %w", ErrInvalid, err)
+		}
+		if !utf8.Valid(source) || bytes.IndexByte(source, 0) >= 0 {
+			return "", fmt.Errorf("%w: header ce_source is not valid UTF-8 or contains a NUL byte", ErrInvalid)
+		}
+		joined := dedup.Join(string(source), id)
+		if len(joined) > dedup.MaxPart {
 			return dedup.Hash(string(source), id), nil
 		}
-		return id, nil
+		return joined, nil
 	}
 }
 
@@ -140,6 +149,11 @@ func jsonText(field string, raw json.RawMessage) (string, error) {
 		var s string
 		if err := json.Unmarshal(raw, &s); err != nil {
 			return "", fmt.Errorf("JSON field %s: %w: %w", field, ErrNotFound, err)
+		}
+		// encoding/json puts U+FFFD in the place of bytes that are not UTF-8 and of half surrogates: different IDs would
+		// become one, and all but the first event be taken for duplicates (P-22).
+		if strings.ContainsRune(s, utf8.RuneError) {
+			return "", fmt.Errorf("%w: JSON field %s is not valid Unicode", ErrInvalid, field)
 		}
 		return s, nil
 	case raw[0] == '-' || raw[0] >= '0' && raw[0] <= '9':

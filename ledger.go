@@ -104,6 +104,8 @@ func outageWait(try int) time.Duration {
 func (p *Processor) claim(ctx context.Context, d *delivery, t dedup.Token) (a dedup.Answer, since time.Time, err error) {
 	var answers [1]dedup.Answer
 	reqs := [1]dedup.Request{d.req}
+	asked := time.Now()
+	defer func() { d.excuse(time.Since(asked)) }()
 	for try := 1; ; try++ {
 		since = time.Now()
 		err := p.bounded(ctx, p.cfg.Lease, func(ctx context.Context) error {

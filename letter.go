@@ -173,6 +173,10 @@ func (p *Processor) sendLetter(ctx context.Context, pat *patience, m *Message, f
 			l = p.pointer(m, f)
 			err = p.produce(ctx, l)
 		}
+		if errors.Is(err, ErrRefused) && !l.Time.IsZero() {
+			l.Time = time.Time{}
+			err = p.produce(ctx, l)
+		}
 		if err == nil {
 			p.producer.up(ctx, p)
 			break

@@ -25,7 +25,8 @@ type Config struct {
 	// long. Handlers may take longer, their claims are renewed. Defaults to 30 s, at least 1 s.
 	Lease time.Duration
 	// BusyWait is how long one call of HandleBatch waits, in all, for what is not in its power: an event that is busy elsewhere,
-	// a ledger or a producer that is down. Then it returns a [WaitError]. Keep it below the poll interval of the client.
+	// a ledger or a producer that is down. Then it returns a [WaitError]. Keep it below the poll interval of the client. Only
+	// recording an effect that has happened is tried for longer, up to a Lease, since giving up repeats the effect.
 	// Defaults to 1 s; [Forever] waits until the context ends.
 	BusyWait time.Duration
 	// Grace is how long work that was begun may go on when the context of HandleBatch ends. Two seconds before it is over,

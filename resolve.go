@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -118,8 +119,10 @@ func (r *routes) add(b *bound) (first *route) {
 
 func (b *bound) typ_() *typeSource { return b.settings.typ }
 
-// find returns the handler of m, or the type that nobody handles.
+// find returns the handler of m, or the type that nobody handles. Where one source contradicts itself and no other one
+// leads to a handler, that is an error.
 func (r *routes) find(m *Message) (b *bound, typ string, err error) {
+	found := false
 	for _, g := range r.groups {
 		t, findErr := g.source.find(m)
 		switch {
@@ -127,22 +130,39 @@ func (r *routes) find(m *Message) (b *bound, typ string, err error) {
 			if b := g.byType[t]; b != nil {
 				return b, t, nil
 			}
-			typ = t
-		case err == nil:
+			typ, found = t, true
+		case err == nil || errors.Is(err, ErrNotFound):
 			err = findErr
 		}
 	}
-	if typ != "" {
+	if found && errors.Is(err, ErrNotFound) {
 		err = nil
 	}
 	return nil, typ, err
 }
 
+// guard turns a panic of the user's functions that look into a message into an error: they run before the ledger knows of
+// the event, so that nothing would ever stop it from killing one process after another (K-23).
+func guard(fn func() error) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			stack := debug.Stack()
+			err = &PanicError{Value: v, Stack: stack[:min(len(stack), 4<<10)]}
+		}
+	}()
+	return fn()
+}
+
 // handle settles one message.
 func (p *Processor) handle(ctx context.Context, m *Message, pat *patience) error {
-	b, typ, err := p.routes.find(m)
+	if m == nil {
+		return errors.New("message is nil")
+	}
+	var b *bound
+	var typ string
+	err := guard(func() (err error) { b, typ, err = p.routes.find(m); return err })
 	switch {
-	case m.Value == nil && (b == nil || !b.tombstones):
+	case m.Value == nil && (b == nil || !b.tombstones) && (err == nil || errors.Is(err, ErrNotFound)):
 		p.skipped(ctx, m, typ, true)
 		return nil
 	case err != nil:
@@ -155,10 +175,11 @@ func (p *Processor) handle(ctx context.Context, m *Message, pat *patience) error
 	}
 	p.unhandled.note(false)
 	d := &delivery{m: m, route: b.route, ledger: b.ledger, tx: b.tx, claimed: b.tx == nil, pat: pat}
-	if class, err := p.identify(d); err != nil {
+	class := ClassUndecodable
+	if err := guard(func() (err error) { class, err = p.identify(d); return err }); err != nil {
 		return p.deadLetter(ctx, pat, m, class, err)
 	}
-	if d.call, err = b.prepare(m); err != nil {
+	if err := guard(func() (err error) { d.call, err = b.prepare(m); return err }); err != nil {
 		return p.deadLetter(ctx, pat, m, ClassUndecodable, err)
 	}
 	return p.settle(ctx, d)
@@ -211,7 +232,7 @@ func (p *Processor) runOtherwise(ctx context.Context, m *Message, pat *patience)
 	s := newSettings()
 	d := &delivery{m: m, pat: pat, claimed: true, route: &route{settings: s}}
 	d.call = func(ctx context.Context, _ any, _ input) error { return p.routes.otherwise(ctx, m) }
-	for d.attempt = 1; ; d.attempt++ {
+	for d.attempt = 1; ; {
 		hard, release := p.stopContext(ctx, true)
 		o := p.run(hard, d, nil)
 		release()
@@ -227,6 +248,7 @@ func (p *Processor) runOtherwise(ctx context.Context, m *Message, pat *patience)
 		case actLetter:
 			return p.sendLetter(ctx, pat, m, d.failure(o))
 		case actRetry:
+			d.attempt++
 			err = sleep(ctx, d.delay)
 		case actWait:
 			d.outages++

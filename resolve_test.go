@@ -50,6 +50,11 @@ func TestBadInput(t *testing.T) {
 		{"1 MiB ID (P-22)", `{"type":"paid","event_id":"` + long + `"}`, nil, idem.ClassNoID},
 		{"NUL in the ID (P-22)", `{"type":"paid","event_id":"a\u0000b"}`, nil, idem.ClassNoID},
 		{"ID is not UTF-8 (P-22)", `{"type":"paid"}`, headers("event-id", "a\xffb"), idem.ClassNoID},
+		{"bytes that are not UTF-8 in a JSON ID (P-22)", "{\"type\":\"paid\",\"event_id\":\"a\xff\"}", nil, idem.ClassNoID},
+		{"half a surrogate in a JSON ID (P-22)", `{"type":"paid","event_id":"a\ud800"}`, nil, idem.ClassNoID},
+		{"NUL in a CloudEvents ID (P-22)", `{"type":"paid"}`, headers("ce_id", "a\x00", "ce_source", "/s"), idem.ClassNoID},
+		{"long CloudEvents ID (P-22)", `{"type":"paid"}`, headers("ce_id", long, "ce_source", "/s"), idem.ClassNoID},
+		{"CloudEvents source that is not UTF-8", `{"type":"paid"}`, headers("ce_id", "a", "ce_source", "\xff"), idem.ClassNoID},
 		{"wrong shape", `{"type":"paid","event_id":"1","amount":"many"}`, nil, idem.ClassUndecodable},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -286,6 +291,22 @@ func TestTypesFromSeveralSources(t *testing.T) {
 		require.NoError(t, p.Handle(t.Context(), &idem.Message{Key: []byte("1"), Value: []byte(`{"type":"a","event_id":"2"}`)}))
 		require.Equal(t, 1, b.count("b by header"))
 		require.Equal(t, 1, b.count("a by field"))
+	})
+}
+
+// Rule 7: a type that contradicts itself is not skipped because another source finds one that nobody handles.
+func TestTypesFromSeveralSources_ContradictionIsDeadLettered(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.on(succeed)
+		idem.On(b.router.With(idem.Type(idem.FromHeader("kind"))), "a", succeed)
+		p := b.start()
+		m := &idem.Message{Topic: "t", Value: []byte(`{"type":"x"}`), Headers: headers("event-type", "y", "kind", "unknown")}
+		require.NoError(t, p.Handle(t.Context(), m))
+		require.Equal(t, 1, b.count("letter: ambiguous-id"))
+		m.Value = nil
+		m.Headers = headers("event-type", "y", "event-type", "z", "kind", "unknown")
+		require.NoError(t, p.Handle(t.Context(), m))
+		require.Equal(t, 2, b.count("letter: ambiguous-id"))
 	})
 }
 

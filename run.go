@@ -47,7 +47,7 @@ func stopCause(ctx context.Context) error {
 }
 
 // run calls the handler in a goroutine of its own: runtime.Goexit would end ours whether we recover or not, and a
-// handler that hangs must not take its partition along (K-07, K-23). It returns when the handler does, or when hard has
+// handler that hangs must not keep a partition that is to be given back (K-07, K-23). It returns when the handler does, or when hard has
 // ended and the handler goes on regardless; the handler is then abandoned and its goroutine counted until it ends.
 func (p *Processor) run(hard context.Context, d *delivery, tx any) outcome {
 	ctx, cancel := context.WithTimeoutCause(hard, d.route.timeout, ErrHandlerTimeout)
@@ -77,6 +77,7 @@ func (p *Processor) overdue(ctx, hard context.Context, d *delivery, done <-chan 
 			return classify(ctx, err)
 		case <-stall.C:
 			p.stalled(hard, d)
+			stall.Reset(p.cfg.Lease)
 		case <-stopped:
 			stopped = nil
 			left.Reset(abandonAfter)

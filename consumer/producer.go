@@ -55,7 +55,7 @@ func NewProducer(client sarama.Client) (*Producer, error) {
 }
 
 // Produce returns nil when all messages are acknowledged by all in-sync replicas. It returns an error that matches
-// [idem.ErrTooLarge] if one will never be taken for its size, and any other error if it is not known what became of them:
+// [idem.ErrTooLarge] if one will never be taken for its size, [idem.ErrRefused] if not as it is, and any other error if it is not known what became of them:
 // they may or may not be in the log, and sending them again may double them. It waits no longer than ctx; sarama may go
 // on trying.
 func (p *Producer) Produce(ctx context.Context, msgs ...*idem.Message) error {
@@ -65,7 +65,7 @@ func (p *Producer) Produce(ctx context.Context, msgs ...*idem.Message) error {
 	p.alone.RLock()
 	err := p.send(ctx, msgs)
 	p.alone.RUnlock()
-	if !isTooLarge(err) {
+	if !isTooLarge(err) && !isRefused(err) {
 		return err
 	}
 	// sarama puts what is sent at the same time into one batch, and a broker measures batches. Only a message that is too
@@ -76,6 +76,9 @@ func (p *Producer) Produce(ctx context.Context, msgs ...*idem.Message) error {
 		if err := p.send(ctx, []*idem.Message{m}); err != nil {
 			if isTooLarge(err) {
 				return fmt.Errorf("%w: %w", idem.ErrTooLarge, err)
+			}
+			if isRefused(err) {
+				return fmt.Errorf("%w: %w", idem.ErrRefused, err)
 			}
 			return err
 		}
@@ -143,6 +146,11 @@ func (p *Producer) enqueue(ctx context.Context, msgs []*idem.Message, results ch
 		}
 	}
 	return nil
+}
+
+// isRefused reports whether the broker will not take a record as it is, however often it is asked.
+func isRefused(err error) bool {
+	return isAny(err, sarama.ErrInvalidTimestamp, sarama.ErrInvalidRecord, sarama.ErrPolicyViolation)
 }
 
 func isTooLarge(err error) bool {

@@ -208,9 +208,10 @@ func (p *Partition) settle(batch []entry) error {
 			}
 		}
 		batch[i].m = nil
-		p.queue.release(e)
 		p.idleSince.Store(time.Now().UnixNano())
-		if p.tracker.Finish(e.seq) {
+		moved := p.tracker.Finish(e.seq)
+		p.queue.release(e) // after Finish: whoever is told of room must find a place in the tracker too
+		if moved {
 			signal(p.advanced)
 		}
 	}

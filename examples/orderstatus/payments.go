@@ -37,6 +37,7 @@ func newRouter(h handler) *idem.Router {
 // transaction: both happen or neither.
 func (h handler) paymentCompleted(ctx context.Context, tx pgx.Tx, e idem.Event[Payment]) error {
 	p := e.Data
+	p.PaymentID = e.ID // encoding/json would also take PAYMENT_ID; the identity is what the ledger remembers
 	if p.OrderID < 1 {
 		return idem.Permanent(fmt.Errorf("payment %s is for order %d", p.PaymentID, p.OrderID))
 	}

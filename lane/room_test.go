@@ -1,0 +1,27 @@
+package lane
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/idem-go/idem"
+)
+
+type instant struct{}
+
+func (instant) HandleBatch(_ context.Context, msgs []*idem.Message) (int, error) { return len(msgs), nil }
+
+// A queue of one: who is told of room must find a place in the tracker too, or nobody is ever told again.
+func TestPartition_SmallestQueueDoesNotLoseItsWakeUp(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	p := start(instant{}, "t", 0, Config{Queue: 1})
+	for i := range int64(20_000) {
+		require.NoError(t, p.Push(ctx, &idem.Message{Topic: "t", Offset: i}), "message %d", i)
+	}
+	require.Eventually(t, func() bool { next, _ := p.Watermark(); return next == 20_000 }, 10*time.Second, time.Millisecond)
+	require.NoError(t, p.Close(t.Context(), nil))
+}
