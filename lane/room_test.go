@@ -12,7 +12,9 @@ import (
 
 type instant struct{}
 
-func (instant) HandleBatch(_ context.Context, msgs []*idem.Message) (int, error) { return len(msgs), nil }
+func (instant) HandleBatch(_ context.Context, msgs []*idem.Message) (int, error) {
+	return len(msgs), nil
+}
 
 // A queue of one: who is told of room must find a place in the tracker too, or nobody is ever told again.
 func TestPartition_SmallestQueueDoesNotLoseItsWakeUp(t *testing.T) {
