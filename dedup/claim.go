@@ -112,6 +112,8 @@ type Request struct {
 	// Retention is how long the record is kept once done. Unfinished records live at least as long, counted from their
 	// last change. Must be positive.
 	Retention time.Duration
+	// AnyAge asks not to be told [TooOld]: what the ledger no longer remembers counts as never seen.
+	AnyAge bool
 }
 
 // Answer is the ledger's answer to one request.

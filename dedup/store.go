@@ -23,7 +23,9 @@ type Store interface {
 	//
 	// What the ledger holds decides:
 	//
-	//	nothing, or released             Fresh, or Uncertain if the release or an earlier answer said so
+	//	nothing                          Fresh; TooOld if the origin's time lies before what the ledger still remembers,
+	//	                                 unless the request says AnyAge or its position is above zero
+	//	released                         Fresh, or Uncertain if the release or an earlier answer said so
 	//	claimed, lease alive             Busy; with the same token the answer of the first call, and the lease begins anew
 	//	claimed, lease over              Uncertain: the claim is taken over
 	//	done                             Done
@@ -58,7 +60,7 @@ type TxStore[Tx any] interface {
 	Store
 
 	// ClaimTx begins a transaction, claims, runs fn, stores its completions and commits, in one call. The answers are
-	// Fresh, Done, Dead, Moved or Conflict and are there when fn runs. fn is not run if no key is Fresh. Fresh keys for which fn returns
+	// Fresh, Done, Dead, Moved, Conflict or TooOld and are there when fn runs. fn is not run if no key is Fresh. Fresh keys for which fn returns
 	// no Completion are Done. Keys must ascend strictly, else the error matches [ErrOrder].
 	//
 	// While another transaction holds the key, ClaimTx waits for it for a moment; after that a single request is answered
@@ -72,7 +74,7 @@ type TxStore[Tx any] interface {
 	// error of fn that matches [ErrAbandoned] says that something still uses tx: the connection is closed at once.
 	//
 	// fn may panic. It must not commit or roll back tx: tx refuses to, and if fn does so by SQL the error matches
-	// [ErrTxEnded].
+	// [ErrTxEnded]. See [TxChecker] and [TxEndedError] for several events in one transaction.
 	ClaimTx(ctx context.Context, limit time.Duration, reqs []Request, answers []Answer,
 		fn func(tx Tx) ([]Completion, error)) error
 }
