@@ -137,19 +137,50 @@ const maxAbandoned = 64
 //
 // When ctx ends, nothing new is begun and what runs is finished, see [Config].Grace.
 func (p *Processor) HandleBatch(ctx context.Context, msgs []*Message) (settled int, err error) {
+	err = p.Settle(ctx, msgs, func(n int) { settled = n })
+	return settled, err
+}
+
+// Settle is [Processor.HandleBatch] for callers that want to know at once what is settled: progress is called with the
+// number of messages from the front that are, each time it has grown, by the goroutine that called Settle. Before Settle
+// returns nil it was called with len(msgs). progress must be quick.
+func (p *Processor) Settle(ctx context.Context, msgs []*Message, progress func(settled int)) error {
 	pat := &patience{left: p.cfg.BusyWait}
 	for i, m := range msgs {
 		if ctx.Err() != nil {
-			return i, stopCause(ctx)
+			return stopCause(ctx)
 		}
 		if n := p.abandonedNow.Load(); n >= maxAbandoned {
-			return i, fmt.Errorf("%w: %d hang, restart the process", ErrAbandoned, n)
+			return fmt.Errorf("%w: %d hang, restart the process", ErrAbandoned, n)
 		}
 		if err := p.handle(ctx, m, pat); err != nil {
-			return i, err
+			return err
 		}
+		progress(i + 1)
 	}
-	return len(msgs), nil
+	return nil
+}
+
+// OrderKey returns what events must share for their order to matter: the key of the record, or the identity of the event
+// if the record has none, so that copies of one event never run beside each other (rule 25). It is empty for a record
+// with neither, which is bound to no order. Two records with equal order keys must not be in two calls of Settle at once.
+func (p *Processor) OrderKey(m *Message) string {
+	if m.Key != nil {
+		return "k" + string(m.Key)
+	}
+	key := ""
+	_ = guard(func() error { // what is wrong with the message is found when it is handled
+		b, _, err := p.routes.find(m)
+		if err != nil || b == nil {
+			return err
+		}
+		d := &delivery{m: m, route: b.route}
+		if _, err := p.identify(d); err == nil {
+			key = "e" + d.req.Key.String()
+		}
+		return nil
+	})
+	return key
 }
 
 // Close stops the renewal of leases. Call it when no HandleBatch is running any longer. Handlers that were abandoned and
