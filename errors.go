@@ -3,6 +3,8 @@ package idem
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/idem-go/idem/dedup"
@@ -94,6 +96,9 @@ var (
 	// ErrPartitionLost, as the cause of the context given to HandleBatch, says that the partition belongs to another
 	// worker already: handlers are cancelled at once, without grace.
 	ErrPartitionLost = errors.New("partition lost")
+	// ErrTooOld says that an event lies before what the ledger still remembers, and that its handler stops at that: see
+	// [WhenTooOld] for the other ways.
+	ErrTooOld = errors.New("event is older than what the ledger remembers: rewind less far, or choose with idem.WhenTooOld")
 	// ErrHandlerTimeout is the cause of a handler's cancelled context when it has run longer than its [Timeout].
 	ErrHandlerTimeout = errors.New("handler timed out")
 	// ErrAbandoned says that a handler went on after its context was cancelled, and was left behind; or that so many were
@@ -130,3 +135,18 @@ func (e *PanicError) Error() string {
 
 // Unwrap returns the value if it was an error.
 func (e *PanicError) Unwrap() error { err, _ := e.Value.(error); return err }
+
+// BatchError is returned by a batch handler ([OnBatch], [OnBatchTx]) to say which events failed: the key is the index into
+// the events it was given, the value is an error as a handler of one event would return it, with the same marks
+// ([Permanent], [NotApplied] and so on). Events that are not named have succeeded. An empty BatchError is a success; one
+// that names an event which was not there is taken as an error about all of them.
+type BatchError map[int]error
+
+// Error shows the first of the errors and how many there are.
+func (e BatchError) Error() string {
+	if len(e) == 0 {
+		return "no event of the batch failed"
+	}
+	first := slices.Min(slices.Collect(maps.Keys(e)))
+	return fmt.Sprintf("%d events of the batch failed, the first is event %d: %v", len(e), first, e[first])
+}

@@ -12,11 +12,11 @@ import (
 // delivery is one message on its way through the gate.
 type delivery struct {
 	m      *Message
-	route  *route
+	route  *bound
 	ledger *ledger
 	tx     txLedger // nil for a claimed handler
-	call   invocation
 	id     string
+	data   any // decoded
 	req    dedup.Request
 	pat    *patience
 
@@ -33,12 +33,16 @@ type delivery struct {
 	outages      int // how often in a row it blamed its infrastructure while the ledger answered
 	busySince    time.Time
 	busyTold     bool
+
+	permit  permit       // to run the handler, in this trip
+	handled bool         // its effect is there, by us or by another delivery
+	seen    dedup.Origin // of the delivery that made the record, if handled
 }
 
 func (d *delivery) input() input {
 	return input{
 		meta: meta{key: d.req.Key, name: d.route.name, fence: d.claim.Fence},
-		id:   d.id, attempt: d.attempt, uncertain: d.uncertain,
+		id:   d.id, attempt: d.attempt, uncertain: d.uncertain, message: d.m, payload: d.data,
 	}
 }
 
@@ -57,26 +61,33 @@ type step struct {
 	outage  error         // before the next trip, wait for what is down
 }
 
-// settle takes an event through the gate until it is settled. An error says that it is not, and must come again.
-func (p *Processor) settle(ctx context.Context, d *delivery) error {
+// settle takes an event through the gate until it is settled, after what a run has left to be done first. An error says
+// that it is not settled, and must come again.
+func (p *Processor) settle(ctx context.Context, d *delivery, s step) error {
 	pass := p.passClaimed
 	if !d.claimed {
 		pass = p.passTx
 	}
 	for outages := 1; ; {
-		s, err := pass(ctx, d)
+		var err error
 		switch {
-		case err != nil || s.settled:
-			return err
 		case s.outage != nil:
 			began := time.Now()
 			err = d.pat.wait(ctx, outageWait(outages), s.outage)
 			d.excuse(time.Since(began))
 			outages++
-		default:
+		case s.sleep > 0:
 			err = sleep(ctx, s.sleep)
 		}
 		if err != nil {
+			return err
+		}
+		if d.permit, err = d.route.limits.acquire(ctx, d.pat); err != nil {
+			return err
+		}
+		s, err = pass(ctx, d)
+		d.permit.end(true)
+		if err != nil || s.settled {
 			return err
 		}
 	}
@@ -87,6 +98,7 @@ func (p *Processor) passClaimed(ctx context.Context, d *delivery) (step, error) 
 	t := dedup.NewToken()
 	a, since, err := p.claim(ctx, d, t)
 	if err != nil {
+		d.permit.end(false)
 		return step{}, err
 	}
 	if !a.Verdict.Held() {
@@ -157,7 +169,8 @@ func (p *Processor) finishClaimed(ctx, hard context.Context, stop func(), d *del
 		if lost {
 			p.log.WarnContext(ctx, "claim was lost before the effect was recorded", p.deliveryAttrs(d)...)
 		}
-		return step{settled: err == nil && !lost}, err
+		d.handled, d.seen = err == nil && !lost, d.req.Origin
+		return step{settled: d.handled}, err
 	case actLetter:
 		return p.giveUpClaimed(hard, d, o)
 	case actRetry:
@@ -214,6 +227,7 @@ func (d *delivery) reason(o outcome) string {
 
 // obey does what a verdict says that grants nothing.
 func (p *Processor) obey(ctx context.Context, d *delivery, a dedup.Answer) (step, error) {
+	d.permit.end(false)
 	switch a.Verdict {
 	case dedup.Done, dedup.Moved:
 		p.duplicate(ctx, d, a)
@@ -235,6 +249,9 @@ func (p *Processor) obey(ctx context.Context, d *delivery, a dedup.Answer) (step
 		p.duplicate(ctx, d, a)
 		return step{settled: true}, nil
 	case dedup.TooOld:
+		if d.route.tooOld == StopTooOld {
+			return step{}, fmt.Errorf("event %s of %s: %w", d.req.Key, d.m.Time.UTC().Format(time.RFC3339), ErrTooOld)
+		}
 		return p.letterOnly(ctx, d, ClassTooOld, errors.New("the event is older than what the ledger remembers"))
 	case dedup.Fresh, dedup.Uncertain: // granted, so not for here
 	}

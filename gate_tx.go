@@ -36,19 +36,29 @@ func (p *Processor) passTx(ctx context.Context, d *delivery) (step, error) {
 		d.ledger.up(ctx, p)
 		if a.Verdict == dedup.Fresh {
 			p.trusted(d.m)
+			d.route.size.grow(1, d.route.maxBatch)
+			d.handled, d.seen = true, d.req.Origin
 			return step{settled: true}, nil
 		}
 		return p.obey(ctx, d, a)
+	}
+	if !ran {
+		d.permit.end(false)
 	}
 	return p.finishTx(ctx, d, txOutcome(hard, o, ran, err), ran)
 }
 
 // claimAndRun calls the ledger, which may call the handler, more than once after a serialization failure.
 func (p *Processor) claimAndRun(hard context.Context, d *delivery) (a dedup.Answer, o outcome, ran bool, err error) {
+	release, err := d.ledger.slot(hard)
+	if err != nil {
+		return a, o, false, err
+	}
+	defer release()
 	began := time.Now()
 	d.began = began
 	err = p.bounded(hard, d.route.timeout+txSlack, func(ctx context.Context) (err error) {
-		a, err = d.tx.claimTx(ctx, d.route.timeout, d.req, func(tx any) ([]dedup.Completion, error) {
+		a, err = d.claimTx(ctx, d.route.timeout, func(tx any) ([]dedup.Completion, error) {
 			ran = true
 			o = p.timedRun(ctx, d, tx)
 			return nil, o.err
@@ -57,6 +67,13 @@ func (p *Processor) claimAndRun(hard context.Context, d *delivery) (a dedup.Answ
 	})
 	p.observeClaim(hard, d, a.Verdict, began, err)
 	return a, o, ran, err
+}
+
+// claimTx asks the ledger for this event alone.
+func (d *delivery) claimTx(ctx context.Context, limit time.Duration, fn func(tx any) ([]dedup.Completion, error)) (dedup.Answer, error) {
+	var answers [1]dedup.Answer
+	err := d.tx.claimTx(ctx, limit, []dedup.Request{d.req}, answers[:], fn)
+	return answers[0], err
 }
 
 // txOutcome is what a failed transaction means. The ledger knows its database and has the last word on whether that
@@ -116,7 +133,7 @@ func (p *Processor) giveUpTx(ctx context.Context, d *delivery, o outcome) (step,
 	for try := 1; ; try++ {
 		began := time.Now()
 		err := p.bounded(context.WithoutCancel(ctx), txSlack, func(ctx context.Context) error {
-			a, err := d.tx.claimTx(ctx, txSlack, d.req, func(any) ([]dedup.Completion, error) {
+			a, err := d.claimTx(ctx, txSlack, func(any) ([]dedup.Completion, error) {
 				return []dedup.Completion{{Claim: d.req.Held(dedup.Token{}, dedup.Answer{First: d.req.Origin}),
 					Retention: d.route.retention, Dead: d.reason(o)}}, nil
 			})
@@ -140,8 +157,8 @@ func (p *Processor) giveUpTx(ctx context.Context, d *delivery, o outcome) (step,
 // countStart records, for the first events of a partition after it was assigned, that a run begins: a transaction
 // that dies with its process leaves no trace of its own (rule 18).
 func (p *Processor) countStart(ctx context.Context, d *delivery) (watched bool, crashed, err error) {
-	counter, ok := d.ledger.store.(dedup.StartCounter)
-	if !ok || !p.onProbation(d.m) {
+	counter := d.ledger.counter
+	if counter == nil || !p.onProbation(d.m) {
 		return false, nil, nil
 	}
 	var starts uint32
@@ -164,8 +181,8 @@ func (p *Processor) countStart(ctx context.Context, d *delivery) (watched bool, 
 
 // clearStarts forgets the starts of an event whose run ended. A failure to do so is made good by the next end.
 func (p *Processor) clearStarts(ctx context.Context, d *delivery) {
-	counter, ok := d.ledger.store.(dedup.StartCounter)
-	if !ok {
+	counter := d.ledger.counter
+	if counter == nil {
 		return
 	}
 	_ = p.bounded(context.WithoutCancel(ctx), abandonAfter, func(ctx context.Context) error {

@@ -1,6 +1,7 @@
 package idem
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,7 +13,7 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// Router holds the handlers by event type. Register with the functions [On] and [OnTx] (methods cannot be generic), then
+// Router holds the handlers by event type. Register with the functions [On], [OnTx], [OnBatch] and [OnBatchTx] (methods cannot be generic), then
 // give it to [NewProcessor] or to a consumer. Mistakes do not panic: all of them come back joined from there, each with
 // the file and line of its registration. A Router is not safe for concurrent use and is not changed by its users.
 type Router struct {
@@ -49,29 +50,73 @@ func (r *Router) Otherwise(fn func(context.Context, *Message) error) {
 // event is claimed in the ledger under a lease, handled, completed. A crash between effect and completion leaves one
 // doubt that cannot be removed from outside; [WhenUncertain] decides it. What fn's error means: any error is transient
 // ([RetryPolicy]), unless it is marked [Permanent], [NotApplied], [RetryAfter] or [Unavailable]. A panic is a failure.
+//
+// Claims are taken for as many events at once as fn handles in about a second, each event is completed before the next
+// one is run: a crash repeats at most the one that was running.
 func On[T any](r *Router, typ string, fn func(context.Context, Event[T]) error, opts ...Option) {
 	rt := newRoute[T](r, typ, opts, fn == nil)
-	rt.prepare = prepare(&rt.settings, func(ctx context.Context, _ any, e Event[T]) error { return fn(ctx, e) })
+	rt.tooOld = cmp.Or(rt.tooOld, DeadLetterTooOld)
+	rt.call = one(func(ctx context.Context, _ any, e Event[T]) error { return fn(ctx, e) })
 }
 
 // OnTx registers fn, which must touch nothing but tx and may run again, for events of type typ: the mark in the ledger
 // and all that fn does in tx are one database transaction, so its effects there happen exactly once. The ledger must be a
 // [dedup.TxStore] of the same Tx, such as pgstore for pgx.Tx; this is checked by [NewProcessor]. fn must not commit or roll back. Errors
 // mean the same as in [On]; whatever fn did is rolled back.
+//
+// Events that wait together share a transaction, in their order: one commit instead of hundreds. Such a transaction never
+// waits for a lock for longer than 20 ms; if one is not to be had, or if a handler fails, it is rolled back, the events
+// before the failing one are committed together, and the failing one is run in a transaction of its own, where its failure counts.
+// That is why fn may run again although nothing is wrong with its event. What goes by the transaction instead of the
+// event (temporary tables, now() as a key, deferred constraints) wants [OwnTx].
 func OnTx[T, Tx any](r *Router, typ string, fn func(context.Context, Tx, Event[T]) error, opts ...Option) {
 	rt := newRoute[T](r, typ, opts, fn == nil)
 	rt.bind = bindTx[Tx]
-	rt.prepare = prepare(&rt.settings, func(ctx context.Context, tx any, e Event[T]) error { return fn(ctx, tx.(Tx), e) })
+	rt.tooOld = cmp.Or(rt.tooOld, StopTooOld)
+	rt.call = one(func(ctx context.Context, tx any, e Event[T]) error { return fn(ctx, tx.(Tx), e) })
+}
+
+// OnBatch is [On] for a handler that takes many events at once: one call of an API for a hundred notifications. fn gets
+// what is waiting, at most [MaxBatch] events in the order of the partition, and at most one of each Kafka key unless
+// [SameKey] is given. All of them are claimed in one round trip and completed in one.
+//
+// fn tells which events failed with a [BatchError]; each of those meets its retry policy by itself, in a batch of one.
+// Any other error says nothing about single events, so all of them are in doubt: each is run once more by itself, with
+// [Event].Uncertain set, or dead-lettered, as [WhenUncertain] says (rule 2). A crash leaves a whole batch in that doubt, where
+// On leaves one event.
+func OnBatch[T any](r *Router, typ string, fn func(context.Context, []Event[T]) error, opts ...Option) {
+	rt := newRoute[T](r, typ, opts, fn == nil)
+	rt.batch = true
+	rt.tooOld = cmp.Or(rt.tooOld, DeadLetterTooOld)
+	rt.call = many(func(ctx context.Context, _ any, e []Event[T]) error { return fn(ctx, e) })
+}
+
+// OnBatchTx registers fn, which must touch nothing but tx and may run again, for many events of type typ at once: one
+// statement for hundreds of events. All that was said of [OnTx] holds. fn gets at most one event of each Kafka key, so
+// that an UPDATE ... FROM unnest(...) meets each row once if rows go by keys; with [SameKey] it gets several and must add
+// them up itself, since Postgres applies one of them and says nothing of the others (rule 11).
+//
+// An error rolls back the whole transaction. A [BatchError] says which events are to blame: the others are committed together, and
+// those are run by themselves. After any other error the batch is taken apart, smaller and smaller, until the event is found;
+// nothing happens twice by that, as all was rolled back.
+func OnBatchTx[T, Tx any](r *Router, typ string, fn func(context.Context, Tx, []Event[T]) error, opts ...Option) {
+	rt := newRoute[T](r, typ, opts, fn == nil)
+	rt.bind = bindTx[Tx]
+	rt.tooOld = cmp.Or(rt.tooOld, StopTooOld)
+	rt.batch = true
+	rt.call = many(func(ctx context.Context, tx any, e []Event[T]) error { return fn(ctx, tx.(Tx), e) })
 }
 
 // route is one registered handler.
 type route struct {
 	settings
-	typ     string
-	data    string // name of T, for messages
-	site    string // file:line of the registration
-	bind    func(dedup.Store) (txLedger, error)
-	prepare func(*Message) (invocation, error)
+	typ    string
+	data   string // name of T, for messages
+	site   string // file:line of the registration
+	batch  bool   // the handler takes many events
+	bind   func(dedup.Store) (txLedger, error)
+	decode func(*Message) (payload any, err error)
+	call   invocation
 }
 
 func newRoute[T any](r *Router, typ string, opts []Option, isNil bool) *route {
@@ -82,11 +127,12 @@ func newRoute[T any](r *Router, typ string, opts []Option, isNil bool) *route {
 	if rt.name == "" {
 		rt.name = typ
 	}
+	rt.decode = decoder[T](rt.settings.decode)
 	r.table.routes = append(r.table.routes, rt)
 	return rt
 }
 
-// callSite is the place that called On or OnTx.
+// callSite is the place that called On or one of its kin.
 func callSite() string {
 	_, file, line, ok := runtime.Caller(3)
 	if !ok {
@@ -95,37 +141,56 @@ func callSite() string {
 	return fmt.Sprintf("%s:%d", filepath.Base(file), line)
 }
 
-// invocation runs a handler on a message that was decoded before.
-type invocation func(ctx context.Context, tx any, in input) error
+// invocation runs a handler on messages that were decoded before: on one of them, unless it takes batches.
+type invocation func(ctx context.Context, tx any, in []input) error
 
-// input is what a run is told beside its payload: a copy, so that a handler that is left behind shares nothing.
+// input is what a run is told of one event: a copy, so that a handler that is left behind shares nothing.
 type input struct {
 	meta
 	id        string
 	attempt   int
 	uncertain bool
+	message   *Message
+	payload   any // *T
 }
 
-func prepare[T any](s *settings, fn func(context.Context, any, Event[T]) error) func(*Message) (invocation, error) {
-	return func(m *Message) (invocation, error) {
-		var data T
+func decoder[T any](decode func(*Message, any) error) func(*Message) (any, error) {
+	return func(m *Message) (any, error) {
+		data := new(T)
 		if m.Value != nil {
-			if err := s.decode(m, &data); err != nil {
-				return nil, fmt.Errorf("decode into %T: %w", data, err)
+			if err := decode(m, data); err != nil {
+				return nil, fmt.Errorf("decode into %T: %w", *data, err)
 			}
 		}
-		return func(ctx context.Context, tx any, in input) error {
-			return fn(ctx, tx, Event[T]{
-				ID: in.id, Type: in.key.Type, Tenant: in.key.Tenant, Data: data,
-				Attempt: in.attempt, Uncertain: in.uncertain, Message: m, meta: in.meta,
-			})
-		}, nil
+		return data, nil
+	}
+}
+
+func one[T any](fn func(context.Context, any, Event[T]) error) invocation {
+	return func(ctx context.Context, tx any, in []input) error { return fn(ctx, tx, newEvent[T](&in[0])) }
+}
+
+func many[T any](fn func(context.Context, any, []Event[T]) error) invocation {
+	return func(ctx context.Context, tx any, in []input) error {
+		events := make([]Event[T], len(in))
+		for i := range in {
+			events[i] = newEvent[T](&in[i])
+		}
+		return fn(ctx, tx, events)
+	}
+}
+
+func newEvent[T any](in *input) Event[T] {
+	return Event[T]{
+		ID: in.id, Type: in.key.Type, Tenant: in.key.Tenant, Data: *in.payload.(*T),
+		Attempt: in.attempt, Uncertain: in.uncertain, Message: in.message, meta: in.meta,
 	}
 }
 
 // txLedger is a dedup.TxStore whose transaction type is erased.
 type txLedger interface {
-	claimTx(ctx context.Context, limit time.Duration, req dedup.Request, fn func(tx any) ([]dedup.Completion, error)) (dedup.Answer, error)
+	claimTx(ctx context.Context, limit time.Duration, reqs []dedup.Request, answers []dedup.Answer,
+		fn func(tx any) ([]dedup.Completion, error)) error
 }
 
 type txAdapter[Tx any] struct{ store dedup.TxStore[Tx] }
@@ -138,10 +203,8 @@ func bindTx[Tx any](store dedup.Store) (txLedger, error) {
 	return txAdapter[Tx]{store: s}, nil
 }
 
-func (a txAdapter[Tx]) claimTx(ctx context.Context, limit time.Duration, req dedup.Request,
+func (a txAdapter[Tx]) claimTx(ctx context.Context, limit time.Duration, reqs []dedup.Request, answers []dedup.Answer,
 	fn func(any) ([]dedup.Completion, error),
-) (dedup.Answer, error) {
-	var answers [1]dedup.Answer
-	err := a.store.ClaimTx(ctx, limit, []dedup.Request{req}, answers[:], func(tx Tx) ([]dedup.Completion, error) { return fn(tx) })
-	return answers[0], err
+) error {
+	return a.store.ClaimTx(ctx, limit, reqs, answers, func(tx Tx) ([]dedup.Completion, error) { return fn(tx) })
 }

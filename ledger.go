@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,9 +14,34 @@ import (
 
 // ledger is a store with what the engine keeps about it.
 type ledger struct {
-	store  dedup.Store
-	keeper *dedup.Keeper
+	store   dedup.Store
+	keeper  *dedup.Keeper
+	counter dedup.StartCounter // nil if it is none
+	flights flights
+	slots   chan struct{} // a value in it is a transaction; nil: no bound
 	health
+}
+
+func newLedger(store dedup.Store) *ledger {
+	l := &ledger{store: store, health: health{name: fmt.Sprintf("ledger %T", store)}}
+	l.counter, _ = store.(dedup.StartCounter)
+	if limiter, ok := store.(dedup.TxLimiter); ok && limiter.MaxTx() > 0 {
+		l.slots = make(chan struct{}, limiter.MaxTx())
+	}
+	return l
+}
+
+// slot waits for the right to begin a transaction, with nothing held (rule 25). release must be called if err is nil.
+func (l *ledger) slot(ctx context.Context) (release func(), err error) {
+	if l.slots == nil {
+		return func() {}, nil
+	}
+	select {
+	case l.slots <- struct{}{}:
+		return func() { <-l.slots }, nil
+	case <-ctx.Done():
+		return nil, stopCause(ctx)
+	}
 }
 
 // health knows whether something the engine depends on is there, so that its going and coming are told once each and not once per
@@ -99,32 +125,41 @@ func outageWait(try int) time.Duration {
 	return jitter(ceiling(100*time.Millisecond, 2*time.Second, try))
 }
 
-// claim asks until the ledger answers. Whatever the error is, there is no answer: nothing runs and nothing is marked
-// . The token stays the same, so that a claim whose reply was lost is recognised.
+// claim is claimAll for one event.
 func (p *Processor) claim(ctx context.Context, d *delivery, t dedup.Token) (a dedup.Answer, since time.Time, err error) {
 	var answers [1]dedup.Answer
-	reqs := [1]dedup.Request{d.req}
 	asked := time.Now()
-	defer func() { d.excuse(time.Since(asked)) }()
+	since, err = p.claimAll(ctx, d.ledger, d.pat, t, []*entry{{delivery: *d}}, []dedup.Request{d.req}, answers[:])
+	d.excuse(time.Since(asked))
+	return answers[0], since, err
+}
+
+// claimAll asks until the ledger answers. Whatever the error is, there is no answer: nothing runs and nothing is marked
+// . The token stays the same, so that a claim whose reply was lost is recognised.
+func (p *Processor) claimAll(ctx context.Context, l *ledger, pat *patience, t dedup.Token, entries []*entry,
+	reqs []dedup.Request, answers []dedup.Answer,
+) (since time.Time, err error) {
 	for try := 1; ; try++ {
 		since = time.Now()
 		err := p.bounded(ctx, p.cfg.Lease, func(ctx context.Context) error {
-			return d.ledger.store.Claim(ctx, t, p.cfg.Lease, reqs[:], answers[:])
+			return l.store.Claim(ctx, t, p.cfg.Lease, reqs, answers)
 		})
-		p.observeClaim(ctx, d, answers[0].Verdict, since, err)
-		if err == nil && answers[0].Verdict == 0 {
+		if err == nil && slices.ContainsFunc(answers, func(a dedup.Answer) bool { return a.Verdict == 0 }) {
 			err = errors.New("store returned no verdict")
 		}
+		for i, e := range entries {
+			p.observeClaim(ctx, &e.delivery, answers[i].Verdict, since, err)
+		}
 		if err == nil {
-			d.ledger.up(ctx, p)
-			return answers[0], since, nil
+			l.up(ctx, p)
+			return since, nil
 		}
 		if ctx.Err() == nil {
-			d.ledger.down(ctx, p, since, err)
+			l.down(ctx, p, since, err)
 		}
-		if stop := d.pat.wait(ctx, outageWait(try), fmt.Errorf("%w: claim: %w", dedup.ErrUnavailable, err)); stop != nil {
-			p.releaseGhost(ctx, d, t)
-			return dedup.Answer{}, since, stop
+		if stop := pat.wait(ctx, outageWait(try), fmt.Errorf("%w: claim: %w", dedup.ErrUnavailable, err)); stop != nil {
+			p.releaseGhosts(ctx, l, t, entries)
+			return since, stop
 		}
 	}
 }
@@ -136,52 +171,72 @@ func (p *Processor) bounded(ctx context.Context, limit time.Duration, fn func(co
 	return fn(ctx)
 }
 
-// releaseGhost gives back a claim that may have been granted although no answer came, before the delivery is left to
-// others: they would wait for its lease otherwise, and under DeadLetter give up an event that never ran (rule 32). If the
-// ledger is down for longer than a stop allows, the claim stays a ghost until its lease ends.
-func (p *Processor) releaseGhost(ctx context.Context, d *delivery, t dedup.Token) {
-	d.claim = dedup.Claim{Key: d.req.Key, Token: t}
-	p.giveBack(ctx, d, dedup.Unstarted)
+// releaseGhosts gives back claims that may have been granted although no answer came, before the deliveries are left to
+// others: they would wait for the lease otherwise, and under DeadLetter give up an event that never ran (rule 32). If the
+// ledger is down for longer than a stop allows, a claim stays a ghost until its lease ends.
+func (p *Processor) releaseGhosts(ctx context.Context, l *ledger, t dedup.Token, entries []*entry) {
+	releases := make([]dedup.Release, len(entries))
+	for i, e := range entries {
+		releases[i] = dedup.Release{
+			Claim: dedup.Claim{Key: e.req.Key, Token: t}, Outcome: dedup.Unstarted, Retention: e.route.retention,
+		}
+	}
+	p.release(ctx, l, releases)
 }
 
-// giveBack releases the claim. It works on after a stop, for a moment; a failure leaves the claim to its lease.
+// giveBack releases the claim of one event.
 func (p *Processor) giveBack(ctx context.Context, d *delivery, o dedup.Outcome) {
+	p.release(ctx, d.ledger, []dedup.Release{{Claim: d.claim, Outcome: o, Retention: d.route.retention}})
+}
+
+// release works on after a stop, for a moment; a failure leaves the claims to their lease.
+func (p *Processor) release(ctx context.Context, l *ledger, releases []dedup.Release) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(abandonAfter, p.cfg.Lease))
 	defer cancel()
 	for try := 1; ; try++ {
 		began := time.Now()
-		err := d.ledger.store.Release(ctx, []dedup.Release{{Claim: d.claim, Outcome: o, Retention: d.route.retention}})
+		err := l.store.Release(ctx, releases)
 		if err == nil || errors.Is(err, dedup.ErrClaimLost) {
 			return
 		}
 		if sleep(ctx, outageWait(try)) != nil {
-			d.ledger.down(ctx, p, began, err)
+			l.down(ctx, p, began, err)
 			return
 		}
 	}
 }
 
-// complete records the end of an event until the ledger answers, since an effect that happened must be remembered. It
-// reports whether the claim was lost. It gives up when hard, the context of work that was begun, has ended, or after
-// the longer of a lease and the patience of the call.
+// complete records the end of one event. It reports whether the claim was lost.
 func (p *Processor) complete(hard context.Context, d *delivery, c dedup.Completion) (lost bool, err error) {
 	c.Claim, c.Retention = d.claim, d.route.retention
-	pat := patience{left: max(d.pat.left, p.cfg.Lease)}
+	gone, err := p.completeAll(hard, d.ledger, d.pat, []dedup.Completion{c})
+	return len(gone) > 0, err
+}
+
+// completeAll records the end of events until the ledger answers, since an effect that happened must be remembered. It
+// returns the indices of claims that were lost. It gives up when hard, the context of work that was begun, has ended, or
+// after the longer of a lease and the patience of the call.
+func (p *Processor) completeAll(hard context.Context, l *ledger, of *patience, done []dedup.Completion) (lost []int, err error) {
+	pat := patience{left: max(of.left, p.cfg.Lease)}
 	for try := 1; ; try++ {
 		began := time.Now()
 		err := p.bounded(context.WithoutCancel(hard), max(abandonAfter, p.cfg.Lease/2), func(ctx context.Context) error {
-			return d.ledger.keeper.Complete(ctx, c)
+			if len(done) == 1 {
+				return l.keeper.Complete(ctx, done[0]) // joined with those of other lanes
+			}
+			return l.store.Complete(ctx, done)
 		})
+		var gone *dedup.LostError
 		switch {
 		case err == nil:
-			d.ledger.up(hard, p)
-			return false, nil
-		case errors.Is(err, dedup.ErrClaimLost):
-			return true, nil
+			l.up(hard, p)
+			return nil, nil
+		case errors.As(err, &gone):
+			return gone.Claims, nil
 		}
-		d.ledger.down(hard, p, began, err)
+		l.down(hard, p, began, err)
 		if stop := pat.wait(hard, outageWait(try), fmt.Errorf("%w: complete: %w", dedup.ErrUnavailable, err)); stop != nil {
-			return false, fmt.Errorf("event %s took effect, but this could not be recorded: %w", d.req.Key, stop)
+			return nil, fmt.Errorf("event %s took effect, but this could not be recorded: %w", done[0].Key, stop)
 		}
 	}
 }

@@ -27,6 +27,13 @@ type settings struct {
 	fingerprint func(*Message) (dedup.Fingerprint, error)
 	decode      func(m *Message, into any) error
 	tombstones  bool
+	tooOld      TooOldPolicy
+	ownTx       bool
+	sameKey     bool
+	maxBatch    int
+	concurrency int
+	rate        int
+	per         time.Duration
 	problems    []error
 }
 
@@ -41,6 +48,7 @@ func newSettings(lists ...[]Option) settings {
 		typ:       standardType,
 		retention: 7 * 24 * time.Hour,
 		timeout:   30 * time.Second,
+		maxBatch:  DefaultMaxBatch,
 		decode:    func(m *Message, into any) error { return json.Unmarshal(m.Value, into) },
 	}
 	for _, list := range lists {
@@ -69,6 +77,12 @@ func (s *settings) validate() (problems []error) {
 	}
 	if s.timeout <= 0 {
 		problems = append(problems, fmt.Errorf("Timeout must be positive, not %s", s.timeout))
+	}
+	if s.maxBatch < 1 || s.maxBatch > maxMaxBatch {
+		problems = append(problems, fmt.Errorf("MaxBatch must be between 1 and %d, not %d", maxMaxBatch, s.maxBatch))
+	}
+	if s.concurrency < 0 || s.rate < 0 || s.rate > 0 && s.per <= 0 {
+		problems = append(problems, errors.New("Concurrency and RateLimit must be positive"))
 	}
 	return problems
 }
@@ -138,6 +152,49 @@ const (
 // WhenConflict chooses between [SkipConflict] (the default) and [DeadLetterConflict]. It means nothing without
 // [Fingerprint].
 func WhenConflict(p ConflictPolicy) Option { return func(s *settings) { s.conflict = p } }
+
+// TooOldPolicy decides what happens to an event that is older than what its ledger remembers, so that nobody can tell
+// whether it was handled (rule 8).
+type TooOldPolicy uint8
+
+const (
+	tooOldDefault TooOldPolicy = iota
+	// RunTooOld runs it as if it had never been seen: at least once for such events.
+	RunTooOld
+	// DeadLetterTooOld sends it to the dead-letter topic without running it. The default for [On] and [OnBatch].
+	DeadLetterTooOld
+	// StopTooOld ends the consumer with an error that matches [ErrTooOld], since events from before the horizon come after
+	// a rewind as a rule, and thousands of them. The default for [OnTx] and [OnBatchTx].
+	StopTooOld
+)
+
+// WhenTooOld chooses between [RunTooOld], [DeadLetterTooOld] and [StopTooOld].
+func WhenTooOld(p TooOldPolicy) Option { return func(s *settings) { s.tooOld = p } }
+
+// DefaultMaxBatch is how many events share a transaction or a call of a batch handler without the option [MaxBatch].
+const DefaultMaxBatch = 512
+
+const maxMaxBatch = 4096
+
+// MaxBatch bounds how many events share a transaction ([OnTx]) or a call ([OnBatch], [OnBatchTx]). How many do depends on
+// how many are waiting, and after failures it is fewer for a while. Defaults to [DefaultMaxBatch]; at most 4,096.
+func MaxBatch(n int) Option { return func(s *settings) { s.maxBatch = n } }
+
+// OwnTx gives every event of an [OnTx] handler a transaction of its own. It means nothing for the others.
+func OwnTx() Option { return func(s *settings) { s.ownTx = true } }
+
+// SameKey lets a batch handler get several events of one Kafka key in a call, in their order. By default a batch is cut
+// before the second one, since a statement that meets a row twice loses one of the changes (rule 11).
+func SameKey() Option { return func(s *settings) { s.sameKey = true } }
+
+// Concurrency bounds how many runs of this handler go on at once in this process, whatever the number of lanes and
+// partitions. Duplicates are not run and do not count. Zero, the default, is no bound.
+func Concurrency(n int) Option { return func(s *settings) { s.concurrency = n } }
+
+// RateLimit bounds how often this handler is run in this process: n times per duration, evenly spaced, such as
+// RateLimit(10, time.Second) for a provider that takes ten mails a second. Retries count, duplicates do not. A call of a
+// batch handler is one run. Default: no limit.
+func RateLimit(n int, per time.Duration) Option { return func(s *settings) { s.rate, s.per = n, per } }
 
 // Fingerprint compares copies of an event by the given JSON fields, to find two different events with one ID. Off by
 // default. Name the fields that make the fact, such as amount and currency, never those that change with every send

@@ -67,6 +67,73 @@ func classify(ctx context.Context, err error) outcome {
 	return o
 }
 
+// outcomes is what one call of a handler came to, for each of its events.
+type outcomes struct {
+	all   outcome
+	named map[*entry]outcome // of the events that a BatchError names; the others have succeeded
+}
+
+func newOutcomes(ctx context.Context, all outcome, entries []*entry) outcomes {
+	named := namedIn(all.err, len(entries))
+	if named == nil || all.meaning == abandoned {
+		return outcomes{all: all}
+	}
+	o := outcomes{named: make(map[*entry]outcome, len(named))}
+	for i, err := range named {
+		if err != nil {
+			o.named[entries[i]] = classify(ctx, err)
+		}
+	}
+	return o
+}
+
+// namedIn returns the BatchError that err is, if all it names are among n events.
+func namedIn(err error, n int) BatchError {
+	var named BatchError
+	if err == nil || !errors.As(err, &named) {
+		return nil
+	}
+	for i := range named {
+		if i < 0 || i >= n {
+			return nil
+		}
+	}
+	if named == nil {
+		named = BatchError{}
+	}
+	return named
+}
+
+func (o *outcomes) of(e *entry) outcome {
+	if o.named == nil {
+		return o.all
+	}
+	return o.named[e] // succeeded if it is not there
+}
+
+// split tells the events that succeeded from the others.
+func (o *outcomes) split(entries []*entry) (good, bad []*entry) {
+	if o.named == nil && o.all.meaning == succeeded {
+		return entries, nil
+	}
+	for _, e := range entries {
+		if o.of(e).meaning == succeeded {
+			good = append(good, e)
+		} else {
+			bad = append(bad, e)
+		}
+	}
+	return good, bad
+}
+
+// inDoubt reports whether the error of a batch says nothing about this event: it may have had its effect, and is met as
+// Uncertain, once and by itself (rule 2). What the handler said about all of them (not applied, unavailable) stands, and at
+// most once means a letter in any case.
+func (o *outcomes) inDoubt(e *entry, act action) bool {
+	said := o.all.meaning == notApplied
+	return o.named == nil && e.route.batch && !said && e.route.uncertain == Rerun && (act == actRetry || act == actLetter)
+}
+
 // action is what the gate does next.
 type action uint8
 

@@ -85,6 +85,7 @@ type Processor struct {
 	log      *slog.Logger
 	obs      observers
 	routes   routes
+	batches  bool // a handler takes many events at once
 	ledgers  []*ledger
 	producer health
 
@@ -126,7 +127,7 @@ func (p *Processor) Handle(ctx context.Context, m *Message) error {
 // maxAbandoned is how many handlers may hang behind before nothing more is begun (rule 48).
 const maxAbandoned = 64
 
-// HandleBatch settles msgs in order. The first settled of them are handled, known as duplicates, skipped, or
+// HandleBatch settles msgs in order. Events next to each other share round trips and transactions, see [OnTx]. The first settled of them are handled, known as duplicates, skipped, or
 // dead-lettered, and may be committed; the others must come again. err is nil exactly if all are settled, else it says
 // why the next one is not:
 //
@@ -145,20 +146,7 @@ func (p *Processor) HandleBatch(ctx context.Context, msgs []*Message) (settled i
 // number of messages from the front that are, each time it has grown, by the goroutine that called Settle. Before Settle
 // returns nil it was called with len(msgs). progress must be quick.
 func (p *Processor) Settle(ctx context.Context, msgs []*Message, progress func(settled int)) error {
-	pat := &patience{left: p.cfg.BusyWait}
-	for i, m := range msgs {
-		if ctx.Err() != nil {
-			return stopCause(ctx)
-		}
-		if n := p.abandonedNow.Load(); n >= maxAbandoned {
-			return fmt.Errorf("%w: %d hang, restart the process", ErrAbandoned, n)
-		}
-		if err := p.handle(ctx, m, pat); err != nil {
-			return err
-		}
-		progress(i + 1)
-	}
-	return nil
+	return p.newBatch(ctx, msgs, progress).settle()
 }
 
 // OrderKey returns what events must share for their order to matter: the key of the record, or the identity of the event
@@ -174,7 +162,7 @@ func (p *Processor) OrderKey(m *Message) string {
 		if err != nil || b == nil {
 			return err
 		}
-		d := &delivery{m: m, route: b.route}
+		d := &delivery{m: m, route: b}
 		if _, err := p.identify(d); err == nil {
 			key = "e" + d.req.Key.String()
 		}

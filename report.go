@@ -2,6 +2,7 @@ package idem
 
 import (
 	"context"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -23,14 +24,39 @@ func (p *Processor) deliveryAttrs(d *delivery) []any {
 	return append(p.messageAttrs(d.m, d.req.Key), "attempt", d.attempt)
 }
 
-// timedRun runs the handler and tells what came of it.
+// timedRun runs the handler on one event and tells what came of it.
 func (p *Processor) timedRun(ctx context.Context, d *delivery, tx any) outcome {
 	began := time.Now()
-	o := p.run(ctx, d, tx)
-	for _, h := range p.obs.handled {
-		h.ObserveHandled(ctx, HandledEvent{Message: d.m, Key: d.req.Key, Attempt: d.attempt, Took: time.Since(began), Err: o.err})
+	o := p.run(ctx, d, []input{d.input()}, tx)
+	if named := namedIn(o.err, 1); named != nil { // a batch handler that names its only event means its error
+		o = outcome{}
+		if err := named[0]; err != nil {
+			o = classify(ctx, err)
+		}
+	}
+	p.handled(ctx, d, time.Since(began), o.err)
+	return o
+}
+
+// callMany makes a call of a handler and tells of each of its events.
+func (p *Processor) callMany(ctx context.Context, c *call, tx any) outcomes {
+	began := time.Now()
+	in := make([]input, len(c.entries))
+	for i, e := range c.entries {
+		in[i] = e.input()
+	}
+	o := newOutcomes(ctx, p.run(ctx, &c.entries[0].delivery, in, tx), c.entries)
+	took := time.Since(began)
+	for _, e := range c.entries {
+		p.handled(ctx, &e.delivery, took, o.of(e).err)
 	}
 	return o
+}
+
+func (p *Processor) handled(ctx context.Context, d *delivery, took time.Duration, err error) {
+	for _, h := range p.obs.handled {
+		h.ObserveHandled(ctx, HandledEvent{Message: d.m, Key: d.req.Key, Attempt: d.attempt, Took: took, Err: err})
+	}
 }
 
 func (p *Processor) observeClaim(ctx context.Context, d *delivery, v dedup.Verdict, since time.Time, err error) {
@@ -44,7 +70,10 @@ func (p *Processor) observeClaim(ctx context.Context, d *delivery, v dedup.Verdi
 }
 
 func (p *Processor) duplicate(ctx context.Context, d *delivery, a dedup.Answer) {
-	p.log.DebugContext(ctx, "duplicate skipped", append(p.messageAttrs(d.m, d.req.Key), "verdict", a.Verdict.String())...)
+	d.handled, d.seen = a.Verdict == dedup.Done || a.Verdict == dedup.Moved, a.First
+	if p.log.Enabled(ctx, slog.LevelDebug) {
+		p.log.DebugContext(ctx, "duplicate skipped", append(p.messageAttrs(d.m, d.req.Key), "verdict", a.Verdict.String())...)
+	}
 	if len(p.obs.duplicate) == 0 {
 		return
 	}

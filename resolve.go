@@ -24,11 +24,14 @@ type routeGroup struct {
 	byType map[string]*bound
 }
 
-// bound is a route with the ledger it uses in this processor.
+// bound is a route with the ledger it uses in this processor, and what the processor has learned about it.
 type bound struct {
 	*route
 	ledger *ledger
 	tx     txLedger
+	limits *limits // nil: none
+	size   groupSize
+	pace   pace
 }
 
 // wire builds the look-up and binds handlers to ledgers.
@@ -45,7 +48,9 @@ func (p *Processor) wire(t *table) (problems []error) {
 		for _, err := range rt.problems {
 			fail(err)
 		}
-		b := &bound{route: rt}
+		b := &bound{route: rt, limits: newLimits(&rt.settings)}
+		b.size.limit.Store(int32(rt.maxBatch))
+		p.batches = p.batches || rt.batch
 		if err := p.bind(b); err != nil {
 			fail(err)
 		}
@@ -91,7 +96,7 @@ func (p *Processor) bind(b *bound) error {
 		}
 	}
 	if b.ledger == nil {
-		b.ledger = &ledger{store: store, health: health{name: fmt.Sprintf("ledger %T", store)}}
+		b.ledger = newLedger(store)
 		p.ledgers = append(p.ledgers, b.ledger)
 	}
 	if b.bind == nil {
@@ -153,37 +158,51 @@ func guard(fn func() error) (err error) {
 	return fn()
 }
 
-// handle settles one message.
-func (p *Processor) handle(ctx context.Context, m *Message, pat *patience) error {
+// look finds out what message i is for, once.
+func (b *batch) look(i int) *entry {
+	e := &b.entries[i]
+	if i < b.looked {
+		return e
+	}
+	b.looked = i + 1
+	b.p.resolve(e)
+	e.pat = b.pat
+	return e
+}
+
+// resolve finds the handler, the identity and the payload. What fails here never touches the ledger (rule 6).
+func (p *Processor) resolve(e *entry) {
+	m := e.m
 	if m == nil {
-		return errors.New("message is nil")
+		e.fate, e.err = forNothing, errors.New("message is nil")
+		return
 	}
 	var b *bound
-	var typ string
-	err := guard(func() (err error) { b, typ, err = p.routes.find(m); return err })
+	err := guard(func() (err error) { b, e.typ, err = p.routes.find(m); return err })
 	switch {
 	case m.Value == nil && (b == nil || !b.tombstones) && (err == nil || errors.Is(err, ErrNotFound)):
-		p.skipped(ctx, m, typ, true)
-		return nil
+		e.fate = forNobody
 	case err != nil:
-		return p.deadLetter(ctx, pat, m, classOfSource(err, ClassNoType), fmt.Errorf("event type: %w", err))
+		e.letter(classOfSource(err, ClassNoType), fmt.Errorf("event type: %w", err))
 	case b == nil && p.routes.otherwise != nil:
-		return p.runOtherwise(ctx, m, pat)
+		e.fate = forFallback
 	case b == nil:
-		p.skipped(ctx, m, typ, false)
-		return nil
+		e.fate = forNobody
+	default:
+		p.unhandled.note(false)
+		e.fate, e.route, e.ledger, e.tx, e.claimed = forHandler, b, b.ledger, b.tx, b.tx == nil
+		class := ClassUndecodable
+		if err := guard(func() (err error) { class, err = p.identify(&e.delivery); return err }); err != nil {
+			e.letter(class, err)
+			return
+		}
+		if err := guard(func() (err error) { e.data, err = b.decode(m); return err }); err != nil {
+			e.letter(ClassUndecodable, err)
+		}
 	}
-	p.unhandled.note(false)
-	d := &delivery{m: m, route: b.route, ledger: b.ledger, tx: b.tx, claimed: b.tx == nil, pat: pat}
-	class := ClassUndecodable
-	if err := guard(func() (err error) { class, err = p.identify(d); return err }); err != nil {
-		return p.deadLetter(ctx, pat, m, class, err)
-	}
-	if err := guard(func() (err error) { d.call, err = b.prepare(m); return err }); err != nil {
-		return p.deadLetter(ctx, pat, m, ClassUndecodable, err)
-	}
-	return p.settle(ctx, d)
 }
+
+func (e *entry) letter(class Class, err error) { e.fate, e.class, e.err = forLetter, class, err }
 
 // identify makes the request to the ledger. What fails here never touches it (rule 6).
 func (p *Processor) identify(d *delivery) (Class, error) {
@@ -205,7 +224,7 @@ func (p *Processor) identify(d *delivery) (Class, error) {
 		return ClassNoID, err
 	}
 	d.id = id
-	d.req = dedup.Request{Key: key, Origin: m.origin(), Retention: rt.retention}
+	d.req = dedup.Request{Key: key, Origin: m.origin(), Retention: rt.retention, AnyAge: rt.tooOld == RunTooOld}
 	if rt.fingerprint != nil {
 		if d.req.Fingerprint, err = rt.fingerprint(m); err != nil {
 			return ClassUndecodable, fmt.Errorf("fingerprint: %w", err)
@@ -230,11 +249,11 @@ func (p *Processor) deadLetter(ctx context.Context, pat *patience, m *Message, c
 // runOtherwise calls the router's fallback, with the default retries.
 func (p *Processor) runOtherwise(ctx context.Context, m *Message, pat *patience) error {
 	s := newSettings()
-	d := &delivery{m: m, pat: pat, claimed: true, route: &route{settings: s}}
-	d.call = func(ctx context.Context, _ any, _ input) error { return p.routes.otherwise(ctx, m) }
+	d := &delivery{m: m, pat: pat, claimed: true, route: &bound{route: &route{settings: s}}}
+	d.route.call = func(ctx context.Context, _ any, _ []input) error { return p.routes.otherwise(ctx, m) }
 	for d.attempt = 1; ; {
 		hard, release := p.stopContext(ctx, true)
-		o := p.run(hard, d, nil)
+		o := p.run(hard, d, nil, nil)
 		release()
 		if o.meaning == succeeded {
 			return nil

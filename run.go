@@ -48,12 +48,13 @@ func stopCause(ctx context.Context) error {
 
 // run calls the handler in a goroutine of its own: runtime.Goexit would end ours whether we recover or not, and a
 // handler that hangs must not keep a partition that is to be given back (K-07, K-23). It returns when the handler does, or when hard has
-// ended and the handler goes on regardless; the handler is then abandoned and its goroutine counted until it ends.
-func (p *Processor) run(hard context.Context, d *delivery, tx any) outcome {
+// ended and the handler goes on regardless; the handler is then abandoned and its goroutine counted until it ends. d is an
+// event of the call, for what there is to tell.
+func (p *Processor) run(hard context.Context, d *delivery, in []input, tx any) outcome {
 	ctx, cancel := context.WithTimeoutCause(hard, d.route.timeout, ErrHandlerTimeout)
 	defer cancel()
 	done := make(chan error, 1)
-	go d.call.start(ctx, tx, d.input(), done)
+	go d.route.call.start(ctx, tx, in, done)
 
 	select {
 	case err := <-done:
@@ -99,7 +100,7 @@ func (p *Processor) abandon(done <-chan error) {
 }
 
 // start runs the handler and sends what it came to, be it an error, a panic or runtime.Goexit, to done, which has room.
-func (call invocation) start(ctx context.Context, tx any, in input, done chan<- error) {
+func (call invocation) start(ctx context.Context, tx any, in []input, done chan<- error) {
 	var err error
 	finished := false
 	defer func() {

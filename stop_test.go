@@ -26,7 +26,7 @@ func TestStop_RunningHandlerMayFinish(t *testing.T) {
 		settled, err := p.HandleBatch(ctx, []*idem.Message{message("e1", 0), message("e2", 1)})
 		require.ErrorIs(t, err, idem.ErrStopping)
 		require.Equal(t, 1, settled, "nothing new is begun")
-		require.Equal(t, []string{"claim: fresh", "run 1", "complete: done"}, b.all())
+		require.Equal(t, []string{"claim: fresh", "run 1", "complete: done", "release: unstarted"}, b.all())
 	})
 }
 

@@ -86,32 +86,71 @@ func (k *Keeper) Lease() time.Duration { return k.lease }
 // wait, and may be called more than once. A renewal that is on its way at that moment may still arrive; it adds one
 // lease at most. A claim that is kept must not be kept a second time before stop was called.
 func (k *Keeper) Keep(ctx context.Context, c Claim, since time.Time) (held context.Context, stop func()) {
-	held, cancel := context.WithCancelCause(ctx)
+	all := k.KeepAll(ctx, []Claim{c}, since)
+	return all.ctx, all.StopAll
+}
+
+// KeepAll is [Keeper.Keep] for claims under which one thing runs, such as a handler that takes many events: the loss of
+// one of them cancels the context of all.
+func (k *Keeper) KeepAll(ctx context.Context, claims []Claim, since time.Time) *Kept {
+	all := &Kept{keeper: k, claims: make([]kept, len(claims))}
+	all.ctx, all.cancel = context.WithCancelCause(ctx)
 	now := time.Now()
 	if since.After(now) { // a mistake must not make the lease longer
 		since = now
 	}
-	e, id := &kept{claim: c, cancel: cancel, since: since}, keptID{c.Key, c.Token}
-	stop = func() {
-		k.mu.Lock()
-		if k.kept[id] == e {
-			delete(k.kept, id)
-		}
-		k.mu.Unlock()
-		cancel(context.Canceled)
-	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	switch {
-	case k.closed:
-		cancel(ErrKeeperClosed)
-	case over(k.deadline(e), now):
-		cancel(ErrClaimLost)
-	default:
-		k.kept[id] = e
-		k.renewer(k.due(e))
+	for i, c := range claims {
+		e := &all.claims[i]
+		*e = kept{claim: c, cancel: all.cancel, since: since}
+		switch {
+		case k.closed:
+			all.cancel(ErrKeeperClosed)
+		case over(k.deadline(e), now):
+			all.cancel(ErrClaimLost)
+		default:
+			k.kept[keptID{c.Key, c.Token}] = e
+			k.renewer(k.due(e))
+		}
 	}
-	return held, stop
+	return all
+}
+
+// Kept are claims that a [Keeper] renews for one user.
+type Kept struct {
+	keeper *Keeper
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	claims []kept
+}
+
+// Context is the held context of [Keeper.Keep].
+func (s *Kept) Context() context.Context { return s.ctx }
+
+// Stop ends the renewal of one claim, by its index in the call of KeepAll. It may be called more than once.
+func (s *Kept) Stop(i int) {
+	s.keeper.mu.Lock()
+	defer s.keeper.mu.Unlock()
+	s.stop(i)
+}
+
+// StopAll ends the renewal of all claims and cancels the context. It may be called more than once.
+func (s *Kept) StopAll() {
+	s.keeper.mu.Lock()
+	for i := range s.claims {
+		s.stop(i)
+	}
+	s.keeper.mu.Unlock()
+	s.cancel(context.Canceled)
+}
+
+func (s *Kept) stop(i int) {
+	e := &s.claims[i]
+	id := keptID{e.claim.Key, e.claim.Token}
+	if s.keeper.kept[id] == e {
+		delete(s.keeper.kept, id)
+	}
 }
 
 // Close stops renewing, cancels the contexts of all claims that are still kept (their cause is [ErrKeeperClosed]) and

@@ -1,0 +1,165 @@
+package idem
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/idem-go/idem/dedup"
+)
+
+// batch is one call of Settle. It goes through its messages in order, in runs: events next to each other that share a round
+// trip for their claims, and a transaction if their handlers have one. A run knows the good case only. An event that is
+// anything else (busy, failed, given up before) is taken out of it and goes through the gate by itself, in its place.
+type batch struct {
+	p        *Processor
+	ctx      context.Context
+	entries  []entry
+	looked   int // entries before it were looked into
+	next     int // entries before it are settled
+	told     int // as progress knows
+	pat      *patience
+	progress func(settled int)
+	outages  int
+	keys     map[uint64]*bound // of the run that is being planned
+}
+
+// entry is one message of a batch.
+type entry struct {
+	delivery
+	at    int // in the batch
+	fate  fate
+	typ   string // without handler
+	class Class  // of a letter, with its reason
+	err   error
+
+	leader  *entry // the first copy of the same event in this run: this one is settled with it (rule 27)
+	alone   bool   // not to be put in a run with others
+	first   step   // what a run left to be done before the event goes through the gate
+	settled bool
+
+	answer dedup.Answer // of the ledger, in the last run
+	kept   *dedup.Kept  // who renews the claim
+	keptAt int
+}
+
+// fate is what a message is for, as far as can be said without a ledger.
+type fate uint8
+
+const (
+	forHandler fate = iota + 1
+	forNobody
+	forFallback
+	forLetter
+	forNothing // there is no message
+)
+
+// passive reports whether nothing is to be done but to tell of it.
+func (e *entry) passive() bool { return e.settled || e.fate == forNobody }
+
+func (p *Processor) newBatch(ctx context.Context, msgs []*Message, progress func(int)) *batch {
+	b := &batch{p: p, ctx: ctx, entries: make([]entry, len(msgs)), pat: &patience{left: p.cfg.BusyWait}, progress: progress}
+	for i, m := range msgs {
+		b.entries[i].m, b.entries[i].at = m, i
+	}
+	return b
+}
+
+// settle goes on until all is settled, or an error says why the next message is not.
+func (b *batch) settle() error {
+	for b.next < len(b.entries) {
+		if b.ctx.Err() != nil {
+			return stopCause(b.ctx)
+		}
+		if n := b.p.abandonedNow.Load(); n >= maxAbandoned {
+			return fmt.Errorf("%w: %d hang, restart the process", ErrAbandoned, n)
+		}
+		if err := b.step(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// step settles the next message, and as many after it as share a run with it; or finds out that they cannot.
+func (b *batch) step() error {
+	if e := b.look(b.next); e.fate != forHandler {
+		return b.other(e)
+	}
+	r := b.plan()
+	taken := r.entries[:r.ledger.flights.take(r.entries)]
+	if len(taken) == 0 {
+		return r.ledger.flights.await(b.ctx, r.entries[0].req.Key, b.pat)
+	}
+	defer r.ledger.flights.drop(taken)
+	r.cut(len(taken))
+	switch {
+	case r.single():
+		return b.single(r.entries[0])
+	case r.tx != nil:
+		return r.inTx()
+	default:
+		return r.claimed()
+	}
+}
+
+// single takes an event through the gate by itself, whatever that takes.
+func (b *batch) single(e *entry) error {
+	if err := b.p.settle(b.ctx, &e.delivery, e.first); err != nil {
+		return err
+	}
+	e.first = step{}
+	e.settled = true
+	b.advance()
+	return nil
+}
+
+// advance moves over what is settled, and tells.
+func (b *batch) advance() {
+	for b.next < b.looked && b.over(&b.entries[b.next]) {
+		b.next++
+	}
+	if b.next > b.told {
+		b.told = b.next
+		b.progress(b.next)
+	}
+}
+
+// over reports whether e is settled, and settles what needs nothing but to be told.
+func (b *batch) over(e *entry) bool {
+	switch {
+	case e.settled:
+	case e.fate == forNobody:
+		b.p.skipped(b.ctx, e.m, e.typ, e.m.Value == nil)
+	case e.leader != nil && e.leader.settled:
+		if !e.leader.handled { // given up, or not known to have been handled: the ledger says what that means for a copy
+			e.leader, e.alone = nil, true
+			return false
+		}
+		b.p.duplicate(b.ctx, &e.delivery, dedup.Answer{Verdict: dedup.Done, First: e.leader.seen})
+	default:
+		return false
+	}
+	e.settled = true
+	return true
+}
+
+// other settles a message that no handler gets.
+func (b *batch) other(e *entry) (err error) {
+	switch e.fate {
+	case forNothing:
+		return e.err
+	case forLetter:
+		err = b.p.deadLetter(b.ctx, b.pat, e.m, e.class, e.err)
+	case forFallback:
+		err = b.p.runOtherwise(b.ctx, e.m, b.pat)
+	default:
+		b.advance()
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	e.settled = true
+	b.advance()
+	return nil
+}

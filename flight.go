@@ -1,0 +1,92 @@
+package idem
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/idem-go/idem/dedup"
+)
+
+// flights are the events that this process has in hand. Copies of one event that come to two lanes would otherwise meet
+// in the database, each with a connection, and a handler that needs another connection would wait for the ones that the copies
+// hold: a deadlock that no server sees (rule 26). So a lane takes an event in hand before it asks for anything else, and
+// waits for one that is in hand elsewhere while it holds nothing.
+type flights struct {
+	mu   sync.Mutex
+	keys map[dedup.Key]chan struct{} // the channel is there if somebody waits, and closed when the event is let go
+}
+
+// take takes events in hand, from the front, up to the first that is in hand already. It returns how many it took.
+func (f *flights) take(entries []*entry) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.keys == nil {
+		f.keys = make(map[dedup.Key]chan struct{})
+	}
+	for i, e := range entries {
+		if _, taken := f.keys[e.req.Key]; taken {
+			return i
+		}
+		f.keys[e.req.Key] = nil
+	}
+	return len(entries)
+}
+
+// drop lets events go and wakes who waits for them.
+func (f *flights) drop(entries []*entry) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, e := range entries {
+		if waiting := f.keys[e.req.Key]; waiting != nil {
+			close(waiting)
+		}
+		delete(f.keys, e.req.Key)
+	}
+}
+
+// landed returns a channel that is closed when the event is let go, or nil if nobody has it.
+func (f *flights) landed(k dedup.Key) <-chan struct{} {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	waiting, taken := f.keys[k]
+	if !taken {
+		return nil
+	}
+	if waiting == nil {
+		waiting = make(chan struct{})
+		f.keys[k] = waiting
+	}
+	return waiting
+}
+
+// await waits until another lane lets go of the event.
+func (f *flights) await(ctx context.Context, k dedup.Key, pat *patience) error {
+	landed := f.landed(k)
+	if landed == nil {
+		return nil
+	}
+	return pat.until(ctx, landed, fmt.Errorf("%w: in another lane of this process", ErrBusy))
+}
+
+// until waits for a signal, as long as patience lasts. It returns a WaitError with the reason if that has run out, and
+// the cause of ctx if that ended.
+func (pat *patience) until(ctx context.Context, signal <-chan struct{}, reason error) error {
+	var out <-chan time.Time
+	if pat.left != Forever {
+		began := time.Now()
+		timer := time.NewTimer(max(pat.left, 0))
+		defer timer.Stop()
+		defer func() { pat.left -= min(time.Since(began), pat.left) }()
+		out = timer.C
+	}
+	select {
+	case <-signal:
+		return nil
+	case <-ctx.Done():
+		return stopCause(ctx)
+	case <-out:
+		return &WaitError{Err: reason, After: 50 * time.Millisecond}
+	}
+}

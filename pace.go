@@ -1,0 +1,64 @@
+package idem
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// pace knows about how long one run of a handler takes, to say how many events may be claimed ahead of it: a crash
+// leaves others waiting for the leases of what was claimed and not begun.
+type pace struct{ average atomic.Int64 } // nanoseconds; zero: not known
+
+const (
+	claimAhead      = time.Second // how much work may be claimed ahead
+	firstClaimAhead = 16          // events, as long as nothing is known of the handler
+)
+
+// note takes one run into account.
+func (p *pace) note(took time.Duration) {
+	old := p.average.Load()
+	if old == 0 {
+		p.average.Store(max(1, int64(took)))
+		return
+	}
+	p.average.Store(max(1, old+(int64(took)-old)/8)) // two lanes may overwrite each other: it is an estimate
+}
+
+// ahead is how many events may be claimed at once, at most n.
+func (p *pace) ahead(n int) int {
+	average := p.average.Load()
+	if average == 0 {
+		return min(n, firstClaimAhead)
+	}
+	return int(max(1, min(int64(n), int64(claimAhead)/average)))
+}
+
+// groupSize is how many events of a handler may share a transaction. A rollback sets it to a quarter of what had
+// been tried, a hundred events that went well add one: measured, this keeps groups ahead of single transactions
+// up to about one failing event in ten (rule 12).
+type groupSize struct {
+	limit atomic.Int32
+	clean atomic.Int32
+	off   atomic.Bool // the handler ends its transaction: it never shares one again
+}
+
+const cleanEvents = 100
+
+func (g *groupSize) now() int { return int(g.limit.Load()) }
+
+// shrink follows a rollback of n events.
+func (g *groupSize) shrink(n int) {
+	g.clean.Store(0)
+	g.limit.Store(int32(max(1, min(n/4, g.now()))))
+}
+
+// grow follows a commit of n events.
+func (g *groupSize) grow(n, most int) {
+	if g.now() >= most {
+		return
+	}
+	if c := g.clean.Add(int32(n)); c >= cleanEvents {
+		g.clean.Add(-c)
+		g.limit.Store(int32(min(most, g.now()+int(c)/cleanEvents)))
+	}
+}

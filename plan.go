@@ -1,0 +1,196 @@
+package idem
+
+import (
+	"hash/maphash"
+	"slices"
+
+	"github.com/idem-go/idem/dedup"
+)
+
+// run is a part of a batch that goes through the gate together.
+type run struct {
+	b       *batch
+	ledger  *ledger
+	tx      txLedger // nil: claimed
+	from    int      // index of the first message
+	to      int      // and of the one after the last
+	entries []*entry // the events to ask for, in the order of delivery, each once
+	alone   bool     // the first event is not to be joined by others
+	most    int      // how many events there may be
+	batched bool     // a handler among them takes many events at once
+	sorted  []*entry // entries by key, as the ledger wants them
+}
+
+var keySeed = maphash.MakeSeed()
+
+// plan finds what goes through the gate together with the next message.
+func (b *batch) plan() *run {
+	first := &b.entries[b.next]
+	r := &run{b: b, ledger: first.route.ledger, tx: first.tx, from: b.next, to: b.next, most: len(b.entries), batched: first.route.batch}
+	r.alone = b.solo(first)
+	clear(b.keys)
+	for r.to < len(b.entries) && r.admit(b.look(r.to)) {
+		r.to++
+	}
+	r.sort()
+	return r
+}
+
+// solo reports whether an event goes by itself in any case.
+func (b *batch) solo(e *entry) bool {
+	rt := e.route
+	switch {
+	case e.alone:
+		return true
+	case e.tx == nil: // at most once: an event is claimed just before it runs, else one that never ran would be given up
+		return !rt.batch && rt.uncertain == DeadLetter
+	case !rt.batch && (rt.ownTx || rt.limits != nil), rt.size.off.Load(), rt.size.now() <= 1:
+		return true
+	default:
+		return e.ledger.counter != nil && b.p.onProbation(e.m)
+	}
+}
+
+// admit takes a message into the run if it may be.
+func (r *run) admit(e *entry) bool {
+	if e.passive() || e.leader != nil && e.leader.settled && e.leader.handled {
+		return true
+	}
+	if e.fate != forHandler {
+		return false
+	}
+	if len(r.entries) > 0 {
+		first := r.entries[0].route
+		apart := e.route != first && (e.route.limits != nil || first.limits != nil)
+		if r.alone || apart || e.route.ledger != r.ledger || (e.tx == nil) != (r.tx == nil) || r.b.solo(e) {
+			return false
+		}
+	}
+	most := min(r.most, e.route.most())
+	if len(r.entries) >= most || !r.inOrder(e) {
+		return false
+	}
+	r.most = most
+	r.batched = r.batched || e.route.batch
+	e.leader = nil
+	r.entries = append(r.entries, e)
+	return true
+}
+
+// inOrder reports whether the order of the event's Kafka key is kept if it joins the run. Handlers of single events are
+// called in order; one that takes many is called once for all its events, at the place of the first. Two keys with one
+// hash cut a run too early, which does no harm.
+func (r *run) inOrder(e *entry) bool {
+	if !r.b.p.batches || e.m.Key == nil {
+		return true
+	}
+	if r.b.keys == nil {
+		r.b.keys = make(map[uint64]*bound)
+	}
+	hash := maphash.Bytes(keySeed, e.m.Key)
+	other, met := r.b.keys[hash]
+	switch {
+	case met && other != e.route && (other.batch || e.route.batch):
+		return false
+	case met && e.route.batch && !e.route.sameKey:
+		return false
+	}
+	r.b.keys[hash] = e.route
+	return true
+}
+
+// most is how many events of this handler may be in a run now.
+func (b *bound) most() int {
+	switch {
+	case b.tx != nil:
+		return b.size.now()
+	case b.batch:
+		return b.maxBatch
+	default:
+		return b.limits.ahead(b.pace.ahead(b.maxBatch))
+	}
+}
+
+// sort puts the events in the order of their keys (P-04) and finds copies: those are settled with the first of them. A
+// copy that differs in what the ledger compares ends the run before it.
+func (r *run) sort() {
+	r.sorted = append(make([]*entry, 0, len(r.entries)), r.entries...)
+	if len(r.sorted) < 2 {
+		return
+	}
+	slices.SortStableFunc(r.sorted, func(a, b *entry) int { return a.req.Key.Compare(b.req.Key) })
+	end := r.to
+	copies := false
+	for i := 1; i < len(r.sorted); i++ {
+		e, before := r.sorted[i], r.sorted[i-1]
+		if before.leader != nil {
+			before = before.leader
+		}
+		if e.req.Key != before.req.Key {
+			continue
+		}
+		if e.req.Fingerprint == before.req.Fingerprint && e.req.Position == before.req.Position && e.route == before.route {
+			e.leader, copies = before, true
+		} else {
+			end = min(end, e.at)
+		}
+	}
+	if copies || end < r.to {
+		r.keep(func(e *entry) bool { return e.leader == nil && e.at < end })
+		r.to = end
+	}
+}
+
+// keep drops the other events from the run.
+func (r *run) keep(wanted func(*entry) bool) {
+	unwanted := func(e *entry) bool { return !wanted(e) }
+	r.entries = slices.DeleteFunc(r.entries, unwanted)
+	r.sorted = slices.DeleteFunc(r.sorted, unwanted)
+}
+
+// cut leaves the first n events.
+func (r *run) cut(n int) {
+	if n == len(r.entries) {
+		return
+	}
+	r.to = r.entries[n].at
+	r.keep(func(e *entry) bool { return e.at < r.to })
+}
+
+// single reports whether the run is worth no round trip of its own kind.
+func (r *run) single() bool { return len(r.entries) == 1 }
+
+// requests returns what to ask the ledger, in the order of keys.
+func (r *run) requests() ([]dedup.Request, []dedup.Answer) {
+	reqs := make([]dedup.Request, len(r.sorted))
+	for i, e := range r.sorted {
+		reqs[i] = e.req
+	}
+	return reqs, make([]dedup.Answer, len(reqs))
+}
+
+// call is one call of a handler: of one event, or of many.
+type call struct {
+	route   *bound
+	entries []*entry
+	kept    *dedup.Kept // if claimed
+}
+
+// calls puts the events that are to run in the order of their handlers' calls.
+func (r *run) calls(fresh []*entry) []call {
+	calls := make([]call, 0, len(fresh))
+	at := map[*bound]int{}
+	for i, e := range fresh {
+		if !e.route.batch {
+			calls = append(calls, call{route: e.route, entries: fresh[i : i+1]})
+			continue
+		}
+		if n, ok := at[e.route]; ok {
+			calls[n].entries = append(calls[n].entries, e)
+			continue
+		}
+		at[e.route] = len(calls)
+		calls = append(calls, call{route: e.route, entries: append(make([]*entry, 0, len(fresh)-i), e)})
+	}
+	return calls
+}

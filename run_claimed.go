@@ -1,0 +1,253 @@
+package idem
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/idem-go/idem/dedup"
+)
+
+// This file is the good case of claimed handlers: one round trip claims what a run holds, each call of a handler is
+// completed before the next one begins.
+
+// claimed claims the events of the run, settles duplicates, and runs what is fresh.
+func (r *run) claimed() error {
+	var fresh []*entry
+	permit, err := r.permit()
+	if err != nil {
+		return err
+	}
+	defer func() { permit.end(len(fresh) > 0) }()
+	t := dedup.NewToken()
+	reqs, answers := r.requests()
+	since, err := r.b.p.claimAll(r.b.ctx, r.ledger, r.b.pat, t, r.sorted, reqs, answers)
+	if err != nil {
+		return err
+	}
+	for i, e := range r.sorted {
+		e.hold(t, answers[i])
+	}
+	r.stopAtOdd()
+	if fresh = r.settleKnown(); len(fresh) == 0 {
+		return nil
+	}
+	return r.runClaimed(fresh, since)
+}
+
+// permit asks for the right to run a batch handler: before the claim, since nobody waits for it holding claims. A run of
+// a handler with limits holds no other.
+func (r *run) permit() (permit, error) {
+	if first := r.entries[0].route; first.batch {
+		return first.limits.acquire(r.b.ctx, r.b.pat)
+	}
+	return permit{}, nil
+}
+
+// hold notes the ledger's answer.
+func (e *entry) hold(t dedup.Token, a dedup.Answer) {
+	e.answer = a
+	if a.Verdict.Held() {
+		e.claim = e.req.Held(t, a)
+		e.attempt, e.uncertain = int(a.Failures)+1, a.Verdict == dedup.Uncertain
+	}
+}
+
+// known reports whether the event is a duplicate, with nothing else to be done about it.
+func (e *entry) known() bool { return e.answer.Verdict == dedup.Done || e.answer.Verdict == dedup.Moved }
+
+// stopAtOdd ends the run before the first event that is neither fresh nor a duplicate. What was claimed behind it is
+// given back before anybody waits for that event: two workers with the same events in another order would otherwise
+// wait for each other for ever (rule 9).
+func (r *run) stopAtOdd() {
+	for i, e := range r.entries {
+		odd := !e.known()
+		if e.answer.Verdict.Held() {
+			_, odd = e.refuse(e.answer)
+		}
+		if !odd {
+			continue
+		}
+		r.unclaim(r.entries[i:])
+		e.alone = true
+		r.entries = r.entries[:i]
+		return
+	}
+}
+
+// unclaim gives back claims whose events have not begun.
+func (r *run) unclaim(entries []*entry) {
+	releases := make([]dedup.Release, 0, len(entries))
+	for _, e := range entries {
+		if e.answer.Verdict.Held() {
+			e.drop()
+			releases = append(releases, dedup.Release{Claim: e.claim, Outcome: dedup.Unstarted, Retention: e.route.retention})
+		}
+	}
+	if len(releases) > 0 {
+		r.b.p.release(r.b.ctx, r.ledger, releases)
+	}
+}
+
+// settleKnown settles duplicates, which moves the watermark over a run of them at once, and returns the others.
+func (r *run) settleKnown() (fresh []*entry) {
+	for _, e := range r.entries {
+		if !e.known() {
+			fresh = append(fresh, e)
+			continue
+		}
+		r.b.p.duplicate(r.b.ctx, &e.delivery, e.answer)
+		e.settled = true
+	}
+	r.b.advance()
+	return fresh
+}
+
+// runClaimed calls the handlers, one after the other. Whatever is not a success ends the run: what has not begun is
+// given back, and the event goes its own way.
+func (r *run) runClaimed(fresh []*entry, since time.Time) error {
+	hard, release := r.b.p.stopContext(r.b.ctx, true)
+	defer release()
+	calls := r.calls(fresh)
+	for i := range calls {
+		calls[i].keep(hard, r.ledger, since)
+	}
+	for i := range calls {
+		c, behind := &calls[i], calls[i+1:]
+		if r.b.ctx.Err() != nil {
+			r.unclaimCalls(calls[i:])
+			return stopCause(r.b.ctx)
+		}
+		own, ok := c.permit()
+		if !ok { // wait for it, and hold nothing meanwhile
+			r.unclaimCalls(calls[i:])
+			c.entries[0].alone = true
+			return nil
+		}
+		went, err := r.one(hard, c, behind)
+		own.end(true)
+		if err != nil || !went {
+			return err
+		}
+	}
+	return nil
+}
+
+// permit is the right to run a handler of single events, if there is one at once.
+func (c *call) permit() (permit, bool) {
+	if c.route.batch {
+		return permit{}, true // the run has it
+	}
+	return c.route.limits.try()
+}
+
+// keep has the claims of a call renewed. One lost claim cancels the whole call.
+func (c *call) keep(hard context.Context, l *ledger, since time.Time) {
+	claims := make([]dedup.Claim, len(c.entries))
+	for i, e := range c.entries {
+		claims[i] = e.claim
+	}
+	c.kept = l.keeper.KeepAll(hard, claims, since)
+	for i, e := range c.entries {
+		e.kept, e.keptAt = c.kept, i
+	}
+}
+
+// drop ends the renewal of the event's claim, if there is any.
+func (e *entry) drop() {
+	if e.kept != nil {
+		e.kept.Stop(e.keptAt)
+		e.kept = nil
+	}
+}
+
+func (r *run) unclaimCalls(calls []call) {
+	for i := range calls {
+		r.unclaim(calls[i].entries)
+	}
+}
+
+// one makes one call of a handler. It reports whether all of it went well, so that the run may go on; if not, the claims
+// of the calls behind it were given back first.
+func (r *run) one(hard context.Context, c *call, behind []call) (went bool, err error) {
+	defer c.kept.StopAll()
+	began := time.Now()
+	o := r.b.p.callMany(c.kept.Context(), c, nil)
+	if !c.route.batch {
+		c.route.pace.note(time.Since(began))
+	}
+	good, bad := o.split(c.entries)
+	if len(bad) > 0 {
+		r.unclaimCalls(behind)
+	}
+	lost, err := r.completeAll(hard, good)
+	switch {
+	case len(bad) == 0 && (lost || err != nil):
+		r.unclaimCalls(behind)
+		return false, err
+	case err != nil:
+		return false, err
+	case len(bad) == 0:
+		return true, nil
+	}
+	return false, r.bad(hard, c, o, bad)
+}
+
+// completeAll records the success of events. It reports whether a claim was lost: those events go through the gate again
+// and obey what it says.
+func (r *run) completeAll(hard context.Context, good []*entry) (lost bool, err error) {
+	if len(good) == 0 {
+		return false, nil
+	}
+	done := make([]dedup.Completion, len(good))
+	for i, e := range good {
+		done[i] = dedup.Completion{Claim: e.claim, Retention: e.route.retention}
+	}
+	gone, err := r.b.p.completeAll(hard, r.ledger, r.b.pat, done)
+	if err != nil {
+		return false, err
+	}
+	for _, e := range good {
+		e.handled, e.seen, e.settled = true, e.req.Origin, true
+	}
+	for _, i := range gone {
+		e := good[i]
+		e.handled, e.settled, e.alone = false, false, true
+		r.b.p.log.WarnContext(r.b.ctx, "claim was lost before the effect was recorded", r.b.p.deliveryAttrs(&e.delivery)...)
+	}
+	r.b.advance()
+	return len(gone) > 0, nil
+}
+
+// bad does what must be done about failed events while their claims are held. Each of them goes through the gate by
+// itself from here.
+func (r *run) bad(hard context.Context, c *call, o outcomes, bad []*entry) error {
+	ctx, p := r.b.ctx, r.b.p
+	var errs []error
+	var doubts []dedup.Release
+	for i, e := range bad {
+		what := o.of(e)
+		act := p.judge(hard, &e.delivery, what)
+		e.alone = true
+		if o.inDoubt(e, act) {
+			e.drop()
+			doubts = append(doubts, dedup.Release{Claim: e.claim, Outcome: dedup.Unknown, Retention: e.route.retention})
+			continue
+		}
+		s, err := p.finishClaimed(ctx, hard, e.drop, &e.delivery, what, act)
+		e.drop()
+		errs = append(errs, err)
+		e.settled = s.settled
+		switch {
+		case s.outage == nil || i == 0:
+			e.first = s
+		default: // they wait together
+			e.alone = false
+		}
+	}
+	if len(doubts) > 0 {
+		p.release(ctx, r.ledger, doubts)
+	}
+	r.b.advance()
+	return errors.Join(errs...)
+}

@@ -1,0 +1,376 @@
+package idem
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"sync/atomic"
+	"time"
+
+	"github.com/idem-go/idem/dedup"
+)
+
+// This file is about transactions that many events share. Only a rolled-back transaction is ever taken apart, so nothing
+// in here can make an effect happen twice (rule 2).
+
+// group is one such transaction.
+type group struct {
+	r       *run
+	reqs    []dedup.Request
+	answers []dedup.Answer
+	calls   []call // of what is fresh
+
+	ran      bool
+	current  atomic.Int32 // index into calls
+	deadline atomic.Int64 // of the current call; Unix nanoseconds
+	failed   int          // index of the call that failed, or -1
+	err      error        // of that call, as it returned it
+	outcome  outcome      // of that call
+}
+
+// inTx claims the events of the run, runs what is fresh, and commits, in one transaction.
+func (r *run) inTx() error {
+	p, ctx := r.b.p, r.b.ctx
+	permit, err := r.permit()
+	if err != nil {
+		return err
+	}
+	g := &group{r: r, failed: -1}
+	defer func() { permit.end(g.ran) }()
+	g.reqs, g.answers = r.requests()
+	hard, release := p.stopContext(ctx, false)
+	defer release()
+	free, err := r.ledger.slot(hard)
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	err = g.claim(hard)
+	free()
+	for i, e := range r.sorted {
+		p.observeClaim(ctx, &e.delivery, g.answers[i].Verdict, began, err)
+	}
+	if err == nil {
+		r.ledger.up(ctx, p)
+		g.committed()
+		return nil
+	}
+	return g.rolledBack(hard, began, err)
+}
+
+// errSlow is the cause when a ledger does not answer a claim.
+var errSlow = fmt.Errorf("%w: no answer to a claim", dedup.ErrUnavailable)
+
+// claim calls the ledger, which calls the handlers. Each of them has its own time; before the first the ledger has some.
+func (g *group) claim(hard context.Context) error {
+	ctx, cancel := context.WithCancelCause(hard)
+	defer cancel(context.Canceled)
+	slow := time.AfterFunc(txSlack, func() { cancel(errSlow) })
+	defer slow.Stop()
+	limit := time.Duration(0)
+	for _, e := range g.r.entries {
+		limit = max(limit, e.route.timeout)
+	}
+	err := g.r.tx.claimTx(ctx, limit, g.reqs, g.answers, func(tx any) ([]dedup.Completion, error) {
+		slow.Stop()
+		g.ran = true
+		return nil, g.run(ctx, cancel, tx)
+	})
+	if err != nil && errors.Is(context.Cause(ctx), errSlow) && !g.ran {
+		err = fmt.Errorf("%w: %w", errSlow, err)
+	}
+	return err
+}
+
+// run makes the calls in a goroutine of its own, as [Processor.run] does for one.
+func (g *group) run(hard context.Context, abort context.CancelCauseFunc, tx any) error {
+	g.calls = g.r.calls(g.fresh())
+	if len(g.calls) == 0 {
+		return nil
+	}
+	inputs := make([][]input, len(g.calls))
+	all := make([]input, 0, len(g.r.entries))
+	for i, c := range g.calls {
+		n := len(all)
+		for _, e := range c.entries {
+			all = append(all, e.input())
+		}
+		inputs[i] = all[n:len(all):len(all)]
+	}
+	ctx, cancel := context.WithCancelCause(hard)
+	defer cancel(context.Canceled)
+	g.begin(0)
+	done := make(chan error, 1)
+	go g.work(ctx, tx, inputs, done)
+	g.outcome = g.wait(ctx, hard, cancel, abort, done)
+	var failed *callError
+	switch {
+	case g.outcome.meaning == abandoned: // it still runs: what it is at is all there is to know
+		g.failed = int(g.current.Load())
+		return g.outcome.err
+	case errors.As(g.outcome.err, &failed):
+		g.failed, g.err = failed.call, failed.err
+	}
+	g.tell(ctx)
+	if errors.Is(g.err, dedup.ErrTxEnded) {
+		return &dedup.TxEndedError{Unrun: g.unrun()}
+	}
+	return g.err
+}
+
+// fresh returns the events that are to run, in the order of delivery.
+func (g *group) fresh() []*entry {
+	for i, e := range g.r.sorted {
+		e.answer = g.answers[i]
+	}
+	fresh := make([]*entry, 0, len(g.r.entries))
+	for _, e := range g.r.entries {
+		if e.answer.Verdict == dedup.Fresh {
+			e.attempt, e.uncertain = 1, false
+			fresh = append(fresh, e)
+		}
+	}
+	return fresh
+}
+
+// callError says which call failed.
+type callError struct {
+	call int
+	err  error
+}
+
+func (e *callError) Error() string { return e.err.Error() }
+func (e *callError) Unwrap() error { return e.err }
+
+func (g *group) begin(i int) {
+	g.current.Store(int32(i))
+	g.deadline.Store(time.Now().Add(g.calls[i].route.timeout).UnixNano())
+}
+
+// wait returns what the calls came to. A call that is over its time has its context cancelled; if it goes on regardless it
+// is left behind some time later.
+func (g *group) wait(ctx, hard context.Context, cancel, abort context.CancelCauseFunc, done <-chan error) outcome {
+	p := g.r.b.p
+	timer := time.NewTimer(time.Until(time.Unix(0, g.deadline.Load())))
+	defer timer.Stop()
+	for {
+		select {
+		case err := <-done:
+			return classify(ctx, err)
+		case <-ctx.Done():
+			return p.overdue(ctx, hard, &g.at().delivery, done)
+		case <-timer.C:
+			left := time.Until(time.Unix(0, g.deadline.Load()))
+			if left > 0 {
+				timer.Reset(left)
+				continue
+			}
+			cancel(ErrHandlerTimeout)
+			late := time.AfterFunc(txSlack, func() { abort(ErrHandlerTimeout) })
+			defer late.Stop()
+			return p.overdue(ctx, hard, &g.at().delivery, done)
+		}
+	}
+}
+
+// at is the first event of the current call.
+func (g *group) at() *entry { return g.calls[g.current.Load()].entries[0] }
+
+// work makes the calls until one fails, and sends what they came to: nil or a *callError.
+func (g *group) work(ctx context.Context, tx any, inputs [][]input, done chan<- error) {
+	i, finished := 0, false
+	defer func() {
+		if !finished { // a panic, or runtime.Goexit
+			value, stack := recover(), debug.Stack()
+			done <- &callError{i, &PanicError{Value: value, Stack: stack[:min(len(stack), 4<<10)]}}
+		}
+	}()
+	checker, _ := tx.(dedup.TxChecker)
+	for ; i < len(g.calls); i++ {
+		if i > 0 {
+			g.begin(i)
+		}
+		err := ctx.Err() // nothing new begins in a transaction that ends
+		if err == nil {
+			err = g.calls[i].route.call(ctx, tx, inputs[i])
+		}
+		if err := blamed(checker, err, len(inputs[i])); err != nil {
+			finished = true
+			done <- &callError{i, err}
+			return
+		}
+	}
+	finished = true
+	done <- nil
+}
+
+// blamed is the error of the call that has just ended, with what it did to its transaction: an error of the database that
+// a handler swallows is its own, and not that of the next one, which meets it (rule 12).
+func blamed(checker dedup.TxChecker, err error, n int) error {
+	if named := namedIn(err, n); named != nil && len(named) == 0 {
+		err = nil
+	}
+	if checker == nil {
+		return err
+	}
+	if state := checker.CheckTx(); state != nil && (err == nil || errors.Is(state, dedup.ErrTxEnded)) {
+		return state
+	}
+	return err
+}
+
+// tell tells observers of the calls that were made.
+func (g *group) tell(ctx context.Context) {
+	p := g.r.b.p
+	if len(p.obs.handled) == 0 {
+		return
+	}
+	for i, c := range g.calls {
+		var err error
+		if g.failed >= 0 && i >= g.failed {
+			if i > g.failed {
+				return
+			}
+			err = g.err
+		}
+		for _, e := range c.entries {
+			p.handled(ctx, &e.delivery, 0, err)
+		}
+	}
+}
+
+// unrun returns the requests whose events did not run, or whose handler did not come to an end.
+func (g *group) unrun() (indices []int) {
+	left := make(map[*entry]bool)
+	for _, c := range g.calls[g.failed+1:] {
+		for _, e := range c.entries {
+			left[e] = true
+		}
+	}
+	for i, e := range g.r.sorted {
+		if left[e] {
+			indices = append(indices, i)
+		}
+	}
+	return indices
+}
+
+// committed settles what the transaction answered for. What is neither fresh nor a duplicate goes through the gate by
+// itself.
+func (g *group) committed() {
+	b := g.r.b
+	n := 0
+	for i, e := range g.r.sorted { // also those of a call that had nothing to run
+		e.answer = g.answers[i]
+	}
+	for _, e := range g.r.entries {
+		switch {
+		case e.answer.Verdict == dedup.Fresh:
+			e.handled, e.seen, e.settled = true, e.req.Origin, true
+			n++
+		case e.known():
+			b.p.duplicate(b.ctx, &e.delivery, e.answer)
+			e.settled = true
+		default:
+			e.alone = true
+		}
+	}
+	for _, rt := range g.routes() {
+		rt.size.grow(n, rt.maxBatch)
+	}
+	b.outages = 0
+	b.advance()
+}
+
+func (g *group) routes() (routes []*bound) {
+	for _, e := range g.r.entries {
+		if len(routes) == 0 || routes[len(routes)-1] != e.route {
+			routes = append(routes, e.route)
+		}
+	}
+	return routes
+}
+
+// rolledBack decides how the events go on. Nothing of them has happened, and no attempt is counted: an event that is to
+// blame is run by itself, and what happens there counts.
+func (g *group) rolledBack(hard context.Context, began time.Time, err error) error {
+	b, p := g.r.b, g.r.b.p
+	switch {
+	case hard.Err() != nil:
+		return left(b.ctx, &g.r.entries[0].delivery, outcome{err: err})
+	case errors.Is(err, dedup.ErrTxEnded):
+		g.ended(err)
+	case errors.Is(err, dedup.ErrContended):
+		g.shrink()
+		g.apart(g.r.entries)
+	case !g.ran, g.failed < 0 && errors.Is(err, dedup.ErrUnavailable): // also a commit whose outcome is unknown (P-11)
+		if g.ran {
+			g.shrink()
+		}
+		return g.outage(began, err)
+	case g.failed < 0: // refused by COMMIT: nobody knows whose fault it is (rule 12)
+		g.shrink()
+		g.apart(g.r.entries)
+	default:
+		g.shrink()
+		g.blame()
+	}
+	if errors.Is(err, dedup.ErrUnavailable) {
+		g.r.ledger.down(b.ctx, p, began, err)
+	}
+	return nil
+}
+
+func (g *group) shrink() {
+	for _, rt := range g.routes() {
+		rt.size.shrink(len(g.r.entries))
+	}
+}
+
+func (g *group) apart(entries []*entry) {
+	for _, e := range entries {
+		e.alone = true
+	}
+}
+
+// blame singles out who failed. A call of many events that names none is tried again with fewer, by the size that has
+// shrunk.
+func (g *group) blame() {
+	c := g.calls[g.failed]
+	if named := namedIn(g.err, len(c.entries)); named != nil {
+		for i, err := range named {
+			if err != nil {
+				c.entries[i].alone = true
+			}
+		}
+		return
+	}
+	if len(c.entries) == 1 || g.outcome.meaning == abandoned {
+		g.apart(c.entries)
+	}
+}
+
+// ended: a handler ended the transaction by SQL. What it ran is durable or gone, and the ledger knows which; so all ask
+// again, by themselves, and this handler never shares a transaction again (P-13, rule 12).
+func (g *group) ended(err error) {
+	g.apart(g.r.entries)
+	routes := g.routes()
+	if g.failed >= 0 {
+		routes = []*bound{g.calls[g.failed].route}
+	}
+	for _, rt := range routes {
+		if rt.size.off.CompareAndSwap(false, true) {
+			g.r.b.p.log.ErrorContext(g.r.b.ctx, "handler ended the transaction it was given: its events get one each from now on",
+				"type", rt.typ, "handler", rt.site, "error", cutText(err.Error(), maxErrorText))
+		}
+	}
+}
+
+// outage waits for the ledger; then the run is planned anew.
+func (g *group) outage(began time.Time, err error) error {
+	b := g.r.b
+	b.outages++
+	g.r.ledger.down(b.ctx, b.p, began, err)
+	return b.pat.wait(b.ctx, outageWait(b.outages), fmt.Errorf("%w: %w", dedup.ErrUnavailable, err))
+}
