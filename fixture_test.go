@@ -65,13 +65,23 @@ type spy struct {
 	*memstore.Store
 	*journal
 
-	claimErr, completeErr, releaseErr func() error // before the real call
-	claimLate                         func() error // after it: the answer is lost
-	claimAnswer                       func(*dedup.Answer)
-	pingErr                           error
+	mu     sync.Mutex
+	claims int   // calls
+	sizes  []int // of them
+	anyAge bool  // of the last request
+
+	claimErr, completeErr, releaseErr, renewErr func() error // before the real call
+	claimLate                                   func() error // after it: the answer is lost
+	claimAnswer                                 func(*dedup.Answer)
+	pingErr                                     error
 }
 
 func (s *spy) Claim(ctx context.Context, t dedup.Token, lease time.Duration, r []dedup.Request, a []dedup.Answer) error {
+	s.mu.Lock()
+	s.claims++
+	s.sizes = append(s.sizes, len(r))
+	s.anyAge = r[len(r)-1].AnyAge
+	s.mu.Unlock()
 	if err := call(s.claimErr); err != nil {
 		s.add("claim: %v", err)
 		return err
@@ -88,6 +98,13 @@ func (s *spy) Claim(ctx context.Context, t dedup.Token, lease time.Duration, r [
 		return err
 	}
 	return nil
+}
+
+func (s *spy) Renew(ctx context.Context, lease time.Duration, c []dedup.Claim) error {
+	if err := call(s.renewErr); err != nil {
+		return err
+	}
+	return s.Store.Renew(ctx, lease, c)
 }
 
 func (s *spy) Complete(ctx context.Context, c []dedup.Completion) error {

@@ -54,7 +54,9 @@ func (e *entry) hold(t dedup.Token, a dedup.Answer) {
 }
 
 // known reports whether the event is a duplicate, with nothing else to be done about it.
-func (e *entry) known() bool { return e.answer.Verdict == dedup.Done || e.answer.Verdict == dedup.Moved }
+func (e *entry) known() bool {
+	return e.answer.Verdict == dedup.Done || e.answer.Verdict == dedup.Moved
+}
 
 // stopAtOdd ends the run before the first event that is neither fresh nor a duplicate. What was claimed behind it is
 // given back before anybody waits for that event: two workers with the same events in another order would otherwise
