@@ -63,13 +63,14 @@ func StandardType() IDFunc {
 
 // standard looks in two headers and a JSON field and wants all that are present to be equal.
 func standard(ce, header, field, advice string) IDFunc {
-	fromCE, fromHeader, fromJSON := FromHeader(ce), FromHeader(header), FromJSON(field)
+	sources := [...]struct {
+		name string
+		find IDFunc
+	}{{"header " + ce, FromHeader(ce)}, {"header " + header, FromHeader(header)}, {"JSON field " + field, FromJSON(field)}}
 	return func(m *Message) (string, error) {
 		found, where := "", ""
-		for _, from := range [...]struct {
-			name string
-			find IDFunc
-		}{{"header " + ce, fromCE}, {"header " + header, fromHeader}, {"JSON field " + field, fromJSON}} {
+		for i := range sources {
+			from := &sources[i]
 			v, err := from.find(m)
 			switch {
 			case errors.Is(err, ErrNotFound):
@@ -91,11 +92,12 @@ func standard(ce, header, field, advice string) IDFunc {
 // FromHeader finds the value of a header. A header that appears more than once is ambiguous, even with equal values:
 // clients differ in which one they show.
 func FromHeader(name string) IDFunc {
+	missing := fmt.Errorf("header %s %w", name, ErrNotFound) // made once: looking where nothing is must cost nothing
 	return func(m *Message) (string, error) {
 		v, n := m.header(name)
 		switch {
 		case n == 0 || n == 1 && len(v) == 0:
-			return "", fmt.Errorf("header %s %w", name, ErrNotFound)
+			return "", missing
 		case n > 1:
 			return "", fmt.Errorf("%w: header %s appears %d times", ErrAmbiguous, name, n)
 		}
@@ -146,6 +148,9 @@ func jsonText(field string, raw json.RawMessage) (string, error) {
 	case len(raw) == 0 || bytes.Equal(raw, []byte("null")) || bytes.Equal(raw, []byte(`""`)):
 		return "", fmt.Errorf("JSON field %s %w", field, ErrNotFound)
 	case raw[0] == '"':
+		if inner := raw[1 : len(raw)-1]; plain(inner) {
+			return string(inner), nil
+		}
 		var s string
 		if err := json.Unmarshal(raw, &s); err != nil {
 			return "", fmt.Errorf("JSON field %s: %w: %w", field, ErrNotFound, err)
@@ -165,46 +170,14 @@ func jsonText(field string, raw json.RawMessage) (string, error) {
 	return "", fmt.Errorf("JSON field %s %w: it is neither a string nor an integer", field, ErrNotFound)
 }
 
-// jsonField walks the path through nested objects. What is not a JSON object has no fields.
-func jsonField(data []byte, path []string) (json.RawMessage, error) {
-	for _, name := range path {
-		next, err := jsonMember(data, name)
-		if err != nil {
-			return nil, err
-		}
-		data = next
-	}
-	return data, nil
-}
-
-func jsonMember(data []byte, name string) (found json.RawMessage, err error) {
-	dec := json.NewDecoder(bytes.NewReader(data))
-	if open, err := dec.Token(); err != nil || open != json.Delim('{') {
-		return nil, fmt.Errorf("%w: the value is not a JSON object", ErrNotFound)
-	}
-	for n := 0; dec.More(); {
-		key, err := dec.Token()
-		if err != nil {
-			return nil, fmt.Errorf("%w: the value is not valid JSON", ErrNotFound)
-		}
-		var raw json.RawMessage
-		if err := dec.Decode(&raw); err != nil {
-			return nil, fmt.Errorf("%w: the value is not valid JSON", ErrNotFound)
-		}
-		if key == name {
-			if n++; n > 1 {
-				return nil, fmt.Errorf("%w: it appears more than once", ErrAmbiguous)
-			}
-			found = raw
+// plain reports whether the inside of a JSON string means what is written: ASCII without escapes.
+func plain(inner []byte) bool {
+	for _, c := range inner {
+		if c == '\\' || c >= 0x80 {
+			return false
 		}
 	}
-	if _, err := dec.Token(); err != nil {
-		return nil, fmt.Errorf("%w: the value is not valid JSON", ErrNotFound)
-	}
-	if found == nil {
-		return nil, ErrNotFound
-	}
-	return found, nil
+	return true
 }
 
 // FirstOf tries several in turn and takes the first that finds something: the way to declare a fallback. Unlike in
