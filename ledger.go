@@ -220,12 +220,7 @@ func (p *Processor) completeAll(hard context.Context, l *ledger, of *patience, d
 	pat := patience{left: max(of.left, p.cfg.Lease)}
 	for try := 1; ; try++ {
 		began := time.Now()
-		err := p.bounded(context.WithoutCancel(hard), max(abandonAfter, p.cfg.Lease/2), func(ctx context.Context) error {
-			if len(done) == 1 {
-				return l.keeper.Complete(ctx, done[0]) // joined with those of other lanes
-			}
-			return l.store.Complete(ctx, done)
-		})
+		err := l.complete(context.WithoutCancel(hard), max(abandonAfter, p.cfg.Lease/2), done)
 		var gone *dedup.LostError
 		switch {
 		case err == nil:
@@ -239,6 +234,16 @@ func (p *Processor) completeAll(hard context.Context, l *ledger, of *patience, d
 			return nil, fmt.Errorf("event %s took effect, but this could not be recorded: %w", done[0].Key, stop)
 		}
 	}
+}
+
+// complete asks once. The end of one event is joined with those of other lanes, in a call that lasts a lease at most.
+func (l *ledger) complete(ctx context.Context, limit time.Duration, done []dedup.Completion) error {
+	if len(done) == 1 {
+		return l.keeper.Complete(ctx, done[0])
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	return l.store.Complete(ctx, done)
 }
 
 // probe reports whether the ledger can be reached, as far as it can say.
