@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -404,6 +406,55 @@ func TestBatch_LostClaimOfABatch(t *testing.T) {
 		_, err := p.HandleBatch(t.Context(), series(3))
 		require.NoError(t, err)
 		require.GreaterOrEqual(t, calls, 2)
+	})
+}
+
+// K-12: what was claimed ahead of a long pause is not begun after it, since others may have taken over.
+func TestBatch_LeasesThatEndedBeforeTheirRun_K12(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		var down atomic.Bool
+		down.Store(true)
+		b.store.renewErr = func() error {
+			if down.Load() {
+				return dedup.ErrUnavailable
+			}
+			return nil
+		}
+		b.on(func(ctx context.Context, e idem.Event[payload]) error {
+			require.NoError(t, ctx.Err())
+			if e.ID == "e000" && down.Load() {
+				time.Sleep(11 * time.Second) // the lease is 10 s
+				down.Store(false)
+			}
+			return nil
+		})
+		p := b.start()
+		_, err := p.HandleBatch(t.Context(), series(3))
+		require.NoError(t, err)
+		require.Equal(t, []int{3, 1, 1}, b.store.sizes, "what had not begun is claimed again")
+	})
+}
+
+// A handler that goes on although its claim was lost is left behind; its event, and the partition, go on (rule 9).
+func TestBatch_HungHandlerWithoutItsClaim(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		hang := make(chan struct{})
+		runs := 0
+		b.on(func(context.Context, idem.Event[payload]) error {
+			if runs++; runs == 1 {
+				<-hang
+			}
+			return nil
+		})
+		lost := times(1, &dedup.LostError{Claims: []int{0}})
+		b.store.renewErr = lost
+		p := b.start()
+		_, err := p.HandleBatch(t.Context(), series(2))
+		require.NoError(t, err)
+		require.Equal(t, 1, p.Status().Abandoned)
+		close(hang)
+		synctest.Wait()
+		require.Zero(t, p.Status().Abandoned)
 	})
 }
 

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"runtime/debug"
 	"time"
+
+	"github.com/idem-go/idem/dedup"
 )
 
 // abandonAfter is how long a handler may go on after its context was cancelled for a stop, before it is left behind.
@@ -84,6 +86,9 @@ func (p *Processor) overdue(ctx, hard context.Context, d *delivery, done <-chan 
 			left.Reset(abandonAfter)
 		case <-left.C:
 			p.abandon(done)
+			if cause := context.Cause(hard); errors.Is(cause, dedup.ErrClaimLost) { // the event is somebody else's by now
+				return outcome{meaning: claimLost, err: cause}
+			}
 			return outcome{meaning: abandoned, class: ClassTimeout, err: ErrAbandoned}
 		}
 	}

@@ -120,6 +120,10 @@ func (r *run) runClaimed(fresh []*entry, since time.Time) error {
 			r.unclaimCalls(calls[i:])
 			return stopCause(r.b.ctx)
 		}
+		if i > 0 && !c.kept.Alive() { // we were paused, and others may have taken over
+			r.unclaimCalls(calls[i:])
+			return nil
+		}
 		own, ok := c.permit()
 		if !ok { // wait for it, and hold nothing meanwhile
 			r.unclaimCalls(calls[i:])

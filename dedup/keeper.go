@@ -128,6 +128,23 @@ type Kept struct {
 // Context is the held context of [Keeper.Keep].
 func (s *Kept) Context() context.Context { return s.ctx }
 
+// Alive reports whether all claims are still held as far as the clocks can say. A process that wakes after it was paused
+// asks before it begins what it had planned: its renewer may not have run yet.
+func (s *Kept) Alive() bool {
+	if s.ctx.Err() != nil {
+		return false
+	}
+	s.keeper.mu.Lock()
+	defer s.keeper.mu.Unlock()
+	now := time.Now()
+	for i := range s.claims {
+		if over(s.keeper.deadline(&s.claims[i]), now) {
+			return false
+		}
+	}
+	return true
+}
+
 // Stop ends the renewal of one claim, by its index in the call of KeepAll. It may be called more than once.
 func (s *Kept) Stop(i int) {
 	s.keeper.mu.Lock()

@@ -197,6 +197,37 @@ func TestKeeperCancelsOnlyWhatIsLost(t *testing.T) {
 	})
 }
 
+// Claims that are kept together: the loss of one ends all, Stop ends one, and after a pause the clock tells before the
+// renewer does (K-12, rule 49).
+func TestKeeperKeepsManyTogether_K12(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		since := time.Now()
+		var claims []dedup.Claim
+		for _, id := range []string{"a", "b", "c"} {
+			c, _, stop := r.claim(id)
+			stop()
+			claims = append(claims, c)
+		}
+		all := r.k.KeepAll(r.Context(), claims, since)
+		defer all.StopAll()
+		time.Sleep(3 * lease)
+		require.True(r, all.Alive())
+		require.Equal(r, dedup.Busy, r.verdict("b"))
+		all.Stop(1)
+		time.Sleep(2 * lease)
+		require.Equal(r, dedup.Uncertain, r.verdict("b"), "nobody renews it any longer")
+		require.NoError(r, all.Context().Err())
+		require.NoError(r, r.s.Release(r.Context(), []dedup.Release{{Claim: claims[2], Retention: time.Hour}}))
+		time.Sleep(lease)
+		isLost(r, all.Context())
+		require.False(r, all.Alive())
+
+		old := r.k.KeepAll(r.Context(), claims[:1], time.Now().Add(-lease))
+		defer old.StopAll()
+		require.False(r, old.Alive())
+	})
+}
+
 // whoever gives up at the first network error loses claims that are alive.
 func TestKeeperSurvivesAnOutageShorterThanTheLease(t *testing.T) {
 	for name, fault := range map[string]func(context.Context) error{"refused": refuse, "hangs": hang} {
