@@ -439,9 +439,9 @@ func TestBatch_LeasesThatEndedBeforeTheirRun_K12(t *testing.T) {
 func TestBatch_HungHandlerWithoutItsClaim(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		hang := make(chan struct{})
-		runs := 0
+		var runs atomic.Int32
 		b.on(func(context.Context, idem.Event[payload]) error {
-			if runs++; runs == 1 {
+			if runs.Add(1) == 1 {
 				<-hang
 			}
 			return nil
