@@ -48,6 +48,14 @@ type Config struct {
 	// and uses the old one, then with it (K-26).
 	Cooperative bool
 
+	// Lanes is how many events of one partition may be handled at a time, 1 to 256. Defaults to 1: the partition is handled
+	// in order, one event after the other. With more, only events with the same record key stay in order, and events without
+	// a key are in no order but for copies of one event (rule 25). Use it where handlers wait for others, such as an HTTP
+	// service; handlers run in as many goroutines as there are lanes in all assigned partitions, which after the loss of
+	// other members is all partitions. An event that does not get on holds up only its key, and what its lane has taken with
+	// it, until 256 events for each lane are ahead of it (at least 1,024, at most 16,384): nothing behind it is committed.
+	Lanes int
+
 	// Grace is how long work that was begun may go on at a stop or a rebalance, see [idem.Config].Grace. Defaults to 30 s, at
 	// most two thirds of sarama's Consumer.Group.Rebalance.Timeout (60 s), as recording and committing come after it.
 	Grace time.Duration
@@ -140,6 +148,7 @@ func (c Config) withDefaults() Config {
 	c.Scope = cmp.Or(c.Scope, c.Group)
 	c.Lease = cmp.Or(c.Lease, 30*time.Second)
 	c.ClientID = cmp.Or(c.ClientID, "idem")
+	c.Lanes = cmp.Or(c.Lanes, 1)
 	c.Grace = cmp.Or(c.Grace, 30*time.Second)
 	c.CommitInterval = cmp.Or(c.CommitInterval, time.Second)
 	c.StallTimeout = cmp.Or(c.StallTimeout, 5*time.Minute)
@@ -152,6 +161,9 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
+// maxLanes is far beyond what a ledger's connections serve: a larger number is a mistake.
+const maxLanes = 256
+
 // validate finds the mistakes that need no network. forRun also looks at what a whole consumer needs.
 func (c Config) validate(forRun bool) (problems []error) {
 	add := func(bad bool, format string, args ...any) {
@@ -163,6 +175,7 @@ func (c Config) validate(forRun bool) (problems []error) {
 	add(c.CommitInterval < 0, "CommitInterval is negative")
 	add(c.StallTimeout < 0, "StallTimeout is negative")
 	add(c.Grace < 0, "Grace is negative")
+	add(c.Lanes < 1 || c.Lanes > maxLanes, "Lanes is %d, not between 1 and %d", c.Lanes, maxLanes)
 	add(c.Start > Newest, "Start is %s", c.Start)
 	add(c.OnGap > Latest, "OnGap is %s", c.OnGap)
 	if c.Group != "" { // else the names of dead-letter topics mean nothing

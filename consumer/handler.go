@@ -124,7 +124,7 @@ func (h *GroupHandler) ConsumeClaim(sess sarama.ConsumerGroupSession, claim sara
 		return errors.New("consumer: ConsumeClaim without Setup")
 	}
 	h.proc.Assigned(claim.Topic(), claim.Partition())
-	l := lane.New(h.proc, claim.Topic(), claim.Partition(), lane.Config{})
+	l := lane.New(h.proc, claim.Topic(), claim.Partition(), lane.Config{Lanes: h.cfg.Lanes})
 	c := s.begin(claim, l)
 	pump(sess.Context(), claim, l)
 	return s.end(c, h.endOf(sess.Context()))

@@ -102,9 +102,9 @@ func TestHandler_CooperativeRevoke_K10(t *testing.T) {
 		})
 		sess := newFakeSession(t.Context(), map[string][]int32{"t": {0, 1}})
 		require.NoError(t, h.Setup(sess))
-		kept, revoked := newFakeClaim("t", 0, 300), &pausingClaim{fakeClaim: newFakeClaim("t", 1, 300)}
+		kept, revoked := newFakeClaim("t", 0, 1100), &pausingClaim{fakeClaim: newFakeClaim("t", 1, 1100)}
 		running0, running1 := consume(h, sess, kept), consume(h, sess, revoked)
-		for i := range int64(300) { // more than the lane takes: the pump must see the end behind them
+		for i := range int64(1100) { // more than the lane takes: the pump must see the end behind them
 			kept.messages <- kept.record(i)
 			revoked.messages <- revoked.record(i)
 		}

@@ -5,7 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/idem-go/idem"
@@ -16,68 +16,88 @@ var ErrClosed = errors.New("lane is closed")
 
 // Config of a [Partition]. The zero value is fit for use.
 type Config struct {
-	// Queue is how many messages may be held, waiting or being handled, before Push blocks. Defaults to 256.
+	// Lanes is how many events may be handled at a time. With one, the default, all messages are settled in the order of
+	// Push. With more, only those with equal order keys are (see [idem.Processor.OrderKey]), and each lane is a goroutine.
+	Lanes int
+	// Queue is how many messages from the watermark on may be held, before Push blocks: those that wait, those that are
+	// being handled, and those that are settled while an older one is not. It is how far the lanes may go on while one event
+	// holds the watermark, and lanes that share few events form small batches. Defaults to 256 for each lane, at least 1,024
+	// and at most 16,384; 16 bytes are kept for each, and about 100 more for those that were ever held at a time.
 	Queue int
-	// QueueBytes bounds the same in bytes of keys, values and headers. A single message beyond it is taken when nothing
-	// else is held. Defaults to 64 MiB.
+	// QueueBytes bounds what is not settled in bytes of keys, values and headers. A single message beyond it is taken when
+	// nothing else is held. Defaults to 64 MiB.
 	QueueBytes int
-	// Batch is how many messages are taken from the queue at a time. Each is settled before the next one begins, and the
-	// watermark moves with each. Defaults to 256.
+	// Batch is how many messages are given to the processor at a time, at most; nobody waits until there are so many. With
+	// several lanes it is also no more than a lane's share of what may be begun, and than what takes about 50 ms. The
+	// watermark moves within a batch. Defaults to 512.
 	Batch int
+	// BatchBytes bounds the same in bytes. A single message beyond it is a batch of its own. Defaults to 4 MiB.
+	BatchBytes int
 }
 
 func (c Config) withDefaults() Config {
-	c.Queue = cmp.Or(max(c.Queue, 0), 256)
+	c.Lanes = max(c.Lanes, 1)
+	c.Queue = cmp.Or(max(c.Queue, 0), min(max(1024, 256*c.Lanes), 16384))
 	c.QueueBytes = cmp.Or(max(c.QueueBytes, 0), 64<<20)
-	c.Batch = cmp.Or(max(c.Batch, 0), 256)
+	c.Batch = cmp.Or(max(c.Batch, 0), 512)
+	c.BatchBytes = cmp.Or(max(c.BatchBytes, 0), 4<<20)
 	return c
 }
 
 // handler is what a lane needs of an [idem.Processor].
 type handler interface {
-	HandleBatch(ctx context.Context, msgs []*idem.Message) (settled int, err error)
+	Settle(ctx context.Context, msgs []*idem.Message, progress func(settled int)) error
+	OrderKey(m *idem.Message) string
 }
 
-// Partition handles the messages of one assignment of one partition in order. Create it with [New] and close it. All
-// methods may be called from several goroutines; the order of the partition is the order of Push.
+// Partition handles the messages of one assignment of one partition. Create it with [New] and close it. All methods may be
+// called from several goroutines; the order of the partition is the order of Push.
 type Partition struct {
 	topic     string
 	partition int32
-	cfg       Config
 	handler   handler
 	queue     *queue
-	tracker   *tracker
 	advanced  chan struct{}
 
 	ctx  context.Context // ends when nothing new may begin
 	stop context.CancelCauseFunc
-	done chan struct{} // closed by the worker
-	err  error         // why the worker ended; read after done
+	done chan struct{} // closed by the last lane that ends
 
-	idleSince atomic.Int64 // when something was last settled, or the lane was last empty; Unix nanoseconds
+	mu    sync.Mutex
+	lanes int   // that have not ended
+	err   error // why the partition ended: the first error that is no stop, else the stop
+	left  error // a handler was left behind
 }
 
-// New starts the worker of a partition. p should wait without end for what is not in its power
-// ([idem.Config].BusyWait = [idem.Forever]), else the lane does the waiting, which is the same with more calls.
+// New starts the lanes of a partition. What p waits for without end ([idem.Config].BusyWait = [idem.Forever]) holds up the
+// events that a lane has taken together with it. If p gives up instead, the lane waits, comes again for that one event, and
+// has given the others back for other lanes to take.
 func New(p *idem.Processor, topic string, partition int32, cfg Config) *Partition {
 	return start(p, topic, partition, cfg)
 }
 
 func start(h handler, topic string, partition int32, cfg Config) *Partition {
 	cfg = cfg.withDefaults()
+	return startWith(h, topic, partition, cfg, newTracker(cfg.Queue))
+}
+
+func startWith(h handler, topic string, partition int32, cfg Config, marks watermark) *Partition {
 	ctx, stop := context.WithCancelCause(context.Background())
 	p := &Partition{
-		topic: topic, partition: partition, cfg: cfg, handler: h,
-		queue: newQueue(cfg.Queue, cfg.QueueBytes), tracker: newTracker(cfg.Queue),
-		advanced: make(chan struct{}, 1), ctx: ctx, stop: stop, done: make(chan struct{}),
+		topic: topic, partition: partition, handler: h, queue: newQueue(cfg, marks, h.OrderKey),
+		advanced: make(chan struct{}, 1), ctx: ctx, stop: stop, done: make(chan struct{}), lanes: cfg.Lanes,
 	}
-	p.idleSince.Store(time.Now().UnixNano())
-	go p.work()
+	for range cfg.Lanes {
+		go func() {
+			w := &worker{p: p}
+			p.ended(w.work())
+		}()
+	}
 	return p
 }
 
 // Push hands over the next message. It blocks while the queue is full, which is the back-pressure, until there is room,
-// ctx ends, or the lane does. m must not be changed any longer.
+// ctx ends, or the partition does. m must not be changed any longer.
 func (p *Partition) Push(ctx context.Context, m *idem.Message) error {
 	for {
 		if ctx.Err() != nil {
@@ -86,7 +106,7 @@ func (p *Partition) Push(ctx context.Context, m *idem.Message) error {
 		if p.ctx.Err() != nil {
 			return ErrClosed
 		}
-		if p.Offer(m) {
+		if p.queue.put(m) {
 			return nil
 		}
 		select {
@@ -97,143 +117,96 @@ func (p *Partition) Push(ctx context.Context, m *idem.Message) error {
 	}
 }
 
-// Offer is Push without waiting. It reports false if there is no room, or the lane is closed.
-func (p *Partition) Offer(m *idem.Message) bool {
-	if p.ctx.Err() != nil {
-		return false
-	}
-	return p.queue.put(m, func() (uint64, bool) {
-		if p.tracker.Pending() == 0 {
-			p.idleSince.Store(time.Now().UnixNano())
-		}
-		return p.tracker.Begin(m.Offset)
-	})
-}
+// Offer is Push without waiting. It reports false if there is no room, or the partition is closed.
+func (p *Partition) Offer(m *idem.Message) bool { return p.queue.put(m) }
 
 // Room receives a value when Offer may succeed again after it did not. There is one reader.
 func (p *Partition) Room() <-chan struct{} { return p.queue.room }
 
 // Watermark returns the offset to commit: the one after the last delivery below which all are settled. ok is false as
 // long as there is none. It never goes back, and stands still after Close.
-func (p *Partition) Watermark() (next int64, ok bool) { return p.tracker.Watermark() }
+func (p *Partition) Watermark() (next int64, ok bool) { return p.queue.watermark() }
 
 // Advanced receives a value after the watermark moved. Several moves may be one value. There is one reader.
 func (p *Partition) Advanced() <-chan struct{} { return p.advanced }
 
-// Pending counts what was pushed and is not yet covered by the watermark.
-func (p *Partition) Pending() int { return p.tracker.Pending() }
-
-// Stalled reports since when nothing was settled although something is there to be. ok is false while the lane is idle.
-// How long is too long is the caller's to say; an event that is busy elsewhere, or a ledger that is down, stalls the lane
-// as well.
-func (p *Partition) Stalled() (since time.Time, ok bool) {
-	if p.tracker.Pending() == 0 {
-		return time.Time{}, false
-	}
-	return time.Unix(0, p.idleSince.Load()), true
+// Pending counts what was pushed and is not yet covered by the watermark. With several lanes some of it may be settled.
+func (p *Partition) Pending() int {
+	n, _ := p.queue.pending()
+	return n
 }
 
-// Done is closed when the worker has ended: after Close, or by itself.
+// Stalled reports since when the watermark stands although there is something to do: how long the oldest unsettled
+// delivery has been the oldest. That other lanes go on beside it is no progress: they stop at [Config].Queue, and nothing
+// of theirs is committed. ok is false while all is settled. How long is too long is the caller's to say; an event that is
+// busy elsewhere, or a ledger that is down, stalls the partition as well (K-13).
+func (p *Partition) Stalled() (since time.Time, ok bool) {
+	n, since := p.queue.pending()
+	if n == 0 {
+		return time.Time{}, false
+	}
+	return since, true
+}
+
+// Done is closed when all lanes have ended: after Close, or by themselves.
 func (p *Partition) Done() <-chan struct{} { return p.done }
 
-// Err returns why the worker ended by itself, such as an [idem.ErrNoProducer] or too many handlers that hang
-// ([idem.ErrAbandoned]). It is nil while the worker runs and after an orderly end. What it says is not settled must be
-// delivered again.
+// Err returns why the partition ended by itself, such as an [idem.ErrNoProducer] or too many handlers that hang
+// ([idem.ErrAbandoned]): what the first lane said that could not go on. The other lanes are then stopped, with that cause.
+// It is nil while a lane runs and after an orderly end. What is not below the watermark must be delivered again.
 func (p *Partition) Err() error {
 	select {
 	case <-p.done:
-		if isStop(p.err) {
-			return nil
-		}
-		return p.err
 	default:
 		return nil
 	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if isStop(p.err) {
+		return nil
+	}
+	return p.err
 }
 
 // Close ends the assignment. Nothing new begins; what runs is given the processor's grace if cause is nil, and none if it
-// matches [idem.ErrPartitionLost]. Then the watermark is final. Close waits for the worker, but not beyond ctx.
+// matches [idem.ErrPartitionLost]. Then the watermark is final. Close waits for the lanes, but not beyond ctx.
 //
 // It returns nil if all that was begun has ended, and an error that matches [idem.ErrAbandoned] if a handler was left
 // behind. What was in the queue is dropped: it is not settled and will be delivered again. Closing twice is the same
 // as once.
 func (p *Partition) Close(ctx context.Context, cause error) error {
-	p.stop(cmp.Or(cause, idem.ErrStopping))
+	p.halt(cmp.Or(cause, idem.ErrStopping))
 	var err error
 	select {
 	case <-p.done:
-		if errors.Is(p.err, idem.ErrAbandoned) {
-			err = p.err
-		}
+		p.mu.Lock()
+		err = p.left
+		p.mu.Unlock()
 	case <-ctx.Done():
 		err = fmt.Errorf("%w: %s/%d: worker goes on: %w", idem.ErrAbandoned, p.topic, p.partition, context.Cause(ctx))
 	}
-	p.tracker.Seal()
+	p.queue.seal()
 	return err
 }
 
-// work settles the queue in order until the lane is stopped or cannot go on.
-func (p *Partition) work() {
-	defer close(p.done)
-	var batch []entry
-	for {
-		select {
-		case <-p.ctx.Done():
-			p.err = context.Cause(p.ctx)
-			return
-		case <-p.queue.some:
-		}
-		for batch = p.queue.take(batch, p.cfg.Batch); len(batch) > 0; batch = p.queue.take(batch, p.cfg.Batch) {
-			if p.err = p.settle(batch); p.err != nil {
-				p.stop(p.err) // nobody waits for room that will not come
-				return
-			}
-		}
-	}
+// halt lets nothing new begin.
+func (p *Partition) halt(cause error) {
+	p.stop(cause)
+	p.queue.close()
 }
 
-// settle takes a batch through the processor, one message a call: HandleBatch says what is settled at its end only, and
-// the watermark should move before. What a call costs beside the work is a few hundred nanoseconds (BenchmarkLane).
-func (p *Partition) settle(batch []entry) error {
-	var one [1]*idem.Message
-	for i, e := range batch {
-		one[0] = e.m
-		for {
-			_, err := p.handler.HandleBatch(p.ctx, one[:])
-			if err == nil {
-				break
-			}
-			if err := p.after(err); err != nil {
-				return err
-			}
-		}
-		batch[i].m = nil
-		p.idleSince.Store(time.Now().UnixNano())
-		moved := p.tracker.Finish(e.seq)
-		p.queue.release(e) // after Finish: whoever is told of room must find a place in the tracker too
-		if moved {
-			signal(p.advanced)
-		}
+// ended notes why a lane has ended, and ends the others: nobody waits for room that will not come.
+func (p *Partition) ended(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.err == nil || isStop(p.err) && !isStop(err) {
+		p.err = err
 	}
-	return nil
-}
-
-// after waits if that is what err asks for; any other error ends the lane.
-func (p *Partition) after(err error) error {
-	var wait *idem.WaitError
-	if isStop(err) || !errors.As(err, &wait) {
-		return err
+	if p.left == nil && errors.Is(err, idem.ErrAbandoned) {
+		p.left = err
 	}
-	timer := time.NewTimer(max(wait.After, time.Millisecond))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-p.ctx.Done():
-		return context.Cause(p.ctx)
+	p.halt(err)
+	if p.lanes--; p.lanes == 0 {
+		close(p.done)
 	}
-}
-
-func isStop(err error) bool {
-	return errors.Is(err, idem.ErrStopping) || errors.Is(err, idem.ErrPartitionLost)
 }

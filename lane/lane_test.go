@@ -2,7 +2,6 @@ package lane
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -17,17 +16,20 @@ import (
 // fake stands for a Processor.
 type fake func(ctx context.Context, m *idem.Message) error
 
-func (f fake) HandleBatch(ctx context.Context, msgs []*idem.Message) (int, error) {
+func (f fake) Settle(ctx context.Context, msgs []*idem.Message, progress func(int)) error {
 	for i, m := range msgs {
 		if ctx.Err() != nil {
-			return i, context.Cause(ctx)
+			return context.Cause(ctx)
 		}
 		if err := f(ctx, m); err != nil {
-			return i, err
+			return err
 		}
+		progress(i + 1)
 	}
-	return len(msgs), nil
+	return nil
 }
+
+func (fake) OrderKey(m *idem.Message) string { return string(m.Key) }
 
 func message(offset int64) *idem.Message {
 	return &idem.Message{Topic: "t", Partition: 3, Offset: offset, Value: []byte("value")}
@@ -276,18 +278,3 @@ func TestPartition_AbandonedHandler_K07(t *testing.T) {
 
 // noStore is a ledger nobody asks.
 type noStore struct{ dedup.Store }
-
-// BenchmarkLane measures what a message costs in the lane, without a handler.
-func BenchmarkLane(b *testing.B) {
-	p := start(fake(func(context.Context, *idem.Message) error { return nil }), "t", 3, Config{})
-	m := message(1)
-	b.ReportAllocs()
-	for b.Loop() {
-		if err := p.Push(b.Context(), m); err != nil {
-			b.Fatal(err)
-		}
-	}
-	if err := p.Close(context.Background(), nil); err != nil && !errors.Is(err, idem.ErrAbandoned) {
-		b.Fatal(err)
-	}
-}

@@ -12,9 +12,12 @@ import (
 
 type instant struct{}
 
-func (instant) HandleBatch(_ context.Context, msgs []*idem.Message) (int, error) {
-	return len(msgs), nil
+func (instant) Settle(_ context.Context, msgs []*idem.Message, progress func(int)) error {
+	progress(len(msgs))
+	return nil
 }
+
+func (instant) OrderKey(m *idem.Message) string { return string(m.Key) }
 
 // A queue of one: who is told of room must find a place in the tracker too, or nobody is ever told again.
 func TestPartition_SmallestQueueDoesNotLoseItsWakeUp(t *testing.T) {

@@ -1,15 +1,21 @@
 package lane
 
-import "sync"
+// watermark is what a queue needs of a [tracker]. It is guarded by the queue's lock.
+type watermark interface {
+	Begin(offset int64) (seq uint64, ok bool)
+	Finish(seq uint64) (moved bool)
+	Watermark() (next int64, ok bool)
+	Pending() int
+	Seal()
+}
 
 // tracker knows which deliveries of one assignment are finished, and from that the watermark: the offset after the last
 // delivery of the finished prefix. It goes by the order of delivery and never adds to an offset to guess the next one,
 // since logs have gaps where records were compacted away, aborted, or belong to Kafka itself (K-31).
 //
-// Deliveries may finish in any order. There is room for a fixed number of unfinished ones. Each assignment has a
-// tracker of its own, and a sealed one stands still (K-39).
+// Deliveries may finish in any order. There is room for a fixed number of deliveries from the watermark on. Each
+// assignment has a tracker of its own, and a sealed one stands still (K-39). It is not safe for concurrent use.
 type tracker struct {
-	mu     sync.Mutex
 	ring   []delivery
 	first  uint64 // sequence number of the oldest delivery that still blocks the watermark
 	begun  uint64 // sequence number of the next delivery
@@ -29,8 +35,6 @@ func newTracker(room int) *tracker { return &tracker{ring: make([]delivery, max(
 // Begin notes the next delivery and returns its sequence number. It reports false, and notes nothing, if there is no
 // room or the tracker is sealed.
 func (t *tracker) Begin(offset int64) (seq uint64, ok bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
 	if t.sealed || t.begun-t.first >= uint64(len(t.ring)) {
 		return 0, false
 	}
@@ -43,8 +47,6 @@ func (t *tracker) Begin(offset int64) (seq uint64, ok bool) {
 // Finish notes that a delivery is settled and reports whether the watermark moved. Repeating it, or naming a delivery
 // that was never begun, changes nothing.
 func (t *tracker) Finish(seq uint64) (moved bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
 	if t.sealed || seq < t.first || seq >= t.begun {
 		return false
 	}
@@ -61,22 +63,10 @@ func (t *tracker) Finish(seq uint64) (moved bool) {
 }
 
 // Watermark returns the offset to commit; ok is false as long as nothing is.
-func (t *tracker) Watermark() (next int64, ok bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.next, t.moved
-}
+func (t *tracker) Watermark() (next int64, ok bool) { return t.next, t.moved }
 
 // Pending counts the deliveries that the watermark does not cover.
-func (t *tracker) Pending() int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return int(t.begun - t.first)
-}
+func (t *tracker) Pending() int { return int(t.begun - t.first) }
 
 // Seal ends the assignment: nothing moves the watermark any longer.
-func (t *tracker) Seal() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.sealed = true
-}
+func (t *tracker) Seal() { t.sealed = true }

@@ -59,7 +59,7 @@ type builder struct {
 	paths map[string]string
 }
 
-// path builds examples/<name>.
+// path builds examples/<name>, or the worker of that name beside these tests.
 func (b *builder) path(t testing.TB, name string) string {
 	t.Helper()
 	b.mu.Lock()
@@ -72,8 +72,11 @@ func (b *builder) path(t testing.TB, name string) string {
 		require.NoError(t, err)
 		b.dir = dir
 	}
-	path := filepath.Join(b.dir, name)
-	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", path, "../../examples/"+name).CombinedOutput()
+	path, source := filepath.Join(b.dir, name), "./"+name
+	if _, err := os.Stat(source); err != nil {
+		source = "../../examples/" + name
+	}
+	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", path, source).CombinedOutput()
 	require.NoError(t, err, "build %s: %s", name, out)
 	b.paths[name] = path
 	return path

@@ -66,6 +66,7 @@ type producer struct {
 	t      testing.TB
 	client *kgo.Client
 	topic  string
+	key    func(d *delivery) string
 	value  func(d *delivery) []byte
 }
 
@@ -78,7 +79,8 @@ func newProducer(t testing.TB, brokers []string, topic string, value func(*deliv
 	)
 	require.NoError(t, err)
 	t.Cleanup(client.Close)
-	return &producer{t: t, client: client, topic: topic, value: value}
+	key := func(d *delivery) string { return strconv.Itoa(d.order) }
+	return &producer{t: t, client: client, topic: topic, key: key, value: value}
 }
 
 // send writes the deliveries, waits until all are acknowledged and notes their offsets.
@@ -87,7 +89,7 @@ func (p *producer) send(ctx context.Context, load []*delivery) error {
 	errs := make([]error, len(load))
 	for i, d := range load {
 		all.Add(1)
-		r := &kgo.Record{Partition: d.partition, Key: []byte(strconv.Itoa(d.order)), Value: p.value(d)}
+		r := &kgo.Record{Partition: d.partition, Key: []byte(p.key(d)), Value: p.value(d)}
 		p.client.Produce(ctx, r, func(r *kgo.Record, err error) {
 			d.offset, errs[i] = r.Offset, err
 			all.Done()

@@ -1,0 +1,100 @@
+package lane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/idem-go/idem"
+)
+
+// worker is one lane. All of it belongs to the lane's goroutine.
+type worker struct {
+	p    *Partition
+	mine []*entry // in flight here
+	msgs []*idem.Message
+	done int // of mine, settled
+}
+
+// work settles what is there until the partition is stopped or cannot go on, and returns why.
+func (w *worker) work() error {
+	for {
+		if w.mine = w.p.queue.next(w.mine); len(w.mine) == 0 {
+			return context.Cause(w.p.ctx)
+		}
+		for {
+			err := w.settle()
+			if err == nil {
+				break
+			}
+			wait, ok := asksToWait(err)
+			if !ok {
+				return err
+			}
+			if w.mine = w.p.queue.keep(w.mine, w.done); len(w.mine) == 0 {
+				break
+			}
+			if err := w.p.pause(wait); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// settle gives mine to the processor.
+func (w *worker) settle() error {
+	w.msgs = w.msgs[:0]
+	for _, e := range w.mine {
+		w.msgs = append(w.msgs, e.m)
+	}
+	w.done = 0
+	began := time.Now()
+	err := w.p.handler.Settle(w.p.ctx, w.msgs, w.progress)
+	if w.done > 0 {
+		w.p.queue.took(time.Since(began), w.done)
+	}
+	clear(w.msgs) // what is settled is not kept in memory
+	if err == nil && w.done < len(w.mine) {
+		return fmt.Errorf("%s/%d: processor settled %d of %d and names no reason", w.p.topic, w.p.partition, w.done, len(w.mine))
+	}
+	return err
+}
+
+// progress is told that the first n of mine are settled.
+func (w *worker) progress(n int) {
+	n = min(n, len(w.mine))
+	if n <= w.done {
+		return
+	}
+	moved := w.p.queue.settled(w.mine[w.done:n])
+	w.done = n
+	if moved {
+		signal(w.p.advanced)
+	}
+}
+
+// asksToWait reports whether err is a reason to come again, and when. Any other ends the partition.
+func asksToWait(err error) (after time.Duration, ok bool) {
+	var wait *idem.WaitError
+	if isStop(err) || !errors.As(err, &wait) {
+		return 0, false
+	}
+	return max(wait.After, time.Millisecond), true
+}
+
+// pause waits for so long. It fails if the partition is stopped meanwhile.
+func (p *Partition) pause(d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-p.ctx.Done():
+		return context.Cause(p.ctx)
+	}
+}
+
+func isStop(err error) bool {
+	return errors.Is(err, idem.ErrStopping) || errors.Is(err, idem.ErrPartitionLost)
+}

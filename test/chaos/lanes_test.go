@@ -1,0 +1,152 @@
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/idem-go/idem/dedup/pgstore"
+	"github.com/idem-go/idem/internal/testenv"
+)
+
+// laneKeys is a multiple of twice the partitions, so that all events of a key go one way: to one partition, with their
+// copies there or all over (see copies).
+const laneKeys, lanePartitions = 360, 6
+
+// kinds are the handlers of laneworker, which a key meets in turn.
+var kinds = [...]string{"tx", "batchtx", "on", "tx", "batch"}
+
+func kindOf(order int) string { return kinds[order/laneKeys%len(kinds)] }
+
+func sequenced(d *delivery) []byte {
+	return fmt.Appendf(nil, `{"event_id":"seq-%06d","type":%q,"key":%d,"seq":%d}`, d.order, kindOf(d.order), d.order%laneKeys, d.order/laneKeys)
+}
+
+// line is what laneworkers work on.
+type line struct {
+	t            testing.TB
+	kafka        *cluster
+	topic, group string
+	url          string
+	pool         *pgxpool.Pool
+	producer     *producer
+	load         []*delivery
+	portion      int
+}
+
+func newLine(t testing.TB, load []*delivery, portions int) *line {
+	t.Helper()
+	l := &line{t: t, kafka: newCluster(t, testenv.Kafka(t)), url: testenv.Postgres(t), load: load, portion: len(load)/portions + 1}
+	l.topic, l.group = l.kafka.topic("lanes", lanePartitions)
+	var err error
+	l.pool, err = pgxpool.New(context.Background(), l.url)
+	require.NoError(t, err)
+	t.Cleanup(l.pool.Close)
+	require.NoError(t, pgstore.Migrate(t.Context(), l.pool))
+	_, err = l.pool.Exec(t.Context(), `CREATE TABLE effects (id bigserial PRIMARY KEY, key int, seq int, worker text, kind text)`)
+	require.NoError(t, err)
+	l.producer = newProducer(t, l.kafka.brokers, l.topic, sequenced)
+	l.producer.key = func(d *delivery) string { return strconv.Itoa(d.order % laneKeys) }
+	return l
+}
+
+func (l *line) worker(name string) *proc {
+	return start(l.t, name, programs.path(l.t, "laneworker"), nil, "-brokers", l.kafka.brokers[0], "-topic", l.topic, "-group", l.group,
+		"-postgres", l.url, "-instance-id", name)
+}
+
+func (l *line) release() {
+	l.t.Helper()
+	n := min(l.portion, len(l.load))
+	l.producer.mustSend(l.load[:n])
+	l.load = l.load[n:]
+}
+
+func (l *line) count(query string, args ...any) (n int) {
+	l.t.Helper()
+	require.NoError(l.t, l.pool.QueryRow(l.t.Context(), query, args...).Scan(&n), query)
+	return n
+}
+
+// works waits until a worker has had some effects more.
+func (l *line) works(p *proc, more int) {
+	l.t.Helper()
+	effects := func() int {
+		return l.count(`SELECT count(*) FROM effects WHERE worker = $1`, fmt.Sprintf("%s/%d", p.name, p.cmd.Process.Pid))
+	}
+	goal := effects() + more
+	require.Eventually(l.t, func() bool { p.requireRunning(); return effects() >= goal }, 40*time.Second, 20*time.Millisecond,
+		"%s does nothing:\n%s", p, p.stderr.tail(40))
+}
+
+// Three workers with 16 lanes each and every kind of handler: killed, stopped beyond the session's time-out and woken,
+// joined and left by a fourth; the copies of half of the keys in other partitions. In transactions each event takes effect once, by
+// claims at least once and at most once more for each lane that was cut short; and of every key the effects first appear
+// in order (K-01, K-12, rules 11, 13, 25).
+func TestLanesUnderFire_Idempotent(t *testing.T) {
+	needTime(t)
+	events, rounds := 24_000, 3
+	if soak() {
+		events, rounds = 200_000, 20
+	}
+	rng, began := newRand(t), time.Now()
+	l := newLine(t, copies(rng, events, 2, lanePartitions), 4*rounds+2)
+	crew := newCrew(t, []string{"a", "b", "c"}, l.worker)
+	l.kafka.waitMembers(l.group, 3)
+	l.release()
+	l.release()
+	cut := 0 // runs of lanes that may have been cut short
+	const lanes = 16 * lanePartitions
+	for round := range rounds {
+		for range 2 {
+			victim := crew.names[rng.IntN(3)]
+			l.works(crew.now[victim], 1+rng.IntN(200))
+			pause(t, rng, 30*time.Millisecond)
+			crew.kill(victim)
+			cut += lanes
+			crew.begin(victim)
+			l.release()
+		}
+		sleeper := crew.now[crew.names[round%3]]
+		l.works(sleeper, 1+rng.IntN(200))
+		require.NoError(t, sleeper.cmd.Process.Signal(syscall.SIGSTOP))
+		l.release()
+		cut += lanes
+		guest := l.worker("guest")
+		select { // longer than the session's time-out: the group goes on without it
+		case <-time.After(8 * time.Second):
+		case <-t.Context().Done():
+		}
+		require.NoError(t, sleeper.cmd.Process.Signal(syscall.SIGCONT))
+		l.release()
+		l.works(guest, 1)
+		guest.stop(20 * time.Second)
+	}
+	for len(l.load) > 0 {
+		l.release()
+	}
+	l.kafka.waitNoLag(l.group, l.topic, 2*time.Minute)
+	crew.requireRunning()
+	crew.stop(20 * time.Second)
+
+	claimed := `kind IN ('on', 'batch')`
+	repeats := l.count(`SELECT count(*) - count(DISTINCT (key, seq)) FROM effects WHERE ` + claimed)
+	t.Logf("%d events twice, %d kills, %d sleepers, %s; repeats of claimed handlers %d", events, 2*rounds, rounds,
+		time.Since(began).Round(time.Second), repeats)
+	require.Equal(t, events, l.count(`SELECT count(DISTINCT (key, seq)) FROM effects`), "lost")
+	require.Zero(t, l.count(`SELECT count(*) - count(DISTINCT (key, seq)) FROM effects WHERE NOT `+claimed), "effects of transactions that happened twice")
+	require.LessOrEqual(t, repeats, cut*32, "repeats of claimed handlers")
+	require.Zero(t, l.kafka.deadLetters(l.group, l.topic), "dead letters")
+	// Of keys whose copies stay in their partition: a copy elsewhere may overtake.
+	require.Zero(t, l.count(`
+		SELECT count(*) FROM (
+			SELECT seq, max(seq) OVER (PARTITION BY key ORDER BY first ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
+			FROM (SELECT key, seq, min(id) AS first FROM effects WHERE key / $1 % 2 = 0 GROUP BY key, seq) appeared
+		) o WHERE before > seq`, lanePartitions), "events that came before an earlier one of their key")
+}

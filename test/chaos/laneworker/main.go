@@ -1,0 +1,109 @@
+// Command laneworker is a worker for the tests of package chaos: ordered lanes with every kind of handler, on one Postgres.
+// Each run of a handler writes one row to the table effects.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/consumer"
+	"github.com/idem-go/idem/dedup/pgstore"
+)
+
+func main() {
+	if err := run(context.Background()); err != nil {
+		slog.Error("failed", "error", err)
+		os.Exit(1)
+	}
+}
+
+// event is the Seq-th of its key.
+type event struct {
+	Key int `json:"key"`
+	Seq int `json:"seq"`
+}
+
+func run(ctx context.Context) (err error) {
+	brokers, topic, group := flag.String("brokers", "", ""), flag.String("topic", "", ""), flag.String("group", "", "")
+	url, instance, lanes := flag.String("postgres", "", ""), flag.String("instance-id", "", ""), flag.Int("lanes", 16, "")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+
+	cfg, err := pgxpool.ParseConfig(*url)
+	if err != nil {
+		return err
+	}
+	cfg.MaxConns = 8
+	pgstore.Configure(cfg)
+	pool, err := pgxpool.NewWithConfig(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+
+	worker := fmt.Sprintf("%s/%d", *instance, os.Getpid())
+	c, err := consumer.New(consumer.Config{
+		Brokers: []string{*brokers}, Group: *group, Topics: []string{*topic}, Store: pgstore.New(pool), InstanceID: *instance,
+		Lanes: *lanes, Lease: 5 * time.Second, Grace: 5 * time.Second, CreateDeadLetterTopics: &consumer.TopicSpec{},
+		Sarama: func(c *sarama.Config) {
+			c.Consumer.Group.Session.Timeout = 6 * time.Second
+			c.Consumer.Group.Heartbeat.Interval = time.Second
+		},
+	}, router(pool, worker))
+	if err != nil {
+		return err
+	}
+	err = c.Run(ctx)
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+const insert = `INSERT INTO effects (key, seq, worker, kind) VALUES ($1, $2, $3, $4)`
+
+// router has the four kinds of handlers. A transaction's holder that is stopped is rid of its locks after the time-out.
+func router(pool *pgxpool.Pool, worker string) *idem.Router {
+	r := idem.NewRouter(idem.Timeout(3*time.Second), idem.Retry(idem.RetryPolicy{MaxAttempts: idem.NoLimit, InPlace: idem.Forever}))
+	idem.OnTx(r, "tx", func(ctx context.Context, tx pgx.Tx, e idem.Event[event]) error {
+		_, err := tx.Exec(ctx, insert, e.Data.Key, e.Data.Seq, worker, "tx")
+		return err
+	})
+	idem.OnBatchTx(r, "batchtx", func(ctx context.Context, tx pgx.Tx, events []idem.Event[event]) error {
+		keys, seqs := columns(events)
+		_, err := tx.Exec(ctx, `INSERT INTO effects (key, seq, worker, kind)
+			SELECT k, s, $3, 'batchtx' FROM unnest($1::int[], $2::int[]) WITH ORDINALITY AS u(k, s, n) ORDER BY n`, keys, seqs, worker)
+		return err
+	}, idem.SameKey())
+	idem.On(r, "on", func(ctx context.Context, e idem.Event[event]) error {
+		_, err := pool.Exec(ctx, insert, e.Data.Key, e.Data.Seq, worker, "on")
+		return err
+	})
+	idem.OnBatch(r, "batch", func(ctx context.Context, events []idem.Event[event]) error {
+		keys, seqs := columns(events)
+		_, err := pool.Exec(ctx, `INSERT INTO effects (key, seq, worker, kind)
+			SELECT k, s, $3, 'batch' FROM unnest($1::int[], $2::int[]) WITH ORDINALITY AS u(k, s, n) ORDER BY n`, keys, seqs, worker)
+		return err
+	}, idem.MaxBatch(32))
+	return r
+}
+
+func columns(events []idem.Event[event]) (keys, seqs []int) {
+	for _, e := range events {
+		keys, seqs = append(keys, e.Data.Key), append(seqs, e.Data.Seq)
+	}
+	return keys, seqs
+}
