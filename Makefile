@@ -30,7 +30,7 @@ define each-module
 	if (( $${#failed[@]} > 0 )); then printf 'FAILED in: %s\n' "$${failed[*]}"; exit 1; fi
 endef
 
-.PHONY: help demo test test-modules test-short race lint fmt tidy up down example-orderstatus
+.PHONY: help demo test test-modules test-short race lint fmt tidy bench bench-quick up down example-orderstatus
 
 help: ## Print this message
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "%-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -63,6 +63,15 @@ fmt: ## gofmt every file
 tidy: ## go mod tidy in every module
 	@$(call each-module,go mod tidy)
 	@cd tools && go mod tidy
+
+# For one's own flags: make bench BENCHFLAGS='-rows naive-postgres,idem-ontx -rounds 1'; -list names the rows.
+BENCHFLAGS ?=
+
+bench: ## Measure Idem against others and against the SQL alone: bench.md, bench.json (on a machine that does nothing else)
+	@$(SERVICES) run go -C test/bench run . -json $(CURDIR)/bench.json -markdown $(CURDIR)/bench.md $(BENCHFLAGS)
+
+bench-quick: ## The core rows once, in less than three minutes; fails if a ratio is far below the wanted one
+	@$(MAKE) --no-print-directory bench BENCHFLAGS='-quick $(BENCHFLAGS)'
 
 up: ## Start Kafka, Postgres and Redis and wait until they are healthy
 	@$(SERVICES) up

@@ -16,6 +16,8 @@ type Message struct {
 	Key, Value []byte
 	Headers    []Header
 	Time       time.Time
+
+	trace *[]string // if not nil, an IDFunc is asked where it looks, see recipeWord
 }
 
 // Header is one header of a record. Names may repeat.

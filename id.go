@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -14,6 +15,10 @@ import (
 // IDFunc finds the identity, or the type, of an event in a message. It returns an error that matches [ErrNotFound] if the message has
 // none where it looks, and one that matches [ErrAmbiguous] if it has several that disagree. It must depend on nothing but
 // what the producer wrote: not on topic, partition, offset or time of the delivery.
+//
+// Where an IDFunc looks goes on record in the ledger, in words, so that a change of it is found before it makes every
+// event new again (rule 7, see [Processor.Register]). A function of your own is known by its name only, a function literal
+// by the name of the function around it: a change inside it is not seen. Give it words of its own with [Described].
 type IDFunc func(*Message) (string, error)
 
 // The errors of an [IDFunc].
@@ -27,9 +32,14 @@ var (
 // event_id, in this order. With ce_source the identity is both together, as CloudEvents makes only source + id unique
 // (rule 7). Where several of the three IDs are present they must be equal, else the error matches [ErrAmbiguous]: one
 // path may add headers that another does not, and taking just the first would make two events of one.
+//
+//go:noinline
 func StandardID() IDFunc {
 	find := standard("ce_id", "event-id", "event_id", "idem.ID(idem.FromHeader(...)) or another source")
 	return func(m *Message) (string, error) {
+		if m.trace != nil {
+			return m.told("standard-id/1")
+		}
 		id, err := find(m)
 		if err != nil {
 			return "", err
@@ -57,8 +67,16 @@ func StandardID() IDFunc {
 
 // StandardType is the default type: the CloudEvents header ce_type, the header event-type, the JSON field type, in this
 // order; where several are present they must be equal.
+//
+//go:noinline
 func StandardType() IDFunc {
-	return standard("ce_type", "event-type", "type", "idem.Type(idem.FromHeader(...)) or another source")
+	find := standard("ce_type", "event-type", "type", "idem.Type(idem.FromHeader(...)) or another source")
+	return func(m *Message) (string, error) {
+		if m.trace != nil {
+			return m.told("standard-type/1")
+		}
+		return find(m)
+	}
 }
 
 // standard looks in two headers and a JSON field and wants all that are present to be equal.
@@ -91,9 +109,14 @@ func standard(ce, header, field, advice string) IDFunc {
 
 // FromHeader finds the value of a header. A header that appears more than once is ambiguous, even with equal values:
 // clients differ in which one they show.
+//
+//go:noinline
 func FromHeader(name string) IDFunc {
 	missing := fmt.Errorf("header %s %w", name, ErrNotFound) // made once: looking where nothing is must cost nothing
 	return func(m *Message) (string, error) {
+		if m.trace != nil {
+			return m.told("header(" + strconv.Quote(name) + ")")
+		}
 		v, n := m.header(name)
 		switch {
 		case n == 0 || n == 1 && len(v) == 0:
@@ -120,8 +143,13 @@ func (m *Message) header(name string) (value []byte, n int) {
 
 // FromKey takes the Kafka key. A key usually names an entity, not an event: with it as the ID only the first
 // order.updated of an order would ever be handled (rule 59). Use it where each event has a key of its own.
+//
+//go:noinline
 func FromKey() IDFunc {
 	return func(m *Message) (string, error) {
+		if m.trace != nil {
+			return m.told("key")
+		}
 		if len(m.Key) == 0 {
 			return "", fmt.Errorf("kafka key %w", ErrNotFound)
 		}
@@ -132,9 +160,14 @@ func FromKey() IDFunc {
 // FromJSON finds a field of the value, which must be a JSON object. Names of nested fields are separated by dots:
 // FromJSON("order.id"). Strings count as they are; numbers as their text, integers only, so that large ones do not
 // collide (rule 7). Null and the empty string are not found. A field that appears twice is ambiguous.
+//
+//go:noinline
 func FromJSON(field string) IDFunc {
 	path := strings.Split(field, ".")
 	return func(m *Message) (string, error) {
+		if m.trace != nil {
+			return m.told("json(" + strconv.Quote(field) + ")")
+		}
 		raw, err := jsonField(m.Value, path)
 		if err != nil {
 			return "", fmt.Errorf("JSON field %s: %w", field, err)
@@ -182,8 +215,13 @@ func plain(inner []byte) bool {
 
 // FirstOf tries several in turn and takes the first that finds something: the way to declare a fallback. Unlike in
 // [StandardID] the others are not compared.
+//
+//go:noinline
 func FirstOf(fns ...IDFunc) IDFunc {
 	return func(m *Message) (string, error) {
+		if m.trace != nil {
+			return m.told("first(" + recipeWords(fns) + ")")
+		}
 		err := fmt.Errorf("identity %w", ErrNotFound)
 		for _, f := range fns {
 			var v string
@@ -196,16 +234,26 @@ func FirstOf(fns ...IDFunc) IDFunc {
 }
 
 // Joined makes a composite identity, such as order and step: "12345:charge". All parts must be found. It is injective.
+//
+//go:noinline
 func Joined(fns ...IDFunc) IDFunc {
 	return func(m *Message) (string, error) {
+		if m.trace != nil {
+			return m.told("joined(" + recipeWords(fns) + ")")
+		}
 		parts, err := findAll(m, fns)
 		return dedup.Join(parts...), err
 	}
 }
 
 // Hashed makes a deterministic identity of fixed length out of parts of any length. All parts must be found.
+//
+//go:noinline
 func Hashed(fns ...IDFunc) IDFunc {
 	return func(m *Message) (string, error) {
+		if m.trace != nil {
+			return m.told("hashed(" + recipeWords(fns) + ")")
+		}
 		parts, err := findAll(m, fns)
 		if err != nil {
 			return "", err
@@ -228,8 +276,13 @@ func findAll(m *Message, fns []IDFunc) ([]string, error) {
 
 // FromValue takes the whole value, for [Hashed]: copies must then be equal byte by byte. A last resort for producers
 // that name their events in no way.
+//
+//go:noinline
 func FromValue() IDFunc {
 	return func(m *Message) (string, error) {
+		if m.trace != nil {
+			return m.told("value")
+		}
 		if len(m.Value) == 0 {
 			return "", fmt.Errorf("value %w", ErrNotFound)
 		}
@@ -238,4 +291,26 @@ func FromValue() IDFunc {
 }
 
 // Fixed is always s: a part of [Joined], or the [Type] of every event of a topic that carries one kind only.
-func Fixed(s string) IDFunc { return func(*Message) (string, error) { return s, nil } }
+//
+//go:noinline
+func Fixed(s string) IDFunc {
+	return func(m *Message) (string, error) {
+		if m.trace != nil {
+			return m.told("fixed(" + strconv.Quote(s) + ")")
+		}
+		return s, nil
+	}
+}
+
+// Described is f under words of your own: they go on record in place of its name. Change them when, and only when, f
+// finds another identity in the same message: Described("payment_id without its prefix", f).
+//
+//go:noinline
+func Described(words string, f IDFunc) IDFunc {
+	return func(m *Message) (string, error) {
+		if m.trace != nil {
+			return m.told("described(" + strconv.Quote(words) + ")")
+		}
+		return f(m)
+	}
+}

@@ -29,6 +29,14 @@ type Config struct {
 	// Scope names who remembers. Defaults to Group. A group that is renamed keeps the old name here, else all of its events
 	// are new again (rule 14).
 	Scope string
+	// NewScope lets a group that has committed nothing begin although a ledger knows one of its topics under other scopes
+	// only. Without it Run refuses with [dedup.ErrOtherScope], since that is how a renamed group handles a week of events
+	// again (rule 14). Say it for a consumer that is really another one; it may stay set, and is of no use later.
+	NewScope bool
+	// AcceptNewIdentity lets the recipe by which events are told apart ([idem.ID], [idem.Type], [idem.Tenant]) differ from
+	// the one that a ledger has on record, and records it. Without it Run refuses with [dedup.ErrIdentityChanged], since
+	// every event that is delivered again would be new (rule 7). Remove it after the deployment.
+	AcceptNewIdentity bool
 	// Lease is how long a claim lasts without renewal. Defaults to 30 s.
 	Lease time.Duration
 

@@ -57,7 +57,8 @@ func New(cfg Config, r *idem.Router) (*Consumer, error) {
 // behind, since the process had better end then (rule 56).
 //
 // Brokers and ledgers that are down, at start too, are waited for without end, with one log line when they go and one when
-// they are back. Run returns early only with an error that no waiting can mend: a [*TopicError] or an unsafe ledger at start, a
+// they are back. Run returns early only with an error that no waiting can mend: a [*TopicError] or an unsafe ledger at start,
+// what a ledger has on record ([dedup.ErrIdentityChanged], [dedup.ErrOtherScope]), a
 // [*GapError], [ErrFenced], [ErrUnauthorized], or too many handlers that hang ([idem.ErrAbandoned]).
 func (c *Consumer) Run(ctx context.Context) error {
 	if c.ran.Swap(true) {
@@ -103,6 +104,12 @@ func (c *Consumer) serve(ctx context.Context) error {
 	defer client.Close() // a second close says so, which is of no interest
 	if c.own != nil {
 		c.own.warm() // failing is no harm: it is tried again with the first letter
+	}
+	if err := c.register(ctx, client); err != nil {
+		return err
+	}
+	c.handler.oldest = func(topic string, partition int32) (int64, error) {
+		return client.GetOffset(topic, partition, sarama.OffsetOldest)
 	}
 	guard := &gapGuard{h: c.handler, client: client}
 	c.handler.prepare = func(sess sarama.ConsumerGroupSession) error {

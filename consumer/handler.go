@@ -37,6 +37,9 @@ type GroupHandler struct {
 	// was merely cancelled has then lost its partitions in a cooperative rebalance: sarama tells no more.
 	ownsContext bool
 
+	// oldest, if not nil, finds the first offset in the log.
+	oldest func(topic string, partition int32) (int64, error)
+
 	committers sync.WaitGroup
 
 	mu        sync.Mutex
@@ -97,6 +100,9 @@ func (h *GroupHandler) Setup(sess sarama.ConsumerGroupSession) error {
 	h.mu.Unlock()
 	s.announce(sess.Claims())
 	h.committers.Go(s.commitLoop)
+	if s.recorder != nil {
+		h.committers.Go(s.recorder.loop)
+	}
 	return nil
 }
 
@@ -126,7 +132,7 @@ func (h *GroupHandler) ConsumeClaim(sess sarama.ConsumerGroupSession, claim sara
 	h.proc.Assigned(claim.Topic(), claim.Partition())
 	l := lane.New(h.proc, claim.Topic(), claim.Partition(), lane.Config{Lanes: h.cfg.Lanes})
 	c := s.begin(claim, l)
-	pump(sess.Context(), claim, l)
+	pump(sess.Context(), claim, l, c.times)
 	return s.end(c, h.endOf(sess.Context()))
 }
 

@@ -24,8 +24,8 @@ type flow interface {
 // so, and behind buffered messages it cannot be seen (K-10). And sarama feeds all partitions of a broker in turn: who
 // does not read holds up the others (K-14). So a pump never stops reading: if the lane is full it stops the fetching,
 // and keeps what was fetched already, which is in memory anyway.
-func pump(ctx context.Context, claim sarama.ConsumerGroupClaim, l *lane.Partition) {
-	p := &pumping{ctx: ctx, claim: claim, lane: l}
+func pump(ctx context.Context, claim sarama.ConsumerGroupClaim, l *lane.Partition, times *timeline) {
+	p := &pumping{ctx: ctx, claim: claim, lane: l, times: times}
 	p.flow, _ = claim.(flow)
 	for {
 		if ctx.Err() != nil { // with messages waiting, select might go on choosing them (K-09)
@@ -33,7 +33,7 @@ func pump(ctx context.Context, claim sarama.ConsumerGroupClaim, l *lane.Partitio
 		}
 		select {
 		case m, ok := <-claim.Messages():
-			if !ok || !p.push(FromSarama(m)) {
+			if !ok || !p.push(p.take(m)) {
 				return
 			}
 		case <-ctx.Done():
@@ -48,8 +48,14 @@ type pumping struct {
 	ctx     context.Context
 	claim   sarama.ConsumerGroupClaim
 	lane    *lane.Partition
+	times   *timeline
 	flow    flow
 	backlog []*idem.Message
+}
+
+func (p *pumping) take(m *sarama.ConsumerMessage) *idem.Message {
+	p.times.note(m)
+	return FromSarama(m)
 }
 
 // push reports false if the claim has ended.
@@ -94,7 +100,7 @@ func (p *pumping) drain(m *idem.Message) bool {
 			if !ok {
 				return false
 			}
-			p.backlog = append(p.backlog, FromSarama(m))
+			p.backlog = append(p.backlog, p.take(m))
 		case <-p.lane.Room():
 			p.refill()
 		case <-p.ctx.Done():

@@ -21,6 +21,8 @@ type session struct {
 	stop  chan struct{}
 	done  chan struct{}
 
+	recorder *recorder // nil if no ledger wants to know
+
 	mu        sync.Mutex
 	claims    map[*claimed]struct{}
 	announced map[partition]bool // told as assigned in Setup and not begun yet
@@ -39,20 +41,23 @@ type claimed struct {
 	partition
 	claim  sarama.ConsumerGroupClaim
 	lane   *lane.Partition
+	times  *timeline
 	marked int64 // last marked watermark; guarded by session.mu, like stalled
 	stalls bool  // was told
 }
 
 func newSession(h *GroupHandler, sess sarama.ConsumerGroupSession) *session {
-	return &session{
+	s := &session{
 		h: h, sess: sess, flush: make(chan chan struct{}), stop: make(chan struct{}), done: make(chan struct{}),
 		claims: make(map[*claimed]struct{}), announced: make(map[partition]bool), ended: make(map[string][]int32),
 	}
+	s.recorder = newRecorder(s)
+	return s
 }
 
 // begin registers a claim.
 func (s *session) begin(claim sarama.ConsumerGroupClaim, l *lane.Partition) *claimed {
-	c := &claimed{partition: partition{claim.Topic(), claim.Partition()}, claim: claim, lane: l, marked: -1}
+	c := &claimed{partition: partition{claim.Topic(), claim.Partition()}, claim: claim, lane: l, times: newTimeline(), marked: -1}
 	s.mu.Lock()
 	s.claims[c] = struct{}{}
 	known := s.announced[c.partition]
@@ -83,11 +88,12 @@ func (s *session) end(c *claimed, lost error) error {
 	if !alone {
 		s.ended[c.topic] = append(s.ended[c.topic], c.id)
 	}
-	stalled := c.stalls
+	stalled, marked := c.stalls, c.marked
 	s.mu.Unlock()
 
 	if lost == nil {
 		s.commitNow()
+		s.recorder.part(c, marked)
 	}
 	if stalled {
 		s.h.tellStall(c, 0, true)

@@ -23,6 +23,10 @@
 // many as it asks for and sixteen more, and when the store is full, what expired makes room first. So the memory is
 // bounded by [Capacity] and follows the load (H-21); there is no goroutine.
 //
+// Of what was forgotten the store keeps one instant for each scope: the latest at which a forgotten record was completed,
+// released or out of its lease. An unknown event whose time is not after it is [dedup.TooOld] (rule 8); as long as nothing
+// of a scope was forgotten, no event of it is. The host's clock is compared with the times of events.
+//
 // # Failure modes
 //
 // Full: a call of Claim for more new keys than there is room fails as a whole, with an error that matches

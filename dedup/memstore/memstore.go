@@ -35,9 +35,10 @@ type Store struct {
 	capacity int
 	volatile bool
 
-	mu      sync.Mutex
-	records map[dedup.Key]*record
-	expiry  expiryHeap
+	mu        sync.Mutex
+	records   map[dedup.Key]*record
+	expiry    expiryHeap
+	forgotten map[string]time.Time // by scope: the last word on a record that expired
 }
 
 var (
@@ -48,7 +49,9 @@ var (
 
 // New returns an empty store.
 func New(opts ...Option) *Store {
-	s := &Store{capacity: DefaultCapacity, records: make(map[dedup.Key]*record)}
+	s := &Store{
+		capacity: DefaultCapacity, records: make(map[dedup.Key]*record), forgotten: make(map[string]time.Time),
+	}
 	for _, o := range opts {
 		o(s)
 	}
@@ -91,6 +94,10 @@ func (s *Store) Claim(ctx context.Context, t dedup.Token, lease time.Duration, r
 	}
 	for i := range reqs {
 		r := s.lookUp(reqs[i].Key, now)
+		if r == nil && s.tooOld(&reqs[i]) {
+			answers[i] = dedup.Answer{Verdict: dedup.TooOld}
+			continue
+		}
 		if r == nil {
 			r = newRecord(&reqs[i])
 			answers[i] = r.claim(t, lease, &reqs[i], now)
@@ -208,9 +215,24 @@ func (s *Store) lookUp(key dedup.Key, now time.Time) *record {
 	return r
 }
 
+// remove forgets a record that has expired, and notes what can no longer be told since then: an event from before its last
+// word, or from before the end of its last lease, may have been this one.
 func (s *Store) remove(r *record) {
 	delete(s.records, r.key)
 	s.expiry.remove(r)
+	if spoken := r.expires.Add(-r.retention); spoken.After(s.forgotten[r.key.Scope]) {
+		s.forgotten[r.key.Scope] = spoken
+	}
+}
+
+// tooOld reports whether an event that is not known may be one that was forgotten (rule 8). Who asks for a later copy knows
+// the event, and a record without a time has no age.
+func (s *Store) tooOld(q *dedup.Request) bool {
+	if q.AnyAge || q.Position != (dedup.Position{}) || q.Origin.Time.UnixMilli() <= 0 {
+		return false
+	}
+	forgotten, some := s.forgotten[q.Key.Scope]
+	return some && !q.Origin.Time.After(forgotten)
 }
 
 // makeRoom sweeps a bounded number of expired records and reports whether all of reqs that are new will fit. It sweeps

@@ -254,8 +254,9 @@ func TestLeastRights_G12(t *testing.T) {
 	_, err := owner.Exec(t.Context(), fmt.Sprintf(`CREATE ROLE %[1]s LOGIN PASSWORD 'worker';
 		GRANT USAGE ON SCHEMA %[2]s TO %[1]s;
 		GRANT SELECT, INSERT, UPDATE ON processed_events, idempotency_keys TO %[1]s;
-		GRANT SELECT, INSERT, UPDATE, DELETE ON event_starts TO %[1]s;
-		GRANT SELECT ON idem_schema TO %[1]s;
+		GRANT SELECT, INSERT, UPDATE, DELETE ON event_starts, idem_progress TO %[1]s;
+		GRANT SELECT, INSERT, UPDATE ON idem_scopes, idem_scope_topics, idem_recipes TO %[1]s;
+		GRANT SELECT ON idem_schema, idem_horizons TO %[1]s;
 		GRANT INSERT ON effects TO %[1]s`, role, schema))
 	require.NoError(t, err)
 	t.Cleanup(func() {
@@ -284,6 +285,15 @@ func TestLeastRights_G12(t *testing.T) {
 	require.NoError(t, s.Complete(t.Context(), []dedup.Completion{{Claim: c, Retention: retention, Dead: "x"}}))
 	_, err = s.Reopen(t.Context(), r.Key)
 	require.NoError(t, err)
+	require.ErrorIs(t, groupOf4(t, s, "COMMIT"), dedup.ErrTxEnded)
+	require.Equal(t, [4]dedup.Verdict{dedup.Done, dedup.Done, dedup.Fresh, dedup.Fresh}, verdicts4(t, s))
+	progress := []dedup.Progress{{Topic: "t", Next: 1, CaughtUp: true}}
+	require.NoError(t, s.RecordProgress(t.Context(), r.Key.Scope, progress))
+	require.NoError(t, s.ForgetProgress(t.Context(), r.Key.Scope, "t"))
+	registration := dedup.Registration{Scope: r.Key.Scope, Group: "g", Topics: []string{"t"}, Recipes: map[string]string{"e": "r"}}
+	for range 2 {
+		require.NoError(t, s.Register(t.Context(), registration))
+	}
 }
 
 func TestCountStart_Rule18(t *testing.T) {

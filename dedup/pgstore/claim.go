@@ -36,7 +36,16 @@ func (s *Store) claim(ctx context.Context, t dedup.Token, lease time.Duration, r
 	answers []dedup.Answer) error {
 	open := reqs     // still to be answered
 	var places []int // of open in reqs; nil: the same
-	for try := 1; ; try++ {
+	if len(reqs) > 1 && s.keysKnown.Load() {
+		err := s.look(ctx, reqs, answers, func(q *statements, rows *requestRows) (string, []any) {
+			return q.lookKeys[rows.form], rows.existing(t)
+		})
+		if err != nil {
+			return err
+		}
+		open, places = unanswered(reqs, answers)
+	}
+	for try := 1; len(open) > 0; try++ {
 		some := answers
 		if places != nil {
 			some = make([]dedup.Answer, len(open))
@@ -49,22 +58,15 @@ func (s *Store) claim(ctx context.Context, t dedup.Token, lease time.Duration, r
 			answers[p] = some[i]
 		}
 		if complete {
-			return nil
+			break
 		}
 		if try == attempts {
 			return ledgerError(ctx, "claim", errNoAnswer)
 		}
 		open, places = unanswered(reqs, answers)
 	}
-}
-
-func unanswered(reqs []dedup.Request, answers []dedup.Answer) (open []dedup.Request, places []int) {
-	for i := range answers {
-		if answers[i].Verdict == 0 {
-			open, places = append(open, reqs[i]), append(places, i)
-		}
-	}
-	return open, places
+	s.keysKnown.Store(mostlyKnown(answers))
+	return nil
 }
 
 func (s *Store) claimOnce(ctx context.Context, t dedup.Token, lease time.Duration, reqs []dedup.Request,
@@ -72,89 +74,13 @@ func (s *Store) claimOnce(ctx context.Context, t dedup.Token, lease time.Duratio
 	rows := newRequestRows(reqs)
 	err = s.ownTx(ctx, "claim", func(q *statements, b *pgx.Batch) {
 		clear(answers)
-		b.Queue(q.insertKeys, append(rows.insert(), t, microseconds(lease))...)
-		b.Queue(q.existingKeys, append(rows.existing(), t, microseconds(lease))...)
+		b.Queue(q.insertKeys[rows.form], rows.insert(t, microseconds(lease))...)
+		b.Queue(q.existingKeys[rows.form], rows.existing(t, microseconds(lease))...)
 	}, func(results pgx.BatchResults) (err error) {
 		complete, err = readAnswers(results, reqs, answers)
 		return err
 	})
 	return complete, err
-}
-
-// readAnswers reads what the two statements of a claim say. The first inserts rows and the second leaves those out, so
-// if their numbers add up then the keys without an answer are exactly the new ones. If they do not, some row came, went
-// or changed in between and nothing is known of any key without an answer.
-func readAnswers(results pgx.BatchResults, reqs []dedup.Request, answers []dedup.Answer) (complete bool, err error) {
-	var inserted int64
-	if err := results.QueryRow().Scan(&inserted, nil); err != nil {
-		return false, err
-	}
-	rows, err := results.Query()
-	if err != nil {
-		return false, err
-	}
-	defer rows.Close()
-	answered := int64(0)
-	for ; rows.Next(); answered++ {
-		if err := readAnswer(rows, answers); err != nil {
-			return false, err
-		}
-	}
-	if err := rows.Err(); err != nil {
-		return false, err
-	}
-	if inserted+answered != int64(len(reqs)) {
-		return false, nil
-	}
-	for i := range answers {
-		if answers[i].Verdict == 0 {
-			answers[i] = dedup.Answer{Verdict: dedup.Fresh, Fence: 1, First: reqs[i].Origin}
-		}
-	}
-	return true, nil
-}
-
-var verdicts = map[string]dedup.Verdict{
-	"fresh": dedup.Fresh, "uncertain": dedup.Uncertain, "busy": dedup.Busy, "done": dedup.Done, "dead": dedup.Dead,
-	"moved": dedup.Moved, "conflict": dedup.Conflict,
-}
-
-func readAnswer(rows pgx.Rows, answers []dedup.Answer) error {
-	var (
-		n, fence, wait      int64
-		failures, takeovers int32
-		verdict             string
-		topic, reason       *string
-		partition           *int32
-		offset, schema      *int64
-		at                  *time.Time
-		data                []byte
-	)
-	err := rows.Scan(&n, &verdict, &fence, &failures, &takeovers, &wait, &topic, &partition, &offset, &at, &reason,
-		&schema, &data)
-	if err != nil {
-		return err
-	}
-	v, ok := verdicts[verdict]
-	if !ok || n < 1 || n > int64(len(answers)) {
-		return errUnknown
-	}
-	a := dedup.Answer{Verdict: v, Fence: uint64(fence), Failures: uint32(failures), Takeovers: uint32(takeovers),
-		Wait: time.Duration(wait) * time.Microsecond, Reason: value(reason),
-		Result: dedup.Result{Schema: uint32(value(schema)), Data: data},
-		First:  dedup.Origin{Topic: value(topic), Partition: value(partition), Offset: value(offset)}}
-	if at != nil {
-		a.First.Time = at.UTC()
-	}
-	answers[n-1] = a
-	return nil
-}
-
-func value[T any](p *T) (v T) {
-	if p != nil {
-		v = *p
-	}
-	return v
 }
 
 // Renew implements [dedup.Store]. A claim whose lease ended is still held while nobody has taken it over.

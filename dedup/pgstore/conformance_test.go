@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/dedup/pgstore"
@@ -73,6 +74,13 @@ func downStore(t testing.TB) dedup.Store {
 	return pgstore.New(newPool(t, "postgres://nobody@"+testenv.FreeAddr(t)+"/nothing?sslmode=disable"))
 }
 
+func setHorizon(t testing.TB, pool *pgxpool.Pool, scope string, before time.Time) {
+	t.Helper()
+	_, err := pool.Exec(t.Context(), `INSERT INTO idem_horizons (scope, before) VALUES ($1, $2)
+		ON CONFLICT (scope) DO UPDATE SET before = excluded.before`, scope, before)
+	require.NoError(t, err)
+}
+
 func TestConformance(t *testing.T) {
 	for name, mode := range modes {
 		t.Run(name, func(t *testing.T) {
@@ -90,6 +98,10 @@ func TestConformance(t *testing.T) {
 					return pgstore.New(newPool(t, url.(string), inMode(mode)))
 				},
 				Down: downStore,
+				Horizon: func(t testing.TB, s dedup.Store, scope string, before time.Time) {
+					url, _ := urls.Load(s)
+					setHorizon(t, newPool(t, url.(string)), scope, before)
+				},
 			})
 		})
 	}
@@ -128,6 +140,10 @@ func TestTxConformance(t *testing.T) {
 					return err
 				},
 				Slow: "SELECT pg_sleep(60)",
+				Horizon: func(t testing.TB, s dedup.Store, scope string, before time.Time) {
+					pool, _ := pools.Load(s)
+					setHorizon(t, pool.(*pgxpool.Pool), scope, before)
+				},
 			})
 		})
 	}

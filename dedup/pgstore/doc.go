@@ -30,10 +30,11 @@
 //
 //	GRANT USAGE ON SCHEMA public TO worker;
 //	GRANT SELECT, INSERT, UPDATE ON processed_events, idempotency_keys TO worker;
-//	GRANT SELECT, INSERT, UPDATE, DELETE ON event_starts TO worker;
-//	GRANT SELECT ON idem_schema TO worker;
+//	GRANT SELECT, INSERT, UPDATE, DELETE ON event_starts, idem_progress TO worker;
+//	GRANT SELECT, INSERT, UPDATE ON idem_scopes, idem_scope_topics, idem_recipes TO worker;
+//	GRANT SELECT ON idem_schema, idem_horizons TO worker;
 //
-// and whoever deletes what has expired also DELETE on the first two (G-12).
+// and whoever deletes what has expired what [Reaper] says (G-12).
 //
 // Records carry a version. One that this release does not know, or an unknown status, makes the call fail with
 // [dedup.ErrUnavailable] instead of being guessed at (rule 35).
@@ -41,8 +42,11 @@
 // # Expiry
 //
 // expires_at, by the server's clock, says until when a row must be kept; a claim's begins when its lease ends. A row
-// that is past it still counts until something deletes it. A record is never kept for less than an earlier call asked
+// that is past it still counts until a [Reaper] deletes it. A record is never kept for less than an earlier call asked
 // for.
+//
+// Table idem_horizons says since when the ledger remembers everything of a scope. An event from before that which is not
+// on record is answered [dedup.TooOld] and leaves nothing behind (rule 8).
 //
 // # Failure modes
 //
@@ -61,9 +65,19 @@
 // because transactions that share rows in different orders would deadlock; it fails with [dedup.ErrContended] instead
 // (rule 1).
 //
+// A handler of a group ends the transaction by SQL: its session has another application_name inside, which the server
+// reports to have changed back, so that [dedup.TxChecker] finds it without a round trip even if another transaction was
+// begun. If the claims of events that had not run were committed, their rows are made to wait for their copies again
+// (rule 12). A process that dies between that COMMIT and the repair loses those events: nothing but a handler that
+// leaves its transaction alone prevents it.
+//
 // # Cost per message
 //
 // A claim, with all its keys, is one round trip, and so is each of the other verbs. A transaction is two: begin and
 // claim are one, the commit is the other; three if a completion is not plain. A batch of duplicates only writes nothing
 // and takes no transaction ID (P-20).
+//
+// Duplicates come in runs. After a group of which most was known, the next group begins with a look that writes nothing:
+// if all of it is over already that is all, one round trip and a quarter of the work; else it costs a round trip more.
+// What the requests of a call share (tenant, scope, type, topic, retention) travels once.
 package pgstore

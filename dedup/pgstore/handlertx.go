@@ -2,8 +2,10 @@ package pgstore
 
 import (
 	"context"
+	"fmt"
 	"sync/atomic"
 
+	"github.com/idem-go/idem/dedup"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
@@ -15,9 +17,46 @@ import (
 type handlerTx struct {
 	pgx.Tx // LargeObjects, Conn, and what a later pgx adds
 	closed atomic.Bool
+	// marked says that the session has another name inside the transaction than outside. The server reports each change
+	// of it by itself, so that the end of the transaction shows although another one has begun (P-13).
+	marked  bool
+	outside string
 }
 
+// nameParameter is the one parameter that a transaction may change without changing what a handler sees, and that the
+// server reports.
+const nameParameter = "application_name"
+
+var _ dedup.TxChecker = (*handlerTx)(nil)
+
 func (t *handlerTx) close() { t.closed.Store(true) }
+
+// CheckTx implements [dedup.TxChecker]. It reads what the server said last. After the handler has returned, when the
+// connection may be somebody else's, its error matches [dedup.ErrTxEnded].
+func (t *handlerTx) CheckTx() error {
+	if t.closed.Load() {
+		return fmt.Errorf("pgstore: %w: %w", dedup.ErrTxEnded, pgx.ErrTxClosed)
+	}
+	return t.state()
+}
+
+func (t *handlerTx) state() error {
+	c := t.Conn()
+	if c.IsClosed() {
+		return fmt.Errorf("pgstore: connection lost while the handler ran: %w", dedup.ErrUnavailable)
+	}
+	switch c.PgConn().TxStatus() {
+	case 'T':
+		if t.marked && c.PgConn().ParameterStatus(nameParameter) == t.outside {
+			return fmt.Errorf("pgstore: %w, and began another", dedup.ErrTxEnded)
+		}
+		return nil
+	case 'I':
+		return fmt.Errorf("pgstore: %w", dedup.ErrTxEnded)
+	default: // the server would answer COMMIT with ROLLBACK (P-12)
+		return fmt.Errorf("pgstore: %w", dedup.ErrTxAborted)
+	}
+}
 
 func (t *handlerTx) Commit(context.Context) error   { return ErrTxOwned }
 func (t *handlerTx) Rollback(context.Context) error { return ErrTxOwned }

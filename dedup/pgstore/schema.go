@@ -3,7 +3,6 @@ package pgstore
 import (
 	"context"
 	"embed"
-	"fmt"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -97,7 +96,8 @@ func enterSchema(ctx context.Context, tx pgx.Tx, name string) error {
 // upToDate reports whether everything is there. CREATE INDEX IF NOT EXISTS would lock its table to find that out.
 func upToDate(ctx context.Context, tx pgx.Tx) (done bool, err error) {
 	err = tx.QueryRow(ctx, `SELECT count(to_regclass(n)) = count(*) FROM unnest(ARRAY['idem_schema', 'processed_events',
-		'idempotency_keys', 'event_starts', 'processed_events_expires_at', 'idempotency_keys_expires_at']) n`).Scan(&done)
+		'idempotency_keys', 'event_starts', 'processed_events_expires_at', 'idempotency_keys_expires_at', 'idem_progress',
+		'idem_horizons', 'idem_scopes', 'idem_scope_topics', 'idem_recipes', 'idem_leases']) n`).Scan(&done)
 	if err != nil || !done {
 		return false, err
 	}
@@ -105,37 +105,81 @@ func upToDate(ctx context.Context, tx pgx.Tx) (done bool, err error) {
 	return done, err
 }
 
+// form says how the columns that requests mostly share travel: as arrays like the others, or once.
+type form int
+
+const (
+	mixed form = iota
+	alike
+)
+
+// What stands in the texts of claims for the columns that may be shared. Sorting by one of them costs nothing.
+var (
+	mixedColumns = []string{
+		"{arrays}", ", $1::text[], $2::text[], $3::text[], $5::bytea[], $6::bigint[], $7::bigint[], $8::bigint[], $9::boolean[]",
+		"{columns}", ", tenant, scope, event_type, fingerprint, generation, retry, retention, any_age",
+		"{topics}", ", $11::text[]", "{topic_column}", ", topic", "{topic}", "r.topic",
+		"{tenant}", "r.tenant", "{scope}", "r.scope", "{event_type}", "r.event_type", "{fingerprint}", "r.fingerprint",
+		"{generation}", "r.generation", "{retry}", "r.retry", "{retention}", "r.retention",
+		"{any_age}", "r.any_age",
+	}
+	alikeColumns = []string{
+		"{arrays}", "", "{columns}", "", "{topics}", "", "{topic_column}", "", "{topic}", "$11::text",
+		"{tenant}", "$1::text", "{scope}", "$2::text", "{event_type}", "$3::text", "{fingerprint}", "$5::bytea",
+		"{generation}", "$6::bigint", "{retry}", "$7::bigint", "{retention}", "$8::bigint",
+		"{any_age}", "$9::boolean",
+	}
+)
+
 // statements are the texts of sql/*.sql with the schema filled in.
 type statements struct {
-	beginClaims, beginTx, restore                          string
-	insertKeys, existingKeys, insertEvents, existingEvents string
-	renew, complete, release, finishEvents                 string
-	reopenEvent, reopenKey, reopenedEvent, reopenedKey     string
-	countStart, clearStarts, version, keyColumns           string
-	uniqueTests                                            map[string]string // by table
+	beginClaims, beginTx, restore                      string
+	lookKeys, insertKeys, existingKeys                 [2]string // by form
+	lookEvents, insertEvents, existingEvents           [2]string // by form
+	renew, complete, release, finishEvents, takeBack   string
+	reopenEvent, reopenKey, reopenedEvent, reopenedKey string
+	countStart, clearStarts, version, keyColumns       string
+	uniqueTests                                        map[string]string // by table
+	aging                                              agingSQL
 }
 
 func newStatements(schema string) *statements {
-	file := func(name string, more ...string) string {
+	read := func(name string) string {
 		text, err := sqlFiles.ReadFile("sql/" + name + ".sql")
 		if err != nil { // a file that is not embedded: a mistake of the build, seen by every test
-			return fmt.Sprintf("missing %s", name)
+			return "missing " + name
 		}
+		return string(text)
+	}
+	fill := func(text string, more ...string) string {
 		pairs := append([]string{"{schema}", pgx.Identifier{schema}.Sanitize()}, more...)
-		return strings.NewReplacer(pairs...).Replace(string(text))
+		return strings.NewReplacer(pairs...).Replace(text)
+	}
+	file := func(name string, more ...string) string { return fill(read(name), more...) }
+	forms := func(verb, table string) [2]string {
+		text := read(verb + "_" + table)
+		for _, part := range []struct{ name, file string }{
+			{"{requests}", "requests"}, {"{answer}", "answer_" + table}, {"{too_old}", "too_old"},
+		} {
+			text = strings.ReplaceAll(text, part.name, strings.TrimSpace(read(part.file)))
+		}
+		return [2]string{mixed: fill(text, mixedColumns...), alike: fill(text, alikeColumns...)}
 	}
 	const forget = ", uncertain = false, failures = 0, takeovers = 0, token = NULL"
 	return &statements{
 		beginClaims: file("begin_claims"), beginTx: file("begin_tx"), restore: file("restore"),
-		insertKeys: file("insert_keys"), existingKeys: file("existing_keys"),
-		insertEvents: file("insert_events"), existingEvents: file("existing_events"),
-		renew: file("renew"), complete: file("complete"), release: file("release"), finishEvents: file("finish_events"),
+		lookKeys: forms("look", "keys"), insertKeys: forms("insert", "keys"), existingKeys: forms("existing", "keys"),
+		lookEvents: forms("look", "events"), insertEvents: forms("insert", "events"),
+		existingEvents: forms("existing", "events"),
+		renew:          file("renew"), complete: file("complete"), release: file("release"), finishEvents: file("finish_events"),
+		takeBack:      file("take_back"),
 		reopenEvent:   file("reopen", "{table}", "processed_events", "{clear}", ""),
 		reopenKey:     file("reopen", "{table}", "idempotency_keys", "{clear}", forget),
 		reopenedEvent: file("reopened", "{table}", "processed_events"),
 		reopenedKey:   file("reopened", "{table}", "idempotency_keys"),
 		countStart:    file("count_start"), clearStarts: file("clear_starts"),
 		version: file("version"), keyColumns: file("key_columns"),
+		aging: newAgingSQL(file),
 		uniqueTests: map[string]string{
 			"processed_events": file("unique_test", "{table}", "processed_events",
 				"{columns}", ", expires_at", "{values}", ", clock_timestamp()", "{key}", ""),

@@ -83,6 +83,53 @@ CREATE TABLE IF NOT EXISTS event_starts (
 CREATE INDEX IF NOT EXISTS processed_events_expires_at ON processed_events (expires_at);
 CREATE INDEX IF NOT EXISTS idempotency_keys_expires_at ON idempotency_keys (expires_at);
 
+-- How far each scope has consumed: what has expired is deleted in consumed time, not in the time of a wall clock.
+CREATE TABLE IF NOT EXISTS idem_progress (
+    scope          text COLLATE "C" NOT NULL,
+    topic          text COLLATE "C" NOT NULL,
+    partition      integer          NOT NULL,
+    next_offset    bigint           NOT NULL,
+    consumed_until timestamptz,                            -- null: not known, and nothing of the scope is deleted
+    updated_at     timestamptz      NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT idem_progress_pkey PRIMARY KEY (scope, topic, partition)
+) WITH (fillfactor = 50);
+
+-- What each scope no longer remembers. Written some time before the rows go, so that every claim sees it in time.
+CREATE TABLE IF NOT EXISTS idem_horizons (
+    scope      text COLLATE "C" NOT NULL CONSTRAINT idem_horizons_pkey PRIMARY KEY,
+    before     timestamptz      NOT NULL, -- records of events from before may be gone: nobody knows whether they were handled
+    cutoff     timestamptz,               -- what expired before this, and was made before the horizon, may be deleted
+    updated_at timestamptz      NOT NULL DEFAULT clock_timestamp()
+);
+
+-- Who consumes what, and by which recipe its events are told apart.
+CREATE TABLE IF NOT EXISTS idem_scopes (
+    scope      text COLLATE "C" NOT NULL CONSTRAINT idem_scopes_pkey PRIMARY KEY, -- the row that registrations lock
+    created_at timestamptz      NOT NULL DEFAULT clock_timestamp(),
+    updated_at timestamptz      NOT NULL DEFAULT clock_timestamp()
+);
+CREATE TABLE IF NOT EXISTS idem_scope_topics (
+    topic          text COLLATE "C" NOT NULL,
+    scope          text COLLATE "C" NOT NULL,
+    consumer_group text COLLATE "C" NOT NULL,
+    created_at     timestamptz      NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT idem_scope_topics_pkey PRIMARY KEY (topic, scope, consumer_group)
+);
+CREATE TABLE IF NOT EXISTS idem_recipes (
+    scope      text COLLATE "C" NOT NULL,
+    event_type text COLLATE "C" NOT NULL,
+    recipe     text COLLATE "C" NOT NULL,
+    updated_at timestamptz      NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT idem_recipes_pkey PRIMARY KEY (scope, event_type)
+);
+
+-- Who may do a job that one is enough for. A row instead of a lock of the session: poolers share sessions.
+CREATE TABLE IF NOT EXISTS idem_leases (
+    name        text COLLATE "C" NOT NULL CONSTRAINT idem_leases_pkey PRIMARY KEY,
+    token       uuid             NOT NULL,
+    lease_until timestamptz      NOT NULL
+);
+
 -- Which versions of this text were run here.
 CREATE TABLE IF NOT EXISTS idem_schema (
     version    integer     NOT NULL PRIMARY KEY,

@@ -18,6 +18,7 @@ import (
 // The abilities of a Store.
 var (
 	_ dedup.TxStore[pgx.Tx] = (*Store)(nil)
+	_ dedup.TxLimiter       = (*Store)(nil)
 	_ dedup.Checker         = (*Store)(nil)
 	_ dedup.Pinger          = (*Store)(nil)
 	_ dedup.Reopener        = (*Store)(nil)
@@ -43,6 +44,9 @@ type Store struct {
 
 	mu  sync.Mutex // one look-up of the schema at a time
 	sql atomic.Pointer[statements]
+
+	// Most events of the last group were known, in either way of remembering: the next one begins by looking.
+	eventsKnown, keysKnown atomic.Bool
 }
 
 // Option changes what [New], [Open] and [Migrate] do.

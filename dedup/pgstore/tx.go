@@ -47,9 +47,8 @@ func (s *Store) ClaimTx(ctx context.Context, limit time.Duration, reqs []dedup.R
 	if err != nil {
 		return ledgerError(ctx, "claim", err)
 	}
-	rows := newRequestRows(reqs)
 	for try := 1; ; try++ {
-		r := &txRun{ctx: ctx, s: s, q: q, limit: limit, reqs: reqs, answers: answers, rows: rows, fn: fn}
+		r := &txRun{ctx: ctx, s: s, q: q, limit: limit, reqs: reqs, answers: answers, open: reqs, fn: fn}
 		err := r.run()
 		if err != nil {
 			clear(answers)
@@ -68,12 +67,14 @@ type txRun struct {
 	limit   time.Duration
 	reqs    []dedup.Request
 	answers []dedup.Answer
-	rows    *requestRows
+	open    []dedup.Request // what was not answered by looking
+	places  []int           // of open in reqs; nil: the same
 	fn      func(pgx.Tx) ([]dedup.Completion, error)
 
 	conn   *pgxpool.Conn
 	socket net.Conn
 	tx     pgx.Tx     // the transaction itself
+	xid    string     // its number at the server; "": it has written nothing
 	lent   *handlerTx // what fn sees of it
 	again  bool       // it may succeed if it is run once more
 }
@@ -81,18 +82,26 @@ type txRun struct {
 func (r *txRun) group() bool { return len(r.reqs) > 1 }
 
 func (r *txRun) run() (err error) {
+	if r.group() && r.s.eventsKnown.Load() {
+		if err := r.look(); err != nil || len(r.open) == 0 {
+			return err
+		}
+	}
 	if r.conn, err = r.s.acquire(r.ctx); err != nil {
 		return ledgerError(r.ctx, "claim", err)
 	}
 	r.socket = socketOf(r.conn.Conn().PgConn().Conn())
 	defer r.end() // also when fn panics
+	name := r.conn.Conn().PgConn().ParameterStatus(nameParameter)
 	if err := r.claim(); err != nil {
 		return r.claimFailed(err)
 	}
+	r.s.eventsKnown.Store(mostlyKnown(r.answers))
 	if !slices.ContainsFunc(r.answers, func(a dedup.Answer) bool { return a.Verdict == dedup.Fresh }) {
 		return nil
 	}
-	r.lent = &handlerTx{Tx: r.tx}
+	r.lent = &handlerTx{Tx: r.tx, outside: name,
+		marked: name != r.conn.Conn().PgConn().ParameterStatus(nameParameter)}
 	done, err := r.fn(r.lent)
 	r.lent.close()
 	if err != nil {
@@ -100,12 +109,25 @@ func (r *txRun) run() (err error) {
 			r.abandon()
 			return err
 		}
+		if ended, ok := errors.AsType[*dedup.TxEndedError](err); ok {
+			return r.takeBack(ended, err)
+		}
 		return r.handlerFailed(err)
 	}
 	if err := r.handlerLeft(); err != nil {
 		return err
 	}
 	return r.commit(done)
+}
+
+func (r *txRun) look() error {
+	err := r.s.look(r.ctx, r.reqs, r.answers, func(q *statements, rows *requestRows) (string, []any) {
+		return q.lookEvents[rows.form], rows.existing()
+	})
+	if err == nil {
+		r.open, r.places = unanswered(r.reqs, r.answers)
+	}
+	return err
 }
 
 // claim begins the transaction and claims, in one round trip.
@@ -119,9 +141,13 @@ func (r *txRun) claim() error {
 	if r.limit > 0 {
 		idle = milliseconds(r.limit + idleSlack)
 	}
-	b.Queue(r.q.beginTx, milliseconds(wait), milliseconds(claimTimeout), idle, r.s.durable)
-	b.Queue(r.q.insertEvents, r.rows.insert()...)
-	b.Queue(r.q.existingEvents, r.rows.existing()...)
+	b.Queue(r.q.beginTx, milliseconds(wait), milliseconds(claimTimeout), idle, r.s.durable, r.group())
+	rows, answers := newRequestRows(r.open), r.answers
+	if r.places != nil {
+		answers = make([]dedup.Answer, len(r.open))
+	}
+	b.Queue(r.q.insertEvents[rows.form], rows.insert()...)
+	b.Queue(r.q.existingEvents[rows.form], rows.existing()...)
 	b.Queue(r.q.restore, !r.group())
 	results := r.conn.SendBatch(r.ctx, &b)
 	r.tx = results.Tx()
@@ -131,9 +157,14 @@ func (r *txRun) claim() error {
 				return err
 			}
 		}
-		complete, err := readAnswers(results, r.reqs, r.answers)
+		complete, err := readAnswers(results, r.open, answers)
+		for i, p := range r.places {
+			r.answers[p] = answers[i]
+		}
 		if err == nil {
-			_, err = results.Exec()
+			var xid *string
+			err = results.QueryRow().Scan(&xid, nil, nil, nil, nil, nil)
+			r.xid = value(xid)
 		}
 		if err == nil && !complete {
 			err = errNoAnswer
@@ -183,19 +214,10 @@ func (r *txRun) handlerLeft() error {
 	switch {
 	case c.IsClosed() && r.ctx.Err() != nil:
 		return fmt.Errorf("pgstore: connection closed while the handler ran: %w", r.ctx.Err())
-	case c.IsClosed():
-		return fmt.Errorf("pgstore: connection lost while the handler ran: %w", dedup.ErrUnavailable)
 	case c.PgConn().IsBusy():
 		return errors.New("pgstore: the handler left a result open: close its rows before returning")
 	}
-	switch c.PgConn().TxStatus() {
-	case 'T':
-		return nil
-	case 'I':
-		return fmt.Errorf("pgstore: %w", dedup.ErrTxEnded)
-	default: // the server would answer COMMIT with ROLLBACK (P-12)
-		return errors.New("pgstore: the handler ignored an error of the database: its transaction is aborted")
-	}
+	return r.lent.state()
 }
 
 // commit stores the completions that say more than "done" and commits.

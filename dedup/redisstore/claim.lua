@@ -1,8 +1,12 @@
--- ARGV[2] is the record of a fresh claim, as the first pipeline tried to write it.
--- Replies: held (the record), busy (what is left of the lease), look (the record speaks for itself).
+-- ARGV[2] is the record of a fresh claim, as the first pipeline tried to write it. ARGV[3] is 2 if the event is too old to
+-- be claimed unless it is known.
+-- Replies: held (the record), busy (what is left of the lease), look (the record speaks for itself), old.
 local want = decode(ARGV[2])
 
 if not rec then -- it expired after the first pipeline
+  if ARGV[3] == '2' then
+    return reply('old')
+  end
   redis.call('SET', key, ARGV[2], 'PX', want.total)
   return reply('held', 0, ARGV[2])
 end

@@ -74,14 +74,16 @@ func TestConformance(t *testing.T) {
 	storetest.Run(t, shared(t).harness())
 }
 
-// the whole kit on a cluster, where a command with two keys or an undeclared key fails.
+// the whole kit on a cluster of three, where a command with two keys or an undeclared key fails, and each batch is for
+// several servers.
 func TestConformanceOnCluster(t *testing.T) {
-	addr := testenv.RedisCluster(t)
+	opts := testenv.RedisClusterOptions(t)
 	l := ledgers{
-		connect: func() redis.UniversalClient {
-			return redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{addr}})
+		connect: func() redis.UniversalClient { return redis.NewClusterClient(opts) },
+		prefix: func(t testing.TB) string {
+			_, prefix := testenv.RedisCluster(t)
+			return prefix
 		},
-		prefix: ownPrefix,
 	}
 	storetest.Run(t, l.harness())
 }
@@ -91,7 +93,7 @@ func TestConformanceWithMinimalRights(t *testing.T) {
 	addr := testenv.RedisServer(t, "--appendonly", "yes", "--appendfsync", "no")
 	admin := redis.NewClient(&redis.Options{Addr: addr})
 	defer admin.Close()
-	rights := strings.Fields("on >secret ~idem:* -@all +get +set +pttl +pexpire +eval +evalsha +ping +info")
+	rights := strings.Fields("on >secret ~idem:* -@all +get +set +pttl +pexpire +eval +evalsha +time +hget +hset +sadd +smembers +ping +info")
 	require.NoError(t, admin.ACLSetUser(t.Context(), "idem", rights...).Err())
 	l := ledgers{
 		connect: func() redis.UniversalClient {
@@ -112,7 +114,8 @@ func TestConformanceWithMinimalRights(t *testing.T) {
 		require.ErrorContains(t, err, "NOPERM")
 	})
 	t.Run("each is needed", func(t *testing.T) {
-		for _, right := range []string{"-get", "-set", "-pttl", "-pexpire", "-evalsha"} {
+		for _, right := range []string{"-get", "-set", "-pttl", "-pexpire", "-evalsha", "-time", "-hget", "-hset", "-sadd",
+			"-smembers"} {
 			require.NoError(t, admin.ACLSetUser(t.Context(), "idem", right).Err())
 			require.ErrorIs(t, everyVerb(t, l.new(t), right), dedup.ErrUnavailable, right)
 			require.NoError(t, admin.ACLSetUser(t.Context(), "idem", "+"+right[1:]).Err())
@@ -129,10 +132,10 @@ func BenchmarkStore(b *testing.B) {
 
 // G-12: on a cluster the client also asks where the slots are.
 func TestMinimalRightsOnCluster(t *testing.T) {
-	addr := testenv.RedisCluster(t)
+	addr := testenv.RedisClusterServers(t, 1)[0]
 	admin := redis.NewClient(&redis.Options{Addr: addr})
 	defer admin.Close()
-	rights := strings.Fields("on >secret ~idem:* -@all +get +set +pttl +pexpire +eval +evalsha +ping +info +cluster|slots")
+	rights := strings.Fields("on >secret ~idem:* -@all +get +set +pttl +pexpire +eval +evalsha +time +hget +hset +sadd +smembers +ping +info +cluster|slots")
 	require.NoError(t, admin.ACLSetUser(t.Context(), "idem", rights...).Err())
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{addr}, Username: "idem", Password: "secret"})
 	defer client.Close()
@@ -154,7 +157,13 @@ func everyVerb(t testing.TB, s dedup.Store, id string) error {
 		return err
 	}
 	c := req.Held(tok, answers[0])
+	register := func() error {
+		return s.(dedup.Registrar).Register(ctx, dedup.Registration{
+			Scope: "rights", Topics: []string{"orders"}, Recipes: map[string]string{"order.created": "id"}, NoOffsets: true,
+		})
+	}
 	steps := []func() error{
+		register,
 		func() error { return claim(dedup.NewToken()) }, // Busy
 		func() error { return s.Renew(ctx, minute, []dedup.Claim{c}) },
 		func() error { return s.Release(ctx, []dedup.Release{{Claim: c, Retention: hour}}) },

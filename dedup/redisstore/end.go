@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/idem-go/idem/dedup"
-	"github.com/redis/go-redis/v9"
 )
 
 // Renew implements [dedup.Store]: one pipeline.
@@ -87,9 +86,9 @@ func (s *Store) Complete(ctx context.Context, completions []dedup.Completion) er
 		}
 	}
 	looks := s.results.Load()
-	b := batch{ctx: ctx, store: s, lost: make([]bool, len(completions))}
+	b := batch{ctx: ctx, store: s, done: completions, lost: make([]bool, len(completions)), sets: s.newCommands(len(completions))}
 	for i := range completions {
-		b.add(i, &completions[i], looks)
+		b.add(i, looks)
 	}
 	if err := b.run(); err != nil {
 		return unavailable(ctx, "complete", err)
@@ -104,9 +103,9 @@ func (s *Store) Complete(ctx context.Context, completions []dedup.Completion) er
 }
 
 // final is the record that c asks for, as far as its claim knows it.
-func final(c *dedup.Completion, check uint32) record {
+func final(c *dedup.Completion) record {
 	r := record{
-		state: done, check: check, token: c.Token, fence: c.Fence, position: c.Position, first: c.First,
+		state: done, token: c.Token, fence: c.Fence, position: c.Position, first: c.First,
 	}
 	if c.Position.Generation == 0 { // a redriven copy may have been repaired: it says nothing about the others
 		r.fingerprint = c.Fingerprint
@@ -126,37 +125,37 @@ func final(c *dedup.Completion, check uint32) record {
 type batch struct {
 	ctx   context.Context
 	store *Store
+	done  []dedup.Completion
 	lost  []bool
 
-	sets    []*redis.StringCmd
-	written []record // written[j] is what sets[j] writes
-	setFor  []int    // sets[j] is for the completion setFor[j]
+	sets   *commands
+	setFor []int // command j is for done[setFor[j]]
 
 	calls   []call
 	callFor []int
 }
 
-func (b *batch) add(i int, c *dedup.Completion, looks bool) {
-	name := b.store.key(c.Key)
-	r := final(c, b.store.checkOf(name))
+func (b *batch) add(i int, looks bool) {
+	c := &b.done[i]
+	r := final(c)
 	if r.state == done && !looks {
-		b.sets = append(b.sets, set(b.ctx, name, r.encode(), millis(c.Retention), false))
-		b.written = append(b.written, r)
+		b.sets.add(setAny, c.Key, &r, millis(c.Retention))
 		b.setFor = append(b.setFor, i)
 		return
 	}
-	b.calls = append(b.calls, call{script: completeScript, key: name, token: c.Token, args: []any{
+	r.check = checkOf(c.Key)
+	b.calls = append(b.calls, call{script: completeScript, key: b.store.key(c.Key), token: c.Token, args: []any{
 		r.encode(), millis(c.Retention), string(r.appendRest(nil)), r.position.Retry,
 	}})
 	b.callFor = append(b.callFor, i)
 }
 
 func (b *batch) run() error {
-	if err := b.store.runSets(b.ctx, b.sets); err != nil {
+	if err := b.sets.send(b.ctx, b.store.client); err != nil {
 		return err
 	}
-	for j, cmd := range b.sets {
-		if err := b.overwrote(j, cmd); err != nil {
+	for j := range b.setFor {
+		if err := b.overwrote(j); err != nil {
 			return err
 		}
 	}
@@ -175,22 +174,24 @@ func (b *batch) run() error {
 
 // overwrote looks at what an unconditional completion replaced, and puts back what it must not cost: an earlier
 // completion of somebody else, a result, a fingerprint.
-func (b *batch) overwrote(j int, cmd *redis.StringCmd) error {
-	mine := &b.written[j]
-	value, err := cmd.Result()
-	switch {
-	case errors.Is(err, redis.Nil): // the record had expired
-		b.lost[b.setFor[j]] = true
+func (b *batch) overwrote(j int) error {
+	i := b.setFor[j]
+	c, check := &b.done[i], b.sets.checks[j]
+	if b.sets.absent(j) { // the record had expired
+		b.lost[i] = true
 		return nil
-	case err != nil:
-		return err
 	}
-	old, err := decode(value, mine.check)
+	if holds(b.sets.reply(j), check, &c.Token) {
+		return nil
+	}
+	old, err := decode(b.sets.reply(j), check)
 	if err != nil {
-		return err
+		return keyError(c.Key, err)
 	}
-	repeated := old.state == done && old.token == mine.token
-	b.lost[b.setFor[j]] = !repeated && (old.state != pending || old.token != mine.token)
+	repeated := old.state == done && old.token == c.Token
+	b.lost[i] = !repeated && (old.state != pending || old.token != c.Token)
+	mine := final(c)
+	mine.check = check
 	switch {
 	case !old.result.IsZero():
 		b.store.results.Store(true)
@@ -198,9 +199,8 @@ func (b *batch) overwrote(j int, cmd *redis.StringCmd) error {
 	case old.state == done && !repeated:
 		return b.putBack(j, &old)
 	case old.fingerprint != dedup.Fingerprint{} && mine.fingerprint == dedup.Fingerprint{}:
-		whole := *mine
-		whole.fingerprint = old.fingerprint
-		return b.putBack(j, &whole)
+		mine.fingerprint = old.fingerprint
+		return b.putBack(j, &mine)
 	}
 	return nil
 }
@@ -208,9 +208,9 @@ func (b *batch) overwrote(j int, cmd *redis.StringCmd) error {
 // putBack replaces what was just written for a key, if it is still there. Until then, and if this process dies here, the
 // event is done all the same.
 func (b *batch) putBack(j int, r *record) error {
-	key, _ := b.sets[j].Args()[1].(string)
-	mine := &b.written[j]
-	calls := []call{{script: restoreScript, key: key, token: mine.token, args: []any{mine.encode(), r.encode()}}}
+	calls := []call{{
+		script: restoreScript, key: b.sets.name(j), token: b.done[b.setFor[j]].Token, args: []any{b.sets.value(j), r.encode()},
+	}}
 	if err := b.store.runScripts(b.ctx, calls); err != nil {
 		return err
 	}

@@ -43,6 +43,14 @@ func onServer(t testing.TB, addr string, opts ...Option) bench {
 	return bench{TB: t, Store: New(client, opts...), rdb: client}
 }
 
+// acquainted is a store that has claimed before: it asks for nothing but its events.
+func acquainted(client redis.UniversalClient) *Store {
+	s := New(client)
+	s.clock.asked, s.clock.wall, s.clock.server = time.Now(), time.Now().Round(0), time.Now().UnixMilli()
+	s.births.known = map[string]int64{request("").Key.Scope: s.clock.server}
+	return s
+}
+
 func request(id string) dedup.Request {
 	return dedup.Request{
 		Key:       dedup.Key{Scope: "notifier", Type: "order.created", ID: id},

@@ -22,6 +22,14 @@ func failsClosed(t *testing.T, s *Store, cause func(error) bool) {
 	t.Helper()
 	ctx := t.Context()
 	r := request("x")
+	for _, first := range []error{ // before the first claim, and when the store is told who it works for
+		New(s.client).Claim(ctx, dedup.NewToken(), long, []dedup.Request{r}, make([]dedup.Answer, 1)),
+		New(s.client).Register(ctx, dedup.Registration{Scope: "x", Topics: []string{"t"}, NoOffsets: true}),
+		New(s.client).Register(ctx, dedup.Registration{Scope: "x"}),
+	} {
+		require.ErrorIs(t, first, dedup.ErrUnavailable)
+		require.True(t, cause(first), "%v", first)
+	}
 	tok, answers := dedup.NewToken(), []dedup.Answer{{Verdict: dedup.Fresh}}
 	c := r.Held(tok, dedup.Answer{Fence: 1})
 	_, reopen := s.Reopen(ctx, r.Key)
@@ -54,7 +62,7 @@ func TestServerErrorsAreOutages(t *testing.T) {
 	} {
 		t.Run(strings.Fields(text)[0], func(t *testing.T) {
 			client := newFake(t, func([]string) string { return "-" + text + "\r\n" })
-			failsClosed(t, New(client), func(err error) bool {
+			failsClosed(t, acquainted(client), func(err error) bool {
 				var answered redis.Error
 				return errors.As(err, &answered) && answered.Error() == text
 			})
@@ -65,13 +73,13 @@ func TestServerErrorsAreOutages(t *testing.T) {
 // the way to the server.
 func TestBrokenConnectionsAreOutages(t *testing.T) {
 	t.Run("closed by the server", func(t *testing.T) {
-		s := New(newFake(t, func([]string) string { return "" }))
+		s := acquainted(newFake(t, func([]string) string { return "" }))
 		failsClosed(t, s, func(err error) bool { return errors.Is(err, io.EOF) })
 	})
 	t.Run("refused", func(t *testing.T) {
 		client := redis.NewClient(&redis.Options{Addr: testenv.FreeAddr(t), MaxRetries: -1, DialerRetries: 1})
 		t.Cleanup(func() { _ = client.Close() })
-		failsClosed(t, New(client), func(error) bool { return true })
+		failsClosed(t, acquainted(client), func(error) bool { return true })
 		require.ErrorIs(t, New(client).Ping(t.Context()), dedup.ErrUnavailable)
 		_, err := New(client).Check(t.Context())
 		require.ErrorIs(t, err, dedup.ErrUnavailable)
@@ -79,7 +87,7 @@ func TestBrokenConnectionsAreOutages(t *testing.T) {
 	t.Run("client closed", func(t *testing.T) {
 		client := redis.NewClient(&redis.Options{})
 		require.NoError(t, client.Close())
-		failsClosed(t, New(client), func(err error) bool { return errors.Is(err, redis.ErrClosed) })
+		failsClosed(t, acquainted(client), func(err error) bool { return errors.Is(err, redis.ErrClosed) })
 	})
 	t.Run("silent", func(t *testing.T) {
 		block := make(chan struct{})
@@ -89,7 +97,7 @@ func TestBrokenConnectionsAreOutages(t *testing.T) {
 		opts.ReadTimeout = 20 * time.Millisecond
 		hasty := redis.NewClient(&opts)
 		t.Cleanup(func() { _ = hasty.Close() })
-		failsClosed(t, New(hasty), func(err error) bool {
+		failsClosed(t, acquainted(hasty), func(err error) bool {
 			var timeout interface{ Timeout() bool }
 			return errors.As(err, &timeout) && timeout.Timeout()
 		})
@@ -99,7 +107,8 @@ func TestBrokenConnectionsAreOutages(t *testing.T) {
 // replies that do not fit are errors and never answers.
 func TestRepliesThatDoNotFitAreRefused(t *testing.T) {
 	c := request("x")
-	rec := claimed(dedup.NewToken(), long, &c, checkOf(c.Key)) // somebody else's
+	rec := claimed(dedup.NewToken(), long, &c) // somebody else's
+	rec.check = checkOf(c.Key)
 	rival := bulk(rec.encode())
 	other := dedup.NewToken()
 	scripted := func(code string, left int, value string) string {
@@ -113,7 +122,7 @@ func TestRepliesThatDoNotFitAreRefused(t *testing.T) {
 		"OK":                    "+OK\r\n",
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := New(newFake(t, func(cmd []string) string {
+			s := acquainted(newFake(t, func(cmd []string) string {
 				if cmd[0] == "set" {
 					return rival
 				}
@@ -128,7 +137,7 @@ func TestRepliesThatDoNotFitAreRefused(t *testing.T) {
 		})
 	}
 	for _, code := range []string{"held", "busy", "look", "what"} { // the right token, the wrong record
-		s := New(newFake(t, func(cmd []string) string {
+		s := acquainted(newFake(t, func(cmd []string) string {
 			if cmd[0] == "set" {
 				return rival
 			}
@@ -138,11 +147,11 @@ func TestRepliesThatDoNotFitAreRefused(t *testing.T) {
 		require.ErrorIs(t, s.Claim(t.Context(), other, long, []dedup.Request{c}, answers), dedup.ErrUnavailable, code)
 		require.Zero(t, answers[0])
 	}
-	late := New(newFake(t, func([]string) string { return scripted("ok", 0, bulk("")) })) // good news for somebody else
+	late := acquainted(newFake(t, func([]string) string { return scripted("ok", 0, bulk("")) })) // good news for somebody else
 	require.ErrorIs(t, late.Renew(t.Context(), long, []dedup.Claim{c.Held(dedup.NewToken(), dedup.Answer{})}),
 		dedup.ErrUnavailable)
 	require.NoError(t, late.Renew(t.Context(), long, []dedup.Claim{c.Held(other, dedup.Answer{})}))
-	plain := New(newFake(t, func([]string) string { return "+OK\r\n" })) // a SET without GET
+	plain := acquainted(newFake(t, func([]string) string { return "+OK\r\n" })) // a SET without GET
 	require.ErrorIs(t, bench{Store: plain}.finish(completed(c.Held(other, dedup.Answer{}))), dedup.ErrUnavailable)
 }
 
@@ -151,7 +160,7 @@ func TestPartlyFailedPipelineAnswersNothing(t *testing.T) {
 	for name, second := range map[string]string{"an error": "-OOM command not allowed\r\n", "a lost connection": ""} {
 		t.Run(name, func(t *testing.T) {
 			var n atomic.Int64
-			s := New(newFake(t, func([]string) string {
+			s := acquainted(newFake(t, func([]string) string {
 				if n.Add(1)%3 == 2 {
 					return second
 				}

@@ -46,9 +46,9 @@ var (
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // checkOf is kept in a record so that it is only ever taken for the record of its own key.
-func checkOf(k dedup.Key) uint32 { return checkOfText(k.String()) }
+func checkOf(k dedup.Key) uint32 { return checkOfText([]byte(k.String())) }
 
-func checkOfText(k string) uint32 { return crc32.Checksum([]byte(k), castagnoli) }
+func checkOfText(k []byte) uint32 { return crc32.Checksum(k, castagnoli) }
 
 // record is what is kept under a key. The package documentation has its format.
 type record struct {
@@ -87,8 +87,12 @@ func (r *record) flags() (f byte) {
 
 // encode returns r as the bytes of its value.
 func (r *record) encode() string {
+	return string(r.appendTo(make([]byte, 0, 128+len(r.first.Topic)+len(r.reason)+len(r.result.Data))))
+}
+
+// appendTo appends what encode returns.
+func (r *record) appendTo(b []byte) []byte {
 	flags := r.flags()
-	b := make([]byte, 0, 128+len(r.first.Topic)+len(r.reason)+len(r.result.Data))
 	b = append(b, version, r.state, flags)
 	b = binary.BigEndian.AppendUint32(b, r.check)
 	b = append(b, r.token[:]...)
@@ -108,7 +112,7 @@ func (r *record) encode() string {
 	b = binary.AppendUvarint(b, uint64(len(f)+len(r.first.Topic)))
 	b = append(b, f...)
 	b = append(b, r.first.Topic...)
-	return string(r.appendRest(b))
+	return r.appendRest(b)
 }
 
 // appendRest appends the end of a value: what a dead or done event leaves behind.
@@ -118,6 +122,14 @@ func (r *record) appendRest(b []byte) []byte {
 		b = append(b, r.result.Data...)
 	}
 	return append(b, r.reason...)
+}
+
+// holds reports whether value is that of a claim of this key under token t, without a fingerprint. It is the usual case
+// of a completion, seen without reading all of the record: nobody else has ever written that token.
+func holds(value string, check uint32, t *dedup.Token) bool {
+	return len(value) > headLen && value[0] == version && value[1] == pending && value[2]&flagFingerprint == 0 &&
+		value[7:headLen] == string(t[:]) &&
+		uint32(value[3])<<24|uint32(value[4])<<16|uint32(value[5])<<8|uint32(value[6]) == check
 }
 
 // decode reads the value of a key with this check. It takes nothing that encode does not write.

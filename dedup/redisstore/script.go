@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/idem-go/idem/dedup"
 	"github.com/redis/go-redis/v9"
@@ -32,20 +33,23 @@ var (
 	releaseLua string
 	//go:embed reopen.lua
 	reopenLua string
+	//go:embed register.lua
+	registerLua string
 
-	claimScript    = newScript(claimLua)
-	renewScript    = newScript(renewLua)
-	completeScript = newScript(completeLua)
-	restoreScript  = newScript(restoreLua)
-	releaseScript  = newScript(releaseLua)
-	reopenScript   = newScript(reopenLua)
+	claimScript    = newScript(headLua, claimLua)
+	renewScript    = newScript(headLua, renewLua)
+	completeScript = newScript(headLua, completeLua)
+	restoreScript  = newScript(headLua, restoreLua)
+	releaseScript  = newScript(headLua, releaseLua)
+	reopenScript   = newScript(headLua, reopenLua)
+	registerScript = newScript(registerLua) // of another kind of key
 )
 
 // script is a Lua script of one key, and the name by which a server that ran it before knows it.
 type script struct{ body, sha string }
 
-func newScript(body string) *script {
-	body = headLua + body
+func newScript(parts ...string) *script {
+	body := strings.Join(parts, "")
 	sum := sha1.Sum([]byte(body)) // a name that Redis prescribes, no protection
 	return &script{body: body, sha: hex.EncodeToString(sum[:])}
 }
@@ -69,11 +73,11 @@ type reply struct {
 func (c *call) cmd(ctx context.Context, evalsha bool) *redis.Cmd {
 	args := make([]any, 0, 5+len(c.args))
 	if evalsha {
-		args = append(args, "evalsha", c.script.sha)
+		args = append(args, "evalsha", &c.script.sha)
 	} else {
-		args = append(args, "eval", c.script.body)
+		args = append(args, "eval", &c.script.body)
 	}
-	args = append(args, 1, c.key, c.token[:])
+	args = append(args, "1", &c.key, c.token[:])
 	return redis.NewCmd(ctx, append(args, c.args...)...)
 }
 
@@ -139,42 +143,22 @@ func (s *Store) runPart(ctx context.Context, calls []call) error {
 	return nil
 }
 
-// exec sends cmds in one pipeline. The errors that the server answers are left to the caller, in each command; any other
-// error is returned, since some replies then never came, whatever their commands look like.
+// exec sends cmds in one pipeline, on a cluster in one to each node at the same time. The errors that the server answers
+// are left to the caller, in each command; any other error is returned, since some replies then never came, whatever
+// their commands look like. On a cluster another node's refusal may hide such an error: each command has its own.
 func exec[C redis.Cmder](ctx context.Context, client redis.UniversalClient, cmds []C) error {
+	all := make([]redis.Cmder, len(cmds))
+	for i, cmd := range cmds {
+		all[i] = cmd
+	}
 	pipe := client.Pipeline()
-	for _, cmd := range cmds {
-		if err := pipe.Process(ctx, cmd); err != nil {
-			return err
-		}
+	if err := pipe.BatchProcess(ctx, all...); err != nil {
+		return err
 	}
 	_, err := pipe.Exec(ctx)
 	var answered redis.Error
 	if err != nil && !errors.As(err, &answered) {
 		return err
-	}
-	return nil
-}
-
-// set is SET key value GET PX ttl, with NX if fresh. The reply is what was there before.
-func set(ctx context.Context, key, value string, ttl int64, fresh bool) *redis.StringCmd {
-	if fresh {
-		return redis.NewStringCmd(ctx, "set", key, value, "nx", "get", "px", ttl)
-	}
-	return redis.NewStringCmd(ctx, "set", key, value, "get", "px", ttl)
-}
-
-// runSets runs SET commands in pipelines. Afterwards the error of each command is nil or redis.Nil.
-func (s *Store) runSets(ctx context.Context, cmds []*redis.StringCmd) error {
-	for part := range slices.Chunk(cmds, maxPipeline) {
-		if err := exec(ctx, s.client, part); err != nil {
-			return err
-		}
-		for _, cmd := range part {
-			if err := cmd.Err(); err != nil && !errors.Is(err, redis.Nil) {
-				return err
-			}
-		}
 	}
 	return nil
 }

@@ -17,14 +17,17 @@ type Store struct {
 	client  redis.UniversalClient
 	prefix  string
 	evicts  bool
+	clock   clock
+	births  births
 	results atomic.Bool // a result was seen: completions must look before they write
 }
 
 var (
-	_ dedup.Store    = (*Store)(nil)
-	_ dedup.Checker  = (*Store)(nil)
-	_ dedup.Pinger   = (*Store)(nil)
-	_ dedup.Reopener = (*Store)(nil)
+	_ dedup.Store     = (*Store)(nil)
+	_ dedup.Checker   = (*Store)(nil)
+	_ dedup.Pinger    = (*Store)(nil)
+	_ dedup.Reopener  = (*Store)(nil)
+	_ dedup.Registrar = (*Store)(nil)
 )
 
 // Option changes how a [Store] works.
@@ -50,11 +53,8 @@ func New(client redis.UniversalClient, opts ...Option) *Store {
 
 func (s *Store) key(k dedup.Key) string { return s.prefix + k.String() }
 
-// checkOf is [checkOf] of the key that has this name.
-func (s *Store) checkOf(name string) uint32 { return checkOfText(name[len(s.prefix):]) }
-
-// Claim implements [dedup.Store]: one pipeline for keys that are new, done, dead or overtaken, and a second one for the
-// others.
+// Claim implements [dedup.Store]: one pipeline for keys that are new, done, dead, overtaken or too old, and a second one for
+// the others. The first call for a scope also asks when it was born, and one call a minute what the server's time is.
 func (s *Store) Claim(ctx context.Context, t dedup.Token, lease time.Duration, reqs []dedup.Request,
 	answers []dedup.Answer,
 ) error {
@@ -79,32 +79,43 @@ var (
 func (s *Store) claim(ctx context.Context, t dedup.Token, lease time.Duration, reqs []dedup.Request,
 	answers []dedup.Answer,
 ) error {
-	sets := make([]*redis.StringCmd, len(reqs))
-	fresh := make([]record, len(reqs))
-	for i := range reqs {
-		name := s.key(reqs[i].Key)
-		fresh[i] = claimed(t, lease, &reqs[i], s.checkOf(name))
-		sets[i] = set(ctx, name, fresh[i].encode(), fresh[i].total, true)
+	old, err := s.tooOld(ctx, reqs)
+	if err != nil {
+		return err
 	}
-	if err := s.runSets(ctx, sets); err != nil {
+	sets := s.newCommands(len(reqs))
+	for i := range reqs {
+		what := setNew
+		if old != nil && old[i] {
+			what = look // what was never seen must not become a claim
+		}
+		rec := claimed(t, lease, &reqs[i])
+		sets.add(what, reqs[i].Key, &rec, rec.total)
+	}
+	if err := sets.send(ctx, s.client); err != nil {
 		return err
 	}
 	var calls []call
 	var asked []int // calls[j] is for reqs[asked[j]]
-	for i, cmd := range sets {
-		if cmd.Err() != nil { // nothing was there
+	for i := range reqs {
+		switch {
+		case !sets.absent(i):
+		case sets.kinds[i] == look:
+			answers[i] = dedup.Answer{Verdict: dedup.TooOld}
+			continue
+		default:
 			answers[i] = dedup.Answer{Verdict: dedup.Fresh, Fence: 1, First: reqs[i].Origin}
 			continue
 		}
-		old, err := decode(cmd.Val(), fresh[i].check)
+		known, err := decode(sets.reply(i), sets.checks[i])
 		if err != nil {
 			return keyError(reqs[i].Key, err)
 		}
 		var settled bool
-		if answers[i], settled = s.settled(&old, &reqs[i]); !settled {
+		if answers[i], settled = s.settled(&known, &reqs[i]); !settled {
 			asked = append(asked, i)
 			calls = append(calls, call{
-				script: claimScript, key: s.key(reqs[i].Key), token: t, args: []any{fresh[i].encode()},
+				script: claimScript, key: sets.name(i), token: t, args: []any{sets.value(i), int(sets.kinds[i])},
 			})
 		}
 	}
@@ -122,10 +133,10 @@ func (s *Store) claim(ctx context.Context, t dedup.Token, lease time.Duration, r
 
 // claimed is the record of a key that nothing is known about. It outlives its lease by the retention: a holder that dies
 // leaves a trace (rule 33).
-func claimed(t dedup.Token, lease time.Duration, req *dedup.Request, check uint32) record {
+func claimed(t dedup.Token, lease time.Duration, req *dedup.Request) record {
 	l := millis(lease)
 	return record{
-		state: pending, check: check, token: t, fence: 1, position: req.Position,
+		state: pending, token: t, fence: 1, position: req.Position,
 		fingerprint: req.Fingerprint, first: req.Origin, lease: l, total: l + millis(req.Retention),
 	}
 }
@@ -164,6 +175,9 @@ func overtaken(r *record, req *dedup.Request) bool {
 
 // granted is the answer in a reply of claim.lua.
 func (s *Store) granted(p reply, t dedup.Token, req *dedup.Request) (dedup.Answer, error) {
+	if p.code == "old" {
+		return dedup.Answer{Verdict: dedup.TooOld}, nil
+	}
 	r, err := decode(p.value, checkOf(req.Key))
 	if err != nil {
 		return dedup.Answer{}, err

@@ -226,7 +226,7 @@ func TestScriptFlushInMidRun(t *testing.T) {
 
 // scripts and commands of this store name one key each.
 func TestScriptsUseTheirKeyOnly(t *testing.T) {
-	for _, s := range []*script{claimScript, renewScript, completeScript, restoreScript, releaseScript, reopenScript} {
+	for _, s := range []*script{claimScript, renewScript, completeScript, restoreScript, releaseScript, reopenScript, registerScript} {
 		require.Equal(t, 1, strings.Count(s.body, "KEYS["))
 		require.Contains(t, s.body, "KEYS[1]")
 		require.Equal(t, strings.Count(s.body, "redis.call("), strings.Count(s.body, ", key"),

@@ -51,13 +51,21 @@ type Harness struct {
 	Sleep func(time.Duration)
 	// Lease is the short lease of the tests in which leases end. Default 300 ms; zero means the default.
 	Lease time.Duration
+	// Horizon tells the ledger of s that it has forgotten what a scope handled of records from before that time. Nil for
+	// a store that never answers [dedup.TooOld], or cannot be told: the tests that need it are then skipped by name.
+	Horizon func(t testing.TB, s dedup.Store, scope string, before time.Time)
 	// Around runs each test; nil: at once. A store without a server is tested in no time with synctest.Test.
 	Around func(t *testing.T, test func(t *testing.T))
 	// Missing names what the store cannot do. Empty: it can do everything.
 	Missing []Ability
 }
 
-func (h Harness) lacks(a Ability) bool { return slices.Contains(h.Missing, a) }
+// horizon is missing where Harness.Horizon is.
+const horizon Ability = "horizon of its own"
+
+func (h Harness) lacks(a Ability) bool {
+	return slices.Contains(h.Missing, a) || a == horizon && h.Horizon == nil
+}
 
 // test is one test of the kit.
 type test struct {
@@ -79,7 +87,8 @@ func Run(t *testing.T, h Harness) {
 	if h.Lease == 0 {
 		h.Lease = 300 * time.Millisecond
 	}
-	for _, c := range slices.Concat(claimTests, leaseTests, endTests, positionTests, keyTests, failTests, randomTests) {
+	for _, c := range slices.Concat(claimTests, leaseTests, endTests, positionTests, keyTests, failTests, randomTests,
+		horizonTests) {
 		t.Run(c.name, func(t *testing.T) { runOne(t, h, c) })
 	}
 }

@@ -24,12 +24,20 @@ type TxHarness[Tx any] struct {
 	// Slow is SQL that takes half a minute, such as "SELECT pg_sleep(30)". Empty: the test that abandons a run in the
 	// middle of a statement is skipped by name.
 	Slow string
-	// Missing names what the store cannot do: Results, Fingerprints, Reopen, StartCount.
+	// Horizon is that of [Harness], for what is remembered by ClaimTx.
+	Horizon func(t testing.TB, s dedup.Store, scope string, before time.Time)
+	// Missing names what the store cannot do: Results, Fingerprints, Reopen, StartCount, TxCheck, TxLimit.
 	Missing []Ability
 }
 
 // StartCount: [dedup.StartCounter]. Only for [TxHarness.Missing].
 const StartCount Ability = "start count"
+
+// TxCheck: [dedup.TxChecker] of the transactions that are lent. Only for [TxHarness.Missing].
+const TxCheck Ability = "check of transactions"
+
+// TxLimit: [dedup.TxLimiter]. Only for [TxHarness.Missing].
+const TxLimit Ability = "limit of transactions"
 
 // sql: a transaction that speaks SQL. It is missing where TxHarness.Raw is.
 const sql Ability = "SQL"
@@ -61,9 +69,11 @@ func RunTx[Tx any](t *testing.T, h TxHarness[Tx]) {
 	require.NotNil(t, h.Exec, "TxHarness.Exec is required")
 	require.NotNil(t, h.Count, "TxHarness.Count is required")
 	lacks := func(a Ability) bool {
-		return slices.Contains(h.Missing, a) || a == sql && h.Raw == nil || a == slowSQL && (h.Raw == nil || h.Slow == "")
+		return slices.Contains(h.Missing, a) || a == sql && h.Raw == nil || a == slowSQL && (h.Raw == nil || h.Slow == "") ||
+			a == horizon && h.Horizon == nil
 	}
-	for _, c := range slices.Concat(txClaimTests[Tx](), txFaultTests[Tx](), txAbilityTests[Tx]()) {
+	for _, c := range slices.Concat(txClaimTests[Tx](), txFaultTests[Tx](), txGroupTests[Tx](),
+		txHorizonTests[Tx](), txAbilityTests[Tx]()) {
 		t.Run(c.name, func(t *testing.T) {
 			if c.needs != "" && lacks(c.needs) {
 				t.Skipf("the store has no %s, says its harness", c.needs)
@@ -92,7 +102,7 @@ func (k *txKit[Tx]) call(reqs []dedup.Request, fn body[Tx]) ([]dedup.Answer, err
 	}
 	fresh := false
 	for i, a := range answers {
-		allowed := []dedup.Verdict{dedup.Fresh, dedup.Done, dedup.Dead, dedup.Moved, dedup.Conflict}
+		allowed := []dedup.Verdict{dedup.Fresh, dedup.Done, dedup.Dead, dedup.Moved, dedup.Conflict, dedup.TooOld}
 		if len(reqs) == 1 {
 			allowed = append(allowed, dedup.Busy)
 		}

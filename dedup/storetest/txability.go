@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"errors"
+	"sync"
 
 	"github.com/idem-go/idem/dedup"
 	"github.com/stretchr/testify/require"
@@ -14,6 +15,7 @@ func txAbilityTests[Tx any]() []txTest[Tx] {
 		{name: "tx: reopen, only the next generation runs (rule 6, T-02)", needs: Reopen, run: txReopen[Tx]},
 		{name: "tx: reopen clears the fingerprint (rule 17)", needs: Reopen, run: txReopenFingerprint[Tx]},
 		{name: "tx: reopen only what is dead", needs: Reopen, run: txReopenNotDead[Tx]},
+		{name: "tx: as many transactions as it says run at once (rules 25 and 26)", needs: TxLimit, run: txLimit[Tx]},
 	}
 }
 
@@ -111,4 +113,37 @@ func txReopenNotDead[Tx any](k *txKit[Tx]) {
 	k.one(dedup.Fresh, r, k.ends(r, "moved", func(c dedup.Claim) dedup.Completion { return moved(c, 1) }))
 	notDead("moved")
 	k.meets(dedup.Moved, r)
+}
+
+// txLimit lets as many transactions as the store allows wait for each other, and claims beside them: whoever gets no
+// connection would stand still until the limit of a run is over.
+func txLimit[Tx any](k *txKit[Tx]) {
+	l, ok := k.s.(dedup.TxLimiter)
+	require.True(k, ok, "%T has no MaxTx and its harness does not say so", k.s)
+	n := l.MaxTx()
+	require.GreaterOrEqual(k, n, 0)
+	if n == 0 || n > 64 {
+		k.Logf("limit %d: nothing to be seen", n)
+		n = 64
+	}
+	var inside, left sync.WaitGroup
+	inside.Add(n)
+	errs := make([]error, n)
+	for i := range n {
+		left.Go(func() {
+			var a [1]dedup.Answer
+			arrived := sync.OnceFunc(inside.Done)
+			defer arrived() // else the others would wait for ever for one that failed
+			errs[i] = k.s.ClaimTx(k.ctx, limit, []dedup.Request{request(numbered("at once", i))}, a[:],
+				func(tx Tx) ([]dedup.Completion, error) {
+					arrived()
+					inside.Wait()
+					return nil, k.h.Exec(k.ctx, tx, "at once")
+				})
+		})
+	}
+	inside.Wait()
+	left.Wait()
+	require.NoError(k, errors.Join(errs...))
+	k.count(n, "at once")
 }

@@ -6,7 +6,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"strings"
+	"slices"
 	"testing"
 	"time"
 
@@ -26,21 +26,32 @@ func Redis(t testing.TB) (client *redis.Client, prefix string) {
 		defer cancel()
 		cleaner := redis.NewClient(opts) // the test may have closed its own
 		defer cleaner.Close()
-		var keys []string
-		for it := cleaner.Scan(ctx, 0, prefix+"*", 1000).Iterator(); it.Next(ctx); {
-			keys = append(keys, it.Val())
-		}
-		for len(keys) > 0 {
-			n := min(len(keys), 1000)
-			if err := cleaner.Unlink(ctx, keys[:n]...).Err(); err != nil {
-				t.Errorf("delete the keys of the test: %v", err)
-				return
-			}
-			keys = keys[n:]
+		if err := unlinkAll(ctx, cleaner, prefix); err != nil {
+			t.Errorf("delete the keys of the test: %v", err)
 		}
 		_ = client.Close()
 	})
 	return client, prefix
+}
+
+// unlinkAll deletes the keys of one server that begin with prefix, each by itself: in a cluster they are in many slots.
+func unlinkAll(ctx context.Context, server *redis.Client, prefix string) error {
+	var keys []string
+	for it := server.Scan(ctx, 0, prefix+"*", 1000).Iterator(); it.Next(ctx); {
+		keys = append(keys, it.Val())
+	}
+	for part := range slices.Chunk(keys, 1000) {
+		_, err := server.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+			for _, key := range part {
+				pipe.Unlink(ctx, key)
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // RedisOptions returns the options of a client of the Redis in REDIS_URL, for tests that want one of their own kind.
@@ -77,23 +88,6 @@ func RedisServer(t testing.TB, args ...string) (addr string) {
 	defer probe.Close()
 	require.Eventually(t, func() bool { return probe.Ping(t.Context()).Err() == nil }, 10*time.Second, 20*time.Millisecond,
 		"redis-server %v does not answer", args)
-	return addr
-}
-
-// RedisCluster starts a private redis-server that is a whole cluster, all slots its own, and returns its address. It is killed
-// in Cleanup.
-func RedisCluster(t testing.TB) (addr string) {
-	t.Helper()
-	_, bus, err := net.SplitHostPort(FreeAddr(t))
-	require.NoError(t, err)
-	addr = RedisServer(t, "--cluster-enabled", "yes", "--cluster-port", bus)
-	node := redis.NewClient(&redis.Options{Addr: addr})
-	defer node.Close()
-	require.NoError(t, node.ClusterAddSlotsRange(t.Context(), 0, 16383).Err())
-	require.Eventually(t, func() bool {
-		info, err := node.ClusterInfo(t.Context()).Result()
-		return err == nil && strings.Contains(info, "cluster_state:ok")
-	}, 20*time.Second, 20*time.Millisecond, "the cluster does not become healthy")
 	return addr
 }
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 #
-# services.sh: the real Kafka, Postgres and Redis the tests and examples run against.
+# services.sh: the real Kafka, Postgres, Redis and Redis Cluster the tests and examples run against.
 #
 #   services.sh up                 start what does not run yet, wait until all of it is healthy
 #   services.sh down               stop what this clone started and remove its data (fetched jars are kept)
@@ -18,6 +18,7 @@
 # Everything listens on 127.0.0.1 and on ports of its own. Settings, all optional:
 #
 #   IDEM_KAFKA_PORT 19092   IDEM_KAFKA_CONTROLLER_PORT 19093   IDEM_POSTGRES_PORT 15432   IDEM_REDIS_PORT 16379
+#   IDEM_REDIS_CLUSTER_PORT ten above IDEM_REDIS_PORT: the first of six ports, three for clients and three between nodes
 #   IDEM_SERVICES_DIR       data, logs and pid files; default <repository>/.services
 #   IDEM_CACHE_DIR          fetched jars, shared by all clones; default ~/.cache/idem
 #   IDEM_SERVICES_ENGINE    docker or native; default: docker if an engine answers
@@ -36,10 +37,13 @@ export IDEM_KAFKA_PORT=${IDEM_KAFKA_PORT:-19092}
 export IDEM_KAFKA_CONTROLLER_PORT=${IDEM_KAFKA_CONTROLLER_PORT:-19093}
 export IDEM_POSTGRES_PORT=${IDEM_POSTGRES_PORT:-15432}
 export IDEM_REDIS_PORT=${IDEM_REDIS_PORT:-16379}
+# Beside the other Redis, so that whoever moves that one has moved both.
+export IDEM_REDIS_CLUSTER_PORT=${IDEM_REDIS_CLUSTER_PORT:-$((IDEM_REDIS_PORT + 10))}
+export IDEM_REDIS_CLUSTER_LAST_PORT=$((IDEM_REDIS_CLUSTER_PORT + 2))
 
 # A further service is a name here and the functions <name>_port, _healthy, _install, _start, _pid, _stop and _env.
 # In the order they are started.
-SERVICES=(postgres redis kafka)
+SERVICES=(postgres redis redis_cluster kafka)
 
 # The settings that matter to the tests, one "name=value" or "name value" each; docker-compose.yml has the same.
 POSTGRES_SETTINGS=(
@@ -292,34 +296,41 @@ redis_pid() {
 	is_process "$pid" "$STATE/redis/redis.conf" && echo "$pid"
 }
 
-# Over the socket itself, so that no redis-cli is needed. While it loads its data Redis answers -LOADING.
-redis_healthy() {
-	local reply
-	reply=$(
+# redis_asked PORT COMMAND: the first two lines of the reply. Over the socket itself, so that no redis-cli is needed.
+redis_asked() {
+	(
 		exec 2>/dev/null
-		exec 3<>"/dev/tcp/127.0.0.1/$IDEM_REDIS_PORT" || exit 1
-		printf 'PING\r\n' >&3 || exit 1
+		exec 3<>"/dev/tcp/127.0.0.1/$1" || exit 1
+		printf '%s\r\nPING\r\n' "$2" >&3 || exit 1
 		read -r -t 3 line <&3 || exit 1
 		echo "$line"
-	) || return 1
-	[[ $reply == +PONG* ]]
+		read -r -t 3 line <&3 || exit 1
+		echo "$line"
+	)
+}
+
+# While it loads its data Redis answers -LOADING.
+redis_healthy() { [[ $(redis_asked "$IDEM_REDIS_PORT" PING || true) == +PONG* ]]; }
+
+# redis_conf PORT DIRECTORY: the configuration of a server with its data there.
+redis_conf() {
+	local setting
+	echo "bind 127.0.0.1"
+	echo "port $1"
+	echo "dir \"$2\""
+	echo 'save ""'
+	# The path in the process title is how redis_pid knows its own.
+	echo 'proc-title-template "{title} {listen-addr} {config-file}"'
+	for setting in "${REDIS_SETTINGS[@]}"; do
+		echo "$setting"
+	done
 }
 
 redis_start() {
-	local dir setting
+	local dir
 	dir=$(service_dir redis)
 	mkdir -p "$dir/data"
-	{
-		echo "bind 127.0.0.1"
-		echo "port $IDEM_REDIS_PORT"
-		echo "dir \"$dir/data\""
-		echo 'save ""'
-		# The path in the process title is how redis_pid knows its own.
-		echo 'proc-title-template "{title} {listen-addr} {config-file}"'
-		for setting in "${REDIS_SETTINGS[@]}"; do
-			echo "$setting"
-		done
-	} >"$dir/redis.conf"
+	redis_conf "$IDEM_REDIS_PORT" "$dir/data" >"$dir/redis.conf"
 	detach "$dir/log" redis-server "$dir/redis.conf"
 	echo "$!" >"$dir/pid"
 }
@@ -327,6 +338,83 @@ redis_start() {
 redis_log() { tail -n 20 "$STATE/redis/log"; }
 redis_stop() { kill -KILL "$1"; }
 redis_remove() { :; }
+
+# --- Redis Cluster ---------------------------------------------------------------------------------------------------
+
+# Three masters without replicas: what matters to a ledger is that keys live on several servers, and move.
+
+redis_cluster_port() { echo "$IDEM_REDIS_CLUSTER_PORT"; }
+redis_cluster_ports() { seq "$IDEM_REDIS_CLUSTER_PORT" "$IDEM_REDIS_CLUSTER_LAST_PORT"; }
+redis_cluster_nodes() { redis_cluster_ports | sed 's/^/127.0.0.1:/'; }
+redis_cluster_env() { echo "REDIS_CLUSTER=$(redis_cluster_nodes | paste -sd,)"; }
+
+redis_cluster_install() {
+	redis_install
+	command -v redis-cli >/dev/null || apt_install "redis-cli" redis-tools
+}
+
+# One process leads the group of the three servers: none is left if one ends.
+redis_cluster_pid() {
+	local pid
+	pid=$(cat "$STATE/redis_cluster/pid" 2>/dev/null) || return 1
+	is_process "$pid" "$STATE/redis_cluster/" && echo "$pid"
+}
+
+redis_cluster_healthy() {
+	local port
+	for port in $(redis_cluster_ports); do
+		[[ $(redis_asked "$port" 'CLUSTER INFO' || true) == *cluster_state:ok* ]] || return 1
+	done
+}
+
+redis_cluster_start() {
+	local dir port node
+	for port in $(seq $((IDEM_REDIS_CLUSTER_PORT + 1)) $((IDEM_REDIS_CLUSTER_PORT + 5))); do
+		! tcp_open "$port" || die "port $port is held by something else: set IDEM_REDIS_CLUSTER_PORT to the first of six free ones"
+	done
+	dir=$(service_dir redis_cluster)
+	[[ -e $dir/formed ]] || rm -rf "$dir"/node.* # half a cluster cannot be made whole: begun again
+	for port in $(redis_cluster_ports); do
+		node=$dir/node.$port
+		mkdir -p "$node"
+		{
+			redis_conf "$port" "$node"
+			echo "cluster-enabled yes"
+			echo "cluster-port $((port + 3))"
+		} >"$node/redis.conf"
+	done
+	# shellcheck disable=SC2016 # its own arguments
+	detach "$dir/log" bash -c 'for conf; do redis-server "$conf" & done; wait -n; kill -KILL 0' redis_cluster "$dir"/node.*/redis.conf
+	echo "$!" >"$dir/pid"
+	[[ -e $dir/formed ]] || redis_cluster_form "$dir"
+}
+
+redis_cluster_form() {
+	local dir=$1 port i
+	for port in $(redis_cluster_ports); do
+		for ((i = 0; i < 100; i++)); do
+			[[ $(redis_asked "$port" PING || true) != +PONG* ]] || break
+			sleep 0.1
+		done
+	done
+	# shellcheck disable=SC2046 # one word a node
+	redis-cli --cluster create $(redis_cluster_nodes) --cluster-yes </dev/null >"$dir/create.log" 2>&1 9>&- || {
+		redis_cluster_log >&2
+		die "the Redis Cluster could not be formed: see $dir/create.log"
+	}
+	: >"$dir/formed"
+}
+
+redis_cluster_log() { tail -n 20 "$STATE/redis_cluster/log" "$STATE/redis_cluster/create.log" 2>/dev/null; }
+redis_cluster_remove() { :; }
+
+redis_cluster_stop() {
+	local port
+	kill -KILL -- "-$1"
+	for port in $(redis_cluster_ports); do # the leader may be gone before the others
+		wait_gone 0 "$STATE/redis_cluster" "$port"
+	done
+}
 
 # --- Kafka -----------------------------------------------------------------------------------------------------------
 
@@ -516,11 +604,11 @@ native_status() {
 		port=$("${service}_port")
 		if ! "${service}_healthy"; then
 			all=1
-			printf '%-10s down     127.0.0.1:%s\n' "$service" "$port"
+			printf '%-13s down     127.0.0.1:%s\n' "$service" "$port"
 		elif pid=$("${service}_pid"); then
-			printf '%-10s up       127.0.0.1:%s  pid %s\n' "$service" "$port" "$pid"
+			printf '%-13s up       127.0.0.1:%s  pid %s\n' "$service" "$port" "$pid"
 		else
-			printf '%-10s up       127.0.0.1:%s  started elsewhere (%s)\n' "$service" "$port" \
+			printf '%-13s up       127.0.0.1:%s  started elsewhere (%s)\n' "$service" "$port" \
 				"$(cat "$(owner "$service")" 2>/dev/null || echo unknown)"
 		fi
 	done
@@ -574,10 +662,10 @@ docker_status() {
 	local service all=0
 	for service in "${SERVICES[@]}"; do
 		if [[ $(compose ps --format '{{.Health}}' "$service" 2>/dev/null) == healthy ]]; then
-			printf '%-10s up       127.0.0.1:%s  docker compose\n' "$service" "$("${service}_port")"
+			printf '%-13s up       127.0.0.1:%s  docker compose\n' "$service" "$("${service}_port")"
 		else
 			all=1
-			printf '%-10s down     127.0.0.1:%s\n' "$service" "$("${service}_port")"
+			printf '%-13s down     127.0.0.1:%s\n' "$service" "$("${service}_port")"
 		fi
 	done
 	return "$all"

@@ -1,9 +1,12 @@
 // Command schema prints the tables of the Postgres ledger, for a migration tool:
 //
 //	go run github.com/idem-go/idem/dedup/pgstore/schema > migrations/0007_idem.sql
+//
+// With -cron it prints the procedure for pg_cron that deletes what has expired, in place of a pgstore.Reaper.
 package main
 
 import (
+	"flag"
 	"fmt"
 	"os"
 
@@ -11,7 +14,13 @@ import (
 )
 
 func main() {
-	if _, err := fmt.Print(pgstore.Schema()); err != nil {
+	cron := flag.Bool("cron", false, "print the procedure for pg_cron instead of the tables")
+	flag.Parse()
+	text := pgstore.Schema()
+	if *cron {
+		text = pgstore.CronSchema()
+	}
+	if _, err := fmt.Print(text); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}

@@ -1,18 +1,11 @@
 -- As existing_keys.sql, for the transaction of the effects: a row that waits for this copy is locked until the commit.
 WITH r AS MATERIALIZED (
-    SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bytea[], $6::bigint[], $7::bigint[],
-                         $8::bigint[]) WITH ORDINALITY
-             AS r(tenant, scope, event_type, event_id, fingerprint, to_generation, to_retry, retention, n)
-    WHERE current_setting('idem.new')::bigint < cardinality($4::text[]) -- else all are new
+    {requests}
+    WHERE coalesce(nullif(current_setting('idem.new', true), ''), '0')::bigint < cardinality($4::text[]) -- else all are new
 ), seen AS MATERIALIZED (
     SELECT r.n, r.to_retry, r.retention, k.tenant, k.scope, k.event_type, k.event_id, k.xmin AS version,
            k.origin_topic, k.origin_partition, k.origin_offset, k.origin_time, k.reason, k.schema_version, k.result,
-           CASE WHEN k.record_version <> 1 THEN 'unknown'
-                WHEN r.to_generation = 0 AND k.fingerprint <> r.fingerprint THEN 'conflict'
-                WHEN k.status IN ('done', 'dead') THEN k.status
-                WHEN k.status <> 'moved' THEN 'unknown'
-                WHEN k.generation <> r.to_generation OR k.retry > r.to_retry THEN 'moved'
-                ELSE 'grant' END AS answer
+           {answer}
     FROM r JOIN {schema}.processed_events k
       ON (k.tenant, k.scope, k.event_type, k.event_id) = (r.tenant, r.scope, r.event_type, r.event_id)
     WHERE k.xmin IS DISTINCT FROM pg_current_xact_id_if_assigned()::xid
@@ -45,3 +38,10 @@ SELECT n, answer, 0, 0, 0, 0,
        CASE WHEN answer = 'done' THEN result END
 FROM seen
 WHERE answer <> 'grant'
+UNION ALL
+SELECT n, 'too-old', 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+FROM r
+WHERE r.old AND NOT EXISTS ( -- in the snapshot that seen has, and by this transaction
+    SELECT FROM {schema}.processed_events k
+    WHERE (k.tenant, k.scope, k.event_type, k.event_id) = (r.tenant, r.scope, r.event_type, r.event_id)
+)

@@ -4,22 +4,13 @@
 -- A row is decided on as the snapshot shows it, then locked, in key order, and granted only if it is still the same
 -- version. A key that changed in between is not answered: the caller asks again.
 WITH r AS MATERIALIZED (
-    SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bytea[], $6::bigint[], $7::bigint[],
-                         $8::bigint[]) WITH ORDINALITY
-             AS r(tenant, scope, event_type, event_id, fingerprint, to_generation, to_retry, retention, n)
-    WHERE current_setting('idem.new')::bigint < cardinality($4::text[]) -- else all are new
+    {requests}
+    WHERE coalesce(nullif(current_setting('idem.new', true), ''), '0')::bigint < cardinality($4::text[]) -- else all are new
 ), seen AS MATERIALIZED (
     SELECT r.n, r.to_retry, r.retention, k.tenant, k.scope, k.event_type, k.event_id, k.xmin AS version, k.status,
            k.lease_until, k.origin_topic, k.origin_partition, k.origin_offset, k.origin_time, k.reason,
            k.schema_version, k.result,
-           CASE WHEN k.record_version <> 1 THEN 'unknown'
-                WHEN r.to_generation = 0 AND k.fingerprint <> r.fingerprint THEN 'conflict'
-                WHEN k.status IN ('done', 'dead') THEN k.status
-                WHEN k.status NOT IN ('claimed', 'released', 'moved') THEN 'unknown'
-                WHEN k.status = 'claimed' AND k.token = $9::uuid THEN 'mine'
-                WHEN k.generation <> r.to_generation OR k.retry > r.to_retry THEN 'moved'
-                WHEN k.status = 'claimed' AND k.lease_until > clock_timestamp() THEN 'busy'
-                ELSE 'grant' END AS answer
+           {answer}
     FROM r JOIN {schema}.idempotency_keys k
       ON (k.tenant, k.scope, k.event_type, k.event_id) = (r.tenant, r.scope, r.event_type, r.event_id)
     WHERE k.xmin IS DISTINCT FROM pg_current_xact_id_if_assigned()::xid
@@ -28,19 +19,19 @@ WITH r AS MATERIALIZED (
     FROM seen s JOIN {schema}.idempotency_keys k
       ON (k.tenant, k.scope, k.event_type, k.event_id) = (s.tenant, s.scope, s.event_type, s.event_id)
     WHERE s.answer = 'grant' AND k.xmin = s.version
-       OR s.answer = 'mine' AND k.status = 'claimed' AND k.token = $9::uuid -- a repeat may meet another repeat
+       OR s.answer = 'mine' AND k.status = 'claimed' AND k.token = $11::uuid -- a repeat may meet another repeat
     ORDER BY k.tenant, k.scope, k.event_type, k.event_id
     FOR UPDATE OF k
 ), granted AS (
     UPDATE {schema}.idempotency_keys k
     SET status = 'claimed',
-        token = $9::uuid,
+        token = $11::uuid,
         fence = k.fence + (l.answer = 'grant')::int,
         takeovers = k.takeovers + (l.answer = 'grant' AND k.status = 'claimed')::int,
         uncertain = k.uncertain OR (l.answer = 'grant' AND k.status = 'claimed'),
         retry = greatest(k.retry, l.to_retry),
-        lease_until = clock_timestamp() + $10::bigint * interval '1 microsecond',
-        expires_at = greatest(k.expires_at, clock_timestamp() + ($10::bigint + l.retention) * interval '1 microsecond'),
+        lease_until = clock_timestamp() + $12::bigint * interval '1 microsecond',
+        expires_at = greatest(k.expires_at, clock_timestamp() + ($12::bigint + l.retention) * interval '1 microsecond'),
         updated_at = clock_timestamp()
     FROM locked l
     WHERE (k.tenant, k.scope, k.event_type, k.event_id) = (l.tenant, l.scope, l.event_type, l.event_id)
@@ -60,3 +51,10 @@ SELECT n, answer, 0, 0, 0,
        CASE WHEN answer = 'done' THEN result END
 FROM seen
 WHERE answer NOT IN ('mine', 'grant')
+UNION ALL
+SELECT n, 'too-old', 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+FROM r
+WHERE r.old AND NOT EXISTS ( -- in the snapshot that seen has, and by this transaction
+    SELECT FROM {schema}.idempotency_keys k
+    WHERE (k.tenant, k.scope, k.event_type, k.event_id) = (r.tenant, r.scope, r.event_type, r.event_id)
+)

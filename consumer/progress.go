@@ -1,0 +1,206 @@
+package consumer
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"github.com/idem-go/idem/dedup"
+)
+
+// A ledger forgets in consumed time (rule 8), so it is told how far this member has come: by a goroutine of each session
+// beside the one that commits, since a slow ledger must not delay a commit.
+
+const (
+	// progressInterval is how often progress is recorded.
+	progressInterval = 10 * time.Second
+	// progressWait bounds a record, and so what the end of a session adds to the end of its consumer.
+	progressWait = 3 * time.Second
+)
+
+// recorder records the progress of one session.
+type recorder struct {
+	s    *session
+	poke chan struct{} // something has parted
+
+	mu     sync.Mutex
+	parted []dedup.Progress // of claims that have ended, not recorded yet
+	failed bool             // was told; used by the loop only
+}
+
+// newRecorder returns nil if no ledger wants to know.
+func newRecorder(s *session) *recorder {
+	wanted := slices.ContainsFunc(s.h.proc.Stores(), func(store dedup.Store) bool {
+		_, ok := store.(dedup.ProgressRecorder)
+		return ok
+	})
+	if !wanted {
+		return nil
+	}
+	return &recorder{s: s, poke: make(chan struct{}, 1)}
+}
+
+// loop records until the session is closed, and once more then.
+func (r *recorder) loop() {
+	tick := time.NewTicker(progressInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			r.record(r.s.progress())
+		case <-r.poke:
+			r.record(nil)
+		case <-r.s.stop:
+			r.record(nil) // the claims ended before the session
+			return
+		}
+	}
+}
+
+// part takes the last progress of a claim, soon to be recorded: its partition may have a new owner by then, who will say
+// more.
+func (r *recorder) part(c *claimed, marked int64) {
+	if r == nil {
+		return
+	}
+	p := r.s.h.progressOf(c, marked)
+	r.mu.Lock()
+	r.parted = append(r.parted, p)
+	r.mu.Unlock()
+	select {
+	case r.poke <- struct{}{}:
+	default:
+	}
+}
+
+func (r *recorder) record(progress []dedup.Progress) {
+	r.mu.Lock()
+	progress = append(r.parted, progress...)
+	r.parted = nil
+	r.mu.Unlock()
+	if len(progress) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), progressWait)
+	defer cancel()
+	err := r.s.h.proc.RecordProgress(ctx, progress)
+	switch {
+	case err != nil && !r.failed:
+		r.s.h.log.Warn("progress cannot be recorded, the ledger forgets nothing meanwhile", "error", err)
+	case err == nil && r.failed:
+		r.s.h.log.Info("progress is recorded again")
+	}
+	r.failed = err != nil
+}
+
+// progress is how far each claim is, as it was committed last.
+func (s *session) progress() (all []dedup.Progress) {
+	for _, c := range s.list() {
+		s.mu.Lock()
+		marked := c.marked
+		s.mu.Unlock()
+		all = append(all, s.h.progressOf(c, marked))
+	}
+	return all
+}
+
+// progressOf says how far a claim is whose watermark is next, or negative as long as there is none.
+func (h *GroupHandler) progressOf(c *claimed, next int64) dedup.Progress {
+	if next < 0 {
+		next = c.times.begin(func() int64 { return h.beginning(c) })
+	}
+	end := c.claim.HighWaterMarkOffset()
+	return dedup.Progress{
+		Topic: c.topic, Partition: c.id, Next: max(next, 0), Time: c.times.before(next), CaughtUp: next >= 0 && next == end,
+	}
+}
+
+// beginning is where a claim begins, or negative if that cannot be found out now. A group without a committed offset
+// begins at one end of the log.
+func (h *GroupHandler) beginning(c *claimed) int64 {
+	switch from := c.claim.InitialOffset(); {
+	case from >= 0:
+		return from
+	case from == sarama.OffsetOldest && h.oldest != nil:
+		if oldest, err := h.oldest(c.topic, c.id); err == nil {
+			return oldest
+		}
+	}
+	return -1
+}
+
+// timeline remembers the broker's times of the records of a claim, thinly: the first, and then one each second of their
+// time or each 100 records.
+type timeline struct {
+	mu      sync.Mutex
+	from    int64 // where the claim begins, if known
+	samples []sample
+	since   int // records since the last sample
+}
+
+type sample struct {
+	offset int64
+	at     time.Time
+}
+
+// maxSamples bounds a timeline. What is between watermark and delivery is bounded too, and far less.
+const maxSamples = 256
+
+func newTimeline() *timeline { return &timeline{from: -1} }
+
+// note is told of every record, in their order.
+func (t *timeline) note(m *sarama.ConsumerMessage) {
+	if m.Timestamp.Unix() <= 0 { // the broker has none
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.since++
+	if n := len(t.samples); n > 0 && t.since < 100 {
+		if apart := m.Timestamp.Sub(t.samples[n-1].at); apart >= 0 && apart < time.Second {
+			return
+		}
+	}
+	t.since = 0
+	if len(t.samples) == maxSamples { // keep every other one, and the newest
+		kept := t.samples[:0]
+		for i := 1; i < maxSamples; i += 2 {
+			kept = append(kept, t.samples[i])
+		}
+		t.samples = kept
+	}
+	t.samples = append(t.samples, sample{m.Offset, m.Timestamp})
+}
+
+// before returns the time of the newest record known below an offset, and zero if none is. Older ones are forgotten.
+func (t *timeline) before(next int64) time.Time {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	n := 0
+	for n < len(t.samples) && t.samples[n].offset < next {
+		n++
+	}
+	if n == 0 {
+		return time.Time{}
+	}
+	t.samples = append(t.samples[:0], t.samples[n-1:]...)
+	return t.samples[0].at
+}
+
+// begin returns where the claim begins, asking as long as that is not known.
+func (t *timeline) begin(ask func() int64) int64 {
+	t.mu.Lock()
+	from := t.from
+	t.mu.Unlock()
+	if from >= 0 {
+		return from
+	}
+	from = ask() // may take its time
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.from = from
+	return from
+}

@@ -1,0 +1,117 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"github.com/idem-go/idem/dedup"
+)
+
+// registerWait bounds one try to register.
+const registerWait = 15 * time.Second
+
+// register lets the ledgers compare what this consumer says about itself with what is on record, before it joins its group
+// (rules 7 and 14). A ledger or a broker that is down is waited for; a refusal ends Run.
+func (c *Consumer) register(ctx context.Context, client sarama.Client) error {
+	asked := slices.ContainsFunc(c.handler.proc.Stores(), func(store dedup.Store) bool {
+		_, ok := store.(dedup.Registrar)
+		return ok
+	})
+	if !asked {
+		return nil
+	}
+	none, err := c.noOffsets(ctx, client)
+	if err != nil {
+		return err
+	}
+	r := dedup.Registration{
+		Group: c.cfg.Group, Topics: c.cfg.Topics, NoOffsets: none,
+		AcceptNewIdentity: c.cfg.AcceptNewIdentity, NewScope: c.cfg.NewScope,
+	}
+	var back backoff
+	for {
+		err := c.tryRegister(ctx, r)
+		switch {
+		case err == nil:
+			if back.tries > 0 {
+				c.log.Info("ledger is there")
+			}
+			return nil
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case errors.Is(err, dedup.ErrIdentityChanged):
+			return fmt.Errorf("%w (events of the backlog would be new again: go back to the old recipe, or accept that with "+
+				"Config.AcceptNewIdentity)", err)
+		case errors.Is(err, dedup.ErrOtherScope):
+			return fmt.Errorf("%w (this group has committed nothing, so that all their events would be new again: set "+
+				"Config.Scope to a scope named here if the group continues its work, or Config.NewScope if it is another consumer)", err)
+		case !errors.Is(err, dedup.ErrUnavailable) && !errors.Is(err, context.DeadlineExceeded):
+			return fmt.Errorf("register: %w", err)
+		}
+		if back.tries == 0 {
+			c.log.Warn("ledger unavailable at start, waiting for it", "error", err)
+		}
+		if err := back.wait(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+func (c *Consumer) tryRegister(ctx context.Context, r dedup.Registration) error {
+	ctx, cancel := context.WithTimeout(ctx, registerWait)
+	defer cancel()
+	return c.handler.proc.Register(ctx, r)
+}
+
+// noOffsets reports whether the group has committed nothing on its topics. If it may not know, the group counts as one that
+// has: that is a warning (rule 46).
+func (c *Consumer) noOffsets(ctx context.Context, client sarama.Client) (none bool, err error) {
+	admin, err := sarama.NewClusterAdminFromClient(client) // closing it would close the client
+	if err != nil {
+		return false, err
+	}
+	var back backoff
+	for {
+		none, err := c.fetchOffsets(client, admin)
+		switch {
+		case err == nil:
+			c.trouble.over()
+			return none, nil
+		case isAny(err, sarama.ErrGroupAuthorizationFailed, sarama.ErrTopicAuthorizationFailed):
+			c.log.Warn("not known whether the group has committed offsets, so a renamed group is not noticed: grant "+
+				"Describe on the group and on its topics", "group", c.cfg.Group, "error", err)
+			return false, nil
+		}
+		if err := c.patient(ctx, &back, err); err != nil {
+			return false, err
+		}
+	}
+}
+
+func (c *Consumer) fetchOffsets(client sarama.Client, admin sarama.ClusterAdmin) (none bool, err error) {
+	partitions := make(map[string][]int32, len(c.cfg.Topics))
+	for _, topic := range c.cfg.Topics {
+		if partitions[topic], err = client.Partitions(topic); err != nil {
+			return false, fmt.Errorf("partitions of %s: %w", topic, err)
+		}
+	}
+	offsets, err := admin.ListConsumerGroupOffsets(c.cfg.Group, partitions)
+	if err != nil {
+		return false, fmt.Errorf("offsets of group %s: %w", c.cfg.Group, err)
+	}
+	none = true
+	for topic, blocks := range offsets.Blocks {
+		for id, block := range blocks {
+			if !errors.Is(block.Err, sarama.ErrNoError) {
+				return false, fmt.Errorf("offsets of group %s, %s/%d: %w", c.cfg.Group, topic, id, block.Err)
+			}
+			none = none && block.Offset < 0
+		}
+	}
+	return none, nil
+}

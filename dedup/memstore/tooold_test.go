@@ -1,0 +1,60 @@
+package memstore_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/dedup/memstore"
+	"github.com/stretchr/testify/require"
+)
+
+// Rule 8: what was forgotten is never silently Fresh; and nothing is too old before something was forgotten.
+func TestTooOldIsWhatWasForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memstore.New()
+		at := func(id string, when time.Time) dedup.Request {
+			return dedup.Request{
+				Key: dedup.Key{Scope: "s", ID: id}, Retention: time.Hour, Origin: dedup.Origin{Topic: "t", Time: when},
+			}
+		}
+		meets := func(want dedup.Verdict, r dedup.Request) dedup.Claim {
+			t.Helper()
+			tok, a := dedup.NewToken(), make([]dedup.Answer, 1)
+			require.NoError(t, s.Claim(t.Context(), tok, time.Minute, []dedup.Request{r}, a))
+			require.Equal(t, want, a[0].Verdict)
+			return r.Held(tok, a[0])
+		}
+		complete := func(c dedup.Claim) {
+			require.NoError(t, s.Complete(t.Context(), []dedup.Completion{{Claim: c, Retention: time.Hour}}))
+		}
+		began := time.Now()
+		complete(meets(dedup.Fresh, at("ancient", began.Add(-1000*time.Hour)))) // nothing was forgotten yet
+		handled := at("handled", began)
+		complete(meets(dedup.Fresh, handled))
+		time.Sleep(time.Minute)
+		lasting := meets(dedup.Fresh, at("lasting", began))
+		time.Sleep(time.Hour - time.Minute - 1)
+		meets(dedup.Done, handled)
+		time.Sleep(1) // the first two are forgotten
+		held := s.Len()
+		meets(dedup.TooOld, handled)
+		meets(dedup.TooOld, at("a copy under another ID", began.Add(-time.Second)))
+		require.Less(t, s.Len(), held, "no claim is left by the question")
+		meets(dedup.Uncertain, at("lasting", began)) // known, whatever its age
+		meets(dedup.Fresh, at("later", began.Add(1)))
+		meets(dedup.Fresh, at("without time", time.Time{}))
+		other := handled
+		other.Key.Scope = "another"
+		meets(dedup.Fresh, other)
+		later := at("later copy", began)
+		later.Position.Retry = 1
+		meets(dedup.Fresh, later)
+		anyAge := handled
+		anyAge.AnyAge = true
+		complete(meets(dedup.Fresh, anyAge))
+		meets(dedup.Done, handled)
+		require.ErrorIs(t, s.Renew(t.Context(), time.Minute, []dedup.Claim{lasting}), dedup.ErrClaimLost)
+	})
+}

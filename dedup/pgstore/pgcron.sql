@@ -1,0 +1,141 @@
+-- Deletes what has expired, for those who prefer pg_cron to pgstore.Reaper. Both do the same, and only one at a time works.
+--
+-- Run this in the schema of the ledger's tables, as their owner; then, in the database of pg_cron:
+--
+--     SELECT cron.schedule('idem', '* * * * *', $$CALL app.idem_reap('app')$$);  -- app is that schema
+--
+-- The role that calls it must have no statement_timeout, which would count for the whole run (ALTER ROLE ... SET
+-- statement_timeout = 0), and needs the rights that pgstore.Reaper does. It must not be called inside a transaction: it
+-- commits after every batch.
+--
+-- What a run announces as forgotten (idem_horizons) a later one deletes, when no claim that began before can be under way.
+-- grace is how long that is: longer than a claim's statement may take, which is 5 s.
+CREATE OR REPLACE PROCEDURE idem_reap(
+    ledger       text     DEFAULT current_schema(), -- the schema of the tables
+    wall_clock   text[]   DEFAULT '{}',             -- scopes that no Kafka consumer uses: their rows go when they expire
+    grace        interval DEFAULT '1 minute',
+    dead_letters interval DEFAULT '30 days',        -- how long what was ever given up is kept at least
+    batch        integer  DEFAULT 1000              -- rows deleted by one transaction
+) LANGUAGE plpgsql AS $procedure$
+DECLARE
+    me       uuid := gen_random_uuid();
+    mine     boolean;
+    s        record;
+    tbl      text;
+    n        bigint;
+    place    timestamptz;
+    settings text := format($$SELECT set_config('search_path', %L, true), set_config('lock_timeout', '5s', true),
+                            set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true),
+                            set_config('enable_sort', 'off', true)$$, quote_ident(ledger));
+BEGIN
+    EXECUTE settings;
+    INSERT INTO idem_leases AS l (name, token, lease_until)
+    VALUES ('reaper', me, clock_timestamp() + interval '3 minutes')
+    ON CONFLICT (name) DO UPDATE SET token = excluded.token, lease_until = excluded.lease_until
+    WHERE l.lease_until < clock_timestamp()
+    RETURNING true INTO mine;
+    COMMIT;
+    IF mine IS NOT TRUE THEN
+        RETURN; -- another one is at work
+    END IF;
+
+    EXECUTE settings;
+    FOR s IN
+        WITH behind AS (
+            SELECT DISTINCT ON (p.scope) p.scope, p.consumed_until
+            FROM idem_progress p
+            ORDER BY p.scope, p.consumed_until NULLS FIRST
+        ), scopes AS (
+            SELECT DISTINCT w.scope COLLATE "C" AS scope, clock_timestamp() AS consumed_until
+            FROM unnest(wall_clock) AS w(scope)
+            UNION ALL
+            SELECT b.scope, b.consumed_until FROM behind b WHERE b.scope <> ALL (wall_clock)
+        )
+        SELECT c.scope, c.consumed_until, h.before, h.cutoff,
+               coalesce(h.updated_at < clock_timestamp() - grace, true) AS ripe
+        FROM scopes c LEFT JOIN idem_horizons h ON h.scope = c.scope
+        WHERE c.consumed_until IS NOT NULL -- one partition whose time is not known keeps all
+        ORDER BY c.scope
+    LOOP
+        CONTINUE WHEN NOT s.ripe;
+        IF s.cutoff IS NOT NULL THEN
+            FOREACH tbl IN ARRAY ARRAY['processed_events', 'idempotency_keys'] LOOP
+                place := '-infinity';
+                LOOP
+                    EXECUTE settings;
+                    UPDATE idem_leases SET lease_until = clock_timestamp() + interval '3 minutes'
+                    WHERE name = 'reaper' AND token = me;
+                    IF NOT FOUND THEN
+                        RETURN; -- stood still for so long that another one took over
+                    END IF;
+                    EXECUTE format($$
+                        WITH gone AS (
+                            DELETE FROM %I k
+                            WHERE k.ctid = ANY (ARRAY(
+                                SELECT e.ctid FROM %I e
+                                WHERE e.scope = $1 AND e.expires_at >= $2 AND e.expires_at < $3 AND e.created_at <= $4
+                                  AND (e.origin_time IS NULL OR e.origin_time < $4)
+                                  AND NOT ((e.status = 'dead' OR e.generation > 0)
+                                           AND coalesce(e.updated_at, e.created_at) > clock_timestamp() - $5)
+                                ORDER BY e.expires_at
+                                LIMIT $6
+                                FOR UPDATE SKIP LOCKED))
+                            RETURNING k.expires_at
+                        )
+                        SELECT count(*), max(expires_at) FROM gone$$, tbl, tbl)
+                    INTO n, place
+                    USING s.scope, place, least(s.cutoff, s.consumed_until), s.before, dead_letters, batch;
+                    COMMIT;
+                    EXIT WHEN n < batch;
+                    PERFORM pg_sleep(0.02);
+                END LOOP;
+            END LOOP;
+        END IF;
+
+        EXECUTE settings;
+        WITH events AS (
+            SELECT count(*) AS n, max(e.created_at) AS made, max(e.expires_at) AS last
+            FROM (SELECT k.created_at, k.expires_at FROM processed_events k
+                  WHERE k.scope = s.scope AND k.expires_at < s.consumed_until
+                    AND NOT ((k.status = 'dead' OR k.generation > 0)
+                             AND coalesce(k.updated_at, k.created_at) > clock_timestamp() - dead_letters)
+                  ORDER BY k.expires_at LIMIT 5000000) e
+        ), keys AS (
+            SELECT count(*) AS n, max(e.created_at) AS made, max(e.expires_at) AS last
+            FROM (SELECT k.created_at, k.expires_at FROM idempotency_keys k
+                  WHERE k.scope = s.scope AND k.expires_at < s.consumed_until
+                    AND NOT ((k.status = 'dead' OR k.generation > 0) AND k.updated_at > clock_timestamp() - dead_letters)
+                  ORDER BY k.expires_at LIMIT 5000000) e
+        )
+        INSERT INTO idem_horizons AS h (scope, before, cutoff)
+        SELECT s.scope, greatest(events.made, keys.made),
+               least(s.consumed_until, CASE WHEN events.n = 5000000 THEN events.last END,
+                     CASE WHEN keys.n = 5000000 THEN keys.last END)
+        FROM events, keys
+        WHERE events.n + keys.n > 0
+        ON CONFLICT (scope) DO UPDATE
+        SET before = greatest(h.before, excluded.before), cutoff = excluded.cutoff, updated_at = clock_timestamp();
+        COMMIT;
+    END LOOP;
+
+    LOOP
+        EXECUTE settings;
+        WITH gone AS (
+            DELETE FROM event_starts k
+            WHERE k.ctid = ANY (ARRAY(
+                SELECT e.ctid FROM event_starts e
+                WHERE e.updated_at < clock_timestamp() - interval '1 day'
+                LIMIT batch
+                FOR UPDATE SKIP LOCKED))
+            RETURNING 1
+        )
+        SELECT count(*) INTO n FROM gone;
+        COMMIT;
+        EXIT WHEN n < batch;
+        PERFORM pg_sleep(0.02);
+    END LOOP;
+
+    EXECUTE settings;
+    DELETE FROM idem_leases WHERE name = 'reaper' AND token = me;
+END
+$procedure$;

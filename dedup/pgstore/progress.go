@@ -1,0 +1,76 @@
+package pgstore
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"github.com/idem-go/idem/dedup"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+)
+
+var _ dedup.ProgressRecorder = (*Store)(nil)
+
+// RecordProgress implements [dedup.ProgressRecorder], in table idem_progress: one statement for all partitions. A
+// partition that is caught up has consumed until one minute before the present of the server's clock, and none is ever
+// later than that, whatever a producer's clock says. A partition without a time keeps the one it had; if it went back,
+// or was never seen before, its time is not known and [Reaper] deletes nothing of the scope until it is.
+//
+// A scope that does not consume a topic any longer says so with [Store.ForgetProgress].
+func (s *Store) RecordProgress(ctx context.Context, scope string, progress []dedup.Progress) error {
+	if len(progress) == 0 {
+		return nil
+	}
+	rows := newProgressRows(progress)
+	return s.ownTx(ctx, "record progress", func(q *statements, b *pgx.Batch) {
+		b.Queue(q.aging.progress, scope, rows.topic, rows.partition, rows.next, rows.at, rows.caughtUp)
+	}, func(results pgx.BatchResults) error {
+		_, err := results.Exec()
+		return err
+	})
+}
+
+// ForgetProgress lets a scope go on without a topic that it will not consume again: until then the topic's time stands
+// still, and so does all deletion. Copies in that topic are no longer waited for. A consumer that still reads it records
+// it anew.
+func (s *Store) ForgetProgress(ctx context.Context, scope, topic string) error {
+	return s.ownTx(ctx, "forget progress", func(q *statements, b *pgx.Batch) {
+		b.Queue(q.aging.progressForget, scope, topic)
+	}, func(results pgx.BatchResults) error {
+		_, err := results.Exec()
+		return err
+	})
+}
+
+// progressRows are the columns of progress, sorted (P-04), each partition once.
+type progressRows struct {
+	topic     []string
+	partition []int32
+	next      []int64
+	at        []pgtype.Timestamptz
+	caughtUp  []bool
+}
+
+func newProgressRows(progress []dedup.Progress) progressRows {
+	all := slices.Clone(progress)
+	place := func(a, b dedup.Progress) int {
+		return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition))
+	}
+	slices.SortStableFunc(all, place)
+	var r progressRows
+	for i, p := range all {
+		if i+1 < len(all) && place(p, all[i+1]) == 0 {
+			continue // the last word counts
+		}
+		r.topic, r.partition = append(r.topic, storable(p.Topic)), append(r.partition, p.Partition)
+		r.next, r.caughtUp = append(r.next, p.Next), append(r.caughtUp, p.CaughtUp)
+		// A time that no calendar has comes from a broken producer: as good as none.
+		var at pgtype.Timestamptz
+		if y := p.Time.Year(); !p.Time.IsZero() && y >= 1 && y <= 9999 {
+			at = pgtype.Timestamptz{Time: p.Time, Valid: true}
+		}
+		r.at = append(r.at, at)
+	}
+	return r
+}

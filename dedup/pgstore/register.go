@@ -1,0 +1,98 @@
+package pgstore
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/idem-go/idem/dedup"
+	"github.com/jackc/pgx/v5"
+)
+
+var _ dedup.Registrar = (*Store)(nil)
+
+// registerLimit bounds a registration, and how long one waits for another of the same scope.
+const registerLimit = 10 * time.Second
+
+// Register implements [dedup.Registrar], in tables idem_scopes, idem_scope_topics and idem_recipes: one transaction, one
+// at a time for a scope. A recipe that a type had stays on record when a consumer no longer names the type, so that it
+// cannot come back with another one unnoticed.
+func (s *Store) Register(ctx context.Context, r dedup.Registration) error {
+	return s.chore(ctx, "register", registerLimit, func(ctx context.Context, tx pgx.Tx, q *statements) error {
+		if _, err := tx.Exec(ctx, q.aging.registerScope, r.Scope); err != nil {
+			return err
+		}
+		types := slices.Sorted(maps.Keys(r.Recipes))
+		if !r.AcceptNewIdentity {
+			if err := checkRecipes(ctx, tx, q, r, types); err != nil {
+				return err
+			}
+		}
+		if r.NoOffsets && !r.NewScope {
+			if err := checkScopes(ctx, tx, q, r); err != nil {
+				return err
+			}
+		}
+		recipes := make([]string, len(types))
+		for i, typ := range types {
+			recipes[i] = r.Recipes[typ]
+		}
+		if _, err := tx.Exec(ctx, q.aging.registerWrite, r.Scope, types, recipes); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, q.aging.registerTopics, r.Scope, r.Group, r.Topics)
+		return err
+	})
+}
+
+// checkRecipes compares with what is on record (rule 7).
+func checkRecipes(ctx context.Context, tx pgx.Tx, q *statements, r dedup.Registration, types []string) error {
+	rows, err := tx.Query(ctx, q.aging.registerRecipes, r.Scope, types)
+	if err != nil {
+		return err
+	}
+	var typ, recipe string
+	var changed []string
+	_, err = pgx.ForEachRow(rows, []any{&typ, &recipe}, func() error {
+		if now := r.Recipes[typ]; now != recipe {
+			changed = append(changed, fmt.Sprintf("type %q: on record [%s], now [%s]", typ, recipe, now))
+		}
+		return nil
+	})
+	if err != nil || len(changed) == 0 {
+		return err
+	}
+	return &registerError{dedup.ErrIdentityChanged, fmt.Sprintf("scope %q: %s", r.Scope, strings.Join(changed, "; "))}
+}
+
+// checkScopes looks for topics whose events are remembered elsewhere (rule 14).
+func checkScopes(ctx context.Context, tx pgx.Tx, q *statements, r dedup.Registration) error {
+	rows, err := tx.Query(ctx, q.aging.registerOthers, r.Scope, r.Topics)
+	if err != nil {
+		return err
+	}
+	var topic string
+	var scopes, known []string
+	_, err = pgx.ForEachRow(rows, []any{&topic, &scopes}, func() error {
+		known = append(known, fmt.Sprintf("topic %q is known under %q", topic, scopes))
+		return nil
+	})
+	if err != nil || len(known) == 0 {
+		return err
+	}
+	return &registerError{dedup.ErrOtherScope, fmt.Sprintf("scope %q, group %q: %s", r.Scope, r.Group, strings.Join(known, "; "))}
+}
+
+// registerError is an answer of the ledger, and no failure of it.
+type registerError struct {
+	kind error
+	text string
+}
+
+func (e *registerError) Error() string {
+	return fmt.Sprintf("pgstore: register: %v: %s", e.kind, e.text)
+}
+func (e *registerError) Unwrap() error { return e.kind }

@@ -1,0 +1,27 @@
+-- Moves the horizon of a scope ($1) to the newest of the rows that expired before it had consumed so far ($2), but for
+-- what is kept for the sake of its dead letter ($3: how long). Nothing is deleted yet: a claim may be under way that has
+-- not seen this. $4 bounds the rows that one step looks at; the cut-off then says how far it came.
+WITH events AS (
+    SELECT count(*) AS n, max(created_at) AS made, max(expires_at) AS last
+    FROM (SELECT created_at, expires_at FROM {schema}.processed_events
+          WHERE scope = $1::text AND expires_at < $2::timestamptz
+            AND NOT ((status = 'dead' OR generation > 0)
+                     AND coalesce(updated_at, created_at) > clock_timestamp() - $3::bigint * interval '1 microsecond')
+          ORDER BY expires_at LIMIT $4::bigint) e
+), keys AS (
+    SELECT count(*) AS n, max(created_at) AS made, max(expires_at) AS last
+    FROM (SELECT created_at, expires_at FROM {schema}.idempotency_keys
+          WHERE scope = $1::text AND expires_at < $2::timestamptz
+            AND NOT ((status = 'dead' OR generation > 0)
+                     AND updated_at > clock_timestamp() - $3::bigint * interval '1 microsecond')
+          ORDER BY expires_at LIMIT $4::bigint) k
+)
+INSERT INTO {schema}.idem_horizons AS h (scope, before, cutoff)
+SELECT $1::text, greatest(events.made, keys.made),
+       least($2::timestamptz, CASE WHEN events.n = $4::bigint THEN events.last END,
+             CASE WHEN keys.n = $4::bigint THEN keys.last END)
+FROM events, keys
+WHERE events.n + keys.n > 0
+ON CONFLICT (scope) DO UPDATE
+SET before = greatest(h.before, excluded.before), cutoff = excluded.cutoff, updated_at = clock_timestamp()
+RETURNING before

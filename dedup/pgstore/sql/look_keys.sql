@@ -1,0 +1,15 @@
+-- As look_events.sql, for claims: answers for what is over already, without a lock or a write: one probe of the key's index for each request. OFFSET keeps
+-- the planner from beginning with the rows of the table that share all but the last column of the key.
+SELECT r.n, k.answer, 0::bigint, 0::integer, 0::integer, 0::bigint,
+       k.origin_topic, k.origin_partition, k.origin_offset, k.origin_time,
+       CASE WHEN k.answer = 'dead' THEN k.reason END, CASE WHEN k.answer = 'done' THEN k.schema_version END,
+       CASE WHEN k.answer = 'done' THEN k.result END
+FROM ({requests}) r
+CROSS JOIN LATERAL (
+    SELECT k.origin_topic, k.origin_partition, k.origin_offset, k.origin_time, k.reason, k.schema_version, k.result,
+           {answer}
+    FROM {schema}.idempotency_keys k
+    WHERE (k.tenant, k.scope, k.event_type, k.event_id) = (r.tenant, r.scope, r.event_type, r.event_id)
+    OFFSET 0
+) k
+WHERE k.answer NOT IN ('mine', 'grant', 'busy')

@@ -1,0 +1,17 @@
+-- One batch of what a scope ($1) may forget: expired before the cut-off ($4) and made before the horizon ($5), by both
+-- clocks. It begins where the batch before it ended ($3), else it would read the dead rows of all batches before. Rows
+-- that somebody works on are left for another time. $2: how many; $6: how long what was ever dead is kept.
+WITH gone AS (
+    DELETE FROM {schema}.{table} k
+    WHERE k.ctid = ANY (ARRAY(
+        SELECT e.ctid FROM {schema}.{table} e
+        WHERE e.scope = $1::text AND e.expires_at >= $3::timestamptz AND e.expires_at < $4::timestamptz
+          AND e.created_at <= $5::timestamptz AND (e.origin_time IS NULL OR e.origin_time < $5::timestamptz)
+          AND NOT ((e.status = 'dead' OR e.generation > 0)
+                   AND coalesce(e.updated_at, e.created_at) > clock_timestamp() - $6::bigint * interval '1 microsecond')
+        ORDER BY e.expires_at
+        LIMIT $2::bigint
+        FOR UPDATE SKIP LOCKED))
+    RETURNING k.expires_at
+)
+SELECT count(*), max(expires_at) FROM gone

@@ -1,0 +1,2 @@
+-- Gives the right back.
+DELETE FROM {schema}.idem_leases WHERE name = 'reaper' AND token = $1::uuid

@@ -1,0 +1,135 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/idem-go/idem/dedup"
+	"github.com/redis/go-redis/v9"
+)
+
+// tooOld says which of reqs are about events so old that the ledger may have forgotten them, had it known them: their time
+// lies before the horizon, and their scope was there before it. It is nil if there is none, which costs nothing but a
+// comparison for each.
+func (s *Store) tooOld(ctx context.Context, reqs []dedup.Request) (old []bool, err error) {
+	if len(reqs) == 0 {
+		return nil, nil
+	}
+	now, err := s.clock.now(ctx, s.client)
+	if err != nil {
+		return nil, fmt.Errorf("time of the server: %w", err)
+	}
+	var born int64
+	for i := range reqs {
+		r := &reqs[i]
+		if i == 0 || r.Key.Scope != reqs[i-1].Key.Scope {
+			if born, err = s.birth(ctx, r.Key.Scope, now); err != nil {
+				return nil, err
+			}
+		}
+		if r.AnyAge || r.Position != (dedup.Position{}) {
+			continue
+		}
+		// No time, or none that can be meant, is no age. Kafka has -1 for records without one.
+		at := r.Origin.Time.UnixMilli()
+		if limit := horizon(now, r.Retention); at > 0 && at < limit && born < limit {
+			if old == nil {
+				old = make([]bool, len(reqs))
+			}
+			old[i] = true
+		}
+	}
+	return old, nil
+}
+
+// horizon is the time before which an event may have been handled and forgotten, in milliseconds since 1970. The margin is
+// for clocks: events have the time of a producer or a broker, records expire by that of Redis.
+func horizon(now int64, retention time.Duration) int64 {
+	margin := min(max(retention/100, time.Minute), time.Hour, retention/2)
+	return now - millis(retention-margin)
+}
+
+// clock tells the server's time without asking it each time.
+type clock struct {
+	mu     sync.Mutex
+	asked  time.Time // by the monotonic clock; zero: never
+	wall   time.Time // the same by the other clock
+	server int64     // the server's, in milliseconds since 1970
+}
+
+const (
+	clockAge  = time.Minute // after which the server is asked again
+	clockSkew = time.Second // by which the two clocks of this host may part: more is a sleep of the machine, or a step
+)
+
+// now is the server's time in milliseconds since 1970: as it was when last asked, and what has passed since then by the
+// monotonic clock of this host. The host's wall clock does not count. On a cluster any server is asked: the margin
+// of the horizon is for what they differ.
+func (c *clock) now(ctx context.Context, client redis.UniversalClient) (int64, error) {
+	c.mu.Lock()
+	asked, wall, server := c.asked, c.wall, c.server
+	c.mu.Unlock()
+	if !asked.IsZero() {
+		now := time.Now()
+		passed := now.Sub(asked)
+		apart := now.Round(0).Sub(wall) - passed
+		if passed < clockAge && apart.Abs() < clockSkew {
+			return server + passed.Milliseconds(), nil
+		}
+	}
+	t, err := client.Time(ctx).Result()
+	if err != nil {
+		return 0, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.asked, c.server = time.Now(), t.UnixMilli()
+	c.wall = c.asked.Round(0)
+	return c.server, nil
+}
+
+// births remembers when scopes were born. What it remembers never changes while the ledger is not emptied.
+type births struct {
+	mu    sync.Mutex
+	known map[string]int64
+}
+
+// maxBirths bounds the memory of a program that makes scopes out of data. It begins anew then.
+const maxBirths = 1000
+
+// birth is when this ledger first heard of scope, in milliseconds since 1970: before that nothing can have been forgotten.
+// Who asks first decides. The record has no expiry, as it is what tells whether others have expired.
+func (s *Store) birth(ctx context.Context, scope string, now int64) (int64, error) {
+	b := &s.births
+	b.mu.Lock()
+	born, ok := b.known[scope]
+	b.mu.Unlock()
+	if ok {
+		return born, nil
+	}
+	text, err := s.client.Do(ctx, "set", s.about("born", scope), now, "nx", "get").Text()
+	switch {
+	case errors.Is(err, redis.Nil):
+		born = now
+	case err != nil:
+		return 0, fmt.Errorf("birth of scope %q: %w", scope, err)
+	default:
+		if born, err = strconv.ParseInt(text, 10, 64); err != nil {
+			return 0, fmt.Errorf("birth of scope %q: %w", scope, err)
+		}
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.known == nil || len(b.known) >= maxBirths {
+		b.known = make(map[string]int64)
+	}
+	b.known[scope] = born
+	return born, nil
+}
+
+// about is the name of what is kept about a scope or a topic. An event's key has three colons, this has one.
+func (s *Store) about(what, name string) string { return s.prefix + dedup.Join(what, name) }

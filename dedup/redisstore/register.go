@@ -1,0 +1,108 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/idem-go/idem/dedup"
+	"github.com/redis/go-redis/v9"
+)
+
+// Register implements [dedup.Registrar]. What is compared and what is recorded of a scope is one script on one key. The
+// index of topics is written after it: a process that dies in between leaves a scope that is not found by its topics
+// until it registers again, which it does at its next start. Two scopes that register for one topic at the same moment, both
+// for the first time, may both be let through.
+//
+// It also fixes the birth of the scope, see the package documentation on expiry.
+func (s *Store) Register(ctx context.Context, r dedup.Registration) error {
+	err := s.register(ctx, r)
+	if err == nil || errors.Is(err, dedup.ErrIdentityChanged) || errors.Is(err, dedup.ErrOtherScope) {
+		return err
+	}
+	return unavailable(ctx, "register", err)
+}
+
+func (s *Store) register(ctx context.Context, r dedup.Registration) error {
+	if r.NoOffsets && !r.NewScope {
+		if err := s.otherScope(ctx, r); err != nil {
+			return err
+		}
+	}
+	if err := s.note(ctx, r); err != nil {
+		return err
+	}
+	_, err := s.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		for _, topic := range r.Topics {
+			pipe.SAdd(ctx, s.about("topic", topic), r.Scope)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	now, err := s.clock.now(ctx, s.client)
+	if err != nil {
+		return err
+	}
+	_, err = s.birth(ctx, r.Scope, now)
+	return err
+}
+
+// otherScope looks for a topic that is known under other scopes only.
+func (s *Store) otherScope(ctx context.Context, r dedup.Registration) error {
+	known := make([]*redis.StringSliceCmd, len(r.Topics))
+	_, err := s.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		for i, topic := range r.Topics {
+			known[i] = pipe.SMembers(ctx, s.about("topic", topic))
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for i, topic := range r.Topics {
+		scopes := known[i].Val()
+		if len(scopes) == 0 || slices.Contains(scopes, r.Scope) {
+			continue
+		}
+		slices.Sort(scopes)
+		const named = 5
+		return fmt.Errorf("redis: register scope %q: topic %q is known under %q: %w",
+			r.Scope, topic, scopes[:min(named, len(scopes))], dedup.ErrOtherScope)
+	}
+	return nil
+}
+
+// note compares and records what is kept about the scope.
+func (s *Store) note(ctx context.Context, r dedup.Registration) error {
+	accept := "0"
+	if r.AcceptNewIdentity {
+		accept = "1"
+	}
+	args := make([]any, 0, 3+len(r.Topics)+2*len(r.Recipes))
+	args = append(args, accept, r.Group, len(r.Topics))
+	for _, topic := range r.Topics {
+		args = append(args, topic)
+	}
+	types := slices.Sorted(maps.Keys(r.Recipes))
+	for _, typ := range types {
+		args = append(args, typ, r.Recipes[typ])
+	}
+	calls := []call{{script: registerScript, key: s.about("scope", r.Scope), token: dedup.NewToken(), args: args}}
+	if err := s.runScripts(ctx, calls); err != nil {
+		return err
+	}
+	switch p := calls[0].reply; {
+	case p.code == "ok":
+		return nil
+	case p.code == "changed" && p.left >= 0 && p.left < int64(len(types)):
+		typ := types[p.left]
+		return fmt.Errorf("redis: register scope %q: type %q was told apart by %q and is now by %q: %w",
+			r.Scope, typ, p.value, r.Recipes[typ], dedup.ErrIdentityChanged)
+	default:
+		return fmt.Errorf("unexpected reply %q", p.code)
+	}
+}

@@ -1,0 +1,176 @@
+package idem
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+
+	"github.com/idem-go/idem/dedup"
+)
+
+// Register says in the ledgers who consumes what, and by which recipe each type's events are told apart, before the first
+// event: a recipe that has changed, or a group that begins anew under another scope, would make every event of the
+// backlog new again (rules 7 and 14). A consumer calls it at its start. r.Scope and r.Recipes are filled in for each
+// ledger and scope that handlers use; r.Group defaults to [Config].Group. Ledgers that are no [dedup.Registrar] are
+// skipped.
+//
+// Errors are joined, one for each ledger and scope that refuses; they match [dedup.ErrIdentityChanged],
+// [dedup.ErrOtherScope], or [dedup.ErrUnavailable], with which it is to be called again. What other ledgers have recorded
+// stays recorded.
+func (p *Processor) Register(ctx context.Context, r dedup.Registration) error {
+	r.Group = cmp.Or(r.Group, p.cfg.Group)
+	var errs []error
+	for _, place := range p.places() {
+		registrar, ok := place.ledger.store.(dedup.Registrar)
+		if !ok {
+			continue
+		}
+		own := r
+		own.Scope, own.Recipes = place.scope, p.recipes(place)
+		errs = append(errs, registrar.Register(ctx, own))
+	}
+	return errors.Join(errs...)
+}
+
+// RecordProgress says in the ledgers how far the group has consumed, for each scope that handlers use: a ledger that
+// forgets in consumed time needs to know ([dedup.ProgressRecorder]); others are skipped. Errors are joined; nothing is
+// lost by them but time.
+func (p *Processor) RecordProgress(ctx context.Context, progress []dedup.Progress) error {
+	var errs []error
+	for _, place := range p.places() {
+		if recorder, ok := place.ledger.store.(dedup.ProgressRecorder); ok {
+			errs = append(errs, recorder.RecordProgress(ctx, place.scope, progress))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// place is where handlers remember.
+type place struct {
+	ledger *ledger
+	scope  string
+}
+
+// places returns each once: by ledger as they were registered, then by scope.
+func (p *Processor) places() (all []place) {
+	for b := range p.handlers {
+		at := p.placeOf(b)
+		if !slices.Contains(all, at) {
+			all = append(all, at)
+		}
+	}
+	slices.SortFunc(all, func(a, b place) int {
+		return cmp.Or(slices.Index(p.ledgers, a.ledger)-slices.Index(p.ledgers, b.ledger), cmp.Compare(a.scope, b.scope))
+	})
+	return all
+}
+
+func (p *Processor) placeOf(b *bound) place {
+	return place{b.ledger, cmp.Or(b.route.scope, p.cfg.Scope)}
+}
+
+// handlers are all routes.
+func (p *Processor) handlers(yield func(*bound) bool) {
+	for _, g := range p.routes.groups {
+		for _, b := range g.byType {
+			if !yield(b) {
+				return
+			}
+		}
+	}
+}
+
+// recipes has one text for each type. Handlers of one type that find it in different places share it, sorted.
+func (p *Processor) recipes(at place) map[string]string {
+	words := make(map[string][]string)
+	for b := range p.handlers {
+		if p.placeOf(b) == at {
+			words[b.typ] = append(words[b.typ], b.recipe())
+		}
+	}
+	all := make(map[string]string, len(words))
+	for typ, w := range words {
+		slices.Sort(w)
+		all[typ] = strings.Join(slices.Compact(w), " | ")
+	}
+	return all
+}
+
+// recipe says where type, ID and tenant of an event come from. It is the same text as long as they come from the same
+// places, and is kept in ledgers: changing a word changes the identity of everybody's events.
+func (s *settings) recipe() string {
+	words := "type=" + recipeWord(s.typ.find) + " id=" + recipeWord(s.id)
+	if s.tenant != nil {
+		words += " tenant=" + recipeWord(s.tenant)
+	}
+	return words
+}
+
+func recipeWords(fns []IDFunc) string {
+	words := make([]string, len(fns))
+	for i, f := range fns {
+		words[i] = recipeWord(f)
+	}
+	return strings.Join(words, ", ")
+}
+
+// recipeWord says where f looks. The functions of this package are asked, by calling them with a message that wants to be
+// told; no function of somebody else is called, as there is no event for it.
+func recipeWord(f IDFunc) string {
+	if f == nil {
+		return "nil"
+	}
+	name := runtime.FuncForPC(reflect.ValueOf(f).Pointer()).Name()
+	if own, ok := strings.CutPrefix(name, ownFunctions); ok && slices.Contains(makers, strings.TrimSuffix(own, ".func1")) {
+		var words []string
+		if _, err := f(&Message{trace: &words}); errors.Is(err, errTold) && len(words) == 1 {
+			return words[0]
+		}
+	}
+	return "func " + stableName(name)
+}
+
+// ownFunctions begins the names of this package's functions.
+var ownFunctions = reflect.TypeFor[Message]().PkgPath() + "."
+
+// makers are the functions that make an IDFunc, of one function literal each. They are not inlined: what they make would
+// be named after their callers.
+var makers = []string{
+	"StandardID", "StandardType", "FromHeader", "FromKey", "FromJSON", "FromValue", "FirstOf", "Joined", "Hashed", "Fixed",
+	"Described",
+}
+
+var errTold = errors.New("asked where it looks")
+
+// told is what an IDFunc returns that was asked.
+func (m *Message) told(words string) (string, error) {
+	*m.trace = append(*m.trace, words)
+	return "", errTold
+}
+
+var (
+	typeArgs = regexp.MustCompile(`\[[^\]]*\]`)
+	literal  = regexp.MustCompile(`(\.func\d+|\.\d+|\.gowrap\d+|-range\d+)+$`)
+)
+
+// stableName is a function's name without what another version of the compiler may change: the number of a function literal,
+// and the functions that the one around it was inlined into.
+func stableName(name string) string {
+	name = strings.TrimSuffix(typeArgs.ReplaceAllString(name, ""), "-fm")
+	around := literal.ReplaceAllString(name, "")
+	if around == name {
+		return name
+	}
+	dir := strings.LastIndexByte(around, '/') + 1
+	pkg, rest, _ := strings.Cut(around[dir:], ".")
+	if last := strings.LastIndexByte(strings.TrimRight(rest, "."), '.'); last >= 0 {
+		rest = rest[last+1:]
+	}
+	return fmt.Sprintf("%s%s.%s literal", around[:dir], pkg, strings.TrimRight(rest, "."))
+}

@@ -1,0 +1,88 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/consumer"
+	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/dedup/pgstore"
+	"github.com/idem-go/idem/dedup/redisstore"
+)
+
+// Idem's rows. Settings are the defaults, so that what is measured is what one gets.
+
+// noLetters refuses dead letters: in a benchmark there is nothing to give up.
+type noLetters struct{ failed *firstError }
+
+var errLetter = errors.New("an event was given up")
+
+func (n noLetters) Produce(context.Context, ...*idem.Message) error {
+	n.failed.add(errLetter)
+	return errLetter
+}
+
+// consumeIdem runs the router on the topic.
+func consumeIdem(ctx context.Context, x *run, store dedup.Store, r *idem.Router, observers ...idem.Observer) error {
+	letters := noLetters{newFirstError()}
+	cfg := consumer.Config{
+		Brokers: x.brokers, Group: x.group, Scope: x.scope, Topics: []string{x.topic.name}, Store: store, Lanes: x.row.lanes,
+		Producer: letters, Observers: observers, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
+	}
+	c, err := consumer.New(cfg, r)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	ended := make(chan error, 1)
+	go func() { ended <- c.Run(ctx) }()
+	select {
+	case <-letters.failed.found:
+		cancel(errLetter)
+		return errors.Join(errLetter, <-ended)
+	case err := <-ended:
+		return err
+	}
+}
+
+func (x *run) postgres() dedup.Store { return pgstore.New(x.pool, x.row.layout...) }
+
+func (x *run) redisStore() dedup.Store {
+	return redisstore.New(x.redis, redisstore.Prefix(x.id+":idem:"))
+}
+
+func idemOnTx(ctx context.Context, x *run) error {
+	r := idem.NewRouter()
+	idem.OnTx(r, eventType, func(ctx context.Context, tx pgx.Tx, e idem.Event[payment]) error {
+		x.meter.begin()
+		if err := x.row.pay(ctx, tx, &e.Data); err != nil {
+			return err
+		}
+		x.meter.effect(e.Data.Seq) // of the run; what was committed is asked of the tables
+		return nil
+	})
+	return consumeIdem(ctx, x, x.postgres(), r)
+}
+
+func idemOnRedis(ctx context.Context, x *run) error    { return idemOn(ctx, x, x.redisStore()) }
+func idemOnPostgres(ctx context.Context, x *run) error { return idemOn(ctx, x, x.postgres()) }
+
+func idemOn(ctx context.Context, x *run, store dedup.Store) error {
+	r := idem.NewRouter()
+	idem.On(r, eventType, func(_ context.Context, e idem.Event[payment]) error {
+		x.meter.begin()
+		if x.row.takes > 0 {
+			time.Sleep(x.row.takes)
+		}
+		x.meter.effect(e.Data.Seq)
+		return nil
+	})
+	return consumeIdem(ctx, x, store, r)
+}

@@ -1,0 +1,59 @@
+package main
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/idem-go/idem"
+)
+
+func idemOnBatchTx(ctx context.Context, x *run) error {
+	return consumeIdem(ctx, x, x.postgres(), batchTxRouter(x))
+}
+
+func batchTxRouter(x *run) *idem.Router {
+	r := idem.NewRouter()
+	idem.OnBatchTx(r, eventType, func(ctx context.Context, tx pgx.Tx, events []idem.Event[payment]) error {
+		x.meter.begin()
+		x.meter.calls.Add(1)
+		orders := make([]int64, len(events))
+		for i := range events {
+			orders[i] = events[i].Data.OrderID
+		}
+		if _, err := tx.Exec(ctx, payOrders, orders); err != nil {
+			return err
+		}
+		for i := range events {
+			x.meter.effect(events[i].Data.Seq)
+		}
+		return nil
+	})
+	return r
+}
+
+func idemOnBatchRedis(ctx context.Context, x *run) error {
+	r := idem.NewRouter()
+	idem.OnBatch(r, eventType, func(_ context.Context, events []idem.Event[payment]) error {
+		x.meter.begin()
+		x.meter.calls.Add(1)
+		for i := range events {
+			x.meter.effect(events[i].Data.Seq)
+		}
+		return nil
+	})
+	return consumeIdem(ctx, x, x.redisStore(), r)
+}
+
+// duplicates counts deliveries that were known.
+type duplicates struct{ x *run }
+
+func (d duplicates) ObserveDuplicate(context.Context, idem.DuplicateEvent) {
+	d.x.meter.begin()
+	d.x.meter.count(1)
+}
+
+// idemDuplicates consumes what was consumed before, with the ledger full.
+func idemDuplicates(ctx context.Context, x *run) error {
+	return consumeIdem(ctx, x, x.postgres(), batchTxRouter(x), duplicates{x})
+}

@@ -1,0 +1,140 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/idem-go/idem/dedup/pgstore"
+)
+
+// row is one consumer under measurement.
+type row struct {
+	name  string
+	about string
+	unit  string // what a second is counted in
+	spec  spec
+
+	consume func(ctx context.Context, x *run) error // until ctx ends; an error fails the row
+	check   check
+	after   string // the row whose tables it starts with; default: empty ones
+	again   bool   // what is waited for is every delivery, instead of every event
+
+	pay    func(ctx context.Context, tx pgx.Tx, p *payment) error // what a transactional handler does
+	lanes  int                                                    // Idem's; 0: the default
+	takes  time.Duration                                          // what a handler takes; 0: nothing
+	fill   int                                                    // rows in the ledger before the run
+	layout []pgstore.Option                                       // of Idem's ledger in Postgres
+	core   bool                                                   // in bench-quick
+}
+
+// check is how the effects are verified.
+type check uint8
+
+const (
+	inProcess check = iota // by what the handler counted
+	inOrders               // by the orders that were paid
+	inAccounts
+	nothing // there are no effects
+)
+
+// sizes are how many deliveries the topics have. A row takes the one that keeps it busy for a few seconds.
+type sizes struct{ bulk, fast, medium, slow, sleepy, latency int }
+
+var (
+	fullSizes  = sizes{bulk: 720_000, fast: 240_000, medium: 80_000, slow: 24_000, sleepy: 18_000, latency: 1000}
+	quickSizes = sizes{bulk: 480_000, fast: 120_000, medium: 40_000, slow: 12_000, sleepy: 9_000, latency: 300}
+)
+
+const (
+	effects    = "effects/s"
+	deliveries = "deliveries/s"
+)
+
+// allRows returns the rows in the order in which a round runs them.
+func allRows(n sizes) []row {
+	of := func(deliveries int) spec { return spec{deliveries: deliveries, partitions: 6, seed: 1} }
+	rows := []row{
+		{name: "sarama-bare", about: "sarama, the handler does nothing, no dedup", spec: of(n.bulk), consume: bareSarama, check: nothing, again: true, core: true},
+		{name: "naive-postgres", about: "one transaction an event, sarama", spec: of(n.slow), consume: naivePostgres, check: inOrders, pay: payOwn, core: true},
+		{name: "franz-naive-postgres", about: "one transaction an event, franz-go", spec: of(n.slow), consume: franzNaivePostgres, check: inOrders, pay: payOwn},
+		{name: "idem-ontx", about: "OnTx, a statement an event", spec: of(n.medium), consume: idemOnTx, check: inOrders, pay: payOwn, core: true},
+		{name: "sql-limit", about: "the SQL of full batches alone, no Kafka", spec: of(n.fast), consume: sqlLimit, check: inOrders, core: true},
+		{name: "pgstore-alone", about: "the same by ClaimTx of pgstore, no Kafka, no engine", spec: of(n.fast), consume: ledgerAlone, check: inOrders},
+		{name: "idem-onbatchtx", about: "OnBatchTx, one UPDATE ... = ANY a batch", spec: of(n.fast), consume: idemOnBatchTx, check: inOrders, core: true},
+		{name: "idem-duplicates", about: "the same topic again, the ledger full", unit: deliveries, spec: of(n.fast), consume: idemDuplicates, check: inOrders, after: "idem-onbatchtx", again: true, core: true},
+		{name: "watermill-dedup", about: "Watermill, Deduplicator in a map, nothing durable", spec: of(n.fast), consume: watermillDedup},
+		{name: "naive-redis", about: "GET, SETNX, SET an event, sarama", spec: of(n.medium), consume: naiveRedis, core: true},
+		{name: "idem-redis-on", about: "On, Redis, 16 lanes", spec: of(n.fast), consume: idemOnRedis, lanes: 16, core: true},
+		{name: "idem-redis-onbatch", about: "OnBatch, Redis", spec: of(n.bulk), consume: idemOnBatchRedis, core: true},
+		{name: "idem-postgres-on", about: "On, Postgres, 16 lanes", spec: of(n.slow), consume: idemOnPostgres, lanes: 16},
+	}
+	rows = append(rows, sharedRows(n)...)
+	rows = append(rows, slowRows(n)...)
+	for i := range rows {
+		r := &rows[i]
+		if r.unit == "" {
+			r.unit = effects
+		}
+	}
+	return rows
+}
+
+// sharedRows add to 1,000 accounts from 12 partitions, one lane each.
+func sharedRows(n sizes) []row {
+	s := spec{deliveries: n.slow, partitions: 12, seed: 2}
+	return []row{
+		{name: "naive-postgres-shared", about: "one transaction an event on 1,000 accounts, 12 partitions", spec: s, consume: naivePostgres, check: inAccounts, pay: payShared},
+		{name: "idem-ontx-shared", about: "OnTx on 1,000 accounts, 12 partitions, one lane each", spec: s, consume: idemOnTx, check: inAccounts, pay: payShared, lanes: 1},
+	}
+}
+
+const slowHandler = 20 * time.Millisecond
+
+// slowRows have handlers that wait, as for an API: 6 partitions, 100 keys each.
+func slowRows(n sizes) []row {
+	s := spec{deliveries: n.sleepy, partitions: 6, keys: 100, once: true, seed: 3}
+	one := s
+	one.deliveries = n.sleepy / 16
+	return []row{
+		{name: "slow-one", about: "a handler of 20 ms, one lane a partition", spec: one, consume: idemOnRedis, takes: slowHandler, lanes: 1},
+		{name: "slow-lanes", about: "a handler of 20 ms, 16 lanes a partition", spec: s, consume: idemOnRedis, takes: slowHandler, lanes: 16},
+	}
+}
+
+// ledgerRows run OnBatchTx on a ledger that remembers much already, with IDs that are ordered by time and random ones.
+func ledgerRows(n sizes, large bool) []row {
+	fills := []struct {
+		rows int
+		name string
+	}{{100_000, "1e5"}, {1_000_000, "1e6"}, {10_000_000, "1e7"}}
+	if !large {
+		fills = fills[:2]
+	}
+	var rows []row
+	for _, layout := range layouts {
+		for _, random := range []bool{false, true} {
+			ids := "ordered"
+			if random {
+				ids = "random"
+			}
+			for _, f := range fills {
+				rows = append(rows, row{
+					name: layout.name + "-" + ids + "-" + f.name, about: "OnBatchTx, " + f.name + " events remembered, IDs " + ids + ", " + layout.name,
+					unit: effects, spec: spec{deliveries: n.fast, partitions: 6, random: random, seed: 4}, consume: idemOnBatchTx,
+					check: inOrders, fill: f.rows, layout: layout.options,
+				})
+			}
+		}
+	}
+	return rows
+}
+
+// layouts are the ways in which Postgres can keep the ledger.
+var layouts = []struct {
+	name    string
+	options []pgstore.Option
+}{
+	{name: "readable"},
+}

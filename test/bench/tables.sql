@@ -1,0 +1,18 @@
+-- What the events change. paid counts effects instead of hiding the second one behind a condition.
+CREATE TABLE orders (
+    id     bigint  PRIMARY KEY,
+    status text    NOT NULL DEFAULT 'pending',
+    paid   integer NOT NULL DEFAULT 0
+);
+
+CREATE TABLE accounts (
+    id       bigint PRIMARY KEY,
+    balance  bigint NOT NULL DEFAULT 0,
+    payments bigint NOT NULL DEFAULT 0
+);
+
+-- The table people write by hand.
+CREATE TABLE naive_events (
+    event_id   text        PRIMARY KEY,
+    created_at timestamptz NOT NULL DEFAULT now()
+);

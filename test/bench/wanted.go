@@ -1,0 +1,67 @@
+package main
+
+import "fmt"
+
+// wanted are the ratios that Idem is to keep, whatever the machine: rate of row over rate of base, in one run.
+var wanted = []ratio{
+	{row: "idem-onbatchtx", base: "sql-limit", least: 0.85},
+	{row: "idem-onbatchtx", base: "watermill-dedup", least: 2},
+	{row: "idem-ontx", base: "naive-postgres", least: 5},
+	{row: "idem-ontx-shared", base: "naive-postgres-shared", least: 1},
+	{row: "idem-redis-onbatch", base: "naive-redis", least: 6},
+	{row: "idem-redis-onbatch", base: "sarama-bare", least: 0.25},
+	{row: "idem-redis-on", base: "naive-redis", least: 3},
+	{row: "idem-duplicates", base: "idem-onbatchtx", least: 2},
+	{row: "readable-ordered-1e6", base: "readable-ordered-1e5", least: 0.85},
+	{row: "readable-ordered-1e7", base: "readable-ordered-1e5", least: 0.85},
+	{row: "slow-lanes", least: 0.9, ideal: 6 * 16 / slowHandler.Seconds()},
+}
+
+// addedLatency is how much later, in ms, the median effect may come than one commit by hand.
+const addedLatency = 1.0
+
+// tolerance is how much of a ratio is enough on a machine that does other things too.
+const tolerance = 2.0 / 3
+
+// ratio is a wanted ratio, to the rate of another row or to what would be ideal.
+type ratio struct {
+	row, base string
+	least     float64
+	ideal     float64
+}
+
+func (w ratio) against() string {
+	if w.base == "" {
+		return fmt.Sprintf("ideal (%.0f/s)", w.ideal)
+	}
+	return w.base
+}
+
+// ratioOf returns the median over the rounds; ok is false if the rows did not run. It is of deliveries, for rows of
+// one topic the same as of effects.
+func (r results) ratioOf(row, base string, ideal float64) (v float64, ok bool) {
+	a, b := r[row], r[base]
+	n := len(a)
+	if base != "" {
+		n = min(n, len(b))
+	}
+	each := make([]float64, n)
+	for i := range each {
+		if base == "" {
+			each[i] = a[i].all / ideal
+		} else {
+			each[i] = a[i].all / b[i].all
+		}
+	}
+	return median(each), n > 0
+}
+
+// missed returns the wanted ratios that are not reached, even with the tolerance.
+func (r results) missed() (missed []ratio) {
+	for _, w := range wanted {
+		if v, ok := r.ratioOf(w.row, w.base, w.ideal); ok && v < w.least*tolerance {
+			missed = append(missed, w)
+		}
+	}
+	return missed
+}
