@@ -75,7 +75,7 @@ func run(ctx context.Context) (err error) {
 
 const insert = `INSERT INTO effects (key, seq, worker, kind) VALUES ($1, $2, $3, $4)`
 
-// router has the four kinds of handlers. A transaction's holder that is stopped is rid of its locks after the time-out.
+// router has the four kinds of handlers, and one that hangs until it is stopped. A transaction's holder that is stopped is rid of its locks after the time-out.
 func router(pool *pgxpool.Pool, worker string) *idem.Router {
 	r := idem.NewRouter(idem.Timeout(3*time.Second), idem.Retry(idem.RetryPolicy{MaxAttempts: idem.NoLimit, InPlace: idem.Forever}))
 	idem.OnTx(r, "tx", func(ctx context.Context, tx pgx.Tx, e idem.Event[event]) error {
@@ -98,6 +98,10 @@ func router(pool *pgxpool.Pool, worker string) *idem.Router {
 			SELECT k, s, $3, 'batch' FROM unnest($1::int[], $2::int[]) WITH ORDINALITY AS u(k, s, n) ORDER BY n`, keys, seqs, worker)
 		return err
 	}, idem.MaxBatch(32))
+	idem.On(r, "stuck", func(ctx context.Context, _ idem.Event[event]) error {
+		<-ctx.Done()
+		return idem.NotApplied(ctx.Err())
+	}, idem.Timeout(time.Hour))
 	return r
 }
 
