@@ -31,7 +31,7 @@ type Config struct {
 	Scope string
 	// NewScope lets a group that has committed nothing begin although a ledger knows one of its topics under other scopes
 	// only. Without it Run refuses with [dedup.ErrOtherScope], since that is how a renamed group handles a week of events
-	// again (rule 14). Say it for a consumer that is really another one; it may stay set, and is of no use later.
+	// again (rule 14). Say it for a consumer that is really another one, and remove it when that has begun.
 	NewScope bool
 	// AcceptNewIdentity lets the recipe by which events are told apart ([idem.ID], [idem.Type], [idem.Tenant]) differ from
 	// the one that a ledger has on record, and records it. Without it Run refuses with [dedup.ErrIdentityChanged], since

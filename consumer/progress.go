@@ -66,7 +66,12 @@ func (r *recorder) part(c *claimed, marked int64) {
 	if r == nil {
 		return
 	}
-	p := r.s.h.progressOf(c, marked)
+	if marked < 0 { // not worth a question to the broker that may delay the end
+		if marked = c.times.begin(nil); marked < 0 {
+			return
+		}
+	}
+	p := c.progress(marked)
 	r.mu.Lock()
 	r.parted = append(r.parted, p)
 	r.mu.Unlock()
@@ -102,28 +107,30 @@ func (s *session) progress() (all []dedup.Progress) {
 		s.mu.Lock()
 		marked := c.marked
 		s.mu.Unlock()
-		all = append(all, s.h.progressOf(c, marked))
+		if marked < 0 {
+			marked = c.times.begin(func() int64 { return s.h.beginning(c) })
+		}
+		all = append(all, c.progress(marked))
 	}
 	return all
 }
 
-// progressOf says how far a claim is whose watermark is next, or negative as long as there is none.
-func (h *GroupHandler) progressOf(c *claimed, next int64) dedup.Progress {
-	if next < 0 {
-		next = c.times.begin(func() int64 { return h.beginning(c) })
-	}
-	end := c.claim.HighWaterMarkOffset()
+// progress says how far a claim is that goes on with next; negative: that is not known.
+func (c *claimed) progress(next int64) dedup.Progress {
 	return dedup.Progress{
-		Topic: c.topic, Partition: c.id, Next: max(next, 0), Time: c.times.before(next), CaughtUp: next >= 0 && next == end,
+		Topic: c.topic, Partition: c.id, Next: max(next, 0), Time: c.times.before(next),
+		CaughtUp: next >= 0 && next == c.claim.HighWaterMarkOffset() && c.lane.Pending() == 0,
 	}
 }
 
-// beginning is where a claim begins, or negative if that cannot be found out now. A group without a committed offset
+// beginning is where a claim begins, or negative if that cannot be found out now: a group without a committed offset
 // begins at one end of the log.
 func (h *GroupHandler) beginning(c *claimed) int64 {
 	switch from := c.claim.InitialOffset(); {
 	case from >= 0:
 		return from
+	case from == sarama.OffsetNewest && c.lane.Pending() == 0: // nothing came, so it is still there
+		return c.claim.HighWaterMarkOffset()
 	case from == sarama.OffsetOldest && h.oldest != nil:
 		if oldest, err := h.oldest(c.topic, c.id); err == nil {
 			return oldest
@@ -190,12 +197,12 @@ func (t *timeline) before(next int64) time.Time {
 	return t.samples[0].at
 }
 
-// begin returns where the claim begins, asking as long as that is not known.
+// begin returns where the claim begins, or negative. It asks, if it may, as long as that is not known.
 func (t *timeline) begin(ask func() int64) int64 {
 	t.mu.Lock()
 	from := t.from
 	t.mu.Unlock()
-	if from >= 0 {
+	if from >= 0 || ask == nil {
 		return from
 	}
 	from = ask() // may take its time

@@ -12,6 +12,11 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
+// Register lets the ledgers compare what this consumer says about itself with what is on record, as [Consumer.Run] does at
+// its start; see [idem.Processor.Register] for what is filled in and what is returned. Call it before the first Consume
+// with the topics, and NoOffsets if the group has committed nothing on them.
+func (h *GroupHandler) Register(ctx context.Context, r dedup.Registration) error { return h.proc.Register(ctx, r) }
+
 // registerWait bounds one try to register.
 const registerWait = 15 * time.Second
 
@@ -82,6 +87,8 @@ func (c *Consumer) noOffsets(ctx context.Context, client sarama.Client) (none bo
 		case err == nil:
 			c.trouble.over()
 			return none, nil
+		case errors.Is(err, sarama.ErrGroupIDNotFound):
+			return true, nil
 		case isAny(err, sarama.ErrGroupAuthorizationFailed, sarama.ErrTopicAuthorizationFailed):
 			c.log.Warn("not known whether the group has committed offsets, so a renamed group is not noticed: grant "+
 				"Describe on the group and on its topics", "group", c.cfg.Group, "error", err)

@@ -26,7 +26,7 @@ var ErrTxAborted = errors.New("handler ignored an error of the database: its tra
 
 // TxEndedError is what the function of [TxStore.ClaimTx] returns when it finds that a handler ended the transaction before
 // the events of other requests were run. If it was ended by COMMIT, the claims of those events are durable although they
-// never ran: ClaimTx deletes them before it returns this error (rule 12). It matches [ErrTxEnded].
+// never ran: ClaimTx takes them back before it returns this error, so that the next claim is Fresh (rule 12). It matches [ErrTxEnded].
 type TxEndedError struct {
 	Unrun []int // indices into the requests of the call, ascending
 }

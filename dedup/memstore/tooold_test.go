@@ -35,9 +35,9 @@ func TestTooOldIsWhatWasForgotten(t *testing.T) {
 		complete(meets(dedup.Fresh, handled))
 		time.Sleep(time.Minute)
 		lasting := meets(dedup.Fresh, at("lasting", began))
-		time.Sleep(time.Hour - time.Minute - 1)
+		time.Sleep(time.Hour - time.Minute - time.Nanosecond)
 		meets(dedup.Done, handled)
-		time.Sleep(1) // the first two are forgotten
+		time.Sleep(time.Nanosecond) // the first two are forgotten
 		held := s.Len()
 		meets(dedup.TooOld, handled)
 		meets(dedup.TooOld, at("a copy under another ID", began.Add(-time.Second)))

@@ -2,6 +2,7 @@ package pgstore
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/idem-go/idem/dedup"
@@ -29,15 +30,38 @@ func (s *Store) look(ctx context.Context, reqs []dedup.Request, answers []dedup.
 	})
 }
 
-// mostlyKnown reports whether more than half of the answers are about events that were there before.
-func mostlyKnown(answers []dedup.Answer) bool {
-	fresh := 0
+// expectation is what the last group of a store says about the next one: how many of its events are known. To be wrong
+// costs a round trip.
+type expectation struct{ known atomic.Uint32 }
+
+const (
+	knownNone uint32 = iota // in a transaction: ask for what exists only if something was not inserted
+	knownSome               // ask for what exists in the same round trip
+	knownMost               // look first
+)
+
+func (e *expectation) none() bool { return e.known.Load() == knownNone }
+func (e *expectation) most() bool { return e.known.Load() == knownMost }
+
+func (e *expectation) learn(answers []dedup.Answer) {
+	held := 0
 	for i := range answers {
 		if answers[i].Verdict.Held() {
-			fresh++
+			held++
 		}
 	}
-	return 2*fresh < len(answers)
+	known := knownSome
+	switch {
+	case len(answers) < 2:
+		return
+	case held == len(answers):
+		known = knownNone
+	case 2*held < len(answers):
+		known = knownMost
+	}
+	if e.known.Load() != known {
+		e.known.Store(known)
+	}
 }
 
 func unanswered(reqs []dedup.Request, answers []dedup.Answer) (open []dedup.Request, places []int) {
@@ -49,31 +73,28 @@ func unanswered(reqs []dedup.Request, answers []dedup.Answer) (open []dedup.Requ
 	return open, places
 }
 
-// readAnswers reads what the two statements of a claim say. The first inserts rows and the second leaves those out, so
-// if their numbers add up then the keys without an answer are exactly the new ones. If they do not, some row came, went
-// or changed in between and nothing is known of any key without an answer.
-func readAnswers(results pgx.BatchResults, reqs []dedup.Request, answers []dedup.Answer) (complete bool, err error) {
-	var inserted int64
-	if err := results.QueryRow().Scan(&inserted, nil); err != nil {
-		return false, err
-	}
+// readExisting reads what existing_*.sql says, and how many requests that answers.
+func readExisting(results pgx.BatchResults, reqs []dedup.Request, answers []dedup.Answer) (int64, error) {
 	rows, err := results.Query()
 	if err != nil {
-		return false, err
+		return 0, err
 	}
-	answered, err := readRows(rows, reqs, answers)
-	if err != nil {
-		return false, err
-	}
+	return readRows(rows, reqs, answers)
+}
+
+// readFresh gives the new keys their answers. Rows that were just inserted are left out of what exists, so if the numbers
+// add up then the keys without an answer are exactly the new ones. If they do not, some row came, went or changed in
+// between, or nobody has asked what exists, and nothing is known of any key without an answer.
+func readFresh(reqs []dedup.Request, answers []dedup.Answer, inserted, answered int64) (complete bool) {
 	if inserted+answered != int64(len(reqs)) {
-		return false, nil
+		return false
 	}
 	for i := range answers {
 		if answers[i].Verdict == 0 {
 			answers[i] = dedup.Answer{Verdict: dedup.Fresh, Fence: 1, First: reqs[i].Origin}
 		}
 	}
-	return true, nil
+	return true
 }
 
 var verdicts = map[string]dedup.Verdict{

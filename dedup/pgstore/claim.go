@@ -36,7 +36,7 @@ func (s *Store) claim(ctx context.Context, t dedup.Token, lease time.Duration, r
 	answers []dedup.Answer) error {
 	open := reqs     // still to be answered
 	var places []int // of open in reqs; nil: the same
-	if len(reqs) > 1 && s.keysKnown.Load() {
+	if len(reqs) > 1 && s.keys.most() {
 		err := s.look(ctx, reqs, answers, func(q *statements, rows *requestRows) (string, []any) {
 			return q.lookKeys[rows.form], rows.existing(t)
 		})
@@ -65,7 +65,7 @@ func (s *Store) claim(ctx context.Context, t dedup.Token, lease time.Duration, r
 		}
 		open, places = unanswered(reqs, answers)
 	}
-	s.keysKnown.Store(mostlyKnown(answers))
+	s.keys.learn(answers)
 	return nil
 }
 
@@ -76,8 +76,13 @@ func (s *Store) claimOnce(ctx context.Context, t dedup.Token, lease time.Duratio
 		clear(answers)
 		b.Queue(q.insertKeys[rows.form], rows.insert(t, microseconds(lease))...)
 		b.Queue(q.existingKeys[rows.form], rows.existing(t, microseconds(lease))...)
-	}, func(results pgx.BatchResults) (err error) {
-		complete, err = readAnswers(results, reqs, answers)
+	}, func(results pgx.BatchResults) error {
+		var inserted, answered int64
+		err := results.QueryRow().Scan(&inserted, nil)
+		if err == nil {
+			answered, err = readExisting(results, reqs, answers)
+		}
+		complete = err == nil && readFresh(reqs, answers, inserted, answered)
 		return err
 	})
 	return complete, err

@@ -79,5 +79,7 @@
 //
 // Duplicates come in runs. After a group of which most was known, the next group begins with a look that writes nothing:
 // if all of it is over already that is all, one round trip and a quarter of the work; else it costs a round trip more.
+// After a group of which nothing was known, the next transaction asks for what exists only if it meets something, in a
+// round trip of its own.
 // What the requests of a call share (tenant, scope, type, topic, retention) travels once.
 package pgstore

@@ -101,7 +101,7 @@ func TestReaper_Lag_Rule8(t *testing.T) {
 	require.WithinDuration(t, ago(3*day), result.Scopes[0].Horizon, time.Minute)
 	require.Len(t, left(t, pool), 4)
 	result = reap(t, s, soonest())
-	require.EqualValues(t, []int64{1, 1}, []int64{result.Events, result.Claims})
+	require.Equal(t, []int64{1, 1}, []int64{result.Events, result.Claims})
 	require.Equal(t, []string{"event/b", "key/b"}, left(t, pool))
 	result = reap(t, s, soonest())
 	require.Zero(t, result.Events+result.Claims)
@@ -211,7 +211,7 @@ func TestReaper_Stuck_Rule33(t *testing.T) {
 	require.EqualValues(t, 2, reap(t, s, soonest()).Stuck)
 	result := reap(t, s, soonest())
 	require.EqualValues(t, 1, result.Stuck)
-	require.EqualValues(t, []int64{1, 3}, []int64{result.Events, result.Claims})
+	require.Equal(t, []int64{1, 3}, []int64{result.Events, result.Claims})
 	require.Equal(t, []string{"key/alive", "key/just over", "key/stuck"}, left(t, pool))
 }
 

@@ -45,8 +45,7 @@ type Store struct {
 	mu  sync.Mutex // one look-up of the schema at a time
 	sql atomic.Pointer[statements]
 
-	// Most events of the last group were known, in either way of remembering: the next one begins by looking.
-	eventsKnown, keysKnown atomic.Bool
+	events, keys expectation // in either way of remembering
 }
 
 // Option changes what [New], [Open] and [Migrate] do.

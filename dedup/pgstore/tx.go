@@ -12,6 +12,7 @@ import (
 
 	"github.com/idem-go/idem/dedup"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -82,7 +83,7 @@ type txRun struct {
 func (r *txRun) group() bool { return len(r.reqs) > 1 }
 
 func (r *txRun) run() (err error) {
-	if r.group() && r.s.eventsKnown.Load() {
+	if r.group() && r.s.events.most() {
 		if err := r.look(); err != nil || len(r.open) == 0 {
 			return err
 		}
@@ -96,7 +97,7 @@ func (r *txRun) run() (err error) {
 	if err := r.claim(); err != nil {
 		return r.claimFailed(err)
 	}
-	r.s.eventsKnown.Store(mostlyKnown(r.answers))
+	r.s.events.learn(r.answers)
 	if !slices.ContainsFunc(r.answers, func(a dedup.Answer) bool { return a.Verdict == dedup.Fresh }) {
 		return nil
 	}
@@ -130,10 +131,33 @@ func (r *txRun) look() error {
 	return err
 }
 
-// claim begins the transaction and claims, in one round trip.
+// claim begins the transaction and claims, in one round trip; in two if a group meets what it did not expect to exist.
 func (r *txRun) claim() error {
+	rows, answers := newRequestRows(r.open), r.answers
+	if r.places != nil {
+		answers = make([]dedup.Answer, len(r.open))
+	}
+	along := !r.group() || !r.s.events.none()
 	var b pgx.Batch
 	b.BeginTx(pgx.TxOptions{BeginQuery: beginSQL, CommitQuery: commitSQL})
+	r.queueSettings(&b, r.group())
+	b.Queue(r.q.insertEvents[rows.form], rows.insert()...)
+	inserted, answered, err := r.ask(&b, rows, answers, true, along)
+	if err == nil && !along && inserted < int64(len(r.open)) {
+		b = pgx.Batch{}
+		r.queueSettings(&b, false)
+		_, answered, err = r.ask(&b, rows, answers, false, true)
+	}
+	if err == nil && !readFresh(r.open, answers, inserted, answered) {
+		err = errNoAnswer
+	}
+	for i, p := range r.places {
+		r.answers[p] = answers[i]
+	}
+	return err
+}
+
+func (r *txRun) queueSettings(b *pgx.Batch, mark bool) {
 	wait, idle := groupWait, ""
 	if !r.group() {
 		wait = lockWait
@@ -141,37 +165,40 @@ func (r *txRun) claim() error {
 	if r.limit > 0 {
 		idle = milliseconds(r.limit + idleSlack)
 	}
-	b.Queue(r.q.beginTx, milliseconds(wait), milliseconds(claimTimeout), idle, r.s.durable, r.group())
-	rows, answers := newRequestRows(r.open), r.answers
-	if r.places != nil {
-		answers = make([]dedup.Answer, len(r.open))
+	b.Queue(r.q.beginTx, milliseconds(wait), milliseconds(claimTimeout), idle, r.s.durable, mark)
+}
+
+// ask sends a batch that begins with settings: a new transaction with an insert, or more of one. along says whether to ask
+// for what exists.
+func (r *txRun) ask(b *pgx.Batch, rows *requestRows, answers []dedup.Answer, begins, along bool) (inserted, answered int64,
+	err error) {
+	if along {
+		b.Queue(r.q.existingEvents[rows.form], rows.existing()...)
 	}
-	b.Queue(r.q.insertEvents[rows.form], rows.insert()...)
-	b.Queue(r.q.existingEvents[rows.form], rows.existing()...)
 	b.Queue(r.q.restore, !r.group())
-	results := r.conn.SendBatch(r.ctx, &b)
-	r.tx = results.Tx()
-	err := func() error {
-		for range 2 {
-			if _, err := results.Exec(); err != nil {
-				return err
-			}
-		}
-		complete, err := readAnswers(results, r.open, answers)
-		for i, p := range r.places {
-			r.answers[p] = answers[i]
-		}
-		if err == nil {
-			var xid *string
-			err = results.QueryRow().Scan(&xid, nil, nil, nil, nil, nil)
-			r.xid = value(xid)
-		}
-		if err == nil && !complete {
-			err = errNoAnswer
-		}
-		return err
-	}()
-	return cmp.Or(err, results.Close()) // closing tells what has failed already once more
+	results := r.conn.SendBatch(r.ctx, b)
+	settings := 1
+	if begins {
+		r.tx = results.Tx()
+		settings = 2
+	}
+	for i := 0; i < settings && err == nil; i++ {
+		_, err = results.Exec()
+	}
+	if err == nil && begins {
+		var tag pgconn.CommandTag
+		tag, err = results.Exec()
+		inserted = tag.RowsAffected()
+	}
+	if err == nil && along {
+		answered, err = readExisting(results, r.open, answers)
+	}
+	if err == nil {
+		var xid *string
+		err = results.QueryRow().Scan(&xid, nil, nil, nil, nil, nil)
+		r.xid = value(xid)
+	}
+	return inserted, answered, cmp.Or(err, results.Close()) // closing tells what has failed already once more
 }
 
 // claimFailed says what an error of the claim means, before any handler ran.

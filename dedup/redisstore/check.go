@@ -15,6 +15,7 @@ import (
 // Check implements [dedup.Checker]. On every master it asks INFO, which is allowed where CONFIG is not, and refuses
 //
 //   - Redis before 7.0, which has no SET with NX and GET;
+//   - a user without the right to TIME, by which the age of events is told;
 //   - a maxmemory-policy other than noeviction, unless [AllowEviction] was given;
 //   - a client that spreads keys over servers by itself (redis.Ring): when a server fails, its keys go to others that
 //     have never heard of them.
@@ -42,6 +43,12 @@ func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
 var errUnfit = errors.New("redis is not fit for a ledger")
 
 func (s *Store) checkServer(ctx context.Context, c *redis.Client) (warnings []string, err error) {
+	if err := c.Time(ctx).Err(); unknowable(err) {
+		return nil, fmt.Errorf("%w: TIME is not permitted, and by its own clock alone no consumer can tell how old an event "+
+			"is: ACL SETUSER <user> +time", errUnfit)
+	} else if err != nil {
+		return nil, err
+	}
 	info := make(map[string]string)
 	for _, section := range [...]string{"server", "memory", "persistence"} {
 		text, err := c.Info(ctx, section).Result()

@@ -56,7 +56,7 @@ func TestCheckReadsInfo(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := New(newFake(t, func(cmd []string) string { return bulk(c.info) }))
+			s := New(newFake(t, atItsTime(func([]string) string { return bulk(c.info) })))
 			warnings, err := s.Check(t.Context())
 			if c.err != "" {
 				require.ErrorContains(t, err, c.err)
@@ -73,13 +73,30 @@ func TestCheckReadsInfo(t *testing.T) {
 
 func TestCheckWithoutInfo(t *testing.T) {
 	for _, text := range []string{"NOPERM this user has no permissions to run 'info'", "ERR unknown command 'info'"} {
-		warnings, err := New(newFake(t, func([]string) string { return "-" + text + "\r\n" })).Check(t.Context())
+		warnings, err := New(newFake(t, atItsTime(func([]string) string { return "-" + text + "\r\n" }))).Check(t.Context())
 		require.NoError(t, err)
 		require.Len(t, warnings, 1)
 		require.Contains(t, warnings[0], "+info")
 	}
 	_, err := New(newFake(t, func([]string) string { return "-LOADING Redis is loading\r\n" })).Check(t.Context())
 	require.ErrorIs(t, err, dedup.ErrUnavailable, "it will tell later")
+}
+
+func atItsTime(answer func([]string) string) func([]string) string {
+	return func(cmd []string) string {
+		if cmd[0] == "time" {
+			return "*2\r\n" + bulk("1800000000") + bulk("0")
+		}
+		return answer(cmd)
+	}
+}
+
+// G-12: without this right no claim would ever be granted.
+func TestCheckWithoutTime(t *testing.T) {
+	refused := func([]string) string { return "-NOPERM this user has no permissions to run the 'time' command\r\n" }
+	_, err := New(newFake(t, refused)).Check(t.Context())
+	require.ErrorContains(t, err, "+time")
+	require.NotErrorIs(t, err, dedup.ErrUnavailable, "waiting does not help")
 }
 
 // A ring moves the keys of a failed server to servers that have never heard of them.

@@ -43,14 +43,12 @@ func newPrivateCluster(t testing.TB) *privateCluster {
 
 // owner returns the index of the server that has the slot.
 func (p *privateCluster) owner(slot int) int {
-	ranges, err := p.nodes[0].ClusterSlots(p.t.Context()).Result()
+	shards, err := p.nodes[0].ClusterShards(p.t.Context()).Result()
 	require.NoError(p.t, err)
-	for _, r := range ranges {
-		if slot >= r.Start && slot <= r.End {
-			for i, id := range p.ids {
-				if id == r.Nodes[0].ID {
-					return i
-				}
+	for _, shard := range shards {
+		for _, r := range shard.Slots {
+			if int64(slot) >= r.Start && int64(slot) <= r.End {
+				return slices.Index(p.ids, shard.Nodes[0].ID)
 			}
 		}
 	}

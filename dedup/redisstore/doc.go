@@ -5,7 +5,7 @@
 // # Guarantees
 //
 // All of [dedup.Store], as long as the server loses nothing it has acknowledged (see Failure modes). The package also
-// implements [dedup.Checker], [dedup.Pinger] and [dedup.Reopener].
+// implements [dedup.Checker], [dedup.Pinger], [dedup.Reopener] and [dedup.Registrar].
 //
 //   - Each change of a key is one command or one script, atomic on the server. Every call may be repeated: the token
 //     of the claim is in the record, so that go-redis may retry what it likes when a reply is lost. Keep its
@@ -20,7 +20,7 @@
 //     result. A store that has once seen a result, its own or another's, looks before it writes from then on, and
 //     never takes that risk.
 //   - Fences ([dedup.Answer.Fence]) rise for as long as the record lives; they begin anew when it has expired.
-//   - The answer is never [dedup.TooOld]: an expired key leaves nothing by which to tell. See Expiry.
+//   - An event that may have been handled and forgotten is [dedup.TooOld], and is not claimed by asking. See Expiry.
 //
 // # Schema
 //
@@ -42,6 +42,13 @@
 // Times of first deliveries are kept in milliseconds, as Kafka has them. Results are as long as the caller makes
 // them.
 //
+// Three kinds of keys are about no event. Their names have one colon after the prefix where an event's has three, and they
+// have no TTL:
+//
+//	idem:born:<scope>    string: when the ledger first heard of the scope, in milliseconds since 1970 by Redis' clock
+//	idem:scope:<scope>   hash of what [Store.Register] recorded: group, topic:<topic> = 1, recipe:<type> = recipe
+//	idem:topic:<topic>   set of the scopes that consume it
+//
 // # Expiry
 //
 // Every key has a TTL, set by the command that writes it. Done, dead and open records live for their
@@ -50,13 +57,27 @@
 // server's clock alone decides, and no command has to ask for the time. A TTL that the store never sets (none, or
 // more than total) starts one more lease.
 //
-// The TTL runs on the wall clock of the server, also while the consumer stands still (rule 8). If a consumer is down
-// for longer than the retention, or a topic is read again from the start, events that were handled are Fresh again.
-// So the retention must be longer than the longest outage and the longest distance between two copies of an event;
-// events that are older than that must be told by their own age, before the ledger is asked. A step of the server's
-// clock forward shortens leases and retention, a step back lengthens them, but never a lease beyond a new one.
-// Without persistence a restart forgets everything; with it the TTL has run on while the server was down, so that
-// leases are over and claims are Uncertain, not lost.
+// The TTL runs on the wall clock of the server, also while the consumer stands still. So the retention should be longer
+// than the longest outage and the longest distance between two copies of an event. Where it was not, the ledger says so
+// instead of handling events again in silence (rule 8): an event without a record is [dedup.TooOld] if its origin's time
+// and the birth of its scope both lie before
+//
+//	now - retention + margin
+//
+// and neither AnyAge is set nor is it a later copy that Idem made. The retention is that of the request; the margin is
+// for clocks that differ, since events have the time of a producer or a broker: a hundredth of the retention, at least a
+// minute, at most an hour, and never more than half of the retention. Now is the server's time, asked once a minute and
+// counted on by the monotonic clock of this host. A scope's birth is when the ledger first heard of it, by Register or by its first claim: a
+// ledger that is younger than the retention has forgotten nothing, so a new consumer may begin with old events. An
+// origin without time, or with one before 1970, has no age.
+//
+// Two things this cannot see. A retention that is made longer takes effect for records written from then on, so for one
+// retention more, events may be Fresh that the shorter one forgot. And a Redis that was emptied is a new ledger, whose
+// scopes are born again.
+//
+// A step of the server's clock forward shortens leases and retention, a step back lengthens them, but never a lease
+// beyond a new one. Without persistence a restart forgets everything; with it the TTL has run on while the server
+// was down, so that leases are over and claims are Uncertain, not lost.
 //
 // # Failure modes
 //
@@ -77,12 +98,18 @@
 //   - A claim whose reply never came is held until its lease ends, unless it is released under its token. If the
 //     claim itself is still on its way when it is released, it is granted to nobody, and the event is Uncertain a
 //     lease later (rule 32).
+//   - Cluster: a batch that one dead server has a part in fails as a whole. What the other servers granted is recognised
+//     by its token when the call is repeated, and ends with its lease if it is not. MOVED and ASK are followed, so slots
+//     may be moved while claims run; a slot must not come back to a server it left within the last seconds, since a
+//     client that follows an ASK late would find it half there again.
 //   - A client side ring (redis.Ring) is refused by [Store.Check]: it moves the keys of a failed server to others.
 //
 // The user of the store needs no more than this (G-12), where +ping and +info are for [Store.Ping] and [Store.Check];
 // on a cluster the client also needs +cluster|slots.
 //
-//	ACL SETUSER idem on >password ~idem:* -@all +get +set +pttl +pexpire +eval +evalsha +ping +info
+//	ACL SETUSER idem on >password ~idem:* -@all +get +set +pttl +pexpire +eval +evalsha +time +ping +info
+//
+// [Store.Register] also needs +hget +hset +sadd +smembers.
 //
 // Scripts are sent by their hash, and by their text to a server that does not know them: SCRIPT FLUSH and restarts do
 // not matter.
@@ -93,7 +120,8 @@
 // completes them: two round trips per batch. What needs a decision on the server (claimed by another, released,
 // waiting for this copy) costs one more. Renewing, releasing, dead letters, moves and results are one pipeline of
 // scripts; a completion by script costs the server about four times as much as one without. Batches above 1,000 keys
-// are sent in parts. On a cluster each node has a pipeline of its own, at the same time.
+// are sent in parts. On a cluster each node has a pipeline of its own, at the same time. Old events are looked for with
+// GET in the same pipeline. The server's time is one more round trip a minute, the birth of a scope one for each process.
 //
 // An event with a key of 64 bytes costs 184 bytes of MEMORY USAGE, claimed or done, with token, origin and no
 // fingerprint, and about 50 more for its TTL and the tables' slots.

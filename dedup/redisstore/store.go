@@ -86,7 +86,7 @@ func (s *Store) claim(ctx context.Context, t dedup.Token, lease time.Duration, r
 	sets := s.newCommands(len(reqs))
 	for i := range reqs {
 		what := setNew
-		if old != nil && old[i] {
+		if len(old) > 0 && old[i] {
 			what = look // what was never seen must not become a claim
 		}
 		rec := claimed(t, lease, &reqs[i])

@@ -92,7 +92,7 @@ func claimBusy(k *kit) {
 	require.LessOrEqual(k, a.Wait, long/2, "renewed with a shorter lease")
 
 	r := request("short retention") // the lease counts, not the retention
-	r.Retention = k.lease / 6
+	r.Retention, r.AnyAge = k.lease/6, true
 	k.get(dedup.Fresh, long, r)
 	k.h.Sleep(k.lease / 2)
 	k.meets(dedup.Busy, r)

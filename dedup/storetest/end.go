@@ -71,7 +71,7 @@ func completeNever(k *kit) {
 
 func completeRetention(k *kit) {
 	brief := request("brief")
-	brief.Retention = k.lease
+	brief.Retention, brief.AnyAge = k.lease, true // a ledger that forgets so soon may no longer know
 	for _, end := range []func(dedup.Claim) dedup.Completion{
 		completion,
 		func(c dedup.Claim) dedup.Completion { return dead(c, "why") },

@@ -46,8 +46,11 @@ func request(id string) dedup.Request {
 // origin has a time in milliseconds, as records of Kafka have.
 func origin(partition, offset int) dedup.Origin {
 	return dedup.Origin{Topic: "orders", Partition: int32(partition), Offset: int64(offset),
-		Time: time.UnixMilli(1_700_000_000_000 + int64(offset)).UTC()}
+		Time: today.Add(time.Duration(offset) * time.Millisecond)}
 }
+
+// today is the time of events, which a ledger must not take for too old.
+var today = time.Now().UTC().Truncate(time.Millisecond)
 
 // try asks s for one claim under token t.
 func (k *kit) try(s dedup.Store, t dedup.Token, lease time.Duration, r dedup.Request) dedup.Answer {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/redis/go-redis/v9"
@@ -44,11 +45,11 @@ func openLedger(ctx context.Context, url string, log *slog.Logger) (dedup.Store,
 		client := redis.NewClient(opts)
 		return redisstore.New(client), func() { _ = client.Close() }, nil
 	}
-	return openPostgres(ctx, url)
+	return openPostgres(ctx, url, log)
 }
 
-// openPostgres also makes the tables that are missing.
-func openPostgres(ctx context.Context, url string) (dedup.Store, func(), error) {
+// openPostgres also makes the tables that are missing, and deletes what has expired as long as the ledger is open.
+func openPostgres(ctx context.Context, url string, log *slog.Logger) (dedup.Store, func(), error) {
 	cfg, err := pgxpool.ParseConfig(url)
 	if err != nil {
 		return nil, nil, usageError{fmt.Errorf("-ledger is no valid Postgres URL")}
@@ -62,7 +63,19 @@ func openPostgres(ctx context.Context, url string) (dedup.Store, func(), error) 
 		pool.Close()
 		return nil, nil, err
 	}
-	return pgstore.New(pool), pool.Close, nil
+	store := pgstore.New(pool)
+	reaping, stop := context.WithCancel(ctx)
+	var reaper sync.WaitGroup
+	reaper.Go(func() { // deletes what has expired; of all workers one at a time
+		if err := pgstore.NewReaper(store, pgstore.ReaperConfig{Logger: log}).Run(reaping); err != nil {
+			log.Error("expired records are not deleted", "error", err)
+		}
+	})
+	return store, func() {
+		stop()
+		reaper.Wait()
+		pool.Close()
+	}, nil
 }
 
 // redisLog moves what go-redis writes by itself, a line for every connection that fails, to level debug: that the

@@ -57,6 +57,7 @@ type options struct {
 	brokers, topic, group, postgres, instance string
 
 	migrate, audit bool
+	newScope       bool
 	seed           int64
 	sessionTimeout time.Duration
 	stats          time.Duration
@@ -70,6 +71,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	flags.StringVar(&o.brokers, "brokers", "", "Kafka brokers, host:port, separated by commas; without them it ends after -migrate and -seed")
 	flags.StringVar(&o.topic, "topic", "payments", "topic of the payments")
 	flags.StringVar(&o.group, "group", "orderstatus", "consumer group; it is also who remembers, so another group handles every payment again")
+	flags.BoolVar(&o.newScope, "new-scope", false, "let a group begin that has no offsets, on a topic whose payments another group has handled")
 	flags.StringVar(&o.postgres, "postgres", os.Getenv("POSTGRES_URL"), "Postgres `URL` of the orders and of processed_events; default $POSTGRES_URL")
 	flags.StringVar(&o.instance, "instance-id", "", "static group membership: a restart under the same `ID` takes over at once, without a rebalance")
 	flags.BoolVar(&o.migrate, "migrate", false, "create the tables that are missing, first")
@@ -120,6 +122,11 @@ func (o options) work(ctx context.Context) error {
 		defer reporter.Wait()
 		defer stop()
 	}
+	reaping, stop := context.WithCancel(ctx)
+	var reaper sync.WaitGroup
+	reaper.Go(func() { o.reap(reaping, store) })
+	defer reaper.Wait() // before the store is closed
+	defer stop()
 	err = c.Run(ctx)
 	o.log.Info("stopped", "stats", counts)
 	return err
@@ -131,6 +138,7 @@ func (o options) config(store *pgstore.Store, counts *stats) consumer.Config {
 		Group:      o.group,
 		Topics:     []string{o.topic},
 		Store:      store,
+		NewScope:   o.newScope,
 		InstanceID: o.instance,
 		// A payment that cannot be booked goes to <topic>.<group>.dlq, which is made if it is missing.
 		CreateDeadLetterTopics: &consumer.TopicSpec{},
@@ -142,6 +150,13 @@ func (o options) config(store *pgstore.Store, counts *stats) consumer.Config {
 				c.Consumer.Group.Heartbeat.Interval = o.sessionTimeout / 6
 			}
 		},
+	}
+}
+
+// reap deletes what has expired, in as many workers as there are: one at a time works.
+func (o options) reap(ctx context.Context, store *pgstore.Store) {
+	if err := pgstore.NewReaper(store, pgstore.ReaperConfig{Logger: o.log}).Run(ctx); err != nil {
+		o.log.Error("expired records are not deleted", "error", err)
 	}
 }
 

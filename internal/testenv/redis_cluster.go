@@ -58,7 +58,7 @@ func RedisClusterServers(t testing.TB, n int) (addrs []string) {
 		addr := RedisServer(t, "--cluster-enabled", "yes", "--cluster-port", bus, "--appendonly", "yes",
 			"--appendfsync", "no")
 		nodes[i] = redis.NewClient(&redis.Options{Addr: addr})
-		defer nodes[i].Close()
+		t.Cleanup(func() { _ = nodes[i].Close() })
 		require.NoError(t, nodes[i].Do(t.Context(), "cluster", "set-config-epoch", i+1).Err())
 		require.NoError(t, nodes[i].ClusterAddSlotsRange(t.Context(), i*slots/n, (i+1)*slots/n-1).Err())
 		if i > 0 {

@@ -104,6 +104,6 @@ func TestWantedRowsExist(t *testing.T) {
 	for _, w := range wanted {
 		require.True(t, names[w.row], w.row)
 		require.True(t, w.base == "" || names[w.base], w.base)
-		require.True(t, (w.base == "") == (w.ideal > 0), "%s is against a row or an ideal", w.row)
+		require.Equal(t, w.base == "", w.ideal > 0, "%s is against a row or an ideal", w.row)
 	}
 }

@@ -139,8 +139,13 @@ func (l *lab) reset(ctx context.Context, orders int) error {
 	if err := l.forget(ctx); err != nil {
 		return err
 	}
+	var tables string // also those in which the ledger remembers scopes and progress
+	if err := l.pool.QueryRow(ctx, "SELECT string_agg(quote_ident(tablename), ', ') FROM pg_tables WHERE schemaname = $1 AND tablename <> 'idem_schema'",
+		l.schema()).Scan(&tables); err != nil {
+		return err
+	}
 	for _, q := range []string{
-		"TRUNCATE processed_events, idempotency_keys, event_starts, naive_events, orders, accounts",
+		"TRUNCATE " + tables,
 		fmt.Sprintf("INSERT INTO accounts (id) SELECT generate_series(1, %d)", accounts),
 		fmt.Sprintf("INSERT INTO orders (id) SELECT generate_series(1, %d)", orders),
 		"VACUUM ANALYZE orders", // nor do hint bits and missing statistics tell one row from another

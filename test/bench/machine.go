@@ -88,8 +88,10 @@ func fsyncTime() (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	defer os.Remove(f.Name())
-	defer f.Close()
+	defer func() {
+		_ = f.Close()
+		_ = os.Remove(f.Name())
+	}()
 	page := make([]byte, 8192)
 	took := make([]float64, syncs)
 	for i := range took {

@@ -14,12 +14,11 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := start(ctx, os.Args[1:]); err != nil {
-		if !errors.Is(err, flag.ErrHelp) {
-			say("FAILED: %v", err)
-			os.Exit(1)
-		}
+	err := start(ctx, os.Args[1:])
+	stop()
+	if err != nil && !errors.Is(err, flag.ErrHelp) {
+		say("FAILED: %v", err)
+		os.Exit(1)
 	}
 }
 
@@ -42,7 +41,6 @@ type results map[string][]sample
 
 type options struct {
 	quick, large, list bool
-	latencyOff         bool
 	names              string
 	rounds             int
 	jsonFile, markdown string

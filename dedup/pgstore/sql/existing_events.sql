@@ -1,7 +1,6 @@
 -- As existing_keys.sql, for the transaction of the effects: a row that waits for this copy is locked until the commit.
 WITH r AS MATERIALIZED (
     {requests}
-    WHERE coalesce(nullif(current_setting('idem.new', true), ''), '0')::bigint < cardinality($4::text[]) -- else all are new
 ), seen AS MATERIALIZED (
     SELECT r.n, r.to_retry, r.retention, k.tenant, k.scope, k.event_type, k.event_id, k.xmin AS version,
            k.origin_topic, k.origin_partition, k.origin_offset, k.origin_time, k.reason, k.schema_version, k.result,

@@ -1,5 +1,4 @@
 -- Claims in the transaction of the effects. They are done at once: nobody sees them before the commit.
-WITH new AS (
 INSERT INTO {schema}.processed_events
        (tenant, scope, event_type, event_id, fingerprint, generation, retry,
         origin_topic, origin_partition, origin_offset, origin_time, expires_at)
@@ -10,6 +9,3 @@ FROM unnest($4::text[], $10::timestamptz[], $12::integer[], $13::bigint[]{arrays
 WHERE ({too_old}) IS NOT TRUE
 ORDER BY {tenant} COLLATE "C", {scope} COLLATE "C", {event_type} COLLATE "C", r.event_id COLLATE "C"
 ON CONFLICT (tenant, scope, event_type, event_id) DO NOTHING
-RETURNING 1
-)
-SELECT count(*), set_config('idem.new', count(*)::text, true) FROM new

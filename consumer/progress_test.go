@@ -1,0 +1,294 @@
+package consumer
+
+import (
+	"context"
+	"maps"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/dedup/memstore"
+	"github.com/idem-go/idem/dedup/pgstore"
+	"github.com/idem-go/idem/internal/testenv"
+)
+
+// told is a ledger that notes what it is told.
+type told struct {
+	dedup.Store
+	hang chan struct{} // if not nil, RecordProgress waits for it, or for its context
+
+	mu         sync.Mutex
+	calls      int
+	progress   map[partition]dedup.Progress
+	registered []dedup.Registration
+	refusals   []error // of Register, one after the other
+}
+
+func newTold() *told {
+	return &told{Store: memstore.New(memstore.Volatile()), progress: make(map[partition]dedup.Progress)}
+}
+
+func (s *told) Volatile() error { return nil }
+
+func (s *told) RecordProgress(ctx context.Context, scope string, progress []dedup.Progress) error {
+	if s.hang != nil {
+		select {
+		case <-s.hang:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.calls++
+	for _, p := range progress {
+		s.progress[partition{scope + "/" + p.Topic, p.Partition}] = p
+	}
+	return nil
+}
+
+func (s *told) Register(_ context.Context, r dedup.Registration) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.registered = append(s.registered, r)
+	if len(s.refusals) == 0 {
+		return nil
+	}
+	err := s.refusals[0]
+	s.refusals = s.refusals[1:]
+	return err
+}
+
+func (s *told) of(topic string, id int32) (dedup.Progress, int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.progress[partition{topic, id}], s.calls
+}
+
+func (s *told) registrations() []dedup.Registration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.registered
+}
+
+// endless is a claim with a high watermark and a beginning of the test's.
+type endless struct {
+	*fakeClaim
+	from, high int64
+}
+
+func (c *endless) InitialOffset() int64       { return c.from }
+func (c *endless) HighWaterMarkOffset() int64 { return c.high }
+
+func at(claim *fakeClaim, offset int64, when time.Time) *sarama.ConsumerMessage {
+	m := claim.record(offset)
+	m.Timestamp = when
+	return m
+}
+
+// tellingHandler handles everything, and lets store know.
+func tellingHandler(t *testing.T, store dedup.Store) *GroupHandler {
+	t.Helper()
+	r := idem.NewRouter(idem.Type(idem.Fixed("thing")), idem.ID(idem.FromHeader("event-id")))
+	idem.On(r, "thing", func(context.Context, idem.Event[struct{}]) error { return nil })
+	h, err := NewGroupHandler(Config{Group: "g", Store: store, Logger: quiet}, r)
+	require.NoError(t, err)
+	return h
+}
+
+// TestProgress_Rule8: the ledger learns how far each partition is, in the broker's time, while the session lives and once at
+// the end of each claim.
+func TestProgress_Rule8(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newTold()
+		h := tellingHandler(t, store)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		sess := newFakeSession(ctx, map[string][]int32{"t": {0, 1, 2, 3}})
+		require.NoError(t, h.Setup(sess))
+		began := time.Now()
+		busy := &endless{newFakeClaim("t", 0, 10), 500, 1000}
+		idle := &endless{newFakeClaim("t", 1, 10), 70, 70}
+		behind := &endless{newFakeClaim("t", 2, 10), 70, 80} // whose first record does not come
+		unknown := &endless{newFakeClaim("t", 3, 10), sarama.OffsetOldest, 80}
+		var runs []*running
+		for _, c := range []*endless{busy, idle, behind, unknown} {
+			runs = append(runs, consume(h, sess, c))
+		}
+		for i := range int64(250) {
+			busy.messages <- at(busy.fakeClaim, 500+i, began.Add(time.Duration(i)*20*time.Millisecond))
+		}
+		time.Sleep(progressInterval + time.Millisecond)
+		_, calls := store.of("", 0)
+		require.Equal(t, 1, calls, "one call for all partitions")
+		p, _ := store.of("g/t", 0)
+		require.EqualValues(t, 750, p.Next)
+		require.False(t, p.CaughtUp)
+		require.WithinRange(t, p.Time, began.Add(3980*time.Millisecond), began.Add(249*20*time.Millisecond))
+		p, _ = store.of("g/t", 1)
+		require.Equal(t, dedup.Progress{Topic: "t", Partition: 1, Next: 70, CaughtUp: true}, p)
+		p, _ = store.of("g/t", 2)
+		require.Equal(t, dedup.Progress{Topic: "t", Partition: 2, Next: 70}, p, "known, so that the ledger waits for it")
+		p, _ = store.of("g/t", 3)
+		require.Equal(t, dedup.Progress{Topic: "t", Partition: 3}, p)
+
+		busy.messages <- at(busy.fakeClaim, 999, began.Add(time.Hour))
+		synctest.Wait()
+		close(busy.messages) // revoked alone
+		<-runs[0].done
+		synctest.Wait()
+		p, calls = store.of("g/t", 0)
+		require.Equal(t, dedup.Progress{Topic: "t", Next: 1000, Time: began.Add(time.Hour), CaughtUp: true}, p)
+		require.Equal(t, 2, calls)
+		idle.messages <- at(idle.fakeClaim, 70, began.Add(2*time.Hour))
+		synctest.Wait()
+		cancel(sarama.ErrRebalanceInProgress)
+		for _, run := range runs {
+			<-run.done
+		}
+		require.NoError(t, h.Cleanup(sess))
+		require.NoError(t, h.Close())
+		p, _ = store.of("g/t", 1)
+		require.Equal(t, dedup.Progress{Topic: "t", Partition: 1, Next: 71, Time: began.Add(2 * time.Hour)}, p, "the last word")
+	})
+}
+
+// TestProgress_NotOfOthers: what was lost is somebody else's to tell.
+func TestProgress_NotOfOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newTold()
+		h := tellingHandler(t, store)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		sess := newFakeSession(ctx, map[string][]int32{"t": {0}})
+		require.NoError(t, h.Setup(sess))
+		claim := newFakeClaim("t", 0, 10)
+		run := consume(h, sess, claim)
+		claim.messages <- at(claim, 0, time.Now())
+		synctest.Wait()
+		cancel(sarama.ErrUnknownMemberId)
+		<-run.done
+		require.NoError(t, h.Cleanup(sess))
+		require.NoError(t, h.Close())
+		_, calls := store.of("", 0)
+		require.Zero(t, calls)
+	})
+}
+
+// TestProgress_SlowLedger: a ledger that does not answer delays neither a commit nor the end of a session.
+func TestProgress_SlowLedger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newTold()
+		store.hang = make(chan struct{})
+		h := tellingHandler(t, store)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		sess := newFakeSession(ctx, map[string][]int32{"t": {0}})
+		require.NoError(t, h.Setup(sess))
+		claim := newFakeClaim("t", 0, 10)
+		run := consume(h, sess, claim)
+		time.Sleep(progressInterval + 500*time.Millisecond) // it hangs now
+		claim.messages <- at(claim, 0, time.Now())
+		time.Sleep(h.cfg.CommitInterval)
+		require.EqualValues(t, 1, sess.offset("t", 0))
+		began := time.Now()
+		claim.messages <- at(claim, 1, time.Now())
+		synctest.Wait()
+		cancel(sarama.ErrRebalanceInProgress)
+		<-run.done
+		require.NoError(t, h.Cleanup(sess))
+		require.Zero(t, time.Since(began), "the partition is given back at once")
+		require.EqualValues(t, 2, sess.offset("t", 0))
+		require.NoError(t, h.Close())
+		require.LessOrEqual(t, time.Since(began), 3*progressWait)
+	})
+}
+
+func TestTimeline(t *testing.T) {
+	zero := time.Unix(1_000_000_000, 0)
+	note := func(l *timeline, offset int64, when time.Time) {
+		l.note(&sarama.ConsumerMessage{Offset: offset, Timestamp: when})
+	}
+	l := newTimeline()
+	require.Zero(t, l.before(100))
+	note(l, 3, time.Time{})
+	note(l, 4, time.UnixMilli(-1))
+	require.Zero(t, l.before(100), "a record without a time")
+	note(l, 5, zero)
+	require.Zero(t, l.before(5), "below the watermark only")
+	require.Equal(t, zero, l.before(6))
+	for i := range int64(99) { // of one moment: one sample in a hundred
+		note(l, 6+i, zero.Add(time.Millisecond))
+	}
+	require.Equal(t, zero, l.before(1000))
+	note(l, 105, zero.Add(2*time.Millisecond))
+	require.Equal(t, zero.Add(2*time.Millisecond), l.before(1000))
+	note(l, 106, zero.Add(-time.Hour)) // a producer's clock goes back
+	require.Equal(t, zero.Add(-time.Hour), l.before(1000))
+
+	// However many there are, a time is never that of a record at or above the watermark.
+	l = newTimeline()
+	for i := range int64(10_000) {
+		note(l, i, zero.Add(time.Duration(i)*time.Minute))
+	}
+	require.LessOrEqual(t, len(l.samples), maxSamples)
+	for next := int64(1); next < 10_000; next += 97 {
+		got := l.before(next)
+		require.True(t, got.IsZero() || got.Before(zero.Add(time.Duration(next)*time.Minute)))
+	}
+	require.Equal(t, zero.Add(9999*time.Minute), l.before(10_000))
+}
+
+// TestKafka_Progress_Rule8 records on the real broker and the real ledger: partitions without records are caught up from the
+// start, those with records when they are settled, and all of it is there when Run returns.
+func TestKafka_Progress_Rule8(t *testing.T) {
+	url := testenv.Postgres(t)
+	pool, err := pgxpool.New(t.Context(), url)
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	require.NoError(t, pgstore.Migrate(t.Context(), pool))
+	brokers, topic, cfg := onKafka(t, 8)
+	cfg.Store = pgstore.New(pool)
+	produceEvents(t, brokers, topic, 0, 3)
+	var got tally
+	m := start(t, cfg, routed(got.handle))
+	type row struct {
+		Next int64
+		Age  *float64
+	}
+	rows := func() map[int32]row {
+		all := make(map[int32]row)
+		var id int32
+		var r row
+		found, err := pool.Query(context.Background(), `SELECT partition, next_offset,
+			extract(epoch FROM clock_timestamp() - consumed_until)::float8 FROM idem_progress WHERE scope = $1`, cfg.Group)
+		require.NoError(t, err)
+		_, err = pgx.ForEachRow(found, []any{&id, &r.Next, &r.Age}, func() error {
+			all[id] = r
+			return nil
+		})
+		require.NoError(t, err)
+		return all
+	}
+	require.Eventually(t, func() bool { return len(rows()) == 8 }, soon, poll)
+	sum := int64(0)
+	for id, r := range rows() {
+		sum += r.Next
+		require.NotNil(t, r.Age, "partition %d", id)
+		require.InDelta(t, 65, *r.Age, 15, "partition %d", id)
+	}
+	require.EqualValues(t, 3, sum)
+	produceEvents(t, brokers, topic, 3, 10)
+	require.Eventually(t, func() bool { return got.events() == 10 }, soon, poll)
+	require.NoError(t, m.end())
+	sum = 0
+	for r := range maps.Values(rows()) {
+		sum += r.Next
+	}
+	require.EqualValues(t, 10, sum, "recorded at the end")
+}
