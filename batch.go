@@ -20,7 +20,8 @@ type batch struct {
 	pat      *patience
 	progress func(settled int)
 	outages  int
-	keys     map[uint64]*bound // of the run that is being planned
+	unlucky  int               // runs in a row that met a lock before their handlers
+	keys     map[uint64]*entry // the last of each Kafka key in the run that is being planned
 }
 
 // entry is one message of a batch.

@@ -289,6 +289,20 @@ func TestBatch_OneEventOfEachKey_Rule11(t *testing.T) {
 	}
 }
 
+// A copy has the Kafka key of its original and is not run: it ends no batch.
+func TestBatch_CopiesDoNotEndABatch(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.onBatch(succeedAll)
+		p := b.start()
+		_, err := p.HandleBatch(t.Context(), []*idem.Message{
+			keyed("paid", "e1", "a", 0), keyed("paid", "e2", "b", 1), keyed("paid", "e1", "a", 2), keyed("paid", "e3", "c", 3),
+		})
+		require.NoError(t, err)
+		require.Equal(t, 1, b.count("batch [e1 e2 e3]"))
+		require.Equal(t, []int{3}, b.store.sizes)
+	})
+}
+
 // Rule 11: types A and B of one key: A1, B1, A2 stay in this order.
 func TestBatch_OrderOfAKeyAcrossHandlers_Rule11(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {

@@ -295,7 +295,62 @@ func TestBatchTx_Contended_Rule1(t *testing.T) {
 		require.NoError(t, err)
 		require.Zero(t, time.Since(began))
 		s.allOnce(t, 20)
-		require.Equal(t, 20, len(s.sizes)-1)
+		require.Equal(t, append([]int{20, 20, 20, 20}, slices.Repeat([]int{1}, 20)...), s.sizes, "nothing was run: tried again first")
+	})
+	inGroupBubble(t, func(t *testing.T, b *bench, s *groupStore) {
+		b.onGroup(fine)
+		s.commit = func(n int) error {
+			if n > 1 {
+				return dedup.ErrContended
+			}
+			return nil
+		}
+		p := b.start()
+		_, err := p.HandleBatch(t.Context(), series(20))
+		require.NoError(t, err)
+		s.allOnce(t, 20)
+		require.Equal(t, append([]int{20}, slices.Repeat([]int{1}, 20)...), s.sizes, "rows are contended: one by one at once")
+	})
+}
+
+// countingStore counts starts too.
+type countingStore struct {
+	*groupStore
+	starts int
+}
+
+func (s *countingStore) CountStart(context.Context, dedup.Key, dedup.Origin) (uint32, error) {
+	s.starts++
+	return 1, nil
+}
+func (s *countingStore) ClearStarts(context.Context, dedup.Key, dedup.Origin) error { return nil }
+
+// Rule 18: the first 16 events of a partition after it was assigned are run one by one; what is known among them, and
+// behind them, is settled together all the same.
+func TestBatchTx_AfterAnAssignment_Rule18(t *testing.T) {
+	inGroupBubble(t, func(t *testing.T, b *bench, s *groupStore) {
+		counting := &countingStore{groupStore: s}
+		b.cfg.Store = counting
+		b.onGroup(fine)
+		p := b.start()
+		_, err := p.HandleBatch(t.Context(), series(30))
+		require.NoError(t, err)
+		require.Equal(t, append(append([]int{30}, slices.Repeat([]int{1}, 16)...), 14), s.sizes)
+		require.Equal(t, 16, counting.starts)
+
+		s.sizes = nil
+		p.Assigned("orders", 1)
+		_, err = p.HandleBatch(t.Context(), series(30))
+		require.NoError(t, err)
+		require.Equal(t, []int{30}, s.sizes, "duplicates in bulk")
+		require.Equal(t, 16, counting.starts)
+
+		s.sizes = nil
+		settled, err := p.HandleBatch(t.Context(), series(60))
+		require.NoError(t, err)
+		require.Equal(t, 60, settled)
+		require.Equal(t, append(append([]int{60}, slices.Repeat([]int{1}, 16)...), 14), s.sizes, "duplicates are no proof of anything")
+		s.allOnce(t, 60)
 	})
 }
 

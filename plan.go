@@ -44,10 +44,8 @@ func (b *batch) solo(e *entry) bool {
 		return true
 	case e.tx == nil: // at most once: an event is claimed just before it runs, else one that never ran would be given up
 		return !rt.batch && rt.uncertain == DeadLetter
-	case !rt.batch && (rt.ownTx || rt.limits != nil), rt.size.off.Load(), rt.size.now() <= 1:
-		return true
 	default:
-		return e.ledger.counter != nil && b.p.onProbation(e.m)
+		return !rt.batch && (rt.ownTx || rt.limits != nil) || rt.size.off.Load() || rt.size.now() <= 1
 	}
 }
 
@@ -85,17 +83,20 @@ func (r *run) inOrder(e *entry) bool {
 		return true
 	}
 	if r.b.keys == nil {
-		r.b.keys = make(map[uint64]*bound)
+		r.b.keys = make(map[uint64]*entry)
 	}
 	hash := maphash.Bytes(keySeed, e.m.Key)
-	other, met := r.b.keys[hash]
+	last := r.b.keys[hash]
 	switch {
-	case met && other != e.route && (other.batch || e.route.batch):
+	case last == nil:
+	case last.req.Key == e.req.Key: // a copy is not run, and has the Kafka key of its original as a rule
+		return true
+	case last.route != e.route && (last.route.batch || e.route.batch):
 		return false
-	case met && e.route.batch && !e.route.sameKey:
+	case e.route.batch && !e.route.sameKey:
 		return false
 	}
-	r.b.keys[hash] = e.route
+	r.b.keys[hash] = e
 	return true
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -21,6 +22,7 @@ type group struct {
 	answers []dedup.Answer
 	calls   []call // of what is fresh
 
+	trial    bool // look only: the partition has just come, and what killed its former owner may be in here
 	ran      bool
 	current  atomic.Int32 // index into calls
 	deadline atomic.Int64 // of the current call; Unix nanoseconds
@@ -36,7 +38,7 @@ func (r *run) inTx() error {
 	if err != nil {
 		return err
 	}
-	g := &group{r: r, failed: -1}
+	g := &group{r: r, failed: -1, trial: r.onTrial()}
 	defer func() { permit.end(g.ran) }()
 	g.reqs, g.answers = r.requests()
 	hard, release := p.stopContext(ctx, false)
@@ -51,12 +53,57 @@ func (r *run) inTx() error {
 	for i, e := range r.sorted {
 		p.observeClaim(ctx, &e.delivery, g.answers[i].Verdict, began, err)
 	}
-	if err == nil {
+	switch {
+	case errors.Is(err, errTrial):
+		r.ledger.up(ctx, p)
+		g.tried()
+		return nil
+	case err == nil:
 		r.ledger.up(ctx, p)
 		g.committed()
 		return nil
 	}
 	return g.rolledBack(hard, began, err)
+}
+
+// errTrial ends a transaction in which nothing is to be run.
+var errTrial = errors.New("only looked")
+
+// onTrial reports whether the ledger counts starts and an event is of a partition that has just come. Such events run one
+// by one (rule 18), while those among them that are known already are still settled together.
+func (r *run) onTrial() bool {
+	if r.ledger.counter == nil {
+		return false
+	}
+	topic, partition, last := "", int32(-1), false
+	for _, e := range r.entries {
+		if e.m.Partition != partition || e.m.Topic != topic {
+			topic, partition = e.m.Topic, e.m.Partition
+			last = r.b.p.onProbation(e.m)
+		}
+		if last {
+			return true
+		}
+	}
+	return false
+}
+
+// tried settles what is known. The first of the others are run by themselves.
+func (g *group) tried() {
+	b := g.r.b
+	for i, e := range g.r.sorted {
+		e.answer = g.answers[i]
+	}
+	watched := probationEvents
+	for _, e := range g.r.entries {
+		if e.known() {
+			b.p.duplicate(b.ctx, &e.delivery, e.answer)
+			e.settled = true
+		} else if watched--; watched >= 0 {
+			e.alone = true
+		}
+	}
+	b.advance()
 }
 
 // errSlow is the cause when a ledger does not answer a claim.
@@ -68,15 +115,23 @@ func (g *group) claim(hard context.Context) error {
 	defer cancel(context.Canceled)
 	slow := time.AfterFunc(txSlack, func() { cancel(errSlow) })
 	defer slow.Stop()
+	var seen []dedup.Answer
 	limit := time.Duration(0)
 	for _, e := range g.r.entries {
 		limit = max(limit, e.route.timeout)
 	}
 	err := g.r.tx.claimTx(ctx, limit, g.reqs, g.answers, func(tx any) ([]dedup.Completion, error) {
 		slow.Stop()
+		if g.trial {
+			seen = slices.Clone(g.answers)
+			return nil, errTrial
+		}
 		g.ran = true
 		return nil, g.run(ctx, cancel, tx)
 	})
+	if seen != nil { // the ledger takes answers back with the transaction, but what was known stays so
+		copy(g.answers, seen)
+	}
 	if err != nil && errors.Is(context.Cause(ctx), errSlow) && !g.ran {
 		err = fmt.Errorf("%w: %w", errSlow, err)
 	}
@@ -279,9 +334,13 @@ func (g *group) committed() {
 	for _, rt := range g.routes() {
 		rt.size.grow(n, rt.maxBatch)
 	}
-	b.outages = 0
+	b.outages, b.unlucky = 0, 0
 	b.advance()
 }
+
+// maxUnlucky is how often in a row a group is tried again that met a lock before its first handler. The order of keys
+// keeps claims from a deadlock, and every try waits for at most 20 ms.
+const maxUnlucky = 3
 
 func (g *group) routes() (routes []*bound) {
 	for _, e := range g.r.entries {
@@ -301,6 +360,8 @@ func (g *group) rolledBack(hard context.Context, began time.Time, err error) err
 		return left(b.ctx, &g.r.entries[0].delivery, outcome{err: err})
 	case errors.Is(err, dedup.ErrTxEnded):
 		g.ended(err)
+	case errors.Is(err, dedup.ErrContended) && !g.ran && b.unlucky < maxUnlucky:
+		b.unlucky++ // a copy elsewhere, or a lock of the server's own that is soon free: nothing is known of our rows
 	case errors.Is(err, dedup.ErrContended):
 		g.shrink()
 		g.apart(g.r.entries)

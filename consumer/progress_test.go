@@ -160,6 +160,39 @@ func TestProgress_Rule8(t *testing.T) {
 	})
 }
 
+// TestProgress_InHand: with a record in hand a partition is not caught up, whatever the end of the log was said to be last.
+func TestProgress_InHand(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, gate := newTold(), make(chan struct{})
+		r := idem.NewRouter(idem.Type(idem.Fixed("thing")), idem.ID(idem.FromHeader("event-id")))
+		idem.On(r, "thing", func(context.Context, idem.Event[struct{}]) error { <-gate; return nil })
+		h, err := NewGroupHandler(Config{Group: "g", Store: store, Logger: quiet}, r)
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		sess := newFakeSession(ctx, map[string][]int32{"t": {0, 1}})
+		require.NoError(t, h.Setup(sess))
+		var runs []*running
+		for id, from := range []int64{70, sarama.OffsetNewest} {
+			c := &endless{newFakeClaim("t", int32(id), 10), from, 70}
+			runs = append(runs, consume(h, sess, c))
+			c.messages <- at(c.fakeClaim, 70, time.Now())
+		}
+		time.Sleep(progressInterval + time.Millisecond)
+		p, _ := store.of("g/t", 0)
+		require.Equal(t, dedup.Progress{Topic: "t", Next: 70}, p)
+		p, _ = store.of("g/t", 1)
+		require.Equal(t, dedup.Progress{Topic: "t", Partition: 1}, p)
+		close(gate)
+		synctest.Wait()
+		cancel(sarama.ErrRebalanceInProgress)
+		for _, run := range runs {
+			<-run.done
+		}
+		require.NoError(t, h.Cleanup(sess))
+		require.NoError(t, h.Close())
+	})
+}
+
 // TestProgress_NotOfOthers: what was lost is somebody else's to tell.
 func TestProgress_NotOfOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

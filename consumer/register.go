@@ -15,7 +15,9 @@ import (
 // Register lets the ledgers compare what this consumer says about itself with what is on record, as [Consumer.Run] does at
 // its start; see [idem.Processor.Register] for what is filled in and what is returned. Call it before the first Consume
 // with the topics, and NoOffsets if the group has committed nothing on them.
-func (h *GroupHandler) Register(ctx context.Context, r dedup.Registration) error { return h.proc.Register(ctx, r) }
+func (h *GroupHandler) Register(ctx context.Context, r dedup.Registration) error {
+	return h.proc.Register(ctx, r)
+}
 
 // registerWait bounds one try to register.
 const registerWait = 15 * time.Second
