@@ -32,7 +32,10 @@ func (s *Store) look(ctx context.Context, reqs []dedup.Request, answers []dedup.
 
 // expectation is what the last group of a store says about the next one: how many of its events are known. To be wrong
 // costs a round trip.
-type expectation struct{ known atomic.Uint32 }
+type expectation struct {
+	known  atomic.Uint32
+	single atomic.Bool
+}
 
 const (
 	knownNone uint32 = iota // in a transaction: ask for what exists only if something was not inserted
@@ -41,6 +44,9 @@ const (
 )
 
 func (e *expectation) none() bool { return e.known.Load() == knownNone }
+
+// one reports whether the last event that was asked for by itself was known.
+func (e *expectation) one() bool { return e.single.Load() }
 func (e *expectation) most() bool { return e.known.Load() == knownMost }
 
 func (e *expectation) learn(answers []dedup.Answer) {
@@ -53,6 +59,9 @@ func (e *expectation) learn(answers []dedup.Answer) {
 	known := knownSome
 	switch {
 	case len(answers) < 2:
+		if e.single.Load() != (held == 0) {
+			e.single.Store(held == 0)
+		}
 		return
 	case held == len(answers):
 		known = knownNone
@@ -80,6 +89,33 @@ func readExisting(results pgx.BatchResults, reqs []dedup.Request, answers []dedu
 		return 0, err
 	}
 	return readRows(rows, reqs, answers)
+}
+
+// readInserted counts what was inserted. Where all keys differ by their ID alone the rows say which: they come in the order
+// of the keys, in which they were inserted.
+func readInserted(results pgx.BatchResults, form form, reqs []dedup.Request, answers []dedup.Answer) (int64, error) {
+	if form == mixed {
+		tag, err := results.Exec()
+		return tag.RowsAffected(), err
+	}
+	rows, err := results.Query()
+	if err != nil {
+		return 0, err
+	}
+	defer rows.Close()
+	var inserted int64
+	for i := 0; rows.Next(); inserted++ {
+		id := rows.RawValues()[0]
+		for i < len(reqs) && reqs[i].Key.ID != string(id) {
+			i++
+		}
+		if i == len(reqs) {
+			return inserted, errUnknown
+		}
+		answers[i] = dedup.Answer{Verdict: dedup.Fresh, Fence: 1, First: reqs[i].Origin}
+		i++
+	}
+	return inserted, rows.Err()
 }
 
 // readFresh gives the new keys their answers. Rows that were just inserted are left out of what exists, so if the numbers

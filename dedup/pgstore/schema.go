@@ -121,13 +121,13 @@ var (
 		"{topics}", ", $11::text[]", "{topic_column}", ", topic", "{topic}", "r.topic",
 		"{tenant}", "r.tenant", "{scope}", "r.scope", "{event_type}", "r.event_type", "{fingerprint}", "r.fingerprint",
 		"{generation}", "r.generation", "{retry}", "r.retry", "{retention}", "r.retention",
-		"{any_age}", "r.any_age",
+		"{any_age}", "r.any_age", "{returning}", "", // two keys may have one ID
 	}
 	alikeColumns = []string{
 		"{arrays}", "", "{columns}", "", "{topics}", "", "{topic_column}", "", "{topic}", "$11::text",
 		"{tenant}", "$1::text", "{scope}", "$2::text", "{event_type}", "$3::text", "{fingerprint}", "$5::bytea",
 		"{generation}", "$6::bigint", "{retry}", "$7::bigint", "{retention}", "$8::bigint",
-		"{any_age}", "$9::boolean",
+		"{any_age}", "$9::boolean", "{returning}", "RETURNING event_id",
 	}
 )
 

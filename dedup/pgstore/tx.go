@@ -12,7 +12,6 @@ import (
 
 	"github.com/idem-go/idem/dedup"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -131,22 +130,21 @@ func (r *txRun) look() error {
 	return err
 }
 
-// claim begins the transaction and claims, in one round trip; in two if a group meets what it did not expect to exist.
+// claim begins the transaction and claims, in one round trip. What was not inserted is asked for in a second one: most
+// events are new, and to look for those too would cost as much as to insert them.
 func (r *txRun) claim() error {
 	rows, answers := newRequestRows(r.open), r.answers
 	if r.places != nil {
 		answers = make([]dedup.Answer, len(r.open))
 	}
-	along := !r.group() || !r.s.events.none()
+	along := r.group() && rows.form == mixed && !r.s.events.none() || !r.group() && r.s.events.one()
 	var b pgx.Batch
 	b.BeginTx(pgx.TxOptions{BeginQuery: beginSQL, CommitQuery: commitSQL})
 	r.queueSettings(&b, r.group())
 	b.Queue(r.q.insertEvents[rows.form], rows.insert()...)
-	inserted, answered, err := r.ask(&b, rows, answers, true, along)
+	inserted, answered, err := r.ask(&b, rows, r.open, answers, true, along)
 	if err == nil && !along && inserted < int64(len(r.open)) {
-		b = pgx.Batch{}
-		r.queueSettings(&b, false)
-		_, answered, err = r.ask(&b, rows, answers, false, true)
+		answered, err = r.askRest(answers)
 	}
 	if err == nil && !readFresh(r.open, answers, inserted, answered) {
 		err = errNoAnswer
@@ -155,6 +153,19 @@ func (r *txRun) claim() error {
 		r.answers[p] = answers[i]
 	}
 	return err
+}
+
+// askRest asks for what has no answer yet.
+func (r *txRun) askRest(answers []dedup.Answer) (answered int64, err error) {
+	rest, places := unanswered(r.open, answers)
+	found := make([]dedup.Answer, len(rest))
+	var b pgx.Batch
+	r.queueSettings(&b, false)
+	_, answered, err = r.ask(&b, newRequestRows(rest), rest, found, false, true)
+	for i, p := range places {
+		answers[p] = found[i]
+	}
+	return answered, err
 }
 
 func (r *txRun) queueSettings(b *pgx.Batch, mark bool) {
@@ -170,8 +181,8 @@ func (r *txRun) queueSettings(b *pgx.Batch, mark bool) {
 
 // ask sends a batch that begins with settings: a new transaction with an insert, or more of one. along says whether to ask
 // for what exists.
-func (r *txRun) ask(b *pgx.Batch, rows *requestRows, answers []dedup.Answer, begins, along bool) (inserted, answered int64,
-	err error) {
+func (r *txRun) ask(b *pgx.Batch, rows *requestRows, reqs []dedup.Request, answers []dedup.Answer, begins, along bool) (
+	inserted, answered int64, err error) {
 	if along {
 		b.Queue(r.q.existingEvents[rows.form], rows.existing()...)
 	}
@@ -186,12 +197,10 @@ func (r *txRun) ask(b *pgx.Batch, rows *requestRows, answers []dedup.Answer, beg
 		_, err = results.Exec()
 	}
 	if err == nil && begins {
-		var tag pgconn.CommandTag
-		tag, err = results.Exec()
-		inserted = tag.RowsAffected()
+		inserted, err = readInserted(results, rows.form, reqs, answers)
 	}
 	if err == nil && along {
-		answered, err = readExisting(results, r.open, answers)
+		answered, err = readExisting(results, reqs, answers)
 	}
 	if err == nil {
 		var xid *string

@@ -9,3 +9,4 @@ FROM unnest($4::text[], $10::timestamptz[], $12::integer[], $13::bigint[]{arrays
 WHERE ({too_old}) IS NOT TRUE
 ORDER BY {tenant} COLLATE "C", {scope} COLLATE "C", {event_type} COLLATE "C", r.event_id COLLATE "C"
 ON CONFLICT (tenant, scope, event_type, event_id) DO NOTHING
+{returning}
