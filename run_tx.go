@@ -363,7 +363,7 @@ func (g *group) rolledBack(hard context.Context, began time.Time, err error) err
 	case errors.Is(err, dedup.ErrContended) && !g.ran && b.unlucky < maxUnlucky:
 		b.unlucky++ // a copy elsewhere, or a lock of the server's own that is soon free: nothing is known of our rows
 	case errors.Is(err, dedup.ErrContended):
-		g.shrink()
+		g.single()
 		g.apart(g.r.entries)
 	case !g.ran, g.failed < 0 && errors.Is(err, dedup.ErrUnavailable): // also a commit whose outcome is unknown (P-11)
 		if g.ran {
@@ -386,6 +386,14 @@ func (g *group) rolledBack(hard context.Context, began time.Time, err error) err
 func (g *group) shrink() {
 	for _, rt := range g.routes() {
 		rt.size.shrink(len(g.r.entries))
+	}
+}
+
+// single makes groups begin anew with one: handlers that meet on their rows meet again, and every group that does costs
+// what it had done (rule 1).
+func (g *group) single() {
+	for _, rt := range g.routes() {
+		rt.size.shrink(1)
 	}
 }
 

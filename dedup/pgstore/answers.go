@@ -32,10 +32,7 @@ func (s *Store) look(ctx context.Context, reqs []dedup.Request, answers []dedup.
 
 // expectation is what the last group of a store says about the next one: how many of its events are known. To be wrong
 // costs a round trip.
-type expectation struct {
-	known  atomic.Uint32
-	single atomic.Bool
-}
+type expectation struct{ known atomic.Uint32 }
 
 const (
 	knownNone uint32 = iota // in a transaction: ask for what exists only if something was not inserted
@@ -44,9 +41,6 @@ const (
 )
 
 func (e *expectation) none() bool { return e.known.Load() == knownNone }
-
-// one reports whether the last event that was asked for by itself was known.
-func (e *expectation) one() bool { return e.single.Load() }
 func (e *expectation) most() bool { return e.known.Load() == knownMost }
 
 func (e *expectation) learn(answers []dedup.Answer) {
@@ -59,9 +53,6 @@ func (e *expectation) learn(answers []dedup.Answer) {
 	known := knownSome
 	switch {
 	case len(answers) < 2:
-		if e.single.Load() != (held == 0) {
-			e.single.Store(held == 0)
-		}
 		return
 	case held == len(answers):
 		known = knownNone

@@ -137,7 +137,7 @@ func (r *txRun) claim() error {
 	if r.places != nil {
 		answers = make([]dedup.Answer, len(r.open))
 	}
-	along := r.group() && rows.form == mixed && !r.s.events.none() || !r.group() && r.s.events.one()
+	along := rows.form == mixed && !r.s.events.none()
 	var b pgx.Batch
 	b.BeginTx(pgx.TxOptions{BeginQuery: beginSQL, CommitQuery: commitSQL})
 	r.queueSettings(&b, r.group())
@@ -204,7 +204,7 @@ func (r *txRun) ask(b *pgx.Batch, rows *requestRows, reqs []dedup.Request, answe
 	}
 	if err == nil {
 		var xid *string
-		err = results.QueryRow().Scan(&xid, nil, nil, nil, nil, nil)
+		err = results.QueryRow().Scan(&xid, nil, nil, nil, nil, nil, nil)
 		r.xid = value(xid)
 	}
 	return inserted, answered, cmp.Or(err, results.Close()) // closing tells what has failed already once more

@@ -5,5 +5,6 @@ SELECT pg_current_xact_id_if_assigned()::xid::text,
        set_config('statement_timeout', split_part(s, ' ', 2), true),
        set_config('enable_seqscan', split_part(s, ' ', 3), true),
        set_config('enable_hashjoin', split_part(s, ' ', 4), true),
-       set_config('enable_mergejoin', split_part(s, ' ', 5), true)
+       set_config('enable_mergejoin', split_part(s, ' ', 5), true),
+       set_config('plan_cache_mode', split_part(s, ' ', 6), true)
 FROM (SELECT current_setting('idem.session') AS s) saved
