@@ -2,7 +2,6 @@ package idem_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -544,7 +543,7 @@ func TestBatch_TooOld_Rule8(t *testing.T) {
 		err := p.Handle(t.Context(), message("e1", 0))
 		require.ErrorIs(t, err, idem.ErrTooOld)
 		var wait *idem.WaitError
-		require.False(t, errors.As(err, &wait), "it stops")
+		require.NotErrorAs(t, err, &wait, "it stops")
 	})
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.on(succeed, idem.WhenTooOld(idem.RunTooOld))

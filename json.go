@@ -113,19 +113,19 @@ func (s *scanner) value(depth int) bool {
 	if s.at >= len(s.data) || depth > maxDepth {
 		return false
 	}
-	switch c := s.data[s.at]; {
-	case c == '"':
+	switch s.data[s.at] {
+	case '"':
 		_, ok := s.str()
 		return ok
-	case c == '{':
+	case '{':
 		return s.list('}', depth, true)
-	case c == '[':
+	case '[':
 		return s.list(']', depth, false)
-	case c == 't':
+	case 't':
 		return s.word("true")
-	case c == 'f':
+	case 'f':
 		return s.word("false")
-	case c == 'n':
+	case 'n':
 		return s.word("null")
 	default:
 		return s.number()

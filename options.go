@@ -158,9 +158,8 @@ func WhenConflict(p ConflictPolicy) Option { return func(s *settings) { s.confli
 type TooOldPolicy uint8
 
 const (
-	tooOldDefault TooOldPolicy = iota
 	// RunTooOld runs it as if it had never been seen: at least once for such events.
-	RunTooOld
+	RunTooOld TooOldPolicy = iota + 1 // zero: the handler's default
 	// DeadLetterTooOld sends it to the dead-letter topic without running it. The default for [On] and [OnBatch].
 	DeadLetterTooOld
 	// StopTooOld ends the consumer with an error that matches [ErrTooOld], since events from before the horizon come after

@@ -207,7 +207,7 @@ func (g *group) begin(i int) {
 // is left behind some time later.
 func (g *group) wait(ctx, hard context.Context, cancel, abort context.CancelCauseFunc, done <-chan error) outcome {
 	p := g.r.b.p
-	timer := time.NewTimer(time.Until(time.Unix(0, g.deadline.Load())))
+	timer := time.NewTimer(g.left())
 	defer timer.Stop()
 	for {
 		select {
@@ -216,18 +216,21 @@ func (g *group) wait(ctx, hard context.Context, cancel, abort context.CancelCaus
 		case <-ctx.Done():
 			return p.overdue(ctx, hard, &g.at().delivery, done)
 		case <-timer.C:
-			left := time.Until(time.Unix(0, g.deadline.Load()))
-			if left > 0 {
-				timer.Reset(left)
-				continue
-			}
-			cancel(ErrHandlerTimeout)
-			late := time.AfterFunc(txSlack, func() { abort(ErrHandlerTimeout) })
-			defer late.Stop()
-			return p.overdue(ctx, hard, &g.at().delivery, done)
 		}
+		if left := g.left(); left > 0 { // the next call has begun meanwhile
+			timer.Reset(left)
+			continue
+		}
+		break
 	}
+	cancel(ErrHandlerTimeout)
+	late := time.AfterFunc(txSlack, func() { abort(ErrHandlerTimeout) })
+	defer late.Stop()
+	return p.overdue(ctx, hard, &g.at().delivery, done)
 }
+
+// left is how much time the current call has.
+func (g *group) left() time.Duration { return time.Until(time.Unix(0, g.deadline.Load())) }
 
 // at is the first event of the current call.
 func (g *group) at() *entry { return g.calls[g.current.Load()].entries[0] }

@@ -184,7 +184,7 @@ func (b *bench) again(ctx context.Context) error {
 	var failed []error
 	for _, w := range b.results.missed() {
 		second := make(results)
-		say("again, as %s reached less than %.2f x %s: ", w.row, w.least*tolerance, w.against())
+		say("again, as %s reached less than %.2f x %s: ", w.row, w.enough(), w.against())
 		for _, name := range []string{w.base, w.row} {
 			if r := b.row(name); r != nil {
 				if err := b.sample(ctx, second, r); err != nil {
@@ -194,9 +194,9 @@ func (b *bench) again(ctx context.Context) error {
 		}
 		first, _ := b.results.ratioOf(w.row, w.base, w.ideal)
 		v, _ := second.ratioOf(w.row, w.base, w.ideal)
-		if v < w.least*tolerance {
+		if v < w.enough() {
 			failed = append(failed, fmt.Errorf("SLOW: %s is %.2f and then %.2f x %s, wanted %.2f, at the least %.2f",
-				w.row, first, v, w.against(), w.least, w.least*tolerance))
+				w.row, first, v, w.against(), w.least, w.enough()))
 			continue
 		}
 		for name, s := range second {
