@@ -30,7 +30,7 @@ define each-module
 	if (( $${#failed[@]} > 0 )); then printf 'FAILED in: %s\n' "$${failed[*]}"; exit 1; fi
 endef
 
-.PHONY: help demo test test-modules test-short race lint fmt tidy bench bench-quick up down example-orderstatus
+.PHONY: help demo test test-modules test-short race lint fmt tidy bench bench-quick soak up down example-orderstatus
 
 help: ## Print this message
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "%-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,6 +46,9 @@ test-modules:
 
 test-short: ## Unit tests of every module, no services needed
 	@$(call each-module,go test -short -timeout $(TEST_TIMEOUT) $(TESTFLAGS) ./...)
+
+soak: ## The long forms of the tests that kill, against real services (an hour)
+	@IDEM_SOAK=1 NOTIFIER_SOAK=1 IDEM_REQUIRE_SERVICES=1 $(SERVICES) run go test -race -count=1 -timeout 120m -p 1 ./test/chaos ./examples/... ./lane
 
 race: ## Unit tests of every module with the race detector, no services needed
 	@$(call each-module,go test -race -short -timeout $(TEST_TIMEOUT) $(TESTFLAGS) ./...)

@@ -103,6 +103,7 @@ func redisLedger(t *testing.T) (url string, clean func(*setup)) {
 			for it := client.Scan(ctx, 0, "idem:*"+s.prefix+"*", 1000).Iterator(); it.Next(ctx); {
 				client.Unlink(ctx, it.Val())
 			}
+			client.Unlink(ctx, "idem:born:"+scope, "idem:scope:"+scope)
 		})
 	}
 }

@@ -42,6 +42,7 @@ func (m *mailing) sharedRedis(t testing.TB) string {
 		for keys.Next(ctx) {
 			client.Unlink(ctx, keys.Val())
 		}
+		client.Unlink(ctx, "idem:born:notification", "idem:scope:notification") // what the notifier's scope has left
 		if err := keys.Err(); err != nil {
 			t.Errorf("delete the keys of the test: %v", err)
 		}
