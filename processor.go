@@ -134,7 +134,8 @@ const maxAbandoned = 64
 //   - a [WaitError] that matches [ErrBusy] or [dedup.ErrUnavailable]: come again after the time it names;
 //   - an error that matches [ErrStopping] or [ErrPartitionLost]: ctx has ended; what was begun was given the grace;
 //   - [ErrNoProducer]: the message would be dead-lettered and there is no way to;
-//   - [ErrAbandoned]: a handler hangs and was left behind.
+//   - [ErrAbandoned]: a handler hangs and was left behind;
+//   - [ErrTooOld]: the ledger can no longer know the event, and its handler stops at that ([WhenTooOld]).
 //
 // When ctx ends, nothing new is begun and what runs is finished, see [Config].Grace.
 func (p *Processor) HandleBatch(ctx context.Context, msgs []*Message) (settled int, err error) {

@@ -13,9 +13,9 @@ import (
 // look answers what is over already, without writing. A row that is being written is not seen: who takes what is left
 // meets it. It pays where most events are duplicates, which come in runs, and costs a round trip where none are: a group
 // begins with it if most events of the group before were known.
-func (s *Store) look(ctx context.Context, reqs []dedup.Request, answers []dedup.Answer,
+func (s *Store) look(ctx context.Context, reqs []dedup.Request, answers []dedup.Answer, places []place,
 	text func(*statements, *requestRows) (string, []any)) error {
-	rows := newRequestRows(reqs)
+	rows := newRequestRows(reqs, places)
 	return s.ownTx(ctx, "claim", func(q *statements, b *pgx.Batch) {
 		clear(answers)
 		sql, args := text(q, rows)
@@ -83,9 +83,9 @@ func readExisting(results pgx.BatchResults, reqs []dedup.Request, answers []dedu
 }
 
 // readInserted counts what was inserted. Where all keys differ by their ID alone the rows say which: they come in the order
-// of the keys, in which they were inserted.
-func readInserted(results pgx.BatchResults, form form, reqs []dedup.Request, answers []dedup.Answer) (int64, error) {
-	if form == mixed {
+// in which they were inserted, that of the keys.
+func readInserted(results pgx.BatchResults, r *requestRows, answers []dedup.Answer) (int64, error) {
+	if r.form == mixed {
 		tag, err := results.Exec()
 		return tag.RowsAffected(), err
 	}
@@ -96,17 +96,47 @@ func readInserted(results pgx.BatchResults, form form, reqs []dedup.Request, ans
 	defer rows.Close()
 	var inserted int64
 	for i := 0; rows.Next(); inserted++ {
-		id := rows.RawValues()[0]
-		for i < len(reqs) && reqs[i].Key.ID != string(id) {
-			i++
+		if i, err = r.find(rows, i); err != nil {
+			return inserted, err
 		}
-		if i == len(reqs) {
-			return inserted, errUnknown
-		}
-		answers[i] = dedup.Answer{Verdict: dedup.Fresh, Fence: 1, First: reqs[i].Origin}
+		answers[i] = dedup.Answer{Verdict: dedup.Fresh, Fence: 1, First: r.reqs[i].Origin}
 		i++
 	}
 	return inserted, rows.Err()
+}
+
+// find returns which request the ID in the current row is of: one from next on, unless IDs are hashes, which have another
+// order.
+func (r *requestRows) find(rows pgx.Rows, next int) (int, error) {
+	if r.places == nil {
+		id := rows.RawValues()[0]
+		for ; next < len(r.reqs); next++ {
+			if r.reqs[next].Key.ID == string(id) {
+				return next, nil
+			}
+		}
+		return 0, errUnknown
+	}
+	id := pgtype.UUID{Valid: true}
+	if raw := rows.RawValues()[0]; len(raw) == len(id.Bytes) { // as it travels in binary
+		copy(id.Bytes[:], raw)
+	} else if err := rows.Scan(&id); err != nil {
+		return 0, err
+	}
+	if next < len(r.places) && r.places[next].id == id {
+		return next, nil
+	}
+	if r.byID == nil {
+		r.byID = make(map[pgtype.UUID]int, len(r.places))
+		for i := range r.places {
+			r.byID[r.places[i].id] = i
+		}
+	}
+	i, ok := r.byID[id]
+	if !ok {
+		return 0, errUnknown
+	}
+	return i, nil
 }
 
 // readFresh gives the new keys their answers. Rows that were just inserted are left out of what exists, so if the numbers

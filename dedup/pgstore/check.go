@@ -14,11 +14,14 @@ import (
 // Check implements [dedup.Checker]. It writes, in transactions that it rolls back, since a unique key that is missing
 // or broken after a restore shows in no other way (P-25).
 //
-// Errors: tables missing or of an older version, a key that is not unique or not compared byte by byte, an encoding
-// other than UTF8, a server older than 14, a standby, a database that is read-only. Warnings: commits that do not wait
-// for the disk (P-18), and sessions that outlive their client for long (rule 10).
+// Errors: tables missing, of an older version or of another layout ([Compact]), a key that is not unique or not compared
+// byte by byte, an encoding other than UTF8, a server older than 14, a standby, a database that is read-only. Warnings:
+// commits that do not wait for the disk (P-18), and sessions that outlive their client for long (rule 10).
 func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
 	q, err := s.statements(ctx)
+	if errors.Is(err, errLayout) {
+		return nil, fmt.Errorf("%w: %w", errUnfit, err)
+	}
 	if err != nil {
 		return nil, ledgerError(ctx, "check", err)
 	}
@@ -145,7 +148,7 @@ func checkTable(ctx context.Context, conn *pgxpool.Conn, table, text string) err
 	for _, want := range []int64{1, 0} {
 		tag, err := tx.Exec(ctx, text, id)
 		if sqlState(err) == codeNoUnique {
-			return unfit("table %s has no valid unique key: restore its primary key as schema.sql has it", table)
+			return unfit("table %s has no valid unique key: restore its primary key as pgstore.Schema has it", table)
 		}
 		if err != nil {
 			return err

@@ -246,14 +246,25 @@ func TestLookUpsUseTheKey(t *testing.T) {
 
 // G-12: the grants of the package's documentation are enough for everything but Migrate.
 func TestLeastRights_G12(t *testing.T) {
+	t.Run("readable", func(t *testing.T) {
+		leastRights(t, "GRANT SELECT, INSERT, UPDATE ON processed_events, idempotency_keys TO %[1]s")
+	})
+	t.Run("compact", func(t *testing.T) {
+		leastRights(t, `GRANT SELECT, INSERT, UPDATE ON processed_events_compact, idempotency_keys_compact TO %[1]s;
+			GRANT SELECT ON processed_events_read, idempotency_keys_read TO %[1]s;
+			GRANT SELECT, INSERT ON idem_kinds, idem_origins TO %[1]s`, pgstore.Compact())
+	})
+}
+
+func leastRights(t *testing.T, grants string, opts ...pgstore.Option) {
 	t.Parallel()
-	url := newLedger(t)
+	url := newLedger(t, opts...)
 	owner := newPool(t, url)
 	role := "idem_test_" + dedup.NewToken().String()
 	schema := owner.Config().ConnConfig.RuntimeParams["search_path"]
 	_, err := owner.Exec(t.Context(), fmt.Sprintf(`CREATE ROLE %[1]s LOGIN PASSWORD 'worker';
 		GRANT USAGE ON SCHEMA %[2]s TO %[1]s;
-		GRANT SELECT, INSERT, UPDATE ON processed_events, idempotency_keys TO %[1]s;
+		`+grants+`;
 		GRANT SELECT, INSERT, UPDATE, DELETE ON event_starts, idem_progress TO %[1]s;
 		GRANT SELECT, INSERT, UPDATE ON idem_scopes, idem_scope_topics, idem_recipes TO %[1]s;
 		GRANT SELECT ON idem_schema, idem_horizons TO %[1]s;
@@ -265,7 +276,7 @@ func TestLeastRights_G12(t *testing.T) {
 	})
 	pool := newPool(t, url, func(c *pgxpool.Config) { c.ConnConfig.User, c.ConnConfig.Password = role, "worker" })
 	t.Cleanup(pool.Close)
-	s := pgstore.New(pool)
+	s := pgstore.New(pool, opts...)
 	_, err = s.Check(t.Context())
 	require.NoError(t, err)
 	r, token := request("e"), dedup.NewToken()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/idem-go/idem/dedup"
@@ -34,10 +35,14 @@ func (s *Store) Claim(ctx context.Context, t dedup.Token, lease time.Duration, r
 // in the same boat as one that did. A repeat with the same token changes nothing for a key that was granted.
 func (s *Store) claim(ctx context.Context, t dedup.Token, lease time.Duration, reqs []dedup.Request,
 	answers []dedup.Answer) error {
+	numbers, err := s.places(ctx, reqs)
+	if err != nil {
+		return err
+	}
 	open := reqs     // still to be answered
 	var places []int // of open in reqs; nil: the same
 	if len(reqs) > 1 && s.keys.most() {
-		err := s.look(ctx, reqs, answers, func(q *statements, rows *requestRows) (string, []any) {
+		err := s.look(ctx, reqs, answers, numbers, func(q *statements, rows *requestRows) (string, []any) {
 			return q.lookKeys[rows.form], rows.existing(t)
 		})
 		if err != nil {
@@ -50,7 +55,7 @@ func (s *Store) claim(ctx context.Context, t dedup.Token, lease time.Duration, r
 		if places != nil {
 			some = make([]dedup.Answer, len(open))
 		}
-		complete, err := s.claimOnce(ctx, t, lease, open, some)
+		complete, err := s.claimOnce(ctx, t, lease, open, some, at(numbers, places))
 		if err != nil {
 			return err
 		}
@@ -60,7 +65,7 @@ func (s *Store) claim(ctx context.Context, t dedup.Token, lease time.Duration, r
 		if complete {
 			break
 		}
-		if try == attempts {
+		if try == claimAttempts {
 			return ledgerError(ctx, "claim", errNoAnswer)
 		}
 		open, places = unanswered(reqs, answers)
@@ -70,8 +75,8 @@ func (s *Store) claim(ctx context.Context, t dedup.Token, lease time.Duration, r
 }
 
 func (s *Store) claimOnce(ctx context.Context, t dedup.Token, lease time.Duration, reqs []dedup.Request,
-	answers []dedup.Answer) (complete bool, err error) {
-	rows := newRequestRows(reqs)
+	answers []dedup.Answer, numbers []place) (complete bool, err error) {
+	rows := newRequestRows(reqs, numbers)
 	err = s.ownTx(ctx, "claim", func(q *statements, b *pgx.Batch) {
 		clear(answers)
 		b.Queue(q.insertKeys[rows.form], rows.insert(t, microseconds(lease))...)
@@ -99,9 +104,7 @@ func (s *Store) Renew(ctx context.Context, lease time.Duration, claims []dedup.C
 			return fmt.Errorf("pgstore: renew: %w", err)
 		}
 	}
-	return s.held(ctx, "renew", len(claims), func(q *statements) (string, []any) {
-		return q.renew, append(rows.args(), microseconds(lease))
-	})
+	return s.held(ctx, "renew", rows, func(q *statements) string { return q.renew }, microseconds(lease))
 }
 
 // Complete implements [dedup.Store]. A claim that was lost leaves its record as it is, whether there is a result or
@@ -113,9 +116,7 @@ func (s *Store) Complete(ctx context.Context, done []dedup.Completion) error {
 			return fmt.Errorf("pgstore: complete: %w", err)
 		}
 	}
-	return s.held(ctx, "complete", len(done), func(q *statements) (string, []any) {
-		return q.complete, append(rows.args(), ends.args()...)
-	})
+	return s.held(ctx, "complete", rows, func(q *statements) string { return q.complete }, ends.args()...)
 }
 
 // Release implements [dedup.Store].
@@ -135,21 +136,25 @@ func (s *Store) Release(ctx context.Context, claims []dedup.Release) error {
 		retentions[i] = microseconds(c.Retention)
 		failed[i], uncertain[i] = c.Outcome == dedup.Failed, c.Outcome == dedup.Unknown
 	}
-	return s.held(ctx, "release", len(claims), func(q *statements) (string, []any) {
-		return q.release, append(rows.args(), retentions, failed, uncertain)
-	})
+	return s.held(ctx, "release", rows, func(q *statements) string { return q.release }, retentions, failed, uncertain)
 }
 
-// held runs a verb on n claims that answers with the numbers of those that were held.
-func (s *Store) held(ctx context.Context, verb string, n int, text func(*statements) (string, []any)) error {
+// held runs a verb on claims that answers with the numbers of those that were held. Its arguments are their tokens, more,
+// and their keys.
+func (s *Store) held(ctx context.Context, verb string, claims *claimRows, text func(*statements) string, more ...any) error {
+	n := len(claims.token)
 	if n == 0 {
 		return nil
 	}
+	keys, err := s.keyArgs(ctx, &claims.keyRows)
+	if err != nil {
+		return err
+	}
+	args := slices.Concat([]any{claims.token}, more, keys)
 	served := make([]bool, n)
-	err := s.ownTx(ctx, verb, func(q *statements, b *pgx.Batch) {
+	err = s.ownTx(ctx, verb, func(q *statements, b *pgx.Batch) {
 		clear(served)
-		sql, args := text(q)
-		b.Queue(sql, args...)
+		b.Queue(text(q), args...)
 	}, func(results pgx.BatchResults) error {
 		rows, err := results.Query()
 		if err != nil {

@@ -22,6 +22,12 @@ var modes = map[string]pgx.QueryExecMode{
 	"simple":   pgx.QueryExecModeSimpleProtocol,
 }
 
+// layouts are the options that each layout takes.
+var layouts = map[string][]pgstore.Option{"": nil, "/compact": {pgstore.Compact()}}
+
+// covered leaves out what shows nothing new: numbers travel in binary or as text, and "exec" is both.
+func covered(mode string, opts []pgstore.Option) bool { return mode != "exec" || opts == nil }
+
 // configure changes the configuration of a pool of a test.
 type configure func(*pgxpool.Config)
 
@@ -52,11 +58,11 @@ func newPool(t testing.TB, url string, with ...configure) *pgxpool.Pool {
 }
 
 // newLedger returns the URL of a schema with the tables and the one that the tests' effects go to.
-func newLedger(t testing.TB) string {
+func newLedger(t testing.TB, opts ...pgstore.Option) string {
 	t.Helper()
 	url := testenv.Postgres(t)
 	pool := newPool(t, url)
-	require.NoError(t, pgstore.Migrate(t.Context(), pool))
+	require.NoError(t, pgstore.Migrate(t.Context(), pool, opts...))
 	_, err := pool.Exec(t.Context(), "CREATE TABLE effects (name text NOT NULL)")
 	require.NoError(t, err)
 	pool.Close()
@@ -67,6 +73,12 @@ func newStore(t testing.TB, with ...configure) (*pgstore.Store, *pgxpool.Pool) {
 	t.Helper()
 	pool := newPool(t, newLedger(t), with...)
 	return pgstore.New(pool), pool
+}
+
+func newCompactStore(t testing.TB, with ...configure) (*pgstore.Store, *pgxpool.Pool) {
+	t.Helper()
+	pool := newPool(t, newLedger(t, pgstore.Compact()), with...)
+	return pgstore.New(pool, pgstore.Compact()), pool
 }
 
 func downStore(t testing.TB) dedup.Store {
@@ -83,27 +95,32 @@ func setHorizon(t testing.TB, pool *pgxpool.Pool, scope string, before time.Time
 
 func TestConformance(t *testing.T) {
 	for name, mode := range modes {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			var urls sync.Map // of the stores
-			storetest.Run(t, storetest.Harness{
-				New: func(t testing.TB) dedup.Store {
-					url := newLedger(t)
-					s := pgstore.New(newPool(t, url, inMode(mode)))
-					urls.Store(s, url)
-					return s
-				},
-				Peer: func(t testing.TB, s dedup.Store) dedup.Store {
-					url, _ := urls.Load(s)
-					return pgstore.New(newPool(t, url.(string), inMode(mode)))
-				},
-				Down: downStore,
-				Horizon: func(t testing.TB, s dedup.Store, scope string, before time.Time) {
-					url, _ := urls.Load(s)
-					setHorizon(t, newPool(t, url.(string)), scope, before)
-				},
+		for layout, opts := range layouts {
+			if !covered(name, opts) {
+				continue
+			}
+			t.Run(name+layout, func(t *testing.T) {
+				t.Parallel()
+				var urls sync.Map // of the stores
+				storetest.Run(t, storetest.Harness{
+					New: func(t testing.TB) dedup.Store {
+						url := newLedger(t, opts...)
+						s := pgstore.New(newPool(t, url, inMode(mode)), opts...)
+						urls.Store(s, url)
+						return s
+					},
+					Peer: func(t testing.TB, s dedup.Store) dedup.Store {
+						url, _ := urls.Load(s)
+						return pgstore.New(newPool(t, url.(string), inMode(mode)), opts...)
+					},
+					Down: downStore,
+					Horizon: func(t testing.TB, s dedup.Store, scope string, before time.Time) {
+						url, _ := urls.Load(s)
+						setHorizon(t, newPool(t, url.(string)), scope, before)
+					},
+				})
 			})
-		})
+		}
 	}
 }
 
@@ -121,31 +138,37 @@ func countEffects(t testing.TB, pool *pgxpool.Pool, name string) (n int) {
 
 func TestTxConformance(t *testing.T) {
 	for name, mode := range modes {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			var pools sync.Map // of the stores
-			storetest.RunTx(t, storetest.TxHarness[pgx.Tx]{
-				New: func(t testing.TB) dedup.TxStore[pgx.Tx] {
-					s, pool := newStore(t, inMode(mode))
-					pools.Store(s, pool)
-					return s
-				},
-				Exec: addEffect,
-				Count: func(t testing.TB, s dedup.TxStore[pgx.Tx], name string) int {
-					pool, _ := pools.Load(s)
-					return countEffects(t, pool.(*pgxpool.Pool), name)
-				},
-				Raw: func(ctx context.Context, tx pgx.Tx, sql string) error {
-					_, err := tx.Exec(ctx, sql)
-					return err
-				},
-				Slow: "SELECT pg_sleep(60)",
-				Horizon: func(t testing.TB, s dedup.Store, scope string, before time.Time) {
-					pool, _ := pools.Load(s)
-					setHorizon(t, pool.(*pgxpool.Pool), scope, before)
-				},
+		for layout, opts := range layouts {
+			if !covered(name, opts) {
+				continue
+			}
+			t.Run(name+layout, func(t *testing.T) {
+				t.Parallel()
+				var pools sync.Map // of the stores
+				storetest.RunTx(t, storetest.TxHarness[pgx.Tx]{
+					New: func(t testing.TB) dedup.TxStore[pgx.Tx] {
+						pool := newPool(t, newLedger(t, opts...), inMode(mode))
+						s := pgstore.New(pool, opts...)
+						pools.Store(s, pool)
+						return s
+					},
+					Exec: addEffect,
+					Count: func(t testing.TB, s dedup.TxStore[pgx.Tx], name string) int {
+						pool, _ := pools.Load(s)
+						return countEffects(t, pool.(*pgxpool.Pool), name)
+					},
+					Raw: func(ctx context.Context, tx pgx.Tx, sql string) error {
+						_, err := tx.Exec(ctx, sql)
+						return err
+					},
+					Slow: "SELECT pg_sleep(60)",
+					Horizon: func(t testing.TB, s dedup.Store, scope string, before time.Time) {
+						pool, _ := pools.Load(s)
+						setHorizon(t, pool.(*pgxpool.Pool), scope, before)
+					},
+				})
 			})
-		})
+		}
 	}
 }
 

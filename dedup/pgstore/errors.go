@@ -20,6 +20,7 @@ var ErrTxOwned = fmt.Errorf("pgstore: the transaction is the ledger's to end: %w
 var (
 	errOption   = errors.New("pgstore: option")
 	errNoTables = errors.New("the tables of the ledger are not there: run pgstore.Migrate")
+	errLayout   = errors.New("layout")
 	errNoAnswer = errors.New("keys kept changing while they were asked for")
 	errUnknown  = errors.New("a record was written by a release that this one does not know (rule 35)")
 )

@@ -32,8 +32,8 @@ func newAgingSQL(file func(name string, more ...string) string) agingSQL {
 		begin:         file("reaper_begin"), lease: file("reaper_lease"), leave: file("reaper_leave"),
 		scopes: file("horizon_scopes"), store: file("horizon_store"),
 		stuck: file("reaper_stuck"), starts: file("reaper_starts"),
-		events: file("reaper_delete", "{table}", "processed_events"),
-		keys:   file("reaper_delete", "{table}", "idempotency_keys"),
+		events: file("reaper_delete", "{table}", "{events}"),
+		keys:   file("reaper_delete", "{table}", "{keys}"),
 	}
 }
 

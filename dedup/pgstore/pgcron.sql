@@ -1,5 +1,7 @@
 -- Deletes what has expired, for those who prefer pg_cron to pgstore.Reaper. Both do the same, and only one at a time works.
 --
+-- It is made for the readable layout; the compact one needs a pgstore.Reaper.
+--
 -- Run this in the schema of the ledger's tables, as their owner; then, in the database of pg_cron:
 --
 --     SELECT cron.schedule('idem', '* * * * *', $$CALL app.idem_reap('app')$$);  -- app is that schema

@@ -76,7 +76,8 @@ type ReapResult struct {
 //
 // Run one in as many instances as you like: one at a time works, by a row in idem_leases. Its role needs SELECT, INSERT,
 // UPDATE and DELETE on that table and on idem_horizons, SELECT on idem_progress, and SELECT, UPDATE and DELETE on
-// processed_events, idempotency_keys and event_starts (UPDATE is what locking a row asks for).
+// processed_events, idempotency_keys and event_starts (UPDATE is what locking a row asks for). In the compact layout it is
+// the tables of that layout, and SELECT on idem_kinds and the two views.
 //
 // A Reaper is safe for concurrent use; runs of one Reaper wait for each other.
 type Reaper struct {

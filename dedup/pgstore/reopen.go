@@ -16,6 +16,10 @@ func (s *Store) Reopen(ctx context.Context, key dedup.Key) (dedup.Position, erro
 	if err := key.Validate(); err != nil {
 		return dedup.Position{}, fmt.Errorf("pgstore: reopen: %w", err)
 	}
+	args, err := s.keyArg(ctx, &key)
+	if err != nil {
+		return dedup.Position{}, err
+	}
 	for _, table := range []func(*statements) (reopen, reopened string){
 		func(q *statements) (string, string) { return q.reopenEvent, q.reopenedEvent },
 		func(q *statements) (string, string) { return q.reopenKey, q.reopenedKey },
@@ -26,8 +30,8 @@ func (s *Store) Reopen(ctx context.Context, key dedup.Key) (dedup.Position, erro
 			found = false
 			reopen, reopened := table(q)
 			// The second statement sees what somebody else reopened while the first one waited for him.
-			b.Queue(reopen, key.Tenant, key.Scope, key.Type, key.ID)
-			b.Queue(reopened, key.Tenant, key.Scope, key.Type, key.ID)
+			b.Queue(reopen, args...)
+			b.Queue(reopened, args...)
 		}, func(results pgx.BatchResults) error {
 			for range 2 {
 				err := results.QueryRow().Scan(&generation)
@@ -54,9 +58,14 @@ func (s *Store) CountStart(ctx context.Context, key dedup.Key, o dedup.Origin) (
 	if err := key.Validate(); err != nil {
 		return 0, fmt.Errorf("pgstore: count start: %w", err)
 	}
+	numbers, err := s.keyArg(ctx, &key)
+	if err != nil {
+		return 0, err
+	}
+	args := append([]any{key.Tenant, key.Scope, key.Type, key.ID, o.Topic, o.Partition, o.Offset}, numbers...)
 	var n int32
 	err = s.ownTx(ctx, "count start", func(q *statements, b *pgx.Batch) {
-		b.Queue(q.countStart, key.Tenant, key.Scope, key.Type, key.ID, o.Topic, o.Partition, o.Offset)
+		b.Queue(q.countStart, args...)
 	}, func(results pgx.BatchResults) error {
 		return results.QueryRow().Scan(&n)
 	})

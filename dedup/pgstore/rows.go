@@ -30,15 +30,18 @@ func (r *keyRows) add(k *dedup.Key) {
 // requestRows are the columns of a claim. What all its requests share travels once: parsing arrays is a fifth of the cost
 // of a large claim.
 type requestRows struct {
-	reqs  []dedup.Request
-	form  form
-	place []any // arguments $1 to $13 of insert_*.sql, of which the other texts have the first 10
+	reqs   []dedup.Request
+	form   form
+	places []place             // in the compact layout
+	byID   map[pgtype.UUID]int // of them, once it is asked for
+	place  []any               // arguments of insert_*.sql from $1 on: 13, in the compact layout 11
 }
 
-func newRequestRows(reqs []dedup.Request) *requestRows {
-	r := &requestRows{reqs: reqs, form: alike}
+// newRequestRows returns the columns of requests. places are theirs in the compact layout, else nil.
+func newRequestRows(reqs []dedup.Request, places []place) *requestRows {
+	r := &requestRows{reqs: reqs, places: places, form: alike}
 	for i := 1; i < len(reqs) && r.form == alike; i++ {
-		if !shareColumns(&reqs[0], &reqs[i]) {
+		if !shareColumns(&reqs[0], &reqs[i]) || len(places) > 0 && places[0].kind != places[i].kind {
 			r.form = mixed
 		}
 	}
@@ -60,6 +63,10 @@ func newRequestRows(reqs []dedup.Request) *requestRows {
 			at[i] = pgtype.Timestamptz{Time: q.Origin.Time, Valid: true}
 		}
 	}
+	if places != nil {
+		r.compact(at, offset)
+		return r
+	}
 	r.place[3] = id
 	var topic any = storable(reqs[0].Origin.Topic)
 	if r.form == mixed {
@@ -67,6 +74,21 @@ func newRequestRows(reqs []dedup.Request) *requestRows {
 	}
 	r.place = append(r.place, at, topic, partition, offset)
 	return r
+}
+
+// compact puts numbers in the places of tenant, scope, type and origin. The scope stays, for the horizon.
+func (r *requestRows) compact(at []pgtype.Timestamptz, offset []int64) {
+	places := r.places
+	kinds, origins, ids := make([]int32, len(places)), make([]int32, len(places)), make([]pgtype.UUID, len(places))
+	for i, p := range places {
+		kinds[i], origins[i], ids[i] = p.kind, p.origin, p.id
+	}
+	r.place[0] = kinds
+	if r.form == alike {
+		r.place[0] = kinds[0]
+	}
+	r.place[2], r.place[3] = origins, ids
+	r.place = append(r.place, at, offset)
 }
 
 // shareColumns reports whether two requests differ at most in what they are about and where they come from.
@@ -108,7 +130,7 @@ func fingerprint(q *dedup.Request) []byte {
 	return q.Fingerprint[:]
 }
 
-// insert returns the arguments $1 to $13 of insert_*.sql, and more.
+// insert returns the arguments of insert_*.sql, and more.
 func (r *requestRows) insert(more ...any) []any { return slices.Concat(r.place, more) }
 
 // existing returns the arguments $1 to $10 of existing_*.sql and look_*.sql, and more.
@@ -128,10 +150,6 @@ func (r *claimRows) add(c *dedup.Claim) error {
 	r.keyRows.add(&c.Key)
 	r.token = append(r.token, pgtype.UUID{Bytes: c.Token, Valid: true})
 	return c.Key.Validate()
-}
-
-func (r *claimRows) args() []any {
-	return append(make([]any, 0, 11), r.tenant, r.scope, r.typ, r.id, r.token)
 }
 
 // endRows are the columns of completions but for their keys.

@@ -3,6 +3,9 @@ package pgstore
 import (
 	"context"
 	"embed"
+	"errors"
+	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -15,7 +18,10 @@ const schemaVersion = 1
 //go:embed schema.sql
 var schemaSQL string
 
-//go:embed sql/*.sql
+//go:embed schema_compact.sql
+var compactSQL string
+
+//go:embed sql/*.sql sql/compact/*.sql
 var sqlFiles embed.FS
 
 // beginSQL says the isolation level, whatever default_transaction_isolation is (P-02). It does not say READ WRITE: a
@@ -28,11 +34,24 @@ const commitSQL = "select 1 / (coalesce(current_setting('idem.session', true), '
 
 // findSchemaSQL looks for the tables along the search path. The schema of temporary tables is not on that list.
 const findSchemaSQL = `SELECT s FROM unnest(current_schemas(false)) WITH ORDINALITY AS p(s, n)
-	WHERE to_regclass(quote_ident(s) || '.idempotency_keys') IS NOT NULL ORDER BY n LIMIT 1`
+	WHERE to_regclass(quote_ident(s) || '.idem_schema') IS NOT NULL ORDER BY n LIMIT 1`
 
-// Schema returns the SQL text that makes the tables, as it lies in schema.sql: for a migration tool of your own. It may
-// be run again and names no schema, so set the search path.
-func Schema() string { return schemaSQL }
+// Schema returns the SQL text that makes the tables, for a migration tool of your own. It may be run again and names no
+// schema, so set the search path. By default it is what lies in schema.sql; of the options [Compact] counts, for which
+// schema_compact.sql stands in the place of the tables of events and claims.
+func Schema(opts ...Option) string { return New(nil, opts...).layout.schema() }
+
+// The part of schema.sql that the compact layout replaces.
+const layoutBegins, layoutEnds = "-- [The readable layout", "-- [Both layouts.]"
+
+func (l layout) schema() string {
+	before, rest, _ := strings.Cut(schemaSQL, layoutBegins)
+	_, after, found := strings.Cut(rest, layoutEnds)
+	if l != compact || !found {
+		return schemaSQL
+	}
+	return before + compactSQL + "\n" + layoutEnds + after
+}
 
 // Migrate makes the tables or brings them up to date, in one transaction. It may be run at every start and by several
 // instances at once: they wait for each other, for at most a minute, and where all is there it takes no lock on a
@@ -60,12 +79,15 @@ func Migrate(ctx context.Context, pool *pgxpool.Pool, opts ...Option) error {
 		if err := enterSchema(ctx, tx, s.schema); err != nil {
 			return err
 		}
-		if done, err := upToDate(ctx, tx); done || err != nil {
+		if done, err := s.upToDate(ctx, tx); done || err != nil {
 			return err
 		}
-		_, err := tx.Exec(ctx, schemaSQL) // without arguments: many statements in one message
+		_, err := tx.Exec(ctx, s.layout.schema()) // without arguments: many statements in one message
 		return err
 	})
+	if errors.Is(err, errLayout) {
+		return fmt.Errorf("pgstore: migrate: %w", err)
+	}
 	return ledgerError(ctx, "migrate", err)
 }
 
@@ -93,15 +115,34 @@ func enterSchema(ctx context.Context, tx pgx.Tx, name string) error {
 	return err
 }
 
-// upToDate reports whether everything is there. CREATE INDEX IF NOT EXISTS would lock its table to find that out.
-func upToDate(ctx context.Context, tx pgx.Tx) (done bool, err error) {
-	err = tx.QueryRow(ctx, `SELECT count(to_regclass(n)) = count(*) FROM unnest(ARRAY['idem_schema', 'processed_events',
-		'idempotency_keys', 'event_starts', 'processed_events_expires_at', 'idempotency_keys_expires_at', 'idem_progress',
-		'idem_horizons', 'idem_scopes', 'idem_scope_topics', 'idem_recipes', 'idem_leases']) n`).Scan(&done)
-	if err != nil || !done {
+// shared are the tables of both layouts, and own what each has besides.
+var (
+	shared = []string{"idem_schema", "event_starts", "idem_progress", "idem_horizons", "idem_scopes", "idem_scope_topics",
+		"idem_recipes", "idem_leases"}
+	own = map[layout][]string{
+		readable: {"processed_events", "idempotency_keys", "processed_events_expires_at", "idempotency_keys_expires_at"},
+		compact: {"processed_events_compact", "idempotency_keys_compact", "processed_events_compact_expires_at",
+			"idempotency_keys_compact_expires_at", "idem_kinds", "idem_origins", "processed_events_read",
+			"idempotency_keys_read"},
+	}
+)
+
+// upToDate reports whether everything is there, and fails if the tables have the other layout. CREATE INDEX IF NOT EXISTS
+// would lock its table to find that out.
+func (s *Store) upToDate(ctx context.Context, tx pgx.Tx) (done bool, err error) {
+	var schema string
+	var there bool
+	err = tx.QueryRow(ctx, "SELECT current_schema(), to_regclass('idem_schema') IS NOT NULL").Scan(&schema, &there)
+	if err != nil || !there {
 		return false, err
 	}
-	err = tx.QueryRow(ctx, "SELECT coalesce(max(version), 0) >= $1 FROM idem_schema", schemaVersion).Scan(&done)
+	if err := s.checkLayout(ctx, newStatements(schema, s.layout), tx.QueryRow); err != nil {
+		return false, err
+	}
+	err = tx.QueryRow(ctx, `SELECT (SELECT count(to_regclass(n)) = count(*) FROM unnest($1::text[]) n)
+		AND (SELECT coalesce(max(version), 0) >= $2 FROM idem_schema)
+		AND EXISTS (SELECT FROM pg_attribute WHERE attrelid = 'idem_schema'::regclass AND attname = 'layout')`,
+		slices.Concat(shared, own[s.layout]), schemaVersion).Scan(&done)
 	return done, err
 }
 
@@ -115,20 +156,32 @@ const (
 
 // What stands in the texts of claims for the columns that may be shared. Sorting by one of them costs nothing.
 var (
-	mixedColumns = []string{
-		"{arrays}", ", $1::text[], $2::text[], $3::text[], $5::bytea[], $6::bigint[], $7::bigint[], $8::bigint[], $9::boolean[]",
-		"{columns}", ", tenant, scope, event_type, fingerprint, generation, retry, retention, any_age",
-		"{topics}", ", $11::text[]", "{topic_column}", ", topic", "{topic}", "r.topic",
-		"{tenant}", "r.tenant", "{scope}", "r.scope", "{event_type}", "r.event_type", "{fingerprint}", "r.fingerprint",
-		"{generation}", "r.generation", "{retry}", "r.retry", "{retention}", "r.retention",
-		"{any_age}", "r.any_age", "{returning}", "", // two keys may have one ID
+	mixedColumns = map[layout][]string{
+		readable: append([]string{
+			"{arrays}", ", $1::text[], $2::text[], $3::text[]" + sharedArrays,
+			"{columns}", ", tenant, scope, event_type" + sharedColumns,
+			"{topics}", ", $11::text[]", "{topic_column}", ", topic", "{topic}", "r.topic",
+			"{tenant}", "r.tenant", "{event_type}", "r.event_type",
+		}, mixedShared...),
+		compact: append([]string{
+			"{arrays}", ", $1::integer[], $2::text[]" + sharedArrays, "{columns}", ", kind, scope" + sharedColumns,
+			"{kind}", "r.kind",
+		}, mixedShared...),
 	}
+	mixedShared = []string{"{scope}", "r.scope", "{fingerprint}", "r.fingerprint", "{generation}", "r.generation",
+		"{retry}", "r.retry", "{retention}", "r.retention", "{any_age}", "r.any_age",
+		"{returning}", ""} // two keys may have one ID
 	alikeColumns = []string{
 		"{arrays}", "", "{columns}", "", "{topics}", "", "{topic_column}", "", "{topic}", "$11::text",
-		"{tenant}", "$1::text", "{scope}", "$2::text", "{event_type}", "$3::text", "{fingerprint}", "$5::bytea",
-		"{generation}", "$6::bigint", "{retry}", "$7::bigint", "{retention}", "$8::bigint",
-		"{any_age}", "$9::boolean", "{returning}", "RETURNING event_id",
+		"{tenant}", "$1::text", "{kind}", "$1::integer", "{scope}", "$2::text", "{event_type}", "$3::text",
+		"{fingerprint}", "$5::bytea", "{generation}", "$6::bigint", "{retry}", "$7::bigint", "{retention}", "$8::bigint",
+		"{any_age}", "$9::boolean", "{returning}", "RETURNING {id}",
 	}
+)
+
+const (
+	sharedArrays  = ", $5::bytea[], $6::bigint[], $7::bigint[], $8::bigint[], $9::boolean[]"
+	sharedColumns = ", fingerprint, generation, retry, retention, any_age"
 )
 
 // statements are the texts of sql/*.sql with the schema filled in.
@@ -139,54 +192,71 @@ type statements struct {
 	renew, complete, release, finishEvents, takeBack   string
 	reopenEvent, reopenKey, reopenedEvent, reopenedKey string
 	countStart, clearStarts, version, keyColumns       string
+	layout, kinds, newKinds, origins, newOrigins       string            // the last four: of the compact layout
 	uniqueTests                                        map[string]string // by table
 	aging                                              agingSQL
 }
 
-func newStatements(schema string) *statements {
-	read := func(name string) string {
-		text, err := sqlFiles.ReadFile("sql/" + name + ".sql")
-		if err != nil { // a file that is not embedded: a mistake of the build, seen by every test
-			return "missing " + name
-		}
-		return string(text)
-	}
+func newStatements(schema string, l layout) *statements {
+	pairs := l.pairs(pgx.Identifier{schema}.Sanitize())
 	fill := func(text string, more ...string) string {
-		pairs := append([]string{"{schema}", pgx.Identifier{schema}.Sanitize()}, more...)
-		return strings.NewReplacer(pairs...).Replace(text)
+		return strings.NewReplacer(pairs...).Replace(strings.NewReplacer(more...).Replace(text))
 	}
-	file := func(name string, more ...string) string { return fill(read(name), more...) }
+	file := func(name string, more ...string) string { return fill(l.file(name), more...) }
 	forms := func(verb, table string) [2]string {
-		text := read(verb + "_" + table)
+		text := l.file(verb + "_" + table)
 		for _, part := range []struct{ name, file string }{
-			{"{requests}", "requests"}, {"{answer}", "answer_" + table}, {"{too_old}", "too_old"},
+			{"{requests}", "requests"}, {"{answer}", "answer_" + table}, {"{grant}", "grant_" + table},
+			{"{too_old}", "too_old"},
 		} {
-			text = strings.ReplaceAll(text, part.name, strings.TrimSpace(read(part.file)))
+			if strings.Contains(text, part.name) {
+				text = strings.ReplaceAll(text, part.name, strings.TrimSpace(l.file(part.file)))
+			}
 		}
-		return [2]string{mixed: fill(text, mixedColumns...), alike: fill(text, alikeColumns...)}
+		return [2]string{mixed: fill(text, mixedColumns[l]...), alike: fill(text, alikeColumns...)}
 	}
 	const forget = ", uncertain = false, failures = 0, takeovers = 0, token = NULL"
-	return &statements{
+	q := &statements{
 		beginClaims: file("begin_claims"), beginTx: file("begin_tx"), restore: file("restore"),
 		lookKeys: forms("look", "keys"), insertKeys: forms("insert", "keys"), existingKeys: forms("existing", "keys"),
 		lookEvents: forms("look", "events"), insertEvents: forms("insert", "events"),
 		existingEvents: forms("existing", "events"),
 		renew:          file("renew"), complete: file("complete"), release: file("release"), finishEvents: file("finish_events"),
 		takeBack:      file("take_back"),
-		reopenEvent:   file("reopen", "{table}", "processed_events", "{clear}", ""),
-		reopenKey:     file("reopen", "{table}", "idempotency_keys", "{clear}", forget),
-		reopenedEvent: file("reopened", "{table}", "processed_events"),
-		reopenedKey:   file("reopened", "{table}", "idempotency_keys"),
+		reopenEvent:   file("reopen", "{table}", "{events}", "{clear}", ""),
+		reopenKey:     file("reopen", "{table}", "{keys}", "{clear}", forget),
+		reopenedEvent: file("reopened", "{table}", "{events_read}"),
+		reopenedKey:   file("reopened", "{table}", "{keys_read}"),
 		countStart:    file("count_start"), clearStarts: file("clear_starts"),
-		version: file("version"), keyColumns: file("key_columns"),
-		aging: newAgingSQL(file),
-		uniqueTests: map[string]string{
-			"processed_events": file("unique_test", "{table}", "processed_events",
-				"{columns}", ", expires_at", "{values}", ", clock_timestamp()", "{key}", ""),
-			"idempotency_keys": file("unique_test", "{table}", "idempotency_keys",
-				"{columns}", ", expires_at, status", "{values}", ", clock_timestamp(), 'released'", "{key}", ""),
-			"event_starts": file("unique_test", "{table}", "event_starts", "{columns}", ", origin_topic, origin_partition, origin_offset",
-				"{values}", ", '', 0, 0", "{key}", ", origin_topic, origin_partition, origin_offset"),
-		},
+		version: file("version"), layout: file("layout"), keyColumns: file("key_columns"),
+		aging:       newAgingSQL(file),
+		uniqueTests: uniqueTests(l, file),
 	}
+	if l == compact {
+		q.kinds, q.newKinds, q.origins, q.newOrigins = file("kinds"), file("new_kinds"), file("origins"), file("new_origins")
+		q.reopenEvent, q.aging.events = file("reopen_events"), file("reaper_delete_events")
+	}
+	return q
+}
+
+// uniqueTests are the texts that try each primary key, by table. $1 is 32 hexadecimal digits.
+func uniqueTests(l layout, file func(string, ...string) string) map[string]string {
+	const key, row = "tenant, scope, event_type, event_id", "'', 'idem.check', '', $1"
+	const record, zero = ", origin_topic, origin_partition, origin_offset", ", '', 0, 0"
+	test := func(table, unique, columns, values string) string {
+		return file("unique_test", "{table}", table, "{unique}", unique, "{columns}", unique+columns, "{values}", values)
+	}
+	tests := map[string]string{"event_starts": test("event_starts", key+record, "", row+zero)}
+	if l == compact { // no kind has the number 0
+		const events, keys = "processed_events_compact", "idempotency_keys_compact"
+		tests[events] = test(events, "kind, id", ", expires, made", "0, $1::text::uuid, 0, 0")
+		tests[keys] = test(keys, "kind, id", ", expires_at, status", "0, $1::text::uuid, clock_timestamp(), 'released'")
+		tests["idem_kinds"] = test("idem_kinds", "tenant, scope, event_type, form", "", "'', 'idem.check', $1, 1")
+		tests["idem_origins"] = test("idem_origins", "topic, partition", "", "$1, 0")
+		return tests
+	}
+	const events, keys = "processed_events", "idempotency_keys"
+	tests[events] = test(events, key, ", expires_at", row+", clock_timestamp()")
+	tests[keys] = test(keys, key, ", expires_at, status", row+", clock_timestamp(), 'released'")
+	return tests
 }

@@ -7,6 +7,17 @@
 -- Changes are made in two steps, so that a release and the one before it share one schema while instances are being
 -- replaced: a version only adds (columns with a default, tables, indexes), and the version after the next removes.
 
+-- Which versions of this text were run here, and which layout the tables have.
+CREATE TABLE IF NOT EXISTS idem_schema (
+    version    integer     NOT NULL PRIMARY KEY,
+    layout     text        NOT NULL DEFAULT 'readable',
+    applied_at timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+ALTER TABLE idem_schema ADD COLUMN IF NOT EXISTS layout text NOT NULL DEFAULT 'readable';
+
+-- [The readable layout, in whose place schema_compact.sql has the compact one.]
+INSERT INTO idem_schema (version, layout) VALUES (1, 'readable') ON CONFLICT DO NOTHING;
+
 -- Events handled in the transaction of their effects: a row is there if and only if the effects are.
 CREATE TABLE IF NOT EXISTS processed_events (
     tenant           text COLLATE "C" NOT NULL,
@@ -64,6 +75,12 @@ CREATE TABLE IF NOT EXISTS idempotency_keys (
     CONSTRAINT idempotency_keys_status CHECK (status IN ('claimed', 'released', 'moved', 'done', 'dead'))
 ) WITH (fillfactor = 50); -- room for the update that ends each claim: beside its row it touches no index
 
+-- For those who delete what has expired. A B-tree: BRIN never narrows a range again, so that after the first deletions,
+-- when new rows fill old pages, every range seems to hold something expired.
+CREATE INDEX IF NOT EXISTS processed_events_expires_at ON processed_events (expires_at);
+CREATE INDEX IF NOT EXISTS idempotency_keys_expires_at ON idempotency_keys (expires_at);
+
+-- [Both layouts.]
 -- Starts of transactional runs without an end: what kills its process leaves no other trace.
 CREATE TABLE IF NOT EXISTS event_starts (
     tenant           text COLLATE "C" NOT NULL,
@@ -77,11 +94,6 @@ CREATE TABLE IF NOT EXISTS event_starts (
     updated_at       timestamptz      NOT NULL DEFAULT clock_timestamp(),
     CONSTRAINT event_starts_pkey PRIMARY KEY (tenant, scope, event_type, event_id, origin_topic, origin_partition, origin_offset)
 );
-
--- For those who delete what has expired. A B-tree: BRIN never narrows a range again, so that after the first deletions,
--- when new rows fill old pages, every range seems to hold something expired.
-CREATE INDEX IF NOT EXISTS processed_events_expires_at ON processed_events (expires_at);
-CREATE INDEX IF NOT EXISTS idempotency_keys_expires_at ON idempotency_keys (expires_at);
 
 -- How far each scope has consumed: what has expired is deleted in consumed time, not in the time of a wall clock.
 CREATE TABLE IF NOT EXISTS idem_progress (
@@ -129,10 +141,3 @@ CREATE TABLE IF NOT EXISTS idem_leases (
     token       uuid             NOT NULL,
     lease_until timestamptz      NOT NULL
 );
-
--- Which versions of this text were run here.
-CREATE TABLE IF NOT EXISTS idem_schema (
-    version    integer     NOT NULL PRIMARY KEY,
-    applied_at timestamptz NOT NULL DEFAULT clock_timestamp()
-);
-INSERT INTO idem_schema (version) VALUES (1) ON CONFLICT DO NOTHING;

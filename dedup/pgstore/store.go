@@ -32,6 +32,9 @@ const (
 	endTimeout = 10 * time.Second
 	// attempts bounds every repetition inside one call: lost races, deadlocks, serialization failures.
 	attempts = 3
+	// claimAttempts bounds how often a claim asks again for the keys that changed while it looked. Each time it asks for fewer;
+	// three, as for the rest, were too few where many workers take the same keys and give them back (P-04, rule 24).
+	claimAttempts = 12
 )
 
 // Store is a ledger in Postgres. It is safe for concurrent use and comparable with ==. Make it with [New] or [Open].
@@ -40,12 +43,16 @@ type Store struct {
 	owned   bool
 	schema  string // "": found through the search path
 	durable bool
+	layout  layout
 	wrong   error // an option that cannot be; every verb returns it
 
 	mu  sync.Mutex // one look-up of the schema at a time
 	sql atomic.Pointer[statements]
 
 	events, keys expectation // in either way of remembering
+
+	kinds   dictionary[kind] // of the compact layout
+	origins dictionary[origin]
 }
 
 // Option changes what [New], [Open] and [Migrate] do.
@@ -75,12 +82,9 @@ func Durable() Option { return func(s *Store) { s.durable = true } }
 // [Configure], or set its session parameters in some other way. New does not connect; [Store.Check] tells whether the
 // ledger can be used.
 func New(pool *pgxpool.Pool, opts ...Option) *Store {
-	s := &Store{pool: pool}
+	s := &Store{pool: pool, layout: readable}
 	for _, o := range opts {
 		o(s)
-	}
-	if s.wrong == nil && s.schema != "" {
-		s.sql.Store(newStatements(s.schema))
 	}
 	return s
 }
@@ -116,7 +120,8 @@ func (s *Store) acquire(ctx context.Context) (*pgxpool.Conn, error) {
 	return conn, err
 }
 
-// statements returns the texts for the schema that holds the tables.
+// statements returns the texts for the schema that holds the tables. The first call also looks whether the tables have the
+// layout that the texts are for.
 func (s *Store) statements(ctx context.Context) (*statements, error) {
 	if q := s.sql.Load(); q != nil {
 		return q, nil
@@ -134,15 +139,20 @@ func (s *Store) statements(ctx context.Context) (*statements, error) {
 		return nil, err
 	}
 	defer conn.Release()
-	var schema string
-	err = conn.QueryRow(ctx, findSchemaSQL).Scan(&schema)
+	schema := s.schema
+	if schema == "" {
+		err = conn.QueryRow(ctx, findSchemaSQL).Scan(&schema)
+	}
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, errNoTables
 	}
 	if err != nil {
 		return nil, err
 	}
-	q := newStatements(schema)
+	q := newStatements(schema, s.layout)
+	if err := s.checkLayout(ctx, q, conn.QueryRow); err != nil {
+		return nil, err
+	}
 	s.sql.Store(q)
 	return q, nil
 }

@@ -47,8 +47,13 @@ func (s *Store) ClaimTx(ctx context.Context, limit time.Duration, reqs []dedup.R
 	if err != nil {
 		return ledgerError(ctx, "claim", err)
 	}
+	numbers, err := s.places(ctx, reqs)
+	if err != nil {
+		clear(answers)
+		return err
+	}
 	for try := 1; ; try++ {
-		r := &txRun{ctx: ctx, s: s, q: q, limit: limit, reqs: reqs, answers: answers, open: reqs, fn: fn}
+		r := &txRun{ctx: ctx, s: s, q: q, limit: limit, reqs: reqs, numbers: numbers, answers: answers, open: reqs, fn: fn}
 		err := r.run()
 		if err != nil {
 			clear(answers)
@@ -66,6 +71,7 @@ type txRun struct {
 	q       *statements
 	limit   time.Duration
 	reqs    []dedup.Request
+	numbers []place // of reqs, in the compact layout
 	answers []dedup.Answer
 	open    []dedup.Request // what was not answered by looking
 	places  []int           // of open in reqs; nil: the same
@@ -121,7 +127,7 @@ func (r *txRun) run() (err error) {
 }
 
 func (r *txRun) look() error {
-	err := r.s.look(r.ctx, r.reqs, r.answers, func(q *statements, rows *requestRows) (string, []any) {
+	err := r.s.look(r.ctx, r.reqs, r.answers, r.numbers, func(q *statements, rows *requestRows) (string, []any) {
 		return q.lookEvents[rows.form], rows.existing()
 	})
 	if err == nil {
@@ -133,7 +139,7 @@ func (r *txRun) look() error {
 // claim begins the transaction and claims, in one round trip. What was not inserted is asked for in a second one: most
 // events are new, and to look for those too would cost as much as to insert them.
 func (r *txRun) claim() error {
-	rows, answers := newRequestRows(r.open), r.answers
+	rows, answers := newRequestRows(r.open, at(r.numbers, r.places)), r.answers
 	if r.places != nil {
 		answers = make([]dedup.Answer, len(r.open))
 	}
@@ -161,7 +167,7 @@ func (r *txRun) askRest(answers []dedup.Answer) (answered int64, err error) {
 	found := make([]dedup.Answer, len(rest))
 	var b pgx.Batch
 	r.queueSettings(&b, false)
-	_, answered, err = r.ask(&b, newRequestRows(rest), rest, found, false, true)
+	_, answered, err = r.ask(&b, newRequestRows(rest, at(at(r.numbers, r.places), places)), rest, found, false, true)
 	for i, p := range places {
 		answers[p] = found[i]
 	}
@@ -197,7 +203,7 @@ func (r *txRun) ask(b *pgx.Batch, rows *requestRows, reqs []dedup.Request, answe
 		_, err = results.Exec()
 	}
 	if err == nil && begins {
-		inserted, err = readInserted(results, rows.form, reqs, answers)
+		inserted, err = readInserted(results, rows, answers)
 	}
 	if err == nil && along {
 		answered, err = readExisting(results, reqs, answers)
@@ -260,23 +266,22 @@ func (r *txRun) handlerLeft() error {
 func (r *txRun) commit(done []dedup.Completion) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.ctx), endTimeout)
 	defer cancel()
-	keys, ends := newKeyRows(len(done)), newEndRows(len(done))
+	keys, ends := newHeldKeys(r, len(done)), newEndRows(len(done))
 	for i := range done {
-		plain, err := r.checkCompletion(&done[i])
+		at, plain, err := r.checkCompletion(&done[i])
 		if err != nil {
 			return err
 		}
 		if plain {
 			continue
 		}
-		keys.add(&done[i].Key)
+		keys.add(at)
 		if err := ends.add(&done[i]); err != nil {
 			return fmt.Errorf("pgstore: complete: %w", err)
 		}
 	}
-	if len(keys.id) > 0 {
-		args := append([]any{keys.tenant, keys.scope, keys.typ, keys.id}, ends.args()...)
-		if _, err := r.tx.Exec(ctx, r.q.finishEvents, args...); err != nil {
+	if len(ends.status) > 0 {
+		if _, err := r.tx.Exec(ctx, r.q.finishEvents, append(ends.args(), keys.args()...)...); err != nil {
 			return ledgerError(ctx, "complete", err)
 		}
 	}
@@ -296,16 +301,16 @@ func (r *txRun) commit(done []dedup.Completion) error {
 	return commitError(err)
 }
 
-// checkCompletion reports whether the row already says what c says.
-func (r *txRun) checkCompletion(c *dedup.Completion) (plain bool, err error) {
+// checkCompletion returns which request c is about and whether its row already says what c says.
+func (r *txRun) checkCompletion(c *dedup.Completion) (i int, plain bool, err error) {
 	i, ok := slices.BinarySearchFunc(r.reqs, c.Key, func(q dedup.Request, k dedup.Key) int { return q.Key.Compare(k) })
 	switch {
 	case !ok || r.answers[i].Verdict != dedup.Fresh:
-		return false, fmt.Errorf("pgstore: complete: key %q is not held by this transaction", c.Key)
+		return i, false, fmt.Errorf("pgstore: complete: key %q is not held by this transaction", c.Key)
 	case c.Retention <= 0:
-		return false, fmt.Errorf("pgstore: complete: key %q: retention must be positive", c.Key)
+		return i, false, fmt.Errorf("pgstore: complete: key %q: retention must be positive", c.Key)
 	}
-	return c.Dead == "" && c.Retry == 0 && c.Result.IsZero() && c.Retention <= r.reqs[i].Retention, nil
+	return i, c.Dead == "" && c.Retry == 0 && c.Result.IsZero() && c.Retention <= r.reqs[i].Retention, nil
 }
 
 // end gives the connection back. A transaction that is still there, for whatever reason, is rolled back.

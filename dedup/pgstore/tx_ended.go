@@ -27,22 +27,23 @@ func (s *Store) MaxTx() int {
 func (r *txRun) takeBack(ended *dedup.TxEndedError, err error) error {
 	r.end() // its connection may be the only one, and its next transaction must not hold the rows
 	r.conn = nil
-	keys := newKeyRows(len(ended.Unrun))
+	keys, n := newHeldKeys(r, len(ended.Unrun)), 0
 	for _, i := range ended.Unrun {
 		if i < 0 || i >= len(r.reqs) {
 			return fmt.Errorf("pgstore: event %d of %d did not run: %w", i, len(r.reqs), err)
 		}
 		if r.answers[i].Verdict == dedup.Fresh {
-			keys.add(&r.reqs[i].Key)
+			keys.add(i)
+			n++
 		}
 	}
-	if len(keys.id) == 0 {
+	if n == 0 {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.ctx), endTimeout)
 	defer cancel()
 	failed := r.s.ownTx(ctx, "take back claims", func(q *statements, b *pgx.Batch) {
-		b.Queue(q.takeBack, keys.tenant, keys.scope, keys.typ, keys.id, r.xid)
+		b.Queue(q.takeBack, append([]any{r.xid}, keys.args()...)...)
 	}, func(results pgx.BatchResults) error {
 		_, err := results.Exec()
 		return err

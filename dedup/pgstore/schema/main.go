@@ -2,6 +2,8 @@
 //
 //	go run github.com/idem-go/idem/dedup/pgstore/schema > migrations/0007_idem.sql
 //
+// With -compact it prints the compact layout, which is chosen once (see pgstore.Compact).
+//
 // With -cron it prints the procedure for pg_cron that deletes what has expired, in place of a pgstore.Reaper.
 package main
 
@@ -15,8 +17,12 @@ import (
 
 func main() {
 	cron := flag.Bool("cron", false, "print the procedure for pg_cron instead of the tables")
+	compact := flag.Bool("compact", false, "print the tables of the compact layout")
 	flag.Parse()
 	text := pgstore.Schema()
+	if *compact {
+		text = pgstore.Schema(pgstore.Compact())
+	}
 	if *cron {
 		text = pgstore.CronSchema()
 	}

@@ -1,17 +1,17 @@
 -- Ends claims. A repeat finds its own last word and changes nothing.
 WITH r AS MATERIALIZED (
-    SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::uuid[], $6::bigint[], $7::text[],
-                         $8::text[], $9::bigint[], $10::bigint[], $11::bytea[]) WITH ORDINALITY
-             AS r(tenant, scope, event_type, event_id, token, retention, status, reason, retry, schema_version, result, n)
+    SELECT * FROM unnest($1::uuid[], $2::bigint[], $3::text[], $4::text[], $5::bigint[], $6::bigint[], $7::bytea[],
+                         {arrays@8}) WITH ORDINALITY
+             AS r(token, retention, status, reason, retry, schema_version, result, {key}, n)
 ), held AS MATERIALIZED (
     SELECT r.*, k.status = 'claimed' AS open
-    FROM r JOIN {schema}.idempotency_keys k
-      ON (k.tenant, k.scope, k.event_type, k.event_id) = (r.tenant, r.scope, r.event_type, r.event_id)
+    FROM r JOIN {schema}.{keys} k
+      ON ({k.key}) = ({r.key})
     WHERE k.token = r.token AND k.status IN ('claimed', 'done', 'dead', 'moved')
-    ORDER BY k.tenant, k.scope, k.event_type, k.event_id
+    ORDER BY {k.key}
     FOR UPDATE OF k
 ), ended AS (
-    UPDATE {schema}.idempotency_keys k
+    UPDATE {schema}.{keys} k
     SET status = h.status,
         retry = CASE WHEN h.status = 'moved' THEN h.retry ELSE k.retry END,
         reason = nullif(h.reason, ''),
@@ -22,6 +22,6 @@ WITH r AS MATERIALIZED (
         updated_at = clock_timestamp()
     FROM held h
     WHERE h.open
-      AND (k.tenant, k.scope, k.event_type, k.event_id) = (h.tenant, h.scope, h.event_type, h.event_id)
+      AND ({k.key}) = ({h.key})
 )
 SELECT n FROM held

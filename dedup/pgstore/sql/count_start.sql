@@ -1,7 +1,7 @@
 -- One more start of a record, unless its event is done: then there is nothing left to watch.
 WITH known AS MATERIALIZED (
-    SELECT FROM {schema}.processed_events
-    WHERE (tenant, scope, event_type, event_id) = ($1, $2, $3, $4) AND status = 'done'
+    SELECT FROM {schema}.{events_read}
+    WHERE ({key}) = ({one@8}) AND status = 'done'
 ), gone AS (
     DELETE FROM {schema}.event_starts
     WHERE (tenant, scope, event_type, event_id) = ($1, $2, $3, $4) AND EXISTS (SELECT FROM known)

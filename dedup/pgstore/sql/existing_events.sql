@@ -2,29 +2,25 @@
 WITH r AS MATERIALIZED (
     {requests}
 ), seen AS MATERIALIZED (
-    SELECT r.n, r.to_retry, r.retention, k.tenant, k.scope, k.event_type, k.event_id, k.xmin AS version,
+    SELECT r.n, r.to_retry, r.retention, {k.key}, k.xmin AS version,
            k.origin_topic, k.origin_partition, k.origin_offset, k.origin_time, k.reason, k.schema_version, k.result,
            {answer}
-    FROM r JOIN {schema}.processed_events k
-      ON (k.tenant, k.scope, k.event_type, k.event_id) = (r.tenant, r.scope, r.event_type, r.event_id)
+    FROM r JOIN {schema}.{events_read} k
+      ON ({k.key}) = ({r.key})
     WHERE k.xmin IS DISTINCT FROM pg_current_xact_id_if_assigned()::xid
 ), locked AS MATERIALIZED (
     SELECT s.*
-    FROM seen s JOIN {schema}.processed_events k
-      ON (k.tenant, k.scope, k.event_type, k.event_id) = (s.tenant, s.scope, s.event_type, s.event_id)
+    FROM seen s JOIN {schema}.{events} k
+      ON ({k.key}) = ({s.key})
     WHERE s.answer = 'grant' AND k.xmin = s.version
-    ORDER BY k.tenant, k.scope, k.event_type, k.event_id
+    ORDER BY {k.key}
     FOR UPDATE OF k
 ), granted AS (
-    UPDATE {schema}.processed_events k
-    SET status = 'done',
-        fence = k.fence + 1,
-        retry = greatest(k.retry, l.to_retry),
-        expires_at = greatest(k.expires_at, clock_timestamp() + l.retention * interval '1 microsecond'),
-        updated_at = clock_timestamp()
+    UPDATE {schema}.{events} k
+    SET {grant}
     FROM locked l
-    WHERE (k.tenant, k.scope, k.event_type, k.event_id) = (l.tenant, l.scope, l.event_type, l.event_id)
-    RETURNING l.n, k.fence, k.origin_topic, k.origin_partition, k.origin_offset, k.origin_time
+    WHERE ({k.key}) = ({l.key})
+    RETURNING l.n, {k.fence} AS fence, l.origin_topic, l.origin_partition, l.origin_offset, l.origin_time
 )
 SELECT n, 'fresh' AS answer, fence, 0 AS failures, 0 AS takeovers, 0::bigint AS wait,
        origin_topic, origin_partition, origin_offset, origin_time, NULL::text AS reason, NULL::bigint AS schema_version,
@@ -41,6 +37,6 @@ UNION ALL
 SELECT n, 'too-old', 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL
 FROM r
 WHERE r.old AND NOT EXISTS ( -- in the snapshot that seen has, and by this transaction
-    SELECT FROM {schema}.processed_events k
-    WHERE (k.tenant, k.scope, k.event_type, k.event_id) = (r.tenant, r.scope, r.event_type, r.event_id)
+    SELECT FROM {schema}.{events} k
+    WHERE ({k.key}) = ({r.key})
 )

@@ -5,25 +5,25 @@
 -- version. A key that changed in between is not answered: the caller asks again.
 WITH r AS MATERIALIZED (
     {requests}
-    WHERE coalesce(nullif(current_setting('idem.new', true), ''), '0')::bigint < cardinality($4::text[]) -- else all are new
+    WHERE coalesce(nullif(current_setting('idem.new', true), ''), '0')::bigint < cardinality($10::timestamptz[]) -- else all are new
 ), seen AS MATERIALIZED (
-    SELECT r.n, r.to_retry, r.retention, k.tenant, k.scope, k.event_type, k.event_id, k.xmin AS version, k.status,
+    SELECT r.n, r.to_retry, r.retention, {k.key}, k.xmin AS version, k.status,
            k.lease_until, k.origin_topic, k.origin_partition, k.origin_offset, k.origin_time, k.reason,
            k.schema_version, k.result,
            {answer}
-    FROM r JOIN {schema}.idempotency_keys k
-      ON (k.tenant, k.scope, k.event_type, k.event_id) = (r.tenant, r.scope, r.event_type, r.event_id)
+    FROM r JOIN {schema}.{keys_read} k
+      ON ({k.key}) = ({r.key})
     WHERE k.xmin IS DISTINCT FROM pg_current_xact_id_if_assigned()::xid
 ), locked AS MATERIALIZED (
     SELECT s.*
-    FROM seen s JOIN {schema}.idempotency_keys k
-      ON (k.tenant, k.scope, k.event_type, k.event_id) = (s.tenant, s.scope, s.event_type, s.event_id)
+    FROM seen s JOIN {schema}.{keys} k
+      ON ({k.key}) = ({s.key})
     WHERE s.answer = 'grant' AND k.xmin = s.version
        OR s.answer = 'mine' AND k.status = 'claimed' AND k.token = $11::uuid -- a repeat may meet another repeat
-    ORDER BY k.tenant, k.scope, k.event_type, k.event_id
+    ORDER BY {k.key}
     FOR UPDATE OF k
 ), granted AS (
-    UPDATE {schema}.idempotency_keys k
+    UPDATE {schema}.{keys} k
     SET status = 'claimed',
         token = $11::uuid,
         fence = k.fence + (l.answer = 'grant')::int,
@@ -34,9 +34,9 @@ WITH r AS MATERIALIZED (
         expires_at = greatest(k.expires_at, clock_timestamp() + ($12::bigint + l.retention) * interval '1 microsecond'),
         updated_at = clock_timestamp()
     FROM locked l
-    WHERE (k.tenant, k.scope, k.event_type, k.event_id) = (l.tenant, l.scope, l.event_type, l.event_id)
+    WHERE ({k.key}) = ({l.key})
     RETURNING l.n, CASE WHEN k.uncertain THEN 'uncertain' ELSE 'fresh' END AS answer, k.fence, k.failures, k.takeovers,
-              k.origin_topic, k.origin_partition, k.origin_offset, k.origin_time
+              l.origin_topic, l.origin_partition, l.origin_offset, l.origin_time
 )
 SELECT n, answer, fence, failures, takeovers, 0::bigint AS wait,
        origin_topic, origin_partition, origin_offset, origin_time, NULL::text AS reason, NULL::bigint AS schema_version,
@@ -55,6 +55,6 @@ UNION ALL
 SELECT n, 'too-old', 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL
 FROM r
 WHERE r.old AND NOT EXISTS ( -- in the snapshot that seen has, and by this transaction
-    SELECT FROM {schema}.idempotency_keys k
-    WHERE (k.tenant, k.scope, k.event_type, k.event_id) = (r.tenant, r.scope, r.event_type, r.event_id)
+    SELECT FROM {schema}.{keys} k
+    WHERE ({k.key}) = ({r.key})
 )

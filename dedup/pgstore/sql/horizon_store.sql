@@ -3,15 +3,15 @@
 -- not seen this. $4 bounds the rows that one step looks at; the cut-off then says how far it came.
 WITH events AS (
     SELECT count(*) AS n, max(created_at) AS made, max(expires_at) AS last
-    FROM (SELECT created_at, expires_at FROM {schema}.processed_events
-          WHERE scope = $1::text AND expires_at < $2::timestamptz
+    FROM (SELECT created_at, expires_at FROM {schema}.{events_read}
+          WHERE {of_scope} AND expires_at < $2::timestamptz
             AND NOT ((status = 'dead' OR generation > 0)
                      AND coalesce(updated_at, created_at) > clock_timestamp() - $3::bigint * interval '1 microsecond')
           ORDER BY expires_at LIMIT $4::bigint) e
 ), keys AS (
     SELECT count(*) AS n, max(created_at) AS made, max(expires_at) AS last
-    FROM (SELECT created_at, expires_at FROM {schema}.idempotency_keys
-          WHERE scope = $1::text AND expires_at < $2::timestamptz
+    FROM (SELECT created_at, expires_at FROM {schema}.{keys_read}
+          WHERE {of_scope} AND expires_at < $2::timestamptz
             AND NOT ((status = 'dead' OR generation > 0)
                      AND updated_at > clock_timestamp() - $3::bigint * interval '1 microsecond')
           ORDER BY expires_at LIMIT $4::bigint) k

@@ -8,8 +8,8 @@ FROM ({requests}) r
 CROSS JOIN LATERAL (
     SELECT k.origin_topic, k.origin_partition, k.origin_offset, k.origin_time, k.reason, k.schema_version, k.result,
            {answer}
-    FROM {schema}.idempotency_keys k
-    WHERE (k.tenant, k.scope, k.event_type, k.event_id) = (r.tenant, r.scope, r.event_type, r.event_id)
+    FROM {schema}.{keys_read} k
+    WHERE ({k.key}) = ({r.key})
     OFFSET 0
 ) k
 WHERE k.answer NOT IN ('mine', 'grant', 'busy')

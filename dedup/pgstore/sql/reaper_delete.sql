@@ -5,7 +5,7 @@ WITH gone AS (
     DELETE FROM {schema}.{table} k
     WHERE k.ctid = ANY (ARRAY(
         SELECT e.ctid FROM {schema}.{table} e
-        WHERE e.scope = $1::text AND e.expires_at >= $3::timestamptz AND e.expires_at < $4::timestamptz
+        WHERE {of_scope} AND e.expires_at >= $3::timestamptz AND e.expires_at < $4::timestamptz
           AND e.created_at <= $5::timestamptz AND (e.origin_time IS NULL OR e.origin_time < $5::timestamptz)
           AND NOT ((e.status = 'dead' OR e.generation > 0)
                    AND coalesce(e.updated_at, e.created_at) > clock_timestamp() - $6::bigint * interval '1 microsecond')

@@ -1,17 +1,16 @@
 -- Gives claims back. A repeat finds its own last word and changes nothing.
 WITH r AS MATERIALIZED (
-    SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::uuid[], $6::bigint[], $7::boolean[],
-                         $8::boolean[]) WITH ORDINALITY
-             AS r(tenant, scope, event_type, event_id, token, retention, failed, uncertain, n)
+    SELECT * FROM unnest($1::uuid[], $2::bigint[], $3::boolean[], $4::boolean[], {arrays@5}) WITH ORDINALITY
+             AS r(token, retention, failed, uncertain, {key}, n)
 ), held AS MATERIALIZED (
     SELECT r.*, k.status = 'claimed' AS open
-    FROM r JOIN {schema}.idempotency_keys k
-      ON (k.tenant, k.scope, k.event_type, k.event_id) = (r.tenant, r.scope, r.event_type, r.event_id)
+    FROM r JOIN {schema}.{keys} k
+      ON ({k.key}) = ({r.key})
     WHERE k.token = r.token AND k.status IN ('claimed', 'released')
-    ORDER BY k.tenant, k.scope, k.event_type, k.event_id
+    ORDER BY {k.key}
     FOR UPDATE OF k
 ), ended AS (
-    UPDATE {schema}.idempotency_keys k
+    UPDATE {schema}.{keys} k
     SET status = 'released',
         failures = k.failures + h.failed::int,
         uncertain = k.uncertain OR h.uncertain,
@@ -20,6 +19,6 @@ WITH r AS MATERIALIZED (
         updated_at = clock_timestamp()
     FROM held h
     WHERE h.open
-      AND (k.tenant, k.scope, k.event_type, k.event_id) = (h.tenant, h.scope, h.event_type, h.event_id)
+      AND ({k.key}) = ({h.key})
 )
 SELECT n FROM held

@@ -3,5 +3,5 @@ UPDATE {schema}.{table}
 SET status = 'moved', generation = generation + 1, retry = 0, fingerprint = NULL, reason = NULL,
     expires_at = greatest(expires_at, clock_timestamp() + (expires_at - coalesce(updated_at, created_at))),
     updated_at = clock_timestamp(){clear}
-WHERE (tenant, scope, event_type, event_id) = ($1, $2, $3, $4) AND status = 'dead' AND record_version = 1
+WHERE ({key}) = ({one@1}) AND status = 'dead' AND record_version = 1
 RETURNING generation

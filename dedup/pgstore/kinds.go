@@ -1,0 +1,152 @@
+package pgstore
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// kind is what a number in idem_kinds stands for.
+type kind struct {
+	tenant, scope, typ string
+	form               idForm
+}
+
+func (k kind) compare(o kind) int {
+	return cmp.Or(strings.Compare(k.tenant, o.tenant), strings.Compare(k.scope, o.scope),
+		strings.Compare(k.typ, o.typ), cmp.Compare(k.form, o.form))
+}
+
+func (kind) texts(q *statements) (add, read string) { return q.newKinds, q.kinds }
+
+func (kind) args(all []kind) []any {
+	keys, forms := newKeyRows(len(all)), make([]int16, len(all))
+	for i, k := range all {
+		keys.tenant, keys.scope, keys.typ = append(keys.tenant, k.tenant), append(keys.scope, k.scope), append(keys.typ, k.typ)
+		forms[i] = int16(k.form)
+	}
+	return []any{keys.tenant, keys.scope, keys.typ, forms}
+}
+
+// origin is what a number in idem_origins stands for.
+type origin struct {
+	topic     string
+	partition int32
+}
+
+func (o origin) compare(p origin) int {
+	return cmp.Or(strings.Compare(o.topic, p.topic), cmp.Compare(o.partition, p.partition))
+}
+
+func (origin) texts(q *statements) (add, read string) { return q.newOrigins, q.origins }
+
+func (origin) args(all []origin) []any {
+	topics, partitions := make([]string, len(all)), make([]int32, len(all))
+	for i, o := range all {
+		topics[i], partitions[i] = o.topic, o.partition
+	}
+	return []any{topics, partitions}
+}
+
+// numbered is what a dictionary has a number for.
+type numbered[T any] interface {
+	comparable
+	compare(T) int
+	texts(*statements) (add, read string)
+	args([]T) []any
+}
+
+// dictionary remembers numbers that are committed. A number that was only written, and rolled back, would send this
+// process to rows that no other one finds (rule 28): the transaction that makes one makes nothing else and is over before
+// the number is used.
+type dictionary[T numbered[T]] struct {
+	mu     sync.RWMutex
+	number map[T]int32
+}
+
+// maxNumbers bounds the memory. Beyond it all are forgotten, and looked up again.
+const maxNumbers = 1 << 16
+
+// resolve puts the number of each of all into numbers. All are made that are not there: at most one transaction, and none
+// if all are known.
+func (c *dictionary[T]) resolve(ctx context.Context, s *Store, all []T, numbers []int32) error {
+	missing := c.known(all, numbers)
+	if len(missing) == 0 {
+		return nil
+	}
+	found, err := makeNumbers(ctx, s, missing)
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	if c.number == nil || len(c.number)+len(missing) > maxNumbers {
+		c.number = make(map[T]int32, len(missing))
+	}
+	for i, k := range missing {
+		c.number[k] = found[i]
+	}
+	c.mu.Unlock()
+	for i, k := range all {
+		if numbers[i] == 0 {
+			at, _ := slices.BinarySearchFunc(missing, k, T.compare)
+			numbers[i] = found[at]
+		}
+	}
+	return nil
+}
+
+// known fills in what is remembered and returns the rest, sorted and each once.
+func (c *dictionary[T]) known(all []T, numbers []int32) (missing []T) {
+	c.mu.RLock()
+	for i, k := range all {
+		if i > 0 && k == all[i-1] && numbers[i-1] != 0 {
+			numbers[i] = numbers[i-1]
+		} else if numbers[i] = c.number[k]; numbers[i] == 0 {
+			missing = append(missing, k)
+		}
+	}
+	c.mu.RUnlock()
+	slices.SortFunc(missing, T.compare)
+	return slices.Compact(missing)
+}
+
+func makeNumbers[T numbered[T]](ctx context.Context, s *Store, all []T) (found []int32, err error) {
+	err = s.ownTx(ctx, "dictionary", func(q *statements, b *pgx.Batch) {
+		found = make([]int32, len(all))
+		add, read := all[0].texts(q)
+		args := all[0].args(all)
+		b.Queue(waitForDisk) // a server that forgets the row in a crash would give the number to somebody else
+		b.Queue(add, args...)
+		b.Queue(read, args...) // a statement of its own sees what another process committed meanwhile
+	}, func(results pgx.BatchResults) error {
+		for range 2 {
+			if _, err := results.Exec(); err != nil {
+				return err
+			}
+		}
+		rows, err := results.Query()
+		if err != nil {
+			return err
+		}
+		var n int64
+		var number int32
+		_, err = pgx.ForEachRow(rows, []any{&n, &number}, func() error {
+			if n < 1 || n > int64(len(found)) {
+				return errUnknown
+			}
+			found[n-1] = number
+			return nil
+		})
+		if err == nil && slices.Contains(found, 0) {
+			err = errNoAnswer
+		}
+		return err
+	})
+	return found, err
+}
+
+const waitForDisk = "SET LOCAL synchronous_commit = on"

@@ -1,0 +1,7 @@
+-- Partitions that have no number yet. Only those are tried, since each try burns a number (P-20).
+INSERT INTO {schema}.idem_origins (topic, partition)
+SELECT r.topic, r.part
+FROM unnest($1::text[], $2::integer[]) AS r(topic, part)
+WHERE NOT EXISTS (SELECT FROM {schema}.idem_origins o WHERE (o.topic, o.partition) = (r.topic, r.part))
+ORDER BY r.topic COLLATE "C", r.part
+ON CONFLICT (topic, partition) DO NOTHING
