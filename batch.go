@@ -3,6 +3,7 @@ package idem
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/idem-go/idem/dedup"
 )
@@ -105,6 +106,9 @@ func (b *batch) step() error {
 
 // single takes an event through the gate by itself, whatever that takes.
 func (b *batch) single(e *entry) error {
+	if !e.lastFailure.IsZero() { // it waited for the events before it
+		e.excuse(time.Since(e.lastFailure))
+	}
 	if err := b.p.settle(b.ctx, &e.delivery, e.first); err != nil {
 		return err
 	}

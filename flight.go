@@ -73,14 +73,8 @@ func (f *flights) await(ctx context.Context, k dedup.Key, pat *patience) error {
 // until waits for a signal, as long as patience lasts. It returns a WaitError with the reason if that has run out, and
 // the cause of ctx if that ended.
 func (pat *patience) until(ctx context.Context, signal <-chan struct{}, reason error) error {
-	var out <-chan time.Time
-	if pat.left != Forever {
-		began := time.Now()
-		timer := time.NewTimer(max(pat.left, 0))
-		defer timer.Stop()
-		defer func() { pat.left -= min(time.Since(began), pat.left) }()
-		out = timer.C
-	}
+	out, stop := pat.out()
+	defer stop()
 	select {
 	case <-signal:
 		return nil
@@ -88,5 +82,37 @@ func (pat *patience) until(ctx context.Context, signal <-chan struct{}, reason e
 		return stopCause(ctx)
 	case <-out:
 		return &WaitError{Err: reason, After: 50 * time.Millisecond}
+	}
+}
+
+// seat waits for a place in slots in the same way.
+func (pat *patience) seat(ctx context.Context, slots chan<- struct{}, reason error) error {
+	select {
+	case slots <- struct{}{}:
+		return nil
+	default:
+	}
+	out, stop := pat.out()
+	defer stop()
+	select {
+	case slots <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return stopCause(ctx)
+	case <-out:
+		return &WaitError{Err: reason, After: 50 * time.Millisecond}
+	}
+}
+
+// out tells when patience has run out. stop takes what was used of it off.
+func (pat *patience) out() (out <-chan time.Time, stop func()) {
+	if pat.left == Forever {
+		return nil, func() {}
+	}
+	began := time.Now()
+	timer := time.NewTimer(max(pat.left, 0))
+	return timer.C, func() {
+		timer.Stop()
+		pat.left -= min(time.Since(began), pat.left)
 	}
 }

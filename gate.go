@@ -17,6 +17,7 @@ type delivery struct {
 	tx     txLedger // nil for a claimed handler
 	id     string
 	data   any // decoded
+	used   bool
 	req    dedup.Request
 	pat    *patience
 
@@ -40,10 +41,24 @@ type delivery struct {
 }
 
 func (d *delivery) input() input {
+	data := d.data
+	if d.used { // by a run that may have changed it, or is still at it
+		data, _ = d.again()
+	}
+	d.used = true
 	return input{
 		meta: meta{key: d.req.Key, name: d.route.name, fence: d.claim.Fence},
-		id:   d.id, attempt: d.attempt, uncertain: d.uncertain, message: d.m, payload: d.data,
+		id:   d.id, attempt: d.attempt, uncertain: d.uncertain, message: d.m, payload: data,
 	}
+}
+
+// again decodes once more what was decoded before.
+func (d *delivery) again() (data any, err error) {
+	err = guard(func() (err error) { data, err = d.route.decode(d.m); return err })
+	if err != nil {
+		return d.data, err
+	}
+	return data, nil
 }
 
 // excuse takes time that was spent waiting for others off the time that retries may take: an outage costs no event
@@ -85,8 +100,10 @@ func (p *Processor) settle(ctx context.Context, d *delivery, s step) error {
 		if d.permit, err = d.route.limits.acquire(ctx, d.pat); err != nil {
 			return err
 		}
-		s, err = pass(ctx, d)
-		d.permit.end(true)
+		func() {
+			defer func() { d.permit.end(true) }() // also if an observer panics
+			s, err = pass(ctx, d)
+		}()
 		if err != nil || s.settled {
 			return err
 		}

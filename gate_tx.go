@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/idem-go/idem/dedup"
@@ -14,11 +15,21 @@ const txSlack = 10 * time.Second
 
 // passTx is one trip of a transactional handler: claim, effects and mark in one transaction.
 func (p *Processor) passTx(ctx context.Context, d *delivery) (step, error) {
+	hard, release := p.stopContext(ctx, false)
+	defer release()
+	free, err := d.ledger.slot(hard, d.pat) // before the start is counted: waiting for it is no crash
+	if err != nil {
+		d.permit.end(false)
+		return step{}, err
+	}
+	free = sync.OnceFunc(free)
+	defer free() // also if an observer panics
 	watched, crashed, err := p.countStart(ctx, d)
 	if err != nil {
 		return step{outage: err}, nil
 	}
 	if crashed != nil {
+		free()
 		s, err := p.giveUpTx(ctx, d, outcome{meaning: unknown, class: ClassCrashLoop, err: crashed})
 		if s.settled { // not before: what kills processes must not run again because its letter could not be sent
 			p.clearStarts(ctx, d)
@@ -26,9 +37,8 @@ func (p *Processor) passTx(ctx context.Context, d *delivery) (step, error) {
 		return s, err
 	}
 	d.attempt = d.failures + 1
-	hard, release := p.stopContext(ctx, false)
-	defer release()
 	a, o, ran, err := p.claimAndRun(hard, d)
+	free() // nobody waits for anything with it
 	if watched && o.meaning != abandoned {
 		p.clearStarts(ctx, d)
 	}
@@ -50,11 +60,6 @@ func (p *Processor) passTx(ctx context.Context, d *delivery) (step, error) {
 
 // claimAndRun calls the ledger, which may call the handler, more than once after a serialization failure.
 func (p *Processor) claimAndRun(hard context.Context, d *delivery) (a dedup.Answer, o outcome, ran bool, err error) {
-	release, err := d.ledger.slot(hard)
-	if err != nil {
-		return a, o, false, err
-	}
-	defer release()
 	began := time.Now()
 	d.began = began
 	err = p.bounded(hard, d.route.timeout+txSlack, func(ctx context.Context) (err error) {

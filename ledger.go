@@ -31,17 +31,16 @@ func newLedger(store dedup.Store) *ledger {
 	return l
 }
 
-// slot waits for the right to begin a transaction, with nothing held (rule 25). release must be called if err is nil.
-func (l *ledger) slot(ctx context.Context) (release func(), err error) {
+// slot waits for the right to begin a transaction, with no connection or claim held (rule 25). release must be called if
+// err is nil.
+func (l *ledger) slot(ctx context.Context, pat *patience) (release func(), err error) {
 	if l.slots == nil {
 		return func() {}, nil
 	}
-	select {
-	case l.slots <- struct{}{}:
-		return func() { <-l.slots }, nil
-	case <-ctx.Done():
-		return nil, stopCause(ctx)
+	if err := pat.seat(ctx, l.slots, fmt.Errorf("%w: all connections for transactions are in use", ErrBusy)); err != nil {
+		return nil, err
 	}
+	return func() { <-l.slots }, nil
 }
 
 // health knows whether something the engine depends on is there, so that its going and coming are told once each and not once per

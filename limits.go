@@ -32,7 +32,10 @@ func newLimits(s *settings) *limits {
 }
 
 // permit is the right to one run. The zero permit is one of a handler without limits.
-type permit struct{ of *limits }
+type permit struct {
+	of   *limits
+	next time.Time // when the run after this one may begin
+}
 
 // end gives the permit back: after the run, or without one.
 func (p *permit) end(ran bool) {
@@ -46,7 +49,9 @@ func (p *permit) end(ran bool) {
 	}
 	if !ran && l.every > 0 {
 		l.mu.Lock()
-		l.free = l.free.Add(-l.every)
+		if l.free.Equal(p.next) { // else others have turns behind this one: it is lost
+			l.free = l.free.Add(-l.every)
+		}
 		l.mu.Unlock()
 	}
 }
@@ -63,7 +68,7 @@ func (l *limits) acquire(ctx context.Context, pat *patience) (permit, error) {
 	}
 	p := permit{of: l}
 	if l.every > 0 {
-		if err := l.turn(ctx, pat); err != nil {
+		if err := l.turn(ctx, pat, &p); err != nil {
 			p.end(false)
 			return permit{}, err
 		}
@@ -72,32 +77,12 @@ func (l *limits) acquire(ctx context.Context, pat *patience) (permit, error) {
 }
 
 func (l *limits) slot(ctx context.Context, pat *patience) error {
-	select {
-	case l.slots <- struct{}{}:
-		return nil
-	default:
-	}
-	var out <-chan time.Time
-	if pat.left != Forever {
-		timer := time.NewTimer(max(pat.left, 0))
-		defer timer.Stop()
-		out = timer.C
-		began := time.Now()
-		defer func() { pat.left -= min(time.Since(began), pat.left) }()
-	}
-	select {
-	case l.slots <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return stopCause(ctx)
-	case <-out:
-		return &WaitError{Err: fmt.Errorf("%w: its handler runs as often as it may", ErrBusy), After: 50 * time.Millisecond}
-	}
+	return pat.seat(ctx, l.slots, fmt.Errorf("%w: its handler runs as often as it may", ErrBusy))
 }
 
 // turn waits until the next run may begin. The turn is taken before the wait, so that those who wait come evenly.
-func (l *limits) turn(ctx context.Context, pat *patience) error {
-	wait := l.book()
+func (l *limits) turn(ctx context.Context, pat *patience, p *permit) error {
+	wait := l.book(p)
 	if wait <= 0 {
 		return nil
 	}
@@ -111,7 +96,7 @@ func (l *limits) turn(ctx context.Context, pat *patience) error {
 }
 
 // book takes the next turn and returns how far away it is.
-func (l *limits) book() time.Duration {
+func (l *limits) book(p *permit) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
@@ -120,6 +105,7 @@ func (l *limits) book() time.Duration {
 	}
 	wait := l.free.Sub(now)
 	l.free = l.free.Add(l.every)
+	p.next = l.free
 	return wait
 }
 
@@ -136,7 +122,7 @@ func (l *limits) try() (p permit, ok bool) {
 		}
 	}
 	p = permit{of: l}
-	if l.every > 0 && l.book() > 0 {
+	if l.every > 0 && l.book(&p) > 0 {
 		p.end(false)
 		return permit{}, false
 	}

@@ -70,15 +70,16 @@ func classify(ctx context.Context, err error) outcome {
 // outcomes is what one call of a handler came to, for each of its events.
 type outcomes struct {
 	all   outcome
+	many  bool               // the call was about more than one event
 	named map[*entry]outcome // of the events that a BatchError names; the others have succeeded
 }
 
 func newOutcomes(ctx context.Context, all outcome, entries []*entry) outcomes {
 	named := namedIn(all.err, len(entries))
 	if named == nil || all.meaning == abandoned {
-		return outcomes{all: all}
+		return outcomes{all: all, many: len(entries) > 1}
 	}
-	o := outcomes{named: make(map[*entry]outcome, len(named))}
+	o := outcomes{many: len(entries) > 1, named: make(map[*entry]outcome, len(named))}
 	for i, err := range named {
 		if err != nil {
 			o.named[entries[i]] = classify(ctx, err)
@@ -89,19 +90,25 @@ func newOutcomes(ctx context.Context, all outcome, entries []*entry) outcomes {
 
 // namedIn returns the BatchError that err is, if all it names are among n events.
 func namedIn(err error, n int) BatchError {
-	var named BatchError
-	if err == nil || !errors.As(err, &named) {
-		return nil
-	}
-	for i := range named {
-		if i < 0 || i >= n {
+	for err != nil {
+		if b, ok := err.(BatchError); ok { //nolint:errorlint // not in one of several branches: the others say something too
+			named := BatchError{}
+			for i, err := range b {
+				switch {
+				case i < 0 || i >= n:
+					return nil
+				case err != nil:
+					named[i] = err
+				}
+			}
+			return named
+		}
+		if _, marked := err.(*markedError); marked { //nolint:errorlint // said of all of them
 			return nil
 		}
+		err = errors.Unwrap(err)
 	}
-	if named == nil {
-		named = BatchError{}
-	}
-	return named
+	return nil
 }
 
 func (o *outcomes) of(e *entry) outcome {
@@ -131,7 +138,7 @@ func (o *outcomes) split(entries []*entry) (good, bad []*entry) {
 // most once means a letter in any case.
 func (o *outcomes) inDoubt(e *entry, act action) bool {
 	said := o.all.meaning == notApplied
-	return o.named == nil && e.route.batch && !said && e.route.uncertain == Rerun && (act == actRetry || act == actLetter)
+	return o.named == nil && o.many && !said && e.route.uncertain == Rerun && (act == actRetry || act == actLetter)
 }
 
 // action is what the gate does next.

@@ -59,7 +59,7 @@ func (r *run) admit(e *entry) bool {
 	}
 	if len(r.entries) > 0 {
 		first := r.entries[0].route
-		apart := e.route != first && (e.route.limits != nil || first.limits != nil)
+		apart := e.route != first && (e.route.special() || first.special())
 		if r.alone || apart || e.route.ledger != r.ledger || (e.tx == nil) != (r.tx == nil) || r.b.solo(e) {
 			return false
 		}
@@ -73,6 +73,12 @@ func (r *run) admit(e *entry) bool {
 	e.leader = nil
 	r.entries = append(r.entries, e)
 	return true
+}
+
+// special reports whether a handler shares runs with no other: it has limits, or what is claimed for it must not wait for
+// others (at most once).
+func (b *bound) special() bool {
+	return b.limits != nil || b.tx == nil && b.batch && b.uncertain == DeadLetter
 }
 
 // inOrder reports whether the order of the event's Kafka key is kept if it joins the run. Handlers of single events are

@@ -34,6 +34,9 @@ func (p *Processor) timedRun(ctx context.Context, d *delivery, tx any) outcome {
 			o = classify(ctx, err)
 		}
 	}
+	if d.claimed && !d.route.batch {
+		d.route.pace.note(time.Since(began))
+	}
 	p.handled(ctx, d, time.Since(began), o.err)
 	return o
 }

@@ -3,6 +3,7 @@ package idem
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/idem-go/idem/dedup"
@@ -62,19 +63,25 @@ func (e *entry) known() bool {
 // given back before anybody waits for that event: two workers with the same events in another order would otherwise
 // wait for each other for ever (rule 9).
 func (r *run) stopAtOdd() {
+	first := len(r.entries)
 	for i, e := range r.entries {
-		odd := !e.known()
-		if e.answer.Verdict.Held() {
-			_, odd = e.refuse(e.answer)
+		if e.odd() {
+			e.alone = true
+			first = min(first, i)
 		}
-		if !odd {
-			continue
-		}
-		r.unclaim(r.entries[i:])
-		e.alone = true
-		r.entries = r.entries[:i]
-		return
 	}
+	r.unclaim(r.entries[first:])
+	r.entries = r.entries[:first]
+}
+
+// odd reports whether the event goes by itself. So does one whose holder died: the one that kills may be among those that
+// were claimed together, and the others are not to be blamed for it (rule 18).
+func (e *entry) odd() bool {
+	if !e.answer.Verdict.Held() {
+		return !e.known()
+	}
+	_, refused := e.refuse(e.answer)
+	return refused || e.answer.Takeovers > 0
 }
 
 // unclaim gives back claims whose events have not begun.
@@ -188,15 +195,13 @@ func (r *run) one(hard context.Context, c *call, behind []call) (went bool, err 
 	}
 	lost, err := r.completeAll(hard, good)
 	switch {
-	case len(bad) == 0 && (lost || err != nil):
+	case len(bad) > 0:
+		return false, errors.Join(err, r.bad(hard, c, o, bad))
+	case lost || err != nil:
 		r.unclaimCalls(behind)
 		return false, err
-	case err != nil:
-		return false, err
-	case len(bad) == 0:
-		return true, nil
 	}
-	return false, r.bad(hard, c, o, bad)
+	return true, nil
 }
 
 // completeAll records the success of events. It reports whether a claim was lost: those events go through the gate again
@@ -226,33 +231,49 @@ func (r *run) completeAll(hard context.Context, good []*entry) (lost bool, err e
 }
 
 // bad does what must be done about failed events while their claims are held. Each of them goes through the gate by
-// itself from here.
+// itself from here. Claims are given back together, since a ledger that is down costs a moment each time.
 func (r *run) bad(hard context.Context, c *call, o outcomes, bad []*entry) error {
-	ctx, p := r.b.ctx, r.b.p
 	var errs []error
-	var doubts []dedup.Release
+	var back []dedup.Release
 	for i, e := range bad {
 		what := o.of(e)
-		act := p.judge(hard, &e.delivery, what)
+		act := r.b.p.judge(hard, &e.delivery, what)
 		e.alone = true
-		if o.inDoubt(e, act) {
+		if act == actLetter && len(errs) == 0 && !o.inDoubt(e, act) {
+			s, err := r.b.p.finishClaimed(r.b.ctx, hard, e.drop, &e.delivery, what, act)
 			e.drop()
-			doubts = append(doubts, dedup.Release{Claim: e.claim, Outcome: dedup.Unknown, Retention: e.route.retention})
+			if err != nil {
+				errs = append(errs, err)
+			}
+			e.settled = s.settled
 			continue
 		}
-		s, err := p.finishClaimed(ctx, hard, e.drop, &e.delivery, what, act)
 		e.drop()
-		errs = append(errs, err)
-		e.settled = s.settled
+		release := dedup.Release{Claim: e.claim, Outcome: dedup.Unknown, Retention: e.route.retention}
 		switch {
-		case s.outage == nil || i == 0:
-			e.first = s
-		default: // they wait together
-			e.alone = false
+		case o.inDoubt(e, act):
+		case act == actLetter && e.route.uncertain == Rerun:
+			release.Outcome = dedup.Failed
+		case act == actRetry:
+			release.Outcome = dedup.Failed
+			r.b.p.retrying(r.b.ctx, &e.delivery, what)
+			e.first = step{sleep: e.delay}
+		case act == actWait:
+			release.Outcome = dedup.Unstarted
+			if i == 0 {
+				e.first = step{outage: fmt.Errorf("%w: %w", dedup.ErrUnavailable, what.err)}
+			} else { // they wait together
+				e.alone = false
+			}
+		case act == actObey:
+			e.first = step{sleep: jitter(50 * time.Millisecond)}
+		case act == actLeave:
+			errs = append(errs, left(r.b.ctx, &e.delivery, what))
 		}
+		back = append(back, release)
 	}
-	if len(doubts) > 0 {
-		p.release(ctx, r.ledger, doubts)
+	if len(back) > 0 {
+		r.b.p.release(r.b.ctx, r.ledger, back)
 	}
 	r.b.advance()
 	return errors.Join(errs...)

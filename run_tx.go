@@ -43,13 +43,16 @@ func (r *run) inTx() error {
 	g.reqs, g.answers = r.requests()
 	hard, release := p.stopContext(ctx, false)
 	defer release()
-	free, err := r.ledger.slot(hard)
+	free, err := r.ledger.slot(hard, r.b.pat)
 	if err != nil {
 		return err
 	}
-	began := time.Now()
-	err = g.claim(hard)
-	free()
+	var began time.Time
+	func() {
+		defer free() // also if an observer panics
+		began = time.Now()
+		err = g.claim(hard)
+	}()
 	for i, e := range r.sorted {
 		p.observeClaim(ctx, &e.delivery, g.answers[i].Verdict, began, err)
 	}
@@ -161,11 +164,13 @@ func (g *group) run(hard context.Context, abort context.CancelCauseFunc, tx any)
 	g.outcome = g.wait(ctx, hard, cancel, abort, done)
 	var failed *callError
 	switch {
-	case g.outcome.meaning == abandoned: // it still runs: what it is at is all there is to know
-		g.failed = int(g.current.Load())
-		return g.outcome.err
 	case errors.As(g.outcome.err, &failed):
 		g.failed, g.err = failed.call, failed.err
+	case g.outcome.meaning != succeeded: // it still runs: what it is at is all there is to know
+		g.outcome.meaning = abandoned
+		g.failed = int(g.current.Load())
+		// It may have ended the transaction before it hung: then there are claims to be taken back.
+		return errors.Join(ErrAbandoned, g.outcome.err, &dedup.TxEndedError{Unrun: g.unrun()})
 	}
 	g.tell(ctx)
 	if errors.Is(g.err, dedup.ErrTxEnded) {
@@ -207,7 +212,11 @@ func (g *group) begin(i int) {
 // is left behind some time later.
 func (g *group) wait(ctx, hard context.Context, cancel, abort context.CancelCauseFunc, done <-chan error) outcome {
 	p := g.r.b.p
-	timer := time.NewTimer(g.left())
+	shortest := g.calls[0].route.timeout // the next call may have less time than this one
+	for i := range g.calls {
+		shortest = min(shortest, g.calls[i].route.timeout)
+	}
+	timer := time.NewTimer(shortest)
 	defer timer.Stop()
 	for {
 		select {
@@ -218,7 +227,7 @@ func (g *group) wait(ctx, hard context.Context, cancel, abort context.CancelCaus
 		case <-timer.C:
 		}
 		if left := g.left(); left > 0 { // the next call has begun meanwhile
-			timer.Reset(left)
+			timer.Reset(min(left, shortest))
 			continue
 		}
 		break
@@ -238,13 +247,13 @@ func (g *group) at() *entry { return g.calls[g.current.Load()].entries[0] }
 // work makes the calls until one fails, and sends what they came to: nil or a *callError.
 func (g *group) work(ctx context.Context, tx any, inputs [][]input, done chan<- error) {
 	i, finished := 0, false
+	checker, _ := tx.(dedup.TxChecker)
 	defer func() {
 		if !finished { // a panic, or runtime.Goexit
 			value, stack := recover(), debug.Stack()
-			done <- &callError{i, &PanicError{Value: value, Stack: stack[:min(len(stack), 4<<10)]}}
+			done <- &callError{i, blamed(checker, &PanicError{Value: value, Stack: stack[:min(len(stack), 4<<10)]})}
 		}
 	}()
-	checker, _ := tx.(dedup.TxChecker)
 	for ; i < len(g.calls); i++ {
 		if i > 0 {
 			g.begin(i)
@@ -253,7 +262,10 @@ func (g *group) work(ctx context.Context, tx any, inputs [][]input, done chan<- 
 		if err == nil {
 			err = g.calls[i].route.call(ctx, tx, inputs[i])
 		}
-		if err := blamed(checker, err, len(inputs[i])); err != nil {
+		if named := namedIn(err, len(inputs[i])); named != nil && len(named) == 0 {
+			err = nil // a BatchError that names nobody
+		}
+		if err := blamed(checker, err); err != nil {
 			finished = true
 			done <- &callError{i, err}
 			return
@@ -264,11 +276,9 @@ func (g *group) work(ctx context.Context, tx any, inputs [][]input, done chan<- 
 }
 
 // blamed is the error of the call that has just ended, with what it did to its transaction: an error of the database that
-// a handler swallows is its own, and not that of the next one, which meets it (rule 12).
-func blamed(checker dedup.TxChecker, err error, n int) error {
-	if named := namedIn(err, n); named != nil && len(named) == 0 {
-		err = nil
-	}
+// a handler swallows is its own, and not that of the next one, which meets it (rule 12). That it ended the transaction
+// goes before everything else, a panic included: there are claims to be taken back.
+func blamed(checker dedup.TxChecker, err error) error {
 	if checker == nil {
 		return err
 	}
@@ -298,7 +308,7 @@ func (g *group) tell(ctx context.Context) {
 	}
 }
 
-// unrun returns the requests whose events did not run, or whose handler did not come to an end.
+// unrun returns the requests of the calls behind the one that failed.
 func (g *group) unrun() (indices []int) {
 	left := make(map[*entry]bool)
 	for _, c := range g.calls[g.failed+1:] {
@@ -361,7 +371,7 @@ func (g *group) rolledBack(hard context.Context, began time.Time, err error) err
 	switch {
 	case hard.Err() != nil:
 		return left(b.ctx, &g.r.entries[0].delivery, outcome{err: err})
-	case errors.Is(err, dedup.ErrTxEnded):
+	case errors.Is(err, dedup.ErrTxEnded) && !errors.Is(err, ErrAbandoned):
 		g.ended(err)
 	case errors.Is(err, dedup.ErrContended) && !g.ran && b.unlucky < maxUnlucky:
 		b.unlucky++ // a copy elsewhere, or a lock of the server's own that is soon free: nothing is known of our rows
@@ -432,7 +442,7 @@ func (g *group) ended(err error) {
 		routes = []*bound{g.calls[g.failed].route}
 	}
 	for _, rt := range routes {
-		if rt.size.off.CompareAndSwap(false, true) {
+		if rt.size.off.CompareAndSwap(false, true) || errors.Is(err, dedup.ErrUnavailable) { // nor could claims be taken back
 			g.r.b.p.log.ErrorContext(g.r.b.ctx, "handler ended the transaction it was given: its events get one each from now on",
 				"type", rt.typ, "handler", rt.site, "error", cutText(err.Error(), maxErrorText))
 		}

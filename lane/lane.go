@@ -17,7 +17,8 @@ var ErrClosed = errors.New("lane is closed")
 // Config of a [Partition]. The zero value is fit for use.
 type Config struct {
 	// Lanes is how many events may be handled at a time. With one, the default, all messages are settled in the order of
-	// Push. With more, only those with equal order keys are (see [idem.Processor.OrderKey]), and each lane is a goroutine.
+	// Push, but that a handler which takes batches is called once for several events, at the place of the first: events without a
+	// key may be overtaken by that. With more, only those with equal order keys are (see [idem.Processor.OrderKey]), and each lane is a goroutine.
 	Lanes int
 	// Queue is how many messages from the watermark on may be held, before Push blocks: those that wait, those that are
 	// being handled, and those that are settled while an older one is not. It is how far the lanes may go on while one event

@@ -113,6 +113,9 @@ func (r *txRun) run() (err error) {
 	if err != nil {
 		if errors.Is(err, dedup.ErrAbandoned) {
 			r.abandon()
+			if ended, ok := errors.AsType[*dedup.TxEndedError](err); ok {
+				return r.takeBack(ended, err)
+			}
 			return err
 		}
 		if ended, ok := errors.AsType[*dedup.TxEndedError](err); ok {
