@@ -48,7 +48,7 @@ test-short: ## Unit tests of every module, no services needed
 	@$(call each-module,go test -short -timeout $(TEST_TIMEOUT) $(TESTFLAGS) ./...)
 
 soak: ## The long forms of the tests that kill, against real services (an hour)
-	@IDEM_SOAK=1 NOTIFIER_SOAK=1 IDEM_REQUIRE_SERVICES=1 $(SERVICES) run go test -race -count=1 -timeout 120m -p 1 ./test/chaos ./examples/... ./lane
+	@IDEM_SOAK=1 NOTIFIER_SOAK=1 IDEM_REQUIRE_SERVICES=1 $(SERVICES) run go test -race -count=1 -timeout 120m -p 1 ./test/chaos ./examples/... ./lane ./dedup/...
 
 race: ## Unit tests of every module with the race detector, no services needed
 	@$(call each-module,go test -race -short -timeout $(TEST_TIMEOUT) $(TESTFLAGS) ./...)

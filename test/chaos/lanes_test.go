@@ -91,7 +91,7 @@ func (l *line) works(p *proc, more int) {
 // in order (K-01, K-12, rules 11, 13, 25).
 func TestLanesUnderFire_Idempotent(t *testing.T) {
 	needTime(t)
-	events, rounds := 24_000, 3
+	events, rounds := 16_000, 2
 	if soak() {
 		events, rounds = 200_000, 20
 	}
