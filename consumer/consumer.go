@@ -69,6 +69,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 	defer stop(idem.ErrStopping)
 	defer context.AfterFunc(ctx, func() { stop(errors.Join(idem.ErrStopping, context.Cause(ctx))) })()
 
+	c.handler.stopping = func() bool { return run.Err() != nil }
 	err := c.serve(run)
 	if run.Err() != nil && errors.Is(err, idem.ErrStopping) {
 		err = nil

@@ -36,6 +36,9 @@ type GroupHandler struct {
 	// ownsContext says that the context of Consume ends with the cause idem.ErrStopping and for no other reason. A session that
 	// was merely cancelled has then lost its partitions in a cooperative rebalance: sarama tells no more.
 	ownsContext bool
+	// stopping, if not nil, reports whether that context has ended. sarama watches it too, and may cancel its session before
+	// the cause of our stop has reached it.
+	stopping func() bool
 
 	// oldest, if not nil, finds the first offset in the log.
 	oldest func(topic string, partition int32) (int64, error)
@@ -143,11 +146,13 @@ func (h *GroupHandler) endOf(ctx context.Context) error {
 	switch {
 	case cause == nil: // only this claim ends: a cooperative revoke, or the partition cannot be fetched any longer
 		return nil
-	case isLost(cause), h.ownsContext && errors.Is(cause, context.Canceled) && !errors.Is(cause, idem.ErrStopping):
+	case isLost(cause), h.ownsContext && errors.Is(cause, context.Canceled) && !errors.Is(cause, idem.ErrStopping) && !h.stops():
 		return fmt.Errorf("%w: %w", idem.ErrPartitionLost, cause)
 	}
 	return nil
 }
+
+func (h *GroupHandler) stops() bool { return h.stopping != nil && h.stopping() }
 
 // Err returns why nothing more can be consumed, such as [idem.ErrNoProducer] or too many handlers that hang. Consume fails
 // with it from then on. Nil while all is well.

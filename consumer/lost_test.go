@@ -146,3 +146,14 @@ func TestKfake_BrokersComeAndGo_K21(t *testing.T) {
 	require.NoError(t, m.end())
 	require.Equal(t, 20, got.total())
 }
+
+// K-11: a session that is cancelled without a cause has lost its partitions, unless we are stopping: sarama may be quicker
+// to cancel it than the cause of our stop is to reach it.
+func TestHandler_CancelledByOurStop_K11(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	h := &GroupHandler{ownsContext: true}
+	require.ErrorIs(t, h.endOf(ctx), idem.ErrPartitionLost)
+	h.stopping = func() bool { return true }
+	require.NoError(t, h.endOf(ctx))
+}
