@@ -43,7 +43,7 @@ func (p *Processor) passTx(ctx context.Context, d *delivery) (step, error) {
 		p.clearStarts(ctx, d)
 	}
 	if err == nil {
-		d.ledger.up(ctx, p)
+		d.ledger.up(ctx, p, d.began)
 		if a.Verdict == dedup.Fresh {
 			p.trusted(d.m)
 			d.route.size.grow(1, d.route.maxBatch)

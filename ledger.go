@@ -70,11 +70,19 @@ func (h *health) down(ctx context.Context, p *Processor, began time.Time, err er
 	}
 }
 
-func (h *health) up(ctx context.Context, p *Processor) {
+// dying is how long a server that goes down may still answer some of its connections. That is no return.
+const dying = 200 * time.Millisecond
+
+// up notes a success of a call that began at the given time.
+func (h *health) up(ctx context.Context, p *Processor, began time.Time) {
 	if !h.isDown.Load() {
 		return
 	}
 	h.mu.Lock()
+	if began.Before(h.since.Add(dying)) {
+		h.mu.Unlock()
+		return
+	}
 	first, away := h.isDown.CompareAndSwap(true, false), time.Since(h.since)
 	if first {
 		h.back = time.Now()
@@ -150,7 +158,7 @@ func (p *Processor) claimAll(ctx context.Context, l *ledger, pat *patience, t de
 			p.observeClaim(ctx, &e.delivery, answers[i].Verdict, since, err)
 		}
 		if err == nil {
-			l.up(ctx, p)
+			l.up(ctx, p, since)
 			return since, nil
 		}
 		if ctx.Err() == nil {
@@ -223,7 +231,7 @@ func (p *Processor) completeAll(hard context.Context, l *ledger, of *patience, d
 		var gone *dedup.LostError
 		switch {
 		case err == nil:
-			l.up(hard, p)
+			l.up(hard, p, began)
 			return nil, nil
 		case errors.As(err, &gone):
 			return gone.Claims, nil

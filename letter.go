@@ -178,7 +178,7 @@ func (p *Processor) sendLetter(ctx context.Context, pat *patience, m *Message, f
 			err = p.produce(ctx, l)
 		}
 		if err == nil {
-			p.producer.up(ctx, p)
+			p.producer.up(ctx, p, began)
 			break
 		}
 		p.producer.down(ctx, p, began, err)

@@ -58,11 +58,11 @@ func (r *run) inTx() error {
 	}
 	switch {
 	case errors.Is(err, errTrial):
-		r.ledger.up(ctx, p)
+		r.ledger.up(ctx, p, began)
 		g.tried()
 		return nil
 	case err == nil:
-		r.ledger.up(ctx, p)
+		r.ledger.up(ctx, p, began)
 		g.committed()
 		return nil
 	}
