@@ -95,7 +95,7 @@ func (b *batch) step() error {
 	defer r.ledger.flights.drop(taken)
 	r.cut(len(taken))
 	switch {
-	case r.single():
+	case len(r.entries) == 1:
 		return b.single(r.entries[0])
 	case r.tx != nil:
 		return r.inTx()

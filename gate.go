@@ -43,7 +43,7 @@ type delivery struct {
 func (d *delivery) input() input {
 	data := d.data
 	if d.used { // by a run that may have changed it, or is still at it
-		data, _ = d.again()
+		data = d.again()
 	}
 	d.used = true
 	return input{
@@ -52,13 +52,17 @@ func (d *delivery) input() input {
 	}
 }
 
-// again decodes once more what was decoded before.
-func (d *delivery) again() (data any, err error) {
-	err = guard(func() (err error) { data, err = d.route.decode(d.m); return err })
-	if err != nil {
-		return d.data, err
-	}
-	return data, nil
+// again decodes once more what was decoded before. Should that fail now, what is there must do.
+func (d *delivery) again() any {
+	data := d.data
+	_ = guard(func() error {
+		fresh, err := d.route.decode(d.m)
+		if err == nil {
+			data = fresh
+		}
+		return err
+	})
+	return data
 }
 
 // excuse takes time that was spent waiting for others off the time that retries may take: an outage costs no event

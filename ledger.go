@@ -70,20 +70,14 @@ func (h *health) down(ctx context.Context, p *Processor, began time.Time, err er
 	}
 }
 
-// dying is how long a server that goes down may still answer some of its connections. That is no return.
-const dying = 200 * time.Millisecond
-
-// up notes a success of a call that began at the given time.
+// up notes a success of a call that began at the given time. One that began before the outage says nothing of its end: a
+// server that goes down lets some of its work finish.
 func (h *health) up(ctx context.Context, p *Processor, began time.Time) {
 	if !h.isDown.Load() {
 		return
 	}
 	h.mu.Lock()
-	if began.Before(h.since.Add(dying)) {
-		h.mu.Unlock()
-		return
-	}
-	first, away := h.isDown.CompareAndSwap(true, false), time.Since(h.since)
+	first, away := !began.Before(h.since) && h.isDown.CompareAndSwap(true, false), time.Since(h.since)
 	if first {
 		h.back = time.Now()
 	}
@@ -136,14 +130,14 @@ func outageWait(try int) time.Duration {
 func (p *Processor) claim(ctx context.Context, d *delivery, t dedup.Token) (a dedup.Answer, since time.Time, err error) {
 	var answers [1]dedup.Answer
 	asked := time.Now()
-	since, err = p.claimAll(ctx, d.ledger, d.pat, t, []*entry{{delivery: *d}}, []dedup.Request{d.req}, answers[:])
+	since, err = p.claimAll(ctx, d.ledger, d.pat, t, func(int) *delivery { return d }, []dedup.Request{d.req}, answers[:])
 	d.excuse(time.Since(asked))
 	return answers[0], since, err
 }
 
-// claimAll asks until the ledger answers. Whatever the error is, there is no answer: nothing runs and nothing is marked
+// claimAll asks until the ledger answers. of returns the delivery that a request is for. Whatever the error is, there is no answer: nothing runs and nothing is marked
 // . The token stays the same, so that a claim whose reply was lost is recognised.
-func (p *Processor) claimAll(ctx context.Context, l *ledger, pat *patience, t dedup.Token, entries []*entry,
+func (p *Processor) claimAll(ctx context.Context, l *ledger, pat *patience, t dedup.Token, of func(i int) *delivery,
 	reqs []dedup.Request, answers []dedup.Answer,
 ) (since time.Time, err error) {
 	for try := 1; ; try++ {
@@ -154,8 +148,8 @@ func (p *Processor) claimAll(ctx context.Context, l *ledger, pat *patience, t de
 		if err == nil && slices.ContainsFunc(answers, func(a dedup.Answer) bool { return a.Verdict == 0 }) {
 			err = errors.New("store returned no verdict")
 		}
-		for i, e := range entries {
-			p.observeClaim(ctx, &e.delivery, answers[i].Verdict, since, err)
+		for i := range answers {
+			p.observeClaim(ctx, of(i), answers[i].Verdict, since, err)
 		}
 		if err == nil {
 			l.up(ctx, p, since)
@@ -165,7 +159,7 @@ func (p *Processor) claimAll(ctx context.Context, l *ledger, pat *patience, t de
 			l.down(ctx, p, since, err)
 		}
 		if stop := pat.wait(ctx, outageWait(try), fmt.Errorf("%w: claim: %w", dedup.ErrUnavailable, err)); stop != nil {
-			p.releaseGhosts(ctx, l, t, entries)
+			p.releaseGhosts(ctx, l, t, reqs)
 			return since, stop
 		}
 	}
@@ -181,11 +175,11 @@ func (p *Processor) bounded(ctx context.Context, limit time.Duration, fn func(co
 // releaseGhosts gives back claims that may have been granted although no answer came, before the deliveries are left to
 // others: they would wait for the lease otherwise, and under DeadLetter give up an event that never ran (rule 32). If the
 // ledger is down for longer than a stop allows, a claim stays a ghost until its lease ends.
-func (p *Processor) releaseGhosts(ctx context.Context, l *ledger, t dedup.Token, entries []*entry) {
-	releases := make([]dedup.Release, len(entries))
-	for i, e := range entries {
+func (p *Processor) releaseGhosts(ctx context.Context, l *ledger, t dedup.Token, reqs []dedup.Request) {
+	releases := make([]dedup.Release, len(reqs))
+	for i := range reqs {
 		releases[i] = dedup.Release{
-			Claim: dedup.Claim{Key: e.req.Key, Token: t}, Outcome: dedup.Unstarted, Retention: e.route.retention,
+			Claim: dedup.Claim{Key: reqs[i].Key, Token: t}, Outcome: dedup.Unstarted, Retention: reqs[i].Retention,
 		}
 	}
 	p.release(ctx, l, releases)

@@ -34,8 +34,7 @@ func (p *pace) ahead(n int) int {
 }
 
 // groupSize is how many events of a handler may share a transaction. A rollback sets it to a quarter of what had
-// been tried, a hundred events that went well add one: measured, this keeps groups ahead of single transactions
-// up to about one failing event in ten (rule 12).
+// been tried, a hundred events that went well add one (rule 12).
 type groupSize struct {
 	limit atomic.Int32
 	clean atomic.Int32

@@ -12,12 +12,10 @@ type run struct {
 	b       *batch
 	ledger  *ledger
 	tx      txLedger // nil: claimed
-	from    int      // index of the first message
-	to      int      // and of the one after the last
+	to      int      // index of the message after the last
 	entries []*entry // the events to ask for, in the order of delivery, each once
 	alone   bool     // the first event is not to be joined by others
 	most    int      // how many events there may be
-	batched bool     // a handler among them takes many events at once
 	sorted  []*entry // entries by key, as the ledger wants them
 }
 
@@ -26,7 +24,7 @@ var keySeed = maphash.MakeSeed()
 // plan finds what goes through the gate together with the next message.
 func (b *batch) plan() *run {
 	first := &b.entries[b.next]
-	r := &run{b: b, ledger: first.route.ledger, tx: first.tx, from: b.next, to: b.next, most: len(b.entries), batched: first.route.batch}
+	r := &run{b: b, ledger: first.route.ledger, tx: first.tx, to: b.next, most: len(b.entries)}
 	r.alone = b.solo(first)
 	clear(b.keys)
 	for r.to < len(b.entries) && r.admit(b.look(r.to)) {
@@ -69,7 +67,6 @@ func (r *run) admit(e *entry) bool {
 		return false
 	}
 	r.most = most
-	r.batched = r.batched || e.route.batch
 	e.leader = nil
 	r.entries = append(r.entries, e)
 	return true
@@ -164,8 +161,8 @@ func (r *run) cut(n int) {
 	r.keep(func(e *entry) bool { return e.at < r.to })
 }
 
-// single reports whether the run is worth no round trip of its own kind.
-func (r *run) single() bool { return len(r.entries) == 1 }
+// delivery is the one that request i is for.
+func (r *run) delivery(i int) *delivery { return &r.sorted[i].delivery }
 
 // requests returns what to ask the ledger, in the order of keys.
 func (r *run) requests() ([]dedup.Request, []dedup.Answer) {

@@ -22,7 +22,7 @@ func (r *run) claimed() error {
 	defer func() { permit.end(len(fresh) > 0) }()
 	t := dedup.NewToken()
 	reqs, answers := r.requests()
-	since, err := r.b.p.claimAll(r.b.ctx, r.ledger, r.b.pat, t, r.sorted, reqs, answers)
+	since, err := r.b.p.claimAll(r.b.ctx, r.ledger, r.b.pat, t, r.delivery, reqs, answers)
 	if err != nil {
 		return err
 	}
@@ -174,10 +174,13 @@ func (e *entry) drop() {
 	}
 }
 
+// unclaimCalls gives back the claims of calls in one round trip: there may be hundreds.
 func (r *run) unclaimCalls(calls []call) {
+	var entries []*entry
 	for i := range calls {
-		r.unclaim(calls[i].entries)
+		entries = append(entries, calls[i].entries...)
 	}
+	r.unclaim(entries)
 }
 
 // one makes one call of a handler. It reports whether all of it went well, so that the run may go on; if not, the claims

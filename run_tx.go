@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -53,20 +52,26 @@ func (r *run) inTx() error {
 		began = time.Now()
 		err = g.claim(hard)
 	}()
-	for i, e := range r.sorted {
-		p.observeClaim(ctx, &e.delivery, g.answers[i].Verdict, began, err)
+	tried := errors.Is(err, errTrial)
+	if err == nil {
+		g.note()
 	}
-	switch {
-	case errors.Is(err, errTrial):
-		r.ledger.up(ctx, p, began)
+	if tried {
+		err = nil
+	}
+	for _, e := range r.sorted {
+		p.observeClaim(ctx, &e.delivery, e.answer.Verdict, began, err)
+	}
+	if err != nil {
+		return g.rolledBack(hard, began, err)
+	}
+	r.ledger.up(ctx, p, began)
+	if tried {
 		g.tried()
-		return nil
-	case err == nil:
-		r.ledger.up(ctx, p, began)
+	} else {
 		g.committed()
-		return nil
 	}
-	return g.rolledBack(hard, began, err)
+	return nil
 }
 
 // errTrial ends a transaction in which nothing is to be run.
@@ -94,9 +99,6 @@ func (r *run) onTrial() bool {
 // tried settles what is known. The first of the others are run by themselves.
 func (g *group) tried() {
 	b := g.r.b
-	for i, e := range g.r.sorted {
-		e.answer = g.answers[i]
-	}
 	watched := probationEvents
 	for _, e := range g.r.entries {
 		if e.known() {
@@ -118,7 +120,6 @@ func (g *group) claim(hard context.Context) error {
 	defer cancel(context.Canceled)
 	slow := time.AfterFunc(txSlack, func() { cancel(errSlow) })
 	defer slow.Stop()
-	var seen []dedup.Answer
 	limit := time.Duration(0)
 	for _, e := range g.r.entries {
 		limit = max(limit, e.route.timeout)
@@ -126,15 +127,12 @@ func (g *group) claim(hard context.Context) error {
 	err := g.r.tx.claimTx(ctx, limit, g.reqs, g.answers, func(tx any) ([]dedup.Completion, error) {
 		slow.Stop()
 		if g.trial {
-			seen = slices.Clone(g.answers)
+			g.note() // what is known stays so
 			return nil, errTrial
 		}
 		g.ran = true
 		return nil, g.run(ctx, cancel, tx)
 	})
-	if seen != nil { // the ledger takes answers back with the transaction, but what was known stays so
-		copy(g.answers, seen)
-	}
 	if err != nil && errors.Is(context.Cause(ctx), errSlow) && !g.ran {
 		err = fmt.Errorf("%w: %w", errSlow, err)
 	}
@@ -179,11 +177,16 @@ func (g *group) run(hard context.Context, abort context.CancelCauseFunc, tx any)
 	return g.err
 }
 
-// fresh returns the events that are to run, in the order of delivery.
-func (g *group) fresh() []*entry {
+// note keeps the answers: the ledger takes them back when the transaction is.
+func (g *group) note() {
 	for i, e := range g.r.sorted {
 		e.answer = g.answers[i]
 	}
+}
+
+// fresh returns the events that are to run, in the order of delivery.
+func (g *group) fresh() []*entry {
+	g.note()
 	fresh := make([]*entry, 0, len(g.r.entries))
 	for _, e := range g.r.entries {
 		if e.answer.Verdict == dedup.Fresh {
@@ -329,9 +332,6 @@ func (g *group) unrun() (indices []int) {
 func (g *group) committed() {
 	b := g.r.b
 	n := 0
-	for i, e := range g.r.sorted { // also those of a call that had nothing to run
-		e.answer = g.answers[i]
-	}
 	for _, e := range g.r.entries {
 		switch {
 		case e.answer.Verdict == dedup.Fresh:
@@ -376,7 +376,7 @@ func (g *group) rolledBack(hard context.Context, began time.Time, err error) err
 	case errors.Is(err, dedup.ErrContended) && !g.ran && b.unlucky < maxUnlucky:
 		b.unlucky++ // a copy elsewhere, or a lock of the server's own that is soon free: nothing is known of our rows
 	case errors.Is(err, dedup.ErrContended):
-		g.single()
+		g.startOver()
 		g.apart(g.r.entries)
 	case !g.ran, g.failed < 0 && errors.Is(err, dedup.ErrUnavailable): // also a commit whose outcome is unknown (P-11)
 		if g.ran {
@@ -402,9 +402,9 @@ func (g *group) shrink() {
 	}
 }
 
-// single makes groups begin anew with one: handlers that meet on their rows meet again, and every group that does costs
+// startOver makes groups begin anew with one: handlers that meet on their rows meet again, and every group that does costs
 // what it had done (rule 1).
-func (g *group) single() {
+func (g *group) startOver() {
 	for _, rt := range g.routes() {
 		rt.size.shrink(1)
 	}

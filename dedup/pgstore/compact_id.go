@@ -3,6 +3,8 @@ package pgstore
 import (
 	"crypto/sha256"
 	"encoding/hex"
+
+	"github.com/jackc/pgx/v5/pgtype"
 )
 
 // idForm says how the 16 bytes of a compact row stand for an ID. It is part of the row's kind, so that no ID of one form
@@ -52,16 +54,7 @@ func parseUUID(s string) (b [16]byte, ok bool) {
 	return b, err == nil
 }
 
-func uuidText(b [16]byte) string {
-	var out [36]byte
-	hex.Encode(out[0:8], b[0:4])
-	hex.Encode(out[9:13], b[4:6])
-	hex.Encode(out[14:18], b[6:8])
-	hex.Encode(out[19:23], b[8:10])
-	hex.Encode(out[24:36], b[10:16])
-	out[8], out[13], out[18], out[23] = '-', '-', '-', '-'
-	return string(out[:])
-}
+func uuidText(b [16]byte) string { return pgtype.UUID{Bytes: b, Valid: true}.String() }
 
 // crockford is the alphabet of ULIDs: no I, L, O, U, and upper case only. The aliases that readers of ULIDs accept are
 // other texts, and so other IDs.
