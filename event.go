@@ -17,6 +17,8 @@ type Message struct {
 	Headers    []Header
 	Time       time.Time
 
+	copied *copied // not nil: this is the record that a copy in a retry topic was made of
+
 	trace *[]string // if not nil, an IDFunc is asked where it looks, see recipeWord
 }
 

@@ -72,6 +72,7 @@ type failure struct {
 	class       Class
 	err         error
 	attempts    int
+	generation  uint32
 	first, last time.Time
 }
 
@@ -107,27 +108,9 @@ func keptHeaders(headers []Header) []Header {
 }
 
 func (p *Processor) letterHeaders(m *Message, f failure) []Header {
-	hs := make([]Header, 0, 16)
-	add := func(k, v string) { hs = append(hs, Header{Key: k, Value: []byte(v)}) }
-	add(HeaderTopic, m.Topic)
-	add(HeaderPartition, strconv.Itoa(int(m.Partition)))
-	add(HeaderOffset, strconv.FormatInt(m.Offset, 10))
-	add(HeaderTime, stamp(m.Time))
-	add(HeaderGroup, p.cfg.Group)
-	if f.key.ID != "" {
-		add(HeaderScope, f.key.Scope)
-		add(HeaderEventType, f.key.Type)
-		add(HeaderEventID, f.key.ID)
-		if f.key.Tenant != "" {
-			add(HeaderTenant, f.key.Tenant)
-		}
-	}
-	add(HeaderAttempts, strconv.Itoa(f.attempts))
-	add(HeaderFirstFailure, stamp(f.first))
-	add(HeaderLastFailure, stamp(f.last))
-	add(HeaderErrorClass, string(f.class))
-	add(HeaderError, cutText(f.err.Error(), maxErrorText))
-	return hs
+	h := history{key: f.key, class: f.class, err: f.err.Error(), attempts: f.attempts, first: f.first, last: f.last}
+	h.position.Generation = f.generation
+	return h.headers(m, p.cfg.Group)
 }
 
 // pointer is a letter without the value, for a record that is too large to be copied: the origin headers say where it

@@ -1,0 +1,326 @@
+package idem
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/idem-go/idem/dedup"
+)
+
+// This file is about the copies of an event that Idem makes: for a later attempt, and of a dead letter that is replayed.
+// They lie in topics of the group's own, and framework headers mean something only there (G-03, rule 6). What may run is
+// for the ledger to say; a copy only claims to be of a position.
+
+// The headers of a copy, beside those of a letter.
+const (
+	HeaderGeneration = "idem-generation" // how often the event was reopened
+	HeaderRetry      = "idem-retry"      // how often it was moved to a later attempt since
+	HeaderDue        = "idem-due"        // not to be run before
+	HeaderNotBefore  = "idem-not-before" // later still: what RetryAfter said, beyond the longest delay
+)
+
+// RetryTopic is the name of a topic for later attempts of a group: "<topic>.<group>.retry.<delay>", such as
+// orders.billing.retry.5s; with a delay of zero "<topic>.<group>.retry", where replayed dead letters come back.
+func RetryTopic(topic, group string, delay time.Duration) string {
+	name := topic + retryInfix(group)
+	if delay > 0 {
+		name += "." + delayText(delay)
+	}
+	return name
+}
+
+func retryInfix(group string) string { return "." + group + ".retry" }
+
+// delayText is 1m instead of 1m0s.
+func delayText(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}
+
+// sourceOf returns the topic that a retry topic of the group belongs to, and its delay.
+func sourceOf(topic, group string) (source string, delay time.Duration, ok bool) {
+	at := strings.LastIndex(topic, retryInfix(group))
+	if at <= 0 {
+		return "", 0, false
+	}
+	source, rest := topic[:at], topic[at+len(retryInfix(group)):]
+	if rest == "" {
+		return source, 0, true
+	}
+	delay, err := time.ParseDuration(strings.TrimPrefix(rest, "."))
+	return source, delay, rest[0] == '.' && err == nil && RetryTopic(source, group, delay) == topic
+}
+
+// history is what a letter or a copy says of an event beside its record.
+type history struct {
+	key         dedup.Key // zero without identity
+	scope       string    // also without identity
+	class       Class
+	err         string
+	attempts    int // runs that failed
+	first, last time.Time
+
+	position  dedup.Position
+	due       time.Time
+	notBefore time.Time
+}
+
+// headers of m's place and history, which come behind those of the record.
+func (h *history) headers(m *Message, group string) []Header {
+	hs := make([]Header, 0, 20)
+	add := func(k, v string) { hs = append(hs, Header{Key: k, Value: []byte(v)}) }
+	add(HeaderTopic, m.Topic)
+	add(HeaderPartition, strconv.Itoa(int(m.Partition)))
+	add(HeaderOffset, strconv.FormatInt(m.Offset, 10))
+	add(HeaderTime, stamp(m.Time))
+	add(HeaderGroup, group)
+	if h.key.ID != "" {
+		add(HeaderScope, h.key.Scope)
+		add(HeaderEventType, h.key.Type)
+		add(HeaderEventID, h.key.ID)
+		if h.key.Tenant != "" {
+			add(HeaderTenant, h.key.Tenant)
+		}
+	}
+	add(HeaderAttempts, strconv.Itoa(h.attempts))
+	add(HeaderFirstFailure, stamp(h.first))
+	add(HeaderLastFailure, stamp(h.last))
+	add(HeaderErrorClass, string(h.class))
+	add(HeaderError, cutText(h.err, maxErrorText))
+	if h.position.Generation > 0 {
+		add(HeaderGeneration, strconv.FormatUint(uint64(h.position.Generation), 10))
+	}
+	return hs
+}
+
+// copyHeaders are those of a copy in a retry topic.
+func (h *history) copyHeaders(m *Message, group string) []Header {
+	hs := append(h.headers(m, group), Header{Key: HeaderRetry, Value: []byte(strconv.FormatUint(uint64(h.position.Retry), 10))})
+	if !h.due.IsZero() {
+		hs = append(hs, Header{Key: HeaderDue, Value: []byte(stamp(h.due))})
+	}
+	if h.notBefore.After(h.due) {
+		hs = append(hs, Header{Key: HeaderNotBefore, Value: []byte(stamp(h.notBefore))})
+	}
+	return hs
+}
+
+// Letter is a dead letter, read.
+type Letter struct {
+	// Key of the event. Zero if the record had no identity, or none that could be found.
+	Key dedup.Key
+	// Group that wrote the letter.
+	Group string
+	// Message is the record as its producer wrote it, with the topic, partition, offset and time it had. Of a letter without
+	// its value (see Omitted) it has neither value nor headers.
+	Message *Message
+	// Class and Error say why.
+	Class Class
+	Error string
+	// Attempts counts the runs that failed; FirstFailure and LastFailure are when.
+	Attempts                  int
+	FirstFailure, LastFailure time.Time
+	// Generation counts how often the event had been reopened when it was given up.
+	Generation uint32
+	// Omitted says that the record was too large to be copied. What is left of it may still be at its origin.
+	Omitted bool
+}
+
+// ErrNotALetter says that a record does not have the headers of a dead letter.
+var ErrNotALetter = errors.New("not a dead letter of Idem")
+
+// ParseLetter reads a record of a dead-letter topic. Trust it as far as you trust those who may write to that topic. The
+// error matches [ErrNotALetter].
+func ParseLetter(m *Message) (*Letter, error) {
+	h, original, group, err := parseHistory(m)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNotALetter, err)
+	}
+	l := &Letter{
+		Key: h.key, Group: group, Message: original, Class: h.class, Error: h.err, Attempts: h.attempts,
+		FirstFailure: h.first, LastFailure: h.last, Generation: h.position.Generation,
+	}
+	_, l.Omitted = headerOf(m, HeaderValueOmitted)
+	return l, nil
+}
+
+// Redrive returns the copy of a dead letter that lets its event run again: a message to the retry topic of the group that
+// wrote it, and nobody else reads that. position is what [dedup.Reopener] returned for the key; without identity it is zero.
+// It fails for a letter without its value.
+func (l *Letter) Redrive(position dedup.Position) (*Message, error) {
+	if l.Omitted {
+		m := l.Message
+		return nil, fmt.Errorf("the letter has no value: it was too large, fetch it from %s/%d/%d", m.Topic, m.Partition, m.Offset)
+	}
+	h := history{
+		key: l.Key, class: l.Class, err: l.Error, first: l.FirstFailure, last: l.LastFailure, position: position,
+	}
+	return copyOf(l.Message, &h, l.Group, 0), nil
+}
+
+// copyOf makes a message for a retry topic. It has the time of its making: what is deleted by age must not take the age of
+// the record.
+func copyOf(m *Message, h *history, group string, delay time.Duration) *Message {
+	return &Message{
+		Topic: RetryTopic(m.Topic, group, delay), Key: m.Key, Value: m.Value, Time: time.Now(),
+		Headers: append(keptHeaders(m.Headers), h.copyHeaders(m, group)...),
+	}
+}
+
+// copied is what is known of a message that is a copy.
+type copied struct {
+	history
+	topic     string // where it lies
+	partition int32
+	offset    int64
+	delay     time.Duration // of its topic
+}
+
+// open returns the record that m is a copy of, if it lies in a retry topic of the group, else m itself.
+func (p *Processor) open(m *Message) (*Message, error) {
+	source, delay, ok := sourceOf(m.Topic, p.cfg.Group)
+	if !ok {
+		return m, nil
+	}
+	h, original, group, err := parseHistory(m)
+	switch {
+	case err != nil:
+		return m, err
+	case group != p.cfg.Group || original.Topic != source:
+		return m, fmt.Errorf("a copy of %s for group %s does not belong here", original.Topic, group)
+	}
+	original.copied = &copied{history: h, topic: m.Topic, partition: m.Partition, offset: m.Offset, delay: delay}
+	return original, nil
+}
+
+// Due returns how long m must not be handled yet: it is a copy for a later attempt, in a retry topic of the group. That is
+// never longer than the delay of the topic, whatever two clocks say. HandleBatch waits for that itself; who can pause a
+// partition instead had better do so (T-05).
+func (p *Processor) Due(m *Message) time.Duration {
+	_, delay, ok := sourceOf(m.Topic, p.cfg.Group)
+	if !ok || delay == 0 {
+		return 0
+	}
+	text, _ := headerOf(m, HeaderDue)
+	due, err := time.Parse(time.RFC3339Nano, text)
+	if err != nil {
+		return 0
+	}
+	return min(max(time.Until(due), 0), delay)
+}
+
+// parseHistory takes a letter or a copy apart.
+func parseHistory(m *Message) (h history, original *Message, group string, err error) {
+	r := headerReader{m: m}
+	original = &Message{
+		Topic: r.text(HeaderTopic), Partition: int32(r.number(HeaderPartition, 31, true)), Offset: int64(r.number(HeaderOffset, 63, true)),
+		Time: r.time(HeaderTime, true), Key: m.Key, Value: m.Value, Headers: restoredHeaders(m.Headers),
+	}
+	group = r.text(HeaderGroup)
+	h = history{
+		class: Class(r.optional(HeaderErrorClass)), err: r.optional(HeaderError),
+		attempts: int(r.number(HeaderAttempts, 31, false)), first: r.time(HeaderFirstFailure, false), last: r.time(HeaderLastFailure, false),
+		position: dedup.Position{
+			Generation: uint32(r.number(HeaderGeneration, 32, false)), Retry: uint32(r.number(HeaderRetry, 32, false)),
+		},
+		due: r.time(HeaderDue, false), notBefore: r.time(HeaderNotBefore, false),
+	}
+	if id := r.optional(HeaderEventID); id != "" {
+		h.key = dedup.Key{Tenant: r.optional(HeaderTenant), Scope: r.optional(HeaderScope), Type: r.optional(HeaderEventType), ID: id}
+		if err := h.key.Validate(); err != nil {
+			r.fail(HeaderEventID, err)
+		}
+	}
+	return h, original, group, r.err
+}
+
+// restoredHeaders are those of the record that a letter or a copy was made of.
+func restoredHeaders(headers []Header) []Header {
+	var restored []Header
+	for _, h := range headers {
+		switch {
+		case strings.HasPrefix(h.Key, HeaderOriginal+HeaderPrefix):
+			h.Key = strings.TrimPrefix(h.Key, HeaderOriginal)
+		case strings.HasPrefix(h.Key, HeaderOriginal):
+		case strings.HasPrefix(h.Key, HeaderPrefix):
+			continue
+		}
+		restored = append(restored, h)
+	}
+	return restored
+}
+
+// headerOf returns the last header of that name: ours come behind those of the record.
+func headerOf(m *Message, name string) (value string, ok bool) {
+	for _, h := range slices.Backward(m.Headers) {
+		if h.Key == name {
+			return string(h.Value), true
+		}
+	}
+	return "", false
+}
+
+// headerReader reads headers and keeps the first error.
+type headerReader struct {
+	m   *Message
+	err error
+}
+
+func (r *headerReader) fail(name string, err error) {
+	if r.err == nil {
+		r.err = fmt.Errorf("header %s: %w", name, err)
+	}
+}
+
+func (r *headerReader) optional(name string) string {
+	text, _ := headerOf(r.m, name)
+	return text
+}
+
+func (r *headerReader) text(name string) string {
+	text, ok := headerOf(r.m, name)
+	if !ok || text == "" {
+		r.fail(name, errors.New("missing"))
+	}
+	return text
+}
+
+func (r *headerReader) number(name string, bits int, required bool) uint64 {
+	text, ok := headerOf(r.m, name)
+	if !ok {
+		if required {
+			r.fail(name, errors.New("missing"))
+		}
+		return 0
+	}
+	n, err := strconv.ParseUint(text, 10, bits)
+	if err != nil {
+		r.fail(name, errors.New("not a number in range"))
+	}
+	return n
+}
+
+func (r *headerReader) time(name string, required bool) time.Time {
+	text, ok := headerOf(r.m, name)
+	if !ok {
+		if required {
+			r.fail(name, errors.New("missing"))
+		}
+		return time.Time{}
+	}
+	t, err := time.Parse(time.RFC3339Nano, text)
+	if err != nil {
+		r.fail(name, errors.New("not a time"))
+	}
+	return t
+}

@@ -1,0 +1,71 @@
+package dedup
+
+import (
+	"context"
+	"time"
+)
+
+// Lot is where the waiting events of one partition are.
+type Lot struct {
+	Scope     string
+	Topic     string
+	Partition int32
+}
+
+// Parked is an event that waits in the ledger for a later attempt, or behind one that does, in the order of its Kafka
+// key (rule 4).
+type Parked struct {
+	// Key of the event.
+	Key Key
+	// Queue is the Kafka key: its events run in the order in which they were parked.
+	Queue string
+	// Position of the copy that is to run. Higher by one with each attempt.
+	Position Position
+	// Wait is how long it must not run yet, at least, counted from the call. Zero or less: it is due.
+	Wait time.Duration
+	// Blocked says that it was given up and that those behind it wait for a person. Never set by Park.
+	Blocked bool
+	// Origin of its first delivery.
+	Origin Origin
+	// Data is the message and its history, in the caller's encoding.
+	Data []byte
+}
+
+// Queue is what is known of the queue of one Kafka key.
+type Queue struct {
+	Name    string
+	Length  int
+	Wait    time.Duration // until its head is due
+	Blocked bool          // its head was given up
+}
+
+// Parker is an ability of a [Store]: to keep events in the order of their Kafka keys until they may run. Only the owner of
+// a partition parks its events and takes them up; should two take themselves for it, the claim of the event keeps them
+// apart, and nothing is lost or runs out of turn: each verb names what it expects to find.
+type Parker interface {
+	// Park puts events at the ends of their queues, in their order, in one transaction. An event whose key is parked in the
+	// lot already stays as it is, wherever it stands (a repeat after an error changes nothing).
+	Park(ctx context.Context, lot Lot, events []Parked) error
+	// Queues returns the queues of a lot by name, the first limit after the given name.
+	Queues(ctx context.Context, lot Lot, after string, limit int) ([]Queue, error)
+	// Due returns the heads of queues that may run now, the longest due first, at most limit. next is how long until another one
+	// is due, negative if none will be without a person or another Park.
+	Due(ctx context.Context, lot Lot, limit int) (heads []Parked, next time.Duration, err error)
+	// Head returns the first event of a queue. ok is false if there is none.
+	Head(ctx context.Context, lot Lot, queue string) (head Parked, ok bool, err error)
+	// Postpone replaces Position, Wait, Blocked and Data of a parked event. moved is false, and nothing changes, if the event
+	// is not there any longer or its position is not before the new one. (Blocked may be set with the position unchanged.)
+	Postpone(ctx context.Context, lot Lot, e Parked) (moved bool, err error)
+	// Remove takes an event out of its queue, if it is still there at this position or a lower one of its generation. What follows it is due at once.
+	// empty reports that the queue has ended, which is decided in the same transaction.
+	Remove(ctx context.Context, lot Lot, queue string, key Key, p Position) (empty bool, err error)
+	// FindParked returns an event that is parked in any partition of a topic, for a person. ok is false if it is not.
+	FindParked(ctx context.Context, scope, topic string, key Key) (lot Lot, e Parked, ok bool, err error)
+}
+
+// TxRunner is an ability of a [TxStore]: a transaction with no claim in it, for a consumer that only watches ([TxStore] in
+// a shadow mode) and for what must run whatever the ledger says.
+type TxRunner[Tx any] interface {
+	// RunTx begins a transaction, runs fn, and commits, with the errors and limits of ClaimTx. fn runs once.
+	RunTx(ctx context.Context, limit time.Duration, fn func(tx Tx) error) error
+}
