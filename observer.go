@@ -63,13 +63,17 @@ type RetryObserver interface {
 	ObserveRetry(context.Context, RetryEvent)
 }
 
-// RetryEvent is a failure that will be tried again after Delay.
+// RetryEvent is a failure that will be tried again after Delay, or an event that has to wait for one (Parked).
 type RetryEvent struct {
 	Message *Message
 	Key     dedup.Key
 	Attempt int
 	Delay   time.Duration
-	Err     error
+	// Topic it was published to for that; empty if it is tried in its place, or waits in the ledger ([KeyOrdered]).
+	Topic string
+	// Parked says that it has not failed, and waits in the ledger behind one of its Kafka key that has.
+	Parked bool
+	Err    error
 }
 
 // SkippedObserver is told of messages that nobody handles.

@@ -93,6 +93,7 @@ type Processor struct {
 	abandonedNow atomic.Int64
 	probation    probation
 	unhandled    unhandled
+	lots         lots
 }
 
 // NewProcessor checks all wiring and returns every mistake, joined. It uses no network.
@@ -159,6 +160,10 @@ func (p *Processor) OrderKey(m *Message) string {
 	}
 	key := ""
 	_ = guard(func() error { // what is wrong with the message is found when it is handled
+		m, err := p.open(m)
+		if err != nil {
+			return err
+		}
 		b, _, err := p.routes.find(m)
 		if err != nil || b == nil {
 			return err
@@ -222,4 +227,7 @@ func (p *Processor) DeadLetterTopic(topic string) string { return p.cfg.DeadLett
 
 // Assigned says that a partition has come to this process. Its first events are watched, since what killed the former
 // owner may be among them (rule 18). A partition that was never announced counts as newly assigned once.
-func (p *Processor) Assigned(topic string, partition int32) { p.probation.begin(topic, partition) }
+func (p *Processor) Assigned(topic string, partition int32) {
+	p.probation.begin(topic, partition)
+	p.lots.begin(topic, partition)
+}

@@ -89,6 +89,25 @@ func (p *Processor) duplicate(ctx context.Context, d *delivery, a dedup.Answer) 
 	}
 }
 
+// queued tells of an event that waits behind another one of its Kafka key. It has not failed.
+func (p *Processor) queued(ctx context.Context, d *delivery) {
+	if p.log.Enabled(ctx, slog.LevelDebug) {
+		p.log.DebugContext(ctx, "event waits behind another one of its key", p.messageAttrs(d.m, d.req.Key)...)
+	}
+	for _, h := range p.obs.retry {
+		h.ObserveRetry(ctx, RetryEvent{Message: d.m, Key: d.req.Key, Parked: true})
+	}
+}
+
+// movedOn tells of an event that is tried again elsewhere.
+func (p *Processor) movedOn(ctx context.Context, d *delivery, o outcome, topic string) {
+	p.log.WarnContext(ctx, "handler failed, later attempts go on elsewhere",
+		append(p.deliveryAttrs(d), "in", d.later.delay, "to", topic, "error", cutText(o.err.Error(), maxErrorText))...)
+	for _, h := range p.obs.retry {
+		h.ObserveRetry(ctx, RetryEvent{Message: d.m, Key: d.req.Key, Attempt: d.attempt, Delay: d.later.delay, Topic: topic, Err: o.err})
+	}
+}
+
 func (p *Processor) retrying(ctx context.Context, d *delivery, o outcome) {
 	p.log.WarnContext(ctx, "handler failed, will try again",
 		append(p.deliveryAttrs(d), "in", d.delay.Round(time.Millisecond), "error", cutText(o.err.Error(), maxErrorText))...)
