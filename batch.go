@@ -147,7 +147,7 @@ func (b *batch) over(e *entry) bool {
 	case e.fate == forNobody:
 		b.p.skipped(b.ctx, e.m, e.typ, e.m.Value == nil)
 	case e.leader != nil && e.leader.settled:
-		if !e.leader.handled { // given up, or not known to have been handled: the ledger says what that means for a copy
+		if !e.leader.handled || b.p.cfg.Shadow { // given up, or not known to have been handled: the ledger says what that means for a copy
 			e.leader, e.alone = nil, true
 			return false
 		}

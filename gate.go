@@ -22,6 +22,7 @@ type delivery struct {
 	req    dedup.Request
 	pat    *patience
 
+	shadow    bool // the ledger is obeyed in nothing
 	claimed   bool // the handler runs under a claim, not in a transaction
 	claim     dedup.Claim
 	attempt   int
@@ -93,7 +94,8 @@ func (p *Processor) settle(ctx context.Context, d *delivery, s step) error {
 	if !d.claimed {
 		pass = p.passTx
 	}
-	for outages := 1; ; {
+	again := d.req.Position.Retry > 0
+	for outages := 1; ; again = false {
 		var err error
 		switch {
 		case s.outage != nil:
@@ -103,6 +105,10 @@ func (p *Processor) settle(ctx context.Context, d *delivery, s step) error {
 			outages++
 		case s.sleep > 0:
 			err = sleep(ctx, s.sleep)
+			again = true
+		}
+		if err == nil && again {
+			err = p.afford(ctx, d)
 		}
 		if err != nil {
 			return err
@@ -114,6 +120,9 @@ func (p *Processor) settle(ctx context.Context, d *delivery, s step) error {
 			defer func() { d.permit.end(true) }() // also if an observer panics
 			s, err = pass(ctx, d)
 		}()
+		if s.settled && d.end == endDone {
+			d.route.budget.earn(1)
+		}
 		if err != nil || s.settled {
 			return err
 		}
@@ -127,6 +136,11 @@ func (p *Processor) passClaimed(ctx context.Context, d *delivery) (step, error) 
 	if err != nil {
 		d.permit.end(false)
 		return step{}, err
+	}
+	if p.shadowed(d, a.Verdict) {
+		hard, release := p.stopContext(ctx, true)
+		defer release()
+		return p.shadow(ctx, hard, d, a)
 	}
 	if !a.Verdict.Held() {
 		return p.obey(ctx, d, a)

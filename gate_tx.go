@@ -51,6 +51,9 @@ func (p *Processor) passTx(ctx context.Context, d *delivery) (step, error) {
 	}
 	if err == nil {
 		d.ledger.up(ctx, p, d.began)
+		if p.shadowed(d, a.Verdict) {
+			return p.shadow(ctx, hard, d, a)
+		}
 		if a.Verdict == dedup.Fresh {
 			p.trusted(d.m)
 			d.route.size.grow(1, d.route.maxBatch)

@@ -40,6 +40,8 @@ type DuplicateEvent struct {
 	// SameRecord: the record that was handled came again, after a rebalance, a restart or a rewind. Otherwise it is a copy
 	// elsewhere in the log. Nothing finer can be told (rule 40).
 	SameRecord bool
+	// Shadow says that it was run all the same, see [Config].Shadow.
+	Shadow bool
 	// Age is the time between the first delivery's record and this one's; zero if it is not known.
 	Age time.Duration
 }

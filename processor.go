@@ -38,6 +38,10 @@ type Config struct {
 	// DeadLetterTopic names the topic for dead letters of a topic. Defaults to "<topic>.<group>.dlq": dead letters are
 	// per group, as another group may have handled the event well (rule 6).
 	DeadLetterTopic func(topic string) string
+	// Shadow keeps the ledger and obeys it in nothing: what it would have skipped is counted ([DuplicateEvent].Shadow), logged
+	// at level debug, and run. It is how a consumer that exists is moved over without applying its backlog twice: let it run
+	// so until what it would skip is what is expected, then take the option away. Handlers must then be [Blocking].
+	Shadow bool
 	// Observers are told what happens; see [Observer].
 	Observers []Observer
 	// Logger defaults to slog.Default(). Payloads are never logged.

@@ -80,7 +80,7 @@ func (p *Processor) duplicate(ctx context.Context, d *delivery, a dedup.Answer) 
 	if len(p.obs.duplicate) == 0 {
 		return
 	}
-	e := DuplicateEvent{Message: d.m, Key: d.req.Key, Verdict: a.Verdict, SameRecord: a.First.Same(d.m.origin())}
+	e := DuplicateEvent{Message: d.m, Key: d.req.Key, Verdict: a.Verdict, SameRecord: a.First.Same(d.m.origin()), Shadow: p.cfg.Shadow}
 	if !a.First.Time.IsZero() && !d.m.Time.IsZero() {
 		e.Age = d.m.Time.Sub(a.First.Time)
 	}

@@ -32,6 +32,7 @@ type bound struct {
 	limits *limits // nil: none
 	size   groupSize
 	pace   pace
+	budget budget
 }
 
 // wire builds the look-up and binds handlers to ledgers.
@@ -55,6 +56,9 @@ func (p *Processor) wire(t *table) (problems []error) {
 			fail(err)
 		}
 		if err := p.checkTimes(rt); err != nil {
+			fail(err)
+		}
+		if err := p.checkShadow(b); err != nil {
 			fail(err)
 		}
 		if first := p.routes.add(b); first != nil {
@@ -205,6 +209,7 @@ func (p *Processor) resolve(e *entry) {
 	default:
 		p.unhandled.note(false)
 		e.fate, e.route, e.ledger, e.tx, e.claimed = forHandler, b, b.ledger, b.tx, b.tx == nil
+		e.shadow = p.cfg.Shadow
 		class := ClassUndecodable
 		if err := guard(func() (err error) { class, err = p.identify(&e.delivery); return err }); err != nil {
 			e.letter(class, err)

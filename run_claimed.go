@@ -56,6 +56,9 @@ func (e *entry) hold(t dedup.Token, a dedup.Answer) {
 
 // known reports whether the event is a duplicate, with nothing else to be done about it.
 func (e *entry) known() bool {
+	if e.shadow {
+		return false
+	}
 	return e.answer.Verdict == dedup.Done || e.answer.Verdict == dedup.Moved && e.route.mode != keyOrdered
 }
 
@@ -221,6 +224,7 @@ func (r *run) completeAll(hard context.Context, good []*entry) (lost bool, err e
 	if err != nil {
 		return false, err
 	}
+	good[0].route.budget.earn(len(good))
 	for _, e := range good {
 		e.handled, e.seen, e.settled = true, e.req.Origin, true
 	}

@@ -347,6 +347,7 @@ func (g *group) committed() {
 		switch {
 		case e.answer.Verdict == dedup.Fresh:
 			e.handled, e.seen, e.settled = true, e.req.Origin, true
+			e.route.budget.earn(1)
 			n++
 		case e.known():
 			b.p.duplicate(b.ctx, &e.delivery, e.answer)
