@@ -108,7 +108,7 @@ func parkFind(kt *kit) {
 // parkRace: one queue, which ends all the time, several who park and several who end it, as if each took itself for the
 // owner. Each event comes up once as the head and in the order of who parked it, and no queue stays behind.
 func parkRace(kt *kit) {
-	r := &parkRacers{parking: parkingOf(kt), end: time.Now().Add(2 * time.Minute),
+	r := &parkRacers{parking: parkingOf(kt), end: time.Now().Add(time.Minute),
 		room: make(chan struct{}, racersPark*racersEach), over: make(chan struct{})}
 	r.room <- struct{}{}
 	errs := inParallel(racersPark+racersTake, func(i int) error {
