@@ -43,6 +43,7 @@ type app struct {
 	saslUser      string
 	allowInsecure bool
 
+	opened      []*ledger
 	ctx         context.Context // of the command that runs
 	begun       bool            // flags and arguments were found good
 	auditFile   *os.File
@@ -288,7 +289,9 @@ func (a *app) audited(action string, fields map[string]any, fn func() error) err
 	var exit *exitError
 	switch {
 	case err == nil:
-	case errors.As(err, &exit) && exit.code != exitFailure:
+	case errors.As(err, &exit) && exit.code == exitUsage: // nothing was asked for yet
+		return err
+	case errors.As(err, &exit) && exit.code == exitFound:
 		fields["outcome"] = "refused"
 	default:
 		fields["outcome"] = "failed"

@@ -68,6 +68,7 @@ func (a *app) openLedgers(ctx context.Context) ([]*ledger, error) {
 		}
 		all = append(all, l)
 	}
+	a.opened = all
 	return all, nil
 }
 
