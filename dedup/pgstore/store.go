@@ -23,6 +23,7 @@ var (
 	_ dedup.Pinger          = (*Store)(nil)
 	_ dedup.Reopener        = (*Store)(nil)
 	_ dedup.StartCounter    = (*Store)(nil)
+	_ dedup.Parker          = (*Store)(nil)
 )
 
 const (
