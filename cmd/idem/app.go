@@ -43,6 +43,7 @@ type app struct {
 	saslUser      string
 	allowInsecure bool
 
+	known       map[string]*ledger // ledgers by URL that need not be opened: those of tests
 	opened      []*ledger
 	ctx         context.Context // of the command that runs
 	begun       bool            // flags and arguments were found good

@@ -33,6 +33,7 @@ type ledger struct {
 
 	pg      *pgstore.Store // or nil
 	options []pgstore.Option
+	layout  string // that the store is made for
 	state   tables
 }
 
@@ -74,6 +75,9 @@ func (a *app) openLedgers(ctx context.Context) ([]*ledger, error) {
 
 // openLedger makes a client. That the server cannot be reached is for the first verb to say.
 func (a *app) openLedger(ctx context.Context, text string) (*ledger, error) {
+	if l := a.known[text]; l != nil {
+		return l, nil
+	}
 	a.keepSecret(text)
 	scheme, _, ok := strings.Cut(text, "://")
 	switch {
@@ -137,18 +141,22 @@ func (a *app) openPostgres(ctx context.Context, text string) (*ledger, error) {
 		l.name += "/" + a.schema
 	}
 	l.state = findTables(ctx, pool, a.schema)
-	l.use(l.state.layout)
+	l.use(cmp.Or(l.state.layout, layoutReadable))
 	return l, nil
 }
 
 // use makes the store for a layout.
 func (l *ledger) use(layout string) {
-	options := l.options
-	if layout == layoutCompact {
-		options = append(options[:len(options):len(options)], pgstore.Compact())
-	}
-	l.pg = pgstore.New(l.pool, options...)
+	l.layout = layout
+	l.pg = pgstore.New(l.pool, l.withLayout()...)
 	l.store = l.pg
+}
+
+func (l *ledger) withLayout() []pgstore.Option {
+	if l.layout != layoutCompact {
+		return l.options
+	}
+	return append(l.options[:len(l.options):len(l.options)], pgstore.Compact())
 }
 
 // findTables asks for the layout of the tables, so that nobody has to say it. If they are not there, or the server
