@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"regexp"
 	"strings"
 	"time"
 
@@ -30,6 +31,8 @@ type ledger struct {
 	store dedup.Store
 	pool  *pgxpool.Pool         // or nil
 	redis redis.UniversalClient // or nil
+
+	prefix string // of the keys in Redis
 
 	pg      *pgstore.Store // or nil
 	options []pgstore.Option
@@ -129,6 +132,9 @@ func (a *app) postgresPool(ctx context.Context, flag, text string) (*pgxpool.Poo
 	return pool, nil
 }
 
+// schemaName is what pgstore.InSchema takes (G-05).
+var schemaName = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,62}$`)
+
 func (a *app) openPostgres(ctx context.Context, text string) (*ledger, error) {
 	pool, err := a.postgresPool(ctx, "--ledger", text)
 	if err != nil {
@@ -136,6 +142,9 @@ func (a *app) openPostgres(ctx context.Context, text string) (*ledger, error) {
 	}
 	c := pool.Config().ConnConfig
 	l := &ledger{name: fmt.Sprintf("postgres %s:%d/%s", c.Host, c.Port, c.Database), pool: pool}
+	if a.schema != "" && !schemaName.MatchString(a.schema) {
+		return nil, usage("--schema: %q does not match %s", a.schema, schemaName)
+	}
 	if a.schema != "" {
 		l.options = append(l.options, pgstore.InSchema(a.schema))
 		l.name += "/" + a.schema
@@ -188,11 +197,9 @@ func (a *app) openRedis(scheme, text string) (*ledger, error) {
 			"special characters in the password percent-encoded; options as go-redis has them")
 	}
 	a.closers = append(a.closers, func() { _ = client.Close() })
-	var options []redisstore.Option
-	if a.redisPrefix != "" {
-		options = append(options, redisstore.Prefix(a.redisPrefix))
-	}
-	return &ledger{name: name, store: redisstore.New(client, options...), redis: client}, nil
+	l := &ledger{name: name, redis: client, prefix: cmp.Or(a.redisPrefix, "idem:")}
+	l.store = redisstore.New(client, redisstore.Prefix(l.prefix))
+	return l, nil
 }
 
 // redisClient makes a client from a URL without its scheme. Several hosts, separated by commas, are a cluster unless it

@@ -60,9 +60,6 @@ func (a *app) run(ctx context.Context, args []string) int {
 	defer a.close()
 	root := newRoot(a)
 	root.SetArgs(args)
-	root.SetIn(a.stdin)
-	root.SetOut(a.stdout)
-	root.SetErr(a.stderr)
 	err := root.ExecuteContext(ctx)
 	switch exit := a.exitOf(err); {
 	case exit == nil && a.auditFailed:
@@ -100,6 +97,9 @@ func newRoot(a *app) *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
+	root.SetIn(a.stdin)
+	root.SetOut(a.stdout)
+	root.SetErr(a.stderr)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &exitError{exitUsage, err} })
 	a.flags(root.PersistentFlags())
 	complete(root, "output", outputs...)
