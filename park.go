@@ -97,6 +97,14 @@ func (l *lot) load(ctx context.Context) error {
 	return nil
 }
 
+// signal lets the table be looked at.
+func (l *lot) signal() {
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+}
+
 func (l *lot) has(queue string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -235,10 +243,7 @@ func (p *Processor) park(ctx context.Context, d *delivery, h history) error {
 		return err
 	}
 	l.set(e.Queue, true)
-	select {
-	case l.wake <- struct{}{}:
-	default:
-	}
+	l.signal()
 	p.movedOn(ctx, d, outcome{err: errors.New(h.err)}, "")
 	return nil
 }

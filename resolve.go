@@ -273,7 +273,7 @@ func (p *Processor) runOtherwise(ctx context.Context, m *Message, pat *patience)
 	d.route.call = func(ctx context.Context, _ any, _ []input) error { return p.routes.otherwise(ctx, m) }
 	for d.attempt = 1; ; {
 		hard, release := p.stopContext(ctx, true)
-		o := p.run(hard, d, nil, nil)
+		o := p.run(hard, d, nil, nil, noClaims)
 		release()
 		if o.meaning == succeeded {
 			return nil
