@@ -203,7 +203,7 @@ func (a *app) showLag(rows []lagRow) error {
 		}
 		cells[i] = []string{
 			r.Group, r.Topic, strconv.Itoa(int(r.Partition)), r.Kind, committed, strconv.FormatInt(r.End, 10),
-			strconv.FormatInt(r.Lag, 10), age, clean(r.Member),
+			strconv.FormatInt(r.Lag, 10), age, plain(r.Member),
 		}
 	}
 	if rows == nil {

@@ -112,7 +112,7 @@ func refuseMembers(client sarama.Client, group string) error {
 	}
 	names := make([]string, len(members))
 	for i, m := range members {
-		names[i] = clean(m.String())
+		names[i] = plain(m.String())
 	}
 	return found("group %s has %d members, stop them first: %s", group, len(members), strings.Join(names, ", "))
 }

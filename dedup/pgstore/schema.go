@@ -194,6 +194,7 @@ type statements struct {
 	countStart, clearStarts, version, keyColumns       string
 	layout, kinds, newKinds, origins, newOrigins       string            // the last four: of the compact layout
 	uniqueTests                                        map[string]string // by table
+	originEvents, originKeys                           string            // of what is dead
 	aging                                              agingSQL
 	parking                                            parkingSQL
 }
@@ -224,6 +225,8 @@ func newStatements(schema string, l layout) *statements {
 		existingEvents: forms("existing", "events"),
 		renew:          file("renew"), complete: file("complete"), release: file("release"), finishEvents: file("finish_events"),
 		takeBack:      file("take_back"),
+		originEvents:  file("origin", "{table}", "{events}", "{status}", "{k.status}", "{held}", ""),
+		originKeys:    file("origin", "{table}", "{keys}", "{status}", "k.status", "{held}", "AND k.token = r.token"),
 		reopenEvent:   file("reopen", "{table}", "{events}", "{clear}", ""),
 		reopenKey:     file("reopen", "{table}", "{keys}", "{clear}", forget),
 		reopenedEvent: file("reopened", "{table}", "{events_read}"),
