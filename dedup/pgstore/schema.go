@@ -197,6 +197,7 @@ type statements struct {
 	originEvents, originKeys                           string            // of what is dead
 	aging                                              agingSQL
 	parking                                            parkingSQL
+	operator                                           operatorSQL
 }
 
 func newStatements(schema string, l layout) *statements {
@@ -235,6 +236,7 @@ func newStatements(schema string, l layout) *statements {
 		version: file("version"), layout: file("layout"), keyColumns: file("key_columns"),
 		aging:       newAgingSQL(file),
 		parking:     newParkingSQL(file),
+		operator:    newOperatorSQL(l, file),
 		uniqueTests: uniqueTests(l, file),
 	}
 	if l == compact {

@@ -24,6 +24,8 @@ var (
 	_ dedup.Reopener        = (*Store)(nil)
 	_ dedup.StartCounter    = (*Store)(nil)
 	_ dedup.Parker          = (*Store)(nil)
+	_ dedup.Operator        = (*Store)(nil)
+	_ dedup.Lister          = (*Store)(nil)
 )
 
 const (
