@@ -53,13 +53,13 @@ func found(format string, args ...any) error {
 
 // run is main without a process, for tests.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	a := &app{stdin: stdin, stdout: stdout, stderr: stderr}
+	return (&app{stdin: stdin, stdout: stdout, stderr: stderr}).run(ctx, args)
+}
+
+func (a *app) run(ctx context.Context, args []string) int {
 	defer a.close()
 	root := newRoot(a)
 	root.SetArgs(args)
-	root.SetIn(stdin)
-	root.SetOut(stdout)
-	root.SetErr(stderr)
 	err := root.ExecuteContext(ctx)
 	switch exit := a.exitOf(err); {
 	case exit == nil && a.auditFailed:
@@ -68,7 +68,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		return exitOK
 	default:
 		if exit.err != nil {
-			fmt.Fprintln(stderr, "idem:", a.redact(exit.err.Error()))
+			fmt.Fprintln(a.stderr, "idem:", a.redact(exit.err.Error()))
 		}
 		return exit.code
 	}
@@ -97,6 +97,9 @@ func newRoot(a *app) *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
+	root.SetIn(a.stdin)
+	root.SetOut(a.stdout)
+	root.SetErr(a.stderr)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &exitError{exitUsage, err} })
 	a.flags(root.PersistentFlags())
 	complete(root, "output", outputs...)
