@@ -199,6 +199,7 @@ func (r *replayer) skipped(j *judged) {
 		if len(r.result.Attention) < maxAttention {
 			r.result.Attention = append(r.result.Attention, attention{j.place.String(), j.verdict, j.note})
 		}
+	default: // as it should be
 	}
 }
 
