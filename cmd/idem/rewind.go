@@ -304,8 +304,12 @@ func horizonOf(ctx context.Context, l *ledger, scope string) (time.Time, error) 
 	if l.pool == nil {
 		return time.Time{}, nil
 	}
+	table := pgx.Identifier{"idem_horizons"}
+	if l.state.schema != "" {
+		table = pgx.Identifier{l.state.schema, "idem_horizons"}
+	}
 	var before time.Time
-	err := l.pool.QueryRow(ctx, "SELECT before FROM idem_horizons WHERE scope = $1", scope).Scan(&before)
+	err := l.pool.QueryRow(ctx, "SELECT before FROM "+table.Sanitize()+" WHERE scope = $1", scope).Scan(&before)
 	var missing *pgconn.PgError
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):

@@ -9,10 +9,15 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/dedup/memstore"
+	"github.com/idem-go/idem/dedup/pgstore"
+	"github.com/idem-go/idem/internal/testenv"
 )
 
 // fill writes n records with times a minute apart, the last one ago.
@@ -42,7 +47,7 @@ func (w *letterWorld) commit(topic string, offset int64) {
 	w.t.Helper()
 	admin, err := sarama.NewClusterAdminFromClient(w.client)
 	require.NoError(w.t, err)
-	_, err = admin.AlterConsumerGroupOffsets("g", map[string]map[int32]sarama.OffsetAndMetadata{
+	_, err = admin.AlterConsumerGroupOffsets(w.group, map[string]map[int32]sarama.OffsetAndMetadata{
 		topic: {w.partition(topic).partition: {Offset: offset, LeaderEpoch: -1}},
 	}, nil)
 	require.NoError(w.t, err)
@@ -50,7 +55,7 @@ func (w *letterWorld) commit(topic string, offset int64) {
 
 func (w *letterWorld) committed(topic string) int64 {
 	w.t.Helper()
-	offsets, err := committedBy(w.client, "g")
+	offsets, err := committedBy(w.client, w.group)
 	require.NoError(w.t, err)
 	return offsets[topic][w.partition(topic).partition]
 }
@@ -59,7 +64,7 @@ func (w *letterWorld) committed(topic string) int64 {
 func (w *letterWorld) command(args ...string) (code int, out, said string) {
 	w.t.Helper()
 	var o, e bytes.Buffer
-	code = run(w.t.Context(), append(args, "--brokers", strings.Join(w.brokers, ","), "--group", "g"), strings.NewReader(""), &o, &e)
+	code = run(w.t.Context(), append(args, "--brokers", strings.Join(w.brokers, ","), "--group", w.group), strings.NewReader(""), &o, &e)
 	return code, o.String(), e.String()
 }
 
@@ -132,7 +137,7 @@ func TestRewindOfAGroupThatIsBehind(t *testing.T) {
 // join lets a member of the group read a topic until the test ends.
 func (w *letterWorld) join(topics ...string) {
 	w.t.Helper()
-	client, err := kgo.NewClient(kgo.SeedBrokers(w.brokers...), kgo.ConsumerGroup("g"), kgo.ConsumeTopics(topics...), kgo.ClientID("worker-7"), kgo.DisableAutoCommit())
+	client, err := kgo.NewClient(kgo.SeedBrokers(w.brokers...), kgo.ConsumerGroup(w.group), kgo.ConsumeTopics(topics...), kgo.ClientID("worker-7"), kgo.DisableAutoCommit())
 	require.NoError(w.t, err)
 	ctx, cancel := context.WithCancel(w.t.Context())
 	done := make(chan struct{})
@@ -144,7 +149,7 @@ func (w *letterWorld) join(topics ...string) {
 	}()
 	w.t.Cleanup(func() { cancel(); <-done; client.Close() })
 	require.Eventually(w.t, func() bool {
-		members, err := membersOf(w.client, "g")
+		members, err := membersOf(w.client, w.group)
 		return err == nil && len(members) == 1 && len(members[0].assigned) == len(topics)
 	}, 20*time.Second, 20*time.Millisecond)
 }
@@ -195,4 +200,64 @@ func TestLag(t *testing.T) {
 	// The warning before a replay: its copies would wait.
 	_, said = w.replay(letterFilter{}, replayFlags{}, decisions{})
 	require.Contains(t, said, "no member of group g reads orders.g.retry")
+}
+
+// A real Kafka answers as the one of these tests does: offsets, members, the deletion of records.
+func TestOperationsOnKafka(t *testing.T) {
+	w := newRealLetterWorld(t, memstore.New(memstore.Volatile()))
+	w.fail(w.events("e", 8)...)
+	for _, m := range w.letters() {
+		require.NoError(t, w.store.(dedup.Operator).Discard(t.Context(), w.key(headerText(m, idem.HeaderEventID)), time.Hour, "no"))
+	}
+	require.NoError(t, w.open().purge(t.Context(), false))
+	require.Empty(t, w.letters())
+	require.EqualValues(t, 0, w.size(w.topic+".g.dlq"))
+
+	w.group = w.topic // of this test only
+	w.fill(w.topic, 60, 0)
+	code, _, said := w.command("rewind", "--to", "30m")
+	require.Equal(t, exitFound, code, said)
+	require.Contains(t, said, "no committed offsets")
+	w.commit(w.topic, 55)
+	code, _, said = w.command("rewind", "--to", "30m30s", "--yes")
+	require.Zero(t, code, said)
+	require.EqualValues(t, 29, w.committed(w.topic))
+
+	w.join(w.topic)
+	code, out, said := w.command("lag", "-o", "json")
+	require.Zero(t, code, said)
+	lag := int64(0)
+	for _, r := range decodeJSON[[]lagRow](t, strings.NewReader(out)) {
+		lag += r.Lag
+		require.Contains(t, r.Member, "worker-7")
+	}
+	require.EqualValues(t, 31, lag)
+	code, _, said = w.command("rewind", "--to", "50m", "--yes")
+	require.Equal(t, exitFound, code, said)
+	require.Contains(t, said, "worker-7")
+}
+
+// A rewind behind what the ledger remembers says so: what is older meets its handler's policy (rule 8).
+func TestRewindWarnsOfTheHorizon(t *testing.T) {
+	w := newLetterWorld(t)
+	url := testenv.Postgres(t)
+	pool, err := pgxpool.New(t.Context(), url)
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	w.fill("orders", 60, 0)
+	rewind := func() string {
+		w.commit("orders", 60)
+		code, _, said := w.command("rewind", "--to", "30m", "--yes", "--ledger", url)
+		require.Zero(t, code, said)
+		return said
+	}
+	require.Contains(t, rewind(), "not known how far it remembers", "no tables")
+	require.NoError(t, pgstore.Migrate(t.Context(), pool))
+	require.NotContains(t, rewind(), "warning")
+	_, err = pool.Exec(t.Context(), "INSERT INTO idem_horizons (scope, before) VALUES ('g', now() - interval '40 minutes')")
+	require.NoError(t, err)
+	require.NotContains(t, rewind(), "warning")
+	_, err = pool.Exec(t.Context(), "UPDATE idem_horizons SET before = now() - interval '20 minutes'")
+	require.NoError(t, err)
+	require.Contains(t, rewind(), "but it remembers since")
 }
