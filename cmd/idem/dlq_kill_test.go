@@ -78,7 +78,7 @@ func TestReplayKilled(t *testing.T) {
 }
 
 func replayKilled(t *testing.T, w *letterWorld, path string, flags []string) {
-	const events, kills = 300, 5
+	const events, nameless, kills = 300, 20, 5
 	seed := rand.Uint64()
 	t.Log("seed", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
@@ -86,6 +86,11 @@ func replayKilled(t *testing.T, w *letterWorld, path string, flags []string) {
 	before := w.event("done before", "")
 	w.fail(before)
 	w.handleReopened("done before", before)
+	for range nameless {
+		m := w.event("", "")
+		m.Value = []byte("not json")
+		w.fail(m)
+	}
 
 	args := append([]string{"dlq", "replay", "--topic", w.topic, "--group", "g", "--brokers", strings.Join(w.brokers, ","), "--yes"}, flags...)
 	var ran applied
@@ -94,7 +99,7 @@ func replayKilled(t *testing.T, w *letterWorld, path string, flags []string) {
 		killAfter(t, w, random.IntN(events/kills), append(args, "--rate", "150"), path)
 		var some []*idem.Message
 		for _, m := range w.copies() {
-			if random.IntN(2) == 0 {
+			if headerText(m, idem.HeaderEventID) != "" && random.IntN(2) == 0 {
 				some = append(some, m)
 			}
 		}
@@ -112,6 +117,10 @@ func replayKilled(t *testing.T, w *letterWorld, path string, flags []string) {
 	require.Contains(t, string(out), `"outcome":"done"`)
 
 	copies := w.copiesByID()
+	unnamed := len(copies[""]) // at most one too many for each kill
+	require.GreaterOrEqual(t, unnamed, nameless)
+	require.LessOrEqual(t, unnamed, nameless+kills)
+	delete(copies, "")
 	require.Len(t, copies, events)
 	twice := 0
 	for id, positions := range copies {
@@ -123,8 +132,11 @@ func replayKilled(t *testing.T, w *letterWorld, path string, flags []string) {
 		}
 		twice += len(positions) - 1
 	}
-	t.Logf("%d events, %d done between kills, %d copies too many", events, len(done), twice)
+	t.Logf("%d events, %d done between kills, %d copies too many; %d without identity, %d", events, len(done), twice, nameless, unnamed-nameless)
 	w.handle(ran.run, w.copies()...)
+	again, err := exec.CommandContext(t.Context(), path, append(args, "--class", string(idem.ClassPermanent))...).CombinedOutput()
+	require.NoError(t, err, "%s", again)
+	require.Contains(t, string(again), `"replayed":0`)
 	require.Len(t, ran.runs, events)
 	for id, n := range ran.runs {
 		require.Equal(t, 1, n, id)

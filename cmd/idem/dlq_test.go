@@ -144,14 +144,23 @@ func TestReplayWantsAChoiceBetweenPayloads(t *testing.T) {
 	require.Equal(t, []string{"1"}, w.copiesByID()["torn"])
 }
 
-// A letter without identity is published once, and remembered by where its record came from (T-10).
+// A letter without identity is published once, and remembered (T-10). If it comes back, it is a new one, and stays.
 func TestReplayRemembersLettersWithoutIdentity(t *testing.T) {
 	w := newLetterWorld(t)
 	broken := w.event("", "")
 	broken.Value = []byte(`not json`)
-	broken.Headers = []idem.Header{{Key: "event-type", Value: []byte("paid")}}
-	w.fail(broken, broken) // its letter may be there twice
+	w.fail(broken)
+	require.NoError(t, w.producer.Produce(t.Context(), w.letters()[0])) // an acknowledgement was lost
 	require.Len(t, w.letters(), 2)
+	settled := func() (n int) {
+		for _, r := range w.verdicts(letterFilter{}, decisions{}) {
+			if (&judged{verdict: r.Verdict}).settled(false) {
+				n++
+			}
+		}
+		return n
+	}
+	require.Zero(t, settled())
 	got, _ := w.replay(letterFilter{}, replayFlags{}, decisions{})
 	require.Equal(t, map[verdict]int{seenNoID: 1, seenReplayed: 1}, got.Verdicts)
 	again, _ := w.replay(letterFilter{}, replayFlags{}, decisions{})
@@ -159,6 +168,14 @@ func TestReplayRemembersLettersWithoutIdentity(t *testing.T) {
 	require.Len(t, w.copies(), 1)
 	require.Equal(t, "not json", string(w.copies()[0].Value))
 	require.Empty(t, headerText(w.copies()[0], idem.HeaderGeneration))
+	require.Equal(t, 2, settled())
+
+	w.fail(w.copies()...) // the handler was not mended
+	require.Len(t, w.letters(), 3)
+	require.Equal(t, 2, settled())
+	got, _ = w.replay(letterFilter{}, replayFlags{}, decisions{})
+	require.Equal(t, map[verdict]int{seenNoID: 1, seenReplayed: 2}, got.Verdicts)
+	require.Len(t, w.copies(), 2)
 }
 
 // An event that comes back each time is not reopened for ever (T-08).

@@ -73,12 +73,17 @@ type known struct {
 	dedup.Record
 }
 
-// letterKey is by which the ledger remembers that a letter without identity was published again (T-10).
+// letterKey is by which the ledger remembers that a letter without identity was published again (T-10): where its record
+// came from, and when it failed. Without the time, a letter that came back because its handler was not mended yet would count as
+// replayed, never be replayed again, and be purged.
 func letterKey(scope string, l *idem.Letter) dedup.Key {
 	m := l.Message
-	key := dedup.Key{Scope: scope, Type: "idem.letter", ID: dedup.Join(m.Topic, strconv.Itoa(int(m.Partition)), strconv.FormatInt(m.Offset, 10))}
+	parts := []string{
+		m.Topic, strconv.Itoa(int(m.Partition)), strconv.FormatInt(m.Offset, 10), strconv.FormatInt(l.LastFailure.UnixMilli(), 10),
+	}
+	key := dedup.Key{Scope: scope, Type: "idem.letter", ID: dedup.Join(parts...)}
 	if len(key.ID) > dedup.MaxPart {
-		key.ID = dedup.Hash(m.Topic, strconv.Itoa(int(m.Partition)), strconv.FormatInt(m.Offset, 10))
+		key.ID = dedup.Hash(parts...)
 	}
 	return key
 }
