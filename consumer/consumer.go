@@ -25,6 +25,7 @@ type Consumer struct {
 	own     *ownProducer // nil if Config has one
 	ran     atomic.Bool
 	trouble trouble
+	topics  *topicList
 }
 
 // New checks all wiring and returns every mistake, joined, those of the handlers' registration with file and line. It uses no
@@ -49,6 +50,7 @@ func New(cfg Config, r *idem.Router) (*Consumer, error) {
 		return nil, err
 	}
 	c.handler.ownsContext = true
+	c.topics = newTopicList(c.handler, cfg.Topics)
 	return c, nil
 }
 
@@ -93,12 +95,26 @@ func (h *GroupHandler) leftAtEnd() error {
 	return h.abandoned
 }
 
-// serve connects, checks and consumes, and does so again after what may pass, until ctx ends or an error is fatal.
+// serve checks the ledgers and is a member of the group, again after it left for a reason of its own, until ctx ends or an
+// error is fatal.
 func (c *Consumer) serve(ctx context.Context) error {
 	if err := c.checkLedgers(ctx); err != nil {
 		return err
 	}
-	client, err := c.connect(ctx)
+	for first := true; ; first = false {
+		err := c.membership(ctx, first)
+		if !errors.Is(err, errComeBack) {
+			return err
+		}
+	}
+}
+
+// errComeBack ends a membership that a new one follows, with connections of its own.
+var errComeBack = errors.New("left the group to come back")
+
+// membership connects, checks and consumes, and does so again after what may pass.
+func (c *Consumer) membership(ctx context.Context, first bool) error {
+	client, err := c.connect(ctx, first)
 	if err != nil {
 		return err
 	}
@@ -106,20 +122,15 @@ func (c *Consumer) serve(ctx context.Context) error {
 	if c.own != nil {
 		c.own.warm() // failing is no harm: it is tried again with the first letter
 	}
-	if err := c.register(ctx, client); err != nil {
-		return err
+	if first {
+		if err := c.register(ctx, client); err != nil {
+			return err
+		}
 	}
 	c.handler.oldest = func(topic string, partition int32) (int64, error) {
 		return client.GetOffset(topic, partition, sarama.OffsetOldest)
 	}
-	guard := &gapGuard{h: c.handler, client: client}
-	c.handler.prepare = func(sess sarama.ConsumerGroupSession) error {
-		if err := guard.check(sess); err != nil {
-			return err
-		}
-		c.trouble.over()
-		return nil
-	}
+	c.handler.prepare = c.preparing(client)
 	group, err := sarama.NewConsumerGroupFromClient(c.cfg.Group, client)
 	if err != nil {
 		return err
@@ -130,17 +141,41 @@ func (c *Consumer) serve(ctx context.Context) error {
 	ended := make(chan struct{})
 	owned.Go(func() { c.watchdog(ctx, client, ended) })
 	defer close(ended)
+	looking, stop := context.WithCancel(ctx)
+	owned.Go(func() { c.awaitGone(looking, client) })
+	defer stop()
 	defer c.leave(group, client)
-	return c.consume(ctx, group)
+	return c.consume(ctx, group, client)
 }
 
-// connect returns a client that has seen its topics.
-func (c *Consumer) connect(ctx context.Context) (sarama.Client, error) {
+// preparing is what is done at the start of each session, before its first claims.
+func (c *Consumer) preparing(client sarama.Client) func(sarama.ConsumerGroupSession) error {
+	guard := &gapGuard{h: c.handler, client: client}
+	return func(sess sarama.ConsumerGroupSession) error {
+		if err := guard.check(sess); err != nil {
+			return err
+		}
+		if err := c.fromTheBeginning(client, sess); err != nil {
+			return err
+		}
+		c.trouble.over()
+		return nil
+	}
+}
+
+// connect returns a client that has seen its topics. Topics that are missing end Run at its start only.
+func (c *Consumer) connect(ctx context.Context, first bool) (sarama.Client, error) {
 	var back backoff
 	for {
 		client, err := sarama.NewClient(c.cfg.Brokers, c.sarama)
 		if err == nil {
-			if err = c.prepareTopics(ctx, client); err == nil {
+			if first {
+				err = c.prepareTopics(ctx, client)
+			}
+			if err == nil {
+				_, err = c.look(client)
+			}
+			if err == nil {
 				c.trouble.over()
 				return client, nil
 			}
@@ -172,11 +207,16 @@ func (c *Consumer) patient(ctx context.Context, back *backoff, err error) error 
 const shortSession = 30 * time.Second
 
 // consume joins again and again: Consume returns at every rebalance of an eager group, and for many other reasons (K-21).
-func (c *Consumer) consume(ctx context.Context, group sarama.ConsumerGroup) error {
+func (c *Consumer) consume(ctx context.Context, group sarama.ConsumerGroup, client sarama.Client) error {
 	var back backoff
+	troubled := false
 	for {
 		began := time.Now()
-		err := group.Consume(ctx, c.cfg.Topics, c.handler)
+		topics, err := c.subscription(client, troubled)
+		if err == nil {
+			err = group.Consume(ctx, topics, c.handler)
+		}
+		troubled = err != nil
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}

@@ -27,10 +27,16 @@ type TopicError struct {
 	Topics []string // sorted
 	// DeadLetters says that they are for dead letters: create them, or set [Config].CreateDeadLetterTopics.
 	DeadLetters bool
+	// Retries says that they are for later attempts of a delay that a handler declares: create them, or set
+	// [Config].CreateDeadLetterTopics.
+	Retries bool
 }
 
 // Error names the topics.
 func (e *TopicError) Error() string {
+	if e.Retries {
+		return fmt.Sprintf("topics for later attempts do not exist: %s (create them or set CreateDeadLetterTopics)", strings.Join(e.Topics, ", "))
+	}
 	if e.DeadLetters {
 		return fmt.Sprintf("dead-letter topics do not exist: %s (create them or set CreateDeadLetterTopics)", strings.Join(e.Topics, ", "))
 	}

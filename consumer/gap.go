@@ -26,9 +26,9 @@ func (g *gapGuard) check(sess sarama.ConsumerGroupSession) error {
 	if len(gaps) == 0 {
 		return nil
 	}
-	policy := g.h.cfg.OnGap
 	var errs []error
 	for _, gap := range gaps {
+		policy := g.policy(gap.Topic)
 		g.h.log.Error("committed offset is no longer in the log", "topic", gap.Topic, "partition", gap.Partition,
 			"committed", gap.Committed, "oldest", gap.Oldest, "newest", gap.Newest, "missing", gap.Missing(), "policy", policy.String())
 		for _, o := range g.h.obs.gap {
@@ -47,6 +47,16 @@ func (g *gapGuard) check(sess sarama.ConsumerGroupSession) error {
 		sess.Commit()
 	}
 	return errors.Join(errs...)
+}
+
+// policy is the configured one; but of copies that the group wrote itself none is skipped: that there is a gap says that
+// some are lost (deleted before they were due, or with their topic), not that the others may be. The ledger knows which of
+// them ran.
+func (g *gapGuard) policy(topic string) GapPolicy {
+	if p := g.h.cfg.OnGap; p != Latest || !isRetryTopic(topic, g.h.cfg.Group) {
+		return p
+	}
+	return Earliest
 }
 
 // moveOffset goes on elsewhere. Only a member of the group can, as a group that is not empty takes offsets from its members

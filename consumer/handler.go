@@ -19,7 +19,7 @@ import (
 // GroupHandler is a sarama.ConsumerGroupHandler that takes messages through an [idem.Router], for programs that have a
 // sarama.ConsumerGroup already. Create it with [NewGroupHandler], give it to every Consume of one group, and close it after
 // the group. Set up the group with [DefaultSaramaConfig], or see there what it must not do. sarama's Errors must be
-// read; give what comes to [GroupHandler.NoteError].
+// read; give what comes to [GroupHandler.NoteError]. Subscribe to what [GroupHandler.Topics] returns.
 //
 // When a partition is revoked or the context of Consume ends, nothing new is begun, what runs is given the grace, and the
 // offsets are committed before the partition is given back. When the session was lost, handlers are cancelled at once
@@ -30,6 +30,7 @@ type GroupHandler struct {
 	log    *slog.Logger
 	obs    observers
 	health commitHealth
+	delays []time.Duration // of topics for later attempts
 
 	// prepare, if not nil, runs before the first claims of a session start. Its error ends the session.
 	prepare func(sarama.ConsumerGroupSession) error
@@ -81,7 +82,10 @@ func newGroupHandler(cfg Config, r *idem.Router) (*GroupHandler, error) {
 	if err := checkVolatile(proc.Stores()); err != nil {
 		return nil, errors.Join(err, proc.Close())
 	}
-	h := &GroupHandler{cfg: cfg, proc: proc, log: cfg.Logger, obs: obs, sessions: make(map[sarama.ConsumerGroupSession]*session)}
+	h := &GroupHandler{
+		cfg: cfg, proc: proc, log: cfg.Logger, obs: obs, delays: retryDelays(proc),
+		sessions: make(map[sarama.ConsumerGroupSession]*session),
+	}
 	h.health.log = cfg.Logger
 	return h, nil
 }
@@ -135,7 +139,8 @@ func (h *GroupHandler) ConsumeClaim(sess sarama.ConsumerGroupSession, claim sara
 	h.proc.Assigned(claim.Topic(), claim.Partition())
 	l := lane.New(h.proc, claim.Topic(), claim.Partition(), lane.Config{Lanes: h.cfg.Lanes})
 	c := s.begin(claim, l)
-	pump(sess.Context(), claim, l, c.times)
+	defer c.giveUp(nil)
+	pump(c.ctx, claim, l, c.times, h.proc.Due)
 	return s.end(c, h.endOf(sess.Context()))
 }
 
@@ -190,6 +195,13 @@ func (h *GroupHandler) NoteError(err error) {
 func (h *GroupHandler) Close() error {
 	h.committers.Wait()
 	return h.proc.Close()
+}
+
+// endSession ends the sessions in order, all claims of them, so that Consume returns.
+func (h *GroupHandler) endSession(cause error) {
+	for _, c := range h.claims() {
+		c.giveUp(cause)
+	}
 }
 
 // joined reports whether there is a session.

@@ -42,8 +42,12 @@ type claimed struct {
 	claim  sarama.ConsumerGroupClaim
 	lane   *lane.Partition
 	times  *timeline
-	marked int64 // last marked watermark; guarded by session.mu, like stalled
-	stalls bool  // was told
+	ctx    context.Context // ends with the session, or before it when we give the partition up
+	giveUp context.CancelCauseFunc
+
+	marked  int64     // last marked watermark; guarded by session.mu, like what follows
+	stalls  bool      // was told
+	excused time.Time // when the partition last rested for a reason that is no stall
 }
 
 func newSession(h *GroupHandler, sess sarama.ConsumerGroupSession) *session {
@@ -58,6 +62,7 @@ func newSession(h *GroupHandler, sess sarama.ConsumerGroupSession) *session {
 // begin registers a claim.
 func (s *session) begin(claim sarama.ConsumerGroupClaim, l *lane.Partition) *claimed {
 	c := &claimed{partition: partition{claim.Topic(), claim.Partition()}, claim: claim, lane: l, times: newTimeline(), marked: -1}
+	c.ctx, c.giveUp = context.WithCancelCause(s.sess.Context())
 	s.mu.Lock()
 	s.claims[c] = struct{}{}
 	known := s.announced[c.partition]
