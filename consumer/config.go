@@ -74,6 +74,11 @@ type Config struct {
 	// StallTimeout is how long a partition may rest, with something to do, before it is reported and [Consumer.Ready] turns
 	// red (K-13). Defaults to 5 minutes.
 	StallTimeout time.Duration
+	// WhenStalled is what happens then beside. Defaults to [ReportStall].
+	WhenStalled StallPolicy
+	// SilenceTimeout is how long no records of a partition may arrive although the brokers have some, before the group is
+	// joined anew with new connections (K-15). Defaults to 60 s; negative: never. Not used by NewGroupHandler.
+	SilenceTimeout time.Duration
 
 	// Producer sends dead letters. Defaults to one of our own on the same brokers, idempotent and waiting for all in-sync
 	// replicas. For NewGroupHandler the default is none: the partition stops at what would be dead-lettered, and so does the
@@ -168,6 +173,7 @@ func (c Config) withDefaults() Config {
 	c.Grace = cmp.Or(c.Grace, 30*time.Second)
 	c.CommitInterval = cmp.Or(c.CommitInterval, time.Second)
 	c.StallTimeout = cmp.Or(c.StallTimeout, 5*time.Minute)
+	c.SilenceTimeout = cmp.Or(c.SilenceTimeout, time.Minute)
 	if c.DeadLetterTopic == nil {
 		c.DeadLetterTopic = idem.DeadLetterTopic(c.Group)
 	}
@@ -194,6 +200,7 @@ func (c Config) validate(forRun bool) (problems []error) {
 	add(c.Lanes < 1 || c.Lanes > maxLanes, "Lanes is %d, not between 1 and %d", c.Lanes, maxLanes)
 	add(c.Start > Newest, "Start is %s", c.Start)
 	add(c.OnGap > Latest, "OnGap is %s", c.OnGap)
+	add(c.WhenStalled > ExitOnStall, "WhenStalled is %s", c.WhenStalled)
 	if c.Group != "" { // else the names of dead-letter topics mean nothing
 		for _, t := range c.Topics {
 			letters := c.DeadLetterTopic(t)

@@ -24,6 +24,7 @@ type Consumer struct {
 	handler *GroupHandler
 	own     *ownProducer // nil if Config has one
 	ran     atomic.Bool
+	ended   atomic.Bool
 	trouble trouble
 	topics  *topicList
 }
@@ -61,11 +62,13 @@ func New(cfg Config, r *idem.Router) (*Consumer, error) {
 // Brokers and ledgers that are down, at start too, are waited for without end, with one log line when they go and one when
 // they are back. Run returns early only with an error that no waiting can mend: a [*TopicError] or an unsafe ledger at start,
 // what a ledger has on record ([dedup.ErrIdentityChanged], [dedup.ErrOtherScope]), a
-// [*GapError], [ErrFenced], [ErrUnauthorized], or too many handlers that hang ([idem.ErrAbandoned]).
+// [*GapError], [ErrFenced], [ErrUnauthorized], [ErrStalled] if that is the policy, or too many handlers that hang
+// ([idem.ErrAbandoned]).
 func (c *Consumer) Run(ctx context.Context) error {
 	if c.ran.Swap(true) {
 		return ErrRunTwice
 	}
+	defer c.ended.Store(true)
 	c.log.Info("consumer starts", describe(c.sarama, c.cfg)...)
 	run, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stop(idem.ErrStopping)
@@ -102,15 +105,11 @@ func (c *Consumer) serve(ctx context.Context) error {
 		return err
 	}
 	for first := true; ; first = false {
-		err := c.membership(ctx, first)
-		if !errors.Is(err, errComeBack) {
+		if err := c.between(ctx, c.membership(ctx, first)); err != nil {
 			return err
 		}
 	}
 }
-
-// errComeBack ends a membership that a new one follows, with connections of its own.
-var errComeBack = errors.New("left the group to come back")
 
 // membership connects, checks and consumes, and does so again after what may pass.
 func (c *Consumer) membership(ctx context.Context, first bool) error {
@@ -143,9 +142,12 @@ func (c *Consumer) membership(ctx context.Context, first bool) error {
 	defer close(ended)
 	looking, stop := context.WithCancel(ctx)
 	owned.Go(func() { c.awaitGone(looking, client) })
+	owned.Go(func() { c.awaitSilence(looking, client) })
 	defer stop()
-	defer c.leave(group, client)
-	return c.consume(ctx, group, client)
+	err = c.consume(ctx, group, client)
+	c.leave(group, client, errors.Is(err, ErrStalled))
+	_ = client.Close() // ends what is under way on it before it is waited for
+	return err
 }
 
 // preparing is what is done at the start of each session, before its first claims.
@@ -220,9 +222,15 @@ func (c *Consumer) consume(ctx context.Context, group sarama.ConsumerGroup, clie
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		cause := c.handler.cause()
+		cause, ending := c.handler.cause(), c.handler.takeEnding()
 		if end := cmp.Or(c.handler.Err(), fatal(cause), fatal(err)); end != nil {
 			return end
+		}
+		switch {
+		case errors.Is(ending, errTopicBack):
+			continue
+		case ending != nil:
+			return &comeBack{why: ending}
 		}
 		if time.Since(began) > shortSession {
 			back = backoff{}
@@ -257,9 +265,15 @@ func (c *Consumer) drainErrors(group sarama.ConsumerGroup) {
 // session's time-out.
 const leaveWait = 10 * time.Second
 
-func (c *Consumer) leave(group sarama.ConsumerGroup, client sarama.Client) {
+// leave gives up the membership. A static member keeps it, so that a restart moves no partition, unless remove is set.
+func (c *Consumer) leave(group sarama.ConsumerGroup, client sarama.Client, remove bool) {
 	cut := time.AfterFunc(leaveWait, func() { _ = client.Close() })
 	defer cut.Stop()
+	if remove && c.cfg.InstanceID != "" {
+		if err := c.removeStatic(client); err != nil {
+			c.log.Warn("leaving the group failed, its partitions rest until the session times out", "error", err)
+		}
+	}
 	if err := group.Close(); err != nil && !errors.Is(err, sarama.ErrClosedClient) {
 		c.log.Warn("leaving the group failed, its partitions rest until the session times out", "error", err)
 	}

@@ -18,8 +18,13 @@ var (
 	ErrUnauthorized = errors.New("not authorized")
 	// ErrRunTwice says that Run was called before: a Consumer runs once.
 	ErrRunTwice = errors.New("consumer was run before")
+	// ErrStalled says that a partition rested for [Config].StallTimeout and that the policy is [ExitOnStall]. What was
+	// settled is committed; the event in hand is met as one whose effect may have happened.
+	ErrStalled = errors.New("partition does not move")
 	// ErrNotReady is matched by what [Consumer.Ready] returns.
 	ErrNotReady = errors.New("consumer is not ready")
+	// ErrNotLive is matched by what [Consumer.Live] returns.
+	ErrNotLive = errors.New("consumer is not alive")
 )
 
 // TopicError says that topics are missing at start (K-36). Nothing was consumed.
@@ -79,6 +84,17 @@ func (e *NotReadyError) Error() string {
 
 // Is matches ErrNotReady.
 func (e *NotReadyError) Is(target error) bool { return target == ErrNotReady }
+
+// NotLiveError says why a consumer will do no more work. It matches [ErrNotLive].
+type NotLiveError struct {
+	Reason string
+}
+
+// Error names the reason.
+func (e *NotLiveError) Error() string { return ErrNotLive.Error() + ": " + e.Reason }
+
+// Is matches ErrNotLive.
+func (e *NotLiveError) Is(target error) bool { return target == ErrNotLive }
 
 // fatal returns the error to end Run with if no retry can help, else nil.
 func fatal(err error) error {

@@ -31,6 +31,7 @@ type GroupHandler struct {
 	obs    observers
 	health commitHealth
 	delays []time.Duration // of topics for later attempts
+	busy   *busyNotes
 
 	// prepare, if not nil, runs before the first claims of a session start. Its error ends the session.
 	prepare func(sarama.ConsumerGroupSession) error
@@ -51,6 +52,7 @@ type GroupHandler struct {
 	lastCause error // why the last session ended
 	fatal     error // why nothing more can be consumed
 	abandoned error // handlers that were left behind when the last claims ended
+	ending    error // why we end the session ourselves
 }
 
 var _ sarama.ConsumerGroupHandler = (*GroupHandler)(nil)
@@ -72,6 +74,10 @@ func NewGroupHandler(cfg Config, r *idem.Router) (*GroupHandler, error) {
 // newGroupHandler expects defaults in cfg.
 func newGroupHandler(cfg Config, r *idem.Router) (*GroupHandler, error) {
 	obs, others := sortObservers(cfg.Observers)
+	busy := new(busyNotes)
+	if cfg.WhenStalled != ReportStall {
+		others = append(others, busy)
+	}
 	proc, err := idem.NewProcessor(r, idem.Config{
 		Store: cfg.Store, Scope: cfg.Scope, Group: cfg.Group, Lease: cfg.Lease, BusyWait: idem.Forever, Grace: cfg.Grace,
 		Producer: cfg.Producer, DeadLetterTopic: cfg.DeadLetterTopic, Observers: others, Logger: cfg.Logger,
@@ -83,7 +89,7 @@ func newGroupHandler(cfg Config, r *idem.Router) (*GroupHandler, error) {
 		return nil, errors.Join(err, proc.Close())
 	}
 	h := &GroupHandler{
-		cfg: cfg, proc: proc, log: cfg.Logger, obs: obs, delays: retryDelays(proc),
+		cfg: cfg, proc: proc, log: cfg.Logger, obs: obs, delays: retryDelays(proc), busy: busy,
 		sessions: make(map[sarama.ConsumerGroupSession]*session),
 	}
 	h.health.log = cfg.Logger
@@ -107,6 +113,7 @@ func (h *GroupHandler) Setup(sess sarama.ConsumerGroupSession) error {
 	h.mu.Unlock()
 	s.announce(sess.Claims())
 	h.committers.Go(s.commitLoop)
+	h.committers.Go(s.watch)
 	if s.recorder != nil {
 		h.committers.Go(s.recorder.loop)
 	}
@@ -199,9 +206,23 @@ func (h *GroupHandler) Close() error {
 
 // endSession ends the sessions in order, all claims of them, so that Consume returns.
 func (h *GroupHandler) endSession(cause error) {
+	h.mu.Lock()
+	if h.ending == nil {
+		h.ending = cause
+	}
+	h.mu.Unlock()
 	for _, c := range h.claims() {
 		c.giveUp(cause)
 	}
+}
+
+// takeEnding returns why we ended the last session ourselves, once.
+func (h *GroupHandler) takeEnding() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	err := h.ending
+	h.ending = nil
+	return err
 }
 
 // joined reports whether there is a session.

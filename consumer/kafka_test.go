@@ -3,6 +3,7 @@ package consumer
 import (
 	"context"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -267,7 +268,17 @@ func TestKafka_StaticRestart_K25(t *testing.T) {
 	require.NoError(t, one.end())
 }
 
-func claimsOf(m *member) int { return len(m.handler.claims()) }
+// sourceClaims are the claims of a member on source topics.
+func sourceClaims(m *member) (claims []*claimed) {
+	for _, c := range m.handler.claims() {
+		if slices.Contains(m.cfg.Topics, c.topic) {
+			claims = append(claims, c)
+		}
+	}
+	return claims
+}
+
+func claimsOf(m *member) int { return len(sourceClaims(m)) }
 
 // TestKafka_CooperativeJoin_K10: a third member joins while handlers are long. Partitions that stay are not disturbed,
 // those that go finish what runs, and nothing is lost or done twice.

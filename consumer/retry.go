@@ -53,19 +53,24 @@ func (h *GroupHandler) retryTopics(source string) (topics []string) {
 	return topics
 }
 
-// isRetryTopic reports whether a topic is one of the group's own for later attempts or replays.
-func isRetryTopic(topic, group string) bool {
+// sourceOf returns the source that a topic of the group's own, for later attempts or replays, belongs to.
+func sourceOf(topic, group string) (source string, ok bool) {
 	infix := idem.RetryTopic("", group, 0)
 	at := strings.LastIndex(topic, infix)
 	if at <= 0 {
-		return false
+		return "", false
 	}
 	source, rest := topic[:at], topic[at+len(infix):]
 	if rest == "" {
-		return true
+		return source, true
 	}
 	delay, err := time.ParseDuration(strings.TrimPrefix(rest, "."))
-	return err == nil && idem.RetryTopic(source, group, delay) == topic
+	return source, err == nil && idem.RetryTopic(source, group, delay) == topic
+}
+
+func isRetryTopic(topic, group string) bool {
+	_, ok := sourceOf(topic, group)
+	return ok
 }
 
 // checkSources refuses the group's own topics as sources: what is read from them are copies, and copies of copies would go

@@ -78,7 +78,7 @@ func setConsumer(sc *sarama.Config, cfg Config) {
 	g.Session.Timeout = 20 * time.Second
 	g.Heartbeat.Interval = 3 * time.Second
 	g.Rebalance.Timeout = 60 * time.Second
-	g.Rebalance.GroupStrategies = []sarama.BalanceStrategy{sarama.NewBalanceStrategyCooperativeSticky()}
+	g.Rebalance.GroupStrategies = []sarama.BalanceStrategy{newSticky(cfg.Group)}
 	if !cfg.Cooperative {
 		g.Rebalance.GroupStrategies = append(g.Rebalance.GroupStrategies, sarama.NewBalanceStrategyRange())
 	}

@@ -18,6 +18,7 @@ import (
 type topicList struct {
 	needed   []string // sources and their topics for later attempts
 	optional []string // for replayed dead letters
+	every    time.Duration
 
 	mu      sync.Mutex
 	current []string
@@ -26,7 +27,7 @@ type topicList struct {
 }
 
 func newTopicList(h *GroupHandler, sources []string) *topicList {
-	t := &topicList{needed: slices.Clone(sources)}
+	t := &topicList{needed: slices.Clone(sources), every: goneLook}
 	for _, source := range sources {
 		t.needed = append(t.needed, h.retryTopics(source)...)
 		t.optional = append(t.optional, idem.RetryTopic(source, h.cfg.Group, 0))
@@ -143,7 +144,7 @@ var errTopicBack = errors.New("a topic is there again")
 
 // awaitGone looks for topics that were deleted until ctx ends, and joins again when one is back.
 func (c *Consumer) awaitGone(ctx context.Context, client sarama.Client) {
-	for pause(ctx, goneLook) == nil {
+	for pause(ctx, c.topics.every) == nil {
 		if len(c.topics.missing()) == 0 {
 			continue
 		}
