@@ -35,13 +35,14 @@ type outcome struct {
 
 // classify reads the error of a run. ctx is the handler's context. What the handler says itself comes first; then what
 // was done to it; any other error is transient. A success is a success, even of a handler whose context has ended.
-func classify(ctx context.Context, err error) outcome {
+func classify(ctx context.Context, err error) outcome { return classifyCause(context.Cause(ctx), err) }
+
+func classifyCause(cause, err error) outcome {
 	o := outcome{meaning: transient, class: ClassFailed, err: err}
 	if after, ok := findMark(err, markRetryAfter); ok {
 		o.after, o.class = after.after, ClassRetryAfter
 	}
 	var p *PanicError
-	cause := context.Cause(ctx)
 	switch {
 	case err == nil:
 		return outcome{meaning: succeeded}
@@ -80,9 +81,13 @@ func newOutcomes(ctx context.Context, all outcome, entries []*entry) outcomes {
 		return outcomes{all: all, many: len(entries) > 1}
 	}
 	o := outcomes{many: len(entries) > 1, named: make(map[*entry]outcome, len(named))}
+	cause := context.Cause(ctx)
+	if all.class == ClassTimeout { // of a context that has ended with the run
+		cause = ErrHandlerTimeout
+	}
 	for i, err := range named {
 		if err != nil {
-			o.named[entries[i]] = classify(ctx, err)
+			o.named[entries[i]] = classifyCause(cause, err)
 		}
 	}
 	return o
@@ -138,7 +143,7 @@ func (o *outcomes) split(entries []*entry) (good, bad []*entry) {
 // most once means a letter in any case.
 func (o *outcomes) inDoubt(e *entry, act action) bool {
 	said := o.all.meaning == notApplied
-	return o.named == nil && o.many && !said && e.route.uncertain == Rerun && (act == actRetry || act == actLetter)
+	return o.named == nil && o.many && !said && e.route.uncertain == Rerun && (act == actRetry || act == actLater || act == actLetter)
 }
 
 // action is what the gate does next.
@@ -148,6 +153,7 @@ const (
 	actComplete action = iota // record as done, settle
 	actRetry                  // give the claim back as failed, back off, claim again
 	actWait                   // give the claim back as if nothing had run, wait, claim again
+	actLater                  // leave it to a later attempt, record where, settle
 	actLetter                 // dead-letter, record as dead, settle
 	actObey                   // claim again with a new token and obey the answer
 	actLeave                  // give the claim back as unknown, settle nothing
@@ -184,15 +190,19 @@ func (d *delivery) decide(o outcome) action {
 	return actLeave
 }
 
-// retryOrLetter spends the retry policy: so many runs, and so long in place.
+// retryOrLetter spends the retry policy: so many runs, and so long in place. A later attempt is one run.
 func (d *delivery) retryOrLetter(o outcome) action {
 	policy := d.route.retry
-	if d.attempt >= policy.MaxAttempts {
-		return actLetter
+	runs := policy.MaxAttempts
+	if d.req.Position.Retry > 0 {
+		runs = 1
+	}
+	if d.attempt-d.earlier >= runs {
+		return d.laterOrLetter(o)
 	}
 	d.delay = max(o.after, policy.backoff(d.attempt))
-	if policy.InPlace != Forever && time.Since(d.firstFailure)+d.delay > policy.InPlace {
-		return actLetter
+	if policy.InPlace != Forever && time.Since(d.heldUp)+d.delay > policy.InPlace {
+		return d.laterOrLetter(o)
 	}
 	return actRetry
 }

@@ -3,7 +3,6 @@ package idem
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/idem-go/idem/dedup"
@@ -50,13 +49,16 @@ func (e *entry) hold(t dedup.Token, a dedup.Answer) {
 	e.answer = a
 	if a.Verdict.Held() {
 		e.claim = e.req.Held(t, a)
-		e.attempt, e.uncertain = int(a.Failures)+1, a.Verdict == dedup.Uncertain
+		e.attempt, e.uncertain = max(int(a.Failures), e.earlier)+1, a.Verdict == dedup.Uncertain
 	}
 }
 
 // known reports whether the event is a duplicate, with nothing else to be done about it.
 func (e *entry) known() bool {
-	return e.answer.Verdict == dedup.Done || e.answer.Verdict == dedup.Moved
+	if e.shadow {
+		return false
+	}
+	return e.answer.Verdict == dedup.Done || e.answer.Verdict == dedup.Moved && e.route.mode != keyOrdered
 }
 
 // stopAtOdd ends the run before the first event that is neither fresh nor a duplicate. What was claimed behind it is
@@ -207,20 +209,37 @@ func (r *run) one(hard context.Context, c *call, behind []call) (went bool, err 
 	return true, nil
 }
 
+// completions are what the success of a call records.
+func completions(entries []*entry) []dedup.Completion {
+	done := make([]dedup.Completion, len(entries))
+	for i, e := range entries {
+		done[i] = dedup.Completion{Claim: e.claim, Retention: e.route.retention}
+	}
+	return done
+}
+
+func (c *call) completions() []dedup.Completion { return completions(c.entries) }
+
+func noClaims() []dedup.Completion { return nil }
+
+func (d *delivery) completions() []dedup.Completion {
+	if !d.claimed || d.claim.Key.ID == "" {
+		return nil
+	}
+	return []dedup.Completion{{Claim: d.claim, Retention: d.route.retention}}
+}
+
 // completeAll records the success of events. It reports whether a claim was lost: those events go through the gate again
 // and obey what it says.
 func (r *run) completeAll(hard context.Context, good []*entry) (lost bool, err error) {
 	if len(good) == 0 {
 		return false, nil
 	}
-	done := make([]dedup.Completion, len(good))
-	for i, e := range good {
-		done[i] = dedup.Completion{Claim: e.claim, Retention: e.route.retention}
-	}
-	gone, err := r.b.p.completeAll(hard, r.ledger, r.b.pat, done)
+	gone, err := r.b.p.completeAll(hard, r.ledger, r.b.pat, completions(good))
 	if err != nil {
 		return false, err
 	}
+	good[0].route.budget.earn(len(good))
 	for _, e := range good {
 		e.handled, e.seen, e.settled = true, e.req.Origin, true
 	}
@@ -242,7 +261,7 @@ func (r *run) bad(hard context.Context, c *call, o outcomes, bad []*entry) error
 		what := o.of(e)
 		act := r.b.p.judge(hard, &e.delivery, what)
 		e.alone = true
-		if act == actLetter && len(errs) == 0 && !o.inDoubt(e, act) {
+		if (act == actLetter || act == actLater) && len(errs) == 0 && !o.inDoubt(e, act) {
 			s, err := r.b.p.finishClaimed(r.b.ctx, hard, e.drop, &e.delivery, what, act)
 			e.drop()
 			if err != nil {
@@ -255,23 +274,16 @@ func (r *run) bad(hard context.Context, c *call, o outcomes, bad []*entry) error
 		release := dedup.Release{Claim: e.claim, Outcome: dedup.Unknown, Retention: e.route.retention}
 		switch {
 		case o.inDoubt(e, act):
-		case act == actLetter && e.route.uncertain == Rerun:
-			release.Outcome = dedup.Failed
-		case act == actRetry:
-			release.Outcome = dedup.Failed
-			r.b.p.retrying(r.b.ctx, &e.delivery, what)
-			e.first = step{sleep: e.delay}
-		case act == actWait:
-			release.Outcome = dedup.Unstarted
-			if i == 0 {
-				e.first = step{outage: fmt.Errorf("%w: %w", dedup.ErrUnavailable, what.err)}
-			} else { // they wait together
-				e.alone = false
+		case act == actLetter || act == actLater:
+			release.Outcome = e.failedOutcome()
+		default:
+			var err error
+			if release.Outcome, e.first, err = r.b.p.backOut(r.b.ctx, &e.delivery, what, act); err != nil {
+				errs = append(errs, err)
 			}
-		case act == actObey:
-			e.first = step{sleep: jitter(50 * time.Millisecond)}
-		case act == actLeave:
-			errs = append(errs, left(r.b.ctx, &e.delivery, what))
+			if i > 0 && act == actWait { // they wait together
+				e.first, e.alone = step{}, false
+			}
 		}
 		back = append(back, release)
 	}
