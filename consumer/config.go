@@ -52,6 +52,9 @@ type Config struct {
 	// OnGap is what happens when the committed offset is no longer in the log. Defaults to [Fail]. NewGroupHandler does not see
 	// the log: with the settings of [DefaultSaramaConfig] sarama then ends the session, with an error in Errors.
 	OnGap GapPolicy
+	// OnLostOffsets is what happens when nothing is committed although the ledger knows that the scope has consumed. Defaults
+	// to [RefuseLost]. Not used by NewGroupHandler.
+	OnLostOffsets LostOffsetsPolicy
 	// Cooperative lets a rebalance leave alone the partitions that do not move. All members of the group must support it. A group
 	// that runs with another strategy is switched in two rolling deployments: first without Cooperative, which offers both ways
 	// and uses the old one, then with it (K-26).
@@ -200,6 +203,7 @@ func (c Config) validate(forRun bool) (problems []error) {
 	add(c.Lanes < 1 || c.Lanes > maxLanes, "Lanes is %d, not between 1 and %d", c.Lanes, maxLanes)
 	add(c.Start > Newest, "Start is %s", c.Start)
 	add(c.OnGap > Latest, "OnGap is %s", c.OnGap)
+	add(c.OnLostOffsets > StartLost, "OnLostOffsets is %s", c.OnLostOffsets)
 	add(c.WhenStalled > ExitOnStall, "WhenStalled is %s", c.WhenStalled)
 	if c.Group != "" { // else the names of dead-letter topics mean nothing
 		for _, t := range c.Topics {

@@ -62,7 +62,7 @@ func New(cfg Config, r *idem.Router) (*Consumer, error) {
 // Brokers and ledgers that are down, at start too, are waited for without end, with one log line when they go and one when
 // they are back. Run returns early only with an error that no waiting can mend: a [*TopicError] or an unsafe ledger at start,
 // what a ledger has on record ([dedup.ErrIdentityChanged], [dedup.ErrOtherScope]), a
-// [*GapError], [ErrFenced], [ErrUnauthorized], [ErrStalled] if that is the policy, or too many handlers that hang
+// [*GapError], an [*OffsetsLostError], [ErrFenced], [ErrUnauthorized], [ErrStalled] if that is the policy, or too many handlers that hang
 // ([idem.ErrAbandoned]).
 func (c *Consumer) Run(ctx context.Context) error {
 	if c.ran.Swap(true) {

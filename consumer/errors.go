@@ -102,7 +102,7 @@ func fatal(err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.As(err, &gap):
+	case errors.As(err, &gap), isLostOffsets(err):
 		return err
 	case errors.Is(err, sarama.ErrFencedInstancedId):
 		return fmt.Errorf("%w: %w", ErrFenced, err)

@@ -89,7 +89,7 @@ func newGroupHandler(cfg Config, r *idem.Router) (*GroupHandler, error) {
 		return nil, errors.Join(err, proc.Close())
 	}
 	h := &GroupHandler{
-		cfg: cfg, proc: proc, log: cfg.Logger, obs: obs, delays: retryDelays(proc), busy: busy,
+		cfg: cfg, proc: proc, log: cfg.Logger, obs: obs, delays: proc.RetryDelays(), busy: busy,
 		sessions: make(map[sarama.ConsumerGroupSession]*session),
 	}
 	h.health.log = cfg.Logger

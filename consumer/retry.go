@@ -16,19 +16,6 @@ import (
 // (copies of events for a later attempt), and one for dead letters that are replayed. They are the group's own: their names
 // hold its name, and their events have its scope, since a copy is the event of its source record (rule 14).
 
-// delaying is what a processor says about later attempts.
-type delaying interface {
-	// RetryDelays are those that a handler declares, each once, ascending.
-	RetryDelays() []time.Duration
-}
-
-func retryDelays(p *idem.Processor) []time.Duration {
-	if d, ok := any(p).(delaying); ok {
-		return d.RetryDelays()
-	}
-	return nil
-}
-
 // Topics returns what to subscribe to for the events of sources: the sources, their topics for later attempts, if a
 // handler declares any, and their topics for replayed dead letters ([idem.RetryTopic] with the delay and with none). Give
 // it to every Consume of the group. sarama consumes nothing while one of them does not exist: create them, or leave

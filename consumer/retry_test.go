@@ -253,3 +253,36 @@ func TestRetryTopics(t *testing.T) {
 	}
 	require.NoError(t, h.Close())
 }
+
+// TestKafka_LaterAttempts_Rule3: a handler declares delays; what fails in its place is tried again after each, by whoever has the
+// partition of that topic, and the events behind it do not wait.
+func TestKafka_LaterAttempts_Rule3(t *testing.T) {
+	brokers, topic, cfg := onKafka(t, 2)
+	cfg.Store = forever()
+	var got, failed tally
+	handle := func(_ context.Context, m *idem.Message) error {
+		switch n := failed.add(eventID(m)); {
+		case eventID(m) == "7", eventID(m) == "5" && n < 3:
+			return errTest
+		}
+		got.add(eventID(m))
+		return nil
+	}
+	opts := []idem.Option{
+		idem.Retry(idem.RetryPolicy{MaxAttempts: 1}), idem.RetryTopics(time.Second, 2*time.Second),
+	}
+	one, two := start(t, cfg, routed(handle, opts...)), start(t, cfg, routed(handle, opts...))
+	require.Eventually(t, func() bool { return claimsOf(one) == 1 && claimsOf(two) == 1 }, soon, poll)
+	began := time.Now()
+	produceEvents(t, brokers, topic, 0, 20)
+	require.Eventually(t, func() bool { return got.events() == 18 }, soon, poll)
+	require.Less(t, time.Since(began), 2*time.Second, "the others do not wait")
+	require.Eventually(t, func() bool { return got.events() == 19 }, soon, poll)
+	require.GreaterOrEqual(t, time.Since(began), 3*time.Second)
+	letter := readAll(t, brokers, idem.DeadLetterTopic(cfg.Group)(topic), 1)[0]
+	require.Equal(t, "3", header(letter, idem.HeaderAttempts))
+	require.Equal(t, 19, got.total())
+	require.Equal(t, 3, failed.n["7"])
+	require.NoError(t, one.end())
+	require.NoError(t, two.end())
+}
