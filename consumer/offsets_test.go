@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -70,4 +72,28 @@ func TestKfake_LostOffsets_K19(t *testing.T) {
 			require.Equal(t, want, got.total())
 		})
 	}
+}
+
+// TestKfake_ShortSessions_K18: what ends every session at once is tried again ever more slowly, and told once.
+func TestKfake_ShortSessions_K18(t *testing.T) {
+	brokers := fakeBrokers(t, 1, "orders", "orders.g.dlq")
+	store := &deaf{told: newTold()}
+	m := start(t, Config{Brokers: brokers, Group: "g", Topics: []string{"orders"}, Store: store}, routed(nothing))
+	require.Eventually(t, func() bool { return store.calls.Load() >= 2 }, soon, poll)
+	_ = pause(t.Context(), 5*time.Second)
+	require.LessOrEqual(t, store.calls.Load(), int64(7))
+	require.Equal(t, 1, m.count("cannot consume"))
+	require.NoError(t, m.Live(), "a restart would not help")
+	require.NoError(t, m.end())
+}
+
+// deaf is a ledger that never tells of progress.
+type deaf struct {
+	*told
+	calls atomic.Int64
+}
+
+func (s *deaf) Progress(context.Context, string, ...string) ([]dedup.Progress, error) {
+	s.calls.Add(1)
+	return nil, dedup.ErrUnavailable
 }

@@ -97,14 +97,20 @@ func (c *Consumer) keepLongEnough(admin sarama.ClusterAdmin, name string, delay 
 
 // retentionOf returns how long a topic keeps records, negative without end, and how it cleans up.
 func retentionOf(admin sarama.ClusterAdmin, name string) (keep time.Duration, policy string, err error) {
-	entries, err := admin.DescribeConfig(sarama.ConfigResource{
+	answers, err := admin.DescribeConfigs([]*sarama.ConfigResource{{
 		Type: sarama.TopicResource, Name: name, ConfigNames: []string{"retention.ms", "cleanup.policy"},
-	})
+	}}, sarama.DescribeConfigsOptions{})
 	if err != nil {
 		return 0, "", err
 	}
+	if len(answers) != 1 {
+		return 0, "", sarama.ErrIncompleteResponse
+	}
+	if code := answers[0].ErrorCode; !errors.Is(code, sarama.ErrNoError) {
+		return 0, "", code
+	}
 	keep = -1
-	for _, e := range entries {
+	for _, e := range answers[0].Configs {
 		switch e.Name {
 		case "cleanup.policy":
 			policy = e.Value

@@ -217,3 +217,35 @@ func TestBusyNotes(t *testing.T) {
 		require.False(t, b.recently("a", 1, "g"))
 	})
 }
+
+// TestKafka_PoisonedPartition_K22: an event fails for ever in its place. Its partition waits, and that ends no session: the others
+// go on, and nobody rebalances.
+func TestKafka_PoisonedPartition_K22(t *testing.T) {
+	brokers, topic, cfg := onKafka(t, 4)
+	cfg.StallTimeout = time.Second
+	var got, tries tally
+	m := start(t, cfg, routed(func(_ context.Context, m *idem.Message) error {
+		if m.Partition == 0 {
+			tries.add(eventID(m))
+			return errTest
+		}
+		got.add(eventID(m))
+		return nil
+	}, idem.Retry(idem.RetryPolicy{MaxAttempts: idem.NoLimit, InPlace: idem.Forever, MaxBackoff: 100 * time.Millisecond})))
+	to := func(from, to int) {
+		var msgs []*sarama.ProducerMessage
+		for i := from; i < to; i++ {
+			r := record(topic, i)
+			r.Metadata = toPartition(i % 4)
+			msgs = append(msgs, r)
+		}
+		produce(t, brokers, msgs...)
+	}
+	to(0, 400)
+	require.Eventually(t, func() bool { return got.events() == 300 && m.Ready() != nil }, soon, poll)
+	to(400, 800)
+	require.Eventually(t, func() bool { return got.events() == 600 && tries.total() > 20 }, soon, poll)
+	require.Equal(t, 1, tries.events(), "the partition waits")
+	require.Equal(t, 1, m.count("partitions assigned"))
+	require.NoError(t, m.end())
+}
