@@ -69,7 +69,7 @@ type member struct {
 }
 
 // start runs a consumer. It is stopped at the end of the test at the latest; its log is shown if the test failed.
-func start(t *testing.T, cfg Config, r *idem.Router) *member {
+func start(t *testing.T, cfg Config, r *idem.Router, change ...func(*Consumer)) *member {
 	t.Helper()
 	m := &member{logs: new(logs), done: make(chan struct{})}
 	cfg.Logger = slog.New(slog.NewTextHandler(m.logs, nil))
@@ -81,6 +81,9 @@ func start(t *testing.T, cfg Config, r *idem.Router) *member {
 	}
 	c, err := New(cfg, r)
 	require.NoError(t, err)
+	for _, f := range change {
+		f(c)
+	}
 	m.Consumer = c
 	ctx, stop := context.WithCancel(context.Background())
 	m.stop = stop

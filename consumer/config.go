@@ -21,7 +21,8 @@ type Config struct {
 	Brokers []string
 	// Group is the consumer group. Required.
 	Group string
-	// Topics to consume. Required, not used by NewGroupHandler.
+	// Topics to consume. Required, not used by NewGroupHandler. The group's own retry topics are consumed beside them and
+	// must not be named.
 	Topics []string
 
 	// Store is the ledger of handlers without the option [idem.Ledger].
@@ -51,6 +52,9 @@ type Config struct {
 	// OnGap is what happens when the committed offset is no longer in the log. Defaults to [Fail]. NewGroupHandler does not see
 	// the log: with the settings of [DefaultSaramaConfig] sarama then ends the session, with an error in Errors.
 	OnGap GapPolicy
+	// OnLostOffsets is what happens when nothing is committed although the ledger knows that the scope has consumed. Defaults
+	// to [RefuseLost]. Not used by NewGroupHandler.
+	OnLostOffsets LostOffsetsPolicy
 	// Cooperative lets a rebalance leave alone the partitions that do not move. All members of the group must support it. A group
 	// that runs with another strategy is switched in two rolling deployments: first without Cooperative, which offers both ways
 	// and uses the old one, then with it (K-26).
@@ -73,6 +77,11 @@ type Config struct {
 	// StallTimeout is how long a partition may rest, with something to do, before it is reported and [Consumer.Ready] turns
 	// red (K-13). Defaults to 5 minutes.
 	StallTimeout time.Duration
+	// WhenStalled is what happens then beside. Defaults to [ReportStall].
+	WhenStalled StallPolicy
+	// SilenceTimeout is how long no records of a partition may arrive although the brokers have some, before the group is
+	// joined anew with new connections (K-15). Defaults to 60 s; negative: never. Not used by NewGroupHandler.
+	SilenceTimeout time.Duration
 
 	// Producer sends dead letters. Defaults to one of our own on the same brokers, idempotent and waiting for all in-sync
 	// replicas. For NewGroupHandler the default is none: the partition stops at what would be dead-lettered, and so does the
@@ -80,10 +89,16 @@ type Config struct {
 	Producer idem.Producer
 	// DeadLetterTopic names the topic for dead letters of a topic. Defaults to "<topic>.<group>.dlq".
 	DeadLetterTopic func(topic string) string
-	// CreateDeadLetterTopics creates missing dead-letter topics at start. If nil they must exist, and a missing one is a
-	// [*TopicError]. Not used with a Producer, whose cluster may be another, nor by NewGroupHandler. Give a topic that you
-	// create yourself a retention far longer than the source's, or message.timestamp.type=LogAppendTime: letters keep the
-	// time of their record, and old ones would be deleted at once.
+	// CreateDeadLetterTopics creates missing dead-letter topics at start, and the group's retry topics: one for each delay that
+	// a handler declares and one for replayed dead letters, see [idem.RetryTopic]. If nil they must exist, and a missing one
+	// is a [*TopicError]; without the last, dead letters cannot be replayed, which is a warning. Not used by NewGroupHandler,
+	// nor, for dead-letter topics, with a Producer, whose cluster may be another. (With delays it must not be: retry topics
+	// are read from these Brokers.)
+	//
+	// Give a dead-letter topic that you create yourself a retention far longer than the source's, or
+	// message.timestamp.type=LogAppendTime: letters keep the time of their record, and old ones would be deleted at once.
+	// Copies in retry topics have the time of their making, so the broker's default is good for them if it is well beyond
+	// the delay, with cleanup.policy=delete.
 	CreateDeadLetterTopics *TopicSpec
 
 	// TLS, if not nil, encrypts. MinVersion is raised to TLS 1.2 if unset.
@@ -140,7 +155,7 @@ func enumName(i int, names ...string) string {
 	return fmt.Sprintf("unknown(%d)", i)
 }
 
-// TopicSpec says how missing dead-letter topics are created.
+// TopicSpec says how missing dead-letter and retry topics are created.
 type TopicSpec struct {
 	// Partitions defaults to as many as the source topic has.
 	Partitions int32
@@ -148,7 +163,8 @@ type TopicSpec struct {
 	ReplicationFactor int16
 	// Config are settings such as "retention.ms", which defaults to -1, no limit: a letter keeps the time of its record, and
 	// Kafka deletes by that time. A letter of a record that was a week old would be gone within minutes otherwise. All other
-	// settings default to the broker's.
+	// settings default to the broker's. Of a retry topic, "retention.ms" and "cleanup.policy" are not taken from here: it is
+	// the broker's default for topics, but at least the delay and a day.
 	Config map[string]string
 }
 
@@ -160,6 +176,7 @@ func (c Config) withDefaults() Config {
 	c.Grace = cmp.Or(c.Grace, 30*time.Second)
 	c.CommitInterval = cmp.Or(c.CommitInterval, time.Second)
 	c.StallTimeout = cmp.Or(c.StallTimeout, 5*time.Minute)
+	c.SilenceTimeout = cmp.Or(c.SilenceTimeout, time.Minute)
 	if c.DeadLetterTopic == nil {
 		c.DeadLetterTopic = idem.DeadLetterTopic(c.Group)
 	}
@@ -186,6 +203,8 @@ func (c Config) validate(forRun bool) (problems []error) {
 	add(c.Lanes < 1 || c.Lanes > maxLanes, "Lanes is %d, not between 1 and %d", c.Lanes, maxLanes)
 	add(c.Start > Newest, "Start is %s", c.Start)
 	add(c.OnGap > Latest, "OnGap is %s", c.OnGap)
+	add(c.OnLostOffsets > StartLost, "OnLostOffsets is %s", c.OnLostOffsets)
+	add(c.WhenStalled > ExitOnStall, "WhenStalled is %s", c.WhenStalled)
 	if c.Group != "" { // else the names of dead-letter topics mean nothing
 		for _, t := range c.Topics {
 			letters := c.DeadLetterTopic(t)
@@ -199,6 +218,7 @@ func (c Config) validate(forRun bool) (problems []error) {
 	if !forRun {
 		return problems
 	}
+	problems = append(problems, c.checkSources()...)
 	add(len(c.Brokers) == 0, "Brokers is empty")
 	add(len(c.Topics) == 0, "Topics is empty")
 	sorted := slices.Sorted(slices.Values(c.Topics))

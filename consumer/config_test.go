@@ -78,6 +78,8 @@ func TestNew_Refuses(t *testing.T) {
 		"no ledger":                       func(c *Config) { c.Store = nil },
 		"Start is unknown(9)":             func(c *Config) { c.Start = 9 },
 		"OnGap is unknown(9)":             func(c *Config) { c.OnGap = 9 },
+		"WhenStalled is unknown(9)":       func(c *Config) { c.WhenStalled = 9 },
+		"OnLostOffsets is unknown(9)":     func(c *Config) { c.OnLostOffsets = 9 },
 		"CreateDeadLetterTopics":          func(c *Config) { c.CreateDeadLetterTopics = &TopicSpec{Partitions: -1} },
 		"two thirds":                      func(c *Config) { c.Grace = 41 * time.Second },
 		"Lease":                           func(c *Config) { c.Lease = time.Millisecond },

@@ -24,7 +24,9 @@ type Consumer struct {
 	handler *GroupHandler
 	own     *ownProducer // nil if Config has one
 	ran     atomic.Bool
+	ended   atomic.Bool
 	trouble trouble
+	topics  *topicList
 }
 
 // New checks all wiring and returns every mistake, joined, those of the handlers' registration with file and line. It uses no
@@ -49,6 +51,7 @@ func New(cfg Config, r *idem.Router) (*Consumer, error) {
 		return nil, err
 	}
 	c.handler.ownsContext = true
+	c.topics = newTopicList(c.handler, cfg.Topics)
 	return c, nil
 }
 
@@ -59,11 +62,13 @@ func New(cfg Config, r *idem.Router) (*Consumer, error) {
 // Brokers and ledgers that are down, at start too, are waited for without end, with one log line when they go and one when
 // they are back. Run returns early only with an error that no waiting can mend: a [*TopicError] or an unsafe ledger at start,
 // what a ledger has on record ([dedup.ErrIdentityChanged], [dedup.ErrOtherScope]), a
-// [*GapError], [ErrFenced], [ErrUnauthorized], or too many handlers that hang ([idem.ErrAbandoned]).
+// [*GapError], an [*OffsetsLostError], [ErrFenced], [ErrUnauthorized], [ErrStalled] if that is the policy, or too many handlers that hang
+// ([idem.ErrAbandoned]).
 func (c *Consumer) Run(ctx context.Context) error {
 	if c.ran.Swap(true) {
 		return ErrRunTwice
 	}
+	defer c.ended.Store(true)
 	c.log.Info("consumer starts", describe(c.sarama, c.cfg)...)
 	run, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stop(idem.ErrStopping)
@@ -93,12 +98,22 @@ func (h *GroupHandler) leftAtEnd() error {
 	return h.abandoned
 }
 
-// serve connects, checks and consumes, and does so again after what may pass, until ctx ends or an error is fatal.
+// serve checks the ledgers and is a member of the group, again after it left for a reason of its own, until ctx ends or an
+// error is fatal.
 func (c *Consumer) serve(ctx context.Context) error {
 	if err := c.checkLedgers(ctx); err != nil {
 		return err
 	}
-	client, err := c.connect(ctx)
+	for first := true; ; first = false {
+		if err := c.between(ctx, c.membership(ctx, first)); err != nil {
+			return err
+		}
+	}
+}
+
+// membership connects, checks and consumes, and does so again after what may pass.
+func (c *Consumer) membership(ctx context.Context, first bool) error {
+	client, err := c.connect(ctx, first)
 	if err != nil {
 		return err
 	}
@@ -106,20 +121,15 @@ func (c *Consumer) serve(ctx context.Context) error {
 	if c.own != nil {
 		c.own.warm() // failing is no harm: it is tried again with the first letter
 	}
-	if err := c.register(ctx, client); err != nil {
-		return err
+	if first {
+		if err := c.register(ctx, client); err != nil {
+			return err
+		}
 	}
 	c.handler.oldest = func(topic string, partition int32) (int64, error) {
 		return client.GetOffset(topic, partition, sarama.OffsetOldest)
 	}
-	guard := &gapGuard{h: c.handler, client: client}
-	c.handler.prepare = func(sess sarama.ConsumerGroupSession) error {
-		if err := guard.check(sess); err != nil {
-			return err
-		}
-		c.trouble.over()
-		return nil
-	}
+	c.handler.prepare = c.preparing(client)
 	group, err := sarama.NewConsumerGroupFromClient(c.cfg.Group, client)
 	if err != nil {
 		return err
@@ -130,17 +140,44 @@ func (c *Consumer) serve(ctx context.Context) error {
 	ended := make(chan struct{})
 	owned.Go(func() { c.watchdog(ctx, client, ended) })
 	defer close(ended)
-	defer c.leave(group, client)
-	return c.consume(ctx, group)
+	looking, stop := context.WithCancel(ctx)
+	owned.Go(func() { c.awaitGone(looking, client) })
+	owned.Go(func() { c.awaitSilence(looking, client) })
+	defer stop()
+	err = c.consume(ctx, group, client)
+	c.leave(group, client, errors.Is(err, ErrStalled))
+	_ = client.Close() // ends what is under way on it before it is waited for
+	return err
 }
 
-// connect returns a client that has seen its topics.
-func (c *Consumer) connect(ctx context.Context) (sarama.Client, error) {
+// preparing is what is done at the start of each session, before its first claims.
+func (c *Consumer) preparing(client sarama.Client) func(sarama.ConsumerGroupSession) error {
+	guard := &gapGuard{h: c.handler, client: client}
+	return func(sess sarama.ConsumerGroupSession) error {
+		if err := guard.check(sess); err != nil {
+			return err
+		}
+		if err := c.fromTheBeginning(client, sess); err != nil {
+			return err
+		}
+		c.trouble.over()
+		return nil
+	}
+}
+
+// connect returns a client that has seen its topics. Topics that are missing end Run at its start only.
+func (c *Consumer) connect(ctx context.Context, first bool) (sarama.Client, error) {
 	var back backoff
 	for {
 		client, err := sarama.NewClient(c.cfg.Brokers, c.sarama)
 		if err == nil {
-			if err = c.prepareTopics(ctx, client); err == nil {
+			if first {
+				err = c.prepareTopics(ctx, client)
+			}
+			if err == nil {
+				_, err = c.look(client)
+			}
+			if err == nil {
 				c.trouble.over()
 				return client, nil
 			}
@@ -172,17 +209,28 @@ func (c *Consumer) patient(ctx context.Context, back *backoff, err error) error 
 const shortSession = 30 * time.Second
 
 // consume joins again and again: Consume returns at every rebalance of an eager group, and for many other reasons (K-21).
-func (c *Consumer) consume(ctx context.Context, group sarama.ConsumerGroup) error {
+func (c *Consumer) consume(ctx context.Context, group sarama.ConsumerGroup, client sarama.Client) error {
 	var back backoff
+	troubled := false
 	for {
 		began := time.Now()
-		err := group.Consume(ctx, c.cfg.Topics, c.handler)
+		topics, err := c.subscription(client, troubled)
+		if err == nil {
+			err = group.Consume(ctx, topics, c.handler)
+		}
+		troubled = err != nil
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		cause := c.handler.cause()
+		cause, ending := c.handler.cause(), c.handler.takeEnding()
 		if end := cmp.Or(c.handler.Err(), fatal(cause), fatal(err)); end != nil {
 			return end
+		}
+		switch {
+		case errors.Is(ending, errTopicBack):
+			continue
+		case ending != nil:
+			return &comeBack{why: ending}
 		}
 		if time.Since(began) > shortSession {
 			back = backoff{}
@@ -217,9 +265,15 @@ func (c *Consumer) drainErrors(group sarama.ConsumerGroup) {
 // session's time-out.
 const leaveWait = 10 * time.Second
 
-func (c *Consumer) leave(group sarama.ConsumerGroup, client sarama.Client) {
+// leave gives up the membership. A static member keeps it, so that a restart moves no partition, unless remove is set.
+func (c *Consumer) leave(group sarama.ConsumerGroup, client sarama.Client, remove bool) {
 	cut := time.AfterFunc(leaveWait, func() { _ = client.Close() })
 	defer cut.Stop()
+	if remove && c.cfg.InstanceID != "" {
+		if err := c.removeStatic(client); err != nil {
+			c.log.Warn("leaving the group failed, its partitions rest until the session times out", "error", err)
+		}
+	}
 	if err := group.Close(); err != nil && !errors.Is(err, sarama.ErrClosedClient) {
 		c.log.Warn("leaving the group failed, its partitions rest until the session times out", "error", err)
 	}

@@ -18,8 +18,13 @@ var (
 	ErrUnauthorized = errors.New("not authorized")
 	// ErrRunTwice says that Run was called before: a Consumer runs once.
 	ErrRunTwice = errors.New("consumer was run before")
+	// ErrStalled says that a partition rested for [Config].StallTimeout and that the policy is [ExitOnStall]. What was
+	// settled is committed; the event in hand is met as one whose effect may have happened.
+	ErrStalled = errors.New("partition does not move")
 	// ErrNotReady is matched by what [Consumer.Ready] returns.
 	ErrNotReady = errors.New("consumer is not ready")
+	// ErrNotLive is matched by what [Consumer.Live] returns.
+	ErrNotLive = errors.New("consumer is not alive")
 )
 
 // TopicError says that topics are missing at start (K-36). Nothing was consumed.
@@ -27,10 +32,16 @@ type TopicError struct {
 	Topics []string // sorted
 	// DeadLetters says that they are for dead letters: create them, or set [Config].CreateDeadLetterTopics.
 	DeadLetters bool
+	// Retries says that they are for later attempts of a delay that a handler declares: create them, or set
+	// [Config].CreateDeadLetterTopics.
+	Retries bool
 }
 
 // Error names the topics.
 func (e *TopicError) Error() string {
+	if e.Retries {
+		return fmt.Sprintf("topics for later attempts do not exist: %s (create them or set CreateDeadLetterTopics)", strings.Join(e.Topics, ", "))
+	}
 	if e.DeadLetters {
 		return fmt.Sprintf("dead-letter topics do not exist: %s (create them or set CreateDeadLetterTopics)", strings.Join(e.Topics, ", "))
 	}
@@ -74,13 +85,24 @@ func (e *NotReadyError) Error() string {
 // Is matches ErrNotReady.
 func (e *NotReadyError) Is(target error) bool { return target == ErrNotReady }
 
+// NotLiveError says why a consumer will do no more work. It matches [ErrNotLive].
+type NotLiveError struct {
+	Reason string
+}
+
+// Error names the reason.
+func (e *NotLiveError) Error() string { return ErrNotLive.Error() + ": " + e.Reason }
+
+// Is matches ErrNotLive.
+func (e *NotLiveError) Is(target error) bool { return target == ErrNotLive }
+
 // fatal returns the error to end Run with if no retry can help, else nil.
 func fatal(err error) error {
 	var gap *GapError
 	switch {
 	case err == nil:
 		return nil
-	case errors.As(err, &gap):
+	case errors.As(err, &gap), isLostOffsets(err):
 		return err
 	case errors.Is(err, sarama.ErrFencedInstancedId):
 		return fmt.Errorf("%w: %w", ErrFenced, err)

@@ -19,7 +19,7 @@ import (
 // GroupHandler is a sarama.ConsumerGroupHandler that takes messages through an [idem.Router], for programs that have a
 // sarama.ConsumerGroup already. Create it with [NewGroupHandler], give it to every Consume of one group, and close it after
 // the group. Set up the group with [DefaultSaramaConfig], or see there what it must not do. sarama's Errors must be
-// read; give what comes to [GroupHandler.NoteError].
+// read; give what comes to [GroupHandler.NoteError]. Subscribe to what [GroupHandler.Topics] returns.
 //
 // When a partition is revoked or the context of Consume ends, nothing new is begun, what runs is given the grace, and the
 // offsets are committed before the partition is given back. When the session was lost, handlers are cancelled at once
@@ -30,6 +30,8 @@ type GroupHandler struct {
 	log    *slog.Logger
 	obs    observers
 	health commitHealth
+	delays []time.Duration // of topics for later attempts
+	busy   *busyNotes
 
 	// prepare, if not nil, runs before the first claims of a session start. Its error ends the session.
 	prepare func(sarama.ConsumerGroupSession) error
@@ -50,6 +52,7 @@ type GroupHandler struct {
 	lastCause error // why the last session ended
 	fatal     error // why nothing more can be consumed
 	abandoned error // handlers that were left behind when the last claims ended
+	ending    error // why we end the session ourselves
 }
 
 var _ sarama.ConsumerGroupHandler = (*GroupHandler)(nil)
@@ -71,6 +74,10 @@ func NewGroupHandler(cfg Config, r *idem.Router) (*GroupHandler, error) {
 // newGroupHandler expects defaults in cfg.
 func newGroupHandler(cfg Config, r *idem.Router) (*GroupHandler, error) {
 	obs, others := sortObservers(cfg.Observers)
+	busy := new(busyNotes)
+	if cfg.WhenStalled != ReportStall {
+		others = append(others, busy)
+	}
 	proc, err := idem.NewProcessor(r, idem.Config{
 		Store: cfg.Store, Scope: cfg.Scope, Group: cfg.Group, Lease: cfg.Lease, BusyWait: idem.Forever, Grace: cfg.Grace,
 		Producer: cfg.Producer, DeadLetterTopic: cfg.DeadLetterTopic, Observers: others, Logger: cfg.Logger,
@@ -81,7 +88,10 @@ func newGroupHandler(cfg Config, r *idem.Router) (*GroupHandler, error) {
 	if err := checkVolatile(proc.Stores()); err != nil {
 		return nil, errors.Join(err, proc.Close())
 	}
-	h := &GroupHandler{cfg: cfg, proc: proc, log: cfg.Logger, obs: obs, sessions: make(map[sarama.ConsumerGroupSession]*session)}
+	h := &GroupHandler{
+		cfg: cfg, proc: proc, log: cfg.Logger, obs: obs, delays: proc.RetryDelays(), busy: busy,
+		sessions: make(map[sarama.ConsumerGroupSession]*session),
+	}
 	h.health.log = cfg.Logger
 	return h, nil
 }
@@ -103,6 +113,7 @@ func (h *GroupHandler) Setup(sess sarama.ConsumerGroupSession) error {
 	h.mu.Unlock()
 	s.announce(sess.Claims())
 	h.committers.Go(s.commitLoop)
+	h.committers.Go(s.watch)
 	if s.recorder != nil {
 		h.committers.Go(s.recorder.loop)
 	}
@@ -135,7 +146,8 @@ func (h *GroupHandler) ConsumeClaim(sess sarama.ConsumerGroupSession, claim sara
 	h.proc.Assigned(claim.Topic(), claim.Partition())
 	l := lane.New(h.proc, claim.Topic(), claim.Partition(), lane.Config{Lanes: h.cfg.Lanes})
 	c := s.begin(claim, l)
-	pump(sess.Context(), claim, l, c.times)
+	defer c.giveUp(nil)
+	pump(c.ctx, claim, l, c.times, h.proc.Due)
 	return s.end(c, h.endOf(sess.Context()))
 }
 
@@ -190,6 +202,27 @@ func (h *GroupHandler) NoteError(err error) {
 func (h *GroupHandler) Close() error {
 	h.committers.Wait()
 	return h.proc.Close()
+}
+
+// endSession ends the sessions in order, all claims of them, so that Consume returns.
+func (h *GroupHandler) endSession(cause error) {
+	h.mu.Lock()
+	if h.ending == nil {
+		h.ending = cause
+	}
+	h.mu.Unlock()
+	for _, c := range h.claims() {
+		c.giveUp(cause)
+	}
+}
+
+// takeEnding returns why we ended the last session ourselves, once.
+func (h *GroupHandler) takeEnding() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	err := h.ending
+	h.ending = nil
+	return err
 }
 
 // joined reports whether there is a session.

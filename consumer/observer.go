@@ -61,6 +61,30 @@ type GapEvent struct {
 	Policy GapPolicy
 }
 
+// TopicObserver is told when a topic that was consumed has been deleted (K-27), and when it is there again.
+type TopicObserver interface {
+	ObserveTopic(context.Context, TopicEvent)
+}
+
+// TopicEvent is such a topic. The others are consumed meanwhile.
+type TopicEvent struct {
+	Topic   string
+	Missing bool // false: it is there again
+}
+
+// SilenceObserver is told when the group is joined anew because no records of a partition arrive any longer (K-15).
+type SilenceObserver interface {
+	ObserveSilence(context.Context, SilenceEvent)
+}
+
+// SilenceEvent is a partition that went silent.
+type SilenceEvent struct {
+	Topic     string
+	Partition int32
+	Seen      int64         // the end of the log as the fetching knew it; there are records beyond
+	For       time.Duration // how long nothing came although there was something
+}
+
 // PartitionStallObserver is told when a partition has rested for StallTimeout, and when it moves again.
 type PartitionStallObserver interface {
 	ObservePartitionStall(context.Context, PartitionStallEvent)
@@ -95,6 +119,8 @@ type observers struct {
 	gap       []GapObserver
 	stall     []PartitionStallObserver
 	progress  []ProgressObserver
+	topic     []TopicObserver
+	silence   []SilenceObserver
 }
 
 // sortObservers returns our hooks and the observers that package idem should have: those that implement one of its
@@ -107,6 +133,8 @@ func sortObservers(list []idem.Observer) (ours observers, others []idem.Observer
 		ours.gap = pick(ours.gap, o)
 		ours.stall = pick(ours.stall, o)
 		ours.progress = pick(ours.progress, o)
+		ours.topic = pick(ours.topic, o)
+		ours.silence = pick(ours.silence, o)
 		if ours.count() == before || isIdemObserver(o) {
 			others = append(others, o)
 		}
@@ -122,7 +150,7 @@ func pick[O any](list []O, o idem.Observer) []O {
 }
 
 func (s *observers) count() int {
-	return len(s.rebalance) + len(s.commit) + len(s.gap) + len(s.stall) + len(s.progress)
+	return len(s.rebalance) + len(s.commit) + len(s.gap) + len(s.stall) + len(s.progress) + len(s.topic) + len(s.silence)
 }
 
 func isIdemObserver(o idem.Observer) bool {

@@ -300,7 +300,7 @@ func TestKafka_Progress_Rule8(t *testing.T) {
 		var id int32
 		var r row
 		found, err := pool.Query(context.Background(), `SELECT partition, next_offset,
-			extract(epoch FROM clock_timestamp() - consumed_until)::float8 FROM idem_progress WHERE scope = $1`, cfg.Group)
+			extract(epoch FROM clock_timestamp() - consumed_until)::float8 FROM idem_progress WHERE scope = $1 AND topic = $2`, cfg.Group, topic)
 		require.NoError(t, err)
 		_, err = pgx.ForEachRow(found, []any{&id, &r.Next, &r.Age}, func() error {
 			all[id] = r

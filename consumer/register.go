@@ -36,6 +36,8 @@ func (c *Consumer) register(ctx context.Context, client sarama.Client) error {
 	if err != nil {
 		return err
 	}
+	// Source topics only, here and for the offsets: retry topics are the group's own, so that nobody else can have handled
+	// their events under another scope, and offsets on them do not make a renamed group one that has consumed before.
 	r := dedup.Registration{
 		Group: c.cfg.Group, Topics: c.cfg.Topics, NoOffsets: none,
 		AcceptNewIdentity: c.cfg.AcceptNewIdentity, NewScope: c.cfg.NewScope,

@@ -78,7 +78,7 @@ func setConsumer(sc *sarama.Config, cfg Config) {
 	g.Session.Timeout = 20 * time.Second
 	g.Heartbeat.Interval = 3 * time.Second
 	g.Rebalance.Timeout = 60 * time.Second
-	g.Rebalance.GroupStrategies = []sarama.BalanceStrategy{sarama.NewBalanceStrategyCooperativeSticky()}
+	g.Rebalance.GroupStrategies = []sarama.BalanceStrategy{newSticky(cfg.Group)}
 	if !cfg.Cooperative {
 		g.Rebalance.GroupStrategies = append(g.Rebalance.GroupStrategies, sarama.NewBalanceStrategyRange())
 	}
@@ -156,9 +156,9 @@ func describe(sc *sarama.Config, cfg Config) []any {
 	}
 	return []any{
 		"group", cfg.Group, "topics", cfg.Topics, "scope", cfg.Scope, "instance", g.InstanceId,
-		"start", cfg.Start.String(), "on_gap", cfg.OnGap.String(), "isolation", isolation,
+		"start", cfg.Start.String(), "on_gap", cfg.OnGap.String(), "on_lost_offsets", cfg.OnLostOffsets.String(), "when_stalled", cfg.WhenStalled.String(), "isolation", isolation,
 		"strategies", strings.Join(strategies, ","), "cooperative", cfg.Cooperative, "lanes", cfg.Lanes,
-		slog.Group("time", "lease", cfg.Lease, "grace", cfg.Grace, "commit", cfg.CommitInterval, "stall", cfg.StallTimeout,
+		slog.Group("time", "lease", cfg.Lease, "grace", cfg.Grace, "commit", cfg.CommitInterval, "stall", cfg.StallTimeout, "silence", cfg.SilenceTimeout,
 			"session", g.Session.Timeout, "heartbeat", g.Heartbeat.Interval, "rebalance", g.Rebalance.Timeout),
 		"acks", "all", "idempotent", sc.Producer.Idempotent, "kafka_version", sc.Version.String(),
 		"tls", sc.Net.TLS.Enable, "sasl", string(sc.Net.SASL.Mechanism),

@@ -3,12 +3,14 @@ package consumer
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/IBM/sarama"
 
+	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/lane"
 )
 
@@ -42,8 +44,13 @@ type claimed struct {
 	claim  sarama.ConsumerGroupClaim
 	lane   *lane.Partition
 	times  *timeline
-	marked int64 // last marked watermark; guarded by session.mu, like stalled
-	stalls bool  // was told
+	ctx    context.Context // ends with the session, or before it when we give the partition up
+	giveUp context.CancelCauseFunc
+
+	marked  int64     // last marked watermark; guarded by session.mu, like what follows
+	stalls  bool      // was told
+	excused time.Time // when the partition last rested for a reason that is no stall
+	stuck   bool      // it is given up for a stall
 }
 
 func newSession(h *GroupHandler, sess sarama.ConsumerGroupSession) *session {
@@ -58,6 +65,7 @@ func newSession(h *GroupHandler, sess sarama.ConsumerGroupSession) *session {
 // begin registers a claim.
 func (s *session) begin(claim sarama.ConsumerGroupClaim, l *lane.Partition) *claimed {
 	c := &claimed{partition: partition{claim.Topic(), claim.Partition()}, claim: claim, lane: l, times: newTimeline(), marked: -1}
+	c.ctx, c.giveUp = context.WithCancelCause(s.sess.Context())
 	s.mu.Lock()
 	s.claims[c] = struct{}{}
 	known := s.announced[c.partition]
@@ -74,7 +82,7 @@ func (s *session) end(c *claimed, lost error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), s.h.cfg.endWait())
 	defer cancel()
 	failed := c.lane.Err() // before Close, which is an end in order
-	left := c.lane.Close(ctx, lost)
+	left := c.lane.Close(ctx, s.closing(c, lost))
 	if failed == nil {
 		failed = c.lane.Err()
 	}
@@ -110,6 +118,17 @@ func (s *session) end(c *claimed, lost error) error {
 		s.h.leftBehind(left)
 	}
 	return failed
+}
+
+// closing is why the handlers of a claim must end. One that is stuck gets no grace, although what was settled before it is
+// ours to commit.
+func (s *session) closing(c *claimed, lost error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if lost == nil && c.stuck {
+		return fmt.Errorf("%w: %w", idem.ErrPartitionLost, ErrStalled)
+	}
+	return lost
 }
 
 // mark gives sarama the watermark of a claim that is ours, and reports whether it moved. s.mu is held.
@@ -244,7 +263,7 @@ func (s *session) list() (all []*claimed) {
 	return all
 }
 
-// look tells of progress, and of partitions that rest too long.
+// look tells of progress.
 func (s *session) look() {
 	for _, c := range s.list() {
 		for _, o := range s.h.obs.progress {
@@ -255,15 +274,6 @@ func (s *session) look() {
 			o.ObserveProgress(s.sess.Context(), ProgressEvent{
 				Topic: c.topic, Partition: c.id, Next: next, Pending: c.lane.Pending(), HighWater: c.claim.HighWaterMarkOffset(),
 			})
-		}
-		since, waiting := c.lane.Stalled()
-		stalls := waiting && time.Since(since) > s.h.cfg.StallTimeout
-		s.mu.Lock()
-		changed := stalls != c.stalls
-		c.stalls = stalls
-		s.mu.Unlock()
-		if changed {
-			s.h.tellStall(c, time.Since(since), !stalls)
 		}
 	}
 }

@@ -16,38 +16,51 @@ import (
 // topicWait is how long missing topics are waited for: one that was created a moment ago is not known everywhere yet.
 const topicWait = 3 * time.Second
 
-// prepareTopics makes sure that all topics exist. Errors other than fatal ones are worth another try.
+// prepareTopics makes sure that all topics exist that are needed. Errors other than fatal ones are worth another try.
 func (c *Consumer) prepareTopics(ctx context.Context, client sarama.Client) error {
 	admin, err := sarama.NewClusterAdminFromClient(client) // closing it would close the client
 	if err != nil {
 		return fmt.Errorf("look for topics: %w", err)
 	}
 	sources, err := awaitTopics(ctx, admin, c.cfg.Topics)
-	if err != nil || c.own == nil {
+	if err != nil {
+		return err
+	}
+	if err := c.prepareRetries(ctx, admin, sources); err != nil || c.own == nil {
 		return err // the letters of a foreign producer may go to another cluster
 	}
 	letters := make(map[string]*sarama.TopicMetadata, len(sources))
 	for _, source := range sources {
 		letters[c.cfg.DeadLetterTopic(source.Name)] = source
 	}
-	names := slices.Sorted(maps.Keys(letters))
-	if c.cfg.CreateDeadLetterTopics != nil {
-		missing, err := missingTopics(admin, names)
-		if err != nil {
-			return err
-		}
-		for _, name := range missing {
-			if err := c.createLetters(admin, name, letters[name]); err != nil {
-				return err
-			}
-		}
+	err = c.createMissing(admin, letters, c.createLetters)
+	if err == nil {
+		_, err = awaitTopics(ctx, admin, slices.Sorted(maps.Keys(letters)))
 	}
-	_, err = awaitTopics(ctx, admin, names)
 	var gone *TopicError
 	if errors.As(err, &gone) {
 		gone.DeadLetters = true
 	}
 	return err
+}
+
+// createMissing creates those of the topics, each in the shape of its source, that do not exist, if that is wanted.
+func (c *Consumer) createMissing(admin sarama.ClusterAdmin, topics map[string]*sarama.TopicMetadata,
+	create func(sarama.ClusterAdmin, string, *sarama.TopicMetadata) error,
+) error {
+	if c.cfg.CreateDeadLetterTopics == nil || len(topics) == 0 {
+		return nil
+	}
+	missing, err := missingTopics(admin, slices.Sorted(maps.Keys(topics)))
+	if err != nil {
+		return err
+	}
+	for _, name := range missing {
+		if err := create(admin, name, topics[name]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // awaitTopics returns the topics when all are there, and a *TopicError if some are not after a while.
@@ -92,31 +105,36 @@ func missingOf(topics []*sarama.TopicMetadata) (missing []string, err error) {
 	return missing, nil
 }
 
-// createLetters creates a dead-letter topic in the shape of its source, unless the configuration says otherwise: never
-// one with a single replica because that is a broker's default (K-36).
+// createLetters creates a dead-letter topic.
 func (c *Consumer) createLetters(admin sarama.ClusterAdmin, name string, source *sarama.TopicMetadata) error {
+	keep := "-1"
+	settings := map[string]*string{"retention.ms": &keep}
+	for k, v := range c.cfg.CreateDeadLetterTopics.Config {
+		settings[k] = &v
+	}
+	return c.createTopic(admin, "dead-letter topic", name, source, settings)
+}
+
+// createTopic creates a topic in the shape of its source, unless the configuration says otherwise: never one with a single
+// replica because that is a broker's default (K-36).
+func (c *Consumer) createTopic(admin sarama.ClusterAdmin, kind, name string, source *sarama.TopicMetadata, settings map[string]*string) error {
 	spec := c.cfg.CreateDeadLetterTopics
-	detail := &sarama.TopicDetail{NumPartitions: spec.Partitions, ReplicationFactor: spec.ReplicationFactor}
+	detail := &sarama.TopicDetail{NumPartitions: spec.Partitions, ReplicationFactor: spec.ReplicationFactor, ConfigEntries: settings}
 	if detail.NumPartitions == 0 {
 		detail.NumPartitions = int32(len(source.Partitions))
 	}
 	if detail.ReplicationFactor == 0 && len(source.Partitions) > 0 {
 		detail.ReplicationFactor = int16(len(source.Partitions[0].Replicas))
 	}
-	keep := "-1"
-	detail.ConfigEntries = map[string]*string{"retention.ms": &keep}
-	for k, v := range spec.Config {
-		detail.ConfigEntries[k] = &v
-	}
 	err := admin.CreateTopic(name, detail, false)
 	switch {
 	case err == nil:
-		c.log.Info("dead-letter topic created", "topic", name, "partitions", detail.NumPartitions, "replicas", detail.ReplicationFactor)
+		c.log.Info(kind+" created", "topic", name, "partitions", detail.NumPartitions, "replicas", detail.ReplicationFactor)
 		return nil
 	case errors.Is(err, sarama.ErrTopicAlreadyExists): // another instance was quicker
 		return nil
 	}
-	return fmt.Errorf("create dead-letter topic %s: %w", name, err)
+	return fmt.Errorf("create %s %s: %w", kind, name, err)
 }
 
 // checkLedgers lets every ledger look at its own settings. One that is down is waited for; one that is unsafe ends Run.

@@ -1,0 +1,133 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"github.com/idem-go/idem/dedup"
+)
+
+// LostOffsetsPolicy says what happens when nothing is committed for a partition, although the ledger has on record that this
+// scope has consumed it: the committed offsets are gone. Kafka deletes those of a group that was empty for a week
+// (offsets.retention.minutes); or the group was renamed and kept its scope; or a person reset it (K-19). To begin at the
+// oldest record would deliver again what the ledger may have forgotten, to begin at the newest would skip what was never
+// consumed. It needs a ledger that can tell how far a scope is; of others nothing is noticed.
+type LostOffsetsPolicy uint8
+
+const (
+	// RefuseLost ends Run with an [*OffsetsLostError], for a person to choose.
+	RefuseLost LostOffsetsPolicy = iota
+	// ResumeLost goes on where the ledger says, or at the nearest record there is. Up to 10 s of events are delivered again,
+	// and known.
+	ResumeLost
+	// StartLost begins where Start says.
+	StartLost
+)
+
+// String names the policy.
+func (p LostOffsetsPolicy) String() string { return enumName(int(p), "refuse", "resume", "start") }
+
+// OffsetsLostError says that committed offsets are gone, see [LostOffsetsPolicy]. Nothing was consumed.
+type OffsetsLostError struct {
+	Scope string
+	// Known is where the ledger says that each partition goes on.
+	Known []dedup.Progress
+}
+
+// Error names the partitions and the choices.
+func (e *OffsetsLostError) Error() string {
+	var b strings.Builder
+	for i, p := range e.Known {
+		if i == 10 {
+			fmt.Fprintf(&b, " and %d more", len(e.Known)-i)
+			break
+		}
+		fmt.Fprintf(&b, " %s/%d at %d", p.Topic, p.Partition, p.Next)
+	}
+	return fmt.Sprintf("nothing is committed for partitions that scope %s has consumed:%s (set Config.OnLostOffsets: ResumeLost to go on "+
+		"there, StartLost to begin where Start says)", e.Scope, b.String())
+}
+
+// progressReader is an ability of a ledger: to tell what was recorded with RecordProgress.
+type progressReader interface {
+	// Progress returns what is on record of the scope's progress in these topics.
+	Progress(ctx context.Context, scope string, topics ...string) ([]dedup.Progress, error)
+}
+
+// lostOffsets acts on partitions without a committed offset that the ledger knows. A retry topic needs no such look: it is read
+// from its oldest record in any case, and the ledger knows which copies ran.
+func (g *gapGuard) lostOffsets(sess sarama.ConsumerGroupSession, fresh map[partition]bool) (moved bool, err error) {
+	if len(fresh) == 0 || g.h.cfg.OnLostOffsets == StartLost {
+		return false, nil
+	}
+	known, err := g.known(sess.Context(), fresh)
+	if err != nil || len(known) == 0 {
+		return false, err
+	}
+	g.h.log.Error("committed offsets are gone, but the ledger knows how far they were", "scope", g.h.cfg.Scope,
+		"partitions", len(known), "policy", g.h.cfg.OnLostOffsets.String())
+	if g.h.cfg.OnLostOffsets == RefuseLost {
+		return false, &OffsetsLostError{Scope: g.h.cfg.Scope, Known: known}
+	}
+	for _, p := range known {
+		oldest, err := g.client.GetOffset(p.Topic, p.Partition, sarama.OffsetOldest)
+		if err != nil {
+			return false, fmt.Errorf("read the oldest offset of %s/%d: %w", p.Topic, p.Partition, err)
+		}
+		newest, err := g.client.GetOffset(p.Topic, p.Partition, sarama.OffsetNewest)
+		if err != nil {
+			return false, fmt.Errorf("read the newest offset of %s/%d: %w", p.Topic, p.Partition, err)
+		}
+		next := min(max(p.Next, oldest), newest)
+		if p.Next > newest { // the topic was created anew: all of it is new
+			next = oldest
+		}
+		sess.MarkOffset(p.Topic, p.Partition, next, "")
+	}
+	return true, nil
+}
+
+// known asks the ledgers. A progress of zero says nothing.
+func (g *gapGuard) known(ctx context.Context, fresh map[partition]bool) (known []dedup.Progress, err error) {
+	topics := make(map[string]bool)
+	for p := range fresh {
+		topics[p.topic] = true
+	}
+	names := make([]string, 0, len(topics))
+	for topic := range topics {
+		names = append(names, topic)
+	}
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	found := make(map[partition]dedup.Progress)
+	for _, store := range g.h.proc.Stores() {
+		r, ok := store.(progressReader)
+		if !ok {
+			continue
+		}
+		all, err := r.Progress(ctx, g.h.cfg.Scope, names...)
+		if err != nil { // tried again with the next session: nothing is consumed on a guess
+			return nil, fmt.Errorf("read progress of scope %s: %w", g.h.cfg.Scope, err)
+		}
+		for _, p := range all {
+			at := partition{p.Topic, p.Partition}
+			if was, ok := found[at]; p.Next > 0 && fresh[at] && (!ok || p.Next < was.Next) {
+				found[at] = p
+			}
+		}
+	}
+	for _, p := range sortedPartitions(found) {
+		known = append(known, found[p])
+	}
+	return known, nil
+}
+
+func isLostOffsets(err error) bool {
+	var lost *OffsetsLostError
+	return errors.As(err, &lost)
+}

@@ -1,0 +1,99 @@
+package consumer
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/idem-go/idem/dedup"
+)
+
+// recalling is a ledger that tells of progress.
+type recalling struct {
+	*told
+	down bool
+}
+
+func (s *recalling) Progress(_ context.Context, scope string, topics ...string) (all []dedup.Progress, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.down {
+		s.down = false
+		return nil, dedup.ErrUnavailable
+	}
+	for at, p := range s.progress {
+		if slices.Contains(topics, p.Topic) && at.topic == scope+"/"+p.Topic {
+			all = append(all, p)
+		}
+	}
+	return all, nil
+}
+
+// TestKfake_LostOffsets_K19: the group's offsets are gone, the log is not, and the ledger knows how far the scope was. Nothing begins
+// before somebody chose; then what was chosen happens.
+func TestKfake_LostOffsets_K19(t *testing.T) {
+	for policy, want := range map[LostOffsetsPolicy]int{RefuseLost: 0, ResumeLost: 6, StartLost: 20} {
+		t.Run(policy.String(), func(t *testing.T) {
+			brokers := fakeBrokers(t, 2, "orders", "orders.g2.dlq")
+			produceEvents(t, brokers, "orders", 0, 20)
+			store := &recalling{told: newTold()}
+			var sizes [2]int64
+			for _, m := range readAll(t, brokers, "orders", 20) {
+				sizes[m.Partition]++
+			}
+			// Three of each were not consumed.
+			require.NoError(t, store.RecordProgress(t.Context(), "s", []dedup.Progress{
+				{Topic: "orders", Partition: 0, Next: sizes[0] - 3}, {Topic: "orders", Partition: 1, Next: sizes[1] - 3},
+			}))
+			store.down = policy == ResumeLost // a ledger that is down is waited for
+			var got tally
+			m := start(t, Config{
+				Brokers: brokers, Group: "g2", Scope: "s", Topics: []string{"orders"}, Store: store, OnLostOffsets: policy,
+			}, routed(got.handle))
+			if policy == RefuseLost {
+				var lost *OffsetsLostError
+				require.ErrorAs(t, m.wait(t, soon), &lost)
+				require.Len(t, lost.Known, 2)
+				require.ErrorContains(t, lost, fmt.Sprintf("orders/0 at %d orders/1 at %d", sizes[0]-3, sizes[1]-3))
+				require.Zero(t, got.total())
+				return
+			}
+			require.Eventually(t, func() bool { return m.Ready() == nil && got.total() == want }, soon, poll)
+			require.Eventually(t, func() bool {
+				offsets := committed(t, brokers, "g2", "orders", 0, 1)
+				return offsets[0] == sizes[0] && offsets[1] == sizes[1]
+			}, soon, poll)
+			require.NoError(t, m.end())
+			require.Equal(t, want, got.total())
+		})
+	}
+}
+
+// TestKfake_ShortSessions_K18: what ends every session at once is tried again ever more slowly, and told once.
+func TestKfake_ShortSessions_K18(t *testing.T) {
+	brokers := fakeBrokers(t, 1, "orders", "orders.g.dlq")
+	store := &deaf{told: newTold()}
+	m := start(t, Config{Brokers: brokers, Group: "g", Topics: []string{"orders"}, Store: store}, routed(nothing))
+	require.Eventually(t, func() bool { return store.calls.Load() >= 2 }, soon, poll)
+	_ = pause(t.Context(), 5*time.Second)
+	require.LessOrEqual(t, store.calls.Load(), int64(7))
+	require.Equal(t, 1, m.count("cannot consume"))
+	require.NoError(t, m.Live(), "a restart would not help")
+	require.NoError(t, m.end())
+}
+
+// deaf is a ledger that never tells of progress.
+type deaf struct {
+	*told
+	calls atomic.Int64
+}
+
+func (s *deaf) Progress(context.Context, string, ...string) ([]dedup.Progress, error) {
+	s.calls.Add(1)
+	return nil, dedup.ErrUnavailable
+}

@@ -1,0 +1,128 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"github.com/idem-go/idem"
+)
+
+// prepareRetries creates the missing retry topics if that is wanted, and makes sure that those with a delay exist: a copy
+// that cannot be written would hold up its partition.
+func (c *Consumer) prepareRetries(ctx context.Context, admin sarama.ClusterAdmin, sources []*sarama.TopicMetadata) error {
+	all, needed := make(map[string]*sarama.TopicMetadata), make(map[string]time.Duration)
+	for _, source := range sources {
+		all[idem.RetryTopic(source.Name, c.cfg.Group, 0)] = source
+		for _, d := range c.handler.delays {
+			name := idem.RetryTopic(source.Name, c.cfg.Group, d)
+			all[name], needed[name] = source, d
+		}
+	}
+	var created []string
+	err := c.createMissing(admin, all, func(admin sarama.ClusterAdmin, name string, source *sarama.TopicMetadata) error {
+		created = append(created, name)
+		return c.createRetries(admin, name, source)
+	})
+	if err == nil {
+		_, err = awaitTopics(ctx, admin, slices.Sorted(maps.Keys(needed)))
+	}
+	var gone *TopicError
+	if errors.As(err, &gone) {
+		gone.Retries = true
+	}
+	if err != nil {
+		return err
+	}
+	if len(created) > 0 { // those without a delay too, so that they are subscribed to at once
+		if _, err := awaitTopics(ctx, admin, created); err != nil {
+			return err
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(needed)) {
+		c.keepLongEnough(admin, name, needed[name], slices.Contains(created, name))
+	}
+	return nil
+}
+
+// createRetries creates a retry topic. A compacted one would keep the last copy of a key only.
+func (c *Consumer) createRetries(admin sarama.ClusterAdmin, name string, source *sarama.TopicMetadata) error {
+	policy := "delete"
+	settings := map[string]*string{"cleanup.policy": &policy}
+	for k, v := range c.cfg.CreateDeadLetterTopics.Config {
+		if k != "retention.ms" && k != "cleanup.policy" {
+			settings[k] = &v
+		}
+	}
+	return c.createTopic(admin, "retry topic", name, source, settings)
+}
+
+// retryReserve is how much longer than its delay a copy should be kept at least: so long may its consumers be away.
+const retryReserve = 24 * time.Hour
+
+// keepLongEnough looks whether a topic deletes copies before they are due. A topic of our making is mended; of others a
+// warning tells, and so does not to be allowed to look (rule 46).
+func (c *Consumer) keepLongEnough(admin sarama.ClusterAdmin, name string, delay time.Duration, ours bool) {
+	keep, policy, err := retentionOf(admin, name)
+	if err != nil {
+		c.log.Warn("not known how long a retry topic keeps its copies: grant DescribeConfigs on it", "topic", name, "error", err)
+		return
+	}
+	want := delay + retryReserve
+	if policy != "delete" && policy != "" {
+		c.log.Warn("retry topic is compacted: of copies with one key all but the last are lost, set cleanup.policy=delete", "topic", name)
+	}
+	if keep < 0 || keep >= want {
+		return
+	}
+	if ours {
+		value := strconv.FormatInt(want.Milliseconds(), 10)
+		err := admin.IncrementalAlterConfig(sarama.TopicResource, name, map[string]sarama.IncrementalAlterConfigsEntry{
+			"retention.ms": {Operation: sarama.IncrementalAlterConfigsOperationSet, Value: &value},
+		}, false)
+		if err == nil {
+			return
+		}
+		c.log.Warn("retention of a retry topic cannot be set: grant AlterConfigs on it", "topic", name, "error", err)
+	}
+	c.log.Warn("retry topic keeps its copies hardly longer than their delay: they are lost if no consumer runs for a while",
+		"topic", name, "retention", keep, "delay", delay, "at_least", want)
+}
+
+// retentionOf returns how long a topic keeps records, negative without end, and how it cleans up.
+func retentionOf(admin sarama.ClusterAdmin, name string) (keep time.Duration, policy string, err error) {
+	answers, err := admin.DescribeConfigs([]*sarama.ConfigResource{{
+		Type: sarama.TopicResource, Name: name, ConfigNames: []string{"retention.ms", "cleanup.policy"},
+	}}, sarama.DescribeConfigsOptions{})
+	if err != nil {
+		return 0, "", err
+	}
+	if len(answers) != 1 {
+		return 0, "", sarama.ErrIncompleteResponse
+	}
+	if code := answers[0].ErrorCode; !errors.Is(code, sarama.ErrNoError) {
+		return 0, "", code
+	}
+	keep = -1
+	for _, e := range answers[0].Configs {
+		switch e.Name {
+		case "cleanup.policy":
+			policy = e.Value
+		case "retention.ms":
+			ms, err := strconv.ParseInt(e.Value, 10, 64)
+			if err != nil {
+				return 0, "", fmt.Errorf("retention.ms is %q", e.Value)
+			}
+			if keep = -1; ms >= 0 {
+				keep = time.Duration(min(ms, int64(time.Duration(1<<63-1)/time.Millisecond))) * time.Millisecond
+			}
+		}
+	}
+	return keep, policy, nil
+}

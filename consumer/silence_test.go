@@ -1,0 +1,297 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/internal/testenv"
+)
+
+type silences func(SilenceEvent)
+
+func (f silences) ObserveSilence(_ context.Context, e SilenceEvent) { f(e) }
+
+// TestKfake_Silence_K15: one partition gets no answers any longer, and nothing says so. The group is joined anew, once, and
+// consumption is back. A partition that is paused, or idle, is not silent.
+func TestKfake_Silence_K15(t *testing.T) {
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(2, "orders", "orders.g.dlq"), kfake.GroupMinSessionTimeout(time.Second))
+	require.NoError(t, err)
+	t.Cleanup(cluster.Close)
+	brokers := cluster.ListenAddrs()
+	var told atomic.Int64
+	var got tally
+	gate := make(chan struct{})
+	m := start(t, Config{
+		Brokers: brokers, Group: "g", Topics: []string{"orders"}, SilenceTimeout: time.Second, Grace: time.Second,
+		Observers: []idem.Observer{silences(func(e SilenceEvent) {
+			told.Add(1)
+			if e.Topic != "orders" || e.Partition != 1 || e.For < time.Second {
+				t.Errorf("told of %+v", e)
+			}
+		})},
+	}, routed(func(ctx context.Context, m *idem.Message) error {
+		if eventID(m) == "0" {
+			<-gate
+		}
+		got.add(eventID(m))
+		return nil
+	}))
+	to := func(partition int32, from, to int) {
+		var msgs []*sarama.ProducerMessage
+		for i := from; i < to; i++ {
+			r := record("orders", i)
+			r.Metadata = toPartition(partition)
+			msgs = append(msgs, r)
+		}
+		produce(t, brokers, msgs...)
+	}
+	require.Eventually(t, func() bool { return claimsOf(m) == 2 }, soon, poll)
+	to(0, 0, 1300) // more than a lane takes: the partition is paused
+	to(1, 2000, 2010)
+	require.Eventually(t, func() bool { return got.events() == 10 }, soon, poll)
+	to(0, 1300, 1400)
+	_ = pause(t.Context(), 3*time.Second)
+	require.Zero(t, told.Load(), "paused, and idle")
+	close(gate)
+	require.Eventually(t, func() bool { return got.events() == 1410 }, soon, poll)
+
+	forget(cluster, 1)
+	to(1, 2010, 2020)
+	began := time.Now()
+	to(0, 1400, 1410)
+	require.Eventually(t, func() bool { return got.events() >= 1420 }, soon, poll)
+	require.Eventually(t, func() bool { return got.events() == 1430 }, soon, poll)
+	t.Logf("back after %s", time.Since(began))
+	require.EqualValues(t, 1, told.Load())
+	require.Equal(t, 1, m.count("joining the group anew"))
+	require.Equal(t, 1430, got.total(), "given back in order")
+	require.NoError(t, m.end())
+}
+
+// forget leaves a partition out of the answers to fetches, until the group is joined again.
+func forget(cluster *kfake.Cluster, partition int32) {
+	var over atomic.Bool
+	cluster.ControlKey(int16(kmsg.JoinGroup), func(kmsg.Request) (kmsg.Response, error, bool) {
+		over.Store(true)
+		return nil, nil, false
+	})
+	cluster.ControlKey(int16(kmsg.Fetch), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		if over.Load() {
+			return nil, nil, false
+		}
+		cluster.KeepControl()
+		f := req.(*kmsg.FetchRequest)
+		for i := range f.Topics {
+			kept := f.Topics[i].Partitions[:0]
+			for _, p := range f.Topics[i].Partitions {
+				if p.Partition != partition {
+					kept = append(kept, p)
+				}
+			}
+			f.Topics[i].Partitions = kept
+		}
+		return nil, nil, false
+	})
+}
+
+// links are connections that a test can break: cut at once, or silent both ways, as a firewall that drops packets does it.
+type links struct {
+	mu     sync.Mutex
+	open   map[*link]struct{}
+	silent chan struct{} // not nil: nothing passes until it is closed
+}
+
+type link struct {
+	net.Conn
+	of   *links
+	once sync.Once
+	dead chan struct{}
+}
+
+func (l *links) Dial(network, address string) (net.Conn, error) {
+	conn, err := net.DialTimeout(network, address, 5*time.Second)
+	if err != nil {
+		return nil, err
+	}
+	c := &link{Conn: conn, of: l, dead: make(chan struct{})}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.open == nil {
+		l.open = make(map[*link]struct{})
+	}
+	l.open[c] = struct{}{}
+	return c, nil
+}
+
+func (c *link) wait() error {
+	c.of.mu.Lock()
+	silent := c.of.silent
+	c.of.mu.Unlock()
+	if silent == nil {
+		return nil
+	}
+	select {
+	case <-silent:
+		return nil
+	case <-c.dead:
+		return net.ErrClosed
+	}
+}
+
+func (c *link) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if werr := c.wait(); werr != nil {
+		return 0, werr
+	}
+	return n, err
+}
+
+func (c *link) Write(p []byte) (int, error) {
+	if err := c.wait(); err != nil {
+		return 0, err
+	}
+	return c.Conn.Write(p)
+}
+
+func (c *link) Close() error {
+	c.once.Do(func() {
+		close(c.dead)
+		c.of.mu.Lock()
+		delete(c.of.open, c)
+		c.of.mu.Unlock()
+	})
+	return c.Conn.Close()
+}
+
+// cut closes all connections.
+func (l *links) cut() {
+	l.mu.Lock()
+	var open []*link
+	for c := range l.open {
+		open = append(open, c)
+	}
+	l.mu.Unlock()
+	for _, c := range open {
+		_ = c.Conn.Close()
+	}
+}
+
+// silence lets nothing pass until the returned function is called.
+func (l *links) silence() (restore func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	silent := make(chan struct{})
+	l.silent = silent
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.silent = nil
+		close(silent)
+	}
+}
+
+// TestKafka_BrokenLinks_K15: after connections to the broker were cut, and after the network was silent for longer than a
+// session, all partitions are consumed again within 30 s, by the same consumer, and nothing is handled twice.
+func TestKafka_BrokenLinks_K15(t *testing.T) {
+	brokers, topic, cfg := onKafka(t, 4)
+	net := new(links)
+	cfg.Store, cfg.SilenceTimeout, cfg.Grace = forever(), 5*time.Second, 2*time.Second
+	cfg.Sarama = func(sc *sarama.Config) {
+		quick(sc)
+		sc.Net.Proxy.Enable, sc.Net.Proxy.Dialer = true, net
+	}
+	var got tally
+	m := start(t, cfg, routed(got.handle))
+	n := 0
+	back := func(what string) {
+		produceEvents(t, brokers, topic, n, n+40)
+		n += 40
+		began := time.Now()
+		require.Eventually(t, func() bool { return got.events() == n }, 30*time.Second, poll, what)
+		t.Logf("%s: back after %s", what, time.Since(began))
+	}
+	back("start")
+	for range 5 {
+		net.cut()
+		back("cut")
+	}
+	restore := net.silence()
+	_ = pause(t.Context(), 8*time.Second)
+	restore()
+	back("silent")
+	require.Equal(t, n, got.total())
+	require.NoError(t, m.end())
+}
+
+// topicEvents notes what is told of topics.
+type topicEvents struct {
+	mu  sync.Mutex
+	all []TopicEvent
+}
+
+func (e *topicEvents) ObserveTopic(_ context.Context, event TopicEvent) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.all = append(e.all, event)
+}
+
+// TestKafka_TopicDeleted_K27: one of two topics is deleted. The other one goes on, the loss is told once, and when the topic is there
+// again it is consumed from its beginning.
+func TestKafka_TopicDeleted_K27(t *testing.T) {
+	for _, cooperative := range []bool{false, true} {
+		brokers, topic, cfg := onKafka(t, 2)
+		admin := testenv.KafkaAdmin(t, brokers)
+		doomed := topic + "-doomed"
+		create := func() error {
+			return admin.CreateTopic(doomed, &sarama.TopicDetail{NumPartitions: 2, ReplicationFactor: 1}, false)
+		}
+		require.NoError(t, create())
+		events := new(topicEvents)
+		cfg.Topics, cfg.Cooperative, cfg.Grace = append(cfg.Topics, doomed), cooperative, time.Second
+		cfg.Observers, cfg.OnGap = []idem.Observer{events}, Earliest
+		cfg.Sarama = func(sc *sarama.Config) {
+			quick(sc)
+			sc.Metadata.RefreshFrequency = time.Second
+			sc.Metadata.Retry.Max = 3
+		}
+		var got tally
+		often := func(c *Consumer) { c.topics.every = time.Second }
+		one, two := start(t, cfg, routed(got.handle), often), start(t, cfg, routed(got.handle), often)
+		produceEvents(t, brokers, topic, 0, 20)
+		produceEvents(t, brokers, doomed, 1000, 1020)
+		require.Eventually(t, func() bool { return got.events() == 40 }, soon, poll)
+		require.NoError(t, admin.DeleteTopic(doomed))
+		began := time.Now()
+		gone := func(m *member) bool {
+			var not *NotReadyError
+			return errors.As(m.Ready(), &not) && len(m.topics.missing()) == 1
+		}
+		require.Eventually(t, func() bool { return gone(one) && gone(two) }, time.Minute, poll)
+		t.Logf("cooperative %v: told after %s", cooperative, time.Since(began))
+		produceEvents(t, brokers, topic, 20, 40)
+		require.Eventually(t, func() bool { return got.events() == 60 }, soon, poll, "the other topic goes on")
+		t.Logf("cooperative %v: consumed after %s", cooperative, time.Since(began))
+		require.Equal(t, 1, one.count("does not exist any longer"))
+
+		require.Eventually(t, func() bool { return create() == nil }, soon, time.Second)
+		produceEvents(t, brokers, doomed, 2000, 2020)
+		require.Eventually(t, func() bool { return got.events() == 80 }, soon, poll)
+		require.Eventually(t, func() bool { return one.Ready() == nil && two.Ready() == nil }, soon, poll)
+		events.mu.Lock()
+		require.Len(t, events.all, 4, "by two members")
+		events.mu.Unlock()
+		require.NoError(t, one.end())
+		require.NoError(t, two.end())
+	}
+}
