@@ -3,7 +3,6 @@ package pgstore_test
 import (
 	"context"
 	"fmt"
-	"regexp"
 	"slices"
 	"testing"
 	"time"
@@ -242,7 +241,7 @@ func TestListCompact(t *testing.T) {
 	require.Len(t, shown, 4)
 	require.Equal(t, []string{ids[0], ids[1]}, shown[:2])
 	for _, id := range shown[2:] {
-		require.Regexp(t, regexp.MustCompile("^sha256:[0-9a-f]{32}$"), id, "not an ID, and not left out")
+		require.Regexp(t, "^sha256:[0-9a-f]{32}$", id, "not an ID, and not left out")
 	}
 	require.Len(t, list(dedup.Filter{States: []dedup.State{dedup.GivenUp}}, 0), 2)
 	require.Len(t, list(dedup.Filter{Type: request("x").Key.Type}, 3), 3)
