@@ -219,24 +219,30 @@ func TestGate_AnswerToAnOldCallIsNoReturn(t *testing.T) {
 			}
 			return nil
 		}
+		var away atomic.Bool
+		b.store.completeErr = func() error {
+			if away.Load() {
+				return dedup.ErrUnavailable
+			}
+			return nil
+		}
 		b.on(succeed)
 		p := b.start()
 		old := make(chan error, 1)
 		go func() { old <- p.Handle(t.Context(), message("e1", 0)) }()
 		synctest.Wait()
+		time.Sleep(time.Millisecond)
 		failing := make(chan error, 1)
-		ctx, cancel := context.WithCancelCause(t.Context())
-		go func() { failing <- p.Handle(ctx, message("e2", 1)) }()
+		go func() { failing <- p.Handle(t.Context(), message("e2", 1)) }()
 		synctest.Wait()
 		require.NotEmpty(t, p.Status().Down)
-		b.store.completeErr = func() error { return dedup.ErrUnavailable } // only the claim is answered
+		away.Store(true) // only the claim is answered
 		close(slow)
 		synctest.Wait()
 		require.NotEmpty(t, p.Status().Down, "the answer was to a call from before")
-		b.store.completeErr = nil
+		away.Store(false)
 		require.NoError(t, <-old)
 		require.NoError(t, <-failing)
-		cancel(nil)
 		require.Empty(t, p.Status().Down)
 		require.Equal(t, 1, strings.Count(b.log.String(), "is back"), b.log.String())
 	})
