@@ -34,7 +34,8 @@
 //	GRANT SELECT, INSERT, UPDATE ON idem_scopes, idem_scope_topics, idem_recipes TO worker;
 //	GRANT SELECT ON idem_schema, idem_horizons TO worker;
 //
-// and whoever deletes what has expired what [Reaper] says (G-12).
+// and whoever deletes what has expired what [Reaper] says (G-12). [Store.Forget] takes the right to delete from the tables of
+// events and claims, which no handler needs: give it to the role of those who operate.
 //
 // # Layouts
 //
@@ -64,6 +65,18 @@
 //
 // Records carry a version. One that this release does not know, or an unknown status, makes the call fail with
 // [dedup.ErrUnavailable] instead of being guessed at (rule 35).
+//
+// # Parked events
+//
+// Tables parked_keys and parked, the same in both layouts, hold events that wait in the order of their Kafka keys
+// ([dedup.Parker], rule 4). A row of parked_keys is a queue: it is there if and only if an event is, and is locked, in the
+// order of the keys, by whoever puts an event into it or takes one out. What is parked does not expire: it goes when its
+// event has ended, or by a person.
+//
+// # What a person sees
+//
+// [Store.Inspect] and [Store.Find] go by the key's index; [Store.List] reads both tables as a whole. Records of the compact
+// layout say all that those of the readable one say, but for IDs of which there is only a hash.
 //
 // # Expiry
 //
@@ -99,7 +112,7 @@
 //
 // # Cost per message
 //
-// A claim, with all its keys, is one round trip, and so is each of the other verbs. A transaction is two: begin and
+// A claim, with all its keys, is one round trip, and so is each of the other verbs, those on parked events too. A transaction is two: begin and
 // claim are one, the commit is the other; three if a completion is not plain. A batch of duplicates only writes nothing
 // and takes no transaction ID (P-20).
 //

@@ -9,9 +9,9 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Reopen implements [dedup.Reopener] for both tables: a key that is dead in processed_events, else one that is dead in
-// idempotency_keys. The failures, take-overs and doubts of the generation that was given up are forgotten: else an
-// event that was given up for them could never run again.
+// Reopen implements [dedup.Reopener], in both tables: a key that was discarded before anybody knew it is dead in either. The
+// failures, take-overs and doubts of the generation that was given up are forgotten: else an event that was given up for
+// them could never run again.
 func (s *Store) Reopen(ctx context.Context, key dedup.Key) (dedup.Position, error) {
 	if err := key.Validate(); err != nil {
 		return dedup.Position{}, fmt.Errorf("pgstore: reopen: %w", err)
@@ -20,37 +20,32 @@ func (s *Store) Reopen(ctx context.Context, key dedup.Key) (dedup.Position, erro
 	if err != nil {
 		return dedup.Position{}, err
 	}
-	for _, table := range []func(*statements) (reopen, reopened string){
-		func(q *statements) (string, string) { return q.reopenEvent, q.reopenedEvent },
-		func(q *statements) (string, string) { return q.reopenKey, q.reopenedKey },
-	} {
-		var generation int64
-		found := false
-		err := s.ownTx(ctx, "reopen", func(q *statements, b *pgx.Batch) {
-			found = false
-			reopen, reopened := table(q)
-			// The second statement sees what somebody else reopened while the first one waited for him.
-			b.Queue(reopen, args...)
-			b.Queue(reopened, args...)
-		}, func(results pgx.BatchResults) error {
-			for range 2 {
-				err := results.QueryRow().Scan(&generation)
-				if err == nil {
-					found = true
-				} else if !errors.Is(err, pgx.ErrNoRows) {
-					return err
-				}
+	var generation int64 // the higher one: in the other way, nothing has happened since it was discarded
+	err = s.ownTx(ctx, "reopen", func(q *statements, b *pgx.Batch) {
+		generation = 0
+		b.Queue(q.reopenEvent, args...)
+		b.Queue(q.reopenKey, args...)
+		// Statements of their own see what somebody else reopened while the first ones waited for him.
+		b.Queue(q.reopenedEvent, args...)
+		b.Queue(q.reopenedKey, args...)
+	}, func(results pgx.BatchResults) error {
+		for range 4 {
+			var g int64
+			err := results.QueryRow().Scan(&g)
+			if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+				return err
 			}
-			return nil
-		})
-		if err != nil {
-			return dedup.Position{}, err
+			generation = max(generation, g)
 		}
-		if found {
-			return dedup.Position{Generation: uint32(generation)}, nil
-		}
+		return nil
+	})
+	if err != nil {
+		return dedup.Position{}, err
 	}
-	return dedup.Position{}, fmt.Errorf("pgstore: reopen %q: %w", key, dedup.ErrNotDead)
+	if generation == 0 {
+		return dedup.Position{}, fmt.Errorf("pgstore: reopen %q: %w", key, dedup.ErrNotDead)
+	}
+	return dedup.Position{Generation: uint32(generation)}, nil
 }
 
 // CountStart implements [dedup.StartCounter], in table event_starts and a transaction of its own.

@@ -208,6 +208,9 @@ func newStatements(schema string, l layout) *statements {
 	file := func(name string, more ...string) string { return fill(l.file(name), more...) }
 	forms := func(verb, table string) [2]string {
 		text := l.file(verb + "_" + table)
+		if verb == "look" { // one text for both
+			text = strings.ReplaceAll(l.file(verb), "{table}", "{"+table+"_read}")
+		}
 		for _, part := range []struct{ name, file string }{
 			{"{requests}", "requests"}, {"{answer}", "answer_" + table}, {"{grant}", "grant_" + table},
 			{"{too_old}", "too_old"},
@@ -230,8 +233,8 @@ func newStatements(schema string, l layout) *statements {
 		originKeys:    file("origin", "{table}", "{keys}", "{status}", "k.status", "{held}", "AND k.token = r.token"),
 		reopenEvent:   file("reopen", "{table}", "{events}", "{clear}", ""),
 		reopenKey:     file("reopen", "{table}", "{keys}", "{clear}", forget),
-		reopenedEvent: file("reopened", "{table}", "{events_read}"),
-		reopenedKey:   file("reopened", "{table}", "{keys_read}"),
+		reopenedEvent: file("reopened", "{table}", "{events_read}", "{other}", "{keys_read}"),
+		reopenedKey:   file("reopened", "{table}", "{keys_read}", "{other}", "{events_read}"),
 		countStart:    file("count_start"), clearStarts: file("clear_starts"),
 		version: file("version"), layout: file("layout"), keyColumns: file("key_columns"),
 		aging:       newAgingSQL(file),

@@ -26,6 +26,8 @@ var (
 	_ dedup.Parker          = (*Store)(nil)
 	_ dedup.Operator        = (*Store)(nil)
 	_ dedup.Lister          = (*Store)(nil)
+
+	_ dedup.TxRunner[pgx.Tx] = (*Store)(nil)
 )
 
 const (

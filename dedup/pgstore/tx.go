@@ -106,6 +106,11 @@ func (r *txRun) run() (err error) {
 	if !slices.ContainsFunc(r.answers, func(a dedup.Answer) bool { return a.Verdict == dedup.Fresh }) {
 		return nil
 	}
+	return r.handle(name)
+}
+
+// handle lends the transaction to fn and commits. name is the session's outside of it.
+func (r *txRun) handle(name string) error {
 	r.lent = &handlerTx{Tx: r.tx, outside: name,
 		marked: name != r.conn.Conn().PgConn().ParameterStatus(nameParameter)}
 	done, err := r.fn(r.lent)

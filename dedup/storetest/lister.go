@@ -40,7 +40,8 @@ func listFilter(k *kit) {
 	for id, s := range k.everyState() {
 		require.Equal(k, []string{id}, k.list(dedup.Filter{States: []dedup.State{s}}, 0))
 		require.NoError(k, k.lister().List(k.ctx, dedup.Filter{States: []dedup.State{s}}, 0, func(r dedup.Record) bool {
-			require.Equal(k, k.sees(s, id), withLease(r, k.sees(s, id)))
+			seen := k.sees(s, id)
+			require.Equal(k, seen, withLease(r, seen))
 			return true
 		}))
 	}

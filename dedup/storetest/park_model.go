@@ -104,7 +104,7 @@ func parkRandom(kt *kit) {
 	k := parkingOf(kt)
 	rng, seed := k.random()
 	w := &parkWalk{parking: k, rng: rng, model: parkModel{make(map[string][]dedup.Parked), make(map[string]int32)}}
-	for step := range 2500 {
+	for step := range 1500 {
 		l := lot
 		l.Partition = int32(rng.IntN(2))
 		p := []dedup.Parker{w.p, w.peer}[rng.IntN(2)]

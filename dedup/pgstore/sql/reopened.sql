@@ -1,4 +1,8 @@
--- A row that was reopened and has not been claimed since: nothing else waits for attempt 0 of a later generation.
-SELECT generation FROM {schema}.{table}
+-- A row that was reopened and has not been claimed since: nothing else waits for attempt 0 of a later generation. One of a
+-- key that was claimed since in the other way has nothing to say.
+SELECT generation FROM {schema}.{table} k
 WHERE ({key}) = ({one@1})
   AND status = 'moved' AND retry = 0 AND generation > 0 AND record_version = 1
+  AND NOT EXISTS (
+      SELECT FROM {schema}.{other} WHERE ({key}) = ({one@1}) AND (status <> 'moved' OR retry > 0)
+  )

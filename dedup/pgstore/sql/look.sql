@@ -1,4 +1,4 @@
--- As look_events.sql, for claims: answers for what is over already, without a lock or a write: one probe of the key's index for each request. OFFSET keeps
+-- Answers for what is over already, without a lock or a write: one probe of the key's index for each request. OFFSET keeps
 -- the planner from beginning with the rows of the table that share all but the last column of the key.
 SELECT r.n, k.answer, 0::bigint, 0::integer, 0::integer, 0::bigint,
        k.origin_topic, k.origin_partition, k.origin_offset, k.origin_time,
@@ -8,7 +8,7 @@ FROM ({requests}) r
 CROSS JOIN LATERAL (
     SELECT k.origin_topic, k.origin_partition, k.origin_offset, k.origin_time, k.reason, k.schema_version, k.result,
            {answer}
-    FROM {schema}.{keys_read} k
+    FROM {schema}.{table} k
     WHERE ({k.key}) = ({r.key})
     OFFSET 0
 ) k

@@ -1,0 +1,45 @@
+package pgstore
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	"github.com/idem-go/idem/dedup"
+	"github.com/jackc/pgx/v5"
+)
+
+// RunTx implements [dedup.TxRunner]: fn gets a transaction as from [Store.ClaimTx], of the level READ COMMITTED and with the
+// same guards, in which nothing is claimed. After a serialization failure or a deadlock, fn is not run again: its error is
+// returned. begin is one round trip, commit another.
+func (s *Store) RunTx(ctx context.Context, limit time.Duration, fn func(tx pgx.Tx) error) (err error) {
+	q, err := s.statements(ctx)
+	if err != nil {
+		return ledgerError(ctx, "begin", err)
+	}
+	r := &txRun{ctx: ctx, s: s, q: q, limit: limit,
+		fn: func(tx pgx.Tx) ([]dedup.Completion, error) { return nil, fn(tx) }}
+	if r.conn, err = s.acquire(ctx); err != nil {
+		return ledgerError(ctx, "begin", err)
+	}
+	r.socket = socketOf(r.conn.Conn().PgConn().Conn())
+	defer r.end() // also when fn panics
+	name := r.conn.Conn().PgConn().ParameterStatus(nameParameter)
+	if err := r.begin(); err != nil {
+		return ledgerError(ctx, "begin", err)
+	}
+	return r.handle(name)
+}
+
+// begin begins a transaction that claims nothing. The settings of a claim are undone at once: what stays is the limit, and
+// the mark by which commit knows the transaction.
+func (r *txRun) begin() error {
+	var b pgx.Batch
+	b.BeginTx(pgx.TxOptions{BeginQuery: beginSQL, CommitQuery: commitSQL})
+	r.queueSettings(&b, false)
+	b.Queue(r.q.restore, true)
+	results := r.conn.SendBatch(r.ctx, &b)
+	r.tx = results.Tx()
+	err := execs(3)(results)
+	return cmp.Or(err, results.Close()) // closing tells what has failed already once more
+}
