@@ -33,6 +33,13 @@ func runTests(m *testing.M) int {
 // soak reports whether there is time for the long form of a test.
 func soak() bool { return os.Getenv("IDEM_SOAK") != "" }
 
+// soaked says in one line what a long run was made of and what came out, in the form that all such tests share. cuts are
+// connections and services that were cut off, moves assignments of partitions that were changed.
+func soaked(t testing.TB, name string, seed uint64, size, kills, cuts, moves int, outcome string) {
+	t.Helper()
+	t.Logf("soak: %s seed=%d size=%d kills=%d cuts=%d rebalances=%d outcome=%s", name, seed, size, kills, cuts, moves, outcome)
+}
+
 // needTime skips a test where only quick ones are wanted.
 func needTime(t testing.TB) {
 	t.Helper()
