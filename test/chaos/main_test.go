@@ -48,10 +48,11 @@ func needTime(t testing.TB) {
 	}
 }
 
-// newRand returns the source of all that is random in a test. The seed is printed, and taken from IDEM_CHAOS_SEED.
-func newRand(t testing.TB) *rand.Rand {
+// newRand returns the source of all that is random in a test, and its seed, which is printed, and taken from
+// IDEM_CHAOS_SEED.
+func newRand(t testing.TB) (rng *rand.Rand, seed uint64) {
 	t.Helper()
-	seed := rand.Uint64() >> 32 // short enough to be typed
+	seed = rand.Uint64() >> 32 // short enough to be typed
 	if s := os.Getenv("IDEM_CHAOS_SEED"); s != "" {
 		var err error
 		if seed, err = strconv.ParseUint(s, 10, 64); err != nil {
@@ -59,7 +60,7 @@ func newRand(t testing.TB) *rand.Rand {
 		}
 	}
 	t.Logf("repeat with IDEM_CHAOS_SEED=%d", seed)
-	return rand.New(rand.NewPCG(seed, 0))
+	return rand.New(rand.NewPCG(seed, 0)), seed
 }
 
 // pause waits for a random part of limit: kills and stops must not keep step with what they hit.
