@@ -3,6 +3,7 @@
 package netproxy
 
 import (
+	"context"
 	"io"
 	"net"
 	"sync"
@@ -24,6 +25,7 @@ type Proxy struct {
 	listener net.Listener
 	target   string
 	link     func() Link
+	dialing  context.Context // ends with the test
 	running  sync.WaitGroup
 
 	mu    sync.Mutex
@@ -34,12 +36,12 @@ type Proxy struct {
 // back. In Cleanup all connections are closed and all goroutines waited for.
 func Start(t testing.TB, target string, link func() Link) *Proxy {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	if link == nil {
 		link = func() Link { return Link{} }
 	}
-	p := &Proxy{listener: l, target: target, link: link, conns: make(map[net.Conn]bool)}
+	p := &Proxy{listener: l, target: target, link: link, dialing: t.Context(), conns: make(map[net.Conn]bool)}
 	p.running.Go(p.accept)
 	t.Cleanup(p.close)
 	return p
@@ -65,7 +67,7 @@ func (p *Proxy) accept() {
 		if err != nil {
 			return
 		}
-		server, err := net.Dial("tcp", p.target)
+		server, err := (&net.Dialer{}).DialContext(p.dialing, "tcp", p.target)
 		if err != nil {
 			_ = client.Close()
 			continue
