@@ -35,7 +35,7 @@ func TestSameEventsInOtherOrdersOnACluster(t *testing.T) {
 
 func sameEventsInOtherOrders(t *testing.T, rounds int, on func(*idem.Router, *counts)) {
 	const events = 64
-	rng, seed := newRand(t)
+	rng, seed := newSeeded(t)
 	_, prefix := testenv.RedisCluster(t)
 	var effects [2]counts
 	workers := [2]*idem.Processor{}

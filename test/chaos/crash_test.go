@@ -19,7 +19,7 @@ func TestKilledWorkersPayEachOrderOnce_Idempotent(t *testing.T) {
 	if soak() {
 		kills = 60
 	}
-	rng, seed := newRand(t)
+	rng, seed := newSeeded(t)
 	began := time.Now()
 	s := newShop(t, newCluster(t, testenv.Kafka(t)), testenv.Postgres(t), orders, partitions)
 	load := copies(rng, orders, 2, partitions)
@@ -59,7 +59,7 @@ func TestKilledWorkersPayEachOrderOnce_Idempotent(t *testing.T) {
 func TestGracefulStopRedeliversNothing(t *testing.T) {
 	needTime(t)
 	const orders, partitions, stops = 4_000, 6, 4
-	rng, _ := newRand(t)
+	rng := newRand(t)
 	s := newShop(t, newCluster(t, testenv.Kafka(t)), testenv.Postgres(t), orders, partitions)
 	s.send(copies(rng, orders, 1, partitions))
 

@@ -95,7 +95,7 @@ func TestLanesUnderFire_Idempotent(t *testing.T) {
 	if soak() {
 		events, rounds = 200_000, 20
 	}
-	rng, seed := newRand(t)
+	rng, seed := newSeeded(t)
 	began := time.Now()
 	l := newLine(t, copies(rng, events, 2, lanePartitions), 4*rounds+2)
 	crew := newCrew(t, []string{"a", "b", "c"}, l.worker)
@@ -143,6 +143,9 @@ func TestLanesUnderFire_Idempotent(t *testing.T) {
 	require.LessOrEqual(t, repeats, cut*32, "repeats of claimed handlers")
 	require.Zero(t, l.kafka.deadLetters(l.group, l.topic), "dead letters")
 	l.requireOrder()
+	soaked(t, "TestLanesUnderFire", seed, 2*events, 2*rounds, rounds, 2*rounds, fmt.Sprintf(
+		"none lost, in order, %d repeats of claimed handlers; %d sleepers cut off, as many guests came and went; %s",
+		repeats, rounds, time.Since(began).Round(time.Second)))
 }
 
 // requireOrder looks at keys whose copies stay in their partition: a copy elsewhere may overtake.
@@ -153,7 +156,4 @@ func (l *line) requireOrder() {
 			SELECT seq, max(seq) OVER (PARTITION BY key ORDER BY first ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
 			FROM (SELECT key, seq, min(id) AS first FROM effects WHERE key / $1 % 2 = 0 GROUP BY key, seq) appeared
 		) o WHERE before > seq`, lanePartitions), "events that came before an earlier one of their key")
-	soaked(t, "TestLanesUnderFire", seed, 2*events, 2*rounds, rounds, 2*rounds, fmt.Sprintf(
-		"none lost, in order, %d repeats of claimed handlers; %d sleepers cut off, as many guests came and went; %s",
-		repeats, rounds, time.Since(began).Round(time.Second)))
 }

@@ -70,7 +70,7 @@ func sent(workers []*proc) map[string]int {
 // many sendings were repeats.
 func (m *mailing) killThem(t testing.TB, events, kills int, worker func(name string) *proc) (lost, repeats int) {
 	t.Helper()
-	rng, seed := newRand(t)
+	rng, seed := newSeeded(t)
 	began := time.Now()
 	load := copies(rng, events, 2, 6)
 	portion := len(load)/(kills+2) + 1

@@ -48,9 +48,15 @@ func needTime(t testing.TB) {
 	}
 }
 
-// newRand returns the source of all that is random in a test, and its seed, which is printed, and taken from
-// IDEM_CHAOS_SEED.
-func newRand(t testing.TB) (rng *rand.Rand, seed uint64) {
+// newRand returns the source of all that is random in a test. The seed is printed, and taken from IDEM_CHAOS_SEED.
+func newRand(t testing.TB) *rand.Rand {
+	t.Helper()
+	rng, _ := newSeeded(t)
+	return rng
+}
+
+// newSeeded is newRand with the seed, for [soaked].
+func newSeeded(t testing.TB) (rng *rand.Rand, seed uint64) {
 	t.Helper()
 	seed = rand.Uint64() >> 32 // short enough to be typed
 	if s := os.Getenv("IDEM_CHAOS_SEED"); s != "" {
