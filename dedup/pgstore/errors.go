@@ -11,6 +11,7 @@ import (
 	"github.com/idem-go/idem/dedup"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // ErrTxOwned is what Commit and Rollback of a handler's transaction return: the transaction belongs to the ledger,
@@ -65,6 +66,21 @@ func infrastructure(code string) bool {
 	}
 	class := code[:min(2, len(code))]
 	return class == "08" || class == "53" || class == "58" || class == "XX"
+}
+
+// giveBack returns conn to its pool, unless its server says that it does not write: a standby, or what was the primary
+// once. Such a session would fail for as long as the pool keeps it, which is an hour by default; a new one may find the
+// primary of today (P-26). A pooler may keep back what the server says: then its own settings decide.
+func giveBack(conn *pgxpool.Conn) {
+	if c := conn.Conn(); !c.IsClosed() {
+		says := c.PgConn().ParameterStatus
+		if says("in_hot_standby") == "on" || says("default_transaction_read_only") == "on" {
+			ctx, cancel := context.WithTimeout(context.Background(), endTimeout)
+			defer cancel()
+			_ = c.Close(ctx) // closed in any case
+		}
+	}
+	conn.Release()
 }
 
 // ledgerError says what an error of one of the ledger's own statements means. Since the keys were validated, such an

@@ -1,7 +1,6 @@
 package pgstore_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,111 +8,14 @@ import (
 	"math/rand/v2"
 	"net"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/dedup/pgstore"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 )
-
-// cutter is a proxy that breaks a connection at COMMIT: before the server gets it, or after it has answered.
-type cutter struct {
-	addr string
-	mode atomic.Value // "", "before", "after"
-	cuts atomic.Int32
-}
-
-func newCutter(t *testing.T, target string) *cutter {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	c := &cutter{addr: l.Addr().String()}
-	c.mode.Store("")
-	var wg sync.WaitGroup
-	var mu sync.Mutex
-	var conns []net.Conn
-	track := func(n net.Conn) {
-		mu.Lock()
-		defer mu.Unlock()
-		conns = append(conns, n)
-	}
-	wg.Go(func() {
-		for {
-			client, err := l.Accept()
-			if err != nil {
-				return
-			}
-			track(client)
-			server, err := net.Dial("tcp", target)
-			if err != nil {
-				_ = client.Close()
-				continue
-			}
-			track(server)
-			var deaf atomic.Bool // the client hears nothing more
-			wg.Go(func() { c.up(client, server, &deaf) })
-			wg.Go(func() { down(server, client, &deaf) })
-		}
-	})
-	t.Cleanup(func() {
-		_ = l.Close()
-		mu.Lock()
-		for _, n := range conns {
-			_ = n.Close()
-		}
-		mu.Unlock()
-		wg.Wait()
-	})
-	return c
-}
-
-// up carries what the client says. A COMMIT that is a message of its own travels in one piece.
-func (c *cutter) up(client, server net.Conn, deaf *atomic.Bool) {
-	defer func() { _, _ = client.Close(), server.Close() }()
-	buf := make([]byte, 1<<16)
-	for {
-		n, err := client.Read(buf)
-		if n > 0 {
-			mode := c.mode.Load()
-			if mode != "" && bytes.Contains(buf[:n], []byte("commit\x00")) {
-				c.cuts.Add(1)
-				if mode == "before" {
-					return
-				}
-				deaf.Store(true)
-			}
-			if _, err := server.Write(buf[:n]); err != nil {
-				return
-			}
-		}
-		if err != nil {
-			return
-		}
-	}
-}
-
-func down(server, client net.Conn, deaf *atomic.Bool) {
-	defer func() { _, _ = client.Close(), server.Close() }()
-	buf := make([]byte, 1<<16)
-	for {
-		n, err := server.Read(buf)
-		if deaf.Load() {
-			return // the server has answered, the answer is lost
-		}
-		if n > 0 {
-			if _, err := client.Write(buf[:n]); err != nil {
-				return
-			}
-		}
-		if err != nil {
-			return
-		}
-	}
-}
 
 // P-11: the connection breaks at COMMIT, before and after the server did it. The outcome is unknown; to claim again
 // tells it, and the effect is there once.
@@ -121,20 +23,14 @@ func TestConnectionLostAtCommit_P11(t *testing.T) {
 	t.Parallel()
 	url := newLedger(t)
 	direct := newPool(t, url)
-	cfg := direct.Config().ConnConfig
-	proxy := newCutter(t, fmt.Sprintf("%s:%d", cfg.Host, cfg.Port))
-	pool := newPool(t, url, func(c *pgxpool.Config) {
-		c.ConnConfig.DialFunc = func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "tcp", proxy.addr)
-		}
-	})
+	proxy, through := throughCutter(t, direct)
+	pool := newPool(t, url, through)
 	s := pgstore.New(pool)
-	for mode, want := range map[string]dedup.Verdict{"before": dedup.Fresh, "after": dedup.Done} {
+	for mode, want := range map[cut]dedup.Verdict{beforeCommit: dedup.Fresh, afterCommit: dedup.Done} {
 		for i := range 20 {
 			id := fmt.Sprint(mode, i)
-			proxy.mode.Store(mode)
+			proxy.arm(mode)
 			_, err := claimOne(t.Context(), s, request(id), effect(t.Context(), id))
-			proxy.mode.Store("")
 			require.ErrorIs(t, err, dedup.ErrUnknownCommit, id)
 			require.ErrorIs(t, err, dedup.ErrUnavailable, id)
 			v, err := claimOne(t.Context(), s, request(id), effect(t.Context(), id))
@@ -143,7 +39,8 @@ func TestConnectionLostAtCommit_P11(t *testing.T) {
 			require.Equal(t, 1, countEffects(t, direct, id), id)
 		}
 	}
-	require.EqualValues(t, 40, proxy.cuts.Load())
+	require.EqualValues(t, 20, proxy.before.Load())
+	require.EqualValues(t, 20, proxy.after.Load())
 	healthy(t, pool)
 }
 

@@ -220,5 +220,5 @@ func release(ctx context.Context, conn *pgxpool.Conn) {
 		defer cancel()
 		_, _ = c.Exec(end, "rollback") // if it fails the pool closes the connection
 	}
-	conn.Release()
+	giveBack(conn)
 }

@@ -356,7 +356,7 @@ func (r *txRun) end() {
 		defer cancel()
 		_ = r.tx.Rollback(ctx) // if it fails the connection is closed, and the server rolls back
 	}
-	r.conn.Release()
+	giveBack(r.conn)
 }
 
 // abandon gets rid of a connection that somebody still uses. Nothing of the driver's connection may be touched here,

@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"net"
 	"sync"
 	"sync/atomic"
 	"testing"
 
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/internal/netproxy"
 	"github.com/idem-go/idem/internal/testenv"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
@@ -19,88 +19,26 @@ import (
 // lossyProxy is a way to Redis on which requests arrive and replies get lost: now and then the server has executed what
 // it was sent, and the connection ends before, or within, the reply.
 type lossyProxy struct {
-	listener net.Listener
-	server   string
-	loss     float64
-	lost     atomic.Int64
-	running  sync.WaitGroup
-
-	mu    sync.Mutex
-	conns map[net.Conn]bool // nil once closed
+	*netproxy.Proxy
+	lost atomic.Int64
 }
 
 func newLossyProxy(t testing.TB, server string, loss float64) *lossyProxy {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	p := &lossyProxy{listener: l, server: server, loss: loss, conns: make(map[net.Conn]bool)}
-	p.running.Go(p.accept)
-	t.Cleanup(p.close)
+	p := &lossyProxy{}
+	p.Proxy = netproxy.Start(t, server, func() netproxy.Link {
+		return netproxy.Link{Down: func(client io.Writer, server io.Reader) { p.replies(client, server, loss) }}
+	})
 	return p
 }
 
-func (p *lossyProxy) close() {
-	_ = p.listener.Close()
-	p.mu.Lock()
-	for c := range p.conns {
-		_ = c.Close()
-	}
-	p.conns = nil
-	p.mu.Unlock()
-	p.running.Wait()
-}
-
-func (p *lossyProxy) accept() {
-	for {
-		client, err := p.listener.Accept()
-		if err != nil {
-			return
-		}
-		server, err := net.Dial("tcp", p.server)
-		if err != nil || !p.track(client, server) {
-			_ = client.Close()
-			continue
-		}
-		p.running.Go(func() {
-			_, _ = io.Copy(server, client)
-			p.hangUp(client, server)
-		})
-		p.running.Go(func() {
-			p.replies(client, server)
-			p.hangUp(client, server)
-		})
-	}
-}
-
-func (p *lossyProxy) track(conns ...net.Conn) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, c := range conns {
-		if p.conns == nil {
-			_ = c.Close()
-			continue
-		}
-		p.conns[c] = true
-	}
-	return p.conns != nil
-}
-
-func (p *lossyProxy) hangUp(conns ...net.Conn) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, c := range conns {
-		_ = c.Close()
-		delete(p.conns, c)
-	}
-}
-
-func (p *lossyProxy) replies(client, server net.Conn) {
+func (p *lossyProxy) replies(client io.Writer, server io.Reader, loss float64) {
 	buf := make([]byte, 64<<10)
 	for {
 		n, err := server.Read(buf)
 		if err != nil {
 			return
 		}
-		if rand.Float64() < p.loss {
+		if rand.Float64() < loss {
 			p.lost.Add(1)
 			_, _ = client.Write(buf[:rand.IntN(n)])
 			return
@@ -113,7 +51,7 @@ func (p *lossyProxy) replies(client, server net.Conn) {
 
 func (p *lossyProxy) client(t testing.TB) *redis.Client {
 	opts := testenv.RedisOptions(t)
-	opts.Addr = p.listener.Addr().String()
+	opts.Addr = p.Addr()
 	c := redis.NewClient(opts) // go-redis repeats commands by itself, as for everybody
 	t.Cleanup(func() { _ = c.Close() })
 	return c

@@ -104,7 +104,7 @@ func TestKilledAgainAndAgain_Idempotent(t *testing.T) {
 	forEachLedger(t, func(t *testing.T, s *setup) {
 		got := killed(t, s, kills, events)
 		require.LessOrEqual(t, got.repeats, kills*lanes)
-		t.Logf("%d kills: %+v", kills, got)
+		t.Logf("soak: %s seed=0 size=%d kills=%d cuts=0 rebalances=0 outcome=none lost, %+v", t.Name(), events, kills, got)
 	})
 }
 

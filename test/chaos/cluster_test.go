@@ -35,7 +35,7 @@ func TestSameEventsInOtherOrdersOnACluster(t *testing.T) {
 
 func sameEventsInOtherOrders(t *testing.T, rounds int, on func(*idem.Router, *counts)) {
 	const events = 64
-	rng := newRand(t)
+	rng, seed := newSeeded(t)
 	_, prefix := testenv.RedisCluster(t)
 	var effects [2]counts
 	workers := [2]*idem.Processor{}
@@ -68,7 +68,7 @@ func sameEventsInOtherOrders(t *testing.T, rounds int, on func(*idem.Router, *co
 			contended++
 		}
 	}
-	t.Logf("both workers had a share of the events in %d of %d rounds", contended, rounds)
+	soaked(t, t.Name(), seed, rounds*events, 0, 0, 0, fmt.Sprintf("each once; both workers had a share in %d of %d rounds", contended, rounds))
 	require.Positive(t, contended, "else they never got in each other's way")
 }
 

@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -18,7 +19,8 @@ func TestKilledWorkersPayEachOrderOnce_Idempotent(t *testing.T) {
 	if soak() {
 		kills = 60
 	}
-	rng, began := newRand(t), time.Now()
+	rng, seed := newSeeded(t)
+	began := time.Now()
 	s := newShop(t, newCluster(t, testenv.Kafka(t)), testenv.Postgres(t), orders, partitions)
 	load := copies(rng, orders, 2, partitions)
 	portion := len(load)/(kills+2) + 1
@@ -43,12 +45,13 @@ func TestKilledWorkersPayEachOrderOnce_Idempotent(t *testing.T) {
 	watch.end()
 
 	stats := s.stats(workers.all)
-	t.Logf("%d kills, %d of them while work was left; %d records, at least %d deliveries, %d duplicates of which %d redelivered; %d assignments; %d looks at offsets; %s, kills until %s",
-		kills, hits, s.released, stats["handled"]+stats["duplicates"], stats["duplicates"], stats["redelivered"], stats["assignments"], watch.samples,
-		time.Since(began).Round(time.Second), killed.Round(time.Second))
 	require.GreaterOrEqual(t, hits, enough, "kills of a process that was working")
 	watch.requireNone()
 	s.requireOnce(orders)
+	soaked(t, "TestKilledWorkersPayEachOrderOnce", seed, s.released, kills, 0, stats["assignments"], fmt.Sprintf(
+		"each once, none given up; %d kills while work was left; at least %d deliveries, %d duplicates of which %d redelivered; %d looks at offsets; %s, kills until %s",
+		hits, stats["handled"]+stats["duplicates"], stats["duplicates"], stats["redelivered"], watch.samples,
+		time.Since(began).Round(time.Second), killed.Round(time.Second)))
 }
 
 // SIGTERM in the middle of the work: what was begun is finished or given back, what is finished is committed, and a

@@ -95,7 +95,8 @@ func TestLanesUnderFire_Idempotent(t *testing.T) {
 	if soak() {
 		events, rounds = 200_000, 20
 	}
-	rng, began := newRand(t), time.Now()
+	rng, seed := newSeeded(t)
+	began := time.Now()
 	l := newLine(t, copies(rng, events, 2, lanePartitions), 4*rounds+2)
 	crew := newCrew(t, []string{"a", "b", "c"}, l.worker)
 	l.kafka.waitMembers(l.group, 3)
@@ -137,13 +138,14 @@ func TestLanesUnderFire_Idempotent(t *testing.T) {
 
 	claimed := `kind IN ('on', 'batch')`
 	repeats := l.count(`SELECT count(*) - count(DISTINCT (key, seq)) FROM effects WHERE ` + claimed)
-	t.Logf("%d events twice, %d kills, %d sleepers, %s; repeats of claimed handlers %d", events, 2*rounds, rounds,
-		time.Since(began).Round(time.Second), repeats)
 	require.Equal(t, events, l.count(`SELECT count(DISTINCT (key, seq)) FROM effects`), "lost")
 	require.Zero(t, l.count(`SELECT count(*) - count(DISTINCT (key, seq)) FROM effects WHERE NOT `+claimed), "effects of transactions that happened twice")
 	require.LessOrEqual(t, repeats, cut*32, "repeats of claimed handlers")
 	require.Zero(t, l.kafka.deadLetters(l.group, l.topic), "dead letters")
 	l.requireOrder()
+	soaked(t, "TestLanesUnderFire", seed, 2*events, 2*rounds, rounds, 2*rounds, fmt.Sprintf(
+		"none lost, in order, %d repeats of claimed handlers; %d sleepers cut off, as many guests came and went; %s",
+		repeats, rounds, time.Since(began).Round(time.Second)))
 }
 
 // requireOrder looks at keys whose copies stay in their partition: a copy elsewhere may overtake.

@@ -2,6 +2,7 @@ package chaos
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"regexp"
 	"testing"
@@ -69,7 +70,8 @@ func sent(workers []*proc) map[string]int {
 // many sendings were repeats.
 func (m *mailing) killThem(t testing.TB, events, kills int, worker func(name string) *proc) (lost, repeats int) {
 	t.Helper()
-	rng, began := newRand(t), time.Now()
+	rng, seed := newSeeded(t)
+	began := time.Now()
 	load := copies(rng, events, 2, 6)
 	portion := len(load)/(kills+2) + 1
 	released := make(map[int]bool)
@@ -98,8 +100,8 @@ func (m *mailing) killThem(t testing.TB, events, kills int, worker func(name str
 		repeats += n - 1
 	}
 	lost = events - len(counts)
-	t.Logf("%d events in %d records, %d kills (%d while work was left): %d lost, %d repeats, %s",
-		events, 2*events, kills, hits, lost, repeats, time.Since(began).Round(time.Second))
+	soaked(t, t.Name(), seed, 2*events, kills, 0, 0, fmt.Sprintf("%d lost, %d repeats; %d kills while work was left; %s",
+		lost, repeats, hits, time.Since(began).Round(time.Second)))
 	return lost, repeats
 }
 

@@ -33,6 +33,13 @@ func runTests(m *testing.M) int {
 // soak reports whether there is time for the long form of a test.
 func soak() bool { return os.Getenv("IDEM_SOAK") != "" }
 
+// soaked says in one line what a long run was made of and what came out, in the form that all such tests share. cuts are
+// connections and services that were cut off, moves assignments of partitions that were changed.
+func soaked(t testing.TB, name string, seed uint64, size, kills, cuts, moves int, outcome string) {
+	t.Helper()
+	t.Logf("soak: %s seed=%d size=%d kills=%d cuts=%d rebalances=%d outcome=%s", name, seed, size, kills, cuts, moves, outcome)
+}
+
 // needTime skips a test where only quick ones are wanted.
 func needTime(t testing.TB) {
 	t.Helper()
@@ -44,7 +51,14 @@ func needTime(t testing.TB) {
 // newRand returns the source of all that is random in a test. The seed is printed, and taken from IDEM_CHAOS_SEED.
 func newRand(t testing.TB) *rand.Rand {
 	t.Helper()
-	seed := rand.Uint64() >> 32 // short enough to be typed
+	rng, _ := newSeeded(t)
+	return rng
+}
+
+// newSeeded is newRand with the seed, for [soaked].
+func newSeeded(t testing.TB) (rng *rand.Rand, seed uint64) {
+	t.Helper()
+	seed = rand.Uint64() >> 32 // short enough to be typed
 	if s := os.Getenv("IDEM_CHAOS_SEED"); s != "" {
 		var err error
 		if seed, err = strconv.ParseUint(s, 10, 64); err != nil {
@@ -52,7 +66,7 @@ func newRand(t testing.TB) *rand.Rand {
 		}
 	}
 	t.Logf("repeat with IDEM_CHAOS_SEED=%d", seed)
-	return rand.New(rand.NewPCG(seed, 0))
+	return rand.New(rand.NewPCG(seed, 0)), seed
 }
 
 // pause waits for a random part of limit: kills and stops must not keep step with what they hit.

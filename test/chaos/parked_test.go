@@ -16,7 +16,8 @@ func TestParkedEventsUnderFire_Idempotent(t *testing.T) {
 	if soak() {
 		events, rounds = 60_000, 30
 	}
-	rng, began := newRand(t), time.Now()
+	rng, seed := newSeeded(t)
+	began := time.Now()
 	l := newLine(t, copies(rng, events, 2, lanePartitions), rounds+2)
 	l.producer.value = func(d *delivery) []byte {
 		kind := [...]string{"ordered-tx", "ordered-on"}[d.order/laneKeys%2]
@@ -43,8 +44,6 @@ func TestParkedEventsUnderFire_Idempotent(t *testing.T) {
 	crew.requireRunning()
 	crew.stop(20 * time.Second)
 	repeats := l.count(`SELECT count(*) - count(DISTINCT (key, seq)) FROM effects WHERE kind = 'ordered-on'`)
-	t.Logf("soak: %s size=%d kills=%d outcome=once, in order; parked at most %d at a time seen, repeats of claims %d, %s", t.Name(),
-		events, rounds, parked, repeats, time.Since(began).Round(time.Second))
 	require.Positive(t, parked, "nothing was parked when it was looked for")
 	require.Equal(t, events, l.count(`SELECT count(DISTINCT (key, seq)) FROM effects`), "lost")
 	require.Zero(t, l.count(`SELECT count(*) - count(DISTINCT (key, seq)) FROM effects WHERE kind = 'ordered-tx'`), "transactions that happened twice")
@@ -52,4 +51,6 @@ func TestParkedEventsUnderFire_Idempotent(t *testing.T) {
 	require.Zero(t, l.kafka.deadLetters(l.group, l.topic), "dead letters")
 	require.Zero(t, l.count(`SELECT count(*) FROM parked_keys`))
 	l.requireOrder()
+	soaked(t, t.Name(), seed, 2*events, rounds, 0, 0, fmt.Sprintf("none lost, in order; %d parked at a time at most, %d repeats of claims; %s",
+		parked, repeats, time.Since(began).Round(time.Second)))
 }

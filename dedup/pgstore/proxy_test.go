@@ -1,0 +1,186 @@
+package pgstore_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/idem-go/idem/internal/netproxy"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// cut is a moment at which a connection breaks.
+type cut int32
+
+const (
+	noCut cut = iota
+	// beforeCommit: the server has got everything but COMMIT.
+	beforeCommit
+	// afterCommit: the server has committed and is ready for more; nothing of that reaches the client.
+	afterCommit
+)
+
+func (c cut) String() string { return [...]string{"none", "before", "after"}[c] }
+
+// cutter is a way to Postgres on which a connection breaks exactly before or exactly after COMMIT. It reads the messages of
+// the protocol, without TLS.
+type cutter struct {
+	*netproxy.Proxy
+	only          string       // if not empty: only statements with this in their text count as COMMIT; set it first
+	armed         atomic.Int32 // a cut: what happens to the next COMMIT, once
+	before, after atomic.Int32 // cuts that happened
+}
+
+func newCutter(t testing.TB, target string) *cutter {
+	c := &cutter{}
+	c.Proxy = netproxy.Start(t, target, func() netproxy.Link {
+		l := &pgLink{c: c, commits: make(map[string]bool), portals: make(map[string]bool)}
+		return netproxy.Link{Up: l.up, Down: l.down}
+	})
+	return c
+}
+
+// throughCutter returns a cutter in front of the server that pool uses, and what sends another pool through it.
+func throughCutter(t testing.TB, direct *pgxpool.Pool) (*cutter, configure) {
+	t.Helper()
+	cfg := direct.Config().ConnConfig
+	c := newCutter(t, fmt.Sprintf("%s:%d", cfg.Host, cfg.Port))
+	return c, func(cfg *pgxpool.Config) {
+		cfg.ConnConfig.TLSConfig, cfg.ConnConfig.Fallbacks = nil, nil
+		cfg.ConnConfig.DialFunc = func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "tcp", c.Addr())
+		}
+	}
+}
+
+func (c *cutter) arm(what cut) { c.armed.Store(int32(what)) }
+
+// spent reports whether the cut that was armed has been made, or begun.
+func (c *cutter) spent() bool { return c.armed.Load() == int32(noCut) }
+
+func (c *cutter) cuts() int { return int(c.before.Load() + c.after.Load()) }
+
+// pgLink is one session.
+type pgLink struct {
+	c       *cutter
+	commits map[string]bool // prepared statements, by whether they commit
+	portals map[string]bool // what was bound, by whether it commits
+	deaf    atomic.Bool     // the client is to hear nothing of the COMMIT that is under way
+}
+
+// up carries what the client says, message by message. All but the first have a type.
+func (l *pgLink) up(server io.Writer, client io.Reader) {
+	in, out := bufio.NewReader(client), bufio.NewWriter(server)
+	for first := true; ; first = false {
+		m, err := readMessage(in, !first)
+		if err != nil {
+			return
+		}
+		if !first && l.commitsBy(m) {
+			switch cut(l.c.armed.Swap(int32(noCut))) {
+			case beforeCommit:
+				_ = out.Flush() // the server may be gone: that is a cut too
+				l.c.before.Add(1)
+				return
+			case afterCommit:
+				l.deaf.Store(true)
+			case noCut:
+			}
+		}
+		if _, err := out.Write(m); err != nil {
+			return
+		}
+		if in.Buffered() == 0 && out.Flush() != nil {
+			return
+		}
+	}
+}
+
+// commitsBy reports whether the server commits when it gets m: a simple query, or the execution of a prepared statement,
+// whose last command is COMMIT.
+func (l *pgLink) commitsBy(m []byte) bool {
+	switch body := m[5:]; m[0] {
+	case 'Q':
+		return l.c.isCommit(text(body, 0))
+	case 'P':
+		l.commits[text(body, 0)] = l.c.isCommit(text(body, 1))
+	case 'B':
+		l.portals[text(body, 0)] = l.commits[text(body, 1)]
+	case 'E':
+		return l.portals[text(body, 0)]
+	}
+	return false
+}
+
+func (c *cutter) isCommit(sql string) bool {
+	words := strings.Fields(strings.ToLower(strings.TrimRight(sql, "; ")))
+	return len(words) > 0 && words[len(words)-1] == "commit" && strings.Contains(sql, c.only)
+}
+
+// text returns the nth of the texts that a message begins with, each of which ends with a zero byte.
+func text(body []byte, n int) string {
+	parts := bytes.SplitN(body, []byte{0}, n+2)
+	return string(parts[min(n, len(parts)-1)])
+}
+
+// down carries what the server says, message by message. Of a COMMIT that is to be cut nothing gets through from the answer
+// on, and the connection ends once the server is ready for more: it has committed. If it refuses, nothing is cut.
+func (l *pgLink) down(client io.Writer, server io.Reader) {
+	in, out := bufio.NewReader(server), bufio.NewWriter(client)
+	committed := false
+	for {
+		m, err := readMessage(in, true)
+		if err != nil {
+			return
+		}
+		if l.deaf.Load() {
+			switch {
+			case m[0] == 'C' && text(m[5:], 0) == "COMMIT":
+				committed = true
+			case m[0] == 'Z' && committed:
+				l.c.after.Add(1)
+				return
+			case m[0] == 'Z':
+				l.deaf.Store(false)
+			}
+		}
+		if committed {
+			continue
+		}
+		if _, err := out.Write(m); err != nil {
+			return
+		}
+		if in.Buffered() == 0 && out.Flush() != nil {
+			return
+		}
+	}
+}
+
+const maxMessage = 64 << 20
+
+// readMessage reads one whole message: type, length, body.
+func readMessage(r *bufio.Reader, typed bool) ([]byte, error) {
+	head := 4
+	if typed {
+		head = 5
+	}
+	m := make([]byte, head)
+	if _, err := io.ReadFull(r, m); err != nil {
+		return nil, err
+	}
+	n := int(binary.BigEndian.Uint32(m[head-4:])) - 4
+	if n < 0 || n > maxMessage {
+		return nil, fmt.Errorf("a message of %d bytes", n)
+	}
+	m = slices.Grow(m, n)[:head+n]
+	_, err := io.ReadFull(r, m[head:])
+	return m, err
+}

@@ -1,0 +1,114 @@
+// Package netproxy stands between a test and a real server and decides what gets through. It knows nothing of what is said:
+// each test brings the part that understands its protocol.
+package netproxy
+
+import (
+	"context"
+	"io"
+	"net"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Pipe carries one direction of a connection. When it returns, for whatever reason, both ends are closed. It must return
+// when src or dst fails.
+type Pipe func(dst io.Writer, src io.Reader)
+
+// Link is one connection through the proxy: Up carries what the client says, Down what the server answers, each in a
+// goroutine of its own. Nil carries everything.
+type Link struct{ Up, Down Pipe }
+
+// Proxy listens on the loopback interface. Safe for concurrent use.
+type Proxy struct {
+	listener net.Listener
+	target   string
+	link     func() Link
+	dialing  context.Context // ends with the test
+	running  sync.WaitGroup
+
+	mu    sync.Mutex
+	conns map[net.Conn]bool // nil once closed
+}
+
+// Start starts a proxy to the TCP address target. link is called for each connection and may be nil: then nothing is held
+// back. In Cleanup all connections are closed and all goroutines waited for.
+func Start(t testing.TB, target string, link func() Link) *Proxy {
+	t.Helper()
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	if link == nil {
+		link = func() Link { return Link{} }
+	}
+	p := &Proxy{listener: l, target: target, link: link, dialing: t.Context(), conns: make(map[net.Conn]bool)}
+	p.running.Go(p.accept)
+	t.Cleanup(p.close)
+	return p
+}
+
+// Addr is where the proxy listens.
+func (p *Proxy) Addr() string { return p.listener.Addr().String() }
+
+func (p *Proxy) close() {
+	_ = p.listener.Close()
+	p.mu.Lock()
+	for c := range p.conns {
+		_ = c.Close()
+	}
+	p.conns = nil
+	p.mu.Unlock()
+	p.running.Wait()
+}
+
+func (p *Proxy) accept() {
+	for {
+		client, err := p.listener.Accept()
+		if err != nil {
+			return
+		}
+		server, err := (&net.Dialer{}).DialContext(p.dialing, "tcp", p.target)
+		if err != nil {
+			_ = client.Close()
+			continue
+		}
+		if !p.track(client, server) {
+			return
+		}
+		link := p.link()
+		p.running.Go(func() { p.carry(link.Up, server, client) })
+		p.running.Go(func() { p.carry(link.Down, client, server) })
+	}
+}
+
+func (p *Proxy) carry(pipe Pipe, dst, src net.Conn) {
+	defer p.hangUp(dst, src)
+	if pipe == nil {
+		_, _ = io.Copy(dst, src) // an end of the connection is no fault of the test
+		return
+	}
+	pipe(dst, src)
+}
+
+// track keeps connections for their end. It closes them at once if the proxy is closed.
+func (p *Proxy) track(conns ...net.Conn) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range conns {
+		if p.conns == nil {
+			_ = c.Close()
+			continue
+		}
+		p.conns[c] = true
+	}
+	return p.conns != nil
+}
+
+func (p *Proxy) hangUp(conns ...net.Conn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range conns {
+		_ = c.Close()
+		delete(p.conns, c)
+	}
+}
