@@ -3,6 +3,7 @@ package idem_test
 import (
 	"context"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"strconv"
@@ -49,7 +50,9 @@ var foreign = []string{
 
 // oddTimes are times that a record may have: Kafka keeps milliseconds, whatever the producer took them for.
 var oddTimes = []time.Time{
-	time.UnixMilli(0), time.UnixMilli(1), time.UnixMilli(-1), time.UnixMilli(999), time.UnixMilli(253402300799999), {},
+	time.UnixMilli(0), time.UnixMilli(1), time.UnixMilli(-1), time.UnixMilli(999), time.UnixMilli(253402300799999), // the end of the year 9999
+	time.UnixMilli(253402300800000), time.UnixMilli(1_767_323_045_000_000), // a producer that counts microseconds
+	time.UnixMilli(math.MaxInt64 / 1_000_000), {},
 }
 
 // hostile makes a record out of all that is allowed: nothing, emptiness, any bytes, names of ours, names twice.
