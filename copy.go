@@ -318,6 +318,9 @@ func (r *headerReader) time(name string, required bool) time.Time {
 		}
 		return time.Time{}
 	}
+	if ms, err := strconv.ParseInt(text, 10, 64); err == nil { // see stamp
+		return time.UnixMilli(ms).UTC()
+	}
 	t, err := time.Parse(time.RFC3339Nano, text)
 	if err != nil {
 		r.fail(name, errors.New("not a time"))

@@ -127,7 +127,14 @@ func (p *Processor) pointer(m *Message, f failure) *Message {
 	return l
 }
 
-func stamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z07:00") }
+// stamp is RFC 3339, which ends with the year 9999. A producer that counts microseconds is far beyond that: its times are
+// milliseconds since 1970, as Kafka has them.
+func stamp(t time.Time) string {
+	if t = t.UTC(); t.Year() < 0 || t.Year() > 9999 {
+		return strconv.FormatInt(t.UnixMilli(), 10)
+	}
+	return t.Format("2006-01-02T15:04:05.000Z07:00")
+}
 
 // cutText shortens s to at most n bytes of valid UTF-8.
 func cutText(s string, n int) string {
