@@ -308,23 +308,46 @@ func (p *Processor) postpone(ctx context.Context, d *delivery, e dedup.Parked) e
 
 // record is a parked event's message and history, as the table keeps it.
 type record struct {
-	V           int       `json:"v"`
-	Topic       string    `json:"topic"`
-	Partition   int32     `json:"partition"`
-	Offset      int64     `json:"offset"`
-	Time        time.Time `json:"time"`
-	Key         []byte    `json:"key"`
-	Value       []byte    `json:"value"`
-	HeaderNames [][]byte  `json:"header_names"` // bytes: a name need not be UTF-8
-	Headers     [][]byte  `json:"headers"`
+	V           int      `json:"v"`
+	Topic       string   `json:"topic"`
+	Partition   int32    `json:"partition"`
+	Offset      int64    `json:"offset"`
+	Time        millis   `json:"time"`
+	Key         []byte   `json:"key"`
+	Value       []byte   `json:"value"`
+	HeaderNames [][]byte `json:"header_names"` // bytes: a name need not be UTF-8
+	Headers     [][]byte `json:"headers"`
 
-	Attempts  int       `json:"attempts"`
-	First     time.Time `json:"first_failure"`
-	Last      time.Time `json:"last_failure"`
-	Class     Class     `json:"class"`
-	Error     string    `json:"error"`
-	NotBefore time.Time `json:"not_before"`
+	Attempts  int    `json:"attempts"`
+	First     millis `json:"first_failure"`
+	Last      millis `json:"last_failure"`
+	Class     Class  `json:"class"`
+	Error     string `json:"error"`
+	NotBefore millis `json:"not_before"`
 }
+
+// millis is a time as Kafka has it: milliseconds since 1970, whatever the year. Null is none.
+type millis struct{ ms *int64 }
+
+func toMillis(t time.Time) millis {
+	if t.IsZero() {
+		return millis{}
+	}
+	ms := t.UnixMilli()
+	return millis{&ms}
+}
+
+func (m millis) time() time.Time {
+	if m.ms == nil {
+		return time.Time{}
+	}
+	return time.UnixMilli(*m.ms).UTC()
+}
+
+// MarshalJSON and UnmarshalJSON make it a number.
+func (m millis) MarshalJSON() ([]byte, error) { return json.Marshal(m.ms) }
+
+func (m *millis) UnmarshalJSON(b []byte) error { return json.Unmarshal(b, &m.ms) }
 
 // recordVersion is written with each record; another one is not read (rule 35).
 const recordVersion = 1
@@ -332,8 +355,9 @@ const recordVersion = 1
 func (p *Processor) newParked(d *delivery, h history, wait time.Duration) (dedup.Parked, error) {
 	m := d.m
 	r := record{
-		V: recordVersion, Topic: m.Topic, Partition: m.Partition, Offset: m.Offset, Time: m.Time, Key: m.Key, Value: m.Value,
-		Attempts: h.attempts, First: h.first, Last: h.last, Class: h.class, Error: cutText(h.err, maxErrorText), NotBefore: h.notBefore,
+		V: recordVersion, Topic: m.Topic, Partition: m.Partition, Offset: m.Offset, Time: toMillis(m.Time), Key: m.Key, Value: m.Value,
+		Attempts: h.attempts, First: toMillis(h.first), Last: toMillis(h.last), Class: h.class, Error: cutText(h.err, maxErrorText),
+		NotBefore: toMillis(h.notBefore),
 	}
 	for _, header := range m.Headers {
 		r.HeaderNames = append(r.HeaderNames, []byte(header.Key))
@@ -357,12 +381,12 @@ func unpark(e dedup.Parked) (*Message, error) {
 	if r.V != recordVersion {
 		return nil, fmt.Errorf("parked event %s was written by another release (version %d)", e.Key, r.V)
 	}
-	m := &Message{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset, Time: r.Time, Key: r.Key, Value: r.Value}
+	m := &Message{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset, Time: r.Time.time(), Key: r.Key, Value: r.Value}
 	for i, name := range r.HeaderNames {
 		m.Headers = append(m.Headers, Header{Key: string(name), Value: r.Headers[i]})
 	}
 	m.copied = &copied{history: history{
-		key: e.Key, class: r.Class, err: r.Error, attempts: r.Attempts, first: r.First, last: r.Last, position: e.Position,
+		key: e.Key, class: r.Class, err: r.Error, attempts: r.Attempts, first: r.First.time(), last: r.Last.time(), position: e.Position,
 	}}
 	return m, nil
 }

@@ -101,6 +101,9 @@ type Config struct {
 	// the delay, with cleanup.policy=delete.
 	CreateDeadLetterTopics *TopicSpec
 
+	// Shadow keeps the ledger and obeys it in nothing: what it would have skipped is counted and run, see [idem.Config].Shadow. For
+	// moving over a consumer that exists already.
+	Shadow bool
 	// TLS, if not nil, encrypts. MinVersion is raised to TLS 1.2 if unset.
 	TLS *tls.Config
 	// SASL, if not nil, authenticates.

@@ -20,7 +20,8 @@ import (
 type LostOffsetsPolicy uint8
 
 const (
-	// RefuseLost ends Run with an [*OffsetsLostError], for a person to choose.
+	// RefuseLost ends Run with an [*OffsetsLostError], for a person to choose. A group that inherits the scope of another one
+	// ([Config].Scope) has chosen: it begins where Start says, and the ledger knows what was handled.
 	RefuseLost LostOffsetsPolicy = iota
 	// ResumeLost goes on where the ledger says, or at the nearest record there is. Up to 10 s of events are delivered again,
 	// and known.
@@ -53,16 +54,14 @@ func (e *OffsetsLostError) Error() string {
 		"there, StartLost to begin where Start says)", e.Scope, b.String())
 }
 
-// progressReader is an ability of a ledger: to tell what was recorded with RecordProgress.
-type progressReader interface {
-	// Progress returns what is on record of the scope's progress in these topics.
-	Progress(ctx context.Context, scope string, topics ...string) ([]dedup.Progress, error)
-}
-
 // lostOffsets acts on partitions without a committed offset that the ledger knows. A retry topic needs no such look: it is read
 // from its oldest record in any case, and the ledger knows which copies ran.
 func (g *gapGuard) lostOffsets(sess sarama.ConsumerGroupSession, fresh map[partition]bool) (moved bool, err error) {
-	if len(fresh) == 0 || g.h.cfg.OnLostOffsets == StartLost {
+	policy := g.h.cfg.OnLostOffsets
+	if policy == RefuseLost && g.h.cfg.Scope != g.h.cfg.Group {
+		policy = StartLost
+	}
+	if len(fresh) == 0 || policy == StartLost {
 		return false, nil
 	}
 	known, err := g.known(sess.Context(), fresh)
@@ -70,8 +69,8 @@ func (g *gapGuard) lostOffsets(sess sarama.ConsumerGroupSession, fresh map[parti
 		return false, err
 	}
 	g.h.log.Error("committed offsets are gone, but the ledger knows how far they were", "scope", g.h.cfg.Scope,
-		"partitions", len(known), "policy", g.h.cfg.OnLostOffsets.String())
-	if g.h.cfg.OnLostOffsets == RefuseLost {
+		"partitions", len(known), "policy", policy.String())
+	if policy == RefuseLost {
 		return false, &OffsetsLostError{Scope: g.h.cfg.Scope, Known: known}
 	}
 	for _, p := range known {
@@ -106,7 +105,7 @@ func (g *gapGuard) known(ctx context.Context, fresh map[partition]bool) (known [
 	defer cancel()
 	found := make(map[partition]dedup.Progress)
 	for _, store := range g.h.proc.Stores() {
-		r, ok := store.(progressReader)
+		r, ok := store.(dedup.ProgressReader)
 		if !ok {
 			continue
 		}

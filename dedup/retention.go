@@ -29,6 +29,13 @@ type ProgressRecorder interface {
 	RecordProgress(ctx context.Context, scope string, progress []Progress) error
 }
 
+// ProgressReader is an ability of a [Store]: to tell what was recorded with [ProgressRecorder]. A group whose committed offsets
+// are gone is known by it (K-19).
+type ProgressReader interface {
+	// Progress returns what is on record of scope in these topics, by topic and partition. Time and CaughtUp are not told.
+	Progress(ctx context.Context, scope string, topics ...string) ([]Progress, error)
+}
+
 // Registration is what a consumer says about itself before its first event, so that a mistake in its identity is found
 // before it makes every event new again (rules 7 and 14).
 type Registration struct {

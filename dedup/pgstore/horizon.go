@@ -17,7 +17,7 @@ import (
 
 // agingSQL are the statements about time and identity.
 type agingSQL struct {
-	progress, progressForget                                        string
+	progress, progressForget, progressRead                          string
 	registerScope, registerRecipes, registerOthers, registerTopics  string
 	registerWrite                                                   string
 	begin, lease, leave, scopes, store, stuck, starts, events, keys string
@@ -26,6 +26,7 @@ type agingSQL struct {
 func newAgingSQL(file func(name string, more ...string) string) agingSQL {
 	return agingSQL{
 		progress: file("progress"), progressForget: file("progress_forget"),
+		progressRead:  file("progress_read"),
 		registerScope: file("register_scope"), registerRecipes: file("register_recipes"),
 		registerOthers: file("register_others"), registerTopics: file("register_topics"),
 		registerWrite: file("register_write"),

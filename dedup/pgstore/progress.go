@@ -10,7 +10,10 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-var _ dedup.ProgressRecorder = (*Store)(nil)
+var (
+	_ dedup.ProgressRecorder = (*Store)(nil)
+	_ dedup.ProgressReader   = (*Store)(nil)
+)
 
 // RecordProgress implements [dedup.ProgressRecorder], in table idem_progress: one statement for all partitions. A
 // partition that is caught up has consumed until one minute before the present of the server's clock, and none is ever
@@ -29,6 +32,23 @@ func (s *Store) RecordProgress(ctx context.Context, scope string, progress []ded
 		_, err := results.Exec()
 		return err
 	})
+}
+
+// Progress implements [dedup.ProgressReader].
+func (s *Store) Progress(ctx context.Context, scope string, topics ...string) (known []dedup.Progress, err error) {
+	err = s.ownTx(ctx, "read progress", func(q *statements, b *pgx.Batch) {
+		b.Queue(q.aging.progressRead, scope, topics)
+	}, func(results pgx.BatchResults) error {
+		rows, err := results.Query()
+		if err != nil {
+			return err
+		}
+		known, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (p dedup.Progress, err error) {
+			return p, row.Scan(&p.Topic, &p.Partition, &p.Next)
+		})
+		return err
+	})
+	return known, err
 }
 
 // ForgetProgress lets a scope go on without a topic that it will not consume again: until then the topic's time stands

@@ -76,6 +76,13 @@ func TestProgress_Rule8(t *testing.T) {
 			require.EqualValues(t, 6, rows[2].Next)
 			require.Nil(t, rows[3].Age)
 
+			known, err := s.Progress(t.Context(), "g", "a", "nothing")
+			require.NoError(t, err)
+			require.NotEmpty(t, known)
+			for _, p := range known {
+				require.Equal(t, "a", p.Topic)
+				require.Positive(t, p.Next)
+			}
 			require.NoError(t, s.ForgetProgress(t.Context(), "g", "a"))
 			require.Len(t, progressOf(t, pool, "g"), 2)
 			require.Len(t, progressOf(t, pool, "other"), 1)
