@@ -200,7 +200,7 @@ func TestBatchTx_BlamesTheRightEvent_Rule12(t *testing.T) {
 		settled, err := p.HandleBatch(t.Context(), series(100))
 		require.NoError(t, err)
 		require.Equal(t, 100, settled)
-		require.Equal(t, []int{100, 25, 25, 1, 1, 25, 24}, s.sizes, "100 fail at the 51st; the letter's mark is a transaction too")
+		require.Equal(t, []int{100, 50, 1, 1, 49}, s.sizes, "100 fail at the 51st; the letter's mark is a transaction too")
 		s.allOnce(t, 100, "e050")
 		require.Len(t, b.sent.letters(), 1)
 		require.Equal(t, 2, b.count("run e000"))

@@ -52,6 +52,7 @@ func (p *Processor) wire(t *table) (problems []error) {
 		b := &bound{route: rt, limits: newLimits(&rt.settings)}
 		b.size.limit.Store(int32(rt.maxBatch))
 		p.batches = p.batches || rt.batch
+		p.ordered = p.ordered || rt.mode == keyOrdered
 		if err := p.bind(b); err != nil {
 			fail(err)
 		}

@@ -418,7 +418,7 @@ func (g *group) shrink() {
 // what it had done (rule 1).
 func (g *group) startOver() {
 	for _, rt := range g.routes() {
-		rt.size.shrink(1)
+		rt.size.startOver()
 	}
 }
 
