@@ -109,8 +109,8 @@ func TestSecretsAreNotShown_G04(t *testing.T) {
 		"mysql://u:" + canary + "@127.0.0.1:1/0",
 		canary,
 	} {
-		all = append(all, []string{"event", "get", "x", "--type", "t", "-G", "g", "--ledger", url})
-		all = append(all, []string{"import", "-G", "g", "--type", "t", "--from-table", "SELECT 1 AS event_id", "--from-url", url, "--ledger", inMemory})
+		all = append(all, []string{"event", "get", "x", "--type", "t", "-G", "g", "--ledger", url},
+			[]string{"import", "-G", "g", "--type", "t", "--from-table", "SELECT 1 AS event_id", "--from-url", url, "--ledger", inMemory})
 	}
 	for _, verb := range []string{"release", "skip"} { // these have an audit line too
 		all = append(all, []string{"event", verb, "x", "--type", "t", "-G", "g", "-y"})
