@@ -230,6 +230,9 @@ func (a *app) confirm(format string, args ...any) error {
 	var line string
 	select {
 	case line = <-lines:
+		if !isTerminal(a.stdin) { // nobody has pressed return, and an audit line begins a line
+			fmt.Fprintln(a.stderr)
+		}
 	case <-done(a.ctx):
 		fmt.Fprintln(a.stderr)
 	}
@@ -237,6 +240,15 @@ func (a *app) confirm(format string, args ...any) error {
 		return nil
 	}
 	return &exitError{exitFound, errRefused}
+}
+
+func isTerminal(r io.Reader) bool {
+	f, ok := r.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
 func done(ctx context.Context) <-chan struct{} {

@@ -48,6 +48,13 @@ type tables struct {
 	err     error // why that is not known
 }
 
+var (
+	_ dedup.Operator = (*pgstore.Store)(nil)
+	_ dedup.Lister   = (*pgstore.Store)(nil)
+	_ dedup.Parker   = (*pgstore.Store)(nil)
+	_ dedup.Operator = (*redisstore.Store)(nil)
+)
+
 // operator is what every ledger of this command can do.
 func (l *ledger) operator() dedup.Operator { return l.store.(dedup.Operator) }
 
@@ -221,6 +228,7 @@ func redisClient(kind string, secure bool, rest string) (client redis.UniversalC
 		if err != nil {
 			return nil, "", err
 		}
+		hurry(&o.MaxRetries, &o.DialerRetries)
 		return redis.NewClient(o), fmt.Sprintf("redis %s/%d", o.Addr, o.DB), nil
 	}
 	for i, host := range hosts[1:] {
@@ -236,15 +244,22 @@ func redisClient(kind string, secure bool, rest string) (client redis.UniversalC
 		if err != nil {
 			return nil, "", err
 		}
+		hurry(&o.MaxRetries, &o.DialerRetries)
 		return redis.NewClusterClient(o), "redis cluster " + strings.Join(o.Addrs, ","), nil
 	case "+sentinel":
 		o, err := redis.ParseFailoverURL(one)
 		if err != nil {
 			return nil, "", err
 		}
+		hurry(&o.MaxRetries, &o.DialerRetries)
 		return redis.NewFailoverClient(o), fmt.Sprintf("redis %s/%d", o.MasterName, o.DB), nil
 	}
 	return nil, "", errors.New("no such kind of Redis")
+}
+
+// hurry lets a client try twice only, unless the URL says otherwise: a person waits.
+func hurry(retries, dials *int) {
+	*retries, *dials = cmp.Or(*retries, 1), cmp.Or(*dials, 2)
 }
 
 // kafkaConfig is the setting of all connections to Kafka, with the rules of consumers about secrets (G-07).

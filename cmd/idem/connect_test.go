@@ -135,12 +135,12 @@ func TestRedisRefuses_G04(t *testing.T) {
 	defer client.Close()
 	require.NoError(t, client.ConfigSet(t.Context(), "requirepass", "another-secret").Err())
 	for url, words := range map[string]string{
-		"redis://:canary-4711@" + addr:              "WRONGPASS",
-		"redis://u:canary-4711@" + addr:             "WRONGPASS",
-		"redis://" + addr:                           "NOAUTH",
-		"rediss://:canary-4711@" + addr:             "tls",
-		"redis+cluster://:canary-4711@" + addr:      "WRONGPASS",
-		"redis://:another-secret@" + addr + "?db=1": "",
+		"redis://:canary-4711@" + addr:  "WRONGPASS",
+		"redis://u:canary-4711@" + addr: "WRONGPASS",
+		"redis://" + addr:               "NOAUTH",
+		"rediss://:canary-4711@" + addr + "?dial_timeout=300ms&read_timeout=300ms": "ledger unavailable",
+		"redis+cluster://:canary-4711@" + addr:                                     "WRONGPASS",
+		"redis://:another-secret@" + addr + "?db=1":                                "",
 	} {
 		r := command(t, "event", "get", "1", "--type", "order", "-G", "g", "--ledger", url)
 		require.NotContains(t, r.stdout+r.stderr, "canary-4711")

@@ -299,8 +299,7 @@ func newEventReleaseCmd(a *app) *cobra.Command {
 
 func (a *app) eventRelease(ctx context.Context, f *eventFlags, arg, reason string) error {
 	e, asked, err := a.target(ctx, f, arg)
-	fields := auditOf(e, asked, reason)
-	return a.audited("event release", fields, func() error {
+	err = a.audited("event release", auditOf(e, asked, reason), func() error {
 		if err != nil {
 			return err
 		}
@@ -321,8 +320,12 @@ func (a *app) eventRelease(ctx context.Context, f *eventFlags, arg, reason strin
 				return err
 			}
 		}
-		return a.say(verbResult{Event: e.key.ID, Type: e.key.Type, Ledger: e.ledger.name, Result: "released", Next: e.howDelivered(a.group)})
+		return nil
 	})
+	if err != nil {
+		return err
+	}
+	return a.say(e, "released", e.howDelivered(a.group))
 }
 
 func newEventSkipCmd(a *app) *cobra.Command {
@@ -354,8 +357,8 @@ func (a *app) eventSkip(ctx context.Context, f *eventFlags, arg, reason string, 
 	if e == nil && asked.Type != "" && len(a.opened) == 1 && isNotKnown(err) {
 		e, err = &eventAt{ledger: a.opened[0], key: asked}, nil // it is given up before it comes
 	}
-	fields := auditOf(e, asked, reason)
-	return a.audited("event skip", fields, func() error {
+	next := "no delivery of it runs; those that come are dead-lettered again or skipped, as the group is set up"
+	err = a.audited("event skip", auditOf(e, asked, reason), func() error {
 		if err != nil {
 			return err
 		}
@@ -369,15 +372,18 @@ func (a *app) eventSkip(ctx context.Context, f *eventFlags, arg, reason string, 
 		if err != nil && !errors.Is(err, dedup.ErrSettled) {
 			return fmt.Errorf("%s: %w", e.ledger.name, err)
 		}
-		next := "no delivery of it runs; those that come are dead-lettered again or skipped, as the group is set up"
 		if e.parked != nil {
 			if err := e.unpark(ctx); err != nil {
 				return err
 			}
-			next = fmt.Sprintf("it is no longer parked; %d behind it go on", e.parked.behind)
+			next = e.parked.after()
 		}
-		return a.say(verbResult{Event: e.key.ID, Type: e.key.Type, Ledger: e.ledger.name, Result: "skipped", Next: next})
+		return nil
 	})
+	if err != nil {
+		return err
+	}
+	return a.say(e, "skipped", next)
 }
 
 // isNotKnown tells the error of an event that no ledger knows.
@@ -434,6 +440,7 @@ type verbResult struct {
 	Next   string `json:"next"`
 }
 
-func (a *app) say(r verbResult) error {
-	return a.show(r, nil, [][]string{{r.Result + ":", fmt.Sprintf("event %s of type %s in %s", r.Event, r.Type, r.Ledger)}, {"next:", r.Next}})
+func (a *app) say(e *eventAt, result, next string) error {
+	r := verbResult{Event: e.key.ID, Type: e.key.Type, Ledger: e.ledger.name, Result: result, Next: next}
+	return a.show(r, nil, [][]string{{result + ":", fmt.Sprintf("event %s of type %s in %s", r.Event, r.Type, r.Ledger)}, {"next:", next}})
 }

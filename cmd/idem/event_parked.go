@@ -20,6 +20,17 @@ type parkedAt struct {
 
 func (p *parkedAt) isHead() bool { return p.head.Key == p.event.Key }
 
+// after says what becomes of the others when the event has left its queue.
+func (p *parkedAt) after() string {
+	switch {
+	case !p.isHead():
+		return fmt.Sprintf("it is no longer parked; the others of its key still wait for %q", p.head.Key.ID)
+	case p.behind < 0:
+		return "it is no longer parked; those behind it go on"
+	}
+	return fmt.Sprintf("it is no longer parked; %d behind it go on", p.behind)
+}
+
 // findParked returns nil if the event is not parked, or its topic is not known.
 func (l *ledger) findParked(ctx context.Context, key dedup.Key, topic string) (*parkedAt, error) {
 	parker, ok := l.store.(dedup.Parker)

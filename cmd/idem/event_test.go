@@ -96,7 +96,7 @@ func TestEventRelease(t *testing.T) {
 	require.Equal(t, dedup.Done, toldNext(t, s, key))
 
 	r = commandWith(t, known, "y\n", onMemory("release", "1", "--type", "order", "--reason", "ticket 12")...)
-	require.Contains(t, r.ok(t), "group billing, topic orders, partition 2, offset 7")
+	require.Contains(t, r.ok(t), "idem rewind -G billing --topic orders --to 2026-01-02T03:04:05Z (it is partition 2, offset 7)")
 	line := r.audits(t)[0]
 	for field, want := range map[string]any{
 		"audit": "event release", "outcome": "done", "event": "1", "type": "order", "scope": "billing", "ledger": "memory",

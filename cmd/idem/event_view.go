@@ -126,6 +126,9 @@ func (e *eventAt) next(r dedup.Record) string {
 		if r.Discarded() {
 			return "nothing: a person gave it up for good"
 		}
+		if e.parked != nil {
+			return e.parked.next()
+		}
 		return "a person: idem dlq replay lets it run again, idem event skip gives it up for good"
 	case dedup.Waiting:
 		if e.parked != nil {
@@ -157,7 +160,7 @@ func (e *eventAt) next(r dedup.Record) string {
 func (p *parkedAt) next() string {
 	switch {
 	case p.head.Blocked && p.isHead():
-		return "a person: it was given up, and those of its key wait behind it: idem event release or idem event skip"
+		return "a person: those of its key wait behind it; idem dlq replay or idem event release lets it run again, idem event skip gives it up for good"
 	case p.head.Blocked:
 		return fmt.Sprintf("a person: it waits behind %q, which was given up: idem event release or skip that one", p.head.Key.ID)
 	case p.isHead() && p.head.Wait > 0:
@@ -268,7 +271,7 @@ func (e *eventAt) describe() string {
 	fmt.Fprintf(&b, "Event %s of type %q in scope %q of %s", e.key.ID, e.key.Type, e.key.Scope, e.ledger.name)
 	for _, r := range e.records {
 		v := viewOf(e, r)
-		fmt.Fprintf(&b, "\n  %s: %s", v.state(), v.Next)
+		fmt.Fprintf(&b, "\n  state: %s\n  next:  %s", v.state(), v.Next)
 	}
 	if len(e.records) == 0 {
 		b.WriteString("\n  not known")
@@ -308,15 +311,14 @@ func (e *eventAt) howDelivered(group string) string {
 		}
 		return fmt.Sprintf("it is parked: it runs after %q, the first of its key", p.head.Key.ID)
 	}
-	next := "it runs when it is delivered again: by its producer, or by idem rewind of its partition"
+	const next = "it runs when it is delivered again: by its producer"
 	for _, r := range e.records {
-		if o := r.First; o.Topic != "" {
-			next += fmt.Sprintf(" (group %s, topic %s, partition %d, offset %d); what else is read again is known and skipped",
-				cmp.Or(group, e.key.Scope), o.Topic, o.Partition, o.Offset)
-			break
+		if o := r.First; o.Topic != "" && !o.Time.IsZero() {
+			return fmt.Sprintf("%s, or after idem rewind -G %s --topic %s --to %s (it is partition %d, offset %d); what else is read again is "+
+				"known and skipped", next, cmp.Or(group, "<group>"), o.Topic, o.Time.UTC().Format(time.RFC3339), o.Partition, o.Offset)
 		}
 	}
-	return next
+	return next + ", or after idem rewind"
 }
 
 // lettersAt are dead letters of an event.

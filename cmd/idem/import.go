@@ -69,7 +69,7 @@ func (f *importFlags) add(cmd *cobra.Command) {
 	s.StringVar(&f.tenantHeader, "tenant-header", "", "the tenant is in this header")
 	s.StringVar(&f.tenantJS, "tenant-json", "", "the tenant is in this JSON `field`")
 	s.DurationVar(&f.retention, "retention", 7*24*time.Hour, "how long the ledger keeps them from now on, at least as long as the handler's Retention")
-	s.BoolVar(&f.tx, "tx", false, "the handler is a transactional one (HandleTx)")
+	s.BoolVar(&f.tx, "tx", false, "the handler is a transactional one (OnTx, OnBatchTx)")
 	s.BoolVar(&f.dryRun, "dry-run", false, "read and count, change nothing")
 	cmd.MarkFlagsMutuallyExclusive("from-table", "from-topic")
 	cmd.MarkFlagsOneRequired("from-table", "from-topic")

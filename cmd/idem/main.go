@@ -10,16 +10,24 @@ import (
 	"os/signal"
 	"syscall"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // who presses ^C a second time does not want to wait
+	redis.SetLogger(quiet{})     // what it has to say comes with the error, and in one line
 	code := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
 	stop()
 	os.Exit(code)
 }
+
+// quiet logs nothing.
+type quiet struct{}
+
+// Printf implements the logger of go-redis.
+func (quiet) Printf(context.Context, string, ...any) {}
 
 // The exit codes. A script can tell what it asked for from what went wrong.
 const (

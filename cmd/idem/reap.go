@@ -159,6 +159,9 @@ func reapRows(all []reapView) (rows [][]string) {
 		rows = append(rows,
 			[]string{"deleted", fmt.Sprintf("%d events, %d claims, %d starts", v.Events, v.Claims, v.Starts)},
 			[]string{"stuck claims", stuck})
+		if len(v.Scopes) == 0 {
+			rows = append(rows, []string{"scopes", "none records progress or goes by the wall clock: everything stays"})
+		}
 		for _, s := range v.Scopes {
 			text := "nothing may go: how far it has consumed is not known"
 			if s.ConsumedUntil != nil {
