@@ -84,8 +84,19 @@ func (b *batch) settle() error {
 
 // step settles the next message, and as many after it as share a run with it; or finds out that they cannot.
 func (b *batch) step() error {
-	if e := b.look(b.next); e.fate != forHandler {
+	e := b.look(b.next)
+	if e.fate != forHandler {
 		return b.other(e)
+	}
+	if due := e.due(); due > 0 {
+		return b.pat.wait(b.ctx, due, ErrNotDue)
+	}
+	if waits, err := b.waits(e); err != nil {
+		return err
+	} else if waits {
+		if joined, err := b.join(e); joined || err != nil {
+			return err
+		}
 	}
 	r := b.plan()
 	taken := r.entries[:r.ledger.flights.take(r.entries)]
@@ -106,7 +117,7 @@ func (b *batch) step() error {
 
 // single takes an event through the gate by itself, whatever that takes.
 func (b *batch) single(e *entry) error {
-	if !e.lastFailure.IsZero() { // it waited for the events before it
+	if !e.heldUp.IsZero() { // it waited for the events before it
 		e.excuse(time.Since(e.lastFailure))
 	}
 	if err := b.p.settle(b.ctx, &e.delivery, e.first); err != nil {
@@ -136,7 +147,7 @@ func (b *batch) over(e *entry) bool {
 	case e.fate == forNobody:
 		b.p.skipped(b.ctx, e.m, e.typ, e.m.Value == nil)
 	case e.leader != nil && e.leader.settled:
-		if !e.leader.handled { // given up, or not known to have been handled: the ledger says what that means for a copy
+		if !e.leader.handled || b.p.cfg.Shadow { // given up, or not known to have been handled: the ledger says what that means for a copy
 			e.leader, e.alone = nil, true
 			return false
 		}

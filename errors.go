@@ -82,6 +82,8 @@ func hasMark(err error, kind markKind) bool {
 var (
 	// ErrBusy says that another worker holds a live claim on the event. It is not lost and not done: come again.
 	ErrBusy = errors.New("event is being handled elsewhere")
+	// ErrNotDue: the message is a copy for a later attempt, and its time has not come.
+	ErrNotDue = errors.New("later attempt is not due yet")
 	// ErrNoProducer says that an event must go to a dead-letter topic and [Config].Producer is nil.
 	ErrNoProducer = errors.New("no producer for dead letters")
 	// ErrTooLarge is returned by a [Producer] for a message that the broker will never take because of its size. The dead

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/idem-go/idem/dedup"
@@ -21,6 +22,7 @@ type delivery struct {
 	req    dedup.Request
 	pat    *patience
 
+	shadow    bool // the ledger is obeyed in nothing
 	claimed   bool // the handler runs under a claim, not in a transaction
 	claim     dedup.Claim
 	attempt   int
@@ -28,10 +30,15 @@ type delivery struct {
 
 	began        time.Time // the transaction under way
 	failures     int       // of a transactional handler; a claimed one's are in the ledger
+	earlier      int       // failures of the attempts before this copy was made
 	firstFailure time.Time
 	lastFailure  time.Time
-	delay        time.Duration
-	outages      int // how often in a row it blamed its infrastructure while the ledger answered
+	heldUp       time.Time     // since when failures hold up the lane, less what was spent waiting for others
+	delay        time.Duration // before the next try in place
+	later        later         // or where to
+	parked       *parkedEvent  // where it waits, if it was taken from there
+	end          end           // what settled it
+	outages      int           // how often in a row it blamed its infrastructure while the ledger answered
 	busySince    time.Time
 	busyTold     bool
 
@@ -68,8 +75,8 @@ func (d *delivery) again() any {
 // excuse takes time that was spent waiting for others off the time that retries may take: an outage costs no event
 // anything.
 func (d *delivery) excuse(waited time.Duration) {
-	if !d.firstFailure.IsZero() {
-		d.firstFailure = d.firstFailure.Add(waited)
+	if !d.heldUp.IsZero() {
+		d.heldUp = d.heldUp.Add(waited)
 	}
 }
 
@@ -87,7 +94,8 @@ func (p *Processor) settle(ctx context.Context, d *delivery, s step) error {
 	if !d.claimed {
 		pass = p.passTx
 	}
-	for outages := 1; ; {
+	again := d.req.Position.Retry > 0
+	for outages := 1; ; again = false {
 		var err error
 		switch {
 		case s.outage != nil:
@@ -97,6 +105,10 @@ func (p *Processor) settle(ctx context.Context, d *delivery, s step) error {
 			outages++
 		case s.sleep > 0:
 			err = sleep(ctx, s.sleep)
+			again = true
+		}
+		if err == nil && again {
+			err = p.afford(ctx, d)
 		}
 		if err != nil {
 			return err
@@ -108,6 +120,9 @@ func (p *Processor) settle(ctx context.Context, d *delivery, s step) error {
 			defer func() { d.permit.end(true) }() // also if an observer panics
 			s, err = pass(ctx, d)
 		}()
+		if s.settled && d.end == endDone {
+			d.route.budget.earn(1)
+		}
 		if err != nil || s.settled {
 			return err
 		}
@@ -122,11 +137,16 @@ func (p *Processor) passClaimed(ctx context.Context, d *delivery) (step, error) 
 		d.permit.end(false)
 		return step{}, err
 	}
+	if p.shadowed(d, a.Verdict) {
+		hard, release := p.stopContext(ctx, true)
+		defer release()
+		return p.shadow(ctx, hard, d, a)
+	}
 	if !a.Verdict.Held() {
 		return p.obey(ctx, d, a)
 	}
 	d.claim = d.req.Held(t, a)
-	d.attempt, d.uncertain = int(a.Failures)+1, a.Verdict == dedup.Uncertain
+	d.attempt, d.uncertain = max(int(a.Failures), d.earlier)+1, a.Verdict == dedup.Uncertain
 	d.busySince, d.busyTold = time.Time{}, false
 
 	hard, release := p.stopContext(ctx, true)
@@ -142,8 +162,11 @@ func (p *Processor) passClaimed(ctx context.Context, d *delivery) (step, error) 
 		o = p.timedRun(held, d, nil)
 	}
 	act := actLetter
-	if !refused {
+	switch {
+	case !refused:
 		act = p.judge(hard, d, o)
+	case o.meaning == transient: // the failures were judged already
+		act = d.laterOrLetter(o)
 	}
 	return p.finishClaimed(ctx, hard, stop, d, o, act)
 }
@@ -154,7 +177,10 @@ func (d *delivery) refuse(a dedup.Answer) (o outcome, refused bool) {
 	case a.Verdict == dedup.Uncertain && d.route.uncertain == DeadLetter:
 		err := errors.New("an earlier run was cut short and may have had its effect")
 		return outcome{meaning: unknown, class: ClassUncertain, err: err}, true
-	case int(a.Failures) >= d.route.retry.MaxAttempts: // its letter could not be sent the last time
+	case time.Until(d.notBefore()) > 0: // the longest delay of its handler is shorter than what it asked for
+		err := fmt.Errorf("not before %s", d.notBefore().UTC().Format(time.RFC3339))
+		return outcome{meaning: transient, class: ClassRetryAfter, err: err, after: time.Until(d.notBefore())}, true
+	case d.earlier == 0 && int(a.Failures) >= d.route.retry.MaxAttempts: // its letter could not be sent the last time
 		err := fmt.Errorf("failed %d times before", a.Failures)
 		return outcome{meaning: transient, class: ClassFailed, err: err}, true
 	case a.Takeovers > maxTakeovers:
@@ -173,11 +199,7 @@ func (p *Processor) judge(ctx context.Context, d *delivery, o outcome) action {
 		d.outages++
 	}
 	if o.meaning != succeeded && (o.meaning != unavailable || d.blameForOutage()) {
-		now := time.Now()
-		if d.firstFailure.IsZero() {
-			d.firstFailure = now
-		}
-		d.lastFailure = now
+		d.failedNow()
 	}
 	return d.decide(o)
 }
@@ -190,10 +212,12 @@ func (p *Processor) finishClaimed(ctx, hard context.Context, stop func(), d *del
 		if lost {
 			p.log.WarnContext(ctx, "claim was lost before the effect was recorded", p.deliveryAttrs(d)...)
 		}
-		d.handled, d.seen = err == nil && !lost, d.req.Origin
+		d.handled, d.seen, d.end = err == nil && !lost, d.req.Origin, endDone
 		return step{settled: d.handled}, err
 	case actLetter:
 		return p.giveUpClaimed(hard, d, o)
+	case actLater:
+		return p.moveClaimed(hard, d, o)
 	case actRetry:
 		stop() // nobody sleeps holding a claim
 		p.giveBack(ctx, d, dedup.Failed)
@@ -231,6 +255,7 @@ func (p *Processor) giveUpClaimed(hard context.Context, d *delivery, o outcome) 
 		return step{}, err
 	}
 	lost, err := p.complete(hard, d, dedup.Completion{Dead: d.reason(o)})
+	d.end = endDead
 	return step{settled: err == nil && !lost}, err
 }
 
@@ -239,7 +264,10 @@ func (d *delivery) failure(o outcome) failure {
 	if d.firstFailure.IsZero() {
 		d.firstFailure, d.lastFailure = now, now
 	}
-	return failure{key: d.req.Key, class: o.class, err: o.err, attempts: d.attempt, first: d.firstFailure, last: d.lastFailure}
+	return failure{
+		key: d.req.Key, class: o.class, err: o.err, attempts: d.attempt, first: d.firstFailure, last: d.lastFailure,
+		generation: d.req.Position.Generation,
+	}
 }
 
 func (d *delivery) reason(o outcome) string {
@@ -250,13 +278,18 @@ func (d *delivery) reason(o outcome) string {
 func (p *Processor) obey(ctx context.Context, d *delivery, a dedup.Answer) (step, error) {
 	d.permit.end(false)
 	switch a.Verdict {
-	case dedup.Done, dedup.Moved:
+	case dedup.Done:
+		d.end = endDone
 		p.duplicate(ctx, d, a)
 		return step{settled: true}, nil
+	case dedup.Moved:
+		return p.obeyMoved(ctx, d, a)
 	case dedup.Busy:
 		return step{}, p.waitBusy(ctx, d, a)
 	case dedup.Dead:
-		if a.First.Same(d.m.origin()) { // the letter was sent; only the mark was lost
+		d.end = endDead
+		// The letter was sent and only the mark was lost; or a person has given the event up for good.
+		if a.First.Same(d.m.origin()) || strings.HasPrefix(a.Reason, dedup.ReasonDiscarded) {
 			p.duplicate(ctx, d, a)
 			return step{settled: true}, nil
 		}
@@ -270,7 +303,8 @@ func (p *Processor) obey(ctx context.Context, d *delivery, a dedup.Answer) (step
 		p.duplicate(ctx, d, a)
 		return step{settled: true}, nil
 	case dedup.TooOld:
-		if d.route.tooOld == StopTooOld {
+		d.end = endDead
+		if d.route.tooOld == StopTooOld && d.parked == nil {
 			return step{}, fmt.Errorf("event %s of %s: %w", d.req.Key, d.m.Time.UTC().Format(time.RFC3339), ErrTooOld)
 		}
 		return p.letterOnly(ctx, d, ClassTooOld, errors.New("the event is older than what the ledger remembers"))

@@ -17,6 +17,13 @@ const txSlack = 10 * time.Second
 func (p *Processor) passTx(ctx context.Context, d *delivery) (step, error) {
 	hard, release := p.stopContext(ctx, false)
 	defer release()
+	if o, refused := d.refuse(dedup.Answer{}); refused { // its copy came before its time
+		d.permit.end(false)
+		if d.laterOrLetter(o) == actLetter {
+			return p.giveUpTx(ctx, d, o)
+		}
+		return p.moveTx(ctx, d, o)
+	}
 	free, err := d.ledger.slot(hard, d.pat) // before the start is counted: waiting for it is no crash
 	if err != nil {
 		d.permit.end(false)
@@ -44,10 +51,13 @@ func (p *Processor) passTx(ctx context.Context, d *delivery) (step, error) {
 	}
 	if err == nil {
 		d.ledger.up(ctx, p, d.began)
+		if p.shadowed(d, a.Verdict) {
+			return p.shadow(ctx, hard, d, a)
+		}
 		if a.Verdict == dedup.Fresh {
 			p.trusted(d.m)
 			d.route.size.grow(1, d.route.maxBatch)
-			d.handled, d.seen = true, d.req.Origin
+			d.handled, d.seen, d.end = true, d.req.Origin, endDone
 			return step{settled: true}, nil
 		}
 		return p.obey(ctx, d, a)
@@ -115,6 +125,8 @@ func (p *Processor) finishTx(ctx context.Context, d *delivery, o outcome, ran bo
 	switch p.judge(ctx, d, o) {
 	case actLetter:
 		return p.giveUpTx(ctx, d, o)
+	case actLater:
+		return p.moveTx(ctx, d, o)
 	case actRetry:
 		d.failures++
 		p.retrying(ctx, d, o)
@@ -135,13 +147,17 @@ func (p *Processor) giveUpTx(ctx context.Context, d *delivery, o outcome) (step,
 	if err := p.sendLetter(ctx, d.pat, d.m, d.failure(o)); err != nil {
 		return step{}, err
 	}
+	d.end = endDead
+	return p.recordTx(ctx, d, dedup.Completion{Dead: d.reason(o)})
+}
+
+// recordTx records the end of an event that was published elsewhere, until the ledger answers.
+func (p *Processor) recordTx(ctx context.Context, d *delivery, c dedup.Completion) (step, error) {
+	c.Claim, c.Retention = d.req.Held(dedup.Token{}, dedup.Answer{First: d.req.Origin}), d.route.retention
 	for try := 1; ; try++ {
 		began := time.Now()
 		err := p.bounded(context.WithoutCancel(ctx), txSlack, func(ctx context.Context) error {
-			a, err := d.claimTx(ctx, txSlack, func(any) ([]dedup.Completion, error) {
-				return []dedup.Completion{{Claim: d.req.Held(dedup.Token{}, dedup.Answer{First: d.req.Origin}),
-					Retention: d.route.retention, Dead: d.reason(o)}}, nil
-			})
+			a, err := d.claimTx(ctx, txSlack, func(any) ([]dedup.Completion, error) { return []dedup.Completion{c}, nil })
 			if err == nil && a.Verdict == dedup.Busy {
 				err = ErrBusy
 			}
@@ -153,7 +169,7 @@ func (p *Processor) giveUpTx(ctx context.Context, d *delivery, o outcome) (step,
 		if !errors.Is(err, ErrBusy) {
 			d.ledger.down(ctx, p, began, err)
 		}
-		if stop := d.pat.wait(ctx, outageWait(try), fmt.Errorf("%w: dead letter sent, not yet recorded: %w", dedup.ErrUnavailable, err)); stop != nil {
+		if stop := d.pat.wait(ctx, outageWait(try), fmt.Errorf("%w: published, not yet recorded: %w", dedup.ErrUnavailable, err)); stop != nil {
 			return step{}, stop
 		}
 	}

@@ -191,6 +191,8 @@ func newEvent[T any](in *input) Event[T] {
 type txLedger interface {
 	claimTx(ctx context.Context, limit time.Duration, reqs []dedup.Request, answers []dedup.Answer,
 		fn func(tx any) ([]dedup.Completion, error)) error
+	canRunTx() bool // without a claim
+	runTx(ctx context.Context, limit time.Duration, fn func(tx any) error) error
 }
 
 type txAdapter[Tx any] struct{ store dedup.TxStore[Tx] }
@@ -201,6 +203,15 @@ func bindTx[Tx any](store dedup.Store) (txLedger, error) {
 		return nil, fmt.Errorf("handler wants a %s, which %T does not have", reflect.TypeFor[Tx](), store)
 	}
 	return txAdapter[Tx]{store: s}, nil
+}
+
+func (a txAdapter[Tx]) canRunTx() bool {
+	_, ok := a.store.(dedup.TxRunner[Tx])
+	return ok
+}
+
+func (a txAdapter[Tx]) runTx(ctx context.Context, limit time.Duration, fn func(any) error) error {
+	return a.store.(dedup.TxRunner[Tx]).RunTx(ctx, limit, func(tx Tx) error { return fn(tx) })
 }
 
 func (a txAdapter[Tx]) claimTx(ctx context.Context, limit time.Duration, reqs []dedup.Request, answers []dedup.Answer,

@@ -38,6 +38,7 @@ const (
 	ClassNoID        Class = "no-event-id"   // no identity, or none that a ledger can hold
 	ClassAmbiguous   Class = "ambiguous-id"  // several identities or types that disagree
 	ClassNoType      Class = "no-event-type" // no type
+	ClassNotACopy    Class = "not-a-copy"    // lies in a retry topic, and is not one of our copies
 )
 
 // The headers of a dead letter. All others of the original record are kept as they were, but for foreign ones with our
@@ -148,8 +149,7 @@ func (p *Processor) sendLetter(ctx context.Context, pat *patience, m *Message, f
 		return fmt.Errorf("%w: %s/%d/%d is to be dead-lettered (%s): %w", ErrNoProducer, m.Topic, m.Partition, m.Offset, f.class, f.err)
 	}
 	l := p.letter(m, f)
-	for try := 1; ; try++ {
-		began := time.Now()
+	err := p.publish(ctx, pat, "dead letters", func(ctx context.Context) error {
 		err := p.produce(ctx, l)
 		if errors.Is(err, ErrTooLarge) {
 			p.log.WarnContext(ctx, "dead letter too large, sending it without its value", p.messageAttrs(m, f.key)...)
@@ -160,14 +160,13 @@ func (p *Processor) sendLetter(ctx context.Context, pat *patience, m *Message, f
 			l.Time = time.Time{}
 			err = p.produce(ctx, l)
 		}
-		if err == nil {
-			p.producer.up(ctx, p, began)
-			break
+		if errors.Is(err, ErrTooLarge) { // there is nothing smaller: until somebody raises the limit
+			err = errors.New("dead letter without its value: " + err.Error())
 		}
-		p.producer.down(ctx, p, began, err)
-		if err := pat.wait(ctx, outageWait(try), fmt.Errorf("%w: dead letters: %w", dedup.ErrUnavailable, err)); err != nil {
-			return err
-		}
+		return err
+	})
+	if err != nil {
+		return err
 	}
 	attrs := append(p.messageAttrs(m, f.key), "class", f.class, "letter", l.Topic, "error", cutText(f.err.Error(), maxErrorText))
 	p.log.ErrorContext(ctx, "event dead-lettered", attrs...)
@@ -175,6 +174,26 @@ func (p *Processor) sendLetter(ctx context.Context, pat *patience, m *Message, f
 		o.ObserveDeadLetter(ctx, DeadLetterEvent{Message: m, Key: f.key, Topic: l.Topic, Class: f.class, Err: f.err})
 	}
 	return nil
+}
+
+// publish calls send until that succeeds, or until ctx or the patience of the call ends. What is too large is not tried
+// again, if send says so.
+func (p *Processor) publish(ctx context.Context, pat *patience, what string, send func(context.Context) error) error {
+	for try := 1; ; try++ {
+		began := time.Now()
+		err := send(ctx)
+		if err == nil {
+			p.producer.up(ctx, p, began)
+			return nil
+		}
+		if errors.Is(err, ErrTooLarge) {
+			return err
+		}
+		p.producer.down(ctx, p, began, err)
+		if err := pat.wait(ctx, outageWait(try), fmt.Errorf("%w: %s: %w", dedup.ErrUnavailable, what, err)); err != nil {
+			return err
+		}
+	}
 }
 
 // produce sends one message. It outlives a stop by a moment, since a letter that was begun had better be finished.

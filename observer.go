@@ -40,6 +40,8 @@ type DuplicateEvent struct {
 	// SameRecord: the record that was handled came again, after a rebalance, a restart or a rewind. Otherwise it is a copy
 	// elsewhere in the log. Nothing finer can be told (rule 40).
 	SameRecord bool
+	// Shadow says that it was run all the same, see [Config].Shadow.
+	Shadow bool
 	// Age is the time between the first delivery's record and this one's; zero if it is not known.
 	Age time.Duration
 }
@@ -63,13 +65,17 @@ type RetryObserver interface {
 	ObserveRetry(context.Context, RetryEvent)
 }
 
-// RetryEvent is a failure that will be tried again after Delay.
+// RetryEvent is a failure that will be tried again after Delay, or an event that has to wait for one (Parked).
 type RetryEvent struct {
 	Message *Message
 	Key     dedup.Key
 	Attempt int
 	Delay   time.Duration
-	Err     error
+	// Topic it was published to for that; empty if it is tried in its place, or waits in the ledger ([KeyOrdered]).
+	Topic string
+	// Parked says that it has not failed, and waits in the ledger behind one of its Kafka key that has.
+	Parked bool
+	Err    error
 }
 
 // SkippedObserver is told of messages that nobody handles.

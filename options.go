@@ -28,6 +28,9 @@ type settings struct {
 	decode      func(m *Message, into any) error
 	tombstones  bool
 	tooOld      TooOldPolicy
+	mode        orderMode
+	delays      []time.Duration
+	pastDead    bool
 	ownTx       bool
 	sameKey     bool
 	maxBatch    int
@@ -83,6 +86,9 @@ func (s *settings) validate() (problems []error) {
 	}
 	if s.concurrency < 0 || s.rate < 0 || s.rate > 0 && s.per <= 0 {
 		problems = append(problems, errors.New("Concurrency and RateLimit must be positive"))
+	}
+	if err := checkDelays(s); err != nil {
+		problems = append(problems, err)
 	}
 	return problems
 }

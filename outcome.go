@@ -138,7 +138,7 @@ func (o *outcomes) split(entries []*entry) (good, bad []*entry) {
 // most once means a letter in any case.
 func (o *outcomes) inDoubt(e *entry, act action) bool {
 	said := o.all.meaning == notApplied
-	return o.named == nil && o.many && !said && e.route.uncertain == Rerun && (act == actRetry || act == actLetter)
+	return o.named == nil && o.many && !said && e.route.uncertain == Rerun && (act == actRetry || act == actLater || act == actLetter)
 }
 
 // action is what the gate does next.
@@ -148,6 +148,7 @@ const (
 	actComplete action = iota // record as done, settle
 	actRetry                  // give the claim back as failed, back off, claim again
 	actWait                   // give the claim back as if nothing had run, wait, claim again
+	actLater                  // leave it to a later attempt, record where, settle
 	actLetter                 // dead-letter, record as dead, settle
 	actObey                   // claim again with a new token and obey the answer
 	actLeave                  // give the claim back as unknown, settle nothing
@@ -184,15 +185,19 @@ func (d *delivery) decide(o outcome) action {
 	return actLeave
 }
 
-// retryOrLetter spends the retry policy: so many runs, and so long in place.
+// retryOrLetter spends the retry policy: so many runs, and so long in place. A later attempt is one run.
 func (d *delivery) retryOrLetter(o outcome) action {
 	policy := d.route.retry
-	if d.attempt >= policy.MaxAttempts {
-		return actLetter
+	runs := policy.MaxAttempts
+	if d.req.Position.Retry > 0 {
+		runs = 1
+	}
+	if d.attempt-d.earlier >= runs {
+		return d.laterOrLetter(o)
 	}
 	d.delay = max(o.after, policy.backoff(d.attempt))
-	if policy.InPlace != Forever && time.Since(d.firstFailure)+d.delay > policy.InPlace {
-		return actLetter
+	if policy.InPlace != Forever && time.Since(d.heldUp)+d.delay > policy.InPlace {
+		return d.laterOrLetter(o)
 	}
 	return actRetry
 }

@@ -55,6 +55,9 @@ func (r *run) admit(e *entry) bool {
 	if e.fate != forHandler {
 		return false
 	}
+	if len(r.entries) > 0 && r.b.mustWait(e) {
+		return false
+	}
 	if len(r.entries) > 0 {
 		first := r.entries[0].route
 		apart := e.route != first && (e.route.special() || first.special())

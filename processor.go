@@ -38,6 +38,10 @@ type Config struct {
 	// DeadLetterTopic names the topic for dead letters of a topic. Defaults to "<topic>.<group>.dlq": dead letters are
 	// per group, as another group may have handled the event well (rule 6).
 	DeadLetterTopic func(topic string) string
+	// Shadow keeps the ledger and obeys it in nothing: what it would have skipped is counted ([DuplicateEvent].Shadow), logged
+	// at level debug, and run. It is how a consumer that exists is moved over without applying its backlog twice: let it run
+	// so until what it would skip is what is expected, then take the option away. Handlers must then be [Blocking].
+	Shadow bool
 	// Observers are told what happens; see [Observer].
 	Observers []Observer
 	// Logger defaults to slog.Default(). Payloads are never logged.
@@ -93,6 +97,7 @@ type Processor struct {
 	abandonedNow atomic.Int64
 	probation    probation
 	unhandled    unhandled
+	lots         lots
 }
 
 // NewProcessor checks all wiring and returns every mistake, joined. It uses no network.
@@ -159,6 +164,10 @@ func (p *Processor) OrderKey(m *Message) string {
 	}
 	key := ""
 	_ = guard(func() error { // what is wrong with the message is found when it is handled
+		m, err := p.open(m)
+		if err != nil {
+			return err
+		}
 		b, _, err := p.routes.find(m)
 		if err != nil || b == nil {
 			return err
@@ -222,4 +231,7 @@ func (p *Processor) DeadLetterTopic(topic string) string { return p.cfg.DeadLett
 
 // Assigned says that a partition has come to this process. Its first events are watched, since what killed the former
 // owner may be among them (rule 18). A partition that was never announced counts as newly assigned once.
-func (p *Processor) Assigned(topic string, partition int32) { p.probation.begin(topic, partition) }
+func (p *Processor) Assigned(topic string, partition int32) {
+	p.probation.begin(topic, partition)
+	p.lots.begin(topic, partition)
+}

@@ -80,12 +80,31 @@ func (p *Processor) duplicate(ctx context.Context, d *delivery, a dedup.Answer) 
 	if len(p.obs.duplicate) == 0 {
 		return
 	}
-	e := DuplicateEvent{Message: d.m, Key: d.req.Key, Verdict: a.Verdict, SameRecord: a.First.Same(d.m.origin())}
+	e := DuplicateEvent{Message: d.m, Key: d.req.Key, Verdict: a.Verdict, SameRecord: a.First.Same(d.m.origin()), Shadow: p.cfg.Shadow}
 	if !a.First.Time.IsZero() && !d.m.Time.IsZero() {
 		e.Age = d.m.Time.Sub(a.First.Time)
 	}
 	for _, o := range p.obs.duplicate {
 		o.ObserveDuplicate(ctx, e)
+	}
+}
+
+// queued tells of an event that waits behind another one of its Kafka key. It has not failed.
+func (p *Processor) queued(ctx context.Context, d *delivery) {
+	if p.log.Enabled(ctx, slog.LevelDebug) {
+		p.log.DebugContext(ctx, "event waits behind another one of its key", p.messageAttrs(d.m, d.req.Key)...)
+	}
+	for _, h := range p.obs.retry {
+		h.ObserveRetry(ctx, RetryEvent{Message: d.m, Key: d.req.Key, Parked: true})
+	}
+}
+
+// movedOn tells of an event that is tried again elsewhere.
+func (p *Processor) movedOn(ctx context.Context, d *delivery, o outcome, topic string) {
+	p.log.WarnContext(ctx, "handler failed, later attempts go on elsewhere",
+		append(p.deliveryAttrs(d), "in", d.later.delay, "to", topic, "error", cutText(o.err.Error(), maxErrorText))...)
+	for _, h := range p.obs.retry {
+		h.ObserveRetry(ctx, RetryEvent{Message: d.m, Key: d.req.Key, Attempt: d.attempt, Delay: d.later.delay, Topic: topic, Err: o.err})
 	}
 }
 

@@ -32,6 +32,7 @@ type bound struct {
 	limits *limits // nil: none
 	size   groupSize
 	pace   pace
+	budget budget
 }
 
 // wire builds the look-up and binds handlers to ledgers.
@@ -57,6 +58,9 @@ func (p *Processor) wire(t *table) (problems []error) {
 		if err := p.checkTimes(rt); err != nil {
 			fail(err)
 		}
+		if err := p.checkShadow(b); err != nil {
+			fail(err)
+		}
 		if first := p.routes.add(b); first != nil {
 			fail(fmt.Errorf("already registered at %s: two handlers for one type need two consumer groups", first.site))
 		}
@@ -71,6 +75,9 @@ func (p *Processor) checkTimes(rt *route) error {
 	need := p.cfg.Lease + rebalance
 	if rt.retry.InPlace != Forever {
 		need += rt.retry.InPlace
+	}
+	for _, d := range rt.delays {
+		need += d
 	}
 	if rt.retention > 0 && rt.retention < need {
 		return fmt.Errorf("Retention %s is shorter than a lease, the retries and a rebalance together (%s)", rt.retention, need)
@@ -98,6 +105,11 @@ func (p *Processor) bind(b *bound) error {
 	if b.ledger == nil {
 		b.ledger = newLedger(store)
 		p.ledgers = append(p.ledgers, b.ledger)
+	}
+	if b.mode == keyOrdered {
+		if _, ok := store.(dedup.Parker); !ok {
+			return fmt.Errorf("KeyOrdered keeps waiting events in the ledger, which %T cannot do: use Postgres, or RetryTopics", store)
+		}
 	}
 	if b.bind == nil {
 		return nil
@@ -177,8 +189,14 @@ func (p *Processor) resolve(e *entry) {
 		e.fate, e.err = forNothing, errors.New("message is nil")
 		return
 	}
+	m, err := p.open(m)
+	if err != nil {
+		e.letter(ClassNotACopy, err)
+		return
+	}
+	e.m = m
 	var b *bound
-	err := guard(func() (err error) { b, e.typ, err = p.routes.find(m); return err })
+	err = guard(func() (err error) { b, e.typ, err = p.routes.find(m); return err })
 	switch {
 	case m.Value == nil && (b == nil || !b.tombstones) && (err == nil || errors.Is(err, ErrNotFound)):
 		e.fate = forNobody
@@ -191,6 +209,7 @@ func (p *Processor) resolve(e *entry) {
 	default:
 		p.unhandled.note(false)
 		e.fate, e.route, e.ledger, e.tx, e.claimed = forHandler, b, b.ledger, b.tx, b.tx == nil
+		e.shadow = p.cfg.Shadow
 		class := ClassUndecodable
 		if err := guard(func() (err error) { class, err = p.identify(&e.delivery); return err }); err != nil {
 			e.letter(class, err)
@@ -225,6 +244,7 @@ func (p *Processor) identify(d *delivery) (Class, error) {
 	}
 	d.id = id
 	d.req = dedup.Request{Key: key, Origin: m.origin(), Retention: rt.retention, AnyAge: rt.tooOld == RunTooOld}
+	d.remember(m.copied)
 	if rt.fingerprint != nil {
 		if d.req.Fingerprint, err = rt.fingerprint(m); err != nil {
 			return ClassUndecodable, fmt.Errorf("fingerprint: %w", err)
@@ -258,10 +278,7 @@ func (p *Processor) runOtherwise(ctx context.Context, m *Message, pat *patience)
 		if o.meaning == succeeded {
 			return nil
 		}
-		if d.firstFailure.IsZero() {
-			d.firstFailure = time.Now()
-		}
-		d.lastFailure = time.Now()
+		d.failedNow()
 		var err error
 		switch d.decide(o) {
 		case actLetter:

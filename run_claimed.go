@@ -50,13 +50,16 @@ func (e *entry) hold(t dedup.Token, a dedup.Answer) {
 	e.answer = a
 	if a.Verdict.Held() {
 		e.claim = e.req.Held(t, a)
-		e.attempt, e.uncertain = int(a.Failures)+1, a.Verdict == dedup.Uncertain
+		e.attempt, e.uncertain = max(int(a.Failures), e.earlier)+1, a.Verdict == dedup.Uncertain
 	}
 }
 
 // known reports whether the event is a duplicate, with nothing else to be done about it.
 func (e *entry) known() bool {
-	return e.answer.Verdict == dedup.Done || e.answer.Verdict == dedup.Moved
+	if e.shadow {
+		return false
+	}
+	return e.answer.Verdict == dedup.Done || e.answer.Verdict == dedup.Moved && e.route.mode != keyOrdered
 }
 
 // stopAtOdd ends the run before the first event that is neither fresh nor a duplicate. What was claimed behind it is
@@ -221,6 +224,7 @@ func (r *run) completeAll(hard context.Context, good []*entry) (lost bool, err e
 	if err != nil {
 		return false, err
 	}
+	good[0].route.budget.earn(len(good))
 	for _, e := range good {
 		e.handled, e.seen, e.settled = true, e.req.Origin, true
 	}
@@ -242,7 +246,7 @@ func (r *run) bad(hard context.Context, c *call, o outcomes, bad []*entry) error
 		what := o.of(e)
 		act := r.b.p.judge(hard, &e.delivery, what)
 		e.alone = true
-		if act == actLetter && len(errs) == 0 && !o.inDoubt(e, act) {
+		if (act == actLetter || act == actLater) && len(errs) == 0 && !o.inDoubt(e, act) {
 			s, err := r.b.p.finishClaimed(r.b.ctx, hard, e.drop, &e.delivery, what, act)
 			e.drop()
 			if err != nil {
@@ -255,7 +259,7 @@ func (r *run) bad(hard context.Context, c *call, o outcomes, bad []*entry) error
 		release := dedup.Release{Claim: e.claim, Outcome: dedup.Unknown, Retention: e.route.retention}
 		switch {
 		case o.inDoubt(e, act):
-		case act == actLetter && e.route.uncertain == Rerun:
+		case (act == actLetter || act == actLater) && e.route.uncertain == Rerun:
 			release.Outcome = dedup.Failed
 		case act == actRetry:
 			release.Outcome = dedup.Failed

@@ -126,7 +126,7 @@ func (g *group) claim(hard context.Context) error {
 	}
 	err := g.r.tx.claimTx(ctx, limit, g.reqs, g.answers, func(tx any) ([]dedup.Completion, error) {
 		slow.Stop()
-		if g.trial {
+		if g.trial || g.overtaken() {
 			g.note() // what is known stays so
 			return nil, errTrial
 		}
@@ -177,6 +177,17 @@ func (g *group) run(hard context.Context, abort context.CancelCauseFunc, tx any)
 	return g.err
 }
 
+// overtaken reports whether an event waits for a later attempt in the table: what is behind it must not run before that is
+// known (rule 4).
+func (g *group) overtaken() bool {
+	for i, e := range g.r.sorted {
+		if g.answers[i].Verdict == dedup.Moved && e.route.mode == keyOrdered {
+			return true
+		}
+	}
+	return false
+}
+
 // note keeps the answers: the ledger takes them back when the transaction is.
 func (g *group) note() {
 	for i, e := range g.r.sorted {
@@ -190,7 +201,7 @@ func (g *group) fresh() []*entry {
 	fresh := make([]*entry, 0, len(g.r.entries))
 	for _, e := range g.r.entries {
 		if e.answer.Verdict == dedup.Fresh {
-			e.attempt, e.uncertain = 1, false
+			e.attempt, e.uncertain = e.failures+1, false
 			fresh = append(fresh, e)
 		}
 	}
@@ -336,6 +347,7 @@ func (g *group) committed() {
 		switch {
 		case e.answer.Verdict == dedup.Fresh:
 			e.handled, e.seen, e.settled = true, e.req.Origin, true
+			e.route.budget.earn(1)
 			n++
 		case e.known():
 			b.p.duplicate(b.ctx, &e.delivery, e.answer)

@@ -15,9 +15,9 @@ type Lot struct {
 // Parked is an event that waits in the ledger for a later attempt, or behind one that does, in the order of its Kafka
 // key (rule 4).
 type Parked struct {
-	// Key of the event.
+	// Key of the event. Its scope is that of the lot.
 	Key Key
-	// Queue is the Kafka key: its events run in the order in which they were parked.
+	// Queue is the Kafka key, any bytes of any length: its events run in the order in which they were parked.
 	Queue string
 	// Position of the copy that is to run. Higher by one with each attempt.
 	Position Position
@@ -42,22 +42,29 @@ type Queue struct {
 // Parker is an ability of a [Store]: to keep events in the order of their Kafka keys until they may run. Only the owner of
 // a partition parks its events and takes them up; should two take themselves for it, the claim of the event keeps them
 // apart, and nothing is lost or runs out of turn: each verb names what it expects to find.
+//
+// A queue is one in its scope and topic, and in the partition of its last Park: only Queues and Due ask for that, so that
+// a queue which went to another partition ends as it began.
 type Parker interface {
 	// Park puts events at the ends of their queues, in their order, in one transaction. An event whose key is parked in the
-	// lot already stays as it is, wherever it stands (a repeat after an error changes nothing).
+	// scope and topic already stays as it is, wherever it stands (a repeat after an error changes nothing). Keys that
+	// are not valid or of another scope are refused, with all others of the call.
 	Park(ctx context.Context, lot Lot, events []Parked) error
-	// Queues returns the queues of a lot by name, the first limit after the given name.
+	// Queues returns the queues of a lot in the order of their names (the store's own for names of more than 255 bytes), at
+	// most limit of those after the given one. Empty is before all names, the empty one included: ask for two at least.
 	Queues(ctx context.Context, lot Lot, after string, limit int) ([]Queue, error)
 	// Due returns the heads of queues that may run now, the longest due first, at most limit. next is how long until another one
-	// is due, negative if none will be without a person or another Park.
+	// is due: zero if one is that limit kept back, negative if none will be without a person or another Park.
 	Due(ctx context.Context, lot Lot, limit int) (heads []Parked, next time.Duration, err error)
 	// Head returns the first event of a queue. ok is false if there is none.
 	Head(ctx context.Context, lot Lot, queue string) (head Parked, ok bool, err error)
-	// Postpone replaces Position, Wait, Blocked and Data of a parked event. moved is false, and nothing changes, if the event
-	// is not there any longer or its position is not before the new one. (Blocked may be set with the position unchanged.)
+	// Postpone replaces Position, Wait, Blocked and Data of a parked event; its place in the queue and its Origin stay. moved
+	// is false, and nothing changes, if the event is not in its queue any longer or its position is not before the new one.
+	// (Blocked may be set with the position unchanged, and again.)
 	Postpone(ctx context.Context, lot Lot, e Parked) (moved bool, err error)
-	// Remove takes an event out of its queue, if it is still there at this position or a lower one of its generation. What follows it is due at once.
-	// empty reports that the queue has ended, which is decided in the same transaction.
+	// Remove takes an event out of its queue, if it is still there at this position or a lower one of its generation. If it
+	// was the head, what follows is due from now on, behind the heads that are due already, or once a Wait of its own is
+	// over. empty reports that the queue has ended, which is decided in the same transaction, or was not there.
 	Remove(ctx context.Context, lot Lot, queue string, key Key, p Position) (empty bool, err error)
 	// FindParked returns an event that is parked in any partition of a topic, for a person. ok is false if it is not.
 	FindParked(ctx context.Context, scope, topic string, key Key) (lot Lot, e Parked, ok bool, err error)

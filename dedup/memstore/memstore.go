@@ -20,8 +20,9 @@ type Option func(*Store)
 // broker refuses the store.
 func Volatile() Option { return func(s *Store) { s.volatile = true } }
 
-// Capacity sets how many keys the store holds, whatever their state. Default [DefaultCapacity]; less than 1 means the
-// default. A store that is full refuses new keys ([dedup.ErrFull]), it never evicts.
+// Capacity sets how many keys the store holds, whatever their state, and, apart from these, how many parked events.
+// Default [DefaultCapacity]; less than 1 means the default. A store that is full refuses new ones ([dedup.ErrFull]), it
+// never evicts.
 func Capacity(n int) Option {
 	return func(s *Store) {
 		if n > 0 {
@@ -39,18 +40,25 @@ type Store struct {
 	records   map[dedup.Key]*record
 	expiry    expiryHeap
 	forgotten map[string]time.Time // by scope: the last word on a record that expired
+	queues    map[topic]*queues    // of events that are parked
+	parked    int                  // how many those are
+	turns     uint64               // see parked.turn
 }
 
 var (
 	_ dedup.Store     = (*Store)(nil)
 	_ dedup.Reopener  = (*Store)(nil)
 	_ dedup.Volatiler = (*Store)(nil)
+	_ dedup.Operator  = (*Store)(nil)
+	_ dedup.Lister    = (*Store)(nil)
+	_ dedup.Parker    = (*Store)(nil)
 )
 
 // New returns an empty store.
 func New(opts ...Option) *Store {
 	s := &Store{
 		capacity: DefaultCapacity, records: make(map[dedup.Key]*record), forgotten: make(map[string]time.Time),
+		queues: make(map[topic]*queues),
 	}
 	for _, o := range opts {
 		o(s)
@@ -89,7 +97,7 @@ func (s *Store) Claim(ctx context.Context, t dedup.Token, lease time.Duration, r
 	if err != nil {
 		return err
 	}
-	if err := s.makeRoom(now, reqs); err != nil {
+	if err := s.makeRoom(now, "claim", len(reqs), func() int { return s.unknown(now, reqs) }); err != nil {
 		return err
 	}
 	for i := range reqs {
@@ -99,10 +107,9 @@ func (s *Store) Claim(ctx context.Context, t dedup.Token, lease time.Duration, r
 			continue
 		}
 		if r == nil {
-			r = newRecord(&reqs[i])
+			r = newRecord(&reqs[i], now)
 			answers[i] = r.claim(t, lease, &reqs[i], now)
-			s.records[r.key] = r
-			s.expiry.push(r) // after claim, which sets when it expires
+			s.add(r) // after claim, which sets when it expires
 			continue
 		}
 		answers[i] = r.claim(t, lease, &reqs[i], now)
@@ -218,11 +225,22 @@ func (s *Store) lookUp(key dedup.Key, now time.Time) *record {
 // remove forgets a record that has expired, and notes what can no longer be told since then: an event from before its last
 // word, or from before the end of its last lease, may have been this one.
 func (s *Store) remove(r *record) {
-	delete(s.records, r.key)
-	s.expiry.remove(r)
+	s.drop(r)
 	if spoken := r.expires.Add(-r.retention); spoken.After(s.forgotten[r.key.Scope]) {
 		s.forgotten[r.key.Scope] = spoken
 	}
+}
+
+// drop takes a record away, and nothing is noted of it.
+func (s *Store) drop(r *record) {
+	delete(s.records, r.key)
+	s.expiry.remove(r)
+}
+
+// add takes in a record that has been given its expiry.
+func (s *Store) add(r *record) {
+	s.records[r.key] = r
+	s.expiry.push(r)
 }
 
 // tooOld reports whether an event that is not known may be one that was forgotten (rule 8). Who asks for a later copy knows
@@ -235,24 +253,28 @@ func (s *Store) tooOld(q *dedup.Request) bool {
 	return some && !q.Origin.Time.After(forgotten)
 }
 
-// makeRoom sweeps a bounded number of expired records and reports whether all of reqs that are new will fit. It sweeps
-// more than it needs room for: if they do not fit then, nothing else has expired.
-func (s *Store) makeRoom(now time.Time, reqs []dedup.Request) error {
-	s.sweep(now, 2*len(reqs)+16)
-	if len(s.records)+len(reqs) <= s.capacity {
+// makeRoom sweeps a bounded number of expired records and reports whether those that are new, of at most most, will fit. It
+// sweeps more than it needs room for: if they do not fit then, nothing else has expired. count is how many are new.
+func (s *Store) makeRoom(now time.Time, verb string, most int, count func() int) error {
+	s.sweep(now, 2*most+16)
+	if len(s.records)+most <= s.capacity {
 		return nil
 	}
-	n := 0
+	if n := count(); len(s.records)+n > s.capacity {
+		return fmt.Errorf("memstore: %s: %d new keys, %d of %d held: %w (%w)",
+			verb, n, len(s.records), s.capacity, dedup.ErrFull, dedup.ErrUnavailable)
+	}
+	return nil
+}
+
+// unknown is how many of reqs would make a record.
+func (s *Store) unknown(now time.Time, reqs []dedup.Request) (n int) {
 	for i := range reqs {
 		if s.lookUp(reqs[i].Key, now) == nil {
 			n++
 		}
 	}
-	if len(s.records)+n > s.capacity {
-		return fmt.Errorf("memstore: claim: %d new keys, %d of %d held: %w (%w)",
-			n, len(s.records), s.capacity, dedup.ErrFull, dedup.ErrUnavailable)
-	}
-	return nil
+	return n
 }
 
 func (s *Store) sweep(now time.Time, most int) {

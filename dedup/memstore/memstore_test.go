@@ -20,3 +20,7 @@ func TestConformance(t *testing.T) {
 }
 
 func BenchmarkStore(b *testing.B) { storetest.Bench(b, newStore) }
+
+func TestOperator(t *testing.T) {
+	storetest.RunOperator(t, storetest.Harness{New: newStore, Around: synctest.Test, Missing: []storetest.Ability{storetest.Outage}})
+}

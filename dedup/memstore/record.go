@@ -40,6 +40,8 @@ type record struct {
 	result   dedup.Result
 	reopened bool // waits for the copy that a redrive publishes, which nobody has claimed yet
 
+	created, changed time.Time
+
 	retention time.Duration
 	expires   time.Time
 	index     int // in the heap
@@ -53,8 +55,10 @@ const (
 	released
 )
 
-func newRecord(r *dedup.Request) *record {
-	return &record{key: r.Key, fingerprint: r.Fingerprint, first: r.Origin, position: r.Position, retention: r.Retention}
+func newRecord(r *dedup.Request, now time.Time) *record {
+	return &record{
+		key: r.Key, fingerprint: r.Fingerprint, first: r.Origin, position: r.Position, retention: r.Retention, created: now,
+	}
 }
 
 // claim decides, from top to bottom as the table of the contract does.
@@ -114,7 +118,7 @@ func (r *record) said(v verb, t dedup.Token) bool {
 
 // renew lets the lease begin anew. The record outlives it by its retention (rule 33).
 func (r *record) renew(lease time.Duration, now time.Time) {
-	r.lease = now.Add(lease)
+	r.changed, r.lease = now, now.Add(lease)
 	r.expires = r.lease.Add(r.retention)
 }
 
@@ -127,6 +131,9 @@ func (r *record) complete(c *dedup.Completion, now time.Time) bool {
 	switch {
 	case c.Dead != "":
 		r.state, r.reason = dead, reason(c.Dead)
+		if known(c.First) { // the letter is of that delivery (rule 6)
+			r.first = c.First
+		}
 	case c.Retry != 0:
 		r.state, r.position.Retry = open, c.Retry
 	default:
@@ -167,8 +174,18 @@ func (r *record) reopen(now time.Time) bool {
 	return true
 }
 
+// discard gives the record up for good, whoever holds it. It is kept for as long as it was to be kept, if that is longer.
+func (r *record) discard(why string, retention time.Duration, now time.Time) {
+	r.state, r.lastWord, r.reopened = dead, silent, false
+	r.reason = reason(dedup.ReasonDiscarded + why)
+	r.keep(max(retention, r.expires.Sub(now)), now)
+}
+
+// known reports whether o says anything.
+func known(o dedup.Origin) bool { return !o.Same(dedup.Origin{}) || !o.Time.IsZero() }
+
 func (r *record) keep(retention time.Duration, now time.Time) {
-	r.retention = retention
+	r.changed, r.retention = now, retention
 	r.expires = now.Add(retention)
 }
 

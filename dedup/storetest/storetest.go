@@ -77,6 +77,15 @@ type test struct {
 
 // Run tests that the stores of h keep the contract of [dedup.Store] and of the abilities they do not lack.
 func Run(t *testing.T, h Harness) {
+	h = h.ready(t)
+	for _, c := range slices.Concat(claimTests, leaseTests, endTests, positionTests, keyTests, failTests, randomTests,
+		horizonTests) {
+		t.Run(c.name, func(t *testing.T) { runOne(t, h, c) })
+	}
+}
+
+// ready is h with its defaults.
+func (h Harness) ready(t *testing.T) Harness {
 	require.NotNil(t, h.New, "Harness.New is required")
 	if !h.lacks(Outage) {
 		require.NotNil(t, h.Down, "Harness.Down is required: a store must be seen failing closed (R-19)")
@@ -87,10 +96,7 @@ func Run(t *testing.T, h Harness) {
 	if h.Lease == 0 {
 		h.Lease = 300 * time.Millisecond
 	}
-	for _, c := range slices.Concat(claimTests, leaseTests, endTests, positionTests, keyTests, failTests, randomTests,
-		horizonTests) {
-		t.Run(c.name, func(t *testing.T) { runOne(t, h, c) })
-	}
+	return h
 }
 
 func runOne(t *testing.T, h Harness, c test) {

@@ -1,0 +1,228 @@
+package memstore
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/idem-go/idem/dedup"
+)
+
+// errRetention is a caller's mistake.
+var errRetention = errors.New("retention must be positive")
+
+// Inspect implements [dedup.Operator]. The records of one call are of one instant.
+func (s *Store) Inspect(ctx context.Context, keys ...dedup.Key) ([]dedup.Record, error) {
+	for i := range keys {
+		if err := keys[i].Validate(); err != nil {
+			return nil, fmt.Errorf("memstore: inspect: %w", err)
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now, err := begin(ctx, "inspect")
+	if err != nil {
+		return nil, err
+	}
+	var all []dedup.Record
+	for i := range keys {
+		if r := s.lookUp(keys[i], now); r != nil {
+			all = append(all, r.view(now))
+		}
+	}
+	return all, nil
+}
+
+// Forget implements [dedup.Operator]. What is known of the scope's age stays: an event without a later position that is
+// older than what the store has forgotten by itself is TooOld as ever.
+func (s *Store) Forget(ctx context.Context, key dedup.Key) error {
+	if err := key.Validate(); err != nil {
+		return fmt.Errorf("memstore: forget: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now, err := begin(ctx, "forget")
+	if err != nil {
+		return err
+	}
+	r := s.lookUp(key, now)
+	switch {
+	case r == nil:
+		return fmt.Errorf("memstore: forget %q: %w", key, dedup.ErrNotFound)
+	case r.state == claimed && r.lease.After(now):
+		return fmt.Errorf("memstore: forget %q: %w", key, dedup.ErrHeld)
+	}
+	s.drop(r)
+	return nil
+}
+
+// Discard implements [dedup.Operator]. The record is kept for retention, or for what is left of its own if that is longer. A
+// key that is not known needs room, else the error matches [dedup.ErrFull].
+func (s *Store) Discard(ctx context.Context, key dedup.Key, retention time.Duration, reason string) error {
+	if err := key.Validate(); err != nil {
+		return fmt.Errorf("memstore: discard: %w", err)
+	}
+	if retention <= 0 {
+		return fmt.Errorf("memstore: discard %q: %w", key, errRetention)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now, err := begin(ctx, "discard")
+	if err != nil {
+		return err
+	}
+	r := s.lookUp(key, now)
+	switch {
+	case r == nil:
+		if err := s.makeRoom(now, "discard", 1, func() int { return 1 }); err != nil {
+			return err
+		}
+		r = newRecord(&dedup.Request{Key: key}, now)
+		r.discard(reason, retention, now)
+		s.add(r)
+		return nil
+	case r.state == done:
+		return fmt.Errorf("memstore: discard %q: %w", key, dedup.ErrSettled)
+	}
+	r.discard(reason, retention, now)
+	s.expiry.fix(r)
+	return nil
+}
+
+// Import implements [dedup.Operator]. [dedup.Imported.Tx] says nothing here: there are no transactions. With an error, such
+// as [dedup.ErrFull], nothing was imported.
+func (s *Store) Import(ctx context.Context, events []dedup.Imported) (added int, err error) {
+	for i := range events {
+		if err := events[i].Key.Validate(); err != nil {
+			return 0, fmt.Errorf("memstore: import: %w", err)
+		}
+		if events[i].Retention <= 0 {
+			return 0, fmt.Errorf("memstore: import: key %q: %w", events[i].Key, errRetention)
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now, err := begin(ctx, "import")
+	if err != nil {
+		return 0, err
+	}
+	if err := s.makeRoom(now, "import", len(events), func() int { return s.unknownOf(now, events) }); err != nil {
+		return 0, err
+	}
+	for i := range events {
+		e := &events[i]
+		if s.lookUp(e.Key, now) != nil {
+			continue
+		}
+		r := newRecord(&dedup.Request{Key: e.Key, Origin: e.Origin}, now)
+		r.state = done
+		r.keep(e.Retention, now)
+		s.add(r)
+		added++
+	}
+	return added, nil
+}
+
+// unknownOf is how many of events would make a record, each once.
+func (s *Store) unknownOf(now time.Time, events []dedup.Imported) int {
+	unknown := make(map[dedup.Key]struct{})
+	for i := range events {
+		if s.lookUp(events[i].Key, now) == nil {
+			unknown[events[i].Key] = struct{}{}
+		}
+	}
+	return len(unknown)
+}
+
+// List implements [dedup.Lister]. What it yields is of one instant; yield may use the store. A renewal of a lease is a change.
+// Records that changed at one instant are in the order of their keys.
+func (s *Store) List(ctx context.Context, f dedup.Filter, limit int, yield func(dedup.Record) bool) error {
+	all, err := s.choose(ctx, "list", func(r *record, now time.Time) bool { return r.chosen(&f, now) })
+	if err != nil {
+		return err
+	}
+	slices.SortFunc(all, func(a, b dedup.Record) int {
+		return cmp.Or(a.Changed.Compare(b.Changed), a.Key.Compare(b.Key))
+	})
+	if limit > 0 && len(all) > limit {
+		all = all[:limit]
+	}
+	for _, r := range all {
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("memstore: list: %w", err)
+		}
+		if !yield(r) {
+			return nil
+		}
+	}
+	return nil
+}
+
+// Find implements [dedup.Lister], in the order of the keys. It looks at every record.
+func (s *Store) Find(ctx context.Context, scope, id string) ([]dedup.Record, error) {
+	all, err := s.choose(ctx, "find", func(r *record, _ time.Time) bool {
+		return r.key.ID == id && (scope == "" || r.key.Scope == scope)
+	})
+	slices.SortFunc(all, func(a, b dedup.Record) int { return a.Key.Compare(b.Key) })
+	return all, err
+}
+
+// choose collects under the lock, so that who looks at the records may take his time.
+func (s *Store) choose(ctx context.Context, verb string, want func(*record, time.Time) bool) ([]dedup.Record, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now, err := begin(ctx, verb)
+	if err != nil {
+		return nil, err
+	}
+	var all []dedup.Record
+	for _, r := range s.records {
+		if r.expires.After(now) && want(r, now) {
+			all = append(all, r.view(now))
+		}
+	}
+	return all, nil
+}
+
+func (r *record) chosen(f *dedup.Filter, now time.Time) bool {
+	switch {
+	case f.Scope != "" && f.Scope != r.key.Scope, f.Type != "" && f.Type != r.key.Type:
+		return false
+	case len(f.States) > 0 && !slices.Contains(f.States, r.shown()):
+		return false
+	case f.Unchanged > 0 && now.Sub(r.changed) < f.Unchanged:
+		return false
+	case f.Stuck && (r.state != claimed || r.lease.After(now)):
+		return false
+	}
+	return true
+}
+
+// shown is the state as a person sees it.
+func (r *record) shown() dedup.State {
+	switch {
+	case r.state == claimed:
+		return dedup.Claimed
+	case r.state == done:
+		return dedup.Finished
+	case r.state == dead:
+		return dedup.GivenUp
+	case r.lastWord == released:
+		return dedup.Released
+	}
+	return dedup.Waiting
+}
+
+func (r *record) view(now time.Time) dedup.Record {
+	v := dedup.Record{
+		Key: r.key, State: r.shown(), Position: r.position, Doubtful: r.doubt, Fence: r.fence, Failures: r.failures,
+		Takeovers: r.takeovers, First: r.first, Reason: r.reason, Created: r.created, Changed: r.changed, Expires: r.expires,
+	}
+	if r.state == claimed {
+		v.Lease = r.lease.Sub(now)
+	}
+	return v
+}

@@ -1,0 +1,242 @@
+package storetest
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/idem-go/idem/dedup"
+	"github.com/stretchr/testify/require"
+)
+
+// Lists is [dedup.Lister], which a store without an index has not (rule 34).
+const Lists Ability = "lists"
+
+// RunOperator tests that the stores of h keep the contract of [dedup.Operator] and, unless [Lists] is missing, of
+// [dedup.Lister]. It uses New, Peer, Sleep, Lease, Around and Missing of the harness, and Down unless Outage is missing. Only
+// claims are tested, not the records of transactions: a store may have those beside what the tests look at.
+func RunOperator(t *testing.T, h Harness) {
+	require.NotNil(t, h.New, "Harness.New is required")
+	if !h.lacks(Outage) {
+		require.NotNil(t, h.Down, "Harness.Down is required: a store must be seen failing closed (R-19)")
+	}
+	if h.Sleep == nil {
+		h.Sleep = time.Sleep //nolint:forbidigo // real time, where the harness has none of its own
+	}
+	if h.Lease == 0 {
+		h.Lease = 300 * time.Millisecond
+	}
+	for _, c := range slices.Concat(inspectTests, verbTests, listTests) {
+		t.Run(c.name, func(t *testing.T) { runOne(t, h, c) })
+	}
+}
+
+// inspectTests cover looking at what a ledger holds.
+var inspectTests = []test{
+	{name: "inspect: every state is told from the others", run: inspectStates},
+	{name: "inspect: a released copy of a later attempt waits or is released", run: inspectLaterCopy},
+	{name: "inspect: what was counted", run: inspectCounts},
+	{name: "inspect: the lease that is left, and that it is over", run: inspectLease},
+	{name: "inspect: times are the server's", run: inspectTimes},
+	{name: "inspect: in the order of the keys, without those that are not known", run: inspectOrder},
+	{name: "inspect: many keys in one call", run: inspectMany},
+	{name: "inspect: looking changes nothing", run: inspectChangesNothing},
+	{name: "inspect: a dead record has the origin of the delivery whose letter was sent (rule 6)", run: inspectDeadOrigin},
+}
+
+func (k *kit) operator() dedup.Operator {
+	k.Helper()
+	return operatorOf(k, k.s)
+}
+
+func operatorOf(k *kit, s dedup.Store) dedup.Operator {
+	k.Helper()
+	o, ok := s.(dedup.Operator)
+	require.True(k, ok, "%T is no dedup.Operator", s)
+	return o
+}
+
+// claims are the records of claims under keys.
+func (k *kit) claims(keys ...dedup.Key) []dedup.Record {
+	k.Helper()
+	all, err := k.operator().Inspect(k.ctx, keys...)
+	require.NoError(k, err)
+	return slices.DeleteFunc(all, func(r dedup.Record) bool { return r.Tx })
+}
+
+// sees is the one record of a claim under the key of id, which must be in state s.
+func (k *kit) sees(s dedup.State, id string) dedup.Record {
+	k.Helper()
+	all := k.claims(key(id))
+	require.Len(k, all, 1, "%s", id)
+	require.Equal(k, key(id), all[0].Key)
+	require.Equal(k, s.String(), all[0].State.String(), "%s", id)
+	return all[0]
+}
+
+func (k *kit) seesNothing(id string) {
+	k.Helper()
+	all, err := k.operator().Inspect(k.ctx, key(id))
+	require.NoError(k, err)
+	require.Empty(k, all, "%s", id)
+}
+
+// everyState makes a record in each state but that of a reopened one, and returns by ID what it is.
+func (k *kit) everyState() map[string]dedup.State {
+	k.Helper()
+	k.get(dedup.Fresh, long, request("claimed"))
+	_, c := k.get(dedup.Fresh, long, request("released"))
+	k.release(release(c, dedup.Unstarted))
+	_, c = k.get(dedup.Fresh, long, request("done"))
+	k.complete(completion(c))
+	k.killed(request("dead"))
+	_, c = k.get(dedup.Fresh, long, request("moved"))
+	k.complete(moved(c, 3))
+	return map[string]dedup.State{"claimed": dedup.Claimed, "released": dedup.Released, "done": dedup.Finished,
+		"dead": dedup.GivenUp, "moved": dedup.Waiting}
+}
+
+func inspectStates(k *kit) {
+	k.seesNothing("claimed")
+	for id, s := range k.everyState() {
+		r := k.sees(s, id)
+		sameOrigin(k, request(id).Origin, r.First)
+		require.False(k, r.Discarded(), id)
+		require.Equal(k, id == "done", r.Settled(), id)
+		require.Equal(k, id == "dead", r.Reason != "", id)
+		require.EqualValues(k, 1, r.Fence, id)
+	}
+	require.Equal(k, "poison", k.sees(dedup.GivenUp, "dead").Reason)
+	require.Equal(k, dedup.Position{Retry: 3}, k.sees(dedup.Waiting, "moved").Position)
+	if k.h.lacks(Reopen) {
+		return
+	}
+	p := k.reopen("dead")
+	r := k.sees(dedup.Waiting, "dead")
+	require.Equal(k, p, r.Position)
+	require.Empty(k, r.Reason)
+	k.get(dedup.Fresh, long, at("dead", p.Generation, p.Retry))
+	require.Equal(k, p, k.sees(dedup.Claimed, "dead").Position)
+}
+
+func inspectLaterCopy(k *kit) {
+	_, c := k.get(dedup.Fresh, long, at("e", 0, 2))
+	k.release(release(c, dedup.Failed))
+	all := k.claims(key("e"))
+	require.Len(k, all, 1)
+	require.Contains(k, []dedup.State{dedup.Released, dedup.Waiting}, all[0].State)
+	require.Equal(k, dedup.Position{Retry: 2}, all[0].Position)
+}
+
+func inspectCounts(k *kit) {
+	_, c := k.get(dedup.Fresh, long, request("e"))
+	k.release(release(c, dedup.Failed))
+	require.False(k, k.sees(dedup.Released, "e").Doubtful)
+	_, c = k.get(dedup.Fresh, long, request("e"))
+	k.release(release(c, dedup.Unknown))
+	r := k.sees(dedup.Released, "e")
+	require.True(k, r.Doubtful)
+	require.EqualValues(k, 1, r.Failures)
+	k.get(dedup.Uncertain, k.lease, request("e"))
+	k.outlast()
+	k.get(dedup.Uncertain, long, request("e"))
+	r = k.sees(dedup.Claimed, "e")
+	require.True(k, r.Doubtful)
+	require.EqualValues(k, 4, r.Fence)
+	require.EqualValues(k, 1, r.Failures)
+	require.EqualValues(k, 1, r.Takeovers)
+}
+
+func inspectLease(k *kit) {
+	k.get(dedup.Fresh, k.lease, request("short"))
+	k.get(dedup.Fresh, long, request("long"))
+	k.outlast()
+	require.LessOrEqual(k, k.sees(dedup.Claimed, "short").Lease, time.Duration(0))
+	left := k.sees(dedup.Claimed, "long").Lease
+	require.Positive(k, left)
+	require.LessOrEqual(k, left, long)
+}
+
+// inspectTimes allows a minute for two clocks that differ.
+func inspectTimes(k *kit) {
+	between := func(from, at, to time.Time, what string) {
+		k.Helper()
+		if !at.IsZero() {
+			require.WithinRange(k, at, from.Add(-time.Minute), to.Add(time.Minute), what)
+		}
+	}
+	began := time.Now()
+	for id, s := range k.everyState() {
+		r := k.sees(s, id)
+		now := time.Now()
+		between(began, r.Created, now, id+": created")
+		between(began, r.Changed, now, id+": changed")
+		between(began.Add(retention), r.Expires, now.Add(long+retention), id+": expires")
+	}
+}
+
+func inspectOrder(k *kit) {
+	for _, id := range []string{"a", "b", "c"} {
+		k.get(dedup.Fresh, long, request(id))
+	}
+	other := key("a")
+	other.Tenant = "umbrella"
+	all := k.claims(key("c"), other, key("a"), key("unknown"), key("b"))
+	require.Len(k, all, 3)
+	for i, id := range []string{"c", "a", "b"} {
+		require.Equal(k, key(id), all[i].Key)
+	}
+	none, err := k.operator().Inspect(k.ctx)
+	require.NoError(k, err)
+	require.Empty(k, none)
+}
+
+func inspectMany(k *kit) {
+	const n = 1200
+	keys, events := make([]dedup.Key, n), make([]dedup.Imported, n)
+	for i := range n {
+		keys[i] = key(numbered("many", i))
+		events[i] = dedup.Imported{Key: keys[i], Retention: retention}
+	}
+	added, err := k.operator().Import(k.ctx, events)
+	require.NoError(k, err)
+	require.Equal(k, n, added)
+	slices.Reverse(keys)
+	all := k.claims(keys...)
+	require.Len(k, all, n)
+	for i := range all {
+		require.Equal(k, keys[i], all[i].Key)
+		require.Equal(k, dedup.Finished, all[i].State)
+	}
+}
+
+func inspectChangesNothing(k *kit) {
+	states := k.everyState()
+	_, c := k.get(dedup.Fresh, k.lease, request("overdue"))
+	k.outlast()
+	for range 3 {
+		for id, s := range states {
+			k.sees(s, id)
+		}
+		k.sees(dedup.Claimed, "overdue")
+		k.seesNothing("unknown")
+	}
+	k.renew(long, c) // nobody took it over
+	k.meets(dedup.Busy, request("claimed"))
+	k.meets(dedup.Fresh, request("released"))
+	k.meets(dedup.Done, request("done"))
+	k.meets(dedup.Dead, request("dead"))
+	k.meets(dedup.Moved, request("moved"))
+	k.meets(dedup.Fresh, request("unknown"))
+}
+
+// inspectDeadOrigin: the first delivery made the record, the letter is of the second.
+func inspectDeadOrigin(k *kit) {
+	_, c := k.get(dedup.Fresh, long, request("e"))
+	k.release(release(c, dedup.Failed))
+	_, c = k.get(dedup.Fresh, long, request("e"))
+	c.First = origin(4, 44)
+	k.complete(dead(c, "poison"))
+	sameOrigin(k, origin(4, 44), k.sees(dedup.GivenUp, "e").First)
+	sameOrigin(k, origin(4, 44), k.meets(dedup.Dead, request("e")).First)
+}

@@ -1,0 +1,213 @@
+package storetest
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/idem-go/idem/dedup"
+	"github.com/stretchr/testify/require"
+)
+
+func parkQueues(kt *kit) {
+	k := parkingOf(kt)
+	names := []string{"", "\x00", "A", "B", "a", "a\x00", "aa", "b", "ä", "日", "\xff"}
+	var events []dedup.Parked
+	for i, name := range names {
+		for n := range i + 1 {
+			events = append(events, waiting(name, numbered(numbered("e", i), n), 0))
+		}
+	}
+	slices.Reverse(events)
+	k.park(events...)
+	for _, limit := range []int{2, 3, len(names), len(names) + 1} {
+		var got []dedup.Queue
+		for after := ""; ; after = got[len(got)-1].Name {
+			page, err := k.p.Queues(k.ctx, lot, after, limit)
+			require.NoError(k, err)
+			require.LessOrEqual(k, len(page), limit)
+			got = append(got, page...)
+			if len(page) < limit {
+				break
+			}
+		}
+		require.Len(k, got, len(names), "in pages of %d", limit)
+		for i, q := range got {
+			require.Equal(k, names[i], q.Name)
+			require.Equal(k, i+1, q.Length)
+			require.LessOrEqual(k, q.Wait, time.Duration(0))
+		}
+	}
+}
+
+// parkLongNames: a Kafka key may be as large as a message, and an event that cannot be parked would be in the way for ever.
+func parkLongNames(kt *kit) {
+	k := parkingOf(kt)
+	stem := strings.Repeat("k\xe4\x00", 30_000)
+	names := []string{stem, stem + "1", stem + "2", stem[:600], stem[:512], stem[:256], stem[:255]}
+	for i, name := range names {
+		k.park(waiting(name, numbered("e", i), 0), waiting(name, numbered("f", i), 0))
+	}
+	var all []string
+	for after := ""; ; after = all[len(all)-1] {
+		page, err := k.p.Queues(k.ctx, lot, after, 2)
+		require.NoError(k, err)
+		for _, q := range page {
+			require.Equal(k, 2, q.Length)
+			all = append(all, q.Name)
+		}
+		if len(page) < 2 {
+			break
+		}
+	}
+	require.ElementsMatch(k, names, all)
+	for i, name := range names {
+		k.remove(name, numbered("e", i), false)
+		k.head(name, numbered("f", i))
+		_, e, ok, err := k.p.FindParked(k.ctx, lot.Scope, lot.Topic, key(numbered("f", i)))
+		require.NoError(k, err)
+		require.True(k, ok)
+		require.Equal(k, name, e.Queue)
+	}
+	heads, _, err := k.p.Due(k.ctx, lot, 100)
+	require.NoError(k, err)
+	require.Len(k, heads, len(names))
+	for _, e := range heads {
+		require.Contains(k, names, e.Queue)
+		k.remove(e.Queue, e.Key.ID, true)
+	}
+}
+
+func parkFind(kt *kit) {
+	k := parkingOf(kt)
+	behind := waiting("q", "b", long)
+	k.park(waiting("q", "a", 0), behind)
+	where, e, ok, err := k.peer.FindParked(k.ctx, lot.Scope, lot.Topic, behind.Key)
+	require.NoError(k, err)
+	require.True(k, ok)
+	require.Equal(k, lot, where)
+	k.like(behind, e)
+	require.Positive(k, e.Wait)
+	scope, tenant, typ := behind.Key, behind.Key, behind.Key
+	scope.Scope, tenant.Tenant, typ.Type = "x", "x", "x"
+	for _, c := range []struct {
+		scope, topic string
+		key          dedup.Key
+	}{
+		{lot.Scope, lot.Topic, key("c")}, {lot.Scope, lot.Topic, tenant}, {lot.Scope, lot.Topic, typ},
+		{lot.Scope, "x", behind.Key}, {"x", lot.Topic, scope},
+	} {
+		_, _, ok, err := k.peer.FindParked(k.ctx, c.scope, c.topic, c.key)
+		require.NoError(k, err)
+		require.False(k, ok, "%v", c)
+	}
+}
+
+// parkRace: one queue, which ends all the time, several who park and several who end it, as if each took itself for the
+// owner. Each event comes up once as the head and in the order of who parked it, and no queue stays behind.
+func parkRace(kt *kit) {
+	r := &parkRacers{parking: parkingOf(kt), end: time.Now().Add(2 * time.Minute)}
+	errs := inParallel(racersPark+racersTake, func(i int) error {
+		p := []dedup.Parker{r.p, r.peer}[i%2]
+		if i < racersPark {
+			return r.parkAll(p, i)
+		}
+		return r.take(p)
+	})
+	require.NoError(kt, errors.Join(errs...))
+	require.Equal(kt, racersPark*racersEach, r.seen, "events that came up")
+	r.lengths(lot)
+	r.head("q", "")
+}
+
+const racersPark, racersEach, racersTake = 4, 60, 3
+
+type parkRacers struct {
+	*parking
+	end time.Time
+
+	mu   sync.Mutex
+	last [racersPark]int // of each who parks, the number of the event that came up last
+	seen int
+}
+
+func (r *parkRacers) done() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.seen == racersPark*racersEach || time.Now().After(r.end)
+}
+
+func (r *parkRacers) parkAll(p dedup.Parker, who int) error {
+	for n := 1; n <= racersEach; n++ {
+		e := waiting("q", numbered(numbered("e", who), n), 0)
+		e.Data = []byte{byte(who), byte(n)}
+		if err := p.Park(r.ctx, lot, []dedup.Parked{e}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *parkRacers) take(p dedup.Parker) error {
+	for !r.done() {
+		e, ok, err := p.Head(r.ctx, lot, "q")
+		mine := false
+		if err == nil && ok && e.Position.Retry == 0 {
+			e.Position.Retry = 1 // who moves it on has it, as with the claim of the event
+			mine, err = p.Postpone(r.ctx, lot, e)
+		}
+		if err == nil && mine {
+			r.came(e)
+			_, err = p.Remove(r.ctx, lot, "q", e.Key, e.Position)
+		}
+		if err != nil {
+			return err
+		}
+		if !mine {
+			r.pause()
+		}
+	}
+	return nil
+}
+
+func (r *parkRacers) came(e dedup.Parked) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	who, n := e.Data[0], int(e.Data[1])
+	if n != r.last[who]+1 {
+		r.Errorf("event %d of %d came up after %d", n, who, r.last[who])
+	}
+	r.last[who] = n
+	r.seen++
+}
+
+func parkTwice(kt *kit) {
+	k := parkingOf(kt)
+	const queues, each = 8, 5
+	names := make([]string, queues)
+	var events []dedup.Parked
+	for n := range each {
+		for q := range queues {
+			names[q] = numbered("q", q)
+			events = append(events, waiting(names[q], numbered(names[q], n), 0))
+		}
+	}
+	stores := []dedup.Parker{k.p, k.peer}
+	errs := inParallel(6, func(i int) error {
+		mine := slices.Clone(events)
+		if i%2 == 1 { // queues the other way round, their events not
+			slices.SortStableFunc(mine, func(a, b dedup.Parked) int { return strings.Compare(b.Queue, a.Queue) })
+		}
+		return stores[i%2].Park(k.ctx, lot, mine)
+	})
+	require.NoError(k, errors.Join(errs...))
+	for _, name := range names {
+		for n := range each {
+			k.head(name, numbered(name, n))
+			k.remove(name, numbered(name, n), n == each-1)
+		}
+	}
+	k.lengths(lot)
+}

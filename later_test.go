@@ -1,0 +1,270 @@
+package idem_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/dedup"
+)
+
+// tiers starts with a handler that has retry topics, and one try in place.
+func (b *bench) tiers(fn func(context.Context, idem.Event[payload]) error, delays ...time.Duration) {
+	b.on(fn, idem.Retry(idem.RetryPolicy{MaxAttempts: 1}), idem.RetryTopics(delays...))
+	b.start()
+}
+
+// deliverCopies handles what was published to retry topics until nothing more is, as a consumer of them does. It returns
+// the topics in order.
+func (b *bench) deliverCopies() (topics []string) {
+	for done := 0; ; {
+		msgs := b.sent.letters()
+		if done == len(msgs) {
+			return topics
+		}
+		for _, m := range msgs[done:] {
+			done++
+			topics = append(topics, m.Topic)
+			if m.Topic != "orders.g.dlq" {
+				c := *m
+				c.Partition, c.Offset = 7, int64(done)
+				require.NoError(b.t, b.p.Handle(b.t.Context(), &c))
+			}
+		}
+	}
+}
+
+func TestLater_RetryTopics(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		var seen []time.Duration
+		var origins []int64
+		began := time.Now()
+		b.tiers(func(_ context.Context, e idem.Event[payload]) error {
+			seen = append(seen, time.Since(began))
+			origins = append(origins, e.Message.Offset)
+			require.Equal(t, "orders", e.Message.Topic)
+			require.Equal(t, len(seen), e.Attempt)
+			return errBoom
+		}, 5*time.Second, time.Minute)
+		m := message("e1", 42)
+		require.NoError(t, b.p.Handle(t.Context(), m))
+		require.Equal(t, []string{"orders.g.retry.5s", "orders.g.retry.1m", "orders.g.dlq"}, b.deliverCopies())
+		require.Equal(t, []time.Duration{0, 5 * time.Second, 65 * time.Second}, seen)
+		require.Equal(t, []int64{42, 42, 42}, origins)
+
+		letter, err := idem.ParseLetter(b.sent.letters()[2])
+		require.NoError(t, err)
+		require.Equal(t, m, letter.Message, "the letter is of the record, not of its copy (T-09)")
+		require.Equal(t, 3, letter.Attempts)
+		require.Equal(t, time.Minute, letter.LastFailure.Sub(letter.FirstFailure)-5*time.Second)
+	})
+}
+
+// rule 3: once it was moved on, no other copy of the event runs, before or behind.
+func TestLater_MovedEventDoesNotRunFromItsOldPlace(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		fail := errBoom
+		b.tiers(func(context.Context, idem.Event[payload]) error { return fail }, 5*time.Second)
+		require.NoError(t, b.p.Handle(t.Context(), message("e1", 1)))
+		fail = nil
+		require.NoError(t, b.p.Handle(t.Context(), message("e1", 1)), "the mark was lost")
+		require.NoError(t, b.p.Handle(t.Context(), message("e1", 9)), "a producer's copy")
+		require.Equal(t, 1, b.count("run 1"))
+		copied := b.sent.letters()[0]
+		require.NoError(t, b.p.Handle(t.Context(), copied))
+		require.NoError(t, b.p.Handle(t.Context(), copied))
+		require.Equal(t, 1, b.count("run 2"), "%v", b.all())
+	})
+}
+
+// rule 3: between the ack of the copy and its record in the ledger the process dies. The copy is accepted, the event itself is not
+// run beside it.
+func TestLater_CrashBetweenCopyAndRecord(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		fail := errBoom
+		b.tiers(func(context.Context, idem.Event[payload]) error { return fail }, 5*time.Second)
+		b.store.completeErr = func() error { return dedup.ErrUnavailable }
+		ctx, crash := context.WithCancelCause(t.Context())
+		time.AfterFunc(30*time.Second, func() { crash(idem.ErrPartitionLost) })
+		require.Error(t, b.p.Handle(ctx, message("e1", 1)))
+		b.store.completeErr, fail = nil, nil
+		time.Sleep(time.Minute)
+		require.NoError(t, b.p.Handle(t.Context(), b.sent.letters()[0]))
+		require.NoError(t, b.p.Handle(t.Context(), message("e1", 1)))
+		require.Equal(t, 1, b.count("run 1"), "%v", b.all())
+		require.Equal(t, 1, b.count("run 2"), "%v", b.all())
+	})
+}
+
+// rule 42: the first delay that is long enough, else the longest again, without counting an attempt.
+func TestLater_RetryAfter(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		began := time.Now()
+		var runs []time.Duration
+		b.tiers(func(_ context.Context, e idem.Event[payload]) error {
+			runs = append(runs, time.Since(began))
+			switch len(runs) {
+			case 1:
+				return idem.RetryAfter(20*time.Second, errBoom)
+			case 2:
+				require.Equal(t, 2, e.Attempt)
+				return idem.RetryAfter(150*time.Second, errBoom)
+			}
+			return nil
+		}, 5*time.Second, time.Minute)
+		require.NoError(t, b.p.Handle(t.Context(), message("e1", 1)))
+		require.Equal(t, []string{
+			"orders.g.retry.1m", "orders.g.retry.1m", "orders.g.retry.1m", "orders.g.retry.1m",
+		}, b.deliverCopies())
+		require.Len(t, runs, 3)
+		require.Equal(t, time.Minute, runs[1])
+		require.GreaterOrEqual(t, runs[2], runs[1]+150*time.Second, "not before")
+		require.LessOrEqual(t, runs[2], runs[1]+181*time.Second)
+		require.Equal(t, 2, b.count("run 2"), "the second wait was no attempt: %v", b.all())
+	})
+}
+
+// T-08: an event that asks for more time for ever is given up.
+func TestLater_MovesAreBounded(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.tiers(func(context.Context, idem.Event[payload]) error { return idem.RetryAfter(time.Hour, errBoom) }, time.Second)
+		require.NoError(t, b.p.Handle(t.Context(), message("e1", 1)))
+		topics := b.deliverCopies()
+		require.Equal(t, "orders.g.dlq", topics[len(topics)-1])
+		require.Len(t, topics, 1001)
+	})
+}
+
+// G-03: framework headers mean nothing outside the group's own topics, and nothing is believed there that does not fit.
+func TestLater_ForgedHeaders(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.tiers(succeed, time.Minute)
+		forged := message("e1", 1)
+		forged.Headers = []idem.Header{
+			{Key: idem.HeaderRetry, Value: []byte("9")}, {Key: idem.HeaderDue, Value: []byte("2027-01-01T00:00:00Z")},
+			{Key: idem.HeaderAttempts, Value: []byte("999")}, {Key: idem.HeaderGeneration, Value: []byte("3")},
+		}
+		began := time.Now()
+		require.NoError(t, b.p.Handle(t.Context(), forged))
+		require.Zero(t, time.Since(began))
+		require.Equal(t, 1, b.count("run 1"))
+
+		stray := message("e2", 1)
+		stray.Topic = "orders.g.retry.1m"
+		elsewhere := message("e3", 1)
+		elsewhere.Topic = "orders.g.retry"
+		elsewhere.Headers = []idem.Header{
+			{Key: idem.HeaderTopic, Value: []byte("admin")}, {Key: idem.HeaderPartition, Value: []byte("0")},
+			{Key: idem.HeaderOffset, Value: []byte("0")}, {Key: idem.HeaderTime, Value: []byte("2026-01-01T00:00:00Z")},
+			{Key: idem.HeaderGroup, Value: []byte("g")},
+		}
+		for _, m := range []*idem.Message{stray, elsewhere} {
+			require.NoError(t, b.p.Handle(t.Context(), m))
+		}
+		require.Equal(t, 1, b.count("run 1"))
+		for _, l := range b.sent.letters() {
+			require.Equal(t, string(idem.ClassNotACopy), headerOf(l, idem.HeaderErrorClass))
+		}
+		require.Len(t, b.sent.letters(), 2)
+	})
+}
+
+// T-02, rule 6: fail, dead letter, fix, reopen, replay: applied once, and no other generation runs.
+func TestLater_Redrive(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		fail := idem.Permanent(errBoom)
+		b.on(func(context.Context, idem.Event[payload]) error { return fail })
+		b.start()
+		require.NoError(t, b.p.Handle(t.Context(), message("e1", 1)))
+		letter, err := idem.ParseLetter(b.sent.letters()[0])
+		require.NoError(t, err)
+		early, err := letter.Redrive(dedup.Position{})
+		require.NoError(t, err)
+		require.NoError(t, b.p.Handle(t.Context(), early), "nobody has reopened it")
+		require.Equal(t, 1, b.count("run 1"))
+
+		position, err := b.store.Reopen(t.Context(), letter.Key)
+		require.NoError(t, err)
+		fail = nil
+		replayed, err := letter.Redrive(position)
+		require.NoError(t, err)
+		require.Equal(t, "orders.g.retry", replayed.Topic)
+		require.NoError(t, b.p.Handle(t.Context(), message("e1", 1)), "rewound")
+		require.Equal(t, 1, b.count("run 1"))
+		for range 2 {
+			require.NoError(t, b.p.Handle(t.Context(), replayed))
+		}
+		require.Equal(t, 2, b.count("run 1"), "%v", b.all())
+		require.Len(t, b.sent.letters(), 1)
+	})
+}
+
+// T-04: fifty rounds through dead letters and back leave the record as it was, and the letter as large.
+func TestLater_RedriveDoesNotGrow(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.on(func(context.Context, idem.Event[payload]) error { return idem.Permanent(errBoom) })
+		b.start()
+		m := message("e1", 1)
+		m.Headers = []idem.Header{{Key: "idem-scope", Value: []byte("x")}, {Key: "a", Value: nil}, {Key: "a", Value: []byte{}}}
+		require.NoError(t, b.p.Handle(t.Context(), m))
+		var sizes []int
+		for range 50 {
+			l := b.sent.letters()[len(b.sent.letters())-1]
+			letter, err := idem.ParseLetter(l)
+			require.NoError(t, err)
+			require.Equal(t, m, letter.Message)
+			n := 0
+			for _, h := range l.Headers {
+				if h.Key != idem.HeaderGeneration {
+					n += len(h.Key) + len(h.Value)
+				}
+			}
+			sizes = append(sizes, n)
+			position, err := b.store.Reopen(t.Context(), letter.Key)
+			require.NoError(t, err)
+			replayed, err := letter.Redrive(position)
+			require.NoError(t, err)
+			require.NoError(t, b.p.Handle(t.Context(), replayed))
+		}
+		require.Len(t, slices.Compact(sizes), 1)
+		require.Equal(t, 51, b.count("run 1"))
+	})
+}
+
+func TestLater_NotDueEndsTheCallOfAForeignLoop(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.cfg.BusyWait = time.Second
+		b.on(failing(1, errBoom), idem.Retry(idem.RetryPolicy{MaxAttempts: 1}), idem.RetryTopics(time.Minute))
+		b.start()
+		require.NoError(t, b.p.Handle(t.Context(), message("e1", 1)))
+		copied := b.sent.letters()[0]
+		require.Equal(t, time.Minute, b.p.Due(copied))
+		err := b.p.Handle(t.Context(), copied)
+		var wait *idem.WaitError
+		require.ErrorAs(t, err, &wait)
+		require.ErrorIs(t, err, idem.ErrNotDue)
+		require.Equal(t, 59*time.Second, wait.After)
+		require.False(t, slices.Contains(b.all(), "run 2"))
+		time.Sleep(wait.After)
+		require.NoError(t, b.p.Handle(t.Context(), copied))
+		require.Equal(t, 1, b.count("run 2"))
+	})
+}
+
+func TestLater_WiringMistakes(t *testing.T) {
+	for name, opts := range map[string][]idem.Option{
+		"none":     {idem.RetryTopics()},
+		"falling":  {idem.RetryTopics(time.Minute, time.Second)},
+		"uneven":   {idem.KeyOrdered(1500 * time.Microsecond)},
+		"too long": {idem.RetryTopics(time.Hour), idem.Retention(time.Hour)},
+	} {
+		b := newBench(t)
+		b.on(succeed, opts...)
+		_, err := idem.NewProcessor(b.router, b.cfg)
+		require.ErrorContains(t, err, "paid", name)
+	}
+}

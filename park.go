@@ -1,0 +1,340 @@
+package idem
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/idem-go/idem/dedup"
+)
+
+// This file is about handlers that are [KeyOrdered]: what waits in the ledger's table, and who takes it up again. Only
+// the owner of a partition puts events there and takes them out, so what its lots know is what the table holds; should
+// another one take himself for the owner, the claim of each event keeps the two apart (rule 4).
+
+// lots are what waits, by partition.
+type lots struct {
+	mu   sync.Mutex
+	lots map[dedup.Lot]*lot
+}
+
+// lot is what waits of one partition.
+type lot struct {
+	id     dedup.Lot
+	parker dedup.Parker
+
+	gate sync.Mutex // held over a change of the table, so that a queue does not end while somebody joins it
+
+	mu     sync.Mutex
+	loaded bool
+	queues map[string]struct{} // what waits by Kafka key; what is not in the table may still be here, not the reverse
+	wake   chan struct{}
+}
+
+// begin forgets what was known of a partition.
+func (s *lots) begin(topic string, partition int32) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id, l := range s.lots {
+		if id.Topic == topic && id.Partition == partition {
+			l.mu.Lock()
+			l.loaded = false
+			l.mu.Unlock()
+		}
+	}
+}
+
+func (s *lots) of(id dedup.Lot, parker dedup.Parker) *lot {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := s.lots[id]
+	if l == nil {
+		l = &lot{id: id, parker: parker, wake: make(chan struct{}, 1)}
+		if s.lots == nil {
+			s.lots = make(map[dedup.Lot]*lot)
+		}
+		s.lots[id] = l
+	}
+	return l
+}
+
+// lotOf returns where an event would wait. Copies have the partition of the record they were made of.
+func (p *Processor) lotOf(d *delivery) *lot {
+	return p.lots.of(dedup.Lot{Scope: d.req.Key.Scope, Topic: d.m.Topic, Partition: d.m.Partition}, d.ledger.store.(dedup.Parker))
+}
+
+// load asks once what waits.
+func (l *lot) load(ctx context.Context) error {
+	l.mu.Lock()
+	loaded := l.loaded
+	l.mu.Unlock()
+	if loaded {
+		return nil
+	}
+	l.gate.Lock()
+	defer l.gate.Unlock()
+	const page = 1000
+	queues := make(map[string]struct{})
+	for after := ""; ; {
+		found, err := l.parker.Queues(ctx, l.id, after, page)
+		if err != nil {
+			return err
+		}
+		for _, q := range found {
+			queues[q.Name] = struct{}{}
+			after = q.Name
+		}
+		if len(found) < page {
+			break
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.queues, l.loaded = queues, true
+	return nil
+}
+
+func (l *lot) has(queue string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, ok := l.queues[queue]
+	return ok
+}
+
+// knows reports whether a queue waits, or that it is not known what does.
+func (l *lot) knows(queue string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, ok := l.queues[queue]
+	return ok || !l.loaded
+}
+
+func (l *lot) set(queue string, waits bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if waits {
+		if l.queues == nil {
+			l.queues = make(map[string]struct{})
+		}
+		l.queues[queue] = struct{}{}
+	} else {
+		delete(l.queues, queue)
+	}
+}
+
+// refresh learns that a queue exists which another owner began.
+func (s *lots) refresh(ctx context.Context, p *Processor, d *delivery) error {
+	l := p.lotOf(d)
+	l.gate.Lock()
+	defer l.gate.Unlock()
+	queue := p.OrderKey(d.m)
+	err := p.bounded(ctx, txSlack, func(ctx context.Context) error {
+		_, ok, err := l.parker.Head(ctx, l.id, queue)
+		if ok {
+			l.set(queue, true)
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("%w: look for parked events: %w", dedup.ErrUnavailable, err)
+	}
+	return nil
+}
+
+// parkedEvent is where an event waits that was taken from there.
+type parkedEvent struct {
+	lot  *lot
+	head dedup.Parked
+}
+
+// waits reports whether an event must join others of its Kafka key that wait.
+func (b *batch) waits(e *entry) (bool, error) {
+	if e.fate != forHandler || e.route.mode != keyOrdered || e.parked != nil {
+		return false, nil
+	}
+	l := b.p.lotOf(&e.delivery)
+	for try := 1; ; try++ {
+		began := time.Now()
+		err := b.p.bounded(b.ctx, txSlack, l.load)
+		if err == nil {
+			break
+		}
+		e.ledger.down(b.ctx, b.p, began, err)
+		if err := b.pat.wait(b.ctx, outageWait(try), fmt.Errorf("%w: parked events: %w", dedup.ErrUnavailable, err)); err != nil {
+			return false, err
+		}
+	}
+	return l.has(b.p.OrderKey(e.m)), nil
+}
+
+// mustWait reports whether an event may not join a run that others have begun: it is not due, or waits for others of its
+// Kafka key.
+func (b *batch) mustWait(e *entry) bool {
+	if e.due() > 0 {
+		return true
+	}
+	return e.route.mode == keyOrdered && e.parked == nil && b.p.lotOf(&e.delivery).knows(b.p.OrderKey(e.m))
+}
+
+// maxParked is how many events are parked in one call.
+const maxParked = 256
+
+// join parks the next event, and those behind it that wait as well, at the ends of their queues. It reports false if the
+// queue of the first has ended meanwhile.
+func (b *batch) join(first *entry) (bool, error) {
+	l := b.p.lotOf(&first.delivery)
+	l.gate.Lock()
+	defer l.gate.Unlock()
+	var entries []*entry
+	var events []dedup.Parked
+	for i := first.at; i < len(b.entries) && len(entries) < maxParked; i++ {
+		e := b.look(i)
+		if e.passive() {
+			continue
+		}
+		if e.fate != forHandler || e.route.mode != keyOrdered || b.p.lotOf(&e.delivery) != l || !l.has(b.p.OrderKey(e.m)) {
+			break
+		}
+		parked, err := b.p.newParked(&e.delivery, history{key: e.req.Key, position: e.req.Position}, 0)
+		if err != nil {
+			return false, err
+		}
+		entries, events = append(entries, e), append(events, parked)
+	}
+	if len(entries) == 0 {
+		return false, nil
+	}
+	if err := b.p.parkAll(b.ctx, b.pat, first.ledger, l, events); err != nil {
+		return false, err
+	}
+	for _, e := range entries {
+		e.settled, e.end = true, endMoved
+		b.p.queued(b.ctx, &e.delivery)
+	}
+	b.advance()
+	return true, nil
+}
+
+// park puts a failing event at the head of a queue of its own, or, taken from there, back to where it was.
+func (p *Processor) park(ctx context.Context, d *delivery, h history) error {
+	wait := max(d.later.delay, time.Until(h.notBefore))
+	e, err := p.newParked(d, h, wait)
+	if err != nil {
+		return err
+	}
+	if d.parked != nil {
+		return p.postpone(ctx, d, e)
+	}
+	l := p.lotOf(d)
+	l.gate.Lock()
+	defer l.gate.Unlock()
+	if err := p.parkAll(ctx, d.pat, d.ledger, l, []dedup.Parked{e}); err != nil {
+		return err
+	}
+	l.set(e.Queue, true)
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+	p.movedOn(ctx, d, outcome{err: errors.New(h.err)}, "")
+	return nil
+}
+
+// parkAll writes to the table until that succeeds.
+func (p *Processor) parkAll(ctx context.Context, pat *patience, ledger *ledger, l *lot, events []dedup.Parked) error {
+	return p.insist(ctx, pat, ledger, "park", func(ctx context.Context) error { return l.parker.Park(ctx, l.id, events) })
+}
+
+// insist repeats a change of the table until it succeeds.
+func (p *Processor) insist(ctx context.Context, pat *patience, ledger *ledger, what string, fn func(context.Context) error) error {
+	for try := 1; ; try++ {
+		began := time.Now()
+		err := p.bounded(context.WithoutCancel(ctx), txSlack, fn)
+		if err == nil {
+			ledger.up(ctx, p, began)
+			return nil
+		}
+		ledger.down(ctx, p, began, err)
+		if err := pat.wait(ctx, outageWait(try), fmt.Errorf("%w: %s: %w", dedup.ErrUnavailable, what, err)); err != nil {
+			return err
+		}
+	}
+}
+
+// postpone leaves an event at the head of its queue for the next attempt. If it is not there any longer, a person has taken
+// it away, and the ledger knows.
+func (p *Processor) postpone(ctx context.Context, d *delivery, e dedup.Parked) error {
+	l := d.parked.lot
+	err := p.insist(ctx, d.pat, d.ledger, "postpone", func(ctx context.Context) error {
+		_, err := l.parker.Postpone(ctx, l.id, e)
+		return err
+	})
+	if err == nil && !e.Blocked {
+		p.movedOn(ctx, d, outcome{err: errors.New("failed again")}, "")
+	}
+	return err
+}
+
+// record is a parked event's message and history, as the table keeps it.
+type record struct {
+	V           int       `json:"v"`
+	Topic       string    `json:"topic"`
+	Partition   int32     `json:"partition"`
+	Offset      int64     `json:"offset"`
+	Time        time.Time `json:"time"`
+	Key         []byte    `json:"key"`
+	Value       []byte    `json:"value"`
+	HeaderNames [][]byte  `json:"header_names"` // bytes: a name need not be UTF-8
+	Headers     [][]byte  `json:"headers"`
+
+	Attempts  int       `json:"attempts"`
+	First     time.Time `json:"first_failure"`
+	Last      time.Time `json:"last_failure"`
+	Class     Class     `json:"class"`
+	Error     string    `json:"error"`
+	NotBefore time.Time `json:"not_before"`
+}
+
+// recordVersion is written with each record; another one is not read (rule 35).
+const recordVersion = 1
+
+func (p *Processor) newParked(d *delivery, h history, wait time.Duration) (dedup.Parked, error) {
+	m := d.m
+	r := record{
+		V: recordVersion, Topic: m.Topic, Partition: m.Partition, Offset: m.Offset, Time: m.Time, Key: m.Key, Value: m.Value,
+		Attempts: h.attempts, First: h.first, Last: h.last, Class: h.class, Error: cutText(h.err, maxErrorText), NotBefore: h.notBefore,
+	}
+	for _, header := range m.Headers {
+		r.HeaderNames = append(r.HeaderNames, []byte(header.Key))
+		r.Headers = append(r.Headers, header.Value)
+	}
+	data, err := json.Marshal(r)
+	if err != nil {
+		return dedup.Parked{}, fmt.Errorf("park event %s: %w", d.req.Key, err)
+	}
+	return dedup.Parked{
+		Key: d.req.Key, Queue: p.OrderKey(m), Position: h.position, Wait: wait, Origin: d.req.Origin, Data: data,
+	}, nil
+}
+
+// unpark is the message of a parked event, as a copy of its position.
+func unpark(e dedup.Parked) (*Message, error) {
+	var r record
+	if err := json.Unmarshal(e.Data, &r); err != nil {
+		return nil, fmt.Errorf("parked event %s: %w", e.Key, err)
+	}
+	if r.V != recordVersion {
+		return nil, fmt.Errorf("parked event %s was written by another release (version %d)", e.Key, r.V)
+	}
+	m := &Message{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset, Time: r.Time, Key: r.Key, Value: r.Value}
+	for i, name := range r.HeaderNames {
+		m.Headers = append(m.Headers, Header{Key: string(name), Value: r.Headers[i]})
+	}
+	m.copied = &copied{history: history{
+		key: e.Key, class: r.Class, err: r.Error, attempts: r.Attempts, first: r.First, last: r.Last, position: e.Position,
+	}}
+	return m, nil
+}

@@ -1,0 +1,75 @@
+package idem
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+
+	"github.com/idem-go/idem/dedup"
+)
+
+// This file is the shadow mode: the ledger is kept, and obeyed in nothing. A consumer that exists already runs in it until
+// its ledger knows what lies in its topics, and until what it would skip is what its owners expect.
+
+// shadowed reports whether an event runs although the ledger says that it should not.
+func (p *Processor) shadowed(d *delivery, v dedup.Verdict) bool {
+	return p.cfg.Shadow && d.route != nil && (v == dedup.Done || v == dedup.Dead || v == dedup.Moved || v == dedup.Conflict || v == dedup.TooOld)
+}
+
+// shadow runs an event that would have been skipped, as if there were no ledger. Its failures meet the retry policy.
+func (p *Processor) shadow(ctx, hard context.Context, d *delivery, a dedup.Answer) (step, error) {
+	if ctx.Err() != nil {
+		return step{}, stopCause(ctx)
+	}
+	p.duplicate(ctx, d, a)
+	d.handled = false // by us
+	d.attempt = d.failures + 1
+	var o outcome
+	if d.tx == nil {
+		o = p.timedRun(hard, d, nil)
+	} else {
+		free, err := d.ledger.slot(hard, d.pat)
+		if err != nil {
+			return step{}, err
+		}
+		defer free()
+		err = p.bounded(hard, d.route.timeout+txSlack, func(ctx context.Context) error {
+			return d.tx.runTx(ctx, d.route.timeout, func(tx any) error {
+				o = p.timedRun(ctx, d, tx)
+				return o.err
+			})
+		})
+		if err != nil {
+			o = txOutcome(hard, o, o.err != nil, err)
+		}
+	}
+	switch act := p.judge(hard, d, o); act {
+	case actComplete:
+		return step{settled: true}, nil
+	case actLetter, actLater:
+		err := p.sendLetter(hard, d.pat, d.m, d.failure(o))
+		return step{settled: err == nil}, err
+	case actRetry:
+		d.failures++
+		p.retrying(ctx, d, o)
+		return step{sleep: d.delay}, nil
+	case actWait:
+		return step{outage: fmt.Errorf("%w: %w", dedup.ErrUnavailable, o.err)}, nil
+	default:
+		return step{}, left(ctx, d, o)
+	}
+}
+
+// checkShadow refuses what needs a ledger that is obeyed.
+func (p *Processor) checkShadow(b *bound) error {
+	switch {
+	case !p.cfg.Shadow:
+		return nil
+	case b.mode != blocking:
+		return errors.New("RetryTopics and KeyOrdered need a ledger that is obeyed: without them while Config.Shadow is set")
+	case b.tx != nil && !b.tx.canRunTx():
+		return fmt.Errorf("Config.Shadow needs a dedup.TxRunner, which %s is not", reflect.TypeOf(b.ledger.store))
+	}
+	return nil
+}

@@ -1,0 +1,127 @@
+package idem_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/dedup"
+)
+
+// duplicates notes what was found to be one.
+type duplicates struct{ seen []idem.DuplicateEvent }
+
+func (d *duplicates) ObserveDuplicate(_ context.Context, e idem.DuplicateEvent) { d.seen = append(d.seen, e) }
+
+// A consumer that is moved over runs everything, and is told what it would have skipped; then it skips that.
+func TestShadow_CountsAndRuns(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		var found duplicates
+		b.cfg.Shadow, b.cfg.Observers = true, []idem.Observer{&found}
+		b.on(succeed)
+		b.start()
+		msgs := []*idem.Message{message("e1", 1), message("e1", 2), message("e2", 3), message("e1", 4)}
+		n, err := b.p.HandleBatch(t.Context(), msgs)
+		require.NoError(t, err)
+		require.Equal(t, 4, n)
+		require.Equal(t, 4, b.count("run 1"), "%v", b.all())
+		require.Len(t, found.seen, 2)
+		for _, e := range found.seen {
+			require.True(t, e.Shadow)
+			require.Equal(t, dedup.Done, e.Verdict)
+		}
+
+		serious := b.cfg
+		serious.Shadow = false
+		p, err := idem.NewProcessor(b.router, serious)
+		require.NoError(t, err)
+		defer p.Close()
+		_, err = p.HandleBatch(t.Context(), msgs)
+		require.NoError(t, err)
+		require.Equal(t, 4, b.count("run 1"), "what was done in the shadow is done")
+		require.False(t, found.seen[len(found.seen)-1].Shadow)
+	})
+}
+
+func TestShadow_FailuresMeetTheirPolicy(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.cfg.Shadow = true
+		fail := false
+		b.on(func(context.Context, idem.Event[payload]) error {
+			if fail {
+				return errBoom
+			}
+			return nil
+		}, idem.Retry(idem.RetryPolicy{MaxAttempts: 2}))
+		b.start()
+		require.NoError(t, b.p.Handle(t.Context(), message("e1", 1)))
+		fail = true
+		require.NoError(t, b.p.Handle(t.Context(), message("e1", 2)))
+		require.Equal(t, []string{
+			"claim: fresh", "run 1", "complete: done", "claim: done", "run 1", "claim: done", "run 2", "letter: failed",
+		}, b.all())
+	})
+}
+
+func TestShadow_RefusesWhatNeedsALedger(t *testing.T) {
+	b := newBench(t)
+	b.cfg.Shadow = true
+	b.on(succeed, idem.RetryTopics(time.Second))
+	_, err := idem.NewProcessor(b.router, b.cfg)
+	require.ErrorContains(t, err, "Config.Shadow")
+}
+
+// T-07: when everything fails, what is tried again is bounded in all, however many events there are.
+func TestBudget_BoundsRetries(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		const lanes, each = 50, 20
+		began := time.Now()
+		b.on(func(context.Context, idem.Event[payload]) error { return errBoom }, idem.Retry(idem.RetryPolicy{MaxAttempts: 3}))
+		b.start()
+		done := make(chan error, lanes)
+		for lane := range lanes {
+			go func() {
+				for i := range each {
+					m := message(fmt.Sprintf("e%d-%d", lane, i), int64(i))
+					if err := b.p.Handle(t.Context(), m); err != nil {
+						done <- err
+						return
+					}
+				}
+				done <- nil
+			}()
+		}
+		for range lanes {
+			require.NoError(t, <-done)
+		}
+		retries := b.count("run 2") + b.count("run 3")
+		require.Equal(t, 2*lanes*each, retries, "the wait for the budget takes no try away")
+		perSecond := float64(retries-100) / time.Since(began).Seconds()
+		require.InDelta(t, 10, perSecond, 1)
+		require.Equal(t, lanes*each, len(b.sent.letters()))
+	})
+}
+
+// Successes pay for retries: a few failures among many events are not slowed down.
+func TestBudget_SuccessesPay(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		began := time.Now()
+		failed := map[string]bool{}
+		b.on(func(_ context.Context, e idem.Event[payload]) error {
+			if e.Message.Offset%10 == 0 && !failed[e.ID] {
+				failed[e.ID] = true
+				return errBoom
+			}
+			return nil
+		}, idem.Retry(idem.RetryPolicy{MinBackoff: time.Millisecond, MaxBackoff: time.Millisecond}))
+		b.start()
+		for i := range int64(3000) {
+			require.NoError(t, b.p.Handle(t.Context(), message(fmt.Sprint(i), i)))
+		}
+		require.Less(t, time.Since(began), time.Second)
+	})
+}
