@@ -5,23 +5,19 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"regexp"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
+	"unicode"
 
-	"github.com/IBM/sarama"
-	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-
-	"github.com/idem-go/idem/consumer"
-	"github.com/idem-go/idem/dedup"
-	"github.com/idem-go/idem/dedup/pgstore"
-	"github.com/idem-go/idem/dedup/redisstore"
 )
 
 // app is what the commands share: flags, connections, and how they speak.
@@ -36,20 +32,110 @@ type app struct {
 	output  string
 	yes     bool
 
-	closers []func()
+	auditPath     string
+	schema        string
+	redisPrefix   string
+	tls           bool
+	tlsCA         string
+	tlsCert       string
+	tlsKey        string
+	saslMechanism string
+	saslUser      string
+	allowInsecure bool
+
+	opened      []*ledger
+	ctx         context.Context // of the command that runs
+	begun       bool            // flags and arguments were found good
+	auditFile   *os.File
+	auditFailed bool
+	secrets     []string // never to be printed
+	closers     []func()
 }
 
 func (a *app) flags(f *pflag.FlagSet) {
-	f.StringSliceVar(&a.brokers, "brokers", envList("IDEM_BROKERS"), "Kafka brokers, host:port (env IDEM_BROKERS)")
+	f.StringSliceVar(&a.brokers, "brokers", nil, "Kafka brokers, host:port (env IDEM_BROKERS)")
 	f.StringVarP(&a.group, "group", "G", os.Getenv("IDEM_GROUP"), "consumer group (env IDEM_GROUP)")
 	f.StringVar(&a.scope, "scope", os.Getenv("IDEM_SCOPE"), "scope of the ledger, the group by default (env IDEM_SCOPE)")
-	f.StringSliceVar(&a.ledgers, "ledger", envList("IDEM_LEDGER"), "postgres://... or redis://... of a ledger; several if events are in either (env IDEM_LEDGER)")
+	f.Var(&ledgerFlag{list: &a.ledgers}, "ledger", "postgres://, redis://, rediss:// or redis+cluster:// `URL` of a ledger; several if events are in either (env IDEM_LEDGER)")
+	f.StringVar(&a.schema, "schema", os.Getenv("IDEM_SCHEMA"), "schema of the tables in Postgres, found through the search path by default (env IDEM_SCHEMA)")
+	f.StringVar(&a.redisPrefix, "redis-prefix", os.Getenv("IDEM_REDIS_PREFIX"), "prefix of the keys in Redis, \"idem:\" by default (env IDEM_REDIS_PREFIX)")
 	f.StringVarP(&a.output, "output", "o", "table", "table or json")
 	f.BoolVarP(&a.yes, "yes", "y", false, "do not ask")
+	f.StringVar(&a.auditPath, "audit-file", os.Getenv("IDEM_AUDIT_FILE"), "append the audit lines to this `file` too (env IDEM_AUDIT_FILE)")
+	f.BoolVar(&a.tls, "tls", false, "TLS to Kafka")
+	f.StringVar(&a.tlsCA, "tls-ca", "", "PEM `file` with the CAs of the brokers, those of the system by default; implies --tls")
+	f.StringVar(&a.tlsCert, "tls-cert", "", "PEM `file` with the client's certificate; implies --tls")
+	f.StringVar(&a.tlsKey, "tls-key", "", "PEM `file` with its key")
+	f.StringVar(&a.saslMechanism, "sasl-mechanism", "", "PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512")
+	f.StringVar(&a.saslUser, "sasl-user", os.Getenv("IDEM_SASL_USER"), "user at Kafka (env IDEM_SASL_USER); the password is taken from env IDEM_SASL_PASSWORD")
+	f.BoolVar(&a.allowInsecure, "allow-insecure", false, "send a SASL password without TLS")
+	f.VisitAll(func(f *pflag.Flag) {
+		if f.Value.Type() == "string" && f.Name != "output" {
+			f.DefValue = "" // --help shows nothing of the environment (G-04)
+		}
+	})
+	a.brokers, a.ledgers = envList("IDEM_BROKERS"), splitLedgers(os.Getenv("IDEM_LEDGER"))
 }
 
 func envList(name string) []string {
 	return strings.FieldsFunc(os.Getenv(name), func(r rune) bool { return r == ',' })
+}
+
+// ledgerFlag may be given several times; what is on the command line takes the place of the environment's.
+type ledgerFlag struct {
+	list *[]string
+	set  bool
+}
+
+// Set implements pflag.Value.
+func (l *ledgerFlag) Set(s string) error {
+	if !l.set {
+		l.set, *l.list = true, nil
+	}
+	*l.list = append(*l.list, splitLedgers(s)...)
+	return nil
+}
+
+// String is empty: the URLs may hold passwords (G-04).
+func (l *ledgerFlag) String() string { return "" }
+
+// Type implements pflag.Value.
+func (l *ledgerFlag) Type() string { return "url" }
+
+var urlBegins = regexp.MustCompile(`(?:^|,)\s*[a-z+]+://`)
+
+// splitLedgers splits at commas between URLs, not at those between the hosts of one.
+func splitLedgers(s string) (urls []string) {
+	begins := urlBegins.FindAllStringIndex(s, -1)
+	if s != "" && (len(begins) == 0 || begins[0][0] > 0) {
+		begins = slices.Insert(begins, 0, []int{0, 0}) // no URL: the one who opens it says so
+	}
+	for i, at := range begins {
+		end := len(s)
+		if i+1 < len(begins) {
+			end = begins[i+1][0]
+		}
+		urls = append(urls, strings.Trim(s[at[0]:end], ", "))
+	}
+	return urls
+}
+
+// begin checks what all commands share, before anything is done.
+func (a *app) begin(ctx context.Context) error {
+	if !slices.Contains(outputs, a.output) {
+		return usage("--output is table or json, not %q", a.output)
+	}
+	a.begun, a.ctx = true, ctx
+	if a.auditPath == "" {
+		return nil
+	}
+	f, err := os.OpenFile(a.auditPath, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil { // what cannot be put on record is not to happen
+		return fmt.Errorf("--audit-file: %w", err)
+	}
+	a.auditFile = f
+	a.closers = append(a.closers, func() { _ = f.Close() }) // each line was written, or its error reported
+	return nil
 }
 
 // close closes what was opened, the last first.
@@ -75,85 +161,29 @@ func (a *app) theGroup() (string, error) {
 	return a.group, nil
 }
 
-// ledger is an open ledger.
-type ledger struct {
-	name  string // without credentials
-	store dedup.Store
-	pool  *pgxpool.Pool         // or nil
-	redis redis.UniversalClient // or nil
-}
+// outputs are the values of --output.
+var outputs = []string{"table", "json"}
 
-// operator is what every ledger of this command can do.
-func (l *ledger) operator() dedup.Operator { return l.store.(dedup.Operator) }
-
-// openLedgers connects to all ledgers that were named.
-func (a *app) openLedgers(ctx context.Context) ([]*ledger, error) {
-	if len(a.ledgers) == 0 {
-		return nil, usage("which ledger? give --ledger, a postgres:// or redis:// URL")
-	}
-	var all []*ledger
-	for _, url := range a.ledgers {
-		l, err := a.openLedger(ctx, url)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, l)
-	}
-	return all, nil
-}
-
-func (a *app) openLedger(ctx context.Context, url string) (*ledger, error) {
-	switch scheme, _, _ := strings.Cut(url, "://"); scheme {
-	case "postgres", "postgresql":
-		pool, err := pgxpool.New(ctx, url)
-		if err != nil {
-			return nil, usage("--ledger: %v", err)
-		}
-		a.closers = append(a.closers, pool.Close)
-		c := pool.Config().ConnConfig
-		return &ledger{name: fmt.Sprintf("postgres %s:%d/%s", c.Host, c.Port, c.Database), store: pgstore.New(pool), pool: pool}, nil
-	case "redis", "rediss":
-		opts, err := redis.ParseURL(url)
-		if err != nil {
-			return nil, usage("--ledger: %v", err)
-		}
-		client := redis.NewClient(opts)
-		a.closers = append(a.closers, func() { _ = client.Close() })
-		return &ledger{name: fmt.Sprintf("redis %s/%d", opts.Addr, opts.DB), store: redisstore.New(client), redis: client}, nil
-	default:
-		return nil, usage("--ledger: a URL that begins with postgres:// or redis://, not %q", scheme)
-	}
-}
-
-// kafka connects to the brokers.
-func (a *app) kafka() (sarama.Client, error) {
-	if len(a.brokers) == 0 {
-		return nil, usage("which Kafka? give --brokers")
-	}
-	cfg, err := consumer.DefaultSaramaConfig(consumer.Config{Brokers: a.brokers, Group: cmp.Or(a.group, "idem"), Topics: []string{"unused"}})
-	if err != nil {
-		return nil, usage("%v", err)
-	}
-	client, err := sarama.NewClient(a.brokers, cfg)
-	if err != nil {
-		return nil, fmt.Errorf("kafka %s: %w", strings.Join(a.brokers, ","), err)
-	}
-	a.closers = append(a.closers, func() { _ = client.Close() })
-	return client, nil
-}
-
-// show prints rows as a table, or value as JSON.
+// show prints rows as a table, or value as JSON. Control characters of a cell are escaped: what a producer wrote must not
+// reach the terminal as a command (G-04).
 func (a *app) show(value any, header []string, rows [][]string) error {
 	switch a.output {
 	case "json":
 		enc := json.NewEncoder(a.stdout)
 		enc.SetIndent("", "  ")
+		enc.SetEscapeHTML(false)
 		return enc.Encode(value)
 	case "table":
 		w := tabwriter.NewWriter(a.stdout, 0, 4, 2, ' ', 0)
-		fmt.Fprintln(w, strings.Join(header, "\t"))
+		if len(header) > 0 {
+			fmt.Fprintln(w, strings.Join(header, "\t"))
+		}
 		for _, row := range rows {
-			fmt.Fprintln(w, strings.Join(row, "\t"))
+			cells := make([]string, len(row))
+			for i := range row {
+				cells[i] = plain(row[i])
+			}
+			fmt.Fprintln(w, strings.TrimRight(strings.Join(cells, "\t"), "\t"))
 		}
 		return w.Flush()
 	default:
@@ -161,32 +191,141 @@ func (a *app) show(value any, header []string, rows [][]string) error {
 	}
 }
 
+// plain escapes what a terminal would act on.
+func plain(s string) string {
+	if !strings.ContainsFunc(s, unprintable) {
+		return s
+	}
+	var b strings.Builder
+	for _, r := range s {
+		if unprintable(r) {
+			fmt.Fprintf(&b, "\\u%04x", r)
+		} else {
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}
+
+func unprintable(r rune) bool { return unicode.IsControl(r) || unicode.Is(unicode.Cf, r) }
+
+// errRefused says that the person asked said no, or that nobody was there to ask.
+var errRefused = errors.New("not confirmed, nothing was done (--yes does not ask)")
+
+// maxAnswer bounds what is read of a person's answer.
+const maxAnswer = 1024
+
 // confirm asks before something is done that cannot be undone. Without a person to answer, --yes is needed.
 func (a *app) confirm(format string, args ...any) error {
-	what := fmt.Sprintf(format, args...)
 	if a.yes {
 		return nil
 	}
-	fmt.Fprintf(a.stderr, "%s\nGo on? [y/N] ", what)
-	line, _ := bufio.NewReader(a.stdin).ReadString('\n')
+	fmt.Fprintf(a.stderr, "%s\nGo on? [y/N] ", plainLines(a.redact(fmt.Sprintf(format, args...))))
+	lines := make(chan string, 1)
+	go func() { // ends with the answer, or with the process: nothing else ends a read of a terminal
+		line, _ := bufio.NewReader(io.LimitReader(a.stdin, maxAnswer)).ReadString('\n')
+		lines <- line
+	}()
+	var line string
+	select {
+	case line = <-lines:
+	case <-done(a.ctx):
+		fmt.Fprintln(a.stderr)
+	}
 	if answer := strings.ToLower(strings.TrimSpace(line)); answer == "y" || answer == "yes" {
 		return nil
 	}
-	return found("not confirmed, nothing was done (--yes does not ask)")
+	return &exitError{exitFound, errRefused}
 }
 
-// audit writes a line about something that was done: who, when, what, to whom. One JSON object on standard error, which no
-// --output changes.
+func done(ctx context.Context) <-chan struct{} {
+	if ctx == nil {
+		return nil
+	}
+	return ctx.Done()
+}
+
+// plainLines is plain for a text of several lines.
+func plainLines(s string) string {
+	lines := strings.Split(s, "\n")
+	for i := range lines {
+		lines[i] = plain(lines[i])
+	}
+	return strings.Join(lines, "\n")
+}
+
+// audit writes a line about something that was done, or refused: who, when, what, to whom. One JSON object on standard
+// error, which no --output changes, and in the file of --audit-file. Without a field "outcome" it is "done".
 func (a *app) audit(action string, fields map[string]any) {
-	line := map[string]any{"time": time.Now().UTC().Format(time.RFC3339Nano), "audit": action, "user": cmp.Or(os.Getenv("SUDO_USER"), os.Getenv("USER"), "unknown")}
+	line := map[string]any{
+		"time": time.Now().UTC().Format(time.RFC3339Nano), "audit": action, "outcome": "done",
+		"user": cmp.Or(os.Getenv("SUDO_USER"), os.Getenv("USER"), "unknown"), "uid": os.Getuid(),
+	}
 	for k, v := range fields {
+		if text, ok := v.(string); ok {
+			v = a.redact(text)
+		}
 		line[k] = v
 	}
 	text, err := json.Marshal(line)
 	if err != nil {
-		text = []byte(fmt.Sprintf(`{"audit":%q,"error":%q}`, action, err))
+		text = fmt.Appendf(nil, `{"audit":%q,"error":%q}`, action, err)
 	}
-	fmt.Fprintln(a.stderr, string(text))
+	entry := string(text) + "\n"
+	fmt.Fprint(a.stderr, entry)
+	if a.auditFile == nil {
+		return
+	}
+	if _, err := a.auditFile.WriteString(entry); err != nil {
+		a.auditFailed = true
+		fmt.Fprintln(a.stderr, "idem: --audit-file:", err)
+	}
+}
+
+// audited does something and puts on record what came of it: done, refused by the person asked or by what was found, or
+// failed. fn may add fields.
+func (a *app) audited(action string, fields map[string]any, fn func() error) error {
+	err := fn()
+	var exit *exitError
+	switch {
+	case err == nil:
+	case errors.As(err, &exit) && exit.code == exitUsage: // nothing was asked for yet
+		return err
+	case errors.As(err, &exit) && exit.code == exitFound:
+		fields["outcome"] = "refused"
+	default:
+		fields["outcome"] = "failed"
+	}
+	if err != nil {
+		fields["error"] = err.Error()
+	}
+	a.audit(action, fields)
+	return err
+}
+
+// credentials are what stands before the host of a URL, and passwords in connection strings.
+var credentials = []struct {
+	find *regexp.Regexp
+	put  string
+}{
+	{regexp.MustCompile(`://[^/\s"'@]*:[^\s"']*@`), "://***@"},
+	{regexp.MustCompile(`(?i)((?:ssl)?password\s*=\s*)(?:'[^']*'|[^\s&"'\\]+)`), "${1}***"},
+}
+
+// minSecret is how long a secret is at least to be looked for: of a shorter one, every text is full.
+const minSecret = 4
+
+// redact takes passwords out of a text that somebody else made, the last line of defence (G-04).
+func (a *app) redact(text string) string {
+	for _, s := range a.secrets {
+		if len(s) >= minSecret {
+			text = strings.ReplaceAll(text, s, "***")
+		}
+	}
+	for _, c := range credentials {
+		text = c.find.ReplaceAllString(text, c.put)
+	}
+	return text
 }
 
 // notYet keeps the tree compiling while a command is being built.

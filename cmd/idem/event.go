@@ -1,5 +1,415 @@
 package main
 
-import "github.com/spf13/cobra"
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
 
-func newEventCmd(_ *app) *cobra.Command { return notYet("event") }
+	"github.com/spf13/cobra"
+
+	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/dedup"
+)
+
+func newEventCmd(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "event",
+		Short: "What happened to an event, and what shall",
+	}
+	cmd.AddCommand(newEventGetCmd(a), newEventListCmd(a), newEventReleaseCmd(a), newEventSkipCmd(a))
+	return cmd
+}
+
+// eventFlags name an event.
+type eventFlags struct {
+	typ, tenant, source, topic string
+}
+
+func (f *eventFlags) add(cmd *cobra.Command) {
+	s := cmd.Flags()
+	s.StringVar(&f.typ, "type", "", "event type; without it all types are looked through where the ledger can")
+	s.StringVar(&f.tenant, "tenant", "", "tenant; none by default")
+	s.StringVar(&f.source, "source", "", "CloudEvents source: the ID is then source and id together, as the handlers join them")
+	s.StringVar(&f.topic, "topic", "", "topic of the event, to find it among parked ones; that of its origin by default")
+}
+
+// one wants exactly one argument.
+func one(what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) != 1 {
+			return usage("%s wants one argument, %s; it got %d", cmd.CommandPath(), what, len(args))
+		}
+		return nil
+	}
+}
+
+// id is the event ID that handlers see.
+func (f *eventFlags) id(arg string) (string, error) {
+	if f.source == "" {
+		return arg, nil
+	}
+	id, err := idem.StandardID()(&idem.Message{Headers: []idem.Header{
+		{Key: "ce_id", Value: []byte(arg)}, {Key: "ce_source", Value: []byte(f.source)},
+	}})
+	if err != nil {
+		return "", usage("--source and the ID make no identity: %w", err)
+	}
+	return id, nil
+}
+
+// eventAt is a key of a ledger and what that has of it.
+type eventAt struct {
+	ledger  *ledger
+	key     dedup.Key
+	records []dedup.Record // at most one of each way
+	parked  *parkedAt
+}
+
+// maxTypes bounds how many types are tried with a ledger that cannot search.
+const maxTypes = 1000
+
+// find looks for the event in all ledgers. asked says where it was looked for.
+func (a *app) find(ctx context.Context, ledgers []*ledger, f *eventFlags, arg string) (all []*eventAt, asked dedup.Key, err error) {
+	scope, err := a.theScope()
+	if err != nil {
+		return nil, asked, err
+	}
+	id, err := f.id(arg)
+	if err != nil {
+		return nil, asked, err
+	}
+	asked = dedup.Key{Tenant: f.tenant, Scope: scope, Type: f.typ, ID: id}
+	if err := asked.Validate(); err != nil {
+		return nil, asked, usage("%w", err)
+	}
+	for _, l := range ledgers {
+		records, err := l.look(ctx, asked, f.typ == "")
+		if err != nil {
+			return nil, asked, err
+		}
+		for _, r := range records {
+			if f.tenant != "" && r.Key.Tenant != f.tenant {
+				continue
+			}
+			if n := len(all); n > 0 && all[n-1].ledger == l && all[n-1].key == r.Key {
+				all[n-1].records = append(all[n-1].records, r)
+				continue
+			}
+			all = append(all, &eventAt{ledger: l, key: r.Key, records: []dedup.Record{r}})
+		}
+	}
+	for _, e := range all {
+		if e.parked, err = e.ledger.findParked(ctx, e.key, cmp.Or(f.topic, e.records[0].First.Topic)); err != nil {
+			return nil, asked, err
+		}
+	}
+	if len(all) == 0 && f.typ != "" {
+		all, err = parkedOnly(ctx, ledgers, asked, f.topic)
+	}
+	return all, asked, err
+}
+
+// parkedOnly finds an event that is parked and whose record was forgotten: by a release that came no further.
+func parkedOnly(ctx context.Context, ledgers []*ledger, key dedup.Key, topic string) (all []*eventAt, err error) {
+	for _, l := range ledgers {
+		parked, err := l.findParked(ctx, key, topic)
+		if err != nil {
+			return nil, err
+		}
+		if parked != nil {
+			all = append(all, &eventAt{ledger: l, key: key, parked: parked})
+		}
+	}
+	return all, nil
+}
+
+// look returns the records of a key, of every type and tenant if anyType is set.
+func (l *ledger) look(ctx context.Context, key dedup.Key, anyType bool) (records []dedup.Record, err error) {
+	lister, canSearch := l.store.(dedup.Lister)
+	switch {
+	case !anyType:
+		records, err = l.operator().Inspect(ctx, key)
+	case canSearch:
+		records, err = lister.Find(ctx, key.Scope, key.ID)
+	default:
+		var keys []dedup.Key
+		if keys, err = l.keysOfTypes(ctx, key); err == nil {
+			records, err = l.operator().Inspect(ctx, keys...)
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", l.name, err)
+	}
+	slices.SortStableFunc(records, func(a, b dedup.Record) int { return a.Key.Compare(b.Key) })
+	return records, nil
+}
+
+// keysOfTypes makes a key for each type that the scope has registered.
+func (l *ledger) keysOfTypes(ctx context.Context, key dedup.Key) (keys []dedup.Key, err error) {
+	typed, ok := l.store.(typeLister)
+	if !ok {
+		return nil, usage("which event? this ledger cannot look through all types: give --type")
+	}
+	types, err := typed.Types(ctx, key.Scope)
+	if err != nil {
+		return nil, err
+	}
+	if len(types) == 0 || len(types) > maxTypes {
+		return nil, usage("which event? scope %q has %d types on record: give --type", key.Scope, len(types))
+	}
+	for _, t := range types {
+		key.Type = t
+		keys = append(keys, key)
+	}
+	return keys, nil
+}
+
+// typeLister is a ledger that cannot search but knows the types that a scope has registered.
+type typeLister interface {
+	Types(ctx context.Context, scope string) ([]string, error)
+}
+
+// theOne returns the event if there is one.
+func theOne(all []*eventAt, asked dedup.Key) (*eventAt, error) {
+	switch len(all) {
+	case 0:
+		return nil, found("%s", notKnown(asked))
+	case 1:
+		return all[0], nil
+	}
+	var where []string
+	for _, e := range all {
+		where = append(where, fmt.Sprintf("  --type %q --tenant %q in %s", e.key.Type, e.key.Tenant, e.ledger.name))
+	}
+	return nil, usage("there are %d events with ID %q, say which with --type, --tenant and one --ledger:\n%s",
+		len(all), asked.ID, strings.Join(where, "\n"))
+}
+
+func notKnown(asked dedup.Key) string {
+	what := fmt.Sprintf("event %q is not known in scope %q", asked.ID, asked.Scope)
+	if asked.Type != "" {
+		what += fmt.Sprintf(" with type %q", asked.Type)
+	}
+	if asked.Tenant != "" {
+		what += fmt.Sprintf(" and tenant %q", asked.Tenant)
+	}
+	return what + ": it was not claimed yet, or it was forgotten after its retention, or it has another type, tenant or --source"
+}
+
+func newEventGetCmd(a *app) *cobra.Command {
+	var f eventFlags
+	var letters bool
+	cmd := &cobra.Command{
+		Use:   "get <id>",
+		Short: "What the ledgers know of an event",
+		Long: "What the ledgers know of an event: its state, when, by which way, how often it failed, where it came from, and what\n" +
+			"becomes of it next. With --letters its dead letters too; that reads the dead-letter topics from end to end.",
+		Example: "  idem event get order-4711 --group billing --ledger $LEDGER\n" +
+			"  idem event get A234-1234-1234 --source /shop/orders --group billing --letters --brokers localhost:9092",
+		Args: one("the event's ID"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.eventGet(cmd.Context(), &f, args[0], letters)
+		},
+	}
+	f.add(cmd)
+	cmd.Flags().BoolVar(&letters, "letters", false, "look for its dead letters (with --brokers and --group)")
+	return cmd
+}
+
+func (a *app) eventGet(ctx context.Context, f *eventFlags, arg string, letters bool) error {
+	if letters {
+		if _, err := a.theGroup(); err != nil {
+			return err
+		}
+	}
+	ledgers, err := a.openLedgers(ctx)
+	if err != nil {
+		return err
+	}
+	all, asked, err := a.find(ctx, ledgers, f, arg)
+	if err != nil {
+		return err
+	}
+	report := eventReport{Events: []eventView{}}
+	for _, e := range all {
+		records := e.records
+		if len(records) == 0 {
+			records = []dedup.Record{{Key: e.key, First: e.parked.event.Origin, Position: e.parked.event.Position}}
+		}
+		for _, r := range records {
+			report.Events = append(report.Events, viewOf(e, r))
+		}
+	}
+	if letters {
+		if report.Letters, err = a.lettersOf(ctx, f, asked); err != nil {
+			return err
+		}
+	}
+	if err := a.show(report, nil, report.rows()); err != nil {
+		return err
+	}
+	if len(all) == 0 {
+		return found("%s", notKnown(asked))
+	}
+	return nil
+}
+
+func newEventReleaseCmd(a *app) *cobra.Command {
+	var f eventFlags
+	var reason string
+	cmd := &cobra.Command{
+		Use:   "release <id>",
+		Short: "Forget an event, so that its next delivery runs",
+		Long: "Forget all that the ledger knows of an event, so that its next delivery runs as if it were the first one. Nothing is\n" +
+			"delivered by that. An event that a live worker holds is refused. If an effect happened already, it happens again.\n" +
+			"A dead event is better published again with idem dlq replay.",
+		Args: one("the event's ID"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.eventRelease(cmd.Context(), &f, args[0], reason)
+		},
+	}
+	f.add(cmd)
+	cmd.Flags().StringVar(&reason, "reason", "", "why, for the audit line")
+	return cmd
+}
+
+func (a *app) eventRelease(ctx context.Context, f *eventFlags, arg, reason string) error {
+	e, asked, err := a.target(ctx, f, arg)
+	fields := auditOf(e, asked, reason)
+	return a.audited("event release", fields, func() error {
+		if err != nil {
+			return err
+		}
+		if err := a.confirm("%s\nIt will be forgotten: its next delivery runs.%s", e.describe(), e.warnRelease()); err != nil {
+			return err
+		}
+		err := e.ledger.operator().Forget(ctx, e.key)
+		switch {
+		case errors.Is(err, dedup.ErrHeld):
+			return found("event %q is being handled now, nothing was done: wait until its lease ends (idem event get says when)", e.key.ID)
+		case errors.Is(err, dedup.ErrNotFound) && e.parked == nil:
+			return found("%s", notKnown(e.key))
+		case err != nil && !errors.Is(err, dedup.ErrNotFound):
+			return fmt.Errorf("%s: %w", e.ledger.name, err)
+		}
+		if e.parked != nil && e.parked.event.Blocked {
+			if err := e.unblock(ctx); err != nil {
+				return err
+			}
+		}
+		return a.say(verbResult{Event: e.key.ID, Type: e.key.Type, Ledger: e.ledger.name, Result: "released", Next: e.howDelivered(a.group)})
+	})
+}
+
+func newEventSkipCmd(a *app) *cobra.Command {
+	var f eventFlags
+	var reason string
+	var retention time.Duration
+	cmd := &cobra.Command{
+		Use:   "skip <id>",
+		Short: "Give an event up for good, so that others go on",
+		Long: "Give an event up for good: no delivery of it runs any more, whoever handles it now loses it, and if it is parked in a\n" +
+			"ledger in Postgres, those of its key that wait behind it go on. An event that was handled is refused. One that the ledger\n" +
+			"does not know is given up before it comes, if --type says of which type it is.",
+		Args: one("the event's ID"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if retention <= 0 {
+				return usage("--retention must be positive")
+			}
+			return a.eventSkip(cmd.Context(), &f, args[0], reason, retention)
+		},
+	}
+	f.add(cmd)
+	cmd.Flags().StringVar(&reason, "reason", "", "why, for the ledger and the audit line")
+	cmd.Flags().DurationVar(&retention, "retention", 30*24*time.Hour, "how long it is remembered that the event was given up")
+	return cmd
+}
+
+func (a *app) eventSkip(ctx context.Context, f *eventFlags, arg, reason string, retention time.Duration) error {
+	e, asked, err := a.target(ctx, f, arg)
+	if e == nil && asked.Type != "" && len(a.opened) == 1 && isNotKnown(err) {
+		e, err = &eventAt{ledger: a.opened[0], key: asked}, nil // it is given up before it comes
+	}
+	fields := auditOf(e, asked, reason)
+	return a.audited("event skip", fields, func() error {
+		if err != nil {
+			return err
+		}
+		if err := a.confirm("%s\nIt will be given up for good: no delivery of it will run.%s", e.describe(), e.warnSkip()); err != nil {
+			return err
+		}
+		err := e.ledger.operator().Discard(ctx, e.key, retention, cmp.Or(reason, "by the operator's command"))
+		if errors.Is(err, dedup.ErrSettled) && e.parked == nil {
+			return found("event %q was handled already, there is nothing to skip", e.key.ID)
+		}
+		if err != nil && !errors.Is(err, dedup.ErrSettled) {
+			return fmt.Errorf("%s: %w", e.ledger.name, err)
+		}
+		next := "no delivery of it runs; those that come are dead-lettered again or skipped, as the group is set up"
+		if e.parked != nil {
+			if err := e.unpark(ctx); err != nil {
+				return err
+			}
+			next = fmt.Sprintf("it is no longer parked; %d behind it go on", e.parked.behind)
+		}
+		return a.say(verbResult{Event: e.key.ID, Type: e.key.Type, Ledger: e.ledger.name, Result: "skipped", Next: next})
+	})
+}
+
+// isNotKnown tells the error of an event that no ledger knows.
+func isNotKnown(err error) bool {
+	var exit *exitError
+	return errors.As(err, &exit) && exit.code == exitFound
+}
+
+// target finds the one event that a verb is about. e is nil with an error.
+func (a *app) target(ctx context.Context, f *eventFlags, arg string) (e *eventAt, asked dedup.Key, err error) {
+	asked = dedup.Key{Tenant: f.tenant, Scope: cmp.Or(a.scope, a.group), Type: f.typ, ID: arg}
+	ledgers, err := a.openLedgers(ctx)
+	if err != nil {
+		return nil, asked, err
+	}
+	all, asked, err := a.find(ctx, ledgers, f, arg)
+	if err != nil {
+		return nil, asked, err
+	}
+	e, err = theOne(all, asked)
+	return e, asked, err
+}
+
+func auditOf(e *eventAt, asked dedup.Key, reason string) map[string]any {
+	fields := map[string]any{"event": asked.ID, "scope": asked.Scope, "type": asked.Type, "tenant": asked.Tenant}
+	if reason != "" {
+		fields["reason"] = reason
+	}
+	if e == nil {
+		return fields
+	}
+	fields["type"], fields["tenant"], fields["ledger"] = e.key.Type, e.key.Tenant, e.ledger.name
+	var states []string
+	for _, r := range e.records {
+		states = append(states, r.State.String())
+	}
+	fields["before"] = strings.Join(states, ",")
+	if e.parked != nil {
+		fields["parked"] = fmt.Sprintf("%s/%d", e.parked.lot.Topic, e.parked.lot.Partition)
+	}
+	return fields
+}
+
+// verbResult is what a verb says when it is done.
+type verbResult struct {
+	Event  string `json:"event"`
+	Type   string `json:"type"`
+	Ledger string `json:"ledger"`
+	Result string `json:"result"`
+	Next   string `json:"next"`
+}
+
+func (a *app) say(r verbResult) error {
+	return a.show(r, nil, [][]string{{r.Result + ":", fmt.Sprintf("event %s of type %s in %s", r.Event, r.Type, r.Ledger)}, {"next:", r.Next}})
+}

@@ -1,4 +1,4 @@
-// Command idem is the operator's: what happened to an event, and how it is put right. See docs/operations.md.
+// Command idem is the operator's: what happened to an event, and how it is put right. See docs/command.md.
 package main
 
 import (
@@ -15,8 +15,10 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	os.Exit(run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+	context.AfterFunc(ctx, stop) // who presses ^C a second time does not want to wait
+	code := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
+	stop()
+	os.Exit(code)
 }
 
 // The exit codes. A script can tell what it asked for from what went wrong.
@@ -59,31 +61,90 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	err := root.ExecuteContext(ctx)
-	if err == nil {
+	switch exit := a.exitOf(err); {
+	case exit == nil && a.auditFailed:
+		return exitFailure // it was done, and is not on record where it was to be
+	case exit == nil:
 		return exitOK
+	default:
+		if exit.err != nil {
+			fmt.Fprintln(stderr, "idem:", a.redact(exit.err.Error()))
+		}
+		return exit.code
 	}
+}
+
+// exitOf gives every error its code: what comes before a command has begun is about flags and arguments, whoever says it.
+func (a *app) exitOf(err error) *exitError {
 	var exit *exitError
-	if !errors.As(err, &exit) {
-		exit = &exitError{exitFailure, err}
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &exit):
+		return exit
+	case !a.begun:
+		return &exitError{exitUsage, err}
 	}
-	if exit.err != nil {
-		fmt.Fprintln(stderr, "idem:", exit.err)
-	}
-	return exit.code
+	return &exitError{exitFailure, err}
 }
 
 func newRoot(a *app) *cobra.Command {
 	root := &cobra.Command{
-		Use:           "idem",
-		Short:         "Look at events and put them right: ledgers, dead letters, offsets",
+		Use:   "idem",
+		Short: "Look at events and put them right: ledgers, dead letters, offsets",
+		Long: "Look at events and put them right: ledgers, dead letters, offsets.\n\n" +
+			"Exit codes: 0 done; 1 it worked and what it found is bad, or a person refused; 2 flags or arguments; 3 it could not be done.",
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		Args:          cobra.NoArgs,
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &exitError{exitUsage, err} })
 	a.flags(root.PersistentFlags())
+	complete(root, "output", outputs...)
+	complete(root, "sasl-mechanism", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 	root.AddCommand(newEventCmd(a), newMigrateCmd(a), newReapCmd(a), newImportCmd(a))
 	root.AddCommand(newDLQCmd(a), newRewindCmd(a), newLagCmd(a))
 	root.AddCommand(newDoctorCmd(a))
+	root.InitDefaultCompletionCmd()
+	for _, cmd := range root.Commands() {
+		a.harden(cmd)
+	}
+	root.Args, root.RunE = cobra.ArbitraryArgs, choose
 	return root
+}
+
+// complete offers the values of a flag to the shell.
+func complete(cmd *cobra.Command, flag string, values ...string) {
+	// It fails for a flag that does not exist only, which a test finds.
+	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// harden sees to it that each command checks what all of them share before it begins, and that a group of commands does
+// not take a misspelt one for a wish to be helped, with exit code 0.
+func (a *app) harden(cmd *cobra.Command) {
+	for _, sub := range cmd.Commands() {
+		a.harden(sub)
+	}
+	if cmd.HasSubCommands() && !cmd.Runnable() {
+		cmd.Args, cmd.RunE = cobra.ArbitraryArgs, choose
+		return
+	}
+	if cmd.RunE == nil {
+		return
+	}
+	inner := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := a.begin(cmd.Context()); err != nil {
+			return err
+		}
+		return inner(cmd, args)
+	}
+}
+
+// choose is what a command says that only has others below it.
+func choose(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usage("%s has no command %q: see %s --help", cmd.CommandPath(), args[0], cmd.CommandPath())
+	}
+	_ = cmd.Usage()
+	return &exitError{exitUsage, nil}
 }

@@ -1,0 +1,313 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/idem-go/idem/consumer"
+	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/dedup/pgstore"
+	"github.com/idem-go/idem/dedup/redisstore"
+)
+
+// ledger is an open ledger.
+type ledger struct {
+	name  string // without credentials
+	store dedup.Store
+	pool  *pgxpool.Pool         // or nil
+	redis redis.UniversalClient // or nil
+
+	pg      *pgstore.Store // or nil
+	options []pgstore.Option
+	state   tables
+}
+
+// tables is what is known of the tables of a ledger in Postgres.
+type tables struct {
+	layout  string // "" if they are not there, or nobody knows
+	schema  string
+	version int
+	err     error // why that is not known
+}
+
+// operator is what every ledger of this command can do.
+func (l *ledger) operator() dedup.Operator { return l.store.(dedup.Operator) }
+
+const (
+	layoutReadable = "readable"
+	layoutCompact  = "compact"
+)
+
+// connectTimeout bounds one attempt to reach a server, unless the URL says otherwise.
+const connectTimeout = 10 * time.Second
+
+// openLedgers connects to all ledgers that were named.
+func (a *app) openLedgers(ctx context.Context) ([]*ledger, error) {
+	if len(a.ledgers) == 0 {
+		return nil, usage("which ledger? give --ledger, a postgres:// or redis:// URL")
+	}
+	var all []*ledger
+	for _, url := range a.ledgers {
+		l, err := a.openLedger(ctx, url)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, l)
+	}
+	a.opened = all
+	return all, nil
+}
+
+// openLedger makes a client. That the server cannot be reached is for the first verb to say.
+func (a *app) openLedger(ctx context.Context, text string) (*ledger, error) {
+	a.keepSecret(text)
+	scheme, _, ok := strings.Cut(text, "://")
+	switch {
+	case !ok: // what it is instead is not shown, it may hold a password (G-04)
+		return nil, usage("--ledger: a URL such as postgres://user:password@host:5432/database or redis://host:6379/0")
+	case scheme == "postgres" || scheme == "postgresql":
+		return a.openPostgres(ctx, text)
+	case strings.HasPrefix(scheme, "redis"):
+		return a.openRedis(scheme, text)
+	}
+	return nil, usage("--ledger: a URL that begins with postgres:// or redis://, not with %q", scheme)
+}
+
+// keepSecret notes the password in a URL, as it is written and as it is meant.
+func (a *app) keepSecret(text string) {
+	_, rest, _ := strings.Cut(text, "://")
+	if at := strings.LastIndex(rest, "@"); at >= 0 {
+		if _, password, ok := strings.Cut(rest[:at], ":"); ok {
+			a.secrets = append(a.secrets, password)
+			if plain, err := url.PathUnescape(password); err == nil && plain != password {
+				a.secrets = append(a.secrets, plain)
+			}
+		}
+	}
+	if _, query, ok := strings.Cut(rest, "?"); ok {
+		values, _ := url.ParseQuery(query) // what cannot be parsed is no password either
+		a.secrets = append(append(a.secrets, values["password"]...), values["sslpassword"]...)
+	}
+}
+
+// postgresPool makes a pool from a URL, which no error shows.
+func (a *app) postgresPool(ctx context.Context, flag, text string) (*pgxpool.Pool, error) {
+	cfg, err := pgxpool.ParseConfig(text)
+	if err != nil {
+		return nil, usage("%s: this URL cannot be parsed (it is not shown, it may hold a password): "+
+			"postgres://user:password@host:5432/database, special characters in the password percent-encoded", flag)
+	}
+	a.secrets = append(a.secrets, cfg.ConnConfig.Password) // it may come from PGPASSWORD or a file
+	cfg.ConnConfig.ConnectTimeout = cmp.Or(cfg.ConnConfig.ConnectTimeout, connectTimeout)
+	cfg.MaxConns = min(cfg.MaxConns, 4)
+	if params := cfg.ConnConfig.RuntimeParams; params["application_name"] == "" {
+		params["application_name"] = "idem-cli"
+	}
+	pool, err := pgxpool.NewWithConfig(ctx, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", flag, err)
+	}
+	a.closers = append(a.closers, pool.Close)
+	return pool, nil
+}
+
+func (a *app) openPostgres(ctx context.Context, text string) (*ledger, error) {
+	pool, err := a.postgresPool(ctx, "--ledger", text)
+	if err != nil {
+		return nil, err
+	}
+	c := pool.Config().ConnConfig
+	l := &ledger{name: fmt.Sprintf("postgres %s:%d/%s", c.Host, c.Port, c.Database), pool: pool}
+	if a.schema != "" {
+		l.options = append(l.options, pgstore.InSchema(a.schema))
+		l.name += "/" + a.schema
+	}
+	l.state = findTables(ctx, pool, a.schema)
+	l.use(l.state.layout)
+	return l, nil
+}
+
+// use makes the store for a layout.
+func (l *ledger) use(layout string) {
+	options := l.options
+	if layout == layoutCompact {
+		options = append(options[:len(options):len(options)], pgstore.Compact())
+	}
+	l.pg = pgstore.New(l.pool, options...)
+	l.store = l.pg
+}
+
+// findTables asks for the layout of the tables, so that nobody has to say it. If they are not there, or the server
+// cannot be reached, the first verb says so; should the answer be wrong, the store refuses to work.
+func findTables(ctx context.Context, pool *pgxpool.Pool, schema string) (t tables) {
+	table := pgx.Identifier{"idem_schema"}
+	if schema != "" {
+		table = pgx.Identifier{schema, "idem_schema"}
+	}
+	err := pool.QueryRow(ctx, `SELECT layout, version, (SELECT n.nspname FROM pg_class c JOIN pg_namespace n
+		ON n.oid = c.relnamespace WHERE c.oid = to_regclass($1)) FROM `+table.Sanitize()+` ORDER BY version DESC LIMIT 1`,
+		table.Sanitize()).Scan(&t.layout, &t.version, &t.schema)
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) && (pg.Code == "42P01" || pg.Code == "3F000") || errors.Is(err, pgx.ErrNoRows) {
+		return tables{}
+	}
+	t.err = err
+	return t
+}
+
+func (a *app) openRedis(scheme, text string) (*ledger, error) {
+	kind, _ := strings.CutPrefix(scheme[len("redis"):], "s")
+	secure := strings.HasPrefix(scheme, "rediss")
+	client, name, err := redisClient(kind, secure, text[len(scheme)+len("://"):])
+	if err != nil { // its text may hold parts of the password: of a wrong place of a '#' or a '/', say (G-04)
+		return nil, usage("--ledger: this URL cannot be parsed (it is not shown, it may hold a password): " +
+			"redis://user:password@host:6379/0, redis+cluster://user:password@host:6379,host:6380 or " +
+			"redis+sentinel://user:password@host:26379,host:26380/0?master_name=main (rediss for TLS), " +
+			"special characters in the password percent-encoded; options as go-redis has them")
+	}
+	a.closers = append(a.closers, func() { _ = client.Close() })
+	var options []redisstore.Option
+	if a.redisPrefix != "" {
+		options = append(options, redisstore.Prefix(a.redisPrefix))
+	}
+	return &ledger{name: name, store: redisstore.New(client, options...), redis: client}, nil
+}
+
+// redisClient makes a client from a URL without its scheme. Several hosts, separated by commas, are a cluster unless it
+// says otherwise.
+func redisClient(kind string, secure bool, rest string) (client redis.UniversalClient, name string, err error) {
+	authority, tail := rest, ""
+	if i := strings.IndexAny(rest, "/?"); i >= 0 {
+		authority, tail = rest[:i], rest[i:]
+	}
+	at := strings.LastIndex(authority, "@") + 1
+	hosts := strings.Split(authority[at:], ",")
+	scheme := "redis://"
+	if secure {
+		scheme = "rediss://"
+	}
+	one := scheme + authority[:at] + hosts[0] + tail
+	if kind == "" && len(hosts) == 1 {
+		o, err := redis.ParseURL(one)
+		if err != nil {
+			return nil, "", err
+		}
+		return redis.NewClient(o), fmt.Sprintf("redis %s/%d", o.Addr, o.DB), nil
+	}
+	for i, host := range hosts[1:] {
+		separator := "&"
+		if i == 0 && !strings.Contains(one, "?") {
+			separator = "?"
+		}
+		one += separator + "addr=" + url.QueryEscape(host)
+	}
+	switch kind {
+	case "", "+cluster":
+		o, err := redis.ParseClusterURL(one)
+		if err != nil {
+			return nil, "", err
+		}
+		return redis.NewClusterClient(o), "redis cluster " + strings.Join(o.Addrs, ","), nil
+	case "+sentinel":
+		o, err := redis.ParseFailoverURL(one)
+		if err != nil {
+			return nil, "", err
+		}
+		return redis.NewFailoverClient(o), fmt.Sprintf("redis %s/%d", o.MasterName, o.DB), nil
+	}
+	return nil, "", errors.New("no such kind of Redis")
+}
+
+// kafkaConfig is the setting of all connections to Kafka, with the rules of consumers about secrets (G-07).
+func (a *app) kafkaConfig() (*sarama.Config, error) {
+	cfg := consumer.Config{
+		Brokers: a.brokers, Group: cmp.Or(a.group, "idem"), Topics: []string{"unused"}, ClientID: "idem-cli",
+		AllowInsecure: a.allowInsecure,
+	}
+	var err error
+	if cfg.TLS, err = a.tlsConfig(); err != nil {
+		return nil, err
+	}
+	if cfg.SASL, err = a.sasl(); err != nil {
+		return nil, err
+	}
+	sc, err := consumer.DefaultSaramaConfig(cfg)
+	if err != nil {
+		return nil, usage("%v (of this command: --tls, --allow-insecure)", err)
+	}
+	sc.Metadata.Retry.Max = 3 // a person waits, no session has to be kept
+	return sc, nil
+}
+
+func (a *app) tlsConfig() (*tls.Config, error) {
+	if !a.tls && a.tlsCA == "" && a.tlsCert == "" && a.tlsKey == "" {
+		return nil, nil //nolint:nilnil // no TLS
+	}
+	cfg := &tls.Config{MinVersion: tls.VersionTLS12}
+	if a.tlsCA != "" {
+		pem, err := os.ReadFile(a.tlsCA)
+		if err != nil {
+			return nil, usage("--tls-ca: %w", err)
+		}
+		if cfg.RootCAs = x509.NewCertPool(); !cfg.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, usage("--tls-ca: %s has no certificate in PEM form", a.tlsCA)
+		}
+	}
+	if a.tlsCert == "" && a.tlsKey == "" {
+		return cfg, nil
+	}
+	if a.tlsCert == "" || a.tlsKey == "" {
+		return nil, usage("--tls-cert and --tls-key belong together")
+	}
+	pair, err := tls.LoadX509KeyPair(a.tlsCert, a.tlsKey)
+	if err != nil {
+		return nil, usage("--tls-cert, --tls-key: %w", err)
+	}
+	cfg.Certificates = []tls.Certificate{pair}
+	return cfg, nil
+}
+
+func (a *app) sasl() (*consumer.SASL, error) {
+	password := os.Getenv("IDEM_SASL_PASSWORD")
+	switch {
+	case a.saslMechanism == "":
+		return nil, nil //nolint:nilnil // no SASL, whatever stands in the environment
+	case a.saslUser == "":
+		return nil, usage("--sasl-mechanism without a user: give --sasl-user")
+	case password == "":
+		return nil, usage("no password for %q: set IDEM_SASL_PASSWORD (there is no flag for it, which every user of the host could see)", a.saslUser)
+	}
+	a.secrets = append(a.secrets, password)
+	return &consumer.SASL{Mechanism: a.saslMechanism, User: a.saslUser, Password: password}, nil
+}
+
+// kafka connects to the brokers.
+func (a *app) kafka() (sarama.Client, error) {
+	if len(a.brokers) == 0 {
+		return nil, usage("which Kafka? give --brokers")
+	}
+	cfg, err := a.kafkaConfig()
+	if err != nil {
+		return nil, err
+	}
+	client, err := sarama.NewClient(a.brokers, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("kafka %s: %w", strings.Join(a.brokers, ","), err)
+	}
+	a.closers = append(a.closers, func() { _ = client.Close() })
+	return client, nil
+}

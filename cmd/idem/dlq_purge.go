@@ -1,0 +1,119 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/IBM/sarama"
+	"github.com/spf13/cobra"
+)
+
+func newDLQPurge(a *app) *cobra.Command {
+	var o dlqFlags
+	var conflicts bool
+	cmd := &cobra.Command{
+		Use: "purge", Short: "Delete dead letters whose events are settled", Args: cobra.NoArgs,
+		Long: "Deletes, in each partition of the dead-letter topic, the letters before the first one whose event is not settled: it was\n" +
+			"handled, discarded (idem event skip), or is a letter without identity that was replayed. Kafka deletes from the\n" +
+			"beginning only (rule 34).",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			d, err := a.openDLQ(cmd.Context(), &o, true)
+			if err != nil {
+				return err
+			}
+			return d.purge(cmd.Context(), conflicts)
+		},
+	}
+	o.add(cmd.Flags())
+	cmd.Flags().BoolVar(&conflicts, "conflicts", false, "also letters of class conflict: another event with their ID was done")
+	return cmd
+}
+
+// purgeRow is how far a partition may be deleted.
+type purgeRow struct {
+	Partition int32  `json:"partition"`
+	From      int64  `json:"from"`
+	To        int64  `json:"to"` // not deleted itself
+	End       int64  `json:"end"`
+	Letters   int    `json:"letters"`             // that are deleted
+	StoppedBy string `json:"stoppedBy,omitempty"` // the letter at To, and its verdict
+}
+
+func (d *deadLetters) purge(ctx context.Context, conflicts bool) error {
+	var rows []purgeRow
+	letters := 0
+	to := make(map[int32]int64)
+	for _, s := range d.spans {
+		row, err := d.purgeable(ctx, s, conflicts)
+		if err != nil {
+			return err
+		}
+		rows = append(rows, row)
+		letters += row.Letters
+		if row.To > row.From {
+			to[s.partition] = row.To
+		}
+	}
+	if err := d.showPurge(rows); err != nil {
+		return err
+	}
+	if len(to) == 0 {
+		d.app.note("%s: nothing to delete", d.topic)
+		return nil
+	}
+	if err := d.app.confirm("%d letters of %s are deleted for good.", letters, d.topic); err != nil {
+		return err
+	}
+	err := d.deleteTo(to)
+	audit := map[string]any{"topic": d.topic, "group": d.group, "letters": letters, "offsets": to, "outcome": outcomeOf(ctx, err)}
+	d.app.audit("dlq purge", audit)
+	return err
+}
+
+// purgeable finds the first record of a partition that must stay.
+func (d *deadLetters) purgeable(ctx context.Context, s span, conflicts bool) (purgeRow, error) {
+	row := purgeRow{Partition: s.partition, From: s.begin, To: s.begin, End: s.end}
+	one := *d
+	one.spans = []span{s}
+	_, err := one.eachJudged(ctx, letterFilter{}, nil, func(j *judged) (bool, error) {
+		if !j.settled(conflicts) {
+			row.To, row.StoppedBy = j.offset, j.place.String()+": "+string(j.verdict)
+			if j.note != "" {
+				row.StoppedBy += " (" + j.note + ")"
+			}
+			return false, nil
+		}
+		row.To = j.offset + 1
+		row.Letters++
+		return true, nil
+	})
+	return row, err
+}
+
+func (d *deadLetters) showPurge(rows []purgeRow) error {
+	cells := make([][]string, len(rows))
+	for i, r := range rows {
+		cells[i] = []string{
+			strconv.Itoa(int(r.Partition)), strconv.FormatInt(r.From, 10), strconv.FormatInt(r.To, 10), strconv.FormatInt(r.End, 10),
+			strconv.Itoa(r.Letters), clean(shorten(r.StoppedBy, 120)),
+		}
+	}
+	return d.app.show(rows, []string{"PARTITION", "FROM", "TO", "END", "LETTERS", "STOPPED BY"}, cells)
+}
+
+func (d *deadLetters) deleteTo(to map[int32]int64) error {
+	admin, err := sarama.NewClusterAdminFromClient(d.client) // closing it would close the client
+	if err != nil {
+		return err
+	}
+	err = admin.DeleteRecords(d.topic, to)
+	if errors.Is(err, sarama.ErrPolicyViolation) {
+		return fmt.Errorf("delete records of %s: its cleanup.policy must include delete: %w", d.topic, err)
+	}
+	if err != nil {
+		return fmt.Errorf("delete records of %s: %w", d.topic, err)
+	}
+	return nil
+}

@@ -1,0 +1,157 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/idem-go/idem/dedup"
+)
+
+// statuses are the words of --status: states, and what people ask for.
+var statuses = map[string][]dedup.State{
+	"claimed": {dedup.Claimed}, "released": {dedup.Released}, "waiting": {dedup.Waiting}, "done": {dedup.Finished}, "dead": {dedup.GivenUp},
+	"pending": {dedup.Claimed, dedup.Released, dedup.Waiting}, "failed": {dedup.GivenUp}, "stuck": {dedup.Claimed},
+}
+
+func statusNames() []string {
+	return []string{"pending", "failed", "stuck", "claimed", "released", "waiting", "done", "dead"}
+}
+
+const (
+	listDefault = 100
+	listMost    = 100_000 // all are held in memory, for the columns of a table
+)
+
+func newEventListCmd(a *app) *cobra.Command {
+	var f dedup.Filter
+	var status []string
+	limit := listDefault
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "Events by their state (Postgres only)",
+		Long: "Events of a ledger in Postgres by their state, the least recently changed first. pending is claimed, released or\n" +
+			"waiting; failed is dead; stuck is claimed by somebody whose lease is over. It reads the tables from end to end.\n" +
+			"Without --group and --scope it lists all scopes.",
+		Example: "  idem event list --status pending --older 5m --group billing --ledger $LEDGER",
+		Args:    none,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			f.Scope = cmp.Or(a.scope, a.group)
+			if err := setStates(&f, status); err != nil {
+				return err
+			}
+			if limit < 1 || limit > listMost || f.Unchanged < 0 {
+				return usage("--limit must be between 1 and %d, and --older not negative", listMost)
+			}
+			return a.eventList(cmd.Context(), f, limit)
+		},
+	}
+	s := cmd.Flags()
+	s.StringSliceVar(&status, "status", nil, strings.Join(statusNames(), ", ")+"; several with commas, all by default")
+	s.DurationVar(&f.Unchanged, "older", 0, "not changed for so long, such as 5m")
+	s.StringVar(&f.Type, "type", "", "event type, all by default")
+	s.IntVar(&limit, "limit", listDefault, "how many at most")
+	complete(cmd, "status", statusNames()...)
+	return cmd
+}
+
+// none wants no arguments.
+func none(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usage("%s takes no arguments, it got %q", cmd.CommandPath(), args[0])
+	}
+	return nil
+}
+
+func setStates(f *dedup.Filter, status []string) error {
+	f.Stuck = len(status) == 1 && status[0] == "stuck"
+	for _, name := range status {
+		states, ok := statuses[name]
+		switch {
+		case !ok:
+			return usage("--status has no %q: %s", name, strings.Join(statusNames(), ", "))
+		case name == "stuck" && !f.Stuck:
+			return usage("--status stuck goes with no other")
+		}
+		f.States = append(f.States, states...)
+	}
+	slices.Sort(f.States)
+	f.States = slices.Compact(f.States)
+	return nil
+}
+
+// listed is a line of event list.
+type listed struct {
+	*eventView
+	Age string `json:"unchanged_for,omitempty"`
+}
+
+func (a *app) eventList(ctx context.Context, f dedup.Filter, limit int) error {
+	ledgers, err := a.openLedgers(ctx)
+	if err != nil {
+		return err
+	}
+	for _, l := range ledgers {
+		if _, ok := l.store.(dedup.Lister); !ok {
+			return usage("%s cannot list events by what they say: that is what ledgers in Postgres can. Ask for one with idem event get, "+
+				"or look at idem dlq ls and idem lag", l.name)
+		}
+	}
+	all := []listed{}
+	for _, l := range ledgers {
+		err := l.store.(dedup.Lister).List(ctx, f, limit-len(all)+1, func(r dedup.Record) bool {
+			v := viewOf(&eventAt{ledger: l, key: r.Key, records: []dedup.Record{r}}, r)
+			row := listed{eventView: &v}
+			if !r.Changed.IsZero() {
+				row.Age = short(max(time.Since(r.Changed), 0))
+			}
+			all = append(all, row)
+			return len(all) <= limit
+		})
+		if err != nil {
+			return fmt.Errorf("%s: %w", l.name, err)
+		}
+		if len(all) > limit {
+			break
+		}
+	}
+	more := len(all) > limit
+	if more {
+		all = all[:limit]
+	}
+	if err := a.show(all, []string{"STATE", "EVENT", "TYPE", "SCOPE", "FAILED", "UNCHANGED", "ORIGIN", "REASON"}, listRows(all)); err != nil {
+		return err
+	}
+	if more {
+		fmt.Fprintf(a.stderr, "idem: there are more than %d: --limit\n", limit)
+	}
+	return nil
+}
+
+// shownReason is how many bytes of a reason fit into a table.
+const shownReason = 80
+
+func listRows(all []listed) (rows [][]string) {
+	for _, l := range all {
+		origin := ""
+		if o := l.Origin; o != nil {
+			origin = fmt.Sprintf("%s/%d/%d", o.Topic, o.Partition, o.Offset)
+		}
+		reason := l.Reason
+		if len(reason) > shownReason {
+			reason = strings.ToValidUTF8(reason[:shownReason], "") + "..."
+		}
+		id := l.ID
+		if l.Tenant != "" {
+			id += " (" + l.Tenant + ")"
+		}
+		rows = append(rows, []string{l.state(), id, l.Type, l.Scope, strconv.Itoa(int(l.Failures)), l.Age, origin, reason})
+	}
+	return rows
+}
