@@ -14,31 +14,31 @@ import (
 	"github.com/idem-go/idem/consumer"
 )
 
-// verdict is what a check came to.
-type verdict string
+// doctorVerdict is what a check came to.
+type doctorVerdict string
 
 const (
-	vOK      verdict = "ok"
-	vWarn    verdict = "warn"    // works, and loses or doubles events under circumstances that the detail names
-	vBad     verdict = "bad"     // loses, doubles or stops
-	vUnknown verdict = "unknown" // could not be looked at: counts as a warning (rule 46)
-	vSkipped verdict = "skipped" // does not apply here
+	vOK      doctorVerdict = "ok"
+	vWarn    doctorVerdict = "warn"    // works, and loses or doubles events under circumstances that the detail names
+	vBad     doctorVerdict = "bad"     // loses, doubles or stops
+	vUnknown doctorVerdict = "unknown" // could not be looked at: counts as a warning (rule 46)
+	vSkipped doctorVerdict = "skipped" // does not apply here
 )
 
 // finding is what one check says of one thing. IDs are for scripts and stay.
 type finding struct {
-	ID      string  `json:"id"`
-	On      string  `json:"on"` // which topic, ledger, group; empty: the settings
-	Title   string  `json:"title"`
-	Verdict verdict `json:"verdict"`
-	Detail  string  `json:"detail"`
-	Remedy  string  `json:"remedy,omitempty"` // what to type, where there is such a thing
+	ID      string        `json:"id"`
+	On      string        `json:"on"` // which topic, ledger, group; empty: the settings
+	Title   string        `json:"title"`
+	Verdict doctorVerdict `json:"verdict"`
+	Detail  string        `json:"detail"`
+	Remedy  string        `json:"remedy,omitempty"` // what to type, where there is such a thing
 }
 
 // findings are in the order of the checks.
 type findings []finding
 
-func (r *findings) say(v verdict, id, on, detail, remedy string) {
+func (r *findings) say(v doctorVerdict, id, on, detail, remedy string) {
 	*r = append(*r, finding{ID: id, On: on, Title: doctorTitles[id], Verdict: v, Detail: detail, Remedy: remedy})
 }
 
@@ -55,12 +55,12 @@ func (r *findings) choose(id, on, fine string, cases ...choice) {
 
 type choice struct {
 	when           bool
-	verdict        verdict
+	verdict        doctorVerdict
 	detail, remedy string
 }
 
 // count of findings with one of these verdicts.
-func (r findings) count(verdicts ...verdict) (n int) {
+func (r findings) count(verdicts ...doctorVerdict) (n int) {
 	for _, f := range r {
 		for _, v := range verdicts {
 			if f.Verdict == v {
@@ -179,7 +179,7 @@ The exit code is 1 if a check is bad, 0 if there is nothing worse than warnings.
 	return cmd
 }
 
-// examine runs all checks. Its error is one of usage: what a check cannot do is a finding.
+// examine runs all checks. Its error is one of usage, or that ctx ended: what a check cannot do is a finding.
 func (d *doctor) examine(ctx context.Context) (findings, error) {
 	if err := d.opt.validate(); err != nil {
 		return nil, err
@@ -200,7 +200,9 @@ func (d *doctor) examine(ctx context.Context) (findings, error) {
 	for _, url := range d.ledgers { // before Kafka, since they know the topics
 		d.checkLedger(ctx, &ledgers, url)
 	}
-	d.checkKafka(ctx, &all)
+	if err := d.checkKafka(ctx, &all); err != nil {
+		return nil, err
+	}
 	all = append(all, ledgers...)
 	d.checkScope(&all)
 	return all, nil
@@ -229,8 +231,8 @@ func (d *doctor) tell(r findings) error {
 		worst = vWarn
 	}
 	value := struct {
-		Verdict verdict   `json:"verdict"`
-		Checks  []finding `json:"checks"`
+		Verdict doctorVerdict `json:"verdict"`
+		Checks  []finding     `json:"checks"`
 	}{worst, r}
 	var rows [][]string
 	for _, f := range r {

@@ -57,31 +57,35 @@ func (s settings) number(name string) (n int64, known bool) {
 	return n, err == nil
 }
 
-func (d *doctor) checkKafka(ctx context.Context, r *findings) {
+// checkKafka looks at the cluster. Its error is one of usage.
+func (d *doctor) checkKafka(ctx context.Context, r *findings) error {
 	if len(d.brokers) == 0 {
 		r.say(vSkipped, "kafka.connect", "", "no --brokers", "")
-		return
+		return nil
 	}
 	on := strings.Join(d.brokers, ",")
 	client, err := d.kafka()
-	if err != nil {
-		r.say(vBad, "kafka.connect", on, err.Error(), "")
-		return
+	var exit *exitError
+	if errors.As(err, &exit) {
+		return err
 	}
-	admin, err := sarama.NewClusterAdminFromClient(client) // closed with the client
+	var admin sarama.ClusterAdmin
+	if err == nil {
+		admin, err = sarama.NewClusterAdminFromClient(client) // closed with the client
+	}
 	if err != nil {
-		r.say(vBad, "kafka.connect", on, err.Error(), "")
-		return
+		r.say(vBad, "kafka.connect", on, d.redact(err.Error()), "")
+		return nil
 	}
 	k := &kafkaDoctor{doctor: d, client: client, admin: admin, brokers: len(client.Brokers())}
 	r.say(vOK, "kafka.connect", on, fmt.Sprintf("%d brokers", k.brokers), "")
 	for _, check := range []func(*findings){k.checkBrokers, k.findSources, k.checkTopics, k.checkGroup, k.checkOffsets} {
 		if ctx.Err() != nil {
-			r.say(vUnknown, "kafka.connect", on, context.Cause(ctx).Error(), "")
-			return
+			return context.Cause(ctx)
 		}
 		check(r)
 	}
+	return nil
 }
 
 // denied reports whether the broker refuses to tell, for want of a right.
@@ -138,10 +142,10 @@ func (k *kafkaDoctor) checkBrokers(r *findings) {
 	if minutes, known := c.number("offsets.retention.minutes"); known {
 		keep := time.Duration(min(minutes, 1<<30)) * time.Minute
 		const week = 7 * 24 * time.Hour
-		r.choose("kafka.offsets.retention", on, fmt.Sprintf("%s after the group has ended", span(keep)),
+		r.choose("kafka.offsets.retention", on, fmt.Sprintf("%s after the group has ended", lasting(keep)),
 			choice{keep < min(week, k.opt.retention), vWarn,
 				fmt.Sprintf("offsets of a group without members are forgotten after %s: a consumer that stands still for longer begins "+
-					"anew, with all records there are (K-19)", span(keep)), "offsets.retention.minutes=10080 in server.properties of every broker"})
+					"anew, with all records there are (K-19)", lasting(keep)), "offsets.retention.minutes=10080 in server.properties of every broker"})
 	}
 }
 

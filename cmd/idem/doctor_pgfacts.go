@@ -81,7 +81,7 @@ func (d *doctor) checkPostgresFacts(r *findings, on string, f *pgFacts, pool int
 }
 
 // ofOthers is the choice that some other role has this setting.
-func (f *pgFacts) ofOthers(name, value string, v verdict, why string) choice {
+func (f *pgFacts) ofOthers(name, value string, v doctorVerdict, why string) choice {
 	for _, e := range f.elsewhere {
 		if e.name == name && e.value == value {
 			return choice{true, v, fmt.Sprintf("%s is %s for the role %s: %s", name, value, e.role, why),

@@ -57,23 +57,23 @@ func (d *doctor) checkPostgres(ctx context.Context, r *findings, url string) {
 	on := postgresName(&cfg.ConnConfig.Config)
 	pool, refused, err := openAsWorker(ctx, url)
 	if err != nil {
-		r.say(vBad, "postgres.connect", on, err.Error(), "")
+		r.say(vBad, "postgres.connect", on, d.redact(err.Error()), "")
 		return
 	}
 	defer pool.Close()
 	f, err := d.askPostgres(ctx, pool)
 	if err != nil {
-		r.say(vBad, "postgres.connect", on, err.Error(), "")
+		r.say(vBad, "postgres.connect", on, d.redact(err.Error()), "")
 		return
 	}
 	f.refused = refused
 	r.say(vOK, "postgres.connect", on, fmt.Sprintf("as %s", f.role), "")
 	var own findings
 	d.checkPostgresFacts(&own, on, f, d.poolOf(cfg))
-	warnings, err := checkStore(ctx, pool)
+	warnings, err := d.checkStore(ctx, pool)
 	checkTables(r, on, own, f, warnings, err)
 	*r = append(*r, own...)
-	if err := d.scopes.read(ctx, pool); err != nil && err.code != "42P01" { // no tables has been said
+	if err := d.readScopes(ctx, pool); err != nil && err.code != "42P01" { // no tables has been said
 		r.say(vUnknown, "ledger.scope", on, err.Error(), grant(f.role))
 	}
 }
@@ -114,14 +114,23 @@ func pgCode(err error) string {
 }
 
 // checkStore lets the ledger look at itself as it does at the start of a worker, in the layout its tables have.
-func checkStore(ctx context.Context, pool *pgxpool.Pool) ([]string, error) {
-	var layout string
-	err := pool.QueryRow(ctx, `SELECT coalesce((SELECT to_jsonb(s) ->> 'layout' FROM idem_schema s ORDER BY s.version LIMIT 1), '')`).Scan(&layout)
+func (d *doctor) checkStore(ctx context.Context, pool *pgxpool.Pool) ([]string, error) {
 	var opts []pgstore.Option
-	if err == nil && layout == "compact" {
+	if d.schema != "" {
+		opts = append(opts, pgstore.InSchema(d.schema))
+	}
+	if findTables(ctx, pool, d.schema).layout == layoutCompact {
 		opts = append(opts, pgstore.Compact())
 	}
 	return pgstore.New(pool, opts...).Check(ctx)
+}
+
+// table is the name of a table of the ledger, in the schema that was named or else the search path.
+func (d *doctor) table(name string) string {
+	if d.schema != "" {
+		return pgx.Identifier{d.schema, name}.Sanitize()
+	}
+	return name
 }
 
 // checkTables says what the ledger's own check found and none of ours has said already. Its warnings are about fsync and
@@ -199,7 +208,7 @@ func (d *doctor) askPostgres(ctx context.Context, pool *pgxpool.Pool) (*pgFacts,
 		return nil, err
 	}
 	f.direct = pid == conn.Conn().PgConn().PID()
-	for _, ask := range []func(context.Context, *pgx.Conn, *pgFacts) error{askSettings, askElsewhere, askTables, d.askClock} {
+	for _, ask := range []func(context.Context, *pgx.Conn, *pgFacts) error{askSettings, d.askElsewhere, d.askTables, d.askClock} {
 		if err := ask(ctx, conn.Conn(), f); err != nil {
 			return nil, err
 		}
@@ -224,13 +233,14 @@ func askSettings(ctx context.Context, conn *pgx.Conn, f *pgFacts) error {
 
 // askElsewhere asks for settings that other roles get in this database if they may write the ledger: the workers may have
 // another role than the doctor.
-func askElsewhere(ctx context.Context, conn *pgx.Conn, f *pgFacts) error {
+func (d *doctor) askElsewhere(ctx context.Context, conn *pgx.Conn, f *pgFacts) error {
 	rows, err := conn.Query(ctx, `SELECT r.rolname, split_part(c, '=', 1), substr(c, strpos(c, '=') + 1)
 		FROM pg_db_role_setting s JOIN pg_roles r ON r.oid = s.setrole, unnest(s.setconfig) c
 		WHERE r.rolname <> current_user AND r.rolcanlogin
 		  AND s.setdatabase IN (0, (SELECT oid FROM pg_database WHERE datname = current_database()))
-		  AND has_table_privilege(r.oid, coalesce(to_regclass('processed_events'), to_regclass('processed_events_compact')), 'INSERT')
-		  AND split_part(c, '=', 1) = ANY ($1) ORDER BY 1, 2`, []string{"synchronous_commit", "default_transaction_read_only"})
+		  AND has_table_privilege(r.oid, coalesce(to_regclass($2), to_regclass($3)), 'INSERT')
+		  AND split_part(c, '=', 1) = ANY ($1) ORDER BY 1, 2`, []string{"synchronous_commit", "default_transaction_read_only"},
+		d.table("processed_events"), d.table("processed_events_compact"))
 	if err != nil {
 		return err
 	}
@@ -240,9 +250,13 @@ func askElsewhere(ctx context.Context, conn *pgx.Conn, f *pgFacts) error {
 	return err
 }
 
-func askTables(ctx context.Context, conn *pgx.Conn, f *pgFacts) error {
+func (d *doctor) askTables(ctx context.Context, conn *pgx.Conn, f *pgFacts) error {
+	var names []string
+	for _, name := range pgTables {
+		names = append(names, d.table(name))
+	}
 	rows, err := conn.Query(ctx, `SELECT relname, relpersistence = 'u', coalesce(reloptions, '{}')
-		FROM pg_class WHERE oid IN (SELECT to_regclass(n)::oid FROM unnest($1::text[]) n) ORDER BY relname`, pgTables)
+		FROM pg_class WHERE oid IN (SELECT to_regclass(n)::oid FROM unnest($1::text[]) n) ORDER BY relname`, names)
 	if err != nil {
 		return err
 	}

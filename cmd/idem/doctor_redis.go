@@ -26,47 +26,50 @@ type redisFacts struct {
 }
 
 func (d *doctor) checkRedis(ctx context.Context, r *findings, url string) {
-	opts, err := redis.ParseURL(url)
-	if err != nil { // its text may have the URL in it
-		r.say(vBad, "redis.connect", "redis", "--ledger: the URL cannot be parsed (not shown, it may hold a password)", "redis://user:password@host:port/db")
+	l, err := d.openLedger(ctx, url)
+	if err != nil {
+		r.say(vBad, "redis.connect", "redis", d.redact(err.Error()), "redis://user:password@host:port/db")
 		return
 	}
-	on := fmt.Sprintf("redis %s/%d", opts.Addr, opts.DB)
-	client := redis.NewClient(opts)
-	defer client.Close()
-	info, err := infoOf(ctx, client)
-	switch {
-	case notPermitted(err):
-	case err != nil:
-		r.say(vBad, "redis.connect", on, err.Error(), "")
-		return
+	client, on := l.redis, l.name
+	info := settings{}
+	if single, is := client.(*redis.Client); is {
+		if info, err = infoOf(ctx, single); err != nil && !notPermitted(err) {
+			r.say(vBad, "redis.connect", on, d.redact(err.Error()), "")
+			return
+		}
 	}
-	r.say(vOK, "redis.connect", on, "it does", "")
-	var store redis.UniversalClient = client
-	if info["cluster_enabled"] == "1" {
+	if single, is := client.(*redis.Client); is && info["cluster_enabled"] == "1" {
+		r.say(vWarn, "redis.connect", on, "the server is part of a cluster, and this URL is of one server: the other masters are looked at all the same, but a redis.Client reaches only this one",
+			"redis+cluster:// in the URL, and a redis.ClusterClient in the workers")
+		o := single.Options()
 		cluster := redis.NewClusterClient(&redis.ClusterOptions{
-			Addrs: []string{opts.Addr}, Username: opts.Username, Password: opts.Password, TLSConfig: opts.TLSConfig,
+			Addrs: []string{o.Addr}, Username: o.Username, Password: o.Password, TLSConfig: o.TLSConfig,
 		})
 		defer cluster.Close()
-		store = cluster
+		client = cluster
+	} else {
+		r.say(vOK, "redis.connect", on, "it does", "")
 	}
-	own, err := d.checkServers(ctx, store, opts.Username)
+	own, err := d.checkServers(ctx, client)
 	if err != nil {
-		r.say(vBad, "redis.connect", on, err.Error(), "")
+		r.say(vBad, "redis.connect", on, d.redact(err.Error()), "")
 		return
 	}
-	d.checkRedisStore(ctx, &own, on, store)
+	checkRedisStore(ctx, &own, on, client)
 	*r = append(*r, own...)
 }
 
 // checkServers looks at every master, in the order of their addresses.
-func (d *doctor) checkServers(ctx context.Context, client redis.UniversalClient, user string) (own findings, err error) {
+func (d *doctor) checkServers(ctx context.Context, client redis.UniversalClient) (own findings, err error) {
 	cluster, ok := client.(*redis.ClusterClient)
 	if !ok {
-		c := client.(*redis.Client)
+		c, ok := client.(*redis.Client)
+		if !ok {
+			return nil, fmt.Errorf("unknown client %T", client)
+		}
 		f, err := d.askRedis(ctx, c)
 		if err == nil {
-			f.user = user
 			f.judge(&own)
 		}
 		return own, err
@@ -85,12 +88,11 @@ func (d *doctor) checkServers(ctx context.Context, client redis.UniversalClient,
 	}
 	slices.SortFunc(all, func(a, b *redisFacts) int { return strings.Compare(a.addr, b.addr) })
 	for _, f := range all {
-		f.user = user
 		f.judge(&own)
 	}
 	text, err := cluster.ClusterInfo(ctx).Result()
 	if err != nil {
-		own.say(vUnknown, "redis.cluster", "redis cluster", "not known: "+err.Error(), aclSet(user, "+cluster|info"))
+		own.say(vUnknown, "redis.cluster", "redis cluster", "not known: "+err.Error(), aclSet(all[0].user, "+cluster|info"))
 		return own, nil
 	}
 	info := settings{}
@@ -129,7 +131,7 @@ func notPermitted(err error) bool {
 }
 
 func (d *doctor) askRedis(ctx context.Context, c *redis.Client) (f *redisFacts, err error) {
-	f = &redisFacts{addr: c.Options().Addr}
+	f = &redisFacts{addr: c.Options().Addr, user: c.Options().Username}
 	f.info, err = infoOf(ctx, c)
 	if f.noInfo = notPermitted(err); err != nil && !f.noInfo {
 		return f, err
@@ -245,7 +247,7 @@ func (f *redisFacts) judgeReplication(r *findings, on string) {
 }
 
 // checkRedisStore lets the ledger look at itself as it does at the start of a worker, and says what none of our checks has.
-func (d *doctor) checkRedisStore(ctx context.Context, own *findings, on string, client redis.UniversalClient) {
+func checkRedisStore(ctx context.Context, own *findings, on string, client redis.UniversalClient) {
 	warnings, err := redisstore.New(client).Check(ctx)
 	said, refused := 0, false
 	for _, f := range *own {

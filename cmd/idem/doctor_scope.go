@@ -34,9 +34,9 @@ type askError struct {
 	code string
 }
 
-// read adds what one ledger knows.
-func (s *scopeRecords) read(ctx context.Context, pool *pgxpool.Pool) *askError {
-	rows, err := pool.Query(ctx, "SELECT DISTINCT topic, scope FROM idem_scope_topics ORDER BY 1, 2")
+// readScopes adds what one ledger knows.
+func (d *doctor) readScopes(ctx context.Context, pool *pgxpool.Pool) *askError {
+	rows, err := pool.Query(ctx, "SELECT DISTINCT topic, scope FROM "+d.table("idem_scope_topics")+" ORDER BY 1, 2")
 	if err != nil {
 		return &askError{err, pgCode(err)}
 	}
@@ -45,7 +45,7 @@ func (s *scopeRecords) read(ctx context.Context, pool *pgxpool.Pool) *askError {
 		return &askError{err, pgCode(err)}
 	}
 	rows, err = pool.Query(ctx, `SELECT scope, topic, partition, clock_timestamp() - consumed_until, clock_timestamp() - updated_at
-		FROM idem_progress ORDER BY scope, topic, partition`)
+		FROM `+d.table("idem_progress")+` ORDER BY scope, topic, partition`)
 	if err != nil {
 		return &askError{err, pgCode(err)}
 	}
@@ -55,6 +55,7 @@ func (s *scopeRecords) read(ctx context.Context, pool *pgxpool.Pool) *askError {
 	if err != nil {
 		return &askError{err, pgCode(err)}
 	}
+	s := &d.scopes
 	s.known = true
 	s.topics, s.progress = append(s.topics, topics...), append(s.progress, progress...)
 	return nil

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"net"
-	"net/url"
 	"regexp"
 	"slices"
 	"strings"
@@ -110,10 +109,11 @@ const (
 
 // ledgerKind is what a URL of --ledger is about, or "".
 func ledgerKind(u string) string {
-	switch scheme, _, _ := strings.Cut(u, ":"); scheme {
-	case "postgres", "postgresql":
+	scheme, _, _ := strings.Cut(u, "://")
+	switch {
+	case scheme == "postgres", scheme == "postgresql":
 		return kindPostgres
-	case "redis", "rediss":
+	case strings.HasPrefix(scheme, "redis"):
 		return kindRedis
 	}
 	return ""
@@ -128,13 +128,17 @@ func (d *doctor) checkURLs(r *findings) {
 	}
 	for _, u := range d.ledgers {
 		kind := ledgerKind(u)
-		scheme, _, _ := strings.Cut(u, ":")
-		on := cmp.Or(kind, fmt.Sprintf("%.20s", scheme))
+		scheme, _, isURL := strings.Cut(u, "://")
+		memory := strings.HasPrefix(scheme, "mem")
+		on := kind
+		if isURL || memory {
+			on = cmp.Or(kind, fmt.Sprintf("%.20s", scheme))
+		}
 		r.choose("settings.ledger.volatile", on, "it does",
-			choice{kind == "" && strings.HasPrefix(scheme, "mem"), vBad,
+			choice{kind == "" && memory, vBad,
 				"a ledger in memory forgets everything with its process, while the offsets stay committed (rule 31)",
 				"pgstore or redisstore; memstore is for tests"},
-			choice{kind == "", vBad, "only postgres:// and redis:// are known", ""})
+			choice{kind == "", vBad, "only URLs of postgres:// and redis:// are known (this one is not shown, it may hold a password)", ""})
 		switch kind {
 		case kindPostgres:
 			d.checkPostgresURL(r, u)
@@ -146,8 +150,8 @@ func (d *doctor) checkURLs(r *findings) {
 
 func (d *doctor) checkPostgresURL(r *findings, u string) {
 	cfg, err := pgxpool.ParseConfig(u)
-	if err != nil { // its text hides the password
-		r.say(vBad, "settings.ledger.tls", "postgres", err.Error(), "")
+	if err != nil {
+		r.say(vBad, "settings.ledger.tls", "postgres", "the URL cannot be parsed (not shown, it may hold a password)", "postgres://user:password@host:5432/database")
 		return
 	}
 	c := cfg.ConnConfig
@@ -161,29 +165,43 @@ func (d *doctor) checkPostgresURL(r *findings, u string) {
 		choice{!local && (plain || maybe), vWarn, "whoever is between can make the connection fall back to plain text (G-07)", "sslmode=verify-full in the URL"},
 		choice{!local && unproven, vWarn, "encrypted for whoever says he is the server: nobody looks at its certificate (G-07)", "sslmode=verify-full in the URL"})
 	n := d.poolOf(cfg)
-	inTx := max(1, n-max(1, n/4))
+	inTx, enough := transactionsOf(n), d.opt.lanes+1
+	for transactionsOf(enough) < d.opt.lanes {
+		enough++
+	}
 	r.choose("settings.pool", on, fmt.Sprintf("%d connections, of which %d for transactions, for %d lanes a partition", n, inTx, d.opt.lanes),
 		choice{n == 1, vBad, "one connection: a handler that reads beside its transaction waits for itself for ever (P-14, rule 26)", "pool_max_conns=4 or more in the URL"},
 		choice{d.opt.lanes > inTx, vWarn,
 			fmt.Sprintf("%d connections let %d transactions run at once, and one partition has %d lanes: the others wait (P-14, rule 25)", n, inTx, d.opt.lanes),
-			fmt.Sprintf("pool_max_conns=%d in the URL, or fewer lanes", d.opt.lanes+(d.opt.lanes+2)/3+1)})
+			fmt.Sprintf("pool_max_conns=%d in the URL, or fewer lanes", enough)})
 }
+
+// transactionsOf is how many connections of a pool pgstore lends to transactions.
+func transactionsOf(pool int) int { return max(1, pool-max(1, pool/4)) }
 
 // poolOf is how many connections a worker may have.
 func (d *doctor) poolOf(cfg *pgxpool.Config) int { return cmp.Or(d.opt.poolSize, int(cfg.MaxConns)) }
 
 func (d *doctor) checkRedisURL(r *findings, text string) {
-	u, err := url.Parse(text)
-	if err != nil { // its text has the whole URL in it, and the password with it
-		r.say(vBad, "settings.ledger.tls", "redis", "--ledger: the URL cannot be parsed (not shown, it may hold a password)", "")
-		return
-	}
-	_, password := u.User.Password()
-	local := isLocal(u.Hostname())
-	r.choose("settings.ledger.tls", "redis "+u.Host+u.Path, localOr(local, "encrypted"),
-		choice{!local && u.Scheme == "redis" && password, vBad, "the password travels in the clear (G-07)", "rediss:// in the URL, and tls-port on the server"},
-		choice{!local && u.Scheme == "redis", vWarn, "events and results travel in the clear (G-07)", "rediss:// in the URL, and tls-port on the server"})
-	r.say(vSkipped, "settings.pool", "redis "+u.Host+u.Path, "no transaction holds a connection", "")
+	scheme, rest, _ := strings.Cut(text, "://")
+	authority, _, _ := strings.Cut(rest, "/")
+	authority, _, _ = strings.Cut(authority, "?")
+	at := strings.LastIndex(authority, "@")
+	password := at >= 0 && strings.Contains(authority[:at], ":")
+	hosts := strings.Split(authority[at+1:], ",")
+	local := !slices.ContainsFunc(hosts, func(h string) bool {
+		host, _, err := net.SplitHostPort(h)
+		if err != nil {
+			host = h
+		}
+		return !isLocal(host)
+	})
+	plain := !strings.HasPrefix(scheme, "rediss")
+	on := "redis " + authority[at+1:]
+	r.choose("settings.ledger.tls", on, localOr(local, "encrypted"),
+		choice{!local && plain && password, vBad, "the password travels in the clear (G-07)", "rediss:// in the URL, and tls-port on the server"},
+		choice{!local && plain, vWarn, "events and results travel in the clear (G-07)", "rediss:// in the URL, and tls-port on the server"})
+	r.say(vSkipped, "settings.pool", on, "no transaction holds a connection", "")
 }
 
 func localOr(local bool, other string) string {

@@ -37,10 +37,12 @@ func (k *kafkaDoctor) checkTopics(r *findings) {
 		if source != nil && source.exists {
 			k.there[name] = source.partitions
 		}
-		if !k.present(r, "topic", source, nil, true) {
+		if k.present(r, "topic", source, nil, true) {
+			k.checkSource(r, source)
+		}
+		if source == nil || !source.exists {
 			continue
 		}
-		k.checkSource(r, source)
 		if letters := facts[k.letters(name)]; k.present(r, "dlq", letters, source, true) {
 			k.checkOwn(r, "dlq", letters, source)
 		}
@@ -53,7 +55,7 @@ func (k *kafkaDoctor) checkTopics(r *findings) {
 	}
 }
 
-// present says whether a topic is there, and its settings known. source is what it belongs to.
+// present says whether a topic is there, and reports whether its settings are known. source is what it belongs to.
 func (k *kafkaDoctor) present(r *findings, role string, t, source *topicFacts, needed bool) bool {
 	if t == nil {
 		return false // its name is none
@@ -106,11 +108,11 @@ func (k *kafkaDoctor) checkSource(r *findings, t *topicFacts) {
 	}
 	remember := fmt.Sprintf("idem.Retention(%s), or a shorter retention.ms; and be careful with rewinds", keep)
 	const risk = "what is delivered again after that, by a rewind or after lost offsets, is handled twice or given up as too old (K-20, rule 8)"
-	r.choose("kafka.topic.retention", t.name, fmt.Sprintf("records stay for %s, the ledger remembers for %s", span(keep), span(k.opt.retention)),
-		choice{forever, vWarn, fmt.Sprintf("%s, the ledger remembers for %s: %s", endless, span(k.opt.retention), risk),
+	r.choose("kafka.topic.retention", t.name, fmt.Sprintf("records stay for %s, the ledger remembers for %s", lasting(keep), lasting(k.opt.retention)),
+		choice{forever, vWarn, fmt.Sprintf("%s, the ledger remembers for %s: %s", endless, lasting(k.opt.retention), risk),
 			"a finite retention.ms where that is possible; rewind by no more than idem.Retention"},
 		choice{keep > k.opt.retention, vWarn,
-			fmt.Sprintf("records stay for %s, the ledger remembers for %s: %s", span(keep), span(k.opt.retention), risk), remember})
+			fmt.Sprintf("records stay for %s, the ledger remembers for %s: %s", lasting(keep), lasting(k.opt.retention), risk), remember})
 }
 
 // checkSafety is about what a broker's crash does to a topic.
@@ -180,19 +182,20 @@ const letterHeaders = 16 << 10
 func (k *kafkaDoctor) checkKept(r *findings, prefix string, t, source *topicFacts) {
 	byRecord := t.config["message.timestamp.type"] != "LogAppendTime"
 	keep, forever, known := t.config.millis("retention.ms")
-	age, endless, _ := source.config.millis("retention.ms")
+	age, endless, compared := source.config.millis("retention.ms")
 	endless = endless || source.config["cleanup.policy"] == "compact"
 	mend := k.set(t.name, "retention.ms=-1")
 	const week = 7 * 24 * time.Hour
 	bytes, limited := t.config.number("retention.bytes")
 	r.choose(prefix+"retention", t.name, "they stay long enough",
 		choice{!known, vUnknown, "the broker does not tell retention.ms", ""},
+		choice{!forever && byRecord && !compared, vUnknown, "retention.ms is " + lasting(keep) + ", and how old records of the source may be is not known", mend},
 		choice{!forever && byRecord && (endless || keep <= age), vBad,
 			fmt.Sprintf("retention.ms is %s, by the time of the record, and records of the source may be as old as that when they are given up: "+
-				"such a letter is deleted at once", span(keep)), mend},
+				"such a letter is deleted at once", lasting(keep)), mend},
 		choice{!forever && byRecord && keep < age+week, vWarn,
-			fmt.Sprintf("retention.ms is %s, by the time of the record: of an old record the letter stays less than a week", span(keep)), mend},
-		choice{!forever && keep < week, vWarn, fmt.Sprintf("retention.ms is %s: that is how long a person has", span(keep)), mend},
+			fmt.Sprintf("retention.ms is %s, by the time of the record: of an old record the letter stays less than a week", lasting(keep)), mend},
+		choice{!forever && keep < week, vWarn, fmt.Sprintf("retention.ms is %s: that is how long a person has", lasting(keep)), mend},
 		choice{limited && bytes >= 0, vWarn, fmt.Sprintf("retention.bytes is %d: the oldest letters go when there are many", bytes), k.set(t.name, "retention.bytes=-1")})
 	before, any, known := t.config.millis("message.timestamp.before.max.ms")
 	if !known { // before Kafka 3.6
@@ -200,13 +203,14 @@ func (k *kafkaDoctor) checkKept(r *findings, prefix string, t, source *topicFact
 	}
 	r.choose(prefix+"timestamp", t.name, "any age",
 		choice{!known, vSkipped, "the broker has no such limit", ""},
+		choice{byRecord && !any && !compared, vUnknown, "message.timestamp.before.max.ms is " + lasting(before) + ", and how old records of the source may be is not known", ""},
 		choice{byRecord && !any && (endless || before < age), vBad,
-			fmt.Sprintf("message.timestamp.before.max.ms is %s: a letter of an older record is refused, and its partition stands still", span(before)),
+			fmt.Sprintf("message.timestamp.before.max.ms is %s: a letter of an older record is refused, and its partition stands still", lasting(before)),
 			k.set(t.name, "message.timestamp.before.max.ms=9223372036854775807")})
 }
 
-// span writes days as such.
-func span(d time.Duration) string {
+// lasting writes days as such.
+func lasting(d time.Duration) string {
 	const day = 24 * time.Hour
 	if d >= 2*day && d%time.Hour == 0 {
 		if d%day == 0 {
