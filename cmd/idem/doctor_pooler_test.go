@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/url"
+	"slices"
 	"sync"
 	"testing"
 
@@ -86,7 +87,7 @@ func greet(client, up net.Conn, strict bool) bool {
 		_, _ = client.Write(append(answer, fields...))
 		return false
 	}
-	_, err := up.Write(append(head, body...))
+	_, err := up.Write(slices.Concat(head, body))
 	return err == nil
 }
 
@@ -108,16 +109,15 @@ func renumber(client, up net.Conn) {
 		if head[0] == 'K' && len(body) >= 4 {
 			binary.BigEndian.PutUint32(body, binary.BigEndian.Uint32(body)+1)
 		}
-		if _, err := client.Write(append(head, body...)); err != nil {
+		if _, err := client.Write(slices.Concat(head, body)); err != nil {
 			return
 		}
-		head = head[:5]
 	}
 }
 
 // A pooler in between is found whether it takes the parameters of pgstore.Configure or not (P-17, rule 10).
 func TestDoctor_Pooler_P17(t *testing.T) {
-	p := newPgPlace(t)
+	p := newPgSchema(t)
 	u, err := url.Parse(p.url)
 	require.NoError(t, err)
 	server := u.Host

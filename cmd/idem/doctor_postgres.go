@@ -245,7 +245,8 @@ func (d *doctor) askElsewhere(ctx context.Context, conn *pgx.Conn, f *pgFacts) e
 		return err
 	}
 	f.elsewhere, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (e pgElsewhere, err error) {
-		return e, row.Scan(&e.role, &e.name, &e.value)
+		err = row.Scan(&e.role, &e.name, &e.value)
+		return e, err
 	})
 	return err
 }
@@ -275,7 +276,8 @@ func (d *doctor) askTables(ctx context.Context, conn *pgx.Conn, f *pgFacts) erro
 // askClock compares the server's clock with ours.
 func (d *doctor) askClock(ctx context.Context, conn *pgx.Conn, f *pgFacts) (err error) {
 	f.skew, f.within, err = d.compareClocks(func() (at time.Time, err error) {
-		return at, conn.QueryRow(ctx, "SELECT clock_timestamp()").Scan(&at)
+		err = conn.QueryRow(ctx, "SELECT clock_timestamp()").Scan(&at)
+		return at, err
 	})
 	return err
 }

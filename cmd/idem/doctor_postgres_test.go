@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -46,6 +47,24 @@ func newPgPlace(t *testing.T) *pgPlace {
 	return p
 }
 
+// newPgSchema is a ledger on the real Postgres for tests that change no settings. A database costs seconds: to drop one
+// is a checkpoint.
+func newPgSchema(t *testing.T) *pgPlace {
+	t.Helper()
+	p := &pgPlace{T: t, url: testenv.Postgres(t)}
+	p.migrate(p.url)
+	return p
+}
+
+// anew makes the database what it was.
+func (p *pgPlace) anew() {
+	p.Helper()
+	p.exec(p.admin, "ALTER DATABASE "+p.name+" RESET ALL", "ALTER ROLE "+p.role+" RESET ALL",
+		"ALTER ROLE "+p.role+" IN DATABASE "+p.name+" RESET ALL", "ALTER ROLE "+p.role+" CONNECTION LIMIT -1")
+	p.exec(p.url, "DROP SCHEMA IF EXISTS public CASCADE", "CREATE SCHEMA public")
+	p.migrate(p.url)
+}
+
 func (p *pgPlace) migrate(url string, opts ...pgstore.Option) {
 	p.Helper()
 	pool, err := pgxpool.New(p.Context(), url)
@@ -80,6 +99,7 @@ func (p *pgPlace) with(name, value string) string {
 // Misconfigurations of a database (P-08, P-14, P-15, P-18, P-25, P-26, P-27, rule 10, rule 14, rule 46), each alone in a
 // database that was right.
 func TestDoctor_PostgresPlanted(t *testing.T) {
+	place := newPgPlace(t)
 	inRole := func(setting string) func(*pgPlace) {
 		return func(p *pgPlace) { p.exec(p.admin, "ALTER ROLE "+p.role+" SET "+setting) }
 	}
@@ -107,7 +127,7 @@ func TestDoctor_PostgresPlanted(t *testing.T) {
 			other := p.name + "_other"
 			p.exec(p.admin, "CREATE ROLE "+other+" LOGIN", "ALTER ROLE "+other+" SET synchronous_commit = off")
 			p.Cleanup(func() { p.exec(p.admin, "DROP ROLE "+other) })
-			p.Cleanup(func() { p.exec(p.url, "DROP OWNED BY "+p.role) }) // with what was granted
+			p.Cleanup(func() { p.exec(p.url, "DROP TABLE processed_events CASCADE") }) // with what was granted
 			p.exec(p.url, "GRANT INSERT ON processed_events TO "+other)
 		}},
 		{plant{name: "empty after a crash", id: "postgres.unlogged", want: vBad, says: "SET LOGGED"},
@@ -137,7 +157,8 @@ func TestDoctor_PostgresPlanted(t *testing.T) {
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			p := newPgPlace(t)
+			p := &pgPlace{T: t, admin: place.admin, url: place.url, role: place.role, name: place.name}
+			p.anew()
 			base := p.base()
 			if c.name == "longer handlers" {
 				inRole("statement_timeout = '50s'")(p)
@@ -159,7 +180,7 @@ func (p *pgPlace) store(fn func(*pgstore.Store) error) {
 	require.NoError(p, fn(s))
 }
 
-// A database as it should be, in either layout, found through a search path or a name.
+// A database as it should be, in either layout, found through a search path or a name; and for a guest.
 func TestDoctor_PostgresClean(t *testing.T) {
 	p := newPgPlace(t)
 	clean := func(args ...string) {
@@ -184,33 +205,8 @@ func TestDoctor_PostgresClean(t *testing.T) {
 
 	p.exec(p.admin, "ALTER ROLE "+p.role+" SET synchronous_commit = off")
 	require.Equal(t, vOK, examined(t, p.base("--durable")...).worst("postgres.commit").Verdict, "pgstore.Durable")
-}
 
-// The topics on record are those that Kafka is asked about, and what a renamed group would do is bad when it has
-// committed nothing (rule 14).
-func TestDoctor_Scope(t *testing.T) {
-	p, k := newPgPlace(t), newKafkaPlace(t)
-	p.store(func(s *pgstore.Store) error {
-		return s.Register(p.Context(), dedup.Registration{Scope: k.group, Group: k.group, Topics: []string{k.topic}})
-	})
-	where := []string{"--ledger", p.url, "--brokers", strings.Join(k.brokers, ",")}
-	r := examined(t, append(where, "-G", k.group)...)
-	require.Equal(t, k.topic, r.worst("kafka.topic.missing").On)
-	require.Equal(t, vOK, r.worst("ledger.scope").Verdict)
-	k.create(k.topic+"."+k.group+"-v2.dlq", 2, "retention.ms", "-1")
-	renamed := append(where, "-G", k.group+"-v2", "--topics", k.topic)
-	r = examined(t, renamed...)
-	require.Equal(t, vBad, r.worst("ledger.scope").Verdict)
-	require.Contains(t, r.worst("ledger.scope").Detail, "rule 14")
-	require.Equal(t, vOK, examined(t, append(renamed, "--scope", k.group)...).worst("ledger.scope").Verdict, "inherited")
-	k.group += "-v2"
-	k.commit(0)
-	require.Equal(t, vWarn, examined(t, renamed...).worst("ledger.scope").Verdict, "it has begun")
-}
-
-// A role that may not read the tables is a warning with what to grant (rule 46).
-func TestDoctor_PostgresRights(t *testing.T) {
-	p := newPgPlace(t)
+	// A role that may not read the tables is a warning with what to grant (rule 46).
 	other := p.name + "_guest"
 	p.exec(p.admin, "CREATE ROLE "+other+" LOGIN PASSWORD 'doctor'")
 	t.Cleanup(func() { p.exec(p.admin, "DROP ROLE "+other) })
@@ -223,9 +219,31 @@ func TestDoctor_PostgresRights(t *testing.T) {
 	require.Equal(t, vOK, r.worst("postgres.fsync").Verdict, "what needs no right is looked at")
 }
 
+// The topics on record are those that Kafka is asked about, and what a renamed group would do is bad when it has
+// committed nothing (rule 14).
+func TestDoctor_Scope(t *testing.T) {
+	p, k := newPgSchema(t), newKafkaPlace(t)
+	p.store(func(s *pgstore.Store) error {
+		return s.Register(p.Context(), dedup.Registration{Scope: k.group, Group: k.group, Topics: []string{k.topic}})
+	})
+	where := []string{"--ledger", p.url, "--brokers", strings.Join(k.brokers, ",")}
+	r := examined(t, append(where, "-G", k.group)...)
+	require.Equal(t, k.topic, r.worst("kafka.topic.missing").On)
+	require.Equal(t, vOK, r.worst("ledger.scope").Verdict)
+	k.create(k.topic+"."+k.group+"-v2.dlq", 2, "retention.ms", "-1")
+	renamed := slices.Concat(where, []string{"-G", k.group + "-v2", "--topics", k.topic})
+	r = examined(t, renamed...)
+	require.Equal(t, vBad, r.worst("ledger.scope").Verdict)
+	require.Contains(t, r.worst("ledger.scope").Detail, "rule 14")
+	require.Equal(t, vOK, examined(t, append(renamed, "--scope", k.group)...).worst("ledger.scope").Verdict, "inherited")
+	k.group += "-v2"
+	k.commit(0)
+	require.Equal(t, vWarn, examined(t, renamed...).worst("ledger.scope").Verdict, "it has begun")
+}
+
 // Settings in the URL win over those of pgstore.Configure, and a dead worker's event is then held for hours (rule 10).
 func TestDoctor_PostgresSession(t *testing.T) {
-	p := newPgPlace(t)
+	p := newPgSchema(t)
 	plant{id: "postgres.session", want: vWarn, says: "tcp_keepalives_idle is 7200 s",
 		args: []string{"--ledger", p.with("tcp_keepalives_idle", "7200")}}.found(t, p.base(), nil)
 	plant{id: "postgres.session", want: vWarn, says: "client_connection_check_interval is 0",
@@ -234,7 +252,7 @@ func TestDoctor_PostgresSession(t *testing.T) {
 
 // A clock that is an hour off is found by the round trip, whoever's it is (P-10, R-18).
 func TestDoctor_Clock(t *testing.T) {
-	p := newPgPlace(t)
+	p := newPgSchema(t)
 	for offset, want := range map[time.Duration]doctorVerdict{0: vOK, 20 * time.Second: vWarn, -time.Hour: vBad, time.Hour: vBad} {
 		a := &app{ledgers: []string{p.url}, group: "billing"}
 		d := &doctor{app: a, now: func() time.Time { return time.Now().Add(offset) }}

@@ -92,8 +92,8 @@ func (d *doctor) checkServers(ctx context.Context, client redis.UniversalClient)
 	}
 	text, err := cluster.ClusterInfo(ctx).Result()
 	if err != nil {
-		own.say(vUnknown, "redis.cluster", "redis cluster", "not known: "+err.Error(), aclSet(all[0].user, "+cluster|info"))
-		return own, nil
+		own.say(vUnknown, "redis.cluster", "redis cluster", "not known: "+d.redact(err.Error()), aclSet(all[0].user, "+cluster|info"))
+		return own, nil //nolint:nilerr // it is a finding
 	}
 	info := settings{}
 	info.readLines(text)
@@ -158,15 +158,14 @@ func aclSet(user, rule string) string {
 // judge says what is to be said of one server.
 func (f *redisFacts) judge(r *findings) {
 	on := "redis " + f.addr
-	if f.noInfo && !f.noTime {
-		r.say(vUnknown, "redis.rights", on, "INFO is not permitted: version, eviction, memory, persistence and role are not known", aclSet(f.user, "+info +config|get"))
-		return
-	}
-	if f.noTime {
+	switch {
+	case f.noTime:
 		r.say(vBad, "redis.rights", on, "TIME is not permitted: a worker refuses to start, since it cannot tell how old an event is", aclSet(f.user, "+time"))
-	} else if f.appendfsync == "" {
+	case f.noInfo:
+		r.say(vUnknown, "redis.rights", on, "INFO is not permitted: version, eviction, memory, persistence and role are not known", aclSet(f.user, "+info +config|get"))
+	case f.appendfsync == "":
 		r.say(vUnknown, "redis.rights", on, "CONFIG GET is not permitted: appendfsync is not known", aclSet(f.user, "+config|get"))
-	} else {
+	default:
 		r.say(vOK, "redis.rights", on, "it may", "")
 	}
 	if f.noInfo {

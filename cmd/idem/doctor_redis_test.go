@@ -43,7 +43,7 @@ func (p *redisPlace) follow(master string) {
 	p.Helper()
 	host, port, err := net.SplitHostPort(master)
 	require.NoError(p, err)
-	require.NoError(p, p.SlaveOf(p.T.Context(), host, port).Err())
+	require.NoError(p, p.ReplicaOf(p.T.Context(), host, port).Err())
 }
 
 // info waits until INFO says so.

@@ -40,7 +40,10 @@ func (d *doctor) readScopes(ctx context.Context, pool *pgxpool.Pool) *askError {
 	if err != nil {
 		return &askError{err, pgCode(err)}
 	}
-	topics, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (t scopeTopic, err error) { return t, row.Scan(&t.topic, &t.scope) })
+	topics, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (t scopeTopic, err error) {
+		err = row.Scan(&t.topic, &t.scope)
+		return t, err
+	})
 	if err != nil {
 		return &askError{err, pgCode(err)}
 	}
@@ -50,7 +53,8 @@ func (d *doctor) readScopes(ctx context.Context, pool *pgxpool.Pool) *askError {
 		return &askError{err, pgCode(err)}
 	}
 	progress, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (p scopeProgress, err error) {
-		return p, row.Scan(&p.scope, &p.topic, &p.partition, &p.behind, &p.told)
+		err = row.Scan(&p.scope, &p.topic, &p.partition, &p.behind, &p.told)
+		return p, err
 	})
 	if err != nil {
 		return &askError{err, pgCode(err)}
