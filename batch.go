@@ -22,6 +22,7 @@ type batch struct {
 	progress func(settled int)
 	outages  int
 	unlucky  int               // runs in a row that met a lock before their handlers
+	parkedAt uint64            // the version of the lots at which what waits was parked
 	keys     map[uint64]*entry // the last of each Kafka key in the run that is being planned
 }
 
@@ -59,7 +60,7 @@ const (
 func (e *entry) passive() bool { return e.settled || e.fate == forNobody }
 
 func (p *Processor) newBatch(ctx context.Context, msgs []*Message, progress func(int)) *batch {
-	b := &batch{p: p, ctx: ctx, entries: make([]entry, len(msgs)), pat: &patience{left: p.cfg.BusyWait}, progress: progress}
+	b := &batch{p: p, ctx: ctx, entries: make([]entry, len(msgs)), pat: &patience{left: p.cfg.BusyWait}, progress: progress, parkedAt: ^uint64(0)}
 	for i, m := range msgs {
 		b.entries[i].m, b.entries[i].at = m, i
 	}
@@ -84,19 +85,15 @@ func (b *batch) settle() error {
 
 // step settles the next message, and as many after it as share a run with it; or finds out that they cannot.
 func (b *batch) step() error {
+	if err := b.parkWaiting(); err != nil || b.next == len(b.entries) {
+		return err
+	}
 	e := b.look(b.next)
 	if e.fate != forHandler {
 		return b.other(e)
 	}
 	if due := e.due(); due > 0 {
 		return b.pat.wait(b.ctx, due, ErrNotDue)
-	}
-	if waits, err := b.waits(e); err != nil {
-		return err
-	} else if waits {
-		if joined, err := b.join(e); joined || err != nil {
-			return err
-		}
 	}
 	r := b.plan()
 	taken := r.entries[:r.ledger.flights.take(r.entries)]

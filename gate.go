@@ -218,21 +218,28 @@ func (p *Processor) finishClaimed(ctx, hard context.Context, stop func(), d *del
 		return p.giveUpClaimed(hard, d, o)
 	case actLater:
 		return p.moveClaimed(hard, d, o)
-	case actRetry:
-		stop() // nobody sleeps holding a claim
-		p.giveBack(ctx, d, dedup.Failed)
-		p.retrying(ctx, d, o)
-		return step{sleep: d.delay}, nil
-	case actWait:
-		stop()
-		p.giveBack(ctx, d, dedup.Unstarted)
-		return step{outage: fmt.Errorf("%w: %w", dedup.ErrUnavailable, o.err)}, nil
-	case actObey:
-		return step{sleep: jitter(50 * time.Millisecond)}, nil
 	default:
-		stop() // abandoning a run stops its renewal at once
-		p.giveBack(ctx, d, dedup.Unknown)
-		return step{}, left(ctx, d, o)
+		stop() // nobody sleeps holding a claim
+		back, s, err := p.backOut(ctx, d, o, act)
+		if act != actObey { // else it is not ours
+			p.giveBack(ctx, d, back)
+		}
+		return s, err
+	}
+}
+
+// backOut says how the claim of an event is given back that is neither completed nor given up, and what comes then.
+func (p *Processor) backOut(ctx context.Context, d *delivery, o outcome, act action) (back dedup.Outcome, s step, err error) {
+	switch act {
+	case actRetry:
+		p.retrying(ctx, d, o)
+		return dedup.Failed, step{sleep: d.delay}, nil
+	case actWait:
+		return dedup.Unstarted, step{outage: fmt.Errorf("%w: %w", dedup.ErrUnavailable, o.err)}, nil
+	case actObey:
+		return dedup.Unknown, step{sleep: jitter(50 * time.Millisecond)}, nil
+	default:
+		return dedup.Unknown, step{}, left(ctx, d, o)
 	}
 }
 
@@ -247,11 +254,7 @@ func left(ctx context.Context, d *delivery, o outcome) error {
 // giveUpClaimed dead-letters in the order that loses nothing: letter acknowledged, dead recorded, then settled (rule 6).
 func (p *Processor) giveUpClaimed(hard context.Context, d *delivery, o outcome) (step, error) {
 	if err := p.sendLetter(hard, d.pat, d.m, d.failure(o)); err != nil {
-		if d.route.uncertain == DeadLetter {
-			p.giveBack(hard, d, dedup.Unknown)
-		} else {
-			p.giveBack(hard, d, dedup.Failed)
-		}
+		p.giveBack(hard, d, d.failedOutcome())
 		return step{}, err
 	}
 	lost, err := p.complete(hard, d, dedup.Completion{Dead: d.reason(o)})

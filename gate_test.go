@@ -5,6 +5,7 @@ import (
 	"errors"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -199,6 +200,51 @@ func TestGate_LedgerOutage(t *testing.T) {
 		require.Empty(t, b.sent.letters())
 		require.Equal(t, 1, strings.Count(b.log.String(), "unavailable, pausing"))
 		require.Equal(t, 1, strings.Count(b.log.String(), "is back"))
+	})
+}
+
+// A call that began before the ledger went away, and is answered all the same, does not say that it is back: a server that is
+// shut down lets some of its work finish. The first call that began after does, however soon.
+func TestGate_AnswerToAnOldCallIsNoReturn(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		slow := make(chan struct{})
+		var calls atomic.Int32
+		b.store.claimErr = func() error {
+			switch calls.Add(1) {
+			case 1: // in flight when the other one fails
+				<-slow
+				return nil
+			case 2:
+				return dedup.ErrUnavailable
+			}
+			return nil
+		}
+		var away atomic.Bool
+		b.store.completeErr = func() error {
+			if away.Load() {
+				return dedup.ErrUnavailable
+			}
+			return nil
+		}
+		b.on(succeed)
+		p := b.start()
+		old := make(chan error, 1)
+		go func() { old <- p.Handle(t.Context(), message("e1", 0)) }()
+		synctest.Wait()
+		time.Sleep(time.Millisecond)
+		failing := make(chan error, 1)
+		go func() { failing <- p.Handle(t.Context(), message("e2", 1)) }()
+		synctest.Wait()
+		require.NotEmpty(t, p.Status().Down)
+		away.Store(true) // only the claim is answered
+		close(slow)
+		synctest.Wait()
+		require.NotEmpty(t, p.Status().Down, "the answer was to a call from before")
+		away.Store(false)
+		require.NoError(t, <-old)
+		require.NoError(t, <-failing)
+		require.Empty(t, p.Status().Down)
+		require.Equal(t, 1, strings.Count(b.log.String(), "is back"), b.log.String())
 	})
 }
 

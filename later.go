@@ -240,15 +240,13 @@ func (p *Processor) moveClaimed(hard context.Context, d *delivery, o outcome) (s
 	return step{settled: err == nil && !lost}, err
 }
 
-// failedOutcome is how the claim of a failed event is given back that could be moved neither on nor to the dead letters.
+// failedOutcome is how the claim of a failed event is given back that could be brought neither to its next attempt nor to
+// the dead letters.
 func (d *delivery) failedOutcome() dedup.Outcome {
-	switch {
-	case d.route.uncertain == DeadLetter:
+	if d.route.uncertain == DeadLetter {
 		return dedup.Unknown
-	case d.later.counted:
-		return dedup.Failed
 	}
-	return dedup.Unstarted
+	return dedup.Failed
 }
 
 // moveTx moves an event on whose transaction was rolled back, or which has not run.

@@ -35,13 +35,14 @@ type outcome struct {
 
 // classify reads the error of a run. ctx is the handler's context. What the handler says itself comes first; then what
 // was done to it; any other error is transient. A success is a success, even of a handler whose context has ended.
-func classify(ctx context.Context, err error) outcome {
+func classify(ctx context.Context, err error) outcome { return classifyCause(context.Cause(ctx), err) }
+
+func classifyCause(cause, err error) outcome {
 	o := outcome{meaning: transient, class: ClassFailed, err: err}
 	if after, ok := findMark(err, markRetryAfter); ok {
 		o.after, o.class = after.after, ClassRetryAfter
 	}
 	var p *PanicError
-	cause := context.Cause(ctx)
 	switch {
 	case err == nil:
 		return outcome{meaning: succeeded}
@@ -80,9 +81,13 @@ func newOutcomes(ctx context.Context, all outcome, entries []*entry) outcomes {
 		return outcomes{all: all, many: len(entries) > 1}
 	}
 	o := outcomes{many: len(entries) > 1, named: make(map[*entry]outcome, len(named))}
+	cause := context.Cause(ctx)
+	if all.class == ClassTimeout { // of a context that has ended with the run
+		cause = ErrHandlerTimeout
+	}
 	for i, err := range named {
 		if err != nil {
-			o.named[entries[i]] = classify(ctx, err)
+			o.named[entries[i]] = classifyCause(cause, err)
 		}
 	}
 	return o

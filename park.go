@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/idem-go/idem/dedup"
@@ -17,12 +18,14 @@ import (
 
 // lots are what waits, by partition.
 type lots struct {
-	mu   sync.Mutex
-	lots map[dedup.Lot]*lot
+	version atomic.Uint64 // grows when a queue begins, or is found
+	mu      sync.Mutex
+	lots    map[dedup.Lot]*lot
 }
 
 // lot is what waits of one partition.
 type lot struct {
+	all    *lots
 	id     dedup.Lot
 	parker dedup.Parker
 
@@ -52,7 +55,7 @@ func (s *lots) of(id dedup.Lot, parker dedup.Parker) *lot {
 	defer s.mu.Unlock()
 	l := s.lots[id]
 	if l == nil {
-		l = &lot{id: id, parker: parker, wake: make(chan struct{}, 1)}
+		l = &lot{all: s, id: id, parker: parker, wake: make(chan struct{}, 1)}
 		if s.lots == nil {
 			s.lots = make(map[dedup.Lot]*lot)
 		}
@@ -68,14 +71,11 @@ func (p *Processor) lotOf(d *delivery) *lot {
 
 // load asks once what waits.
 func (l *lot) load(ctx context.Context) error {
-	l.mu.Lock()
-	loaded := l.loaded
-	l.mu.Unlock()
-	if loaded {
-		return nil
-	}
 	l.gate.Lock()
 	defer l.gate.Unlock()
+	if l.isLoaded() {
+		return nil
+	}
 	const page = 1000
 	queues := make(map[string]struct{})
 	for after := ""; ; {
@@ -94,7 +94,22 @@ func (l *lot) load(ctx context.Context) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.queues, l.loaded = queues, true
+	l.all.version.Add(1)
 	return nil
+}
+
+func (l *lot) isLoaded() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.loaded
+}
+
+// signal lets the table be looked at.
+func (l *lot) signal() {
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
 }
 
 func (l *lot) has(queue string) bool {
@@ -120,6 +135,7 @@ func (l *lot) set(queue string, waits bool) {
 			l.queues = make(map[string]struct{})
 		}
 		l.queues[queue] = struct{}{}
+		l.all.version.Add(1)
 	} else {
 		delete(l.queues, queue)
 	}
@@ -150,26 +166,6 @@ type parkedEvent struct {
 	head dedup.Parked
 }
 
-// waits reports whether an event must join others of its Kafka key that wait.
-func (b *batch) waits(e *entry) (bool, error) {
-	if e.fate != forHandler || e.route.mode != keyOrdered || e.parked != nil {
-		return false, nil
-	}
-	l := b.p.lotOf(&e.delivery)
-	for try := 1; ; try++ {
-		began := time.Now()
-		err := b.p.bounded(b.ctx, txSlack, l.load)
-		if err == nil {
-			break
-		}
-		e.ledger.down(b.ctx, b.p, began, err)
-		if err := b.pat.wait(b.ctx, outageWait(try), fmt.Errorf("%w: parked events: %w", dedup.ErrUnavailable, err)); err != nil {
-			return false, err
-		}
-	}
-	return l.has(b.p.OrderKey(e.m)), nil
-}
-
 // mustWait reports whether an event may not join a run that others have begun: it is not due, or waits for others of its
 // Kafka key.
 func (b *batch) mustWait(e *entry) bool {
@@ -182,40 +178,75 @@ func (b *batch) mustWait(e *entry) bool {
 // maxParked is how many events are parked in one call.
 const maxParked = 256
 
-// join parks the next event, and those behind it that wait as well, at the ends of their queues. It reports false if the
-// queue of the first has ended meanwhile.
-func (b *batch) join(first *entry) (bool, error) {
-	l := b.p.lotOf(&first.delivery)
-	l.gate.Lock()
-	defer l.gate.Unlock()
-	var entries []*entry
-	var events []dedup.Parked
-	for i := first.at; i < len(b.entries) && len(entries) < maxParked; i++ {
+// parkWaiting parks what belongs behind events that wait, wherever it is in the batch: its key is in nobody's way, and a round
+// trip for each of them would be in everybody's.
+func (b *batch) parkWaiting() error {
+	if version := b.p.lots.version.Load(); !b.p.ordered || b.parkedAt == version {
+		return nil
+	} else {
+		b.parkedAt = version
+	}
+	waiting := make(map[*lot][]*entry)
+	for i := b.next; i < len(b.entries); i++ {
 		e := b.look(i)
-		if e.passive() {
+		if e.settled || e.fate != forHandler || e.route.mode != keyOrdered || e.parked != nil {
 			continue
 		}
-		if e.fate != forHandler || e.route.mode != keyOrdered || b.p.lotOf(&e.delivery) != l || !l.has(b.p.OrderKey(e.m)) {
-			break
+		l := b.p.lotOf(&e.delivery)
+		if err := b.insistLoad(l, e.ledger); err != nil {
+			return err
+		}
+		if l.has(b.p.OrderKey(e.m)) {
+			waiting[l] = append(waiting[l], e)
+		}
+	}
+	for l, entries := range waiting {
+		for len(entries) > 0 {
+			n := min(len(entries), maxParked)
+			if err := b.join(l, entries[:n]); err != nil {
+				return err
+			}
+			entries = entries[n:]
+		}
+	}
+	b.advance()
+	return nil
+}
+
+func (b *batch) insistLoad(l *lot, of *ledger) error {
+	if l.isLoaded() {
+		return nil
+	}
+	return b.p.insist(b.ctx, b.pat, of, "look for parked events", l.load)
+}
+
+// join puts events at the ends of their queues, but for those whose queue has ended meanwhile.
+func (b *batch) join(l *lot, entries []*entry) error {
+	l.gate.Lock()
+	defer l.gate.Unlock()
+	joined := make([]*entry, 0, len(entries))
+	events := make([]dedup.Parked, 0, len(entries))
+	for _, e := range entries {
+		if !l.has(b.p.OrderKey(e.m)) {
+			continue
 		}
 		parked, err := b.p.newParked(&e.delivery, history{key: e.req.Key, position: e.req.Position}, 0)
 		if err != nil {
-			return false, err
+			return err
 		}
-		entries, events = append(entries, e), append(events, parked)
+		joined, events = append(joined, e), append(events, parked)
 	}
-	if len(entries) == 0 {
-		return false, nil
+	if len(joined) == 0 {
+		return nil
 	}
-	if err := b.p.parkAll(b.ctx, b.pat, first.ledger, l, events); err != nil {
-		return false, err
+	if err := b.p.parkAll(b.ctx, b.pat, joined[0].ledger, l, events); err != nil {
+		return err
 	}
-	for _, e := range entries {
+	for _, e := range joined {
 		e.settled, e.end = true, endMoved
 		b.p.queued(b.ctx, &e.delivery)
 	}
-	b.advance()
-	return true, nil
+	return nil
 }
 
 // park puts a failing event at the head of a queue of its own, or, taken from there, back to where it was.
@@ -235,10 +266,7 @@ func (p *Processor) park(ctx context.Context, d *delivery, h history) error {
 		return err
 	}
 	l.set(e.Queue, true)
-	select {
-	case l.wake <- struct{}{}:
-	default:
-	}
+	l.signal()
 	p.movedOn(ctx, d, outcome{err: errors.New(h.err)}, "")
 	return nil
 }

@@ -98,6 +98,7 @@ type Processor struct {
 	probation    probation
 	unhandled    unhandled
 	lots         lots
+	ordered      bool // a handler is KeyOrdered
 }
 
 // NewProcessor checks all wiring and returns every mistake, joined. It uses no network.

@@ -27,7 +27,7 @@ func (p *Processor) deliveryAttrs(d *delivery) []any {
 // timedRun runs the handler on one event and tells what came of it.
 func (p *Processor) timedRun(ctx context.Context, d *delivery, tx any) outcome {
 	began := time.Now()
-	o := p.run(ctx, d, []input{d.input()}, tx)
+	o := p.run(ctx, d, []input{d.input()}, tx, d.completions)
 	if named := namedIn(o.err, 1); named != nil { // a batch handler that names its only event means its error
 		o = outcome{}
 		if err := named[0]; err != nil {
@@ -48,7 +48,7 @@ func (p *Processor) callMany(ctx context.Context, c *call, tx any) outcomes {
 	for i, e := range c.entries {
 		in[i] = e.input()
 	}
-	o := newOutcomes(ctx, p.run(ctx, &c.entries[0].delivery, in, tx), c.entries)
+	o := newOutcomes(ctx, p.run(ctx, &c.entries[0].delivery, in, tx, c.completions), c.entries)
 	took := time.Since(began)
 	for _, e := range c.entries {
 		p.handled(ctx, &e.delivery, took, o.of(e).err)

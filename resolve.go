@@ -52,6 +52,7 @@ func (p *Processor) wire(t *table) (problems []error) {
 		b := &bound{route: rt, limits: newLimits(&rt.settings)}
 		b.size.limit.Store(int32(rt.maxBatch))
 		p.batches = p.batches || rt.batch
+		p.ordered = p.ordered || rt.mode == keyOrdered
 		if err := p.bind(b); err != nil {
 			fail(err)
 		}
@@ -273,7 +274,7 @@ func (p *Processor) runOtherwise(ctx context.Context, m *Message, pat *patience)
 	d.route.call = func(ctx context.Context, _ any, _ []input) error { return p.routes.otherwise(ctx, m) }
 	for d.attempt = 1; ; {
 		hard, release := p.stopContext(ctx, true)
-		o := p.run(hard, d, nil, nil)
+		o := p.run(hard, d, nil, nil, noClaims)
 		release()
 		if o.meaning == succeeded {
 			return nil

@@ -51,8 +51,8 @@ func stopCause(ctx context.Context) error {
 // run calls the handler in a goroutine of its own: runtime.Goexit would end ours whether we recover or not, and a
 // handler that hangs must not keep a partition that is to be given back (K-07, K-23). It returns when the handler does, or when hard has
 // ended and the handler goes on regardless; the handler is then abandoned and its goroutine counted until it ends. d is an
-// event of the call, for what there is to tell.
-func (p *Processor) run(hard context.Context, d *delivery, in []input, tx any) outcome {
+// event of the call, for what there is to tell; claims returns what its success completes.
+func (p *Processor) run(hard context.Context, d *delivery, in []input, tx any, claims func() []dedup.Completion) outcome {
 	ctx, cancel := context.WithTimeoutCause(hard, d.route.timeout, ErrHandlerTimeout)
 	defer cancel()
 	done := make(chan error, 1)
@@ -62,13 +62,13 @@ func (p *Processor) run(hard context.Context, d *delivery, in []input, tx any) o
 	case err := <-done:
 		return classify(ctx, err)
 	case <-ctx.Done():
-		return p.overdue(ctx, hard, d, done)
+		return p.overdue(ctx, hard, d, done, claims)
 	}
 }
 
 // overdue waits for a handler whose context has ended. After a time-out alone it waits as long as it takes, and says so:
 // running the event again beside itself would help nobody. After a stop it waits a moment more.
-func (p *Processor) overdue(ctx, hard context.Context, d *delivery, done <-chan error) outcome {
+func (p *Processor) overdue(ctx, hard context.Context, d *delivery, done <-chan error, claims func() []dedup.Completion) outcome {
 	stall := time.NewTimer(p.cfg.Lease)
 	defer stall.Stop()
 	left := time.NewTimer(abandonAfter)
@@ -85,7 +85,7 @@ func (p *Processor) overdue(ctx, hard context.Context, d *delivery, done <-chan 
 			stopped = nil
 			left.Reset(abandonAfter)
 		case <-left.C:
-			p.abandon(done)
+			p.abandon(d.ledger, done, claims())
 			if cause := context.Cause(hard); errors.Is(cause, dedup.ErrClaimLost) { // the event is somebody else's by now
 				return outcome{meaning: claimLost, err: cause}
 			}
@@ -94,12 +94,20 @@ func (p *Processor) overdue(ctx, hard context.Context, d *delivery, done <-chan 
 	}
 }
 
-// abandon counts a handler that was left behind, until it ends.
-func (p *Processor) abandon(done <-chan error) {
+// abandon counts a handler that was left behind, until it ends. Should it succeed, that is told to the ledger, which takes it
+// if nobody else has claimed the events meanwhile, or whoever has: that an effect happened is a fact (rules 13 and 29).
+func (p *Processor) abandon(l *ledger, done <-chan error, claims []dedup.Completion) {
 	p.abandonedNow.Add(1)
 	p.abandoned.Go(func() {
 		err := <-done
 		p.abandonedNow.Add(-1)
+		if err == nil && len(claims) > 0 {
+			ctx, cancel := context.WithTimeout(context.Background(), abandonAfter)
+			defer cancel()
+			lost := l.store.Complete(ctx, claims)
+			p.log.Info("a handler that was left behind has succeeded", "recorded", lost == nil)
+			return
+		}
 		p.log.Info("a handler that was left behind has ended", "error", err)
 	})
 }

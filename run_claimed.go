@@ -3,7 +3,6 @@ package idem
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/idem-go/idem/dedup"
@@ -210,17 +209,33 @@ func (r *run) one(hard context.Context, c *call, behind []call) (went bool, err 
 	return true, nil
 }
 
+// completions are what the success of a call records.
+func completions(entries []*entry) []dedup.Completion {
+	done := make([]dedup.Completion, len(entries))
+	for i, e := range entries {
+		done[i] = dedup.Completion{Claim: e.claim, Retention: e.route.retention}
+	}
+	return done
+}
+
+func (c *call) completions() []dedup.Completion { return completions(c.entries) }
+
+func noClaims() []dedup.Completion { return nil }
+
+func (d *delivery) completions() []dedup.Completion {
+	if !d.claimed || d.claim.Key.ID == "" {
+		return nil
+	}
+	return []dedup.Completion{{Claim: d.claim, Retention: d.route.retention}}
+}
+
 // completeAll records the success of events. It reports whether a claim was lost: those events go through the gate again
 // and obey what it says.
 func (r *run) completeAll(hard context.Context, good []*entry) (lost bool, err error) {
 	if len(good) == 0 {
 		return false, nil
 	}
-	done := make([]dedup.Completion, len(good))
-	for i, e := range good {
-		done[i] = dedup.Completion{Claim: e.claim, Retention: e.route.retention}
-	}
-	gone, err := r.b.p.completeAll(hard, r.ledger, r.b.pat, done)
+	gone, err := r.b.p.completeAll(hard, r.ledger, r.b.pat, completions(good))
 	if err != nil {
 		return false, err
 	}
@@ -259,23 +274,16 @@ func (r *run) bad(hard context.Context, c *call, o outcomes, bad []*entry) error
 		release := dedup.Release{Claim: e.claim, Outcome: dedup.Unknown, Retention: e.route.retention}
 		switch {
 		case o.inDoubt(e, act):
-		case (act == actLetter || act == actLater) && e.route.uncertain == Rerun:
-			release.Outcome = dedup.Failed
-		case act == actRetry:
-			release.Outcome = dedup.Failed
-			r.b.p.retrying(r.b.ctx, &e.delivery, what)
-			e.first = step{sleep: e.delay}
-		case act == actWait:
-			release.Outcome = dedup.Unstarted
-			if i == 0 {
-				e.first = step{outage: fmt.Errorf("%w: %w", dedup.ErrUnavailable, what.err)}
-			} else { // they wait together
-				e.alone = false
+		case act == actLetter || act == actLater:
+			release.Outcome = e.failedOutcome()
+		default:
+			var err error
+			if release.Outcome, e.first, err = r.b.p.backOut(r.b.ctx, &e.delivery, what, act); err != nil {
+				errs = append(errs, err)
 			}
-		case act == actObey:
-			e.first = step{sleep: jitter(50 * time.Millisecond)}
-		case act == actLeave:
-			errs = append(errs, left(r.b.ctx, &e.delivery, what))
+			if i > 0 && act == actWait { // they wait together
+				e.first, e.alone = step{}, false
+			}
 		}
 		back = append(back, release)
 	}

@@ -237,7 +237,7 @@ func (g *group) wait(ctx, hard context.Context, cancel, abort context.CancelCaus
 		case err := <-done:
 			return classify(ctx, err)
 		case <-ctx.Done():
-			return p.overdue(ctx, hard, &g.at().delivery, done)
+			return p.overdue(ctx, hard, &g.at().delivery, done, noClaims)
 		case <-timer.C:
 		}
 		if left := g.left(); left > 0 { // the next call has begun meanwhile
@@ -249,7 +249,7 @@ func (g *group) wait(ctx, hard context.Context, cancel, abort context.CancelCaus
 	cancel(ErrHandlerTimeout)
 	late := time.AfterFunc(txSlack, func() { abort(ErrHandlerTimeout) })
 	defer late.Stop()
-	return p.overdue(ctx, hard, &g.at().delivery, done)
+	return p.overdue(ctx, hard, &g.at().delivery, done, noClaims)
 }
 
 // left is how much time the current call has.

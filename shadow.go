@@ -23,7 +23,7 @@ func (p *Processor) shadow(ctx, hard context.Context, d *delivery, a dedup.Answe
 		return step{}, stopCause(ctx)
 	}
 	p.duplicate(ctx, d, a)
-	d.handled = false // by us
+	d.handled, d.claim = false, dedup.Claim{} // by us
 	d.attempt = d.failures + 1
 	var o outcome
 	if d.tx == nil {

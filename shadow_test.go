@@ -15,7 +15,9 @@ import (
 // duplicates notes what was found to be one.
 type duplicates struct{ seen []idem.DuplicateEvent }
 
-func (d *duplicates) ObserveDuplicate(_ context.Context, e idem.DuplicateEvent) { d.seen = append(d.seen, e) }
+func (d *duplicates) ObserveDuplicate(_ context.Context, e idem.DuplicateEvent) {
+	d.seen = append(d.seen, e)
+}
 
 // A consumer that is moved over runs everything, and is told what it would have skipped; then it skips that.
 func TestShadow_CountsAndRuns(t *testing.T) {

@@ -44,12 +44,15 @@ func (b *bound) scopeIn(p *Processor) string {
 // (rule 4). Only the owner of a partition may call it, once, beside its calls of HandleBatch, and after [Processor.Assigned]; lane.New does
 // so by itself. It returns when all it began has ended, with nil, or with an error that matches [ErrAbandoned].
 func (p *Processor) TakeUp(ctx context.Context, topic string, partition int32) error {
+	if _, _, ok := sourceOf(topic, p.cfg.Group); ok { // what waits, waits with its source
+		return nil
+	}
 	var all sync.WaitGroup
 	var mu sync.Mutex
 	var errs []error
 	for id, ledger := range p.parkers() {
 		id.Topic, id.Partition = topic, partition
-		t := &taker{p: p, ledger: ledger, lot: p.lots.of(id, ledger.store.(dedup.Parker)), slots: make(chan struct{}, takers), at: make(map[string]struct{})}
+		t := &taker{p: p, ledger: ledger, lot: p.lots.of(id, ledger.store.(dedup.Parker)), slots: make(chan struct{}, takers), at: make(map[string]time.Time)}
 		all.Go(func() {
 			if err := t.run(ctx); err != nil {
 				mu.Lock()
@@ -71,7 +74,7 @@ type taker struct {
 	owned  sync.WaitGroup
 
 	mu        sync.Mutex
-	at        map[string]struct{} // queues that are being taken up
+	at        map[string]time.Time // queues that are being taken up (zero), or are left alone until then
 	abandoned error
 }
 
@@ -122,7 +125,7 @@ func (t *taker) due(ctx context.Context) (heads []dedup.Parked, next time.Durati
 func (t *taker) begin(ctx context.Context, head dedup.Parked) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if _, busy := t.at[head.Queue]; busy {
+	if until, busy := t.at[head.Queue]; busy && (until.IsZero() || time.Now().Before(until)) {
 		return
 	}
 	select {
@@ -130,20 +133,21 @@ func (t *taker) begin(ctx context.Context, head dedup.Parked) {
 	default:
 		return
 	}
-	t.at[head.Queue] = struct{}{}
+	t.at[head.Queue] = time.Time{}
 	t.owned.Go(func() {
 		err := t.queue(ctx, head)
 		<-t.slots
 		t.mu.Lock()
-		delete(t.at, head.Queue)
+		defer t.mu.Unlock()
 		if errors.Is(err, ErrAbandoned) {
 			t.abandoned = err
 		}
-		t.mu.Unlock()
-		select { // there is a slot, and perhaps more that is due
-		case t.lot.wake <- struct{}{}:
-		default:
+		if err != nil { // what cannot be taken up now is not asked for again at once
+			t.at[head.Queue] = time.Now().Add(takeUpEvery)
+			return
 		}
+		delete(t.at, head.Queue)
+		t.lot.signal() // there is a slot, and perhaps more that is due
 	})
 }
 

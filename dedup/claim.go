@@ -173,6 +173,8 @@ type Completion struct {
 	Result Result
 	// Dead, if not empty, says that the event is given up, and why. Any bytes will do, since an event that cannot be given up
 	// would be in the way for ever; what a store cannot keep is replaced. At most [MaxReason] bytes are kept.
+	// Claim.First, if not zero, is kept as the record's origin from then on: that of the delivery whose letter was sent
+	// (rule 6).
 	Dead string
 	// Retry, if not zero, says that the event was published again as this attempt ([Position.Retry]): the record is open
 	// for that copy, and [Moved] for all earlier ones.

@@ -51,6 +51,12 @@ type handler interface {
 	OrderKey(m *idem.Message) string
 }
 
+// taker is what is to be done beside the lanes: events of the partition that wait in the ledger.
+type taker interface {
+	TakesUp() bool
+	TakeUp(ctx context.Context, topic string, partition int32) error
+}
+
 // Partition handles the messages of one assignment of one partition. Create it with [New] and close it. All methods may be
 // called from several goroutines; the order of the partition is the order of Push.
 type Partition struct {
@@ -70,7 +76,8 @@ type Partition struct {
 	left  error // a handler was left behind
 }
 
-// New starts the lanes of a partition. What p waits for without end ([idem.Config].BusyWait = [idem.Forever]) holds up the
+// New starts the lanes of a partition, and takes up what waits in the ledger for it ([idem.KeyOrdered]): call
+// [idem.Processor.Assigned] before. What p waits for without end ([idem.Config].BusyWait = [idem.Forever]) holds up the
 // events that a lane has taken together with it. If p gives up instead, the lane waits, comes again for that one event, and
 // has given the others back for other lanes to take.
 func New(p *idem.Processor, topic string, partition int32, cfg Config) *Partition {
@@ -88,6 +95,10 @@ func startWith(h handler, topic string, partition int32, cfg Config, marks water
 		topic: topic, partition: partition, handler: h, queue: newQueue(cfg, marks, h.OrderKey),
 		advanced: make(chan struct{}, 1), ctx: ctx, stop: stop, done: make(chan struct{}), lanes: cfg.Lanes,
 	}
+	if t, ok := h.(taker); ok && t.TakesUp() {
+		p.lanes++
+		go p.takeUp(t)
+	}
 	for range cfg.Lanes {
 		go func() {
 			w := &worker{p: p}
@@ -95,6 +106,13 @@ func startWith(h handler, topic string, partition int32, cfg Config, marks water
 		}()
 	}
 	return p
+}
+
+// takeUp ends like a lane, when the partition does.
+func (p *Partition) takeUp(t taker) {
+	err := t.TakeUp(p.ctx, p.topic, p.partition)
+	<-p.ctx.Done()
+	p.ended(errors.Join(context.Cause(p.ctx), err))
 }
 
 // Push hands over the next message. It blocks while the queue is full, which is the back-pressure, until there is room,

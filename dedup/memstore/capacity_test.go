@@ -141,6 +141,20 @@ func TestLeaseMustBePositive(t *testing.T) {
 	require.Zero(t, s.Len())
 }
 
+// meddle does all that a person can do to key.
+func meddle(t *testing.T, s *memstore.Store, key dedup.Key) {
+	ctx, at := t.Context(), dedup.Lot{Topic: "t"}
+	_, _ = s.Inspect(ctx, key)
+	_ = s.Forget(ctx, key)
+	_ = s.Discard(ctx, key, time.Millisecond, "x")
+	_, _ = s.Import(ctx, []dedup.Imported{{Key: key, Retention: time.Millisecond}})
+	_ = s.List(ctx, dedup.Filter{}, 1, func(dedup.Record) bool { return true })
+	_, _ = s.Find(ctx, "", key.ID)
+	_ = s.Park(ctx, at, []dedup.Parked{{Key: key, Queue: "q"}})
+	_, _, _ = s.Due(ctx, at, 1)
+	_, _ = s.Remove(ctx, at, "q", key, dedup.Position{})
+}
+
 // Real goroutines and real time, for the race detector.
 func TestConcurrentUse(t *testing.T) {
 	s := memstore.New(memstore.Capacity(300))
@@ -165,6 +179,7 @@ func TestConcurrentUse(t *testing.T) {
 					}
 				}
 				_, _ = s.Reopen(t.Context(), reqs[0].Key)
+				meddle(t, s, reqs[i%5].Key)
 			}
 		})
 	}

@@ -24,3 +24,7 @@ func BenchmarkStore(b *testing.B) { storetest.Bench(b, newStore) }
 func TestOperator(t *testing.T) {
 	storetest.RunOperator(t, storetest.Harness{New: newStore, Around: synctest.Test, Missing: []storetest.Ability{storetest.Outage}})
 }
+
+func TestParker(t *testing.T) {
+	storetest.RunParker(t, storetest.Harness{New: newStore, Around: synctest.Test, Missing: []storetest.Ability{storetest.Outage}})
+}

@@ -182,10 +182,7 @@ func readRows(rows pgx.Rows, reqs []dedup.Request, answers []dedup.Answer) (answ
 		if !ok || n < 1 || n > int64(len(answers)) {
 			return answered, errUnknown
 		}
-		first := dedup.Origin{Topic: topic.String, Partition: partition.Int32, Offset: offset.Int64}
-		if at.Valid {
-			first.Time = at.Time.UTC()
-		}
+		first := readOrigin(topic, partition, offset, at)
 		if topic := reqs[n-1].Origin.Topic; topic == first.Topic {
 			first.Topic = topic // not another copy of the text for as long as the answer lives
 		}

@@ -104,19 +104,36 @@ func (s *Store) Renew(ctx context.Context, lease time.Duration, claims []dedup.C
 			return fmt.Errorf("pgstore: renew: %w", err)
 		}
 	}
-	return s.held(ctx, "renew", rows, func(q *statements) string { return q.renew }, microseconds(lease))
+	return s.held(ctx, "renew", rows, func(q *statements) string { return q.renew }, nil, microseconds(lease))
 }
 
 // Complete implements [dedup.Store]. A claim that was lost leaves its record as it is, whether there is a result or
 // not.
 func (s *Store) Complete(ctx context.Context, done []dedup.Completion) error {
 	rows, ends := newClaimRows(len(done)), newEndRows(len(done))
+	var dead deadOrigins
 	for i := range done {
 		if err := errors.Join(rows.add(&done[i].Claim), ends.add(&done[i])); err != nil {
 			return fmt.Errorf("pgstore: complete: %w", err)
 		}
+		dead.add(i, &done[i])
 	}
-	return s.held(ctx, "complete", rows, func(q *statements) string { return q.complete }, ends.args()...)
+	if dead.none() {
+		return s.held(ctx, "complete", rows, func(q *statements) string { return q.complete }, nil, ends.args()...)
+	}
+	if err := dead.number(ctx, s); err != nil {
+		return err
+	}
+	keys := newKeyRows(len(dead.claims))
+	for _, i := range dead.claims {
+		keys.add(&done[i].Key)
+	}
+	args, err := s.keyArgs(ctx, &keys)
+	if err != nil {
+		return err
+	}
+	return s.held(ctx, "complete", rows, func(q *statements) string { return q.complete },
+		func(q *statements, b *pgx.Batch) { b.Queue(q.originKeys, dead.args(args)...) }, ends.args()...)
 }
 
 // Release implements [dedup.Store].
@@ -136,12 +153,13 @@ func (s *Store) Release(ctx context.Context, claims []dedup.Release) error {
 		retentions[i] = microseconds(c.Retention)
 		failed[i], uncertain[i] = c.Outcome == dedup.Failed, c.Outcome == dedup.Unknown
 	}
-	return s.held(ctx, "release", rows, func(q *statements) string { return q.release }, retentions, failed, uncertain)
+	return s.held(ctx, "release", rows, func(q *statements) string { return q.release }, nil, retentions, failed, uncertain)
 }
 
 // held runs a verb on claims that answers with the numbers of those that were held. Its arguments are their tokens, more,
-// and their keys.
-func (s *Store) held(ctx context.Context, verb string, claims *claimRows, text func(*statements) string, more ...any) error {
+// and their keys. then, if not nil, queues a statement that returns nothing.
+func (s *Store) held(ctx context.Context, verb string, claims *claimRows, text func(*statements) string,
+	then func(*statements, *pgx.Batch), more ...any) error {
 	n := len(claims.token)
 	if n == 0 {
 		return nil
@@ -155,6 +173,9 @@ func (s *Store) held(ctx context.Context, verb string, claims *claimRows, text f
 	err = s.ownTx(ctx, verb, func(q *statements, b *pgx.Batch) {
 		clear(served)
 		b.Queue(text(q), args...)
+		if then != nil {
+			then(q, b)
+		}
 	}, func(results pgx.BatchResults) error {
 		rows, err := results.Query()
 		if err != nil {
@@ -168,6 +189,9 @@ func (s *Store) held(ctx context.Context, verb string, claims *claimRows, text f
 			served[i-1] = true
 			return nil
 		})
+		if err == nil && then != nil {
+			_, err = results.Exec()
+		}
 		return err
 	})
 	if err != nil {

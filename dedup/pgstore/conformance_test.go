@@ -128,6 +128,33 @@ func TestConformance(t *testing.T) {
 	}
 }
 
+func TestParkerConformance_Rule4(t *testing.T) {
+	for name, mode := range modes {
+		for layout, opts := range layouts {
+			if !covered(name, opts) || layout != "" && name != "prepared" { // its tables are the same in both
+				continue
+			}
+			t.Run(name+layout, func(t *testing.T) {
+				t.Parallel()
+				var urls sync.Map // of the stores
+				storetest.RunParker(t, storetest.Harness{
+					New: func(t testing.TB) dedup.Store {
+						url := newLedger(t, opts...)
+						s := pgstore.New(newPool(t, url, inMode(mode)), opts...)
+						urls.Store(s, url)
+						return s
+					},
+					Peer: func(t testing.TB, s dedup.Store) dedup.Store {
+						url, _ := urls.Load(s)
+						return pgstore.New(newPool(t, url.(string), inMode(mode)), opts...)
+					},
+					Down: downStore,
+				})
+			})
+		}
+	}
+}
+
 func addEffect(ctx context.Context, tx pgx.Tx, name string) error {
 	_, err := tx.Exec(ctx, "INSERT INTO effects VALUES ($1)", name)
 	return err

@@ -48,7 +48,7 @@ func (s *Store) chore(ctx context.Context, verb string, limit time.Duration,
 		return ledgerError(ctx, verb, err)
 	}
 	for try := 1; ; try++ {
-		err = s.choreOnce(ctx, limit, q, fn)
+		err = s.choreOnce(ctx, q, fn, q.aging.begin, milliseconds(limit))
 		var answer *registerError
 		if errors.As(err, &answer) {
 			return err
@@ -59,8 +59,9 @@ func (s *Store) chore(ctx context.Context, verb string, limit time.Duration,
 	}
 }
 
-func (s *Store) choreOnce(ctx context.Context, limit time.Duration, q *statements,
-	fn func(context.Context, pgx.Tx, *statements) error) error {
+// choreOnce runs fn once, with settings.
+func (s *Store) choreOnce(ctx context.Context, q *statements, fn func(context.Context, pgx.Tx, *statements) error,
+	settings string, args ...any) error {
 	conn, err := s.acquire(ctx)
 	if err != nil {
 		return err
@@ -70,7 +71,7 @@ func (s *Store) choreOnce(ctx context.Context, limit time.Duration, q *statement
 	if err != nil {
 		return err
 	}
-	if _, err := tx.Exec(ctx, q.aging.begin, milliseconds(limit)); err != nil {
+	if _, err := tx.Exec(ctx, settings, args...); err != nil {
 		return err
 	}
 	if err := fn(ctx, tx, q); err != nil {

@@ -123,30 +123,58 @@ func makeNumbers[T numbered[T]](ctx context.Context, s *Store, all []T) (found [
 		b.Queue(add, args...)
 		b.Queue(read, args...) // a statement of its own sees what another process committed meanwhile
 	}, func(results pgx.BatchResults) error {
-		for range 2 {
-			if _, err := results.Exec(); err != nil {
-				return err
-			}
-		}
-		rows, err := results.Query()
-		if err != nil {
+		if err := execs(2)(results); err != nil {
 			return err
 		}
-		var n int64
-		var number int32
-		_, err = pgx.ForEachRow(rows, []any{&n, &number}, func() error {
-			if n < 1 || n > int64(len(found)) {
-				return errUnknown
-			}
-			found[n-1] = number
-			return nil
-		})
+		err := readNumbers(results, found)
 		if err == nil && slices.Contains(found, 0) {
 			err = errNoAnswer
 		}
 		return err
 	})
 	return found, err
+}
+
+// find returns the numbers that there are: 0 for what has none, and makes none.
+func (c *dictionary[T]) find(ctx context.Context, s *Store, all []T) ([]int32, error) {
+	numbers := make([]int32, len(all))
+	missing := c.known(all, numbers)
+	if len(missing) == 0 {
+		return numbers, nil
+	}
+	var found []int32
+	err := s.ownTx(ctx, "dictionary", func(q *statements, b *pgx.Batch) {
+		found = make([]int32, len(missing))
+		_, read := missing[0].texts(q)
+		b.Queue(read, missing[0].args(missing)...)
+	}, func(results pgx.BatchResults) error { return readNumbers(results, found) })
+	if err != nil {
+		return nil, err
+	}
+	for i, k := range all {
+		if numbers[i] == 0 {
+			at, _ := slices.BinarySearchFunc(missing, k, T.compare)
+			numbers[i] = found[at]
+		}
+	}
+	return numbers, nil
+}
+
+func readNumbers(results pgx.BatchResults, found []int32) error {
+	rows, err := results.Query()
+	if err != nil {
+		return err
+	}
+	var n int64
+	var number int32
+	_, err = pgx.ForEachRow(rows, []any{&n, &number}, func() error {
+		if n < 1 || n > int64(len(found)) {
+			return errUnknown
+		}
+		found[n-1] = number
+		return nil
+	})
+	return err
 }
 
 const waitForDisk = "SET LOCAL synchronous_commit = on"

@@ -58,10 +58,7 @@ func newRequestRows(reqs []dedup.Request, places []place) *requestRows {
 	for i := range reqs {
 		q := &reqs[i]
 		id[i], partition[i], offset[i] = q.Key.ID, q.Origin.Partition, q.Origin.Offset
-		// A time that no calendar has comes from a broken producer and only explains: better none than a poison event.
-		if y := q.Origin.Time.Year(); !q.Origin.Time.IsZero() && y >= 1 && y <= 9999 {
-			at[i] = pgtype.Timestamptz{Time: q.Origin.Time, Valid: true}
-		}
+		at[i] = timeOf(q.Origin)
 	}
 	if places != nil {
 		r.compact(at, offset)
@@ -74,6 +71,24 @@ func newRequestRows(reqs []dedup.Request, places []place) *requestRows {
 	}
 	r.place = append(r.place, at, topic, partition, offset)
 	return r
+}
+
+// timeOf is the time of an origin, if it has one. One that no calendar has comes from a broken producer and only explains:
+// better none than a poison event.
+func timeOf(o dedup.Origin) (at pgtype.Timestamptz) {
+	if y := o.Time.Year(); !o.Time.IsZero() && y >= 1 && y <= 9999 {
+		at = pgtype.Timestamptz{Time: o.Time, Valid: true}
+	}
+	return at
+}
+
+// readOrigin is an origin as the columns of a row have it.
+func readOrigin(topic pgtype.Text, partition pgtype.Int4, offset pgtype.Int8, at pgtype.Timestamptz) dedup.Origin {
+	o := dedup.Origin{Topic: topic.String, Partition: partition.Int32, Offset: offset.Int64}
+	if at.Valid {
+		o.Time = at.Time.UTC()
+	}
+	return o
 }
 
 // compact puts numbers in the places of tenant, scope, type and origin. The scope stays, for the horizon.

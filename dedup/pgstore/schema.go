@@ -13,7 +13,7 @@ import (
 )
 
 // schemaVersion is the version of schema.sql that this release needs at least. Later ones keep working for it.
-const schemaVersion = 1
+const schemaVersion = 2
 
 //go:embed schema.sql
 var schemaSQL string
@@ -118,7 +118,7 @@ func enterSchema(ctx context.Context, tx pgx.Tx, name string) error {
 // shared are the tables of both layouts, and own what each has besides.
 var (
 	shared = []string{"idem_schema", "event_starts", "idem_progress", "idem_horizons", "idem_scopes", "idem_scope_topics",
-		"idem_recipes", "idem_leases"}
+		"idem_recipes", "idem_leases", "parked_keys", "parked", "parked_keys_due", "parked_keys_lot"}
 	own = map[layout][]string{
 		readable: {"processed_events", "idempotency_keys", "processed_events_expires_at", "idempotency_keys_expires_at"},
 		compact: {"processed_events_compact", "idempotency_keys_compact", "processed_events_compact_expires_at",
@@ -194,7 +194,10 @@ type statements struct {
 	countStart, clearStarts, version, keyColumns       string
 	layout, kinds, newKinds, origins, newOrigins       string            // the last four: of the compact layout
 	uniqueTests                                        map[string]string // by table
+	originEvents, originKeys                           string            // of what is dead
 	aging                                              agingSQL
+	parking                                            parkingSQL
+	operator                                           operatorSQL
 }
 
 func newStatements(schema string, l layout) *statements {
@@ -223,6 +226,8 @@ func newStatements(schema string, l layout) *statements {
 		existingEvents: forms("existing", "events"),
 		renew:          file("renew"), complete: file("complete"), release: file("release"), finishEvents: file("finish_events"),
 		takeBack:      file("take_back"),
+		originEvents:  file("origin", "{table}", "{events}", "{status}", "{k.status}", "{held}", ""),
+		originKeys:    file("origin", "{table}", "{keys}", "{status}", "k.status", "{held}", "AND k.token = r.token"),
 		reopenEvent:   file("reopen", "{table}", "{events}", "{clear}", ""),
 		reopenKey:     file("reopen", "{table}", "{keys}", "{clear}", forget),
 		reopenedEvent: file("reopened", "{table}", "{events_read}"),
@@ -230,6 +235,8 @@ func newStatements(schema string, l layout) *statements {
 		countStart:    file("count_start"), clearStarts: file("clear_starts"),
 		version: file("version"), layout: file("layout"), keyColumns: file("key_columns"),
 		aging:       newAgingSQL(file),
+		parking:     newParkingSQL(file),
+		operator:    newOperatorSQL(l, file),
 		uniqueTests: uniqueTests(l, file),
 	}
 	if l == compact {

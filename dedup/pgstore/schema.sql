@@ -1,4 +1,4 @@
--- The Postgres ledger of Idem. Version 1.
+-- The Postgres ledger of Idem. Version 2: version 1 and the queues of parked events.
 --
 -- Run it as often as you like: what exists stays as it is. Run it as the owner of the tables, in the schema that is to
 -- hold them (SET search_path). pgstore.Migrate does all that under a lock; a migration tool of your own may run this
@@ -16,7 +16,7 @@ CREATE TABLE IF NOT EXISTS idem_schema (
 ALTER TABLE idem_schema ADD COLUMN IF NOT EXISTS layout text NOT NULL DEFAULT 'readable';
 
 -- [The readable layout, in whose place schema_compact.sql has the compact one.]
-INSERT INTO idem_schema (version, layout) VALUES (1, 'readable') ON CONFLICT DO NOTHING;
+INSERT INTO idem_schema (version, layout) VALUES (2, 'readable') ON CONFLICT DO NOTHING;
 
 -- Events handled in the transaction of their effects: a row is there if and only if the effects are.
 CREATE TABLE IF NOT EXISTS processed_events (
@@ -133,6 +133,46 @@ CREATE TABLE IF NOT EXISTS idem_recipes (
     recipe     text COLLATE "C" NOT NULL,
     updated_at timestamptz      NOT NULL DEFAULT clock_timestamp(),
     CONSTRAINT idem_recipes_pkey PRIMARY KEY (scope, event_type)
+);
+
+-- Events that wait for a later attempt, or behind one that does, in the order of their Kafka keys. Whoever puts one into
+-- a queue, or takes one out, locks its row in parked_keys first, which is there if and only if an event is in the queue.
+CREATE TABLE IF NOT EXISTS parked_keys (
+    scope      text COLLATE "C" NOT NULL,
+    topic      text COLLATE "C" NOT NULL,
+    queue      bytea            NOT NULL, -- the Kafka key; of one of more than 512 bytes, those and the hash of all
+    name       bytea,                     -- the Kafka key where queue is not
+    partition  integer          NOT NULL, -- of the last event that was put into it
+    next_seq   bigint           NOT NULL,
+    head_seq   bigint,                    -- of the first event; null only while a transaction puts it there
+    due        timestamptz      NOT NULL DEFAULT clock_timestamp(), -- when the first event may run
+    blocked    boolean          NOT NULL DEFAULT false,             -- the first event was given up: a person says how to go on
+    created_at timestamptz      NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT parked_keys_pkey PRIMARY KEY (scope, topic, queue)
+);
+CREATE INDEX IF NOT EXISTS parked_keys_due ON parked_keys (scope, topic, partition, due) WHERE NOT blocked;
+CREATE INDEX IF NOT EXISTS parked_keys_lot ON parked_keys (scope, topic, partition, queue);
+CREATE TABLE IF NOT EXISTS parked (
+    scope            text COLLATE "C" NOT NULL,
+    topic            text COLLATE "C" NOT NULL,
+    queue            bytea            NOT NULL,
+    seq              bigint           NOT NULL, -- the order of the queue
+    tenant           text COLLATE "C" NOT NULL,
+    event_type       text COLLATE "C" NOT NULL,
+    event_id         text COLLATE "C" NOT NULL,
+    generation       bigint           NOT NULL, -- which attempt is to run
+    retry            bigint           NOT NULL,
+    due              timestamptz      NOT NULL, -- when it may run by itself, if it is the first
+    blocked          boolean          NOT NULL DEFAULT false,
+    origin_partition integer,                   -- its first delivery
+    origin_offset    bigint,
+    origin_time      timestamptz,
+    origin_topic     text COLLATE "C",
+    created_at       timestamptz      NOT NULL DEFAULT clock_timestamp(),
+    updated_at       timestamptz,               -- null: never postponed
+    data             bytea            NOT NULL, -- the message and its history
+    CONSTRAINT parked_pkey PRIMARY KEY (scope, topic, queue, seq),
+    CONSTRAINT parked_event UNIQUE (scope, topic, tenant, event_type, event_id)
 );
 
 -- Who may do a job that one is enough for. A row instead of a lock of the session: poolers share sessions.

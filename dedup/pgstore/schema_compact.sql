@@ -4,7 +4,7 @@
 -- What makes it so: at most eight columns, since the null bitmap of more costs 8 bytes in every row; what most rows lack
 -- is one column; where an event came from is one number; times are numbers, and expires_at is rounded up to the minute,
 -- so that its index keeps one entry for many rows.
-INSERT INTO idem_schema (version, layout) VALUES (1, 'compact') ON CONFLICT DO NOTHING;
+INSERT INTO idem_schema (version, layout) VALUES (2, 'compact') ON CONFLICT DO NOTHING;
 
 -- Numbers for what many rows share. A row is committed alone before its number is used, and never deleted.
 CREATE TABLE IF NOT EXISTS idem_kinds (

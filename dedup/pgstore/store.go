@@ -23,6 +23,9 @@ var (
 	_ dedup.Pinger          = (*Store)(nil)
 	_ dedup.Reopener        = (*Store)(nil)
 	_ dedup.StartCounter    = (*Store)(nil)
+	_ dedup.Parker          = (*Store)(nil)
+	_ dedup.Operator        = (*Store)(nil)
+	_ dedup.Lister          = (*Store)(nil)
 )
 
 const (

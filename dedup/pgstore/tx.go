@@ -270,6 +270,8 @@ func (r *txRun) commit(done []dedup.Completion) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.ctx), endTimeout)
 	defer cancel()
 	keys, ends := newHeldKeys(r, len(done)), newEndRows(len(done))
+	var dead deadOrigins
+	buried := newHeldKeys(r, 0)
 	for i := range done {
 		at, plain, err := r.checkCompletion(&done[i])
 		if err != nil {
@@ -282,14 +284,15 @@ func (r *txRun) commit(done []dedup.Completion) error {
 		if err := ends.add(&done[i]); err != nil {
 			return fmt.Errorf("pgstore: complete: %w", err)
 		}
-	}
-	if len(ends.status) > 0 {
-		if _, err := r.tx.Exec(ctx, r.q.finishEvents, append(ends.args(), keys.args()...)...); err != nil {
-			return ledgerError(ctx, "complete", err)
+		if dead.add(i, &done[i]); len(dead.claims) > len(buried.texts.id)+len(buried.ids) {
+			buried.add(at)
 		}
 	}
-	err := r.tx.Commit(ctx)
-	if err == nil {
+	err := r.finish(ctx, ends, keys, &dead, buried)
+	if err != nil {
+		return ledgerError(ctx, "complete", err)
+	}
+	if err = r.tx.Commit(ctx); err == nil {
 		return nil
 	}
 	switch code := sqlState(err); {
@@ -302,6 +305,24 @@ func (r *txRun) commit(done []dedup.Completion) error {
 		r.again = true
 	}
 	return commitError(err)
+}
+
+// finish writes what completions say: one round trip.
+func (r *txRun) finish(ctx context.Context, ends *endRows, keys *heldKeys, dead *deadOrigins, buried *heldKeys) error {
+	if len(ends.status) == 0 {
+		return nil
+	}
+	var b pgx.Batch
+	b.Queue(r.q.finishEvents, append(ends.args(), keys.args()...)...)
+	if !dead.none() {
+		if r.numbers != nil {
+			// Made here, not in a transaction of their own, which could take a second connection: only the rows of this
+			// one use them, and nobody remembers them.
+			b.Queue(r.q.newOrigins, dead.topic, dead.part)
+		}
+		b.Queue(r.q.originEvents, dead.args(buried.args())...)
+	}
+	return r.tx.SendBatch(ctx, &b).Close()
 }
 
 // checkCompletion returns which request c is about and whether its row already says what c says.

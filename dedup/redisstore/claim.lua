@@ -23,19 +23,9 @@ if holds(rec) then -- the call is repeated: the answer of its first run, and the
   return reply('held', 0, write(rec, rec.total))
 end
 
-if rec.state == PENDING then
-  -- The server's clock alone says how much of the lease is left: the record was written to live for total, which is the
-  -- lease and the retention. A TTL that nobody sets (none, or more than total: persisted, restored, clock set back)
-  -- says nothing; the lease then begins anew, once, and in the worst case somebody waits that long for a dead holder.
-  local ttl = redis.call('PTTL', key)
-  if ttl < 0 or ttl > rec.total then
-    redis.call('PEXPIRE', key, rec.total)
-    ttl = rec.total
-  end
-  local left = ttl - (rec.total - rec.lease)
-  if left > 0 then
-    return reply('busy', left, raw)
-  end
+local left = leaseLeft(rec)
+if left > 0 then
+  return reply('busy', left, raw)
 end
 
 if want.generation ~= rec.generation or want.retry < rec.retry then

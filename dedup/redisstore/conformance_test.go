@@ -74,18 +74,41 @@ func TestConformance(t *testing.T) {
 	storetest.Run(t, shared(t).harness())
 }
 
-// the whole kit on a cluster of three, where a command with two keys or an undeclared key fails, and each batch is for
-// several servers.
-func TestConformanceOnCluster(t *testing.T) {
+// operators is the harness of what a person does. There is no list by status in Redis (rule 34).
+func (l *ledgers) operators() storetest.Harness {
+	h := l.harness()
+	h.Missing = append(h.Missing, storetest.Lists)
+	return h
+}
+
+func TestOperator(t *testing.T) {
+	storetest.RunOperator(t, shared(t).operators())
+}
+
+// onCluster are ledgers on the cluster that all tests share.
+func onCluster(t testing.TB) *ledgers {
 	opts := testenv.RedisClusterOptions(t)
-	l := ledgers{
-		connect: func() redis.UniversalClient { return redis.NewClusterClient(opts) },
+	return &ledgers{
+		connect: func() redis.UniversalClient {
+			own := *opts // a client writes its defaults into them
+			return redis.NewClusterClient(&own)
+		},
 		prefix: func(t testing.TB) string {
 			_, prefix := testenv.RedisCluster(t)
 			return prefix
 		},
 	}
-	storetest.Run(t, l.harness())
+}
+
+// the whole kit on a cluster of three, where a command with two keys or an undeclared key fails, and each batch is for
+// several servers.
+func TestConformanceOnCluster(t *testing.T) {
+	storetest.Run(t, onCluster(t).harness())
+}
+
+// a person's keys are spread over the servers as all others are.
+func TestOperatorOnCluster(t *testing.T) {
+	storetest.RunOperator(t, onCluster(t).operators())
 }
 
 // G-12: the whole kit, the check and the ping as a user who may do no more than the package documentation says.
@@ -102,6 +125,21 @@ func TestConformanceWithMinimalRights(t *testing.T) {
 		prefix: ownPrefix,
 	}
 	storetest.Run(t, l.harness())
+	require.NoError(t, admin.ACLSetUser(t.Context(), "idem", "+del").Err())
+	t.Run("operator", func(t *testing.T) { storetest.RunOperator(t, l.operators()) })
+	require.NoError(t, admin.ACLSetUser(t.Context(), "idem", "-del").Err())
+	t.Run("a consumer deletes nothing", func(t *testing.T) {
+		s := l.new(t).(dedup.Operator)
+		event := dedup.Imported{Key: dedup.Key{Scope: "rights", ID: "imported"}, Retention: time.Hour}
+		_, err := s.Import(t.Context(), []dedup.Imported{event})
+		require.NoError(t, err)
+		err = s.Forget(t.Context(), event.Key)
+		require.ErrorIs(t, err, dedup.ErrUnavailable)
+		require.ErrorContains(t, err, "can't run this command")
+		records, err := s.Inspect(t.Context(), event.Key)
+		require.NoError(t, err)
+		require.Len(t, records, 1)
+	})
 	t.Run("check", func(t *testing.T) {
 		warnings, err := l.new(t).(dedup.Checker).Check(t.Context())
 		require.NoError(t, err)

@@ -5,7 +5,9 @@
 // # Guarantees
 //
 // All of [dedup.Store], as long as the server loses nothing it has acknowledged (see Failure modes). The package also
-// implements [dedup.Checker], [dedup.Pinger], [dedup.Reopener] and [dedup.Registrar].
+// implements [dedup.Checker], [dedup.Pinger], [dedup.Reopener], [dedup.Registrar] and [dedup.Operator]. It has no
+// [dedup.Lister]: Redis has no index by state or ID, one beside the records could not be kept true by scripts of one key,
+// and to look for them means SCAN over millions of keys (rule 34). A person needs the whole key of an event.
 //
 //   - Each change of a key is one command or one script, atomic on the server. Every call may be repeated: the token
 //     of the claim is in the record, so that go-redis may retry what it likes when a reply is lost. Keep its
@@ -19,7 +21,9 @@
 //     record without the result of the earlier completion, and only if the same key is completed with and without
 //     result. A store that has once seen a result, its own or another's, looks before it writes from then on, and
 //     never takes that risk.
-//   - Fences ([dedup.Answer.Fence]) rise for as long as the record lives; they begin anew when it has expired.
+//   - Fences ([dedup.Answer.Fence]) rise for as long as the record lives; they begin anew when it has expired, or a person
+//     forgot it.
+//   - A record of a dead event has the origin of the delivery whose letter was sent, if its completion says which (rule 6).
 //   - An event that may have been handled and forgotten is [dedup.TooOld], and is not claimed by asking. See Expiry.
 //
 // # Schema
@@ -71,6 +75,10 @@
 // ledger that is younger than the retention has forgotten nothing, so a new consumer may begin with old events. An
 // origin without time, or with one before 1970, has no age.
 //
+// What a person imports or gives up has its retention as well, and fixes the birth of its scope, so that it is not new when it
+// was forgotten. Forget leaves nothing behind but the age of the scope: without a later position or AnyAge, an event older
+// than the horizon stays TooOld.
+//
 // Two things this cannot see. A retention that is made longer takes effect for records written from then on, so for one
 // retention more, events may be Fresh that the shorter one forgot. And a Redis that was emptied is a new ledger, whose
 // scopes are born again.
@@ -88,7 +96,7 @@
 // never works without the server.
 //
 //   - Memory full: with maxmemory-policy noeviction no claim is granted until there is room; leases can still be
-//     renewed. With any other policy Redis forgets events in silence: [Store.Check] refuses it.
+//     renewed, and a person can still look and forget. With any other policy Redis forgets events in silence: [Store.Check] refuses it.
 //   - Failover: replication is asynchronous, a new master may not know the last claims and completions, and their
 //     events are handled again. The setting min-replicas-to-write makes the window smaller, and WAIT, which
 //     this store does not use, would not close it. The same holds for a snapshot that is restored: claims of then
@@ -109,7 +117,8 @@
 //
 //	ACL SETUSER idem on >password ~idem:* -@all +get +set +pttl +pexpire +eval +evalsha +time +ping +info
 //
-// [Store.Register] also needs +hget +hset +sadd +smembers.
+// [Store.Register] also needs +hget +hset +sadd +smembers. [Store.Forget] also needs +del, which the user of a consumer had
+// better not have.
 //
 // Scripts are sent by their hash, and by their text to a server that does not know them: SCRIPT FLUSH and restarts do
 // not matter.
@@ -122,6 +131,7 @@
 // scripts; a completion by script costs the server about four times as much as one without. Batches above 1,000 keys
 // are sent in parts. On a cluster each node has a pipeline of its own, at the same time. Old events are looked for with
 // GET in the same pipeline. The server's time is one more round trip a minute, the birth of a scope one for each process.
+// Inspect is one pipeline of scripts, Import one of SET NX GET.
 //
 // An event with a key of 64 bytes costs 184 bytes of MEMORY USAGE, claimed or done, with token, origin and no
 // fingerprint, and about 50 more for its TTL and the tables' slots.

@@ -144,11 +144,18 @@ func (b *batch) add(i int, looks bool) {
 		return
 	}
 	r.check = checkOf(c.Key)
+	var first string
+	if r.state == dead && known(&c.First) { // the letter is of that delivery (rule 6)
+		first = string(appendOrigin(nil, &c.First))
+	}
 	b.calls = append(b.calls, call{script: completeScript, key: b.store.key(c.Key), token: c.Token, args: []any{
-		r.encode(), millis(c.Retention), string(r.appendRest(nil)), r.position.Retry,
+		r.encode(), millis(c.Retention), string(r.appendRest(nil)), r.position.Retry, first,
 	}})
 	b.callFor = append(b.callFor, i)
 }
+
+// known reports whether o says anything.
+func known(o *dedup.Origin) bool { return !o.Same(dedup.Origin{}) || !o.Time.IsZero() }
 
 func (b *batch) run() error {
 	if err := b.sets.send(b.ctx, b.store.client); err != nil {

@@ -26,6 +26,7 @@ func failsClosed(t *testing.T, s *Store, cause func(error) bool) {
 		New(s.client).Claim(ctx, dedup.NewToken(), long, []dedup.Request{r}, make([]dedup.Answer, 1)),
 		New(s.client).Register(ctx, dedup.Registration{Scope: "x", Topics: []string{"t"}, NoOffsets: true}),
 		New(s.client).Register(ctx, dedup.Registration{Scope: "x"}),
+		New(s.client).Discard(ctx, r.Key, retention, "x"),
 	} {
 		require.ErrorIs(t, first, dedup.ErrUnavailable)
 		require.True(t, cause(first), "%v", first)
@@ -33,6 +34,9 @@ func failsClosed(t *testing.T, s *Store, cause func(error) bool) {
 	tok, answers := dedup.NewToken(), []dedup.Answer{{Verdict: dedup.Fresh}}
 	c := r.Held(tok, dedup.Answer{Fence: 1})
 	_, reopen := s.Reopen(ctx, r.Key)
+	_, inspect := s.Inspect(ctx, r.Key)
+	added, imported := s.Import(ctx, []dedup.Imported{{Key: r.Key, Retention: retention}})
+	require.Zero(t, added)
 	for verb, err := range map[string]error{
 		"claim":    s.Claim(ctx, tok, long, []dedup.Request{r}, answers),
 		"renew":    s.Renew(ctx, long, []dedup.Claim{c}),
@@ -40,11 +44,16 @@ func failsClosed(t *testing.T, s *Store, cause func(error) bool) {
 		"complete": s.Complete(ctx, []dedup.Completion{completed(c)}),
 		"die":      s.Complete(ctx, []dedup.Completion{{Claim: c, Retention: retention, Dead: "x"}}),
 		"reopen":   reopen,
+		"inspect":  inspect,
+		"import":   imported,
+		"forget":   s.Forget(ctx, r.Key),
+		"discard":  s.Discard(ctx, r.Key, retention, "x"),
 	} {
 		require.ErrorIs(t, err, dedup.ErrUnavailable, verb)
 		require.True(t, cause(err), "%s: %v", verb, err)
 		require.NotErrorIs(t, err, dedup.ErrClaimLost, verb)
 		require.NotErrorIs(t, err, dedup.ErrNotDead, verb)
+		require.NotErrorIs(t, err, dedup.ErrNotFound, verb)
 	}
 	require.Zero(t, answers[0], "no answer is left")
 }
@@ -195,10 +204,19 @@ func TestFullRedisFailsClosed(t *testing.T) {
 	outOfMemory(b.finish(dedup.Completion{Claim: c, Retention: retention, Dead: "by script"}))
 	outOfMemory(b.Release(ctx, []dedup.Release{{Claim: c, Retention: retention}}))
 	require.NoError(t, b.Renew(ctx, long, []dedup.Claim{c}), "the holder keeps what he has")
+	outOfMemory(b.Discard(ctx, early.Key, retention, "enough"))
+	added, err := b.Import(ctx, []dedup.Imported{{Key: request("old").Key, Retention: retention}})
+	outOfMemory(err)
+	require.Zero(t, added)
+	records, err := b.Inspect(ctx, early.Key, finished.Key)
+	require.NoError(t, err, "a person can see what is there")
+	require.Len(t, records, 2)
+	require.NoError(t, b.Forget(ctx, finished.Key), "and make room")
+	require.ErrorIs(t, b.Forget(ctx, early.Key), dedup.ErrHeld)
 
 	require.NoError(t, b.rdb.ConfigSet(ctx, "maxmemory", "0").Err())
 	b.meets(dedup.Busy, early)
-	b.meets(dedup.Done, finished)
+	b.meets(dedup.Fresh, finished)
 	require.NoError(t, b.finish(completed(c)))
 	b.meets(dedup.Fresh, request("late"))
 }

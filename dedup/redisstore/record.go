@@ -105,14 +105,18 @@ func (r *record) appendTo(b []byte) []byte {
 	} {
 		b = binary.AppendUvarint(b, n)
 	}
-	var first [3 * binary.MaxVarintLen64]byte
-	f := binary.AppendVarint(first[:0], int64(r.first.Partition))
-	f = binary.AppendVarint(f, r.first.Offset)
-	f = binary.AppendVarint(f, r.first.Time.UnixMilli())
-	b = binary.AppendUvarint(b, uint64(len(f)+len(r.first.Topic)))
-	b = append(b, f...)
-	b = append(b, r.first.Topic...)
-	return r.appendRest(b)
+	return r.appendRest(appendOrigin(b, &r.first))
+}
+
+// appendOrigin appends what is known of a delivery, behind its length.
+func appendOrigin(b []byte, o *dedup.Origin) []byte {
+	var numbers [3 * binary.MaxVarintLen64]byte
+	n := binary.AppendVarint(numbers[:0], int64(o.Partition))
+	n = binary.AppendVarint(n, o.Offset)
+	n = binary.AppendVarint(n, o.Time.UnixMilli())
+	b = binary.AppendUvarint(b, uint64(len(n)+len(o.Topic)))
+	b = append(b, n...)
+	return append(b, o.Topic...)
 }
 
 // appendRest appends the end of a value: what a dead or done event leaves behind.

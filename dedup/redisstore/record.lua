@@ -85,6 +85,21 @@ local function holds(r)
   return r.state == PENDING and r.token == token
 end
 
+-- leaseLeft is how much of the lease is left by the server's clock alone: the record was written to live for total, which
+-- is the lease and the retention. A TTL that nobody sets (none, or more than total: persisted, restored, clock set back)
+-- says nothing; the lease then begins anew, once, and in the worst case somebody waits that long for a dead holder.
+local function leaseLeft(r)
+  if r.state ~= PENDING then
+    return 0
+  end
+  local ttl = redis.call('PTTL', key)
+  if ttl < 0 or ttl > r.total then
+    redis.call('PEXPIRE', key, r.total)
+    ttl = r.total
+  end
+  return ttl - (r.total - r.lease)
+end
+
 local raw = redis.call('GET', key)
 local rec = raw and decode(raw)
 if raw and not rec then

@@ -33,6 +33,12 @@ var (
 	releaseLua string
 	//go:embed reopen.lua
 	reopenLua string
+	//go:embed inspect.lua
+	inspectLua string
+	//go:embed forget.lua
+	forgetLua string
+	//go:embed discard.lua
+	discardLua string
 	//go:embed register.lua
 	registerLua string
 
@@ -42,6 +48,9 @@ var (
 	restoreScript  = newScript(headLua, restoreLua)
 	releaseScript  = newScript(headLua, releaseLua)
 	reopenScript   = newScript(headLua, reopenLua)
+	inspectScript  = newScript(headLua, inspectLua)
+	forgetScript   = newScript(headLua, forgetLua)
+	discardScript  = newScript(headLua, discardLua)
 	registerScript = newScript(registerLua) // of another kind of key
 )
 

@@ -28,6 +28,7 @@ var (
 	_ dedup.Pinger    = (*Store)(nil)
 	_ dedup.Reopener  = (*Store)(nil)
 	_ dedup.Registrar = (*Store)(nil)
+	_ dedup.Operator  = (*Store)(nil)
 )
 
 // Option changes how a [Store] works.

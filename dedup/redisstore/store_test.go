@@ -226,7 +226,8 @@ func TestScriptFlushInMidRun(t *testing.T) {
 
 // scripts and commands of this store name one key each.
 func TestScriptsUseTheirKeyOnly(t *testing.T) {
-	for _, s := range []*script{claimScript, renewScript, completeScript, restoreScript, releaseScript, reopenScript, registerScript} {
+	for _, s := range []*script{claimScript, renewScript, completeScript, restoreScript, releaseScript, reopenScript, registerScript,
+		inspectScript, forgetScript, discardScript} {
 		require.Equal(t, 1, strings.Count(s.body, "KEYS["))
 		require.Contains(t, s.body, "KEYS[1]")
 		require.Equal(t, strings.Count(s.body, "redis.call("), strings.Count(s.body, ", key"),
@@ -277,6 +278,15 @@ func TestUnreadableRecordIsNoAnswer(t *testing.T) {
 			}
 			_, err = b.Reopen(t.Context(), c.Key)
 			require.Error(t, err)
+			_, err = b.Inspect(t.Context(), reqs[0].Key, c.Key)
+			require.ErrorIs(t, err, dedup.ErrUnavailable)
+			require.ErrorIs(t, b.Forget(t.Context(), c.Key), dedup.ErrUnavailable)
+			require.ErrorIs(t, b.Discard(t.Context(), c.Key, retention, "x"), dedup.ErrUnavailable)
+			_, err = b.Import(t.Context(), []dedup.Imported{{Key: c.Key, Retention: retention}})
+			require.ErrorIs(t, err, dedup.ErrUnavailable)
+			if name != "another key's" { // Reopen is seen to be wrong when it has happened
+				require.Equal(t, value, b.rdb.Get(t.Context(), b.key(c.Key)).Val(), "a person changes nothing he cannot read")
+			}
 			require.ErrorIs(t, b.finish(completed(c)), dedup.ErrUnavailable)
 		})
 	}

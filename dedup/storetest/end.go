@@ -18,6 +18,7 @@ var endTests = []test{
 	{name: "complete: retention must be positive", run: endRetention},
 	{name: "dead: answers Dead with the reason", run: deadReason},
 	{name: "dead: the reason is cut at MaxReason and any bytes will do (P-22)", run: deadLongReason},
+	{name: "dead: its origin is the delivery whose letter was sent (rule 6)", run: deadOrigin},
 	{name: "release: Unstarted gives the next claim the same verdict", run: releaseUnstarted},
 	{name: "release: Failed is counted", run: releaseFailed},
 	{name: "release: Unknown makes the next claim Uncertain at once (rule 13)", run: releaseUnknown},
@@ -133,6 +134,24 @@ func deadLongReason(k *kit) {
 		_, c := k.get(dedup.Fresh, long, request(id))
 		k.complete(dead(c, why)) // an event must not stay alive because of what killed it
 		require.NotEmpty(k, k.meets(dedup.Dead, request(id)).Reason, id)
+	}
+}
+
+// deadOrigin: only the letter's own record says which copy has one, so that every other copy gets its letter too.
+func deadOrigin(k *kit) {
+	first, copied := request("e").Origin, origin(900, 41)
+	copied.Topic = "orders.by.another.way"
+	_, c := k.get(dedup.Fresh, long, request("e"))
+	k.release(release(c, dedup.Failed))
+	r := request("e")
+	r.Origin = copied
+	a, c := k.get(dedup.Fresh, long, r)
+	sameOrigin(k, first, a.First)
+	d := dead(c, "poison")
+	d.First = copied
+	for range 2 {
+		k.complete(d)
+		sameOrigin(k, copied, k.meets(dedup.Dead, request("e")).First)
 	}
 }
 

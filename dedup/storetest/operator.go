@@ -16,16 +16,7 @@ const Lists Ability = "lists"
 // [dedup.Lister]. It uses New, Peer, Sleep, Lease, Around and Missing of the harness, and Down unless Outage is missing. Only
 // claims are tested, not the records of transactions: a store may have those beside what the tests look at.
 func RunOperator(t *testing.T, h Harness) {
-	require.NotNil(t, h.New, "Harness.New is required")
-	if !h.lacks(Outage) {
-		require.NotNil(t, h.Down, "Harness.Down is required: a store must be seen failing closed (R-19)")
-	}
-	if h.Sleep == nil {
-		h.Sleep = time.Sleep //nolint:forbidigo // real time, where the harness has none of its own
-	}
-	if h.Lease == 0 {
-		h.Lease = 300 * time.Millisecond
-	}
+	h = h.ready(t)
 	for _, c := range slices.Concat(inspectTests, verbTests, listTests) {
 		t.Run(c.name, func(t *testing.T) { runOne(t, h, c) })
 	}

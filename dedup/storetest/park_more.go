@@ -108,7 +108,9 @@ func parkFind(kt *kit) {
 // parkRace: one queue, which ends all the time, several who park and several who end it, as if each took itself for the
 // owner. Each event comes up once as the head and in the order of who parked it, and no queue stays behind.
 func parkRace(kt *kit) {
-	r := &parkRacers{parking: parkingOf(kt), end: time.Now().Add(2 * time.Minute)}
+	r := &parkRacers{parking: parkingOf(kt), end: time.Now().Add(time.Minute),
+		room: make(chan struct{}, racersPark*racersEach), over: make(chan struct{})}
+	r.room <- struct{}{}
 	errs := inParallel(racersPark+racersTake, func(i int) error {
 		p := []dedup.Parker{r.p, r.peer}[i%2]
 		if i < racersPark {
@@ -126,7 +128,10 @@ const racersPark, racersEach, racersTake = 4, 60, 3
 
 type parkRacers struct {
 	*parking
-	end time.Time
+	end  time.Time
+	room chan struct{} // for an event: given while the one before is being removed, so that the queue ends all the time
+	over chan struct{} // closed when somebody takes no more
+	once sync.Once
 
 	mu   sync.Mutex
 	last [racersPark]int // of each who parks, the number of the event that came up last
@@ -143,6 +148,11 @@ func (r *parkRacers) parkAll(p dedup.Parker, who int) error {
 	for n := 1; n <= racersEach; n++ {
 		e := waiting("q", numbered(numbered("e", who), n), 0)
 		e.Data = []byte{byte(who), byte(n)}
+		select {
+		case <-r.room:
+		case <-r.over:
+			return nil
+		}
 		if err := p.Park(r.ctx, lot, []dedup.Parked{e}); err != nil {
 			return err
 		}
@@ -151,6 +161,7 @@ func (r *parkRacers) parkAll(p dedup.Parker, who int) error {
 }
 
 func (r *parkRacers) take(p dedup.Parker) error {
+	defer r.once.Do(func() { close(r.over) })
 	for !r.done() {
 		e, ok, err := p.Head(r.ctx, lot, "q")
 		mine := false
@@ -160,6 +171,7 @@ func (r *parkRacers) take(p dedup.Parker) error {
 		}
 		if err == nil && mine {
 			r.came(e)
+			r.room <- struct{}{}
 			_, err = p.Remove(r.ctx, lot, "q", e.Key, e.Position)
 		}
 		if err != nil {

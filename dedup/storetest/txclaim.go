@@ -26,6 +26,7 @@ func txClaimTests[Tx any]() []txTest[Tx] {
 		{name: "tx: a group mixes verdicts", run: txMixed[Tx]},
 		{name: "tx: a group of 300", run: txMany[Tx]},
 		{name: "tx: Dead by a completion", run: txDead[Tx]},
+		{name: "tx: dead, its origin is the delivery whose letter was sent (rule 6)", run: txDeadOrigin[Tx]},
 		{name: "tx: Retry by a completion (rule 3)", run: txRetry[Tx]},
 		{name: "tx: a completion for some, the rest is Done", run: txSome[Tx]},
 		{name: "tx: keys must ascend, and be valid", run: txOrder[Tx]},
@@ -243,6 +244,25 @@ func txDead[Tx any](k *txKit[Tx]) {
 	a := k.meets(dedup.Dead, r)
 	require.Equal(k, "no items", a.Reason)
 	sameOrigin(k, r.Origin, a.First)
+}
+
+func txDeadOrigin[Tx any](k *txKit[Tx]) {
+	copied := origin(900, 41)
+	copied.Topic = "orders.by.another.way"
+	group := []dedup.Request{request("dead"), request("done"), request("none"), request("plain")}
+	_, err := k.call(group, func(tx Tx, answers []dedup.Answer) ([]dedup.Completion, error) {
+		ends := []dedup.Completion{
+			dead(group[2].Held(dedup.Token{}, answers[2]), "poison"),
+			completion(group[1].Held(dedup.Token{}, answers[1])), dead(group[0].Held(dedup.Token{}, answers[0]), "poison"),
+		}
+		ends[0].First, ends[1].First, ends[2].First = dedup.Origin{}, copied, copied
+		return ends, nil
+	})
+	require.NoError(k, err)
+	sameOrigin(k, copied, k.meets(dedup.Dead, request("dead")).First)
+	sameOrigin(k, request("done").Origin, k.meets(dedup.Done, request("done")).First)
+	sameOrigin(k, request("none").Origin, k.meets(dedup.Dead, request("none")).First)
+	sameOrigin(k, request("plain").Origin, k.meets(dedup.Done, request("plain")).First)
 }
 
 func txRetry[Tx any](k *txKit[Tx]) {

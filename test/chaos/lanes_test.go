@@ -143,8 +143,13 @@ func TestLanesUnderFire_Idempotent(t *testing.T) {
 	require.Zero(t, l.count(`SELECT count(*) - count(DISTINCT (key, seq)) FROM effects WHERE NOT `+claimed), "effects of transactions that happened twice")
 	require.LessOrEqual(t, repeats, cut*32, "repeats of claimed handlers")
 	require.Zero(t, l.kafka.deadLetters(l.group, l.topic), "dead letters")
-	// Of keys whose copies stay in their partition: a copy elsewhere may overtake.
-	require.Zero(t, l.count(`
+	l.requireOrder()
+}
+
+// requireOrder looks at keys whose copies stay in their partition: a copy elsewhere may overtake.
+func (l *line) requireOrder() {
+	l.t.Helper()
+	require.Zero(l.t, l.count(`
 		SELECT count(*) FROM (
 			SELECT seq, max(seq) OVER (PARTITION BY key ORDER BY first ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
 			FROM (SELECT key, seq, min(id) AS first FROM effects WHERE key / $1 % 2 = 0 GROUP BY key, seq) appeared

@@ -75,6 +75,37 @@ func run(ctx context.Context) (err error) {
 
 const insert = `INSERT INTO effects (key, seq, worker, kind) VALUES ($1, $2, $3, $4)`
 
+// failures is how often an event fails before it takes effect.
+func failures(e event) int {
+	switch n := (e.Key*31 + e.Seq*17) % 40; n {
+	case 0:
+		return 2
+	case 1, 2:
+		return 1
+	}
+	return 0
+}
+
+// ordered adds two handlers that fail now and then, and let nothing of the same key overtake.
+func ordered(r *idem.Router, pool *pgxpool.Pool, worker string) {
+	r = r.With(idem.Retry(idem.RetryPolicy{MaxAttempts: 1}), idem.KeyOrdered(time.Second, 2*time.Second, 3*time.Second, 4*time.Second))
+	boom := errors.New("boom")
+	idem.OnTx(r, "ordered-tx", func(ctx context.Context, tx pgx.Tx, e idem.Event[event]) error {
+		_, err := tx.Exec(ctx, insert, e.Data.Key, e.Data.Seq, worker, "ordered-tx")
+		if err == nil && e.Attempt <= failures(e.Data) {
+			err = boom
+		}
+		return err
+	})
+	idem.On(r, "ordered-on", func(ctx context.Context, e idem.Event[event]) error {
+		if e.Attempt <= failures(e.Data) {
+			return boom
+		}
+		_, err := pool.Exec(ctx, insert, e.Data.Key, e.Data.Seq, worker, "ordered-on")
+		return err
+	})
+}
+
 // router has the four kinds of handlers, and one that hangs until it is stopped. A transaction's holder that is stopped is rid of its locks after the time-out.
 func router(pool *pgxpool.Pool, worker string) *idem.Router {
 	r := idem.NewRouter(idem.Timeout(3*time.Second), idem.Retry(idem.RetryPolicy{MaxAttempts: idem.NoLimit, InPlace: idem.Forever}))
@@ -102,6 +133,7 @@ func router(pool *pgxpool.Pool, worker string) *idem.Router {
 		<-ctx.Done()
 		return idem.NotApplied(ctx.Err())
 	}, idem.Timeout(time.Hour))
+	ordered(r, pool, worker)
 	return r
 }
 

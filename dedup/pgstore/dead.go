@@ -1,0 +1,48 @@
+package pgstore
+
+import (
+	"context"
+
+	"github.com/idem-go/idem/dedup"
+	"github.com/jackc/pgx/v5/pgtype"
+)
+
+// deadOrigins are the origins that go to the records of what is given up: those of the deliveries whose letters were sent,
+// which need not be the first (rule 6). They are few, so they travel by themselves, and all others do without.
+type deadOrigins struct {
+	claims []int // indices of the completions that have one
+	topic  []string
+	part   []int32
+	offset []int64
+	at     []pgtype.Timestamptz
+	token  []pgtype.UUID
+}
+
+// add takes what completion i says.
+func (d *deadOrigins) add(i int, c *dedup.Completion) {
+	if c.Dead == "" || c.First == (dedup.Origin{}) {
+		return
+	}
+	d.claims = append(d.claims, i)
+	d.topic, d.part = append(d.topic, storable(c.First.Topic)), append(d.part, c.First.Partition)
+	d.offset, d.at = append(d.offset, c.First.Offset), append(d.at, timeOf(c.First))
+	d.token = append(d.token, pgtype.UUID{Bytes: c.Token, Valid: true})
+}
+
+func (d *deadOrigins) none() bool { return len(d.claims) == 0 }
+
+func (d *deadOrigins) args(keys []any) []any {
+	return append([]any{d.topic, d.part, d.offset, d.at, d.token}, keys...)
+}
+
+// number makes numbers for their partitions, in the compact layout and a transaction of its own.
+func (d *deadOrigins) number(ctx context.Context, s *Store) error {
+	if s.layout != compact || d.none() {
+		return nil
+	}
+	all := make([]origin, len(d.claims))
+	for i := range all {
+		all[i] = origin{d.topic[i], d.part[i]}
+	}
+	return s.origins.resolve(ctx, s, all, make([]int32, len(all)))
+}

@@ -1,0 +1,7 @@
+-- As in the readable layout. The partitions have their numbers.
+UPDATE {schema}.{table} k
+SET origin = o.origin, origin_offset = r.pos, origin_time = r.at
+FROM unnest($1::text[], $2::integer[], $3::bigint[], $4::timestamptz[], $5::uuid[], {arrays@6})
+     AS r(topic, part, pos, at, token, {key})
+JOIN {schema}.idem_origins o ON (o.topic, o.partition) = (r.topic, r.part)
+WHERE ({k.key}) = ({r.key}) AND {status} = 'dead' {held}

@@ -1,0 +1,16 @@
+-- The queues of a lot whose heads are due first, at most $4, with those heads that are due. The clock is read once.
+SELECT ceil(extract(epoch FROM k.due - k.now) * 1000000)::bigint AS next, {event}
+FROM (
+    SELECT k.*, c.now
+    FROM (SELECT clock_timestamp() AS now OFFSET 0) c
+    CROSS JOIN LATERAL (
+        SELECT *
+        FROM {schema}.parked_keys
+        WHERE scope = $1::text AND topic = $2::text AND partition = $3::integer AND NOT blocked
+        ORDER BY due
+        LIMIT $4::bigint
+    ) k
+) k
+LEFT JOIN {schema}.parked p
+  ON (p.scope, p.topic, p.queue, p.seq) = (k.scope, k.topic, k.queue, k.head_seq) AND k.due <= k.now
+ORDER BY k.due

@@ -1,0 +1,55 @@
+package chaos
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Events that fail now and then in handlers that are KeyOrdered, three workers that are killed: of every key the effects first
+// appear in order, nothing is lost, no transaction takes effect twice, nothing stays parked (rule 4, T-06).
+func TestParkedEventsUnderFire_Idempotent(t *testing.T) {
+	needTime(t)
+	events, rounds := 6_000, 3
+	if soak() {
+		events, rounds = 60_000, 30
+	}
+	rng, began := newRand(t), time.Now()
+	l := newLine(t, copies(rng, events, 2, lanePartitions), rounds+2)
+	l.producer.value = func(d *delivery) []byte {
+		kind := [...]string{"ordered-tx", "ordered-on"}[d.order/laneKeys%2]
+		return fmt.Appendf(nil, `{"event_id":"seq-%06d","type":%q,"key":%d,"seq":%d}`, d.order, kind, d.order%laneKeys, d.order/laneKeys)
+	}
+	crew := newCrew(t, []string{"a", "b", "c"}, l.worker)
+	l.kafka.waitMembers(l.group, 3)
+	l.release()
+	parked := 0
+	for range rounds {
+		victim := crew.names[rng.IntN(3)]
+		l.works(crew.now[victim], 1+rng.IntN(100))
+		pause(t, rng, 2*time.Second)
+		parked = max(parked, l.count(`SELECT count(*) FROM parked`))
+		crew.kill(victim)
+		crew.begin(victim)
+		l.release()
+	}
+	for len(l.load) > 0 {
+		l.release()
+	}
+	l.kafka.waitNoLag(l.group, l.topic, 2*time.Minute)
+	require.Eventually(t, func() bool { return l.count(`SELECT count(*) FROM parked`) == 0 }, 2*time.Minute, 100*time.Millisecond, "what is parked is taken up")
+	crew.requireRunning()
+	crew.stop(20 * time.Second)
+	repeats := l.count(`SELECT count(*) - count(DISTINCT (key, seq)) FROM effects WHERE kind = 'ordered-on'`)
+	t.Logf("soak: %s size=%d kills=%d outcome=once, in order; parked at most %d at a time seen, repeats of claims %d, %s", t.Name(),
+		events, rounds, parked, repeats, time.Since(began).Round(time.Second))
+	require.Positive(t, parked, "nothing was parked when it was looked for")
+	require.Equal(t, events, l.count(`SELECT count(DISTINCT (key, seq)) FROM effects`), "lost")
+	require.Zero(t, l.count(`SELECT count(*) - count(DISTINCT (key, seq)) FROM effects WHERE kind = 'ordered-tx'`), "transactions that happened twice")
+	require.LessOrEqual(t, repeats, rounds*16*lanePartitions)
+	require.Zero(t, l.kafka.deadLetters(l.group, l.topic), "dead letters")
+	require.Zero(t, l.count(`SELECT count(*) FROM parked_keys`))
+	l.requireOrder()
+}
