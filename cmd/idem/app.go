@@ -43,6 +43,7 @@ type app struct {
 	saslUser      string
 	allowInsecure bool
 
+	known       map[string]*ledger // ledgers by URL that need not be opened: those of tests
 	opened      []*ledger
 	ctx         context.Context // of the command that runs
 	begun       bool            // flags and arguments were found good
@@ -262,9 +263,6 @@ func (a *app) audit(action string, fields map[string]any) {
 		"user": cmp.Or(os.Getenv("SUDO_USER"), os.Getenv("USER"), "unknown"), "uid": os.Getuid(),
 	}
 	for k, v := range fields {
-		if text, ok := v.(string); ok {
-			v = a.redact(text)
-		}
 		line[k] = v
 	}
 	text, err := json.Marshal(line)
@@ -297,7 +295,7 @@ func (a *app) audited(action string, fields map[string]any, fn func() error) err
 		fields["outcome"] = "failed"
 	}
 	if err != nil {
-		fields["error"] = err.Error()
+		fields["error"] = a.redact(err.Error())
 	}
 	a.audit(action, fields)
 	return err
@@ -312,8 +310,9 @@ var credentials = []struct {
 	{regexp.MustCompile(`(?i)((?:ssl)?password\s*=\s*)(?:'[^']*'|[^\s&"'\\]+)`), "${1}***"},
 }
 
-// minSecret is how long a secret is at least to be looked for: of a shorter one, every text is full.
-const minSecret = 4
+// minSecret is how long a secret is at least to be looked for. Shorter ones are words of which every text is full, "idem" to
+// begin with, and the libraries underneath do not print them in the first place.
+const minSecret = 8
 
 // redact takes passwords out of a text that somebody else made, the last line of defence (G-04).
 func (a *app) redact(text string) string {

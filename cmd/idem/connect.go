@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"regexp"
 	"strings"
 	"time"
 
@@ -31,8 +32,11 @@ type ledger struct {
 	pool  *pgxpool.Pool         // or nil
 	redis redis.UniversalClient // or nil
 
+	prefix string // of the keys in Redis
+
 	pg      *pgstore.Store // or nil
 	options []pgstore.Option
+	layout  string // that the store is made for
 	state   tables
 }
 
@@ -43,6 +47,13 @@ type tables struct {
 	version int
 	err     error // why that is not known
 }
+
+var (
+	_ dedup.Operator = (*pgstore.Store)(nil)
+	_ dedup.Lister   = (*pgstore.Store)(nil)
+	_ dedup.Parker   = (*pgstore.Store)(nil)
+	_ dedup.Operator = (*redisstore.Store)(nil)
+)
 
 // operator is what every ledger of this command can do.
 func (l *ledger) operator() dedup.Operator { return l.store.(dedup.Operator) }
@@ -74,6 +85,9 @@ func (a *app) openLedgers(ctx context.Context) ([]*ledger, error) {
 
 // openLedger makes a client. That the server cannot be reached is for the first verb to say.
 func (a *app) openLedger(ctx context.Context, text string) (*ledger, error) {
+	if l := a.known[text]; l != nil {
+		return l, nil
+	}
 	a.keepSecret(text)
 	scheme, _, ok := strings.Cut(text, "://")
 	switch {
@@ -125,6 +139,9 @@ func (a *app) postgresPool(ctx context.Context, flag, text string) (*pgxpool.Poo
 	return pool, nil
 }
 
+// schemaName is what pgstore.InSchema takes (G-05).
+var schemaName = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,62}$`)
+
 func (a *app) openPostgres(ctx context.Context, text string) (*ledger, error) {
 	pool, err := a.postgresPool(ctx, "--ledger", text)
 	if err != nil {
@@ -132,23 +149,30 @@ func (a *app) openPostgres(ctx context.Context, text string) (*ledger, error) {
 	}
 	c := pool.Config().ConnConfig
 	l := &ledger{name: fmt.Sprintf("postgres %s:%d/%s", c.Host, c.Port, c.Database), pool: pool}
+	if a.schema != "" && !schemaName.MatchString(a.schema) {
+		return nil, usage("--schema: %q does not match %s", a.schema, schemaName)
+	}
 	if a.schema != "" {
 		l.options = append(l.options, pgstore.InSchema(a.schema))
 		l.name += "/" + a.schema
 	}
 	l.state = findTables(ctx, pool, a.schema)
-	l.use(l.state.layout)
+	l.use(cmp.Or(l.state.layout, layoutReadable))
 	return l, nil
 }
 
 // use makes the store for a layout.
 func (l *ledger) use(layout string) {
-	options := l.options
-	if layout == layoutCompact {
-		options = append(options[:len(options):len(options)], pgstore.Compact())
-	}
-	l.pg = pgstore.New(l.pool, options...)
+	l.layout = layout
+	l.pg = pgstore.New(l.pool, l.withLayout()...)
 	l.store = l.pg
+}
+
+func (l *ledger) withLayout() []pgstore.Option {
+	if l.layout != layoutCompact {
+		return l.options
+	}
+	return append(l.options[:len(l.options):len(l.options)], pgstore.Compact())
 }
 
 // findTables asks for the layout of the tables, so that nobody has to say it. If they are not there, or the server
@@ -180,11 +204,9 @@ func (a *app) openRedis(scheme, text string) (*ledger, error) {
 			"special characters in the password percent-encoded; options as go-redis has them")
 	}
 	a.closers = append(a.closers, func() { _ = client.Close() })
-	var options []redisstore.Option
-	if a.redisPrefix != "" {
-		options = append(options, redisstore.Prefix(a.redisPrefix))
-	}
-	return &ledger{name: name, store: redisstore.New(client, options...), redis: client}, nil
+	l := &ledger{name: name, redis: client, prefix: cmp.Or(a.redisPrefix, "idem:")}
+	l.store = redisstore.New(client, redisstore.Prefix(l.prefix))
+	return l, nil
 }
 
 // redisClient makes a client from a URL without its scheme. Several hosts, separated by commas, are a cluster unless it
@@ -206,6 +228,7 @@ func redisClient(kind string, secure bool, rest string) (client redis.UniversalC
 		if err != nil {
 			return nil, "", err
 		}
+		hurry(&o.MaxRetries, &o.DialerRetries)
 		return redis.NewClient(o), fmt.Sprintf("redis %s/%d", o.Addr, o.DB), nil
 	}
 	for i, host := range hosts[1:] {
@@ -221,15 +244,22 @@ func redisClient(kind string, secure bool, rest string) (client redis.UniversalC
 		if err != nil {
 			return nil, "", err
 		}
+		hurry(&o.MaxRetries, &o.DialerRetries)
 		return redis.NewClusterClient(o), "redis cluster " + strings.Join(o.Addrs, ","), nil
 	case "+sentinel":
 		o, err := redis.ParseFailoverURL(one)
 		if err != nil {
 			return nil, "", err
 		}
+		hurry(&o.MaxRetries, &o.DialerRetries)
 		return redis.NewFailoverClient(o), fmt.Sprintf("redis %s/%d", o.MasterName, o.DB), nil
 	}
 	return nil, "", errors.New("no such kind of Redis")
+}
+
+// hurry lets a client try twice only, unless the URL says otherwise: a person waits.
+func hurry(retries, dials *int) {
+	*retries, *dials = cmp.Or(*retries, 1), cmp.Or(*dials, 2)
 }
 
 // kafkaConfig is the setting of all connections to Kafka, with the rules of consumers about secrets (G-07).

@@ -116,7 +116,18 @@ type deadLetters struct {
 	group   string
 	scope   string
 	ledgers []*ledger
-	again   bool
+	decisions
+}
+
+// decisions are what a person says to letters that are left alone otherwise.
+type decisions struct {
+	again     bool // those that were reopened often
+	forgotten bool // those that the ledger does not know any longer
+}
+
+func (o *decisions) add(f *pflag.FlagSet) {
+	f.BoolVar(&o.again, "again", false, fmt.Sprintf("also events that were reopened %d times before", maxGenerations))
+	f.BoolVar(&o.forgotten, "forgotten", false, "let events run that the ledger does not know, however old they are: it may have forgotten that they were handled")
 }
 
 // openDLQ connects to Kafka, and to the ledgers if they are to be asked.
@@ -281,7 +292,7 @@ func (t *letterDetail) rows() [][]string {
 	}
 	for _, row := range rows {
 		for i := range row {
-			row[i] = clean(strings.TrimSpace(row[i]))
+			row[i] = plain(strings.TrimSpace(row[i]))
 		}
 	}
 	return rows
@@ -291,7 +302,7 @@ func newDLQPlan(a *app) *cobra.Command {
 	var o dlqFlags
 	var chosen filterFlags
 	var limit int
-	var again bool
+	var decided decisions
 	cmd := &cobra.Command{
 		Use: "plan", Short: "Say what a replay would do", Args: cobra.NoArgs,
 		Long: "Asks the ledger about the event of each letter and says what a replay would do. Nothing is changed. Reads the topic\n" +
@@ -305,14 +316,14 @@ func newDLQPlan(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			d.again = again
+			d.decisions = decided
 			return d.plan(cmd.Context(), f, limit)
 		},
 	}
 	o.add(cmd.Flags())
 	chosen.add(cmd.Flags())
 	cmd.Flags().IntVar(&limit, "limit", 0, "stop after so many")
-	cmd.Flags().BoolVar(&again, "again", false, "also events that were reopened often")
+	decided.add(cmd.Flags())
 	return cmd
 }
 

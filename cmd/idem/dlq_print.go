@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -69,7 +68,7 @@ func (w *rowWriter) addCells(cells []string) error {
 		fmt.Fprintln(w.table, strings.Join(w.header, "\t"))
 	}
 	for i := range cells {
-		cells[i] = clean(cells[i])
+		cells[i] = plain(cells[i])
 	}
 	if _, err := fmt.Fprintln(w.table, strings.Join(cells, "\t")); err != nil {
 		return err
@@ -95,16 +94,6 @@ func (w *rowWriter) end() error {
 		return w.table.Flush()
 	}
 	return nil
-}
-
-// clean makes text fit for a terminal: what stands in a record was written by anybody, and control characters would move
-// the cursor or hide lines.
-func clean(s string) string {
-	if !strings.ContainsFunc(s, func(r rune) bool { return !strconv.IsPrint(r) || r == utf8.RuneError }) {
-		return s
-	}
-	quoted := strconv.Quote(s)
-	return strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)
 }
 
 // letterRow is a dead letter as JSON.
@@ -191,5 +180,5 @@ func (s shownBytes) String() string {
 	case s.Base64 != "":
 		return "base64:" + s.Base64
 	}
-	return clean(s.Text)
+	return plain(s.Text)
 }

@@ -97,7 +97,7 @@ func (d *deadLetters) showPurge(rows []purgeRow) error {
 	for i, r := range rows {
 		cells[i] = []string{
 			strconv.Itoa(int(r.Partition)), strconv.FormatInt(r.From, 10), strconv.FormatInt(r.To, 10), strconv.FormatInt(r.End, 10),
-			strconv.Itoa(r.Letters), clean(shorten(r.StoppedBy, 120)),
+			strconv.Itoa(r.Letters), plain(shorten(r.StoppedBy, 120)),
 		}
 	}
 	return d.app.show(rows, []string{"PARTITION", "FROM", "TO", "END", "LETTERS", "STOPPED BY"}, cells)

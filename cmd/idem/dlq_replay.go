@@ -21,13 +21,13 @@ import (
 type replayFlags struct {
 	rate  float64
 	limit int
-	again bool
 }
 
 func newDLQReplay(a *app) *cobra.Command {
 	var o dlqFlags
 	var chosen filterFlags
 	var bounds replayFlags
+	var decided decisions
 	cmd := &cobra.Command{
 		Use: "replay", Short: "Let the events of dead letters run again", Args: cobra.NoArgs,
 		Long: "Reopens each event in the ledger, then publishes a copy of its letter to the group's own retry topic,\n" +
@@ -46,7 +46,7 @@ func newDLQReplay(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			d.again = bounds.again
+			d.decisions = decided
 			producer, err := consumer.NewProducer(d.client)
 			if err != nil {
 				return err
@@ -59,7 +59,7 @@ func newDLQReplay(a *app) *cobra.Command {
 	chosen.add(cmd.Flags())
 	cmd.Flags().Float64Var(&bounds.rate, "rate", 0, "at most so many a second; 0: no limit")
 	cmd.Flags().IntVar(&bounds.limit, "limit", 0, "replay at most so many; 0: no limit")
-	cmd.Flags().BoolVar(&bounds.again, "again", false, fmt.Sprintf("also events that were reopened %d times before", maxGenerations))
+	decided.add(cmd.Flags())
 	return cmd
 }
 
@@ -127,6 +127,9 @@ func (d *deadLetters) replay(ctx context.Context, producer idem.Producer, f lett
 		return true, r.one(ctx, l)
 	})
 	r.result.Outcome = outcomeOf(ctx, err)
+	if r.result.Outcome == "interrupted" {
+		err = errors.New("interrupted: run it again to go on")
+	}
 	d.app.audit("dlq replay", map[string]any{
 		"topic": d.topic, "group": d.group, "outcome": r.result.Outcome, "replayed": r.result.Replayed, "verdicts": r.result.Verdicts,
 	})
@@ -192,7 +195,7 @@ func (r *replayer) pace(ctx context.Context) error {
 func (r *replayer) skipped(j *judged) {
 	r.result.Verdicts[j.verdict]++
 	switch j.verdict {
-	case seenOther, seenOmitted, seenOften, seenForeign, seenGroup, seenTooLarge, seenConflict:
+	case seenOther, seenOmitted, seenOften, seenTooOld, seenForeign, seenGroup, seenTooLarge, seenConflict:
 		if len(r.result.Attention) < maxAttention {
 			r.result.Attention = append(r.result.Attention, attention{j.place.String(), j.verdict, j.note})
 		}
@@ -213,12 +216,9 @@ func (r *replayer) do(ctx context.Context, j *judged) error {
 	if err := r.haveTopic(idem.RetryTopic(j.letter.Message.Topic, r.group, 0)); err != nil {
 		return err
 	}
-	var position dedup.Position
-	if j.action == actReopen {
-		var err error
-		if position, err = r.reopen(ctx, j); err != nil {
-			return err
-		}
+	position, err := r.position(ctx, j)
+	if err != nil {
+		return err
 	}
 	m, err := j.letter.Redrive(position)
 	if err != nil {
@@ -231,6 +231,18 @@ func (r *replayer) do(ctx context.Context, j *judged) error {
 		return r.record(ctx, j)
 	}
 	return nil
+}
+
+// position is the one that the copy must have.
+func (r *replayer) position(ctx context.Context, j *judged) (dedup.Position, error) {
+	switch j.action {
+	case actReopen:
+		return r.reopen(ctx, j)
+	case actForce:
+		return dedup.Position{Generation: j.letter.Generation + 1}, nil
+	default:
+		return dedup.Position{}, nil
+	}
 }
 
 func (r *replayer) reopen(ctx context.Context, j *judged) (dedup.Position, error) {
@@ -318,7 +330,7 @@ func (r *replayer) report() error {
 		rows = append(rows, []string{"  " + string(v), fmt.Sprint(p.Verdicts[v])})
 	}
 	for _, at := range p.Attention {
-		rows = append(rows, []string{"  " + at.Record, clean(string(at.Verdict) + ": " + at.Note)})
+		rows = append(rows, []string{"  " + at.Record, plain(string(at.Verdict) + ": " + at.Note)})
 	}
 	return r.app.show(p, []string{p.Outcome, p.Topic}, rows)
 }

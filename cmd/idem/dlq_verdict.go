@@ -19,6 +19,7 @@ const (
 	seenDead      verdict = "dead"            // given up: reopened and published
 	seenReopened  verdict = "reopened"        // reopened, and nobody took up a copy yet: published (again) at the same position
 	seenNever     verdict = "never seen"      // published: the gate decides when it comes
+	seenTooOld    verdict = "too old"         // the ledger has forgotten what it was: somebody has to decide
 	seenParked    verdict = "parked"          // given up at the head of its queue in the ledger: reopened there
 	seenNoID      verdict = "no identity"     // published: it has one, if at all, for a handler that was mended
 	seenDone      verdict = "already done"    //
@@ -42,12 +43,13 @@ type action uint8
 const (
 	actSkip    action = iota
 	actReopen         // reopen the key, publish at the position that this returns
-	actPublish        // publish at no position
+	actPublish        // publish at no position: too old for the ledger, it will not run
+	actForce          // publish at a position that is not asked for its age
 	actRecord         // publish, then record that this letter was
 	actUnblock        // reopen the key, let the parked event run
 )
 
-var actionNames = [...]string{"skip", "reopen and publish", "publish", "publish and record", "reopen in its queue"}
+var actionNames = [...]string{"skip", "reopen and publish", "publish", "publish, whatever its age", "publish and record", "reopen in its queue"}
 
 func (a action) String() string { return actionNames[a] }
 
@@ -160,7 +162,7 @@ func (d *deadLetters) judge(ctx context.Context, s *survey, letters ...*foundLet
 				return nil, err
 			}
 		}
-		if publishes := j.action == actReopen || j.action == actPublish; publishes && s != nil {
+		if publishes := j.action == actReopen || j.action == actPublish || j.action == actForce; publishes && s != nil {
 			s.choose(j)
 		}
 	}
@@ -187,10 +189,7 @@ func (d *deadLetters) judgeEvent(ctx context.Context, j *judged, records []known
 		j.omitted()
 		return nil
 	case !ok:
-		j.verdict, j.action = seenNever, actPublish
-		if j.letter.Class == idem.ClassTooOld {
-			j.note = "it was older than what the ledger remembers: nobody knows whether it was handled"
-		}
+		d.judgeForgotten(j)
 		return nil
 	case r.State == dedup.Finished && j.letter.Class == idem.ClassConflict:
 		j.verdict, j.note = seenConflict, "an event with this ID and another content was done: give this one an ID of its own"
@@ -206,6 +205,19 @@ func (d *deadLetters) judgeEvent(ctx context.Context, j *judged, records []known
 	default:
 		j.verdict, j.note = seenPending, fmt.Sprintf("%s at %s", r.State, positionText(r.Position))
 		return nil
+	}
+}
+
+// judgeForgotten is for events that no ledger knows. Whoever replays a letter that is too old once more without a decision
+// gets it back: the gate would call it too old again (T-08, rule 8).
+func (d *deadLetters) judgeForgotten(j *judged) {
+	switch {
+	case d.forgotten:
+		j.verdict, j.action = seenNever, actForce
+	case j.letter.Class == idem.ClassTooOld:
+		j.verdict, j.note = seenTooOld, "nobody knows whether it was handled: --forgotten lets it run all the same"
+	default:
+		j.verdict, j.action = seenNever, actPublish
 	}
 }
 

@@ -150,13 +150,18 @@ func (l *ledger) look(ctx context.Context, key dedup.Key, anyType bool) (records
 
 // keysOfTypes makes a key for each type that the scope has registered.
 func (l *ledger) keysOfTypes(ctx context.Context, key dedup.Key) (keys []dedup.Key, err error) {
-	typed, ok := l.store.(typeLister)
-	if !ok {
-		return nil, usage("which event? this ledger cannot look through all types: give --type")
+	var types []string
+	switch s := l.store.(type) {
+	case typeLister:
+		types, err = s.Types(ctx, key.Scope)
+	default:
+		if l.redis == nil {
+			return nil, usage("which event? %s cannot look through all types: give --type", l.name)
+		}
+		types, err = l.redisTypes(ctx, key.Scope)
 	}
-	types, err := typed.Types(ctx, key.Scope)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("types of scope %q: %w", key.Scope, err)
 	}
 	if len(types) == 0 || len(types) > maxTypes {
 		return nil, usage("which event? scope %q has %d types on record: give --type", key.Scope, len(types))
@@ -166,6 +171,18 @@ func (l *ledger) keysOfTypes(ctx context.Context, key dedup.Key) (keys []dedup.K
 		keys = append(keys, key)
 	}
 	return keys, nil
+}
+
+// redisTypes reads what redisstore's Register wrote of a scope: one hash, with a field for the recipe of each type.
+func (l *ledger) redisTypes(ctx context.Context, scope string) (types []string, err error) {
+	fields, err := l.redis.HKeys(ctx, l.prefix+dedup.Join("scope", scope)).Result()
+	for _, field := range fields {
+		if typ, ok := strings.CutPrefix(field, "recipe:"); ok {
+			types = append(types, typ)
+		}
+	}
+	slices.Sort(types)
+	return types, err
 }
 
 // typeLister is a ledger that cannot search but knows the types that a scope has registered.
@@ -221,6 +238,9 @@ func newEventGetCmd(a *app) *cobra.Command {
 }
 
 func (a *app) eventGet(ctx context.Context, f *eventFlags, arg string, letters bool) error {
+	if _, err := a.theScope(); err != nil {
+		return err
+	}
 	if letters {
 		if _, err := a.theGroup(); err != nil {
 			return err
@@ -368,7 +388,11 @@ func isNotKnown(err error) bool {
 
 // target finds the one event that a verb is about. e is nil with an error.
 func (a *app) target(ctx context.Context, f *eventFlags, arg string) (e *eventAt, asked dedup.Key, err error) {
-	asked = dedup.Key{Tenant: f.tenant, Scope: cmp.Or(a.scope, a.group), Type: f.typ, ID: arg}
+	scope, err := a.theScope()
+	if err != nil {
+		return nil, asked, err
+	}
+	asked = dedup.Key{Tenant: f.tenant, Scope: scope, Type: f.typ, ID: arg}
 	ledgers, err := a.openLedgers(ctx)
 	if err != nil {
 		return nil, asked, err

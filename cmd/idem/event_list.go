@@ -88,7 +88,7 @@ func setStates(f *dedup.Filter, status []string) error {
 
 // listed is a line of event list.
 type listed struct {
-	*eventView
+	eventView
 	Age string `json:"unchanged_for,omitempty"`
 }
 
@@ -107,7 +107,7 @@ func (a *app) eventList(ctx context.Context, f dedup.Filter, limit int) error {
 	for _, l := range ledgers {
 		err := l.store.(dedup.Lister).List(ctx, f, limit-len(all)+1, func(r dedup.Record) bool {
 			v := viewOf(&eventAt{ledger: l, key: r.Key, records: []dedup.Record{r}}, r)
-			row := listed{eventView: &v}
+			row := listed{eventView: v}
 			if !r.Changed.IsZero() {
 				row.Age = short(max(time.Since(r.Changed), 0))
 			}

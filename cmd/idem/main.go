@@ -10,16 +10,24 @@ import (
 	"os/signal"
 	"syscall"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // who presses ^C a second time does not want to wait
+	redis.SetLogger(quiet{})     // what it has to say comes with the error, and in one line
 	code := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
 	stop()
 	os.Exit(code)
 }
+
+// quiet logs nothing.
+type quiet struct{}
+
+// Printf implements the logger of go-redis.
+func (quiet) Printf(context.Context, string, ...any) {}
 
 // The exit codes. A script can tell what it asked for from what went wrong.
 const (
@@ -53,13 +61,13 @@ func found(format string, args ...any) error {
 
 // run is main without a process, for tests.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	a := &app{stdin: stdin, stdout: stdout, stderr: stderr}
+	return (&app{stdin: stdin, stdout: stdout, stderr: stderr}).run(ctx, args)
+}
+
+func (a *app) run(ctx context.Context, args []string) int {
 	defer a.close()
 	root := newRoot(a)
 	root.SetArgs(args)
-	root.SetIn(stdin)
-	root.SetOut(stdout)
-	root.SetErr(stderr)
 	err := root.ExecuteContext(ctx)
 	switch exit := a.exitOf(err); {
 	case exit == nil && a.auditFailed:
@@ -68,7 +76,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		return exitOK
 	default:
 		if exit.err != nil {
-			fmt.Fprintln(stderr, "idem:", a.redact(exit.err.Error()))
+			fmt.Fprintln(a.stderr, "idem:", a.redact(exit.err.Error()))
 		}
 		return exit.code
 	}
@@ -97,6 +105,9 @@ func newRoot(a *app) *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
+	root.SetIn(a.stdin)
+	root.SetOut(a.stdout)
+	root.SetErr(a.stderr)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &exitError{exitUsage, err} })
 	a.flags(root.PersistentFlags())
 	complete(root, "output", outputs...)

@@ -1,5 +1,187 @@
 package main
 
-import "github.com/spf13/cobra"
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
 
-func newMigrateCmd(_ *app) *cobra.Command { return notYet("migrate") }
+	"github.com/spf13/cobra"
+
+	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/dedup/pgstore"
+)
+
+func newMigrateCmd(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "migrate",
+		Short: "The tables of a ledger in Postgres",
+	}
+	var layout string
+	cmd.PersistentFlags().StringVar(&layout, "layout", "", "readable or compact; that of the tables if they are there, else readable")
+	cmd.AddCommand(
+		&cobra.Command{
+			Use:   "print",
+			Short: "Print the SQL that makes the tables, for a migration tool",
+			Args:  none,
+			RunE:  func(*cobra.Command, []string) error { return a.migratePrint(layout) },
+		},
+		&cobra.Command{
+			Use:   "up",
+			Short: "Make the tables or bring them up to date",
+			Long:  "Make the tables or bring them up to date, in one transaction. It may be repeated, and what is there stays.",
+			Args:  none,
+			RunE:  func(cmd *cobra.Command, _ []string) error { return a.migrateUp(cmd.Context(), layout) },
+		},
+		&cobra.Command{
+			Use:   "status",
+			Short: "Whether the tables are there and fit for use",
+			Long: "Whether the tables are there, of this release, and fit for use. It writes test rows in transactions that are rolled\n" +
+				"back. Exit code 1 if a ledger must not be used.",
+			Args: none,
+			RunE: func(cmd *cobra.Command, _ []string) error { return a.migrateStatus(cmd.Context(), layout) },
+		},
+	)
+	for _, sub := range cmd.Commands() {
+		complete(sub, "layout", layoutReadable, layoutCompact)
+	}
+	return cmd
+}
+
+func checkLayoutFlag(layout string) error {
+	switch layout {
+	case "", layoutReadable, layoutCompact:
+		return nil
+	}
+	return usage("--layout is readable or compact, not %q", layout)
+}
+
+func (a *app) migratePrint(layout string) error {
+	if err := checkLayoutFlag(layout); err != nil {
+		return err
+	}
+	var options []pgstore.Option
+	if layout == layoutCompact {
+		options = append(options, pgstore.Compact())
+	}
+	fmt.Fprint(a.stdout, pgstore.Schema(options...))
+	return nil
+}
+
+// openTables opens the ledgers, which must be in Postgres, for a layout.
+func (a *app) openTables(ctx context.Context, layout string) ([]*ledger, error) {
+	if err := checkLayoutFlag(layout); err != nil {
+		return nil, err
+	}
+	ledgers, err := a.openLedgers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range ledgers {
+		switch {
+		case l.pg == nil:
+			return nil, usage("%s has no tables: this command is for ledgers in Postgres", l.name)
+		case layout != "": // should the tables have another one, the store says so
+			l.use(layout)
+		}
+	}
+	return ledgers, nil
+}
+
+func (a *app) migrateUp(ctx context.Context, layout string) error {
+	ledgers, err := a.openTables(ctx, layout)
+	if err != nil {
+		return err
+	}
+	all, rows := []tablesView{}, [][]string{}
+	for _, l := range ledgers {
+		before := l.state
+		fields := map[string]any{"ledger": l.name, "layout": l.layout, "version_before": before.version}
+		err := a.audited("migrate up", fields, func() error {
+			if before.err != nil {
+				return fmt.Errorf("%s: %w", l.name, before.err)
+			}
+			return pgstore.Migrate(ctx, l.pool, l.withLayout()...)
+		})
+		if err != nil {
+			return err
+		}
+		now := findTables(ctx, l.pool, a.schema)
+		v := tablesView{Ledger: l.name, Schema: now.schema, Layout: now.layout, Version: now.version, State: "ok"}
+		all, rows = append(all, v), append(rows, v.row())
+	}
+	return a.show(all, tablesHeader, rows)
+}
+
+// tablesView is a line of migrate status.
+type tablesView struct {
+	Ledger   string   `json:"ledger"`
+	Schema   string   `json:"schema,omitempty"`
+	Layout   string   `json:"layout,omitempty"`
+	Version  int      `json:"version"`
+	State    string   `json:"state"` // ok, missing, unfit, unavailable
+	Problem  string   `json:"problem,omitempty"`
+	Warnings []string `json:"warnings,omitempty"`
+}
+
+var tablesHeader = []string{"LEDGER", "SCHEMA", "LAYOUT", "VERSION", "STATE", "PROBLEM"}
+
+func (v *tablesView) row() []string {
+	return []string{v.Ledger, v.Schema, v.Layout, strconv.Itoa(v.Version), v.State, v.Problem}
+}
+
+func (a *app) migrateStatus(ctx context.Context, layout string) error {
+	ledgers, err := a.openTables(ctx, layout)
+	if err != nil {
+		return err
+	}
+	all, rows := []tablesView{}, [][]string{}
+	var bad, away []string
+	for _, l := range ledgers {
+		v := l.status(ctx)
+		v.Problem = a.redact(v.Problem)
+		switch v.State {
+		case "ok":
+		case "unavailable":
+			away = append(away, l.name)
+		default:
+			bad = append(bad, l.name)
+		}
+		all, rows = append(all, v), append(rows, v.row())
+		for _, w := range v.Warnings {
+			rows = append(rows, []string{"", "", "", "", "warning", w})
+		}
+	}
+	if err := a.show(all, tablesHeader, rows); err != nil {
+		return err
+	}
+	switch {
+	case len(away) > 0:
+		return fmt.Errorf("not to be used now: %s", strings.Join(away, ", "))
+	case len(bad) > 0:
+		return found("must not be used as it is: %s", strings.Join(bad, ", "))
+	}
+	return nil
+}
+
+func (l *ledger) status(ctx context.Context) tablesView {
+	v := tablesView{Ledger: l.name, Schema: l.state.schema, Layout: l.state.layout, Version: l.state.version, State: "ok"}
+	switch {
+	case l.state.err != nil:
+		v.State, v.Problem = "unavailable", l.state.err.Error()
+		return v
+	case l.state.layout == "":
+		v.State, v.Problem = "missing", "the tables are not there: idem migrate up"
+		return v
+	}
+	var err error
+	v.Warnings, err = l.pg.Check(ctx)
+	switch {
+	case errors.Is(err, dedup.ErrUnavailable):
+		v.State, v.Problem = "unavailable", err.Error()
+	case err != nil:
+		v.State, v.Problem = "unfit", err.Error()
+	}
+	return v
+}

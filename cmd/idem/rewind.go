@@ -1,5 +1,317 @@
 package main
 
-import "github.com/spf13/cobra"
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
 
-func newRewindCmd(_ *app) *cobra.Command { return notYet("rewind") }
+	"github.com/IBM/sarama"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/spf13/cobra"
+
+	"github.com/idem-go/idem"
+)
+
+// rewindFlags say how far.
+type rewindFlags struct {
+	to        string
+	before    time.Duration
+	topics    []string
+	retention time.Duration
+}
+
+func newRewindCmd(a *app) *cobra.Command {
+	var o rewindFlags
+	cmd := &cobra.Command{
+		Use: "rewind", Short: "Let a stopped group consume again from an earlier time", Args: cobra.NoArgs,
+		Long: "Moves the committed offsets of a group back, never forward. What was handled and is still in the ledger is not handled\n" +
+			"again; what a ledger lost in a failover is (P-18). The group must be stopped.\n\n" +
+			"--before-failover 10m goes back to what was consumed 10 minutes ago at the latest: to records from 10 minutes ago, and\n" +
+			"where the group was behind, to 10 minutes before the last record it consumed. Say more than the ledger can have lost, and\n" +
+			"more than the time since then. Retry topics of the chosen topics are rewound too.",
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.rewind(cmd.Context(), o) },
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.to, "to", "", "a time such as 2026-01-31T12:00:00Z, or how long ago")
+	f.DurationVar(&o.before, "before-failover", 0, "how far back, such as 10m")
+	f.StringSliceVarP(&o.topics, "topic", "t", nil, "these topics only, with their retry topics")
+	f.DurationVar(&o.retention, "retention", 0, "how long the ledger remembers, to be warned (Postgres is asked)")
+	return cmd
+}
+
+// rewindRow is one partition.
+type rewindRow struct {
+	Topic     string `json:"topic"`
+	Partition int32  `json:"partition"`
+	Committed int64  `json:"committed"`
+	To        int64  `json:"to"`
+	Events    int64  `json:"events"` // that are delivered again; marks of transactions and compacted records count too
+	Note      string `json:"note,omitempty"`
+}
+
+func (a *app) rewind(ctx context.Context, o rewindFlags) error {
+	group, err := a.theGroup()
+	if err != nil {
+		return err
+	}
+	if (o.to == "") == (o.before <= 0) {
+		return usage("how far? give --to or --before-failover")
+	}
+	to, err := parseTime("to", cmp.Or(o.to, o.before.String()))
+	if err != nil {
+		return err
+	}
+	client, err := a.kafka()
+	if err != nil {
+		return err
+	}
+	if err := refuseMembers(client, group); err != nil {
+		return err
+	}
+	rows, err := rewindRows(ctx, client, group, to, o)
+	if err != nil {
+		return err
+	}
+	if err := a.showRewind(rows); err != nil {
+		return err
+	}
+	events := int64(0)
+	for _, r := range rows {
+		events += r.Events
+	}
+	if events == 0 {
+		a.note("group %s: nothing to rewind", group)
+		return nil
+	}
+	if err := a.warnAboutHorizon(ctx, client, rows, o.retention); err != nil {
+		return err
+	}
+	if err := a.confirm("group %s: %d events are delivered again.", group, events); err != nil {
+		return err
+	}
+	err = setOffsets(client, group, rows)
+	a.audit("rewind", map[string]any{"group": group, "to": to.UTC().Format(time.RFC3339), "events": events, "partitions": rows, "outcome": outcomeOf(ctx, err)})
+	return err
+}
+
+// refuseMembers refuses a group that runs: it would commit its own offsets over these.
+func refuseMembers(client sarama.Client, group string) error {
+	members, err := membersOf(client, group)
+	if err != nil {
+		return err
+	}
+	if len(members) == 0 {
+		return nil
+	}
+	names := make([]string, len(members))
+	for i, m := range members {
+		names[i] = plain(m.String())
+	}
+	return found("group %s has %d members, stop them first: %s", group, len(members), strings.Join(names, ", "))
+}
+
+// rewindRows are the partitions that the group has offsets on, and where they would go.
+func rewindRows(ctx context.Context, client sarama.Client, group string, to time.Time, o rewindFlags) (rows []rewindRow, err error) {
+	committed, err := committedBy(client, group)
+	if err != nil {
+		return nil, err
+	}
+	if len(committed) == 0 {
+		return nil, found("group %s has no committed offsets", group)
+	}
+	for _, topic := range slices.Sorted(maps.Keys(committed)) {
+		if !o.wants(topic, group) {
+			continue
+		}
+		for _, id := range slices.Sorted(maps.Keys(committed[topic])) {
+			row, err := rewindRowOf(ctx, client, topic, id, committed[topic][id], to, o.before)
+			if errors.Is(err, sarama.ErrUnknownTopicOrPartition) {
+				row.Note, err = "the partition does not exist", nil
+			}
+			if err != nil {
+				return nil, err
+			}
+			rows = append(rows, row)
+		}
+	}
+	for _, topic := range o.topics {
+		if committed[topic] == nil {
+			return nil, found("group %s has no committed offsets on %s", group, topic)
+		}
+	}
+	return rows, nil
+}
+
+func (o *rewindFlags) wants(topic, group string) bool {
+	return len(o.topics) == 0 || slices.ContainsFunc(o.topics, func(t string) bool { return t == topic || isRetryOf(topic, t, group) })
+}
+
+func rewindRowOf(ctx context.Context, client sarama.Client, topic string, id int32, committed int64, to time.Time, before time.Duration) (rewindRow, error) {
+	row := rewindRow{Topic: topic, Partition: id, Committed: committed, To: committed}
+	begin, end, err := logOf(client, topic, id)
+	if err != nil {
+		return row, err
+	}
+	if committed < begin || committed > end {
+		row.Note = fmt.Sprintf("the committed offset is not in the log (%d to %d)", begin, end)
+	}
+	last, err := lastTime(ctx, client, span{topic, id, begin, min(committed, end)})
+	if err != nil {
+		return row, err
+	}
+	behind := last != nil && last.Before(to)
+	switch {
+	case behind && before > 0:
+		to = last.Add(-before)
+		row.Note = fmt.Sprintf("from %s on: what was consumed last is older than %s", to.UTC().Format(time.RFC3339), before)
+	case behind:
+		row.Note = "all that was consumed is older, last from " + last.UTC().Format(time.RFC3339)
+	}
+	at, err := client.GetOffset(topic, id, to.UnixMilli())
+	if err != nil {
+		return row, fmt.Errorf("offset of %s/%d at %s: %w", topic, id, to, err)
+	}
+	if at >= 0 && at < committed { // -1: nothing is that young
+		row.To = at
+		row.Events = min(committed, end) - min(at, end)
+	}
+	if row.To == begin && row.Events > 0 && begin > 0 {
+		row.Note = "the log does not reach back further"
+	}
+	return row, nil
+}
+
+// lastTime is the time of the last record before the end of s, nil if none is near.
+func lastTime(ctx context.Context, client sarama.Client, s span) (last *time.Time, err error) {
+	const near = 16 // the mark of a transaction has an offset too
+	s.begin = max(s.begin, s.end-near)
+	_, err = readSpan(ctx, client, s, func(m *idem.Message) (bool, error) {
+		last = &m.Time
+		return true, nil
+	})
+	return last, err
+}
+
+func (a *app) showRewind(rows []rewindRow) error {
+	cells := make([][]string, len(rows))
+	for i, r := range rows {
+		cells[i] = []string{
+			r.Topic, strconv.Itoa(int(r.Partition)), strconv.FormatInt(r.Committed, 10), strconv.FormatInt(r.To, 10),
+			strconv.FormatInt(r.Events, 10), r.Note,
+		}
+	}
+	return a.show(rows, []string{"TOPIC", "PARTITION", "COMMITTED", "TO", "EVENTS", "NOTE"}, cells)
+}
+
+// setOffsets commits in the name of the group. A broker refuses that if members came meanwhile.
+func setOffsets(client sarama.Client, group string, rows []rewindRow) error {
+	admin, err := sarama.NewClusterAdminFromClient(client) // closing it would close the client
+	if err != nil {
+		return err
+	}
+	offsets := make(map[string]map[int32]sarama.OffsetAndMetadata)
+	for _, r := range rows {
+		if r.To >= r.Committed {
+			continue
+		}
+		if offsets[r.Topic] == nil {
+			offsets[r.Topic] = make(map[int32]sarama.OffsetAndMetadata)
+		}
+		offsets[r.Topic][r.Partition] = sarama.OffsetAndMetadata{Offset: r.To, LeaderEpoch: -1}
+	}
+	response, err := admin.AlterConsumerGroupOffsets(group, offsets, nil)
+	if err != nil {
+		return groupError(group, err)
+	}
+	var errs []error
+	for topic, partitions := range response.Errors {
+		for id, code := range partitions {
+			if code != sarama.ErrNoError {
+				errs = append(errs, fmt.Errorf("%s/%d: %w", topic, id, code))
+			}
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("commit for group %s (did a member come?): %w", group, err)
+	}
+	return nil
+}
+
+// warnAboutHorizon warns of events that the ledger may have forgotten (rule 8): each handler's WhenTooOld decides about them.
+func (a *app) warnAboutHorizon(ctx context.Context, client sarama.Client, rows []rewindRow, retention time.Duration) error {
+	var first *time.Time
+	for _, r := range rows {
+		if r.Events == 0 {
+			continue
+		}
+		t, err := firstTime(ctx, client, span{r.Topic, r.Partition, r.To, r.Committed})
+		if err != nil {
+			return err
+		}
+		if t != nil && (first == nil || t.Before(*first)) {
+			first = t
+		}
+	}
+	if first == nil {
+		return nil
+	}
+	from := first.Format(time.RFC3339)
+	if limit := time.Now().Add(-retention); retention > 0 && first.Before(limit) {
+		a.note("warning: events from %s on, but the ledger remembers since %s only: what is older meets the policy of its handler (WhenTooOld)",
+			from, limit.UTC().Format(time.RFC3339))
+	}
+	if len(a.ledgers) == 0 {
+		a.note("warning: without --ledger it is not known whether it still remembers events from %s on", from)
+		return nil
+	}
+	return a.warnOfLedgers(ctx, *first, retention)
+}
+
+func (a *app) warnOfLedgers(ctx context.Context, first time.Time, retention time.Duration) error {
+	scope, err := a.theScope()
+	if err != nil {
+		return err
+	}
+	ledgers, err := a.openLedgers(ctx)
+	if err != nil {
+		return err
+	}
+	from := first.Format(time.RFC3339)
+	for _, l := range ledgers {
+		switch horizon, err := horizonOf(ctx, l, scope); {
+		case err != nil:
+			a.note("warning: %s: not known how far it remembers: %v", l.name, err)
+		case l.pool == nil && retention == 0:
+			a.note("warning: %s: give --retention of its handlers to know whether it still remembers events from %s on", l.name, from)
+		case first.Before(horizon):
+			a.note("warning: %s: events from %s on, but it remembers since %s only: what is older meets the policy of its handler (WhenTooOld)",
+				l.name, from, horizon.UTC().Format(time.RFC3339))
+		}
+	}
+	return nil
+}
+
+// horizonOf is since when a ledger in Postgres remembers everything of a scope. Zero: nothing was forgotten yet, or the
+// ledger keeps no horizon.
+func horizonOf(ctx context.Context, l *ledger, scope string) (time.Time, error) {
+	if l.pool == nil {
+		return time.Time{}, nil
+	}
+	var before time.Time
+	err := l.pool.QueryRow(ctx, "SELECT before FROM idem_horizons WHERE scope = $1", scope).Scan(&before)
+	var missing *pgconn.PgError
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return time.Time{}, nil
+	case errors.As(err, &missing) && missing.Code == "42P01":
+		return time.Time{}, errors.New("no table idem_horizons in its search path")
+	}
+	return before, err
+}

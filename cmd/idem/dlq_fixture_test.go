@@ -1,0 +1,212 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kfake"
+
+	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/consumer"
+	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/dedup/memstore"
+)
+
+// letterWorld is a group whose events fail, with its topics and its ledger.
+type letterWorld struct {
+	t        *testing.T
+	brokers  []string
+	client   sarama.Client
+	producer *consumer.Producer
+	store    dedup.Store
+	topic    string
+	group    string
+	offset   int64
+}
+
+// newLetterWorld has a Kafka inside this process, whose topics have two partitions, and a ledger in memory.
+func newLetterWorld(t *testing.T) *letterWorld {
+	t.Helper()
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(2, "orders", "orders.g.dlq", "orders.g.retry"))
+	require.NoError(t, err)
+	t.Cleanup(cluster.Close)
+	return newLetterWorldAt(t, cluster.ListenAddrs(), memstore.New(memstore.Volatile()), "orders")
+}
+
+func newLetterWorldAt(t *testing.T, brokers []string, store dedup.Store, topic string) *letterWorld {
+	t.Helper()
+	cfg, err := consumer.DefaultSaramaConfig(consumer.Config{Brokers: brokers, Group: "g", Topics: []string{topic}})
+	require.NoError(t, err)
+	client, err := sarama.NewClient(brokers, cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = client.Close() })
+	producer, err := consumer.NewProducer(client)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, producer.Close()) })
+	return &letterWorld{t: t, brokers: brokers, client: client, producer: producer, store: store, topic: topic, group: "g"}
+}
+
+// event is the next record of the source topic.
+func (w *letterWorld) event(id, rest string) *idem.Message {
+	w.offset++
+	return &idem.Message{
+		Topic: w.topic, Partition: int32(w.offset % 2), Offset: w.offset, Key: []byte("key of " + id), Time: time.Now(),
+		Value: fmt.Appendf(nil, `{"event_id":%q,"type":"paid"%s}`, id, rest),
+	}
+}
+
+var errBroken = errors.New("broken")
+
+// handle is the group, with a handler that does what fn says.
+func (w *letterWorld) handle(fn func(id string) error, messages ...*idem.Message) {
+	w.t.Helper()
+	r := idem.NewRouter()
+	idem.On(r, "paid", func(_ context.Context, e idem.Event[struct{}]) error { return fn(e.ID) })
+	p, err := idem.NewProcessor(r, idem.Config{
+		Store: w.store, Scope: "g", Producer: w.producer, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
+	})
+	require.NoError(w.t, err)
+	defer p.Close()
+	for _, m := range messages {
+		require.NoError(w.t, p.Handle(w.t.Context(), m))
+	}
+}
+
+// fail lets events become dead letters.
+func (w *letterWorld) fail(messages ...*idem.Message) {
+	w.t.Helper()
+	w.handle(func(string) error { return idem.Permanent(errBroken) }, messages...)
+}
+
+// events are n events with IDs that begin so.
+func (w *letterWorld) events(prefix string, n int) (all []*idem.Message) {
+	for i := range n {
+		all = append(all, w.event(fmt.Sprint(prefix, i), ""))
+	}
+	return all
+}
+
+func (w *letterWorld) key(id string) dedup.Key { return dedup.Key{Scope: "g", Type: "paid", ID: id} }
+
+// read returns all records of a topic.
+func (w *letterWorld) read(topic string) (all []*idem.Message) {
+	w.t.Helper()
+	spans, err := spansOf(w.client, topic)
+	require.NoError(w.t, err)
+	for _, s := range spans {
+		_, err := readSpan(w.t.Context(), w.client, s, func(m *idem.Message) (bool, error) {
+			all = append(all, m)
+			return true, nil
+		})
+		require.NoError(w.t, err)
+	}
+	return all
+}
+
+func (w *letterWorld) letters() []*idem.Message { return w.read(w.topic + ".g.dlq") }
+func (w *letterWorld) copies() []*idem.Message  { return w.read(w.topic + ".g.retry") }
+
+// copiesByID are the generations of the copies of each event.
+func (w *letterWorld) copiesByID() map[string][]string {
+	w.t.Helper()
+	found := make(map[string][]string)
+	for _, m := range w.copies() {
+		id := headerText(m, idem.HeaderEventID)
+		require.Equal(w.t, "0", headerText(m, idem.HeaderRetry))
+		found[id] = append(found[id], headerText(m, idem.HeaderGeneration))
+	}
+	return found
+}
+
+func headerText(m *idem.Message, name string) string {
+	for _, h := range slices.Backward(m.Headers) {
+		if h.Key == name {
+			return string(h.Value)
+		}
+	}
+	return ""
+}
+
+// session is one run of the command, as far as a test makes it by hand.
+type session struct {
+	*deadLetters
+	out, err *bytes.Buffer
+}
+
+// open is openDLQ with this ledger.
+func (w *letterWorld) open() *session {
+	w.t.Helper()
+	s := &session{out: new(bytes.Buffer), err: new(bytes.Buffer)}
+	a := &app{stdin: strings.NewReader(""), stdout: s.out, stderr: s.err, brokers: w.brokers, group: w.group, output: "json", yes: true}
+	w.t.Cleanup(a.close)
+	d, err := a.openDLQ(w.t.Context(), &dlqFlags{topic: w.topic}, false)
+	require.NoError(w.t, err)
+	d.ledgers = []*ledger{{name: "test", store: w.store}}
+	s.deadLetters = d
+	return s
+}
+
+// verdicts asks plan.
+func (w *letterWorld) verdicts(f letterFilter, decided decisions) map[string]letterRow {
+	w.t.Helper()
+	s := w.open()
+	s.decisions = decided
+	require.NoError(w.t, s.plan(w.t.Context(), f, 0))
+	found := make(map[string]letterRow)
+	for _, r := range decodeJSON[[]letterRow](w.t, s.out) {
+		found[r.Record] = r
+	}
+	return found
+}
+
+// byEvent are verdicts by event ID, several of one event sorted.
+func byEvent(rows map[string]letterRow) map[string][]verdict {
+	found := make(map[string][]verdict)
+	for _, place := range slices.Sorted(maps.Keys(rows)) {
+		r := rows[place]
+		found[r.ID] = append(found[r.ID], r.Verdict)
+	}
+	for _, v := range found {
+		slices.Sort(v)
+	}
+	return found
+}
+
+func (w *letterWorld) replay(f letterFilter, bounds replayFlags, decided decisions) (replayed, string) {
+	w.t.Helper()
+	s := w.open()
+	s.decisions = decided
+	require.NoError(w.t, s.replay(w.t.Context(), w.producer, f, bounds))
+	if s.out.Len() == 0 {
+		return replayed{}, s.err.String()
+	}
+	return decodeJSON[replayed](w.t, s.out), s.err.String()
+}
+
+// applied counts what ran.
+type applied struct {
+	mu   sync.Mutex
+	runs map[string]int
+}
+
+func (a *applied) run(id string) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.runs == nil {
+		a.runs = make(map[string]int)
+	}
+	a.runs[id]++
+	return nil
+}

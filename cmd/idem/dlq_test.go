@@ -1,0 +1,497 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/stretchr/testify/require"
+
+	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/dedup/memstore"
+)
+
+func decodeJSON[T any](t *testing.T, from io.Reader) (v T) {
+	t.Helper()
+	text, err := io.ReadAll(from)
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(text, &v), "%s", text)
+	return v
+}
+
+// A dead event is reopened, published to the group's own retry topic, and runs once, however many copies come (rule 6, T-02).
+func TestReplayRunsDeadEventsOnce(t *testing.T) {
+	w := newLetterWorld(t)
+	w.fail(w.events("a", 20)...)
+	require.Len(t, w.letters(), 20)
+	require.Empty(t, w.copies())
+
+	got, said := w.replay(letterFilter{}, replayFlags{}, decisions{})
+	require.Equal(t, 20, got.Replayed)
+	require.Equal(t, map[verdict]int{seenDead: 20}, got.Verdicts)
+	require.Equal(t, "done", got.Outcome)
+	require.Contains(t, said, `"audit":"dlq replay"`)
+	require.Contains(t, said, "has no members now")
+	for id, positions := range w.copiesByID() {
+		require.Equal(t, []string{"1"}, positions, id)
+	}
+
+	// Not taken up yet: the same position again, and the gate lets one of the copies run.
+	again, _ := w.replay(letterFilter{}, replayFlags{}, decisions{})
+	require.Equal(t, map[verdict]int{seenReopened: 20}, again.Verdicts)
+	for id, positions := range w.copiesByID() {
+		require.Equal(t, []string{"1", "1"}, positions, id)
+	}
+	var ran applied
+	w.handle(ran.run, w.copies()...)
+	require.Len(t, ran.runs, 20)
+	for id, n := range ran.runs {
+		require.Equal(t, 1, n, id)
+	}
+
+	// Done: nothing is published any more.
+	done, _ := w.replay(letterFilter{}, replayFlags{}, decisions{})
+	require.Equal(t, map[verdict]int{seenDone: 20}, done.Verdicts)
+	require.Zero(t, done.Replayed)
+	require.Len(t, w.copies(), 40)
+}
+
+// What plan says of each state of the ledger (rule 34).
+func TestPlanVerdicts(t *testing.T) {
+	w := newLetterWorld(t)
+	ctx := t.Context()
+	operator, reopener := w.store.(dedup.Operator), w.store.(dedup.Reopener)
+
+	w.fail(w.event("dead", ""), w.event("done", ""), w.event("reopened", ""), w.event("discarded", ""), w.event("pending", ""),
+		w.event("unknown", ""), w.event("moved", ""))
+	w.fail(w.event("noid", "")) // its type is what nobody can read below
+	broken := w.event("", "")
+	broken.Value = []byte(`{"type":"paid"}`)
+	w.fail(broken)
+	require.NoError(t, w.producer.Produce(ctx, &idem.Message{Topic: "orders.g.dlq", Value: []byte("by hand")}))
+
+	for _, id := range []string{"done", "reopened", "pending", "moved"} {
+		_, err := reopener.Reopen(ctx, w.key(id))
+		require.NoError(t, err)
+	}
+	claim := func(id string) dedup.Claim {
+		r := dedup.Request{Key: w.key(id), Position: dedup.Position{Generation: 1}, Retention: time.Hour}
+		answers, token := make([]dedup.Answer, 1), dedup.NewToken()
+		require.NoError(t, w.store.Claim(ctx, token, time.Minute, []dedup.Request{r}, answers))
+		require.Equal(t, dedup.Fresh, answers[0].Verdict)
+		return r.Held(token, answers[0])
+	}
+	require.NoError(t, w.store.Complete(ctx, []dedup.Completion{{Claim: claim("done"), Retention: time.Hour}}))
+	require.NoError(t, w.store.Complete(ctx, []dedup.Completion{{Claim: claim("moved"), Retention: time.Hour, Retry: 1}}))
+	claim("pending")
+	require.NoError(t, operator.Discard(ctx, w.key("discarded"), time.Hour, "customer is gone"))
+	require.NoError(t, operator.Forget(ctx, w.key("unknown")))
+
+	rows := w.verdicts(letterFilter{}, decisions{})
+	require.Equal(t, map[string][]verdict{
+		"dead": {seenDead}, "done": {seenDone}, "reopened": {seenReopened}, "discarded": {seenDiscarded}, "pending": {seenPending},
+		"unknown": {seenNever}, "moved": {seenWaiting}, "noid": {seenDead}, "": {seenNoID, seenForeign},
+	}, byEvent(rows))
+	for _, r := range rows {
+		if r.Verdict == seenDiscarded {
+			require.Equal(t, "customer is gone", r.Note)
+		}
+	}
+	require.Empty(t, w.copies(), "plan publishes nothing")
+}
+
+// Letters of one event that differ are left alone until one is chosen; equal ones are one (rule 6).
+func TestReplayWantsAChoiceBetweenPayloads(t *testing.T) {
+	w := newLetterWorld(t)
+	w.fail(w.event("twin", ""), w.event("twin", ""), w.event("torn", `,"n":1`), w.event("torn", `,"n":2`), w.event("one", ""))
+	require.Len(t, w.letters(), 5)
+
+	rows := w.verdicts(letterFilter{}, decisions{})
+	require.Equal(t, map[string][]verdict{
+		"twin": {seenDead, seenTwin}, "torn": {seenOther, seenOther}, "one": {seenDead},
+	}, byEvent(rows))
+	// A filter that finds only one of them does not choose.
+	require.Equal(t, map[string][]verdict{"torn": {seenOther}},
+		byEvent(w.verdicts(letterFilter{id: "torn", classes: []string{"already-dead"}}, decisions{})))
+
+	got, _ := w.replay(letterFilter{}, replayFlags{}, decisions{})
+	require.Equal(t, 2, got.Replayed)
+	require.Len(t, got.Attention, 2)
+	require.Equal(t, seenOther, got.Attention[0].Verdict)
+	require.Equal(t, map[string][]string{"twin": {"1"}, "one": {"1"}}, w.copiesByID())
+
+	for record, r := range rows {
+		if r.ID == "torn" && r.Class == "already-dead" {
+			at, err := parsePlace(record)
+			require.NoError(t, err)
+			got, _ := w.replay(letterFilter{at: []place{at}}, replayFlags{}, decisions{})
+			require.Equal(t, 1, got.Replayed)
+		}
+	}
+	for _, m := range w.copies() {
+		if headerText(m, idem.HeaderEventID) == "torn" {
+			require.Contains(t, string(m.Value), `"n":2`)
+		}
+	}
+	require.Equal(t, []string{"1"}, w.copiesByID()["torn"])
+}
+
+// A letter without identity is published once, and remembered by where its record came from (T-10).
+func TestReplayRemembersLettersWithoutIdentity(t *testing.T) {
+	w := newLetterWorld(t)
+	broken := w.event("", "")
+	broken.Value = []byte(`not json`)
+	broken.Headers = []idem.Header{{Key: "event-type", Value: []byte("paid")}}
+	w.fail(broken, broken) // its letter may be there twice
+	require.Len(t, w.letters(), 2)
+	got, _ := w.replay(letterFilter{}, replayFlags{}, decisions{})
+	require.Equal(t, map[verdict]int{seenNoID: 1, seenReplayed: 1}, got.Verdicts)
+	again, _ := w.replay(letterFilter{}, replayFlags{}, decisions{})
+	require.Equal(t, map[verdict]int{seenReplayed: 2}, again.Verdicts)
+	require.Len(t, w.copies(), 1)
+	require.Equal(t, "not json", string(w.copies()[0].Value))
+	require.Empty(t, headerText(w.copies()[0], idem.HeaderGeneration))
+}
+
+// An event that comes back each time is not reopened for ever (T-08).
+func TestReplayStopsAtTheThirdGeneration(t *testing.T) {
+	w := newLetterWorld(t)
+	w.fail(w.event("e", ""))
+	for range maxGenerations {
+		before := len(w.copies())
+		got, _ := w.replay(letterFilter{}, replayFlags{}, decisions{})
+		require.Equal(t, 1, got.Replayed, "%+v", got)
+		copies := w.copies()
+		require.Len(t, copies, before+1)
+		for _, m := range copies {
+			w.fail(m)
+		}
+	}
+	got, _ := w.replay(letterFilter{}, replayFlags{}, decisions{})
+	require.Zero(t, got.Replayed)
+	require.Equal(t, 1+maxGenerations, got.Verdicts[seenOften], "%+v", got)
+	got, _ = w.replay(letterFilter{}, replayFlags{}, decisions{again: true})
+	require.Equal(t, 1, got.Replayed)
+	// Interrupted before it was taken up: no need to say it twice.
+	got, _ = w.replay(letterFilter{}, replayFlags{}, decisions{})
+	require.Equal(t, 1, got.Replayed)
+	require.Equal(t, []string{"1", "2", "3", "4", "4"}, w.copiesByID()["e"])
+}
+
+// What a ledger has forgotten since runs only if somebody says so: else the gate would give it back (rule 8).
+func TestReplayOfForgottenEvents(t *testing.T) {
+	w := newLetterWorld(t)
+	w.fail(w.event("e", ""))
+	require.NoError(t, w.store.(dedup.Operator).Forget(t.Context(), w.key("e")))
+	got, _ := w.replay(letterFilter{}, replayFlags{}, decisions{})
+	require.Equal(t, map[verdict]int{seenNever: 1}, got.Verdicts)
+	got, _ = w.replay(letterFilter{}, replayFlags{}, decisions{forgotten: true})
+	require.Equal(t, map[verdict]int{seenNever: 1}, got.Verdicts)
+	require.Equal(t, []string{"", "1"}, w.copiesByID()["e"])
+	var ran applied
+	w.handle(ran.run, w.copies()[0], w.copies()[1])
+	require.Equal(t, map[string]int{"e": 1}, ran.runs)
+}
+
+// A letter without its value is not replayed, and says where the record is (rule 45).
+func TestReplaySkipsOmittedValues(t *testing.T) {
+	w := newLetterWorld(t)
+	w.fail(w.event("e", ""))
+	l := w.letters()[0]
+	l.Value, l.Headers = nil, append(l.Headers, idem.Header{Key: idem.HeaderValueOmitted, Value: []byte("99")})
+	l.Time = time.Now()
+	require.NoError(t, w.producer.Produce(t.Context(), l))
+	require.Equal(t, map[string][]verdict{"e": {seenDead, seenOmitted}}, byEvent(w.verdicts(letterFilter{}, decisions{})))
+	got, _ := w.replay(letterFilter{}, replayFlags{}, decisions{})
+	require.Equal(t, 1, got.Replayed)
+	require.Contains(t, got.Attention[0].Note, "fetch it from orders/")
+}
+
+// Without a retry topic nothing is changed, and the person is told what is missing.
+func TestReplayWithoutRetryTopic(t *testing.T) {
+	w := newLetterWorld(t)
+	w.fail(w.event("e", ""))
+	admin, err := sarama.NewClusterAdminFromClient(w.client)
+	require.NoError(t, err)
+	require.NoError(t, admin.DeleteTopic("orders.g.retry"))
+	s := w.open()
+	err = s.replay(t.Context(), w.producer, letterFilter{}, replayFlags{})
+	require.ErrorContains(t, err, "there is no topic orders.g.retry")
+	require.ErrorContains(t, err, "kafka-topics.sh --create")
+	require.Contains(t, s.err.String(), `"outcome":"failed"`)
+	records, err := w.store.(dedup.Operator).Inspect(t.Context(), w.key("e"))
+	require.NoError(t, err)
+	require.Equal(t, dedup.GivenUp, records[0].State, "not reopened")
+}
+
+// failingProducer fails when its turn has come.
+type failingProducer struct {
+	idem.Producer
+	left   int
+	sent   bool // the record reaches the topic although the answer does not
+	failed int
+}
+
+func (p *failingProducer) Produce(ctx context.Context, m ...*idem.Message) error {
+	if p.left--; p.left >= 0 {
+		return p.Producer.Produce(ctx, m...)
+	}
+	p.failed++
+	if p.sent {
+		if err := p.Producer.Produce(ctx, m...); err != nil {
+			return err
+		}
+	}
+	return errors.New("connection lost")
+}
+
+// Whatever is lost between the ledger and the acknowledgement, the next replay goes on at the same positions (T-02).
+func TestReplayIsRepeatable(t *testing.T) {
+	for _, sent := range []bool{false, true} {
+		w := newLetterWorld(t)
+		w.fail(w.events("e", 10)...)
+		for i := 0; ; i++ {
+			s := w.open()
+			p := &failingProducer{Producer: w.producer, left: i, sent: sent}
+			err := s.replay(t.Context(), p, letterFilter{}, replayFlags{})
+			if p.failed == 0 {
+				require.NoError(t, err)
+				break
+			}
+			require.ErrorContains(t, err, "connection lost")
+			require.Contains(t, s.err.String(), `"outcome":"failed"`)
+			require.Contains(t, s.err.String(), fmt.Sprintf(`"replayed":%d`, i))
+		}
+		copies := w.copiesByID()
+		require.Len(t, copies, 10)
+		for id, positions := range copies {
+			for _, p := range positions {
+				require.Equal(t, "1", p, id)
+			}
+		}
+		var ran applied
+		w.handle(ran.run, w.copies()...)
+		require.Len(t, ran.runs, 10)
+		for id, n := range ran.runs {
+			require.Equal(t, 1, n, id)
+		}
+	}
+}
+
+// An interrupted replay finishes the letter it is at, and says how far it came.
+func TestReplayInterrupted(t *testing.T) {
+	w := newLetterWorld(t)
+	w.fail(w.events("e", 10)...)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	s := w.open()
+	p := produceFunc(func(ctx context.Context, m ...*idem.Message) error {
+		cancel()
+		return w.producer.Produce(ctx, m...)
+	})
+	err := s.replay(ctx, p, letterFilter{}, replayFlags{})
+	require.ErrorContains(t, err, "run it again")
+	require.Contains(t, s.err.String(), `"outcome":"interrupted"`)
+	got := decodeJSON[replayed](t, s.out)
+	require.Equal(t, 1, got.Replayed)
+	require.Len(t, w.copies(), 1)
+}
+
+type produceFunc func(ctx context.Context, m ...*idem.Message) error
+
+func (f produceFunc) Produce(ctx context.Context, m ...*idem.Message) error { return f(ctx, m...) }
+
+// --limit and --rate bound a replay.
+func TestReplayBounds(t *testing.T) {
+	w := newLetterWorld(t)
+	w.fail(w.events("e", 6)...)
+	got, _ := w.replay(letterFilter{}, replayFlags{limit: 2}, decisions{})
+	require.Equal(t, 2, got.Replayed)
+	require.Len(t, w.copies(), 2)
+	var ran applied
+	w.handle(ran.run, w.copies()...)
+	began := time.Now()
+	got, _ = w.replay(letterFilter{}, replayFlags{limit: 4, rate: 20}, decisions{})
+	require.Equal(t, 4, got.Replayed)
+	require.GreaterOrEqual(t, time.Since(began), 150*time.Millisecond)
+	require.Len(t, w.copiesByID(), 6)
+}
+
+// Without an answer nothing is done.
+func TestReplayAsks(t *testing.T) {
+	w := newLetterWorld(t)
+	w.fail(w.event("e", ""))
+	s := w.open()
+	s.app.yes = false
+	require.ErrorContains(t, s.replay(t.Context(), w.producer, letterFilter{}, replayFlags{}), "not confirmed")
+	require.Contains(t, s.err.String(), "orders.g.retry")
+	require.Empty(t, w.copies())
+}
+
+// parkingStore is a ledger in which one event is parked.
+type parkingStore struct {
+	*memstore.Store
+	parked    dedup.Parked
+	postponed []dedup.Parked
+	lost      bool // the first Postpone fails
+}
+
+var lotOfTest = dedup.Lot{Scope: "g", Topic: "orders", Partition: 1}
+
+func (s *parkingStore) FindParked(_ context.Context, scope, topic string, key dedup.Key) (dedup.Lot, dedup.Parked, bool, error) {
+	return lotOfTest, s.parked, scope == "g" && topic == "orders" && key == s.parked.Key, nil
+}
+
+func (s *parkingStore) Postpone(_ context.Context, lot dedup.Lot, e dedup.Parked) (bool, error) {
+	if lot != lotOfTest {
+		return false, errors.New("another lot")
+	}
+	if s.lost {
+		s.lost = false
+		return false, errors.New("connection lost")
+	}
+	s.parked = e
+	s.postponed = append(s.postponed, e)
+	return true, nil
+}
+
+// An event that is parked in the order of its Kafka key is not published: its owner takes it up (rule 4).
+func TestReplayOfParkedEvents(t *testing.T) {
+	w := newLetterWorld(t)
+	w.fail(w.event("e", ""))
+	store := &parkingStore{Store: w.store.(*memstore.Store), lost: true}
+	store.parked = dedup.Parked{
+		Key: w.key("e"), Queue: "key of e", Position: dedup.Position{Retry: 3}, Blocked: true, Wait: time.Hour, Data: []byte("kept"),
+	}
+	w.store = store
+	require.Equal(t, map[string][]verdict{"e": {seenParked}}, byEvent(w.verdicts(letterFilter{}, decisions{})))
+
+	s := w.open()
+	require.ErrorContains(t, s.replay(t.Context(), w.producer, letterFilter{}, replayFlags{}), "connection lost")
+	got, _ := w.replay(letterFilter{}, replayFlags{}, decisions{})
+	require.Equal(t, map[verdict]int{seenParked: 1}, got.Verdicts)
+	require.Equal(t, []dedup.Parked{{
+		Key: w.key("e"), Queue: "key of e", Position: dedup.Position{Generation: 1}, Data: []byte("kept"),
+	}}, store.postponed)
+
+	got, _ = w.replay(letterFilter{}, replayFlags{}, decisions{})
+	require.Equal(t, map[verdict]int{seenWaiting: 1}, got.Verdicts)
+	require.Len(t, store.postponed, 1)
+	require.Empty(t, w.copies())
+}
+
+// Purge deletes up to what is not settled, in each partition (rule 34).
+func TestPurge(t *testing.T) {
+	w := newLetterWorld(t)
+	w.fail(w.events("e", 12)...)
+	byPartition := map[int32][]string{}
+	for _, m := range w.letters() {
+		byPartition[m.Partition] = append(byPartition[m.Partition], headerText(m, idem.HeaderEventID))
+	}
+	require.Greater(t, len(byPartition[0]), 3)
+	require.Greater(t, len(byPartition[1]), 1)
+	operator := w.store.(dedup.Operator)
+	discard := func(ids ...string) {
+		for _, id := range ids {
+			require.NoError(t, operator.Discard(t.Context(), w.key(id), time.Hour, "no"))
+		}
+	}
+	purge := func() (rows []purgeRow, said string) {
+		s := w.open()
+		require.NoError(t, s.purge(t.Context(), false))
+		return decodeJSON[[]purgeRow](t, s.out), s.err.String()
+	}
+	_, said := purge()
+	require.Contains(t, said, "nothing to delete")
+	require.NotContains(t, said, "audit")
+
+	discard(byPartition[0][0], byPartition[0][1], byPartition[0][3]) // the third one stays
+	discard(byPartition[1]...)
+	rows, said := purge()
+	require.EqualValues(t, 2, rows[0].To)
+	require.Equal(t, "0/2: dead", rows[0].StoppedBy)
+	require.EqualValues(t, len(byPartition[1]), rows[1].To)
+	require.Empty(t, rows[1].StoppedBy)
+	require.Contains(t, said, `"audit":"dlq purge"`)
+
+	var left []string
+	for _, m := range w.letters() {
+		require.EqualValues(t, 0, m.Partition)
+		left = append(left, headerText(m, idem.HeaderEventID))
+	}
+	require.Equal(t, byPartition[0][2:], left)
+}
+
+// A letter without identity may go when it was replayed; one of another content than what was done may not.
+func TestPurgeStopsAtWhatNeverRan(t *testing.T) {
+	settled := []verdict{seenDone, seenDiscarded, seenReplayed}
+	for _, v := range []verdict{
+		seenDead, seenReopened, seenNever, seenTooOld, seenParked, seenNoID, seenDone, seenDiscarded, seenReplayed, seenPending,
+		seenWaiting, seenTwin, seenOther, seenOmitted, seenOften, seenGroup, seenForeign, seenTooLarge, seenConflict,
+	} {
+		j := &judged{verdict: v}
+		require.Equal(t, slices.Contains(settled, v), j.settled(false), v)
+	}
+	require.True(t, (&judged{verdict: seenConflict}).settled(true))
+}
+
+// ls and show say what there is; the value only if it is asked for, and nothing that moves a cursor (G-04).
+func TestListAndShow(t *testing.T) {
+	w := newLetterWorld(t)
+	w.handle(func(string) error { return idem.Permanent(errors.New("bad\x1b[2Jnews")) }, w.event("a", ""), w.event("b", ""))
+	flags := []string{"--brokers", w.brokers[0], "--group", "g", "--topic", "orders"}
+	do := func(args ...string) (code int, out, said string) {
+		var o, e bytes.Buffer
+		code = run(t.Context(), append(args, flags...), bytes.NewReader(nil), &o, &e)
+		return code, o.String(), e.String()
+	}
+	code, out, said := do("dlq", "ls")
+	require.Zero(t, code, said)
+	require.Contains(t, out, "paid a")
+	require.NotContains(t, out, "\x1b")
+	require.Contains(t, said, "2 of 2 records, 2 shown")
+
+	code, out, _ = do("dlq", "ls", "--id", "b", "-o", "json")
+	require.Zero(t, code)
+	rows := decodeJSON[[]letterRow](t, bytes.NewReader([]byte(out)))
+	require.Len(t, rows, 1)
+	require.Equal(t, "b", rows[0].ID)
+
+	for _, c := range []struct {
+		args []string
+		n    int
+	}{
+		{nil, 2}, {[]string{"--limit", "1"}, 1}, {[]string{"--class", "permanent"}, 2}, {[]string{"--class", "failed"}, 0},
+		{[]string{"--type", "paid"}, 2}, {[]string{"--type", "sold"}, 0}, {[]string{"--since", "1h"}, 2}, {[]string{"--until", "1h"}, 0},
+		{[]string{"--at", rows[0].Record}, 1},
+	} {
+		code, out, _ := do(append([]string{"dlq", "ls", "-o", "json"}, c.args...)...)
+		require.Zero(t, code)
+		require.Len(t, decodeJSON[[]letterRow](t, bytes.NewReader([]byte(out))), c.n, "%v", c.args)
+	}
+
+	code, out, _ = do("dlq", "show", rows[0].Record)
+	require.Zero(t, code)
+	require.Contains(t, out, "idem-origin-topic")
+	require.NotContains(t, out, "event_id\"")
+	_, out, _ = do("dlq", "show", rows[0].Record, "--payload")
+	require.Contains(t, out, `{"event_id":"b"`)
+
+	code, _, said = do("dlq", "show", "0/99")
+	require.Equal(t, exitFound, code, said)
+	code, _, _ = do("dlq", "show", "99")
+	require.Equal(t, exitUsage, code)
+	code, _, said = do("dlq", "plan")
+	require.Equal(t, exitUsage, code, said)
+	flags = []string{"--brokers", w.brokers[0], "--dlq", "elsewhere"}
+	code, _, said = do("dlq", "ls")
+	require.Equal(t, exitFound, code, said)
+}

@@ -1,0 +1,125 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/dedup/memstore"
+)
+
+// ran is what a command said.
+type ran struct {
+	code           int
+	stdout, stderr string
+}
+
+// command runs the command in this process, without a person to answer. What lies in the environment of the test does not
+// count.
+func command(t testing.TB, args ...string) ran {
+	t.Helper()
+	return commandWith(t, nil, "", args...)
+}
+
+// commandWith runs the command with ledgers that are there already, by URL, and what a person types.
+func commandWith(t testing.TB, ledgers map[string]*ledger, typed string, args ...string) ran {
+	t.Helper()
+	return commandIn(t.Context(), t, ledgers, strings.NewReader(typed), args...)
+}
+
+func commandIn(ctx context.Context, t testing.TB, ledgers map[string]*ledger, stdin io.Reader, args ...string) ran {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	code := (&app{stdin: stdin, stdout: &stdout, stderr: &stderr, known: ledgers}).run(ctx, args)
+	return ran{code, stdout.String(), stderr.String()}
+}
+
+// ok wants the command to have succeeded and returns what it printed.
+func (r ran) ok(t testing.TB) string {
+	t.Helper()
+	require.Equal(t, exitOK, r.code, "%s%s", r.stdout, r.stderr)
+	return r.stdout
+}
+
+// failed wants an exit code and words on standard error.
+func (r ran) failed(t testing.TB, code int, words ...string) {
+	t.Helper()
+	require.Equal(t, code, r.code, "%s%s", r.stdout, r.stderr)
+	for _, w := range words {
+		require.Contains(t, r.stderr, w)
+	}
+}
+
+// json decodes what a command printed with --output json.
+func (r ran) json(t testing.TB, into any) {
+	t.Helper()
+	require.NoError(t, json.Unmarshal([]byte(r.stdout), into), "%s%s", r.stdout, r.stderr)
+}
+
+// audits are the audit lines.
+func (r ran) audits(t testing.TB) []map[string]any {
+	t.Helper()
+	return auditLines(t, r.stderr)
+}
+
+func auditLines(t testing.TB, text string) (all []map[string]any) {
+	t.Helper()
+	for _, line := range strings.Split(text, "\n") {
+		// A question without an answer has no end of line.
+		if _, rest, ok := strings.Cut(line, "{"); ok && strings.Contains(line, `"audit":`) {
+			var fields map[string]any
+			require.NoError(t, json.Unmarshal([]byte("{"+rest), &fields), line)
+			all = append(all, fields)
+		}
+	}
+	return all
+}
+
+// inMemory is a ledger for tests without services, and its URL.
+const inMemory = "mem://ledger"
+
+func memory() (*memstore.Store, map[string]*ledger) {
+	s := memstore.New(memstore.Volatile())
+	return s, map[string]*ledger{inMemory: {name: "memory", store: s}}
+}
+
+// inScope is a key of the scope that tests use.
+func inScope(typ, id string) dedup.Key { return dedup.Key{Scope: "billing", Type: typ, ID: id} }
+
+// claim takes an event and returns its claim.
+func claim(t testing.TB, s dedup.Store, key dedup.Key, o dedup.Origin) dedup.Claim {
+	t.Helper()
+	token := dedup.NewToken()
+	reqs := []dedup.Request{{Key: key, Origin: o, Retention: time.Hour}}
+	var answers [1]dedup.Answer
+	require.NoError(t, s.Claim(t.Context(), token, time.Minute, reqs, answers[:]))
+	require.True(t, answers[0].Verdict.Held(), "%s", answers[0].Verdict)
+	return reqs[0].Held(token, answers[0])
+}
+
+// toldNext asks the ledger what a next delivery would be told.
+func toldNext(t testing.TB, s dedup.Store, key dedup.Key) dedup.Verdict {
+	t.Helper()
+	reqs := []dedup.Request{{Key: key, Origin: dedup.Origin{Topic: "orders", Offset: 99}, Retention: time.Hour}}
+	var answers [1]dedup.Answer
+	require.NoError(t, s.Claim(t.Context(), dedup.NewToken(), time.Minute, reqs, answers[:]))
+	return answers[0].Verdict
+}
+
+// finish ends a claim: done, or dead if reason is not empty.
+func finish(t testing.TB, s dedup.Store, c dedup.Claim, reason string) {
+	t.Helper()
+	require.NoError(t, s.Complete(t.Context(), []dedup.Completion{{Claim: c, Retention: time.Hour, Dead: reason}}))
+}
+
+// dedupOrigin is a delivery of topic orders.
+func dedupOrigin(offset int64) dedup.Origin {
+	return dedup.Origin{Topic: "orders", Partition: 2, Offset: offset, Time: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
+}

@@ -1,0 +1,146 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/idem-go/idem/dedup"
+)
+
+// importColumns are the columns that a query may have, as they are read.
+var importColumns = []struct{ name, read, without string }{
+	{"event_id", "event_id::text", ""},
+	{"type", "type::text", "NULL::text"},
+	{"tenant", "tenant::text", "NULL::text"},
+	{"time", "time::timestamptz", "NULL::timestamptz"},
+}
+
+// openTable looks at the query before anything is asked or done.
+func (im *importer) openTable(ctx context.Context) (func(context.Context) error, error) {
+	f := im.f
+	switch {
+	case f.fromTime != "" || f.toTime != "" || f.toCommitted:
+		return nil, usage("--from-time, --to-time and --to-committed are for --from-topic: say it in the query's WHERE")
+	case len(f.types) > 1:
+		return nil, usage("--from-table takes one --type, that of all rows; with several, give the query a column type")
+	case f.idHeader+f.idJSON+f.typeHeader+f.typeJSON+f.typeFixed+f.tenantHeader+f.tenantJS != "":
+		return nil, usage("--id-*, --type-* and --tenant-* are for --from-topic: a query names its columns event_id, type, tenant")
+	}
+	pool := im.ledger.pool
+	if url := cmp.Or(f.tableURL, os.Getenv("IDEM_IMPORT_URL")); url != "" {
+		im.a.keepSecret(url)
+		var err error
+		if pool, err = im.a.postgresPool(ctx, "--from-url", url); err != nil {
+			return nil, err
+		}
+	}
+	if pool == nil {
+		return nil, usage("which Postgres has the table? give --from-url, the ledger is not in one")
+	}
+	query := strings.TrimRight(strings.TrimSpace(f.table), "; \t\n")
+	im.counts.From = "The rows of " + query
+	wrapped, err := wrapQuery(ctx, pool, query, len(f.types) == 1)
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context) error { return im.readTable(ctx, pool, wrapped) }, nil
+}
+
+// wrapQuery reads the columns of a query and makes one of it that has all of them, as text. typed says that the type of the rows
+// is known without a column.
+func wrapQuery(ctx context.Context, pool *pgxpool.Pool, query string, typed bool) (string, error) {
+	conn, err := pool.Acquire(ctx)
+	if err != nil {
+		return "", fmt.Errorf("--from-table: %w", err)
+	}
+	defer conn.Release()
+	described, err := conn.Conn().PgConn().Prepare(ctx, "", query, nil)
+	if err != nil {
+		return "", usage("--from-table: %w", err)
+	}
+	var names []string
+	for _, c := range described.Fields {
+		names = append(names, c.Name)
+	}
+	switch {
+	case !slices.Contains(names, "event_id"):
+		return "", usage("--from-table: the query has no column event_id, but %q: name it, such as SELECT payment_id AS event_id", names)
+	case !typed && !slices.Contains(names, "type"):
+		return "", usage("--from-table: of which type are the events? give --type, or the query a column type; it has %q", names)
+	case typed && slices.Contains(names, "type"):
+		return "", usage("--from-table: the query has a column type, leave --type away")
+	}
+	var columns []string
+	for _, c := range importColumns {
+		if slices.Contains(names, c.name) {
+			columns = append(columns, c.read)
+		} else {
+			columns = append(columns, c.without)
+		}
+	}
+	return "SELECT " + strings.Join(columns, ", ") + " FROM (" + query + "\n) AS q", nil
+}
+
+// readTable reads the rows through a cursor, in a transaction that may not write: neither side holds more than a batch.
+func (im *importer) readTable(ctx context.Context, pool *pgxpool.Pool, query string) error {
+	return pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
+		for _, q := range []string{"SET LOCAL timezone = 'UTC'", "DECLARE idem_import NO SCROLL CURSOR FOR " + query} {
+			if _, err := tx.Exec(ctx, q); err != nil {
+				return fmt.Errorf("--from-table: %w", err)
+			}
+		}
+		for {
+			n, err := im.readRows(ctx, tx)
+			if err != nil || n == 0 {
+				return err
+			}
+		}
+	})
+}
+
+func (im *importer) readRows(ctx context.Context, tx pgx.Tx) (n int, err error) {
+	rows, err := tx.Query(ctx, fmt.Sprintf("FETCH %d FROM idem_import", importBatch))
+	if err != nil {
+		return 0, fmt.Errorf("--from-table: %w", err)
+	}
+	var id, typ, tenant *string
+	var at *time.Time
+	_, err = pgx.ForEachRow(rows, []any{&id, &typ, &tenant, &at}, func() error {
+		n++
+		im.counts.Read++
+		return im.addRow(ctx, id, typ, tenant, at)
+	})
+	if err != nil {
+		return n, fmt.Errorf("--from-table: row %d: %w", im.counts.Read, err)
+	}
+	return n, nil
+}
+
+func (im *importer) addRow(ctx context.Context, id, typ, tenant *string, at *time.Time) error {
+	f := im.f
+	if len(f.types) == 1 {
+		typ = &f.types[0]
+	}
+	if tenant == nil {
+		tenant = &f.tenant
+	}
+	where := fmt.Sprintf("row %d", im.counts.Read)
+	if id == nil || *id == "" || typ == nil {
+		im.counts.NoIdentity++
+		im.example(where, fmt.Errorf("no event_id or no type"))
+		return nil
+	}
+	var origin dedup.Origin
+	if at != nil {
+		origin.Time = *at
+	}
+	return im.add(ctx, where, *typ, *tenant, *id, origin)
+}

@@ -1,0 +1,212 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/dedup"
+)
+
+// identity is where a record says which event it is.
+type identity struct {
+	id, typ, tenant idem.IDFunc // tenant may be nil
+}
+
+func (f *importFlags) identity() identity {
+	either := func(header, field string, without idem.IDFunc) idem.IDFunc {
+		switch {
+		case header != "":
+			return idem.FromHeader(header)
+		case field != "":
+			return idem.FromJSON(field)
+		}
+		return without
+	}
+	found := identity{id: either(f.idHeader, f.idJSON, idem.StandardID()), typ: either(f.typeHeader, f.typeJSON, idem.StandardType())}
+	if f.typeFixed != "" {
+		found.typ = idem.Fixed(f.typeFixed)
+	}
+	found.tenant = either(f.tenantHeader, f.tenantJS, idem.Fixed(f.tenant))
+	return found
+}
+
+// openTopic finds out what is to be read before anything is asked or done.
+func (im *importer) openTopic(ctx context.Context) (func(context.Context) error, error) {
+	f := im.f
+	if f.toTime == "" && !f.toCommitted {
+		return nil, usage("--from-topic: up to where? give --to-committed, or --to-time")
+	}
+	if f.tableURL != "" {
+		return nil, usage("--from-url is for --from-table")
+	}
+	if f.toCommitted {
+		if _, err := im.a.theGroup(); err != nil {
+			return nil, err
+		}
+	}
+	client, err := im.a.kafka()
+	if err != nil {
+		return nil, err
+	}
+	spans, err := spansOf(client, f.topic)
+	if err != nil {
+		return nil, err
+	}
+	if err := im.cutBegin(client, spans); err != nil {
+		return nil, err
+	}
+	notes, err := im.cutEnd(client, spans)
+	if err != nil {
+		return nil, err
+	}
+	var offsets int64
+	for i := range spans {
+		spans[i].end = max(spans[i].begin, spans[i].end)
+		offsets += spans[i].end - spans[i].begin
+	}
+	im.counts.From = strings.Join(append([]string{fmt.Sprintf("Records of topic %s, %d offsets of %d partitions", f.topic, offsets, len(spans))}, notes...), "\n  ")
+	return func(ctx context.Context) error { return im.readTopic(ctx, client, spans) }, nil
+}
+
+func (im *importer) cutBegin(client sarama.Client, spans []span) error {
+	if im.f.fromTime == "" {
+		return nil
+	}
+	from, err := timeOf("from-time", im.f.fromTime)
+	if err != nil {
+		return err
+	}
+	for i := range spans {
+		begin, err := offsetAt(client, &spans[i], from)
+		if err != nil {
+			return err
+		}
+		spans[i].begin = max(spans[i].begin, begin)
+	}
+	return nil
+}
+
+// offsetAt is the first offset whose record is not before t, or the end.
+func offsetAt(client sarama.Client, s *span, t time.Time) (int64, error) {
+	offset, err := client.GetOffset(s.topic, s.partition, t.UnixMilli())
+	if err != nil {
+		return 0, fmt.Errorf("offset of %s/%d at %s: %w", s.topic, s.partition, t.UTC().Format(time.RFC3339), err)
+	}
+	if offset < 0 {
+		return s.end, nil
+	}
+	return min(offset, s.end), nil
+}
+
+// cutEnd leaves of each span what was handled. notes are for the person who is asked.
+func (im *importer) cutEnd(client sarama.Client, spans []span) (notes []string, err error) {
+	if im.f.toCommitted {
+		return im.cutCommitted(client, spans)
+	}
+	to, err := timeOf("to-time", im.f.toTime)
+	if err != nil {
+		return nil, err
+	}
+	for i := range spans {
+		if spans[i].end, err = offsetAt(client, &spans[i], to); err != nil {
+			return nil, err
+		}
+	}
+	return []string{"before " + to.UTC().Format(time.RFC3339)}, nil
+}
+
+func (im *importer) cutCommitted(client sarama.Client, spans []span) (notes []string, err error) {
+	group := im.a.group
+	admin, err := sarama.NewClusterAdminFromClient(client) // closed with the client
+	if err != nil {
+		return nil, fmt.Errorf("kafka: %w", err)
+	}
+	var partitions []int32
+	for _, s := range spans {
+		partitions = append(partitions, s.partition)
+	}
+	committed, err := admin.ListConsumerGroupOffsets(group, map[string][]int32{im.f.topic: partitions})
+	if err == nil && committed.Err != sarama.ErrNoError {
+		err = committed.Err
+	}
+	if err != nil {
+		return nil, fmt.Errorf("offsets of group %s: %w", group, err)
+	}
+	notes = []string{"below what group " + group + " has committed"}
+	none := 0
+	for i := range spans {
+		s := &spans[i]
+		block := committed.GetBlock(s.topic, s.partition)
+		switch {
+		case block == nil || block.Err != sarama.ErrNoError:
+			return nil, fmt.Errorf("offset of group %s on %s/%d: no answer", group, s.topic, s.partition)
+		case block.Offset < 0:
+			none++
+			s.end = s.begin
+		case block.Offset > s.end:
+			notes = append(notes, fmt.Sprintf("%s/%d: the committed offset %d lies behind the end %d: was the topic made anew?", s.topic, s.partition, block.Offset, s.end))
+		default:
+			s.end = block.Offset
+		}
+	}
+	if none == len(spans) {
+		return nil, found("group %s has committed nothing on topic %s: is the name right?", group, im.f.topic)
+	}
+	if none > 0 {
+		notes = append(notes, fmt.Sprintf("%d partitions without a committed offset are left out", none))
+	}
+	described, err := admin.DescribeConsumerGroups([]string{group})
+	if err == nil && len(described) == 1 && len(described[0].Members) > 0 {
+		notes = append(notes, fmt.Sprintf("the group has %d members: what they handle from now on is not imported, stop them first", len(described[0].Members)))
+	}
+	return notes, nil
+}
+
+func (im *importer) readTopic(ctx context.Context, client sarama.Client, spans []span) error {
+	which := im.f.identity()
+	for _, s := range spans {
+		if s.begin >= s.end {
+			continue
+		}
+		_, err := readSpan(ctx, client, s, func(m *idem.Message) (bool, error) {
+			im.counts.Read++
+			return true, im.addRecord(ctx, which, m)
+		})
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(im.a.stderr, "idem: %s/%d read up to offset %d\n", s.topic, s.partition, s.end)
+	}
+	return nil
+}
+
+func (im *importer) addRecord(ctx context.Context, which identity, m *idem.Message) error {
+	where := fmt.Sprintf("%s/%d/%d", m.Topic, m.Partition, m.Offset)
+	var parts [3]string
+	for i, find := range []idem.IDFunc{which.typ, which.id, which.tenant} {
+		part, err := find(m)
+		switch {
+		case errors.Is(err, idem.ErrNotFound):
+			im.counts.NoIdentity++
+			im.example(where, err)
+			return nil
+		case err != nil:
+			im.counts.Invalid++
+			im.example(where, err)
+			return nil
+		}
+		if parts[i] = part; i == 0 && len(im.f.types) > 0 && !slices.Contains(im.f.types, part) {
+			im.counts.OtherTypes++
+			return nil
+		}
+	}
+	origin := dedup.Origin{Topic: m.Topic, Partition: m.Partition, Offset: m.Offset, Time: m.Time}
+	return im.add(ctx, where, parts[0], parts[2], parts[1], origin)
+}

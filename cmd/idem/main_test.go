@@ -1,0 +1,292 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"github.com/stretchr/testify/require"
+)
+
+// Every mistake in flags and arguments has exit code 2, whoever finds it, and says what is wrong.
+func TestUsage(t *testing.T) {
+	for _, c := range []struct{ args, says string }{
+		{"", ""},
+		{"evnet get x", `no command "evnet"`},
+		{"event", ""},
+		{"event gte x", `no command "gte"`},
+		{"completion fsh", `no command "fsh"`},
+		{"event get", "the event's ID"},
+		{"event get a b", "one argument"},
+		{"event get a", "--group"},
+		{"event get a -G g", "--ledger"},
+		{"event get a -G g --ledger mysql://u:canary@h/db", "mysql"},
+		{"event get a -G g --ledger redis+ring://u:canary@h/0", "redis+cluster"},
+		{"event get a -G g --legder x", "unknown flag"},
+		{"event get a -o yaml", "table or json"},
+		{"event list now", "no arguments"},
+		{"event list --status lost -G g", "pending, failed"},
+		{"event list --status stuck,done -G g", "goes with no other"},
+		{"event list --limit 0 -G g", "--limit"},
+		{"event skip a --retention 0s -G g", "--retention"},
+		{"migrate print --layout wide", "readable or compact"},
+		{"migrate up", "--ledger"},
+		{"reap --batch 0", "--batch"},
+		{"import -G g", "from-table"},
+		{"import -G g --from-table x --from-topic y", "from-table"},
+		{"import -G g --from-topic y --id-header a --id-json b", "id-header"},
+		{"import --from-topic y", "--group"},
+	} {
+		r := command(t, strings.Fields(c.args)...)
+		require.Equal(t, exitUsage, r.code, "%q: %s", c.args, r.stderr)
+		require.Contains(t, r.stderr, c.says, c.args)
+		require.NotContains(t, r.stderr, "canary")
+		require.Empty(t, r.audits(t), "nothing was asked for yet: %s", c.args)
+	}
+}
+
+// The shell is offered the values of flags that have a few only.
+func TestCompletion(t *testing.T) {
+	for args, want := range map[string][]string{
+		"event list --status ":     statusNames(),
+		"event list --output ":     {"table", "json"},
+		"lag --sasl-mechanism ":    {"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"},
+		"migrate up --layout ":     {"readable", "compact"},
+		"migrate status --layout ": {"readable", "compact"},
+	} {
+		out := command(t, append([]string{cobra.ShellCompRequestCmd}, strings.Split(args, " ")...)...).ok(t)
+		lines := strings.Split(strings.TrimSpace(out), "\n")
+		require.Equal(t, append(want, ":4"), lines, args)
+	}
+	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
+		require.Contains(t, command(t, "completion", shell).ok(t), "idem")
+	}
+}
+
+// Every flag that a completion was asked for exists: complete would not say so.
+func TestFlagsHaveWords(t *testing.T) {
+	root := newRoot(&app{stdout: io.Discard, stderr: io.Discard})
+	var visit func(*cobra.Command)
+	visit = func(cmd *cobra.Command) {
+		if cmd.Hidden {
+			return
+		}
+		require.NotEmpty(t, cmd.Short, cmd.CommandPath())
+		cmd.Flags().VisitAll(func(f *pflag.Flag) { require.NotEmpty(t, f.Usage, "%s --%s", cmd.CommandPath(), f.Name) })
+		for _, sub := range cmd.Commands() {
+			visit(sub)
+		}
+	}
+	visit(root)
+}
+
+// G-04: no text of this command shows a password, wherever it was given and whatever goes wrong.
+func TestSecretsAreNotShown_G04(t *testing.T) {
+	const canary = "canary-4711"
+	t.Setenv("IDEM_LEDGER", "postgres://idem:"+canary+"@127.0.0.1:1/db")
+	t.Setenv("IDEM_SASL_PASSWORD", canary)
+	t.Setenv("PGPASSWORD", canary)
+	all := [][]string{{"--help"}, {"event", "get", "--help"}, {"event", "get", "x", "-G", "g"}, {"migrate", "status"}, {"migrate", "up"}}
+	for _, url := range []string{
+		"postgres://idem:" + canary + "@127.0.0.1:1/db", // nobody there
+		"postgres://idem:" + canary + "#@127.0.0.1:1/db",
+		"postgres://idem:" + canary + "@127.0.0.1:port/db",
+		"postgres://127.0.0.1:1/db?password=" + canary,
+		"host=127.0.0.1 port=1 password=" + canary,
+		"redis://:" + canary + "@127.0.0.1:1/0",
+		"redis://u:" + canary + "@127.0.0.1:1/zero",
+		"redis://u:" + canary + "#@127.0.0.1:1/0",
+		"redis://u:" + canary + "%zz@127.0.0.1:1/0",
+		"rediss://u:" + canary + "@127.0.0.1:1/0?nothing=1",
+		"redis+cluster://u:" + canary + "@127.0.0.1:1,127.0.0.1:2",
+		"redis+sentinel://u:" + canary + "@127.0.0.1:1/0",
+		"mysql://u:" + canary + "@127.0.0.1:1/0",
+		canary,
+	} {
+		all = append(all, []string{"event", "get", "x", "--type", "t", "-G", "g", "--ledger", url})
+		all = append(all, []string{"import", "-G", "g", "--type", "t", "--from-table", "SELECT 1 AS event_id", "--from-url", url, "--ledger", inMemory})
+	}
+	for _, verb := range []string{"release", "skip"} { // these have an audit line too
+		all = append(all, []string{"event", verb, "x", "--type", "t", "-G", "g", "-y"})
+	}
+	for _, more := range [][]string{
+		{"--sasl-mechanism", "PLAIN", "--sasl-user", "u"}, // refused: no TLS
+		{"--sasl-mechanism", "SCRAM-SHA-256", "--sasl-user", "u"},
+		{"--sasl-mechanism", "PLAIN", "--sasl-user", "u", "--tls"},
+		{"--sasl-mechanism", "GSSAPI", "--sasl-user", "u"},
+	} {
+		all = append(all, append([]string{"event", "get", "x", "-G", "g", "--ledger", inMemory, "--type", "t", "--letters", "--brokers", "127.0.0.1:1"}, more...))
+	}
+	for _, args := range all {
+		_, known := memory()
+		r := commandWith(t, known, "", args...)
+		require.NotContains(t, r.stdout+r.stderr, canary, args)
+		if !strings.Contains(strings.Join(args, " "), "--help") {
+			require.NotEqual(t, exitOK, r.code, "%v: %s", args, r.stdout)
+			require.NotEmpty(t, r.stderr, args)
+		}
+	}
+}
+
+// G-04: what a third party puts into its errors is looked through too.
+func TestRedact_G04(t *testing.T) {
+	a := &app{}
+	a.keepSecret("postgres://idem:p%40ss%2Fword@host/db?sslpassword=another")
+	for text, want := range map[string]string{
+		"login with p@ss/word failed":             "login with *** failed",
+		"as written: p%40ss%2Fword":               "as written: ***",
+		"key another":                             "key ***",
+		"dial redis://u:whatever@host:6379/0 now": "dial redis://***@host:6379/0 now",
+		"host=h password=geheim dbname=d":         "host=h password=*** dbname=d",
+		"host=h password='ge heim' dbname=d":      "host=h password=*** dbname=d",
+		"postgres 127.0.0.1:5432/db":              "postgres 127.0.0.1:5432/db",
+		"see https://example.com/a:b":             "see https://example.com/a:b",
+	} {
+		require.Equal(t, want, a.redact(text))
+	}
+}
+
+// G-07: the rules of consumers about secrets count for the command as well.
+func TestKafkaSecurity_G07(t *testing.T) {
+	base := []string{"event", "get", "x", "-G", "g", "--ledger", inMemory, "--type", "t", "--letters", "--brokers", "127.0.0.1:1"}
+	file := filepath.Join(t.TempDir(), "ca.pem")
+	require.NoError(t, os.WriteFile(file, []byte("no certificate"), 0o600))
+	t.Setenv("IDEM_SASL_PASSWORD", "geheim")
+	for _, c := range []struct {
+		more []string
+		code int
+		says string
+	}{
+		{[]string{"--sasl-mechanism", "PLAIN", "--sasl-user", "u"}, exitUsage, "without TLS"},
+		{[]string{"--sasl-mechanism", "PLAIN", "--sasl-user", "u", "--allow-insecure"}, exitFailure, "kafka 127.0.0.1:1"},
+		{[]string{"--sasl-mechanism", "PLAIN"}, exitUsage, "--sasl-user"},
+		{[]string{"--sasl-mechanism", "ROT13", "--sasl-user", "u"}, exitUsage, "SASL"},
+		{[]string{"--tls-ca", file}, exitUsage, "no certificate"},
+		{[]string{"--tls-ca", file + ".not"}, exitUsage, "--tls-ca"},
+		{[]string{"--tls-cert", file}, exitUsage, "belong together"},
+		{[]string{"--tls"}, exitFailure, "kafka 127.0.0.1:1"},
+	} {
+		_, known := memory()
+		r := commandWith(t, known, "", append(base, c.more...)...)
+		r.failed(t, c.code, c.says)
+	}
+	t.Setenv("IDEM_SASL_PASSWORD", "")
+	_, known := memory()
+	commandWith(t, known, "", append(base, "--sasl-mechanism", "PLAIN", "--sasl-user", "u", "--tls")...).failed(t, exitUsage, "IDEM_SASL_PASSWORD")
+}
+
+func TestSplitLedgers(t *testing.T) {
+	for text, want := range map[string][]string{
+		"":                                      nil,
+		"postgres://a/b":                        {"postgres://a/b"},
+		"postgres://a/b,redis://c":              {"postgres://a/b", "redis://c"},
+		"redis+cluster://a:1,b:2, postgres://c": {"redis+cluster://a:1,b:2", "postgres://c"},
+		"host=x,redis://c":                      {"host=x", "redis://c"},
+	} {
+		require.Equal(t, want, splitLedgers(text), text)
+	}
+}
+
+// What is on the command line takes the place of what is in the environment.
+func TestLedgerFlagReplacesTheEnvironment(t *testing.T) {
+	t.Setenv("IDEM_LEDGER", "redis://elsewhere:1")
+	t.Setenv("IDEM_BROKERS", "elsewhere:1")
+	a := &app{}
+	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+	a.flags(flags)
+	require.Equal(t, []string{"redis://elsewhere:1"}, a.ledgers)
+	require.NoError(t, flags.Parse([]string{"--ledger", "redis://a:1", "--ledger", "redis://b:1", "--brokers", "c:1"}))
+	require.Equal(t, []string{"redis://a:1", "redis://b:1"}, a.ledgers)
+	require.Equal(t, []string{"c:1"}, a.brokers)
+}
+
+func TestRedisURLs(t *testing.T) {
+	for rest, want := range map[string]string{
+		"|h:1/2":                     "redis h:1/2",
+		"|u:p@h:1/2?read_timeout=3s": "redis h:1/2",
+		"|u:p@h:1,i:2":               "redis cluster h:1,i:2",
+		"+cluster|h:1":               "redis cluster h:1",
+		"+cluster|h:1?addr=i:2":      "redis cluster h:1,i:2",
+		"+cluster|u:p@h:1,i:2,j:3/?read_timeout=3s": "redis cluster h:1,i:2,j:3",
+		"+sentinel|h:1,i:2/3?master_name=main":      "redis main/3",
+	} {
+		kind, rest, _ := strings.Cut(rest, "|")
+		client, name, err := redisClient(kind, true, rest)
+		require.NoError(t, err, rest)
+		require.Equal(t, want, name)
+		require.NoError(t, client.Close())
+	}
+}
+
+// What a producer wrote does not reach the terminal as a command.
+func TestTableEscapesControlCharacters_G04(t *testing.T) {
+	var out strings.Builder
+	a := &app{stdout: &out, output: "table"}
+	require.NoError(t, a.show(nil, []string{"ID"}, [][]string{{"a\x1b[2Jb\nc\u202ed\u009b"}}))
+	require.Equal(t, "ID\na\\u001b[2Jb\\u000ac\\u202ed\\u009b\n", out.String())
+}
+
+// The audit line is also in the file; where it cannot be, nothing is done.
+func TestAuditFile(t *testing.T) {
+	s, known := memory()
+	finish(t, s, claim(t, s, inScope("order", "1"), dedupOrigin(1)), "")
+	file := filepath.Join(t.TempDir(), "audit")
+	args := []string{"event", "release", "1", "--type", "order", "-G", "billing", "--ledger", inMemory, "--audit-file"}
+	r := commandWith(t, known, "", append(args, filepath.Join(file, "no"), "-y")...)
+	r.failed(t, exitFailure, "--audit-file")
+	require.Equal(t, 1, s.Len(), "it happened without being on record")
+
+	commandWith(t, known, "n\n", append(args, file)...).failed(t, exitFound, "not confirmed")
+	commandWith(t, known, "", append(args, file, "-y")...).ok(t)
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	lines := auditLines(t, string(text))
+	require.Len(t, lines, 2)
+	require.Equal(t, "refused", lines[0]["outcome"])
+	require.Equal(t, "done", lines[1]["outcome"])
+	info, err := os.Stat(file)
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
+}
+
+// A question ends with the command: who presses ^C at it is not asked to press return as well.
+func TestInterruptedQuestion(t *testing.T) {
+	s, known := memory()
+	finish(t, s, claim(t, s, inScope("order", "1"), dedupOrigin(1)), "")
+	ctx, cancel := context.WithCancel(t.Context())
+	stdin, typing := io.Pipe() // nobody types
+	defer typing.Close()
+	seen := &onWrite{substring: "Go on?", then: cancel}
+	a := &app{stdin: stdin, stdout: io.Discard, stderr: seen, known: known}
+	code := a.run(ctx, []string{"event", "release", "1", "--type", "order", "-G", "billing", "--ledger", inMemory})
+	require.Equal(t, exitFound, code)
+	require.Equal(t, 1, s.Len())
+}
+
+// onWrite calls then when substring is written.
+type onWrite struct {
+	substring string
+	then      func()
+}
+
+func (w *onWrite) Write(p []byte) (int, error) {
+	if strings.Contains(string(p), w.substring) {
+		w.then()
+	}
+	return len(p), nil
+}
+
+func TestExitCodes(t *testing.T) {
+	a := &app{}
+	require.Nil(t, a.exitOf(nil))
+	require.Equal(t, exitUsage, a.exitOf(io.EOF).code, "before the command began it was about flags")
+	a.begun = true
+	require.Equal(t, exitFailure, a.exitOf(io.EOF).code)
+	require.Equal(t, exitFound, a.exitOf(fmt.Errorf("wrapped: %w", found("bad"))).code)
+}

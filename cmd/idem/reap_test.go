@@ -1,0 +1,101 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/dedup/pgstore"
+	"github.com/idem-go/idem/internal/testenv"
+)
+
+// reapable is a ledger with two expired records of a scope, of which one was consumed beyond.
+func reapable(t *testing.T, options ...pgstore.Option) (url string, conn *pgx.Conn) {
+	t.Helper()
+	url = testenv.Postgres(t)
+	conn = connect(t, url)
+	layout := layoutReadable
+	if len(options) > 0 {
+		layout = layoutCompact
+	}
+	command(t, "migrate", "up", "--ledger", url, "--layout", layout).ok(t)
+	s, err := pgstore.Open(t.Context(), url, options...)
+	require.NoError(t, err)
+	t.Cleanup(s.Close)
+	for _, id := range []string{"1", "2"} {
+		finish(t, s, claim(t, s, inScope("order", id), dedupOrigin(1)), "")
+	}
+	progress := []dedup.Progress{{Topic: "orders", Partition: 2, Next: 10, Time: time.Now(), CaughtUp: true}}
+	require.NoError(t, s.RecordProgress(t.Context(), "billing", progress))
+	table := map[string]string{layoutReadable: "idempotency_keys", layoutCompact: "idempotency_keys_compact"}[layout]
+	sql(t, conn, "UPDATE "+table+" SET expires_at = clock_timestamp() - interval '1 h'")
+	return url, conn
+}
+
+// later makes what a run has announced old enough to be deleted.
+func later(t *testing.T, conn *pgx.Conn) {
+	t.Helper()
+	sql(t, conn, "UPDATE idem_horizons SET updated_at = updated_at - interval '1 h'")
+}
+
+// The first run announces, a later one deletes, and each says what it did and what it holds on to.
+func TestReap(t *testing.T) {
+	for _, options := range [][]pgstore.Option{nil, {pgstore.Compact()}} {
+		ledger, conn := reapable(t, options...)
+		var all []reapView
+		r := command(t, "reap", "--ledger", ledger, "-o", "json")
+		r.ok(t)
+		r.json(t, &all)
+		require.Zero(t, all[0].Claims)
+		require.Equal(t, "billing", all[0].Scopes[0].Scope)
+		require.Equal(t, "orders/2", all[0].Scopes[0].HeldUpBy)
+		require.NotNil(t, all[0].Scopes[0].Horizon)
+		later(t, conn)
+		r = command(t, "reap", "--ledger", ledger, "-o", "json")
+		r.ok(t)
+		r.json(t, &all)
+		require.Equal(t, int64(2), all[0].Claims)
+		require.InDelta(t, 2, r.audits(t)[0]["claims"], 0)
+		require.Contains(t, command(t, "reap", "--ledger", ledger).ok(t), "scope billing")
+	}
+}
+
+// What lets go of more than a service would is asked for.
+func TestReapAsks(t *testing.T) {
+	ledger, _ := reapable(t)
+	for _, more := range [][]string{{"--wall-clock", "http"}, {"--dead-letter-retention", "24h"}} {
+		r := command(t, append([]string{"reap", "--ledger", ledger}, more...)...)
+		r.failed(t, exitFound, "not confirmed")
+		require.Equal(t, "refused", r.audits(t)[0]["outcome"])
+		command(t, append([]string{"reap", "--ledger", ledger, "-y"}, more...)...).ok(t)
+	}
+}
+
+// One at a time works; the other says so and has done nothing wrong.
+func TestReapElsewhere(t *testing.T) {
+	ledger, conn := reapable(t)
+	sql(t, conn, "INSERT INTO idem_leases (name, token, lease_until) VALUES ('reaper', gen_random_uuid(), clock_timestamp() + interval '1 h')")
+	require.Contains(t, command(t, "reap", "--ledger", ledger).ok(t), "another reaper is at work")
+}
+
+// --watch says a line for each run until it is interrupted, and that is no failure.
+func TestReapWatch(t *testing.T) {
+	ledger, conn := reapable(t)
+	command(t, "reap", "--ledger", ledger).ok(t)
+	later(t, conn)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var stderr bytes.Buffer
+	seen := &onWrite{substring: `"claims":2`, then: cancel}
+	a := &app{stdin: strings.NewReader(""), stdout: seen, stderr: &stderr}
+	code := a.run(ctx, []string{"reap", "--watch", "--ledger", ledger, "-o", "json", "--interval", "1s"})
+	require.Equal(t, exitOK, code, stderr.String())
+	line := auditLines(t, stderr.String())[0]
+	require.InDelta(t, 2, line["claims"], 0)
+}

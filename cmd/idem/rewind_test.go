@@ -1,0 +1,198 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/idem-go/idem"
+)
+
+// fill writes n records with times a minute apart, the last one ago.
+func (w *letterWorld) fill(topic string, n int, last time.Duration) {
+	w.t.Helper()
+	for i := range n {
+		at := time.Now().Add(-last - time.Duration(n-1-i)*time.Minute)
+		require.NoError(w.t, w.producer.Produce(w.t.Context(), &idem.Message{Topic: topic, Key: []byte("k"), Value: fmt.Append(nil, i), Time: at}))
+	}
+}
+
+// partition is the one that fill writes to.
+func (w *letterWorld) partition(topic string) span {
+	w.t.Helper()
+	spans, err := spansOf(w.client, topic)
+	require.NoError(w.t, err)
+	for _, s := range spans {
+		if s.end > 0 {
+			return s
+		}
+	}
+	w.t.Fatal("nothing was written to ", topic)
+	return span{}
+}
+
+func (w *letterWorld) commit(topic string, offset int64) {
+	w.t.Helper()
+	admin, err := sarama.NewClusterAdminFromClient(w.client)
+	require.NoError(w.t, err)
+	_, err = admin.AlterConsumerGroupOffsets("g", map[string]map[int32]sarama.OffsetAndMetadata{
+		topic: {w.partition(topic).partition: {Offset: offset, LeaderEpoch: -1}},
+	}, nil)
+	require.NoError(w.t, err)
+}
+
+func (w *letterWorld) committed(topic string) int64 {
+	w.t.Helper()
+	offsets, err := committedBy(w.client, "g")
+	require.NoError(w.t, err)
+	return offsets[topic][w.partition(topic).partition]
+}
+
+// command runs the command against this Kafka.
+func (w *letterWorld) command(args ...string) (code int, out, said string) {
+	w.t.Helper()
+	var o, e bytes.Buffer
+	code = run(w.t.Context(), append(args, "--brokers", strings.Join(w.brokers, ","), "--group", "g"), strings.NewReader(""), &o, &e)
+	return code, o.String(), e.String()
+}
+
+// A stopped group goes back, never forward, with its retry topics (P-18).
+func TestRewind(t *testing.T) {
+	w := newLetterWorld(t)
+	w.fill("orders", 60, 0)
+	w.fill("orders.g.retry", 60, 0)
+	w.commit("orders", 55)
+	w.commit("orders.g.retry", 60)
+
+	code, _, said := w.command("rewind", "--to", "30m30s")
+	require.Equal(t, exitFound, code, "without a yes: %s", said)
+	require.EqualValues(t, 55, w.committed("orders"))
+
+	code, out, said := w.command("rewind", "--to", "30m30s", "--yes", "-o", "json")
+	require.Zero(t, code, said)
+	rows := decodeJSON[[]rewindRow](t, strings.NewReader(out))
+	require.Len(t, rows, 2)
+	require.EqualValues(t, 29, w.committed("orders"))
+	require.EqualValues(t, 29, w.committed("orders.g.retry"))
+	require.EqualValues(t, 26, rows[0].Events)
+	require.EqualValues(t, 31, rows[1].Events)
+	require.Contains(t, said, `"audit":"rewind"`)
+	require.Contains(t, said, `"events":57`)
+	require.Contains(t, said, "without --ledger")
+
+	code, _, said = w.command("rewind", "--to", "10m", "--yes") // forward
+	require.Zero(t, code)
+	require.Contains(t, said, "nothing to rewind")
+	require.EqualValues(t, 29, w.committed("orders"))
+
+	code, _, said = w.command("rewind", "--to", "40m30s", "--topic", "orders", "--yes", "--retention", "20m")
+	require.Zero(t, code, said)
+	require.Contains(t, said, "the ledger remembers since")
+	require.EqualValues(t, 19, w.committed("orders"))
+	require.EqualValues(t, 19, w.committed("orders.g.retry"), "belongs to orders")
+
+	code, _, said = w.command("rewind", "--to", "90m", "--yes")
+	require.Zero(t, code, said)
+	require.EqualValues(t, 0, w.committed("orders"))
+
+	for _, args := range [][]string{{}, {"--to", "soon"}, {"--to", "1m", "--before-failover", "1m"}} {
+		code, _, said = w.command(append([]string{"rewind"}, args...)...)
+		require.Equal(t, exitUsage, code, said)
+	}
+	code, _, said = w.command("rewind", "--to", "1m", "--topic", "nowhere")
+	require.Equal(t, exitFound, code, said)
+}
+
+// What a group that is behind consumed in the last minutes is older than those minutes: a rewind by the clock alone would
+// find nothing, and what a failover lost would stay lost (P-18).
+func TestRewindOfAGroupThatIsBehind(t *testing.T) {
+	w := newLetterWorld(t)
+	w.fill("orders", 60, 2*time.Hour)
+	w.commit("orders", 50) // consumed just now: records from more than two hours ago
+	code, out, said := w.command("rewind", "--before-failover", "10m30s", "--yes", "-o", "json")
+	require.Zero(t, code, said)
+	rows := decodeJSON[[]rewindRow](t, strings.NewReader(out))
+	require.EqualValues(t, 11, rows[0].Events)
+	require.Contains(t, rows[0].Note, "what was consumed last is older")
+	require.EqualValues(t, 39, w.committed("orders"))
+
+	code, out, said = w.command("rewind", "--to", "10m", "--yes", "-o", "json")
+	require.Zero(t, code, said)
+	require.Contains(t, decodeJSON[[]rewindRow](t, strings.NewReader(out))[0].Note, "all that was consumed is older")
+	require.EqualValues(t, 39, w.committed("orders"))
+}
+
+// join lets a member of the group read a topic until the test ends.
+func (w *letterWorld) join(topics ...string) {
+	w.t.Helper()
+	client, err := kgo.NewClient(kgo.SeedBrokers(w.brokers...), kgo.ConsumerGroup("g"), kgo.ConsumeTopics(topics...), kgo.ClientID("worker-7"), kgo.DisableAutoCommit())
+	require.NoError(w.t, err)
+	ctx, cancel := context.WithCancel(w.t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for ctx.Err() == nil {
+			client.PollFetches(ctx)
+		}
+	}()
+	w.t.Cleanup(func() { cancel(); <-done; client.Close() })
+	require.Eventually(w.t, func() bool {
+		members, err := membersOf(w.client, "g")
+		return err == nil && len(members) == 1 && len(members[0].assigned) == len(topics)
+	}, 20*time.Second, 20*time.Millisecond)
+}
+
+// A group that runs would commit its own offsets over these.
+func TestRewindRefusesMembers(t *testing.T) {
+	w := newLetterWorld(t)
+	w.fill("orders", 10, 0)
+	w.commit("orders", 10)
+	w.join("orders")
+	code, _, said := w.command("rewind", "--to", "5m", "--yes")
+	require.Equal(t, exitFound, code, said)
+	require.Contains(t, said, "worker-7")
+	require.EqualValues(t, 10, w.committed("orders"))
+}
+
+// lag shows where a group is, who reads, what waits, and how many letters there are.
+func TestLag(t *testing.T) {
+	w := newLetterWorld(t)
+	w.fill("orders", 10, time.Hour)
+	w.commit("orders", 7)
+	w.fail(w.events("e", 3)...)
+	w.join("orders")
+	code, out, said := w.command("lag", "-o", "json")
+	require.Zero(t, code, said)
+	lag := map[string]int64{}
+	for _, r := range decodeJSON[[]lagRow](t, strings.NewReader(out)) {
+		lag[r.Kind] += r.Lag
+		switch {
+		case r.Kind == kindSource && r.Lag > 0:
+			require.EqualValues(t, 7, *r.Committed)
+			require.InDelta(t, (time.Hour + 2*time.Minute).Seconds(), time.Since(*r.Oldest).Seconds(), 30)
+			require.Contains(t, r.Member, "worker-7")
+		case r.Kind == kindRetry:
+			require.Empty(t, r.Member)
+		}
+	}
+	require.Equal(t, map[string]int64{kindSource: 3, kindRetry: 0, kindLetters: 3}, lag)
+
+	for flag, want := range map[string]int{"--max=2": exitFound, "--max=3": exitOK, "--max-letters=2": exitFound, "--max-letters=3": exitOK} {
+		code, _, said = w.command("lag", flag)
+		require.Equal(t, want, code, "%s: %s", flag, said)
+	}
+	var all, e bytes.Buffer
+	require.Zero(t, run(t.Context(), []string{"lag", "--brokers", w.brokers[0]}, strings.NewReader(""), &all, &e))
+	require.Contains(t, all.String(), "orders.g.dlq")
+
+	// The warning before a replay: its copies would wait.
+	_, said = w.replay(letterFilter{}, replayFlags{}, decisions{})
+	require.Contains(t, said, "no member of group g reads orders.g.retry")
+}
