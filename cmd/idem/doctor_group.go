@@ -1,0 +1,172 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/IBM/sarama"
+)
+
+// checkGroup looks at the members there are.
+func (k *kafkaDoctor) checkGroup(r *findings) {
+	on := "group " + k.group
+	groups, err := k.admin.DescribeConsumerGroups([]string{k.group})
+	if err == nil && len(groups) != 1 {
+		err = sarama.ErrIncompleteResponse
+	}
+	if err == nil && !errors.Is(groups[0].Err, sarama.ErrNoError) && !errors.Is(groups[0].Err, sarama.ErrGroupIDNotFound) {
+		err = groups[0].Err
+	}
+	if err != nil {
+		k.blind(r, "kafka.group.state", on, err, "Describe", "--group "+k.group)
+		return
+	}
+	g := groups[0]
+	r.choose("kafka.group.state", on, fmt.Sprintf("%s, %d members", strings.ToLower(g.State), len(g.Members)),
+		choice{strings.HasSuffix(g.State, "Rebalance"), vWarn,
+			fmt.Sprintf("%s: if it still is in a minute, a member does not give back what it has (K-07)", g.State),
+			k.tool("kafka-consumer-groups.sh", "--describe --group %s --members", k.group)})
+	if len(g.Members) == 0 {
+		r.say(vSkipped, "kafka.group.strategy", on, "no members", "")
+		r.say(vSkipped, "kafka.group.subscription", on, "no members", "")
+		return
+	}
+	k.checkStrategy(r, on, g)
+	k.checkSubscription(r, on, g)
+}
+
+// checkStrategy compares the group's protocol with what a worker offers (K-26).
+func (k *kafkaDoctor) checkStrategy(r *findings, on string, g *sarama.GroupDescription) {
+	const cooperative, ranged = "cooperative-sticky", "range"
+	offers := []string{cooperative, ranged}
+	if k.opt.cooperative {
+		offers = offers[:1]
+	}
+	r.choose("kafka.group.strategy", on, g.Protocol,
+		choice{g.ProtocolType != "consumer", vBad, fmt.Sprintf("the group is of type %q: no consumer can join", g.ProtocolType), "another --group"},
+		choice{g.Protocol == "", vUnknown, "the members have not agreed on one yet", ""},
+		choice{k.opt.cooperative && g.Protocol == ranged, vBad,
+			"the members run with range, and a worker with Config.Cooperative offers cooperative-sticky only: it cannot join, or the members differ in strategy",
+			"deploy all workers without Cooperative first, then with it (K-26)"},
+		choice{!slices.Contains(offers, g.Protocol), vBad,
+			fmt.Sprintf("the members run with %s, a worker offers %s: it cannot join beside them", g.Protocol, strings.Join(offers, " and ")),
+			"stop the members of another kind, or use another group and Config.Scope (rule 14)"})
+}
+
+// checkSubscription looks whether anybody consumes the topics.
+func (k *kafkaDoctor) checkSubscription(r *findings, on string, g *sarama.GroupDescription) {
+	consumed := map[string]bool{}
+	for _, m := range g.Members {
+		meta, err := m.GetMemberMetadata()
+		if err != nil || meta == nil {
+			r.say(vUnknown, "kafka.group.subscription", on, "a member's subscription cannot be read", "")
+			return
+		}
+		for _, topic := range meta.Topics {
+			consumed[topic] = true
+		}
+	}
+	var idle []string
+	for _, topic := range k.sources {
+		if !consumed[topic] {
+			idle = append(idle, topic)
+		}
+	}
+	r.choose("kafka.group.subscription", on, "all of them",
+		choice{len(idle) > 0, vWarn, fmt.Sprintf("no member consumes %s", strings.Join(idle, ", ")), "Config.Topics of the workers"})
+}
+
+// checkOffsets compares what is committed with the log.
+func (k *kafkaDoctor) checkOffsets(r *findings) {
+	asked := k.there
+	if len(asked) == 0 { // it has been said what is missing
+		return
+	}
+	on := "group " + k.group
+	committed, err := k.admin.ListConsumerGroupOffsets(k.group, asked)
+	if errors.Is(err, sarama.ErrGroupIDNotFound) {
+		committed, err = &sarama.OffsetFetchResponse{}, nil
+	}
+	if err != nil {
+		k.blind(r, "kafka.offsets.missing", on, err, "Describe", "--group "+k.group)
+		return
+	}
+	oldest, err1 := k.log(asked, sarama.OffsetOldest)
+	newest, err2 := k.log(asked, sarama.OffsetNewest)
+	if err := errors.Join(err1, err2); err != nil {
+		k.blind(r, "kafka.offsets.gap", on, err, "Describe", "--topic <topic>")
+		return
+	}
+	k.noOffsets = true
+	for _, topic := range k.sources {
+		if partitions, ok := asked[topic]; ok {
+			k.compareOffsets(r, topic, partitions, committed, oldest[topic], newest[topic])
+		}
+	}
+}
+
+// log returns the ends of the log on one side.
+func (k *kafkaDoctor) log(asked map[string][]int32, end int64) (map[string]map[int32]int64, error) {
+	want := map[string]map[int32]int64{}
+	for topic, partitions := range asked {
+		want[topic] = map[int32]int64{}
+		for _, p := range partitions {
+			want[topic][p] = end
+		}
+	}
+	results, err := k.admin.ListOffsets(want, &sarama.ListOffsetsOptions{})
+	if err != nil {
+		return nil, err
+	}
+	for topic, partitions := range asked {
+		for _, p := range partitions {
+			o := results[topic][p]
+			if o == nil {
+				return nil, sarama.ErrIncompleteResponse
+			}
+			if o.Err != nil && !errors.Is(o.Err, sarama.ErrNoError) {
+				return nil, fmt.Errorf("%s/%d: %w", topic, p, o.Err)
+			}
+			want[topic][p] = o.Offset
+		}
+	}
+	return want, nil
+}
+
+func (k *kafkaDoctor) compareOffsets(r *findings, topic string, partitions []int32, committed *sarama.OffsetFetchResponse, oldest, newest map[int32]int64) {
+	var without, gaps []string
+	var waiting, lost int64
+	some := false
+	for _, p := range partitions {
+		block := committed.GetBlock(topic, p)
+		switch {
+		case block == nil || block.Offset < 0:
+			if newest[p] > oldest[p] {
+				without = append(without, fmt.Sprint(p))
+				waiting += newest[p] - oldest[p]
+			}
+			continue
+		case block.Offset < oldest[p]:
+			gaps = append(gaps, fmt.Sprintf("%d: committed %d, the log begins at %d", p, block.Offset, oldest[p]))
+			lost += oldest[p] - block.Offset
+		case block.Offset > newest[p]:
+			gaps = append(gaps, fmt.Sprintf("%d: committed %d, the log ends at %d (was the topic made anew? K-28)", p, block.Offset, newest[p]))
+		}
+		some = true
+		k.noOffsets = false
+	}
+	what := "the group has committed nothing, and begins with the oldest of"
+	if some {
+		what = "partitions " + strings.Join(without, ",") + " have no committed offset, and begin with the oldest of"
+	}
+	r.choose("kafka.offsets.missing", topic, "all that have records, or none has",
+		choice{len(without) > 0, vWarn,
+			fmt.Sprintf("%s %d records: if they were handled before, the ledger has to know them all (K-19, rule 14)", what, waiting),
+			"Config.Scope of the group that handled them, or Config.Start, or set the offsets with kafka-consumer-groups.sh --reset-offsets"})
+	r.choose("kafka.offsets.gap", topic, "the committed offsets are in the log",
+		choice{len(gaps) > 0, vBad,
+			fmt.Sprintf("partition %s; %d records are gone unseen; a consumer stops there with Config.OnGap Fail, its default (K-17)", strings.Join(gaps, "; "), lost),
+			"find out what is missing, then Config.OnGap Earliest for one start, or idem rewind"})
+}

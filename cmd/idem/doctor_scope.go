@@ -1,0 +1,141 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// scopeRecords are what the ledgers know about who consumes what. Only Postgres can be asked for that.
+type scopeRecords struct {
+	known    bool
+	topics   []scopeTopic
+	progress []scopeProgress
+}
+
+type scopeTopic struct{ topic, scope string }
+
+type scopeProgress struct {
+	scope, topic string
+	partition    int32
+	behind       *time.Duration // nil: not known
+	told         time.Duration  // since it was said
+}
+
+// askError is an error of the server with its code.
+type askError struct {
+	error
+	code string
+}
+
+// readScopes adds what one ledger knows.
+func (d *doctor) readScopes(ctx context.Context, pool *pgxpool.Pool) *askError {
+	rows, err := pool.Query(ctx, "SELECT DISTINCT topic, scope FROM "+d.table("idem_scope_topics")+" ORDER BY 1, 2")
+	if err != nil {
+		return &askError{err, pgCode(err)}
+	}
+	topics, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (t scopeTopic, err error) {
+		err = row.Scan(&t.topic, &t.scope)
+		return t, err
+	})
+	if err != nil {
+		return &askError{err, pgCode(err)}
+	}
+	rows, err = pool.Query(ctx, `SELECT scope, topic, partition, clock_timestamp() - consumed_until, clock_timestamp() - updated_at
+		FROM `+d.table("idem_progress")+` ORDER BY scope, topic, partition`)
+	if err != nil {
+		return &askError{err, pgCode(err)}
+	}
+	progress, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (p scopeProgress, err error) {
+		err = row.Scan(&p.scope, &p.topic, &p.partition, &p.behind, &p.told)
+		return p, err
+	})
+	if err != nil {
+		return &askError{err, pgCode(err)}
+	}
+	s := &d.scopes
+	s.known = true
+	s.topics, s.progress = append(s.topics, topics...), append(s.progress, progress...)
+	return nil
+}
+
+// topicsOf returns what a scope consumes.
+func (s *scopeRecords) topicsOf(scope string) (topics []string) {
+	for _, t := range s.topics {
+		if t.scope == scope {
+			topics = append(topics, t.topic)
+		}
+	}
+	slices.Sort(topics)
+	return slices.Compact(topics)
+}
+
+// checkScope compares the record of the ledgers with the group (rule 14, rule 8).
+func (d *doctor) checkScope(r *findings) {
+	scope := cmp.Or(d.scope, d.group)
+	if !d.scopes.known || scope == "" {
+		const why = "no Postgres ledger that could be asked, or neither --scope nor --group"
+		r.say(vSkipped, "ledger.scope", "", why, "")
+		r.say(vSkipped, "ledger.progress", "", why, "")
+		return
+	}
+	on := "scope " + scope
+	mine := d.scopes.topicsOf(scope)
+	var foreign []string
+	for _, topic := range d.opt.topics {
+		if slices.Contains(mine, topic) {
+			continue
+		}
+		for _, t := range d.scopes.topics {
+			if t.topic == topic {
+				foreign = append(foreign, fmt.Sprintf("%s under %s", topic, t.scope))
+			}
+		}
+	}
+	remedy := "Config.Scope of the group that is continued; Config.NewScope if this is another consumer"
+	text := "known under other scopes only: " + strings.Join(foreign, ", ")
+	r.choose("ledger.scope", on, fmt.Sprintf("%d topics on record", len(mine)),
+		choice{len(foreign) > 0 && d.noOffsets, vBad, text + ", and the group has committed nothing: all events there are would be new again, so that a worker refuses to start (rule 14)", remedy},
+		choice{len(foreign) > 0, vWarn, text + ": a renamed group handles what is delivered again a second time (rule 14)", remedy})
+	d.checkProgress(r, on, scope)
+}
+
+// checkProgress looks for partitions that keep the whole scope from forgetting.
+func (d *doctor) checkProgress(r *findings, on, scope string) {
+	var open, late []string
+	seen := 0
+	for _, p := range d.scopes.progress {
+		if p.scope != scope {
+			continue
+		}
+		seen++
+		name := fmt.Sprintf("%s/%d", p.topic, p.partition)
+		switch {
+		case p.behind == nil:
+			open = append(open, name)
+		case p.told > 24*time.Hour:
+			late = append(late, fmt.Sprintf("%s (%s ago)", name, p.told.Round(time.Hour)))
+		}
+	}
+	const effect = "nothing of the scope is deleted from the ledger meanwhile (rule 8)"
+	r.choose("ledger.progress", on, fmt.Sprintf("%d partitions", seen),
+		choice{seen == 0, vSkipped, "the scope has recorded none yet", ""},
+		choice{len(open) > 0, vWarn, "the time of " + list(open) + " is not known: " + effect, "it is with the next record; of a topic that is no longer consumed: store.ForgetProgress"},
+		choice{len(late) > 0, vWarn, "nobody has consumed " + list(late) + ": " + effect, "start the workers; of a topic that is no longer consumed: store.ForgetProgress"})
+}
+
+// list names the first few.
+func list(names []string) string {
+	const some = 5
+	text := strings.Join(names[:min(some, len(names))], ", ")
+	if more := len(names) - some; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}

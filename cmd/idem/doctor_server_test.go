@@ -1,0 +1,130 @@
+//go:build unix
+
+package main
+
+import (
+	"net"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/idem-go/idem/internal/testenv"
+)
+
+// pgServer is a Postgres of the test's own, for settings that a shared one must not have.
+type pgServer struct {
+	*testing.T
+	bin, data, port string
+	credential      *syscall.Credential // Postgres refuses to run as root
+}
+
+// newPgServer makes the data of a server, or skips: the programs of a server are where they are installed only, and what is
+// judged is tested without them as well.
+func newPgServer(t *testing.T) *pgServer {
+	t.Helper()
+	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/initdb")
+	if len(found) == 0 {
+		t.Skip("no programs of a Postgres server on this host")
+	}
+	slices.Sort(found)
+	dir, err := os.MkdirTemp("", "idem-doctor") //nolint:usetesting // the directories above t.TempDir are closed to other users
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	_, port, err := net.SplitHostPort(testenv.FreeAddr(t))
+	require.NoError(t, err)
+	s := &pgServer{T: t, bin: filepath.Dir(found[len(found)-1]), data: filepath.Join(dir, "data"), port: port}
+	if os.Geteuid() == 0 {
+		u, err := user.Lookup("postgres")
+		if err != nil {
+			t.Skip("no user postgres, and root may not run a server")
+		}
+		uid, err1 := strconv.ParseUint(u.Uid, 10, 32)
+		gid, err2 := strconv.ParseUint(u.Gid, 10, 32)
+		require.NoError(t, err1)
+		require.NoError(t, err2)
+		s.credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
+		require.NoError(t, os.Chown(dir, int(uid), int(gid)))
+	}
+	s.run("initdb", "-D", s.data, "-U", "idem", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
+	return s
+}
+
+func (s *pgServer) run(program string, args ...string) {
+	s.Helper()
+	cmd := exec.Command(filepath.Join(s.bin, program), args...)
+	cmd.Dir = "/"
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: s.credential}
+	// pg_ctl leaves the server behind with its output: a pipe would be waited for.
+	log, err := os.CreateTemp(s.TempDir(), program)
+	require.NoError(s, err)
+	defer log.Close()
+	cmd.Stdout, cmd.Stderr = log, log
+	err = cmd.Run()
+	text, _ := os.ReadFile(log.Name())
+	require.NoError(s, err, "%s: %s", program, text)
+}
+
+// start runs the server with these settings until stop, or the end of the test.
+func (s *pgServer) start(settings ...string) (stop func()) {
+	s.Helper()
+	options := "-p " + s.port + " -c listen_addresses=127.0.0.1 -c unix_socket_directories='' -c shared_buffers=16MB -c max_connections=20"
+	for _, o := range settings {
+		options += " -c " + o
+	}
+	s.run("pg_ctl", "-D", s.data, "-l", filepath.Join(filepath.Dir(s.data), "log"), "-w", "-t", "60", "-o", options, "start")
+	running := true
+	stop = func() {
+		if running {
+			running = false
+			s.run("pg_ctl", "-D", s.data, "-m", "fast", "-w", "-t", "60", "stop")
+		}
+	}
+	s.Cleanup(stop)
+	return stop
+}
+
+// What a server of one's own may be told (P-18, P-26, P-08): no fsync, no full pages, no room, a standby.
+func TestDoctor_ServerPlanted(t *testing.T) {
+	testenv.Postgres(t) // only where services are wanted at all
+	s := newPgServer(t)
+	url := "postgres://idem@127.0.0.1:" + s.port + "/postgres?sslmode=disable"
+	base := []string{"--ledger", url, "-G", "billing"}
+	stop := s.start()
+	(&pgPlace{T: t}).migrate(url)
+	again := func(settings ...string) func() {
+		return func() {
+			stop()
+			stop = s.start(settings...)
+		}
+	}
+	for _, p := range []struct {
+		plant
+		settings []string
+	}{
+		{plant{name: "fsync", id: "postgres.fsync", want: vBad, says: "-c fsync=on"}, []string{"fsync=off"}},
+		{plant{name: "full pages", id: "postgres.full_page_writes", want: vBad, says: "P-18"}, []string{"full_page_writes=off"}},
+		{plant{name: "autovacuum", id: "postgres.autovacuum", want: vWarn, says: "P-08"}, []string{"autovacuum=off"}},
+		{plant{name: "connections", id: "postgres.connections", want: vBad, says: "the server has 3", args: []string{"--pool-size", "5"}},
+			[]string{"max_connections=6", "max_wal_senders=0"}},
+		{plant{name: "commits", id: "postgres.commit", want: vBad, says: "for the server"}, []string{"synchronous_commit=off"}},
+	} {
+		t.Run(p.name, func(t *testing.T) {
+			p.found(t, base, again(p.settings...))
+			again()()
+		})
+	}
+	t.Run("standby", func(t *testing.T) {
+		plant{id: "postgres.standby", want: vBad, says: "P-26", also: []string{"postgres.ledger"}}.found(t, base, func() {
+			stop()
+			require.NoError(t, os.WriteFile(filepath.Join(s.data, "standby.signal"), nil, 0o600))
+			stop = s.start()
+		})
+	})
+}
