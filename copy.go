@@ -64,7 +64,6 @@ func sourceOf(topic, group string) (source string, delay time.Duration, ok bool)
 // history is what a letter or a copy says of an event beside its record.
 type history struct {
 	key         dedup.Key // zero without identity
-	scope       string    // also without identity
 	class       Class
 	err         string
 	attempts    int // runs that failed

@@ -267,7 +267,7 @@ func (p *Processor) moveTx(ctx context.Context, d *delivery, o outcome) (step, e
 func (p *Processor) obeyMoved(ctx context.Context, d *delivery, a dedup.Answer) (step, error) {
 	if d.route.mode == keyOrdered && d.parked == nil {
 		if err := p.lots.refresh(ctx, p, d); err != nil {
-			return step{outage: err}, nil
+			return step{outage: err}, nil //nolint:nilerr // it is waited for
 		}
 	}
 	d.end = endMoved

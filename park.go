@@ -181,11 +181,11 @@ const maxParked = 256
 // parkWaiting parks what belongs behind events that wait, wherever it is in the batch: its key is in nobody's way, and a round
 // trip for each of them would be in everybody's.
 func (b *batch) parkWaiting() error {
-	if version := b.p.lots.version.Load(); !b.p.ordered || b.parkedAt == version {
+	version := b.p.lots.version.Load()
+	if !b.p.ordered || b.parkedAt == version {
 		return nil
-	} else {
-		b.parkedAt = version
 	}
+	b.parkedAt = version
 	waiting := make(map[*lot][]*entry)
 	for i := b.next; i < len(b.entries); i++ {
 		e := b.look(i)

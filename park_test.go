@@ -266,7 +266,7 @@ func parkSchedule(t *testing.T, seed uint64) {
 				}
 			}
 			<-ctx.Done()
-			<-taken
+			require.NoError(t, <-taken)
 			require.NoError(t, p.Close())
 			if kills <= 0 {
 				break

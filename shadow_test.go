@@ -104,7 +104,7 @@ func TestBudget_BoundsRetries(t *testing.T) {
 		require.Equal(t, 2*lanes*each, retries, "the wait for the budget takes no try away")
 		perSecond := float64(retries-100) / time.Since(began).Seconds()
 		require.InDelta(t, 10, perSecond, 1)
-		require.Equal(t, lanes*each, len(b.sent.letters()))
+		require.Len(t, b.sent.letters(), lanes*each)
 	})
 }
 

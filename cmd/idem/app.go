@@ -16,7 +16,6 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
 
@@ -338,6 +337,3 @@ func (a *app) redact(text string) string {
 	}
 	return text
 }
-
-// notYet keeps the tree compiling while a command is being built.
-func notYet(name string) *cobra.Command { return &cobra.Command{Use: name, Hidden: true} }
