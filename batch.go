@@ -20,6 +20,8 @@ type batch struct {
 	told     int // as progress knows
 	pat      *patience
 	progress func(settled int)
+	last     func(*entry) bool // if not nil: whether nothing behind a settled event may run
+	halted   bool
 	outages  int
 	unlucky  int               // runs in a row that met a lock before their handlers
 	parkedAt uint64            // the version of the lots at which what waits was parked
@@ -69,7 +71,7 @@ func (p *Processor) newBatch(ctx context.Context, msgs []*Message, progress func
 
 // settle goes on until all is settled, or an error says why the next message is not.
 func (b *batch) settle() error {
-	for b.next < len(b.entries) {
+	for b.next < len(b.entries) && !b.halted {
 		if b.ctx.Err() != nil {
 			return stopCause(b.ctx)
 		}
@@ -128,7 +130,8 @@ func (b *batch) single(e *entry) error {
 
 // advance moves over what is settled, and tells.
 func (b *batch) advance() {
-	for b.next < b.looked && b.over(&b.entries[b.next]) {
+	for b.next < b.looked && !b.halted && b.over(&b.entries[b.next]) {
+		b.halted = b.last != nil && b.last(&b.entries[b.next])
 		b.next++
 	}
 	if b.next > b.told {

@@ -148,8 +148,8 @@ func (s *lots) refresh(ctx context.Context, p *Processor, d *delivery) error {
 	defer l.gate.Unlock()
 	queue := p.OrderKey(d.m)
 	err := p.bounded(ctx, txSlack, func(ctx context.Context) error {
-		_, ok, err := l.parker.Head(ctx, l.id, queue)
-		if ok {
+		first, err := l.parker.First(ctx, l.id, queue, 1)
+		if len(first) > 0 {
 			l.set(queue, true)
 		}
 		return err

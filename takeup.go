@@ -151,69 +151,107 @@ func (t *taker) begin(ctx context.Context, head dedup.Parked) {
 	})
 }
 
-// queue runs the events of a queue until one of them must wait.
+// takeAhead is how many of those behind a head are taken together: they have not failed, as a rule.
+const takeAhead = 64
+
+// queue runs the events of a queue until one of them must wait. The head goes by itself: it has failed before.
 func (t *taker) queue(ctx context.Context, head dedup.Parked) error {
-	for {
-		goesOn, err := t.event(ctx, head)
+	for events := []dedup.Parked{head}; len(events) > 0; {
+		goesOn, err := t.events(ctx, events)
 		if err != nil {
 			if ctx.Err() == nil {
-				t.p.log.WarnContext(ctx, "parked event is left where it is", "key", head.Key.String(), "error", cutText(err.Error(), maxErrorText))
+				t.p.log.WarnContext(ctx, "parked event is left where it is", "queue", cutText(head.Queue, maxErrorText), "error", cutText(err.Error(), maxErrorText))
 			}
 			return err
 		}
 		if !goesOn || ctx.Err() != nil {
 			return nil
 		}
-		var ok bool
-		err = t.p.bounded(ctx, txSlack, func(ctx context.Context) (err error) {
-			head, ok, err = t.lot.parker.Head(ctx, t.lot.id, head.Queue)
+		if events, err = t.next(ctx, head.Queue); err != nil {
 			return err
-		})
-		if err != nil || !ok || head.Blocked || head.Wait > 0 {
-			return nil // with an error too: it is found again when it is looked for
 		}
 	}
+	return nil
 }
 
-// event takes the head of a queue through the gate. It reports whether it is out of the queue.
-func (t *taker) event(ctx context.Context, head dedup.Parked) (out bool, err error) {
-	p := t.p
-	m, err := unpark(head)
-	if err != nil {
-		return false, err
+// next returns what may run now of a queue.
+func (t *taker) next(ctx context.Context, queue string) (events []dedup.Parked, err error) {
+	err = t.p.bounded(ctx, txSlack, func(ctx context.Context) (err error) {
+		events, err = t.lot.parker.First(ctx, t.lot.id, queue, takeAhead)
+		return err
+	})
+	for i, e := range events {
+		if e.Blocked || e.Wait > 0 {
+			return events[:i], err
+		}
 	}
-	b := p.newBatch(ctx, []*Message{m}, func(int) {})
+	return events, err
+}
+
+// events takes the first events of a queue through the gate, in their order. It reports whether all of them are out of the
+// queue; if not, none behind the one that stays was run.
+func (t *taker) events(ctx context.Context, events []dedup.Parked) (all bool, err error) {
+	msgs := make([]*Message, len(events))
+	for i := range events {
+		if msgs[i], err = unpark(events[i]); err != nil {
+			return false, err
+		}
+	}
+	b := t.p.newBatch(ctx, msgs, func(int) {})
 	b.pat = &patience{left: Forever}
-	e := &b.entries[0]
-	e.parked = &parkedEvent{lot: t.lot, head: head}
-	if fate := b.look(0).fate; fate == forFallback || fate == forNobody { // it stays until somebody does
-		return false, fmt.Errorf("nobody handles its type %q any longer", head.Key.Type)
+	b.last = t.stays
+	for i := range b.entries {
+		e := &b.entries[i]
+		e.parked = &parkedEvent{lot: t.lot, head: events[i]}
+		if fate := b.look(i).fate; fate == forFallback || fate == forNobody { // it stays until somebody does
+			return false, fmt.Errorf("nobody handles the type %q any longer", events[i].Key.Type)
+		}
 	}
-	if err := b.settle(); err != nil {
-		return false, err
+	err = b.settle()
+	out, stays := events[:b.next], false
+	if n := b.next; n > 0 && t.stays(&b.entries[n-1]) {
+		out, stays = events[:n-1], true
 	}
-	switch {
-	case e.fate == forHandler && e.end == endMoved && e.later.delay > 0 && e.route.mode == keyOrdered:
-		return false, nil // postponed
-	case e.fate == forHandler && e.end == endDead && !e.route.pastDead:
-		head.Blocked, head.Position = true, e.req.Position
-		return false, p.postpone(ctx, &e.delivery, head)
-	default:
-		return t.remove(ctx, &e.delivery)
+	if removeErr := t.remove(ctx, out); removeErr != nil || err != nil {
+		return false, errors.Join(err, removeErr)
 	}
+	if stays {
+		return false, t.block(ctx, &b.entries[len(out)])
+	}
+	return true, nil
 }
 
-// remove takes an event out of its queue for good.
-func (t *taker) remove(ctx context.Context, d *delivery) (out bool, err error) {
+// stays reports whether a settled event keeps its place in the queue, and so do those behind it.
+func (t *taker) stays(e *entry) bool {
+	if e.fate != forHandler {
+		return false
+	}
+	return e.end == endMoved && e.later.delay > 0 && e.route.mode == keyOrdered || e.end == endDead && !e.route.pastDead
+}
+
+// block leaves a dead event at the head of its queue, for a person. One that was postponed is where it should be.
+func (t *taker) block(ctx context.Context, e *entry) error {
+	if e.end != endDead {
+		return nil
+	}
+	head := e.parked.head
+	head.Blocked, head.Position = true, e.req.Position
+	return t.p.postpone(ctx, &e.delivery, head)
+}
+
+// remove takes events out of their queue for good.
+func (t *taker) remove(ctx context.Context, events []dedup.Parked) error {
+	if len(events) == 0 {
+		return nil
+	}
 	t.lot.gate.Lock()
 	defer t.lot.gate.Unlock()
-	head := d.parked.head
-	err = t.p.insist(ctx, &patience{left: Forever}, t.ledger, "remove parked event", func(ctx context.Context) error {
-		empty, err := t.lot.parker.Remove(ctx, t.lot.id, head.Queue, head.Key, head.Position)
+	queue := events[0].Queue
+	return t.p.insist(ctx, &patience{left: Forever}, t.ledger, "remove parked events", func(ctx context.Context) error {
+		empty, err := t.lot.parker.Remove(ctx, t.lot.id, queue, events...)
 		if err == nil && empty {
-			t.lot.set(head.Queue, false)
+			t.lot.set(queue, false)
 		}
 		return err
 	})
-	return err == nil, err
 }

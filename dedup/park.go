@@ -56,16 +56,17 @@ type Parker interface {
 	// Due returns the heads of queues that may run now, the longest due first, at most limit. next is how long until another one
 	// is due: zero if one is that limit kept back, negative if none will be without a person or another Park.
 	Due(ctx context.Context, lot Lot, limit int) (heads []Parked, next time.Duration, err error)
-	// Head returns the first event of a queue. ok is false if there is none.
-	Head(ctx context.Context, lot Lot, queue string) (head Parked, ok bool, err error)
+	// First returns the first events of a queue in their order, at most limit. None: there is no such queue.
+	First(ctx context.Context, lot Lot, queue string, limit int) ([]Parked, error)
 	// Postpone replaces Position, Wait, Blocked and Data of a parked event; its place in the queue and its Origin stay. moved
 	// is false, and nothing changes, if the event is not in its queue any longer or its position is not before the new one.
 	// (Blocked may be set with the position unchanged, and again.)
 	Postpone(ctx context.Context, lot Lot, e Parked) (moved bool, err error)
-	// Remove takes an event out of its queue, if it is still there at this position or a lower one of its generation. If it
-	// was the head, what follows is due from now on, behind the heads that are due already, or once a Wait of its own is
-	// over. empty reports that the queue has ended, which is decided in the same transaction, or was not there.
-	Remove(ctx context.Context, lot Lot, queue string, key Key, p Position) (empty bool, err error)
+	// Remove takes events out of a queue, of which Key and Position count: each that is still there at this position or a
+	// lower one of its generation. If the head was among them, what follows is due from now on, behind the heads that are due
+	// already, or once a Wait of its own is over. empty reports that the queue has ended, which is decided in the same
+	// transaction, or was not there.
+	Remove(ctx context.Context, lot Lot, queue string, events ...Parked) (empty bool, err error)
 	// FindParked returns an event that is parked in any partition of a topic, for a person. ok is false if it is not.
 	FindParked(ctx context.Context, scope, topic string, key Key) (lot Lot, e Parked, ok bool, err error)
 }

@@ -45,12 +45,12 @@ func (l *ledger) findParked(ctx context.Context, key dedup.Key, topic string) (*
 		return nil, nil //nolint:nilnil // see above
 	}
 	p := &parkedAt{parker: parker, lot: lot, event: event, head: event}
-	head, ok, err := parker.Head(ctx, lot, event.Queue)
+	first, err := parker.First(ctx, lot, event.Queue, 1)
 	if err != nil {
 		return nil, fmt.Errorf("%s: head of the queue: %w", l.name, err)
 	}
-	if ok {
-		p.head = head
+	if len(first) > 0 {
+		p.head = first[0]
 	}
 	if p.behind, err = p.length(ctx); err != nil {
 		return nil, fmt.Errorf("%s: length of the queue: %w", l.name, err)
@@ -96,7 +96,7 @@ const unparkTries = 5
 func (e *eventAt) unpark(ctx context.Context) error {
 	p := e.parked
 	for range unparkTries {
-		if _, err := p.parker.Remove(ctx, p.lot, p.event.Queue, e.key, p.event.Position); err != nil {
+		if _, err := p.parker.Remove(ctx, p.lot, p.event.Queue, dedup.Parked{Key: e.key, Position: p.event.Position}); err != nil {
 			return fmt.Errorf("%s: it is given up and still parked, repeat the command: %w", e.ledger.name, err)
 		}
 		_, now, ok, err := p.parker.FindParked(ctx, e.key.Scope, p.lot.Topic, e.key)

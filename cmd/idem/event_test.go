@@ -295,9 +295,10 @@ func checkParkedSkip(t *testing.T, known map[string]*ledger, url string, s opera
 	r := commandWith(t, known, "", "event", "skip", "first", "--type", "order", "-G", "billing", "--ledger", url, "-y")
 	require.Contains(t, r.ok(t), "2 behind it go on")
 	require.Equal(t, "orders/2", r.audits(t)[0]["parked"])
-	head, ok, err := s.Head(t.Context(), lot, "customer-1")
+	first, err := s.First(t.Context(), lot, "customer-1", 1)
 	require.NoError(t, err)
-	require.True(t, ok)
+	require.Len(t, first, 1)
+	head := first[0]
 	require.Equal(t, "second", head.Key.ID)
 	require.False(t, head.Blocked)
 	require.LessOrEqual(t, head.Wait, time.Duration(0))

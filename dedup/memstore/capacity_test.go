@@ -152,7 +152,7 @@ func meddle(t *testing.T, s *memstore.Store, key dedup.Key) {
 	_, _ = s.Find(ctx, "", key.ID)
 	_ = s.Park(ctx, at, []dedup.Parked{{Key: key, Queue: "q"}})
 	_, _, _ = s.Due(ctx, at, 1)
-	_, _ = s.Remove(ctx, at, "q", key, dedup.Position{})
+	_, _ = s.Remove(ctx, at, "q", dedup.Parked{Key: key})
 }
 
 // Real goroutines and real time, for the race detector.

@@ -169,18 +169,21 @@ func (s *Store) Due(ctx context.Context, at dedup.Lot, limit int) (heads []dedup
 	return heads, -1, nil
 }
 
-// Head implements [dedup.Parker].
-func (s *Store) Head(ctx context.Context, at dedup.Lot, queue string) (head dedup.Parked, ok bool, err error) {
+// First implements [dedup.Parker].
+func (s *Store) First(ctx context.Context, at dedup.Lot, queue string, limit int) (first []dedup.Parked, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now, err := begin(ctx, "head")
+	now, err := begin(ctx, "first")
 	if err != nil {
-		return dedup.Parked{}, false, err
+		return nil, err
 	}
 	if l := s.queues[topicOf(at)]; l != nil && l.byName[queue] != nil {
-		return l.byName[queue].events[0].view(now), true, nil
+		events := l.byName[queue].events
+		for _, e := range events[:min(len(events), max(0, limit))] {
+			first = append(first, e.view(now))
+		}
 	}
-	return dedup.Parked{}, false, nil
+	return first, nil
 }
 
 // Postpone implements [dedup.Parker].
@@ -205,7 +208,7 @@ func (s *Store) Postpone(ctx context.Context, at dedup.Lot, e dedup.Parked) (mov
 }
 
 // Remove implements [dedup.Parker].
-func (s *Store) Remove(ctx context.Context, at dedup.Lot, queue string, key dedup.Key, p dedup.Position) (empty bool, err error) {
+func (s *Store) Remove(ctx context.Context, at dedup.Lot, queue string, events ...dedup.Parked) (empty bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now, err := begin(ctx, "remove")
@@ -216,9 +219,11 @@ func (s *Store) Remove(ctx context.Context, at dedup.Lot, queue string, key dedu
 	if l == nil {
 		return true, nil
 	}
-	e := l.keys[key]
-	if e != nil && e.Queue == queue && e.Position.Generation == p.Generation && e.Position.Retry <= p.Retry {
-		s.removeFrom(l, e, now)
+	for i := range events {
+		e, p := l.keys[events[i].Key], events[i].Position
+		if e != nil && e.Queue == queue && e.Position.Generation == p.Generation && e.Position.Retry <= p.Retry {
+			s.removeFrom(l, e, now)
+		}
 	}
 	if len(l.keys) == 0 {
 		delete(s.queues, topicOf(at))

@@ -16,7 +16,7 @@ import (
 
 // parkingSQL are the statements about parked events. They are the same in both layouts.
 type parkingSQL struct {
-	insert, settle, lock, postpone, remove, ended, due, head, find, queues string
+	insert, settle, lock, postpone, remove, ended, due, first, find, queues string
 }
 
 func newParkingSQL(file func(name string, more ...string) string) parkingSQL {
@@ -24,7 +24,7 @@ func newParkingSQL(file func(name string, more ...string) string) parkingSQL {
 	return parkingSQL{
 		insert: file("park_insert"), settle: file("park_settle"), lock: file("park_lock"),
 		postpone: file("park_postpone"), remove: file("park_remove"), ended: file("park_ended"),
-		due: file("park_due", "{event}", event), head: file("park_head", "{event}", event),
+		due: file("park_due", "{event}", event), first: file("park_first", "{event}", event),
 		find: file("park_find", "{event}", event), queues: file("park_queues"),
 	}
 }
@@ -184,19 +184,24 @@ func (s *Store) Postpone(ctx context.Context, lot dedup.Lot, e dedup.Parked) (mo
 }
 
 // Remove implements [dedup.Parker].
-func (s *Store) Remove(ctx context.Context, lot dedup.Lot, queue string, key dedup.Key, p dedup.Position) (
-	empty bool, err error) {
-	if err := key.Validate(); err != nil {
-		return false, fmt.Errorf("pgstore: remove: %w", err)
-	}
-	if key.Scope != lot.Scope {
-		key = dedup.Key{} // which no event has
+func (s *Store) Remove(ctx context.Context, lot dedup.Lot, queue string, events ...dedup.Parked) (empty bool, err error) {
+	keys := newKeyRows(len(events))
+	var generation, retry []int64
+	for i := range events {
+		e := &events[i]
+		if err := e.Key.Validate(); err != nil {
+			return false, fmt.Errorf("pgstore: remove: %w", err)
+		}
+		if e.Key.Scope != lot.Scope {
+			continue // the lot has none of these
+		}
+		keys.add(&e.Key)
+		generation, retry = append(generation, int64(e.Position.Generation)), append(retry, int64(e.Position.Retry))
 	}
 	name := queueKey(queue)
 	err = s.ownTx(ctx, "remove", func(q *statements, b *pgx.Batch) {
 		b.Queue(q.parking.lock, lot.Scope, lot.Topic, name)
-		b.Queue(q.parking.remove, lot.Scope, lot.Topic, name, key.Tenant, key.Type, key.ID, int64(p.Generation),
-			int64(p.Retry))
+		b.Queue(q.parking.remove, lot.Scope, lot.Topic, name, keys.tenant, keys.typ, keys.id, generation, retry)
 		b.Queue(q.parking.settle, lot.Scope, lot.Topic, [][]byte{name})
 		b.Queue(q.parking.ended, lot.Scope, lot.Topic, name)
 	}, func(results pgx.BatchResults) error {
@@ -274,12 +279,30 @@ func (s *Store) Due(ctx context.Context, lot dedup.Lot, limit int) (heads []dedu
 	return heads, next, nil
 }
 
-// Head implements [dedup.Parker].
-func (s *Store) Head(ctx context.Context, lot dedup.Lot, queue string) (head dedup.Parked, ok bool, err error) {
-	_, head, ok, err = s.parked(ctx, lot.Scope, func(q *statements, b *pgx.Batch) {
-		b.Queue(q.parking.head, lot.Scope, lot.Topic, queueKey(queue))
+// First implements [dedup.Parker].
+func (s *Store) First(ctx context.Context, lot dedup.Lot, queue string, limit int) (first []dedup.Parked, err error) {
+	err = s.ownTx(ctx, "first parked", func(q *statements, b *pgx.Batch) {
+		first = nil
+		b.Queue(q.parking.first, lot.Scope, lot.Topic, queueKey(queue), int64(max(0, limit)))
+	}, func(results pgx.BatchResults) error {
+		rows, err := results.Query()
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		for rows.Next() {
+			var r parkedRow
+			if err := rows.Scan(r.into()...); err != nil {
+				return err
+			}
+			first = append(first, r.event(lot.Scope))
+		}
+		return rows.Err()
 	})
-	return head, ok, err
+	if err != nil {
+		return nil, err
+	}
+	return first, nil
 }
 
 // FindParked implements [dedup.Parker].

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -87,7 +88,7 @@ func (k *parking) due(want ...string) time.Duration {
 
 func (k *parking) remove(queue, id string, empty bool) {
 	k.Helper()
-	got, err := k.p.Remove(k.ctx, lot, queue, key(id), dedup.Position{})
+	got, err := k.p.Remove(k.ctx, lot, queue, dedup.Parked{Key: key(id)})
 	require.NoError(k, err)
 	require.Equal(k, empty, got, "the queue %q has ended with %s", queue, id)
 }
@@ -95,7 +96,7 @@ func (k *parking) remove(queue, id string, empty bool) {
 // head requires the head of a queue to be this event; an empty ID: none.
 func (k *parking) head(queue, id string) dedup.Parked {
 	k.Helper()
-	e, ok, err := k.peer.Head(k.ctx, lot, queue)
+	e, ok, err := headOf(k.ctx, k.peer, lot, queue)
 	require.NoError(k, err)
 	require.Equal(k, id != "", ok, "a head of %q: %s", queue, e.Key)
 	if ok {
@@ -167,7 +168,7 @@ func parkWhole(kt *kit) {
 		k.like(want[e.Queue], e)
 	}
 	for _, e := range want {
-		head, ok, err := k.peer.Head(k.ctx, lot, e.Queue)
+		head, ok, err := headOf(k.ctx, k.peer, lot, e.Queue)
 		require.NoError(k, err)
 		require.True(k, ok)
 		k.like(e, head)
@@ -176,7 +177,7 @@ func parkWhole(kt *kit) {
 		require.True(k, ok)
 		require.Equal(k, lot, where)
 		k.like(e, found)
-		empty, err := k.p.Remove(k.ctx, lot, e.Queue, e.Key, e.Position)
+		empty, err := k.p.Remove(k.ctx, lot, e.Queue, dedup.Parked{Key: e.Key, Position: e.Position})
 		require.NoError(k, err)
 		require.True(k, empty)
 	}
@@ -309,7 +310,7 @@ func parkLots(kt *kit) {
 		require.Equal(k, []byte{byte(i)}, heads[0].Data)
 		require.Equal(k, l.Scope, heads[0].Key.Scope)
 		k.lengths(l, queue("q", 1))
-		empty, err := k.p.Remove(k.ctx, l, "q", heads[0].Key, dedup.Position{})
+		empty, err := k.p.Remove(k.ctx, l, "q", dedup.Parked{Key: heads[0].Key})
 		require.NoError(k, err)
 		require.True(k, empty)
 		k.lengths(l)
@@ -332,7 +333,7 @@ func parkPartition(kt *kit) {
 	require.NoError(k, err)
 	require.True(k, ok)
 	require.Equal(k, lot, where)
-	head, ok, err := k.p.Head(k.ctx, old, "q") // who had it may still be at work on it
+	head, ok, err := headOf(k.ctx, k.p, old, "q") // who had it may still be at work on it
 	require.NoError(k, err)
 	require.True(k, ok)
 	require.Equal(k, key("a"), head.Key)
@@ -340,7 +341,7 @@ func parkPartition(kt *kit) {
 	moved, err := k.p.Postpone(k.ctx, old, head)
 	require.NoError(k, err)
 	require.True(k, moved)
-	empty, err := k.p.Remove(k.ctx, old, "q", head.Key, head.Position)
+	empty, err := k.p.Remove(k.ctx, old, "q", dedup.Parked{Key: head.Key, Position: head.Position})
 	require.NoError(k, err)
 	require.False(k, empty)
 	k.due("b")
@@ -349,14 +350,23 @@ func parkPartition(kt *kit) {
 func parkDown(k *kit) {
 	p := parker(k, k.h.Down(k))
 	_, _, err := p.Due(k.ctx, lot, 1)
-	_, headOK, headErr := p.Head(k.ctx, lot, "q")
+	_, headOK, headErr := headOf(k.ctx, p, lot, "q")
 	_, queuesErr := p.Queues(k.ctx, lot, "", 1)
 	moved, postponeErr := p.Postpone(k.ctx, lot, waiting("q", "a", 0))
-	empty, removeErr := p.Remove(k.ctx, lot, "q", key("a"), dedup.Position{})
+	empty, removeErr := p.Remove(k.ctx, lot, "q", dedup.Parked{Key: key("a")})
 	_, _, found, findErr := p.FindParked(k.ctx, lot.Scope, lot.Topic, key("a"))
 	for _, err := range []error{err, headErr, queuesErr, postponeErr, removeErr, findErr,
 		p.Park(k.ctx, lot, []dedup.Parked{waiting("q", "a", 0)})} {
 		require.ErrorIs(k, err, dedup.ErrUnavailable)
 	}
 	require.False(k, headOK || moved || empty || found, "an error and an answer")
+}
+
+// headOf returns the first event of a queue.
+func headOf(ctx context.Context, p dedup.Parker, lot dedup.Lot, queue string) (head dedup.Parked, ok bool, err error) {
+	first, err := p.First(ctx, lot, queue, 1)
+	if len(first) == 0 {
+		return dedup.Parked{}, false, err
+	}
+	return first[0], true, err
 }

@@ -166,7 +166,7 @@ func (w *parkWalk) park(p dedup.Parker, l dedup.Lot) {
 func (w *parkWalk) remove(p dedup.Parker, l dedup.Lot) {
 	e := w.event()
 	at := w.nearby(e.Position)
-	empty, err := p.Remove(w.ctx, l, e.Queue, e.Key, at)
+	empty, err := p.Remove(w.ctx, l, e.Queue, dedup.Parked{Key: e.Key, Position: at})
 	require.NoError(w, err)
 	require.Equal(w, w.model.remove(e.Queue, e.Key, at), empty, "remove %s from %q", e.Key, e.Queue)
 }
@@ -205,7 +205,7 @@ func (w *parkWalk) read(p dedup.Parker, l dedup.Lot) {
 	w.lengths(l, w.model.list(l.Partition)...)
 	e := w.event()
 	q := w.model.queues[e.Queue]
-	head, ok, err := p.Head(w.ctx, l, e.Queue)
+	head, ok, err := headOf(w.ctx, p, l, e.Queue)
 	require.NoError(w, err)
 	require.Equal(w, len(q) > 0, ok)
 	if ok {

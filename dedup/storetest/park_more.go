@@ -163,7 +163,7 @@ func (r *parkRacers) parkAll(p dedup.Parker, who int) error {
 func (r *parkRacers) take(p dedup.Parker) error {
 	defer r.once.Do(func() { close(r.over) })
 	for !r.done() {
-		e, ok, err := p.Head(r.ctx, lot, "q")
+		e, ok, err := headOf(r.ctx, p, lot, "q")
 		mine := false
 		if err == nil && ok && e.Position.Retry == 0 {
 			e.Position.Retry = 1 // who moves it on has it, as with the claim of the event
@@ -172,7 +172,7 @@ func (r *parkRacers) take(p dedup.Parker) error {
 		if err == nil && mine {
 			r.came(e)
 			r.room <- struct{}{}
-			_, err = p.Remove(r.ctx, lot, "q", e.Key, e.Position)
+			_, err = p.Remove(r.ctx, lot, "q", dedup.Parked{Key: e.Key, Position: e.Position})
 		}
 		if err != nil {
 			return err

@@ -26,7 +26,7 @@ func parkBlocked(kt *kit) {
 	a.Blocked = true
 	k.postpone(true, a)
 	k.due("c")
-	empty, err := k.p.Remove(k.ctx, lot, "q", a.Key, a.Position) // skipped
+	empty, err := k.p.Remove(k.ctx, lot, "q", dedup.Parked{Key: a.Key, Position: a.Position}) // skipped
 	require.NoError(k, err)
 	require.False(k, empty)
 	k.due("c", "b")
@@ -79,7 +79,7 @@ func parkPostpone(kt *kit) {
 	b.Position.Retry = 1
 	k.postpone(true, b) // not the head
 	require.Negative(k, k.due("a"), "a wait behind the head is no wait")
-	empty, err := k.p.Remove(k.ctx, lot, "q", a.Key, next.Position)
+	empty, err := k.p.Remove(k.ctx, lot, "q", dedup.Parked{Key: a.Key, Position: next.Position})
 	require.NoError(k, err)
 	require.False(k, empty)
 	require.Greater(k, k.due(), long/2)
@@ -92,7 +92,7 @@ func parkRemove(kt *kit) {
 	k.park(a, waiting("q", "b", 0), waiting("q", "c", 0))
 	remove := func(p dedup.Position) {
 		k.Helper()
-		empty, err := k.p.Remove(k.ctx, lot, "q", a.Key, p)
+		empty, err := k.p.Remove(k.ctx, lot, "q", dedup.Parked{Key: a.Key, Position: p})
 		require.NoError(k, err)
 		require.False(k, empty)
 	}

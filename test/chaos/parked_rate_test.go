@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"sync/atomic"
 	"testing"
@@ -23,19 +24,24 @@ import (
 func TestParkedKeysLeaveTheOthersTheirRate(t *testing.T) {
 	needTime(t)
 	rng := newRand(t)
-	pool, err := pgxpool.New(t.Context(), testenv.Postgres(t))
+	cfg, err := pgxpool.ParseConfig(testenv.Postgres(t))
+	require.NoError(t, err)
+	cfg.MaxConns = 16
+	pgstore.Configure(cfg)
+	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
 	require.NoError(t, err)
 	defer pool.Close()
 	require.NoError(t, pgstore.Migrate(t.Context(), pool))
 	_, err = pool.Exec(t.Context(), `CREATE TABLE effects (run int, key int, seq int)`)
 	require.NoError(t, err)
-	for _, kind := range []string{"tx", "on"} {
-		best, run := 0.0, 0
+	run := 0
+	for kind, events := range map[string]int{"tx": 80_000, "on": 5_000} {
+		best := 0.0
 		for range 3 { // the machine is shared: what is asked for is whether it can be
 			rates := [2]float64{}
 			for i, failing := range [2]bool{false, true} {
 				run++
-				rates[i] = parkedRate(t, rng, pool, kind, run, failing)
+				rates[i] = parkedRate(t, rng, pool, kind, run, events, failing)
 			}
 			t.Logf("%s: others at %.0f events/s with failures, %.0f without", kind, rates[1], rates[0])
 			if best = max(best, rates[1]/rates[0]); best >= 0.8 {
@@ -47,8 +53,8 @@ func TestParkedKeysLeaveTheOthersTheirRate(t *testing.T) {
 }
 
 // parkedRate returns at which rate the events of keys without failures take effect.
-func parkedRate(t *testing.T, rng *rand.Rand, pool *pgxpool.Pool, kind string, run int, failing bool) float64 {
-	const events, keys, bad = 20_000, 200, 10
+func parkedRate(t *testing.T, rng *rand.Rand, pool *pgxpool.Pool, kind string, run, events int, failing bool) float64 {
+	const keys, bad = 200, 10
 	r := idem.NewRouter(idem.Type(idem.Fixed("e")), idem.Retry(idem.RetryPolicy{MaxAttempts: 1}), idem.KeyOrdered(time.Second, 5*time.Second))
 	boom := errors.New("boom")
 	var failed atomic.Int64
@@ -74,7 +80,7 @@ func parkedRate(t *testing.T, rng *rand.Rand, pool *pgxpool.Pool, kind string, r
 			return err
 		})
 	}
-	p, err := idem.NewProcessor(r, idem.Config{Store: pgstore.New(pool), Scope: fmt.Sprintf("rate-%s-%d", kind, run), BusyWait: idem.Forever})
+	p, err := idem.NewProcessor(r, idem.Config{Store: pgstore.New(pool), Scope: fmt.Sprintf("rate-%s-%d", kind, run), BusyWait: idem.Forever, Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	defer p.Close()
 	p.Assigned("t", 0)
@@ -99,7 +105,7 @@ func parkedRate(t *testing.T, rng *rand.Rand, pool *pgxpool.Pool, kind string, r
 		var n int
 		require.NoError(t, pool.QueryRow(t.Context(), `SELECT count(*) FROM effects WHERE run = $1 AND key >= $2`, run, bad).Scan(&n))
 		return n == others
-	}, time.Minute, 10*time.Millisecond)
+	}, 2*time.Minute, 10*time.Millisecond)
 	took := time.Since(began)
 	require.NoError(t, l.Close(t.Context(), nil))
 	require.Equal(t, failing, failed.Load() > 0)
