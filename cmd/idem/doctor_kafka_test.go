@@ -176,6 +176,8 @@ func TestDoctor_KafkaPlanted(t *testing.T) {
 			func(k *kafkaPlace) {
 				k.create(k.topic+"."+k.group+".retry", 2, "cleanup.policy", "compact", "retention.ms", "-1")
 			}},
+		{plant{name: "copies go over night", id: "kafka.retry.retention", want: vWarn, says: "1h0m0s", fresh: true},
+			func(k *kafkaPlace) { k.create(k.topic+"."+k.group+".retry", 2, "retention.ms", "3600000") }},
 		{plant{name: "session too long", id: "kafka.group.session", want: vBad, says: "30m0s", args: []string{"--session-timeout", "45m"}}, nil},
 		{plant{name: "nothing committed", id: "kafka.offsets.missing", want: vWarn, says: "5 records"}, func(k *kafkaPlace) { k.produce(5) }},
 		{plant{name: "records gone", id: "kafka.offsets.gap", want: vBad, says: "3 records"}, func(k *kafkaPlace) {

@@ -35,7 +35,6 @@ var doctorTitles = map[string]string{
 	"kafka.retry.unclean":      "no broker that lags behind becomes leader of copies",
 	"kafka.retry.compacted":    "copies of one key do not replace each other",
 	"kafka.retry.retention":    "copies stay until they were handled",
-	"kafka.retry.timestamp":    "the broker takes copies of old records",
 	"kafka.retry.size":         "a copy may be as large as its record",
 	"kafka.autocreate":         "a misspelt topic is an error",
 	"kafka.offsets.retention":  "committed offsets live as long as records",

@@ -164,7 +164,11 @@ func (k *kafkaDoctor) checkOwn(r *findings, role string, t, source *topicFacts) 
 		choice{strings.Contains(policy, "compact"), vBad,
 			"cleanup.policy is " + policy + ": of several records with one key the last one stays, and records without key are refused",
 			k.set(t.name, "cleanup.policy=delete")})
-	k.checkKept(r, prefix, t, source)
+	if role == "dlq" {
+		k.checkKept(r, prefix, t, source)
+	} else {
+		k.checkWaiting(r, prefix, t)
+	}
 	size, ok1 := t.config.number("max.message.bytes")
 	limit, ok2 := source.config.number("max.message.bytes")
 	r.choose(prefix+"size", t.name, fmt.Sprintf("max.message.bytes is %d, the source's %d", size, limit),
@@ -176,6 +180,17 @@ func (k *kafkaDoctor) checkOwn(r *findings, role string, t, source *topicFacts) 
 
 // letterHeaders is room for what a letter says beside its record.
 const letterHeaders = 16 << 10
+
+// checkWaiting looks how long a copy stays, which has the time of its making.
+func (k *kafkaDoctor) checkWaiting(r *findings, prefix string, t *topicFacts) {
+	keep, forever, known := t.config.millis("retention.ms")
+	const day = 24 * time.Hour
+	r.choose(prefix+"retention", t.name, "they stay long enough",
+		choice{!known, vUnknown, "the broker does not tell retention.ms", ""},
+		choice{!forever && keep < 2*day, vWarn,
+			fmt.Sprintf("retention.ms is %s: when the consumers stand still for longer, the copies that wait are gone", lasting(keep)),
+			k.set(t.name, "retention.ms=604800000")})
+}
 
 // checkKept looks how long a letter stays. It keeps the time of its record, so that an old one may be gone at once, or be
 // refused.

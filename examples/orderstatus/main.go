@@ -58,6 +58,7 @@ type options struct {
 
 	migrate, audit bool
 	newScope       bool
+	shadow         bool
 	seed           int64
 	sessionTimeout time.Duration
 	stats          time.Duration
@@ -71,6 +72,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	flags.StringVar(&o.brokers, "brokers", "", "Kafka brokers, host:port, separated by commas; without them it ends after -migrate and -seed")
 	flags.StringVar(&o.topic, "topic", "payments", "topic of the payments")
 	flags.StringVar(&o.group, "group", "orderstatus", "consumer group; it is also who remembers, so another group handles every payment again")
+	flags.BoolVar(&o.shadow, "shadow", false, "only count what would be skipped, and apply it all the same")
 	flags.BoolVar(&o.newScope, "new-scope", false, "let a group begin that has no offsets, on a topic whose payments another group has handled")
 	flags.StringVar(&o.postgres, "postgres", os.Getenv("POSTGRES_URL"), "Postgres `URL` of the orders and of processed_events; default $POSTGRES_URL")
 	flags.StringVar(&o.instance, "instance-id", "", "static group membership: a restart under the same `ID` takes over at once, without a rebalance")
@@ -139,6 +141,7 @@ func (o options) config(store *pgstore.Store, counts *stats) consumer.Config {
 		Topics:     []string{o.topic},
 		Store:      store,
 		NewScope:   o.newScope,
+		Shadow:     o.shadow,
 		InstanceID: o.instance,
 		// A payment that cannot be booked goes to <topic>.<group>.dlq, which is made if it is missing.
 		CreateDeadLetterTopics: &consumer.TopicSpec{},
