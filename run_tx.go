@@ -60,7 +60,9 @@ func (r *run) inTx() error {
 		err = nil
 	}
 	for _, e := range r.sorted {
-		p.observeClaim(ctx, &e.delivery, e.answer.Verdict, began, err)
+		if !tried || e.known() { // the others have only been looked at
+			p.observeClaim(ctx, &e.delivery, e.answer.Verdict, began, err)
+		}
 	}
 	if err != nil {
 		return g.rolledBack(hard, began, err)

@@ -47,13 +47,13 @@ func TestKfake_LostOffsets_K19(t *testing.T) {
 				sizes[m.Partition]++
 			}
 			// Three of each were not consumed.
-			require.NoError(t, store.RecordProgress(t.Context(), "s", []dedup.Progress{
+			require.NoError(t, store.RecordProgress(t.Context(), "g2", []dedup.Progress{
 				{Topic: "orders", Partition: 0, Next: sizes[0] - 3}, {Topic: "orders", Partition: 1, Next: sizes[1] - 3},
 			}))
 			store.down = policy == ResumeLost // a ledger that is down is waited for
 			var got tally
 			m := start(t, Config{
-				Brokers: brokers, Group: "g2", Scope: "s", Topics: []string{"orders"}, Store: store, OnLostOffsets: policy,
+				Brokers: brokers, Group: "g2", Topics: []string{"orders"}, Store: store, OnLostOffsets: policy,
 			}, routed(got.handle))
 			if policy == RefuseLost {
 				var lost *OffsetsLostError
