@@ -155,12 +155,12 @@ func (p *Processor) sendLetter(ctx context.Context, pat *patience, m *Message, f
 	if p.cfg.Producer == nil {
 		return fmt.Errorf("%w: %s/%d/%d is to be dead-lettered (%s): %w", ErrNoProducer, m.Topic, m.Partition, m.Offset, f.class, f.err)
 	}
-	l := p.letter(m, f)
+	l, omitted := p.letter(m, f), false
 	err := p.publish(ctx, pat, "dead letters", func(ctx context.Context) error {
 		err := p.produce(ctx, l)
 		if errors.Is(err, ErrTooLarge) {
 			p.log.WarnContext(ctx, "dead letter too large, sending it without its value", p.messageAttrs(m, f.key)...)
-			l = p.pointer(m, f)
+			l, omitted = p.pointer(m, f), true
 			err = p.produce(ctx, l)
 		}
 		if errors.Is(err, ErrRefused) && !l.Time.IsZero() {
@@ -178,7 +178,7 @@ func (p *Processor) sendLetter(ctx context.Context, pat *patience, m *Message, f
 	attrs := append(p.messageAttrs(m, f.key), "class", f.class, "letter", l.Topic, "error", cutText(f.err.Error(), maxErrorText))
 	p.log.ErrorContext(ctx, "event dead-lettered", attrs...)
 	for _, o := range p.obs.deadLetter {
-		o.ObserveDeadLetter(ctx, DeadLetterEvent{Message: m, Key: f.key, Topic: l.Topic, Class: f.class, Err: f.err})
+		o.ObserveDeadLetter(ctx, DeadLetterEvent{Message: m, Key: f.key, Topic: l.Topic, Class: f.class, Err: f.err, Omitted: omitted})
 	}
 	return nil
 }

@@ -58,6 +58,9 @@ type DeadLetterEvent struct {
 	Topic   string    // of the letter
 	Class   Class
 	Err     error
+	// Omitted says that the letter has no value: the record is too large to be copied, and is to be fetched from its origin
+	// while it is there (rule 45).
+	Omitted bool
 }
 
 // RetryObserver is told when a failed event will be tried again.

@@ -53,7 +53,7 @@ func (d *demo) lanes(worker string, n int) condition {
 	}
 }
 
-// lanesOf asks the broker how many partitions a worker has.
+// lanesOf asks the broker how many partitions of the topic a worker has.
 func (d *demo) lanesOf(ctx context.Context, worker string) (int, error) {
 	groups, err := d.admin.DescribeGroups(ctx, d.group)
 	if err != nil {
@@ -63,7 +63,9 @@ func (d *demo) lanesOf(ctx context.Context, worker string) (int, error) {
 	for _, m := range groups[d.group].Members {
 		if assigned, ok := m.Assigned.AsConsumer(); ok && m.InstanceID != nil && *m.InstanceID == worker {
 			for _, t := range assigned.Topics {
-				n += len(t.Partitions)
+				if t.Topic == d.topic { // not replays
+					n += len(t.Partitions)
+				}
 			}
 		}
 	}
