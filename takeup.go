@@ -199,7 +199,7 @@ func (t *taker) events(ctx context.Context, events []dedup.Parked) (all bool, er
 	}
 	b := t.p.newBatch(ctx, msgs, func(int) {})
 	b.pat = &patience{left: Forever}
-	b.last = t.stays
+	b.last = func(e *entry) bool { return t.stays(e) || t.elsewhere(e) }
 	for i := range b.entries {
 		e := &b.entries[i]
 		e.parked = &parkedEvent{lot: t.lot, head: events[i]}
@@ -228,6 +228,10 @@ func (t *taker) stays(e *entry) bool {
 	}
 	return e.end == endMoved && e.later.delay > 0 && e.route.mode == keyOrdered || e.end == endDead && !e.route.pastDead
 }
+
+// elsewhere reports whether a later attempt has overtaken a parked event: another one who takes himself for the owner has
+// postponed it, and what comes behind it waits for that. What the table holds is looked up before more of the queue is run.
+func (t *taker) elsewhere(e *entry) bool { return e.fate == forHandler && e.end == endMoved }
 
 // block leaves a dead event at the head of its queue, for a person. One that was postponed is where it should be.
 func (t *taker) block(ctx context.Context, e *entry) error {
