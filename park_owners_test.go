@@ -2,6 +2,7 @@ package idem_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/dedup"
 )
 
 // rule 4: two owners take up one queue, as one of them does not know yet that he has lost the partition. The first postpones an
@@ -46,5 +48,74 @@ func TestPark_PostponedByTheOtherOwner(t *testing.T) {
 		stopNext()
 		require.NoError(t, before.Close())
 		require.Equal(t, []string{"done a1", "done a2", "done a3", "done a4"}, done(b))
+	})
+}
+
+// T-05, rule 4: events that cannot be taken up, for whatever reason, are in nobody's way, however many there are.
+func TestPark_StuckQueuesDoNotStarveOthers(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.on(failing(100, errBoom), once, idem.KeyOrdered(time.Second))
+		old := b.start()
+		for i := range 100 {
+			require.NoError(t, old.Handle(t.Context(), inQueue(fmt.Sprintf("stuck-%d", i), fmt.Sprintf("s%d", i), int64(i))))
+		}
+		require.NoError(t, old.Close())
+		b.router = idem.NewRouter()
+		fails := 1
+		idem.On(b.router, "refund", func(_ context.Context, e idem.Event[payload]) error {
+			if fails--; fails >= 0 {
+				return errBoom
+			}
+			b.add("done %s", e.ID)
+			return nil
+		}, once, idem.KeyOrdered(2*time.Second))
+		b.start()
+		defer b.takesUp()()
+		m := inQueue("z", "z1", 1000)
+		m.Value = []byte(`{"event_id":"z1","type":"refund","amount":7}`)
+		require.NoError(t, b.p.Handle(t.Context(), m))
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.Equal(t, []string{"done z1"}, done(b))
+	})
+}
+
+// looks counts how often it is asked what is due.
+type looks struct {
+	*spy
+	n int
+}
+
+func (l *looks) Due(ctx context.Context, lot dedup.Lot, limit int) ([]dedup.Parked, time.Duration, error) {
+	l.mu.Lock()
+	l.n++
+	l.mu.Unlock()
+	return l.spy.Due(ctx, lot, limit)
+}
+
+// T-07: with all hands full the table is not asked again and again what else is due.
+func TestPark_BusyTakerLooksSeldom(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		l := &looks{spy: b.store}
+		b.cfg.Store = l
+		fail := true
+		b.on(func(context.Context, idem.Event[payload]) error {
+			if fail {
+				return errBoom
+			}
+			time.Sleep(20 * time.Second)
+			return nil
+		}, once, idem.KeyOrdered(time.Second))
+		b.start()
+		for i := range 60 {
+			require.NoError(t, b.p.Handle(t.Context(), inQueue(fmt.Sprint(i), fmt.Sprint(i), int64(i))))
+		}
+		fail = false
+		defer b.takesUp()()
+		time.Sleep(18 * time.Second)
+		synctest.Wait()
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		require.Less(t, l.n, 30)
 	})
 }

@@ -92,10 +92,12 @@ func (t *taker) run(ctx context.Context) error {
 			wait = outageWait(outages)
 		default:
 			outages = 0
+			begun := false
 			for _, head := range heads {
-				t.begin(ctx, head)
+				begun = t.begin(ctx, head) || begun
 			}
-			if next >= 0 {
+			// What was due and has not begun waits for those who are at it, and they signal.
+			if next > 0 || next == 0 && begun && len(t.slots) < takers {
 				wait = min(wait, max(next, 10*time.Millisecond))
 			}
 		}
@@ -109,29 +111,54 @@ func (t *taker) run(ctx context.Context) error {
 	}
 }
 
+// maxLeft bounds how many queues that cannot be taken up are asked for beside others: their heads are due before all that come
+// later.
+const maxLeft = 512
+
 func (t *taker) due(ctx context.Context) (heads []dedup.Parked, next time.Duration, err error) {
 	began := time.Now()
+	t.mu.Lock()
+	limit := 4*takers + min(len(t.at), maxLeft)
+	t.mu.Unlock()
 	err = t.p.bounded(ctx, txSlack, func(ctx context.Context) (err error) {
-		heads, next, err = t.lot.parker.Due(ctx, t.lot.id, 4*takers)
+		heads, next, err = t.lot.parker.Due(ctx, t.lot.id, limit)
 		return err
 	})
-	if err != nil && ctx.Err() == nil {
+	switch {
+	case err == nil && len(heads) < limit:
+		t.forget(heads)
+	case err != nil && ctx.Err() == nil:
 		t.ledger.down(ctx, t.p, began, err)
 	}
 	return heads, next, err
 }
 
+// forget drops what is known of queues that were left alone and are not due any longer. heads is all that is due.
+func (t *taker) forget(heads []dedup.Parked) {
+	due := make(map[string]bool, len(heads))
+	for i := range heads {
+		due[heads[i].Queue] = true
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for queue, until := range t.at {
+		if !until.IsZero() && !due[queue] {
+			delete(t.at, queue)
+		}
+	}
+}
+
 // begin takes up a queue if nobody is at it and there is a slot.
-func (t *taker) begin(ctx context.Context, head dedup.Parked) {
+func (t *taker) begin(ctx context.Context, head dedup.Parked) (begun bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if until, busy := t.at[head.Queue]; busy && (until.IsZero() || time.Now().Before(until)) {
-		return
+		return false
 	}
 	select {
 	case t.slots <- struct{}{}:
 	default:
-		return
+		return false
 	}
 	t.at[head.Queue] = time.Time{}
 	t.owned.Go(func() {
@@ -144,11 +171,12 @@ func (t *taker) begin(ctx context.Context, head dedup.Parked) {
 		}
 		if err != nil { // what cannot be taken up now is not asked for again at once
 			t.at[head.Queue] = time.Now().Add(takeUpEvery)
-			return
+		} else {
+			delete(t.at, head.Queue)
 		}
-		delete(t.at, head.Queue)
 		t.lot.signal() // there is a slot, and perhaps more that is due
 	})
+	return true
 }
 
 // takeAhead is how many of those behind a head are taken together: they have not failed, as a rule.
