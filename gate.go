@@ -23,6 +23,7 @@ type delivery struct {
 	pat    *patience
 
 	shadow    bool // the ledger is obeyed in nothing
+	counted   bool // as what would have been skipped
 	claimed   bool // the handler runs under a claim, not in a transaction
 	claim     dedup.Claim
 	attempt   int
@@ -174,7 +175,7 @@ func (p *Processor) passClaimed(ctx context.Context, d *delivery) (step, error) 
 // refuse looks for events that must not run although the claim is ours.
 func (d *delivery) refuse(a dedup.Answer) (o outcome, refused bool) {
 	switch {
-	case a.Verdict == dedup.Uncertain && d.route.uncertain == DeadLetter:
+	case a.Verdict == dedup.Uncertain && d.route.uncertain == DeadLetter && !d.shadow:
 		err := errors.New("an earlier run was cut short and may have had its effect")
 		return outcome{meaning: unknown, class: ClassUncertain, err: err}, true
 	case time.Until(d.notBefore()) > 0: // the longest delay of its handler is shorter than what it asked for

@@ -22,7 +22,10 @@ func (p *Processor) shadow(ctx, hard context.Context, d *delivery, a dedup.Answe
 	if ctx.Err() != nil {
 		return step{}, stopCause(ctx)
 	}
-	p.duplicate(ctx, d, a)
+	if !d.counted { // once, however often it fails
+		d.counted = true
+		p.duplicate(ctx, d, a)
+	}
 	d.handled, d.claim = false, dedup.Claim{} // by us
 	d.attempt = d.failures + 1
 	var o outcome

@@ -127,3 +127,42 @@ func TestBudget_SuccessesPay(t *testing.T) {
 		require.Less(t, time.Since(began), time.Second)
 	})
 }
+
+// What would have been skipped counts once, however often it fails, and whatever it waits for.
+func TestShadow_CountsOnce(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		var found duplicates
+		b.cfg.Shadow, b.cfg.Observers = true, []idem.Observer{&found}
+		runs := 0
+		b.on(func(context.Context, idem.Event[payload]) error {
+			switch runs++; runs {
+			case 2, 3:
+				return errBoom
+			case 4:
+				return idem.Unavailable(errBoom)
+			}
+			return nil
+		})
+		b.start()
+		require.NoError(t, b.p.Handle(t.Context(), message("e1", 1)))
+		require.NoError(t, b.p.Handle(t.Context(), message("e1", 2)))
+		require.Equal(t, 5, runs)
+		require.Len(t, found.seen, 1)
+	})
+}
+
+// An event whose run was cut short runs again in the shadow, as it did before there was a ledger, also if the policy will be
+// to give it up.
+func TestShadow_UncertainRuns(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.cfg.Shadow = true
+		b.on(succeed, idem.WhenUncertain(idem.DeadLetter))
+		b.start()
+		req := []dedup.Request{{Key: dedup.Key{Scope: "g", Type: "paid", ID: "e1"}, Retention: time.Hour}}
+		require.NoError(t, b.store.Store.Claim(t.Context(), dedup.NewToken(), time.Second, req, make([]dedup.Answer, 1)))
+		time.Sleep(time.Minute)
+		require.NoError(t, b.p.Handle(t.Context(), message("e1", 1)))
+		require.Equal(t, 1, b.count("run 1"), "%v", b.all())
+		require.Empty(t, b.sent.letters())
+	})
+}
