@@ -133,6 +133,8 @@ type Letter struct {
 	Generation uint32
 	// Omitted says that the record was too large to be copied. What is left of it may still be at its origin.
 	Omitted bool
+
+	position dedup.Position // of the copy that it was made of
 }
 
 // ErrNotALetter says that a record does not have the headers of a dead letter.
@@ -148,18 +150,23 @@ func ParseLetter(m *Message) (*Letter, error) {
 	l := &Letter{
 		Key: h.key, Group: group, Message: original, Class: h.class, Error: h.err, Attempts: h.attempts,
 		FirstFailure: h.first, LastFailure: h.last, Generation: h.position.Generation,
+		position: h.position,
 	}
 	_, l.Omitted = headerOf(m, HeaderValueOmitted)
 	return l, nil
 }
 
 // Redrive returns the copy of a dead letter that lets its event run again: a message to the retry topic of the group that
-// wrote it, and nobody else reads that. position is what [dedup.Reopener] returned for the key; without identity it is zero.
+// wrote it, and nobody else reads that. position is what [dedup.Reopener] returned for the key. Without identity it means
+// nothing: the copy has the position of the one that the letter was made of, if it was one, since the ledger may wait for that.
 // It fails for a letter without its value.
 func (l *Letter) Redrive(position dedup.Position) (*Message, error) {
 	if l.Omitted {
 		m := l.Message
 		return nil, fmt.Errorf("the letter has no value: it was too large, fetch it from %s/%d/%d", m.Topic, m.Partition, m.Offset)
+	}
+	if l.Key.ID == "" {
+		position = l.position
 	}
 	h := history{
 		key: l.Key, class: l.Class, err: l.Error, first: l.FirstFailure, last: l.LastFailure, position: position,

@@ -268,3 +268,39 @@ func TestLater_WiringMistakes(t *testing.T) {
 		require.ErrorContains(t, err, "paid", name)
 	}
 }
+
+// T-02: what is deployed between two attempts cannot read the copy, or handles its type no longer. Nothing is dropped: its letter
+// is replayed to where the ledger waits for it.
+func TestLater_CopyThatNobodyUnderstands(t *testing.T) {
+	for name, wire := range map[string]func(*idem.Router){
+		"undecodable": func(r *idem.Router) {
+			idem.On(r, "paid", func(context.Context, idem.Event[struct{ Amount string }]) error { return nil })
+		},
+		"no handler": func(r *idem.Router) { idem.On(r, "refunded", succeed) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bench) {
+				fail := errBoom
+				b.tiers(func(context.Context, idem.Event[payload]) error { return fail }, 5*time.Second)
+				good := b.p
+				require.NoError(t, good.Handle(t.Context(), message("e1", 1)))
+				b.router = idem.NewRouter()
+				wire(b.router)
+				bad := b.start()
+				require.NoError(t, bad.Handle(t.Context(), b.sent.letters()[0]))
+				require.Len(t, b.sent.letters(), 2)
+				letter, err := idem.ParseLetter(b.sent.letters()[1])
+				require.NoError(t, err)
+				require.Equal(t, message("e1", 1), letter.Message)
+				replayed, err := letter.Redrive(dedup.Position{})
+				require.NoError(t, err)
+				fail = nil
+				for range 2 {
+					require.NoError(t, good.Handle(t.Context(), replayed))
+				}
+				require.Equal(t, 2, b.count("run 1"), "once before, once after: %v", b.all())
+				require.NoError(t, good.Close())
+			})
+		})
+	}
+}

@@ -74,6 +74,7 @@ type failure struct {
 	err         error
 	attempts    int
 	generation  uint32
+	retry       uint32 // of a copy that found no way to the ledger: where that still waits for it
 	first, last time.Time
 }
 
@@ -111,7 +112,11 @@ func keptHeaders(headers []Header) []Header {
 func (p *Processor) letterHeaders(m *Message, f failure) []Header {
 	h := history{key: f.key, class: f.class, err: f.err.Error(), attempts: f.attempts, first: f.first, last: f.last}
 	h.position.Generation = f.generation
-	return h.headers(m, p.cfg.Group)
+	hs := h.headers(m, p.cfg.Group)
+	if f.retry > 0 {
+		hs = append(hs, Header{Key: HeaderRetry, Value: []byte(strconv.FormatUint(uint64(f.retry), 10))})
+	}
+	return hs
 }
 
 // pointer is a letter without the value, for a record that is too large to be copied: the origin headers say where it

@@ -205,6 +205,8 @@ func (p *Processor) resolve(e *entry) {
 		e.letter(classOfSource(err, ClassNoType), fmt.Errorf("event type: %w", err))
 	case b == nil && p.routes.otherwise != nil:
 		e.fate = forFallback
+	case b == nil && m.copied != nil && m.copied.topic != "":
+		e.letter(ClassNoType, fmt.Errorf("nobody handles the type %q any longer, and this is a copy for a later attempt", e.typ))
 	case b == nil:
 		e.fate = forNobody
 	default:
@@ -264,7 +266,11 @@ func classOfSource(err error, otherwise Class) Class {
 // deadLetter gives up a message that has no key.
 func (p *Processor) deadLetter(ctx context.Context, pat *patience, m *Message, class Class, err error) error {
 	now := time.Now()
-	return p.sendLetter(ctx, pat, m, failure{class: class, err: err, first: now, last: now})
+	f := failure{class: class, err: err, first: now, last: now}
+	if c := m.copied; c != nil { // the ledger knows its event, and lets nothing run but this copy
+		f.generation, f.retry = c.position.Generation, c.position.Retry
+	}
+	return p.sendLetter(ctx, pat, m, f)
 }
 
 // runOtherwise calls the router's fallback, with the default retries.
