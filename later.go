@@ -33,8 +33,8 @@ func Blocking() Option { return func(s *settings) { s.mode, s.delays = blocking,
 // with every ledger, which keeps at most one copy of each attempt running, whatever crashes in between (rule 3). The
 // topics are read by the same consumer, in the same scope.
 //
-// An error made by [RetryAfter] goes to the first delay that is long enough, else to the longest again and again, which
-// counts as no attempt, until its time has come (rule 42).
+// An error made by [RetryAfter] goes to the next delay that is long enough. If it wants more time than the longest one, it goes
+// there again and again, which counts as no attempt, until its time has come (rule 42).
 //
 // Delays must ascend, from a millisecond up; there may be 16.
 func RetryTopics(delays ...time.Duration) Option {
@@ -144,6 +144,9 @@ func (d *delivery) nextDelay(after time.Duration) (next int, counted bool) {
 		if delays[i] >= after {
 			return i, true
 		}
+	}
+	if after <= delays[len(delays)-1] && time.Until(d.notBefore()) <= 0 { // it has run, and its delays are used up
+		return next, true
 	}
 	return len(delays) - 1, false
 }

@@ -304,3 +304,13 @@ func TestLater_CopyThatNobodyUnderstands(t *testing.T) {
 		})
 	}
 }
+
+// rule 42: what asks for no more time than the longest delay has used its attempts up like any other.
+func TestLater_ShortRetryAfterIsCounted(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.tiers(func(context.Context, idem.Event[payload]) error { return idem.RetryAfter(time.Second, errBoom) },
+			5*time.Second, time.Minute)
+		require.NoError(t, b.p.Handle(t.Context(), message("e1", 1)))
+		require.Equal(t, []string{"orders.g.retry.5s", "orders.g.retry.1m", "orders.g.dlq"}, b.deliverCopies())
+	})
+}
