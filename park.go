@@ -20,7 +20,13 @@ import (
 type lots struct {
 	version atomic.Uint64 // grows when a queue begins, or is found
 	mu      sync.Mutex
-	lots    map[dedup.Lot]*lot
+	lots    map[lotAt]*lot
+}
+
+// lotAt is where a lot is: handlers of one scope may have ledgers of their own.
+type lotAt struct {
+	dedup.Lot
+	ledger *ledger
 }
 
 // lot is what waits of one partition.
@@ -50,23 +56,23 @@ func (s *lots) begin(topic string, partition int32) {
 	}
 }
 
-func (s *lots) of(id dedup.Lot, parker dedup.Parker) *lot {
+func (s *lots) of(at lotAt) *lot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	l := s.lots[id]
+	l := s.lots[at]
 	if l == nil {
-		l = &lot{all: s, id: id, parker: parker, wake: make(chan struct{}, 1)}
+		l = &lot{all: s, id: at.Lot, parker: at.ledger.store.(dedup.Parker), wake: make(chan struct{}, 1)}
 		if s.lots == nil {
-			s.lots = make(map[dedup.Lot]*lot)
+			s.lots = make(map[lotAt]*lot)
 		}
-		s.lots[id] = l
+		s.lots[at] = l
 	}
 	return l
 }
 
 // lotOf returns where an event would wait. Copies have the partition of the record they were made of.
 func (p *Processor) lotOf(d *delivery) *lot {
-	return p.lots.of(dedup.Lot{Scope: d.req.Key.Scope, Topic: d.m.Topic, Partition: d.m.Partition}, d.ledger.store.(dedup.Parker))
+	return p.lots.of(lotAt{dedup.Lot{Scope: d.req.Key.Scope, Topic: d.m.Topic, Partition: d.m.Partition}, d.ledger})
 }
 
 // load asks once what waits.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/dedup/memstore"
 )
 
 // rule 4: two owners take up one queue, as one of them does not know yet that he has lost the partition. The first postpones an
@@ -117,5 +118,40 @@ func TestPark_BusyTakerLooksSeldom(t *testing.T) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		require.Less(t, l.n, 30)
+	})
+}
+
+// rule 4: handlers of one scope with ledgers of their own have queues of their own, in these.
+func TestPark_TwoLedgers(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		other := &spy{Store: memstore.New(), journal: &journal{}}
+		fail := true
+		handle := func(_ context.Context, e idem.Event[payload]) error {
+			if fail {
+				return errBoom
+			}
+			b.add("done %s", e.ID)
+			return nil
+		}
+		b.on(handle, once, idem.KeyOrdered(time.Second))
+		idem.On(b.router, "refund", handle, once, idem.KeyOrdered(time.Second), idem.Ledger(other))
+		old := b.start()
+		refund := inQueue("a", "r1", 2)
+		refund.Value = []byte(`{"event_id":"r1","type":"refund","amount":7}`)
+		for _, m := range []*idem.Message{inQueue("a", "a1", 1), refund} {
+			require.NoError(t, old.Handle(t.Context(), m))
+		}
+		require.NoError(t, old.Close())
+		for id, store := range map[string]*spy{"a1": b.store, "r1": other} {
+			queues, err := store.Queues(t.Context(), dedup.Lot{Scope: "g", Topic: "orders", Partition: 1}, "", 2)
+			require.NoError(t, err)
+			require.Len(t, queues, 1, "%s is where its record is", id)
+		}
+		fail = false
+		b.start()
+		defer b.takesUp()()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.ElementsMatch(t, []string{"done a1", "done r1"}, done(b))
 	})
 }

@@ -21,12 +21,12 @@ const takeUpEvery = 5 * time.Second
 func (p *Processor) TakesUp() bool { return len(p.parkers()) > 0 }
 
 // parkers are the scopes in which events may wait, and the ledgers they wait in.
-func (p *Processor) parkers() map[dedup.Lot]*ledger {
-	found := make(map[dedup.Lot]*ledger)
+func (p *Processor) parkers() map[lotAt]bool {
+	found := make(map[lotAt]bool)
 	for _, g := range p.routes.groups {
 		for _, b := range g.byType {
 			if b.mode == keyOrdered {
-				found[dedup.Lot{Scope: b.scopeIn(p)}] = b.ledger
+				found[lotAt{dedup.Lot{Scope: b.scopeIn(p)}, b.ledger}] = true
 			}
 		}
 	}
@@ -50,9 +50,9 @@ func (p *Processor) TakeUp(ctx context.Context, topic string, partition int32) e
 	var all sync.WaitGroup
 	var mu sync.Mutex
 	var errs []error
-	for id, ledger := range p.parkers() {
-		id.Topic, id.Partition = topic, partition
-		t := &taker{p: p, ledger: ledger, lot: p.lots.of(id, ledger.store.(dedup.Parker)), slots: make(chan struct{}, takers), at: make(map[string]time.Time)}
+	for at := range p.parkers() {
+		at.Topic, at.Partition = topic, partition
+		t := &taker{p: p, ledger: at.ledger, lot: p.lots.of(at), slots: make(chan struct{}, takers), at: make(map[string]time.Time)}
 		all.Go(func() {
 			if err := t.run(ctx); err != nil {
 				mu.Lock()
