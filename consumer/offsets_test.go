@@ -97,3 +97,27 @@ func (s *deaf) Progress(context.Context, string, ...string) ([]dedup.Progress, e
 	s.calls.Add(1)
 	return nil, dedup.ErrUnavailable
 }
+
+// K-19: a member that was assigned partitions on which nothing happened committed nothing. Its next start loses nothing, and is
+// not refused.
+func TestKfake_NothingWasCommitted_K19(t *testing.T) {
+	brokers := fakeBrokers(t, 2, "orders", "orders.g2.dlq")
+	produceEvents(t, brokers, "orders", 0, 20)
+	store := &recalling{told: newTold()}
+	cfg := Config{Brokers: brokers, Group: "g2", Topics: []string{"orders"}, Store: store, Start: Newest}
+	for range 2 {
+		m := start(t, cfg, routed(nothing))
+		require.Eventually(t, func() bool { return m.Ready() == nil && claimsOf(m) == 2 }, soon, poll)
+		s := m.handler.anySession()
+		require.Eventually(t, func() bool {
+			for _, c := range s.list() {
+				if c.claim.HighWaterMarkOffset() == 0 {
+					return false
+				}
+			}
+			return true
+		}, soon, poll)
+		s.recorder.record(s.progress()) // as it does every ten seconds
+		require.NoError(t, m.end())
+	}
+}

@@ -73,12 +73,13 @@ func (r *recorder) part(c *claimed, marked int64) {
 	if r == nil {
 		return
 	}
-	if marked < 0 { // not worth a question to the broker that may delay the end
+	known := marked >= 0
+	if !known { // not worth a question to the broker that may delay the end
 		if marked = c.times.begin(nil); marked < 0 {
 			return
 		}
 	}
-	p := c.progress(marked)
+	p := c.progress(marked, known)
 	r.mu.Lock()
 	r.parted = append(r.parted, p)
 	r.mu.Unlock()
@@ -114,20 +115,28 @@ func (s *session) progress() (all []dedup.Progress) {
 		s.mu.Lock()
 		marked := c.marked
 		s.mu.Unlock()
-		if marked < 0 {
+		known := marked >= 0
+		if !known {
 			marked = c.times.begin(func() int64 { return s.h.beginning(c) })
 		}
-		all = append(all, c.progress(marked))
+		all = append(all, c.progress(marked, known))
 	}
 	return all
 }
 
 // progress says how far a claim is that goes on with next; negative: that is not known.
-func (c *claimed) progress(next int64) dedup.Progress {
-	return dedup.Progress{
+//
+// Where a claim begins that has no committed offset, and marked none, is not on record as its next: a start that finds nothing
+// committed, as nothing happened, would take that for lost offsets (K-19).
+func (c *claimed) progress(next int64, marked bool) dedup.Progress {
+	p := dedup.Progress{
 		Topic: c.topic, Partition: c.id, Next: max(next, 0), Time: c.times.before(next),
 		CaughtUp: next >= 0 && next == c.claim.HighWaterMarkOffset() && c.lane.Pending() == 0,
 	}
+	if !marked && c.claim.InitialOffset() < 0 {
+		p.Next = 0
+	}
+	return p
 }
 
 // beginning is where a claim begins, or negative if that cannot be found out now: a group without a committed offset
