@@ -51,6 +51,28 @@ func (c *Consumer) prepareRetries(ctx context.Context, admin sarama.ClusterAdmin
 	return nil
 }
 
+// findFormerTiers subscribes also to retry topics with a delay that no handler declares any longer: what was deployed before may
+// have left copies there, which only this group reads. Where they lie says nothing about what becomes of them.
+func (c *Consumer) findFormerTiers(admin sarama.ClusterAdmin) error {
+	all, err := admin.DescribeTopics(nil)
+	if err != nil {
+		return fmt.Errorf("look for retry topics: %w", err)
+	}
+	var former []string
+	for _, t := range all {
+		source, ok := sourceOf(t.Name, c.cfg.Group)
+		if ok && errors.Is(t.Err, sarama.ErrNoError) && slices.Contains(c.cfg.Topics, source) && c.topics.also(t.Name) {
+			former = append(former, t.Name)
+		}
+	}
+	if len(former) > 0 {
+		slices.Sort(former)
+		c.log.Warn("retry topics of delays that no handler declares are read too, for what was left there: delete them when nothing is",
+			"topics", former)
+	}
+	return nil
+}
+
 // createRetries creates a retry topic. A compacted one would keep the last copy of a key only.
 func (c *Consumer) createRetries(admin sarama.ClusterAdmin, name string, source *sarama.TopicMetadata) error {
 	policy := "delete"

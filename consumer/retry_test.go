@@ -286,3 +286,19 @@ func TestKafka_LaterAttempts_Rule3(t *testing.T) {
 	require.NoError(t, one.end())
 	require.NoError(t, two.end())
 }
+
+// T-02: the handlers of the release before had a delay that those of this one do not have. The copies it left are handled.
+func TestKfake_FormerTier_T02(t *testing.T) {
+	tier := idem.RetryTopic("orders", "g", time.Second)
+	brokers := fakeBrokers(t, 1, "orders", "orders.g.dlq", tier, "orders.other.retry.1s", "others.g.retry.1s")
+	for i := range 3 {
+		produce(t, brokers, copyOf(t, "orders", "g", i, time.Second))
+	}
+	var got tally
+	m := start(t, Config{Brokers: brokers, Group: "g", Topics: []string{"orders"}, Start: Newest}, routed(got.handle))
+	require.Eventually(t, func() bool { return got.events() == 3 }, soon, poll)
+	require.Equal(t, 1, m.count("no handler declares"))
+	require.NotContains(t, m.topics.now(), "orders.other.retry.1s")
+	require.NotContains(t, m.topics.now(), "others.g.retry.1s")
+	require.NoError(t, m.end())
+}

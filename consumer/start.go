@@ -26,6 +26,9 @@ func (c *Consumer) prepareTopics(ctx context.Context, client sarama.Client) erro
 	if err != nil {
 		return err
 	}
+	if err := c.findFormerTiers(admin); err != nil {
+		return err
+	}
 	if err := c.prepareRetries(ctx, admin, sources); err != nil || c.own == nil {
 		return err // the letters of a foreign producer may go to another cluster
 	}

@@ -17,7 +17,7 @@ import (
 // subscription is missing, so one that is deleted would stop all others (K-27).
 type topicList struct {
 	needed   []string // sources and their topics for later attempts
-	optional []string // for replayed dead letters
+	optional []string // for replayed dead letters, and those of delays that were declared once
 	every    time.Duration
 
 	mu      sync.Mutex
@@ -34,6 +34,17 @@ func newTopicList(h *GroupHandler, sources []string) *topicList {
 	}
 	t.current = t.needed
 	return t
+}
+
+// also subscribes to one more topic, if it exists. It reports false if it is known.
+func (t *topicList) also(topic string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if slices.Contains(t.needed, topic) || slices.Contains(t.optional, topic) {
+		return false
+	}
+	t.optional = append(t.optional, topic)
+	return true
 }
 
 // now is the present subscription.
