@@ -155,3 +155,29 @@ func TestPark_TwoLedgers(t *testing.T) {
 		require.ElementsMatch(t, []string{"done a1", "done r1"}, done(b))
 	})
 }
+
+// rule 4: the release before was KeyOrdered, this one is not. What waits runs all the same.
+func TestPark_HandlerIsNoLongerKeyOrdered(t *testing.T) {
+	for name, opts := range map[string][]idem.Option{"blocking": {once}, "retry topics": {once, idem.RetryTopics(time.Minute)}} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bench) {
+				b.on(failing(1, errBoom), once, idem.KeyOrdered(time.Second))
+				old := b.start()
+				_, err := old.HandleBatch(t.Context(), []*idem.Message{inQueue("a", "a1", 1), inQueue("a", "a2", 2)})
+				require.NoError(t, err)
+				require.NoError(t, old.Close())
+				b.router = idem.NewRouter()
+				b.on(func(_ context.Context, e idem.Event[payload]) error {
+					b.add("done %s", e.ID)
+					return nil
+				}, opts...)
+				b.start()
+				require.True(t, b.p.TakesUp())
+				defer b.takesUp()()
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				require.Equal(t, []string{"done a1", "done a2"}, done(b))
+			})
+		})
+	}
+}

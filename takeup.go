@@ -17,16 +17,18 @@ const takers = 8
 // event.
 const takeUpEvery = 5 * time.Second
 
-// TakesUp reports whether a handler is [KeyOrdered], so that [Processor.TakeUp] has something to do.
+// TakesUp reports whether events may wait in a ledger, so that [Processor.TakeUp] has something to do.
 func (p *Processor) TakesUp() bool { return len(p.parkers()) > 0 }
 
-// parkers are the scopes in which events may wait, and the ledgers they wait in.
+// parkers are the scopes in which events may wait, and the ledgers they wait in; true if a handler is [KeyOrdered]. Where none
+// is any longer, a release before may have left some.
 func (p *Processor) parkers() map[lotAt]bool {
 	found := make(map[lotAt]bool)
 	for _, g := range p.routes.groups {
 		for _, b := range g.byType {
-			if b.mode == keyOrdered {
-				found[lotAt{dedup.Lot{Scope: b.scopeIn(p)}, b.ledger}] = true
+			if _, ok := b.ledger.store.(dedup.Parker); ok && !p.cfg.Shadow {
+				at := lotAt{dedup.Lot{Scope: b.scopeIn(p)}, b.ledger}
+				found[at] = found[at] || b.mode == keyOrdered
 			}
 		}
 	}
@@ -50,10 +52,13 @@ func (p *Processor) TakeUp(ctx context.Context, topic string, partition int32) e
 	var all sync.WaitGroup
 	var mu sync.Mutex
 	var errs []error
-	for at := range p.parkers() {
+	for at, ordered := range p.parkers() {
 		at.Topic, at.Partition = topic, partition
 		t := &taker{p: p, ledger: at.ledger, lot: p.lots.of(at), slots: make(chan struct{}, takers), at: make(map[string]time.Time)}
 		all.Go(func() {
+			if !ordered && !t.left(ctx) {
+				return
+			}
 			if err := t.run(ctx); err != nil {
 				mu.Lock()
 				defer mu.Unlock()
@@ -76,6 +81,28 @@ type taker struct {
 	mu        sync.Mutex
 	at        map[string]time.Time // queues that are being taken up (zero), or are left alone until then
 	abandoned error
+}
+
+// left reports whether anything waits in a lot to which nothing comes any longer. It is asked with each assignment, as members
+// of the release before may have parked more until then.
+func (t *taker) left(ctx context.Context) (some bool) {
+	for try := 1; ; try++ {
+		err := t.p.bounded(ctx, txSlack, func(ctx context.Context) error {
+			queues, err := t.lot.parker.Queues(ctx, t.lot.id, "", 2)
+			some = len(queues) > 0
+			return err
+		})
+		switch {
+		case err == nil:
+			return some
+		case ctx.Err() == nil && !errors.Is(err, dedup.ErrUnavailable) && !errors.Is(err, context.DeadlineExceeded):
+			t.p.log.WarnContext(ctx, "not known whether events are parked, nothing takes them up",
+				"topic", t.lot.id.Topic, "partition", t.lot.id.Partition, "error", cutText(err.Error(), maxErrorText))
+			return false
+		case sleep(ctx, outageWait(try)) != nil:
+			return false
+		}
+	}
 }
 
 func (t *taker) run(ctx context.Context) error {
