@@ -190,6 +190,16 @@ type copied struct {
 	partition int32
 	offset    int64
 	delay     time.Duration // of its topic
+	seen      time.Time     // by us first
+}
+
+// wait is how long a copy must still wait: no longer than the delay of its topic from when it was first seen, whatever the clock
+// of its writer says.
+func (c *copied) wait() time.Duration {
+	if c.due.IsZero() {
+		return 0
+	}
+	return min(time.Until(c.due), c.delay-time.Since(c.seen))
 }
 
 // open returns the record that m is a copy of, if it lies in a retry topic of the group, else m itself.
@@ -205,13 +215,20 @@ func (p *Processor) open(m *Message) (*Message, error) {
 	case group != p.cfg.Group || original.Topic != source:
 		return m, fmt.Errorf("a copy of %s for group %s does not belong here", original.Topic, group)
 	}
-	original.copied = &copied{history: h, topic: m.Topic, partition: m.Partition, offset: m.Offset, delay: delay}
+	m.see()
+	original.copied = &copied{history: h, topic: m.Topic, partition: m.Partition, offset: m.Offset, delay: delay, seen: m.seen}
 	return original, nil
 }
 
+func (m *Message) see() {
+	if m.seen.IsZero() {
+		m.seen = time.Now()
+	}
+}
+
 // Due returns how long m must not be handled yet: it is a copy for a later attempt, in a retry topic of the group. That is
-// never longer than the delay of the topic, whatever two clocks say. HandleBatch waits for that itself; who can pause a
-// partition instead had better do so (T-05).
+// never longer than the delay of the topic from the first call with m on, which m remembers, whatever two clocks say. HandleBatch
+// waits for that itself; who can pause a partition instead had better do so (T-05).
 func (p *Processor) Due(m *Message) time.Duration {
 	_, delay, ok := sourceOf(m.Topic, p.cfg.Group)
 	if !ok || delay == 0 {
@@ -222,7 +239,8 @@ func (p *Processor) Due(m *Message) time.Duration {
 	if err != nil {
 		return 0
 	}
-	return min(max(time.Until(due), 0), delay)
+	m.see()
+	return max((&copied{history: history{due: due}, delay: delay, seen: m.seen}).wait(), 0)
 }
 
 // parseHistory takes a letter or a copy apart.

@@ -19,6 +19,8 @@ type Message struct {
 
 	copied *copied // not nil: this is the record that a copy in a retry topic was made of
 
+	seen time.Time // by us first, of a copy that must wait
+
 	trace *[]string // if not nil, an IDFunc is asked where it looks, see recipeWord
 }
 

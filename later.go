@@ -173,11 +173,10 @@ func (d *delivery) notBefore() time.Time {
 
 // due is how long a copy must not be handled yet.
 func (d *delivery) due() time.Duration {
-	c := d.m.copied
-	if c == nil || c.due.IsZero() {
+	if d.m.copied == nil {
 		return 0
 	}
-	return min(time.Until(c.due), c.delay)
+	return d.m.copied.wait()
 }
 
 // failedNow notes a failure.

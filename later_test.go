@@ -314,3 +314,33 @@ func TestLater_ShortRetryAfterIsCounted(t *testing.T) {
 		require.Equal(t, []string{"orders.g.retry.5s", "orders.g.retry.1m", "orders.g.dlq"}, b.deliverCopies())
 	})
 }
+
+// T-05: the clock of who wrote a copy is years ahead, or somebody forged it. It waits for the delay of its topic.
+func TestLater_WaitIsBoundedByTheDelay(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.on(func(_ context.Context, e idem.Event[payload]) error {
+			if e.Attempt == 1 {
+				return errBoom
+			}
+			return nil
+		}, once, idem.RetryTopics(time.Minute))
+		b.start()
+		for i, id := range []string{"e1", "e2"} {
+			require.NoError(t, b.p.Handle(t.Context(), message(id, 1)))
+			c := b.sent.letters()[i]
+			for j := range c.Headers {
+				if c.Headers[j].Key == idem.HeaderDue {
+					c.Headers[j].Value = []byte("2999-01-01T00:00:00Z")
+				}
+			}
+			began := time.Now()
+			if id == "e2" { // a pump asks
+				for wait := b.p.Due(c); wait > 0; wait = b.p.Due(c) {
+					time.Sleep(min(wait, 10*time.Second))
+				}
+			}
+			require.NoError(t, b.p.Handle(t.Context(), c))
+			require.Equal(t, time.Minute, time.Since(began))
+		}
+	})
+}
