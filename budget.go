@@ -48,13 +48,27 @@ func (b *budget) spend() time.Duration {
 	return time.Duration((b.spent - budgetBurst) / budgetRate * float64(time.Second))
 }
 
+// giveBack returns a retry that was not made.
+func (b *budget) giveBack() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.spent = max(0, b.spent-1)
+}
+
 // afford waits until the event may be run again.
 func (p *Processor) afford(ctx context.Context, d *delivery) error {
 	wait := d.route.budget.spend()
 	if wait <= 0 {
 		return nil
 	}
+	tooMany := fmt.Errorf("%w: too many retries of %q", dedup.ErrUnavailable, d.route.typ)
+	if d.pat.left != Forever && wait > d.pat.left {
+		if d.req.Position.Retry > 0 { // it will ask again
+			d.route.budget.giveBack()
+		}
+		return &WaitError{Err: tooMany, After: wait}
+	}
 	began := time.Now()
 	defer func() { d.excuse(time.Since(began)) }()
-	return d.pat.wait(ctx, wait, fmt.Errorf("%w: too many retries of %q", dedup.ErrUnavailable, d.route.typ))
+	return d.pat.wait(ctx, wait, tooMany)
 }

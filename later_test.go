@@ -2,7 +2,11 @@ package idem_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -342,5 +346,46 @@ func TestLater_WaitIsBoundedByTheDelay(t *testing.T) {
 			require.NoError(t, b.p.Handle(t.Context(), c))
 			require.Equal(t, time.Minute, time.Since(began))
 		}
+	})
+}
+
+// T-07: a loop that waits for nothing longer than a second has no more retries than others.
+func TestLater_BudgetOfAForeignLoop(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		const n = 400
+		b.cfg.BusyWait = time.Second
+		var runs atomic.Int64
+		b.on(func(_ context.Context, e idem.Event[payload]) error {
+			if e.Attempt > 1 {
+				runs.Add(1)
+			}
+			return errBoom
+		}, once, idem.RetryTopics(time.Second))
+		b.start()
+		for i := range n {
+			require.NoError(t, b.p.Handle(t.Context(), message(fmt.Sprint(i), int64(i))))
+		}
+		copies := b.sent.letters()
+		time.Sleep(time.Second)
+		began := time.Now()
+		var all sync.WaitGroup
+		for _, c := range copies {
+			all.Go(func() {
+				for {
+					err := b.p.Handle(t.Context(), c)
+					var wait *idem.WaitError
+					if !errors.As(err, &wait) {
+						require.NoError(t, err)
+						return
+					}
+					time.Sleep(wait.After)
+				}
+			})
+		}
+		time.Sleep(5 * time.Second)
+		require.LessOrEqual(t, runs.Load(), int64(100+5*10+15))
+		all.Wait()
+		require.EqualValues(t, n, runs.Load())
+		require.Less(t, time.Since(began), time.Minute)
 	})
 }
