@@ -220,7 +220,7 @@ func (t *taker) queue(ctx context.Context, head dedup.Parked) error {
 			return err
 		}
 		if !goesOn || ctx.Err() != nil {
-			return nil
+			return nil //nolint:nilerr // a stop is no failure
 		}
 		if events, err = t.next(ctx, head.Queue); err != nil {
 			return err
