@@ -47,8 +47,12 @@ test-modules:
 test-short: ## Unit tests of every module, no services needed
 	@$(call each-module,go test -short -timeout $(TEST_TIMEOUT) $(TESTFLAGS) ./...)
 
-soak: ## The long forms of the tests that kill, against real services (an hour)
-	@IDEM_SOAK=1 NOTIFIER_SOAK=1 IDEM_REQUIRE_SERVICES=1 $(SERVICES) run go test -race -count=1 -timeout 120m -p 1 ./test/chaos ./examples/... ./lane ./dedup/...
+# What each long test was made of and what came out is a line that begins with "soak:"; the rest is in soak.log. A seed is given back
+# by IDEM_SEED, and by IDEM_CHAOS_SEED in test/chaos.
+soak: ## The long forms of all tests, against real services, with seeds, sizes, kills, cuts and what came out (hours)
+	@IDEM_SOAK=1 NOTIFIER_SOAK=1 IDEM_REQUIRE_SERVICES=1 $(SERVICES) run go test -race -count=1 -timeout 240m -p 1 -v \
+		. ./consumer ./lane ./dedup/... ./cmd/idem ./test/chaos ./examples/... 2>&1 | tee soak.log | \
+		grep --line-buffered -E 'soak: |SEED=|^ *--- FAIL|^(ok|FAIL|panic)'
 
 race: ## Unit tests of every module with the race detector, no services needed
 	@$(call each-module,go test -race -short -timeout $(TEST_TIMEOUT) $(TESTFLAGS) ./...)

@@ -20,6 +20,7 @@ type group struct {
 	reqs    []dedup.Request
 	answers []dedup.Answer
 	calls   []call // of what is fresh
+	took    []time.Duration
 
 	trial    bool // look only: the partition has just come, and what killed its former owner may be in here
 	ran      bool
@@ -158,6 +159,7 @@ func (g *group) run(hard context.Context, abort context.CancelCauseFunc, tx any)
 	}
 	ctx, cancel := context.WithCancelCause(hard)
 	defer cancel(context.Canceled)
+	g.took = make([]time.Duration, len(g.calls))
 	g.begin(0)
 	done := make(chan error, 1)
 	go g.work(ctx, tx, inputs, done)
@@ -274,10 +276,12 @@ func (g *group) work(ctx context.Context, tx any, inputs [][]input, done chan<- 
 		if i > 0 {
 			g.begin(i)
 		}
+		began := time.Now()
 		err := ctx.Err() // nothing new begins in a transaction that ends
 		if err == nil {
 			err = g.calls[i].route.call(ctx, tx, inputs[i])
 		}
+		g.took[i] = time.Since(began)
 		if named := namedIn(err, len(inputs[i])); named != nil && len(named) == 0 {
 			err = nil // a BatchError that names nobody
 		}
@@ -319,7 +323,7 @@ func (g *group) tell(ctx context.Context) {
 			err = g.err
 		}
 		for _, e := range c.entries {
-			p.handled(ctx, &e.delivery, 0, err)
+			p.handled(ctx, &e.delivery, g.took[i], err)
 		}
 	}
 }

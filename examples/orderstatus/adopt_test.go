@@ -1,0 +1,61 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/dedup"
+)
+
+// A consumer that has no ledger is moved over: what it did is imported, then it runs in the shadow, which handles
+// everything and counts what would be skipped; then it is taken seriously. The backlog is applied once more than it should be in
+// no step but the shadow, in which the handler's own protection still counts.
+func TestMovedOver_Idempotent(t *testing.T) {
+	s := newShop(t, 30)
+	_, err := s.pool.Exec(t.Context(), `UPDATE orders SET status = 'paid', paid_by = 'old-' || lpad(id::text, 2, '0') WHERE id <= 10`)
+	require.NoError(t, err)
+	var events []dedup.Imported
+	for i := range 10 {
+		events = append(events, dedup.Imported{
+			Key:       dedup.Key{Scope: "orderstatus", Type: "payment.completed", ID: paymentOf(i + 1)},
+			Retention: time.Hour, Tx: true,
+		})
+	}
+	store := s.processor.Stores()[0]
+	added, err := store.(dedup.Operator).Import(t.Context(), events)
+	require.NoError(t, err)
+	require.Equal(t, 10, added)
+
+	shadowed := &stats{}
+	shadow, err := idem.NewProcessor(newRouter(handler{worker: "shadow", auditOn: true}), idem.Config{
+		Store: store, Scope: "orderstatus", Producer: s, BusyWait: idem.Forever, Shadow: true,
+		Observers: []idem.Observer{shadowed}, Logger: slog.New(slog.DiscardHandler),
+	})
+	require.NoError(t, err)
+	defer shadow.Close()
+	var backlog []*idem.Message // the last of what was handled, and what is new, some of it twice
+	for i := range 30 {
+		backlog = append(backlog, s.message(paymentOf(i+1), int64(i+1)))
+		if i%3 == 0 {
+			backlog = append(backlog, s.message(paymentOf(i+1), int64(i+1)))
+		}
+	}
+	_, err = shadow.HandleBatch(t.Context(), backlog)
+	require.NoError(t, err)
+	require.EqualValues(t, 10+10, shadowed.duplicates.Load(), "imported ones, and copies")
+	require.Equal(t, len(backlog), s.count(`SELECT count(*) FROM order_effects`), "all of it was handled")
+	require.Zero(t, s.count(`SELECT count(*) FROM orders WHERE status <> 'paid'`))
+	s.requireNoLetters()
+
+	for _, m := range backlog {
+		s.deliver(m)
+	}
+	require.Equal(t, len(backlog), s.count(`SELECT count(*) FROM order_effects`), "nothing of it is handled again")
+}
+
+func paymentOf(order int) string { return fmt.Sprintf("old-%02d", order) }
