@@ -195,7 +195,7 @@ func (r *replayer) pace(ctx context.Context) error {
 func (r *replayer) skipped(j *judged) {
 	r.result.Verdicts[j.verdict]++
 	switch j.verdict {
-	case seenOther, seenOmitted, seenOften, seenTooOld, seenForeign, seenGroup, seenTooLarge, seenConflict:
+	case seenOther, seenOmitted, seenOften, seenTooOld, seenForeign, seenGroup, seenScope, seenStray, seenTooLarge, seenConflict:
 		if len(r.result.Attention) < maxAttention {
 			r.result.Attention = append(r.result.Attention, attention{j.place.String(), j.verdict, j.note})
 		}

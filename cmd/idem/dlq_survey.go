@@ -45,7 +45,7 @@ func (d *deadLetters) survey(ctx context.Context, f letterFilter) (*survey, erro
 		if f.match(l) {
 			s.matched++
 		}
-		if l.letter == nil || l.letter.Group != d.group {
+		if l.letter == nil || d.foreign(&judged{foundLetter: l}) {
 			return true, nil
 		}
 		s.origins[l.letter.Message.Topic] = true
