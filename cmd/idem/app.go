@@ -229,7 +229,7 @@ func (a *app) confirm(format string, args ...any) error {
 	var line string
 	select {
 	case line = <-lines:
-		if !isTerminal(a.stdin) { // nobody has pressed return, and an audit line begins a line
+		if !strings.HasSuffix(line, "\n") || !isTerminal(a.stdin) { // nobody has pressed return, and an audit line begins a line
 			fmt.Fprintln(a.stderr)
 		}
 	case <-done(a.ctx):
@@ -239,6 +239,16 @@ func (a *app) confirm(format string, args ...any) error {
 		return nil
 	}
 	return &exitError{exitFound, errRefused}
+}
+
+// confirmed is confirm for a verb that puts on record by itself what it has done: here, that it was refused.
+func (a *app) confirmed(action string, fields map[string]any, format string, args ...any) error {
+	err := a.confirm(format, args...)
+	if err != nil {
+		fields["outcome"], fields["error"] = "refused", err.Error()
+		a.audit(action, fields)
+	}
+	return err
 }
 
 func isTerminal(r io.Reader) bool {

@@ -164,7 +164,9 @@ func (a *app) openDLQ(ctx context.Context, o *dlqFlags, ask bool) (*deadLetters,
 }
 
 // note says something beside the result.
-func (a *app) note(format string, args ...any) { fmt.Fprintf(a.stderr, format+"\n", args...) }
+func (a *app) note(format string, args ...any) {
+	fmt.Fprintln(a.stderr, plain(a.redact(fmt.Sprintf(format, args...))))
+}
 
 func newDLQList(a *app) *cobra.Command {
 	var o dlqFlags

@@ -63,7 +63,7 @@ func (d *deadLetters) purge(ctx context.Context, conflicts bool) error {
 		d.app.note("%s: nothing to delete", d.topic)
 		return nil
 	}
-	if err := d.app.confirm("%d letters of %s are deleted for good.", letters, d.topic); err != nil {
+	if err := d.app.confirmed("dlq purge", map[string]any{"topic": d.topic, "group": d.group, "letters": letters, "offsets": to}, "%d letters of %s are deleted for good.", letters, d.topic); err != nil {
 		return err
 	}
 	err := d.deleteTo(to)

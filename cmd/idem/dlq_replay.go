@@ -102,14 +102,16 @@ func (d *deadLetters) replay(ctx context.Context, producer idem.Producer, f lett
 	}
 	if s.matched == 0 {
 		d.app.note("%s: %d records, no letter matches", d.topic, s.scanned)
-		return nil
+		return (&replayer{deadLetters: d, result: replayed{
+			Topic: d.topic, Group: d.group, Scanned: s.scanned, Verdicts: map[verdict]int{}, Attention: []attention{}, Outcome: "done",
+		}}).report()
 	}
 	d.warnAboutReaders(s)
 	most := ""
 	if bounds.limit > 0 {
 		most = fmt.Sprintf(" At most %d are replayed.", bounds.limit)
 	}
-	if err := d.app.confirm("%s: of %d records, %d letters match. Those whose events are not settled are copied to %s.%s",
+	if err := d.app.confirmed("dlq replay", map[string]any{"topic": d.topic, "group": d.group}, "%s: of %d records, %d letters match. Those whose events are not settled are copied to %s.%s",
 		d.topic, s.scanned, s.matched, strings.Join(s.retryTopics(d.group), ", "), most); err != nil {
 		return err
 	}
