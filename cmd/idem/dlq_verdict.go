@@ -171,6 +171,9 @@ func (d *deadLetters) judge(ctx context.Context, s *survey, letters ...*foundLet
 		if publishes := j.action == actReopen || j.action == actPublish || j.action == actForce; publishes && s != nil {
 			s.choose(j)
 		}
+		if j.verdict == seenDone && s != nil {
+			s.doubt(j)
+		}
 	}
 	return all, nil
 }
