@@ -193,6 +193,7 @@ func (a *app) show(value any, header []string, rows [][]string) error {
 
 // plain escapes what a terminal would act on.
 func plain(s string) string {
+	s = strings.ToValidUTF8(s, "\uFFFD") // a single byte is a control character to some terminals: 0x9b is what ESC [ is
 	if !strings.ContainsFunc(s, unprintable) {
 		return s
 	}
@@ -207,7 +208,9 @@ func plain(s string) string {
 	return b.String()
 }
 
-func unprintable(r rune) bool { return unicode.IsControl(r) || unicode.Is(unicode.Cf, r) }
+func unprintable(r rune) bool {
+	return unicode.IsControl(r) || unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp)
+}
 
 // errRefused says that the person asked said no, or that nobody was there to ask.
 var errRefused = errors.New("not confirmed, nothing was done (--yes does not ask)")

@@ -102,3 +102,10 @@ func TestImportWithOneConnection(t *testing.T) {
 	r.json(t, &c)
 	require.Equal(t, int64(1500), c.Added)
 }
+
+// Bytes that are no UTF-8, and what breaks lines without being a control character, do not reach a terminal either (G-04).
+func TestPlainEscapesBytes(t *testing.T) {
+	require.Equal(t, "a\uFFFD2Jb\\u2028c", plain("a\x9b2Jb\u2028c"))
+	require.Equal(t, "\uFFFD\\u001b", plain("\xff\x1b"))
+	require.Equal(t, "größe ✓", plain("größe ✓"))
+}
