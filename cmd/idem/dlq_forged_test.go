@@ -53,3 +53,18 @@ func TestReplayOfForgedLetters(t *testing.T) {
 	require.NoError(t, s.replay(t.Context(), w.producer, letterFilter{id: "victim"}, replayFlags{}))
 	require.Equal(t, map[verdict]int{seenDead: 1}, decodeJSON[replayed](t, s.out).Verdicts)
 }
+
+// A letter whose copy has nowhere to go does not hold up the others, and is not forgotten (G-03).
+func TestReplayGoesOnWithoutATopic(t *testing.T) {
+	w := newLetterWorld(t)
+	require.NoError(t, w.producer.Produce(t.Context(), w.forged("nowhere", "g", "x"), w.forged("nowhere", "g", "y")))
+	w.fail(w.events("e", 8)...)
+	s := w.open()
+	s.source = "" // as with --dlq: letters of all topics
+	err := s.replay(t.Context(), w.producer, letterFilter{}, replayFlags{})
+	require.ErrorContains(t, err, "there is no topic nowhere.g.retry")
+	got := decodeJSON[replayed](t, s.out)
+	require.Equal(t, "failed", got.Outcome)
+	require.Equal(t, map[verdict]int{seenDead: 8, seenNoTopic: 2}, got.Verdicts)
+	require.Len(t, w.copies(), 8)
+}

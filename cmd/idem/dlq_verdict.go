@@ -36,6 +36,7 @@ const (
 	seenStray     verdict = "other topic"     // its record is another topic's than the one that was named
 	seenForeign   verdict = "not a letter"    //
 	seenTooLarge  verdict = "copy too large"  // reopened, but its copy is not taken for its size
+	seenNoTopic   verdict = "no retry topic"  // its copy has nowhere to go
 	seenConflict  verdict = "another content" // an event of this ID was done, but it was not this one
 )
 

@@ -73,6 +73,7 @@ func (a *app) rewind(ctx context.Context, o rewindFlags) error {
 		return err
 	}
 	if err := refuseMembers(client, group); err != nil {
+		a.audit("rewind", map[string]any{"group": group, "to": to.UTC().Format(time.RFC3339), "outcome": "refused", "error": err.Error()})
 		return err
 	}
 	rows, err := rewindRows(ctx, client, group, to, o)
