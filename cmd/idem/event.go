@@ -366,7 +366,7 @@ func (a *app) eventSkip(ctx context.Context, f *eventFlags, arg, reason string, 
 	if e == nil && asked.Type != "" && len(a.opened) == 1 && isNotKnown(err) {
 		e, err = &eventAt{ledger: a.opened[0], key: asked}, nil // it is given up before it comes
 	}
-	next := "no delivery of it runs; those that come are dead-lettered again or skipped, as the group is set up"
+	next := "no delivery of it runs; those that come are skipped"
 	err = a.audited("event skip", auditOf(e, asked, reason), func() error {
 		if err != nil {
 			return err
