@@ -291,9 +291,12 @@ func (p *Processor) obey(ctx context.Context, d *delivery, a dedup.Answer) (step
 	case dedup.Busy:
 		return step{}, p.waitBusy(ctx, d, a)
 	case dedup.Dead:
+		if strings.HasPrefix(a.Reason, dedup.ReasonDiscarded) { // a person has decided: what waits behind it goes on (rule 4)
+			p.duplicate(ctx, d, a)
+			return step{settled: true}, nil
+		}
 		d.end = endDead
-		// The letter was sent and only the mark was lost; or a person has given the event up for good.
-		if a.First.Same(d.m.origin()) || strings.HasPrefix(a.Reason, dedup.ReasonDiscarded) {
+		if a.First.Same(d.m.origin()) { // the letter was sent and only the mark was lost
 			p.duplicate(ctx, d, a)
 			return step{settled: true}, nil
 		}

@@ -193,6 +193,7 @@ func (a *app) show(value any, header []string, rows [][]string) error {
 
 // plain escapes what a terminal would act on.
 func plain(s string) string {
+	s = strings.ToValidUTF8(s, "\uFFFD") // a single byte is a control character to some terminals: 0x9b is what ESC [ is
 	if !strings.ContainsFunc(s, unprintable) {
 		return s
 	}
@@ -207,7 +208,9 @@ func plain(s string) string {
 	return b.String()
 }
 
-func unprintable(r rune) bool { return unicode.IsControl(r) || unicode.Is(unicode.Cf, r) }
+func unprintable(r rune) bool {
+	return unicode.IsControl(r) || unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp)
+}
 
 // errRefused says that the person asked said no, or that nobody was there to ask.
 var errRefused = errors.New("not confirmed, nothing was done (--yes does not ask)")
@@ -229,7 +232,7 @@ func (a *app) confirm(format string, args ...any) error {
 	var line string
 	select {
 	case line = <-lines:
-		if !isTerminal(a.stdin) { // nobody has pressed return, and an audit line begins a line
+		if !strings.HasSuffix(line, "\n") || !isTerminal(a.stdin) { // nobody has pressed return, and an audit line begins a line
 			fmt.Fprintln(a.stderr)
 		}
 	case <-done(a.ctx):
@@ -239,6 +242,16 @@ func (a *app) confirm(format string, args ...any) error {
 		return nil
 	}
 	return &exitError{exitFound, errRefused}
+}
+
+// confirmed is confirm for a verb that puts on record by itself what it has done: here, that it was refused.
+func (a *app) confirmed(action string, fields map[string]any, format string, args ...any) error {
+	err := a.confirm(format, args...)
+	if err != nil {
+		fields["outcome"], fields["error"] = "refused", err.Error()
+		a.audit(action, fields)
+	}
+	return err
 }
 
 func isTerminal(r io.Reader) bool {

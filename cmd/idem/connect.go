@@ -127,7 +127,7 @@ func (a *app) postgresPool(ctx context.Context, flag, text string) (*pgxpool.Poo
 	}
 	a.secrets = append(a.secrets, cfg.ConnConfig.Password) // it may come from PGPASSWORD or a file
 	cfg.ConnConfig.ConnectTimeout = cmp.Or(cfg.ConnConfig.ConnectTimeout, connectTimeout)
-	cfg.MaxConns = min(cfg.MaxConns, 4)
+	cfg.MaxConns = max(2, min(cfg.MaxConns, 4)) // an import reads while it writes, whatever the workers' URL says
 	if params := cfg.ConnConfig.RuntimeParams; params["application_name"] == "" {
 		params["application_name"] = "idem-cli"
 	}

@@ -112,6 +112,7 @@ type deadLetters struct {
 	app     *app
 	client  sarama.Client
 	topic   string
+	source  string // where the letters must come from, if a topic was named
 	spans   []span
 	group   string
 	scope   string
@@ -136,7 +137,7 @@ func (a *app) openDLQ(ctx context.Context, o *dlqFlags, ask bool) (*deadLetters,
 	if err != nil {
 		return nil, err
 	}
-	d := &deadLetters{app: a, topic: topic, group: a.group, scope: cmp.Or(a.scope, a.group)}
+	d := &deadLetters{app: a, topic: topic, source: o.topic, group: a.group, scope: cmp.Or(a.scope, a.group)}
 	if ask {
 		if _, err := a.theGroup(); err != nil {
 			return nil, err
@@ -163,7 +164,9 @@ func (a *app) openDLQ(ctx context.Context, o *dlqFlags, ask bool) (*deadLetters,
 }
 
 // note says something beside the result.
-func (a *app) note(format string, args ...any) { fmt.Fprintf(a.stderr, format+"\n", args...) }
+func (a *app) note(format string, args ...any) {
+	fmt.Fprintln(a.stderr, plain(a.redact(fmt.Sprintf(format, args...))))
+}
 
 func newDLQList(a *app) *cobra.Command {
 	var o dlqFlags

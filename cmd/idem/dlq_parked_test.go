@@ -67,6 +67,30 @@ func replayOfADeadHead(t *testing.T, store dedup.Store) {
 	require.True(t, slices.Equal([]verdict{seenDone}, byEvent(w.verdicts(letterFilter{}, decisions{}))["head"]))
 }
 
+// Who gives up an event that waits behind a dead one without saying where it is parked gives up that one only: when the head goes
+// on, what is behind both follows (rule 4).
+func TestSkipOfAParkedEventWithoutItsTopic(t *testing.T) {
+	w := newLetterWorld(t)
+	head, second, third := w.event("head", ""), w.event("second", ""), w.event("third", "")
+	second.Key, second.Partition, third.Key, third.Partition = head.Key, head.Partition, head.Key, head.Partition
+	stop := w.takeUp(func(string) error { return errBroken }, head, second, third)
+	require.Eventually(t, func() bool { return len(w.letters()) == 1 }, 20*time.Second, 20*time.Millisecond)
+	stop()
+	require.NoError(t, w.store.(dedup.Operator).Discard(t.Context(), w.key("second"), time.Hour, "not needed"))
+	got, _ := w.replay(letterFilter{}, replayFlags{}, decisions{})
+	require.Equal(t, 1, got.Replayed)
+
+	var order []string
+	stop = w.takeUp(func(id string) error { order = append(order, id); return nil })
+	require.Eventually(t, func() bool {
+		records, err := w.store.(dedup.Operator).Inspect(t.Context(), w.key("third"))
+		return err == nil && len(records) == 1 && records[0].State == dedup.Finished
+	}, 20*time.Second, 20*time.Millisecond)
+	stop()
+	require.Equal(t, []string{"head", "third"}, order)
+	require.Len(t, w.letters(), 1)
+}
+
 // takeUp is the group with a handler that keeps the order of Kafka keys. It hands in messages and takes up what waits
 // until stop is called.
 func (w *letterWorld) takeUp(fn func(id string) error, messages ...*idem.Message) (stop func()) {

@@ -27,7 +27,7 @@ func newDLQPurge(a *app) *cobra.Command {
 		},
 	}
 	o.add(cmd.Flags())
-	cmd.Flags().BoolVar(&conflicts, "conflicts", false, "also letters of class conflict: another event with their ID was done")
+	cmd.Flags().BoolVar(&conflicts, "conflicts", false, "also letters that say something else than the event of their ID that was done")
 	return cmd
 }
 
@@ -44,9 +44,17 @@ type purgeRow struct {
 func (d *deadLetters) purge(ctx context.Context, conflicts bool) error {
 	var rows []purgeRow
 	letters := 0
+	twins, err := d.survey(ctx, letterFilter{})
+	if errors.Is(err, errTooMany) {
+		d.app.note("warning: more than %d events: letters of one event with different values are not looked for", maxEvents)
+		twins, err = nil, nil
+	}
+	if err != nil {
+		return err
+	}
 	to := make(map[int32]int64)
 	for _, s := range d.spans {
-		row, err := d.purgeable(ctx, s, conflicts)
+		row, err := d.purgeable(ctx, s, twins, conflicts)
 		if err != nil {
 			return err
 		}
@@ -63,21 +71,21 @@ func (d *deadLetters) purge(ctx context.Context, conflicts bool) error {
 		d.app.note("%s: nothing to delete", d.topic)
 		return nil
 	}
-	if err := d.app.confirm("%d letters of %s are deleted for good.", letters, d.topic); err != nil {
+	if err := d.app.confirmed("dlq purge", map[string]any{"topic": d.topic, "group": d.group, "letters": letters, "offsets": to}, "%d letters of %s are deleted for good.", letters, d.topic); err != nil {
 		return err
 	}
-	err := d.deleteTo(to)
+	err = d.deleteTo(to)
 	audit := map[string]any{"topic": d.topic, "group": d.group, "letters": letters, "offsets": to, "outcome": outcomeOf(ctx, err)}
 	d.app.audit("dlq purge", audit)
 	return err
 }
 
 // purgeable finds the first record of a partition that must stay.
-func (d *deadLetters) purgeable(ctx context.Context, s span, conflicts bool) (purgeRow, error) {
+func (d *deadLetters) purgeable(ctx context.Context, s span, twins *survey, conflicts bool) (purgeRow, error) {
 	row := purgeRow{Partition: s.partition, From: s.begin, To: s.begin, End: s.end}
 	one := *d
 	one.spans = []span{s}
-	_, err := one.eachJudged(ctx, letterFilter{}, nil, func(j *judged) (bool, error) {
+	_, err := one.eachJudged(ctx, letterFilter{}, twins, func(j *judged) (bool, error) {
 		if !j.settled(conflicts) {
 			row.To, row.StoppedBy = j.offset, j.place.String()+": "+string(j.verdict)
 			if j.note != "" {

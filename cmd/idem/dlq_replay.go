@@ -92,6 +92,7 @@ type replayer struct {
 	bounds   replayFlags
 	topics   map[string]error // retry topics that were looked for
 	began    time.Time
+	missing  error // the last retry topic that is not there
 	result   replayed
 }
 
@@ -102,14 +103,16 @@ func (d *deadLetters) replay(ctx context.Context, producer idem.Producer, f lett
 	}
 	if s.matched == 0 {
 		d.app.note("%s: %d records, no letter matches", d.topic, s.scanned)
-		return nil
+		return (&replayer{deadLetters: d, result: replayed{
+			Topic: d.topic, Group: d.group, Scanned: s.scanned, Verdicts: map[verdict]int{}, Attention: []attention{}, Outcome: "done",
+		}}).report()
 	}
 	d.warnAboutReaders(s)
 	most := ""
 	if bounds.limit > 0 {
 		most = fmt.Sprintf(" At most %d are replayed.", bounds.limit)
 	}
-	if err := d.app.confirm("%s: of %d records, %d letters match. Those whose events are not settled are copied to %s.%s",
+	if err := d.app.confirmed("dlq replay", map[string]any{"topic": d.topic, "group": d.group}, "%s: of %d records, %d letters match. Those whose events are not settled are copied to %s.%s",
 		d.topic, s.scanned, s.matched, strings.Join(s.retryTopics(d.group), ", "), most); err != nil {
 		return err
 	}
@@ -126,6 +129,9 @@ func (d *deadLetters) replay(ctx context.Context, producer idem.Producer, f lett
 		}
 		return true, r.one(ctx, l)
 	})
+	if err == nil {
+		err = r.missing
+	}
 	r.result.Outcome = outcomeOf(ctx, err)
 	if r.result.Outcome == "interrupted" {
 		err = errors.New("interrupted: run it again to go on")
@@ -170,6 +176,10 @@ func (r *replayer) one(ctx context.Context, l *foundLetter) error {
 		switch {
 		case errors.Is(err, dedup.ErrNotDead) && try < 5: // somebody was quicker
 			continue
+		case errors.Is(err, errNoTopic): // others go on: the letter may be anybody's (G-03)
+			j.verdict, j.note, r.missing = seenNoTopic, err.Error(), err
+			r.skipped(j)
+			return nil
 		case errors.Is(err, idem.ErrTooLarge):
 			j.verdict, j.note = seenTooLarge, fmt.Sprintf("raise max.message.bytes of %s and replay again: %v", idem.RetryTopic(l.letter.Message.Topic, r.group, 0), err)
 			r.skipped(j)
@@ -195,7 +205,7 @@ func (r *replayer) pace(ctx context.Context) error {
 func (r *replayer) skipped(j *judged) {
 	r.result.Verdicts[j.verdict]++
 	switch j.verdict {
-	case seenOther, seenOmitted, seenOften, seenTooOld, seenForeign, seenGroup, seenTooLarge, seenConflict:
+	case seenOther, seenOmitted, seenOften, seenTooOld, seenForeign, seenGroup, seenScope, seenStray, seenNoTopic, seenTooLarge, seenConflict:
 		if len(r.result.Attention) < maxAttention {
 			r.result.Attention = append(r.result.Attention, attention{j.place.String(), j.verdict, j.note})
 		}
@@ -290,16 +300,18 @@ func (r *replayer) haveTopic(topic string) error {
 	err, looked := r.topics[topic]
 	if !looked {
 		if _, err = r.client.Partitions(topic); errors.Is(err, sarama.ErrUnknownTopicOrPartition) {
-			err = found("%s", noTopic(topic))
+			err = found("%w", noTopic(topic))
 		}
 		r.topics[topic] = err
 	}
 	return err
 }
 
-func noTopic(topic string) string {
-	return fmt.Sprintf("there is no topic %s for copies of dead letters: create it (kafka-topics.sh --create --topic %s --partitions N, "+
-		"with as many partitions as the source topic), or let the consumer create it", topic, topic)
+var errNoTopic = errors.New("there is no topic")
+
+func noTopic(topic string) error {
+	return fmt.Errorf("%w %s for copies of dead letters: create it (kafka-topics.sh --create --topic %s --partitions N, "+
+		"with as many partitions as the source topic), or let the consumer create it", errNoTopic, topic, topic)
 }
 
 // warnAboutReaders says if copies would have nowhere to go, or nobody to read them.
@@ -316,7 +328,7 @@ func (d *deadLetters) warnAboutReaders(s *survey) {
 		_, err := d.client.Partitions(topic)
 		switch {
 		case errors.Is(err, sarama.ErrUnknownTopicOrPartition):
-			d.app.note("warning: %s", noTopic(topic))
+			d.app.note("warning: %v", noTopic(topic))
 		case len(members) > 0 && !slices.ContainsFunc(members, func(m member) bool { return len(m.assigned[topic]) > 0 }):
 			d.app.note("warning: no member of group %s reads %s: copies wait there until one does", d.group, topic)
 		}

@@ -130,7 +130,9 @@ func scanSpans(ctx context.Context, client sarama.Client, spans []span, yield fu
 		more, err := readSpan(ctx, client, s, func(m *idem.Message) (bool, error) {
 			scanned++
 			l := &foundLetter{place: place{m.Partition, m.Offset}, topic: m.Topic, record: m}
-			l.letter, l.err = idem.ParseLetter(m)
+			if l.letter, l.err = idem.ParseLetter(m); l.err == nil && !legalTopic.MatchString(l.letter.Message.Topic) {
+				l.letter, l.err = nil, fmt.Errorf("%w: header %s: not the name of a topic", idem.ErrNotALetter, idem.HeaderTopic) // G-03
+			}
 			return yield(l)
 		})
 		if err != nil || !more {

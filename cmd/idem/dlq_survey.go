@@ -34,6 +34,8 @@ type kin struct {
 // maxEvents bounds the memory of a survey, to some 150 MB.
 const maxEvents = 1_000_000
 
+var errTooMany = usage("more than %d events: choose fewer, with --type or --id", maxEvents)
+
 // survey reads the topic once.
 func (d *deadLetters) survey(ctx context.Context, f letterFilter) (*survey, error) {
 	s := &survey{filter: f, events: make(map[digest]kin), origins: make(map[string]bool)}
@@ -45,7 +47,7 @@ func (d *deadLetters) survey(ctx context.Context, f letterFilter) (*survey, erro
 		if f.match(l) {
 			s.matched++
 		}
-		if l.letter == nil || l.letter.Group != d.group {
+		if l.letter == nil || d.foreign(&judged{foundLetter: l}) {
 			return true, nil
 		}
 		s.origins[l.letter.Message.Topic] = true
@@ -62,7 +64,7 @@ func (s *survey) note(l *foundLetter) error {
 	k, ok := s.events[key]
 	switch {
 	case !ok && len(s.events) == maxEvents:
-		return usage("more than %d events: choose fewer, with --type or --id", maxEvents)
+		return errTooMany
 	case !ok:
 		k.value = value
 	default:
@@ -84,6 +86,14 @@ func (s *survey) choose(j *judged) {
 		j.verdict, j.action, j.note = seenOther, actSkip, "letters of this event have different values: choose one with --at"
 	case k.chosen != j.place:
 		j.verdict, j.action, j.note = seenTwin, actSkip, "as "+k.chosen.String()
+	}
+}
+
+// doubt is for letters of an event that was done: if they differ, nobody knows which of them it was, and the others were not
+// (rule 34). Purging them would lose what they say.
+func (s *survey) doubt(j *judged) {
+	if s.events[eventDigest(j.letter)].differ {
+		j.verdict, j.note = seenConflict, "letters of this event have different values, and one of them was done: give the others an ID of their own"
 	}
 }
 

@@ -452,7 +452,7 @@ func TestPurgeStopsAtWhatNeverRan(t *testing.T) {
 	settled := []verdict{seenDone, seenDiscarded, seenReplayed}
 	for _, v := range []verdict{
 		seenDead, seenReopened, seenNever, seenTooOld, seenParked, seenNoID, seenDone, seenDiscarded, seenReplayed, seenPending,
-		seenWaiting, seenTwin, seenOther, seenOmitted, seenOften, seenGroup, seenForeign, seenTooLarge, seenConflict,
+		seenWaiting, seenTwin, seenOther, seenOmitted, seenOften, seenGroup, seenForeign, seenTooLarge, seenConflict, seenScope, seenStray, seenNoTopic,
 	} {
 		j := &judged{verdict: v}
 		require.Equal(t, slices.Contains(settled, v), j.settled(false), v)

@@ -32,8 +32,11 @@ const (
 	seenOmitted   verdict = "value omitted"   // the letter has no value
 	seenOften     verdict = "reopened often"  // it came back each time (T-08)
 	seenGroup     verdict = "other group"     // a letter of another group
+	seenScope     verdict = "other scope"     // its event is another scope's
+	seenStray     verdict = "other topic"     // its record is another topic's than the one that was named
 	seenForeign   verdict = "not a letter"    //
 	seenTooLarge  verdict = "copy too large"  // reopened, but its copy is not taken for its size
+	seenNoTopic   verdict = "no retry topic"  // its copy has nowhere to go
 	seenConflict  verdict = "another content" // an event of this ID was done, but it was not this one
 )
 
@@ -158,8 +161,7 @@ func (d *deadLetters) judge(ctx context.Context, s *survey, letters ...*foundLet
 		switch {
 		case !ok:
 			j.verdict, j.note = seenForeign, l.err.Error()
-		case l.letter.Group != d.group:
-			j.verdict, j.note = seenGroup, "written by group "+l.letter.Group
+		case d.foreign(j):
 		case l.letter.Key.ID == "":
 			d.judgeNoID(j, found[key])
 		default:
@@ -170,8 +172,27 @@ func (d *deadLetters) judge(ctx context.Context, s *survey, letters ...*foundLet
 		if publishes := j.action == actReopen || j.action == actPublish || j.action == actForce; publishes && s != nil {
 			s.choose(j)
 		}
+		if j.verdict == seenDone && s != nil {
+			s.doubt(j)
+		}
 	}
 	return all, nil
+}
+
+// foreign says whether a letter is about something else than what the operator named: another group, topic or scope. Who may
+// write to the dead-letter topic may write any of them into its headers, and must not reach other groups' events by that (G-03).
+func (d *deadLetters) foreign(j *judged) bool {
+	switch l := j.letter; {
+	case l.Group != d.group:
+		j.verdict, j.note = seenGroup, "written by group "+l.Group
+	case d.source != "" && l.Message.Topic != d.source:
+		j.verdict, j.note = seenStray, "its record is of topic "+l.Message.Topic+": --dlq takes letters of all topics"
+	case l.Key.ID != "" && l.Key.Scope != d.scope:
+		j.verdict, j.note = seenScope, fmt.Sprintf("of scope %q: give --scope if a handler of this group has it", l.Key.Scope)
+	default:
+		return false
+	}
+	return true
 }
 
 func (d *deadLetters) judgeNoID(j *judged, records []known) {

@@ -37,6 +37,9 @@ func (f *eventFlags) add(cmd *cobra.Command) {
 	s.StringVar(&f.topic, "topic", "", "topic of the event, to find it among parked ones; that of its origin by default")
 }
 
+// looksParked reports whether enough is said to find an event that is parked without a record.
+func (f *eventFlags) looksParked() bool { return f.typ != "" && f.topic != "" }
+
 // one wants exactly one argument.
 func one(what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
@@ -191,10 +194,10 @@ type typeLister interface {
 }
 
 // theOne returns the event if there is one.
-func theOne(all []*eventAt, asked dedup.Key) (*eventAt, error) {
+func theOne(all []*eventAt, asked dedup.Key, lookedParked bool) (*eventAt, error) {
 	switch len(all) {
 	case 0:
-		return nil, found("%s", notKnown(asked))
+		return nil, found("%s", notKnown(asked, lookedParked))
 	case 1:
 		return all[0], nil
 	}
@@ -206,7 +209,8 @@ func theOne(all []*eventAt, asked dedup.Key) (*eventAt, error) {
 		len(all), asked.ID, strings.Join(where, "\n"))
 }
 
-func notKnown(asked dedup.Key) string {
+// notKnown says what that may mean. lookedParked: also among parked events, of which a ledger may have no record.
+func notKnown(asked dedup.Key, lookedParked bool) string {
 	what := fmt.Sprintf("event %q is not known in scope %q", asked.ID, asked.Scope)
 	if asked.Type != "" {
 		what += fmt.Sprintf(" with type %q", asked.Type)
@@ -214,7 +218,12 @@ func notKnown(asked dedup.Key) string {
 	if asked.Tenant != "" {
 		what += fmt.Sprintf(" and tenant %q", asked.Tenant)
 	}
-	return what + ": it was not claimed yet, or it was forgotten after its retention, or it has another type, tenant or --source"
+	what += ": it was not claimed yet, or a transaction under way has it, or it was forgotten after its retention, or it has another type, " +
+		"tenant or --source"
+	if !lookedParked {
+		what += "; one that was parked behind another before it was claimed is found with --type and --topic"
+	}
+	return what
 }
 
 func newEventGetCmd(a *app) *cobra.Command {
@@ -273,7 +282,7 @@ func (a *app) eventGet(ctx context.Context, f *eventFlags, arg string, letters b
 		return err
 	}
 	if len(all) == 0 {
-		return found("%s", notKnown(asked))
+		return found("%s", notKnown(asked, f.looksParked()))
 	}
 	return nil
 }
@@ -311,7 +320,7 @@ func (a *app) eventRelease(ctx context.Context, f *eventFlags, arg, reason strin
 		case errors.Is(err, dedup.ErrHeld):
 			return found("event %q is being handled now, nothing was done: wait until its lease ends (idem event get says when)", e.key.ID)
 		case errors.Is(err, dedup.ErrNotFound) && e.parked == nil:
-			return found("%s", notKnown(e.key))
+			return found("%s", notKnown(e.key, true))
 		case err != nil && !errors.Is(err, dedup.ErrNotFound):
 			return fmt.Errorf("%s: %w", e.ledger.name, err)
 		}
@@ -357,7 +366,7 @@ func (a *app) eventSkip(ctx context.Context, f *eventFlags, arg, reason string, 
 	if e == nil && asked.Type != "" && len(a.opened) == 1 && isNotKnown(err) {
 		e, err = &eventAt{ledger: a.opened[0], key: asked}, nil // it is given up before it comes
 	}
-	next := "no delivery of it runs; those that come are dead-lettered again or skipped, as the group is set up"
+	next := "no delivery of it runs; those that come are skipped"
 	err = a.audited("event skip", auditOf(e, asked, reason), func() error {
 		if err != nil {
 			return err
@@ -407,7 +416,7 @@ func (a *app) target(ctx context.Context, f *eventFlags, arg string) (e *eventAt
 	if err != nil {
 		return nil, asked, err
 	}
-	e, err = theOne(all, asked)
+	e, err = theOne(all, asked, f.looksParked())
 	return e, asked, err
 }
 

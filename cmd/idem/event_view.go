@@ -193,7 +193,9 @@ func (v *eventView) rows() (rows [][]string) {
 	}
 	add("scope", "%s", v.Scope)
 	add("ledger", "%s", v.Ledger)
-	add("handler", "%s", map[bool]string{true: "transactional", false: "with claims"}[v.Transactional])
+	if v.Fence > 0 || v.Created != nil || v.Changed != nil { // what is parked without a record does not say it
+		add("handler", "%s", map[bool]string{true: "transactional", false: "with claims"}[v.Transactional])
+	}
 	add("state", "%s", v.state())
 	if v.Reason != "" {
 		add("reason", "%s", v.Reason)
@@ -238,7 +240,12 @@ func (v *eventView) attempts() string {
 }
 
 func (p *parkedView) text() string {
-	s := fmt.Sprintf("%s/%d, key %q, ", p.Topic, p.Partition, p.Queue)
+	s := fmt.Sprintf("%s/%d, ", p.Topic, p.Partition)
+	if key, ok := strings.CutPrefix(p.Queue, "k"); ok { // see Processor.OrderKey
+		s += fmt.Sprintf("key %q, ", key)
+	} else {
+		s += "without Kafka key, "
+	}
 	others := strconv.Itoa(p.Others)
 	if p.Others < 0 {
 		others = "an unknown number"

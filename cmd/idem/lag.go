@@ -77,6 +77,9 @@ func (a *app) lag(ctx context.Context, o lagFlags) error {
 		}
 		rows = append(rows, of...)
 	}
+	if a.group != "" && len(rows) == 0 { // else a misspelt group is never behind
+		return found("group %s has neither members nor committed offsets", a.group)
+	}
 	if err := a.showLag(rows); err != nil {
 		return err
 	}

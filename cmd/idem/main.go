@@ -76,7 +76,7 @@ func (a *app) run(ctx context.Context, args []string) int {
 		return exitOK
 	default:
 		if exit.err != nil {
-			fmt.Fprintln(a.stderr, "idem:", a.redact(exit.err.Error()))
+			fmt.Fprintln(a.stderr, "idem:", plainLines(a.redact(exit.err.Error())))
 		}
 		return exit.code
 	}

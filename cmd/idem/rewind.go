@@ -73,6 +73,7 @@ func (a *app) rewind(ctx context.Context, o rewindFlags) error {
 		return err
 	}
 	if err := refuseMembers(client, group); err != nil {
+		a.audit("rewind", map[string]any{"group": group, "to": to.UTC().Format(time.RFC3339), "outcome": "refused", "error": err.Error()})
 		return err
 	}
 	rows, err := rewindRows(ctx, client, group, to, o)
@@ -93,11 +94,13 @@ func (a *app) rewind(ctx context.Context, o rewindFlags) error {
 	if err := a.warnAboutHorizon(ctx, client, rows, o.retention); err != nil {
 		return err
 	}
-	if err := a.confirm("group %s: %d events are delivered again.", group, events); err != nil {
+	record := map[string]any{"group": group, "to": to.UTC().Format(time.RFC3339), "events": events, "partitions": rows}
+	if err := a.confirmed("rewind", record, "group %s: %d events are delivered again.", group, events); err != nil {
 		return err
 	}
 	err = setOffsets(client, group, rows)
-	a.audit("rewind", map[string]any{"group": group, "to": to.UTC().Format(time.RFC3339), "events": events, "partitions": rows, "outcome": outcomeOf(ctx, err)})
+	record["outcome"] = outcomeOf(ctx, err)
+	a.audit("rewind", record)
 	return err
 }
 
@@ -174,7 +177,7 @@ func rewindRowOf(ctx context.Context, client sarama.Client, topic string, id int
 	case behind:
 		row.Note = "all that was consumed is older, last from " + last.UTC().Format(time.RFC3339)
 	}
-	at, err := client.GetOffset(topic, id, to.UnixMilli())
+	at, err := client.GetOffset(topic, id, max(to.UnixMilli(), 0)) // what is below has other meanings in Kafka
 	if err != nil {
 		return row, fmt.Errorf("offset of %s/%d at %s: %w", topic, id, to, err)
 	}

@@ -163,6 +163,7 @@ func TestRewindRefusesMembers(t *testing.T) {
 	code, _, said := w.command("rewind", "--to", "5m", "--yes")
 	require.Equal(t, exitFound, code, said)
 	require.Contains(t, said, "worker-7")
+	require.Contains(t, said, `"outcome":"refused"`)
 	require.EqualValues(t, 10, w.committed("orders"))
 }
 

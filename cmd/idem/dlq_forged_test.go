@@ -1,0 +1,70 @@
+package main
+
+import (
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/dedup"
+)
+
+// forged is a letter that somebody else wrote into the dead-letter topic of group g.
+func (w *letterWorld) forged(topic, scope, id string) *idem.Message {
+	at := time.Now().UTC().Format(time.RFC3339)
+	m := &idem.Message{Topic: w.topic + ".g.dlq", Key: []byte("k"), Value: []byte(`{"event_id":"` + id + `","type":"paid"}`), Time: time.Now()}
+	for _, h := range [][2]string{
+		{idem.HeaderTopic, topic}, {idem.HeaderPartition, "0"}, {idem.HeaderOffset, "7"}, {idem.HeaderTime, at}, {idem.HeaderGroup, "g"},
+		{idem.HeaderScope, scope}, {idem.HeaderEventType, "paid"}, {idem.HeaderEventID, id}, {idem.HeaderAttempts, strconv.Itoa(1)},
+		{idem.HeaderErrorClass, "failed"},
+	} {
+		m.Headers = append(m.Headers, idem.Header{Key: h[0], Value: []byte(h[1])})
+	}
+	return m
+}
+
+// Who may write to a dead-letter topic reaches neither the events of another scope nor the retry topic of another source by a
+// replay, cannot stop it for the letters behind, and leaves no control characters on a terminal (G-03, G-04).
+func TestReplayOfForgedLetters(t *testing.T) {
+	w := newLetterWorld(t)
+	theirs := dedup.Key{Scope: "theirs", Type: "paid", ID: "victim"}
+	finish(t, w.store, claim(t, w.store, theirs, dedupOrigin(1)), "failed: theirs")
+	require.NoError(t, w.producer.Produce(t.Context(),
+		w.forged("orders", "theirs", "victim"), w.forged("other", "g", "elsewhere"), w.forged("orders", "", "nobody"),
+		w.forged("x\x1b[31m\n{\"audit\":\"forged\"}", "g", "escape")))
+	w.fail(w.events("e", 8)...) // before and behind them, in both partitions
+
+	got, said := w.replay(letterFilter{}, replayFlags{}, decisions{})
+	require.Equal(t, map[verdict]int{seenDead: 8, seenScope: 2, seenStray: 1, seenForeign: 1}, got.Verdicts)
+	require.Len(t, got.Attention, 4)
+	require.NotContains(t, said, "\x1b")
+	require.NotContains(t, said, "forged")
+	require.NotContains(t, said, "other.g.retry")
+	require.Len(t, w.copies(), 8)
+	records, err := w.store.(dedup.Operator).Inspect(t.Context(), theirs)
+	require.NoError(t, err)
+	require.Equal(t, dedup.GivenUp, records[0].State, "the event of another scope was not touched")
+
+	// A handler may have a scope of its own: it is named then.
+	s := w.open()
+	s.scope = "theirs"
+	require.NoError(t, s.replay(t.Context(), w.producer, letterFilter{id: "victim"}, replayFlags{}))
+	require.Equal(t, map[verdict]int{seenDead: 1}, decodeJSON[replayed](t, s.out).Verdicts)
+}
+
+// A letter whose copy has nowhere to go does not hold up the others, and is not forgotten (G-03).
+func TestReplayGoesOnWithoutATopic(t *testing.T) {
+	w := newLetterWorld(t)
+	require.NoError(t, w.producer.Produce(t.Context(), w.forged("nowhere", "g", "x"), w.forged("nowhere", "g", "y")))
+	w.fail(w.events("e", 8)...)
+	s := w.open()
+	s.source = "" // as with --dlq: letters of all topics
+	err := s.replay(t.Context(), w.producer, letterFilter{}, replayFlags{})
+	require.ErrorContains(t, err, "there is no topic nowhere.g.retry")
+	got := decodeJSON[replayed](t, s.out)
+	require.Equal(t, "failed", got.Outcome)
+	require.Equal(t, map[verdict]int{seenDead: 8, seenNoTopic: 2}, got.Verdicts)
+	require.Len(t, w.copies(), 8)
+}

@@ -1,0 +1,40 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/idem-go/idem"
+)
+
+// Of letters of one event with different values one was chosen and done. The other says something that never happened: plan
+// does not call it done, and purge keeps it until a person says so (rule 34).
+func TestPurgeKeepsWhatDiffersFromWhatWasDone(t *testing.T) {
+	w := newLetterWorld(t)
+	first, second := w.event("torn", `,"n":1`), w.event("torn", `,"n":2`)
+	second.Partition, second.Key = first.Partition, first.Key
+	w.fail(first, second)
+	letters := w.letters()
+	require.Len(t, letters, 2)
+	at := place{letters[0].Partition, letters[0].Offset}
+	got, _ := w.replay(letterFilter{at: []place{at}}, replayFlags{}, decisions{})
+	require.Equal(t, 1, got.Replayed)
+	var ran applied
+	w.handle(ran.run, w.copies()...)
+
+	require.Equal(t, map[string][]verdict{"torn": {seenConflict, seenConflict}}, byEvent(w.verdicts(letterFilter{}, decisions{})))
+	s := w.open()
+	require.NoError(t, s.purge(t.Context(), false))
+	require.Contains(t, s.err.String(), "nothing to delete")
+	require.Len(t, w.letters(), 2)
+	require.NoError(t, w.open().purge(t.Context(), true))
+	require.Empty(t, w.letters())
+
+	same := []*idem.Message{w.event("same", ""), w.event("same", "")}
+	w.fail(same...)
+	got, _ = w.replay(letterFilter{id: "same"}, replayFlags{}, decisions{})
+	require.Equal(t, 1, got.Replayed)
+	w.handle(ran.run, w.copies()...)
+	require.Equal(t, map[string][]verdict{"same": {seenDone, seenDone}}, byEvent(w.verdicts(letterFilter{id: "same"}, decisions{})))
+}

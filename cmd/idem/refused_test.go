@@ -1,0 +1,111 @@
+package main
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/internal/testenv"
+)
+
+// Every verb that destroys puts on record that it was refused, too: in a line of its own, also where standard input is
+// /dev/null, as it is for jobs.
+func TestRefusalsAreOnRecord(t *testing.T) {
+	w := newLetterWorld(t)
+	w.fail(w.events("e", 2)...)
+	w.fill("orders", 10, time.Hour)
+	w.commit("orders", 7)
+	require.NoError(t, w.store.(dedup.Operator).Forget(t.Context(), w.key("e0")))
+	require.NoError(t, w.store.(dedup.Operator).Discard(t.Context(), w.key("e0"), time.Hour, "no"))
+	require.NoError(t, w.store.(dedup.Operator).Discard(t.Context(), w.key("e1"), time.Hour, "no"))
+	ledgers := map[string]*ledger{inMemory: {name: "memory", store: w.store}}
+	for verb, args := range map[string][]string{
+		"dlq replay": {"dlq", "replay", "-t", "orders"}, "dlq purge": {"dlq", "purge", "-t", "orders"}, "rewind": {"rewind", "--to", "2h"},
+	} {
+		null, err := os.Open(os.DevNull)
+		require.NoError(t, err)
+		defer null.Close()
+		r := commandIn(t.Context(), t, ledgers, null, append(args, "--brokers", w.brokers[0], "-G", "g", "--ledger", inMemory)...)
+		r.failed(t, exitFound, "not confirmed")
+		var lines []string
+		for _, line := range strings.Split(r.stderr, "\n") {
+			if strings.HasPrefix(line, "{") {
+				lines = append(lines, line)
+			}
+		}
+		audits := auditLines(t, strings.Join(lines, "\n"))
+		require.Len(t, audits, 1, "%s: %s", verb, r.stderr)
+		require.Equal(t, verb, audits[0]["audit"])
+		require.Equal(t, "refused", audits[0]["outcome"])
+	}
+}
+
+// A replay for which there is nothing to do says so as JSON too.
+func TestReplayOfNothingIsJSON(t *testing.T) {
+	w := newLetterWorld(t)
+	w.fail(w.event("e", ""))
+	s := w.open()
+	require.NoError(t, s.replay(t.Context(), w.producer, letterFilter{id: "no"}, replayFlags{}))
+	got := decodeJSON[replayed](t, s.out)
+	require.Equal(t, 1, got.Scanned)
+	require.Zero(t, got.Replayed)
+	require.Equal(t, "done", got.Outcome)
+}
+
+// What a message tells of others reaches the terminal escaped, in errors and in notes (G-04).
+func TestErrorsAreEscaped(t *testing.T) {
+	w := newLetterWorld(t)
+	r := command(t, "lag", "--brokers", "\x1b[31mred:1")
+	r.failed(t, exitFailure, "\\u001b[31mred")
+	require.NotContains(t, r.stderr, "\x1b")
+	s := w.open()
+	s.app.note("warning: %s", "a\x1b[2J\nb")
+	require.Equal(t, "warning: a\\u001b[2J\\u000ab\n", s.err.String())
+}
+
+// Instants before 1970 are the beginning of the log, not what Kafka means by negative times.
+func TestRewindBeforeTheEpoch(t *testing.T) {
+	w := newLetterWorld(t)
+	w.fill("orders", 10, time.Hour)
+	for _, to := range []string{"1960-01-01T00:00:00Z", "1969-12-31T23:59:59.999Z", "1969-12-31T23:59:59.998Z"} {
+		w.commit("orders", 7)
+		code, _, said := w.command("rewind", "--to", to, "--yes")
+		require.Zero(t, code, said)
+		require.Zero(t, w.committed("orders"), to)
+	}
+}
+
+// A group that is misspelt in a monitoring job is not one that is never behind.
+func TestLagOfNoGroup(t *testing.T) {
+	w := newLetterWorld(t)
+	code, _, said := w.command("lag", "--max", "10")
+	require.Equal(t, exitFound, code)
+	require.Contains(t, said, "neither members nor committed offsets")
+}
+
+// An import reads while it writes: a URL for workers with one connection does not stop it.
+func TestImportWithOneConnection(t *testing.T) {
+	url := testenv.Postgres(t)
+	command(t, "migrate", "up", "--ledger", url, "-y").ok(t)
+	one := url + "&pool_max_conns=1"
+	if !strings.Contains(url, "?") {
+		one = url + "?pool_max_conns=1"
+	}
+	r := command(t, "import", "-G", "billing", "--ledger", one, "-y", "-o", "json", "--type", "paid",
+		"--from-table", "SELECT n AS event_id FROM generate_series(1, 1500) n")
+	r.ok(t)
+	var c imported
+	r.json(t, &c)
+	require.Equal(t, int64(1500), c.Added)
+}
+
+// Bytes that are no UTF-8, and what breaks lines without being a control character, do not reach a terminal either (G-04).
+func TestPlainEscapesBytes(t *testing.T) {
+	require.Equal(t, "a\uFFFD2Jb\\u2028c", plain("a\x9b2Jb\u2028c"))
+	require.Equal(t, "\uFFFD\\u001b", plain("\xff\x1b"))
+	require.Equal(t, "größe ✓", plain("größe ✓"))
+}
