@@ -18,8 +18,8 @@ import (
 // copy has the time of its making, and the event's record in the ledger was changed just after that and expires a retention
 // later. While the copy waits, the progress of its partition stands before it, so that the record cannot go; and a record
 // that is there is never too old, whatever the age of its event. By the source's time an old event in a tier of hours
-// would hold up, or let go, the memory of the whole scope. A tier that no handler declares any longer holds it up for good,
-// until the ledger is told to forget its progress; that its copies are read by nobody is the worse half of it.
+// would hold up, or let go, the memory of the whole scope. A tier that no handler declares any longer is read as long as
+// its topic exists; when that is deleted it holds the memory up until the ledger is told to forget its progress.
 
 const (
 	// progressInterval is how often progress is recorded.
