@@ -65,7 +65,10 @@ func (g *gapGuard) lostOffsets(sess sarama.ConsumerGroupSession, fresh map[parti
 		return false, nil
 	}
 	known, err := g.known(sess.Context(), fresh)
-	if err != nil || len(known) == 0 {
+	if err != nil {
+		return false, err
+	}
+	if known, err = g.stillThere(known); err != nil || len(known) == 0 {
 		return false, err
 	}
 	g.h.log.Error("committed offsets are gone, but the ledger knows how far they were", "scope", g.h.cfg.Scope,
@@ -78,17 +81,28 @@ func (g *gapGuard) lostOffsets(sess sarama.ConsumerGroupSession, fresh map[parti
 		if err != nil {
 			return false, fmt.Errorf("read the oldest offset of %s/%d: %w", p.Topic, p.Partition, err)
 		}
-		newest, err := g.client.GetOffset(p.Topic, p.Partition, sarama.OffsetNewest)
-		if err != nil {
-			return false, fmt.Errorf("read the newest offset of %s/%d: %w", p.Topic, p.Partition, err)
-		}
-		next := min(max(p.Next, oldest), newest)
-		if p.Next > newest { // the topic was created anew: all of it is new
-			next = oldest
-		}
-		sess.MarkOffset(p.Topic, p.Partition, next, "")
+		sess.MarkOffset(p.Topic, p.Partition, max(p.Next, oldest), "")
 	}
 	return true, nil
+}
+
+// stillThere leaves out partitions whose log ends before what the ledger knows: their topic was made anew, Kafka has dropped
+// the offsets of the old one, and there is nothing to go on with. They begin where Start says; what is still in the ledger is
+// known.
+func (g *gapGuard) stillThere(known []dedup.Progress) (same []dedup.Progress, err error) {
+	for _, p := range known {
+		newest, err := g.client.GetOffset(p.Topic, p.Partition, sarama.OffsetNewest)
+		if err != nil {
+			return nil, fmt.Errorf("read the newest offset of %s/%d: %w", p.Topic, p.Partition, err)
+		}
+		if p.Next > newest {
+			g.h.log.Warn("the log ends before what the ledger knows, the topic was made anew: beginning where Start says",
+				"topic", p.Topic, "partition", p.Partition, "known", p.Next, "end", newest, "start", g.h.cfg.Start.String())
+			continue
+		}
+		same = append(same, p)
+	}
+	return same, nil
 }
 
 // known asks the ledgers. A progress of zero says nothing.

@@ -121,3 +121,17 @@ func TestKfake_NothingWasCommitted_K19(t *testing.T) {
 		require.NoError(t, m.end())
 	}
 }
+
+// TestKfake_TopicMadeAnew_K19: the ledger knows more than the log holds, as the topic was deleted and made again. That is no loss
+// of offsets.
+func TestKfake_TopicMadeAnew_K19(t *testing.T) {
+	brokers := fakeBrokers(t, 1, "orders", "orders.g2.dlq")
+	produceEvents(t, brokers, "orders", 0, 20)
+	store := &recalling{told: newTold()}
+	require.NoError(t, store.RecordProgress(t.Context(), "g2", []dedup.Progress{{Topic: "orders", Partition: 0, Next: 1000}}))
+	var got tally
+	m := start(t, Config{Brokers: brokers, Group: "g2", Topics: []string{"orders"}, Store: store}, routed(got.handle))
+	require.Eventually(t, func() bool { return got.total() == 20 }, soon, poll)
+	require.NoError(t, m.end())
+	require.Contains(t, m.String(), "made anew")
+}
