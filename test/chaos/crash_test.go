@@ -35,7 +35,7 @@ func TestKilledWorkersPayEachOrderOnce_Idempotent(t *testing.T) {
 	release(0)
 	release(0)
 	hits := killing{
-		crew: workers, rng: rng, kills: kills, effects: s.effects, between: 600, spread: 30 * time.Millisecond, left: s.left, release: release,
+		crew: workers, rng: rng, kills: kills, effects: s.effects, between: 300, spread: 30 * time.Millisecond, left: s.left, release: release,
 	}.run()
 	killed := time.Since(began)
 	require.Empty(t, load)
