@@ -48,17 +48,17 @@ func delayText(d time.Duration) string {
 }
 
 // sourceOf returns the topic that a retry topic of the group belongs to, and its delay.
-func sourceOf(topic, group string) (source string, delay time.Duration, ok bool) {
-	at := strings.LastIndex(topic, retryInfix(group))
+func (p *Processor) sourceOf(topic string) (source string, delay time.Duration, ok bool) {
+	at := strings.LastIndex(topic, p.retryInfix)
 	if at <= 0 {
 		return "", 0, false
 	}
-	source, rest := topic[:at], topic[at+len(retryInfix(group)):]
+	source, rest := topic[:at], topic[at+len(p.retryInfix):]
 	if rest == "" {
 		return source, 0, true
 	}
 	delay, err := time.ParseDuration(strings.TrimPrefix(rest, "."))
-	return source, delay, rest[0] == '.' && err == nil && RetryTopic(source, group, delay) == topic
+	return source, delay, rest[0] == '.' && err == nil && RetryTopic(source, p.cfg.Group, delay) == topic
 }
 
 // history is what a letter or a copy says of an event beside its record.
@@ -204,7 +204,7 @@ func (c *copied) wait() time.Duration {
 
 // open returns the record that m is a copy of, if it lies in a retry topic of the group, else m itself.
 func (p *Processor) open(m *Message) (*Message, error) {
-	source, delay, ok := sourceOf(m.Topic, p.cfg.Group)
+	source, delay, ok := p.sourceOf(m.Topic)
 	if !ok {
 		return m, nil
 	}
@@ -230,7 +230,7 @@ func (m *Message) see() {
 // never longer than the delay of the topic from the first call with m on, which m remembers, whatever two clocks say. HandleBatch
 // waits for that itself; who can pause a partition instead had better do so (T-05).
 func (p *Processor) Due(m *Message) time.Duration {
-	_, delay, ok := sourceOf(m.Topic, p.cfg.Group)
+	_, delay, ok := p.sourceOf(m.Topic)
 	if !ok || delay == 0 {
 		return 0
 	}

@@ -85,13 +85,14 @@ func (c Config) validate() (problems []error) {
 // who commits what is settled and nothing else. Safe for concurrent use, as long as messages of one partition that must
 // stay in order are in one call.
 type Processor struct {
-	cfg      Config
-	log      *slog.Logger
-	obs      observers
-	routes   routes
-	batches  bool // a handler takes many events at once
-	ledgers  []*ledger
-	producer health
+	cfg        Config
+	log        *slog.Logger
+	obs        observers
+	routes     routes
+	retryInfix string // what tells the group's own retry topics
+	batches    bool   // a handler takes many events at once
+	ledgers    []*ledger
+	producer   health
 
 	abandoned    sync.WaitGroup
 	abandonedNow atomic.Int64
@@ -104,7 +105,7 @@ type Processor struct {
 // NewProcessor checks all wiring and returns every mistake, joined. It uses no network.
 func NewProcessor(r *Router, cfg Config) (*Processor, error) {
 	cfg = cfg.withDefaults()
-	p := &Processor{cfg: cfg, log: cfg.Logger, producer: health{name: "producer"}}
+	p := &Processor{cfg: cfg, log: cfg.Logger, producer: health{name: "producer"}, retryInfix: retryInfix(cfg.Group)}
 	problems := cfg.validate()
 	for _, o := range cfg.Observers {
 		if !p.obs.add(o) {
