@@ -271,6 +271,15 @@ func (p *Processor) park(ctx context.Context, d *delivery, h history) error {
 	if err := p.parkAll(ctx, d.pat, d.ledger, l, []dedup.Parked{e}); err != nil {
 		return err
 	}
+	// A copy of it may be there already, behind another event, and waits for the attempt that has just failed: the ledger
+	// would let nothing of that position run any longer.
+	err = p.insist(ctx, d.pat, d.ledger, "park", func(ctx context.Context) error {
+		_, err := l.parker.Postpone(ctx, l.id, e)
+		return err
+	})
+	if err != nil {
+		return err
+	}
 	l.set(e.Queue, true)
 	l.signal()
 	p.movedOn(ctx, d, outcome{err: errors.New(h.err)}, "")

@@ -181,3 +181,35 @@ func TestPark_HandlerIsNoLongerKeyOrdered(t *testing.T) {
 		})
 	}
 }
+
+// rule 4: an event waits behind another one of its key, at its first attempt. A copy of it in another partition, where nothing of that is
+// known, runs, fails, and is moved on: what waits must go on with that attempt, since the ledger lets no earlier one run.
+func TestPark_CopyFailsElsewhere(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.on(func(_ context.Context, e idem.Event[payload]) error {
+			if e.Attempt == 1 {
+				return errBoom
+			}
+			b.add("done %s", e.ID)
+			return nil
+		}, once, idem.KeyOrdered(time.Minute))
+		other := b.start()
+		b.start()
+		defer b.takesUp()()
+		_, err := b.p.HandleBatch(t.Context(), []*idem.Message{inQueue("a", "a1", 1), inQueue("a", "a2", 2)})
+		require.NoError(t, err)
+		copied := inQueue("a", "a2", 7)
+		copied.Partition = 2
+		other.Assigned("orders", 2)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		taken := make(chan error, 1)
+		go func() { taken <- other.TakeUp(ctx, "orders", 2) }()
+		require.NoError(t, other.Handle(t.Context(), copied))
+		time.Sleep(5 * time.Minute)
+		synctest.Wait()
+		cancel(idem.ErrStopping)
+		require.NoError(t, <-taken)
+		require.Equal(t, []string{"done a1", "done a2"}, done(b), "%v", b.all())
+		require.NoError(t, other.Close())
+	})
+}
