@@ -25,13 +25,22 @@ type pgServer struct {
 	credential      *syscall.Credential // Postgres refuses to run as root
 }
 
+// missing skips a test that wants what is not here, unless all of it is to be here.
+func missing(t *testing.T, what string) {
+	t.Helper()
+	if os.Getenv("IDEM_REQUIRE_SERVICES") != "" {
+		t.Fatal(what)
+	}
+	t.Skip(what)
+}
+
 // newPgServer makes the data of a server, or skips: the programs of a server are where they are installed only, and what is
 // judged is tested without them as well.
 func newPgServer(t *testing.T) *pgServer {
 	t.Helper()
 	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/initdb")
 	if len(found) == 0 {
-		t.Skip("no programs of a Postgres server on this host")
+		missing(t, "no programs of a Postgres server on this host")
 	}
 	slices.Sort(found)
 	dir, err := os.MkdirTemp("", "idem-doctor") //nolint:usetesting // the directories above t.TempDir are closed to other users
@@ -43,7 +52,7 @@ func newPgServer(t *testing.T) *pgServer {
 	if os.Geteuid() == 0 {
 		u, err := user.Lookup("postgres")
 		if err != nil {
-			t.Skip("no user postgres, and root may not run a server")
+			missing(t, "no user postgres, and root may not run a server")
 		}
 		uid, err1 := strconv.ParseUint(u.Uid, 10, 32)
 		gid, err2 := strconv.ParseUint(u.Gid, 10, 32)
