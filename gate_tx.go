@@ -56,7 +56,7 @@ func (p *Processor) passTx(ctx context.Context, d *delivery) (step, error) {
 		}
 		if a.Verdict == dedup.Fresh {
 			p.trusted(d.m)
-			d.route.size.grow(1, d.route.maxBatch)
+			d.size().grow(1, d.route.maxBatch)
 			d.handled, d.seen, d.end = true, d.req.Origin, endDone
 			return step{settled: true}, nil
 		}

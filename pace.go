@@ -35,12 +35,14 @@ func (p *pace) ahead(n int) int {
 
 // groupSize is how many events of a handler may share a transaction (rule 12). A failure costs what the group had done, and
 // halves it; four times as many events as it has, without a failure, double it. That settles near what costs least: some 25
-// where one event in a hundred fails, all there are where none does. Groups that met a lock begin anew with one, and grow by
-// one for every hundred events: handlers that meet on their rows meet again (rule 1).
+// where one event in a hundred fails, all there are where none does. Groups that met a lock begin anew with one. If they
+// meet another one before they are what they were, they grow by one for every hundred events: handlers that meet on their
+// rows meet again (rule 1), while a lock by itself may have been the server's own.
 type groupSize struct {
 	limit  atomic.Int32
 	clean  atomic.Int32
-	locked atomic.Bool // met a lock: grow slowly
+	met    atomic.Bool // met a lock, and has not grown to its full size since
+	locked atomic.Bool // met another one then: grow slowly
 	off    atomic.Bool // the handler ends its transaction: it never shares one again
 }
 
@@ -57,9 +59,11 @@ func (g *groupSize) shrink(n int) {
 	g.limit.Store(int32(max(1, min(n/2, g.now()))))
 }
 
-// startOver follows a lock that was not to be had.
+// startOver follows a lock that was not to be had. Lanes that meet at once count as two: they did meet.
 func (g *groupSize) startOver() {
-	g.locked.Store(true)
+	if g.met.Swap(true) {
+		g.locked.Store(true)
+	}
 	g.shrink(1)
 }
 
@@ -67,6 +71,7 @@ func (g *groupSize) startOver() {
 func (g *groupSize) grow(n, most int) {
 	now := g.now()
 	if now >= most {
+		g.met.Store(false)
 		g.locked.Store(false)
 		return
 	}
@@ -81,4 +86,12 @@ func (g *groupSize) grow(n, most int) {
 	}
 	g.clean.Store(0)
 	g.limit.Store(int32(min(most, now)))
+}
+
+// size is of the groups that an event may share.
+func (d *delivery) size() *groupSize {
+	if d.parked != nil {
+		return &d.route.queued
+	}
+	return &d.route.size
 }

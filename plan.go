@@ -43,7 +43,7 @@ func (b *batch) solo(e *entry) bool {
 	case e.tx == nil: // at most once: an event is claimed just before it runs, else one that never ran would be given up
 		return !rt.batch && rt.uncertain == DeadLetter
 	default:
-		return !rt.batch && (rt.ownTx || rt.limits != nil) || rt.size.off.Load() || rt.size.now() <= 1
+		return !rt.batch && (rt.ownTx || rt.limits != nil) || rt.size.off.Load() || e.size().now() <= 1
 	}
 }
 
@@ -65,7 +65,7 @@ func (r *run) admit(e *entry) bool {
 			return false
 		}
 	}
-	most := min(r.most, e.route.most())
+	most := min(r.most, e.most())
 	if len(r.entries) >= most || !r.inOrder(e) {
 		return false
 	}
@@ -106,11 +106,12 @@ func (r *run) inOrder(e *entry) bool {
 	return true
 }
 
-// most is how many events of this handler may be in a run now.
-func (b *bound) most() int {
+// most is how many events of its handler may be in a run with this one now.
+func (e *entry) most() int {
+	b := e.route
 	switch {
 	case b.tx != nil:
-		return b.size.now()
+		return e.size().now()
 	case b.batch:
 		return b.maxBatch
 	default:

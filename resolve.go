@@ -31,6 +31,7 @@ type bound struct {
 	tx     txLedger
 	limits *limits // nil: none
 	size   groupSize
+	queued groupSize // of events that were parked: they fail more often than others, who are not to pay for it
 	pace   pace
 	budget budget
 }
@@ -51,6 +52,7 @@ func (p *Processor) wire(t *table) (problems []error) {
 		}
 		b := &bound{route: rt, limits: newLimits(&rt.settings)}
 		b.size.limit.Store(int32(rt.maxBatch))
+		b.queued.limit.Store(int32(rt.maxBatch))
 		p.batches = p.batches || rt.batch
 		p.ordered = p.ordered || rt.mode == keyOrdered
 		if err := p.bind(b); err != nil {

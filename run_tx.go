@@ -362,8 +362,8 @@ func (g *group) committed() {
 			e.alone = true
 		}
 	}
-	for _, rt := range g.routes() {
-		rt.size.grow(n, rt.maxBatch)
+	for _, e := range g.firsts() {
+		e.size().grow(n, e.route.maxBatch)
 	}
 	b.outages, b.unlucky = 0, 0
 	b.advance()
@@ -373,13 +373,14 @@ func (g *group) committed() {
 // keeps claims from a deadlock, and every try waits for at most 20 ms.
 const maxUnlucky = 3
 
-func (g *group) routes() (routes []*bound) {
+// firsts returns an event of each handler.
+func (g *group) firsts() (firsts []*entry) {
 	for _, e := range g.r.entries {
-		if len(routes) == 0 || routes[len(routes)-1] != e.route {
-			routes = append(routes, e.route)
+		if len(firsts) == 0 || firsts[len(firsts)-1].route != e.route {
+			firsts = append(firsts, e)
 		}
 	}
-	return routes
+	return firsts
 }
 
 // rolledBack decides how the events go on. Nothing of them has happened, and no attempt is counted: an event that is to
@@ -415,16 +416,16 @@ func (g *group) rolledBack(hard context.Context, began time.Time, err error) err
 }
 
 func (g *group) shrink() {
-	for _, rt := range g.routes() {
-		rt.size.shrink(len(g.r.entries))
+	for _, e := range g.firsts() {
+		e.size().shrink(len(g.r.entries))
 	}
 }
 
 // startOver makes groups begin anew with one: handlers that meet on their rows meet again, and every group that does costs
 // what it had done (rule 1).
 func (g *group) startOver() {
-	for _, rt := range g.routes() {
-		rt.size.startOver()
+	for _, e := range g.firsts() {
+		e.size().startOver()
 	}
 }
 
@@ -455,11 +456,12 @@ func (g *group) blame() {
 // again, by themselves, and this handler never shares a transaction again (P-13, rule 12).
 func (g *group) ended(err error) {
 	g.apart(g.r.entries)
-	routes := g.routes()
+	firsts := g.firsts()
 	if g.failed >= 0 {
-		routes = []*bound{g.calls[g.failed].route}
+		firsts = g.calls[g.failed].entries[:1]
 	}
-	for _, rt := range routes {
+	for _, e := range firsts {
+		rt := e.route
 		if rt.size.off.CompareAndSwap(false, true) || errors.Is(err, dedup.ErrUnavailable) { // nor could claims be taken back
 			g.r.b.p.log.ErrorContext(g.r.b.ctx, "handler ended the transaction it was given: its events get one each from now on",
 				"type", rt.typ, "handler", rt.site, "error", cutText(err.Error(), maxErrorText))

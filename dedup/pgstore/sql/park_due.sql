@@ -11,6 +11,12 @@ FROM (
         LIMIT $4::bigint
     ) k
 ) k
-LEFT JOIN {schema}.parked p
-  ON (p.scope, p.topic, p.queue, p.seq) = (k.scope, k.topic, k.queue, k.head_seq) AND k.due <= k.now
+LEFT JOIN LATERAL (
+    -- In the order of the primary key: without statistics the key of the events looks as good, and reads the whole lot.
+    SELECT *
+    FROM {schema}.parked p
+    WHERE (p.scope, p.topic, p.queue) = (k.scope, k.topic, k.queue) AND p.seq >= k.head_seq
+    ORDER BY p.seq
+    LIMIT 1
+) p ON k.due <= k.now
 ORDER BY k.due
