@@ -114,6 +114,9 @@ type Request struct {
 	Retention time.Duration
 	// AnyAge asks not to be told [TooOld]: what the ledger no longer remembers counts as never seen.
 	AnyAge bool
+	// NoWait asks for Busy at once where a store would otherwise wait for the transaction that holds the key, and lets the
+	// connection go ([TxStore]; rule 20). It counts in calls with one request only.
+	NoWait bool
 }
 
 // Answer is the ledger's answer to one request.
