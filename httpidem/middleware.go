@@ -261,6 +261,9 @@ func (m *Middleware) admit(q *request) bool {
 }
 
 func (m *Middleware) leave(q *request) {
+	if m.cfg.Public {
+		return
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	keys := m.live[q.who]
