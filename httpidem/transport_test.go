@@ -386,6 +386,19 @@ func TestTransportBacksOff(t *testing.T) {
 			require.GreaterOrEqual(t, wait, most*time.Second/2)
 		}
 	})
+	synctest.Test(t, func(t *testing.T) { // not all clients at once, also if the server told all of them the same
+		waits := map[time.Duration]bool{}
+		for range 10 {
+			for _, headers := range [][]string{nil, {"Retry-After", "1"}} {
+				server := &fakeServer{script: func(int, *http.Request) (*http.Response, error) { return response(503, headers...), nil }}
+				resp, err := post(t.Context(), t, &Transport{Base: server, Attempts: 2}, "x")
+				require.NoError(t, err)
+				require.NoError(t, resp.Body.Close())
+				waits[server.seen[1].at.Sub(server.seen[0].at)] = true
+			}
+		}
+		require.Len(t, waits, 20)
+	})
 }
 
 func TestTransportRetryAfter(t *testing.T) {
@@ -563,7 +576,7 @@ func TestTransportGetBody(t *testing.T) {
 // A body that cannot be read is the caller's error, and nothing was sent.
 func TestTransportUnreadableBody(t *testing.T) {
 	server, closed := answers(200), false
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://api.test/", onlyReader{iotestErr{}, &closed})
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://api.test/", onlyReader{brokenReader{}, &closed})
 	require.NoError(t, err)
 	_, err = (&Transport{Base: server}).RoundTrip(r)
 	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
@@ -571,9 +584,21 @@ func TestTransportUnreadableBody(t *testing.T) {
 	require.True(t, closed)
 }
 
-type iotestErr struct{}
+// No more of a body is read than may be kept.
+func TestTransportEndlessBody(t *testing.T) {
+	server, body := answers(200), &trackedBody{Reader: io.LimitReader(endless{}, 10<<20)}
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://api.test/", body)
+	require.NoError(t, err)
+	_, err = (&Transport{Base: server, MaxBody: 1000}).RoundTrip(r)
+	require.ErrorIs(t, err, ErrBody)
+	require.Equal(t, 1001, body.read)
+	require.True(t, body.closed)
+	require.Empty(t, server.seen)
+}
 
-func (iotestErr) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
+type brokenReader struct{}
+
+func (brokenReader) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 
 // A process that died asks again under the key it had written down.
 func TestTransportKeyOutlivesTheProcess(t *testing.T) {
