@@ -172,6 +172,9 @@ func TestTransportHeader(t *testing.T) {
 		"line break":                {ctx: WithKey(ctx, "a\r\nX-Evil: 1"), err: ErrKey},
 		"no ASCII":                  {ctx: WithKey(ctx, "schlüssel"), err: ErrKey},
 		"bare with a space":         {ctx: WithKey(ctx, "key "), err: ErrKey},
+		"bare with a quote":         {ctx: WithKey(ctx, `a"b`), err: ErrKey},
+		"own header, no key at all": {ctx: ctx, header: "schlüssel", want: "schlüssel", key: "schlüssel"},
+		"own header, parameters":    {ctx: ctx, header: `"k";a=1`, want: `"k";a=1`, key: "k"},
 		"bare that looks quoted":    {ctx: WithKey(ctx, `"key"`), err: ErrKey},
 		"quoted may have all those": {transport: Transport{Quoted: true}, ctx: WithKey(ctx, `"key" `), want: `"\"key\" "`, key: `"key" `},
 	} {
@@ -306,7 +309,7 @@ func TestTransportRetryOfOnesOwn(t *testing.T) {
 			}
 			return response(500), nil
 		}}
-		resp, err := post(t.Context(), t, &Transport{Base: server, Retry: func(r *http.Response) bool { return r.StatusCode == 500 }}, "x")
+		resp, err := post(t.Context(), t, &Transport{Base: server, Retry: func(r *http.Response) bool { return r.StatusCode == http.StatusInternalServerError }}, "x")
 		require.NoError(t, err)
 		require.True(t, IsReplay(resp))
 		require.NoError(t, resp.Body.Close())
@@ -380,10 +383,10 @@ func TestTransportBacksOff(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, resp.Body.Close())
 		require.Len(t, server.seen, 6)
-		for i, most := range []time.Duration{1, 2, 4, 4, 4} {
+		for i, most := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 4 * time.Second, 4 * time.Second} {
 			wait := server.seen[i+1].at.Sub(server.seen[i].at)
-			require.LessOrEqual(t, wait, most*time.Second)
-			require.GreaterOrEqual(t, wait, most*time.Second/2)
+			require.LessOrEqual(t, wait, most)
+			require.GreaterOrEqual(t, wait, most/2)
 		}
 	})
 	synctest.Test(t, func(t *testing.T) { // not all clients at once, also if the server told all of them the same
@@ -482,7 +485,7 @@ func TestTransportEndsInTime(t *testing.T) {
 			return nil, r.Context().Err()
 		}}
 		client := &http.Client{Transport: &Transport{Base: server}, Timeout: 3 * time.Second}
-		_, err := client.Post("http://api.test/", "text/plain", strings.NewReader("x")) //nolint:noctx // what a caller may write
+		_, err := client.Post("http://api.test/", "text/plain", strings.NewReader("x"))
 		failed, ok := errors.AsType[*url.Error](err)
 		require.True(t, ok)
 		require.True(t, failed.Timeout())
