@@ -102,7 +102,11 @@ func (s *Store) put(ctx context.Context, key string, old, next *record, now time
 		ExpressionAttributeNames: c.names, ExpressionAttributeValues: c.values,
 		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
 	})
-	return refused(key, err)
+	current, ok, err = refused(key, err)
+	if current != nil && current.token == next.token && current.rev == next.rev && current.state == next.state {
+		ok = true // its answer was lost and the SDK repeated it, or somebody else wrote the same
+	}
+	return current, ok, err
 }
 
 // refused takes the answer to a conditional write apart: written, or refused and what is there instead.
