@@ -153,15 +153,15 @@ func (s *Store) claim(ctx context.Context, q ask) (dedup.Answer, error) {
 		}
 		if ok {
 			s.watch.saw(q.key, next, s.now())
-			return a, nil
+			return next.granted(), nil
 		}
 		r = current
 	}
 	return dedup.Answer{}, errContended
 }
 
-// decide is the answer to a request that finds r, from top to bottom as the table of the contract does. With next, it holds
-// once that has replaced r.
+// decide is the answer to a request that finds r, from top to bottom as the table of the contract does. With next it is
+// granted, once that has replaced r.
 func (s *Store) decide(q ask, r *record, now time.Time) (a dedup.Answer, next *record) {
 	if r == nil {
 		if q.old {
@@ -170,13 +170,13 @@ func (s *Store) decide(q ask, r *record, now time.Time) (a dedup.Answer, next *r
 		next = &record{state: claimed, token: q.token, rev: rand.Uint64N(1 << 32), lease: q.lease, fence: 1, created: now,
 			fingerprint: q.req.Fingerprint, first: q.req.Origin, position: q.req.Position}
 		next.keep(q.req.Retention, now)
-		return next.granted(), next
+		return a, next
 	}
 	if r.heldBy(q.token) && !r.conflicts(q.req) { // the reply was lost: the same answer, and the lease begins anew
 		next = r.next(claimed, now)
 		next.lease = q.lease
 		next.keep(r.retention, now)
-		return next.granted(), next
+		return a, next
 	}
 	if a, settled := s.settled(q.key, r, q.req, now); settled {
 		return a, nil
@@ -189,7 +189,7 @@ func (s *Store) decide(q ask, r *record, now time.Time) (a dedup.Answer, next *r
 	next.token, next.lease, next.position, next.reopened = q.token, q.lease, q.req.Position, false
 	next.fence++
 	next.keep(max(r.retention, q.req.Retention), now)
-	return next.granted(), next
+	return a, next
 }
 
 // settled is the answer to a request that is not granted.
