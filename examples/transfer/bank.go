@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/idem-go/idem/dedup"
@@ -47,76 +46,64 @@ var errOtherOrder = errors.New("the key was used for another transfer")
 // bank books transfers, each once for its natural key, with or without anything in front of it.
 type bank struct{ pool *pgxpool.Pool }
 
-// maxTries is how often a transfer is tried that somebody else books at the same moment without taking its lock.
-const maxTries = 3
-
 // decide books an order or refuses it, and remembers which. For a key that is known it returns what was decided then; known
 // says so. The error matches errOtherOrder if the key stands for another order; after any other error it may be called
 // again: either nothing was done, or what was done is found.
 func (b *bank) decide(ctx context.Context, k naturalKey, o order) (t transfer, known bool, err error) {
-	for try := 1; ; try++ {
-		// Other isolation levels read as of before the lock was got, whatever the server's default is.
-		err = pgx.BeginTxFunc(ctx, b.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
-			t, known, err = decideIn(ctx, tx, k, o)
-			return err
-		})
-		if !isTwin(err) || try == maxTries {
-			return t, known, err
+	// Other isolation levels read as of before the lock was got, whatever the server's default is.
+	err = pgx.BeginTxFunc(ctx, b.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+		// Copies of one request queue here, before they hold anything: the second one meets what the first has committed. That
+		// includes the first one of a process that was killed, whose COMMIT may still be at work in the server.
+		if err := k.lock(ctx, tx); err != nil {
+			return fmt.Errorf("lock the key: %w", err)
 		}
-	}
+		if t, known, err = register(ctx, tx, k, o); err != nil || known {
+			return err
+		}
+		return t.execute(ctx, tx)
+	})
+	return t, known, err
 }
 
-// isTwin reports whether the unique constraint found the key that the look-up before it did not.
-func isTwin(err error) bool {
-	e, ok := errors.AsType[*pgconn.PgError](err)
-	return ok && e.Code == "23505" && e.ConstraintName == "transfers_natural_key"
-}
-
-func decideIn(ctx context.Context, tx pgx.Tx, k naturalKey, o order) (t transfer, known bool, err error) {
-	// Copies of one request queue here, before they hold anything: the second one finds what the first has committed. That
-	// includes the first one of a process that was killed, whose COMMIT may still be at work in the server.
-	if err := k.lock(ctx, tx); err != nil {
-		return t, false, fmt.Errorf("lock the key: %w", err)
+// register writes the order down under its key, or finds what is there. The unique constraint also meets those who do not take
+// the lock. It comes before the accounts are locked: all wait for keys first and for accounts second, in no circle.
+func register(ctx context.Context, tx pgx.Tx, k naturalKey, o order) (t transfer, known bool, err error) {
+	t.order = o
+	err = tx.QueryRow(ctx, `INSERT INTO transfers (customer, idempotency_key, from_account, to_account, amount, currency, reference)
+		VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (customer, idempotency_key) DO NOTHING RETURNING id`,
+		k.customer, k.key, o.From, o.To, o.Amount, o.Currency, o.Reference).Scan(&t.ID)
+	if !errors.Is(err, pgx.ErrNoRows) {
+		return t, false, err
 	}
-	// A statement of its own: it reads as of now, not as of before the wait.
-	t, err = find(ctx, tx, k)
-	switch {
-	case err == nil && t.order != o:
+	// A statement of its own, since the row may be younger than the one before.
+	err = tx.QueryRow(ctx, `SELECT id, from_account, to_account, amount, currency, reference, coalesce(refused, '')
+		FROM transfers WHERE customer = $1 AND idempotency_key = $2`, k.customer, k.key).
+		Scan(&t.ID, &t.From, &t.To, &t.Amount, &t.Currency, &t.Reference, &t.Refused)
+	if err == nil && t.order != o {
 		return transfer{}, true, errOtherOrder
-	case err == nil:
-		return t, true, nil
-	case !errors.Is(err, pgx.ErrNoRows):
-		return t, false, fmt.Errorf("look for the key: %w", err)
 	}
-	t = transfer{order: o}
-	if t.Refused, err = refuse(ctx, tx, o); err != nil {
-		return t, false, fmt.Errorf("lock the accounts: %w", err)
+	return t, true, err
+}
+
+// execute books a transfer that is new, or refuses it. A refusal is remembered too: the customer was told no, and a retry that
+// finds money in the account must not make it yes.
+func (t *transfer) execute(ctx context.Context, tx pgx.Tx) (err error) {
+	t.Refused, err = refuse(ctx, tx, t.order)
+	switch {
+	case err != nil:
+		return fmt.Errorf("lock the accounts: %w", err)
+	case t.Refused == "":
+		return t.book(ctx, tx)
+	default:
+		_, err := tx.Exec(ctx, `UPDATE transfers SET refused = $2 WHERE id = $1`, t.ID, t.Refused)
+		return err
 	}
-	// A refusal is remembered too: the customer was told no, and a retry that finds money in the account must not make it yes.
-	err = tx.QueryRow(ctx, `INSERT INTO transfers
-		(customer, idempotency_key, from_account, to_account, amount, currency, reference, refused)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, nullif($8, '')) RETURNING id`,
-		k.customer, k.key, o.From, o.To, o.Amount, o.Currency, o.Reference, t.Refused).Scan(&t.ID)
-	if err != nil {
-		return t, false, fmt.Errorf("insert the transfer: %w", err)
-	}
-	if t.Refused == "" {
-		err = t.book(ctx, tx)
-	}
-	return t, false, err
 }
 
 func (k naturalKey) lock(ctx context.Context, tx pgx.Tx) error {
 	// Two keys with one hash wait for each other, which does no harm.
 	_, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock(hashtextextended($1, 0))`, dedup.Join("transfers", k.customer, k.key))
 	return err
-}
-
-func find(ctx context.Context, tx pgx.Tx, k naturalKey) (t transfer, err error) {
-	err = tx.QueryRow(ctx, `SELECT id, from_account, to_account, amount, currency, reference, coalesce(refused, '')
-		FROM transfers WHERE customer = $1 AND idempotency_key = $2`, k.customer, k.key).
-		Scan(&t.ID, &t.From, &t.To, &t.Amount, &t.Currency, &t.Reference, &t.Refused)
-	return t, err
 }
 
 // refuse locks both accounts until the transaction ends, and says what speaks against the order. Everybody locks accounts in the

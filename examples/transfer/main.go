@@ -24,29 +24,29 @@ import (
 	"github.com/idem-go/idem/httpidem"
 )
 
-// newFront returns what stands in front of the bank. It spares the database the copies of a request, and its answers are the
-// handler's, byte for byte. That nothing is booked twice does not rest on it, and so it is set up to give way:
-func newFront(store dedup.Store, i identity, o options) (*httpidem.Middleware, error) {
-	return httpidem.New(httpidem.Config{
+// frontConfig says what stands in front of the bank: it spares the database the copies of a request, and answers them byte
+// for byte. That nothing is booked twice does not rest on it, so it is set up to give way.
+func frontConfig(store dedup.Store, i identity, o options) httpidem.Config {
+	return httpidem.Config{
 		Store:     store,
 		Scope:     "transfers/" + i.id,
 		Principal: customer,
 		Secret:    i.secret,
-		// Without Redis requests go on: the database behind decides each key once. Not every handler may do this.
+		// Without Redis requests go on: the database behind decides each key once. Few handlers may do this.
 		FailOpen: true,
-		// The process died in the middle? The bank knows whether it had booked.
+		// The process died in the middle: the bank knows whether it had booked.
 		Rerun: true,
-		// A transfer takes milliseconds. This is how long its key is busy when its process has died ...
+		// A transfer takes milliseconds. This is how long its key is busy when its process has died, ...
 		Lease:   2 * time.Second,
 		Timeout: requestTime,
-		// ... and a copy that comes meanwhile waits that long for its answer.
+		// ... and a copy that comes meanwhile waits for its answer.
 		Wait: httpidem.DefaultWait,
 		Poll: 100 * time.Millisecond,
 		// Whoever sends no name shares one.
 		MaxLiveKeys: 1000,
 		Logger:      o.log,
 		Observe:     o.observe,
-	})
+	}
 }
 
 // observe logs each request with its key, with -v.
@@ -70,7 +70,7 @@ func (o options) work(ctx context.Context) error {
 		return err
 	}
 	defer client.Close()
-	front, err := newFront(redisstore.New(client), i, o)
+	front, err := httpidem.New(frontConfig(redisstore.New(client), i, o))
 	if err != nil {
 		return err
 	}
