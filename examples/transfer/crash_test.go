@@ -101,12 +101,13 @@ func TestMoneyIsConserved_Idempotent(t *testing.T) {
 	p := startProcess(t, v.url, "redis://"+server)
 	all, sendings := wishes(rng, size.transfers, size.accounts)
 
-	var next, done, tries atomic.Int64
+	var next, done, sent atomic.Int64
+	client := insisting(t, &sent)
 	var clients sync.WaitGroup
 	for range size.clients {
 		clients.Go(func() {
 			for i := next.Add(1) - 1; i < int64(len(sendings)); i = next.Add(1) - 1 {
-				if err := p.insist(t, sendings[i], &tries); err != nil {
+				if err := sendings[i].send(t, p, client); err != nil {
 					t.Error(err)
 					return
 				}
@@ -125,10 +126,10 @@ func TestMoneyIsConserved_Idempotent(t *testing.T) {
 	p.kill()
 	p.start()
 	for _, w := range all[:min(len(all), 200)] {
-		require.NoError(t, p.insist(t, w, &tries))
+		require.NoError(t, w.send(t, p, client))
 	}
 	booked := v.requireDecidedOnce(all)
-	t.Logf("%d transfers (%d booked) in %d sendings and %d requests, %s", len(all), booked, len(sendings), tries.Load(), took)
+	t.Logf("%d transfers (%d booked) in %d sendings and %d requests, %s", len(all), booked, len(sendings), sent.Load(), took)
 	if os.Getenv("IDEM_SOAK") != "" {
 		t.Logf("soak: %s seed=%d size=%d kills=%d cuts=%d rebalances=0 outcome=%s", t.Name(), rngSeed, size.transfers,
 			size.kills, size.flushes, "conserved")
@@ -159,23 +160,16 @@ func weather(t *testing.T, rng *rand.Rand, p *process, redisAddr string, size st
 	}
 }
 
-// insist sends a transfer until it is answered, as a client does that wants to know.
-func (p *process) insist(t testing.TB, w *wish, tries *atomic.Int64) error {
-	pause := 10 * time.Millisecond
-	for deadline := time.Now().Add(time.Minute); ; {
-		tries.Add(1)
-		status, body, err := p.post(t.Context(), w.key, w.body)
-		switch {
-		case err == nil && (status == http.StatusCreated || status == http.StatusUnprocessableEntity):
-			return w.told(body)
-		case err == nil && status != http.StatusConflict && status != http.StatusTooManyRequests && status < 500:
-			return fmt.Errorf("%s: %d %s", w.key, status, body)
-		case time.Now().After(deadline):
-			return fmt.Errorf("%s is not answered: %d %s %w", w.key, status, body, err)
-		}
-		wait(t.Context(), pause)
-		pause = min(2*pause, 500*time.Millisecond)
+// send sends a transfer until it is answered.
+func (w *wish) send(t testing.TB, p *process, client *http.Client) error {
+	status, body, err := p.post(t.Context(), client, w.key, w.body)
+	switch {
+	case err != nil:
+		return err
+	case status != http.StatusCreated && status != http.StatusUnprocessableEntity:
+		return fmt.Errorf("%s: %d %s", w.key, status, body)
 	}
+	return w.told(body)
 }
 
 // requireDecidedOnce compares the answers with the books, and returns how many transfers were booked.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/idem-go/idem/httpidem"
 	"github.com/idem-go/idem/internal/testenv"
 )
 
@@ -80,13 +81,13 @@ func TestMigrateAndSeed_Idempotent(t *testing.T) {
 func TestStopsInGoodOrder(t *testing.T) {
 	v := newVault(t, 2)
 	p := startProcess(t, v.url, "redis://"+testenv.RedisServer(t))
-	answered := make(chan error, 1)
+	client, answered := &http.Client{Transport: &httpidem.Transport{Attempts: 1}}, make(chan error, 1)
 	blocker, err := v.pool.Begin(t.Context())
 	require.NoError(t, err)
 	_, err = blocker.Exec(t.Context(), `SELECT FROM accounts WHERE id = 1 FOR UPDATE`)
 	require.NoError(t, err)
 	go func() {
-		status, _, err := p.post(t.Context(), "k", rentBody)
+		status, _, err := p.post(t.Context(), client, "k", rentBody)
 		if err == nil && status != http.StatusCreated {
 			err = http.ErrAbortHandler
 		}
@@ -95,8 +96,7 @@ func TestStopsInGoodOrder(t *testing.T) {
 	v.waitForLock("transactionid")
 	require.NoError(t, p.cmd.Process.Signal(syscall.SIGTERM))
 	p.waitFor(func() bool { // it takes no more
-		_, _, err := p.post(t.Context(), "other", rentBody)
-		return err != nil
+		return !p.healthy()
 	})
 	require.NoError(t, blocker.Rollback(t.Context()))
 	require.NoError(t, <-answered)

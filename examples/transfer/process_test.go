@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -33,14 +34,13 @@ func startProcess(t testing.TB, postgres, redis string, args ...string) *process
 	t.Helper()
 	p := &process{
 		t: t, path: filepath.Join(t.TempDir(), "transfer"), addr: testenv.FreeAddr(t),
-		client: &http.Client{Timeout: time.Minute, Transport: &http.Transport{MaxIdleConnsPerHost: 64}},
+		client: &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}},
 	}
 	p.args = append([]string{"-listen", p.addr, "-postgres", postgres, "-redis", redis}, args...)
 	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", p.path, ".").CombinedOutput()
 	require.NoError(t, err, "build: %s", out)
 	p.start()
 	t.Cleanup(func() {
-		p.client.CloseIdleConnections()
 		if p.cmd.ProcessState == nil {
 			p.kill()
 		}
@@ -59,14 +59,16 @@ func (p *process) start() {
 	p.cmd = exec.Command(p.path, p.args...)
 	p.cmd.Stderr = p.stderr
 	require.NoError(p.t, p.cmd.Start())
-	p.waitFor(func() bool {
-		res, err := p.client.Get("http://" + p.addr + "/healthz")
-		if err != nil {
-			return false
-		}
-		_ = res.Body.Close()
-		return res.StatusCode == http.StatusOK
-	})
+	p.waitFor(p.healthy)
+}
+
+func (p *process) healthy() bool {
+	res, err := p.client.Get("http://" + p.addr + "/healthz")
+	if err != nil {
+		return false
+	}
+	_ = res.Body.Close()
+	return res.StatusCode == http.StatusOK
 }
 
 // kill ends it as kill -9 does.
@@ -85,20 +87,40 @@ func (p *process) waitFor(ok func() bool) {
 	}
 }
 
-// post sends a transfer once.
-func (p *process) post(ctx context.Context, key, body string) (status int, text string, err error) {
+// post sends a transfer by a client.
+func (p *process) post(ctx context.Context, client *http.Client, key, body string) (status int, text string, err error) {
+	ctx = httpidem.WithKey(ctx, key)
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+p.addr+"/transfers", strings.NewReader(body))
 	if err != nil {
 		return 0, "", err
 	}
-	req.Header.Set(httpidem.DefaultHeader, key)
-	res, err := p.client.Do(req)
+	res, err := client.Do(req)
 	if err != nil {
 		return 0, "", err
 	}
 	defer res.Body.Close()
 	b, err := io.ReadAll(res.Body)
 	return res.StatusCode, string(b), err
+}
+
+// insisting returns a client that goes on until it is answered, for a minute, and counts what it sends.
+func insisting(t testing.TB, sent *atomic.Int64) *http.Client {
+	base := &http.Transport{MaxIdleConnsPerHost: 64, ResponseHeaderTimeout: 30 * time.Second}
+	t.Cleanup(base.CloseIdleConnections)
+	return &http.Client{Transport: &httpidem.Transport{
+		Base:     counted{base, sent},
+		Attempts: 1000, Backoff: 20 * time.Millisecond, MaxBackoff: 500 * time.Millisecond, Patience: time.Minute,
+	}}
+}
+
+type counted struct {
+	http.RoundTripper
+	sent *atomic.Int64
+}
+
+func (c counted) RoundTrip(r *http.Request) (*http.Response, error) {
+	c.sent.Add(1)
+	return c.RoundTripper.RoundTrip(r)
 }
 
 // wait is a pause that ends with the test.
