@@ -24,9 +24,6 @@ const (
 	DefaultPatience   = time.Minute
 )
 
-// maxKey is how many bytes a key may have, as most servers say.
-const maxKey = 255
-
 // Errors of a [Transport] that say that nothing was sent.
 var (
 	// ErrKey says that the key given by [WithKey] is none: it has more than 255 bytes, or others than printable ASCII.
