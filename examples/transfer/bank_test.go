@@ -2,12 +2,13 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/idem-go/idem/internal/testenv"
@@ -21,7 +22,7 @@ type vault struct {
 }
 
 func newVault(t testing.TB, accounts int64) *vault {
-	url := testenv.Postgres(t)
+	url := testenv.Postgres(t) + "&application_name=" + rand.Text() // so that its sessions can be told from others
 	pool, err := openPool(t.Context(), url)
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
@@ -185,6 +186,7 @@ func TestOppositeTransfersDoNotDeadlock(t *testing.T) {
 				o := order{From: 1 + worker%3, To: 1 + (worker+1+worker/3%2)%3, Amount: 1 + worker, Currency: "EUR"}
 				if _, _, err := v.decide(t.Context(), naturalKey{fmt.Sprint(worker), fmt.Sprint(i)}, o); err != nil {
 					t.Error(err)
+					return
 				}
 			}
 		})
@@ -224,20 +226,40 @@ func TestUniqueConstraintIsBehindTheLock_Idempotent(t *testing.T) {
 	v.requireSound()
 }
 
+// Copies of a request wait for each other before they write or hold anything.
+func TestCopiesQueueBeforeTheyWrite(t *testing.T) {
+	v := newVault(t, 2)
+	first, err := v.pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer first.Rollback(context.Background())
+	require.NoError(t, naturalKey{"anna", "k"}.lock(t.Context(), first))
+	done := make(chan error, 1)
+	go func() {
+		_, _, err := v.decide(t.Context(), naturalKey{"anna", "k"}, rent)
+		done <- err
+	}()
+	v.waitForLock("advisory")
+	v.decided(naturalKey{"anna", "another"}, rent) // others do not wait
+	require.EqualValues(t, 1, v.number(`SELECT max(id) FROM transfers`))
+	require.NoError(t, first.Rollback(t.Context()))
+	require.NoError(t, <-done)
+	require.EqualValues(t, 2, v.number(`SELECT max(id) FROM transfers`))
+	v.requireSound()
+}
+
 // waitForLock waits until a session of this test waits for a lock of that kind.
 func (v *vault) waitForLock(kind string) {
 	v.t.Helper()
-	spy, err := pgxpool.New(v.t.Context(), v.url)
+	spy, err := pgx.Connect(v.t.Context(), v.url)
 	require.NoError(v.t, err)
-	defer spy.Close()
-	for {
+	defer spy.Close(context.Background())
+	require.Eventually(v.t, func() bool {
 		var waiting bool
-		require.NoError(v.t, spy.QueryRow(v.t.Context(), `SELECT EXISTS (SELECT FROM pg_locks w JOIN pg_locks r USING (pid)
-			WHERE w.locktype = $1 AND NOT w.granted AND r.relation = 'transfers'::regclass)`, kind).Scan(&waiting))
-		if waiting {
-			return
-		}
-	}
+		err := spy.QueryRow(v.t.Context(), `SELECT EXISTS (SELECT FROM pg_stat_activity
+			WHERE application_name = current_setting('application_name') AND wait_event_type = 'Lock' AND wait_event = $1)`,
+			kind).Scan(&waiting)
+		return err == nil && waiting
+	}, 10*time.Second, 10*time.Millisecond, "nobody waits for a lock on %s", kind)
 }
 
 // What the tables refuse, whatever a program does.

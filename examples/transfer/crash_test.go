@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -19,14 +20,14 @@ import (
 )
 
 // storm is what the bank goes through.
-type storm struct{ clients, transfers, accounts, kills, flushes int }
+type storm struct{ clients, transfers, accounts, kills, flushes, cuts int }
 
 // forecast chooses between what CI has time for and what a long run has (IDEM_SOAK).
 func forecast() storm {
 	if os.Getenv("IDEM_SOAK") != "" {
-		return storm{clients: 50, transfers: 10_000, accounts: 100, kills: 40, flushes: 4}
+		return storm{clients: 50, transfers: 10_000, accounts: 100, kills: 40, flushes: 4, cuts: 8}
 	}
-	return storm{clients: 50, transfers: 1_500, accounts: 50, kills: 5, flushes: 2}
+	return storm{clients: 50, transfers: 2_500, accounts: 50, kills: 8, flushes: 2, cuts: 2}
 }
 
 // newSeeded returns the source of all that is random in a test. The seed is printed, and taken from TRANSFER_SEED.
@@ -88,7 +89,7 @@ func wishes(rng *rand.Rand, n, accounts int) (all []*wish, sendings []*wish) {
 }
 
 // The promise of this example: clients send each transfer one to five times and go on until they are answered; the server is
-// killed again and again, and Redis forgets everything in the middle. Money is neither made nor lost, and each transfer is
+// killed again and again, and Redis is cut off and forgets everything in the middle. Money is neither made nor lost, and each transfer is
 // booked once or refused once.
 func TestMoneyIsConserved_Idempotent(t *testing.T) {
 	if testing.Short() {
@@ -98,7 +99,8 @@ func TestMoneyIsConserved_Idempotent(t *testing.T) {
 	rng, rngSeed := newSeeded(t)
 	v := newVault(t, int64(size.accounts))
 	server := testenv.RedisServer(t)
-	p := startProcess(t, v.url, "redis://"+server)
+	wire := newLine(t, server)
+	p := startProcess(t, v.url, "redis://"+wire.addr)
 	all, sendings := wishes(rng, size.transfers, size.accounts)
 
 	var next, done, sent atomic.Int64
@@ -116,7 +118,7 @@ func TestMoneyIsConserved_Idempotent(t *testing.T) {
 		})
 	}
 	began := time.Now()
-	weather(t, rng, p, server, size, len(sendings), &done)
+	(&weather{t: t, rng: rng, server: p, redis: server, line: wire}).strike(size, len(sendings), &done)
 	clients.Wait()
 	took := time.Since(began)
 	if t.Failed() {
@@ -132,32 +134,58 @@ func TestMoneyIsConserved_Idempotent(t *testing.T) {
 	t.Logf("%d transfers (%d booked) in %d sendings and %d requests, %s", len(all), booked, len(sendings), sent.Load(), took)
 	if os.Getenv("IDEM_SOAK") != "" {
 		t.Logf("soak: %s seed=%d size=%d kills=%d cuts=%d rebalances=0 outcome=%s", t.Name(), rngSeed, size.transfers,
-			size.kills, size.flushes, "conserved")
+			size.kills, size.cuts+size.flushes, "conserved")
 	}
 }
 
-// weather kills the server and empties Redis at random moments, spread over the work.
-func weather(t *testing.T, rng *rand.Rand, p *process, redisAddr string, size storm, sendings int, done *atomic.Int64) {
-	t.Helper()
-	client := redis.NewClient(&redis.Options{Addr: redisAddr})
-	defer client.Close()
-	strokes := size.kills + size.flushes
-	for i := range strokes {
-		after := int64((float64(i) + rng.Float64()) * float64(sendings) / float64(strokes))
-		for done.Load() < after && !t.Failed() {
-			wait(t.Context(), time.Millisecond)
+// weather is what happens to the server and to Redis.
+type weather struct {
+	t      *testing.T
+	rng    *rand.Rand
+	server *process
+	redis  string
+	line   *line
+}
+
+// strike kills the server, empties Redis and cuts it off at random moments, in random order, spread over the work.
+func (w *weather) strike(size storm, sendings int, done *atomic.Int64) {
+	w.t.Helper()
+	strokes := slices.Concat(
+		slices.Repeat([]func(){w.kill}, size.kills),
+		slices.Repeat([]func(){w.flush}, size.flushes),
+		slices.Repeat([]func(){w.cut}, size.cuts),
+	)
+	w.rng.Shuffle(len(strokes), func(i, j int) { strokes[i], strokes[j] = strokes[j], strokes[i] })
+	for i, stroke := range strokes {
+		after := int64((float64(i) + w.rng.Float64()) * float64(sendings) / float64(len(strokes)))
+		for done.Load() < after && !w.t.Failed() {
+			wait(w.t.Context(), time.Millisecond)
 		}
-		if i%(strokes/size.flushes) == strokes/size.flushes/2 && i/(strokes/size.flushes) < size.flushes {
-			n, err := client.DBSize(t.Context()).Result()
-			require.NoError(t, err)
-			require.NotZero(t, n)
-			require.NoError(t, client.FlushAll(t.Context()).Err()) // the server is the test's own
-			continue
-		}
-		p.kill()
-		wait(t.Context(), time.Duration(rng.Int64N(int64(200*time.Millisecond))))
-		p.start()
+		stroke()
 	}
+}
+
+func (w *weather) kill() {
+	w.server.kill()
+	w.pause(200 * time.Millisecond)
+	w.server.start()
+}
+
+// flush makes every key new to Redis. The server is the test's own.
+func (w *weather) flush() {
+	client := redis.NewClient(&redis.Options{Addr: w.redis})
+	defer client.Close()
+	require.NoError(w.t, client.FlushAll(w.t.Context()).Err())
+}
+
+func (w *weather) cut() {
+	w.line.cut.Store(true)
+	defer w.line.cut.Store(false)
+	w.pause(time.Second)
+}
+
+func (w *weather) pause(limit time.Duration) {
+	wait(w.t.Context(), time.Duration(w.rng.Int64N(int64(limit))))
 }
 
 // send sends a transfer until it is answered.

@@ -22,12 +22,37 @@ import (
 	"github.com/idem-go/idem/internal/testenv"
 )
 
+// line is a connection to Redis that can be cut: whoever uses it then, or dials, is hung up on.
+type line struct {
+	addr string
+	cut  atomic.Bool
+}
+
+func newLine(t testing.TB, to string) *line {
+	l := &line{}
+	l.addr = netproxy.Start(t, to, func() netproxy.Link { return netproxy.Link{Up: l.carry, Down: l.carry} }).Addr()
+	return l
+}
+
+func (l *line) carry(dst io.Writer, src io.Reader) {
+	buf := make([]byte, 4096)
+	for {
+		n, err := src.Read(buf)
+		if err != nil || l.cut.Load() {
+			return
+		}
+		if _, err := dst.Write(buf[:n]); err != nil {
+			return
+		}
+	}
+}
+
 // branch is the whole example in this process: real Postgres, and a Redis of its own that may be emptied and cut off.
 type branch struct {
 	*vault
 	url   string
 	redis *redis.Client
-	cut   atomic.Bool // the line to Redis
+	line  *line // to it
 
 	mu      sync.Mutex
 	results map[httpidem.Result]int
@@ -38,9 +63,8 @@ func newBranch(t testing.TB, accounts int64) *branch {
 	server := testenv.RedisServer(t)
 	b.redis = redis.NewClient(&redis.Options{Addr: server})
 	t.Cleanup(func() { _ = b.redis.Close() })
-	line := netproxy.Start(t, server, func() netproxy.Link { return netproxy.Link{Up: b.carry, Down: b.carry} })
-
-	o := options{redis: "redis://" + line.Addr(), log: slog.New(slog.DiscardHandler)}
+	b.line = newLine(t, server)
+	o := options{redis: "redis://" + b.line.addr, log: slog.New(slog.DiscardHandler)}
 	i, err := o.prepare(t.Context(), b.pool)
 	require.NoError(t, err)
 	client, err := o.openRedis(t.Context())
@@ -55,20 +79,6 @@ func newBranch(t testing.TB, accounts int64) *branch {
 	t.Cleanup(srv.Close)
 	b.url = srv.URL
 	return b
-}
-
-// carry is a direction of the line to Redis.
-func (b *branch) carry(dst io.Writer, src io.Reader) {
-	buf := make([]byte, 4096)
-	for {
-		n, err := src.Read(buf)
-		if err != nil || b.cut.Load() {
-			return
-		}
-		if _, err := dst.Write(buf[:n]); err != nil {
-			return
-		}
-	}
 }
 
 func (b *branch) observe(_ context.Context, o httpidem.Observation) {
@@ -223,13 +233,13 @@ func TestRedisCutOff_Idempotent(t *testing.T) {
 		}
 	}
 	send("before", "a", "b")
-	b.cut.Store(true)
+	b.line.cut.Store(true)
 	send("cut off", "a", "b", "c", "d", "c")
 	require.NotZero(t, b.results[httpidem.Unguarded], "%v", b.results)
 	r := b.post("a", rentBody)
 	require.Equal(t, http.StatusUnprocessableEntity, r.status)
 	require.Equal(t, "request_signature_mismatch", r.code())
-	b.cut.Store(false)
+	b.line.cut.Store(false)
 	send("back", "a", "b", "c", "d", "e")
 	require.EqualValues(t, 5, b.number(`SELECT count(*) FROM transfers`))
 	require.EqualValues(t, 100_000-5, b.balance(1))
@@ -239,7 +249,7 @@ func TestRedisCutOff_Idempotent(t *testing.T) {
 // Without Redis copies at the same moment meet in the database.
 func TestCopiesAtOnceWithoutRedis_Idempotent(t *testing.T) {
 	b := newBranch(t, 2)
-	b.cut.Store(true)
+	b.line.cut.Store(true)
 	replies := make([]reply, 20)
 	var all sync.WaitGroup
 	for i := range replies {
@@ -321,7 +331,7 @@ func TestLists(t *testing.T) {
 	require.JSONEq(t, `[{"id":1,"balance":75000,"currency":"EUR"},{"id":2,"balance":125000,"currency":"EUR"}]`, b.get("/accounts").body)
 	require.JSONEq(t, `{"count":1,"refused":1}`, b.get("/transfers").body)
 	require.Equal(t, reply{status: http.StatusOK, body: "ok\n"}, b.get("/healthz"))
-	b.cut.Store(true)
+	b.line.cut.Store(true)
 	require.Equal(t, http.StatusOK, b.get("/healthz").status, "it works without Redis")
 	b.pool.Close()
 	require.Equal(t, http.StatusServiceUnavailable, b.get("/healthz").status)
