@@ -28,7 +28,7 @@ type Middleware struct {
 	kept map[string]bool // response headers that are replayed
 
 	mu   sync.Mutex
-	live map[string]int // keys at work, by principal
+	live map[string]map[dedup.Key]int // by principal, how many requests are at each key
 }
 
 // door runs the handler of a request, or answers for it.
@@ -57,7 +57,7 @@ func newMiddleware(cfg Config) (*Middleware, error) {
 	}
 	return &Middleware{
 		cfg:  cfg,
-		live: make(map[string]int),
+		live: make(map[string]map[dedup.Key]int),
 		kept: replayed(cfg.ReplayHeaders),
 		guard: dedup.NewGuard(cfg.Store, dedup.GuardConfig{
 			Lease: cfg.Lease, Retention: cfg.Retention, Wait: wait, Poll: cfg.Poll,
@@ -95,11 +95,11 @@ func (m *Middleware) Handler(next http.Handler) http.Handler {
 		if !ok {
 			return
 		}
-		if !m.admit(q.who) {
+		if !m.admit(q) {
 			q.refuse(w, Refused, http.StatusTooManyRequests, "too_many_keys", "Too many requests with idempotency keys are at work.")
 			return
 		}
-		defer m.leave(q.who)
+		defer m.leave(q)
 		m.enter(w, q, next)
 	})
 }
@@ -241,22 +241,37 @@ func isTooLarge(err error) bool {
 	return ok
 }
 
-// admit counts a key of a principal that is at work.
-func (m *Middleware) admit(who string) bool {
+// admit counts the keys of a principal that are at work. Another request for one that is costs nothing.
+func (m *Middleware) admit(q *request) bool {
+	if m.cfg.Public {
+		return true
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.live[who] >= m.cfg.MaxLiveKeys && !m.cfg.Public {
+	keys := m.live[q.who]
+	if keys == nil {
+		keys = make(map[dedup.Key]int)
+		m.live[q.who] = keys
+	}
+	if keys[q.call.Key] == 0 && len(keys) >= m.cfg.MaxLiveKeys {
 		return false
 	}
-	m.live[who]++
+	keys[q.call.Key]++
 	return true
 }
 
-func (m *Middleware) leave(who string) {
+func (m *Middleware) leave(q *request) {
+	if m.cfg.Public {
+		return
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.live[who]--; m.live[who] == 0 {
-		delete(m.live, who)
+	keys := m.live[q.who]
+	if keys[q.call.Key]--; keys[q.call.Key] <= 0 {
+		delete(keys, q.call.Key)
+	}
+	if len(keys) == 0 {
+		delete(m.live, q.who)
 	}
 }
 
