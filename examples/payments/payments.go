@@ -161,7 +161,10 @@ func problem(w http.ResponseWriter, status int, code, detail string) {
 	})
 }
 
-var isCurrency = regexp.MustCompile(`^[A-Z]{3}$`).MatchString
+var (
+	isCurrency = regexp.MustCompile(`^[A-Z]{3}$`).MatchString
+	isID       = regexp.MustCompile(`^[ -~]{1,200}$`).MatchString // Postgres has no zero bytes in texts, for one
+)
 
 // readPayment reads and checks the wish for a payment.
 func readPayment(r *http.Request) (payment, error) {
@@ -175,12 +178,11 @@ func readPayment(r *http.Request) (payment, error) {
 		return payment{}, fmt.Errorf("the body is not a payment in JSON: %w", err)
 	}
 	p := payment{OrderID: wish.OrderID, CustomerID: wish.CustomerID, Amount: wish.Amount, Currency: wish.Currency}
-	const maxID = 200
 	switch {
-	case p.OrderID == "" || len(p.OrderID) > maxID:
-		return p, fmt.Errorf("order_id must have 1 to %d bytes", maxID)
-	case p.CustomerID == "" || len(p.CustomerID) > maxID:
-		return p, fmt.Errorf("customer_id must have 1 to %d bytes", maxID)
+	case !isID(p.OrderID):
+		return p, errors.New("order_id must have 1 to 200 printable ASCII characters")
+	case !isID(p.CustomerID):
+		return p, errors.New("customer_id must have 1 to 200 printable ASCII characters")
 	case p.Amount <= 0:
 		return p, errors.New("amount must be positive, in the currency's smallest unit: 995 is 9.95 EUR")
 	case !isCurrency(p.Currency):
