@@ -27,7 +27,7 @@ func forecast() storm {
 	if os.Getenv("IDEM_SOAK") != "" {
 		return storm{clients: 50, transfers: 10_000, accounts: 100, kills: 40, flushes: 4, cuts: 8}
 	}
-	return storm{clients: 50, transfers: 2_500, accounts: 50, kills: 8, flushes: 2, cuts: 2}
+	return storm{clients: 50, transfers: 2_000, accounts: 50, kills: 6, flushes: 2, cuts: 2}
 }
 
 // newSeeded returns the source of all that is random in a test. The seed is printed, and taken from TRANSFER_SEED.

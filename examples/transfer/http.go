@@ -128,7 +128,10 @@ func readOrder(body io.Reader) (o order, err error) {
 	d := json.NewDecoder(body)
 	d.DisallowUnknownFields()
 	if err := d.Decode(&o); err != nil {
-		return o, fmt.Errorf(`The body is no transfer such as {"from":1,"to":2,"amount":2500,"currency":"EUR","reference":"rent"}: %w`, err)
+		if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && e.Field != "" {
+			return o, fmt.Errorf("%s cannot be a %s.", e.Field, e.Value)
+		}
+		return o, errors.New(`The body is no transfer such as {"from":1,"to":2,"amount":2500,"currency":"EUR","reference":"rent"}.`)
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return o, errors.New("The body has something behind the transfer.")

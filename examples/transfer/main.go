@@ -121,12 +121,12 @@ func (o options) openRedis(ctx context.Context) (*redis.Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("-redis: %w", err)
 	}
-	const limit = 500 * time.Millisecond
+	const limit = 250 * time.Millisecond
 	opts.DialTimeout = cmp.Or(opts.DialTimeout, limit)
 	opts.ReadTimeout = cmp.Or(opts.ReadTimeout, limit)
 	opts.WriteTimeout = cmp.Or(opts.WriteTimeout, limit)
 	opts.PoolTimeout = cmp.Or(opts.PoolTimeout, limit)
-	opts.MaxRetries = cmp.Or(opts.MaxRetries, 1)
+	opts.MaxRetries = cmp.Or(opts.MaxRetries, -1) // the middleware tries again
 	opts.DialerRetries = cmp.Or(opts.DialerRetries, 1)
 	redis.SetLogger(redisLog{o.log})
 	client := redis.NewClient(opts)
@@ -137,7 +137,7 @@ func (o options) openRedis(ctx context.Context) (*redis.Client, error) {
 		warnings = append(warnings, err.Error())
 	}
 	for _, w := range warnings {
-		o.log.WarnContext(ctx, "the database alone protects, as far as Redis fails", "reason", w)
+		o.log.WarnContext(ctx, "Redis is not as it should be; nothing is booked twice all the same", "reason", w)
 	}
 	return client, nil
 }
