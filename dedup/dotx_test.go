@@ -243,6 +243,43 @@ func (s *stillHeld) ClaimTx(ctx context.Context, limit time.Duration, reqs []ded
 	return s.books.ClaimTx(ctx, limit, reqs, answers, fn)
 }
 
+// P-11: a commit that did not happen leaves no doubt about what comes after it.
+func TestDoTx_DoubtEnds_P11(t *testing.T) {
+	atBooks(t, func(t *testing.T, b *books, here, _ *dedup.Guard) {
+		b.commits = func(func()) error { return errCut }
+		runs, declined := 0, errors.New("declined")
+		_, _, err := dedup.DoTx(t.Context(), here, thisKey, time.Minute, func(context.Context, *page) (booked, error) {
+			if runs++; runs > 1 {
+				return booked{}, declined
+			}
+			return booked{}, nil
+		})
+		require.Equal(t, declined, err)
+		require.Equal(t, 2, runs)
+		require.Empty(t, b.rows)
+	})
+}
+
+func TestEnterTx_Answers(t *testing.T) {
+	atBooks(t, func(t *testing.T, _ *books, here, there *dedup.Guard) {
+		want := dedup.Result{Schema: 4, Data: []byte("kept")}
+		for i, g := range []*dedup.Guard{here, here, there} {
+			a, err := dedup.EnterTx(t.Context(), g, dedup.Call{Key: thisKey}, time.Minute, func(p *page) (dedup.Result, error) {
+				p.lines = append(p.lines, "one")
+				require.True(t, g.Running(thisKey))
+				return want, nil
+			})
+			require.NoError(t, err)
+			require.Equal(t, want, a.Result)
+			require.Equal(t, i == 0, a.Verdict == dedup.Fresh)
+			require.Equal(t, i > 0, a.Verdict == dedup.Done)
+			require.False(t, g.Running(thisKey))
+		}
+		_, err := dedup.EnterTx(t.Context(), here, dedup.Call{}, time.Minute, func(*page) (r dedup.Result, err error) { return })
+		require.ErrorIs(t, err, dedup.ErrKey)
+	})
+}
+
 // P-11: of an error that follows, the caller's own included, the doubt is not lost.
 func TestDoTx_CallerHangsUpInDoubt_P11(t *testing.T) {
 	atBooks(t, func(t *testing.T, b *books, _, _ *dedup.Guard) {

@@ -340,6 +340,23 @@ func TestDo_MaxWaiters(t *testing.T) {
 	}
 }
 
+// Who has lost patience makes room for others.
+func TestDo_WaitersComeAndGo(t *testing.T) {
+	atDesk(t, dedup.GuardConfig{MaxWaiters: 1}, func(d *desk) {
+		all := together(6, func(i int) (paid, bool, error) {
+			if i == 0 {
+				return d.do(d.here, 10*time.Second)
+			}
+			time.Sleep(time.Duration(i) * time.Second)
+			return d.do(d.here, 0, dedup.WaitFor(900*time.Millisecond))
+		})
+		for i, o := range all[1:] {
+			require.ErrorIs(d, o.err, dedup.ErrInFlight)
+			require.Equal(d, time.Duration(i+1)*time.Second+900*time.Millisecond, o.after)
+		}
+	})
+}
+
 // H-07: a process that dies leaves the key in flight for its lease, and in doubt after it.
 func TestDo_ProcessDies_H07(t *testing.T) {
 	atDesk(t, dedup.GuardConfig{}, func(d *desk) {
@@ -349,10 +366,11 @@ func TestDo_ProcessDies_H07(t *testing.T) {
 			d.fails(dedup.ErrInFlight)
 			time.Sleep(time.Second)
 		}
+		time.Sleep(300 * time.Millisecond)
 		began := time.Now()
 		_, _, err := d.do(d.here, 0) // waits
 		require.ErrorIs(d, err, dedup.ErrUnknownOutcome)
-		require.Equal(d, time.Second, time.Since(began), "until the lease is over")
+		require.Equal(d, 700*time.Millisecond, time.Since(began), "until the lease is over")
 		for range 3 {
 			d.fails(dedup.ErrUnknownOutcome)
 			time.Sleep(time.Hour)

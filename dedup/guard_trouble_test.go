@@ -203,6 +203,7 @@ func TestDo_ClaimIsLost_R06(t *testing.T) {
 			})
 		})
 		require.ErrorIs(d, all[0].err, dedup.ErrClaimLost)
+		require.NotErrorIs(d, all[0].err, dedup.ErrUnknownOutcome)
 		require.ErrorContains(d, all[0].err, thisKey.String())
 		require.EqualValues(d, 99, all[0].Receipt)
 		require.NoError(d, all[1].err)
@@ -260,6 +261,23 @@ func TestDo_Conflict_H03(t *testing.T) {
 			require.ErrorContains(d, err, thisKey.String())
 			_, _, err = d.do(g, 0, mine)
 			require.NoError(d, err)
+		}
+	})
+}
+
+// P-24: a run that said nothing of its payload conflicts with nobody's.
+func TestDo_NoPayloadNoConflict(t *testing.T) {
+	atDesk(t, dedup.GuardConfig{}, func(d *desk) {
+		all := together(5, func(i int) (paid, bool, error) {
+			time.Sleep(time.Duration(i) * time.Millisecond)
+			if i == 0 {
+				return d.do(d.there, time.Second)
+			}
+			return d.do(d.here, 0, dedup.SamePayload(dedup.Fingerprint{byte(i)}))
+		})
+		for _, o := range all {
+			require.NoError(d, o.err)
+			require.EqualValues(d, 1, o.Receipt)
 		}
 	})
 }

@@ -112,11 +112,10 @@ func (g *Guard) follow(p patience, c Call, f *twin) (a Answer, again bool, err e
 	case <-p.ctx.Done():
 		return Answer{}, false, context.Cause(p.ctx)
 	}
-	left := time.Until(p.until)
-	if v := g.join(f, c, left); v != 0 {
+	if v := g.join(f, c); v != 0 {
 		return Answer{Verdict: v}, false, nil
 	}
-	timer := time.NewTimer(left)
+	timer := time.NewTimer(time.Until(p.until))
 	defer timer.Stop()
 	select {
 	case <-f.done:
@@ -133,15 +132,15 @@ func (g *Guard) follow(p patience, c Call, f *twin) (a Answer, again bool, err e
 	return a, false, err
 }
 
-// join lets the caller wait for f if there is something to wait for, room and patience. Otherwise it says why not.
-func (g *Guard) join(f *twin, c Call, left time.Duration) Verdict {
+// join lets the caller wait for f, unless he has another payload or there is no room. Then it says so.
+func (g *Guard) join(f *twin, c Call) Verdict {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch {
 	case f.landed:
 	case f.held && another(f.fingerprint, c.Fingerprint):
 		return Conflict
-	case left <= 0 || f.waiters >= g.cfg.MaxWaiters:
+	case f.waiters >= g.cfg.MaxWaiters:
 		return Busy
 	}
 	f.waiters++
