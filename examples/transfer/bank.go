@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/dedup/pgstore"
 )
 
 // order is what a customer asks for.
@@ -55,7 +55,7 @@ func (b *bank) decide(ctx context.Context, k naturalKey, o order) (t transfer, k
 		// Copies of one request queue here, before they hold anything: the second one meets what the first has committed. That
 		// includes the first one of a process that was killed, whose COMMIT may still be at work in the server.
 		if err := k.lock(ctx, tx); err != nil {
-			return fmt.Errorf("lock the key: %w", err)
+			return err
 		}
 		if t, known, err = register(ctx, tx, k, o); err != nil || known {
 			return err
@@ -101,9 +101,7 @@ func (t *transfer) execute(ctx context.Context, tx pgx.Tx) (err error) {
 }
 
 func (k naturalKey) lock(ctx context.Context, tx pgx.Tx) error {
-	// Two keys with one hash wait for each other, which does no harm.
-	_, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock(hashtextextended($1, 0))`, dedup.Join("transfers", k.customer, k.key))
-	return err
+	return pgstore.LockKey(ctx, tx, "transfer", k.customer, k.key)
 }
 
 // refuse locks both accounts until the transaction ends, and says what speaks against the order. Everybody locks accounts in the

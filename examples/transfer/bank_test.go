@@ -96,7 +96,7 @@ func TestReferenceIsNoKey(t *testing.T) {
 	require.NotEqual(t, november.ID, december.ID)
 	_, known = v.decided(naturalKey{"bert", "november"}, rent) // another customer's key
 	require.False(t, known)
-	require.EqualValues(t, 100_000-3*rent.Amount, v.balance(1))
+	require.Equal(t, 100_000-3*rent.Amount, v.balance(1))
 	v.requireSound()
 }
 

@@ -20,14 +20,14 @@ import (
 )
 
 // storm is what the bank goes through.
-type storm struct{ clients, transfers, accounts, kills, flushes, cuts int }
+type storm struct{ clients, transfers, accounts, kills, flushes, cuts, hangUps int }
 
 // forecast chooses between what CI has time for and what a long run has (IDEM_SOAK).
 func forecast() storm {
 	if os.Getenv("IDEM_SOAK") != "" {
-		return storm{clients: 50, transfers: 10_000, accounts: 100, kills: 40, flushes: 4, cuts: 8}
+		return storm{clients: 50, transfers: 10_000, accounts: 100, kills: 40, flushes: 4, cuts: 8, hangUps: 20}
 	}
-	return storm{clients: 50, transfers: 2_000, accounts: 50, kills: 6, flushes: 2, cuts: 2}
+	return storm{clients: 50, transfers: 2_000, accounts: 50, kills: 6, flushes: 2, cuts: 2, hangUps: 4}
 }
 
 // newSeeded returns the source of all that is random in a test. The seed is printed, and taken from TRANSFER_SEED.
@@ -89,8 +89,8 @@ func wishes(rng *rand.Rand, n, accounts int) (all []*wish, sendings []*wish) {
 }
 
 // The promise of this example: clients send each transfer one to five times and go on until they are answered; the server is
-// killed again and again, and Redis is cut off and forgets everything in the middle. Money is neither made nor lost, and each transfer is
-// booked once or refused once.
+// killed again and again, Redis is cut off and forgets everything in the middle, and Postgres hangs up. Money is neither made
+// nor lost, and each transfer is booked once or refused once.
 func TestMoneyIsConserved_Idempotent(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: not with -short")
@@ -100,7 +100,7 @@ func TestMoneyIsConserved_Idempotent(t *testing.T) {
 	v := newVault(t, int64(size.accounts))
 	server := testenv.RedisServer(t)
 	wire := newLine(t, server)
-	p := startProcess(t, v.url, "redis://"+wire.addr)
+	p := startProcess(t, v.url+serverName, "redis://"+wire.addr)
 	all, sendings := wishes(rng, size.transfers, size.accounts)
 
 	var next, done, sent atomic.Int64
@@ -118,7 +118,7 @@ func TestMoneyIsConserved_Idempotent(t *testing.T) {
 		})
 	}
 	began := time.Now()
-	(&weather{t: t, rng: rng, server: p, redis: server, line: wire}).strike(size, len(sendings), &done)
+	(&weather{t: t, rng: rng, server: p, vault: v, redis: server, line: wire}).strike(size, len(sendings), &done)
 	clients.Wait()
 	took := time.Since(began)
 	if t.Failed() {
@@ -134,7 +134,7 @@ func TestMoneyIsConserved_Idempotent(t *testing.T) {
 	t.Logf("%d transfers (%d booked) in %d sendings and %d requests, %s", len(all), booked, len(sendings), sent.Load(), took)
 	if os.Getenv("IDEM_SOAK") != "" {
 		t.Logf("soak: %s seed=%d size=%d kills=%d cuts=%d rebalances=0 outcome=%s", t.Name(), rngSeed, size.transfers,
-			size.kills, size.cuts+size.flushes, "conserved")
+			size.kills, size.cuts+size.flushes+size.hangUps, "conserved")
 	}
 }
 
@@ -143,6 +143,7 @@ type weather struct {
 	t      *testing.T
 	rng    *rand.Rand
 	server *process
+	vault  *vault
 	redis  string
 	line   *line
 }
@@ -154,6 +155,7 @@ func (w *weather) strike(size storm, sendings int, done *atomic.Int64) {
 		slices.Repeat([]func(){w.kill}, size.kills),
 		slices.Repeat([]func(){w.flush}, size.flushes),
 		slices.Repeat([]func(){w.cut}, size.cuts),
+		slices.Repeat([]func(){w.hangUp}, size.hangUps),
 	)
 	w.rng.Shuffle(len(strokes), func(i, j int) { strokes[i], strokes[j] = strokes[j], strokes[i] })
 	for i, stroke := range strokes {
@@ -182,6 +184,17 @@ func (w *weather) cut() {
 	w.line.cut.Store(true)
 	defer w.line.cut.Store(false)
 	w.pause(time.Second)
+}
+
+// serverName is appended to the application name of the test's sessions for those of the server.
+const serverName = "-server"
+
+// hangUp ends the sessions of the server, wherever they are: nobody tells it whether a COMMIT had arrived.
+func (w *weather) hangUp() {
+	ended, err := w.vault.pool.Exec(w.t.Context(), `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+		WHERE application_name = current_setting('application_name') || $1`, serverName)
+	require.NoError(w.t, err)
+	require.NotZero(w.t, ended.RowsAffected())
 }
 
 func (w *weather) pause(limit time.Duration) {
@@ -229,7 +242,7 @@ func (v *vault) requireDecidedOnce(all []*wish) (booked int) {
 		if e.refused != "" {
 			told.ID = e.id // a refusal does not say it
 		}
-		require.Equal(v.t, e, entry{told.ID, told.Code}, "%s was told %s", w.key, w.answer)
+		require.Equal(v.t, entry{told.ID, told.Code}, e, "%s was told %s", w.key, w.answer)
 		if e.refused == "" {
 			booked++
 		}

@@ -129,12 +129,12 @@ func readOrder(body io.Reader) (o order, err error) {
 	d.DisallowUnknownFields()
 	if err := d.Decode(&o); err != nil {
 		if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && e.Field != "" {
-			return o, fmt.Errorf("%s cannot be a %s.", e.Field, e.Value)
+			return o, fmt.Errorf("%s cannot be a %s", e.Field, e.Value)
 		}
-		return o, errors.New(`The body is no transfer such as {"from":1,"to":2,"amount":2500,"currency":"EUR","reference":"rent"}.`)
+		return o, errors.New(`the body is no transfer such as {"from":1,"to":2,"amount":2500,"currency":"EUR","reference":"rent"}`)
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return o, errors.New("The body has something behind the transfer.")
+		return o, errors.New("the body has something behind the transfer")
 	}
 	return o, o.check()
 }
@@ -143,17 +143,17 @@ func readOrder(body io.Reader) (o order, err error) {
 func (o order) check() error {
 	switch {
 	case o.From <= 0 || o.To <= 0:
-		return errors.New("from and to are numbers of accounts.")
+		return errors.New("from and to are numbers of accounts")
 	case o.From == o.To:
-		return errors.New("from and to are the same account.")
+		return errors.New("from and to are the same account")
 	case o.Amount <= 0:
-		return errors.New("amount is an integer above zero, in minor units such as cents.")
+		return errors.New("amount is an integer above zero, in minor units such as cents")
 	case !isCurrency(o.Currency):
-		return errors.New("currency is an ISO 4217 code such as EUR.")
+		return errors.New("currency is an ISO 4217 code such as EUR")
 	case utf8.RuneCountInString(o.Reference) > maxReference:
-		return fmt.Errorf("reference has more than %d characters.", maxReference)
+		return fmt.Errorf("reference has more than %d characters", maxReference)
 	case strings.ContainsFunc(o.Reference, unicode.IsControl):
-		return errors.New("reference has control characters.")
+		return errors.New("reference has control characters")
 	}
 	return nil
 }
@@ -174,7 +174,7 @@ func customer(r *http.Request) (string, error) {
 	}
 	scheme, token, _ := strings.Cut(header, " ")
 	if !strings.EqualFold(scheme, "Bearer") || token == "" || len(token) > 64 || strings.ContainsFunc(token, notVisible) {
-		return "", errors.New("Authorization is Bearer and the name of a customer.")
+		return "", errors.New("the header Authorization is Bearer and the name of a customer")
 	}
 	return token, nil
 }

@@ -264,7 +264,6 @@ func TestCopiesAtOnceWithoutRedis_Idempotent(t *testing.T) {
 
 func TestBadRequests(t *testing.T) {
 	b := newBranch(t, 2)
-	body := func(format string, a ...any) string { return fmt.Sprintf(format, a...) }
 	for name, text := range map[string]string{
 		"nothing":            ``,
 		"no JSON":            `from 1 to 2`,
@@ -287,7 +286,7 @@ func TestBadRequests(t *testing.T) {
 		"currency in words":  `{"from":1,"to":2,"amount":1,"currency":"Euro"}`,
 		"currency small":     `{"from":1,"to":2,"amount":1,"currency":"eur"}`,
 		"amount misspelt":    `{"from":1,"to":2,"amuont":1,"currency":"EUR"}`,
-		"reference too long": body(`{"from":1,"to":2,"amount":1,"currency":"EUR","reference":%q}`, strings.Repeat("ö", maxReference+1)),
+		"reference too long": fmt.Sprintf(`{"from":1,"to":2,"amount":1,"currency":"EUR","reference":%q}`, strings.Repeat("ö", maxReference+1)),
 		"reference NUL":      `{"from":1,"to":2,"amount":1,"currency":"EUR","reference":"\u0000"}`,
 	} {
 		for range 2 {
@@ -302,7 +301,7 @@ func TestBadRequests(t *testing.T) {
 	require.Equal(t, http.StatusUnauthorized, b.post("k", rentBody, "Authorization: Bearer").status)
 	require.Equal(t, http.StatusRequestEntityTooLarge, b.post("k", strings.Repeat(" ", 2<<20)).status)
 	require.Zero(t, b.number(`SELECT count(*) FROM transfers`), "nothing of this is remembered")
-	long := body(`{"from":1,"to":2,"amount":1,"currency":"EUR","reference":%q}`, strings.Repeat("ö", maxReference))
+	long := fmt.Sprintf(`{"from":1,"to":2,"amount":1,"currency":"EUR","reference":%q}`, strings.Repeat("ö", maxReference))
 	require.Equal(t, http.StatusCreated, b.post("long", long).status)
 }
 

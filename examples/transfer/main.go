@@ -110,7 +110,9 @@ func (o options) serve(ctx context.Context, h http.Handler) error {
 	if err != nil {
 		_ = srv.Close() // it was said why
 	}
-	<-served
+	if ended := <-served; err == nil && !errors.Is(ended, http.ErrServerClosed) {
+		err = ended
+	}
 	o.log.InfoContext(ending, "stopped")
 	return err
 }
