@@ -307,6 +307,8 @@ func TestOrderPaidTwiceAtOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newShop(t)
 			first, goOn := make(chan struct{}), make(chan struct{})
+			release := sync.OnceFunc(func() { close(goOn) })
+			t.Cleanup(release)
 			var asked atomic.Int32
 			s.cashier.provider.http.Timeout = 5 * time.Second
 			s.faults.set(func(provider.Request) provider.Fault {
@@ -327,7 +329,7 @@ func TestOrderPaidTwiceAtOnce(t *testing.T) {
 				return count(t, s.pool, `SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%INSERT INTO payments%'
 					AND pid IN (SELECT pid FROM pg_locks WHERE relation = to_regclass('payments'))`) == 1
 			}, 5*time.Second, 5*time.Millisecond)
-			close(goOn)
+			release()
 			both.Wait()
 			statuses := []int{(<-answers).status, (<-answers).status}
 			want := []int{http.StatusCreated, http.StatusConflict}

@@ -14,8 +14,12 @@ import (
 	"github.com/idem-go/idem/httpidem"
 )
 
-// drainTime is how long requests may take that have begun when the server is stopped: the longest there are.
-const drainTime = httpidem.DefaultWait + handlerTime + 5*time.Second
+const (
+	// connectTime is how long pgstore waits for a connection of the pool.
+	connectTime = 10 * time.Second
+	// drainTime is how long requests may take that have begun when the server is stopped: as long as any may.
+	drainTime = httpidem.DefaultWait + connectTime + handlerTime + 5*time.Second
+)
 
 // routes are those of the API. Payments are idempotent by key; what only reads needs none.
 func routes(m *httpidem.Middleware, c *cashier, read reader) http.Handler {
