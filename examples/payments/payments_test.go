@@ -266,7 +266,8 @@ func TestProviderAway_Idempotent(t *testing.T) {
 			require.Equal(t, a.id(t), s.provider.Charges()[0].Reference)
 			require.False(t, a.replayed)
 			s.require(1, 1, 1)
-			require.Equal(t, <-keys, <-keys)
+			first := <-keys
+			require.Equal(t, first, <-keys)
 		})
 	}
 }
@@ -284,6 +285,29 @@ func TestSQLErrorRollsBack_Idempotent(t *testing.T) {
 	require.Equal(t, http.StatusInternalServerError, a.status, a.body)
 	s.require(0, 1, 0)
 	s.cashier.completed = announce
+	a = s.post("shop", "k-1", wish("o-1", "ada", 995))
+	require.Equal(t, a.id(t), s.provider.Charges()[0].Reference)
+	s.require(1, 1, 1)
+}
+
+// The database goes away between charge and COMMIT: the client is asked to come again.
+func TestConnectionLostAfterCharge_Idempotent(t *testing.T) {
+	s := newShop(t)
+	s.faults.set(func(r provider.Request) provider.Fault {
+		if r.Attempt > 1 {
+			return provider.Fault{}
+		}
+		return provider.Fault{AfterCharge: func(ctx context.Context) {
+			_, err := s.pool.Exec(ctx, `SELECT pg_terminate_backend(pid) FROM pg_locks
+				WHERE relation = to_regclass('payments') AND mode = 'RowExclusiveLock' AND granted`)
+			if err != nil {
+				t.Error(err)
+			}
+		}}
+	})
+	a := s.post("shop", "k-1", wish("o-1", "ada", 995))
+	require.Equal(t, http.StatusServiceUnavailable, a.status, a.body)
+	s.require(0, 1, 0)
 	a = s.post("shop", "k-1", wish("o-1", "ada", 995))
 	require.Equal(t, a.id(t), s.provider.Charges()[0].Reference)
 	s.require(1, 1, 1)
