@@ -154,7 +154,8 @@ func TestKilledAgainAndAgain_Idempotent(t *testing.T) {
 	require.False(t, t.Failed())
 	require.Equal(t, exitOK, p.terminate())
 	checkOrders(t, s, orders)
-	t.Logf("soak: TestKilledAgainAndAgain_Idempotent seed=%d size=%d kills=%d cuts=0 rebalances=0 outcome=%d copies sent %d times, provider: %d failed before, %d after the charge; %d charges, %d asked for again",
+	t.Logf("soak: TestKilledAgainAndAgain_Idempotent seed=%d size=%d kills=%d cuts=0 rebalances=0 outcome=%d copies sent %d times, "+
+		"provider: %d failed before, %d after the charge; %d charges, %d asked for again",
 		seed, payments, kills, len(copies), tries.Load(), refused.Load(), hung.Load(), len(s.provider.Charges()), askedAgain(s))
 	require.NotZero(t, refused.Load())
 	require.NotZero(t, hung.Load())
@@ -205,8 +206,8 @@ func checkOrders(t *testing.T, s *town, orders []*order) {
 			paid++
 			c, ok := charged[a.id(t)]
 			require.True(t, ok, "%s was not charged", o.key)
-			require.Equal(t, 1, count(t, s.pool, `SELECT count(*) FROM payments WHERE idempotency_key = $1 AND id = $2 AND charge_id = $3 AND amount = $4`,
-				o.key, c.Reference, c.ID, c.Amount), "%s: %+v", o.key, c)
+			require.Equal(t, 1, count(t, s.pool, `SELECT count(*) FROM payments
+				WHERE idempotency_key = $1 AND id = $2 AND charge_id = $3 AND amount = $4`, o.key, c.Reference, c.ID, c.Amount), "%s: %+v", o.key, c)
 		}
 	}
 	require.Len(t, charged, paid, "charges that nobody was told of")

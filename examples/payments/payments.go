@@ -65,8 +65,8 @@ func (p *payment) sameWish(o *payment) bool {
 // cashier makes payments.
 type cashier struct {
 	provider *providerClient
-	// completed, if not nil, is called for each payment, once, in its transaction. What it writes there is committed with the payment
-	// or not at all: it is the place to queue payment.completed.
+	// completed, if not nil, is called for each payment, once, in its transaction. What it writes there is committed with the
+	// payment or not at all: it is the place to queue payment.completed.
 	completed func(context.Context, pgx.Tx, payment) error
 	log       *slog.Logger
 }

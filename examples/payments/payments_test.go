@@ -350,7 +350,8 @@ func TestOrderPaidTwiceAtOnce(t *testing.T) {
 			<-first
 			both.Go(func() { answers <- s.post("shop", "k-2", wish("o-1", "ada", 995)) })
 			require.Eventually(t, func() bool {
-				return count(t, s.pool, `SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%INSERT INTO payments%'
+				return count(t, s.pool, `SELECT count(*) FROM pg_stat_activity
+					WHERE wait_event_type = 'Lock' AND query LIKE '%INSERT INTO payments%'
 					AND pid IN (SELECT pid FROM pg_locks WHERE relation = to_regclass('payments'))`) == 1
 			}, 5*time.Second, 5*time.Millisecond)
 			release()

@@ -177,8 +177,8 @@ func (s *town) insist(ctx context.Context, key, body string) (a answer, tries in
 	return a, tries, fmt.Errorf("%s: no answer after %d tries; the last: %d %s, %w", key, tries, a.status, a.body, err)
 }
 
-// The process is killed when the provider has charged and before anything is committed: nothing is there but the charge, and the retry
-// finds it under the same key.
+// The process is killed when the provider has charged and before anything is committed: nothing is there but the charge, and
+// the retry finds it under the same key.
 func TestKilledBetweenChargeAndCommit_Idempotent(t *testing.T) {
 	s := newTown(t)
 	first := s.start("-provider-timeout", "10s")

@@ -55,7 +55,8 @@ func (o options) serve(ctx context.Context) error {
 		}
 		o.provider = "http://" + l.Addr().String()
 		o.log.Info("a fake provider is in this process", "charges", o.provider+"/charges")
-		defer serveHTTP(l, provider.New(provider.ByCustomer), o.log, func(err error) { o.log.Error("the fake provider failed", "error", err) })()
+		failed := func(err error) { o.log.Error("the fake provider failed", "error", err) }
+		defer serveHTTP(l, provider.New(provider.ByCustomer), o.log, failed)()
 	}
 	client, err := newProviderClient(o.provider, o.providerTimeout, o.connections)
 	if err != nil {
@@ -95,7 +96,8 @@ func (o options) listenAndServe(ctx context.Context, addr string, h http.Handler
 	return err
 }
 
-// serveHTTP serves h; failed is told if it cannot any longer. stop lets requests end that have begun, and waits until the server has.
+// serveHTTP serves h; failed is told if it cannot any longer. stop lets requests end that have begun, and waits until the
+// server has.
 func serveHTTP(l net.Listener, h http.Handler, log *slog.Logger, failed func(error)) (stop func()) {
 	srv := &http.Server{
 		Handler:           h,
