@@ -57,7 +57,7 @@ func EnterTx[Tx any](ctx context.Context, g *Guard, c Call, limit time.Duration,
 	}
 	e := txEntry[Tx]{store: store, limit: limit, req: g.request(c)}
 	a, f, err := g.enter(ctx, c, func(f *twin) (Answer, bool, error) {
-		a, err := e.ask(ctx, func(tx Tx) (Result, error) {
+		a, err := e.ask(c.work(ctx), func(tx Tx) (Result, error) {
 			g.tell(f, true)
 			return fn(tx)
 		})

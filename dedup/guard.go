@@ -96,6 +96,16 @@ type Call struct {
 	Retention time.Duration
 	// Wait for another caller; zero: that of the guard; negative: not at all.
 	Wait time.Duration
+	// Detached lets what runs go on when the context of the call has ended: only waiting ends with it.
+	Detached bool
+}
+
+// work is the context of what runs.
+func (c Call) work(ctx context.Context) context.Context {
+	if c.Detached {
+		return context.WithoutCancel(ctx)
+	}
+	return ctx
 }
 
 // request is the call as the ledger is asked. What it has forgotten is new: no call has an age.
@@ -126,7 +136,7 @@ func (g *Guard) Enter(ctx context.Context, c Call) (entry *Entry, a Answer, err 
 		return nil, a, err
 	}
 	e := &Entry{g: g, f: f, claim: req.Held(token, a), retention: req.Retention}
-	e.ctx, e.stop = g.keeper.Keep(ctx, e.claim, since)
+	e.ctx, e.stop = g.keeper.Keep(c.work(ctx), e.claim, since)
 	if e.ctx.Err() != nil { // before anything ran
 		err := fmt.Errorf("claim %q: %w", c.Key, context.Cause(e.ctx))
 		_ = e.Release(ctx, Unstarted) // if it does not arrive, the lease ends it
