@@ -53,7 +53,7 @@ type Guard struct {
 	keeper *Keeper
 	cfg    GuardConfig
 
-	mu      sync.Mutex
+	mu    sync.Mutex
 	twins map[Key]*twin
 }
 
@@ -176,10 +176,9 @@ func (g *Guard) follow(p patience, c Call, f *twin) (a Answer, again bool, err e
 	switch {
 	case err != nil || a.Verdict != 0:
 		return a, false, err
-	case f.answer.Verdict == 0:
+	case f.answer.Verdict == 0, f.fingerprint != c.Fingerprint:
+		// What the other one was told was not said of this payload: the ledger compares it with the record.
 		return a, true, nil
-	case f.fingerprint != c.Fingerprint && f.fingerprint != (Fingerprint{}) && c.Fingerprint != (Fingerprint{}):
-		return Answer{Verdict: Conflict}, false, nil
 	default:
 		return f.answer, false, nil
 	}
