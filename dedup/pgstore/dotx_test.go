@@ -62,7 +62,7 @@ func doTxManyCallers(t *testing.T, pool *pgxpool.Pool, processes []*dedup.Guard)
 		key, caller := i%keys, i/keys
 		id := fmt.Sprint("key-", key)
 		all.Go(func() {
-			for try := 0; try < 5; try++ {
+			for range 5 {
 				r, replayed, err := dedup.DoTx(t.Context(), processes[caller%len(processes)], doKey(id), time.Minute,
 					func(ctx context.Context, tx pgx.Tx) (receipt, error) {
 						run := runs[key].Add(1)
@@ -85,9 +85,9 @@ func doTxManyCallers(t *testing.T, pool *pgxpool.Pool, processes []*dedup.Guard)
 	for key := range keys {
 		require.NoError(t, errors.Join(errs[key][:]...))
 		require.EqualValues(t, 3, runs[key].Load(), "two that fail and one that does not")
-		require.EqualValues(t, 1, countEffects(t, pool, fmt.Sprint("key-", key)))
-		for _, r := range got[key] {
-			require.Equal(t, receipt{Run: 3}, r)
+		require.Equal(t, 1, countEffects(t, pool, fmt.Sprint("key-", key)))
+		for caller := range callers {
+			require.Equal(t, receipt{Run: 3}, got[key][caller])
 		}
 		require.EqualValues(t, 1, fresh[key].Load(), "all but the one who ran it are told a replay")
 	}

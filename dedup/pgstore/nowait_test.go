@@ -101,9 +101,9 @@ func retriesLeaveThePool(t *testing.T, pool *pgxpool.Pool, s *pgstore.Store, hol
 	require.NoError(t, errors.Join(errs...))
 	require.EqualValues(t, 3*callers, busy.Load())
 	t.Logf("%d times Busy in %v, slowest other claim %v", busy.Load(), took, slowest)
-	require.Less(t, took, 8*time.Second, "waiting for the key, they would take 100 s")
+	require.Less(t, took, 15*time.Second, "waiting for the key, they would take 100 s")
 	for _, d := range slowest {
-		require.Less(t, d, 3*time.Second)
+		require.Less(t, d, 5*time.Second)
 	}
 	require.EqualValues(t, 1, pool.Stat().AcquiredConns(), "only the holder has a connection")
 	require.NoError(t, release())
@@ -174,7 +174,7 @@ func TestOutOfTurnSeesWhatIsCommitted_Rule20(t *testing.T) {
 // The number of a key may never change: releases that run side by side would not see each other (rule 20).
 func TestTurnIsTheSameInAllReleases_Rule20(t *testing.T) {
 	k := dedup.Key{Tenant: "acme", Scope: "http", Type: "payment", ID: "key-1"}
-	require.EqualValues(t, int64(-5527810784304057950), pgstore.TurnOf("public", &k))
+	require.Equal(t, int64(-5527810784304057950), pgstore.TurnOf("public", &k))
 	other := k
 	other.ID = "key-2"
 	require.NotEqual(t, pgstore.TurnOf("public", &k), pgstore.TurnOf("public", &other))
