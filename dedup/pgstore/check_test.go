@@ -230,6 +230,9 @@ func TestLookUpsUseTheKey(t *testing.T) {
 		_ = s.Renew(t.Context(), time.Minute, claims)
 		_ = s.Complete(t.Context(), []dedup.Completion{{Claim: claims[0], Retention: retention}})
 		_ = s.Release(t.Context(), []dedup.Release{{Claim: claims[0], Retention: retention}})
+		require.NoError(t, s.Look(t.Context(), batch(3, i/2), answers))
+		require.NoError(t, s.LookTx(t.Context(), batch(3, i/2), answers))
+		require.NoError(t, s.ClaimTx(t.Context(), time.Minute, []dedup.Request{noWait(fmt.Sprint("turn-", i/2))}, answers[:1], plain))
 	}
 	var scans int
 	require.Eventually(t, func() bool { // statistics are told a moment later

@@ -110,6 +110,25 @@
 // (rule 12). A process that dies between that COMMIT and the repair loses those events: nothing but a handler that
 // leaves its transaction alone prevents it.
 //
+// Retries of a request that runs: a claim with NoWait takes an advisory lock of the transaction on a number made of schema and key.
+// Who does not get it is told Busy, without waiting and without keeping a connection (rule 20). The lock ends with the transaction,
+// also through a pooler.
+//
+// # Code that keeps its own transactions
+//
+// [Store.Once] is the ledger's insert in a transaction of the caller's, on the same records. [LockKey] and [TryLockKey] lock what a
+// natural key names until a transaction ends, for those who read before they write. State that copies may bring in any order
+// goes forward only by an upsert with a guard:
+//
+//	INSERT INTO accounts AS a (id, balance, version) VALUES ($1, $2, $3)
+//	ON CONFLICT (id) DO UPDATE SET balance = excluded.balance, version = excluded.version
+//	WHERE a.version < excluded.version
+//	RETURNING (xmax = 0) AS inserted
+//
+// It returns true for a row that was inserted, false for one that was updated, and none where the guard refused. xmax = 0 says so in
+// this RETURNING only: later, a row that was merely locked has one, and a row after an ordinary UPDATE has none. On a partitioned
+// table it is an error. From Postgres 18 on, RETURNING old.id IS NULL says the same in words.
+//
 // # Cost per message
 //
 // A claim, with all its keys, is one round trip, and so is each of the other verbs, those on parked events too. A transaction is two: begin and
@@ -120,5 +139,6 @@
 // if all of it is over already that is all, one round trip and a quarter of the work; else it costs a round trip more.
 // After a group of which nothing was known, the next transaction asks for what exists only if it meets something, in a
 // round trip of its own.
-// What the requests of a call share (tenant, scope, type, topic, retention) travels once.
+// A claim with NoWait costs what one without it does, and two round trips if the answer is Busy. [Store.Look] and [Store.LookTx] are
+// one round trip. What the requests of a call share (tenant, scope, type, topic, retention) travels once.
 package pgstore

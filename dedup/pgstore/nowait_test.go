@@ -101,9 +101,9 @@ func retriesLeaveThePool(t *testing.T, pool *pgxpool.Pool, s *pgstore.Store, hol
 	require.NoError(t, errors.Join(errs...))
 	require.EqualValues(t, 3*callers, busy.Load())
 	t.Logf("%d times Busy in %v, slowest other claim %v", busy.Load(), took, slowest)
-	require.Less(t, took, 8*time.Second, "waiting for the key, they would take 100 s")
+	require.Less(t, took, 15*time.Second, "waiting for the key, they would take 100 s")
 	for _, d := range slowest {
-		require.Less(t, d, 3*time.Second)
+		require.Less(t, d, 5*time.Second)
 	}
 	require.EqualValues(t, 1, pool.Stat().AcquiredConns(), "only the holder has a connection")
 	require.NoError(t, release())
@@ -174,7 +174,7 @@ func TestOutOfTurnSeesWhatIsCommitted_Rule20(t *testing.T) {
 // The number of a key may never change: releases that run side by side would not see each other (rule 20).
 func TestTurnIsTheSameInAllReleases_Rule20(t *testing.T) {
 	k := dedup.Key{Tenant: "acme", Scope: "http", Type: "payment", ID: "key-1"}
-	require.EqualValues(t, int64(-5527810784304057950), pgstore.TurnOf("public", &k))
+	require.Equal(t, int64(-5527810784304057950), pgstore.TurnOf("public", &k))
 	other := k
 	other.ID = "key-2"
 	require.NotEqual(t, pgstore.TurnOf("public", &k), pgstore.TurnOf("public", &other))
@@ -200,8 +200,24 @@ func TestNoWaitSettings_Rule20(t *testing.T) {
 	}
 }
 
-// counter counts what is sent to the server and waits for an answer: round trips.
-type counter struct{ syncs atomic.Int32 }
+// counter counts what is sent to the server and waits for an answer, round trips, and the server's errors.
+type counter struct{ syncs, errors atomic.Int32 }
+
+func (c *counter) down(client io.Writer, server io.Reader) {
+	in := bufio.NewReader(server)
+	for {
+		m, err := readMessage(in, true)
+		if err != nil {
+			return
+		}
+		if m[0] == 'E' {
+			c.errors.Add(1)
+		}
+		if _, err := client.Write(m); err != nil {
+			return
+		}
+	}
+}
 
 func (c *counter) up(server io.Writer, client io.Reader) {
 	in := bufio.NewReader(client)
@@ -227,7 +243,7 @@ func TestNoWaitRoundTrips_Rule20(t *testing.T) {
 	cfg := direct.Config().ConnConfig
 	c := &counter{}
 	proxy := netproxy.Start(t, fmt.Sprintf("%s:%d", cfg.Host, cfg.Port), func() netproxy.Link {
-		return netproxy.Link{Up: c.up, Down: func(dst io.Writer, src io.Reader) { _, _ = io.Copy(dst, src) }}
+		return netproxy.Link{Up: c.up, Down: c.down}
 	})
 	pool := newPool(t, url, maxConns(1), func(cfg *pgxpool.Config) {
 		cfg.ConnConfig.TLSConfig, cfg.ConnConfig.Fallbacks = nil, nil
@@ -254,6 +270,7 @@ func TestNoWaitRoundTrips_Rule20(t *testing.T) {
 	require.EqualValues(t, 2, trips(noWait("b"), dedup.Fresh))
 	require.Equal(t, trips(request("a"), dedup.Done), trips(noWait("b"), dedup.Done))
 	require.EqualValues(t, 2, trips(noWait("held"), dedup.Busy), "ask, look and end")
+	require.Zero(t, c.errors.Load(), "Busy is no error of the server's log, and nothing has waited for a time-out")
 	require.NoError(t, release())
 
 	reqs, answers := []dedup.Request{request("a")}, make([]dedup.Answer, 1)

@@ -41,7 +41,7 @@ const OnceRetention = 7 * 24 * time.Hour
 // nothing was sent then. Once takes no connection but that of tx, which may be the last one of a pool. The first call of a store
 // finds the tables through the search path of tx, for good: name them with [InSchema] if sessions differ. In the compact
 // layout the first key of each tenant, scope and type costs a round trip more; if no process has met those three before, others that
-// meet them wait for the end of tx. Safe for concurrent use with different transactions.
+// meet them wait for the end of tx, whose commit waits for the disk. Safe for concurrent use with different transactions.
 func (s *Store) Once(ctx context.Context, tx pgx.Tx, key dedup.Key, retention time.Duration) (first bool, err error) {
 	reqs := []dedup.Request{{Key: key, Retention: cmp.Or(max(0, retention), OnceRetention), AnyAge: true}}
 	if err := dedup.CheckRequests(reqs, make([]dedup.Answer, 1)); err != nil {
@@ -67,6 +67,11 @@ func (s *Store) Once(ctx context.Context, tx pgx.Tx, key dedup.Key, retention ti
 	}
 	return tag.RowsAffected() == 1, nil
 }
+
+// makeKindSQL marks a transaction that makes a number. Its commit waits for the disk, as that of makeNumbers does, since others will
+// remember the number; what waits for more already stays as it is.
+const makeKindSQL = `SELECT set_config('idem.kinds', 'made', true),
+	CASE WHEN current_setting('synchronous_commit') = 'off' THEN set_config('synchronous_commit', 'on', true) END`
 
 // placeWithin is as places for one key without an origin, within a transaction of somebody else's. A number that it makes there may
 // be rolled back, so it is used there only and not remembered, nor are any that are read after it (rule 28).
@@ -94,8 +99,7 @@ func (s *Store) placeWithin(ctx context.Context, tx pgx.Tx, q *statements, key *
 		return []place{{kind: number[0], id: id}}, nil
 	}
 	b = pgx.Batch{}
-	b.Queue(waitForDisk) // as makeNumbers does, for those who will remember the number
-	b.Queue("SELECT set_config('idem.kinds', 'made', true)")
+	b.Queue(makeKindSQL)
 	b.Queue(q.newKinds, k.args(all)...)
 	b.Queue(q.kinds, k.args(all)...).Query(func(rows pgx.Rows) error { return scanNumbers(rows, number) })
 	err := tx.SendBatch(ctx, &b).Close()

@@ -115,9 +115,7 @@ func txLookMany[Tx any](k *txKit[Tx]) {
 
 func txLookHeld[Tx any](k *txKit[Tx]) {
 	end := k.hold("held", request("e"))
-	began := time.Now()
-	k.look(0, request("e"))
-	require.Less(k, time.Since(began), atOnce)
+	k.look(0, request("e")) // if it waited, it would fail: the holder does not end before
 	require.NoError(k, end(nil))
 	k.look(dedup.Done, request("e"))
 }

@@ -32,20 +32,22 @@ func noWait(r dedup.Request) dedup.Request {
 // atOnce is less than any store waits for a transaction that it does wait for.
 const atOnce = time.Second
 
-// busyAtOnce requires Busy without waiting.
+// busyAtOnce requires Busy without waiting. The machine may be slow once: of three times the shortest counts.
 func (k *txKit[Tx]) busyAtOnce(r dedup.Request) {
 	k.Helper()
-	began := time.Now()
-	a := k.meets(dedup.Busy, noWait(r))
-	require.Less(k, time.Since(began), atOnce, "NoWait has waited")
-	require.Equal(k, dedup.Answer{Verdict: dedup.Busy}, a)
+	least := time.Hour
+	for range 3 {
+		began := time.Now()
+		a := k.meets(dedup.Busy, noWait(r))
+		require.Equal(k, dedup.Answer{Verdict: dedup.Busy}, a)
+		least = min(least, time.Since(began))
+	}
+	require.Less(k, least, atOnce, "NoWait has waited")
 }
 
 func txNoWaitTwin[Tx any](k *txKit[Tx]) {
 	end := k.hold("one", noWait(request("e")))
-	for range 3 {
-		k.busyAtOnce(request("e"))
-	}
+	k.busyAtOnce(request("e"))
 	k.one(dedup.Fresh, noWait(request("f")), k.effect("another key"))
 	require.NoError(k, end(nil))
 	k.meets(dedup.Done, noWait(request("e")))
@@ -55,9 +57,7 @@ func txNoWaitTwin[Tx any](k *txKit[Tx]) {
 
 func txNoWaitOther[Tx any](k *txKit[Tx]) {
 	end := k.hold("one", request("e"))
-	for range 3 {
-		k.busyAtOnce(request("e"))
-	}
+	k.busyAtOnce(request("e"))
 	require.ErrorIs(k, end(errNotExpected), errNotExpected)
 	k.one(dedup.Fresh, noWait(request("e")), k.effect("one"))
 	k.count(1, "one")
@@ -77,7 +77,7 @@ func txNoWaitRow[Tx any](k *txKit[Tx]) {
 }
 
 func txNoWaitMany[Tx any](k *txKit[Tx]) {
-	const callers = 50
+	const callers = 100
 	end := k.hold("one", noWait(request("e")))
 	began := time.Now()
 	verdicts, errs := make([]dedup.Verdict, callers), make([]error, callers)
@@ -104,7 +104,7 @@ func txNoWaitMany[Tx any](k *txKit[Tx]) {
 	for _, v := range verdicts {
 		require.Equal(k, dedup.Busy.String(), v.String())
 	}
-	require.Less(k, took, 5*time.Second, "%d callers of a key that is held", callers)
+	require.Less(k, took, 8*time.Second, "%d callers of a key that is held", callers)
 	require.NoError(k, end(nil))
 	k.count(len(others), "other")
 	k.count(1, "one")
