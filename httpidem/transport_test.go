@@ -1,12 +1,10 @@
 package httpidem
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
 	"io"
-	"math/rand/v2"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -492,116 +490,6 @@ func TestTransportEndsInTime(t *testing.T) {
 		require.Len(t, server.seen, 1)
 	})
 }
-
-// onlyReader hides what http.NewRequest would make a GetBody of.
-type onlyReader struct {
-	io.Reader
-	closed *bool
-}
-
-func (r onlyReader) Close() error { *r.closed = true; return nil }
-
-func TestTransportBody(t *testing.T) {
-	binary := make([]byte, 100_000)
-	_, _ = rand.NewChaCha8([32]byte{1}).Read(binary)
-	for name, c := range map[string]struct {
-		body   []byte
-		max    int64
-		length int64 // that the request names
-		err    error
-	}{
-		"without a length":     {body: binary},
-		"with a length":        {body: binary, length: int64(len(binary))},
-		"empty":                {},
-		"as large as it may":   {body: binary, max: int64(len(binary))},
-		"larger than it may":   {body: binary, max: int64(len(binary)) - 1, err: ErrBody},
-		"larger than may be":   {body: make([]byte, DefaultMaxBody+1), err: ErrBody},
-		"unknown, as it is -1": {body: binary, length: -1},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				server := answers(0, 503, 200)
-				closed := false
-				r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://api.test/", onlyReader{bytes.NewReader(c.body), &closed})
-				require.NoError(t, err)
-				r.ContentLength = c.length
-				resp, err := (&Transport{Base: server, MaxBody: c.max}).RoundTrip(r)
-				require.True(t, closed)
-				if c.err != nil {
-					require.ErrorIs(t, err, c.err)
-					require.Empty(t, server.seen)
-					return
-				}
-				require.NoError(t, err)
-				require.NoError(t, resp.Body.Close())
-				require.Len(t, server.seen, 3)
-				for _, s := range server.seen {
-					require.Equal(t, string(c.body), s.body)
-					require.EqualValues(t, len(c.body), s.length)
-				}
-			})
-		})
-	}
-}
-
-// A GetBody of the caller's is used, whatever the size; if it fails nothing else is tried.
-func TestTransportGetBody(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		large := strings.Repeat("x", 2*DefaultMaxBody)
-		server := answers(503, 200)
-		resp, err := post(t.Context(), t, &Transport{Base: server}, large)
-		require.NoError(t, err)
-		require.NoError(t, resp.Body.Close())
-		for _, s := range server.seen {
-			require.Equal(t, large, s.body)
-			require.EqualValues(t, len(large), s.length)
-		}
-	})
-	synctest.Test(t, func(t *testing.T) {
-		opened, closed := 0, false
-		server := answers(503)
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://api.test/", onlyReader{strings.NewReader("x"), &closed})
-		require.NoError(t, err)
-		gone := errors.New("file is gone")
-		r.GetBody = func() (io.ReadCloser, error) {
-			if opened++; opened > 1 {
-				return nil, gone
-			}
-			return io.NopCloser(strings.NewReader("x")), nil
-		}
-		_, err = (&Transport{Base: server}).RoundTrip(r)
-		require.ErrorIs(t, err, gone)
-		require.Equal(t, 2, opened)
-		require.True(t, closed)
-	})
-}
-
-// A body that cannot be read is the caller's error, and nothing was sent.
-func TestTransportUnreadableBody(t *testing.T) {
-	server, closed := answers(200), false
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://api.test/", onlyReader{brokenReader{}, &closed})
-	require.NoError(t, err)
-	_, err = (&Transport{Base: server}).RoundTrip(r)
-	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
-	require.Empty(t, server.seen)
-	require.True(t, closed)
-}
-
-// No more of a body is read than may be kept.
-func TestTransportEndlessBody(t *testing.T) {
-	server, body := answers(200), &trackedBody{Reader: io.LimitReader(endless{}, 10<<20)}
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://api.test/", body)
-	require.NoError(t, err)
-	_, err = (&Transport{Base: server, MaxBody: 1000}).RoundTrip(r)
-	require.ErrorIs(t, err, ErrBody)
-	require.Equal(t, 1001, body.read)
-	require.True(t, body.closed)
-	require.Empty(t, server.seen)
-}
-
-type brokenReader struct{}
-
-func (brokenReader) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 
 // A process that died asks again under the key it had written down.
 func TestTransportKeyOutlivesTheProcess(t *testing.T) {
