@@ -52,7 +52,7 @@ func EnterTx[Tx any](ctx context.Context, g *Guard, c Call, limit time.Duration,
 	a, f, err := g.enter(ctx, c, func() (a Answer, kept bool, err error) {
 		for try := 1; ; try++ {
 			var answers [1]Answer
-			err = store.ClaimTx(ctx, limit, []Request{req}, answers[:], func(tx Tx) ([]Completion, error) {
+			err = store.ClaimTx(c.work(ctx), limit, []Request{req}, answers[:], func(tx Tx) ([]Completion, error) {
 				var err error
 				if ran, err = fn(tx); err != nil {
 					return nil, err

@@ -81,6 +81,15 @@ type Call struct {
 	Retention time.Duration
 	// Wait for another caller; zero: that of the guard; negative: not at all.
 	Wait time.Duration
+	// Detached lets what runs go on when the context of the call has ended: only waiting ends with it.
+	Detached bool
+}
+
+func (c Call) work(ctx context.Context) context.Context {
+	if c.Detached {
+		return context.WithoutCancel(ctx)
+	}
+	return ctx
 }
 
 func (g *Guard) request(c Call) Request {
@@ -252,7 +261,7 @@ func (g *Guard) Enter(ctx context.Context, c Call) (entry *Entry, a Answer, err 
 		return nil, a, err
 	}
 	claim := req.Held(token, a)
-	held, stop := g.keeper.Keep(ctx, claim, since)
+	held, stop := g.keeper.Keep(c.work(ctx), claim, since)
 	return &Entry{g: g, f: f, claim: claim, ctx: held, stop: stop, retention: req.Retention}, a, nil
 }
 

@@ -1,0 +1,125 @@
+package httpidem
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/idem-go/idem/dedup"
+)
+
+// claimed runs the handler under a claim.
+func (m *Middleware) claimed(w http.ResponseWriter, q *request, next http.Handler) {
+	entry, a, err := m.guard.Enter(q.r.Context(), q.call)
+	switch {
+	case err != nil && q.r.Context().Err() != nil: // the client has gone while it waited: nobody reads an answer
+		q.observe(InFlight, 0, err)
+	case err != nil && m.cfg.FailOpen:
+		m.cfg.Logger.WarnContext(q.r.Context(), "request runs without the idempotency ledger", "idempotency_key", q.state.header, "error", err)
+		next.ServeHTTP(w, q.r)
+		q.observe(Unguarded, 0, err)
+	case err != nil:
+		q.unavailable(w, err)
+	case entry == nil:
+		q.reply(w, a)
+	case a.Verdict == dedup.Uncertain && !m.cfg.Rerun:
+		_ = entry.Release(q.r.Context(), dedup.Unstarted) // if it does not arrive, the lease ends it
+		q.reply(w, a)
+	default:
+		(&claimedRun{q: q, entry: entry}).run(w, next)
+	}
+}
+
+// claimedRun is one run of a handler under a claim.
+type claimedRun struct {
+	q     *request
+	entry *dedup.Entry
+	rec   *recorder
+	early error // of storing that an answer left early
+}
+
+func (c *claimedRun) run(w http.ResponseWriter, next http.Handler) {
+	q, cfg := c.q, &c.q.m.cfg
+	c.rec = newRecorder(w, q.r, cfg.MaxBuffer, cfg.StreamOnFlush, c.leaveEarly)
+	ctx, cancel := context.WithTimeout(c.entry.Context(), cfg.Timeout)
+	defer cancel()
+	// A handler that does not end when it is told to must not keep its key for ever.
+	hung := time.AfterFunc(cfg.Timeout+cfg.Lease, func() {
+		cfg.Logger.ErrorContext(ctx, "handler does not end, its outcome counts as unknown", "idempotency_key", q.state.header)
+		_ = c.entry.Release(ctx, dedup.Unknown)
+	})
+	defer hung.Stop()
+	returned := false
+	defer func() {
+		if !returned { // a panic, which goes on from here, or the goroutine ends
+			c.broke()
+		}
+	}()
+	next.ServeHTTP(c.rec, q.r.WithContext(ctx))
+	returned = true
+	c.ended()
+}
+
+// ended stores the answer, then lets it go.
+func (c *claimedRun) ended() {
+	q, ctx := c.q, c.q.r.Context()
+	a, streamed := c.rec.finish()
+	if streamed {
+		q.observe(stored(c.early), a.status, c.early)
+		return
+	}
+	o := Outcome{Status: a.status, NotApplied: q.state.notApplied.Load()}
+	if q.m.cfg.Fate(q.r, o) == Forget {
+		err := c.entry.Release(ctx, dedup.Failed)
+		c.log("answer is not kept, but the key could not be released", err)
+		c.rec.send()
+		q.observe(Forgotten, a.status, err)
+		return
+	}
+	err := c.entry.Complete(ctx, a.result(q.m.keeps, q.m.cfg.MaxResponse))
+	c.log("answer could not be stored: later requests with the key are refused, as its outcome is unknown", err)
+	c.rec.send()
+	q.observe(stored(err), a.status, err)
+}
+
+func stored(err error) Result {
+	if err != nil {
+		return Unstored
+	}
+	return Executed
+}
+
+// leaveEarly stores that the request was answered, before the first byte of an answer leaves that cannot be held back. A handler
+// that has said NotApplied is not kept, whatever it answers.
+func (c *claimedRun) leaveEarly(a *answer) error {
+	if c.q.m.cfg.Fate(c.q.r, Outcome{Status: a.status, NotApplied: c.q.state.notApplied.Load()}) == Forget {
+		c.early = c.entry.Release(c.q.r.Context(), dedup.Failed)
+	} else {
+		c.early = c.entry.Complete(c.q.r.Context(), a.result(c.q.m.keeps, c.q.m.cfg.MaxResponse))
+	}
+	c.log("answer leaves although it could not be stored", c.early)
+	return nil
+}
+
+// broke stores what a request with the key is answered after its handler panicked: what the client saw was a broken
+// connection, and nobody knows what had happened (H-09).
+func (c *claimedRun) broke() {
+	q, ctx := c.q, c.q.r.Context()
+	var err error
+	if _, streamed := c.rec.finish(); streamed {
+		err = c.early
+	} else if q.state.notApplied.Load() {
+		err = c.entry.Release(ctx, dedup.Failed)
+	} else {
+		err = c.entry.Complete(ctx, q.panicked().result(q.m.keeps, q.m.cfg.MaxResponse))
+	}
+	c.log("handler panicked, and its key could not be ended", err)
+	q.observe(Panicked, 0, err)
+}
+
+func (c *claimedRun) log(text string, err error) {
+	if err != nil && !errors.Is(err, context.Canceled) {
+		c.q.m.cfg.Logger.ErrorContext(c.q.r.Context(), text, "idempotency_key", c.q.state.header, "error", err)
+	}
+}

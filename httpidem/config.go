@@ -1,0 +1,207 @@
+package httpidem
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/textproto"
+	"time"
+
+	"github.com/idem-go/idem/dedup"
+)
+
+// The defaults of a [Config].
+const (
+	DefaultHeader         = "Idempotency-Key"
+	DefaultReplayedHeader = "Idempotent-Replayed"
+	DefaultTimeout        = time.Minute
+	DefaultMaxBody        = 1 << 20
+	DefaultMaxResponse    = 1 << 20
+	DefaultMaxBuffer      = 32 << 20
+	DefaultMaxLiveKeys    = 100
+	DefaultRetryAfter     = time.Second
+	// DefaultWait is a good [Config].Wait: ten polls.
+	DefaultWait = dedup.DefaultWait
+)
+
+// minSecret is how many bytes a secret must have.
+const minSecret = 16
+
+// Syntax says how the header is read.
+type Syntax uint8
+
+const (
+	// Lenient takes a quoted string as the draft asks for, and also the bare key that most clients send.
+	Lenient Syntax = iota
+	// Strict takes a quoted string only: an Item of RFC 8941 whose value is a String.
+	Strict
+)
+
+// Config is how a [Middleware] works. Store, Scope, Principal and Secret are required.
+type Config struct {
+	// Store is the ledger. Required.
+	Store dedup.Store
+	// Scope says who remembers, such as the name of the API: the same key in two scopes is two requests. Required.
+	Scope string
+	// Principal says who asks. Keys of different principals never meet, so that nobody can fetch another one's answer with a guessed
+	// key (H-12). An error is answered 401. Required, unless Public.
+	Principal func(*http.Request) (string, error)
+	// Public says that there are no principals: whoever knows a key gets its answer.
+	Public bool
+	// Tenant separates customers, as [dedup.Key].Tenant. Default: none. An error is answered 400.
+	Tenant func(*http.Request) (string, error)
+	// Authorize is asked before an answer is replayed and before anything runs, if that is not done by a middleware in front. An error
+	// is answered 403.
+	Authorize func(*http.Request) error
+	// Secret keys the HMAC-SHA-256 of method, path, query, content type and body that tells another payload under the same
+	// key. All instances must have the same. At least 16 bytes. Required, unless AnyPayload.
+	Secret []byte
+	// AnyPayload replays the answer to whatever comes with the key.
+	AnyPayload bool
+
+	// Header is the name of the request header; default [DefaultHeader].
+	Header string
+	// ReplayedHeader is set to true on replays; default [DefaultReplayedHeader].
+	ReplayedHeader string
+	// Syntax of the header; default [Lenient].
+	Syntax Syntax
+	// UUIDOnly refuses keys that are no UUID in the canonical form (8-4-4-4-12 hexadecimal digits, of any version). UUIDs are the same
+	// in upper and lower case: the key is taken in lower case.
+	UUIDOnly bool
+	// Methods that are idempotent by key; default POST and PATCH. All others pass untouched (H-19).
+	Methods []string
+	// Optional lets requests of these methods pass without a key. By default they are answered 400.
+	Optional bool
+	// DocsURL is where your API's documentation says how keys are used. It is the type of problems, and a Link of 400s.
+	DocsURL string
+	// ReplayHeaders are names of response headers to replay beside those that describe the body (see [DefaultReplayHeaders]). Set-Cookie
+	// is never replayed.
+	ReplayHeaders []string
+
+	// Retention is how long answers are kept; default 24 h. Publish it: after it a key is new.
+	Retention time.Duration
+	// Lease of a claim; default [dedup.DefaultLease]. It is how long a key is busy after its process died.
+	Lease time.Duration
+	// Timeout is when the context of the handler ends; default [DefaultTimeout]. It does not end when the client hangs up: the retry is to
+	// find an answer (H-05).
+	Timeout time.Duration
+	// Wait is how long a request waits for another one that is at work on its key; default: not at all, it is answered 409. [DefaultWait]
+	// is a good value if it is to wait.
+	Wait time.Duration
+	// Poll is how often the ledger is asked meanwhile; default [dedup.DefaultPoll].
+	Poll time.Duration
+	// RetryAfter is sent with 409 and 503, in whole seconds; default [DefaultRetryAfter].
+	RetryAfter time.Duration
+	// MaxBody is how many bytes a request may have, since all of it is hashed; default [DefaultMaxBody]. Larger ones are
+	// answered 413.
+	MaxBody int64
+	// MaxResponse is how many bytes of a body are kept; default [DefaultMaxResponse]. Of a larger answer it is kept that it was given
+	// (H-06).
+	MaxResponse int
+	// MaxBuffer is how many bytes of a body are held back until the answer is stored; default [DefaultMaxBuffer]. A larger answer
+	// leaves while it is written, after it was stored that it cannot be replayed; in a transaction it is an error.
+	MaxBuffer int
+	// StreamOnFlush does so at the first Flush. By default Flush does nothing: the answer is held back until it is stored (H-14).
+	StreamOnFlush bool
+	// MaxLiveKeys is how many keys of one principal may be at work in this process; default [DefaultMaxLiveKeys]. The next is
+	// answered 429.
+	MaxLiveKeys int
+
+	// Fate decides what becomes of an answer; default [DefaultFate].
+	Fate func(*http.Request, Outcome) Fate
+	// Rerun runs the handler again where an earlier run was cut short and may have had its effect, instead of the answer 409
+	// unknown_outcome. For handlers that are idempotent by themselves (rule 19).
+	Rerun bool
+	// FailOpen runs handlers while the ledger cannot be asked, without any protection, instead of the answer 503.
+	FailOpen bool
+
+	// Logger; default [slog.Default].
+	Logger *slog.Logger
+	// Observe is told of each keyed request when it ends, on its goroutine.
+	Observe func(context.Context, Observation)
+}
+
+// Observation is how a keyed request ended.
+type Observation struct {
+	Request *http.Request
+	// Key is zero if the request had no valid one.
+	Key    dedup.Key
+	Result Result
+	Status int
+	Took   time.Duration
+	// Err says why the ledger could not be asked, or did not take the answer.
+	Err error
+}
+
+// Result is a word for what became of a keyed request, fit for a metric label.
+type Result string
+
+// The results.
+const (
+	Executed       Result = "executed"        // the handler ran, its answer is kept
+	Forgotten      Result = "forgotten"       // the handler ran, its answer is not kept
+	Unstored       Result = "unstored"        // the handler ran, the ledger did not take its answer: later requests are told unknown_outcome
+	Unguarded      Result = "unguarded"       // the handler ran without the ledger (FailOpen)
+	Replayed       Result = "replayed"        //
+	NotReplayable  Result = "not_replayable"  // 409
+	InFlight       Result = "in_flight"       // 409
+	UnknownOutcome Result = "unknown_outcome" // 409
+	GivenUp        Result = "given_up"        // 409
+	Mismatch       Result = "mismatch"        // 422
+	Refused        Result = "refused"         // 400, 401, 403, 413, 429
+	Unavailable    Result = "unavailable"     // 503, or 500 where the transaction could not be committed
+	Panicked       Result = "panicked"        // the handler
+)
+
+// check fills in defaults and returns all mistakes, joined.
+func (c *Config) check() error {
+	var problems []error
+	require := func(ok bool, text string) {
+		if !ok {
+			problems = append(problems, errors.New(text))
+		}
+	}
+	require(c.Store != nil, "Store is missing: a dedup.Store such as redisstore.New(client)")
+	require(c.Scope != "", "Scope is missing: the name of the API, such as \"transfers\"")
+	require(len(c.Scope) <= dedup.MaxPart, fmt.Sprintf("Scope is longer than %d bytes", dedup.MaxPart))
+	require(c.Principal != nil || c.Public, "Principal is missing: a function that says who sends the request; set Public if whoever knows a key may have its answer")
+	require(c.Principal == nil || !c.Public, "Principal and Public exclude each other")
+	require(len(c.Secret) >= minSecret || c.AnyPayload, fmt.Sprintf("Secret has less than %d bytes: the same random bytes in all instances; set AnyPayload if payloads are not to be compared", minSecret))
+	require(c.Syntax <= Strict, "Syntax is neither Lenient nor Strict")
+	for name, d := range map[string]time.Duration{"Retention": c.Retention, "Lease": c.Lease, "Timeout": c.Timeout, "Wait": c.Wait, "Poll": c.Poll, "RetryAfter": c.RetryAfter} {
+		require(d >= 0, name+" is negative")
+	}
+	for name, n := range map[string]int64{"MaxBody": c.MaxBody, "MaxResponse": int64(c.MaxResponse), "MaxBuffer": int64(c.MaxBuffer), "MaxLiveKeys": int64(c.MaxLiveKeys)} {
+		require(n >= 0, name+" is negative")
+	}
+	c.Header = textproto.CanonicalMIMEHeaderKey(cmp.Or(c.Header, DefaultHeader))
+	c.ReplayedHeader = cmp.Or(c.ReplayedHeader, DefaultReplayedHeader)
+	if len(c.Methods) == 0 {
+		c.Methods = []string{http.MethodPost, http.MethodPatch}
+	}
+	c.Retention = cmp.Or(c.Retention, dedup.DefaultResultRetention)
+	c.Lease = cmp.Or(c.Lease, dedup.DefaultLease)
+	c.Timeout = cmp.Or(c.Timeout, DefaultTimeout)
+	c.Poll = cmp.Or(c.Poll, dedup.DefaultPoll)
+	c.RetryAfter = cmp.Or(c.RetryAfter, DefaultRetryAfter)
+	c.MaxBody = cmp.Or(c.MaxBody, DefaultMaxBody)
+	c.MaxResponse = cmp.Or(c.MaxResponse, DefaultMaxResponse)
+	c.MaxBuffer = max(cmp.Or(c.MaxBuffer, DefaultMaxBuffer), c.MaxResponse)
+	c.MaxLiveKeys = cmp.Or(c.MaxLiveKeys, DefaultMaxLiveKeys)
+	if limited, ok := c.Store.(dedup.ResultLimiter); ok {
+		c.MaxResponse = min(c.MaxResponse, max(0, limited.MaxResult()-maxHead))
+	}
+	if c.Fate == nil {
+		c.Fate = DefaultFate
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	if len(problems) > 0 {
+		return fmt.Errorf("httpidem: %w", errors.Join(problems...))
+	}
+	return nil
+}

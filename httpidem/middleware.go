@@ -1,0 +1,351 @@
+package httpidem
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/idem-go/idem/dedup"
+)
+
+// Middleware answers requests with an idempotency key once. It is safe for concurrent use. Make it with [New] or [NewTx], and
+// Close it after the server was shut down.
+type Middleware struct {
+	cfg   Config
+	guard *dedup.Guard
+	enter door
+	look  func(context.Context, []dedup.Request, []dedup.Answer) error // nil: the ledger cannot
+
+	kept map[string]bool // response headers that are replayed
+
+	mu   sync.Mutex
+	live map[string]map[dedup.Key]int // by principal, how many requests are at each key
+}
+
+// door runs the handler of a request, or answers for it.
+type door func(w http.ResponseWriter, q *request, next http.Handler)
+
+// New returns a middleware that claims keys: for effects outside a database. Its error names everything that is wrong with cfg.
+func New(cfg Config) (*Middleware, error) {
+	m, err := newMiddleware(cfg)
+	if err != nil {
+		return nil, err
+	}
+	m.enter = m.claimed
+	if l, ok := cfg.Store.(dedup.Looker); ok {
+		m.look = l.Look
+	}
+	return m, nil
+}
+
+func newMiddleware(cfg Config) (*Middleware, error) {
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	wait := cfg.Wait
+	if wait == 0 {
+		wait = -1
+	}
+	return &Middleware{
+		cfg:  cfg,
+		live: make(map[string]map[dedup.Key]int),
+		kept: replayed(cfg.ReplayHeaders),
+		guard: dedup.NewGuard(cfg.Store, dedup.GuardConfig{
+			Lease: cfg.Lease, Retention: cfg.Retention, Wait: wait, Poll: cfg.Poll,
+		}),
+	}, nil
+}
+
+// Close ends the renewal of claims. Handlers that still run are cancelled.
+func (m *Middleware) Close() { m.guard.Close() }
+
+// request is a keyed request on its way.
+type request struct {
+	m     *Middleware
+	r     *http.Request
+	began time.Time
+	call  dedup.Call
+	state *state
+	who   string // the principal
+	body  []byte
+	told  bool // observed
+}
+
+// rewind lets the body be read from its beginning.
+func (q *request) rewind() { q.r.Body = io.NopCloser(bytes.NewReader(q.body)) }
+
+// Handler wraps the handlers whose requests are to run once for each key. Requests of other methods, upgrades, and requests without a key
+// where that is allowed pass untouched.
+func (m *Middleware) Handler(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !m.covers(r) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		q, ok := m.begin(w, r)
+		if !ok {
+			return
+		}
+		if !m.admit(q) {
+			q.refuse(w, Refused, http.StatusTooManyRequests, "too_many_keys", "Too many requests with idempotency keys are at work.")
+			return
+		}
+		defer m.leave(q)
+		m.enter(w, q, next)
+	})
+}
+
+// Lookup answers requests whose key is done, or used with another payload, without a claim; all others go on to next. It costs one
+// round trip to the ledger. Put it before a rate limiter, and Handler of the same middleware behind it: replays are free then, and
+// an attacker's random keys are written only as often as the limiter lets them pass (rule 21).
+func (m *Middleware) Lookup(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if m.look == nil || !m.covers(r) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		q, ok := m.begin(w, r)
+		if !ok {
+			return
+		}
+		var answers [1]dedup.Answer
+		req := dedup.Request{Key: q.call.Key, Fingerprint: q.call.Fingerprint, Retention: m.cfg.Retention, AnyAge: true}
+		if err := m.look(r.Context(), []dedup.Request{req}, answers[:]); err != nil {
+			answers[0] = dedup.Answer{} // Handler asks again
+		}
+		switch answers[0].Verdict {
+		case dedup.Done, dedup.Conflict, dedup.Dead:
+			q.reply(w, answers[0])
+		default:
+			next.ServeHTTP(w, q.r.WithContext(context.WithValue(q.r.Context(), requestKey{}, q)))
+		}
+	})
+}
+
+type requestKey struct{}
+
+// covers reports whether a request is one of those that keys are for. It allocates nothing.
+func (m *Middleware) covers(r *http.Request) bool {
+	if !slices.Contains(m.cfg.Methods, r.Method) {
+		return false
+	}
+	if m.cfg.Optional && len(r.Header[m.cfg.Header]) == 0 {
+		return false
+	}
+	return r.Header["Upgrade"] == nil || !isUpgrade(r)
+}
+
+func isUpgrade(r *http.Request) bool {
+	for _, line := range r.Header["Connection"] {
+		for token := range strings.SplitSeq(line, ",") {
+			if strings.EqualFold(strings.TrimSpace(token), "upgrade") {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// begin finds out what the request is remembered by. If it cannot, the request is answered.
+func (m *Middleware) begin(w http.ResponseWriter, r *http.Request) (q *request, ok bool) {
+	if q, ok := r.Context().Value(requestKey{}).(*request); ok && q.m == m { // Lookup has done it
+		q.r = r
+		return q, true
+	}
+	q = &request{m: m, r: r, began: time.Now(), state: &state{}}
+	status, code, err := q.identify(w)
+	if err != nil {
+		if status == http.StatusBadRequest && m.cfg.DocsURL != "" {
+			w.Header().Add("Link", "<"+m.cfg.DocsURL+`>; rel="describedby"`)
+		}
+		q.refuse(w, Refused, status, code, err.Error())
+		return nil, false
+	}
+	return q, true
+}
+
+// identify returns the status and code of the answer with its error.
+func (q *request) identify(w http.ResponseWriter) (status int, code string, err error) {
+	cfg, r := &q.m.cfg, q.r
+	values := r.Header[cfg.Header]
+	if len(values) == 0 {
+		return http.StatusBadRequest, "idempotency_key_missing", fmt.Errorf("This request needs the header %s: a UUID of your own for each operation, the same for each retry of it.", cfg.Header)
+	}
+	key, err := parseKey(values, cfg.Syntax, cfg.UUIDOnly)
+	if err != nil {
+		return http.StatusBadRequest, "idempotency_key_invalid", err
+	}
+	tenant := ""
+	if cfg.Tenant != nil {
+		if tenant, err = cfg.Tenant(r); err != nil {
+			return http.StatusBadRequest, "tenant_unknown", err
+		}
+	}
+	if cfg.Principal != nil {
+		if q.who, err = cfg.Principal(r); err != nil {
+			return http.StatusUnauthorized, "principal_unknown", err
+		}
+	}
+	if cfg.Authorize != nil {
+		if err := cfg.Authorize(r); err != nil {
+			return http.StatusForbidden, "not_allowed", err
+		}
+	}
+	q.state.header, q.state.key = key, ledgerKey(cfg.Scope, tenant, q.who, key)
+	if err := q.state.key.Validate(); err != nil {
+		return http.StatusBadRequest, "idempotency_key_invalid", err
+	}
+	q.call = dedup.Call{Key: q.state.key, Detached: true}
+	q.r = r.WithContext(context.WithValue(r.Context(), stateKey{}, q.state))
+	q.body, err = readBody(w, q.r, cfg.MaxBody)
+	switch {
+	case err == nil:
+	case isTooLarge(err):
+		return http.StatusRequestEntityTooLarge, "body_too_large", fmt.Errorf("A request with an idempotency key may have %d bytes.", cfg.MaxBody)
+	default:
+		return http.StatusBadRequest, "body_unreadable", err
+	}
+	if !cfg.AnyPayload {
+		q.call.Fingerprint = fingerprint(cfg.Secret, tenant, q.r, q.body)
+	}
+	return 0, "", nil
+}
+
+// keyType is the type of all keys of requests. Method and route are no part of the identity: the same key for another operation
+// is a mistake of the client, and told so by the fingerprint.
+const keyType = "http"
+
+// ledgerKey is what a request is remembered by. The key is readable in the ledger unless it is too long beside its principal.
+func ledgerKey(scope, tenant, principal, key string) dedup.Key {
+	id := key
+	if principal != "" {
+		id = dedup.Join(principal, key)
+	}
+	if len(id) > dedup.MaxPart {
+		id = dedup.Hash(principal, key)
+	}
+	return dedup.Key{Tenant: tenant, Scope: scope, Type: keyType, ID: id}
+}
+
+func isTooLarge(err error) bool {
+	_, ok := errors.AsType[*http.MaxBytesError](err)
+	return ok
+}
+
+// admit counts the keys of a principal that are at work. Another request for one that is costs nothing.
+func (m *Middleware) admit(q *request) bool {
+	if m.cfg.Public {
+		return true
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	keys := m.live[q.who]
+	if keys == nil {
+		keys = make(map[dedup.Key]int)
+		m.live[q.who] = keys
+	}
+	if keys[q.call.Key] == 0 && len(keys) >= m.cfg.MaxLiveKeys {
+		return false
+	}
+	keys[q.call.Key]++
+	return true
+}
+
+func (m *Middleware) leave(q *request) {
+	if m.cfg.Public {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	keys := m.live[q.who]
+	if keys[q.call.Key]--; keys[q.call.Key] <= 0 {
+		delete(keys, q.call.Key)
+	}
+	if len(keys) == 0 {
+		delete(m.live, q.who)
+	}
+}
+
+// reply answers with what the ledger said.
+func (q *request) reply(w http.ResponseWriter, a dedup.Answer) {
+	switch a.Verdict {
+	case dedup.Done:
+		q.replay(w, a.Result)
+	case dedup.Conflict:
+		q.refuse(w, Mismatch, http.StatusUnprocessableEntity, "request_signature_mismatch", "This key was used for another request. Use a new key for each operation.")
+	case dedup.Uncertain:
+		q.refuse(w, UnknownOutcome, http.StatusConflict, "unknown_outcome", "An earlier request with this key was cut short, and may have had its effect. It will not be run again.")
+	case dedup.Dead:
+		q.refuse(w, GivenUp, http.StatusConflict, "given_up", "This key was given up: "+a.Reason)
+	default:
+		q.retryLater(w)
+		q.refuse(w, InFlight, http.StatusConflict, "request_in_flight", "A request with this key is still at work. Try again later.")
+	}
+}
+
+func (q *request) replay(w http.ResponseWriter, r dedup.Result) {
+	a, err := readAnswer(r)
+	w.Header().Set(q.m.cfg.ReplayedHeader, "true")
+	if err != nil || a.omitted {
+		p := q.problem(http.StatusConflict, "not_replayable", "A request with this key was answered, but its answer was not kept.")
+		if a != nil {
+			p.OriginalStatus = a.status
+		}
+		p.write(w)
+		q.observe(NotReplayable, p.Status, err)
+		return
+	}
+	a.replay(w)
+	q.observe(Replayed, a.status, nil)
+}
+
+// retryLater says when to come again.
+func (q *request) retryLater(w http.ResponseWriter) {
+	w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(q.m.cfg.RetryAfter.Seconds()))))
+}
+
+// unavailable answers for a ledger that cannot be asked. Nothing was run, or all of it was rolled back.
+func (q *request) unavailable(w http.ResponseWriter, err error) {
+	q.m.cfg.Logger.ErrorContext(q.r.Context(), "idempotency ledger cannot be used", "idempotency_key", q.state.header, "error", err)
+	q.retryLater(w)
+	q.problem(http.StatusServiceUnavailable, "ledger_unavailable", "It cannot be found out whether this request was handled before. Try again later, with the same key.").write(w)
+	q.observe(Unavailable, http.StatusServiceUnavailable, err)
+}
+
+func (q *request) refuse(w http.ResponseWriter, result Result, status int, code, detail string) {
+	q.problem(status, code, detail).write(w)
+	q.observe(result, status, nil)
+}
+
+func (q *request) problem(status int, code, detail string) *problem {
+	p := &problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Code: code, Detail: detail, Key: q.state.header}
+	if q.m.cfg.DocsURL != "" {
+		p.Type = q.m.cfg.DocsURL + "#" + code
+	}
+	return p
+}
+
+// panicked is the answer that is kept of a handler that gave none.
+func (q *request) panicked() *answer {
+	return q.problem(http.StatusInternalServerError, "handler_panicked", "The request failed unexpectedly, and may have had its effect.").answer()
+}
+
+// keeps reports whether a response header is replayed.
+func (m *Middleware) keeps(name string) bool { return m.kept[name] }
+
+func (q *request) observe(result Result, status int, err error) {
+	if q.told || q.m.cfg.Observe == nil {
+		return
+	}
+	q.told = true
+	q.m.cfg.Observe(q.r.Context(), Observation{Request: q.r, Key: q.state.key, Result: result, Status: status, Took: time.Since(q.began), Err: err})
+}
