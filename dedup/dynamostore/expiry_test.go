@@ -1,6 +1,7 @@
 package dynamostore_test
 
 import (
+	"errors"
 	"strconv"
 	"strings"
 	"testing"
@@ -197,7 +198,15 @@ func TestItemLimit(t *testing.T) {
 	require.NotErrorIs(t, err, dedup.ErrClaimLost)
 	a, _ := ask(t, s, time.Minute, r)
 	require.Equal(t, dedup.Busy, a.Verdict, "still held")
-	require.NoError(t, end(s.MaxResult()))
+	err = end(s.MaxResult())
+	for range 3 { // half a megabyte on a busy machine: a connection that breaks is no verdict, and the call may be repeated
+		if !errors.Is(err, dedup.ErrUnavailable) {
+			break
+		}
+		t.Log(err)
+		err = end(s.MaxResult())
+	}
+	require.NoError(t, err)
 	a, _ = ask(t, s, time.Minute, r)
 	require.Equal(t, dedup.Done, a.Verdict)
 	require.Len(t, a.Result.Data, s.MaxResult())
