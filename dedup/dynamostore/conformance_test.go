@@ -94,15 +94,6 @@ func TestConformance(t *testing.T) {
 	storetest.Run(t, harness())
 }
 
-// TestConformanceAlone: one store that nobody helps to watch.
-func TestConformanceAlone(t *testing.T) {
-	endpoint(t)
-	h := harness()
-	h.New = func(t testing.TB) dedup.Store { return dynamostore.New(newTable(t)) }
-	h.Peer = nil
-	storetest.Run(t, h)
-}
-
 func TestOperator(t *testing.T) {
 	endpoint(t)
 	h := harness()

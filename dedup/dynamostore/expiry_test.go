@@ -1,6 +1,7 @@
 package dynamostore_test
 
 import (
+	"errors"
 	"strconv"
 	"strings"
 	"testing"
@@ -38,6 +39,12 @@ func raw(t testing.TB, client *dynamodb.Client, table, key string) (map[string]t
 	return out.Item, time.Unix(at, 0)
 }
 
+func anyAge(id string) dedup.Request {
+	r := request(id)
+	r.AnyAge = true
+	return r
+}
+
 // H-22: what is past its retention counts as absent, for every verb, though DynamoDB has not deleted it yet.
 func TestLateDeletion(t *testing.T) {
 	client, table := lateTable(t)
@@ -57,11 +64,6 @@ func TestLateDeletion(t *testing.T) {
 		"doubtful": func(c dedup.Claim) error {
 			return s.Release(ctx, []dedup.Release{{Claim: c, Retention: time.Hour, Outcome: dedup.Unknown}})
 		},
-	}
-	anyAge := func(id string) dedup.Request {
-		r := request(id)
-		r.AnyAge = true
-		return r
 	}
 	for state, end := range ends {
 		for _, verb := range []string{"claim", "look", "inspect", "forget", "reopen", "discard", "import"} {
@@ -85,21 +87,26 @@ func TestLateDeletion(t *testing.T) {
 		it, _ = raw(t, client, table, anyAge(state+" claim").Key.String())
 		require.NotContains(t, it, "result", "nothing is left of the old item")
 		require.NotContains(t, it, "doubt")
-
-		answers := make([]dedup.Answer, 1)
-		require.NoError(t, s.Look(ctx, []dedup.Request{anyAge(state + " look")}, answers))
-		require.Zero(t, answers[0], state)
-		records, err := s.Inspect(ctx, anyAge(state+" inspect").Key)
-		require.NoError(t, err)
-		require.Empty(t, records, state)
-		require.ErrorIs(t, s.Forget(ctx, anyAge(state+" forget").Key), dedup.ErrNotFound, state)
-		_, err = s.Reopen(ctx, anyAge(state+" reopen").Key)
-		require.ErrorIs(t, err, dedup.ErrNotDead, state)
-		require.NoError(t, s.Discard(ctx, anyAge(state+" discard").Key, time.Hour, "why"), state)
-		added, err := s.Import(ctx, []dedup.Imported{{Key: anyAge(state + " import").Key, Retention: time.Hour}})
-		require.NoError(t, err)
-		require.Equal(t, 1, added, state)
+		unknown(t, s, state)
 	}
+}
+
+// unknown requires every verb but Claim to find nothing.
+func unknown(t *testing.T, s *dynamostore.Store, state string) {
+	t.Helper()
+	answers := make([]dedup.Answer, 1)
+	require.NoError(t, s.Look(t.Context(), []dedup.Request{anyAge(state + " look")}, answers))
+	require.Zero(t, answers[0], state)
+	records, err := s.Inspect(t.Context(), anyAge(state+" inspect").Key)
+	require.NoError(t, err)
+	require.Empty(t, records, state)
+	require.ErrorIs(t, s.Forget(t.Context(), anyAge(state+" forget").Key), dedup.ErrNotFound, state)
+	_, err = s.Reopen(t.Context(), anyAge(state+" reopen").Key)
+	require.ErrorIs(t, err, dedup.ErrNotDead, state)
+	require.NoError(t, s.Discard(t.Context(), anyAge(state+" discard").Key, time.Hour, "why"), state)
+	added, err := s.Import(t.Context(), []dedup.Imported{{Key: anyAge(state + " import").Key, Retention: time.Hour}})
+	require.NoError(t, err)
+	require.Equal(t, 1, added, state)
 }
 
 // H-22: each item has the time from when DynamoDB may delete it, and that of a claim is far away: it must not vanish while it is held.
@@ -191,7 +198,15 @@ func TestItemLimit(t *testing.T) {
 	require.NotErrorIs(t, err, dedup.ErrClaimLost)
 	a, _ := ask(t, s, time.Minute, r)
 	require.Equal(t, dedup.Busy, a.Verdict, "still held")
-	require.NoError(t, end(s.MaxResult()))
+	err = end(s.MaxResult())
+	for range 3 { // half a megabyte on a busy machine: a connection that breaks is no verdict, and the call may be repeated
+		if !errors.Is(err, dedup.ErrUnavailable) {
+			break
+		}
+		t.Log(err)
+		err = end(s.MaxResult())
+	}
+	require.NoError(t, err)
 	a, _ = ask(t, s, time.Minute, r)
 	require.Equal(t, dedup.Done, a.Verdict)
 	require.Len(t, a.Result.Data, s.MaxResult())

@@ -122,7 +122,7 @@ func TestDynamoDB_sameAsScript(t *testing.T) {
 	require.NotEmpty(t, pom.Version)
 	s := load(t).Services["dynamodb"]
 	assert.Equal(t, "amazon/dynamodb-local:"+pom.Version, s.Image)
-	start := regexp.MustCompile(`(?ms)^dynamodb_start\(\) \{\n(.*?)^\}`).FindStringSubmatch(read(t, "services.sh"))
+	start := regexp.MustCompile(`(?s)\ndynamodb_start\(\) \{\n(.*?)\n\}`).FindStringSubmatch(read(t, "services.sh"))
 	require.NotNil(t, start, "services.sh: no dynamodb_start")
 	for _, option := range regexp.MustCompile(` -[a-zA-Z]\w+`).FindAllString(start[1], -1) {
 		switch option = option[1:]; option {
