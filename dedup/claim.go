@@ -199,6 +199,9 @@ const (
 	// Unknown: it was cut short and may have had its effect. The next claim is Uncertain, at once (rule 13). It does not
 	// count as a failure: a deploy is not the event's fault.
 	Unknown
+	// Undone: it ran, and nothing of it has happened. As Unstarted, but the fingerprint is forgotten, unless an earlier run is in
+	// doubt: the next claim may be of another payload, and its fingerprint is kept then (H-11).
+	Undone
 )
 
 // Release gives a claim back.

@@ -122,8 +122,20 @@ func (s *Store) release(ctx context.Context, back *dedup.Release) (bool, error) 
 		c.plusOne(aFailures)
 	case dedup.Unknown:
 		c.to(aDoubt, yes)
+	case dedup.Undone:
+		if held, err := s.undone(ctx, back); held || err != nil {
+			return held, err
+		} // an earlier run is in doubt: its payload is remembered
 	case dedup.Unstarted:
 	}
+	return s.settle(ctx, &back.Claim, c, open, back.Retention, func(r *record) bool { return r.state == open })
+}
+
+// undone releases a claim and its fingerprint, unless an earlier run is in doubt.
+func (s *Store) undone(ctx context.Context, back *dedup.Release) (bool, error) {
+	c := newChange()
+	c.gone(aFingerprint)
+	c.only = fmt.Sprintf("attribute_not_exists(%s)", c.name(aDoubt))
 	return s.settle(ctx, &back.Claim, c, open, back.Retention, func(r *record) bool { return r.state == open })
 }
 

@@ -188,6 +188,9 @@ func (s *Store) decide(q ask, r *record, now time.Time) (a dedup.Answer, next *r
 	}
 	next.token, next.lease, next.position, next.reopened = q.token, q.lease, q.req.Position, false
 	next.fence++
+	if next.fingerprint == (dedup.Fingerprint{}) && next.position.Generation == 0 { // after a redrive none is kept
+		next.fingerprint = q.req.Fingerprint
+	}
 	next.keep(max(r.retention, q.req.Retention), now)
 	return a, next
 }

@@ -129,6 +129,7 @@ type change struct {
 	names       map[string]string
 	values      item
 	set, remove []string
+	only        string // a condition more
 }
 
 func newChange() *change { return &change{names: make(map[string]string), values: make(item)} }
@@ -178,6 +179,9 @@ func (s *Store) speak(ctx context.Context, key string, t dedup.Token, c *change)
 	c.plusOne(aRev)
 	condition := fmt.Sprintf("%s = %s AND %s = %s", c.name(aState), c.value("claimed", text(claimed)), c.name(aToken),
 		c.value("token", binary(t[:])))
+	if c.only != "" {
+		condition += " AND " + c.only
+	}
 	out, err := s.client.UpdateItem(ctx, &dynamodb.UpdateItemInput{
 		TableName: &s.table, Key: item{aKey: text(key)}, UpdateExpression: c.expression(), ConditionExpression: &condition,
 		ExpressionAttributeNames: c.names, ExpressionAttributeValues: c.values, ReturnValues: types.ReturnValueUpdatedNew,

@@ -74,6 +74,7 @@ func (r *record) claim(t dedup.Token, lease time.Duration, q *dedup.Request, now
 		}
 		r.state, r.token, r.lastWord = claimed, t, silent
 		r.position, r.reopened = q.Position, false
+		r.sign(q)
 		r.fence++
 		r.retention = max(r.retention, q.Retention)
 	}
@@ -116,6 +117,13 @@ func (r *record) granted(a *dedup.Answer) {
 func (r *record) conflicts(q *dedup.Request) bool {
 	var none dedup.Fingerprint
 	return r.fingerprint != none && q.Fingerprint != none && r.fingerprint != q.Fingerprint && q.Position.Generation == 0
+}
+
+// sign takes the fingerprint of a claim where none is kept. After a redrive none is: the copy may have been repaired.
+func (r *record) sign(q *dedup.Request) {
+	if r.fingerprint == (dedup.Fingerprint{}) && r.position.Generation == 0 {
+		r.fingerprint = q.Fingerprint
+	}
 }
 
 func (r *record) heldBy(t dedup.Token) bool { return r.state == claimed && r.token == t }
@@ -163,6 +171,9 @@ func (r *record) release(c *dedup.Release, now time.Time) bool {
 	}
 	if c.Outcome == dedup.Unknown {
 		r.doubt = true
+	}
+	if c.Outcome == dedup.Undone && !r.doubt {
+		r.fingerprint = dedup.Fingerprint{}
 	}
 	r.keep(c.Retention, now)
 	return true

@@ -140,7 +140,7 @@ func (s *Store) Complete(ctx context.Context, done []dedup.Completion) error {
 func (s *Store) Release(ctx context.Context, claims []dedup.Release) error {
 	rows := newClaimRows(len(claims))
 	retentions := make([]int64, len(claims))
-	failed, uncertain := make([]bool, len(claims)), make([]bool, len(claims))
+	failed, uncertain, undone := make([]bool, len(claims)), make([]bool, len(claims)), make([]bool, len(claims))
 	for i := range claims {
 		c := &claims[i]
 		err := rows.add(&c.Claim)
@@ -151,9 +151,9 @@ func (s *Store) Release(ctx context.Context, claims []dedup.Release) error {
 			return fmt.Errorf("pgstore: release: %w", err)
 		}
 		retentions[i] = microseconds(c.Retention)
-		failed[i], uncertain[i] = c.Outcome == dedup.Failed, c.Outcome == dedup.Unknown
+		failed[i], uncertain[i], undone[i] = c.Outcome == dedup.Failed, c.Outcome == dedup.Unknown, c.Outcome == dedup.Undone
 	}
-	return s.held(ctx, "release", rows, func(q *statements) string { return q.release }, nil, retentions, failed, uncertain)
+	return s.held(ctx, "release", rows, func(q *statements) string { return q.release }, nil, retentions, failed, uncertain, undone)
 }
 
 // held runs a verb on claims that answers with the numbers of those that were held. Its arguments are their tokens, more,

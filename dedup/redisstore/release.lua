@@ -1,4 +1,4 @@
--- ARGV[2] is the outcome: 0 unstarted, 1 failed, 2 unknown. ARGV[3] is the retention in milliseconds. Replies: ok, lost.
+-- ARGV[2] is the outcome: 0 unstarted, 1 failed, 2 unknown, 3 undone. ARGV[3] is the retention in milliseconds. Replies: ok, lost.
 local outcome, ttl = tonumber(ARGV[2]), ARGV[3]
 
 if rec and rec.state == OPEN and rec.token == token then
@@ -12,6 +12,9 @@ if outcome == 1 then
 end
 if outcome == 2 then
   rec.uncertain = true
+end
+if outcome == 3 and not rec.uncertain then
+  rec.fingerprint = ''
 end
 rec.state, rec.lease, rec.total = OPEN, 0, tonumber(ttl)
 write(rec, ttl)

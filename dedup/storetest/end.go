@@ -23,6 +23,7 @@ var endTests = []test{
 	{name: "release: Failed is counted", run: releaseFailed},
 	{name: "release: Unknown makes the next claim Uncertain at once (rule 13)", run: releaseUnknown},
 	{name: "release: an Uncertain claim stays Uncertain", run: releaseUncertain},
+	{name: "release: Undone leaves the key to another payload (H-11)", needs: Fingerprints, run: releaseUndone},
 	{name: "release: repeated it is harmless, even when somebody claimed in between", run: releaseRepeated},
 	{name: "release: a token that never held anything changes nothing (rule 32)", run: releaseNever},
 	{name: "release: says which claims of a call were lost", run: releaseMixed},
@@ -203,6 +204,31 @@ func releaseUncertain(k *kit) {
 	k.release(release(heir, dedup.Unstarted))
 	a := k.meets(dedup.Uncertain, request("taken over"))
 	require.EqualValues(k, 1, a.Takeovers)
+}
+
+func releaseUndone(k *kit) {
+	printed := func(id string, n byte) dedup.Request {
+		r := request(id)
+		r.Fingerprint = dedup.Fingerprint{n}
+		return r
+	}
+	_, c := k.get(dedup.Fresh, long, printed("mended", 1))
+	back := []dedup.Release{release(c, dedup.Undone)}
+	require.NoError(k, k.s.Release(k.ctx, back))
+	k.harmless(k.s.Release(k.ctx, back))
+	a, c := k.get(dedup.Fresh, long, printed("mended", 2))
+	require.Zero(k, a.Failures)
+	require.EqualValues(k, 2, a.Fence, "the fence never goes back")
+	k.meets(dedup.Conflict, printed("mended", 1))
+	k.release(release(c, dedup.Failed))
+	k.meets(dedup.Conflict, printed("mended", 1))
+
+	_, c = k.get(dedup.Fresh, long, printed("doubtful", 1))
+	k.release(release(c, dedup.Unknown))
+	_, c = k.get(dedup.Uncertain, long, printed("doubtful", 1))
+	k.release(release(c, dedup.Undone))
+	k.meets(dedup.Conflict, printed("doubtful", 2))
+	k.meets(dedup.Uncertain, printed("doubtful", 1))
 }
 
 func releaseRepeated(k *kit) {

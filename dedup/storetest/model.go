@@ -73,6 +73,9 @@ func (e *entry) grant(t dedup.Token, r dedup.Request) {
 	}
 	e.state, e.token, e.position = "live", t, r.Position
 	e.fence++
+	if e.mark == (dedup.Fingerprint{}) && e.position.Generation == 0 {
+		e.mark = r.Fingerprint
+	}
 }
 
 func (e *entry) heldBy(t dedup.Token) bool {
@@ -102,6 +105,9 @@ func (m model) release(r dedup.Release) (ok bool) {
 	}
 	e.state = "open"
 	e.doubt = e.doubt || r.Outcome == dedup.Unknown
+	if r.Outcome == dedup.Undone && !e.doubt {
+		e.mark = dedup.Fingerprint{}
+	}
 	if r.Outcome == dedup.Failed {
 		e.failures++
 	}
@@ -308,7 +314,7 @@ func (w *walk) complete() {
 func (w *walk) release() {
 	var back []dedup.Release
 	for _, c := range w.take(true) {
-		back = append(back, release(c, dedup.Outcome(w.rng.IntN(3))))
+		back = append(back, release(c, dedup.Outcome(w.rng.IntN(4))))
 	}
 	var lost []int
 	for i, r := range back {

@@ -7,7 +7,7 @@ WITH r AS MATERIALIZED (
     {requests}
     WHERE coalesce(nullif(current_setting('idem.new', true), ''), '0')::bigint < cardinality($10::timestamptz[]) -- else all are new
 ), seen AS MATERIALIZED (
-    SELECT r.n, r.to_retry, r.retention, {k.key}, k.xmin AS version, k.status,
+    SELECT r.n, r.to_retry, r.retention, r.fingerprint, {k.key}, k.xmin AS version, k.status,
            k.lease_until, k.origin_topic, k.origin_partition, k.origin_offset, k.origin_time, k.reason,
            k.schema_version, k.result,
            {answer}
@@ -30,6 +30,7 @@ WITH r AS MATERIALIZED (
         takeovers = k.takeovers + (l.answer = 'grant' AND k.status = 'claimed')::int,
         uncertain = k.uncertain OR (l.answer = 'grant' AND k.status = 'claimed'),
         retry = greatest(k.retry, l.to_retry),
+        fingerprint = CASE WHEN k.generation = 0 THEN coalesce(k.fingerprint, l.fingerprint) ELSE k.fingerprint END,
         lease_until = clock_timestamp() + $12::bigint * interval '1 microsecond',
         expires_at = greatest(k.expires_at, clock_timestamp() + ($12::bigint + l.retention) * interval '1 microsecond'),
         updated_at = clock_timestamp()

@@ -1,7 +1,7 @@
 -- Gives claims back. A repeat finds its own last word and changes nothing.
 WITH r AS MATERIALIZED (
-    SELECT * FROM unnest($1::uuid[], $2::bigint[], $3::boolean[], $4::boolean[], {arrays@5}) WITH ORDINALITY
-             AS r(token, retention, failed, uncertain, {key}, n)
+    SELECT * FROM unnest($1::uuid[], $2::bigint[], $3::boolean[], $4::boolean[], $5::boolean[], {arrays@6}) WITH ORDINALITY
+             AS r(token, retention, failed, uncertain, undone, {key}, n)
 ), held AS MATERIALIZED (
     SELECT r.*, k.status = 'claimed' AS open
     FROM r JOIN {schema}.{keys} k
@@ -14,6 +14,7 @@ WITH r AS MATERIALIZED (
     SET status = 'released',
         failures = k.failures + h.failed::int,
         uncertain = k.uncertain OR h.uncertain,
+        fingerprint = CASE WHEN k.uncertain OR NOT h.undone THEN k.fingerprint END,
         lease_until = NULL,
         expires_at = greatest(k.expires_at, clock_timestamp() + h.retention * interval '1 microsecond'),
         updated_at = clock_timestamp()
