@@ -137,7 +137,7 @@ func (d *differential) check(t *testing.T, seed uint64) {
 	require.NotErrorIs(t, errors.Join(want.err, want.bodyErr, got.err, got.bodyErr), context.DeadlineExceeded, explain)
 	replay := d.ask(t, d.guarded, path, p)
 	if p.breaks {
-		require.True(t, want.broken() || p.declared, "broken without, unless all that was declared has left: %s", explain)
+		require.True(t, want.broken() || p.declared || noBody(want.status), "broken without, unless the whole answer has left: %s", explain)
 		require.True(t, got.broken(), "broken with: %s", explain)
 		require.Equal(t, http.StatusInternalServerError, replay.status, explain)
 		require.Equal(t, "true", replay.header.Get(DefaultReplayedHeader), explain)
@@ -313,7 +313,7 @@ func (g *generator) header() {
 	name := pick(g, "Content-Type", "Etag", "Location", "Vary", "Cache-Control", "X-Trace", "Set-Cookie", "Link", "Content-Encoding",
 		"Access-Control-Allow-Origin", "x-raw", "Traceparent", "X-Request-Id")
 	value := pick(g, "a", "b, c", "text/plain", "", "\xff\xfe", "x\r\ny")
-	if name == "X-Request-Id" {
+	if name == "X-Request-Id" || name == "Etag" { // as a trailer that cannot be sent it would hang net/http's HTTP/2
 		value = "same"
 	}
 	switch g.IntN(6) {
@@ -455,6 +455,7 @@ func (g *generator) breakIt() {
 		g.add("Goexit", func(http.ResponseWriter, *http.Request, *trace) { runtime.Goexit() })
 	default:
 		g.p.steps = slices.DeleteFunc(g.p.steps, func(s step) bool { return !strings.HasPrefix(s.name, "Set") })
-		g.add("invalid status", func(w http.ResponseWriter, _ *http.Request, _ *trace) { w.WriteHeader(pick(g, 0, 99, 1000)) })
+		code := pick(g, 0, 99, 1000)
+		g.add(fmt.Sprint("WriteHeader ", code), func(w http.ResponseWriter, _ *http.Request, _ *trace) { w.WriteHeader(code) })
 	}
 }
