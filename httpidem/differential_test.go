@@ -2,7 +2,6 @@ package httpidem
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -70,17 +69,21 @@ func newDifferential(t *testing.T, h2 bool) *differential {
 	start := func(h http.Handler) *httptest.Server {
 		s := httptest.NewUnstartedServer(inFront(h))
 		s.Config.ErrorLog = log.New(io.Discard, "", 0)
-		if h2 {
-			s.EnableHTTP2 = true
-			s.StartTLS()
-		} else {
-			s.Start()
-		}
+		s.Config.Protocols = protocols(h2)
+		s.Start()
 		t.Cleanup(s.Close)
 		return s
 	}
 	d.plain, d.guarded = start(d.handler("plain")), start(m.Handler(d.handler("guarded")))
 	return d
+}
+
+// protocols has HTTP/2 without TLS: it is the same but for the time that handshakes take.
+func protocols(h2 bool) *http.Protocols {
+	p := new(http.Protocols)
+	p.SetHTTP1(!h2)
+	p.SetUnencryptedHTTP2(h2)
+	return p
 }
 
 // inFront is middleware that sets headers before, and a trailer of its own after.
@@ -144,6 +147,9 @@ func (d *differential) check(t *testing.T, seed uint64) {
 		return
 	}
 	require.Equal(t, want, got, explain)
+	if want.err == nil {
+		require.Equal(t, map[bool]string{false: "HTTP/1.1", true: "HTTP/2.0"}[d.h2], want.proto)
+	}
 
 	require.Equal(t, "true", replay.header.Get(DefaultReplayedHeader), explain)
 	require.Equal(t, got.status, replay.status, explain)
@@ -205,7 +211,7 @@ func (d *differential) ask(t *testing.T, s *httptest.Server, path string, p *pro
 	require.NoError(t, err)
 	req.Header.Set(DefaultHeader, strings.Trim(path, "/"))
 	// A connection for each request, so that Go does not send it again by itself when it breaks (H-20).
-	transport := &http.Transport{DisableCompression: true, ForceAttemptHTTP2: d.h2, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
+	transport := &http.Transport{DisableCompression: true, Protocols: protocols(d.h2)}
 	defer transport.CloseIdleConnections()
 	client := &http.Client{Timeout: 20 * time.Second, Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	resp, err := client.Do(req)

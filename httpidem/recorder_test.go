@@ -37,7 +37,7 @@ func TestRecorder_HoldsBack_H23(t *testing.T) {
 	rec.WriteHeader(http.StatusAccepted)
 	rec.WriteHeader(http.StatusTeapot)
 	rec.Header().Set("Etag", "2")
-	_, err := io.WriteString(rec, "hello")
+	_, err := rec.WriteString("hello")
 	require.NoError(t, err)
 	rec.Flush()
 	require.False(t, w.Flushed)
@@ -112,7 +112,7 @@ func TestRecorder_LeftBehind_H05_H09(t *testing.T) {
 		for range 4 {
 			late.Go(func() {
 				for { // until the handler has returned
-					if _, err := rec.Write([]byte("x")); err != nil {
+					if _, err := rec.WriteString("x"); err != nil {
 						return
 					}
 					rec.WriteHeader(http.StatusTeapot)
@@ -157,7 +157,7 @@ func TestRecorder_Overflow_H06(t *testing.T) {
 	rec.Header().Set("Trailer", "X-Sum")
 	rec.WriteHeader(http.StatusCreated)
 	for range 10 {
-		n, err := rec.Write([]byte("12345"))
+		n, err := rec.WriteString("12345")
 		require.NoError(t, err)
 		require.Equal(t, 5, n)
 	}
@@ -191,7 +191,7 @@ func TestRecorder_OverflowRefused_H06(t *testing.T) {
 			w := httptest.NewRecorder()
 			calls := 0
 			rec := record(w, 10, false, func(*answer) error { calls++; return full })
-			_, err := rec.Write([]byte("123"))
+			_, err := rec.WriteString("123")
 			require.NoError(t, err)
 			for range 3 {
 				require.ErrorIs(t, do(rec), full)
