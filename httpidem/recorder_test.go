@@ -296,3 +296,27 @@ func BenchmarkRecorder(b *testing.B) {
 		rec.send()
 	}
 }
+
+// More than was announced is refused as a whole, and so is all that comes after, as net/http does; so is a body where none is allowed.
+func TestRecorder_RefusesBodies_H16(t *testing.T) {
+	rec := record(httptest.NewRecorder(), 100, false, neverEarly)
+	rec.Header().Set("Content-Length", "5")
+	_, err := rec.WriteString("123")
+	require.NoError(t, err)
+	for range 2 {
+		n, err := rec.WriteString("456")
+		require.ErrorIs(t, err, http.ErrContentLength)
+		require.Zero(t, n)
+	}
+	a, _ := rec.finish()
+	require.Equal(t, "123", string(a.body))
+
+	for _, status := range []int{http.StatusNoContent, http.StatusNotModified} {
+		rec := record(httptest.NewRecorder(), 100, false, neverEarly)
+		rec.WriteHeader(status)
+		_, err := rec.WriteString("x")
+		require.ErrorIs(t, err, http.ErrBodyNotAllowed)
+		a, _ := rec.finish()
+		require.Empty(t, a.body)
+	}
+}
