@@ -148,7 +148,7 @@ func (d *differential) check(t *testing.T, seed uint64) {
 	}
 	require.Equal(t, want, got, explain)
 	if want.err == nil {
-		require.Equal(t, map[bool]string{false: "HTTP/1.1", true: "HTTP/2.0"}[d.h2], want.proto)
+		require.Equal(t, d.h2, got.proto == "HTTP/2.0")
 	}
 
 	require.Equal(t, "true", replay.header.Get(DefaultReplayedHeader), explain)
