@@ -44,9 +44,6 @@ func cut(sum []byte) (f dedup.Fingerprint) {
 	return f
 }
 
-// firstRead is how much room for a body is made because its length was announced: announcing costs nothing.
-const firstRead = 64 << 10
-
 // readBody reads the body of a request and puts one in its place. err is an *http.MaxBytesError if it is larger than max; if that was
 // announced, none of it is read (H-15).
 func readBody(w http.ResponseWriter, r *http.Request, max int64) (body []byte, err error) {
@@ -56,14 +53,14 @@ func readBody(w http.ResponseWriter, r *http.Request, max int64) (body []byte, e
 	if r.ContentLength > max {
 		return nil, &http.MaxBytesError{Limit: max}
 	}
-	var b bytes.Buffer
-	b.Grow(int(min(r.ContentLength+1, firstRead)) + bytes.MinRead)
-	// Closed it is not: the server does that, and this may be one of several copies of the request.
-	if _, err := b.ReadFrom(http.MaxBytesReader(w, r.Body, max)); err != nil {
+	// Closed it is not: the server does that, and this may be one of several copies of the request. Nor is room made for what was announced:
+	// announcing costs nothing.
+	body, err = io.ReadAll(http.MaxBytesReader(w, r.Body, max))
+	if err != nil {
 		return nil, err
 	}
-	r.Body = newBody(b.Bytes())
-	return b.Bytes(), nil
+	r.Body = newBody(body)
+	return body, nil
 }
 
 // body is the body of a request that was read before.

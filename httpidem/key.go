@@ -1,7 +1,6 @@
 package httpidem
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 
@@ -15,15 +14,21 @@ const (
 	maxKeyHeader = 1024
 )
 
-// The mistakes of a client, told in the words that it is answered with (H-01).
+// clientError is a mistake of a client, in the words that it is answered with: sentences, not the lower case of errors for logs.
+type clientError string
+
+// Error is the text.
+func (e clientError) Error() string { return string(e) }
+
+// What can be wrong with a key (H-01).
 var (
-	errKeyTwice   = errors.New("The idempotency key came in more than one header line. Send it once.")
-	errKeyEmpty   = errors.New("The idempotency key is empty. Send a UUID of your own for each operation, the same for each retry of it.")
-	errKeyLong    = fmt.Errorf("The idempotency key is longer than %d characters. A UUID is enough.", maxKey)
-	errKeyString  = errors.New(`The idempotency key is no valid quoted string (RFC 8941, section 3.3.3). Send it as "8e03978e-40d5-43dd-bc93-6894a57f9324", with printable ASCII characters between the quotes, and a backslash before each quote or backslash in it.`)
-	errKeyUnquote = errors.New(`The idempotency key must be a quoted string (RFC 8941, section 3.3.3). Send it with its quotes, as "8e03978e-40d5-43dd-bc93-6894a57f9324".`)
-	errKeyBare    = errors.New(`The idempotency key has characters other than printable ASCII, or a quote that it does not begin with. Send a UUID.`)
-	errKeyUUID    = errors.New("The idempotency key is no UUID. Send one as 8e03978e-40d5-43dd-bc93-6894a57f9324: 32 hexadecimal digits in groups of 8, 4, 4, 4 and 12.")
+	errKeyTwice   = clientError("The idempotency key came in more than one header line. Send it once.")
+	errKeyEmpty   = clientError("The idempotency key is empty. Send a UUID of your own for each operation, the same for each retry of it.")
+	errKeyLong    = clientError(fmt.Sprintf("The idempotency key is longer than %d characters. A UUID is enough.", maxKey))
+	errKeyString  = clientError(`The idempotency key is no valid quoted string (RFC 8941, section 3.3.3). Send it as "8e03978e-40d5-43dd-bc93-6894a57f9324", with printable ASCII characters between the quotes, and a backslash before each quote or backslash in it.`)
+	errKeyUnquote = clientError(`The idempotency key must be a quoted string (RFC 8941, section 3.3.3). Send it with its quotes, as "8e03978e-40d5-43dd-bc93-6894a57f9324".`)
+	errKeyBare    = clientError(`The idempotency key has characters other than printable ASCII, or a quote that it does not begin with. Send a UUID.`)
+	errKeyUUID    = clientError("The idempotency key is no UUID. Send one as 8e03978e-40d5-43dd-bc93-6894a57f9324: 32 hexadecimal digits in groups of 8, 4, 4, 4 and 12.")
 )
 
 // parseKey reads the values of the header: one line, 1 to 255 printable ASCII characters when decoded. Its errors are texts for

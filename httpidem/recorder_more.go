@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/http"
 	"net/textproto"
+	"slices"
 	"strings"
 )
 
@@ -27,11 +28,14 @@ func (rec *recorder) Push(target string, opts *http.PushOptions) error {
 // Unwrap lets http.ResponseController set deadlines and full duplex.
 func (rec *recorder) Unwrap() http.ResponseWriter { return rec.w }
 
-// trailers are what net/http sends as such: names that were declared in time, and those with [http.TrailerPrefix]. One without a
-// value is none: HTTP/2 would never end.
+// trailers are what net/http sends as such: names that were declared in time, and those with [http.TrailerPrefix]. One without a value
+// that can be sent is left out: an answer whose only trailer is such a one never ends on HTTP/2.
 func trailers(sent, final http.Header) http.Header {
 	var t http.Header
 	set := func(name string, values []string) {
+		if len(values) == 0 || slices.ContainsFunc(values, unsendable) {
+			return
+		}
 		if t == nil {
 			t = http.Header{}
 		}
@@ -40,17 +44,20 @@ func trailers(sent, final http.Header) http.Header {
 	for _, line := range sent["Trailer"] {
 		for name := range strings.SplitSeq(line, ",") {
 			name = textproto.CanonicalMIMEHeaderKey(textproto.TrimString(name))
-			if values := final[name]; len(values) > 0 {
-				set(name, values)
-			}
+			set(name, final[name])
 		}
 	}
 	for name, values := range final {
-		if name, ok := strings.CutPrefix(name, http.TrailerPrefix); ok && len(values) > 0 {
+		if name, ok := strings.CutPrefix(name, http.TrailerPrefix); ok {
 			set(textproto.CanonicalMIMEHeaderKey(name), values)
 		}
 	}
 	return t
+}
+
+// unsendable reports whether a value has control characters, which HTTP/2 leaves out with their field.
+func unsendable(value string) bool {
+	return strings.ContainsFunc(value, func(c rune) bool { return c < ' ' && c != '\t' || c == 0x7f })
 }
 
 // guessed is the header of an answer with the Content-Type that net/http adds to it, so that a replay has the same, whatever later
