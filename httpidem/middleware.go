@@ -28,7 +28,7 @@ type Middleware struct {
 	kept map[string]bool // response headers that are replayed
 
 	mu   sync.Mutex
-	live map[owner]map[string]int // requests at work, by who asks and by key
+	live map[owner]map[dedup.Key]int // by who asks, how many requests are at each key
 }
 
 // owner is who a key belongs to: the same name in two tenants is two principals.
@@ -60,7 +60,7 @@ func newMiddleware(cfg Config) (*Middleware, error) {
 	}
 	return &Middleware{
 		cfg:  cfg,
-		live: make(map[owner]map[string]int),
+		live: make(map[owner]map[dedup.Key]int),
 		kept: replayed(cfg.ReplayHeaders),
 		guard: dedup.NewGuard(cfg.Store, dedup.GuardConfig{
 			Lease: cfg.Lease, Retention: cfg.Retention, Wait: wait, Poll: cfg.Poll,
@@ -266,30 +266,36 @@ func isTooLarge(err error) bool {
 	return ok
 }
 
-// admit counts a request at work. Requests with a key that is at work already are no further key (rule 21).
+// admit counts the keys of a principal that are at work. Another request for one that is costs nothing (rule 21).
 func (m *Middleware) admit(q *request) bool {
+	if m.cfg.Public {
+		return true
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	keys := m.live[q.who]
-	if keys[q.state.header] == 0 && len(keys) >= m.cfg.MaxLiveKeys && !m.cfg.Public {
+	if keys[q.call.Key] == 0 && len(keys) >= m.cfg.MaxLiveKeys {
 		return false
 	}
 	if keys == nil {
-		keys = make(map[string]int)
+		keys = make(map[dedup.Key]int)
 		m.live[q.who] = keys
 	}
-	keys[q.state.header]++
+	keys[q.call.Key]++
 	return true
 }
 
 func (m *Middleware) leave(q *request) {
+	if m.cfg.Public {
+		return
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	keys := m.live[q.who]
-	if keys[q.state.header]--; keys[q.state.header] > 0 {
-		return
+	if keys[q.call.Key]--; keys[q.call.Key] <= 0 {
+		delete(keys, q.call.Key)
 	}
-	if delete(keys, q.state.header); len(keys) == 0 {
+	if len(keys) == 0 {
 		delete(m.live, q.who)
 	}
 }
