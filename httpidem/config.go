@@ -69,7 +69,8 @@ type Config struct {
 	ReplayedHeader string
 	// Syntax of the header; default [Lenient].
 	Syntax Syntax
-	// UUIDOnly refuses keys that are no UUID.
+	// UUIDOnly refuses keys that are no UUID in the canonical form (8-4-4-4-12 hexadecimal digits, of any version). UUIDs are the same
+	// in upper and lower case: the key is taken in lower case.
 	UUIDOnly bool
 	// Methods that are idempotent by key; default POST and PATCH. All others pass untouched (H-19), and so do upgrades of the
 	// connection without a key (H-14).

@@ -1,17 +1,101 @@
 package httpidem
 
 import (
+	"bytes"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/binary"
+	"io"
 	"net/http"
 
 	"github.com/idem-go/idem/dedup"
 )
 
-// fingerprint is the HMAC of what must be equal in two requests with one key; never zero.
+// fingerprint is the HMAC of what must be equal in two requests with one key; never zero. Everything is taken byte for byte: whether
+// a=1&b=2 and b=2&a=1 are the same request only the handler knows, and a client that retries sends what it sent (H-03).
 func fingerprint(secret []byte, tenant string, r *http.Request, body []byte) dedup.Fingerprint {
-	panic("TODO")
+	mac := hmac.New(sha256.New, secret)
+	var length [8]byte
+	// Each part goes with its length, so that no byte can move from one to the next.
+	frame := func(n int) { mac.Write(binary.BigEndian.AppendUint64(length[:0], uint64(n))) }
+	text := func(s string) {
+		frame(len(s))
+		_, _ = io.WriteString(mac, s)
+	}
+	text(tenant)
+	text(r.Method)
+	text(r.URL.EscapedPath())
+	text(r.URL.RawQuery)
+	frame(len(r.Header["Content-Type"]))
+	for _, v := range r.Header["Content-Type"] {
+		text(v)
+	}
+	frame(len(body))
+	mac.Write(body)
+	return cut(mac.Sum(nil))
 }
 
-// readBody reads the body of a request and puts one in its place. err is an *http.MaxBytesError if it is larger than max.
+// cut is the first half of an HMAC. A zero fingerprint would say that there is none.
+func cut(sum []byte) (f dedup.Fingerprint) {
+	copy(f[:], sum)
+	if f == (dedup.Fingerprint{}) {
+		f[0] = 1
+	}
+	return f
+}
+
+// firstRead is how much room for a body is made because its length was announced: announcing costs nothing.
+const firstRead = 64 << 10
+
+// readBody reads the body of a request and puts one in its place. err is an *http.MaxBytesError if it is larger than max; if that was
+// announced, none of it is read (H-15).
 func readBody(w http.ResponseWriter, r *http.Request, max int64) (body []byte, err error) {
-	panic("TODO")
+	if r.Body == nil || r.Body == http.NoBody {
+		return nil, nil
+	}
+	if r.ContentLength > max {
+		return nil, &http.MaxBytesError{Limit: max}
+	}
+	var b bytes.Buffer
+	b.Grow(int(min(r.ContentLength+1, firstRead)) + bytes.MinRead)
+	// Closed it is not: the server does that, and this may be one of several copies of the request.
+	if _, err := b.ReadFrom(http.MaxBytesReader(w, r.Body, max)); err != nil {
+		return nil, err
+	}
+	r.Body = newBody(b.Bytes())
+	return b.Bytes(), nil
+}
+
+// body is the body of a request that was read before.
+type body struct {
+	bytes.Reader
+	closed bool
+}
+
+func newBody(b []byte) *body {
+	r := &body{}
+	r.Reset(b)
+	return r
+}
+
+// Read fails once the body is closed, as that of net/http does.
+func (b *body) Read(p []byte) (int, error) {
+	if b.closed {
+		return 0, http.ErrBodyReadAfterClose
+	}
+	return b.Reader.Read(p)
+}
+
+// WriteTo is Read for io.Copy.
+func (b *body) WriteTo(w io.Writer) (int64, error) {
+	if b.closed {
+		return 0, http.ErrBodyReadAfterClose
+	}
+	return b.Reader.WriteTo(w)
+}
+
+// Close ends it.
+func (b *body) Close() error {
+	b.closed = true
+	return nil
 }

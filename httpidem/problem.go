@@ -1,6 +1,10 @@
 package httpidem
 
-import "net/http"
+import (
+	"encoding/json"
+	"net/http"
+	"strconv"
+)
 
 // problem is an answer of the middleware itself (RFC 9457).
 type problem struct {
@@ -14,8 +18,29 @@ type problem struct {
 	OriginalStatus int `json:"original_status,omitempty"`
 }
 
-// write sends it.
-func (p *problem) write(w http.ResponseWriter) { panic("TODO") }
+// write sends it. Headers that are there already stay, but for those that would describe another body.
+func (p *problem) write(w http.ResponseWriter) {
+	a, h := p.answer(), w.Header()
+	for _, name := range []string{"Content-Encoding", "Content-Language", "Content-Disposition", "Etag", "Last-Modified", "Trailer"} {
+		h.Del(name)
+	}
+	for name, values := range a.header {
+		h[name] = values
+	}
+	h.Set("Content-Length", strconv.Itoa(len(a.body)))
+	w.WriteHeader(a.status)
+	_, _ = w.Write(a.body) // nobody is left to be told
+}
 
 // answer is the problem as something that is kept.
-func (p *problem) answer() *answer { panic("TODO") }
+func (p *problem) answer() *answer {
+	body, err := json.Marshal(p)
+	if err != nil {
+		panic(err) // strings and numbers
+	}
+	return &answer{
+		status: p.Status,
+		header: http.Header{"Content-Type": {"application/problem+json"}, "Cache-Control": {"no-store"}},
+		body:   append(body, '\n'),
+	}
+}

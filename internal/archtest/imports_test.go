@@ -65,6 +65,7 @@ func TestImportsPointOneWay(t *testing.T) {
 		"/dedup/memstore":   {[]string{"/dedup"}, nil, "a store needs the contract and its own client only"},
 		"/dedup/pgstore":    {[]string{"/dedup"}, []string{"github.com/jackc/pgx/v5"}, "a store needs the contract and its own client only"},
 		"/dedup/redisstore": {[]string{"/dedup"}, []string{"github.com/redis/go-redis/v9"}, "a store needs the contract and its own client only"},
+		"/httpidem":         {[]string{"/dedup"}, []string{"github.com/dunglas/httpsfv", "github.com/hashicorp/go-retryablehttp"}, "the middleware must not bring a ledger or a broker along"},
 		"/dedup/storetest":  {[]string{"/dedup"}, []string{"github.com/stretchr/testify"}, "it must serve stores outside this module"},
 	}
 	pkgs := list(t, "./...")
@@ -95,7 +96,7 @@ func TestImportsPointOneWay(t *testing.T) {
 // Test helpers must not reach the binaries of users: package testing alone adds flags to them.
 func TestLibrariesDoNotLinkTestHelpers(t *testing.T) {
 	pkgs := list(t, "./...")
-	for _, path := range []string{"", "/dedup", "/lane", "/consumer", "/dedup/memstore", "/dedup/pgstore", "/dedup/redisstore"} {
+	for _, path := range []string{"", "/dedup", "/lane", "/consumer", "/dedup/memstore", "/dedup/pgstore", "/dedup/redisstore", "/httpidem"} {
 		for _, d := range pkgs[module+path].Deps {
 			for _, bad := range []string{"testing", "github.com/stretchr/testify", module + "/internal/testenv", module + "/dedup/storetest"} {
 				require.False(t, d == bad || strings.HasPrefix(d, bad+"/"), "%s links %s", module+path, d)
