@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -127,15 +128,17 @@ func (r *rush) send(g *gate) {
 func (r *rush) judge(g *gate) {
 	r.once(g.key)
 	first := 0
+	body, location := fmt.Sprintf(`{"order":%q,"run":1}`, g.key), "/orders/"+g.key
 	for _, got := range g.replies {
-		switch {
-		case got.status == http.StatusConflict && !g.waits:
-			r.inFlight(got)
-		default:
-			r.executed(got, g.key, got.replayed)
+		switch { // what there are many of is compared by hand
+		case got.status == http.StatusCreated && got.body == body && got.header.Get("Location") == location:
 			if !got.replayed {
 				first++
 			}
+		case g.waits:
+			r.executed(got, g.key, got.replayed)
+		case got.status != http.StatusConflict || got.header.Get("Retry-After") != retryAfter || !strings.Contains(got.body, `"request_in_flight"`):
+			r.inFlight(got)
 		}
 	}
 	require.Equal(r, 1, first, "callers of %s that got the answer first hand", g.key)
