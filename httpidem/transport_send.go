@@ -1,0 +1,189 @@
+package httpidem
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/hashicorp/go-retryablehttp"
+)
+
+// getBody returns a body from its beginning; nil: there is none.
+type getBody func() (io.ReadCloser, error)
+
+// again returns how the body of r is had once more, and closes the one it has. out is made to be the request without a body.
+func (t *Transport) again(r, out *http.Request) (getBody, error) {
+	out.Body, out.GetBody = nil, nil
+	switch {
+	case r.Body == nil || r.Body == http.NoBody:
+		out.Body = r.Body
+		return nil, nil
+	case r.GetBody != nil:
+		closeBody(r)
+		return r.GetBody, nil
+	}
+	defer closeBody(r)
+	limit := orDefault(t.MaxBody, DefaultMaxBody)
+	kept, err := io.ReadAll(io.LimitReader(r.Body, limit+1))
+	switch {
+	case err != nil:
+		return nil, err
+	case int64(len(kept)) > limit:
+		return nil, ErrBody
+	}
+	if len(out.Trailer) == 0 && out.ContentLength <= 0 {
+		out.ContentLength = int64(len(kept)) // known by now
+	}
+	if len(kept) == 0 && out.ContentLength == 0 {
+		out.Body = http.NoBody
+		return nil, nil
+	}
+	return func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(kept)), nil }, nil
+}
+
+func closeBody(r *http.Request) {
+	if r.Body != nil {
+		_ = r.Body.Close()
+	}
+}
+
+// sending is one request with all its attempts. The loop, the draining of answers that nobody reads, and the care not to touch
+// a request that is still being written are those of go-retryablehttp; what is retried, and when, is decided here.
+type sending struct {
+	t        *Transport
+	base     http.RoundTripper
+	again    getBody
+	until    time.Time
+	attempts int
+	answered bool          // the last attempt
+	wait     time.Duration // before the next one
+}
+
+func (s *sending) client() *retryablehttp.Client {
+	return &retryablehttp.Client{
+		HTTPClient: &http.Client{
+			Transport: attempt{s},
+			// Redirects are followed by the caller's client, or not.
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		},
+		RetryMax:     orDefault(s.t.Attempts, DefaultAttempts) - 1,
+		CheckRetry:   s.check,
+		Backoff:      func(time.Duration, time.Duration, int, *http.Response) time.Duration { return s.wait },
+		ErrorHandler: retryablehttp.PassthroughErrorHandler,
+	}
+}
+
+// attempt sends a request once.
+type attempt struct{ s *sending }
+
+// RoundTrip gives each attempt a body of its own. Not before: a client that has GetBody opens one more for each redirect, and leaves it open.
+func (a attempt) RoundTrip(r *http.Request) (*http.Response, error) {
+	s := a.s
+	s.attempts++
+	s.answered = false
+	if s.again != nil {
+		body, err := s.again()
+		if err != nil {
+			return nil, &bodyError{err}
+		}
+		out := *r
+		out.Body, out.GetBody = body, s.again
+		r = &out
+	}
+	resp, err := s.base.RoundTrip(r)
+	s.answered = err == nil
+	if s.answered && resp.Request == nil {
+		resp.Request = r
+	}
+	return resp, err
+}
+
+// bodyError says that GetBody failed.
+type bodyError struct{ error }
+
+func (e *bodyError) Unwrap() error { return e.error }
+
+// check says whether there is to be another attempt, and how long it waits.
+func (s *sending) check(ctx context.Context, resp *http.Response, err error) (bool, error) {
+	switch {
+	case ctx.Err() != nil:
+		return false, nil
+	case s.answered && (err != nil || !s.worth(resp)):
+		return false, nil
+	case !s.answered && lasting(err):
+		return false, nil
+	}
+	s.wait = s.backoff()
+	if s.answered {
+		if after, ok := retryAfter(resp.Header, time.Now()); ok {
+			s.wait = after + rand.N(orDefault(s.t.Backoff, DefaultBackoff)) // not all at once
+		}
+	}
+	next := time.Now().Add(s.wait)
+	if deadline, ok := ctx.Deadline(); ok && next.After(deadline) {
+		return false, nil
+	}
+	return !next.After(s.until), nil
+}
+
+func (s *sending) worth(resp *http.Response) bool {
+	name := s.t.ReplayedHeader
+	if name == "" {
+		name = DefaultReplayedHeader
+	}
+	if resp.Header.Get(name) == "true" {
+		return false
+	}
+	if s.t.Retry != nil {
+		return s.t.Retry(resp)
+	}
+	return DefaultRetry(resp)
+}
+
+// lasting reports whether an error comes again at each attempt.
+func lasting(err error) bool {
+	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return true
+	}
+	_, ok := errors.AsType[*bodyError](err)
+	return ok
+}
+
+// backoff doubles with each attempt and takes off up to a half by chance.
+func (s *sending) backoff() time.Duration {
+	d, limit := orDefault(s.t.Backoff, DefaultBackoff), orDefault(s.t.MaxBackoff, DefaultMaxBackoff)
+	for n := 1; n < s.attempts && d < limit; n++ {
+		d *= 2
+	}
+	d = min(d, limit)
+	return d - rand.N(d/2+1)
+}
+
+// maxRetryAfter is a bound of what a header may say, so that it can be counted in nanoseconds.
+const maxRetryAfter = 365 * 24 * time.Hour
+
+// retryAfter reads the header (RFC 9110, 10.2.3): seconds or a date; a date in the past is now.
+func retryAfter(h http.Header, now time.Time) (time.Duration, bool) {
+	value := h.Get("Retry-After")
+	if n, err := strconv.ParseUint(value, 10, 63); err == nil {
+		return time.Duration(min(n, uint64(maxRetryAfter/time.Second))) * time.Second, true
+	}
+	if at, err := http.ParseTime(value); err == nil {
+		return min(max(0, at.Sub(now)), maxRetryAfter), true
+	}
+	return 0, false
+}
+
+// orDefault returns n, or the default if it is not positive.
+func orDefault[N int | int64 | time.Duration](n, def N) N {
+	if n <= 0 {
+		return def
+	}
+	return n
+}
