@@ -28,6 +28,7 @@ func DoTx[R, Tx any](ctx context.Context, g *Guard, key Key, limit time.Duration
 		if a.Verdict == Fresh {
 			return r, false, nil
 		}
+		r = *new(R) // of a run that was rolled back, or is read again
 		again, err := s.read(a, &r)
 		if !again {
 			return r, err == nil, err

@@ -1,7 +1,6 @@
 package pgstore
 
 import (
-	"context"
 	"sync/atomic"
 	"time"
 
@@ -9,26 +8,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 )
-
-// look answers what is over already, without writing. A row that is being written is not seen: who takes what is left
-// meets it. It pays where most events are duplicates, which come in runs, and costs a round trip where none are: a group
-// begins with it if most events of the group before were known.
-func (s *Store) look(ctx context.Context, reqs []dedup.Request, answers []dedup.Answer, places []place,
-	text func(*statements, *requestRows) (string, []any)) error {
-	rows := newRequestRows(reqs, places)
-	return s.ownTx(ctx, "claim", func(q *statements, b *pgx.Batch) {
-		clear(answers)
-		sql, args := text(q, rows)
-		b.Queue(sql, args...)
-	}, func(results pgx.BatchResults) error {
-		found, err := results.Query()
-		if err != nil {
-			return err
-		}
-		_, err = readRows(found, reqs, answers)
-		return err
-	})
-}
 
 // expectation is what the last group of a store says about the next one: how many of its events are known. To be wrong
 // costs a round trip.

@@ -35,6 +35,7 @@ const (
 	codeNoSchema      = "3F000"
 	codeNoUnique      = "42P10"
 	codeZero          = "22012" // division by zero
+	codeNoSavepoint   = "3B001"
 	codeReadOnly      = "25006"
 )
 

@@ -21,13 +21,17 @@ type handlerTx struct {
 	// of it by itself, so that the end of the transaction shows although another one has begun (P-13).
 	marked  bool
 	outside string
+	points  int // savepoints that were set
 }
 
 // nameParameter is the one parameter that a transaction may change without changing what a handler sees, and that the
 // server reports.
 const nameParameter = "application_name"
 
-var _ dedup.TxChecker = (*handlerTx)(nil)
+var (
+	_ dedup.TxChecker   = (*handlerTx)(nil)
+	_ dedup.Savepointer = (*handlerTx)(nil)
+)
 
 func (t *handlerTx) close() { t.closed.Store(true) }
 

@@ -82,14 +82,7 @@ func (c *dictionary[T]) resolve(ctx context.Context, s *Store, all []T, numbers 
 	if err != nil {
 		return err
 	}
-	c.mu.Lock()
-	if c.number == nil || len(c.number)+len(missing) > maxNumbers {
-		c.number = make(map[T]int32, len(missing))
-	}
-	for i, k := range missing {
-		c.number[k] = found[i]
-	}
-	c.mu.Unlock()
+	c.remember(missing, found)
 	for i, k := range all {
 		if numbers[i] == 0 {
 			at, _ := slices.BinarySearchFunc(missing, k, T.compare)
@@ -97,6 +90,20 @@ func (c *dictionary[T]) resolve(ctx context.Context, s *Store, all []T, numbers 
 		}
 	}
 	return nil
+}
+
+// remember keeps the numbers of what has one.
+func (c *dictionary[T]) remember(all []T, numbers []int32) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.number == nil || len(c.number)+len(all) > maxNumbers {
+		c.number = make(map[T]int32, len(all))
+	}
+	for i, k := range all {
+		if numbers[i] != 0 {
+			c.number[k] = numbers[i]
+		}
+	}
 }
 
 // known fills in what is remembered and returns the rest, sorted and each once.
@@ -151,6 +158,7 @@ func (c *dictionary[T]) find(ctx context.Context, s *Store, all []T) ([]int32, e
 	if err != nil {
 		return nil, err
 	}
+	c.remember(missing, found)
 	for i, k := range all {
 		if numbers[i] == 0 {
 			at, _ := slices.BinarySearchFunc(missing, k, T.compare)
@@ -165,9 +173,13 @@ func readNumbers(results pgx.BatchResults, found []int32) error {
 	if err != nil {
 		return err
 	}
+	return scanNumbers(rows, found)
+}
+
+func scanNumbers(rows pgx.Rows, found []int32) error {
 	var n int64
 	var number int32
-	_, err = pgx.ForEachRow(rows, []any{&n, &number}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&n, &number}, func() error {
 		if n < 1 || n > int64(len(found)) {
 			return errUnknown
 		}

@@ -170,12 +170,12 @@ var (
 	}
 	mixedShared = []string{"{scope}", "r.scope", "{fingerprint}", "r.fingerprint", "{generation}", "r.generation",
 		"{retry}", "r.retry", "{retention}", "r.retention", "{any_age}", "r.any_age",
-		"{returning}", ""} // two keys may have one ID
+		"{turn}", "", "{returning}", ""} // two keys may have one ID
 	alikeColumns = []string{
 		"{arrays}", "", "{columns}", "", "{topics}", "", "{topic_column}", "", "{topic}", "$11::text",
 		"{tenant}", "$1::text", "{kind}", "$1::integer", "{scope}", "$2::text", "{event_type}", "$3::text",
 		"{fingerprint}", "$5::bytea", "{generation}", "$6::bigint", "{retry}", "$7::bigint", "{retention}", "$8::bigint",
-		"{any_age}", "$9::boolean", "{returning}", "RETURNING {id}",
+		"{any_age}", "$9::boolean", "{turn}", "", "{returning}", "RETURNING {id}",
 	}
 )
 
@@ -184,11 +184,20 @@ const (
 	sharedColumns = ", fingerprint, generation, retry, retention, any_age"
 )
 
+// leaseLeft is for how many microseconds a claim is still held. Transactions have no lease.
+var leaseLeft = map[string]string{
+	"events": "0::bigint",
+	"keys":   "greatest(1, extract(epoch FROM k.lease_until - clock_timestamp()) * 1000000)::bigint",
+}
+
 // statements are the texts of sql/*.sql with the schema filled in.
 type statements struct {
+	schema                                             string // that the texts are for
 	beginClaims, beginTx, restore                      string
 	lookKeys, insertKeys, existingKeys                 [2]string // by form
 	lookEvents, insertEvents, existingEvents           [2]string // by form
+	seeKeys, seeEvents                                 [2]string // all that is known, by form
+	takeTurn, insertInTurn                             string    // for one event
 	renew, complete, release, finishEvents, takeBack   string
 	reopenEvent, reopenKey, reopenedEvent, reopenedKey string
 	countStart, clearStarts, version, keyColumns       string
@@ -208,9 +217,15 @@ func newStatements(schema string, l layout) *statements {
 	file := func(name string, more ...string) string { return fill(l.file(name), more...) }
 	forms := func(verb, table string) [2]string {
 		text := l.file(verb + "_" + table)
-		if verb == "look" { // one text for both
-			text = strings.ReplaceAll(l.file(verb), "{table}", "{"+table+"_read}")
+		switch verb { // texts that are one for both tables
+		case "look":
+			text = strings.NewReplacer("{hidden}", ", 'busy'", "{wait}", "0::bigint").Replace(l.file("look"))
+		case "see":
+			text = strings.NewReplacer("{hidden}", "", "{wait}", leaseLeft[table]).Replace(l.file("look") + l.file("look_old"))
+		case "take": // an insert that does nothing out of turn
+			text = strings.ReplaceAll(l.file("insert_"+table), "{turn}", " AND current_setting('idem.turn', true) = 'true'")
 		}
+		text = strings.ReplaceAll(text, "{table}", "{"+table+"_read}")
 		for _, part := range []struct{ name, file string }{
 			{"{requests}", "requests"}, {"{answer}", "answer_" + table}, {"{grant}", "grant_" + table},
 			{"{too_old}", "too_old"},
@@ -223,11 +238,14 @@ func newStatements(schema string, l layout) *statements {
 	}
 	const forget = ", uncertain = false, failures = 0, takeovers = 0, token = NULL"
 	q := &statements{
+		schema:      schema,
 		beginClaims: file("begin_claims"), beginTx: file("begin_tx"), restore: file("restore"),
 		lookKeys: forms("look", "keys"), insertKeys: forms("insert", "keys"), existingKeys: forms("existing", "keys"),
 		lookEvents: forms("look", "events"), insertEvents: forms("insert", "events"),
 		existingEvents: forms("existing", "events"),
-		renew:          file("renew"), complete: file("complete"), release: file("release"), finishEvents: file("finish_events"),
+		seeKeys:        forms("see", "keys"), seeEvents: forms("see", "events"),
+		takeTurn: file("take_turn"), insertInTurn: forms("take", "events")[alike],
+		renew: file("renew"), complete: file("complete"), release: file("release"), finishEvents: file("finish_events"),
 		takeBack:      file("take_back"),
 		originEvents:  file("origin", "{table}", "{events}", "{status}", "{k.status}", "{held}", ""),
 		originKeys:    file("origin", "{table}", "{keys}", "{status}", "k.status", "{held}", "AND k.token = r.token"),

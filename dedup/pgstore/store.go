@@ -26,6 +26,8 @@ var (
 	_ dedup.Parker          = (*Store)(nil)
 	_ dedup.Operator        = (*Store)(nil)
 	_ dedup.Lister          = (*Store)(nil)
+	_ dedup.Looker          = (*Store)(nil)
+	_ dedup.TxLooker        = (*Store)(nil)
 
 	_ dedup.TxRunner[pgx.Tx] = (*Store)(nil)
 )
@@ -144,9 +146,14 @@ func (s *Store) statements(ctx context.Context) (*statements, error) {
 		return nil, err
 	}
 	defer conn.Release()
+	return s.findStatements(ctx, conn.QueryRow)
+}
+
+// findStatements asks the server where the tables are and which layout they have.
+func (s *Store) findStatements(ctx context.Context, row func(context.Context, string, ...any) pgx.Row) (_ *statements, err error) {
 	schema := s.schema
 	if schema == "" {
-		err = conn.QueryRow(ctx, findSchemaSQL).Scan(&schema)
+		err = row(ctx, findSchemaSQL).Scan(&schema)
 	}
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, errNoTables
@@ -155,7 +162,7 @@ func (s *Store) statements(ctx context.Context) (*statements, error) {
 		return nil, err
 	}
 	q := newStatements(schema, s.layout)
-	if err := s.checkLayout(ctx, q, conn.QueryRow); err != nil {
+	if err := s.checkLayout(ctx, q, row); err != nil {
 		return nil, err
 	}
 	s.sql.Store(q)

@@ -18,7 +18,8 @@ import (
 const (
 	// lockWait is how long a single request waits for the transaction that holds its key (rule 10).
 	lockWait = 2 * time.Second
-	// groupWait is how long a group waits for any lock, in the claim and in the handler (rule 1).
+	// groupWait is how long a group waits for any lock, in the claim and in the handler (rule 1), and how long a request
+	// that says NoWait does for a transaction that took its key without taking its turn (rule 20).
 	groupWait = 20 * time.Millisecond
 	// claimTimeout is the statement_timeout of a claim: one shorter than lockWait would turn "somebody holds it" into
 	// an error that looks like a fault of the event.
@@ -32,6 +33,11 @@ const (
 // returned, tx returns [pgx.ErrTxClosed].
 //
 // If fn panics or ends its goroutine, the transaction is rolled back and the panic goes on.
+//
+// A request with NoWait takes an advisory lock of the transaction on a number made of the schema and the key, in the same round
+// trip. Who does not get it is answered by what is committed, or Busy, and has given its connection back. A transaction that
+// holds the key without that lock, because it waits for others or is the caller's own ([Store.Once]), is waited for 20 ms.
+// Two keys with one number, of 64 bits, make a needless Busy.
 //
 // A limit that is not positive leaves idle_in_transaction_session_timeout as the session has it. A Busy answer has no
 // Wait: nobody knows when the other transaction ends.
@@ -81,6 +87,7 @@ type txRun struct {
 	socket net.Conn
 	tx     pgx.Tx     // the transaction itself
 	xid    string     // its number at the server; "": it has written nothing
+	inTurn bool       // it waits for nobody, since nobody else who does not wait is at its key
 	lent   *handlerTx // what fn sees of it
 	again  bool       // it may succeed if it is run once more
 }
@@ -155,8 +162,16 @@ func (r *txRun) claim() error {
 	var b pgx.Batch
 	b.BeginTx(pgx.TxOptions{BeginQuery: beginSQL, CommitQuery: commitSQL})
 	r.queueSettings(&b, r.group())
-	b.Queue(r.q.insertEvents[rows.form], rows.insert()...)
+	if r.noWait() {
+		b.Queue(r.q.takeTurn, turnOf(r.q.schema, &r.reqs[0].Key))
+		b.Queue(r.q.insertInTurn, rows.insert()...)
+	} else {
+		b.Queue(r.q.insertEvents[rows.form], rows.insert()...)
+	}
 	inserted, answered, err := r.ask(&b, rows, r.open, answers, true, along)
+	if err == nil && r.noWait() && !r.inTurn {
+		return r.outOfTurn(rows)
+	}
 	if err == nil && !along && inserted < int64(len(r.open)) {
 		answered, err = r.askRest(answers)
 	}
@@ -184,7 +199,7 @@ func (r *txRun) askRest(answers []dedup.Answer) (answered int64, err error) {
 
 func (r *txRun) queueSettings(b *pgx.Batch, mark bool) {
 	wait, idle := groupWait, ""
-	if !r.group() {
+	if !r.group() && !r.noWait() {
 		wait = lockWait
 	}
 	if r.limit > 0 {
@@ -210,6 +225,9 @@ func (r *txRun) ask(b *pgx.Batch, rows *requestRows, reqs []dedup.Request, answe
 	for i := 0; i < settings && err == nil; i++ {
 		_, err = results.Exec()
 	}
+	if err == nil && begins && r.noWait() {
+		err = results.QueryRow().Scan(&r.inTurn)
+	}
 	if err == nil && begins {
 		inserted, err = readInserted(results, rows, answers)
 	}
@@ -233,7 +251,7 @@ func (r *txRun) claimFailed(err error) error {
 	case r.group() && errors.Is(err, errNoAnswer):
 		r.again = true
 		return contended(err)
-	case code == codeNoLock: // somebody holds it: that is an answer (rule 10)
+	case code == codeNoLock: // somebody holds it: that is an answer (rules 10 and 20)
 		r.answers[0] = dedup.Answer{Verdict: dedup.Busy}
 		return nil
 	}

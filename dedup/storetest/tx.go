@@ -26,7 +26,8 @@ type TxHarness[Tx any] struct {
 	Slow string
 	// Horizon is that of [Harness], for what is remembered by ClaimTx.
 	Horizon func(t testing.TB, s dedup.Store, scope string, before time.Time)
-	// Missing names what the store cannot do: Results, Fingerprints, Reopen, StartCount, TxCheck, TxLimit.
+	// Missing names what the store cannot do: Results, Fingerprints, Reopen, StartCount, TxCheck, TxLimit,
+	// Savepoints, TxLook.
 	Missing []Ability
 }
 
@@ -69,11 +70,11 @@ func RunTx[Tx any](t *testing.T, h TxHarness[Tx]) {
 	require.NotNil(t, h.Exec, "TxHarness.Exec is required")
 	require.NotNil(t, h.Count, "TxHarness.Count is required")
 	lacks := func(a Ability) bool {
-		return slices.Contains(h.Missing, a) || a == sql && h.Raw == nil || a == slowSQL && (h.Raw == nil || h.Slow == "") ||
+		return lacking(h.Missing, a) || a == sql && h.Raw == nil || a == slowSQL && (h.Raw == nil || h.Slow == "") ||
 			a == horizon && h.Horizon == nil
 	}
 	for _, c := range slices.Concat(txClaimTests[Tx](), txFaultTests[Tx](), txGroupTests[Tx](),
-		txHorizonTests[Tx](), txAbilityTests[Tx]()) {
+		txHorizonTests[Tx](), txAbilityTests[Tx](), txNoWaitTests[Tx](), txSavepointTests[Tx](), txLookTests[Tx]()) {
 		t.Run(c.name, func(t *testing.T) {
 			if c.needs != "" && lacks(c.needs) {
 				t.Skipf("the store has no %s, says its harness", c.needs)
@@ -83,6 +84,8 @@ func RunTx[Tx any](t *testing.T, h TxHarness[Tx]) {
 		})
 	}
 }
+
+func lacking(missing []Ability, a Ability) bool { return slices.Contains(missing, a) }
 
 // body is what runs in the transaction.
 type body[Tx any] func(tx Tx, answers []dedup.Answer) ([]dedup.Completion, error)

@@ -8,7 +8,7 @@ SELECT {kind}, r.id, r.origin, r.pos, r.at, ceil(c.now - 946684800)::integer,
                                                       'generation', nullif({generation}, 0), 'retry', nullif({retry}, 0))) END
 FROM (SELECT date_part('epoch', clock_timestamp()) AS now OFFSET 0) c
 CROSS JOIN unnest($3::integer[], $4::uuid[], $10::timestamptz[], $11::bigint[]{arrays}) AS r(origin, id, at, pos{columns})
-WHERE ({too_old}) IS NOT TRUE
+WHERE ({too_old}) IS NOT TRUE{turn}
 ORDER BY {kind}, r.id
 ON CONFLICT (kind, id) DO NOTHING
 {returning}

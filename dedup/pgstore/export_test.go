@@ -1,0 +1,4 @@
+package pgstore
+
+// TurnOf is turnOf, for tests.
+var TurnOf = turnOf
