@@ -57,9 +57,7 @@ func panics(k *kit) {
 			require.Error(k, err, key)
 		}
 		require.Eventually(k, func() bool { return k.results()[httpidem.Panicked] > 0 }, patience, time.Millisecond)
-		k.mu.Lock()
-		k.seen = nil
-		k.mu.Unlock()
+		k.forget()
 		for range 2 {
 			r, err := ask(s, order(key))
 			require.NoError(k, err)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -34,11 +35,13 @@ type kit struct {
 	mu      sync.Mutex
 	runs    map[string]int // of handlers, by key
 	effects map[string]int // by key, where they are not in the ledger's database
-	seen    []httpidem.Observation
+	last    httpidem.Observation
+	seen    map[httpidem.Result]int
 }
 
 func newKit(t *testing.T, d door) *kit {
-	return &kit{T: t, door: d, store: d.NewStore(t), runs: make(map[string]int), effects: make(map[string]int)}
+	return &kit{T: t, door: d, store: d.NewStore(t), runs: make(map[string]int), effects: make(map[string]int),
+		seen: make(map[httpidem.Result]int)}
 }
 
 func (k *kit) count(counts map[string]int, key string) int {
@@ -96,7 +99,8 @@ func (k *kit) hooked(at hook) func(*httpidem.Config) {
 func (k *kit) observe(_ context.Context, o httpidem.Observation) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.seen = append(k.seen, o)
+	k.last = o
+	k.seen[o.Result]++
 }
 
 // observed requires that the last request which ended did so with this result.
@@ -104,22 +108,22 @@ func (k *kit) observed(want httpidem.Result, status int) {
 	k.Helper()
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	require.NotEmpty(k, k.seen, "nothing observed")
-	last := k.seen[len(k.seen)-1]
-	require.Equal(k, want, last.Result)
-	require.Equal(k, status, last.Status)
-	require.NotNil(k, last.Request)
+	require.NotNil(k, k.last.Request, "nothing observed")
+	require.Equal(k, want, k.last.Result)
+	require.Equal(k, status, k.last.Status)
 }
 
-// results counts what was observed.
+// results counts what was observed, since it was forgotten last.
 func (k *kit) results() map[httpidem.Result]int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	counts := make(map[httpidem.Result]int)
-	for _, o := range k.seen {
-		counts[o.Result]++
-	}
-	return counts
+	return maps.Clone(k.seen)
+}
+
+func (k *kit) forget() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	clear(k.seen)
 }
 
 // handler is one that counts its run and leaves one effect; then it does what answer says.
@@ -193,9 +197,30 @@ type reply struct {
 
 // send gives a call to a handler in this process.
 func send(h http.Handler, c call) reply {
-	rec := httptest.NewRecorder()
-	h.ServeHTTP(rec, c.request())
-	return newReply(rec.Code, rec.Header(), rec.Body.String())
+	w := writer{header: make(http.Header, 8)}
+	h.ServeHTTP(&w, c.request())
+	return newReply(max(w.status, http.StatusOK), w.header, string(w.body))
+}
+
+// writer is a http.ResponseWriter that costs little: there are many.
+type writer struct {
+	header http.Header
+	status int
+	body   []byte
+}
+
+func (w *writer) Header() http.Header { return w.header }
+
+func (w *writer) WriteHeader(status int) {
+	if w.status == 0 {
+		w.status = status
+	}
+}
+
+func (w *writer) Write(b []byte) (int, error) {
+	w.WriteHeader(http.StatusOK)
+	w.body = append(w.body, b...)
+	return len(b), nil
 }
 
 func newReply(status int, h http.Header, body string) reply {

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"os"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -44,12 +43,13 @@ func manyCallers(k *kit) {
 		workers.Go(func() {
 			for g := range work {
 				r.send(g)
+				g.weigh()
 			}
 		})
 	}
 	began := time.Now()
 	for i := range k.Keys {
-		g := &gate{key: fmt.Sprint("key-", i), doors: prompt, open: make(chan struct{}), replies: make([]reply, k.Callers)}
+		g := &gate{key: fmt.Sprint("key-", i), doors: prompt, open: make(chan struct{})}
 		switch {
 		case i%2 == 1:
 			g.doors, g.waits = patient, true
@@ -79,6 +79,8 @@ type gate struct {
 	opened   sync.Once
 	open     chan struct{}
 	replies  []reply
+	first    int // callers that got it first hand
+	wrong    *reply
 }
 
 type rush struct {
@@ -112,6 +114,7 @@ func (r *rush) handle(w http.ResponseWriter, req *http.Request) {
 func (r *rush) send(g *gate) {
 	start := make(chan struct{})
 	var callers sync.WaitGroup
+	g.replies = make([]reply, r.Callers)
 	for i := range g.replies {
 		callers.Go(func() {
 			<-start
@@ -125,21 +128,25 @@ func (r *rush) send(g *gate) {
 	callers.Wait()
 }
 
-func (r *rush) judge(g *gate) {
-	r.once(g.key)
-	first := 0
+// weigh counts the answers that the callers got, and keeps the first that is none of those which they may get.
+func (g *gate) weigh() {
 	body, location := fmt.Sprintf(`{"order":%q,"run":1}`, g.key), "/orders/"+g.key
-	for _, got := range g.replies {
-		switch { // what there are many of is compared by hand
+	for i := range g.replies {
+		switch got := &g.replies[i]; {
 		case got.status == http.StatusCreated && got.body == body && got.header.Get("Location") == location:
 			if !got.replayed {
-				first++
+				g.first++
 			}
-		case g.waits:
-			r.executed(got, g.key, got.replayed)
-		case got.status != http.StatusConflict || got.header.Get("Retry-After") != retryAfter || !strings.Contains(got.body, `"request_in_flight"`):
-			r.inFlight(got)
+		case !g.waits && got.status == http.StatusConflict && got.header.Get("Retry-After") == retryAfter && got.code() == "request_in_flight":
+		case g.wrong == nil:
+			g.wrong = got
 		}
 	}
-	require.Equal(r, 1, first, "callers of %s that got the answer first hand", g.key)
+	g.replies = nil // there are many
+}
+
+func (r *rush) judge(g *gate) {
+	require.Nil(r, g.wrong, "an answer to %s", g.key)
+	require.Equal(r, 1, g.first, "callers of %s that got the answer first hand", g.key)
+	r.once(g.key)
 }
