@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 )
 
@@ -22,10 +23,10 @@ var (
 	// ErrGivenUp says that a person has given the key up.
 	ErrGivenUp = errors.New("key was given up")
 	// ErrNoResult says that the function ran before, but that nothing was kept to be replayed: the key was handled through
-	// another door, or its result was too large for the ledger.
+	// another door, or its result could not be encoded or was too large for the ledger.
 	ErrNoResult = errors.New("done before, without a result to replay")
-	// ErrResult says that a kept result could not be read as the type that is asked for. Change the schema when the type changes
-	// ([Schema]).
+	// ErrResult says that a result could not be encoded, or that a kept one could not be read as the type that is asked for.
+	// Change the schema when the type changes ([Schema]).
 	ErrResult = errors.New("result cannot be read")
 )
 
@@ -33,21 +34,23 @@ var (
 type DoOption func(*doSettings)
 
 type doSettings struct {
-	call   Call
-	schema uint32
+	call      Call
+	schema    uint32
+	versioned bool // the call is for the key of its schema
 }
 
 // Schema is the version of what the function returns; default 1. A kept result of another version is not served: the function
-// runs again, once for each version, whatever the older release replays meanwhile.
+// runs again and has its effect again, once for each version, whatever the older release replays meanwhile.
 func Schema(version uint32) DoOption { return func(s *doSettings) { s.schema = version } }
 
-// SamePayload makes the call fail with [ErrConflict] if the key was used with another fingerprint.
+// SamePayload makes the call fail with [ErrConflict] if the key was used with another fingerprint. Zero, the default: not
+// compared.
 func SamePayload(f Fingerprint) DoOption { return func(s *doSettings) { s.call.Fingerprint = f } }
 
-// KeepFor is the retention of the result, instead of that of the guard.
+// KeepFor is the retention of the result, instead of that of the guard. Zero or less: that of the guard.
 func KeepFor(d time.Duration) DoOption { return func(s *doSettings) { s.call.Retention = d } }
 
-// WaitFor is the patience of the call, instead of that of the guard. Negative: none.
+// WaitFor is the patience of the call, instead of that of the guard. Zero: that of the guard; negative: none.
 func WaitFor(d time.Duration) DoOption { return func(s *doSettings) { s.call.Wait = d } }
 
 func newDoSettings(key Key, opts []DoOption) *doSettings {
@@ -58,17 +61,24 @@ func newDoSettings(key Key, opts []DoOption) *doSettings {
 	return s
 }
 
-// Do runs fn once for each key and replays its result to later callers, in whatever process, for as long as the guard's retention. Of
-// callers at the same time one runs fn; the others wait for it, and get its result or [ErrInFlight].
+// Do runs fn once for each key and replays its result to later callers, in whatever process, for as long as the guard's
+// retention. Of callers at the same time one runs fn; the others wait for it, and get its result or [ErrInFlight]. It is
+// safe for concurrent use.
 //
-// The result is kept as JSON; replayed says that r was read from there, so fields that JSON does not carry are zero then. An error of
-// fn is returned and not kept: it says that fn may run again. A run that ended otherwise (the process died, fn panicked, the claim
-// was lost, the ledger did not take the result for ten seconds, or the error of fn matches [ErrUnknownOutcome]) may have had
-// its effect: later callers are told ErrUnknownOutcome, unless [GuardConfig].Rerun. If only the last step failed, r is there
-// together with that error.
+// The result is kept as JSON; replayed says that r was read from there, so fields that JSON does not carry are zero then. One
+// that is larger than the ledger keeps ([ResultLimiter]) is returned to the caller who ran fn, and later ones are told
+// [ErrNoResult]. One that cannot be encoded likewise, and the caller who ran fn is told [ErrResult] beside r.
 //
-// The context of fn is cancelled if the claim is lost. Errors of the ledger match [ErrUnavailable]: nothing was run.
-func Do[R any](ctx context.Context, g *Guard, key Key, fn func(context.Context) (R, error), opts ...DoOption) (r R, replayed bool, err error) {
+// An error of fn is returned and not kept: it says that fn may run again. A run that ended otherwise may have had its effect,
+// and later callers are told [ErrUnknownOutcome], unless [GuardConfig].Rerun. That is so if the process died, fn panicked or
+// ended its goroutine, the claim was lost, the ledger did not take the result for ten seconds, or the error of fn says that
+// its context ended or matches ErrUnknownOutcome. If only the last step failed, r is there together with an error that
+// matches ErrUnknownOutcome, or [ErrClaimLost] if another caller took the key over.
+//
+// The context of fn is that of the call, and is cancelled too if the claim is lost. Any other error says that nothing was run:
+// [ErrUnavailable] that the ledger could not be used, and those of [Guard.Enter].
+func Do[R any](ctx context.Context, g *Guard, key Key, fn func(context.Context) (R, error), opts ...DoOption) (
+	r R, replayed bool, err error) {
 	s := newDoSettings(key, opts)
 	for {
 		entry, a, err := g.Enter(ctx, s.call)
@@ -79,74 +89,85 @@ func Do[R any](ctx context.Context, g *Guard, key Key, fn func(context.Context) 
 			r, err = runEntry(ctx, g, s, entry, a, fn)
 			return r, false, err
 		}
-		again, err := s.read(a, &r)
+		kept, again, err := read[R](s, a)
 		if !again {
-			return r, err == nil, err
+			return kept, err == nil, err
 		}
 	}
 }
 
 // runEntry runs fn under a claim and ends it in any case.
-func runEntry[R any](ctx context.Context, g *Guard, s *doSettings, entry *Entry, a Answer, fn func(context.Context) (R, error)) (r R, err error) {
+func runEntry[R any](ctx context.Context, g *Guard, s *doSettings, entry *Entry, a Answer,
+	fn func(context.Context) (R, error)) (r R, err error) {
 	if a.Verdict == Uncertain && !g.cfg.Rerun {
 		_ = entry.Release(ctx, Unstarted) // if it does not arrive, the lease ends it
-		return r, fmt.Errorf("%w: %s", ErrUnknownOutcome, s.call.Key)
+		return r, fmt.Errorf("%w: %q", ErrUnknownOutcome, s.call.Key)
 	}
-	returned := false
+	ended := false
 	defer func() {
-		if !returned { // a panic, or the goroutine ends: nobody knows
+		if !ended { // a panic, or the goroutine ends: nobody knows
 			_ = entry.Release(ctx, Unknown)
 		}
 	}()
-	r, err = fn(entry.Context())
-	returned = true
-	if err != nil {
+	if r, err = fn(entry.Context()); err != nil {
+		ended = true
 		o := Failed
-		if errors.Is(err, ErrUnknownOutcome) {
+		if errors.Is(err, ErrUnknownOutcome) || cutShort(entry.Context(), err) {
 			o = Unknown
 		}
 		_ = entry.Release(ctx, o) // if it does not arrive, the lease ends it, and the outcome counts as unknown
 		return r, err
 	}
-	result, err := s.result(r)
-	if err != nil { // fn has had its effect
-		return r, errors.Join(err, entry.Complete(ctx, Result{}))
-	}
-	return r, entry.Complete(ctx, result)
+	result, err := s.result(g.store, r)
+	ended = true
+	return r, errors.Join(err, entry.Complete(ctx, result)) // also without a result: fn has had its effect
 }
 
-// result encodes what fn returned.
-func (s *doSettings) result(r any) (Result, error) {
+// cutShort reports whether err says that ctx ended before the work was through (rule 13).
+func cutShort(ctx context.Context, err error) bool {
+	return ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) ||
+		errors.Is(err, context.Cause(ctx)))
+}
+
+// result encodes what fn returned. With an error, or if the ledger cannot keep it, it is none.
+func (s *doSettings) result(store Store, r any) (Result, error) {
 	data, err := json.Marshal(r)
 	if err != nil {
-		return Result{}, fmt.Errorf("%w: %w", ErrResult, err)
+		return Result{}, fmt.Errorf("%w: %q: %w", ErrResult, s.call.Key, err)
+	}
+	if l, ok := store.(ResultLimiter); ok && len(data) > l.MaxResult() {
+		return Result{}, nil
 	}
 	return Result{Schema: s.schema, Data: data}, nil
 }
 
-// read takes the result of an earlier run from an answer without a claim. again says that it is of another version, and that the
-// call is now for a key of this one.
-func (s *doSettings) read(a Answer, into any) (again bool, err error) {
+// read takes the result of an earlier run from an answer without a claim. again says that it is of another version, and that
+// the call is now for a key of this one.
+func read[R any](s *doSettings, a Answer) (r R, again bool, err error) {
 	key := s.call.Key
 	switch a.Verdict {
 	case Done:
 	case Conflict:
-		return false, fmt.Errorf("%w: %s", ErrConflict, key)
+		return r, false, fmt.Errorf("%w: %q", ErrConflict, key)
 	case Dead:
-		return false, fmt.Errorf("%w: %s: %s", ErrGivenUp, key, a.Reason)
+		return r, false, fmt.Errorf("%w: %q: %s", ErrGivenUp, key, a.Reason)
 	default: // Busy; Moved: a consumer has it
-		return false, fmt.Errorf("%w: %s", ErrInFlight, key)
+		return r, false, fmt.Errorf("%w: %q", ErrInFlight, key)
 	}
 	switch {
 	case a.Result.IsZero():
-		return false, fmt.Errorf("%w: %s", ErrNoResult, key)
-	case a.Result.Schema != s.schema:
+		return r, false, fmt.Errorf("%w: %q", ErrNoResult, key)
+	case a.Result.Schema == s.schema:
+		err = json.Unmarshal(a.Result.Data, &r)
+	case s.versioned:
+		err = fmt.Errorf("version %d under the key of version %d", a.Result.Schema, s.schema)
+	default:
 		// A key of its own, so that this version runs once however many callers find the older result.
-		s.call.Key.ID = Hash("schema", fmt.Sprint(s.schema), key.ID)
-		return true, nil
+		s.call.Key.ID, s.versioned = Hash("schema", strconv.FormatUint(uint64(s.schema), 10), key.ID), true
+		return r, true, nil
 	}
-	if err := json.Unmarshal(a.Result.Data, into); err != nil {
-		return false, fmt.Errorf("%w: %s: %w", ErrResult, key, err)
+	if err != nil {
+		return *new(R), false, fmt.Errorf("%w: %q: %w", ErrResult, key, err)
 	}
-	return false, nil
+	return r, false, nil
 }

@@ -8,69 +8,99 @@ import (
 )
 
 // DoTx is [Do] with claim, effects and result in one transaction: fn's statements and the result become visible together, or
-// not at all, and no outcome stays unknown. An error of fn rolls all of it back. limit is how long fn may take.
+// not at all, and no run leaves its outcome unknown. An error of fn rolls all of it back, and so does a result that cannot be
+// encoded. limit is how long fn may take, as in [TxStore].ClaimTx.
 //
-// If the connection is lost while committing, the ledger is asked what happened. The guard's store must be a [TxStore] of this
+// If the connection is lost while committing, the ledger is asked what happened. If it does not answer, the error matches
+// [ErrUnknownCommit] and [ErrUnavailable]: call again, and the answer is exact. The guard's store must be a [TxStore] of this
 // kind of transaction.
-func DoTx[R, Tx any](ctx context.Context, g *Guard, key Key, limit time.Duration, fn func(context.Context, Tx) (R, error), opts ...DoOption) (r R, replayed bool, err error) {
+func DoTx[R, Tx any](ctx context.Context, g *Guard, key Key, limit time.Duration,
+	fn func(context.Context, Tx) (R, error), opts ...DoOption) (r R, replayed bool, err error) {
 	s := newDoSettings(key, opts)
 	for {
+		var ran R
 		a, err := EnterTx(ctx, g, s.call, limit, func(tx Tx) (Result, error) {
 			var err error
-			if r, err = fn(ctx, tx); err != nil {
+			if ran, err = fn(ctx, tx); err != nil {
 				return Result{}, err
 			}
-			return s.result(r)
+			return s.result(g.store, ran)
 		})
-		if err != nil {
+		if err != nil { // whatever fn returned was rolled back
 			return r, false, err
 		}
 		if a.Verdict == Fresh {
-			return r, false, nil
+			return ran, false, nil
 		}
-		r = *new(R) // of a run that was rolled back, or is read again
-		again, err := s.read(a, &r)
+		kept, again, err := read[R](s, a)
 		if !again {
-			return r, err == nil, err
+			return kept, err == nil, err
 		}
 	}
 }
 
-// EnterTx runs fn in the transaction that claims the key, and keeps its result there. The answer is [Fresh] if fn ran and all of it
-// is committed, Done with the result of an earlier run, or what else the ledger says, as in [Guard.Enter]. Nobody waits with a
-// connection: of callers in this process one holds a transaction for a key, and one that finds another process at it gives the
-// connection back before it waits (rule 20).
+// EnterTx runs fn in the transaction that claims the key, and keeps its result there. The answer is [Fresh] if fn ran and all
+// of it is committed, Done with the result of an earlier run, or what else the ledger says, as in [Guard.Enter]. Nobody waits
+// with a connection: of callers in this process one holds a transaction for a key, and one that finds another process at it
+// gives the connection back before it waits (rule 20).
 //
-// An error of fn rolls back and is returned. fn may run more than once, after a rollback each time: after a serialization failure, or when
-// the connection was lost while committing and nothing had been. limit is that of [TxStore].ClaimTx.
-func EnterTx[Tx any](ctx context.Context, g *Guard, c Call, limit time.Duration, fn func(tx Tx) (Result, error)) (Answer, error) {
+// An error of fn rolls back and is returned. fn may run more than once, after a rollback each time: after a serialization
+// failure, or when the connection was lost while committing and nothing had been committed. limit is that of
+// [TxStore].ClaimTx, and so are the errors; with one that matches [ErrUnknownCommit] all of it may be committed, and a later
+// call tells. Without that, an error says that nothing is.
+func EnterTx[Tx any](ctx context.Context, g *Guard, c Call, limit time.Duration, fn func(tx Tx) (Result, error)) (
+	Answer, error) {
 	store, ok := g.store.(TxStore[Tx])
 	if !ok {
-		return Answer{}, fmt.Errorf("%T has no transactions of the type %T: use a ledger of the database that the effects are in", g.store, *new(Tx))
+		return Answer{}, fmt.Errorf("%T has no transactions of the type %T: use a ledger of the database that the effects are in",
+			g.store, *new(Tx))
 	}
-	req := g.request(c)
-	var ran Result
-	a, f, err := g.enter(ctx, c, func() (a Answer, kept bool, err error) {
-		for try := 1; ; try++ {
-			var answers [1]Answer
-			err = store.ClaimTx(c.work(ctx), limit, []Request{req}, answers[:], func(tx Tx) ([]Completion, error) {
-				var err error
-				if ran, err = fn(tx); err != nil {
-					return nil, err
-				}
-				return []Completion{{Claim: req.Held(Token{}, answers[0]), Retention: req.Retention, Result: ran}}, nil
-			})
-			if !errors.Is(err, ErrUnknownCommit) || try == askTries {
-				return answers[0], err == nil && answers[0].Verdict == Fresh, err
-			}
-			if sleep(ctx, min(time.Second, 20*time.Millisecond<<try)) != nil {
-				return Answer{}, false, err
-			}
-		}
+	e := txEntry[Tx]{store: store, limit: limit, req: g.request(c)}
+	a, f, err := g.enter(ctx, c, func(f *twin) (Answer, bool, error) {
+		a, err := e.ask(c.work(ctx), func(tx Tx) (Result, error) {
+			g.tell(f, true)
+			return fn(tx)
+		})
+		return a, err == nil && a.Verdict == Fresh, err
 	})
-	if f != nil {
-		g.land(c.Key, f, Answer{Verdict: Done, Result: ran, First: a.First})
-		a.Result = ran
+	switch {
+	case f != nil:
+		g.land(c.Key, f, Answer{Verdict: Done, Result: e.ran, First: a.First}, nil)
+		a.Result = e.ran
+	case e.doubt != nil && (err != nil || a.Verdict == Busy) && !errors.Is(err, ErrUnknownCommit):
+		return Answer{}, errors.Join(e.doubt, err) // nothing hides the doubt until the ledger has answered
 	}
 	return a, err
+}
+
+// txEntry is one call of EnterTx.
+type txEntry[Tx any] struct {
+	store TxStore[Tx]
+	limit time.Duration
+	req   Request
+	ran   Result // of the last run
+	doubt error  // of the last commit, if it may have happened
+}
+
+// ask claims, runs fn and commits. After a commit whose outcome is unknown it asks again (P-11).
+func (e *txEntry[Tx]) ask(ctx context.Context, fn func(Tx) (Result, error)) (Answer, error) {
+	for try := 1; ; try++ {
+		var answers [1]Answer
+		err := e.store.ClaimTx(ctx, e.limit, []Request{e.req}, answers[:], func(tx Tx) (_ []Completion, err error) {
+			e.doubt = nil // Fresh: an earlier commit did not happen
+			if e.ran, err = fn(tx); err != nil {
+				return nil, err
+			}
+			return []Completion{{Claim: e.req.Held(Token{}, answers[0]), Retention: e.req.Retention, Result: e.ran}}, nil
+		})
+		if err == nil {
+			return answers[0], nil
+		}
+		if errors.Is(err, ErrUnknownCommit) {
+			e.doubt = err
+		}
+		if e.doubt == nil || try == askTries || backOff(ctx, try) != nil {
+			return Answer{}, err
+		}
+	}
 }

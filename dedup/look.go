@@ -4,9 +4,9 @@ import "context"
 
 // Looker is an ability of a [Store]: to say what it knows without granting anything.
 type Looker interface {
-	// Look answers as Claim would, but writes nothing and claims nothing: where Claim would grant, the verdict is zero. It
+	// Look answers as Claim would, but writes nothing and claims nothing: where Claim would grant, the answer is zero. It
 	// is one round trip, and of no use to decide that something may run: between Look and Claim others come. Keys ascend as
-	// in Claim.
+	// in Claim, and errors are those of Claim. A claim is Busy for its own holder too: Look has no token.
 	Look(ctx context.Context, reqs []Request, answers []Answer) error
 }
 

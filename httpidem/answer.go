@@ -61,24 +61,23 @@ func (a *answer) replay(w http.ResponseWriter) {
 		h[name] = values
 	}
 	h.Del("Content-Length")
-	bodyless := noBody(a.status)
+	prefix := ""
 	switch {
-	case len(a.trailer) > 0 && !bodyless:
-		for name := range a.trailer { // declared, and without a length, or HTTP/1.1 does not send them
+	case noBody(a.status):
+		prefix = http.TrailerPrefix // not declared: HTTP/2 sends them, HTTP/1.1 cannot
+	case len(a.trailer) > 0: // declared, and without a length, or HTTP/1.1 does not send them
+		for name := range a.trailer {
 			h.Add("Trailer", name)
 		}
-	case !bodyless:
+	default:
 		h.Set("Content-Length", strconv.Itoa(len(a.body)))
 	}
 	w.WriteHeader(a.status)
-	if bodyless {
-		return
-	}
-	if len(a.body) > 0 {
+	if len(a.body) > 0 && !noBody(a.status) {
 		_, _ = w.Write(a.body) // nobody is left to be told
 	}
 	for name, values := range a.trailer {
-		h[name] = values
+		h[prefix+name] = values
 	}
 }
 

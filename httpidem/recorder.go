@@ -99,8 +99,12 @@ func (rec *recorder) writeHeader(status int) {
 		return
 	}
 	rec.code, rec.sent = status, cloneHeader(rec.header)
-	if n, err := strconv.ParseInt(rec.sent.Get("Content-Length"), 10, 64); err == nil && n >= 0 {
-		rec.length = n
+	if declared := rec.header.Get("Content-Length"); declared != "" {
+		if n, err := strconv.ParseInt(declared, 10, 64); err == nil && n >= 0 {
+			rec.length = n
+		} else if rec.r.ProtoMajor < 2 {
+			rec.header.Del("Content-Length")
+		}
 	}
 }
 
@@ -249,8 +253,8 @@ func (rec *recorder) finish() (a *answer, streamed bool) {
 	a = &answer{status: http.StatusOK, header: rec.trailing, body: rec.body, omitted: rec.streaming || rec.failed != nil}
 	if rec.code != 0 {
 		a.status, a.header = rec.code, rec.sent
-		a.trailer = trailers(rec.sent, rec.trailing)
 	}
+	a.trailer = trailers(a.header, rec.trailing)
 	if a.omitted {
 		a.body = nil
 	}

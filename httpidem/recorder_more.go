@@ -27,7 +27,8 @@ func (rec *recorder) Push(target string, opts *http.PushOptions) error {
 // Unwrap lets http.ResponseController set deadlines and full duplex.
 func (rec *recorder) Unwrap() http.ResponseWriter { return rec.w }
 
-// trailers are what net/http sends as such: names that were declared in time, and those with [http.TrailerPrefix].
+// trailers are what net/http sends as such: names that were declared in time, and those with [http.TrailerPrefix]. One without a
+// value is none: HTTP/2 would never end.
 func trailers(sent, final http.Header) http.Header {
 	var t http.Header
 	set := func(name string, values []string) {
@@ -45,7 +46,7 @@ func trailers(sent, final http.Header) http.Header {
 		}
 	}
 	for name, values := range final {
-		if name, ok := strings.CutPrefix(name, http.TrailerPrefix); ok {
+		if name, ok := strings.CutPrefix(name, http.TrailerPrefix); ok && len(values) > 0 {
 			set(textproto.CanonicalMIMEHeaderKey(name), values)
 		}
 	}

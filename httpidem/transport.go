@@ -10,9 +10,9 @@ import (
 	"net/textproto"
 	"net/url"
 	"slices"
-	"strings"
 	"time"
 
+	"github.com/dunglas/httpsfv"
 	"github.com/hashicorp/go-retryablehttp"
 )
 
@@ -26,7 +26,8 @@ const (
 
 // Errors of a [Transport] that say that nothing was sent.
 var (
-	// ErrKey says that the key given by [WithKey] is none: it has more than 255 bytes, or others than printable ASCII.
+	// ErrKey says that the key given by [WithKey] is none: it has more than 255 characters, or others than printable ASCII, or needs
+	// [Transport].Quoted.
 	ErrKey = errors.New("httpidem: not an idempotency key")
 	// ErrBody says that the body cannot be sent a second time: it has more than [Transport].MaxBody bytes and the request has no GetBody.
 	ErrBody = errors.New("httpidem: body is too large to be kept for retries: set Request.GetBody, or Transport.MaxBody")
@@ -199,48 +200,42 @@ func (t *Transport) methods() []string {
 // keyed returns a copy of a request, with its key in the header and in the context.
 func (t *Transport) keyed(r *http.Request) (*http.Request, error) {
 	name := textproto.CanonicalMIMEHeaderKey(cmp.Or(t.Header, DefaultHeader))
-	if lines := r.Header[name]; len(lines) > 0 {
-		out := r.Clone(WithKey(r.Context(), unquote(lines[0])))
-		out.Trailer = r.Trailer // it is filled in while the body is read
-		return out, nil
-	}
-	key := KeyOf(r)
-	if key == "" {
+	lines, key := r.Header[name], KeyOf(r)
+	switch {
+	case len(lines) > 0: // whatever it is: the server says what it thinks of it
+		key = lines[0]
+		if read, err := parseKey(lines, Lenient, false); err == nil {
+			key = read
+		}
+	case key == "":
 		key = newUUID()
-	}
-	line, err := t.line(key)
-	if err != nil {
-		return nil, err
+		fallthrough
+	default:
+		line, err := t.line(key)
+		if err != nil {
+			return nil, err
+		}
+		lines = []string{line}
 	}
 	out := r.Clone(WithKey(r.Context(), key))
-	out.Trailer = r.Trailer
+	out.Trailer = r.Trailer // it is filled in while the body is read
 	if out.Header == nil {
 		out.Header = http.Header{}
 	}
-	out.Header[name] = []string{line}
+	out.Header[name] = lines
 	return out, nil
 }
 
-// line is a key as the header has it. A bare key that would be read otherwise than it was written is refused.
-func (t *Transport) line(key string) (string, error) {
-	if len(key) > maxKey || strings.ContainsFunc(key, func(c rune) bool { return c < ' ' || c > '~' }) {
-		return "", fmt.Errorf("%w: it must have 1 to %d printable ASCII characters", ErrKey, maxKey)
-	}
+// line is a key as the header has it: one that would be read otherwise than it was written is refused.
+func (t *Transport) line(key string) (line string, err error) {
+	line = key
 	if t.Quoted {
-		return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(key) + `"`, nil
+		line, err = httpsfv.Marshal(httpsfv.NewItem(key))
 	}
-	if key[0] == '"' || strings.TrimSpace(key) != key {
-		return "", fmt.Errorf("%w: with a space at an end, or a quote in front, it must be sent quoted", ErrKey)
+	if read, readErr := parseKey([]string{line}, Lenient, false); err != nil || readErr != nil || read != key {
+		return "", fmt.Errorf("%w: 1 to %d printable ASCII characters; one with quotes, or a space at an end, must be sent quoted", ErrKey, maxKey)
 	}
-	return key, nil
-}
-
-// unquote returns the key of a header that the caller has written.
-func unquote(line string) string {
-	if len(line) < 2 || line[0] != '"' || line[len(line)-1] != '"' {
-		return line
-	}
-	return strings.NewReplacer(`\\`, `\`, `\"`, `"`).Replace(line[1 : len(line)-1])
+	return line, nil
 }
 
 // newUUID returns a random one (RFC 9562, version 4).

@@ -109,16 +109,20 @@ type bodyError struct{ error }
 
 func (e *bodyError) Unwrap() error { return e.error }
 
-// check says whether there is to be another attempt, and how long it waits.
+// check says whether there is to be another attempt. An error of its own would hide the last answer.
 func (s *sending) check(ctx context.Context, resp *http.Response, err error) (bool, error) {
-	switch {
-	case ctx.Err() != nil:
-		return false, nil
-	case s.answered && (err != nil || !s.worth(resp)):
-		return false, nil
-	case !s.answered && lasting(err):
-		return false, nil
+	return ctx.Err() == nil && s.repeats(resp, err) && s.inTime(ctx, resp), nil
+}
+
+func (s *sending) repeats(resp *http.Response, err error) bool {
+	if s.answered {
+		return err == nil && s.worth(resp)
 	}
+	return !lasting(err)
+}
+
+// inTime sets how long the next attempt waits, and reports whether it may.
+func (s *sending) inTime(ctx context.Context, resp *http.Response) bool {
 	s.wait = s.backoff()
 	if s.answered {
 		if after, ok := retryAfter(resp.Header, time.Now()); ok {
@@ -127,9 +131,9 @@ func (s *sending) check(ctx context.Context, resp *http.Response, err error) (bo
 	}
 	next := time.Now().Add(s.wait)
 	if deadline, ok := ctx.Deadline(); ok && next.After(deadline) {
-		return false, nil
+		return false
 	}
-	return !next.After(s.until), nil
+	return !next.After(s.until)
 }
 
 func (s *sending) worth(resp *http.Response) bool {

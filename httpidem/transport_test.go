@@ -172,6 +172,9 @@ func TestTransportHeader(t *testing.T) {
 		"line break":                {ctx: WithKey(ctx, "a\r\nX-Evil: 1"), err: ErrKey},
 		"no ASCII":                  {ctx: WithKey(ctx, "schlüssel"), err: ErrKey},
 		"bare with a space":         {ctx: WithKey(ctx, "key "), err: ErrKey},
+		"bare with a quote":         {ctx: WithKey(ctx, `a"b`), err: ErrKey},
+		"own header, no key at all": {ctx: ctx, header: "schlüssel", want: "schlüssel", key: "schlüssel"},
+		"own header, parameters":    {ctx: ctx, header: `"k";a=1`, want: `"k";a=1`, key: "k"},
 		"bare that looks quoted":    {ctx: WithKey(ctx, `"key"`), err: ErrKey},
 		"quoted may have all those": {transport: Transport{Quoted: true}, ctx: WithKey(ctx, `"key" `), want: `"\"key\" "`, key: `"key" `},
 	} {
@@ -306,7 +309,7 @@ func TestTransportRetryOfOnesOwn(t *testing.T) {
 			}
 			return response(500), nil
 		}}
-		resp, err := post(t.Context(), t, &Transport{Base: server, Retry: func(r *http.Response) bool { return r.StatusCode == 500 }}, "x")
+		resp, err := post(t.Context(), t, &Transport{Base: server, Retry: func(r *http.Response) bool { return r.StatusCode == http.StatusInternalServerError }}, "x")
 		require.NoError(t, err)
 		require.True(t, IsReplay(resp))
 		require.NoError(t, resp.Body.Close())
@@ -380,11 +383,24 @@ func TestTransportBacksOff(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, resp.Body.Close())
 		require.Len(t, server.seen, 6)
-		for i, most := range []time.Duration{1, 2, 4, 4, 4} {
+		for i, most := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 4 * time.Second, 4 * time.Second} {
 			wait := server.seen[i+1].at.Sub(server.seen[i].at)
-			require.LessOrEqual(t, wait, most*time.Second)
-			require.GreaterOrEqual(t, wait, most*time.Second/2)
+			require.LessOrEqual(t, wait, most)
+			require.GreaterOrEqual(t, wait, most/2)
 		}
+	})
+	synctest.Test(t, func(t *testing.T) { // not all clients at once, also if the server told all of them the same
+		waits := map[time.Duration]bool{}
+		for range 10 {
+			for _, headers := range [][]string{nil, {"Retry-After", "1"}} {
+				server := &fakeServer{script: func(int, *http.Request) (*http.Response, error) { return response(503, headers...), nil }}
+				resp, err := post(t.Context(), t, &Transport{Base: server, Attempts: 2}, "x")
+				require.NoError(t, err)
+				require.NoError(t, resp.Body.Close())
+				waits[server.seen[1].at.Sub(server.seen[0].at)] = true
+			}
+		}
+		require.Len(t, waits, 20)
 	})
 }
 
@@ -469,7 +485,7 @@ func TestTransportEndsInTime(t *testing.T) {
 			return nil, r.Context().Err()
 		}}
 		client := &http.Client{Transport: &Transport{Base: server}, Timeout: 3 * time.Second}
-		_, err := client.Post("http://api.test/", "text/plain", strings.NewReader("x")) //nolint:noctx // what a caller may write
+		_, err := client.Post("http://api.test/", "text/plain", strings.NewReader("x"))
 		failed, ok := errors.AsType[*url.Error](err)
 		require.True(t, ok)
 		require.True(t, failed.Timeout())
@@ -563,7 +579,7 @@ func TestTransportGetBody(t *testing.T) {
 // A body that cannot be read is the caller's error, and nothing was sent.
 func TestTransportUnreadableBody(t *testing.T) {
 	server, closed := answers(200), false
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://api.test/", onlyReader{iotestErr{}, &closed})
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://api.test/", onlyReader{brokenReader{}, &closed})
 	require.NoError(t, err)
 	_, err = (&Transport{Base: server}).RoundTrip(r)
 	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
@@ -571,9 +587,21 @@ func TestTransportUnreadableBody(t *testing.T) {
 	require.True(t, closed)
 }
 
-type iotestErr struct{}
+// No more of a body is read than may be kept.
+func TestTransportEndlessBody(t *testing.T) {
+	server, body := answers(200), &trackedBody{Reader: io.LimitReader(endless{}, 10<<20)}
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://api.test/", body)
+	require.NoError(t, err)
+	_, err = (&Transport{Base: server, MaxBody: 1000}).RoundTrip(r)
+	require.ErrorIs(t, err, ErrBody)
+	require.Equal(t, 1001, body.read)
+	require.True(t, body.closed)
+	require.Empty(t, server.seen)
+}
 
-func (iotestErr) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
+type brokenReader struct{}
+
+func (brokenReader) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 
 // A process that died asks again under the key it had written down.
 func TestTransportKeyOutlivesTheProcess(t *testing.T) {

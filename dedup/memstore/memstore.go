@@ -47,6 +47,7 @@ type Store struct {
 
 var (
 	_ dedup.Store     = (*Store)(nil)
+	_ dedup.Looker    = (*Store)(nil)
 	_ dedup.Reopener  = (*Store)(nil)
 	_ dedup.Volatiler = (*Store)(nil)
 	_ dedup.Operator  = (*Store)(nil)

@@ -63,24 +63,11 @@ func newRecord(r *dedup.Request, now time.Time) *record {
 
 // claim decides, from top to bottom as the table of the contract does.
 func (r *record) claim(t dedup.Token, lease time.Duration, q *dedup.Request, now time.Time) dedup.Answer {
-	a := dedup.Answer{First: r.first}
-	live := r.state == claimed && r.lease.After(now)
-	switch {
-	case r.conflicts(q):
-		a.Verdict = dedup.Conflict
-	case r.state == done:
-		a.Verdict = dedup.Done
-		a.Result = dedup.Result{Schema: r.result.Schema, Data: bytes.Clone(r.result.Data)}
-	case r.state == dead:
-		a.Verdict, a.Reason = dedup.Dead, r.reason
-	case r.heldBy(t): // the reply was lost: the same answer again
-		r.renew(lease, now)
-		r.granted(&a)
-	case live:
-		a.Verdict, a.Wait = dedup.Busy, r.lease.Sub(now)
-	case q.Position.Generation != r.position.Generation, q.Position.Before(r.position):
-		a.Verdict = dedup.Moved
-	default:
+	repeated := r.heldBy(t) && !r.conflicts(q) // the reply was lost: the same answer again
+	if !repeated {
+		if a, refused := r.refuse(q, now); refused {
+			return a
+		}
 		if r.state == claimed { // its holder never spoke
 			r.doubt = true
 			r.takeovers++
@@ -89,10 +76,32 @@ func (r *record) claim(t dedup.Token, lease time.Duration, q *dedup.Request, now
 		r.position, r.reopened = q.Position, false
 		r.fence++
 		r.retention = max(r.retention, q.Retention)
-		r.renew(lease, now)
-		r.granted(&a)
 	}
+	r.renew(lease, now)
+	a := dedup.Answer{First: r.first}
+	r.granted(&a)
 	return a
+}
+
+// refuse is the answer for somebody who holds nothing, unless he may have the claim. Nothing changes.
+func (r *record) refuse(q *dedup.Request, now time.Time) (a dedup.Answer, refused bool) {
+	a.First = r.first
+	switch {
+	case r.conflicts(q):
+		a.Verdict = dedup.Conflict
+	case r.state == done:
+		a.Verdict = dedup.Done
+		a.Result = dedup.Result{Schema: r.result.Schema, Data: bytes.Clone(r.result.Data)}
+	case r.state == dead:
+		a.Verdict, a.Reason = dedup.Dead, r.reason
+	case r.state == claimed && r.lease.After(now):
+		a.Verdict, a.Wait = dedup.Busy, r.lease.Sub(now)
+	case q.Position.Generation != r.position.Generation, q.Position.Before(r.position):
+		a.Verdict = dedup.Moved
+	default:
+		return dedup.Answer{}, false
+	}
+	return a, true
 }
 
 func (r *record) granted(a *dedup.Answer) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"sync"
 	"time"
@@ -14,29 +15,32 @@ import (
 
 // tooOld says which of reqs are about events so old that the ledger may have forgotten them, had it known them: their time
 // lies before the horizon, and their scope was there before it. It is nil if there is none, which costs nothing but a
-// comparison for each.
-func (s *Store) tooOld(ctx context.Context, reqs []dedup.Request) (old []bool, err error) {
-	if len(reqs) == 0 {
-		return nil, nil
-	}
-	now, err := s.clock.now(ctx, s.client)
-	if err != nil {
-		return nil, fmt.Errorf("time of the server: %w", err)
-	}
-	var born int64
+// comparison for each. born tells when a scope was born; with all it is asked for scopes too of which nothing has an age.
+func (s *Store) tooOld(ctx context.Context, reqs []dedup.Request, all bool,
+	born func(ctx context.Context, scope string) (int64, error),
+) (old []bool, err error) {
+	var now, birth int64
+	asked := -1 // the request that birth is about
 	for i := range reqs {
-		r := &reqs[i]
-		if i == 0 || r.Key.Scope != reqs[i-1].Key.Scope {
-			if born, err = s.birth(ctx, r.Key.Scope, now); err != nil {
+		r, aged := &reqs[i], hasAge(&reqs[i])
+		if asked < 0 || r.Key.Scope != reqs[asked].Key.Scope {
+			if !aged && !all {
+				continue
+			}
+			if birth, err = born(ctx, r.Key.Scope); err != nil {
+				return nil, err
+			}
+			asked = i
+		}
+		if !aged {
+			continue
+		}
+		if now == 0 {
+			if now, err = s.now(ctx); err != nil {
 				return nil, err
 			}
 		}
-		if r.AnyAge || r.Position != (dedup.Position{}) {
-			continue
-		}
-		// No time, or none that can be meant, is no age. Kafka has -1 for records without one.
-		at := r.Origin.Time.UnixMilli()
-		if limit := horizon(now, r.Retention); at > 0 && at < limit && born < limit {
+		if limit := horizon(now, r.Retention); r.Origin.Time.UnixMilli() < limit && birth < limit {
 			if old == nil {
 				old = make([]bool, len(reqs))
 			}
@@ -44,6 +48,12 @@ func (s *Store) tooOld(ctx context.Context, reqs []dedup.Request) (old []bool, e
 		}
 	}
 	return old, nil
+}
+
+// hasAge reports whether the age of r counts. No time, or none that can be meant, is no age: Kafka has -1 for records
+// without one.
+func hasAge(r *dedup.Request) bool {
+	return !r.AnyAge && r.Position == (dedup.Position{}) && r.Origin.Time.UnixMilli() > 0
 }
 
 // horizon is the time before which an event may have been handled and forgotten, in milliseconds since 1970. The margin is
@@ -59,6 +69,14 @@ type clock struct {
 	asked  time.Time // by the monotonic clock; zero: never
 	wall   time.Time // the same by the other clock
 	server int64     // the server's, in milliseconds since 1970
+}
+
+func (s *Store) now(ctx context.Context) (int64, error) {
+	now, err := s.clock.now(ctx, s.client)
+	if err != nil {
+		return 0, fmt.Errorf("time of the server: %w", err)
+	}
+	return now, nil
 }
 
 const (
@@ -103,18 +121,33 @@ const maxBirths = 1000
 
 // birth is when this ledger first heard of scope, in milliseconds since 1970: before that nothing can have been forgotten.
 // Who asks first decides. The record has no expiry, as it is what tells whether others have expired.
-func (s *Store) birth(ctx context.Context, scope string, now int64) (int64, error) {
-	b := &s.births
-	b.mu.Lock()
-	born, ok := b.known[scope]
-	b.mu.Unlock()
-	if ok {
+func (s *Store) birth(ctx context.Context, scope string) (int64, error) {
+	if born, ok := s.births.of(scope); ok {
 		return born, nil
 	}
-	text, err := s.client.Do(ctx, "set", s.about("born", scope), now, "nx", "get").Text()
+	now, err := s.now(ctx)
+	if err != nil {
+		return 0, err
+	}
+	return s.heard(scope, now, s.client.Do(ctx, "set", s.about("born", scope), now, "nx", "get"))
+}
+
+// knownBirth is birth for those who write nothing. A scope that the ledger has not heard of has forgotten nothing.
+func (s *Store) knownBirth(ctx context.Context, scope string) (int64, error) {
+	if born, ok := s.births.of(scope); ok {
+		return born, nil
+	}
+	return s.heard(scope, math.MaxInt64, s.client.Do(ctx, "get", s.about("born", scope)))
+}
+
+// heard remembers the birth that is in a reply, and returns it or, if there was none, born.
+func (s *Store) heard(scope string, born int64, reply *redis.Cmd) (int64, error) {
+	text, err := reply.Text()
 	switch {
 	case errors.Is(err, redis.Nil):
-		born = now
+		if born == math.MaxInt64 {
+			return born, nil
+		}
 	case err != nil:
 		return 0, fmt.Errorf("birth of scope %q: %w", scope, err)
 	default:
@@ -122,13 +155,24 @@ func (s *Store) birth(ctx context.Context, scope string, now int64) (int64, erro
 			return 0, fmt.Errorf("birth of scope %q: %w", scope, err)
 		}
 	}
+	s.births.remember(scope, born)
+	return born, nil
+}
+
+func (b *births) of(scope string) (born int64, ok bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	born, ok = b.known[scope]
+	return born, ok
+}
+
+func (b *births) remember(scope string, born int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.known == nil || len(b.known) >= maxBirths {
 		b.known = make(map[string]int64)
 	}
 	b.known[scope] = born
-	return born, nil
 }
 
 // about is the name of what is kept about a scope or a topic. An event's key has three colons, this has one.

@@ -193,7 +193,7 @@ func TestBirthsAreBounded(t *testing.T) {
 		for j := range maxBirths {
 			b.births.known[fmt.Sprint(j)] = 1
 		}
-		_, err := b.birth(t.Context(), fmt.Sprint("one more ", i), 1)
+		_, err := b.birth(t.Context(), fmt.Sprint("one more ", i))
 		require.NoError(t, err)
 		require.Len(t, b.births.known, 1)
 	}

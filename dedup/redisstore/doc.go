@@ -5,8 +5,8 @@
 // # Guarantees
 //
 // All of [dedup.Store], as long as the server loses nothing it has acknowledged (see Failure modes). The package also
-// implements [dedup.Checker], [dedup.Pinger], [dedup.Reopener], [dedup.Registrar] and [dedup.Operator]. It has no
-// [dedup.Lister]: Redis has no index by state or ID, one beside the records could not be kept true by scripts of one key,
+// implements [dedup.Looker], [dedup.Checker], [dedup.Pinger], [dedup.Reopener], [dedup.Registrar] and [dedup.Operator]. It
+// has no [dedup.Lister]: Redis has no index by state or ID, one beside the records could not be kept true by scripts of one key,
 // and to look for them means SCAN over millions of keys (rule 34). A person needs the whole key of an event.
 //
 //   - Each change of a key is one command or one script, atomic on the server. Every call may be repeated: the token
@@ -130,8 +130,9 @@
 // waiting for this copy) costs one more. Renewing, releasing, dead letters, moves and results are one pipeline of
 // scripts; a completion by script costs the server about four times as much as one without. Batches above 1,000 keys
 // are sent in parts. On a cluster each node has a pipeline of its own, at the same time. Old events are looked for with
-// GET in the same pipeline. The server's time is one more round trip a minute, the birth of a scope one for each process.
-// Inspect is one pipeline of scripts, Import one of SET NX GET.
+// GET in the same pipeline. The server's time is one more round trip a minute, unless no event has an age, and the birth of a
+// scope two for each process. So a call that finds its key done, as every replay of a result does, is one round trip with
+// its result. Look and Inspect are one pipeline of scripts, Import one of SET NX GET.
 //
 // An event with a key of 64 bytes costs 184 bytes of MEMORY USAGE, claimed or done, with token, origin and no
 // fingerprint, and about 50 more for its TTL and the tables' slots.

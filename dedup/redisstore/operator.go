@@ -29,9 +29,9 @@ func (s *Store) Inspect(ctx context.Context, keys ...dedup.Key) ([]dedup.Record,
 }
 
 func (s *Store) inspect(ctx context.Context, keys []dedup.Key) ([]dedup.Record, error) {
-	now, err := s.clock.now(ctx, s.client)
+	now, err := s.now(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("time of the server: %w", err)
+		return nil, err
 	}
 	t, calls := dedup.NewToken(), make([]call, len(keys))
 	for i := range keys {
@@ -84,11 +84,7 @@ func (r *record) view(k dedup.Key, now, ttl int64) dedup.Record {
 		v.Changed = time.UnixMilli(now + ttl - r.total).UTC()
 	}
 	if r.state == pending {
-		left := r.lease
-		if sound {
-			left = ttl - (r.total - r.lease)
-		}
-		v.Lease = time.Duration(left) * time.Millisecond
+		v.Lease = time.Duration(r.leaseLeft(ttl)) * time.Millisecond
 	}
 	return v
 }
@@ -139,7 +135,7 @@ func (s *Store) Discard(ctx context.Context, key dedup.Key, retention time.Durat
 }
 
 func (s *Store) discard(ctx context.Context, key dedup.Key, ttl int64, reason string) (settled bool, err error) {
-	if err := s.born(ctx, key.Scope); err != nil {
+	if _, err := s.birth(ctx, key.Scope); err != nil { // it will be forgotten one day, and is not new then (rule 8)
 		return false, err
 	}
 	t := dedup.NewToken()
@@ -171,17 +167,6 @@ func (s *Store) one(ctx context.Context, c call, key dedup.Key) (reply, error) {
 	return p, nil
 }
 
-// born makes sure that the scope has a birth: what is written now will be forgotten one day, and from then on events of that
-// age are not new (rule 8).
-func (s *Store) born(ctx context.Context, scope string) error {
-	now, err := s.clock.now(ctx, s.client)
-	if err != nil {
-		return fmt.Errorf("time of the server: %w", err)
-	}
-	_, err = s.birth(ctx, scope, now)
-	return err
-}
-
 // Import implements [dedup.Operator]: one pipeline, and for each scope that is new to this store one round trip.
 // [dedup.Imported.Tx] says nothing here: there are no transactions. An import also fixes the birth of its scopes. After
 // an error some of events may be imported; repeat the call. It then counts as added what this one did not.
@@ -197,7 +182,7 @@ func (s *Store) Import(ctx context.Context, events []dedup.Imported) (added int,
 		scopes[events[i].Key.Scope] = struct{}{}
 	}
 	for scope := range scopes {
-		if err := s.born(ctx, scope); err != nil {
+		if _, err := s.birth(ctx, scope); err != nil { // as in discard
 			return 0, unavailable(ctx, "import", err)
 		}
 	}

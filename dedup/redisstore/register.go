@@ -43,11 +43,7 @@ func (s *Store) register(ctx context.Context, r dedup.Registration) error {
 	if err != nil {
 		return err
 	}
-	now, err := s.clock.now(ctx, s.client)
-	if err != nil {
-		return err
-	}
-	_, err = s.birth(ctx, r.Scope, now)
+	_, err = s.birth(ctx, r.Scope)
 	return err
 }
 

@@ -33,6 +33,8 @@ var (
 	releaseLua string
 	//go:embed reopen.lua
 	reopenLua string
+	//go:embed look.lua
+	lookLua string
 	//go:embed inspect.lua
 	inspectLua string
 	//go:embed forget.lua
@@ -48,6 +50,7 @@ var (
 	restoreScript  = newScript(headLua, restoreLua)
 	releaseScript  = newScript(headLua, releaseLua)
 	reopenScript   = newScript(headLua, reopenLua)
+	lookScript     = newScript(lookLua)
 	inspectScript  = newScript(headLua, inspectLua)
 	forgetScript   = newScript(headLua, forgetLua)
 	discardScript  = newScript(headLua, discardLua)

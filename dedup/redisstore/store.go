@@ -24,6 +24,7 @@ type Store struct {
 
 var (
 	_ dedup.Store     = (*Store)(nil)
+	_ dedup.Looker    = (*Store)(nil)
 	_ dedup.Checker   = (*Store)(nil)
 	_ dedup.Pinger    = (*Store)(nil)
 	_ dedup.Reopener  = (*Store)(nil)
@@ -55,7 +56,8 @@ func New(client redis.UniversalClient, opts ...Option) *Store {
 func (s *Store) key(k dedup.Key) string { return s.prefix + k.String() }
 
 // Claim implements [dedup.Store]: one pipeline for keys that are new, done, dead, overtaken or too old, and a second one for
-// the others. The first call for a scope also asks when it was born, and one call a minute what the server's time is.
+// the others. The first call for a scope also asks when it was born, and one call a minute what the server's time is, unless
+// no request has an age.
 func (s *Store) Claim(ctx context.Context, t dedup.Token, lease time.Duration, reqs []dedup.Request,
 	answers []dedup.Answer,
 ) error {
@@ -80,7 +82,7 @@ var (
 func (s *Store) claim(ctx context.Context, t dedup.Token, lease time.Duration, reqs []dedup.Request,
 	answers []dedup.Answer,
 ) error {
-	old, err := s.tooOld(ctx, reqs)
+	old, err := s.tooOld(ctx, reqs, true, s.birth)
 	if err != nil {
 		return err
 	}

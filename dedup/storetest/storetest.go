@@ -34,6 +34,8 @@ const (
 	Check Ability = "check"
 	// Ping: [dedup.Pinger].
 	Ping Ability = "ping"
+	// Look: [dedup.Looker].
+	Look Ability = "look"
 	// Outage: a store that lives in this process has no server that could be down.
 	Outage Ability = "outage"
 )
@@ -79,7 +81,7 @@ type test struct {
 func Run(t *testing.T, h Harness) {
 	h = h.ready(t)
 	for _, c := range slices.Concat(claimTests, leaseTests, endTests, positionTests, keyTests, failTests, randomTests,
-		horizonTests) {
+		horizonTests, lookTests) {
 		t.Run(c.name, func(t *testing.T) { runOne(t, h, c) })
 	}
 }

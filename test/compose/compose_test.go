@@ -45,7 +45,7 @@ func defaultPorts(t *testing.T) map[string]string {
 		require.Equal(t, m[1], m[2], "services.sh: a default for another variable")
 		ports[m[1]] = m[3]
 	}
-	require.Len(t, ports, 4, "services.sh: the lines with the default ports were not found")
+	require.Len(t, ports, 5, "services.sh: the lines with the default ports were not found")
 	return ports
 }
 
@@ -92,6 +92,7 @@ func TestPorts_sameAsScript(t *testing.T) {
 	project := load(t)
 	for name, variable := range map[string]string{
 		"kafka": "IDEM_KAFKA_PORT", "postgres": "IDEM_POSTGRES_PORT", "redis": "IDEM_REDIS_PORT",
+		"dynamodb": "IDEM_DYNAMODB_PORT",
 	} {
 		ports := project.Services[name].Ports
 		if assert.Len(t, ports, 1, name) {
@@ -111,6 +112,30 @@ func TestKafka_versionSameAsPom(t *testing.T) {
 	require.NoError(t, xml.Unmarshal([]byte(read(t, "kafka", "pom.xml")), &pom))
 	require.NotEmpty(t, pom.Version)
 	assert.Equal(t, "apache/kafka:"+pom.Version, load(t).Services["kafka"].Image)
+}
+
+func TestDynamoDB_sameAsScript(t *testing.T) {
+	var pom struct {
+		Version string `xml:"properties>dynamodb.version"`
+	}
+	require.NoError(t, xml.Unmarshal([]byte(read(t, "dynamodb", "pom.xml")), &pom))
+	require.NotEmpty(t, pom.Version)
+	s := load(t).Services["dynamodb"]
+	assert.Equal(t, "amazon/dynamodb-local:"+pom.Version, s.Image)
+	start := regexp.MustCompile(`(?ms)^dynamodb_start\(\) \{\n(.*?)^\}`).FindStringSubmatch(read(t, "services.sh"))
+	require.NotNil(t, start, "services.sh: no dynamodb_start")
+	for _, option := range regexp.MustCompile(` -[a-zA-Z]\w+`).FindAllString(start[1], -1) {
+		switch option = option[1:]; option {
+		case "-cp", "-port", "-Didem", "-Djava": // where things are, and the container has a port of its own
+		default:
+			assert.Contains(t, s.Command, option)
+		}
+	}
+	for _, option := range s.Command {
+		if option != "DynamoDBLocal.jar" && option != "-jar" {
+			assert.Contains(t, start[1], strings.TrimSuffix(option, "./DynamoDBLocal_lib"))
+		}
+	}
 }
 
 func TestKafka_settingsSameAsTemplate(t *testing.T) {

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 #
-# services.sh: the real Kafka, Postgres, Redis and Redis Cluster the tests and examples run against.
+# services.sh: the real Kafka, Postgres, Redis, Redis Cluster and DynamoDB Local the tests and examples run against.
 #
 #   services.sh up                 start what does not run yet, wait until all of it is healthy
 #   services.sh down               stop what this clone started and remove its data (fetched jars are kept)
@@ -13,12 +13,14 @@
 #   services.sh kafka TOOL ARG...  Kafka's own tools: topics, consumer-groups, console-producer, console-consumer
 #
 # With a Docker engine all of it is docker-compose.yml. Without one, Postgres and Redis are the system's packages
-# (installed with apt-get when this runs as root) and Kafka is started from its Maven artifacts.
+# (installed with apt-get when this runs as root); Kafka and DynamoDB Local are started from their Maven artifacts.
 #
-# Everything listens on 127.0.0.1 and on ports of its own. Settings, all optional:
+# Everything listens on 127.0.0.1 and on ports of its own; but for DynamoDB Local without Docker, which has no setting for the
+# address and listens on all of them. Settings, all optional:
 #
 #   IDEM_KAFKA_PORT 19092   IDEM_KAFKA_CONTROLLER_PORT 19093   IDEM_POSTGRES_PORT 15432   IDEM_REDIS_PORT 16379
 #   IDEM_REDIS_CLUSTER_PORT ten above IDEM_REDIS_PORT: the first of six ports, three for clients and three between nodes
+#   IDEM_DYNAMODB_PORT 18000
 #   IDEM_SERVICES_DIR       data, logs and pid files; default <repository>/.services
 #   IDEM_CACHE_DIR          fetched jars, shared by all clones; default ~/.cache/idem
 #   IDEM_SERVICES_ENGINE    docker or native; default: docker if an engine answers
@@ -40,10 +42,11 @@ export IDEM_REDIS_PORT=${IDEM_REDIS_PORT:-16379}
 # Beside the other Redis, so that whoever moves that one has moved both.
 export IDEM_REDIS_CLUSTER_PORT=${IDEM_REDIS_CLUSTER_PORT:-$((IDEM_REDIS_PORT + 10))}
 export IDEM_REDIS_CLUSTER_LAST_PORT=$((IDEM_REDIS_CLUSTER_PORT + 2))
+export IDEM_DYNAMODB_PORT=${IDEM_DYNAMODB_PORT:-18000}
 
 # A further service is a name here and the functions <name>_port, _healthy, _install, _start, _pid, _stop and _env.
 # In the order they are started.
-SERVICES=(postgres redis redis_cluster kafka)
+SERVICES=(postgres redis redis_cluster dynamodb kafka)
 
 # The settings that matter to the tests, one "name=value" or "name value" each; docker-compose.yml has the same.
 POSTGRES_SETTINGS=(
@@ -416,10 +419,7 @@ redis_cluster_stop() {
 	done
 }
 
-# --- Kafka -----------------------------------------------------------------------------------------------------------
-
-kafka_port() { echo "$IDEM_KAFKA_PORT"; }
-kafka_env() { echo "KAFKA_BROKERS=127.0.0.1:$IDEM_KAFKA_PORT"; }
+# --- Java and Maven --------------------------------------------------------------------------------------------------
 
 java_bin() {
 	local java major
@@ -434,21 +434,22 @@ java_bin() {
 	return 1
 }
 
-# kafka_libs: where the jars are. The name has the pom's checksum in it: another pom is another folder.
-kafka_libs() { echo "$CACHE/kafka-$(cksum <"$HERE/kafka/pom.xml" | cut -d' ' -f1)"; }
+# maven_libs SERVICE: where its jars are. The name has the pom's checksum in it: another pom is another folder.
+maven_libs() { echo "$CACHE/$1-$(cksum <"$HERE/$1/pom.xml" | cut -d' ' -f1)"; }
 
-kafka_install() {
+# maven_install SERVICE NAME: fetches what its pom.xml names, once.
+maven_install() {
 	local libs tmp try
 	java_bin >/dev/null || apt_install "Java 17 or later" default-jre-headless
 	java_bin >/dev/null || die "Java 17 or later is missing: the system's package is older; start a Docker engine"
-	libs=$(kafka_libs)
+	libs=$(maven_libs "$1")
 	[[ ! -d $libs ]] || return 0
 	command -v mvn >/dev/null || apt_install "Maven" maven
-	say "fetching Kafka into $libs (once)"
+	say "fetching $2 into $libs (once)"
 	tmp=$libs.tmp
 	for try in 1 2 3; do
 		rm -rf "$tmp"
-		if (cd "$HERE/kafka" && mvn -q -B dependency:copy-dependencies -DoutputDirectory="$tmp") \
+		if (cd "$HERE/$1" && mvn -q -B dependency:copy-dependencies -DoutputDirectory="$tmp") \
 			</dev/null >"$CACHE/run/mvn.log" 2>&1 9>&-; then
 			mv "$tmp" "$libs" # complete or absent
 			return 0
@@ -456,8 +457,61 @@ kafka_install() {
 		((try == 3)) || sleep 3
 	done
 	tail -n 20 "$CACHE/run/mvn.log" >&2
-	die "Maven could not fetch Kafka: see $CACHE/run/mvn.log"
+	die "Maven could not fetch $2: see $CACHE/run/mvn.log"
 }
+
+# --- DynamoDB Local --------------------------------------------------------------------------------------------------
+
+# In memory, so that a restart forgets its tables: what the tests need of one is that the server is gone for a while.
+
+dynamodb_port() { echo "$IDEM_DYNAMODB_PORT"; }
+dynamodb_env() { echo "DYNAMODB_URL=http://127.0.0.1:$IDEM_DYNAMODB_PORT"; }
+dynamodb_install() { maven_install dynamodb "DynamoDB Local"; }
+
+dynamodb_pid() {
+	local pid
+	pid=$(cat "$STATE/dynamodb/pid" 2>/dev/null) || return 1
+	is_process "$pid" "-Didem.services=$STATE/dynamodb" && echo "$pid"
+}
+
+# Whatever is asked without a signature is refused, by DynamoDB and in its words.
+dynamodb_healthy() {
+	(
+		exec 2>/dev/null
+		exec 3<>"/dev/tcp/127.0.0.1/$IDEM_DYNAMODB_PORT" || exit 1
+		printf 'GET / HTTP/1.0\r\n\r\n' >&3 || exit 1
+		timeout 3 cat <&3 | grep -q MissingAuthenticationToken
+	)
+}
+
+dynamodb_start() {
+	local dir java libs
+	dir=$(service_dir dynamodb)
+	java=$(java_bin)
+	libs=$(maven_libs dynamodb)
+	# The first property is how dynamodb_pid knows its own. -sharedDb: one set of tables, whatever credentials a client has.
+	# In its own directory: it leaves a log4j file where it is started.
+	(
+		cd "$dir"
+		detach "$dir/log" "$java" -Didem.services="$dir" -Xms64m -Xmx256m -Djava.library.path="$libs" -cp "$libs/*" \
+			com.amazonaws.services.dynamodbv2.local.main.ServerRunner -inMemory -sharedDb -disableTelemetry \
+			-port "$IDEM_DYNAMODB_PORT"
+		echo "$!" >"$dir/pid"
+	)
+}
+
+dynamodb_log() { tail -n 20 "$STATE/dynamodb/log"; }
+dynamodb_stop() { kill -KILL "$1"; }
+dynamodb_remove() { :; }
+
+# --- Kafka -----------------------------------------------------------------------------------------------------------
+
+kafka_port() { echo "$IDEM_KAFKA_PORT"; }
+kafka_env() { echo "KAFKA_BROKERS=127.0.0.1:$IDEM_KAFKA_PORT"; }
+
+# kafka_libs: where the jars are.
+kafka_libs() { maven_libs kafka; }
+kafka_install() { maven_install kafka Kafka; }
 
 kafka_pid() {
 	local pid

@@ -1,0 +1,201 @@
+package dynamostore
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/idem-go/idem/dedup"
+)
+
+// Renew implements [dedup.Store]: one conditional write for each claim.
+func (s *Store) Renew(ctx context.Context, lease time.Duration, claims []dedup.Claim) error {
+	if lease <= 0 {
+		return errLease
+	}
+	lease = min(lease, maxRetention)
+	return s.end(ctx, "renew", len(claims), func(i int) (bool, error) {
+		held, err := s.renew(ctx, lease, &claims[i])
+		return held, keyError(claims[i].Key, err)
+	})
+}
+
+func (s *Store) renew(ctx context.Context, lease time.Duration, held *dedup.Claim) (bool, error) {
+	key, now, c := keyOf(held.Key), s.now(), newChange()
+	c.to(aLease, number(millis(lease)))
+	c.to(aChanged, number(now.UnixMilli()))
+	c.set = append(c.set, fmt.Sprintf("%s = %s + %s", c.name(aExpires), c.name(aRetention),
+		c.value("expires", number(expiry(claimed, now.Add(lease), 0)))))
+	updated, _, ok, err := s.speak(ctx, key, held.Token, c)
+	if !ok || err != nil {
+		return false, err
+	}
+	d := decoder{item: updated}
+	s.watch.saw(key, &record{token: held.Token, rev: d.unsigned(aRev, 64), lease: lease}, s.now())
+	return true, nil
+}
+
+// Complete implements [dedup.Store]: one conditional write for each claim. A lost claim leaves the item as it is, whether
+// there is a result or not. A result of more than [Store.MaxResult] bytes is refused, together with the whole call; the error
+// does not match [dedup.ErrUnavailable]: it will never be taken.
+func (s *Store) Complete(ctx context.Context, completions []dedup.Completion) error {
+	for i := range completions {
+		c := &completions[i]
+		if c.Retention <= 0 {
+			return keyError(c.Key, errRetention)
+		}
+		if n := len(c.Result.Data); n > maxResult {
+			return keyError(c.Key, fmt.Errorf("result of %d bytes, DynamoDB takes %d at most", n, maxResult))
+		}
+	}
+	return s.end(ctx, "complete", len(completions), func(i int) (bool, error) {
+		held, err := s.complete(ctx, &completions[i])
+		return held, keyError(completions[i].Key, err)
+	})
+}
+
+func (s *Store) complete(ctx context.Context, end *dedup.Completion) (bool, error) {
+	c, state := newChange(), done
+	switch {
+	case end.Dead != "":
+		state = dead
+		c.to(aReason, text(reason(end.Dead)))
+		for name, v := range originOf(end.First) { // the letter is of that delivery (rule 6)
+			c.to(name, v)
+		}
+	case end.Retry != 0:
+		state = open
+		c.to(aRetry, unsigned(end.Retry))
+	default:
+		if end.Result.Schema != 0 {
+			c.to(aSchema, unsigned(end.Result.Schema))
+		}
+		if end.Result.Data != nil {
+			c.to(aResult, binary(end.Result.Data))
+		}
+	}
+	return s.settle(ctx, &end.Claim, c, state, end.Retention, func(r *record) bool {
+		return r.state == state && (state != open || r.position.Retry == end.Retry)
+	})
+}
+
+// settle ends a claim in the given state. said tells a record of the same token that this call has made before, from others:
+// its answer was lost, and the SDK or the caller repeats it.
+func (s *Store) settle(ctx context.Context, held *dedup.Claim, c *change, state string, retention time.Duration,
+	said func(*record) bool,
+) (bool, error) {
+	key, now := keyOf(held.Key), s.now()
+	retention = seconds(retention)
+	c.to(aState, text(state))
+	c.to(aRetention, number(int64(retention/time.Second)))
+	c.to(aExpires, number(expiry(state, now, retention)))
+	c.to(aChanged, number(now.UnixMilli()))
+	c.gone(aLease)
+	_, current, ok, err := s.speak(ctx, key, held.Token, c)
+	if err != nil {
+		return false, err
+	}
+	if ok {
+		s.watch.drop(key)
+		return true, nil
+	}
+	return current != nil && current.token == held.Token && said(current), nil
+}
+
+// Release implements [dedup.Store]: one conditional write for each claim.
+func (s *Store) Release(ctx context.Context, claims []dedup.Release) error {
+	for i := range claims {
+		if claims[i].Retention <= 0 {
+			return keyError(claims[i].Key, errRetention)
+		}
+	}
+	return s.end(ctx, "release", len(claims), func(i int) (bool, error) {
+		held, err := s.release(ctx, &claims[i])
+		return held, keyError(claims[i].Key, err)
+	})
+}
+
+func (s *Store) release(ctx context.Context, back *dedup.Release) (bool, error) {
+	c := newChange()
+	switch back.Outcome {
+	case dedup.Failed:
+		c.plusOne(aFailures)
+	case dedup.Unknown:
+		c.to(aDoubt, yes)
+	case dedup.Unstarted:
+	}
+	return s.settle(ctx, &back.Claim, c, open, back.Retention, func(r *record) bool { return r.state == open })
+}
+
+// end serves the items of one call and collects those that are not held.
+func (s *Store) end(ctx context.Context, verb string, n int, serve func(i int) (held bool, err error)) error {
+	held := make([]bool, n)
+	err := s.each(n, func(i int) (err error) {
+		held[i], err = serve(i)
+		return err
+	})
+	if err != nil {
+		return unavailable(ctx, verb, err)
+	}
+	var lost []int
+	for i, h := range held {
+		if !h {
+			lost = append(lost, i)
+		}
+	}
+	return dedup.Lost(lost)
+}
+
+// Reopen implements [dedup.Reopener]: a read and a write. The record is kept for as long as when it died.
+func (s *Store) Reopen(ctx context.Context, key dedup.Key) (dedup.Position, error) {
+	if err := key.Validate(); err != nil {
+		return dedup.Position{}, err
+	}
+	var p dedup.Position
+	err := s.replace(ctx, "reopen", key, func(r *record, now time.Time) (*record, error) {
+		switch {
+		case r != nil && r.reopened && r.state == open: // repeated
+			p = r.position
+			return nil, nil
+		case r == nil || r.state != dead:
+			return nil, dedup.ErrNotDead
+		}
+		n := r.next(open, now)
+		n.position = dedup.Position{Generation: r.position.Generation + 1}
+		n.reopened, n.doubt, n.failures, n.takeovers = true, false, 0, 0
+		n.fingerprint, n.reason = dedup.Fingerprint{}, ""
+		n.keep(r.retention, now)
+		p = n.position
+		return n, nil
+	})
+	if err != nil {
+		return dedup.Position{}, err
+	}
+	return p, nil
+}
+
+// replace reads an item and puts in its place what change makes of it, until nobody comes between. The record is nil if
+// there is none; with a nil answer nothing is written. Errors of change are the caller's, all others are the ledger's.
+func (s *Store) replace(ctx context.Context, verb string, k dedup.Key, change func(*record, time.Time) (*record, error)) error {
+	key := keyOf(k)
+	r, err := s.read(ctx, key)
+	for range maxTries {
+		if err != nil {
+			return unavailable(ctx, verb, keyError(k, err))
+		}
+		now := s.now()
+		if r != nil && r.forgotten(now) {
+			r = nil
+		}
+		next, refusal := change(r, now)
+		if next == nil || refusal != nil {
+			return keyError(k, refusal)
+		}
+		var ok bool
+		if r, ok, err = s.put(ctx, key, r, next, now); ok {
+			s.watch.drop(key)
+			return nil
+		}
+	}
+	return unavailable(ctx, verb, keyError(k, errContended))
+}

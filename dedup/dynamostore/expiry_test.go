@@ -1,0 +1,247 @@
+package dynamostore_test
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/dedup/dynamostore"
+	"github.com/stretchr/testify/require"
+)
+
+// lateTable is a table whose items are not deleted in time: nothing is ever deleted from it.
+func lateTable(t *testing.T) (*dynamodb.Client, string) {
+	client, table := newTable(t)
+	_, err := client.UpdateTimeToLive(t.Context(), &dynamodb.UpdateTimeToLiveInput{TableName: &table,
+		TimeToLiveSpecification: &types.TimeToLiveSpecification{AttributeName: aws.String("expires"), Enabled: aws.Bool(false)}})
+	require.NoError(t, err)
+	return client, table
+}
+
+// raw is the item as the table has it, and its expiry.
+func raw(t testing.TB, client *dynamodb.Client, table, key string) (map[string]types.AttributeValue, time.Time) {
+	t.Helper()
+	out, err := client.GetItem(t.Context(), &dynamodb.GetItemInput{TableName: &table, ConsistentRead: aws.Bool(true),
+		Key: map[string]types.AttributeValue{"key": &types.AttributeValueMemberS{Value: key}}})
+	require.NoError(t, err)
+	n, ok := out.Item["expires"].(*types.AttributeValueMemberN)
+	if !ok {
+		return out.Item, time.Time{}
+	}
+	at, err := strconv.ParseInt(n.Value, 10, 64)
+	require.NoError(t, err)
+	return out.Item, time.Unix(at, 0)
+}
+
+// H-22: what is past its retention counts as absent, for every verb, though DynamoDB has not deleted it yet.
+func TestLateDeletion(t *testing.T) {
+	client, table := lateTable(t)
+	now := newClock()
+	s := dynamostore.New(client, table, dynamostore.Clock(now.read))
+	ctx := t.Context()
+	ends := map[string]func(dedup.Claim) error{
+		"done": func(c dedup.Claim) error {
+			return s.Complete(ctx, []dedup.Completion{{Claim: c, Retention: time.Hour, Result: dedup.Result{Schema: 1, Data: []byte("x")}}})
+		},
+		"dead": func(c dedup.Claim) error {
+			return s.Complete(ctx, []dedup.Completion{{Claim: c, Retention: time.Hour, Dead: "poison"}})
+		},
+		"moved": func(c dedup.Claim) error {
+			return s.Complete(ctx, []dedup.Completion{{Claim: c, Retention: time.Hour, Retry: 3}})
+		},
+		"doubtful": func(c dedup.Claim) error {
+			return s.Release(ctx, []dedup.Release{{Claim: c, Retention: time.Hour, Outcome: dedup.Unknown}})
+		},
+	}
+	anyAge := func(id string) dedup.Request {
+		r := request(id)
+		r.AnyAge = true
+		return r
+	}
+	for state, end := range ends {
+		for _, verb := range []string{"claim", "look", "inspect", "forget", "reopen", "discard", "import"} {
+			_, c := ask(t, s, time.Minute, anyAge(state+" "+verb))
+			require.NoError(t, end(c))
+		}
+	}
+	now.pass(time.Hour) // the margin is not over
+	for state := range ends {
+		records, err := s.Inspect(ctx, anyAge(state+" claim").Key)
+		require.NoError(t, err)
+		require.Len(t, records, 1)
+	}
+	now.pass(dynamostore.MarginOf(time.Hour) + 2*time.Second)
+	for state := range ends {
+		it, _ := raw(t, client, table, anyAge(state+" claim").Key.String())
+		require.NotEmpty(t, it, "the item is still there, else this tests nothing")
+		a, _ := ask(t, s, time.Minute, anyAge(state+" claim"))
+		require.Equal(t, dedup.Fresh, a.Verdict, state)
+		require.EqualValues(t, 1, a.Fence)
+		it, _ = raw(t, client, table, anyAge(state+" claim").Key.String())
+		require.NotContains(t, it, "result", "nothing is left of the old item")
+		require.NotContains(t, it, "doubt")
+
+		answers := make([]dedup.Answer, 1)
+		require.NoError(t, s.Look(ctx, []dedup.Request{anyAge(state + " look")}, answers))
+		require.Zero(t, answers[0], state)
+		records, err := s.Inspect(ctx, anyAge(state+" inspect").Key)
+		require.NoError(t, err)
+		require.Empty(t, records, state)
+		require.ErrorIs(t, s.Forget(ctx, anyAge(state+" forget").Key), dedup.ErrNotFound, state)
+		_, err = s.Reopen(ctx, anyAge(state+" reopen").Key)
+		require.ErrorIs(t, err, dedup.ErrNotDead, state)
+		require.NoError(t, s.Discard(ctx, anyAge(state+" discard").Key, time.Hour, "why"), state)
+		added, err := s.Import(ctx, []dedup.Imported{{Key: anyAge(state + " import").Key, Retention: time.Hour}})
+		require.NoError(t, err)
+		require.Equal(t, 1, added, state)
+	}
+}
+
+// H-22: each item has the time from when DynamoDB may delete it, and that of a claim is far away: it must not vanish while it is held.
+func TestTimeToLive(t *testing.T) {
+	client, table := newTable(t)
+	s := dynamostore.New(client, table)
+	began := time.Now()
+	r := request("e")
+	r.Retention = 48 * time.Hour
+	key := r.Key.String()
+	within := func(d time.Duration) {
+		t.Helper()
+		_, at := raw(t, client, table, key)
+		require.WithinRange(t, at, began.Add(d), time.Now().Add(d+2*time.Second))
+	}
+	_, c := ask(t, s, time.Minute, r)
+	within(72*time.Hour + time.Minute)
+	require.NoError(t, s.Renew(t.Context(), time.Hour, []dedup.Claim{c}))
+	within(73 * time.Hour)
+	require.NoError(t, s.Complete(t.Context(), []dedup.Completion{{Claim: c, Retention: 100 * time.Hour}}))
+	within(101 * time.Hour)
+	out, err := client.DescribeTimeToLive(t.Context(), &dynamodb.DescribeTimeToLiveInput{TableName: &table})
+	require.NoError(t, err)
+	require.Equal(t, "expires", *out.TimeToLiveDescription.AttributeName)
+}
+
+// Rule 8: what the ledger may have forgotten is not new, but a ledger that is younger than its retention has forgotten nothing.
+func TestTooOld(t *testing.T) {
+	client, table := lateTable(t)
+	now := newClock()
+	s := dynamostore.New(client, table, dynamostore.Clock(now.read))
+	const week = 7 * 24 * time.Hour
+	dated := func(id string, age time.Duration) dedup.Request {
+		r := request(id)
+		r.Retention, r.Origin.Time = week, now.read().Add(-age)
+		return r
+	}
+	verdict := func(s *dynamostore.Store, r dedup.Request) dedup.Verdict {
+		t.Helper()
+		looked := make([]dedup.Answer, 1)
+		require.NoError(t, s.Look(t.Context(), []dedup.Request{r}, looked))
+		a, c := ask(t, s, time.Minute, r)
+		if a.Verdict.Held() {
+			require.Zero(t, looked[0].Verdict)
+			require.NoError(t, s.Complete(t.Context(), []dedup.Completion{{Claim: c, Retention: 3 * week}}))
+		} else {
+			require.Equal(t, looked[0].Verdict, a.Verdict)
+		}
+		return a.Verdict
+	}
+	require.Equal(t, dedup.Fresh, verdict(s, dated("backlog", 2*week)), "the ledger is new")
+	now.pass(week + time.Hour)
+	other := dynamostore.New(client, table, dynamostore.Clock(now.read)) // the birth is in the table
+	for _, s := range []*dynamostore.Store{s, other} {
+		require.Equal(t, dedup.TooOld, verdict(s, dated("old", 2*week)))
+		require.Equal(t, dedup.Done, verdict(s, dated("backlog", 2*week)), "known is known")
+	}
+	require.Equal(t, dedup.Fresh, verdict(s, dated("not so old", week-2*time.Hour)))
+	r := dated("any age", 2*week)
+	r.AnyAge = true
+	require.Equal(t, dedup.Fresh, verdict(s, r))
+	r = dated("later attempt", 2*week)
+	r.Position.Retry = 1
+	require.Equal(t, dedup.Fresh, verdict(s, r))
+	r = dated("no time", 0)
+	r.Origin.Time = time.Time{}
+	require.Equal(t, dedup.Fresh, verdict(s, r))
+	r = dated("other scope", 2*week)
+	r.Key.Scope = "new"
+	require.Equal(t, dedup.Fresh, verdict(s, r))
+}
+
+// H-22: an item has 400 KB. The longest result beside the longest of all else fits, and what does not is the caller's mistake.
+func TestItemLimit(t *testing.T) {
+	client, table := newTable(t)
+	s := dynamostore.New(client, table)
+	part := strings.Repeat("é", dedup.MaxPart/2)
+	r := dedup.Request{Key: dedup.Key{Tenant: part, Scope: part, Type: part, ID: part}, Retention: time.Hour,
+		Fingerprint: dedup.Fingerprint{1}, AnyAge: true,
+		Origin: dedup.Origin{Topic: strings.Repeat("t", 249), Partition: 1<<31 - 1, Offset: 1<<63 - 1, Time: time.Now()}}
+	_, c := ask(t, s, time.Minute, r)
+	end := func(n int) error {
+		d := dedup.Completion{Claim: c, Retention: time.Hour, Result: dedup.Result{Schema: 1<<32 - 1, Data: make([]byte, n)}}
+		return s.Complete(t.Context(), []dedup.Completion{d})
+	}
+	err := end(s.MaxResult() + 1)
+	require.ErrorContains(t, err, "393217 bytes")
+	require.NotErrorIs(t, err, dedup.ErrUnavailable, "it will never be taken")
+	require.NotErrorIs(t, err, dedup.ErrClaimLost)
+	a, _ := ask(t, s, time.Minute, r)
+	require.Equal(t, dedup.Busy, a.Verdict, "still held")
+	require.NoError(t, end(s.MaxResult()))
+	a, _ = ask(t, s, time.Minute, r)
+	require.Equal(t, dedup.Done, a.Verdict)
+	require.Len(t, a.Result.Data, s.MaxResult())
+}
+
+// Rule 35, R-15: an item that this release cannot read is no answer.
+func TestDamagedItems(t *testing.T) {
+	client, table := newTable(t)
+	s := dynamostore.New(client, table)
+	_, c := ask(t, s, time.Minute, request("e"))
+	good, _ := raw(t, client, table, request("e").Key.String())
+	n := func(v string) types.AttributeValue { return &types.AttributeValueMemberN{Value: v} }
+	text := func(v string) types.AttributeValue { return &types.AttributeValueMemberS{Value: v} }
+	for name, damage := range map[string]func(it map[string]types.AttributeValue){
+		"version":     func(it map[string]types.AttributeValue) { it["version"] = n("2") },
+		"no version":  func(it map[string]types.AttributeValue) { delete(it, "version") },
+		"no token":    func(it map[string]types.AttributeValue) { delete(it, "token") },
+		"short token": func(it map[string]types.AttributeValue) { it["token"] = &types.AttributeValueMemberB{Value: []byte{1}} },
+		"state":       func(it map[string]types.AttributeValue) { it["state"] = text("other") },
+		"no state":    func(it map[string]types.AttributeValue) { delete(it, "state") },
+		"no lease":    func(it map[string]types.AttributeValue) { delete(it, "lease") },
+		"no expiry":   func(it map[string]types.AttributeValue) { delete(it, "expires") },
+		"kind":        func(it map[string]types.AttributeValue) { it["fence"] = text("1") },
+		"negative":    func(it map[string]types.AttributeValue) { it["failures"] = n("-1") },
+		"fraction":    func(it map[string]types.AttributeValue) { it["rev"] = n("1.5") },
+		"partition":   func(it map[string]types.AttributeValue) { it["partition"] = n("4294967296") },
+		"doubt":       func(it map[string]types.AttributeValue) { it["doubt"] = text("yes") },
+		"fingerprint": func(it map[string]types.AttributeValue) {
+			it["fingerprint"] = &types.AttributeValueMemberB{Value: []byte{1}}
+		},
+		"reason":         func(it map[string]types.AttributeValue) { it["reason"] = n("1") },
+		"retention":      func(it map[string]types.AttributeValue) { it["retention"] = n("99999999999999") },
+		"of a scope":     func(it map[string]types.AttributeValue) { clear(it); it["born"] = n("1") },
+		"nothing at all": func(it map[string]types.AttributeValue) { clear(it) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			it := make(map[string]types.AttributeValue)
+			for k, v := range good {
+				it[k] = v
+			}
+			damage(it)
+			it["key"] = good["key"]
+			_, err := client.PutItem(t.Context(), &dynamodb.PutItemInput{TableName: &table, Item: it})
+			require.NoError(t, err)
+			answers := make([]dedup.Answer, 1)
+			require.ErrorIs(t, s.Claim(t.Context(), dedup.NewToken(), time.Minute, []dedup.Request{request("e")}, answers), dedup.ErrUnavailable)
+			require.Zero(t, answers[0])
+			require.ErrorIs(t, s.Look(t.Context(), []dedup.Request{request("e")}, answers), dedup.ErrUnavailable)
+			_, err = s.Inspect(t.Context(), c.Key)
+			require.ErrorIs(t, err, dedup.ErrUnavailable)
+		})
+	}
+}

@@ -1,0 +1,199 @@
+package dynamostore
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/idem-go/idem/dedup"
+)
+
+// Inspect implements [dedup.Operator]: one consistent read for each key. [dedup.Record.Tx] is always false. Times are those of
+// the hosts that wrote; Expires is without the margin for their clocks. Lease is what this store has to watch yet, or what the
+// writer's time says if that is less: it is shown to a person and decides nothing. A record that was given back by the copy of a
+// later attempt is shown as [dedup.Waiting], which it also is.
+func (s *Store) Inspect(ctx context.Context, keys ...dedup.Key) ([]dedup.Record, error) {
+	for i := range keys {
+		if err := keys[i].Validate(); err != nil {
+			return nil, err
+		}
+	}
+	views := make([]*dedup.Record, len(keys))
+	err := s.each(len(keys), func(i int) error {
+		key := keyOf(keys[i])
+		r, err := s.read(ctx, key)
+		now := s.now()
+		if r != nil && !r.forgotten(now) {
+			views[i] = s.view(keys[i], key, r, now)
+		}
+		return keyError(keys[i], err)
+	})
+	if err != nil {
+		return nil, unavailable(ctx, "inspect", err)
+	}
+	var records []dedup.Record
+	for _, v := range views {
+		if v != nil {
+			records = append(records, *v)
+		}
+	}
+	return records, nil
+}
+
+// view is r for a person.
+func (s *Store) view(k dedup.Key, key string, r *record, now time.Time) *dedup.Record {
+	v := &dedup.Record{
+		Key: k, Position: r.position, Doubtful: r.doubt, Fence: r.fence, Failures: r.failures, Takeovers: r.takeovers,
+		First: r.first, Reason: r.reason, Created: r.created, Changed: r.changed, Expires: r.changed.Add(r.lease + r.retention),
+	}
+	switch {
+	case r.state == claimed:
+		v.State = dedup.Claimed
+		v.Lease = min(s.watch.left(key, r, now), r.changed.Add(r.lease).Sub(now))
+	case r.state == done:
+		v.State = dedup.Finished
+	case r.state == dead:
+		v.State = dedup.GivenUp
+	case r.reopened || r.position != (dedup.Position{}):
+		v.State = dedup.Waiting
+	default:
+		v.State = dedup.Released
+	}
+	return v
+}
+
+// Forget implements [dedup.Operator]: a read and a conditional deletion. A claim whose holder died can be forgotten once this
+// store has watched it for the length of its lease: until then the error matches [dedup.ErrHeld] and says how long that is;
+// [Store.Discard] takes it at once. Fences begin anew. What is known of the age of the scope stays: an event that is older than
+// what the ledger remembers is [dedup.TooOld] as ever. If the answer to a deletion is lost and the SDK repeats it, the error matches
+// [dedup.ErrNotFound].
+func (s *Store) Forget(ctx context.Context, key dedup.Key) error {
+	if err := key.Validate(); err != nil {
+		return err
+	}
+	name := keyOf(key)
+	r, err := s.read(ctx, name)
+	for range maxTries {
+		if err != nil {
+			return unavailable(ctx, "forget", keyError(key, err))
+		}
+		now := s.now()
+		if r == nil || r.forgotten(now) {
+			return keyError(key, dedup.ErrNotFound)
+		}
+		if r.state == claimed {
+			if left := s.watch.left(name, r, now); left > 0 {
+				return keyError(key, fmt.Errorf("%w, %v are left of its lease", dedup.ErrHeld, left.Round(time.Millisecond)))
+			}
+		}
+		var ok bool
+		if r, ok, err = s.remove(ctx, name, r); ok {
+			s.watch.drop(name)
+			return nil
+		}
+	}
+	return unavailable(ctx, "forget", keyError(key, errContended))
+}
+
+// remove deletes an item that is still r.
+func (s *Store) remove(ctx context.Context, key string, r *record) (current *record, ok bool, err error) {
+	c := newChange()
+	condition := c.unchanged(r)
+	_, err = s.client.DeleteItem(ctx, &dynamodb.DeleteItemInput{
+		TableName: &s.table, Key: item{aKey: text(key)}, ConditionExpression: &condition,
+		ExpressionAttributeNames: c.names, ExpressionAttributeValues: c.values,
+		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
+	})
+	return refused(key, err)
+}
+
+// Discard implements [dedup.Operator]: a read and a write. The record is kept for retention, or for what is left of its own
+// if that is longer.
+func (s *Store) Discard(ctx context.Context, key dedup.Key, retention time.Duration, why string) error {
+	if err := key.Validate(); err != nil {
+		return err
+	}
+	if retention <= 0 {
+		return keyError(key, errRetention)
+	}
+	if _, err := s.birth(ctx, key.Scope, s.now()); err != nil {
+		return unavailable(ctx, "discard", err)
+	}
+	t := dedup.NewToken()
+	return s.replace(ctx, "discard", key, func(r *record, now time.Time) (*record, error) {
+		switch {
+		case r == nil:
+			r = &record{rev: rand.Uint64N(1 << 32), created: now, changed: now}
+		case r.state == done:
+			return nil, dedup.ErrSettled
+		}
+		n := r.next(dead, now)
+		n.token, n.lease, n.reopened = t, 0, false // of this call, so that no word of an earlier holder counts as repeated
+		n.reason = reason(dedup.ReasonDiscarded + why)
+		n.keep(max(retention, r.changed.Add(r.lease+r.retention).Sub(now)), now)
+		return n, nil
+	})
+}
+
+// Import implements [dedup.Operator]: one conditional write for each key, and one for each scope that is new to this store.
+// [dedup.Imported.Tx] says nothing here: there are no transactions. After an error some of events may be imported; repeat the
+// call. It then counts as added what this one did not.
+func (s *Store) Import(ctx context.Context, events []dedup.Imported) (added int, err error) {
+	scopes, first := make(map[string]struct{}), make(map[dedup.Key]int, len(events))
+	var once []int
+	for i := range events {
+		e := &events[i]
+		if err := e.Key.Validate(); err != nil {
+			return 0, err
+		}
+		if e.Retention <= 0 {
+			return 0, keyError(e.Key, errRetention)
+		}
+		if _, twice := first[e.Key]; !twice {
+			first[e.Key] = i
+			once = append(once, i)
+		}
+		scopes[e.Key.Scope] = struct{}{}
+	}
+	for scope := range scopes {
+		if _, err := s.birth(ctx, scope, s.now()); err != nil {
+			return 0, unavailable(ctx, "import", err)
+		}
+	}
+	t, isNew := dedup.NewToken(), make([]bool, len(once))
+	err = s.each(len(once), func(i int) (err error) {
+		e := &events[once[i]]
+		isNew[i], err = s.add(ctx, t, e)
+		return keyError(e.Key, err)
+	})
+	if err != nil {
+		return 0, unavailable(ctx, "import", err)
+	}
+	for _, n := range isNew {
+		if n {
+			added++
+		}
+	}
+	return added, nil
+}
+
+func (s *Store) add(ctx context.Context, t dedup.Token, e *dedup.Imported) (bool, error) {
+	for range maxTries {
+		now := s.now()
+		r := &record{state: done, token: t, rev: rand.Uint64N(1 << 32), first: e.Origin, created: now}
+		r.keep(e.Retention, now)
+		current, ok, err := s.put(ctx, keyOf(e.Key), nil, r, now)
+		switch {
+		case err != nil:
+			return false, err
+		case ok:
+			return true, nil
+		case current != nil:
+			return current.token == t, nil // then the SDK repeated it after a lost answer
+		}
+	}
+	return false, errContended
+}

@@ -1,0 +1,80 @@
+package dynamostore
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/idem-go/idem/dedup"
+	"github.com/stretchr/testify/require"
+)
+
+// What is written is what is read, with values at the edges of their ranges.
+func TestRecordRoundTrip(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 1))
+	n32 := func() uint32 { return []uint32{0, 1, rng.Uint32(), math.MaxUint32}[rng.IntN(4)] }
+	n64 := func() uint64 { return []uint64{0, 1, rng.Uint64(), math.MaxUint64}[rng.IntN(4)] }
+	for range 5000 {
+		now := time.UnixMilli(time.Now().UnixMilli() + int64(rng.IntN(1e9))).UTC()
+		r := &record{
+			state: []string{claimed, open, done, dead}[rng.IntN(4)], token: dedup.NewToken(), rev: n64(), doubt: rng.IntN(2) == 0,
+			reopened: rng.IntN(2) == 0, fence: n64(), failures: n32(), takeovers: n32(), created: now,
+			position: dedup.Position{Generation: n32(), Retry: n32()}, fingerprint: dedup.Fingerprint{byte(rng.IntN(2))},
+			reason: []string{"", "why"}[rng.IntN(2)],
+		}
+		if rng.IntN(2) == 0 {
+			r.first = dedup.Origin{Topic: "é", Partition: int32(n32()), Offset: int64(n64()), Time: now}
+		}
+		if rng.IntN(2) == 0 {
+			r.result = dedup.Result{Schema: n32(), Data: [][]byte{nil, {}, {0, 255}}[rng.IntN(3)]}
+		}
+		if r.state == claimed {
+			r.lease = time.Duration(1+rng.IntN(1e6)) * time.Millisecond
+		}
+		r.keep(time.Duration(1+rng.Int64N(int64(48*time.Hour))), now)
+		got, err := decode("key", r.encode("key"))
+		require.NoError(t, err, "%+v", r)
+		require.Equal(t, r, got)
+	}
+	_, err := decode("other", (&record{state: open}).encode("key"))
+	require.ErrorIs(t, err, errItem)
+}
+
+// keys that are too long for DynamoDB are told apart as well, and from all others.
+func TestKeys(t *testing.T) {
+	long := strings.Repeat(":", dedup.MaxPart)
+	seen := make(map[string]dedup.Key)
+	for i := range 50 {
+		for _, k := range []dedup.Key{
+			{ID: fmt.Sprint(i)}, {Tenant: fmt.Sprint(i), ID: "x"},
+			{Tenant: long, Scope: long, Type: long, ID: long[:200] + fmt.Sprint(i)},
+			{Tenant: long, Scope: long, Type: long[:200] + fmt.Sprint(i), ID: long},
+		} {
+			name := keyOf(k)
+			require.LessOrEqual(t, len(name), maxKey)
+			require.NotContains(t, seen, name, "%v", k)
+			seen[name] = k
+		}
+	}
+	// Neither is taken for what is kept about scopes, and no scope forges one: their items have one colon.
+	require.Equal(t, 3, strings.Count(keyOf(dedup.Key{ID: "born:x"}), ":"))
+	require.Equal(t, "born:sha256%3A1", dedup.Join("born", "sha256:1"))
+}
+
+// No length of time overflows, and none gets shorter.
+func TestTimesAtTheirEdges(t *testing.T) {
+	now := time.Now()
+	for _, d := range []time.Duration{1, time.Second, time.Second + 1, math.MaxInt64} {
+		r := record{state: done}
+		r.keep(d, now)
+		require.GreaterOrEqual(t, r.retention, min(d, maxRetention))
+		require.Greater(t, r.expires, now.Unix())
+		require.False(t, r.forgotten(now.Add(min(d, maxRetention))))
+		require.Positive(t, millis(d))
+	}
+}

@@ -1,0 +1,202 @@
+package dynamostore
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/idem-go/idem/dedup"
+)
+
+// maxKey is how many bytes a partition key may have.
+const maxKey = 2048
+
+// keyOf is the partition key of an event: the text of its key, which has three colons. Where that is too long for DynamoDB
+// it is a hash with one.
+func keyOf(k dedup.Key) string {
+	name := k.String()
+	if len(name) <= maxKey {
+		return name
+	}
+	sum := sha256.Sum256([]byte(name))
+	return "sha256:" + hex.EncodeToString(sum[:])
+}
+
+// each calls fn for 0 to n-1, some at a time, and returns when all calls have. After an error it begins no further one.
+func (s *Store) each(n int, fn func(i int) error) error {
+	if n == 1 {
+		return fn(0)
+	}
+	var (
+		wg    sync.WaitGroup
+		mu    sync.Mutex
+		next  int
+		first error
+	)
+	take := func() int {
+		mu.Lock()
+		defer mu.Unlock()
+		if first != nil {
+			return n
+		}
+		next++
+		return next - 1
+	}
+	for range min(n, s.parallel) {
+		wg.Go(func() {
+			for i := take(); i < n; i = take() {
+				if err := fn(i); err != nil {
+					mu.Lock()
+					if first == nil {
+						first = err
+					}
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return first
+}
+
+// read returns the item of key as it is after all writes that have succeeded, nil if there is none.
+func (s *Store) read(ctx context.Context, key string) (*record, error) {
+	it, err := s.get(ctx, key)
+	if err != nil || len(it) == 0 {
+		return nil, err
+	}
+	return decode(key, it)
+}
+
+func (s *Store) get(ctx context.Context, key string) (item, error) {
+	out, err := s.client.GetItem(ctx, &dynamodb.GetItemInput{
+		TableName: &s.table, Key: item{aKey: text(key)}, ConsistentRead: aws.Bool(true),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return out.Item, nil
+}
+
+// put replaces old by next. A nil old is an item that is absent, or past its retention and not yet deleted (H-22). If the
+// item is another one, nothing is written and current says what it is.
+func (s *Store) put(ctx context.Context, key string, old, next *record, now time.Time) (current *record, ok bool, err error) {
+	c := newChange()
+	var condition string
+	if old == nil {
+		condition = fmt.Sprintf("attribute_not_exists(%s) OR (%s < %s AND %s <> %s)", c.name(aKey), c.name(aExpires),
+			c.value("now", number(now.Unix())), c.name(aState), c.value("claimed", text(claimed)))
+	} else {
+		condition = c.unchanged(old)
+	}
+	_, err = s.client.PutItem(ctx, &dynamodb.PutItemInput{
+		TableName: &s.table, Item: next.encode(key), ConditionExpression: &condition,
+		ExpressionAttributeNames: c.names, ExpressionAttributeValues: c.values,
+		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
+	})
+	current, ok, err = refused(key, err)
+	if current != nil && current.token == next.token && current.rev == next.rev && current.state == next.state {
+		ok = true // its answer was lost and the SDK repeated it, or somebody else wrote the same
+	}
+	return current, ok, err
+}
+
+// refused takes the answer to a conditional write apart: written, or refused and what is there instead.
+func refused(key string, err error) (current *record, ok bool, _ error) {
+	var condition *types.ConditionalCheckFailedException
+	switch {
+	case err == nil:
+		return nil, true, nil
+	case !errors.As(err, &condition):
+		return nil, false, err
+	case len(condition.Item) == 0:
+		return nil, false, nil
+	}
+	current, err = decode(key, condition.Item)
+	return current, false, err
+}
+
+// change is an update of an item and the condition of it.
+type change struct {
+	names       map[string]string
+	values      item
+	set, remove []string
+}
+
+func newChange() *change { return &change{names: make(map[string]string), values: make(item)} }
+
+// name is how an expression calls an attribute: half of them are reserved words.
+func (c *change) name(attribute string) string {
+	c.names["#"+attribute] = attribute
+	return "#" + attribute
+}
+
+func (c *change) value(name string, v types.AttributeValue) string {
+	c.values[":"+name] = v
+	return ":" + name
+}
+
+func (c *change) to(attribute string, v types.AttributeValue) {
+	c.set = append(c.set, c.name(attribute)+" = "+c.value(attribute, v))
+}
+
+func (c *change) plusOne(attribute string) {
+	c.set = append(c.set, fmt.Sprintf("%s = if_not_exists(%[1]s, %s) + %s", c.name(attribute), c.value("none", number(0)),
+		c.value("one", number(1))))
+}
+
+func (c *change) gone(attributes ...string) {
+	for _, a := range attributes {
+		c.remove = append(c.remove, c.name(a))
+	}
+}
+
+// unchanged is the condition that the item is still r.
+func (c *change) unchanged(r *record) string {
+	return fmt.Sprintf("%s = %s AND %s = %s", c.name(aRev), c.value("rev", unsigned(r.rev)), c.name(aToken),
+		c.value("token", binary(r.token[:])))
+}
+
+func (c *change) expression() *string {
+	e := "SET " + strings.Join(c.set, ", ")
+	if len(c.remove) > 0 {
+		e += " REMOVE " + strings.Join(c.remove, ", ")
+	}
+	return &e
+}
+
+// speak changes the item of a claim that is held under t. If it is not held, current is what is there.
+func (s *Store) speak(ctx context.Context, key string, t dedup.Token, c *change) (updated item, current *record, ok bool, err error) {
+	c.plusOne(aRev)
+	condition := fmt.Sprintf("%s = %s AND %s = %s", c.name(aState), c.value("claimed", text(claimed)), c.name(aToken),
+		c.value("token", binary(t[:])))
+	out, err := s.client.UpdateItem(ctx, &dynamodb.UpdateItemInput{
+		TableName: &s.table, Key: item{aKey: text(key)}, UpdateExpression: c.expression(), ConditionExpression: &condition,
+		ExpressionAttributeNames: c.names, ExpressionAttributeValues: c.values, ReturnValues: types.ReturnValueUpdatedNew,
+		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
+	})
+	if out != nil {
+		updated = out.Attributes
+	}
+	current, ok, err = refused(key, err)
+	return updated, current, ok, err
+}
+
+// unavailable marks an error of DynamoDB or of the way to it: throttling, a table or a right that is missing, a network that
+// is broken. All of them are the ledger's trouble, never the event's: what an event could be to blame for is refused
+// before it is sent, and the one answer that speaks about an item is ConditionalCheckFailedException. An item that cannot be
+// read is no answer either (rule 35).
+func unavailable(ctx context.Context, verb string, err error) error {
+	if cause := ctx.Err(); cause != nil && !errors.Is(err, cause) {
+		err = fmt.Errorf("%w (%w)", cause, err)
+	}
+	return fmt.Errorf("dynamodb: %s: %w: %w", verb, dedup.ErrUnavailable, err)
+}

@@ -1,0 +1,98 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/idem-go/idem/dedup"
+	"github.com/redis/go-redis/v9"
+)
+
+// Look implements [dedup.Looker]: one pipeline, on a cluster one to each node at the same time. For requests without
+// [dedup.Request].AnyAge the server is also asked for its time once a minute, and when a scope was born until it is.
+func (s *Store) Look(ctx context.Context, reqs []dedup.Request, answers []dedup.Answer) error {
+	if err := dedup.CheckRequests(reqs, answers); err != nil {
+		return err
+	}
+	if err := s.look(ctx, reqs, answers); err != nil {
+		clear(answers)
+		return unavailable(ctx, "look", err)
+	}
+	return nil
+}
+
+func (s *Store) look(ctx context.Context, reqs []dedup.Request, answers []dedup.Answer) error {
+	old, err := s.tooOld(ctx, reqs, false, s.knownBirth)
+	if err != nil {
+		return err
+	}
+	t, calls := dedup.NewToken(), make([]call, len(reqs))
+	for i := range reqs {
+		calls[i] = call{script: lookScript, key: s.key(reqs[i].Key), token: t}
+	}
+	if err := s.runTexts(ctx, calls); err != nil {
+		return err
+	}
+	for i := range calls {
+		p := &calls[i].reply
+		if p.code == "none" {
+			if len(old) > 0 && old[i] {
+				answers[i].Verdict = dedup.TooOld
+			}
+			continue
+		}
+		r, err := decode(p.value, checkOf(reqs[i].Key))
+		if err == nil && p.code != "look" {
+			err = fmt.Errorf("unexpected reply %q", p.code)
+		}
+		if err != nil {
+			return keyError(reqs[i].Key, err)
+		}
+		answers[i] = s.refused(&r, &reqs[i], p.left)
+	}
+	return nil
+}
+
+// refused is what Claim answers to somebody who holds nothing; zero where it would grant. ttl is how long r lives.
+func (s *Store) refused(r *record, req *dedup.Request, ttl int64) dedup.Answer {
+	if a, ok := s.settled(r, req); ok || r.state != pending {
+		return a
+	}
+	if left := r.leaseLeft(ttl); left > 0 {
+		return dedup.Answer{Verdict: dedup.Busy, Wait: time.Duration(left) * time.Millisecond, First: r.first}
+	}
+	if overtaken(r, req) {
+		return dedup.Answer{Verdict: dedup.Moved, First: r.first}
+	}
+	return dedup.Answer{}
+}
+
+// leaseLeft is how much of the lease is left, in milliseconds, for a record that is pending and lives for ttl: as the scripts
+// have it, but that nothing is put right where nobody set that ttl.
+func (r *record) leaseLeft(ttl int64) int64 {
+	if ttl < 0 || ttl > r.total {
+		return r.lease
+	}
+	return ttl - (r.total - r.lease)
+}
+
+// runTexts runs calls in pipelines and sends their text, whether the server knows it or not.
+func (s *Store) runTexts(ctx context.Context, calls []call) error {
+	for part := range slices.Chunk(calls, maxPipeline) {
+		cmds := make([]*redis.Cmd, len(part))
+		for i := range part {
+			cmds[i] = part[i].cmd(ctx, false)
+		}
+		if err := exec(ctx, s.client, cmds); err != nil {
+			return err
+		}
+		for i := range part {
+			if err := part[i].parse(cmds[i]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

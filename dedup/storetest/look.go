@@ -1,0 +1,265 @@
+package storetest
+
+import (
+	"slices"
+	"time"
+
+	"github.com/idem-go/idem/dedup"
+	"github.com/stretchr/testify/require"
+)
+
+// lookTests cover dedup.Looker. A store that is none skips them, whether its harness says so or not.
+var lookTests = []test{
+	{name: "look: what Claim would answer, in every state", needs: Look, run: lookStates},
+	{name: "look: Done with its result", needs: Look, run: lookResult},
+	{name: "look: another fingerprint is a Conflict before all (P-24)", needs: Look, run: lookConflict},
+	{name: "look: a claim is Busy for its holder too, and nothing when its lease is over", needs: Look, run: lookLease},
+	{name: "look: what is too old is TooOld (rule 8)", needs: Look, run: lookHorizon},
+	{name: "look: changes nothing", needs: Look, run: lookChangesNothing},
+	{name: "look: 1,200 keys in one call", needs: Look, run: lookMany},
+	{name: "look: refuses what Claim refuses (P-04)", needs: Look, run: lookRefuses},
+	{name: "look: a server that is down is ErrUnavailable (R-19)", needs: Look, run: lookDown},
+}
+
+// look asks the peer of the store for many.
+func (k *kit) look(reqs ...dedup.Request) []dedup.Answer {
+	k.Helper()
+	answers := make([]dedup.Answer, len(reqs))
+	for i := range answers {
+		answers[i] = dedup.Answer{Verdict: dedup.Fresh, Fence: 7, Reason: "of an earlier call"}
+	}
+	require.NoError(k, k.looker(k.peer).Look(k.ctx, reqs, answers))
+	for i, a := range answers {
+		require.False(k, a.Verdict.Held(), "%q: Look grants nothing", reqs[i].Key)
+		if a.Verdict != 0 {
+			k.wellFormed(reqs[i], long, a)
+			continue
+		}
+		require.Equal(k, dedup.Answer{}, a, "%q: nothing is known that would be in the way", reqs[i].Key)
+	}
+	return answers
+}
+
+func (k *kit) looker(s dedup.Store) dedup.Looker {
+	k.Helper()
+	l, ok := s.(dedup.Looker)
+	if !ok {
+		k.Skipf("%T is no dedup.Looker", s)
+	}
+	return l
+}
+
+// shows looks for one, which must have that verdict.
+func (k *kit) shows(v dedup.Verdict, r dedup.Request) dedup.Answer {
+	k.Helper()
+	a := k.look(r)[0]
+	require.Equal(k, v.String(), a.Verdict.String(), "%q, position %v", r.Key, r.Position)
+	return a
+}
+
+// everyVerdict makes records of all kinds and returns requests for them with what Claim would answer; zero: it would grant.
+func (k *kit) everyVerdict() map[dedup.Verdict][]dedup.Request {
+	k.Helper()
+	k.everyState()
+	_, c := k.get(dedup.Fresh, long, request("failed"))
+	k.release(release(c, dedup.Failed))
+	_, c = k.get(dedup.Fresh, long, request("doubtful"))
+	k.release(release(c, dedup.Unknown))
+	k.get(dedup.Fresh, k.lease, request("overdue"))
+	k.get(dedup.Fresh, k.lease, at("overdue later", 0, 2))
+	k.outlast()
+	return map[dedup.Verdict][]dedup.Request{
+		dedup.Busy: {request("claimed")},
+		dedup.Done: {request("done"), at("done", 0, 4)},
+		dedup.Dead: {request("dead")},
+		dedup.Moved: {request("moved"), at("moved", 0, 2), at("moved", 1, 3), at("released", 1, 0),
+			request("overdue later")},
+		0: {request("new"), request("released"), request("failed"), request("doubtful"), request("overdue"),
+			at("moved", 0, 3), at("moved", 0, 5), at("overdue later", 0, 2)},
+	}
+}
+
+func lookStates(k *kit) {
+	k.looker(k.s)
+	for v, reqs := range k.everyVerdict() {
+		for _, r := range reqs {
+			a := k.shows(v, r)
+			if v == 0 {
+				continue
+			}
+			got := k.meets(v, r)
+			sameOrigin(k, got.First, a.First)
+			require.Equal(k, got.Reason, a.Reason, "%q", r.Key)
+			require.InDelta(k, got.Wait, a.Wait, float64(long/2), "%q", r.Key)
+		}
+	}
+	if k.h.lacks(Reopen) {
+		return
+	}
+	p := k.reopen("dead")
+	k.shows(dedup.Moved, request("dead"))
+	k.shows(0, at("dead", p.Generation, 0))
+}
+
+func lookResult(k *kit) {
+	k.looker(k.s)
+	results := map[string]dedup.Result{"bare": {}}
+	if !k.h.lacks(Results) {
+		results["text"] = dedup.Result{Schema: 1, Data: []byte(`{"status":"paid"}`)}
+		results["binary"] = dedup.Result{Schema: 1<<32 - 1, Data: []byte{0, 255, 0, 10, 13, 0x80, 0}}
+		results["schema only"] = dedup.Result{Schema: 7}
+	}
+	for name, want := range results {
+		_, c := k.get(dedup.Fresh, long, request(name))
+		d := completion(c)
+		d.Result = want
+		k.complete(d)
+		for range 2 {
+			got := k.shows(dedup.Done, request(name)).Result
+			require.Equal(k, want.IsZero(), got.IsZero(), name)
+			require.Equal(k, want.Schema, got.Schema, name)
+			require.Equal(k, string(want.Data), string(got.Data), name)
+		}
+		got := k.look(request(name))[0].Result
+		clear(got.Data) // it is the caller's
+		require.Equal(k, string(want.Data), string(k.shows(dedup.Done, request(name)).Result.Data), name)
+	}
+}
+
+func lookConflict(k *kit) {
+	k.looker(k.s)
+	if k.h.lacks(Fingerprints) {
+		k.Skip("the store has no fingerprints, says its harness")
+	}
+	mine, other := request("e"), request("e")
+	mine.Fingerprint, other.Fingerprint = dedup.Fingerprint{1}, dedup.Fingerprint{2}
+	k.shows(0, mine)
+	_, c := k.get(dedup.Fresh, long, mine)
+	for range 2 { // while it is claimed, and when it is done
+		sameOrigin(k, mine.Origin, k.shows(dedup.Conflict, other).First)
+		require.NotEqual(k, dedup.Conflict, k.look(mine)[0].Verdict)
+		require.NotEqual(k, dedup.Conflict, k.look(request("e"))[0].Verdict)
+		redriven := other
+		redriven.Position.Generation = 1
+		require.NotEqual(k, dedup.Conflict, k.look(redriven)[0].Verdict)
+		k.complete(completion(c))
+	}
+}
+
+func lookLease(k *kit) {
+	k.looker(k.s)
+	_, c := k.get(dedup.Fresh, long, request("e"))
+	a := k.shows(dedup.Busy, request("e"))
+	require.Greater(k, a.Wait, long/2, "the lease has only begun")
+	k.renew(k.lease, c)
+	require.LessOrEqual(k, k.shows(dedup.Busy, request("e")).Wait, k.lease)
+	k.outlast()
+	k.shows(0, request("e"))
+	k.renew(long, c) // nobody took it over
+	k.shows(dedup.Busy, request("e"))
+}
+
+func lookHorizon(k *kit) {
+	k.looker(k.s)
+	if k.h.Horizon == nil {
+		k.Skip("the store has no horizon of its own, says its harness")
+	}
+	k.shows(0, dated("old", before))
+	_, c := k.get(dedup.Fresh, long, dated("done", before))
+	k.complete(completion(c))
+	k.h.Horizon(k, k.s, request("").Key.Scope, horizonAt)
+	k.shows(dedup.TooOld, dated("old", before))
+	k.shows(dedup.Done, dated("done", before))
+	for _, r := range unjudged() {
+		k.shows(0, r)
+	}
+	k.meets(dedup.TooOld, dated("old", before))
+}
+
+// lookChangesNothing: neither a record nor what Claim answers.
+func lookChangesNothing(k *kit) {
+	k.looker(k.s)
+	all := k.everyVerdict()
+	var reqs []dedup.Request
+	var keys []dedup.Key
+	for _, of := range all {
+		for _, r := range of {
+			if !slices.Contains(keys, r.Key) {
+				reqs, keys = append(reqs, r), append(keys, r.Key)
+			}
+		}
+	}
+	sorted(reqs)
+	records := func() []dedup.Record {
+		o, ok := k.s.(dedup.Operator)
+		if !ok {
+			return nil
+		}
+		found, err := o.Inspect(k.ctx, keys...)
+		require.NoError(k, err)
+		for i := range found { // these run on, and are what a slow clock rounds
+			found[i].Lease, found[i].Expires, found[i].Changed = 0, time.Time{}, time.Time{}
+		}
+		return found
+	}
+	was := records()
+	for range 3 {
+		k.look(reqs...)
+	}
+	require.Equal(k, was, records())
+	a := k.meets(dedup.Fresh, request("failed"))
+	require.EqualValues(k, 2, a.Fence)
+	require.EqualValues(k, 1, a.Failures)
+	require.EqualValues(k, 1, k.meets(dedup.Uncertain, request("overdue")).Takeovers)
+	require.EqualValues(k, 1, k.meets(dedup.Fresh, request("new")).Fence)
+	for _, v := range []dedup.Verdict{dedup.Busy, dedup.Done, dedup.Dead} {
+		k.meets(v, all[v][0])
+	}
+	k.meets(dedup.Moved, request("moved"))
+}
+
+func lookMany(k *kit) {
+	k.looker(k.s)
+	const n = 1200
+	reqs, done := make([]dedup.Request, n), []dedup.Completion(nil)
+	for i := range n {
+		reqs[i] = request(numbered("many", i))
+	}
+	third := slices.Collect(func(yield func(dedup.Request) bool) {
+		for i := 0; i < n && yield(reqs[i]); i += 3 {
+		}
+	})
+	t, granted := dedup.NewToken(), make([]dedup.Answer, len(third))
+	require.NoError(k, k.s.Claim(k.ctx, t, long, third, granted))
+	for i := 0; i < len(third); i += 2 {
+		done = append(done, completion(third[i].Held(t, granted[i])))
+	}
+	k.complete(done...)
+	for i, a := range k.look(reqs...) {
+		want := [...]dedup.Verdict{dedup.Done, 0, 0, dedup.Busy, 0, 0}[i%6]
+		require.Equal(k, want.String(), a.Verdict.String(), "%q", reqs[i].Key)
+	}
+	k.look()
+}
+
+func lookRefuses(k *kit) {
+	l := k.looker(k.s)
+	answers := make([]dedup.Answer, 2)
+	err := l.Look(k.ctx, []dedup.Request{request("b"), request("a")}, answers)
+	require.ErrorIs(k, err, dedup.ErrOrder)
+	err = l.Look(k.ctx, []dedup.Request{request("a"), request("a")}, answers)
+	require.ErrorIs(k, err, dedup.ErrOrder)
+	require.ErrorIs(k, l.Look(k.ctx, []dedup.Request{{Retention: retention}}, answers[:1]), dedup.ErrKey)
+	require.Error(k, l.Look(k.ctx, []dedup.Request{request("a")}, answers))
+}
+
+func lookDown(k *kit) {
+	k.looker(k.s)
+	if k.h.lacks(Outage) {
+		k.Skip("the store has no outage, says its harness")
+	}
+	answers := []dedup.Answer{{Verdict: dedup.Done}}
+	err := k.looker(k.h.Down(k)).Look(k.ctx, []dedup.Request{request("e")}, answers)
+	require.ErrorIs(k, err, dedup.ErrUnavailable)
+	require.Zero(k, answers[0])
+}

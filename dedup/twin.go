@@ -1,0 +1,172 @@
+package dedup
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// twin is a key that one caller of this process is at, the leader, and what he learned, for those who follow him. It is
+// guarded by Guard.mu; answer and err change no more once done is closed.
+type twin struct {
+	asked   chan struct{} // closed when the ledger has told him something
+	told    bool          // asked is closed
+	done    chan struct{} // closed when he is through
+	landed  bool          // done is closed
+	held    bool          // the key is his
+	waiters int           // those who wait while the key is his or another process's
+
+	fingerprint Fingerprint
+	answer      Answer // without a verdict the ledger is to be asked
+	err         error
+}
+
+// board returns the twin of a key, and whether it is the caller's own: then he must land it.
+func (g *Guard) board(c Call) (f *twin, own bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if f = g.twins[c.Key]; f != nil {
+		return f, false
+	}
+	f = &twin{asked: make(chan struct{}), done: make(chan struct{}), fingerprint: c.Fingerprint}
+	g.twins[c.Key] = f
+	return f, true
+}
+
+// tell lets those who follow know that the ledger has answered, and whether the key is the leader's.
+func (g *Guard) tell(f *twin, held bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	f.held = held
+	f.tell()
+}
+
+func (f *twin) tell() {
+	if !f.told {
+		f.told = true
+		close(f.asked)
+	}
+}
+
+// land ends a twin, once. Only what is final until a person changes it is passed on.
+func (g *Guard) land(key Key, f *twin, a Answer, err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch a.Verdict {
+	case Done, Dead, Conflict:
+		f.answer = a
+	default:
+	}
+	f.err, f.landed = err, true
+	delete(g.twins, key)
+	close(f.done)
+	f.tell()
+}
+
+// patience is for how long one caller waits.
+type patience struct {
+	ctx   context.Context //nolint:containedctx // lives as long as the call it belongs to
+	until time.Time
+}
+
+// lead asks until the key is not busy, for all who follow.
+func (g *Guard) lead(p patience, key Key, f *twin, ask asker) (a Answer, kept bool, err error) {
+	defer func() { // also if ask panics
+		if !kept {
+			g.land(key, f, a, common(p.ctx, err))
+		}
+	}()
+	for {
+		a, kept, err = ask(f)
+		left := time.Until(p.until)
+		if kept {
+			g.tell(f, true)
+		}
+		if err != nil || kept || a.Verdict != Busy || left <= 0 {
+			return a, kept, err
+		}
+		g.tell(f, false)
+		pause := min(left, g.cfg.Poll)
+		if a.Wait > 0 {
+			pause = min(pause, a.Wait)
+		}
+		if err := sleep(p.ctx, pause); err != nil {
+			return Answer{}, false, err
+		}
+	}
+}
+
+// common is err if it would be that of all who follow: the ledger is out of reach. An error that may come of the leader's own
+// context is his alone.
+func common(ctx context.Context, err error) error {
+	if ctx.Err() == nil && errors.Is(err, ErrUnavailable) {
+		return err
+	}
+	return nil
+}
+
+// follow waits for somebody else's twin. again says that the caller should look anew.
+func (g *Guard) follow(p patience, c Call, f *twin) (a Answer, again bool, err error) {
+	select { // a caller without patience learns what the ledger says too, as if he had asked himself
+	case <-f.asked:
+	case <-p.ctx.Done():
+		return Answer{}, false, context.Cause(p.ctx)
+	}
+	if v := g.join(f, c); v != 0 {
+		return Answer{Verdict: v}, false, nil
+	}
+	timer := time.NewTimer(time.Until(p.until))
+	defer timer.Stop()
+	select {
+	case <-f.done:
+	case <-timer.C:
+	case <-p.ctx.Done():
+		err = context.Cause(p.ctx)
+	}
+	if a, again = g.leave(f, c); a.Verdict != Busy { // he is through
+		return a, again, f.err
+	}
+	if err != nil {
+		a = Answer{}
+	}
+	return a, false, err
+}
+
+// join lets the caller wait for f, unless he has another payload or there is no room. Then it says so.
+func (g *Guard) join(f *twin, c Call) Verdict {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch {
+	case f.landed:
+	case f.held && another(f.fingerprint, c.Fingerprint):
+		return Conflict
+	case f.waiters >= g.cfg.MaxWaiters:
+		return Busy
+	}
+	f.waiters++
+	return 0
+}
+
+// leave ends the waiting of join. The answer is Busy if the leader is still at it. What he was told about his payload says
+// nothing about another one: who has that asks anew.
+func (g *Guard) leave(f *twin, c Call) (a Answer, again bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	f.waiters--
+	switch {
+	case !f.landed:
+		return Answer{Verdict: Busy}, false
+	case f.err != nil:
+		return Answer{}, false
+	case f.answer.Verdict == 0 || f.fingerprint != c.Fingerprint:
+		return Answer{}, true
+	default:
+		return f.answer, false
+	}
+}
+
+// another reports whether there are two fingerprints, and they are not equal.
+func another(a, b Fingerprint) bool {
+	var none Fingerprint
+	return a != b && a != none && b != none
+}

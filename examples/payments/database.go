@@ -1,0 +1,124 @@
+package main
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/idem-go/idem/dedup/pgstore"
+)
+
+//go:embed schema.sql
+var schema string
+
+// newPool opens a pool for at most connections at once.
+func newPool(ctx context.Context, url string, connections int) (*pgxpool.Pool, error) {
+	cfg, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return nil, errors.New("-postgres cannot be parsed (not shown, it may hold a password)")
+	}
+	cfg.MaxConns = int32(connections)
+	cfg.ConnConfig.ConnectTimeout = 5 * time.Second
+	pgstore.Configure(cfg) // sessions of a process that is gone end soon, and with them their transactions
+	return pgxpool.NewWithConfig(ctx, cfg)
+}
+
+// migrate creates what is missing: the ledger's tables and that of the example. Several processes may do so at once.
+func migrate(ctx context.Context, pool *pgxpool.Pool) error {
+	if err := pgstore.Migrate(ctx, pool); err != nil {
+		return fmt.Errorf("migrate: %w", err)
+	}
+	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		// CREATE TABLE IF NOT EXISTS fails when two do it at once.
+		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock(hashtext('payments.migrate'))`); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, schema)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("migrate: %w", err)
+	}
+	return nil
+}
+
+// insert adds a payment. If the request has made one already, that is returned. It waits for a transaction that is about to make
+// one for the same request or order.
+func insert(ctx context.Context, tx pgx.Tx, p payment) (earlier *payment, err error) {
+	tag, err := tx.Exec(ctx, `
+		INSERT INTO payments (id, account, idempotency_key, order_id, customer_id, amount, currency)
+		VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT DO NOTHING`,
+		p.ID, p.Account, p.Key, p.OrderID, p.CustomerID, p.Amount, p.Currency)
+	if err != nil || tag.RowsAffected() == 1 {
+		return nil, err
+	}
+	found := payment{Account: p.Account, Key: p.Key}
+	err = tx.QueryRow(ctx, `
+		SELECT id, order_id, customer_id, amount, currency, charge_id FROM payments
+		WHERE account = $1 AND idempotency_key = $2`, p.Account, p.Key).
+		Scan(&found.ID, &found.OrderID, &found.CustomerID, &found.Amount, &found.Currency, &found.ChargeID)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return nil, errOrderPaid // what else is unique
+	case err != nil:
+		return nil, err
+	case !found.sameWish(&p):
+		return nil, errOtherPayment
+	}
+	return &found, nil
+}
+
+func setCharge(ctx context.Context, tx pgx.Tx, p payment) error {
+	_, err := tx.Exec(ctx, `UPDATE payments SET charge_id = $2 WHERE id = $1`, p.ID, p.ChargeID)
+	return err
+}
+
+// reader answers what only reads. Its pool is its own: payments that wait for the provider do not stand in its way.
+type reader struct{ pool *pgxpool.Pool }
+
+const listed = 20
+
+// list is the handler of GET /payments: how many the account has, and the last of them.
+func (s reader) list(w http.ResponseWriter, r *http.Request) {
+	answer := struct {
+		Count    int64     `json:"count"`
+		Payments []payment `json:"payments"`
+	}{Payments: []payment{}}
+	ctx, cancel := context.WithTimeout(r.Context(), 5*time.Second)
+	defer cancel()
+	err := s.pool.QueryRow(ctx, `SELECT count(*) FROM payments WHERE account = $1`, accountOf(r)).Scan(&answer.Count)
+	if err == nil {
+		var rows pgx.Rows
+		rows, _ = s.pool.Query(ctx, `
+			SELECT id, order_id, customer_id, amount, currency, charge_id FROM payments
+			WHERE account = $1 ORDER BY created_at DESC, id LIMIT $2`, accountOf(r), listed)
+		answer.Payments, err = pgx.AppendRows(answer.Payments, rows, func(row pgx.CollectableRow) (p payment, err error) {
+			err = row.Scan(&p.ID, &p.OrderID, &p.CustomerID, &p.Amount, &p.Currency, &p.ChargeID)
+			return p, err
+		})
+	}
+	if err != nil {
+		problem(w, http.StatusServiceUnavailable, "database_unavailable", "The database cannot be asked.")
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(answer)
+}
+
+// health is the handler of GET /healthz: whether payments can be made, as far as the database is concerned.
+func (s reader) health(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), 2*time.Second)
+	defer cancel()
+	if err := s.pool.Ping(ctx); err != nil {
+		problem(w, http.StatusServiceUnavailable, "database_unavailable", "The database cannot be asked.")
+		return
+	}
+	_, _ = w.Write([]byte("ok\n"))
+}

@@ -1,0 +1,205 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/idem-go/idem/examples/payments/provider"
+)
+
+// newSeed returns the source of all that is random in a test, and its seed: that of IDEM_SEED if it is set.
+func newSeed(t testing.TB) (*rand.Rand, uint64) {
+	t.Helper()
+	seed := rand.Uint64() >> 32 // short enough to be typed
+	if s := os.Getenv("IDEM_SEED"); s != "" {
+		var err error
+		seed, err = strconv.ParseUint(s, 10, 64)
+		require.NoError(t, err, "IDEM_SEED")
+	}
+	t.Logf("repeat with IDEM_SEED=%d", seed)
+	return rand.New(rand.NewPCG(seed, 0)), seed
+}
+
+// order is a payment that clients want, copies times.
+type order struct {
+	key, body string
+	copies    int
+	declined  bool
+
+	mu      sync.Mutex
+	answers map[answer]int // without regard to replayed
+}
+
+// newOrders makes n payments, a twentieth of which will be declined, and the copies of all, in any order.
+func newOrders(rng *rand.Rand, n int) (orders, copies []*order) {
+	for i := range n {
+		customer := fmt.Sprint("customer-", rng.IntN(n))
+		o := &order{key: fmt.Sprint("key-", i), copies: 1 + rng.IntN(5), declined: rng.IntN(20) == 0, answers: make(map[answer]int)}
+		if o.declined {
+			customer = "declined"
+		}
+		o.body = wish(fmt.Sprint("order-", i), customer, 1+rng.IntN(100_000))
+		orders = append(orders, o)
+		for range o.copies {
+			copies = append(copies, o)
+		}
+	}
+	// Copies come at about the same time, as retries do: each is moved by up to a hundred places.
+	type place struct {
+		o  *order
+		at float64
+	}
+	places := make([]place, len(copies))
+	for i, o := range copies {
+		places[i] = place{o, float64(i) + 100*rng.Float64()}
+	}
+	slices.SortFunc(places, func(a, b place) int { return cmp.Compare(a.at, b.at) })
+	for i, p := range places {
+		copies[i] = p.o
+	}
+	return orders, copies
+}
+
+// troubles is the provider's bad luck: 2 of 100 first and second attempts fail before the charge, 2 after it.
+func troubles(seed uint64, hung, refused *atomic.Int64) func(provider.Request) provider.Fault {
+	return func(r provider.Request) provider.Fault {
+		f := provider.Fault{Decline: r.Customer == "declined"}
+		dice := rand.New(rand.NewPCG(seed, hash(r.Key)+uint64(r.Attempt))).IntN(100)
+		switch {
+		case r.Attempt > 2:
+		case dice < 2:
+			refused.Add(1)
+			f.Unavailable = true
+		case dice < 4:
+			hung.Add(1)
+			f.Hang = true
+		}
+		return f
+	}
+}
+
+func hash(s string) (h uint64) {
+	for _, b := range []byte(s) {
+		h = h*31 + uint64(b)
+	}
+	return h
+}
+
+// 20 clients send each of many payments 1 to 5 times, in parallel, and each copy until it is answered. Meanwhile the server is
+// killed with kill -9 at random moments, and the provider fails before and after charging, and declines. In the
+// end each payment has one row, one charge, and one answer that all its copies got; a decline has none of the first two.
+// IDEM_SOAK is the long form.
+func TestKilledAgainAndAgain_Idempotent(t *testing.T) {
+	payments, kills := 1000, 5
+	if os.Getenv("IDEM_SOAK") != "" {
+		payments, kills = 20_000, 60
+	}
+	const clients = 20
+	rng, seed := newSeed(t)
+	s := newTown(t)
+	var hung, refused, tries atomic.Int64
+	s.faults.set(troubles(seed, &hung, &refused))
+	orders, copies := newOrders(rng, payments)
+	p := s.start()
+
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
+	defer cancel()
+	work := make(chan *order)
+	var done atomic.Int64
+	var all sync.WaitGroup
+	for range clients {
+		all.Go(func() {
+			for o := range work {
+				n, err := o.send(ctx, s)
+				if err != nil {
+					t.Error(err)
+					cancel()
+				}
+				tries.Add(int64(n))
+				done.Add(1)
+			}
+		})
+	}
+	all.Go(func() {
+		defer close(work)
+		for _, o := range copies {
+			select {
+			case work <- o:
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	for k := range kills {
+		portion := len(copies) / (kills + 1)
+		at := int64(k*portion + 1 + rng.IntN(portion))
+		require.Eventually(t, func() bool { return done.Load() >= at || ctx.Err() != nil }, 10*time.Minute, time.Millisecond)
+		<-time.After(time.Duration(rng.IntN(20)) * time.Millisecond)
+		p.kill()
+		p = s.start()
+	}
+	all.Wait()
+	require.False(t, t.Failed())
+	require.Equal(t, exitOK, p.terminate())
+	checkOrders(t, s, orders)
+	t.Logf("soak: TestKilledAgainAndAgain_Idempotent seed=%d size=%d kills=%d cuts=0 rebalances=0 outcome=%d copies sent %d times, provider: %d failed before, %d after the charge; %d charges",
+		seed, payments, kills, len(copies), tries.Load(), refused.Load(), hung.Load(), len(s.provider.Charges()))
+	require.NotZero(t, refused.Load())
+	require.NotZero(t, hung.Load())
+	require.Greater(t, tries.Load(), int64(len(copies)), "no kill was felt")
+}
+
+func (o *order) send(ctx context.Context, s *town) (tries int, err error) {
+	a, tries, err := s.insist(ctx, o.key, o.body)
+	if err != nil {
+		return tries, err
+	}
+	a.replayed = false
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.answers[a]++
+	return tries, nil
+}
+
+// checkOrders compares what clients were told with what is in the database and what was charged.
+func checkOrders(t *testing.T, s *town, orders []*order) {
+	t.Helper()
+	charged := make(map[string]provider.Charge) // by reference, which is the payment's ID
+	keys := make(map[string]bool)
+	for _, c := range s.provider.Charges() {
+		require.NotContains(t, charged, c.Reference, "charged twice")
+		require.False(t, keys[c.Key], "charged twice under one key")
+		charged[c.Reference], keys[c.Key] = c, true
+	}
+	paid := 0
+	for _, o := range orders {
+		require.Len(t, o.answers, 1, "%s: its copies were told different things", o.key)
+		for a, n := range o.answers {
+			require.Equal(t, o.copies, n, o.key)
+			if o.declined {
+				require.Equal(t, http.StatusPaymentRequired, a.status, a.body)
+				continue
+			}
+			paid++
+			c, ok := charged[a.id(t)]
+			require.True(t, ok, "%s was not charged", o.key)
+			require.Equal(t, 1, count(t, s.pool, `SELECT count(*) FROM payments WHERE idempotency_key = $1 AND id = $2 AND charge_id = $3 AND amount = $4`,
+				o.key, c.Reference, c.ID, c.Amount), "%s: %+v", o.key, c)
+		}
+	}
+	require.Len(t, charged, paid, "charges that nobody was told of")
+	require.Equal(t, paid, count(t, s.pool, `SELECT count(*) FROM payments`))
+	require.Equal(t, len(orders), count(t, s.pool, `SELECT count(*) FROM processed_events WHERE result IS NOT NULL`))
+}

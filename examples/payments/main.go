@@ -1,0 +1,98 @@
+// Command payments is an HTTP API that takes payments, each once, however often its request is sent: the key of the request, the
+// row of the payment and the stored answer are one Postgres transaction, and the provider that charges gets a key that
+// is the same at every attempt. README.md says how to run it.
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+)
+
+func main() {
+	os.Exit(run(context.Background(), os.Args[1:], os.Stderr))
+}
+
+// The exit codes.
+const (
+	exitOK    = 0
+	exitError = 1
+	exitUsage = 2
+)
+
+// run is the program: everything it says goes to stderr.
+func run(ctx context.Context, args []string, stderr io.Writer) int {
+	o, err := parse(args, stderr)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return exitOK
+	case err != nil:
+		return exitUsage // it was said why
+	}
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends the program at once
+	work := o.serve
+	if o.fake != "" {
+		work = o.serveFake
+	}
+	if err := work(ctx); err != nil {
+		o.log.Error("failed", "error", err)
+		return exitError
+	}
+	return exitOK
+}
+
+type options struct {
+	listen, postgres, provider, fake string
+
+	providerTimeout time.Duration
+	connections     int
+	secret          []byte
+	log             *slog.Logger
+}
+
+// demoSecret is used without $PAYMENTS_SECRET. It is the same after a restart, as it must be, and nobody's secret.
+const demoSecret = "a demonstration has no secrets"
+
+const maxConnections = 1000
+
+func parse(args []string, stderr io.Writer) (options, error) {
+	o := options{log: slog.New(slog.NewTextHandler(stderr, nil))}
+	o.secret = []byte(cmp.Or(os.Getenv("PAYMENTS_SECRET"), demoSecret))
+	flags := flag.NewFlagSet("payments", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.StringVar(&o.listen, "listen", "127.0.0.1:8080", "`address` of the API")
+	flags.StringVar(&o.postgres, "postgres", os.Getenv("POSTGRES_URL"), "Postgres `URL` of the payments and of processed_events; default $POSTGRES_URL")
+	flags.StringVar(&o.provider, "provider", "", "`URL` of the payment provider; default: a fake one in this process, which forgets its charges with it")
+	flags.DurationVar(&o.providerTimeout, "provider-timeout", 5*time.Second, "how long a charge may take")
+	flags.IntVar(&o.connections, "connections", 20, "of the pool for payments: so many can be at the provider at once")
+	flags.StringVar(&o.fake, "fake-provider", "", "be the fake provider at this `address`, and nothing else")
+	if err := flags.Parse(args); err != nil {
+		return o, err
+	}
+	var problem error
+	switch {
+	case flags.NArg() > 0:
+		problem = fmt.Errorf("unexpected argument %q", flags.Arg(0))
+	case o.postgres == "" && o.fake == "":
+		problem = errors.New("-postgres is missing")
+	case o.providerTimeout <= 0 || o.providerTimeout > handlerTime-5*time.Second:
+		problem = fmt.Errorf("-provider-timeout must be positive, and at most %v: a payment has %v in all", handlerTime-5*time.Second, handlerTime)
+	case o.connections < 1 || o.connections > maxConnections:
+		problem = fmt.Errorf("-connections must be 1 to %d", maxConnections)
+	}
+	if problem != nil {
+		fmt.Fprintln(stderr, problem)
+		flags.Usage()
+	}
+	return o, problem
+}

@@ -1,0 +1,192 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"regexp"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/httpidem"
+)
+
+// This file is all there is to know about Idem in this example: who asks, what is remembered, and what a payment does
+// in its transaction.
+
+const (
+	scope = "payments"
+	// retention is how long answers are replayed. Clients must know it; behind it the UNIQUE constraint takes over.
+	retention = 48 * time.Hour
+	// handlerTime bounds how long a payment may hold its transaction, and with it a connection.
+	handlerTime = 15 * time.Second
+	maxBody     = 64 << 10
+)
+
+func newMiddleware(store dedup.Store, secret []byte, log *slog.Logger) (*httpidem.Middleware, error) {
+	return httpidem.NewTx[pgx.Tx](httpidem.Config{
+		Store:     store,
+		Scope:     scope,
+		Principal: func(r *http.Request) (string, error) { return accountOf(r), nil },
+		Secret:    secret,
+		Retention: retention,
+		Timeout:   handlerTime,
+		Wait:      httpidem.DefaultWait, // a second click gets the answer to the first
+		MaxBody:   maxBody,
+		Logger:    log,
+	})
+}
+
+// accountOf says whose request it is. It believes the header, as a demonstration may: README.md says what to do instead.
+func accountOf(r *http.Request) string { return r.Header.Get("X-Account") }
+
+// payment is a row of payments, and the answer to who made it.
+type payment struct {
+	ID         string `json:"id"`
+	OrderID    string `json:"order_id"`
+	CustomerID string `json:"customer_id"`
+	Amount     int64  `json:"amount"`
+	Currency   string `json:"currency"`
+	ChargeID   string `json:"charge_id"`
+	Account    string `json:"-"`
+	Key        string `json:"-"` // Idempotency-Key
+}
+
+// sameWish reports whether two payments were asked for with the same words.
+func (p *payment) sameWish(o *payment) bool {
+	return p.OrderID == o.OrderID && p.CustomerID == o.CustomerID && p.Amount == o.Amount && p.Currency == o.Currency
+}
+
+// cashier makes payments.
+type cashier struct {
+	provider *providerClient
+	// completed, if not nil, is called for each payment, once, in its transaction. What it writes there is committed with the payment
+	// or not at all: it is the place to queue payment.completed.
+	completed func(context.Context, pgx.Tx, payment) error
+	log       *slog.Logger
+}
+
+// create is the handler of POST /payments. The middleware has begun the transaction and claimed the key in it, and commits
+// both with the answer.
+func (c *cashier) create(w http.ResponseWriter, r *http.Request) {
+	ctx := r.Context()
+	tx, ok := httpidem.TxFrom[pgx.Tx](ctx)
+	if !ok {
+		c.fail(w, r, errors.New("payments need the middleware"))
+		return
+	}
+	p, err := readPayment(r)
+	if err != nil {
+		httpidem.NotApplied(ctx) // the key is not used up by a mistake in the request
+		problem(w, http.StatusBadRequest, "invalid_payment", err.Error())
+		return
+	}
+	p.Account, p.Key = accountOf(r), httpidem.KeyFrom(ctx)
+	// The same at every attempt: the provider, which compares what comes under one key, sees the same request each time, and
+	// a charge whose payment was rolled back can be told by its reference.
+	p.ID = httpidem.ForwardKey(ctx, "payment")
+	p, err = c.pay(ctx, tx, p, httpidem.ForwardKey(ctx, "charge"))
+	if err != nil {
+		c.fail(w, r, err)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(http.StatusCreated)
+	_ = json.NewEncoder(w).Encode(p)
+}
+
+// pay makes the payment, or finds that it has been made. The row comes before the charge: its constraints are the lock
+// that lets nobody else charge for the same request or order meanwhile.
+func (c *cashier) pay(ctx context.Context, tx pgx.Tx, p payment, chargeKey string) (payment, error) {
+	earlier, err := insert(ctx, tx, p)
+	if err != nil || earlier != nil {
+		return value(earlier), err
+	}
+	if p.ChargeID, err = c.provider.charge(ctx, chargeKey, &p); err != nil {
+		return p, err
+	}
+	if err := setCharge(ctx, tx, p); err != nil {
+		return p, err
+	}
+	if c.completed != nil {
+		err = c.completed(ctx, tx, p)
+	}
+	return p, err
+}
+
+func value(p *payment) payment {
+	if p == nil {
+		return payment{}
+	}
+	return *p
+}
+
+var (
+	errOtherPayment = errors.New("this key was used for another payment")
+	errOrderPaid    = errors.New("the order is paid, by a request with another key")
+)
+
+// fail answers for an error. Below 500 the answer is kept, and what the handler did is taken back to where it began. From 500 on
+// everything is rolled back and forgotten: the same request, sent again, runs again, with the same keys for the provider.
+func (c *cashier) fail(w http.ResponseWriter, r *http.Request, err error) {
+	declined, isDeclined := errors.AsType[*declinedError](err)
+	switch {
+	case isDeclined:
+		problem(w, http.StatusPaymentRequired, declined.code, "The provider declined the charge. Use a new key for another attempt.")
+	case errors.Is(err, errOrderPaid):
+		problem(w, http.StatusConflict, "order_already_paid", err.Error())
+	case errors.Is(err, errOtherPayment):
+		problem(w, http.StatusUnprocessableEntity, "request_signature_mismatch", err.Error())
+	case errors.Is(err, errProviderAway), errors.Is(err, context.DeadlineExceeded):
+		c.log.WarnContext(r.Context(), "payment rolled back", "idempotency_key", httpidem.KeyFrom(r.Context()), "error", err)
+		w.Header().Set("Retry-After", "1")
+		problem(w, http.StatusServiceUnavailable, "try_again", "Nothing was stored. Send the request again, with the same key.")
+	default:
+		c.log.ErrorContext(r.Context(), "payment rolled back", "idempotency_key", httpidem.KeyFrom(r.Context()), "error", err)
+		problem(w, http.StatusInternalServerError, "failed", "Nothing was stored. Send the request again, with the same key.")
+	}
+}
+
+// problem answers as RFC 9457 says.
+func problem(w http.ResponseWriter, status int, code, detail string) {
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(map[string]any{
+		"type": "about:blank", "title": http.StatusText(status), "status": status, "code": code, "detail": detail,
+	})
+}
+
+var (
+	isCurrency = regexp.MustCompile(`^[A-Z]{3}$`).MatchString
+	isID       = regexp.MustCompile(`^[ -~]{1,200}$`).MatchString // Postgres has no zero bytes in texts, for one
+)
+
+// readPayment reads and checks the wish for a payment.
+func readPayment(r *http.Request) (payment, error) {
+	var wish struct {
+		OrderID    string `json:"order_id"`
+		CustomerID string `json:"customer_id"`
+		Amount     int64  `json:"amount"`
+		Currency   string `json:"currency"`
+	}
+	if err := json.NewDecoder(r.Body).Decode(&wish); err != nil {
+		return payment{}, fmt.Errorf("the body is not a payment in JSON: %w", err)
+	}
+	p := payment{OrderID: wish.OrderID, CustomerID: wish.CustomerID, Amount: wish.Amount, Currency: wish.Currency}
+	switch {
+	case !isID(p.OrderID):
+		return p, errors.New("order_id must have 1 to 200 printable ASCII characters")
+	case !isID(p.CustomerID):
+		return p, errors.New("customer_id must have 1 to 200 printable ASCII characters")
+	case p.Amount <= 0:
+		return p, errors.New("amount must be positive, in the currency's smallest unit: 995 is 9.95 EUR")
+	case !isCurrency(p.Currency):
+		return p, errors.New("currency must be three capital letters")
+	}
+	return p, nil
+}

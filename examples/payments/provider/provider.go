@@ -1,0 +1,179 @@
+// Package provider is a payment provider as the outside world has them, small and in memory: for the payments example and
+// its tests. Like the real ones it charges once for each Idempotency-Key, keeps its answers, and refuses a key that
+// comes with another charge. Unlike them it fails on request.
+package provider
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"sync"
+)
+
+// Wish is the body of POST /charges.
+type Wish struct {
+	Amount    int64  `json:"amount"`
+	Currency  string `json:"currency"`
+	Customer  string `json:"customer"`
+	Reference string `json:"reference"`
+}
+
+// Charge is money that was taken.
+type Charge struct {
+	ID  string `json:"id"`
+	Key string `json:"idempotency_key"`
+	Wish
+}
+
+// Request is one request for a charge. Attempt counts those with its key, from 1.
+type Request struct {
+	Key     string
+	Attempt int
+	Wish
+}
+
+// Fault is what goes wrong with one request. The zero value: nothing.
+type Fault struct {
+	// Unavailable answers 503 and charges nothing; nothing is remembered.
+	Unavailable bool
+	// Decline answers 402, also to all later requests with the key.
+	Decline bool
+	// AfterCharge is called when the charge was made and its answer has not left. ctx ends when the client hangs up.
+	AfterCharge func(ctx context.Context)
+	// Hang makes the charge, and says nothing until the client hangs up.
+	Hang bool
+}
+
+// ByCustomer lets the customer's name decide: "declined" is, "unavailable" is answered 503, and "lost" is charged at the first
+// attempt and told so at the second.
+func ByCustomer(r Request) Fault {
+	return Fault{
+		Decline:     r.Customer == "declined",
+		Unavailable: r.Customer == "unavailable",
+		Hang:        r.Customer == "lost" && r.Attempt == 1,
+	}
+}
+
+// Server is the provider: POST /charges, and GET /charges to see what was charged. It is safe for concurrent use. Make it with New.
+type Server struct {
+	fault func(Request) Fault
+	mux   *http.ServeMux
+
+	mu       sync.Mutex
+	answers  map[string]*answer // by key
+	attempts map[string]int     // by key
+	charges  []Charge
+}
+
+// answer is what a key got, and for what.
+type answer struct {
+	wish   Wish
+	status int
+	body   any
+}
+
+// maxKeys bounds what is remembered: the next key is answered 503.
+const maxKeys = 1_000_000
+
+// New returns a provider without charges. fault decides about each request; nil: nothing goes wrong.
+func New(fault func(Request) Fault) *Server {
+	if fault == nil {
+		fault = func(Request) Fault { return Fault{} }
+	}
+	s := &Server{fault: fault, mux: http.NewServeMux(), answers: make(map[string]*answer), attempts: make(map[string]int), charges: []Charge{}}
+	s.mux.HandleFunc("POST /charges", s.post)
+	s.mux.HandleFunc("GET /charges", func(w http.ResponseWriter, _ *http.Request) {
+		charges := s.Charges()
+		write(w, http.StatusOK, map[string]any{"count": len(charges), "charges": charges[max(0, len(charges)-20):]})
+	})
+	return s
+}
+
+// ServeHTTP implements [http.Handler].
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.mux.ServeHTTP(w, r) }
+
+// Charges returns all charges, in their order.
+func (s *Server) Charges() []Charge {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.charges)
+}
+
+// Attempts returns how many requests came with a key.
+func (s *Server) Attempts(key string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.attempts[key]
+}
+
+func (s *Server) post(w http.ResponseWriter, r *http.Request) {
+	req := Request{Key: r.Header.Get("Idempotency-Key")}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 64<<10)) // all of it: only then a client is seen to hang up
+	if err == nil {
+		err = json.Unmarshal(body, &req.Wish)
+	}
+	if err != nil || req.Key == "" || len(req.Key) > 255 || req.Amount <= 0 {
+		write(w, http.StatusBadRequest, refusal("invalid_request"))
+		return
+	}
+	if req.Attempt = s.attempt(req.Key); req.Attempt == 0 {
+		write(w, http.StatusServiceUnavailable, refusal("full"))
+		return
+	}
+	fault := s.fault(req)
+	if fault.Unavailable {
+		write(w, http.StatusServiceUnavailable, refusal("unavailable"))
+		return
+	}
+	a := s.decide(req, fault.Decline)
+	if fault.AfterCharge != nil {
+		fault.AfterCharge(r.Context())
+	}
+	if fault.Hang {
+		<-r.Context().Done()
+		return
+	}
+	write(w, a.status, a.body)
+}
+
+// attempt counts an attempt. Zero: there is no room for its key.
+func (s *Server) attempt(key string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.attempts[key] == 0 && len(s.attempts) >= maxKeys {
+		return 0
+	}
+	s.attempts[key]++
+	return s.attempts[key]
+}
+
+// decide charges, or finds out what was decided earlier.
+func (s *Server) decide(r Request, decline bool) answer {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if a := s.answers[r.Key]; a != nil {
+		if a.wish != r.Wish {
+			return answer{status: http.StatusBadRequest, body: refusal("idempotency_key_in_use_for_another_charge")}
+		}
+		return *a
+	}
+	a := &answer{wish: r.Wish, status: http.StatusPaymentRequired, body: refusal("card_declined")}
+	if !decline {
+		c := Charge{ID: fmt.Sprintf("ch_%06d", len(s.charges)+1), Key: r.Key, Wish: r.Wish}
+		s.charges = append(s.charges, c)
+		a.status, a.body = http.StatusCreated, c
+	}
+	s.answers[r.Key] = a
+	return *a
+}
+
+func refusal(code string) map[string]string { return map[string]string{"code": code} }
+
+func write(w http.ResponseWriter, status int, body any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(body)
+}

@@ -1,0 +1,135 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/idem-go/idem/dedup/pgstore"
+	"github.com/idem-go/idem/examples/payments/provider"
+	"github.com/idem-go/idem/httpidem"
+)
+
+// drainTime is how long requests may take that have begun when the server is stopped: the longest there are.
+const drainTime = httpidem.DefaultWait + handlerTime + 5*time.Second
+
+// routes are those of the API. Payments are idempotent by key; what only reads needs none.
+func routes(m *httpidem.Middleware, c *cashier, read reader) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("POST /payments", m.Handler(http.HandlerFunc(c.create)))
+	mux.HandleFunc("GET /payments", read.list)
+	mux.HandleFunc("GET /healthz", read.health)
+	return mux
+}
+
+// serve is the API, until ctx ends.
+func (o options) serve(ctx context.Context) error {
+	pool, err := newPool(ctx, o.postgres, o.connections)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	reading, err := newPool(ctx, o.postgres, 4)
+	if err != nil {
+		return err
+	}
+	defer reading.Close()
+	if err := migrate(ctx, pool); err != nil {
+		return err
+	}
+	if string(o.secret) == demoSecret {
+		o.log.Warn("PAYMENTS_SECRET is not set: requests are compared by a secret that everybody knows")
+	}
+	if o.provider == "" {
+		l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
+		if err != nil {
+			return err
+		}
+		o.provider = "http://" + l.Addr().String()
+		o.log.Info("a fake provider is in this process", "charges", o.provider+"/charges")
+		defer serveHTTP(l, provider.New(provider.ByCustomer), o.log, func(err error) { o.log.Error("the fake provider failed", "error", err) })()
+	}
+	client, err := newProviderClient(o.provider, o.providerTimeout, o.connections)
+	if err != nil {
+		return err
+	}
+	defer client.close()
+	store := pgstore.New(pool)
+	m, err := newMiddleware(store, o.secret, o.log)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	defer o.reap(ctx, store)()
+	return o.listenAndServe(ctx, o.listen, routes(m, &cashier{provider: client, log: o.log}, reader{reading}))
+}
+
+// serveFake is the provider, until ctx ends.
+func (o options) serveFake(ctx context.Context) error {
+	return o.listenAndServe(ctx, o.fake, provider.New(provider.ByCustomer))
+}
+
+func (o options) listenAndServe(ctx context.Context, addr string, h http.Handler) error {
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", addr)
+	if err != nil {
+		return err
+	}
+	failed := make(chan error, 1)
+	stop := serveHTTP(l, h, o.log, func(err error) { failed <- err })
+	o.log.Info("listening", "address", l.Addr().String())
+	select {
+	case <-ctx.Done():
+		o.log.Info("stopping: no new requests; those that have begun are finished")
+	case err = <-failed:
+	}
+	stop()
+	o.log.Info("stopped")
+	return err
+}
+
+// serveHTTP serves h; failed is told if it cannot any longer. stop lets requests end that have begun, and waits until the server has.
+func serveHTTP(l net.Listener, h http.Handler, log *slog.Logger, failed func(error)) (stop func()) {
+	srv := &http.Server{
+		Handler:           h,
+		ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout:       10 * time.Second,
+		WriteTimeout:      10*time.Second + drainTime, // counted from the end of the request's headers
+		IdleTimeout:       2 * time.Minute,
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			failed(err)
+		}
+	}()
+	return func() {
+		ctx, cancel := context.WithTimeout(context.Background(), drainTime)
+		defer cancel()
+		if err := srv.Shutdown(ctx); err != nil {
+			log.Warn("requests were cut short", "error", err)
+			_ = srv.Close()
+		}
+		<-done
+	}
+}
+
+// reap deletes what has expired, in as many processes as there are: one at a time works. stop waits for its end.
+func (o options) reap(ctx context.Context, store *pgstore.Store) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var reaper sync.WaitGroup
+	reaper.Go(func() {
+		if err := pgstore.NewReaper(store, pgstore.ReaperConfig{WallClock: []string{scope}, Logger: o.log}).Run(ctx); err != nil {
+			o.log.Error("expired records are not deleted", "error", err)
+		}
+	})
+	return func() {
+		cancel()
+		reaper.Wait()
+	}
+}

@@ -1,0 +1,185 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/idem-go/idem/dedup"
+)
+
+// order is what a customer asks for.
+type order struct {
+	From      int64  `json:"from"`
+	To        int64  `json:"to"`
+	Amount    int64  `json:"amount"` // minor units
+	Currency  string `json:"currency"`
+	Reference string `json:"reference"`
+}
+
+// transfer is an order that was decided.
+type transfer struct {
+	ID int64 `json:"id"`
+	order
+	Refused refusal `json:"-"`
+}
+
+// refusal is why the bank did not book an order; empty if it did.
+type refusal string
+
+const (
+	unknownAccount    refusal = "unknown_account"
+	wrongCurrency     refusal = "wrong_currency"
+	insufficientFunds refusal = "insufficient_funds"
+)
+
+// naturalKey is the identity of a transfer: who asks, and the key he gave it. The reference is no part of it: "rent" is paid
+// every month (rule 37).
+type naturalKey struct{ customer, key string }
+
+// errOtherOrder says that the key was used for another order.
+var errOtherOrder = errors.New("the key was used for another transfer")
+
+// bank books transfers, each once for its natural key, with or without anything in front of it.
+type bank struct{ pool *pgxpool.Pool }
+
+// decide books an order or refuses it, and remembers which. For a key that is known it returns what was decided then; known
+// says so. The error matches errOtherOrder if the key stands for another order; after any other error it may be called
+// again: either nothing was done, or what was done is found.
+func (b *bank) decide(ctx context.Context, k naturalKey, o order) (t transfer, known bool, err error) {
+	// Other isolation levels read as of before the lock was got, whatever the server's default is.
+	err = pgx.BeginTxFunc(ctx, b.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+		// Copies of one request queue here, before they hold anything: the second one meets what the first has committed. That
+		// includes the first one of a process that was killed, whose COMMIT may still be at work in the server.
+		if err := k.lock(ctx, tx); err != nil {
+			return fmt.Errorf("lock the key: %w", err)
+		}
+		if t, known, err = register(ctx, tx, k, o); err != nil || known {
+			return err
+		}
+		return t.execute(ctx, tx)
+	})
+	return t, known, err
+}
+
+// register writes the order down under its key, or finds what is there. The unique constraint also meets those who do not take
+// the lock. It comes before the accounts are locked: all wait for keys first and for accounts second, in no circle.
+func register(ctx context.Context, tx pgx.Tx, k naturalKey, o order) (t transfer, known bool, err error) {
+	t.order = o
+	err = tx.QueryRow(ctx, `INSERT INTO transfers (customer, idempotency_key, from_account, to_account, amount, currency, reference)
+		VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (customer, idempotency_key) DO NOTHING RETURNING id`,
+		k.customer, k.key, o.From, o.To, o.Amount, o.Currency, o.Reference).Scan(&t.ID)
+	if !errors.Is(err, pgx.ErrNoRows) {
+		return t, false, err
+	}
+	// A statement of its own, since the row may be younger than the one before.
+	err = tx.QueryRow(ctx, `SELECT id, from_account, to_account, amount, currency, reference, coalesce(refused, '')
+		FROM transfers WHERE customer = $1 AND idempotency_key = $2`, k.customer, k.key).
+		Scan(&t.ID, &t.From, &t.To, &t.Amount, &t.Currency, &t.Reference, &t.Refused)
+	if err == nil && t.order != o {
+		return transfer{}, true, errOtherOrder
+	}
+	return t, true, err
+}
+
+// execute books a transfer that is new, or refuses it. A refusal is remembered too: the customer was told no, and a retry that
+// finds money in the account must not make it yes.
+func (t *transfer) execute(ctx context.Context, tx pgx.Tx) (err error) {
+	t.Refused, err = refuse(ctx, tx, t.order)
+	switch {
+	case err != nil:
+		return fmt.Errorf("lock the accounts: %w", err)
+	case t.Refused == "":
+		return t.book(ctx, tx)
+	default:
+		_, err := tx.Exec(ctx, `UPDATE transfers SET refused = $2 WHERE id = $1`, t.ID, t.Refused)
+		return err
+	}
+}
+
+func (k naturalKey) lock(ctx context.Context, tx pgx.Tx) error {
+	// Two keys with one hash wait for each other, which does no harm.
+	_, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock(hashtextextended($1, 0))`, dedup.Join("transfers", k.customer, k.key))
+	return err
+}
+
+// refuse locks both accounts until the transaction ends, and says what speaks against the order. Everybody locks accounts in the
+// order of their numbers, so transfers in opposite directions wait for each other and do not deadlock.
+func refuse(ctx context.Context, tx pgx.Tx, o order) (refusal, error) {
+	rows, err := tx.Query(ctx, `SELECT id, currency, balance FROM accounts WHERE id IN ($1, $2)
+		ORDER BY id FOR NO KEY UPDATE`, o.From, o.To)
+	if err != nil {
+		return "", err
+	}
+	type account struct {
+		ID       int64
+		Currency string
+		Balance  int64
+	}
+	accounts, err := pgx.CollectRows(rows, pgx.RowToStructByPos[account])
+	if err != nil {
+		return "", err
+	}
+	if len(accounts) < 2 {
+		return unknownAccount, nil
+	}
+	for _, a := range accounts {
+		if a.Currency != o.Currency {
+			return wrongCurrency, nil
+		}
+	}
+	for _, a := range accounts {
+		if a.ID == o.From && a.Balance < o.Amount {
+			return insufficientFunds, nil
+		}
+	}
+	return "", nil
+}
+
+// book moves the money: two entries, and the balances of two accounts that are locked.
+func (t transfer) book(ctx context.Context, tx pgx.Tx) error {
+	_, err := tx.Exec(ctx, `INSERT INTO entries (transfer_id, account_id, amount) VALUES ($1, $2, -$4::bigint), ($1, $3, $4)`,
+		t.ID, t.From, t.To, t.Amount)
+	if err != nil {
+		return fmt.Errorf("insert the entries: %w", err)
+	}
+	tag, err := tx.Exec(ctx, `UPDATE accounts SET balance = balance + CASE id WHEN $1 THEN -$3::bigint ELSE $3 END
+		WHERE id IN ($1, $2)`, t.From, t.To, t.Amount)
+	if err == nil && tag.RowsAffected() != 2 {
+		err = fmt.Errorf("%d rows", tag.RowsAffected())
+	}
+	if err != nil {
+		return fmt.Errorf("change the balances: %w", err)
+	}
+	return nil
+}
+
+// account is one line of the list of accounts.
+type account struct {
+	ID       int64  `json:"id"`
+	Balance  int64  `json:"balance"` // minor units
+	Currency string `json:"currency"`
+}
+
+func (b *bank) accounts(ctx context.Context) ([]account, error) {
+	rows, err := b.pool.Query(ctx, `SELECT id, balance, currency FROM accounts ORDER BY id`)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowToStructByPos[account])
+}
+
+// counts are how many transfers were decided, and how.
+type counts struct {
+	Count   int64 `json:"count"` // booked
+	Refused int64 `json:"refused"`
+}
+
+func (b *bank) count(ctx context.Context) (c counts, err error) {
+	err = b.pool.QueryRow(ctx, `SELECT count(*) FILTER (WHERE refused IS NULL), count(refused) FROM transfers`).
+		Scan(&c.Count, &c.Refused)
+	return c, err
+}

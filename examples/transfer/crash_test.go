@@ -1,0 +1,241 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/idem-go/idem/internal/testenv"
+)
+
+// storm is what the bank goes through.
+type storm struct{ clients, transfers, accounts, kills, flushes, cuts int }
+
+// forecast chooses between what CI has time for and what a long run has (IDEM_SOAK).
+func forecast() storm {
+	if os.Getenv("IDEM_SOAK") != "" {
+		return storm{clients: 50, transfers: 10_000, accounts: 100, kills: 40, flushes: 4, cuts: 8}
+	}
+	return storm{clients: 50, transfers: 2_500, accounts: 50, kills: 8, flushes: 2, cuts: 2}
+}
+
+// newSeeded returns the source of all that is random in a test. The seed is printed, and taken from TRANSFER_SEED.
+func newSeeded(t testing.TB) (rng *rand.Rand, seed uint64) {
+	t.Helper()
+	seed = rand.Uint64() >> 32 // short enough to be typed
+	if s := os.Getenv("TRANSFER_SEED"); s != "" {
+		var err error
+		seed, err = strconv.ParseUint(s, 10, 64)
+		require.NoError(t, err, "TRANSFER_SEED")
+	}
+	t.Logf("repeat with TRANSFER_SEED=%d", seed)
+	return rand.New(rand.NewPCG(seed, 0)), seed
+}
+
+// wish is a transfer that somebody wants, and what he was told.
+type wish struct {
+	key, body string
+
+	mu     sync.Mutex
+	answer string // the first; the others must be the same
+}
+
+// told checks that an answer is the one that was given before.
+func (w *wish) told(answer string) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.answer == "" {
+		w.answer = answer
+	}
+	if w.answer != answer {
+		return fmt.Errorf("%s was answered %s, and then %s", w.key, w.answer, answer)
+	}
+	return nil
+}
+
+// wishes are n transfers between accounts, and the order in which they are sent: each one to five times.
+func wishes(rng *rand.Rand, n, accounts int) (all []*wish, sendings []*wish) {
+	for i := range n {
+		from := 1 + rng.IntN(accounts)
+		to := 1 + (from+rng.IntN(accounts-1))%accounts
+		w := &wish{
+			key: fmt.Sprintf("%08x-%d", rng.Uint32(), i),
+			// More than an account has, now and then. Many have one reference (rule 37).
+			body: fmt.Sprintf(`{"from":%d,"to":%d,"amount":%d,"currency":"EUR","reference":"rent"}`, from, to, 1+rng.IntN(30_000)),
+		}
+		all = append(all, w)
+		for range 1 + rng.IntN(5) {
+			sendings = append(sendings, w)
+		}
+	}
+	// A copy follows at once, or much later, when the server was killed or Redis emptied meanwhile.
+	for i := range sendings {
+		if j := rng.IntN(len(sendings)); rng.IntN(2) == 0 {
+			sendings[i], sendings[j] = sendings[j], sendings[i]
+		}
+	}
+	return all, sendings
+}
+
+// The promise of this example: clients send each transfer one to five times and go on until they are answered; the server is
+// killed again and again, and Redis is cut off and forgets everything in the middle. Money is neither made nor lost, and each transfer is
+// booked once or refused once.
+func TestMoneyIsConserved_Idempotent(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long: not with -short")
+	}
+	size := forecast()
+	rng, rngSeed := newSeeded(t)
+	v := newVault(t, int64(size.accounts))
+	server := testenv.RedisServer(t)
+	wire := newLine(t, server)
+	p := startProcess(t, v.url, "redis://"+wire.addr)
+	all, sendings := wishes(rng, size.transfers, size.accounts)
+
+	var next, done, sent atomic.Int64
+	client := insisting(t, &sent)
+	var clients sync.WaitGroup
+	for range size.clients {
+		clients.Go(func() {
+			for i := next.Add(1) - 1; i < int64(len(sendings)); i = next.Add(1) - 1 {
+				if err := sendings[i].send(t, p, client); err != nil {
+					t.Error(err)
+					return
+				}
+				done.Add(1)
+			}
+		})
+	}
+	began := time.Now()
+	(&weather{t: t, rng: rng, server: p, redis: server, line: wire}).strike(size, len(sendings), &done)
+	clients.Wait()
+	took := time.Since(began)
+	if t.Failed() {
+		return
+	}
+	// Once more, with Redis as it is and from a server that has just been started: all of it is known.
+	p.kill()
+	p.start()
+	for _, w := range all[:min(len(all), 200)] {
+		require.NoError(t, w.send(t, p, client))
+	}
+	booked := v.requireDecidedOnce(all)
+	t.Logf("%d transfers (%d booked) in %d sendings and %d requests, %s", len(all), booked, len(sendings), sent.Load(), took)
+	if os.Getenv("IDEM_SOAK") != "" {
+		t.Logf("soak: %s seed=%d size=%d kills=%d cuts=%d rebalances=0 outcome=%s", t.Name(), rngSeed, size.transfers,
+			size.kills, size.cuts+size.flushes, "conserved")
+	}
+}
+
+// weather is what happens to the server and to Redis.
+type weather struct {
+	t      *testing.T
+	rng    *rand.Rand
+	server *process
+	redis  string
+	line   *line
+}
+
+// strike kills the server, empties Redis and cuts it off at random moments, in random order, spread over the work.
+func (w *weather) strike(size storm, sendings int, done *atomic.Int64) {
+	w.t.Helper()
+	strokes := slices.Concat(
+		slices.Repeat([]func(){w.kill}, size.kills),
+		slices.Repeat([]func(){w.flush}, size.flushes),
+		slices.Repeat([]func(){w.cut}, size.cuts),
+	)
+	w.rng.Shuffle(len(strokes), func(i, j int) { strokes[i], strokes[j] = strokes[j], strokes[i] })
+	for i, stroke := range strokes {
+		after := int64((float64(i) + w.rng.Float64()) * float64(sendings) / float64(len(strokes)))
+		for done.Load() < after && !w.t.Failed() {
+			wait(w.t.Context(), time.Millisecond)
+		}
+		stroke()
+	}
+}
+
+func (w *weather) kill() {
+	w.server.kill()
+	w.pause(200 * time.Millisecond)
+	w.server.start()
+}
+
+// flush makes every key new to Redis. The server is the test's own.
+func (w *weather) flush() {
+	client := redis.NewClient(&redis.Options{Addr: w.redis})
+	defer client.Close()
+	require.NoError(w.t, client.FlushAll(w.t.Context()).Err())
+}
+
+func (w *weather) cut() {
+	w.line.cut.Store(true)
+	defer w.line.cut.Store(false)
+	w.pause(time.Second)
+}
+
+func (w *weather) pause(limit time.Duration) {
+	wait(w.t.Context(), time.Duration(w.rng.Int64N(int64(limit))))
+}
+
+// send sends a transfer until it is answered.
+func (w *wish) send(t testing.TB, p *process, client *http.Client) error {
+	status, body, err := p.post(t.Context(), client, w.key, w.body)
+	switch {
+	case err != nil:
+		return err
+	case status != http.StatusCreated && status != http.StatusUnprocessableEntity:
+		return fmt.Errorf("%s: %d %s", w.key, status, body)
+	}
+	return w.told(body)
+}
+
+// requireDecidedOnce compares the answers with the books, and returns how many transfers were booked.
+func (v *vault) requireDecidedOnce(all []*wish) (booked int) {
+	v.t.Helper()
+	rows, err := v.pool.Query(v.t.Context(), `SELECT idempotency_key, id, coalesce(refused, '') FROM transfers`)
+	require.NoError(v.t, err)
+	type entry struct {
+		id      int64
+		refused refusal
+	}
+	books := make(map[string]entry)
+	for rows.Next() {
+		var key string
+		var e entry
+		require.NoError(v.t, rows.Scan(&key, &e.id, &e.refused))
+		books[key] = e
+	}
+	require.NoError(v.t, rows.Err())
+	require.Len(v.t, books, len(all), "each transfer was decided, and nothing else")
+	for _, w := range all {
+		e, ok := books[w.key]
+		require.True(v.t, ok, w.key)
+		var told struct {
+			ID   int64
+			Code refusal
+		}
+		require.NoError(v.t, json.Unmarshal([]byte(w.answer), &told), w.answer)
+		if e.refused != "" {
+			told.ID = e.id // a refusal does not say it
+		}
+		require.Equal(v.t, e, entry{told.ID, told.Code}, "%s was told %s", w.key, w.answer)
+		if e.refused == "" {
+			booked++
+		}
+	}
+	require.NotZero(v.t, booked)
+	require.EqualValues(v.t, 2*booked, v.number(`SELECT count(*) FROM entries`))
+	v.requireSound()
+	return booked
+}

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/idem-go/idem/dedup/pgstore"
+)
+
+//go:embed schema.sql
+var schema string
+
+// What accounts are seeded with: 1,000.00 each.
+const (
+	seedBalance  = 100_000
+	seedCurrency = "EUR"
+	maxSeed      = 1_000_000
+)
+
+// poolSize is how many connections a process takes at most, unless the URL says pool_max_conns.
+const poolSize = 16
+
+// openPool opens the database, with limits on everything that a request can wait for: a process that has died, or a
+// host that is gone, must not keep rows locked.
+func openPool(ctx context.Context, url string) (*pgxpool.Pool, error) {
+	cfg, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return nil, err
+	}
+	if !strings.Contains(url, "pool_max_conns") {
+		cfg.MaxConns = poolSize
+	}
+	for name, value := range map[string]string{
+		"application_name":                    "transfer",
+		"lock_timeout":                        "5s",
+		"statement_timeout":                   "10s",
+		"idle_in_transaction_session_timeout": "10s",
+	} {
+		if _, set := cfg.ConnConfig.RuntimeParams[name]; !set {
+			cfg.ConnConfig.RuntimeParams[name] = value
+		}
+	}
+	pgstore.Configure(cfg) // keep-alives, and the server looks whether its client still lives
+	return pgxpool.NewWithConfig(ctx, cfg)
+}
+
+// migrate creates what is missing. Several processes may do so at once.
+func migrate(ctx context.Context, pool *pgxpool.Pool) error {
+	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		// CREATE TABLE IF NOT EXISTS fails when two do it at once.
+		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock(hashtext('transfer.migrate'))`); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, schema)
+		return err
+	})
+}
+
+// seed adds the accounts 1 to n that are not there, and returns how many that were.
+func seed(ctx context.Context, pool *pgxpool.Pool, n int64) (int64, error) {
+	tag, err := pool.Exec(ctx, `INSERT INTO accounts (id, currency, opening, balance)
+		SELECT id, $2, $3, $3 FROM generate_series(1, $1::bigint) id ON CONFLICT DO NOTHING`, n, seedCurrency, seedBalance)
+	return tag.RowsAffected(), err
+}
+
+// identity is what all processes of one bank share.
+type identity struct {
+	id     string
+	secret []byte
+}
+
+func readIdentity(ctx context.Context, pool *pgxpool.Pool) (i identity, err error) {
+	err = pool.QueryRow(ctx, `SELECT id::text, secret FROM bank`).Scan(&i.id, &i.secret)
+	return i, err
+}
+
+// prepare makes the tables and accounts that are missing.
+func (o options) prepare(ctx context.Context, pool *pgxpool.Pool) (identity, error) {
+	if err := migrate(ctx, pool); err != nil {
+		return identity{}, fmt.Errorf("migrate: %w", err)
+	}
+	if o.seed > 0 {
+		added, err := seed(ctx, pool, o.seed)
+		if err != nil {
+			return identity{}, fmt.Errorf("seed: %w", err)
+		}
+		o.log.InfoContext(ctx, "accounts are there", "accounts", o.seed, "added", added)
+	}
+	return readIdentity(ctx, pool)
+}

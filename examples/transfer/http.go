@@ -1,0 +1,225 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/idem-go/idem/httpidem"
+)
+
+// service is the bank's HTTP API.
+type service struct {
+	bank *bank
+	log  *slog.Logger
+}
+
+// handler is the whole API. Only POST goes through the idempotency middleware.
+func (s *service) handler(m *httpidem.Middleware) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("POST /transfers", m.Handler(http.HandlerFunc(s.postTransfer)))
+	mux.HandleFunc("GET /transfers", func(w http.ResponseWriter, r *http.Request) {
+		answer(s, w, r, s.bank.count)
+	})
+	mux.HandleFunc("GET /accounts", func(w http.ResponseWriter, r *http.Request) {
+		answer(s, w, r, s.bank.accounts)
+	})
+	mux.HandleFunc("GET /healthz", s.healthz)
+	return mux
+}
+
+// requestTime is how long one request may use the database.
+const requestTime = 10 * time.Second
+
+// postTransfer need not know whether there is a ledger in front: the bank decides each key once.
+func (s *service) postTransfer(w http.ResponseWriter, r *http.Request) {
+	o, err := readOrder(r.Body)
+	if err != nil {
+		s.refuse(w, r, http.StatusBadRequest, "invalid_transfer", err.Error())
+		return
+	}
+	who, err := customer(r)
+	if err != nil { // the middleware has asked already
+		s.refuse(w, r, http.StatusUnauthorized, "principal_unknown", err.Error())
+		return
+	}
+	// Without Redis nothing else bounds the request.
+	ctx, cancel := context.WithTimeout(r.Context(), requestTime)
+	defer cancel()
+	t, known, err := s.bank.decide(ctx, naturalKey{customer: who, key: httpidem.KeyFrom(ctx)}, o)
+	switch {
+	case errors.Is(err, errOtherOrder): // in the words of the middleware, which has forgotten the key
+		s.refuse(w, r, http.StatusUnprocessableEntity, "request_signature_mismatch",
+			"This key was used for another request. Use a new key for each operation.")
+		return
+	case err != nil:
+		s.failed(w, r, err)
+		return
+	}
+	if known {
+		w.Header().Set(httpidem.DefaultReplayedHeader, "true")
+	}
+	if t.Refused != "" {
+		writeProblem(w, http.StatusUnprocessableEntity, string(t.Refused), t.Refused.text(t.order))
+		return
+	}
+	writeJSON(w, http.StatusCreated, t)
+}
+
+// refuse answers what the database does not remember. Then Redis need not either: the next request is decided anew.
+func (s *service) refuse(w http.ResponseWriter, r *http.Request, status int, code, detail string) {
+	httpidem.NotApplied(r.Context())
+	writeProblem(w, status, code, detail)
+}
+
+// failed answers for a database that cannot be used. Whether a COMMIT whose answer was lost has arrived does not matter:
+// the next request with the key finds what it did, so this answer need not be kept.
+func (s *service) failed(w http.ResponseWriter, r *http.Request, err error) {
+	httpidem.NotApplied(r.Context())
+	s.log.ErrorContext(r.Context(), "database", "idempotency_key", httpidem.KeyFrom(r.Context()), "error", err)
+	if permanent(err) {
+		writeProblem(w, http.StatusInternalServerError, "internal_error", "Nothing is known to be wrong with the request.")
+		return
+	}
+	w.Header().Set("Retry-After", "1")
+	writeProblem(w, http.StatusServiceUnavailable, "database_unavailable", "Send it again, with the same key.")
+}
+
+// permanent reports whether the server said no for a reason that the next try will meet too.
+func permanent(err error) bool {
+	e, ok := errors.AsType[*pgconn.PgError](err)
+	if !ok || len(e.Code) < 2 {
+		return false
+	}
+	switch e.Code[:2] {
+	case "08", "25", "40", "53", "55", "57": // connection, transaction, deadlock, resources, locks, operator
+		return false
+	}
+	return true
+}
+
+func (r refusal) text(o order) string {
+	switch r {
+	case unknownAccount:
+		return fmt.Sprintf("There is no account %d or no account %d.", o.From, o.To)
+	case wrongCurrency:
+		return fmt.Sprintf("The accounts %d and %d are not both kept in %s.", o.From, o.To, o.Currency)
+	case insufficientFunds:
+		return fmt.Sprintf("Account %d did not hold %d when the transfer was asked for.", o.From, o.Amount)
+	}
+	return string(r)
+}
+
+// maxReference is how many characters a reference may have, as in SEPA.
+const maxReference = 140
+
+// readOrder reads an order strictly: an amount that is misspelt, or given as 9.95, is no amount.
+func readOrder(body io.Reader) (o order, err error) {
+	d := json.NewDecoder(body)
+	d.DisallowUnknownFields()
+	if err := d.Decode(&o); err != nil {
+		return o, fmt.Errorf(`The body is no transfer such as {"from":1,"to":2,"amount":2500,"currency":"EUR","reference":"rent"}: %w`, err)
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return o, errors.New("The body has something behind the transfer.")
+	}
+	return o, o.check()
+}
+
+// check says what is wrong with an order whatever the accounts hold.
+func (o order) check() error {
+	switch {
+	case o.From <= 0 || o.To <= 0:
+		return errors.New("from and to are numbers of accounts.")
+	case o.From == o.To:
+		return errors.New("from and to are the same account.")
+	case o.Amount <= 0:
+		return errors.New("amount is an integer above zero, in minor units such as cents.")
+	case !isCurrency(o.Currency):
+		return errors.New("currency is an ISO 4217 code such as EUR.")
+	case utf8.RuneCountInString(o.Reference) > maxReference:
+		return fmt.Errorf("reference has more than %d characters.", maxReference)
+	case strings.ContainsFunc(o.Reference, unicode.IsControl):
+		return errors.New("reference has control characters.")
+	}
+	return nil
+}
+
+func isCurrency(s string) bool {
+	return len(s) == 3 && strings.Trim(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") == ""
+}
+
+// anonymous is who sends requests without Authorization.
+const anonymous = "anonymous"
+
+// customer says who asks. For the demonstration a bearer token is the customer's name; whoever asks without one is anonymous. A
+// real bank verifies a token here, and also that the account is the customer's.
+func customer(r *http.Request) (string, error) {
+	header := r.Header.Get("Authorization")
+	if header == "" {
+		return anonymous, nil
+	}
+	scheme, token, _ := strings.Cut(header, " ")
+	if !strings.EqualFold(scheme, "Bearer") || token == "" || len(token) > 64 || strings.ContainsFunc(token, notVisible) {
+		return "", errors.New("Authorization is Bearer and the name of a customer.")
+	}
+	return token, nil
+}
+
+func notVisible(r rune) bool { return r <= ' ' || r > '~' }
+
+// answer sends what the database says.
+func answer[T any](s *service, w http.ResponseWriter, r *http.Request, ask func(context.Context) (T, error)) {
+	ctx, cancel := context.WithTimeout(r.Context(), requestTime)
+	defer cancel()
+	v, err := ask(ctx)
+	if err != nil {
+		s.failed(w, r, err)
+		return
+	}
+	writeJSON(w, http.StatusOK, v)
+}
+
+// healthz needs Postgres only: without Redis the bank works.
+func (s *service) healthz(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), 2*time.Second)
+	defer cancel()
+	if err := s.bank.pool.Ping(ctx); err != nil {
+		writeProblem(w, http.StatusServiceUnavailable, "database_unavailable", "Postgres does not answer.")
+		return
+	}
+	_, _ = io.WriteString(w, "ok\n")
+}
+
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(v) // the client has gone
+}
+
+// writeProblem writes an error as the middleware does (RFC 9457).
+func writeProblem(w http.ResponseWriter, status int, code, detail string) {
+	body, err := json.Marshal(struct {
+		Type   string `json:"type"`
+		Title  string `json:"title"`
+		Status int    `json:"status"`
+		Detail string `json:"detail"`
+		Code   string `json:"code"`
+	}{"about:blank", http.StatusText(status), status, detail, code})
+	if err != nil {
+		panic(err) // strings and a number
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(status)
+	_, _ = w.Write(append(body, '\n'))
+}

@@ -1,0 +1,223 @@
+// Command transfer is a bank behind HTTP that books each transfer once: with Redis in front, without it, and wherever it is
+// killed. README.md says how to run it, and what protects what.
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/dedup/redisstore"
+	"github.com/idem-go/idem/httpidem"
+)
+
+// frontConfig says what stands in front of the bank: it spares the database the copies of a request, and answers them byte
+// for byte. That nothing is booked twice does not rest on it, so it is set up to give way.
+func frontConfig(store dedup.Store, i identity, o options) httpidem.Config {
+	return httpidem.Config{
+		Store:     store,
+		Scope:     "transfers/" + i.id,
+		Principal: customer,
+		Secret:    i.secret,
+		// Without Redis requests go on: the database behind decides each key once. Few handlers may do this.
+		FailOpen: true,
+		// The process died in the middle: the bank knows whether it had booked.
+		Rerun: true,
+		// A transfer takes milliseconds. This is how long its key is busy when its process has died, ...
+		Lease:   2 * time.Second,
+		Timeout: requestTime,
+		// ... and a copy that comes meanwhile waits for its answer.
+		Wait: httpidem.DefaultWait,
+		Poll: 100 * time.Millisecond,
+		// Whoever sends no name shares one.
+		MaxLiveKeys: 1000,
+		Logger:      o.log,
+		Observe:     o.observe,
+	}
+}
+
+// observe logs each request with its key, with -v.
+func (o options) observe(ctx context.Context, e httpidem.Observation) {
+	o.log.DebugContext(ctx, "request", "key", e.Key, "result", e.Result, "status", e.Status, "took", e.Took)
+}
+
+// work serves until ctx ends, and then finishes what was begun.
+func (o options) work(ctx context.Context) error {
+	pool, err := openPool(ctx, o.postgres)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	i, err := o.prepare(ctx, pool)
+	if err != nil {
+		return err
+	}
+	client, err := o.openRedis(ctx)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	front, err := httpidem.New(frontConfig(redisstore.New(client), i, o))
+	if err != nil {
+		return err
+	}
+	defer front.Close()
+	s := &service{bank: &bank{pool}, log: o.log}
+	return o.serve(ctx, s.handler(front))
+}
+
+// The time-outs of the server. An answer may take the wait for another request, the work, and ten seconds in which the front
+// tries to store it.
+const (
+	readTime     = 10 * time.Second
+	writeTime    = 40 * time.Second
+	shutdownTime = 30 * time.Second
+)
+
+func (o options) serve(ctx context.Context, h http.Handler) error {
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", o.listen)
+	if err != nil {
+		return err
+	}
+	srv := &http.Server{
+		Handler: h, ReadHeaderTimeout: readTime, ReadTimeout: readTime, WriteTimeout: writeTime, IdleTimeout: time.Minute,
+		MaxHeaderBytes: 16 << 10, ErrorLog: slog.NewLogLogger(o.log.Handler(), slog.LevelWarn),
+	}
+	served := make(chan error, 1)
+	go func() { served <- srv.Serve(l) }()
+	o.log.InfoContext(ctx, "listening", "address", l.Addr().String())
+	select {
+	case err := <-served:
+		return err
+	case <-ctx.Done():
+	}
+	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTime)
+	defer cancel()
+	err = srv.Shutdown(ending)
+	if err != nil {
+		_ = srv.Close() // it was said why
+	}
+	<-served
+	o.log.InfoContext(ending, "stopped")
+	return err
+}
+
+// openRedis does not need the server to be there. A request that finds it away should not wait long.
+func (o options) openRedis(ctx context.Context) (*redis.Client, error) {
+	opts, err := redis.ParseURL(o.redis)
+	if err != nil {
+		return nil, fmt.Errorf("-redis: %w", err)
+	}
+	const limit = 500 * time.Millisecond
+	opts.DialTimeout = cmp.Or(opts.DialTimeout, limit)
+	opts.ReadTimeout = cmp.Or(opts.ReadTimeout, limit)
+	opts.WriteTimeout = cmp.Or(opts.WriteTimeout, limit)
+	opts.PoolTimeout = cmp.Or(opts.PoolTimeout, limit)
+	opts.MaxRetries = cmp.Or(opts.MaxRetries, 1)
+	opts.DialerRetries = cmp.Or(opts.DialerRetries, 1)
+	redis.SetLogger(redisLog{o.log})
+	client := redis.NewClient(opts)
+	asking, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	warnings, err := redisstore.New(client).Check(asking)
+	if err != nil {
+		warnings = append(warnings, err.Error())
+	}
+	for _, w := range warnings {
+		o.log.WarnContext(ctx, "the database alone protects, as far as Redis fails", "reason", w)
+	}
+	return client, nil
+}
+
+// redisLog moves what go-redis writes by itself, a line for every connection that fails, to level debug.
+type redisLog struct{ log *slog.Logger }
+
+func (l redisLog) Printf(ctx context.Context, format string, v ...any) {
+	l.log.DebugContext(ctx, fmt.Sprintf(format, v...))
+}
+
+type options struct {
+	listen, postgres, redis string
+
+	seed int64
+	log  *slog.Logger
+}
+
+func parse(args []string, stderr io.Writer) (options, error) {
+	var o options
+	var verbose bool
+	flags := flag.NewFlagSet("transfer", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.StringVar(&o.listen, "listen", "127.0.0.1:8080", "`address` to serve at")
+	flags.StringVar(&o.postgres, "postgres", os.Getenv("POSTGRES_URL"), "Postgres `URL` of the bank, whose missing tables are made; default $POSTGRES_URL")
+	flags.StringVar(&o.redis, "redis", os.Getenv("REDIS_URL"), "Redis `URL` of the claims; default $REDIS_URL")
+	flags.Int64Var(&o.seed, "seed", 0, "add accounts numbered 1 to `N` with 1,000.00 EUR each, where they are missing")
+	flags.BoolVar(&verbose, "v", false, "log each request, with its key")
+	if err := flags.Parse(args); err != nil {
+		return o, err
+	}
+	level := slog.LevelInfo
+	if verbose {
+		level = slog.LevelDebug
+	}
+	o.log = slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: level}))
+	var problem error
+	switch {
+	case flags.NArg() > 0:
+		problem = fmt.Errorf("unexpected argument %q", flags.Arg(0))
+	case o.postgres == "":
+		problem = errors.New("-postgres is missing")
+	case o.redis == "":
+		problem = errors.New("-redis is missing; it need not be running")
+	case o.seed < 0 || o.seed > maxSeed:
+		problem = fmt.Errorf("-seed must be between 0 and %d", maxSeed)
+	}
+	if problem != nil {
+		fmt.Fprintln(stderr, problem)
+		flags.Usage()
+	}
+	return o, problem
+}
+
+// The exit codes.
+const (
+	exitOK    = 0
+	exitError = 1
+	exitUsage = 2
+)
+
+// run is the program: everything it says goes to stderr.
+func run(ctx context.Context, args []string, stderr io.Writer) int {
+	o, err := parse(args, stderr)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return exitOK
+	case err != nil:
+		return exitUsage // it was said why
+	}
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends the program at once
+	if err := o.work(ctx); err != nil {
+		o.log.Error("failed", "error", err)
+		return exitError
+	}
+	return exitOK
+}
+
+func main() {
+	os.Exit(run(context.Background(), os.Args[1:], os.Stderr))
+}

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"bytes"
+	"net/http"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/idem-go/idem/httpidem"
+	"github.com/idem-go/idem/internal/testenv"
+)
+
+func TestUsage(t *testing.T) {
+	t.Setenv("POSTGRES_URL", "")
+	t.Setenv("REDIS_URL", "")
+	for _, c := range []struct {
+		args []string
+		want int
+		says string
+	}{
+		{[]string{"-h"}, exitOK, "Usage of transfer"},
+		{[]string{"-nonsense"}, exitUsage, "not defined"},
+		{[]string{"-redis", "redis://x"}, exitUsage, "-postgres is missing"},
+		{[]string{"-postgres", "postgres://x"}, exitUsage, "-redis is missing"},
+		{[]string{"-postgres", "postgres://x", "-redis", "redis://x", "-seed", "-1"}, exitUsage, "-seed must be between"},
+		{[]string{"-postgres", "postgres://x", "-redis", "redis://x", "now"}, exitUsage, `unexpected argument "now"`},
+		{[]string{"-postgres", "postgres://127.0.0.1:1/none", "-redis", "redis://x"}, exitError, "migrate"},
+	} {
+		var stderr bytes.Buffer
+		require.Equal(t, c.want, run(t.Context(), c.args, &stderr), "%q: %s", c.args, &stderr)
+		require.Contains(t, stderr.String(), c.says, "%q", c.args)
+	}
+}
+
+// Preparing is done by every process at its start: several at once, and again and again. What it finds stays.
+func TestMigrateAndSeed_Idempotent(t *testing.T) {
+	url := testenv.Postgres(t)
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			pool, err := openPool(t.Context(), url)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer pool.Close()
+			if err := migrate(t.Context(), pool); err != nil {
+				t.Error(err)
+			}
+			if _, err := seed(t.Context(), pool, 100); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	pool, err := openPool(t.Context(), url)
+	require.NoError(t, err)
+	defer pool.Close()
+	v := &vault{bank: &bank{pool}, t: t, url: url}
+	v.decided(naturalKey{"anna", "k"}, rent)
+	before, err := readIdentity(t.Context(), pool)
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, len(before.secret), 32)
+
+	require.NoError(t, migrate(t.Context(), pool))
+	added, err := seed(t.Context(), pool, 101)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, added)
+	after, err := readIdentity(t.Context(), pool)
+	require.NoError(t, err)
+	require.Equal(t, before, after)
+	require.EqualValues(t, 75_000, v.balance(1))
+	require.EqualValues(t, 101*seedBalance, v.number(`SELECT sum(balance)::bigint FROM accounts`))
+	v.requireSound()
+}
+
+// A process that is asked to end finishes what it has begun, and says no to nobody whom it has let in.
+func TestStopsInGoodOrder(t *testing.T) {
+	v := newVault(t, 2)
+	p := startProcess(t, v.url, "redis://"+testenv.RedisServer(t))
+	client, answered := &http.Client{Transport: &httpidem.Transport{Attempts: 1}}, make(chan error, 1)
+	blocker, err := v.pool.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = blocker.Exec(t.Context(), `SELECT FROM accounts WHERE id = 1 FOR UPDATE`)
+	require.NoError(t, err)
+	go func() {
+		status, _, err := p.post(t.Context(), client, "k", rentBody)
+		if err == nil && status != http.StatusCreated {
+			err = http.ErrAbortHandler
+		}
+		answered <- err
+	}()
+	v.waitForLock("transactionid")
+	require.NoError(t, p.cmd.Process.Signal(syscall.SIGTERM))
+	p.waitFor(func() bool { // it takes no more
+		return !p.healthy()
+	})
+	require.NoError(t, blocker.Rollback(t.Context()))
+	require.NoError(t, <-answered)
+	require.NoError(t, p.cmd.Wait())
+	require.EqualValues(t, 75_000, v.balance(1))
+	v.requireSound()
+}
