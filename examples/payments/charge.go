@@ -18,8 +18,8 @@ type providerClient struct {
 	http    *http.Client
 }
 
-// newProviderClient returns a client whose calls end after limit. A charge holds a transaction and its connection open, so limit is
-// well below [handlerTime].
+// newProviderClient returns a client whose calls end after limit. A charge holds a transaction and its connection open, so
+// limit is well below [handlerTime].
 func newProviderClient(base string, limit time.Duration, connections int) (*providerClient, error) {
 	u, err := url.Parse(base)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {

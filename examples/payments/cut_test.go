@@ -99,9 +99,9 @@ func newCutShop(t testing.TB) (*shop, *cutter) {
 	}), c
 }
 
-// H-23, P-11: the connection breaks exactly at the COMMIT of a payment that has been charged. The answer was not given before the commit, so
-// it is true: cut before, the transaction ran again, and the provider was asked again with the same key; cut after, the
-// answer is the one that was stored. The request may be sent again at any time.
+// H-23, P-11: the connection breaks exactly at the COMMIT of a payment that has been charged. The answer was not given before
+// the commit, so it is true: cut before, the transaction ran again, and the provider was asked again with the same key; cut
+// after, the answer is the one that was stored. The request may be sent again at any time.
 func TestCutsAtCommit_Idempotent(t *testing.T) {
 	for name, c := range map[string]struct {
 		arm      func(*cutter)

@@ -63,7 +63,11 @@ type options struct {
 // demoSecret is used without $PAYMENTS_SECRET. It is the same after a restart, as it must be, and nobody's secret.
 const demoSecret = "a demonstration has no secrets"
 
-const maxConnections = 1000
+const (
+	maxConnections = 1000
+	// maxProviderTime leaves time for the statements of a payment.
+	maxProviderTime = handlerTime - 5*time.Second
+)
 
 func parse(args []string, stderr io.Writer) (options, error) {
 	o := options{log: slog.New(slog.NewTextHandler(stderr, nil))}
@@ -71,8 +75,10 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	flags := flag.NewFlagSet("payments", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.StringVar(&o.listen, "listen", "127.0.0.1:8080", "`address` of the API")
-	flags.StringVar(&o.postgres, "postgres", os.Getenv("POSTGRES_URL"), "Postgres `URL` of the payments and of processed_events; default $POSTGRES_URL")
-	flags.StringVar(&o.provider, "provider", "", "`URL` of the payment provider; default: a fake one in this process, which forgets its charges with it")
+	flags.StringVar(&o.postgres, "postgres", os.Getenv("POSTGRES_URL"),
+		"Postgres `URL` of the payments and of processed_events; default $POSTGRES_URL")
+	flags.StringVar(&o.provider, "provider", "",
+		"`URL` of the payment provider; default: a fake one in this process, which forgets its charges with it")
 	flags.DurationVar(&o.providerTimeout, "provider-timeout", 5*time.Second, "how long a charge may take")
 	flags.IntVar(&o.connections, "connections", 20, "of the pool for payments: so many can be at the provider at once")
 	flags.StringVar(&o.fake, "fake-provider", "", "be the fake provider at this `address`, and nothing else")
@@ -85,8 +91,8 @@ func parse(args []string, stderr io.Writer) (options, error) {
 		problem = fmt.Errorf("unexpected argument %q", flags.Arg(0))
 	case o.postgres == "" && o.fake == "":
 		problem = errors.New("-postgres is missing")
-	case o.providerTimeout <= 0 || o.providerTimeout > handlerTime-5*time.Second:
-		problem = fmt.Errorf("-provider-timeout must be positive, and at most %v: a payment has %v in all", handlerTime-5*time.Second, handlerTime)
+	case o.providerTimeout <= 0 || o.providerTimeout > maxProviderTime:
+		problem = fmt.Errorf("-provider-timeout must be positive, and at most %v", maxProviderTime)
 	case o.connections < 1 || o.connections > maxConnections:
 		problem = fmt.Errorf("-connections must be 1 to %d", maxConnections)
 	}

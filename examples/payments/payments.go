@@ -65,8 +65,8 @@ func (p *payment) sameWish(o *payment) bool {
 // cashier makes payments.
 type cashier struct {
 	provider *providerClient
-	// completed, if not nil, is called for each payment, once, in its transaction. What it writes there is committed with the payment
-	// or not at all: it is the place to queue payment.completed.
+	// completed, if not nil, is called for each payment, once, in its transaction. What it writes there is committed with the
+	// payment or not at all: it is the place to queue payment.completed.
 	completed func(context.Context, pgx.Tx, payment) error
 	log       *slog.Logger
 }
@@ -91,6 +91,9 @@ func (c *cashier) create(w http.ResponseWriter, r *http.Request) {
 	// a charge whose payment was rolled back can be told by its reference.
 	p.ID = httpidem.ForwardKey(ctx, "payment")
 	p, err = c.pay(ctx, tx, p, httpidem.ForwardKey(ctx, "charge"))
+	if err != nil && tx.Conn().IsClosed() {
+		err = fmt.Errorf("%w: %w", errConnectionLost, err)
+	}
 	if err != nil {
 		c.fail(w, r, err)
 		return
@@ -127,8 +130,9 @@ func value(p *payment) payment {
 }
 
 var (
-	errOtherPayment = errors.New("this key was used for another payment")
-	errOrderPaid    = errors.New("the order is paid, by a request with another key")
+	errOtherPayment   = errors.New("this key was used for another payment")
+	errOrderPaid      = errors.New("the order is paid, by a request with another key")
+	errConnectionLost = errors.New("connection to the database lost")
 )
 
 // fail answers for an error. Below 500 the answer is kept, and what the handler did is taken back to where it began. From 500 on
@@ -142,7 +146,7 @@ func (c *cashier) fail(w http.ResponseWriter, r *http.Request, err error) {
 		problem(w, http.StatusConflict, "order_already_paid", err.Error())
 	case errors.Is(err, errOtherPayment):
 		problem(w, http.StatusUnprocessableEntity, "request_signature_mismatch", err.Error())
-	case errors.Is(err, errProviderAway), errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, errProviderAway), errors.Is(err, errConnectionLost), errors.Is(err, context.DeadlineExceeded):
 		c.log.WarnContext(r.Context(), "payment rolled back", "idempotency_key", httpidem.KeyFrom(r.Context()), "error", err)
 		w.Header().Set("Retry-After", "1")
 		problem(w, http.StatusServiceUnavailable, "try_again", "Nothing was stored. Send the request again, with the same key.")
@@ -163,7 +167,7 @@ func problem(w http.ResponseWriter, status int, code, detail string) {
 
 var (
 	isCurrency = regexp.MustCompile(`^[A-Z]{3}$`).MatchString
-	isID       = regexp.MustCompile(`^[ -~]{1,200}$`).MatchString // Postgres has no zero bytes in texts, for one
+	isID       = regexp.MustCompile(`^[[:print:]]{1,200}$`).MatchString // Postgres has no zero bytes in texts, for one
 )
 
 // readPayment reads and checks the wish for a payment.

@@ -266,7 +266,8 @@ func TestProviderAway_Idempotent(t *testing.T) {
 			require.Equal(t, a.id(t), s.provider.Charges()[0].Reference)
 			require.False(t, a.replayed)
 			s.require(1, 1, 1)
-			require.Equal(t, <-keys, <-keys)
+			first := <-keys
+			require.Equal(t, first, <-keys)
 		})
 	}
 }
@@ -284,6 +285,29 @@ func TestSQLErrorRollsBack_Idempotent(t *testing.T) {
 	require.Equal(t, http.StatusInternalServerError, a.status, a.body)
 	s.require(0, 1, 0)
 	s.cashier.completed = announce
+	a = s.post("shop", "k-1", wish("o-1", "ada", 995))
+	require.Equal(t, a.id(t), s.provider.Charges()[0].Reference)
+	s.require(1, 1, 1)
+}
+
+// The database goes away between charge and COMMIT: the client is asked to come again.
+func TestConnectionLostAfterCharge_Idempotent(t *testing.T) {
+	s := newShop(t)
+	s.faults.set(func(r provider.Request) provider.Fault {
+		if r.Attempt > 1 {
+			return provider.Fault{}
+		}
+		return provider.Fault{AfterCharge: func(ctx context.Context) {
+			_, err := s.pool.Exec(ctx, `SELECT pg_terminate_backend(pid) FROM pg_locks
+				WHERE relation = to_regclass('payments') AND mode = 'RowExclusiveLock' AND granted`)
+			if err != nil {
+				t.Error(err)
+			}
+		}}
+	})
+	a := s.post("shop", "k-1", wish("o-1", "ada", 995))
+	require.Equal(t, http.StatusServiceUnavailable, a.status, a.body)
+	s.require(0, 1, 0)
 	a = s.post("shop", "k-1", wish("o-1", "ada", 995))
 	require.Equal(t, a.id(t), s.provider.Charges()[0].Reference)
 	s.require(1, 1, 1)
@@ -307,6 +331,8 @@ func TestOrderPaidTwiceAtOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newShop(t)
 			first, goOn := make(chan struct{}), make(chan struct{})
+			release := sync.OnceFunc(func() { close(goOn) })
+			t.Cleanup(release)
 			var asked atomic.Int32
 			s.cashier.provider.http.Timeout = 5 * time.Second
 			s.faults.set(func(provider.Request) provider.Fault {
@@ -324,10 +350,11 @@ func TestOrderPaidTwiceAtOnce(t *testing.T) {
 			<-first
 			both.Go(func() { answers <- s.post("shop", "k-2", wish("o-1", "ada", 995)) })
 			require.Eventually(t, func() bool {
-				return count(t, s.pool, `SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%INSERT INTO payments%'
+				return count(t, s.pool, `SELECT count(*) FROM pg_stat_activity
+					WHERE wait_event_type = 'Lock' AND query LIKE '%INSERT INTO payments%'
 					AND pid IN (SELECT pid FROM pg_locks WHERE relation = to_regclass('payments'))`) == 1
 			}, 5*time.Second, 5*time.Millisecond)
-			close(goOn)
+			release()
 			both.Wait()
 			statuses := []int{(<-answers).status, (<-answers).status}
 			want := []int{http.StatusCreated, http.StatusConflict}

@@ -177,8 +177,8 @@ func (s *town) insist(ctx context.Context, key, body string) (a answer, tries in
 	return a, tries, fmt.Errorf("%s: no answer after %d tries; the last: %d %s, %w", key, tries, a.status, a.body, err)
 }
 
-// The process is killed when the provider has charged and before anything is committed: nothing is there but the charge, and the retry
-// finds it under the same key.
+// The process is killed when the provider has charged and before anything is committed: nothing is there but the charge, and
+// the retry finds it under the same key.
 func TestKilledBetweenChargeAndCommit_Idempotent(t *testing.T) {
 	s := newTown(t)
 	first := s.start("-provider-timeout", "10s")
@@ -195,7 +195,9 @@ func TestKilledBetweenChargeAndCommit_Idempotent(t *testing.T) {
 	require.Zero(t, count(t, s.pool, `SELECT count(*) FROM processed_events`))
 
 	s.start()
-	a, _, err := s.insist(t.Context(), "k-1", wish("o-1", "ada", 995))
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	a, _, err := s.insist(ctx, "k-1", wish("o-1", "ada", 995))
 	require.NoError(t, err)
 	require.Equal(t, a.id(t), s.provider.Charges()[0].Reference)
 	require.Len(t, s.provider.Charges(), 1)
@@ -212,6 +214,8 @@ func TestStopsInGoodOrder(t *testing.T) {
 	s := newTown(t)
 	p := s.start("-provider-timeout", "10s")
 	charged, goOn := make(chan struct{}, 2), make(chan struct{})
+	release := sync.OnceFunc(func() { close(goOn) })
+	t.Cleanup(release)
 	s.faults.set(func(provider.Request) provider.Fault {
 		return provider.Fault{AfterCharge: func(context.Context) {
 			charged <- struct{}{}
@@ -239,7 +243,7 @@ func TestStopsInGoodOrder(t *testing.T) {
 	code := make(chan int, 1)
 	all.Go(func() { code <- p.terminate() })
 	require.Eventually(t, func() bool { return strings.Contains(s.said(), "no new requests") }, 10*time.Second, 5*time.Millisecond)
-	close(goOn)
+	release()
 	all.Wait()
 	require.Equal(t, exitOK, <-code)
 	(<-got).id(t)

@@ -14,8 +14,12 @@ import (
 	"github.com/idem-go/idem/httpidem"
 )
 
-// drainTime is how long requests may take that have begun when the server is stopped: the longest there are.
-const drainTime = httpidem.DefaultWait + handlerTime + 5*time.Second
+const (
+	// connectTime is how long pgstore waits for a connection of the pool.
+	connectTime = 10 * time.Second
+	// drainTime is how long requests may take that have begun when the server is stopped: as long as any may.
+	drainTime = httpidem.DefaultWait + connectTime + handlerTime + 5*time.Second
+)
 
 // routes are those of the API. Payments are idempotent by key; what only reads needs none.
 func routes(m *httpidem.Middleware, c *cashier, read reader) http.Handler {
@@ -51,7 +55,8 @@ func (o options) serve(ctx context.Context) error {
 		}
 		o.provider = "http://" + l.Addr().String()
 		o.log.Info("a fake provider is in this process", "charges", o.provider+"/charges")
-		defer serveHTTP(l, provider.New(provider.ByCustomer), o.log, func(err error) { o.log.Error("the fake provider failed", "error", err) })()
+		failed := func(err error) { o.log.Error("the fake provider failed", "error", err) }
+		defer serveHTTP(l, provider.New(provider.ByCustomer), o.log, failed)()
 	}
 	client, err := newProviderClient(o.provider, o.providerTimeout, o.connections)
 	if err != nil {
@@ -91,7 +96,8 @@ func (o options) listenAndServe(ctx context.Context, addr string, h http.Handler
 	return err
 }
 
-// serveHTTP serves h; failed is told if it cannot any longer. stop lets requests end that have begun, and waits until the server has.
+// serveHTTP serves h; failed is told if it cannot any longer. stop lets requests end that have begun, and waits until the
+// server has.
 func serveHTTP(l net.Listener, h http.Handler, log *slog.Logger, failed func(error)) (stop func()) {
 	srv := &http.Server{
 		Handler:           h,

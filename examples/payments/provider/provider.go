@@ -57,7 +57,8 @@ func ByCustomer(r Request) Fault {
 	}
 }
 
-// Server is the provider: POST /charges, and GET /charges to see what was charged. It is safe for concurrent use. Make it with New.
+// Server is the provider: POST /charges, and GET /charges to see what was charged. It is safe for concurrent use. Make it
+// with New.
 type Server struct {
 	fault func(Request) Fault
 	mux   *http.ServeMux
@@ -83,7 +84,10 @@ func New(fault func(Request) Fault) *Server {
 	if fault == nil {
 		fault = func(Request) Fault { return Fault{} }
 	}
-	s := &Server{fault: fault, mux: http.NewServeMux(), answers: make(map[string]*answer), attempts: make(map[string]int), charges: []Charge{}}
+	s := &Server{
+		fault: fault, mux: http.NewServeMux(),
+		answers: make(map[string]*answer), attempts: make(map[string]int), charges: []Charge{},
+	}
 	s.mux.HandleFunc("POST /charges", s.post)
 	s.mux.HandleFunc("GET /charges", func(w http.ResponseWriter, _ *http.Request) {
 		charges := s.Charges()
