@@ -48,10 +48,18 @@ func (l *ledgers) of(s dedup.Store) string {
 }
 
 func (l *ledgers) harness() httpidemtest.Harness {
-	return httpidemtest.Harness{
-		NewStore: l.new, HangUps: soak(10, 1000),
-		Peer: func(t testing.TB, s dedup.Store) dedup.Store { return l.at(t, l.of(s)) },
+	h := sized(httpidemtest.Harness{NewStore: l.new})
+	h.Peer = func(t testing.TB, s dedup.Store) dedup.Store { return l.at(t, l.of(s)) }
+	return h
+}
+
+// sized is h as large as there is time for.
+func sized(h httpidemtest.Harness) httpidemtest.Harness {
+	h.HangUps = soak(10, 1000)
+	if testing.Short() {
+		h.Callers, h.Keys = 50, 50
 	}
+	return h
 }
 
 func redisLedgers() *ledgers {
@@ -115,7 +123,7 @@ func countEffects(t testing.TB, pool *pgxpool.Pool, id string) (n int) {
 
 func TestSuiteMemory(t *testing.T) {
 	t.Parallel()
-	httpidemtest.Run(t, httpidemtest.Harness{NewStore: func(testing.TB) dedup.Store { return memstore.New() }, HangUps: soak(10, 1000)})
+	httpidemtest.Run(t, sized(httpidemtest.Harness{NewStore: func(testing.TB) dedup.Store { return memstore.New() }}))
 }
 
 func TestSuiteRedis(t *testing.T) {

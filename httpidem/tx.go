@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"reflect"
 	"time"
 
 	"github.com/idem-go/idem/dedup"
@@ -23,7 +24,7 @@ func NewTx[Tx any](cfg Config) (*Middleware, error) {
 		return nil, err
 	}
 	if _, ok := cfg.Store.(dedup.TxStore[Tx]); !ok {
-		return nil, fmt.Errorf("httpidem: %T has no transactions of the type %T: use New, or a ledger of the database that the effects are in", cfg.Store, *new(Tx))
+		return nil, fmt.Errorf("httpidem: %T has no transactions of the type %v: use New, or a ledger of the database that the effects are in", cfg.Store, reflect.TypeFor[Tx]())
 	}
 	if cfg.FailOpen || cfg.Rerun || cfg.StreamOnFlush {
 		return nil, errors.New("httpidem: FailOpen, Rerun and StreamOnFlush are for claims: in a transaction nothing runs without its ledger, no outcome is unknown, and nothing leaves before the commit")
