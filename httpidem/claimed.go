@@ -26,9 +26,6 @@ func (m *Middleware) claimed(w http.ResponseWriter, q *request, next http.Handle
 	case a.Verdict == dedup.Uncertain && !m.cfg.Rerun:
 		_ = entry.Release(q.r.Context(), dedup.Unstarted) // if it does not arrive, the lease ends it
 		q.reply(w, a)
-	case entry.Context().Err() != nil: // the lease was over before the claim was heard of, or the middleware is closed
-		_ = entry.Release(q.r.Context(), dedup.Unstarted)
-		q.unavailable(w, context.Cause(entry.Context()))
 	default:
 		(&claimedRun{q: q, entry: entry}).run(w, next)
 	}

@@ -59,7 +59,7 @@ func (s *service) effect(_ http.ResponseWriter, r *http.Request) {
 // that its key is at work, and the retry gets the answer: one effect, and no answer that was rolled back.
 func TestCutsAtCommit_H23(t *testing.T) {
 	t.Parallel()
-	n := soak(50, 1000)
+	n := soak(25, 1000)
 	rng, seed := newSeed(t)
 	url := newDatabase(t)
 	direct := newPool(t, url, 4)

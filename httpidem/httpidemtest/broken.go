@@ -50,7 +50,6 @@ func panics(k *kit) {
 	})))
 	for _, key := range []string{"panic", "abort", "goexit", told} {
 		if key == "goexit" { // the server forgets its connection then
-			s.Client().Timeout = patience
 			k.exits(s, key)
 		} else {
 			_, err := ask(s, order(key))

@@ -1,7 +1,9 @@
 package httpidemtest
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"time"
 
@@ -198,11 +200,10 @@ func streamed(k *kit) {
 			return
 		}
 		part := make([]byte, 4)
-		_, _ = resp.Body.Read(part)
+		_, err = io.ReadFull(resp.Body, part)
 		close(begun)
-		rest := make([]byte, 10)
-		n, _ := resp.Body.Read(rest)
-		first <- result{reply{status: resp.StatusCode, body: string(part) + string(rest[:n])}, resp.Body.Close()}
+		rest, restErr := io.ReadAll(resp.Body)
+		first <- result{reply{status: resp.StatusCode, body: string(part) + string(rest)}, errors.Join(err, restErr, resp.Body.Close())}
 	}()
 	k.wait(begun, "the first bytes of an answer that is flushed")
 	r, err := ask(s, order("a"))
