@@ -28,6 +28,10 @@ type books struct {
 	down    func(claim int) bool
 }
 
+func newBooks() *books {
+	return &books{Store: memstore.New(), rows: map[dedup.Key]dedup.Completion{}, locked: map[dedup.Key]bool{}}
+}
+
 type page struct{ lines []string }
 
 var _ dedup.TxStore[*page] = (*books)(nil)
@@ -93,7 +97,7 @@ var errCut = fmt.Errorf("%w: %w: connection reset while committing", dedup.ErrUn
 func atBooks(t *testing.T, test func(t *testing.T, b *books, here, there *dedup.Guard)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		b := &books{Store: memstore.New(), rows: map[dedup.Key]dedup.Completion{}, locked: map[dedup.Key]bool{}}
+		b := newBooks()
 		here, there := dedup.NewGuard(b, dedup.GuardConfig{}), dedup.NewGuard(b, dedup.GuardConfig{})
 		defer here.Close()
 		defer there.Close()

@@ -257,7 +257,7 @@ func (s *Store) tooOld(q *dedup.Request) bool {
 // makeRoom sweeps a bounded number of expired records and reports whether those that are new, of at most most, will fit. It
 // sweeps more than it needs room for: if they do not fit then, nothing else has expired. count is how many are new.
 func (s *Store) makeRoom(now time.Time, verb string, most int, count func() int) error {
-	s.sweep(now, 2*most+16)
+	s.sweep(now, sweeps(most))
 	if len(s.records)+most <= s.capacity {
 		return nil
 	}
@@ -277,6 +277,9 @@ func (s *Store) unknown(now time.Time, reqs []dedup.Request) (n int) {
 	}
 	return n
 }
+
+// sweeps is how many expired records a call with so many keys may forget.
+func sweeps(keys int) int { return 2*keys + 16 }
 
 func (s *Store) sweep(now time.Time, most int) {
 	for range most {

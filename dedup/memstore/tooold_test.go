@@ -22,6 +22,12 @@ func TestTooOldIsWhatWasForgotten(t *testing.T) {
 		meets := func(want dedup.Verdict, r dedup.Request) dedup.Claim {
 			t.Helper()
 			tok, a := dedup.NewToken(), make([]dedup.Answer, 1)
+			require.NoError(t, s.Look(t.Context(), []dedup.Request{r}, a))
+			if want.Held() {
+				require.Zero(t, a[0])
+			} else {
+				require.Equal(t, want, a[0].Verdict, "who looks is told the same")
+			}
 			require.NoError(t, s.Claim(t.Context(), tok, time.Minute, []dedup.Request{r}, a))
 			require.Equal(t, want, a[0].Verdict)
 			return r.Held(tok, a[0])
