@@ -70,6 +70,7 @@ func (c *claimedRun) run(w http.ResponseWriter, next http.Handler) {
 	}()
 	next.ServeHTTP(c.rec, q.r.WithContext(ctx))
 	returned = true
+	c.alone()
 	c.ended()
 }
 

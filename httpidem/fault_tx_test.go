@@ -108,6 +108,8 @@ func TestRetriesTakeNoConnections_Rule20(t *testing.T) {
 	url := newDatabase(t)
 	s := newService(t)
 	begun, open := make(chan struct{}), make(chan struct{})
+	release := sync.OnceFunc(func() { close(open) })
+	defer release() // also if the test fails: a pool waits for its connections
 	s.work = func(w http.ResponseWriter, r *http.Request) {
 		s.effect(w, r)
 		if httpidem.KeyFrom(r.Context()) == "open" {
@@ -134,7 +136,7 @@ func TestRetriesTakeNoConnections_Rule20(t *testing.T) {
 	}
 	t.Logf("slowest of %d retries and %d others: %s", retries, others, slowest.Round(time.Millisecond))
 	require.Less(t, slowest, limit)
-	close(open)
+	release()
 	require.Equal(t, "open in run 1", (<-first).Body.String())
 	require.Equal(t, "open in run 1", settled(t, there[0], "open").Body.String())
 	require.Equal(t, 1, s.ran("open"))

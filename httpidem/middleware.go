@@ -185,12 +185,17 @@ func (m *Middleware) begin(w http.ResponseWriter, r *http.Request) (q *request, 
 	return q, true
 }
 
+// sentence is an error whose text is for the client.
+type sentence string
+
+func (s sentence) Error() string { return string(s) }
+
 // identify returns the status and code of the answer with its error.
 func (q *request) identify(w http.ResponseWriter) (status int, code string, err error) {
 	cfg, r := &q.m.cfg, q.r
 	values := r.Header[cfg.Header]
 	if len(values) == 0 {
-		return http.StatusBadRequest, "idempotency_key_missing", fmt.Errorf("This request needs the header %s: a UUID of your own for each operation, the same for each retry of it.", cfg.Header)
+		return http.StatusBadRequest, "idempotency_key_missing", sentence("This request needs the header " + cfg.Header + ": a UUID of your own for each operation, the same for each retry of it.")
 	}
 	key, err := parseKey(values, cfg.Syntax, cfg.UUIDOnly)
 	if err != nil {
@@ -209,7 +214,7 @@ func (q *request) identify(w http.ResponseWriter) (status int, code string, err 
 	switch {
 	case err == nil:
 	case isTooLarge(err):
-		return http.StatusRequestEntityTooLarge, "body_too_large", fmt.Errorf("A request with an idempotency key may have %d bytes.", cfg.MaxBody)
+		return http.StatusRequestEntityTooLarge, "body_too_large", sentence(fmt.Sprintf("A request with an idempotency key may have %d bytes.", cfg.MaxBody))
 	default:
 		return http.StatusBadRequest, "body_unreadable", err
 	}
@@ -230,7 +235,7 @@ func (q *request) admitOwner() (status int, code string, err error) {
 	if cfg.Principal != nil {
 		q.who.principal, err = cfg.Principal(r)
 		if err == nil && q.who.principal == "" { // all whom a mistake leaves without a name would share their keys
-			err = errors.New("It is not known who sends this request.")
+			err = sentence("It is not known who sends this request.")
 		}
 		if err != nil {
 			return http.StatusUnauthorized, "principal_unknown", err

@@ -133,7 +133,8 @@ func lookedUp(k *kit) {
 
 // capped is rule 21: how many keys of one principal may be at work.
 func capped(k *kit) {
-	begun, open := make(chan struct{}), make(chan struct{})
+	begun := make(chan struct{})
+	open, release := k.gate()
 	h := k.middleware(func(c *httpidem.Config) { c.MaxLiveKeys = 2 }).Handler(k.handler(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Wait") != "" {
 			begun <- struct{}{}
@@ -158,7 +159,7 @@ func capped(k *kit) {
 	bobs := order("c").with(func(c *call) { c.by = "bob" })
 	k.executed(send(h, bobs), "c", false)
 	k.once("c")
-	close(open)
+	release()
 	for range 2 {
 		require.Equal(k, http.StatusCreated, (<-first).status)
 	}

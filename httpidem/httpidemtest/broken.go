@@ -249,7 +249,8 @@ func closedConnections(k *kit) {
 // that is asked for. What it answers when it wakes is its client's, but is not kept.
 func holderGone(k *kit) {
 	frozen := errors.New("this process does not get through")
-	begun, wake := make(chan struct{}), make(chan struct{})
+	begun := make(chan struct{})
+	wake, release := k.gate()
 	var cause error
 	short := func(c *httpidem.Config) { c.Lease = k.Lease }
 	gone := k.middleware(k.hooked(func(p point) error {
@@ -274,7 +275,7 @@ func holderGone(k *kit) {
 		k.refused(k.settled(heir, order("a")), http.StatusConflict, "unknown_outcome")
 		k.observed(httpidem.UnknownOutcome, http.StatusConflict)
 	}
-	close(wake)
+	release()
 	k.executed(<-first, "a", false)
 	k.observed(httpidem.Unstored, http.StatusCreated)
 	require.ErrorIs(k, cause, dedup.ErrClaimLost)

@@ -121,10 +121,10 @@ func ownFate(k *kit) {
 			if o.Tx != k.tx || o.NotApplied {
 				k.Errorf("outcome %+v", o)
 			}
-			switch {
-			case o.Status == http.StatusTeapot:
+			switch o.Status {
+			case http.StatusTeapot:
 				return httpidem.Forget
-			case o.Status == http.StatusAccepted:
+			case http.StatusAccepted:
 				return httpidem.KeepAnswer
 			default:
 				return httpidem.Keep

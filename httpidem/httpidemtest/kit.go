@@ -295,6 +295,14 @@ func ask(s *httptest.Server, c call) (reply, error) {
 	return newReply(resp.StatusCode, resp.Header, string(body)), err
 }
 
+// gate is something that handlers wait at. It is opened in any case when the test ends, before its ledger is closed.
+func (k *kit) gate() (wait <-chan struct{}, open func()) {
+	c := make(chan struct{})
+	open = sync.OnceFunc(func() { close(c) })
+	k.Cleanup(open)
+	return c, open
+}
+
 // wait waits for what must happen.
 func (k *kit) wait(c <-chan struct{}, what string) {
 	k.Helper()

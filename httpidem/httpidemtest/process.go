@@ -14,7 +14,8 @@ var processCases = []testCase{
 
 // twoProcesses: what one has at work or has answered, the other knows.
 func twoProcesses(k *kit) {
-	begun, open := make(chan struct{}), make(chan struct{})
+	begun := make(chan struct{})
+	open, release := k.gate()
 	peer := k.Peer(k, k.store)
 	slow := k.handler(func(w http.ResponseWriter, r *http.Request) {
 		close(begun)
@@ -36,7 +37,7 @@ func twoProcesses(k *kit) {
 	}
 	go func() { waited <- send(waits, order("a")) }()
 	k.executed(send(there, order("b")), "b", false) // nobody waits for another key
-	close(open)
+	release()
 	k.executed(<-first, "a", false)
 	k.executed(<-waited, "a", true)
 	k.executed(send(there, order("a")), "a", true)

@@ -62,7 +62,7 @@ func replayServed(k *kit) {
 		require.NoError(k, err)
 		require.Equal(k, http.StatusAccepted, r.status)
 		require.Equal(k, i > 0, r.replayed)
-		require.True(k, string(body) == r.body, "body of answer %d", i)
+		require.True(k, bytes.Equal(body, []byte(r.body)), "body of answer %d", i)
 		require.Equal(k, "application/octet-stream", r.header.Get("Content-Type"))
 		require.NotEmpty(k, r.header.Get("Date"))
 	}
@@ -135,7 +135,7 @@ func largeAnswer(k *kit) {
 	h := k.middleware().Handler(k.handler(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(body) }))
 	first := send(h, order("a"))
 	require.Equal(k, http.StatusOK, first.status)
-	require.True(k, string(body) == first.body, "the first client gets all of it")
+	require.True(k, bytes.Equal(body, []byte(first.body)), "the first client gets all of it")
 	k.observed(httpidem.Executed, http.StatusOK)
 	for range 2 {
 		r := send(h, order("a"))
