@@ -50,12 +50,10 @@ func manyCallers(k *kit) {
 	began := time.Now()
 	for i := range k.Keys {
 		g := &gate{key: fmt.Sprint("key-", i), doors: prompt, open: make(chan struct{})}
-		switch {
-		case i%2 == 1:
+		if i%2 == 1 {
 			g.doors, g.waits = patient, true
-		case rng.IntN(10) > 0: // mostly all others are refused while the handler runs
-			g.hold = int64(k.Callers - 1)
-		default:
+		}
+		if g.hold = int64(k.Callers - 1); rng.IntN(10) == 0 { // mostly all others come while the handler runs
 			g.hold = rng.Int64N(int64(k.Callers))
 		}
 		r.add(g)
@@ -71,16 +69,16 @@ func manyCallers(k *kit) {
 
 // gate is one key and those who come with it.
 type gate struct {
-	key      string
-	doors    [2]http.Handler
-	waits    bool
-	hold     int64 // how many must be refused before the handler goes on
-	answered atomic.Int64
-	opened   sync.Once
-	open     chan struct{}
-	replies  []reply
-	first    int // callers that got it first hand
-	wrong    *reply
+	key     string
+	doors   [2]http.Handler
+	waits   bool
+	hold    int64 // how many must be refused, or wait if they do, before the handler goes on
+	held    atomic.Int64
+	opened  sync.Once
+	open    chan struct{}
+	replies []reply
+	first   int // callers that got it first hand
+	wrong   *reply
 }
 
 type rush struct {
@@ -99,11 +97,11 @@ func (r *rush) handle(w http.ResponseWriter, req *http.Request) {
 	r.all.Lock()
 	g := r.gates[httpidem.KeyFrom(req.Context())]
 	r.all.Unlock()
-	if !g.waits && g.hold > 0 {
+	if g.hold > 0 {
 		select {
 		case <-g.open:
 		case <-time.After(patience): // judged by its status
-			http.Error(w, fmt.Sprintf("%d of %d others were answered", g.answered.Load(), g.hold), http.StatusInternalServerError)
+			http.Error(w, fmt.Sprintf("%d of %d others have come", g.held.Load(), g.hold), http.StatusInternalServerError)
 			return
 		}
 	}
@@ -118,14 +116,23 @@ func (r *rush) send(g *gate) {
 	for i := range g.replies {
 		callers.Go(func() {
 			<-start
+			if g.waits { // as good as: they are about to
+				g.count()
+			}
 			g.replies[i] = send(g.doors[i%2], order(g.key))
-			if g.answered.Add(1) >= g.hold {
-				g.opened.Do(func() { close(g.open) })
+			if !g.waits {
+				g.count()
 			}
 		})
 	}
 	close(start)
 	callers.Wait()
+}
+
+func (g *gate) count() {
+	if g.held.Add(1) >= g.hold {
+		g.opened.Do(func() { close(g.open) })
+	}
 }
 
 // weigh counts the answers that the callers got, and keeps the first that is none of those which they may get.
