@@ -36,20 +36,32 @@ type claimedRun struct {
 	q     *request
 	entry *dedup.Entry
 	rec   *recorder
-	early error // of storing that an answer left early
+	early error  // of storing that an answer left early
+	alone func() // nothing that happens to the claim counts for the handler from then on
 }
 
 func (c *claimedRun) run(w http.ResponseWriter, next http.Handler) {
 	q, cfg := c.q, &c.q.m.cfg
 	c.rec = newRecorder(w, q.r, cfg.MaxBuffer, cfg.StreamOnFlush, c.leaveEarly)
-	ctx, cancel := context.WithTimeout(c.entry.Context(), cfg.Timeout)
+	// No child of the entry's context, which ends with the entry: a handler whose answer left early goes on after that.
+	ctx, lost := context.WithCancelCause(context.WithoutCancel(q.r.Context()))
+	defer lost(nil)
+	ctx, cancel := context.WithTimeout(ctx, cfg.Timeout)
 	defer cancel()
+	unfollow := context.AfterFunc(c.entry.Context(), func() { lost(context.Cause(c.entry.Context())) })
+	defer unfollow()
 	// A handler that does not end when it is told to must not keep its key for ever.
 	hung := time.AfterFunc(cfg.Timeout+cfg.Lease, func() {
 		cfg.Logger.ErrorContext(ctx, "handler does not end, its outcome counts as unknown", "idempotency_key", q.state.header)
 		_ = c.entry.Release(ctx, dedup.Unknown)
 	})
 	defer hung.Stop()
+	c.alone = func() {
+		unfollow()
+		hung.Stop()
+	}
+	// Nothing of it happens to an entry that has ended. What a Fate that panics leaves behind must not be renewed for ever.
+	defer func() { _ = c.entry.Release(ctx, dedup.Unknown) }()
 	returned := false
 	defer func() {
 		if !returned { // a panic, which goes on from here, or the goroutine ends
@@ -58,6 +70,7 @@ func (c *claimedRun) run(w http.ResponseWriter, next http.Handler) {
 	}()
 	next.ServeHTTP(c.rec, q.r.WithContext(ctx))
 	returned = true
+	c.alone()
 	c.ended()
 }
 
@@ -93,6 +106,7 @@ func stored(err error) Result {
 // leaveEarly stores that the request was answered, before the first byte of an answer leaves that cannot be held back. A handler
 // that has said NotApplied is not kept, whatever it answers.
 func (c *claimedRun) leaveEarly(a *answer) error {
+	c.alone()
 	if c.q.m.cfg.Fate(c.q.r, Outcome{Status: a.status, NotApplied: c.q.state.notApplied.Load()}) == Forget {
 		c.early = c.entry.Release(c.q.r.Context(), dedup.Failed)
 	} else {

@@ -47,7 +47,8 @@ type Config struct {
 	// Scope says who remembers, such as the name of the API: the same key in two scopes is two requests. Required.
 	Scope string
 	// Principal says who asks. Keys of different principals never meet, so that nobody can fetch another one's answer with a guessed
-	// key (H-12). An error is answered 401. Required, unless Public.
+	// key (H-12). An error, or an empty name, is answered 401. Required, unless Public. The texts of this error, and those of Tenant and
+	// Authorize, are sent to the client.
 	Principal func(*http.Request) (string, error)
 	// Public says that there are no principals: whoever knows a key gets its answer.
 	Public bool
@@ -71,7 +72,8 @@ type Config struct {
 	// UUIDOnly refuses keys that are no UUID in the canonical form (8-4-4-4-12 hexadecimal digits, of any version). UUIDs are the same
 	// in upper and lower case: the key is taken in lower case.
 	UUIDOnly bool
-	// Methods that are idempotent by key; default POST and PATCH. All others pass untouched (H-19).
+	// Methods that are idempotent by key; default POST and PATCH. All others pass untouched (H-19), and so do upgrades of the
+	// connection without a key (H-14).
 	Methods []string
 	// Optional lets requests of these methods pass without a key. By default they are answered 400.
 	Optional bool
@@ -93,7 +95,7 @@ type Config struct {
 	Wait time.Duration
 	// Poll is how often the ledger is asked meanwhile; default [dedup.DefaultPoll].
 	Poll time.Duration
-	// RetryAfter is sent with 409 and 503, in whole seconds; default [DefaultRetryAfter].
+	// RetryAfter is sent with 409 in flight, 429 and 503, in whole seconds; default [DefaultRetryAfter].
 	RetryAfter time.Duration
 	// MaxBody is how many bytes a request may have, since all of it is hashed; default [DefaultMaxBody]. Larger ones are
 	// answered 413.
@@ -106,8 +108,8 @@ type Config struct {
 	MaxBuffer int
 	// StreamOnFlush does so at the first Flush. By default Flush does nothing: the answer is held back until it is stored (H-14).
 	StreamOnFlush bool
-	// MaxLiveKeys is how many keys of one principal may be at work in this process; default [DefaultMaxLiveKeys]. The next is
-	// answered 429.
+	// MaxLiveKeys is how many keys of one principal of one tenant may be at work in this process; default [DefaultMaxLiveKeys]. The
+	// next is answered 429 with Retry-After (rule 21). Further requests with a key that is at work do not count. Without meaning if Public.
 	MaxLiveKeys int
 
 	// Fate decides what becomes of an answer; default [DefaultFate].

@@ -49,7 +49,8 @@ func ForwardKey(ctx context.Context, purpose ...string) string {
 }
 
 // NotApplied says that the handler has changed nothing outside, and will not: its answer is not kept, and the next request with the
-// key runs it again. In a transaction it is rolled back. Call it from the handler, before it returns.
+// key runs it again. In a transaction it is rolled back. Call it from the handler, before it returns, and before an answer that is not held
+// back (see [Config].StreamOnFlush and MaxBuffer) begins to leave.
 func NotApplied(ctx context.Context) {
 	if s := stateOf(ctx); s != nil {
 		s.notApplied.Store(true)

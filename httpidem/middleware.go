@@ -28,8 +28,11 @@ type Middleware struct {
 	kept map[string]bool // response headers that are replayed
 
 	mu   sync.Mutex
-	live map[string]map[dedup.Key]int // by principal, how many requests are at each key
+	live map[owner]map[dedup.Key]int // by who asks, how many requests are at each key
 }
+
+// owner is who a key belongs to: the same name in two tenants is two principals.
+type owner struct{ tenant, principal string }
 
 // door runs the handler of a request, or answers for it.
 type door func(w http.ResponseWriter, q *request, next http.Handler)
@@ -57,7 +60,7 @@ func newMiddleware(cfg Config) (*Middleware, error) {
 	}
 	return &Middleware{
 		cfg:  cfg,
-		live: make(map[string]map[dedup.Key]int),
+		live: make(map[owner]map[dedup.Key]int),
 		kept: replayed(cfg.ReplayHeaders),
 		guard: dedup.NewGuard(cfg.Store, dedup.GuardConfig{
 			Lease: cfg.Lease, Retention: cfg.Retention, Wait: wait, Poll: cfg.Poll,
@@ -75,7 +78,7 @@ type request struct {
 	began time.Time
 	call  dedup.Call
 	state *state
-	who   string // the principal
+	who   owner
 	body  []byte
 	told  bool // observed
 }
@@ -96,6 +99,7 @@ func (m *Middleware) Handler(next http.Handler) http.Handler {
 			return
 		}
 		if !m.admit(q) {
+			q.retryLater(w)
 			q.refuse(w, Refused, http.StatusTooManyRequests, "too_many_keys", "Too many requests with idempotency keys are at work.")
 			return
 		}
@@ -135,16 +139,24 @@ type requestKey struct{}
 
 // covers reports whether a request is one of those that keys are for. It allocates nothing.
 func (m *Middleware) covers(r *http.Request) bool {
-	if !slices.Contains(m.cfg.Methods, r.Method) {
+	switch {
+	case !slices.Contains(m.cfg.Methods, r.Method):
 		return false
-	}
-	if m.cfg.Optional && len(r.Header[m.cfg.Header]) == 0 {
+	case len(r.Header[m.cfg.Header]) > 0:
+		return true // an upgrade too: a header must not switch the protection off
+	case m.cfg.Optional:
 		return false
+	default:
+		return r.Header["Upgrade"] == nil || !isUpgrade(r)
 	}
-	return r.Header["Upgrade"] == nil || !isUpgrade(r)
 }
 
+// isUpgrade reports whether the connection is to be used for something else than HTTP. An offer of h2c is none: some clients send it with
+// the first request of a connection, whatever that is, and servers ignore it.
 func isUpgrade(r *http.Request) bool {
+	if strings.EqualFold(r.Header.Get("Upgrade"), "h2c") {
+		return false
+	}
 	for _, line := range r.Header["Connection"] {
 		for token := range strings.SplitSeq(line, ",") {
 			if strings.EqualFold(strings.TrimSpace(token), "upgrade") {
@@ -173,34 +185,26 @@ func (m *Middleware) begin(w http.ResponseWriter, r *http.Request) (q *request, 
 	return q, true
 }
 
+// sentence is an error whose text is for the client.
+type sentence string
+
+func (s sentence) Error() string { return string(s) }
+
 // identify returns the status and code of the answer with its error.
 func (q *request) identify(w http.ResponseWriter) (status int, code string, err error) {
 	cfg, r := &q.m.cfg, q.r
 	values := r.Header[cfg.Header]
 	if len(values) == 0 {
-		return http.StatusBadRequest, "idempotency_key_missing", fmt.Errorf("This request needs the header %s: a UUID of your own for each operation, the same for each retry of it.", cfg.Header)
+		return http.StatusBadRequest, "idempotency_key_missing", sentence("This request needs the header " + cfg.Header + ": a UUID of your own for each operation, the same for each retry of it.")
 	}
 	key, err := parseKey(values, cfg.Syntax, cfg.UUIDOnly)
 	if err != nil {
 		return http.StatusBadRequest, "idempotency_key_invalid", err
 	}
-	tenant := ""
-	if cfg.Tenant != nil {
-		if tenant, err = cfg.Tenant(r); err != nil {
-			return http.StatusBadRequest, "tenant_unknown", err
-		}
+	if status, code, err := q.admitOwner(); err != nil {
+		return status, code, err
 	}
-	if cfg.Principal != nil {
-		if q.who, err = cfg.Principal(r); err != nil {
-			return http.StatusUnauthorized, "principal_unknown", err
-		}
-	}
-	if cfg.Authorize != nil {
-		if err := cfg.Authorize(r); err != nil {
-			return http.StatusForbidden, "not_allowed", err
-		}
-	}
-	q.state.header, q.state.key = key, ledgerKey(cfg.Scope, tenant, q.who, key)
+	q.state.header, q.state.key = key, ledgerKey(cfg.Scope, q.who, key)
 	if err := q.state.key.Validate(); err != nil {
 		return http.StatusBadRequest, "idempotency_key_invalid", err
 	}
@@ -210,12 +214,37 @@ func (q *request) identify(w http.ResponseWriter) (status int, code string, err 
 	switch {
 	case err == nil:
 	case isTooLarge(err):
-		return http.StatusRequestEntityTooLarge, "body_too_large", fmt.Errorf("A request with an idempotency key may have %d bytes.", cfg.MaxBody)
+		return http.StatusRequestEntityTooLarge, "body_too_large", sentence(fmt.Sprintf("A request with an idempotency key may have %d bytes.", cfg.MaxBody))
 	default:
 		return http.StatusBadRequest, "body_unreadable", err
 	}
 	if !cfg.AnyPayload {
-		q.call.Fingerprint = fingerprint(cfg.Secret, tenant, q.r, q.body)
+		q.call.Fingerprint = fingerprint(cfg.Secret, q.who.tenant, q.r, q.body)
+	}
+	return 0, "", nil
+}
+
+// admitOwner finds out who asks, and whether he may.
+func (q *request) admitOwner() (status int, code string, err error) {
+	cfg, r := &q.m.cfg, q.r
+	if cfg.Tenant != nil {
+		if q.who.tenant, err = cfg.Tenant(r); err != nil {
+			return http.StatusBadRequest, "tenant_unknown", err
+		}
+	}
+	if cfg.Principal != nil {
+		q.who.principal, err = cfg.Principal(r)
+		if err == nil && q.who.principal == "" { // all whom a mistake leaves without a name would share their keys
+			err = sentence("It is not known who sends this request.")
+		}
+		if err != nil {
+			return http.StatusUnauthorized, "principal_unknown", err
+		}
+	}
+	if cfg.Authorize != nil {
+		if err := cfg.Authorize(r); err != nil {
+			return http.StatusForbidden, "not_allowed", err
+		}
 	}
 	return 0, "", nil
 }
@@ -224,16 +253,17 @@ func (q *request) identify(w http.ResponseWriter) (status int, code string, err 
 // is a mistake of the client, and told so by the fingerprint.
 const keyType = "http"
 
-// ledgerKey is what a request is remembered by. The key is readable in the ledger unless it is too long beside its principal.
-func ledgerKey(scope, tenant, principal, key string) dedup.Key {
+// ledgerKey is what a request is remembered by. The key is readable in the ledger unless it is too long beside its principal. No
+// principal is the same in all requests of a middleware, or in none (H-12).
+func ledgerKey(scope string, who owner, key string) dedup.Key {
 	id := key
-	if principal != "" {
-		id = dedup.Join(principal, key)
+	if who.principal != "" {
+		id = dedup.Join(who.principal, key)
 	}
 	if len(id) > dedup.MaxPart {
-		id = dedup.Hash(principal, key)
+		id = dedup.Hash(who.principal, key)
 	}
-	return dedup.Key{Tenant: tenant, Scope: scope, Type: keyType, ID: id}
+	return dedup.Key{Tenant: who.tenant, Scope: scope, Type: keyType, ID: id}
 }
 
 func isTooLarge(err error) bool {
@@ -241,7 +271,7 @@ func isTooLarge(err error) bool {
 	return ok
 }
 
-// admit counts the keys of a principal that are at work. Another request for one that is costs nothing.
+// admit counts the keys of a principal that are at work. Another request for one that is costs nothing (rule 21).
 func (m *Middleware) admit(q *request) bool {
 	if m.cfg.Public {
 		return true
@@ -249,12 +279,12 @@ func (m *Middleware) admit(q *request) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	keys := m.live[q.who]
+	if keys[q.call.Key] == 0 && len(keys) >= m.cfg.MaxLiveKeys {
+		return false
+	}
 	if keys == nil {
 		keys = make(map[dedup.Key]int)
 		m.live[q.who] = keys
-	}
-	if keys[q.call.Key] == 0 && len(keys) >= m.cfg.MaxLiveKeys {
-		return false
 	}
 	keys[q.call.Key]++
 	return true
@@ -285,7 +315,7 @@ func (q *request) reply(w http.ResponseWriter, a dedup.Answer) {
 	case dedup.Uncertain:
 		q.refuse(w, UnknownOutcome, http.StatusConflict, "unknown_outcome", "An earlier request with this key was cut short, and may have had its effect. It will not be run again.")
 	case dedup.Dead:
-		q.refuse(w, GivenUp, http.StatusConflict, "given_up", "This key was given up: "+a.Reason)
+		q.refuse(w, GivenUp, http.StatusConflict, "given_up", "This key was given up, and will not be run again.")
 	default:
 		q.retryLater(w)
 		q.refuse(w, InFlight, http.StatusConflict, "request_in_flight", "A request with this key is still at work. Try again later.")

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"reflect"
 	"time"
 
 	"github.com/idem-go/idem/dedup"
@@ -23,7 +24,7 @@ func NewTx[Tx any](cfg Config) (*Middleware, error) {
 		return nil, err
 	}
 	if _, ok := cfg.Store.(dedup.TxStore[Tx]); !ok {
-		return nil, fmt.Errorf("httpidem: %T has no transactions of the type %T: use New, or a ledger of the database that the effects are in", cfg.Store, *new(Tx))
+		return nil, fmt.Errorf("httpidem: %T has no transactions of the type %v: use New, or a ledger of the database that the effects are in", cfg.Store, reflect.TypeFor[Tx]())
 	}
 	if cfg.FailOpen || cfg.Rerun || cfg.StreamOnFlush {
 		return nil, errors.New("httpidem: FailOpen, Rerun and StreamOnFlush are for claims: in a transaction nothing runs without its ledger, no outcome is unknown, and nothing leaves before the commit")
@@ -96,20 +97,25 @@ func (t *txRun) run(next http.Handler, tx any) (dedup.Result, error) {
 	next.ServeHTTP(t.rec, q.r.WithContext(ctx))
 	q.state.tx = nil
 	a, _ := t.rec.finish()
+	if a.omitted {
+		return dedup.Result{}, errBuffer
+	}
 	switch cfg.Fate(q.r, Outcome{Status: a.status, NotApplied: q.state.notApplied.Load(), Tx: true}) {
 	case Forget:
 		return dedup.Result{}, errForgotten
 	case KeepAnswer:
-		if err := undo(ctx); err != nil {
+		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), savepointTime) // the handler may have used up its own
+		defer cancel()
+		if err := undo(end); err != nil {
 			return dedup.Result{}, err
 		}
 	default: // the store refuses to commit what the handler left aborted
 	}
-	if a.omitted {
-		return dedup.Result{}, errBuffer
-	}
 	return a.result(q.m.keeps, cfg.MaxResponse), nil
 }
+
+// savepointTime is how long the database may take to set a savepoint, or to go back to it.
+const savepointTime = 10 * time.Second
 
 // savepoint is where an answer without effects goes back to.
 func savepoint(ctx context.Context, tx any) (undo func(context.Context) error, err error) {
@@ -119,7 +125,7 @@ func savepoint(ctx context.Context, tx any) (undo func(context.Context) error, e
 			return fmt.Errorf("httpidem: %T has no savepoints (dedup.Savepointer): an answer cannot be kept without its effects", tx)
 		}, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, savepointTime)
 	defer cancel()
 	return s.Savepoint(ctx)
 }

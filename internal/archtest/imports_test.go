@@ -58,15 +58,16 @@ func TestImportsPointOneWay(t *testing.T) {
 		own, foreign []string
 		reason       string
 	}{
-		"/dedup":            {nil, nil, "the contract must be implementable without any dependency"},
-		"":                  {[]string{"/dedup"}, nil, "handlers must be usable under any Kafka client and any ledger"},
-		"/lane":             {[]string{"", "/dedup"}, nil, "adapters to other clients need it without sarama"},
-		"/consumer":         {[]string{"", "/dedup", "/lane"}, []string{"github.com/IBM/sarama", "github.com/xdg-go/scram"}, "the sarama runner"},
-		"/dedup/memstore":   {[]string{"/dedup"}, nil, "a store needs the contract and its own client only"},
-		"/dedup/pgstore":    {[]string{"/dedup"}, []string{"github.com/jackc/pgx/v5"}, "a store needs the contract and its own client only"},
-		"/dedup/redisstore": {[]string{"/dedup"}, []string{"github.com/redis/go-redis/v9"}, "a store needs the contract and its own client only"},
-		"/httpidem":         {[]string{"/dedup"}, []string{"github.com/dunglas/httpsfv", "github.com/hashicorp/go-retryablehttp"}, "the middleware must not bring a ledger or a broker along"},
-		"/dedup/storetest":  {[]string{"/dedup"}, []string{"github.com/stretchr/testify"}, "it must serve stores outside this module"},
+		"/dedup":                 {nil, nil, "the contract must be implementable without any dependency"},
+		"":                       {[]string{"/dedup"}, nil, "handlers must be usable under any Kafka client and any ledger"},
+		"/lane":                  {[]string{"", "/dedup"}, nil, "adapters to other clients need it without sarama"},
+		"/consumer":              {[]string{"", "/dedup", "/lane"}, []string{"github.com/IBM/sarama", "github.com/xdg-go/scram"}, "the sarama runner"},
+		"/dedup/memstore":        {[]string{"/dedup"}, nil, "a store needs the contract and its own client only"},
+		"/dedup/pgstore":         {[]string{"/dedup"}, []string{"github.com/jackc/pgx/v5"}, "a store needs the contract and its own client only"},
+		"/dedup/redisstore":      {[]string{"/dedup"}, []string{"github.com/redis/go-redis/v9"}, "a store needs the contract and its own client only"},
+		"/httpidem":              {[]string{"/dedup"}, []string{"github.com/dunglas/httpsfv", "github.com/hashicorp/go-retryablehttp"}, "the middleware must not bring a ledger or a broker along"},
+		"/httpidem/httpidemtest": {[]string{"/dedup", "/httpidem"}, []string{"github.com/stretchr/testify"}, "it must serve stores outside this module"},
+		"/dedup/storetest":       {[]string{"/dedup"}, []string{"github.com/stretchr/testify"}, "it must serve stores outside this module"},
 	}
 	pkgs := list(t, "./...")
 	for path, rule := range allowed {
@@ -98,7 +99,7 @@ func TestLibrariesDoNotLinkTestHelpers(t *testing.T) {
 	pkgs := list(t, "./...")
 	for _, path := range []string{"", "/dedup", "/lane", "/consumer", "/dedup/memstore", "/dedup/pgstore", "/dedup/redisstore", "/httpidem"} {
 		for _, d := range pkgs[module+path].Deps {
-			for _, bad := range []string{"testing", "github.com/stretchr/testify", module + "/internal/testenv", module + "/dedup/storetest"} {
+			for _, bad := range []string{"testing", "github.com/stretchr/testify", module + "/internal/testenv", module + "/dedup/storetest", module + "/httpidem/httpidemtest"} {
 				require.False(t, d == bad || strings.HasPrefix(d, bad+"/"), "%s links %s", module+path, d)
 			}
 		}

@@ -1,0 +1,203 @@
+package httpidem_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/idem-go/idem/dedup/pgstore"
+	"github.com/idem-go/idem/httpidem"
+)
+
+// newSeed returns the source of all that is random in a test, and its seed: that of IDEM_SEED if it is set.
+func newSeed(t testing.TB) (*rand.Rand, uint64) {
+	t.Helper()
+	seed := rand.Uint64() >> 32 // short enough to be typed
+	if s := os.Getenv("IDEM_SEED"); s != "" {
+		var err error
+		seed, err = strconv.ParseUint(s, 10, 64)
+		require.NoError(t, err, "IDEM_SEED")
+	}
+	t.Logf("repeat with IDEM_SEED=%d", seed)
+	return rand.New(rand.NewPCG(seed, 0)), seed
+}
+
+// inTx is the service with its effects in the transaction of the claim, as one process has it.
+func (s *service) inTx(pool *pgxpool.Pool, change ...func(*httpidem.Config)) http.Handler {
+	s.t.Helper()
+	cfg := s.config(pgstore.New(pool))
+	for _, c := range change {
+		c(&cfg)
+	}
+	return s.handler(httpidem.NewTx[pgx.Tx](cfg))
+}
+
+// effect writes one.
+func (s *service) effect(_ http.ResponseWriter, r *http.Request) {
+	tx, ok := httpidem.TxFrom[pgx.Tx](r.Context())
+	if !ok {
+		s.t.Error("no transaction")
+		return
+	}
+	if err := addEffect(r.Context(), tx, httpidem.KeyFrom(r.Context())); err != nil {
+		s.t.Errorf("effect: %v", err)
+	}
+}
+
+// H-23: the connection breaks exactly before or exactly after COMMIT. The client gets the answer that was committed, or 503, or is told
+// that its key is at work, and the retry gets the answer: one effect, and no answer that was rolled back.
+func TestCutsAtCommit_H23(t *testing.T) {
+	t.Parallel()
+	n := soak(25, 1000)
+	rng, seed := newSeed(t)
+	url := newDatabase(t)
+	direct := newPool(t, url, 4)
+	cutter, through := throughCutter(t, url)
+	s := newService(t)
+	s.work = func(w http.ResponseWriter, r *http.Request) {
+		s.effect(w, r)
+		if strings.HasPrefix(httpidem.KeyFrom(r.Context()), "refused") {
+			w.WriteHeader(http.StatusUnprocessableEntity)
+		}
+	}
+	here, there := s.inTx(newPool(t, url, 4, through)), s.inTx(direct)
+	require.Equal(t, http.StatusCreated, send(here, "warm").Code)
+	codes := make(map[string]int)
+	for i := range 2 * n {
+		what, key, status, effects := []cut{beforeCommit, afterCommit}[i%2], fmt.Sprint("created-", i), http.StatusCreated, 1
+		if rng.IntN(4) == 0 { // an answer without effects is committed too
+			key, status, effects = fmt.Sprint("refused-", i), http.StatusUnprocessableEntity, 0
+		}
+		cutter.armed.Store(int32(what))
+		first := send(here, key)
+		require.Zero(t, cutter.armed.Load(), "nothing was cut")
+		codes[fmt.Sprint(what, " ", first.Code)]++
+		again := settled(t, []http.Handler{here, there}[rng.IntN(2)], key)
+		require.Equal(t, status, again.Code, again.Body)
+		if first.Code == status {
+			require.Equal(t, again.Body.String(), first.Body.String(), "the client was told what was not committed")
+		} else {
+			require.Contains(t, []int{http.StatusServiceUnavailable, http.StatusConflict}, first.Code, first.Body)
+			require.NotEmpty(t, first.Header().Get("Retry-After"))
+		}
+		require.Equal(t, effects, countEffects(t, direct, key), "effects of %s, cut %s", key, what)
+		require.Equal(t, map[cut]int{beforeCommit: 2, afterCommit: 1}[what], s.ran(key), "runs of %s, cut %s", key, what)
+	}
+	require.EqualValues(t, 2*n, cutter.made.Load())
+	t.Logf("soak: TestCutsAtCommit_H23 seed=%d size=%d kills=0 cuts=%d rebalances=0 outcome=one effect each, first answers %v",
+		seed, 2*n, cutter.made.Load(), codes)
+}
+
+// Rule 20: while the handler of one key is open, fifty retries of that key come to processes whose pool has four connections. They are
+// answered at once, without a connection that waits, and other keys are served meanwhile.
+func TestRetriesTakeNoConnections_Rule20(t *testing.T) {
+	t.Parallel()
+	const processes, retries, others = 10, 50, 20
+	const limit = 1500 * time.Millisecond // a ledger that waited for the lock would take two seconds
+	url := newDatabase(t)
+	s := newService(t)
+	begun, open := make(chan struct{}), make(chan struct{})
+	release := sync.OnceFunc(func() { close(open) })
+	defer release() // also if the test fails: a pool waits for its connections
+	s.work = func(w http.ResponseWriter, r *http.Request) {
+		s.effect(w, r)
+		if httpidem.KeyFrom(r.Context()) == "open" {
+			close(begun)
+			<-open
+		}
+	}
+	here := s.inTx(newPool(t, url, 4))
+	shared := newPool(t, url, 4)
+	var there []http.Handler // each knows of its own callers only
+	for i := range processes {
+		there = append(there, s.inTx(shared))
+		require.Equal(t, http.StatusCreated, send(there[i], fmt.Sprint("warm-", i)).Code)
+	}
+	first := make(chan *httptest.ResponseRecorder, 1)
+	go func() { first <- send(here, "open") }()
+	<-begun
+
+	var slowest time.Duration
+	for round := range 3 { // a machine that stands still for a moment is no fault
+		if slowest = s.storm(there, round, retries, others); slowest < limit {
+			break
+		}
+	}
+	t.Logf("slowest of %d retries and %d others: %s", retries, others, slowest.Round(time.Millisecond))
+	require.Less(t, slowest, limit)
+	release()
+	require.Equal(t, "open in run 1", (<-first).Body.String())
+	require.Equal(t, "open in run 1", settled(t, there[0], "open").Body.String())
+	require.Equal(t, 1, s.ran("open"))
+	require.Equal(t, 1, countEffects(t, shared, "open"))
+}
+
+// storm sends the open key and others to all processes at once, and returns how long the slowest took.
+func (s *service) storm(processes []http.Handler, round, retries, others int) (slowest time.Duration) {
+	s.t.Helper()
+	took, recs := make([]time.Duration, retries+others), make([]*httptest.ResponseRecorder, retries+others)
+	var all sync.WaitGroup
+	for i := range took {
+		key := "open"
+		if i >= retries {
+			key = fmt.Sprintf("other-%d-%d", round, i)
+		}
+		all.Go(func() {
+			began := time.Now()
+			recs[i] = send(processes[i%len(processes)], key)
+			took[i] = time.Since(began)
+		})
+	}
+	all.Wait()
+	for i, rec := range recs {
+		if i < retries {
+			require.Equal(s.t, "request_in_flight", code(rec), rec.Body)
+		} else {
+			require.Equal(s.t, http.StatusCreated, rec.Code, rec.Body)
+		}
+		slowest = max(slowest, took[i])
+	}
+	return slowest
+}
+
+// P-12 by HTTP: a handler that goes on after an error of the database has nothing committed, whatever it answers; and one that answers
+// 4xx then is taken at its word: the answer is kept, the effects are not (rule 20).
+func TestAbortedTransaction_P12(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t, newDatabase(t), 4)
+	s := newService(t)
+	s.work = func(w http.ResponseWriter, r *http.Request) {
+		s.effect(w, r)
+		tx, _ := httpidem.TxFrom[pgx.Tx](r.Context())
+		if _, err := tx.Exec(r.Context(), "SELECT nothing FROM nowhere"); err == nil {
+			t.Error("no error")
+		}
+		if httpidem.KeyFrom(r.Context()) == "refused" {
+			w.WriteHeader(http.StatusUnprocessableEntity)
+		}
+	}
+	h := s.inTx(pool)
+	for i := range 2 {
+		require.Equal(t, "rolled_back", code(send(h, "ignored")))
+		require.Equal(t, i+1, s.ran("ignored"))
+	}
+	for i := range 2 {
+		rec := send(h, "refused")
+		require.Equal(t, http.StatusUnprocessableEntity, rec.Code)
+		require.Equal(t, "refused in run 1", rec.Body.String())
+		require.Equal(t, i > 0, replayed(rec))
+	}
+	require.Equal(t, 1, s.ran("refused"))
+	require.Zero(t, countEffects(t, pool, "ignored")+countEffects(t, pool, "refused"))
+}

@@ -1,0 +1,159 @@
+package httpidemtest
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/idem-go/idem/httpidem"
+	"github.com/stretchr/testify/require"
+)
+
+var massCases = []testCase{
+	{name: "many callers of one key", run: manyCallers},
+}
+
+// manyCallers is H-04: of all who send a key at the same time, to two processes, one has its handler run. Half of the keys are for
+// callers that do not wait, who get the answer or are told to come again, and half for callers that do, who all get the answer.
+func manyCallers(k *kit) {
+	seed := rand.Uint64() >> 32
+	if s := os.Getenv("IDEM_SEED"); s != "" {
+		var err error
+		seed, err = strconv.ParseUint(s, 10, 64)
+		require.NoError(k, err, "IDEM_SEED")
+	}
+	k.Logf("repeat with IDEM_SEED=%d", seed)
+	rng := rand.New(rand.NewPCG(seed, 0))
+	peer := k.Peer(k, k.store)
+	waiting := func(c *httpidem.Config) { c.Wait, c.Poll = patience, 5*time.Millisecond }
+	other := func(c *httpidem.Config) { c.Store = peer }
+	r := &rush{kit: k, gates: make(map[string]*gate)}
+	h := k.handler(r.handle)
+	prompt := [2]http.Handler{k.middleware().Handler(h), k.middleware(other).Handler(h)}
+	patient := [2]http.Handler{k.middleware(waiting).Handler(h), k.middleware(waiting, other).Handler(h)}
+
+	work := make(chan *gate)
+	var workers sync.WaitGroup
+	for range k.AtOnce {
+		workers.Go(func() {
+			for g := range work {
+				r.send(g)
+				g.weigh()
+			}
+		})
+	}
+	began := time.Now()
+	for i := range k.Keys {
+		g := &gate{key: fmt.Sprint("key-", i), doors: prompt, open: make(chan struct{})}
+		if i%2 == 1 {
+			g.doors, g.waits = patient, true
+		}
+		if g.hold = int64(k.Callers - 1); rng.IntN(10) == 0 { // mostly all others come while the handler runs
+			g.hold = rng.Int64N(int64(k.Callers))
+		}
+		r.add(g)
+		work <- g
+	}
+	close(work)
+	workers.Wait()
+	k.Logf("%d callers of %d keys in %s: %v", k.Callers, k.Keys, time.Since(began).Round(time.Millisecond), k.results())
+	for _, g := range r.gates {
+		r.judge(g)
+	}
+}
+
+// gate is one key and those who come with it.
+type gate struct {
+	key     string
+	doors   [2]http.Handler
+	waits   bool
+	hold    int64 // how many must be refused, or wait if they do, before the handler goes on
+	held    atomic.Int64
+	opened  sync.Once
+	open    chan struct{}
+	replies []reply
+	first   int // callers that got it first hand
+	wrong   *reply
+}
+
+type rush struct {
+	*kit
+	all   sync.Mutex
+	gates map[string]*gate
+}
+
+func (r *rush) add(g *gate) {
+	r.all.Lock()
+	defer r.all.Unlock()
+	r.gates[g.key] = g
+}
+
+func (r *rush) handle(w http.ResponseWriter, req *http.Request) {
+	r.all.Lock()
+	g := r.gates[httpidem.KeyFrom(req.Context())]
+	r.all.Unlock()
+	if g.hold > 0 {
+		select {
+		case <-g.open:
+		case <-time.After(patience): // judged by its status
+			http.Error(w, fmt.Sprintf("%d of %d others have come", g.held.Load(), g.hold), http.StatusInternalServerError)
+			return
+		}
+	}
+	r.created(w, req)
+}
+
+// send lets all callers go at once.
+func (r *rush) send(g *gate) {
+	start := make(chan struct{})
+	var callers sync.WaitGroup
+	g.replies = make([]reply, r.Callers)
+	for i := range g.replies {
+		callers.Go(func() {
+			<-start
+			if g.waits { // as good as: they are about to
+				g.count()
+			}
+			g.replies[i] = send(g.doors[i%2], order(g.key))
+			if !g.waits {
+				g.count()
+			}
+		})
+	}
+	close(start)
+	callers.Wait()
+}
+
+func (g *gate) count() {
+	if g.held.Add(1) >= g.hold {
+		g.opened.Do(func() { close(g.open) })
+	}
+}
+
+// weigh counts the answers that the callers got, and keeps the first that is none of those which they may get.
+func (g *gate) weigh() {
+	body, location := fmt.Sprintf(`{"order":%q,"run":1}`, g.key), "/orders/"+g.key
+	for i := range g.replies {
+		switch got := &g.replies[i]; {
+		case got.status == http.StatusCreated && got.body == body && got.header.Get("Location") == location:
+			if !got.replayed {
+				g.first++
+			}
+		case !g.waits && got.status == http.StatusConflict && got.header.Get("Retry-After") == retryAfter && got.code() == "request_in_flight":
+		case g.wrong == nil:
+			g.wrong = got
+		}
+	}
+	g.replies = nil // there are many
+}
+
+func (r *rush) judge(g *gate) {
+	require.Nil(r, g.wrong, "an answer to %s", g.key)
+	require.Equal(r, 1, g.first, "callers of %s that got the answer first hand", g.key)
+	r.once(g.key)
+}

@@ -1,0 +1,130 @@
+// Package httpidemtest tests package httpidem on a ledger: a store is fit for HTTP requests if it passes [Run], and a transactional one
+// if it also passes [RunTx]. It asks by HTTP only, and counts what handlers did, so that a store of your own is tested as those of
+// this module are:
+//
+//	func TestHTTP(t *testing.T) {
+//		httpidemtest.Run(t, httpidemtest.Harness{NewStore: newStore})
+//	}
+//
+// The conformance of the store itself is tested by package storetest.
+package httpidemtest
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/httpidem"
+	"github.com/stretchr/testify/require"
+)
+
+// Harness says how to make a ledger, and how much is to be done with it.
+type Harness struct {
+	// NewStore returns an empty ledger of its own. What it needs is cleaned up by t.Cleanup. Required.
+	NewStore func(t testing.TB) dedup.Store
+	// Peer returns a second client of the ledger of s, as another process would have it. Nil: s is its own peer.
+	Peer func(t testing.TB, s dedup.Store) dedup.Store
+	// Callers is how many send the same key at the same time; default 200. Keys is with how many keys they do that; default 500.
+	Callers, Keys int
+	// AtOnce is at how many keys there is somebody at the same time; default 4. A transactional ledger needs as many connections, and
+	// some more.
+	AtOnce int
+	// HangUps is how often a client hangs up at each of the points where it may; default 10.
+	HangUps int
+	// Lease is the short lease of the test in which a lease ends; default 500 ms.
+	Lease time.Duration
+	// Blind says that the ledger has no look-up ([dedup.Looker], or [dedup.TxLooker] in RunTx).
+	Blind bool
+}
+
+// TxHarness is a Harness for ledgers with transactions of the type Tx.
+type TxHarness[Tx any] struct {
+	Harness
+	// Effect writes something in a transaction that tells how often it was written. Required.
+	Effect func(ctx context.Context, tx Tx, id string) error
+	// Effects returns how often an effect of that id was committed to the database of s. Required.
+	Effects func(t testing.TB, s dedup.Store, id string) int
+}
+
+// Run tests [httpidem.New] on the ledgers of h.
+func Run(t *testing.T, h Harness) {
+	run(t, door{
+		Harness: h.ready(t), open: httpidem.New, hook: hookClaims,
+		effect:  func(_ context.Context, k *kit, id string) error { k.count(k.effects, id); return nil },
+		written: func(k *kit, id string) int { return k.counted(k.effects, id) },
+		looks:   func(s dedup.Store) bool { _, ok := s.(dedup.Looker); return ok },
+	})
+}
+
+// RunTx tests [httpidem.NewTx] on the ledgers of h.
+func RunTx[Tx any](t *testing.T, h TxHarness[Tx]) {
+	require.NotNil(t, h.Effect, "TxHarness.Effect is required")
+	require.NotNil(t, h.Effects, "TxHarness.Effects is required")
+	run(t, door{
+		Harness: h.ready(t), tx: true, open: httpidem.NewTx[Tx], hook: hookTx[Tx],
+		effect: func(ctx context.Context, _ *kit, id string) error {
+			tx, ok := httpidem.TxFrom[Tx](ctx)
+			if !ok {
+				return errNoTx
+			}
+			return h.Effect(ctx, tx, id)
+		},
+		written: func(k *kit, id string) int { return h.Effects(k, k.store, id) },
+		looks:   func(s dedup.Store) bool { _, ok := s.(dedup.TxLooker); return ok },
+	})
+}
+
+func (h Harness) ready(t *testing.T) Harness {
+	require.NotNil(t, h.NewStore, "Harness.NewStore is required")
+	for _, n := range []struct {
+		value *int
+		usual int
+	}{{&h.Callers, 200}, {&h.Keys, 500}, {&h.AtOnce, 4}, {&h.HangUps, 10}} {
+		if *n.value <= 0 {
+			*n.value = n.usual
+		}
+	}
+	if h.Lease <= 0 {
+		h.Lease = 500 * time.Millisecond
+	}
+	if h.Peer == nil {
+		h.Peer = func(_ testing.TB, s dedup.Store) dedup.Store { return s }
+	}
+	return h
+}
+
+// door is one of the two ways a request can go.
+type door struct {
+	Harness
+	tx      bool
+	open    func(httpidem.Config) (*httpidem.Middleware, error)
+	hook    func(s dedup.Store, at hook) dedup.Store
+	effect  func(ctx context.Context, k *kit, id string) error // of a handler
+	written func(k *kit, id string) int                        // how many effects there are
+	looks   func(dedup.Store) bool
+}
+
+// ways says for which doors a case is.
+type ways uint8
+
+const (
+	both ways = iota
+	claimed
+	transactional
+)
+
+type testCase struct {
+	name string
+	ways ways
+	run  func(k *kit)
+}
+
+func run(t *testing.T, d door) {
+	for _, c := range slices.Concat(massCases, replayCases, fateCases, brokenCases, accessCases, processCases) {
+		if c.ways == both || (c.ways == transactional) == d.tx {
+			t.Run(c.name, func(t *testing.T) { c.run(newKit(t, d)) })
+		}
+	}
+}

@@ -1,0 +1,163 @@
+package httpidem_test
+
+import (
+	"context"
+	"os"
+	"sync"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/dedup/memstore"
+	"github.com/idem-go/idem/dedup/pgstore"
+	"github.com/idem-go/idem/dedup/redisstore"
+	"github.com/idem-go/idem/httpidem/httpidemtest"
+	"github.com/idem-go/idem/internal/testenv"
+)
+
+// soak chooses between what CI has time for and what a long run has (IDEM_SOAK).
+func soak(short, long int) int {
+	if os.Getenv("IDEM_SOAK") != "" {
+		return long
+	}
+	return short
+}
+
+// ledgers makes stores on one server, and second clients of them.
+type ledgers struct {
+	places sync.Map // by store: what open takes
+	place  func(t testing.TB) string
+	open   func(t testing.TB, place string) dedup.Store
+}
+
+func (l *ledgers) new(t testing.TB) dedup.Store { return l.at(t, l.place(t)) }
+
+func (l *ledgers) at(t testing.TB, place string) dedup.Store {
+	s := l.open(t, place)
+	l.places.Store(s, place)
+	return s
+}
+
+func (l *ledgers) of(s dedup.Store) string {
+	place, _ := l.places.Load(s)
+	return place.(string)
+}
+
+func (l *ledgers) harness() httpidemtest.Harness {
+	h := sized(httpidemtest.Harness{NewStore: l.new})
+	h.Peer = func(t testing.TB, s dedup.Store) dedup.Store { return l.at(t, l.of(s)) }
+	return h
+}
+
+// sized is h as large as there is time for.
+func sized(h httpidemtest.Harness) httpidemtest.Harness {
+	h.HangUps = soak(10, 1000)
+	if testing.Short() {
+		h.Callers, h.Keys = 50, 50
+	}
+	return h
+}
+
+// fewer takes part of the keys unless there is time (IDEM_SOAK): each answer from Postgres is a transaction.
+func fewer(h httpidemtest.Harness) httpidemtest.Harness {
+	if !testing.Short() {
+		h.Keys = soak(200, 500)
+	}
+	return h
+}
+
+func redisLedgers() *ledgers {
+	return &ledgers{
+		place: func(t testing.TB) string {
+			_, prefix := testenv.Redis(t)
+			return prefix
+		},
+		open: func(t testing.TB, prefix string) dedup.Store {
+			client := redis.NewClient(testenv.RedisOptions(t))
+			t.Cleanup(func() { _ = client.Close() })
+			return redisstore.New(client, redisstore.Prefix(prefix))
+		},
+	}
+}
+
+func postgresLedgers() *ledgers {
+	return &ledgers{
+		place: newDatabase,
+		open:  func(t testing.TB, url string) dedup.Store { return pgstore.New(newPool(t, url, 16)) },
+	}
+}
+
+// newDatabase returns the URL of a schema with the tables of the ledger and that of the effects.
+func newDatabase(t testing.TB) string {
+	t.Helper()
+	url := testenv.Postgres(t)
+	pool := newPool(t, url, 4)
+	require.NoError(t, pgstore.Migrate(t.Context(), pool))
+	_, err := pool.Exec(t.Context(), "CREATE TABLE effects (id text NOT NULL)")
+	require.NoError(t, err)
+	pool.Close()
+	return url
+}
+
+func newPool(t testing.TB, url string, conns int32, change ...func(*pgxpool.Config)) *pgxpool.Pool {
+	t.Helper()
+	cfg, err := pgxpool.ParseConfig(url)
+	require.NoError(t, err)
+	cfg.MaxConns = conns
+	pgstore.Configure(cfg)
+	for _, c := range change {
+		c(cfg)
+	}
+	pool, err := pgxpool.NewWithConfig(context.WithoutCancel(t.Context()), cfg)
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	return pool
+}
+
+func addEffect(ctx context.Context, tx pgx.Tx, id string) error {
+	_, err := tx.Exec(ctx, "INSERT INTO effects VALUES ($1)", id)
+	return err
+}
+
+func countEffects(t testing.TB, pool *pgxpool.Pool, id string) (n int) {
+	t.Helper()
+	require.NoError(t, pool.QueryRow(context.WithoutCancel(t.Context()), "SELECT count(*) FROM effects WHERE id = $1", id).Scan(&n))
+	return n
+}
+
+func TestSuiteMemory(t *testing.T) {
+	t.Parallel()
+	httpidemtest.Run(t, sized(httpidemtest.Harness{NewStore: func(testing.TB) dedup.Store { return memstore.New() }}))
+}
+
+func TestSuiteRedis(t *testing.T) {
+	t.Parallel()
+	httpidemtest.Run(t, redisLedgers().harness())
+}
+
+func TestSuitePostgres(t *testing.T) {
+	t.Parallel()
+	httpidemtest.Run(t, fewer(postgresLedgers().harness()))
+}
+
+func TestSuitePostgresTx(t *testing.T) {
+	t.Parallel()
+	var pools sync.Map // of the tests, by database
+	l := postgresLedgers()
+	httpidemtest.RunTx(t, httpidemtest.TxHarness[pgx.Tx]{
+		Harness: fewer(l.harness()), Effect: addEffect,
+		Effects: func(t testing.TB, s dedup.Store, id string) int {
+			url := l.of(s)
+			pool, ok := pools.Load(url)
+			if !ok {
+				pool = newPool(t, url, 2)
+				pools.Store(url, pool)
+			}
+			return countEffects(t, pool.(*pgxpool.Pool), id)
+		},
+	})
+}
