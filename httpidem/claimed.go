@@ -15,7 +15,7 @@ func (m *Middleware) claimed(w http.ResponseWriter, q *request, next http.Handle
 	switch {
 	case err != nil && q.r.Context().Err() != nil: // the client has gone while it waited: nobody reads an answer
 		q.observe(InFlight, 0, err)
-	case err != nil && m.cfg.FailOpen:
+	case errors.Is(err, dedup.ErrUnavailable) && m.cfg.FailOpen:
 		m.cfg.Logger.WarnContext(q.r.Context(), "request runs without the idempotency ledger", "idempotency_key", q.state.header, "error", err)
 		next.ServeHTTP(w, q.r)
 		q.observe(Unguarded, 0, err)
@@ -84,16 +84,25 @@ func (c *claimedRun) ended() {
 	}
 	o := Outcome{Status: a.status, NotApplied: q.state.notApplied.Load()}
 	if q.m.cfg.Fate(q.r, o) == Forget {
-		err := c.entry.Release(ctx, dedup.Failed)
+		err := c.entry.Release(ctx, c.q.forgotten())
 		c.log("answer is not kept, but the key could not be released", err)
 		c.rec.send()
 		q.observe(Forgotten, a.status, err)
 		return
 	}
 	err := c.entry.Complete(ctx, a.result(q.m.keeps, q.m.cfg.MaxResponse))
-	c.log("answer could not be stored: later requests with the key are refused, as its outcome is unknown", err)
+	c.log("answer could not be stored: the outcome of its key is unknown to later requests", err)
 	c.rec.send()
 	q.observe(stored(err), a.status, err)
+}
+
+// forgotten is how a claim is given back whose answer is not kept. Where nothing has happened the key may come with another
+// payload (H-11).
+func (q *request) forgotten() dedup.Outcome {
+	if q.state.notApplied.Load() {
+		return dedup.Undone
+	}
+	return dedup.Failed
 }
 
 func stored(err error) Result {
@@ -108,7 +117,7 @@ func stored(err error) Result {
 func (c *claimedRun) leaveEarly(a *answer) error {
 	c.alone()
 	if c.q.m.cfg.Fate(c.q.r, Outcome{Status: a.status, NotApplied: c.q.state.notApplied.Load()}) == Forget {
-		c.early = c.entry.Release(c.q.r.Context(), dedup.Failed)
+		c.early = c.entry.Release(c.q.r.Context(), c.q.forgotten())
 	} else {
 		c.early = c.entry.Complete(c.q.r.Context(), a.result(c.q.m.keeps, c.q.m.cfg.MaxResponse))
 	}
@@ -124,7 +133,7 @@ func (c *claimedRun) broke() {
 	if _, streamed := c.rec.finish(); streamed {
 		err = c.early
 	} else if q.state.notApplied.Load() {
-		err = c.entry.Release(ctx, dedup.Failed)
+		err = c.entry.Release(ctx, c.q.forgotten())
 	} else {
 		err = c.entry.Complete(ctx, q.panicked().result(q.m.keeps, q.m.cfg.MaxResponse))
 	}

@@ -1,11 +1,9 @@
 package httpidem
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"net/http"
 	"slices"
@@ -84,7 +82,7 @@ type request struct {
 }
 
 // rewind lets the body be read from its beginning.
-func (q *request) rewind() { q.r.Body = io.NopCloser(bytes.NewReader(q.body)) }
+func (q *request) rewind() { q.r.Body = newBody(q.body) }
 
 // Handler wraps the handlers whose requests are to run once for each key. Requests of other methods, upgrades, and requests without a key
 // where that is allowed pass untouched.
@@ -185,17 +183,12 @@ func (m *Middleware) begin(w http.ResponseWriter, r *http.Request) (q *request, 
 	return q, true
 }
 
-// sentence is an error whose text is for the client.
-type sentence string
-
-func (s sentence) Error() string { return string(s) }
-
 // identify returns the status and code of the answer with its error.
 func (q *request) identify(w http.ResponseWriter) (status int, code string, err error) {
 	cfg, r := &q.m.cfg, q.r
 	values := r.Header[cfg.Header]
 	if len(values) == 0 {
-		return http.StatusBadRequest, "idempotency_key_missing", sentence("This request needs the header " + cfg.Header + ": a UUID of your own for each operation, the same for each retry of it.")
+		return http.StatusBadRequest, "idempotency_key_missing", clientError("This request needs the header " + cfg.Header + ": a UUID of your own for each operation, the same for each retry of it.")
 	}
 	key, err := parseKey(values, cfg.Syntax, cfg.UUIDOnly)
 	if err != nil {
@@ -209,12 +202,12 @@ func (q *request) identify(w http.ResponseWriter) (status int, code string, err 
 		return http.StatusBadRequest, "idempotency_key_invalid", err
 	}
 	q.call = dedup.Call{Key: q.state.key, Detached: true}
+	q.body, err = readBody(w, r, cfg.MaxBody) // of the server's own request: only there trailers appear
 	q.r = r.WithContext(context.WithValue(r.Context(), stateKey{}, q.state))
-	q.body, err = readBody(w, q.r, cfg.MaxBody)
 	switch {
 	case err == nil:
 	case isTooLarge(err):
-		return http.StatusRequestEntityTooLarge, "body_too_large", sentence(fmt.Sprintf("A request with an idempotency key may have %d bytes.", cfg.MaxBody))
+		return http.StatusRequestEntityTooLarge, "body_too_large", clientError(fmt.Sprintf("A request with an idempotency key may have %d bytes.", cfg.MaxBody))
 	default:
 		return http.StatusBadRequest, "body_unreadable", err
 	}
@@ -235,7 +228,7 @@ func (q *request) admitOwner() (status int, code string, err error) {
 	if cfg.Principal != nil {
 		q.who.principal, err = cfg.Principal(r)
 		if err == nil && q.who.principal == "" { // all whom a mistake leaves without a name would share their keys
-			err = sentence("It is not known who sends this request.")
+			err = clientError("It is not known who sends this request.")
 		}
 		if err != nil {
 			return http.StatusUnauthorized, "principal_unknown", err

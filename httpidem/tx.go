@@ -97,6 +97,12 @@ func (t *txRun) run(next http.Handler, tx any) (dedup.Result, error) {
 	next.ServeHTTP(t.rec, q.r.WithContext(ctx))
 	q.state.tx = nil
 	a, _ := t.rec.finish()
+	// A handler that lost its connection can answer no better than 500; the client is to come again, as nothing has happened.
+	if c, ok := tx.(dedup.TxChecker); ok {
+		if err := c.CheckTx(); errors.Is(err, dedup.ErrUnavailable) {
+			return dedup.Result{}, err
+		}
+	}
 	if a.omitted {
 		return dedup.Result{}, errBuffer
 	}
