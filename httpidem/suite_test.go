@@ -62,14 +62,6 @@ func sized(h httpidemtest.Harness) httpidemtest.Harness {
 	return h
 }
 
-// fewer takes part of the keys unless there is time (IDEM_SOAK): each answer from Postgres is a transaction.
-func fewer(h httpidemtest.Harness) httpidemtest.Harness {
-	if !testing.Short() {
-		h.Keys = soak(200, 500)
-	}
-	return h
-}
-
 func redisLedgers() *ledgers {
 	return &ledgers{
 		place: func(t testing.TB) string {
@@ -141,7 +133,7 @@ func TestSuiteRedis(t *testing.T) {
 
 func TestSuitePostgres(t *testing.T) {
 	t.Parallel()
-	httpidemtest.Run(t, fewer(postgresLedgers().harness()))
+	httpidemtest.Run(t, postgresLedgers().harness())
 }
 
 func TestSuitePostgresTx(t *testing.T) {
@@ -149,7 +141,7 @@ func TestSuitePostgresTx(t *testing.T) {
 	var pools sync.Map // of the tests, by database
 	l := postgresLedgers()
 	httpidemtest.RunTx(t, httpidemtest.TxHarness[pgx.Tx]{
-		Harness: fewer(l.harness()), Effect: addEffect,
+		Harness: l.harness(), Effect: addEffect,
 		Effects: func(t testing.TB, s dedup.Store, id string) int {
 			url := l.of(s)
 			pool, ok := pools.Load(url)

@@ -16,6 +16,7 @@ var fateCases = []testCase{
 	{name: "what is kept in a transaction (rule 20)", ways: transactional, run: keptTx},
 	{name: "answers that ask to come again", run: comeAgain},
 	{name: "not applied", run: notApplied},
+	{name: "a refused request comes again, mended (H-11)", run: mended},
 	{name: "a fate of one's own", run: ownFate},
 	{name: "a handler that takes too long", run: tooLong},
 	{name: "an answer that is not held back", ways: claimed, run: streamed},
@@ -113,6 +114,25 @@ func notApplied(k *kit) {
 			k.had(key, 2, 1)
 		}
 	}
+}
+
+// mended: what a handler refused without having done anything may come again in another shape, under its key (H-11).
+func mended(k *kit) {
+	h := k.middleware().Handler(k.handler(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Get("amount") == "" {
+			httpidem.NotApplied(r.Context())
+			http.Error(w, "no amount", http.StatusBadRequest)
+			return
+		}
+		k.created(w, r)
+	}))
+	wrong := order("mended")
+	right := wrong.with(func(c *call) { c.target = "/?amount=1" })
+	require.Equal(k, http.StatusBadRequest, send(h, wrong).status)
+	require.Equal(k, http.StatusCreated, send(h, right).status)
+	require.Equal(k, http.StatusUnprocessableEntity, send(h, wrong).status, "the payload that ran is the key's")
+	require.True(k, send(h, right).replayed)
+	k.had("mended", 2, 1)
 }
 
 func ownFate(k *kit) {
