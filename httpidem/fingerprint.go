@@ -32,8 +32,14 @@ func fingerprint(secret []byte, tenant string, r *http.Request, body []byte) ded
 	}
 	frame(len(body))
 	mac.Write(body)
+	if len(body) == 0 && isForm(r) {
+		text(r.PostForm.Encode())
+	}
 	return cut(mac.Sum(nil))
 }
+
+// isForm reports whether the body was read in front as a form, which has all that was in it. Of one with files that would not be so.
+func isForm(r *http.Request) bool { return r.PostForm != nil && r.MultipartForm == nil }
 
 // cut is the first half of an HMAC. A zero fingerprint would say that there is none.
 func cut(sum []byte) (f dedup.Fingerprint) {

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/idem-go/idem/dedup"
@@ -79,6 +81,9 @@ type request struct {
 	who   owner
 	body  []byte
 	told  bool // observed
+
+	left  io.ReadCloser // what was put in the place of the body
+	taken atomic.Bool   // Handler has it from Lookup
 }
 
 // rewind lets the body be read from its beginning.
@@ -92,7 +97,7 @@ func (m *Middleware) Handler(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		q, ok := m.begin(w, r)
+		q, ok := m.looked(w, r)
 		if !ok {
 			return
 		}
@@ -165,22 +170,39 @@ func isUpgrade(r *http.Request) bool {
 	return false
 }
 
-// begin finds out what the request is remembered by. If it cannot, the request is answered.
-func (m *Middleware) begin(w http.ResponseWriter, r *http.Request) (q *request, ok bool) {
-	if q, ok := r.Context().Value(requestKey{}).(*request); ok && q.m == m { // Lookup has done it
-		q.r = r
+// looked is begin, if Lookup has not done it. What it found is for the request that it passed on, not for others that the handler of that
+// one sends through the same middleware with its context.
+func (m *Middleware) looked(w http.ResponseWriter, r *http.Request) (q *request, ok bool) {
+	q, ok = r.Context().Value(requestKey{}).(*request)
+	if !ok || q.m != m || !slices.Equal(q.r.Header[m.cfg.Header], r.Header[m.cfg.Header]) || !q.taken.CompareAndSwap(false, true) {
+		return m.begin(w, r)
+	}
+	q.r = r
+	if r.Body == q.left {
 		return q, true
 	}
+	// Another body has been put there since, which is the handler's from now on. The fingerprint stays that of what the client sent.
+	status, code, err := q.read(w)
+	return q, q.known(w, status, code, err)
+}
+
+// begin finds out what the request is remembered by. If it cannot, the request is answered.
+func (m *Middleware) begin(w http.ResponseWriter, r *http.Request) (q *request, ok bool) {
 	q = &request{m: m, r: r, began: time.Now(), state: &state{}}
 	status, code, err := q.identify(w)
-	if err != nil {
-		if status == http.StatusBadRequest && m.cfg.DocsURL != "" {
-			w.Header().Add("Link", "<"+m.cfg.DocsURL+`>; rel="describedby"`)
-		}
-		q.refuse(w, Refused, status, code, err.Error())
-		return nil, false
+	return q, q.known(w, status, code, err)
+}
+
+// known answers the request if there is an error.
+func (q *request) known(w http.ResponseWriter, status int, code string, err error) bool {
+	if err == nil {
+		return true
 	}
-	return q, true
+	if status == http.StatusBadRequest && q.m.cfg.DocsURL != "" {
+		w.Header().Add("Link", "<"+q.m.cfg.DocsURL+`>; rel="describedby"`)
+	}
+	q.refuse(w, Refused, status, code, err.Error())
+	return false
 }
 
 // identify returns the status and code of the answer with its error.
@@ -202,19 +224,34 @@ func (q *request) identify(w http.ResponseWriter) (status int, code string, err 
 		return http.StatusBadRequest, "idempotency_key_invalid", err
 	}
 	q.call = dedup.Call{Key: q.state.key, Detached: true}
-	q.body, err = readBody(w, r, cfg.MaxBody) // of the server's own request: only there trailers appear
+	status, code, err = q.read(w) // of the server's own request: only there trailers appear
 	q.r = r.WithContext(context.WithValue(r.Context(), stateKey{}, q.state))
 	switch {
+	case err != nil:
+		return status, code, err
+	case cfg.AnyPayload:
+		return 0, "", nil
+	case len(q.body) == 0 && r.ContentLength > 0 && !isForm(r): // any two bodies would be the same
+		cfg.Logger.ErrorContext(q.r.Context(), "body of a keyed request was read before the middleware, which cannot compare it: put it back", "idempotency_key", key)
+		return http.StatusInternalServerError, "body_consumed", clientError("The request could not be compared with others of its key.")
+	}
+	q.call.Fingerprint = fingerprint(cfg.Secret, q.who.tenant, q.r, q.body)
+	return 0, "", nil
+}
+
+// read takes the body of the request, and leaves one like it.
+func (q *request) read(w http.ResponseWriter) (status int, code string, err error) {
+	max := q.m.cfg.MaxBody
+	q.body, err = readBody(w, q.r, max)
+	q.left = q.r.Body
+	switch {
 	case err == nil:
+		return 0, "", nil
 	case isTooLarge(err):
-		return http.StatusRequestEntityTooLarge, "body_too_large", clientError(fmt.Sprintf("A request with an idempotency key may have %d bytes.", cfg.MaxBody))
+		return http.StatusRequestEntityTooLarge, "body_too_large", clientError(fmt.Sprintf("A request with an idempotency key may have %d bytes.", max))
 	default:
 		return http.StatusBadRequest, "body_unreadable", err
 	}
-	if !cfg.AnyPayload {
-		q.call.Fingerprint = fingerprint(cfg.Secret, q.who.tenant, q.r, q.body)
-	}
-	return 0, "", nil
 }
 
 // admitOwner finds out who asks, and whether he may.

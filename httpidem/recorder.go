@@ -250,7 +250,7 @@ func (rec *recorder) finish() (a *answer, streamed bool) {
 		return rec.final, rec.streaming
 	}
 	rec.trailing = cloneHeader(rec.header)
-	a = &answer{status: http.StatusOK, header: rec.trailing, body: rec.body, omitted: rec.streaming || rec.failed != nil}
+	a = &answer{status: http.StatusOK, header: rec.trailing, body: rec.body, omitted: rec.streaming || rec.failed != nil || rec.short()}
 	if rec.code != 0 {
 		a.status, a.header = rec.code, rec.sent
 	}
@@ -264,6 +264,11 @@ func (rec *recorder) finish() (a *answer, streamed bool) {
 		setHeader(rec.w, rec.trailing) // for the trailers
 	}
 	return a, rec.streaming
+}
+
+// short reports whether there is less of the body than was announced: its client sees a broken answer, which must not be whole in a replay.
+func (rec *recorder) short() bool {
+	return int64(len(rec.body)) < rec.length && !noBody(rec.code) && rec.r.Method != http.MethodHead
 }
 
 // send gives the client what the handler answered, as it would have looked without the recorder. Nothing if it was streamed. An answer

@@ -103,7 +103,7 @@ func (t *txRun) run(next http.Handler, tx any) (dedup.Result, error) {
 			return dedup.Result{}, err
 		}
 	}
-	if a.omitted {
+	if t.rec.failed != nil {
 		return dedup.Result{}, errBuffer
 	}
 	switch cfg.Fate(q.r, Outcome{Status: a.status, NotApplied: q.state.notApplied.Load(), Tx: true}) {

@@ -1,0 +1,138 @@
+package httpidem_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/dedup/memstore"
+	"github.com/idem-go/idem/httpidem"
+)
+
+// Rule 21: a handler behind Lookup that sends requests of its own through the same middleware, with its context, as one that takes a
+// batch apart: they are requests of their own, not the one that Lookup has read.
+func TestLookupIsForOneRequest_Rule21(t *testing.T) {
+	s := newService(t)
+	m, err := httpidem.New(s.config(memstore.New()))
+	require.NoError(t, err)
+	t.Cleanup(m.Close)
+	h := m.Lookup(m.Handler(s))
+	s.work = func(w http.ResponseWriter, r *http.Request) {
+		if httpidem.KeyFrom(r.Context()) != "batch" {
+			return
+		}
+		for _, key := range []string{"one", "two"} {
+			rec := httptest.NewRecorder()
+			h.ServeHTTP(rec, post(r.Context(), "/orders", key))
+			require.Equal(t, key+" in run 1", rec.Body.String())
+		}
+	}
+	require.Equal(t, "batch in run 1", send(h, "batch").Body.String())
+	for _, key := range []string{"batch", "one", "two"} {
+		require.True(t, replayed(send(h, key)), key)
+		require.Equal(t, 1, s.ran(key), key)
+	}
+}
+
+// inMemory is a ledger with transactions that nothing is written in.
+type inMemory struct{ dedup.Store }
+
+func (inMemory) ClaimTx(_ context.Context, _ time.Duration, _ []dedup.Request, answers []dedup.Answer,
+	fn func(pgx.Tx) ([]dedup.Completion, error)) error {
+	answers[0] = dedup.Answer{Verdict: dedup.Fresh, Fence: 1}
+	_, err := fn(nil)
+	return err
+}
+
+func (inMemory) LookTx(context.Context, []dedup.Request, []dedup.Answer) error { return nil }
+
+// Rule 21: what a middleware between Lookup and Handler makes of the body is what the handler reads, in a transaction too, whose handler
+// reads it from its beginning at each run.
+func TestBodyChangedBehindLookup_Rule21(t *testing.T) {
+	upper := func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			b, err := io.ReadAll(r.Body)
+			require.NoError(t, err)
+			r.Body = io.NopCloser(bytes.NewReader(bytes.ToUpper(b)))
+			next.ServeHTTP(w, r)
+		})
+	}
+	for name, open := range map[string]func(httpidem.Config) (*httpidem.Middleware, error){
+		"claimed": httpidem.New, "tx": httpidem.NewTx[pgx.Tx],
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newService(t)
+			s.work = func(_ http.ResponseWriter, r *http.Request) {
+				b, err := io.ReadAll(r.Body)
+				require.NoError(t, err)
+				require.Equal(t, `{"AMOUNT":7}`, string(b))
+			}
+			cfg := s.config(memstore.New())
+			if name == "tx" {
+				cfg.Store = inMemory{cfg.Store}
+				cfg.Fate = func(*http.Request, httpidem.Outcome) httpidem.Fate { return httpidem.Keep }
+			}
+			m, err := open(cfg)
+			require.NoError(t, err)
+			t.Cleanup(m.Close)
+			require.Equal(t, "a in run 1", send(m.Lookup(upper(m.Handler(s))), "a").Body.String())
+		})
+	}
+}
+
+// H-16: an answer with less than it announced is broken for its client. The retry must not find it whole.
+func TestShortAnswer_H16(t *testing.T) {
+	s := newService(t)
+	h := s.claimed(memstore.New())
+	s.work = func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Content-Length", "1000") }
+	server := httptest.NewServer(h)
+	defer server.Close()
+	for i := range 2 {
+		resp, err := server.Client().Do(post(t.Context(), server.URL, "a"))
+		require.NoError(t, err)
+		_, err = io.ReadAll(resp.Body)
+		require.NoError(t, resp.Body.Close())
+		if i == 0 {
+			require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+			continue
+		}
+		require.NoError(t, err)
+		require.Equal(t, http.StatusConflict, resp.StatusCode, "not_replayable")
+	}
+	require.Equal(t, 1, s.ran("a"))
+}
+
+// H-03: the body of a form that was parsed in front, as by a Principal that reads a field, cannot be hashed. That must not go unseen: any
+// other form would be the same request.
+func TestBodyReadInFront_H03(t *testing.T) {
+	form := func(h http.Handler, values string) *httptest.ResponseRecorder {
+		r := httptest.NewRequest(http.MethodPost, "/orders", strings.NewReader(values))
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		r.Header.Set("Idempotency-Key", "a")
+		rec := httptest.NewRecorder()
+		h.ServeHTTP(rec, r)
+		return rec
+	}
+	s := newService(t)
+	h := s.claimed(memstore.New(), func(c *httpidem.Config) {
+		c.Public, c.Principal = false, func(r *http.Request) (string, error) {
+			if user := r.PostFormValue("user"); user != "" {
+				return user, nil
+			}
+			return "", errors.New("no user")
+		}
+	})
+	require.Equal(t, http.StatusCreated, form(h, "user=u&amount=7").Code)
+	require.True(t, replayed(form(h, "user=u&amount=7")))
+	require.Equal(t, "request_signature_mismatch", code(form(h, "user=u&amount=8")))
+}
