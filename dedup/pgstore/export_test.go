@@ -1,4 +1,9 @@
 package pgstore
 
+import "time"
+
 // TurnOf is turnOf, for tests.
 var TurnOf = turnOf
+
+// SetSilence sets how long a server may say nothing.
+func (s *Store) SetSilence(d time.Duration) { s.silence = d }

@@ -38,7 +38,9 @@ func (r *txRun) begin() error {
 	b.BeginTx(pgx.TxOptions{BeginQuery: beginSQL, CommitQuery: commitSQL})
 	r.queueSettings(&b, false)
 	b.Queue(r.q.restore, true)
-	results := r.conn.SendBatch(r.ctx, &b)
+	ctx, cancel := context.WithTimeout(r.ctx, r.s.silence)
+	defer cancel()
+	results := r.conn.SendBatch(ctx, &b)
 	r.tx = results.Tx()
 	err := execs(3)(results)
 	return cmp.Or(err, results.Close()) // closing tells what has failed already once more

@@ -37,6 +37,9 @@ const (
 	acquireTimeout = 10 * time.Second
 	// endTimeout bounds COMMIT and ROLLBACK, which the caller's context does not (P-16).
 	endTimeout = 10 * time.Second
+	// silence is how long the server may take to answer one question of the ledger. Its own time-outs are shorter: who hears nothing
+	// for that long speaks to nobody, and a caller whose context never ends must not wait until the kernel finds out.
+	silence = 30 * time.Second
 	// attempts bounds every repetition inside one call: lost races, deadlocks, serialization failures.
 	attempts = 3
 	// claimAttempts bounds how often a claim asks again for the keys that changed while it looked. Each time it asks for fewer;
@@ -52,6 +55,8 @@ type Store struct {
 	durable bool
 	layout  layout
 	wrong   error // an option that cannot be; every verb returns it
+
+	silence time.Duration // [silence], but in tests
 
 	mu  sync.Mutex // one look-up of the schema at a time
 	sql atomic.Pointer[statements]
@@ -89,7 +94,7 @@ func Durable() Option { return func(s *Store) { s.durable = true } }
 // [Configure], or set its session parameters in some other way. New does not connect; [Store.Check] tells whether the
 // ledger can be used.
 func New(pool *pgxpool.Pool, opts ...Option) *Store {
-	s := &Store{pool: pool, layout: readable}
+	s := &Store{pool: pool, layout: readable, silence: silence}
 	for _, o := range opts {
 		o(s)
 	}
@@ -146,6 +151,8 @@ func (s *Store) statements(ctx context.Context) (*statements, error) {
 		return nil, err
 	}
 	defer conn.Release()
+	ctx, cancel := context.WithTimeout(ctx, s.silence)
+	defer cancel()
 	return s.findStatements(ctx, conn.QueryRow)
 }
 
@@ -195,6 +202,8 @@ func (s *Store) ownTxOnce(ctx context.Context, q *statements, queue func(*statem
 		return err
 	}
 	defer release(ctx, conn)
+	ctx, cancel := context.WithTimeout(ctx, s.silence)
+	defer cancel()
 	var b pgx.Batch
 	b.Queue(beginSQL)
 	b.Queue(q.beginClaims, milliseconds(lockWait), milliseconds(endTimeout), s.durable)

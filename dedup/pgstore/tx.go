@@ -216,7 +216,9 @@ func (r *txRun) ask(b *pgx.Batch, rows *requestRows, reqs []dedup.Request, answe
 		b.Queue(r.q.existingEvents[rows.form], rows.existing()...)
 	}
 	b.Queue(r.q.restore, !r.group())
-	results := r.conn.SendBatch(r.ctx, b)
+	ctx, cancel := context.WithTimeout(r.ctx, r.s.silence)
+	defer cancel()
+	results := r.conn.SendBatch(ctx, b)
 	settings := 1
 	if begins {
 		r.tx = results.Tx()

@@ -2,6 +2,7 @@ package pgstore
 
 import (
 	"cmp"
+	"context"
 	"crypto/sha256"
 	"encoding/binary"
 
@@ -27,7 +28,9 @@ func (r *txRun) outOfTurn(rows *requestRows) error {
 	r.queueSettings(&b, false)
 	b.Queue(r.q.lookEvents[rows.form], rows.existing()...)
 	b.Queue("rollback")
-	results := r.conn.SendBatch(r.ctx, &b)
+	ctx, cancel := context.WithTimeout(r.ctx, r.s.silence)
+	defer cancel()
+	results := r.conn.SendBatch(ctx, &b)
 	_, err := results.Exec()
 	if err == nil {
 		_, err = readExisting(results, r.reqs, r.answers)
