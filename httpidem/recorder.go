@@ -99,13 +99,17 @@ func (rec *recorder) writeHeader(status int) {
 		return
 	}
 	rec.code, rec.sent = status, cloneHeader(rec.header)
-	if declared := rec.header.Get("Content-Length"); declared != "" {
-		if n, err := strconv.ParseInt(declared, 10, 64); err == nil && n >= 0 {
-			rec.length = n
-		} else if rec.r.ProtoMajor < 2 {
-			rec.header.Del("Content-Length")
-		}
+	if rec.length = declared(rec.header); rec.length < 0 && rec.header.Get("Content-Length") != "" && rec.r.ProtoMajor < 2 {
+		rec.header.Del("Content-Length")
 	}
+}
+
+// declared is the Content-Length of h; -1: it has none that is one.
+func declared(h http.Header) int64 {
+	if n, err := strconv.ParseInt(h.Get("Content-Length"), 10, 64); err == nil && n >= 0 {
+		return n
+	}
+	return -1
 }
 
 // Write holds b back, or fails as net/http's does.
@@ -268,7 +272,13 @@ func (rec *recorder) finish() (a *answer, streamed bool) {
 
 // short reports whether there is less of the body than was announced: its client sees a broken answer, which must not be whole in a replay.
 func (rec *recorder) short() bool {
-	return int64(len(rec.body)) < rec.length && !noBody(rec.code) && rec.r.Method != http.MethodHead
+	length := rec.length
+	if rec.code == 0 {
+		length = declared(rec.header)
+	} else if noBody(rec.code) {
+		return false
+	}
+	return int64(len(rec.body)) < length && rec.r.Method != http.MethodHead
 }
 
 // send gives the client what the handler answered, as it would have looked without the recorder. Nothing if it was streamed. An answer
