@@ -25,15 +25,17 @@ type resender struct {
 	url      string
 	requests atomic.Int64 // marked ones that the server got
 	begun    chan struct{}
-	again    chan struct{} // closed when the second has come
+	came     chan struct{} // closed when the second comes
+	again    chan struct{} // closed when the second was answered
 	once     sync.Once
 }
 
 func newResender(t testing.TB, h http.Handler) *resender {
-	r := &resender{begun: make(chan struct{}), again: make(chan struct{})}
+	r := &resender{begun: make(chan struct{}), came: make(chan struct{}), again: make(chan struct{})}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if req.Header.Get(cutHeader) != "" && r.requests.Add(1) == 2 {
-			defer close(r.again) // it is answered
+			close(r.came)
+			defer close(r.again)
 		}
 		h.ServeHTTP(w, req)
 	}))
@@ -83,6 +85,8 @@ func TestClientsResendByThemselves_H20(t *testing.T) {
 				close(r.begun)
 				if wait == 0 { // until the second request was answered, which is while the first is at work
 					<-r.again
+				} else { // or an answer would be faster than the cut
+					<-r.came
 				}
 			}
 			client := &http.Client{Transport: &http.Transport{}}
