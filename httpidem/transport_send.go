@@ -175,7 +175,7 @@ const maxRetryAfter = 365 * 24 * time.Hour
 // retryAfter reads the header (RFC 9110, 10.2.3): seconds or a date; a date in the past is now.
 func retryAfter(h http.Header, now time.Time) (time.Duration, bool) {
 	value := h.Get("Retry-After")
-	if n, err := strconv.ParseUint(value, 10, 63); err == nil {
+	if n, err := strconv.ParseUint(value, 10, 64); err == nil || errors.Is(err, strconv.ErrRange) { // then it is the largest
 		return time.Duration(min(n, uint64(maxRetryAfter/time.Second))) * time.Second, true
 	}
 	if at, err := http.ParseTime(value); err == nil {

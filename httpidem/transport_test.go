@@ -413,6 +413,7 @@ func TestTransportRetryAfter(t *testing.T) {
 		"longer than a back-off": {func() string { return "45" }, 45 * time.Second, true},
 		"beyond patience":        {func() string { return "61" }, 0, false},
 		"beyond counting":        {func() string { return "9223372036854775807" }, 0, false},
+		"beyond 64 bits":         {func() string { return strings.Repeat("9", 30) }, 0, false},
 		"a date beyond counting": {func() string { return "Fri, 31 Dec 9999 23:59:59 GMT" }, 0, false},
 	} {
 		t.Run(name, func(t *testing.T) {
