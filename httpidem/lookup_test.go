@@ -136,3 +136,35 @@ func TestBodyReadInFront_H03(t *testing.T) {
 	require.True(t, replayed(form(h, "user=u&amount=7")))
 	require.Equal(t, "request_signature_mismatch", code(form(h, "user=u&amount=8")))
 }
+
+// twice rolls the first run back, as after a serialization failure.
+type twice struct{ inMemory }
+
+func (t twice) ClaimTx(ctx context.Context, limit time.Duration, reqs []dedup.Request, answers []dedup.Answer,
+	fn func(pgx.Tx) ([]dedup.Completion, error)) error {
+	_ = t.inMemory.ClaimTx(ctx, limit, reqs, answers, fn)
+	return t.inMemory.ClaimTx(ctx, limit, reqs, answers, fn)
+}
+
+// A transaction that runs again gives its handler the request as it came, whatever the first run has made of it: a 404 to a path that was
+// cut twice would be committed, and kept.
+func TestSecondRunSeesTheRequestAsItCame_Rule20(t *testing.T) {
+	s := newService(t)
+	var seen []string
+	s.work = func(_ http.ResponseWriter, r *http.Request) {
+		b, err := io.ReadAll(r.Body)
+		require.NoError(t, err)
+		seen = append(seen, r.URL.Path+" "+r.Header.Get("Accept")+" "+string(b))
+		r.URL.Path = strings.TrimPrefix(r.URL.Path, "/orders")
+		r.Header.Del("Accept")
+	}
+	cfg := s.config(twice{inMemory{memstore.New()}})
+	h := s.handler(httpidem.NewTx[pgx.Tx](cfg))
+	r := post(t.Context(), "/orders", "a")
+	r.Header.Set("Accept", "text/plain")
+	rec := httptest.NewRecorder()
+	h.ServeHTTP(rec, r)
+	require.Equal(t, "a in run 2", rec.Body.String())
+	require.Len(t, seen, 2)
+	require.Equal(t, seen[0], seen[1])
+}

@@ -94,7 +94,7 @@ func (t *txRun) run(next http.Handler, tx any) (dedup.Result, error) {
 	q.state.tx = tx
 	q.state.notApplied.Store(false)
 	q.rewind()
-	next.ServeHTTP(t.rec, q.r.WithContext(ctx))
+	next.ServeHTTP(t.rec, q.r.Clone(ctx)) // of its own: what a run that is rolled back made of it is rolled back too
 	q.state.tx = nil
 	a, _ := t.rec.finish()
 	// A handler that lost its connection can answer no better than 500; the client is to come again, as nothing has happened.
