@@ -34,7 +34,9 @@ func TestLookupIsForOneRequest_Rule21(t *testing.T) {
 		for _, key := range []string{"one", "two"} {
 			rec := httptest.NewRecorder()
 			h.ServeHTTP(rec, post(r.Context(), "/orders", key))
-			require.Equal(t, key+" in run 1", rec.Body.String())
+			if rec.Body.String() != key+" in run 1" {
+				t.Errorf("%s: %s", key, rec.Body)
+			}
 		}
 	}
 	require.Equal(t, "batch in run 1", send(h, "batch").Body.String())
@@ -61,8 +63,7 @@ func (inMemory) LookTx(context.Context, []dedup.Request, []dedup.Answer) error {
 func TestBodyChangedBehindLookup_Rule21(t *testing.T) {
 	upper := func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			b, err := io.ReadAll(r.Body)
-			require.NoError(t, err)
+			b, _ := io.ReadAll(r.Body)
 			r.Body = io.NopCloser(bytes.NewReader(bytes.ToUpper(b)))
 			next.ServeHTTP(w, r)
 		})
@@ -73,9 +74,9 @@ func TestBodyChangedBehindLookup_Rule21(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newService(t)
 			s.work = func(_ http.ResponseWriter, r *http.Request) {
-				b, err := io.ReadAll(r.Body)
-				require.NoError(t, err)
-				require.Equal(t, `{"AMOUNT":7}`, string(b))
+				if b, err := io.ReadAll(r.Body); err != nil || string(b) != `{"AMOUNT":7}` {
+					t.Errorf("%s, %v", b, err)
+				}
 			}
 			cfg := s.config(memstore.New())
 			if name == "tx" {
@@ -152,8 +153,7 @@ func TestSecondRunSeesTheRequestAsItCame_Rule20(t *testing.T) {
 	s := newService(t)
 	var seen []string
 	s.work = func(_ http.ResponseWriter, r *http.Request) {
-		b, err := io.ReadAll(r.Body)
-		require.NoError(t, err)
+		b, _ := io.ReadAll(r.Body)
 		seen = append(seen, r.URL.Path+" "+r.Header.Get("Accept")+" "+string(b))
 		r.URL.Path = strings.TrimPrefix(r.URL.Path, "/orders")
 		r.Header.Del("Accept")

@@ -183,26 +183,26 @@ func (m *Middleware) looked(w http.ResponseWriter, r *http.Request) (q *request,
 	}
 	// Another body has been put there since, which is the handler's from now on. The fingerprint stays that of what the client sent.
 	status, code, err := q.read(w)
-	return q, q.known(w, status, code, err)
+	return q.known(w, status, code, err)
 }
 
 // begin finds out what the request is remembered by. If it cannot, the request is answered.
 func (m *Middleware) begin(w http.ResponseWriter, r *http.Request) (q *request, ok bool) {
 	q = &request{m: m, r: r, began: time.Now(), state: &state{}}
 	status, code, err := q.identify(w)
-	return q, q.known(w, status, code, err)
+	return q.known(w, status, code, err)
 }
 
-// known answers the request if there is an error.
-func (q *request) known(w http.ResponseWriter, status int, code string, err error) bool {
+// known is q, unless there is an error, which is answered.
+func (q *request) known(w http.ResponseWriter, status int, code string, err error) (*request, bool) {
 	if err == nil {
-		return true
+		return q, true
 	}
 	if status == http.StatusBadRequest && q.m.cfg.DocsURL != "" {
 		w.Header().Add("Link", "<"+q.m.cfg.DocsURL+`>; rel="describedby"`)
 	}
 	q.refuse(w, Refused, status, code, err.Error())
-	return false
+	return nil, false
 }
 
 // identify returns the status and code of the answer with its error.
