@@ -82,6 +82,7 @@ type request struct {
 	body  []byte
 	told  bool // observed
 
+	lines []string      // of the header that has the key
 	left  io.ReadCloser // what was put in the place of the body
 	taken atomic.Bool   // Handler has it from Lookup
 }
@@ -174,7 +175,7 @@ func isUpgrade(r *http.Request) bool {
 // one sends through the same middleware with its context.
 func (m *Middleware) looked(w http.ResponseWriter, r *http.Request) (q *request, ok bool) {
 	q, ok = r.Context().Value(requestKey{}).(*request)
-	if !ok || q.m != m || !slices.Equal(q.r.Header[m.cfg.Header], r.Header[m.cfg.Header]) || !q.taken.CompareAndSwap(false, true) {
+	if !ok || q.m != m || !slices.Equal(q.lines, r.Header[m.cfg.Header]) || !q.taken.CompareAndSwap(false, true) {
 		return m.begin(w, r)
 	}
 	q.r = r
@@ -209,6 +210,7 @@ func (q *request) known(w http.ResponseWriter, status int, code string, err erro
 func (q *request) identify(w http.ResponseWriter) (status int, code string, err error) {
 	cfg, r := &q.m.cfg, q.r
 	values := r.Header[cfg.Header]
+	q.lines = values
 	if len(values) == 0 {
 		return http.StatusBadRequest, "idempotency_key_missing", clientError("This request needs the header " + cfg.Header + ": a UUID of your own for each operation, the same for each retry of it.")
 	}
