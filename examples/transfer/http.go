@@ -92,7 +92,7 @@ func (s *service) failed(w http.ResponseWriter, r *http.Request, err error) {
 		return
 	}
 	w.Header().Set("Retry-After", "1")
-	writeProblem(w, http.StatusServiceUnavailable, "database_unavailable", "Send it again, with the same key.")
+	writeProblem(w, http.StatusServiceUnavailable, "database_unavailable", "Send it again; if it has a key, with the same one.")
 }
 
 // permanent reports whether the server said no for a reason that the next try will meet too.
