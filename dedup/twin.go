@@ -22,13 +22,13 @@ type twin struct {
 }
 
 // board returns the twin of a key, and whether it is the caller's own: then he must land it.
-func (g *Guard) board(c Call) (f *twin, own bool) {
+func (g *Guard) board(c Call) (_ *twin, own bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if f = g.twins[c.Key]; f != nil {
+	if f := g.twins[c.Key]; f != nil {
 		return f, false
 	}
-	f = &twin{asked: make(chan struct{}), done: make(chan struct{}), fingerprint: c.Fingerprint}
+	f := &twin{asked: make(chan struct{}), done: make(chan struct{}), fingerprint: c.Fingerprint}
 	g.twins[c.Key] = f
 	return f, true
 }
