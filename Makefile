@@ -51,7 +51,7 @@ test-short: ## Unit tests of every module, no services needed
 # by IDEM_SEED, and by IDEM_CHAOS_SEED in test/chaos.
 soak: ## The long forms of all tests, against real services, with seeds, sizes, kills, cuts and what came out (hours)
 	@IDEM_SOAK=1 NOTIFIER_SOAK=1 IDEM_REQUIRE_SERVICES=1 $(SERVICES) run go test -race -count=1 -timeout 240m -p 1 -v \
-		. ./consumer ./lane ./dedup/... ./cmd/idem ./test/chaos ./examples/... 2>&1 | tee soak.log | \
+		. ./consumer ./lane ./dedup/... ./httpidem/... ./cmd/idem ./test/chaos ./examples/... 2>&1 | tee soak.log | \
 		grep --line-buffered -E 'soak: |SEED=|^ *--- FAIL|^(ok|FAIL|panic)'
 
 race: ## Unit tests of every module with the race detector, no services needed

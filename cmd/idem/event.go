@@ -367,6 +367,9 @@ func (a *app) eventSkip(ctx context.Context, f *eventFlags, arg, reason string, 
 		e, err = &eventAt{ledger: a.opened[0], key: asked}, nil // it is given up before it comes
 	}
 	next := "no delivery of it runs; those that come are skipped"
+	if e != nil && isRequest(e.key) {
+		next = "409 given_up to its copies"
+	}
 	err = a.audited("event skip", auditOf(e, asked, reason), func() error {
 		if err != nil {
 			return err

@@ -119,6 +119,9 @@ func stuck(r dedup.Record) bool { return r.State == dedup.Claimed && r.Lease <= 
 
 // next says what becomes of the event.
 func (e *eventAt) next(r dedup.Record) string {
+	if isRequest(r.Key) {
+		return nextOfRequest(r)
+	}
 	switch r.State {
 	case dedup.Finished:
 		return "nothing: further deliveries are duplicates"
@@ -317,6 +320,9 @@ func (e *eventAt) howDelivered(group string) string {
 			return "it is parked and first of its key: it runs as soon as the owner of its partition comes to it"
 		}
 		return fmt.Sprintf("it is parked: it runs after %q, the first of its key", p.head.Key.ID)
+	}
+	if isRequest(e.key) {
+		return "it runs when its client sends it again"
 	}
 	const next = "it runs when it is delivered again: by its producer"
 	for _, r := range e.records {

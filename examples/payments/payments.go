@@ -1,13 +1,16 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"regexp"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -38,12 +41,17 @@ func newMiddleware(store dedup.Store, secret []byte, log *slog.Logger) (*httpide
 		Timeout:   handlerTime,
 		Wait:      httpidem.DefaultWait, // a second click gets the answer to the first
 		MaxBody:   maxBody,
-		Logger:    log,
+		// Whoever names no account shares one.
+		MaxLiveKeys: 1000,
+		Logger:      log,
 	})
 }
 
+// anonymous is the account of all requests that name none.
+const anonymous = "anonymous"
+
 // accountOf says whose request it is. It believes the header, as a demonstration may: README.md says what to do instead.
-func accountOf(r *http.Request) string { return r.Header.Get("X-Account") }
+func accountOf(r *http.Request) string { return cmp.Or(r.Header.Get("X-Account"), anonymous) }
 
 // payment is a row of payments, and the answer to who made it.
 type payment struct {
@@ -170,25 +178,53 @@ var (
 	isID       = regexp.MustCompile(`^[[:print:]]{1,200}$`).MatchString // Postgres has no zero bytes in texts, for one
 )
 
-// readPayment reads and checks the wish for a payment.
+// name is the ID of an order or a customer: a string, or a number as many have them, taken as it is written.
+type name string
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (s *name) UnmarshalJSON(b []byte) error {
+	if b[0] == '"' {
+		return json.Unmarshal(b, (*string)(s))
+	}
+	return json.Unmarshal(b, (*json.Number)(s))
+}
+
+// decode reads the body of a request into wish.
+func decode(body io.Reader, wish any) error {
+	d := json.NewDecoder(body)
+	if err := d.Decode(wish); err != nil {
+		if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && e.Field != "" {
+			return fmt.Errorf("%s cannot be a %s", e.Field, e.Value)
+		}
+		return errors.New(`the body is no payment such as {"order_id":"o-1","amount":995,"currency":"EUR","customer_id":"ada"}`)
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("the body has something behind the payment")
+	}
+	return nil
+}
+
+// readPayment reads and checks the wish for a payment. The amount may be in quotes, as those write it whose numbers are
+// floating; 9.95 is none, in quotes or not: nobody knows whether 10.00 means ten euros.
 func readPayment(r *http.Request) (payment, error) {
 	var wish struct {
-		OrderID    string `json:"order_id"`
-		CustomerID string `json:"customer_id"`
-		Amount     int64  `json:"amount"`
-		Currency   string `json:"currency"`
+		OrderID    name        `json:"order_id"`
+		CustomerID name        `json:"customer_id"`
+		Amount     json.Number `json:"amount"`
+		Currency   string      `json:"currency"`
 	}
-	if err := json.NewDecoder(r.Body).Decode(&wish); err != nil {
-		return payment{}, fmt.Errorf("the body is not a payment in JSON: %w", err)
+	if err := decode(r.Body, &wish); err != nil {
+		return payment{}, err
 	}
-	p := payment{OrderID: wish.OrderID, CustomerID: wish.CustomerID, Amount: wish.Amount, Currency: wish.Currency}
+	amount, err := strconv.ParseInt(wish.Amount.String(), 10, 64)
+	p := payment{OrderID: string(wish.OrderID), CustomerID: string(wish.CustomerID), Amount: amount, Currency: wish.Currency}
 	switch {
 	case !isID(p.OrderID):
 		return p, errors.New("order_id must have 1 to 200 printable ASCII characters")
 	case !isID(p.CustomerID):
 		return p, errors.New("customer_id must have 1 to 200 printable ASCII characters")
-	case p.Amount <= 0:
-		return p, errors.New("amount must be positive, in the currency's smallest unit: 995 is 9.95 EUR")
+	case err != nil || p.Amount <= 0:
+		return p, errors.New("amount must be an integer above zero, in the currency's smallest unit: 995 is 9.95 EUR")
 	case !isCurrency(p.Currency):
 		return p, errors.New("currency must be three capital letters")
 	}

@@ -388,6 +388,40 @@ func TestInvalidPayments(t *testing.T) {
 	s.require(1, 1, 1)
 }
 
+// Who writes amounts in quotes, or has numbers for IDs, is understood.
+func TestNumbersAndStrings(t *testing.T) {
+	s := newShop(t)
+	for key, body := range map[string]string{
+		"as texts":   `{"order_id":"17","amount":"995","currency":"EUR","customer_id":"7"}`,
+		"as numbers": `{"order_id":18,"amount":995,"currency":"EUR","customer_id":7}`,
+	} {
+		a := s.post("", key, body)
+		a.id(t)
+		require.Contains(t, a.body, `"amount":995,`)
+		require.Contains(t, a.body, `"customer_id":"7"`)
+	}
+	again := s.post("", "another", `{"order_id":"18","amount":995,"currency":"EUR","customer_id":"7"}`)
+	require.Equal(t, http.StatusConflict, again.status, "18 is the order 18")
+	s.require(2, 2, 3)
+}
+
+// A provider that was started anew has forgotten its charges, and gives no other charge an ID that is in the database.
+func TestProviderStartedAnew(t *testing.T) {
+	s := newShop(t)
+	ids := make(map[string]bool)
+	for range 2 {
+		server := httptest.NewServer(provider.New(nil))
+		defer server.Close()
+		client, err := newProviderClient(server.URL, time.Second, 1)
+		require.NoError(t, err)
+		defer client.close()
+		s.cashier.provider = client
+		n := fmt.Sprint(len(ids))
+		ids[s.post("", n, wish(n, "ada", 995)).id(t)] = true
+	}
+	require.Len(t, ids, 2)
+}
+
 func TestListAndHealth(t *testing.T) {
 	s := newShop(t)
 	get := func(path string) (int, string) {

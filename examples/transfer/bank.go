@@ -107,8 +107,8 @@ func (k naturalKey) lock(ctx context.Context, tx pgx.Tx) error {
 // refuse locks both accounts until the transaction ends, and says what speaks against the order. Everybody locks accounts in the
 // order of their numbers, so transfers in opposite directions wait for each other and do not deadlock.
 func refuse(ctx context.Context, tx pgx.Tx, o order) (refusal, error) {
-	rows, err := tx.Query(ctx, `SELECT id, currency, balance FROM accounts WHERE id IN ($1, $2)
-		ORDER BY id FOR NO KEY UPDATE`, o.From, o.To)
+	rows, err := tx.Query(ctx, `SELECT id, coalesce(currency, $3), balance FROM accounts WHERE id IN ($1, $2)
+		ORDER BY id FOR NO KEY UPDATE`, o.From, o.To, o.Currency)
 	if err != nil {
 		return "", err
 	}
@@ -144,8 +144,8 @@ func (t transfer) book(ctx context.Context, tx pgx.Tx) error {
 	if err != nil {
 		return fmt.Errorf("insert the entries: %w", err)
 	}
-	tag, err := tx.Exec(ctx, `UPDATE accounts SET balance = balance + CASE id WHEN $1 THEN -$3::bigint ELSE $3 END
-		WHERE id IN ($1, $2)`, t.From, t.To, t.Amount)
+	tag, err := tx.Exec(ctx, `UPDATE accounts SET balance = balance + CASE id WHEN $1 THEN -$3::bigint ELSE $3 END,
+		currency = coalesce(currency, $4) WHERE id IN ($1, $2)`, t.From, t.To, t.Amount, t.Currency)
 	if err == nil && tag.RowsAffected() != 2 {
 		err = fmt.Errorf("%d rows", tag.RowsAffected())
 	}
@@ -159,11 +159,11 @@ func (t transfer) book(ctx context.Context, tx pgx.Tx) error {
 type account struct {
 	ID       int64  `json:"id"`
 	Balance  int64  `json:"balance"` // minor units
-	Currency string `json:"currency"`
+	Currency string `json:"currency,omitempty"`
 }
 
 func (b *bank) accounts(ctx context.Context) ([]account, error) {
-	rows, err := b.pool.Query(ctx, `SELECT id, balance, currency FROM accounts ORDER BY id`)
+	rows, err := b.pool.Query(ctx, `SELECT id, balance, coalesce(currency, '') FROM accounts ORDER BY id`)
 	if err != nil {
 		return nil, err
 	}

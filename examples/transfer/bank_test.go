@@ -100,6 +100,19 @@ func TestReferenceIsNoKey(t *testing.T) {
 	v.requireSound()
 }
 
+// An account that was seeded takes on the currency of its first transfer.
+func TestFirstTransferSaysTheCurrency(t *testing.T) {
+	v := newVault(t, 3)
+	gift := order{From: 1, To: 2, Amount: 1, Currency: "CHF"}
+	first, _ := v.decided(naturalKey{"anna", "first"}, gift)
+	require.Empty(t, first.Refused)
+	gift.Currency, gift.To = "EUR", 3
+	second, _ := v.decided(naturalKey{"anna", "second"}, gift)
+	require.Equal(t, wrongCurrency, second.Refused)
+	require.EqualValues(t, 1, v.number(`SELECT count(*) FROM accounts WHERE currency IS NULL`), "a refusal says nothing about an account")
+	v.requireSound()
+}
+
 func TestOtherOrderUnderAKey(t *testing.T) {
 	v := newVault(t, 3)
 	v.decided(naturalKey{"anna", "k"}, rent)
@@ -123,6 +136,8 @@ func TestOtherOrderUnderAKey(t *testing.T) {
 func TestRefusals_Idempotent(t *testing.T) {
 	v := newVault(t, 2)
 	_, err := v.pool.Exec(t.Context(), `INSERT INTO accounts (id, currency, opening, balance) VALUES (9, 'USD', 0, 0)`)
+	require.NoError(t, err)
+	_, err = v.pool.Exec(t.Context(), `UPDATE accounts SET currency = 'EUR' WHERE id < 9`)
 	require.NoError(t, err)
 	much := order{From: 1, To: 2, Amount: seedBalance + 1, Currency: "EUR"}
 	for name, c := range map[string]struct {

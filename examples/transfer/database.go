@@ -17,9 +17,8 @@ var schema string
 
 // What accounts are seeded with: 1,000.00 each.
 const (
-	seedBalance  = 100_000
-	seedCurrency = "EUR"
-	maxSeed      = 1_000_000
+	seedBalance = 100_000
+	maxSeed     = 1_000_000
 )
 
 // poolSize is how many connections a process takes at most, unless the URL says pool_max_conns.
@@ -61,10 +60,11 @@ func migrate(ctx context.Context, pool *pgxpool.Pool) error {
 	})
 }
 
-// seed adds the accounts 1 to n that are not there, and returns how many that were.
+// seed adds the accounts 1 to n that are not there, and returns how many that were. An account takes on the currency of its first
+// transfer.
 func seed(ctx context.Context, pool *pgxpool.Pool, n int64) (int64, error) {
 	tag, err := pool.Exec(ctx, `INSERT INTO accounts (id, currency, opening, balance)
-		SELECT id, $2, $3, $3 FROM generate_series(1, $1::bigint) id ON CONFLICT DO NOTHING`, n, seedCurrency, seedBalance)
+		SELECT id, NULL, $2, $2 FROM generate_series(1, $1::bigint) id ON CONFLICT DO NOTHING`, n, seedBalance)
 	return tag.RowsAffected(), err
 }
 

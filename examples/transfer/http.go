@@ -92,7 +92,7 @@ func (s *service) failed(w http.ResponseWriter, r *http.Request, err error) {
 		return
 	}
 	w.Header().Set("Retry-After", "1")
-	writeProblem(w, http.StatusServiceUnavailable, "database_unavailable", "Send it again, with the same key.")
+	writeProblem(w, http.StatusServiceUnavailable, "database_unavailable", "Send it again; if it has a key, with the same one.")
 }
 
 // permanent reports whether the server said no for a reason that the next try will meet too.
@@ -123,20 +123,42 @@ func (r refusal) text(o order) string {
 // maxReference is how many characters a reference may have, as in SEPA.
 const maxReference = 140
 
-// readOrder reads an order strictly: an amount that is misspelt, or given as 9.95, is no amount.
+// readOrder reads an order strictly: a field that is misspelt is none, and neither is an amount of 9.95, since nobody knows
+// whether 10.00 means ten euros. Integers may be in quotes, as those write them whose numbers are floating.
 func readOrder(body io.Reader) (o order, err error) {
+	var text struct {
+		From      json.Number `json:"from"`
+		To        json.Number `json:"to"`
+		Amount    json.Number `json:"amount"`
+		Currency  string      `json:"currency"`
+		Reference string      `json:"reference"`
+	}
 	d := json.NewDecoder(body)
 	d.DisallowUnknownFields()
-	if err := d.Decode(&o); err != nil {
+	if err := d.Decode(&text); err != nil {
 		if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && e.Field != "" {
 			return o, fmt.Errorf("%s cannot be a %s", e.Field, e.Value)
 		}
-		return o, errors.New(`the body is no transfer such as {"from":1,"to":2,"amount":2500,"currency":"EUR","reference":"rent"}`)
+		return o, errors.New(`the body is no transfer such as {"from":1,"to":2,"amount":2500,"currency":"EUR","reference":"rent"}, ` +
+			"with these fields and no others")
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return o, errors.New("the body has something behind the transfer")
 	}
+	o = order{
+		From: integer(text.From), To: integer(text.To), Amount: integer(text.Amount),
+		Currency: text.Currency, Reference: text.Reference,
+	}
 	return o, o.check()
+}
+
+// integer is zero, which stands for nothing here, if n is missing or no integer of 64 bits.
+func integer(n json.Number) int64 {
+	i, err := n.Int64()
+	if err != nil {
+		return 0
+	}
+	return i
 }
 
 // check says what is wrong with an order whatever the accounts hold.
@@ -147,7 +169,7 @@ func (o order) check() error {
 	case o.From == o.To:
 		return errors.New("from and to are the same account")
 	case o.Amount <= 0:
-		return errors.New("amount is an integer above zero, in minor units such as cents")
+		return errors.New("amount is an integer above zero, in minor units: 995 is 9.95 EUR")
 	case !isCurrency(o.Currency):
 		return errors.New("currency is an ISO 4217 code such as EUR")
 	case utf8.RuneCountInString(o.Reference) > maxReference:

@@ -64,7 +64,7 @@ func newBranch(t testing.TB, accounts int64) *branch {
 	b.redis = redis.NewClient(&redis.Options{Addr: server})
 	t.Cleanup(func() { _ = b.redis.Close() })
 	b.line = newLine(t, server)
-	o := options{redis: "redis://" + b.line.addr, log: slog.New(slog.DiscardHandler)}
+	o := options{redis: b.line.addr, log: slog.New(slog.DiscardHandler)}
 	i, err := o.prepare(t.Context(), b.pool)
 	require.NoError(t, err)
 	client, err := o.openRedis(t.Context())
@@ -265,29 +265,34 @@ func TestCopiesAtOnceWithoutRedis_Idempotent(t *testing.T) {
 func TestBadRequests(t *testing.T) {
 	b := newBranch(t, 2)
 	for name, text := range map[string]string{
-		"nothing":            ``,
-		"no JSON":            `from 1 to 2`,
-		"null":               `null`,
-		"a list":             `[` + rentBody + `]`,
-		"two":                rentBody + rentBody,
-		"empty":              `{}`,
-		"cut short":          rentBody[:20],
-		"no from":            `{"to":2,"amount":1,"currency":"EUR"}`,
-		"from below zero":    `{"from":-1,"to":2,"amount":1,"currency":"EUR"}`,
-		"to itself":          `{"from":1,"to":1,"amount":1,"currency":"EUR"}`,
-		"amount zero":        `{"from":1,"to":2,"amount":0,"currency":"EUR"}`,
-		"amount below zero":  `{"from":1,"to":2,"amount":-5,"currency":"EUR"}`,
-		"amount null":        `{"from":1,"to":2,"amount":null,"currency":"EUR"}`,
-		"amount text":        `{"from":1,"to":2,"amount":"5","currency":"EUR"}`,
-		"amount a fraction":  `{"from":1,"to":2,"amount":9.95,"currency":"EUR"}`,
-		"amount a power":     `{"from":1,"to":2,"amount":1e2,"currency":"EUR"}`,
-		"amount overflows":   `{"from":1,"to":2,"amount":9223372036854775808,"currency":"EUR"}`,
-		"no currency":        `{"from":1,"to":2,"amount":1}`,
-		"currency in words":  `{"from":1,"to":2,"amount":1,"currency":"Euro"}`,
-		"currency small":     `{"from":1,"to":2,"amount":1,"currency":"eur"}`,
-		"amount misspelt":    `{"from":1,"to":2,"amuont":1,"currency":"EUR"}`,
-		"reference too long": fmt.Sprintf(`{"from":1,"to":2,"amount":1,"currency":"EUR","reference":%q}`, strings.Repeat("ö", maxReference+1)),
-		"reference NUL":      `{"from":1,"to":2,"amount":1,"currency":"EUR","reference":"\u0000"}`,
+		"nothing":              ``,
+		"no JSON":              `from 1 to 2`,
+		"null":                 `null`,
+		"a list":               `[` + rentBody + `]`,
+		"two":                  rentBody + rentBody,
+		"empty":                `{}`,
+		"cut short":            rentBody[:20],
+		"no from":              `{"to":2,"amount":1,"currency":"EUR"}`,
+		"from below zero":      `{"from":-1,"to":2,"amount":1,"currency":"EUR"}`,
+		"to itself":            `{"from":1,"to":1,"amount":1,"currency":"EUR"}`,
+		"amount zero":          `{"from":1,"to":2,"amount":0,"currency":"EUR"}`,
+		"amount below zero":    `{"from":1,"to":2,"amount":-5,"currency":"EUR"}`,
+		"amount null":          `{"from":1,"to":2,"amount":null,"currency":"EUR"}`,
+		"amount in words":      `{"from":1,"to":2,"amount":"five","currency":"EUR"}`,
+		"amount in euros":      `{"from":1,"to":2,"amount":"10.00","currency":"EUR"}`,
+		"amount a float":       `{"from":1,"to":2,"amount":10.00,"currency":"EUR"}`,
+		"amount overflows too": `{"from":1,"to":2,"amount":"9223372036854775808","currency":"EUR"}`,
+		"from a fraction":      `{"from":1.5,"to":2,"amount":1,"currency":"EUR"}`,
+		"a field too much":     `{"from":1,"to":2,"amount":1,"currency":"EUR","memo":"rent"}`,
+		"amount a fraction":    `{"from":1,"to":2,"amount":9.95,"currency":"EUR"}`,
+		"amount a power":       `{"from":1,"to":2,"amount":1e2,"currency":"EUR"}`,
+		"amount overflows":     `{"from":1,"to":2,"amount":9223372036854775808,"currency":"EUR"}`,
+		"no currency":          `{"from":1,"to":2,"amount":1}`,
+		"currency in words":    `{"from":1,"to":2,"amount":1,"currency":"Euro"}`,
+		"currency small":       `{"from":1,"to":2,"amount":1,"currency":"eur"}`,
+		"amount misspelt":      `{"from":1,"to":2,"amuont":1,"currency":"EUR"}`,
+		"reference too long":   fmt.Sprintf(`{"from":1,"to":2,"amount":1,"currency":"EUR","reference":%q}`, strings.Repeat("ö", maxReference+1)),
+		"reference NUL":        `{"from":1,"to":2,"amount":1,"currency":"EUR","reference":"\u0000"}`,
 	} {
 		for range 2 {
 			r := b.post(name, text)
@@ -303,6 +308,17 @@ func TestBadRequests(t *testing.T) {
 	require.Zero(t, b.number(`SELECT count(*) FROM transfers`), "nothing of this is remembered")
 	long := fmt.Sprintf(`{"from":1,"to":2,"amount":1,"currency":"EUR","reference":%q}`, strings.Repeat("ö", maxReference))
 	require.Equal(t, http.StatusCreated, b.post("long", long).status)
+}
+
+// Who writes integers in quotes means the same, and the database sees that it is.
+func TestIntegersInQuotes(t *testing.T) {
+	b := newBranch(t, 2)
+	first := b.post("k", `{"from":"1","to":"2","amount":"25000","currency":"EUR","reference":"rent"}`)
+	require.Equal(t, http.StatusCreated, first.status, first.body)
+	require.JSONEq(t, rentBody[:1]+`"id":1,`+rentBody[1:], first.body)
+	b.flush()
+	require.Equal(t, first.body, b.post("k", rentBody).body)
+	require.EqualValues(t, 75_000, b.balance(1))
 }
 
 // Nobody gets another customer's answer with his key.

@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -119,7 +120,11 @@ func (o options) serve(ctx context.Context, h http.Handler) error {
 
 // openRedis does not need the server to be there. A request that finds it away should not wait long.
 func (o options) openRedis(ctx context.Context) (*redis.Client, error) {
-	opts, err := redis.ParseURL(o.redis)
+	url := o.redis
+	if !strings.Contains(url, "://") { // host:port
+		url = "redis://" + url
+	}
+	opts, err := redis.ParseURL(url)
 	if err != nil {
 		return nil, fmt.Errorf("-redis: %w", err)
 	}
@@ -165,7 +170,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	flags.SetOutput(stderr)
 	flags.StringVar(&o.listen, "listen", "127.0.0.1:8080", "`address` to serve at")
 	flags.StringVar(&o.postgres, "postgres", os.Getenv("POSTGRES_URL"), "Postgres `URL` of the bank, whose missing tables are made; default $POSTGRES_URL")
-	flags.StringVar(&o.redis, "redis", os.Getenv("REDIS_URL"), "Redis `URL` of the claims; default $REDIS_URL")
+	flags.StringVar(&o.redis, "redis", os.Getenv("REDIS_URL"), "Redis `URL` of the claims, or its host:port; default $REDIS_URL")
 	flags.Int64Var(&o.seed, "seed", 0, "add accounts numbered 1 to `N` with 1,000.00 EUR each, where they are missing")
 	flags.BoolVar(&verbose, "v", false, "log each request, with its key")
 	if err := flags.Parse(args); err != nil {

@@ -2,7 +2,7 @@
 
 CREATE TABLE IF NOT EXISTS accounts (
     id       bigint PRIMARY KEY CHECK (id > 0),
-    currency text   NOT NULL CHECK (currency ~ '^[A-Z]{3}$'), -- ISO 4217
+    currency text   CHECK (currency ~ '^[A-Z]{3}$'), -- ISO 4217; null: that of the first transfer
     opening  bigint NOT NULL CHECK (opening >= 0),            -- what it began with: balance = opening + its entries
     balance  bigint NOT NULL CHECK (balance >= 0)
 );

@@ -5,6 +5,7 @@ package provider
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -166,12 +167,18 @@ func (s *Server) decide(r Request, decline bool) answer {
 	}
 	a := &answer{wish: r.Wish, status: http.StatusPaymentRequired, body: refusal("card_declined")}
 	if !decline {
-		c := Charge{ID: fmt.Sprintf("ch_%06d", len(s.charges)+1), Key: r.Key, Wish: r.Wish}
+		c := Charge{ID: chargeID(r.Key), Key: r.Key, Wish: r.Wish}
 		s.charges = append(s.charges, c)
 		a.status, a.body = http.StatusCreated, c
 	}
 	s.answers[r.Key] = a
 	return *a
+}
+
+// chargeID is another one for each key, also after a restart: whoever stores it may rely on that.
+func chargeID(key string) string {
+	sum := sha256.Sum256([]byte(key))
+	return fmt.Sprintf("ch_%x", sum[:8])
 }
 
 func refusal(code string) map[string]string { return map[string]string{"code": code} }

@@ -1,0 +1,34 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/idem-go/idem/dedup"
+)
+
+// isRequest reports whether a key is that of an HTTP request: httpidem gives all of them this type. Nobody delivers a request but
+// its client.
+func isRequest(k dedup.Key) bool { return k.Type == "http" }
+
+// nextOfRequest says what the client is told who sends the request again.
+func nextOfRequest(r dedup.Record) string {
+	const doubt = "409 unknown_outcome to its copies, unless the handler has Rerun: find out what happened, then idem event release or skip"
+	switch r.State {
+	case dedup.Finished:
+		return "its answer is replayed to its copies"
+	case dedup.GivenUp:
+		return "409 given_up to its copies"
+	case dedup.Claimed:
+		if stuck(r) {
+			return fmt.Sprintf("its holder has not spoken for %s beyond its lease: %s", short(-r.Lease), doubt)
+		}
+		return fmt.Sprintf("it is at work: its holder's lease lasts for %s more", short(r.Lease))
+	case dedup.Released:
+		if r.Doubtful {
+			return doubt
+		}
+		return "it runs when its client sends it again"
+	default: // requests have no later attempts
+		return "not known to this release"
+	}
+}
