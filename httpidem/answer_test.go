@@ -100,7 +100,7 @@ func FuzzReadAnswer_H06(f *testing.F) {
 // H-13: golden.
 func TestAnswer_ReplaysWhatIsAllowed_H13(t *testing.T) {
 	a := &answer{status: 201, body: []byte("hello"), header: http.Header{
-		"Content-Type": {"text/plain"}, "Location": {"/1"}, "Vary": {"Accept", "origin"}, "Etag": {`"1"`}, "Content-Length": {"7"},
+		"Content-Type": {"text/plain"}, "Location": {"/1"}, "Vary": {"Accept", "origin"}, "Etag": {`"1"`}, "Content-Length": {"7"}, "Content-Encoding": {"br"},
 		"Date": {"then"}, "Set-Cookie": {"session=1"}, "set-cookie": {"session=2"}, "Connection": {"close"}, "Transfer-Encoding": {"chunked"},
 		"Traceparent": {"00-1"}, "X-Request-Id": {"1"}, "Retry-After": {"5"}, "Access-Control-Allow-Origin": {"https://a"},
 	}}
@@ -113,7 +113,7 @@ func TestAnswer_ReplaysWhatIsAllowed_H13(t *testing.T) {
 	require.Equal(t, 201, w.Code)
 	require.Equal(t, "hello", w.Body.String())
 	require.Equal(t, http.Header{
-		"Content-Type": {"text/plain"}, "Location": {"/1"}, "Vary": {"Origin", "Accept"}, "Etag": {`"1"`}, "Content-Length": {"5"},
+		"Content-Type": {"text/plain"}, "Location": {"/1"}, "Vary": {"Origin", "Accept"}, "Etag": {`"1"`}, "Content-Length": {"5"}, "Content-Encoding": {"br"},
 		"X-Request-Id": {"2"}, "Cache-Control": {"private"},
 	}, w.Header())
 }

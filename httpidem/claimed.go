@@ -12,11 +12,16 @@ import (
 // claimed runs the handler under a claim.
 func (m *Middleware) claimed(w http.ResponseWriter, q *request, next http.Handler) {
 	entry, a, err := m.guard.Enter(q.r.Context(), q.call)
+	if err == nil && m.open.Swap(false) {
+		m.cfg.Logger.InfoContext(q.r.Context(), "the idempotency ledger is back", "idempotency_key", q.state.header)
+	}
 	switch {
-	case err != nil && q.r.Context().Err() != nil: // the client has gone while it waited: nobody reads an answer
-		q.observe(InFlight, 0, err)
+	case err != nil && q.r.Context().Err() != nil: // the client has gone while it waited, or closed its half of the connection
+		q.notRun(w, err)
 	case errors.Is(err, dedup.ErrUnavailable) && m.cfg.FailOpen:
-		m.cfg.Logger.WarnContext(q.r.Context(), "request runs without the idempotency ledger", "idempotency_key", q.state.header, "error", err)
+		if !m.open.Swap(true) {
+			m.cfg.Logger.WarnContext(q.r.Context(), "requests run without the idempotency ledger", "idempotency_key", q.state.header, "error", err)
+		}
 		next.ServeHTTP(w, q.r)
 		q.observe(Unguarded, 0, err)
 	case err != nil:

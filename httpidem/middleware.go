@@ -13,6 +13,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
 
 	"github.com/idem-go/idem/dedup"
 )
@@ -26,6 +27,8 @@ type Middleware struct {
 	look  func(context.Context, []dedup.Request, []dedup.Answer) error // nil: the ledger cannot
 
 	kept map[string]bool // response headers that are replayed
+
+	open atomic.Bool // requests run without the ledger (FailOpen), and it has been said
 
 	mu   sync.Mutex
 	live map[owner]map[dedup.Key]int // by who asks, how many requests are at each key
@@ -252,7 +255,7 @@ func (q *request) read(w http.ResponseWriter) (status int, code string, err erro
 	case isTooLarge(err):
 		return http.StatusRequestEntityTooLarge, "body_too_large", clientError(fmt.Sprintf("A request with an idempotency key may have %d bytes.", max))
 	default:
-		return http.StatusBadRequest, "body_unreadable", err
+		return http.StatusBadRequest, "body_unreadable", clientError("The body of the request did not come to its end.")
 	}
 }
 
@@ -266,7 +269,8 @@ func (q *request) admitOwner() (status int, code string, err error) {
 	}
 	if cfg.Principal != nil {
 		q.who.principal, err = cfg.Principal(r)
-		if err == nil && q.who.principal == "" { // all whom a mistake leaves without a name would share their keys
+		// All whom a mistake leaves without a name would share their keys; other bytes than text cannot be kept.
+		if err == nil && (q.who.principal == "" || !utf8.ValidString(q.who.principal) || strings.ContainsRune(q.who.principal, 0)) {
 			err = clientError("It is not known who sends this request.")
 		}
 		if err != nil {
@@ -373,6 +377,13 @@ func (q *request) replay(w http.ResponseWriter, r dedup.Result) {
 // retryLater says when to come again.
 func (q *request) retryLater(w http.ResponseWriter) {
 	w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(q.m.cfg.RetryAfter.Seconds()))))
+}
+
+// notRun answers a client whose connection was closed before anything ran. It may still read: a server that writes nothing says 200.
+func (q *request) notRun(w http.ResponseWriter, err error) {
+	q.retryLater(w)
+	q.problem(http.StatusServiceUnavailable, "not_run", "The connection was closed before this request ran. Send it again, with the same key.").write(w)
+	q.observe(InFlight, http.StatusServiceUnavailable, err)
 }
 
 // unavailable answers for a ledger that cannot be asked. Nothing was run, or all of it was rolled back.

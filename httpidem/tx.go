@@ -67,7 +67,7 @@ func inTx[Tx any](w http.ResponseWriter, q *request, next http.Handler) {
 		t.rec.send()
 		q.observe(Forgotten, t.rec.status(), nil)
 	case err != nil && !t.ran && q.r.Context().Err() != nil:
-		q.observe(InFlight, 0, err)
+		q.notRun(w, err)
 	case errors.Is(err, dedup.ErrUnavailable):
 		q.unavailable(w, err)
 	case err != nil:
