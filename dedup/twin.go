@@ -3,6 +3,7 @@ package dedup
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 )
 
@@ -83,7 +84,7 @@ func (g *Guard) lead(p patience, key Key, f *twin, ask asker) (a Answer, kept bo
 			g.tell(f, true)
 		}
 		if err != nil || kept || a.Verdict != Busy || left <= 0 {
-			return a, kept, err
+			return a, kept, withCause(p.ctx, err)
 		}
 		g.tell(f, false)
 		pause := min(left, g.cfg.Poll)
@@ -94,6 +95,15 @@ func (g *Guard) lead(p patience, key Key, f *twin, ask asker) (a Answer, kept bo
 			return Answer{}, false, err
 		}
 	}
+}
+
+// withCause is err with the cause of the end of ctx, if that is why: stores tell of the end only.
+func withCause(ctx context.Context, err error) error {
+	cause := context.Cause(ctx)
+	if err == nil || cause == nil || !errors.Is(err, ctx.Err()) || errors.Is(err, cause) {
+		return err
+	}
+	return fmt.Errorf("%w (%w)", err, cause)
 }
 
 // common is err if it would be that of all who follow: the ledger is out of reach. An error that may come of the leader's own
