@@ -17,8 +17,6 @@ SERVICES := test/services/services.sh
 # machine. Tests that crash a service live in a module of their own, since modules are tested one after the other.
 TEST_PACKAGES ?= 2
 TEST_TIMEOUT ?= 20m
-# The packages that take longest begin first: a long one that is left alone at the end leaves half of the machine idle.
-FIRST = $$(go list ./test/chaos ./dedup/pgstore ./consumer 2>/dev/null || true)
 # For one's own flags: make test TESTFLAGS='-run TestClaim -v'
 TESTFLAGS ?=
 
@@ -44,7 +42,7 @@ test: ## All tests of every module, with -race, against real services (started a
 	@IDEM_REQUIRE_SERVICES=1 $(SERVICES) run $(MAKE) --no-print-directory test-modules
 
 test-modules:
-	@$(call each-module,go test -race -count=1 -timeout $(TEST_TIMEOUT) -p $(TEST_PACKAGES) $(TESTFLAGS) $(FIRST) ./...)
+	@$(call each-module,go test -race -count=1 -timeout $(TEST_TIMEOUT) -p $(TEST_PACKAGES) $(TESTFLAGS) ./...)
 
 test-short: ## Unit tests of every module, no services needed
 	@$(call each-module,go test -short -timeout $(TEST_TIMEOUT) $(TESTFLAGS) ./...)
@@ -53,7 +51,7 @@ test-short: ## Unit tests of every module, no services needed
 # by IDEM_SEED, and by IDEM_CHAOS_SEED in test/chaos.
 soak: ## The long forms of all tests, against real services, with seeds, sizes, kills, cuts and what came out (hours)
 	@IDEM_SOAK=1 NOTIFIER_SOAK=1 IDEM_REQUIRE_SERVICES=1 $(SERVICES) run go test -race -count=1 -timeout 240m -p 1 -v \
-		. ./consumer ./lane ./dedup/... ./httpidem/... ./cmd/idem ./test/chaos ./test/rates ./examples/... 2>&1 | tee soak.log | \
+		. ./consumer ./lane ./dedup/... ./httpidem/... ./cmd/idem ./test/chaos ./examples/... 2>&1 | tee soak.log | \
 		grep --line-buffered -E 'soak: |SEED=|^ *--- FAIL|^(ok|FAIL|panic)'
 
 race: ## Unit tests of every module with the race detector, no services needed

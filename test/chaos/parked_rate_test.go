@@ -1,6 +1,4 @@
-// Package rates measures what is promised as a ratio. A package of its own, whose name comes last: who works beside it is measured
-// too.
-package rates
+package chaos
 
 import (
 	"context"
@@ -8,8 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"os"
-	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -26,17 +22,8 @@ import (
 
 // One event in a hundred fails, all of them of 5 % of the keys: the others go on at 80 % of their rate at least (rule 4).
 func TestParkedKeysLeaveTheOthersTheirRate(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes long: not with -short")
-	}
-	seed := rand.Uint64() >> 32 // which keys there are; the times are the machine's
-	if s := os.Getenv("IDEM_SEED"); s != "" {
-		var err error
-		seed, err = strconv.ParseUint(s, 10, 64)
-		require.NoError(t, err, "IDEM_SEED")
-	}
-	t.Logf("repeat with IDEM_SEED=%d", seed)
-	rng := rand.New(rand.NewPCG(seed, 0))
+	needTime(t)
+	rng := newRand(t)
 	cfg, err := pgxpool.ParseConfig(testenv.Postgres(t))
 	require.NoError(t, err)
 	cfg.MaxConns = 16
