@@ -93,6 +93,8 @@ var (
 	// its size, such as a time it does not accept. The dead letter is then sent with the present time; the record's own is
 	// in its headers.
 	ErrRefused = errors.New("message refused")
+	// ErrNoTopic is returned by a [Producer] for a message whose topic is not there, has no such name, or must not be written to.
+	ErrNoTopic = errors.New("topic cannot be written to")
 	// ErrStopping is the cause of a handler's cancelled context when the time for a clean stop is nearly over.
 	ErrStopping = errors.New("consumer is stopping")
 	// ErrPartitionLost, as the cause of the context given to HandleBatch, says that the partition belongs to another

@@ -74,6 +74,10 @@ func (e Event[T]) IdempotencyKey(purpose ...string) string {
 	return e.meta.key.UUID(append([]string{e.meta.name}, purpose...)...)
 }
 
+// Identity returns the key that the ledger remembers this event by. It is the parent of what a handler of batches emits:
+// outbox.Entry{Parent: e.Identity()} (rule 23).
+func (e Event[T]) Identity() dedup.Key { return e.meta.key }
+
 // Fence returns a number that grows with every claim of this event and never goes back while the ledger remembers it. An effect that stores it, and
 // refuses a lower one in its WHERE clause, is safe from a holder that was paused and wakes up late (K-12, rule 41). Zero
 // in a transactional handler, where the transaction itself is the fence.

@@ -167,7 +167,9 @@ func decoder[T any](decode func(*Message, any) error) func(*Message) (any, error
 }
 
 func one[T any](fn func(context.Context, any, Event[T]) error) invocation {
-	return func(ctx context.Context, tx any, in []input) error { return fn(ctx, tx, newEvent[T](&in[0])) }
+	return func(ctx context.Context, tx any, in []input) error {
+		return fn(dedup.WithParent(ctx, in[0].key), tx, newEvent[T](&in[0]))
+	}
 }
 
 func many[T any](fn func(context.Context, any, []Event[T]) error) invocation {
@@ -176,7 +178,7 @@ func many[T any](fn func(context.Context, any, []Event[T]) error) invocation {
 		for i := range in {
 			events[i] = newEvent[T](&in[i])
 		}
-		return fn(ctx, tx, events)
+		return fn(dedup.WithParent(ctx, dedup.Key{}), tx, events)
 	}
 }
 

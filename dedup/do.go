@@ -80,6 +80,7 @@ func newDoSettings(key Key, opts []DoOption) *doSettings {
 func Do[R any](ctx context.Context, g *Guard, key Key, fn func(context.Context) (R, error), opts ...DoOption) (
 	r R, replayed bool, err error) {
 	s := newDoSettings(key, opts)
+	ctx = WithParent(ctx, key)
 	for {
 		entry, a, err := g.Enter(ctx, s.call)
 		if err != nil {

@@ -17,6 +17,7 @@ import (
 func DoTx[R, Tx any](ctx context.Context, g *Guard, key Key, limit time.Duration,
 	fn func(context.Context, Tx) (R, error), opts ...DoOption) (r R, replayed bool, err error) {
 	s := newDoSettings(key, opts)
+	ctx = WithParent(ctx, key)
 	for {
 		var ran R
 		a, err := EnterTx(ctx, g, s.call, limit, func(tx Tx) (Result, error) {

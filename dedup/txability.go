@@ -1,6 +1,7 @@
 package dedup
 
 import (
+	"context"
 	"errors"
 	"fmt"
 )
@@ -12,6 +13,27 @@ type TxChecker interface {
 	// the server will refuse all others, [ErrTxEnded] if the transaction was ended by SQL, and [ErrUnavailable] if the
 	// connection is gone.
 	CheckTx() error
+}
+
+// TxKeeper is an ability of a transaction that [TxStore.ClaimTx] lends to its function: to keep work for its end. Whatever several
+// handlers of one transaction queue can so be written in one statement, sorted, just before COMMIT (rule 22).
+type TxKeeper interface {
+	// KeepTx returns the work that is kept under key, which is compared by ==. If there is none it keeps what begin returns. The
+	// error matches [ErrTxEnded] after the function has returned.
+	KeepTx(key any, begin func() TxWork) (TxWork, error)
+}
+
+// TxWork is kept by a [TxKeeper]. One goroutine at a time calls it.
+type TxWork interface {
+	// Flush is called once, after the function has returned without an error and just before COMMIT, in the order in which works
+	// were first kept. tx is the transaction, of the store's type. An error rolls back, and means what it would mean if the
+	// function had returned it. It is not called in a transaction that is rolled back.
+	Flush(ctx context.Context, tx any) error
+	// Mark says how much there is, when a savepoint is set ([Savepointer]).
+	Mark() int
+	// Rewind drops what has come since Mark returned that number: the savepoint was rolled back. A work that was kept later than the
+	// savepoint is rewound to zero.
+	Rewind(mark int)
 }
 
 // TxLimiter is an ability of a [TxStore]: to say how many transactions may run at once.

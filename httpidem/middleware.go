@@ -230,7 +230,7 @@ func (q *request) identify(w http.ResponseWriter) (status int, code string, err 
 	}
 	q.call = dedup.Call{Key: q.state.key, Detached: true}
 	status, code, err = q.read(w) // of the server's own request: only there trailers appear
-	q.r = r.WithContext(context.WithValue(r.Context(), stateKey{}, q.state))
+	q.r = r.WithContext(dedup.WithParent(context.WithValue(r.Context(), stateKey{}, q.state), q.state.key))
 	switch {
 	case err != nil:
 		return status, code, err

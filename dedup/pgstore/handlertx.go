@@ -22,6 +22,13 @@ type handlerTx struct {
 	marked  bool
 	outside string
 	points  int // savepoints that were set
+	works   []keptWork
+}
+
+// keptWork waits for the end of the transaction.
+type keptWork struct {
+	key  any
+	work dedup.TxWork
 }
 
 // nameParameter is the one parameter that a transaction may change without changing what a handler sees, and that the
@@ -31,6 +38,7 @@ const nameParameter = "application_name"
 var (
 	_ dedup.TxChecker   = (*handlerTx)(nil)
 	_ dedup.Savepointer = (*handlerTx)(nil)
+	_ dedup.TxKeeper    = (*handlerTx)(nil)
 )
 
 func (t *handlerTx) close() { t.closed.Store(true) }
@@ -59,6 +67,51 @@ func (t *handlerTx) state() error {
 		return fmt.Errorf("pgstore: %w", dedup.ErrTxEnded)
 	default: // the server would answer COMMIT with ROLLBACK (P-12)
 		return fmt.Errorf("pgstore: %w", dedup.ErrTxAborted)
+	}
+}
+
+// KeepTx implements [dedup.TxKeeper].
+func (t *handlerTx) KeepTx(key any, begin func() dedup.TxWork) (dedup.TxWork, error) {
+	if t.closed.Load() {
+		return nil, fmt.Errorf("pgstore: %w: %w", dedup.ErrTxEnded, pgx.ErrTxClosed)
+	}
+	for _, k := range t.works {
+		if k.key == key {
+			return k.work, nil
+		}
+	}
+	w := begin()
+	t.works = append(t.works, keptWork{key, w})
+	return w, nil
+}
+
+// flush lets all that is kept be done.
+func (t *handlerTx) flush(ctx context.Context) error {
+	for _, k := range t.works {
+		if err := k.work.Flush(ctx, t.Tx); err != nil {
+			return fmt.Errorf("pgstore: before commit: %w", err)
+		}
+	}
+	return nil
+}
+
+// marks says how much of each work there is.
+func (t *handlerTx) marks() []int {
+	marks := make([]int, len(t.works))
+	for i, k := range t.works {
+		marks[i] = k.work.Mark()
+	}
+	return marks
+}
+
+// rewind drops what has come since.
+func (t *handlerTx) rewind(marks []int) {
+	for i, k := range t.works {
+		mark := 0
+		if i < len(marks) {
+			mark = marks[i]
+		}
+		k.work.Rewind(mark)
 	}
 }
 

@@ -25,13 +25,17 @@ func (t *handlerTx) Savepoint(ctx context.Context) (undo func(context.Context) e
 	if _, err := t.Exec(ctx, "savepoint "+name); err != nil {
 		return nil, fmt.Errorf("pgstore: savepoint: %w", err)
 	}
-	undone := false
+	undone, marks := false, t.marks()
 	return func(ctx context.Context) error {
 		if undone {
 			return errUndone
 		}
 		undone = true
-		return t.rollbackTo(ctx, name)
+		if err := t.rollbackTo(ctx, name); err != nil {
+			return err
+		}
+		t.rewind(marks)
+		return nil
 	}, nil
 }
 

@@ -138,6 +138,9 @@ func (r *txRun) handle(name string) error {
 	if err := r.handlerLeft(); err != nil {
 		return err
 	}
+	if err := r.lent.flush(r.ctx); err != nil {
+		return r.handlerFailed(err)
+	}
 	return r.commit(done)
 }
 
