@@ -55,6 +55,7 @@ POSTGRES_SETTINGS=(
 	shared_buffers=256MB
 	max_wal_size=2GB # fewer checkpoints in the middle of a benchmark
 	timezone=UTC
+	track_commit_timestamp=on # the order of commits is what the outbox promises
 )
 REDIS_SETTINGS=(
 	"appendonly yes" # claims must survive a restart
