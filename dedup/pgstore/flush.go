@@ -26,7 +26,7 @@ func (r *txRun) flush() error {
 	if len(r.lent.works) == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(r.ctx, flushTime)
+	ctx, cancel := context.WithTimeout(r.ctx, min(flushTime, r.s.silence))
 	defer cancel()
 	tx := &flushTx{handlerTx: handlerTx{Tx: r.tx, marked: r.lent.marked, outside: r.lent.outside, points: r.lent.points}}
 	defer tx.close()
@@ -94,9 +94,9 @@ func (r *txRun) blocked(err error) error {
 
 // unwritten says what goes with a transaction that its handler ended. Effects that came before may be durable by then, or not, and
 // nobody knows which of what was kept belongs to them (P-13).
-func (r *txRun) unwritten(err error) error {
-	if n := r.lent.kept(); n > 0 && errors.Is(err, dedup.ErrTxEnded) {
-		return fmt.Errorf("%w: %d entries kept for its end are not written", err, n)
+func unwritten(kept int, err error) error {
+	if kept > 0 && errors.Is(err, dedup.ErrTxEnded) {
+		return fmt.Errorf("%w: %d entries kept for its end are not written", err, kept)
 	}
 	return err
 }
