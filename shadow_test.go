@@ -201,6 +201,7 @@ func TestShadow_WaitsBeforeCommit_Rule10(t *testing.T) {
 		require.Empty(t, b.sent.letters())
 		store.runTx = times(50, errBoom)
 		require.NoError(t, p.Handle(t.Context(), message("e1", 0)))
+		require.Equal(t, 1+51+1, b.count("run 1"))
 		require.Equal(t, 1, b.count("run 2"))
 		require.Len(t, b.sent.letters(), 1)
 	})
