@@ -149,7 +149,7 @@ func (r *Relay) turn(ctx, produce context.Context) rest {
 	if b.seen.Sent > 0 {
 		r.brokerBackoff.reset()
 	}
-	if b.seen.Sent+b.seen.Parked+b.seen.Blocked+b.seen.Failed > 0 || len(r.sweep) > 0 {
+	if b.seen.Sent+b.seen.Parked+b.seen.Blocked+b.seen.Failed > 0 || r.unseen() {
 		return rest{} // what failed is skipped now, and what lies behind it is to be seen
 	}
 	return rest{until: min(jitter(r.cfg.Interval), r.share.shareIn(), r.mutes.next(time.Now()), r.choresIn()), idle: true}
@@ -202,7 +202,10 @@ func (r *Relay) listen(ctx context.Context, w Waker) {
 	again := backoff{min: minStoreBackoff, max: time.Minute}
 	for ctx.Err() == nil {
 		began := time.Now()
-		err := w.Wake(ctx, r.wake)
+		err := w.Wake(ctx, func() {
+			r.health.listener.clear(ctx, "wake")
+			r.wake()
+		})
 		if ctx.Err() != nil {
 			return
 		}
@@ -211,7 +214,6 @@ func (r *Relay) listen(ctx context.Context, w Waker) {
 		}
 		if time.Since(began) > time.Minute {
 			again.reset()
-			r.health.listener.clear(ctx, "wake")
 		}
 		r.health.listener.set(ctx, "wake", err)
 		r.wake() // what came meanwhile

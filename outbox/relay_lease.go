@@ -187,6 +187,16 @@ func (r *Relay) wanted() []Lease {
 	return leases
 }
 
+// unseen reports whether there are shards that may have rows as far as is known: the outbox cannot be called empty yet.
+func (r *Relay) unseen() bool {
+	for _, full := range r.busy {
+		if full {
+			return true
+		}
+	}
+	return len(r.sweep) > 0
+}
+
 func rotate(list []int, by int) []int {
 	if len(list) == 0 {
 		return nil
