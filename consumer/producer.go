@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/IBM/sarama"
 
@@ -14,10 +15,13 @@ import (
 // Producer publishes on a sarama client. It is an [idem.Producer], and what a relay of an outbox publishes with. Create it
 // with [OpenProducer], or with [NewProducer] on a client that is there. Safe for concurrent use.
 type Producer struct {
-	async   sarama.AsyncProducer
-	client  sarama.Client
-	owned   bool // Close closes the client
-	max     int
+	async  sarama.AsyncProducer
+	client sarama.Client
+	owned  bool // Close closes the client
+	max    int
+
+	patience time.Duration // of a ProduceEach; zero: only its context ends it
+
 	results sync.WaitGroup
 	room    *room
 	topics  topicAsks
