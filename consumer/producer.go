@@ -86,8 +86,8 @@ func (p *Producer) Produce(ctx context.Context, msgs ...*idem.Message) error {
 }
 
 // Close sends what is under way and ends. Calls that wait get an error for each message that sarama gives up. With
-// [OpenProducer] it takes ten seconds at most, then the connections are cut, and it closes the client; with [NewProducer] as
-// long as sarama retries, and the client is left open. It always returns nil.
+// [OpenProducer] the connections are cut after five seconds, which ends it soon after if no broker answers, and the client is closed; with
+// [NewProducer] it takes as long as sarama retries, and the client is left open. It always returns nil.
 func (p *Producer) Close() error {
 	p.closing.Lock()
 	first := !p.closed

@@ -50,6 +50,7 @@ const (
 	producerPause    = 100 * time.Millisecond
 	producerMaxPause = time.Second
 	producerRead     = 15 * time.Second // more than Producer.Timeout, which the broker waits for its replicas
+	producerLeave    = 5 * time.Second  // of Close, then connections are cut
 	producerPatience = 30 * time.Second // sarama counts attempts, and each may take as long as a broker is silent
 )
 
@@ -92,7 +93,7 @@ func producerBackoff(retries, _ int) time.Duration {
 // closeClient closes the client when what is under way was sent, or has had its time. The function returned is to be called when all
 // has its result.
 func (p *Producer) closeClient() (closed func()) {
-	cut := time.AfterFunc(leaveWait, func() { _ = p.client.Close() })
+	cut := time.AfterFunc(producerLeave, func() { _ = p.client.Close() })
 	return func() {
 		cut.Stop()
 		_ = p.client.Close() // twice is an error of no meaning

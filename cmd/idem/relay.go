@@ -60,10 +60,16 @@ func (f *relayFlags) flags(s *pflag.FlagSet) {
 	s.StringVar(&f.health, "health", "", "serve /healthz and /readyz at this `address`, such as :8080")
 }
 
+// maxRelayBatch is what a relay takes: said before anything is connected to.
+const maxRelayBatch = 10_000
+
 // config is that of the relay, without what it works on.
 func (f *relayFlags) config() (c outbox.RelayConfig, err error) {
 	if f.interval <= 0 || f.batch <= 0 || f.batchBytes <= 0 || f.maxAttempts <= 0 {
 		return c, usage("--interval, --batch, --batch-bytes and --max-attempts must be positive")
+	}
+	if f.batch > maxRelayBatch {
+		return c, usage("--batch is %d at most", maxRelayBatch)
 	}
 	if f.lease < time.Second {
 		return c, usage("--lease must be 1s at least")
