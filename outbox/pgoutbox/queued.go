@@ -75,14 +75,19 @@ func (t *queuedTx) KeepTx(key any, begin func() dedup.TxWork) (dedup.TxWork, err
 func (t *queuedTx) Commit(ctx context.Context) error {
 	for _, k := range t.works {
 		if err := k.work.Flush(ctx, t.Tx); err != nil {
-			end, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
-			defer cancel()
-			_ = t.Rollback(end) // if it fails the connection is closed, and the server rolls back
+			t.giveUp(ctx)
 			return err
 		}
 	}
 	t.works, t.ended = nil, true
 	return t.Tx.Commit(ctx)
+}
+
+// giveUp rolls back although ctx may have ended. If that fails the connection is closed, and the server rolls back.
+func (t *queuedTx) giveUp(ctx context.Context) {
+	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
+	defer cancel()
+	_ = t.Rollback(end)
 }
 
 // Rollback drops what is queued and rolls back.

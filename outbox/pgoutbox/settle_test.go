@@ -85,7 +85,7 @@ func TestStates(t *testing.T) {
 	settle(outbox.Settlement{Parked: map[int64]string{seq["a3"]: "other"}, Blocked: []int64{seq["a4"]}})
 	backlog, err := box.Backlog(t.Context(), 100)
 	require.NoError(t, err)
-	require.EqualValues(t, []int64{1, 2, 2}, []int64{backlog.Waiting, backlog.Parked, backlog.Blocked})
+	require.Equal(t, []int64{1, 2, 2}, []int64{backlog.Waiting, backlog.Parked, backlog.Blocked})
 
 	parked, err := box.Parked(t.Context(), 10)
 	require.NoError(t, err)

@@ -139,3 +139,27 @@ func TestRelaysHoldAtOnce(t *testing.T) {
 	}
 	require.Equal(t, outbox.Shards, n)
 }
+
+// O-05, O-06: what is free is taken by one relay only, however many come for it at once, and by none beyond its share at that moment.
+func TestFreeShardsAreTakenOnce(t *testing.T) {
+	const relays = 8
+	box, pool := newBox(t, maxConns(relays))
+	for range 15 {
+		_, err := pool.Exec(t.Context(), "DELETE FROM idem_outbox_relays")
+		require.NoError(t, err)
+		_, err = pool.Exec(t.Context(), "UPDATE idem_outbox_shards SET relay = NULL, lease_until = NULL")
+		require.NoError(t, err)
+		held := make([][]outbox.Lease, relays)
+		require.NoError(t, together(relays, func(r int) (err error) {
+			held[r], err = box.Hold(t.Context(), fmt.Sprint("relay ", r), time.Minute, true)
+			return err
+		}))
+		owner := map[int]int{}
+		for r := range relays {
+			for _, l := range held[r] {
+				require.NotContains(t, owner, l.Shard, "relay %d", r)
+				owner[l.Shard] = r
+			}
+		}
+	}
+}
