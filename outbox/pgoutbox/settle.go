@@ -67,8 +67,7 @@ func reasonsOf(parked map[int64]string) (rows []int64, reasons []string) {
 
 // storable cuts a text, and takes out what a column of text cannot hold.
 func storable(s string) string {
-	s = strings.ReplaceAll(strings.ToValidUTF8(s[:min(len(s), maxReason)], ""), "\x00", "")
-	return s
+	return strings.ReplaceAll(strings.ToValidUTF8(s[:min(len(s), maxReason)], ""), "\x00", "")
 }
 
 // Purge implements [outbox.Store]. Rows that somebody else is deleting are left to them.
@@ -83,14 +82,18 @@ func (o *Outbox) Purge(ctx context.Context, keep time.Duration, limit int) (int6
 
 // Backlog implements [outbox.Store]. It reads indexes only; what it reads is bounded by limit.
 func (o *Outbox) Backlog(ctx context.Context, limit int) (b outbox.Backlog, err error) {
-	q, err := o.pooled(ctx)
-	if err != nil {
-		return b, storeError("backlog", err)
-	}
 	var oldest *int64
-	err = o.pool.QueryRow(ctx, q.backlog, limit, outbox.Shards).Scan(&b.Waiting, &b.Parked, &b.Blocked, &oldest)
+	err = o.atomic(ctx, func(q *statements, batch *pgx.Batch) {
+		batch.Queue(q.plain)
+		batch.Queue(q.backlog, limit, outbox.Shards).QueryRow(func(row pgx.Row) error {
+			return row.Scan(&b.Waiting, &b.Parked, &b.Blocked, &oldest)
+		})
+	})
+	if err != nil {
+		return outbox.Backlog{}, storeError("backlog", err)
+	}
 	if oldest != nil {
 		b.Oldest = time.Duration(*oldest) * time.Microsecond
 	}
-	return b, storeError("backlog", err)
+	return b, nil
 }

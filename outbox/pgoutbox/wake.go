@@ -59,8 +59,10 @@ func heard(ctx context.Context, conn *pgx.Conn) error {
 }
 
 func wakeEnd(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
+	select {
+	case <-ctx.Done():
 		return nil
+	default:
+		return storeError("listen", err)
 	}
-	return storeError("listen", err)
 }
