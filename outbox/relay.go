@@ -153,8 +153,11 @@ func (r *Relay) turn(ctx, produce context.Context) rest {
 	case b.crowded:
 		return rest{until: jitter(minBrokerBackoff)}
 	}
-	if b.seen.Sent+b.seen.Parked+b.seen.Blocked+b.seen.Failed > 0 || r.unseen() {
+	if b.seen.Sent+b.seen.Parked+b.seen.Blocked+b.seen.Failed > 0 {
 		return rest{} // what failed is skipped now, and what lies behind it is to be seen
+	}
+	if b.seen.Rows == 0 && (b.partial || r.unseen()) {
+		return rest{} // the outbox is empty only if all of it was looked at
 	}
 	return rest{until: min(jitter(r.cfg.Interval), r.share.shareIn(), r.mutes.next(time.Now()), r.choresIn()), idle: true}
 }

@@ -20,6 +20,7 @@ type batch struct {
 	parked  map[muteID]bool // a row of theirs was parked in this round
 	fresh   bool            // nothing that has failed before is wanted
 	retry   bool            // what has failed before is wanted again
+	partial bool            // only busy shards were looked at
 	brokers int             // rows that failed because of the broker, the last error in seen.Err
 	crowded bool            // there were more failures than can be remembered
 	out     settling
@@ -65,7 +66,7 @@ func (b *batch) fetch(ctx context.Context) error {
 	}
 	r.health.store.clear(ctx, "fetch")
 	b.take(shards, rows)
-	if len(rows) == 0 && len(r.mutes) == 0 && !r.unseen() {
+	if len(rows) == 0 && len(r.mutes) == 0 && !b.partial && !r.unseen() {
 		r.health.nothing()
 	}
 	return nil

@@ -25,6 +25,7 @@ func (b *batch) wanted() []Lease {
 	case len(r.busy) > 0 && len(r.sweep) == 0 && b.began.Sub(r.swept) < r.cfg.Interval:
 		shards = rotate(slices.Sorted(maps.Keys(r.busy)), r.turns)
 		shards = shards[:min(len(shards), r.cfg.Batch)]
+		b.partial = true
 	default:
 		if len(r.sweep) == 0 {
 			r.sweep, r.swept = rotate(slices.Sorted(maps.Keys(held)), r.turns), b.began
@@ -42,15 +43,8 @@ func (b *batch) wanted() []Lease {
 	return leases
 }
 
-// unseen reports whether there are shards that may have rows as far as is known: the outbox cannot be called empty yet.
-func (r *Relay) unseen() bool {
-	for _, full := range r.busy {
-		if full {
-			return true
-		}
-	}
-	return len(r.sweep)+len(r.again) > 0
-}
+// unseen reports whether the sweep under way has still to look somewhere.
+func (r *Relay) unseen() bool { return len(r.sweep)+len(r.again) > 0 }
 
 func rotate(list []int, by int) []int {
 	if len(list) == 0 {
