@@ -64,7 +64,7 @@ type TxStore[Tx any] interface {
 	// no Completion are Done. Keys must ascend strictly, else the error matches [ErrOrder].
 	//
 	// While another transaction holds the key, ClaimTx waits for it for a moment; after that a single request is answered
-	// Busy with a nil error, and a call with several requests fails with [ErrContended], without effects: repeat them one by one.
+	// Busy with a nil error, also after fn has run if what was kept for the end ([TxWork]) meets such a transaction, and a call with several requests fails with [ErrContended], without effects: repeat them one by one.
 	//
 	// limit is how long fn may take; the database ends the session of a holder that is gone some seconds later (rule 10).
 	//

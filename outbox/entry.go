@@ -23,7 +23,7 @@ type Entry struct {
 	Key string
 	// Type of the event, such as "order.paid". Required; it travels in the header event-type.
 	Type string
-	// ID is the business identity of the event, which travels in the header event-id: consumers deduplicate by it. It is fixed when the
+	// ID is the business identity of the event, which travels in the header event-id: consumers deduplicate by Type and ID. It is fixed when the
 	// entry is added (O-14). Empty, the default: made of Parent, see [ID]; without a parent a new UUID (version 7), so that a second
 	// run of the same code makes another event.
 	ID string
@@ -55,7 +55,7 @@ const maxTopic = 249
 var (
 	// ErrEntry says that an entry can never be published as it is.
 	ErrEntry = errors.New("outbox: invalid entry")
-	// ErrSameID says that two different entries of one transaction have one ID: consumers would drop the second. Give them names (rule 23).
+	// ErrSameID says that two entries of one transaction have one type and ID: consumers would drop the second. Give them names (rule 23).
 	ErrSameID = errors.New("outbox: two events with one ID")
 	// ErrNoParent says that several events are handled at once, and the entry does not say which of them it follows from (rule 23).
 	ErrNoParent = errors.New("outbox: which event does this one follow from? set Entry.Parent")

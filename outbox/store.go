@@ -112,7 +112,8 @@ type Waker interface {
 // [consumer.Producer]: https://pkg.go.dev/github.com/idem-go/idem/consumer#Producer
 type Producer interface {
 	// ProduceEach publishes msgs and returns an error for each, nil for those that all in-sync replicas have acknowledged: not earlier,
-	// and for no other (O-08). The order among them does not matter. It returns when the fate of all is known, or when ctx ends.
+	// and for no other (O-08). The order among them does not matter. It returns when the fate of all is known, or
+	// when ctx ends, which a relay lets happen at its own end only: a producer gives up by itself on a broker that is silent.
 	//
 	// An error that matches [idem.ErrTooLarge], [idem.ErrRefused] or [idem.ErrNoTopic] says that this message is to blame; any other that
 	// the broker is, and nothing is known of whether the message is in the log.
