@@ -19,11 +19,13 @@ func TestOutboxBrokerAway(t *testing.T) {
 		length = 2 * time.Minute
 	}
 	_, seed := newSeeded(t)
+	started := time.Now()
 	services := privateServices(t, "kafka")
+	t.Logf("Kafka is up after %s", seconds(time.Since(started)))
 	b := newMailbox(t, []string{services.brokers}, testenv.Postgres(t), outboxPartitions)
 	relay := b.relay("relay")
-	began := time.Now()
-	w := b.write(24, seed, &writers{size: 20, pause: 400 * time.Millisecond}) // about 2,000 rows a second
+	began := time.Now() // of about 2,000 rows a second
+	w := b.write(24, seed, &writers{size: 20, pause: 400 * time.Millisecond, goal: int64(2000 * (length + 5*time.Second).Seconds())})
 	require.Eventually(t, func() bool { relay.requireRunning(); return sentBy(relay) > 500 }, 30*time.Second, 20*time.Millisecond, relay.stderr.tail(20))
 	before := peakMemory(t, relay)
 	services.outage("kafka", length)
