@@ -37,6 +37,7 @@ func run(ctx context.Context) error {
 	var t trap
 	flag.DurationVar(&t.pace, "pace", 0, "what to wait before each publication")
 	flag.Int64Var(&t.exit, "exit-after", 0, "the publication after which to die, before anything is marked")
+	flag.Int64Var(&t.once, "stop-after", 0, "the publication after which to fall asleep")
 	flag.Int64Var(&t.stop, "stop-every", 0, "after so many publications fall asleep, in turn before and after one of them")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
@@ -66,9 +67,9 @@ func run(ctx context.Context) error {
 // trap is a producer with a process around it that does not live for ever.
 type trap struct {
 	outbox.Producer
-	pace       time.Duration
-	exit, stop int64
-	calls      atomic.Int64
+	pace             time.Duration
+	exit, once, stop int64
+	calls            atomic.Int64
 }
 
 // ProduceEach implements [outbox.Producer].
@@ -85,7 +86,7 @@ func (t *trap) ProduceEach(ctx context.Context, msgs []*idem.Message) []error {
 		t.sleep("before")
 	}
 	errs := t.Producer.ProduceEach(ctx, msgs)
-	if sleeps && n/t.stop%2 == 0 {
+	if n == t.once || sleeps && n/t.stop%2 == 0 {
 		t.sleep("after")
 	}
 	if n == t.exit {
