@@ -130,8 +130,7 @@ func (r *txRun) handle(name string) error {
 		}
 		return err
 	}
-	kept := r.lent.kept()
-	return unwritten(kept, r.finishRun(done, err))
+	return r.unwritten(r.finishRun(done, err))
 }
 
 // finishRun ends the transaction after fn has returned and nobody uses it any longer.
