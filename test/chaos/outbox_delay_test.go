@@ -31,8 +31,9 @@ func (b *mailbox) send(tl *tail, e emission, limit time.Duration) time.Duration 
 
 // A transaction that stays open, in another database of the cluster or in this one, holds back nothing but its own rows (O-02).
 func TestOutboxGoesOnBesideAnOpenTransaction(t *testing.T) {
+	t.Parallel()
 	needTime(t)
-	open, slack := 5*time.Second, 2*time.Second
+	open, slack := 4*time.Second, 2*time.Second
 	if soak() {
 		open = time.Minute
 	}
@@ -75,9 +76,10 @@ func TestOutboxGoesOnBesideAnOpenTransaction(t *testing.T) {
 
 // A relay that is woken is so before its interval ends. When its listener is shot it is late by an interval at most, and loses nothing (O-12).
 func TestOutboxListenerShot(t *testing.T) {
+	t.Parallel()
 	needTime(t)
 	const interval, slack = 1500 * time.Millisecond, 1500 * time.Millisecond
-	shots := 4
+	shots := 3
 	if soak() {
 		shots = 50
 	}

@@ -67,8 +67,9 @@ func seconds(d time.Duration) time.Duration { return d.Round(100 * time.Millisec
 // A relay that dies between publishing and marking, again and again: what it published comes twice, with the same IDs, so that a consumer with
 // a ledger has each effect once (O-07, O-14).
 func TestOutboxKilledBeforeItMarks_Idempotent(t *testing.T) {
+	t.Parallel() // it waits for leases most of the time
 	needTime(t)
-	events, deaths := 2_500, 6
+	events, deaths := 2_000, 4
 	if soak() {
 		events, deaths = 100_000, 100
 	}
@@ -112,9 +113,10 @@ func TestOutboxKilledBeforeItMarks_Idempotent(t *testing.T) {
 // One of two relays is stopped for twice its lease again and again, before it publishes and before it marks: what it wakes with is an old
 // epoch, with which it marks nothing; nothing is lost, and the order holds (O-13).
 func TestOutboxRelayThatSlept(t *testing.T) {
+	t.Parallel() // it waits for leases most of the time
 	needTime(t)
 	const lease = time.Second
-	sleeps := 4
+	sleeps := 3
 	if soak() {
 		sleeps = 60
 	}
@@ -154,6 +156,7 @@ func TestOutboxRelayThatSlept(t *testing.T) {
 
 // A relay that slept after it had published, and whose shards somebody else holds when it wakes, leaves the rows as they are (O-13).
 func TestOutboxOldEpochMarksNothing(t *testing.T) {
+	t.Parallel() // it waits for leases most of the time
 	needTime(t)
 	_, seed := newSeeded(t)
 	b := newMailbox(t, testenv.Kafka(t), testenv.Postgres(t), outboxPartitions)

@@ -22,6 +22,7 @@ import (
 // A dump that is made while writers write and a relay works is restored into a new cluster, whose transactions have lower numbers: whatever
 // waited when the dump was made is sent from there, and what is added there after it, in order (O-03).
 func TestOutboxRestoredElsewhere(t *testing.T) {
+	t.Parallel()
 	needTime(t)
 	_, seed := newSeeded(t)
 	began := time.Now()
