@@ -34,7 +34,7 @@ func TestOutboxBrokerAway(t *testing.T) {
 	w.end(true)
 	rate := float64(w.events.Load()) / time.Since(began).Seconds()
 	back, left := time.Now(), b.waiting()
-	require.Greater(t, left, int(length.Seconds())*500, "nothing has piled up")
+	require.Greater(t, left, int(length.Seconds())*100, "nothing has piled up")
 	b.waitEmpty(2*time.Minute+length, relay)
 	drained := time.Since(back)
 	peak := peakMemory(t, relay)
