@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"regexp"
@@ -204,25 +205,32 @@ func (b *mailbox) records() (all []*kgo.Record) {
 // verdict is what requireSent saw.
 type verdict struct{ records, repeats int }
 
-// requireSent looks at all records: each event that was committed is there, as it was, where it belongs; none other is; and of each
-// aggregate they first appear in the order of the commits. Only the first may miss some, if that was allowed: those for which lost says so.
-func (b *mailbox) requireSent(events []emission, lost func(emission) bool) verdict {
+// place is the place of an event among those of its aggregate, in the order of the commits, from 1.
+type place struct {
+	emission
+	rank int
+}
+
+func (b *mailbox) places(events []emission) map[string]place {
 	b.t.Helper()
-	type place struct {
-		emission
-		rank int
-	}
 	places, ranks := make(map[string]place, len(events)), make(map[int]int)
 	for _, e := range events {
 		entry := b.entry(e)
-		places[id(&entry)] = place{e, ranks[e.aggregate]}
 		ranks[e.aggregate]++
+		places[id(&entry)] = place{e, ranks[e.aggregate]}
 	}
 	require.Len(b.t, places, len(events), "the test itself has given one ID twice")
+	return places
+}
+
+// requireSent looks at all records: each event that was committed is there, as it was, where it belongs; none other is; and of each
+// aggregate they first appear in the order of the commits. Those that lost says so of may be missing; nil: none.
+func (b *mailbox) requireSent(events []emission, lost func(emission) bool) verdict {
+	b.t.Helper()
+	places, seen, last := b.places(events), make(map[string]bool, len(events)), make(map[int]int)
 	partition := kgo.StickyKeyPartitioner(nil).ForTopic(b.topic) // murmur2, as in Kafka's own clients
-	seen, last := make(map[string]bool, len(events)), make(map[int]int)
 	records := b.records()
-	var disorder []string
+	var disorder, missing []string
 	for _, r := range records {
 		name := header(r, outbox.HeaderID)
 		p, ok := places[name]
@@ -239,12 +247,11 @@ func (b *mailbox) requireSent(events []emission, lost func(emission) bool) verdi
 			continue
 		}
 		seen[name] = true
-		if before := last[p.aggregate]; p.rank < before { // what was last is counted from 1
-			disorder = append(disorder, fmt.Sprintf("%s: %s is number %d, and came after number %d", p.key(), name, p.rank+1, before))
+		if before := last[p.aggregate]; p.rank < before {
+			disorder = append(disorder, fmt.Sprintf("%s: %s is number %d, and came after number %d", p.key(), name, p.rank, before))
 		}
-		last[p.aggregate] = max(last[p.aggregate], p.rank+1)
+		last[p.aggregate] = max(last[p.aggregate], p.rank)
 	}
-	var missing []string
 	for name, p := range places {
 		if !seen[name] && (lost == nil || !lost(p.emission)) {
 			missing = append(missing, fmt.Sprintf("%s of transaction %d", name, p.tx))
@@ -263,8 +270,8 @@ func (b *mailbox) requireRecord(e *outbox.Entry, r *kgo.Record) {
 	for i, h := range e.Headers {
 		want[2+i] = kgo.RecordHeader{Key: h.Key, Value: h.Value}
 	}
-	same := string(r.Key) == e.Key && string(r.Value) == string(e.Payload) && (r.Value == nil) == (e.Payload == nil) &&
-		slices.EqualFunc(want, r.Headers, func(a, b kgo.RecordHeader) bool { return a.Key == b.Key && string(a.Value) == string(b.Value) })
+	same := string(r.Key) == e.Key && bytes.Equal(r.Value, e.Payload) && (r.Value == nil) == (e.Payload == nil) &&
+		slices.EqualFunc(want, r.Headers, func(a, b kgo.RecordHeader) bool { return a.Key == b.Key && bytes.Equal(a.Value, b.Value) })
 	if !same { // require, for each of so many, takes its time
 		require.Fail(b.t, "another record than what was emitted", "%s: key %q, headers %v, value %q, wanted %q, %v, %q",
 			e.ID, r.Key, r.Headers, r.Value, e.Key, want, e.Payload)

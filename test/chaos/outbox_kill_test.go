@@ -58,7 +58,8 @@ func TestOutboxUnderFire(t *testing.T) {
 	require.Positive(t, lost, "a cursor lost nothing: these writers prove nothing (O-01)")
 	require.Positive(t, w.rolledBack.Load(), "no transaction was rolled back")
 	soaked(t, t.Name(), seed, len(all), hits, 0, 0, fmt.Sprintf(
-		"0 missing, in the order of commits; %d transactions, %d of them rolled back, %d tried again; %d repeats; a cursor misses %d; kills until %s, writers until %s, sent at %s",
+		"0 missing, in the order of commits; %d transactions, %d of them rolled back, %d tried again; %d repeats; a cursor misses %d; "+
+			"kills until %s, writers until %s, sent at %s",
 		w.txs.Load(), w.rolledBack.Load(), w.triedAgain.Load(), v.repeats, lost, seconds(killed), seconds(written), seconds(took)))
 }
 

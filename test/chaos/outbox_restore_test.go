@@ -32,25 +32,18 @@ func TestOutboxRestoredElsewhere(t *testing.T) {
 	relay := old.relay("old", "-lease", "1s", "-batch", "50", "-pace", pace)
 	w := old.write(8, seed, &writers{size: 20, pause: 100 * time.Millisecond})
 	require.Eventually(t, func() bool { relay.requireRunning(); return w.events.Load() > 1000 && sentBy(relay) > 200 }, 30*time.Second, 10*time.Millisecond)
-	u, err := url.Parse(old.url)
-	require.NoError(t, err)
-	schema := u.Query().Get("search_path")
-	dump := script(t, elsewhere.script, os.Environ(), "", "postgres", "pg_dump", "--schema="+schema)
+	schema, dump := old.dump(elsewhere.script)
 	relay.kill() // the old cluster is gone
 	w.end(true)
 	events := old.committed()
 
-	script(t, elsewhere.script, elsewhere.env, dump, "postgres", "psql", "-q", "-v", "ON_ERROR_STOP=1", "-f", "-")
-	b := old.at(elsewhere.postgres + "&search_path=" + schema)
-	require.Less(t, b.count(`SELECT pg_current_xact_id()::text::bigint`), old.count(`SELECT pg_current_xact_id()::text::bigint`),
-		"the new cluster counts from the beginning")
-	restored := make(map[int]bool) // transactions that the dump has
+	b := old.restored(elsewhere, schema, dump)
+	has := make(map[int]bool) // transactions that the dump has
 	for _, e := range b.committed() {
-		restored[e.tx] = true
+		has[e.tx] = true
 	}
 	waited := b.waitingIDs()
 	require.Greater(t, len(waited), 100, "rows that waited when the dump was made")
-	require.NotEmpty(t, restored)
 	last := b.count(`SELECT max(seq) FROM idem_outbox`)
 	ends, err := b.kafka.ends(b.topic)
 	require.NoError(t, err)
@@ -68,25 +61,39 @@ func TestOutboxRestoredElsewhere(t *testing.T) {
 			events = append(events, e)
 		}
 	}
-	v := b.requireSent(events, func(e emission) bool { return e.tx < after && !restored[e.tx] })
+	v := b.requireSent(events, func(e emission) bool { return e.tx < after && !has[e.tx] })
 	for _, r := range b.records() {
 		if r.Offset >= ends[r.Partition] {
 			delete(waited, header(r, outbox.HeaderID))
 		}
 	}
 	require.Empty(t, waited, "waited in the dump, and were not sent from there")
-	soaked(t, t.Name(), seed, len(events), 1, 0, 0, fmt.Sprintf("0 missing, in order; %d transactions in the dump, %d rows sent from there and %d that came later; %d repeats; %s",
-		len(restored), sentBy(next)-int(more.events.Load()), more.events.Load(), v.repeats, seconds(time.Since(began))))
+	soaked(t, t.Name(), seed, len(events), 1, 0, 0, fmt.Sprintf(
+		"0 missing, in order; %d transactions in the dump, %d rows sent from there and %d that came later; %d repeats; %s",
+		len(has), sentBy(next)-int(more.events.Load()), more.events.Load(), v.repeats, seconds(time.Since(began))))
 }
 
-// at is the same mailbox in another database, which has the tables already.
-func (b *mailbox) at(url string) *mailbox {
+// dump returns what pg_dump says of the schema, and its name.
+func (b *mailbox) dump(path string) (schema, dump string) {
 	b.t.Helper()
+	u, err := url.Parse(b.url)
+	require.NoError(b.t, err)
+	schema = u.Query().Get("search_path")
+	return schema, script(b.t, path, os.Environ(), "", "postgres", "pg_dump", "--schema="+schema)
+}
+
+// restored is the same mailbox in a new cluster.
+func (b *mailbox) restored(in *services, schema, dump string) *mailbox {
+	b.t.Helper()
+	script(b.t, in.script, in.env, dump, "postgres", "psql", "-q", "-v", "ON_ERROR_STOP=1", "-f", "-")
 	c := *b
-	c.url, c.pool = url, openPool(b.t, url)
+	c.url = in.postgres + "&search_path=" + schema
+	c.pool = openPool(b.t, c.url)
 	c.out = pgoutbox.New(c.pool)
 	c.guard = dedup.NewGuard(pgstore.New(c.pool), dedup.GuardConfig{Lease: time.Minute})
 	b.t.Cleanup(c.guard.Close)
+	const next = `SELECT pg_current_xact_id()::text::bigint`
+	require.Less(b.t, c.count(next), b.count(next), "the new cluster counts its transactions from the beginning")
 	return &c
 }
 
