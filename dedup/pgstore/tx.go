@@ -67,6 +67,7 @@ func (s *Store) ClaimTx(ctx context.Context, limit time.Duration, reqs []dedup.R
 		if !r.again || try == attempts || pause(ctx, try) != nil {
 			return err
 		}
+		clear(answers)
 	}
 }
 
@@ -131,15 +132,18 @@ func (r *txRun) handle(name string) error {
 			return err
 		}
 		if ended, ok := errors.AsType[*dedup.TxEndedError](err); ok {
-			return r.takeBack(ended, err)
+			return r.takeBack(ended, r.unwritten(err))
 		}
-		return r.handlerFailed(err)
+		return r.handlerFailed(r.unwritten(err))
 	}
 	if err := r.handlerLeft(); err != nil {
-		return err
+		return r.unwritten(err)
 	}
-	if err := r.lent.flush(r.ctx); err != nil {
-		return r.handlerFailed(err)
+	if err := r.flush(); err != nil {
+		if errors.Is(err, errBusy) {
+			return nil
+		}
+		return err
 	}
 	return r.commit(done)
 }
