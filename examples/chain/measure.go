@@ -44,7 +44,7 @@ func (c *chain) measure(s *summary) error {
 	s.answered, s.wrong = int(c.clients.answered.Load()), c.clients.wrong
 	s.requests, s.impatient = int(c.clients.requests.Load()), int(c.clients.impatient.Load())
 	s.replays, s.asked = int(c.clients.replays.Load()), c.clients.payments
-	s.processes, s.lanes = c.all, c.lanes
+	s.processes, s.lanes, s.kills = c.all, c.lanes, 0
 	for _, p := range c.programs {
 		s.kills += p.kills
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os/exec"
 	"path/filepath"
@@ -40,9 +41,11 @@ func (c *chain) replay(ctx context.Context, s *summary) error {
 		}
 		from = p.runs // each was started as often as the others
 	}
-	err := c.settle(ctx)
-	if err != nil {
-		s.hung = err
+	if s.hung = c.settle(ctx); s.hung == nil {
+		s.hung = c.until(ctx, c.joined) // who is stopped while he joins must wait for the broker
+	}
+	if s.hung != nil && !errors.Is(s.hung, errTimeUp) {
+		return s.hung
 	}
 	for _, p := range workers { // what a worker says at its end is all that it has counted
 		if err := p.stop(45 * time.Second); err != nil {
