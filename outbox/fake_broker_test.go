@@ -83,6 +83,7 @@ var (
 type producer struct {
 	broker *broker
 	fate   func(m *idem.Message) fate // nil: all is acknowledged
+	gate   func()                     // at the beginning and at the end of each call
 
 	late sync.WaitGroup // messages that arrive although nobody waits for them any longer
 
@@ -132,6 +133,10 @@ func (p *producer) rounds() [][]string {
 }
 
 func (p *producer) ProduceEach(ctx context.Context, msgs []*idem.Message) []error {
+	if p.gate != nil {
+		p.gate()
+		defer p.gate()
+	}
 	p.begin(msgs)
 	errs := make([]error, len(msgs))
 	var all sync.WaitGroup

@@ -54,12 +54,12 @@ type running struct {
 	ended    chan struct{}
 }
 
-func inBubble(t *testing.T, test func(b *bench)) {
+func inBubble(t *testing.T, test func(t *testing.T, b *bench)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		b := &bench{t: t, broker: newBroker(), log: &journal{}}
 		b.table = newTable(b.broker)
-		test(b)
+		test(t, b)
 		b.stop()
 		require.Empty(t, b.table.problems)
 		require.NotContains(t, b.log.String(), "secret", "a payload was logged")
@@ -97,6 +97,7 @@ func (b *bench) start(change func(*outbox.RelayConfig, *faults)) *running {
 	ctx, cancel := context.WithCancel(b.t.Context())
 	r.cancel = cancel
 	b.relays = append(b.relays, r)
+	b.t.Cleanup(r.stop) // if the test fails before its end
 	go func() {
 		defer close(r.ended)
 		if err := r.Run(ctx); err != nil {
@@ -109,7 +110,7 @@ func (b *bench) start(change func(*outbox.RelayConfig, *faults)) *running {
 // within waits until ok, for so long at most.
 func (b *bench) within(limit time.Duration, ok func() bool, what string) {
 	b.t.Helper()
-	for end := time.Now().Add(limit); !ok(); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(limit); !ok(); time.Sleep(max(time.Millisecond, limit/5000)) {
 		if time.Now().After(end) {
 			require.Fail(b.t, "not within "+limit.String()+": "+what, "log: %s", b.log)
 		}

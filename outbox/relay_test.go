@@ -25,7 +25,7 @@ func ids(prefix string, n int) (list []string) {
 
 // A row whose number is lower, and whose transaction commits later, is published like any other (O-01).
 func TestRelay_LateRow_O01(t *testing.T) {
-	inBubble(t, func(b *bench) {
+	inBubble(t, func(t *testing.T, b *bench) {
 		early := b.table.draw()
 		b.table.add("t", "b", "b1")
 		b.start(nil)
@@ -40,7 +40,7 @@ func TestRelay_LateRow_O01(t *testing.T) {
 // Four relays share the outbox: each event is published once, those of an aggregate in order (O-04). The share of one that leaves is
 // published by the others.
 func TestRelay_FourRelays_O04(t *testing.T) {
-	inBubble(t, func(b *bench) {
+	inBubble(t, func(t *testing.T, b *bench) {
 		for range 4 {
 			b.start(nil)
 		}
@@ -70,7 +70,7 @@ func TestRelay_FourRelays_O04(t *testing.T) {
 
 // A relay that dies between the acknowledgement and its record leaves events that are published again, with the same ID (O-07).
 func TestRelay_DiesBeforeSettle_O07(t *testing.T) {
-	inBubble(t, func(b *bench) {
+	inBubble(t, func(t *testing.T, b *bench) {
 		b.table.add("t", "a", "a1")
 		b.table.add("t", "a", "a2")
 		dies := b.start(func(_ *outbox.RelayConfig, f *faults) {
@@ -91,7 +91,7 @@ func TestRelay_DiesBeforeSettle_O07(t *testing.T) {
 
 // A database that cannot record what was published, for a while, makes no duplicates, and nothing else is published meanwhile (O-07).
 func TestRelay_SettleFails_NoDuplicates_O07(t *testing.T) {
-	inBubble(t, func(b *bench) {
+	inBubble(t, func(t *testing.T, b *bench) {
 		b.table.add("t", "a", "a1")
 		fails := 20
 		r := b.start(func(_ *outbox.RelayConfig, f *faults) {
@@ -115,7 +115,7 @@ func TestRelay_SettleFails_NoDuplicates_O07(t *testing.T) {
 
 // Only what was acknowledged counts as sent, message by message (O-08).
 func TestRelay_MarksOnlyAcked_O08(t *testing.T) {
-	inBubble(t, func(b *bench) {
+	inBubble(t, func(t *testing.T, b *bench) {
 		var mu sync.Mutex
 		tries := map[string]int{}
 		b.fate = func(m *idem.Message) fate {
@@ -141,7 +141,7 @@ func TestRelay_MarksOnlyAcked_O08(t *testing.T) {
 func TestRelay_FailureKeepsOrder_O09(t *testing.T) {
 	for _, failure := range []error{errBroker, idem.ErrNoTopic} {
 		t.Run(failure.Error(), func(t *testing.T) {
-			inBubble(t, func(b *bench) {
+			inBubble(t, func(t *testing.T, b *bench) {
 				fails := 4
 				b.fate = func(m *idem.Message) fate {
 					if idOf(m) == "a03" && fails > 0 {
@@ -176,7 +176,7 @@ func TestRelay_PoisonIsParked_O10(t *testing.T) {
 	for _, when := range []outbox.WhenParked{outbox.Halt, outbox.Skip} {
 		for _, failure := range []error{idem.ErrTooLarge, idem.ErrRefused, idem.ErrNoTopic} {
 			t.Run(when.String()+" "+failure.Error(), func(t *testing.T) {
-				inBubble(t, func(b *bench) {
+				inBubble(t, func(t *testing.T, b *bench) {
 					poison := func(id string) bool { return id == "a03" || id == "keyless03" }
 					tries := 0
 					b.fate = func(m *idem.Message) fate {
@@ -237,7 +237,7 @@ func TestRelay_PoisonIsParked_O10(t *testing.T) {
 
 // A topic that is not there is tried MaxAttempts times, with 1 s, 2 s, 4 s in between; a broker that is away in between counts for nothing.
 func TestRelay_NoTopicBackOff_O10(t *testing.T) {
-	inBubble(t, func(b *bench) {
+	inBubble(t, func(t *testing.T, b *bench) {
 		var at []time.Time
 		b.fate = func(m *idem.Message) fate {
 			if idOf(m) != "a1" {
@@ -273,7 +273,7 @@ func (w *waker) Wake(ctx context.Context, wake func()) error { return w.wake(ctx
 // Rows that are told of are published at once. A listener that is killed loses nothing: what comes is found within Interval, and the
 // listener is started again (O-12).
 func TestRelay_ListenerKilled_O12(t *testing.T) {
-	inBubble(t, func(b *bench) {
+	inBubble(t, func(t *testing.T, b *bench) {
 		const interval = 10 * time.Second
 		news, kill, listening := make(chan struct{}), make(chan struct{}), 0
 		b.start(func(c *outbox.RelayConfig, f *faults) {
@@ -323,7 +323,7 @@ func TestRelay_ListenerKilled_O12(t *testing.T) {
 
 // Without Wake nothing listens, and rows are found within Interval (O-12).
 func TestRelay_Interval_O12(t *testing.T) {
-	inBubble(t, func(b *bench) {
+	inBubble(t, func(t *testing.T, b *bench) {
 		b.start(nil)
 		for i := range 20 {
 			time.Sleep(outbox.DefaultLease / 7)
@@ -335,7 +335,7 @@ func TestRelay_Interval_O12(t *testing.T) {
 
 // A shard with a backlog does not wait for others, nor do they for it: the outbox is drained without a pause.
 func TestRelay_Backlog_WithoutPause(t *testing.T) {
-	inBubble(t, func(b *bench) {
+	inBubble(t, func(t *testing.T, b *bench) {
 		for i := range 2000 {
 			b.table.add("t", "hot", fmt.Sprintf("%04d", i))
 		}
@@ -354,7 +354,7 @@ func TestRelay_Backlog_WithoutPause(t *testing.T) {
 
 // A batch that is smaller than the number of shards gets to all of them.
 func TestRelay_SmallBatch(t *testing.T) {
-	inBubble(t, func(b *bench) {
+	inBubble(t, func(t *testing.T, b *bench) {
 		b.start(func(c *outbox.RelayConfig, _ *faults) { c.Batch = 3 })
 		for i := range 200 {
 			b.table.add("t", fmt.Sprint(i), fmt.Sprint("e", i))

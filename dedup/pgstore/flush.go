@@ -26,7 +26,7 @@ func (r *txRun) flush() error {
 	if len(r.lent.works) == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(r.ctx, flushTime)
+	ctx, cancel := context.WithTimeout(r.ctx, min(flushTime, r.s.silence))
 	defer cancel()
 	tx := &flushTx{handlerTx: handlerTx{Tx: r.tx, marked: r.lent.marked, outside: r.lent.outside, points: r.lent.points}}
 	defer tx.close()
@@ -73,7 +73,7 @@ func (r *txRun) flushFailed(ctx context.Context, err error) error {
 		return r.blocked(err)
 	case codeFull, codeCanceled: // too much for one transaction: less may be possible
 		if r.group() {
-			return contended(err)
+			return blockedError{err}
 		}
 		return fmt.Errorf("%w: %w", dedup.ErrUnavailable, err)
 	}
@@ -86,17 +86,30 @@ func (r *txRun) flushFailed(ctx context.Context, err error) error {
 // blocked is what is said of a lock that somebody else has. A single request is answered Busy, as if he had its key (rule 10).
 func (r *txRun) blocked(err error) error {
 	if len(r.reqs) != 1 {
-		return contended(err)
+		return blockedError{err}
 	}
 	r.answers[0] = dedup.Answer{Verdict: dedup.Busy}
 	return errBusy
 }
 
+// blockedError is what an error of a lock means, whatever the work made of it: not that the server cannot be used.
+type blockedError struct{ err error }
+
+func (e blockedError) Error() string {
+	return fmt.Sprintf("pgstore: %v: %v", dedup.ErrContended, e.err)
+}
+
+func (e blockedError) Unwrap() []error {
+	var pg *pgconn.PgError
+	_ = errors.As(e.err, &pg) // it has a code
+	return []error{dedup.ErrContended, pg}
+}
+
 // unwritten says what goes with a transaction that its handler ended. Effects that came before may be durable by then, or not, and
 // nobody knows which of what was kept belongs to them (P-13).
 func (r *txRun) unwritten(err error) error {
-	if n := r.lent.kept(); n > 0 && errors.Is(err, dedup.ErrTxEnded) {
-		return fmt.Errorf("%w: %d entries kept for its end are not written", err, n)
+	if len(r.lent.works) > 0 && errors.Is(err, dedup.ErrTxEnded) {
+		return fmt.Errorf("%w: what was kept for its end is not written", err)
 	}
 	return err
 }

@@ -43,14 +43,6 @@ func (t *handlerTx) KeepTx(key any, begin func() dedup.TxWork) (dedup.TxWork, er
 	return w, nil
 }
 
-// kept is how much there is in all.
-func (t *handlerTx) kept() (n int) {
-	for _, k := range t.works {
-		n += k.work.Mark()
-	}
-	return n
-}
-
 // marks says how much of each work there is.
 func (t *handlerTx) marks() []int {
 	marks := make([]int, len(t.works))

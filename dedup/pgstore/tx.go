@@ -123,21 +123,26 @@ func (r *txRun) handle(name string) error {
 		marked: name != r.conn.Conn().PgConn().ParameterStatus(nameParameter)}
 	done, err := r.fn(r.lent)
 	r.lent.close()
-	if err != nil {
-		if errors.Is(err, dedup.ErrAbandoned) {
-			r.abandon()
-			if ended, ok := errors.AsType[*dedup.TxEndedError](err); ok {
-				return r.takeBack(ended, err)
-			}
-			return err
-		}
+	if errors.Is(err, dedup.ErrAbandoned) {
+		r.abandon()
 		if ended, ok := errors.AsType[*dedup.TxEndedError](err); ok {
-			return r.takeBack(ended, r.unwritten(err))
+			return r.takeBack(ended, err)
 		}
-		return r.handlerFailed(r.unwritten(err))
+		return err
+	}
+	return r.unwritten(r.finishRun(done, err))
+}
+
+// finishRun ends the transaction after fn has returned and nobody uses it any longer.
+func (r *txRun) finishRun(done []dedup.Completion, err error) error {
+	if err != nil {
+		if ended, ok := errors.AsType[*dedup.TxEndedError](err); ok {
+			return r.takeBack(ended, err)
+		}
+		return r.handlerFailed(err)
 	}
 	if err := r.handlerLeft(); err != nil {
-		return r.unwritten(err)
+		return err
 	}
 	if err := r.flush(); err != nil {
 		if errors.Is(err, errBusy) {

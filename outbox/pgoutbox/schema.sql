@@ -21,7 +21,7 @@ CREATE TABLE IF NOT EXISTS idem_outbox (
         autovacuum_vacuum_insert_threshold = -1);
 
 CREATE INDEX IF NOT EXISTS idem_outbox_waiting ON idem_outbox (shard, seq) WHERE state = 0;
-CREATE INDEX IF NOT EXISTS idem_outbox_parked ON idem_outbox (shard, topic, key) WHERE state IN (2, 3);
+CREATE INDEX IF NOT EXISTS idem_outbox_parked ON idem_outbox (state, shard, topic, key, seq) WHERE state IN (2, 3);
 CREATE INDEX IF NOT EXISTS idem_outbox_sent ON idem_outbox (ended_at) WHERE state = 1;
 
 -- Who publishes what. The epoch grows with each change of hands.
