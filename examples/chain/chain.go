@@ -23,6 +23,7 @@ type chain struct {
 	programs []*program
 	provider string // URL
 	clients  *clients
+	begun    bool   // they have begun
 	plan     []kill // that are still to come
 	lanes    []int  // partitions that each killed notifier had: each has at most one notification in flight
 	all      int    // kills that were planned
@@ -139,7 +140,7 @@ func (c *chain) prepare(ctx context.Context) error {
 	}
 	add("provider", "payments", "-fake-provider", provider)
 	add("payments", "payments", "-listen", api, "-postgres", paymentDB, "-provider", c.provider, "-brokers", brokers, "-topic", c.payments)
-	add("relay", "idem", "relay", "--brokers", brokers, "--ledger", paymentDB)
+	add("relay", "idem", "relay", "--brokers", brokers, "--outbox", paymentDB)
 	for _, name := range []string{"orders-1", "orders-2"} {
 		add(name, "orderstatus", "-postgres", orderDB, "-migrate", "-seed", strconv.Itoa(c.o.payments), "-brokers", brokers, "-audit",
 			"-topic", c.payments, "-emit", c.orders, "-group", c.orderGroup, "-instance-id", name, "-stats", "200ms")
@@ -194,6 +195,7 @@ func (c *chain) serves(url string) condition {
 // flow lets the clients pay, and kills.
 func (c *chain) flow(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
+	c.begun = true
 	paid := make(chan struct{})
 	go func() {
 		defer close(paid)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -31,7 +32,9 @@ func (c *chain) until(ctx context.Context, done condition) error {
 				return err
 			}
 		}
-		c.progress(func() string { return c.standing(ctx) })
+		if c.begun {
+			c.progress(func() string { return c.standing(ctx) })
+		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
@@ -43,11 +46,8 @@ func (c *chain) until(ctx context.Context, done condition) error {
 // standing is how far things are.
 func (c *chain) standing(ctx context.Context) string {
 	paid, err := c.count(ctx, `SELECT count(*) FROM {o}.orders WHERE status = 'paid'`)
-	if err != nil {
-		return "starting" // there are no tables yet
-	}
-	told, err := c.notifications()
-	if err != nil {
+	told, err2 := c.notifications()
+	if err := errors.Join(err, err2); err != nil {
 		return err.Error()
 	}
 	return fmt.Sprintf("payments %5d   orders paid %5d   notifications %5d", c.clients.answered.Load(), paid, len(told))
