@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/IBM/sarama"
 
@@ -14,10 +15,13 @@ import (
 // Producer publishes on a sarama client. It is an [idem.Producer], and what a relay of an outbox publishes with. Create it
 // with [OpenProducer], or with [NewProducer] on a client that is there. Safe for concurrent use.
 type Producer struct {
-	async   sarama.AsyncProducer
-	client  sarama.Client
-	owned   bool // Close closes the client
-	max     int
+	async  sarama.AsyncProducer
+	client sarama.Client
+	owned  bool // Close closes the client
+	max    int
+
+	patience time.Duration // of a ProduceEach; zero: only its context ends it
+
 	results sync.WaitGroup
 	room    *room
 	topics  topicAsks
@@ -82,8 +86,8 @@ func (p *Producer) Produce(ctx context.Context, msgs ...*idem.Message) error {
 }
 
 // Close sends what is under way and ends. Calls that wait get an error for each message that sarama gives up. With
-// [OpenProducer] it takes ten seconds at most, then the connections are cut, and it closes the client; with [NewProducer] as
-// long as sarama retries, and the client is left open. It always returns nil.
+// [OpenProducer] the connections are cut after five seconds, which ends it soon after if no broker answers, and the client is closed; with
+// [NewProducer] it takes as long as sarama retries, and the client is left open. It always returns nil.
 func (p *Producer) Close() error {
 	p.closing.Lock()
 	first := !p.closed

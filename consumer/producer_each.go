@@ -40,10 +40,15 @@ const aloneWait = 5 * time.Second
 // Any other error says that the brokers are to blame, and nothing of whether the message is in the log: sent again, it may be
 // there twice.
 //
-// It returns when all fates are known, or when ctx ends. Messages without answer then have an error that wraps the cause of ctx's
-// end; sarama goes on with those that it was given, until it gives up (see OpenProducer for how long). Of these and of all that is
-// under way no more than 32 MiB are held; what comes beyond that waits in its call. No messages are answered at once.
+// It returns when all fates are known, or when ctx ends, with OpenProducer after 30 s at the latest. Messages without answer then have an
+// error that wraps the cause; sarama goes on with those that it was given until it gives up, which is a matter of minutes if a
+// broker is silent. Of these and of all that is under way no more than 32 MiB are held; what comes beyond that waits in its call.
 func (p *Producer) ProduceEach(ctx context.Context, msgs []*idem.Message) []error {
+	if p.patience > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, p.patience, errPatience)
+		defer cancel()
+	}
 	c := &call{p: p, msgs: msgs, errs: make([]error, len(msgs)), results: make(chan result, len(msgs))}
 	var all []int
 	for i, m := range msgs {
@@ -72,6 +77,7 @@ type call struct {
 var (
 	errNotSent  = errors.New("not sent")
 	errNoAnswer = errors.New("sent, no answer yet")
+	errPatience = errors.New("brokers do not answer")
 )
 
 // isBatchVerdict reports whether the broker has refused a batch. sarama puts what is sent at the same time into one batch, and

@@ -18,9 +18,9 @@ import (
 // reorder what was acknowledged; keys go to the partitions where Kafka's Java client puts them (K-35). [Config].Sarama may
 // choose another Producer.Partitioner; what would lose or double is refused.
 //
-// While the leader of a partition changes, a message is tried again for about 40 s, so that a broker of several that restarts is not
-// noticed. When no broker can be reached at all, it fails after about two seconds, when the connections are refused, and after about
-// 45 s when they are taken and nobody answers.
+// While the leader of a partition changes, a message is tried again for about 15 s, so that a broker of several that restarts is not
+// noticed. When no broker can be reached at all, it fails after about two seconds. When brokers take connections and do not answer,
+// [Producer.ProduceEach] returns after 30 s.
 //
 // The error names all that is wrong with cfg, or says why no broker was reached, after 10 s for each of them at most.
 func OpenProducer(cfg Config) (*Producer, error) {
@@ -36,7 +36,7 @@ func OpenProducer(cfg Config) (*Producer, error) {
 	if err != nil {
 		return nil, errors.Join(err, client.Close())
 	}
-	p.owned = true
+	p.owned, p.patience = true, producerPatience
 	return p, nil
 }
 
@@ -46,10 +46,12 @@ func OpenProducer(cfg Config) (*Producer, error) {
 const (
 	producerAsks     = 3 // beside the first
 	producerAskPause = 100 * time.Millisecond
-	producerRetries  = 40
+	producerRetries  = 20
 	producerPause    = 100 * time.Millisecond
 	producerMaxPause = time.Second
 	producerRead     = 15 * time.Second // more than Producer.Timeout, which the broker waits for its replicas
+	producerLeave    = 5 * time.Second  // of Close, then connections are cut
+	producerPatience = 30 * time.Second // sarama counts attempts, and each may take as long as a broker is silent
 )
 
 func producerConfig(cfg Config) (*sarama.Config, error) {
@@ -91,7 +93,7 @@ func producerBackoff(retries, _ int) time.Duration {
 // closeClient closes the client when what is under way was sent, or has had its time. The function returned is to be called when all
 // has its result.
 func (p *Producer) closeClient() (closed func()) {
-	cut := time.AfterFunc(leaveWait, func() { _ = p.client.Close() })
+	cut := time.AfterFunc(producerLeave, func() { _ = p.client.Close() })
 	return func() {
 		cut.Stop()
 		_ = p.client.Close() // twice is an error of no meaning

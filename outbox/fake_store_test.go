@@ -125,7 +125,7 @@ func (t *table) owned() map[string]int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	m := map[string]int{}
-	for _, o := range t.owners {
+	for _, o := range &t.owners {
 		if time.Now().Before(o.until) {
 			m[o.relay]++
 		}
@@ -263,6 +263,12 @@ func (t *table) isBehind(r *record) bool {
 	})
 }
 
+func (t *table) keeps() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.kept
+}
+
 func (t *table) Purge(_ context.Context, _ time.Duration, limit int) (int64, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -294,16 +300,21 @@ var errDatabase = errors.New("database is away")
 // faults stands between a relay and its store. Each function, if set, is asked before the call with its name.
 type faults struct {
 	outbox.Store
+	held   func() int                                   // how many messages are under way
 	before func(ctx context.Context, call string) error // the call is not made
 	after  func(ctx context.Context, call string) error // the call was made, its answer is lost
 
-	mu    sync.Mutex
-	calls []string
+	mu       sync.Mutex
+	calls    []string
+	problems []string
 }
 
 func (f *faults) around(ctx context.Context, call string, fn func() error) error {
 	f.mu.Lock()
 	f.calls = append(f.calls, call)
+	if call == "fetch" && f.held() > 0 {
+		f.problems = append(f.problems, "O-15: fetched while the fate of a batch is not known")
+	}
 	f.mu.Unlock()
 	if f.before != nil {
 		if err := f.before(ctx, call); err != nil {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -71,7 +72,7 @@ func (b *bench) stop() {
 	for _, r := range b.relays {
 		r.stop()
 		r.producer.late.Wait()
-		require.Empty(b.t, r.producer.problems)
+		require.Empty(b.t, append(r.producer.problems, r.store.problems...))
 	}
 }
 
@@ -83,7 +84,8 @@ func (r *running) stop() {
 // start runs a relay. change may be nil.
 func (b *bench) start(change func(*outbox.RelayConfig, *faults)) *running {
 	b.t.Helper()
-	r := &running{store: &faults{Store: b.table}, producer: newProducer(b.broker, b.fate), ended: make(chan struct{})}
+	r := &running{producer: newProducer(b.broker, b.fate), ended: make(chan struct{})}
+	r.store = &faults{Store: b.table, held: r.producer.held}
 	cfg := outbox.RelayConfig{
 		Store: r.store, Producer: r.producer,
 		Logger: slog.New(slog.NewTextHandler(b.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
@@ -107,6 +109,12 @@ func (b *bench) start(change func(*outbox.RelayConfig, *faults)) *running {
 	return r
 }
 
+// sleep lets time pass, and everybody do what is to be done until then.
+func (b *bench) sleep(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
 // within waits until ok, for so long at most.
 func (b *bench) within(limit time.Duration, ok func() bool, what string) {
 	b.t.Helper()
@@ -121,4 +129,22 @@ func (b *bench) within(limit time.Duration, ok func() bool, what string) {
 func (b *bench) drained(limit time.Duration) {
 	b.t.Helper()
 	b.within(limit, func() bool { return b.table.count(waiting) == 0 }, "all settled")
+}
+
+// notes are what an observer has seen.
+type notes[T any] struct {
+	mu   sync.Mutex
+	list []T
+}
+
+func (n *notes[T]) add(v T) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.list = append(n.list, v)
+}
+
+func (n *notes[T]) all() []T {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Clone(n.list)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,16 +15,6 @@ import (
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/outbox"
 )
-
-// neverAsked is a hook that notes if rows are fetched while something is under way.
-func (b *bench) oneBatch(r *running) func(context.Context, string) error {
-	return func(_ context.Context, call string) error {
-		if call == "fetch" && r.producer.held() > 0 {
-			b.table.problem("O-15: fetched while the fate of a batch is not known")
-		}
-		return nil
-	}
-}
 
 // A broker that is away for 5 minutes: nobody is parked, it is asked now and then, told once, and afterwards all is published (O-15).
 func TestRelay_BrokerAway_O15(t *testing.T) {
@@ -42,10 +33,9 @@ func TestRelay_BrokerAway_O15(t *testing.T) {
 			b.table.add("t", fmt.Sprint(i%2000), fmt.Sprintf("%d-%02d", i%2000, i/2000))
 		}
 		r := b.start(nil)
-		r.store.before = b.oneBatch(r)
-		time.Sleep(time.Second)
+		b.sleep(time.Second)
 		require.NoError(t, r.Ready(), "it may come back")
-		time.Sleep(5*time.Minute - time.Second)
+		b.sleep(5*time.Minute - time.Second)
 		require.ErrorIs(t, r.Ready(), errBroker)
 		require.Less(t, len(r.producer.rounds()), 100, "it is asked every 5 s")
 		for _, ids := range r.producer.rounds() {
@@ -76,10 +66,9 @@ func TestRelay_BrokerHangs_O15(t *testing.T) {
 			b.table.add("t", fmt.Sprint(i), fmt.Sprint("e", i))
 		}
 		r := b.start(nil)
-		r.store.before = b.oneBatch(r)
-		time.Sleep(outbox.DefaultLease / 2)
+		b.sleep(outbox.DefaultLease / 2)
 		require.NoError(t, r.Ready())
-		time.Sleep(4 * time.Minute)
+		b.sleep(4 * time.Minute)
 		require.ErrorContains(t, r.Ready(), "the broker has taken nothing for 4m")
 		require.Len(t, r.producer.rounds(), 1)
 		require.Equal(t, 1, r.store.count("fetch"))
@@ -180,9 +169,9 @@ func TestRelay_DatabaseAway(t *testing.T) {
 						return errDatabase
 					}
 				})
-				time.Sleep(59 * time.Second)
+				b.sleep(59 * time.Second)
 				require.NoError(t, r.Ready())
-				time.Sleep(5 * time.Minute)
+				b.sleep(5 * time.Minute)
 				require.Error(t, r.Ready())
 				require.Less(t, r.store.count("fetch")+r.store.count("share"), 250)
 				b.table.add("t", "a", "a1")
@@ -196,9 +185,9 @@ func TestRelay_DatabaseAway(t *testing.T) {
 }
 
 // rounds is an observer.
-type rounds struct{ seen []outbox.Round }
+type rounds struct{ notes[outbox.Round] }
 
-func (r *rounds) ObserveRound(_ context.Context, s outbox.Round) { r.seen = append(r.seen, s) }
+func (r *rounds) ObserveRound(_ context.Context, s outbox.Round) { r.add(s) }
 
 func TestRelay_Rounds(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
@@ -214,36 +203,36 @@ func TestRelay_Rounds(t *testing.T) {
 		for _, id := range []string{"a1", "a2", "b1", "b2", "c1", "c2"} {
 			b.table.add("t", id[:1], id)
 		}
-		time.Sleep(3 * time.Second)
-		told, storeFails := &rounds{}, false
+		b.sleep(3 * time.Second)
+		told, storeFails := &rounds{}, atomic.Bool{}
 		b.start(func(c *outbox.RelayConfig, f *faults) {
 			c.Observers = []outbox.Observer{told}
 			f.before = func(_ context.Context, call string) error {
-				if storeFails && call == "fetch" {
+				if storeFails.Load() && call == "fetch" {
 					return errDatabase
 				}
 				return nil
 			}
 		})
-		time.Sleep(100 * time.Millisecond)
-		require.Len(t, told.seen, 1, "empty rounds are not told")
-		s := told.seen[0]
+		b.sleep(100 * time.Millisecond)
+		require.Len(t, told.all(), 1, "empty rounds are not told")
+		s := told.all()[0]
 		require.Equal(t, []int{6, 2, 1, 1, 1, outbox.Shards}, []int{s.Rows, s.Sent, s.Failed, s.Parked, s.Blocked, s.Shards})
 		require.ErrorIs(t, s.Err, errBroker)
 		require.Equal(t, 2*time.Millisecond, s.Took)
 		require.Equal(t, 3*time.Second+2*time.Millisecond, s.Delay)
-		storeFails = true
-		time.Sleep(time.Second)
-		s = told.seen[len(told.seen)-1]
+		storeFails.Store(true)
+		b.sleep(time.Second)
+		s = told.all()[len(told.all())-1]
 		require.ErrorIs(t, s.Err, errDatabase)
 		require.Zero(t, s.Rows)
 	})
 }
 
 // backlogs is an observer.
-type backlogs struct{ seen []outbox.Backlog }
+type backlogs struct{ notes[outbox.Backlog] }
 
-func (o *backlogs) ObserveBacklog(_ context.Context, b outbox.Backlog) { o.seen = append(o.seen, b) }
+func (o *backlogs) ObserveBacklog(_ context.Context, b outbox.Backlog) { o.add(b) }
 
 // The backlog is told every 10 s, and an event that waits for longer than a minute is logged once.
 func TestRelay_Backlog(t *testing.T) {
@@ -258,11 +247,12 @@ func TestRelay_Backlog(t *testing.T) {
 		b.table.add("away", "a", "a1")
 		told := &backlogs{}
 		b.start(func(c *outbox.RelayConfig, _ *faults) { c.Observers = []outbox.Observer{told} })
-		time.Sleep(4 * time.Minute)
-		require.InDelta(t, 24, len(told.seen), 6)
-		require.EqualValues(t, 1, told.seen[len(told.seen)-1].Waiting)
-		require.Greater(t, told.seen[len(told.seen)-1].Oldest, 3*time.Minute)
-		time.Sleep(2 * time.Minute)
+		b.sleep(4 * time.Minute)
+		seen := told.all()
+		require.InDelta(t, 24, len(seen), 6)
+		require.EqualValues(t, 1, seen[len(seen)-1].Waiting)
+		require.Greater(t, seen[len(seen)-1].Oldest, 3*time.Minute)
+		b.sleep(2 * time.Minute)
 		require.Equal(t, 1, b.log.count("events wait in the outbox for long"))
 		require.Equal(t, 1, b.log.count("do not wait for long any more"))
 	})
@@ -282,22 +272,22 @@ func TestRelay_Purge(t *testing.T) {
 			}
 		})
 		for i := range 10 {
-			time.Sleep(100 * time.Millisecond)
+			b.sleep(100 * time.Millisecond)
 			b.table.add("t", "a", fmt.Sprint("a", i))
 			b.drained(outbox.DefaultInterval + 150*time.Millisecond)
 		}
-		time.Sleep(2 * time.Second)
+		b.sleep(2 * time.Second)
 		require.Equal(t, 6, r.store.count("purge"))
-		time.Sleep(time.Minute)
+		b.sleep(time.Minute)
 		require.Equal(t, 7, r.store.count("purge"))
-		require.Zero(t, b.table.kept, "what was sent was kept until then")
+		require.Zero(t, b.table.keeps(), "what was sent was kept until then")
 	})
 	inBubble(t, func(t *testing.T, b *bench) {
 		r := b.start(nil)
 		b.table.add("t", "a", "a1")
-		time.Sleep(5 * time.Minute)
+		b.sleep(5 * time.Minute)
 		require.Zero(t, r.store.count("purge"))
-		require.Zero(t, b.table.kept)
+		require.Zero(t, b.table.keeps())
 	})
 }
 
@@ -316,7 +306,7 @@ func TestRelay_ChoresFail(t *testing.T) {
 		})
 		for i := range 400 {
 			b.table.add("t", "a", fmt.Sprint("a", i))
-			time.Sleep(time.Second)
+			b.sleep(time.Second)
 			require.Zero(t, b.table.count(waiting))
 			require.NoError(t, r.Ready())
 		}

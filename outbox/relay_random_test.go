@@ -141,12 +141,7 @@ func (w *world) startProcess() {
 		prod := c.Producer.(*producer)
 		prod.fate, prod.gate = p.fate, p.thaw
 		f.Store = &lateStore{Store: w.table, p: p}
-		f.before = func(ctx context.Context, call string) error {
-			if call == "fetch" && prod.held() > 0 && !p.dead.Load() {
-				w.table.problem("O-15: fetched while the fate of a batch is not known")
-			}
-			return p.before(ctx)
-		}
+		f.before = p.before
 		f.after = p.after
 	})
 	w.living = append(w.living, p)
@@ -187,7 +182,7 @@ func (p *process) dice(n int) (int, time.Duration) {
 	return p.rnd.IntN(n), time.Duration(p.rnd.IntN(3000)) * time.Microsecond
 }
 
-func (p *process) before(ctx context.Context) error {
+func (p *process) before(ctx context.Context, _ string) error {
 	fails, took := p.dice(100)
 	time.Sleep(took)
 	p.thaw()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,16 +16,9 @@ import (
 )
 
 // clock notes when a relay publishes.
-type clock struct {
-	mu sync.Mutex
-	at []time.Time
-}
+type clock struct{ notes[time.Time] }
 
-func (c *clock) tick() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.at = append(c.at, time.Now())
-}
+func (c *clock) tick() { c.add(time.Now()) }
 
 // A relay that cannot renew its leases stops before they are over, in the middle of a round (O-13).
 func TestRelay_CannotRenew_O13(t *testing.T) {
@@ -50,8 +44,8 @@ func TestRelay_CannotRenew_O13(t *testing.T) {
 						return errDatabase
 					}
 				})
-				time.Sleep(time.Minute)
-				last := c.at[len(c.at)-1].Sub(began)
+				b.sleep(time.Minute)
+				last := c.all()[len(c.all())-1].Sub(began)
 				require.Greater(t, last, lease/2)
 				require.Less(t, last, lease-lease/6+101*time.Millisecond, "it went on")
 				require.Error(t, r.Ready())
@@ -69,7 +63,7 @@ func TestRelay_StandsStill_O13(t *testing.T) {
 		for i := range 20 {
 			b.table.add("t", "a", fmt.Sprintf("a%02d", i))
 		}
-		began, calls := time.Now(), 0
+		began, calls := time.Now(), atomic.Int32{}
 		stands := func() {
 			if d := 2*lease - time.Since(began); d > 0 {
 				time.Sleep(d)
@@ -78,22 +72,22 @@ func TestRelay_StandsStill_O13(t *testing.T) {
 		still := b.start(func(c *outbox.RelayConfig, f *faults) {
 			c.Lease, c.Batch = lease, 20*outbox.Shards
 			c.Producer.(*producer).gate = func() {
-				if calls++; calls >= 11 { // at the sixth wave, before it is on its way
+				if calls.Add(1) >= 11 { // at the sixth wave, before it is on its way
 					stands()
 				}
 			}
 			f.before = func(_ context.Context, call string) error {
-				if calls > 0 {
+				if calls.Load() >= 11 {
 					stands()
 				}
 				return nil
 			}
 		})
-		time.Sleep(time.Millisecond)
+		b.sleep(time.Millisecond)
 		other := b.start(func(c *outbox.RelayConfig, _ *faults) { c.Lease = lease })
 		b.drained(2*lease - time.Second)
 		require.Len(t, other.producer.rounds(), 20, "it had to begin at the beginning")
-		time.Sleep(2 * lease)
+		b.sleep(2 * lease)
 		require.Len(t, still.producer.rounds(), 6, "it went on with what is not its own any longer")
 		require.Equal(t, ids("a", 20), b.broker.firsts("t", "a"))
 		require.Equal(t, 1, b.log.count("taken over by another relay"))
@@ -105,13 +99,18 @@ func TestRelay_StandsStill_O13(t *testing.T) {
 // A shard that was taken over is let go as soon as the store says so (O-13).
 func TestRelay_LostShard_O13(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
-		r := b.start(nil)
-		time.Sleep(time.Second)
-		b.fate = nil
+		seized := false
+		b.start(func(c *outbox.RelayConfig, _ *faults) {
+			c.Producer.(*producer).gate = func() {
+				if !seized { // while it is published
+					b.table.seize("somebody", 4*time.Second)
+				}
+				seized = true
+			}
+		})
+		b.sleep(time.Second)
 		b.table.add("t", "a", "a1")
-		r.producer.gate = func() { b.table.seize("somebody", 4*time.Second) } // while it is published
-		time.Sleep(3 * time.Second)
-		r.producer.gate = nil
+		b.sleep(3 * time.Second)
 		require.Equal(t, 1, b.broker.times("a1"))
 		require.Equal(t, 1, b.table.count(waiting), "it is not ours to record")
 		require.Equal(t, 1, b.log.count("taken over by another relay"))
@@ -132,9 +131,9 @@ func TestRelay_Newcomer(t *testing.T) {
 				time.Sleep(5 * time.Millisecond)
 			}
 		})
-		time.Sleep(outbox.DefaultLease)
+		b.sleep(outbox.DefaultLease)
 		b.start(nil)
-		time.Sleep(outbox.DefaultLease)
+		b.sleep(outbox.DefaultLease)
 		for _, n := range b.table.owned() {
 			require.Equal(t, outbox.Shards/2, n)
 		}
@@ -150,27 +149,28 @@ func TestRelay_Newcomer(t *testing.T) {
 // A question of sharing that was not answered may have given something up: nothing is published before another one is answered.
 func TestRelay_ShareUnanswered(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
-		lost, c := false, &clock{}
-		r := b.start(func(_ *outbox.RelayConfig, f *faults) {
+		lost, c := atomic.Bool{}, &clock{}
+		b.start(func(cfg *outbox.RelayConfig, f *faults) {
+			cfg.Producer.(*producer).gate = c.tick
 			f.after = func(_ context.Context, call string) error {
-				if lost && call == "share" {
-					b.table.add("t", "a", fmt.Sprint("a", b.table.seq))
+				if lost.Load() && call == "share" {
+					b.table.add("t", "a", fmt.Sprint("a", time.Now().UnixNano()))
 					return errDatabase
 				}
 				return nil
 			}
 			f.before = func(_ context.Context, call string) error {
-				if lost && call == "renew" {
+				if lost.Load() && call == "renew" {
 					return errDatabase
 				}
 				return nil
 			}
 		})
-		time.Sleep(time.Second)
-		r.producer.gate, lost = c.tick, true
-		time.Sleep(2 * outbox.DefaultLease / 3)
-		require.Empty(t, c.at)
-		lost = false
+		b.sleep(time.Second)
+		lost.Store(true)
+		b.sleep(2 * outbox.DefaultLease / 3)
+		require.Empty(t, c.all())
+		lost.Store(false)
 		b.drained(10 * time.Second)
 	})
 }
@@ -191,7 +191,7 @@ func TestRelay_Stop(t *testing.T) {
 				return nil
 			}
 		})
-		time.Sleep(time.Second)
+		b.sleep(time.Second)
 		require.NoError(t, r.Ready())
 		began := time.Now()
 		r.stop()
@@ -225,7 +225,7 @@ func TestRelay_Stop_Bounded(t *testing.T) {
 							return nil
 						}
 					})
-					time.Sleep(time.Second)
+					b.sleep(time.Second)
 					began := time.Now()
 					r.stop()
 					grace := min(10*time.Second, lease)
@@ -252,7 +252,7 @@ func TestRelay_ObserverPanics(t *testing.T) {
 		b.table.add("t", "a", "a1")
 		p := newProducer(b.broker, nil)
 		r, err := outbox.NewRelay(outbox.RelayConfig{
-			Store: &waker{&faults{Store: b.table}, func(ctx context.Context, _ func()) error { <-ctx.Done(); return nil }}, Wake: true,
+			Store: &waker{&faults{Store: b.table, held: p.held}, func(ctx context.Context, _ func()) error { <-ctx.Done(); return nil }}, Wake: true,
 			Producer: p, Observers: []outbox.Observer{panics{}},
 		})
 		require.NoError(t, err)
@@ -270,7 +270,7 @@ func TestRelay_MissingResults_O08(t *testing.T) {
 		b.table.add("t", "a", "a1")
 		b.table.add("t", "b", "b1")
 		r := b.start(func(c *outbox.RelayConfig, _ *faults) { c.Producer = short{c.Producer.(*producer)} })
-		time.Sleep(time.Second)
+		b.sleep(time.Second)
 		require.Equal(t, 1, b.table.count(sent))
 		require.Equal(t, 1, b.table.count(waiting))
 		require.NoError(t, r.Ready())

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -158,12 +159,16 @@ func (s *service) ids() []string {
 }
 
 // send is an entry about key.
-func send(key string) outbox.Entry { return outbox.Entry{Topic: "invoices", Key: key, Type: "invoice.due"} }
+func send(key string) outbox.Entry {
+	return outbox.Entry{Topic: "invoices", Key: key, Type: "invoice.due"}
+}
 
 // tracer notes what is sent: single statements, and batches, each of which is one round trip.
 type tracer struct {
 	mu    sync.Mutex
 	trips []string // what is in each
+
+	deadlocks atomic.Int32
 }
 
 func (t *tracer) reset() {
@@ -189,7 +194,15 @@ func (t *tracer) TraceQueryStart(ctx context.Context, _ *pgx.Conn, d pgx.TraceQu
 	return ctx
 }
 
-func (t *tracer) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+func (t *tracer) TraceQueryEnd(_ context.Context, _ *pgx.Conn, d pgx.TraceQueryEndData) {
+	t.note(d.Err)
+}
+
+func (t *tracer) note(err error) {
+	if isDeadlock(err) {
+		t.deadlocks.Add(1)
+	}
+}
 
 func (t *tracer) TraceBatchStart(ctx context.Context, _ *pgx.Conn, d pgx.TraceBatchStartData) context.Context {
 	var all []string
@@ -201,7 +214,9 @@ func (t *tracer) TraceBatchStart(ctx context.Context, _ *pgx.Conn, d pgx.TraceBa
 }
 
 func (t *tracer) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
-func (t *tracer) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
+func (t *tracer) TraceBatchEnd(_ context.Context, _ *pgx.Conn, d pgx.TraceBatchEndData) {
+	t.note(d.Err)
+}
 
 // count is in how many round trips s is, and how often in all.
 func (t *tracer) count(s string) (trips, times int) {

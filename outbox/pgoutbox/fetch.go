@@ -8,31 +8,37 @@ import (
 	"github.com/idem-go/idem/outbox"
 )
 
-// Fetch implements [outbox.Store]. It is one statement, which locks nothing, and reads the index of waiting rows only.
-func (o *Outbox) Fetch(ctx context.Context, f outbox.Fetch) ([]outbox.Row, error) {
+// Fetch implements [outbox.Store]. It is one round trip, locks nothing, and reads the index of waiting rows only.
+func (o *Outbox) Fetch(ctx context.Context, f outbox.Fetch) (found []outbox.Row, err error) {
 	if len(f.Shards) == 0 || f.Limit <= 0 {
 		return nil, nil
 	}
-	q, err := o.pooled(ctx)
-	if err != nil {
-		return nil, storeError("fetch", err)
-	}
 	shards, _ := split(f.Shards)
 	each := (f.Limit + len(shards) - 1) / len(shards)
-	text, args := q.fetch, []any{shards, each, f.Limit, f.Bytes, f.Halt}
-	if len(f.Skip)+len(f.SkipRows) > 0 {
+	args := []any{shards, each, f.Limit, f.Bytes, f.Halt}
+	skips := len(f.Skip)+len(f.SkipRows) > 0
+	if skips {
 		topics, keys := make([]string, len(f.Skip)), make([][]byte, len(f.Skip))
 		for i, a := range f.Skip {
 			topics[i], keys[i] = a.Topic, []byte(a.Key)
 		}
-		text, args = q.fetchSkip, append(args, topics, keys, append([]int64{}, f.SkipRows...))
+		args = append(args, topics, keys, append([]int64{}, f.SkipRows...))
 	}
-	rows, err := o.pool.Query(ctx, text, args...)
+	err = o.atomic(ctx, func(q *statements, b *pgx.Batch) {
+		text := q.fetch
+		if skips {
+			text = q.fetchSkip
+		}
+		b.Queue(q.plain)
+		b.Queue(text, args...).Query(func(rows pgx.Rows) (err error) {
+			found, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (outbox.Row, error) { return scanRow(row) })
+			return err
+		})
+	})
 	if err != nil {
 		return nil, storeError("fetch", err)
 	}
-	found, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (outbox.Row, error) { return scanRow(row) })
-	return found, storeError("fetch", err)
+	return found, nil
 }
 
 // split returns the columns of leases.

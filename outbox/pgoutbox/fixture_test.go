@@ -2,6 +2,8 @@ package pgoutbox_test
 
 import (
 	"context"
+	"errors"
+	"sync"
 	"testing"
 	"time"
 
@@ -131,4 +133,15 @@ func begin(t testing.TB, pool *pgxpool.Pool) pgx.Tx {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
 	return tx
+}
+
+// together runs n functions at once and returns what went wrong in any.
+func together(n int, fn func(int) error) error {
+	errs := make([]error, n)
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() { errs[i] = fn(i) })
+	}
+	all.Wait()
+	return errors.Join(errs...)
 }

@@ -66,16 +66,17 @@ type statements struct {
 	insert, lockOne, patience                         string
 	alive, bury, renew, give, take, held              string
 	leaveShards, leave                                string
-	fetch, fetchSkip                                  string
+	plain, fetch, fetchSkip                           string
 	settleShards, settleRows, settleSent, settleKept  string
 	settleParked, settleBlocked, purge                string
 	backlog, parked, parkedLock, parkedRetry, skipRow string
+	checkServer, checkTables, checkRows               string
 }
 
 func newStatements(schema string) *statements {
 	quoted := pgx.Identifier{schema}.Sanitize()
 	names := strings.NewReplacer("{outbox}", quoted+".idem_outbox", "{shards}", quoted+".idem_outbox_shards",
-		"{relays}", quoted+".idem_outbox_relays")
+		"{relays}", quoted+".idem_outbox_relays", "{schema_version}", quoted+".idem_outbox_schema")
 	file := func(name string, more ...string) string {
 		text, err := sqlFiles.ReadFile("sql/" + name + ".sql")
 		if err != nil {
@@ -90,7 +91,7 @@ func newStatements(schema string) *statements {
 		insert: file("insert"), lockOne: file("lock_one"), patience: file("patience"),
 		alive: file("alive"), bury: file("bury"), renew: file("renew"), give: file("give"), take: file("take"), held: file("held"),
 		leaveShards: file("leave_shards"), leave: file("leave"),
-		fetch: file("fetch", "{skip}", ""), fetchSkip: file("fetch", "{skip}", file("fetch_skip")),
+		plain: file("plain"), fetch: file("fetch", "{skip}", ""), fetchSkip: file("fetch", "{skip}", file("fetch_skip")),
 		settleShards: file("settle_shards"), settleRows: file("settle_rows"),
 		settleSent:   file("settle_sent", "{end}", "DELETE FROM {outbox} o USING sent r WHERE o.seq = r.seq"),
 		settleKept:   file("settle_sent", "{end}", ended),
@@ -99,6 +100,7 @@ func newStatements(schema string) *statements {
 		parked: file("parked"), parkedLock: file("parked_lock"),
 		parkedRetry: file("parked_end", "{end}", retried),
 		skipRow:     file("parked_end", "{end}", "DELETE FROM {outbox} o USING this t WHERE o.seq = t.seq"),
+		checkServer: file("check_server"), checkTables: file("check_tables"), checkRows: file("check_rows"),
 	}
 }
 

@@ -83,14 +83,18 @@ func (o *Outbox) Purge(ctx context.Context, keep time.Duration, limit int) (int6
 
 // Backlog implements [outbox.Store]. It reads indexes only; what it reads is bounded by limit.
 func (o *Outbox) Backlog(ctx context.Context, limit int) (b outbox.Backlog, err error) {
-	q, err := o.pooled(ctx)
-	if err != nil {
-		return b, storeError("backlog", err)
-	}
 	var oldest *int64
-	err = o.pool.QueryRow(ctx, q.backlog, limit, outbox.Shards).Scan(&b.Waiting, &b.Parked, &b.Blocked, &oldest)
+	err = o.atomic(ctx, func(q *statements, batch *pgx.Batch) {
+		batch.Queue(q.plain)
+		batch.Queue(q.backlog, limit, outbox.Shards).QueryRow(func(row pgx.Row) error {
+			return row.Scan(&b.Waiting, &b.Parked, &b.Blocked, &oldest)
+		})
+	})
+	if err != nil {
+		return outbox.Backlog{}, storeError("backlog", err)
+	}
 	if oldest != nil {
 		b.Oldest = time.Duration(*oldest) * time.Microsecond
 	}
-	return b, storeError("backlog", err)
+	return b, nil
 }
