@@ -3,6 +3,7 @@ package consumer
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -34,12 +35,13 @@ func openProducer(t *testing.T, brokers []string, change ...func(*sarama.Config)
 	return p
 }
 
-func fakeCluster(t *testing.T, partitions int32, topics []string, opts ...kfake.Opt) (*kfake.Cluster, []string) {
+func fakeCluster(t *testing.T, partitions int32, topics []string, opts ...kfake.Opt) (cluster *kfake.Cluster, brokers []string) {
 	t.Helper()
 	cluster, err := kfake.NewCluster(append(opts, kfake.NumBrokers(1), kfake.SeedTopics(partitions, topics...))...)
 	require.NoError(t, err)
 	t.Cleanup(cluster.Close)
-	return cluster, cluster.ListenAddrs()
+	brokers = cluster.ListenAddrs()
+	return cluster, brokers
 }
 
 // messages have their number as value and key.
@@ -138,7 +140,7 @@ func TestProduceEach_WhoIsToBlame_O10(t *testing.T) {
 			errs = append(errs, err)
 			msgs = append(msgs, &idem.Message{Topic: topic, Value: []byte(value)})
 		}
-		broker := fmt.Errorf("the broker is to blame")
+		broker := errors.New("the broker is to blame")
 		for i := range 8 { // together they are too large
 			want(nil, "small", fmt.Sprint(fits, i))
 		}
@@ -161,7 +163,7 @@ func TestProduceEach_WhoIsToBlame_O10(t *testing.T) {
 			at := fmt.Sprintf("round %d, message %d to %q: %v", round, i, msgs[i].Topic, err)
 			require.Equal(t, errs[i] == nil, err == nil, at)
 			for _, class := range []error{idem.ErrTooLarge, idem.ErrRefused, idem.ErrNoTopic} {
-				require.Equal(t, errs[i] == class, isAny(err, class), at)
+				require.Equal(t, errors.Is(errs[i], class), isAny(err, class), at)
 			}
 		}
 	}
@@ -251,7 +253,7 @@ func TestProduceEach_MissingTopicHoldsUpNobody_O10(t *testing.T) {
 	require.Less(t, each, 100*time.Millisecond)
 }
 
-// TestProduceEach_BrokerAway: brokers that are away are not the messages' fault, hold up nobody longer than his context, and what
+// TestProduceEach_BrokerAway_O15: brokers that are away are not the messages' fault, hold up nobody longer than his context, and what
 // sarama holds meanwhile is bounded.
 func TestProduceEach_BrokerAway_O15(t *testing.T) {
 	cluster, brokers := fakeCluster(t, 3, []string{"orders"})
@@ -280,7 +282,7 @@ func TestProduceEach_BrokerAway_O15(t *testing.T) {
 	}
 }
 
-// TestProduceEach_Alone: a message is not condemned while others may share its batch.
+// TestProduceEach_NotAlone_T04: a message is not condemned while others may share its batch.
 func TestProduceEach_NotAlone_T04(t *testing.T) {
 	cluster, brokers := fakeCluster(t, 1, []string{"orders"})
 	p := openProducer(t, brokers)

@@ -198,7 +198,7 @@ func TestProduceEach_BrokerRestarts_K35(t *testing.T) {
 		}
 	}()
 	began := time.Now()
-	for c := 0; c < calls; c++ {
+	for c := range calls {
 		if c%20 == 10 {
 			cluster.Close()
 			cluster = up()

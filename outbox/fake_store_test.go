@@ -195,9 +195,6 @@ func (t *table) Fetch(_ context.Context, f outbox.Fetch) (rows []outbox.Row, _ e
 	defer t.mu.Unlock()
 	quota, bytes := (f.Limit+len(f.Shards)-1)/len(f.Shards), 0
 	for _, l := range f.Shards {
-		if t.owners[l.Shard].epoch != l.Epoch {
-			continue
-		}
 		n, halted := 0, map[outbox.Aggregate]bool{}
 		for _, r := range t.shards[l.Shard] {
 			a := outbox.Aggregate{Topic: r.Entry.Topic, Key: r.Entry.Key}

@@ -79,11 +79,26 @@ func (m mutes) clean(now time.Time) bool {
 	return len(m) < maxMutes
 }
 
+// rests reports whether e is to be left alone now. When only what is fresh is wanted, it is also if its time has come.
+func (e *mute) rests(now time.Time, fresh bool) bool {
+	return e != nil && (fresh || now.Before(e.until))
+}
+
+// due reports whether there is something whose time has come.
+func (m mutes) due(now time.Time) bool {
+	for _, e := range m {
+		if !e.rests(now, false) {
+			return true
+		}
+	}
+	return false
+}
+
 // skip is what is not to be fetched now.
-func (m mutes) skip(now time.Time) (aggregates []Aggregate, rows []int64) {
+func (m mutes) skip(now time.Time, fresh bool) (aggregates []Aggregate, rows []int64) {
 	for id, e := range m {
 		switch {
-		case !now.Before(e.until):
+		case !e.rests(now, fresh):
 		case id.row != 0:
 			rows = append(rows, id.row)
 		default:

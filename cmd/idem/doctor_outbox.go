@@ -27,15 +27,28 @@ func (d *doctor) checkOutbox(ctx context.Context, r *findings, on, role string, 
 	case !layout.there():
 		return // most ledgers have none
 	}
-	r.choose("outbox.tables", on, "as they must be", choice{layout.problem() != "", vBad, layout.problem(), "idem migrate up --outbox --ledger <url>"})
-	if layout.problem() != "" {
-		return
-	}
+	problem := layout.problem()
 	var opts []pgoutbox.Option
 	if d.schema != "" {
 		opts = append(opts, pgoutbox.InSchema(d.schema))
 	}
-	log, err := pgoutbox.New(pool, opts...).Backlog(ctx, backlogLimit)
+	box := pgoutbox.New(pool, opts...)
+	if problem == "" {
+		// Its warnings are about rights, which are those of two roles as a rule, and about commits, which postgres.commit looks at.
+		_, err := box.Check(ctx)
+		switch {
+		case pgCode(err) == codeNoRight:
+			unknown("outbox.tables", err)
+			return
+		case err != nil:
+			problem = d.redact(err.Error())
+		}
+	}
+	r.choose("outbox.tables", on, "as they must be", choice{problem != "", vBad, problem, "idem migrate up --outbox --ledger <url>"})
+	if problem != "" {
+		return
+	}
+	log, err := box.Backlog(ctx, backlogLimit)
 	if err != nil {
 		unknown("outbox.parked", err)
 		return
@@ -46,6 +59,10 @@ func (d *doctor) checkOutbox(ctx context.Context, r *findings, on, role string, 
 	r.choose("outbox.oldest", on, fmt.Sprintf("%s rows wait, the oldest for %s", counted(log.Waiting), short(log.Oldest)),
 		choice{log.Oldest > outboxPatience, vWarn, fmt.Sprintf("%s rows wait, the oldest for %s", counted(log.Waiting), short(log.Oldest)),
 			"look at the log of the relays, and at idem outbox status --outbox <url>"})
+	d.checkRelays(ctx, r, on, pool, unknown)
+}
+
+func (d *doctor) checkRelays(ctx context.Context, r *findings, on string, pool *pgxpool.Pool, unknown func(string, error)) {
 	relays, err := shares(ctx, pool, d.schema)
 	if err != nil {
 		unknown("outbox.relay", err)

@@ -165,10 +165,7 @@ func (a *app) migrateStatus(ctx context.Context, layout string) error {
 		default:
 			bad = append(bad, l.name)
 		}
-		all, rows = append(all, v), append(rows, v.row())
-		for _, w := range v.Warnings {
-			rows = append(rows, []string{"", "", "", "", "warning", w})
-		}
+		all, rows = append(all, v), append(rows, v.lines()...)
 	}
 	if err := a.show(all, tablesHeader, rows); err != nil {
 		return err

@@ -126,25 +126,25 @@ var outboxTables = []string{"idem_outbox", "idem_outbox_shards", "idem_outbox_re
 // outboxLayout is what is known of the tables of an outbox.
 type outboxLayout struct {
 	schema  string
-	version int
+	version int      // 0: there is none, or this role must not know
 	missing []string // of outboxTables
 }
 
 // there reports whether there is an outbox, complete or not.
 func (l *outboxLayout) there() bool { return len(l.missing) < len(outboxTables) }
 
-// problem is why it must not be used, or empty.
+// problem is what is missing, or empty. What else there may be is for pgoutbox.Outbox.Check.
 func (l *outboxLayout) problem() string {
 	switch {
 	case !l.there():
 		return "the tables are not there: idem migrate up --outbox"
 	case len(l.missing) > 0:
 		return fmt.Sprintf("%s not there: idem migrate up --outbox", strings.Join(l.missing, ", "))
-	case l.version < 1:
-		return "the tables have no version: idem migrate up --outbox"
 	}
 	return ""
 }
+
+const codeNoRight = "42501"
 
 // findOutbox looks for the tables.
 func findOutbox(ctx context.Context, pool *pgxpool.Pool, schema string) (l outboxLayout, err error) {
@@ -172,7 +172,11 @@ func findOutbox(ctx context.Context, pool *pgxpool.Pool, schema string) (l outbo
 	if err != nil || len(l.missing) > 0 {
 		return l, err
 	}
-	return l, pool.QueryRow(ctx, "SELECT coalesce(max(version), 0) FROM "+inSchema(schema, "idem_outbox_schema")).Scan(&l.version)
+	err = pool.QueryRow(ctx, "SELECT coalesce(max(version), 0) FROM "+inSchema(schema, "idem_outbox_schema")).Scan(&l.version)
+	if pgCode(err) == codeNoRight {
+		err = nil
+	}
+	return l, err
 }
 
 // relayShare is what a relay holds, and for how long.

@@ -57,7 +57,7 @@ func (a *app) migrateOutboxUp(cmd *cobra.Command, layout string) error {
 		return err
 	}
 	v := b.status(ctx)
-	return a.show([]tablesView{v}, tablesHeader, [][]string{v.row()})
+	return a.show([]tablesView{v}, tablesHeader, v.lines())
 }
 
 func (a *app) migrateOutboxStatus(cmd *cobra.Command, layout string) error {
@@ -69,7 +69,7 @@ func (a *app) migrateOutboxStatus(cmd *cobra.Command, layout string) error {
 	defer cancel()
 	v := b.status(ctx)
 	v.Problem = a.redact(v.Problem)
-	if err := a.show([]tablesView{v}, tablesHeader, [][]string{v.row()}); err != nil {
+	if err := a.show([]tablesView{v}, tablesHeader, v.lines()); err != nil {
 		return err
 	}
 	switch v.State {
@@ -79,6 +79,15 @@ func (a *app) migrateOutboxStatus(cmd *cobra.Command, layout string) error {
 		return fmt.Errorf("not to be used now: %s", b.name)
 	}
 	return found("must not be used as it is: %s", b.name)
+}
+
+// lines are the row and its warnings.
+func (v *tablesView) lines() [][]string {
+	rows := [][]string{v.row()}
+	for _, w := range v.Warnings {
+		rows = append(rows, []string{"", "", "", "", "warning", w})
+	}
+	return rows
 }
 
 // status is a line of migrate status for an outbox.
@@ -94,7 +103,7 @@ func (b *openedOutbox) status(ctx context.Context) tablesView {
 	case problem != "":
 		v.State, v.Problem = "unfit", problem
 	default:
-		if _, err := b.box.Backlog(ctx, 1); err != nil {
+		if v.Warnings, err = b.box.Check(ctx); err != nil {
 			v.State, v.Problem = "unfit", err.Error()
 		}
 	}

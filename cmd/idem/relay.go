@@ -115,7 +115,8 @@ func (a *app) relay(cmd *cobra.Command, f *relayFlags) error {
 	if err != nil {
 		return err
 	}
-	if err := b.reachable(ctx); err != nil {
+	cfg.Logger = a.logger()
+	if err := b.reachable(ctx, cfg.Logger); err != nil {
 		return err
 	}
 	producer, err := a.openProducer(access)
@@ -124,7 +125,7 @@ func (a *app) relay(cmd *cobra.Command, f *relayFlags) error {
 	}
 	defer producer.Close()
 	seen := new(relayCounts)
-	cfg.Store, cfg.Producer, cfg.Logger, cfg.Observers = b.box, producer, a.logger(), []outbox.Observer{seen}
+	cfg.Store, cfg.Producer, cfg.Observers = b.box, producer, []outbox.Observer{seen}
 	relay, err := outbox.NewRelay(cfg)
 	if err != nil {
 		return usage("%v", err)
@@ -138,17 +139,17 @@ func (a *app) relay(cmd *cobra.Command, f *relayFlags) error {
 }
 
 // reachable asks the database for the first time: tables that are not there are no outage.
-func (b *openedOutbox) reachable(ctx context.Context) error {
+func (b *openedOutbox) reachable(ctx context.Context, log *slog.Logger) error {
 	ctx, cancel := context.WithTimeout(ctx, startWait)
 	defer cancel()
-	layout, err := findOutbox(ctx, b.pool, b.schema)
+	notes, err := b.box.Check(ctx)
+	for _, note := range notes { // that this role can only relay is as it should be
+		log.Info("outbox checked", "outbox", b.name, "note", note)
+	}
+	if err == nil {
+		_, err = b.box.Backlog(ctx, 1)
+	}
 	if err != nil {
-		return fmt.Errorf("%s: %w", b.name, err)
-	}
-	if problem := layout.problem(); problem != "" {
-		return fmt.Errorf("%s: %s", b.name, problem)
-	}
-	if _, err := b.box.Backlog(ctx, 1); err != nil {
 		return fmt.Errorf("%s: %w", b.name, err)
 	}
 	return nil

@@ -219,15 +219,16 @@ func TestRelay_BrokerAway(t *testing.T) {
 	r.failed(t, exitFailure, "kafka "+away)
 	require.Less(t, time.Since(began), soon)
 	require.Empty(t, r.stdout)
-	_, brokers := fakeKafka(t, 1)
-	r = command(t, "relay", "--outbox", o.url, "--brokers", strings.Join(brokers, ","), "--health", "nowhere.invalid:1")
+	cluster, _ := fakeKafka(t, 1)
+	r = command(t, "relay", "--outbox", o.url, "--brokers", cluster.ListenAddrs()[0], "--health", "nowhere.invalid:1")
 	r.failed(t, exitFailure, "--health")
 }
 
 // TestRelay_BrokerGoes_O15: a Kafka that goes away later is waited for; readiness says so after a lease, and nothing is parked.
 func TestRelay_BrokerGoes_O15(t *testing.T) {
 	o := newTestOutbox(t)
-	cluster, brokers := fakeKafka(t, 1)
+	cluster, _ := fakeKafka(t, 1)
+	brokers := cluster.ListenAddrs()
 	require.NoError(t, testenv.KafkaAdmin(t, brokers).CreateTopic("orders", &sarama.TopicDetail{NumPartitions: 1, ReplicationFactor: 1}, false))
 	health := testenv.FreeAddr(t)
 	o.add(event("orders", "1", "a"))

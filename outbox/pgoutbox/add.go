@@ -15,9 +15,9 @@ import (
 // of ctx in its headers, see [Propagator]; entries themselves stay as they are. What Add returns nil for is in the outbox if and only if tx
 // commits, in the order of commits within each topic and key (rule 22). How depends on tx:
 //
-//   - In the transaction that a ledger lends to a handler, and in one of [Outbox.Queue], entries are kept in memory and written in one
-//     statement just before the commit. Add may be called often, by many handlers, in any order: nothing deadlocks.
-//   - In any other transaction, a savepoint too, they are written at once, and lock their topics and keys until it ends. Call Add once
+//   - In the transaction that a ledger lends to a handler, in one of [Outbox.Queue], and in their savepoints, entries are kept in memory
+//     and written in one statement just before the commit. Add may be called often, by many handlers, in any order: nothing deadlocks.
+//   - In any other transaction they are written at once, and lock their topics and keys until it ends. Call Add once
 //     with all entries, at the end: transactions that call it twice can wait for each other crosswise, which the server ends with error
 //     40P01 (deadlock detected), and what comes after Add makes others wait.
 //
@@ -46,7 +46,7 @@ func (o *Outbox) Add(ctx context.Context, tx pgx.Tx, entries ...outbox.Entry) er
 	if err := make(identities, len(ready)).add(ready); err != nil {
 		return err
 	}
-	return addError(ctx, tx, o.insert(ctx, tx, ready, false))
+	return addError(ctx, tx, o.insert(ctx, tx, ready))
 }
 
 // prepare returns copies of entries that are as they will be published. Payloads are shared with the caller.

@@ -98,6 +98,23 @@ func TestRolledBack(t *testing.T) {
 		require.NoError(t, tx.Commit(t.Context()))
 	}
 	require.Equal(t, map[string]int{"kept queue": 0, "kept once": 0}, states(t, pool))
+
+	// What is added to the transaction around a savepoint goes with it too, and what was before stays.
+	tx := box.Queue(begin(t, pool))
+	require.NoError(t, box.Add(t.Context(), tx, entry("B", "before")))
+	outer, err := tx.Begin(t.Context())
+	require.NoError(t, err)
+	inner, err := outer.Begin(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, box.Add(t.Context(), inner, entry("B", "inner")))
+	require.NoError(t, box.Flush(t.Context(), inner))
+	require.NoError(t, inner.Commit(t.Context()))
+	require.ErrorIs(t, box.Add(t.Context(), inner, entry("B", "late")), pgx.ErrTxClosed)
+	require.NoError(t, box.Add(t.Context(), tx, entry("B", "around")))
+	require.NoError(t, outer.Rollback(t.Context()))
+	require.NoError(t, box.Add(t.Context(), tx, entry("B", "inner")))
+	require.NoError(t, tx.Commit(t.Context()))
+	require.Equal(t, map[string]int{"kept queue": 0, "kept once": 0, "before": 0, "inner": 0}, states(t, pool))
 }
 
 // The caller's memory is his own again when Add has returned, and his entry is as it was.

@@ -2,11 +2,11 @@
 // relay asks of it ([outbox.Store]). It needs Postgres 14 or later with the encoding UTF8, and pgx.
 //
 //	box := pgoutbox.New(pool)
-//	handler := idem.OnTx("order.placed", func(ctx context.Context, tx pgx.Tx, e idem.Event[Order]) error {
-//		if err := charge(ctx, tx, e.Payload); err != nil {
+//	idem.OnTx(router, "order.placed", func(ctx context.Context, tx pgx.Tx, e idem.Event[Order]) error {
+//		if err := charge(ctx, tx, e.Data); err != nil {
 //			return err
 //		}
-//		return box.Add(ctx, tx, outbox.Entry{Topic: "payments", Key: e.Payload.ID, Type: "order.paid", Payload: body})
+//		return box.Add(ctx, tx, outbox.Entry{Topic: "payments", Key: e.Data.ID, Type: "order.paid", Payload: body})
 //	})
 //
 // # Guarantees
@@ -28,14 +28,14 @@
 // How Add writes depends on the transaction. The transactions that the ledger in Postgres lends to handlers keep what is added
 // until just before their commit, so that all handlers of one transaction write in one sorted statement. [Outbox.Queue] gives
 // any other transaction the same; [Outbox.Flush] is for transactions that somebody else commits. In a transaction of which
-// nothing is known, Add writes at once. A savepoint that was made by Begin is such a one: give Add the savepoint then, not the
-// transaction around it, so that what is rolled back takes its events with it.
+// nothing is known, Add writes at once. Inside a savepoint that was made by Begin give Add the savepoint, not the transaction around
+// it, so that what is rolled back takes its events with it.
 //
 // A transaction with entries of more than 500 keys locks the outbox as a whole instead of each key, so that the server's table of locks, of
 // max_locks_per_transaction times max_connections places, does not run full: others wait for its commit, and it for theirs.
 //
-// A session with lock_timeout waits no longer than that says, and Add fails with SQLSTATE 55P03. In groups of events, where the ledger lets nobody
-// wait for longer than some milliseconds, the wait for other writers of a key is up to a second.
+// Waiting for other writers of a key is bounded by the session's lock_timeout, by default by nothing; Add fails with SQLSTATE 55P03
+// then. The ledger has bounds of its own for the transactions that it lends.
 //
 // # Schema
 //
@@ -79,7 +79,7 @@
 // relay that lost a shard without knowing still publishes is a duplicate with the same ID; what it says afterwards about rows of that shard counts
 // for nothing.
 //
-// No transaction is open while a relay publishes (O-11). Fetch and Settle are one statement each.
+// No transaction is open while a relay publishes (O-11). Hold, Fetch and Settle are one round trip each.
 //
 // # Parked rows
 //

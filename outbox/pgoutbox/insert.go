@@ -25,16 +25,13 @@ const channel = "idem_outbox"
 
 // insert writes entries, sorted, in the order of commits within each aggregate: whoever writes to an aggregate holds its lock until the
 // end of its transaction, and draws numbers after it got all of its locks. It is one round trip, and one more for each chunk after the first.
-func (o *Outbox) insert(ctx context.Context, tx pgx.Tx, entries []outbox.Entry, lent bool) error {
+func (o *Outbox) insert(ctx context.Context, tx pgx.Tx, entries []outbox.Entry) error {
 	q, err := o.statements(ctx, tx)
 	if err != nil {
 		return err
 	}
 	outbox.Sort(entries)
 	var b pgx.Batch
-	if lent {
-		b.Queue(q.patience)
-	}
 	queueLocks(&b, q, entries)
 	for len(entries) > 0 {
 		n := chunk(entries)

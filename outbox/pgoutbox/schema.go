@@ -63,7 +63,7 @@ func upToDate(ctx context.Context, tx pgx.Tx) (done bool, err error) {
 // statements are the texts of sql/*.sql with the schema filled in.
 type statements struct {
 	schema                                            string // that the texts are for
-	insert, lockOne, patience                         string
+	insert, lockOne                                   string
 	alive, bury, renew, give, take, held              string
 	leaveShards, leave                                string
 	plain, fetch, fetchSkip                           string
@@ -88,7 +88,7 @@ func newStatements(schema string) *statements {
 	const retried = "UPDATE {outbox} o SET state = 0, ended_at = NULL, error = NULL FROM this t WHERE o.seq = t.seq"
 	return &statements{
 		schema: schema,
-		insert: file("insert"), lockOne: file("lock_one"), patience: file("patience"),
+		insert: file("insert"), lockOne: file("lock_one"),
 		alive: file("alive"), bury: file("bury"), renew: file("renew"), give: file("give"), take: file("take"), held: file("held"),
 		leaveShards: file("leave_shards"), leave: file("leave"),
 		plain: file("plain"), fetch: file("fetch", "{skip}", ""), fetchSkip: file("fetch", "{skip}", file("fetch_skip")),

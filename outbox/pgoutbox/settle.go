@@ -67,8 +67,7 @@ func reasonsOf(parked map[int64]string) (rows []int64, reasons []string) {
 
 // storable cuts a text, and takes out what a column of text cannot hold.
 func storable(s string) string {
-	s = strings.ReplaceAll(strings.ToValidUTF8(s[:min(len(s), maxReason)], ""), "\x00", "")
-	return s
+	return strings.ReplaceAll(strings.ToValidUTF8(s[:min(len(s), maxReason)], ""), "\x00", "")
 }
 
 // Purge implements [outbox.Store]. Rows that somebody else is deleting are left to them.

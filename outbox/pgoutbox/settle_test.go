@@ -2,7 +2,6 @@ package pgoutbox_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -59,7 +58,7 @@ func TestSettleIsFenced(t *testing.T) {
 // O-10: a row is parked with its reason, what is behind it in its aggregate is blocked, others go on; then a person acts.
 func TestStates(t *testing.T) {
 	box, pool := newBox(t)
-	add(t, pool, box, entry("A", "a1"), entry("A", "a2"), entry("A", "a3"), entry("A", "a4"), entry("B", "b1"))
+	add(t, pool, box, entry("A", "a0"), entry("A", "a1"), entry("A", "a2"), entry("A", "a3"), entry("A", "a4"), entry("B", "b1"))
 	held := hold(t, box, "r")
 	seq := map[string]int64{}
 	for _, r := range fetch(t, box) {
@@ -72,8 +71,9 @@ func TestStates(t *testing.T) {
 		require.Empty(t, lost)
 	}
 	reason := strings.Repeat("ü", 600) + "\x00\xff"
-	settle(outbox.Settlement{Parked: map[int64]string{seq["a1"]: reason}, Blocked: []int64{seq["a2"], seq["b1"]}, Sent: []int64{}})
-	require.Equal(t, map[string]int{"a1": 2, "a2": 3, "a3": 0, "a4": 0, "b1": 0}, states(t, pool), "b1 is behind nothing")
+	settle(outbox.Settlement{Parked: map[int64]string{seq["a1"]: reason}, Blocked: []int64{seq["a0"], seq["a2"], seq["b1"]}})
+	require.Equal(t, map[string]int{"a0": 0, "a1": 2, "a2": 3, "a3": 0, "a4": 0, "b1": 0}, states(t, pool), "a0 and b1 are behind nothing")
+	settle(outbox.Settlement{Sent: []int64{seq["a0"]}})
 	blocked := map[string]bool{}
 	for _, r := range fetch(t, box) {
 		blocked[r.Entry.ID] = r.Blocked
@@ -117,7 +117,7 @@ func TestBlockedWhileReleased(t *testing.T) {
 	box, pool := newBox(t)
 	held := hold(t, box, "r")
 	for i := range 60 {
-		_, err := pool.Exec(t.Context(), "TRUNCATE idem_outbox")
+		_, err := pool.Exec(t.Context(), "DELETE FROM idem_outbox")
 		require.NoError(t, err)
 		add(t, pool, box, entry("A", "parked"), entry("A", "behind"))
 		rows := fetch(t, box)
@@ -134,24 +134,42 @@ func TestBlockedWhileReleased(t *testing.T) {
 	}
 }
 
-// While a person acts on a shard, whoever blocks or parks rows in it waits; whoever renews it does not, and nobody takes it.
+// While a person acts on a shard, whoever blocks or parks rows in it waits; whoever renews or takes others does not, and nobody takes
+// this one. Afterwards it is renewed as if nothing had been.
 func TestReleaseHoldsTheShard(t *testing.T) {
 	box, pool := newBox(t)
 	add(t, pool, box, entry("A", "a1"), entry("A", "a2"))
 	held := hold(t, box, "r")
 	rows := fetch(t, box)
-	person := begin(t, pool)
-	_, err := person.Exec(t.Context(), "SELECT FROM idem_outbox_shards WHERE shard = $1 FOR UPDATE", rows[0].Shard)
+	this := held[rows[0].Shard]
+	_, err := pool.Exec(t.Context(), "UPDATE idem_outbox_shards SET lease_until = now()")
 	require.NoError(t, err)
-	again := hold(t, box, "r")
-	require.Equal(t, held, again)
+	person := begin(t, pool)
+	_, err = person.Exec(t.Context(), "SELECT FROM idem_outbox_shards WHERE shard = $1 FOR UPDATE", this.Shard)
+	require.NoError(t, err)
+
+	bounded, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	again, err := box.Hold(bounded, "r", time.Minute, false)
+	require.NoError(t, err)
+	require.Len(t, again, outbox.Shards-1)
+	require.NotContains(t, again, this)
+	_, err = pool.Exec(bounded, "UPDATE idem_outbox_shards SET lease_until = now() WHERE shard <> $1", this.Shard)
+	require.NoError(t, err)
+	_, err = pool.Exec(bounded, "UPDATE idem_outbox_relays SET alive_until = now()")
+	require.NoError(t, err)
+	taken, err := box.Hold(bounded, "b", time.Minute, true)
+	require.NoError(t, err)
+	require.Len(t, taken, outbox.Shards-1)
+
 	short, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
-	_, err = box.Settle(short, "r", held, outbox.Settlement{Blocked: seqs(rows[1:])})
-	require.True(t, errors.Is(err, context.DeadlineExceeded) || short.Err() != nil, "it did not wait: %v", err)
-	_, err = pool.Exec(t.Context(), "UPDATE idem_outbox_shards SET lease_until = now() WHERE shard <> $1", rows[0].Shard)
-	require.NoError(t, err)
+	_, err = box.Settle(short, "r", []outbox.Lease{this}, outbox.Settlement{Blocked: seqs(rows[1:])})
+	require.ErrorIs(t, err, context.DeadlineExceeded, "it did not wait")
 	require.NoError(t, person.Rollback(t.Context()))
+	again, err = box.Hold(t.Context(), "r", time.Minute, false)
+	require.NoError(t, err)
+	require.Equal(t, []outbox.Lease{this}, again)
 }
 
 // Settlements of the same rows in any order, by two who both believe to be the relay, and leases that are renewed meanwhile: nothing
