@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"cmp"
+	"math/rand/v2"
 	"os"
 	"regexp"
 	"strconv"
@@ -22,12 +24,15 @@ func TestChain_Idempotent(t *testing.T) {
 	if os.Getenv("IDEM_SOAK") != "" {
 		args = []string{"-payments", "5000", "-over", "60s"}
 	}
+	seed := cmp.Or(os.Getenv("IDEM_SEED"), strconv.FormatUint(rand.Uint64N(1e9)+1, 10))
 	var stdout, stderr bytes.Buffer
-	code := run(t.Context(), args, &stdout, &stderr)
-	t.Logf("soak: %s %s\n%s%s", t.Name(), args, &stdout, &stderr)
-	require.Equal(t, exitOK, code)
+	code := run(t.Context(), append(args, "-seed", seed), &stdout, &stderr)
+	t.Logf("%s%s", &stdout, &stderr)
+	require.Equal(t, exitOK, code, "seed %s", seed)
 	n, err := strconv.Atoi(args[1])
 	require.NoError(t, err)
+	t.Logf("soak: %s seed=%s size=%d kills=%d cuts=0 rebalances=0 outcome=none lost, %d repeats", t.Name(), seed, n,
+		figure(t, stdout.String(), "killed"), figure(t, stdout.String(), "repeats"))
 	for _, row := range []string{"payments", "charges", "orders paid", "notifications"} {
 		require.Equal(t, n, figure(t, stdout.String(), row), row)
 	}
