@@ -50,11 +50,11 @@ func openPlace(ctx context.Context, o options) (p *place, err error) {
 	}
 	for _, s := range []string{p.paymentSchema, p.orderSchema} {
 		if _, err := p.pool.Exec(ctx, "CREATE SCHEMA "+s); err != nil {
-			return p, fmt.Errorf("Postgres: %w", err)
+			return p, fmt.Errorf("make schemas in Postgres: %w", err)
 		}
 	}
 	if p.client, err = kgo.NewClient(kgo.SeedBrokers(o.brokers...), kgo.RetryTimeout(10*time.Second)); err != nil {
-		return p, fmt.Errorf("Kafka: %w", err)
+		return p, fmt.Errorf("make topics in Kafka: %w", err)
 	}
 	p.admin = kadm.NewClient(p.client)
 	made, err := p.admin.CreateTopics(ctx, partitions, -1, nil, p.payments, p.orders)
@@ -62,9 +62,10 @@ func openPlace(ctx context.Context, o options) (p *place, err error) {
 		err = made.Error()
 	}
 	if err != nil {
-		return p, fmt.Errorf("Kafka: %w", err)
+		return p, fmt.Errorf("make topics in Kafka: %w", err)
 	}
-	return p, p.withRedis(func(c *redis.Client) error { return c.Ping(ctx).Err() })
+	err = p.withRedis(func(c *redis.Client) error { return c.Ping(ctx).Err() })
+	return p, err
 }
 
 func (p *place) withRedis(do func(*redis.Client) error) error {
@@ -75,7 +76,7 @@ func (p *place) withRedis(do func(*redis.Client) error) error {
 	client := redis.NewClient(opts)
 	defer client.Close()
 	if err := do(client); err != nil {
-		return fmt.Errorf("Redis: %w", err)
+		return fmt.Errorf("ask Redis: %w", err)
 	}
 	return nil
 }

@@ -90,9 +90,9 @@ func (p *program) kill() bool {
 	}
 	cmd := p.cmd
 	p.cmd = nil
-	_ = cmd.Process.Kill() // it may have ended
-	<-p.ended
-	killed := cmd.ProcessState.ExitCode() < 0 // not by itself
+	_ = cmd.Process.Kill()                    // it may have ended
+	err := <-p.ended
+	killed := err != nil && cmd.ProcessState.ExitCode() < 0 // not by itself
 	if killed {
 		p.kills++
 	}
