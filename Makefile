@@ -30,13 +30,16 @@ define each-module
 	if (( $${#failed[@]} > 0 )); then printf 'FAILED in: %s\n' "$${failed[*]}"; exit 1; fi
 endef
 
-.PHONY: help demo test test-modules test-short race lint fmt tidy bench bench-quick soak up down example-orderstatus
+.PHONY: help demo test test-modules test-short race lint fmt tidy bench bench-quick soak up down example-orderstatus demo-chain
 
 help: ## Print this message
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "%-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: ## Run the notifier example: nothing to install, Kafka is in the process
 	@go run ./examples/notifier
+
+demo-chain: ## Run three examples as one chain on real services, kill each process once, and measure what came of it
+	@$(SERVICES) run go run ./examples/chain
 
 test: ## All tests of every module, with -race, against real services (started and stopped if they are not up)
 	@IDEM_REQUIRE_SERVICES=1 $(SERVICES) run $(MAKE) --no-print-directory test-modules

@@ -3,7 +3,9 @@ package main
 import (
 	"context"
 	"log/slog"
+	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/dedup"
@@ -60,4 +62,29 @@ func (c *counter) LogValue() slog.Value {
 		slog.Int64("failed_runs", c.failed.Load()),
 		slog.Int64("duplicates", c.duplicates.Load()),
 		slog.Int64("dead_lettered", c.deadLettered.Load()))
+}
+
+// report logs the counts at an interval, if there is one, until ctx ends or stop is called.
+func (c *counter) report(ctx context.Context, log *slog.Logger, every time.Duration) (stop func()) {
+	if every == 0 {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var reporter sync.WaitGroup
+	reporter.Go(func() {
+		tick := time.NewTicker(every)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+				log.InfoContext(ctx, "so far", "counts", c)
+			}
+		}
+	})
+	return func() {
+		cancel()
+		reporter.Wait()
+	}
 }

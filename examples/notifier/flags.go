@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 )
@@ -15,8 +16,17 @@ type options struct {
 	brokers                      []string // none: the demonstration
 	topic, group, ledger, sender string
 	instance, health             string
-	lease, retention             time.Duration
+	lease, retention, stats      time.Duration
 	log                          *slog.Logger
+}
+
+// topics are those that -topic names.
+func (o *options) topics() []string {
+	list := strings.Split(o.topic, ",")
+	for i := range list {
+		list[i] = strings.TrimSpace(list[i])
+	}
+	return list
 }
 
 // usageError is a mistake in the flags.
@@ -36,7 +46,7 @@ func parseFlags(args []string, stderr io.Writer) (*options, error) {
 		flags.PrintDefaults()
 	}
 	flags.StringVar(&brokers, "brokers", "", "Kafka brokers, `host:port`, separated by commas")
-	flags.StringVar(&o.topic, "topic", "notifications", "topic of the events")
+	flags.StringVar(&o.topic, "topic", "notifications", "topic of the events; several are separated by commas")
 	flags.StringVar(&o.group, "group", "notifier", "consumer group")
 	flags.StringVar(&o.ledger, "ledger", "", "what remembers: memory, redis://host:port/db or postgres://user@host/db")
 	flags.StringVar(&o.sender, "sender", "log",
@@ -46,6 +56,7 @@ func parseFlags(args []string, stderr io.Writer) (*options, error) {
 		"how long the event of a worker that crashed waits before another takes it over; at least 1s")
 	flags.DurationVar(&o.retention, "retention", 4*time.Hour,
 		"how long a notification is remembered; copies that come later are sent again")
+	flags.DurationVar(&o.stats, "stats", 0, "log counts at this interval; default: only at the end")
 	flags.StringVar(&o.health, "health", "", "serve /healthz and /readyz at this `address`")
 	flags.BoolVar(&verbose, "v", false, "log more")
 	if err := flags.Parse(args); err != nil {
@@ -93,9 +104,10 @@ func (o *options) check(args []string, set map[string]bool) error {
 		add(len(set) > 0, "-brokers is missing; without it there is only the demonstration, which takes no other flag")
 		return errors.Join(problems...)
 	}
-	add(o.topic == "", "-topic is empty")
+	add(slices.Contains(o.topics(), ""), "-topic is empty")
 	add(o.group == "", "-group is empty")
 	add(o.ledger == "", "-ledger is missing: memory, redis://host:port/db or postgres://user@host/db")
+	add(o.stats < 0, "-stats %s is negative", o.stats)
 	add(o.lease < time.Second, "-lease %s is shorter than 1s", o.lease)
 	// An event must be remembered until it is surely done with: a lease, the retries and a rebalance.
 	shortest := o.lease + 2*time.Minute

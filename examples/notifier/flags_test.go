@@ -25,6 +25,8 @@ func TestBadFlags(t *testing.T) {
 		"-lease 10ms is shorter than 1s":     append(worker[:4:4], "-lease", "10ms"),
 		"-retention 1m0s is shorter":         append(worker[:4:4], "-retention", "1m"),
 		"-topic is empty":                    append(worker[:4:4], "-topic", ""),
+		"-topic is empty\n":                  append(worker[:4:4], "-topic", "a,,b"),
+		"-stats -1s is negative":             append(worker[:4:4], "-stats", "-1s"),
 		"-group is empty":                    append(worker[:4:4], "-group", ""),
 		`unexpected argument "extra"`:        append(worker[:4:4], "extra"),
 		"flag provided but not defined":      {"-colour"},
@@ -47,6 +49,9 @@ func TestFlagDefaults(t *testing.T) {
 	require.Equal(t, []string{"a:1", "b:2"}, o.brokers)
 	require.Equal(t, []string{"notifications", "notifier", "log"}, []string{o.topic, o.group, o.sender})
 	require.Equal(t, []time.Duration{30 * time.Second, 4 * time.Hour}, []time.Duration{o.lease, o.retention})
+	o, err = parseFlags([]string{"-brokers", "a:1", "-ledger", "memory", "-topic", "orders, notifications"}, io.Discard)
+	require.NoError(t, err)
+	require.Equal(t, []string{"orders", "notifications"}, o.topics())
 	o, err = parseFlags([]string{"-v"}, io.Discard)
 	require.NoError(t, err)
 	require.Empty(t, o.brokers)

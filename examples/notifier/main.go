@@ -21,8 +21,8 @@ import (
 // scope names who remembers. It is not the consumer group, which may be renamed without sending everything again.
 const scope = "notification"
 
-// newRouter says what happens to events: one handler per channel. What is remembered is (scope, type, event ID), so an
-// event may go out once on each channel.
+// newRouter says what happens to events: one handler per channel, and one for orders. What is remembered is (scope, type,
+// event ID), so an event may go out once on each channel.
 func newRouter(send sender, retention time.Duration) *idem.Router {
 	router := idem.NewRouter(
 		idem.Scope(scope),
@@ -35,6 +35,7 @@ func newRouter(send sender, retention time.Duration) *idem.Router {
 	idem.On(router, "email", notify(send))
 	idem.On(router, "sms", notify(send))
 	idem.On(router, "push", notify(send))
+	idem.On(router, "order.paid", orderPaid(send))
 	return router
 }
 
@@ -45,6 +46,13 @@ func notify(send sender) func(context.Context, idem.Event[notification]) error {
 		n := e.Data
 		n.EventID, n.Type = e.ID, e.Type // they may have come in headers
 		return send.Send(ctx, n, e.IdempotencyKey())
+	}
+}
+
+// orderPaid returns a handler that tells customers by mail that their orders are paid.
+func orderPaid(send sender) func(context.Context, idem.Event[order]) error {
+	return func(ctx context.Context, e idem.Event[order]) error {
+		return send.Send(ctx, e.Data.notification(e.ID), e.IdempotencyKey())
 	}
 }
 
@@ -63,7 +71,7 @@ func (o *options) work(ctx context.Context, stdout io.Writer) error {
 	c, err := consumer.New(consumer.Config{
 		Brokers:    o.brokers,
 		Group:      o.group,
-		Topics:     []string{o.topic},
+		Topics:     o.topics(),
 		InstanceID: o.instance,
 		Store:      store,
 		Lease:      o.lease,
@@ -80,6 +88,7 @@ func (o *options) work(ctx context.Context, stdout io.Writer) error {
 		return err
 	}
 	defer stop()
+	defer counts.report(ctx, o.log, o.stats)()
 	err = c.Run(ctx)
 	o.log.Info("stopped", "counts", counts)
 	return err

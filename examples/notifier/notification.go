@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"text/template"
@@ -18,11 +19,37 @@ type notification struct {
 	Data     map[string]any `json:"data"`
 }
 
+// order is the payload of order.paid, as far as customers are told.
+type order struct {
+	OrderID    name `json:"order_id"`
+	CustomerID name `json:"customer_id"`
+}
+
+// name is an ID: a text, or a number as many have them, taken as it is written.
+type name string
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (s *name) UnmarshalJSON(b []byte) error {
+	if b[0] == '"' {
+		return json.Unmarshal(b, (*string)(s))
+	}
+	return json.Unmarshal(b, (*json.Number)(s))
+}
+
+// notification is what the customer is told, by mail.
+func (o order) notification(eventID string) notification {
+	return notification{
+		EventID: eventID, Type: "email", UserID: string(o.CustomerID), Template: "order_paid",
+		Data: map[string]any{"order_id": string(o.OrderID)},
+	}
+}
+
 // letters are the texts that the worker knows. Each says what it can without data, since a notification that lacks a
 // name is better than one that is not sent. The first line is the subject.
 var letters = parse(map[string]string{
 	"welcome":            "Welcome{{with .name}}, {{.}}{{end}}\nYour account is ready.",
 	"order_confirmation": "Order{{with .order_id}} {{.}}{{end}} confirmed\nThank you{{with .name}}, {{.}}{{end}}.",
+	"order_paid":         "Order{{with .order_id}} {{.}}{{end}} is paid\nWe received your payment. Thank you.",
 	"order_shipped":      "Order{{with .order_id}} {{.}}{{end}} is on its way\n{{with .tracking}}Follow it here: {{.}}{{end}}",
 	"payment_received":   "Payment received\nWe received {{with .amount}}{{.}}{{else}}your payment{{end}}. Thank you.",
 	"password_reset":     "Reset your password\n{{with .link}}{{.}}{{else}}Ask for a new link on our page.{{end}}",

@@ -89,6 +89,33 @@ func TestIdentityInHeaders_Idempotent(t *testing.T) {
 	require.Equal(t, "push", sent.out[0].Type)
 }
 
+// An order that is paid is told once, by mail, whether its service writes IDs as numbers or as texts.
+func TestOrderPaid_Idempotent(t *testing.T) {
+	var out calls
+	send, err := newSender("log", &out)
+	require.NoError(t, err)
+	p := newProcessor(t, send)
+	for offset, value := range []string{
+		`{"order_id":12345678,"customer_id":"ada","payment_id":"p-1"}`, `{"order_id":"12345678","customer_id":"ada"}`,
+	} {
+		require.NoError(t, p.Handle(t.Context(), &idem.Message{
+			Topic: "orders", Offset: int64(offset), Value: []byte(value),
+			Headers: []idem.Header{{Key: "event-id", Value: []byte("e1")}, {Key: "event-type", Value: []byte("order.paid")}},
+		}))
+	}
+	require.Len(t, out, 1)
+	var line map[string]string
+	require.NoError(t, json.Unmarshal([]byte(out[0]), &line))
+	require.NotEmpty(t, line["idempotency_key"])
+	delete(line, "idempotency_key")
+	require.Equal(t, map[string]string{
+		"event_id": "e1", "order_id": "12345678", "type": "email", "user_id": "ada", "template": "order_paid",
+	}, line)
+	subject, _, err := render(order{OrderID: "7"}.notification("e1"))
+	require.NoError(t, err)
+	require.Equal(t, "Order 7 is paid", subject)
+}
+
 // A failure is tried again under the same key, and counts as one delivery.
 func TestNotifyRetries_Idempotent(t *testing.T) {
 	sent, counts := &sendLog{}, &counter{}
@@ -154,7 +181,7 @@ func (c *calls) Write(p []byte) (int, error) { *c = append(*c, string(p)); retur
 
 func TestRender(t *testing.T) {
 	for _, name := range []string{
-		"welcome", "order_confirmation", "order_shipped", "payment_received", "password_reset", "reminder", "plain",
+		"welcome", "order_confirmation", "order_paid", "order_shipped", "payment_received", "password_reset", "reminder", "plain",
 	} {
 		subject, _, err := render(notification{Template: name})
 		require.NoError(t, err, name)

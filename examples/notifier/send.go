@@ -53,7 +53,10 @@ type logLine struct {
 }
 
 func (s *logSender) Send(_ context.Context, n notification, key string) error {
-	line, err := json.Marshal(logLine{n.EventID, n.Type, n.UserID, n.Template, key})
+	line, err := json.Marshal(struct {
+		logLine
+		OrderID any `json:"order_id,omitempty"` // of notifications about orders
+	}{logLine{n.EventID, n.Type, n.UserID, n.Template, key}, n.Data["order_id"]})
 	if err != nil {
 		return idem.Permanent(err)
 	}

@@ -3,21 +3,35 @@ package main
 import (
 	"context"
 	_ "embed"
+	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/idem-go/idem/dedup/pgstore"
+	"github.com/idem-go/idem/outbox/pgoutbox"
 )
 
 //go:embed schema.sql
 var schema string
 
+// newPool opens a pool for ledger, orders and outbox alike.
+func newPool(ctx context.Context, url string) (*pgxpool.Pool, error) {
+	cfg, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return nil, errors.New("-postgres cannot be parsed (not shown, it may hold a password)")
+	}
+	pgstore.Configure(cfg) // sessions of a worker that is gone end soon, and with them their transactions
+	return pgxpool.NewWithConfig(ctx, cfg)
+}
+
 // handler has what the handler of payments needs beside its transaction.
 type handler struct {
 	worker  string // who it is, in the audit table
 	auditOn bool
+	emit    string // topic of order.paid; empty: none
+	outbox  *pgoutbox.Outbox
 }
 
 // audit leaves a row for this run, should it be committed.
@@ -30,9 +44,13 @@ func (h handler) audit(ctx context.Context, tx pgx.Tx, p Payment) error {
 	return err
 }
 
-// migrate creates what is missing: the ledger's tables and those of the example. Several workers may do so at once.
+// migrate creates what is missing: the tables of the ledger, of the outbox and of the example. Several workers may do so
+// at once.
 func migrate(ctx context.Context, pool *pgxpool.Pool) error {
 	if err := pgstore.Migrate(ctx, pool); err != nil {
+		return err
+	}
+	if err := pgoutbox.Migrate(ctx, pool); err != nil {
 		return err
 	}
 	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {

@@ -21,6 +21,8 @@ import (
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/consumer"
 	"github.com/idem-go/idem/dedup/pgstore"
+	"github.com/idem-go/idem/outbox"
+	"github.com/idem-go/idem/outbox/pgoutbox"
 )
 
 func main() {
@@ -54,7 +56,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) int {
 }
 
 type options struct {
-	brokers, topic, group, postgres, instance string
+	brokers, topic, emit, group, postgres, instance string
 
 	migrate, audit bool
 	newScope       bool
@@ -71,6 +73,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	flags.SetOutput(stderr)
 	flags.StringVar(&o.brokers, "brokers", "", "Kafka brokers, host:port, separated by commas; without them it ends after -migrate and -seed")
 	flags.StringVar(&o.topic, "topic", "payments", "topic of the payments")
+	flags.StringVar(&o.emit, "emit", "", "`topic` to say order.paid in, through the outbox; default: nowhere")
 	flags.StringVar(&o.group, "group", "orderstatus", "consumer group; it is also who remembers, so another group handles every payment again")
 	flags.BoolVar(&o.shadow, "shadow", false, "only count what would be skipped, and apply it all the same")
 	flags.BoolVar(&o.newScope, "new-scope", false, "let a group begin that has no offsets, on a topic whose payments another group has handled")
@@ -107,28 +110,31 @@ func (o options) work(ctx context.Context) error {
 	if err := o.prepare(ctx); err != nil || o.brokers == "" {
 		return err
 	}
-	store, err := pgstore.Open(ctx, o.postgres)
+	pool, err := newPool(ctx, o.postgres)
 	if err != nil {
 		return err
 	}
-	defer store.Close()
-	counts := &stats{}
-	c, err := consumer.New(o.config(store, counts), newRouter(handler{worker: o.worker(), auditOn: o.audit}))
+	defer pool.Close()
+	store, box, counts := pgstore.New(pool), pgoutbox.New(pool), &stats{}
+	c, err := consumer.New(o.config(store, counts), newRouter(handler{o.worker(), o.audit, o.emit, box}))
 	if err != nil {
 		return err
 	}
-	if o.stats > 0 {
-		reporting, stop := context.WithCancel(ctx)
-		var reporter sync.WaitGroup
-		reporter.Go(func() { counts.report(reporting, o.log, o.stats) })
-		defer reporter.Wait()
-		defer stop()
-	}
-	reaping, stop := context.WithCancel(ctx)
-	var reaper sync.WaitGroup
-	reaper.Go(func() { o.reap(reaping, store) })
-	defer reaper.Wait() // before the store is closed
+	beside, stop := context.WithCancel(ctx)
+	var helpers sync.WaitGroup
+	defer helpers.Wait() // before the pool is closed
 	defer stop()
+	helpers.Go(func() { o.reap(beside, store) })
+	if o.stats > 0 {
+		helpers.Go(func() { counts.report(beside, o.log, o.stats) })
+	}
+	if o.emit != "" {
+		relay, producer, err := o.newRelay(box)
+		if err != nil {
+			return err
+		}
+		helpers.Go(func() { o.publish(beside, relay, producer) })
+	}
 	err = c.Run(ctx)
 	o.log.Info("stopped", "stats", counts)
 	return err
@@ -160,6 +166,27 @@ func (o options) config(store *pgstore.Store, counts *stats) consumer.Config {
 func (o options) reap(ctx context.Context, store *pgstore.Store) {
 	if err := pgstore.NewReaper(store, pgstore.ReaperConfig{Logger: o.log}).Run(ctx); err != nil {
 		o.log.Error("expired records are not deleted", "error", err)
+	}
+}
+
+// newRelay returns what publishes order.paid, in as many workers as there are: they share the work. Another process can do
+// it as well: idem relay.
+func (o options) newRelay(box *pgoutbox.Outbox) (*outbox.Relay, *consumer.Producer, error) {
+	producer, err := consumer.OpenProducer(consumer.Config{Brokers: strings.Split(o.brokers, ","), Logger: o.log})
+	if err != nil {
+		return nil, nil, err
+	}
+	relay, err := outbox.NewRelay(outbox.RelayConfig{Store: box, Producer: producer, Logger: o.log})
+	if err != nil {
+		return nil, nil, errors.Join(err, producer.Close())
+	}
+	return relay, producer, nil
+}
+
+// publish ends with ctx. What is in the outbox then waits there for the next relay.
+func (o options) publish(ctx context.Context, relay *outbox.Relay, producer *consumer.Producer) {
+	if err := errors.Join(relay.Run(ctx), producer.Close()); err != nil {
+		o.log.Error("order.paid is not published", "error", err)
 	}
 }
 

@@ -1,25 +1,37 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/outbox"
 )
 
-// This file is all there is to know about Idem in this example: what the event is, what makes it the same event, and
-// what it does to the database.
+// This file is all there is to know about Idem in this example: what the event is, what makes it the same event, what
+// it does to the database, and what follows from it.
 
-// Payment is the payload of payment.completed.
+// Payment is the payload of payment.completed, and of the order.paid that follows from it.
 type Payment struct {
-	PaymentID string      `json:"payment_id"`
-	OrderID   int64       `json:"order_id"`
-	Amount    json.Number `json:"amount"`
-	Currency  string      `json:"currency"`
+	PaymentID  string      `json:"payment_id"`
+	OrderID    orderID     `json:"order_id"`
+	CustomerID string      `json:"customer_id,omitempty"`
+	Amount     json.Number `json:"amount,omitempty"`
+	Currency   string      `json:"currency,omitempty"`
+}
+
+// orderID is a number, also where a producer whose order IDs are texts has written it in quotes.
+type orderID int64
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (n *orderID) UnmarshalJSON(b []byte) error {
+	return json.Unmarshal(bytes.Trim(b, `"`), (*int64)(n))
 }
 
 // newRouter registers the handler. The payment is the identity, not the message: a producer that sends a payment again,
@@ -34,7 +46,7 @@ func newRouter(h handler) *idem.Router {
 }
 
 // paymentCompleted moves an order from pending to paid. What it does in tx and the mark in processed_events are one
-// transaction: both happen or neither.
+// transaction, with order.paid in the outbox: all of it happens or nothing.
 func (h handler) paymentCompleted(ctx context.Context, tx pgx.Tx, e idem.Event[Payment]) error {
 	p := e.Data
 	p.PaymentID = e.ID // encoding/json would also take PAYMENT_ID; the identity is what the ledger remembers
@@ -47,10 +59,28 @@ func (h handler) paymentCompleted(ctx context.Context, tx pgx.Tx, e idem.Event[P
 	tag, err := tx.Exec(ctx, `
 		UPDATE orders SET status = 'paid', paid_by = $2, amount = NULLIF($3, '')::numeric, currency = $4, paid_at = now()
 		WHERE id = $1 AND status = 'pending'`, p.OrderID, p.PaymentID, string(p.Amount), p.Currency)
-	if err == nil && tag.RowsAffected() == 0 {
-		err = whyNotPending(ctx, tx, p)
+	switch {
+	case err != nil:
+		return err
+	case tag.RowsAffected() == 0:
+		return whyNotPending(ctx, tx, p)
 	}
-	return err
+	return h.orderPaid(ctx, tx, p)
+}
+
+// orderPaid lets order.paid leave when tx commits. Its identity is made of the payment's, which is what is being handled: who
+// hears of it twice can tell.
+func (h handler) orderPaid(ctx context.Context, tx pgx.Tx, p Payment) error {
+	if h.emit == "" {
+		return nil
+	}
+	payload, err := json.Marshal(p)
+	if err != nil {
+		return idem.Permanent(err)
+	}
+	return h.outbox.Add(ctx, tx, outbox.Entry{
+		Topic: h.emit, Key: strconv.FormatInt(int64(p.OrderID), 10), Type: "order.paid", Payload: payload,
+	})
 }
 
 // whyNotPending tells apart the reasons for an update that found nothing. Not to ask would take the customer's money for

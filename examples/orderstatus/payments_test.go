@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -14,8 +15,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/dedup/pgstore"
 	"github.com/idem-go/idem/internal/testenv"
+	"github.com/idem-go/idem/outbox"
+	"github.com/idem-go/idem/outbox/pgoutbox"
 )
 
 // shop is the example without Kafka: the handler on a real Postgres, behind a processor.
@@ -31,7 +35,8 @@ type shop struct {
 	letters []*idem.Message
 }
 
-func newShop(t testing.TB, orders int64) *shop {
+// newShop has so many pending orders. emit is the topic of order.paid; none: it is not emitted.
+func newShop(t testing.TB, orders int64, emit ...string) *shop {
 	url := testenv.Postgres(t)
 	pool, err := pgxpool.New(t.Context(), url)
 	require.NoError(t, err)
@@ -45,7 +50,7 @@ func newShop(t testing.TB, orders int64) *shop {
 	t.Cleanup(store.Close)
 
 	s := &shop{t: t, pool: pool, stats: &stats{}, retries: make(chan idem.RetryEvent, 1000)}
-	s.processor, err = idem.NewProcessor(newRouter(handler{worker: "test", auditOn: true}), idem.Config{
+	s.processor, err = idem.NewProcessor(newRouter(handler{"test", true, strings.Join(emit, ""), pgoutbox.New(pool)}), idem.Config{
 		Store: store, Scope: "orderstatus", Producer: s, BusyWait: idem.Forever,
 		Observers: []idem.Observer{s.stats, s}, Logger: slog.New(slog.DiscardHandler),
 	})
@@ -245,6 +250,7 @@ func TestBadPayments(t *testing.T) {
 		"no order_id":         {`{"type":"payment.completed","payment_id":"p"}`, "permanent"},
 		"order_id is text":    {`{"type":"payment.completed","payment_id":"p","order_id":"one"}`, "undecodable"},
 		"order_id has digits": {`{"type":"payment.completed","payment_id":"p","order_id":1.5}`, "undecodable"},
+		"order_id is empty":   {`{"type":"payment.completed","payment_id":"p","order_id":""}`, "undecodable"},
 		"amount is text":      {`{"type":"payment.completed","payment_id":"p","order_id":1,"amount":"much"}`, "undecodable"},
 		"not JSON":            {`payment of order 1`, "no-event-type"},
 	} {
@@ -260,6 +266,43 @@ func TestBadPayments(t *testing.T) {
 			require.Equal(t, 1, s.count(`SELECT count(*) FROM orders WHERE status = 'pending'`))
 		})
 	}
+}
+
+// A producer whose order IDs are texts, such as examples/payments, writes numbers in quotes.
+func TestOrderIDInQuotes(t *testing.T) {
+	s := newShop(t, 1)
+	m := s.message("", 0)
+	m.Value = []byte(`{"type":"payment.completed","payment_id":"pay-1","order_id":"1","customer_id":"ada","amount":995,"currency":"EUR"}`)
+	s.deliver(m)
+	s.requirePaid(1, "pay-1")
+	s.requireNoLetters()
+}
+
+// Rules 22 and 23: order.paid is in the outbox when the order is paid, and only then, once, and its identity follows from the payment.
+func TestOrderPaidLeaves_Idempotent(t *testing.T) {
+	s := newShop(t, 3, "orders")
+	m := s.message("pay-1", 1)
+	m.Value = []byte(`{"type":"payment.completed","payment_id":"pay-1","order_id":1,"customer_id":"ada","amount":12.50,"currency":"EUR"}`)
+	for range 3 {
+		s.deliver(m)
+	}
+	s.deliver(s.message("pay-1", 1))
+	s.deliver(s.message("pay-2", 1)) // the order is paid: dead letter
+	s.deliver(s.message("pay-3", 3))
+	require.Equal(t, 2, s.count(`SELECT count(*) FROM idem_outbox`))
+	var id, key, payload string
+	require.NoError(t, s.pool.QueryRow(t.Context(), `SELECT event_id, convert_from(key, 'UTF8'), convert_from(payload, 'UTF8') FROM idem_outbox
+		WHERE topic = 'orders' AND event_type = 'order.paid' ORDER BY seq LIMIT 1`).Scan(&id, &key, &payload))
+	require.Equal(t, "1", key)
+	require.JSONEq(t, `{"payment_id":"pay-1","order_id":1,"customer_id":"ada","amount":12.50,"currency":"EUR"}`, payload)
+	entry := outbox.Entry{Topic: "orders", Key: "1", Type: "order.paid"}
+	require.Equal(t, outbox.ID(dedup.Key{Scope: "orderstatus", Type: "payment.completed", ID: "pay-1"}, &entry), id)
+
+	// The ledger is lost, the order is not: nothing has happened, so nothing is said.
+	_, err := s.pool.Exec(t.Context(), `DELETE FROM processed_events`)
+	require.NoError(t, err)
+	s.deliver(m)
+	require.Equal(t, 2, s.count(`SELECT count(*) FROM idem_outbox`))
 }
 
 func TestAmounts(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/idem-go/idem/dedup/pgstore"
+	"github.com/idem-go/idem/outbox/pgoutbox"
 )
 
 //go:embed schema.sql
@@ -30,9 +31,12 @@ func newPool(ctx context.Context, url string, connections int) (*pgxpool.Pool, e
 	return pgxpool.NewWithConfig(ctx, cfg)
 }
 
-// migrate creates what is missing: the ledger's tables and that of the example. Several processes may do so at once.
+// migrate creates what is missing: the tables of the ledger, of the outbox and of the example. Several processes may do so at once.
 func migrate(ctx context.Context, pool *pgxpool.Pool) error {
 	if err := pgstore.Migrate(ctx, pool); err != nil {
+		return fmt.Errorf("migrate: %w", err)
+	}
+	if err := pgoutbox.Migrate(ctx, pool); err != nil {
 		return fmt.Errorf("migrate: %w", err)
 	}
 	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {

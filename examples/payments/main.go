@@ -15,6 +15,8 @@ import (
 	"os/signal"
 	"syscall"
 	"time"
+
+	"github.com/idem-go/idem/outbox"
 )
 
 func main() {
@@ -53,6 +55,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) int {
 
 type options struct {
 	listen, postgres, provider, fake string
+	brokers, topic                   string
 
 	providerTimeout time.Duration
 	connections     int
@@ -81,6 +84,9 @@ func parse(args []string, stderr io.Writer) (options, error) {
 		"`URL` of the payment provider; default: a fake one in this process, which forgets its charges with it")
 	flags.DurationVar(&o.providerTimeout, "provider-timeout", 5*time.Second, "how long a charge may take")
 	flags.IntVar(&o.connections, "connections", 20, "of the pool for payments: so many can be at the provider at once")
+	flags.StringVar(&o.brokers, "brokers", "",
+		"Kafka brokers, `host:port`, separated by commas; without them events wait in the outbox")
+	flags.StringVar(&o.topic, "topic", "payments", "`topic` of payment.completed, which must exist")
 	flags.StringVar(&o.fake, "fake-provider", "", "be the fake provider at this `address`, and nothing else")
 	if err := flags.Parse(args); err != nil {
 		return o, err
@@ -93,6 +99,8 @@ func parse(args []string, stderr io.Writer) (options, error) {
 		problem = errors.New("-postgres is missing")
 	case o.providerTimeout <= 0 || o.providerTimeout > maxProviderTime:
 		problem = fmt.Errorf("-provider-timeout must be positive, and at most %v", maxProviderTime)
+	case (&outbox.Entry{Topic: o.topic, Type: "payment.completed", ID: "any"}).Check(1000) != nil:
+		problem = fmt.Errorf("-topic %q is no name of a topic", o.topic) // else it would be found out when the customer has paid
 	case o.connections < 1 || o.connections > maxConnections:
 		problem = fmt.Errorf("-connections must be 1 to %d", maxConnections)
 	}

@@ -20,6 +20,7 @@ func TestUsage(t *testing.T) {
 		{[]string{"-postgres", "postgres://x", "now"}, exitUsage, `unexpected argument "now"`},
 		{[]string{"-postgres", "postgres://x", "-connections", "0"}, exitUsage, "-connections must be"},
 		{[]string{"-postgres", "postgres://x", "-provider-timeout", "14s"}, exitUsage, "-provider-timeout must be"},
+		{[]string{"-postgres", "postgres://x", "-topic", "no topic"}, exitUsage, `-topic "no topic" is no name`},
 		{[]string{"-postgres", "postgres://u:hidden@h:bad/x"}, exitError, "cannot be parsed"},
 		{[]string{"-postgres", "postgres://127.0.0.1:1/none"}, exitError, "migrate"},
 		{[]string{"-fake-provider", "nowhere:at-all"}, exitError, "failed"},

@@ -74,7 +74,7 @@ func (p *payment) sameWish(o *payment) bool {
 type cashier struct {
 	provider *providerClient
 	// completed, if not nil, is called for each payment, once, in its transaction. What it writes there is committed with the
-	// payment or not at all: it is the place to queue payment.completed.
+	// payment or not at all: [events] queues payment.completed.
 	completed func(context.Context, pgx.Tx, payment) error
 	log       *slog.Logger
 }

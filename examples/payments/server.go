@@ -12,6 +12,7 @@ import (
 	"github.com/idem-go/idem/dedup/pgstore"
 	"github.com/idem-go/idem/examples/payments/provider"
 	"github.com/idem-go/idem/httpidem"
+	"github.com/idem-go/idem/outbox/pgoutbox"
 )
 
 const (
@@ -37,7 +38,7 @@ func (o options) serve(ctx context.Context) error {
 		return err
 	}
 	defer pool.Close()
-	reading, err := newPool(ctx, o.postgres, 4)
+	reading, err := newPool(ctx, o.postgres, 6)
 	if err != nil {
 		return err
 	}
@@ -63,6 +64,12 @@ func (o options) serve(ctx context.Context) error {
 		return err
 	}
 	defer client.close()
+	box := pgoutbox.New(reading) // to publish waits for no payment
+	stop, err := publish(ctx, box, o.brokers, o.log)
+	if err != nil {
+		return err
+	}
+	defer stop()
 	store := pgstore.New(pool)
 	m, err := newMiddleware(store, o.secret, o.log)
 	if err != nil {
@@ -70,7 +77,8 @@ func (o options) serve(ctx context.Context) error {
 	}
 	defer m.Close()
 	defer o.reap(ctx, store)()
-	return o.listenAndServe(ctx, o.listen, routes(m, &cashier{provider: client, log: o.log}, reader{reading}))
+	desk := &cashier{provider: client, completed: events{box, o.topic}.completed, log: o.log}
+	return o.listenAndServe(ctx, o.listen, routes(m, desk, reader{reading}))
 }
 
 // serveFake is the provider, until ctx ends.

@@ -11,6 +11,7 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"strconv"
 	"sync"
 )
 
@@ -58,8 +59,8 @@ func ByCustomer(r Request) Fault {
 	}
 }
 
-// Server is the provider: POST /charges, and GET /charges to see what was charged. It is safe for concurrent use. Make it
-// with New.
+// Server is the provider: POST /charges, and GET /charges to see what was charged: the last 20, or as many as ?last= says. It
+// is safe for concurrent use. Make it with New.
 type Server struct {
 	fault func(Request) Fault
 	mux   *http.ServeMux
@@ -90,9 +91,12 @@ func New(fault func(Request) Fault) *Server {
 		answers: make(map[string]*answer), attempts: make(map[string]int), charges: []Charge{},
 	}
 	s.mux.HandleFunc("POST /charges", s.post)
-	s.mux.HandleFunc("GET /charges", func(w http.ResponseWriter, _ *http.Request) {
-		charges := s.Charges()
-		write(w, http.StatusOK, map[string]any{"count": len(charges), "charges": charges[max(0, len(charges)-20):]})
+	s.mux.HandleFunc("GET /charges", func(w http.ResponseWriter, r *http.Request) {
+		charges, last := s.Charges(), 20
+		if n, err := strconv.Atoi(r.URL.Query().Get("last")); err == nil {
+			last = max(0, n)
+		}
+		write(w, http.StatusOK, map[string]any{"count": len(charges), "charges": charges[max(0, len(charges)-last):]})
 	})
 	return s
 }

@@ -1,6 +1,8 @@
 package provider_test
 
 import (
+	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -67,4 +69,23 @@ func TestFaults(t *testing.T) {
 	status, _ = post(t, s, "", ten)
 	require.Equal(t, http.StatusBadRequest, status)
 	require.Len(t, s.Charges(), 1)
+}
+
+// Who wants to count charges by himself can have all of them.
+func TestList(t *testing.T) {
+	s := provider.New(nil)
+	for i := range 30 {
+		_, _ = post(t, s, fmt.Sprint("k", i), ten)
+	}
+	for query, want := range map[string]int{"": 20, "?last=3": 3, "?last=1000": 30, "?last=-1": 0, "?last=all": 20} {
+		w := httptest.NewRecorder()
+		s.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/charges"+query, nil))
+		var list struct {
+			Count   int
+			Charges []provider.Charge
+		}
+		require.NoError(t, json.NewDecoder(w.Body).Decode(&list))
+		require.Equal(t, 30, list.Count, query)
+		require.Len(t, list.Charges, want, query)
+	}
 }

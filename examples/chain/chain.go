@@ -1,0 +1,248 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// chain is a run: the services' places, the programs, and those who pay.
+type chain struct {
+	*place
+	*screen
+	dir      string // of programs and logs
+	programs []*program
+	provider string // URL
+	clients  *clients
+	begun    bool   // they have begun
+	plan     []kill // that are still to come
+	lanes    []int  // partitions that each killed notifier had: each has at most one notification in flight
+	all      int    // kills that were planned
+}
+
+// kill is a program that is to be killed when so many payments are answered.
+type kill struct {
+	at      int
+	program *program
+}
+
+// quietTime is how long all may take to come to rest, a relay that was killed being waited for included.
+const quietTime = time.Minute
+
+var (
+	errTimeUp   = errors.New("time is up")
+	errNotQuiet = fmt.Errorf("%w: it does not come to rest within %v", errTimeUp, quietTime)
+)
+
+// play runs the chain and measures what came of it. An error says that it could not be played.
+func play(ctx context.Context, o options, out *screen) (s *summary, err error) {
+	runtime.LockOSThread() // children die with the thread that started them
+	defer runtime.UnlockOSThread()
+	c := &chain{screen: out}
+	if c.dir, err = os.MkdirTemp("", "idem-chain-"); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil || o.keep || len(s.problems()) > 0 {
+			c.say("logs of all processes: %s", c.dir)
+			return
+		}
+		_ = os.RemoveAll(c.dir) // in the system's directory for such things anyway
+	}()
+	c.say("seed %d; building payments, orderstatus, notifier and idem", o.seed)
+	if err := build(ctx, c.dir); err != nil {
+		return nil, err
+	}
+	c.begin = time.Now() // how long a compiler takes depends on what it has done before
+	limit := 2*time.Minute + o.over + time.Duration(o.payments)*10*time.Millisecond
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, errTimeUp)
+	defer cancel()
+	c.place, err = openPlace(ctx, o)
+	defer func() {
+		var notified []string
+		if s != nil {
+			notified = s.events
+		}
+		if e := c.place.close(notified); e != nil {
+			c.say("not all is tidied up: %v", e)
+		}
+	}()
+	if err != nil {
+		return nil, err
+	}
+	defer c.killAll()
+	if err := c.prepare(ctx); err != nil {
+		return nil, err
+	}
+	return c.run(ctx)
+}
+
+// run is the story.
+func (c *chain) run(ctx context.Context) (*summary, error) {
+	begin := time.Now()
+	if err := c.startAll(ctx); err != nil {
+		return nil, err
+	}
+	s := &summary{seed: c.o.seed}
+	err := c.flow(ctx)
+	if err == nil {
+		c.say("all is paid; waiting until all is quiet")
+		err = c.settle(ctx)
+	}
+	if s.hung = err; err != nil && !errors.Is(err, errTimeUp) {
+		return nil, err
+	}
+	if err := c.measure(s); err != nil {
+		return nil, err
+	}
+	if s.hung == nil {
+		if err := c.replay(ctx, s); err != nil {
+			return nil, err
+		}
+	}
+	s.took = time.Since(begin)
+	return s, nil
+}
+
+// prepare makes tables and orders, and says what the processes are.
+func (c *chain) prepare(ctx context.Context) error {
+	paymentDB, err := c.database(c.paymentSchema)
+	if err != nil {
+		return err
+	}
+	orderDB, err := c.database(c.orderSchema)
+	if err != nil {
+		return err
+	}
+	api, err := freeAddress(ctx)
+	if err != nil {
+		return err
+	}
+	provider, err := freeAddress(ctx)
+	if err != nil {
+		return err
+	}
+	c.provider = "http://" + provider
+	brokers := strings.Join(c.o.brokers, ",")
+	add := func(name, path string, args ...string) *program {
+		p := &program{name: name, path: filepath.Join(c.dir, path), dir: c.dir, args: args}
+		c.programs = append(c.programs, p)
+		return p
+	}
+	add("provider", "payments", "-fake-provider", provider)
+	add("payments", "payments", "-listen", api, "-postgres", paymentDB, "-provider", c.provider, "-brokers", brokers, "-topic", c.payments)
+	add("relay", "idem", "relay", "--brokers", brokers, "--outbox", paymentDB)
+	for _, name := range []string{"orders-1", "orders-2"} {
+		add(name, "orderstatus", "-postgres", orderDB, "-migrate", "-seed", strconv.Itoa(c.o.payments), "-brokers", brokers, "-audit",
+			"-topic", c.payments, "-emit", c.orders, "-group", c.orderGroup, "-instance-id", name, "-stats", "200ms")
+	}
+	for _, name := range []string{"notifier-1", "notifier-2"} {
+		add(name, "notifier", "-brokers", brokers, "-topic", c.orders, "-group", c.notifierGroup, "-ledger", c.o.redis, "-sender", "log",
+			"-lease", "2s", "-retention", "1h", "-instance-id", name, "-stats", "200ms")
+	}
+	c.clients = &clients{
+		url: "http://" + api, account: c.name, payments: c.o.payments, all: c.o.concurrency, over: c.o.over, seed: c.o.seed,
+	}
+	c.planKills()
+	return nil
+}
+
+// planKills lets every process but the provider, which is not ours, be killed once, in the first nine tenths of the payments.
+func (c *chain) planKills() {
+	rnd := rand.New(rand.NewPCG(c.o.seed, 0))
+	for _, p := range c.programs[1:] {
+		c.plan = append(c.plan, kill{c.o.payments/20 + rnd.IntN(c.o.payments*17/20), p})
+	}
+	slices.SortFunc(c.plan, func(a, b kill) int { return a.at - b.at })
+	c.all = len(c.plan)
+}
+
+// startAll starts everything and waits until it is there.
+func (c *chain) startAll(ctx context.Context) error {
+	for _, p := range c.programs {
+		if p.name == "relay" { // its tables are made by payments
+			if err := c.until(ctx, c.serves(c.clients.url+"/healthz")); err != nil {
+				return err
+			}
+		}
+		if err := p.start(); err != nil {
+			return err
+		}
+	}
+	if err := c.until(ctx, c.joined); err != nil {
+		return err
+	}
+	c.say("%d processes run; %d payments begin, over %v", len(c.programs), c.o.payments, c.o.over)
+	return nil
+}
+
+func (c *chain) serves(url string) condition {
+	return func(ctx context.Context) (bool, error) {
+		status, _, err := get(ctx, url)
+		return err == nil && status == http.StatusOK, nil // else it is not there yet
+	}
+}
+
+// flow lets the clients pay, and kills.
+func (c *chain) flow(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	c.begun = true
+	paid := make(chan struct{})
+	go func() {
+		defer close(paid)
+		c.clients.run(ctx)
+	}()
+	err := c.until(ctx, func(ctx context.Context) (bool, error) {
+		for len(c.plan) > 0 && int(c.clients.answered.Load()) >= c.plan[0].at {
+			if err := c.kill(ctx, c.plan[0].program); err != nil {
+				return false, err
+			}
+			c.plan = c.plan[1:]
+		}
+		select {
+		case <-paid:
+			return true, nil
+		default:
+			return false, nil
+		}
+	})
+	cancel(err)
+	<-paid
+	return err
+}
+
+// kill kills a program, and starts it again.
+func (c *chain) kill(ctx context.Context, p *program) error {
+	lanes := 0
+	if strings.HasPrefix(p.name, "notifier") {
+		have, err := c.assigned(ctx, c.notifierGroup, c.orders)
+		if err != nil {
+			return err
+		}
+		if lanes = have[p.name]; have == nil {
+			lanes = partitions // nobody knows just now
+		}
+		c.lanes = append(c.lanes, lanes)
+	}
+	answered := c.clients.answered.Load()
+	if !p.kill() {
+		return fmt.Errorf("%s had ended before it was killed\n%s", p.name, p.tail())
+	}
+	c.say("kill -9 %s at payment %d; it is started again", p.name, answered)
+	return p.start()
+}
+
+func (c *chain) killAll() {
+	for _, p := range c.programs {
+		p.kill()
+	}
+}

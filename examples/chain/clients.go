@@ -1,0 +1,156 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/idem-go/idem/httpidem"
+)
+
+// clients pay, each payment under one key until it is answered. Some of them are impatient.
+type clients struct {
+	url, account  string
+	payments, all int // and how many at once
+	over          time.Duration
+	seed          uint64
+
+	base      http.Transport
+	requests  atomic.Int64 // that went out, retries included
+	impatient atomic.Int64 // that were sent although nothing had failed
+	replays   atomic.Int64 // answers that were kept from an earlier request
+	answered  atomic.Int64 // payments that have their answer
+
+	mu    sync.Mutex
+	ids   []string // of the payments, by order; empty: not answered
+	wrong []string
+}
+
+// RoundTrip implements [http.RoundTripper], below the client's retries.
+func (c *clients) RoundTrip(r *http.Request) (*http.Response, error) {
+	c.requests.Add(1)
+	return c.base.RoundTrip(r)
+}
+
+// run returns when all is paid. Whatever goes wrong is in c.wrong.
+func (c *clients) run(ctx context.Context) {
+	c.ids = make([]string, c.payments+1)
+	c.base.MaxIdleConnsPerHost = 2 * c.all
+	defer c.base.CloseIdleConnections()
+	client := &http.Client{Transport: &httpidem.Transport{
+		Base: c, Attempts: 100, Backoff: 50 * time.Millisecond, MaxBackoff: time.Second,
+		// This server rolls back before it says 500.
+		Retry: func(r *http.Response) bool {
+			return httpidem.DefaultRetry(r) || r.StatusCode == http.StatusInternalServerError
+		},
+	}}
+	orders := make(chan int)
+	var all sync.WaitGroup
+	for range c.all {
+		all.Go(func() {
+			for order := range orders {
+				if err := c.pay(ctx, client, order); err != nil {
+					c.complain("order %d: %v", order, err)
+				}
+			}
+		})
+	}
+	begin := time.Now()
+	for order := 1; order <= c.payments && ctx.Err() == nil; order++ {
+		select {
+		case <-time.After(time.Until(begin.Add(c.over * time.Duration(order-1) / time.Duration(c.payments)))):
+			orders <- order
+		case <-ctx.Done():
+		}
+	}
+	close(orders)
+	all.Wait()
+}
+
+// pay pays for an order. A third of the clients send a request that need not be.
+func (c *clients) pay(ctx context.Context, client *http.Client, order int) error {
+	rnd := rand.New(rand.NewPCG(c.seed, uint64(order)))
+	kind, patience := rnd.IntN(9), time.Duration(rnd.IntN(8000))*time.Microsecond
+	var beside sync.WaitGroup
+	defer beside.Wait()
+	switch kind {
+	case 0: // gives up at once, and asks again
+		c.impatient.Add(1)
+		short, cancel := context.WithTimeout(ctx, patience)
+		_ = c.post(short, client, order) // whatever it says
+		cancel()
+	case 1: // clicks twice
+		c.impatient.Add(1)
+		beside.Go(func() {
+			if err := c.post(ctx, client, order); err != nil {
+				c.complain("order %d, again: %v", order, err)
+			}
+		})
+	case 2: // has not noticed the answer
+		c.impatient.Add(1)
+		if err := c.post(ctx, client, order); err != nil {
+			return err
+		}
+	}
+	if err := c.post(ctx, client, order); err != nil {
+		return err
+	}
+	c.answered.Add(1)
+	return nil
+}
+
+// post sends a request until it is answered.
+func (c *clients) post(ctx context.Context, client *http.Client, order int) error {
+	body := fmt.Sprintf(`{"order_id":%d,"amount":%d,"currency":"EUR","customer_id":"customer-%d"}`, order, 100+order, order%97)
+	ctx = httpidem.WithKey(ctx, fmt.Sprintf("order-%d", order)) // kept with the order
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url+"/payments", strings.NewReader(body))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("X-Account", c.account)
+	res, err := client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	answer, err := io.ReadAll(res.Body)
+	if err != nil {
+		return err
+	}
+	var paid struct{ ID string }
+	if res.StatusCode != http.StatusCreated || json.Unmarshal(answer, &paid) != nil || paid.ID == "" {
+		return fmt.Errorf("answered %d: %.200s", res.StatusCode, answer)
+	}
+	if httpidem.IsReplay(res) {
+		c.replays.Add(1)
+	}
+	c.note(order, paid.ID)
+	return nil
+}
+
+// note remembers the answer. All answers to one key must name one payment.
+func (c *clients) note(order int, id string) {
+	c.mu.Lock()
+	earlier := c.ids[order]
+	c.ids[order] = id
+	c.mu.Unlock()
+	if earlier != "" && earlier != id {
+		c.complain("order %d is paid by %s and by %s", order, earlier, id)
+	}
+}
+
+func (c *clients) complain(format string, args ...any) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	const most = 5
+	if len(c.wrong) < most {
+		c.wrong = append(c.wrong, fmt.Sprintf(format, args...))
+	}
+}

@@ -1,0 +1,114 @@
+// Command chain runs the three other examples as one: an HTTP API takes payments, a worker sets their orders to paid, and another one
+// tells the customers, each handing on to the next through an outbox and Kafka. Every process is killed once while payments flow, and then
+// everything is delivered again. What came of it is measured at the ends. README.md shows it.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+func main() {
+	os.Exit(run(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// The exit codes.
+const (
+	exitOK    = 0
+	exitError = 1
+	exitUsage = 2
+)
+
+// options are the flags and the environment, read and checked.
+type options struct {
+	payments, concurrency int
+	over                  time.Duration
+	seed                  uint64
+	keep                  bool
+
+	brokers         []string
+	postgres, redis string
+}
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	o, err := parse(args, stderr)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return exitOK
+	case err != nil:
+		fmt.Fprintln(stderr, "chain:", err)
+		return exitUsage
+	}
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends the program at once
+	s, err := play(ctx, o, newScreen(stdout))
+	if err != nil {
+		fmt.Fprintf(stdout, "FAILED: %v (seed %d)\n", err, o.seed)
+		return exitError
+	}
+	s.print(stdout)
+	if len(s.problems()) > 0 {
+		return exitError
+	}
+	return exitOK
+}
+
+func parse(args []string, stderr io.Writer) (o options, err error) {
+	flags := flag.NewFlagSet("chain", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.IntVar(&o.payments, "payments", 1000, "how many")
+	flags.DurationVar(&o.over, "over", 20*time.Second, "in which time they are begun")
+	flags.IntVar(&o.concurrency, "concurrency", 16, "clients that pay at once")
+	flags.Uint64Var(&o.seed, "seed", 0, "of everything that is left to chance; default: another one each time")
+	flags.BoolVar(&o.keep, "keep", false, "keep the logs of all processes, also if nothing is wrong")
+	if err := flags.Parse(args); err != nil {
+		return o, err
+	}
+	o.postgres, o.redis = os.Getenv("POSTGRES_URL"), os.Getenv("REDIS_URL")
+	o.brokers = strings.FieldsFunc(os.Getenv("KAFKA_BROKERS"), func(r rune) bool { return r == ',' || r == ' ' })
+	if o.seed == 0 {
+		o.seed = rand.Uint64()
+	}
+	var missing []string
+	for name, there := range map[string]bool{
+		"KAFKA_BROKERS": len(o.brokers) > 0, "POSTGRES_URL": o.postgres != "", "REDIS_URL": o.redis != "",
+	} {
+		if !there {
+			missing = append(missing, name)
+		}
+	}
+	switch {
+	case flags.NArg() > 0:
+		return o, fmt.Errorf("unexpected argument %q", flags.Arg(0))
+	case o.payments < minPayments || o.payments > maxPayments:
+		return o, fmt.Errorf("-payments must be %d to %d", minPayments, maxPayments)
+	case o.concurrency < 1 || o.concurrency > 200:
+		return o, errors.New("-concurrency must be 1 to 200")
+	case o.over < 0 || o.over > time.Hour:
+		return o, errors.New("-over must be 0 to 1h")
+	case len(missing) > 0:
+		return o, missingError(missing)
+	}
+	return o, nil
+}
+
+const (
+	minPayments = 20 // else nothing flows while processes are killed
+	maxPayments = 100_000
+)
+
+// missingError says which services are not known.
+func missingError(names []string) error {
+	return fmt.Errorf("%s must be set: `make demo-chain` starts the services, `make up` says where they are", strings.Join(slices.Sorted(slices.Values(names)), ", "))
+}

@@ -1,0 +1,62 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/idem-go/idem/consumer"
+	"github.com/idem-go/idem/outbox"
+	"github.com/idem-go/idem/outbox/pgoutbox"
+)
+
+// events lets payment.completed leave when its payment is committed, see [cashier].
+type events struct {
+	outbox *pgoutbox.Outbox
+	topic  string
+}
+
+// completed writes the event into the outbox, in the payment's transaction. Its identity is made of what is being handled: who
+// asked, and with which key. The same request makes the same event, however often it runs.
+func (e events) completed(ctx context.Context, tx pgx.Tx, p payment) error {
+	payload, err := json.Marshal(map[string]any{
+		"payment_id": p.ID, "order_id": p.OrderID, "customer_id": p.CustomerID, "amount": p.Amount, "currency": p.Currency,
+	})
+	if err != nil {
+		return err
+	}
+	return e.outbox.Add(ctx, tx, outbox.Entry{Topic: e.topic, Key: p.OrderID, Type: "payment.completed", Payload: payload})
+}
+
+// publish publishes what is in the outbox, in as many servers as there are: they share the work. stop waits for its end; what is left
+// waits in the table for the next one.
+func publish(ctx context.Context, box *pgoutbox.Outbox, brokers string, log *slog.Logger) (stop func(), err error) {
+	if brokers == "" {
+		log.Info("without -brokers nothing is published: payment.completed waits in the outbox")
+		return func() {}, nil
+	}
+	producer, err := consumer.OpenProducer(consumer.Config{Brokers: strings.Split(brokers, ","), Logger: log})
+	if err != nil {
+		return nil, err
+	}
+	relay, err := outbox.NewRelay(outbox.RelayConfig{Store: box, Producer: producer, Logger: log})
+	if err != nil {
+		return nil, errors.Join(err, producer.Close())
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx)) // payments that have begun are finished, and then this
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := errors.Join(relay.Run(ctx), producer.Close()); err != nil {
+			log.Error("payment.completed is not published", "error", err)
+		}
+	})
+	return func() {
+		cancel()
+		running.Wait()
+	}, nil
+}
