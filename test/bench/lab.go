@@ -16,6 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/idem-go/idem/dedup/pgstore"
+	"github.com/idem-go/idem/outbox/pgoutbox"
 )
 
 // lab is what all rows of a run share. Everything it makes has the run's ID in its name and is removed by close.
@@ -24,6 +25,7 @@ type lab struct {
 	brokers []string
 	admin   sarama.ClusterAdmin
 	pool    *pgxpool.Pool
+	writers *pgxpool.Pool // one connection each; nil until they are wanted
 	redis   *redis.Client
 	topics  map[spec]*topic
 	created []string
@@ -87,6 +89,9 @@ func (l *lab) openPostgres(ctx context.Context) error {
 	if err := pgstore.Migrate(ctx, l.pool, pgstore.InSchema(l.schema())); err != nil {
 		return err
 	}
+	if err := pgoutbox.Migrate(ctx, l.pool, pgoutbox.InSchema(l.schema())); err != nil {
+		return err
+	}
 	_, err = l.pool.Exec(ctx, tablesSQL)
 	return err
 }
@@ -95,6 +100,9 @@ func (l *lab) openPostgres(ctx context.Context) error {
 func (l *lab) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
+	if l.writers != nil {
+		l.writers.Close()
+	}
 	if l.pool != nil {
 		if _, err := l.pool.Exec(ctx, "DROP SCHEMA IF EXISTS "+l.schema()+" CASCADE"); err != nil {
 			say("postgres: %v", err)
@@ -140,12 +148,13 @@ func (l *lab) reset(ctx context.Context, orders int) error {
 		return err
 	}
 	var tables string // also those in which the ledger remembers scopes and progress
-	if err := l.pool.QueryRow(ctx, "SELECT string_agg(quote_ident(tablename), ', ') FROM pg_tables WHERE schemaname = $1 AND tablename <> 'idem_schema'",
-		l.schema()).Scan(&tables); err != nil {
+	if err := l.pool.QueryRow(ctx, `SELECT string_agg(quote_ident(tablename), ', ') FROM pg_tables
+		WHERE schemaname = $1 AND tablename NOT IN ('idem_schema', 'idem_outbox_schema', 'idem_outbox_shards')`, l.schema()).Scan(&tables); err != nil {
 		return err
 	}
 	for _, q := range []string{
 		"TRUNCATE " + tables,
+		"UPDATE idem_outbox_shards SET relay = NULL, lease_until = NULL",
 		fmt.Sprintf("INSERT INTO accounts (id) SELECT generate_series(1, %d)", accounts),
 		fmt.Sprintf("INSERT INTO orders (id) SELECT generate_series(1, %d)", orders),
 		"VACUUM ANALYZE orders", // nor do hint bits and missing statistics tell one row from another

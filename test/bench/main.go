@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 )
 
 func main() {
@@ -45,6 +46,7 @@ type options struct {
 	rounds             int
 	jsonFile, markdown string
 	cpuprofile         string
+	sizeTakes          time.Duration
 }
 
 func start(ctx context.Context, args []string) error {
@@ -53,11 +55,12 @@ func start(ctx context.Context, args []string) error {
 	flags.BoolVar(&o.quick, "quick", false, "the core rows, with fewer events, in one round")
 	flags.BoolVar(&o.large, "large", false, "also with 10,000,000 events in the ledger")
 	flags.BoolVar(&o.list, "list", false, "list the rows and end")
-	flags.StringVar(&o.names, "rows", "", "only these rows, by `name`, separated by commas; \"latency\" and \"ledger\" are names too")
+	flags.StringVar(&o.names, "rows", "", "only these rows, by `name`, separated by commas; \"latency\", \"ledger\", \"outbox\", \"delay\" and \"size\" are names too")
 	flags.IntVar(&o.rounds, "rounds", 0, "how often each row is run; default 3, or 1 with -quick")
 	flags.StringVar(&o.jsonFile, "json", "bench.json", "`file` for the results")
 	flags.StringVar(&o.markdown, "markdown", "bench.md", "`file` for the table")
 	flags.StringVar(&o.cpuprofile, "cpuprofile", "", "write CPU and allocation profiles of this `row` to <row>.cpu.prof and <row>.mem.prof")
+	flags.DurationVar(&o.sizeTakes, "size", 10*time.Minute, "for how long \"size\" watches the outbox")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -107,13 +110,16 @@ func (b *bench) choose() error {
 const (
 	nameLatency = "latency"
 	nameLedger  = "ledger"
+	nameOutbox  = "outbox"
+	nameDelay   = "delay"
+	nameSize    = "size"
 )
 
 func (b *bench) named(all []row) error {
 	for _, name := range strings.Split(b.names, ",") {
-		found := name == nameLatency
+		found := name == nameLatency || name == nameDelay || name == nameSize
 		for _, r := range all {
-			if r.name == name || name == nameLedger && r.fill > 0 {
+			if r.name == name || name == nameLedger && r.fill > 0 || name == nameOutbox && r.aggregates > 0 {
 				b.rows = append(b.rows, r)
 				found = true
 			}
@@ -153,7 +159,14 @@ func (b *bench) runAll(ctx context.Context) error {
 	}
 	failed = append(failed, b.again(ctx))
 	rep := &report{bench: b, machine: before}
-	if b.wantsLatency() {
+	failed = append(failed, b.special(ctx, rep))
+	return errors.Join(append(failed, rep.write())...)
+}
+
+// special measures what has no rate.
+func (b *bench) special(ctx context.Context, rep *report) error {
+	var failed []error
+	if b.wants(nameLatency) {
 		say("latency")
 		res, err := b.latency(ctx, b.sizes.latency)
 		failed = append(failed, err)
@@ -161,11 +174,23 @@ func (b *bench) runAll(ctx context.Context) error {
 			rep.latency = &res
 		}
 	}
-	return errors.Join(append(failed, rep.write())...)
+	if b.wants(nameDelay) {
+		say("delay")
+		res, err := b.delays(ctx)
+		failed = append(failed, err)
+		rep.delays = res
+	}
+	if b.wants(nameSize) {
+		say("size")
+		res, err := b.size(ctx, b.sizeTakes)
+		failed = append(failed, err)
+		rep.size = &res
+	}
+	return errors.Join(failed...)
 }
 
-func (b *bench) wantsLatency() bool {
-	return b.names == "" && !b.quick || slices.Contains(strings.Split(b.names, ","), nameLatency)
+func (b *bench) wants(name string) bool {
+	return b.names == "" && !b.quick || slices.Contains(strings.Split(b.names, ","), name)
 }
 
 func (b *bench) sample(ctx context.Context, into results, r *row) error {

@@ -13,6 +13,8 @@ type report struct {
 	bench   *bench
 	machine machine
 	latency *latencyResult
+	delays  []delayResult
+	size    *sizeResult
 }
 
 // entry is a row of the list.
@@ -29,8 +31,8 @@ type entry struct {
 	Server float64            `json:"postgres_cpu_us_per_delivery"`
 	Calls  float64            `json:"events_per_call,omitempty"` // of a batch handler
 
-	about  string
-	ledger sample
+	about string
+	last  sample
 }
 
 func median(v []float64) float64 {
@@ -61,27 +63,41 @@ func (r *report) entries() []entry {
 		e.Client = median(of(func(s sample) float64 { return float64(s.client) / 1000 }))
 		e.Server = median(of(func(s sample) float64 { return float64(s.server) / 1000 }))
 		e.Calls = median(of(func(s sample) float64 { return s.perCall }))
-		e.ledger = samples[len(samples)-1]
-		e.Ratios = r.ratios(row.name)
+		e.last = samples[len(samples)-1]
+		e.Ratios = r.ratios(row)
 		list = append(list, e)
 	}
 	return list
 }
 
-// ratios of a row: the wanted ones, and that to the transaction per event.
-func (r *report) ratios(name string) map[string]float64 {
+// ratios of a row: the wanted ones, and those to what people write by hand.
+func (r *report) ratios(of row) map[string]float64 {
 	ratios := make(map[string]float64)
-	for _, base := range []string{"naive-postgres", "naive-redis"} {
-		if v, ok := r.bench.results.ratioOf(name, base, 0); ok && name != base {
+	for _, base := range of.bases() {
+		if v, ok := r.bench.results.ratioOf(of.name, base, 0); ok && of.name != base {
 			ratios[base] = v
 		}
 	}
 	for _, w := range wanted {
-		if v, ok := r.bench.results.ratioOf(name, w.base, w.ideal); ok && w.row == name {
+		if v, ok := r.bench.results.ratioOf(of.name, w.base, w.ideal); ok && w.row == of.name {
 			ratios[w.against()] = v
 		}
 	}
 	return ratios
+}
+
+// bases are the rows that it is compared with, beside the wanted ratios.
+func (r row) bases() []string {
+	switch {
+	case r.check == inTopic:
+		return []string{"skip-locked", "skip-locked-1000", "broker-limit"}
+	case r.empty:
+		return []string{"write-alone"}
+	case r.check == inOutbox:
+		return []string{"idem-ontx"}
+	default:
+		return []string{"naive-postgres", "naive-redis"}
+	}
 }
 
 func (r *report) write() error {
@@ -105,22 +121,32 @@ func (r *report) markdown(list []entry) string {
 	fmt.Fprintf(&b, "fsync of 8 kB: %s; smallest Postgres commit: %s (medians of %d).\n", m.fsync, m.commit, syncs)
 	fmt.Fprintf(&b, "Topics of %d to %d deliveries, 20 %% of them copies at a random distance, 6 partitions, JSON of %d bytes. Rounds: %d.\n\n",
 		s.slow, s.bulk, payloadSize(), r.bench.rounds)
-	b.WriteString("| row | what | median | unit | min - max | ratios | CPU us / delivery: client | Postgres | allocations / delivery | bytes / delivery |\n|---|---|---:|---|---|---|---:|---:|---:|---:|\n")
-	for _, e := range list {
-		if e.Calls > 0 {
-			e.about += fmt.Sprintf(" (%.0f events a call)", e.Calls)
-		}
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s - %s | %s | %.1f | %.1f | %.1f | %.0f |\n", e.Name, e.about, thousands(e.Median), e.Unit,
-			thousands(e.Min), thousands(e.Max), ratioText(e.Ratios), e.Client, e.Server, e.Allocs, e.Bytes)
-	}
+	rowsTable(&b, list)
 	r.wantedTable(&b)
 	ledgerTable(&b, list)
+	roundsTable(&b, list)
+	delayTable(&b, r.delays)
+	sizeTable(&b, r.size)
 	if l := r.latency; l != nil {
 		fmt.Fprintf(&b, "\n| latency at %d events/s, ms from production to commit | median | p99 |\n|---|---:|---:|\n", latencyRate)
 		fmt.Fprintf(&b, "| by hand, one transaction an event | %.2f | %.2f |\n| OnTx | %.2f | %.2f |\n| added (wanted: < %.1f) | %.2f | %.2f |\n",
 			l.Naive50, l.Naive99, l.Idem50, l.Idem99, addedLatency, l.Idem50-l.Naive50, l.Idem99-l.Naive99)
 	}
 	return b.String()
+}
+
+func rowsTable(b *strings.Builder, list []entry) {
+	if len(list) == 0 {
+		return
+	}
+	b.WriteString("| row | what | median | unit | min - max | ratios | CPU us / delivery: client | Postgres | allocations / delivery | bytes / delivery |\n|---|---|---:|---|---|---|---:|---:|---:|---:|\n")
+	for _, e := range list {
+		if e.Calls > 0 {
+			e.about += fmt.Sprintf(" (%.0f events a call)", e.Calls)
+		}
+		fmt.Fprintf(b, "| %s | %s | %s | %s | %s - %s | %s | %.1f | %.1f | %.1f | %.0f |\n", e.Name, e.about, thousands(e.Median), e.Unit,
+			thousands(e.Min), thousands(e.Max), ratioText(e.Ratios), e.Client, e.Server, e.Allocs, e.Bytes)
+	}
 }
 
 func (r *report) wantedTable(b *strings.Builder) {
@@ -145,14 +171,14 @@ func (r *report) wantedTable(b *strings.Builder) {
 func ledgerTable(b *strings.Builder, list []entry) {
 	first := true
 	for _, e := range list {
-		if e.ledger.ledger == 0 {
+		if e.last.ledger == 0 {
 			continue
 		}
 		if first {
 			b.WriteString("\n| ledger | bytes per remembered event | of them indexes |\n|---|---:|---:|\n")
 			first = false
 		}
-		fmt.Fprintf(b, "| %s | %.0f | %.0f |\n", e.Name, e.ledger.ledger, e.ledger.indexes)
+		fmt.Fprintf(b, "| %s | %.0f | %.0f |\n", e.Name, e.last.ledger, e.last.indexes)
 	}
 }
 

@@ -21,6 +21,10 @@ type row struct {
 	after   string // the row whose tables it starts with; default: empty ones
 	again   bool   // what is waited for is every delivery, instead of every event
 
+	empty      bool                                    // the topic is: the row publishes, or needs none
+	aggregates int                                     // of the events that are added to an outbox
+	backlog    func(ctx context.Context, x *run) error // writes those that wait in it before the run
+
 	pay    func(ctx context.Context, tx pgx.Tx, p *payment) error // what a transactional handler does
 	lanes  int                                                    // Idem's; 0: the default
 	takes  time.Duration                                          // what a handler takes; 0: nothing
@@ -36,20 +40,23 @@ const (
 	inProcess check = iota // by what the handler counted
 	inOrders               // by the orders that were paid
 	inAccounts
-	nothing // there are no effects
+	inOutbox // by the orders, and the events that wait to be published
+	inTopic  // by what was published to a topic that was empty
+	nothing  // there are no effects
 )
 
 // sizes are how many deliveries the topics have. A row takes the one that keeps it busy for a few seconds.
-type sizes struct{ bulk, fast, medium, slow, sleepy, latency int }
+type sizes struct{ bulk, fast, medium, slow, sleepy, latency, outbox, writes int }
 
 var (
-	fullSizes  = sizes{bulk: 720_000, fast: 240_000, medium: 80_000, slow: 24_000, sleepy: 18_000, latency: 1000}
-	quickSizes = sizes{bulk: 480_000, fast: 120_000, medium: 40_000, slow: 12_000, sleepy: 9_000, latency: 300}
+	fullSizes  = sizes{bulk: 720_000, fast: 240_000, medium: 80_000, slow: 24_000, sleepy: 18_000, latency: 1000, outbox: 60_000, writes: 12_000}
+	quickSizes = sizes{bulk: 480_000, fast: 120_000, medium: 40_000, slow: 12_000, sleepy: 9_000, latency: 300, outbox: 20_000, writes: 6000}
 )
 
 const (
 	effects    = "effects/s"
 	deliveries = "deliveries/s"
+	events     = "events/s"
 )
 
 // allRows returns the rows in the order in which a round runs them.
@@ -72,6 +79,8 @@ func allRows(n sizes) []row {
 	}
 	rows = append(rows, sharedRows(n)...)
 	rows = append(rows, slowRows(n)...)
+	rows = append(rows, publishRows(n)...)
+	rows = append(rows, addRows(n)...)
 	for i := range rows {
 		r := &rows[i]
 		if r.unit == "" {

@@ -19,6 +19,9 @@ type run struct {
 	group string // a new one each time
 	scope string // who remembers
 	meter *meter
+
+	server time.Duration // CPU time of Postgres at the end
+	rounds rounds        // of a relay
 }
 
 // sample is what one run has shown.
@@ -33,6 +36,9 @@ type sample struct {
 	perCall float64       // events per call of a batch handler
 	ledger  float64       // bytes per remembered event, in Postgres, with indexes
 	indexes float64       // of them
+
+	rounds                 int // of a relay, and what they waited for
+	fetch, produce, settle time.Duration
 }
 
 // No row that works takes a tenth of its time.
@@ -57,8 +63,11 @@ func (b *bench) measure(ctx context.Context, r *row) (s sample, err error) {
 	}()
 	x := &run{lab: b.lab, row: r, group: b.lab.id + "-" + rand.Text()[:8]}
 	x.scope = x.group
-	if x.topic, err = b.lab.topic(ctx, r.spec); err != nil {
+	if x.topic, err = b.topic(ctx, r); err != nil {
 		return s, err
+	}
+	if r.empty {
+		defer b.lab.dropTopic(x.topic)
 	}
 	if err := b.prepare(ctx, x); err != nil {
 		return s, err
@@ -75,7 +84,7 @@ func (b *bench) measure(ctx context.Context, r *row) (s sample, err error) {
 	}
 	server := x.serverCPU(ctx)
 	err = x.do(ctx)
-	server = x.serverCPU(ctx) - server
+	server = x.server - server
 	stop()
 	defer func() { _ = x.admin.DeleteConsumerGroup(x.group) }() // its members may not have left yet
 	if err != nil {
@@ -90,16 +99,27 @@ func (b *bench) measure(ctx context.Context, r *row) (s sample, err error) {
 	return s, err
 }
 
+// topic is what the row consumes, or where it publishes.
+func (b *bench) topic(ctx context.Context, r *row) (*topic, error) {
+	if r.empty {
+		return b.lab.emptyTopic(r.spec)
+	}
+	return b.lab.topic(ctx, r.spec)
+}
+
 // prepare gives the row empty tables, or those of the row it comes after.
 func (b *bench) prepare(ctx context.Context, x *run) error {
 	if x.row.after == "" {
 		b.last = ""
 		orders := 0
-		if x.row.check == inOrders {
+		if x.row.check == inOrders || x.row.check == inOutbox {
 			orders = x.topic.unique
 		}
 		if err := b.lab.reset(ctx, orders); err != nil {
 			return err
+		}
+		if x.row.backlog != nil {
+			return x.row.backlog(ctx, x)
 		}
 		return b.lab.fill(ctx, x)
 	}
@@ -127,6 +147,7 @@ func (x *run) do(ctx context.Context) error {
 	case err := <-ended:
 		select {
 		case <-x.meter.done: // it ends by itself
+			x.server = x.serverCPU(ctx)
 			return err
 		default:
 			return errors.Join(errors.New("the consumer ended before the last effect"), err)
@@ -136,14 +157,17 @@ func (x *run) do(ctx context.Context) error {
 		return errors.Join(fmt.Errorf("%d of what was waited for did not come (%w)", x.meter.left.Load(), ctx.Err()), <-ended)
 	}
 	err := x.settle(ctx)
+	x.server = x.serverCPU(ctx) // before a session is closed in the middle of a statement, and its time forgotten
 	stop()
 	return errors.Join(err, <-ended)
 }
 
 // settle waits for the last commit: a handler knows that it ran, but not whether that was committed.
 func (x *run) settle(ctx context.Context) error {
-	if x.row.check == nothing || x.row.check == inProcess {
+	switch x.row.check {
+	case nothing, inProcess, inTopic:
 		return nil
+	case inOrders, inAccounts, inOutbox:
 	}
 	for began := time.Now(); ; {
 		now := time.Now()
@@ -179,16 +203,24 @@ func (x *run) verify(ctx context.Context) error {
 		return nil
 	case inProcess:
 		return x.meter.each(1)
+	case inTopic:
+		return x.verifyTopic(ctx)
+	case inOutbox:
+		return errors.Join(x.verifyOrders(ctx), x.allWait(ctx))
 	case inOrders:
-		once, more, err := x.paid(ctx)
-		if err == nil && (more > 0 || once != x.topic.unique) {
-			err = fmt.Errorf("WRONG: %d events, %d orders paid once, %d more than once", x.topic.unique, once, more)
-		}
-		return err
+		return x.verifyOrders(ctx)
 	case inAccounts:
 		return x.verifyAccounts(ctx)
 	}
 	return nil
+}
+
+func (x *run) verifyOrders(ctx context.Context) error {
+	once, more, err := x.paid(ctx)
+	if err == nil && (more > 0 || once != x.topic.unique) {
+		err = fmt.Errorf("WRONG: %d events, %d orders paid once, %d more than once", x.topic.unique, once, more)
+	}
+	return err
 }
 
 func (x *run) verifyAccounts(ctx context.Context) error {
@@ -219,6 +251,8 @@ func (x *run) sample(ctx context.Context) (s sample, err error) {
 	}
 	s.allocs = float64(m.after.Mallocs-m.before.Mallocs) / each
 	s.bytes = float64(m.after.TotalAlloc-m.before.TotalAlloc) / each
+	s.rounds, s.fetch = int(x.rounds.n.Load()), time.Duration(x.rounds.fetch.Load())
+	s.produce, s.settle = time.Duration(x.rounds.produce.Load()), time.Duration(x.rounds.settle.Load())
 	if calls := m.calls.Load(); calls > 0 {
 		s.perCall = float64(x.topic.unique) / float64(calls)
 	}

@@ -16,3 +16,16 @@ CREATE TABLE naive_events (
     event_id   text        PRIMARY KEY,
     created_at timestamptz NOT NULL DEFAULT now()
 );
+
+-- The outbox people write by hand.
+CREATE TABLE naive_outbox (
+    id         bigserial   PRIMARY KEY,
+    topic      text        NOT NULL,
+    aggregate  text        NOT NULL,
+    event_type text        NOT NULL,
+    event_id   uuid        NOT NULL DEFAULT gen_random_uuid(),
+    payload    bytea       NOT NULL,
+    sent       boolean     NOT NULL DEFAULT false,
+    created_at timestamptz NOT NULL DEFAULT now()
+);
+CREATE INDEX naive_outbox_unsent ON naive_outbox (id) WHERE sent = false;
