@@ -26,7 +26,7 @@ func paid(p PaymentCompleted) []byte {
 }
 
 // An event leaves when the transaction of the handler that makes it commits, and not otherwise. A relay publishes it.
-func Example() {
+func Example_emit() {
 	run := func(ctx context.Context, pool *pgxpool.Pool, router *idem.Router, producer outbox.Producer) error {
 		if err := pgoutbox.Migrate(ctx, pool); err != nil {
 			return err
