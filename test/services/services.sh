@@ -2,7 +2,7 @@
 #
 # services.sh: the real Kafka, Postgres, Redis, Redis Cluster and DynamoDB Local the tests and examples run against.
 #
-#   services.sh up                 start what does not run yet, wait until all of it is healthy
+#   services.sh up [SERVICE...]    start what does not run yet, or only these, wait until all of it is healthy
 #   services.sh down               stop what this clone started and remove its data (fetched jars are kept)
 #   services.sh status             one line a service; exit code 0 if all are up
 #   services.sh env                the addresses as NAME=value lines, for eval
@@ -11,6 +11,7 @@
 #   services.sh start SERVICE      start it again on the same data, wait until it is healthy
 #   services.sh restart SERVICE    stop, then start
 #   services.sh kafka TOOL ARG...  Kafka's own tools: topics, consumer-groups, console-producer, console-consumer
+#   services.sh postgres TOOL ARG  Postgres's own tools, connected: pg_dump, psql
 #
 # With a Docker engine all of it is docker-compose.yml. Without one, Postgres and Redis are the system's packages
 # (installed with apt-get when this runs as root); Kafka and DynamoDB Local are started from their Maven artifacts.
@@ -259,6 +260,16 @@ postgres_start() {
 	if [[ $(PGPASSWORD=idem "${psql[@]}" -c "SELECT count(*) FROM pg_database WHERE datname = 'idem'") == 0 ]]; then
 		PGPASSWORD=idem "${psql[@]}" -c 'CREATE DATABASE idem'
 	fi
+}
+
+# postgres_tool NAME ARGUMENT...: a program of Postgres, of the server's version and connected to it.
+postgres_tool() {
+	local bin tool=$1
+	shift
+	postgres_install
+	bin=$(pg_bin)
+	[[ -x $bin/$tool ]] || die "$bin/$tool is missing: install the client programs of PostgreSQL (Debian, Ubuntu: sudo apt-get install postgresql-client)"
+	PGPASSWORD=idem exec "$bin/$tool" -h 127.0.0.1 -p "$IDEM_POSTGRES_PORT" -U idem -d idem "$@"
 }
 
 postgres_log() { as_postgres tail -n 20 "$(pg_home)/log"; }
@@ -698,12 +709,12 @@ compose() { docker compose -f "$ROOT/docker-compose.yml" "$@"; }
 docker_up() {
 	# A project that runs already was started elsewhere: it is used, and not ours to remove.
 	if [[ -n $(compose ps -q) && ! -e $STATE/compose ]]; then
-		compose up --wait --quiet-pull >&2
+		compose up --wait --quiet-pull "${SERVICES[@]}" >&2
 		return
 	fi
 	mkdir -p "$STATE"
 	: >"$STATE/compose"
-	compose up --wait --quiet-pull >&2
+	compose up --wait --quiet-pull "${SERVICES[@]}" >&2
 }
 
 docker_down() {
@@ -741,7 +752,13 @@ docker_stop() {
 
 docker_restart() { compose up --wait --no-recreate "$1" >&2; }
 
-docker_tool() {
+docker_postgres_tool() {
+	local tool=$1
+	shift
+	exec docker compose -f "$ROOT/docker-compose.yml" exec -T postgres "$tool" -U idem -d idem "$@"
+}
+
+docker_kafka_tool() {
 	local tool=$1
 	shift
 	exec docker compose -f "$ROOT/docker-compose.yml" exec -T kafka "/opt/kafka/bin/kafka-$tool.sh" \
@@ -818,7 +835,14 @@ run) cmd_run "$@" ;;
 status) "$(engine)_status" ;;
 up | down)
 	lock
-	"$(engine)_$command"
+	engine=$(engine) # looks at all of them
+	if [[ $command == up ]] && (($# > 0)); then
+		for service; do
+			known "$service"
+		done
+		SERVICES=("$@")
+	fi
+	"${engine}_$command"
 	;;
 stop | start | restart)
 	known "${1:-}"
@@ -827,11 +851,12 @@ stop | start | restart)
 	[[ $command == start ]] || "${engine}_stop" "$1"
 	[[ $command == stop ]] || "${engine}_restart" "$1"
 	;;
-kafka)
+kafka | postgres)
 	(($# > 0)) || usage
+	[[ $command == kafka || $1 == pg_dump || $1 == psql ]] || die "postgres: no tool $1 here: pg_dump or psql"
 	case $(engine) in
-	docker) docker_tool "$@" ;;
-	*) kafka_tool "$@" ;;
+	docker) "docker_${command}_tool" "$@" ;;
+	*) "${command}_tool" "$@" ;;
 	esac
 	;;
 *) usage ;;
