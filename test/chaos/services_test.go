@@ -25,9 +25,9 @@ type services struct {
 	brokers, postgres, redis string
 }
 
-// privateServices starts them. They are stopped in Cleanup; and by a guard process if the tests end before that, since
+// privateServices starts them, or only those that are named. They are stopped in Cleanup; and by a guard process if the tests end before that, since
 // services outlive whoever started them.
-func privateServices(t testing.TB) *services {
+func privateServices(t testing.TB, only ...string) *services {
 	t.Helper()
 	testenv.Kafka(t) // where the shared services can be had, so can these
 	script, err := filepath.Abs("../services/services.sh")
@@ -41,7 +41,7 @@ func privateServices(t testing.TB) *services {
 		s.env = append(s.env, fmt.Sprintf("IDEM_%s_PORT=%d", port, freePort(t)))
 	}
 	s.guard(dir)
-	s.run("up")
+	s.run(append([]string{"up"}, only...)...)
 	for line := range strings.Lines(s.run("env")) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), "=")
 		switch name {

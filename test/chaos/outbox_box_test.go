@@ -1,0 +1,339 @@
+package chaos
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/dedup/pgstore"
+	"github.com/idem-go/idem/outbox"
+	"github.com/idem-go/idem/outbox/pgoutbox"
+)
+
+// mailbox is what relayworkers work on: a database with an outbox, a topic. What transactions emitted is also in the table emitted, which
+// no relay knows of: what is there was committed, when is said by the time stamp of its transaction.
+type mailbox struct {
+	t            testing.TB
+	kafka        *cluster
+	topic, group string
+	partitions   int32
+	url          string
+	pool         *pgxpool.Pool
+	out          *pgoutbox.Outbox
+	guard        *dedup.Guard
+	entry        func(emission) outbox.Entry
+	flags        []string // of relays
+}
+
+func newMailbox(t testing.TB, brokers []string, url string, partitions int32, opts ...pgoutbox.Option) *mailbox {
+	t.Helper()
+	b := &mailbox{t: t, kafka: newCluster(t, brokers), url: url, partitions: partitions, pool: openPool(t, url)}
+	b.topic, b.group = b.kafka.topic("outbox", partitions)
+	b.entry = func(e emission) outbox.Entry { return e.entry(b.topic) }
+	require.NoError(t, pgoutbox.Migrate(t.Context(), b.pool))
+	require.NoError(t, pgstore.Migrate(t.Context(), b.pool))
+	b.exec(`CREATE TABLE emitted (seq bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, event_id text, tx int, n int, aggregate int)`)
+	b.out = pgoutbox.New(b.pool, opts...)
+	b.guard = dedup.NewGuard(pgstore.New(b.pool), dedup.GuardConfig{Lease: time.Minute})
+	t.Cleanup(b.guard.Close)
+	return b
+}
+
+// openPool returns connections for all the writers of a test.
+func openPool(t testing.TB, url string) *pgxpool.Pool {
+	t.Helper()
+	cfg, err := pgxpool.ParseConfig(url)
+	require.NoError(t, err)
+	cfg.MaxConns = 40
+	pool, err := pgxpool.NewWithConfig(context.Background(), cfg) // the schema is dropped after it was closed
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	return pool
+}
+
+func (b *mailbox) exec(sql string, args ...any) {
+	b.t.Helper()
+	_, err := b.pool.Exec(b.t.Context(), sql, args...)
+	require.NoError(b.t, err, sql)
+}
+
+func (b *mailbox) count(query string, args ...any) (n int) {
+	b.t.Helper()
+	require.NoError(b.t, b.pool.QueryRow(b.t.Context(), query, args...).Scan(&n), query)
+	return n
+}
+
+// waiting is how many rows no relay has marked.
+func (b *mailbox) waiting() int {
+	b.t.Helper()
+	return b.count(`SELECT count(*) FROM idem_outbox WHERE state = 0`)
+}
+
+// waitEmpty waits until the outbox is empty: nothing waits, and nothing was parked.
+func (b *mailbox) waitEmpty(limit time.Duration, relays ...*proc) {
+	b.t.Helper()
+	said := func() (s string) {
+		for _, p := range relays {
+			s += fmt.Sprintf("\n%s: %s\n%s", p, p.stdout.tail(3), p.stderr.tail(10))
+		}
+		return s
+	}
+	ok := false
+	for end := time.Now().Add(limit); !ok && time.Now().Before(end); ok = b.waiting() == 0 {
+		waitABit(b.t)
+	}
+	require.True(b.t, ok, "%d rows are not sent after %s%s", b.waiting(), limit, said())
+	require.Zero(b.t, b.count(`SELECT count(*) FROM idem_outbox`), "parked, blocked or kept")
+}
+
+// waitABit is what lies between two looks at something.
+func waitABit(t testing.TB) {
+	select {
+	case <-time.After(20 * time.Millisecond):
+	case <-t.Context().Done():
+	}
+}
+
+// relay starts a relay as a process of its own.
+func (b *mailbox) relay(name string, flags ...string) *proc {
+	b.t.Helper()
+	args := append([]string{"-brokers", b.kafka.brokers[0], "-postgres", b.url}, b.flags...)
+	return start(b.t, name, programs.path(b.t, "relayworker"), nil, append(args, flags...)...)
+}
+
+// sentBy is how many rows this process has sent.
+func sentBy(p *proc) int {
+	lines := p.stdout.lines("round total=")
+	if len(lines) == 0 {
+		return 0
+	}
+	m := roundTotal.FindStringSubmatch(lines[len(lines)-1])
+	if m == nil {
+		return 0 // cut short by a kill
+	}
+	n, _ := strconv.Atoi(m[1]) // digits
+	return n
+}
+
+var roundTotal = regexp.MustCompile(`total=(\d+) `)
+
+// emission is an event that a transaction emits: which transaction, the how many-th of it, about what.
+type emission struct{ tx, n, aggregate int }
+
+func (e emission) key() string { return fmt.Sprintf("aggregate-%04d", e.aggregate) }
+
+// parent is what every fourth event has its ID of.
+func (e emission) parent() dedup.Key {
+	return dedup.Key{Scope: "chaos", Type: "tx", ID: strconv.Itoa(e.tx)}
+}
+
+func (e emission) named() bool { return (e.tx+e.n)%4 == 0 }
+
+func (e emission) entry(topic string) outbox.Entry {
+	entry := outbox.Entry{
+		Topic: topic, Key: e.key(), Type: fmt.Sprintf("chaos.type%d", e.n%3),
+		Headers: []idem.Header{{Key: "tenant", Value: fmt.Append(nil, "tenant-", e.tx%7)}, {Key: "bytes", Value: []byte{0xff, 0, byte(e.n)}}},
+	}
+	if e.n%5 == 0 {
+		entry.Headers = append(entry.Headers, idem.Header{Key: "nothing"})
+	}
+	if (e.tx+e.n)%13 != 0 { // else a tombstone
+		entry.Payload = fmt.Appendf(nil, `{"tx":%d,"n":%d,"aggregate":%d,"note":"%0200d"}`, e.tx, e.n, e.aggregate, e.n)
+	}
+	if e.named() {
+		entry.Parent, entry.Name = e.parent(), fmt.Sprint("line-", e.n)
+	} else {
+		entry.ID = fmt.Sprintf("evt-%d-%d", e.tx, e.n)
+	}
+	return entry
+}
+
+// id is what the event must be known by at the other end.
+func id(e *outbox.Entry) string {
+	if e.ID != "" {
+		return e.ID
+	}
+	return outbox.ID(e.Parent, e)
+}
+
+// committed returns all that was committed, in the order of the commits.
+func (b *mailbox) committed() []emission {
+	b.t.Helper()
+	rows, err := b.pool.Query(b.t.Context(), `SELECT tx, n, aggregate FROM emitted ORDER BY pg_xact_commit_timestamp(xmin), tx, n`)
+	require.NoError(b.t, err)
+	var all []emission
+	for rows.Next() {
+		var e emission
+		require.NoError(b.t, rows.Scan(&e.tx, &e.n, &e.aggregate))
+		all = append(all, e)
+	}
+	require.NoError(b.t, rows.Err(), "track_commit_timestamp must be on")
+	return all
+}
+
+// records returns all that is in the topic, those of each partition in order.
+func (b *mailbox) records() (all []*kgo.Record) {
+	b.t.Helper()
+	ends, err := b.kafka.ends(b.topic)
+	require.NoError(b.t, err)
+	client, err := kgo.NewClient(kgo.SeedBrokers(b.kafka.brokers...), kgo.ConsumeTopics(b.topic),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+	require.NoError(b.t, err)
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(b.t.Context(), time.Minute)
+	defer cancel()
+	for want := sum(ends); int64(len(all)) < want; {
+		fetches := client.PollFetches(ctx)
+		require.NoError(b.t, ctx.Err(), "%d of %d records", len(all), want)
+		all = append(all, fetches.Records()...)
+	}
+	return all
+}
+
+// verdict is what requireSent saw.
+type verdict struct{ records, repeats int }
+
+// place is the place of an event among those of its aggregate, in the order of the commits, from 1.
+type place struct {
+	emission
+	rank int
+}
+
+func (b *mailbox) places(events []emission) map[string]place {
+	b.t.Helper()
+	places, ranks := make(map[string]place, len(events)), make(map[int]int)
+	for _, e := range events {
+		entry := b.entry(e)
+		ranks[e.aggregate]++
+		places[id(&entry)] = place{e, ranks[e.aggregate]}
+	}
+	require.Len(b.t, places, len(events), "the test itself has given one ID twice")
+	return places
+}
+
+// requireSent looks at all records: each event that was committed is there, as it was, where it belongs; none other is; and of each
+// aggregate they first appear in the order of the commits. Those that lost says so of may be missing; nil: none.
+func (b *mailbox) requireSent(events []emission, lost func(emission) bool) verdict {
+	b.t.Helper()
+	places, seen, last := b.places(events), make(map[string]bool, len(events)), make(map[int]int)
+	partition := kgo.StickyKeyPartitioner(nil).ForTopic(b.topic) // murmur2, as in Kafka's own clients
+	records := b.records()
+	var disorder, missing []string
+	for _, r := range records {
+		name := header(r, outbox.HeaderID)
+		p, ok := places[name]
+		if !ok {
+			require.Fail(b.t, "sent and never committed", "event %q in partition %d at %d", name, r.Partition, r.Offset)
+		}
+		entry := b.entry(p.emission)
+		entry.ID = name
+		b.requireRecord(&entry, r)
+		if at := partition.Partition(&kgo.Record{Key: r.Key}, int(b.partitions)); at != int(r.Partition) {
+			require.Fail(b.t, "in another partition than Java's clients choose", "%s: %d, not %d", r.Key, r.Partition, at)
+		}
+		if seen[name] {
+			continue
+		}
+		seen[name] = true
+		if before := last[p.aggregate]; p.rank < before {
+			disorder = append(disorder, fmt.Sprintf("%s: %s is number %d, and came after number %d", p.key(), name, p.rank, before))
+		}
+		last[p.aggregate] = max(last[p.aggregate], p.rank)
+	}
+	for name, p := range places {
+		if !seen[name] && (lost == nil || !lost(p.emission)) {
+			missing = append(missing, fmt.Sprintf("%s of transaction %d", name, p.tx))
+		}
+	}
+	require.Empty(b.t, head(missing), "%d of %d events are missing", len(missing), len(events))
+	require.Empty(b.t, head(disorder), "%d events are not in the order of the commits", len(disorder))
+	return verdict{records: len(records), repeats: len(records) - len(seen)}
+}
+
+// requireRecord compares a record with what was emitted.
+func (b *mailbox) requireRecord(e *outbox.Entry, r *kgo.Record) {
+	b.t.Helper()
+	want := append([]kgo.RecordHeader{{Key: outbox.HeaderID, Value: []byte(e.ID)}, {Key: outbox.HeaderType, Value: []byte(e.Type)}},
+		make([]kgo.RecordHeader, len(e.Headers))...)
+	for i, h := range e.Headers {
+		want[2+i] = kgo.RecordHeader{Key: h.Key, Value: h.Value}
+	}
+	same := string(r.Key) == e.Key && bytes.Equal(r.Value, e.Payload) && (r.Value == nil) == (e.Payload == nil) &&
+		slices.EqualFunc(want, r.Headers, func(a, b kgo.RecordHeader) bool { return a.Key == b.Key && bytes.Equal(a.Value, b.Value) })
+	if !same { // require, for each of so many, takes its time
+		require.Fail(b.t, "another record than what was emitted", "%s: key %q, headers %v, value %q, wanted %q, %v, %q",
+			e.ID, r.Key, r.Headers, r.Value, e.Key, want, e.Payload)
+	}
+}
+
+func header(r *kgo.Record, key string) string {
+	for _, h := range r.Headers {
+		if h.Key == key {
+			return string(h.Value)
+		}
+	}
+	return ""
+}
+
+// head is what fits a message.
+func head(s []string) []string { return s[:min(len(s), 5)] }
+
+// tail reads a topic as it grows, and knows when each event first came.
+type tail struct {
+	t    testing.TB
+	mu   sync.Mutex
+	came map[string]time.Time
+}
+
+func (b *mailbox) tail() *tail {
+	b.t.Helper()
+	client, err := kgo.NewClient(kgo.SeedBrokers(b.kafka.brokers...), kgo.ConsumeTopics(b.topic), kgo.FetchMaxWait(100*time.Millisecond),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+	require.NoError(b.t, err)
+	tl := &tail{t: b.t, came: make(map[string]time.Time)}
+	ctx, cancel := context.WithCancel(context.Background())
+	var reader sync.WaitGroup
+	reader.Go(func() {
+		for ctx.Err() == nil {
+			fetches := client.PollFetches(ctx)
+			now := time.Now()
+			tl.mu.Lock()
+			fetches.EachRecord(func(r *kgo.Record) {
+				if name := header(r, outbox.HeaderID); tl.came[name].IsZero() {
+					tl.came[name] = now
+				}
+			})
+			tl.mu.Unlock()
+		}
+	})
+	b.t.Cleanup(func() {
+		cancel()
+		reader.Wait()
+		client.Close()
+	})
+	return tl
+}
+
+// wait returns when the event came.
+func (tl *tail) wait(name string, limit time.Duration) (at time.Time) {
+	tl.t.Helper()
+	for end := time.Now().Add(limit); at.IsZero() && time.Now().Before(end); waitABit(tl.t) {
+		tl.mu.Lock()
+		at = tl.came[name]
+		tl.mu.Unlock()
+	}
+	require.False(tl.t, at.IsZero(), "event %s has not come after %s", name, limit)
+	return at
+}

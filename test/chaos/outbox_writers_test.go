@@ -1,0 +1,268 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/stretchr/testify/require"
+
+	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/outbox"
+)
+
+// outboxAggregates is how many there are, in all tests that do not say otherwise.
+const outboxAggregates = 1_000
+
+// ways are the kinds of transactions that emit.
+type way int
+
+const (
+	queued  way = iota // a transaction with a queue: all is inserted at its end
+	gated              // a transaction of the ledger, as handlers have it: likewise
+	bare               // a transaction as it comes: inserted at once, and only then comes the pause
+	waysAll            // how many there are
+)
+
+// writers emit events in transactions until they are told to stop.
+type writers struct {
+	box   *mailbox
+	stop  context.CancelFunc
+	group sync.WaitGroup
+	size  int           // events in a transaction
+	pause time.Duration // at most, in each transaction
+
+	txs                            atomic.Int64
+	events, rolledBack, triedAgain atomic.Int64 // events committed, transactions rolled back on purpose, and those that ran again
+	mu                             sync.Mutex
+	err                            error
+	goal                           int64 // no more events than about so many; 0: no limit
+}
+
+// write starts n writers. Each draws from a source of its own.
+func (b *mailbox) write(n int, seed uint64, w *writers) *writers {
+	b.t.Helper()
+	w.box = b
+	ctx, stop := context.WithCancel(b.t.Context())
+	w.stop = stop
+	for i := range n {
+		rng := rand.New(rand.NewPCG(seed, uint64(i)+1))
+		w.group.Go(func() {
+			for ctx.Err() == nil && (w.goal == 0 || w.events.Load() < w.goal) {
+				// What was begun is ended: a commit that was cancelled may have happened, and the test would not know.
+				if err := w.transaction(context.WithoutCancel(ctx), rng); err != nil {
+					w.mu.Lock()
+					w.err = errors.Join(w.err, err)
+					w.mu.Unlock()
+					return
+				}
+			}
+		})
+	}
+	b.t.Cleanup(func() {
+		stop()
+		w.group.Wait()
+	})
+	return w
+}
+
+// end waits for the writers: with now, which are told to stop first.
+func (w *writers) end(now bool) {
+	w.box.t.Helper()
+	if now {
+		w.stop()
+	}
+	w.group.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	require.NoError(w.box.t, w.err)
+}
+
+var errRollBack = errors.New("rolled back on purpose")
+
+// transaction emits once, however often it takes.
+func (w *writers) transaction(ctx context.Context, rng *rand.Rand) error {
+	tx, how := int(w.txs.Add(1)), way(rng.IntN(int(waysAll)))
+	abouts := 12 // aggregates to draw from
+	if how == bare {
+		abouts = 3 // they are locked until the commit: with more the writers wait for each other all the time
+	}
+	about := make([]int, abouts)
+	for i := range about {
+		about[i] = rng.IntN(outboxAggregates)
+	}
+	events := make([]emission, max(1, w.size+rng.IntN(7)-3))
+	for n := range events {
+		events[n] = emission{tx, n, about[rng.IntN(abouts)]}
+	}
+	rollBack := rng.IntN(20) == 0
+	for range 100 {
+		pause := time.Duration(rng.Int64N(int64(w.pause) + 1))
+		err := w.try(ctx, how, events, pause, rollBack)
+		switch {
+		case errors.Is(err, errRollBack):
+			w.rolledBack.Add(1)
+			return nil
+		case err == nil:
+			w.events.Add(int64(len(events)))
+			return nil
+		case !runsAgain(err):
+			return fmt.Errorf("transaction %d: %w", tx, err)
+		}
+		w.triedAgain.Add(1)
+	}
+	return fmt.Errorf("transaction %d does not come through", tx)
+}
+
+// runsAgain reports whether the server has rolled back because others were in the way: lock_not_available, deadlock_detected,
+// serialization_failure.
+func runsAgain(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && (pg.Code == "55P03" || pg.Code == "40P01" || pg.Code == "40001")
+}
+
+func (w *writers) try(ctx context.Context, how way, events []emission, pause time.Duration, rollBack bool) error {
+	b := w.box
+	emit := func(ctx context.Context, tx pgx.Tx) error {
+		half := len(events) / 2
+		if how == bare {
+			half = 0 // in one go, else two of them wait for each other crosswise
+		}
+		err := b.emit(ctx, tx, how, events[:half])
+		if err == nil && how != bare {
+			<-time.After(pause)
+		}
+		if err == nil {
+			err = b.emit(ctx, tx, how, events[half:])
+		}
+		if err == nil && how == bare {
+			<-time.After(pause)
+		}
+		if err == nil && rollBack {
+			err = errRollBack
+		}
+		return err
+	}
+	if how == gated {
+		_, _, err := dedup.DoTx(ctx, b.guard, events[0].parent(), time.Minute, func(ctx context.Context, tx pgx.Tx) (struct{}, error) {
+			return struct{}{}, emit(ctx, tx)
+		})
+		return err
+	}
+	tx, err := b.pool.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	if how == queued {
+		tx = b.out.Queue(tx)
+	}
+	if err := emit(ctx, tx); err != nil {
+		return errors.Join(err, tx.Rollback(ctx))
+	}
+	return tx.Commit(ctx)
+}
+
+// emit adds events to the outbox, and notes them.
+func (b *mailbox) emit(ctx context.Context, tx pgx.Tx, how way, events []emission) error {
+	if len(events) == 0 {
+		return nil
+	}
+	var ids []string
+	var txs, ns, aggregates []int
+	entries := make([]outbox.Entry, len(events))
+	for i, e := range events {
+		entries[i] = b.entry(e)
+		ids, txs, ns, aggregates = append(ids, id(&entries[i])), append(txs, e.tx), append(ns, e.n), append(aggregates, e.aggregate)
+		if how == gated && e.named() {
+			entries[i].Parent = dedup.Key{} // the context says it
+		}
+	}
+	_, err := tx.Exec(ctx, `INSERT INTO emitted (event_id, tx, n, aggregate)
+		SELECT i, t, n, a FROM unnest($1::text[], $2::int[], $3::int[], $4::int[]) WITH ORDINALITY AS u(i, t, n, a, at) ORDER BY at`,
+		ids, txs, ns, aggregates)
+	if err != nil {
+		return err
+	}
+	return b.out.Add(ctx, tx, entries...)
+}
+
+// cursor is what an outbox must not be read with: it asks for what has a higher number than all it has seen (O-01). It reads the table
+// emitted, which the same transactions write.
+type cursor struct {
+	box  *mailbox
+	stop context.CancelFunc
+	done chan struct{}
+	seen map[string]bool
+	err  error
+}
+
+func (b *mailbox) cursor() *cursor {
+	ctx, stop := context.WithCancel(b.t.Context())
+	c := &cursor{box: b, stop: stop, done: make(chan struct{}), seen: make(map[string]bool)}
+	go func() {
+		defer close(c.done)
+		c.err = c.run(ctx)
+	}()
+	b.t.Cleanup(func() {
+		stop()
+		<-c.done
+	})
+	return c
+}
+
+// run reads until it was told to stop and finds no more.
+func (c *cursor) run(ctx context.Context) error {
+	const limit = 100
+	for last := int64(0); ; {
+		stopped := ctx.Err() != nil
+		rows, err := c.box.pool.Query(context.WithoutCancel(ctx), `SELECT seq, event_id FROM emitted WHERE seq > $1 ORDER BY seq LIMIT $2`, last, limit)
+		if err != nil {
+			return err
+		}
+		n, name := 0, ""
+		_, err = pgx.ForEachRow(rows, []any{&last, &name}, func() error {
+			c.seen[name] = true
+			n++
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		if stopped && n < limit {
+			return nil
+		}
+		if n < limit {
+			waitABit(c.box.t)
+		}
+	}
+}
+
+// lost ends it, and counts what was committed and it has not seen.
+func (c *cursor) lost(events []emission) (n int) {
+	c.box.t.Helper()
+	c.stop()
+	<-c.done
+	require.NoError(c.box.t, c.err)
+	for _, e := range events {
+		entry := c.box.entry(e)
+		if !c.seen[id(&entry)] {
+			n++
+		}
+	}
+	return n
+}
+
+// requireStands fails the test if a writer has given up.
+func (w *writers) requireStands(t testing.TB) {
+	t.Helper()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	require.NoError(t, w.err)
+}

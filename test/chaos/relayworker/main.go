@@ -1,0 +1,130 @@
+//go:build unix
+
+// Command relayworker is a relay for the tests of package chaos: an outbox in Postgres, a Kafka, and places where it dies or falls asleep.
+// What it does it says on its standard output, a line each.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/consumer"
+	"github.com/idem-go/idem/outbox"
+	"github.com/idem-go/idem/outbox/pgoutbox"
+)
+
+func main() {
+	if err := run(context.Background()); err != nil {
+		slog.Error("failed", "error", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context) error {
+	brokers, url := flag.String("brokers", "", ""), flag.String("postgres", "", "")
+	lease, interval := flag.Duration("lease", 2*time.Second, ""), flag.Duration("interval", 0, "")
+	batch, wake := flag.Int("batch", 0, ""), flag.Bool("wake", false, "")
+	var t trap
+	flag.DurationVar(&t.pace, "pace", 0, "what to wait before each publication")
+	flag.Int64Var(&t.exit, "exit-after", 0, "the publication after which to die, before anything is marked")
+	flag.Int64Var(&t.once, "stop-after", 0, "the publication after which to fall asleep")
+	flag.Int64Var(&t.stop, "stop-every", 0, "after so many publications fall asleep, in turn before and after one of them")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+
+	pool, err := pgxpool.New(ctx, *url)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	p, err := consumer.OpenProducer(consumer.Config{Brokers: []string{*brokers}})
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	t.Producer = p
+	r, err := outbox.NewRelay(outbox.RelayConfig{
+		Store: store{pgoutbox.New(pool)}, Producer: &t, Lease: *lease, Interval: *interval, Batch: *batch, Wake: *wake,
+		Observers: []outbox.Observer{&rounds{}},
+	})
+	if err != nil {
+		return err
+	}
+	return r.Run(ctx)
+}
+
+// trap is a producer with a process around it that does not live for ever.
+type trap struct {
+	outbox.Producer
+	pace             time.Duration
+	exit, once, stop int64
+	calls            atomic.Int64
+}
+
+// ProduceEach implements [outbox.Producer].
+func (t *trap) ProduceEach(ctx context.Context, msgs []*idem.Message) []error {
+	if t.pace > 0 {
+		select {
+		case <-time.After(t.pace):
+		case <-ctx.Done():
+		}
+	}
+	n := t.calls.Add(1)
+	sleeps := t.stop > 0 && n%t.stop == 0
+	if sleeps && n/t.stop%2 == 1 {
+		t.sleep("before")
+	}
+	errs := t.Producer.ProduceEach(ctx, msgs)
+	if n == t.once || sleeps && n/t.stop%2 == 0 {
+		t.sleep("after")
+	}
+	if n == t.exit {
+		fmt.Printf("dies: %d messages are published and not marked\n", len(msgs))
+		os.Exit(9)
+	}
+	return errs
+}
+
+// sleep ends when somebody else sends SIGCONT.
+func (t *trap) sleep(when string) {
+	fmt.Printf("sleeps %s a publication\n", when)
+	_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP) // cannot fail
+	fmt.Println("woken")
+}
+
+// store says what became of what the relay wanted to settle.
+type store struct{ *pgoutbox.Outbox }
+
+// Settle implements [outbox.Store].
+func (s store) Settle(ctx context.Context, relay string, held []outbox.Lease, what outbox.Settlement) ([]int, error) {
+	lost, err := s.Outbox.Settle(ctx, relay, held, what)
+	fmt.Printf("settled sent=%d held=%d lost=%d error=%v\n", len(what.Sent), len(held), len(lost), err)
+	return lost, err
+}
+
+// rounds says what batches there were.
+type rounds struct {
+	total  int
+	failed bool
+}
+
+// ObserveRound implements [outbox.RoundObserver].
+func (r *rounds) ObserveRound(_ context.Context, o outbox.Round) {
+	r.total += o.Sent
+	if failed := o.Err != nil; o.Rows > 0 || failed != r.failed {
+		r.failed = failed
+		fmt.Printf("round total=%d rows=%d sent=%d failed=%d shards=%d delay=%s error=%v\n",
+			r.total, o.Rows, o.Sent, o.Failed, o.Shards, o.Delay.Round(time.Millisecond), o.Err)
+	}
+}
