@@ -116,6 +116,10 @@ func txOutcome(hard context.Context, o outcome, ran bool, err error) outcome {
 
 // finishTx does what was decided about a transaction that was rolled back.
 func (p *Processor) finishTx(ctx context.Context, d *delivery, o outcome, ran bool) (step, error) {
+	if errors.Is(o.err, dedup.ErrTxEnded) { // by COMMIT it is done when it comes again, and nobody hears of it any more (P-13)
+		p.log.ErrorContext(ctx, "handler ended the transaction it was given, or tried to: what it had kept for the end of it is not written",
+			append(p.deliveryAttrs(d), "error", cutText(o.err.Error(), maxErrorText))...)
+	}
 	if o.meaning == unavailable && !ran {
 		if !errors.Is(o.err, context.Canceled) {
 			d.ledger.down(ctx, p, d.began, o.err)

@@ -29,6 +29,7 @@ type txStore struct {
 	busy      func() bool
 	beforeErr func() error // before fn
 	commitErr func() error // instead of the commit
+	lateBusy  func() bool  // before it: somebody has a lock that it needs
 	afterErr  func() error // after it
 }
 
@@ -62,6 +63,11 @@ func (s *txStore) ClaimTx(_ context.Context, _ time.Duration, reqs []dedup.Reque
 	if err != nil {
 		s.add("tx: rolled back")
 		return err
+	}
+	if s.lateBusy != nil && s.lateBusy() {
+		answers[0] = dedup.Answer{Verdict: dedup.Busy}
+		s.add("tx: busy before commit")
+		return nil
 	}
 	after := dedup.Answer{Verdict: dedup.Done, First: reqs[0].Origin}
 	if len(done) > 0 && done[0].Dead != "" {
@@ -239,6 +245,34 @@ func TestTx_BusyIsWaitedFor(t *testing.T) {
 		require.Equal(t, 100, b.count("tx: busy"))
 		require.Equal(t, 1, b.count("run 1"))
 		require.Empty(t, b.sent.letters())
+	})
+}
+
+// Rules 10 and 22: what a handler kept for the end of its transaction meets a lock of somebody else. Its event waits, however long: no
+// attempt is counted, and it is never given up for that.
+func TestTx_BusyBeforeCommitIsWaitedFor_Rule10(t *testing.T) {
+	inTxBubble(t, func(t *testing.T, b *bench, s *txStore) {
+		n := 0
+		s.lateBusy = func() bool { n++; return n <= 100 }
+		b.onTx(failingTx(0, nil), idem.Retry(idem.RetryPolicy{MaxAttempts: 1}))
+		p := b.start()
+		require.NoError(t, p.Handle(t.Context(), message("e1", 0)))
+		require.Equal(t, 100, b.count("tx: busy before commit"))
+		require.Equal(t, 101, b.count("run 1"), "always the first attempt")
+		require.Equal(t, 1, s.effects)
+		require.Empty(t, b.sent.letters())
+	})
+}
+
+// P-13: whoever has kept something for the end of his transaction and ends it by himself is not only a duplicate when he comes again.
+func TestTx_EndedTransactionIsSaidOnce_P13(t *testing.T) {
+	inTxBubble(t, func(t *testing.T, b *bench, s *txStore) {
+		s.commitErr = times(1, dedup.ErrTxEnded)
+		b.onTx(failingTx(0, nil))
+		p := b.start()
+		require.NoError(t, p.Handle(t.Context(), message("e1", 0)))
+		require.Equal(t, 1, strings.Count(b.log.String(), "level=ERROR"))
+		require.Contains(t, b.log.String(), "handler ended the transaction it was given")
 	})
 }
 

@@ -32,19 +32,13 @@ func (p *Processor) shadow(ctx, hard context.Context, d *delivery, a dedup.Answe
 	if d.tx == nil {
 		o = p.timedRun(hard, d, nil)
 	} else {
-		free, err := d.ledger.slot(hard, d.pat)
-		if err != nil {
+		var blocked bool
+		var err error
+		if o, blocked, err = p.shadowTx(hard, d); err != nil {
 			return step{}, err
 		}
-		defer free()
-		err = p.bounded(hard, d.route.timeout+txSlack, func(ctx context.Context) error {
-			return d.tx.runTx(ctx, d.route.timeout, func(tx any) error {
-				o = p.timedRun(ctx, d, tx)
-				return o.err
-			})
-		})
-		if err != nil {
-			o = txOutcome(hard, o, o.err != nil, err)
+		if blocked {
+			return step{}, p.waitBusy(ctx, d, dedup.Answer{Verdict: dedup.Busy})
 		}
 	}
 	switch act := p.judge(hard, d, o); act {
@@ -62,6 +56,31 @@ func (p *Processor) shadow(ctx, hard context.Context, d *delivery, a dedup.Answe
 	default:
 		return step{}, left(ctx, d, o)
 	}
+}
+
+// shadowTx runs an event in a transaction without a claim. blocked says that somebody else holds a lock that what was kept for the end
+// of the transaction needs (rule 10). An error says that nothing was begun.
+func (p *Processor) shadowTx(hard context.Context, d *delivery) (o outcome, blocked bool, err error) {
+	free, err := d.ledger.slot(hard, d.pat)
+	if err != nil {
+		return outcome{}, false, err
+	}
+	defer free()
+	ran := false
+	err = p.bounded(hard, d.route.timeout+txSlack, func(ctx context.Context) error {
+		return d.tx.runTx(ctx, d.route.timeout, func(tx any) error {
+			ran = true
+			o = p.timedRun(ctx, d, tx)
+			return o.err
+		})
+	})
+	switch {
+	case err == nil:
+		return o, false, nil
+	case ran && o.meaning == succeeded && errors.Is(err, dedup.ErrContended):
+		return outcome{}, true, nil
+	}
+	return txOutcome(hard, o, ran, err), false, nil
 }
 
 // checkShadow refuses what needs a ledger that is obeyed.

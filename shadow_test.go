@@ -166,3 +166,43 @@ func TestShadow_UncertainRuns(t *testing.T) {
 		require.Empty(t, b.sent.letters())
 	})
 }
+
+// shadowStore is a ledger that also runs transactions without a claim.
+type shadowStore struct {
+	*txStore
+	runTx func() error // instead of the commit
+}
+
+func (s *shadowStore) RunTx(_ context.Context, _ time.Duration, fn func(fakeTx) error) error {
+	effects := 0
+	if err := fn(fakeTx{&effects}); err != nil {
+		return err
+	}
+	if err := call(s.runTx); err != nil {
+		return err
+	}
+	s.effects += effects
+	return nil
+}
+
+// Rule 10: what a handler kept for the end of a transaction without a claim meets a lock of somebody else: nobody is to blame. A commit
+// that is refused is the failure of the event, as it is without the shadow.
+func TestShadow_WaitsBeforeCommit_Rule10(t *testing.T) {
+	inTxBubble(t, func(t *testing.T, b *bench, s *txStore) {
+		store := &shadowStore{txStore: s}
+		b.cfg.Shadow, b.cfg.Store = true, store
+		b.onTx(failingTx(0, nil), idem.Retry(idem.RetryPolicy{MaxAttempts: 2}))
+		p := b.start()
+		require.NoError(t, p.Handle(t.Context(), message("e1", 0)))
+		store.runTx = times(50, dedup.ErrContended)
+		require.NoError(t, p.Handle(t.Context(), message("e1", 0)))
+		require.Equal(t, 1+51, b.count("run 1"))
+		require.Equal(t, 2, s.effects)
+		require.Empty(t, b.sent.letters())
+		store.runTx = times(50, errBoom)
+		require.NoError(t, p.Handle(t.Context(), message("e1", 0)))
+		require.Equal(t, 1+51+1, b.count("run 1"))
+		require.Equal(t, 1, b.count("run 2"))
+		require.Len(t, b.sent.letters(), 1)
+	})
+}

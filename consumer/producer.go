@@ -5,20 +5,27 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/IBM/sarama"
 
 	"github.com/idem-go/idem"
 )
 
-// Producer is an [idem.Producer] on a sarama client. Create it with [NewProducer].
+// Producer publishes on a sarama client. It is an [idem.Producer], and what a relay of an outbox publishes with. Create it
+// with [OpenProducer], or with [NewProducer] on a client that is there. Safe for concurrent use.
 type Producer struct {
-	async   sarama.AsyncProducer
-	max     int
-	results sync.WaitGroup
+	async  sarama.AsyncProducer
+	client sarama.Client
+	owned  bool // Close closes the client
+	max    int
 
-	// alone is held exclusively by a message that was refused for its size while it shared a batch with others.
-	alone sync.RWMutex
+	patience time.Duration // of a ProduceEach; zero: only its context ends it
+
+	results sync.WaitGroup
+	room    *room
+	topics  topicAsks
+
 	// closing is held shared by whoever gives messages to async.
 	closing sync.RWMutex
 	closed  bool
@@ -26,9 +33,9 @@ type Producer struct {
 
 var _ idem.Producer = (*Producer)(nil)
 
-// NewProducer returns a producer for dead letters. The client must be set up so that nothing is lost: it is refused
-// without acks from all replicas (Producer.RequiredAcks) and without Producer.Return.Successes and Errors.
-// [DefaultSaramaConfig] is fit. The client stays the caller's to close, after [Producer.Close].
+// NewProducer returns a producer on a client, such as one for dead letters. The client must be set up so that nothing is
+// lost: it is refused without acks from all replicas (Producer.RequiredAcks) and without Producer.Return.Successes and
+// Errors. [DefaultSaramaConfig] is fit. The client stays the caller's to close, after [Producer.Close].
 func NewProducer(client sarama.Client) (*Producer, error) {
 	if client == nil {
 		return nil, errors.New("client is nil")
@@ -40,53 +47,47 @@ func NewProducer(client sarama.Client) (*Producer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("producer: %w", err)
 	}
-	p := &Producer{async: async, max: client.Config().Producer.MaxMessageBytes}
+	p := &Producer{
+		async: async, client: client, max: client.Config().Producer.MaxMessageBytes, room: newRoom(maxUnderWay),
+		topics: topicAsks{client: client, asked: make(map[string][]chan<- topicAnswer)},
+	}
 	p.results.Go(func() {
 		for m := range async.Successes() {
-			m.Metadata.(chan<- error) <- nil
+			p.settle(m, nil)
 		}
 	})
 	p.results.Go(func() {
 		for e := range async.Errors() {
-			e.Msg.Metadata.(chan<- error) <- e.Err
+			p.settle(e.Msg, e.Err)
 		}
 	})
 	return p, nil
 }
 
+// settle tells the call that a message belongs to what became of it. Which message it is says the message itself (O-08).
+func (p *Producer) settle(m *sarama.ProducerMessage, err error) {
+	f := m.Metadata.(*fate)
+	p.room.give(f.weight)
+	f.results <- result{f.index, err}
+}
+
 // Produce returns nil when all messages are acknowledged by all in-sync replicas. It returns an error that matches
-// [idem.ErrTooLarge] if one will never be taken for its size, [idem.ErrRefused] if not as it is, and any other error if it is not known what became of them:
-// they may or may not be in the log, and sending them again may double them. It waits no longer than ctx; sarama may go
-// on trying.
+// [idem.ErrTooLarge] if one will never be taken for its size, [idem.ErrRefused] if not as it is, [idem.ErrNoTopic] if not
+// into its topic, and any other error if it is not known what became of them: they may or may not be in the log, and
+// sending them again may double them. With ErrTooLarge that says sarama's own limit, none was sent. It waits no longer than
+// ctx; sarama may go on trying.
 func (p *Producer) Produce(ctx context.Context, msgs ...*idem.Message) error {
-	if err := p.tooLarge(msgs); err != nil {
-		return err
-	}
-	p.alone.RLock()
-	err := p.send(ctx, msgs)
-	p.alone.RUnlock()
-	if !isTooLarge(err) && !isRefused(err) {
-		return err
-	}
-	// sarama puts what is sent at the same time into one batch, and a broker measures batches. Only a message that is too
-	// large alone is too large.
-	p.alone.Lock()
-	defer p.alone.Unlock()
 	for _, m := range msgs {
-		if err := p.send(ctx, []*idem.Message{m}); err != nil {
-			if isTooLarge(err) {
-				return fmt.Errorf("%w: %w", idem.ErrTooLarge, err)
-			}
-			if isRefused(err) {
-				return fmt.Errorf("%w: %w", idem.ErrRefused, err)
-			}
+		if err := p.tooLarge(m); err != nil {
 			return err
 		}
 	}
-	return nil
+	return errors.Join(p.ProduceEach(ctx, msgs)...)
 }
 
-// Close sends what is under way and ends. The client is left open.
+// Close sends what is under way and ends. Calls that wait get an error for each message that sarama gives up. With
+// [OpenProducer] the connections are cut after five seconds, which ends it soon after if no broker answers, and the client is closed; with
+// [NewProducer] it takes as long as sarama retries, and the client is left open. It always returns nil.
 func (p *Producer) Close() error {
 	p.closing.Lock()
 	first := !p.closed
@@ -94,59 +95,49 @@ func (p *Producer) Close() error {
 	p.closing.Unlock()
 	if first {
 		p.async.AsyncClose()
+		if p.owned {
+			defer p.closeClient()()
+		}
 	}
 	p.results.Wait()
+	if !p.owned {
+		p.topics.running.Wait()
+	}
 	return nil
 }
 
 // tooLarge finds what sarama would refuse itself.
-func (p *Producer) tooLarge(msgs []*idem.Message) error {
-	const recordBatchV2 = 2
-	for _, m := range msgs {
-		if n := toSarama(m).ByteSize(recordBatchV2); n > p.max {
-			return fmt.Errorf("%w: %d bytes, Producer.MaxMessageBytes is %d", idem.ErrTooLarge, n, p.max)
-		}
+func (p *Producer) tooLarge(m *idem.Message) error {
+	if n := sizeOf(m); n > p.max {
+		return fmt.Errorf("%w: %d bytes, Producer.MaxMessageBytes is %d", idem.ErrTooLarge, n, p.max)
 	}
 	return nil
 }
 
-// send gives msgs to sarama and waits for their results, or for ctx.
-func (p *Producer) send(ctx context.Context, msgs []*idem.Message) error {
-	results := make(chan error, len(msgs)) // nobody who sends a result ever waits
-	if err := p.enqueue(ctx, msgs, results); err != nil {
-		return err
-	}
-	var errs []error
-	for range msgs {
-		select {
-		case err := <-results:
-			if err != nil {
-				errs = append(errs, err)
-			}
-		case <-ctx.Done():
-			return errors.Join(append(errs, context.Cause(ctx))...)
-		}
-	}
-	return errors.Join(errs...)
+// sizeOf is how sarama measures a message.
+func sizeOf(m *idem.Message) int {
+	const recordBatchV2 = 2
+	return toSarama(m).ByteSize(recordBatchV2)
 }
 
-func (p *Producer) enqueue(ctx context.Context, msgs []*idem.Message, results chan<- error) error {
+// enqueue gives a message to sarama.
+func (p *Producer) enqueue(ctx context.Context, m *idem.Message, f *fate) error {
 	p.closing.RLock()
 	defer p.closing.RUnlock()
 	if p.closed {
-		return errors.New("producer is closed")
+		return errProducerClosed
 	}
-	for _, m := range msgs {
-		msg := toSarama(m)
-		msg.Metadata = results
-		select {
-		case p.async.Input() <- msg:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
+	msg := toSarama(m)
+	msg.Metadata = f
+	select {
+	case p.async.Input() <- msg:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
-	return nil
 }
+
+var errProducerClosed = errors.New("producer is closed")
 
 // isRefused reports whether the broker will not take a record as it is, however often it is asked.
 func isRefused(err error) bool {
@@ -155,4 +146,9 @@ func isRefused(err error) bool {
 
 func isTooLarge(err error) bool {
 	return isAny(err, sarama.ErrMessageSizeTooLarge, sarama.ErrMessageSetSizeTooLarge)
+}
+
+// isNoTopic reports whether a topic is missing, has no such name, or must not be written to.
+func isNoTopic(err error) bool {
+	return isAny(err, sarama.ErrUnknownTopicOrPartition, sarama.ErrTopicAuthorizationFailed, sarama.ErrInvalidTopic)
 }

@@ -46,8 +46,9 @@ func DoTx[R, Tx any](ctx context.Context, g *Guard, key Key, limit time.Duration
 // gives the connection back before it waits (rule 20).
 //
 // An error of fn rolls back and is returned. fn may run more than once, after a rollback each time: after a serialization
-// failure, or when the connection was lost while committing and nothing had been committed. limit is that of
-// [TxStore].ClaimTx, and so are the errors; with one that matches [ErrUnknownCommit] all of it may be committed, and a later
+// failure, when the connection was lost while committing and nothing had been committed, or when what it kept for the end of its
+// transaction ([TxKeeper]) met a lock of somebody else. What runs in fn has the context of its caller: give it [WithParent] if
+// it emits. limit is that of [TxStore].ClaimTx, and so are the errors; with one that matches [ErrUnknownCommit] all of it may be committed, and a later
 // call tells. Without that, an error says that nothing is.
 func EnterTx[Tx any](ctx context.Context, g *Guard, c Call, limit time.Duration, fn func(tx Tx) (Result, error)) (
 	Answer, error) {

@@ -167,9 +167,6 @@ func (e *Entry) allHeaders() []idem.Header {
 	return append(own, e.Headers...)
 }
 
-// aggregate is what order is kept within.
-type aggregate struct{ topic, key string }
-
 // Sort orders entries by aggregate, those of one aggregate as they were added (rule 22): transactions that lock in this order never wait
 // for each other crosswise.
 func Sort(entries []Entry) {

@@ -17,14 +17,15 @@ type RelayConfig struct {
 	Producer Producer
 	// Interval is how long to wait when there was nothing to publish; default 500 ms. While there is a backlog nothing waits.
 	Interval time.Duration
-	// Batch is how many rows are fetched and published at once; default 100, at most 10,000. BatchBytes bounds them too; default 4 MiB. What a relay
-	// holds in memory is one batch.
+	// Batch is how many rows are fetched and published at once; default 100, at most 10,000. BatchBytes bounds them too; default 4 MiB. What a
+	// relay holds in memory is one batch.
 	Batch      int
 	BatchBytes int
 	// Lease is for how long a relay that is gone is waited for before others publish its share; default 15 s, at least 1 s.
 	Lease time.Duration
-	// MaxAttempts is how often a row is tried that is itself to blame for not being published; default 5. A broker that is away
-	// counts for nobody.
+	// MaxAttempts is how often a row is tried whose topic is not there or must not be written to, with 1 s to 30 s in between, before it is
+	// parked; default 5. They are counted by each relay for itself. What is too large or refused is parked at once, as it stays so, and a
+	// broker that is away counts for nobody.
 	MaxAttempts int
 	// WhenParked says what happens to the aggregate of a row that was parked. [Halt], the default, or [Skip].
 	WhenParked WhenParked
@@ -117,15 +118,17 @@ type RoundObserver interface {
 	ObserveRound(context.Context, Round)
 }
 
-// Round is one batch: what was fetched, and what became of it.
+// Round is one batch: what was fetched, and what became of it. One without rows tells of a database that is away.
 type Round struct {
+	// Rows that were fetched; Sent, which the broker has acknowledged; Failed, which are tried again; Parked; Blocked, as they are behind a
+	// parked one. The rest was left for the next round.
 	Rows, Sent, Failed, Parked, Blocked int
 	// Shards is how many the relay holds.
 	Shards int
 	Took   time.Duration
 	// Delay is the age of the oldest row that was sent, when it was acknowledged, by the clocks of this host and the database's.
 	Delay time.Duration
-	// Err is why the batch is not settled: the database or the broker is away.
+	// Err is the last error of the broker or the database: rows are published again, or their state will be recorded later.
 	Err error
 }
 

@@ -118,8 +118,18 @@ func (a *app) keepSecret(text string) {
 	}
 }
 
-// postgresPool makes a pool from a URL, which no error shows.
+// poolUse is what a pool is for.
+type poolUse struct {
+	name  string // application_name
+	conns int32  // at least
+}
+
+// postgresPool makes a pool from a URL, which no error shows, for a person's command: an import reads while it writes.
 func (a *app) postgresPool(ctx context.Context, flag, text string) (*pgxpool.Pool, error) {
+	return a.postgresPoolFor(ctx, flag, text, poolUse{"idem-cli", 2})
+}
+
+func (a *app) postgresPoolFor(ctx context.Context, flag, text string, use poolUse) (*pgxpool.Pool, error) {
 	cfg, err := pgxpool.ParseConfig(text)
 	if err != nil {
 		return nil, usage("%s: this URL cannot be parsed (it is not shown, it may hold a password): "+
@@ -127,9 +137,9 @@ func (a *app) postgresPool(ctx context.Context, flag, text string) (*pgxpool.Poo
 	}
 	a.secrets = append(a.secrets, cfg.ConnConfig.Password) // it may come from PGPASSWORD or a file
 	cfg.ConnConfig.ConnectTimeout = cmp.Or(cfg.ConnConfig.ConnectTimeout, connectTimeout)
-	cfg.MaxConns = max(2, min(cfg.MaxConns, 4)) // an import reads while it writes, whatever the workers' URL says
+	cfg.MaxConns = max(use.conns, min(cfg.MaxConns, 4)) // whatever the workers' URL says
 	if params := cfg.ConnConfig.RuntimeParams; params["application_name"] == "" {
-		params["application_name"] = "idem-cli"
+		params["application_name"] = use.name
 	}
 	pool, err := pgxpool.NewWithConfig(ctx, cfg)
 	if err != nil {
@@ -262,19 +272,26 @@ func hurry(retries, dials *int) {
 	*retries, *dials = cmp.Or(*retries, 1), cmp.Or(*dials, 2)
 }
 
-// kafkaConfig is the setting of all connections to Kafka, with the rules of consumers about secrets (G-07).
-func (a *app) kafkaConfig() (*sarama.Config, error) {
-	cfg := consumer.Config{
-		Brokers: a.brokers, Group: cmp.Or(a.group, "idem"), Topics: []string{"unused"}, ClientID: "idem-cli",
-		AllowInsecure: a.allowInsecure,
+// kafkaAccess is how brokers are reached, with the rules of consumers about secrets (G-07).
+func (a *app) kafkaAccess(clientID string) (cfg consumer.Config, err error) {
+	if len(a.brokers) == 0 {
+		return cfg, usage("which Kafka? give --brokers")
 	}
-	var err error
+	cfg = consumer.Config{Brokers: a.brokers, ClientID: clientID, AllowInsecure: a.allowInsecure}
 	if cfg.TLS, err = a.tlsConfig(); err != nil {
+		return cfg, err
+	}
+	cfg.SASL, err = a.sasl()
+	return cfg, err
+}
+
+// kafkaConfig is the setting of the connections to Kafka that a person's command makes.
+func (a *app) kafkaConfig() (*sarama.Config, error) {
+	cfg, err := a.kafkaAccess("idem-cli")
+	if err != nil {
 		return nil, err
 	}
-	if cfg.SASL, err = a.sasl(); err != nil {
-		return nil, err
-	}
+	cfg.Group, cfg.Topics = cmp.Or(a.group, "idem"), []string{"unused"}
 	sc, err := consumer.DefaultSaramaConfig(cfg)
 	if err != nil {
 		return nil, usage("%v (of this command: --tls, --allow-insecure)", err)
@@ -327,9 +344,6 @@ func (a *app) sasl() (*consumer.SASL, error) {
 
 // kafka connects to the brokers.
 func (a *app) kafka() (sarama.Client, error) {
-	if len(a.brokers) == 0 {
-		return nil, usage("which Kafka? give --brokers")
-	}
 	cfg, err := a.kafkaConfig()
 	if err != nil {
 		return nil, err

@@ -73,6 +73,7 @@ func (d *doctor) checkPostgres(ctx context.Context, r *findings, url string) {
 	warnings, err := d.checkStore(ctx, pool)
 	checkTables(r, on, own, f, warnings, err)
 	*r = append(*r, own...)
+	d.checkOutbox(ctx, r, on, f.role, pool)
 	if err := d.readScopes(ctx, pool); err != nil && err.code != "42P01" { // no tables has been said
 		r.say(vUnknown, "ledger.scope", on, err.Error(), grant(f.role))
 	}

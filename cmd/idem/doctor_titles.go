@@ -77,6 +77,11 @@ var doctorTitles = map[string]string{
 	"redis.cluster":     "the cluster serves all slots",
 	"redis.clock":       "the clocks agree",
 
+	"outbox.tables": "the tables of the outbox are there, all of them",
+	"outbox.parked": "no event waits for a person's decision",
+	"outbox.oldest": "events leave within a minute",
+	"outbox.relay":  "a relay publishes",
+
 	"ledger.scope":    "the topics were consumed under this scope before, or never",
 	"ledger.progress": "the ledger knows how far every partition was consumed",
 }

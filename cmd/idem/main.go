@@ -114,7 +114,7 @@ func newRoot(a *app) *cobra.Command {
 	complete(root, "sasl-mechanism", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 	root.AddCommand(newEventCmd(a), newMigrateCmd(a), newReapCmd(a), newImportCmd(a))
 	root.AddCommand(newDLQCmd(a), newRewindCmd(a), newLagCmd(a))
-	root.AddCommand(newDoctorCmd(a))
+	root.AddCommand(newRelayCmd(a), newOutboxCmd(a), newDoctorCmd(a))
 	root.InitDefaultCompletionCmd()
 	for _, cmd := range root.Commands() {
 		a.harden(cmd)

@@ -16,23 +16,35 @@ import (
 func newMigrateCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "migrate",
-		Short: "The tables of a ledger in Postgres",
+		Short: "The tables of a ledger in Postgres, or of an outbox",
 	}
 	var layout string
+	var box bool
+	cmd.PersistentFlags().BoolVar(&box, "outbox", false, "those of an outbox: in the database of --ledger, else of IDEM_OUTBOX, else of IDEM_LEDGER")
 	cmd.PersistentFlags().StringVar(&layout, "layout", "", "readable or compact; that of the tables if they are there, else readable")
 	cmd.AddCommand(
 		&cobra.Command{
 			Use:   "print",
 			Short: "Print the SQL that makes the tables, for a migration tool",
 			Args:  none,
-			RunE:  func(*cobra.Command, []string) error { return a.migratePrint(layout) },
+			RunE: func(*cobra.Command, []string) error {
+				if box {
+					return a.migrateOutboxPrint(layout)
+				}
+				return a.migratePrint(layout)
+			},
 		},
 		&cobra.Command{
 			Use:   "up",
 			Short: "Make the tables or bring them up to date",
 			Long:  "Make the tables or bring them up to date, in one transaction. It may be repeated, and what is there stays.",
 			Args:  none,
-			RunE:  func(cmd *cobra.Command, _ []string) error { return a.migrateUp(cmd.Context(), layout) },
+			RunE: func(cmd *cobra.Command, _ []string) error {
+				if box {
+					return a.migrateOutboxUp(cmd, layout)
+				}
+				return a.migrateUp(cmd.Context(), layout)
+			},
 		},
 		&cobra.Command{
 			Use:   "status",
@@ -40,7 +52,12 @@ func newMigrateCmd(a *app) *cobra.Command {
 			Long: "Whether the tables are there, of this release, and fit for use. It writes test rows in transactions that are rolled\n" +
 				"back. Exit code 1 if a ledger must not be used.",
 			Args: none,
-			RunE: func(cmd *cobra.Command, _ []string) error { return a.migrateStatus(cmd.Context(), layout) },
+			RunE: func(cmd *cobra.Command, _ []string) error {
+				if box {
+					return a.migrateOutboxStatus(cmd, layout)
+				}
+				return a.migrateStatus(cmd.Context(), layout)
+			},
 		},
 	)
 	for _, sub := range cmd.Commands() {
@@ -148,10 +165,7 @@ func (a *app) migrateStatus(ctx context.Context, layout string) error {
 		default:
 			bad = append(bad, l.name)
 		}
-		all, rows = append(all, v), append(rows, v.row())
-		for _, w := range v.Warnings {
-			rows = append(rows, []string{"", "", "", "", "warning", w})
-		}
+		all, rows = append(all, v), append(rows, v.lines()...)
 	}
 	if err := a.show(all, tablesHeader, rows); err != nil {
 		return err

@@ -37,6 +37,7 @@ const (
 	codeZero          = "22012" // division by zero
 	codeNoSavepoint   = "3B001"
 	codeReadOnly      = "25006"
+	codeFull          = "53200" // the memory of the server, or its table of locks
 )
 
 // sqlState returns the code of the server's error in err, or "".

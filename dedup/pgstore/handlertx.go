@@ -25,12 +25,6 @@ type handlerTx struct {
 	works   []keptWork
 }
 
-// keptWork waits for the end of the transaction.
-type keptWork struct {
-	key  any
-	work dedup.TxWork
-}
-
 // nameParameter is the one parameter that a transaction may change without changing what a handler sees, and that the
 // server reports.
 const nameParameter = "application_name"
@@ -38,7 +32,6 @@ const nameParameter = "application_name"
 var (
 	_ dedup.TxChecker   = (*handlerTx)(nil)
 	_ dedup.Savepointer = (*handlerTx)(nil)
-	_ dedup.TxKeeper    = (*handlerTx)(nil)
 )
 
 func (t *handlerTx) close() { t.closed.Store(true) }
@@ -70,51 +63,6 @@ func (t *handlerTx) state() error {
 	}
 }
 
-// KeepTx implements [dedup.TxKeeper].
-func (t *handlerTx) KeepTx(key any, begin func() dedup.TxWork) (dedup.TxWork, error) {
-	if t.closed.Load() {
-		return nil, fmt.Errorf("pgstore: %w: %w", dedup.ErrTxEnded, pgx.ErrTxClosed)
-	}
-	for _, k := range t.works {
-		if k.key == key {
-			return k.work, nil
-		}
-	}
-	w := begin()
-	t.works = append(t.works, keptWork{key, w})
-	return w, nil
-}
-
-// flush lets all that is kept be done.
-func (t *handlerTx) flush(ctx context.Context) error {
-	for _, k := range t.works {
-		if err := k.work.Flush(ctx, t.Tx); err != nil {
-			return fmt.Errorf("pgstore: before commit: %w", err)
-		}
-	}
-	return nil
-}
-
-// marks says how much of each work there is.
-func (t *handlerTx) marks() []int {
-	marks := make([]int, len(t.works))
-	for i, k := range t.works {
-		marks[i] = k.work.Mark()
-	}
-	return marks
-}
-
-// rewind drops what has come since.
-func (t *handlerTx) rewind(marks []int) {
-	for i, k := range t.works {
-		mark := 0
-		if i < len(marks) {
-			mark = marks[i]
-		}
-		k.work.Rewind(mark)
-	}
-}
-
 func (t *handlerTx) Commit(context.Context) error   { return ErrTxOwned }
 func (t *handlerTx) Rollback(context.Context) error { return ErrTxOwned }
 
@@ -122,7 +70,7 @@ func (t *handlerTx) Begin(ctx context.Context) (pgx.Tx, error) {
 	if t.closed.Load() {
 		return nil, pgx.ErrTxClosed
 	}
-	return t.Tx.Begin(ctx)
+	return t.nest(ctx, t.Tx)
 }
 
 func (t *handlerTx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string,
@@ -156,29 +104,29 @@ func (t *handlerTx) Exec(ctx context.Context, sql string, args ...any) (pgconn.C
 
 func (t *handlerTx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
 	if t.closed.Load() {
-		return closedRows{}, pgx.ErrTxClosed
+		return closedRows{pgx.ErrTxClosed}, pgx.ErrTxClosed
 	}
 	return t.Tx.Query(ctx, sql, args...)
 }
 
 func (t *handlerTx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
 	if t.closed.Load() {
-		return closedRows{}
+		return closedRows{pgx.ErrTxClosed}
 	}
 	return t.Tx.QueryRow(ctx, sql, args...)
 }
 
-// closedRows are the rows of a transaction that is closed. pgx returns rows together with an error, and so it is done
-// here: some callers look at the rows only.
-type closedRows struct{}
+// closedRows are the rows of a transaction that is closed, or that cannot be asked. pgx returns rows together with an error, and so
+// it is done here: some callers look at the rows only.
+type closedRows struct{ err error }
 
 func (closedRows) Close()                                       {}
-func (closedRows) Err() error                                   { return pgx.ErrTxClosed }
+func (r closedRows) Err() error                                 { return r.err }
 func (closedRows) CommandTag() pgconn.CommandTag                { return pgconn.CommandTag{} }
 func (closedRows) FieldDescriptions() []pgconn.FieldDescription { return nil }
 func (closedRows) Next() bool                                   { return false }
-func (closedRows) Scan(...any) error                            { return pgx.ErrTxClosed }
-func (closedRows) Values() ([]any, error)                       { return nil, pgx.ErrTxClosed }
+func (r closedRows) Scan(...any) error                          { return r.err }
+func (r closedRows) Values() ([]any, error)                     { return nil, r.err }
 func (closedRows) RawValues() [][]byte                          { return nil }
 func (closedRows) Conn() *pgx.Conn                              { return nil }
 func (closedRows) TypeMap() *pgtype.Map                         { return pgtype.NewMap() }

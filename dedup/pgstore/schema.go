@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/idem-go/idem/internal/pgschema"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
@@ -32,9 +33,8 @@ const beginSQL = "begin isolation level read committed"
 // the session's status looks the same then (P-13). Without arguments, both statements travel in one message.
 const commitSQL = "select 1 / (coalesce(current_setting('idem.session', true), '') <> '')::int; commit"
 
-// findSchemaSQL looks for the tables along the search path. The schema of temporary tables is not on that list.
-const findSchemaSQL = `SELECT s FROM unnest(current_schemas(false)) WITH ORDINALITY AS p(s, n)
-	WHERE to_regclass(quote_ident(s) || '.idem_schema') IS NOT NULL ORDER BY n LIMIT 1`
+// findSchemaSQL looks for the tables along the search path.
+var findSchemaSQL = pgschema.FindSQL("idem_schema")
 
 // Schema returns the SQL text that makes the tables, for a migration tool of your own. It may be run again and names no
 // schema, so set the search path. By default it is what lies in schema.sql; of the options [Compact] counts, for which
@@ -64,55 +64,13 @@ func Migrate(ctx context.Context, pool *pgxpool.Pool, opts ...Option) error {
 	if s.wrong != nil {
 		return s.wrong
 	}
-	err := pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
-		// What the application's role has as time-outs is not meant for this (P-27). A lock on a table would make all
-		// workers wait behind it, so it is asked for briefly, and the advisory lock first: it blocks nobody else.
-		for _, q := range []string{
-			"SET LOCAL statement_timeout = '60s'", "SET LOCAL lock_timeout = '60s'",
-			"SELECT pg_advisory_xact_lock(hashtextextended('github.com/idem-go/idem/dedup/pgstore', 0))",
-			"SET LOCAL lock_timeout = '5s'",
-		} {
-			if _, err := tx.Exec(ctx, q); err != nil {
-				return err
-			}
-		}
-		if err := enterSchema(ctx, tx, s.schema); err != nil {
-			return err
-		}
-		if done, err := s.upToDate(ctx, tx); done || err != nil {
-			return err
-		}
-		_, err := tx.Exec(ctx, s.layout.schema()) // without arguments: many statements in one message
-		return err
-	})
+	m := pgschema.Migration{Lock: "github.com/idem-go/idem/dedup/pgstore", Schema: s.schema, Table: "idem_schema",
+		Done: s.upToDate, SQL: s.layout.schema()}
+	err := m.Run(ctx, pool)
 	if errors.Is(err, errLayout) {
 		return fmt.Errorf("pgstore: migrate: %w", err)
 	}
 	return ledgerError(ctx, "migrate", err)
-}
-
-// enterSchema makes a schema the only one in the search path: the one named, or that of the tables, or the first. A
-// named one is made only if it is missing: CREATE SCHEMA IF NOT EXISTS asks for the right to make one even if there is
-// nothing to do.
-func enterSchema(ctx context.Context, tx pgx.Tx, name string) error {
-	there := true
-	var err error
-	if name != "" {
-		err = tx.QueryRow(ctx, "SELECT to_regnamespace(quote_ident($1)) IS NOT NULL", name).Scan(&there)
-	} else {
-		err = tx.QueryRow(ctx, "SELECT coalesce(("+findSchemaSQL+"), current_schema(), 'public')").Scan(&name)
-	}
-	if err != nil {
-		return err
-	}
-	quoted := pgx.Identifier{name}.Sanitize()
-	if !there {
-		if _, err := tx.Exec(ctx, "CREATE SCHEMA "+quoted); err != nil {
-			return err
-		}
-	}
-	_, err = tx.Exec(ctx, "SET LOCAL search_path = "+quoted)
-	return err
 }
 
 // shared are the tables of both layouts, and own what each has besides.

@@ -67,6 +67,7 @@ func (s *Store) ClaimTx(ctx context.Context, limit time.Duration, reqs []dedup.R
 		if !r.again || try == attempts || pause(ctx, try) != nil {
 			return err
 		}
+		clear(answers)
 	}
 }
 
@@ -122,14 +123,19 @@ func (r *txRun) handle(name string) error {
 		marked: name != r.conn.Conn().PgConn().ParameterStatus(nameParameter)}
 	done, err := r.fn(r.lent)
 	r.lent.close()
-	if err != nil {
-		if errors.Is(err, dedup.ErrAbandoned) {
-			r.abandon()
-			if ended, ok := errors.AsType[*dedup.TxEndedError](err); ok {
-				return r.takeBack(ended, err)
-			}
-			return err
+	if errors.Is(err, dedup.ErrAbandoned) {
+		r.abandon()
+		if ended, ok := errors.AsType[*dedup.TxEndedError](err); ok {
+			return r.takeBack(ended, err)
 		}
+		return err
+	}
+	return r.unwritten(r.finishRun(done, err))
+}
+
+// finishRun ends the transaction after fn has returned and nobody uses it any longer.
+func (r *txRun) finishRun(done []dedup.Completion, err error) error {
+	if err != nil {
 		if ended, ok := errors.AsType[*dedup.TxEndedError](err); ok {
 			return r.takeBack(ended, err)
 		}
@@ -138,8 +144,11 @@ func (r *txRun) handle(name string) error {
 	if err := r.handlerLeft(); err != nil {
 		return err
 	}
-	if err := r.lent.flush(r.ctx); err != nil {
-		return r.handlerFailed(err)
+	if err := r.flush(); err != nil {
+		if errors.Is(err, errBusy) {
+			return nil
+		}
+		return err
 	}
 	return r.commit(done)
 }

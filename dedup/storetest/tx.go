@@ -27,7 +27,7 @@ type TxHarness[Tx any] struct {
 	// Horizon is that of [Harness], for what is remembered by ClaimTx.
 	Horizon func(t testing.TB, s dedup.Store, scope string, before time.Time)
 	// Missing names what the store cannot do: Results, Fingerprints, Reopen, StartCount, TxCheck, TxLimit,
-	// Savepoints, TxLook.
+	// Savepoints, TxLook, TxKeep.
 	Missing []Ability
 }
 
@@ -74,7 +74,7 @@ func RunTx[Tx any](t *testing.T, h TxHarness[Tx]) {
 			a == horizon && h.Horizon == nil
 	}
 	for _, c := range slices.Concat(txClaimTests[Tx](), txFaultTests[Tx](), txGroupTests[Tx](),
-		txHorizonTests[Tx](), txAbilityTests[Tx](), txNoWaitTests[Tx](), txSavepointTests[Tx](), txLookTests[Tx]()) {
+		txHorizonTests[Tx](), txAbilityTests[Tx](), txNoWaitTests[Tx](), txSavepointTests[Tx](), txLookTests[Tx](), txWorkTests[Tx]()) {
 		t.Run(c.name, func(t *testing.T) {
 			if c.needs != "" && lacks(c.needs) {
 				t.Skipf("the store has no %s, says its harness", c.needs)

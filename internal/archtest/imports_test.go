@@ -63,10 +63,13 @@ func TestImportsPointOneWay(t *testing.T) {
 		"/lane":                  {[]string{"", "/dedup"}, nil, "adapters to other clients need it without sarama"},
 		"/consumer":              {[]string{"", "/dedup", "/lane"}, []string{"github.com/IBM/sarama", "github.com/xdg-go/scram"}, "the sarama runner"},
 		"/dedup/memstore":        {[]string{"/dedup"}, nil, "a store needs the contract and its own client only"},
-		"/dedup/pgstore":         {[]string{"/dedup"}, []string{"github.com/jackc/pgx/v5"}, "a store needs the contract and its own client only"},
+		"/dedup/pgstore":         {[]string{"/dedup", "/internal/pgschema"}, []string{"github.com/jackc/pgx/v5"}, "a store needs the contract and its own client only"},
 		"/dedup/redisstore":      {[]string{"/dedup"}, []string{"github.com/redis/go-redis/v9"}, "a store needs the contract and its own client only"},
 		"/httpidem":              {[]string{"/dedup"}, []string{"github.com/dunglas/httpsfv", "github.com/hashicorp/go-retryablehttp"}, "the middleware must not bring a ledger or a broker along"},
 		"/httpidem/httpidemtest": {[]string{"/dedup", "/httpidem"}, []string{"github.com/stretchr/testify"}, "it must serve stores outside this module"},
+		"/outbox":                {[]string{"", "/dedup"}, nil, "entries and relay must be usable with any database and any Kafka client"},
+		"/outbox/pgoutbox":       {[]string{"", "/dedup", "/outbox", "/internal/pgschema"}, []string{"github.com/jackc/pgx/v5", "go.opentelemetry.io/otel/propagation"}, "it must serve services that have no ledger in Postgres"},
+		"/internal/pgschema":     {nil, []string{"github.com/jackc/pgx/v5"}, "helpers of the packages for Postgres, which must not need each other"},
 		"/dedup/storetest":       {[]string{"/dedup"}, []string{"github.com/stretchr/testify"}, "it must serve stores outside this module"},
 	}
 	pkgs := list(t, "./...")
@@ -97,7 +100,7 @@ func TestImportsPointOneWay(t *testing.T) {
 // Test helpers must not reach the binaries of users: package testing alone adds flags to them.
 func TestLibrariesDoNotLinkTestHelpers(t *testing.T) {
 	pkgs := list(t, "./...")
-	for _, path := range []string{"", "/dedup", "/lane", "/consumer", "/dedup/memstore", "/dedup/pgstore", "/dedup/redisstore", "/httpidem"} {
+	for _, path := range []string{"", "/dedup", "/lane", "/consumer", "/dedup/memstore", "/dedup/pgstore", "/dedup/redisstore", "/httpidem", "/outbox", "/outbox/pgoutbox"} {
 		for _, d := range pkgs[module+path].Deps {
 			for _, bad := range []string{"testing", "github.com/stretchr/testify", module + "/internal/testenv", module + "/dedup/storetest", module + "/httpidem/httpidemtest"} {
 				require.False(t, d == bad || strings.HasPrefix(d, bad+"/"), "%s links %s", module+path, d)

@@ -6,10 +6,10 @@ CREATE TABLE IF NOT EXISTS idem_outbox_schema (version integer PRIMARY KEY);
 -- broker has acknowledged them.
 CREATE TABLE IF NOT EXISTS idem_outbox (
     seq        bigint GENERATED ALWAYS AS IDENTITY (CACHE 1) PRIMARY KEY, -- in the order of commits, within one topic and key
-    shard      smallint NOT NULL,           -- all rows of one topic and key have one
+    shard      smallint NOT NULL CHECK (shard BETWEEN 0 AND 63), -- all rows of one topic and key have one; relays know no others
     state      smallint NOT NULL DEFAULT 0, -- 0 waits, 1 sent, 2 parked: it will never be taken as it is, 3 blocked: behind a parked one
-    topic      text COLLATE "C" NOT NULL,
-    key        bytea,                       -- of the record; null: none, and no order
+    topic      text COLLATE "C" NOT NULL CHECK (octet_length(topic) <= 249),
+    key        bytea CHECK (octet_length(key) BETWEEN 1 AND 1024), -- of the record; null: none, and no order
     event_id   text COLLATE "C" NOT NULL,   -- made by the transaction, never by whoever sends (O-14)
     event_type text COLLATE "C" NOT NULL,
     payload    bytea,                       -- null: a tombstone
@@ -21,7 +21,7 @@ CREATE TABLE IF NOT EXISTS idem_outbox (
         autovacuum_vacuum_insert_threshold = -1);
 
 CREATE INDEX IF NOT EXISTS idem_outbox_waiting ON idem_outbox (shard, seq) WHERE state = 0;
-CREATE INDEX IF NOT EXISTS idem_outbox_parked ON idem_outbox (shard, topic, key) WHERE state IN (2, 3);
+CREATE INDEX IF NOT EXISTS idem_outbox_parked ON idem_outbox (state, shard, topic, key, seq) WHERE state IN (2, 3);
 CREATE INDEX IF NOT EXISTS idem_outbox_sent ON idem_outbox (ended_at) WHERE state = 1;
 
 -- Who publishes what. The epoch grows with each change of hands.

@@ -1,0 +1,261 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/spf13/cobra"
+
+	"github.com/idem-go/idem/outbox/pgoutbox"
+)
+
+// parkedRowView is a row of an outbox that a person must decide about.
+type parkedRowView struct {
+	Seq     int64         `json:"seq"`
+	Parked  time.Time     `json:"parked"`
+	Added   time.Time     `json:"added"`
+	Topic   string        `json:"topic"`
+	Key     shownBytes    `json:"key"`
+	Type    string        `json:"type"`
+	ID      string        `json:"event"`
+	Behind  int64         `json:"behind"` // rows of its aggregate that are blocked
+	Reason  string        `json:"reason"`
+	Bytes   int           `json:"bytes"` // of the payload
+	Payload *shownBytes   `json:"payload,omitempty"`
+	Headers []shownHeader `json:"headers,omitempty"`
+}
+
+func newOutboxParkedCmd(a *app) *cobra.Command {
+	var o outboxFlag
+	var payload bool
+	var limit int
+	cmd := &cobra.Command{
+		Use:   "parked",
+		Short: "Rows that will never be published as they are, the oldest first",
+		Args:  none,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return a.outboxParked(cmd, &o, payload, limit) },
+	}
+	o.flags(cmd.Flags())
+	cmd.Flags().BoolVar(&payload, "payload", false, "show payloads and headers too, which not everybody may see")
+	cmd.Flags().IntVar(&limit, "limit", 100, "rows at most, up to 10000")
+	return cmd
+}
+
+func (a *app) outboxParked(cmd *cobra.Command, o *outboxFlag, payload bool, limit int) error {
+	if limit < 1 || limit > 10_000 {
+		return usage("--limit must be between 1 and 10000")
+	}
+	b, err := a.openOutbox(cmd, o, poolUse{"idem-cli", 2})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(cmd.Context(), askWait)
+	defer cancel()
+	all, err := b.box.Parked(ctx, limit)
+	if err != nil {
+		return fmt.Errorf("%s: %w", b.name, err)
+	}
+	header := []string{"SEQ", "PARKED", "TOPIC", "KEY", "TYPE", "EVENT", "BYTES", "BEHIND", "REASON"}
+	views, rows := []parkedRowView{}, [][]string{}
+	for i := range all {
+		v := viewOfParked(&all[i], payload)
+		views = append(views, v)
+		rows = append(rows, []string{
+			strconv.FormatInt(v.Seq, 10), stampOf(&v.Parked), v.Topic, shorten(v.Key.String(), 60), v.Type, v.ID, strconv.Itoa(v.Bytes),
+			strconv.FormatInt(v.Behind, 10), shorten(a.redact(v.Reason), 200),
+		})
+		if payload {
+			rows = append(rows, []string{"", "payload", v.Payload.String()})
+		}
+	}
+	if len(all) == limit {
+		fmt.Fprintf(a.stderr, "idem: there may be more than these %d: --limit\n", limit)
+	}
+	return a.show(views, header, rows)
+}
+
+func viewOfParked(p *pgoutbox.Parked, payload bool) parkedRowView {
+	e := &p.Row.Entry
+	key := bytesOf([]byte(e.Key))
+	if e.Key == "" {
+		key = shownBytes{Null: true}
+	}
+	v := parkedRowView{
+		Seq: p.Row.Seq, Parked: p.At.UTC(), Added: p.Row.Added.UTC(), Topic: e.Topic, Key: key, Type: e.Type, ID: e.ID,
+		Behind: p.Behind, Reason: p.Error, Bytes: len(e.Payload),
+	}
+	if payload {
+		shown := bytesOf(e.Payload)
+		v.Payload = &shown
+		for _, h := range e.Headers {
+			v.Headers = append(v.Headers, shownHeader{h.Key, bytesOf(h.Value)})
+		}
+	}
+	return v
+}
+
+func newOutboxRetryCmd(a *app) *cobra.Command {
+	return newOutboxVerb(a, &outboxVerb{
+		name: "retry", short: "Let parked rows be published again, and what is blocked behind them",
+		question: "They will be tried again, and what is blocked behind them follows.", done: "to be published again",
+		do: (*pgoutbox.Outbox).Retry,
+	})
+}
+
+func newOutboxSkipCmd(a *app) *cobra.Command {
+	return newOutboxVerb(a, &outboxVerb{
+		name: "skip", short: "Drop parked rows for good, and let what is blocked behind them be published",
+		question: "They will be deleted: nobody will ever get these events. What is blocked behind them is published.", done: "dropped",
+		do: (*pgoutbox.Outbox).Skip,
+	})
+}
+
+// outboxVerb is what can be done about a parked row.
+type outboxVerb struct {
+	name, short, question, done string
+	do                          func(*pgoutbox.Outbox, context.Context, int64) error
+}
+
+func newOutboxVerb(a *app, verb *outboxVerb) *cobra.Command {
+	var o outboxFlag
+	var reason string
+	cmd := &cobra.Command{
+		Use:   verb.name + " SEQ...",
+		Short: verb.short,
+		Long:  verb.short + ". Rows are named by their SEQ, see idem outbox parked. If one of them is not parked, nothing is done.",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			seqs, err := parseSeqs(args)
+			if err != nil {
+				return err
+			}
+			return a.outboxVerb(cmd, &o, verb, seqs, reason)
+		},
+	}
+	o.flags(cmd.Flags())
+	cmd.Flags().StringVar(&reason, "reason", "", "why, for the audit line")
+	return cmd
+}
+
+// maxSeqs bounds what one command is about: a person has looked at each of them.
+const maxSeqs = 1000
+
+func parseSeqs(args []string) ([]int64, error) {
+	if len(args) == 0 || len(args) > maxSeqs {
+		return nil, usage("which rows? give the SEQ of 1 to %d of them, see idem outbox parked", maxSeqs)
+	}
+	seqs := make([]int64, 0, len(args))
+	for _, arg := range args {
+		seq, err := strconv.ParseInt(arg, 10, 64)
+		if err != nil || seq < 1 {
+			return nil, usage("%q is no SEQ, which is a positive number", arg)
+		}
+		seqs = append(seqs, seq)
+	}
+	slices.Sort(seqs)
+	return slices.Compact(seqs), nil
+}
+
+// parkedName is enough of a parked row for questions and audit lines.
+type parkedName struct {
+	seq            int64
+	topic, typ, id string
+	key            []byte
+}
+
+func (p *parkedName) String() string {
+	key := ""
+	if p.key != nil {
+		key = " of key " + strconv.Quote(shorten(bytesOf(p.key).String(), 60))
+	}
+	return fmt.Sprintf("%d: event %q of type %q for topic %q%s", p.seq, p.id, p.typ, p.topic, key)
+}
+
+func (b *openedOutbox) names(ctx context.Context, seqs []int64) ([]parkedName, error) {
+	rows, err := b.pool.Query(ctx, "SELECT seq, topic, event_type, event_id, key FROM "+b.table("idem_outbox")+
+		" WHERE seq = ANY ($1) AND state = 2 ORDER BY seq", seqs)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (p parkedName, err error) {
+		err = row.Scan(&p.seq, &p.topic, &p.typ, &p.id, &p.key)
+		return p, err
+	})
+}
+
+func (a *app) outboxVerb(cmd *cobra.Command, o *outboxFlag, verb *outboxVerb, seqs []int64, reason string) error {
+	b, err := a.openOutbox(cmd, o, poolUse{"idem-cli", 2})
+	if err != nil {
+		return err
+	}
+	ctx := cmd.Context()
+	action := "outbox " + verb.name
+	var names []parkedName
+	fields := map[string]any{"outbox": b.name, "seq": seqs}
+	if reason != "" {
+		fields["reason"] = reason
+	}
+	err = a.audited(action, fields, func() error {
+		var err error
+		if names, err = b.names(ctx, seqs); err != nil {
+			return fmt.Errorf("%s: %w", b.name, err)
+		}
+		if err := allParked(seqs, names); err != nil {
+			return err
+		}
+		events := make([]string, len(names))
+		text := fmt.Sprintf("Parked in the outbox of %s:", b.name)
+		for i := range names {
+			events[i] = names[i].id
+			text += "\n  " + names[i].String()
+		}
+		fields["event"] = events
+		if err := a.confirm("%s\n%s", text, verb.question); err != nil {
+			return err
+		}
+		return b.each(ctx, verb, names, fields)
+	})
+	if err != nil {
+		return err
+	}
+	var rows [][]string
+	for i := range names {
+		rows = append(rows, []string{verb.done, names[i].String()})
+	}
+	return a.show(map[string]any{"outbox": b.name, "seq": seqs, "outcome": verb.done}, nil, rows)
+}
+
+func allParked(seqs []int64, names []parkedName) error {
+	var not []string
+	for _, seq := range seqs {
+		if !slices.ContainsFunc(names, func(p parkedName) bool { return p.seq == seq }) {
+			not = append(not, strconv.FormatInt(seq, 10))
+		}
+	}
+	if len(not) > 0 {
+		return found("not parked: %s; nothing was done", strings.Join(not, ", "))
+	}
+	return nil
+}
+
+// each acts on one row after the other; the audit line says how far it got.
+func (b *openedOutbox) each(ctx context.Context, verb *outboxVerb, names []parkedName, fields map[string]any) error {
+	acted := []int64{}
+	defer func() { fields["acted"] = acted }()
+	for i := range names {
+		err := verb.do(b.box, ctx, names[i].seq)
+		switch {
+		case errors.Is(err, pgoutbox.ErrNotParked):
+			return found("%d is no longer parked: somebody else has acted; done before: %v", names[i].seq, acted)
+		case err != nil:
+			return fmt.Errorf("%s: row %d: %w; done before: %v", b.name, names[i].seq, err, acted)
+		}
+		acted = append(acted, names[i].seq)
+	}
+	return nil
+}

@@ -1,0 +1,228 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/idem-go/idem/consumer"
+	"github.com/idem-go/idem/outbox"
+)
+
+// relayFlags are those of idem relay.
+type relayFlags struct {
+	outbox      outboxFlag
+	interval    time.Duration
+	batch       int
+	batchBytes  int
+	lease       time.Duration
+	maxAttempts int
+	whenParked  string
+	keep        time.Duration
+	listen      bool
+	health      string
+}
+
+func newRelayCmd(a *app) *cobra.Command {
+	var f relayFlags
+	cmd := &cobra.Command{
+		Use:   "relay",
+		Short: "Publish what is in an outbox, until interrupted",
+		Long: "Publish what is in an outbox, until interrupted: what outbox.Relay does inside a service. Several may run at once, they\n" +
+			"share the work. A database or Kafka that cannot be reached ends it at the start only (exit code 3); later it is waited for.\n" +
+			"Logs go to standard error, as JSON with --output json.",
+		Args: none,
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.relay(cmd, &f) },
+	}
+	f.flags(cmd.Flags())
+	complete(cmd, "when-parked", outbox.Halt.String(), outbox.Skip.String())
+	return cmd
+}
+
+func (f *relayFlags) flags(s *pflag.FlagSet) {
+	f.outbox.flags(s)
+	s.DurationVar(&f.interval, "interval", outbox.DefaultInterval, "how long to wait when there was nothing to publish")
+	s.IntVar(&f.batch, "batch", outbox.DefaultBatch, "rows that are published at once, at most 10000")
+	s.IntVar(&f.batchBytes, "batch-bytes", outbox.DefaultBatchBytes, "bytes that are published at once, and held in memory")
+	s.DurationVar(&f.lease, "lease", outbox.DefaultLease, "how long others wait for a relay that is gone")
+	s.IntVar(&f.maxAttempts, "max-attempts", outbox.DefaultMaxAttempts, "how often a row is tried that is itself to blame")
+	s.StringVar(&f.whenParked, "when-parked", outbox.Halt.String(), "what becomes of the events behind a row that was parked: halt or skip")
+	s.DurationVar(&f.keep, "keep", 0, "how long rows stay after they were sent, for those who want to look")
+	s.BoolVar(&f.listen, "listen", false, "also listen for what writers with pgoutbox.Notify say")
+	s.StringVar(&f.health, "health", "", "serve /healthz and /readyz at this `address`, such as :8080")
+}
+
+// maxRelayBatch is what a relay takes: said before anything is connected to.
+const maxRelayBatch = 10_000
+
+// config is that of the relay, without what it works on.
+func (f *relayFlags) config() (c outbox.RelayConfig, err error) {
+	if f.interval <= 0 || f.batch <= 0 || f.batchBytes <= 0 || f.maxAttempts <= 0 {
+		return c, usage("--interval, --batch, --batch-bytes and --max-attempts must be positive")
+	}
+	if f.batch > maxRelayBatch {
+		return c, usage("--batch is %d at most", maxRelayBatch)
+	}
+	if f.lease < time.Second {
+		return c, usage("--lease must be 1s at least")
+	}
+	if f.keep < 0 {
+		return c, usage("--keep must not be negative")
+	}
+	c = outbox.RelayConfig{
+		Interval: f.interval, Batch: f.batch, BatchBytes: f.batchBytes, Lease: f.lease, MaxAttempts: f.maxAttempts, Keep: f.keep,
+		Wake: f.listen,
+	}
+	switch f.whenParked {
+	case outbox.Halt.String():
+		c.WhenParked = outbox.Halt
+	case outbox.Skip.String():
+		c.WhenParked = outbox.Skip
+	default:
+		return c, usage("--when-parked is halt or skip, not %q", f.whenParked)
+	}
+	return c, nil
+}
+
+// relayConns are the connections that a relay uses at once: to publish, to keep its shards, to listen.
+const relayConns = 4
+
+// startWait bounds the first question to the database.
+const startWait = 15 * time.Second
+
+func (a *app) relay(cmd *cobra.Command, f *relayFlags) error {
+	ctx := cmd.Context()
+	cfg, err := f.config()
+	if err != nil {
+		return err
+	}
+	if _, err := a.kafkaConfig(); err != nil {
+		return err
+	}
+	access, err := a.kafkaAccess("idem-relay")
+	if err != nil {
+		return err
+	}
+	b, err := a.openOutbox(cmd, &f.outbox, poolUse{"idem-relay", relayConns})
+	if err != nil {
+		return err
+	}
+	cfg.Logger = a.logger()
+	if err := b.reachable(ctx, cfg.Logger); err != nil {
+		return err
+	}
+	producer, err := a.openProducer(access)
+	if err != nil {
+		return err
+	}
+	defer producer.Close()
+	seen := new(relayCounts)
+	cfg.Store, cfg.Producer, cfg.Observers = b.box, producer, []outbox.Observer{seen}
+	relay, err := outbox.NewRelay(cfg)
+	if err != nil {
+		return usage("%v", err)
+	}
+	stop, err := serveHealth(ctx, f.health, a.ready(relay), cfg.Logger)
+	if err != nil {
+		return fmt.Errorf("--health: %w", err)
+	}
+	defer stop()
+	return a.runRelay(ctx, relay, b, seen)
+}
+
+// reachable asks the database for the first time: tables that are not there are no outage.
+func (b *openedOutbox) reachable(ctx context.Context, log *slog.Logger) error {
+	ctx, cancel := context.WithTimeout(ctx, startWait)
+	defer cancel()
+	notes, err := b.box.Check(ctx)
+	for _, note := range notes { // that this role can only relay is as it should be
+		log.Info("outbox checked", "outbox", b.name, "note", note)
+	}
+	if err == nil {
+		_, err = b.box.Backlog(ctx, 1)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", b.name, err)
+	}
+	return nil
+}
+
+// openProducer connects; what is wrong with the flags has been said.
+func (a *app) openProducer(access consumer.Config) (*consumer.Producer, error) {
+	producer, err := consumer.OpenProducer(access)
+	if err != nil {
+		return nil, fmt.Errorf("kafka %s: %w", strings.Join(a.brokers, ","), err)
+	}
+	return producer, nil
+}
+
+// runRelay runs it and says a line before and after.
+func (a *app) runRelay(ctx context.Context, relay *outbox.Relay, b *openedOutbox, seen *relayCounts) error {
+	brokers := strings.Join(a.brokers, ",")
+	began := time.Now()
+	if err := a.sayRelay("started", b.name, brokers, nil, 0); err != nil {
+		return err
+	}
+	err := relay.Run(ctx)
+	return errors.Join(err, a.sayRelay("stopped", b.name, brokers, seen, time.Since(began)))
+}
+
+func (a *app) sayRelay(what, from, to string, seen *relayCounts, took time.Duration) error {
+	if a.output == "json" {
+		v := map[string]any{"relay": what, "outbox": from, "kafka": to}
+		if seen != nil {
+			v["seconds"] = took.Seconds()
+			v["rows"], v["sent"], v["failed"], v["parked"] = seen.rows.Load(), seen.sent.Load(), seen.failed.Load(), seen.parked.Load()
+		}
+		text, err := json.Marshal(v)
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintln(a.stdout, string(text))
+		return err
+	}
+	text := fmt.Sprintf("relay %s: %s to kafka %s", what, from, to)
+	if seen != nil {
+		text += fmt.Sprintf(", %s: %d sent, %d times failed, %d parked", short(took), seen.sent.Load(), seen.failed.Load(), seen.parked.Load())
+	}
+	_, err := fmt.Fprintln(a.stdout, plain(text))
+	return err
+}
+
+// relayCounts adds up what the relay did.
+type relayCounts struct{ rows, sent, failed, parked atomic.Int64 }
+
+var _ outbox.RoundObserver = (*relayCounts)(nil)
+
+// ObserveRound implements [outbox.RoundObserver].
+func (c *relayCounts) ObserveRound(_ context.Context, r outbox.Round) {
+	c.rows.Add(int64(r.Rows))
+	c.sent.Add(int64(r.Sent))
+	c.failed.Add(int64(r.Failed))
+	c.parked.Add(int64(r.Parked))
+}
+
+// logger writes to standard error, and no password (G-04).
+func (a *app) logger() *slog.Logger {
+	opts := &slog.HandlerOptions{ReplaceAttr: func(_ []string, attr slog.Attr) slog.Attr {
+		switch v := attr.Value.Any().(type) {
+		case string:
+			attr.Value = slog.StringValue(a.redact(v))
+		case error:
+			attr.Value = slog.StringValue(a.redact(v.Error()))
+		}
+		return attr
+	}}
+	if a.output == "json" {
+		return slog.New(slog.NewJSONHandler(a.stderr, opts))
+	}
+	return slog.New(slog.NewTextHandler(a.stderr, opts))
+}

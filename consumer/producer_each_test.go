@@ -1,0 +1,312 @@
+package consumer
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/internal/testenv"
+)
+
+// openProducer is OpenProducer on these brokers, with a retry or two only.
+func openProducer(t *testing.T, brokers []string, change ...func(*sarama.Config)) *Producer {
+	t.Helper()
+	p, err := OpenProducer(Config{Brokers: brokers, Sarama: func(sc *sarama.Config) {
+		sc.Producer.Retry.Max, sc.Producer.Retry.BackoffFunc = 2, nil
+		sc.Producer.Retry.Backoff = 10 * time.Millisecond
+		for _, f := range change {
+			f(sc)
+		}
+	}})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, p.Close()) })
+	return p
+}
+
+func fakeCluster(t *testing.T, partitions int32, topics []string, opts ...kfake.Opt) (cluster *kfake.Cluster, brokers []string) {
+	t.Helper()
+	cluster, err := kfake.NewCluster(append(opts, kfake.NumBrokers(1), kfake.SeedTopics(partitions, topics...))...)
+	require.NoError(t, err)
+	t.Cleanup(cluster.Close)
+	brokers = cluster.ListenAddrs()
+	return cluster, brokers
+}
+
+// messages have their number as value and key.
+func messages(topic string, from, to int) (all []*idem.Message) {
+	for i := from; i < to; i++ {
+		n := fmt.Appendf(nil, "%d", i)
+		all = append(all, &idem.Message{Topic: topic, Key: n, Value: n})
+	}
+	return all
+}
+
+// values counts the records of a topic by value.
+func values(t *testing.T, brokers []string, topic string) map[string]int {
+	t.Helper()
+	client, err := sarama.NewClient(brokers, testenv.KafkaConfig())
+	require.NoError(t, err)
+	defer client.Close()
+	ids, err := client.Partitions(topic)
+	require.NoError(t, err)
+	total := int64(0)
+	for _, id := range ids {
+		end, err := client.GetOffset(topic, id, sarama.OffsetNewest)
+		require.NoError(t, err)
+		total += end
+	}
+	counts := make(map[string]int)
+	for _, m := range readAll(t, brokers, topic, int(total)) {
+		counts[string(m.Value)]++
+	}
+	return counts
+}
+
+func noErrors(t *testing.T, errs []error) {
+	t.Helper()
+	for i, err := range errs {
+		require.NoError(t, err, "message %d", i)
+	}
+}
+
+// TestProduceEach_OwnResult_O08: of calls at the same time, each message has the result of its own record.
+func TestProduceEach_OwnResult_O08(t *testing.T) {
+	cluster, brokers := fakeCluster(t, 4, []string{"orders"})
+	cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "orders", Partitions: []int32{1, 3}, Count: -1})
+	p := openProducer(t, brokers)
+	const calls, size = 8, 100
+	var errs [calls][]error
+	var group sync.WaitGroup
+	for c := range calls {
+		group.Go(func() { errs[c] = p.ProduceEach(t.Context(), messages("orders", c*size, (c+1)*size)) })
+	}
+	group.Wait()
+	there, failed := values(t, brokers, "orders"), 0
+	for c := range errs {
+		require.Len(t, errs[c], size)
+		for i, err := range errs[c] {
+			n := fmt.Sprint(c*size + i)
+			if err != nil {
+				failed++
+				require.False(t, isAny(err, idem.ErrTooLarge, idem.ErrRefused, idem.ErrNoTopic), "%v", err)
+			}
+			require.Equal(t, err == nil, there[n] == 1, "message %s: %v", n, err)
+		}
+	}
+	require.InDelta(t, calls*size/2, failed, calls*size/8)
+	require.Empty(t, p.ProduceEach(t.Context(), nil))
+}
+
+// TestProduceEach_WhoIsToBlame_O10: what is wrong with a message is told from what is wrong with the brokers, by codes, and
+// harms no other message.
+func TestProduceEach_WhoIsToBlame_O10(t *testing.T) {
+	cluster, brokers := fakeCluster(t, 1, []string{"orders", "small", "strict", "denied", "hidden", "broken"})
+	limit := "2000"
+	admin := testenv.KafkaAdmin(t, brokers)
+	require.NoError(t, admin.AlterConfig(sarama.TopicResource, "small", map[string]*string{"max.message.bytes": &limit}, false))
+	produced := []kmsg.Key{kmsg.Produce}
+	cluster.Fault(
+		kfake.Fault{Keys: produced, Topic: "denied", Err: kerr.TopicAuthorizationFailed, Count: -1},
+		kfake.Fault{Keys: []kmsg.Key{kmsg.Metadata}, Topic: "hidden", Err: kerr.TopicAuthorizationFailed, Count: -1},
+		kfake.Fault{Keys: produced, Topic: "broken", Err: kerr.CoordinatorLoadInProgress, Count: -1},
+		kfake.Fault{Keys: produced, Topic: "strict", Err: kerr.InvalidRecord, Count: -1, When: func(r kmsg.Request) bool {
+			for _, topic := range r.(*kmsg.ProduceRequest).Topics {
+				for _, part := range topic.Partitions {
+					if bytes.Contains(part.Records, []byte("poison")) {
+						return true
+					}
+				}
+			}
+			return false
+		}},
+	)
+	p := openProducer(t, brokers)
+	fits, much := strings.Repeat("x", 700), strings.Repeat("x", 2500)
+	for round := range 2 { // topics are known the second time
+		errs, msgs := []error{}, []*idem.Message{}
+		want := func(err error, topic, value string) {
+			errs = append(errs, err)
+			msgs = append(msgs, &idem.Message{Topic: topic, Value: []byte(value)})
+		}
+		broker := errors.New("the broker is to blame")
+		for i := range 8 { // together they are too large
+			want(nil, "small", fmt.Sprint(fits, i))
+		}
+		want(idem.ErrTooLarge, "small", much)
+		want(idem.ErrTooLarge, "orders", strings.Repeat("x", 65<<20))
+		for i := range 20 {
+			want(nil, "strict", fmt.Sprint("good ", i))
+			if i%9 == 5 {
+				want(idem.ErrRefused, "strict", fmt.Sprint("poison ", i))
+			}
+		}
+		want(idem.ErrNoTopic, "missing", "1")
+		want(idem.ErrNoTopic, "no topic's name", "2")
+		want(idem.ErrNoTopic, "", "3")
+		want(idem.ErrNoTopic, "denied", "4")
+		want(idem.ErrNoTopic, "hidden", "5")
+		want(broker, "broken", "6")
+		want(nil, "orders", "7")
+		for i, err := range p.ProduceEach(t.Context(), msgs) {
+			at := fmt.Sprintf("round %d, message %d to %q: %v", round, i, msgs[i].Topic, err)
+			require.Equal(t, errs[i] == nil, err == nil, at)
+			for _, class := range []error{idem.ErrTooLarge, idem.ErrRefused, idem.ErrNoTopic} {
+				require.Equal(t, errors.Is(errs[i], class), isAny(err, class), at)
+			}
+		}
+	}
+	for topic, n := range map[string]int{"small": 16, "strict": 40, "orders": 2} {
+		require.Len(t, readAll(t, brokers, topic, n), n)
+	}
+	for v := range values(t, brokers, "strict") {
+		require.NotContains(t, v, "poison")
+	}
+}
+
+// TestProduceEach_PartitionUnknownForAMoment_O10: a partition that a broker does not know is not a topic that is missing.
+func TestProduceEach_PartitionUnknownForAMoment_O10(t *testing.T) {
+	cluster, brokers := fakeCluster(t, 1, []string{"orders"})
+	cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.UnknownTopicOrPartition, Count: -1})
+	p := openProducer(t, brokers)
+	for _, err := range p.ProduceEach(t.Context(), messages("orders", 0, 20)) {
+		require.ErrorIs(t, err, sarama.ErrUnknownTopicOrPartition)
+		require.NotErrorIs(t, err, idem.ErrNoTopic)
+	}
+}
+
+// TestProduceEach_TopicGoes_O10: a topic that is deleted is found out, said of its own messages only, and forgotten when it is back.
+func TestProduceEach_TopicGoes_O10(t *testing.T) {
+	_, brokers := fakeCluster(t, 3, []string{"orders", "stock"})
+	admin := testenv.KafkaAdmin(t, brokers)
+	p := openProducer(t, brokers)
+	noErrors(t, p.ProduceEach(t.Context(), append(messages("orders", 0, 10), messages("stock", 0, 10)...)))
+	require.NoError(t, admin.DeleteTopic("stock"))
+	for round := range 5 {
+		began := time.Now()
+		for i, err := range p.ProduceEach(t.Context(), append(messages("orders", 10, 110), messages("stock", 10, 110)...)) {
+			if i < 100 {
+				require.NoError(t, err)
+			} else {
+				require.ErrorIs(t, err, idem.ErrNoTopic)
+			}
+		}
+		t.Logf("round %d took %s", round, time.Since(began))
+	}
+	require.NoError(t, admin.CreateTopic("stock", &sarama.TopicDetail{NumPartitions: 3, ReplicationFactor: 1}, false))
+	require.Eventually(t, func() bool { // sarama does not ask for some seconds after several failures
+		for _, err := range p.ProduceEach(t.Context(), messages("stock", 10, 20)) {
+			require.NotErrorIs(t, err, idem.ErrNoTopic)
+			if err != nil {
+				return false
+			}
+		}
+		return true
+	}, soon, poll)
+}
+
+// TestProduceEach_MissingTopicHoldsUpNobody_O10: while brokers are asked for a topic that does not exist, other messages arrive, also
+// those of the same call.
+func TestProduceEach_MissingTopicHoldsUpNobody_O10(t *testing.T) {
+	_, brokers := fakeCluster(t, 3, []string{"orders"})
+	p := openProducer(t, brokers)
+	noErrors(t, p.ProduceEach(t.Context(), messages("orders", 0, 1)))
+	stop := make(chan struct{})
+	var group sync.WaitGroup
+	group.Go(func() {
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			began := time.Now()
+			for _, err := range p.ProduceEach(t.Context(), messages(fmt.Sprint("missing-", i), 0, 1000)) {
+				if !isAny(err, idem.ErrNoTopic) {
+					t.Error(err)
+				}
+			}
+			if i == 0 {
+				t.Logf("a missing topic is known as such after %s", time.Since(began))
+			}
+		}
+	})
+	began := time.Now()
+	for i := range 50 {
+		noErrors(t, p.ProduceEach(t.Context(), messages("orders", i, i+20)))
+	}
+	each := time.Since(began) / 50
+	close(stop)
+	group.Wait()
+	t.Logf("a call beside takes %s", each)
+	require.Less(t, each, 100*time.Millisecond)
+}
+
+// TestProduceEach_BrokerAway_O15: brokers that are away are not the messages' fault, hold up nobody longer than his context, and what
+// sarama holds meanwhile is bounded.
+func TestProduceEach_BrokerAway_O15(t *testing.T) {
+	cluster, brokers := fakeCluster(t, 3, []string{"orders"})
+	p := openProducer(t, brokers, func(sc *sarama.Config) { sc.Producer.Retry.Max = 40 })
+	p.room.limit = 100_000
+	noErrors(t, p.ProduceEach(t.Context(), messages("orders", 0, 10)))
+	cluster.Close()
+	msgs := messages("orders", 0, 20)
+	for _, m := range msgs {
+		m.Value = make([]byte, 10_000)
+	}
+	for range 5 {
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		began := time.Now()
+		errs := p.ProduceEach(ctx, msgs)
+		cancel()
+		require.Less(t, time.Since(began), 2*time.Second)
+		for _, err := range errs {
+			require.Error(t, err)
+			require.False(t, isAny(err, idem.ErrTooLarge, idem.ErrRefused, idem.ErrNoTopic), "%v", err)
+		}
+		p.room.mu.Lock()
+		used := p.room.used
+		p.room.mu.Unlock()
+		require.LessOrEqual(t, used, p.room.limit)
+	}
+}
+
+// TestProduceEach_NotAlone_T04: a message is not condemned while others may share its batch.
+func TestProduceEach_NotAlone_T04(t *testing.T) {
+	cluster, brokers := fakeCluster(t, 1, []string{"orders"})
+	p := openProducer(t, brokers)
+	noErrors(t, p.ProduceEach(t.Context(), messages("orders", 0, 1)))
+	cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.MessageTooLarge, Count: -1})
+	require.NoError(t, p.room.take(t.Context(), 1, false), "somebody's message, of a call whose context has ended")
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	err := p.ProduceEach(ctx, messages("orders", 1, 2))[0]
+	require.Error(t, err)
+	require.NotErrorIs(t, err, idem.ErrTooLarge)
+	p.room.give(1)
+	require.ErrorIs(t, p.ProduceEach(t.Context(), messages("orders", 1, 2))[0], idem.ErrTooLarge)
+}
+
+// After Close nothing is sent, and each message has an error that blames nobody.
+func TestProduceEach_Closed(t *testing.T) {
+	_, brokers := fakeCluster(t, 1, []string{"orders"})
+	p := openProducer(t, brokers)
+	noErrors(t, p.ProduceEach(t.Context(), messages("orders", 0, 5)))
+	require.NoError(t, p.Close())
+	for _, err := range p.ProduceEach(t.Context(), messages("orders", 0, 5)) {
+		require.ErrorIs(t, err, errProducerClosed)
+	}
+	require.True(t, p.client.Closed())
+	require.Len(t, values(t, brokers, "orders"), 5)
+}

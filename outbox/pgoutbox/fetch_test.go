@@ -1,0 +1,189 @@
+package pgoutbox_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/idem-go/idem/internal/testenv"
+	"github.com/idem-go/idem/outbox"
+	"github.com/idem-go/idem/outbox/pgoutbox"
+)
+
+// fill inserts rows without the package, since it is quicker: n in state, and their keys.
+func fill(t testing.TB, pool *pgxpool.Pool, n, state, keys int) {
+	t.Helper()
+	_, err := pool.Exec(t.Context(), `INSERT INTO idem_outbox (shard, state, topic, key, event_id, event_type, payload, ended_at)
+		SELECT k % 64, $2::smallint, 'orders', convert_to(k::text, 'UTF8'), i::text, 't', repeat('p', 200)::bytea,
+			CASE WHEN $2::smallint IN (1, 2) THEN now() END
+		FROM (SELECT i, i % $3::int AS k FROM generate_series(1, $1::int) i) r`, n, state, keys)
+	require.NoError(t, err)
+}
+
+// What waits is found by its index, however much else lies in the table: kept rows, parked ones. Also where the server knows nothing of
+// the table, and with a plan that fits any argument, which it takes for a statement that is prepared.
+func TestPlans(t *testing.T) {
+	url := testenv.Postgres(t)
+	pool := newPool(t, url)
+	require.NoError(t, pgoutbox.Migrate(t.Context(), pool))
+	_, err := pool.Exec(t.Context(), "ALTER TABLE idem_outbox SET (autovacuum_enabled = off)")
+	require.NoError(t, err)
+	fill(t, pool, 50_000, 1, 1000)
+	fill(t, pool, 300, 2, 1000)
+	fill(t, pool, 5_000, 3, 1000)
+	fill(t, pool, 1_000, 0, 1000)
+	late := func() { // a backlog that the server has not noticed
+		_, err := pool.Exec(t.Context(), "UPDATE idem_outbox SET shard = 8, state = 0 WHERE seq <= 20000")
+		require.NoError(t, err)
+	}
+	var schema string
+	require.NoError(t, pool.QueryRow(t.Context(), "SELECT current_schema()").Scan(&schema))
+	shards, epochs := make([]int16, 64), make([]int64, 64)
+	for i := range shards {
+		shards[i] = int16(i)
+	}
+	fence := []any{shards, epochs, "relay", []int64{50_001, 56_001, 56_002}}
+	statements := map[string]struct {
+		args  []any
+		index string
+	}{
+		"fetchOne":      {[]any{shards[8:9], 100, 100, 1 << 20, true}, "idem_outbox_waiting"},
+		"fetch":         {[]any{shards, 2, 100, 1 << 20, true}, "idem_outbox_waiting"},
+		"fetchSkip":     {[]any{shards, 2, 100, 1 << 20, true, []string{"orders"}, [][]byte{[]byte("7")}, []int64{5}}, "idem_outbox_waiting"},
+		"settleSent":    {fence, "idem_outbox_pkey"},
+		"settleKept":    {fence, "idem_outbox_pkey"},
+		"settleRows":    {[]any{fence[3]}, "idem_outbox_pkey"},
+		"settleParked":  {append(fence[:4:4], []string{"a", "b", "c"}), "idem_outbox_pkey"},
+		"settleBlocked": {fence, "idem_outbox_parked"},
+		"purge":         {[]any{int64(0), 100}, "idem_outbox_sent"},
+		"backlog":       {[]any{100, 64}, "idem_outbox_waiting"},
+		"parked":        {[]any{100}, "idem_outbox_parked"},
+		"retry":         {[]any{50_001}, "idem_outbox_parked"},
+	}
+	texts := pgoutbox.Texts(schema)
+	texts["fetchOne"] = texts["fetch"]
+	for _, analyzed := range []bool{false, true} {
+		if analyzed {
+			_, err := pool.Exec(t.Context(), "ANALYZE idem_outbox, idem_outbox_shards")
+			require.NoError(t, err)
+			late()
+		}
+		for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {
+			pool := newPool(t, url, param("plan_cache_mode", mode))
+			for name, s := range statements {
+				t.Run(fmt.Sprintf("%s/%s/%v", name, mode, analyzed), func(t *testing.T) {
+					var before string
+					if strings.HasPrefix(name, "fetch") || name == "backlog" {
+						before = texts["plain"]
+					}
+					plan := explain(t, pool, before, texts[name], s.args)
+					if before != "" {
+						require.NotContains(t, plan, "Bitmap", "it reads all that waits")
+					}
+					require.Contains(t, plan, s.index)
+					require.NotContains(t, plan, "Seq Scan on idem_outbox ")
+					require.NotContains(t, plan, "Seq Scan on "+schema+".idem_outbox ")
+				})
+			}
+		}
+	}
+}
+
+// explain runs a statement behind another in a transaction that it rolls back, and returns its plan.
+func explain(t *testing.T, pool *pgxpool.Pool, before, text string, args []any) string {
+	t.Helper()
+	tx := begin(t, pool)
+	_, err := tx.Exec(t.Context(), before)
+	require.NoError(t, err)
+	rows, err := tx.Query(t.Context(), "EXPLAIN (ANALYZE, BUFFERS) "+text, args...)
+	require.NoError(t, err)
+	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(t, err)
+	require.NoError(t, tx.Rollback(t.Context()))
+	return strings.Join(lines, "\n")
+}
+
+// O-06, O-15: a batch never exceeds its limits, each shard gives its share, and the rows of a shard come in their order with none left
+// out. Writers and settlements run meanwhile.
+func TestBatchIsBounded(t *testing.T) {
+	box, pool := newBox(t)
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	fill(t, pool, 4_000, 0, 300)
+	stop := make(chan struct{})
+	done := make(chan error, 1)
+	go func() {
+		r := rand.New(rand.NewPCG(seed, 1))
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				done <- nil
+				return
+			default:
+			}
+			if err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+				return box.Add(t.Context(), tx, entry(fmt.Sprint(r.IntN(300)), fmt.Sprint("w", i)))
+			}); err != nil {
+				done <- err
+				return
+			}
+		}
+	}()
+	r := rand.New(rand.NewPCG(seed, 2))
+	held := hold(t, box, "a")
+	last := map[int]int64{}
+	for range 300 {
+		f := outbox.Fetch{Shards: held[:1+r.IntN(len(held))], Limit: 1 + r.IntN(200), Bytes: 200 + r.IntN(40_000), Halt: r.IntN(2) == 0}
+		rows := fetchWith(t, box, f)
+		size, each := 0, map[int]int{}
+		for _, row := range rows {
+			size += row.Entry.Size()
+			each[row.Shard]++
+			require.Greater(t, row.Seq, last[row.Shard], "shard %d", row.Shard)
+			last[row.Shard] = row.Seq
+		}
+		require.LessOrEqual(t, len(rows), f.Limit)
+		require.True(t, size <= f.Bytes || len(rows) == 1, "%d bytes in %d rows, the limit is %d", size, len(rows), f.Bytes)
+		for shard, n := range each {
+			require.LessOrEqual(t, n, (f.Limit+len(f.Shards)-1)/len(f.Shards), "shard %d", shard)
+		}
+		_, err := box.Settle(t.Context(), "a", held, outbox.Settlement{Sent: seqs(rows), Keep: r.IntN(2) == 0})
+		require.NoError(t, err)
+	}
+	close(stop)
+	require.NoError(t, <-done)
+	for { // what is left: nothing was passed over
+		rows := fetch(t, box)
+		if len(rows) == 0 {
+			break
+		}
+		_, err := box.Settle(t.Context(), "a", held, outbox.Settlement{Sent: seqs(rows)})
+		require.NoError(t, err)
+	}
+	for id, state := range states(t, pool) {
+		require.Equal(t, 1, state, id)
+	}
+}
+
+// No shard starves while others have a backlog.
+func TestOldestFirst(t *testing.T) {
+	box, pool := newBox(t)
+	fill(t, pool, 640, 0, 64)
+	held := hold(t, box, "a")
+	seen := map[int]bool{}
+	for range 2 {
+		rows := fetchWith(t, box, outbox.Fetch{Shards: held, Limit: 40, Bytes: 1 << 20})
+		require.Len(t, rows, 40)
+		for _, r := range rows {
+			seen[r.Shard] = true
+		}
+		_, err := box.Settle(t.Context(), "a", held, outbox.Settlement{Sent: seqs(rows)})
+		require.NoError(t, err)
+	}
+	require.Len(t, seen, 64)
+}

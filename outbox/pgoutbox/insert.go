@@ -1,0 +1,120 @@
+package pgoutbox
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/idem-go/idem/outbox"
+)
+
+const (
+	// maxLocks is how many aggregates a transaction locks one by one: the server has room for 64 locks for each connection, by its
+	// default. One with more locks the outbox as a whole.
+	maxLocks = 500
+	// maxRows and maxChunk bound a statement.
+	maxRows  = 1000
+	maxChunk = 4 << 20
+)
+
+// channel is what relays listen to.
+const channel = "idem_outbox"
+
+// insert writes entries, sorted, in the order of commits within each aggregate: whoever writes to an aggregate holds its lock until the
+// end of its transaction, and draws numbers after it got all of its locks. It is one round trip, and one more for each chunk after the first.
+func (o *Outbox) insert(ctx context.Context, tx pgx.Tx, entries []outbox.Entry) error {
+	q, err := o.statements(ctx, tx)
+	if err != nil {
+		return err
+	}
+	outbox.Sort(entries)
+	var b pgx.Batch
+	queueLocks(&b, q, entries)
+	for len(entries) > 0 {
+		n := chunk(entries)
+		args, err := columns(entries[:n])
+		if err != nil {
+			return err
+		}
+		b.Queue(q.insert, args...)
+		if entries = entries[n:]; len(entries) == 0 && o.notify {
+			b.Queue("SELECT pg_notify('" + channel + "', '')")
+		}
+		if err := tx.SendBatch(ctx, &b).Close(); err != nil {
+			return err
+		}
+		b = pgx.Batch{}
+	}
+	return nil
+}
+
+// queueLocks locks the aggregates of entries. All transactions first lock the outbox, as a rule shared, then aggregates by ascending numbers.
+func queueLocks(b *pgx.Batch, q *statements, entries []outbox.Entry) {
+	var locks []int64
+	for i := range entries {
+		if e := &entries[i]; e.Key != "" {
+			locks = append(locks, lockNumber(q.schema, e.Topic, e.Key))
+		}
+	}
+	if len(locks) == 0 {
+		return
+	}
+	slices.Sort(locks)
+	locks = slices.Compact(locks)
+	whole := lockNumber(q.schema, "", "") // no entry has an empty topic
+	if len(locks) > maxLocks {
+		b.Queue("SELECT pg_advisory_xact_lock($1::bigint)", whole)
+		return
+	}
+	b.Queue("SELECT pg_advisory_xact_lock_shared($1::bigint)", whole)
+	b.Queue(q.lockOne, locks)
+}
+
+// lockNumber is the number of the advisory lock of an aggregate. It must be the same in every release: releases run side by side.
+func lockNumber(schema, topic, key string) int64 {
+	sum := sha256.Sum256([]byte("idem.outbox\x00" + schema + "\x00" + topic + "\x00" + key))
+	return int64(binary.BigEndian.Uint64(sum[:8]))
+}
+
+// shardOf is where an entry lies. It must be the same in every release.
+func shardOf(e *outbox.Entry) int16 {
+	text := e.Topic + "\x00" + e.Key
+	if e.Key == "" {
+		text = e.ID
+	}
+	sum := sha256.Sum256([]byte(text))
+	return int16(sum[0]) % outbox.Shards
+}
+
+// chunk is how many entries go into the next statement.
+func chunk(entries []outbox.Entry) int {
+	size := 0
+	for i := range entries {
+		if size += entries[i].Size(); i > 0 && (size > maxChunk || i == maxRows) {
+			return i
+		}
+	}
+	return len(entries)
+}
+
+// columns are the arguments of an insert.
+func columns(entries []outbox.Entry) ([]any, error) {
+	n := len(entries)
+	shards, topics, ids, types := make([]int16, n), make([]string, n), make([]string, n), make([]string, n)
+	keys, payloads, headers := make([][]byte, n), make([][]byte, n), make([]*string, n)
+	for i := range entries {
+		e := &entries[i]
+		shards[i], topics[i], ids[i], types[i], payloads[i] = shardOf(e), e.Topic, e.ID, e.Type, e.Payload
+		if e.Key != "" {
+			keys[i] = []byte(e.Key)
+		}
+		var err error
+		if headers[i], err = encodeHeaders(e.Headers); err != nil {
+			return nil, err
+		}
+	}
+	return []any{shards, topics, keys, ids, types, payloads, headers}, nil
+}

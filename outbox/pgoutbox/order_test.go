@@ -1,0 +1,170 @@
+package pgoutbox_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/idem-go/idem/outbox"
+	"github.com/idem-go/idem/outbox/pgoutbox"
+)
+
+// O-01: a row whose number was drawn first and whose transaction commits last is fetched. The negative control, a reader that goes on
+// from the last number it saw, loses it.
+func TestLateCommitIsFetched(t *testing.T) {
+	box, pool := newBox(t)
+	var seen []string
+	var last int64
+	cursor := func() {
+		rows, err := pool.Query(t.Context(), "SELECT event_id, seq FROM idem_outbox WHERE seq > $1 ORDER BY seq", last)
+		require.NoError(t, err)
+		var id string
+		_, err = pgx.ForEachRow(rows, []any{&id, &last}, func() error {
+			seen = append(seen, id)
+			return nil
+		})
+		require.NoError(t, err)
+	}
+	held := hold(t, box, "a")
+	late := begin(t, pool)
+	require.NoError(t, box.Add(t.Context(), late, entry("A", "late")))
+	add(t, pool, box, entry("B", "early"))
+	cursor()
+	rows := fetch(t, box)
+	require.Equal(t, []string{"early"}, ids(rows))
+	_, err := box.Settle(t.Context(), "a", held, outbox.Settlement{Sent: seqs(rows)})
+	require.NoError(t, err)
+	require.NoError(t, late.Commit(t.Context()))
+	cursor()
+	require.Equal(t, []string{"late"}, ids(fetch(t, box)))
+	require.Equal(t, []string{"early"}, seen, "the control lost nothing: the test shows nothing")
+}
+
+// pause stays in the transaction for up to 10 ms.
+func pause(ctx context.Context, tx pgx.Tx, r *rand.Rand) error {
+	_, err := tx.Exec(ctx, "SELECT pg_sleep($1)", r.Float64()/100)
+	return err
+}
+
+// writeQueued adds to several aggregates, in any order, by several calls.
+func writeQueued(ctx context.Context, pool *pgxpool.Pool, box *pgoutbox.Outbox, r *rand.Rand, name string) error {
+	tx, err := pool.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	tx = box.Queue(tx)
+	defer tx.Rollback(context.WithoutCancel(ctx))
+	for i, k := range r.Perm(aggregates)[:1+r.IntN(aggregates)] {
+		if err := box.Add(ctx, tx, entry(fmt.Sprint(k), fmt.Sprintf("%s.%d", name, i))); err != nil {
+			return err
+		}
+		if err := pause(ctx, tx, r); err != nil {
+			return err
+		}
+	}
+	return tx.Commit(ctx)
+}
+
+// writeAtOnce adds with one call and stays in the transaction afterwards.
+func writeAtOnce(ctx context.Context, pool *pgxpool.Pool, box *pgoutbox.Outbox, r *rand.Rand, name string) error {
+	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		if err := pause(ctx, tx, r); err != nil {
+			return err
+		}
+		var entries []outbox.Entry
+		for i, k := range r.Perm(aggregates)[:1+r.IntN(aggregates)] {
+			entries = append(entries, entry(fmt.Sprint(k), fmt.Sprintf("%s.%d", name, i)))
+		}
+		if err := box.Add(ctx, tx, entries...); err != nil {
+			return err
+		}
+		return pause(ctx, tx, r)
+	})
+}
+
+const aggregates = 4
+
+// Rule 22: within each aggregate, numbers ascend in the order of commits, which the server notes the times of. Transactions that add to
+// many aggregates in any order never deadlock.
+func TestNumbersFollowCommits(t *testing.T) {
+	const writers, rounds = 32, 8
+	box, pool := newBox(t, maxConns(writers))
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	require.NoError(t, together(writers, func(w int) error {
+		r := rand.New(rand.NewPCG(seed, uint64(w)))
+		write := writeQueued
+		if w%2 == 0 {
+			write = writeAtOnce
+		}
+		for i := range rounds {
+			if err := write(t.Context(), pool, box, r, fmt.Sprintf("%d.%d", w, i)); err != nil {
+				return fmt.Errorf("writer %d, round %d: %w", w, i, err)
+			}
+		}
+		return nil
+	}))
+	rows, err := pool.Query(t.Context(), `SELECT convert_from(key, 'UTF8'), seq, pg_xact_commit_timestamp(xmin) FROM idem_outbox ORDER BY seq`)
+	require.NoError(t, err)
+	last, n := map[string]time.Time{}, 0
+	var key string
+	var seq int64
+	var at time.Time
+	_, err = pgx.ForEachRow(rows, []any{&key, &seq, &at}, func() error {
+		require.False(t, at.Before(last[key]), "aggregate %s: row %d was committed at %s, the one before at %s", key, seq, at, last[key])
+		last[key], n = at, n+1
+		return nil
+	})
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, n, writers*rounds)
+	require.Len(t, last, aggregates)
+}
+
+// Rule 22: two calls of Add in one transaction that nothing is known of lock one after the other; that this can deadlock is what Queue
+// is for, and the documentation says so.
+func TestTwoAddsCrosswise(t *testing.T) {
+	box, pool := newBox(t)
+	for _, queued := range []bool{false, true} {
+		one, two := begin(t, pool), begin(t, pool)
+		if queued {
+			one, two = box.Queue(one), box.Queue(two)
+		}
+		require.NoError(t, box.Add(t.Context(), one, entry("A", "1")))
+		require.NoError(t, box.Add(t.Context(), two, entry("B", "2")))
+		other := make(chan error, 1)
+		go func() {
+			err := box.Add(t.Context(), one, entry("B", "3"))
+			if err == nil {
+				err = one.Commit(t.Context())
+			} else {
+				_ = one.Rollback(t.Context())
+			}
+			other <- err
+		}()
+		err := box.Add(t.Context(), two, entry("A", "4"))
+		if err == nil {
+			err = two.Commit(t.Context())
+		} else {
+			_ = two.Rollback(t.Context())
+		}
+		errs := []error{<-other, err}
+		if queued {
+			require.Equal(t, []error{nil, nil}, errs)
+			continue
+		}
+		var code string
+		for _, err := range errs {
+			if err != nil {
+				require.ErrorContains(t, err, "40P01")
+				code = "40P01"
+			}
+		}
+		require.Equal(t, "40P01", code, "the control did not deadlock: the test shows nothing")
+	}
+}

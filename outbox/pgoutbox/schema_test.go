@@ -1,0 +1,157 @@
+package pgoutbox_test
+
+import (
+	"context"
+	"crypto/rand"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/internal/testenv"
+	"github.com/idem-go/idem/outbox"
+	"github.com/idem-go/idem/outbox/pgoutbox"
+)
+
+// Migrate may be run by several at once and again, into any schema, and takes no lock on a table where all is there.
+func TestMigrate(t *testing.T) {
+	address := testenv.Postgres(t)
+	pool := newPool(t, address)
+	require.NoError(t, together(4, func(int) error { return pgoutbox.Migrate(t.Context(), pool) }))
+	box := pgoutbox.New(pool)
+	warnings, err := box.Check(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, warnings)
+	tx := begin(t, pool)
+	_, err = tx.Exec(t.Context(), "LOCK TABLE idem_outbox IN ACCESS EXCLUSIVE MODE NOWAIT")
+	require.NoError(t, err)
+	require.NoError(t, pgoutbox.Migrate(t.Context(), pool))
+	require.NoError(t, tx.Rollback(t.Context()))
+
+	// A schema by name, whatever the search path.
+	var schema string
+	require.NoError(t, pool.QueryRow(t.Context(), "SELECT current_schema()").Scan(&schema))
+	elsewhere := newPool(t, address, param("search_path", "pg_catalog"))
+	box = pgoutbox.New(elsewhere)
+	tx = begin(t, elsewhere)
+	err = box.Add(t.Context(), tx, entry("A", "1"))
+	require.ErrorIs(t, err, dedup.ErrUnavailable)
+	require.ErrorContains(t, err, "idem migrate up --outbox")
+	require.NoError(t, tx.Commit(t.Context()), "the transaction is usable")
+	box = pgoutbox.New(elsewhere, pgoutbox.InSchema(schema))
+	add(t, elsewhere, box, entry("A", "1"))
+	require.Len(t, fetch(t, box), 1)
+	for _, err := range []error{
+		pgoutbox.Migrate(t.Context(), pool, pgoutbox.InSchema("a;b")),
+		pgoutbox.New(pool, pgoutbox.InSchema("A")).Add(t.Context(), tx, entry("A", "1")),
+	} {
+		require.ErrorContains(t, err, "InSchema")
+	}
+	_, err = pgoutbox.New(pool, pgoutbox.InSchema("nowhere_at_all")).Hold(t.Context(), "r", time.Second, true)
+	require.ErrorContains(t, err, "pgoutbox.Migrate")
+	_, err = pgoutbox.New(nil).Backlog(t.Context(), 1)
+	require.ErrorContains(t, err, "no pool")
+}
+
+// Check finds what would lose events, or their order.
+func TestCheck(t *testing.T) {
+	for broken, finds := range map[string]string{
+		"ALTER TABLE idem_outbox ALTER seq SET CACHE 20": "CACHE 1",
+		"DELETE FROM idem_outbox_shards WHERE shard = 7": "63 of 64",
+		"DROP INDEX idem_outbox_waiting":                 "idem_outbox_waiting",
+		"UPDATE idem_outbox_schema SET version = 0":      "version 0",
+		"DROP TABLE idem_outbox_relays":                  "idem_outbox_relays",
+	} {
+		t.Run(broken, func(t *testing.T) {
+			box, pool := newBox(t)
+			_, err := pool.Exec(t.Context(), broken)
+			require.NoError(t, err)
+			_, err = box.Check(t.Context())
+			require.ErrorContains(t, err, finds)
+		})
+	}
+	pool := newPool(t, testenv.Postgres(t), param("synchronous_commit", "off"))
+	require.NoError(t, pgoutbox.Migrate(t.Context(), pool))
+	warnings, err := pgoutbox.New(pool).Check(t.Context())
+	require.NoError(t, err)
+	require.Len(t, warnings, 1)
+}
+
+// asRole returns an outbox as a role with just these rights sees it.
+func asRole(t *testing.T, grants ...string) (*pgoutbox.Outbox, func(entries ...outbox.Entry) error) {
+	address := testenv.Postgres(t)
+	owner := newPool(t, address)
+	require.NoError(t, pgoutbox.Migrate(t.Context(), owner))
+	role, password := "test_"+strings.ToLower(rand.Text()), rand.Text()
+	var schema string
+	require.NoError(t, owner.QueryRow(t.Context(), "SELECT current_schema()").Scan(&schema))
+	for _, q := range append([]string{"CREATE ROLE " + role + " LOGIN PASSWORD '" + password + "'", "GRANT USAGE ON SCHEMA " + schema + " TO {}"}, grants...) {
+		_, err := owner.Exec(t.Context(), strings.ReplaceAll(q, "{}", role))
+		require.NoError(t, err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		admin, err := pgx.Connect(ctx, address)
+		require.NoError(t, err)
+		_, err = admin.Exec(ctx, "DROP OWNED BY "+role+"; DROP ROLE "+role)
+		require.NoError(t, err)
+		require.NoError(t, admin.Close(ctx))
+	})
+	u, err := url.Parse(address)
+	require.NoError(t, err)
+	u.User = url.UserPassword(role, password)
+	pool := newPool(t, u.String())
+	box := pgoutbox.New(pool)
+	return box, func(entries ...outbox.Entry) error {
+		return pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error { return box.Add(t.Context(), tx, entries...) })
+	}
+}
+
+// The rights in the package's documentation are enough, and what they do not allow is refused.
+func TestRights(t *testing.T) {
+	t.Run("writer", func(t *testing.T) {
+		box, add := asRole(t, "GRANT INSERT ON idem_outbox TO {}")
+		require.NoError(t, add(entry("A", "1"), entry("", "2")))
+		warnings, err := box.Check(t.Context())
+		require.NoError(t, err)
+		require.Len(t, warnings, 1)
+		require.Contains(t, warnings[0], "cannot relay")
+		_, err = box.Hold(t.Context(), "r", time.Second, true)
+		require.ErrorContains(t, err, "42501")
+	})
+	t.Run("relay", func(t *testing.T) {
+		box, add := asRole(t, "GRANT SELECT, UPDATE, DELETE ON idem_outbox TO {}", "GRANT SELECT, UPDATE ON idem_outbox_shards TO {}",
+			"GRANT SELECT, INSERT, UPDATE, DELETE ON idem_outbox_relays TO {}", "GRANT SELECT ON idem_outbox_schema TO {}")
+		held := hold(t, box, "r")
+		require.Empty(t, fetch(t, box))
+		_, err := box.Settle(t.Context(), "r", held, outbox.Settlement{Sent: []int64{1}, Blocked: []int64{2}, Parked: map[int64]string{3: ""}})
+		require.NoError(t, err)
+		_, err = box.Purge(t.Context(), time.Second, 10)
+		require.NoError(t, err)
+		_, err = box.Backlog(t.Context(), 10)
+		require.NoError(t, err)
+		require.NoError(t, box.Leave(t.Context(), "r"))
+		warnings, err := box.Check(t.Context())
+		require.NoError(t, err)
+		require.Len(t, warnings, 1)
+		require.Contains(t, warnings[0], "cannot add entries: it lacks INSERT on idem_outbox")
+		err = add(entry("A", "1"))
+		require.ErrorIs(t, err, dedup.ErrUnavailable, "no event is to blame")
+		require.ErrorContains(t, err, "rights")
+	})
+	t.Run("operator", func(t *testing.T) {
+		box, _ := asRole(t, "GRANT SELECT, UPDATE, DELETE ON idem_outbox TO {}", "GRANT SELECT, UPDATE ON idem_outbox_shards TO {}")
+		parked, err := box.Parked(t.Context(), 10)
+		require.NoError(t, err)
+		require.Empty(t, parked)
+		require.ErrorIs(t, box.Retry(t.Context(), 1), pgoutbox.ErrNotParked)
+		require.ErrorIs(t, box.Skip(t.Context(), 1), pgoutbox.ErrNotParked)
+		_, err = box.Backlog(t.Context(), 10)
+		require.NoError(t, err)
+	})
+}

@@ -1,0 +1,99 @@
+package pgoutbox
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/idem-go/idem/outbox"
+)
+
+// maxReason is how much is kept of why a row was parked.
+const maxReason = 1 << 10
+
+// Settle implements [outbox.Store]. Rows that were sent are one statement; with parked or blocked ones it is a transaction, in one round
+// trip, in which the shards can be neither taken nor released by a person.
+func (o *Outbox) Settle(ctx context.Context, relay string, held []outbox.Lease, s outbox.Settlement) (lost []int, err error) {
+	q, err := o.pooled(ctx)
+	if err != nil {
+		return nil, storeError("settle", err)
+	}
+	text := q.settleSent
+	if s.Keep {
+		text = q.settleKept
+	}
+	shards, epochs := split(held)
+	sent := slices.Sorted(slices.Values(s.Sent))
+	if len(s.Parked)+len(s.Blocked) == 0 {
+		rows, err := o.pool.Query(ctx, text, shards, epochs, relay, sent)
+		if err == nil {
+			lost, err = pgx.CollectRows(rows, pgx.RowTo[int])
+		}
+		return lost, storeError("settle", err)
+	}
+	parked, reasons := reasonsOf(s.Parked)
+	blocked := slices.Sorted(slices.Values(s.Blocked))
+	err = o.atomic(ctx, func(q *statements, b *pgx.Batch) {
+		b.Queue(q.settleShards, shards, epochs, relay)
+		b.Queue(q.settleRows, slices.Concat(sent, parked, blocked))
+		b.Queue(text, shards, epochs, relay, sent).Query(func(rows pgx.Rows) (err error) {
+			lost, err = pgx.CollectRows(rows, pgx.RowTo[int])
+			return err
+		})
+		b.Queue(q.settleParked, shards, epochs, relay, parked, reasons)
+		b.Queue(q.settleBlocked, shards, epochs, relay, blocked)
+	})
+	if err != nil {
+		return nil, storeError("settle", err)
+	}
+	return lost, nil
+}
+
+// reasonsOf returns the columns of parked rows, by number.
+func reasonsOf(parked map[int64]string) (rows []int64, reasons []string) {
+	rows, reasons = make([]int64, 0, len(parked)), make([]string, 0, len(parked))
+	for row := range parked {
+		rows = append(rows, row)
+	}
+	slices.Sort(rows)
+	for _, row := range rows {
+		reasons = append(reasons, storable(parked[row]))
+	}
+	return rows, reasons
+}
+
+// storable cuts a text, and takes out what a column of text cannot hold.
+func storable(s string) string {
+	return strings.ReplaceAll(strings.ToValidUTF8(s[:min(len(s), maxReason)], ""), "\x00", "")
+}
+
+// Purge implements [outbox.Store]. Rows that somebody else is deleting are left to them.
+func (o *Outbox) Purge(ctx context.Context, keep time.Duration, limit int) (int64, error) {
+	q, err := o.pooled(ctx)
+	if err != nil {
+		return 0, storeError("purge", err)
+	}
+	tag, err := o.pool.Exec(ctx, q.purge, keep.Microseconds(), limit)
+	return tag.RowsAffected(), storeError("purge", err)
+}
+
+// Backlog implements [outbox.Store]. It reads indexes only; what it reads is bounded by limit.
+func (o *Outbox) Backlog(ctx context.Context, limit int) (b outbox.Backlog, err error) {
+	var oldest *int64
+	err = o.atomic(ctx, func(q *statements, batch *pgx.Batch) {
+		batch.Queue(q.plain)
+		batch.Queue(q.backlog, limit, outbox.Shards).QueryRow(func(row pgx.Row) error {
+			return row.Scan(&b.Waiting, &b.Parked, &b.Blocked, &oldest)
+		})
+	})
+	if err != nil {
+		return outbox.Backlog{}, storeError("backlog", err)
+	}
+	if oldest != nil {
+		b.Oldest = time.Duration(*oldest) * time.Microsecond
+	}
+	return b, nil
+}

@@ -1,0 +1,43 @@
+package pgoutbox
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/idem-go/idem/outbox"
+)
+
+// Hold implements [outbox.Store]. It is one transaction and one round trip. Relays that hold at the same time never wait for each other's
+// shards but for the moment in which they are taken; a shard whose rows a person acts on meanwhile is neither renewed nor taken.
+//
+// A lease that ended and that nobody took is renewed with the epoch it had: nobody can have published in between.
+func (o *Outbox) Hold(ctx context.Context, relay string, lease time.Duration, share bool) (held []outbox.Lease, err error) {
+	err = o.atomic(ctx, func(q *statements, b *pgx.Batch) {
+		left := lease.Microseconds()
+		b.Queue(q.alive, relay, left)
+		b.Queue(q.bury)
+		b.Queue(q.renew, relay, left)
+		if share {
+			b.Queue(q.give, relay, outbox.Shards)
+			b.Queue(q.take, relay, left, outbox.Shards)
+		}
+		b.Queue(q.held, relay).Query(func(rows pgx.Rows) (err error) {
+			held, err = pgx.CollectRows(rows, pgx.RowToStructByPos[outbox.Lease])
+			return err
+		})
+	})
+	if err != nil {
+		return nil, storeError("hold shards", err)
+	}
+	return held, nil
+}
+
+// Leave implements [outbox.Store].
+func (o *Outbox) Leave(ctx context.Context, relay string) error {
+	return storeError("leave shards", o.atomic(ctx, func(q *statements, b *pgx.Batch) {
+		b.Queue(q.leaveShards, relay)
+		b.Queue(q.leave, relay)
+	}))
+}

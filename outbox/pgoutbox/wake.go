@@ -1,0 +1,68 @@
+package pgoutbox
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// listenCheck is how often a connection that says nothing is asked whether it is still there.
+const listenCheck = 30 * time.Second
+
+// Wake implements [outbox.Waker]. It calls wake once it listens, since rows may have come before, and then whenever a transaction has
+// committed that was made with [Notify]. It takes a connection out of the pool and keeps it, beyond the pool's own number, and returns
+// nil when ctx ends and an error when the connection is lost: call it again then. Through a pooler in transaction mode nothing is heard.
+func (o *Outbox) Wake(ctx context.Context, wake func()) error {
+	if _, err := o.pooled(ctx); err != nil {
+		return wakeEnd(ctx, err)
+	}
+	pooled, err := o.pool.Acquire(ctx)
+	if err != nil {
+		return wakeEnd(ctx, err)
+	}
+	conn := pooled.Hijack()
+	defer func() {
+		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
+		defer cancel()
+		_ = conn.Close(end) // closed in any case
+	}()
+	if _, err := conn.Exec(ctx, "LISTEN "+channel); err != nil {
+		return wakeEnd(ctx, err)
+	}
+	for {
+		wake()
+		if err := heard(ctx, conn); err != nil {
+			return wakeEnd(ctx, err)
+		}
+	}
+}
+
+// heard waits until somebody notifies.
+func heard(ctx context.Context, conn *pgx.Conn) error {
+	for {
+		bounded, cancel := context.WithTimeout(ctx, listenCheck)
+		_, err := conn.WaitForNotification(bounded)
+		quiet := bounded.Err() != nil && ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded)
+		cancel()
+		if !quiet {
+			return err
+		}
+		bounded, cancel = context.WithTimeout(ctx, endTimeout)
+		err = conn.Ping(bounded)
+		cancel()
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func wakeEnd(ctx context.Context, err error) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	default:
+		return storeError("listen", err)
+	}
+}

@@ -1,0 +1,105 @@
+package outbox
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A machine that was suspended must not believe in leases that ended meanwhile, whichever clock stood still (rule 49).
+func TestDeadline_EarlierClock_Rule49(t *testing.T) {
+	now := time.Now()
+	d := newDeadline(now.Add(time.Minute))
+	require.False(t, d.over(now, now.Round(0)))
+	require.True(t, d.over(now.Add(time.Minute), now.Round(0)), "the wall clock was set back")
+	require.True(t, d.over(now, now.Add(time.Minute).Round(0)), "the machine was suspended")
+}
+
+// The lease counts from before the request, and ends a sixth early.
+func TestShare_Held(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newShare(6 * time.Second)
+		require.Empty(t, s.held())
+		began := time.Now()
+		time.Sleep(time.Second)
+		s.answered(began, []Lease{{Shard: 3, Epoch: 7}}, true)
+		require.Equal(t, map[int]Lease{3: {Shard: 3, Epoch: 7}}, s.held())
+		time.Sleep(4*time.Second - time.Nanosecond)
+		require.Len(t, s.held(), 1)
+		time.Sleep(time.Nanosecond)
+		require.Empty(t, s.held())
+		s.answered(time.Now(), []Lease{{Shard: 3, Epoch: 8}, {Shard: 4, Epoch: 1}}, false)
+		s.drop([]int{3, 4}, map[int]Lease{3: {Shard: 3, Epoch: 7}, 4: {Shard: 4, Epoch: 1}})
+		require.Equal(t, map[int]Lease{3: {Shard: 3, Epoch: 8}}, s.held(), "taken back meanwhile")
+	})
+}
+
+func TestWaves_OneOfEachAggregate(t *testing.T) {
+	var rows []Row
+	for i, key := range []string{"a", "a", "", "b", "a", "", "b"} {
+		rows = append(rows, Row{Seq: int64(i + 1), Entry: Entry{Topic: "t", Key: key}})
+	}
+	rows = append(rows, Row{Seq: 8, Entry: Entry{Topic: "other", Key: "a"}})
+	var got []string
+	for wave := range waves(rows) {
+		got = append(got, fmt.Sprint(wave))
+	}
+	require.Equal(t, []string{"[0 2 3 5 7]", "[1 6]", "[4]"}, got)
+}
+
+// What is remembered of failures is bounded, and forgotten when it was not met again for long.
+func TestMutes_Bounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := mutes{}
+		row := func(i int) *Row { return &Row{Seq: int64(i), Entry: Entry{Topic: "t", Key: fmt.Sprint("k", i)}} }
+		for i := range maxMutes {
+			_, ok := m.failed(row(i), false)
+			require.True(t, ok)
+		}
+		_, ok := m.failed(row(maxMutes), false)
+		require.False(t, ok)
+		blamed, ok := m.failed(row(0), false)
+		require.True(t, ok)
+		require.Equal(t, 2, blamed)
+		skip, _ := m.skip(time.Now())
+		require.Len(t, skip, maxMutes)
+		require.Equal(t, time.Second, m.next(time.Now()))
+		time.Sleep(2 * time.Second)
+		skip, _ = m.skip(time.Now())
+		require.Empty(t, skip)
+		m.settled(row(0))
+		_, ok = m.failed(row(maxMutes), true)
+		require.True(t, ok)
+		require.True(t, m.brokers())
+		time.Sleep(2*time.Minute + 1)
+		require.True(t, m.clean(time.Now()))
+		require.Empty(t, m)
+	})
+}
+
+// Another row of the aggregate begins to be counted at one; the broker's failures count for nobody.
+func TestMutes_Count(t *testing.T) {
+	m := mutes{}
+	first, second := &Row{Seq: 1, Entry: Entry{Topic: "t", Key: "k"}}, &Row{Seq: 2, Entry: Entry{Topic: "t", Key: "k"}}
+	for i, want := range []int{1, 2, 2, 3} {
+		blamed, _ := m.failed(first, i == 2)
+		require.Equal(t, want, blamed)
+	}
+	blamed, _ := m.failed(second, false)
+	require.Equal(t, 1, blamed)
+}
+
+func TestGrow(t *testing.T) {
+	b := backoff{min: time.Second, max: 5 * time.Second}
+	for _, want := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 5 * time.Second} {
+		got := b.next()
+		require.LessOrEqual(t, got, want)
+		require.GreaterOrEqual(t, got, want-want/10-1)
+	}
+	require.Equal(t, 5*time.Second, grow(time.Second, 5*time.Second, 1_000_000))
+	b.reset()
+	require.LessOrEqual(t, b.next(), time.Second)
+}

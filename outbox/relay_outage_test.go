@@ -1,0 +1,317 @@
+package outbox_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/outbox"
+)
+
+// A broker that is away for 5 minutes: nobody is parked, it is asked now and then, told once, and afterwards all is published (O-15).
+func TestRelay_BrokerAway_O15(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		away := true
+		var mu sync.Mutex
+		b.fate = func(*idem.Message) fate {
+			mu.Lock()
+			defer mu.Unlock()
+			if away {
+				return fate{wait: 10 * time.Millisecond, err: errBroker}
+			}
+			return acknowledged
+		}
+		for i := range 5000 {
+			b.table.add("t", fmt.Sprint(i%2000), fmt.Sprintf("%d-%02d", i%2000, i/2000))
+		}
+		r := b.start(nil)
+		b.sleep(time.Second)
+		require.NoError(t, r.Ready(), "it may come back")
+		b.sleep(5*time.Minute - time.Second)
+		require.ErrorIs(t, r.Ready(), errBroker)
+		require.Less(t, len(r.producer.rounds()), 100, "it is asked every 5 s")
+		for _, ids := range r.producer.rounds() {
+			require.LessOrEqual(t, len(ids), outbox.DefaultBatch)
+		}
+		require.Equal(t, 5000, b.table.count(waiting))
+		mu.Lock()
+		away = false
+		mu.Unlock()
+		b.drained(15 * time.Second)
+		require.Equal(t, 5000, b.table.count(sent))
+		require.NoError(t, r.Ready())
+		require.Equal(t, 1, b.log.count("broker does not take events"))
+		require.Equal(t, 1, b.log.count("broker takes the events of the outbox again"))
+		for a := range 2000 {
+			require.IsIncreasing(t, b.broker.firsts("t", fmt.Sprint(a)))
+		}
+	})
+}
+
+// A broker that does not answer for 5 minutes: what it was given is waited for, nothing is given to it again, nothing else is fetched, and
+// the share is kept (O-15).
+func TestRelay_BrokerHangs_O15(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		back := time.Now().Add(5 * time.Minute)
+		b.fate = func(*idem.Message) fate { return fate{wait: max(time.Millisecond, time.Until(back)), written: true} }
+		for i := range 150 {
+			b.table.add("t", fmt.Sprint(i), fmt.Sprint("e", i))
+		}
+		r := b.start(nil)
+		b.sleep(outbox.DefaultLease / 2)
+		require.NoError(t, r.Ready())
+		b.sleep(4 * time.Minute)
+		require.ErrorContains(t, r.Ready(), "the broker has taken nothing for 4m")
+		require.Len(t, r.producer.rounds(), 1)
+		require.Equal(t, 1, r.store.count("fetch"))
+		for _, n := range b.table.owned() {
+			require.Equal(t, outbox.Shards, n)
+		}
+		b.drained(2 * time.Minute)
+		for i := range 150 {
+			require.Equal(t, 1, b.broker.times(fmt.Sprint("e", i)))
+		}
+		require.NoError(t, r.Ready())
+	})
+}
+
+// A part of the broker is away: its aggregates wait, others go on without a pause, and it is told once.
+func TestRelay_PartOfBrokerAway(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		began := time.Now()
+		b.fate = func(m *idem.Message) fate {
+			if m.Topic == "away" && time.Since(began) < time.Minute {
+				return fate{wait: time.Millisecond, err: errBroker}
+			}
+			return acknowledged
+		}
+		for i := range 500 {
+			b.table.add("away", fmt.Sprint(i), fmt.Sprint("away", i))
+		}
+		for i := range 2000 {
+			b.table.add("t", fmt.Sprint(i), fmt.Sprint("e", i))
+		}
+		r := b.start(nil)
+		b.within(10*time.Second, func() bool { return b.table.count(sent) == 2000 }, "others go on")
+		b.table.add("t", "new", "new")
+		b.within(5*time.Second, func() bool { return b.broker.times("new") == 1 }, "others go on")
+		require.NoError(t, r.Ready())
+		b.drained(70 * time.Second)
+		require.Zero(t, b.table.count(parked))
+		require.Equal(t, 1, b.log.count("broker does not take events"))
+		require.Equal(t, 1, b.log.count("broker takes the events of the outbox again"))
+	})
+}
+
+// skips watches how much a relay remembers of failures.
+type skips struct {
+	outbox.Store
+	most, limit int
+}
+
+func (s *skips) Fetch(ctx context.Context, f outbox.Fetch) ([]outbox.Row, error) {
+	s.most = max(s.most, len(f.Skip)+len(f.SkipRows))
+	s.limit = max(s.limit, f.Limit)
+	return s.Store.Fetch(ctx, f)
+}
+
+// A topic that is missing, and 2,500 aggregates of it: what is remembered of them is bounded, and all are parked in the end (O-10, O-15).
+func TestRelay_ManyFailures_Bounded_O15(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.fate = func(m *idem.Message) fate {
+			if m.Topic == "missing" {
+				return fate{err: idem.ErrNoTopic}
+			}
+			return acknowledged
+		}
+		for i := range 2500 {
+			key := fmt.Sprint(i)
+			if i%2 == 0 {
+				key = ""
+			}
+			b.table.add("missing", key, fmt.Sprint("m", i))
+		}
+		b.table.add("t", "a", "behind all of them")
+		watch := &skips{Store: b.table}
+		b.start(func(_ *outbox.RelayConfig, f *faults) { f.Store = watch })
+		b.drained(5 * time.Minute)
+		require.Equal(t, 1000, watch.most)
+		require.Equal(t, 2500, b.table.count(parked))
+		require.Equal(t, 1, b.table.count(sent))
+	})
+}
+
+// A database that is away is told once, and looked for every 5 s at most. Run goes on.
+func TestRelay_DatabaseAway(t *testing.T) {
+	for _, how := range []string{"errors", "hangs"} {
+		t.Run(how, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bench) {
+				began := time.Now()
+				away := func() bool { d := time.Since(began); return d > time.Minute && d < 6*time.Minute }
+				r := b.start(func(c *outbox.RelayConfig, f *faults) {
+					c.Keep = time.Hour
+					f.before = func(ctx context.Context, _ string) error {
+						if !away() {
+							return nil
+						}
+						if how == "hangs" {
+							<-ctx.Done()
+							return ctx.Err()
+						}
+						return errDatabase
+					}
+				})
+				b.sleep(59 * time.Second)
+				require.NoError(t, r.Ready())
+				b.sleep(5 * time.Minute)
+				require.Error(t, r.Ready())
+				require.Less(t, r.store.count("fetch")+r.store.count("share"), 250)
+				b.table.add("t", "a", "a1")
+				b.drained(20 * time.Second)
+				require.NoError(t, r.Ready())
+				require.Equal(t, 1, b.log.count("cannot be read or written"), b.log)
+				require.Equal(t, 1, b.log.count("can be read and written again"), b.log)
+			})
+		})
+	}
+}
+
+// rounds is an observer.
+type rounds struct{ notes[outbox.Round] }
+
+func (r *rounds) ObserveRound(_ context.Context, s outbox.Round) { r.add(s) }
+
+func TestRelay_Rounds(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.fate = func(m *idem.Message) fate {
+			switch idOf(m) {
+			case "b1":
+				return fate{err: idem.ErrTooLarge}
+			case "c1":
+				return fate{err: errBroker}
+			}
+			return acknowledged
+		}
+		for _, id := range []string{"a1", "a2", "b1", "b2", "c1", "c2"} {
+			b.table.add("t", id[:1], id)
+		}
+		b.sleep(3 * time.Second)
+		told, storeFails := &rounds{}, atomic.Bool{}
+		b.start(func(c *outbox.RelayConfig, f *faults) {
+			c.Observers = []outbox.Observer{told}
+			f.before = func(_ context.Context, call string) error {
+				if storeFails.Load() && call == "fetch" {
+					return errDatabase
+				}
+				return nil
+			}
+		})
+		b.sleep(100 * time.Millisecond)
+		require.Len(t, told.all(), 1, "empty rounds are not told")
+		s := told.all()[0]
+		require.Equal(t, []int{6, 2, 1, 1, 1, outbox.Shards}, []int{s.Rows, s.Sent, s.Failed, s.Parked, s.Blocked, s.Shards})
+		require.ErrorIs(t, s.Err, errBroker)
+		require.Equal(t, 2*time.Millisecond, s.Took)
+		require.Equal(t, 3*time.Second+2*time.Millisecond, s.Delay)
+		storeFails.Store(true)
+		b.sleep(time.Second)
+		s = told.all()[len(told.all())-1]
+		require.ErrorIs(t, s.Err, errDatabase)
+		require.Zero(t, s.Rows)
+	})
+}
+
+// backlogs is an observer.
+type backlogs struct{ notes[outbox.Backlog] }
+
+func (o *backlogs) ObserveBacklog(_ context.Context, b outbox.Backlog) { o.add(b) }
+
+// The backlog is told every 10 s, and an event that waits for longer than a minute is logged once.
+func TestRelay_Backlog(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		began := time.Now()
+		b.fate = func(m *idem.Message) fate {
+			if time.Since(began) < 5*time.Minute && m.Topic == "away" {
+				return fate{err: errBroker}
+			}
+			return acknowledged
+		}
+		b.table.add("away", "a", "a1")
+		told := &backlogs{}
+		b.start(func(c *outbox.RelayConfig, _ *faults) { c.Observers = []outbox.Observer{told} })
+		b.sleep(4 * time.Minute)
+		seen := told.all()
+		require.InDelta(t, 24, len(seen), 6)
+		require.EqualValues(t, 1, seen[len(seen)-1].Waiting)
+		require.Greater(t, seen[len(seen)-1].Oldest, 3*time.Minute)
+		b.sleep(2 * time.Minute)
+		require.Equal(t, 1, b.log.count("events wait in the outbox for long"))
+		require.Equal(t, 1, b.log.count("do not wait for long any more"))
+	})
+}
+
+// What was sent stays for Keep, and is deleted in batches, every minute, without holding up what is to be published.
+func TestRelay_Purge(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.table.kept = 5500
+		r := b.start(func(c *outbox.RelayConfig, f *faults) {
+			c.Keep = time.Hour
+			f.before = func(_ context.Context, call string) error {
+				if call == "purge" {
+					time.Sleep(100 * time.Millisecond)
+				}
+				return nil
+			}
+		})
+		for i := range 10 {
+			b.sleep(100 * time.Millisecond)
+			b.table.add("t", "a", fmt.Sprint("a", i))
+			b.drained(outbox.DefaultInterval + 150*time.Millisecond)
+		}
+		b.sleep(2 * time.Second)
+		require.Equal(t, 6, r.store.count("purge"))
+		b.sleep(time.Minute)
+		require.Equal(t, 7, r.store.count("purge"))
+		require.Zero(t, b.table.keeps(), "what was sent was kept until then")
+	})
+	inBubble(t, func(t *testing.T, b *bench) {
+		r := b.start(nil)
+		b.table.add("t", "a", "a1")
+		b.sleep(5 * time.Minute)
+		require.Zero(t, r.store.count("purge"))
+		require.Zero(t, b.table.keeps())
+	})
+}
+
+// A purge or a look that fails is told once, and disturbs nothing.
+func TestRelay_ChoresFail(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		began := time.Now()
+		r := b.start(func(c *outbox.RelayConfig, f *faults) {
+			c.Keep, c.Observers = time.Hour, []outbox.Observer{&backlogs{}}
+			f.before = func(_ context.Context, call string) error {
+				if (call == "purge" || call == "backlog") && time.Since(began) < 5*time.Minute {
+					return errors.New("permission denied")
+				}
+				return nil
+			}
+		})
+		for i := range 400 {
+			b.table.add("t", "a", fmt.Sprint("a", i))
+			b.sleep(time.Second)
+			require.Zero(t, b.table.count(waiting))
+			require.NoError(t, r.Ready())
+		}
+		require.Equal(t, 2, strings.Count(b.log.String(), "permission denied"))
+		require.Equal(t, 1, b.log.count("can be seen again"))
+		require.Equal(t, 1, b.log.count("are deleted from the outbox again"))
+	})
+}
