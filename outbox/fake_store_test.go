@@ -194,17 +194,21 @@ func (t *table) Fetch(_ context.Context, f outbox.Fetch) (rows []outbox.Row, _ e
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	quota, bytes := (f.Limit+len(f.Shards)-1)/len(f.Shards), 0
+	skip, skipRows := map[outbox.Aggregate]bool{}, map[int64]bool{}
+	for _, a := range f.Skip {
+		skip[a] = true
+	}
+	for _, seq := range f.SkipRows {
+		skipRows[seq] = true
+	}
 	for _, l := range f.Shards {
-		if t.owners[l.Shard].epoch != l.Epoch {
-			continue
-		}
 		n, halted := 0, map[outbox.Aggregate]bool{}
 		for _, r := range t.shards[l.Shard] {
 			a := outbox.Aggregate{Topic: r.Entry.Topic, Key: r.Entry.Key}
 			if r.state == parked && a.Key != "" {
 				halted[a] = true
 			}
-			if r.state != waiting || slices.Contains(f.SkipRows, r.Seq) || (a.Key != "" && slices.Contains(f.Skip, a)) {
+			if r.state != waiting || skipRows[r.Seq] || (a.Key != "" && skip[a]) {
 				continue
 			}
 			if bytes += r.Entry.Size(); n == quota || len(rows) == f.Limit || (bytes > f.Bytes && len(rows) > 0) {

@@ -45,6 +45,7 @@ type Relay struct {
 	busy          map[int]bool // shards that had a full quota when they were last looked at
 	sweep         []int        // shards that the sweep under way has still to look at
 	swept         time.Time    // when the last sweep began
+	again         []int        // shards of which only what is fresh was looked at, and which are to be looked at once more
 	turns         int
 	storeBackoff  backoff
 	brokerBackoff backoff
@@ -143,14 +144,20 @@ func (r *Relay) turn(ctx, produce context.Context) rest {
 		return rest{until: r.storeBackoff.next()}
 	}
 	r.storeBackoff.reset()
-	if b.hopeless() || b.crowded {
-		return rest{until: r.brokerBackoff.next()}
-	}
-	if b.seen.Sent > 0 {
+	if b.seen.Sent+b.seen.Parked > 0 {
 		r.brokerBackoff.reset()
 	}
-	if b.seen.Sent+b.seen.Parked+b.seen.Blocked+b.seen.Failed > 0 || r.unseen() {
+	switch {
+	case b.hopeless() && !b.retry: // what is tried again has rested for itself
+		return rest{until: r.brokerBackoff.next()}
+	case b.crowded:
+		return rest{until: jitter(minBrokerBackoff)}
+	}
+	if b.seen.Sent+b.seen.Parked+b.seen.Blocked+b.seen.Failed > 0 {
 		return rest{} // what failed is skipped now, and what lies behind it is to be seen
+	}
+	if b.seen.Rows == 0 && (b.partial || r.unseen()) {
+		return rest{} // the outbox is empty only if all of it was looked at
 	}
 	return rest{until: min(jitter(r.cfg.Interval), r.share.shareIn(), r.mutes.next(time.Now()), r.choresIn()), idle: true}
 }

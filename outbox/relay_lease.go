@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -77,15 +76,11 @@ func (s *share) answered(began time.Time, leases []Lease, shared bool) {
 	}
 }
 
-// failed notes that a question was not answered. One that shares may have given something up all the same: nothing counts as held any
-// longer.
-func (s *share) failed(shared bool) {
+// failed notes that a question was not answered.
+func (s *share) failed() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.tried = time.Now()
-	if shared {
-		s.leases, s.shared = nil, time.Time{}
-	}
 }
 
 // drop forgets shards that another relay has got.
@@ -137,7 +132,8 @@ func (r *Relay) keep(ctx context.Context) {
 	}
 }
 
-// hold asks the store what is held. With shared, shards are given up and taken, which happens between two rounds only.
+// hold asks the store what is held. With shared, shards are given up and taken, which happens between two rounds only: if there is no answer
+// something may have been given up all the same, and there is no round before there is one.
 func (r *Relay) hold(ctx context.Context, shared bool) error {
 	select {
 	case r.share.asking <- struct{}{}:
@@ -153,7 +149,7 @@ func (r *Relay) hold(ctx context.Context, shared bool) error {
 	began := time.Now()
 	leases, err := r.cfg.Store.Hold(call, r.id, r.cfg.Lease, shared)
 	if err != nil {
-		r.share.failed(shared)
+		r.share.failed()
 		if ctx.Err() == nil {
 			r.health.store.set(ctx, "hold", err)
 		}
@@ -162,45 +158,4 @@ func (r *Relay) hold(ctx context.Context, shared bool) error {
 	r.share.answered(began, leases, shared)
 	r.health.store.clear(ctx, "hold")
 	return nil
-}
-
-// wanted are the shards to look in now: the busy ones, and at least every Interval all. No more than Batch of them at a time, and another
-// one first each time: nobody is always the last.
-func (r *Relay) wanted() []Lease {
-	held := r.share.held()
-	maps.DeleteFunc(r.busy, func(shard int, full bool) bool { _, ok := held[shard]; return !ok || !full })
-	r.sweep = slices.DeleteFunc(r.sweep, func(shard int) bool { _, ok := held[shard]; return !ok })
-	r.turns++
-	shards := rotate(slices.Sorted(maps.Keys(r.busy)), r.turns)
-	if len(r.sweep) > 0 || len(shards) == 0 || time.Since(r.swept) >= r.cfg.Interval {
-		if len(r.sweep) == 0 {
-			r.sweep, r.swept = rotate(slices.Sorted(maps.Keys(held)), r.turns), time.Now()
-		}
-		n := min(len(r.sweep), r.cfg.Batch)
-		shards, r.sweep = r.sweep[:n], r.sweep[n:]
-	}
-	shards = shards[:min(len(shards), r.cfg.Batch)]
-	leases := make([]Lease, len(shards))
-	for i, shard := range shards {
-		leases[i] = held[shard]
-	}
-	return leases
-}
-
-// unseen reports whether there are shards that may have rows as far as is known: the outbox cannot be called empty yet.
-func (r *Relay) unseen() bool {
-	for _, full := range r.busy {
-		if full {
-			return true
-		}
-	}
-	return len(r.sweep) > 0
-}
-
-func rotate(list []int, by int) []int {
-	if len(list) == 0 {
-		return nil
-	}
-	by %= len(list)
-	return slices.Concat(list[by:], list[:by])
 }

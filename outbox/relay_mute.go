@@ -8,8 +8,9 @@ import (
 const (
 	// maxMutes bounds what is remembered of failures. What is more is tried again in every round, with a pause before it.
 	maxMutes = 1000
-	// muteMemory is how long after its time a failure is remembered, if the row has not been met again: it may be another relay's.
-	muteMemory = time.Minute
+	// muteMemory is how long after its time a failure is remembered, if the row has not been met again: a person may have deleted it. It is
+	// long, as many that fail slowly are met again late.
+	muteMemory = 10 * time.Minute
 
 	minBlameBackoff, maxBlameBackoff = time.Second, 30 * time.Second
 )
@@ -30,6 +31,7 @@ func muteIDOf(row *Row) muteID {
 
 // mute is an aggregate that failed, and is left alone for a while.
 type mute struct {
+	shard    int
 	until    time.Time
 	failures int
 	broker   bool  // the last one was the broker's
@@ -48,7 +50,7 @@ func (m mutes) failed(row *Row, broker bool) (blamed int, ok bool) {
 		if len(m) >= maxMutes && !m.clean(now) {
 			return 0, false
 		}
-		e = &mute{}
+		e = &mute{shard: row.Shard}
 		m[id] = e
 	}
 	if e.broker != broker {
@@ -79,11 +81,31 @@ func (m mutes) clean(now time.Time) bool {
 	return len(m) < maxMutes
 }
 
+// keep forgets what is another relay's to publish.
+func (m mutes) keep(held map[int]Lease) {
+	maps.DeleteFunc(m, func(_ muteID, e *mute) bool { _, ok := held[e.shard]; return !ok })
+}
+
+// rests reports whether e is to be left alone now. When only what is fresh is wanted, it is also if its time has come.
+func (e *mute) rests(now time.Time, fresh bool) bool {
+	return e != nil && (fresh || now.Before(e.until))
+}
+
+// due reports whether there is something whose time has come.
+func (m mutes) due(now time.Time) bool {
+	for _, e := range m {
+		if !e.rests(now, false) {
+			return true
+		}
+	}
+	return false
+}
+
 // skip is what is not to be fetched now.
-func (m mutes) skip(now time.Time) (aggregates []Aggregate, rows []int64) {
+func (m mutes) skip(now time.Time, fresh bool) (aggregates []Aggregate, rows []int64) {
 	for id, e := range m {
 		switch {
-		case !now.Before(e.until):
+		case !e.rests(now, fresh):
 		case id.row != 0:
 			rows = append(rows, id.row)
 		default:

@@ -46,7 +46,9 @@ func TestRelay_Random(t *testing.T) {
 	}
 	t.Logf("%d events were published again, shards were lost %d times", again, takenOver)
 	require.Positive(t, again, "the test did not disturb anything")
-	require.Positive(t, takenOver, "the test did not disturb anything")
+	if !testing.Short() {
+		require.Positive(t, takenOver, "the test did not disturb anything")
+	}
 }
 
 // world is what a random test plays in.
@@ -158,7 +160,7 @@ func (w *world) disturb() {
 		time.Sleep(time.Duration(w.rnd.IntN(5000)) * time.Millisecond)
 		w.startProcess()
 	case 2, 3:
-		p.frozen.Store(time.Now().Add(time.Duration(w.rnd.Int64N(int64(3 * w.lease)))).UnixNano())
+		p.frozen.Store(time.Now().Add(w.lease/2 + time.Duration(w.rnd.Int64N(int64(3*w.lease)))).UnixNano())
 	case 4:
 		w.noStore.Store(time.Now().Add(time.Duration(w.rnd.IntN(20)) * time.Second).UnixNano())
 	case 5:

@@ -18,6 +18,9 @@ type batch struct {
 	rows    []Row
 	stuck   map[muteID]bool // nothing more of these is published in this round
 	parked  map[muteID]bool // a row of theirs was parked in this round
+	fresh   bool            // nothing that has failed before is wanted
+	retry   bool            // what has failed before is wanted again
+	partial bool            // only busy shards were looked at
 	brokers int             // rows that failed because of the broker, the last error in seen.Err
 	crowded bool            // there were more failures than can be remembered
 	out     settling
@@ -44,14 +47,14 @@ func (b *batch) hopeless() bool {
 // fetch gets the rows of a round.
 func (b *batch) fetch(ctx context.Context) error {
 	r := b.r
-	shards := r.wanted()
 	b.began = time.Now()
+	r.mutes.clean(b.began)
+	shards := b.wanted()
 	if len(shards) == 0 {
 		return nil
 	}
-	r.mutes.clean(b.began)
 	f := Fetch{Shards: shards, Limit: r.cfg.Batch, Bytes: r.cfg.BatchBytes, Halt: r.cfg.WhenParked == Halt}
-	f.Skip, f.SkipRows = r.mutes.skip(b.began)
+	f.Skip, f.SkipRows = r.mutes.skip(b.began, b.fresh)
 	call, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	rows, err := r.cfg.Store.Fetch(call, f)
@@ -63,7 +66,7 @@ func (b *batch) fetch(ctx context.Context) error {
 	}
 	r.health.store.clear(ctx, "fetch")
 	b.take(shards, rows)
-	if len(rows) == 0 && len(r.mutes) == 0 && len(r.sweep) == 0 {
+	if len(rows) == 0 && len(r.mutes) == 0 && !b.partial && !r.unseen() {
 		r.health.nothing()
 	}
 	return nil
@@ -114,7 +117,10 @@ func (b *batch) publishWave(ctx, produce context.Context, wave []int) {
 		if row.Blocked {
 			b.stuck[id] = true // also what is behind it, whatever the store says
 		}
-		if lease, ok := held[row.Shard]; b.stuck[id] || !ok || lease != b.leases[row.Shard] {
+		if b.stuck[id] || b.r.mutes[id].rests(b.began, b.fresh) {
+			continue
+		}
+		if lease, ok := held[row.Shard]; !ok || lease != b.leases[row.Shard] {
 			continue
 		}
 		rows, msgs = append(rows, i), append(msgs, row.Message())

@@ -134,6 +134,7 @@ func TestRelay_Newcomer(t *testing.T) {
 		b.sleep(outbox.DefaultLease)
 		b.start(nil)
 		b.sleep(outbox.DefaultLease)
+		require.Len(t, b.table.owned(), 2)
 		for _, n := range b.table.owned() {
 			require.Equal(t, outbox.Shards/2, n)
 		}
