@@ -94,6 +94,32 @@ func TestPlans(t *testing.T) {
 	}
 }
 
+// A backlog of few aggregates lies in few shards. To look for the first row of the others must not read all of it, as it would by the
+// primary key, which the server believes to be quicker then.
+func TestPlans_FewAggregates(t *testing.T) {
+	pool := newPool(t, testenv.Postgres(t))
+	require.NoError(t, pgoutbox.Migrate(t.Context(), pool))
+	fill(t, pool, 20_000, 0, 10)
+	_, err := pool.Exec(t.Context(), "ANALYZE idem_outbox")
+	require.NoError(t, err)
+	var schema string
+	require.NoError(t, pool.QueryRow(t.Context(), "SELECT current_schema()").Scan(&schema))
+	shards := make([]int16, 64)
+	for i := range shards {
+		shards[i] = int16(i)
+	}
+	texts := pgoutbox.Texts(schema)
+	for name, args := range map[string][]any{
+		"fetch":     {shards, 2, 100, 1 << 20, true},
+		"fetchSkip": {shards, 2, 100, 1 << 20, true, []string{"orders"}, [][]byte{[]byte("77")}, []int64{5}},
+		"backlog":   {100, 64},
+	} {
+		plan := explain(t, pool, texts["plain"], texts[name], args)
+		require.Contains(t, plan, "idem_outbox_waiting", name)
+		require.NotContains(t, plan, "idem_outbox_pkey", name)
+	}
+}
+
 // explain runs a statement behind another in a transaction that it rolls back, and returns its plan.
 func explain(t *testing.T, pool *pgxpool.Pool, before, text string, args []any) string {
 	t.Helper()

@@ -7,7 +7,7 @@ WITH candidates AS (
         SELECT o.seq, o.shard, o.topic, o.key, o.event_id, o.event_type, o.payload, o.headers::text AS headers, o.added_at
         FROM {outbox} o
         WHERE o.shard = s.shard AND o.state = 0{skip}
-        ORDER BY o.seq
+        ORDER BY o.seq NULLS FIRST -- see idem_outbox_waiting
         LIMIT $2::bigint) r),
 sized AS (
     SELECT c.*, row_number() OVER w AS n,
