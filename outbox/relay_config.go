@@ -21,14 +21,16 @@ type RelayConfig struct {
 	// relay holds in memory is one batch.
 	Batch      int
 	BatchBytes int
-	// Lease is for how long a relay that is gone is waited for before others publish its share; default 15 s, at least 1 s.
+	// Lease is for how long a relay that is gone is waited for before others publish its share; default 15 s, at least 1 s. Every third of it
+	// relays look for what is free: so long others may take with the share of one that ended in order, or gave some up to a new one.
 	Lease time.Duration
 	// MaxAttempts is how often a row is tried whose topic is missing or may not be written to ([idem.ErrNoTopic]); default 5. A row that is
 	// too large or refused is parked at once, and a broker that is away counts for nobody.
 	MaxAttempts int
 	// WhenParked says what happens to the aggregate of a row that was parked. [Halt], the default, or [Skip].
 	WhenParked WhenParked
-	// Keep is for how long rows stay after they were sent, for those who want to look; default 0: they are deleted at once.
+	// Keep is for how long rows stay after they were sent, for those who want to look; default 0: they are deleted at once. What was
+	// kept is deleted by relays with Keep only.
 	Keep time.Duration
 	// Wake lets the store say that rows have come, if it can ([Waker]); default false, since it slows writers down (O-12).
 	Wake bool
