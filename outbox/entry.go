@@ -130,6 +130,8 @@ func (e *Entry) problem() string {
 			return fmt.Sprintf("header %q is made of ID and Type: set those", h.Key)
 		case strings.HasPrefix(h.Key, idem.HeaderPrefix):
 			return fmt.Sprintf("header %q is Idem's own: names must not begin with %q", h.Key, idem.HeaderPrefix)
+		case h.Key == "ce_id" && string(h.Value) != e.ID || h.Key == "ce_type" && string(h.Value) != e.Type:
+			return fmt.Sprintf("header %q has another value than the entry, and consumers take neither: set ID and Type to what the headers say", h.Key)
 		case h.Key == "" || !utf8.ValidString(h.Key) || strings.ContainsRune(h.Key, 0):
 			return "a header has a name that is empty, or no UTF-8, or contains NUL"
 		}

@@ -215,6 +215,12 @@ func TestFlush(t *testing.T) {
 		return box.Flush(t.Context(), queued)
 	}))
 	require.Equal(t, map[string]int{"flushed": 0}, states(t, pool))
+	require.NoError(t, pgx.BeginFunc(t.Context(), box.Queued(pool), func(tx pgx.Tx) error {
+		require.NoError(t, box.Add(t.Context(), tx, entry("A", "by pgx")))
+		require.NotContains(t, rowsIn(t, tx), "by pgx", "it waits")
+		return nil
+	}))
+	require.Equal(t, map[string]int{"flushed": 0, "by pgx": 0}, states(t, pool))
 
 	tx := box.Queue(begin(t, pool))
 	require.NoError(t, box.Add(t.Context(), tx, entry("A", "refused")))

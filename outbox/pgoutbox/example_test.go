@@ -55,12 +55,22 @@ func ExampleOutbox_Queue() {
 	_ = place
 }
 
+// A transaction that pgx commits.
+func ExampleOutbox_Queued() {
+	place := func(ctx context.Context, pool *pgxpool.Pool, box *pgoutbox.Outbox) error {
+		return pgx.BeginFunc(ctx, box.Queued(pool), func(tx pgx.Tx) error {
+			return box.Add(ctx, tx, outbox.Entry{Topic: "orders", Key: "7", Type: "order.placed", ID: "placed-7"})
+		})
+	}
+	_ = place
+}
+
 // A transaction that somebody else commits.
 func ExampleOutbox_Flush() {
 	place := func(ctx context.Context, pool *pgxpool.Pool, box *pgoutbox.Outbox) error {
 		return pgx.BeginFunc(ctx, pool, func(begun pgx.Tx) error {
 			tx := box.Queue(begun)
-			if err := box.Add(ctx, tx, outbox.Entry{Topic: "orders", Key: "7", Type: "order.placed"}); err != nil {
+			if err := box.Add(ctx, tx, outbox.Entry{Topic: "orders", Key: "7", Type: "order.placed", ID: "placed-7"}); err != nil {
 				return err
 			}
 			return box.Flush(ctx, tx)

@@ -34,13 +34,41 @@ var (
 // first, sorted, so that calls of Add in any order never deadlock (rule 22). If that fails, Commit rolls back and returns why. Rollback
 // drops the queue. A savepoint, by Begin, adds to the queue, and takes back what was added since if it is rolled back.
 //
-// End it by its own Commit. If somebody else commits tx, such as [pgx.BeginFunc], what is queued is lost unless [Outbox.Flush] was called at
-// the end of the work. A transaction that a ledger lends to a handler has a queue of its own: Queue returns it as it is.
+// End it by its own Commit; with [pgx.BeginFunc] use [Outbox.Queued] instead. If somebody else commits tx, what is queued is lost unless
+// [Outbox.Flush] was called at the end of the work. A transaction that a ledger lends to a handler has a queue of its own: Queue returns it as it is.
 func (o *Outbox) Queue(tx pgx.Tx) pgx.Tx {
 	if _, ok := tx.(dedup.TxKeeper); ok {
 		return tx
 	}
 	return &queuedTx{Tx: tx}
+}
+
+// Beginner begins transactions: a [pgxpool.Pool], a [pgx.Conn], a [pgx.Tx].
+//
+// [pgxpool.Pool]: https://pkg.go.dev/github.com/jackc/pgx/v5/pgxpool#Pool
+type Beginner interface {
+	Begin(ctx context.Context) (pgx.Tx, error)
+}
+
+// Queued returns db with transactions that have a queue, as [Outbox.Queue] makes them, for those who leave the commit to [pgx.BeginFunc]:
+//
+//	err := pgx.BeginFunc(ctx, box.Queued(pool), func(tx pgx.Tx) error {
+//		... // statements, and box.Add(ctx, tx, ...) in any order
+//	})
+func (o *Outbox) Queued(db Beginner) Beginner { return queuedDB{o, db} }
+
+type queuedDB struct {
+	box *Outbox
+	db  Beginner
+}
+
+// Begin implements [Beginner].
+func (q queuedDB) Begin(ctx context.Context) (pgx.Tx, error) {
+	tx, err := q.db.Begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return q.box.Queue(tx), nil
 }
 
 // Flush writes what is queued in tx now, for those whose commit is done elsewhere. It is the last thing before the commit, since it locks
