@@ -187,3 +187,31 @@ func TestOldestFirst(t *testing.T) {
 	}
 	require.Len(t, seen, 64)
 }
+
+// TestPlans_OneBusyShard_O15: the backlog of one busy key lies in one shard. A server that knows it must not read through it for each of the
+// other shards: with a few hundred thousand rows no fetch would end in time, and nothing would be published any more.
+func TestPlans_OneBusyShard_O15(t *testing.T) {
+	pool := newPool(t, testenv.Postgres(t))
+	require.NoError(t, pgoutbox.Migrate(t.Context(), pool))
+	_, err := pool.Exec(t.Context(), `INSERT INTO idem_outbox (shard, topic, key, event_id, event_type)
+		SELECT 7, 'orders', 'busy', 'e' || i, 'order.paid' FROM generate_series(1, 20000) i`)
+	require.NoError(t, err)
+	_, err = pool.Exec(t.Context(), "ANALYZE idem_outbox")
+	require.NoError(t, err)
+	var schema string
+	require.NoError(t, pool.QueryRow(t.Context(), "SELECT current_schema()").Scan(&schema))
+	shards := make([]int16, 64)
+	for i := range shards {
+		shards[i] = int16(i)
+	}
+	texts := pgoutbox.Texts(schema)
+	for name, args := range map[string][]any{
+		"fetch":     {shards, 2, 100, 1 << 20, true},
+		"fetchSkip": {shards, 2, 100, 1 << 20, true, []string{"orders"}, [][]byte{[]byte("other")}, []int64{5}},
+		"backlog":   {10, 64},
+	} {
+		plan := explain(t, pool, texts["plain"], texts[name], args)
+		require.Contains(t, plan, "idem_outbox_waiting", name)
+		require.NotContains(t, plan, "idem_outbox_pkey", name)
+	}
+}
