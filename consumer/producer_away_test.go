@@ -62,3 +62,44 @@ func TestProduceEach_PartitionAway_O10(t *testing.T) {
 	defer p.room.mu.Unlock()
 	require.Zero(t, p.room.used)
 }
+
+// TestProduceEach_BrokerSilent_O10: one broker of two takes connections and does not answer. Messages for the other are held up until a call has
+// lost its patience, and no longer.
+func TestProduceEach_BrokerSilent_O10(t *testing.T) {
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(2), kfake.SeedTopics(1, "orders", "away"))
+	require.NoError(t, err)
+	t.Cleanup(cluster.Close)
+	require.NoError(t, cluster.MoveTopicPartition("orders", 0, 0))
+	require.NoError(t, cluster.MoveTopicPartition("away", 0, 1))
+	p := openProducer(t, cluster.ListenAddrs())
+	p.patience = time.Second
+	noErrors(t, p.ProduceEach(t.Context(), append(messages("orders", 0, 1), messages("away", 0, 1)...)))
+	awake := make(chan struct{})
+	cluster.ControlKey(int16(kmsg.Produce), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.KeepControl()
+		if r.(*kmsg.ProduceRequest).Topics[0].Topic == "away" || cluster.CurrentNode() == 1 {
+			cluster.SleepControl(func() { <-awake })
+		}
+		return nil, nil, false
+	})
+	began := time.Now()
+	for n := range 5 {
+		errs := p.ProduceEach(t.Context(), append(messages("orders", n*10, n*10+10), messages("away", 0, 50)...))
+		noErrors(t, errs[:10])
+		for _, err := range errs[10:] {
+			require.Error(t, err)
+		}
+	}
+	took := time.Since(began)
+	close(awake)
+	t.Logf("five calls took %s", took)
+	require.Less(t, took, 4*time.Second)
+	require.Eventually(t, func() bool {
+		for _, err := range p.ProduceEach(t.Context(), messages("away", 0, 50)) {
+			if err != nil {
+				return false
+			}
+		}
+		return true
+	}, soon, poll)
+}
