@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -63,7 +64,9 @@ func (p *Producer) ProduceEach(ctx context.Context, msgs []*idem.Message) []erro
 	if len(all) == 0 {
 		return c.errs
 	}
-	c.sendByTopic(ctx, all)
+	for part := range c.parts(all) {
+		c.sendByTopic(ctx, part)
+	}
 	c.sendAlone(ctx, c.failed(all, isBatchVerdict))
 	c.askAgain(ctx, all)
 	return c.errs
@@ -75,6 +78,29 @@ type call struct {
 	msgs    []*idem.Message
 	errs    []error
 	results chan result // nobody who sends one ever waits
+}
+
+// maxTogether bounds, in bytes, what is given to sarama before the results are waited for. sarama makes one batch of what it has for a partition, of
+// any size up to Producer.MaxMessageBytes, which must let the largest message through; a broker takes 1 MB by default. A batch that
+// is refused costs more than a round trip: its messages are halved until it is known which of them is to blame.
+const maxTogether = 900_000
+
+// parts yields indexes so that together the messages of each part are no larger than that, or are one.
+func (c *call) parts(indexes []int) iter.Seq[[]int] {
+	return func(yield func([]int) bool) {
+		first, size := 0, 0
+		for n, i := range indexes {
+			weight := sizeOf(c.msgs[i])
+			if n > first && size+weight > maxTogether {
+				if !yield(indexes[first:n]) {
+					return
+				}
+				first, size = n, 0
+			}
+			size += weight
+		}
+		yield(indexes[first:])
+	}
 }
 
 // What has become of a message when ctx ends.

@@ -310,3 +310,30 @@ func TestProduceEach_Closed(t *testing.T) {
 	require.True(t, p.client.Closed())
 	require.Len(t, values(t, brokers, "orders"), 5)
 }
+
+// TestParts: what is given to sarama at once fits into a batch that brokers take by default, and nothing is left out.
+func TestParts(t *testing.T) {
+	for _, sizes := range [][]int{{}, {10}, {2_000_000}, {400_000, 400_000, 400_000}, {10, 2_000_000, 10, 10}, {899_000, 899_000}} {
+		c := &call{}
+		var all, got []int
+		for i, n := range sizes {
+			c.msgs = append(c.msgs, &idem.Message{Topic: "t", Value: make([]byte, n)})
+			all = append(all, i)
+		}
+		for part := range c.parts(all) {
+			sum := 0
+			for _, i := range part {
+				sum += sizeOf(c.msgs[i])
+			}
+			require.True(t, sum <= maxTogether || len(part) == 1, "%v: %v", sizes, part)
+			got = append(got, part...)
+		}
+		require.Equal(t, all, got)
+	}
+	c := &call{msgs: []*idem.Message{{Value: make([]byte, 600_000)}, {Value: make([]byte, 600_000)}}}
+	n := 0
+	for range c.parts([]int{0, 1}) {
+		n++
+	}
+	require.Equal(t, 2, n)
+}

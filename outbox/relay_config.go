@@ -23,9 +23,8 @@ type RelayConfig struct {
 	BatchBytes int
 	// Lease is for how long a relay that is gone is waited for before others publish its share; default 15 s, at least 1 s.
 	Lease time.Duration
-	// MaxAttempts is how often a row is tried whose topic is not there or must not be written to, with 1 s to 30 s in between, before it is
-	// parked; default 5. They are counted by each relay for itself. What is too large or refused is parked at once, as it stays so, and a
-	// broker that is away counts for nobody.
+	// MaxAttempts is how often a row is tried whose topic is missing or may not be written to ([idem.ErrNoTopic]); default 5. A row that is
+	// too large or refused is parked at once, and a broker that is away counts for nobody.
 	MaxAttempts int
 	// WhenParked says what happens to the aggregate of a row that was parked. [Halt], the default, or [Skip].
 	WhenParked WhenParked

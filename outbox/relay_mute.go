@@ -8,8 +8,9 @@ import (
 const (
 	// maxMutes bounds what is remembered of failures. What is more is tried again in every round, with a pause before it.
 	maxMutes = 1000
-	// muteMemory is how long after its time a failure is remembered, if the row has not been met again: it may be another relay's.
-	muteMemory = time.Minute
+	// muteMemory is how long after its time a failure is remembered, if the row has not been met again: a person may have deleted it. It is
+	// long, as many that fail slowly are met again late.
+	muteMemory = 10 * time.Minute
 
 	minBlameBackoff, maxBlameBackoff = time.Second, 30 * time.Second
 )
@@ -30,6 +31,7 @@ func muteIDOf(row *Row) muteID {
 
 // mute is an aggregate that failed, and is left alone for a while.
 type mute struct {
+	shard    int
 	until    time.Time
 	failures int
 	broker   bool  // the last one was the broker's
@@ -48,7 +50,7 @@ func (m mutes) failed(row *Row, broker bool) (blamed int, ok bool) {
 		if len(m) >= maxMutes && !m.clean(now) {
 			return 0, false
 		}
-		e = &mute{}
+		e = &mute{shard: row.Shard}
 		m[id] = e
 	}
 	if e.broker != broker {
@@ -77,6 +79,11 @@ func (m mutes) settled(row *Row) { delete(m, muteIDOf(row)) }
 func (m mutes) clean(now time.Time) bool {
 	maps.DeleteFunc(m, func(_ muteID, e *mute) bool { return now.Sub(e.until) > muteMemory })
 	return len(m) < maxMutes
+}
+
+// keep forgets what is another relay's to publish.
+func (m mutes) keep(held map[int]Lease) {
+	maps.DeleteFunc(m, func(_ muteID, e *mute) bool { _, ok := held[e.shard]; return !ok })
 }
 
 // rests reports whether e is to be left alone now. When only what is fresh is wanted, it is also if its time has come.

@@ -112,6 +112,27 @@ func TestRelay_PartOfBrokerAway(t *testing.T) {
 	})
 }
 
+// The same if each failure takes longer than what failed is left alone for: what lies behind is reached all the same.
+func TestRelay_PartOfBrokerAway_Slowly(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		back := time.Now().Add(20 * time.Minute)
+		b.fate = func(m *idem.Message) fate {
+			if m.Topic == "away" && time.Now().Before(back) {
+				return fate{wait: 10 * time.Second, err: errBroker}
+			}
+			return acknowledged
+		}
+		for i := range 500 {
+			b.table.add("away", fmt.Sprint(i), fmt.Sprint("away", i))
+		}
+		for i := range 100 {
+			b.table.add("t", fmt.Sprint(i), fmt.Sprint("e", i))
+		}
+		b.start(nil)
+		b.within(5*time.Minute, func() bool { return b.table.count(sent) == 100 }, "others go on")
+	})
+}
+
 // skips watches how much a relay remembers of failures.
 type skips struct {
 	outbox.Store

@@ -15,8 +15,9 @@ func (b *batch) wanted() []Lease {
 	isGone := func(shard int) bool { _, ok := held[shard]; return !ok }
 	maps.DeleteFunc(r.busy, func(shard int, full bool) bool { return !full || isGone(shard) })
 	r.sweep, r.again = slices.DeleteFunc(r.sweep, isGone), slices.DeleteFunc(r.again, isGone)
+	r.mutes.keep(held)
 	r.turns++
-	b.fresh = len(r.mutes) < maxMutes && r.mutes.due(b.began)
+	b.fresh = r.mutes.due(b.began)
 	var shards []int
 	switch {
 	case len(r.again) > 0:

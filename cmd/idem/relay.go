@@ -27,7 +27,7 @@ type relayFlags struct {
 	maxAttempts int
 	whenParked  string
 	keep        time.Duration
-	listen      bool
+	wake        bool
 	health      string
 }
 
@@ -53,10 +53,10 @@ func (f *relayFlags) flags(s *pflag.FlagSet) {
 	s.IntVar(&f.batch, "batch", outbox.DefaultBatch, "rows that are published at once, at most 10000")
 	s.IntVar(&f.batchBytes, "batch-bytes", outbox.DefaultBatchBytes, "bytes that are published at once, and held in memory")
 	s.DurationVar(&f.lease, "lease", outbox.DefaultLease, "how long others wait for a relay that is gone")
-	s.IntVar(&f.maxAttempts, "max-attempts", outbox.DefaultMaxAttempts, "how often a row is tried that is itself to blame")
+	s.IntVar(&f.maxAttempts, "max-attempts", outbox.DefaultMaxAttempts, "how often a row is tried whose topic is missing or may not be written to")
 	s.StringVar(&f.whenParked, "when-parked", outbox.Halt.String(), "what becomes of the events behind a row that was parked: halt or skip")
 	s.DurationVar(&f.keep, "keep", 0, "how long rows stay after they were sent, for those who want to look")
-	s.BoolVar(&f.listen, "listen", false, "also listen for what writers with pgoutbox.Notify say")
+	s.BoolVar(&f.wake, "wake", false, "also listen for what writers with pgoutbox.Notify say")
 	s.StringVar(&f.health, "health", "", "serve /healthz and /readyz at this `address`, such as :8080")
 }
 
@@ -79,7 +79,7 @@ func (f *relayFlags) config() (c outbox.RelayConfig, err error) {
 	}
 	c = outbox.RelayConfig{
 		Interval: f.interval, Batch: f.batch, BatchBytes: f.batchBytes, Lease: f.lease, MaxAttempts: f.maxAttempts, Keep: f.keep,
-		Wake: f.listen,
+		Wake: f.wake,
 	}
 	switch f.whenParked {
 	case outbox.Halt.String():

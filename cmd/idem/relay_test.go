@@ -210,7 +210,7 @@ func TestRelay_Poison_O10(t *testing.T) {
 	require.Less(t, strings.Index(text, "bad-1"), strings.Index(text, "bad-2"))
 }
 
-// TestRelay_BrokerAway: at the start it is an error; --keep leaves rows, and --listen is for a store that can say so.
+// TestRelay_BrokerAway: at the start it is an error; --keep leaves rows, and --wake is for a store that can say so.
 func TestRelay_BrokerAway(t *testing.T) {
 	o := newTestOutbox(t)
 	away := testenv.FreeAddr(t)
@@ -233,7 +233,7 @@ func TestRelay_BrokerGoes_O15(t *testing.T) {
 	health := testenv.FreeAddr(t)
 	o.add(event("orders", "1", "a"))
 	r := startRelay(t, "--outbox", o.url, "--brokers", strings.Join(brokers, ","), "--interval", "50ms", "--lease", "1s", "--health", health,
-		"--keep", "1h", "--listen")
+		"--keep", "1h", "--wake")
 	require.Eventually(t, func() bool { return o.backlog().Waiting == 0 }, soon, poll)
 	cluster.Close()
 	o.add(event("orders", "1", "b"))

@@ -90,7 +90,7 @@ func (p *program) kill() bool {
 	}
 	cmd := p.cmd
 	p.cmd = nil
-	_ = cmd.Process.Kill()                    // it may have ended
+	_ = cmd.Process.Kill() // it may have ended
 	err := <-p.ended
 	killed := err != nil && cmd.ProcessState.ExitCode() < 0 // not by itself
 	if killed {

@@ -20,7 +20,9 @@ CREATE TABLE IF NOT EXISTS idem_outbox (
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0,
         autovacuum_vacuum_insert_threshold = -1);
 
-CREATE INDEX IF NOT EXISTS idem_outbox_waiting ON idem_outbox (shard, seq) WHERE state = 0;
+-- NULLS FIRST, though seq is never null: only this index has the order that relays ask for. With that of the primary key the server would
+-- at times read all that waits to find the first row of a shard.
+CREATE INDEX IF NOT EXISTS idem_outbox_waiting ON idem_outbox (shard, seq NULLS FIRST) WHERE state = 0;
 CREATE INDEX IF NOT EXISTS idem_outbox_parked ON idem_outbox (state, shard, topic, key, seq) WHERE state IN (2, 3);
 CREATE INDEX IF NOT EXISTS idem_outbox_sent ON idem_outbox (ended_at) WHERE state = 1;
 

@@ -92,7 +92,7 @@ func (r row) bases() []string {
 	case r.check == inTopic:
 		return []string{"skip-locked", "skip-locked-1000", "broker-limit"}
 	case r.empty:
-		return []string{"write-alone"}
+		return []string{"write-alone", "write-naive"}
 	case r.check == inOutbox:
 		return []string{"idem-ontx"}
 	default:

@@ -39,7 +39,7 @@ type writers struct {
 	size  int           // events in a transaction
 	pause time.Duration // at most, in each transaction
 
-	txs                            atomic.Int64
+	txs, last                      atomic.Int64 // last is when the last one ended, Unix nanoseconds
 	events, rolledBack, triedAgain atomic.Int64 // events committed, transactions rolled back on purpose, and those that ran again
 	mu                             sync.Mutex
 	err                            error
@@ -55,6 +55,7 @@ func (b *mailbox) write(n int, seed uint64, w *writers) *writers {
 	for i := range n {
 		rng := rand.New(rand.NewPCG(seed, uint64(i)+1))
 		w.group.Go(func() {
+			defer func() { w.last.Store(time.Now().UnixNano()) }()
 			for ctx.Err() == nil && (w.goal == 0 || w.events.Load() < w.goal) {
 				// What was begun is ended: a commit that was cancelled may have happened, and the test would not know.
 				if err := w.transaction(context.WithoutCancel(ctx), rng); err != nil {

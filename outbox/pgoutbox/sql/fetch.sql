@@ -1,15 +1,13 @@
 -- The first waiting rows of each shard, then the oldest of them as far as the limits go: what is left out comes first next time,
 -- and no row is taken before one of its shard that has a lower number. size is never less than Entry.Size.
--- BETWEEN, and the order by shard, where = would do: with = the primary key has the order too, and a server that believes most rows to be of
--- one shard, as with the backlog of one busy key, would read through all of them for each of the others.
 WITH candidates AS (
     SELECT r.*
     FROM unnest($1::smallint[]) AS s(shard)
     CROSS JOIN LATERAL (
         SELECT o.seq, o.shard, o.topic, o.key, o.event_id, o.event_type, o.payload, o.headers::text AS headers, o.added_at
         FROM {outbox} o
-        WHERE o.shard BETWEEN s.shard AND s.shard AND o.state = 0{skip}
-        ORDER BY o.shard, o.seq
+        WHERE o.shard = s.shard AND o.state = 0{skip}
+        ORDER BY o.seq NULLS FIRST -- see idem_outbox_waiting
         LIMIT $2::bigint) r),
 sized AS (
     SELECT c.*, row_number() OVER w AS n,
