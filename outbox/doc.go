@@ -28,8 +28,8 @@
 //	err = relay.Run(ctx) // until ctx ends
 //
 // or as a program of its own, `idem relay`. As many as you like may run, such as one in each instance of the service: they share the
-// [Shards] parts of the outbox evenly, and take over from one that is gone when its [RelayConfig].Lease is over, at once if it ended in
-// order. When ctx ends Run waits for what it has given to the producer, at most 10 s or a lease, and for the database, at most 6 s: give
+// [Shards] parts of the outbox evenly, and take over from one that is gone when its [RelayConfig].Lease is over. They look every third of
+// a Lease for what is free, also when one has come, or has ended in order. When ctx ends Run waits for what it has given to the producer, at most 10 s or a lease, and for the database, at most 6 s: give
 // the process that long. [Relay.Ready] is for a probe of readiness.
 //
 // The producer must not lose, nor reorder messages of a partition by itself: all in-sync replicas acknowledge, and it is idempotent.

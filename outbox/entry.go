@@ -126,8 +126,10 @@ func (e *Entry) problem() string {
 	}
 	for _, h := range e.Headers {
 		switch {
-		case h.Key == HeaderID || h.Key == HeaderType || strings.HasPrefix(h.Key, idem.HeaderPrefix):
-			return fmt.Sprintf("header %q is Idem's own: set ID and Type", h.Key)
+		case h.Key == HeaderID || h.Key == HeaderType:
+			return fmt.Sprintf("header %q is made of ID and Type: set those", h.Key)
+		case strings.HasPrefix(h.Key, idem.HeaderPrefix):
+			return fmt.Sprintf("header %q is Idem's own: names must not begin with %q", h.Key, idem.HeaderPrefix)
 		case h.Key == "" || !utf8.ValidString(h.Key) || strings.ContainsRune(h.Key, 0):
 			return "a header has a name that is empty, or no UTF-8, or contains NUL"
 		}

@@ -21,7 +21,8 @@ type RelayConfig struct {
 	// relay holds in memory is one batch.
 	Batch      int
 	BatchBytes int
-	// Lease is for how long a relay that is gone is waited for before others publish its share; default 15 s, at least 1 s.
+	// Lease is for how long a relay that is gone is waited for before others publish its share; default 15 s, at least 1 s. Every third of it
+	// relays look for what is free: so long others may take with the share of one that ended in order, or gave some up to a new one.
 	Lease time.Duration
 	// MaxAttempts is how often a row is tried whose topic is missing or may not be written to ([idem.ErrNoTopic]); default 5. A row that is
 	// too large or refused is parked at once, and a broker that is away counts for nobody.

@@ -158,7 +158,7 @@ func (r *Relay) tellParked(ctx context.Context, p *parkedRow) {
 func (r *Relay) blamed(ctx context.Context, row *Row, times int, err error) {
 	if times == 1 {
 		r.cfg.Logger.WarnContext(ctx, "event of the outbox was not taken, trying again", append(rowAttrs(row),
-			"attempts", r.cfg.MaxAttempts, "error", cutText(err.Error()))...)
+			"max_attempts", r.cfg.MaxAttempts, "error", cutText(err.Error()))...)
 	}
 }
 

@@ -63,10 +63,14 @@ func newEventListCmd(a *app) *cobra.Command {
 
 // none wants no arguments.
 func none(cmd *cobra.Command, args []string) error {
-	if len(args) > 0 {
-		return usage("%s takes no arguments, it got %q", cmd.CommandPath(), args[0])
+	if len(args) == 0 {
+		return nil
 	}
-	return nil
+	hint := ""
+	if strings.Contains(args[0], "://") { // idem migrate up --outbox postgres://..., as other verbs have it
+		hint = "; a database is named by --ledger"
+	}
+	return usage("%s takes no arguments, it got %q%s", cmd.CommandPath(), args[0], hint)
 }
 
 func setStates(f *dedup.Filter, status []string) error {

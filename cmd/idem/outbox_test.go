@@ -95,6 +95,7 @@ func TestOutboxUsage(t *testing.T) {
 		"outbox status --ledger postgres://a/b --ledger postgres://c/d":      "--outbox",
 		"outbox status --outbox postgres://u:canary@h:port/db":               "cannot be parsed",
 		"migrate print --outbox --layout compact":                            "--layout",
+		"migrate up --outbox postgres://h/db":                                "a database is named by --ledger",
 		"relay --outbox postgres://h/db":                                     "--brokers",
 		"relay --brokers h:1":                                                "--outbox",
 		"relay --brokers h:1 --outbox postgres://h/db --batch 0":             "--batch",

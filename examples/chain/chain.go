@@ -51,13 +51,7 @@ func play(ctx context.Context, o options, out *screen) (s *summary, err error) {
 	if c.dir, err = os.MkdirTemp("", "idem-chain-"); err != nil {
 		return nil, err
 	}
-	defer func() {
-		if err != nil || o.keep || len(s.problems()) > 0 {
-			c.say("logs of all processes: %s", c.dir)
-			return
-		}
-		_ = os.RemoveAll(c.dir) // in the system's directory for such things anyway
-	}()
+	defer func() { c.tidy(err != nil || o.keep || len(s.problems()) > 0) }()
 	c.say("seed %d; building payments, orderstatus, notifier and idem", o.seed)
 	if err := build(ctx, c.dir); err != nil {
 		return nil, err
@@ -84,6 +78,19 @@ func play(ctx context.Context, o options, out *screen) (s *summary, err error) {
 		return nil, err
 	}
 	return c.run(ctx)
+}
+
+// tidy removes what was built, and the logs unless somebody may want to read them. It is in the system's directory for such things anyway.
+func (c *chain) tidy(keep bool) {
+	logs, _ := filepath.Glob(filepath.Join(c.dir, "*.log")) // the pattern is a valid one
+	if !keep || len(logs) == 0 {
+		_ = os.RemoveAll(c.dir)
+		return
+	}
+	for _, name := range built {
+		_ = os.Remove(filepath.Join(c.dir, name)) // they are large
+	}
+	c.say("logs of all processes: %s", c.dir)
 }
 
 // run is the story.

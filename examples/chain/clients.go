@@ -7,6 +7,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -106,10 +107,13 @@ func (c *clients) pay(ctx context.Context, client *http.Client, order int) error
 	return nil
 }
 
+// requestKey is the key of the request that pays for an order, as if it were kept with the order.
+func requestKey(order string) string { return "order-" + order }
+
 // post sends a request until it is answered.
 func (c *clients) post(ctx context.Context, client *http.Client, order int) error {
 	body := fmt.Sprintf(`{"order_id":%d,"amount":%d,"currency":"EUR","customer_id":"customer-%d"}`, order, 100+order, order%97)
-	ctx = httpidem.WithKey(ctx, fmt.Sprintf("order-%d", order)) // kept with the order
+	ctx = httpidem.WithKey(ctx, requestKey(strconv.Itoa(order)))
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url+"/payments", strings.NewReader(body))
 	if err != nil {
 		return err

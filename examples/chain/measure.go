@@ -30,6 +30,7 @@ type found struct {
 	lost, strangers            int // payments with an answer and without the rest; notifications that no payment explains
 	paymentRecords, paymentIDs int // in the topic, and how many different events they are
 	orderRecords, orderIDs     int
+	foreignIDs                 int // of events, that are not made of what the event follows from
 	waiting, deadLetters       int // rows in both outboxes, records in dead-letter topics
 }
 
@@ -74,7 +75,8 @@ func (c *chain) counted(kind string, from int) (map[string]int, error) {
 
 // look reads everything. events are those of the second topic.
 func (c *chain) look(ctx context.Context) (f found, events []string, err error) {
-	if err := c.lookAtOrders(ctx, &f); err != nil {
+	payments, err := c.lookAtOrders(ctx, &f)
+	if err != nil {
 		return f, nil, err
 	}
 	ids, records, err := c.read(ctx, c.payments)
@@ -82,10 +84,12 @@ func (c *chain) look(ctx context.Context) (f found, events []string, err error) 
 		return f, nil, err
 	}
 	f.paymentIDs, f.paymentRecords = len(ids), records
+	f.foreignIDs = foreign(ids, payments, c.paymentEvent)
 	if ids, records, err = c.read(ctx, c.orders); err != nil {
 		return f, nil, err
 	}
 	f.orderIDs, f.orderRecords = len(ids), records
+	f.foreignIDs += foreign(ids, payments, c.orderEvent)
 	for _, t := range []string{idem.DeadLetterTopic(c.orderGroup)(c.payments), idem.DeadLetterTopic(c.notifierGroup)(c.orders)} {
 		_, n, err := c.read(ctx, t)
 		if err != nil {
@@ -98,27 +102,26 @@ func (c *chain) look(ctx context.Context) (f found, events []string, err error) 
 }
 
 // lookAtOrders follows every payment from its answer to the notification.
-func (c *chain) lookAtOrders(ctx context.Context, f *found) error {
-	type payment struct{ ID, Order, Charge string }
+func (c *chain) lookAtOrders(ctx context.Context, f *found) ([]payment, error) {
 	payments, err := rows[payment](ctx, c.place, `SELECT id, order_id, coalesce(charge_id, '') FROM {p}.payments`)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	type order struct{ ID, PaidBy string }
 	orders, err := rows[order](ctx, c.place, `SELECT id::text, paid_by FROM {o}.orders WHERE status = 'paid'`)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if f.effects, err = c.count(ctx, `SELECT count(*) FROM {o}.order_effects`); err != nil {
-		return err
+		return nil, err
 	}
 	charges, err := c.charges(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	lines, err := c.notifications()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	f.payments, f.charges, f.ordersPaid, f.sent = len(payments), len(charges), len(orders), len(lines)
 
@@ -157,7 +160,7 @@ func (c *chain) lookAtOrders(ctx context.Context, f *found) error {
 			f.strangers++
 		}
 	}
-	return nil
+	return payments, nil
 }
 
 // charges are all that the provider has made.

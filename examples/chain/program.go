@@ -15,6 +15,9 @@ import (
 	"time"
 )
 
+// built are the names of the programs.
+var built = []string{"payments", "orderstatus", "notifier", "idem"}
+
 // build builds the programs of the chain into dir.
 func build(ctx context.Context, dir string) error {
 	const module = "github.com/idem-go/idem/"

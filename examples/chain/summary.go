@@ -64,6 +64,7 @@ func (s *summary) problems() (list []string) {
 	add(s.mixups > 0, "%d repeats under another event ID or idempotency key", s.mixups)
 	add(s.paymentIDs != s.payments, "%d different payment.completed for %d payments", s.paymentIDs, s.payments)
 	add(s.orderIDs != s.ordersPaid, "%d different order.paid for %d orders", s.orderIDs, s.ordersPaid)
+	add(s.foreignIDs > 0, "%d events whose IDs are not made of what they follow from", s.foreignIDs)
 	add(s.waiting > 0, "%d events have not left", s.waiting)
 	add(s.deadLetters > 0, "%d dead letters", s.deadLetters)
 	add(s.kills != s.processes, "%d of %d processes were killed", s.kills, s.processes)

@@ -54,6 +54,7 @@ func TestEachProblemIsSeen(t *testing.T) {
 		"repeat under another key": {func(s *summary) { s.mixups = 1 }, "1 repeats under another"},
 		"event with two IDs":       {func(s *summary) { s.paymentIDs++ }, "61 different payment.completed for 60 payments"},
 		"event missing":            {func(s *summary) { s.orderIDs-- }, "59 different order.paid for 60 orders"},
+		"event ID by chance":       {func(s *summary) { s.foreignIDs = 3 }, "3 events whose IDs are not made of what they follow from"},
 		"event has not left":       {func(s *summary) { s.waiting = 1 }, "1 events have not left"},
 		"dead letter":              {func(s *summary) { s.deadLetters = 1 }, "1 dead letters"},
 		"nothing was killed":       {func(s *summary) { s.kills = 5 }, "5 of 6 processes were killed"},

@@ -29,6 +29,9 @@ func (o *Outbox) Add(ctx context.Context, tx pgx.Tx, entries ...outbox.Entry) er
 	if o.wrong != nil {
 		return o.wrong
 	}
+	if tx == nil {
+		return errNoTx
+	}
 	if len(entries) == 0 {
 		return nil
 	}

@@ -48,6 +48,11 @@ func TestSameID(t *testing.T) {
 	require.ErrorIs(t, box.Add(dedup.WithParent(t.Context(), dedup.Key{}), begin(t, pool), line("")), outbox.ErrNoParent)
 }
 
+// Whoever takes no notice of the ok of httpidem.TxFrom is told, not killed.
+func TestNoTransaction(t *testing.T) {
+	require.ErrorContains(t, pgoutbox.New(nil).Add(t.Context(), nil, entry("A", "1")), "tx is nil")
+}
+
 // O-10: what no topic would take fails where it is made, and leaves the transaction usable.
 func TestTooLargeAtInsert(t *testing.T) {
 	_, pool := newBox(t)

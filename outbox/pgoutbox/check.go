@@ -88,7 +88,8 @@ func (o *Outbox) checkTables(ctx context.Context, q *statements) (warnings []str
 			return nil, unfit("indexes that are not valid: %s: REINDEX them", invalid)
 		case !plain:
 			return nil, unfit("column seq of idem_outbox must be an identity with CACHE 1 that ascends: with a larger cache each session " +
-				"draws numbers in stock, and events of one aggregate are published out of order (rule 22)")
+				"draws numbers in stock, and events of one aggregate are published out of order (rule 22): ALTER TABLE idem_outbox ALTER seq SET CACHE 1, " +
+				"then let all writers connect anew")
 		case lacks != "":
 			warnings = append(warnings, fmt.Sprintf("this role cannot %s: it lacks %s", role.can, lacks))
 		}

@@ -74,6 +74,7 @@
 //	GRANT USAGE ON SCHEMA public TO operator;
 //	GRANT SELECT, UPDATE, DELETE ON idem_outbox TO operator;
 //	GRANT SELECT, UPDATE ON idem_outbox_shards TO operator;
+//	GRANT SELECT ON idem_outbox_relays TO operator; -- for the commands idem outbox status and idem doctor
 //
 // # Relays
 //

@@ -15,6 +15,7 @@ var (
 	errNoTables = errors.New("the tables of the outbox are not there: run pgoutbox.Migrate or `idem migrate up --outbox`")
 	errNoRight  = errors.New("the role has no right to do this: see the rights in the documentation of package pgoutbox")
 	errNoLocks  = errors.New("the server has no room for more locks: raise max_locks_per_transaction, or add fewer aggregates at once")
+	errNoTx     = errors.New("pgoutbox: no transaction: tx is nil (a request without a key has none, see httpidem.TxFrom)")
 	errNoPool   = errors.New("pgoutbox: New was given no pool")
 )
 
