@@ -25,6 +25,7 @@ type Producer struct {
 	results sync.WaitGroup
 	room    *room
 	topics  topicAsks
+	away    *awayParts // nil: nothing is noted, each message is tried for as long as sarama does
 
 	// closing is held shared by whoever gives messages to async.
 	closing sync.RWMutex
@@ -68,6 +69,9 @@ func NewProducer(client sarama.Client) (*Producer, error) {
 func (p *Producer) settle(m *sarama.ProducerMessage, err error) {
 	f := m.Metadata.(*fate)
 	p.room.give(f.weight)
+	if p.away != nil {
+		p.away.note(m, err, f.probe)
+	}
 	f.results <- result{f.index, err}
 }
 

@@ -17,6 +17,7 @@ type fate struct {
 	index   int
 	weight  int // of room
 	results chan<- result
+	probe   bool // it asks whether its partition is back
 }
 
 type result struct {
@@ -40,6 +41,9 @@ const aloneWait = 5 * time.Second
 //
 // Any other error says that the brokers are to blame, and nothing of whether the message is in the log: sent again, it may be
 // there twice.
+//
+// With OpenProducer, one partition that is away holds up messages for others once, until sarama gives up. From then on it is asked with one
+// message at a time, which is waited for a second; others for it fail at once, until it has taken one.
 //
 // It returns when all fates are known, or when ctx ends, with OpenProducer after 30 s at the latest. Messages without answer then have an
 // error that wraps the cause; sarama goes on with those that it was given until it gives up, which is a matter of minutes if a
@@ -131,16 +135,21 @@ func (c *call) sendByTopic(ctx context.Context, indexes []int) {
 		c.set(indexes, errProducerClosed)
 		return
 	}
-	topics, underWay := len(byTopic), 0
-	for topics > 0 || underWay > 0 {
+	topics, underWay, held := len(byTopic), 0, newHeldBack(c)
+	defer held.stop()
+	for topics > 0 || underWay > 0 || len(held.asking) > 0 {
 		select {
 		case a := <-answers:
 			topics--
 			if a.err == nil {
-				underWay += c.send(ctx, byTopic[a.topic], false)
+				underWay += c.send(ctx, held.split(ctx, byTopic[a.topic]), false)
 			} else {
 				c.set(byTopic[a.topic], a.err)
 			}
+		case r := <-held.results:
+			underWay += c.send(ctx, held.answered(r), false)
+		case <-held.over:
+			held.giveUp()
 		case r := <-c.results:
 			underWay--
 			c.errs[r.index] = r.err
@@ -272,7 +281,11 @@ func (c *call) set(indexes []int, err error) {
 
 // cut says of messages without result why there is none.
 func (c *call) cut(ctx context.Context, indexes []int) {
+	silent := c.p.away != nil && errors.Is(context.Cause(ctx), errPatience)
 	for _, i := range indexes {
+		if silent && c.errs[i] == errNoAnswer { //nolint:errorlint // as below
+			c.p.away.silent(toSarama(c.msgs[i]))
+		}
 		if err := c.errs[i]; err == errNotSent || err == errNoAnswer { //nolint:errorlint // not those that say why already
 			c.errs[i] = fmt.Errorf("%w: %w", err, context.Cause(ctx))
 		}

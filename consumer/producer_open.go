@@ -36,7 +36,7 @@ func OpenProducer(cfg Config) (*Producer, error) {
 	if err != nil {
 		return nil, errors.Join(err, client.Close())
 	}
-	p.owned, p.patience = true, producerPatience
+	p.owned, p.patience, p.away = true, producerPatience, newAwayParts(client)
 	return p, nil
 }
 

@@ -50,7 +50,9 @@
 // writers down while the broker is away: watch the backlog ([BacklogObserver]), it is disk of the database.
 //
 // While a part of the broker is away, such as one partition, its aggregates rest and others go on, as long as there are no more than 1,000 such
-// aggregates with waiting events for each relay; with more, others may be held up until it is back.
+// aggregates with waiting events for each relay; with more, others may be held up until it is back. All wait while the producer finds out, which with
+// consumer.OpenProducer is 15 s to 30 s, once. An event without a key may go to any partition, so that nobody knows beforehand that its one is
+// away: with many of those each batch may take that long.
 //
 // # Parked events
 //

@@ -20,7 +20,7 @@ const (
 // chores are what is done between two rounds, at most one call of each: publishing is not held up for long.
 func (r *Relay) chores(ctx context.Context) {
 	now := time.Now()
-	if r.cfg.Keep > 0 && !now.Before(r.purgeAt) {
+	if !now.Before(r.purgeAt) { // also without Keep: rows may be left of a time when there was one
 		r.purgeAt = now.Add(r.purge(ctx))
 	}
 	if !now.Before(r.backlogAt) {
@@ -30,11 +30,7 @@ func (r *Relay) chores(ctx context.Context) {
 
 // choresIn is when the next one is due.
 func (r *Relay) choresIn() time.Duration {
-	next := time.Until(r.backlogAt)
-	if r.cfg.Keep > 0 {
-		next = min(next, time.Until(r.purgeAt))
-	}
-	return next
+	return min(time.Until(r.backlogAt), time.Until(r.purgeAt))
 }
 
 // purge deletes a batch of what was kept for long enough, and returns when to go on.

@@ -29,8 +29,8 @@ type RelayConfig struct {
 	MaxAttempts int
 	// WhenParked says what happens to the aggregate of a row that was parked. [Halt], the default, or [Skip].
 	WhenParked WhenParked
-	// Keep is for how long rows stay after they were sent, for those who want to look; default 0: they are deleted at once. What was
-	// kept is deleted by relays with Keep only.
+	// Keep is for how long rows stay after they were sent, for those who want to look; default 0: they are deleted at once. Of several
+	// relays the shortest counts, and what is left of a longer one is deleted.
 	Keep time.Duration
 	// Wake lets the store say that rows have come, if it can ([Waker]); default false, since it slows writers down (O-12).
 	Wake bool

@@ -305,10 +305,11 @@ func TestRelay_Purge(t *testing.T) {
 		require.Zero(t, b.table.keeps(), "what was sent was kept until then")
 	})
 	inBubble(t, func(t *testing.T, b *bench) {
+		b.table.kept = 2500 // by an earlier relay
 		r := b.start(nil)
 		b.table.add("t", "a", "a1")
 		b.sleep(5 * time.Minute)
-		require.Zero(t, r.store.count("purge"))
+		require.Less(t, r.store.count("purge"), 10)
 		require.Zero(t, b.table.keeps())
 	})
 }

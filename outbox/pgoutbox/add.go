@@ -19,7 +19,7 @@ import (
 //     and written in one statement just before the commit. Add may be called often, by many handlers, in any order: nothing deadlocks.
 //   - In any other transaction they are written at once, and lock their topics and keys until it ends. Call Add once
 //     with all entries, at the end: transactions that call it twice can wait for each other crosswise, which the server ends with error
-//     40P01 (deadlock detected), and what comes after Add makes others wait.
+//     40P01 (deadlock detected), and what comes after Add makes others wait. Two events with one ID are found in one call only.
 //
 // Payloads and headers may be reused when Add has returned.
 //

@@ -31,7 +31,8 @@ var roles = []struct {
 // Check looks whether the outbox can be used, and writes nothing.
 //
 // Errors: tables or indexes missing or of an older version, shards missing, numbers that are drawn in stock (a CACHE of the identity
-// column other than 1 breaks the order of commits, rule 22), a server older than 14, an encoding other than UTF8, a standby or a
+// column other than 1 breaks the order of commits, rule 22), numbers that are behind those of the rows (logical replication leaves sequences
+// behind; seen by roles that may read the sequence, such as the owner), a server older than 14, an encoding other than UTF8, a standby or a
 // database that is read-only. Warnings: rights that this role lacks, for adding and for relaying, which as a rule are two roles; and
 // commits that do not wait for the disk: an event may then be published of a transaction that a crash undoes.
 func (o *Outbox) Check(ctx context.Context) (warnings []string, err error) {
@@ -99,7 +100,8 @@ func (o *Outbox) checkTables(ctx context.Context, q *statements) (warnings []str
 // checkRows needs the rights of a relay; without them nothing is said.
 func (o *Outbox) checkRows(ctx context.Context, q *statements) ([]string, error) {
 	var shards, version int
-	err := o.pool.QueryRow(ctx, q.checkRows, outbox.Shards).Scan(&shards, &version)
+	var behind bool
+	err := o.pool.QueryRow(ctx, q.checkRows, outbox.Shards, pgx.Identifier{q.schema}.Sanitize()).Scan(&shards, &version, &behind)
 	switch {
 	case sqlState(err) == codeNoRight:
 		return nil, nil
@@ -109,6 +111,10 @@ func (o *Outbox) checkRows(ctx context.Context, q *statements) ([]string, error)
 		return nil, unfit("the tables have version %d, this release needs %d: run pgoutbox.Migrate", version, schemaVersion)
 	case shards != outbox.Shards:
 		return nil, unfit("idem_outbox_shards has %d of %d rows: run pgoutbox.Migrate, else some events are never published", shards, outbox.Shards)
+	case behind:
+		return nil, unfit("idem_outbox has rows with numbers that its sequence has still to give out, as after a replication or a copy that " +
+			"leaves sequences behind: new events would be published before those that wait. Before anybody writes: " +
+			"SELECT setval(pg_get_serial_sequence('idem_outbox', 'seq'), (SELECT max(seq) FROM idem_outbox))")
 	}
 	return nil, nil
 }

@@ -32,7 +32,9 @@
 // it, so that what is rolled back takes its events with it.
 //
 // A transaction with entries of more than 500 keys locks the outbox as a whole instead of each key, so that the server's table of locks, of
-// max_locks_per_transaction times max_connections places, does not run full: others wait for its commit, and it for theirs.
+// max_locks_per_transaction times max_connections places, does not run full: others wait for its commit, and it for theirs. While it
+// waits nobody else gets in: a transaction that stays open for a minute after Add, and one of more than 500 keys, hold up all
+// writers for that minute. Add last, and bound transactions.
 //
 // Waiting for other writers of a key is bounded by the session's lock_timeout, by default by nothing; Add fails with SQLSTATE 55P03
 // then. The ledger has bounds of its own for the transactions that it lends.
@@ -45,7 +47,8 @@
 //	SELECT seq, topic, convert_from(key, 'UTF8'), event_type, event_id, added_at FROM idem_outbox WHERE state = 0 ORDER BY seq;
 //
 // All names are qualified with a schema: that of [InSchema], or the first one in the session's search path that has the table, looked
-// up once. The column seq must stay an identity with CACHE 1, see [Outbox.Check].
+// up once. The column seq must stay an identity with CACHE 1, see [Outbox.Check]. pg_dump carries its last number over; logical replication does
+// not: set it before anybody writes to the copy, else new events are published before those that wait (rule 22).
 //
 // The table is a queue. Rows that were sent are deleted, or, if the relay keeps them, by [Outbox.Purge]; its autovacuum settings clean up
 // after every 5,000 rows. A transaction anywhere in the database that stays open for long keeps the server from cleaning up, as with every
