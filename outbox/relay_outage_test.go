@@ -154,7 +154,7 @@ func TestRelay_ManyFailures_Bounded_O15(t *testing.T) {
 			}
 			return acknowledged
 		}
-		for i := range 2500 {
+		for i := range 1200 {
 			key := fmt.Sprint(i)
 			if i%2 == 0 {
 				key = ""
@@ -166,7 +166,7 @@ func TestRelay_ManyFailures_Bounded_O15(t *testing.T) {
 		b.start(func(_ *outbox.RelayConfig, f *faults) { f.Store = watch })
 		b.drained(5 * time.Minute)
 		require.Equal(t, 1000, watch.most)
-		require.Equal(t, 2500, b.table.count(parked))
+		require.Equal(t, 1200, b.table.count(parked))
 		require.Equal(t, 1, b.table.count(sent))
 	})
 }
