@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 )
 
 // This file waits. It asks the services, not the programs.
@@ -24,6 +25,7 @@ func (c *chain) until(ctx context.Context, done condition) error {
 		switch ok, err := done(ctx); {
 		case err != nil && ctx.Err() != nil:
 			return context.Cause(ctx)
+		case passing(err):
 		case ok || err != nil:
 			return err
 		}
@@ -41,6 +43,13 @@ func (c *chain) until(ctx context.Context, done condition) error {
 			return context.Cause(ctx)
 		}
 	}
+}
+
+// passing reports whether Kafka says of an error that it is one of the moment: a broker that has never had a group makes the topic of their
+// offsets when the first one comes, and has no coordinator until then. All waiting is bounded.
+func passing(err error) bool {
+	said, ok := errors.AsType[*kerr.Error](err)
+	return ok && said.Retriable
 }
 
 // standing is how far things are.

@@ -1,0 +1,28 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+)
+
+// TestUntil: what Kafka says for a moment only, as it does before it has had its first group, is waited out; any other error ends the wait.
+func TestUntil(t *testing.T) {
+	young := fmt.Errorf("describe: %w", &kadm.ShardErrors{Name: "DescribeGroups", Errs: []kadm.ShardError{{Err: kerr.CoordinatorNotAvailable}}})
+	asked := 0
+	require.NoError(t, (&chain{}).until(t.Context(), func(context.Context) (bool, error) {
+		if asked++; asked < 3 {
+			return false, young
+		}
+		return true, nil
+	}))
+	require.Equal(t, 3, asked)
+	for _, bad := range []error{kerr.GroupAuthorizationFailed, errors.New("unplugged")} {
+		require.ErrorIs(t, (&chain{}).until(t.Context(), func(context.Context) (bool, error) { return false, bad }), bad)
+	}
+}
