@@ -107,7 +107,8 @@ func TestLeasesAtRandom(t *testing.T) {
 	var claim dedup.Claim
 	var owner *dynamostore.Store
 	takeovers := 0
-	for range 600 {
+	for step := 0; step < 600 || takeovers <= 20; step++ { // some walks meet few ends of leases: they go on until they have
+		require.Less(t, step, 6000, "no way forward (seed %d)", seed)
 		d := time.Duration(rng.IntN(4000)) * time.Millisecond
 		pass(d)
 		spent += d
@@ -131,7 +132,6 @@ func TestLeasesAtRandom(t *testing.T) {
 		until, claim, owner = spent+lease, c, s
 		takeovers++
 	}
-	require.Greater(t, takeovers, 20, "seed %d", seed)
 }
 
 // A full list of watched claims takes over later, and gets there.
