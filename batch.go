@@ -71,6 +71,7 @@ func (p *Processor) newBatch(ctx context.Context, msgs []*Message, progress func
 
 // settle goes on until all is settled, or an error says why the next message is not.
 func (b *batch) settle() error {
+	defer b.tellSettled(true)
 	for b.next < len(b.entries) && !b.halted {
 		if b.ctx.Err() != nil {
 			return stopCause(b.ctx)
@@ -108,9 +109,9 @@ func (b *batch) step() error {
 	case len(r.entries) == 1:
 		return b.single(r.entries[0])
 	case r.tx != nil:
-		return r.inTx()
+		return r.watched(r.inTx)
 	default:
-		return r.claimed()
+		return r.watched(r.claimed)
 	}
 }
 
@@ -135,6 +136,7 @@ func (b *batch) advance() {
 		b.next++
 	}
 	if b.next > b.told {
+		b.tellSettled(false)
 		b.told = b.next
 		b.progress(b.next)
 	}
@@ -145,6 +147,7 @@ func (b *batch) over(e *entry) bool {
 	switch {
 	case e.settled:
 	case e.fate == forNobody:
+		e.came = SettledSkipped
 		b.p.skipped(b.ctx, e.m, e.typ, e.m.Value == nil)
 	case e.leader != nil && e.leader.settled:
 		if !e.leader.handled || b.p.cfg.Shadow { // given up, or not known to have been handled: the ledger says what that means for a copy
@@ -165,9 +168,10 @@ func (b *batch) other(e *entry) (err error) {
 	case forNothing:
 		return e.err
 	case forLetter:
+		e.came = SettledDeadLetter
 		err = b.p.deadLetter(b.ctx, b.pat, e.m, e.class, e.err)
 	case forFallback:
-		err = b.p.runOtherwise(b.ctx, e.m, b.pat)
+		e.came, err = b.p.runOtherwise(b.ctx, e.m, b.pat)
 	default:
 		b.advance()
 		return nil

@@ -39,6 +39,8 @@ type delivery struct {
 	later        later         // or where to
 	parked       *parkedEvent  // where it waits, if it was taken from there
 	end          end           // what settled it
+	came         Settlement    // the same, for who counts
+	undone       error         // why its last run came to nothing, for who watches
 	outages      int           // how often in a row it blamed its infrastructure while the ledger answered
 	busySince    time.Time
 	busyTold     bool
@@ -119,7 +121,7 @@ func (p *Processor) settle(ctx context.Context, d *delivery, s step) error {
 		}
 		func() {
 			defer func() { d.permit.end(true) }() // also if an observer panics
-			s, err = pass(ctx, d)
+			s, err = p.watchPass(ctx, d, pass)
 		}()
 		if s.settled && d.end == endDone {
 			d.route.budget.earn(1)
@@ -211,9 +213,9 @@ func (p *Processor) finishClaimed(ctx, hard context.Context, stop func(), d *del
 	case actComplete:
 		lost, err := p.complete(hard, d, dedup.Completion{})
 		if lost {
-			p.log.WarnContext(ctx, "claim was lost before the effect was recorded", p.deliveryAttrs(d)...)
+			p.lost(ctx, d)
 		}
-		d.handled, d.seen, d.end = err == nil && !lost, d.req.Origin, endDone
+		d.handled, d.seen, d.end, d.came = err == nil && !lost, d.req.Origin, endDone, SettledHandled
 		return step{settled: d.handled}, err
 	case actLetter:
 		return p.giveUpClaimed(hard, d, o)
@@ -259,7 +261,7 @@ func (p *Processor) giveUpClaimed(hard context.Context, d *delivery, o outcome) 
 		return step{}, err
 	}
 	lost, err := p.complete(hard, d, dedup.Completion{Dead: d.reason(o)})
-	d.end = endDead
+	d.end, d.came = endDead, SettledDeadLetter
 	return step{settled: err == nil && !lost}, err
 }
 
@@ -329,6 +331,7 @@ func (p *Processor) letterOnly(ctx context.Context, d *delivery, class Class, er
 	if err := p.sendLetter(ctx, d.pat, d.m, f); err != nil {
 		return step{}, err
 	}
+	d.came = SettledDeadLetter
 	return step{settled: true}, nil
 }
 
@@ -342,7 +345,7 @@ func (p *Processor) waitBusy(ctx context.Context, d *delivery, a dedup.Answer) e
 		d.busyTold = true
 		p.log.WarnContext(ctx, "event is held elsewhere for long", append(p.deliveryAttrs(d), "for", since.Round(time.Millisecond))...)
 		for _, o := range p.obs.stall {
-			o.ObserveStall(ctx, StallEvent{Message: d.m, Key: d.req.Key, For: since, Busy: true})
+			o.ObserveStall(ctx, StallEvent{Group: p.cfg.Group, Message: d.m, Key: d.req.Key, For: since, Busy: true})
 		}
 	}
 	// A lease's end is known: come just after it. An earlier end is not: look about once a second.

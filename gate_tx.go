@@ -57,7 +57,7 @@ func (p *Processor) passTx(ctx context.Context, d *delivery) (step, error) {
 		if a.Verdict == dedup.Fresh {
 			p.trusted(d.m)
 			d.size().grow(1, d.route.maxBatch)
-			d.handled, d.seen, d.end = true, d.req.Origin, endDone
+			d.handled, d.seen, d.end, d.came = true, d.req.Origin, endDone, SettledHandled
 			return step{settled: true}, nil
 		}
 		return p.obey(ctx, d, a)
@@ -81,6 +81,8 @@ func (p *Processor) claimAndRun(hard context.Context, d *delivery) (a dedup.Answ
 		return err
 	})
 	p.observeClaim(hard, d, a.Verdict, began, err)
+	p.ledgerCall(hard, d.ledger, VerbTransaction, 1, []dedup.Answer{a}, began, err)
+	d.undone = err
 	return a, o, ran, err
 }
 
@@ -151,7 +153,7 @@ func (p *Processor) giveUpTx(ctx context.Context, d *delivery, o outcome) (step,
 	if err := p.sendLetter(ctx, d.pat, d.m, d.failure(o)); err != nil {
 		return step{}, err
 	}
-	d.end = endDead
+	d.end, d.came = endDead, SettledDeadLetter
 	return p.recordTx(ctx, d, dedup.Completion{Dead: d.reason(o)})
 }
 
@@ -167,6 +169,7 @@ func (p *Processor) recordTx(ctx context.Context, d *delivery, c dedup.Completio
 			}
 			return err
 		})
+		p.ledgerCall(ctx, d.ledger, VerbTransaction, 1, nil, began, err)
 		if err == nil {
 			return step{settled: true}, nil
 		}

@@ -238,7 +238,7 @@ func (p *Processor) moveClaimed(hard context.Context, d *delivery, o outcome) (s
 		return p.giveUpClaimed(hard, d, o)
 	}
 	lost, err := p.complete(hard, d, dedup.Completion{Retry: d.req.Position.Retry + 1})
-	d.end = endMoved
+	d.end, d.came = endMoved, SettledLater
 	return step{settled: err == nil && !lost}, err
 }
 
@@ -260,7 +260,7 @@ func (p *Processor) moveTx(ctx context.Context, d *delivery, o outcome) (step, e
 	case act == actLetter:
 		return p.giveUpTx(ctx, d, o)
 	}
-	d.end = endMoved
+	d.end, d.came = endMoved, SettledLater
 	return p.recordTx(ctx, d, dedup.Completion{Retry: d.req.Position.Retry + 1})
 }
 

@@ -66,7 +66,7 @@ func (h *health) down(ctx context.Context, p *Processor, began time.Time, err er
 	}
 	p.log.WarnContext(ctx, h.name+" unavailable, pausing", "error", cutText(err.Error(), maxErrorText))
 	for _, o := range p.obs.ledger {
-		o.ObserveLedger(ctx, LedgerEvent{Name: h.name, Down: true, Err: err})
+		o.ObserveLedger(ctx, LedgerEvent{Group: p.cfg.Group, Name: h.name, Down: true, Err: err})
 	}
 }
 
@@ -87,7 +87,7 @@ func (h *health) up(ctx context.Context, p *Processor, began time.Time) {
 	}
 	p.log.InfoContext(ctx, h.name+" is back", "after", away.Round(time.Millisecond))
 	for _, o := range p.obs.ledger {
-		o.ObserveLedger(ctx, LedgerEvent{Name: h.name, For: away})
+		o.ObserveLedger(ctx, LedgerEvent{Group: p.cfg.Group, Name: h.name, For: away})
 	}
 }
 
@@ -151,6 +151,7 @@ func (p *Processor) claimAll(ctx context.Context, l *ledger, pat *patience, t de
 		for i := range answers {
 			p.observeClaim(ctx, of(i), answers[i].Verdict, since, err)
 		}
+		p.ledgerCall(ctx, l, VerbClaim, len(reqs), answers, since, err)
 		if err == nil {
 			l.up(ctx, p, since)
 			return since, nil
@@ -197,6 +198,7 @@ func (p *Processor) release(ctx context.Context, l *ledger, releases []dedup.Rel
 	for try := 1; ; try++ {
 		began := time.Now()
 		err := l.store.Release(ctx, releases)
+		p.ledgerCall(ctx, l, VerbRelease, len(releases), nil, began, err)
 		if err == nil || errors.Is(err, dedup.ErrClaimLost) {
 			return
 		}
@@ -225,6 +227,7 @@ func (p *Processor) completeAll(hard context.Context, l *ledger, of *patience, d
 	for try := 1; ; try++ {
 		began := time.Now()
 		err := l.complete(context.WithoutCancel(hard), max(abandonAfter, p.cfg.Lease/2), done)
+		p.ledgerCall(hard, l, VerbComplete, len(done), nil, began, err)
 		var gone *dedup.LostError
 		switch {
 		case err == nil:

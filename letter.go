@@ -183,7 +183,7 @@ func (p *Processor) sendLetter(ctx context.Context, pat *patience, m *Message, f
 	attrs := append(p.messageAttrs(m, f.key), "class", f.class, "letter", l.Topic, "error", cutText(f.err.Error(), maxErrorText))
 	p.log.ErrorContext(ctx, "event dead-lettered", attrs...)
 	for _, o := range p.obs.deadLetter {
-		o.ObserveDeadLetter(ctx, DeadLetterEvent{Message: m, Key: f.key, Topic: l.Topic, Class: f.class, Err: f.err, Omitted: omitted})
+		o.ObserveDeadLetter(ctx, DeadLetterEvent{Group: p.cfg.Group, Message: m, Key: f.key, Topic: l.Topic, Class: f.class, Err: f.err, Omitted: omitted})
 	}
 	return nil
 }

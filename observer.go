@@ -17,8 +17,9 @@ type HandledObserver interface {
 	ObserveHandled(context.Context, HandledEvent)
 }
 
-// HandledEvent is one run of a handler.
+// HandledEvent is one run of a handler, of one of its events. [CallObserver] is told of all events of a call together, which costs less.
 type HandledEvent struct {
+	Group   string
 	Message *Message
 	Key     dedup.Key
 	Attempt int
@@ -34,6 +35,7 @@ type DuplicateObserver interface {
 
 // DuplicateEvent is a delivery of an event that the ledger knows.
 type DuplicateEvent struct {
+	Group   string
 	Message *Message
 	Key     dedup.Key
 	Verdict dedup.Verdict // Done, Moved, Dead or Conflict
@@ -53,6 +55,7 @@ type DeadLetterObserver interface {
 
 // DeadLetterEvent is a message that was given up.
 type DeadLetterEvent struct {
+	Group   string
 	Message *Message
 	Key     dedup.Key // zero if the event has no valid identity
 	Topic   string    // of the letter
@@ -70,12 +73,15 @@ type RetryObserver interface {
 
 // RetryEvent is a failure that will be tried again after Delay, or an event that has to wait for one (Parked).
 type RetryEvent struct {
+	Group   string
 	Message *Message
 	Key     dedup.Key
 	Attempt int
 	Delay   time.Duration
 	// Topic it was published to for that; empty if it is tried in its place, or waits in the ledger ([KeyOrdered]).
 	Topic string
+	// Later says that the next attempt is made elsewhere: from the retry topic, or from the ledger.
+	Later bool
 	// Parked says that it has not failed, and waits in the ledger behind one of its Kafka key that has.
 	Parked bool
 	Err    error
@@ -88,18 +94,20 @@ type SkippedObserver interface {
 
 // SkippedEvent is a tombstone, or an event of a type without handler.
 type SkippedEvent struct {
+	Group     string
 	Message   *Message
 	Type      string
 	Tombstone bool
 }
 
-// ClaimObserver is told of every answer of a ledger.
+// ClaimObserver is told of every answer of a ledger, by event. [LedgerCallObserver] is told of all answers to a call together, which costs less.
 type ClaimObserver interface {
 	ObserveClaim(context.Context, ClaimEvent)
 }
 
 // ClaimEvent is one answer. The verdict is zero if there was none.
 type ClaimEvent struct {
+	Group   string
 	Message *Message
 	Key     dedup.Key
 	Verdict dedup.Verdict
@@ -114,10 +122,11 @@ type LedgerObserver interface {
 
 // LedgerEvent is a change of state of what a processor depends on.
 type LedgerEvent struct {
-	Name string        // "ledger *pgstore.Store", "producer"
-	Down bool          // false: it is back
-	For  time.Duration // how long it was away, when it is back
-	Err  error         // why, when it is down
+	Group string
+	Name  string        // "ledger *pgstore.Store", "producer"
+	Down  bool          // false: it is back
+	For   time.Duration // how long it was away, when it is back
+	Err   error         // why, when it is down
 }
 
 // StallObserver is told when a handler goes on although its time is over, and when an event has been busy elsewhere for
@@ -128,6 +137,7 @@ type StallObserver interface {
 
 // StallEvent is an event that does not move.
 type StallEvent struct {
+	Group   string
 	Message *Message
 	Key     dedup.Key
 	For     time.Duration
@@ -144,6 +154,11 @@ type observers struct {
 	claim      []ClaimObserver
 	ledger     []LedgerObserver
 	stall      []StallObserver
+	run        []RunObserver
+	call       []CallObserver
+	ledgerCall []LedgerCallObserver
+	settled    []SettledObserver
+	lost       []LostObserver
 }
 
 func pick[O any](list []O, o Observer) []O {
@@ -164,10 +179,15 @@ func (s *observers) add(o Observer) bool {
 	s.claim = pick(s.claim, o)
 	s.ledger = pick(s.ledger, o)
 	s.stall = pick(s.stall, o)
+	s.run = pick(s.run, o)
+	s.call = pick(s.call, o)
+	s.ledgerCall = pick(s.ledgerCall, o)
+	s.settled = pick(s.settled, o)
+	s.lost = pick(s.lost, o)
 	return s.count() > before
 }
 
 func (s *observers) count() int {
 	return len(s.handled) + len(s.duplicate) + len(s.deadLetter) + len(s.retry) + len(s.skipped) + len(s.claim) +
-		len(s.ledger) + len(s.stall)
+		len(s.ledger) + len(s.stall) + len(s.run) + len(s.call) + len(s.ledgerCall) + len(s.settled) + len(s.lost)
 }

@@ -249,7 +249,7 @@ func (b *batch) join(l *lot, entries []*entry) error {
 		return err
 	}
 	for _, e := range joined {
-		e.settled, e.end = true, endMoved
+		e.settled, e.end, e.came = true, endMoved, SettledLater
 		b.p.queued(b.ctx, &e.delivery)
 	}
 	return nil

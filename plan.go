@@ -1,6 +1,7 @@
 package idem
 
 import (
+	"context"
 	"hash/maphash"
 	"slices"
 
@@ -10,6 +11,8 @@ import (
 // run is a part of a batch that goes through the gate together.
 type run struct {
 	b       *batch
+	ctx     context.Context // of the batch, or what those who watch made of it
+	undone  error           // why it came to nothing, for them
 	ledger  *ledger
 	tx      txLedger // nil: claimed
 	to      int      // index of the message after the last
@@ -24,7 +27,7 @@ var keySeed = maphash.MakeSeed()
 // plan finds what goes through the gate together with the next message.
 func (b *batch) plan() *run {
 	first := &b.entries[b.next]
-	r := &run{b: b, ledger: first.route.ledger, tx: first.tx, to: b.next, most: len(b.entries)}
+	r := &run{b: b, ctx: b.ctx, ledger: first.route.ledger, tx: first.tx, to: b.next, most: len(b.entries)}
 	r.alone = b.solo(first)
 	clear(b.keys)
 	for r.to < len(b.entries) && r.admit(b.look(r.to)) {

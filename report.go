@@ -58,7 +58,7 @@ func (p *Processor) callMany(ctx context.Context, c *call, tx any) outcomes {
 
 func (p *Processor) handled(ctx context.Context, d *delivery, took time.Duration, err error) {
 	for _, h := range p.obs.handled {
-		h.ObserveHandled(ctx, HandledEvent{Message: d.m, Key: d.req.Key, Attempt: d.attempt, Took: took, Err: err})
+		h.ObserveHandled(ctx, HandledEvent{Group: p.cfg.Group, Message: d.m, Key: d.req.Key, Attempt: d.attempt, Took: took, Err: err})
 	}
 }
 
@@ -66,7 +66,7 @@ func (p *Processor) observeClaim(ctx context.Context, d *delivery, v dedup.Verdi
 	if len(p.obs.claim) == 0 {
 		return
 	}
-	e := ClaimEvent{Message: d.m, Key: d.req.Key, Verdict: v, Took: time.Since(since), Err: err}
+	e := ClaimEvent{Group: p.cfg.Group, Message: d.m, Key: d.req.Key, Verdict: v, Took: time.Since(since), Err: err}
 	for _, o := range p.obs.claim {
 		o.ObserveClaim(ctx, e)
 	}
@@ -74,13 +74,18 @@ func (p *Processor) observeClaim(ctx context.Context, d *delivery, v dedup.Verdi
 
 func (p *Processor) duplicate(ctx context.Context, d *delivery, a dedup.Answer) {
 	d.handled, d.seen = a.Verdict == dedup.Done || a.Verdict == dedup.Moved, a.First
+	if !p.cfg.Shadow {
+		d.came = SettledDuplicate
+	}
 	if p.log.Enabled(ctx, slog.LevelDebug) {
 		p.log.DebugContext(ctx, "duplicate skipped", append(p.messageAttrs(d.m, d.req.Key), "verdict", a.Verdict.String())...)
 	}
 	if len(p.obs.duplicate) == 0 {
 		return
 	}
-	e := DuplicateEvent{Message: d.m, Key: d.req.Key, Verdict: a.Verdict, SameRecord: a.First.Same(d.m.origin()), Shadow: p.cfg.Shadow}
+	e := DuplicateEvent{
+		Group: p.cfg.Group, Message: d.m, Key: d.req.Key, Verdict: a.Verdict, SameRecord: a.First.Same(d.m.origin()), Shadow: p.cfg.Shadow,
+	}
 	if !a.First.Time.IsZero() && !d.m.Time.IsZero() {
 		e.Age = d.m.Time.Sub(a.First.Time)
 	}
@@ -95,7 +100,7 @@ func (p *Processor) queued(ctx context.Context, d *delivery) {
 		p.log.DebugContext(ctx, "event waits behind another one of its key", p.messageAttrs(d.m, d.req.Key)...)
 	}
 	for _, h := range p.obs.retry {
-		h.ObserveRetry(ctx, RetryEvent{Message: d.m, Key: d.req.Key, Parked: true})
+		h.ObserveRetry(ctx, RetryEvent{Group: p.cfg.Group, Message: d.m, Key: d.req.Key, Parked: true})
 	}
 }
 
@@ -104,7 +109,9 @@ func (p *Processor) movedOn(ctx context.Context, d *delivery, o outcome, topic s
 	p.log.WarnContext(ctx, "handler failed, later attempts go on elsewhere",
 		append(p.deliveryAttrs(d), "in", d.later.delay, "to", topic, "error", cutText(o.err.Error(), maxErrorText))...)
 	for _, h := range p.obs.retry {
-		h.ObserveRetry(ctx, RetryEvent{Message: d.m, Key: d.req.Key, Attempt: d.attempt, Delay: d.later.delay, Topic: topic, Err: o.err})
+		h.ObserveRetry(ctx, RetryEvent{
+			Group: p.cfg.Group, Message: d.m, Key: d.req.Key, Attempt: d.attempt, Delay: d.later.delay, Topic: topic, Later: true, Err: o.err,
+		})
 	}
 }
 
@@ -112,7 +119,7 @@ func (p *Processor) retrying(ctx context.Context, d *delivery, o outcome) {
 	p.log.WarnContext(ctx, "handler failed, will try again",
 		append(p.deliveryAttrs(d), "in", d.delay.Round(time.Millisecond), "error", cutText(o.err.Error(), maxErrorText))...)
 	for _, h := range p.obs.retry {
-		h.ObserveRetry(ctx, RetryEvent{Message: d.m, Key: d.req.Key, Attempt: d.attempt, Delay: d.delay, Err: o.err})
+		h.ObserveRetry(ctx, RetryEvent{Group: p.cfg.Group, Message: d.m, Key: d.req.Key, Attempt: d.attempt, Delay: d.delay, Err: o.err})
 	}
 }
 
@@ -121,7 +128,7 @@ func (p *Processor) stalled(ctx context.Context, d *delivery) {
 	over := d.route.timeout + p.cfg.Lease
 	p.log.ErrorContext(ctx, "handler ignores its cancelled context", append(p.deliveryAttrs(d), "for", over)...)
 	for _, o := range p.obs.stall {
-		o.ObserveStall(ctx, StallEvent{Message: d.m, Key: d.req.Key, For: over})
+		o.ObserveStall(ctx, StallEvent{Group: p.cfg.Group, Message: d.m, Key: d.req.Key, For: over})
 	}
 }
 
@@ -133,7 +140,7 @@ func (p *Processor) skipped(ctx context.Context, m *Message, typ string, tombsto
 		}
 	}
 	for _, o := range p.obs.skipped {
-		o.ObserveSkipped(ctx, SkippedEvent{Message: m, Type: typ, Tombstone: tombstone})
+		o.ObserveSkipped(ctx, SkippedEvent{Group: p.cfg.Group, Message: m, Type: typ, Tombstone: tombstone})
 	}
 }
 

@@ -276,7 +276,7 @@ func (p *Processor) deadLetter(ctx context.Context, pat *patience, m *Message, c
 }
 
 // runOtherwise calls the router's fallback, with the default retries.
-func (p *Processor) runOtherwise(ctx context.Context, m *Message, pat *patience) error {
+func (p *Processor) runOtherwise(ctx context.Context, m *Message, pat *patience) (came Settlement, err error) {
 	s := newSettings()
 	d := &delivery{m: m, pat: pat, claimed: true, route: &bound{route: &route{settings: s}}}
 	d.route.call = func(ctx context.Context, _ any, _ []input) error { return p.routes.otherwise(ctx, m) }
@@ -285,13 +285,13 @@ func (p *Processor) runOtherwise(ctx context.Context, m *Message, pat *patience)
 		o := p.run(hard, d, nil, nil, noClaims)
 		release()
 		if o.meaning == succeeded {
-			return nil
+			return SettledFallback, nil
 		}
 		d.failedNow()
 		var err error
 		switch d.decide(o) {
 		case actLetter:
-			return p.sendLetter(ctx, pat, m, d.failure(o))
+			return SettledDeadLetter, p.sendLetter(ctx, pat, m, d.failure(o))
 		case actRetry:
 			d.attempt++
 			err = sleep(ctx, d.delay)
@@ -299,10 +299,10 @@ func (p *Processor) runOtherwise(ctx context.Context, m *Message, pat *patience)
 			d.outages++
 			err = pat.wait(ctx, outageWait(d.outages), fmt.Errorf("%w: %w", dedup.ErrUnavailable, o.err))
 		default:
-			return left(ctx, d, o)
+			return came, left(ctx, d, o)
 		}
 		if err != nil {
-			return err
+			return came, err
 		}
 	}
 }

@@ -56,7 +56,7 @@ func (p *Processor) run(hard context.Context, d *delivery, in []input, tx any, c
 	ctx, cancel := context.WithTimeoutCause(hard, d.route.timeout, ErrHandlerTimeout)
 	defer cancel()
 	done := make(chan error, 1)
-	go d.route.call.start(ctx, tx, in, done)
+	go p.start(ctx, d.route, tx, in, done)
 
 	select {
 	case err := <-done:
@@ -113,16 +113,23 @@ func (p *Processor) abandon(l *ledger, done <-chan error, claims []dedup.Complet
 }
 
 // start runs the handler and sends what it came to, be it an error, a panic or runtime.Goexit, to done, which has room.
-func (call invocation) start(ctx context.Context, tx any, in []input, done chan<- error) {
+func (p *Processor) start(ctx context.Context, b *bound, tx any, in []input, done chan<- error) {
 	var err error
 	finished := false
+	watched := p.watchCall(ctx, b, in)
 	defer func() {
 		if !finished {
-			value, stack := recover(), debug.Stack()
-			err = &PanicError{Value: value, Stack: stack[:min(len(stack), 4<<10)]}
+			err = panicked(recover())
 		}
+		watched.end(err)
 		done <- err
 	}()
-	err = call(ctx, tx, in)
+	err = b.call(watched.ctx, tx, in)
 	finished = true
+}
+
+// panicked is the error for a handler that did not return: it panicked, or ended its goroutine (value is nil).
+func panicked(value any) error {
+	stack := debug.Stack()
+	return &PanicError{Value: value, Stack: stack[:min(len(stack), 4<<10)]}
 }

@@ -21,7 +21,7 @@ func (r *run) claimed() error {
 	defer func() { permit.end(len(fresh) > 0) }()
 	t := dedup.NewToken()
 	reqs, answers := r.requests()
-	since, err := r.b.p.claimAll(r.b.ctx, r.ledger, r.b.pat, t, r.delivery, reqs, answers)
+	since, err := r.b.p.claimAll(r.ctx, r.ledger, r.b.pat, t, r.delivery, reqs, answers)
 	if err != nil {
 		return err
 	}
@@ -39,7 +39,7 @@ func (r *run) claimed() error {
 // a handler with limits holds no other.
 func (r *run) permit() (permit, error) {
 	if first := r.entries[0].route; first.batch {
-		return first.limits.acquire(r.b.ctx, r.b.pat)
+		return first.limits.acquire(r.ctx, r.b.pat)
 	}
 	return permit{}, nil
 }
@@ -96,7 +96,7 @@ func (r *run) unclaim(entries []*entry) {
 		}
 	}
 	if len(releases) > 0 {
-		r.b.p.release(r.b.ctx, r.ledger, releases)
+		r.b.p.release(r.ctx, r.ledger, releases)
 	}
 }
 
@@ -107,7 +107,7 @@ func (r *run) settleKnown() (fresh []*entry) {
 			fresh = append(fresh, e)
 			continue
 		}
-		r.b.p.duplicate(r.b.ctx, &e.delivery, e.answer)
+		r.b.p.duplicate(r.ctx, &e.delivery, e.answer)
 		e.settled = true
 	}
 	r.b.advance()
@@ -117,7 +117,7 @@ func (r *run) settleKnown() (fresh []*entry) {
 // runClaimed calls the handlers, one after the other. Whatever is not a success ends the run: what has not begun is
 // given back, and the event goes its own way.
 func (r *run) runClaimed(fresh []*entry, since time.Time) error {
-	hard, release := r.b.p.stopContext(r.b.ctx, true)
+	hard, release := r.b.p.stopContext(r.ctx, true)
 	defer release()
 	calls := r.calls(fresh)
 	for i := range calls {
@@ -125,9 +125,9 @@ func (r *run) runClaimed(fresh []*entry, since time.Time) error {
 	}
 	for i := range calls {
 		c, behind := &calls[i], calls[i+1:]
-		if r.b.ctx.Err() != nil {
+		if r.ctx.Err() != nil {
 			r.unclaimCalls(calls[i:])
-			return stopCause(r.b.ctx)
+			return stopCause(r.ctx)
 		}
 		if i > 0 && !c.kept.Alive() { // we were paused, and others may have taken over
 			r.unclaimCalls(calls[i:])
@@ -241,12 +241,12 @@ func (r *run) completeAll(hard context.Context, good []*entry) (lost bool, err e
 	}
 	good[0].route.budget.earn(len(good))
 	for _, e := range good {
-		e.handled, e.seen, e.settled = true, e.req.Origin, true
+		e.handled, e.seen, e.settled, e.came = true, e.req.Origin, true, SettledHandled
 	}
 	for _, i := range gone {
 		e := good[i]
 		e.handled, e.settled, e.alone = false, false, true
-		r.b.p.log.WarnContext(r.b.ctx, "claim was lost before the effect was recorded", r.b.p.deliveryAttrs(&e.delivery)...)
+		r.b.p.lost(r.ctx, &e.delivery)
 	}
 	r.b.advance()
 	return len(gone) > 0, nil
@@ -262,7 +262,7 @@ func (r *run) bad(hard context.Context, c *call, o outcomes, bad []*entry) error
 		act := r.b.p.judge(hard, &e.delivery, what)
 		e.alone = true
 		if (act == actLetter || act == actLater) && len(errs) == 0 && !o.inDoubt(e, act) {
-			s, err := r.b.p.finishClaimed(r.b.ctx, hard, e.drop, &e.delivery, what, act)
+			s, err := r.b.p.finishClaimed(r.ctx, hard, e.drop, &e.delivery, what, act)
 			e.drop()
 			if err != nil {
 				errs = append(errs, err)
@@ -278,7 +278,7 @@ func (r *run) bad(hard context.Context, c *call, o outcomes, bad []*entry) error
 			release.Outcome = e.failedOutcome()
 		default:
 			var err error
-			if release.Outcome, e.first, err = r.b.p.backOut(r.b.ctx, &e.delivery, what, act); err != nil {
+			if release.Outcome, e.first, err = r.b.p.backOut(r.ctx, &e.delivery, what, act); err != nil {
 				errs = append(errs, err)
 			}
 			if i > 0 && act == actWait { // they wait together
@@ -288,7 +288,7 @@ func (r *run) bad(hard context.Context, c *call, o outcomes, bad []*entry) error
 		back = append(back, release)
 	}
 	if len(back) > 0 {
-		r.b.p.release(r.b.ctx, r.ledger, back)
+		r.b.p.release(r.ctx, r.ledger, back)
 	}
 	r.b.advance()
 	return errors.Join(errs...)

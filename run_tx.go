@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"sync/atomic"
 	"time"
 
@@ -33,7 +32,7 @@ type group struct {
 
 // inTx claims the events of the run, runs what is fresh, and commits, in one transaction.
 func (r *run) inTx() error {
-	p, ctx := r.b.p, r.b.ctx
+	p, ctx := r.b.p, r.ctx
 	permit, err := r.permit()
 	if err != nil {
 		return err
@@ -60,12 +59,16 @@ func (r *run) inTx() error {
 	if tried {
 		err = nil
 	}
+	if len(p.obs.ledgerCall) > 0 && !tried {
+		p.ledgerCall(ctx, r.ledger, VerbTransaction, len(g.reqs), g.answers, began, err)
+	}
 	for _, e := range r.sorted {
 		if !tried || e.known() { // the others have only been looked at
 			p.observeClaim(ctx, &e.delivery, e.answer.Verdict, began, err)
 		}
 	}
 	if err != nil {
+		r.undone = err
 		return g.rolledBack(hard, began, err)
 	}
 	r.ledger.up(ctx, p, began)
@@ -105,7 +108,7 @@ func (g *group) tried() {
 	watched := probationEvents
 	for _, e := range g.r.entries {
 		if e.known() {
-			b.p.duplicate(b.ctx, &e.delivery, e.answer)
+			b.p.duplicate(g.r.ctx, &e.delivery, e.answer)
 			e.settled = true
 		} else if watched--; watched >= 0 {
 			e.alone = true
@@ -264,12 +267,14 @@ func (g *group) at() *entry { return g.calls[g.current.Load()].entries[0] }
 
 // work makes the calls until one fails, and sends what they came to: nil or a *callError.
 func (g *group) work(ctx context.Context, tx any, inputs [][]input, done chan<- error) {
-	i, finished := 0, false
+	i, finished, p := 0, false, g.r.b.p
+	var watched watchedCall
 	checker, _ := tx.(dedup.TxChecker)
 	defer func() {
 		if !finished { // a panic, or runtime.Goexit
-			value, stack := recover(), debug.Stack()
-			done <- &callError{i, blamed(checker, &PanicError{Value: value, Stack: stack[:min(len(stack), 4<<10)]})}
+			err := panicked(recover())
+			watched.end(err)
+			done <- &callError{i, blamed(checker, err)}
 		}
 	}()
 	for ; i < len(g.calls); i++ {
@@ -279,7 +284,9 @@ func (g *group) work(ctx context.Context, tx any, inputs [][]input, done chan<- 
 		began := time.Now()
 		err := ctx.Err() // nothing new begins in a transaction that ends
 		if err == nil {
-			err = g.calls[i].route.call(ctx, tx, inputs[i])
+			watched = p.watchCall(ctx, g.calls[i].route, inputs[i])
+			err = g.calls[i].route.call(watched.ctx, tx, inputs[i])
+			watched.end(err)
 		}
 		g.took[i] = time.Since(began)
 		if named := namedIn(err, len(inputs[i])); named != nil && len(named) == 0 {
@@ -352,11 +359,11 @@ func (g *group) committed() {
 	for _, e := range g.r.entries {
 		switch {
 		case e.answer.Verdict == dedup.Fresh:
-			e.handled, e.seen, e.settled = true, e.req.Origin, true
+			e.handled, e.seen, e.settled, e.came = true, e.req.Origin, true, SettledHandled
 			e.route.budget.earn(1)
 			n++
 		case e.known():
-			b.p.duplicate(b.ctx, &e.delivery, e.answer)
+			b.p.duplicate(g.r.ctx, &e.delivery, e.answer)
 			e.settled = true
 		default:
 			e.alone = true
@@ -389,7 +396,7 @@ func (g *group) rolledBack(hard context.Context, began time.Time, err error) err
 	b, p := g.r.b, g.r.b.p
 	switch {
 	case hard.Err() != nil:
-		return left(b.ctx, &g.r.entries[0].delivery, outcome{err: err})
+		return left(g.r.ctx, &g.r.entries[0].delivery, outcome{err: err})
 	case errors.Is(err, dedup.ErrTxEnded) && !errors.Is(err, ErrAbandoned):
 		g.ended(err)
 	case errors.Is(err, dedup.ErrContended) && !g.ran && b.unlucky < maxUnlucky:
@@ -410,7 +417,7 @@ func (g *group) rolledBack(hard context.Context, began time.Time, err error) err
 		g.blame()
 	}
 	if errors.Is(err, dedup.ErrUnavailable) {
-		g.r.ledger.down(b.ctx, p, began, err)
+		g.r.ledger.down(g.r.ctx, p, began, err)
 	}
 	return nil
 }
@@ -463,7 +470,7 @@ func (g *group) ended(err error) {
 	for _, e := range firsts {
 		rt := e.route
 		if rt.size.off.CompareAndSwap(false, true) || errors.Is(err, dedup.ErrUnavailable) { // nor could claims be taken back
-			g.r.b.p.log.ErrorContext(g.r.b.ctx, "handler ended the transaction it was given: its events get one each from now on",
+			g.r.b.p.log.ErrorContext(g.r.ctx, "handler ended the transaction it was given: its events get one each from now on",
 				"type", rt.typ, "handler", rt.site, "error", cutText(err.Error(), maxErrorText))
 		}
 	}
@@ -473,6 +480,6 @@ func (g *group) ended(err error) {
 func (g *group) outage(began time.Time, err error) error {
 	b := g.r.b
 	b.outages++
-	g.r.ledger.down(b.ctx, b.p, began, err)
-	return b.pat.wait(b.ctx, outageWait(b.outages), fmt.Errorf("%w: %w", dedup.ErrUnavailable, err))
+	g.r.ledger.down(g.r.ctx, b.p, began, err)
+	return b.pat.wait(g.r.ctx, outageWait(b.outages), fmt.Errorf("%w: %w", dedup.ErrUnavailable, err))
 }

@@ -26,7 +26,7 @@ func (p *Processor) shadow(ctx, hard context.Context, d *delivery, a dedup.Answe
 		d.counted = true
 		p.duplicate(ctx, d, a)
 	}
-	d.handled, d.claim = false, dedup.Claim{} // by us
+	d.handled, d.claim, d.came = false, dedup.Claim{}, SettledHandled // by us
 	d.attempt = d.failures + 1
 	var o outcome
 	if d.tx == nil {
@@ -46,6 +46,7 @@ func (p *Processor) shadow(ctx, hard context.Context, d *delivery, a dedup.Answe
 		return step{settled: true}, nil
 	case actLetter, actLater:
 		err := p.sendLetter(hard, d.pat, d.m, d.failure(o))
+		d.came = SettledDeadLetter
 		return step{settled: err == nil}, err
 	case actRetry:
 		d.failures++

@@ -47,7 +47,7 @@ func (c *commitHealth) begin(h *GroupHandler, moved int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.open, c.ended = true, time.Time{}
-	c.current = CommitEvent{Partitions: moved}
+	c.current = CommitEvent{Group: h.cfg.Group, Partitions: moved}
 }
 
 func (c *commitHealth) end(took time.Duration) {

@@ -37,7 +37,10 @@ func (g *gapGuard) check(sess sarama.ConsumerGroupSession) error {
 		g.h.log.Error("committed offset is no longer in the log", "topic", gap.Topic, "partition", gap.Partition,
 			"committed", gap.Committed, "oldest", gap.Oldest, "newest", gap.Newest, "missing", gap.Missing(), "policy", policy.String())
 		for _, o := range g.h.obs.gap {
-			o.ObserveGap(context.Background(), GapEvent{GapError: *gap, Policy: policy})
+			o.ObserveGap(context.Background(), GapEvent{
+				Group: g.h.cfg.Group, Topic: gap.Topic, Partition: gap.Partition, Committed: gap.Committed, Oldest: gap.Oldest,
+				Newest: gap.Newest, Policy: policy.String(),
+			})
 		}
 		switch policy {
 		case Earliest:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -158,6 +159,8 @@ func (h *GroupHandler) beginning(c *claimed) int64 {
 // timeline remembers the broker's times of the records of a claim, thinly: the first, and then one each second of their
 // time or each 100 records.
 type timeline struct {
+	fetched atomic.Int64 // the offset after the last record; -1: none
+
 	mu      sync.Mutex
 	from    int64 // where the claim begins, if known
 	samples []sample
@@ -172,10 +175,15 @@ type sample struct {
 // maxSamples bounds a timeline. What is between watermark and delivery is bounded too, and far less.
 const maxSamples = 256
 
-func newTimeline() *timeline { return &timeline{from: -1} }
+func newTimeline() *timeline {
+	t := &timeline{from: -1}
+	t.fetched.Store(-1)
+	return t
+}
 
 // note is told of every record, in their order.
 func (t *timeline) note(m *sarama.ConsumerMessage) {
+	t.fetched.Store(m.Offset + 1)
 	if m.Timestamp.Unix() <= 0 { // the broker has none
 		return
 	}

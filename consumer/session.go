@@ -106,6 +106,7 @@ func (s *session) end(c *claimed, lost error) error {
 	if stalled {
 		s.h.tellStall(c, 0, true)
 	}
+	s.tellProgress(c, true)
 	if alone {
 		s.h.rebalance(s.sess, Revoked, map[string][]int32{c.topic: {c.id}}, nil)
 	}
@@ -232,6 +233,9 @@ func (s *session) close(cause error) {
 	}
 	s.mu.Lock()
 	ended := s.ended
+	for c := range s.announced { // given back before they began
+		ended[c.topic] = append(ended[c.topic], c.id)
+	}
 	s.mu.Unlock()
 	kind := Revoked
 	if s.h.endOf(s.sess.Context()) != nil {
@@ -266,15 +270,28 @@ func (s *session) list() (all []*claimed) {
 // look tells of progress.
 func (s *session) look() {
 	for _, c := range s.list() {
-		for _, o := range s.h.obs.progress {
-			next, ok := c.lane.Watermark()
-			if !ok {
-				next = -1
-			}
-			o.ObserveProgress(s.sess.Context(), ProgressEvent{
-				Topic: c.topic, Partition: c.id, Next: next, Pending: c.lane.Pending(), HighWater: c.claim.HighWaterMarkOffset(),
-			})
-		}
+		s.tellProgress(c, false)
+	}
+}
+
+// tellProgress tells how far a claim is.
+func (s *session) tellProgress(c *claimed, last bool) {
+	if len(s.h.obs.progress) == 0 {
+		return
+	}
+	next, ok := c.lane.Watermark()
+	if !ok {
+		next = -1
+	}
+	begin := c.claim.InitialOffset()
+	if begin < 0 {
+		begin = c.times.begin(nil)
+	}
+	for _, o := range s.h.obs.progress {
+		o.ObserveProgress(s.sess.Context(), ProgressEvent{
+			Group: s.h.cfg.Group, Topic: c.topic, Partition: c.id, Next: next, Fetched: c.times.fetched.Load(), Begin: begin,
+			Pending: c.lane.Pending(), HighWater: c.claim.HighWaterMarkOffset(), Last: last,
+		})
 	}
 }
 
@@ -294,7 +311,7 @@ func (h *GroupHandler) rebalance(sess sarama.ConsumerGroupSession, kind Rebalanc
 		h.log.Info("partitions "+kind.String(), attrs...)
 	}
 	for _, o := range h.obs.rebalance {
-		o.ObserveRebalance(sess.Context(), RebalanceEvent{Kind: kind, Partitions: own, Generation: sess.GenerationID(), Cause: cause})
+		o.ObserveRebalance(sess.Context(), RebalanceEvent{Group: h.cfg.Group, Kind: kind, Partitions: own, Generation: sess.GenerationID(), Cause: cause})
 	}
 }
 
@@ -306,6 +323,6 @@ func (h *GroupHandler) tellStall(c *claimed, rested time.Duration, over bool) {
 		h.log.Warn("partition does not move", append(attrs, "for", rested.Round(time.Second), "pending", c.lane.Pending())...)
 	}
 	for _, o := range h.obs.stall {
-		o.ObservePartitionStall(context.Background(), PartitionStallEvent{Topic: c.topic, Partition: c.id, For: rested, Over: over})
+		o.ObservePartitionStall(context.Background(), PartitionStallEvent{Group: h.cfg.Group, Topic: c.topic, Partition: c.id, For: rested, Over: over})
 	}
 }

@@ -1,0 +1,238 @@
+package idem
+
+import (
+	"context"
+	"time"
+
+	"github.com/idem-go/idem/dedup"
+)
+
+// This file is what there is to watch of the engine's work in units larger than an event: cheap to count, and with contexts for
+// traces.
+
+// RunObserver is told when a run begins and when it ends, and gives it its context.
+//
+// Begin and end are told on one goroutine, once each. The context must be derived from ctx; what the run does, calls of the
+// ledger and handlers included, is under it. What an observer that panics leaves behind is undefined.
+type RunObserver interface {
+	BeginRun(ctx context.Context, r *Run) context.Context
+	// EndRun gets the context that BeginRun returned.
+	EndRun(ctx context.Context, r *Run)
+}
+
+// Run is the deliveries that go through the gate together: their claims share a round trip, and if their handlers are
+// transactional a transaction. A delivery that is busy elsewhere, has failed, or is otherwise out of the ordinary is a run by
+// itself, one for each try. A Run must not be kept beyond EndRun.
+type Run struct {
+	Group string
+	// Transactional runs share one transaction with their effects.
+	Transactional bool
+	// Err is why the run came to nothing, when it has ended: the ledger gave no answer, the transaction was rolled back, or the
+	// consumer stops. The failure of a handler under a claim is that of its call, see [Call].
+	Err error
+
+	entries []*entry
+	one     *delivery
+}
+
+// Len is how many deliveries there are; at least one. Copies of one event within a batch are settled with the first of them and do not
+// count.
+func (r *Run) Len() int {
+	if r.one != nil {
+		return 1
+	}
+	return len(r.entries)
+}
+
+func (r *Run) at(i int) *delivery {
+	if r.one != nil {
+		return r.one
+	}
+	return &r.entries[i].delivery
+}
+
+// Message returns delivery i: the record as its producer wrote it, see [Event].Message.
+func (r *Run) Message(i int) *Message { return r.at(i).m }
+
+// Key returns what the ledger remembers of delivery i.
+func (r *Run) Key(i int) dedup.Key { return r.at(i).req.Key }
+
+// CallObserver is told when a call of a handler begins and when it has ended, and gives it its context. Both are told on the
+// goroutine of the call, which need not be that of its run. A call that hangs and was left behind ends when it does.
+// A panic of an observer here is logged and otherwise ignored: it would be taken for the handler's.
+type CallObserver interface {
+	BeginCall(ctx context.Context, c *Call) context.Context
+	// EndCall gets the context that BeginCall returned.
+	EndCall(ctx context.Context, c *Call)
+}
+
+// Call is one call of a handler: with one event, or with many ([OnBatch], [OnBatchTx]). It must not be kept beyond EndCall.
+type Call struct {
+	Group string
+	// Type is what the handler was registered for.
+	Type string
+	// Batch says that the handler takes many events at once.
+	Batch bool
+	// Transactional says that its effects are in the transaction of the run.
+	Transactional bool
+	// Began is when.
+	Began time.Time
+	// Took is how long, once it has ended.
+	Took time.Duration
+	// Err is what the handler returned: a panic is a [PanicError]; [context.Canceled] and the like say as a rule that it was
+	// stopped. Nil is success of the handler; whether its effect stands is for the run to say.
+	Err error
+
+	in []input
+}
+
+// Len is how many events there are; at least one.
+func (c *Call) Len() int { return len(c.in) }
+
+// Message returns the record of event i.
+func (c *Call) Message(i int) *Message { return c.in[i].message }
+
+// Key returns what the ledger remembers of event i.
+func (c *Call) Key(i int) dedup.Key { return c.in[i].key }
+
+// Attempt is 1 for the first run of event i.
+func (c *Call) Attempt(i int) int { return c.in[i].attempt }
+
+// LedgerCallObserver is told of every call of a ledger by the gate.
+type LedgerCallObserver interface {
+	ObserveLedgerCall(context.Context, LedgerCallEvent)
+}
+
+// LedgerVerb is what a ledger was asked for.
+type LedgerVerb uint8
+
+const (
+	// VerbClaim: [dedup.Store].Claim.
+	VerbClaim LedgerVerb = iota + 1
+	// VerbTransaction: claims, handlers and commit in one ([dedup.TxStore]).
+	VerbTransaction
+	// VerbComplete: [dedup.Store].Complete.
+	VerbComplete
+	// VerbRelease: [dedup.Store].Release.
+	VerbRelease
+)
+
+// String names the verb; fit for a metric label.
+func (v LedgerVerb) String() string {
+	switch v {
+	case VerbClaim:
+		return "claim"
+	case VerbTransaction:
+		return "transaction"
+	case VerbComplete:
+		return "complete"
+	case VerbRelease:
+		return "release"
+	}
+	return "unknown"
+}
+
+// LedgerCallEvent is one call.
+type LedgerCallEvent struct {
+	Group  string
+	Ledger string // its type, such as "*pgstore.Store"
+	Verb   LedgerVerb
+	Keys   int
+	Took   time.Duration // of a transaction with its handlers
+	// Err: the state of all keys is unknown; of a transaction it may be the handler's error. A claim that was lost is none:
+	// see [LostObserver].
+	Err error
+	// Verdicts counts the answers by verdict, of claims and transactions that were answered. See [LedgerCallEvent.Verdict].
+	Verdicts [dedup.TooOld + 1]uint32
+	// Takeovers counts the claims among them whose earlier holder had died.
+	Takeovers int
+}
+
+// Verdict returns how many answers were v.
+func (e *LedgerCallEvent) Verdict(v dedup.Verdict) int {
+	if int(v) >= len(e.Verdicts) {
+		return 0
+	}
+	return int(e.Verdicts[v])
+}
+
+// note counts the answers.
+func (e *LedgerCallEvent) note(answers []dedup.Answer) {
+	for i := range answers {
+		if v := answers[i].Verdict; int(v) < len(e.Verdicts) {
+			e.Verdicts[v]++
+		}
+		if answers[i].Verdict == dedup.Uncertain {
+			e.Takeovers++
+		}
+	}
+}
+
+// SettledObserver is told of what was settled: every delivery once for each time it is fetched, whatever came of it. What is
+// told is settled in the ledger, or on the broker, even if its offset is not committed any more.
+type SettledObserver interface {
+	ObserveSettled(context.Context, SettledEvent)
+}
+
+// Settlement is what settled a delivery.
+type Settlement uint8
+
+const (
+	// SettledHandled: its handler has succeeded, and the ledger knows.
+	SettledHandled Settlement = iota
+	// SettledDuplicate: its event was handled before, or given up, or goes on elsewhere; see [DuplicateObserver].
+	SettledDuplicate
+	// SettledDeadLetter: it is in the dead-letter topic; see [DeadLetterObserver].
+	SettledDeadLetter
+	// SettledLater: it waits for a later attempt, in a retry topic or in the ledger, where it is met again; see [RetryObserver].
+	SettledLater
+	// SettledSkipped: a tombstone, or of a type that nobody handles; see [SkippedObserver].
+	SettledSkipped
+	// SettledFallback: it was given to [Router.Otherwise].
+	SettledFallback
+
+	settlements
+)
+
+// String names it; fit for a metric label.
+func (s Settlement) String() string {
+	names := [...]string{"handled", "duplicate", "dead_letter", "later", "skipped", "fallback"}
+	if int(s) < len(names) {
+		return names[s]
+	}
+	return "unknown"
+}
+
+// SettledEvent counts deliveries of one partition that were settled one after the other.
+type SettledEvent struct {
+	Group string
+	// Topic and Partition that the consumer fetched from: for a later attempt the retry topic.
+	Topic     string
+	Partition int32
+	// Counts by [Settlement].
+	Counts [settlements]int
+	// Parked says that these are no deliveries: they waited in the ledger ([KeyOrdered]) and were taken up from there. When they
+	// were delivered they counted as [SettledLater].
+	Parked bool
+}
+
+// Total is how many there are.
+func (e *SettledEvent) Total() (n int) {
+	for _, c := range e.Counts {
+		n += c
+	}
+	return n
+}
+
+// LostObserver is told of claims that were lost while their handler ran: somebody else has taken the event over, or a person has. The event
+// goes through the gate again.
+type LostObserver interface {
+	ObserveLost(context.Context, LostEvent)
+}
+
+// LostEvent is such a claim.
+type LostEvent struct {
+	Group   string
+	Message *Message
+	Key     dedup.Key
+}

@@ -1,0 +1,180 @@
+package idem
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/idem-go/idem/dedup"
+)
+
+// This file tells observers of the engine's work in units larger than an event. Nothing is made for them, and no clock is
+// looked at, where there are none.
+
+// watched does the work of a run and tells of its begin and end.
+func (r *run) watched(work func() error) (err error) {
+	p := r.b.p
+	if len(p.obs.run) == 0 {
+		return work()
+	}
+	told := &Run{Group: p.cfg.Group, Transactional: r.tx != nil, entries: r.entries}
+	end := p.beginRun(&r.ctx, told)
+	defer func() { end(firstOf(err, r.undone)) }()
+	return work()
+}
+
+// watchPass is a trip of one event through the gate, told of as a run.
+func (p *Processor) watchPass(ctx context.Context, d *delivery, pass func(context.Context, *delivery) (step, error)) (s step, err error) {
+	if len(p.obs.run) == 0 {
+		return pass(ctx, d)
+	}
+	d.undone = nil
+	end := p.beginRun(&ctx, &Run{Group: p.cfg.Group, Transactional: !d.claimed, one: d})
+	defer func() { end(firstOf(err, s.outage, d.undone)) }()
+	return pass(ctx, d)
+}
+
+func firstOf(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// beginRun tells of the begin of a run and replaces its context. The end is told to each observer with the context that it made.
+func (p *Processor) beginRun(ctx *context.Context, r *Run) (end func(err error)) {
+	contexts := make([]context.Context, len(p.obs.run))
+	for i, o := range p.obs.run {
+		*ctx = o.BeginRun(*ctx, r)
+		contexts[i] = *ctx
+	}
+	return func(err error) {
+		r.Err = err
+		for i := len(p.obs.run) - 1; i >= 0; i-- {
+			p.obs.run[i].EndRun(contexts[i], r)
+		}
+	}
+}
+
+// watchedCall is a call of a handler that is told of; without observers it only has a context.
+type watchedCall struct {
+	ctx      context.Context
+	p        *Processor
+	call     *Call // nil: nothing to be told, or told already
+	contexts []context.Context
+}
+
+// watchCall tells of the begin of a call.
+func (p *Processor) watchCall(ctx context.Context, b *bound, in []input) watchedCall {
+	w := watchedCall{ctx: ctx, p: p}
+	if len(p.obs.call) == 0 || len(in) == 0 {
+		return w
+	}
+	w.call = &Call{Group: p.cfg.Group, Type: b.typ, Batch: b.batch, Transactional: b.tx != nil, Began: time.Now(), in: in}
+	w.contexts = make([]context.Context, len(p.obs.call))
+	for i, o := range p.obs.call {
+		p.spared("BeginCall", func() { w.ctx = o.BeginCall(w.ctx, w.call) })
+		w.contexts[i] = w.ctx
+	}
+	return w
+}
+
+// end tells of the end of a call, once.
+func (w *watchedCall) end(err error) {
+	if w.call == nil {
+		return
+	}
+	c := w.call
+	w.call = nil
+	c.Took, c.Err = time.Since(c.Began), err
+	for i := len(w.contexts) - 1; i >= 0; i-- {
+		w.p.spared("EndCall", func() { w.p.obs.call[i].EndCall(w.contexts[i], c) })
+	}
+}
+
+// spared keeps an observer's panic from being taken for that of the handler on whose goroutine it is told.
+func (p *Processor) spared(what string, tell func()) {
+	defer func() {
+		if v := recover(); v != nil {
+			p.log.Error("an observer panicked", "in", what, "panic", v)
+		}
+	}()
+	tell()
+}
+
+// ledgerCall tells of a call of a ledger. answers are nil where there are none.
+func (p *Processor) ledgerCall(ctx context.Context, l *ledger, verb LedgerVerb, keys int, answers []dedup.Answer, began time.Time, err error) {
+	if len(p.obs.ledgerCall) == 0 {
+		return
+	}
+	e := LedgerCallEvent{Group: p.cfg.Group, Ledger: l.kind(), Verb: verb, Keys: keys, Took: time.Since(began)}
+	if !errors.Is(err, dedup.ErrClaimLost) {
+		e.Err = err
+	}
+	if err == nil {
+		e.note(answers)
+	}
+	for _, o := range p.obs.ledgerCall {
+		o.ObserveLedgerCall(ctx, e)
+	}
+}
+
+// kind is the type of the store.
+func (l *ledger) kind() string { return strings.TrimPrefix(l.name, "ledger ") }
+
+// lost tells of a claim that was lost while its handler ran.
+func (p *Processor) lost(ctx context.Context, d *delivery) {
+	p.log.WarnContext(ctx, "claim was lost before the effect was recorded", p.deliveryAttrs(d)...)
+	for _, o := range p.obs.lost {
+		o.ObserveLost(ctx, LostEvent{Group: p.cfg.Group, Message: d.m, Key: d.req.Key})
+	}
+}
+
+// tellSettled tells what was settled since it was last asked, in the order of the batch. At the end of a batch that includes what lies behind an event that is not: it
+// will come again, and count again, as a duplicate.
+func (b *batch) tellSettled(rest bool) {
+	if len(b.p.obs.settled) == 0 {
+		return
+	}
+	var e SettledEvent
+	total := 0
+	tell := func() {
+		if total > 0 {
+			for _, o := range b.p.obs.settled {
+				o.ObserveSettled(b.ctx, e)
+			}
+		}
+		total = 0
+	}
+	to := b.next
+	if rest {
+		to = len(b.entries)
+	}
+	for i := b.told; i < to; i++ {
+		d := &b.entries[i]
+		if !d.settled {
+			continue
+		}
+		topic, partition := d.place()
+		if total > 0 && (e.Partition != partition || e.Topic != topic || e.Parked != (d.parked != nil)) {
+			tell()
+		}
+		if total == 0 {
+			e = SettledEvent{Group: b.p.cfg.Group, Topic: topic, Partition: partition, Parked: d.parked != nil}
+		}
+		e.Counts[d.came]++
+		total++
+	}
+	tell()
+}
+
+// place is where the delivery was fetched from.
+func (d *delivery) place() (topic string, partition int32) {
+	if c := d.m.copied; c != nil && c.topic != "" {
+		return c.topic, c.partition
+	}
+	return d.m.Topic, d.m.Partition
+}
