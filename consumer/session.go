@@ -51,6 +51,9 @@ type claimed struct {
 	stalls  bool      // was told
 	excused time.Time // when the partition last rested for a reason that is no stall
 	stuck   bool      // it is given up for a stall
+
+	telling sync.Mutex // of progress: nothing is told after the last
+	last    bool
 }
 
 func newSession(h *GroupHandler, sess sarama.ConsumerGroupSession) *session {
@@ -279,6 +282,12 @@ func (s *session) tellProgress(c *claimed, last bool) {
 	if len(s.h.obs.progress) == 0 {
 		return
 	}
+	c.telling.Lock()
+	defer c.telling.Unlock()
+	if c.last {
+		return
+	}
+	c.last = last
 	next, ok := c.lane.Watermark()
 	if !ok {
 		next = -1
