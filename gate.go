@@ -40,7 +40,6 @@ type delivery struct {
 	parked       *parkedEvent  // where it waits, if it was taken from there
 	end          end           // what settled it
 	came         Settlement    // the same, for who counts
-	undone       error         // why its last run came to nothing, for who watches
 	outages      int           // how often in a row it blamed its infrastructure while the ledger answered
 	busySince    time.Time
 	busyTold     bool

@@ -82,7 +82,7 @@ func (p *Processor) claimAndRun(hard context.Context, d *delivery) (a dedup.Answ
 	})
 	p.observeClaim(hard, d, a.Verdict, began, err)
 	p.ledgerCall(hard, d.ledger, VerbTransaction, 1, []dedup.Answer{a}, began, err)
-	d.undone = err
+	p.undone(hard, err)
 	return a, o, ran, err
 }
 

@@ -162,7 +162,7 @@ func TestObserveRun_Transaction(t *testing.T) {
 	inGroupBubble(t, func(t *testing.T, b *bench, _ *groupStore) {
 		w := newTally()
 		b.cfg.Observers = []idem.Observer{w}
-		fail := times(1, errBoom)
+		fail := times(2, errBoom)
 		b.onGroup(func(ctx context.Context, _ *groupTx, e idem.Event[payload]) error {
 			require.NotNil(t, ctx.Value(runMark{}))
 			require.NotNil(t, ctx.Value(callMark{}))
@@ -175,10 +175,11 @@ func TestObserveRun_Transaction(t *testing.T) {
 		_, err := p.HandleBatch(t.Context(), series(3))
 		require.NoError(t, err)
 		require.Equal(t, []string{"begin 3 tx=true", "end true"}, w.runs[:2], "rolled back")
+		require.Contains(t, strings.Join(w.runs[2:], ","), "begin 1 tx=true,end true", "by itself, and rolled back again")
 		require.Equal(t, []string{"begin paid 1 first=e000", "end <nil>", "begin paid 1 first=e001", "end boom"}, w.calls[:4])
 		require.Equal(t, [6]int{idem.SettledHandled: 3}, w.settled)
 		require.Equal(t, 3, w.verdicts[dedup.Fresh], "a rolled-back answer is none")
-		require.Equal(t, 1, w.failed)
+		require.Equal(t, 2, w.failed)
 		require.Zero(t, w.open)
 	})
 }

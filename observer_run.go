@@ -33,6 +33,7 @@ type Run struct {
 
 	entries []*entry
 	one     *delivery
+	undone  error
 }
 
 // Len is how many deliveries there are; at least one. Copies of one event within a batch are settled with the first of them and do not

@@ -29,10 +29,23 @@ func (p *Processor) watchPass(ctx context.Context, d *delivery, pass func(contex
 	if len(p.obs.run) == 0 {
 		return pass(ctx, d)
 	}
-	d.undone = nil
-	end := p.beginRun(&ctx, &Run{Group: p.cfg.Group, Transactional: !d.claimed, one: d})
-	defer func() { end(firstOf(err, s.outage, d.undone)) }()
-	return pass(ctx, d)
+	told := &Run{Group: p.cfg.Group, Transactional: !d.claimed, one: d}
+	end := p.beginRun(&ctx, told)
+	defer func() { end(firstOf(err, s.outage, told.undone)) }()
+	return pass(context.WithValue(ctx, runKey{}, told), d)
+}
+
+// runKey is where the context of a trip has its run.
+type runKey struct{}
+
+// undone notes that the transaction of a trip was rolled back, for those who watch.
+func (p *Processor) undone(ctx context.Context, err error) {
+	if len(p.obs.run) == 0 {
+		return
+	}
+	if r, ok := ctx.Value(runKey{}).(*Run); ok {
+		r.undone = err
+	}
 }
 
 func firstOf(errs ...error) error {
