@@ -129,12 +129,16 @@ type PanicError struct {
 	Stack []byte // at most 4 KiB
 }
 
-// Error shows the value without the stack.
+// Error shows the value, if it is an error or a string, without the stack. Of another value it names the type only: it may
+// be the event itself.
 func (e *PanicError) Error() string {
-	if e.Value == nil {
+	switch e.Value.(type) {
+	case nil:
 		return "handler called runtime.Goexit or panicked with nil"
+	case error, string:
+		return fmt.Sprintf("handler panicked: %v", e.Value)
 	}
-	return fmt.Sprintf("handler panicked: %v", e.Value)
+	return fmt.Sprintf("handler panicked with a %T", e.Value)
 }
 
 // Unwrap returns the value if it was an error.

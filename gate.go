@@ -259,7 +259,7 @@ func (p *Processor) giveUpClaimed(hard context.Context, d *delivery, o outcome) 
 		p.giveBack(hard, d, d.failedOutcome())
 		return step{}, err
 	}
-	lost, err := p.complete(hard, d, dedup.Completion{Dead: d.reason(o)})
+	lost, err := p.complete(hard, d, dedup.Completion{Dead: p.reason(o)})
 	d.end, d.came = endDead, SettledDeadLetter
 	return step{settled: err == nil && !lost}, err
 }
@@ -275,8 +275,8 @@ func (d *delivery) failure(o outcome) failure {
 	}
 }
 
-func (d *delivery) reason(o outcome) string {
-	return cutText(string(o.class)+": "+o.err.Error(), dedup.MaxReason)
+func (p *Processor) reason(o outcome) string {
+	return cutText(string(o.class)+": "+p.errorText(o.err), dedup.MaxReason)
 }
 
 // obey does what a verdict says that grants nothing.

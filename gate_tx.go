@@ -120,7 +120,7 @@ func txOutcome(hard context.Context, o outcome, ran bool, err error) outcome {
 func (p *Processor) finishTx(ctx context.Context, d *delivery, o outcome, ran bool) (step, error) {
 	if errors.Is(o.err, dedup.ErrTxEnded) { // by COMMIT it is done when it comes again, and nobody hears of it any more (P-13)
 		p.log.ErrorContext(ctx, "handler ended the transaction it was given, or tried to: what it had kept for the end of it is not written",
-			append(p.deliveryAttrs(d), "error", cutText(o.err.Error(), maxErrorText))...)
+			append(p.deliveryAttrs(d), "error", p.errorText(o.err))...)
 	}
 	if o.meaning == unavailable && !ran {
 		if !errors.Is(o.err, context.Canceled) {
@@ -154,7 +154,7 @@ func (p *Processor) giveUpTx(ctx context.Context, d *delivery, o outcome) (step,
 		return step{}, err
 	}
 	d.end, d.came = endDead, SettledDeadLetter
-	return p.recordTx(ctx, d, dedup.Completion{Dead: d.reason(o)})
+	return p.recordTx(ctx, d, dedup.Completion{Dead: p.reason(o)})
 }
 
 // recordTx records the end of an event that was published elsewhere, until the ledger answers.

@@ -159,7 +159,7 @@ func decoder[T any](decode func(*Message, any) error) func(*Message) (any, error
 		data := new(T)
 		if m.Value != nil {
 			if err := decode(m, data); err != nil {
-				return nil, fmt.Errorf("decode into %T: %w", *data, err)
+				return nil, &DecodeError{Into: fmt.Sprintf("%T", *data), Err: err}
 			}
 		}
 		return data, nil

@@ -192,10 +192,10 @@ func (d *delivery) failedNow() {
 }
 
 // history of the event for its next copy.
-func (d *delivery) history(o outcome) history {
+func (p *Processor) history(d *delivery, o outcome) history {
 	f := d.failure(o)
 	h := history{
-		key: f.key, class: f.class, err: f.err.Error(), attempts: d.earlier, first: f.first, last: f.last,
+		key: f.key, class: f.class, err: p.errorText(f.err), attempts: d.earlier, first: f.first, last: f.last,
 		position: d.req.Position, due: time.Now().Add(d.later.delay), notBefore: d.later.notBefore,
 	}
 	if d.later.counted {
@@ -208,7 +208,7 @@ func (d *delivery) history(o outcome) history {
 // move brings the event to where its next attempt will be, before the ledger is told: should that be lost, the copy is
 // accepted all the same, and the record follows it. What cannot be moved for its size is dead-lettered.
 func (p *Processor) move(ctx context.Context, d *delivery, o outcome) (act action, err error) {
-	h := d.history(o)
+	h := p.history(d, o)
 	if d.route.mode == keyOrdered {
 		return actLater, p.park(ctx, d, h)
 	}

@@ -64,7 +64,7 @@ func (h *health) down(ctx context.Context, p *Processor, began time.Time, err er
 	if !first {
 		return
 	}
-	p.log.WarnContext(ctx, h.name+" unavailable, pausing", "error", cutText(err.Error(), maxErrorText))
+	p.log.WarnContext(ctx, h.name+" unavailable, pausing", "error", p.errorText(err))
 	for _, o := range p.obs.ledger {
 		o.ObserveLedger(ctx, LedgerEvent{Group: p.cfg.Group, Name: h.name, Down: true, Err: err})
 	}

@@ -110,7 +110,7 @@ func keptHeaders(headers []Header) []Header {
 }
 
 func (p *Processor) letterHeaders(m *Message, f failure) []Header {
-	h := history{key: f.key, class: f.class, err: f.err.Error(), attempts: f.attempts, first: f.first, last: f.last}
+	h := history{key: f.key, class: f.class, err: p.errorText(f.err), attempts: f.attempts, first: f.first, last: f.last}
 	h.position.Generation = f.generation
 	hs := h.headers(m, p.cfg.Group)
 	if f.retry > 0 {
@@ -173,14 +173,14 @@ func (p *Processor) sendLetter(ctx context.Context, pat *patience, m *Message, f
 			err = p.produce(ctx, l)
 		}
 		if errors.Is(err, ErrTooLarge) { // there is nothing smaller: until somebody raises the limit
-			err = errors.New("dead letter without its value: " + err.Error())
+			err = errors.New("dead letter without its value: " + p.errorText(err))
 		}
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	attrs := append(p.messageAttrs(m, f.key), "class", f.class, "letter", l.Topic, "error", cutText(f.err.Error(), maxErrorText))
+	attrs := append(p.messageAttrs(m, f.key), "class", f.class, "letter", l.Topic, "error", p.errorText(f.err))
 	p.log.ErrorContext(ctx, "event dead-lettered", attrs...)
 	for _, o := range p.obs.deadLetter {
 		o.ObserveDeadLetter(ctx, DeadLetterEvent{Group: p.cfg.Group, Message: m, Key: f.key, Topic: l.Topic, Class: f.class, Err: f.err, Omitted: omitted})

@@ -46,6 +46,10 @@ type Config struct {
 	Observers []Observer
 	// Logger defaults to slog.Default(). Payloads are never logged.
 	Logger *slog.Logger
+	// ErrorText makes the text of an error for log lines, dead letters and the ledger, where at most 1 KiB of it is kept.
+	// Defaults to [ErrorText]. It is called from several goroutines at once, with errors that are not nil. Observers get
+	// errors as they are.
+	ErrorText func(error) string
 }
 
 func (c Config) withDefaults() Config {
@@ -58,6 +62,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()
+	}
+	if c.ErrorText == nil {
+		c.ErrorText = ErrorText
 	}
 	return c
 }

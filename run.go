@@ -85,7 +85,7 @@ func (p *Processor) overdue(ctx, hard context.Context, d *delivery, done <-chan 
 			stopped = nil
 			left.Reset(abandonAfter)
 		case <-left.C:
-			p.abandon(d.ledger, done, claims())
+			p.abandon(d, done, claims())
 			if cause := context.Cause(hard); errors.Is(cause, dedup.ErrClaimLost) { // the event is somebody else's by now
 				return outcome{meaning: claimLost, err: cause}
 			}
@@ -96,7 +96,8 @@ func (p *Processor) overdue(ctx, hard context.Context, d *delivery, done <-chan 
 
 // abandon counts a handler that was left behind, until it ends. Should it succeed, that is told to the ledger, which takes it
 // if nobody else has claimed the events meanwhile, or whoever has: that an effect happened is a fact (rules 13 and 29).
-func (p *Processor) abandon(l *ledger, done <-chan error, claims []dedup.Completion) {
+func (p *Processor) abandon(d *delivery, done <-chan error, claims []dedup.Completion) {
+	l, attrs := d.ledger, p.deliveryAttrs(d) // of the first event of a call
 	p.abandonedNow.Add(1)
 	p.abandoned.Go(func() {
 		err := <-done
@@ -105,10 +106,10 @@ func (p *Processor) abandon(l *ledger, done <-chan error, claims []dedup.Complet
 			ctx, cancel := context.WithTimeout(context.Background(), abandonAfter)
 			defer cancel()
 			lost := l.store.Complete(ctx, claims)
-			p.log.Info("a handler that was left behind has succeeded", "recorded", lost == nil)
+			p.log.Info("a handler that was left behind has succeeded", append(attrs, "recorded", lost == nil)...)
 			return
 		}
-		p.log.Info("a handler that was left behind has ended", "error", err)
+		p.log.Info("a handler that was left behind has ended", append(attrs, "error", p.errorText(err))...)
 	})
 }
 

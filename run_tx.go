@@ -471,7 +471,7 @@ func (g *group) ended(err error) {
 		rt := e.route
 		if rt.size.off.CompareAndSwap(false, true) || errors.Is(err, dedup.ErrUnavailable) { // nor could claims be taken back
 			g.r.b.p.log.ErrorContext(g.r.ctx, "handler ended the transaction it was given: its events get one each from now on",
-				"type", rt.typ, "handler", rt.site, "error", cutText(err.Error(), maxErrorText))
+				"type", rt.typ, "handler", rt.site, "error", g.r.b.p.errorText(err))
 		}
 	}
 }

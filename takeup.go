@@ -97,7 +97,7 @@ func (t *taker) left(ctx context.Context) (some bool) {
 			return some
 		case ctx.Err() == nil && !errors.Is(err, dedup.ErrUnavailable) && !errors.Is(err, context.DeadlineExceeded):
 			t.p.log.WarnContext(ctx, "not known whether events are parked, nothing takes them up",
-				"topic", t.lot.id.Topic, "partition", t.lot.id.Partition, "error", cutText(err.Error(), maxErrorText))
+				"topic", t.lot.id.Topic, "partition", t.lot.id.Partition, "error", t.p.errorText(err))
 			return false
 		case sleep(ctx, outageWait(try)) != nil:
 			return false
@@ -215,7 +215,7 @@ func (t *taker) queue(ctx context.Context, head dedup.Parked) error {
 		goesOn, err := t.events(ctx, events)
 		if err != nil {
 			if ctx.Err() == nil {
-				t.p.log.WarnContext(ctx, "parked event is left where it is", "queue", cutText(head.Queue, maxErrorText), "error", cutText(err.Error(), maxErrorText))
+				t.p.log.WarnContext(ctx, "parked event is left where it is", "queue", cutText(head.Queue, maxErrorText), "error", t.p.errorText(err))
 			}
 			return err
 		}

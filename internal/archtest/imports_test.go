@@ -59,7 +59,7 @@ func TestImportsPointOneWay(t *testing.T) {
 		reason       string
 	}{
 		"/dedup":                 {nil, nil, "the contract must be implementable without any dependency"},
-		"":                       {[]string{"/dedup"}, nil, "handlers must be usable under any Kafka client and any ledger"},
+		"":                       {[]string{"/dedup", "/internal/safetext"}, nil, "handlers must be usable under any Kafka client and any ledger"},
 		"/lane":                  {[]string{"", "/dedup"}, nil, "adapters to other clients need it without sarama"},
 		"/consumer":              {[]string{"", "/dedup", "/lane"}, []string{"github.com/IBM/sarama", "github.com/xdg-go/scram"}, "the sarama runner"},
 		"/dedup/memstore":        {[]string{"/dedup"}, nil, "a store needs the contract and its own client only"},
@@ -69,6 +69,7 @@ func TestImportsPointOneWay(t *testing.T) {
 		"/httpidem/httpidemtest": {[]string{"/dedup", "/httpidem"}, []string{"github.com/stretchr/testify"}, "it must serve stores outside this module"},
 		"/outbox":                {[]string{"", "/dedup"}, nil, "entries and relay must be usable with any database and any Kafka client"},
 		"/outbox/pgoutbox":       {[]string{"", "/dedup", "/outbox", "/internal/pgschema"}, []string{"github.com/jackc/pgx/v5", "go.opentelemetry.io/otel/propagation"}, "it must serve services that have no ledger in Postgres"},
+		"/internal/safetext":     {nil, nil, "every package that writes texts of errors somewhere needs it, so it must bring nothing along"},
 		"/internal/pgschema":     {nil, []string{"github.com/jackc/pgx/v5"}, "helpers of the packages for Postgres, which must not need each other"},
 		"/dedup/storetest":       {[]string{"/dedup"}, []string{"github.com/stretchr/testify"}, "it must serve stores outside this module"},
 	}
