@@ -75,7 +75,7 @@ func (c *commitHealth) settle(h *GroupHandler) {
 	}
 	switch {
 	case changed && e.Err != nil:
-		c.log.Warn("committing offsets fails, will go on trying", "error", e.Err)
+		c.log.Warn("committing offsets fails, will go on trying", "error", h.cfg.errorText(e.Err))
 	case changed:
 		c.log.Info("committing offsets works again")
 	}

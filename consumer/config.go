@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -119,6 +120,20 @@ type Config struct {
 	Observers []idem.Observer
 	// Logger defaults to slog.Default(). A log line is a change of state; what happens to each event is for observers.
 	Logger *slog.Logger
+	// ErrorText makes the text of an error for log lines, dead letters, the ledger and the answers of probes, see [idem.Config].
+	// Defaults to [idem.ErrorText], which quotes no data. Errors that are returned, and those for observers, are as they are.
+	ErrorText func(error) string
+}
+
+// maxErrorText is how much is said of an error.
+const maxErrorText = 1 << 10
+
+func (c Config) errorText(err error) string {
+	if err == nil {
+		return ""
+	}
+	text := c.ErrorText(err)
+	return strings.ToValidUTF8(text[:min(len(text), maxErrorText)], "")
 }
 
 // StartPosition is where a group without committed offsets begins.
@@ -185,6 +200,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()
+	}
+	if c.ErrorText == nil {
+		c.ErrorText = idem.ErrorText
 	}
 	return c
 }

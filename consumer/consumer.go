@@ -33,7 +33,7 @@ type Consumer struct {
 // network. A ledger that forgets with the process is refused unless it was told to (rule 31).
 func New(cfg Config, r *idem.Router) (*Consumer, error) {
 	cfg = cfg.withDefaults()
-	c := &Consumer{log: cfg.Logger, trouble: trouble{log: cfg.Logger}}
+	c := &Consumer{log: cfg.Logger, trouble: trouble{log: cfg.Logger, text: cfg.errorText}}
 	problems := cfg.validate(true)
 	sc, err := DefaultSaramaConfig(cfg)
 	problems = append(problems, err)
@@ -84,7 +84,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 	}
 	err = errors.Join(err, c.handler.Close(), c.handler.leftAtEnd())
 	if err != nil {
-		c.log.Error("consumer ends", "error", err)
+		c.log.Error("consumer ends", "error", c.cfg.errorText(err))
 		return fmt.Errorf("consumer %s: %w", c.cfg.Group, err)
 	}
 	c.log.Info("consumer has stopped")
@@ -271,11 +271,11 @@ func (c *Consumer) leave(group sarama.ConsumerGroup, client sarama.Client, remov
 	defer cut.Stop()
 	if remove && c.cfg.InstanceID != "" {
 		if err := c.removeStatic(client); err != nil {
-			c.log.Warn("leaving the group failed, its partitions rest until the session times out", "error", err)
+			c.log.Warn("leaving the group failed, its partitions rest until the session times out", "error", c.cfg.errorText(err))
 		}
 	}
 	if err := group.Close(); err != nil && !errors.Is(err, sarama.ErrClosedClient) {
-		c.log.Warn("leaving the group failed, its partitions rest until the session times out", "error", err)
+		c.log.Warn("leaving the group failed, its partitions rest until the session times out", "error", c.cfg.errorText(err))
 	}
 }
 

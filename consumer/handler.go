@@ -80,7 +80,7 @@ func newGroupHandler(cfg Config, r *idem.Router) (*GroupHandler, error) {
 	}
 	proc, err := idem.NewProcessor(r, idem.Config{
 		Store: cfg.Store, Scope: cfg.Scope, Group: cfg.Group, Lease: cfg.Lease, BusyWait: idem.Forever, Grace: cfg.Grace,
-		Producer: cfg.Producer, DeadLetterTopic: cfg.DeadLetterTopic, Observers: others, Logger: cfg.Logger, Shadow: cfg.Shadow,
+		Producer: cfg.Producer, DeadLetterTopic: cfg.DeadLetterTopic, Observers: others, Logger: cfg.Logger, ErrorText: cfg.ErrorText, Shadow: cfg.Shadow,
 	})
 	if err != nil {
 		return nil, err

@@ -188,7 +188,7 @@ func (c *call) sendAlone(ctx context.Context, indexes []int) {
 	}
 	if err := c.p.room.lock(ctx, aloneWait); err != nil {
 		for _, i := range indexes { // the verdict of the batch is not the message's: its text only
-			verdict := c.errs[i].Error()
+			verdict := idem.ErrorText(c.errs[i])
 			c.errs[i] = fmt.Errorf("refused in a batch (%s), and could not be sent alone: %w", verdict, err)
 		}
 		return

@@ -103,7 +103,7 @@ func (r *recorder) record(progress []dedup.Progress) {
 	err := r.s.h.proc.RecordProgress(ctx, progress)
 	switch {
 	case err != nil && !r.failed:
-		r.s.h.log.Warn("progress cannot be recorded, the ledger forgets nothing meanwhile", "error", err)
+		r.s.h.log.Warn("progress cannot be recorded, the ledger forgets nothing meanwhile", "error", r.s.h.cfg.errorText(err))
 	case err == nil && r.failed:
 		r.s.h.log.Info("progress is recorded again")
 	}

@@ -23,7 +23,7 @@ func (c *Consumer) Live() error {
 		return &NotLiveError{Reason: "Run has ended"}
 	}
 	if err := c.handler.Err(); err != nil {
-		return &NotLiveError{Reason: "Run is about to end: " + err.Error()}
+		return &NotLiveError{Reason: "Run is about to end: " + c.cfg.errorText(err)}
 	}
 	return nil
 }
@@ -38,7 +38,7 @@ func (h *GroupHandler) ready(missing ...string) error {
 		add("topic %s does not exist any longer", topic)
 	}
 	if err := h.Err(); err != nil {
-		add("stopped: %v", err)
+		add("stopped: %s", h.cfg.errorText(err))
 	} else if !h.joined() {
 		add("not in the group")
 	}

@@ -63,7 +63,7 @@ func (c *Consumer) register(ctx context.Context, client sarama.Client) error {
 			return fmt.Errorf("register: %w", err)
 		}
 		if back.tries == 0 {
-			c.log.Warn("ledger unavailable at start, waiting for it", "error", err)
+			c.log.Warn("ledger unavailable at start, waiting for it", "error", c.cfg.errorText(err))
 		}
 		if err := back.wait(ctx); err != nil {
 			return err
@@ -95,7 +95,7 @@ func (c *Consumer) noOffsets(ctx context.Context, client sarama.Client) (none bo
 			return true, nil
 		case isAny(err, sarama.ErrGroupAuthorizationFailed, sarama.ErrTopicAuthorizationFailed):
 			c.log.Warn("not known whether the group has committed offsets, so a renamed group is not noticed: grant "+
-				"Describe on the group and on its topics", "group", c.cfg.Group, "error", err)
+				"Describe on the group and on its topics", "group", c.cfg.Group, "error", c.cfg.errorText(err))
 			return false, nil
 		}
 		if err := c.patient(ctx, &back, err); err != nil {

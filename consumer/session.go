@@ -115,10 +115,10 @@ func (s *session) end(c *claimed, lost error) error {
 	}
 	switch {
 	case failed != nil:
-		s.h.log.Error("partition cannot go on", "topic", c.topic, "partition", c.id, "error", failed)
+		s.h.log.Error("partition cannot go on", "topic", c.topic, "partition", c.id, "error", s.h.cfg.errorText(failed))
 		s.h.fail(failed)
 	case left != nil:
-		s.h.log.Error("handler left behind, partition given back", "topic", c.topic, "partition", c.id, "error", left)
+		s.h.log.Error("handler left behind, partition given back", "topic", c.topic, "partition", c.id, "error", s.h.cfg.errorText(left))
 		s.h.leftBehind(left)
 	}
 	return failed

@@ -167,7 +167,7 @@ func (c *Consumer) checkLedgers(ctx context.Context) error {
 				return fmt.Errorf("ledger %s must not be used: %w", name, err)
 			}
 			if back.tries == 0 {
-				c.log.Warn("ledger unavailable at start, waiting for it", "ledger", name, "error", err)
+				c.log.Warn("ledger unavailable at start, waiting for it", "ledger", name, "error", c.cfg.errorText(err))
 			}
 			if err := back.wait(ctx); err != nil {
 				return err

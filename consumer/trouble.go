@@ -11,7 +11,8 @@ import (
 
 // trouble turns a stream of errors into changes of state: one line when something begins to fail, one when it is over.
 type trouble struct {
-	log *slog.Logger
+	log  *slog.Logger
+	text func(error) string
 
 	mu    sync.Mutex
 	since time.Time
@@ -24,7 +25,7 @@ func (t *trouble) begin(err error) {
 	defer t.mu.Unlock()
 	if t.since.IsZero() {
 		t.since = time.Now()
-		t.log.Warn("cannot consume, will go on trying", "error", err)
+		t.log.Warn("cannot consume, will go on trying", "error", t.text(err))
 	}
 }
 
@@ -43,11 +44,12 @@ const detailEvery = time.Minute
 
 // detail tells an error of sarama's background work, the same one once a minute at most.
 func (t *trouble) detail(err error) {
-	what, attrs := err.Error(), []any{"error", err}
+	what := t.text(err)
+	attrs := []any{"error", what}
 	var partition *sarama.ConsumerError
 	if errors.As(err, &partition) {
-		what = partition.Err.Error() // the same for all partitions
-		attrs = []any{"error", partition.Err, "topic", partition.Topic, "partition", partition.Partition}
+		what = t.text(partition.Err) // the same for all partitions
+		attrs = []any{"error", what, "topic", partition.Topic, "partition", partition.Partition}
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()

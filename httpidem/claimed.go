@@ -7,20 +7,21 @@ import (
 	"time"
 
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/internal/safetext"
 )
 
 // claimed runs the handler under a claim.
 func (m *Middleware) claimed(w http.ResponseWriter, q *request, next http.Handler) {
 	entry, a, err := m.guard.Enter(q.r.Context(), q.call)
-	if err == nil && m.open.Swap(false) {
-		m.cfg.Logger.InfoContext(q.r.Context(), "the idempotency ledger is back", "idempotency_key", q.state.header)
+	if err == nil {
+		q.available()
 	}
 	switch {
 	case err != nil && q.r.Context().Err() != nil: // the client has gone while it waited, or closed its half of the connection
 		q.notRun(w, err)
 	case errors.Is(err, dedup.ErrUnavailable) && m.cfg.FailOpen:
-		if !m.open.Swap(true) {
-			m.cfg.Logger.WarnContext(q.r.Context(), "requests run without the idempotency ledger", "idempotency_key", q.state.header, "error", err)
+		if !m.away.Swap(true) {
+			m.cfg.Logger.WarnContext(q.r.Context(), "requests run without the idempotency ledger", "idempotency_key", q.state.header, "error", safetext.Line(err))
 		}
 		next.ServeHTTP(w, q.r)
 		q.observe(Unguarded, 0, err)
@@ -148,6 +149,6 @@ func (c *claimedRun) broke() {
 
 func (c *claimedRun) log(text string, err error) {
 	if err != nil && !errors.Is(err, context.Canceled) {
-		c.q.m.cfg.Logger.ErrorContext(c.q.r.Context(), text, "idempotency_key", c.q.state.header, "error", err)
+		c.q.m.cfg.Logger.ErrorContext(c.q.r.Context(), text, "idempotency_key", c.q.state.header, "error", safetext.Line(err))
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/internal/safetext"
 )
 
 // Middleware answers requests with an idempotency key once. It is safe for concurrent use. Make it with [New] or [NewTx], and
@@ -28,7 +29,7 @@ type Middleware struct {
 
 	kept map[string]bool // response headers that are replayed
 
-	open atomic.Bool // requests run without the ledger (FailOpen), and it has been said
+	away atomic.Bool // the ledger cannot be used, and it has been said
 
 	mu   sync.Mutex
 	live map[owner]map[dedup.Key]int // by who asks, how many requests are at each key
@@ -386,9 +387,18 @@ func (q *request) notRun(w http.ResponseWriter, err error) {
 	q.observe(InFlight, http.StatusServiceUnavailable, err)
 }
 
+// available tells when the ledger has come back.
+func (q *request) available() {
+	if q.m.away.Load() && q.m.away.Swap(false) {
+		q.m.cfg.Logger.InfoContext(q.r.Context(), "the idempotency ledger is back", "idempotency_key", q.state.header)
+	}
+}
+
 // unavailable answers for a ledger that cannot be asked. Nothing was run, or all of it was rolled back.
 func (q *request) unavailable(w http.ResponseWriter, err error) {
-	q.m.cfg.Logger.ErrorContext(q.r.Context(), "idempotency ledger cannot be used", "idempotency_key", q.state.header, "error", err)
+	if !errors.Is(err, dedup.ErrUnavailable) || !q.m.away.Swap(true) { // an outage is told once, not with every request
+		q.m.cfg.Logger.ErrorContext(q.r.Context(), "idempotency ledger cannot be used", "idempotency_key", q.state.header, "error", safetext.Line(err))
+	}
 	q.retryLater(w)
 	q.problem(http.StatusServiceUnavailable, "ledger_unavailable", "It cannot be found out whether this request was handled before. Try again later, with the same key.").write(w)
 	q.observe(Unavailable, http.StatusServiceUnavailable, err)

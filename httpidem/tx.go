@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/internal/safetext"
 )
 
 // NewTx returns a middleware whose handlers share one transaction with the claim of their key and the answer that is kept: [TxFrom] is
@@ -62,6 +63,9 @@ func inTx[Tx any](w http.ResponseWriter, q *request, next http.Handler) {
 		return t.run(next, tx)
 	})
 	returned = true
+	if err == nil || errors.Is(err, errForgotten) {
+		q.available()
+	}
 	switch {
 	case errors.Is(err, errForgotten):
 		t.rec.send()
@@ -71,7 +75,7 @@ func inTx[Tx any](w http.ResponseWriter, q *request, next http.Handler) {
 	case errors.Is(err, dedup.ErrUnavailable):
 		q.unavailable(w, err)
 	case err != nil:
-		cfg.Logger.ErrorContext(q.r.Context(), "transaction of a request was rolled back", "idempotency_key", q.state.header, "error", err)
+		cfg.Logger.ErrorContext(q.r.Context(), "transaction of a request was rolled back", "idempotency_key", q.state.header, "error", safetext.Line(err))
 		q.problem(http.StatusInternalServerError, "rolled_back", "The request failed and was rolled back.").write(w)
 		q.observe(Unavailable, http.StatusInternalServerError, err)
 	case a.Verdict == dedup.Fresh:

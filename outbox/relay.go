@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/idem-go/idem/internal/safetext"
 )
 
 const (
@@ -197,7 +199,7 @@ func (r *Relay) leave(ctx context.Context) {
 	r.share.forget()
 	if err := r.cfg.Store.Leave(late, r.id); err != nil {
 		r.cfg.Logger.WarnContext(ctx, "outbox relay ends, its share is free when its lease is over", "relay", r.id,
-			"lease", r.cfg.Lease, "error", cutText(err.Error()))
+			"lease", r.cfg.Lease, "error", cutText(safetext.Text(err)))
 		return
 	}
 	r.cfg.Logger.InfoContext(ctx, "outbox relay ends", "relay", r.id)

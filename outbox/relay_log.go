@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"sync"
 	"time"
+
+	"github.com/idem-go/idem/internal/safetext"
 )
 
 // trouble is something that fails for a while: it is told once when it begins, and once when it is over. Safe for concurrent use.
@@ -33,7 +35,7 @@ func (t *trouble) set(ctx context.Context, part string, err error) {
 	}
 	t.mu.Unlock()
 	if first {
-		t.log.WarnContext(ctx, t.begins, "at", part, "error", cutText(err.Error()))
+		t.log.WarnContext(ctx, t.begins, "at", part, "error", cutText(safetext.Text(err)))
 	}
 }
 
@@ -146,7 +148,7 @@ func (r *Relay) Ready() error {
 // tellParked tells people of a row that was given up, without its payload.
 func (r *Relay) tellParked(ctx context.Context, p *parkedRow) {
 	r.cfg.Logger.ErrorContext(ctx, "event of the outbox is parked: a person must decide about it", append(rowAttrs(&p.row),
-		"aggregate", r.cfg.WhenParked.String(), "error", cutText(p.err.Error()))...)
+		"aggregate", r.cfg.WhenParked.String(), "error", cutText(safetext.Text(p.err)))...)
 	for _, o := range r.cfg.Observers {
 		if o, ok := o.(ParkedObserver); ok {
 			o.ObserveParked(ctx, p.row, p.err)
@@ -158,7 +160,7 @@ func (r *Relay) tellParked(ctx context.Context, p *parkedRow) {
 func (r *Relay) blamed(ctx context.Context, row *Row, times int, err error) {
 	if times == 1 {
 		r.cfg.Logger.WarnContext(ctx, "event of the outbox was not taken, trying again", append(rowAttrs(row),
-			"max_attempts", r.cfg.MaxAttempts, "error", cutText(err.Error()))...)
+			"max_attempts", r.cfg.MaxAttempts, "error", cutText(safetext.Text(err)))...)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/internal/safetext"
 )
 
 // batch is the rows of one round, and what becomes of them. It is all that a relay holds in memory.
@@ -195,7 +196,7 @@ func (b *batch) park(row *Row, err error) {
 	if b.out.what.Parked == nil {
 		b.out.what.Parked = map[int64]string{}
 	}
-	b.out.what.Parked[row.Seq] = cutText(err.Error())
+	b.out.what.Parked[row.Seq] = cutText(safetext.Text(err))
 	b.out.parked = append(b.out.parked, parkedRow{*row, err})
 	b.seen.Parked++
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/internal/safetext"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 )
@@ -147,7 +148,7 @@ func (r *Reaper) Run(ctx context.Context) error {
 func (r *Reaper) tell(ctx context.Context, result ReapResult, err error, failing bool) {
 	switch {
 	case err != nil && !failing:
-		r.cfg.Logger.WarnContext(ctx, "reaper cannot work, will go on trying", "error", err)
+		r.cfg.Logger.WarnContext(ctx, "reaper cannot work, will go on trying", "error", safetext.Line(err))
 	case err == nil && failing:
 		r.cfg.Logger.InfoContext(ctx, "reaper works again")
 	}

@@ -40,6 +40,15 @@ func Text(err error) string {
 	return scrub(cut(w.text(n)))
 }
 
+// MaxLine is how long a text may be in a log line, a dead letter or a ledger.
+const MaxLine = 1 << 10
+
+// Line is [Text], cut to [MaxLine] bytes of valid UTF-8.
+func Line(err error) string {
+	text := Text(err)
+	return strings.ToValidUTF8(text[:min(len(text), MaxLine)], "")
+}
+
 // Strict returns what is known of err, and nothing in words that are not ours: errors of decoders speak of nothing but the
 // data. The empty text for nil.
 func Strict(err error) string {
