@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/dedup/memstore"
 	"github.com/idem-go/idem/dedup/pgstore"
@@ -68,7 +69,7 @@ func openPostgres(ctx context.Context, url string, log *slog.Logger) (dedup.Stor
 	var reaper sync.WaitGroup
 	reaper.Go(func() { // deletes what has expired; of all workers one at a time
 		if err := pgstore.NewReaper(store, pgstore.ReaperConfig{Logger: log}).Run(reaping); err != nil {
-			log.Error("expired records are not deleted", "error", err)
+			log.Error("expired records are not deleted", "error", idem.ErrorText(err))
 		}
 	})
 	return store, func() {

@@ -126,7 +126,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		o.log.Error(err.Error())
 		return exitUsage
 	case err != nil:
-		o.log.Error("failed", "error", err)
+		o.log.Error("failed", "error", idem.ErrorText(err))
 		return exitError
 	}
 	return exitOK

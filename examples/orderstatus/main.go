@@ -49,7 +49,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) int {
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal ends the program at once
 	if err := o.work(ctx); err != nil {
-		o.log.Error("failed", "error", err)
+		o.log.Error("failed", "error", idem.ErrorText(err))
 		return exitError
 	}
 	return exitOK
@@ -84,6 +84,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	flags.BoolVar(&o.audit, "audit", false, "write a row to order_effects for every run that is committed")
 	flags.DurationVar(&o.sessionTimeout, "session-timeout", 0, "after which Kafka takes a silent worker for dead; default: that of package consumer")
 	flags.DurationVar(&o.stats, "stats", 0, "log counts at this interval; default: only at the end")
+	flags.Lookup("postgres").DefValue = "" // -help shows no password
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}
@@ -165,7 +166,7 @@ func (o options) config(store *pgstore.Store, counts *stats) consumer.Config {
 // reap deletes what has expired, in as many workers as there are: one at a time works.
 func (o options) reap(ctx context.Context, store *pgstore.Store) {
 	if err := pgstore.NewReaper(store, pgstore.ReaperConfig{Logger: o.log}).Run(ctx); err != nil {
-		o.log.Error("expired records are not deleted", "error", err)
+		o.log.Error("expired records are not deleted", "error", idem.ErrorText(err))
 	}
 }
 
@@ -186,7 +187,7 @@ func (o options) newRelay(box *pgoutbox.Outbox) (*outbox.Relay, *consumer.Produc
 // publish ends with ctx. What is in the outbox then waits there for the next relay.
 func (o options) publish(ctx context.Context, relay *outbox.Relay, producer *consumer.Producer) {
 	if err := errors.Join(relay.Run(ctx), producer.Close()); err != nil {
-		o.log.Error("order.paid is not published", "error", err)
+		o.log.Error("order.paid is not published", "error", idem.ErrorText(err))
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/consumer"
 	"github.com/idem-go/idem/outbox"
 	"github.com/idem-go/idem/outbox/pgoutbox"
@@ -52,7 +53,7 @@ func publish(ctx context.Context, box *pgoutbox.Outbox, brokers string, log *slo
 	var running sync.WaitGroup
 	running.Go(func() {
 		if err := errors.Join(relay.Run(ctx), producer.Close()); err != nil {
-			log.Error("payment.completed is not published", "error", err)
+			log.Error("payment.completed is not published", "error", idem.ErrorText(err))
 		}
 	})
 	return func() {

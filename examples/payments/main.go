@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/outbox"
 )
 
@@ -47,7 +48,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) int {
 		work = o.serveFake
 	}
 	if err := work(ctx); err != nil {
-		o.log.Error("failed", "error", err)
+		o.log.Error("failed", "error", idem.ErrorText(err))
 		return exitError
 	}
 	return exitOK
@@ -88,6 +89,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 		"Kafka brokers, `host:port`, separated by commas; without them events wait in the outbox")
 	flags.StringVar(&o.topic, "topic", "payments", "`topic` of payment.completed, which must exist")
 	flags.StringVar(&o.fake, "fake-provider", "", "be the fake provider at this `address`, and nothing else")
+	flags.Lookup("postgres").DefValue = "" // -help shows no password
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/httpidem"
 )
@@ -155,11 +156,11 @@ func (c *cashier) fail(w http.ResponseWriter, r *http.Request, err error) {
 	case errors.Is(err, errOtherPayment):
 		problem(w, http.StatusUnprocessableEntity, "request_signature_mismatch", err.Error())
 	case errors.Is(err, errProviderAway), errors.Is(err, errConnectionLost), errors.Is(err, context.DeadlineExceeded):
-		c.log.WarnContext(r.Context(), "payment rolled back", "idempotency_key", httpidem.KeyFrom(r.Context()), "error", err)
+		c.log.WarnContext(r.Context(), "payment rolled back", "idempotency_key", httpidem.KeyFrom(r.Context()), "error", idem.ErrorText(err))
 		w.Header().Set("Retry-After", "1")
 		problem(w, http.StatusServiceUnavailable, "try_again", "Nothing was stored. Send the request again, with the same key.")
 	default:
-		c.log.ErrorContext(r.Context(), "payment rolled back", "idempotency_key", httpidem.KeyFrom(r.Context()), "error", err)
+		c.log.ErrorContext(r.Context(), "payment rolled back", "idempotency_key", httpidem.KeyFrom(r.Context()), "error", idem.ErrorText(err))
 		problem(w, http.StatusInternalServerError, "failed", "Nothing was stored. Send the request again, with the same key.")
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/dedup/pgstore"
 	"github.com/idem-go/idem/examples/payments/provider"
 	"github.com/idem-go/idem/httpidem"
@@ -56,7 +57,7 @@ func (o options) serve(ctx context.Context) error {
 		}
 		o.provider = "http://" + l.Addr().String()
 		o.log.Info("a fake provider is in this process", "charges", o.provider+"/charges")
-		failed := func(err error) { o.log.Error("the fake provider failed", "error", err) }
+		failed := func(err error) { o.log.Error("the fake provider failed", "error", idem.ErrorText(err)) }
 		defer serveHTTP(l, provider.New(provider.ByCustomer), o.log, failed)()
 	}
 	client, err := newProviderClient(o.provider, o.providerTimeout, o.connections)
@@ -126,7 +127,7 @@ func serveHTTP(l net.Listener, h http.Handler, log *slog.Logger, failed func(err
 		ctx, cancel := context.WithTimeout(context.Background(), drainTime)
 		defer cancel()
 		if err := srv.Shutdown(ctx); err != nil {
-			log.Warn("requests were cut short", "error", err)
+			log.Warn("requests were cut short", "error", idem.ErrorText(err))
 			_ = srv.Close()
 		}
 		<-done
@@ -139,7 +140,7 @@ func (o options) reap(ctx context.Context, store *pgstore.Store) (stop func()) {
 	var reaper sync.WaitGroup
 	reaper.Go(func() {
 		if err := pgstore.NewReaper(store, pgstore.ReaperConfig{WallClock: []string{scope}, Logger: o.log}).Run(ctx); err != nil {
-			o.log.Error("expired records are not deleted", "error", err)
+			o.log.Error("expired records are not deleted", "error", idem.ErrorText(err))
 		}
 	})
 	return func() {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/httpidem"
 )
 
@@ -86,7 +87,7 @@ func (s *service) refuse(w http.ResponseWriter, r *http.Request, status int, cod
 // the next request with the key finds what it did, so this answer need not be kept.
 func (s *service) failed(w http.ResponseWriter, r *http.Request, err error) {
 	httpidem.NotApplied(r.Context())
-	s.log.ErrorContext(r.Context(), "database", "idempotency_key", httpidem.KeyFrom(r.Context()), "error", err)
+	s.log.ErrorContext(r.Context(), "database", "idempotency_key", httpidem.KeyFrom(r.Context()), "error", idem.ErrorText(err))
 	if permanent(err) {
 		writeProblem(w, http.StatusInternalServerError, "internal_error", "Nothing is known to be wrong with the request.")
 		return

@@ -20,6 +20,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/dedup/redisstore"
 	"github.com/idem-go/idem/httpidem"
@@ -173,6 +174,8 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	flags.StringVar(&o.redis, "redis", os.Getenv("REDIS_URL"), "Redis `URL` of the claims, or its host:port; default $REDIS_URL")
 	flags.Int64Var(&o.seed, "seed", 0, "add accounts numbered 1 to `N` with 1,000.00 EUR each, where they are missing")
 	flags.BoolVar(&verbose, "v", false, "log each request, with its key")
+	flags.Lookup("postgres").DefValue = "" // -help shows no password
+	flags.Lookup("redis").DefValue = ""    // -help shows no password
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}
@@ -219,7 +222,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) int {
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal ends the program at once
 	if err := o.work(ctx); err != nil {
-		o.log.Error("failed", "error", err)
+		o.log.Error("failed", "error", idem.ErrorText(err))
 		return exitError
 	}
 	return exitOK

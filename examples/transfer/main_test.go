@@ -104,3 +104,16 @@ func TestStopsInGoodOrder(t *testing.T) {
 	require.EqualValues(t, 75_000, v.balance(1))
 	v.requireSound()
 }
+
+// G-04: flags whose defaults are taken from the environment do not print them.
+func TestHelp_ShowsNoPassword_G04(t *testing.T) {
+	for _, name := range []string{"POSTGRES_URL", "REDIS_URL", "PAYMENTS_SECRET"} {
+		t.Setenv(name, "postgres://u:hidden@h/x")
+	}
+	for _, arg := range []string{"-h", "-help", "-nonsense"} {
+		var stderr bytes.Buffer
+		run(t.Context(), []string{arg}, &stderr)
+		require.Contains(t, stderr.String(), "-postgres URL")
+		require.NotContains(t, stderr.String(), "hidden")
+	}
+}
