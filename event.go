@@ -30,6 +30,14 @@ type Header struct {
 	Value []byte
 }
 
+// LogValue shows a message in structured logs: where it lies, neither value nor key nor headers (G-04).
+func (m *Message) LogValue() slog.Value {
+	if m == nil {
+		return slog.Value{}
+	}
+	return slog.GroupValue(slog.String("topic", m.Topic), slog.Int("partition", int(m.Partition)), slog.Int64("offset", m.Offset))
+}
+
 // origin is where m came from, for the ledger.
 func (m *Message) origin() dedup.Origin {
 	return dedup.Origin{Topic: m.Topic, Partition: m.Partition, Offset: m.Offset, Time: m.Time}

@@ -156,13 +156,13 @@ func TestNew_Accepts(t *testing.T) {
 func TestSASL_Redacted_G04(t *testing.T) {
 	s := SASL{Mechanism: "PLAIN", User: "user", Password: "canary"}
 	var log strings.Builder
-	slog.New(slog.NewJSONHandler(&log, nil)).Info("x", "sasl", s, "pointer", &s)
+	slog.New(slog.NewJSONHandler(&log, nil)).Info("x", "sasl", s, "pointer", &s, "inside", struct{ S *SASL }{&s}, "config", Config{SASL: &s})
 	cfg := good()
 	cfg.SASL, cfg.AllowInsecure = &s, true
 	sc, err := DefaultSaramaConfig(cfg)
 	require.NoError(t, err)
 	for _, text := range []string{
-		log.String(), fmt.Sprint(s), fmt.Sprintf("%v %+v %#v %s", s, &s, s, &s), fmt.Sprintf("%+v", Config{SASL: &s}), fmt.Sprint(describe(sc, cfg)...),
+		log.String(), fmt.Sprint(s), fmt.Sprintf("%v %+v %#v %s", s, &s, s, &s), fmt.Sprintf("%v %+v %#v", Config{SASL: &s}, &Config{SASL: &s}, Config{SASL: &s}), fmt.Sprint(describe(sc, cfg)...),
 	} {
 		require.NotContains(t, text, "canary")
 	}

@@ -2,6 +2,7 @@ package consumer
 
 import (
 	"crypto/tls"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -30,6 +31,34 @@ func (s SASL) GoString() string { return "consumer.SASL{" + s.String() + "}" }
 func (s SASL) LogValue() slog.Value {
 	return slog.GroupValue(slog.String("mechanism", s.Mechanism), slog.String("user", s.User))
 }
+
+// MarshalJSON hides the password from JSON, in which slog writes what a struct has around it.
+func (s SASL) MarshalJSON() ([]byte, error) {
+	type shown struct{ Mechanism, User string }
+	data, err := json.Marshal(shown{s.Mechanism, s.User})
+	if err != nil {
+		return nil, fmt.Errorf("SASL: %w", err)
+	}
+	return data, nil
+}
+
+// LogValue shows the parts of a configuration that say which consumer it is, and nothing secret (G-04).
+func (c Config) LogValue() slog.Value {
+	attrs := []slog.Attr{
+		slog.Any("brokers", c.Brokers), slog.String("group", c.Group), slog.Any("topics", c.Topics), slog.String("scope", c.Scope),
+		slog.Bool("tls", c.TLS != nil),
+	}
+	if c.SASL != nil {
+		attrs = append(attrs, slog.Any("sasl", *c.SASL))
+	}
+	return slog.GroupValue(attrs...)
+}
+
+// String shows what [Config.LogValue] does.
+func (c Config) String() string { return "consumer.Config" + c.LogValue().String() }
+
+// GoString shows what [Config.LogValue] does.
+func (c Config) GoString() string { return c.String() }
 
 func (s SASL) apply(sc *sarama.Config) {
 	n := &sc.Net.SASL

@@ -40,6 +40,17 @@ const (
 	Strict
 )
 
+// LogValue shows which configuration it is, without its secret (G-04).
+func (c Config) LogValue() slog.Value {
+	return slog.GroupValue(slog.String("scope", c.Scope), slog.String("header", c.Header), slog.String("ledger", fmt.Sprintf("%T", c.Store)))
+}
+
+// String shows what [Config.LogValue] does.
+func (c Config) String() string { return "httpidem.Config" + c.LogValue().String() }
+
+// GoString shows what [Config.LogValue] does.
+func (c Config) GoString() string { return c.String() }
+
 // Config is how a [Middleware] works. Store, Scope, Principal and Secret are required.
 type Config struct {
 	// Store is the ledger. Required.

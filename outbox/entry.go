@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"time"
@@ -37,6 +38,11 @@ type Entry struct {
 	Payload []byte
 	// Headers travel in this order, behind event-id and event-type. Names beginning with "idem-" and those two are refused.
 	Headers []idem.Header
+}
+
+// LogValue shows an entry in structured logs: what it is, neither payload nor headers (G-04).
+func (e Entry) LogValue() slog.Value {
+	return slog.GroupValue(slog.String("topic", e.Topic), slog.String("type", e.Type), slog.String("event_id", e.ID))
 }
 
 // The headers that an event is recognised by at the other end, see [idem.StandardID].

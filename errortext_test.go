@@ -1,0 +1,139 @@
+package idem_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/dedup"
+)
+
+const secretText = "CANARY7f3a"
+
+func quoting() error {
+	_, err := strconv.Atoi(secretText)
+	return fmt.Errorf("charge declined: %w", err)
+}
+
+func (b *bench) reason(t *testing.T, id string) string {
+	t.Helper()
+	records, err := b.store.Inspect(t.Context(), dedup.Key{Scope: "g", Type: "paid", ID: id})
+	require.NoError(t, err)
+	require.NotEmpty(t, records)
+	return records[0].Reason
+}
+
+// G-04: what a decoder quotes in a handler's error is neither in the log, nor in the letter, nor in the ledger. The words of
+// the handler are.
+func TestErrorText_LetterLogLedger_G04(t *testing.T) {
+	var seen error
+	b := newBench(t)
+	b.cfg.Observers = []idem.Observer{handled(func(e idem.HandledEvent) { seen = e.Err })}
+	b.on(failing(3, quoting()), idem.Retry(idem.RetryPolicy{MaxAttempts: 2, MinBackoff: 1, MaxBackoff: 1}))
+	p := b.start()
+	require.NoError(t, p.Handle(t.Context(), message("e1", 1)))
+	require.NoError(t, p.Close())
+
+	const want = "charge declined: strconv.Atoi: invalid syntax"
+	require.Equal(t, want, headerOf(b.sent.letters()[0], idem.HeaderError))
+	require.Equal(t, "failed: "+want, b.reason(t, "e1"))
+	require.Equal(t, 2, strings.Count(b.log.String(), want), b.log)
+	require.NotContains(t, b.log.String(), secretText)
+	require.ErrorContains(t, seen, secretText, "observers get the error as it is")
+}
+
+type handled func(idem.HandledEvent)
+
+func (h handled) ObserveHandled(_ context.Context, e idem.HandledEvent) { h(e) }
+
+// Config.ErrorText is what is used, for at most 1 KiB, and may do no harm.
+func TestConfigErrorText(t *testing.T) {
+	for name, c := range map[string]struct {
+		text func(error) string
+		want string
+	}{
+		"own":    {func(err error) string { return "<" + err.Error() + ">" }, "<permanent: boom>"},
+		"long":   {func(error) string { return strings.Repeat("é", 1000) }, strings.Repeat("é", 511)},
+		"panics": {func(error) string { panic("no") }, "*idem.markedError, for which Config.ErrorText panicked"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			b.cfg.ErrorText = c.text
+			b.on(failing(1, idem.Permanent(errors.New("boom"))))
+			p := b.start()
+			require.NoError(t, p.Handle(t.Context(), message("e1", 1)))
+			require.NoError(t, p.Close())
+			require.Equal(t, c.want, headerOf(b.sent.letters()[0], idem.HeaderError))
+			require.True(t, strings.HasPrefix("permanent: "+c.want, b.reason(t, "e1")))
+			require.Contains(t, b.log.String(), c.want)
+		})
+	}
+}
+
+// G-04: an undecodable value is told by what is wrong with it. Of a decoder that is not known only the type is told.
+func TestDecodeError_G04(t *testing.T) {
+	b := newBench(t)
+	b.on(succeed, idem.ID(idem.Fixed("e")), idem.Type(idem.Fixed("paid")))
+	p := b.start()
+	for i, value := range []string{`{"amount":"` + secretText + `"}`, secretText, `{"amount":777777777777777777777}`} {
+		m := message("e", int64(i))
+		m.Value = []byte(value)
+		require.NoError(t, p.Handle(t.Context(), m))
+	}
+	require.NoError(t, p.Close())
+	require.Equal(t, "decode into idem_test.payload: json: cannot unmarshal string at byte 22 into Go struct field payload.amount of type int",
+		headerOf(b.sent.letters()[0], idem.HeaderError))
+	for _, l := range b.sent.letters() {
+		require.Equal(t, string(idem.ClassUndecodable), headerOf(l, idem.HeaderErrorClass))
+		require.NotContains(t, headerOf(l, idem.HeaderError), secretText)
+		require.NotContains(t, headerOf(l, idem.HeaderError), "7777")
+	}
+	require.NotContains(t, b.log.String(), secretText)
+
+	inner := errors.New("no such currency: " + secretText)
+	err := error(&idem.DecodeError{Into: "order", Err: fmt.Errorf("line 1: %w", inner)})
+	require.Equal(t, "decode into order: *fmt.wrapError", idem.ErrorText(err))
+	require.Equal(t, idem.ErrorText(err), err.Error())
+	require.ErrorIs(t, err, inner, "all of it for who asks")
+}
+
+// A panic with the event itself must not be the way into the log (G-04).
+func TestPanicError_ShowsNoData_G04(t *testing.T) {
+	for want, value := range map[string]any{
+		"handler panicked with a idem_test.payload":                       payload{EventID: secretText},
+		"handler panicked with a json.RawMessage":                         json.RawMessage(secretText),
+		"handler panicked: no order 7":                                    "no order 7",
+		"handler panicked: charge declined: strconv.Atoi: invalid syntax": quoting(),
+		"handler called runtime.Goexit or panicked with nil":              nil,
+	} {
+		require.Equal(t, want, idem.ErrorText(&idem.PanicError{Value: value, Stack: []byte(secretText)}))
+	}
+}
+
+func TestErrorText_Bounds(t *testing.T) {
+	require.Empty(t, idem.ErrorText(nil))
+	text := idem.ErrorText(errors.New(strings.Repeat("é", 10_000)))
+	require.LessOrEqual(t, len(text), 1<<10)
+	require.True(t, utf8.ValidString(text))
+}
+
+// Messages and events show where they are, not what they are (G-04).
+func TestLogValue_G04(t *testing.T) {
+	m := message("e1", 7)
+	m.Value, m.Key, m.Headers = []byte(secretText), []byte(secretText), []idem.Header{{Key: secretText, Value: []byte(secretText)}}
+	var log strings.Builder
+	for _, h := range []slog.Handler{slog.NewTextHandler(&log, nil), slog.NewJSONHandler(&log, nil)} {
+		slog.New(h).Info("x", "message", m, "none", (*idem.Message)(nil), "event", idem.Event[payload]{ID: "e1", Data: payload{EventID: secretText}, Message: m})
+	}
+	require.NotContains(t, log.String(), secretText)
+	require.Contains(t, log.String(), "offset=7")
+}
