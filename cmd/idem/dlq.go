@@ -9,12 +9,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/IBM/sarama"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/idem-go/idem"
-	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/internal/letters"
 )
 
 func newDLQCmd(a *app) *cobra.Command {
@@ -74,12 +73,12 @@ func (o *filterFlags) add(f *pflag.FlagSet) {
 	f.StringSliceVar(&o.at, "at", nil, "this record, <partition>/<offset>")
 }
 
-func (o *filterFlags) filter() (f letterFilter, err error) {
-	f = letterFilter{types: o.types, classes: o.classes, id: o.id}
-	if f.since, err = parseTime("since", o.since); err != nil {
+func (o *filterFlags) filter() (f letters.Filter, err error) {
+	f = letters.Filter{Types: o.types, Classes: o.classes, ID: o.id}
+	if f.Since, err = parseTime("since", o.since); err != nil {
 		return f, err
 	}
-	if f.until, err = parseTime("until", o.until); err != nil {
+	if f.Until, err = parseTime("until", o.until); err != nil {
 		return f, err
 	}
 	for _, text := range o.at {
@@ -87,9 +86,18 @@ func (o *filterFlags) filter() (f letterFilter, err error) {
 		if err != nil {
 			return f, err
 		}
-		f.at = append(f.at, p)
+		f.At = append(f.At, p)
 	}
 	return f, nil
+}
+
+// parsePlace reads <partition>/<offset>.
+func parsePlace(text string) (letters.Place, error) {
+	p, err := letters.ParsePlace(text)
+	if err != nil {
+		return p, usage("%w", err)
+	}
+	return p, nil
 }
 
 // parseTime reads an instant, or how long ago it was.
@@ -107,28 +115,17 @@ func parseTime(flag, text string) (time.Time, error) {
 	return time.Now().Add(-d), nil
 }
 
-// deadLetters is a dead-letter topic, as far as it reached when the command began.
+// deadLetters is a dead-letter topic, and whoever asks about it.
 type deadLetters struct {
-	app     *app
-	client  sarama.Client
-	topic   string
-	source  string // where the letters must come from, if a topic was named
-	spans   []span
-	group   string
-	scope   string
-	ledgers []*ledger
-	decisions
+	*letters.Queue
+	app       *app
+	decisions letters.Decisions
 }
 
-// decisions are what a person says to letters that are left alone otherwise.
-type decisions struct {
-	again     bool // those that were reopened often
-	forgotten bool // those that the ledger does not know any longer
-}
-
-func (o *decisions) add(f *pflag.FlagSet) {
-	f.BoolVar(&o.again, "again", false, fmt.Sprintf("also events that were reopened %d times before", maxGenerations))
-	f.BoolVar(&o.forgotten, "forgotten", false, "let events run that the ledger does not know, however old they are: it may have forgotten that they were handled")
+// decisionFlags are what a person says to letters that are left alone otherwise.
+func decisionFlags(f *pflag.FlagSet, o *letters.Decisions) {
+	f.BoolVar(&o.Again, "again", false, fmt.Sprintf("also events that were reopened %d times before", letters.MaxGenerations))
+	f.BoolVar(&o.Forgotten, "forgotten", false, "let events run that the ledger does not know, however old they are: it may have forgotten that they were handled")
 }
 
 // openDLQ connects to Kafka, and to the ledgers if they are to be asked.
@@ -137,30 +134,41 @@ func (a *app) openDLQ(ctx context.Context, o *dlqFlags, ask bool) (*deadLetters,
 	if err != nil {
 		return nil, err
 	}
-	d := &deadLetters{app: a, topic: topic, source: o.topic, group: a.group, scope: cmp.Or(a.scope, a.group)}
+	cfg := letters.Config{Topic: topic, Source: o.topic, Group: a.group, Scope: cmp.Or(a.scope, a.group)}
 	if ask {
 		if _, err := a.theGroup(); err != nil {
 			return nil, err
 		}
-		if d.ledgers, err = a.openLedgers(ctx); err != nil {
+		ledgers, err := a.openLedgers(ctx)
+		if err != nil {
 			return nil, err
 		}
-		for _, l := range d.ledgers {
-			if _, ok := l.store.(dedup.Operator); !ok {
-				return nil, usage("%s cannot be looked into", l.name)
-			}
+		for _, l := range ledgers {
+			cfg.Ledgers = append(cfg.Ledgers, letters.Ledger{Name: l.name, Store: l.store})
 		}
 	}
-	if d.client, err = a.kafka(); err != nil {
+	if cfg.Client, err = a.kafka(); err != nil {
 		return nil, err
 	}
-	if d.spans, err = spansOf(d.client, topic); err != nil {
-		if errors.Is(err, sarama.ErrUnknownTopicOrPartition) {
-			return nil, found("there is no topic %s", topic)
-		}
+	q, err := letters.Open(cfg)
+	switch {
+	case errors.Is(err, letters.ErrNoOperator):
+		return nil, usage("%w", err)
+	case errors.Is(err, letters.ErrNoTopic):
+		return nil, found("%w", err)
+	case err != nil:
 		return nil, err
 	}
-	return d, nil
+	return &deadLetters{Queue: q, app: a}, nil
+}
+
+// survey reads the topic once.
+func (d *deadLetters) survey(ctx context.Context, f letters.Filter) (*letters.Survey, error) {
+	s, err := d.Survey(ctx, f)
+	if errors.Is(err, letters.ErrTooMany) {
+		return nil, usage("%w: choose fewer, with --type or --id", err)
+	}
+	return s, err
 }
 
 // note says something beside the result.
@@ -192,30 +200,19 @@ func newDLQList(a *app) *cobra.Command {
 	return cmd
 }
 
-func (d *deadLetters) list(ctx context.Context, f letterFilter, limit int) error {
+func (d *deadLetters) list(ctx context.Context, f letters.Filter, limit int) error {
 	w, err := d.app.rows("RECORD", "FAILED", "CLASS", "EVENT", "ATTEMPTS", "REOPENED", "ERROR")
 	if err != nil {
 		return err
 	}
-	scanned, err := scanSpans(ctx, d.client, f.narrow(d.spans), func(l *foundLetter) (bool, error) {
-		if !f.match(l) {
-			return true, nil
-		}
-		r := rowOf(l)
-		err := w.add(r, r.Record, r.failed(), cmp.Or(string(r.Class), string(seenForeign)), r.event(), strconv.Itoa(r.Attempts),
+	scanned, err := d.List(ctx, f, func(l *letters.Found) (bool, error) {
+		r := l.Row()
+		err := w.add(r, r.Record, failedText(&r), cmp.Or(string(r.Class), string(letters.SeenForeign)), eventText(&r), strconv.Itoa(r.Attempts),
 			strconv.FormatUint(uint64(r.Generation), 10), shorten(cmp.Or(r.Error, r.Problem), 80))
 		return limit <= 0 || w.n < limit, err
 	})
-	d.app.note("%s: %d of %d records, %d shown", d.topic, scanned, d.size(), w.n)
+	d.app.note("%s: %d of %d records, %d shown", d.Topic, scanned, d.Size(), w.n)
 	return errors.Join(err, w.end())
-}
-
-// size is how many records there may be.
-func (d *deadLetters) size() (n int64) {
-	for _, s := range d.spans {
-		n += s.end - s.begin
-	}
-	return n
 }
 
 func newDLQShow(a *app) *cobra.Command {
@@ -240,58 +237,34 @@ func newDLQShow(a *app) *cobra.Command {
 	return cmd
 }
 
-// letterDetail is all of a letter.
-type letterDetail struct {
-	letterRow
-	First   time.Time     `json:"firstFailure"`
-	Key     shownBytes    `json:"kafkaKey"`
-	Size    int           `json:"size"`
-	Headers []shownHeader `json:"headers"` // as they are in the topic
-	Payload *shownBytes   `json:"payload,omitempty"`
-}
-
-func (d *deadLetters) show(ctx context.Context, at place, payload bool) error {
-	f := letterFilter{at: []place{at}}
-	var l *foundLetter
-	if _, err := scanSpans(ctx, d.client, f.narrow(d.spans), func(found *foundLetter) (bool, error) {
-		l = found
-		return false, nil
-	}); err != nil {
+func (d *deadLetters) show(ctx context.Context, at letters.Place, payload bool) error {
+	l, err := d.Get(ctx, at)
+	if errors.Is(err, letters.ErrNoRecord) {
+		return found("%s has no record %s", d.Topic, at)
+	}
+	if err != nil {
 		return err
 	}
-	if l == nil {
-		return found("%s has no record %s", d.topic, at)
-	}
-	detail := letterDetail{letterRow: rowOf(l), Key: bytesOf(l.record.Key), Size: len(l.record.Value)}
-	if l.letter != nil {
-		detail.First = l.letter.FirstFailure
-	}
-	for _, h := range l.record.Headers {
-		detail.Headers = append(detail.Headers, shownHeader{h.Key, bytesOf(h.Value)})
-	}
-	if payload {
-		p := bytesOf(l.record.Value)
-		detail.Payload = &p
-	}
-	return d.app.show(detail, []string{"", ""}, detail.rows())
+	detail := l.Detail(payload)
+	return d.app.show(detail, []string{"", ""}, detailRows(&detail))
 }
 
-func (t *letterDetail) rows() [][]string {
+func detailRows(t *letters.Detail) [][]string {
 	size := strconv.Itoa(t.Size) + " bytes"
 	if t.Omitted {
 		size += ", the record's own value is at its origin"
 	}
 	rows := [][]string{
-		{"record", t.Topic + "/" + t.Record}, {"kafka key", t.Key.String()}, {"value", size},
+		{"record", t.Topic + "/" + t.Record}, {"kafka key", bytesText(t.Key)}, {"value", size},
 	}
 	if t.Problem != "" {
 		rows = append(rows, []string{"problem", t.Problem})
 	}
 	for _, h := range t.Headers {
-		rows = append(rows, []string{h.Key, h.String()})
+		rows = append(rows, []string{h.Key, bytesText(h.Bytes)})
 	}
 	if t.Payload != nil {
-		rows = append(rows, []string{"payload", t.Payload.String()})
+		rows = append(rows, []string{"payload", bytesText(*t.Payload)})
 	}
 	for _, row := range rows {
 		for i := range row {
@@ -305,7 +278,7 @@ func newDLQPlan(a *app) *cobra.Command {
 	var o dlqFlags
 	var chosen filterFlags
 	var limit int
-	var decided decisions
+	var decided letters.Decisions
 	cmd := &cobra.Command{
 		Use: "plan", Short: "Say what a replay would do", Args: cobra.NoArgs,
 		Long: "Asks the ledger about the event of each letter and says what a replay would do. Nothing is changed. Reads the topic\n" +
@@ -326,11 +299,11 @@ func newDLQPlan(a *app) *cobra.Command {
 	o.add(cmd.Flags())
 	chosen.add(cmd.Flags())
 	cmd.Flags().IntVar(&limit, "limit", 0, "stop after so many")
-	decided.add(cmd.Flags())
+	decisionFlags(cmd.Flags(), &decided)
 	return cmd
 }
 
-func (d *deadLetters) plan(ctx context.Context, f letterFilter, limit int) error {
+func (d *deadLetters) plan(ctx context.Context, f letters.Filter, limit int) error {
 	w, err := d.app.rows("RECORD", "FAILED", "CLASS", "EVENT", "VERDICT", "REPLAY", "NOTE")
 	if err != nil {
 		return err
@@ -340,48 +313,13 @@ func (d *deadLetters) plan(ctx context.Context, f letterFilter, limit int) error
 		return err
 	}
 	d.warnAboutReaders(s)
-	counts := make(map[verdict]int)
-	scanned, err := d.eachJudged(ctx, f, s, func(j *judged) (bool, error) {
-		counts[j.verdict]++
-		r := rowOf(j.foundLetter)
-		r.Verdict, r.Action, r.Note = j.verdict, j.action.String(), j.note
-		err := w.add(r, r.Record, r.failed(), cmp.Or(string(r.Class), "-"), r.event(), string(r.Verdict), r.Action, shorten(r.Note, 100))
+	counts := make(map[letters.Verdict]int)
+	scanned, err := d.EachJudged(ctx, f, s, d.decisions, func(j *letters.Judged) (bool, error) {
+		counts[j.Verdict]++
+		r := j.Row()
+		err := w.add(r, r.Record, failedText(&r), cmp.Or(string(r.Class), "-"), eventText(&r), string(r.Verdict), r.Action, shorten(r.Note, 100))
 		return limit <= 0 || w.n < limit, err
 	})
-	d.app.note("%s: %d of %d records, %d letters match, %d shown: %s", d.topic, max(s.scanned, scanned), d.size(), s.matched, w.n, countsText(counts))
+	d.app.note("%s: %d of %d records, %d letters match, %d shown: %s", d.Topic, max(s.Scanned, scanned), d.Size(), s.Matched, w.n, countsText(counts))
 	return errors.Join(err, w.end())
-}
-
-// judgeBatch is how many letters the ledgers are asked about at a time.
-const judgeBatch = 100
-
-// eachJudged reads the topic and gives verdicts to what f chooses, many in one round trip.
-func (d *deadLetters) eachJudged(ctx context.Context, f letterFilter, s *survey, yield func(*judged) (bool, error)) (scanned int, err error) {
-	var batch []*foundLetter
-	flush := func() (bool, error) {
-		all, err := d.judge(ctx, s, batch...)
-		batch = batch[:0]
-		for i := range all {
-			if more, err := yield(&all[i]); err != nil || !more {
-				return false, err
-			}
-		}
-		return true, err
-	}
-	more := true
-	scanned, err = scanSpans(ctx, d.client, f.narrow(d.spans), func(l *foundLetter) (bool, error) {
-		if !f.match(l) {
-			return true, nil
-		}
-		if batch = append(batch, l); len(batch) < judgeBatch {
-			return true, nil
-		}
-		var err error
-		more, err = flush()
-		return more, err
-	})
-	if err == nil && more {
-		_, err = flush()
-	}
-	return scanned, err
 }

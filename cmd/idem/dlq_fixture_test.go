@@ -22,6 +22,8 @@ import (
 	"github.com/idem-go/idem/consumer"
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/dedup/memstore"
+	"github.com/idem-go/idem/internal/kafkalog"
+	"github.com/idem-go/idem/internal/letters"
 )
 
 // letterWorld is a group whose events fail, with its topics and its ledger.
@@ -103,10 +105,10 @@ func (w *letterWorld) key(id string) dedup.Key { return dedup.Key{Scope: "g", Ty
 // read returns all records of a topic.
 func (w *letterWorld) read(topic string) (all []*idem.Message) {
 	w.t.Helper()
-	spans, err := spansOf(w.client, topic)
+	spans, err := kafkalog.Spans(w.client, topic)
 	require.NoError(w.t, err)
 	for _, s := range spans {
-		_, err := readSpan(w.t.Context(), w.client, s, func(m *idem.Message) (bool, error) {
+		_, err := kafkalog.Read(w.t.Context(), w.client, s, func(m *idem.Message) (bool, error) {
 			all = append(all, m)
 			return true, nil
 		})
@@ -153,27 +155,27 @@ func (w *letterWorld) open() *session {
 	w.t.Cleanup(a.close)
 	d, err := a.openDLQ(w.t.Context(), &dlqFlags{topic: w.topic}, false)
 	require.NoError(w.t, err)
-	d.ledgers = []*ledger{{name: "test", store: w.store}}
+	d.Ledgers = []letters.Ledger{{Name: "test", Store: w.store}}
 	s.deadLetters = d
 	return s
 }
 
 // verdicts asks plan.
-func (w *letterWorld) verdicts(f letterFilter, decided decisions) map[string]letterRow {
+func (w *letterWorld) verdicts(f letters.Filter, decided letters.Decisions) map[string]letters.Row {
 	w.t.Helper()
 	s := w.open()
 	s.decisions = decided
 	require.NoError(w.t, s.plan(w.t.Context(), f, 0))
-	found := make(map[string]letterRow)
-	for _, r := range decodeJSON[[]letterRow](w.t, s.out) {
+	found := make(map[string]letters.Row)
+	for _, r := range decodeJSON[[]letters.Row](w.t, s.out) {
 		found[r.Record] = r
 	}
 	return found
 }
 
 // byEvent are verdicts by event ID, several of one event sorted.
-func byEvent(rows map[string]letterRow) map[string][]verdict {
-	found := make(map[string][]verdict)
+func byEvent(rows map[string]letters.Row) map[string][]letters.Verdict {
+	found := make(map[string][]letters.Verdict)
 	for _, place := range slices.Sorted(maps.Keys(rows)) {
 		r := rows[place]
 		found[r.ID] = append(found[r.ID], r.Verdict)
@@ -184,15 +186,15 @@ func byEvent(rows map[string]letterRow) map[string][]verdict {
 	return found
 }
 
-func (w *letterWorld) replay(f letterFilter, bounds replayFlags, decided decisions) (replayed, string) {
+func (w *letterWorld) replay(f letters.Filter, bounds replayFlags, decided letters.Decisions) (letters.Result, string) {
 	w.t.Helper()
 	s := w.open()
 	s.decisions = decided
 	require.NoError(w.t, s.replay(w.t.Context(), w.producer, f, bounds))
 	if s.out.Len() == 0 {
-		return replayed{}, s.err.String()
+		return letters.Result{}, s.err.String()
 	}
-	return decodeJSON[replayed](w.t, s.out), s.err.String()
+	return decodeJSON[letters.Result](w.t, s.out), s.err.String()
 }
 
 // applied counts what ran.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/internal/letters"
 )
 
 // forged is a letter that somebody else wrote into the dead-letter topic of group g.
@@ -36,8 +37,8 @@ func TestReplayOfForgedLetters(t *testing.T) {
 		w.forged("x\x1b[31m\n{\"audit\":\"forged\"}", "g", "escape")))
 	w.fail(w.events("e", 8)...) // before and behind them, in both partitions
 
-	got, said := w.replay(letterFilter{}, replayFlags{}, decisions{})
-	require.Equal(t, map[verdict]int{seenDead: 8, seenScope: 2, seenStray: 1, seenForeign: 1}, got.Verdicts)
+	got, said := w.replay(letters.Filter{}, replayFlags{}, letters.Decisions{})
+	require.Equal(t, map[letters.Verdict]int{letters.SeenDead: 8, letters.SeenScope: 2, letters.SeenStray: 1, letters.SeenForeign: 1}, got.Verdicts)
 	require.Len(t, got.Attention, 4)
 	require.NotContains(t, said, "\x1b")
 	require.NotContains(t, said, "forged")
@@ -49,9 +50,9 @@ func TestReplayOfForgedLetters(t *testing.T) {
 
 	// A handler may have a scope of its own: it is named then.
 	s := w.open()
-	s.scope = "theirs"
-	require.NoError(t, s.replay(t.Context(), w.producer, letterFilter{id: "victim"}, replayFlags{}))
-	require.Equal(t, map[verdict]int{seenDead: 1}, decodeJSON[replayed](t, s.out).Verdicts)
+	s.Scope = "theirs"
+	require.NoError(t, s.replay(t.Context(), w.producer, letters.Filter{ID: "victim"}, replayFlags{}))
+	require.Equal(t, map[letters.Verdict]int{letters.SeenDead: 1}, decodeJSON[letters.Result](t, s.out).Verdicts)
 }
 
 // A letter whose copy has nowhere to go does not hold up the others, and is not forgotten (G-03).
@@ -60,11 +61,11 @@ func TestReplayGoesOnWithoutATopic(t *testing.T) {
 	require.NoError(t, w.producer.Produce(t.Context(), w.forged("nowhere", "g", "x"), w.forged("nowhere", "g", "y")))
 	w.fail(w.events("e", 8)...)
 	s := w.open()
-	s.source = "" // as with --dlq: letters of all topics
-	err := s.replay(t.Context(), w.producer, letterFilter{}, replayFlags{})
+	s.Source = "" // as with --dlq: letters of all topics
+	err := s.replay(t.Context(), w.producer, letters.Filter{}, replayFlags{})
 	require.ErrorContains(t, err, "there is no topic nowhere.g.retry")
-	got := decodeJSON[replayed](t, s.out)
+	got := decodeJSON[letters.Result](t, s.out)
 	require.Equal(t, "failed", got.Outcome)
-	require.Equal(t, map[verdict]int{seenDead: 8, seenNoTopic: 2}, got.Verdicts)
+	require.Equal(t, map[letters.Verdict]int{letters.SeenDead: 8, letters.SeenNoTopic: 2}, got.Verdicts)
 	require.Len(t, w.copies(), 8)
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/dedup/pgstore"
 	"github.com/idem-go/idem/dedup/redisstore"
+	"github.com/idem-go/idem/internal/kafkalog"
 	"github.com/idem-go/idem/internal/testenv"
 )
 
@@ -184,12 +185,12 @@ func killAfter(t *testing.T, w *letterWorld, n int, args []string, path string) 
 
 // size counts the records of a topic by their offsets.
 func (w *letterWorld) size(topic string) (n int64) {
-	spans, err := spansOf(w.client, topic)
+	spans, err := kafkalog.Spans(w.client, topic)
 	if err != nil {
 		return 0
 	}
 	for _, s := range spans {
-		n += s.end - s.begin
+		n += s.End - s.Begin
 	}
 	return n
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/dedup/memstore"
 	"github.com/idem-go/idem/dedup/pgstore"
+	"github.com/idem-go/idem/internal/letters"
 	"github.com/idem-go/idem/internal/testenv"
 )
 
@@ -49,13 +50,13 @@ func replayOfADeadHead(t *testing.T, store dedup.Store) {
 	require.Eventually(t, func() bool { return len(w.letters()) == 1 }, 20*time.Second, 20*time.Millisecond)
 	stop()
 	require.Empty(t, order)
-	require.Equal(t, map[string][]verdict{"head": {seenParked}}, byEvent(w.verdicts(letterFilter{}, decisions{})))
+	require.Equal(t, map[string][]letters.Verdict{"head": {letters.SeenParked}}, byEvent(w.verdicts(letters.Filter{}, letters.Decisions{})))
 
-	got, _ := w.replay(letterFilter{}, replayFlags{}, decisions{})
-	require.Equal(t, map[verdict]int{seenParked: 1}, got.Verdicts)
+	got, _ := w.replay(letters.Filter{}, replayFlags{}, letters.Decisions{})
+	require.Equal(t, map[letters.Verdict]int{letters.SeenParked: 1}, got.Verdicts)
 	require.Empty(t, w.copies())
-	waits, _ := w.replay(letterFilter{}, replayFlags{}, decisions{})
-	require.Equal(t, map[verdict]int{seenWaiting: 1}, waits.Verdicts)
+	waits, _ := w.replay(letters.Filter{}, replayFlags{}, letters.Decisions{})
+	require.Equal(t, map[letters.Verdict]int{letters.SeenWaiting: 1}, waits.Verdicts)
 
 	stop = w.takeUp(func(id string) error { order = append(order, id); return nil })
 	require.Eventually(t, func() bool {
@@ -64,7 +65,7 @@ func replayOfADeadHead(t *testing.T, store dedup.Store) {
 	}, 20*time.Second, 20*time.Millisecond)
 	stop()
 	require.Equal(t, []string{"head", "second"}, order)
-	require.True(t, slices.Equal([]verdict{seenDone}, byEvent(w.verdicts(letterFilter{}, decisions{}))["head"]))
+	require.True(t, slices.Equal([]letters.Verdict{letters.SeenDone}, byEvent(w.verdicts(letters.Filter{}, letters.Decisions{}))["head"]))
 }
 
 // Who gives up an event that waits behind a dead one without saying where it is parked gives up that one only: when the head goes
@@ -77,7 +78,7 @@ func TestSkipOfAParkedEventWithoutItsTopic(t *testing.T) {
 	require.Eventually(t, func() bool { return len(w.letters()) == 1 }, 20*time.Second, 20*time.Millisecond)
 	stop()
 	require.NoError(t, w.store.(dedup.Operator).Discard(t.Context(), w.key("second"), time.Hour, "not needed"))
-	got, _ := w.replay(letterFilter{}, replayFlags{}, decisions{})
+	got, _ := w.replay(letters.Filter{}, replayFlags{}, letters.Decisions{})
 	require.Equal(t, 1, got.Replayed)
 
 	var order []string

@@ -1,16 +1,14 @@
 package main
 
 import (
-	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
 	"text/tabwriter"
 	"time"
-	"unicode/utf8"
 
-	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/internal/letters"
 )
 
 // rowWriter prints rows as they come, as a table or as a JSON array, so that a topic of any length can be listed.
@@ -96,46 +94,10 @@ func (w *rowWriter) end() error {
 	return nil
 }
 
-// letterRow is a dead letter as JSON.
-type letterRow struct {
-	Record     string     `json:"record"` // partition/offset
-	Topic      string     `json:"topic"`
-	Failed     time.Time  `json:"failed"`
-	Class      idem.Class `json:"class,omitempty"`
-	Tenant     string     `json:"tenant,omitempty"`
-	Scope      string     `json:"scope,omitempty"`
-	Type       string     `json:"type,omitempty"`
-	ID         string     `json:"id,omitempty"`
-	Origin     string     `json:"origin,omitempty"` // topic/partition/offset
-	Group      string     `json:"group,omitempty"`
-	Attempts   int        `json:"attempts"`
-	Generation uint32     `json:"generation"`
-	Error      string     `json:"error,omitempty"`
-	Omitted    bool       `json:"valueOmitted,omitempty"`
-	Problem    string     `json:"problem,omitempty"` // why it is no letter
+func failedText(r *letters.Row) string { return r.Failed.Format(time.RFC3339) }
 
-	Verdict verdict `json:"verdict,omitempty"`
-	Action  string  `json:"action,omitempty"`
-	Note    string  `json:"note,omitempty"`
-}
-
-func rowOf(l *foundLetter) letterRow {
-	row := letterRow{Record: l.place.String(), Topic: l.topic, Failed: l.failed().UTC()}
-	if l.letter == nil {
-		row.Problem = l.err.Error()
-		return row
-	}
-	t := l.letter
-	row.Class, row.Error, row.Attempts, row.Generation, row.Omitted, row.Group = t.Class, t.Error, t.Attempts, t.Generation, t.Omitted, t.Group
-	row.Tenant, row.Scope, row.Type, row.ID = t.Key.Tenant, t.Key.Scope, t.Key.Type, t.Key.ID
-	row.Origin = fmt.Sprintf("%s/%d/%d", t.Message.Topic, t.Message.Partition, t.Message.Offset)
-	return row
-}
-
-func (r *letterRow) failed() string { return r.Failed.Format(time.RFC3339) }
-
-// event is how a letter's event is named in a table.
-func (r *letterRow) event() string {
+// eventText is how a letter's event is named in a table.
+func eventText(r *letters.Row) string {
 	if r.ID == "" {
 		return "-"
 	}
@@ -150,35 +112,13 @@ func shorten(s string, most int) string {
 	return s
 }
 
-// shownHeader and shownBytes are text where that is possible.
-type shownHeader struct {
-	Key string `json:"key"`
-	shownBytes
-}
-
-type shownBytes struct {
-	Null   bool   `json:"null,omitempty"`
-	Text   string `json:"text,omitempty"`
-	Base64 string `json:"base64,omitempty"` // not valid UTF-8
-}
-
-func bytesOf(b []byte) shownBytes {
+// bytesText is how bytes are shown in a table.
+func bytesText(b letters.Bytes) string {
 	switch {
-	case b == nil:
-		return shownBytes{Null: true}
-	case utf8.Valid(b):
-		return shownBytes{Text: string(b)}
-	default:
-		return shownBytes{Base64: base64.StdEncoding.EncodeToString(b)}
-	}
-}
-
-func (s shownBytes) String() string {
-	switch {
-	case s.Null:
+	case b.Null:
 		return "(null)"
-	case s.Base64 != "":
-		return "base64:" + s.Base64
+	case b.Base64 != "":
+		return "base64:" + b.Base64
 	}
-	return plain(s.Text)
+	return plain(b.Text)
 }

@@ -8,6 +8,9 @@ import (
 
 	"github.com/IBM/sarama"
 	"github.com/spf13/cobra"
+
+	"github.com/idem-go/idem/internal/kafkalog"
+	"github.com/idem-go/idem/internal/letters"
 )
 
 func newDLQPurge(a *app) *cobra.Command {
@@ -43,57 +46,55 @@ type purgeRow struct {
 
 func (d *deadLetters) purge(ctx context.Context, conflicts bool) error {
 	var rows []purgeRow
-	letters := 0
-	twins, err := d.survey(ctx, letterFilter{})
-	if errors.Is(err, errTooMany) {
-		d.app.note("warning: more than %d events: letters of one event with different values are not looked for", maxEvents)
+	deleted := 0
+	twins, err := d.Survey(ctx, letters.Filter{})
+	if errors.Is(err, letters.ErrTooMany) {
+		d.app.note("warning: more than %d events: letters of one event with different values are not looked for", letters.MaxEvents)
 		twins, err = nil, nil
 	}
 	if err != nil {
 		return err
 	}
 	to := make(map[int32]int64)
-	for _, s := range d.spans {
+	for _, s := range d.Spans() {
 		row, err := d.purgeable(ctx, s, twins, conflicts)
 		if err != nil {
 			return err
 		}
 		rows = append(rows, row)
-		letters += row.Letters
+		deleted += row.Letters
 		if row.To > row.From {
-			to[s.partition] = row.To
+			to[s.Partition] = row.To
 		}
 	}
 	if err := d.showPurge(rows); err != nil {
 		return err
 	}
 	if len(to) == 0 {
-		d.app.note("%s: nothing to delete", d.topic)
+		d.app.note("%s: nothing to delete", d.Topic)
 		return nil
 	}
-	if err := d.app.confirmed("dlq purge", map[string]any{"topic": d.topic, "group": d.group, "letters": letters, "offsets": to}, "%d letters of %s are deleted for good.", letters, d.topic); err != nil {
+	if err := d.app.confirmed("dlq purge", map[string]any{"topic": d.Topic, "group": d.Group, "letters": deleted, "offsets": to}, "%d letters of %s are deleted for good.", deleted, d.Topic); err != nil {
 		return err
 	}
 	err = d.deleteTo(to)
-	audit := map[string]any{"topic": d.topic, "group": d.group, "letters": letters, "offsets": to, "outcome": outcomeOf(ctx, err)}
+	audit := map[string]any{"topic": d.Topic, "group": d.Group, "letters": deleted, "offsets": to, "outcome": letters.OutcomeOf(ctx, err)}
 	d.app.audit("dlq purge", audit)
 	return err
 }
 
 // purgeable finds the first record of a partition that must stay.
-func (d *deadLetters) purgeable(ctx context.Context, s span, twins *survey, conflicts bool) (purgeRow, error) {
-	row := purgeRow{Partition: s.partition, From: s.begin, To: s.begin, End: s.end}
-	one := *d
-	one.spans = []span{s}
-	_, err := one.eachJudged(ctx, letterFilter{}, twins, func(j *judged) (bool, error) {
-		if !j.settled(conflicts) {
-			row.To, row.StoppedBy = j.offset, j.place.String()+": "+string(j.verdict)
-			if j.note != "" {
-				row.StoppedBy += " (" + j.note + ")"
+func (d *deadLetters) purgeable(ctx context.Context, s kafkalog.Span, twins *letters.Survey, conflicts bool) (purgeRow, error) {
+	row := purgeRow{Partition: s.Partition, From: s.Begin, To: s.Begin, End: s.End}
+	_, err := d.Only(s).EachJudged(ctx, letters.Filter{}, twins, d.decisions, func(j *letters.Judged) (bool, error) {
+		if !j.Settled(conflicts) {
+			row.To, row.StoppedBy = j.Offset, j.Place.String()+": "+string(j.Verdict)
+			if j.Note != "" {
+				row.StoppedBy += " (" + j.Note + ")"
 			}
 			return false, nil
 		}
-		row.To = j.offset + 1
+		row.To = j.Offset + 1
 		row.Letters++
 		return true, nil
 	})
@@ -112,16 +113,16 @@ func (d *deadLetters) showPurge(rows []purgeRow) error {
 }
 
 func (d *deadLetters) deleteTo(to map[int32]int64) error {
-	admin, err := sarama.NewClusterAdminFromClient(d.client) // closing it would close the client
+	admin, err := sarama.NewClusterAdminFromClient(d.Client) // closing it would close the client
 	if err != nil {
 		return err
 	}
-	err = admin.DeleteRecords(d.topic, to)
+	err = admin.DeleteRecords(d.Topic, to)
 	if errors.Is(err, sarama.ErrPolicyViolation) {
-		return fmt.Errorf("delete records of %s: its cleanup.policy must include delete: %w", d.topic, err)
+		return fmt.Errorf("delete records of %s: its cleanup.policy must include delete: %w", d.Topic, err)
 	}
 	if err != nil {
-		return fmt.Errorf("delete records of %s: %w", d.topic, err)
+		return fmt.Errorf("delete records of %s: %w", d.Topic, err)
 	}
 	return nil
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"testing"
 	"time"
 
@@ -17,6 +16,7 @@ import (
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/dedup/memstore"
+	"github.com/idem-go/idem/internal/letters"
 )
 
 func decodeJSON[T any](t *testing.T, from io.Reader) (v T) {
@@ -34,9 +34,9 @@ func TestReplayRunsDeadEventsOnce(t *testing.T) {
 	require.Len(t, w.letters(), 20)
 	require.Empty(t, w.copies())
 
-	got, said := w.replay(letterFilter{}, replayFlags{}, decisions{})
+	got, said := w.replay(letters.Filter{}, replayFlags{}, letters.Decisions{})
 	require.Equal(t, 20, got.Replayed)
-	require.Equal(t, map[verdict]int{seenDead: 20}, got.Verdicts)
+	require.Equal(t, map[letters.Verdict]int{letters.SeenDead: 20}, got.Verdicts)
 	require.Equal(t, "done", got.Outcome)
 	require.Contains(t, said, `"audit":"dlq replay"`)
 	require.Contains(t, said, "has no members now")
@@ -45,8 +45,8 @@ func TestReplayRunsDeadEventsOnce(t *testing.T) {
 	}
 
 	// Not taken up yet: the same position again, and the gate lets one of the copies run.
-	again, _ := w.replay(letterFilter{}, replayFlags{}, decisions{})
-	require.Equal(t, map[verdict]int{seenReopened: 20}, again.Verdicts)
+	again, _ := w.replay(letters.Filter{}, replayFlags{}, letters.Decisions{})
+	require.Equal(t, map[letters.Verdict]int{letters.SeenReopened: 20}, again.Verdicts)
 	for id, positions := range w.copiesByID() {
 		require.Equal(t, []string{"1", "1"}, positions, id)
 	}
@@ -58,8 +58,8 @@ func TestReplayRunsDeadEventsOnce(t *testing.T) {
 	}
 
 	// Done: nothing is published any more.
-	done, _ := w.replay(letterFilter{}, replayFlags{}, decisions{})
-	require.Equal(t, map[verdict]int{seenDone: 20}, done.Verdicts)
+	done, _ := w.replay(letters.Filter{}, replayFlags{}, letters.Decisions{})
+	require.Equal(t, map[letters.Verdict]int{letters.SeenDone: 20}, done.Verdicts)
 	require.Zero(t, done.Replayed)
 	require.Len(t, w.copies(), 40)
 }
@@ -95,13 +95,13 @@ func TestPlanVerdicts(t *testing.T) {
 	require.NoError(t, operator.Discard(ctx, w.key("discarded"), time.Hour, "customer is gone"))
 	require.NoError(t, operator.Forget(ctx, w.key("unknown")))
 
-	rows := w.verdicts(letterFilter{}, decisions{})
-	require.Equal(t, map[string][]verdict{
-		"dead": {seenDead}, "done": {seenDone}, "reopened": {seenReopened}, "discarded": {seenDiscarded}, "pending": {seenPending},
-		"unknown": {seenNever}, "moved": {seenWaiting}, "noid": {seenDead}, "": {seenNoID, seenForeign},
+	rows := w.verdicts(letters.Filter{}, letters.Decisions{})
+	require.Equal(t, map[string][]letters.Verdict{
+		"dead": {letters.SeenDead}, "done": {letters.SeenDone}, "reopened": {letters.SeenReopened}, "discarded": {letters.SeenDiscarded}, "pending": {letters.SeenPending},
+		"unknown": {letters.SeenNever}, "moved": {letters.SeenWaiting}, "noid": {letters.SeenDead}, "": {letters.SeenNoID, letters.SeenForeign},
 	}, byEvent(rows))
 	for _, r := range rows {
-		if r.Verdict == seenDiscarded {
+		if r.Verdict == letters.SeenDiscarded {
 			require.Equal(t, "customer is gone", r.Note)
 		}
 	}
@@ -114,25 +114,25 @@ func TestReplayWantsAChoiceBetweenPayloads(t *testing.T) {
 	w.fail(w.event("twin", ""), w.event("twin", ""), w.event("torn", `,"n":1`), w.event("torn", `,"n":2`), w.event("one", ""))
 	require.Len(t, w.letters(), 5)
 
-	rows := w.verdicts(letterFilter{}, decisions{})
-	require.Equal(t, map[string][]verdict{
-		"twin": {seenDead, seenTwin}, "torn": {seenOther, seenOther}, "one": {seenDead},
+	rows := w.verdicts(letters.Filter{}, letters.Decisions{})
+	require.Equal(t, map[string][]letters.Verdict{
+		"twin": {letters.SeenDead, letters.SeenTwin}, "torn": {letters.SeenOther, letters.SeenOther}, "one": {letters.SeenDead},
 	}, byEvent(rows))
 	// A filter that finds only one of them does not choose.
-	require.Equal(t, map[string][]verdict{"torn": {seenOther}},
-		byEvent(w.verdicts(letterFilter{id: "torn", classes: []string{"already-dead"}}, decisions{})))
+	require.Equal(t, map[string][]letters.Verdict{"torn": {letters.SeenOther}},
+		byEvent(w.verdicts(letters.Filter{ID: "torn", Classes: []string{"already-dead"}}, letters.Decisions{})))
 
-	got, _ := w.replay(letterFilter{}, replayFlags{}, decisions{})
+	got, _ := w.replay(letters.Filter{}, replayFlags{}, letters.Decisions{})
 	require.Equal(t, 2, got.Replayed)
 	require.Len(t, got.Attention, 2)
-	require.Equal(t, seenOther, got.Attention[0].Verdict)
+	require.Equal(t, letters.SeenOther, got.Attention[0].Verdict)
 	require.Equal(t, map[string][]string{"twin": {"1"}, "one": {"1"}}, w.copiesByID())
 
 	for record, r := range rows {
 		if r.ID == "torn" && r.Class == "already-dead" {
 			at, err := parsePlace(record)
 			require.NoError(t, err)
-			got, _ := w.replay(letterFilter{at: []place{at}}, replayFlags{}, decisions{})
+			got, _ := w.replay(letters.Filter{At: []letters.Place{at}}, replayFlags{}, letters.Decisions{})
 			require.Equal(t, 1, got.Replayed)
 		}
 	}
@@ -153,18 +153,18 @@ func TestReplayRemembersLettersWithoutIdentity(t *testing.T) {
 	require.NoError(t, w.producer.Produce(t.Context(), w.letters()[0])) // an acknowledgement was lost
 	require.Len(t, w.letters(), 2)
 	settled := func() (n int) {
-		for _, r := range w.verdicts(letterFilter{}, decisions{}) {
-			if (&judged{verdict: r.Verdict}).settled(false) {
+		for _, r := range w.verdicts(letters.Filter{}, letters.Decisions{}) {
+			if (&letters.Judged{Verdict: r.Verdict}).Settled(false) {
 				n++
 			}
 		}
 		return n
 	}
 	require.Zero(t, settled())
-	got, _ := w.replay(letterFilter{}, replayFlags{}, decisions{})
-	require.Equal(t, map[verdict]int{seenNoID: 1, seenReplayed: 1}, got.Verdicts)
-	again, _ := w.replay(letterFilter{}, replayFlags{}, decisions{})
-	require.Equal(t, map[verdict]int{seenReplayed: 2}, again.Verdicts)
+	got, _ := w.replay(letters.Filter{}, replayFlags{}, letters.Decisions{})
+	require.Equal(t, map[letters.Verdict]int{letters.SeenNoID: 1, letters.SeenReplayed: 1}, got.Verdicts)
+	again, _ := w.replay(letters.Filter{}, replayFlags{}, letters.Decisions{})
+	require.Equal(t, map[letters.Verdict]int{letters.SeenReplayed: 2}, again.Verdicts)
 	require.Len(t, w.copies(), 1)
 	require.Equal(t, "not json", string(w.copies()[0].Value))
 	require.Empty(t, headerText(w.copies()[0], idem.HeaderGeneration))
@@ -173,8 +173,8 @@ func TestReplayRemembersLettersWithoutIdentity(t *testing.T) {
 	w.fail(w.copies()...) // the handler was not mended
 	require.Len(t, w.letters(), 3)
 	require.Equal(t, 2, settled())
-	got, _ = w.replay(letterFilter{}, replayFlags{}, decisions{})
-	require.Equal(t, map[verdict]int{seenNoID: 1, seenReplayed: 2}, got.Verdicts)
+	got, _ = w.replay(letters.Filter{}, replayFlags{}, letters.Decisions{})
+	require.Equal(t, map[letters.Verdict]int{letters.SeenNoID: 1, letters.SeenReplayed: 2}, got.Verdicts)
 	require.Len(t, w.copies(), 2)
 }
 
@@ -182,9 +182,9 @@ func TestReplayRemembersLettersWithoutIdentity(t *testing.T) {
 func TestReplayStopsAtTheThirdGeneration(t *testing.T) {
 	w := newLetterWorld(t)
 	w.fail(w.event("e", ""))
-	for range maxGenerations {
+	for range letters.MaxGenerations {
 		before := len(w.copies())
-		got, _ := w.replay(letterFilter{}, replayFlags{}, decisions{})
+		got, _ := w.replay(letters.Filter{}, replayFlags{}, letters.Decisions{})
 		require.Equal(t, 1, got.Replayed, "%+v", got)
 		copies := w.copies()
 		require.Len(t, copies, before+1)
@@ -192,13 +192,13 @@ func TestReplayStopsAtTheThirdGeneration(t *testing.T) {
 			w.fail(m)
 		}
 	}
-	got, _ := w.replay(letterFilter{}, replayFlags{}, decisions{})
+	got, _ := w.replay(letters.Filter{}, replayFlags{}, letters.Decisions{})
 	require.Zero(t, got.Replayed)
-	require.Equal(t, 1+maxGenerations, got.Verdicts[seenOften], "%+v", got)
-	got, _ = w.replay(letterFilter{}, replayFlags{}, decisions{again: true})
+	require.Equal(t, 1+letters.MaxGenerations, got.Verdicts[letters.SeenOften], "%+v", got)
+	got, _ = w.replay(letters.Filter{}, replayFlags{}, letters.Decisions{Again: true})
 	require.Equal(t, 1, got.Replayed)
 	// Interrupted before it was taken up: no need to say it twice.
-	got, _ = w.replay(letterFilter{}, replayFlags{}, decisions{})
+	got, _ = w.replay(letters.Filter{}, replayFlags{}, letters.Decisions{})
 	require.Equal(t, 1, got.Replayed)
 	require.Equal(t, []string{"1", "2", "3", "4", "4"}, w.copiesByID()["e"])
 }
@@ -208,10 +208,10 @@ func TestReplayOfForgottenEvents(t *testing.T) {
 	w := newLetterWorld(t)
 	w.fail(w.event("e", ""))
 	require.NoError(t, w.store.(dedup.Operator).Forget(t.Context(), w.key("e")))
-	got, _ := w.replay(letterFilter{}, replayFlags{}, decisions{})
-	require.Equal(t, map[verdict]int{seenNever: 1}, got.Verdicts)
-	got, _ = w.replay(letterFilter{}, replayFlags{}, decisions{forgotten: true})
-	require.Equal(t, map[verdict]int{seenNever: 1}, got.Verdicts)
+	got, _ := w.replay(letters.Filter{}, replayFlags{}, letters.Decisions{})
+	require.Equal(t, map[letters.Verdict]int{letters.SeenNever: 1}, got.Verdicts)
+	got, _ = w.replay(letters.Filter{}, replayFlags{}, letters.Decisions{Forgotten: true})
+	require.Equal(t, map[letters.Verdict]int{letters.SeenNever: 1}, got.Verdicts)
 	require.Equal(t, []string{"", "1"}, w.copiesByID()["e"])
 	var ran applied
 	w.handle(ran.run, w.copies()[0], w.copies()[1])
@@ -226,8 +226,8 @@ func TestReplaySkipsOmittedValues(t *testing.T) {
 	l.Value, l.Headers = nil, append(l.Headers, idem.Header{Key: idem.HeaderValueOmitted, Value: []byte("99")})
 	l.Time = time.Now()
 	require.NoError(t, w.producer.Produce(t.Context(), l))
-	require.Equal(t, map[string][]verdict{"e": {seenDead, seenOmitted}}, byEvent(w.verdicts(letterFilter{}, decisions{})))
-	got, _ := w.replay(letterFilter{}, replayFlags{}, decisions{})
+	require.Equal(t, map[string][]letters.Verdict{"e": {letters.SeenDead, letters.SeenOmitted}}, byEvent(w.verdicts(letters.Filter{}, letters.Decisions{})))
+	got, _ := w.replay(letters.Filter{}, replayFlags{}, letters.Decisions{})
 	require.Equal(t, 1, got.Replayed)
 	require.Contains(t, got.Attention[0].Note, "fetch it from orders/")
 }
@@ -240,7 +240,7 @@ func TestReplayWithoutRetryTopic(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, admin.DeleteTopic("orders.g.retry"))
 	s := w.open()
-	err = s.replay(t.Context(), w.producer, letterFilter{}, replayFlags{})
+	err = s.replay(t.Context(), w.producer, letters.Filter{}, replayFlags{})
 	require.ErrorContains(t, err, "there is no topic orders.g.retry")
 	require.ErrorContains(t, err, "kafka-topics.sh --create")
 	require.Contains(t, s.err.String(), `"outcome":"failed"`)
@@ -278,7 +278,7 @@ func TestReplayIsRepeatable(t *testing.T) {
 		for i := 0; ; i++ {
 			s := w.open()
 			p := &failingProducer{Producer: w.producer, left: i, sent: sent}
-			err := s.replay(t.Context(), p, letterFilter{}, replayFlags{})
+			err := s.replay(t.Context(), p, letters.Filter{}, replayFlags{})
 			if p.failed == 0 {
 				require.NoError(t, err)
 				break
@@ -314,10 +314,10 @@ func TestReplayInterrupted(t *testing.T) {
 		cancel()
 		return w.producer.Produce(ctx, m...)
 	})
-	err := s.replay(ctx, p, letterFilter{}, replayFlags{})
+	err := s.replay(ctx, p, letters.Filter{}, replayFlags{})
 	require.ErrorContains(t, err, "run it again")
 	require.Contains(t, s.err.String(), `"outcome":"interrupted"`)
-	got := decodeJSON[replayed](t, s.out)
+	got := decodeJSON[letters.Result](t, s.out)
 	require.Equal(t, 1, got.Replayed)
 	require.Len(t, w.copies(), 1)
 }
@@ -330,13 +330,13 @@ func (f produceFunc) Produce(ctx context.Context, m ...*idem.Message) error { re
 func TestReplayBounds(t *testing.T) {
 	w := newLetterWorld(t)
 	w.fail(w.events("e", 6)...)
-	got, _ := w.replay(letterFilter{}, replayFlags{limit: 2}, decisions{})
+	got, _ := w.replay(letters.Filter{}, replayFlags{limit: 2}, letters.Decisions{})
 	require.Equal(t, 2, got.Replayed)
 	require.Len(t, w.copies(), 2)
 	var ran applied
 	w.handle(ran.run, w.copies()...)
 	began := time.Now()
-	got, _ = w.replay(letterFilter{}, replayFlags{limit: 4, rate: 20}, decisions{})
+	got, _ = w.replay(letters.Filter{}, replayFlags{limit: 4, rate: 20}, letters.Decisions{})
 	require.Equal(t, 4, got.Replayed)
 	require.GreaterOrEqual(t, time.Since(began), 150*time.Millisecond)
 	require.Len(t, w.copiesByID(), 6)
@@ -348,7 +348,7 @@ func TestReplayAsks(t *testing.T) {
 	w.fail(w.event("e", ""))
 	s := w.open()
 	s.app.yes = false
-	require.ErrorContains(t, s.replay(t.Context(), w.producer, letterFilter{}, replayFlags{}), "not confirmed")
+	require.ErrorContains(t, s.replay(t.Context(), w.producer, letters.Filter{}, replayFlags{}), "not confirmed")
 	require.Contains(t, s.err.String(), "orders.g.retry")
 	require.Empty(t, w.copies())
 }
@@ -389,18 +389,18 @@ func TestReplayOfParkedEvents(t *testing.T) {
 		Key: w.key("e"), Queue: "key of e", Position: dedup.Position{Retry: 3}, Blocked: true, Wait: time.Hour, Data: []byte("kept"),
 	}
 	w.store = store
-	require.Equal(t, map[string][]verdict{"e": {seenParked}}, byEvent(w.verdicts(letterFilter{}, decisions{})))
+	require.Equal(t, map[string][]letters.Verdict{"e": {letters.SeenParked}}, byEvent(w.verdicts(letters.Filter{}, letters.Decisions{})))
 
 	s := w.open()
-	require.ErrorContains(t, s.replay(t.Context(), w.producer, letterFilter{}, replayFlags{}), "connection lost")
-	got, _ := w.replay(letterFilter{}, replayFlags{}, decisions{})
-	require.Equal(t, map[verdict]int{seenParked: 1}, got.Verdicts)
+	require.ErrorContains(t, s.replay(t.Context(), w.producer, letters.Filter{}, replayFlags{}), "connection lost")
+	got, _ := w.replay(letters.Filter{}, replayFlags{}, letters.Decisions{})
+	require.Equal(t, map[letters.Verdict]int{letters.SeenParked: 1}, got.Verdicts)
 	require.Equal(t, []dedup.Parked{{
 		Key: w.key("e"), Queue: "key of e", Position: dedup.Position{Generation: 1}, Data: []byte("kept"),
 	}}, store.postponed)
 
-	got, _ = w.replay(letterFilter{}, replayFlags{}, decisions{})
-	require.Equal(t, map[verdict]int{seenWaiting: 1}, got.Verdicts)
+	got, _ = w.replay(letters.Filter{}, replayFlags{}, letters.Decisions{})
+	require.Equal(t, map[letters.Verdict]int{letters.SeenWaiting: 1}, got.Verdicts)
 	require.Len(t, store.postponed, 1)
 	require.Empty(t, w.copies())
 }
@@ -447,19 +447,6 @@ func TestPurge(t *testing.T) {
 	require.Equal(t, byPartition[0][2:], left)
 }
 
-// A letter without identity may go when it was replayed; one of another content than what was done may not.
-func TestPurgeStopsAtWhatNeverRan(t *testing.T) {
-	settled := []verdict{seenDone, seenDiscarded, seenReplayed}
-	for _, v := range []verdict{
-		seenDead, seenReopened, seenNever, seenTooOld, seenParked, seenNoID, seenDone, seenDiscarded, seenReplayed, seenPending,
-		seenWaiting, seenTwin, seenOther, seenOmitted, seenOften, seenGroup, seenForeign, seenTooLarge, seenConflict, seenScope, seenStray, seenNoTopic,
-	} {
-		j := &judged{verdict: v}
-		require.Equal(t, slices.Contains(settled, v), j.settled(false), v)
-	}
-	require.True(t, (&judged{verdict: seenConflict}).settled(true))
-}
-
 // ls and show say what there is; the value only if it is asked for, and nothing that moves a cursor (G-04).
 func TestListAndShow(t *testing.T) {
 	w := newLetterWorld(t)
@@ -478,7 +465,7 @@ func TestListAndShow(t *testing.T) {
 
 	code, out, _ = do("dlq", "ls", "--id", "b", "-o", "json")
 	require.Zero(t, code)
-	rows := decodeJSON[[]letterRow](t, bytes.NewReader([]byte(out)))
+	rows := decodeJSON[[]letters.Row](t, bytes.NewReader([]byte(out)))
 	require.Len(t, rows, 1)
 	require.Equal(t, "b", rows[0].ID)
 
@@ -492,7 +479,7 @@ func TestListAndShow(t *testing.T) {
 	} {
 		code, out, _ := do(append([]string{"dlq", "ls", "-o", "json"}, c.args...)...)
 		require.Zero(t, code)
-		require.Len(t, decodeJSON[[]letterRow](t, bytes.NewReader([]byte(out))), c.n, "%v", c.args)
+		require.Len(t, decodeJSON[[]letters.Row](t, bytes.NewReader([]byte(out))), c.n, "%v", c.args)
 	}
 
 	code, out, _ = do("dlq", "show", rows[0].Record)

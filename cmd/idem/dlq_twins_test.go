@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/internal/letters"
 )
 
 // Of letters of one event with different values one was chosen and done. The other says something that never happened: plan
@@ -15,15 +16,15 @@ func TestPurgeKeepsWhatDiffersFromWhatWasDone(t *testing.T) {
 	first, second := w.event("torn", `,"n":1`), w.event("torn", `,"n":2`)
 	second.Partition, second.Key = first.Partition, first.Key
 	w.fail(first, second)
-	letters := w.letters()
-	require.Len(t, letters, 2)
-	at := place{letters[0].Partition, letters[0].Offset}
-	got, _ := w.replay(letterFilter{at: []place{at}}, replayFlags{}, decisions{})
+	found := w.letters()
+	require.Len(t, found, 2)
+	at := letters.Place{Partition: found[0].Partition, Offset: found[0].Offset}
+	got, _ := w.replay(letters.Filter{At: []letters.Place{at}}, replayFlags{}, letters.Decisions{})
 	require.Equal(t, 1, got.Replayed)
 	var ran applied
 	w.handle(ran.run, w.copies()...)
 
-	require.Equal(t, map[string][]verdict{"torn": {seenConflict, seenConflict}}, byEvent(w.verdicts(letterFilter{}, decisions{})))
+	require.Equal(t, map[string][]letters.Verdict{"torn": {letters.SeenConflict, letters.SeenConflict}}, byEvent(w.verdicts(letters.Filter{}, letters.Decisions{})))
 	s := w.open()
 	require.NoError(t, s.purge(t.Context(), false))
 	require.Contains(t, s.err.String(), "nothing to delete")
@@ -33,8 +34,8 @@ func TestPurgeKeepsWhatDiffersFromWhatWasDone(t *testing.T) {
 
 	same := []*idem.Message{w.event("same", ""), w.event("same", "")}
 	w.fail(same...)
-	got, _ = w.replay(letterFilter{id: "same"}, replayFlags{}, decisions{})
+	got, _ = w.replay(letters.Filter{ID: "same"}, replayFlags{}, letters.Decisions{})
 	require.Equal(t, 1, got.Replayed)
 	w.handle(ran.run, w.copies()...)
-	require.Equal(t, map[string][]verdict{"same": {seenDone, seenDone}}, byEvent(w.verdicts(letterFilter{id: "same"}, decisions{})))
+	require.Equal(t, map[string][]letters.Verdict{"same": {letters.SeenDone, letters.SeenDone}}, byEvent(w.verdicts(letters.Filter{ID: "same"}, letters.Decisions{})))
 }

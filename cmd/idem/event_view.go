@@ -11,6 +11,7 @@ import (
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/internal/letters"
 )
 
 // eventReport is what event get shows.
@@ -379,13 +380,16 @@ func (a *app) lettersOf(ctx context.Context, f *eventFlags, asked dedup.Key) (*l
 		}
 		slices.Sort(all.Topics)
 	}
-	filter := letterFilter{scope: asked.Scope, id: asked.ID}
+	filter := letters.Filter{Scope: asked.Scope, ID: asked.ID}
 	if asked.Type != "" {
-		filter.types = []string{asked.Type}
+		filter.Types = []string{asked.Type}
 	}
-	var err error
-	all.Scanned, err = a.scanLetters(ctx, all.Topics, filter, func(l *foundLetter) (bool, error) {
-		if asked.Tenant != "" && l.letter.Key.Tenant != asked.Tenant {
+	client, err := a.kafka()
+	if err != nil {
+		return nil, err
+	}
+	all.Scanned, err = letters.Scan(ctx, client, all.Topics, filter, func(l *letters.Found) (bool, error) {
+		if asked.Tenant != "" && l.Letter.Key.Tenant != asked.Tenant {
 			return true, nil
 		}
 		if len(all.Letters) == maxLettersShown {
@@ -398,10 +402,10 @@ func (a *app) lettersOf(ctx context.Context, f *eventFlags, asked dedup.Key) (*l
 	return all, err
 }
 
-func viewOfLetter(l *foundLetter) letterView {
-	x, m := l.letter, l.letter.Message
+func viewOfLetter(l *letters.Found) letterView {
+	x, m := l.Letter, l.Letter.Message
 	return letterView{
-		Topic: l.topic, Partition: l.partition, Offset: l.offset, Class: string(x.Class), Error: x.Error, Attempts: x.Attempts,
+		Topic: l.Topic, Partition: l.Partition, Offset: l.Offset, Class: string(x.Class), Error: x.Error, Attempts: x.Attempts,
 		Generation: x.Generation, First: moment(x.FirstFailure), Last: moment(x.LastFailure),
 		Origin: &originView{m.Topic, m.Partition, m.Offset, moment(m.Time)},
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/internal/kafkalog"
 )
 
 // identity is where a record says which event it is.
@@ -55,7 +56,7 @@ func (im *importer) openTopic(ctx context.Context) (func(context.Context) error,
 	if err != nil {
 		return nil, err
 	}
-	spans, err := spansOf(client, f.topic)
+	spans, err := kafkalog.Spans(client, f.topic)
 	if err != nil {
 		return nil, err
 	}
@@ -68,14 +69,14 @@ func (im *importer) openTopic(ctx context.Context) (func(context.Context) error,
 	}
 	var offsets int64
 	for i := range spans {
-		spans[i].end = max(spans[i].begin, spans[i].end)
-		offsets += spans[i].end - spans[i].begin
+		spans[i].End = max(spans[i].Begin, spans[i].End)
+		offsets += spans[i].End - spans[i].Begin
 	}
 	im.counts.From = strings.Join(append([]string{fmt.Sprintf("Records of topic %s, %d offsets of %d partitions", f.topic, offsets, len(spans))}, notes...), "\n  ")
 	return func(ctx context.Context) error { return im.readTopic(ctx, client, spans) }, nil
 }
 
-func (im *importer) cutBegin(client sarama.Client, spans []span) error {
+func (im *importer) cutBegin(client sarama.Client, spans []kafkalog.Span) error {
 	if im.f.fromTime == "" {
 		return nil
 	}
@@ -88,25 +89,25 @@ func (im *importer) cutBegin(client sarama.Client, spans []span) error {
 		if err != nil {
 			return err
 		}
-		spans[i].begin = max(spans[i].begin, begin)
+		spans[i].Begin = max(spans[i].Begin, begin)
 	}
 	return nil
 }
 
 // offsetAt is the first offset whose record is not before t, or the end.
-func offsetAt(client sarama.Client, s *span, t time.Time) (int64, error) {
-	offset, err := client.GetOffset(s.topic, s.partition, t.UnixMilli())
+func offsetAt(client sarama.Client, s *kafkalog.Span, t time.Time) (int64, error) {
+	offset, err := client.GetOffset(s.Topic, s.Partition, t.UnixMilli())
 	if err != nil {
-		return 0, fmt.Errorf("offset of %s/%d at %s: %w", s.topic, s.partition, t.UTC().Format(time.RFC3339), err)
+		return 0, fmt.Errorf("offset of %s/%d at %s: %w", s.Topic, s.Partition, t.UTC().Format(time.RFC3339), err)
 	}
 	if offset < 0 {
-		return s.end, nil
+		return s.End, nil
 	}
-	return min(offset, s.end), nil
+	return min(offset, s.End), nil
 }
 
 // cutEnd leaves of each span what was handled. notes are for the person who is asked.
-func (im *importer) cutEnd(client sarama.Client, spans []span) (notes []string, err error) {
+func (im *importer) cutEnd(client sarama.Client, spans []kafkalog.Span) (notes []string, err error) {
 	if im.f.toCommitted {
 		return im.cutCommitted(client, spans)
 	}
@@ -115,14 +116,14 @@ func (im *importer) cutEnd(client sarama.Client, spans []span) (notes []string, 
 		return nil, err
 	}
 	for i := range spans {
-		if spans[i].end, err = offsetAt(client, &spans[i], to); err != nil {
+		if spans[i].End, err = offsetAt(client, &spans[i], to); err != nil {
 			return nil, err
 		}
 	}
 	return []string{"before " + to.UTC().Format(time.RFC3339)}, nil
 }
 
-func (im *importer) cutCommitted(client sarama.Client, spans []span) (notes []string, err error) {
+func (im *importer) cutCommitted(client sarama.Client, spans []kafkalog.Span) (notes []string, err error) {
 	group := im.a.group
 	admin, err := sarama.NewClusterAdminFromClient(client) // closed with the client
 	if err != nil {
@@ -130,7 +131,7 @@ func (im *importer) cutCommitted(client sarama.Client, spans []span) (notes []st
 	}
 	var partitions []int32
 	for _, s := range spans {
-		partitions = append(partitions, s.partition)
+		partitions = append(partitions, s.Partition)
 	}
 	committed, err := admin.ListConsumerGroupOffsets(group, map[string][]int32{im.f.topic: partitions})
 	if err == nil && committed.Err != sarama.ErrNoError {
@@ -143,17 +144,17 @@ func (im *importer) cutCommitted(client sarama.Client, spans []span) (notes []st
 	none := 0
 	for i := range spans {
 		s := &spans[i]
-		block := committed.GetBlock(s.topic, s.partition)
+		block := committed.GetBlock(s.Topic, s.Partition)
 		switch {
 		case block == nil || block.Err != sarama.ErrNoError:
-			return nil, fmt.Errorf("offset of group %s on %s/%d: no answer", group, s.topic, s.partition)
+			return nil, fmt.Errorf("offset of group %s on %s/%d: no answer", group, s.Topic, s.Partition)
 		case block.Offset < 0:
 			none++
-			s.end = s.begin
-		case block.Offset > s.end:
-			notes = append(notes, fmt.Sprintf("%s/%d: the committed offset %d lies behind the end %d: was the topic made anew?", s.topic, s.partition, block.Offset, s.end))
+			s.End = s.Begin
+		case block.Offset > s.End:
+			notes = append(notes, fmt.Sprintf("%s/%d: the committed offset %d lies behind the end %d: was the topic made anew?", s.Topic, s.Partition, block.Offset, s.End))
 		default:
-			s.end = block.Offset
+			s.End = block.Offset
 		}
 	}
 	if none == len(spans) {
@@ -169,20 +170,20 @@ func (im *importer) cutCommitted(client sarama.Client, spans []span) (notes []st
 	return notes, nil
 }
 
-func (im *importer) readTopic(ctx context.Context, client sarama.Client, spans []span) error {
+func (im *importer) readTopic(ctx context.Context, client sarama.Client, spans []kafkalog.Span) error {
 	which := im.f.identity()
 	for _, s := range spans {
-		if s.begin >= s.end {
+		if s.Begin >= s.End {
 			continue
 		}
-		_, err := readSpan(ctx, client, s, func(m *idem.Message) (bool, error) {
+		_, err := kafkalog.Read(ctx, client, s, func(m *idem.Message) (bool, error) {
 			im.counts.Read++
 			return true, im.addRecord(ctx, which, m)
 		})
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(im.a.stderr, "idem: %s/%d read up to offset %d\n", s.topic, s.partition, s.end)
+		fmt.Fprintf(im.a.stderr, "idem: %s/%d read up to offset %d\n", s.Topic, s.Partition, s.End)
 	}
 	return nil
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/internal/kafkalog"
 )
 
 // lagFlags choose and judge.
@@ -110,7 +111,7 @@ func (a *app) lagOf(ctx context.Context, client sarama.Client, group string, age
 	}
 	for _, topic := range topicsOf(client, group, committed, members) {
 		kind := kindOf(topic, group)
-		spans, err := spansOf(client, topic)
+		spans, err := kafkalog.Spans(client, topic)
 		if errors.Is(err, sarama.ErrUnknownTopicOrPartition) {
 			a.note("warning: group %s has offsets on topic %s, which does not exist", group, topic)
 			continue
@@ -119,18 +120,18 @@ func (a *app) lagOf(ctx context.Context, client sarama.Client, group string, age
 			return nil, err
 		}
 		for _, s := range spans {
-			row := lagRow{Group: group, Topic: topic, Partition: s.partition, Kind: kind, End: s.end, Lag: s.end - s.begin}
-			if offset, ok := committed[topic][s.partition]; ok && kind != kindLetters {
+			row := lagRow{Group: group, Topic: topic, Partition: s.Partition, Kind: kind, End: s.End, Lag: s.End - s.Begin}
+			if offset, ok := committed[topic][s.Partition]; ok && kind != kindLetters {
 				row.Committed = &offset
-				row.Lag = max(s.end-offset, 0)
-				s.begin = max(s.begin, offset)
+				row.Lag = max(s.End-offset, 0)
+				s.Begin = max(s.Begin, offset)
 			}
 			if ages && row.Lag > 0 {
 				if row.Oldest, err = firstTime(ctx, client, s); err != nil {
 					return nil, err
 				}
 			}
-			row.Member = readerOf(members, topic, s.partition)
+			row.Member = readerOf(members, topic, s.Partition)
 			rows = append(rows, row)
 		}
 	}
@@ -176,8 +177,8 @@ func kindOf(topic, group string) string {
 }
 
 // firstTime is the time of the first record of a span, nil if there is none.
-func firstTime(ctx context.Context, client sarama.Client, s span) (first *time.Time, err error) {
-	_, err = readSpan(ctx, client, s, func(m *idem.Message) (bool, error) {
+func firstTime(ctx context.Context, client sarama.Client, s kafkalog.Span) (first *time.Time, err error) {
+	_, err = kafkalog.Read(ctx, client, s, func(m *idem.Message) (bool, error) {
 		t := m.Time.UTC()
 		first = &t
 		return false, nil

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/internal/letters"
 	"github.com/idem-go/idem/internal/testenv"
 )
 
@@ -49,8 +50,8 @@ func TestReplayOfNothingIsJSON(t *testing.T) {
 	w := newLetterWorld(t)
 	w.fail(w.event("e", ""))
 	s := w.open()
-	require.NoError(t, s.replay(t.Context(), w.producer, letterFilter{id: "no"}, replayFlags{}))
-	got := decodeJSON[replayed](t, s.out)
+	require.NoError(t, s.replay(t.Context(), w.producer, letters.Filter{ID: "no"}, replayFlags{}))
+	got := decodeJSON[letters.Result](t, s.out)
 	require.Equal(t, 1, got.Scanned)
 	require.Zero(t, got.Replayed)
 	require.Equal(t, "done", got.Outcome)

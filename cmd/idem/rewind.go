@@ -17,6 +17,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/internal/kafkalog"
+	"github.com/idem-go/idem/internal/letters"
 )
 
 // rewindFlags say how far.
@@ -99,7 +101,7 @@ func (a *app) rewind(ctx context.Context, o rewindFlags) error {
 		return err
 	}
 	err = setOffsets(client, group, rows)
-	record["outcome"] = outcomeOf(ctx, err)
+	record["outcome"] = letters.OutcomeOf(ctx, err)
 	a.audit("rewind", record)
 	return err
 }
@@ -158,14 +160,14 @@ func (o *rewindFlags) wants(topic, group string) bool {
 
 func rewindRowOf(ctx context.Context, client sarama.Client, topic string, id int32, committed int64, to time.Time, before time.Duration) (rewindRow, error) {
 	row := rewindRow{Topic: topic, Partition: id, Committed: committed, To: committed}
-	begin, end, err := logOf(client, topic, id)
+	begin, end, err := kafkalog.Bounds(client, topic, id)
 	if err != nil {
 		return row, err
 	}
 	if committed < begin || committed > end {
 		row.Note = fmt.Sprintf("the committed offset is not in the log (%d to %d)", begin, end)
 	}
-	last, err := lastTime(ctx, client, span{topic, id, begin, min(committed, end)})
+	last, err := lastTime(ctx, client, kafkalog.Span{Topic: topic, Partition: id, Begin: begin, End: min(committed, end)})
 	if err != nil {
 		return row, err
 	}
@@ -192,10 +194,10 @@ func rewindRowOf(ctx context.Context, client sarama.Client, topic string, id int
 }
 
 // lastTime is the time of the last record before the end of s, nil if none is near.
-func lastTime(ctx context.Context, client sarama.Client, s span) (last *time.Time, err error) {
+func lastTime(ctx context.Context, client sarama.Client, s kafkalog.Span) (last *time.Time, err error) {
 	const near = 16 // the mark of a transaction has an offset too
-	s.begin = max(s.begin, s.end-near)
-	_, err = readSpan(ctx, client, s, func(m *idem.Message) (bool, error) {
+	s.Begin = max(s.Begin, s.End-near)
+	_, err = kafkalog.Read(ctx, client, s, func(m *idem.Message) (bool, error) {
 		last = &m.Time
 		return true, nil
 	})
@@ -254,7 +256,7 @@ func (a *app) warnAboutHorizon(ctx context.Context, client sarama.Client, rows [
 		if r.Events == 0 {
 			continue
 		}
-		t, err := firstTime(ctx, client, span{r.Topic, r.Partition, r.To, r.Committed})
+		t, err := firstTime(ctx, client, kafkalog.Span{Topic: r.Topic, Partition: r.Partition, Begin: r.To, End: r.Committed})
 		if err != nil {
 			return err
 		}

@@ -17,6 +17,8 @@ import (
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/dedup/memstore"
 	"github.com/idem-go/idem/dedup/pgstore"
+	"github.com/idem-go/idem/internal/kafkalog"
+	"github.com/idem-go/idem/internal/letters"
 	"github.com/idem-go/idem/internal/testenv"
 )
 
@@ -30,17 +32,17 @@ func (w *letterWorld) fill(topic string, n int, last time.Duration) {
 }
 
 // partition is the one that fill writes to.
-func (w *letterWorld) partition(topic string) span {
+func (w *letterWorld) partition(topic string) kafkalog.Span {
 	w.t.Helper()
-	spans, err := spansOf(w.client, topic)
+	spans, err := kafkalog.Spans(w.client, topic)
 	require.NoError(w.t, err)
 	for _, s := range spans {
-		if s.end > 0 {
+		if s.End > 0 {
 			return s
 		}
 	}
 	w.t.Fatal("nothing was written to ", topic)
-	return span{}
+	return kafkalog.Span{}
 }
 
 func (w *letterWorld) commit(topic string, offset int64) {
@@ -48,7 +50,7 @@ func (w *letterWorld) commit(topic string, offset int64) {
 	admin, err := sarama.NewClusterAdminFromClient(w.client)
 	require.NoError(w.t, err)
 	_, err = admin.AlterConsumerGroupOffsets(w.group, map[string]map[int32]sarama.OffsetAndMetadata{
-		topic: {w.partition(topic).partition: {Offset: offset, LeaderEpoch: -1}},
+		topic: {w.partition(topic).Partition: {Offset: offset, LeaderEpoch: -1}},
 	}, nil)
 	require.NoError(w.t, err)
 }
@@ -57,7 +59,7 @@ func (w *letterWorld) committed(topic string) int64 {
 	w.t.Helper()
 	offsets, err := committedBy(w.client, w.group)
 	require.NoError(w.t, err)
-	return offsets[topic][w.partition(topic).partition]
+	return offsets[topic][w.partition(topic).Partition]
 }
 
 // command runs the command against this Kafka.
@@ -199,7 +201,7 @@ func TestLag(t *testing.T) {
 	require.Contains(t, all.String(), "orders.g.dlq")
 
 	// The warning before a replay: its copies would wait.
-	_, said = w.replay(letterFilter{}, replayFlags{}, decisions{})
+	_, said = w.replay(letters.Filter{}, replayFlags{}, letters.Decisions{})
 	require.Contains(t, said, "no member of group g reads orders.g.retry")
 }
 

@@ -1,4 +1,4 @@
-package main
+package kafkalog
 
 import (
 	"cmp"
@@ -15,47 +15,6 @@ import (
 	"github.com/idem-go/idem/consumer"
 )
 
-// This file reads a partition from one offset to another and knows when it is through. A consumer of sarama does not: where
-// a log ends with the mark of a transaction, or with records that were compacted away, it waits for a record that never
-// comes. Here each answer of the broker says how far it went.
-
-// span is a part of a partition: the offsets from begin, and before end.
-type span struct {
-	topic      string
-	partition  int32
-	begin, end int64
-}
-
-// spansOf returns what there is in the partitions of the topics now, in order.
-func spansOf(client sarama.Client, topics ...string) ([]span, error) {
-	var spans []span
-	for _, topic := range topics {
-		partitions, err := client.Partitions(topic)
-		if err != nil {
-			return nil, fmt.Errorf("topic %s: %w", topic, err)
-		}
-		for _, id := range slices.Sorted(slices.Values(partitions)) {
-			s := span{topic: topic, partition: id}
-			if s.begin, s.end, err = logOf(client, topic, id); err != nil {
-				return nil, err
-			}
-			spans = append(spans, s)
-		}
-	}
-	return spans, nil
-}
-
-// logOf returns the first offset of a partition and the one that the next record will have.
-func logOf(client sarama.Client, topic string, id int32) (begin, end int64, err error) {
-	if begin, err = client.GetOffset(topic, id, sarama.OffsetOldest); err != nil {
-		return 0, 0, fmt.Errorf("first offset of %s/%d: %w", topic, id, err)
-	}
-	if end, err = client.GetOffset(topic, id, sarama.OffsetNewest); err != nil {
-		return 0, 0, fmt.Errorf("last offset of %s/%d: %w", topic, id, err)
-	}
-	return begin, end, nil
-}
-
 const (
 	fetchBytes   = 1 << 20 // of one answer; a broker sends at least one batch, however large
 	fetchMost    = 1 << 30
@@ -66,21 +25,22 @@ const (
 
 // spanReader is where the reading of a span is.
 type spanReader struct {
-	span
+	Span
 	client sarama.Client
 	at     int64 // next
 	bytes  int32
 }
 
-// readSpan calls yield with the records of committed transactions, or of none, in order, until it returns false. It ends
-// earlier at a transaction that is still open. more is false if yield said so.
-func readSpan(ctx context.Context, client sarama.Client, s span, yield func(*idem.Message) (bool, error)) (more bool, err error) {
-	r := &spanReader{span: s, client: client, at: s.begin, bytes: fetchBytes}
+// Read calls yield with the records of a span that belong to committed transactions, or to none, in order, until it returns
+// false; more is false then. It ends before the span does at a transaction that is still open. An error of yield is returned as
+// it is. The end of ctx ends it between two answers of the broker, with the cause of ctx. A message is the caller's to keep.
+func Read(ctx context.Context, client sarama.Client, s Span, yield func(*idem.Message) (bool, error)) (more bool, err error) {
+	r := &spanReader{Span: s, client: client, at: s.Begin, bytes: fetchBytes}
 	idle := 0
-	for r.at < r.end {
+	for r.at < r.End {
 		block, err := r.fetch(ctx)
 		if err != nil {
-			return false, fmt.Errorf("read %s/%d at offset %d: %w", r.topic, r.partition, r.at, err)
+			return false, fmt.Errorf("read %s/%d at offset %d: %w", r.Topic, r.Partition, r.at, err)
 		}
 		if block == nil {
 			continue
@@ -129,12 +89,12 @@ func (r *spanReader) fetch(ctx context.Context) (*sarama.FetchResponseBlock, err
 		if err := wait(ctx, time.Duration(try)*100*time.Millisecond); err != nil {
 			return nil, err
 		}
-		_ = r.client.RefreshMetadata(r.topic) // the leader may be another one; if not, the next try says what is wrong
+		_ = r.client.RefreshMetadata(r.Topic) // the leader may be another one; if not, the next try says what is wrong
 	}
 }
 
 func (r *spanReader) fetchOnce() (*sarama.FetchResponseBlock, error) {
-	broker, err := r.client.Leader(r.topic, r.partition)
+	broker, err := r.client.Leader(r.Topic, r.Partition)
 	if err != nil {
 		return nil, err
 	}
@@ -142,13 +102,13 @@ func (r *spanReader) fetchOnce() (*sarama.FetchResponseBlock, error) {
 		Version: fetchVersion, MaxWaitTime: int32(fetchWait / time.Millisecond), MinBytes: 1, MaxBytes: r.bytes,
 		Isolation: sarama.ReadCommitted, SessionEpoch: -1,
 	}
-	req.AddBlock(r.topic, r.partition, r.at, r.bytes, -1)
+	req.AddBlock(r.Topic, r.Partition, r.at, r.bytes, -1)
 	res, err := broker.Fetch(req)
 	if err != nil {
 		_ = broker.Close() // opened again by the next who asks for the leader
 		return nil, err
 	}
-	block := res.GetBlock(r.topic, r.partition)
+	block := res.GetBlock(r.Topic, r.Partition)
 	switch {
 	case block == nil:
 		return nil, sarama.ErrIncompleteResponse
@@ -160,7 +120,7 @@ func (r *spanReader) fetchOnce() (*sarama.FetchResponseBlock, error) {
 
 // skipDeleted goes on behind what was deleted while it was being read.
 func (r *spanReader) skipDeleted() error {
-	begin, err := r.client.GetOffset(r.topic, r.partition, sarama.OffsetOldest)
+	begin, err := r.client.GetOffset(r.Topic, r.Partition, sarama.OffsetOldest)
 	if err != nil {
 		return err
 	}
@@ -209,7 +169,7 @@ func isAbort(b *sarama.RecordBatch) bool {
 func (r *spanReader) readBatch(b *sarama.RecordBatch, yield func(*idem.Message) (bool, error)) (more bool, err error) {
 	for _, rec := range b.Records {
 		offset := b.FirstOffset + rec.OffsetDelta
-		if offset < r.at || offset >= r.end {
+		if offset < r.at || offset >= r.End {
 			continue
 		}
 		at := b.FirstTimestamp.Add(rec.TimestampDelta)
@@ -217,7 +177,7 @@ func (r *spanReader) readBatch(b *sarama.RecordBatch, yield func(*idem.Message) 
 			at = b.MaxTimestamp
 		}
 		more, err := yield(consumer.FromSarama(&sarama.ConsumerMessage{
-			Topic: r.topic, Partition: r.partition, Offset: offset, Key: rec.Key, Value: rec.Value, Headers: rec.Headers, Timestamp: at,
+			Topic: r.Topic, Partition: r.Partition, Offset: offset, Key: rec.Key, Value: rec.Value, Headers: rec.Headers, Timestamp: at,
 		}))
 		if err != nil || !more {
 			return more, err

@@ -1,0 +1,127 @@
+package letters
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/idem-go/idem/internal/kafkalog"
+)
+
+// Page is the newest part of a list.
+type Page struct {
+	// Rows are what the filter chose, the newest first.
+	Rows []Row
+	// Scanned counts the records that were read.
+	Scanned int
+	// More says that not all was read: older letters may match.
+	More bool
+}
+
+// DefaultPage is how many rows a [Page] has at most if nothing else is said.
+const DefaultPage = 100
+
+// The parts of a partition that are read at a time grow: most filters find little.
+const (
+	firstPart = 256
+	largePart = 8192
+)
+
+// Newest returns what f chooses, the letters that were written last first, at most limit of them ([DefaultPage] if it is zero or
+// less). It reads the partitions backwards, part by part, so that the first page of a long topic does not take as long as the
+// whole. When ctx ends, what was found so far is returned with the error, and is the newest of each partition.
+func (q *Queue) Newest(ctx context.Context, f Filter, limit int) (Page, error) {
+	if limit <= 0 {
+		limit = DefaultPage
+	}
+	n := newest{q: q, f: f, limit: limit}
+	for _, s := range f.narrow(q.spans) {
+		n.tails = append(n.tails, &tail{Span: s, part: firstPart})
+	}
+	err := n.read(ctx)
+	n.sort()
+	page := Page{Scanned: n.scanned, More: n.cut}
+	for _, l := range n.found {
+		page.Rows = append(page.Rows, l.row)
+	}
+	for _, t := range n.tails {
+		page.More = page.More || t.Begin < t.End
+	}
+	return page, err
+}
+
+// tail is what was not read yet of a span, whose end comes closer.
+type tail struct {
+	kafkalog.Span
+	part  int64
+	found int
+}
+
+// dated is a letter of a page.
+type dated struct {
+	at    time.Time
+	place Place
+	row   Row
+}
+
+type newest struct {
+	q       *Queue
+	f       Filter
+	limit   int
+	tails   []*tail
+	found   []dated
+	scanned int
+	cut     bool // something that was found was left out
+}
+
+// read takes one part of each partition in turn, so that all of them are as far when ctx ends.
+func (n *newest) read(ctx context.Context) error {
+	for open := true; open; {
+		open = false
+		for _, t := range n.tails {
+			if t.Begin >= t.End || t.found >= n.limit {
+				continue
+			}
+			open = true
+			if err := n.readPart(ctx, t); err != nil {
+				return err
+			}
+		}
+		n.sort()
+	}
+	return nil
+}
+
+// readPart reads what is before the end of t. What it finds counts only if it was read to the end: else there would be a gap.
+func (n *newest) readPart(ctx context.Context, t *tail) error {
+	part := t.Span
+	part.Begin = max(t.Begin, t.End-t.part)
+	before := len(n.found)
+	scanned, err := scan(ctx, n.q.Client, []kafkalog.Span{part}, chosenBy(n.f, func(l *Found) (bool, error) {
+		n.found = append(n.found, dated{l.Record.Time, l.Place, l.Row()})
+		return true, nil
+	}))
+	n.scanned += scanned
+	if err != nil {
+		n.found = n.found[:before]
+		return err
+	}
+	if most := before + n.limit; len(n.found) > most {
+		n.found, n.cut = slices.Delete(n.found, before, len(n.found)-n.limit), true
+	}
+	t.found += len(n.found) - before
+	t.End = part.Begin
+	t.part = min(2*t.part, largePart)
+	return nil
+}
+
+// sort keeps the newest.
+func (n *newest) sort() {
+	slices.SortFunc(n.found, func(a, b dated) int {
+		return cmp.Or(b.at.Compare(a.at), cmp.Compare(a.place.Partition, b.place.Partition), cmp.Compare(b.place.Offset, a.place.Offset))
+	})
+	if len(n.found) > n.limit {
+		n.found, n.cut = n.found[:n.limit], true
+	}
+}

@@ -1,0 +1,95 @@
+package letters
+
+import (
+	"context"
+	"slices"
+
+	"github.com/idem-go/idem/internal/kafkalog"
+)
+
+// Plan says what a replay would do.
+type Plan struct {
+	// Rows are the letters that the filter chose, in order, with their verdicts.
+	Rows []Row
+	// More says that there are others, which were not judged.
+	More bool
+	// Counts are the verdicts of Rows.
+	Counts map[Verdict]int
+	// Scanned counts the records that were read, Matched the letters that the filter chooses.
+	Scanned, Matched int
+	// RetryTopics would take the copies, Missing are those of them that do not exist: copies have nowhere to go without them.
+	RetryTopics, Missing []string
+}
+
+// Plan asks the ledgers about what f chooses, the first limit of it (zero or less: all), and says what a replay would do.
+// Nothing is changed. It reads the topic twice, see [Queue.Survey].
+func (q *Queue) Plan(ctx context.Context, f Filter, dec Decisions, limit int) (*Plan, error) {
+	s, err := q.Survey(ctx, f)
+	if err != nil {
+		return nil, err
+	}
+	p := &Plan{Counts: make(map[Verdict]int), Matched: s.Matched, RetryTopics: s.RetryTopics(q.Group)}
+	if p.Missing, err = q.missing(p.RetryTopics); err != nil {
+		return nil, err
+	}
+	scanned, err := q.EachJudged(ctx, f, s, dec, func(j *Judged) (bool, error) {
+		if limit > 0 && len(p.Rows) == limit {
+			p.More = true
+			return false, nil
+		}
+		p.Counts[j.Verdict]++
+		p.Rows = append(p.Rows, j.Row())
+		return true, nil
+	})
+	p.Scanned = max(s.Scanned, scanned)
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// missing returns those topics that do not exist.
+func (q *Queue) missing(topics []string) (missing []string, err error) {
+	if len(topics) == 0 {
+		return nil, nil
+	}
+	all, err := kafkalog.Topics(q.Client)
+	for _, topic := range topics {
+		if _, found := slices.BinarySearch(all, topic); !found {
+			missing = append(missing, topic)
+		}
+	}
+	return missing, err
+}
+
+// judgeBatch is how many letters the ledgers are asked about at a time.
+const judgeBatch = 100
+
+// EachJudged calls yield with what f chooses and its verdict, partition after partition, until it returns false. It asks the
+// ledgers about many letters in one round trip, so that a verdict may be some letters old. s and dec are as for [Queue.Judge].
+func (q *Queue) EachJudged(ctx context.Context, f Filter, s *Survey, dec Decisions, yield func(*Judged) (bool, error)) (scanned int, err error) {
+	var batch []*Found
+	flush := func() (bool, error) {
+		all, err := q.Judge(ctx, s, dec, batch...)
+		batch = batch[:0]
+		for i := range all {
+			if more, err := yield(&all[i]); err != nil || !more {
+				return false, err
+			}
+		}
+		return true, err
+	}
+	more := true
+	scanned, err = q.List(ctx, f, func(l *Found) (bool, error) {
+		if batch = append(batch, l); len(batch) < judgeBatch {
+			return true, nil
+		}
+		var err error
+		more, err = flush()
+		return more, err
+	})
+	if err == nil && more {
+		_, err = flush()
+	}
+	return scanned, err
+}

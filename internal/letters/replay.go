@@ -1,0 +1,325 @@
+package letters
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/internal/kafkalog"
+)
+
+// Replay says what is replayed, and how.
+type Replay struct {
+	// Producer publishes the copies. It must not return before they are safe.
+	Producer idem.Producer
+	// Filter chooses the letters.
+	Filter    Filter
+	Decisions Decisions
+	// Rate is how many are replayed a second at most, Limit how many in all. Zero or less: no limit.
+	Rate  float64
+	Limit int
+	// Survey is what [Queue.Survey] found out with the same filter. Nil: it is made.
+	Survey *Survey
+	// Each is called with what became of each letter, if it is not nil, one after the other.
+	Each func(Done)
+	// Audit is called once at the end, if it is not nil, with what is to be put on record: topic, group, outcome, replayed and
+	// verdicts. It is called after errors and interruptions too, but not if a survey failed: nothing was done then.
+	Audit func(fields map[string]any)
+}
+
+// Done is what became of a letter.
+type Done struct {
+	// Row has the verdict by which it was replayed or left alone.
+	Row
+	// Replayed says that its event was published, or reopened in its queue.
+	Replayed bool
+	// Err ended the replay at this letter. Whether it was published is not known: the next replay does what is left to be done.
+	Err error
+}
+
+// Result is what a replay did.
+type Result struct {
+	Topic     string          `json:"topic"`
+	Group     string          `json:"group"`
+	Scanned   int             `json:"scanned"`
+	Replayed  int             `json:"replayed"` // published, or reopened in their queues
+	Verdicts  map[Verdict]int `json:"verdicts"` // of all letters that were chosen
+	Attention []Attention     `json:"attention"`
+	Outcome   string          `json:"outcome"` // of [OutcomeOf]
+}
+
+// Attention is a letter that was not replayed and will not be until somebody does something about it.
+type Attention struct {
+	Record  string  `json:"record"`
+	Verdict Verdict `json:"verdict"`
+	Note    string  `json:"note"`
+}
+
+// maxAttention bounds what is kept of them; all are counted.
+const maxAttention = 100
+
+// NoResult is that of a replay that found nothing to replay among the records that were scanned.
+func (q *Queue) NoResult(scanned int) Result {
+	return Result{
+		Topic: q.Topic, Group: q.Group, Scanned: scanned, Verdicts: map[Verdict]int{}, Attention: []Attention{}, Outcome: OutcomeOf(nil, nil),
+	}
+}
+
+// replayer replays letters one after the other.
+type replayer struct {
+	q       *Queue
+	what    Replay
+	topics  map[string]error // retry topics that were looked for
+	began   time.Time
+	missing error // the last retry topic that is not there
+	result  Result
+}
+
+// Replay reopens the event of each letter in its ledger, then publishes a copy of the letter to the group's own retry topic,
+// which no other group reads. It may be interrupted by ctx, or die, and be repeated: an event that was reopened keeps its
+// position until a copy is taken up, and the gate lets one copy of a position run. What was handled is left alone. What was begun
+// with one letter is finished, in at most a minute, before ctx ends it.
+//
+// Two replays at the same time do no harm to events with an identity. Letters without one are published by both: let one run
+// at a time.
+//
+// An error that matches [ErrNoRetryTopic] says that copies had nowhere to go; what could be replayed was. Any other error ends
+// the replay where it is. The result is there with an error too, and says by its outcome whether ctx ended it.
+func (q *Queue) Replay(ctx context.Context, what Replay) (Result, error) {
+	r := &replayer{q: q, what: what, topics: make(map[string]error), result: q.NoResult(0)}
+	if r.what.Survey == nil {
+		var err error
+		if r.what.Survey, err = q.Survey(ctx, r.what.Filter); err != nil {
+			r.result.Outcome = OutcomeOf(ctx, err)
+			return r.result, err
+		}
+	}
+	r.began = time.Now()
+	var err error
+	r.result.Scanned, err = q.List(ctx, r.what.Filter, func(l *Found) (bool, error) {
+		if r.what.Limit > 0 && r.result.Replayed >= r.what.Limit {
+			return false, nil
+		}
+		return true, r.one(ctx, l)
+	})
+	if err == nil {
+		err = r.missing
+	}
+	r.result.Outcome = OutcomeOf(ctx, err)
+	if r.what.Audit != nil {
+		r.what.Audit(map[string]any{
+			"topic": q.Topic, "group": q.Group, "outcome": r.result.Outcome, "replayed": r.result.Replayed, "verdicts": r.result.Verdicts,
+		})
+	}
+	return r.result, err
+}
+
+// The outcomes of [OutcomeOf].
+const (
+	OutcomeDone        = "done"
+	OutcomeInterrupted = "interrupted"
+	OutcomeFailed      = "failed"
+)
+
+// OutcomeOf is the word for what came of something that ctx could interrupt: done without an error, interrupted if ctx has
+// ended, else failed.
+func OutcomeOf(ctx context.Context, err error) string {
+	switch {
+	case err == nil:
+		return OutcomeDone
+	case ctx.Err() != nil:
+		return OutcomeInterrupted
+	default:
+		return OutcomeFailed
+	}
+}
+
+// one replays a letter, if its event is open for that.
+func (r *replayer) one(ctx context.Context, l *Found) error {
+	for try := 1; ; try++ {
+		all, err := r.q.Judge(ctx, r.what.Survey, r.what.Decisions, l)
+		if err != nil {
+			return r.failed(Judged{Found: l}, err)
+		}
+		j := &all[0]
+		if j.Action == ActSkip {
+			r.skipped(j)
+			return nil
+		}
+		if try == 1 {
+			if err := r.pace(ctx); err != nil {
+				return err
+			}
+			continue // it may have waited long
+		}
+		err = r.do(ctx, j)
+		switch {
+		case errors.Is(err, dedup.ErrNotDead) && try < 5: // somebody was quicker
+			continue
+		case errors.Is(err, ErrNoRetryTopic): // others go on: the letter may be anybody's (G-03)
+			j.Verdict, j.Note, r.missing = SeenNoTopic, err.Error(), err
+			r.skipped(j)
+			return nil
+		case errors.Is(err, idem.ErrTooLarge):
+			j.Verdict, j.Note = SeenTooLarge, fmt.Sprintf("raise max.message.bytes of %s and replay again: %v", idem.RetryTopic(l.Letter.Message.Topic, r.q.Group, 0), err)
+			r.skipped(j)
+			return nil
+		case err != nil:
+			return r.failed(*j, fmt.Errorf("letter %s: %w", l.Place, err))
+		}
+		r.result.Verdicts[j.Verdict]++
+		r.result.Replayed++
+		r.tell(Done{Row: j.Row(), Replayed: true})
+		return nil
+	}
+}
+
+func (r *replayer) tell(d Done) {
+	if r.what.Each != nil {
+		r.what.Each(d)
+	}
+}
+
+func (r *replayer) failed(j Judged, err error) error {
+	r.tell(Done{Row: j.Row(), Err: err})
+	return err
+}
+
+// pace keeps to the rate.
+func (r *replayer) pace(ctx context.Context) error {
+	if r.what.Rate <= 0 {
+		return ctx.Err()
+	}
+	due := r.began.Add(time.Duration(float64(r.result.Replayed) / r.what.Rate * float64(time.Second)))
+	return wait(ctx, time.Until(due))
+}
+
+func (r *replayer) skipped(j *Judged) {
+	r.result.Verdicts[j.Verdict]++
+	row := j.Row()
+	row.Action = ActSkip.String()
+	r.tell(Done{Row: row})
+	switch j.Verdict {
+	case SeenOther, SeenOmitted, SeenOften, SeenTooOld, SeenForeign, SeenGroup, SeenScope, SeenStray, SeenNoTopic, SeenTooLarge, SeenConflict:
+		if len(r.result.Attention) < maxAttention {
+			r.result.Attention = append(r.result.Attention, Attention{j.Place.String(), j.Verdict, j.Note})
+		}
+	default: // as it should be
+	}
+}
+
+// stepTimeout bounds what is done for one letter. What was begun is finished, whoever interrupts.
+const stepTimeout = time.Minute
+
+// do is the replay of one letter: first the ledger, then Kafka, then what says that it was done. Whoever dies in between has
+// left the event open at a position that the next replay is given again.
+func (r *replayer) do(ctx context.Context, j *Judged) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stepTimeout)
+	defer cancel()
+	if j.Action == ActUnblock {
+		return r.unblock(ctx, j)
+	}
+	if err := r.haveTopic(idem.RetryTopic(j.Letter.Message.Topic, r.q.Group, 0)); err != nil {
+		return err
+	}
+	position, err := r.position(ctx, j)
+	if err != nil {
+		return err
+	}
+	m, err := j.Letter.Redrive(position)
+	if err != nil {
+		return err
+	}
+	if err := r.what.Producer.Produce(ctx, m); err != nil {
+		return fmt.Errorf("publish to %s: %w", m.Topic, err)
+	}
+	if j.Action == ActRecord {
+		return r.record(ctx, j)
+	}
+	return nil
+}
+
+// position is the one that the copy must have.
+func (r *replayer) position(ctx context.Context, j *Judged) (dedup.Position, error) {
+	switch j.Action {
+	case ActReopen:
+		return r.reopen(ctx, j)
+	case ActForce:
+		return dedup.Position{Generation: j.Letter.Generation + 1}, nil
+	default:
+		return dedup.Position{}, nil
+	}
+}
+
+func (r *replayer) reopen(ctx context.Context, j *Judged) (dedup.Position, error) {
+	reopener, ok := j.ledger.Store.(dedup.Reopener)
+	if !ok {
+		return dedup.Position{}, fmt.Errorf("%s cannot reopen events", j.ledger.Name)
+	}
+	return reopener.Reopen(ctx, j.Letter.Key)
+}
+
+// unblock lets the owner of the partition take the event up again, in the order of its Kafka key. That it was moved
+// already is as good.
+func (r *replayer) unblock(ctx context.Context, j *Judged) error {
+	position, err := r.reopen(ctx, j)
+	if err != nil {
+		return err
+	}
+	e := j.parked
+	e.Position, e.Blocked, e.Wait = position, false, 0
+	if _, err := j.ledger.Store.(dedup.Parker).Postpone(ctx, j.lot, e); err != nil {
+		return fmt.Errorf("%s: %w", j.ledger.Name, err)
+	}
+	return nil
+}
+
+// letterMemory is how long it is remembered that a letter without identity was replayed: longer than letters are kept.
+const letterMemory = 5 * 365 * 24 * time.Hour
+
+// record remembers that a letter without identity was published (T-10).
+func (r *replayer) record(ctx context.Context, j *Judged) error {
+	m := j.Letter.Message
+	_, err := r.q.Ledgers[0].operator().Import(ctx, []dedup.Imported{{
+		Key: letterKey(r.q.Scope, j.Letter), Retention: letterMemory,
+		Origin: dedup.Origin{Topic: m.Topic, Partition: m.Partition, Offset: m.Offset, Time: m.Time},
+	}})
+	if err != nil {
+		return fmt.Errorf("%s: %w", r.q.Ledgers[0].Name, err)
+	}
+	return nil
+}
+
+// haveTopic refuses to publish to a topic that does not exist, before anything was changed for it.
+func (r *replayer) haveTopic(topic string) error {
+	err, looked := r.topics[topic]
+	if !looked {
+		var ok bool
+		if ok, err = kafkalog.Exists(r.q.Client, topic); err == nil && !ok {
+			err = NoRetryTopic(topic)
+		}
+		r.topics[topic] = err
+	}
+	return err
+}
+
+// NoRetryTopic is the error that matches [ErrNoRetryTopic] and says what to do about it.
+func NoRetryTopic(topic string) error {
+	return fmt.Errorf("%w %s for copies of dead letters: create it (kafka-topics.sh --create --topic %s --partitions N, "+
+		"with as many partitions as the source topic), or let the consumer create it", ErrNoRetryTopic, topic, topic)
+}
+
+// wait sleeps for d, or until ctx ends.
+func wait(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

@@ -1,0 +1,106 @@
+package letters
+
+import (
+	"encoding/base64"
+	"fmt"
+	"time"
+	"unicode/utf8"
+
+	"github.com/idem-go/idem"
+)
+
+// Row is a dead letter in a list, without its value. What producers and handlers wrote is in it as it came: control characters,
+// markup and all (G-04).
+type Row struct {
+	Record     string     `json:"record"` // partition/offset
+	Topic      string     `json:"topic"`
+	Failed     time.Time  `json:"failed"`
+	Class      idem.Class `json:"class,omitempty"`
+	Tenant     string     `json:"tenant,omitempty"`
+	Scope      string     `json:"scope,omitempty"`
+	Type       string     `json:"type,omitempty"`
+	ID         string     `json:"id,omitempty"`
+	Origin     string     `json:"origin,omitempty"` // topic/partition/offset
+	Group      string     `json:"group,omitempty"`
+	Attempts   int        `json:"attempts"`
+	Generation uint32     `json:"generation"`
+	Error      string     `json:"error,omitempty"`
+	Omitted    bool       `json:"valueOmitted,omitempty"`
+	Problem    string     `json:"problem,omitempty"` // why it is no letter
+
+	Verdict Verdict `json:"verdict,omitempty"` // of a plan or a replay only, as what follows
+	Action  string  `json:"action,omitempty"`
+	Note    string  `json:"note,omitempty"`
+}
+
+// Row is the letter in a list.
+func (l *Found) Row() Row {
+	row := Row{Record: l.Place.String(), Topic: l.Topic, Failed: l.Failed().UTC()}
+	if l.Letter == nil {
+		row.Problem = l.Err.Error()
+		return row
+	}
+	t := l.Letter
+	row.Class, row.Error, row.Attempts, row.Generation, row.Omitted, row.Group = t.Class, t.Error, t.Attempts, t.Generation, t.Omitted, t.Group
+	row.Tenant, row.Scope, row.Type, row.ID = t.Key.Tenant, t.Key.Scope, t.Key.Type, t.Key.ID
+	row.Origin = fmt.Sprintf("%s/%d/%d", t.Message.Topic, t.Message.Partition, t.Message.Offset)
+	return row
+}
+
+// Row is the letter in a list, with its verdict.
+func (j *Judged) Row() Row {
+	row := j.Found.Row()
+	row.Verdict, row.Action, row.Note = j.Verdict, j.Action.String(), j.Note
+	return row
+}
+
+// Detail is all of a letter.
+type Detail struct {
+	Row
+	First   time.Time `json:"firstFailure"`
+	Key     Bytes     `json:"kafkaKey"`
+	Size    int       `json:"size"`
+	Headers []Header  `json:"headers"` // as they are in the topic
+	Payload *Bytes    `json:"payload,omitempty"`
+}
+
+// Detail is all of the letter. Its value may hold what few should see (G-04), and is in it with payload only.
+func (l *Found) Detail(payload bool) Detail {
+	detail := Detail{Row: l.Row(), Key: BytesOf(l.Record.Key), Size: len(l.Record.Value)}
+	if l.Letter != nil {
+		detail.First = l.Letter.FirstFailure
+	}
+	for _, h := range l.Record.Headers {
+		detail.Headers = append(detail.Headers, Header{h.Key, BytesOf(h.Value)})
+	}
+	if payload {
+		p := BytesOf(l.Record.Value)
+		detail.Payload = &p
+	}
+	return detail
+}
+
+// Header is a header of a record.
+type Header struct {
+	Key string `json:"key"`
+	Bytes
+}
+
+// Bytes are text where that is possible. The zero value is the empty text, which is not null.
+type Bytes struct {
+	Null   bool   `json:"null,omitempty"`
+	Text   string `json:"text,omitempty"`
+	Base64 string `json:"base64,omitempty"` // not valid UTF-8
+}
+
+// BytesOf says b, which is not kept, as text, in base64, or as null.
+func BytesOf(b []byte) Bytes {
+	switch {
+	case b == nil:
+		return Bytes{Null: true}
+	case utf8.Valid(b):
+		return Bytes{Text: string(b)}
+	default:
+		return Bytes{Base64: base64.StdEncoding.EncodeToString(b)}
+	}
+}

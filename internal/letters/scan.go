@@ -1,0 +1,167 @@
+package letters
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/internal/kafkalog"
+)
+
+// Place is where a record of a dead-letter topic is.
+type Place struct {
+	Partition int32
+	Offset    int64
+}
+
+// String is <partition>/<offset>.
+func (p Place) String() string { return fmt.Sprintf("%d/%d", p.Partition, p.Offset) }
+
+// ErrPlace is that a text is no [Place].
+var ErrPlace = errors.New("is not a record")
+
+// ParsePlace reads <partition>/<offset>. An error matches [ErrPlace].
+func ParsePlace(text string) (Place, error) {
+	partition, offset, ok := strings.Cut(text, "/")
+	p, err := strconv.ParseInt(partition, 10, 32)
+	o, err2 := strconv.ParseInt(offset, 10, 64)
+	if !ok || err != nil || err2 != nil || p < 0 || o < 0 {
+		return Place{}, fmt.Errorf("%q %w: <partition>/<offset>, such as 0/17", text, ErrPlace)
+	}
+	return Place{int32(p), o}, nil
+}
+
+// Filter chooses dead letters. The zero value chooses all, and records that are no letters too.
+type Filter struct {
+	// Scope, Types and ID are those of the event. Those without identity have none.
+	Scope string
+	Types []string
+	ID    string
+	// Classes are those of the errors.
+	Classes []string
+	// At names records, and is all that is read then. So a replay takes one that is named although other letters of its event
+	// have another value: naming it is the decision between them.
+	At []Place
+	// Twins says that naming records is no such decision, as for all rows of a list at once: a letter is left alone if another one
+	// of its event differs, named or not. The whole topic is read for that.
+	Twins bool
+	// Since and Until bound the time of the last failure: Since <= t < Until.
+	Since, Until time.Time
+}
+
+// Found is a record of a dead-letter topic.
+type Found struct {
+	Place
+	// Topic is the dead-letter topic.
+	Topic  string
+	Record *idem.Message
+	// Letter is what the record says, nil if it is not a letter, and Err says why not.
+	Letter *idem.Letter
+	Err    error
+}
+
+// Failed is when the event failed for the last time, as well as that is known.
+func (l *Found) Failed() time.Time {
+	if l.Letter == nil || l.Letter.LastFailure.IsZero() {
+		return l.Record.Time
+	}
+	return l.Letter.LastFailure
+}
+
+// sameEvents reports whether f chooses l by nothing but what all letters of one event have in common.
+func (f *Filter) sameEvents(l *Found) bool {
+	if l.Letter == nil {
+		return f.Scope == "" && len(f.Types) == 0 && f.ID == ""
+	}
+	key := l.Letter.Key
+	return (f.Scope == "" || f.Scope == key.Scope) && (f.ID == "" || f.ID == key.ID) &&
+		(len(f.Types) == 0 || slices.Contains(f.Types, key.Type))
+}
+
+func (f *Filter) match(l *Found) bool {
+	if !f.sameEvents(l) {
+		return false
+	}
+	if len(f.Classes) > 0 && (l.Letter == nil || !slices.Contains(f.Classes, string(l.Letter.Class))) {
+		return false
+	}
+	if len(f.At) > 0 && !slices.Contains(f.At, l.Place) {
+		return false
+	}
+	t := l.Failed()
+	return (f.Since.IsZero() || !t.Before(f.Since)) && (f.Until.IsZero() || t.Before(f.Until))
+}
+
+// narrow returns the spans that f has to see: one record each if records are named.
+func (f *Filter) narrow(spans []kafkalog.Span) []kafkalog.Span {
+	if len(f.At) == 0 || f.Twins {
+		return spans
+	}
+	var narrowed []kafkalog.Span
+	for _, s := range spans {
+		for _, at := range f.At {
+			if s.Partition == at.Partition && s.Begin <= at.Offset && at.Offset < s.End {
+				narrowed = append(narrowed, kafkalog.Span{Topic: s.Topic, Partition: s.Partition, Begin: at.Offset, End: at.Offset + 1})
+			}
+		}
+	}
+	slices.SortFunc(narrowed, func(a, b kafkalog.Span) int {
+		return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition), cmp.Compare(a.Begin, b.Begin))
+	})
+	return slices.Compact(narrowed)
+}
+
+// Scan reads dead-letter topics from their beginnings to where they end now, partition after partition, since Kafka has no
+// index (rule 34), and calls yield with what f chooses until it returns false. scanned counts the records that were read, chosen
+// or not. For a topic that does not exist the error matches [sarama.ErrUnknownTopicOrPartition].
+func Scan(ctx context.Context, client sarama.Client, topics []string, f Filter, yield func(*Found) (bool, error)) (scanned int, err error) {
+	spans, err := kafkalog.Spans(client, topics...)
+	if err != nil {
+		return 0, err
+	}
+	return scan(ctx, client, f.narrow(spans), chosenBy(f, yield))
+}
+
+// chosenBy calls yield with what f chooses.
+func chosenBy(f Filter, yield func(*Found) (bool, error)) func(*Found) (bool, error) {
+	return func(l *Found) (bool, error) {
+		if !f.match(l) {
+			return true, nil
+		}
+		return yield(l)
+	}
+}
+
+// scan calls yield with every record of the spans.
+func scan(ctx context.Context, client sarama.Client, spans []kafkalog.Span, yield func(*Found) (bool, error)) (scanned int, err error) {
+	for _, s := range spans {
+		more, err := kafkalog.Read(ctx, client, s, func(m *idem.Message) (bool, error) {
+			scanned++
+			return yield(foundIn(m))
+		})
+		if err != nil || !more {
+			return scanned, err
+		}
+	}
+	return scanned, nil
+}
+
+// legalTopic is what Kafka takes for the name of a topic.
+var legalTopic = regexp.MustCompile(`^[a-zA-Z0-9._-]{1,249}$`)
+
+func foundIn(m *idem.Message) *Found {
+	l := &Found{Place: Place{m.Partition, m.Offset}, Topic: m.Topic, Record: m}
+	if l.Letter, l.Err = idem.ParseLetter(m); l.Err == nil && !legalTopic.MatchString(l.Letter.Message.Topic) {
+		l.Letter, l.Err = nil, fmt.Errorf("%w: header %s: not the name of a topic", idem.ErrNotALetter, idem.HeaderTopic) // G-03
+	}
+	return l
+}

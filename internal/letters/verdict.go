@@ -1,0 +1,330 @@
+package letters
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+
+	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/dedup"
+)
+
+// Verdict says what the ledger knows of a letter's event, and so what a replay does with it.
+type Verdict string
+
+// The verdicts.
+const (
+	SeenDead      Verdict = "dead"            // given up: reopened and published
+	SeenReopened  Verdict = "reopened"        // reopened, and nobody took up a copy yet: published (again) at the same position
+	SeenNever     Verdict = "never seen"      // published: the gate decides when it comes
+	SeenTooOld    Verdict = "too old"         // the ledger has forgotten what it was: somebody has to decide
+	SeenParked    Verdict = "parked"          // given up at the head of its queue in the ledger: reopened there
+	SeenNoID      Verdict = "no identity"     // published: it has one, if at all, for a handler that was mended
+	SeenDone      Verdict = "already done"    //
+	SeenDiscarded Verdict = "discarded"       // a person gave it up for good
+	SeenReplayed  Verdict = "replayed"        // a letter without identity, which was published before
+	SeenPending   Verdict = "pending"         // somebody works on it, or will
+	SeenWaiting   Verdict = "waiting"         // moved to a later attempt
+	SeenTwin      Verdict = "same event"      // another letter of the same event and value is the one that is replayed
+	SeenOther     Verdict = "other payload"   // letters of one event differ: somebody has to choose
+	SeenOmitted   Verdict = "value omitted"   // the letter has no value
+	SeenOften     Verdict = "reopened often"  // it came back each time (T-08)
+	SeenGroup     Verdict = "other group"     // a letter of another group
+	SeenScope     Verdict = "other scope"     // its event is another scope's
+	SeenStray     Verdict = "other topic"     // its record is another topic's than the one that was named
+	SeenForeign   Verdict = "not a letter"    //
+	SeenTooLarge  Verdict = "copy too large"  // reopened, but its copy is not taken for its size
+	SeenNoTopic   Verdict = "no retry topic"  // its copy has nowhere to go
+	SeenConflict  Verdict = "another content" // an event of this ID was done, but it was not this one
+)
+
+// Action is what a replay does with a letter.
+type Action uint8
+
+// The actions.
+const (
+	ActSkip    Action = iota
+	ActReopen         // reopen the key, publish at the position that this returns
+	ActPublish        // publish at no position: too old for the ledger, it will not run
+	ActForce          // publish at a position that is not asked for its age
+	ActRecord         // publish, then record that this letter was
+	ActUnblock        // reopen the key, let the parked event run
+)
+
+var actionNames = [...]string{"skip", "reopen and publish", "publish", "publish, whatever its age", "publish and record", "reopen in its queue"}
+
+// String says it to people.
+func (a Action) String() string { return actionNames[a] }
+
+// MaxGenerations is how often an event is reopened before a replay wants to be told to do it again (T-08).
+const MaxGenerations = 3
+
+// Decisions are what a person says to letters that are left alone otherwise.
+type Decisions struct {
+	// Again is for events that were reopened [MaxGenerations] times before.
+	Again bool
+	// Forgotten lets events run that the ledger does not know, however old they are: it may have forgotten that they were
+	// handled.
+	Forgotten bool
+}
+
+// Judged is a letter with a verdict.
+type Judged struct {
+	*Found
+	Verdict Verdict
+	// Note says more than the verdict, to people. It may be empty.
+	Note   string
+	Action Action
+
+	ledger *Ledger // where the event is known
+	lot    dedup.Lot
+	parked dedup.Parked
+}
+
+// known is a record, and where it is.
+type known struct {
+	ledger *Ledger
+	dedup.Record
+}
+
+// letterKey is by which the ledger remembers that a letter without identity was published again (T-10): where its record
+// came from, and when it failed. Without the time, a letter that came back because its handler was not mended yet would count as
+// replayed, never be replayed again, and be purged.
+func letterKey(scope string, l *idem.Letter) dedup.Key {
+	m := l.Message
+	parts := []string{
+		m.Topic, strconv.Itoa(int(m.Partition)), strconv.FormatInt(m.Offset, 10), strconv.FormatInt(l.LastFailure.UnixMilli(), 10),
+	}
+	key := dedup.Key{Scope: scope, Type: "idem.letter", ID: dedup.Join(parts...)}
+	if len(key.ID) > dedup.MaxPart {
+		key.ID = dedup.Hash(parts...)
+	}
+	return key
+}
+
+// keyOf is the key that the ledger is asked for.
+func (q *Queue) keyOf(l *Found) (key dedup.Key, ok bool) {
+	switch {
+	case l.Letter == nil:
+		return dedup.Key{}, false
+	case l.Letter.Key.ID == "":
+		return letterKey(q.Scope, l.Letter), true
+	}
+	return l.Letter.Key, true
+}
+
+// inspect asks all ledgers for the events of some letters.
+func (q *Queue) inspect(ctx context.Context, letters ...*Found) (map[dedup.Key][]known, error) {
+	asked := make(map[dedup.Key]bool)
+	for _, l := range letters {
+		if key, ok := q.keyOf(l); ok {
+			asked[key] = true
+		}
+	}
+	keys := slices.SortedFunc(maps.Keys(asked), dedup.Key.Compare)
+	found := make(map[dedup.Key][]known)
+	if len(keys) == 0 {
+		return found, nil
+	}
+	for i := range q.Ledgers {
+		l := &q.Ledgers[i]
+		records, err := l.operator().Inspect(ctx, keys...)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", l.Name, err)
+		}
+		for _, r := range records {
+			found[r.Key] = append(found[r.Key], known{l, r})
+		}
+	}
+	return found, nil
+}
+
+// decisive is the record that says most, if there are several: of both ways to remember, or of several ledgers. What is
+// settled anywhere is settled.
+func decisive(records []known) (known, bool) {
+	if len(records) == 0 {
+		return known{}, false
+	}
+	return slices.MinFunc(records, func(a, b known) int { return cmp.Compare(weight(a.Record), weight(b.Record)) }), true
+}
+
+func weight(r dedup.Record) int {
+	switch {
+	case r.State == dedup.Finished:
+		return 0
+	case r.Discarded():
+		return 1
+	}
+	return slices.Index([]dedup.State{dedup.Claimed, dedup.Waiting, dedup.GivenUp, dedup.Released}, r.State) + 2
+}
+
+var errNoLedgers = errors.New("no ledger was named that could know the events of letters")
+
+// Judge gives letters their verdicts, in one round trip to each ledger, and one more for each that may be parked. s may be
+// nil: then nothing is known of other letters of the same event.
+func (q *Queue) Judge(ctx context.Context, s *Survey, dec Decisions, letters ...*Found) ([]Judged, error) {
+	if len(q.Ledgers) == 0 { // everything would be called never seen, and published
+		return nil, errNoLedgers
+	}
+	found, err := q.inspect(ctx, letters...)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]Judged, len(letters))
+	for i, l := range letters {
+		j := &all[i]
+		j.Found = l
+		key, ok := q.keyOf(l)
+		switch {
+		case !ok:
+			j.Verdict, j.Note = SeenForeign, l.Err.Error()
+		case q.foreign(j):
+		case l.Letter.Key.ID == "":
+			judgeNoID(j, found[key])
+		default:
+			if err := q.judgeEvent(ctx, dec, j, found[key]); err != nil {
+				return nil, err
+			}
+		}
+		if publishes := j.Action == ActReopen || j.Action == ActPublish || j.Action == ActForce; publishes && s != nil {
+			s.choose(j)
+		}
+		if j.Verdict == SeenDone && s != nil {
+			s.doubt(j)
+		}
+	}
+	return all, nil
+}
+
+// foreign says whether a letter is about something else than what the operator named: another group, topic or scope. Who may
+// write to the dead-letter topic may write any of them into its headers, and must not reach other groups' events by that (G-03).
+func (q *Queue) foreign(j *Judged) bool {
+	switch l := j.Letter; {
+	case l.Group != q.Group:
+		j.Verdict, j.Note = SeenGroup, "written by group "+l.Group
+	case q.Source != "" && l.Message.Topic != q.Source:
+		j.Verdict, j.Note = SeenStray, "its record is of topic "+l.Message.Topic+": --dlq takes letters of all topics"
+	case l.Key.ID != "" && l.Key.Scope != q.Scope:
+		j.Verdict, j.Note = SeenScope, fmt.Sprintf("of scope %q: give --scope if a handler of this group has it", l.Key.Scope)
+	default:
+		return false
+	}
+	return true
+}
+
+func judgeNoID(j *Judged, records []known) {
+	r, ok := decisive(records)
+	switch {
+	case ok && r.Settled():
+		j.Verdict = SeenReplayed
+	case j.Letter.Omitted:
+		j.omitted()
+	default:
+		j.Verdict, j.Action = SeenNoID, ActRecord
+	}
+}
+
+func (q *Queue) judgeEvent(ctx context.Context, dec Decisions, j *Judged, records []known) error {
+	r, ok := decisive(records)
+	j.ledger = r.ledger
+	switch {
+	case !ok && j.Letter.Omitted:
+		j.omitted()
+		return nil
+	case !ok:
+		judgeForgotten(dec, j)
+		return nil
+	case r.State == dedup.Finished && j.Letter.Class == idem.ClassConflict:
+		j.Verdict, j.Note = SeenConflict, "an event with this ID and another content was done: give this one an ID of its own"
+		return nil
+	case r.State == dedup.Finished:
+		j.Verdict = SeenDone
+		return nil
+	case r.Discarded():
+		j.Verdict, j.Note = SeenDiscarded, r.Reason[len(dedup.ReasonDiscarded):]
+		return nil
+	case r.State == dedup.GivenUp || r.State == dedup.Waiting:
+		return q.judgeOpen(ctx, dec, j, r)
+	default:
+		j.Verdict, j.Note = SeenPending, fmt.Sprintf("%s at %s", r.State, positionText(r.Position))
+		return nil
+	}
+}
+
+// judgeForgotten is for events that no ledger knows. Whoever replays a letter that is too old once more without a decision
+// gets it back: the gate would call it too old again (T-08, rule 8).
+func judgeForgotten(dec Decisions, j *Judged) {
+	switch {
+	case dec.Forgotten:
+		j.Verdict, j.Action = SeenNever, ActForce
+	case j.Letter.Class == idem.ClassTooOld:
+		j.Verdict, j.Note = SeenTooOld, "nobody knows whether it was handled: --forgotten lets it run all the same"
+	default:
+		j.Verdict, j.Action = SeenNever, ActPublish
+	}
+}
+
+// judgeOpen is for events that were given up, and for those that wait for a copy.
+func (q *Queue) judgeOpen(ctx context.Context, dec Decisions, j *Judged, r known) error {
+	reopened := r.State == dedup.Waiting && r.Position.Generation > 0 && r.Position.Retry == 0
+	parked, err := findParked(ctx, j, r)
+	switch {
+	case err != nil:
+		return err
+	case r.State == dedup.GivenUp && r.Position.Generation >= MaxGenerations && !dec.Again:
+		j.Verdict, j.Note = SeenOften, fmt.Sprintf("it was reopened %d times and came back each time: mend the handler, then --again", r.Position.Generation)
+	case parked && j.parked.Blocked:
+		j.Verdict, j.Action = SeenParked, ActUnblock
+	case parked:
+		j.Verdict, j.Note = SeenWaiting, "parked in the ledger: its turn comes"
+	case !reopened && r.State == dedup.Waiting:
+		j.Verdict, j.Note = SeenWaiting, "for "+positionText(r.Position)
+	case j.Letter.Omitted:
+		j.omitted()
+	case reopened:
+		j.Verdict, j.Action, j.Note = SeenReopened, ActReopen, "its copy was not taken up yet, or was never sent"
+	default:
+		j.Verdict, j.Action = SeenDead, ActReopen
+	}
+	return nil
+}
+
+// findParked looks whether the event waits in the order of its Kafka key.
+func findParked(ctx context.Context, j *Judged, r known) (ok bool, err error) {
+	parker, can := r.ledger.Store.(dedup.Parker)
+	if !can {
+		return false, nil
+	}
+	j.lot, j.parked, ok, err = parker.FindParked(ctx, r.Key.Scope, j.Letter.Message.Topic, r.Key)
+	if err != nil {
+		return false, fmt.Errorf("%s: %w", r.ledger.Name, err)
+	}
+	return ok, nil
+}
+
+func (j *Judged) omitted() {
+	m := j.Letter.Message
+	j.Verdict, j.Action = SeenOmitted, ActSkip
+	j.Note = fmt.Sprintf("the record was too large to be copied: fetch it from %s/%d/%d", m.Topic, m.Partition, m.Offset)
+}
+
+func positionText(p dedup.Position) string {
+	return fmt.Sprintf("generation %d, retry %d", p.Generation, p.Retry)
+}
+
+// Settled reports whether nothing of the letter's event is left to be done, so that the letter may be deleted. conflicts
+// says that letters with another content than what was done may go too.
+func (j *Judged) Settled(conflicts bool) bool {
+	switch j.Verdict {
+	case SeenDone, SeenDiscarded, SeenReplayed:
+		return true
+	case SeenConflict:
+		return conflicts
+	default:
+		return false
+	}
+}
