@@ -36,7 +36,7 @@ type Done struct {
 	Row
 	// Replayed says that its event was published, or reopened in its queue.
 	Replayed bool
-	// Err ended the replay at this letter. Whether it was published is not known: the next replay does what is left to be done.
+	// Err ended the replay at this letter. It may have been published all the same: the next replay does what is left to be done.
 	Err error
 }
 
@@ -141,7 +141,10 @@ func OutcomeOf(ctx context.Context, err error) string {
 func (r *replayer) one(ctx context.Context, l *Found) error {
 	for try := 1; ; try++ {
 		all, err := r.q.Judge(ctx, r.what.Survey, r.what.Decisions, l)
-		if err != nil {
+		switch {
+		case err != nil && ctx.Err() != nil: // nothing was begun with this one
+			return err
+		case err != nil:
 			return r.failed(Judged{Found: l}, err)
 		}
 		j := &all[0]

@@ -1,0 +1,155 @@
+package letters
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/stretchr/testify/require"
+
+	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/dedup"
+)
+
+// letter is a record of the dead-letter topic as group g would have written it at a time.
+func letter(id, class string, at time.Time) *idem.Message {
+	m := &idem.Message{Topic: "orders.g.dlq", Key: []byte(id), Value: []byte(`{"event_id":"` + id + `","type":"paid"}`), Time: at}
+	for _, h := range [][2]string{
+		{idem.HeaderTopic, "orders"}, {idem.HeaderPartition, "0"}, {idem.HeaderOffset, "7"}, {idem.HeaderTime, at.UTC().Format(time.RFC3339)},
+		{idem.HeaderGroup, "g"}, {idem.HeaderScope, "g"}, {idem.HeaderEventType, "paid"}, {idem.HeaderEventID, id},
+		{idem.HeaderAttempts, strconv.Itoa(1)}, {idem.HeaderErrorClass, class},
+	} {
+		m.Headers = append(m.Headers, idem.Header{Key: h[0], Value: []byte(h[1])})
+	}
+	return m
+}
+
+// Scan stops when it is told to, and passes on what its caller says.
+func TestScan(t *testing.T) {
+	w := newWorld(t)
+	w.fail(w.events("e", 5)...)
+	n := 0
+	scanned, err := Scan(t.Context(), w.client, []string{"orders.g.dlq"}, Filter{Types: []string{"paid"}}, func(l *Found) (bool, error) {
+		require.Equal(t, "orders", l.Letter.Message.Topic)
+		n++
+		return n < 3, nil
+	})
+	require.NoError(t, err)
+	require.Equal(t, 3, n)
+	require.Equal(t, 3, scanned)
+	_, err = Scan(t.Context(), w.client, []string{"orders.g.dlq"}, Filter{}, func(*Found) (bool, error) { return true, errBroken })
+	require.ErrorIs(t, err, errBroken)
+	_, err = Scan(t.Context(), w.client, []string{"nowhere"}, Filter{}, nil)
+	require.ErrorIs(t, err, sarama.ErrUnknownTopicOrPartition)
+}
+
+// What is not there is said by errors of its own, and a letter is found by its place.
+func TestOpenAndGet(t *testing.T) {
+	w := newWorld(t)
+	_, err := Open(Config{Client: w.client, Topic: "nowhere"})
+	require.ErrorIs(t, err, ErrNoTopic)
+	_, err = Open(Config{Client: w.client, Topic: "orders.g.dlq", Ledgers: []Ledger{{Name: "bare", Store: struct{ dedup.Store }{w.store}}}})
+	require.ErrorIs(t, err, ErrNoOperator)
+	topics, err := TopicsOf(w.client, "g")
+	require.NoError(t, err)
+	require.Equal(t, []string{"orders.g.dlq"}, topics)
+
+	w.fail(w.event("a", ""), w.event("b", ""))
+	q := w.open()
+	require.EqualValues(t, 2, q.Size())
+	for _, m := range w.letters() {
+		l, err := q.Get(t.Context(), Place{m.Partition, m.Offset})
+		require.NoError(t, err)
+		d := l.Detail(true)
+		require.Equal(t, headerText(m, idem.HeaderEventID), d.ID)
+		require.Equal(t, string(m.Value), d.Payload.Text)
+		require.Nil(t, l.Detail(false).Payload)
+	}
+	_, err = q.Get(t.Context(), Place{0, 99})
+	require.ErrorIs(t, err, ErrNoRecord)
+	p, err := ParsePlace("1/17")
+	require.NoError(t, err)
+	require.Equal(t, Place{1, 17}, p)
+	for _, text := range []string{"", "1", "1/", "/1", "-1/0", "0/-1", "a/b", "4294967296/0", "0/1/2"} {
+		_, err := ParsePlace(text)
+		require.ErrorIs(t, err, ErrPlace, text)
+	}
+}
+
+// The first page of a long topic is the newest letters of all partitions, and does not read the whole.
+func TestNewest(t *testing.T) {
+	w := newWorld(t)
+	const n = 2500
+	begin := time.Now().Add(-24 * time.Hour).Truncate(time.Second)
+	var all []*idem.Message
+	var ids []string // the newest first
+	for i := range n {
+		class := "failed"
+		if i%100 == 0 {
+			class = "permanent"
+		}
+		all = append(all, letter(fmt.Sprint("e", i), class, begin.Add(time.Duration(i)*time.Second)))
+		ids = append(ids, fmt.Sprint("e", i))
+	}
+	for part := range slices.Chunk(all, 100) {
+		require.NoError(t, w.producer.Produce(t.Context(), part...))
+	}
+	slices.Reverse(ids)
+	q := w.open()
+	newest := func(f Filter, limit int) (got []string, page Page) {
+		page, err := q.Newest(t.Context(), f, limit)
+		require.NoError(t, err)
+		for _, r := range page.Rows {
+			got = append(got, r.ID)
+		}
+		return got, page
+	}
+	got, page := newest(Filter{}, 10)
+	require.Equal(t, ids[:10], got)
+	require.True(t, page.More)
+	require.Less(t, page.Scanned, n/2)
+
+	got, page = newest(Filter{}, 3*n)
+	require.Equal(t, ids, got)
+	require.False(t, page.More)
+	require.Equal(t, n, page.Scanned)
+
+	got, page = newest(Filter{Classes: []string{"permanent"}}, 3)
+	require.Equal(t, []string{"e2400", "e2300", "e2200"}, got)
+	require.True(t, page.More)
+	got, page = newest(Filter{Classes: []string{"permanent"}}, 25)
+	require.Len(t, got, 25)
+	require.Equal(t, "e0", got[24])
+	got, _ = newest(Filter{ID: "e7"}, 0)
+	require.Equal(t, []string{"e7"}, got)
+	got, _ = newest(Filter{Since: begin.Add(10 * time.Second), Until: begin.Add(12 * time.Second)}, 0)
+	require.Equal(t, []string{"e11", "e10"}, got)
+	got, page = newest(Filter{}, 0)
+	require.Equal(t, ids[:DefaultPage], got)
+	require.True(t, page.More)
+
+	// Who stops waiting gets what was found.
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	page, err := q.Newest(ctx, Filter{}, 10)
+	require.ErrorIs(t, err, context.Canceled)
+	require.Empty(t, page.Rows)
+	require.True(t, page.More)
+}
+
+// A letter without identity may go when it was replayed; one of another content than what was done may not.
+func TestSettled(t *testing.T) {
+	settled := []Verdict{SeenDone, SeenDiscarded, SeenReplayed}
+	for _, v := range []Verdict{
+		SeenDead, SeenReopened, SeenNever, SeenTooOld, SeenParked, SeenNoID, SeenDone, SeenDiscarded, SeenReplayed, SeenPending,
+		SeenWaiting, SeenTwin, SeenOther, SeenOmitted, SeenOften, SeenGroup, SeenForeign, SeenTooLarge, SeenConflict, SeenScope, SeenStray, SeenNoTopic,
+	} {
+		j := &Judged{Verdict: v}
+		require.Equal(t, slices.Contains(settled, v), j.Settled(false), v)
+	}
+	require.True(t, (&Judged{Verdict: SeenConflict}).Settled(true))
+}

@@ -1,0 +1,196 @@
+package letters
+
+import (
+	"context"
+	"testing"
+
+	"github.com/IBM/sarama"
+	"github.com/stretchr/testify/require"
+
+	"github.com/idem-go/idem"
+)
+
+// places are where the letters of an event are.
+func (w *world) places(id string) (at []Place) {
+	w.t.Helper()
+	for _, m := range w.letters() {
+		if headerText(m, idem.HeaderEventID) == id {
+			at = append(at, Place{m.Partition, m.Offset})
+		}
+	}
+	return at
+}
+
+// A plan says what a replay does and does nothing; the replay says of each letter what became of it, and puts itself on record
+// once (rule 34).
+func TestPlanAndReplay(t *testing.T) {
+	w := newWorld(t)
+	w.fail(w.event("a", ""), w.event("b", ""), w.event("c", ""))
+	q := w.open()
+	p, err := q.Plan(t.Context(), Filter{}, Decisions{}, 0)
+	require.NoError(t, err)
+	require.Equal(t, map[Verdict]int{SeenDead: 3}, p.Counts)
+	require.Equal(t, []string{"orders.g.retry"}, p.RetryTopics)
+	require.Empty(t, p.Missing)
+	require.False(t, p.More)
+	require.Equal(t, 3, p.Matched)
+	for _, r := range p.Rows {
+		require.Equal(t, ActReopen.String(), r.Action)
+	}
+	require.Empty(t, w.copies(), "it was a plan")
+	p, err = q.Plan(t.Context(), Filter{}, Decisions{}, 2)
+	require.NoError(t, err)
+	require.Len(t, p.Rows, 2)
+	require.True(t, p.More)
+
+	var done []Done
+	var audits []map[string]any
+	replay := Replay{
+		Producer: w.producer, Filter: Filter{At: append(w.places("a"), w.places("c")...), Twins: true},
+		Each:  func(d Done) { done = append(done, d) },
+		Audit: func(fields map[string]any) { audits = append(audits, fields) },
+	}
+	for _, want := range []Verdict{SeenDead, SeenReopened} {
+		done, audits = nil, nil
+		result, err := q.Replay(t.Context(), replay)
+		require.NoError(t, err)
+		require.Equal(t, OutcomeDone, result.Outcome)
+		require.Equal(t, map[Verdict]int{want: 2}, result.Verdicts)
+		require.Len(t, done, 2)
+		for _, d := range done {
+			require.True(t, d.Replayed)
+			require.Equal(t, want, d.Verdict)
+			require.NoError(t, d.Err)
+		}
+		require.Equal(t, []map[string]any{{
+			"topic": "orders.g.dlq", "group": "g", "outcome": "done", "replayed": 2, "verdicts": map[Verdict]int{want: 2},
+		}}, audits)
+	}
+	require.Equal(t, map[string][]string{"a": {"1", "1"}, "c": {"1", "1"}}, w.copiesByID())
+	ran := map[string]int{}
+	w.handle(func(id string) error { ran[id]++; return nil }, w.copies()...)
+	require.Equal(t, map[string]int{"a": 1, "c": 1}, ran)
+
+	done = nil
+	result, err := q.Replay(t.Context(), replay)
+	require.NoError(t, err)
+	require.Zero(t, result.Replayed)
+	require.Len(t, done, 2)
+	for _, d := range done {
+		require.False(t, d.Replayed)
+		require.Equal(t, SeenDone, d.Verdict)
+	}
+}
+
+// Naming one of several letters that differ is a decision; naming rows of a list is not (rule 34).
+func TestTwinsOfNamedLetters(t *testing.T) {
+	w := newWorld(t)
+	first, second := w.event("torn", `,"n":1`), w.event("torn", `,"n":2`)
+	w.fail(first, second)
+	at := w.places("torn")
+	require.Len(t, at, 2)
+	verdict := func(f Filter) Verdict {
+		p, err := w.open().Plan(t.Context(), f, Decisions{}, 0)
+		require.NoError(t, err)
+		require.Len(t, p.Rows, 1)
+		return p.Rows[0].Verdict
+	}
+	for _, place := range at {
+		require.Equal(t, SeenDead, verdict(Filter{At: []Place{place}}))
+		require.Equal(t, SeenOther, verdict(Filter{At: []Place{place}, Twins: true}))
+	}
+
+	// Of equal ones the one that was named is replayed.
+	same := []*idem.Message{w.event("same", ""), w.event("same", "")}
+	w.fail(same...)
+	for _, place := range w.places("same") {
+		require.Equal(t, SeenDead, verdict(Filter{At: []Place{place}, Twins: true}))
+	}
+}
+
+type produceFunc func(ctx context.Context, m ...*idem.Message) error
+
+func (f produceFunc) Produce(ctx context.Context, m ...*idem.Message) error { return f(ctx, m...) }
+
+// The letter at which a replay ends is named, and on record; the next one does the rest at the same positions (T-02).
+func TestReplayThatEnds(t *testing.T) {
+	w := newWorld(t)
+	w.fail(w.events("e", 5)...)
+	q := w.open()
+	var done []Done
+	outcomes := []any{}
+	replay := func(ctx context.Context, p idem.Producer) (Result, error) {
+		done = nil
+		return q.Replay(ctx, Replay{
+			Producer: p, Each: func(d Done) { done = append(done, d) }, Audit: func(f map[string]any) { outcomes = append(outcomes, f["outcome"]) },
+		})
+	}
+	result, err := replay(t.Context(), produceFunc(func(ctx context.Context, m ...*idem.Message) error {
+		if len(done) == 2 {
+			return errBroken
+		}
+		return w.producer.Produce(ctx, m...)
+	}))
+	require.ErrorIs(t, err, errBroken)
+	require.Equal(t, OutcomeFailed, result.Outcome)
+	require.Equal(t, 2, result.Replayed)
+	require.Len(t, done, 3)
+	require.ErrorIs(t, done[2].Err, errBroken)
+	require.False(t, done[2].Replayed)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	result, err = replay(ctx, produceFunc(func(ctx context.Context, m ...*idem.Message) error {
+		cancel()
+		return w.producer.Produce(ctx, m...)
+	}))
+	require.Error(t, err)
+	require.Equal(t, OutcomeInterrupted, result.Outcome)
+	require.Equal(t, 1, result.Replayed)
+	require.Len(t, done, 1)
+
+	_, err = replay(t.Context(), w.producer)
+	require.NoError(t, err)
+	require.Len(t, done, 5)
+	require.Equal(t, []any{"failed", "interrupted", "done"}, outcomes)
+	copies := w.copiesByID()
+	require.Len(t, copies, 5)
+	for id, positions := range copies {
+		for _, p := range positions {
+			require.Equal(t, "1", p, id)
+		}
+	}
+}
+
+// Copies that have nowhere to go are announced by the plan, and their letters stay as they are.
+func TestReplayWithoutARetryTopic(t *testing.T) {
+	w := newWorld(t)
+	w.fail(w.event("e", ""))
+	admin, err := sarama.NewClusterAdminFromClient(w.client)
+	require.NoError(t, err)
+	require.NoError(t, admin.DeleteTopic("orders.g.retry"))
+	q := w.open()
+	p, err := q.Plan(t.Context(), Filter{}, Decisions{}, 0)
+	require.NoError(t, err)
+	require.Equal(t, []string{"orders.g.retry"}, p.Missing)
+	var done []Done
+	result, err := q.Replay(t.Context(), Replay{Producer: w.producer, Each: func(d Done) { done = append(done, d) }})
+	require.ErrorIs(t, err, ErrNoRetryTopic)
+	require.Equal(t, OutcomeFailed, result.Outcome)
+	require.Len(t, done, 1)
+	require.Equal(t, SeenNoTopic, done[0].Verdict)
+	require.Equal(t, ActSkip.String(), done[0].Action)
+}
+
+// Without a ledger nothing is known, so nothing is said and nothing is published.
+func TestWithoutLedgers(t *testing.T) {
+	w := newWorld(t)
+	w.fail(w.event("e", ""))
+	q := w.open()
+	q.Ledgers = nil
+	_, err := q.Plan(t.Context(), Filter{}, Decisions{}, 0)
+	require.ErrorContains(t, err, "no ledger")
+	result, err := q.Replay(t.Context(), Replay{Producer: w.producer})
+	require.ErrorContains(t, err, "no ledger")
+	require.Zero(t, result.Replayed)
+	require.Empty(t, w.copies())
+}
