@@ -17,6 +17,8 @@ import (
 	"unicode"
 
 	"github.com/spf13/pflag"
+
+	"github.com/idem-go/idem/internal/redact"
 )
 
 // app is what the commands share: flags, connections, and how they speak.
@@ -48,7 +50,7 @@ type app struct {
 	begun       bool            // flags and arguments were found good
 	auditFile   *os.File
 	auditFailed bool
-	secrets     []string // never to be printed
+	secrets     redact.Secrets // never to be printed
 	closers     []func()
 }
 
@@ -325,28 +327,5 @@ func (a *app) audited(action string, fields map[string]any, fn func() error) err
 	return err
 }
 
-// credentials are what stands before the host of a URL, and passwords in connection strings.
-var credentials = []struct {
-	find *regexp.Regexp
-	put  string
-}{
-	{regexp.MustCompile(`://[^/\s"'@]*:[^\s"']*@`), "://***@"},
-	{regexp.MustCompile(`(?i)((?:ssl)?password\s*=\s*)(?:'[^']*'|[^\s&"'\\]+)`), "${1}***"},
-}
-
-// minSecret is how long a secret is at least to be looked for. Shorter ones are words of which every text is full, "idem" to
-// begin with, and the libraries underneath do not print them in the first place.
-const minSecret = 8
-
 // redact takes passwords out of a text that somebody else made, the last line of defence (G-04).
-func (a *app) redact(text string) string {
-	for _, s := range a.secrets {
-		if len(s) >= minSecret {
-			text = strings.ReplaceAll(text, s, "***")
-		}
-	}
-	for _, c := range credentials {
-		text = c.find.ReplaceAllString(text, c.put)
-	}
-	return text
-}
+func (a *app) redact(text string) string { return a.secrets.Text(text) }

@@ -14,8 +14,6 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/redis/go-redis/v9"
 
@@ -23,6 +21,8 @@ import (
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/dedup/pgstore"
 	"github.com/idem-go/idem/dedup/redisstore"
+	"github.com/idem-go/idem/internal/pgschema"
+	"github.com/idem-go/idem/internal/redact"
 )
 
 // ledger is an open ledger.
@@ -88,10 +88,10 @@ func (a *app) openLedger(ctx context.Context, text string) (*ledger, error) {
 	if l := a.known[text]; l != nil {
 		return l, nil
 	}
-	a.keepSecret(text)
+	a.secrets.AddURL(text)
 	scheme, _, ok := strings.Cut(text, "://")
 	switch {
-	case !ok: // what it is instead is not shown, it may hold a password (G-04)
+	case !ok || strings.ContainsAny(scheme, ":@/?#"): // what it is instead is not shown, it may hold a password (G-04)
 		return nil, usage("--ledger: a URL such as postgres://user:password@host:5432/database or redis://host:6379/0")
 	case scheme == "postgres" || scheme == "postgresql":
 		return a.openPostgres(ctx, text)
@@ -99,23 +99,6 @@ func (a *app) openLedger(ctx context.Context, text string) (*ledger, error) {
 		return a.openRedis(scheme, text)
 	}
 	return nil, usage("--ledger: a URL that begins with postgres:// or redis://, not with %q", scheme)
-}
-
-// keepSecret notes the password in a URL, as it is written and as it is meant.
-func (a *app) keepSecret(text string) {
-	_, rest, _ := strings.Cut(text, "://")
-	if at := strings.LastIndex(rest, "@"); at >= 0 {
-		if _, password, ok := strings.Cut(rest[:at], ":"); ok {
-			a.secrets = append(a.secrets, password)
-			if plain, err := url.PathUnescape(password); err == nil && plain != password {
-				a.secrets = append(a.secrets, plain)
-			}
-		}
-	}
-	if _, query, ok := strings.Cut(rest, "?"); ok {
-		values, _ := url.ParseQuery(query) // what cannot be parsed is no password either
-		a.secrets = append(append(a.secrets, values["password"]...), values["sslpassword"]...)
-	}
 }
 
 // poolUse is what a pool is for.
@@ -131,11 +114,11 @@ func (a *app) postgresPool(ctx context.Context, flag, text string) (*pgxpool.Poo
 
 func (a *app) postgresPoolFor(ctx context.Context, flag, text string, use poolUse) (*pgxpool.Pool, error) {
 	cfg, err := pgxpool.ParseConfig(text)
-	if err != nil {
+	if err != nil || redact.SplitsPassword(text) {
 		return nil, usage("%s: this URL cannot be parsed (it is not shown, it may hold a password): "+
 			"postgres://user:password@host:5432/database, special characters in the password percent-encoded", flag)
 	}
-	a.secrets = append(a.secrets, cfg.ConnConfig.Password) // it may come from PGPASSWORD or a file
+	a.secrets.Add(cfg.ConnConfig.Password) // it may come from PGPASSWORD or a file
 	cfg.ConnConfig.ConnectTimeout = cmp.Or(cfg.ConnConfig.ConnectTimeout, connectTimeout)
 	cfg.MaxConns = max(use.conns, min(cfg.MaxConns, 4)) // whatever the workers' URL says
 	if params := cfg.ConnConfig.RuntimeParams; params["application_name"] == "" {
@@ -187,27 +170,16 @@ func (l *ledger) withLayout() []pgstore.Option {
 
 // findTables asks for the layout of the tables, so that nobody has to say it. If they are not there, or the server
 // cannot be reached, the first verb says so; should the answer be wrong, the store refuses to work.
-func findTables(ctx context.Context, pool *pgxpool.Pool, schema string) (t tables) {
-	table := pgx.Identifier{"idem_schema"}
-	if schema != "" {
-		table = pgx.Identifier{schema, "idem_schema"}
-	}
-	err := pool.QueryRow(ctx, `SELECT layout, version, (SELECT n.nspname FROM pg_class c JOIN pg_namespace n
-		ON n.oid = c.relnamespace WHERE c.oid = to_regclass($1)) FROM `+table.Sanitize()+` ORDER BY version DESC LIMIT 1`,
-		table.Sanitize()).Scan(&t.layout, &t.version, &t.schema)
-	var pg *pgconn.PgError
-	if errors.As(err, &pg) && (pg.Code == "42P01" || pg.Code == "3F000") || errors.Is(err, pgx.ErrNoRows) {
-		return tables{}
-	}
-	t.err = err
-	return t
+func findTables(ctx context.Context, pool *pgxpool.Pool, schema string) tables {
+	l, err := pgschema.FindLedger(ctx, pool, schema)
+	return tables{layout: l.Layout, schema: l.Schema, version: l.Version, err: err}
 }
 
 func (a *app) openRedis(scheme, text string) (*ledger, error) {
 	kind, _ := strings.CutPrefix(scheme[len("redis"):], "s")
 	secure := strings.HasPrefix(scheme, "rediss")
 	client, name, err := redisClient(kind, secure, text[len(scheme)+len("://"):])
-	if err != nil { // its text may hold parts of the password: of a wrong place of a '#' or a '/', say (G-04)
+	if err != nil || redact.SplitsPassword(text) { // its text may hold parts of the password: of a wrong place of a '#' or a '/', say (G-04)
 		return nil, usage("--ledger: this URL cannot be parsed (it is not shown, it may hold a password): " +
 			"redis://user:password@host:6379/0, redis+cluster://user:password@host:6379,host:6380 or " +
 			"redis+sentinel://user:password@host:26379,host:26380/0?master_name=main (rediss for TLS), " +
@@ -338,7 +310,7 @@ func (a *app) sasl() (*consumer.SASL, error) {
 	case password == "":
 		return nil, usage("no password for %q: set IDEM_SASL_PASSWORD (there is no flag for it, which every user of the host could see)", a.saslUser)
 	}
-	a.secrets = append(a.secrets, password)
+	a.secrets.Add(password)
 	return &consumer.SASL{Mechanism: a.saslMechanism, User: a.saslUser, Password: password}, nil
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/consumer"
+	"github.com/idem-go/idem/internal/groups"
 	"github.com/idem-go/idem/internal/letters"
 )
 
@@ -96,7 +97,7 @@ func (d *deadLetters) replay(ctx context.Context, producer idem.Producer, f lett
 // warnAboutReaders says if copies would have nowhere to go, or nobody to read them.
 func (d *deadLetters) warnAboutReaders(s *letters.Survey) {
 	topics := s.RetryTopics(d.Group)
-	members, err := membersOf(d.Client, d.Group)
+	members, err := groups.Members(d.Client, d.Group)
 	switch {
 	case err != nil:
 		d.app.note("warning: not known whether group %s reads its retry topics: %v", d.Group, err)
@@ -108,7 +109,7 @@ func (d *deadLetters) warnAboutReaders(s *letters.Survey) {
 		switch {
 		case errors.Is(err, sarama.ErrUnknownTopicOrPartition):
 			d.app.note("warning: %v", letters.NoRetryTopic(topic))
-		case len(members) > 0 && !slices.ContainsFunc(members, func(m member) bool { return len(m.assigned[topic]) > 0 }):
+		case len(members) > 0 && !slices.ContainsFunc(members, func(m groups.Member) bool { return len(m.Assigned[topic]) > 0 }):
 			d.app.note("warning: no member of group %s reads %s: copies wait there until one does", d.Group, topic)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/idem-go/idem/internal/doctor"
 	"github.com/idem-go/idem/internal/testenv"
 )
 
@@ -146,51 +147,51 @@ func TestDoctor_KafkaPlanted(t *testing.T) {
 		plant
 		do func(k *kafkaPlace)
 	}{
-		{plant{name: "no dead-letter topic", id: "kafka.dlq.missing", want: vBad, says: "kafka-topics.sh"}, func(k *kafkaPlace) { k.delete(k.letter) }},
-		{plant{name: "fewer partitions", id: "kafka.dlq.partitions", want: vWarn, says: "--partitions 2"}, func(k *kafkaPlace) {
+		{plant{name: "no dead-letter topic", id: "kafka.dlq.missing", want: doctor.Bad, says: "kafka-topics.sh"}, func(k *kafkaPlace) { k.delete(k.letter) }},
+		{plant{name: "fewer partitions", id: "kafka.dlq.partitions", want: doctor.Warn, says: "--partitions 2"}, func(k *kafkaPlace) {
 			k.delete(k.letter)
 			k.create(k.letter, 1, "retention.ms", "-1")
 		}},
-		{plant{name: "letters replace each other", id: "kafka.dlq.compacted", want: vBad, says: "cleanup.policy=delete"},
+		{plant{name: "letters replace each other", id: "kafka.dlq.compacted", want: doctor.Bad, says: "cleanup.policy=delete"},
 			func(k *kafkaPlace) { k.set(k.letter, "cleanup.policy", "compact") }},
-		{plant{name: "letters deleted at once", id: "kafka.dlq.retention", want: vBad, says: "deleted at once"},
+		{plant{name: "letters deleted at once", id: "kafka.dlq.retention", want: doctor.Bad, says: "deleted at once"},
 			func(k *kafkaPlace) { k.set(k.letter, "retention.ms", "604800000") }},
-		{plant{name: "a day", id: "kafka.dlq.retention", want: vWarn, says: "24h"}, func(k *kafkaPlace) {
+		{plant{name: "a day", id: "kafka.dlq.retention", want: doctor.Warn, says: "24h"}, func(k *kafkaPlace) {
 			k.set(k.letter, "message.timestamp.type", "LogAppendTime")
 			k.set(k.letter, "retention.ms", "86400000")
 		}},
-		{plant{name: "letters by size", id: "kafka.dlq.retention", want: vWarn, says: "retention.bytes"}, func(k *kafkaPlace) { k.set(k.letter, "retention.bytes", "1000000") }},
-		{plant{name: "letters of old records refused", id: "kafka.dlq.timestamp", want: vBad, says: "stands still"},
+		{plant{name: "letters by size", id: "kafka.dlq.retention", want: doctor.Warn, says: "retention.bytes"}, func(k *kafkaPlace) { k.set(k.letter, "retention.bytes", "1000000") }},
+		{plant{name: "letters of old records refused", id: "kafka.dlq.timestamp", want: doctor.Bad, says: "stands still"},
 			func(k *kafkaPlace) { k.set(k.letter, "message.timestamp.before.max.ms", "3600000") }},
-		{plant{name: "letters too small", id: "kafka.dlq.size", want: vWarn, says: "T-04"}, func(k *kafkaPlace) { k.set(k.letter, "max.message.bytes", "5000") }},
-		{plant{name: "no letter can be written", id: "kafka.dlq.min_isr", want: vBad, says: "min.insync.replicas=1"},
+		{plant{name: "letters too small", id: "kafka.dlq.size", want: doctor.Warn, says: "T-04"}, func(k *kafkaPlace) { k.set(k.letter, "max.message.bytes", "5000") }},
+		{plant{name: "no letter can be written", id: "kafka.dlq.min_isr", want: doctor.Bad, says: "min.insync.replicas=1"},
 			func(k *kafkaPlace) { k.set(k.letter, "min.insync.replicas", "2") }},
-		{plant{name: "unclean", id: "kafka.topic.unclean", want: vWarn, says: "K-32"}, func(k *kafkaPlace) { k.set(k.topic, "unclean.leader.election.enable", "true") }},
-		{plant{name: "records outlive the ledger's memory", id: "kafka.topic.retention", want: vWarn, says: "K-20", also: []string{"kafka.dlq.retention"}},
+		{plant{name: "unclean", id: "kafka.topic.unclean", want: doctor.Warn, says: "K-32"}, func(k *kafkaPlace) { k.set(k.topic, "unclean.leader.election.enable", "true") }},
+		{plant{name: "records outlive the ledger's memory", id: "kafka.topic.retention", want: doctor.Warn, says: "K-20", also: []string{"kafka.dlq.retention"}},
 			func(k *kafkaPlace) { k.set(k.topic, "retention.ms", "2592000000") }},
-		{plant{name: "records for ever", id: "kafka.topic.retention", want: vWarn, says: "compacted"}, func(k *kafkaPlace) { k.set(k.topic, "cleanup.policy", "compact") }},
-		{plant{name: "short memory", id: "kafka.topic.retention", want: vWarn, says: "7 days", args: []string{"--retention", "24h"}}, nil},
-		{plant{name: "misspelt", id: "kafka.topic.missing", want: vBad, says: "K-36", args: []string{"--topics", "no-such-topic"}}, nil},
-		{plant{name: "no retry topic", id: "kafka.retry.missing", want: vBad, says: ".retry.5s", args: []string{"--retry-delays", "5s"}, fresh: true}, nil},
-		{plant{name: "copies replace each other", id: "kafka.retry.compacted", want: vBad, says: "compact", fresh: true},
+		{plant{name: "records for ever", id: "kafka.topic.retention", want: doctor.Warn, says: "compacted"}, func(k *kafkaPlace) { k.set(k.topic, "cleanup.policy", "compact") }},
+		{plant{name: "short memory", id: "kafka.topic.retention", want: doctor.Warn, says: "7 days", args: []string{"--retention", "24h"}}, nil},
+		{plant{name: "misspelt", id: "kafka.topic.missing", want: doctor.Bad, says: "K-36", args: []string{"--topics", "no-such-topic"}}, nil},
+		{plant{name: "no retry topic", id: "kafka.retry.missing", want: doctor.Bad, says: ".retry.5s", args: []string{"--retry-delays", "5s"}, fresh: true}, nil},
+		{plant{name: "copies replace each other", id: "kafka.retry.compacted", want: doctor.Bad, says: "compact", fresh: true},
 			func(k *kafkaPlace) {
 				k.create(k.topic+"."+k.group+".retry", 2, "cleanup.policy", "compact", "retention.ms", "-1")
 			}},
-		{plant{name: "copies go over night", id: "kafka.retry.retention", want: vWarn, says: "1h0m0s", fresh: true},
+		{plant{name: "copies go over night", id: "kafka.retry.retention", want: doctor.Warn, says: "1h0m0s", fresh: true},
 			func(k *kafkaPlace) { k.create(k.topic+"."+k.group+".retry", 2, "retention.ms", "3600000") }},
-		{plant{name: "session too long", id: "kafka.group.session", want: vBad, says: "30m0s", args: []string{"--session-timeout", "45m"}}, nil},
-		{plant{name: "nothing committed", id: "kafka.offsets.missing", want: vWarn, says: "5 records"}, func(k *kafkaPlace) { k.produce(5) }},
-		{plant{name: "records gone", id: "kafka.offsets.gap", want: vBad, says: "3 records"}, func(k *kafkaPlace) {
+		{plant{name: "session too long", id: "kafka.group.session", want: doctor.Bad, says: "30m0s", args: []string{"--session-timeout", "45m"}}, nil},
+		{plant{name: "nothing committed", id: "kafka.offsets.missing", want: doctor.Warn, says: "5 records"}, func(k *kafkaPlace) { k.produce(5) }},
+		{plant{name: "records gone", id: "kafka.offsets.gap", want: doctor.Bad, says: "3 records"}, func(k *kafkaPlace) {
 			k.produce(10)
 			k.commit(4)
 			require.NoError(k, k.admin.DeleteRecords(k.topic, map[int32]int64{0: 7}))
 		}},
-		{plant{name: "topic made anew", id: "kafka.offsets.gap", want: vBad, says: "K-28"}, func(k *kafkaPlace) { k.commit(50) }},
-		{plant{name: "another strategy", id: "kafka.group.strategy", want: vBad, says: "roundrobin", fresh: true},
+		{plant{name: "topic made anew", id: "kafka.offsets.gap", want: doctor.Bad, says: "K-28"}, func(k *kafkaPlace) { k.commit(50) }},
+		{plant{name: "another strategy", id: "kafka.group.strategy", want: doctor.Bad, says: "roundrobin", fresh: true},
 			func(k *kafkaPlace) { k.join(sarama.NewBalanceStrategyRoundRobin(), k.topic) }},
-		{plant{name: "not yet cooperative", id: "kafka.group.strategy", want: vBad, says: "K-26", args: []string{"--cooperative"}, fresh: true},
+		{plant{name: "not yet cooperative", id: "kafka.group.strategy", want: doctor.Bad, says: "K-26", args: []string{"--cooperative"}, fresh: true},
 			func(k *kafkaPlace) { k.join(sarama.NewBalanceStrategyRange(), k.topic) }},
-		{plant{name: "nobody consumes it", id: "kafka.group.subscription", want: vWarn, says: "no member", fresh: true}, func(k *kafkaPlace) {
+		{plant{name: "nobody consumes it", id: "kafka.group.subscription", want: doctor.Warn, says: "no member", fresh: true}, func(k *kafkaPlace) {
 			other := testenv.CreateTopic(k.T, k.brokers, 1)
 			k.join(sarama.NewBalanceStrategyRange(), other)
 		}},
@@ -218,20 +219,20 @@ func TestDoctor_KafkaClean(t *testing.T) {
 	require.Empty(t, r.bads())
 	for _, f := range r {
 		if strings.HasPrefix(f.ID, "kafka.") && f.ID != "kafka.autocreate" { // a setting of the test's broker
-			require.Equal(t, vOK, f.Verdict, "%+v", f)
+			require.Equal(t, doctor.OK, f.Verdict, "%+v", f)
 		}
 	}
 	require.Equal(t, k.topic, r.worst("kafka.topic.retention").On)
 	none := examined(t, "--brokers", strings.Join(k.brokers, ","), "-G", k.group+"-unheard-of")
-	require.Equal(t, vUnknown, none.worst("kafka.topic.missing").Verdict)
+	require.Equal(t, doctor.Unknown, none.worst("kafka.topic.missing").Verdict)
 	require.Contains(t, none.worst("kafka.topic.missing").Remedy, "--topics")
 }
 
 // A Kafka that is away is bad, and the rest is looked at all the same.
 func TestDoctor_KafkaAway(t *testing.T) {
 	r := examined(t, "--brokers", testenv.FreeAddr(t), "-G", "g", "--topics", "orders")
-	require.Equal(t, vBad, r.worst("kafka.connect").Verdict)
-	require.Equal(t, vOK, r.worst("settings.consumer").Verdict)
+	require.Equal(t, doctor.Bad, r.worst("kafka.connect").Verdict)
+	require.Equal(t, doctor.OK, r.worst("settings.consumer").Verdict)
 }
 
 func fakeKafka(t *testing.T, brokers int, opts ...kfake.Opt) (*kfake.Cluster, []string) {
@@ -244,19 +245,6 @@ func fakeKafka(t *testing.T, brokers int, opts ...kfake.Opt) (*kfake.Cluster, []
 
 // One replica on one broker is all there is; on three brokers it is a choice (K-36).
 func TestDoctor_Replication(t *testing.T) {
-	for _, c := range []struct {
-		brokers, replicas int
-		isr               string
-		want              doctorVerdict
-		isrWant           doctorVerdict
-	}{{1, 1, "1", vOK, vOK}, {3, 1, "1", vBad, vOK}, {3, 3, "2", vOK, vOK}, {3, 3, "1", vOK, vWarn}, {3, 3, "3", vOK, vWarn}, {3, 2, "3", vOK, vBad}} {
-		k := &kafkaDoctor{doctor: &doctor{app: &app{brokers: []string{"b:1"}}}, brokers: c.brokers}
-		var r findings
-		k.checkSafety(&r, "dlq", &topicFacts{name: "x", exists: true, replicas: c.replicas, config: settings{
-			"min.insync.replicas": c.isr, "unclean.leader.election.enable": "false"}})
-		require.Equal(t, c.want, r.worst("kafka.dlq.replication").Verdict, "%+v", c)
-		require.Equal(t, c.isrWant, r.worst("kafka.dlq.min_isr").Verdict, "%+v", c)
-	}
 	_, base := fakeKafka(t, 3)
 	admin := testenv.KafkaAdmin(t, strings.Split(base[1], ","))
 	require.NoError(t, admin.CreateTopic("orders", &sarama.TopicDetail{NumPartitions: 1, ReplicationFactor: 3}, false))
@@ -264,14 +252,14 @@ func TestDoctor_Replication(t *testing.T) {
 	require.NoError(t, admin.CreateTopic("orders.g.dlq", &sarama.TopicDetail{NumPartitions: 1, ReplicationFactor: 1,
 		ConfigEntries: map[string]*string{"retention.ms": &forever}}, false))
 	r := examined(t, base...)
-	require.Equal(t, vOK, r.worst("kafka.topic.replication").Verdict)
-	require.Equal(t, vBad, r.worst("kafka.dlq.replication").Verdict)
+	require.Equal(t, doctor.OK, r.worst("kafka.topic.replication").Verdict)
+	require.Equal(t, doctor.Bad, r.worst("kafka.dlq.replication").Verdict)
 }
 
 // What may not be looked at is a warning with the ACL to grant (rule 46).
 func TestDoctor_KafkaRights(t *testing.T) {
 	cluster, base := fakeKafka(t, 1, kfake.SeedTopics(1, "orders", "orders.g.dlq"))
-	require.NotEqual(t, vUnknown, examined(t, base...).worst("kafka.rights").Verdict)
+	require.NotEqual(t, doctor.Unknown, examined(t, base...).worst("kafka.rights").Verdict)
 	cluster.ControlKey(int16(kmsg.DescribeConfigs), func(req kmsg.Request) (kmsg.Response, error, bool) {
 		cluster.KeepControl()
 		resp := req.ResponseKind().(*kmsg.DescribeConfigsResponse)
@@ -296,10 +284,10 @@ func TestDoctor_KafkaRights(t *testing.T) {
 	})
 	r := examined(t, base...)
 	require.Empty(t, r.bads())
-	require.Equal(t, vOK, r.worst("kafka.dlq.missing").Verdict, "that is known")
+	require.Equal(t, doctor.OK, r.worst("kafka.dlq.missing").Verdict, "that is known")
 	remedies := map[string]string{}
 	for _, f := range r {
-		if f.Verdict == vUnknown {
+		if f.Verdict == doctor.Unknown {
 			remedies[f.ID+" "+f.On] = f.Remedy
 		}
 	}

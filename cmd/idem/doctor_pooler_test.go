@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/idem-go/idem/internal/doctor"
 )
 
 // pooler stands in front of a Postgres as PgBouncer does: its clients get process numbers of its own, and if it is strict it
@@ -123,6 +125,6 @@ func TestDoctor_Pooler_P17(t *testing.T) {
 	server := u.Host
 	for says, strict := range map[string]bool{"a pooler is in between": false, "refuses the parameters": true} {
 		u.Host = pooler(t, server, strict)
-		plant{id: "postgres.pooler", want: vWarn, says: says, args: []string{"--ledger", u.String()}}.found(t, p.base(), nil)
+		plant{id: "postgres.pooler", want: doctor.Warn, says: says, args: []string{"--ledger", u.String()}}.found(t, p.base(), nil)
 	}
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"crypto/rand"
-	"fmt"
 	"net/url"
 	"slices"
 	"strings"
@@ -12,11 +11,11 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
 
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/dedup/pgstore"
+	"github.com/idem-go/idem/internal/doctor"
 	"github.com/idem-go/idem/internal/testenv"
 )
 
@@ -107,51 +106,51 @@ func TestDoctor_PostgresPlanted(t *testing.T) {
 		plant
 		do func(p *pgPlace)
 	}{
-		{plant{name: "no tables", id: "postgres.ledger", want: vBad, says: "idem migrate"}, func(p *pgPlace) { p.exec(p.url, "DROP OWNED BY "+p.role) }},
-		{plant{name: "no unique key", id: "postgres.ledger", want: vBad, says: "unique key"},
+		{plant{name: "no tables", id: "postgres.ledger", want: doctor.Bad, says: "idem migrate"}, func(p *pgPlace) { p.exec(p.url, "DROP OWNED BY "+p.role) }},
+		{plant{name: "no unique key", id: "postgres.ledger", want: doctor.Bad, says: "unique key"},
 			func(p *pgPlace) { p.exec(p.url, "ALTER TABLE processed_events DROP CONSTRAINT processed_events_pkey") }},
-		{plant{name: "folded IDs", id: "postgres.ledger", want: vBad, says: `collation must be "C"`},
+		{plant{name: "folded IDs", id: "postgres.ledger", want: doctor.Bad, says: `collation must be "C"`},
 			func(p *pgPlace) {
 				p.exec(p.url, `ALTER TABLE idempotency_keys ALTER event_id TYPE text COLLATE "default"`)
 			}},
-		{plant{name: "read only", id: "postgres.read_only", want: vBad, says: "ALTER DATABASE", also: []string{"postgres.ledger"}},
+		{plant{name: "read only", id: "postgres.read_only", want: doctor.Bad, says: "ALTER DATABASE", also: []string{"postgres.ledger"}},
 			func(p *pgPlace) { p.exec(p.admin, "ALTER DATABASE "+p.name+" SET default_transaction_read_only = on") }},
-		{plant{name: "commits do not wait, role", id: "postgres.commit", want: vBad, says: "ALTER ROLE"}, inRole("synchronous_commit = off")},
-		{plant{name: "commits do not wait, database", id: "postgres.commit", want: vBad, says: "ALTER DATABASE"},
+		{plant{name: "commits do not wait, role", id: "postgres.commit", want: doctor.Bad, says: "ALTER ROLE"}, inRole("synchronous_commit = off")},
+		{plant{name: "commits do not wait, database", id: "postgres.commit", want: doctor.Bad, says: "ALTER DATABASE"},
 			func(p *pgPlace) { p.exec(p.admin, "ALTER DATABASE "+p.name+" SET synchronous_commit = off") }},
-		{plant{name: "commits do not wait, role here", id: "postgres.commit", want: vBad, says: "IN DATABASE"},
+		{plant{name: "commits do not wait, role here", id: "postgres.commit", want: doctor.Bad, says: "IN DATABASE"},
 			func(p *pgPlace) {
 				p.exec(p.admin, "ALTER ROLE "+p.role+" IN DATABASE "+p.name+" SET synchronous_commit = off")
 			}},
-		{plant{name: "commits do not wait, another role", id: "postgres.commit", want: vWarn, says: "_other"}, func(p *pgPlace) {
+		{plant{name: "commits do not wait, another role", id: "postgres.commit", want: doctor.Warn, says: "_other"}, func(p *pgPlace) {
 			other := p.name + "_other"
 			p.exec(p.admin, "CREATE ROLE "+other+" LOGIN", "ALTER ROLE "+other+" SET synchronous_commit = off")
 			p.Cleanup(func() { p.exec(p.admin, "DROP ROLE "+other) })
 			p.Cleanup(func() { p.exec(p.url, "DROP TABLE processed_events CASCADE") }) // with what was granted
 			p.exec(p.url, "GRANT INSERT ON processed_events TO "+other)
 		}},
-		{plant{name: "empty after a crash", id: "postgres.unlogged", want: vBad, says: "SET LOGGED"},
+		{plant{name: "empty after a crash", id: "postgres.unlogged", want: doctor.Bad, says: "SET LOGGED"},
 			func(p *pgPlace) { p.exec(p.url, "ALTER TABLE processed_events SET UNLOGGED") }},
-		{plant{name: "never vacuumed", id: "postgres.autovacuum", want: vWarn, says: "RESET (autovacuum_enabled)"},
+		{plant{name: "never vacuumed", id: "postgres.autovacuum", want: doctor.Warn, says: "RESET (autovacuum_enabled)"},
 			func(p *pgPlace) { p.exec(p.url, "ALTER TABLE idempotency_keys SET (autovacuum_enabled = off)") }},
-		{plant{name: "idle", id: "postgres.idle_timeout", want: vWarn, says: "P-15"}, inRole("idle_in_transaction_session_timeout = '5s'")},
-		{plant{name: "statements", id: "postgres.statement_timeout", want: vWarn, says: "P-27"}, inRole("statement_timeout = '10s'")},
-		{plant{name: "locks", id: "postgres.lock_timeout", want: vWarn, says: "P-27"}, inRole("lock_timeout = '100ms'")},
-		{plant{name: "longer handlers", id: "postgres.statement_timeout", want: vWarn, says: "55s", args: []string{"--timeout", "55s"}}, nil},
-		{plant{name: "connections of the role", id: "postgres.connections", want: vBad, says: "the role may have 3"},
+		{plant{name: "idle", id: "postgres.idle_timeout", want: doctor.Warn, says: "P-15"}, inRole("idle_in_transaction_session_timeout = '5s'")},
+		{plant{name: "statements", id: "postgres.statement_timeout", want: doctor.Warn, says: "P-27"}, inRole("statement_timeout = '10s'")},
+		{plant{name: "locks", id: "postgres.lock_timeout", want: doctor.Warn, says: "P-27"}, inRole("lock_timeout = '100ms'")},
+		{plant{name: "longer handlers", id: "postgres.statement_timeout", want: doctor.Warn, says: "55s", args: []string{"--timeout", "55s"}}, nil},
+		{plant{name: "connections of the role", id: "postgres.connections", want: doctor.Bad, says: "the role may have 3"},
 			func(p *pgPlace) { p.exec(p.admin, "ALTER ROLE "+p.role+" CONNECTION LIMIT 3") }},
-		{plant{name: "connections of the server", id: "postgres.connections", want: vBad, says: "P-14", args: []string{"--pool-size", "20", "--instances", "50"}}, nil},
-		{plant{name: "renamed", id: "ledger.scope", want: vWarn, says: "invoices under billing-v1", args: []string{"--topics", "invoices"}}, func(p *pgPlace) {
+		{plant{name: "connections of the server", id: "postgres.connections", want: doctor.Bad, says: "P-14", args: []string{"--pool-size", "20", "--instances", "50"}}, nil},
+		{plant{name: "renamed", id: "ledger.scope", want: doctor.Warn, says: "invoices under billing-v1", args: []string{"--topics", "invoices"}}, func(p *pgPlace) {
 			p.store(func(s *pgstore.Store) error {
 				return s.Register(p.Context(), dedup.Registration{Scope: "billing-v1", Group: "billing-v1", Topics: []string{"invoices"}})
 			})
 		}},
-		{plant{name: "time not known", id: "ledger.progress", want: vWarn, says: "orders/3", fresh: true}, func(p *pgPlace) {
+		{plant{name: "time not known", id: "ledger.progress", want: doctor.Warn, says: "orders/3", fresh: true}, func(p *pgPlace) {
 			p.store(func(s *pgstore.Store) error {
 				return s.RecordProgress(p.Context(), "billing", []dedup.Progress{{Topic: "orders", Partition: 3, Next: 7}})
 			})
 		}},
-		{plant{name: "not consumed", id: "ledger.progress", want: vWarn, says: "48h0m0s ago", fresh: true}, func(p *pgPlace) {
+		{plant{name: "not consumed", id: "ledger.progress", want: doctor.Warn, says: "48h0m0s ago", fresh: true}, func(p *pgPlace) {
 			p.exec(p.url, `INSERT INTO idem_progress (scope, topic, partition, next_offset, consumed_until, updated_at)
 				VALUES ('billing', 'orders', 0, 1, now() - interval '2 days', now() - interval '2 days')`)
 		}},
@@ -188,7 +187,7 @@ func TestDoctor_PostgresClean(t *testing.T) {
 		r := examined(t, args...)
 		require.Empty(t, r.bads())
 		for _, f := range r {
-			if strings.HasPrefix(f.ID, "postgres.") && f.Verdict != vOK {
+			if strings.HasPrefix(f.ID, "postgres.") && f.Verdict != doctor.OK {
 				require.Fail(t, "not ok", "%+v", f)
 			}
 		}
@@ -200,11 +199,11 @@ func TestDoctor_PostgresClean(t *testing.T) {
 	clean("--ledger", small, "-G", "billing")
 	clean(p.base("--schema", "small")...)
 	p.exec(p.url, "ALTER TABLE small.processed_events_compact SET UNLOGGED")
-	require.Equal(t, vBad, examined(t, p.base("--schema", "small")...).worst("postgres.unlogged").Verdict)
-	require.Equal(t, vOK, examined(t, p.base()...).worst("postgres.unlogged").Verdict)
+	require.Equal(t, doctor.Bad, examined(t, p.base("--schema", "small")...).worst("postgres.unlogged").Verdict)
+	require.Equal(t, doctor.OK, examined(t, p.base()...).worst("postgres.unlogged").Verdict)
 
 	p.exec(p.admin, "ALTER ROLE "+p.role+" SET synchronous_commit = off")
-	require.Equal(t, vOK, examined(t, p.base("--durable")...).worst("postgres.commit").Verdict, "pgstore.Durable")
+	require.Equal(t, doctor.OK, examined(t, p.base("--durable")...).worst("postgres.commit").Verdict, "pgstore.Durable")
 
 	// A role that may not read the tables is a warning with what to grant (rule 46).
 	other := p.name + "_guest"
@@ -213,10 +212,10 @@ func TestDoctor_PostgresClean(t *testing.T) {
 	guest := strings.Replace(p.url, p.role, other, 1)
 	r := examined(t, "--ledger", guest, "-G", "billing")
 	require.Empty(t, r.bads())
-	require.Equal(t, vUnknown, r.worst("postgres.ledger").Verdict)
+	require.Equal(t, doctor.Unknown, r.worst("postgres.ledger").Verdict)
 	require.Contains(t, r.worst("postgres.ledger").Remedy, "GRANT SELECT, INSERT, UPDATE ON processed_events")
 	require.Contains(t, r.worst("postgres.ledger").Remedy, other)
-	require.Equal(t, vOK, r.worst("postgres.fsync").Verdict, "what needs no right is looked at")
+	require.Equal(t, doctor.OK, r.worst("postgres.fsync").Verdict, "what needs no right is looked at")
 }
 
 // The topics on record are those that Kafka is asked about, and what a renamed group would do is bad when it has
@@ -229,40 +228,23 @@ func TestDoctor_Scope(t *testing.T) {
 	where := []string{"--ledger", p.url, "--brokers", strings.Join(k.brokers, ",")}
 	r := examined(t, append(where, "-G", k.group)...)
 	require.Equal(t, k.topic, r.worst("kafka.topic.missing").On)
-	require.Equal(t, vOK, r.worst("ledger.scope").Verdict)
+	require.Equal(t, doctor.OK, r.worst("ledger.scope").Verdict)
 	k.create(k.topic+"."+k.group+"-v2.dlq", 2, "retention.ms", "-1")
 	renamed := slices.Concat(where, []string{"-G", k.group + "-v2", "--topics", k.topic})
 	r = examined(t, renamed...)
-	require.Equal(t, vBad, r.worst("ledger.scope").Verdict)
+	require.Equal(t, doctor.Bad, r.worst("ledger.scope").Verdict)
 	require.Contains(t, r.worst("ledger.scope").Detail, "rule 14")
-	require.Equal(t, vOK, examined(t, append(renamed, "--scope", k.group)...).worst("ledger.scope").Verdict, "inherited")
+	require.Equal(t, doctor.OK, examined(t, append(renamed, "--scope", k.group)...).worst("ledger.scope").Verdict, "inherited")
 	k.group += "-v2"
 	k.commit(0)
-	require.Equal(t, vWarn, examined(t, renamed...).worst("ledger.scope").Verdict, "it has begun")
+	require.Equal(t, doctor.Warn, examined(t, renamed...).worst("ledger.scope").Verdict, "it has begun")
 }
 
 // Settings in the URL win over those of pgstore.Configure, and a dead worker's event is then held for hours (rule 10).
 func TestDoctor_PostgresSession(t *testing.T) {
 	p := newPgSchema(t)
-	plant{id: "postgres.session", want: vWarn, says: "tcp_keepalives_idle is 7200 s",
+	plant{id: "postgres.session", want: doctor.Warn, says: "tcp_keepalives_idle is 7200 s",
 		args: []string{"--ledger", p.with("tcp_keepalives_idle", "7200")}}.found(t, p.base(), nil)
-	plant{id: "postgres.session", want: vWarn, says: "client_connection_check_interval is 0",
+	plant{id: "postgres.session", want: doctor.Warn, says: "client_connection_check_interval is 0",
 		args: []string{"--ledger", p.with("client_connection_check_interval", "0")}}.found(t, p.base(), nil)
-}
-
-// A clock that is an hour off is found by the round trip, whoever's it is (P-10, R-18).
-func TestDoctor_Clock(t *testing.T) {
-	p := newPgSchema(t)
-	for offset, want := range map[time.Duration]doctorVerdict{0: vOK, 20 * time.Second: vWarn, -time.Hour: vBad, time.Hour: vBad} {
-		a := &app{ledgers: []string{p.url}, group: "billing"}
-		d := &doctor{app: a, now: func() time.Time { return time.Now().Add(offset) }}
-		d.opt.flags(pflag.NewFlagSet("", pflag.ContinueOnError))
-		r, err := d.examine(t.Context())
-		a.close()
-		require.NoError(t, err)
-		require.Equal(t, want, r.worst("postgres.clock").Verdict, "%s: %+v", offset, r.worst("postgres.clock"))
-	}
-	d := &doctor{now: time.Now}
-	_, _, err := d.compareClocks(func() (time.Time, error) { return time.Time{}, fmt.Errorf("gone") })
-	require.ErrorContains(t, err, "gone")
 }

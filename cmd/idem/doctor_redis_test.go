@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/idem-go/idem/internal/doctor"
 	"github.com/idem-go/idem/internal/testenv"
 )
 
@@ -61,9 +62,9 @@ func TestDoctor_RedisPlanted(t *testing.T) {
 		plant
 		do func(p *redisPlace)
 	}{
-		{plant{name: "evicts", id: "redis.eviction", want: vBad, says: "CONFIG SET maxmemory-policy noeviction"},
+		{plant{name: "evicts", id: "redis.eviction", want: doctor.Bad, says: "CONFIG SET maxmemory-policy noeviction"},
 			func(p *redisPlace) { p.set("maxmemory-policy", "allkeys-lru") }},
-		{plant{name: "has evicted", id: "redis.evicted", want: vWarn, says: "R-10"}, func(p *redisPlace) {
+		{plant{name: "has evicted", id: "redis.evicted", want: doctor.Warn, says: "R-10"}, func(p *redisPlace) {
 			require.NoError(p, p.Set(p.T.Context(), "x", strings.Repeat("x", 1000), 0).Err())
 			p.set("maxmemory-policy", "allkeys-random")
 			p.set("maxmemory", "1")
@@ -71,35 +72,35 @@ func TestDoctor_RedisPlanted(t *testing.T) {
 			p.set("maxmemory", "1gb")
 			p.set("maxmemory-policy", "noeviction")
 		}},
-		{plant{name: "no limit", id: "redis.memory", want: vWarn, says: "maxmemory is not set"}, func(p *redisPlace) { p.set("maxmemory", "0") }},
-		{plant{name: "full", id: "redis.memory", want: vBad, says: "R-11"}, func(p *redisPlace) { p.set("maxmemory", "800kb") }},
-		{plant{name: "forgets", id: "redis.persistence", want: vWarn, says: "CONFIG SET appendonly yes"}, func(p *redisPlace) { p.set("appendonly", "no") }},
-		{plant{name: "forgets half a minute", id: "redis.persistence", want: vWarn, says: "appendfsync everysec"}, func(p *redisPlace) { p.set("appendfsync", "no") }},
-		{plant{name: "cannot save", id: "redis.writing", want: vBad, says: "rdb_last_bgsave_status"}, func(p *redisPlace) {
+		{plant{name: "no limit", id: "redis.memory", want: doctor.Warn, says: "maxmemory is not set"}, func(p *redisPlace) { p.set("maxmemory", "0") }},
+		{plant{name: "full", id: "redis.memory", want: doctor.Bad, says: "R-11"}, func(p *redisPlace) { p.set("maxmemory", "800kb") }},
+		{plant{name: "forgets", id: "redis.persistence", want: doctor.Warn, says: "CONFIG SET appendonly yes"}, func(p *redisPlace) { p.set("appendonly", "no") }},
+		{plant{name: "forgets half a minute", id: "redis.persistence", want: doctor.Warn, says: "appendfsync everysec"}, func(p *redisPlace) { p.set("appendfsync", "no") }},
+		{plant{name: "cannot save", id: "redis.writing", want: doctor.Bad, says: "rdb_last_bgsave_status"}, func(p *redisPlace) {
 			dir, err := p.ConfigGet(p.T.Context(), "dir").Result()
 			require.NoError(p, err)
 			require.NoError(p, os.RemoveAll(dir["dir"]))
 			_ = p.BgSave(p.T.Context()).Err()
 			p.info("persistence", "rdb_last_bgsave_status:err")
 		}},
-		{plant{name: "a replica", id: "redis.role", want: vBad, says: "R-20"}, func(p *redisPlace) {
+		{plant{name: "a replica", id: "redis.role", want: doctor.Bad, says: "R-20"}, func(p *redisPlace) {
 			p.follow(newRedisPlace(p.T).addr)
 			p.info("replication", "role:slave")
 		}},
-		{plant{name: "a master that is cut off", id: "redis.replication", want: vWarn, says: "min-replicas-to-write 1"}, func(p *redisPlace) {
+		{plant{name: "a master that is cut off", id: "redis.replication", want: doctor.Warn, says: "min-replicas-to-write 1"}, func(p *redisPlace) {
 			newRedisPlace(p.T).follow(p.addr)
 			p.info("replication", "connected_slaves:1")
 		}},
-		{plant{name: "may not tell", id: "redis.rights", want: vUnknown, says: "ACL SETUSER default +info +config|get"}, func(p *redisPlace) {
+		{plant{name: "may not tell", id: "redis.rights", want: doctor.Unknown, says: "ACL SETUSER default +info +config|get"}, func(p *redisPlace) {
 			require.NoError(p, p.Do(p.T.Context(), "ACL", "SETUSER", "default", "-info", "-config").Err())
 		}},
-		{plant{name: "may not tell appendfsync", id: "redis.rights", want: vUnknown, says: "+config|get"}, func(p *redisPlace) {
+		{plant{name: "may not tell appendfsync", id: "redis.rights", want: doctor.Unknown, says: "+config|get"}, func(p *redisPlace) {
 			require.NoError(p, p.Do(p.T.Context(), "ACL", "SETUSER", "default", "-config").Err())
 		}},
-		{plant{name: "may not tell the time", id: "redis.rights", want: vBad, says: "+time"}, func(p *redisPlace) {
+		{plant{name: "may not tell the time", id: "redis.rights", want: doctor.Bad, says: "+time"}, func(p *redisPlace) {
 			require.NoError(p, p.Do(p.T.Context(), "ACL", "SETUSER", "default", "-time").Err())
 		}},
-		{plant{name: "password", id: "redis.connect", want: vBad, says: "NOAUTH"}, func(p *redisPlace) { p.set("requirepass", "secret") }},
+		{plant{name: "password", id: "redis.connect", want: doctor.Bad, says: "NOAUTH"}, func(p *redisPlace) { p.set("requirepass", "secret") }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := newRedisPlace(t)
@@ -116,7 +117,7 @@ func TestDoctor_RedisClean(t *testing.T) {
 		r := examined(t, p.base()...)
 		for _, f := range r {
 			if strings.HasPrefix(f.ID, "redis.") {
-				require.Equal(t, vOK, f.Verdict, "%+v", f)
+				require.Equal(t, doctor.OK, f.Verdict, "%+v", f)
 			}
 		}
 	}
@@ -134,38 +135,21 @@ func TestDoctor_RedisCluster(t *testing.T) {
 	base := []string{"--ledger", "redis+cluster://" + strings.Join(addrs, ","), "-G", "billing"}
 	second := redis.NewClient(&redis.Options{Addr: addrs[1]})
 	defer second.Close()
-	plant{id: "redis.eviction", want: vBad, says: "R-10"}.found(t, base, func() {
+	plant{id: "redis.eviction", want: doctor.Bad, says: "R-10"}.found(t, base, func() {
 		require.NoError(t, second.ConfigSet(t.Context(), "maxmemory-policy", "volatile-ttl").Err())
 	})
 	r := examined(t, base...)
 	require.Equal(t, "redis "+addrs[1], r.worst("redis.eviction").On)
 	require.NoError(t, second.ConfigSet(t.Context(), "maxmemory-policy", "noeviction").Err())
 	r = examined(t, "--ledger", "redis://"+addrs[0], "-G", "billing")
-	require.Equal(t, vWarn, r.worst("redis.connect").Verdict)
+	require.Equal(t, doctor.Warn, r.worst("redis.connect").Verdict)
 	require.Contains(t, r.worst("redis.connect").Remedy, "redis+cluster://")
-	require.Equal(t, vOK, r.worst("redis.cluster").Verdict)
-	plant{id: "redis.cluster", want: vBad, says: "slots", also: []string{"redis.connect", "redis.ledger"}}.found(t, base, func() {
+	require.Equal(t, doctor.OK, r.worst("redis.cluster").Verdict)
+	plant{id: "redis.cluster", want: doctor.Bad, says: "slots", also: []string{"redis.connect", "redis.ledger"}}.found(t, base, func() {
 		for _, addr := range addrs {
 			c := redis.NewClient(&redis.Options{Addr: addr})
 			require.NoError(t, c.ClusterDelSlots(t.Context(), 16383).Err())
 			_ = c.Close()
 		}
 	})
-}
-
-// What cannot be planted is judged: an old server, and answers that say nothing.
-func TestDoctor_RedisFacts(t *testing.T) {
-	for version, want := range map[string]doctorVerdict{"7.0.15": vOK, "8.2.1": vOK, "6.2.14": vBad, "": vUnknown} {
-		f := &redisFacts{addr: "a:1", appendfsync: "always", info: settings{"redis_version": version, "aof_enabled": "1",
-			"maxmemory_policy": "noeviction", "role": "master", "maxmemory": "1000", "used_memory": "850"}}
-		var r findings
-		f.judge(&r)
-		require.Equal(t, want, r.worst("redis.version").Verdict, version)
-		require.Equal(t, vWarn, r.worst("redis.memory").Verdict)
-		require.Equal(t, vOK, r.worst("redis.persistence").Verdict)
-	}
-	var r findings
-	(&redisFacts{info: settings{}}).judge(&r)
-	require.Empty(t, r.bads())
-	require.Equal(t, 5, r.count(vUnknown), "%+v", r) // rights, version, eviction, persistence, role
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/idem-go/idem/internal/doctor"
 	"github.com/idem-go/idem/internal/testenv"
 )
 
@@ -117,12 +118,12 @@ func TestDoctor_ServerPlanted(t *testing.T) {
 		plant
 		settings []string
 	}{
-		{plant{name: "fsync", id: "postgres.fsync", want: vBad, says: "-c fsync=on"}, []string{"fsync=off"}},
-		{plant{name: "full pages", id: "postgres.full_page_writes", want: vBad, says: "P-18"}, []string{"full_page_writes=off"}},
-		{plant{name: "autovacuum", id: "postgres.autovacuum", want: vWarn, says: "P-08"}, []string{"autovacuum=off"}},
-		{plant{name: "connections", id: "postgres.connections", want: vBad, says: "the server has 3", args: []string{"--pool-size", "5"}},
+		{plant{name: "fsync", id: "postgres.fsync", want: doctor.Bad, says: "-c fsync=on"}, []string{"fsync=off"}},
+		{plant{name: "full pages", id: "postgres.full_page_writes", want: doctor.Bad, says: "P-18"}, []string{"full_page_writes=off"}},
+		{plant{name: "autovacuum", id: "postgres.autovacuum", want: doctor.Warn, says: "P-08"}, []string{"autovacuum=off"}},
+		{plant{name: "connections", id: "postgres.connections", want: doctor.Bad, says: "the server has 3", args: []string{"--pool-size", "5"}},
 			[]string{"max_connections=6", "max_wal_senders=0"}},
-		{plant{name: "commits", id: "postgres.commit", want: vBad, says: "for the server"}, []string{"synchronous_commit=off"}},
+		{plant{name: "commits", id: "postgres.commit", want: doctor.Bad, says: "for the server"}, []string{"synchronous_commit=off"}},
 	} {
 		t.Run(p.name, func(t *testing.T) {
 			p.found(t, base, again(p.settings...))
@@ -130,7 +131,7 @@ func TestDoctor_ServerPlanted(t *testing.T) {
 		})
 	}
 	t.Run("standby", func(t *testing.T) {
-		plant{id: "postgres.standby", want: vBad, says: "P-26", also: []string{"postgres.ledger"}}.found(t, base, func() {
+		plant{id: "postgres.standby", want: doctor.Bad, says: "P-26", also: []string{"postgres.ledger"}}.found(t, base, func() {
 			stop()
 			require.NoError(t, os.WriteFile(filepath.Join(s.data, "standby.signal"), nil, 0o600))
 			stop = s.start()

@@ -3,14 +3,14 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"os"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/idem-go/idem/internal/doctor"
 )
 
 // examined runs the command and returns what it found. The exit code must fit.
@@ -20,26 +20,31 @@ func examined(t *testing.T, args ...string) findings {
 	code := run(t.Context(), append([]string{"doctor", "-o", "json"}, args...), strings.NewReader(""), &out, &errs)
 	require.Contains(t, []int{exitOK, exitFound}, code, "%s", errs.String())
 	var answer struct {
-		Verdict doctorVerdict
+		Verdict doctor.Verdict
 		Checks  findings
 	}
 	require.NoError(t, json.Unmarshal(out.Bytes(), &answer), "%s", out.String())
 	want := exitOK
-	if answer.Checks.count(vBad) > 0 {
+	if answer.Checks.count(doctor.Bad) > 0 {
 		want = exitFound
-		require.Equal(t, vBad, answer.Verdict)
+		require.Equal(t, doctor.Bad, answer.Verdict)
 	}
 	require.Equal(t, want, code)
 	for _, f := range answer.Checks {
-		require.NotEmpty(t, f.Title, "%s is no check that doctorTitles knows", f.ID)
+		require.NotEmpty(t, f.Title, "%s has no title", f.ID)
 		require.NotEmpty(t, f.Detail, f.ID)
 	}
 	return answer.Checks
 }
 
+// findings are what a run of the command has found.
+type findings []doctor.Finding
+
+func (r findings) count(verdicts ...doctor.Verdict) int { return doctor.Findings(r).Count(verdicts...) }
+
 // worst is the worst finding of a check.
-func (r findings) worst(id string) (w finding) {
-	order := []doctorVerdict{"", vSkipped, vOK, vUnknown, vWarn, vBad}
+func (r findings) worst(id string) (w doctor.Finding) {
+	order := []doctor.Verdict{"", doctor.Skipped, doctor.OK, doctor.Unknown, doctor.Warn, doctor.Bad}
 	for _, f := range r {
 		if f.ID == id && slices.Index(order, f.Verdict) > slices.Index(order, w.Verdict) {
 			w = f
@@ -51,7 +56,7 @@ func (r findings) worst(id string) (w finding) {
 // bads are the checks that are bad, for a message.
 func (r findings) bads() (all []string) {
 	for _, f := range r {
-		if f.Verdict == vBad {
+		if f.Verdict == doctor.Bad {
 			all = append(all, f.ID+": "+f.Detail)
 		}
 	}
@@ -63,7 +68,7 @@ func (r findings) bads() (all []string) {
 type plant struct {
 	name  string
 	id    string
-	want  doctorVerdict
+	want  doctor.Verdict
 	says  string   // part of what is found, or of its remedy
 	args  []string // flags that make it
 	also  []string // checks that find it too
@@ -76,9 +81,9 @@ func (p plant) found(t *testing.T, base []string, do func()) {
 	before := examined(t, base...)
 	require.Empty(t, before.bads(), "a clean set-up")
 	if p.fresh {
-		require.Contains(t, []doctorVerdict{vSkipped, ""}, before.worst(p.id).Verdict)
+		require.Contains(t, []doctor.Verdict{doctor.Skipped, ""}, before.worst(p.id).Verdict)
 	} else {
-		require.Equal(t, vOK, before.worst(p.id).Verdict, "%s beforehand: %+v", p.id, before.worst(p.id))
+		require.Equal(t, doctor.OK, before.worst(p.id).Verdict, "%s beforehand: %+v", p.id, before.worst(p.id))
 	}
 	if do != nil {
 		do()
@@ -94,7 +99,7 @@ func (p plant) found(t *testing.T, base []string, do func()) {
 	f := after.worst(p.id)
 	require.Contains(t, f.Detail+" "+f.Remedy, p.says)
 	for _, g := range after {
-		if g.Verdict == vBad && g.ID != p.id && !slices.Contains(p.also, g.ID) {
+		if g.Verdict == doctor.Bad && g.ID != p.id && !slices.Contains(p.also, g.ID) {
 			t.Errorf("%s finds something too: %s", g.ID, g.Detail)
 		}
 	}
@@ -104,45 +109,42 @@ func (p plant) found(t *testing.T, base []string, do func()) {
 func TestDoctor_Offline(t *testing.T) {
 	base := []string{"--offline", "-G", "billing", "--ledger", "postgres://u:p@127.0.0.1:1/x?pool_max_conns=8", "--topics", "orders"}
 	for _, p := range []plant{
-		{name: "shorter than its retries", id: "settings.retention", want: vBad, says: "rule 8", args: []string{"--retention", "1m"}},
-		{name: "longer than a rebalance", id: "settings.deadline", want: vBad, says: "K-07", args: []string{"--timeout", "2m"}},
-		{name: "longer than grace", id: "settings.deadline", want: vWarn, says: "rule 13", args: []string{"--timeout", "45s"}},
-		{name: "grace", id: "settings.consumer", want: vBad, says: "Grace", args: []string{"--grace", "59s"}},
-		{name: "too many lanes", id: "settings.consumer", want: vBad, says: "256", args: []string{"--lanes", "257"}},
-		{name: "heartbeats", id: "settings.session", want: vWarn, says: "heartbeats", args: []string{"--session-timeout", "6s"}},
-		{name: "no heartbeat", id: "settings.consumer", want: vBad, says: "Heartbeat", args: []string{"--session-timeout", "2s"}},
-		{name: "short lease", id: "settings.lease", want: vWarn, says: "R-04", args: []string{"--lease", "2s"}},
-		{name: "no lease", id: "settings.lease", want: vBad, says: "refused", args: []string{"--lease", "500ms"}},
-		{name: "long lease", id: "settings.lease", want: vWarn, says: "waits", args: []string{"--lease", "1h"}},
-		{name: "lanes without connections", id: "settings.pool", want: vWarn, says: "pool_max_conns=21", args: []string{"--lanes", "16"}},
-		{name: "one connection", id: "settings.pool", want: vBad, says: "rule 26", args: []string{"--pool-size", "1"}},
-		{name: "no name", id: "settings.dlq.name", want: vBad, says: "billing/eu", args: []string{"-G", "billing/eu"}},
-		{name: "letters consumed", id: "settings.dlq.name", want: vBad, says: "T-08", args: []string{"--topics", "orders,orders.billing.dlq"}},
-		{name: "in memory", id: "settings.ledger.volatile", want: vBad, says: "rule 31", args: []string{"--ledger", "memstore://"}},
-		{name: "no ledger we know", id: "settings.ledger.volatile", want: vBad, says: "not shown", args: []string{"--ledger", "mysql://x"}},
-		{name: "plain text", id: "settings.ledger.tls", want: vWarn, says: "verify-full", args: []string{"--ledger", "postgres://u:p@db.example/x?sslmode=disable"}},
-		{name: "fall back", id: "settings.ledger.tls", want: vWarn, says: "fall back", args: []string{"--ledger", "postgres://u:p@db.example/x?sslmode=prefer"}},
-		{name: "nobody's certificate", id: "settings.ledger.tls", want: vWarn, says: "certificate", args: []string{"--ledger", "postgres://u:p@db.example/x?sslmode=require"}},
-		{name: "password in the clear", id: "settings.ledger.tls", want: vBad, says: "rediss", args: []string{"--ledger", "redis://u:p@127.0.0.1:1,cache.example:6379/0"}},
-		{name: "redis in the clear", id: "settings.ledger.tls", want: vWarn, says: "rediss", args: []string{"--ledger", "redis://cache.example"}},
+		{name: "shorter than its retries", id: "settings.retention", want: doctor.Bad, says: "rule 8", args: []string{"--retention", "1m"}},
+		{name: "longer than a rebalance", id: "settings.deadline", want: doctor.Bad, says: "K-07", args: []string{"--timeout", "2m"}},
+		{name: "longer than grace", id: "settings.deadline", want: doctor.Warn, says: "rule 13", args: []string{"--timeout", "45s"}},
+		{name: "grace", id: "settings.consumer", want: doctor.Bad, says: "Grace", args: []string{"--grace", "59s"}},
+		{name: "too many lanes", id: "settings.consumer", want: doctor.Bad, says: "256", args: []string{"--lanes", "257"}},
+		{name: "heartbeats", id: "settings.session", want: doctor.Warn, says: "heartbeats", args: []string{"--session-timeout", "6s"}},
+		{name: "no heartbeat", id: "settings.consumer", want: doctor.Bad, says: "Heartbeat", args: []string{"--session-timeout", "2s"}},
+		{name: "short lease", id: "settings.lease", want: doctor.Warn, says: "R-04", args: []string{"--lease", "2s"}},
+		{name: "no lease", id: "settings.lease", want: doctor.Bad, says: "refused", args: []string{"--lease", "500ms"}},
+		{name: "long lease", id: "settings.lease", want: doctor.Warn, says: "waits", args: []string{"--lease", "1h"}},
+		{name: "lanes without connections", id: "settings.pool", want: doctor.Warn, says: "pool_max_conns=21", args: []string{"--lanes", "16"}},
+		{name: "one connection", id: "settings.pool", want: doctor.Bad, says: "rule 26", args: []string{"--pool-size", "1"}},
+		{name: "no name", id: "settings.dlq.name", want: doctor.Bad, says: "billing/eu", args: []string{"-G", "billing/eu"}},
+		{name: "letters consumed", id: "settings.dlq.name", want: doctor.Bad, says: "T-08", args: []string{"--topics", "orders,orders.billing.dlq"}},
+		{name: "in memory", id: "settings.ledger.volatile", want: doctor.Bad, says: "rule 31", args: []string{"--ledger", "memstore://"}},
+		{name: "no ledger we know", id: "settings.ledger.volatile", want: doctor.Bad, says: "not shown", args: []string{"--ledger", "mysql://x"}},
+		{name: "plain text", id: "settings.ledger.tls", want: doctor.Warn, says: "verify-full", args: []string{"--ledger", "postgres://u:p@db.example/x?sslmode=disable"}},
+		{name: "fall back", id: "settings.ledger.tls", want: doctor.Warn, says: "fall back", args: []string{"--ledger", "postgres://u:p@db.example/x?sslmode=prefer"}},
+		{name: "nobody's certificate", id: "settings.ledger.tls", want: doctor.Warn, says: "certificate", args: []string{"--ledger", "postgres://u:p@db.example/x?sslmode=require"}},
+		{name: "password in the clear", id: "settings.ledger.tls", want: doctor.Bad, says: "rediss", args: []string{"--ledger", "redis://u:p@127.0.0.1:1,cache.example:6379/0"}},
+		{name: "redis in the clear", id: "settings.ledger.tls", want: doctor.Warn, says: "rediss", args: []string{"--ledger", "redis://cache.example"}},
 	} {
 		t.Run(p.name, func(t *testing.T) { p.found(t, base, nil) })
 	}
 	for _, url := range []string{"postgres://u:p@db.example/x?sslmode=verify-full", "rediss://u:p@cache.example:6379/0", "redis://u:p@[::1]:6379"} {
-		require.Equal(t, vOK, examined(t, append(base, "--ledger", url)...).worst("settings.ledger.tls").Verdict, url)
+		require.Equal(t, doctor.OK, examined(t, append(base, "--ledger", url)...).worst("settings.ledger.tls").Verdict, url)
 	}
-	require.Equal(t, vOK, examined(t, "--offline", "-G", "billing", "--retry-delays", "5s,1m", "--retention", "5m").worst("settings.retention").Verdict)
-	require.Equal(t, vBad, examined(t, "--offline", "-G", "billing", "--retry-delays", "5s,10m", "--retention", "5m").worst("settings.retention").Verdict)
+	require.Equal(t, doctor.OK, examined(t, "--offline", "-G", "billing", "--retry-delays", "5s,1m", "--retention", "5m").worst("settings.retention").Verdict)
+	require.Equal(t, doctor.Bad, examined(t, "--offline", "-G", "billing", "--retry-delays", "5s,10m", "--retention", "5m").worst("settings.retention").Verdict)
 }
 
 // The defaults of the library fit each other, and two runs say the same in the same order.
 func TestDoctor_DefaultsAndOrder(t *testing.T) {
 	first := examined(t, "--offline", "-G", "billing")
-	require.Zero(t, first.count(vBad, vWarn, vUnknown), "%+v", first)
+	require.Zero(t, first.count(doctor.Bad, doctor.Warn, doctor.Unknown), "%+v", first)
 	require.Equal(t, first, examined(t, "--offline", "-G", "billing"))
-	group := defaultGroup()
-	require.Equal(t, time.Minute, group.Rebalance.Timeout)
-	require.Equal(t, 20*time.Second, group.Session.Timeout)
 }
 
 // Mistakes in flags are exit code 2, and a password shows nowhere (G-04).
@@ -176,20 +178,4 @@ func TestDoctor_Table(t *testing.T) {
 	require.Equal(t, exitFound, code)
 	require.Regexp(t, `(?m)^BAD +settings\.retention +- +retention 1m0s is shorter .*\n +mend: idem\.Retention of at least 1m35s$`, out.String())
 	require.Regexp(t, `^1 bad, 0 warnings, 0 unknown, \d+ ok, 3 skipped\n$`, errs.String())
-}
-
-// Each check is explained, and nothing that is no check.
-func TestDoctor_DocsNameEachCheck(t *testing.T) {
-	text, err := os.ReadFile("../../docs/doctor.md")
-	require.NoError(t, err)
-	documented := map[string]bool{}
-	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z_]+\\.[a-z_.]+)` \\|").FindAllStringSubmatch(string(text), -1) {
-		require.False(t, documented[m[1]], "%s stands there twice", m[1])
-		documented[m[1]] = true
-		require.Contains(t, doctorTitles, m[1], "no such check")
-	}
-	for id := range doctorTitles {
-		role := regexp.MustCompile(`^kafka\.retry\.`).ReplaceAllString(id, "kafka.dlq.") // explained together
-		require.True(t, documented[role], "docs/doctor.md does not explain %s", id)
-	}
 }

@@ -36,7 +36,7 @@ func (im *importer) openTable(ctx context.Context) (func(context.Context) error,
 	}
 	pool := im.ledger.pool
 	if url := cmp.Or(f.tableURL, os.Getenv("IDEM_IMPORT_URL")); url != "" {
-		im.a.keepSecret(url)
+		im.a.secrets.AddURL(url)
 		var err error
 		if pool, err = im.a.postgresPool(ctx, "--from-url", url); err != nil {
 			return nil, err

@@ -2,18 +2,17 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/IBM/sarama"
 	"github.com/spf13/cobra"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/internal/groups"
 	"github.com/idem-go/idem/internal/kafkalog"
 )
 
@@ -40,12 +39,12 @@ func newLagCmd(a *app) *cobra.Command {
 
 // lagRow is one partition.
 type lagRow struct {
-	Group     string `json:"group"`
-	Topic     string `json:"topic"`
-	Partition int32  `json:"partition"`
-	Kind      string `json:"kind"`                // source, retry or letters
-	Committed *int64 `json:"committed,omitempty"` // nil: nothing yet
-	End       int64  `json:"end"`
+	Group     string      `json:"group"`
+	Topic     string      `json:"topic"`
+	Partition int32       `json:"partition"`
+	Kind      groups.Kind `json:"kind"`                // source, retry or letters
+	Committed *int64      `json:"committed,omitempty"` // nil: nothing yet
+	End       int64       `json:"end"`
 	// Lag counts offsets, which are records but for marks of transactions and what was compacted away. Of a dead-letter
 	// topic it is what is there.
 	Lag    int64      `json:"lag"`
@@ -53,26 +52,22 @@ type lagRow struct {
 	Member string     `json:"member,omitempty"`
 }
 
-const (
-	kindSource  = "source"
-	kindRetry   = "retry"
-	kindLetters = "letters"
-)
-
 func (a *app) lag(ctx context.Context, o lagFlags) error {
 	client, err := a.kafka()
 	if err != nil {
 		return err
 	}
-	groups := []string{a.group}
+	reader := groups.NewReader(client)
+	a.closers = append(a.closers, reader.Close)
+	names := []string{a.group}
 	if a.group == "" {
-		if groups, err = allGroups(client); err != nil {
+		if names, err = reader.Groups(ctx); err != nil {
 			return err
 		}
 	}
 	var rows []lagRow
-	for _, group := range groups {
-		of, err := a.lagOf(ctx, client, group, o.ages)
+	for _, group := range names {
+		of, err := a.lagOf(ctx, client, reader, group, o.ages)
 		if err != nil {
 			return err
 		}
@@ -87,93 +82,34 @@ func (a *app) lag(ctx context.Context, o lagFlags) error {
 	return o.judge(rows)
 }
 
-func allGroups(client sarama.Client) ([]string, error) {
-	admin, err := sarama.NewClusterAdminFromClient(client)
-	if err != nil {
-		return nil, err
-	}
-	groups, err := admin.ListConsumerGroups()
-	if err != nil {
-		return nil, fmt.Errorf("list groups: %w", err)
-	}
-	return slices.Sorted(maps.Keys(groups)), nil
-}
-
 // lagOf is for one group.
-func (a *app) lagOf(ctx context.Context, client sarama.Client, group string, ages bool) (rows []lagRow, err error) {
-	committed, err := committedBy(client, group)
+func (a *app) lagOf(ctx context.Context, client sarama.Client, reader *groups.Reader, group string, ages bool) (rows []lagRow, err error) {
+	state, err := reader.Lag(ctx, groups.Query{Group: group})
 	if err != nil {
 		return nil, err
 	}
-	members, err := membersOf(client, group)
-	if err != nil {
-		a.note("warning: members are not known: %v", err)
+	if state.MembersErr != nil {
+		a.note("warning: members are not known: %v", state.MembersErr)
 	}
-	for _, topic := range topicsOf(client, group, committed, members) {
-		kind := kindOf(topic, group)
-		spans, err := kafkalog.Spans(client, topic)
-		if errors.Is(err, sarama.ErrUnknownTopicOrPartition) {
-			a.note("warning: group %s has offsets on topic %s, which does not exist", group, topic)
-			continue
+	for _, topic := range state.Missing {
+		a.note("warning: group %s has offsets on topic %s, which does not exist", group, topic)
+	}
+	for i := range state.Partitions {
+		p := &state.Partitions[i]
+		if p.Err != nil {
+			return nil, p.Err
 		}
-		if err != nil {
-			return nil, err
+		row := lagRow{
+			Group: group, Topic: p.Topic, Partition: p.Partition, Kind: p.Kind, Committed: p.Committed, End: p.End, Lag: p.Lag, Member: p.Reader,
 		}
-		for _, s := range spans {
-			row := lagRow{Group: group, Topic: topic, Partition: s.Partition, Kind: kind, End: s.End, Lag: s.End - s.Begin}
-			if offset, ok := committed[topic][s.Partition]; ok && kind != kindLetters {
-				row.Committed = &offset
-				row.Lag = max(s.End-offset, 0)
-				s.Begin = max(s.Begin, offset)
+		if ages && row.Lag > 0 {
+			if row.Oldest, err = firstTime(ctx, client, kafkalog.Span{Topic: p.Topic, Partition: p.Partition, Begin: p.Next, End: p.End}); err != nil {
+				return nil, err
 			}
-			if ages && row.Lag > 0 {
-				if row.Oldest, err = firstTime(ctx, client, s); err != nil {
-					return nil, err
-				}
-			}
-			row.Member = readerOf(members, topic, s.Partition)
-			rows = append(rows, row)
 		}
+		rows = append(rows, row)
 	}
 	return rows, nil
-}
-
-// topicsOf are the topics that a group has offsets on or reads, with the retry and dead-letter topics that belong to them.
-func topicsOf(client sarama.Client, group string, committed map[string]map[int32]int64, members []member) []string {
-	topics := make(map[string]bool)
-	for topic := range committed {
-		topics[topic] = true
-	}
-	for _, m := range members {
-		for topic := range m.assigned {
-			topics[topic] = true
-		}
-	}
-	all, _ := client.Topics() // none: a topic that is not listed is not shown
-	for source := range maps.Clone(topics) {
-		for _, topic := range all {
-			if topic == idem.DeadLetterTopic(group)(source) || isRetryOf(topic, source, group) {
-				topics[topic] = true
-			}
-		}
-	}
-	return slices.Sorted(maps.Keys(topics))
-}
-
-// isRetryOf reports whether topic is for later attempts of a group's events of source.
-func isRetryOf(topic, source, group string) bool {
-	retry := idem.RetryTopic(source, group, 0)
-	return topic == retry || strings.HasPrefix(topic, retry+".")
-}
-
-func kindOf(topic, group string) string {
-	switch {
-	case strings.HasSuffix(topic, idem.DeadLetterTopic(group)("")):
-		return kindLetters
-	case strings.Contains(topic, idem.RetryTopic("", group, 0)):
-		return kindRetry
-	}
-	return kindSource
 }
 
 // firstTime is the time of the first record of a span, nil if there is none.
@@ -186,14 +122,8 @@ func firstTime(ctx context.Context, client sarama.Client, s kafkalog.Span) (firs
 	return first, err
 }
 
-func readerOf(members []member, topic string, partition int32) string {
-	for _, m := range members {
-		if slices.Contains(m.assigned[topic], partition) {
-			return m.String()
-		}
-	}
-	return ""
-}
+// legalTopic is what Kafka takes for the name of a topic.
+var legalTopic = regexp.MustCompile(`^[a-zA-Z0-9._-]{1,249}$`)
 
 func (a *app) showLag(rows []lagRow) error {
 	cells := make([][]string, len(rows))
@@ -206,7 +136,7 @@ func (a *app) showLag(rows []lagRow) error {
 			age = time.Since(*r.Oldest).Round(time.Second).String()
 		}
 		cells[i] = []string{
-			r.Group, r.Topic, strconv.Itoa(int(r.Partition)), r.Kind, committed, strconv.FormatInt(r.End, 10),
+			r.Group, r.Topic, strconv.Itoa(int(r.Partition)), string(r.Kind), committed, strconv.FormatInt(r.End, 10),
 			strconv.FormatInt(r.Lag, 10), age, plain(r.Member),
 		}
 	}
@@ -220,7 +150,7 @@ func (a *app) showLag(rows []lagRow) error {
 func (o lagFlags) judge(rows []lagRow) error {
 	letters := make(map[string]int64)
 	for _, r := range rows {
-		if r.Kind == kindLetters {
+		if r.Kind == groups.Letters {
 			letters[r.Topic] += r.Lag
 		} else if o.most >= 0 && r.Lag > o.most {
 			return found("group %s is %d records behind on %s/%d, more than %d", r.Group, r.Lag, r.Topic, r.Partition, o.most)

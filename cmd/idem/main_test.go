@@ -137,7 +137,7 @@ func TestSecretsAreNotShown_G04(t *testing.T) {
 // G-04: what a third party puts into its errors is looked through too.
 func TestRedact_G04(t *testing.T) {
 	a := &app{}
-	a.keepSecret("postgres://idem:p%40ss%2Fword@host/db?sslpassword=another-one")
+	a.secrets.AddURL("postgres://idem:p%40ss%2Fword@host/db?sslpassword=another-one")
 	for text, want := range map[string]string{
 		"login with p@ss/word failed":             "login with *** failed",
 		"as written: p%40ss%2Fword":               "as written: ***",

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/idem-go/idem/internal/outboxview"
 	"github.com/idem-go/idem/outbox/pgoutbox"
 )
 
@@ -43,11 +44,11 @@ func (a *app) migrateOutboxUp(cmd *cobra.Command, layout string) error {
 	ctx := cmd.Context()
 	fields := map[string]any{"outbox": b.name}
 	err = a.audited("migrate up", fields, func() error {
-		before, err := findOutbox(ctx, b.pool, b.schema)
+		before, err := outboxview.Find(ctx, b.pool, b.schema)
 		if err != nil {
 			return fmt.Errorf("%s: %w", b.name, err)
 		}
-		fields["version_before"] = before.version
+		fields["version_before"] = before.Version
 		if err := pgoutbox.Migrate(ctx, b.pool, b.options()...); err != nil {
 			return fmt.Errorf("%s: %w", b.name, err)
 		}
@@ -93,12 +94,12 @@ func (v *tablesView) lines() [][]string {
 // status is a line of migrate status for an outbox.
 func (b *openedOutbox) status(ctx context.Context) tablesView {
 	v := tablesView{Ledger: b.name, Layout: layoutOutbox, State: "ok"}
-	layout, err := findOutbox(ctx, b.pool, b.schema)
-	v.Schema, v.Version = layout.schema, layout.version
-	switch problem := layout.problem(); {
+	layout, err := outboxview.Find(ctx, b.pool, b.schema)
+	v.Schema, v.Version = layout.Schema, layout.Version
+	switch problem := layout.Problem(); {
 	case err != nil:
 		v.State, v.Problem = "unavailable", err.Error()
-	case !layout.there():
+	case !layout.There():
 		v.State, v.Layout, v.Problem = "missing", "", problem
 	case problem != "":
 		v.State, v.Problem = "unfit", problem

@@ -3,22 +3,17 @@ package main
 import (
 	"context"
 	"fmt"
-	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/idem-go/idem/internal/outboxview"
 )
 
 // outboxView is what status says.
 type outboxView struct {
-	Outbox  string       `json:"outbox"`
-	Waiting int64        `json:"waiting"`        // counting stops at 100000
-	Oldest  float64      `json:"oldest_seconds"` // of those that wait
-	Parked  int64        `json:"parked"`
-	Blocked int64        `json:"blocked"`
-	Relays  []relayShare `json:"relays"`
+	Outbox string `json:"outbox"`
+	outboxview.Status
 }
 
 func newOutboxStatusCmd(a *app) *cobra.Command {
@@ -40,17 +35,11 @@ func (a *app) outboxStatus(cmd *cobra.Command, o *outboxFlag) error {
 	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), askWait)
 	defer cancel()
-	log, err := b.box.Backlog(ctx, backlogLimit)
+	status, err := outboxview.Ask(ctx, b.pool, b.schema)
 	if err != nil {
 		return fmt.Errorf("%s: %w", b.name, err)
 	}
-	relays, err := shares(ctx, b.pool, b.schema)
-	if err != nil {
-		return fmt.Errorf("%s: who publishes: %w", b.name, err)
-	}
-	v := outboxView{
-		Outbox: b.name, Waiting: log.Waiting, Oldest: log.Oldest.Seconds(), Parked: log.Parked, Blocked: log.Blocked, Relays: relays,
-	}
+	v := outboxView{b.name, status}
 	return a.show(v, nil, v.rows())
 }
 
@@ -60,8 +49,8 @@ func (v *outboxView) rows() [][]string {
 		oldest = short(seconds(v.Oldest))
 	}
 	rows := [][]string{
-		{"OUTBOX", v.Outbox}, {"waiting", counted(v.Waiting)}, {"oldest", oldest},
-		{"parked", counted(v.Parked)}, {"blocked", counted(v.Blocked)}, {""}, {"RELAY", "SHARDS", "EPOCHS", "LEASE"},
+		{"OUTBOX", v.Outbox}, {"waiting", outboxview.Counted(v.Waiting)}, {"oldest", oldest},
+		{"parked", outboxview.Counted(v.Parked)}, {"blocked", outboxview.Counted(v.Blocked)}, {""}, {"RELAY", "SHARDS", "EPOCHS", "LEASE"},
 	}
 	for i := range v.Relays {
 		r := &v.Relays[i]
@@ -69,53 +58,20 @@ func (v *outboxView) rows() [][]string {
 		if name == "" {
 			name = "(nobody)"
 		}
-		rows = append(rows, []string{name, spans(r.Shards), epochs(r.Epochs), r.lease()})
+		rows = append(rows, []string{name, outboxview.Spans(r.Shards), outboxview.Epochs(r.Epochs), leaseText(r.LeaseLeft)})
 	}
 	return rows
 }
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-func (r *relayShare) lease() string {
+// leaseText says how long a lease lasts, in seconds, or for how long it is over.
+func leaseText(left *float64) string {
 	switch {
-	case r.LeaseLeft == nil:
+	case left == nil:
 		return "-"
-	case *r.LeaseLeft < 0:
-		return "over for " + short(seconds(-*r.LeaseLeft))
+	case *left < 0:
+		return "over for " + short(seconds(-*left))
 	}
-	return short(seconds(*r.LeaseLeft)) + " left"
-}
-
-// spans writes ascending numbers as people do: 0-31,40.
-func spans(numbers []int) string {
-	var b strings.Builder
-	for i := 0; i < len(numbers); {
-		last := i
-		for last+1 < len(numbers) && numbers[last+1] == numbers[last]+1 {
-			last++
-		}
-		if b.Len() > 0 {
-			b.WriteByte(',')
-		}
-		b.WriteString(strconv.Itoa(numbers[i]))
-		if last > i {
-			fmt.Fprintf(&b, "-%d", numbers[last])
-		}
-		i = last + 1
-	}
-	if b.Len() == 0 {
-		return "none"
-	}
-	return b.String()
-}
-
-func epochs(all []int64) string {
-	if len(all) == 0 {
-		return "-"
-	}
-	least, most := slices.Min(all), slices.Max(all)
-	if least == most {
-		return fmt.Sprint(least)
-	}
-	return fmt.Sprintf("%d-%d", least, most)
+	return short(seconds(*left)) + " left"
 }

@@ -12,6 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idem-go/idem/consumer"
+	"github.com/idem-go/idem/internal/doctor"
+	"github.com/idem-go/idem/internal/outboxview"
 	"github.com/idem-go/idem/internal/testenv"
 	"github.com/idem-go/idem/outbox"
 	"github.com/idem-go/idem/outbox/pgoutbox"
@@ -68,7 +70,7 @@ func (o *testOutbox) park(id, reason string, behind ...string) int64 {
 
 func (o *testOutbox) backlog() outbox.Backlog {
 	o.Helper()
-	b, err := o.box.Backlog(o.Context(), backlogLimit)
+	b, err := o.box.Backlog(o.Context(), outboxview.Limit)
 	require.NoError(o, err)
 	return b
 }
@@ -196,9 +198,9 @@ func TestOutboxStatus(t *testing.T) {
 	for _, want := range []string{"waiting", "relay-1", "(nobody)", "left", "0-31"} {
 		require.Contains(t, text, want)
 	}
-	require.Equal(t, "1-3,7,9-10", spans([]int{1, 2, 3, 7, 9, 10}))
-	require.Equal(t, "none", spans(nil))
-	require.Equal(t, "over for 3s", (&relayShare{LeaseLeft: new(-3.0)}).lease())
+	require.Equal(t, "1-3,7,9-10", outboxview.Spans([]int{1, 2, 3, 7, 9, 10}))
+	require.Equal(t, "none", outboxview.Spans(nil))
+	require.Equal(t, "over for 3s", leaseText(new(-3.0)))
 }
 
 // What is parked is listed without payload unless that is asked for, and can reach no terminal as a command (G-04).
@@ -265,8 +267,8 @@ func TestOutboxRetrySkip_O10(t *testing.T) {
 // The doctor looks at an outbox where there is one.
 func TestDoctor_Outbox_O10_O15(t *testing.T) {
 	p := newPgSchema(t)
-	verdicts := func() map[string]doctorVerdict {
-		all := map[string]doctorVerdict{}
+	verdicts := func() map[string]doctor.Verdict {
+		all := map[string]doctor.Verdict{}
 		for _, f := range examined(t, p.base()...) {
 			if strings.HasPrefix(f.ID, "outbox.") {
 				require.NotEmpty(t, f.Title, f.ID)
@@ -277,7 +279,7 @@ func TestDoctor_Outbox_O10_O15(t *testing.T) {
 	}
 	require.Empty(t, verdicts())
 	command(t, "migrate", "up", "--outbox", "--ledger", p.url).ok(t)
-	fine := map[string]doctorVerdict{"outbox.tables": vOK, "outbox.parked": vOK, "outbox.oldest": vOK, "outbox.relay": vWarn}
+	fine := map[string]doctor.Verdict{"outbox.tables": doctor.OK, "outbox.parked": doctor.OK, "outbox.oldest": doctor.OK, "outbox.relay": doctor.Warn}
 	require.Equal(t, fine, verdicts(), "nobody publishes")
 	pool, err := pgxpool.New(t.Context(), p.url)
 	require.NoError(t, err)
@@ -288,11 +290,11 @@ func TestDoctor_Outbox_O10_O15(t *testing.T) {
 	o.park("a", "too large")
 	_, err = o.box.Hold(context.Background(), "relay", time.Minute, true)
 	require.NoError(t, err)
-	fine["outbox.relay"], fine["outbox.parked"] = vOK, vWarn
+	fine["outbox.relay"], fine["outbox.parked"] = doctor.OK, doctor.Warn
 	require.Equal(t, fine, verdicts())
 	p.exec(p.url, "UPDATE idem_outbox SET added_at = added_at - interval '2 min'")
-	fine["outbox.oldest"] = vWarn
+	fine["outbox.oldest"] = doctor.Warn
 	require.Equal(t, fine, verdicts())
 	p.exec(p.url, "DROP TABLE idem_outbox_shards")
-	require.Equal(t, map[string]doctorVerdict{"outbox.tables": vBad}, verdicts())
+	require.Equal(t, map[string]doctor.Verdict{"outbox.tables": doctor.Bad}, verdicts())
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/internal/groups"
 	"github.com/idem-go/idem/internal/kafkalog"
 	"github.com/idem-go/idem/internal/letters"
 )
@@ -108,7 +109,7 @@ func (a *app) rewind(ctx context.Context, o rewindFlags) error {
 
 // refuseMembers refuses a group that runs: it would commit its own offsets over these.
 func refuseMembers(client sarama.Client, group string) error {
-	members, err := membersOf(client, group)
+	members, err := groups.Members(client, group)
 	if err != nil {
 		return err
 	}
@@ -124,7 +125,7 @@ func refuseMembers(client sarama.Client, group string) error {
 
 // rewindRows are the partitions that the group has offsets on, and where they would go.
 func rewindRows(ctx context.Context, client sarama.Client, group string, to time.Time, o rewindFlags) (rows []rewindRow, err error) {
-	committed, err := committedBy(client, group)
+	committed, err := groups.Committed(client, group)
 	if err != nil {
 		return nil, err
 	}
@@ -155,7 +156,7 @@ func rewindRows(ctx context.Context, client sarama.Client, group string, to time
 }
 
 func (o *rewindFlags) wants(topic, group string) bool {
-	return len(o.topics) == 0 || slices.ContainsFunc(o.topics, func(t string) bool { return t == topic || isRetryOf(topic, t, group) })
+	return len(o.topics) == 0 || slices.ContainsFunc(o.topics, func(t string) bool { return t == topic || groups.IsRetryOf(topic, t, group) })
 }
 
 func rewindRowOf(ctx context.Context, client sarama.Client, topic string, id int32, committed int64, to time.Time, before time.Duration) (rewindRow, error) {
@@ -233,7 +234,7 @@ func setOffsets(client sarama.Client, group string, rows []rewindRow) error {
 	}
 	response, err := admin.AlterConsumerGroupOffsets(group, offsets, nil)
 	if err != nil {
-		return groupError(group, err)
+		return groups.Error(group, err)
 	}
 	var errs []error
 	for topic, partitions := range response.Errors {

@@ -17,6 +17,7 @@ import (
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/dedup/memstore"
 	"github.com/idem-go/idem/dedup/pgstore"
+	"github.com/idem-go/idem/internal/groups"
 	"github.com/idem-go/idem/internal/kafkalog"
 	"github.com/idem-go/idem/internal/letters"
 	"github.com/idem-go/idem/internal/testenv"
@@ -57,7 +58,7 @@ func (w *letterWorld) commit(topic string, offset int64) {
 
 func (w *letterWorld) committed(topic string) int64 {
 	w.t.Helper()
-	offsets, err := committedBy(w.client, w.group)
+	offsets, err := groups.Committed(w.client, w.group)
 	require.NoError(w.t, err)
 	return offsets[topic][w.partition(topic).Partition]
 }
@@ -151,8 +152,8 @@ func (w *letterWorld) join(topics ...string) {
 	}()
 	w.t.Cleanup(func() { cancel(); <-done; client.Close() })
 	require.Eventually(w.t, func() bool {
-		members, err := membersOf(w.client, w.group)
-		return err == nil && len(members) == 1 && len(members[0].assigned) == len(topics)
+		members, err := groups.Members(w.client, w.group)
+		return err == nil && len(members) == 1 && len(members[0].Assigned) == len(topics)
 	}, 20*time.Second, 20*time.Millisecond)
 }
 
@@ -178,19 +179,19 @@ func TestLag(t *testing.T) {
 	w.join("orders")
 	code, out, said := w.command("lag", "-o", "json")
 	require.Zero(t, code, said)
-	lag := map[string]int64{}
+	lag := map[groups.Kind]int64{}
 	for _, r := range decodeJSON[[]lagRow](t, strings.NewReader(out)) {
 		lag[r.Kind] += r.Lag
 		switch {
-		case r.Kind == kindSource && r.Lag > 0:
+		case r.Kind == groups.Source && r.Lag > 0:
 			require.EqualValues(t, 7, *r.Committed)
 			require.InDelta(t, (time.Hour + 2*time.Minute).Seconds(), time.Since(*r.Oldest).Seconds(), 30)
 			require.Contains(t, r.Member, "worker-7")
-		case r.Kind == kindRetry:
+		case r.Kind == groups.Retry:
 			require.Empty(t, r.Member)
 		}
 	}
-	require.Equal(t, map[string]int64{kindSource: 3, kindRetry: 0, kindLetters: 3}, lag)
+	require.Equal(t, map[groups.Kind]int64{groups.Source: 3, groups.Retry: 0, groups.Letters: 3}, lag)
 
 	for flag, want := range map[string]int{"--max=2": exitFound, "--max=3": exitOK, "--max-letters=2": exitFound, "--max-letters=3": exitOK} {
 		code, _, said = w.command("lag", flag)

@@ -1,7 +1,8 @@
-package main
+package doctor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -12,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/idem-go/idem/dedup/redisstore"
+	"github.com/idem-go/idem/internal/redact"
 )
 
 // redisFacts are what one server says of itself.
@@ -25,22 +27,21 @@ type redisFacts struct {
 	skew, within time.Duration
 }
 
-func (d *doctor) checkRedis(ctx context.Context, r *findings, url string) {
-	l, err := d.openLedger(ctx, url)
+func (d *examination) checkRedis(ctx context.Context, r *Findings, l *Ledger) {
+	client, on, err := d.openRedis(ctx, l)
 	if err != nil {
-		r.say(vBad, "redis.connect", "redis", d.redact(err.Error()), "redis://user:password@host:port/db")
+		r.say(Bad, "redis.connect", "redis", err.Error(), "redis://user:password@host:port/db")
 		return
 	}
-	client, on := l.redis, l.name
 	info := settings{}
 	if single, is := client.(*redis.Client); is {
 		if info, err = infoOf(ctx, single); err != nil && !notPermitted(err) {
-			r.say(vBad, "redis.connect", on, d.redact(err.Error()), "")
+			r.say(Bad, "redis.connect", on, err.Error(), "")
 			return
 		}
 	}
 	if single, is := client.(*redis.Client); is && info["cluster_enabled"] == "1" {
-		r.say(vWarn, "redis.connect", on, "the server is part of a cluster, and this URL is of one server: the other masters are looked at all the same, but a redis.Client reaches only this one",
+		r.say(Warn, "redis.connect", on, "the server is part of a cluster, and this URL is of one server: the other masters are looked at all the same, but a redis.Client reaches only this one",
 			"redis+cluster:// in the URL, and a redis.ClusterClient in the workers")
 		o := single.Options()
 		cluster := redis.NewClusterClient(&redis.ClusterOptions{
@@ -49,19 +50,34 @@ func (d *doctor) checkRedis(ctx context.Context, r *findings, url string) {
 		defer cluster.Close()
 		client = cluster
 	} else {
-		r.say(vOK, "redis.connect", on, "it does", "")
+		r.say(OK, "redis.connect", on, "it does", "")
 	}
 	own, err := d.checkServers(ctx, client)
 	if err != nil {
-		r.say(vBad, "redis.connect", on, d.redact(err.Error()), "")
+		r.say(Bad, "redis.connect", on, err.Error(), "")
 		return
 	}
 	checkRedisStore(ctx, &own, on, client)
 	*r = append(*r, own...)
 }
 
+// openRedis returns a client and its name, without credentials.
+func (d *examination) openRedis(ctx context.Context, l *Ledger) (client redis.UniversalClient, name string, err error) {
+	switch {
+	case l.Redis == nil && (l.OpenRedis == nil || redact.SplitsPassword(l.URL)):
+		return nil, "", errors.New("the URL cannot be opened (not shown, it may hold a password)")
+	case l.Redis == nil:
+		return l.OpenRedis(ctx)
+	}
+	access := l.redisAccess()
+	if single, is := l.Redis.(*redis.Client); is {
+		return l.Redis, fmt.Sprintf("%s/%d", access.name(), single.Options().DB), nil
+	}
+	return l.Redis, "redis cluster " + strings.Join(access.hosts, ","), nil
+}
+
 // checkServers looks at every master, in the order of their addresses.
-func (d *doctor) checkServers(ctx context.Context, client redis.UniversalClient) (own findings, err error) {
+func (d *examination) checkServers(ctx context.Context, client redis.UniversalClient) (own Findings, err error) {
 	cluster, ok := client.(*redis.ClusterClient)
 	if !ok {
 		c, ok := client.(*redis.Client)
@@ -92,13 +108,13 @@ func (d *doctor) checkServers(ctx context.Context, client redis.UniversalClient)
 	}
 	text, err := cluster.ClusterInfo(ctx).Result()
 	if err != nil {
-		own.say(vUnknown, "redis.cluster", "redis cluster", "not known: "+d.redact(err.Error()), aclSet(all[0].user, "+cluster|info"))
+		own.say(Unknown, "redis.cluster", "redis cluster", "not known: "+err.Error(), aclSet(all[0].user, "+cluster|info"))
 		return own, nil
 	}
 	info := settings{}
 	info.readLines(text)
 	own.choose("redis.cluster", "redis cluster", fmt.Sprintf("%d masters serve all slots; the workers need a redis.ClusterClient", len(all)),
-		choice{info["cluster_state"] != "ok" || info["cluster_slots_ok"] != "16384", vBad,
+		choice{info["cluster_state"] != "ok" || info["cluster_slots_ok"] != "16384", Bad,
 			fmt.Sprintf("cluster_state is %s, %s of 16384 slots are served: events in the others wait", info["cluster_state"], info["cluster_slots_ok"]),
 			"redis-cli --cluster check " + all[0].addr})
 	return own, nil
@@ -130,7 +146,7 @@ func notPermitted(err error) bool {
 	return redis.HasErrorPrefix(err, "NOPERM") || redis.HasErrorPrefix(err, "unknown command")
 }
 
-func (d *doctor) askRedis(ctx context.Context, c *redis.Client) (f *redisFacts, err error) {
+func (d *examination) askRedis(ctx context.Context, c *redis.Client) (f *redisFacts, err error) {
 	f = &redisFacts{addr: c.Options().Addr, user: c.Options().Username}
 	f.info, err = infoOf(ctx, c)
 	if f.noInfo = notPermitted(err); err != nil && !f.noInfo {
@@ -156,17 +172,17 @@ func aclSet(user, rule string) string {
 }
 
 // judge says what is to be said of one server.
-func (f *redisFacts) judge(r *findings) {
+func (f *redisFacts) judge(r *Findings) {
 	on := "redis " + f.addr
 	switch {
 	case f.noTime:
-		r.say(vBad, "redis.rights", on, "TIME is not permitted: a worker refuses to start, since it cannot tell how old an event is", aclSet(f.user, "+time"))
+		r.say(Bad, "redis.rights", on, "TIME is not permitted: a worker refuses to start, since it cannot tell how old an event is", aclSet(f.user, "+time"))
 	case f.noInfo:
-		r.say(vUnknown, "redis.rights", on, "INFO is not permitted: version, eviction, memory, persistence and role are not known", aclSet(f.user, "+info +config|get"))
+		r.say(Unknown, "redis.rights", on, "INFO is not permitted: version, eviction, memory, persistence and role are not known", aclSet(f.user, "+info +config|get"))
 	case f.appendfsync == "":
-		r.say(vUnknown, "redis.rights", on, "CONFIG GET is not permitted: appendfsync is not known", aclSet(f.user, "+config|get"))
+		r.say(Unknown, "redis.rights", on, "CONFIG GET is not permitted: appendfsync is not known", aclSet(f.user, "+config|get"))
 	default:
-		r.say(vOK, "redis.rights", on, "it may", "")
+		r.say(OK, "redis.rights", on, "it may", "")
 	}
 	if f.noInfo {
 		return
@@ -174,16 +190,16 @@ func (f *redisFacts) judge(r *findings) {
 	version := f.info["redis_version"]
 	major, err := strconv.Atoi(strings.SplitN(version, ".", 2)[0])
 	r.choose("redis.version", on, version,
-		choice{err != nil, vUnknown, fmt.Sprintf("not known: %q", version), ""},
-		choice{major < 7, vBad, version + ": SET with NX and GET together needs 7.0", "upgrade the server"})
+		choice{err != nil, Unknown, fmt.Sprintf("not known: %q", version), ""},
+		choice{major < 7, Bad, version + ": SET with NX and GET together needs 7.0", "upgrade the server"})
 	policy := f.info["maxmemory_policy"]
 	r.choose("redis.eviction", on, policy,
-		choice{policy == "", vUnknown, "INFO does not tell maxmemory-policy", ""},
-		choice{policy != "noeviction", vBad, "maxmemory-policy is " + policy + ": every evicted key is an event that is handled again, in silence (R-10)",
+		choice{policy == "", Unknown, "INFO does not tell maxmemory-policy", ""},
+		choice{policy != "noeviction", Bad, "maxmemory-policy is " + policy + ": every evicted key is an event that is handled again, in silence (R-10)",
 			"CONFIG SET maxmemory-policy noeviction; CONFIG REWRITE; or a Redis of its own"})
 	evicted, _ := f.info.number("evicted_keys")
 	r.choose("redis.evicted", on, "none",
-		choice{evicted > 0, vWarn, fmt.Sprintf("%d keys were evicted since the server started: those events may be handled again (R-10)", evicted),
+		choice{evicted > 0, Warn, fmt.Sprintf("%d keys were evicted since the server started: those events may be handled again (R-10)", evicted),
 			"mend redis.eviction; CONFIG RESETSTAT starts the count anew"})
 	f.judgeMemory(r, on)
 	f.judgePersistence(r, on)
@@ -193,7 +209,7 @@ func (f *redisFacts) judge(r *findings) {
 	}
 }
 
-func (f *redisFacts) judgeMemory(r *findings, on string) {
+func (f *redisFacts) judgeMemory(r *Findings, on string) {
 	limit, _ := f.info.number("maxmemory")
 	used, _ := f.info.number("used_memory")
 	share := 0.0
@@ -202,21 +218,21 @@ func (f *redisFacts) judgeMemory(r *findings, on string) {
 	}
 	const mend = "CONFIG SET maxmemory <more>, or a shorter idem.Retention"
 	r.choose("redis.memory", on, fmt.Sprintf("%.0f %% of %d MB", share, limit>>20),
-		choice{limit == 0, vWarn, fmt.Sprintf("maxmemory is not set, %d MB are used: when memory is short the system kills the server instead of the server refusing claims (R-11)", used>>20),
+		choice{limit == 0, Warn, fmt.Sprintf("maxmemory is not set, %d MB are used: when memory is short the system kills the server instead of the server refusing claims (R-11)", used>>20),
 			"CONFIG SET maxmemory <three quarters of the host's>"},
-		choice{share >= 95, vBad, fmt.Sprintf("%.0f %% of maxmemory is used: soon no event can be claimed, and the consumers stand still (R-11)", share), mend},
-		choice{share >= 80, vWarn, fmt.Sprintf("%.0f %% of maxmemory is used (R-11)", share), mend})
+		choice{share >= 95, Bad, fmt.Sprintf("%.0f %% of maxmemory is used: soon no event can be claimed, and the consumers stand still (R-11)", share), mend},
+		choice{share >= 80, Warn, fmt.Sprintf("%.0f %% of maxmemory is used (R-11)", share), mend})
 }
 
-func (f *redisFacts) judgePersistence(r *findings, on string) {
+func (f *redisFacts) judgePersistence(r *Findings, on string) {
 	aof := f.info["aof_enabled"]
 	r.choose("redis.persistence", on, "appendonly is yes, appendfsync "+f.appendfsync+"; a crash forgets at most the last second with everysec",
-		choice{aof == "", vUnknown, "INFO does not tell whether appendonly is yes", ""},
-		choice{aof == "0", vWarn, "appendonly is no: a restart forgets what happened since the last snapshot, if there are any, and those events are handled again (R-13)",
+		choice{aof == "", Unknown, "INFO does not tell whether appendonly is yes", ""},
+		choice{aof == "0", Warn, "appendonly is no: a restart forgets what happened since the last snapshot, if there are any, and those events are handled again (R-13)",
 			"CONFIG SET appendonly yes; CONFIG REWRITE"},
-		choice{f.appendfsync == "no", vWarn, "appendfsync is no: a crash of the host forgets half a minute, and those events are handled again (R-13)",
+		choice{f.appendfsync == "no", Warn, "appendfsync is no: a crash of the host forgets half a minute, and those events are handled again (R-13)",
 			"CONFIG SET appendfsync everysec; CONFIG REWRITE"},
-		choice{f.appendfsync == "", vOK, "appendonly is yes", ""})
+		choice{f.appendfsync == "", OK, "appendonly is yes", ""})
 	var failing []string
 	for _, name := range []string{"aof_last_write_status", "aof_last_bgrewrite_status", "rdb_last_bgsave_status"} {
 		if s := f.info[name]; s != "" && s != "ok" {
@@ -224,14 +240,14 @@ func (f *redisFacts) judgePersistence(r *findings, on string) {
 		}
 	}
 	r.choose("redis.writing", on, "it can",
-		choice{len(failing) > 0, vBad, strings.Join(failing, ", ") + ": the server refuses writes, or forgets them at a restart (R-13)",
+		choice{len(failing) > 0, Bad, strings.Join(failing, ", ") + ": the server refuses writes, or forgets them at a restart (R-13)",
 			"room and rights in the server's dir; its log says more"})
 }
 
-func (f *redisFacts) judgeReplication(r *findings, on string) {
+func (f *redisFacts) judgeReplication(r *Findings, on string) {
 	r.choose("redis.role", on, f.info["role"],
-		choice{f.info["role"] == "", vUnknown, "INFO does not tell the role", ""},
-		choice{f.info["role"] != "master", vBad, "a replica: nothing can be recorded (R-20)",
+		choice{f.info["role"] == "", Unknown, "INFO does not tell the role", ""},
+		choice{f.info["role"] != "master", Bad, "a replica: nothing can be recorded (R-20)",
 			fmt.Sprintf("the address of the master, %s:%s, or a client that follows Sentinel", f.info["master_host"], f.info["master_port"])})
 	if f.info["role"] != "master" {
 		return
@@ -239,26 +255,26 @@ func (f *redisFacts) judgeReplication(r *findings, on string) {
 	replicas, _ := f.info.number("connected_slaves")
 	good, guarded := f.info.number("min_slaves_good_slaves") // only with min-replicas-to-write
 	r.choose("redis.replication", on, fmt.Sprintf("%d replicas", replicas),
-		choice{guarded, vOK, fmt.Sprintf("%d replicas, %d of them close enough for min-replicas-to-write", replicas, good), ""},
-		choice{replicas > 0, vWarn,
+		choice{guarded, OK, fmt.Sprintf("%d replicas, %d of them close enough for min-replicas-to-write", replicas, good), ""},
+		choice{replicas > 0, Warn,
 			fmt.Sprintf("%d replicas, and min-replicas-to-write is 0: a master that is cut off goes on taking claims, and a fail-over forgets them (R-12)", replicas),
 			"CONFIG SET min-replicas-to-write 1; CONFIG SET min-replicas-max-lag 10; CONFIG REWRITE; for effects that must not repeat a Postgres ledger"})
 }
 
 // checkRedisStore lets the ledger look at itself as it does at the start of a worker, and says what none of our checks has.
-func checkRedisStore(ctx context.Context, own *findings, on string, client redis.UniversalClient) {
+func checkRedisStore(ctx context.Context, own *Findings, on string, client redis.UniversalClient) {
 	warnings, err := redisstore.New(client).Check(ctx)
 	said, refused := 0, false
 	for _, f := range *own {
 		switch f.ID {
 		case "redis.rights", "redis.version", "redis.eviction", "redis.persistence":
-			refused = refused || f.Verdict == vBad
-			if f.Verdict != vOK {
+			refused = refused || f.Verdict == Bad
+			if f.Verdict != OK {
 				said++
 			}
 		}
 	}
 	own.choose("redis.ledger", on, "nothing",
-		choice{err != nil && !refused, vBad, fmt.Sprint(err), ""},
-		choice{len(warnings) > said, vWarn, strings.Join(warnings, "; "), ""})
+		choice{err != nil && !refused, Bad, fmt.Sprint(err), ""},
+		choice{len(warnings) > said, Warn, strings.Join(warnings, "; "), ""})
 }

@@ -1,4 +1,4 @@
-package main
+package doctor
 
 import (
 	"errors"
@@ -10,9 +10,9 @@ import (
 )
 
 // checkGroup looks at the members there are.
-func (k *kafkaDoctor) checkGroup(r *findings) {
-	on := "group " + k.group
-	groups, err := k.admin.DescribeConsumerGroups([]string{k.group})
+func (k *kafkaDoctor) checkGroup(r *Findings) {
+	on := "group " + k.in.Group
+	groups, err := k.admin.DescribeConsumerGroups([]string{k.in.Group})
 	if err == nil && len(groups) != 1 {
 		err = sarama.ErrIncompleteResponse
 	}
@@ -20,17 +20,17 @@ func (k *kafkaDoctor) checkGroup(r *findings) {
 		err = groups[0].Err
 	}
 	if err != nil {
-		k.blind(r, "kafka.group.state", on, err, "Describe", "--group "+k.group)
+		k.blind(r, "kafka.group.state", on, err, "Describe", "--group "+k.in.Group)
 		return
 	}
 	g := groups[0]
 	r.choose("kafka.group.state", on, fmt.Sprintf("%s, %d members", strings.ToLower(g.State), len(g.Members)),
-		choice{strings.HasSuffix(g.State, "Rebalance"), vWarn,
+		choice{strings.HasSuffix(g.State, "Rebalance"), Warn,
 			fmt.Sprintf("%s: if it still is in a minute, a member does not give back what it has (K-07)", g.State),
-			k.tool("kafka-consumer-groups.sh", "--describe --group %s --members", k.group)})
+			k.tool("kafka-consumer-groups.sh", "--describe --group %s --members", k.in.Group)})
 	if len(g.Members) == 0 {
-		r.say(vSkipped, "kafka.group.strategy", on, "no members", "")
-		r.say(vSkipped, "kafka.group.subscription", on, "no members", "")
+		r.say(Skipped, "kafka.group.strategy", on, "no members", "")
+		r.say(Skipped, "kafka.group.subscription", on, "no members", "")
 		return
 	}
 	k.checkStrategy(r, on, g)
@@ -38,30 +38,30 @@ func (k *kafkaDoctor) checkGroup(r *findings) {
 }
 
 // checkStrategy compares the group's protocol with what a worker offers (K-26).
-func (k *kafkaDoctor) checkStrategy(r *findings, on string, g *sarama.GroupDescription) {
+func (k *kafkaDoctor) checkStrategy(r *Findings, on string, g *sarama.GroupDescription) {
 	const cooperative, ranged = "cooperative-sticky", "range"
 	offers := []string{cooperative, ranged}
-	if k.opt.cooperative {
+	if k.opt.Cooperative {
 		offers = offers[:1]
 	}
 	r.choose("kafka.group.strategy", on, g.Protocol,
-		choice{g.ProtocolType != "consumer", vBad, fmt.Sprintf("the group is of type %q: no consumer can join", g.ProtocolType), "another --group"},
-		choice{g.Protocol == "", vUnknown, "the members have not agreed on one yet", ""},
-		choice{k.opt.cooperative && g.Protocol == ranged, vBad,
+		choice{g.ProtocolType != "consumer", Bad, fmt.Sprintf("the group is of type %q: no consumer can join", g.ProtocolType), "another --group"},
+		choice{g.Protocol == "", Unknown, "the members have not agreed on one yet", ""},
+		choice{k.opt.Cooperative && g.Protocol == ranged, Bad,
 			"the members run with range, and a worker with Config.Cooperative offers cooperative-sticky only: it cannot join, or the members differ in strategy",
 			"deploy all workers without Cooperative first, then with it (K-26)"},
-		choice{!slices.Contains(offers, g.Protocol), vBad,
+		choice{!slices.Contains(offers, g.Protocol), Bad,
 			fmt.Sprintf("the members run with %s, a worker offers %s: it cannot join beside them", g.Protocol, strings.Join(offers, " and ")),
 			"stop the members of another kind, or use another group and Config.Scope (rule 14)"})
 }
 
 // checkSubscription looks whether anybody consumes the topics.
-func (k *kafkaDoctor) checkSubscription(r *findings, on string, g *sarama.GroupDescription) {
+func (k *kafkaDoctor) checkSubscription(r *Findings, on string, g *sarama.GroupDescription) {
 	consumed := map[string]bool{}
 	for _, m := range g.Members {
 		meta, err := m.GetMemberMetadata()
 		if err != nil || meta == nil {
-			r.say(vUnknown, "kafka.group.subscription", on, "a member's subscription cannot be read", "")
+			r.say(Unknown, "kafka.group.subscription", on, "a member's subscription cannot be read", "")
 			return
 		}
 		for _, topic := range meta.Topics {
@@ -75,22 +75,22 @@ func (k *kafkaDoctor) checkSubscription(r *findings, on string, g *sarama.GroupD
 		}
 	}
 	r.choose("kafka.group.subscription", on, "all of them",
-		choice{len(idle) > 0, vWarn, fmt.Sprintf("no member consumes %s", strings.Join(idle, ", ")), "Config.Topics of the workers"})
+		choice{len(idle) > 0, Warn, fmt.Sprintf("no member consumes %s", strings.Join(idle, ", ")), "Config.Topics of the workers"})
 }
 
 // checkOffsets compares what is committed with the log.
-func (k *kafkaDoctor) checkOffsets(r *findings) {
+func (k *kafkaDoctor) checkOffsets(r *Findings) {
 	asked := k.there
 	if len(asked) == 0 { // it has been said what is missing
 		return
 	}
-	on := "group " + k.group
-	committed, err := k.admin.ListConsumerGroupOffsets(k.group, asked)
+	on := "group " + k.in.Group
+	committed, err := k.admin.ListConsumerGroupOffsets(k.in.Group, asked)
 	if errors.Is(err, sarama.ErrGroupIDNotFound) {
 		committed, err = &sarama.OffsetFetchResponse{}, nil
 	}
 	if err != nil {
-		k.blind(r, "kafka.offsets.missing", on, err, "Describe", "--group "+k.group)
+		k.blind(r, "kafka.offsets.missing", on, err, "Describe", "--group "+k.in.Group)
 		return
 	}
 	oldest, err1 := k.log(asked, sarama.OffsetOldest)
@@ -135,7 +135,7 @@ func (k *kafkaDoctor) log(asked map[string][]int32, end int64) (map[string]map[i
 	return want, nil
 }
 
-func (k *kafkaDoctor) compareOffsets(r *findings, topic string, partitions []int32, committed *sarama.OffsetFetchResponse, oldest, newest map[int32]int64) {
+func (k *kafkaDoctor) compareOffsets(r *Findings, topic string, partitions []int32, committed *sarama.OffsetFetchResponse, oldest, newest map[int32]int64) {
 	var without, gaps []string
 	var waiting, lost int64
 	some := false
@@ -162,11 +162,11 @@ func (k *kafkaDoctor) compareOffsets(r *findings, topic string, partitions []int
 		what = "partitions " + strings.Join(without, ",") + " have no committed offset, and begin with the oldest of"
 	}
 	r.choose("kafka.offsets.missing", topic, "all that have records, or none has",
-		choice{len(without) > 0, vWarn,
+		choice{len(without) > 0, Warn,
 			fmt.Sprintf("%s %d records: if they were handled before, the ledger has to know them all (K-19, rule 14)", what, waiting),
 			"Config.Scope of the group that handled them, or Config.Start, or set the offsets with kafka-consumer-groups.sh --reset-offsets"})
 	r.choose("kafka.offsets.gap", topic, "the committed offsets are in the log",
-		choice{len(gaps) > 0, vBad,
+		choice{len(gaps) > 0, Bad,
 			fmt.Sprintf("partition %s; %d records are gone unseen; a consumer stops there with Config.OnGap Fail, its default (K-17)", strings.Join(gaps, "; "), lost),
 			"find out what is missing, then Config.OnGap Earliest for one start, or idem rewind"})
 }

@@ -1,4 +1,4 @@
-package main
+package doctor
 
 import (
 	"cmp"
@@ -19,9 +19,10 @@ import (
 
 // kafkaDoctor looks at one cluster.
 type kafkaDoctor struct {
-	*doctor
+	*examination
 	client  sarama.Client
 	admin   sarama.ClusterAdmin
+	servers []string // for advice
 	brokers int
 	sources []string
 	there   map[string][]int32 // the partitions of those that exist
@@ -57,35 +58,60 @@ func (s settings) number(name string) (n int64, known bool) {
 	return n, err == nil
 }
 
-// checkKafka looks at the cluster. Its error is one of usage.
-func (d *doctor) checkKafka(ctx context.Context, r *findings) error {
-	if len(d.brokers) == 0 {
-		r.say(vSkipped, "kafka.connect", "", "no --brokers", "")
+// checkKafka looks at the cluster. Its error says that ctx ended.
+func (d *examination) checkKafka(ctx context.Context, r *Findings) error {
+	if d.in.Kafka == nil {
+		r.say(Skipped, "kafka.connect", "", "no --brokers", "")
 		return nil
 	}
-	on := strings.Join(d.brokers, ",")
-	client, err := d.kafka()
-	var exit *exitError
-	if errors.As(err, &exit) {
-		return err
-	}
+	client, err := d.in.Kafka()
 	var admin sarama.ClusterAdmin
 	if err == nil {
 		admin, err = sarama.NewClusterAdminFromClient(client) // closed with the client
 	}
+	if err == nil {
+		if sasl := client.Config().Net.SASL; sasl.Enable {
+			d.secrets.Add(sasl.Password)
+		}
+		err = answers(client)
+	}
 	if err != nil {
-		r.say(vBad, "kafka.connect", on, d.redact(err.Error()), "")
+		r.say(Bad, "kafka.connect", strings.Join(d.in.Brokers, ","), err.Error(), "")
 		return nil
 	}
-	k := &kafkaDoctor{doctor: d, client: client, admin: admin, brokers: len(client.Brokers())}
-	r.say(vOK, "kafka.connect", on, fmt.Sprintf("%d brokers", k.brokers), "")
-	for _, check := range []func(*findings){k.checkBrokers, k.findSources, k.checkTopics, k.checkGroup, k.checkOffsets} {
+	k := &kafkaDoctor{examination: d, client: client, admin: admin, servers: d.in.Brokers, brokers: len(client.Brokers())}
+	if len(k.servers) == 0 {
+		k.servers = addresses(client.Brokers())
+	}
+	r.say(OK, "kafka.connect", strings.Join(k.servers, ","), fmt.Sprintf("%d brokers", k.brokers), "")
+	for _, check := range []func(*Findings){k.checkBrokers, k.findSources, k.checkTopics, k.checkGroup, k.checkOffsets} {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
 		check(r)
 	}
 	return nil
+}
+
+// answers asks for all topics and brokers: a client may have lived long.
+func answers(client sarama.Client) error {
+	err := client.RefreshMetadata()
+	switch {
+	case errors.Is(err, sarama.ErrOutOfBrokers), errors.Is(err, sarama.ErrClosedClient):
+		return err
+	case len(client.Brokers()) == 0:
+		return cmp.Or(err, sarama.ErrOutOfBrokers)
+	}
+	return nil // else some topic of somebody's has no leader
+}
+
+// addresses are those of brokers, in the order of their numbers.
+func addresses(brokers []*sarama.Broker) (all []string) {
+	slices.SortFunc(brokers, func(a, b *sarama.Broker) int { return cmp.Compare(a.ID(), b.ID()) })
+	for _, b := range brokers {
+		all = append(all, b.Addr())
+	}
+	return all
 }
 
 // denied reports whether the broker refuses to tell, for want of a right.
@@ -99,17 +125,17 @@ func denied(err error) bool {
 }
 
 // blind says that a check could not be made: a warning, with the right to grant if that is what is missing (rule 46).
-func (k *kafkaDoctor) blind(r *findings, id, on string, err error, operation, resource string) {
+func (k *kafkaDoctor) blind(r *Findings, id, on string, err error, operation, resource string) {
 	remedy := ""
 	if denied(err) {
-		remedy = fmt.Sprintf("kafka-acls.sh --bootstrap-server %s --add --allow-principal User:<user> --operation %s %s", k.app.brokers[0], operation, resource)
+		remedy = fmt.Sprintf("kafka-acls.sh --bootstrap-server %s --add --allow-principal User:<user> --operation %s %s", k.servers[0], operation, resource)
 	}
-	r.say(vUnknown, id, on, "not known: "+err.Error(), remedy)
+	r.say(Unknown, id, on, "not known: "+err.Error(), remedy)
 }
 
 // tool is the command line of one of Kafka's own tools.
 func (k *kafkaDoctor) tool(name, format string, args ...any) string {
-	return name + " --bootstrap-server " + k.app.brokers[0] + " " + fmt.Sprintf(format, args...)
+	return name + " --bootstrap-server " + k.servers[0] + " " + fmt.Sprintf(format, args...)
 }
 
 // set is the command that changes a setting of a topic.
@@ -118,7 +144,7 @@ func (k *kafkaDoctor) set(topic, setting string) string {
 }
 
 // checkBrokers looks at what is the same for all topics.
-func (k *kafkaDoctor) checkBrokers(r *findings) {
+func (k *kafkaDoctor) checkBrokers(r *Findings) {
 	broker := strconv.Itoa(int(k.client.Brokers()[0].ID()))
 	config, err := k.describe(sarama.BrokerResource, broker)
 	on := "broker " + broker
@@ -128,22 +154,22 @@ func (k *kafkaDoctor) checkBrokers(r *findings) {
 	}
 	c := config[broker]
 	r.choose("kafka.autocreate", on, "auto.create.topics.enable is "+cmp.Or(c["auto.create.topics.enable"], "not known"),
-		choice{c["auto.create.topics.enable"] == "true", vWarn,
+		choice{c["auto.create.topics.enable"] == "true", Warn,
 			"auto.create.topics.enable is true: a topic that some client misspells is made, with one replica perhaps, and nobody reads it (K-36)",
 			"auto.create.topics.enable=false in server.properties of every broker"})
 	low, _, ok1 := c.millis("group.min.session.timeout.ms")
 	high, _, ok2 := c.millis("group.max.session.timeout.ms")
 	if ok1 && ok2 {
-		r.choose("kafka.group.session", on, fmt.Sprintf("%s lies between %s and %s", k.opt.session, low, high),
-			choice{k.opt.session < low || k.opt.session > high, vBad,
-				fmt.Sprintf("the session time-out %s does not lie between %s and %s: no worker can join", k.opt.session, low, high),
+		r.choose("kafka.group.session", on, fmt.Sprintf("%s lies between %s and %s", k.opt.Session, low, high),
+			choice{k.opt.Session < low || k.opt.Session > high, Bad,
+				fmt.Sprintf("the session time-out %s does not lie between %s and %s: no worker can join", k.opt.Session, low, high),
 				"Consumer.Group.Session.Timeout of sarama, or group.min.session.timeout.ms and group.max.session.timeout.ms of the brokers"})
 	}
 	if minutes, known := c.number("offsets.retention.minutes"); known {
 		keep := time.Duration(min(minutes, 1<<30)) * time.Minute
 		const week = 7 * 24 * time.Hour
 		r.choose("kafka.offsets.retention", on, fmt.Sprintf("%s after the group has ended", lasting(keep)),
-			choice{keep < min(week, k.opt.retention), vWarn,
+			choice{keep < min(week, k.opt.Retention), Warn,
 				fmt.Sprintf("offsets of a group without members are forgotten after %s: a consumer that stands still for longer begins "+
 					"anew, with all records there are (K-19)", lasting(keep)), "offsets.retention.minutes=10080 in server.properties of every broker"})
 	}
@@ -179,29 +205,29 @@ func (k *kafkaDoctor) describe(kind sarama.ConfigResourceType, names ...string) 
 }
 
 // findSources takes the topics of the flags, else those on record, else those with committed offsets.
-func (k *kafkaDoctor) findSources(r *findings) {
-	k.sources = k.opt.topics
+func (k *kafkaDoctor) findSources(r *Findings) {
+	k.sources = k.opt.Topics
 	if len(k.sources) == 0 {
-		k.sources = k.scopes.topicsOf(cmp.Or(k.scope, k.group))
+		k.sources = k.scopes.topicsOf(cmp.Or(k.in.Scope, k.in.Group))
 	}
 	if len(k.sources) == 0 {
-		offsets, err := k.admin.ListConsumerGroupOffsets(k.group, nil)
+		offsets, err := k.admin.ListConsumerGroupOffsets(k.in.Group, nil)
 		switch {
 		case errors.Is(err, sarama.ErrGroupIDNotFound):
 		case err != nil:
-			k.blind(r, "kafka.topic.missing", k.group, err, "Describe", "--group "+k.group)
+			k.blind(r, "kafka.topic.missing", k.in.Group, err, "Describe", "--group "+k.in.Group)
 			return
 		default:
 			k.sources = slices.Collect(maps.Keys(offsets.Blocks))
 		}
 	}
 	k.sources = slices.DeleteFunc(slices.Clone(k.sources), func(t string) bool { // the group's own, consumed beside their source
-		return strings.Contains(t, idem.RetryTopic("", k.group, 0))
+		return strings.Contains(t, idem.RetryTopic("", k.in.Group, 0))
 	})
 	slices.Sort(k.sources)
 	k.sources = slices.Compact(k.sources)
 	if len(k.sources) == 0 {
-		r.say(vUnknown, "kafka.topic.missing", "group "+k.group, "no ledger knows which topics the group consumes, and it has committed nothing", "idem doctor --topics ...")
+		r.say(Unknown, "kafka.topic.missing", "group "+k.in.Group, "no ledger knows which topics the group consumes, and it has committed nothing", "idem doctor --topics ...")
 	}
 }
 

@@ -1,4 +1,4 @@
-package main
+package doctor
 
 import (
 	"fmt"
@@ -10,7 +10,7 @@ import (
 )
 
 // checkTopics looks at the topics consumed, and at those of the group's own that belong to each.
-func (k *kafkaDoctor) checkTopics(r *findings) {
+func (k *kafkaDoctor) checkTopics(r *Findings) {
 	if len(k.sources) == 0 {
 		return
 	}
@@ -18,9 +18,9 @@ func (k *kafkaDoctor) checkTopics(r *findings) {
 	wanted := slices.Clone(k.sources)
 	for _, source := range k.sources {
 		wanted = append(wanted, k.letters(source))
-		retries[source] = []string{idem.RetryTopic(source, k.group, 0)}
-		for _, delay := range k.opt.retryDelays {
-			retries[source] = append(retries[source], idem.RetryTopic(source, k.group, delay))
+		retries[source] = []string{idem.RetryTopic(source, k.in.Group, 0)}
+		for _, delay := range k.opt.RetryDelays {
+			retries[source] = append(retries[source], idem.RetryTopic(source, k.in.Group, delay))
 		}
 		wanted = append(wanted, retries[source]...)
 	}
@@ -56,7 +56,7 @@ func (k *kafkaDoctor) checkTopics(r *findings) {
 }
 
 // present says whether a topic is there, and reports whether its settings are known. source is what it belongs to.
-func (k *kafkaDoctor) present(r *findings, role string, t, source *topicFacts, needed bool) bool {
+func (k *kafkaDoctor) present(r *Findings, role string, t, source *topicFacts, needed bool) bool {
 	if t == nil {
 		return false // its name is none
 	}
@@ -66,20 +66,20 @@ func (k *kafkaDoctor) present(r *findings, role string, t, source *topicFacts, n
 		k.blind(r, id, t.name, t.err, "Describe", "--topic "+t.name)
 		return false
 	case !t.exists && !needed:
-		r.say(vSkipped, id, t.name, "not there, and not needed until a dead letter is replayed", k.create(t, source))
+		r.say(Skipped, id, t.name, "not there, and not needed until a dead letter is replayed", k.create(t, source))
 		return false
 	case !t.exists && source == nil:
-		r.say(vBad, id, t.name, "does not exist: a consumer refuses to start (K-36)", "")
+		r.say(Bad, id, t.name, "does not exist: a consumer refuses to start (K-36)", "")
 		return false
 	case !t.exists:
 		what := "no letter can be written, and a consumer refuses to start unless it may create it (Config.CreateDeadLetterTopics)"
 		if role == "retry" {
 			what = "no event can be moved to a later attempt"
 		}
-		r.say(vBad, id, t.name, "does not exist: "+what+" (K-36)", k.create(t, source))
+		r.say(Bad, id, t.name, "does not exist: "+what+" (K-36)", k.create(t, source))
 		return false
 	}
-	r.say(vOK, id, t.name, fmt.Sprintf("%d partitions, %d replicas", len(t.partitions), t.replicas), "")
+	r.say(OK, id, t.name, fmt.Sprintf("%d partitions, %d replicas", len(t.partitions), t.replicas), "")
 	if t.err != nil {
 		k.blind(r, "kafka.rights", t.name, t.err, "DescribeConfigs", "--topic "+t.name)
 		return false
@@ -93,12 +93,12 @@ func (k *kafkaDoctor) create(t, source *topicFacts) string {
 		t.name, len(source.partitions), source.replicas)
 }
 
-func (k *kafkaDoctor) checkSource(r *findings, t *topicFacts) {
+func (k *kafkaDoctor) checkSource(r *Findings, t *topicFacts) {
 	k.checkSafety(r, "topic", t)
 	keep, forever, known := t.config.millis("retention.ms")
 	policy := t.config["cleanup.policy"]
 	if !known || policy == "" {
-		r.say(vUnknown, "kafka.topic.retention", t.name, "the broker does not tell retention.ms and cleanup.policy", "")
+		r.say(Unknown, "kafka.topic.retention", t.name, "the broker does not tell retention.ms and cleanup.policy", "")
 		return
 	}
 	endless := "records stay for ever"
@@ -108,18 +108,18 @@ func (k *kafkaDoctor) checkSource(r *findings, t *topicFacts) {
 	}
 	remember := fmt.Sprintf("idem.Retention(%s), or a shorter retention.ms; and be careful with rewinds", keep)
 	const risk = "what is delivered again after that, by a rewind or after lost offsets, is handled twice or given up as too old (K-20, rule 8)"
-	r.choose("kafka.topic.retention", t.name, fmt.Sprintf("records stay for %s, the ledger remembers for %s", lasting(keep), lasting(k.opt.retention)),
-		choice{forever, vWarn, fmt.Sprintf("%s, the ledger remembers for %s: %s", endless, lasting(k.opt.retention), risk),
+	r.choose("kafka.topic.retention", t.name, fmt.Sprintf("records stay for %s, the ledger remembers for %s", lasting(keep), lasting(k.opt.Retention)),
+		choice{forever, Warn, fmt.Sprintf("%s, the ledger remembers for %s: %s", endless, lasting(k.opt.Retention), risk),
 			"a finite retention.ms where that is possible; rewind by no more than idem.Retention"},
-		choice{keep > k.opt.retention, vWarn,
-			fmt.Sprintf("records stay for %s, the ledger remembers for %s: %s", lasting(keep), lasting(k.opt.retention), risk), remember})
+		choice{keep > k.opt.Retention, Warn,
+			fmt.Sprintf("records stay for %s, the ledger remembers for %s: %s", lasting(keep), lasting(k.opt.Retention), risk), remember})
 }
 
 // checkSafety is about what a broker's crash does to a topic.
-func (k *kafkaDoctor) checkSafety(r *findings, role string, t *topicFacts) {
-	severe := vBad // of the group's own topics
+func (k *kafkaDoctor) checkSafety(r *Findings, role string, t *topicFacts) {
+	severe := Bad // of the group's own topics
 	if role == "topic" {
-		severe = vWarn
+		severe = Warn
 	}
 	prefix := "kafka." + role + "."
 	r.choose(prefix+"replication", t.name, fmt.Sprintf("%d replicas on %d brokers", t.replicas, k.brokers),
@@ -128,40 +128,40 @@ func (k *kafkaDoctor) checkSafety(r *findings, role string, t *topicFacts) {
 			k.tool("kafka-reassign-partitions.sh", "--execute --reassignment-json-file <%s on several brokers>", t.name)})
 	isr, known := t.config.number("min.insync.replicas")
 	if !known {
-		r.say(vUnknown, prefix+"min_isr", t.name, "the broker does not tell min.insync.replicas", "")
+		r.say(Unknown, prefix+"min_isr", t.name, "the broker does not tell min.insync.replicas", "")
 	} else {
 		fit := max(1, t.replicas-1)
 		r.choose(prefix+"min_isr", t.name, fmt.Sprintf("%d of %d", isr, t.replicas),
-			choice{isr > int64(t.replicas), vBad,
+			choice{isr > int64(t.replicas), Bad,
 				fmt.Sprintf("min.insync.replicas is %d and there are %d replicas: nothing that waits for all of them can be written", isr, t.replicas),
 				k.set(t.name, fmt.Sprintf("min.insync.replicas=%d", fit))},
-			choice{isr == int64(t.replicas) && t.replicas > 1, vWarn,
+			choice{isr == int64(t.replicas) && t.replicas > 1, Warn,
 				fmt.Sprintf("min.insync.replicas is %d of %d replicas: while one broker is away nothing can be written, and what waits for that stands still", isr, t.replicas),
 				k.set(t.name, fmt.Sprintf("min.insync.replicas=%d", fit))},
-			choice{isr == 1 && t.replicas > 2, vWarn,
+			choice{isr == 1 && t.replicas > 2, Warn,
 				fmt.Sprintf("min.insync.replicas is 1 of %d replicas: a record may be acknowledged by one broker and lost with it", t.replicas),
 				k.set(t.name, "min.insync.replicas=2")})
 	}
 	unclean := t.config["unclean.leader.election.enable"]
 	r.choose(prefix+"unclean", t.name, "unclean.leader.election.enable is "+unclean,
-		choice{unclean == "", vUnknown, "the broker does not tell unclean.leader.election.enable", ""},
-		choice{unclean == "true", vWarn,
+		choice{unclean == "", Unknown, "the broker does not tell unclean.leader.election.enable", ""},
+		choice{unclean == "true", Warn,
 			"unclean.leader.election.enable is true: a broker that lags behind may become leader, acknowledged records are gone, and others get their offsets (K-32)",
 			k.set(t.name, "unclean.leader.election.enable=false")})
 }
 
 // checkOwn looks at a topic that Idem writes, beside its source.
-func (k *kafkaDoctor) checkOwn(r *findings, role string, t, source *topicFacts) {
+func (k *kafkaDoctor) checkOwn(r *Findings, role string, t, source *topicFacts) {
 	prefix := "kafka." + role + "."
 	n, want := len(t.partitions), len(source.partitions)
 	r.choose(prefix+"partitions", t.name, fmt.Sprintf("%d, the source has %d", n, want),
-		choice{n < want, vWarn, fmt.Sprintf("%d partitions, the source has %d: when all events fail at once this one is slower", n, want),
+		choice{n < want, Warn, fmt.Sprintf("%d partitions, the source has %d: when all events fail at once this one is slower", n, want),
 			k.tool("kafka-topics.sh", "--alter --topic %s --partitions %d", t.name, want)})
 	k.checkSafety(r, role, t)
 	policy := t.config["cleanup.policy"]
 	r.choose(prefix+"compacted", t.name, "cleanup.policy is "+policy,
-		choice{policy == "", vUnknown, "the broker does not tell cleanup.policy", ""},
-		choice{strings.Contains(policy, "compact"), vBad,
+		choice{policy == "", Unknown, "the broker does not tell cleanup.policy", ""},
+		choice{strings.Contains(policy, "compact"), Bad,
 			"cleanup.policy is " + policy + ": of several records with one key the last one stays, and records without key are refused",
 			k.set(t.name, "cleanup.policy=delete")})
 	if role == "dlq" {
@@ -172,8 +172,8 @@ func (k *kafkaDoctor) checkOwn(r *findings, role string, t, source *topicFacts) 
 	size, ok1 := t.config.number("max.message.bytes")
 	limit, ok2 := source.config.number("max.message.bytes")
 	r.choose(prefix+"size", t.name, fmt.Sprintf("max.message.bytes is %d, the source's %d", size, limit),
-		choice{!ok1 || !ok2, vUnknown, "the broker does not tell max.message.bytes", ""},
-		choice{size < limit, vWarn,
+		choice{!ok1 || !ok2, Unknown, "the broker does not tell max.message.bytes", ""},
+		choice{size < limit, Warn,
 			fmt.Sprintf("max.message.bytes is %d, the source's %d: of a record between the two only a pointer is kept, and its value is gone when the source forgets it (T-04, rule 45)", size, limit),
 			k.set(t.name, fmt.Sprintf("max.message.bytes=%d", limit+letterHeaders))})
 }
@@ -182,19 +182,19 @@ func (k *kafkaDoctor) checkOwn(r *findings, role string, t, source *topicFacts) 
 const letterHeaders = 16 << 10
 
 // checkWaiting looks how long a copy stays, which has the time of its making.
-func (k *kafkaDoctor) checkWaiting(r *findings, prefix string, t *topicFacts) {
+func (k *kafkaDoctor) checkWaiting(r *Findings, prefix string, t *topicFacts) {
 	keep, forever, known := t.config.millis("retention.ms")
 	const day = 24 * time.Hour
 	r.choose(prefix+"retention", t.name, "they stay long enough",
-		choice{!known, vUnknown, "the broker does not tell retention.ms", ""},
-		choice{!forever && keep < 2*day, vWarn,
+		choice{!known, Unknown, "the broker does not tell retention.ms", ""},
+		choice{!forever && keep < 2*day, Warn,
 			fmt.Sprintf("retention.ms is %s: when the consumers stand still for longer, the copies that wait are gone", lasting(keep)),
 			k.set(t.name, "retention.ms=604800000")})
 }
 
 // checkKept looks how long a letter stays. It keeps the time of its record, so that an old one may be gone at once, or be
 // refused.
-func (k *kafkaDoctor) checkKept(r *findings, prefix string, t, source *topicFacts) {
+func (k *kafkaDoctor) checkKept(r *Findings, prefix string, t, source *topicFacts) {
 	byRecord := t.config["message.timestamp.type"] != "LogAppendTime"
 	keep, forever, known := t.config.millis("retention.ms")
 	age, endless, compared := source.config.millis("retention.ms")
@@ -203,23 +203,23 @@ func (k *kafkaDoctor) checkKept(r *findings, prefix string, t, source *topicFact
 	const week = 7 * 24 * time.Hour
 	bytes, limited := t.config.number("retention.bytes")
 	r.choose(prefix+"retention", t.name, "they stay long enough",
-		choice{!known, vUnknown, "the broker does not tell retention.ms", ""},
-		choice{!forever && byRecord && !compared, vUnknown, "retention.ms is " + lasting(keep) + ", and how old records of the source may be is not known", mend},
-		choice{!forever && byRecord && (endless || keep <= age), vBad,
+		choice{!known, Unknown, "the broker does not tell retention.ms", ""},
+		choice{!forever && byRecord && !compared, Unknown, "retention.ms is " + lasting(keep) + ", and how old records of the source may be is not known", mend},
+		choice{!forever && byRecord && (endless || keep <= age), Bad,
 			fmt.Sprintf("retention.ms is %s, by the time of the record, and records of the source may be as old as that when they are given up: "+
 				"such a letter is deleted at once", lasting(keep)), mend},
-		choice{!forever && byRecord && keep < age+week, vWarn,
+		choice{!forever && byRecord && keep < age+week, Warn,
 			fmt.Sprintf("retention.ms is %s, by the time of the record: of an old record the letter stays less than a week", lasting(keep)), mend},
-		choice{!forever && keep < week, vWarn, fmt.Sprintf("retention.ms is %s: that is how long a person has", lasting(keep)), mend},
-		choice{limited && bytes >= 0, vWarn, fmt.Sprintf("retention.bytes is %d: the oldest letters go when there are many", bytes), k.set(t.name, "retention.bytes=-1")})
+		choice{!forever && keep < week, Warn, fmt.Sprintf("retention.ms is %s: that is how long a person has", lasting(keep)), mend},
+		choice{limited && bytes >= 0, Warn, fmt.Sprintf("retention.bytes is %d: the oldest letters go when there are many", bytes), k.set(t.name, "retention.bytes=-1")})
 	before, any, known := t.config.millis("message.timestamp.before.max.ms")
 	if !known { // before Kafka 3.6
 		before, any, known = t.config.millis("message.timestamp.difference.max.ms")
 	}
 	r.choose(prefix+"timestamp", t.name, "any age",
-		choice{!known, vSkipped, "the broker has no such limit", ""},
-		choice{byRecord && !any && !compared, vUnknown, "message.timestamp.before.max.ms is " + lasting(before) + ", and how old records of the source may be is not known", ""},
-		choice{byRecord && !any && (endless || before < age), vBad,
+		choice{!known, Skipped, "the broker has no such limit", ""},
+		choice{byRecord && !any && !compared, Unknown, "message.timestamp.before.max.ms is " + lasting(before) + ", and how old records of the source may be is not known", ""},
+		choice{byRecord && !any && (endless || before < age), Bad,
 			fmt.Sprintf("message.timestamp.before.max.ms is %s: a letter of an older record is refused, and its partition stands still", lasting(before)),
 			k.set(t.name, "message.timestamp.before.max.ms=9223372036854775807")})
 }

@@ -1,4 +1,4 @@
-package main
+package doctor
 
 import (
 	"cmp"
@@ -10,6 +10,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/idem-go/idem/internal/pgschema"
 )
 
 // scopeRecords are what the ledgers know about who consumes what. Only Postgres can be asked for that.
@@ -35,29 +37,29 @@ type askError struct {
 }
 
 // readScopes adds what one ledger knows.
-func (d *doctor) readScopes(ctx context.Context, pool *pgxpool.Pool) *askError {
-	rows, err := pool.Query(ctx, "SELECT DISTINCT topic, scope FROM "+d.table("idem_scope_topics")+" ORDER BY 1, 2")
+func (d *examination) readScopes(ctx context.Context, pool *pgxpool.Pool) *askError {
+	rows, err := pool.Query(ctx, "SELECT DISTINCT topic, scope FROM "+pgschema.Table(d.in.Schema, "idem_scope_topics")+" ORDER BY 1, 2")
 	if err != nil {
-		return &askError{err, pgCode(err)}
+		return &askError{err, pgschema.Code(err)}
 	}
 	topics, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (t scopeTopic, err error) {
 		err = row.Scan(&t.topic, &t.scope)
 		return t, err
 	})
 	if err != nil {
-		return &askError{err, pgCode(err)}
+		return &askError{err, pgschema.Code(err)}
 	}
 	rows, err = pool.Query(ctx, `SELECT scope, topic, partition, clock_timestamp() - consumed_until, clock_timestamp() - updated_at
-		FROM `+d.table("idem_progress")+` ORDER BY scope, topic, partition`)
+		FROM `+pgschema.Table(d.in.Schema, "idem_progress")+` ORDER BY scope, topic, partition`)
 	if err != nil {
-		return &askError{err, pgCode(err)}
+		return &askError{err, pgschema.Code(err)}
 	}
 	progress, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (p scopeProgress, err error) {
 		err = row.Scan(&p.scope, &p.topic, &p.partition, &p.behind, &p.told)
 		return p, err
 	})
 	if err != nil {
-		return &askError{err, pgCode(err)}
+		return &askError{err, pgschema.Code(err)}
 	}
 	s := &d.scopes
 	s.known = true
@@ -77,18 +79,18 @@ func (s *scopeRecords) topicsOf(scope string) (topics []string) {
 }
 
 // checkScope compares the record of the ledgers with the group (rule 14, rule 8).
-func (d *doctor) checkScope(r *findings) {
-	scope := cmp.Or(d.scope, d.group)
+func (d *examination) checkScope(r *Findings) {
+	scope := cmp.Or(d.in.Scope, d.in.Group)
 	if !d.scopes.known || scope == "" {
 		const why = "no Postgres ledger that could be asked, or neither --scope nor --group"
-		r.say(vSkipped, "ledger.scope", "", why, "")
-		r.say(vSkipped, "ledger.progress", "", why, "")
+		r.say(Skipped, "ledger.scope", "", why, "")
+		r.say(Skipped, "ledger.progress", "", why, "")
 		return
 	}
 	on := "scope " + scope
 	mine := d.scopes.topicsOf(scope)
 	var foreign []string
-	for _, topic := range d.opt.topics {
+	for _, topic := range d.opt.Topics {
 		if slices.Contains(mine, topic) {
 			continue
 		}
@@ -101,13 +103,13 @@ func (d *doctor) checkScope(r *findings) {
 	remedy := "Config.Scope of the group that is continued; Config.NewScope if this is another consumer"
 	text := "known under other scopes only: " + strings.Join(foreign, ", ")
 	r.choose("ledger.scope", on, fmt.Sprintf("%d topics on record", len(mine)),
-		choice{len(foreign) > 0 && d.noOffsets, vBad, text + ", and the group has committed nothing: all events there are would be new again, so that a worker refuses to start (rule 14)", remedy},
-		choice{len(foreign) > 0, vWarn, text + ": a renamed group handles what is delivered again a second time (rule 14)", remedy})
+		choice{len(foreign) > 0 && d.noOffsets, Bad, text + ", and the group has committed nothing: all events there are would be new again, so that a worker refuses to start (rule 14)", remedy},
+		choice{len(foreign) > 0, Warn, text + ": a renamed group handles what is delivered again a second time (rule 14)", remedy})
 	d.checkProgress(r, on, scope)
 }
 
 // checkProgress looks for partitions that keep the whole scope from forgetting.
-func (d *doctor) checkProgress(r *findings, on, scope string) {
+func (d *examination) checkProgress(r *Findings, on, scope string) {
 	var open, late []string
 	seen := 0
 	for _, p := range d.scopes.progress {
@@ -125,9 +127,9 @@ func (d *doctor) checkProgress(r *findings, on, scope string) {
 	}
 	const effect = "nothing of the scope is deleted from the ledger meanwhile (rule 8)"
 	r.choose("ledger.progress", on, fmt.Sprintf("%d partitions", seen),
-		choice{seen == 0, vSkipped, "the scope has recorded none yet", ""},
-		choice{len(open) > 0, vWarn, "the time of " + list(open) + " is not known: " + effect, "it is with the next record; of a topic that is no longer consumed: store.ForgetProgress"},
-		choice{len(late) > 0, vWarn, "nobody has consumed " + list(late) + ": " + effect, "start the workers; of a topic that is no longer consumed: store.ForgetProgress"})
+		choice{seen == 0, Skipped, "the scope has recorded none yet", ""},
+		choice{len(open) > 0, Warn, "the time of " + list(open) + " is not known: " + effect, "it is with the next record; of a topic that is no longer consumed: store.ForgetProgress"},
+		choice{len(late) > 0, Warn, "nobody has consumed " + list(late) + ": " + effect, "start the workers; of a topic that is no longer consumed: store.ForgetProgress"})
 }
 
 // list names the first few.

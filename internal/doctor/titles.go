@@ -1,7 +1,7 @@
-package main
+package doctor
 
-// doctorTitles has every check there is. docs/doctor.md explains each of them, and a test compares the two.
-var doctorTitles = map[string]string{
+// titles has every check there is. docs/doctor.md explains each of them, and a test compares the two.
+var titles = map[string]string{
 	"settings.consumer":        "a consumer with these settings starts",
 	"settings.deadline":        "handlers end before a rebalance does",
 	"settings.dlq.name":        "names of dead-letter topics are names of topics, and nobody consumes them",

@@ -1,8 +1,7 @@
-package main
+package doctor
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/idem-go/idem/dedup/pgstore"
+	"github.com/idem-go/idem/internal/pgschema"
 )
 
 // pgFacts are what a server says of itself, in the session of a worker.
@@ -20,6 +20,7 @@ type pgFacts struct {
 	role, database string
 	standby        bool
 	direct         bool                 // the session is the server's own, no pooler's
+	given          bool                 // it is a session of a worker's own pool
 	refused        bool                 // a pooler refused the parameters of pgstore.Configure
 	local          bool                 // no TCP
 	settings       map[string]pgSetting // of this session
@@ -49,33 +50,35 @@ func postgresName(c *pgconn.Config) string {
 	return fmt.Sprintf("postgres %s:%d/%s", c.Host, c.Port, c.Database)
 }
 
-func (d *doctor) checkPostgres(ctx context.Context, r *findings, url string) {
-	cfg, err := pgxpool.ParseConfig(url)
+func (d *examination) checkPostgres(ctx context.Context, r *Findings, l *Ledger) {
+	cfg, err := l.config()
 	if err != nil {
-		return // checkFlags has said so
+		return // checkSettings has said so
 	}
 	on := postgresName(&cfg.ConnConfig.Config)
-	pool, refused, err := openAsWorker(ctx, url)
-	if err != nil {
-		r.say(vBad, "postgres.connect", on, d.redact(err.Error()), "")
-		return
+	pool, refused := l.Pool, false
+	if pool == nil {
+		if pool, refused, err = openAsWorker(ctx, l.URL); err != nil {
+			r.say(Bad, "postgres.connect", on, err.Error(), "")
+			return
+		}
+		defer pool.Close()
 	}
-	defer pool.Close()
 	f, err := d.askPostgres(ctx, pool)
 	if err != nil {
-		r.say(vBad, "postgres.connect", on, d.redact(err.Error()), "")
+		r.say(Bad, "postgres.connect", on, err.Error(), "")
 		return
 	}
-	f.refused = refused
-	r.say(vOK, "postgres.connect", on, fmt.Sprintf("as %s", f.role), "")
-	var own findings
+	f.refused, f.given = refused, l.Pool != nil
+	r.say(OK, "postgres.connect", on, fmt.Sprintf("as %s", f.role), "")
+	var own Findings
 	d.checkPostgresFacts(&own, on, f, d.poolOf(cfg))
 	warnings, err := d.checkStore(ctx, pool)
 	checkTables(r, on, own, f, warnings, err)
 	*r = append(*r, own...)
 	d.checkOutbox(ctx, r, on, f.role, pool)
 	if err := d.readScopes(ctx, pool); err != nil && err.code != "42P01" { // no tables has been said
-		r.say(vUnknown, "ledger.scope", on, err.Error(), grant(f.role))
+		r.say(Unknown, "ledger.scope", on, err.Error(), grant(f.role))
 	}
 }
 
@@ -99,70 +102,54 @@ func openAsWorker(ctx context.Context, url string) (pool *pgxpool.Pool, refused 
 			return pool, refused, nil
 		}
 		pool.Close()
-		if pgCode(err) != "08P01" { // protocol violation: "unsupported startup parameter"
+		if pgschema.Code(err) != "08P01" { // protocol violation: "unsupported startup parameter"
 			return nil, false, err
 		}
 	}
 	return nil, false, err
 }
 
-func pgCode(err error) string {
-	var pg *pgconn.PgError
-	if errors.As(err, &pg) {
-		return pg.Code
-	}
-	return ""
-}
-
 // checkStore lets the ledger look at itself as it does at the start of a worker, in the layout its tables have.
-func (d *doctor) checkStore(ctx context.Context, pool *pgxpool.Pool) ([]string, error) {
+func (d *examination) checkStore(ctx context.Context, pool *pgxpool.Pool) ([]string, error) {
 	var opts []pgstore.Option
-	if d.schema != "" {
-		opts = append(opts, pgstore.InSchema(d.schema))
+	if d.in.Schema != "" {
+		opts = append(opts, pgstore.InSchema(d.in.Schema))
 	}
-	if findTables(ctx, pool, d.schema).layout == layoutCompact {
+	if tables, err := pgschema.FindLedger(ctx, pool, d.in.Schema); err == nil && tables.Layout == "compact" {
 		opts = append(opts, pgstore.Compact())
 	}
 	return pgstore.New(pool, opts...).Check(ctx)
 }
 
-// table is the name of a table of the ledger, in the schema that was named or else the search path.
-func (d *doctor) table(name string) string {
-	if d.schema != "" {
-		return pgx.Identifier{d.schema, name}.Sanitize()
-	}
-	return name
-}
-
 // checkTables says what the ledger's own check found and none of ours has said already. Its warnings are about fsync and
 // full_page_writes, synchronous_commit, and two settings of sessions, which have checks of their own here.
-func checkTables(r *findings, on string, own findings, f *pgFacts, warnings []string, err error) {
+func checkTables(r *Findings, on string, own Findings, f *pgFacts, warnings []string, err error) {
 	const id = "postgres.ledger"
 	said := 0
 	for _, f := range own {
 		switch f.ID {
 		case "postgres.fsync", "postgres.commit", "postgres.session":
-			if f.Verdict != vOK {
+			if f.Verdict != OK {
 				said += strings.Count(f.Detail, ";") + 1
 			}
 		case "postgres.standby", "postgres.read_only":
-			if f.Verdict == vBad && err != nil {
-				r.say(vSkipped, id, on, "cannot be tested while nothing can be written", "")
+			if f.Verdict == Bad && err != nil {
+				r.say(Skipped, id, on, "cannot be tested while nothing can be written", "")
 				return
 			}
 		}
 	}
-	switch code := pgCode(err); {
-	case code == "42501":
-		r.say(vUnknown, id, on, "not known: "+err.Error(), grant(f.role))
+	switch code := pgschema.Code(err); {
+	case code == pgschema.NoRight:
+		r.say(Unknown, id, on, "not known: "+err.Error(), grant(f.role))
 	case err != nil && len(f.tables) == 0:
-		r.say(vBad, id, on, "the tables are not there, or not in the search path of the URL: "+err.Error(), "idem migrate --ledger <url>")
+		r.say(Bad, id, on, "the tables are not there, or not in the search path of the URL: "+err.Error(), "idem migrate --ledger <url>")
 	case err != nil:
-		r.say(vBad, id, on, err.Error(), "")
+		r.say(Bad, id, on, err.Error(), "")
 	case len(warnings) > said:
-		r.say(vWarn, id, on, strings.Join(warnings, "; "), "")
+		r.say(Warn, id, on, strings.Join(warnings, "; "), "")
 	default:
-		r.say(vOK, id, on, "tables, versions, unique keys and collations are as they must be", "")
+		r.say(OK, id, on, "tables, versions, unique keys and collations are as they must be", "")
 	}
 }
 
@@ -190,7 +177,7 @@ var pgTables = []string{
 }
 
 // askPostgres asks on one connection.
-func (d *doctor) askPostgres(ctx context.Context, pool *pgxpool.Pool) (*pgFacts, error) {
+func (d *examination) askPostgres(ctx context.Context, pool *pgxpool.Pool) (*pgFacts, error) {
 	conn, err := pool.Acquire(ctx)
 	if err != nil {
 		return nil, err
@@ -234,14 +221,14 @@ func askSettings(ctx context.Context, conn *pgx.Conn, f *pgFacts) error {
 
 // askElsewhere asks for settings that other roles get in this database if they may write the ledger: the workers may have
 // another role than the doctor.
-func (d *doctor) askElsewhere(ctx context.Context, conn *pgx.Conn, f *pgFacts) error {
+func (d *examination) askElsewhere(ctx context.Context, conn *pgx.Conn, f *pgFacts) error {
 	rows, err := conn.Query(ctx, `SELECT r.rolname, split_part(c, '=', 1), substr(c, strpos(c, '=') + 1)
 		FROM pg_db_role_setting s JOIN pg_roles r ON r.oid = s.setrole, unnest(s.setconfig) c
 		WHERE r.rolname <> current_user AND r.rolcanlogin
 		  AND s.setdatabase IN (0, (SELECT oid FROM pg_database WHERE datname = current_database()))
 		  AND has_table_privilege(r.oid, coalesce(to_regclass($2), to_regclass($3)), 'INSERT')
 		  AND split_part(c, '=', 1) = ANY ($1) ORDER BY 1, 2`, []string{"synchronous_commit", "default_transaction_read_only"},
-		d.table("processed_events"), d.table("processed_events_compact"))
+		pgschema.Table(d.in.Schema, "processed_events"), pgschema.Table(d.in.Schema, "processed_events_compact"))
 	if err != nil {
 		return err
 	}
@@ -252,10 +239,10 @@ func (d *doctor) askElsewhere(ctx context.Context, conn *pgx.Conn, f *pgFacts) e
 	return err
 }
 
-func (d *doctor) askTables(ctx context.Context, conn *pgx.Conn, f *pgFacts) error {
+func (d *examination) askTables(ctx context.Context, conn *pgx.Conn, f *pgFacts) error {
 	var names []string
 	for _, name := range pgTables {
-		names = append(names, d.table(name))
+		names = append(names, pgschema.Table(d.in.Schema, name))
 	}
 	rows, err := conn.Query(ctx, `SELECT relname, relpersistence = 'u', coalesce(reloptions, '{}')
 		FROM pg_class WHERE oid IN (SELECT to_regclass(n)::oid FROM unnest($1::text[]) n) ORDER BY relname`, names)
@@ -275,7 +262,7 @@ func (d *doctor) askTables(ctx context.Context, conn *pgx.Conn, f *pgFacts) erro
 }
 
 // askClock compares the server's clock with ours.
-func (d *doctor) askClock(ctx context.Context, conn *pgx.Conn, f *pgFacts) (err error) {
+func (d *examination) askClock(ctx context.Context, conn *pgx.Conn, f *pgFacts) (err error) {
 	f.skew, f.within, err = d.compareClocks(func() (at time.Time, err error) {
 		err = conn.QueryRow(ctx, "SELECT clock_timestamp()").Scan(&at)
 		return at, err
@@ -284,14 +271,14 @@ func (d *doctor) askClock(ctx context.Context, conn *pgx.Conn, f *pgFacts) (err 
 }
 
 // compareClocks asks another clock several times and takes the quickest answer: half its round trip is how wrong it may be.
-func (d *doctor) compareClocks(ask func() (time.Time, error)) (skew, within time.Duration, err error) {
+func (d *examination) compareClocks(ask func() (time.Time, error)) (skew, within time.Duration, err error) {
 	for try := range 5 {
-		began := d.now()
+		began := d.in.Now()
 		at, err := ask()
 		if err != nil {
 			return 0, 0, err
 		}
-		half := d.now().Sub(began) / 2
+		half := d.in.Now().Sub(began) / 2
 		if try == 0 || half < within {
 			skew, within = at.Sub(began.Add(half)), half
 		}

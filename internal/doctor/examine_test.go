@@ -1,0 +1,214 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kfake"
+
+	"github.com/idem-go/idem/dedup/pgstore"
+	"github.com/idem-go/idem/internal/testenv"
+	"github.com/idem-go/idem/outbox/pgoutbox"
+)
+
+// ledgerPool is a worker's pool on a ledger of the test's own.
+func ledgerPool(t *testing.T) *pgxpool.Pool {
+	t.Helper()
+	cfg, err := pgxpool.ParseConfig(testenv.Postgres(t))
+	require.NoError(t, err)
+	pgstore.Configure(cfg)
+	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	require.NoError(t, pgstore.Migrate(t.Context(), pool))
+	return pool
+}
+
+// kafkaOf is a client of brokers, which lives as long as the test.
+func kafkaOf(t *testing.T, brokers []string) sarama.Client {
+	t.Helper()
+	client, err := sarama.NewClient(brokers, testenv.KafkaConfig())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// A page gives what its service has: its own pool, its own clients. They are as open afterwards as they were, and a topic that
+// was created later is known.
+func TestExamine_ClientsOfAService(t *testing.T) {
+	pool := ledgerPool(t)
+	require.NoError(t, pgoutbox.Migrate(t.Context(), pool))
+	options := testenv.RedisOptions(t)
+	rdb := redis.NewClient(options)
+	t.Cleanup(func() { _ = rdb.Close() })
+	brokers := testenv.Kafka(t)
+	client := kafkaOf(t, brokers)
+	topic := testenv.CreateTopic(t, brokers, 1)
+	in := Input{
+		Options: Options{Topics: []string{topic}, Lanes: 2}, Group: "billing", Kafka: func() (sarama.Client, error) { return client, nil },
+		Ledgers: []Ledger{{Pool: pool}, {Redis: rdb}},
+	}
+	for range 2 {
+		r, err := Examine(t.Context(), in)
+		require.NoError(t, err)
+		for id, want := range map[string]Verdict{
+			"kafka.connect": OK, "kafka.topic.missing": OK, "kafka.dlq.missing": Bad, "postgres.connect": OK, "postgres.session": OK, "postgres.ledger": OK,
+			"settings.pool": OK, "settings.ledger.tls": OK, "outbox.tables": OK, "outbox.relay": Warn, "redis.connect": OK, "redis.version": OK,
+			"ledger.scope": OK,
+		} {
+			require.Equal(t, want, worst(r, id).Verdict, "%s: %+v", id, worst(r, id))
+		}
+		require.Contains(t, worst(r, "kafka.dlq.missing").Remedy, "--bootstrap-server "+addresses(client.Brokers())[0])
+		require.Contains(t, worst(r, "redis.connect").On, options.Addr)
+		require.Equal(t, Bad, r.Verdict())
+		for _, f := range r {
+			require.NotEmpty(t, f.Title, f.ID)
+		}
+	}
+	require.False(t, client.Closed())
+	require.NoError(t, pool.Ping(t.Context()))
+	require.NoError(t, rdb.Ping(t.Context()).Err())
+}
+
+// The session of a pool that nobody has configured is told as such (rule 10).
+func TestExamine_PoolWithoutConfigure(t *testing.T) {
+	pool, err := pgxpool.New(t.Context(), testenv.Postgres(t))
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	require.NoError(t, pgstore.Migrate(t.Context(), pool))
+	r, err := Examine(t.Context(), Input{Group: "billing", Ledgers: []Ledger{{Pool: pool}}})
+	require.NoError(t, err)
+	require.Equal(t, Warn, worst(r, "postgres.session").Verdict)
+	require.Contains(t, worst(r, "postgres.session").Detail, "pgstore.Configure and pgstore.Open would set")
+}
+
+// A client whose Kafka has gone is told as such, and so is one that was closed.
+func TestExamine_KafkaGone(t *testing.T) {
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1))
+	require.NoError(t, err)
+	cfg := testenv.KafkaConfig()
+	cfg.Metadata.Retry.Max = 0
+	client, err := sarama.NewClient(cluster.ListenAddrs(), cfg)
+	require.NoError(t, err)
+	in := Input{Group: "billing", Kafka: func() (sarama.Client, error) { return client, nil }}
+	cluster.Close()
+	for range 2 {
+		r, err := Examine(t.Context(), in)
+		require.NoError(t, err)
+		require.Equal(t, Bad, worst(r, "kafka.connect").Verdict)
+		_ = client.Close()
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(errors.New("enough"))
+	cluster, err = kfake.NewCluster(kfake.NumBrokers(1))
+	require.NoError(t, err)
+	t.Cleanup(cluster.Close)
+	again := kafkaOf(t, cluster.ListenAddrs())
+	in.Kafka = func() (sarama.Client, error) { return again, nil }
+	_, err = Examine(ctx, in)
+	require.ErrorContains(t, err, "enough")
+}
+
+// canary is a password with a mark at its begin, in its middle and at its end: no part of it may be seen.
+const (
+	canary = "canarya" + "/#?@%canaryb&canaryc"
+	mark   = "canary"
+)
+
+func requireSilent(t *testing.T, r Findings, what string) {
+	t.Helper()
+	require.NotEmpty(t, r)
+	for _, f := range r {
+		require.NotContains(t, strings.ToLower(f.On+f.Detail+f.Remedy+f.Title), mark, "%s: %+v", what, f)
+	}
+}
+
+// G-04: no finding, no advice and no error shows any part of a password, however wrong the URL is, or whatever a server says.
+func TestExamine_CanaryPasswords_G04(t *testing.T) {
+	away := testenv.FreeAddr(t)
+	escaped := url.QueryEscape(canary)
+	var ledgers []Ledger
+	for _, scheme := range []string{"postgres", "postgresql", "redis", "rediss", "redis+cluster", "redis+sentinel", "mysql", "memstore", "canary", "mem-canary"} {
+		for _, password := range []string{canary, escaped, "4711/canary", "4711#canary", "4711?canary", "4711?x=canary", "can@canary", "can@canary/canary", "canary canary", "%canary"} {
+			for _, host := range []string{away, away + "/0", away + "/db?connect_timeout=1", "127.0.0.1:bad/db"} {
+				ledgers = append(ledgers, Ledger{URL: scheme + "://u:" + password + "@" + host}, Ledger{URL: scheme + "://:" + password + "@" + host})
+			}
+			ledgers = append(ledgers, Ledger{URL: scheme + "://" + away + "/db?password=" + password})
+		}
+	}
+	ledgers = append(ledgers, Ledger{URL: "u:canary@h"}, Ledger{URL: "mem:canary@h"}, Ledger{URL: "host=h password=canary"}, Ledger{URL: "u:canary://x@h"},
+		Ledger{URL: "redis"}, Ledger{})
+	for i := range ledgers {
+		ledgers[i].OpenRedis = func(context.Context) (redis.UniversalClient, string, error) {
+			o, err := redis.ParseURL(ledgers[i].URL)
+			if err != nil {
+				return nil, "", errors.New("cannot be parsed")
+			}
+			o.MaxRetries, o.DialerRetries, o.DialTimeout = -1, 1, time.Second
+			client := redis.NewClient(o)
+			t.Cleanup(func() { _ = client.Close() })
+			return client, "redis", nil
+		}
+		r, err := Examine(t.Context(), Input{Group: "g", Ledgers: ledgers[i : i+1]})
+		require.NoError(t, err)
+		requireSilent(t, r, ledgers[i].URL)
+	}
+}
+
+// G-04: nor do those of pools and clients that a service gives, when the server refuses them.
+func TestExamine_CanaryClients_G04(t *testing.T) {
+	u, err := url.Parse(testenv.Postgres(t))
+	require.NoError(t, err)
+	u.User = url.UserPassword("nobody", canary)
+	pool, err := pgxpool.New(t.Context(), u.String())
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	options := *testenv.RedisOptions(t)
+	options.Username, options.Password = "nobody", canary
+	rdb := redis.NewClient(&options)
+	t.Cleanup(func() { _ = rdb.Close() })
+	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{options.Addr}, Password: canary})
+	t.Cleanup(func() { _ = cluster.Close() })
+
+	fake, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.EnableSASL(), kfake.Superuser("PLAIN", "admin", "admin"))
+	require.NoError(t, err)
+	t.Cleanup(fake.Close)
+	kafka := func(password string) func() (sarama.Client, error) {
+		return func() (sarama.Client, error) {
+			cfg := testenv.KafkaConfig()
+			cfg.Net.SASL.Enable, cfg.Net.SASL.Mechanism, cfg.Net.SASL.User, cfg.Net.SASL.Password = true, sarama.SASLTypePlaintext, "admin", password
+			cfg.Metadata.Retry.Max = 0
+			client, err := sarama.NewClient(fake.ListenAddrs(), cfg)
+			if err == nil {
+				t.Cleanup(func() { _ = client.Close() })
+			}
+			return client, err
+		}
+	}
+	r, err := Examine(t.Context(), Input{
+		Group: "g", Options: Options{Topics: []string{"orders"}}, Kafka: kafka(canary), Ledgers: []Ledger{{Pool: pool}, {Redis: rdb}, {Redis: cluster}},
+	})
+	require.NoError(t, err)
+	requireSilent(t, r, "refused")
+	for _, id := range []string{"kafka.connect", "postgres.connect", "redis.connect"} {
+		require.Equal(t, Bad, worst(r, id).Verdict, id)
+	}
+	// What a server says is looked through too: this one quotes what it was asked.
+	in := Input{
+		Group: "g", Brokers: []string{"broker:1"}, Redact: func(s string) string { return strings.ReplaceAll(s, "canary-of-the-caller", "***") },
+		Kafka:   func() (sarama.Client, error) { return nil, errors.New("no such user: canary-of-the-caller " + canary) },
+		Ledgers: []Ledger{{Pool: pool}},
+	}
+	r, err = Examine(t.Context(), in)
+	require.NoError(t, err)
+	requireSilent(t, r, "quoted")
+	require.Contains(t, worst(r, "kafka.connect").Detail, "no such user: *** ***")
+}

@@ -1,0 +1,71 @@
+package doctor
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// What cannot be planted is judged: the same facts, one changed.
+func TestPostgresFacts(t *testing.T) {
+	sound := func() *pgFacts {
+		f := &pgFacts{role: "w", database: "d", direct: true, roleLimit: -1, databaseLimit: -1, settings: map[string]pgSetting{}}
+		for name, value := range map[string]string{
+			"fsync": "on", "full_page_writes": "on", "synchronous_commit": "on", "synchronous_standby_names": "", "default_transaction_read_only": "off",
+			"client_connection_check_interval": "2000", "tcp_keepalives_idle": "10", "max_connections": "100", "autovacuum": "on", "track_counts": "on",
+		} {
+			f.settings[name] = pgSetting{value, "default"}
+		}
+		return f
+	}
+	d := newExamination(Input{})
+	for _, c := range []struct {
+		id   string
+		want Verdict
+		says string
+		do   func(f *pgFacts)
+	}{
+		{"postgres.standby", Bad, "target_session_attrs", func(f *pgFacts) { f.standby = true }},
+		{"postgres.fsync", Bad, "ALTER SYSTEM", func(f *pgFacts) { f.settings["fsync"] = pgSetting{"off", "configuration file"} }},
+		{"postgres.full_page_writes", Bad, "torn", func(f *pgFacts) { f.settings["full_page_writes"] = pgSetting{"off", "configuration file"} }},
+		{"postgres.replication", Warn, "none synchronous", func(f *pgFacts) { f.replicas = 2 }},
+		{"postgres.replication", OK, "", func(f *pgFacts) { f.replicas, f.synchronous = 2, 1 }},
+		{"postgres.commit", Warn, "remote_write", func(f *pgFacts) {
+			f.settings["synchronous_standby_names"] = pgSetting{"*", "configuration file"}
+			f.settings["synchronous_commit"] = pgSetting{"remote_write", "user"}
+		}},
+		{"postgres.idle_timeout", Bad, "transaction_timeout", func(f *pgFacts) { f.settings["transaction_timeout"] = pgSetting{"10000", "database"} }},
+		{"postgres.connections", Warn, "others use 98", func(f *pgFacts) { f.others = 98 }},
+		{"postgres.connections", Bad, "the database may have 2", func(f *pgFacts) { f.databaseLimit = 2 }},
+		{"postgres.read_only", Warn, "reader", func(f *pgFacts) { f.elsewhere = []pgElsewhere{{"reader", "default_transaction_read_only", "on"}} }},
+		{"postgres.session", OK, "", func(f *pgFacts) { f.local, f.settings["tcp_keepalives_idle"] = true, pgSetting{"0", "default"} }},
+	} {
+		var before, after Findings
+		d.checkPostgresFacts(&before, "on", sound(), 4)
+		require.Zero(t, before.Count(Bad, Warn, Unknown, Skipped), "%+v", before)
+		f := sound()
+		c.do(f)
+		d.checkPostgresFacts(&after, "on", f, 4)
+		w := worst(after, c.id)
+		require.Equal(t, c.want, w.Verdict, "%s: %+v", c.id, w)
+		require.Contains(t, w.Detail+w.Remedy, c.says)
+	}
+}
+
+// What the ledger's own check says, and no check of ours, is not lost.
+func TestStoreCheckBeyondOurs(t *testing.T) {
+	f := &pgFacts{role: "w", tables: []pgTable{{name: "processed_events"}}}
+	own := Findings{{ID: "postgres.fsync", Verdict: Bad, Detail: "off"}, {ID: "postgres.session", Verdict: Warn, Detail: "one; two"}}
+	for n, want := range map[int]Verdict{0: OK, 3: OK, 4: Warn} {
+		var r Findings
+		checkTables(&r, "on", own, f, slices.Repeat([]string{"something"}, n), nil)
+		require.Equal(t, want, worst(r, "postgres.ledger").Verdict, "%d warnings", n)
+	}
+	var r Findings
+	checkTables(&r, "on", Findings{{ID: "postgres.fsync", Verdict: Bad, Detail: "off"}}, f, nil, os.ErrInvalid)
+	require.Equal(t, Bad, worst(r, "postgres.ledger").Verdict)
+	require.True(t, strings.HasPrefix(worst(r, "postgres.ledger").Detail, "invalid"))
+}

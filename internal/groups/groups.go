@@ -1,0 +1,129 @@
+// Package groups tells how far consumer groups are: who is in them, what they have committed, and how far they are behind on
+// their topics, their retry topics and their dead-letter topics. It only reads.
+package groups
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/IBM/sarama"
+
+	"github.com/idem-go/idem"
+)
+
+// Member is one of a consumer group, and what it reads.
+type Member struct {
+	// Client is its client ID and its host, and Instance the name of a static member, else empty. Whoever joins chooses
+	// them: they may have any characters.
+	Client, Instance string
+	// Assigned are the partitions that it reads, by topic.
+	Assigned map[string][]int32
+}
+
+// String is what people call the member.
+func (m Member) String() string {
+	if m.Instance != "" {
+		return m.Instance + " (" + m.Client + ")"
+	}
+	return m.Client
+}
+
+// List returns the names of all groups of the cluster, sorted.
+func List(client sarama.Client) ([]string, error) {
+	admin, err := sarama.NewClusterAdminFromClient(client) // closing it would close the client
+	if err != nil {
+		return nil, err
+	}
+	all, err := admin.ListConsumerGroups()
+	if err != nil {
+		return nil, fmt.Errorf("list groups: %w", err)
+	}
+	return slices.Sorted(maps.Keys(all)), nil
+}
+
+// Members returns who is in a group now, sorted; none if there is no such group.
+func Members(client sarama.Client, group string) ([]Member, error) {
+	admin, err := sarama.NewClusterAdminFromClient(client)
+	if err != nil {
+		return nil, err
+	}
+	described, err := admin.DescribeConsumerGroups([]string{group})
+	if err != nil {
+		return nil, Error(group, err)
+	}
+	var members []Member
+	for _, g := range described {
+		if g.Err != sarama.ErrNoError {
+			if errors.Is(g.Err, sarama.ErrGroupIDNotFound) {
+				continue
+			}
+			return nil, Error(group, g.Err)
+		}
+		for _, m := range g.Members {
+			one := Member{Client: m.ClientId + " " + m.ClientHost}
+			if m.GroupInstanceId != nil {
+				one.Instance = *m.GroupInstanceId
+			}
+			a, err := m.GetMemberAssignment()
+			if err != nil {
+				return nil, fmt.Errorf("assignment of a member of group %s: %w", group, err)
+			}
+			if a != nil {
+				one.Assigned = a.Topics
+			}
+			members = append(members, one)
+		}
+	}
+	slices.SortFunc(members, func(a, b Member) int { return cmp.Compare(a.String(), b.String()) })
+	return members, nil
+}
+
+// Committed returns the offsets that a group has committed, of all its topics, by topic and partition, in one request. There
+// are none if there is no such group.
+func Committed(client sarama.Client, group string) (map[string]map[int32]int64, error) {
+	admin, err := sarama.NewClusterAdminFromClient(client)
+	if err != nil {
+		return nil, err
+	}
+	response, err := admin.ListConsumerGroupOffsets(group, nil)
+	if err != nil && !errors.Is(err, sarama.ErrGroupIDNotFound) {
+		return nil, Error(group, err)
+	}
+	offsets := make(map[string]map[int32]int64)
+	if response == nil {
+		return offsets, nil
+	}
+	for topic, blocks := range response.Blocks {
+		for id, block := range blocks {
+			if block.Err != sarama.ErrNoError {
+				return nil, fmt.Errorf("offset of group %s on %s/%d: %w", group, topic, id, block.Err)
+			}
+			if block.Offset < 0 {
+				continue
+			}
+			if offsets[topic] == nil {
+				offsets[topic] = make(map[int32]int64)
+			}
+			offsets[topic][id] = block.Offset
+		}
+	}
+	return offsets, nil
+}
+
+// Error names the group, and the right that is missing, if it is that (rule 46).
+func Error(group string, err error) error {
+	if errors.Is(err, sarama.ErrGroupAuthorizationFailed) {
+		return fmt.Errorf("group %s: %w (grant Describe on the group)", group, err)
+	}
+	return fmt.Errorf("group %s: %w", group, err)
+}
+
+// IsRetryOf reports whether topic is for later attempts of a group's events of source.
+func IsRetryOf(topic, source, group string) bool {
+	retry := idem.RetryTopic(source, group, 0)
+	return topic == retry || strings.HasPrefix(topic, retry+".")
+}

@@ -1,0 +1,43 @@
+package outboxview
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Spans writes ascending numbers as people do: 0-31,40; none if there are none.
+func Spans(numbers []int) string {
+	var b strings.Builder
+	for i := 0; i < len(numbers); {
+		last := i
+		for last+1 < len(numbers) && numbers[last+1] == numbers[last]+1 {
+			last++
+		}
+		if b.Len() > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString(strconv.Itoa(numbers[i]))
+		if last > i {
+			fmt.Fprintf(&b, "-%d", numbers[last])
+		}
+		i = last + 1
+	}
+	if b.Len() == 0 {
+		return "none"
+	}
+	return b.String()
+}
+
+// Epochs writes the least and the largest of some epochs: 3-5, or 3 if they are the same, or - if there are none.
+func Epochs(all []int64) string {
+	if len(all) == 0 {
+		return "-"
+	}
+	least, most := slices.Min(all), slices.Max(all)
+	if least == most {
+		return fmt.Sprint(least)
+	}
+	return fmt.Sprintf("%d-%d", least, most)
+}
