@@ -198,8 +198,6 @@ func TestOutboxStatus(t *testing.T) {
 	for _, want := range []string{"waiting", "relay-1", "(nobody)", "left", "0-31"} {
 		require.Contains(t, text, want)
 	}
-	require.Equal(t, "1-3,7,9-10", outboxview.Spans([]int{1, 2, 3, 7, 9, 10}))
-	require.Equal(t, "none", outboxview.Spans(nil))
 	require.Equal(t, "over for 3s", leaseText(new(-3.0)))
 }
 

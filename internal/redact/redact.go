@@ -71,9 +71,10 @@ var withAt = []string{
 	"sslcert", "sslkey", "service", "servicefile", "search_path",
 }
 
-// SplitsPassword reports whether a URL is one whose password seems to have a '/', '?', '#' or, for Postgres, '@' that is not percent-encoded: it ends
-// there for whoever parses it, and what follows is taken for a port, a path or a parameter, which are shown. Such a URL must
-// be refused. An '@' behind the host is what tells it; in the name of a database it has to be percent-encoded.
+// SplitsPassword reports whether a URL is one whose password seems to have a '/', '?', '#' or, for Postgres, '@' that is not
+// percent-encoded: it ends there for whoever parses it, and what follows is taken for a host, a port, a path or a parameter,
+// which are shown. Such a URL must be refused. An '@' behind the host is what tells it; in the name of a database it has to be
+// percent-encoded.
 func SplitsPassword(text string) bool {
 	scheme, rest, ok := strings.Cut(text, "://")
 	if !ok {

@@ -1,0 +1,359 @@
+package groups
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/idem-go/idem/internal/testenv"
+)
+
+// place is a Kafka inside this process, with one client that lives as long as the test.
+type place struct {
+	*testing.T
+	cluster *kfake.Cluster
+	client  sarama.Client
+	admin   sarama.ClusterAdmin // over a client of its own
+	asked   map[int16]*atomic.Int64
+}
+
+func newPlace(t *testing.T, brokers int, topics ...string) *place {
+	t.Helper()
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(brokers), kfake.SeedTopics(4, topics...), kfake.AllowAutoTopicCreation())
+	require.NoError(t, err)
+	t.Cleanup(cluster.Close)
+	p := &place{T: t, cluster: cluster, asked: map[int16]*atomic.Int64{}}
+	p.client = p.connect()
+	p.admin = testenv.KafkaAdmin(t, cluster.ListenAddrs())
+	for _, key := range []kmsg.Key{kmsg.ListOffsets, kmsg.OffsetFetch, kmsg.DescribeGroups, kmsg.Metadata} {
+		n := &atomic.Int64{}
+		p.asked[int16(key)] = n
+		cluster.ControlKey(int16(key), func(kmsg.Request) (kmsg.Response, error, bool) {
+			cluster.KeepControl()
+			n.Add(1)
+			return nil, nil, false
+		})
+	}
+	return p
+}
+
+func (p *place) connect() sarama.Client {
+	p.Helper()
+	cfg := testenv.KafkaConfig()
+	cfg.Metadata.RefreshFrequency = 0 // what is seen was asked for
+	cfg.Metadata.Retry.Max = 1
+	cfg.Metadata.AllowAutoTopicCreation = true // sarama's default
+	client, err := sarama.NewClient(p.cluster.ListenAddrs(), cfg)
+	require.NoError(p, err)
+	p.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+func (p *place) reader() *Reader {
+	r := NewReader(p.client)
+	p.Cleanup(r.Close)
+	return r
+}
+
+func (p *place) create(topic string, partitions int32) {
+	p.Helper()
+	require.NoError(p, p.admin.CreateTopic(topic, &sarama.TopicDetail{NumPartitions: partitions, ReplicationFactor: 1}, false))
+}
+
+// produce writes n records to each of some partitions.
+func (p *place) produce(topic string, n int, partitions ...int32) {
+	p.Helper()
+	cfg := testenv.KafkaConfig()
+	cfg.Producer.Partitioner = sarama.NewManualPartitioner
+	producer, err := sarama.NewSyncProducer(p.cluster.ListenAddrs(), cfg)
+	require.NoError(p, err)
+	defer producer.Close()
+	for _, id := range partitions {
+		for i := range n {
+			_, _, err := producer.SendMessage(&sarama.ProducerMessage{Topic: topic, Partition: id, Value: sarama.StringEncoder(fmt.Sprint(i))})
+			require.NoError(p, err)
+		}
+	}
+}
+
+func (p *place) commit(group, topic string, offsets map[int32]int64) {
+	p.Helper()
+	of := map[int32]sarama.OffsetAndMetadata{}
+	for id, offset := range offsets {
+		of[id] = sarama.OffsetAndMetadata{Offset: offset, LeaderEpoch: -1}
+	}
+	_, err := p.admin.AlterConsumerGroupOffsets(group, map[string]map[int32]sarama.OffsetAndMetadata{topic: of}, nil)
+	require.NoError(p, err)
+}
+
+func lagOf(t *testing.T, r *Reader, q Query) State {
+	t.Helper()
+	s, err := r.Lag(t.Context(), q)
+	require.NoError(t, err)
+	for _, p := range s.Partitions {
+		require.NoError(t, p.Err, "%+v", p)
+	}
+	return s
+}
+
+// lags are the lags by kind, topic and partition, but for those that are zero.
+func lags(s State) map[string]int64 {
+	all := map[string]int64{}
+	for _, p := range s.Partitions {
+		if p.Lag != 0 {
+			all[fmt.Sprintf("%s %s/%d", p.Kind, p.Topic, p.Partition)] = p.Lag
+		}
+	}
+	return all
+}
+
+// A group is told with its retry and dead-letter topics, and with what it has not begun yet; of a topic that does not belong to
+// it nothing is said.
+func TestLag(t *testing.T) {
+	p := newPlace(t, 1, "orders", "orders.g.dlq", "orders.g.retry", "orders.g.retry.5s", "orders.other.dlq", "new", "elsewhere", "letters-of-new")
+	p.produce("orders", 10, 0, 1, 2)
+	p.produce("orders.g.dlq", 2, 3)
+	p.produce("orders.other.dlq", 2, 3)
+	p.produce("orders.g.retry.5s", 1, 0)
+	p.produce("new", 3, 1)
+	p.produce("letters-of-new", 1, 0)
+	p.commit("g", "orders", map[int32]int64{0: 4, 1: 10, 2: 7})
+	p.commit("g", "orders.g.dlq", map[int32]int64{3: 2}) // somebody's tool
+	require.NoError(t, p.admin.DeleteRecords("orders", map[int32]int64{0: 6}))
+	letters := func(topic string) string {
+		if topic == "new" {
+			return "letters-of-new"
+		}
+		return topic + ".g.dlq"
+	}
+	s := lagOf(t, p.reader(), Query{Group: "g", Topics: []string{"new", "nowhere"}, DeadLetterTopic: letters})
+	require.Equal(t, map[string]int64{
+		"source orders/0": 6, "source orders/2": 3, "letters orders.g.dlq/3": 2, "retry orders.g.retry.5s/0": 1, "source new/1": 3, "letters letters-of-new/0": 1,
+	}, lags(s))
+	require.Len(t, s.Partitions, 6*4)
+	require.Equal(t, []string{"nowhere"}, s.Missing)
+	require.NoError(t, s.MembersErr)
+	require.Empty(t, s.Members)
+	for _, p := range s.Partitions {
+		switch fmt.Sprintf("%s/%d", p.Topic, p.Partition) {
+		case "orders/0":
+			require.Equal(t, []int64{4, 6, 6, 10}, []int64{*p.Committed, p.Begin, p.Next, p.End})
+		case "orders/2":
+			require.Equal(t, []int64{7, 0, 7, 10}, []int64{*p.Committed, p.Begin, p.Next, p.End})
+		case "new/1":
+			require.Nil(t, p.Committed)
+			require.Equal(t, []int64{0, 0, 3}, []int64{p.Begin, p.Next, p.End})
+		case "orders.g.dlq/3":
+			require.Nil(t, p.Committed, "nobody consumes letters")
+		}
+	}
+	topics, err := p.admin.ListTopics()
+	require.NoError(t, err)
+	require.NotContains(t, topics, "nowhere", "to ask for a topic creates none (K-36)")
+}
+
+// However many partitions there are, each broker is asked twice, and the coordinator twice.
+func TestLag_IsAskedInBatches(t *testing.T) {
+	p := newPlace(t, 3)
+	for _, topic := range []string{"orders", "orders.g.dlq", "payments"} {
+		p.create(topic, 30)
+	}
+	p.commit("g", "orders", map[int32]int64{0: 0})
+	p.commit("g", "payments", map[int32]int64{0: 0})
+	r := p.reader()
+	lagOf(t, r, Query{Group: "g"})
+	for _, n := range p.asked {
+		n.Store(0)
+	}
+	s := lagOf(t, r, Query{Group: "g"})
+	require.Len(t, s.Partitions, 90)
+	require.LessOrEqual(t, p.asked[int16(kmsg.ListOffsets)].Load(), int64(2*3))
+	require.EqualValues(t, 1, p.asked[int16(kmsg.OffsetFetch)].Load())
+	require.EqualValues(t, 1, p.asked[int16(kmsg.DescribeGroups)].Load())
+	require.Zero(t, p.asked[int16(kmsg.Metadata)].Load(), "the list of topics is fresh")
+}
+
+// A client that lives long does not know topics that came since, nor that others have gone.
+func TestLag_TopicsComeAndGo(t *testing.T) {
+	p := newPlace(t, 1, "orders")
+	p.produce("orders", 1, 0)
+	p.commit("g", "orders", map[int32]int64{0: 0})
+	r := p.reader()
+	require.Equal(t, map[string]int64{"source orders/0": 1}, lags(lagOf(t, r, Query{Group: "g"})))
+	p.create("orders.g.dlq", 1)
+	p.produce("orders.g.dlq", 5, 0)
+	require.Equal(t, map[string]int64{"source orders/0": 1}, lags(lagOf(t, r, Query{Group: "g"})), "the list is fresh")
+	r.listed = time.Now().Add(-fresh - time.Second)
+	require.Equal(t, map[string]int64{"source orders/0": 1, "letters orders.g.dlq/0": 5}, lags(lagOf(t, r, Query{Group: "g"})))
+
+	// One that is asked for by name is known at once.
+	p.create("payments", 2)
+	p.produce("payments", 2, 1)
+	s := lagOf(t, r, Query{Group: "g", Topics: []string{"payments"}})
+	require.EqualValues(t, 2, lags(s)["source payments/1"])
+	require.Empty(t, s.Missing)
+
+	require.NoError(t, p.admin.DeleteTopic("orders.g.dlq"))
+	s = lagOf(t, r, Query{Group: "g"})
+	require.Equal(t, map[string]int64{"source orders/0": 1}, lags(s))
+}
+
+// Leaders move, and coordinators: what the client believed is asked for anew.
+func TestLag_LeadersMove(t *testing.T) {
+	p := newPlace(t, 3, "orders")
+	p.produce("orders", 3, 0, 1, 2, 3)
+	p.commit("g", "orders", map[int32]int64{0: 1})
+	r := p.reader()
+	want := lags(lagOf(t, r, Query{Group: "g"}))
+	for range 3 {
+		for id := range int32(4) {
+			leader, err := p.client.Leader("orders", id)
+			require.NoError(t, err)
+			require.NoError(t, p.cluster.MoveTopicPartition("orders", id, (leader.ID()+1)%3))
+		}
+		p.cluster.RehashCoordinators()
+		require.Equal(t, want, lags(lagOf(t, r, Query{Group: "g"})))
+	}
+}
+
+// What a broker refuses is said where it belongs, and the rest is told (rule 46).
+func TestLag_Rights(t *testing.T) {
+	p := newPlace(t, 1, "orders", "payments")
+	p.commit("g", "orders", map[int32]int64{0: 0})
+	refuse := func(key kmsg.Key, answer func(kmsg.Request) kmsg.Response) {
+		p.cluster.ControlKey(int16(key), func(req kmsg.Request) (kmsg.Response, error, bool) {
+			p.cluster.KeepControl()
+			resp := answer(req)
+			return resp, nil, resp != nil
+		})
+	}
+	refuse(kmsg.DescribeGroups, func(req kmsg.Request) kmsg.Response {
+		resp := req.ResponseKind().(*kmsg.DescribeGroupsResponse)
+		one := kmsg.NewDescribeGroupsResponseGroup()
+		one.Group, one.ErrorCode = "g", kerr.GroupAuthorizationFailed.Code
+		resp.Groups = append(resp.Groups, one)
+		return resp
+	})
+	refuse(kmsg.Metadata, func(req kmsg.Request) kmsg.Response {
+		if len(req.(*kmsg.MetadataRequest).Topics) == 0 {
+			return nil
+		}
+		resp := req.ResponseKind().(*kmsg.MetadataResponse)
+		for _, asked := range req.(*kmsg.MetadataRequest).Topics {
+			one := kmsg.NewMetadataResponseTopic()
+			one.Topic, one.ErrorCode = asked.Topic, kerr.TopicAuthorizationFailed.Code
+			resp.Topics = append(resp.Topics, one)
+		}
+		return resp
+	})
+	s, err := p.reader().Lag(t.Context(), Query{Group: "g", Topics: []string{"secret"}})
+	require.NoError(t, err)
+	require.ErrorIs(t, s.MembersErr, sarama.ErrGroupAuthorizationFailed)
+	require.ErrorContains(t, s.MembersErr, "grant Describe")
+	require.Len(t, s.Partitions, 5)
+	hidden := s.Partitions[4]
+	require.Equal(t, "secret", hidden.Topic)
+	require.EqualValues(t, -1, hidden.Partition)
+	require.ErrorIs(t, hidden.Err, sarama.ErrTopicAuthorizationFailed)
+	for _, p := range s.Partitions[:4] {
+		require.NoError(t, p.Err)
+	}
+}
+
+// A call ends with its context though the broker is silent; the next one waits for it, and Close for both.
+func TestReader_BoundedByContext(t *testing.T) {
+	p := newPlace(t, 1, "orders")
+	r := NewReader(p.client)
+	silent, released := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	p.cluster.ControlKey(int16(kmsg.OffsetFetch), func(kmsg.Request) (kmsg.Response, error, bool) {
+		p.cluster.KeepControl()
+		p.cluster.SleepControl(func() { once.Do(func() { close(silent); <-released }) })
+		return nil, nil, false
+	})
+	ctx, cancel := context.WithCancelCause(t.Context())
+	gone := make(chan error, 1)
+	go func() {
+		_, err := r.Lag(ctx, Query{Group: "g"})
+		gone <- err
+	}()
+	<-silent
+	cancel(errors.New("the browser has gone"))
+	require.ErrorContains(t, <-gone, "the browser has gone")
+	ended, cancel2 := context.WithCancel(t.Context())
+	cancel2()
+	_, err := r.Groups(ended)
+	require.ErrorIs(t, err, context.Canceled)
+	require.Len(t, r.slot, 1, "it still waits for the broker")
+	waits, cancel3 := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel3()
+	_, err = r.Groups(waits)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	close(released)
+	_, err = r.Lag(t.Context(), Query{Group: "g", Topics: []string{"orders"}})
+	require.NoError(t, err)
+	r.Close()
+	require.Empty(t, r.slot)
+}
+
+// Many may ask at once.
+func TestReader_Concurrent(t *testing.T) {
+	p := newPlace(t, 1, "orders")
+	p.commit("g", "orders", map[int32]int64{0: 0})
+	r := p.reader()
+	var all sync.WaitGroup
+	errs := make(chan error, 20)
+	for range 10 {
+		all.Go(func() {
+			_, err := r.Lag(t.Context(), Query{Group: "g"})
+			errs <- err
+			_, err = r.Groups(t.Context())
+			errs <- err
+		})
+	}
+	all.Wait()
+	for range 20 {
+		require.NoError(t, <-errs)
+	}
+}
+
+// A real Kafka answers as the one of these tests does.
+func TestLag_OnKafka(t *testing.T) {
+	brokers := testenv.Kafka(t)
+	topic := testenv.CreateTopic(t, brokers, 3)
+	client, err := sarama.NewClient(brokers, testenv.KafkaConfig())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = client.Close() })
+	r := NewReader(client)
+	t.Cleanup(r.Close)
+	admin := testenv.KafkaAdmin(t, brokers)
+	group := topic + "-g"
+	s := lagOf(t, r, Query{Group: group, Topics: []string{topic}})
+	require.Len(t, s.Partitions, 3)
+	require.Nil(t, s.Partitions[0].Committed)
+	_, err = admin.AlterConsumerGroupOffsets(group, map[string]map[int32]sarama.OffsetAndMetadata{topic: {1: {Offset: 0, LeaderEpoch: -1}}}, nil)
+	require.NoError(t, err)
+	letters := topic + "." + group + ".dlq"
+	require.NoError(t, admin.CreateTopic(letters, &sarama.TopicDetail{NumPartitions: 1, ReplicationFactor: 1}, false))
+	t.Cleanup(func() { _ = admin.DeleteTopic(letters) })
+	require.Eventually(t, func() bool {
+		r.listed = time.Time{}
+		s := lagOf(t, r, Query{Group: group})
+		return len(s.Partitions) == 4 && s.Partitions[3].Kind == Letters && s.Partitions[1].Committed != nil
+	}, 20*time.Second, 100*time.Millisecond)
+	names, err := r.Groups(t.Context())
+	require.NoError(t, err)
+	require.Contains(t, names, group)
+	require.True(t, strings.HasSuffix(letters, ".dlq"))
+}
