@@ -21,6 +21,7 @@ import (
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/dedup/pgstore"
 	"github.com/idem-go/idem/dedup/redisstore"
+	"github.com/idem-go/idem/internal/letters"
 	"github.com/idem-go/idem/internal/pgschema"
 	"github.com/idem-go/idem/internal/redact"
 )
@@ -31,8 +32,6 @@ type ledger struct {
 	store dedup.Store
 	pool  *pgxpool.Pool         // or nil
 	redis redis.UniversalClient // or nil
-
-	prefix string // of the keys in Redis
 
 	pg      *pgstore.Store // or nil
 	options []pgstore.Option
@@ -57,6 +56,17 @@ var (
 
 // operator is what every ledger of this command can do.
 func (l *ledger) operator() dedup.Operator { return l.store.(dedup.Operator) }
+
+// shared is what the packages that the ops page uses too know of a ledger.
+func (l *ledger) shared() letters.Ledger { return letters.Ledger{Name: l.name, Store: l.store} }
+
+func shared(ledgers []*ledger) []letters.Ledger {
+	all := make([]letters.Ledger, len(ledgers))
+	for i, l := range ledgers {
+		all[i] = l.shared()
+	}
+	return all
+}
 
 const (
 	layoutReadable = "readable"
@@ -186,9 +196,8 @@ func (a *app) openRedis(scheme, text string) (*ledger, error) {
 			"special characters in the password percent-encoded; options as go-redis has them")
 	}
 	a.closers = append(a.closers, func() { _ = client.Close() })
-	l := &ledger{name: name, redis: client, prefix: cmp.Or(a.redisPrefix, "idem:")}
-	l.store = redisstore.New(client, redisstore.Prefix(l.prefix))
-	return l, nil
+	store := redisstore.New(client, redisstore.Prefix(cmp.Or(a.redisPrefix, "idem:")))
+	return &ledger{name: name, redis: client, store: store}, nil
 }
 
 // redisClient makes a client from a URL without its scheme. Several hosts, separated by commas, are a cluster unless it

@@ -143,9 +143,7 @@ func (a *app) openDLQ(ctx context.Context, o *dlqFlags, ask bool) (*deadLetters,
 		if err != nil {
 			return nil, err
 		}
-		for _, l := range ledgers {
-			cfg.Ledgers = append(cfg.Ledgers, letters.Ledger{Name: l.name, Store: l.store})
-		}
+		cfg.Ledgers = shared(ledgers)
 	}
 	if cfg.Client, err = a.kafka(); err != nil {
 		return nil, err

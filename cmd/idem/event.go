@@ -5,14 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/internal/events"
 )
 
 func newEventCmd(a *app) *cobra.Command {
@@ -55,28 +54,15 @@ func (f *eventFlags) id(arg string) (string, error) {
 	if f.source == "" {
 		return arg, nil
 	}
-	id, err := idem.StandardID()(&idem.Message{Headers: []idem.Header{
-		{Key: "ce_id", Value: []byte(arg)}, {Key: "ce_source", Value: []byte(f.source)},
-	}})
+	id, err := events.CloudEventID(f.source, arg)
 	if err != nil {
 		return "", usage("--source and the ID make no identity: %w", err)
 	}
 	return id, nil
 }
 
-// eventAt is a key of a ledger and what that has of it.
-type eventAt struct {
-	ledger  *ledger
-	key     dedup.Key
-	records []dedup.Record // at most one of each way
-	parked  *parkedAt
-}
-
-// maxTypes bounds how many types are tried with a ledger that cannot search.
-const maxTypes = 1000
-
 // find looks for the event in all ledgers. asked says where it was looked for.
-func (a *app) find(ctx context.Context, ledgers []*ledger, f *eventFlags, arg string) (all []*eventAt, asked dedup.Key, err error) {
+func (a *app) find(ctx context.Context, ledgers []*ledger, f *eventFlags, arg string) (all []*events.Event, asked events.Query, err error) {
 	scope, err := a.theScope()
 	if err != nil {
 		return nil, asked, err
@@ -85,116 +71,19 @@ func (a *app) find(ctx context.Context, ledgers []*ledger, f *eventFlags, arg st
 	if err != nil {
 		return nil, asked, err
 	}
-	asked = dedup.Key{Tenant: f.tenant, Scope: scope, Type: f.typ, ID: id}
-	if err := asked.Validate(); err != nil {
+	asked = events.Query{Scope: scope, ID: id, Type: f.typ, Tenant: f.tenant, Topic: f.topic}
+	if err := asked.Key().Validate(); err != nil {
 		return nil, asked, usage("%w", err)
 	}
-	for _, l := range ledgers {
-		records, err := l.look(ctx, asked, f.typ == "")
-		if err != nil {
-			return nil, asked, err
-		}
-		for _, r := range records {
-			if f.tenant != "" && r.Key.Tenant != f.tenant {
-				continue
-			}
-			if n := len(all); n > 0 && all[n-1].ledger == l && all[n-1].key == r.Key {
-				all[n-1].records = append(all[n-1].records, r)
-				continue
-			}
-			all = append(all, &eventAt{ledger: l, key: r.Key, records: []dedup.Record{r}})
-		}
-	}
-	for _, e := range all {
-		if e.parked, err = e.ledger.findParked(ctx, e.key, cmp.Or(f.topic, e.records[0].First.Topic)); err != nil {
-			return nil, asked, err
-		}
-	}
-	if len(all) == 0 && f.typ != "" {
-		all, err = parkedOnly(ctx, ledgers, asked, f.topic)
+	all, err = events.Find(ctx, shared(ledgers), asked)
+	if errors.Is(err, events.ErrWhichType) {
+		return nil, asked, usage("%w: give --type", err)
 	}
 	return all, asked, err
 }
 
-// parkedOnly finds an event that is parked and whose record was forgotten: by a release that came no further.
-func parkedOnly(ctx context.Context, ledgers []*ledger, key dedup.Key, topic string) (all []*eventAt, err error) {
-	for _, l := range ledgers {
-		parked, err := l.findParked(ctx, key, topic)
-		if err != nil {
-			return nil, err
-		}
-		if parked != nil {
-			all = append(all, &eventAt{ledger: l, key: key, parked: parked})
-		}
-	}
-	return all, nil
-}
-
-// look returns the records of a key, of every type and tenant if anyType is set.
-func (l *ledger) look(ctx context.Context, key dedup.Key, anyType bool) (records []dedup.Record, err error) {
-	lister, canSearch := l.store.(dedup.Lister)
-	switch {
-	case !anyType:
-		records, err = l.operator().Inspect(ctx, key)
-	case canSearch:
-		records, err = lister.Find(ctx, key.Scope, key.ID)
-	default:
-		var keys []dedup.Key
-		if keys, err = l.keysOfTypes(ctx, key); err == nil {
-			records, err = l.operator().Inspect(ctx, keys...)
-		}
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", l.name, err)
-	}
-	slices.SortStableFunc(records, func(a, b dedup.Record) int { return a.Key.Compare(b.Key) })
-	return records, nil
-}
-
-// keysOfTypes makes a key for each type that the scope has registered.
-func (l *ledger) keysOfTypes(ctx context.Context, key dedup.Key) (keys []dedup.Key, err error) {
-	var types []string
-	switch s := l.store.(type) {
-	case typeLister:
-		types, err = s.Types(ctx, key.Scope)
-	default:
-		if l.redis == nil {
-			return nil, usage("which event? %s cannot look through all types: give --type", l.name)
-		}
-		types, err = l.redisTypes(ctx, key.Scope)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("types of scope %q: %w", key.Scope, err)
-	}
-	if len(types) == 0 || len(types) > maxTypes {
-		return nil, usage("which event? scope %q has %d types on record: give --type", key.Scope, len(types))
-	}
-	for _, t := range types {
-		key.Type = t
-		keys = append(keys, key)
-	}
-	return keys, nil
-}
-
-// redisTypes reads what redisstore's Register wrote of a scope: one hash, with a field for the recipe of each type.
-func (l *ledger) redisTypes(ctx context.Context, scope string) (types []string, err error) {
-	fields, err := l.redis.HKeys(ctx, l.prefix+dedup.Join("scope", scope)).Result()
-	for _, field := range fields {
-		if typ, ok := strings.CutPrefix(field, "recipe:"); ok {
-			types = append(types, typ)
-		}
-	}
-	slices.Sort(types)
-	return types, err
-}
-
-// typeLister is a ledger that cannot search but knows the types that a scope has registered.
-type typeLister interface {
-	Types(ctx context.Context, scope string) ([]string, error)
-}
-
 // theOne returns the event if there is one.
-func theOne(all []*eventAt, asked dedup.Key, lookedParked bool) (*eventAt, error) {
+func theOne(all []*events.Event, asked dedup.Key, lookedParked bool) (*events.Event, error) {
 	switch len(all) {
 	case 0:
 		return nil, found("%s", notKnown(asked, lookedParked))
@@ -203,7 +92,7 @@ func theOne(all []*eventAt, asked dedup.Key, lookedParked bool) (*eventAt, error
 	}
 	var where []string
 	for _, e := range all {
-		where = append(where, fmt.Sprintf("  --type %q --tenant %q in %s", e.key.Type, e.key.Tenant, e.ledger.name))
+		where = append(where, fmt.Sprintf("  --type %q --tenant %q in %s", e.Key.Type, e.Key.Tenant, e.Ledger.Name))
 	}
 	return nil, usage("there are %d events with ID %q, say which with --type, --tenant and one --ledger:\n%s",
 		len(all), asked.ID, strings.Join(where, "\n"))
@@ -211,15 +100,7 @@ func theOne(all []*eventAt, asked dedup.Key, lookedParked bool) (*eventAt, error
 
 // notKnown says what that may mean. lookedParked: also among parked events, of which a ledger may have no record.
 func notKnown(asked dedup.Key, lookedParked bool) string {
-	what := fmt.Sprintf("event %q is not known in scope %q", asked.ID, asked.Scope)
-	if asked.Type != "" {
-		what += fmt.Sprintf(" with type %q", asked.Type)
-	}
-	if asked.Tenant != "" {
-		what += fmt.Sprintf(" and tenant %q", asked.Tenant)
-	}
-	what += ": it was not claimed yet, or a transaction under way has it, or it was forgotten after its retention, or it has another type, " +
-		"tenant or --source"
+	what := events.NotKnown(asked, "type, tenant or --source")
 	if !lookedParked {
 		what += "; one that was parked behind another before it was claimed is found with --type and --topic"
 	}
@@ -263,18 +144,16 @@ func (a *app) eventGet(ctx context.Context, f *eventFlags, arg string, letters b
 	if err != nil {
 		return err
 	}
-	report := eventReport{Events: []eventView{}}
+	report := eventReport{Events: []events.View{}}
 	for _, e := range all {
-		records := e.records
-		if len(records) == 0 {
-			records = []dedup.Record{{Key: e.key, First: e.parked.event.Origin, Position: e.parked.event.Position}}
-		}
-		for _, r := range records {
-			report.Events = append(report.Events, viewOf(e, r))
-		}
+		report.Events = append(report.Events, e.Views()...)
 	}
 	if letters {
-		if report.Letters, err = a.lettersOf(ctx, f, asked); err != nil {
+		client, err := a.kafka()
+		if err != nil {
+			return err
+		}
+		if report.Letters, err = events.Letters(ctx, client, a.group, asked); err != nil {
 			return err
 		}
 	}
@@ -282,7 +161,7 @@ func (a *app) eventGet(ctx context.Context, f *eventFlags, arg string, letters b
 		return err
 	}
 	if len(all) == 0 {
-		return found("%s", notKnown(asked, f.looksParked()))
+		return found("%s", notKnown(asked.Key(), f.looksParked()))
 	}
 	return nil
 }
@@ -312,20 +191,20 @@ func (a *app) eventRelease(ctx context.Context, f *eventFlags, arg, reason strin
 		if err != nil {
 			return err
 		}
-		if err := a.confirm("%s\nIt will be forgotten: its next delivery runs.%s", e.describe(), e.warnRelease()); err != nil {
+		if err := a.confirm("%s\nIt will be forgotten: its next delivery runs.%s", describe(e), warnRelease(e)); err != nil {
 			return err
 		}
-		err := e.ledger.operator().Forget(ctx, e.key)
+		err := e.Ledger.Operator().Forget(ctx, e.Key)
 		switch {
 		case errors.Is(err, dedup.ErrHeld):
-			return found("event %q is being handled now, nothing was done: wait until its lease ends (idem event get says when)", e.key.ID)
-		case errors.Is(err, dedup.ErrNotFound) && e.parked == nil:
-			return found("%s", notKnown(e.key, true))
+			return found("event %q is being handled now, nothing was done: wait until its lease ends (idem event get says when)", e.Key.ID)
+		case errors.Is(err, dedup.ErrNotFound) && e.Parked == nil:
+			return found("%s", notKnown(e.Key, true))
 		case err != nil && !errors.Is(err, dedup.ErrNotFound):
-			return fmt.Errorf("%s: %w", e.ledger.name, err)
+			return fmt.Errorf("%s: %w", e.Ledger.Name, err)
 		}
-		if e.parked != nil && e.parked.event.Blocked {
-			if err := e.unblock(ctx); err != nil {
+		if e.Parked != nil && e.Parked.Event.Blocked {
+			if err := e.Unblock(ctx); err != nil {
 				return err
 			}
 		}
@@ -334,7 +213,7 @@ func (a *app) eventRelease(ctx context.Context, f *eventFlags, arg, reason strin
 	if err != nil {
 		return err
 	}
-	return a.say(e, "released", e.howDelivered(a.group))
+	return a.say(e, "released", howDelivered(e, a.group))
 }
 
 func newEventSkipCmd(a *app) *cobra.Command {
@@ -364,31 +243,31 @@ func newEventSkipCmd(a *app) *cobra.Command {
 func (a *app) eventSkip(ctx context.Context, f *eventFlags, arg, reason string, retention time.Duration) error {
 	e, asked, err := a.target(ctx, f, arg)
 	if e == nil && asked.Type != "" && len(a.opened) == 1 && isNotKnown(err) {
-		e, err = &eventAt{ledger: a.opened[0], key: asked}, nil // it is given up before it comes
+		e, err = &events.Event{Ledger: &shared(a.opened)[0], Key: asked}, nil // it is given up before it comes
 	}
 	next := "no delivery of it runs; those that come are skipped"
-	if e != nil && isRequest(e.key) {
+	if e != nil && events.IsRequest(e.Key) {
 		next = "409 given_up to its copies"
 	}
 	err = a.audited("event skip", auditOf(e, asked, reason), func() error {
 		if err != nil {
 			return err
 		}
-		if err := a.confirm("%s\nIt will be given up for good: no delivery of it will run.%s", e.describe(), e.warnSkip()); err != nil {
+		if err := a.confirm("%s\nIt will be given up for good: no delivery of it will run.%s", describe(e), warnSkip(e)); err != nil {
 			return err
 		}
-		err := e.ledger.operator().Discard(ctx, e.key, retention, cmp.Or(reason, "by the operator's command"))
-		if errors.Is(err, dedup.ErrSettled) && e.parked == nil {
-			return found("event %q was handled already, there is nothing to skip", e.key.ID)
+		err := e.Ledger.Operator().Discard(ctx, e.Key, retention, cmp.Or(reason, "by the operator's command"))
+		if errors.Is(err, dedup.ErrSettled) && e.Parked == nil {
+			return found("event %q was handled already, there is nothing to skip", e.Key.ID)
 		}
 		if err != nil && !errors.Is(err, dedup.ErrSettled) {
-			return fmt.Errorf("%s: %w", e.ledger.name, err)
+			return fmt.Errorf("%s: %w", e.Ledger.Name, err)
 		}
-		if e.parked != nil {
-			if err := e.unpark(ctx); err != nil {
+		if e.Parked != nil {
+			if err := e.Unpark(ctx); err != nil {
 				return err
 			}
-			next = e.parked.after()
+			next = e.Parked.After()
 		}
 		return nil
 	})
@@ -405,7 +284,7 @@ func isNotKnown(err error) bool {
 }
 
 // target finds the one event that a verb is about. e is nil with an error.
-func (a *app) target(ctx context.Context, f *eventFlags, arg string) (e *eventAt, asked dedup.Key, err error) {
+func (a *app) target(ctx context.Context, f *eventFlags, arg string) (e *events.Event, asked dedup.Key, err error) {
 	scope, err := a.theScope()
 	if err != nil {
 		return nil, asked, err
@@ -415,7 +294,8 @@ func (a *app) target(ctx context.Context, f *eventFlags, arg string) (e *eventAt
 	if err != nil {
 		return nil, asked, err
 	}
-	all, asked, err := a.find(ctx, ledgers, f, arg)
+	all, query, err := a.find(ctx, ledgers, f, arg)
+	asked = query.Key()
 	if err != nil {
 		return nil, asked, err
 	}
@@ -423,7 +303,7 @@ func (a *app) target(ctx context.Context, f *eventFlags, arg string) (e *eventAt
 	return e, asked, err
 }
 
-func auditOf(e *eventAt, asked dedup.Key, reason string) map[string]any {
+func auditOf(e *events.Event, asked dedup.Key, reason string) map[string]any {
 	fields := map[string]any{"event": asked.ID, "scope": asked.Scope, "type": asked.Type, "tenant": asked.Tenant}
 	if reason != "" {
 		fields["reason"] = reason
@@ -431,14 +311,14 @@ func auditOf(e *eventAt, asked dedup.Key, reason string) map[string]any {
 	if e == nil {
 		return fields
 	}
-	fields["type"], fields["tenant"], fields["ledger"] = e.key.Type, e.key.Tenant, e.ledger.name
+	fields["type"], fields["tenant"], fields["ledger"] = e.Key.Type, e.Key.Tenant, e.Ledger.Name
 	var states []string
-	for _, r := range e.records {
+	for _, r := range e.Records {
 		states = append(states, r.State.String())
 	}
 	fields["before"] = strings.Join(states, ",")
-	if e.parked != nil {
-		fields["parked"] = fmt.Sprintf("%s/%d", e.parked.lot.Topic, e.parked.lot.Partition)
+	if e.Parked != nil {
+		fields["parked"] = fmt.Sprintf("%s/%d", e.Parked.Lot.Topic, e.Parked.Lot.Partition)
 	}
 	return fields
 }
@@ -452,7 +332,7 @@ type verbResult struct {
 	Next   string `json:"next"`
 }
 
-func (a *app) say(e *eventAt, result, next string) error {
-	r := verbResult{Event: e.key.ID, Type: e.key.Type, Ledger: e.ledger.name, Result: result, Next: next}
+func (a *app) say(e *events.Event, result, next string) error {
+	r := verbResult{Event: e.Key.ID, Type: e.Key.Type, Ledger: e.Ledger.Name, Result: result, Next: next}
 	return a.show(r, nil, [][]string{{result + ":", fmt.Sprintf("event %s of type %s in %s", r.Event, r.Type, r.Ledger)}, {"next:", next}})
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/internal/events"
 )
 
 // statuses are the words of --status: states, and what people ask for.
@@ -92,7 +93,7 @@ func setStates(f *dedup.Filter, status []string) error {
 
 // listed is a line of event list.
 type listed struct {
-	eventView
+	events.View
 	Age string `json:"unchanged_for,omitempty"`
 }
 
@@ -109,9 +110,10 @@ func (a *app) eventList(ctx context.Context, f dedup.Filter, limit int) error {
 	}
 	all := []listed{}
 	for _, l := range ledgers {
+		at := l.shared()
 		err := l.store.(dedup.Lister).List(ctx, f, limit-len(all)+1, func(r dedup.Record) bool {
-			v := viewOf(&eventAt{ledger: l, key: r.Key, records: []dedup.Record{r}}, r)
-			row := listed{eventView: v}
+			e := events.Event{Ledger: &at, Key: r.Key, Records: []dedup.Record{r}}
+			row := listed{View: e.View(r)}
 			if !r.Changed.IsZero() {
 				row.Age = short(max(time.Since(r.Changed), 0))
 			}
@@ -155,7 +157,7 @@ func listRows(all []listed) (rows [][]string) {
 		if l.Tenant != "" {
 			id += " (" + l.Tenant + ")"
 		}
-		rows = append(rows, []string{l.state(), id, l.Type, l.Scope, strconv.Itoa(int(l.Failures)), l.Age, origin, reason})
+		rows = append(rows, []string{stateText(&l.View), id, l.Type, l.Scope, strconv.Itoa(int(l.Failures)), l.Age, origin, reason})
 	}
 	return rows
 }

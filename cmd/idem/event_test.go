@@ -11,6 +11,7 @@ import (
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/internal/events"
 )
 
 func onMemory(args ...string) []string {
@@ -269,7 +270,7 @@ func TestParkedGet_Rule4(t *testing.T) {
 
 func checkParkedGet(t *testing.T, known map[string]*ledger, url string) {
 	t.Helper()
-	get := func(id string) (eventView, string) {
+	get := func(id string) (events.View, string) {
 		args := []string{"event", "get", id, "--type", "order", "-G", "billing", "--ledger", url}
 		var report eventReport
 		commandWith(t, known, "", append(args, "-o", "json")...).json(t, &report)
@@ -277,10 +278,10 @@ func checkParkedGet(t *testing.T, known map[string]*ledger, url string) {
 		return report.Events[0], commandWith(t, known, "", args...).ok(t)
 	}
 	first, text := get("first")
-	require.Equal(t, &parkedView{Topic: "orders", Partition: 2, Queue: "customer-1", Head: true, HeadID: "first", Blocked: true, Others: 2}, first.Parked)
+	require.Equal(t, &events.ParkedView{Topic: "orders", Partition: 2, Queue: "customer-1", Head: true, HeadID: "first", Blocked: true, Others: 2}, first.Parked)
 	require.Contains(t, text, "2 behind it, blocked")
 	third, text := get("third")
-	require.Equal(t, &parkedView{Topic: "orders", Partition: 2, Queue: "customer-1", HeadID: "first", Blocked: true, Others: 2}, third.Parked)
+	require.Equal(t, &events.ParkedView{Topic: "orders", Partition: 2, Queue: "customer-1", HeadID: "first", Blocked: true, Others: 2}, third.Parked)
 	require.Contains(t, text, `waits behind "first", which was given up`)
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/idem-go/idem/dedup"
 	"github.com/redis/go-redis/v9"
@@ -23,6 +24,22 @@ func (s *Store) Register(ctx context.Context, r dedup.Registration) error {
 		return err
 	}
 	return unavailable(ctx, "register", err)
+}
+
+// Types returns the types of events that a scope has registered, sorted: what its handlers are for, not what the ledger holds.
+// The ledger cannot be searched by an event's ID alone ([dedup.Lister]); who does not know the type tries these.
+func (s *Store) Types(ctx context.Context, scope string) (types []string, err error) {
+	fields, err := s.client.HKeys(ctx, s.about("scope", scope)).Result()
+	if err != nil {
+		return nil, unavailable(ctx, "types", err)
+	}
+	for _, field := range fields {
+		if typ, ok := strings.CutPrefix(field, "recipe:"); ok {
+			types = append(types, typ)
+		}
+	}
+	slices.Sort(types)
+	return types, nil
 }
 
 func (s *Store) register(ctx context.Context, r dedup.Registration) error {

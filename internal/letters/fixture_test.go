@@ -98,8 +98,6 @@ func (w *world) events(prefix string, n int) (all []*idem.Message) {
 	return all
 }
 
-func (w *world) key(id string) dedup.Key { return dedup.Key{Scope: "g", Type: "paid", ID: id} }
-
 // read returns all records of a topic.
 func (w *world) read(topic string) (all []*idem.Message) {
 	w.t.Helper()

@@ -30,7 +30,8 @@ type Ledger struct {
 	Store dedup.Store
 }
 
-func (l *Ledger) operator() dedup.Operator { return l.Store.(dedup.Operator) }
+// Operator is what every ledger here can do.
+func (l *Ledger) Operator() dedup.Operator { return l.Store.(dedup.Operator) }
 
 // Config says whose dead letters are meant. Client and Topic are needed; Group, Scope and Ledgers too for all that asks what
 // became of events: Plan, Replay, Survey, Judge and EachJudged.

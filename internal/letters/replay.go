@@ -64,7 +64,7 @@ const maxAttention = 100
 // NoResult is that of a replay that found nothing to replay among the records that were scanned.
 func (q *Queue) NoResult(scanned int) Result {
 	return Result{
-		Topic: q.Topic, Group: q.Group, Scanned: scanned, Verdicts: map[Verdict]int{}, Attention: []Attention{}, Outcome: OutcomeOf(nil, nil),
+		Topic: q.Topic, Group: q.Group, Scanned: scanned, Verdicts: map[Verdict]int{}, Attention: []Attention{}, Outcome: OutcomeDone,
 	}
 }
 
@@ -286,7 +286,7 @@ const letterMemory = 5 * 365 * 24 * time.Hour
 // record remembers that a letter without identity was published (T-10).
 func (r *replayer) record(ctx context.Context, j *Judged) error {
 	m := j.Letter.Message
-	_, err := r.q.Ledgers[0].operator().Import(ctx, []dedup.Imported{{
+	_, err := r.q.Ledgers[0].Operator().Import(ctx, []dedup.Imported{{
 		Key: letterKey(r.q.Scope, j.Letter), Retention: letterMemory,
 		Origin: dedup.Origin{Topic: m.Topic, Partition: m.Partition, Offset: m.Offset, Time: m.Time},
 	}})

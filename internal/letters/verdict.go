@@ -132,7 +132,7 @@ func (q *Queue) inspect(ctx context.Context, letters ...*Found) (map[dedup.Key][
 	}
 	for i := range q.Ledgers {
 		l := &q.Ledgers[i]
-		records, err := l.operator().Inspect(ctx, keys...)
+		records, err := l.Operator().Inspect(ctx, keys...)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", l.Name, err)
 		}

@@ -1,4 +1,4 @@
-package main
+package events
 
 import (
 	"fmt"
@@ -6,9 +6,9 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// isRequest reports whether a key is that of an HTTP request: httpidem gives all of them this type. Nobody delivers a request but
+// IsRequest reports whether a key is that of an HTTP request: httpidem gives all of them this type. Nobody delivers a request but
 // its client.
-func isRequest(k dedup.Key) bool { return k.Type == "http" }
+func IsRequest(k dedup.Key) bool { return k.Type == "http" }
 
 // nextOfRequest says what the client is told who sends the request again.
 func nextOfRequest(r dedup.Record) string {
@@ -19,10 +19,10 @@ func nextOfRequest(r dedup.Record) string {
 	case dedup.GivenUp:
 		return "409 given_up to its copies"
 	case dedup.Claimed:
-		if stuck(r) {
-			return fmt.Sprintf("its holder has not spoken for %s beyond its lease: %s", short(-r.Lease), doubt)
+		if Stuck(r) {
+			return fmt.Sprintf("its holder has not spoken for %s beyond its lease: %s", Short(-r.Lease), doubt)
 		}
-		return fmt.Sprintf("it is at work: its holder's lease lasts for %s more", short(r.Lease))
+		return fmt.Sprintf("it is at work: its holder's lease lasts for %s more", Short(r.Lease))
 	case dedup.Released:
 		if r.Doubtful {
 			return doubt

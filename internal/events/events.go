@@ -1,0 +1,176 @@
+// Package events says what became of an event: what the ledgers know of it, where it waits, which dead letters there are of it,
+// and what comes next. It prints nothing: the operator's command and the ops page do.
+//
+// The functions may be called concurrently.
+package events
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/internal/letters"
+)
+
+// Query names an event.
+type Query struct {
+	// Scope and ID are needed. ID is what handlers see: see [CloudEventID].
+	Scope, ID string
+	// Type and Tenant are those of the event. Without them all are looked through, where the ledger can.
+	Type, Tenant string
+	// Topic is where the event came from, to find it among parked events: that of its record if it is empty. With a type it finds
+	// events that are parked and of which there is no record.
+	Topic string
+}
+
+// Key is what a ledger is asked for.
+func (q Query) Key() dedup.Key {
+	return dedup.Key{Tenant: q.Tenant, Scope: q.Scope, Type: q.Type, ID: q.ID}
+}
+
+// CloudEventID is the ID that handlers make of the source and the id of a CloudEvent.
+func CloudEventID(source, id string) (string, error) {
+	return idem.StandardID()(&idem.Message{Headers: []idem.Header{
+		{Key: "ce_id", Value: []byte(id)}, {Key: "ce_source", Value: []byte(source)},
+	}})
+}
+
+// Event is a key that a ledger knows.
+type Event struct {
+	Ledger *letters.Ledger
+	Key    dedup.Key
+	// Records are what the ledger holds of it: at most one of each way, none if it is parked and was forgotten otherwise.
+	Records []dedup.Record
+	// Parked says where it waits in the order of its Kafka key, nil if it does not.
+	Parked *Parked
+}
+
+// ErrWhichType is that an event cannot be found without its type in a ledger.
+var ErrWhichType = errors.New("which event?")
+
+// maxTypes bounds how many types are tried with a ledger that cannot search.
+const maxTypes = 1000
+
+// Find looks for an event in all ledgers, which must be [dedup.Operator]s. There may be several: of different types, tenants
+// and ledgers; and none, without an error. The error matches [dedup.ErrKey] if no event can have that name, and [ErrWhichType]
+// if the query has no type and a ledger cannot do without.
+func Find(ctx context.Context, ledgers []letters.Ledger, q Query) (all []*Event, err error) {
+	if err := q.Key().Validate(); err != nil {
+		return nil, err
+	}
+	for i := range ledgers {
+		found, err := findIn(ctx, &ledgers[i], q)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, found...)
+	}
+	for _, e := range all {
+		if e.Parked, err = findParked(ctx, e.Ledger, e.Key, cmp.Or(q.Topic, e.Records[0].First.Topic)); err != nil {
+			return nil, err
+		}
+	}
+	if len(all) == 0 && q.Type != "" {
+		all, err = parkedOnly(ctx, ledgers, q)
+	}
+	return all, err
+}
+
+func findIn(ctx context.Context, l *letters.Ledger, q Query) (all []*Event, err error) {
+	records, err := look(ctx, l, q.Key(), q.Type == "")
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range records {
+		if q.Tenant != "" && r.Key.Tenant != q.Tenant {
+			continue
+		}
+		if n := len(all); n > 0 && all[n-1].Key == r.Key {
+			all[n-1].Records = append(all[n-1].Records, r)
+			continue
+		}
+		all = append(all, &Event{Ledger: l, Key: r.Key, Records: []dedup.Record{r}})
+	}
+	return all, nil
+}
+
+// parkedOnly finds an event that is parked and whose record was forgotten: by a release that came no further.
+func parkedOnly(ctx context.Context, ledgers []letters.Ledger, q Query) (all []*Event, err error) {
+	for i := range ledgers {
+		l := &ledgers[i]
+		parked, err := findParked(ctx, l, q.Key(), q.Topic)
+		if err != nil {
+			return nil, err
+		}
+		if parked != nil {
+			all = append(all, &Event{Ledger: l, Key: q.Key(), Parked: parked})
+		}
+	}
+	return all, nil
+}
+
+// look returns the records of a key, of every type and tenant if anyType is set.
+func look(ctx context.Context, l *letters.Ledger, key dedup.Key, anyType bool) (records []dedup.Record, err error) {
+	lister, canSearch := l.Store.(dedup.Lister)
+	switch {
+	case !anyType:
+		records, err = l.Operator().Inspect(ctx, key)
+	case canSearch:
+		records, err = lister.Find(ctx, key.Scope, key.ID)
+	default:
+		var keys []dedup.Key
+		if keys, err = keysOfTypes(ctx, l, key); err == nil {
+			records, err = l.Operator().Inspect(ctx, keys...)
+		}
+	}
+	if errors.Is(err, ErrWhichType) {
+		return nil, err
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", l.Name, err)
+	}
+	slices.SortStableFunc(records, func(a, b dedup.Record) int { return a.Key.Compare(b.Key) })
+	return records, nil
+}
+
+// typeLister is a ledger that cannot search but knows the types that a scope has registered.
+type typeLister interface {
+	Types(ctx context.Context, scope string) ([]string, error)
+}
+
+// keysOfTypes makes a key for each type that the scope has registered.
+func keysOfTypes(ctx context.Context, l *letters.Ledger, key dedup.Key) (keys []dedup.Key, err error) {
+	lister, ok := l.Store.(typeLister)
+	if !ok {
+		return nil, fmt.Errorf("%w %s cannot look through all types", ErrWhichType, l.Name)
+	}
+	types, err := lister.Types(ctx, key.Scope)
+	if err != nil {
+		return nil, fmt.Errorf("types of scope %q: %w", key.Scope, err)
+	}
+	if len(types) == 0 || len(types) > maxTypes {
+		return nil, fmt.Errorf("%w scope %q has %d types on record", ErrWhichType, key.Scope, len(types))
+	}
+	for _, t := range types {
+		key.Type = t
+		keys = append(keys, key)
+	}
+	return keys, nil
+}
+
+// NotKnown says what it may mean that an event was not found. names are what else could tell it apart, such as "type or
+// tenant".
+func NotKnown(asked dedup.Key, names string) string {
+	what := fmt.Sprintf("event %q is not known in scope %q", asked.ID, asked.Scope)
+	if asked.Type != "" {
+		what += fmt.Sprintf(" with type %q", asked.Type)
+	}
+	if asked.Tenant != "" {
+		what += fmt.Sprintf(" and tenant %q", asked.Tenant)
+	}
+	return what + ": it was not claimed yet, or a transaction under way has it, or it was forgotten after its retention, or it has another " + names
+}

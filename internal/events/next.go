@@ -1,0 +1,65 @@
+package events
+
+import (
+	"fmt"
+
+	"github.com/idem-go/idem/dedup"
+)
+
+// Next says what becomes of the event of a record, and what a person could do.
+func (e *Event) Next(r dedup.Record) string {
+	if IsRequest(r.Key) {
+		return nextOfRequest(r)
+	}
+	switch r.State {
+	case dedup.Finished:
+		return "nothing: further deliveries are duplicates"
+	case dedup.GivenUp:
+		if r.Discarded() {
+			return "nothing: a person gave it up for good"
+		}
+		if e.Parked != nil {
+			return e.Parked.Next()
+		}
+		return "a person: idem dlq replay lets it run again, idem event skip gives it up for good"
+	case dedup.Waiting:
+		if e.Parked != nil {
+			return e.Parked.Next()
+		}
+		return fmt.Sprintf("it runs when its copy of generation %d, attempt %d comes from the group's retry topic", r.Position.Generation, r.Position.Retry)
+	case dedup.Claimed:
+		if !Stuck(r) {
+			return fmt.Sprintf("it is being handled: its holder's lease lasts for %s more", Short(r.Lease))
+		}
+		return fmt.Sprintf("its holder has not spoken for %s beyond its lease: the next delivery takes it over, as uncertain", Short(-r.Lease))
+	case dedup.Released:
+		if e.Parked != nil {
+			return e.Parked.Next()
+		}
+		next := "its next delivery runs"
+		if r.Doubtful {
+			next += ", as uncertain: an earlier run was cut short and may have had its effect"
+		}
+		return next
+	default:
+		if e.Parked != nil { // its record was forgotten
+			return e.Parked.Next()
+		}
+		return "not known to this release"
+	}
+}
+
+// Next says when it runs, or who must do something.
+func (p *Parked) Next() string {
+	switch {
+	case p.Head.Blocked && p.IsHead():
+		return "a person: those of its key wait behind it; idem dlq replay or idem event release lets it run again, idem event skip gives it up for good"
+	case p.Head.Blocked:
+		return fmt.Sprintf("a person: it waits behind %q, which was given up: idem event release or skip that one", p.Head.Key.ID)
+	case p.IsHead() && p.Head.Wait > 0:
+		return fmt.Sprintf("it runs again in %s", Short(p.Head.Wait))
+	case p.IsHead():
+		return "it runs as soon as the owner of its partition comes to it"
+	}
+	return fmt.Sprintf("it runs after %q, the first of its key", p.Head.Key.ID)
+}

@@ -1,0 +1,132 @@
+package events
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/internal/letters"
+)
+
+// Parked is an event that is parked in a ledger, in the order of its Kafka key, and its queue (rule 4).
+type Parked struct {
+	Lot   dedup.Lot
+	Event dedup.Parked
+	// Head is the first of the queue: the event itself, or what it waits for.
+	Head dedup.Parked
+	// Behind is how many wait in the queue beside it, -1 if that is not known.
+	Behind int
+
+	parker dedup.Parker
+}
+
+// IsHead reports whether it is the first of its queue.
+func (p *Parked) IsHead() bool { return p.Head.Key == p.Event.Key }
+
+// After says what becomes of the others when the event has left its queue.
+func (p *Parked) After() string {
+	switch {
+	case !p.IsHead():
+		return fmt.Sprintf("it is no longer parked; the others of its key still wait for %q", p.Head.Key.ID)
+	case p.Behind < 0:
+		return "it is no longer parked; those behind it go on"
+	}
+	return fmt.Sprintf("it is no longer parked; %d behind it go on", p.Behind)
+}
+
+// findParked returns nil if the event is not parked, or its topic is not known.
+func findParked(ctx context.Context, l *letters.Ledger, key dedup.Key, topic string) (*Parked, error) {
+	parker, ok := l.Store.(dedup.Parker)
+	if !ok || topic == "" {
+		return nil, nil //nolint:nilnil // most events are not parked
+	}
+	lot, event, ok, err := parker.FindParked(ctx, key.Scope, topic, key)
+	if err != nil {
+		return nil, fmt.Errorf("%s: look for a parked event: %w", l.Name, err)
+	}
+	if !ok {
+		return nil, nil //nolint:nilnil // see above
+	}
+	p := &Parked{parker: parker, Lot: lot, Event: event, Head: event}
+	first, err := parker.First(ctx, lot, event.Queue, 1)
+	if err != nil {
+		return nil, fmt.Errorf("%s: head of the queue: %w", l.Name, err)
+	}
+	if len(first) > 0 {
+		p.Head = first[0]
+	}
+	if p.Behind, err = p.length(ctx); err != nil {
+		return nil, fmt.Errorf("%s: length of the queue: %w", l.Name, err)
+	}
+	p.Behind = max(p.Behind-1, -1)
+	return p, nil
+}
+
+const (
+	queuesAtOnce = 1000
+	queuePages   = 100 // then the length is not known
+)
+
+// length looks for the queue of the event among all, from the last name on that is surely before it.
+func (p *Parked) length(ctx context.Context) (int, error) {
+	name := p.Event.Queue
+	after := name[:max(len(name)-1, 0)]
+	if len(name) > dedup.MaxPart {
+		after = "" // those are in an order of their own
+	}
+	for range queuePages {
+		queues, err := p.parker.Queues(ctx, p.Lot, after, queuesAtOnce)
+		if err != nil {
+			return 0, err
+		}
+		for _, q := range queues {
+			if q.Name == name {
+				return q.Length, nil
+			}
+		}
+		if len(queues) < queuesAtOnce {
+			break
+		}
+		after = queues[len(queues)-1].Name
+	}
+	return 0, nil
+}
+
+// unparkTries bounds how often a consumer may be quicker in postponing the event.
+const unparkTries = 5
+
+// Unpark takes the event, which must be parked, out of its queue, wherever its consumer has moved it meanwhile.
+func (e *Event) Unpark(ctx context.Context) error {
+	p := e.Parked
+	for range unparkTries {
+		if _, err := p.parker.Remove(ctx, p.Lot, p.Event.Queue, dedup.Parked{Key: e.Key, Position: p.Event.Position}); err != nil {
+			return fmt.Errorf("%s: it is given up and still parked, repeat the command: %w", e.Ledger.Name, err)
+		}
+		_, now, ok, err := p.parker.FindParked(ctx, e.Key.Scope, p.Lot.Topic, e.Key)
+		if err != nil {
+			return fmt.Errorf("%s: it is given up; whether it is still parked is not known, repeat the command: %w", e.Ledger.Name, err)
+		}
+		if !ok {
+			return nil
+		}
+		p.Event = now
+	}
+	return fmt.Errorf("%s: it is given up and still parked, since a consumer keeps moving it: repeat the command", e.Ledger.Name)
+}
+
+// Unblock lets a parked event run that was given up: as the first copy of its next generation, at once.
+func (e *Event) Unblock(ctx context.Context) error {
+	p := e.Parked
+	open := p.Event
+	open.Blocked, open.Wait = false, 0
+	open.Position = dedup.Position{Generation: open.Position.Generation + 1}
+	moved, err := p.parker.Postpone(ctx, p.Lot, open)
+	if err != nil {
+		return fmt.Errorf("%s: it is forgotten and still blocked, repeat the command with --type %q --topic %q: %w",
+			e.Ledger.Name, e.Key.Type, p.Lot.Topic, err)
+	}
+	if !moved {
+		return fmt.Errorf("%s: it is forgotten, and somebody else has moved it in its queue: see idem event get", e.Ledger.Name)
+	}
+	return nil
+}

@@ -1,0 +1,123 @@
+package events
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/idem-go/idem/dedup"
+)
+
+// View is a record as people and scripts see it. Times are the server's. What producers and handlers wrote is in it as it came
+// (G-04).
+type View struct {
+	Ledger        string      `json:"ledger"`
+	Scope         string      `json:"scope"`
+	Type          string      `json:"type"`
+	Tenant        string      `json:"tenant,omitempty"`
+	ID            string      `json:"id"`
+	Transactional bool        `json:"transactional"`
+	State         string      `json:"state"`
+	Settled       bool        `json:"settled"`
+	Discarded     bool        `json:"discarded,omitempty"`
+	Doubtful      bool        `json:"doubtful,omitempty"`
+	Stuck         bool        `json:"stuck,omitempty"`
+	Reason        string      `json:"reason,omitempty"`
+	Failures      uint32      `json:"failures"`
+	Takeovers     uint32      `json:"takeovers"`
+	Fence         uint64      `json:"fence"`
+	Generation    uint32      `json:"generation"`
+	Retry         uint32      `json:"retry"`
+	Lease         string      `json:"lease,omitempty"`
+	Origin        *Origin     `json:"origin,omitempty"`
+	Created       *time.Time  `json:"created,omitempty"`
+	Changed       *time.Time  `json:"changed,omitempty"`
+	Expires       *time.Time  `json:"expires,omitempty"`
+	Parked        *ParkedView `json:"parked,omitempty"`
+	Next          string      `json:"next,omitempty"`
+}
+
+// Origin is where a record of a topic was.
+type Origin struct {
+	Topic     string     `json:"topic"`
+	Partition int32      `json:"partition"`
+	Offset    int64      `json:"offset"`
+	Time      *time.Time `json:"time,omitempty"`
+}
+
+// ParkedView is where an event waits, and for what.
+type ParkedView struct {
+	Topic     string `json:"topic"`
+	Partition int32  `json:"partition"`
+	Queue     string `json:"queue"`
+	Head      bool   `json:"head"`
+	HeadID    string `json:"head_id"`
+	Blocked   bool   `json:"blocked"`
+	Wait      string `json:"wait,omitempty"`
+	Others    int    `json:"others"` // in the queue beside it; -1: not known
+}
+
+// Views are the records of the event, and what is known of it without one: at least one view, of each way at most one.
+func (e *Event) Views() []View {
+	if len(e.Records) == 0 && e.Parked != nil {
+		return []View{e.View(dedup.Record{Key: e.Key, First: e.Parked.Event.Origin, Position: e.Parked.Event.Position})}
+	}
+	var all []View
+	for _, r := range e.Records {
+		all = append(all, e.View(r))
+	}
+	return all
+}
+
+// View is one record of the event.
+func (e *Event) View(r dedup.Record) View {
+	v := View{
+		Ledger: e.Ledger.Name, Scope: r.Key.Scope, Type: r.Key.Type, Tenant: r.Key.Tenant, ID: r.Key.ID, Transactional: r.Tx,
+		State: r.State.String(), Settled: r.Settled(), Discarded: r.Discarded(), Doubtful: r.Doubtful, Stuck: Stuck(r),
+		Reason: r.Reason, Failures: r.Failures, Takeovers: r.Takeovers, Fence: r.Fence,
+		Generation: r.Position.Generation, Retry: r.Position.Retry,
+		Origin: originOf(r.First), Created: moment(r.Created), Changed: moment(r.Changed), Expires: moment(r.Expires),
+		Next: e.Next(r),
+	}
+	if r.State == dedup.Claimed {
+		v.Lease = Short(r.Lease)
+	}
+	if p := e.Parked; p != nil {
+		v.Parked = &ParkedView{
+			Topic: p.Lot.Topic, Partition: p.Lot.Partition, Queue: p.Event.Queue, Head: p.IsHead(), HeadID: p.Head.Key.ID,
+			Blocked: p.Head.Blocked, Others: p.Behind,
+		}
+		if p.Head.Wait > 0 {
+			v.Parked.Wait = Short(p.Head.Wait)
+		}
+	}
+	return v
+}
+
+func originOf(o dedup.Origin) *Origin {
+	if o == (dedup.Origin{}) {
+		return nil
+	}
+	return &Origin{o.Topic, o.Partition, o.Offset, moment(o.Time)}
+}
+
+func moment(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	t = t.UTC()
+	return &t
+}
+
+// Short is a duration as people say it.
+func Short(d time.Duration) string {
+	switch abs := d.Abs(); {
+	case abs < time.Second:
+		return d.Round(time.Millisecond).String()
+	case abs < 48*time.Hour:
+		return d.Round(time.Second).String()
+	}
+	return strconv.Itoa(int(d.Hours()/24)) + " days"
+}
+
+// Stuck reports whether somebody has claimed the event and has not spoken in time.
+func Stuck(r dedup.Record) bool { return r.State == dedup.Claimed && r.Lease <= 0 }
