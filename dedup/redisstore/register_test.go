@@ -22,6 +22,27 @@ func onServerAndCluster(t *testing.T, fn func(t *testing.T, client redis.Univers
 	})
 }
 
+// Who does not know the type of an event tries those that its scope has registered.
+func TestTypes(t *testing.T) {
+	onServerAndCluster(t, func(t *testing.T, client redis.UniversalClient, prefix string) {
+		s := New(client, Prefix(prefix))
+		none, err := s.Types(t.Context(), "mails")
+		require.NoError(t, err)
+		require.Empty(t, none)
+		require.NoError(t, s.Register(t.Context(), registration()))
+		types, err := s.Types(t.Context(), "mails")
+		require.NoError(t, err)
+		require.Equal(t, []string{"order.created", "order:paid", "user.created"}, types)
+		none, err = s.Types(t.Context(), "others")
+		require.NoError(t, err)
+		require.Empty(t, none)
+	})
+	away := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1})
+	t.Cleanup(func() { _ = away.Close() })
+	_, err := New(away).Types(t.Context(), "mails")
+	require.ErrorIs(t, err, dedup.ErrUnavailable)
+}
+
 func registration() dedup.Registration {
 	return dedup.Registration{
 		Scope: "mails", Group: "mailer", Topics: []string{"orders", "users"},

@@ -71,6 +71,9 @@ func TestImportsPointOneWay(t *testing.T) {
 		"/outbox/pgoutbox":       {[]string{"", "/dedup", "/outbox", "/internal/pgschema"}, []string{"github.com/jackc/pgx/v5", "go.opentelemetry.io/otel/propagation"}, "it must serve services that have no ledger in Postgres"},
 		"/internal/safetext":     {nil, nil, "every package that writes texts of errors somewhere needs it, so it must bring nothing along"},
 		"/internal/pgschema":     {nil, []string{"github.com/jackc/pgx/v5"}, "helpers of the packages for Postgres, which must not need each other"},
+		"/internal/kafkalog":     {[]string{"", "/consumer"}, []string{"github.com/IBM/sarama"}, "it knows topics, not what is in them"},
+		"/internal/letters":      {[]string{"", "/dedup", "/internal/kafkalog"}, []string{"github.com/IBM/sarama"}, "the command and the ops page share it: no flags, no ledger's own client"},
+		"/internal/events":       {[]string{"", "/dedup", "/internal/letters"}, []string{"github.com/IBM/sarama"}, "the command and the ops page share it: no flags, no ledger's own client"},
 		"/internal/redact":       {nil, nil, "whoever prints needs it"},
 		"/internal/groups":       {[]string{""}, []string{"github.com/IBM/sarama"}, "a page and a command ask how far a group is: neither flags nor a terminal, no ledger"},
 		"/internal/outboxview":   {[]string{"/internal/pgschema", "/outbox/pgoutbox"}, []string{"github.com/jackc/pgx/v5"}, "a page and a command ask what waits: neither flags nor a terminal, no broker"},
@@ -108,7 +111,7 @@ func TestImportsPointOneWay(t *testing.T) {
 // Test helpers must not reach the binaries of users: package testing alone adds flags to them.
 func TestLibrariesDoNotLinkTestHelpers(t *testing.T) {
 	pkgs := list(t, "./...")
-	for _, path := range []string{"", "/dedup", "/lane", "/consumer", "/dedup/memstore", "/dedup/pgstore", "/dedup/redisstore", "/httpidem", "/outbox", "/outbox/pgoutbox", "/internal/doctor", "/internal/groups", "/internal/outboxview"} {
+	for _, path := range []string{"", "/dedup", "/lane", "/consumer", "/dedup/memstore", "/dedup/pgstore", "/dedup/redisstore", "/httpidem", "/outbox", "/outbox/pgoutbox", "/internal/kafkalog", "/internal/letters", "/internal/events", "/internal/doctor", "/internal/groups", "/internal/outboxview"} {
 		for _, d := range pkgs[module+path].Deps {
 			for _, bad := range []string{"testing", "github.com/stretchr/testify", module + "/internal/testenv", module + "/dedup/storetest", module + "/httpidem/httpidemtest"} {
 				require.False(t, d == bad || strings.HasPrefix(d, bad+"/"), "%s links %s", module+path, d)

@@ -1,0 +1,193 @@
+package events
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kfake"
+
+	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/consumer"
+	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/dedup/memstore"
+	"github.com/idem-go/idem/internal/letters"
+)
+
+func key(typ, id string) dedup.Key { return dedup.Key{Scope: "billing", Type: typ, ID: id} }
+
+// finish handles an event, or gives it up for a reason.
+func finish(t *testing.T, s dedup.Store, k dedup.Key, reason string) {
+	t.Helper()
+	reqs := []dedup.Request{{Key: k, Origin: dedup.Origin{Topic: "orders", Partition: 2, Offset: 7, Time: time.Now()}, Retention: time.Hour}}
+	var answers [1]dedup.Answer
+	token := dedup.NewToken()
+	require.NoError(t, s.Claim(t.Context(), token, time.Minute, reqs, answers[:]))
+	c := reqs[0].Held(token, answers[0])
+	require.NoError(t, s.Complete(t.Context(), []dedup.Completion{{Claim: c, Retention: time.Hour, Dead: reason}}))
+}
+
+func ledger(name string, s dedup.Store) letters.Ledger { return letters.Ledger{Name: name, Store: s} }
+
+// An event is found in every ledger, of every type and tenant that was not ruled out.
+func TestFind(t *testing.T) {
+	one, two := memstore.New(memstore.Volatile()), memstore.New(memstore.Volatile())
+	finish(t, one, key("order", "1"), "")
+	finish(t, one, key("payment", "1"), "broken")
+	tenant := key("order", "1")
+	tenant.Tenant = "acme"
+	finish(t, two, tenant, "")
+	ledgers := []letters.Ledger{ledger("one", one), ledger("two", two)}
+	find := func(q Query) (found []string) {
+		q.Scope = "billing"
+		all, err := Find(t.Context(), ledgers, q)
+		require.NoError(t, err)
+		for _, e := range all {
+			for _, v := range e.Views() {
+				found = append(found, strings.Join([]string{v.Ledger, v.Tenant, v.Type, v.State}, " "))
+				require.NotEmpty(t, v.Next)
+				require.Equal(t, "orders", v.Origin.Topic)
+			}
+		}
+		return found
+	}
+	require.Equal(t, []string{"one  order done", "one  payment dead", "two acme order done"}, find(Query{ID: "1"}))
+	require.Equal(t, []string{"one  order done"}, find(Query{ID: "1", Type: "order"}))
+	require.Equal(t, []string{"two acme order done"}, find(Query{ID: "1", Tenant: "acme"}))
+	require.Empty(t, find(Query{ID: "2"}))
+	require.Contains(t, NotKnown(key("order", "2"), "type or tenant"), `event "2" is not known in scope "billing" with type "order"`)
+
+	for _, id := range []string{"", strings.Repeat("x", dedup.MaxPart+1), "a\x00b"} {
+		_, err := Find(t.Context(), ledgers, Query{Scope: "billing", ID: id})
+		require.ErrorIs(t, err, dedup.ErrKey)
+		_, err = Letters(t.Context(), nil, "g", Query{ID: id})
+		require.ErrorIs(t, err, dedup.ErrKey)
+	}
+	id, err := CloudEventID("/shop", "7")
+	require.NoError(t, err)
+	require.NotEqual(t, "7", id)
+}
+
+type bare struct {
+	dedup.Store
+	dedup.Operator
+}
+
+type typed struct {
+	bare
+	types []string
+	err   error
+}
+
+func (s *typed) Types(context.Context, string) ([]string, error) { return s.types, s.err }
+
+// A ledger that cannot be searched wants a type, or takes those that the scope has registered.
+func TestFindWithoutAType(t *testing.T) {
+	s := memstore.New(memstore.Volatile())
+	finish(t, s, key("order", "1"), "")
+	q := Query{Scope: "billing", ID: "1"}
+	for name, store := range map[string]dedup.Store{"bare": &bare{s, s}, "none": &typed{bare{s, s}, nil, nil}, "many": &typed{bare{s, s}, make([]string, maxTypes+1), nil}} {
+		_, err := Find(t.Context(), []letters.Ledger{ledger(name, store)}, q)
+		require.ErrorIs(t, err, ErrWhichType, name)
+	}
+	_, err := Find(t.Context(), []letters.Ledger{ledger("away", &typed{bare{s, s}, nil, dedup.ErrUnavailable})}, q)
+	require.ErrorIs(t, err, dedup.ErrUnavailable)
+	require.NotErrorIs(t, err, ErrWhichType)
+	all, err := Find(t.Context(), []letters.Ledger{ledger("typed", &typed{bare{s, s}, []string{"invoice", "order"}, nil})}, q)
+	require.NoError(t, err)
+	require.Len(t, all, 1)
+	require.Equal(t, key("order", "1"), all[0].Key)
+}
+
+// What is parked is found by its record's topic, and without a record by the one that is named (rule 4).
+func TestFindParked(t *testing.T) {
+	s := memstore.New(memstore.Volatile())
+	finish(t, s, key("order", "head"), "broken")
+	lot := dedup.Lot{Scope: "billing", Topic: "orders", Partition: 2}
+	var parked []dedup.Parked
+	for _, id := range []string{"head", "second", "third"} {
+		parked = append(parked, dedup.Parked{Key: key("order", id), Queue: "kcustomer", Origin: dedup.Origin{Topic: "orders", Offset: 1}, Data: []byte("{}")})
+	}
+	require.NoError(t, s.Park(t.Context(), lot, parked))
+	parked[0].Blocked = true
+	_, err := s.Postpone(t.Context(), lot, parked[0])
+	require.NoError(t, err)
+	ledgers := []letters.Ledger{ledger("memory", s)}
+	one := func(q Query) *Event {
+		q.Scope = "billing"
+		all, err := Find(t.Context(), ledgers, q)
+		require.NoError(t, err)
+		require.Len(t, all, 1)
+		return all[0]
+	}
+	head := one(Query{ID: "head"})
+	require.True(t, head.Parked.IsHead())
+	require.Equal(t, 2, head.Parked.Behind)
+	require.Contains(t, head.Views()[0].Next, "a person")
+	third := one(Query{ID: "third", Type: "order", Topic: "orders"})
+	require.Empty(t, third.Records)
+	require.Len(t, third.Views(), 1)
+	require.Equal(t, &ParkedView{Topic: "orders", Partition: 2, Queue: "kcustomer", HeadID: "head", Blocked: true, Others: 2}, third.Views()[0].Parked)
+
+	require.NoError(t, head.Unpark(t.Context()))
+	require.True(t, one(Query{ID: "second", Type: "order", Topic: "orders"}).Parked.IsHead())
+}
+
+// The letters of an event are found in all dead-letter topics of the group, those that came later too.
+func TestLetters(t *testing.T) {
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "orders.g.dlq", "orders.other.dlq"))
+	require.NoError(t, err)
+	t.Cleanup(cluster.Close)
+	cfg, err := consumer.DefaultSaramaConfig(consumer.Config{Brokers: cluster.ListenAddrs(), Group: "g", Topics: []string{"orders"}})
+	require.NoError(t, err)
+	client, err := sarama.NewClient(cluster.ListenAddrs(), cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = client.Close() })
+	admin, err := sarama.NewClusterAdmin(cluster.ListenAddrs(), cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = admin.Close() })
+	require.NoError(t, admin.CreateTopic("users.g.dlq", &sarama.TopicDetail{NumPartitions: 1, ReplicationFactor: 1}, false))
+	producer, err := consumer.NewProducer(client)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, producer.Close()) })
+	write := func(topic, id, tenant string) {
+		m := &idem.Message{Topic: topic, Value: []byte("{}"), Time: time.Now()}
+		for _, h := range [][2]string{
+			{idem.HeaderTopic, strings.Split(topic, ".")[0]}, {idem.HeaderPartition, "0"}, {idem.HeaderOffset, "7"},
+			{idem.HeaderTime, time.Now().UTC().Format(time.RFC3339)}, {idem.HeaderGroup, "g"}, {idem.HeaderScope, "billing"},
+			{idem.HeaderEventType, "order"}, {idem.HeaderEventID, id}, {idem.HeaderTenant, tenant}, {idem.HeaderAttempts, "1"}, {idem.HeaderErrorClass, "failed"},
+		} {
+			if h[1] != "" {
+				m.Headers = append(m.Headers, idem.Header{Key: h[0], Value: []byte(h[1])})
+			}
+		}
+		require.NoError(t, producer.Produce(t.Context(), m))
+	}
+	write("orders.g.dlq", "1", "")
+	write("orders.g.dlq", "2", "")
+	write("users.g.dlq", "1", "acme")
+	write("orders.other.dlq", "1", "")
+
+	q := Query{Scope: "billing", ID: "1"}
+	l, err := Letters(t.Context(), client, "g", q)
+	require.NoError(t, err)
+	require.Equal(t, []string{"orders.g.dlq", "users.g.dlq"}, l.Topics)
+	require.Equal(t, 3, l.Scanned)
+	require.Len(t, l.Letters, 2)
+	require.Equal(t, "orders", l.Letters[0].Origin.Topic)
+	require.False(t, l.Letters[0].Written.IsZero())
+	for _, narrow := range []Query{{Scope: "billing", ID: "1", Tenant: "acme"}, {Scope: "billing", ID: "1", Topic: "users"}} {
+		l, err = Letters(t.Context(), client, "g", narrow)
+		require.NoError(t, err)
+		require.Len(t, l.Letters, 1)
+		require.Equal(t, "users.g.dlq", l.Letters[0].Topic)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	l, err = Letters(ctx, client, "g", q)
+	require.ErrorIs(t, err, context.Canceled)
+	require.Len(t, l.Topics, 2, "what was found so far")
+}
