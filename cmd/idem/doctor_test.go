@@ -161,6 +161,8 @@ func TestDoctor_Usage(t *testing.T) {
 	for _, url := range []string{
 		"redis://u:hunter2@127.0.0.1:bad/0", "postgres://u:hunter2@127.0.0.1:bad/x", "redis://u:hunter2@127.0.0.1:1/0",
 		"postgres://u:hunter2@127.0.0.1:1/x", "u:hunter2@127.0.0.1", "rediss+cluster://u:hunter2@127.0.0.1:1/?x=%zz",
+		"redis://u:hunter2/x@127.0.0.1:1/0", "redis://u:47#hunter2@127.0.0.1:1", "postgres://u:4711/hunter2@127.0.0.1:1/x", "postgres://u:a@hunter2@127.0.0.1:1/x",
+		"hunter2://127.0.0.1", "mem:hunter2@127.0.0.1", "u:hunter2://x@127.0.0.1",
 	} {
 		for _, form := range []string{"json", "table"} {
 			var out, errs bytes.Buffer

@@ -152,6 +152,21 @@ func TestRedact_G04(t *testing.T) {
 	}
 }
 
+// G-04: a password that ends too early lies where a host or a path is shown: the URL is refused before anybody is asked.
+func TestURLsThatSplitAPassword_G04(t *testing.T) {
+	for _, url := range []string{
+		"postgres://u:4711/canary@127.0.0.1:1/db", "postgres://u:a@canary@127.0.0.1:1/db", "redis://u:4711#canary@127.0.0.1:1/0",
+		"redis+cluster://u:canary/x@127.0.0.1:1", "u:canary://x@127.0.0.1:1",
+	} {
+		r := command(t, "event", "get", "x", "-G", "g", "--type", "t", "--ledger", url)
+		require.Equal(t, exitUsage, r.code, url)
+		require.NotContains(t, r.stdout+r.stderr, "canary", url)
+	}
+	r := command(t, "outbox", "status", "--outbox", "postgres://u:4711/canary@127.0.0.1:1/db")
+	r.failed(t, exitUsage, "cannot be parsed")
+	require.NotContains(t, r.stdout+r.stderr, "canary")
+}
+
 // G-07: the rules of consumers about secrets count for the command as well.
 func TestKafkaSecurity_G07(t *testing.T) {
 	base := []string{"event", "get", "x", "-G", "g", "--ledger", inMemory, "--type", "t", "--letters", "--brokers", "127.0.0.1:1"}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/url"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -117,11 +118,21 @@ func TestExamine_KafkaGone(t *testing.T) {
 	require.ErrorContains(t, err, "enough")
 }
 
+func TestMain(m *testing.M) {
+	redis.SetLogger(quiet{}) // as the command does: what it has to say comes with the error
+	os.Exit(m.Run())
+}
+
 // canary is a password with a mark at its begin, in its middle and at its end: no part of it may be seen.
 const (
 	canary = "canarya" + "/#?@%canaryb&canaryc"
 	mark   = "canary"
 )
+
+// quiet logs nothing.
+type quiet struct{}
+
+func (quiet) Printf(context.Context, string, ...any) {}
 
 func requireSilent(t *testing.T, r Findings, what string) {
 	t.Helper()
@@ -163,6 +174,13 @@ func TestExamine_CanaryPasswords_G04(t *testing.T) {
 	}
 }
 
+// Words of our own are not looked through: what is missing there would tell the password.
+func TestExamine_PasswordThatIsAWord(t *testing.T) {
+	r, err := Examine(t.Context(), Input{Group: "g", Offline: true, Ledgers: []Ledger{{URL: "postgres://u:postgres@127.0.0.1:1/postgres?pool_max_conns=1"}}})
+	require.NoError(t, err)
+	require.Equal(t, "postgres 127.0.0.1:1/postgres", worst(r, "settings.pool").On)
+}
+
 // G-04: nor do those of pools and clients that a service gives, when the server refuses them.
 func TestExamine_CanaryClients_G04(t *testing.T) {
 	u, err := url.Parse(testenv.Postgres(t))
@@ -193,8 +211,12 @@ func TestExamine_CanaryClients_G04(t *testing.T) {
 			return client, err
 		}
 	}
+	wrong, err := pgxpool.New(t.Context(), "postgres://127.0.0.1:1/canary@h/db?user=u")
+	require.NoError(t, err)
+	t.Cleanup(wrong.Close)
 	r, err := Examine(t.Context(), Input{
-		Group: "g", Options: Options{Topics: []string{"orders"}}, Kafka: kafka(canary), Ledgers: []Ledger{{Pool: pool}, {Redis: rdb}, {Redis: cluster}},
+		Group: "g", Options: Options{Topics: []string{"orders"}}, Kafka: kafka(canary),
+		Ledgers: []Ledger{{Pool: pool}, {Redis: rdb}, {Redis: cluster}, {Pool: wrong}},
 	})
 	require.NoError(t, err)
 	requireSilent(t, r, "refused")

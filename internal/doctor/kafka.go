@@ -76,7 +76,7 @@ func (d *examination) checkKafka(ctx context.Context, r *Findings) error {
 		err = answers(client)
 	}
 	if err != nil {
-		r.say(Bad, "kafka.connect", strings.Join(d.in.Brokers, ","), err.Error(), "")
+		r.say(Bad, "kafka.connect", strings.Join(d.in.Brokers, ","), d.text(err), "")
 		return nil
 	}
 	k := &kafkaDoctor{examination: d, client: client, admin: admin, servers: d.in.Brokers, brokers: len(client.Brokers())}
@@ -130,7 +130,7 @@ func (k *kafkaDoctor) blind(r *Findings, id, on string, err error, operation, re
 	if denied(err) {
 		remedy = fmt.Sprintf("kafka-acls.sh --bootstrap-server %s --add --allow-principal User:<user> --operation %s %s", k.servers[0], operation, resource)
 	}
-	r.say(Unknown, id, on, "not known: "+err.Error(), remedy)
+	r.say(Unknown, id, on, "not known: "+k.text(err), remedy)
 }
 
 // tool is the command line of one of Kafka's own tools.

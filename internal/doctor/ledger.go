@@ -117,9 +117,10 @@ func (d *examination) keepSecrets(l *Ledger) {
 // keepPostgres notes the password that pgx found: it may come from PGPASSWORD or a file.
 func (d *examination) keepPostgres(c *pgconn.Config) { d.secrets.Add(c.Password) }
 
-// redact takes out of a text what must not be shown.
-func (d *examination) redact(text string) string {
-	text = d.secrets.Text(text)
+// text is what somebody else has to say, without what must not be shown (G-04). Words of our own are not looked through: they
+// have names, never passwords, and whose password is "postgres" would see it by what is missing.
+func (d *examination) text(err error) string {
+	text := d.secrets.Text(err.Error())
 	if d.in.Redact != nil {
 		text = d.in.Redact(text)
 	}

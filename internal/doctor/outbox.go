@@ -19,7 +19,7 @@ const outboxPatience = time.Minute
 // checkOutbox looks at the outbox in the database of a ledger, if there is one.
 func (d *examination) checkOutbox(ctx context.Context, r *Findings, on, role string, pool *pgxpool.Pool) {
 	unknown := func(id string, err error) {
-		r.say(Unknown, id, on, "not known: "+err.Error(), "GRANT SELECT ON idem_outbox, idem_outbox_shards, idem_outbox_relays, "+
+		r.say(Unknown, id, on, "not known: "+d.text(err), "GRANT SELECT ON idem_outbox, idem_outbox_shards, idem_outbox_relays, "+
 			"idem_outbox_schema TO "+ident(role))
 	}
 	layout, err := outboxview.Find(ctx, pool, d.in.Schema)
@@ -44,7 +44,7 @@ func (d *examination) checkOutbox(ctx context.Context, r *Findings, on, role str
 			unknown("outbox.tables", err)
 			return
 		case err != nil:
-			problem = err.Error()
+			problem = d.text(err)
 		}
 	}
 	r.choose("outbox.tables", on, "as they must be", choice{problem != "", Bad, problem, "idem migrate up --outbox --ledger <url>"})

@@ -46,7 +46,24 @@ type pgTable struct {
 	autovacuum bool
 }
 
+// unnamed is a database whose name is not to be shown.
+const unnamed = "postgres"
+
+// away says that a ledger does not answer.
+func (d *examination) away(r *Findings, on string, err error) {
+	detail := d.text(err)
+	if on == unnamed {
+		detail = "it cannot be reached, and its name has an '@' (the error is not shown, it may hold a part of a password)"
+	}
+	r.say(Bad, "postgres.connect", on, detail, "")
+}
+
+// postgresName names a database, without credentials. A host or a name with an '@' is a part of a URL that was not read as it
+// was meant: it may have a part of the password.
 func postgresName(c *pgconn.Config) string {
+	if strings.Contains(c.Host+c.Database, "@") {
+		return unnamed
+	}
 	return fmt.Sprintf("postgres %s:%d/%s", c.Host, c.Port, c.Database)
 }
 
@@ -59,14 +76,14 @@ func (d *examination) checkPostgres(ctx context.Context, r *Findings, l *Ledger)
 	pool, refused := l.Pool, false
 	if pool == nil {
 		if pool, refused, err = openAsWorker(ctx, l.URL); err != nil {
-			r.say(Bad, "postgres.connect", on, err.Error(), "")
+			d.away(r, on, err)
 			return
 		}
 		defer pool.Close()
 	}
 	f, err := d.askPostgres(ctx, pool)
 	if err != nil {
-		r.say(Bad, "postgres.connect", on, err.Error(), "")
+		d.away(r, on, err)
 		return
 	}
 	f.refused, f.given = refused, l.Pool != nil
@@ -74,11 +91,11 @@ func (d *examination) checkPostgres(ctx context.Context, r *Findings, l *Ledger)
 	var own Findings
 	d.checkPostgresFacts(&own, on, f, d.poolOf(cfg))
 	warnings, err := d.checkStore(ctx, pool)
-	checkTables(r, on, own, f, warnings, err)
+	d.checkTables(r, on, own, f, warnings, err)
 	*r = append(*r, own...)
 	d.checkOutbox(ctx, r, on, f.role, pool)
 	if err := d.readScopes(ctx, pool); err != nil && err.code != "42P01" { // no tables has been said
-		r.say(Unknown, "ledger.scope", on, err.Error(), grant(f.role))
+		r.say(Unknown, "ledger.scope", on, d.text(err), grant(f.role))
 	}
 }
 
@@ -123,7 +140,7 @@ func (d *examination) checkStore(ctx context.Context, pool *pgxpool.Pool) ([]str
 
 // checkTables says what the ledger's own check found and none of ours has said already. Its warnings are about fsync and
 // full_page_writes, synchronous_commit, and two settings of sessions, which have checks of their own here.
-func checkTables(r *Findings, on string, own Findings, f *pgFacts, warnings []string, err error) {
+func (d *examination) checkTables(r *Findings, on string, own Findings, f *pgFacts, warnings []string, err error) {
 	const id = "postgres.ledger"
 	said := 0
 	for _, f := range own {
@@ -141,11 +158,11 @@ func checkTables(r *Findings, on string, own Findings, f *pgFacts, warnings []st
 	}
 	switch code := pgschema.Code(err); {
 	case code == pgschema.NoRight:
-		r.say(Unknown, id, on, "not known: "+err.Error(), grant(f.role))
+		r.say(Unknown, id, on, "not known: "+d.text(err), grant(f.role))
 	case err != nil && len(f.tables) == 0:
-		r.say(Bad, id, on, "the tables are not there, or not in the search path of the URL: "+err.Error(), "idem migrate --ledger <url>")
+		r.say(Bad, id, on, "the tables are not there, or not in the search path of the URL: "+d.text(err), "idem migrate --ledger <url>")
 	case err != nil:
-		r.say(Bad, id, on, err.Error(), "")
+		r.say(Bad, id, on, d.text(err), "")
 	case len(warnings) > said:
 		r.say(Warn, id, on, strings.Join(warnings, "; "), "")
 	default:

@@ -30,13 +30,13 @@ type redisFacts struct {
 func (d *examination) checkRedis(ctx context.Context, r *Findings, l *Ledger) {
 	client, on, err := d.openRedis(ctx, l)
 	if err != nil {
-		r.say(Bad, "redis.connect", "redis", err.Error(), "redis://user:password@host:port/db")
+		r.say(Bad, "redis.connect", "redis", d.text(err), "redis://user:password@host:port/db")
 		return
 	}
 	info := settings{}
 	if single, is := client.(*redis.Client); is {
 		if info, err = infoOf(ctx, single); err != nil && !notPermitted(err) {
-			r.say(Bad, "redis.connect", on, err.Error(), "")
+			r.say(Bad, "redis.connect", on, d.text(err), "")
 			return
 		}
 	}
@@ -54,10 +54,10 @@ func (d *examination) checkRedis(ctx context.Context, r *Findings, l *Ledger) {
 	}
 	own, err := d.checkServers(ctx, client)
 	if err != nil {
-		r.say(Bad, "redis.connect", on, err.Error(), "")
+		r.say(Bad, "redis.connect", on, d.text(err), "")
 		return
 	}
-	checkRedisStore(ctx, &own, on, client)
+	d.checkRedisStore(ctx, &own, on, client)
 	*r = append(*r, own...)
 }
 
@@ -108,7 +108,7 @@ func (d *examination) checkServers(ctx context.Context, client redis.UniversalCl
 	}
 	text, err := cluster.ClusterInfo(ctx).Result()
 	if err != nil {
-		own.say(Unknown, "redis.cluster", "redis cluster", "not known: "+err.Error(), aclSet(all[0].user, "+cluster|info"))
+		own.say(Unknown, "redis.cluster", "redis cluster", "not known: "+d.text(err), aclSet(all[0].user, "+cluster|info"))
 		return own, nil
 	}
 	info := settings{}
@@ -262,7 +262,7 @@ func (f *redisFacts) judgeReplication(r *Findings, on string) {
 }
 
 // checkRedisStore lets the ledger look at itself as it does at the start of a worker, and says what none of our checks has.
-func checkRedisStore(ctx context.Context, own *Findings, on string, client redis.UniversalClient) {
+func (d *examination) checkRedisStore(ctx context.Context, own *Findings, on string, client redis.UniversalClient) {
 	warnings, err := redisstore.New(client).Check(ctx)
 	said, refused := 0, false
 	for _, f := range *own {
@@ -274,7 +274,11 @@ func checkRedisStore(ctx context.Context, own *Findings, on string, client redis
 			}
 		}
 	}
+	detail := ""
+	if err != nil {
+		detail = d.text(err)
+	}
 	own.choose("redis.ledger", on, "nothing",
-		choice{err != nil && !refused, Bad, fmt.Sprint(err), ""},
+		choice{err != nil && !refused, Bad, detail, ""},
 		choice{len(warnings) > said, Warn, strings.Join(warnings, "; "), ""})
 }
