@@ -91,7 +91,7 @@ func listOffsets(admin sarama.ClusterAdmin, partitions map[string][]int32, end i
 		}
 		for _, id := range ids {
 			if found[topic][id] == nil {
-				found[topic][id] = &sarama.OffsetResult{Err: cmp.Or(err, error(sarama.ErrIncompleteResponse))}
+				found[topic][id] = &sarama.OffsetResult{Err: cmp.Or(err, sarama.ErrIncompleteResponse)}
 			}
 		}
 	}
