@@ -215,7 +215,8 @@ func (t *taker) queue(ctx context.Context, head dedup.Parked) error {
 		goesOn, err := t.events(ctx, events)
 		if err != nil {
 			if ctx.Err() == nil {
-				t.p.log.WarnContext(ctx, "parked event is left where it is", "queue", cutText(head.Queue, maxErrorText), "error", t.p.errorText(err))
+				t.p.log.WarnContext(ctx, "parked event is left where it is", "topic", t.lot.id.Topic, "partition", t.lot.id.Partition,
+					"key", head.Key.String(), "error", t.p.errorText(err))
 			}
 			return err
 		}
