@@ -22,6 +22,7 @@ const (
 // know what is said most often, in English. The first ones find passwords.
 var rules = [...]rule{
 	{"://", `([A-Za-z][A-Za-z0-9+.\-]*://)([^\s:@/]*:)?\S*@`, `${1}${2}xxxxx@`},
+	{` "http`, `\b(Get|Head|Post|Put|Patch|Delete|Options) "(https?://[^\s/?#"]*)[^\s"]*"?`, `${1} "${2}"`},
 	{"=", `(?i)([a-z0-9_.\-]*` + secret + `\s*=\s*)('(?:[^'\\]|\\.)*'?|"(?:[^"\\]|\\.)*"?|[^\s&;,)'"\x60]+)`, `${1}xxxxx`},
 	{`":`, `(?i)("[a-z0-9_.\-]*` + secret + `"\s*:\s*)` + quoted, `${1}"xxxxx"`},
 	{"earer ", `(?i)\b(bearer)\s+[A-Za-z0-9._~+/\-]{8,}=*`, `${1} xxxxx`},
