@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 
@@ -118,6 +119,26 @@ func TestLibrariesDoNotLinkTestHelpers(t *testing.T) {
 			}
 		}
 	}
+}
+
+// The examples export telemetry. Whoever uses a library, or the command, must not have to link what they do it with.
+func TestOnlyExamplesLinkExporters(t *testing.T) {
+	const otel = "go.opentelemetry.io/"
+	exporters := []string{otel + "otel/sdk", otel + "otel/exporters", otel + "contrib", "github.com/prometheus", "google.golang.org/grpc", "google.golang.org/protobuf"}
+	pkgs := list(t, "./...")
+	require.True(t, links(pkgs[module+"/examples/internal/telemetry"], exporters), "nothing would be found")
+	for path, p := range pkgs {
+		rel, ok := strings.CutPrefix(path, module)
+		if !ok || strings.HasPrefix(rel, "/examples/") || strings.HasPrefix(rel, "/test/") {
+			continue
+		}
+		require.False(t, links(p, exporters), "%s links exporters of telemetry", path)
+	}
+}
+
+// links reports whether p links one of packages, or what is below it.
+func links(p pkg, packages []string) bool {
+	return slices.ContainsFunc(p.Deps, func(d string) bool { return hasPrefixOf(d, packages) })
 }
 
 func prefixed(paths []string) (out []string) {
