@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/idem-go/idem/dedup"
@@ -76,6 +77,16 @@ func findMark(err error, kind markKind) (*markedError, bool) {
 func hasMark(err error, kind markKind) bool {
 	_, ok := findMark(err, kind)
 	return ok
+}
+
+// ErrorMark names the outermost mark in err's tree, for metrics and the like: "permanent", "not_applied", "retry_after" or "unavailable"; empty if
+// there is none.
+func ErrorMark(err error) string {
+	var m *markedError
+	if !errors.As(err, &m) {
+		return ""
+	}
+	return strings.ReplaceAll(markNames[m.kind], " ", "_")
 }
 
 // The errors of a Processor.

@@ -1,0 +1,252 @@
+package otelidem
+
+import "slices"
+
+// Kind is what an instrument does.
+type Kind uint8
+
+const (
+	// Counter only grows.
+	Counter Kind = iota + 1
+	// UpDownCounter is a number of things that come and go.
+	UpDownCounter
+	// Histogram counts values by size.
+	Histogram
+	// Gauge is a value as of now. It is gone when what it is about is.
+	Gauge
+)
+
+// String names the kind as OpenTelemetry does.
+func (k Kind) String() string {
+	names := [...]string{"none", "counter", "updowncounter", "histogram", "gauge"}
+	if int(k) < len(names) {
+		return names[k]
+	}
+	return "none"
+}
+
+// Metric describes one of the metrics.
+type Metric struct {
+	Name        string
+	Kind        Kind
+	Unit        string
+	Description string
+	// Attributes are the labels that it may have. One whose value is not known is left out.
+	Attributes []string
+	// Buckets are the boundaries of a histogram.
+	Buckets []float64
+}
+
+// Metrics lists all metrics, in the order of the documentation. The instruments are made from this list. The caller may
+// keep and change what is returned.
+func Metrics() (all []Metric) {
+	for _, m := range slices.Concat(engineMetrics, runnerMetrics, outboxMetrics, httpMetrics, doMetrics) {
+		c := *m
+		c.Attributes, c.Buckets = slices.Clone(m.Attributes), slices.Clone(m.Buckets)
+		all = append(all, c)
+	}
+	return all
+}
+
+// The attributes of metrics and spans. The first ones are those of OpenTelemetry's semantic conventions.
+const (
+	attrSystem        = "messaging.system"
+	attrOperation     = "messaging.operation.name"
+	attrOperationType = "messaging.operation.type"
+	attrTopic         = "messaging.destination.name"
+	attrPartition     = "messaging.destination.partition.id"
+	attrGroup         = "messaging.consumer.group.name"
+	attrBatchCount    = "messaging.batch.message_count"
+	attrOffset        = "messaging.kafka.offset"
+	attrMessageKey    = "messaging.kafka.message.key"
+	attrErrorType     = "error.type"
+
+	attrEventType    = "idem.event.type"
+	attrOutcome      = "idem.outcome"
+	attrCause        = "idem.duplicate.cause"
+	attrVerdict      = "idem.verdict"
+	attrShadow       = "idem.shadow"
+	attrLedger       = "idem.ledger"
+	attrLedgerCall   = "idem.ledger.operation"
+	attrRetryKind    = "idem.retry.kind"
+	attrLetterClass  = "idem.dead_letter.class"
+	attrSkipped      = "idem.skipped.reason"
+	attrStallKind    = "idem.stall.kind"
+	attrRebalance    = "idem.rebalance.kind"
+	attrGapPolicy    = "idem.gap.policy"
+	attrKey          = "idem.key"
+	attrAttempt      = "idem.attempt"
+	attrTx           = "idem.transactional"
+	attrRunHandled   = "idem.run.handled"
+	attrRunDuplicate = "idem.run.duplicates"
+)
+
+const kafka = "kafka"
+
+var (
+	// durationBuckets are those that the semantic conventions ask for.
+	durationBuckets = []float64{0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10}
+	// ledgerBuckets begin lower: a claim in Redis takes less than a millisecond.
+	ledgerBuckets = []float64{0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30}
+	// ageBuckets are from seconds (a producer's retry) to a month (a rewind).
+	ageBuckets = []float64{0.1, 1, 10, 60, 600, 3600, 21600, 86400, 259200, 604800, 2592000}
+	// sizeBuckets go up to the largest batch there is.
+	sizeBuckets = []float64{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096}
+)
+
+var (
+	mConsumed = Metric{
+		Name: "messaging.client.consumed.messages", Kind: Counter, Unit: "{message}",
+		Description: "Deliveries that were settled, each once every time it is fetched.",
+		Attributes:  []string{attrSystem, attrOperation, attrGroup, attrTopic, attrOutcome},
+	}
+	mParked = Metric{
+		Name: "idem.parked", Kind: Counter, Unit: "{event}",
+		Description: "Events that had waited in the ledger and were settled from there. Their deliveries counted before, with the outcome later.",
+		Attributes:  []string{attrSystem, attrOperation, attrGroup, attrTopic, attrOutcome},
+	}
+	mProcess = Metric{
+		Name: "messaging.process.duration", Kind: Histogram, Unit: "s", Buckets: durationBuckets,
+		Description: "Calls of handlers.",
+		Attributes:  []string{attrSystem, attrOperation, attrGroup, attrTopic, attrEventType, attrErrorType},
+	}
+	mCallSize = Metric{
+		Name: "idem.call.size", Kind: Histogram, Unit: "{event}", Buckets: sizeBuckets,
+		Description: "Events in a call of a handler.",
+		Attributes:  []string{attrSystem, attrGroup, attrEventType},
+	}
+	mInFlight = Metric{
+		Name: "idem.handlers.in_flight", Kind: UpDownCounter, Unit: "{event}",
+		Description: "Events in calls of handlers that go on now.",
+		Attributes:  []string{attrSystem, attrGroup, attrEventType},
+	}
+	mRunSize = Metric{
+		Name: "idem.run.size", Kind: Histogram, Unit: "{event}", Buckets: sizeBuckets,
+		Description: "Events whose claims shared a round trip or a transaction.",
+		Attributes:  []string{attrSystem, attrGroup, attrErrorType},
+	}
+	mDuplicates = Metric{
+		Name: "idem.duplicates", Kind: Counter, Unit: "{event}",
+		Description: "Deliveries that were not run because their event was handled before.",
+		Attributes:  []string{attrSystem, attrGroup, attrTopic, attrEventType, attrCause, attrVerdict, attrShadow},
+	}
+	mDuplicateAge = Metric{
+		Name: "idem.duplicate.age", Kind: Histogram, Unit: "s", Buckets: ageBuckets,
+		Description: "Time between the record that was handled and a copy of it elsewhere in the log.",
+		Attributes:  []string{attrSystem, attrGroup, attrTopic, attrEventType, attrCause, attrVerdict, attrShadow},
+	}
+	mClaims = Metric{
+		Name: "idem.claims", Kind: Counter, Unit: "{claim}",
+		Description: "Answers of ledgers to claims. None is no answer, or a transaction that was rolled back.",
+		Attributes:  []string{attrGroup, attrLedger, attrVerdict},
+	}
+	mClaimsLost = Metric{
+		Name: "idem.claims.lost", Kind: Counter, Unit: "{claim}",
+		Description: "Claims that were lost while their handler ran.",
+		Attributes:  []string{attrSystem, attrGroup, attrEventType},
+	}
+	mTakeovers = Metric{
+		Name: "idem.claims.takeovers", Kind: Counter, Unit: "{claim}",
+		Description: "Claims that were granted although an earlier holder died half-way.",
+		Attributes:  []string{attrGroup, attrLedger},
+	}
+	mLedgerCall = Metric{
+		Name: "idem.ledger.operation.duration", Kind: Histogram, Unit: "s", Buckets: ledgerBuckets,
+		Description: "Calls of ledgers; a transaction with its handlers and its commit.",
+		Attributes:  []string{attrGroup, attrLedger, attrLedgerCall, attrErrorType},
+	}
+	mLedgerDown = Metric{
+		Name: "idem.ledger.down", Kind: UpDownCounter, Unit: "{ledger}",
+		Description: "Ledgers, and producers of dead letters, that are away now.",
+		Attributes:  []string{attrGroup, attrLedger},
+	}
+	mOutages = Metric{
+		Name: "idem.ledger.outages", Kind: Counter, Unit: "{outage}",
+		Description: "How often a ledger, or the producer of dead letters, went away.",
+		Attributes:  []string{attrGroup, attrLedger},
+	}
+	mRetries = Metric{
+		Name: "idem.retries", Kind: Counter, Unit: "{attempt}",
+		Description: "Failures that will be tried again, by where: in_place, topic, parked (in the ledger); behind is an event that waits for one of its key.",
+		Attributes:  []string{attrSystem, attrGroup, attrTopic, attrEventType, attrRetryKind, attrErrorType},
+	}
+	mLetters = Metric{
+		Name: "idem.dead_letters", Kind: Counter, Unit: "{message}",
+		Description: "Dead letters that were acknowledged, by why.",
+		Attributes:  []string{attrSystem, attrGroup, attrTopic, attrLetterClass},
+	}
+	mSkipped = Metric{
+		Name: "idem.skipped", Kind: Counter, Unit: "{message}",
+		Description: "Messages that nobody handles: tombstone, or no_handler for their type.",
+		Attributes:  []string{attrSystem, attrGroup, attrTopic, attrSkipped},
+	}
+	mHandlerStalls = Metric{
+		Name: "idem.handler.stalls", Kind: Counter, Unit: "{event}",
+		Description: "Handlers that go on although their time is over (hung), and events that are held elsewhere for long (busy).",
+		Attributes:  []string{attrSystem, attrGroup, attrEventType, attrStallKind},
+	}
+)
+
+// engineMetrics are those of processors.
+var engineMetrics = []*Metric{
+	&mConsumed, &mParked, &mProcess, &mCallSize, &mInFlight, &mRunSize, &mDuplicates, &mDuplicateAge, &mClaims, &mClaimsLost, &mTakeovers,
+	&mLedgerCall, &mLedgerDown, &mOutages, &mRetries, &mLetters, &mSkipped, &mHandlerStalls,
+}
+
+var (
+	mOperation = Metric{
+		Name: "messaging.client.operation.duration", Kind: Histogram, Unit: "s", Buckets: durationBuckets,
+		Description: "Commits of offsets.",
+		Attributes:  []string{attrSystem, attrOperation, attrOperationType, attrGroup, attrErrorType},
+	}
+	mAssigned = Metric{
+		Name: "idem.partitions.assigned", Kind: Gauge, Unit: "{partition}",
+		Description: "Partitions that are ours.",
+		Attributes:  []string{attrSystem, attrGroup},
+	}
+	mLag = Metric{
+		Name: "idem.partition.lag", Kind: Gauge, Unit: "{record}",
+		Description: "Offsets between the watermark, which is what is marked for commit, and the end of the log as of the last fetch.",
+		Attributes:  []string{attrSystem, attrGroup, attrTopic, attrPartition},
+	}
+	mPending = Metric{
+		Name: "idem.partition.pending", Kind: Gauge, Unit: "{record}",
+		Description: "Records that were fetched and that the watermark does not cover yet.",
+		Attributes:  []string{attrSystem, attrGroup, attrTopic, attrPartition},
+	}
+	mStalled = Metric{
+		Name: "idem.partition.stalled", Kind: Gauge, Unit: "1",
+		Description: "1 while a partition rests although it has something to do, else 0.",
+		Attributes:  []string{attrSystem, attrGroup, attrTopic, attrPartition},
+	}
+	mPartitionStalls = Metric{
+		Name: "idem.partition.stalls", Kind: Counter, Unit: "{stall}",
+		Description: "How often a partition rested for too long.",
+		Attributes:  []string{attrSystem, attrGroup, attrTopic},
+	}
+	mRebalances = Metric{
+		Name: "idem.rebalances", Kind: Counter, Unit: "{rebalance}",
+		Description: "Changes of our partitions: assigned, revoked, lost.",
+		Attributes:  []string{attrSystem, attrGroup, attrRebalance},
+	}
+	mGaps = Metric{
+		Name: "idem.offset.gaps", Kind: Counter, Unit: "{gap}",
+		Description: "Partitions whose committed offset was no longer in the log.",
+		Attributes:  []string{attrSystem, attrGroup, attrTopic, attrGapPolicy},
+	}
+	mTopicsMissing = Metric{
+		Name: "idem.topics.missing", Kind: UpDownCounter, Unit: "{topic}",
+		Description: "Topics of a subscription that were deleted.",
+		Attributes:  []string{attrSystem, attrGroup, attrTopic},
+	}
+	mSilences = Metric{
+		Name: "idem.partition.silences", Kind: Counter, Unit: "{silence}",
+		Description: "How often the group was joined anew because a partition had gone silent.",
+		Attributes:  []string{attrSystem, attrGroup, attrTopic},
+	}
+)
+
+// runnerMetrics are those of consumers.
+var runnerMetrics = []*Metric{
+	&mOperation, &mAssigned, &mLag, &mPending, &mStalled, &mPartitionStalls, &mRebalances, &mGaps, &mTopicsMissing, &mSilences,
+}

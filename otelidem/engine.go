@@ -1,0 +1,323 @@
+package otelidem
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/dedup"
+)
+
+// This file counts what processors tell. On the path of the event there are interfaces for many events at once only: neither
+// idem.HandledObserver nor idem.ClaimObserver.
+var (
+	_ idem.RunObserver        = (*Observer)(nil)
+	_ idem.CallObserver       = (*Observer)(nil)
+	_ idem.LedgerCallObserver = (*Observer)(nil)
+	_ idem.SettledObserver    = (*Observer)(nil)
+	_ idem.DuplicateObserver  = (*Observer)(nil)
+	_ idem.DeadLetterObserver = (*Observer)(nil)
+	_ idem.RetryObserver      = (*Observer)(nil)
+	_ idem.SkippedObserver    = (*Observer)(nil)
+	_ idem.LedgerObserver     = (*Observer)(nil)
+	_ idem.StallObserver      = (*Observer)(nil)
+	_ idem.LostObserver       = (*Observer)(nil)
+)
+
+// enginePart is the instruments of processors.
+type enginePart struct {
+	consumed, parked, duplicates, claims, lost, takeovers metric.Int64Counter
+	outages, retries, letters, skipped, stalls            metric.Int64Counter
+	inFlight, down                                        metric.Int64UpDownCounter
+	process, age, ledgerCall                              metric.Float64Histogram
+	callSize, runSize                                     metric.Int64Histogram
+
+	settledSets   sets[settledLabels]
+	callSets      sets[callLabels]
+	sizeSets      sets[groupLabels]
+	duplicateSets sets[duplicateLabels]
+	ledgerSets    sets[ledgerLabels]
+	eventSets     sets[eventLabels]
+}
+
+func (p *enginePart) init(b *builder) {
+	p.consumed, p.parked = b.counter(&mConsumed), b.counter(&mParked)
+	p.process, p.callSize, p.inFlight, p.runSize = b.seconds(&mProcess), b.sizes(&mCallSize), b.upDown(&mInFlight), b.sizes(&mRunSize)
+	p.duplicates, p.age = b.counter(&mDuplicates), b.seconds(&mDuplicateAge)
+	p.claims, p.lost, p.takeovers = b.counter(&mClaims), b.counter(&mClaimsLost), b.counter(&mTakeovers)
+	p.ledgerCall, p.down, p.outages = b.seconds(&mLedgerCall), b.upDown(&mLedgerDown), b.counter(&mOutages)
+	p.retries, p.letters, p.skipped, p.stalls = b.counter(&mRetries), b.counter(&mLetters), b.counter(&mSkipped), b.counter(&mHandlerStalls)
+
+	p.settledSets = sets[settledLabels]{build: settledLabels.attributes, other: settledLabels.bounded}
+	p.callSets = sets[callLabels]{build: callLabels.attributes, other: callLabels.bounded}
+	p.sizeSets = sets[groupLabels]{build: groupLabels.attributes, other: groupLabels.bounded}
+	p.duplicateSets = sets[duplicateLabels]{build: duplicateLabels.attributes, other: duplicateLabels.bounded}
+	p.ledgerSets = sets[ledgerLabels]{build: ledgerLabels.attributes}
+	p.eventSets = sets[eventLabels]{build: eventLabels.attributes, other: eventLabels.bounded}
+}
+
+// settledLabels are those of what was settled.
+type settledLabels struct {
+	group, topic string
+	outcome      idem.Settlement
+}
+
+func (l settledLabels) attributes() []attribute.KeyValue {
+	return []attribute.KeyValue{
+		attribute.String(attrSystem, kafka), attribute.String(attrOperation, "process"), attribute.String(attrGroup, l.group),
+		attribute.String(attrTopic, l.topic), attribute.String(attrOutcome, l.outcome.String()),
+	}
+}
+
+func (l settledLabels) bounded() settledLabels { l.topic = otherLabel; return l }
+
+// ObserveSettled counts deliveries by what came of them.
+func (o *Observer) ObserveSettled(ctx context.Context, e idem.SettledEvent) {
+	counter := o.engine.consumed
+	if e.Parked {
+		counter = o.engine.parked
+	}
+	for i, n := range e.Counts {
+		if n > 0 {
+			set := o.engine.settledSets.get(settledLabels{e.Group, e.Topic, idem.Settlement(i)}) //nolint:gosec // a small index
+			counter.Add(ctx, int64(n), set.add...)
+		}
+	}
+}
+
+// callLabels are those of a call of a handler.
+type callLabels struct{ group, topic, typ, err string }
+
+func (l callLabels) attributes() []attribute.KeyValue {
+	return []attribute.KeyValue{
+		attribute.String(attrSystem, kafka), attribute.String(attrOperation, "process"), attribute.String(attrGroup, l.group),
+		attribute.String(attrTopic, l.topic), attribute.String(attrEventType, l.typ), attribute.String(attrErrorType, l.err),
+	}
+}
+
+func (l callLabels) bounded() callLabels { l.topic = otherLabel; return l }
+
+// groupLabels are those of counts without a topic.
+type groupLabels struct{ group, typ, err string }
+
+func (l groupLabels) attributes() []attribute.KeyValue {
+	return []attribute.KeyValue{
+		attribute.String(attrSystem, kafka), attribute.String(attrGroup, l.group), attribute.String(attrEventType, l.typ),
+		attribute.String(attrErrorType, l.err),
+	}
+}
+
+func (l groupLabels) bounded() groupLabels { l.typ = otherLabel; return l }
+
+// BeginRun begins the span of a run.
+func (o *Observer) BeginRun(ctx context.Context, r *idem.Run) context.Context {
+	if !o.mayTrace {
+		return ctx
+	}
+	return o.startRun(ctx, r)
+}
+
+// EndRun counts the run and ends its span.
+func (o *Observer) EndRun(ctx context.Context, r *idem.Run) {
+	kind := causeType(ctx, r.Err)
+	o.engine.runSize.Record(ctx, int64(r.Len()), o.engine.sizeSets.get(groupLabels{group: r.Group, err: kind}).record...)
+	if o.mayTrace {
+		o.endRun(ctx, r, kind)
+	}
+}
+
+// BeginCall counts events in flight, and begins the span of a call that has one of its own.
+func (o *Observer) BeginCall(ctx context.Context, c *idem.Call) context.Context {
+	o.engine.inFlight.Add(ctx, int64(c.Len()), o.engine.sizeSets.get(groupLabels{group: c.Group, typ: c.Type}).add...)
+	if !o.mayTrace {
+		return ctx
+	}
+	return o.startCall(ctx, c)
+}
+
+// EndCall counts the call and ends its span.
+func (o *Observer) EndCall(ctx context.Context, c *idem.Call) {
+	kind, size := causeType(ctx, c.Err), o.engine.sizeSets.get(groupLabels{group: c.Group, typ: c.Type})
+	o.engine.inFlight.Add(ctx, -int64(c.Len()), size.add...)
+	o.engine.callSize.Record(ctx, int64(c.Len()), size.record...)
+	o.engine.process.Record(ctx, c.Took.Seconds(), o.engine.callSets.get(callLabels{c.Group, c.Message(0).Topic, c.Type, kind}).record...)
+	if o.mayTrace {
+		o.endCall(ctx, c, kind)
+	}
+}
+
+// duplicateLabels are those of a duplicate.
+type duplicateLabels struct {
+	group, topic, typ string
+	verdict           dedup.Verdict
+	same, shadow      bool
+}
+
+func (l duplicateLabels) attributes() []attribute.KeyValue {
+	cause := "copy"
+	if l.same {
+		cause = "same_record"
+	}
+	kvs := []attribute.KeyValue{
+		attribute.String(attrSystem, kafka), attribute.String(attrGroup, l.group), attribute.String(attrTopic, l.topic),
+		attribute.String(attrEventType, l.typ), attribute.String(attrCause, cause), attribute.String(attrVerdict, l.verdict.String()),
+	}
+	if l.shadow {
+		kvs = append(kvs, attribute.Bool(attrShadow, true))
+	}
+	return kvs
+}
+
+func (l duplicateLabels) bounded() duplicateLabels { l.topic = otherLabel; return l }
+
+// ObserveDuplicate counts a duplicate. The type is that of the handler it would have gone to. The same record again is as old as
+// itself: only copies have an age.
+func (o *Observer) ObserveDuplicate(ctx context.Context, e idem.DuplicateEvent) {
+	set := o.engine.duplicateSets.get(duplicateLabels{e.Group, e.Message.Topic, e.Key.Type, e.Verdict, e.SameRecord, e.Shadow})
+	o.engine.duplicates.Add(ctx, 1, set.add...)
+	if !e.SameRecord && e.Age != 0 {
+		o.engine.age.Record(ctx, max(e.Age, 0).Seconds(), set.record...)
+	}
+	if o.spans.recording.Load() > 0 {
+		o.duplicateInRun(ctx, e.Verdict)
+	}
+}
+
+// ledgerLabels are those of what a ledger did. Groups and ledgers come from the program, so that nothing is to be bounded.
+type ledgerLabels struct {
+	group, ledger, verb, verdict, err string
+}
+
+func (l ledgerLabels) attributes() []attribute.KeyValue {
+	return []attribute.KeyValue{
+		attribute.String(attrGroup, l.group), attribute.String(attrLedger, l.ledger), attribute.String(attrLedgerCall, l.verb),
+		attribute.String(attrVerdict, l.verdict), attribute.String(attrErrorType, l.err),
+	}
+}
+
+// ObserveLedgerCall counts answers and measures the call.
+func (o *Observer) ObserveLedgerCall(ctx context.Context, e idem.LedgerCallEvent) {
+	kind := ""
+	if e.Err != nil {
+		kind = causeType(ctx, e.Err)
+	}
+	set := o.engine.ledgerSets.get(ledgerLabels{group: e.Group, ledger: e.Ledger, verb: e.Verb.String(), err: kind})
+	o.engine.ledgerCall.Record(ctx, e.Took.Seconds(), set.record...)
+	if e.Verb == idem.VerbClaim || e.Verb == idem.VerbTransaction {
+		o.countClaims(ctx, &e)
+	}
+	if o.spans.recording.Load() > 0 {
+		o.ledgerCallInRun(ctx, &e)
+	}
+}
+
+func (o *Observer) countClaims(ctx context.Context, e *idem.LedgerCallEvent) {
+	count := func(v dedup.Verdict, n int) {
+		if n > 0 {
+			set := o.engine.ledgerSets.get(ledgerLabels{group: e.Group, ledger: e.Ledger, verdict: v.String()})
+			o.engine.claims.Add(ctx, int64(n), set.add...)
+		}
+	}
+	if e.Err != nil {
+		count(0, e.Keys)
+		return
+	}
+	for v := range e.Verdicts {
+		count(dedup.Verdict(v), e.Verdict(dedup.Verdict(v))) //nolint:gosec // a small index
+	}
+	if e.Takeovers > 0 {
+		o.engine.takeovers.Add(ctx, int64(e.Takeovers), o.engine.ledgerSets.get(ledgerLabels{group: e.Group, ledger: e.Ledger}).add...)
+	}
+}
+
+// ObserveLedger counts what is away.
+func (o *Observer) ObserveLedger(ctx context.Context, e idem.LedgerEvent) {
+	set := o.engine.ledgerSets.get(ledgerLabels{group: e.Group, ledger: strings.TrimPrefix(e.Name, "ledger ")})
+	if e.Down {
+		o.engine.down.Add(ctx, 1, set.add...)
+		o.engine.outages.Add(ctx, 1, set.add...)
+	} else {
+		o.engine.down.Add(ctx, -1, set.add...)
+	}
+}
+
+// eventLabels are those of what is rare.
+type eventLabels struct{ group, topic, typ, key, value, err string }
+
+func (l eventLabels) attributes() []attribute.KeyValue {
+	kvs := []attribute.KeyValue{
+		attribute.String(attrSystem, kafka), attribute.String(attrGroup, l.group), attribute.String(attrTopic, l.topic),
+		attribute.String(attrEventType, l.typ), attribute.String(attrErrorType, l.err),
+	}
+	if l.key != "" {
+		kvs = append(kvs, attribute.String(l.key, l.value))
+	}
+	return kvs
+}
+
+func (l eventLabels) bounded() eventLabels { l.topic = otherLabel; return l }
+
+// ObserveRetry counts a failure that will be tried again.
+func (o *Observer) ObserveRetry(ctx context.Context, e idem.RetryEvent) {
+	kind := "in_place"
+	switch {
+	case e.Parked:
+		kind = "behind"
+	case e.Topic != "":
+		kind = "topic"
+	case e.Later:
+		kind = "parked"
+	}
+	set := o.engine.eventSets.get(eventLabels{e.Group, e.Message.Topic, e.Key.Type, attrRetryKind, kind, causeType(ctx, e.Err)})
+	o.engine.retries.Add(ctx, 1, set.add...)
+	o.eventInRun(ctx, "idem.retry", attribute.String(attrRetryKind, kind), attribute.String(attrErrorType, errorType(e.Err)),
+		attribute.Float64("idem.retry.delay", e.Delay.Round(time.Millisecond).Seconds()))
+}
+
+// ObserveDeadLetter counts a letter. It has no type: that of what is given up may be anything.
+func (o *Observer) ObserveDeadLetter(ctx context.Context, e idem.DeadLetterEvent) {
+	class := letterClass(e.Class)
+	set := o.engine.eventSets.get(eventLabels{group: e.Group, topic: e.Message.Topic, key: attrLetterClass, value: class})
+	o.engine.letters.Add(ctx, 1, set.add...)
+	o.eventInRun(ctx, "idem.dead_letter", attribute.String(attrLetterClass, class))
+}
+
+// letterClass keeps the classes that there are.
+func letterClass(c idem.Class) string {
+	switch c {
+	case idem.ClassPermanent, idem.ClassFailed, idem.ClassRetryAfter, idem.ClassPanic, idem.ClassTimeout, idem.ClassUncertain,
+		idem.ClassCrashLoop, idem.ClassAlreadyDead, idem.ClassConflict, idem.ClassTooOld, idem.ClassUndecodable, idem.ClassNoID,
+		idem.ClassAmbiguous, idem.ClassNoType, idem.ClassNotACopy:
+		return string(c)
+	}
+	return otherLabel
+}
+
+// ObserveSkipped counts what nobody handles. Its type is whatever a producer wrote, and no label.
+func (o *Observer) ObserveSkipped(ctx context.Context, e idem.SkippedEvent) {
+	reason := "no_handler"
+	if e.Tombstone {
+		reason = "tombstone"
+	}
+	o.engine.skipped.Add(ctx, 1, o.engine.eventSets.get(eventLabels{group: e.Group, topic: e.Message.Topic, key: attrSkipped, value: reason}).add...)
+}
+
+// ObserveStall counts an event that does not move.
+func (o *Observer) ObserveStall(ctx context.Context, e idem.StallEvent) {
+	kind := "hung"
+	if e.Busy {
+		kind = "busy"
+	}
+	o.engine.stalls.Add(ctx, 1, o.engine.eventSets.get(eventLabels{group: e.Group, typ: e.Key.Type, key: attrStallKind, value: kind}).add...)
+	o.eventInRun(ctx, "idem.stall", attribute.String(attrStallKind, kind))
+}
+
+// ObserveLost counts a claim that was lost.
+func (o *Observer) ObserveLost(ctx context.Context, e idem.LostEvent) {
+	o.engine.lost.Add(ctx, 1, o.engine.eventSets.get(eventLabels{group: e.Group, typ: e.Key.Type}).add...)
+	o.eventInRun(ctx, "idem.claim.lost")
+}

@@ -1,0 +1,255 @@
+package otelidem
+
+import (
+	"context"
+	"strconv"
+	"sync"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/idem-go/idem"
+)
+
+// This file counts what consumers tell of groups and partitions.
+var (
+	_ idem.RebalanceObserver      = (*Observer)(nil)
+	_ idem.CommitObserver         = (*Observer)(nil)
+	_ idem.GapObserver            = (*Observer)(nil)
+	_ idem.TopicObserver          = (*Observer)(nil)
+	_ idem.SilenceObserver        = (*Observer)(nil)
+	_ idem.PartitionStallObserver = (*Observer)(nil)
+	_ idem.ProgressObserver       = (*Observer)(nil)
+)
+
+// maxPartitions bounds the partitions that have gauges of their own, and maxGroups the groups. Others are counted as
+// assigned, and no more.
+const (
+	maxPartitions = 1000
+	maxGroups     = 1000
+)
+
+// runnerPart is the instruments of consumers, and what they said last.
+type runnerPart struct {
+	operation                               metric.Float64Histogram
+	stalls, rebalances, gaps, silences      metric.Int64Counter
+	missing                                 metric.Int64UpDownCounter
+	assigned, lag, pending, partitionStalls metric.Int64ObservableGauge
+
+	commitSets sets[commitLabels]
+	eventSets  sets[eventLabels]
+
+	mu         sync.Mutex
+	groups     map[string]*groupState
+	partitions map[partition]*partitionState
+}
+
+// groupState is a consumer group as its consumers in this process have told it.
+type groupState struct {
+	labels   *labelSet
+	assigned map[partition]int // by how many of our consumers: one hands over to another
+	over     int               // partitions that are assigned and not kept in the map
+}
+
+type partition struct {
+	group, topic string
+	id           int32
+}
+
+// partitionState is what gauges show of a partition.
+type partitionState struct {
+	labels       *labelSet
+	lag, pending int64 // -1: not known
+	stalled      int64
+}
+
+func (p *runnerPart) init(b *builder) {
+	p.operation = b.seconds(&mOperation)
+	p.assigned, p.lag, p.pending, p.partitionStalls = b.gauge(&mAssigned), b.gauge(&mLag), b.gauge(&mPending), b.gauge(&mStalled)
+	p.stalls, p.rebalances, p.gaps, p.missing, p.silences = b.counter(&mPartitionStalls), b.counter(&mRebalances), b.counter(&mGaps), b.upDown(&mTopicsMissing), b.counter(&mSilences)
+	p.commitSets = sets[commitLabels]{build: commitLabels.attributes}
+	p.eventSets = sets[eventLabels]{build: eventLabels.attributes, other: eventLabels.bounded}
+	p.groups, p.partitions = make(map[string]*groupState), make(map[partition]*partitionState)
+	b.watch(p.collect, p.assigned, p.lag, p.pending, p.partitionStalls)
+}
+
+// collect tells the gauges. What was given back is not told, and so gone from the next export.
+func (p *runnerPart) collect(_ context.Context, to metric.Observer) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, g := range p.groups {
+		to.ObserveInt64(p.assigned, int64(len(g.assigned)+g.over), g.labels.observe...)
+	}
+	for _, s := range p.partitions {
+		if s.lag >= 0 {
+			to.ObserveInt64(p.lag, s.lag, s.labels.observe...)
+		}
+		if s.pending >= 0 {
+			to.ObserveInt64(p.pending, s.pending, s.labels.observe...)
+		}
+		to.ObserveInt64(p.partitionStalls, s.stalled, s.labels.observe...)
+	}
+	return nil
+}
+
+// group returns the state of a group; nil if there are too many. p.mu is held.
+func (p *runnerPart) group(name string) *groupState {
+	g, ok := p.groups[name]
+	if !ok && len(p.groups) < maxGroups {
+		g = &groupState{assigned: make(map[partition]int), labels: newLabelSet(groupLabels{group: name}.attributes())}
+		p.groups[name] = g
+	}
+	return g
+}
+
+// partition returns the state of a partition; nil if there are too many. p.mu is held.
+func (p *runnerPart) partition(of partition) *partitionState {
+	s, ok := p.partitions[of]
+	if !ok && len(p.partitions) < maxPartitions {
+		s = &partitionState{lag: -1, pending: -1, labels: newLabelSet([]attribute.KeyValue{
+			attribute.String(attrSystem, kafka), attribute.String(attrGroup, of.group), attribute.String(attrTopic, of.topic),
+			attribute.String(attrPartition, strconv.Itoa(int(of.id))),
+		})}
+		p.partitions[of] = s
+	}
+	return s
+}
+
+// ObserveRebalance counts the change, and keeps who has what.
+func (o *Observer) ObserveRebalance(ctx context.Context, e idem.RebalanceEvent) {
+	p := &o.runner
+	set := p.eventSets.get(eventLabels{group: e.Group, key: attrRebalance, value: e.Kind.String()})
+	p.rebalances.Add(ctx, 1, set.add...)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	g := p.group(e.Group)
+	if g == nil {
+		return
+	}
+	for topic, ids := range e.Partitions {
+		for _, id := range ids {
+			if at := (partition{e.Group, topic, id}); e.Kind == idem.Assigned {
+				g.assign(at)
+			} else if g.revoke(at) {
+				delete(p.partitions, at)
+			}
+		}
+	}
+}
+
+func (g *groupState) assign(at partition) {
+	if _, known := g.assigned[at]; !known && len(g.assigned) >= maxPartitions {
+		g.over++
+		return
+	}
+	g.assigned[at]++
+}
+
+// revoke reports whether the partition is nobody's any longer.
+func (g *groupState) revoke(at partition) bool {
+	n, known := g.assigned[at]
+	switch {
+	case !known:
+		g.over = max(g.over-1, 0)
+	case n > 1:
+		g.assigned[at] = n - 1
+		return false
+	default:
+		delete(g.assigned, at)
+	}
+	return true
+}
+
+// ObserveProgress keeps the state of a partition for the gauges. Something late about a partition that was given back is not
+// heard.
+func (o *Observer) ObserveProgress(_ context.Context, e idem.ProgressEvent) {
+	p, at := &o.runner, partition{e.Group, e.Topic, e.Partition}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	owners, told := p.owners(at)
+	if e.Last {
+		if owners < 2 { // else it is another consumer's already
+			delete(p.partitions, at)
+		}
+		return
+	}
+	if told && owners == 0 {
+		return
+	}
+	if s := p.partition(at); s != nil {
+		s.lag, s.pending = -1, int64(e.Pending)
+		if lag, ok := e.Lag(); ok {
+			s.lag = lag
+		}
+	}
+}
+
+// owners is how many consumers have told that the partition is theirs; told is false if rebalances of the group are not told. p.mu is
+// held.
+func (p *runnerPart) owners(at partition) (n int, told bool) {
+	g, told := p.groups[at.group]
+	if !told {
+		return 0, false
+	}
+	if g.over > 0 && g.assigned[at] == 0 {
+		return 1, true // one of those that are only counted, perhaps
+	}
+	return g.assigned[at], true
+}
+
+// ObservePartitionStall counts a stall, and keeps it for the gauge.
+func (o *Observer) ObservePartitionStall(ctx context.Context, e idem.PartitionStallEvent) {
+	p, at := &o.runner, partition{e.Group, e.Topic, e.Partition}
+	if !e.Over {
+		p.stalls.Add(ctx, 1, p.eventSets.get(eventLabels{group: e.Group, topic: e.Topic}).add...)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if e.Over {
+		if s, ok := p.partitions[at]; ok {
+			s.stalled = 0
+		}
+		return
+	}
+	if owners, told := p.owners(at); told && owners == 0 {
+		return
+	}
+	if s := p.partition(at); s != nil {
+		s.stalled = 1
+	}
+}
+
+// commitLabels are those of a commit of offsets.
+type commitLabels struct{ group, err string }
+
+func (l commitLabels) attributes() []attribute.KeyValue {
+	return []attribute.KeyValue{
+		attribute.String(attrSystem, kafka), attribute.String(attrOperation, "commit"), attribute.String(attrOperationType, "settle"),
+		attribute.String(attrGroup, l.group), attribute.String(attrErrorType, l.err),
+	}
+}
+
+// ObserveCommit measures a commit.
+func (o *Observer) ObserveCommit(ctx context.Context, e idem.CommitEvent) {
+	o.runner.operation.Record(ctx, e.Took.Seconds(), o.runner.commitSets.get(commitLabels{e.Group, errorType(e.Err)}).record...)
+}
+
+// ObserveGap counts a gap.
+func (o *Observer) ObserveGap(ctx context.Context, e idem.GapEvent) {
+	set := o.runner.eventSets.get(eventLabels{group: e.Group, topic: e.Topic, key: attrGapPolicy, value: e.Policy})
+	o.runner.gaps.Add(ctx, 1, set.add...)
+}
+
+// ObserveTopic counts topics that are gone.
+func (o *Observer) ObserveTopic(ctx context.Context, e idem.TopicEvent) {
+	n := int64(-1)
+	if e.Missing {
+		n = 1
+	}
+	o.runner.missing.Add(ctx, n, o.runner.eventSets.get(eventLabels{group: e.Group, topic: e.Topic}).add...)
+}
+
+// ObserveSilence counts a partition that went silent.
+func (o *Observer) ObserveSilence(ctx context.Context, e idem.SilenceEvent) {
+	o.runner.silences.Add(ctx, 1, o.runner.eventSets.get(eventLabels{group: e.Group, topic: e.Topic}).add...)
+}

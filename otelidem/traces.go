@@ -1,0 +1,300 @@
+package otelidem
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"sync"
+	"sync/atomic"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/dedup"
+)
+
+// maxLinks bounds the links of a span.
+const maxLinks = 32
+
+// spanPart is what spans need.
+type spanPart struct {
+	recording atomic.Int64 // runs whose span records
+	mu        sync.Mutex
+	starts    map[startLabels]*spanStart // bounded by maxSets
+}
+
+// startLabels are what spans have in common, and spanStart is made of them.
+type startLabels struct {
+	group, topic string
+	typ          string // of a call
+}
+
+type spanStart struct {
+	name string
+	opts []trace.SpanStartOption
+}
+
+func (p *spanPart) init() { p.starts = make(map[startLabels]*spanStart) }
+
+// start returns the name and the options of a span. Samplers see these.
+func (p *spanPart) start(l startLabels) *spanStart {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if s, ok := p.starts[l]; ok {
+		return s
+	}
+	s := &spanStart{name: "process " + l.topic}
+	kvs := []attribute.KeyValue{
+		attribute.String(attrSystem, kafka), attribute.String(attrOperation, "process"), attribute.String(attrOperationType, "process"),
+		attribute.String(attrTopic, l.topic),
+	}
+	if l.group != "" {
+		kvs = append(kvs, attribute.String(attrGroup, l.group))
+	}
+	if l.typ != "" {
+		kvs = append(kvs, attribute.String(attrEventType, l.typ))
+	}
+	s.opts = []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(kvs...)}
+	if len(p.starts) < maxSets {
+		p.starts[l] = s
+	}
+	return s
+}
+
+// runState is what the span of a run is to know at its end. It lies in the context of the run.
+type runState struct {
+	span   trace.Span // records nothing if the run was not sampled
+	single bool
+
+	mu         sync.Mutex
+	handled    int
+	undecided  int // by transactional handlers, before the commit
+	duplicates int
+	verdict    dedup.Verdict // the last one
+	failed     string        // kind of the first failure of a call
+}
+
+type runKey struct{}
+
+func runOf(ctx context.Context) *runState {
+	s, _ := ctx.Value(runKey{}).(*runState)
+	return s
+}
+
+// startRun begins the span of a run. What is costly is done for spans that record only.
+func (o *Observer) startRun(ctx context.Context, r *idem.Run) context.Context {
+	m, single, continued := r.Message(0), r.Len() == 1, false
+	outer := trace.SpanContextFromContext(ctx)
+	if o.continues && single {
+		ctx, continued = o.under(ctx, m)
+	}
+	start := o.spans.start(startLabels{group: r.Group, topic: m.Topic})
+	ctx, span := o.tracer.Start(ctx, start.name, start.opts...)
+	if !span.IsRecording() && !o.continues {
+		return ctx
+	}
+	if span.IsRecording() {
+		o.spans.recording.Add(1)
+		span.SetAttributes(o.runAttributes(r)...)
+		switch {
+		case !continued:
+			o.link(span, r)
+		case outer.IsValid():
+			span.AddLink(trace.Link{SpanContext: outer})
+		}
+	}
+	return context.WithValue(ctx, runKey{}, &runState{span: span, single: single})
+}
+
+// under makes what begins with ctx a child of the producer's span, with its baggage, if that was sampled.
+func (o *Observer) under(ctx context.Context, m *idem.Message) (within context.Context, ok bool) {
+	if !o.mayHave(m, true) {
+		return ctx, false
+	}
+	within = o.prop.Extract(ctx, headerCarrier(m.Headers))
+	if sc := trace.SpanContextFromContext(within); !sc.IsValid() || !sc.IsSampled() || !sc.IsRemote() {
+		return ctx, false
+	}
+	return within, true
+}
+
+// runAttributes are those that samplers need not see.
+func (o *Observer) runAttributes(r *idem.Run) []attribute.KeyValue {
+	m := r.Message(0)
+	kvs := make([]attribute.KeyValue, 0, 8)
+	kvs = append(kvs, attribute.Bool(attrTx, r.Transactional))
+	if r.Len() == 1 {
+		return append(kvs, o.eventAttributes(m, r.Key(0))...)
+	}
+	kvs = append(kvs, attribute.Int(attrBatchCount, r.Len()))
+	for i := range r.Len() {
+		if x := r.Message(i); x.Partition != m.Partition || x.Topic != m.Topic {
+			return kvs
+		}
+	}
+	return append(kvs, attribute.String(attrPartition, strconv.Itoa(int(m.Partition))))
+}
+
+// eventAttributes say which event and which record it is.
+func (o *Observer) eventAttributes(m *idem.Message, k dedup.Key) []attribute.KeyValue {
+	kvs := []attribute.KeyValue{
+		attribute.String(attrKey, k.String()), attribute.String(attrEventType, k.Type),
+		attribute.String(attrPartition, strconv.Itoa(int(m.Partition))), attribute.Int64(attrOffset, m.Offset),
+	}
+	if o.messageKeys && m.Key != nil {
+		kvs = append(kvs, attribute.String(attrMessageKey, string(m.Key)))
+	}
+	return kvs
+}
+
+// link names the producers' spans that were sampled, the first 32 of them.
+func (o *Observer) link(span trace.Span, r *idem.Run) {
+	if len(o.fields) == 0 {
+		return
+	}
+	n := r.Len()
+	for i, left := 0, maxLinks; i < n && left > 0; i++ {
+		sc := o.producerOf(r.Message(i))
+		if !sc.IsValid() {
+			continue
+		}
+		l := trace.Link{SpanContext: sc}
+		if n > 1 {
+			l.Attributes = []attribute.KeyValue{attribute.String(attrKey, r.Key(i).String()), attribute.Int64(attrOffset, r.Message(i).Offset)}
+		}
+		span.AddLink(l)
+		left--
+	}
+}
+
+// endRun ends the span of a run.
+func (o *Observer) endRun(ctx context.Context, r *idem.Run, kind string) {
+	s := runOf(ctx)
+	if s == nil {
+		trace.SpanFromContext(ctx).End()
+		return
+	}
+	if s.span.IsRecording() {
+		o.spans.recording.Add(-1)
+		s.mu.Lock()
+		kvs := []attribute.KeyValue{attribute.Int(attrRunHandled, s.handled), attribute.Int(attrRunDuplicate, s.duplicates)}
+		if s.single && s.verdict != 0 {
+			kvs = append(kvs, attribute.String(attrVerdict, s.verdict.String()))
+		}
+		if kind == "" || s.failed != "" && kind == otherLabel {
+			kind = s.failed
+		}
+		s.mu.Unlock()
+		s.span.SetAttributes(kvs...)
+		failAs(s.span, kind)
+	}
+	s.span.End()
+}
+
+// callKey is where the span of a call lies that has one of its own.
+type callKey struct{}
+
+// startCall begins the span of a call with one event in a run of many, if traces are continued and the producer was sampled.
+func (o *Observer) startCall(ctx context.Context, c *idem.Call) context.Context {
+	if !o.continues || c.Batch || c.Len() != 1 {
+		return ctx
+	}
+	s, m := runOf(ctx), c.Message(0)
+	if s == nil || s.single {
+		return ctx
+	}
+	run := trace.SpanContextFromContext(ctx)
+	within, ok := o.under(ctx, m)
+	if !ok {
+		return ctx
+	}
+	start := o.spans.start(startLabels{group: c.Group, topic: m.Topic, typ: c.Type})
+	within, span := o.tracer.Start(within, start.name, start.opts...)
+	if span.IsRecording() {
+		span.SetAttributes(append(o.eventAttributes(m, c.Key(0)), attribute.Bool(attrTx, c.Transactional), attribute.Int(attrAttempt, c.Attempt(0)))...)
+		if run.IsValid() {
+			span.AddLink(trace.Link{SpanContext: run})
+		}
+	}
+	return context.WithValue(within, callKey{}, span)
+}
+
+// endCall ends the span of a call, and notes for that of the run what came of it.
+func (o *Observer) endCall(ctx context.Context, c *idem.Call, kind string) {
+	if span, ok := ctx.Value(callKey{}).(trace.Span); ok {
+		failAs(span, kind)
+		span.End()
+	}
+	if o.spans.recording.Load() == 0 {
+		return
+	}
+	s := runOf(ctx)
+	if s == nil {
+		return
+	}
+	good := c.Len()
+	var named idem.BatchError
+	switch {
+	case c.Err == nil:
+	case errors.As(c.Err, &named):
+		good = max(good-len(named), 0)
+	default:
+		good = 0
+	}
+	s.mu.Lock()
+	if c.Transactional {
+		s.undecided += good
+	} else {
+		s.handled += good
+	}
+	if s.failed == "" {
+		s.failed = kind
+	}
+	s.mu.Unlock()
+	if kind != "" && !s.single {
+		s.span.AddEvent("idem.call.failed", trace.WithAttributes(attribute.String(attrErrorType, kind), attribute.String(attrEventType, c.Type)))
+	}
+}
+
+// duplicateInRun counts a duplicate for the span of its run.
+func (o *Observer) duplicateInRun(ctx context.Context, v dedup.Verdict) {
+	if s := runOf(ctx); s != nil {
+		s.mu.Lock()
+		s.duplicates++
+		s.verdict = v
+		s.mu.Unlock()
+	}
+}
+
+// ledgerCallInRun notes answers for the span of their run.
+func (o *Observer) ledgerCallInRun(ctx context.Context, e *idem.LedgerCallEvent) {
+	if e.Verb != idem.VerbClaim && e.Verb != idem.VerbTransaction {
+		return
+	}
+	s := runOf(ctx)
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e.Err == nil {
+		s.handled += s.undecided
+		for v, n := range e.Verdicts {
+			if n > 0 {
+				s.verdict = dedup.Verdict(v) //nolint:gosec // a small index
+			}
+		}
+	}
+	s.undecided = 0
+}
+
+// eventInRun adds an event to the span of a run, if there is one.
+func (o *Observer) eventInRun(ctx context.Context, name string, kvs ...attribute.KeyValue) {
+	if o.spans.recording.Load() == 0 {
+		return
+	}
+	if s := runOf(ctx); s != nil && s.span.IsRecording() {
+		s.span.AddEvent(name, trace.WithAttributes(kvs...))
+	}
+}
