@@ -9,8 +9,12 @@ import (
 	"go.opentelemetry.io/otel/metric"
 )
 
-// maxSets bounds the label sets of one kind of event (G-15). The SDK stops at 2,000 a metric.
-const maxSets = 1000
+// maxSets bounds the label sets of one kind of event (G-15), and allSets those of them together with what takes their place beyond
+// that. The SDK stops at 2,000 a metric.
+const (
+	maxSets = 1000
+	allSets = maxSets + maxSets/2
+)
 
 // otherLabel takes the place of values beyond that.
 const otherLabel = "_OTHER"
@@ -36,7 +40,8 @@ func newLabelSet(kvs []attribute.KeyValue) *labelSet {
 // overflow is for what does not even fit without what is not bounded. It is what the SDK does, too.
 var overflow = newLabelSet([]attribute.KeyValue{attribute.Bool("otel.metric.overflow", true)})
 
-// sets makes label sets, once for each K, and at most maxSets. Beyond them other, if not nil, replaces what of a K is not bounded.
+// sets makes label sets, once for each K, and at most maxSets. Beyond them other, if not nil, replaces what of a K is not
+// bounded.
 // Reading takes no lock.
 type sets[K comparable] struct {
 	build func(K) []attribute.KeyValue
@@ -51,7 +56,7 @@ func (s *sets[K]) get(k K) *labelSet {
 		if set, ok := (*known)[k]; ok {
 			return set
 		}
-		if len(*known) >= 2*maxSets {
+		if len(*known) >= allSets {
 			return overflow
 		}
 	}
@@ -74,7 +79,7 @@ func (s *sets[K]) make(k K) *labelSet {
 	if set, ok := known[k]; ok {
 		return set
 	}
-	if len(known) >= 2*maxSets {
+	if len(known) >= allSets {
 		return overflow
 	}
 	known = maps.Clone(known)

@@ -1,0 +1,239 @@
+package otelidem_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/dedup/memstore"
+)
+
+const consumed = "messaging.client.consumed.messages"
+
+func TestCountsOfEveryOutcome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tm := newTelemetry(t)
+		r := idem.NewRouter()
+		fail := map[string]int{"e2": 1, "e3": 100}
+		idem.On(r, "paid", func(_ context.Context, e idem.Event[paid]) error {
+			if fail[e.ID]--; fail[e.ID] >= 0 {
+				return errBoom
+			}
+			return nil
+		}, idem.Retry(idem.RetryPolicy{MaxAttempts: 3}))
+		letters := &sink{}
+		p := tm.processor(r, func(c *idem.Config) { c.Producer = letters })
+		tombstone := message("", 6)
+		tombstone.Value = nil
+		handle(t, p, message("e1", 1), message("e2", 2), message("e3", 3), message("e1", 4), typed("other", "e4", 5), tombstone,
+			&idem.Message{Topic: "orders", Partition: 1, Offset: 7, Value: []byte(`{"type":"paid"}`)})
+		handle(t, p, message("e1", 1)) // the same record again
+
+		for outcome, want := range map[string]int{"handled": 2, "duplicate": 2, "dead_letter": 2, "skipped": 2, "later": 0, "fallback": 0} {
+			require.Equal(t, want, tm.sum(consumed, "idem.outcome="+outcome, "messaging.destination.name=orders",
+				"messaging.consumer.group.name=billing", "messaging.system=kafka"), outcome)
+		}
+		require.Equal(t, 8, tm.sum(consumed))
+		require.Equal(t, 2, tm.sum("idem.duplicates", "idem.event.type=paid", "idem.verdict=done", "idem.shadow="))
+		require.Equal(t, 1, tm.sum("idem.duplicates", "idem.duplicate.cause=copy"))
+		require.Equal(t, 1, tm.sum("idem.duplicates", "idem.duplicate.cause=same_record"))
+		require.Equal(t, letters.len(), tm.sum("idem.dead_letters"))
+		require.Equal(t, 1, tm.sum("idem.dead_letters", "idem.dead_letter.class=failed"))
+		require.Equal(t, 1, tm.sum("idem.dead_letters", "idem.dead_letter.class=no-event-id"))
+		require.Equal(t, 3, tm.sum("idem.retries", "idem.retry.kind=in_place", "error.type=_OTHER"))
+		require.Equal(t, 1, tm.sum("idem.skipped", "idem.skipped.reason=tombstone"))
+		require.Equal(t, 1, tm.sum("idem.skipped", "idem.skipped.reason=no_handler"))
+		require.EqualValues(t, 2, tm.count("messaging.process.duration", "error.type="), "calls that succeeded")
+		require.EqualValues(t, 4, tm.count("messaging.process.duration", "error.type=_OTHER"))
+		require.Equal(t, 0, tm.sum("idem.handlers.in_flight"))
+		require.EqualValues(t, 6, tm.count("idem.call.size"))
+		require.Equal(t, 1, tm.sum("idem.claims", "idem.verdict=done", "idem.ledger=*memstore.Store"), "the copy in the batch was settled with its leader")
+		require.NotZero(t, tm.count("idem.ledger.operation.duration", "idem.ledger.operation=claim"))
+		require.NotZero(t, tm.count("idem.ledger.operation.duration", "idem.ledger.operation=complete"))
+		require.NotZero(t, tm.count("idem.run.size"))
+	})
+}
+
+// The equation of the documentation, through batches of all kinds and a whole rewind.
+func TestEquation(t *testing.T) {
+	for name, register := range map[string]func(*idem.Router){
+		"on": func(r *idem.Router) { idem.On(r, "paid", succeed) },
+		"onbatch": func(r *idem.Router) {
+			idem.OnBatch(r, "paid", func(context.Context, []idem.Event[paid]) error { return nil })
+		},
+		"poison": func(r *idem.Router) {
+			idem.On(r, "paid", func(_ context.Context, e idem.Event[paid]) error {
+				if e.Message.Offset%7 == 0 {
+					return idem.Permanent(errBoom)
+				}
+				return nil
+			})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tm := newTelemetry(t)
+			store, letters := memstore.New(), &sink{}
+			r := idem.NewRouter()
+			register(r)
+			p := tm.processor(r, func(c *idem.Config) { c.Store, c.Producer = store, letters })
+			var batch []*idem.Message
+			for i := range 300 {
+				batch = append(batch, message(fmt.Sprintf("e%d", i%200), int64(i)))
+			}
+			batch = append(batch, typed("nobody's", "x", 300))
+			handle(t, p, batch...)
+			handle(t, p, batch...) // a rewind
+			requireEquation(t, tm, handledIn(t, store, 200), letters.len(), 602)
+		})
+	}
+}
+
+// handledIn counts the events that the ledger has on record as handled.
+func handledIn(t *testing.T, store *memstore.Store, ids int) (n int) {
+	for i := range ids {
+		known, err := store.Inspect(t.Context(), dedup.Key{Scope: "billing", Type: "paid", ID: fmt.Sprintf("e%d", i)})
+		require.NoError(t, err)
+		if len(known) == 1 && known[0].State == dedup.Finished {
+			n++
+		}
+	}
+	return n
+}
+
+func requireEquation(t *testing.T, tm *telemetry, unique, letters, fetched int) {
+	t.Helper()
+	deliveries := tm.sum(consumed)
+	require.Equal(t, fetched, deliveries)
+	skipped := tm.sum(consumed, "idem.outcome=skipped")
+	require.Equal(t, letters, tm.sum("idem.dead_letters"))
+	require.Equal(t, unique, tm.sum(consumed, "idem.outcome=handled"))
+	require.Equal(t, deliveries-skipped-unique-letters, tm.sum("idem.duplicates"))
+	require.Equal(t, tm.sum(consumed, "idem.outcome=duplicate"), tm.sum("idem.duplicates"))
+}
+
+// G-15: whatever comes, the number of series stays.
+func TestSeriesAreBounded_G15(t *testing.T) {
+	tm := newTelemetry(t)
+	r := idem.NewRouter()
+	idem.OnBatch(r, "paid", func(context.Context, []idem.Event[paid]) error { return nil })
+	p := tm.processor(r)
+	n := int64(0)
+	round := func(from, to int) {
+		for ; from < to; from += 500 {
+			var batch []*idem.Message
+			for i := from; i < from+500; i++ {
+				n++
+				m := message(fmt.Sprintf("e%d", i), n)
+				m.Key = fmt.Appendf(nil, "key-%d", i)
+				batch = append(batch, m)
+				if i%10 == 0 {
+					n++
+					batch = append(batch, typed(fmt.Sprintf("type-%d", i), fmt.Sprintf("e%d", i), n))
+				}
+			}
+			handle(t, p, batch...)
+			handle(t, p, batch...)
+		}
+	}
+	round(0, 1000)
+	before := tm.size()
+	round(1000, 100_000)
+	require.Equal(t, before, tm.size())
+	require.Equal(t, 100_000, tm.sum(consumed, "idem.outcome=handled"))
+	require.Equal(t, 100_000, tm.sum("idem.duplicates"))
+}
+
+// A program that names a topic after every customer counts on under another name.
+func TestLabelsBeyondTheBoundAreOther_G15(t *testing.T) {
+	tm := newTelemetry(t)
+	for i := range 3000 {
+		e := idem.SettledEvent{Group: "billing", Topic: fmt.Sprintf("topic-%d", i)}
+		e.Counts[idem.SettledHandled] = 1
+		tm.ObserveSettled(t.Context(), e)
+	}
+	require.Equal(t, 1001, len(tm.series()[consumed])) //nolint:testifylint // a thousand series are no message
+	require.Equal(t, 2000, tm.sum(consumed, "messaging.destination.name=_OTHER"))
+	require.Equal(t, 3000, tm.sum(consumed))
+	for i := range 5000 { // and if nothing of it is bounded
+		tm.ObserveDeadLetter(t.Context(), idem.DeadLetterEvent{Group: fmt.Sprintf("group-%d", i), Message: message("e", 1), Class: idem.Class(fmt.Sprint(i))})
+	}
+	require.Equal(t, 1501, len(tm.series()["idem.dead_letters"])) //nolint:testifylint // the same
+	require.Equal(t, 3500, tm.sum("idem.dead_letters", "otel.metric.overflow=true"))
+	require.Equal(t, 5000, tm.sum("idem.dead_letters"))
+}
+
+func TestLedgerDown(t *testing.T) {
+	tm := newTelemetry(t)
+	for range 2 {
+		tm.ObserveLedger(t.Context(), idem.LedgerEvent{Group: "billing", Name: "ledger *pgstore.Store", Down: true, Err: errBoom})
+	}
+	require.Equal(t, 2, tm.sum("idem.ledger.down", "idem.ledger=*pgstore.Store"), "of two processors")
+	for range 2 {
+		tm.ObserveLedger(t.Context(), idem.LedgerEvent{Group: "billing", Name: "ledger *pgstore.Store"})
+	}
+	require.Equal(t, 0, tm.sum("idem.ledger.down"))
+	require.Equal(t, 2, tm.sum("idem.ledger.outages"))
+}
+
+func TestLedgerCalls(t *testing.T) {
+	tm := newTelemetry(t)
+	e := idem.LedgerCallEvent{Group: "billing", Ledger: "*pgstore.Store", Verb: idem.VerbTransaction, Keys: 9, Took: time.Second, Takeovers: 2}
+	e.Verdicts[dedup.Fresh], e.Verdicts[dedup.Uncertain], e.Verdicts[dedup.Done] = 4, 2, 3
+	tm.ObserveLedgerCall(t.Context(), e)
+	e.Verdicts, e.Err = [dedup.TooOld + 1]uint32{}, dedup.ErrContended
+	tm.ObserveLedgerCall(t.Context(), e)
+	for verdict, want := range map[string]int{"fresh": 4, "uncertain": 2, "done": 3, "none": 9} {
+		require.Equal(t, want, tm.sum("idem.claims", "idem.verdict="+verdict), verdict)
+	}
+	require.Equal(t, 2, tm.sum("idem.claims.takeovers"))
+	require.EqualValues(t, 1, tm.count("idem.ledger.operation.duration", "error.type=contended"))
+	require.EqualValues(t, 1, tm.count("idem.ledger.operation.duration", "error.type="))
+}
+
+func TestRetriesByWhere(t *testing.T) {
+	tm := newTelemetry(t)
+	for _, e := range []idem.RetryEvent{
+		{Parked: true}, {Later: true, Topic: "orders-retry"}, {Later: true}, {Delay: time.Second}, {Delay: time.Second},
+	} {
+		e.Group, e.Message, e.Key = "billing", message("e1", 1), dedup.Key{Type: "paid", ID: "e1"}
+		tm.ObserveRetry(t.Context(), e)
+	}
+	for kind, want := range map[string]int{"behind": 1, "topic": 1, "parked": 1, "in_place": 2} {
+		require.Equal(t, want, tm.sum("idem.retries", "idem.retry.kind="+kind), kind)
+	}
+}
+
+func TestRareEvents(t *testing.T) {
+	tm := newTelemetry(t)
+	k := dedup.Key{Type: "paid", ID: "e1"}
+	tm.ObserveStall(t.Context(), idem.StallEvent{Group: "billing", Message: message("e1", 1), Key: k})
+	tm.ObserveStall(t.Context(), idem.StallEvent{Group: "billing", Message: message("e1", 1), Key: k, Busy: true})
+	tm.ObserveLost(t.Context(), idem.LostEvent{Group: "billing", Message: message("e1", 1), Key: k})
+	require.Equal(t, 1, tm.sum("idem.handler.stalls", "idem.stall.kind=hung", "idem.event.type=paid"))
+	require.Equal(t, 1, tm.sum("idem.handler.stalls", "idem.stall.kind=busy"))
+	require.Equal(t, 1, tm.sum("idem.claims.lost"))
+	e := idem.SettledEvent{Group: "billing", Topic: "orders", Parked: true}
+	e.Counts[idem.SettledHandled] = 3
+	tm.ObserveSettled(t.Context(), e)
+	require.Equal(t, 3, tm.sum("idem.parked", "idem.outcome=handled"))
+	require.Zero(t, tm.sum(consumed), "they are no deliveries")
+}
+
+func TestDuplicateAges(t *testing.T) {
+	tm := newTelemetry(t)
+	for _, e := range []idem.DuplicateEvent{
+		{Age: time.Minute}, {Age: -time.Minute}, {SameRecord: true}, {Age: time.Hour, Shadow: true},
+	} {
+		e.Group, e.Message, e.Key, e.Verdict = "billing", message("e1", 1), dedup.Key{Type: "paid", ID: "e1"}, dedup.Done
+		tm.ObserveDuplicate(t.Context(), e)
+	}
+	require.EqualValues(t, 3, tm.count("idem.duplicate.age"))
+	require.Equal(t, 3660, tm.sum("idem.duplicate.age"))
+	require.Equal(t, 1, tm.sum("idem.duplicates", "idem.shadow=true"))
+}
