@@ -41,6 +41,8 @@ type Relay struct {
 	ran    atomic.Bool
 	woken  chan struct{} // something may have come; never blocks who sends
 
+	publishers []PublishObserver // of the observers of cfg
+
 	// What only the loop uses.
 	mutes         mutes
 	pending       *settling    // what could not be settled yet; nothing is fetched before it is
@@ -66,6 +68,11 @@ func NewRelay(cfg RelayConfig) (*Relay, error) {
 		mutes: mutes{}, busy: map[int]bool{},
 		storeBackoff:  backoff{min: minStoreBackoff, max: maxStoreBackoff},
 		brokerBackoff: backoff{min: minBrokerBackoff, max: maxBrokerBackoff},
+	}
+	for _, o := range cfg.Observers {
+		if o, ok := o.(PublishObserver); ok {
+			r.publishers = append(r.publishers, o)
+		}
 	}
 	return r, nil
 }

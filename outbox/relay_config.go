@@ -2,7 +2,6 @@ package outbox
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -34,7 +33,7 @@ type RelayConfig struct {
 	Keep time.Duration
 	// Wake lets the store say that rows have come, if it can ([Waker]); default false, since it slows writers down (O-12).
 	Wake bool
-	// Observers watch the relay: see [RoundObserver], [ParkedObserver], [BacklogObserver].
+	// Observers watch the relay: see [RoundObserver], [PublishObserver], [ParkedObserver], [BacklogObserver].
 	Observers []Observer
 	// Logger; default [slog.Default].
 	Logger *slog.Logger
@@ -105,48 +104,7 @@ func (c *RelayConfig) check() error {
 		refuse(true, "Wake: %T cannot say that rows have come", c.Store)
 	}
 	for _, o := range c.Observers {
-		refuse(!observes(o), "Observers: %T implements none of the interfaces", o)
+		refuse(!watchesRelay(o), "Observers: %T implements none of the interfaces of a relay's observer", o)
 	}
 	return errors.Join(problems...)
-}
-
-// Observer watches a relay: any value that implements one or more of the small interfaces below. Methods are called by the relay itself: they
-// must be quick.
-type Observer any
-
-// RoundObserver is told of every batch.
-type RoundObserver interface {
-	ObserveRound(context.Context, Round)
-}
-
-// Round is one batch: what was fetched, and what became of it. One without rows tells of a database that is away.
-type Round struct {
-	// Rows that were fetched; Sent, which the broker has acknowledged; Failed, which are tried again; Parked; Blocked, as they are behind a
-	// parked one. The rest was left for the next round.
-	Rows, Sent, Failed, Parked, Blocked int
-	// Shards is how many the relay holds.
-	Shards int
-	Took   time.Duration
-	// Delay is the age of the oldest row that was sent, when it was acknowledged, by the clocks of this host and the database's.
-	Delay time.Duration
-	// Err is the last error of the broker or the database: rows are published again, or their state will be recorded later.
-	Err error
-}
-
-// ParkedObserver is told of every row that was parked.
-type ParkedObserver interface {
-	ObserveParked(context.Context, Row, error)
-}
-
-// BacklogObserver is told what waits, about every ten seconds.
-type BacklogObserver interface {
-	ObserveBacklog(context.Context, Backlog)
-}
-
-func observes(o Observer) bool {
-	switch o.(type) {
-	case RoundObserver, ParkedObserver, BacklogObserver:
-		return true
-	}
-	return false
 }

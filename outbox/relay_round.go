@@ -130,18 +130,27 @@ func (b *batch) publishWave(ctx, produce context.Context, wave []int) {
 		return
 	}
 	b.r.health.asks()
-	errs := b.r.cfg.Producer.ProduceEach(produce, msgs)
 	answered := false
-	for n, i := range rows {
-		err := errNoResult
-		if n < len(errs) {
-			err = errs[n]
-		}
-		answered = b.judge(ctx, &b.rows[i], err) || answered
+	for n, err := range b.produce(produce, rows, msgs) {
+		answered = b.judge(ctx, &b.rows[rows[n]], err) || answered
 	}
 	if answered {
 		b.r.health.answers()
 	}
+}
+
+// produce publishes, and returns an error for each of rows, which are indexes.
+func (b *batch) produce(ctx context.Context, rows []int, msgs []*idem.Message) []error {
+	ctx, told := b.r.beginPublish(ctx, b.rows, rows)
+	errs := b.r.cfg.Producer.ProduceEach(ctx, msgs)
+	if len(errs) != len(msgs) {
+		errs = slices.Clip(errs[:min(len(errs), len(msgs))])
+		for len(errs) < len(msgs) {
+			errs = append(errs, errNoResult)
+		}
+	}
+	told.end(errs)
+	return errs
 }
 
 var errNoResult = errors.New("outbox: the producer returned fewer results than it was given messages")

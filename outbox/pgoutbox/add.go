@@ -35,7 +35,19 @@ func (o *Outbox) Add(ctx context.Context, tx pgx.Tx, entries ...outbox.Entry) er
 	if len(entries) == 0 {
 		return nil
 	}
-	ready, err := o.prepare(ctx, entries)
+	if len(o.adders) == 0 {
+		return o.add(ctx, tx, entries, nil)
+	}
+	w := &adding{watch: o.adders}
+	err := errAbandoned // if it panics
+	defer func() { w.end(err) }()
+	err = o.add(ctx, tx, entries, w)
+	return err
+}
+
+// add is Add, watched if watch is not nil.
+func (o *Outbox) add(ctx context.Context, tx pgx.Tx, entries []outbox.Entry, watch *adding) error {
+	ready, err := o.prepare(ctx, entries, watch)
 	if err != nil {
 		return err
 	}
@@ -49,11 +61,11 @@ func (o *Outbox) Add(ctx context.Context, tx pgx.Tx, entries ...outbox.Entry) er
 	if err := make(identities, len(ready)).add(ready); err != nil {
 		return err
 	}
-	return addError(ctx, tx, o.insert(ctx, tx, ready))
+	return addError(ctx, tx, o.write(ctx, tx, ready))
 }
 
 // prepare returns copies of entries that are as they will be published. Payloads are shared with the caller.
-func (o *Outbox) prepare(ctx context.Context, entries []outbox.Entry) ([]outbox.Entry, error) {
+func (o *Outbox) prepare(ctx context.Context, entries []outbox.Entry, watch *adding) ([]outbox.Entry, error) {
 	parent, ok := dedup.ParentFrom(ctx)
 	trace := o.trace(ctx)
 	ready := slices.Clone(entries)
@@ -61,6 +73,9 @@ func (o *Outbox) prepare(ctx context.Context, entries []outbox.Entry) ([]outbox.
 		e := &ready[i]
 		if err := e.Identify(parent, ok); err != nil {
 			return nil, err
+		}
+		if watch != nil {
+			trace = o.trace(watch.begin(ctx, e))
 		}
 		if len(trace) > 0 && !hasAny(e.Headers, o.propagator.Fields()) {
 			e.Headers = slices.Concat(e.Headers, trace)

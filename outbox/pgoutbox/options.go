@@ -21,6 +21,8 @@ type Outbox struct {
 	max        int
 	notify     bool
 	propagator propagation.TextMapPropagator
+	adders     []outbox.AddObserver
+	writers    []outbox.WriteObserver
 	wrong      error // an option that cannot be; every method returns it
 	sql        atomic.Pointer[statements]
 }
@@ -66,6 +68,26 @@ func Notify() Option { return func(o *Outbox) { o.notify = true } }
 // W3C Trace Context (headers traceparent and tracestate). Nil: it does not travel. An entry that has one of the propagator's headers
 // keeps what it has, and gets none of the others.
 func Propagator(p propagation.TextMapPropagator) Option { return func(o *Outbox) { o.propagator = p } }
+
+// Observers watch what is added: see [outbox.AddObserver], which also gives the context whose trace an entry carries, and
+// [outbox.WriteObserver]. One that implements neither makes every method fail. Given more than once, all of them watch.
+func Observers(observers ...outbox.Observer) Option {
+	return func(o *Outbox) {
+		for _, w := range observers {
+			adder, adds := w.(outbox.AddObserver)
+			writer, writes := w.(outbox.WriteObserver)
+			if adds {
+				o.adders = append(o.adders, adder)
+			}
+			if writes {
+				o.writers = append(o.writers, writer)
+			}
+			if !adds && !writes {
+				o.wrong = fmt.Errorf("pgoutbox: option Observers: %T is neither an outbox.AddObserver nor an outbox.WriteObserver", w)
+			}
+		}
+	}
+}
 
 // New returns an outbox. It does not ask the server for anything. pool is what a relay and the operator's methods use, and stays the
 // caller's; whoever only adds entries may give nil.

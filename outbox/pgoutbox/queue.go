@@ -102,7 +102,7 @@ func (q *queue) Flush(ctx context.Context, tx any) error {
 	if len(waiting) == 0 {
 		return nil
 	}
-	if err := q.box.insert(ctx, t, waiting); err != nil {
+	if err := q.box.write(ctx, t, waiting); err != nil {
 		return addError(ctx, t, err)
 	}
 	if q.marked {
