@@ -79,6 +79,24 @@ func newDoSettings(key Key, opts []DoOption) *doSettings {
 // [ErrUnavailable] that the ledger could not be used, and those of [Guard.Enter].
 func Do[R any](ctx context.Context, g *Guard, key Key, fn func(context.Context) (R, error), opts ...DoOption) (
 	r R, replayed bool, err error) {
+	if g.cfg.Observe == nil {
+		return do(ctx, g, nil, key, fn, opts)
+	}
+	w := newDoWatch(key, false)
+	defer func() { w.tell(ctx, g.cfg.Observe, replayed, err) }() // also if fn panics
+	r, replayed, err = do(ctx, g, w, key, func(ctx context.Context) (R, error) {
+		w.begin()
+		r, err := fn(ctx)
+		w.end(err)
+		return r, err
+	}, opts)
+	w.returned = true
+	return r, replayed, err
+}
+
+// do is Do. w may be nil.
+func do[R any](ctx context.Context, g *Guard, w *doWatch, key Key, fn func(context.Context) (R, error), opts []DoOption) (
+	r R, replayed bool, err error) {
 	s := newDoSettings(key, opts)
 	ctx = WithParent(ctx, key)
 	for {
@@ -87,7 +105,7 @@ func Do[R any](ctx context.Context, g *Guard, key Key, fn func(context.Context) 
 			return r, false, err
 		}
 		if entry != nil {
-			r, err = runEntry(ctx, g, s, entry, a, fn)
+			r, err = runEntry(ctx, g, w, s, entry, a, fn)
 			return r, false, err
 		}
 		kept, again, err := read[R](s, a)
@@ -98,7 +116,7 @@ func Do[R any](ctx context.Context, g *Guard, key Key, fn func(context.Context) 
 }
 
 // runEntry runs fn under a claim and ends it in any case.
-func runEntry[R any](ctx context.Context, g *Guard, s *doSettings, entry *Entry, a Answer,
+func runEntry[R any](ctx context.Context, g *Guard, w *doWatch, s *doSettings, entry *Entry, a Answer,
 	fn func(context.Context) (R, error)) (r R, err error) {
 	if a.Verdict == Uncertain && !g.cfg.Rerun {
 		_ = entry.Release(ctx, Unstarted) // if it does not arrive, the lease ends it
@@ -115,6 +133,7 @@ func runEntry[R any](ctx context.Context, g *Guard, s *doSettings, entry *Entry,
 		o := Failed
 		if errors.Is(err, ErrUnknownOutcome) || cutShort(entry.Context(), err) {
 			o = Unknown
+			w.doubt()
 		}
 		_ = entry.Release(ctx, o) // if it does not arrive, the lease ends it, and the outcome counts as unknown
 		return r, err

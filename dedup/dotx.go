@@ -16,6 +16,24 @@ import (
 // kind of transaction.
 func DoTx[R, Tx any](ctx context.Context, g *Guard, key Key, limit time.Duration,
 	fn func(context.Context, Tx) (R, error), opts ...DoOption) (r R, replayed bool, err error) {
+	if g.cfg.Observe == nil {
+		return doTx(ctx, g, key, limit, fn, opts)
+	}
+	w := newDoWatch(key, true)
+	defer func() { w.tell(ctx, g.cfg.Observe, replayed, err) }() // also if fn panics
+	r, replayed, err = doTx(ctx, g, key, limit, func(ctx context.Context, tx Tx) (R, error) {
+		w.begin()
+		r, err := fn(ctx, tx)
+		w.end(err)
+		return r, err
+	}, opts)
+	w.returned = true
+	return r, replayed, err
+}
+
+// doTx is DoTx.
+func doTx[R, Tx any](ctx context.Context, g *Guard, key Key, limit time.Duration, fn func(context.Context, Tx) (R, error),
+	opts []DoOption) (r R, replayed bool, err error) {
 	s := newDoSettings(key, opts)
 	ctx = WithParent(ctx, key)
 	for {

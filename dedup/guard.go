@@ -37,6 +37,9 @@ type GuardConfig struct {
 	// Rerun lets a function run again whose earlier run was cut short and may have had its effect. Without it the caller is
 	// told [ErrUnknownOutcome] until nobody has asked for the length of Retention, or a person has released the key.
 	Rerun bool
+	// Observe is told of each call of [Do] and [DoTx] when it ends, on its goroutine, also if the function panics. It must be quick. Nil:
+	// nobody is, and it costs nothing. What enters by [Guard.Enter] and [EnterTx] is for those doors to tell.
+	Observe func(context.Context, DoEvent)
 }
 
 func (c *GuardConfig) setDefaults() {
