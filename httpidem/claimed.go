@@ -3,6 +3,7 @@ package httpidem
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net/http"
 	"time"
 
@@ -14,17 +15,14 @@ import (
 func (m *Middleware) claimed(w http.ResponseWriter, q *request, next http.Handler) {
 	entry, a, err := m.guard.Enter(q.r.Context(), q.call)
 	if err == nil {
-		q.available()
+		q.ledgerUp()
 	}
 	switch {
 	case err != nil && q.r.Context().Err() != nil: // the client has gone while it waited, or closed its half of the connection
 		q.notRun(w, err)
 	case errors.Is(err, dedup.ErrUnavailable) && m.cfg.FailOpen:
-		if !m.away.Swap(true) {
-			m.cfg.Logger.WarnContext(q.r.Context(), "requests run without the idempotency ledger", "idempotency_key", q.state.header, "error", safetext.Line(err))
-		}
-		next.ServeHTTP(w, q.r)
-		q.observe(Unguarded, 0, err)
+		q.ledgerDown(slog.LevelWarn, "requests run without the idempotency ledger", err)
+		q.unguarded(w, next, err)
 	case err != nil:
 		q.unavailable(w, err)
 	case entry == nil:
@@ -35,6 +33,15 @@ func (m *Middleware) claimed(w http.ResponseWriter, q *request, next http.Handle
 	default:
 		(&claimedRun{q: q, entry: entry}).run(w, next)
 	}
+}
+
+// unguarded runs the handler without the ledger.
+func (q *request) unguarded(w http.ResponseWriter, next http.Handler, err error) {
+	result := Panicked
+	defer func() { q.observe(result, 0, err) }()
+	q.ran = time.Now()
+	next.ServeHTTP(w, q.r)
+	result = Unguarded
 }
 
 // claimedRun is one run of a handler under a claim.
@@ -69,6 +76,7 @@ func (c *claimedRun) run(w http.ResponseWriter, next http.Handler) {
 	// Nothing of it happens to an entry that has ended. What a Fate that panics leaves behind must not be renewed for ever.
 	defer func() { _ = c.entry.Release(ctx, dedup.Unknown) }()
 	returned := false
+	q.ran = time.Now()
 	defer func() {
 		if !returned { // a panic, which goes on from here, or the goroutine ends
 			c.broke()

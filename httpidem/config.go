@@ -133,7 +133,7 @@ type Config struct {
 
 	// Logger; default [slog.Default].
 	Logger *slog.Logger
-	// Observe is told of each keyed request when it ends, on its goroutine.
+	// Observe is told of each keyed request when it ends, on its goroutine, also if its handler panics. It must be quick.
 	Observe func(context.Context, Observation)
 }
 
@@ -143,8 +143,11 @@ type Observation struct {
 	// Key is zero if the request had no valid one.
 	Key    dedup.Key
 	Result Result
+	// Status of the answer. Zero if it is not known: the handler panicked, or ran without the ledger.
 	Status int
-	Took   time.Duration
+	// Took is how long the request took, Waited how much of that was over when the handler began (in a transaction that was run
+	// again: the last time), or all of it if none ran: for the ledger, and for another request with the key.
+	Took, Waited time.Duration
 	// Err says why the ledger could not be asked, or did not take the answer.
 	Err error
 }

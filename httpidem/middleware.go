@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math"
 	"net/http"
 	"slices"
@@ -29,7 +30,7 @@ type Middleware struct {
 
 	kept map[string]bool // response headers that are replayed
 
-	away atomic.Bool // the ledger cannot be used, and it has been said
+	outage outage // of the ledger
 
 	mu   sync.Mutex
 	live map[owner]map[dedup.Key]int // by who asks, how many requests are at each key
@@ -84,7 +85,8 @@ type request struct {
 	state *state
 	who   owner
 	body  []byte
-	told  bool // observed
+	told  bool      // observed
+	ran   time.Time // when the handler began, the last time; zero: it has not
 
 	lines []string      // of the header that has the key
 	left  io.ReadCloser // what was put in the place of the body
@@ -387,21 +389,26 @@ func (q *request) notRun(w http.ResponseWriter, err error) {
 	q.observe(InFlight, http.StatusServiceUnavailable, err)
 }
 
-// available tells when the ledger has come back.
-func (q *request) available() {
-	if q.m.away.Load() && q.m.away.Swap(false) {
-		q.m.cfg.Logger.InfoContext(q.r.Context(), "the idempotency ledger is back", "idempotency_key", q.state.header)
-	}
-}
-
 // unavailable answers for a ledger that cannot be asked. Nothing was run, or all of it was rolled back.
 func (q *request) unavailable(w http.ResponseWriter, err error) {
-	if !errors.Is(err, dedup.ErrUnavailable) || !q.m.away.Swap(true) { // an outage is told once, not with every request
-		q.m.cfg.Logger.ErrorContext(q.r.Context(), "idempotency ledger cannot be used", "idempotency_key", q.state.header, "error", safetext.Line(err))
-	}
+	q.ledgerDown(slog.LevelError, "idempotency ledger cannot be used, keyed requests are answered 503", err)
 	q.retryLater(w)
 	q.problem(http.StatusServiceUnavailable, "ledger_unavailable", "It cannot be found out whether this request was handled before. Try again later, with the same key.").write(w)
 	q.observe(Unavailable, http.StatusServiceUnavailable, err)
+}
+
+// ledgerDown tells of the ledger that it cannot be used, if no earlier request has.
+func (q *request) ledgerDown(level slog.Level, text string, err error) {
+	if q.m.outage.met() {
+		q.m.cfg.Logger.Log(q.r.Context(), level, text, "idempotency_key", q.state.header, "error", safetext.Line(err))
+	}
+}
+
+// ledgerUp tells that it can be used again, if there was an outage.
+func (q *request) ledgerUp() {
+	if over, lasted, requests := q.m.outage.answered(); over {
+		q.m.cfg.Logger.InfoContext(q.r.Context(), "idempotency ledger can be used again", "after", lasted, "requests", requests)
+	}
 }
 
 func (q *request) refuse(w http.ResponseWriter, result Result, status int, code, detail string) {
@@ -430,5 +437,10 @@ func (q *request) observe(result Result, status int, err error) {
 		return
 	}
 	q.told = true
-	q.m.cfg.Observe(q.r.Context(), Observation{Request: q.r, Key: q.state.key, Result: result, Status: status, Took: time.Since(q.began), Err: err})
+	o := Observation{Request: q.r, Key: q.state.key, Result: result, Status: status, Took: time.Since(q.began), Err: err}
+	o.Waited = o.Took
+	if !q.ran.IsZero() {
+		o.Waited = q.ran.Sub(q.began)
+	}
+	q.m.cfg.Observe(q.r.Context(), o)
 }

@@ -78,6 +78,26 @@ type Transport struct {
 	MaxBody int64
 	// Retry says whether an answer that is no replay is worth another attempt; default [DefaultRetry].
 	Retry func(*http.Response) bool
+
+	// Observe is told of each keyed request when it has its answer, or will have none, on its goroutine. It must be quick. Requests of
+	// which nothing was sent are not told of ([ErrKey], [ErrBody]).
+	Observe func(context.Context, Sending)
+}
+
+// Sending is how a keyed request of a [Transport] ended.
+type Sending struct {
+	// Request as it was sent; [KeyOf] tells its key.
+	Request *http.Request
+	// Attempts that were made; those that net/http makes by itself do not count.
+	Attempts int
+	// Status of the answer; zero if there is none.
+	Status int
+	// Replayed says that it is the kept answer to an earlier request.
+	Replayed bool
+	// Took is how long all attempts took, with the pauses between them, until the header of the answer was there.
+	Took time.Duration
+	// Err is a [*SendError] if there is no answer.
+	Err error
 }
 
 // DefaultRetry says yes to 408, 425, 429, 502, 503 and 504, and to a 409 that has Retry-After: another request with the key is at work.
@@ -168,13 +188,24 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &sending{t: t, base: base, again: again, until: time.Now().Add(orDefault(t.Patience, DefaultPatience))}
+	began := time.Now()
+	s := &sending{t: t, base: base, again: again, until: began.Add(orDefault(t.Patience, DefaultPatience))}
 	resp, err := s.client().Do(&retryablehttp.Request{Request: out})
 	if err != nil {
 		if u, ok := errors.AsType[*url.Error](err); ok {
 			err = u.Err // the caller's http.Client makes one of its own
 		}
-		return nil, &SendError{Key: KeyOf(out), Attempts: s.attempts, Err: err}
+		err = &SendError{Key: KeyOf(out), Attempts: s.attempts, Err: err}
+	}
+	if t.Observe != nil {
+		o := Sending{Request: out, Attempts: s.attempts, Took: time.Since(began), Err: err}
+		if err == nil {
+			o.Status, o.Replayed = resp.StatusCode, t.isReplay(resp)
+		}
+		t.Observe(out.Context(), o)
+	}
+	if err != nil {
+		return nil, err
 	}
 	return resp, nil
 }

@@ -2,6 +2,7 @@ package httpidem
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -136,12 +137,13 @@ func (s *sending) inTime(ctx context.Context, resp *http.Response) bool {
 	return !next.After(s.until)
 }
 
+// isReplay reports whether resp is a kept answer, by the header of this transport.
+func (t *Transport) isReplay(resp *http.Response) bool {
+	return resp.Header.Get(cmp.Or(t.ReplayedHeader, DefaultReplayedHeader)) == "true"
+}
+
 func (s *sending) worth(resp *http.Response) bool {
-	name := s.t.ReplayedHeader
-	if name == "" {
-		name = DefaultReplayedHeader
-	}
-	if resp.Header.Get(name) == "true" {
+	if s.t.isReplay(resp) {
 		return false
 	}
 	if s.t.Retry != nil {

@@ -64,7 +64,7 @@ func inTx[Tx any](w http.ResponseWriter, q *request, next http.Handler) {
 	})
 	returned = true
 	if err == nil || errors.Is(err, errForgotten) {
-		q.available()
+		q.ledgerUp()
 	}
 	switch {
 	case errors.Is(err, errForgotten):
@@ -94,7 +94,7 @@ func (t *txRun) run(next http.Handler, tx any) (dedup.Result, error) {
 	if err != nil {
 		return dedup.Result{}, err
 	}
-	t.ran = true
+	t.ran, q.ran = true, time.Now()
 	q.state.tx = tx
 	q.state.notApplied.Store(false)
 	q.rewind()

@@ -1,0 +1,165 @@
+package httpidem_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/httpidem"
+)
+
+// journal is a log that a test reads.
+type journal struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (j *journal) Write(p []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.buf.Write(p)
+}
+
+func (j *journal) to(c *httpidem.Config) { c.Logger = slog.New(slog.NewTextHandler(j, nil)) }
+
+// take returns the lines since the last call.
+func (j *journal) take() []string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	text := strings.TrimSpace(j.buf.String())
+	j.buf.Reset()
+	if text == "" {
+		return nil
+	}
+	return strings.Split(text, "\n")
+}
+
+// An outage of the ledger is one line when it begins and one when it is over, however many requests meet it, and also if the ledger
+// answers now and then meanwhile.
+func TestOutageIsLoggedOnce(t *testing.T) {
+	for name, c := range map[string]struct {
+		change  func(*httpidem.Config)
+		begins  string
+		results httpidem.Result
+	}{
+		"closed": {func(*httpidem.Config) {}, `level=ERROR msg="idempotency ledger cannot be used`, httpidem.Unavailable},
+		"open":   {func(c *httpidem.Config) { c.FailOpen = true }, `level=WARN msg="requests run without the idempotency ledger"`, httpidem.Unguarded},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, s *service, f *faulty) {
+				var log journal
+				h := s.claimed(f, log.to, c.change)
+				for round := range 2 {
+					began := time.Now()
+					for i := range 20 {
+						lose(&f.asked, every)
+						send(h, fmt.Sprintf("down-%d-%d", round, i))
+						require.Equal(t, c.results, s.last())
+						lose(&f.asked, func(string) bool { return false })
+						send(h, fmt.Sprintf("up-%d-%d", round, i))
+						require.Equal(t, httpidem.Executed, s.last())
+					}
+					lines := log.take()
+					require.Len(t, lines, 1, "%s", lines)
+					require.Contains(t, lines[0], c.begins)
+					require.Contains(t, lines[0], "idempotency_key=down-")
+					lasted := time.Since(began)
+					time.Sleep(4900 * time.Millisecond)
+					send(h, fmt.Sprint("calm-", round))
+					require.Empty(t, log.take())
+					time.Sleep(time.Minute)
+					for i := range 5 {
+						send(h, fmt.Sprintf("over-%d-%d", round, i))
+					}
+					lines = log.take()
+					require.Len(t, lines, 1, "%s", lines)
+					require.Contains(t, lines[0], `level=INFO msg="idempotency ledger can be used again"`)
+					require.Contains(t, lines[0], "requests=20")
+					require.Less(t, lasted, 5*time.Second, "else the figures of this test are wrong")
+				}
+			})
+		})
+	}
+}
+
+// booth has transactions that are its function's alone, unless it is away.
+type booth struct {
+	dedup.Store
+	away bool
+}
+
+func (b *booth) ClaimTx(_ context.Context, _ time.Duration, reqs []dedup.Request, answers []dedup.Answer, fn func(*booth) ([]dedup.Completion, error)) error {
+	if b.away {
+		return errAway
+	}
+	time.Sleep(2 * time.Second)
+	answers[0] = dedup.Answer{Verdict: dedup.Fresh, Fence: 1}
+	_, err := fn(b)
+	return err
+}
+
+// As above, in transactions; an answer that is not kept is one of a ledger that works. Waited ends where the handler begins.
+func TestOutageIsLoggedOnce_Tx(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *service, f *faulty) {
+		var log journal
+		b := &booth{Store: f, away: true}
+		cfg := s.config(b)
+		log.to(&cfg)
+		h := s.handler(httpidem.NewTx[*booth](cfg))
+		for i := range 5 {
+			send(h, fmt.Sprint("down-", i))
+			require.Equal(t, httpidem.Unavailable, s.last())
+		}
+		require.Len(t, log.take(), 1)
+		b.away = false
+		time.Sleep(5 * time.Second)
+		s.work = func(w http.ResponseWriter, _ *http.Request) {
+			time.Sleep(3 * time.Second)
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+		send(h, "forgotten")
+		o := s.seen[len(s.seen)-1]
+		require.Equal(t, httpidem.Forgotten, o.Result)
+		require.Equal(t, []time.Duration{2 * time.Second, 5 * time.Second}, []time.Duration{o.Waited, o.Took})
+		require.Len(t, log.take(), 1)
+	})
+}
+
+// A handler that panics is told of, also if it runs without the ledger.
+func TestObserve_PanicWithoutTheLedger(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *service, f *faulty) {
+		s.work = func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
+		h := s.claimed(f, func(c *httpidem.Config) { c.FailOpen = true })
+		lose(&f.asked, every)
+		require.Panics(t, func() { send(h, "a") })
+		require.Equal(t, []httpidem.Result{httpidem.Panicked}, s.results())
+	})
+}
+
+// Waited is all of a request that runs nothing, and what came before the handler of one that does.
+func TestObserve_Waited(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *service, f *faulty) {
+		s.work = func(http.ResponseWriter, *http.Request) { time.Sleep(3 * time.Second) }
+		h := s.claimed(f, func(c *httpidem.Config) { c.Wait, c.Lease = time.Minute, 30*time.Second })
+		first := make(chan struct{})
+		go func() {
+			defer close(first)
+			send(h, "a")
+		}()
+		time.Sleep(time.Second)
+		send(h, "a")
+		<-first
+		require.Equal(t, []httpidem.Result{httpidem.Executed, httpidem.Replayed}, s.results())
+		require.Equal(t, []time.Duration{0, 3 * time.Second}, []time.Duration{s.seen[0].Waited, s.seen[0].Took})
+		require.Equal(t, []time.Duration{2 * time.Second, 2 * time.Second}, []time.Duration{s.seen[1].Waited, s.seen[1].Took})
+	})
+}
