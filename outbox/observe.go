@@ -17,6 +17,8 @@ type RoundObserver interface {
 
 // Round is one batch: what was fetched, and what became of it. One without rows tells of a database that is away.
 type Round struct {
+	// Outbox is [RelayConfig].Name.
+	Outbox string
 	// Rows that were fetched; Sent, which the broker has acknowledged; Failed, which are tried again; Parked; Blocked, as they are behind a
 	// parked one. The rest was left for the next round.
 	Rows, Sent, Failed, Parked, Blocked int
@@ -39,6 +41,23 @@ type BacklogObserver interface {
 	ObserveBacklog(context.Context, Backlog)
 }
 
+// ShareObserver is told when a relay holds another number of shards than before, and when it ends.
+type ShareObserver interface {
+	ObserveShare(context.Context, Share)
+}
+
+// Share is what a relay holds.
+type Share struct {
+	// Outbox is [RelayConfig].Name.
+	Outbox string
+	// Relay is another one for each relay: no metric label.
+	Relay string
+	// Shards is how many it holds.
+	Shards int
+	// Ended says that nothing more will be told of this relay.
+	Ended bool
+}
+
 // PublishObserver is told when rows are given to the producer and when their fates are known, and gives that its context.
 //
 // Begin and end are told one after the other, by the relay. A relay gives rows to the producer in waves, one wave after the other: see
@@ -53,6 +72,8 @@ type PublishObserver interface {
 // Publish is the rows of one call of [Producer].ProduceEach; at most one of an aggregate, of any number of topics. It must not be kept
 // beyond EndPublish, nor may what it leads to be changed.
 type Publish struct {
+	// Outbox is [RelayConfig].Name.
+	Outbox string
 	// Began is when.
 	Began time.Time
 	// Took is how long, once it has ended.
@@ -107,7 +128,7 @@ type Write struct {
 
 func watchesRelay(o Observer) bool {
 	switch o.(type) {
-	case RoundObserver, PublishObserver, ParkedObserver, BacklogObserver:
+	case RoundObserver, PublishObserver, ParkedObserver, BacklogObserver, ShareObserver:
 		return true
 	}
 	return false
@@ -125,9 +146,9 @@ func (r *Relay) beginPublish(ctx context.Context, rows []Row, at []int) (context
 	if len(r.publishers) == 0 {
 		return ctx, nil
 	}
-	p := &publishing{watch: r.publishers, told: Publish{Began: time.Now(), rows: rows, at: at}}
+	p := &publishing{watch: r.publishers, told: Publish{Outbox: r.cfg.Name, Began: time.Now(), rows: rows, at: at}}
 	for _, o := range p.watch {
-		ctx = o.BeginPublish(ctx, &p.told)
+		ctx = o.BeginPublish(ctx, &p.told) //nolint:fatcontext // one for each observer
 		p.ctxs = append(p.ctxs, ctx)
 	}
 	return ctx, p
@@ -141,5 +162,20 @@ func (p *publishing) end(errs []error) {
 	p.told.Took, p.told.errs = time.Since(p.told.Began), errs
 	for i := len(p.watch) - 1; i >= 0; i-- {
 		p.watch[i].EndPublish(p.ctxs[i], &p.told)
+	}
+}
+
+// tellShare tells what is held, if that is news.
+func (r *Relay) tellShare(ctx context.Context, ended bool) {
+	if len(r.sharers) == 0 {
+		return
+	}
+	n := len(r.share.held())
+	if n == r.toldShards && !ended {
+		return
+	}
+	r.toldShards = n
+	for _, o := range r.sharers {
+		o.ObserveShare(ctx, Share{Outbox: r.cfg.Name, Relay: r.id, Shards: n, Ended: ended})
 	}
 }

@@ -120,6 +120,60 @@ func TestRelay_PublishObserver_TooFewResults(t *testing.T) {
 	})
 }
 
+// shareWatch notes what is told of shares and backlogs.
+type shareWatch struct {
+	shares notes[outbox.Share]
+	names  notes[string]
+}
+
+func (w *shareWatch) ObserveShare(_ context.Context, s outbox.Share) { w.shares.add(s) }
+
+func (w *shareWatch) ObserveRound(_ context.Context, r outbox.Round) {
+	w.names.add("round of " + r.Outbox)
+}
+
+func (w *shareWatch) ObserveBacklog(_ context.Context, b outbox.Backlog) {
+	w.names.add("backlog of " + b.Outbox)
+}
+
+// A share is told of when it changes, also of a relay that has nothing to publish, and when the relay ends.
+func TestRelay_ShareObserver(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		var w shareWatch
+		with := func(c *outbox.RelayConfig, _ *faults) {
+			c.Name, c.Observers = "orders", []outbox.Observer{&w}
+		}
+		first := b.start(with)
+		b.sleep(time.Minute)
+		b.start(nil)
+		b.sleep(time.Minute)
+		first.stop()
+		told := w.shares.all()
+		for _, s := range told {
+			require.Equal(t, "orders", s.Outbox)
+			require.Equal(t, told[0].Relay, s.Relay)
+			require.NotEmpty(t, s.Relay)
+		}
+		require.Len(t, told, 3, "%v", told)
+		require.Equal(t, []int{outbox.Shards, outbox.Shards / 2, 0}, []int{told[0].Shards, told[1].Shards, told[2].Shards})
+		require.Equal(t, []bool{false, false, true}, []bool{told[0].Ended, told[1].Ended, told[2].Ended})
+	})
+}
+
+// What is told has the name of its outbox.
+func TestRelay_Name(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		var w shareWatch
+		b.table.add("t", "a", "a1")
+		b.start(func(c *outbox.RelayConfig, _ *faults) { c.Name, c.Observers = "orders", []outbox.Observer{&w} })
+		b.drained(time.Minute)
+		b.sleep(time.Minute)
+		require.Contains(t, w.names.all(), "round of orders")
+		require.Contains(t, w.names.all(), "backlog of orders")
+		require.NotContains(t, w.names.all(), "backlog of ")
+	})
+}
+
 // writeWatch watches what is added, not a relay.
 type writeWatch struct{}
 

@@ -42,6 +42,8 @@ type Relay struct {
 	woken  chan struct{} // something may have come; never blocks who sends
 
 	publishers []PublishObserver // of the observers of cfg
+	sharers    []ShareObserver
+	toldShards int // what they were told last
 
 	// What only the loop uses.
 	mutes         mutes
@@ -70,8 +72,11 @@ func NewRelay(cfg RelayConfig) (*Relay, error) {
 		brokerBackoff: backoff{min: minBrokerBackoff, max: maxBrokerBackoff},
 	}
 	for _, o := range cfg.Observers {
-		if o, ok := o.(PublishObserver); ok {
-			r.publishers = append(r.publishers, o)
+		if p, ok := o.(PublishObserver); ok {
+			r.publishers = append(r.publishers, p)
+		}
+		if s, ok := o.(ShareObserver); ok {
+			r.sharers = append(r.sharers, s)
 		}
 	}
 	return r, nil
@@ -100,6 +105,7 @@ func (r *Relay) Run(ctx context.Context) error {
 		group.Wait()
 		r.leave(ctx)
 		r.health.run(false)
+		r.tellShare(ctx, true)
 	}()
 	group.Go(func() { r.keep(own) })
 	group.Go(func() {
@@ -139,6 +145,7 @@ type rest struct {
 // turn is one round with what comes before and after it.
 func (r *Relay) turn(ctx, produce context.Context) rest {
 	b, err := r.work(ctx, produce)
+	r.tellShare(ctx, false)
 	if err == nil && ctx.Err() == nil {
 		r.chores(ctx)
 	}

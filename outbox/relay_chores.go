@@ -76,6 +76,7 @@ func (r *Relay) look(ctx context.Context) time.Duration {
 	} else {
 		r.health.late.clear(ctx, "backlog")
 	}
+	backlog.Outbox = r.cfg.Name
 	for _, o := range r.cfg.Observers {
 		if o, ok := o.(BacklogObserver); ok {
 			o.ObserveBacklog(ctx, backlog)

@@ -33,7 +33,10 @@ type RelayConfig struct {
 	Keep time.Duration
 	// Wake lets the store say that rows have come, if it can ([Waker]); default false, since it slows writers down (O-12).
 	Wake bool
-	// Observers watch the relay: see [RoundObserver], [PublishObserver], [ParkedObserver], [BacklogObserver].
+	// Name of the outbox in what observers are told, for processes that have several; default empty. It is fit for a metric label: give
+	// all relays of one outbox the same.
+	Name string
+	// Observers watch the relay: see [RoundObserver], [PublishObserver], [ParkedObserver], [BacklogObserver], [ShareObserver].
 	Observers []Observer
 	// Logger; default [slog.Default].
 	Logger *slog.Logger

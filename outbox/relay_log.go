@@ -171,6 +171,7 @@ func rowAttrs(row *Row) []any {
 }
 
 func (r *Relay) observeRound(ctx context.Context, seen Round) {
+	seen.Outbox = r.cfg.Name
 	for _, o := range r.cfg.Observers {
 		if o, ok := o.(RoundObserver); ok {
 			o.ObserveRound(ctx, seen)

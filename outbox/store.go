@@ -93,6 +93,8 @@ type Store interface {
 
 // Backlog is what an outbox holds.
 type Backlog struct {
+	// Outbox is [RelayConfig].Name, in what a relay tells. A [Store] leaves it empty.
+	Outbox string
 	// Waiting rows are to be published, up to the limit of the call.
 	Waiting int64
 	// Oldest is for how long the oldest of them has waited. Zero if there is none.

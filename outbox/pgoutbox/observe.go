@@ -30,7 +30,7 @@ type begun struct {
 func (a *adding) begin(ctx context.Context, e *outbox.Entry) context.Context {
 	told := *e // what becomes of e, its headers above all, is the outbox's
 	for _, o := range a.watch {
-		ctx = o.BeginAdd(ctx, &told)
+		ctx = o.BeginAdd(ctx, &told) //nolint:fatcontext // one for each observer
 		a.begun = append(a.begun, begun{o, ctx, &told})
 	}
 	return ctx
