@@ -196,8 +196,8 @@ var engineMetrics = []*Metric{
 var (
 	mOperation = Metric{
 		Name: "messaging.client.operation.duration", Kind: Histogram, Unit: "s", Buckets: durationBuckets,
-		Description: "Commits of offsets.",
-		Attributes:  []string{attrSystem, attrOperation, attrOperationType, attrGroup, attrErrorType},
+		Description: "Commits of offsets, and sends of outboxes (messaging.operation.name).",
+		Attributes:  []string{attrSystem, attrOperation, attrOperationType, attrGroup, attrTopic, attrErrorType},
 	}
 	mAssigned = Metric{
 		Name: "idem.partitions.assigned", Kind: Gauge, Unit: "{partition}",

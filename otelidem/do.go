@@ -1,8 +1,62 @@
 package otelidem
 
-// doPart counts calls of guards.
-type doPart struct{}
+import (
+	"context"
 
-func (p *doPart) init(*builder) {}
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
 
-var doMetrics []*Metric
+	"github.com/idem-go/idem/dedup"
+)
+
+const attrDoOutcome = "idem.do.outcome"
+
+var (
+	mDoCalls = Metric{
+		Name: "idem.do.calls", Kind: Counter, Unit: "{call}",
+		Description: "Calls of dedup.Do and DoTx, by what became of them.",
+		Attributes:  []string{attrDoOutcome, attrTx},
+	}
+	mDoWait = Metric{
+		Name: "idem.do.wait.duration", Kind: Histogram, Unit: "s", Buckets: ledgerBuckets,
+		Description: "How long they waited for the ledger, and for other callers of their key, before the function began or they were answered without.",
+		Attributes:  []string{attrDoOutcome, attrTx},
+	}
+)
+
+// doMetrics are those of guards.
+var doMetrics = []*Metric{&mDoCalls, &mDoWait}
+
+// doPart is the instruments of guards.
+type doPart struct {
+	calls metric.Int64Counter
+	wait  metric.Float64Histogram
+	sets  sets[doLabels]
+}
+
+type doLabels struct {
+	outcome string
+	tx      bool
+}
+
+func (l doLabels) attributes() []attribute.KeyValue {
+	return []attribute.KeyValue{attribute.String(attrDoOutcome, l.outcome), attribute.Bool(attrTx, l.tx)}
+}
+
+func (p *doPart) init(b *builder) {
+	p.calls, p.wait = b.counter(&mDoCalls), b.seconds(&mDoWait)
+	p.sets = sets[doLabels]{build: doLabels.attributes}
+}
+
+// ObserveDo is a [dedup.GuardConfig].Observe. It counts, and adds an event "idem.do" with the key and the outcome to the span that the call
+// is made in.
+func (o *Observer) ObserveDo(ctx context.Context, e dedup.DoEvent) {
+	set := o.do.sets.get(doLabels{string(e.Outcome), e.Tx})
+	o.do.calls.Add(ctx, 1, set.add...)
+	o.do.wait.Record(ctx, e.Waited.Seconds(), set.record...)
+	if span := trace.SpanFromContext(ctx); span.IsRecording() {
+		span.AddEvent("idem.do", trace.WithAttributes(
+			attribute.String(attrKey, e.Key.String()), attribute.String(attrDoOutcome, string(e.Outcome)), attribute.Bool(attrTx, e.Tx)))
+	}
+}

@@ -1,0 +1,125 @@
+package otelidem
+
+import (
+	"context"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/outbox"
+)
+
+// The spans of an event on its way out: "create" in the transaction that adds it, whose context travels in its headers, and "send" in the
+// relay, for all that is published together. The consumer's span knows the first of them.
+
+const (
+	attrMessageID  = "messaging.message.id"
+	attrBodySize   = "messaging.message.body.size"
+	attrSendFailed = "idem.send.failed"
+)
+
+// createKey is where the span of an entry lies.
+type createKey struct{}
+
+// BeginAdd implements [outbox.AddObserver]: it begins the span "create" of an entry, unless the entry has a trace already.
+func (o *Observer) BeginAdd(ctx context.Context, e *outbox.Entry) context.Context {
+	if !o.mayTrace || o.hasTrace(e.Headers) {
+		return ctx
+	}
+	ctx, span := o.tracer.Start(ctx, "create "+e.Topic, trace.WithSpanKind(trace.SpanKindProducer), trace.WithAttributes(
+		attribute.String(attrSystem, kafka), attribute.String(attrOperation, "create"), attribute.String(attrOperationType, "create"),
+		attribute.String(attrTopic, e.Topic), attribute.String(attrEventType, e.Type),
+	))
+	if !span.IsRecording() {
+		return ctx
+	}
+	span.SetAttributes(attribute.String(attrMessageID, e.ID), attribute.Int(attrBodySize, len(e.Payload)))
+	if o.messageKeys && e.Key != "" {
+		span.SetAttributes(attribute.String(attrMessageKey, e.Key))
+	}
+	return context.WithValue(ctx, createKey{}, span)
+}
+
+// EndAdd implements [outbox.AddObserver].
+func (o *Observer) EndAdd(ctx context.Context, _ *outbox.Entry, err error) {
+	if span, ok := ctx.Value(createKey{}).(trace.Span); ok {
+		fail(span, err)
+		span.End()
+	}
+}
+
+// hasTrace reports whether headers bring a trace of their own.
+func (o *Observer) hasTrace(headers []idem.Header) bool {
+	c := headerCarrier(headers)
+	for i := range c {
+		if c.has(i, traceparent) {
+			return true
+		}
+		for _, f := range o.fields {
+			if c.has(i, f) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// startSend begins the span of what is published together.
+func (o *Observer) startSend(ctx context.Context, p *outbox.Publish) context.Context {
+	topic, continued := topicOf(p), false
+	name := "send"
+	kvs := []attribute.KeyValue{
+		attribute.String(attrSystem, kafka), attribute.String(attrOperation, "send"), attribute.String(attrOperationType, "send"),
+	}
+	if topic != "" {
+		name += " " + topic
+		kvs = append(kvs, attribute.String(attrTopic, topic))
+	}
+	if o.continues && p.Len() == 1 {
+		ctx, continued = o.under(ctx, addedBy(p.Row(0)))
+	}
+	ctx, span := o.tracer.Start(ctx, name, trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(kvs...))
+	if !span.IsRecording() {
+		return ctx
+	}
+	if p.Len() == 1 {
+		e := &p.Row(0).Entry
+		span.SetAttributes(attribute.String(attrMessageID, e.ID), attribute.String(attrEventType, e.Type), attribute.Int(attrBodySize, len(e.Payload)))
+	} else {
+		span.SetAttributes(attribute.Int(attrBatchCount, p.Len()))
+	}
+	if !continued {
+		o.linkRows(span, p)
+	}
+	return ctx
+}
+
+// linkRows names the spans "create" of rows that were sampled, the first 32 of them.
+func (o *Observer) linkRows(span trace.Span, p *outbox.Publish) {
+	for i, left := 0, maxLinks; i < p.Len() && left > 0; i++ {
+		if sc := o.producerOf(addedBy(p.Row(i))); sc.IsValid() {
+			span.AddLink(trace.Link{SpanContext: sc, Attributes: []attribute.KeyValue{attribute.String(attrMessageID, p.Row(i).Entry.ID)}})
+			left--
+		}
+	}
+}
+
+// addedBy has the headers of a row, which tell who added it.
+func addedBy(r *outbox.Row) *idem.Message { return &idem.Message{Headers: r.Entry.Headers} }
+
+// endSend ends the span that ctx has. kind is that of the first error.
+func endSend(ctx context.Context, p *outbox.Publish, kind string) {
+	span := trace.SpanFromContext(ctx)
+	if kind != "" && span.IsRecording() {
+		failed := 0
+		for i := range p.Len() {
+			if p.Err(i) != nil {
+				failed++
+			}
+		}
+		span.SetAttributes(attribute.Int(attrSendFailed, failed))
+		failAs(span, kind)
+	}
+	span.End()
+}
