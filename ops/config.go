@@ -1,0 +1,118 @@
+package ops
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"github.com/idem-go/idem/consumer"
+	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/outbox"
+)
+
+// Config of a [Handler]. Every part but the question of who may see it is optional. The zero value of a field is its default.
+type Config struct {
+	// Auth says who asks, by whatever the program knows of its users. It is called for every request, also for the page's own
+	// style sheet, before anything else is done; an error, or an empty name, is answered with 403 or by Denied. The name goes
+	// into the audit line of what this person does. A hook that lets some people look and fewer replay looks at the method: only
+	// GET and HEAD change nothing. Required, unless Loopback is set.
+	Auth func(*http.Request) (who string, err error)
+	// Denied answers who was not let in, for instance with a redirect to where one signs in. Nothing of the page has been written
+	// when it is called. Defaults to a 403 in one line of text.
+	Denied func(http.ResponseWriter, *http.Request, error)
+	// Loopback permits no Auth, and holds each request to this machine: both of its ends are loopback addresses, its Host header
+	// names one (DNS rebinding), and it did not come through a proxy. For development, and for ssh -L. With Auth set too, both
+	// must agree.
+	Loopback bool
+	// AllowReplay lets those whom Auth lets in replay dead letters. Without it the page is read-only: plans can be made, which
+	// changes nothing, and not carried out.
+	AllowReplay bool
+	// HidePayloads leaves out the values and Kafka keys of dead letters, and headers that are not Idem's.
+	HidePayloads bool
+	// TrustedOrigins are origins such as "https://admin.example.com" from which the page's own forms may come beside its Host:
+	// for a proxy that changes the Host header and browsers that send no Sec-Fetch-Site. Default: none.
+	TrustedOrigins []string
+	// Audit is told of every replay and of every letter of one, beside the log line. It is called from one goroutine at a time
+	// for each replay and must not block for long.
+	Audit func(context.Context, AuditEvent)
+
+	// Consumer is the configuration that consumer.New was given, or the part of it that there is: Brokers with TLS, SASL and Sarama
+	// are how the page reaches Kafka; Group, Scope, Topics, Store and DeadLetterTopic say what is shown; all others are what the
+	// doctor checks.
+	Consumer consumer.Config
+	// Client is used for Kafka instead of one of the page's own. It is not closed.
+	Client sarama.Client
+	// Stores are ledgers beside Consumer.Store, those of the option idem.Ledger. What the page shows of a ledger depends on its
+	// abilities: dedup.Operator (look at an event), dedup.Lister (find events by ID alone, list stuck claims), dedup.Parker
+	// (what is parked).
+	Stores []dedup.Store
+	// Outbox, such as a *pgoutbox.Outbox.
+	Outbox outbox.Store
+	// Monitor is an observer of the consumer in this process. Defaults to the one among Consumer.Observers, if there is one.
+	Monitor *Monitor
+
+	// Timeout bounds what the page waits for one source. Defaults to 5 s, at most a minute.
+	Timeout time.Duration
+	// Title is shown beside the name of the group, such as "production". Default: none.
+	Title string
+	// Logger defaults to slog.Default(). It gets a line for every replay and every letter of one; nothing else of what people do.
+	Logger *slog.Logger
+}
+
+// ErrNoAuth says that neither Auth nor Loopback is set.
+var ErrNoAuth = errors.New("ops: Config.Auth is nil: say who may see the page, or set Loopback to serve this machine only")
+
+func (c Config) withDefaults() Config {
+	c.Timeout = cmp.Or(c.Timeout, 5*time.Second)
+	c.Consumer.Scope = cmp.Or(c.Consumer.Scope, c.Consumer.Group)
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	if c.Monitor == nil {
+		for _, o := range c.Consumer.Observers {
+			if m, ok := o.(*Monitor); ok {
+				c.Monitor = m
+			}
+		}
+	}
+	var stores []dedup.Store
+	for _, s := range append([]dedup.Store{c.Consumer.Store}, c.Stores...) {
+		if s != nil && !slices.Contains(stores, s) {
+			stores = append(stores, s)
+		}
+	}
+	c.Stores = stores
+	return c
+}
+
+func (c Config) validate() error {
+	var problems []error
+	if c.Auth == nil && !c.Loopback {
+		problems = append(problems, ErrNoAuth)
+	}
+	if c.Timeout < 0 || c.Timeout > time.Minute {
+		problems = append(problems, fmt.Errorf("ops: Config.Timeout is %s, not between 0 and a minute", c.Timeout))
+	}
+	return errors.Join(problems...)
+}
+
+// AuditEvent is something that somebody did with the page.
+type AuditEvent struct {
+	Time time.Time
+	Who  string // what Auth said; "loopback" without it
+	// Action is "replay" when a plan is confirmed and when it has ended, "replay letter" for each letter of it.
+	Action string
+	Plan   string // the same for all that belongs together
+	Group  string
+	// Letter is where the letter lies, "topic/partition/offset", and Event whose letter it is; empty for the whole replay.
+	Letter, EventType, EventID string
+	// Outcome is "begun", "replayed", "skipped", "done", "interrupted" or "failed", and Note says more.
+	Outcome, Note string
+}

@@ -1,0 +1,241 @@
+package ops
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/outbox"
+)
+
+// fakeLetters is a dead-letter topic in memory.
+type fakeLetters struct {
+	mu       sync.Mutex
+	topic    string
+	all      []letterDetail
+	replayed map[letterPlace]int
+	err      error
+	hold     chan struct{} // replay waits for it
+}
+
+const fakeTopic = "orders.billing.dlq"
+
+func newFakeLetters(all ...letterDetail) *fakeLetters {
+	for i := range all {
+		all[i].letterPlace = letterPlace{fakeTopic, int32(i % 2), int64(i)}
+	}
+	return &fakeLetters{topic: fakeTopic, all: all, replayed: map[letterPlace]int{}}
+}
+
+func (f *fakeLetters) topics(context.Context) ([]string, error) {
+	return []string{f.topic}, f.err
+}
+
+func (f *fakeLetters) newest(_ context.Context, q letterFilter, limit int) (p letterPage, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	p.Scanned, p.Size = len(f.all), int64(len(f.all))
+	for _, l := range slices.Backward(f.all) {
+		if q.Type != "" && l.Type != q.Type || q.Class != "" && string(l.Class) != q.Class || q.ID != "" && l.ID != q.ID ||
+			!q.Since.IsZero() && l.Failed.Before(q.Since) || !q.Until.IsZero() && !l.Failed.Before(q.Until) {
+			continue
+		}
+		if len(p.Rows) == limit {
+			p.More = true
+			break
+		}
+		p.Rows = append(p.Rows, l.letterRow)
+	}
+	return p, f.err
+}
+
+func (f *fakeLetters) get(_ context.Context, at letterPlace) (letterDetail, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, l := range f.all {
+		if l.letterPlace == at {
+			return l, f.err
+		}
+	}
+	return letterDetail{}, errors.New("there is no such record")
+}
+
+func (f *fakeLetters) plan(_ context.Context, _ string, at []letterPlace, d decisions) (p letterPlan, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, l := range f.all {
+		if !slices.Contains(at, l.letterPlace) {
+			continue
+		}
+		row := l.letterRow
+		row.Verdict, row.Action = "dead", "reopen and publish"
+		switch {
+		case f.replayed[l.letterPlace] > 0:
+			row.Verdict, row.Action = "already done", actionSkip
+		case row.Generation > 2 && !d.Again:
+			row.Verdict, row.Action, row.Note = "reopened often", actionSkip, "it was reopened 3 times and came back each time"
+		}
+		p.Rows = append(p.Rows, row)
+	}
+	return p, f.err
+}
+
+func (f *fakeLetters) replay(ctx context.Context, _ string, at []letterPlace, _ decisions, each func(letterRow, bool, error)) error {
+	if f.hold != nil {
+		select {
+		case <-f.hold:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	for _, l := range f.all {
+		if slices.Contains(at, l.letterPlace) {
+			f.mu.Lock()
+			f.replayed[l.letterPlace]++
+			f.mu.Unlock()
+			row := l.letterRow
+			row.Verdict = "dead"
+			each(row, true, nil)
+		}
+	}
+	return f.err
+}
+
+// fakeEvents knows some events.
+type fakeEvents struct {
+	answer  eventAnswer
+	letters eventLetters
+	err     error
+}
+
+func (f *fakeEvents) find(_ context.Context, q eventQuery) (a eventAnswer, err error) {
+	for _, r := range f.answer.Records {
+		if r.Key.ID == q.ID {
+			a.Records = append(a.Records, r)
+		}
+	}
+	if len(a.Records) == 0 {
+		a.NotKnown = fmt.Sprintf("event %q is not known in scope %q: it was not claimed yet, or it was forgotten after its retention", q.ID, "billing")
+	}
+	return a, f.err
+}
+
+func (f *fakeEvents) lettersOf(_ context.Context, q eventQuery) (l eventLetters, err error) {
+	l.Scanned = f.letters.Scanned
+	for _, r := range f.letters.Letters {
+		if r.ID == q.ID {
+			l.Letters = append(l.Letters, r)
+		}
+	}
+	return l, f.err
+}
+
+// fakeSource answers with a value, an error, or never.
+type fakeSource[T any] struct {
+	value T
+	err   error
+	hangs chan struct{} // obeys nobody until it is closed
+	calls int
+}
+
+func (f *fakeSource[T]) read(context.Context) (T, error) {
+	f.calls++
+	if f.hangs != nil {
+		<-f.hangs
+	}
+	return f.value, f.err
+}
+
+func (f *fakeSource[T]) stuck(ctx context.Context) (T, error)   { return f.read(ctx) }
+func (f *fakeSource[T]) list(ctx context.Context) (T, error)    { return f.read(ctx) }
+func (f *fakeSource[T]) examine(ctx context.Context) (T, error) { return f.read(ctx) }
+
+// full are sources with something in each.
+func full(now time.Time) (sources, *fakeLetters) {
+	ago := func(d time.Duration) time.Time { return now.Add(-d) }
+	key := func(typ, id string) dedup.Key { return dedup.Key{Scope: "billing", Type: typ, ID: id} }
+	origin := dedup.Origin{Topic: "orders", Partition: 3, Offset: 48113, Time: ago(4 * time.Minute)}
+	var letters []letterDetail
+	for i := range 12 {
+		class := classes[i%5]
+		letters = append(letters, letterDetail{
+			letterRow: letterRow{
+				Failed: ago(time.Duration(13-i) * 7 * time.Minute), Class: class, Scope: "billing", Type: []string{"order.paid", "order.created"}[i%2],
+				ID: fmt.Sprintf("order-%d", 4700+i), Origin: fmt.Sprintf("orders/3/%d", 48000+i), Attempts: 1 + i%8, Generation: uint32(i % 4),
+				Error: []string{"card declined: do not retry", "post https://pay.example/v1/charges: 503 Service Unavailable, after 8 attempts in 32 s"}[i%2],
+			},
+			First: ago(2 * time.Hour), Key: fmt.Appendf(nil, "customer-%d", i), Value: []byte(`{"order_id":"A-4711","amount":12.50,"items":[{"sku":"x","n":1}]}`),
+			Headers: []idem.Header{{Key: "traceparent", Value: []byte("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")}, {Key: idem.HeaderErrorClass, Value: []byte(class)}, {Key: idem.HeaderEventID, Value: []byte("order-47")}},
+		})
+	}
+	box := newFakeLetters(letters...)
+	var rows []letterRow
+	for _, l := range box.all {
+		rows = append(rows, l.letterRow)
+	}
+	committed := func(n int64) *int64 { return &n }
+	s := sources{
+		monitor: NewMonitor(),
+		letters: box,
+		events: &fakeEvents{
+			answer: eventAnswer{Records: []eventRecord{
+				{Record: dedup.Record{Key: key("order.paid", "order-4711"), State: dedup.Finished, Tx: true, First: origin, Created: ago(4*time.Minute - time.Second), Changed: ago(3 * time.Minute), Expires: now.Add(7 * 24 * time.Hour), Fence: 2, Failures: 1}, Ledger: "Postgres at db.example/idem", Next: "nothing: further deliveries are duplicates"},
+				{Record: dedup.Record{Key: key("order.paid", "order-4700"), State: dedup.GivenUp, First: origin, Created: ago(2 * time.Hour), Changed: ago(91 * time.Minute), Expires: now.Add(7 * 24 * time.Hour), Fence: 8, Failures: 8, Takeovers: 1, Reason: "permanent: card declined: do not retry"}, Ledger: "Postgres at db.example/idem", Next: "a person: idem dlq replay lets it run again, idem event skip gives it up for good"},
+				{Record: dedup.Record{Key: key("order.created", "order-99"), State: dedup.Claimed, First: origin, Changed: ago(3 * time.Minute), Lease: -2 * time.Minute, Fence: 1}, Ledger: "Redis", Next: "its holder has not spoken for 2m0s beyond its lease: the next delivery takes it over, as uncertain"},
+			}},
+			letters: eventLetters{Scanned: 12, Letters: rows},
+		},
+		group: &fakeSource[groupState]{value: groupState{
+			Members: []groupMember{{"idem-7f9c", "billing-0", []memberTopic{{"orders", []int32{0, 1, 2}}}}, {"idem-11aa", "", []memberTopic{{"orders", []int32{3, 4, 5}}, {"orders.billing.retry", []int32{0, 1}}}}},
+			Partitions: []groupPartition{
+				{"orders", 0, false, committed(48113), 0, 48113, 0, "billing-0", ""}, {"orders", 1, false, committed(51000), 0, 51220, 220, "billing-0", ""},
+				{"orders", 2, false, committed(1204), 0, 18204, 17000, "billing-0", ""}, {"orders", 3, false, nil, 0, 12, 12, "", ""},
+				{"orders.billing.retry", 0, true, committed(4), 0, 4, 0, "idem-11aa", ""}, {"orders.billing.retry", 1, true, nil, 0, 0, 0, "", "the partition has no leader"},
+			},
+			Letters: []letterTopic{{fakeTopic, 12}},
+		}},
+		claims: &fakeSource[[]ledgerClaims]{value: []ledgerClaims{{Ledger: "Postgres at db.example/idem", Records: []stuckRecord{{dedup.Record{Key: key("order.created", "order-99"), Lease: -2 * time.Minute, First: origin}}}}, {Ledger: "Redis", Cannot: true}}},
+		parked: &fakeSource[parkedState]{value: parkedState{Queues: []parkedQueue{
+			{Ledger: "pg", Topic: "orders", Partition: 2, Name: "kcustomer-7", Length: 4, Blocked: true, Head: &dedup.Parked{Key: key("order.paid", "order-4700")}},
+			{Ledger: "pg", Topic: "orders", Partition: 2, Name: "kcustomer-9", Length: 1, Wait: 41 * time.Second, Head: &dedup.Parked{Key: key("order.paid", "order-4799")}},
+		}}},
+		outbox: &fakeSource[outboxState]{value: outboxState{Backlog: outbox.Backlog{Waiting: 14, Oldest: 900 * time.Millisecond, Parked: 1, Blocked: 3}, Parked: []outboxRow{{Seq: 991, Topic: "payments", Key: "order-12", Type: "payment.completed", ID: "01J9", Reason: "kafka server: Message was too large, server rejected it to avoid allocation error", At: ago(time.Hour), Behind: 3}}, Relays: []outboxRelay{{"relay-1", 32, 9 * time.Second}, {"", 32, 0}}}},
+		doctor: &fakeSource[[]finding]{value: []finding{
+			{"pg.fsync", "Postgres at db.example/idem", "Commits survive a crash", "bad", "fsync is off: what was committed may be gone after a crash of the machine", "ALTER SYSTEM SET fsync = on"},
+			{"retention", "orders", "The ledger remembers for as long as the topic", "warn", "the ledger remembers for 24h, the topic keeps records for 7 days: a rewind by more than a day handles events again", "idem.Retention(8 * 24 * time.Hour)"},
+			{"group.members", "billing", "The group has members", "ok", "2 members", ""}, {"redis", "", "Redis evicts nothing", "skipped", "no ledger in Redis", ""},
+		}},
+	}
+	return s, box
+}
+
+// lively feeds a monitor with something to see.
+func lively(m *Monitor) {
+	ctx := context.Background()
+	message := func(i int) *idem.Message {
+		return &idem.Message{Topic: "orders", Partition: int32(i % 3), Offset: int64(i), Time: time.Now()}
+	}
+	for second := range int64(keptSeconds) {
+		m.began = m.began.Add(-time.Second)
+		_ = second
+	}
+	for at := range int64(keptSeconds) {
+		n := uint64(180 + 60*((at/40)%3) + at%17)
+		m.total[kindHandled].Add(n)
+		m.seconds.add(at+1, kindHandled, n)
+		m.minutes.add(minuteOf(at+1), kindHandled, n)
+		for k, d := range map[kind]uint64{kindSame: uint64(at % 5), kindCopy: uint64((at / 7) % 9), kindFailed: uint64(at % 61 / 58), kindDeadLetter: uint64(at % 97 / 96)} {
+			m.total[k].Add(d)
+			m.seconds.add(at+1, k, d)
+			m.minutes.add(minuteOf(at+1), k, d)
+		}
+		m.seconds.setLag(at+1, 17000+at*13-at*at/9)
+	}
+	m.ObserveRetry(ctx, idem.RetryEvent{Message: message(1), Key: dedup.Key{Scope: "billing", Type: "order.paid", ID: "order-4700"}, Attempt: 3, Delay: 4 * time.Second, Err: errors.New("card declined " + strings.Repeat("x", 20))})
+}

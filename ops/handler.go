@@ -1,0 +1,236 @@
+package ops
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Handler is the page. Make it with [NewHandler]. Safe for concurrent use.
+type Handler struct {
+	cfg   Config
+	guard *http.CrossOriginProtection
+	pages map[string]page
+	src   sources
+	plans *plans
+	now   func() time.Time
+
+	ctx  context.Context // of what goes on behind requests, until Close
+	stop context.CancelFunc
+	work sync.WaitGroup
+	// scans bounds how many reads of whole topics, and other searches of one person, are under way.
+	scans chan struct{}
+	cells cells
+}
+
+// maxScans is how many searches may be under way: each may read a topic from end to end.
+const maxScans = 4
+
+// maxForm bounds what a form may send: that is a letter for each of maxPlanned.
+const maxForm = 512 << 10
+
+// page is what answers one name. The keys are methods.
+type page map[string]func(*visit) error
+
+// NewHandler makes the page of a configuration, without network. It refuses one without Auth unless Loopback is set, with
+// [ErrNoAuth]. Close it when it is served no longer.
+//
+// The page is known by the last part of the path, so it can be mounted under any prefix that ends with a slash, with
+// http.StripPrefix or without; all of its links are relative.
+func NewHandler(cfg Config) (*Handler, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	return newHandler(cfg, newSources(cfg))
+}
+
+func newHandler(cfg Config, src sources) (*Handler, error) {
+	h := &Handler{
+		cfg: cfg, guard: http.NewCrossOriginProtection(), src: src, plans: newPlans(), now: time.Now,
+		scans: make(chan struct{}, maxScans),
+	}
+	for _, origin := range cfg.TrustedOrigins {
+		if err := h.guard.AddTrustedOrigin(origin); err != nil {
+			return nil, fmt.Errorf("ops: Config.TrustedOrigins: %w", err)
+		}
+	}
+	h.ctx, h.stop = context.WithCancel(context.Background())
+	h.cells = newCells(h)
+	h.pages = map[string]page{
+		"":           {http.MethodGet: h.start},
+		"event":      {http.MethodGet: h.event},
+		"activity":   {http.MethodGet: h.activity},
+		"partitions": {http.MethodGet: h.partitions},
+		"claims":     {http.MethodGet: h.claims},
+		"parked":     {http.MethodGet: h.parked},
+		"letters":    {http.MethodGet: h.letters},
+		"letter":     {http.MethodGet: h.letter},
+		"plan":       {http.MethodGet: h.showPlan, http.MethodPost: h.makePlan},
+		"replay":     {http.MethodPost: h.replay},
+		"outbox":     {http.MethodGet: h.outbox},
+		"doctor":     {http.MethodGet: h.doctor},
+	}
+	for name, a := range assets() {
+		h.pages[name] = page{http.MethodGet: a.serve}
+	}
+	return h, nil
+}
+
+// Close stops what goes on behind the page and waits for it, until ctx ends: a replay finishes the letter that it is at. The
+// page's own connections to Kafka are closed. Requests that come later are answered with errors in their sections.
+func (h *Handler) Close(ctx context.Context) error {
+	h.stop()
+	done := make(chan struct{})
+	go func() {
+		h.work.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-ctx.Done():
+		return fmt.Errorf("ops: close: %w", context.Cause(ctx))
+	}
+	if h.src.close == nil {
+		return nil
+	}
+	return h.src.close()
+}
+
+// visit is one request.
+type visit struct {
+	w   http.ResponseWriter
+	r   *http.Request
+	who string
+}
+
+func (v *visit) context() context.Context { return v.r.Context() }
+
+// query is a value of the URL, without blanks around it and not longer than anything that can be looked for.
+func (v *visit) query(name string) string { return clipped(v.r.URL.Query().Get(name)) }
+
+// maxField bounds a field of a form: longer than an ID of a CloudEvent with its source.
+const maxField = 1024
+
+func clipped(s string) string {
+	s = strings.TrimSpace(s)
+	if len(s) > maxField {
+		s = strings.ToValidUTF8(s[:maxField], "")
+	}
+	return s
+}
+
+// ServeHTTP answers a request.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	secure(w.Header())
+	who, err := h.admit(r)
+	if err != nil {
+		h.deny(w, r, err)
+		return
+	}
+	v := &visit{w: w, r: r, who: who}
+	if err := h.serve(v); err != nil {
+		h.fail(v, err)
+	}
+}
+
+func (h *Handler) serve(v *visit) error {
+	if err := h.guard.Check(v.r); err != nil {
+		return &pageError{http.StatusForbidden, "Refused", "This form was sent from another site or another port. Open the page here and send it again."}
+	}
+	path := v.r.URL.Path
+	if path == "" { // mounted by StripPrefix without a slash at its end: links would lead astray
+		return redirectToSlash(v)
+	}
+	p, ok := h.pages[path[strings.LastIndexByte(path, '/')+1:]]
+	if !ok {
+		return &pageError{http.StatusNotFound, "No such page", "There is nothing under this address."}
+	}
+	method := v.r.Method
+	if method == http.MethodHead {
+		method = http.MethodGet
+	}
+	do, ok := p[method]
+	if !ok {
+		v.w.Header().Set("Allow", p.allow())
+		return &pageError{http.StatusMethodNotAllowed, "Not this way", "This address does not take the method " + v.r.Method + "."}
+	}
+	if method == http.MethodPost {
+		v.r.Body = http.MaxBytesReader(v.w, v.r.Body, maxForm)
+		if err := v.r.ParseForm(); err != nil {
+			return &pageError{http.StatusBadRequest, "Not understood", "The form is too large or is none."}
+		}
+	}
+	return do(v)
+}
+
+func (p page) allow() string {
+	if _, ok := p[http.MethodGet]; !ok {
+		return http.MethodPost
+	}
+	if _, ok := p[http.MethodPost]; ok {
+		return "GET, HEAD, POST"
+	}
+	return "GET, HEAD"
+}
+
+func redirectToSlash(v *visit) error {
+	asked, _, _ := strings.Cut(v.r.RequestURI, "?")
+	last := asked[strings.LastIndexByte(asked, '/')+1:]
+	if last == "" {
+		return &pageError{http.StatusNotFound, "No such page", "The page is mounted without a slash at the end of its prefix."}
+	}
+	v.w.Header().Set("Location", "./"+last+"/")
+	v.w.WriteHeader(http.StatusPermanentRedirect)
+	return nil
+}
+
+// to sends the browser to another of our pages, by a link that is relative to the one that it asked for.
+func (v *visit) to(name string, query url.Values) error {
+	target := "./" + name
+	if len(query) > 0 {
+		target += "?" + query.Encode()
+	}
+	v.w.Header().Set("Location", target)
+	v.w.WriteHeader(http.StatusSeeOther)
+	return nil
+}
+
+// pageError is an answer that is no page, in words for whoever asked.
+type pageError struct {
+	status      int
+	title, text string
+}
+
+func (e *pageError) Error() string { return e.title + ": " + e.text }
+
+func (h *Handler) fail(v *visit, err error) {
+	var known *pageError
+	if !errors.As(err, &known) {
+		h.cfg.Logger.ErrorContext(v.context(), "ops page failed", "path", v.r.URL.Path, "error", err)
+		known = &pageError{http.StatusInternalServerError, "This page is broken", "The reason is in the log of the program."}
+	}
+	if err := h.show(v, known.status, "error", known.title, 0, known.text); err != nil {
+		http.Error(v.w, known.title, http.StatusInternalServerError)
+	}
+}
+
+// show writes a page. Nothing is written if the template fails.
+func (h *Handler) show(v *visit, status int, name, title string, live time.Duration, content any) error {
+	var b bytes.Buffer
+	if err := render(&b, name, h.frame(v, name, title, live, content)); err != nil {
+		return err
+	}
+	v.w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	v.w.WriteHeader(status)
+	if v.r.Method != http.MethodHead {
+		_, _ = b.WriteTo(v.w) // who has gone does not want to know
+	}
+	return nil
+}

@@ -1,0 +1,49 @@
+package ops
+
+import (
+	"github.com/idem-go/idem/dedup"
+)
+
+// This file has the links of templates, relative to all pages.
+
+// EventLink leads to the look-up of a letter's event.
+func (r letterRow) EventLink() string {
+	return eventLink(dedup.Key{Tenant: r.Tenant, Type: r.Type, ID: r.ID})
+}
+
+// Link leads to the letter.
+func (r letterRow) Link() string { return letterLink(r.letterPlace) }
+
+// EventLink leads to the look-up of the event.
+func (c runningCall) EventLink() string { return eventLink(c.Key) }
+
+// HeadLink leads to the look-up of the first event of a queue.
+func (p *parkedView) HeadLink(e *dedup.Parked) string { return eventLink(e.Key) }
+
+// KeyText is the Kafka key of a queue.
+func (q parkedQueue) KeyText() string { return queueName(q.Name) }
+
+// Level says how a relay is.
+func (r outboxRelay) Level() string {
+	if r.Name == "" || r.Lease <= 0 {
+		return "warn"
+	}
+	return "ok"
+}
+
+// LeaseText says how long a relay holds its shards.
+func (r outboxRelay) LeaseText() string {
+	switch {
+	case r.Name == "":
+		return "nobody publishes these"
+	case r.Lease <= 0:
+		return "over for " + span(r.Lease)
+	}
+	return span(r.Lease) + " left"
+}
+
+// stuckRecord is a record with the link to its event.
+type stuckRecord struct{ dedup.Record }
+
+// Link leads to the look-up of the event.
+func (r stuckRecord) Link() string { return eventLink(r.Key) }

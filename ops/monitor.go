@@ -1,0 +1,128 @@
+package ops
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/dedup"
+)
+
+// Monitor is an observer that remembers for the page what went on in this process: counts by second and by minute, partitions,
+// handlers that run, and the last of what went wrong. Give it to Config.Observers of the consumer (or of idem.Processor), and to
+// [Config].Monitor. It holds a bounded amount of memory, about a megabyte, whatever comes, and costs a few hundred nanoseconds an
+// event at most. Make it with [NewMonitor]. Safe for concurrent use, and for several consumers at once.
+type Monitor struct {
+	began   time.Time
+	total   [kinds]atomic.Uint64
+	seconds *ring
+	minutes *ring
+
+	parts    partitionTable
+	notices  noticeBoard
+	failures failureTable
+	age      atomic.Int64 // of the last duplicate, nanoseconds
+}
+
+const (
+	keptSeconds = 5 * 60
+	keptMinutes = 6 * 60
+)
+
+var (
+	_ idem.HandledObserver    = (*Monitor)(nil)
+	_ idem.DuplicateObserver  = (*Monitor)(nil)
+	_ idem.DeadLetterObserver = (*Monitor)(nil)
+	_ idem.RetryObserver      = (*Monitor)(nil)
+	_ idem.SkippedObserver    = (*Monitor)(nil)
+	_ idem.LedgerObserver     = (*Monitor)(nil)
+	_ idem.StallObserver      = (*Monitor)(nil)
+)
+
+// NewMonitor makes an empty one.
+func NewMonitor() *Monitor {
+	return &Monitor{began: time.Now(), seconds: newRing(keptSeconds), minutes: newRing(keptMinutes)}
+}
+
+// second is the present one, counted from 1. The clock is monotonic: nobody can set it back.
+func (m *Monitor) second() int64 { return int64(time.Since(m.began)/time.Second) + 1 }
+
+func minuteOf(second int64) int64 { return (second-1)/60 + 1 }
+
+func (m *Monitor) count(k kind, n uint64) {
+	at := m.second()
+	m.total[k].Add(n)
+	m.seconds.add(at, k, n)
+	m.minutes.add(minuteOf(at), k, n)
+}
+
+// totals are the counts since the monitor was made.
+func (m *Monitor) totals() (c counts) {
+	for i := range c {
+		c[i] = m.total[i].Load()
+	}
+	return c
+}
+
+// ObserveHandled counts runs of handlers.
+func (m *Monitor) ObserveHandled(_ context.Context, e idem.HandledEvent) {
+	if e.Err != nil {
+		m.count(kindFailed, 1)
+		return
+	}
+	m.count(kindHandled, 1)
+}
+
+// ObserveDuplicate counts duplicates.
+func (m *Monitor) ObserveDuplicate(_ context.Context, e idem.DuplicateEvent) {
+	if e.Verdict == dedup.Dead && !e.SameRecord { // becomes a dead letter, which is counted
+		return
+	}
+	k := kindCopy
+	if e.SameRecord {
+		k = kindSame
+	}
+	if e.Age > 0 {
+		m.age.Store(int64(e.Age))
+	}
+	m.count(k, 1)
+}
+
+// ObserveDeadLetter counts dead letters, and remembers why.
+func (m *Monitor) ObserveDeadLetter(_ context.Context, e idem.DeadLetterEvent) {
+	m.count(kindDeadLetter, 1)
+	m.failures.note(m.began, failure{Key: e.Key, Origin: originOf(e.Message), Dead: true, Class: e.Class, Error: errorText(e.Err)})
+}
+
+// ObserveRetry counts attempts that follow, and remembers why.
+func (m *Monitor) ObserveRetry(_ context.Context, e idem.RetryEvent) {
+	if e.Parked {
+		m.count(kindParked, 1)
+		return
+	}
+	m.count(kindRetry, 1)
+	m.failures.note(m.began, failure{
+		Key: e.Key, Origin: originOf(e.Message), Attempt: e.Attempt, Delay: e.Delay, Topic: e.Topic, Error: errorText(e.Err),
+	})
+}
+
+// ObserveSkipped counts messages that nobody handles.
+func (m *Monitor) ObserveSkipped(context.Context, idem.SkippedEvent) { m.count(kindSkipped, 1) }
+
+func originOf(m *idem.Message) dedup.Origin {
+	if m == nil {
+		return dedup.Origin{}
+	}
+	return dedup.Origin{Topic: m.Topic, Partition: m.Partition, Offset: m.Offset, Time: m.Time}
+}
+
+// maxErrorText bounds what is kept of an error.
+const maxErrorText = 512
+
+func errorText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return clip(err.Error(), maxErrorText)
+}

@@ -1,0 +1,82 @@
+package ops
+
+import (
+	"hash/maphash"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/dedup"
+)
+
+// failure is the last thing that went wrong with an event in this process.
+type failure struct {
+	Key     dedup.Key
+	Origin  dedup.Origin
+	At      time.Time
+	Attempt int
+	Delay   time.Duration // until the next attempt
+	Topic   string        // where that will come from; empty: in its place
+	Dead    bool
+	Class   idem.Class
+	Error   string
+}
+
+// failureTable remembers the last failures of events, some of them: each shard forgets its oldest.
+type failureTable struct {
+	shards [failureShards]failureShard
+}
+
+const (
+	failureShards = 16
+	failureSlots  = 64 // in each
+)
+
+type failureShard struct {
+	mu   sync.Mutex
+	list [failureSlots]failure
+	used int // slots that hold something
+	next int // slot that is written next
+}
+
+var failureSeed = maphash.MakeSeed()
+
+// note remembers f, with the time that has passed since began.
+func (t *failureTable) note(began time.Time, f failure) {
+	if f.Key.ID == "" || len(f.Key.ID) > dedup.MaxPart {
+		return
+	}
+	f.At = began.Add(time.Since(began))
+	f.Key = ownKey(f.Key)
+	s := &t.shards[maphash.String(failureSeed, f.Key.ID)%failureShards]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range s.list[:s.used] {
+		if s.list[i].Key == f.Key {
+			s.list[i] = f
+			return
+		}
+	}
+	s.list[s.next] = f
+	s.next = (s.next + 1) % failureSlots
+	s.used = min(s.used+1, failureSlots)
+}
+
+// of returns what is remembered of an event ID.
+func (t *failureTable) of(id string) (all []failure) {
+	s := &t.shards[maphash.String(failureSeed, id)%failureShards]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range s.list[:s.used] {
+		if s.list[i].Key.ID == id {
+			all = append(all, s.list[i])
+		}
+	}
+	return all
+}
+
+// ownKey does not hold on to a whole message by one of its substrings.
+func ownKey(k dedup.Key) dedup.Key {
+	return dedup.Key{Tenant: strings.Clone(k.Tenant), Scope: k.Scope, Type: strings.Clone(k.Type), ID: strings.Clone(k.ID)}
+}

@@ -1,0 +1,150 @@
+package ops
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/consumer"
+)
+
+// maxNotices bounds what is remembered of what went on: the last of it.
+const maxNotices = 64
+
+// notice is something that a person should know of. What repeats is one of them, and counted.
+type notice struct {
+	At, First time.Time
+	Times     int
+	Level     string // info, ok, warn or bad
+	Title     string
+	Text      string
+
+	kind, subject string
+}
+
+// noticeBoard has the last ones, oldest first.
+type noticeBoard struct {
+	mu  sync.Mutex
+	all []notice
+}
+
+func (b *noticeBoard) add(n notice) {
+	n.At = time.Now()
+	n.First, n.Times = n.At, 1
+	n.Text, n.subject = clip(n.Text, maxErrorText), clip(n.subject, maxErrorText)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i := range b.all {
+		if same := &b.all[i]; same.kind == n.kind && same.subject == n.subject && same.Title == n.Title {
+			n.First, n.Times = same.First, same.Times+1
+			b.all = slices.Delete(b.all, i, i+1)
+			break
+		}
+	}
+	if len(b.all) == maxNotices {
+		b.all = slices.Delete(b.all, 0, 1)
+	}
+	b.all = append(b.all, n)
+}
+
+// list returns the last n, newest first.
+func (b *noticeBoard) list(n int) []notice {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	all := slices.Clone(b.all[max(len(b.all)-n, 0):])
+	slices.Reverse(all)
+	return all
+}
+
+var (
+	_ consumer.CommitObserver  = (*Monitor)(nil)
+	_ consumer.GapObserver     = (*Monitor)(nil)
+	_ consumer.TopicObserver   = (*Monitor)(nil)
+	_ consumer.SilenceObserver = (*Monitor)(nil)
+)
+
+func (m *Monitor) noteRebalance(e consumer.RebalanceEvent, n int) {
+	one := notice{kind: "rebalance", subject: e.Kind.String(), Level: "info", Text: fmt.Sprintf("generation %d", e.Generation)}
+	if e.Cause != nil {
+		one.Text += ": " + e.Cause.Error()
+	}
+	switch e.Kind {
+	case consumer.Assigned:
+		one.Title = plural(n, "partition") + " assigned"
+	case consumer.Revoked:
+		one.Title = plural(n, "partition") + " given back in order"
+	case consumer.Lost:
+		one.Title, one.Level = plural(n, "partition")+" lost", "warn"
+		one.Text += "; nothing was committed, what was under way comes again"
+	}
+	m.notices.add(one)
+}
+
+func (m *Monitor) noteStall(e consumer.PartitionStallEvent) {
+	where := fmt.Sprintf("%s/%d", e.Topic, e.Partition)
+	if e.Over {
+		m.notices.add(notice{kind: "stall", subject: where, Level: "ok", Title: "Partition " + where + " moves again"})
+		return
+	}
+	m.notices.add(notice{
+		kind: "stall", subject: where, Level: "bad", Title: "Partition " + where + " rests",
+		Text: "it has had something to do for " + e.For.Round(time.Second).String() + " and does not move",
+	})
+}
+
+// ObserveCommit remembers commits that failed.
+func (m *Monitor) ObserveCommit(_ context.Context, e consumer.CommitEvent) {
+	if e.Err != nil {
+		m.notices.add(notice{kind: "commit", Level: "warn", Title: "Commit of offsets failed", Text: e.Err.Error()})
+	}
+}
+
+// ObserveGap remembers records that are gone.
+func (m *Monitor) ObserveGap(_ context.Context, e consumer.GapEvent) {
+	m.notices.add(notice{
+		kind: "gap", subject: e.Error(), Level: "bad", Title: "Records are gone that were not consumed", Text: e.Error() + "; policy: " + e.Policy.String(),
+	})
+}
+
+// ObserveTopic remembers topics that were deleted.
+func (m *Monitor) ObserveTopic(_ context.Context, e consumer.TopicEvent) {
+	if e.Missing {
+		m.notices.add(notice{kind: "topic", subject: e.Topic, Level: "bad", Title: "Topic " + clip(e.Topic, 249) + " is missing"})
+		return
+	}
+	m.notices.add(notice{kind: "topic", subject: e.Topic, Level: "ok", Title: "Topic " + clip(e.Topic, 249) + " is there again"})
+}
+
+// ObserveSilence remembers partitions that went silent.
+func (m *Monitor) ObserveSilence(_ context.Context, e consumer.SilenceEvent) {
+	m.notices.add(notice{
+		kind: "silence", subject: fmt.Sprintf("%s/%d", e.Topic, e.Partition), Level: "warn", Title: "The group was joined anew",
+		Text: fmt.Sprintf("no records of %s/%d arrived for %s although there were some", e.Topic, e.Partition, e.For.Round(time.Second)),
+	})
+}
+
+// ObserveLedger remembers outages.
+func (m *Monitor) ObserveLedger(_ context.Context, e idem.LedgerEvent) {
+	name := strings.ToUpper(e.Name[:min(1, len(e.Name))]) + e.Name[min(1, len(e.Name)):]
+	if e.Down {
+		m.notices.add(notice{kind: "ledger", subject: e.Name, Level: "bad", Title: name + " is away", Text: errorText(e.Err)})
+		return
+	}
+	m.notices.add(notice{
+		kind: "ledger", subject: e.Name, Level: "ok", Title: name + " is back", Text: "after " + e.For.Round(time.Millisecond).String(),
+	})
+}
+
+// ObserveStall remembers handlers that hang, and events that are busy elsewhere for long.
+func (m *Monitor) ObserveStall(_ context.Context, e idem.StallEvent) {
+	n := notice{kind: "hung", subject: e.Key.String(), Level: "bad", Title: "A handler goes on although its time is over"}
+	if e.Busy {
+		n.kind, n.Level, n.Title = "busy", "warn", "An event is held elsewhere for long"
+	}
+	n.Text = fmt.Sprintf("%s %s, for %s", clip(e.Key.Type, 255), clip(e.Key.ID, 255), e.For.Round(time.Second))
+	m.notices.add(n)
+}

@@ -1,0 +1,167 @@
+package ops
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/idem-go/idem/consumer"
+)
+
+// maxPartitions bounds what is remembered. Others are counted only.
+const maxPartitions = 4096
+
+// keptSamples of a partition, one in each sampleEvery.
+const (
+	keptSamples = 60
+	sampleEvery = 5 * time.Second
+)
+
+type partitionID struct {
+	Topic     string
+	Partition int32
+}
+
+// partitionState is what this process knows of a partition that it has.
+type partitionState struct {
+	partitionID
+	Next, HighWater int64 // Next is -1 as long as nothing was settled
+	Pending         int
+	Lag             int64 // -1: not known
+	Told            time.Time
+	Stalled         time.Duration // for how long it has rested; 0: it does not
+	Samples         []int64       // lag, oldest first
+
+	sampled time.Time
+}
+
+// partitionTable has the partitions that are assigned.
+type partitionTable struct {
+	mu   sync.Mutex
+	all  map[partitionID]*partitionState
+	lag  int64 // of all whose lag is known
+	more int   // that were not taken in
+}
+
+func (t *partitionTable) get(id partitionID) *partitionState {
+	p := t.all[id]
+	if p != nil {
+		return p
+	}
+	if len(t.all) >= maxPartitions {
+		t.more++
+		return nil
+	}
+	if t.all == nil {
+		t.all = make(map[partitionID]*partitionState)
+	}
+	p = &partitionState{partitionID: id, Next: -1, HighWater: -1, Lag: -1}
+	t.all[id] = p
+	return p
+}
+
+func (t *partitionTable) drop(id partitionID) {
+	if p := t.all[id]; p != nil {
+		t.lag -= max(p.Lag, 0)
+		delete(t.all, id)
+	}
+}
+
+func (p *partitionState) sample(now time.Time) {
+	if now.Sub(p.sampled) < sampleEvery {
+		return
+	}
+	p.sampled = now
+	if len(p.Samples) == keptSamples {
+		copy(p.Samples, p.Samples[1:])
+		p.Samples = p.Samples[:keptSamples-1]
+	}
+	p.Samples = append(p.Samples, p.Lag)
+}
+
+// list returns copies, in order.
+func (t *partitionTable) list() (all []partitionState, more int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, p := range t.all {
+		c := *p
+		c.Samples = slices.Clone(p.Samples)
+		all = append(all, c)
+	}
+	slices.SortFunc(all, func(a, b partitionState) int {
+		return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition))
+	})
+	return all, t.more
+}
+
+// sum is the lag of all partitions, and how many are assigned, and how many of them rest although they have something to do.
+func (t *partitionTable) sum() (lag int64, assigned, stalled int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, p := range t.all {
+		if p.Stalled > 0 {
+			stalled++
+		}
+	}
+	return t.lag, len(t.all), stalled
+}
+
+var (
+	_ consumer.RebalanceObserver      = (*Monitor)(nil)
+	_ consumer.ProgressObserver       = (*Monitor)(nil)
+	_ consumer.PartitionStallObserver = (*Monitor)(nil)
+)
+
+// ObserveProgress remembers where a partition is.
+func (m *Monitor) ObserveProgress(_ context.Context, e consumer.ProgressEvent) {
+	now := time.Now()
+	m.parts.mu.Lock()
+	p := m.parts.get(partitionID{e.Topic, e.Partition})
+	if p != nil {
+		lag := int64(-1)
+		if e.Next >= 0 && e.HighWater >= 0 {
+			lag = max(e.HighWater-e.Next, 0)
+		}
+		m.parts.lag += max(lag, 0) - max(p.Lag, 0)
+		p.Next, p.HighWater, p.Pending, p.Lag, p.Told = e.Next, e.HighWater, e.Pending, lag, now
+		p.sample(now)
+	}
+	sum := m.parts.lag
+	m.parts.mu.Unlock()
+	at := m.second()
+	m.seconds.setLag(at, sum)
+	m.minutes.setLag(minuteOf(at), sum)
+}
+
+// ObserveRebalance remembers which partitions are ours.
+func (m *Monitor) ObserveRebalance(_ context.Context, e consumer.RebalanceEvent) {
+	n := 0
+	m.parts.mu.Lock()
+	for topic, partitions := range e.Partitions {
+		for _, id := range partitions {
+			n++
+			if e.Kind == consumer.Assigned {
+				m.parts.get(partitionID{topic, id})
+			} else {
+				m.parts.drop(partitionID{topic, id})
+			}
+		}
+	}
+	m.parts.mu.Unlock()
+	m.noteRebalance(e, n)
+}
+
+// ObservePartitionStall remembers which partitions rest.
+func (m *Monitor) ObservePartitionStall(_ context.Context, e consumer.PartitionStallEvent) {
+	m.parts.mu.Lock()
+	if p := m.parts.get(partitionID{e.Topic, e.Partition}); p != nil {
+		p.Stalled = e.For
+		if e.Over {
+			p.Stalled = 0
+		}
+	}
+	m.parts.mu.Unlock()
+	m.noteStall(e)
+}

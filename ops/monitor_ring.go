@@ -1,0 +1,119 @@
+package ops
+
+import (
+	"sync"
+	"sync/atomic"
+)
+
+// kind is what is counted.
+type kind uint8
+
+const (
+	kindHandled    kind = iota
+	kindFailed          // runs of a handler that failed
+	kindSame            // duplicates: the same record again
+	kindCopy            // duplicates: a copy elsewhere in the log
+	kindRetry           // attempts that follow
+	kindParked          // events that wait behind another one of their Kafka key
+	kindDeadLetter      // letters that were acknowledged
+	kindSkipped         // tombstones, and types that nobody handles
+	kinds
+)
+
+// counts are numbers by kind.
+type counts [kinds]uint64
+
+func (c *counts) duplicates() uint64 { return c[kindSame] + c[kindCopy] }
+
+// deliveries are those that were settled, once each.
+func (c *counts) deliveries() uint64 {
+	return c[kindHandled] + c.duplicates() + c[kindDeadLetter] + c[kindSkipped]
+}
+
+func (c *counts) add(o *counts) {
+	for i := range c {
+		c[i] += o[i]
+	}
+}
+
+// slot is one second, or one minute, of a ring.
+type slot struct {
+	at  atomic.Int64 // which one; 0: none yet
+	n   [kinds]atomic.Uint64
+	lag atomic.Int64 // the last that was told in it, plus one; 0: none
+}
+
+// ring counts by time. Adding takes no lock but for the first of each slot's time.
+type ring struct {
+	turn  sync.Mutex
+	slots []slot
+}
+
+func newRing(n int) *ring { return &ring{slots: make([]slot, n)} }
+
+// slot returns the one of a time, counted from 1, or nil if that is over.
+func (r *ring) slot(at int64) *slot {
+	s := &r.slots[at%int64(len(r.slots))]
+	if have := s.at.Load(); have == at {
+		return s
+	} else if have > at {
+		return nil
+	}
+	r.turn.Lock()
+	defer r.turn.Unlock()
+	if have := s.at.Load(); have >= at {
+		if have > at {
+			return nil
+		}
+		return s
+	}
+	for i := range s.n {
+		s.n[i].Store(0)
+	}
+	s.lag.Store(0)
+	s.at.Store(at)
+	return s
+}
+
+func (r *ring) add(at int64, k kind, n uint64) {
+	if s := r.slot(at); s != nil {
+		s.n[k].Add(n)
+	}
+}
+
+func (r *ring) setLag(at, lag int64) {
+	if s := r.slot(at); s != nil {
+		s.lag.Store(lag + 1)
+	}
+}
+
+// sample is what was counted in one slot.
+type sample struct {
+	counts
+	lag   int64
+	noLag bool
+}
+
+// last returns the n slots that end with the one of now, oldest first.
+func (r *ring) last(now int64, n int) []sample {
+	n = min(n, len(r.slots))
+	all := make([]sample, n)
+	for i := range all {
+		at := now - int64(n-1-i)
+		all[i].noLag = true
+		if at < 1 {
+			continue
+		}
+		s := &r.slots[at%int64(len(r.slots))]
+		if s.at.Load() != at {
+			continue
+		}
+		for k := range all[i].counts {
+			all[i].counts[k] = s.n[k].Load()
+		}
+		if lag := s.lag.Load(); lag > 0 {
+			all[i].lag, all[i].noLag = lag-1, false
+		}
+	}
+	return all
+}

@@ -1,0 +1,100 @@
+package ops
+
+import (
+	"net/url"
+	"time"
+
+	"github.com/idem-go/idem/dedup"
+)
+
+// claimsView is what is in flight, and what is stuck.
+type claimsView struct {
+	Own     bool // this process has a monitor
+	Running []runningCall
+	More    int // that are not listed
+	Stuck   part[[]ledgerClaims]
+}
+
+// runningCall is a call of a handler that has not returned.
+type runningCall struct {
+	Topic     string
+	Partition int32
+	Offset    int64
+	Key       dedup.Key
+	Events    int
+	For       time.Duration
+	Level     string
+}
+
+func (h *Handler) claims(v *visit) error {
+	c := &claimsView{Own: h.src.monitor != nil, Stuck: of(v.context(), h.cells.claims, howLedger)}
+	if m := h.src.monitor; m != nil {
+		c.Running, c.More = m.running()
+	}
+	return h.show(v, 200, "claims", "Claims", liveEvery, c)
+}
+
+// EventLink is the address of the look-up of an event, relative to all pages.
+func eventLink(k dedup.Key) string {
+	q := url.Values{"id": {k.ID}}
+	if k.Type != "" {
+		q.Set("type", k.Type)
+	}
+	if k.Tenant != "" {
+		q.Set("tenant", k.Tenant)
+	}
+	return "event?" + q.Encode()
+}
+
+func (m *Monitor) running() ([]runningCall, int) { return nil, 0 }
+
+// parkedView is what waits in the ledgers in the order of Kafka keys.
+type parkedView struct {
+	State   part[parkedState]
+	Events  int
+	Blocked int
+}
+
+func (h *Handler) parked(v *visit) error {
+	p := &parkedView{State: of(v.context(), h.cells.parked, howLedger)}
+	p.Events, p.Blocked = p.State.Value.sums()
+	return h.show(v, 200, "parked", "Parked events", liveEvery, p)
+}
+
+func (h *Handler) outbox(v *visit) error {
+	return h.show(v, 200, "outbox", "Outbox", liveEvery, of(v.context(), h.cells.outbox, howOutbox))
+}
+
+// doctorView is what the doctor found, the worst first.
+type doctorView struct {
+	Findings part[[]finding]
+	Groups   []findingGroup
+	Counts   map[string]int
+}
+
+type findingGroup struct {
+	Verdict, Title, Level string
+	Findings              []finding
+}
+
+func (h *Handler) doctor(v *visit) error {
+	d := &doctorView{Findings: of(v.context(), h.cells.doctor, howDoctor), Counts: map[string]int{}}
+	d.Groups = []findingGroup{
+		{Verdict: "bad", Title: "Loses, doubles or stops", Level: "bad"}, {Verdict: "warn", Title: "Loses or doubles under circumstances", Level: "warn"},
+		{Verdict: "unknown", Title: "Could not be looked at", Level: "warn"}, {Verdict: "ok", Title: "In order", Level: "ok"},
+		{Verdict: "skipped", Title: "Does not apply", Level: "info"},
+	}
+	for _, f := range d.Findings.Value {
+		d.Counts[f.Verdict]++
+		for i := range d.Groups {
+			if d.Groups[i].Verdict == f.Verdict {
+				d.Groups[i].Findings = append(d.Groups[i].Findings, f)
+			}
+		}
+	}
+	live := time.Duration(0)
+	if d.Findings.Problem != "" { // it is still at it
+		live = 5 * time.Second
+	}
+	return h.show(v, 200, "doctor", "Doctor", live, d)
+}

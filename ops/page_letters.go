@@ -1,0 +1,187 @@
+package ops
+
+import (
+	"context"
+	"errors"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/idem-go/idem"
+)
+
+// shownLetters is how many letters a page lists.
+const shownLetters = 100
+
+// lettersView is a list of dead letters with filters.
+type lettersView struct {
+	Topics  part[[]string]
+	Counts  map[string]int64 // records of topics, where known
+	Filter  letterFilter
+	Since   string // as it was typed
+	Until   string
+	Invalid string // what is wrong with the filter
+	Page    part[letterPage]
+	Classes []idem.Class
+	Again   url.Values
+	Any     bool // a filter is set
+}
+
+var classes = []idem.Class{
+	idem.ClassPermanent, idem.ClassFailed, idem.ClassRetryAfter, idem.ClassPanic, idem.ClassTimeout, idem.ClassUncertain, idem.ClassCrashLoop,
+	idem.ClassAlreadyDead, idem.ClassConflict, idem.ClassTooOld, idem.ClassUndecodable, idem.ClassNoID, idem.ClassAmbiguous, idem.ClassNoType,
+	idem.ClassNotACopy,
+}
+
+func (h *Handler) letters(v *visit) error {
+	l := &lettersView{
+		Topics: of(v.context(), h.cells.topics, howKafka), Classes: classes, Counts: map[string]int64{},
+		Filter: letterFilter{Topic: v.query("topic"), Type: v.query("type"), Class: v.query("class"), ID: v.query("id")},
+		Since:  v.query("since"), Until: v.query("until"),
+	}
+	l.Any = l.Filter.Type+l.Filter.Class+l.Filter.ID+l.Since+l.Until != ""
+	if l.Topics.OK() {
+		h.listLetters(v, l)
+	}
+	return h.show(v, 200, "letters", "Dead letters", 0, l)
+}
+
+func (h *Handler) listLetters(v *visit, l *lettersView) {
+	if group := of(v.context(), h.cells.group, ""); group.OK() {
+		for _, t := range group.Value.Letters {
+			l.Counts[t.Topic] = t.Records
+		}
+	}
+	if l.Filter.Topic == "" {
+		l.Filter.Topic = fullest(l.Topics.Value, l.Counts)
+	}
+	var err1, err2 error
+	l.Filter.Since, err1 = parseTime(h.now(), l.Since)
+	l.Filter.Until, err2 = parseTime(h.now(), l.Until)
+	switch {
+	case err1 != nil || err2 != nil:
+		l.Invalid = "A time is such as 2026-01-31T12:00, in UTC, or how long ago, such as 90m or 2h."
+	case l.Filter.Topic == "":
+	case !slices.Contains(l.Topics.Value, l.Filter.Topic):
+		l.Invalid = "That is no dead-letter topic of this group."
+	default:
+		l.Page = ask(v.context(), h, h.cfg.Timeout, func(ctx context.Context) (letterPage, error) {
+			return h.src.letters.newest(ctx, l.Filter, shownLetters)
+		})
+	}
+}
+
+// fullest is the topic with the most records, or the first.
+func fullest(topics []string, records map[string]int64) string {
+	if len(topics) == 0 {
+		return ""
+	}
+	return slices.MaxFunc(topics, func(a, b string) int { return int(min(max(records[a]-records[b], -1), 1)) })
+}
+
+var errTime = errors.New("no time")
+
+// parseTime reads an instant, or how long ago it was. Empty is zero.
+func parseTime(now time.Time, text string) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04", "2006-01-02T15:04:05", time.DateTime, "2006-01-02 15:04", time.DateOnly} {
+		if t, err := time.Parse(layout, text); err == nil {
+			return t, nil
+		}
+	}
+	if d, err := time.ParseDuration(strings.ReplaceAll(text, " ", "")); err == nil && d >= 0 {
+		return now.Add(-d), nil
+	}
+	return time.Time{}, errTime
+}
+
+// letterView is one letter.
+type letterView struct {
+	Place   letterPlace
+	Letter  part[letterDetail]
+	As      string
+	Key     shownBytes
+	Value   shownBytes
+	Ours    []shownHeader // headers that Idem added
+	Theirs  []shownHeader
+	Hidden  bool // Config.HidePayloads
+	Formats []format
+}
+
+type shownHeader struct {
+	Name string
+	shownBytes
+}
+
+type format struct{ Name, Link string }
+
+func (h *Handler) letter(v *visit) error {
+	if h.src.letters == nil {
+		return &pageError{404, "No dead letters", howKafka}
+	}
+	place, err := parsePlace(v.query("topic"), v.query("partition")+"/"+v.query("offset"))
+	if err != nil {
+		return err
+	}
+	if err := h.ownTopic(v, place.Topic); err != nil {
+		return err
+	}
+	l := &letterView{Place: place, As: v.query("as"), Hidden: h.cfg.HidePayloads}
+	l.Letter = ask(v.context(), h, h.cfg.Timeout, func(ctx context.Context) (letterDetail, error) { return h.src.letters.get(ctx, place) })
+	if l.Letter.OK() {
+		l.open()
+	}
+	for _, name := range []string{"auto", "text", "json", "hex"} {
+		l.Formats = append(l.Formats, format{name, letterLink(place) + "&as=" + name + "#payload"})
+	}
+	if !slices.ContainsFunc(l.Formats, func(f format) bool { return f.Name == l.As }) {
+		l.As = "auto"
+	}
+	return h.show(v, 200, "letter", "Dead letter "+place.String(), 0, l)
+}
+
+func (l *letterView) open() {
+	d := &l.Letter.Value
+	if !l.Hidden {
+		l.Key, l.Value = showBytes(d.Key, ""), showBytes(d.Value, l.As)
+	}
+	for _, x := range d.Headers {
+		s := shownHeader{x.Key, showBytes(x.Value, "")}
+		if len(x.Value) > shownHead {
+			s.shownBytes = showBytes(x.Value[:shownHead], "")
+			s.Cut, s.Size = true, len(x.Value)
+		}
+		if strings.HasPrefix(x.Key, idem.HeaderPrefix) && !strings.HasPrefix(x.Key, idem.HeaderOriginal) {
+			l.Ours = append(l.Ours, s)
+		} else if !l.Hidden {
+			l.Theirs = append(l.Theirs, s)
+		}
+	}
+}
+
+// parsePlace reads where a letter lies.
+func parsePlace(topic, at string) (letterPlace, error) {
+	partition, offset, _ := strings.Cut(at, "/")
+	p, err1 := strconv.ParseInt(partition, 10, 32)
+	o, err2 := strconv.ParseInt(offset, 10, 64)
+	if topic == "" || err1 != nil || err2 != nil || p < 0 || o < 0 {
+		return letterPlace{}, &pageError{400, "Not understood", "That names no record of a dead-letter topic."}
+	}
+	return letterPlace{topic, int32(p), o}, nil
+}
+
+// ownTopic keeps the page to the dead-letter topics of its group: it is no reader of all of Kafka.
+func (h *Handler) ownTopic(v *visit, topic string) error {
+	topics := h.cells.topics.get(v.context())
+	switch {
+	case topics.Problem != "":
+		return &pageError{503, "Kafka does not answer", topics.Problem}
+	case !slices.Contains(topics.Value, topic):
+		return &pageError{404, "No such topic", "That is no dead-letter topic of this group."}
+	}
+	return nil
+}

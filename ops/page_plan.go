@@ -1,0 +1,99 @@
+package ops
+
+import (
+	"context"
+	"errors"
+	"net/url"
+	"slices"
+	"time"
+)
+
+// planView is a plan, and what came of it.
+type planView struct {
+	Plan    replayPlan
+	Allowed bool
+	Notice  string
+	Waits   time.Duration // until the plan expires
+}
+
+// makePlan asks the ledgers about letters and keeps what they say. Nothing is changed.
+func (h *Handler) makePlan(v *visit) error {
+	if h.src.letters == nil {
+		return &pageError{404, "No dead letters", howKafka}
+	}
+	topic, at, err := chosenLetters(v)
+	if err != nil {
+		return err
+	}
+	if err := h.ownTopic(v, topic); err != nil {
+		return err
+	}
+	d := decisions{Again: v.r.PostForm.Get("again") != "", Forgotten: v.r.PostForm.Get("forgotten") != ""}
+	p := ask(v.context(), h, planLimit, func(ctx context.Context) (letterPlan, error) { return h.src.letters.plan(ctx, topic, at, d) })
+	if p.Problem != "" {
+		return &pageError{503, "No plan could be made", p.Problem}
+	}
+	n := &replayPlan{Who: v.who, Topic: topic, Decisions: d, Rows: p.Value.Rows, Missing: p.Value.Missing}
+	if err := h.plans.add(h.now(), n); err != nil {
+		return planError(err)
+	}
+	return v.to("plan", url.Values{"id": {n.ID}})
+}
+
+// planLimit bounds the making of a plan, which reads a topic to see whether letters of one event differ.
+const planLimit = 30 * time.Second
+
+// chosenLetters are those that were ticked, or all that were listed.
+func chosenLetters(v *visit) (topic string, at []letterPlace, err error) {
+	form := v.r.PostForm
+	topic = clipped(form.Get("topic"))
+	list := form["at"]
+	if form.Get("all") != "" {
+		list = form["listed"]
+	}
+	slices.Sort(list)
+	list = slices.Compact(list)
+	switch {
+	case len(list) == 0:
+		return "", nil, &pageError{400, "Nothing was chosen", "Go back and tick the letters that are to be replayed."}
+	case len(list) > maxPlanned:
+		return "", nil, &pageError{400, "Too many letters", "A plan has at most " + number(maxPlanned) + ". For more there is the command idem dlq replay."}
+	}
+	for _, text := range list {
+		p, err := parsePlace(topic, text)
+		if err != nil {
+			return "", nil, err
+		}
+		at = append(at, p)
+	}
+	return topic, at, nil
+}
+
+func planError(err error) error {
+	switch {
+	case errors.Is(err, errPlanOthers):
+		return &pageError{403, "Somebody else's plan", "Who makes a plan carries it out. Make one of your own."}
+	case errors.Is(err, errOneAtATime), errors.Is(err, errTooMany):
+		return &pageError{409, "Not now", "Another replay is under way. Wait for its end."}
+	}
+	return &pageError{404, "This plan is not known any longer", "Plans are kept for " + span(planLife) + " by this process. Nothing was changed by it. Make another one."}
+}
+
+func (h *Handler) showPlan(v *visit) error {
+	p, err := h.plans.find(h.now(), v.query("id"), v.who)
+	if err != nil {
+		return planError(err)
+	}
+	view := &planView{Plan: p, Allowed: h.cfg.AllowReplay, Waits: p.Expires.Sub(h.now())}
+	switch v.query("note") {
+	case "done":
+		view.Notice = "Already done: this plan was carried out before, and nothing was done now."
+	case "running":
+		view.Notice = "It is under way already. Nothing was begun a second time."
+	}
+	live := time.Duration(0)
+	if p.State == planRunning {
+		live = time.Second
+	}
+	return h.show(v, 200, "plan", "Plan of a replay", live, view)
+}

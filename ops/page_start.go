@@ -1,0 +1,200 @@
+package ops
+
+import (
+	"sync"
+	"time"
+)
+
+// liveEvery is how often pages that move look for what is new.
+const liveEvery = 2 * time.Second
+
+// startView is the first page: a question, and whether anything needs attention.
+type startView struct {
+	Monitor *activityView // nil without one
+	Glance  []tile
+	Alerts  []alert
+	Unknown []string // what could not be looked at
+	Notices []notice
+	Types   bool
+}
+
+// tile is one figure at a glance.
+type tile struct {
+	Name, Value, Unit, Note string
+	Level                   string // ok, warn, bad, or empty: neither good nor bad
+	Link                    string
+	Spark                   string
+	ID                      string
+}
+
+// alert is something that needs attention.
+type alert struct {
+	Level, Title, Text, Link, LinkText string
+}
+
+func (h *Handler) start(v *visit) error {
+	ctx := v.context()
+	var (
+		group  part[groupState]
+		claims part[[]ledgerClaims]
+		parked part[parkedState]
+		box    part[outboxState]
+	)
+	together(
+		func() { group = of(ctx, h.cells.group, howKafka) },
+		func() { claims = of(ctx, h.cells.claims, howLedger) },
+		func() { parked = of(ctx, h.cells.parked, howLedger) },
+		func() { box = of(ctx, h.cells.outbox, howOutbox) },
+	)
+	s := &startView{}
+	if m := h.src.monitor; m != nil {
+		s.Monitor = m.activity(rangeShort)
+		s.Notices = m.notices.list(8)
+		h.glanceMonitor(s, m)
+	}
+	s.glanceGroup(group, h.src.monitor)
+	s.glanceClaims(claims)
+	s.glanceParked(parked)
+	s.glanceOutbox(box)
+	return h.show(v, 200, "start", "Look up an event", liveEvery, s)
+}
+
+// together runs all at once and waits for all.
+func together(all ...func()) {
+	var wg sync.WaitGroup
+	for _, f := range all {
+		wg.Go(f)
+	}
+	wg.Wait()
+}
+
+func (h *Handler) glanceMonitor(s *startView, m *Monitor) {
+	a := s.Monitor
+	s.Glance = append(s.Glance,
+		tile{ID: "deliveries", Name: "Deliveries", Value: rate(a.Rate), Unit: "/s", Note: number(int64(a.Total.deliveries())) + " since " + span(time.Since(m.began)) + " ago", Link: "activity", Spark: a.SparkDeliveries},
+		tile{ID: "duplicates", Name: "Duplicates skipped", Value: number(int64(a.Total.duplicates())), Note: percent(a.Total.duplicates(), a.Total.deliveries()) + " of deliveries", Link: "activity#duplicates", Spark: a.SparkDuplicates},
+	)
+	failed := tile{ID: "failed", Name: "Failed runs", Value: number(int64(a.Recent[kindFailed])), Unit: "in 5 min", Note: plural(int(a.Recent[kindRetry]), "retry") + " followed", Link: "activity#failures", Level: "ok"}
+	if a.Recent[kindRetry] != 1 {
+		failed.Note = number(int64(a.Recent[kindRetry])) + " retries followed"
+	}
+	if a.Recent[kindFailed] > 0 {
+		failed.Level = "warn"
+	}
+	s.Glance = append(s.Glance, failed)
+	lag, assigned, stalled := m.parts.sum()
+	if stalled > 0 {
+		s.Alerts = append(s.Alerts, alert{"bad", plural(stalled, "partition") + " at rest", "There is something to do, and nothing moves.", "partitions", "See which"})
+	}
+	if h.cells.group == nil {
+		s.Glance = append(s.Glance, tile{ID: "lag", Name: "Lag", Value: number(lag), Unit: "records", Note: plural(assigned, "partition") + " in this process", Link: "partitions"})
+	}
+}
+
+func (s *startView) unknown(what, problem string) {
+	if problem != "" {
+		s.Unknown = append(s.Unknown, what+": "+problem)
+	}
+}
+
+func (s *startView) glanceGroup(p part[groupState], m *Monitor) {
+	s.unknown("Kafka", p.Problem)
+	if !p.OK() {
+		return
+	}
+	g := &p.Value
+	t := tile{ID: "lag", Name: "Lag", Value: number(g.lag()), Unit: "records", Note: plural(len(g.Partitions), "partition") + ", " + plural(len(g.Members), "member"), Link: "partitions"}
+	s.Glance = append(s.Glance, t)
+	if len(g.Members) == 0 {
+		s.Alerts = append(s.Alerts, alert{"bad", "The group has no members", "Nobody consumes. Start a worker, or look at its log.", "partitions", "See the group"})
+	}
+	letters := g.letters()
+	t = tile{ID: "letters", Name: "Dead letters", Value: number(letters), Unit: "records", Note: "in " + plural(len(g.Letters), "topic"), Link: "letters", Level: "ok"}
+	if letters > 0 {
+		t.Level = "warn"
+		title := number(letters) + " records in dead-letter topics"
+		if letters == 1 {
+			title = "One record in a dead-letter topic"
+		}
+		s.Alerts = append(s.Alerts, alert{"warn", title, "Letters stay there when they were replayed, until they are purged: a plan says which are still open.", "letters", "Look at them"})
+	}
+	s.Glance = append(s.Glance, t)
+}
+
+func (g *groupState) lag() (n int64) {
+	for i := range g.Partitions {
+		n += g.Partitions[i].Lag
+	}
+	return n
+}
+
+func (g *groupState) letters() (n int64) {
+	for _, t := range g.Letters {
+		n += t.Records
+	}
+	return n
+}
+
+func (s *startView) glanceClaims(p part[[]ledgerClaims]) {
+	s.unknown("Ledger", p.Problem)
+	if !p.OK() {
+		return
+	}
+	n, cannot := 0, 0
+	for _, l := range p.Value {
+		n += len(l.Records)
+		if l.Cannot {
+			cannot++
+		}
+	}
+	if cannot == len(p.Value) {
+		return
+	}
+	t := tile{ID: "stuck", Name: "Stuck claims", Value: number(int64(n)), Link: "claims", Level: "ok", Note: "none: every lease is alive"}
+	if n > 0 {
+		t.Level, t.Note = "warn", "their lease is over"
+		s.Alerts = append(s.Alerts, alert{"warn", plural(n, "claim") + " without a living holder", "The next delivery of each takes it over. If none comes, somebody must send it again.", "claims", "See which"})
+	}
+	s.Glance = append(s.Glance, t)
+}
+
+func (s *startView) glanceParked(p part[parkedState]) {
+	s.unknown("Parked events", p.Problem)
+	if !p.OK() || len(p.Value.Queues) == 0 && len(p.Value.Cannot) > 0 {
+		return
+	}
+	events, blocked := p.Value.sums()
+	t := tile{ID: "parked", Name: "Parked events", Value: number(int64(events)), Note: "in " + plural(len(p.Value.Queues), "queue"), Link: "parked"}
+	if blocked > 0 {
+		t.Level = "warn"
+		s.Alerts = append(s.Alerts, alert{"warn", plural(blocked, "key") + " blocked", "The first event of each was given up, and those behind it wait for a person.", "parked", "See which"})
+	}
+	s.Glance = append(s.Glance, t)
+}
+
+func (p *parkedState) sums() (events, blocked int) {
+	for i := range p.Queues {
+		events += p.Queues[i].Length
+		if p.Queues[i].Blocked {
+			blocked++
+		}
+	}
+	return events, blocked
+}
+
+func (s *startView) glanceOutbox(p part[outboxState]) {
+	s.unknown("Outbox", p.Problem)
+	if !p.OK() {
+		return
+	}
+	o := &p.Value
+	t := tile{ID: "outbox", Name: "Outbox", Value: number(o.Waiting), Unit: "waiting", Link: "outbox", Level: "ok", Note: "nothing waits"}
+	if o.Waiting > 0 {
+		t.Note = "the oldest for " + span(o.Oldest)
+	}
+	if o.Backlog.Parked > 0 {
+		t.Level = "warn"
+		s.Alerts = append(s.Alerts, alert{"warn", plural(int(o.Backlog.Parked), "outbox row") + " parked", "They will never be published as they are; " + number(o.Blocked) + " wait behind them.", "outbox", "See which"})
+	}
+	s.Glance = append(s.Glance, t)
+}

@@ -1,0 +1,192 @@
+package ops
+
+import (
+	"crypto/rand"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+)
+
+// The bounds of plans. A plan is kept so that a replay does what somebody saw, and nothing else.
+const (
+	maxPlans   = 32
+	maxPlanned = 200 // letters of one plan
+	planLife   = 15 * time.Minute
+)
+
+// planState is how far a plan is.
+type planState string
+
+const (
+	planMade    planState = "planned"
+	planRunning planState = "running"
+	planDone    planState = "done"
+)
+
+// replayPlan is what somebody wants to replay.
+type replayPlan struct {
+	ID        string
+	Who       string
+	Topic     string // the dead-letter topic
+	Made      time.Time
+	Expires   time.Time
+	Decisions decisions
+	Rows      []letterRow
+	Missing   []string
+
+	State        planState
+	Began, Ended time.Time
+	Outcome      string // done, interrupted or failed
+	Problem      string
+	Results      []rowResult // of the rows that were to be replayed, as far as they are known
+}
+
+// rowResult is what became of a letter.
+type rowResult struct {
+	letterRow
+	Outcome string // replayed, skipped or failed
+	Detail  string
+}
+
+// Wanted are the rows that a replay would do something with.
+func (p *replayPlan) Wanted() (rows []letterRow) {
+	for i := range p.Rows {
+		if p.Rows[i].Replays() {
+			rows = append(rows, p.Rows[i])
+		}
+	}
+	return rows
+}
+
+// Replayed is how many letters were.
+func (p *replayPlan) Replayed() (n int) {
+	for i := range p.Results {
+		if p.Results[i].Outcome == outcomeReplayed {
+			n++
+		}
+	}
+	return n
+}
+
+var (
+	errNoPlan      = errors.New("no such plan")
+	errPlanDone    = errors.New("the plan was carried out already")
+	errPlanRunning = errors.New("the plan is being carried out")
+	errPlanOthers  = errors.New("the plan is somebody else's")
+	errTooMany     = errors.New("too many replays are under way")
+	errOneAtATime  = errors.New("another replay is under way")
+)
+
+// plans are those that are known.
+type plans struct {
+	mu  sync.Mutex
+	all map[string]*replayPlan
+}
+
+func newPlans() *plans { return &plans{all: make(map[string]*replayPlan)} }
+
+// add keeps a plan under an id that nobody can guess. The oldest that nobody carries out makes room.
+func (p *plans) add(now time.Time, n *replayPlan) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.expire(now)
+	if len(p.all) >= maxPlans && !p.makeRoom() {
+		return errTooMany
+	}
+	n.ID, n.State = rand.Text(), planMade
+	n.Made, n.Expires = now, now.Add(planLife)
+	p.all[n.ID] = n
+	return nil
+}
+
+func (p *plans) expire(now time.Time) {
+	for id, one := range p.all {
+		if one.State != planRunning && !now.Before(one.Expires) {
+			delete(p.all, id)
+		}
+	}
+}
+
+// makeRoom forgets the oldest plan that was carried out, or else the oldest that was not.
+func (p *plans) makeRoom() bool {
+	for _, state := range []planState{planDone, planMade} {
+		var oldest *replayPlan
+		for _, one := range p.all {
+			if one.State == state && (oldest == nil || one.Made.Before(oldest.Made)) {
+				oldest = one
+			}
+		}
+		if oldest != nil {
+			delete(p.all, oldest.ID)
+			return true
+		}
+	}
+	return false
+}
+
+// find returns a copy of a plan of who.
+func (p *plans) find(now time.Time, id, who string) (replayPlan, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	one, err := p.get(now, id, who)
+	if err != nil {
+		return replayPlan{}, err
+	}
+	c := *one
+	c.Results = slices.Clone(one.Results)
+	return c, nil
+}
+
+func (p *plans) get(now time.Time, id, who string) (*replayPlan, error) {
+	p.expire(now)
+	one := p.all[id]
+	switch {
+	case one == nil:
+		return nil, errNoPlan
+	case one.Who != who:
+		return nil, errPlanOthers
+	}
+	return one, nil
+}
+
+// begin marks a plan as being carried out: once, whoever asks at the same time. One is carried out at a time.
+func (p *plans) begin(now time.Time, id, who string) (replayPlan, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	one, err := p.get(now, id, who)
+	switch {
+	case err != nil:
+		return replayPlan{}, err
+	case one.State == planRunning:
+		return replayPlan{}, errPlanRunning
+	case one.State == planDone:
+		return replayPlan{}, errPlanDone
+	}
+	for _, other := range p.all {
+		if other.State == planRunning {
+			return replayPlan{}, errOneAtATime
+		}
+	}
+	one.State, one.Began = planRunning, now
+	return *one, nil
+}
+
+// note adds what became of a letter.
+func (p *plans) note(id string, r rowResult) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if one := p.all[id]; one != nil {
+		one.Results = append(one.Results, r)
+	}
+}
+
+// end says how it came out. The plan is remembered for as long again, so that a second confirmation can be told so.
+func (p *plans) end(now time.Time, id, outcome, problem string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if one := p.all[id]; one != nil {
+		one.State, one.Ended, one.Outcome, one.Problem = planDone, now, outcome, problem
+		one.Expires = now.Add(planLife)
+	}
+}

@@ -1,0 +1,121 @@
+package ops
+
+import (
+	"fmt"
+	"html/template"
+	"io"
+	"io/fs"
+	"path"
+	"strings"
+	"sync"
+	"time"
+)
+
+// frame is what is around the content of every page.
+type frame struct {
+	Page, Title string
+	Name        string // Config.Title
+	Group       string
+	Who         string
+	Replay      bool
+	Assets      assetNames
+	Nav         []navItem
+	Now         time.Time
+	Live        int // seconds between looks for what is new; 0: the page does not move
+	Content     any
+}
+
+type navItem struct {
+	Name, Text string
+	Here       bool
+}
+
+// pageNames are the pages in the order of the navigation.
+var pageNames = []navItem{
+	{Name: ".", Text: "Look up"}, {Name: "activity", Text: "Activity"}, {Name: "partitions", Text: "Partitions"}, {Name: "claims", Text: "Claims"},
+	{Name: "parked", Text: "Parked"}, {Name: "letters", Text: "Dead letters"}, {Name: "outbox", Text: "Outbox"}, {Name: "doctor", Text: "Doctor"},
+}
+
+// belongs says under which entry of the navigation a page is.
+var belongs = map[string]string{"start": ".", "event": ".", "letter": "letters", "plan": "letters"}
+
+func (h *Handler) frame(v *visit, name, title string, live time.Duration, content any) frame {
+	f := frame{
+		Page: name, Title: title, Name: h.cfg.Title, Group: h.cfg.Consumer.Group, Who: v.who, Replay: h.cfg.AllowReplay,
+		Assets: namesOfAssets(), Now: h.now(), Live: int(live / time.Second), Content: content,
+	}
+	for _, item := range pageNames {
+		item.Here = item.Name == name || item.Name == belongs[name]
+		f.Nav = append(f.Nav, item)
+	}
+	return f
+}
+
+var functions = template.FuncMap{
+	"ago": ago, "stamp": stamp, "clock": clock, "iso": machineTime, "span": span, "size": size, "plural": plural, "visible": visible,
+	"number": func(n any) (string, error) {
+		switch n := n.(type) {
+		case int:
+			return number(int64(n)), nil
+		case int32:
+			return number(int64(n)), nil
+		case int64:
+			return number(n), nil
+		case *int64:
+			return number(*n), nil
+		case uint32:
+			return number(int64(n)), nil
+		case uint64:
+			return number(int64(n)), nil
+		}
+		return "", fmt.Errorf("%T is no number", n)
+	},
+	// with gives a template that another one includes several values.
+	"with_": func(pairs ...any) (map[string]any, error) {
+		m := make(map[string]any, len(pairs)/2)
+		for i := 0; i+1 < len(pairs); i += 2 {
+			name, ok := pairs[i].(string)
+			if !ok {
+				return nil, fmt.Errorf("%v is no name", pairs[i])
+			}
+			m[name] = pairs[i+1]
+		}
+		return m, nil
+	},
+}
+
+// pageTemplates are parsed once, when the first page is made.
+var pageTemplates = sync.OnceValues(func() (map[string]*template.Template, error) {
+	base, err := template.New("").Funcs(functions).ParseFS(templateFiles, "templates/parts/*.html")
+	if err != nil {
+		return nil, err
+	}
+	files, err := fs.Glob(templateFiles, "templates/*.html")
+	if err != nil {
+		return nil, err
+	}
+	all := make(map[string]*template.Template, len(files))
+	for _, file := range files {
+		t, err := base.Clone()
+		if err != nil {
+			return nil, err
+		}
+		if t, err = t.ParseFS(templateFiles, file); err != nil {
+			return nil, err
+		}
+		all[strings.TrimSuffix(path.Base(file), ".html")] = t
+	}
+	return all, nil
+})
+
+func render(w io.Writer, name string, f frame) error {
+	all, err := pageTemplates()
+	if err != nil {
+		return err
+	}
+	t := all[name]
+	if t == nil {
+		return fmt.Errorf("ops: there is no template %s", name)
+	}
+	return t.ExecuteTemplate(w, "layout", f)
+}

@@ -1,0 +1,160 @@
+package ops
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// This file keeps sources at arm's length: what fails or hangs costs its own section of a page, for a bounded time.
+
+// part is what a section shows: a value, or why there is none.
+type part[T any] struct {
+	Value   T
+	Problem string    // why there is none
+	Missing string    // what to configure to have one
+	At      time.Time // when it was asked for
+}
+
+// OK reports whether there is a value.
+func (p part[T]) OK() bool { return p.Problem == "" && p.Missing == "" }
+
+func missing[T any](how string) part[T] { return part[T]{Missing: how} }
+
+// timeoutError is for a source that was cut off.
+type timeoutError time.Duration
+
+func (e timeoutError) Error() string {
+	return fmt.Sprintf("no whole answer within %s", time.Duration(e))
+}
+
+// errBusy says that as much is under way as there may be.
+var errBusy = errors.New("too many searches are under way, try again in a moment")
+
+var errNoAnswer = errors.New("no answer in time")
+
+// result of a call.
+type result[T any] struct {
+	value T
+	err   error
+	at    time.Time
+}
+
+func (r result[T]) part() part[T] {
+	p := part[T]{Value: r.value, At: r.at}
+	if r.err != nil {
+		p.Problem = problemText(r.err)
+	}
+	return p
+}
+
+// problemText is what a page says of an error: escaped like all else, and of a bounded length.
+func problemText(err error) string {
+	if errors.Is(err, context.Canceled) {
+		return "the page is being closed"
+	}
+	return clip(err.Error(), 500)
+}
+
+// cell asks a source that is the same for everybody: at most once at a time and once in a while, whoever looks.
+type cell[T any] struct {
+	h     *Handler
+	keep  time.Duration // how long an answer is good enough
+	limit time.Duration // of one call, if the source obeys its context
+	fetch func(context.Context) (T, error)
+
+	mu      sync.Mutex
+	last    result[T]
+	running chan struct{} // closed when the call that is under way ends
+	since   time.Time     // when that began
+}
+
+// get returns an answer that is not older than c.keep, or a problem when c.h.cfg.Timeout is over. The call goes on then: whoever asks
+// next has its answer, and there is never a second one beside it.
+func (c *cell[T]) get(ctx context.Context) part[T] {
+	c.mu.Lock()
+	if !c.last.at.IsZero() && c.h.now().Sub(c.last.at) < c.keep && c.running == nil {
+		defer c.mu.Unlock()
+		return c.last.part()
+	}
+	if c.running == nil {
+		c.running, c.since = make(chan struct{}), c.h.now()
+		c.h.work.Go(c.call)
+	}
+	running, left := c.running, c.h.cfg.Timeout-c.h.now().Sub(c.since) // who hangs is waited for once
+	c.mu.Unlock()
+	if err := wait(ctx, running, left); err != nil {
+		return part[T]{Problem: problemText(err), At: c.h.now()}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.last.part()
+}
+
+func (c *cell[T]) call() {
+	ctx, cancel := context.WithTimeout(c.h.ctx, c.limit)
+	defer cancel()
+	value, err := shielded(ctx, c.fetch)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.last = result[T]{value, err, c.h.now()}
+	close(c.running)
+	c.running = nil
+}
+
+// ask asks a source something of one person's. It is one of at most maxScans calls, and waited for no longer than limit; a source
+// that obeys its context has ended by then, with what it has found so far.
+func ask[T any](visitor context.Context, h *Handler, limit time.Duration, fetch func(context.Context) (T, error)) part[T] {
+	select {
+	case h.scans <- struct{}{}:
+	default:
+		return part[T]{Problem: errBusy.Error(), At: h.now()}
+	}
+	var r result[T]
+	done := make(chan struct{})
+	h.work.Go(func() {
+		defer close(done)
+		defer func() { <-h.scans }()
+		ctx, cancel := context.WithTimeout(h.ctx, limit)
+		defer cancel()
+		defer context.AfterFunc(visitor, cancel)()
+		value, err := shielded(ctx, fetch)
+		if errors.Is(err, context.DeadlineExceeded) {
+			err = timeoutError(limit)
+		}
+		r = result[T]{value, err, h.now()}
+	})
+	if err := wait(visitor, done, limit+graceOfAsk); err != nil {
+		return part[T]{Problem: problemText(err), At: h.now()}
+	}
+	return r.part()
+}
+
+// graceOfAsk lets a source that was cut off say how far it came.
+const graceOfAsk = 250 * time.Millisecond
+
+// wait waits for done.
+func wait(ctx context.Context, done <-chan struct{}, limit time.Duration) error {
+	t := time.NewTimer(limit)
+	defer t.Stop()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-t.C:
+		return errNoAnswer
+	}
+}
+
+// shielded keeps a source that panics from taking the program along.
+func shielded[T any](ctx context.Context, fetch func(context.Context) (T, error)) (value T, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v", p)
+		}
+	}()
+	return fetch(ctx)
+}

@@ -1,0 +1,315 @@
+package ops
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/outbox"
+)
+
+// sources are what the page shows, each nil if it was not configured.
+type sources struct {
+	monitor *Monitor
+	events  eventFinder
+	letters letterBox
+	group   groupReader
+	claims  claimLister
+	parked  parkedLister
+	outbox  outboxReader
+	doctor  examiner
+	close   func() error
+}
+
+// eventQuery is what somebody looks for.
+type eventQuery struct {
+	ID                          string
+	Type, Tenant, Source, Topic string // optional
+}
+
+// eventFinder looks for an event in the ledgers, and for its dead letters in Kafka.
+type eventFinder interface {
+	find(context.Context, eventQuery) (eventAnswer, error)
+	lettersOf(context.Context, eventQuery) (eventLetters, error)
+}
+
+// eventAnswer is what the ledgers know.
+type eventAnswer struct {
+	Records []eventRecord
+	// WhichType says that a ledger cannot search and the type must be given.
+	WhichType bool
+	NotKnown  string // what it may mean that there are none
+}
+
+// eventRecord is one record of one ledger.
+type eventRecord struct {
+	dedup.Record
+	Ledger string
+	Next   string // what becomes of it
+	Parked *parkedEvent
+	NoRow  bool // it is parked, and its record was forgotten
+}
+
+// parkedEvent is where an event waits in its queue.
+type parkedEvent struct {
+	Topic     string
+	Partition int32
+	Queue     string
+	Head      bool
+	HeadID    string
+	Blocked   bool
+	Wait      string
+	Others    int // in the queue beside it; -1: not known
+}
+
+// eventLetters are dead letters of an event.
+type eventLetters struct {
+	Scanned int
+	Cut     bool // there are more
+	Letters []letterRow
+}
+
+// letterPlace is where a letter lies.
+type letterPlace struct {
+	Topic     string
+	Partition int32
+	Offset    int64
+}
+
+func (p letterPlace) String() string { return fmt.Sprintf("%s/%d/%d", p.Topic, p.Partition, p.Offset) }
+
+// letterRow is a dead letter in a list.
+type letterRow struct {
+	letterPlace
+	Failed           time.Time
+	Class            idem.Class
+	Tenant, Scope    string
+	Type, ID, Origin string
+	Attempts         int
+	Generation       uint32
+	Error            string
+	Omitted          bool
+	Problem          string // why it is no letter
+
+	Verdict, Action, Note string // in a plan
+}
+
+// Replays reports whether a replay of the plan that the row is in would do something.
+func (r *letterRow) Replays() bool { return r.Action != "" && r.Action != actionSkip }
+
+const actionSkip = "skip"
+
+// letterFilter chooses letters of a dead-letter topic.
+type letterFilter struct {
+	Topic        string // the dead-letter topic
+	Type, Class  string
+	ID           string
+	Since, Until time.Time
+}
+
+// letterPage is the newest letters that a filter chooses.
+type letterPage struct {
+	Rows    []letterRow
+	Scanned int
+	Size    int64 // records there are
+	More    bool  // older ones may match
+}
+
+// letterDetail is all of one letter.
+type letterDetail struct {
+	letterRow
+	First      time.Time
+	Key, Value []byte // nil is not empty
+	Headers    []idem.Header
+}
+
+// decisions are what a person says to letters that are left alone otherwise.
+type decisions struct {
+	Again, Forgotten bool
+}
+
+// letterPlan is what a replay would do, in the order of the topic.
+type letterPlan struct {
+	Rows    []letterRow
+	Missing []string // retry topics that do not exist
+}
+
+// letterBox is the dead letters of the group.
+type letterBox interface {
+	topics(context.Context) ([]string, error)
+	newest(context.Context, letterFilter, int) (letterPage, error)
+	get(context.Context, letterPlace) (letterDetail, error)
+	// plan asks the ledgers about letters of one dead-letter topic. It changes nothing.
+	plan(ctx context.Context, topic string, at []letterPlace, d decisions) (letterPlan, error)
+	// replay replays the letters of one dead-letter topic, if the ledgers still say so, and tells of each.
+	replay(ctx context.Context, topic string, at []letterPlace, d decisions, each func(row letterRow, replayed bool, err error)) error
+}
+
+// groupState is what the brokers know of the group.
+type groupState struct {
+	Members    []groupMember
+	Partitions []groupPartition // of the sources, and of the group's own topics for later attempts
+	Letters    []letterTopic
+	Notes      []string // what is odd
+}
+
+type groupMember struct {
+	Client, Instance string
+	Assigned         []memberTopic
+}
+
+type memberTopic struct {
+	Topic      string
+	Partitions []int32
+}
+
+type groupPartition struct {
+	Topic     string
+	Partition int32
+	Retry     bool // of one of the group's own topics for later attempts
+	Committed *int64
+	Begin     int64
+	End, Lag  int64
+	Member    string // empty: nobody reads it
+	Problem   string // why the numbers are not known
+}
+
+type letterTopic struct {
+	Topic   string
+	Records int64
+}
+
+// groupReader asks the brokers.
+type groupReader interface {
+	read(context.Context) (groupState, error)
+}
+
+// ledgerClaims are claims of one ledger whose lease is over.
+type ledgerClaims struct {
+	Ledger  string
+	Cannot  bool // this kind of ledger cannot list
+	Records []stuckRecord
+	More    bool
+}
+
+type claimLister interface {
+	stuck(context.Context) ([]ledgerClaims, error)
+}
+
+// parkedQueue is the queue of one Kafka key.
+type parkedQueue struct {
+	Ledger    string
+	Topic     string
+	Partition int32
+	Name      string // as the ledger has it
+	Length    int
+	Wait      time.Duration
+	Blocked   bool
+	Head      *dedup.Parked // if it was looked at
+}
+
+type parkedState struct {
+	Queues []parkedQueue
+	More   bool // there are others
+	Cannot []string
+}
+
+type parkedLister interface {
+	list(context.Context) (parkedState, error)
+}
+
+// outboxState is what an outbox holds.
+type outboxState struct {
+	outbox.Backlog
+	Parked []outboxRow
+	Relays []outboxRelay
+}
+
+type outboxRow struct {
+	Seq              int64
+	Topic, Key       string
+	Type, ID, Reason string
+	At               time.Time
+	Behind           int64
+}
+
+type outboxRelay struct {
+	Name   string
+	Shards int
+	Lease  time.Duration
+}
+
+type outboxReader interface {
+	read(context.Context) (outboxState, error)
+}
+
+// finding is what one check of the doctor says.
+type finding struct {
+	ID, On, Title  string
+	Verdict        string // ok, warn, bad, unknown, skipped
+	Detail, Remedy string
+}
+
+type examiner interface {
+	examine(context.Context) ([]finding, error)
+}
+
+// cells are the sources that are the same for everybody.
+type cells struct {
+	topics *cell[[]string]
+	group  *cell[groupState]
+	claims *cell[[]ledgerClaims]
+	parked *cell[parkedState]
+	outbox *cell[outboxState]
+	doctor *cell[[]finding]
+}
+
+// How long answers are good enough. The doctor asks much, of everybody.
+const (
+	keepFigures = 2 * time.Second
+	keepTopics  = 5 * time.Second
+	keepDoctor  = time.Minute
+	doctorLimit = 45 * time.Second
+)
+
+func newCells(h *Handler) cells {
+	s := &h.src
+	return cells{
+		topics: cellOf(h, keepTopics, h.cfg.Timeout, s.letters != nil, func(ctx context.Context) ([]string, error) { return s.letters.topics(ctx) }),
+		group:  cellOf(h, keepFigures, h.cfg.Timeout, s.group != nil, func(ctx context.Context) (groupState, error) { return s.group.read(ctx) }),
+		claims: cellOf(h, keepFigures, h.cfg.Timeout, s.claims != nil, func(ctx context.Context) ([]ledgerClaims, error) { return s.claims.stuck(ctx) }),
+		parked: cellOf(h, keepFigures, h.cfg.Timeout, s.parked != nil, func(ctx context.Context) (parkedState, error) { return s.parked.list(ctx) }),
+		outbox: cellOf(h, keepFigures, h.cfg.Timeout, s.outbox != nil, func(ctx context.Context) (outboxState, error) { return s.outbox.read(ctx) }),
+		doctor: cellOf(h, keepDoctor, doctorLimit, s.doctor != nil, func(ctx context.Context) ([]finding, error) { return s.doctor.examine(ctx) }),
+	}
+}
+
+// cellOf is nil without a source.
+func cellOf[T any](h *Handler, keep, limit time.Duration, there bool, fetch func(context.Context) (T, error)) *cell[T] {
+	if !there {
+		return nil
+	}
+	return &cell[T]{h: h, keep: keep, limit: limit, fetch: fetch}
+}
+
+// of asks a cell, or says what is missing.
+func of[T any](ctx context.Context, c *cell[T], how string) part[T] {
+	if c == nil {
+		return missing[T](how)
+	}
+	return c.get(ctx)
+}
+
+// What to say where a source was not given.
+const (
+	howKafka   = "The page does not know the brokers. Give ops.Config.Consumer (with Brokers and Group), or Client."
+	howLedger  = "The page knows no ledger. Give ops.Config.Consumer.Store, or Stores."
+	howMonitor = "Nobody counts in this process. Put ops.NewMonitor() into Observers of the consumer's configuration, and into ops.Config.Monitor."
+	howOutbox  = "The page knows no outbox. Give ops.Config.Outbox, such as a *pgoutbox.Outbox."
+	howDoctor  = "The doctor has nothing to examine. Give ops.Config.Consumer."
+)
+
+// newSources makes sources of what was configured.
+func newSources(cfg Config) sources { return sources{monitor: cfg.Monitor} }

@@ -1,0 +1,141 @@
+package ops
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// This file says numbers and times as people do.
+
+// clip shortens s to at most n bytes of valid UTF-8.
+func clip(s string, n int) string {
+	if len(s) <= n {
+		return strings.ToValidUTF8(s, "\uFFFD")
+	}
+	return strings.ToValidUTF8(s[:n], "") + "…"
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return number(int64(n)) + " " + what + "s"
+}
+
+// number groups digits: 12 345 678 with thin spaces that do not break.
+func number(n int64) string {
+	s := strconv.FormatInt(n, 10)
+	sign := ""
+	if n < 0 {
+		sign, s = "-", s[1:]
+	}
+	if len(s) <= 4 {
+		return sign + s
+	}
+	var b strings.Builder
+	for i, c := range s {
+		if i > 0 && (len(s)-i)%3 == 0 {
+			b.WriteRune('\u202f')
+		}
+		b.WriteRune(c)
+	}
+	return sign + b.String()
+}
+
+// rate is a number of things in a second.
+func rate(perSecond float64) string {
+	switch {
+	case perSecond == 0:
+		return "0"
+	case perSecond < 10:
+		return strconv.FormatFloat(perSecond, 'f', 1, 64)
+	}
+	return number(int64(perSecond + 0.5))
+}
+
+func percent(part, whole uint64) string {
+	if whole == 0 {
+		return "0 %"
+	}
+	p := 100 * float64(part) / float64(whole)
+	switch {
+	case part == 0:
+		return "0 %"
+	case p < 0.1:
+		return "< 0.1 %"
+	case p < 10:
+		return strconv.FormatFloat(p, 'f', 1, 64) + " %"
+	}
+	return strconv.FormatFloat(p, 'f', 0, 64) + " %"
+}
+
+// span is a length of time in one or two words.
+func span(d time.Duration) string {
+	d = max(d, -d)
+	switch {
+	case d < time.Second:
+		return strconv.Itoa(int(d.Milliseconds())) + " ms"
+	case d < time.Minute:
+		return strconv.Itoa(int(d.Seconds())) + " s"
+	case d < time.Hour:
+		return two(int(d.Minutes()), "min", int(d.Seconds())%60, "s")
+	case d < 48*time.Hour:
+		return two(int(d.Hours()), "h", int(d.Minutes())%60, "min")
+	}
+	return strconv.Itoa(int(d.Hours()/24)) + " days"
+}
+
+func two(a int, unitA string, b int, unitB string) string {
+	if b == 0 {
+		return fmt.Sprintf("%d %s", a, unitA)
+	}
+	return fmt.Sprintf("%d %s %d %s", a, unitA, b, unitB)
+}
+
+// ago says when something was, or will be.
+func ago(now, t time.Time) string {
+	d := now.Sub(t)
+	switch {
+	case t.IsZero():
+		return "not known"
+	case d.Abs() < time.Second:
+		return "just now"
+	case d < 0:
+		return "in " + span(d)
+	}
+	return span(d) + " ago"
+}
+
+func stamp(t time.Time) string {
+	if t.IsZero() {
+		return "–"
+	}
+	return t.UTC().Format("2006-01-02 15:04:05 UTC")
+}
+
+// clock is the time of the day if t is of the day of now, else the day too.
+func clock(now, t time.Time) string {
+	if t.IsZero() {
+		return "–"
+	}
+	t, now = t.UTC(), now.UTC()
+	if t.Year() == now.Year() && t.YearDay() == now.YearDay() {
+		return t.Format("15:04:05")
+	}
+	return t.Format("2006-01-02 15:04")
+}
+
+func machineTime(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+
+// size is a number of bytes.
+func size(n int) string {
+	switch {
+	case n < 1024:
+		return plural(n, "byte")
+	case n < 1<<20:
+		return strconv.FormatFloat(float64(n)/1024, 'f', 1, 64) + " KiB"
+	}
+	return strconv.FormatFloat(float64(n)/(1<<20), 'f', 1, 64) + " MiB"
+}
