@@ -230,7 +230,7 @@ func lively(m *Monitor) {
 		m.total[kindHandled].Add(n)
 		m.seconds.add(at+1, kindHandled, n)
 		m.minutes.add(minuteOf(at+1), kindHandled, n)
-		for k, d := range map[kind]uint64{kindSame: uint64(at % 5), kindCopy: uint64((at / 7) % 9), kindFailed: uint64(at % 61 / 58), kindDeadLetter: uint64(at % 97 / 96)} {
+		for k, d := range map[kind]uint64{kindDelivery: n + uint64(at%14), kindSame: uint64(at % 5), kindDuplicate: uint64(at%5) + uint64((at/7)%9), kindFailed: uint64(at % 61 / 58), kindDeadLetter: uint64(at % 97 / 96)} {
 			m.total[k].Add(d)
 			m.seconds.add(at+1, k, d)
 			m.minutes.add(minuteOf(at+1), k, d)

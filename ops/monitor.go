@@ -20,6 +20,7 @@ type Monitor struct {
 	minutes *ring
 
 	parts    partitionTable
+	calls    callTable
 	notices  noticeBoard
 	failures failureTable
 	age      atomic.Int64 // of the last duplicate, nanoseconds
@@ -31,11 +32,12 @@ const (
 )
 
 var (
-	_ idem.HandledObserver    = (*Monitor)(nil)
+	_ idem.SettledObserver    = (*Monitor)(nil)
+	_ idem.CallObserver       = (*Monitor)(nil)
 	_ idem.DuplicateObserver  = (*Monitor)(nil)
 	_ idem.DeadLetterObserver = (*Monitor)(nil)
 	_ idem.RetryObserver      = (*Monitor)(nil)
-	_ idem.SkippedObserver    = (*Monitor)(nil)
+	_ idem.LostObserver       = (*Monitor)(nil)
 	_ idem.LedgerObserver     = (*Monitor)(nil)
 	_ idem.StallObserver      = (*Monitor)(nil)
 )
@@ -50,11 +52,21 @@ func (m *Monitor) second() int64 { return int64(time.Since(m.began)/time.Second)
 
 func minuteOf(second int64) int64 { return (second-1)/60 + 1 }
 
-func (m *Monitor) count(k kind, n uint64) {
-	at := m.second()
-	m.total[k].Add(n)
-	m.seconds.add(at, k, n)
-	m.minutes.add(minuteOf(at), k, n)
+// at is a moment to count in.
+type moment struct{ second, minute int64 }
+
+func (m *Monitor) moment() moment {
+	s := m.second()
+	return moment{s, minuteOf(s)}
+}
+
+func (m *Monitor) count(at moment, k kind, n int) {
+	if n <= 0 {
+		return
+	}
+	m.total[k].Add(uint64(n))
+	m.seconds.add(at.second, k, uint64(n))
+	m.minutes.add(at.minute, k, uint64(n))
 }
 
 // totals are the counts since the monitor was made.
@@ -65,50 +77,44 @@ func (m *Monitor) totals() (c counts) {
 	return c
 }
 
-// ObserveHandled counts runs of handlers.
-func (m *Monitor) ObserveHandled(_ context.Context, e idem.HandledEvent) {
-	if e.Err != nil {
-		m.count(kindFailed, 1)
-		return
+// ObserveSettled counts deliveries and what became of them, many at once.
+func (m *Monitor) ObserveSettled(_ context.Context, e idem.SettledEvent) {
+	at := m.moment()
+	if !e.Parked {
+		m.count(at, kindDelivery, e.Total())
 	}
-	m.count(kindHandled, 1)
+	m.count(at, kindHandled, e.Counts[idem.SettledHandled])
+	m.count(at, kindDuplicate, e.Counts[idem.SettledDuplicate])
+	m.count(at, kindSkipped, e.Counts[idem.SettledSkipped]+e.Counts[idem.SettledFallback])
 }
 
-// ObserveDuplicate counts duplicates.
+// ObserveDuplicate counts those that are the same record again; what is left of all duplicates are copies.
 func (m *Monitor) ObserveDuplicate(_ context.Context, e idem.DuplicateEvent) {
-	if e.Verdict == dedup.Dead && !e.SameRecord { // becomes a dead letter, which is counted
-		return
-	}
-	k := kindCopy
 	if e.SameRecord {
-		k = kindSame
+		m.count(m.moment(), kindSame, 1)
 	}
 	if e.Age > 0 {
 		m.age.Store(int64(e.Age))
 	}
-	m.count(k, 1)
 }
 
 // ObserveDeadLetter counts dead letters, and remembers why.
 func (m *Monitor) ObserveDeadLetter(_ context.Context, e idem.DeadLetterEvent) {
-	m.count(kindDeadLetter, 1)
-	m.failures.note(m.began, failure{Key: e.Key, Origin: originOf(e.Message), Dead: true, Class: e.Class, Error: errorText(e.Err)})
+	m.count(m.moment(), kindDeadLetter, 1)
+	m.failures.note(failure{Key: e.Key, Origin: originOf(e.Message), Dead: true, Class: e.Class, Error: errorText(e.Err)})
 }
 
 // ObserveRetry counts attempts that follow, and remembers why.
 func (m *Monitor) ObserveRetry(_ context.Context, e idem.RetryEvent) {
 	if e.Parked {
-		m.count(kindParked, 1)
+		m.count(m.moment(), kindBehind, 1)
 		return
 	}
-	m.count(kindRetry, 1)
-	m.failures.note(m.began, failure{
+	m.count(m.moment(), kindRetry, 1)
+	m.failures.note(failure{
 		Key: e.Key, Origin: originOf(e.Message), Attempt: e.Attempt, Delay: e.Delay, Topic: e.Topic, Error: errorText(e.Err),
 	})
 }
-
-// ObserveSkipped counts messages that nobody handles.
-func (m *Monitor) ObserveSkipped(context.Context, idem.SkippedEvent) { m.count(kindSkipped, 1) }
 
 func originOf(m *idem.Message) dedup.Origin {
 	if m == nil {
@@ -124,5 +130,5 @@ func errorText(err error) string {
 	if err == nil {
 		return ""
 	}
-	return clip(err.Error(), maxErrorText)
+	return clip(idem.ErrorText(err), maxErrorText) // it quotes no data (G-04)
 }

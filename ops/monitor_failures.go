@@ -42,12 +42,12 @@ type failureShard struct {
 
 var failureSeed = maphash.MakeSeed()
 
-// note remembers f, with the time that has passed since began.
-func (t *failureTable) note(began time.Time, f failure) {
+// note remembers f.
+func (t *failureTable) note(f failure) {
 	if f.Key.ID == "" || len(f.Key.ID) > dedup.MaxPart {
 		return
 	}
-	f.At = began.Add(time.Since(began))
+	f.At = time.Now()
 	f.Key = ownKey(f.Key)
 	s := &t.shards[maphash.String(failureSeed, f.Key.ID)%failureShards]
 	s.mu.Lock()

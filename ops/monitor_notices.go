@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/idem-go/idem"
-	"github.com/idem-go/idem/consumer"
 )
 
 // maxNotices bounds what is remembered of what went on: the last of it.
@@ -34,6 +33,7 @@ type noticeBoard struct {
 
 func (b *noticeBoard) add(n notice) {
 	n.At = time.Now()
+	n.Title = clip(n.Title, maxErrorText)
 	n.First, n.Times = n.At, 1
 	n.Text, n.subject = clip(n.Text, maxErrorText), clip(n.subject, maxErrorText)
 	b.mu.Lock()
@@ -61,30 +61,30 @@ func (b *noticeBoard) list(n int) []notice {
 }
 
 var (
-	_ consumer.CommitObserver  = (*Monitor)(nil)
-	_ consumer.GapObserver     = (*Monitor)(nil)
-	_ consumer.TopicObserver   = (*Monitor)(nil)
-	_ consumer.SilenceObserver = (*Monitor)(nil)
+	_ idem.CommitObserver  = (*Monitor)(nil)
+	_ idem.GapObserver     = (*Monitor)(nil)
+	_ idem.TopicObserver   = (*Monitor)(nil)
+	_ idem.SilenceObserver = (*Monitor)(nil)
 )
 
-func (m *Monitor) noteRebalance(e consumer.RebalanceEvent, n int) {
+func (m *Monitor) noteRebalance(e idem.RebalanceEvent, n int) {
 	one := notice{kind: "rebalance", subject: e.Kind.String(), Level: "info", Text: fmt.Sprintf("generation %d", e.Generation)}
 	if e.Cause != nil {
-		one.Text += ": " + e.Cause.Error()
+		one.Text += ": " + errorText(e.Cause)
 	}
 	switch e.Kind {
-	case consumer.Assigned:
+	case idem.Assigned:
 		one.Title = plural(n, "partition") + " assigned"
-	case consumer.Revoked:
+	case idem.Revoked:
 		one.Title = plural(n, "partition") + " given back in order"
-	case consumer.Lost:
+	case idem.Lost:
 		one.Title, one.Level = plural(n, "partition")+" lost", "warn"
 		one.Text += "; nothing was committed, what was under way comes again"
 	}
 	m.notices.add(one)
 }
 
-func (m *Monitor) noteStall(e consumer.PartitionStallEvent) {
+func (m *Monitor) noteStall(e idem.PartitionStallEvent) {
 	where := fmt.Sprintf("%s/%d", e.Topic, e.Partition)
 	if e.Over {
 		m.notices.add(notice{kind: "stall", subject: where, Level: "ok", Title: "Partition " + where + " moves again"})
@@ -97,21 +97,22 @@ func (m *Monitor) noteStall(e consumer.PartitionStallEvent) {
 }
 
 // ObserveCommit remembers commits that failed.
-func (m *Monitor) ObserveCommit(_ context.Context, e consumer.CommitEvent) {
+func (m *Monitor) ObserveCommit(_ context.Context, e idem.CommitEvent) {
 	if e.Err != nil {
-		m.notices.add(notice{kind: "commit", Level: "warn", Title: "Commit of offsets failed", Text: e.Err.Error()})
+		m.notices.add(notice{kind: "commit", Level: "warn", Title: "Commit of offsets failed", Text: errorText(e.Err)})
 	}
 }
 
 // ObserveGap remembers records that are gone.
-func (m *Monitor) ObserveGap(_ context.Context, e consumer.GapEvent) {
+func (m *Monitor) ObserveGap(_ context.Context, e idem.GapEvent) {
 	m.notices.add(notice{
-		kind: "gap", subject: e.Error(), Level: "bad", Title: "Records are gone that were not consumed", Text: e.Error() + "; policy: " + e.Policy.String(),
+		kind: "gap", subject: fmt.Sprintf("%s/%d", e.Topic, e.Partition), Level: "bad", Title: "Records are gone that were not consumed",
+		Text: fmt.Sprintf("%s/%d: to go on with %d, and the log has %d to %d; policy: %s", e.Topic, e.Partition, e.Committed, e.Oldest, e.Newest, e.Policy),
 	})
 }
 
 // ObserveTopic remembers topics that were deleted.
-func (m *Monitor) ObserveTopic(_ context.Context, e consumer.TopicEvent) {
+func (m *Monitor) ObserveTopic(_ context.Context, e idem.TopicEvent) {
 	if e.Missing {
 		m.notices.add(notice{kind: "topic", subject: e.Topic, Level: "bad", Title: "Topic " + clip(e.Topic, 249) + " is missing"})
 		return
@@ -120,7 +121,7 @@ func (m *Monitor) ObserveTopic(_ context.Context, e consumer.TopicEvent) {
 }
 
 // ObserveSilence remembers partitions that went silent.
-func (m *Monitor) ObserveSilence(_ context.Context, e consumer.SilenceEvent) {
+func (m *Monitor) ObserveSilence(_ context.Context, e idem.SilenceEvent) {
 	m.notices.add(notice{
 		kind: "silence", subject: fmt.Sprintf("%s/%d", e.Topic, e.Partition), Level: "warn", Title: "The group was joined anew",
 		Text: fmt.Sprintf("no records of %s/%d arrived for %s although there were some", e.Topic, e.Partition, e.For.Round(time.Second)),
@@ -147,4 +148,12 @@ func (m *Monitor) ObserveStall(_ context.Context, e idem.StallEvent) {
 	}
 	n.Text = fmt.Sprintf("%s %s, for %s", clip(e.Key.Type, 255), clip(e.Key.ID, 255), e.For.Round(time.Second))
 	m.notices.add(n)
+}
+
+// ObserveLost remembers claims that were lost while their handler ran.
+func (m *Monitor) ObserveLost(_ context.Context, e idem.LostEvent) {
+	m.notices.add(notice{
+		kind: "lost", Level: "warn", Title: "A claim was lost while its handler ran",
+		Text: fmt.Sprintf("%s %s: somebody else has taken it over, it goes through the gate again", clip(e.Key.Type, 255), clip(e.Key.ID, 255)),
+	})
 }

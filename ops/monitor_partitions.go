@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/idem-go/idem/consumer"
+	"github.com/idem-go/idem"
 )
 
 // maxPartitions bounds what is remembered. Others are counted only.
@@ -20,6 +20,7 @@ const (
 )
 
 type partitionID struct {
+	Group     string
 	Topic     string
 	Partition int32
 }
@@ -81,11 +82,14 @@ func (p *partitionState) sample(now time.Time) {
 	p.Samples = append(p.Samples, p.Lag)
 }
 
-// list returns copies, in order.
-func (t *partitionTable) list() (all []partitionState, more int) {
+// list returns copies of the partitions of a group, or of all if it is empty, in order.
+func (t *partitionTable) list(group string) (all []partitionState, more int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, p := range t.all {
+		if group != "" && p.Group != "" && p.Group != group {
+			continue
+		}
 		c := *p
 		c.Samples = slices.Clone(p.Samples)
 		all = append(all, c)
@@ -109,43 +113,45 @@ func (t *partitionTable) sum() (lag int64, assigned, stalled int) {
 }
 
 var (
-	_ consumer.RebalanceObserver      = (*Monitor)(nil)
-	_ consumer.ProgressObserver       = (*Monitor)(nil)
-	_ consumer.PartitionStallObserver = (*Monitor)(nil)
+	_ idem.RebalanceObserver      = (*Monitor)(nil)
+	_ idem.ProgressObserver       = (*Monitor)(nil)
+	_ idem.PartitionStallObserver = (*Monitor)(nil)
 )
 
 // ObserveProgress remembers where a partition is.
-func (m *Monitor) ObserveProgress(_ context.Context, e consumer.ProgressEvent) {
+func (m *Monitor) ObserveProgress(_ context.Context, e idem.ProgressEvent) {
 	now := time.Now()
 	m.parts.mu.Lock()
-	p := m.parts.get(partitionID{e.Topic, e.Partition})
-	if p != nil {
-		lag := int64(-1)
-		if e.Next >= 0 && e.HighWater >= 0 {
-			lag = max(e.HighWater-e.Next, 0)
+	if p := m.parts.get(partitionID{e.Group, e.Topic, e.Partition}); p != nil {
+		lag, ok := e.Lag()
+		if !ok {
+			lag = -1
 		}
 		m.parts.lag += max(lag, 0) - max(p.Lag, 0)
 		p.Next, p.HighWater, p.Pending, p.Lag, p.Told = e.Next, e.HighWater, e.Pending, lag, now
 		p.sample(now)
 	}
+	if e.Last {
+		m.parts.drop(partitionID{e.Group, e.Topic, e.Partition})
+	}
 	sum := m.parts.lag
 	m.parts.mu.Unlock()
-	at := m.second()
-	m.seconds.setLag(at, sum)
-	m.minutes.setLag(minuteOf(at), sum)
+	at := m.moment()
+	m.seconds.setLag(at.second, sum)
+	m.minutes.setLag(at.minute, sum)
 }
 
 // ObserveRebalance remembers which partitions are ours.
-func (m *Monitor) ObserveRebalance(_ context.Context, e consumer.RebalanceEvent) {
+func (m *Monitor) ObserveRebalance(_ context.Context, e idem.RebalanceEvent) {
 	n := 0
 	m.parts.mu.Lock()
 	for topic, partitions := range e.Partitions {
 		for _, id := range partitions {
 			n++
-			if e.Kind == consumer.Assigned {
-				m.parts.get(partitionID{topic, id})
+			if e.Kind == idem.Assigned {
+				m.parts.get(partitionID{e.Group, topic, id})
 			} else {
-				m.parts.drop(partitionID{topic, id})
+				m.parts.drop(partitionID{e.Group, topic, id})
 			}
 		}
 	}
@@ -154,9 +160,9 @@ func (m *Monitor) ObserveRebalance(_ context.Context, e consumer.RebalanceEvent)
 }
 
 // ObservePartitionStall remembers which partitions rest.
-func (m *Monitor) ObservePartitionStall(_ context.Context, e consumer.PartitionStallEvent) {
+func (m *Monitor) ObservePartitionStall(_ context.Context, e idem.PartitionStallEvent) {
 	m.parts.mu.Lock()
-	if p := m.parts.get(partitionID{e.Topic, e.Partition}); p != nil {
+	if p := m.parts.get(partitionID{e.Group, e.Topic, e.Partition}); p != nil {
 		p.Stalled = e.For
 		if e.Over {
 			p.Stalled = 0

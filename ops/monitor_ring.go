@@ -9,26 +9,23 @@ import (
 type kind uint8
 
 const (
-	kindHandled    kind = iota
-	kindFailed          // runs of a handler that failed
-	kindSame            // duplicates: the same record again
-	kindCopy            // duplicates: a copy elsewhere in the log
-	kindRetry           // attempts that follow
-	kindParked          // events that wait behind another one of their Kafka key
-	kindDeadLetter      // letters that were acknowledged
-	kindSkipped         // tombstones, and types that nobody handles
+	kindDelivery   kind = iota // deliveries that were settled
+	kindHandled                // events whose handler has succeeded, parked ones included
+	kindDuplicate              // duplicates, all of them
+	kindSame                   // duplicates: the same record again
+	kindFailed                 // runs of a handler that failed, by event
+	kindRetry                  // attempts that follow
+	kindBehind                 // events that wait behind another one of their Kafka key
+	kindDeadLetter             // letters that were acknowledged
+	kindSkipped                // tombstones, and types that nobody handles
 	kinds
 )
 
 // counts are numbers by kind.
 type counts [kinds]uint64
 
-func (c *counts) duplicates() uint64 { return c[kindSame] + c[kindCopy] }
-
-// deliveries are those that were settled, once each.
-func (c *counts) deliveries() uint64 {
-	return c[kindHandled] + c.duplicates() + c[kindDeadLetter] + c[kindSkipped]
-}
+// copies are duplicates that are another record than the one that was handled.
+func (c *counts) copies() uint64 { return c[kindDuplicate] - min(c[kindSame], c[kindDuplicate]) }
 
 func (c *counts) add(o *counts) {
 	for i := range c {

@@ -42,7 +42,7 @@ type kindRow struct {
 }
 
 // Duplicates in this process, for the template.
-func (a *activityView) Duplicates() uint64 { return a.Total.duplicates() }
+func (a *activityView) Duplicates() uint64 { return a.Total[kindDuplicate] }
 
 func (h *Handler) activity(v *visit) error {
 	if h.src.monitor == nil {
@@ -65,7 +65,7 @@ func (m *Monitor) joined(r timeRange) []sample {
 	if r.Step < time.Minute {
 		ring, now = m.seconds, m.second()
 	}
-	last := ring.last(now, r.Slots)
+	last := ring.last(now-1, r.Slots) // the present one is not over
 	all := make([]sample, 0, len(last)/r.Join)
 	for ; len(last) >= r.Join; last = last[r.Join:] {
 		one := sample{noLag: true}
@@ -94,7 +94,7 @@ func (m *Monitor) activity(r timeRange) *activityView {
 	now := m.second()
 	ten := m.seconds.last(now-1, 10) // the present second is not over
 	for i := range ten {
-		a.Rate += float64(ten[i].deliveries()) / 10
+		a.Rate += float64(ten[i].counts[kindDelivery]) / 10
 	}
 	values := func(of func(*sample) uint64) []float64 {
 		list := make([]float64, len(all))
@@ -111,30 +111,29 @@ func (m *Monitor) activity(r timeRange) *activityView {
 		return list
 	}
 	one := func(k kind) func(*sample) uint64 { return func(s *sample) uint64 { return s.counts[k] } }
-	deliveries := func(s *sample) uint64 { return s.deliveries() }
-	duplicates := func(s *sample) uint64 { return s.duplicates() }
+	copies := func(s *sample) uint64 { return s.copies() }
 	lag := make([]float64, len(all))
 	for i := range all {
 		lag[i] = float64(all[i].lag)
 	}
 	a.Charts = []chart{
 		lineChart("throughput", "Throughput", "events a second", r.Step,
-			series{Name: "deliveries", Class: "c1", Values: rates(deliveries)}, series{Name: "handled", Class: "c2", Values: rates(one(kindHandled))}),
+			series{Name: "deliveries", Class: "c1", Values: rates(one(kindDelivery))}, series{Name: "handled", Class: "c2", Values: rates(one(kindHandled))}),
 		barChart("duplicates", "Duplicates skipped", "each "+span(r.Step), r.Step,
-			series{Name: "the same record again", Class: "c1", Values: values(one(kindSame))}, series{Name: "a copy", Class: "c3", Values: values(one(kindCopy))}),
+			series{Name: "the same record again", Class: "c1", Values: values(one(kindSame))}, series{Name: "a copy", Class: "c3", Values: values(copies)}),
 		barChart("failures", "Failures", "each "+span(r.Step), r.Step,
 			series{Name: "failed runs", Class: "c4", Values: values(one(kindFailed))}, series{Name: "dead letters", Class: "c5", Values: values(one(kindDeadLetter))}),
 		lineChart("lag", "Lag of this process", "records", r.Step, series{Name: "lag", Class: "c1", Values: lag}),
 	}
-	a.SparkDeliveries, a.SparkDuplicates = spark(values(deliveries)), spark(values(duplicates))
+	a.SparkDeliveries, a.SparkDuplicates = spark(values(one(kindDelivery))), spark(values(one(kindDuplicate)))
 	a.Kinds = []kindRow{
-		{"deliveries", "Deliveries settled", "handled, duplicates, dead letters and skipped ones together", a.Recent.deliveries(), a.Total.deliveries()},
+		{"deliveries", "Deliveries settled", "each once for each time it was fetched, whatever came of it", a.Recent[kindDelivery], a.Total[kindDelivery]},
 		{"handled", "Handled", "the handler succeeded", a.Recent[kindHandled], a.Total[kindHandled]},
 		{"same", "Duplicates: the same record", "delivered again, after a rebalance, a restart or a rewind", a.Recent[kindSame], a.Total[kindSame]},
-		{"copy", "Duplicates: a copy", "another record of the same event, such as a producer's repeat", a.Recent[kindCopy], a.Total[kindCopy]},
+		{"copy", "Duplicates: a copy", "another record of the same event, such as a producer's repeat", a.Recent.copies(), a.Total.copies()},
 		{"failed-runs", "Failed runs", "the handler returned an error, panicked or ran out of time", a.Recent[kindFailed], a.Total[kindFailed]},
 		{"retries", "Retries", "attempts that follow, in place or later", a.Recent[kindRetry], a.Total[kindRetry]},
-		{"parked-behind", "Waiting behind another", "parked in the order of their Kafka key, without having failed", a.Recent[kindParked], a.Total[kindParked]},
+		{"parked-behind", "Waiting behind another", "parked in the order of their Kafka key, without having failed", a.Recent[kindBehind], a.Total[kindBehind]},
 		{"dead", "Dead letters", "given up, and acknowledged by the dead-letter topic", a.Recent[kindDeadLetter], a.Total[kindDeadLetter]},
 		{"skipped", "Skipped", "tombstones, and types that nobody handles", a.Recent[kindSkipped], a.Total[kindSkipped]},
 	}

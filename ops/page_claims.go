@@ -29,12 +29,12 @@ type runningCall struct {
 func (h *Handler) claims(v *visit) error {
 	c := &claimsView{Own: h.src.monitor != nil, Stuck: of(v.context(), h.cells.claims, howLedger)}
 	if m := h.src.monitor; m != nil {
-		c.Running, c.More = m.running()
+		c.Running, c.More = m.running(h.cfg.Consumer.Group)
 	}
 	return h.show(v, 200, "claims", "Claims", liveEvery, c)
 }
 
-// EventLink is the address of the look-up of an event, relative to all pages.
+// eventLink is the address of the look-up of an event, relative to all pages.
 func eventLink(k dedup.Key) string {
 	q := url.Values{"id": {k.ID}}
 	if k.Type != "" {
@@ -45,8 +45,6 @@ func eventLink(k dedup.Key) string {
 	}
 	return "event?" + q.Encode()
 }
-
-func (m *Monitor) running() ([]runningCall, int) { return nil, 0 }
 
 // parkedView is what waits in the ledgers in the order of Kafka keys.
 type parkedView struct {

@@ -48,6 +48,8 @@ type step struct {
 	Text   string
 	Link   string
 	Future bool
+
+	place time.Time // among the others, for one whose time is not known
 }
 
 func (h *Handler) event(v *visit) error {
@@ -82,7 +84,7 @@ func (e *eventView) answer(now time.Time) {
 	slices.SortStableFunc(records, func(a, b eventRecord) int { return a.Key.Compare(b.Key) })
 	for i := range records {
 		r := &records[i]
-		a := answer{Key: r.Key, Ledger: r.Ledger, Next: r.Next}
+		a := answer{Key: r.Key, Ledger: r.Ledger, Next: capital(r.Next)}
 		a.Level, a.Verdict = verdictOf(now, r)
 		a.Steps = stepsOf(now, r)
 		for j := range e.Letters.Value.Letters {
@@ -108,11 +110,15 @@ func (a *answer) order() {
 		if x.Future != y.Future {
 			return map[bool]int{true: 1, false: -1}[x.Future]
 		}
-		if x.At.IsZero() || y.At.IsZero() {
-			return 0
-		}
-		return x.At.Compare(y.At)
+		return x.order().Compare(y.order())
 	})
+}
+
+func (s *step) order() time.Time {
+	if s.At.IsZero() {
+		return s.place
+	}
+	return s.At
 }
 
 func verdictOf(now time.Time, r *eventRecord) (level, text string) {
@@ -149,7 +155,10 @@ func failures(n uint32) string {
 }
 
 func stepsOf(now time.Time, r *eventRecord) (steps []step) {
-	add := func(s step) { steps = append(steps, s) }
+	add := func(s step) {
+		s.place = r.Changed // just before the last that is known of it
+		steps = append(steps, s)
+	}
 	if o := r.First; o.Topic != "" {
 		add(step{At: o.Time, Level: "info", Title: "Written to Kafka", Text: fmt.Sprintf("%s, partition %d, offset %d", o.Topic, o.Partition, o.Offset)})
 	}

@@ -41,7 +41,7 @@ func (h *Handler) partitions(v *visit) error {
 	p := &partitionsView{Group: of(v.context(), h.cells.group, howKafka), Own: h.src.monitor != nil}
 	var here []partitionState
 	if m := h.src.monitor; m != nil {
-		here, p.More = m.parts.list()
+		here, p.More = m.parts.list(h.cfg.Consumer.Group)
 		charts := m.activity(rangeShort).Charts
 		for _, c := range charts {
 			if c.ID == "throughput" || c.ID == "lag" {
@@ -54,26 +54,30 @@ func (h *Handler) partitions(v *visit) error {
 }
 
 func (p *partitionsView) join(now time.Time, here []partitionState) {
-	rows := map[partitionID]*partitionRow{}
+	type where struct {
+		topic     string
+		partition int32
+	}
+	rows := map[where]*partitionRow{}
 	retry := map[string]bool{}
 	for i := range p.Group.Value.Partitions {
 		k := &p.Group.Value.Partitions[i]
-		rows[partitionID{k.Topic, k.Partition}] = &partitionRow{Partition: k.Partition, Kafka: k, Lag: k.Lag}
+		rows[where{k.Topic, k.Partition}] = &partitionRow{Partition: k.Partition, Kafka: k, Lag: k.Lag}
 		retry[k.Topic] = k.Retry
 	}
 	for i := range here {
-		id := here[i].partitionID
+		id := where{here[i].Topic, here[i].Partition}
 		if rows[id] == nil {
-			rows[id] = &partitionRow{Partition: id.Partition, Lag: here[i].Lag}
+			rows[id] = &partitionRow{Partition: id.partition, Lag: here[i].Lag}
 		}
 		rows[id].Here = &here[i]
 	}
 	topics := map[string]*topicView{}
 	for id, r := range rows {
-		t := topics[id.Topic]
+		t := topics[id.topic]
 		if t == nil {
-			t = &topicView{Topic: id.Topic, Retry: retry[id.Topic]}
-			topics[id.Topic] = t
+			t = &topicView{Topic: id.topic, Retry: retry[id.topic]}
+			topics[id.topic] = t
 		}
 		r.judge(now)
 		t.Rows = append(t.Rows, *r)

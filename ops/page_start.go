@@ -71,8 +71,8 @@ func together(all ...func()) {
 func (h *Handler) glanceMonitor(s *startView, m *Monitor) {
 	a := s.Monitor
 	s.Glance = append(s.Glance,
-		tile{ID: "deliveries", Name: "Deliveries", Value: rate(a.Rate), Unit: "/s", Note: number(int64(a.Total.deliveries())) + " since " + span(time.Since(m.began)) + " ago", Link: "activity", Spark: a.SparkDeliveries},
-		tile{ID: "duplicates", Name: "Duplicates skipped", Value: number(int64(a.Total.duplicates())), Note: percent(a.Total.duplicates(), a.Total.deliveries()) + " of deliveries", Link: "activity#duplicates", Spark: a.SparkDuplicates},
+		tile{ID: "deliveries", Name: "Deliveries", Value: rate(a.Rate), Unit: "/s", Note: number(int64(a.Total[kindDelivery])) + " since " + span(time.Since(m.began)) + " ago", Link: "activity", Spark: a.SparkDeliveries},
+		tile{ID: "duplicates", Name: "Duplicates skipped", Value: number(int64(a.Total[kindDuplicate])), Note: percent(a.Total[kindDuplicate], a.Total[kindDelivery]) + " of deliveries", Link: "activity#duplicates", Spark: a.SparkDuplicates},
 	)
 	failed := tile{ID: "failed", Name: "Failed runs", Value: number(int64(a.Recent[kindFailed])), Unit: "in 5 min", Note: plural(int(a.Recent[kindRetry]), "retry") + " followed", Link: "activity#failures", Level: "ok"}
 	if a.Recent[kindRetry] != 1 {

@@ -1,0 +1,129 @@
+package ops
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/dedup"
+)
+
+// callTable has the calls of handlers that have not returned, in shards: a call takes the lock of one of them twice.
+type callTable struct {
+	shards [callShards]callShard
+}
+
+const (
+	callShards   = 64
+	callsInShard = 128
+)
+
+type callShard struct {
+	mu   sync.Mutex
+	all  map[*idem.Call]callState
+	more int // that run and found no room
+	_    [64]byte
+}
+
+// callState is what is shown of a call. Its strings are those of the record, which lives as long as the call.
+type callState struct {
+	group     string
+	topic     string
+	partition int32
+	offset    int64
+	key       dedup.Key
+	events    int
+	began     time.Time
+}
+
+func (t *callTable) shard(m *idem.Message) *callShard {
+	return &t.shards[(uint64(m.Offset)+7*uint64(m.Partition))%callShards]
+}
+
+// BeginCall remembers that a handler runs.
+func (m *Monitor) BeginCall(ctx context.Context, c *idem.Call) context.Context {
+	msg := c.Message(0)
+	s := m.calls.shard(msg)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.all) >= callsInShard {
+		s.more++
+		return ctx
+	}
+	if s.all == nil {
+		s.all = make(map[*idem.Call]callState)
+	}
+	s.all[c] = callState{c.Group, msg.Topic, msg.Partition, msg.Offset, c.Key(0), c.Len(), c.Began}
+	return ctx
+}
+
+// EndCall forgets it, and counts failures.
+func (m *Monitor) EndCall(_ context.Context, c *idem.Call) {
+	s := m.calls.shard(c.Message(0))
+	s.mu.Lock()
+	if _, ok := s.all[c]; ok {
+		delete(s.all, c)
+	} else {
+		s.more = max(s.more-1, 0)
+	}
+	s.mu.Unlock()
+	if c.Err != nil {
+		m.count(m.moment(), kindFailed, failedOf(c))
+	}
+}
+
+// failedOf is how many events of a call have failed. Being stopped is no failure.
+func failedOf(c *idem.Call) int {
+	var named idem.BatchError
+	switch {
+	case errors.Is(c.Err, context.Canceled):
+		return 0
+	case c.Batch && errors.As(c.Err, &named):
+		return min(len(named), c.Len())
+	}
+	return c.Len()
+}
+
+// The ages of a call that runs: it is odd, or surely stuck.
+const (
+	callSlow = 10 * time.Second
+	callHung = time.Minute
+)
+
+// maxRunning is how many calls are listed, the oldest first.
+const maxRunning = 100
+
+// running lists the calls of a group that have not returned, the oldest first, and says how many others there are.
+func (m *Monitor) running(group string) (all []runningCall, more int) {
+	now := time.Now()
+	for i := range m.calls.shards {
+		s := &m.calls.shards[i]
+		s.mu.Lock()
+		more += s.more
+		for _, c := range s.all {
+			if group != "" && c.group != "" && c.group != group {
+				continue
+			}
+			r := runningCall{Topic: c.topic, Partition: c.partition, Offset: c.offset, Key: c.key, Events: c.events, For: now.Sub(c.began), Level: "ok"}
+			if r.For > callHung {
+				r.Level = "bad"
+			} else if r.For > callSlow {
+				r.Level = "warn"
+			}
+			all = append(all, r)
+		}
+		s.mu.Unlock()
+	}
+	slices.SortFunc(all, func(a, b runningCall) int {
+		return cmp.Or(cmp.Compare(b.For, a.For), cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition), cmp.Compare(a.Offset, b.Offset))
+	})
+	if len(all) > maxRunning {
+		more += len(all) - maxRunning
+		all = all[:maxRunning]
+	}
+	return all, more
+}
