@@ -46,6 +46,8 @@ func TestFind(t *testing.T) {
 		all, err := Find(t.Context(), ledgers, q)
 		require.NoError(t, err)
 		for _, e := range all {
+			require.Len(t, e.Records, 1)
+			require.Equal(t, e.Key, e.Records[0].Key)
 			for _, v := range e.Views() {
 				found = append(found, strings.Join([]string{v.Ledger, v.Tenant, v.Type, v.State}, " "))
 				require.NotEmpty(t, v.Next)

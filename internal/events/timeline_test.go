@@ -19,7 +19,7 @@ func TestTimeline(t *testing.T) {
 		Topic: "orders.g.dlq", Offset: 3, Class: "failed", Error: "card declined", Attempts: 3, First: at(2), Last: at(5), Origin: origin, Written: *at(5),
 	}
 	again := letter // the acknowledgement was lost
-	again.Offset = 4
+	again.Offset, again.Written = 4, *at(70)
 	steps := Timeline([]View{view}, &LettersAt{Letters: []Letter{letter, again}})
 	require.Equal(t, []Step{
 		{Time: *at(0), Kind: Written, Text: "written by its producer", Place: "orders/2/7"},
@@ -27,8 +27,8 @@ func TestTimeline(t *testing.T) {
 		{Time: *at(2), Kind: Failed, Text: "failed for the first time"},
 		{Time: *at(5), Kind: Failed, Text: "failed for the last time, after 3 attempts: failed: card declined"},
 		{Time: *at(5), Kind: Lettered, Text: "dead letter: failed: card declined", Place: "orders.g.dlq/0/3"},
-		{Time: *at(5), Kind: Lettered, Text: "dead letter: failed: card declined", Place: "orders.g.dlq/0/4"},
 		{Time: *at(60), Kind: Changed, Text: "done", Ledger: "postgres", State: "done"},
+		{Time: *at(70), Kind: Lettered, Text: "dead letter: failed: card declined", Place: "orders.g.dlq/0/4"},
 		{Time: *at(9000), Kind: Expires, Text: "may be forgotten by postgres", Ledger: "postgres"},
 	}, steps)
 

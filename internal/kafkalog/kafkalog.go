@@ -2,7 +2,9 @@
 // not: where a log ends with the mark of a transaction, or with records that were compacted away, it waits for a record that
 // never comes. Here each answer of the broker says how far it went.
 //
-// All functions may be called concurrently with one client, which they neither close nor change.
+// All functions may be called concurrently with one client, which they do not close. A broker answers a connection in order, and
+// may take a quarter of a second to answer a fetch; a connection that failed is closed, and opened again by whoever needs it
+// next. So a consumer should not have to share its client with them.
 package kafkalog
 
 import (
