@@ -227,6 +227,23 @@ func TestLag_LeadersMove(t *testing.T) {
 	}
 }
 
+// A connection that breaks in the middle of a question is made anew, whichever question it was: a broker was restarted.
+func TestLag_ConnectionsBreak(t *testing.T) {
+	p := newPlace(t, 1, "orders")
+	p.produce("orders", 3, 0)
+	p.commit("g", "orders", map[int32]int64{0: 1})
+	r := p.reader()
+	want := lags(lagOf(t, r, Query{Group: "g"}))
+	for _, key := range []kmsg.Key{kmsg.ListOffsets, kmsg.OffsetFetch, kmsg.DescribeGroups, kmsg.FindCoordinator} {
+		for range 2 {
+			p.cluster.ControlKey(int16(key), func(kmsg.Request) (kmsg.Response, error, bool) { return nil, errors.New("gone"), true }) // once
+			s := lagOf(t, r, Query{Group: "g"})
+			require.Equal(t, want, lags(s), "%s", key.Name())
+			require.NoError(t, s.MembersErr, key.Name())
+		}
+	}
+}
+
 // What a broker refuses is said where it belongs, and the rest is told (rule 46).
 func TestLag_Rights(t *testing.T) {
 	p := newPlace(t, 1, "orders", "payments")
