@@ -244,6 +244,29 @@ func TestLag_ConnectionsBreak(t *testing.T) {
 	}
 }
 
+// A broker goes for good, and the coordinator with it: its successor is found.
+func TestLag_BrokerGoes(t *testing.T) {
+	p := newPlace(t, 3, "orders")
+	p.produce("orders", 3, 0)
+	controller, err := p.client.Controller() // the fake cannot lose that one
+	require.NoError(t, err)
+	group := "g"
+	for p.cluster.CoordinatorFor(group) == controller.ID() {
+		group += "g"
+	}
+	p.commit(group, "orders", map[int32]int64{0: 1})
+	r := p.reader()
+	want := map[string]int64{"source orders/0": 2}
+	require.Equal(t, want, lags(lagOf(t, r, Query{Group: group})))
+	coordinator, err := p.client.Coordinator(group)
+	require.NoError(t, err)
+	require.NoError(t, p.cluster.RemoveNode(coordinator.ID()))
+	_ = coordinator.Close() // its process is gone
+	s := lagOf(t, r, Query{Group: group, Topics: []string{"orders"}})
+	require.NoError(t, s.MembersErr)
+	require.Len(t, s.Partitions, 4)
+}
+
 // What a broker refuses is said where it belongs, and the rest is told (rule 46).
 func TestLag_Rights(t *testing.T) {
 	p := newPlace(t, 1, "orders", "payments")
