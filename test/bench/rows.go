@@ -71,6 +71,7 @@ func allRows(n sizes) []row {
 		{name: "pgstore-alone", about: "the same by ClaimTx of pgstore, no Kafka, no engine", spec: of(n.fast), consume: ledgerAlone, check: inOrders},
 		{name: "idem-onbatchtx", about: "OnBatchTx, one UPDATE ... = ANY a batch", spec: of(n.fast), consume: idemOnBatchTx, check: inOrders, core: true},
 		{name: "idem-duplicates", about: "the same topic again, the ledger full", unit: deliveries, spec: of(n.fast), consume: idemDuplicates, check: inOrders, after: "idem-onbatchtx", again: true, core: true},
+		{name: "idem-onbatchtx-otel", about: "the same with all metrics and spans, encoded", spec: of(n.fast), consume: idemOnBatchTxOtel, check: inOrders, core: true},
 		{name: "watermill-dedup", about: "Watermill, Deduplicator in a map, nothing durable", spec: of(n.fast), consume: watermillDedup},
 		{name: "naive-redis", about: "GET, SETNX, SET an event, sarama", spec: of(n.medium), consume: naiveRedis, core: true},
 		{name: "idem-redis-on", about: "On, Redis, 16 lanes", spec: of(n.fast), consume: idemOnRedis, lanes: 16, core: true},

@@ -6,6 +6,7 @@ import "fmt"
 var wanted = []ratio{
 	{row: "idem-onbatchtx", base: "sql-limit", least: 0.85, floor: 0.3},
 	{row: "idem-onbatchtx", base: "watermill-dedup", least: 2, floor: 0.5},
+	{row: "idem-onbatchtx-otel", base: "idem-onbatchtx", least: 0.95, floor: 0.75},
 	{row: "idem-ontx", base: "naive-postgres", least: 5, floor: 2},
 	{row: "idem-ontx-shared", base: "naive-postgres-shared", least: 1},
 	{row: "idem-redis-onbatch", base: "naive-redis", least: 6},
