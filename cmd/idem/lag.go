@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"maps"
-	"regexp"
 	"slices"
 	"strconv"
 	"time"
@@ -121,9 +120,6 @@ func firstTime(ctx context.Context, client sarama.Client, s kafkalog.Span) (firs
 	})
 	return first, err
 }
-
-// legalTopic is what Kafka takes for the name of a topic.
-var legalTopic = regexp.MustCompile(`^[a-zA-Z0-9._-]{1,249}$`)
 
 func (a *app) showLag(rows []lagRow) error {
 	cells := make([][]string, len(rows))
