@@ -63,14 +63,15 @@ func (h *house) processor(r *idem.Router, store dedup.Store) *idem.Processor {
 	return p
 }
 
-// ledger of a real Postgres, whose tables are looked at, but for the events that wait in it.
+// ledger of a real Postgres, whose tables are looked at, but for the events that wait in it, and the answers of requests, which
+// are kept to be given again.
 func (h *house) ledger(t *testing.T) (*pgxpool.Pool, *pgstore.Store) {
 	pool, err := pgxpool.New(t.Context(), testenv.Postgres(t))
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
 	require.NoError(t, pgstore.Migrate(t.Context(), pool))
 	for _, table := range []string{"processed_events", "idempotency_keys", "event_starts", "idem_progress"} {
-		h.watch(table, func() string { return dump(h.t, pool, "SELECT t::text FROM "+table+" t") })
+		h.watch(table, func() string { return dump(h.t, pool, "SELECT (to_jsonb(t) - 'result')::text FROM "+table+" t") })
 	}
 	return pool, pgstore.New(pool)
 }

@@ -15,6 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/httpidem"
+	"github.com/idem-go/idem/outbox"
 )
 
 // sink is a way out of the process: read returns all that has left by it.
@@ -23,17 +25,26 @@ type sink struct {
 	read func() string
 }
 
-// instruments make observers for a house, and say where what they write is to be looked at. Who adds a way out of the process, such
-// as metrics or spans, adds it here, and every test looks there.
-var instruments []func(testing.TB) (observers []idem.Observer, sinks []sink)
+// instrument watches all that goes on in a house, and has ways out of its own, such as metrics and spans.
+type instrument struct {
+	observers []idem.Observer
+	http      func(context.Context, httpidem.Observation)
+	outbox    []outbox.Observer
+	sinks     []sink
+}
+
+// instruments are made anew for each house. Who adds a way out of the process adds it here, by an init in a file of its own, and
+// every test looks there.
+var instruments []func(testing.TB) instrument
 
 // house is what a secret must not leave.
 type house struct {
-	t         testing.TB
-	log       *slog.Logger
-	letters   *letterbox
-	observers []idem.Observer
-	sinks     []sink
+	t           testing.TB
+	log         *slog.Logger
+	letters     *letterbox
+	instruments []instrument
+	observers   []idem.Observer // of instruments
+	sinks       []sink
 }
 
 // newHouse has a logger at level debug and a producer of dead letters.
@@ -44,10 +55,11 @@ func newHouse(t testing.TB) *house {
 	h.log = slog.New(both{slog.NewTextHandler(lines, opts), slog.NewJSONHandler(lines, opts)})
 	h.watch("log", lines.String)
 	h.watch("headers of letters", h.letters.headers)
-	for _, make := range instruments {
-		observers, sinks := make(t)
-		h.observers = append(h.observers, observers...)
-		h.sinks = append(h.sinks, sinks...)
+	for _, add := range instruments {
+		i := add(t)
+		h.instruments = append(h.instruments, i)
+		h.observers = append(h.observers, i.observers...)
+		h.sinks = append(h.sinks, i.sinks...)
 	}
 	return h
 }
