@@ -37,6 +37,20 @@ func (b *builder) upDown(m *Metric) metric.Int64UpDownCounter {
 	return i
 }
 
+// counted is a counter that is told when metrics are collected, see sets.collect.
+func (b *builder) counted(m *Metric) metric.Int64ObservableCounter {
+	i, err := b.meter.Int64ObservableCounter(m.Name, metric.WithUnit(m.Unit), metric.WithDescription(m.Description))
+	b.note(m, Counter, err)
+	return i
+}
+
+// countedUpDown is the same of what comes and goes.
+func (b *builder) countedUpDown(m *Metric) metric.Int64ObservableUpDownCounter {
+	i, err := b.meter.Int64ObservableUpDownCounter(m.Name, metric.WithUnit(m.Unit), metric.WithDescription(m.Description))
+	b.note(m, UpDownCounter, err)
+	return i
+}
+
 // seconds is a histogram of durations.
 func (b *builder) seconds(m *Metric) metric.Float64Histogram {
 	i, err := b.meter.Float64Histogram(m.Name, metric.WithUnit(m.Unit), metric.WithDescription(m.Description),

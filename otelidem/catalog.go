@@ -112,7 +112,7 @@ var (
 	}
 	mCallSize = Metric{
 		Name: "idem.call.size", Kind: Histogram, Unit: "{event}", Buckets: sizeBuckets,
-		Description: "Events in a call of a handler.",
+		Description: "Events in a call of a handler that takes many.",
 		Attributes:  []string{attrSystem, attrGroup, attrEventType},
 	}
 	mInFlight = Metric{

@@ -30,34 +30,45 @@ var (
 
 // enginePart is the instruments of processors.
 type enginePart struct {
-	consumed, parked, duplicates, claims, lost, takeovers metric.Int64Counter
-	outages, retries, letters, skipped, stalls            metric.Int64Counter
-	inFlight, down                                        metric.Int64UpDownCounter
-	process, age, ledgerCall                              metric.Float64Histogram
-	callSize, runSize                                     metric.Int64Histogram
+	consumed, parked, claims, lost, takeovers  metric.Int64Counter
+	outages, retries, letters, skipped, stalls metric.Int64Counter
+	down                                       metric.Int64UpDownCounter
+	process, age, ledgerCall                   metric.Float64Histogram
+	callSize, runSize                          metric.Int64Histogram
 
 	settledSets   sets[settledLabels]
 	callSets      sets[callLabels]
 	sizeSets      sets[groupLabels]
-	duplicateSets sets[duplicateLabels]
+	flightSets    sets[groupLabels]     // counts events in flight
+	duplicateSets sets[duplicateLabels] // counts duplicates
 	ledgerSets    sets[ledgerLabels]
 	eventSets     sets[eventLabels]
 }
 
 func (p *enginePart) init(b *builder) {
 	p.consumed, p.parked = b.counter(&mConsumed), b.counter(&mParked)
-	p.process, p.callSize, p.inFlight, p.runSize = b.seconds(&mProcess), b.sizes(&mCallSize), b.upDown(&mInFlight), b.sizes(&mRunSize)
-	p.duplicates, p.age = b.counter(&mDuplicates), b.seconds(&mDuplicateAge)
+	p.process, p.callSize, p.runSize, p.age = b.seconds(&mProcess), b.sizes(&mCallSize), b.sizes(&mRunSize), b.seconds(&mDuplicateAge)
 	p.claims, p.lost, p.takeovers = b.counter(&mClaims), b.counter(&mClaimsLost), b.counter(&mTakeovers)
 	p.ledgerCall, p.down, p.outages = b.seconds(&mLedgerCall), b.upDown(&mLedgerDown), b.counter(&mOutages)
 	p.retries, p.letters, p.skipped, p.stalls = b.counter(&mRetries), b.counter(&mLetters), b.counter(&mSkipped), b.counter(&mHandlerStalls)
 
-	p.settledSets = sets[settledLabels]{build: settledLabels.attributes, other: settledLabels.bounded}
-	p.callSets = sets[callLabels]{build: callLabels.attributes, other: callLabels.bounded}
-	p.sizeSets = sets[groupLabels]{build: groupLabels.attributes, other: groupLabels.bounded}
-	p.duplicateSets = sets[duplicateLabels]{build: duplicateLabels.attributes, other: duplicateLabels.bounded}
-	p.ledgerSets = sets[ledgerLabels]{build: ledgerLabels.attributes}
-	p.eventSets = sets[eventLabels]{build: eventLabels.attributes, other: eventLabels.bounded}
+	inFlight, duplicates := b.countedUpDown(&mInFlight), b.counted(&mDuplicates)
+	b.watch(func(_ context.Context, to metric.Observer) error {
+		p.flightSets.collect(to, inFlight)
+		p.duplicateSets.collect(to, duplicates)
+		return nil
+	}, inFlight, duplicates)
+	p.initSets()
+}
+
+func (p *enginePart) initSets() {
+	p.settledSets.build, p.settledSets.other = settledLabels.attributes, settledLabels.bounded
+	p.callSets.build, p.callSets.other = callLabels.attributes, callLabels.bounded
+	p.sizeSets.build, p.sizeSets.other = groupLabels.attributes, groupLabels.bounded
+	p.flightSets.build, p.flightSets.other = groupLabels.attributes, groupLabels.bounded
+	p.duplicateSets.build, p.duplicateSets.other = duplicateLabels.attributes, duplicateLabels.bounded
+	p.ledgerSets.build = ledgerLabels.attributes
+	p.eventSets.build, p.eventSets.other = eventLabels.attributes, eventLabels.bounded
 }
 
 // settledLabels are those of what was settled.
@@ -132,7 +143,7 @@ func (o *Observer) EndRun(ctx context.Context, r *idem.Run) {
 
 // BeginCall counts events in flight, and begins the span of a call that has one of its own.
 func (o *Observer) BeginCall(ctx context.Context, c *idem.Call) context.Context {
-	o.engine.inFlight.Add(ctx, int64(c.Len()), o.engine.sizeSets.get(groupLabels{group: c.Group, typ: c.Type}).add...)
+	o.engine.flightSets.get(groupLabels{group: c.Group, typ: c.Type}).n.Add(int64(c.Len()))
 	if !o.mayTrace {
 		return ctx
 	}
@@ -141,9 +152,11 @@ func (o *Observer) BeginCall(ctx context.Context, c *idem.Call) context.Context 
 
 // EndCall counts the call and ends its span.
 func (o *Observer) EndCall(ctx context.Context, c *idem.Call) {
-	kind, size := causeType(ctx, c.Err), o.engine.sizeSets.get(groupLabels{group: c.Group, typ: c.Type})
-	o.engine.inFlight.Add(ctx, -int64(c.Len()), size.add...)
-	o.engine.callSize.Record(ctx, int64(c.Len()), size.record...)
+	kind, flight := causeType(ctx, c.Err), o.engine.flightSets.get(groupLabels{group: c.Group, typ: c.Type})
+	flight.n.Add(-int64(c.Len()))
+	if c.Batch {
+		o.engine.callSize.Record(ctx, int64(c.Len()), flight.record...)
+	}
 	o.engine.process.Record(ctx, c.Took.Seconds(), o.engine.callSets.get(callLabels{c.Group, c.Message(0).Topic, c.Type, kind}).record...)
 	if o.mayTrace {
 		o.endCall(ctx, c, kind)
@@ -178,7 +191,7 @@ func (l duplicateLabels) bounded() duplicateLabels { l.topic = otherLabel; retur
 // itself: only copies have an age.
 func (o *Observer) ObserveDuplicate(ctx context.Context, e idem.DuplicateEvent) {
 	set := o.engine.duplicateSets.get(duplicateLabels{e.Group, e.Message.Topic, e.Key.Type, e.Verdict, e.SameRecord, e.Shadow})
-	o.engine.duplicates.Add(ctx, 1, set.add...)
+	set.n.Add(1)
 	if !e.SameRecord && e.Age != 0 {
 		o.engine.age.Record(ctx, max(e.Age, 0).Seconds(), set.record...)
 	}

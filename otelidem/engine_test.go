@@ -3,15 +3,18 @@ package otelidem_test
 import (
 	"context"
 	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/dedup/memstore"
+	"github.com/idem-go/idem/otelidem"
 )
 
 const consumed = "messaging.client.consumed.messages"
@@ -52,7 +55,6 @@ func TestCountsOfEveryOutcome(t *testing.T) {
 		require.EqualValues(t, 2, tm.count("messaging.process.duration", "error.type="), "calls that succeeded")
 		require.EqualValues(t, 4, tm.count("messaging.process.duration", "error.type=_OTHER"))
 		require.Equal(t, 0, tm.sum("idem.handlers.in_flight"))
-		require.EqualValues(t, 6, tm.count("idem.call.size"))
 		require.Equal(t, 1, tm.sum("idem.claims", "idem.verdict=done", "idem.ledger=*memstore.Store"), "the copy in the batch was settled with its leader")
 		require.NotZero(t, tm.count("idem.ledger.operation.duration", "idem.ledger.operation=claim"))
 		require.NotZero(t, tm.count("idem.ledger.operation.duration", "idem.ledger.operation=complete"))
@@ -223,6 +225,67 @@ func TestRareEvents(t *testing.T) {
 	tm.ObserveSettled(t.Context(), e)
 	require.Equal(t, 3, tm.sum("idem.parked", "idem.outcome=handled"))
 	require.Zero(t, tm.sum(consumed), "they are no deliveries")
+}
+
+// Where many things of a process have an observer each, with one meter provider, their counts add up.
+func TestTwoObservers(t *testing.T) {
+	tm := newTelemetry(t)
+	second, err := otelidem.New(otelidem.MeterProvider(tm.meters))
+	require.NoError(t, err)
+	defer second.Close()
+	for _, o := range []*otelidem.Observer{tm.Observer, second} {
+		r := idem.NewRouter()
+		idem.OnBatch(r, "paid", func(context.Context, []idem.Event[paid]) error { return nil })
+		p := tm.processor(r, func(c *idem.Config) { c.Observers = []idem.Observer{o} })
+		handle(t, p, message("e1", 1), message("e1", 2))
+	}
+	require.Equal(t, 4, tm.sum(consumed))
+	require.Equal(t, 2, tm.sum("idem.duplicates"))
+	require.EqualValues(t, 2, tm.count("idem.call.size"))
+}
+
+func TestInFlight(t *testing.T) {
+	tm := newTelemetry(t)
+	r := idem.NewRouter()
+	idem.OnBatch(r, "paid", func(_ context.Context, es []idem.Event[paid]) error {
+		require.Equal(t, len(es), tm.sum("idem.handlers.in_flight", "idem.event.type=paid", "messaging.consumer.group.name=billing"))
+		return nil
+	}, idem.SameKey())
+	handle(t, tm.processor(r), message("e1", 1), message("e2", 2))
+	require.Equal(t, 0, tm.sum("idem.handlers.in_flight"))
+}
+
+// Many goroutines tell while metrics are collected.
+func TestConcurrently(t *testing.T) {
+	tm := newTelemetry(t)
+	r := idem.NewRouter()
+	idem.On(r, "paid", succeed)
+	p := tm.processor(r)
+	var wg sync.WaitGroup
+	const workers, events = 8, 100
+	for w := range workers {
+		wg.Go(func() {
+			for i := range events {
+				m, _ := tm.traced(message(fmt.Sprintf("e%d-%d", w, i), int64(i)), true)
+				m.Partition, m.Key = int32(w), nil
+				_, err := p.HandleBatch(t.Context(), []*idem.Message{m, m})
+				assert.NoError(t, err)
+				tm.rebalance("billing", idem.Assigned, int32(w))
+				tm.progress("billing", int32(w), 1, i%10 == 9)
+				tm.rebalance("billing", idem.Revoked, int32(w))
+			}
+		})
+	}
+	wg.Go(func() {
+		for range 20 {
+			tm.series()
+		}
+	})
+	wg.Wait()
+	require.Equal(t, workers*events, tm.sum(consumed, "idem.outcome=handled"))
+	require.Equal(t, workers*events, tm.sum("idem.duplicates"))
+	require.Equal(t, 0, tm.sum("idem.handlers.in_flight"))
+	require.Equal(t, 0, tm.sum("idem.partitions.assigned"))
 }
 
 func TestDuplicateAges(t *testing.T) {

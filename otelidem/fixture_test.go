@@ -33,6 +33,7 @@ type telemetry struct {
 	*otelidem.Observer
 	t      testing.TB
 	reader *sdkmetric.ManualReader
+	meters *sdkmetric.MeterProvider
 	spans  *tracetest.InMemoryExporter
 	tracer trace.Tracer
 }
@@ -40,11 +41,11 @@ type telemetry struct {
 func newTelemetry(t testing.TB, opts ...otelidem.Option) *telemetry {
 	t.Helper()
 	tm := &telemetry{t: t, reader: sdkmetric.NewManualReader(), spans: tracetest.NewInMemoryExporter()}
-	meters := sdkmetric.NewMeterProvider(sdkmetric.WithReader(tm.reader))
+	tm.meters = sdkmetric.NewMeterProvider(sdkmetric.WithReader(tm.reader))
 	tracers := sdktrace.NewTracerProvider(sdktrace.WithSyncer(tm.spans))
 	tm.tracer = tracers.Tracer("test")
 	all := append([]otelidem.Option{
-		otelidem.MeterProvider(meters), otelidem.TracerProvider(tracers),
+		otelidem.MeterProvider(tm.meters), otelidem.TracerProvider(tracers),
 		otelidem.Propagator(propagation.NewCompositeTextMapPropagator(propagation.TraceContext{}, propagation.Baggage{})),
 	}, opts...)
 	o, err := otelidem.New(all...)

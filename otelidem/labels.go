@@ -24,6 +24,9 @@ type labelSet struct {
 	add     []metric.AddOption
 	record  []metric.RecordOption
 	observe []metric.ObserveOption
+	// n is for what comes one by one on the path of the event: a call of the SDK costs ten times as much as this. It is told
+	// when metrics are collected.
+	n atomic.Int64
 }
 
 func newLabelSet(kvs []attribute.KeyValue) *labelSet {
@@ -37,27 +40,34 @@ func newLabelSet(kvs []attribute.KeyValue) *labelSet {
 	return &labelSet{add: []metric.AddOption{o}, record: []metric.RecordOption{o}, observe: []metric.ObserveOption{o}}
 }
 
-// overflow is for what does not even fit without what is not bounded. It is what the SDK does, too.
-var overflow = newLabelSet([]attribute.KeyValue{attribute.Bool("otel.metric.overflow", true)})
-
 // sets makes label sets, once for each K, and at most maxSets. Beyond them other, if not nil, replaces what of a K is not
-// bounded.
-// Reading takes no lock.
+// bounded. Reading takes no lock.
 type sets[K comparable] struct {
 	build func(K) []attribute.KeyValue
 	other func(K) K
 
-	known atomic.Pointer[map[K]*labelSet]
-	mu    sync.Mutex // for who adds
+	last  atomic.Pointer[keptSet[K]] // most events are like the one before
+	known atomic.Pointer[map[K]*keptSet[K]]
+	over  atomic.Pointer[labelSet] // for what does not even fit under other; it is what the SDK does, too
+	mu    sync.Mutex               // for who adds
+}
+
+type keptSet[K comparable] struct {
+	k   K
+	set *labelSet
 }
 
 func (s *sets[K]) get(k K) *labelSet {
+	if last := s.last.Load(); last != nil && last.k == k {
+		return last.set
+	}
 	if known := s.known.Load(); known != nil {
-		if set, ok := (*known)[k]; ok {
-			return set
+		if kept, ok := (*known)[k]; ok {
+			s.last.Store(kept)
+			return kept.set
 		}
 		if len(*known) >= allSets {
-			return overflow
+			return s.over.Load()
 		}
 	}
 	return s.make(k)
@@ -66,24 +76,37 @@ func (s *sets[K]) get(k K) *labelSet {
 func (s *sets[K]) make(k K) *labelSet {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	known := map[K]*labelSet{}
+	known := map[K]*keptSet[K]{}
 	if p := s.known.Load(); p != nil {
 		known = *p
+	} else {
+		s.over.Store(newLabelSet([]attribute.KeyValue{attribute.Bool("otel.metric.overflow", true)}))
 	}
-	if len(known) >= maxSets {
-		if s.other == nil {
-			return overflow
-		}
+	if len(known) >= maxSets && s.other != nil {
 		k = s.other(k)
 	}
-	if set, ok := known[k]; ok {
-		return set
+	if kept, ok := known[k]; ok {
+		return kept.set
 	}
-	if len(known) >= allSets {
-		return overflow
+	if len(known) >= allSets || len(known) >= maxSets && s.other == nil {
+		return s.over.Load()
 	}
 	known = maps.Clone(known)
-	known[k] = newLabelSet(s.build(k))
+	known[k] = &keptSet[K]{k, newLabelSet(s.build(k))}
 	s.known.Store(&known)
-	return known[k]
+	return known[k].set
+}
+
+// collect tells what was counted in the sets themselves.
+func (s *sets[K]) collect(to metric.Observer, as metric.Int64Observable) {
+	known := s.known.Load()
+	if known == nil {
+		return
+	}
+	for _, kept := range *known {
+		to.ObserveInt64(as, kept.set.n.Load(), kept.set.observe...)
+	}
+	if over := s.over.Load(); over.n.Load() != 0 {
+		to.ObserveInt64(as, over.n.Load(), over.observe...)
+	}
 }

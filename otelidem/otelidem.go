@@ -137,8 +137,10 @@ func isNoop(p trace.TracerProvider) bool {
 	return false
 }
 
-// Close takes the gauges off the meter provider, for programs that go on without this observer. Counters that were exported
-// keep their values. What is told afterwards is still counted. It may be called more than once.
+// Close takes off the meter provider what is told when metrics are collected: the gauges, idem.handlers.in_flight and
+// idem.duplicates. It is for programs that go on without this observer; others have no need of it, and should not call it before the
+// meter provider's Shutdown, whose last collection would lack them. What is told afterwards is still counted by the
+// others. It may be called more than once.
 func (o *Observer) Close() error {
 	o.mu.Lock()
 	watches := slices.Clone(o.watches)

@@ -67,8 +67,8 @@ func (p *runnerPart) init(b *builder) {
 	p.operation = b.seconds(&mOperation)
 	p.assigned, p.lag, p.pending, p.partitionStalls = b.gauge(&mAssigned), b.gauge(&mLag), b.gauge(&mPending), b.gauge(&mStalled)
 	p.stalls, p.rebalances, p.gaps, p.missing, p.silences = b.counter(&mPartitionStalls), b.counter(&mRebalances), b.counter(&mGaps), b.upDown(&mTopicsMissing), b.counter(&mSilences)
-	p.commitSets = sets[commitLabels]{build: commitLabels.attributes}
-	p.eventSets = sets[eventLabels]{build: eventLabels.attributes, other: eventLabels.bounded}
+	p.commitSets.build = commitLabels.attributes
+	p.eventSets.build, p.eventSets.other = eventLabels.attributes, eventLabels.bounded
 	p.groups, p.partitions = make(map[string]*groupState), make(map[partition]*partitionState)
 	b.watch(p.collect, p.assigned, p.lag, p.pending, p.partitionStalls)
 }

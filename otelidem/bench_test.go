@@ -1,0 +1,152 @@
+package otelidem_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/propagation"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+	tracenoop "go.opentelemetry.io/otel/trace/noop"
+
+	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/otelidem"
+)
+
+// noLedger answers at once. Of one event in five it says that it was handled before, or of all of them.
+type noLedger struct{ all bool }
+
+func (l noLedger) Claim(_ context.Context, _ dedup.Token, _ time.Duration, reqs []dedup.Request, answers []dedup.Answer) error {
+	for i := range reqs {
+		answers[i] = dedup.Answer{Verdict: dedup.Fresh, Fence: 1}
+		if l.all || reqs[i].Origin.Offset%5 == 4 {
+			answers[i] = dedup.Answer{Verdict: dedup.Done, First: dedup.Origin{Topic: "orders", Partition: 1, Offset: 1, Time: time.Unix(1767322800, 0)}}
+		}
+	}
+	return nil
+}
+func (noLedger) Renew(context.Context, time.Duration, []dedup.Claim) error { return nil }
+func (noLedger) Complete(context.Context, []dedup.Completion) error        { return nil }
+func (noLedger) Release(context.Context, []dedup.Release) error            { return nil }
+
+func (l noLedger) ClaimTx(ctx context.Context, _ time.Duration, reqs []dedup.Request, answers []dedup.Answer,
+	fn func(struct{}) ([]dedup.Completion, error),
+) error {
+	_ = l.Claim(ctx, dedup.Token{}, 0, reqs, answers)
+	if l.all {
+		return nil
+	}
+	_, err := fn(struct{}{})
+	return err
+}
+
+// dropped takes spans and forgets them.
+type dropped struct{}
+
+func (dropped) ExportSpans(context.Context, []sdktrace.ReadOnlySpan) error { return nil }
+func (dropped) Shutdown(context.Context) error                             { return nil }
+
+// BenchmarkTelemetry is what an event costs: OnBatchTx in batches of 256 with a fifth of duplicates, On, and nothing but duplicates;
+// without an observer, with metrics, and with a span for each run and links to sampled producers. docs/decisions/telemetry.md has figures.
+func BenchmarkTelemetry(b *testing.B) {
+	handlers := map[string]func(*idem.Router){
+		"onbatchtx": func(r *idem.Router) {
+			idem.OnBatchTx(r, "paid", func(context.Context, struct{}, []idem.Event[paid]) error { return nil })
+		},
+		"on": func(r *idem.Router) { idem.On(r, "paid", succeed) },
+	}
+	for _, c := range []struct {
+		name, handler string
+		ledger        noLedger
+	}{{"onbatchtx", "onbatchtx", noLedger{}}, {"duplicates", "onbatchtx", noLedger{all: true}}, {"on", "on", noLedger{}}} {
+		for _, mode := range []string{"off", "metrics", "metrics-and-spans"} {
+			b.Run(c.name+"/"+mode, func(b *testing.B) { benchmark(b, handlers[c.handler], c.ledger, mode) })
+		}
+	}
+}
+
+func benchmark(b *testing.B, register func(*idem.Router), ledger noLedger, mode string) {
+	r := idem.NewRouter()
+	register(r)
+	cfg := idem.Config{Store: ledger, Scope: "billing", Group: "billing", Logger: slog.New(slog.DiscardHandler)}
+	if mode != "off" {
+		cfg.Observers = []idem.Observer{benchObserver(b, mode)}
+	}
+	p, err := idem.NewProcessor(r, cfg)
+	require.NoError(b, err)
+	defer p.Close()
+	const size = 256
+	batch := make([]*idem.Message, size)
+	for i := range batch {
+		batch[i] = benchMessage(i)
+	}
+	for range 20 { // groups grow
+		_, err = p.HandleBatch(b.Context(), batch)
+		require.NoError(b, err)
+	}
+	b.ReportAllocs()
+	b.ResetTimer()
+	for n := 0; n < b.N; n += size {
+		if _, err := p.HandleBatch(b.Context(), batch); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func benchObserver(b *testing.B, mode string) *otelidem.Observer {
+	var tracers trace.TracerProvider = tracenoop.NewTracerProvider()
+	if mode == "metrics-and-spans" {
+		sdk := sdktrace.NewTracerProvider(sdktrace.WithBatcher(dropped{}))
+		b.Cleanup(func() { _ = sdk.Shutdown(context.Background()) })
+		tracers = sdk
+	}
+	o, err := otelidem.New(otelidem.MeterProvider(sdkmetric.NewMeterProvider(sdkmetric.WithReader(sdkmetric.NewManualReader()))),
+		otelidem.TracerProvider(tracers), otelidem.Propagator(propagation.TraceContext{}))
+	require.NoError(b, err)
+	b.Cleanup(func() { _ = o.Close() })
+	return o
+}
+
+// benchMessage has 250 bytes and a producer that was sampled.
+func benchMessage(i int) *idem.Message {
+	id := fmt.Sprintf("0198f3a2-7c1b-7d3e-9f00-%012d", i*7919)
+	return &idem.Message{
+		Topic: "orders", Partition: 1, Offset: int64(i), Key: []byte(id[28:]), Time: time.Unix(1767322800, 0),
+		Headers: []idem.Header{{Key: "content-type", Value: []byte("application/json")}, {Key: "traceparent", Value: fmt.Appendf(nil, "00-0af7651916cd43dd8448eb211c80319c-%016x-01", i+1)}},
+		Value: fmt.Appendf(nil, `{"event_id":%q,"type":"paid","amount":7,"currency":"EUR","order_id":"order-%06d",`+
+			`"customer":"customer-%06d","note":"the quick brown fox jumps over the lazy dog, twice, and once more for the road"}`, id, i, i),
+	}
+}
+
+// BenchmarkObserve is what single calls of the observer cost: those that are made for every event, or for every batch.
+func BenchmarkObserve(b *testing.B) {
+	o := benchObserver(b, "metrics")
+	m, k := benchMessage(1), dedup.Key{Scope: "billing", Type: "paid", ID: "e1"}
+	settled := idem.SettledEvent{Group: "billing", Topic: "orders", Partition: 1}
+	settled.Counts[idem.SettledHandled], settled.Counts[idem.SettledDuplicate] = 200, 56
+	call := idem.LedgerCallEvent{Group: "billing", Ledger: "*pgstore.Store", Verb: idem.VerbTransaction, Keys: 256, Took: time.Millisecond}
+	call.Verdicts[dedup.Fresh], call.Verdicts[dedup.Done] = 200, 56
+	for name, fn := range map[string]func(){
+		"duplicate-of-the-same-record": func() {
+			o.ObserveDuplicate(b.Context(), idem.DuplicateEvent{Group: "billing", Message: m, Key: k, Verdict: dedup.Done, SameRecord: true})
+		},
+		"duplicate-elsewhere": func() {
+			o.ObserveDuplicate(b.Context(), idem.DuplicateEvent{Group: "billing", Message: m, Key: k, Verdict: dedup.Done, Age: time.Minute})
+		},
+		"settled-batch": func() { o.ObserveSettled(b.Context(), settled) },
+		"ledger-call":   func() { o.ObserveLedgerCall(b.Context(), call) },
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				fn()
+			}
+		})
+	}
+}
