@@ -1,0 +1,74 @@
+package idem_test
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/dedup"
+)
+
+// rareOnly implements nothing that is told on the path of the event.
+type rareOnly struct{}
+
+func (rareOnly) ObserveLedger(context.Context, idem.LedgerEvent) {}
+func (rareOnly) ObserveStall(context.Context, idem.StallEvent)   {}
+
+// Nothing is made for observers where nobody listens: neither a run, a call nor an event.
+func TestAllocations_UnusedObserversCostNothing(t *testing.T) {
+	for name, c := range map[string]struct {
+		verdict  dedup.Verdict
+		register func(*idem.Router)
+	}{
+		"onbatchtx": {dedup.Fresh, func(r *idem.Router) {
+			idem.OnBatchTx(r, "paid", func(context.Context, struct{}, []idem.Event[payload]) error { return nil })
+		}},
+		"onbatch": {dedup.Fresh, func(r *idem.Router) {
+			idem.OnBatch(r, "paid", func(context.Context, []idem.Event[payload]) error { return nil })
+		}},
+		"duplicates": {dedup.Done, func(r *idem.Router) { idem.On(r, "paid", succeed) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			none := allocations(t, c.verdict, c.register)
+			require.InDelta(t, none, allocations(t, c.verdict, c.register, rareOnly{}), 1, "with an observer of what is rare")
+			require.Greater(t, allocations(t, c.verdict, c.register, &runs{}), none, "this test sees what one allocates")
+		})
+	}
+}
+
+// runs is told of every run.
+type runs struct{ kept []byte }
+
+func (o *runs) BeginRun(ctx context.Context, _ *idem.Run) context.Context {
+	for range 8 {
+		o.kept = make([]byte, 1<<10)
+	}
+	return ctx
+}
+func (*runs) EndRun(context.Context, *idem.Run) {}
+
+// allocations is how many a batch of 64 events makes, at the least of some tries: the runtime makes some of its own.
+func allocations(t *testing.T, verdict dedup.Verdict, register func(*idem.Router), obs ...idem.Observer) float64 {
+	r := idem.NewRouter()
+	register(r)
+	p, err := idem.NewProcessor(r, idem.Config{Store: &noLedger{verdict}, Scope: "g", Logger: slog.New(slog.DiscardHandler), Observers: obs})
+	require.NoError(t, err)
+	defer p.Close()
+	batch := make([]*idem.Message, 64)
+	for i := range batch {
+		batch[i] = benchMessage(i)
+	}
+	tries := make([]float64, 3)
+	for i := range tries {
+		tries[i] = testing.AllocsPerRun(10, func() {
+			if _, err := p.HandleBatch(t.Context(), batch); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	return slices.Min(tries)
+}
