@@ -11,6 +11,7 @@ import (
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/outbox"
 )
 
 // errorNames are the errors that have a name of their own in error.type; the first that is found counts.
@@ -42,6 +43,9 @@ var errorNames = []struct {
 	{dedup.ErrNoResult, "no_result"},
 	{dedup.ErrResult, "result"},
 	{dedup.ErrKey, "key"},
+	{outbox.ErrEntry, "invalid_entry"},
+	{outbox.ErrSameID, "same_id"},
+	{outbox.ErrNoParent, "no_parent"},
 }
 
 // errorType says in one word from a fixed list what kind of error it is, for the attribute error.type; empty if there is
