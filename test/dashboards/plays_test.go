@@ -106,7 +106,7 @@ var plays = []aplay{
 
 	{"IdemPartitionsLost", "again and again", `
 		idem_rebalances_total{GROUP,idem_rebalance_kind="lost"} _x5 1x9 2x9 3x9 4x9
-	`, 33 * time.Minute, "Members of orders lose their partitions: 4 times in half an hour, without a revocation: the group took them for dead."},
+	`, 33 * time.Minute, "Members of orders lose their partitions: 3 times in half an hour, without a revocation: the group took them for dead."},
 	{"IdemPartitionsLost", "a deployment", `
 		idem_rebalances_total{GROUP,idem_rebalance_kind="lost"} _x5 1x40
 		idem_rebalances_total{GROUP,idem_rebalance_kind="revoked"} 0+3x45

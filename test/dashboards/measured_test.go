@@ -1,0 +1,242 @@
+package dashboards
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/attribute"
+	promexporter "go.opentelemetry.io/otel/exporters/prometheus"
+	"go.opentelemetry.io/otel/metric"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+
+	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/dedup/memstore"
+	"github.com/idem-go/idem/otelidem"
+)
+
+// series are what a scrape has: by the name of a metric, its labels and their values.
+type series map[string]map[string]map[string]bool
+
+// scraped gathers what fill makes of a meter provider with the exporter that programs have.
+func scraped(t *testing.T, fill func(metric.MeterProvider)) series {
+	t.Helper()
+	registry := prometheus.NewRegistry()
+	exporter, err := promexporter.New(promexporter.WithRegisterer(registry))
+	require.NoError(t, err)
+	fill(sdkmetric.NewMeterProvider(sdkmetric.WithReader(exporter)))
+	families, err := registry.Gather()
+	require.NoError(t, err)
+	all := make(series)
+	for _, f := range families {
+		if f.GetName() == "target_info" {
+			continue
+		}
+		names := []string{f.GetName()}
+		if f.GetType() == dto.MetricType_HISTOGRAM {
+			names = []string{f.GetName() + "_bucket", f.GetName() + "_count", f.GetName() + "_sum"}
+		}
+		for _, name := range names {
+			all[name] = make(map[string]map[string]bool)
+			for _, m := range f.GetMetric() {
+				for _, l := range m.GetLabel() {
+					all.add(name, l.GetName(), l.GetValue())
+				}
+			}
+			if strings.HasSuffix(name, "_bucket") {
+				all.add(name, "le", "1")
+			}
+		}
+	}
+	return all
+}
+
+func (s series) add(name, label, value string) {
+	if strings.HasPrefix(label, "otel_scope_") {
+		return
+	}
+	if s[name][label] == nil {
+		s[name][label] = make(map[string]bool)
+	}
+	s[name][label][value] = true
+}
+
+// listed is what otelidem.Metrics() comes to in Prometheus: one series of each with all its attributes.
+func listed(t *testing.T) series {
+	t.Helper()
+	return scraped(t, func(p metric.MeterProvider) {
+		meter, ctx := p.Meter("listed"), t.Context()
+		for _, m := range otelidem.Metrics() {
+			var kvs []attribute.KeyValue
+			for _, a := range m.Attributes {
+				kvs = append(kvs, attribute.String(a, "any"))
+			}
+			with := metric.WithAttributes(kvs...)
+			var err error
+			switch m.Kind {
+			case otelidem.Counter:
+				var i metric.Int64Counter
+				i, err = meter.Int64Counter(m.Name, metric.WithUnit(m.Unit))
+				i.Add(ctx, 1, with)
+			case otelidem.UpDownCounter:
+				var i metric.Int64UpDownCounter
+				i, err = meter.Int64UpDownCounter(m.Name, metric.WithUnit(m.Unit))
+				i.Add(ctx, 1, with)
+			case otelidem.Histogram:
+				var i metric.Float64Histogram
+				i, err = meter.Float64Histogram(m.Name, metric.WithUnit(m.Unit))
+				i.Record(ctx, 1, with)
+			case otelidem.Gauge:
+				var i metric.Float64Gauge
+				i, err = meter.Float64Gauge(m.Name, metric.WithUnit(m.Unit))
+				i.Record(ctx, 1, with)
+			default:
+				t.Errorf("%s is a %s", m.Name, m.Kind)
+			}
+			require.NoError(t, err, m.Name)
+		}
+	})
+}
+
+// observed is what an observer makes of one of everything that it can be told.
+func observed(t *testing.T) series {
+	t.Helper()
+	return scraped(t, func(p metric.MeterProvider) {
+		o, err := otelidem.New(otelidem.MeterProvider(p))
+		require.NoError(t, err)
+		handleAll(t, o)
+		tellAll(t.Context(), o)
+	})
+}
+
+// The metrics of an observer are those of its list, with no other label, and each of them can be measured.
+func TestMeasured_IsListed(t *testing.T) {
+	list, seen := listed(t), observed(t)
+	for name, labels := range seen {
+		if !assert.True(t, list[name] != nil, "%s: measured and not listed", name) {
+			continue
+		}
+		for label := range labels {
+			assert.True(t, list[name][label] != nil, "%s{%s}: measured and not listed", name, label)
+		}
+	}
+	for name, labels := range list {
+		if !assert.True(t, seen[name] != nil, "%s: listed and not measured here", name) {
+			continue
+		}
+		for label := range labels {
+			assert.True(t, seen[name][label] != nil, "%s{%s}: listed and not measured here", name, label)
+		}
+	}
+}
+
+var errAny = errors.New("any")
+
+// flaky is a ledger that is away once.
+type flaky struct {
+	*memstore.Store
+	failed bool
+}
+
+func (f *flaky) Claim(ctx context.Context, claims []dedup.Request) ([]dedup.Answer, error) {
+	if !f.failed {
+		f.failed = true
+		return nil, errAny
+	}
+	return f.Store.Claim(ctx, claims)
+}
+
+type letters struct{}
+
+func (letters) Produce(context.Context, ...*idem.Message) error { return nil }
+
+type paid struct{}
+
+func message(typ, id string, offset int64) *idem.Message {
+	return &idem.Message{
+		Topic: "payments", Offset: offset, Time: time.Unix(offset, 0), Value: fmt.Appendf(nil, `{"event_id":%q,"type":%q}`, id, typ),
+	}
+}
+
+// handleAll has a processor meet each kind of event, since runs and calls can be told by a processor only.
+func handleAll(t *testing.T, o *otelidem.Observer) {
+	t.Helper()
+	r := idem.NewRouter()
+	failed := false
+	idem.On(r, "paid", func(_ context.Context, e idem.Event[paid]) error {
+		switch {
+		case e.ID == "poison":
+			return idem.Permanent(errAny)
+		case e.ID == "again" && !failed:
+			failed = true
+			return errAny
+		}
+		return nil
+	}, idem.Retry(idem.RetryPolicy{MaxAttempts: 3, MinBackoff: time.Millisecond, MaxBackoff: time.Millisecond}))
+	p, err := idem.NewProcessor(r, idem.Config{
+		Store: &flaky{Store: memstore.New()}, Scope: "orders", Group: "orders", Producer: letters{}, Observers: []idem.Observer{o}, Logger: slog.New(slog.DiscardHandler),
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = p.Close() })
+	tombstone := &idem.Message{Topic: "payments", Offset: 7}
+	for _, batch := range [][]*idem.Message{
+		{message("paid", "one", 1), message("paid", "poison", 2), message("paid", "again", 3), message("nobody's", "x", 4), tombstone},
+		{message("paid", "one", 1), message("paid", "one", 9)},
+	} {
+		n, err := p.HandleBatch(t.Context(), batch)
+		require.NoError(t, err)
+		require.Len(t, batch, n)
+	}
+}
+
+// tellAll tells what else there is, by the interfaces.
+func tellAll(ctx context.Context, o *otelidem.Observer) {
+	const group, topic = "orders", "payments"
+	m, key := message("paid", "one", 1), dedup.Key{Scope: group, Type: "paid", ID: "one"}
+	for i := range [...]idem.Settlement{idem.SettledHandled, idem.SettledDuplicate, idem.SettledDeadLetter, idem.SettledLater, idem.SettledSkipped, idem.SettledFallback} {
+		for _, parked := range []bool{false, true} {
+			e := idem.SettledEvent{Group: group, Topic: topic, Parked: parked}
+			e.Counts[i] = 1
+			o.ObserveSettled(ctx, e)
+		}
+	}
+	for _, verdict := range []dedup.Verdict{dedup.Done, dedup.Moved, dedup.Dead, dedup.Conflict} {
+		o.ObserveDuplicate(ctx, idem.DuplicateEvent{Group: group, Message: m, Key: key, Verdict: verdict, SameRecord: true})
+		o.ObserveDuplicate(ctx, idem.DuplicateEvent{Group: group, Message: m, Key: key, Verdict: verdict, Age: time.Second, Shadow: true})
+	}
+	answered := idem.LedgerCallEvent{Group: group, Ledger: "*pgstore.Store", Verb: idem.VerbTransaction, Took: time.Second, Takeovers: 1}
+	for v := range answered.Verdicts {
+		answered.Verdicts[v] = 1
+	}
+	o.ObserveLedgerCall(ctx, answered)
+	for _, verb := range []idem.LedgerVerb{idem.VerbClaim, idem.VerbTransaction, idem.VerbComplete, idem.VerbRelease} {
+		o.ObserveLedgerCall(ctx, idem.LedgerCallEvent{Group: group, Ledger: "*pgstore.Store", Verb: verb, Keys: 1, Err: errAny})
+	}
+	o.ObserveLedger(ctx, idem.LedgerEvent{Group: group, Name: "ledger *pgstore.Store", Down: true, Err: errAny})
+	for _, e := range []idem.RetryEvent{{}, {Topic: "payments.orders.retry.1m"}, {Later: true}, {Parked: true}} {
+		e.Group, e.Message, e.Key, e.Err = group, m, key, errAny
+		o.ObserveRetry(ctx, e)
+	}
+	o.ObserveStall(ctx, idem.StallEvent{Group: group, Message: m, Key: key})
+	o.ObserveStall(ctx, idem.StallEvent{Group: group, Message: m, Key: key, Busy: true})
+	o.ObserveLost(ctx, idem.LostEvent{Group: group, Message: m, Key: key})
+	o.ObserveCommit(ctx, idem.CommitEvent{Group: group, Took: time.Second})
+	o.ObserveCommit(ctx, idem.CommitEvent{Group: group, Took: time.Second, Err: errAny})
+	for _, kind := range []idem.RebalanceKind{idem.Lost, idem.Revoked, idem.Assigned} {
+		o.ObserveRebalance(ctx, idem.RebalanceEvent{Group: group, Kind: kind, Partitions: map[string][]int32{topic: {3}}})
+	}
+	o.ObserveProgress(ctx, idem.ProgressEvent{Group: group, Topic: topic, Partition: 3, Next: 1, Pending: 2, HighWater: 9})
+	o.ObservePartitionStall(ctx, idem.PartitionStallEvent{Group: group, Topic: topic, Partition: 3})
+	o.ObserveGap(ctx, idem.GapEvent{Group: group, Topic: topic, Partition: 3, Policy: "fail"})
+	o.ObserveTopic(ctx, idem.TopicEvent{Group: group, Topic: topic, Missing: true})
+	o.ObserveSilence(ctx, idem.SilenceEvent{Group: group, Topic: topic, Partition: 3})
+}
