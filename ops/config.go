@@ -53,10 +53,16 @@ type Config struct {
 	// abilities: dedup.Operator (look at an event), dedup.Lister (find events by ID alone, list stuck claims), dedup.Parker
 	// (what is parked).
 	Stores []dedup.Store
+	// Scopes are those of handlers with the option idem.Scope, beside Consumer.Scope.
+	Scopes []string
 	// Outbox, such as a *pgoutbox.Outbox.
 	Outbox outbox.Store
 	// Monitor is an observer of the consumer in this process. Defaults to the one among Consumer.Observers, if there is one.
 	Monitor *Monitor
+
+	// Doctor examines settings, for instance the function that doctor.New of package ops/doctor makes. It is called at most once a minute
+	// and once at a time, and should end within 45 s.
+	Doctor func(context.Context) ([]Finding, error)
 
 	// Timeout bounds what the page waits for one source. Defaults to 5 s, at most a minute.
 	Timeout time.Duration
@@ -89,6 +95,13 @@ func (c Config) withDefaults() Config {
 		}
 	}
 	c.Stores = stores
+	var scopes []string
+	for _, s := range append([]string{c.Consumer.Scope}, c.Scopes...) {
+		if s != "" && !slices.Contains(scopes, s) {
+			scopes = append(scopes, s)
+		}
+	}
+	c.Scopes = scopes
 	return c
 }
 
@@ -101,6 +114,16 @@ func (c Config) validate() error {
 		problems = append(problems, fmt.Errorf("ops: Config.Timeout is %s, not between 0 and a minute", c.Timeout))
 	}
 	return errors.Join(problems...)
+}
+
+// Finding is what one check of a doctor says.
+type Finding struct {
+	// ID names the check, On what was looked at, and Title says what is so if all is well.
+	ID, On, Title string
+	// Verdict is "ok", "warn", "bad", "unknown" or "skipped".
+	Verdict string
+	// Detail is what was found, Remedy what to do about it.
+	Detail, Remedy string
 }
 
 // AuditEvent is something that somebody did with the page.

@@ -65,14 +65,14 @@ func (h *Handler) outbox(v *visit) error {
 
 // doctorView is what the doctor found, the worst first.
 type doctorView struct {
-	Findings part[[]finding]
+	Findings part[[]Finding]
 	Groups   []findingGroup
 	Counts   map[string]int
 }
 
 type findingGroup struct {
 	Verdict, Title, Level string
-	Findings              []finding
+	Findings              []Finding
 }
 
 func (h *Handler) doctor(v *visit) error {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/idem-go/idem"
 )
 
 // This file keeps sources at arm's length: what fails or hangs costs its own section of a page, for a bounded time.
@@ -55,7 +57,7 @@ func problemText(err error) string {
 	if errors.Is(err, context.Canceled) {
 		return "the page is being closed"
 	}
-	return clip(err.Error(), 500)
+	return clip(idem.ErrorText(err), 500) // it quotes no data and no passwords (G-04)
 }
 
 // cell asks a source that is the same for everybody: at most once at a time and once in a while, whoever looks.
@@ -63,19 +65,21 @@ type cell[T any] struct {
 	h     *Handler
 	keep  time.Duration // how long an answer is good enough
 	limit time.Duration // of one call, if the source obeys its context
-	fetch func(context.Context) (T, error)
+	// sparing: an answer that took long to find is good for sixty times as long, so that the page is never a load of its own.
+	sparing bool
+	fetch   func(context.Context) (T, error)
 
 	mu      sync.Mutex
 	last    result[T]
 	running chan struct{} // closed when the call that is under way ends
-	since   time.Time     // when that began
+	since   time.Time     // when that, or the last one, began
 }
 
 // get returns an answer that is not older than c.keep, or a problem when c.h.cfg.Timeout is over. The call goes on then: whoever asks
 // next has its answer, and there is never a second one beside it.
 func (c *cell[T]) get(ctx context.Context) part[T] {
 	c.mu.Lock()
-	if !c.last.at.IsZero() && c.h.now().Sub(c.last.at) < c.keep && c.running == nil {
+	if !c.last.at.IsZero() && c.h.now().Sub(c.last.at) < c.goodFor() && c.running == nil {
 		defer c.mu.Unlock()
 		return c.last.part()
 	}
@@ -91,6 +95,13 @@ func (c *cell[T]) get(ctx context.Context) part[T] {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.last.part()
+}
+
+func (c *cell[T]) goodFor() time.Duration {
+	if !c.sparing {
+		return c.keep
+	}
+	return max(c.keep, 60*c.last.at.Sub(c.since))
 }
 
 func (c *cell[T]) call() {

@@ -19,7 +19,7 @@ type sources struct {
 	claims  claimLister
 	parked  parkedLister
 	outbox  outboxReader
-	doctor  examiner
+	doctor  func(context.Context) ([]Finding, error)
 	close   func() error
 }
 
@@ -245,17 +245,6 @@ type outboxReader interface {
 	read(context.Context) (outboxState, error)
 }
 
-// finding is what one check of the doctor says.
-type finding struct {
-	ID, On, Title  string
-	Verdict        string // ok, warn, bad, unknown, skipped
-	Detail, Remedy string
-}
-
-type examiner interface {
-	examine(context.Context) ([]finding, error)
-}
-
 // cells are the sources that are the same for everybody.
 type cells struct {
 	topics *cell[[]string]
@@ -263,27 +252,32 @@ type cells struct {
 	claims *cell[[]ledgerClaims]
 	parked *cell[parkedState]
 	outbox *cell[outboxState]
-	doctor *cell[[]finding]
+	doctor *cell[[]Finding]
 }
 
 // How long answers are good enough. The doctor asks much, of everybody.
 const (
 	keepFigures = 2 * time.Second
 	keepTopics  = 5 * time.Second
+	keepLists   = 10 * time.Second // a ledger may have to read all of a table for it
 	keepDoctor  = time.Minute
 	doctorLimit = 45 * time.Second
 )
 
 func newCells(h *Handler) cells {
 	s := &h.src
-	return cells{
+	all := cells{
 		topics: cellOf(h, keepTopics, h.cfg.Timeout, s.letters != nil, func(ctx context.Context) ([]string, error) { return s.letters.topics(ctx) }),
 		group:  cellOf(h, keepFigures, h.cfg.Timeout, s.group != nil, func(ctx context.Context) (groupState, error) { return s.group.read(ctx) }),
-		claims: cellOf(h, keepFigures, h.cfg.Timeout, s.claims != nil, func(ctx context.Context) ([]ledgerClaims, error) { return s.claims.stuck(ctx) }),
-		parked: cellOf(h, keepFigures, h.cfg.Timeout, s.parked != nil, func(ctx context.Context) (parkedState, error) { return s.parked.list(ctx) }),
+		claims: cellOf(h, keepLists, h.cfg.Timeout, s.claims != nil, func(ctx context.Context) ([]ledgerClaims, error) { return s.claims.stuck(ctx) }),
+		parked: cellOf(h, keepTopics, h.cfg.Timeout, s.parked != nil, func(ctx context.Context) (parkedState, error) { return s.parked.list(ctx) }),
 		outbox: cellOf(h, keepFigures, h.cfg.Timeout, s.outbox != nil, func(ctx context.Context) (outboxState, error) { return s.outbox.read(ctx) }),
-		doctor: cellOf(h, keepDoctor, doctorLimit, s.doctor != nil, func(ctx context.Context) ([]finding, error) { return s.doctor.examine(ctx) }),
+		doctor: cellOf(h, keepDoctor, doctorLimit, s.doctor != nil, s.doctor),
 	}
+	if all.claims != nil {
+		all.claims.sparing = true
+	}
+	return all
 }
 
 // cellOf is nil without a source.
@@ -308,8 +302,5 @@ const (
 	howLedger  = "The page knows no ledger. Give ops.Config.Consumer.Store, or Stores."
 	howMonitor = "Nobody counts in this process. Put ops.NewMonitor() into Observers of the consumer's configuration, and into ops.Config.Monitor."
 	howOutbox  = "The page knows no outbox. Give ops.Config.Outbox, such as a *pgoutbox.Outbox."
-	howDoctor  = "The doctor has nothing to examine. Give ops.Config.Consumer."
+	howDoctor  = "Nobody examines. Give ops.Config.Doctor, such as doctor.New of package ops/doctor."
 )
-
-// newSources makes sources of what was configured.
-func newSources(cfg Config) sources { return sources{monitor: cfg.Monitor} }

@@ -1,0 +1,364 @@
+package ops
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/consumer"
+	"github.com/idem-go/idem/internal/groups"
+	"github.com/idem-go/idem/internal/kafkalog"
+	"github.com/idem-go/idem/internal/letters"
+)
+
+// kafkaSource is the page's way to Kafka: a client that was given, or one of its own, which is opened when it is first needed.
+type kafkaSource struct {
+	cfg    Config
+	slot   chan struct{} // whoever is in it may look at what follows
+	client sarama.Client
+	own    bool
+	reader *groups.Reader
+	closed bool
+}
+
+func newKafkaSource(cfg Config) *kafkaSource {
+	return &kafkaSource{cfg: cfg, slot: make(chan struct{}, 1), client: cfg.Client}
+}
+
+var errClosed = errors.New("the page was closed")
+
+// The patience of the page's own client with brokers: whoever looks at a page does not wait for longer.
+const (
+	ownDial = 3 * time.Second
+	ownRead = 10 * time.Second
+)
+
+// get returns the client. Opening one cannot be interrupted: it ends with the time-outs of the client.
+func (k *kafkaSource) get(ctx context.Context) (sarama.Client, *groups.Reader, error) {
+	select {
+	case k.slot <- struct{}{}:
+		defer func() { <-k.slot }()
+	case <-ctx.Done():
+		return nil, nil, context.Cause(ctx)
+	}
+	if k.closed {
+		return nil, nil, errClosed
+	}
+	if k.client == nil {
+		client, err := openClient(k.cfg.Consumer)
+		if err != nil {
+			return nil, nil, err
+		}
+		k.client, k.own = client, true
+	}
+	if k.reader == nil {
+		k.reader = groups.NewReader(k.client)
+	}
+	return k.client, k.reader, nil
+}
+
+func openClient(cfg consumer.Config) (sarama.Client, error) {
+	sc, err := consumer.DefaultSaramaConfig(cfg)
+	if err != nil {
+		return nil, err
+	}
+	sc.ClientID += "-ops"
+	sc.Net.DialTimeout, sc.Net.ReadTimeout = min(sc.Net.DialTimeout, ownDial), min(sc.Net.ReadTimeout, ownRead)
+	sc.Metadata.Retry.Max = min(sc.Metadata.Retry.Max, 1)
+	return sarama.NewClient(cfg.Brokers, sc)
+}
+
+// close ends what goes on and closes the client if it is the page's own.
+func (k *kafkaSource) close() error {
+	k.slot <- struct{}{}
+	defer func() { <-k.slot }()
+	k.closed = true
+	if k.reader != nil {
+		k.reader.Close()
+	}
+	if !k.own {
+		return nil
+	}
+	return k.client.Close()
+}
+
+// groupSource asks the brokers about the group.
+type groupSource struct {
+	kafka *kafkaSource
+	cfg   Config
+}
+
+func (g *groupSource) read(ctx context.Context) (s groupState, err error) {
+	_, reader, err := g.kafka.get(ctx)
+	if err != nil {
+		return s, err
+	}
+	c := &g.cfg.Consumer
+	state, err := reader.Lag(ctx, groups.Query{Group: c.Group, Topics: c.Topics, DeadLetterTopic: c.DeadLetterTopic})
+	if err != nil {
+		return s, err
+	}
+	if state.MembersErr != nil {
+		s.Notes = append(s.Notes, "The members are not known: "+clip(idem.ErrorText(state.MembersErr), maxErrorText))
+	}
+	for _, topic := range state.Missing {
+		s.Notes = append(s.Notes, "There is no topic "+topic+", on which the group has offsets or which it is to read.")
+	}
+	for _, m := range state.Members {
+		s.Members = append(s.Members, memberOf(m))
+	}
+	records := map[string]int64{}
+	for i := range state.Partitions {
+		p := &state.Partitions[i]
+		if p.Kind == groups.Letters {
+			records[p.Topic] += max(p.Lag, 0)
+			continue
+		}
+		s.Partitions = append(s.Partitions, partitionOf(p))
+	}
+	for _, topic := range slices.Sorted(maps.Keys(records)) {
+		s.Letters = append(s.Letters, letterTopic{topic, records[topic]})
+	}
+	return s, nil
+}
+
+func memberOf(m groups.Member) groupMember {
+	one := groupMember{Client: m.Client, Instance: m.Instance}
+	for _, topic := range slices.Sorted(maps.Keys(m.Assigned)) {
+		one.Assigned = append(one.Assigned, memberTopic{topic, slices.Sorted(slices.Values(m.Assigned[topic]))})
+	}
+	return one
+}
+
+func partitionOf(p *groups.Partition) groupPartition {
+	one := groupPartition{
+		Topic: p.Topic, Partition: p.Partition, Retry: p.Kind == groups.Retry, Committed: p.Committed, Begin: p.Begin, End: p.End, Lag: p.Lag,
+		Member: p.Reader,
+	}
+	if p.Err != nil {
+		one.Problem, one.Lag = clip(idem.ErrorText(p.Err), maxErrorText), 0
+	}
+	return one
+}
+
+// letterSource is the dead letters of the group.
+type letterSource struct {
+	kafka   *kafkaSource
+	ledgers []letters.Ledger
+	cfg     Config
+}
+
+// topics are those that have the group's default names, and those that the configuration names, if they exist.
+func (l *letterSource) topics(ctx context.Context) ([]string, error) {
+	client, _, err := l.kafka.get(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c := &l.cfg.Consumer
+	found, err := letters.TopicsOf(client, c.Group)
+	if err != nil {
+		return nil, err
+	}
+	if c.DeadLetterTopic == nil {
+		return found, nil
+	}
+	there, err := kafkalog.Topics(client)
+	for _, source := range c.Topics {
+		if topic := c.DeadLetterTopic(source); slices.Contains(there, topic) && !slices.Contains(found, topic) {
+			found = append(found, topic)
+		}
+	}
+	slices.Sort(found)
+	return found, err
+}
+
+// source is the topic that the records of letters in a dead-letter topic must come from, empty if any may.
+func (l *letterSource) source(topic string) string {
+	c := &l.cfg.Consumer
+	name := c.DeadLetterTopic
+	if name == nil {
+		name = idem.DeadLetterTopic(c.Group)
+	}
+	source := ""
+	for _, t := range c.Topics {
+		if name(t) != topic {
+			continue
+		}
+		if source != "" { // several topics have their letters here
+			return ""
+		}
+		source = t
+	}
+	if t, ok := strings.CutSuffix(topic, idem.DeadLetterTopic(c.Group)("")); ok && source == "" && t != "" {
+		return t
+	}
+	return source
+}
+
+func (l *letterSource) open(ctx context.Context, topic, scope string, ask bool) (*letters.Queue, error) {
+	client, _, err := l.kafka.get(ctx)
+	if err != nil {
+		return nil, err
+	}
+	cfg := letters.Config{Client: client, Topic: topic, Source: l.source(topic), Group: l.cfg.Consumer.Group, Scope: scope}
+	if ask {
+		cfg.Ledgers = l.ledgers
+	}
+	return letters.Open(cfg)
+}
+
+func (l *letterSource) newest(ctx context.Context, f letterFilter, limit int) (p letterPage, err error) {
+	q, err := l.open(ctx, f.Topic, "", false)
+	if err != nil {
+		return p, err
+	}
+	chosen := letters.Filter{ID: f.ID, Since: f.Since, Until: f.Until}
+	if f.Type != "" {
+		chosen.Types = []string{f.Type}
+	}
+	if f.Class != "" {
+		chosen.Classes = []string{f.Class}
+	}
+	page, err := q.Newest(ctx, chosen, limit)
+	p.Size, p.Scanned, p.More = q.Size(), page.Scanned, page.More
+	for i := range page.Rows {
+		p.Rows = append(p.Rows, rowOf(&page.Rows[i]))
+	}
+	return p, err
+}
+
+func rowOf(r *letters.Row) letterRow {
+	at, _ := letters.ParsePlace(r.Record) // it wrote it itself
+	return letterRow{
+		letterPlace: letterPlace{r.Topic, at.Partition, at.Offset}, Failed: r.Failed, Class: r.Class, Tenant: r.Tenant, Scope: r.Scope, Type: r.Type,
+		ID: r.ID, Origin: r.Origin, Attempts: r.Attempts, Generation: r.Generation, Error: r.Error, Omitted: r.Omitted, Problem: r.Problem,
+		Verdict: string(r.Verdict), Action: r.Action, Note: r.Note,
+	}
+}
+
+func (l *letterSource) get(ctx context.Context, at letterPlace) (d letterDetail, err error) {
+	q, err := l.open(ctx, at.Topic, "", false)
+	if err != nil {
+		return d, err
+	}
+	found, err := q.Get(ctx, letters.Place{Partition: at.Partition, Offset: at.Offset})
+	if err != nil {
+		return d, err
+	}
+	row := found.Row()
+	d = letterDetail{letterRow: rowOf(&row), Key: found.Record.Key, Value: found.Record.Value, Headers: found.Record.Headers}
+	if found.Letter != nil {
+		d.First = found.Letter.FirstFailure
+	}
+	return d, nil
+}
+
+// chosen names letters. Several are a list, in which letters of one event that differ are left alone; one alone is the choice.
+func chosen(at []letterPlace) letters.Filter {
+	f := letters.Filter{Twins: len(at) > 1}
+	for _, p := range at {
+		f.At = append(f.At, letters.Place{Partition: p.Partition, Offset: p.Offset})
+	}
+	return f
+}
+
+// plan asks for one scope after the other: a letter is judged in that of its event.
+func (l *letterSource) plan(ctx context.Context, topic string, at []letterPlace, d decisions) (all letterPlan, err error) {
+	if len(l.ledgers) == 0 {
+		return all, errors.New("the page knows no ledger that could be asked: give ops.Config.Consumer.Store")
+	}
+	byScope, err := l.byScope(ctx, topic, at)
+	if err != nil {
+		return all, err
+	}
+	for _, scope := range slices.Sorted(maps.Keys(byScope)) {
+		q, err := l.open(ctx, topic, scope, true)
+		if err != nil {
+			return all, err
+		}
+		p, err := q.Plan(ctx, chosen(byScope[scope]), letters.Decisions{Again: d.Again, Forgotten: d.Forgotten}, 0)
+		if err != nil {
+			return all, err
+		}
+		all.Missing = append(all.Missing, p.Missing...)
+		for i := range p.Rows {
+			all.Rows = append(all.Rows, rowOf(&p.Rows[i]))
+		}
+	}
+	slices.Sort(all.Missing)
+	all.Missing = slices.Compact(all.Missing)
+	slices.SortFunc(all.Rows, func(a, b letterRow) int {
+		return cmp.Or(cmp.Compare(a.Partition, b.Partition), cmp.Compare(a.Offset, b.Offset))
+	})
+	return all, nil
+}
+
+// byScope sorts letters by the scope of their events. Those without one, and those of scopes that the page was not told of,
+// are judged in the group's own.
+func (l *letterSource) byScope(ctx context.Context, topic string, at []letterPlace) (map[string][]letterPlace, error) {
+	first := l.cfg.Consumer.Scope
+	if len(l.cfg.Scopes) == 1 {
+		return map[string][]letterPlace{first: at}, nil
+	}
+	q, err := l.open(ctx, topic, "", false)
+	if err != nil {
+		return nil, err
+	}
+	scopes := map[letterPlace]string{}
+	f := chosen(at)
+	f.Twins = false
+	if _, err := q.List(ctx, f, func(found *letters.Found) (bool, error) {
+		scope := first
+		if found.Letter != nil && slices.Contains(l.cfg.Scopes, found.Letter.Key.Scope) {
+			scope = found.Letter.Key.Scope
+		}
+		scopes[letterPlace{topic, found.Partition, found.Offset}] = scope
+		return true, nil
+	}); err != nil {
+		return nil, err
+	}
+	all := map[string][]letterPlace{}
+	for place, scope := range scopes {
+		all[scope] = append(all[scope], place)
+	}
+	return all, nil
+}
+
+func (l *letterSource) replay(ctx context.Context, topic string, at []letterPlace, d decisions, each func(letterRow, bool, error)) error {
+	client, _, err := l.kafka.get(ctx)
+	if err != nil {
+		return err
+	}
+	byScope, err := l.byScope(ctx, topic, at)
+	if err != nil {
+		return err
+	}
+	producer, err := consumer.NewProducer(client)
+	if err != nil {
+		return fmt.Errorf("the client of the page cannot publish: %w", err)
+	}
+	defer producer.Close()
+	var problems []error
+	for _, scope := range slices.Sorted(maps.Keys(byScope)) {
+		q, err := l.open(ctx, topic, scope, true)
+		if err != nil {
+			return errors.Join(append(problems, err)...)
+		}
+		_, err = q.Replay(ctx, letters.Replay{
+			Producer: producer, Filter: chosen(byScope[scope]), Decisions: letters.Decisions{Again: d.Again, Forgotten: d.Forgotten},
+			Each: func(done letters.Done) { each(rowOf(&done.Row), done.Replayed, done.Err) },
+		})
+		if err != nil {
+			problems = append(problems, err)
+		}
+	}
+	return errors.Join(problems...)
+}

@@ -1,0 +1,256 @@
+package ops
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/internal/events"
+	"github.com/idem-go/idem/internal/letters"
+	"github.com/idem-go/idem/outbox"
+	"github.com/idem-go/idem/outbox/pgoutbox"
+)
+
+// eventSource looks for events in ledgers, and for their letters.
+type eventSource struct {
+	ledgers []letters.Ledger
+	scopes  []string
+	letters letterBox // nil without Kafka
+}
+
+func (s *eventSource) find(ctx context.Context, q eventQuery) (a eventAnswer, err error) {
+	id := q.ID
+	if q.Source != "" {
+		if id, err = events.CloudEventID(q.Source, q.ID); err != nil {
+			a.NotKnown = "The source and the ID make no identity: " + err.Error()
+			return a, nil
+		}
+	}
+	for _, scope := range s.scopes {
+		query := events.Query{Scope: scope, ID: id, Type: q.Type, Tenant: q.Tenant, Topic: q.Topic}
+		found, err := events.Find(ctx, s.ledgers, query)
+		switch {
+		case errors.Is(err, events.ErrWhichType):
+			a.WhichType, a.NotKnown = true, "The ledger finds an event by its type and its ID only: say its type below."
+			continue
+		case errors.Is(err, dedup.ErrKey):
+			a.NotKnown = "No event can have this ID: " + err.Error()
+			return a, nil
+		case err != nil:
+			return a, err
+		}
+		for _, e := range found {
+			a.Records = append(a.Records, recordsOf(e)...)
+		}
+		if len(found) == 0 && a.NotKnown == "" {
+			a.NotKnown = capital(events.NotKnown(query.Key(), q.Topic)) + "."
+		}
+	}
+	return a, nil
+}
+
+func recordsOf(e *events.Event) (all []eventRecord) {
+	records := e.Records
+	if len(records) == 0 && e.Parked != nil {
+		records = []dedup.Record{{Key: e.Key, First: e.Parked.Event.Origin, Position: e.Parked.Event.Position}}
+	}
+	for _, r := range records {
+		one := eventRecord{Record: r, Ledger: e.Ledger.Name, Next: e.Next(r), NoRow: len(e.Records) == 0}
+		if v := e.View(r); v.Parked != nil {
+			p := v.Parked
+			one.Parked = &parkedEvent{p.Topic, p.Partition, p.Queue, p.Head, p.HeadID, p.Blocked, p.Wait, p.Others}
+		}
+		all = append(all, one)
+	}
+	return all
+}
+
+// maxEventLetters is how many letters of one event are listed, of each dead-letter topic.
+const maxEventLetters = 50
+
+func (s *eventSource) lettersOf(ctx context.Context, q eventQuery) (all eventLetters, err error) {
+	id := q.ID
+	if q.Source != "" {
+		if id, err = events.CloudEventID(q.Source, q.ID); err != nil {
+			return all, nil //nolint:nilerr // no letter has it: the look-up says why
+		}
+	}
+	topics, err := s.letters.topics(ctx)
+	if err != nil {
+		return all, err
+	}
+	for _, topic := range topics {
+		p, err := s.letters.newest(ctx, letterFilter{Topic: topic, ID: id, Type: q.Type}, maxEventLetters)
+		all.Scanned += p.Scanned
+		all.Cut = all.Cut || p.More
+		for i := range p.Rows {
+			if q.Tenant == "" || p.Rows[i].Tenant == q.Tenant {
+				all.Letters = append(all.Letters, p.Rows[i])
+			}
+		}
+		if err != nil {
+			return all, err
+		}
+	}
+	return all, nil
+}
+
+// claimSource lists claims whose lease is over.
+type claimSource struct {
+	ledgers []letters.Ledger
+	scopes  []string
+}
+
+// maxStuck is how many claims are listed of a ledger.
+const maxStuck = 100
+
+func (s *claimSource) stuck(ctx context.Context) (all []ledgerClaims, err error) {
+	for _, l := range s.ledgers {
+		one := ledgerClaims{Ledger: l.Name}
+		lister, ok := l.Store.(dedup.Lister)
+		one.Cannot = !ok
+		for _, scope := range s.scopes {
+			if !ok {
+				break
+			}
+			err := lister.List(ctx, dedup.Filter{Scope: scope, States: []dedup.State{dedup.Claimed}, Stuck: true}, maxStuck+1, func(r dedup.Record) bool {
+				if one.More = len(one.Records) >= maxStuck; !one.More {
+					one.Records = append(one.Records, stuckRecord{r})
+				}
+				return !one.More
+			})
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", l.Name, err)
+			}
+		}
+		all = append(all, one)
+	}
+	return all, nil
+}
+
+// parkedSource lists the queues of parked events.
+type parkedSource struct {
+	ledgers []letters.Ledger
+	cfg     Config
+	kafka   *kafkaSource // nil without Kafka: the monitor's partitions are looked at
+}
+
+// The bounds of what is looked at.
+const (
+	maxQueues     = 200
+	maxLots       = 1024 // partitions
+	maxHeadsShown = 50
+)
+
+func (s *parkedSource) list(ctx context.Context) (state parkedState, err error) {
+	lots, err := s.lots(ctx)
+	if err != nil {
+		return state, err
+	}
+	for _, l := range s.ledgers {
+		parker, ok := l.Store.(dedup.Parker)
+		if !ok {
+			state.Cannot = append(state.Cannot, l.Name)
+			continue
+		}
+		for _, lot := range lots {
+			if len(state.Queues) >= maxQueues {
+				state.More = true
+				break
+			}
+			queues, err := parker.Queues(ctx, lot, "", maxQueues+1-len(state.Queues))
+			if err != nil {
+				return state, fmt.Errorf("%s: %w", l.Name, err)
+			}
+			if err := state.add(ctx, parker, l.Name, lot, queues); err != nil {
+				return state, err
+			}
+		}
+	}
+	return state, nil
+}
+
+func (state *parkedState) add(ctx context.Context, parker dedup.Parker, ledger string, lot dedup.Lot, queues []dedup.Queue) error {
+	for _, q := range queues {
+		if len(state.Queues) == maxQueues {
+			state.More = true
+			return nil
+		}
+		one := parkedQueue{Ledger: ledger, Topic: lot.Topic, Partition: lot.Partition, Name: q.Name, Length: q.Length, Wait: q.Wait, Blocked: q.Blocked}
+		if len(state.Queues) < maxHeadsShown {
+			first, err := parker.First(ctx, lot, q.Name, 1)
+			if err != nil {
+				return fmt.Errorf("%s: %w", ledger, err)
+			}
+			if len(first) > 0 {
+				one.Head = &first[0]
+				one.Head.Data = nil
+			}
+		}
+		state.Queues = append(state.Queues, one)
+	}
+	return nil
+}
+
+// lots are the partitions of the sources, for each scope. Those of the brokers, or else those of this process.
+func (s *parkedSource) lots(ctx context.Context) (all []dedup.Lot, err error) {
+	var of []partitionID
+	switch {
+	case s.kafka != nil:
+		client, _, err := s.kafka.get(ctx)
+		if err != nil {
+			return nil, err
+		}
+		for _, topic := range s.cfg.Consumer.Topics {
+			partitions, err := client.Partitions(topic)
+			if err != nil {
+				return nil, fmt.Errorf("partitions of %s: %w", topic, err)
+			}
+			for _, id := range partitions {
+				of = append(of, partitionID{"", topic, id})
+			}
+		}
+	case s.cfg.Monitor != nil:
+		here, _ := s.cfg.Monitor.parts.list(s.cfg.Consumer.Group)
+		for i := range here {
+			of = append(of, here[i].partitionID)
+		}
+	}
+	for _, scope := range s.cfg.Scopes {
+		for _, p := range of[:min(len(of), maxLots)] {
+			all = append(all, dedup.Lot{Scope: scope, Topic: p.Topic, Partition: p.Partition})
+		}
+	}
+	return all, nil
+}
+
+// outboxSource asks an outbox.
+type outboxSource struct{ store outbox.Store }
+
+// The bounds of what is counted and listed.
+const (
+	maxCounted    = 100_000
+	maxParkedRows = 100
+)
+
+func (s *outboxSource) read(ctx context.Context) (state outboxState, err error) {
+	if state.Backlog, err = s.store.Backlog(ctx, maxCounted); err != nil {
+		return state, err
+	}
+	lister, ok := s.store.(interface {
+		Parked(context.Context, int) ([]pgoutbox.Parked, error)
+	})
+	if !ok {
+		return state, nil
+	}
+	rows, err := lister.Parked(ctx, maxParkedRows)
+	for i := range rows {
+		r := &rows[i]
+		state.Parked = append(state.Parked, outboxRow{
+			Seq: r.Row.Seq, Topic: r.Row.Entry.Topic, Key: r.Row.Entry.Key, Type: r.Row.Entry.Type, ID: r.Row.Entry.ID, Reason: r.Error,
+			At: r.At, Behind: r.Behind,
+		})
+	}
+	return state, err
+}

@@ -1,0 +1,75 @@
+package ops
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/internal/letters"
+)
+
+// newSources makes sources of what was configured. It asks nobody.
+func newSources(cfg Config) sources {
+	s := sources{monitor: cfg.Monitor, doctor: cfg.Doctor}
+	ledgers := ledgersOf(cfg.Stores)
+	if cfg.Outbox != nil {
+		s.outbox = &outboxSource{cfg.Outbox}
+	}
+	if len(ledgers) > 0 {
+		s.claims = &claimSource{ledgers, cfg.Scopes}
+	}
+	var kafka *kafkaSource
+	if cfg.Consumer.Group != "" && (cfg.Client != nil || len(cfg.Consumer.Brokers) > 0) {
+		kafka = newKafkaSource(cfg)
+		s.letters = &letterSource{kafka: kafka, ledgers: operators(ledgers), cfg: cfg}
+		s.group = &groupSource{kafka, cfg}
+		s.close = kafka.close
+	}
+	if all := operators(ledgers); len(all) > 0 {
+		s.events = &eventSource{ledgers: all, scopes: cfg.Scopes, letters: s.letters}
+	}
+	if len(ledgers) > 0 && len(cfg.Consumer.Topics) > 0 {
+		s.parked = &parkedSource{ledgers: ledgers, cfg: cfg, kafka: kafka}
+	}
+	return s
+}
+
+// ledgersOf names stores.
+func ledgersOf(stores []dedup.Store) (all []letters.Ledger) {
+	seen := map[string]int{}
+	for _, s := range stores {
+		name := nameOf(s)
+		if seen[name]++; seen[name] > 1 {
+			name = fmt.Sprintf("%s (%d)", name, seen[name])
+		}
+		all = append(all, letters.Ledger{Name: name, Store: s})
+	}
+	return all
+}
+
+// nameOf is what people call a kind of ledger. Addresses are not in it: they may hold passwords.
+func nameOf(s dedup.Store) string {
+	name := strings.TrimPrefix(fmt.Sprintf("%T", s), "*")
+	pkg, _, _ := strings.Cut(name, ".")
+	switch pkg {
+	case "pgstore":
+		return "Postgres"
+	case "redisstore":
+		return "Redis"
+	case "dynamostore":
+		return "DynamoDB"
+	case "memstore":
+		return "memory"
+	}
+	return name
+}
+
+// operators are the ledgers that can be looked into.
+func operators(all []letters.Ledger) (some []letters.Ledger) {
+	for _, l := range all {
+		if _, ok := l.Store.(dedup.Operator); ok {
+			some = append(some, l)
+		}
+	}
+	return some
+}
