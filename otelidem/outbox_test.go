@@ -25,8 +25,8 @@ import (
 	"github.com/idem-go/idem/outbox"
 )
 
-// table is an outbox in memory for one relay.
-type table struct {
+// boxTable is an outbox in memory for one relay.
+type boxTable struct {
 	mu   sync.Mutex
 	rows []outbox.Row
 	away bool // the database
@@ -34,20 +34,20 @@ type table struct {
 	back outbox.Backlog
 }
 
-func (t *table) add(topic, key, id string, headers ...idem.Header) {
+func (t *boxTable) add(topic, key, id string, headers ...idem.Header) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	e := outbox.Entry{Topic: topic, Key: key, Type: "order.paid", ID: id, Payload: []byte("secret"), Headers: headers}
 	t.rows = append(t.rows, outbox.Row{Seq: int64(len(t.rows) + 1), Entry: e, Added: time.Now()})
 }
 
-func (*table) Hold(context.Context, string, time.Duration, bool) ([]outbox.Lease, error) {
+func (*boxTable) Hold(context.Context, string, time.Duration, bool) ([]outbox.Lease, error) {
 	return []outbox.Lease{{Shard: 0, Epoch: 1}}, nil
 }
 
-func (*table) Leave(context.Context, string) error { return nil }
+func (*boxTable) Leave(context.Context, string) error { return nil }
 
-func (t *table) Fetch(_ context.Context, f outbox.Fetch) (rows []outbox.Row, err error) {
+func (t *boxTable) Fetch(_ context.Context, f outbox.Fetch) (rows []outbox.Row, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.away {
@@ -62,7 +62,7 @@ func (t *table) Fetch(_ context.Context, f outbox.Fetch) (rows []outbox.Row, err
 	return rows, nil
 }
 
-func (t *table) Settle(_ context.Context, _ string, _ []outbox.Lease, s outbox.Settlement) ([]int, error) {
+func (t *boxTable) Settle(_ context.Context, _ string, _ []outbox.Lease, s outbox.Settlement) ([]int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.gone == nil {
@@ -77,9 +77,9 @@ func (t *table) Settle(_ context.Context, _ string, _ []outbox.Lease, s outbox.S
 	return nil, nil
 }
 
-func (*table) Purge(context.Context, time.Duration, int) (int64, error) { return 0, nil }
+func (*boxTable) Purge(context.Context, time.Duration, int) (int64, error) { return 0, nil }
 
-func (t *table) Backlog(context.Context, int) (outbox.Backlog, error) { return t.back, nil }
+func (t *boxTable) Backlog(context.Context, int) (outbox.Backlog, error) { return t.back, nil }
 
 // kafkaLike takes a millisecond, and refuses what it is told to.
 type kafkaLike struct {
@@ -98,7 +98,7 @@ func (k *kafkaLike) ProduceEach(ctx context.Context, msgs []*idem.Message) []err
 }
 
 // relay runs one for a while, in a bubble.
-func (tm *telemetry) relay(store *table, k *kafkaLike, during func()) {
+func (tm *telemetry) relay(store *boxTable, k *kafkaLike, during func()) {
 	r, err := outbox.NewRelay(outbox.RelayConfig{
 		Store: store, Producer: k, Name: "shop", Observers: []outbox.Observer{tm.Observer}, Logger: slog.New(slog.DiscardHandler),
 	})
@@ -135,7 +135,7 @@ func (tm *telemetry) create(sampled bool) (headers []idem.Header, sc trace.SpanC
 func TestOutbox_Metrics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tm := newTelemetry(t)
-		store := &table{back: outbox.Backlog{Waiting: 12, Oldest: 90 * time.Second, Parked: 3, Blocked: 2}}
+		store := &boxTable{back: outbox.Backlog{Waiting: 12, Oldest: 90 * time.Second, Parked: 3, Blocked: 2}}
 		for i := range 5 {
 			store.add("orders", fmt.Sprint("k", i), fmt.Sprint("e", i))
 		}
@@ -173,7 +173,7 @@ func TestOutbox_Metrics(t *testing.T) {
 func TestOutbox_SendSpans(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tm := newTelemetry(t)
-		store := &table{}
+		store := &boxTable{}
 		var created []trace.SpanID
 		for i := range 50 {
 			headers, sc := tm.create(i > 0)
@@ -209,7 +209,7 @@ func TestOutbox_SendSpanOfOne(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				tm := newTelemetry(t, opts...)
-				store := &table{}
+				store := &boxTable{}
 				headers, sc := tm.create(true)
 				store.add("orders", "k", "e1", headers...)
 				tm.relay(store, &kafkaLike{}, func() {})
