@@ -61,7 +61,7 @@ func firstOf(errs ...error) error {
 func (p *Processor) beginRun(ctx *context.Context, r *Run) (end func(err error)) {
 	contexts := make([]context.Context, len(p.obs.run))
 	for i, o := range p.obs.run {
-		*ctx = o.BeginRun(*ctx, r)
+		*ctx = o.BeginRun(*ctx, r) //nolint:fatcontext // bounded by the observers, each under the one before
 		contexts[i] = *ctx
 	}
 	return func(err error) {
@@ -89,8 +89,8 @@ func (p *Processor) watchCall(ctx context.Context, b *bound, in []input) watched
 	w.call = &Call{Group: p.cfg.Group, Type: b.typ, Batch: b.batch, Transactional: b.tx != nil, Began: time.Now(), in: in}
 	w.contexts = make([]context.Context, len(p.obs.call))
 	for i, o := range p.obs.call {
-		p.spared("BeginCall", func() { w.ctx = o.BeginCall(w.ctx, w.call) })
-		w.contexts[i] = w.ctx
+		p.spared("BeginCall", func() { w.ctx = o.BeginCall(w.ctx, w.call) }) //nolint:fatcontext // as above
+		w.contexts[i] = w.ctx                                                //nolint:fatcontext // as above
 	}
 	return w
 }
