@@ -75,9 +75,9 @@ type itself struct{}
 func (*itself) Error() string   { return "around" }
 func (e *itself) Unwrap() error { return e }
 
-type broken struct{ inner *broken }
+type broken struct{ text string }
 
-func (e *broken) Error() string { return e.inner.Error() }
+func (e *broken) Error() string { return e.text }
 
 type typedNil struct{ text string }
 

@@ -23,7 +23,7 @@ func knownText(err error) (safe string, swaps []swap, ok bool) {
 			safe, swaps, ok = "", nil, false
 		}
 	}()
-	switch err {
+	switch err { //nolint:errorlint // the tree is walked by the caller
 	case io.EOF, io.ErrUnexpectedEOF, context.Canceled, context.DeadlineExceeded:
 		return err.Error(), nil, true
 	}

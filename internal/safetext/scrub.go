@@ -56,7 +56,8 @@ var rules = [...]rule{
 
 // compiledRules are made when a text first looks as if one of them were needed.
 var compiledRules = func() (list [len(rules)]func() *regexp.Regexp) {
-	for i, r := range rules {
+	for i := range rules {
+		r := &rules[i]
 		list[i] = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(r.pattern) })
 	}
 	return list
@@ -64,7 +65,8 @@ var compiledRules = func() (list [len(rules)]func() *regexp.Regexp) {
 
 // scrub takes what the rules find out of a text.
 func scrub(text string) string {
-	for i, r := range rules {
+	for i := range rules {
+		r := &rules[i]
 		if strings.Contains(text, r.hint) {
 			text = compiledRules[i]().ReplaceAllString(text, r.with)
 		}

@@ -152,7 +152,7 @@ var redisTexts = [...]string{
 }
 
 func redisText(text string) string {
-	for _, known := range redisTexts {
+	for _, known := range &redisTexts {
 		if strings.HasPrefix(text, known) {
 			return known
 		}
@@ -172,7 +172,8 @@ func redisText(text string) string {
 // isName reports whether s is a name of a schema or a code, as far as anybody can tell.
 func isName(s string) bool {
 	for _, r := range s {
-		if r < 0x80 && !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune("_$.-", r)) || r == '\uFFFD' {
+		plain := 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune("_$.-", r)
+		if r < 0x80 && !plain || r == '\uFFFD' {
 			return false
 		}
 	}

@@ -77,7 +77,7 @@ const number = "7364519827364519"
 
 // forms in which a secret is looked for: somebody may have written it in another way.
 func forms() []string {
-	list := []string{canary, number[:9], hex.EncodeToString([]byte(canary)), strings.Trim(fmt.Sprint([]byte(canary)), "[]")}
+	list := []string{canary, number[:9], hex.EncodeToString([]byte(canary)), strings.Trim(fmt.Sprintf("%d", []byte(canary)), "[]")}
 	for shift := range 3 { // of the three bytes that four letters stand for
 		code := base64.RawStdEncoding.EncodeToString([]byte(strings.Repeat("x", shift) + canary))
 		list = append(list, code[4:12])

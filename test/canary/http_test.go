@@ -56,8 +56,7 @@ func TestHTTP_G04(t *testing.T) {
 		"panics":  func(_ http.ResponseWriter, r *http.Request) { _, err := strconv.Atoi(body(r)); panic(err) },
 		"sql": func(w http.ResponseWriter, r *http.Request) {
 			if tx, ok := httpidem.TxFrom[pgx.Tx](r.Context()); ok {
-				_, err := tx.Exec(r.Context(), `INSERT INTO people (mail) VALUES ($1), ($1)`, body(r))
-				require.Error(t, err)
+				_, _ = tx.Exec(r.Context(), `INSERT INTO people (mail) VALUES ($1), ($1)`, body(r))
 			}
 			w.WriteHeader(http.StatusCreated) // although its transaction is aborted
 		},

@@ -32,10 +32,10 @@ func (r *refusing) ProduceEach(_ context.Context, msgs []*idem.Message) []error 
 
 func (r *refusing) refuse(m *idem.Message) error {
 	_, quoting := strconv.Atoi(string(m.Value))
-	switch n := r.calls.Add(1); {
-	case n%3 == 0:
+	switch r.calls.Add(1) % 3 {
+	case 0:
 		return fmt.Errorf("%w: %w", idem.ErrRefused, &pgconn.PgError{Severity: "ERROR", Code: "22P02", Message: fmt.Sprintf("invalid input: %q", m.Value)})
-	case n%3 == 1:
+	case 1:
 		return fmt.Errorf("%w: %w", idem.ErrRefused, quoting)
 	default:
 		return errors.Join(idem.ErrTooLarge, quoting)
