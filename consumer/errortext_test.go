@@ -1,0 +1,38 @@
+package consumer
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/IBM/sarama"
+	"github.com/stretchr/testify/require"
+)
+
+// G-04: what the consumer says of an error quotes no data, or is what Config.ErrorText makes of it.
+func TestErrorText_G04(t *testing.T) {
+	_, quoting := strconv.Atoi("canary")
+	cfg := good().withDefaults()
+	require.Equal(t, "commit: strconv.Atoi: invalid syntax", cfg.errorText(fmt.Errorf("commit: %w", quoting)))
+	require.Empty(t, cfg.errorText(nil))
+	require.Len(t, cfg.errorText(errors.New(strings.Repeat("x", 5000))), maxErrorText)
+
+	cfg.ErrorText = func(error) string { return "hidden" }
+	var lines strings.Builder
+	trouble := trouble{log: slog.New(slog.NewTextHandler(&lines, nil)), text: cfg.errorText}
+	trouble.begin(quoting)
+	trouble.detail(quoting)
+	trouble.detail(&sarama.ConsumerError{Topic: "orders", Err: quoting})
+	require.NotContains(t, lines.String(), "canary")
+	require.Equal(t, 2, strings.Count(lines.String(), "error=hidden"), lines.String())
+
+	h := &GroupHandler{cfg: cfg, log: trouble.log}
+	h.health.log = trouble.log
+	h.health.open, h.health.current = true, CommitEvent{Partitions: 1, Err: quoting}
+	h.health.settle(h)
+	require.NotContains(t, lines.String(), "canary")
+	require.Contains(t, lines.String(), `committing offsets fails, will go on trying" error=hidden`)
+}
