@@ -36,4 +36,5 @@ func TestDo(t *testing.T) {
 	require.Equal(t, "replayed", attr(events[1].Attributes, "idem.do.outcome"))
 	tm.ObserveDo(context.Background(), dedup.DoEvent{Tx: true, Outcome: dedup.DoPanicked})
 	require.Equal(t, 1, tm.sum("idem.do.calls", "idem.transactional=true"))
+	tm.requireListed()
 }

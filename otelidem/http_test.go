@@ -75,6 +75,7 @@ func TestHTTP_Requests(t *testing.T) {
 		require.Equal(t, key, attr(spans[i].Attributes, "idem.key"))
 	}
 	require.NotContains(t, fmt.Sprint(tm.spans.GetSpans(), tm.series()), "secret")
+	tm.requireListed()
 }
 
 // A key for each request makes no series for each (G-15).
@@ -132,4 +133,5 @@ func TestHTTP_Client(t *testing.T) {
 	require.Equal(t, "idem.http.sent", event.Name)
 	require.Equal(t, "3", attr(event.Attributes, "idem.http.client.attempts"))
 	require.Equal(t, "pay-1", attr(event.Attributes, "idem.key"))
+	tm.requireListed()
 }

@@ -166,6 +166,7 @@ func TestOutbox_Metrics(t *testing.T) {
 		require.Positive(t, tm.sum("idem.outbox.errors", "idem.outbox.name=shop", "error.type=_OTHER"))
 		require.Empty(t, tm.series()["idem.outbox.backlog"], "nobody tells of it any longer")
 		require.Empty(t, tm.series()["idem.outbox.shards"])
+		tm.requireListed()
 	})
 }
 
@@ -311,4 +312,5 @@ func TestOutbox_Added(t *testing.T) {
 		}
 	}
 	require.Len(t, tm.series()["idem.outbox.backlog"], 100)
+	tm.requireListed()
 }
