@@ -60,6 +60,12 @@ func TestHTTP_G04(t *testing.T) {
 			}
 			w.WriteHeader(http.StatusCreated) // although its transaction is aborted
 		},
+		"commit": func(w http.ResponseWriter, r *http.Request) {
+			if tx, ok := httpidem.TxFrom[pgx.Tx](r.Context()); ok {
+				_, _ = tx.Exec(r.Context(), `INSERT INTO late (mail) VALUES ($1)`, body(r))
+			}
+			w.WriteHeader(http.StatusCreated)
+		},
 		"reads-before": func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusNoContent) },
 	}
 	for _, m := range []*httpidem.Middleware{claims, txs} {
@@ -88,6 +94,7 @@ func TestHTTP_G04(t *testing.T) {
 	for range 3 {
 		require.Equal(t, http.StatusServiceUnavailable, call(t, none.Handler(handlers["answers"]), rand.Text(), secret()))
 	}
+	require.Contains(t, h.sinks[0].read(), "SQLSTATE 23505 (unique_violation)")
 	h.clean()
 }
 

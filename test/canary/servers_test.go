@@ -70,6 +70,7 @@ func TestPostgresPasswords_G04(t *testing.T) {
 		"password=" + secret() + " port=none", "password='" + secret(), "host=h pass word=" + "x" + " password = " + secret() + " port = x",
 		"postgres://h/d?password=" + secret() + "&port=none", "postgres://idem:" + secret() + "@[h/d",
 	}
+	urls = append(urls, testenv.Postgres(t)) // where there are no tables
 	for _, at := range addresses(t) {
 		urls = append(urls, "postgres://idem:"+secret()+"@"+at+"/x?sslmode=disable&connect_timeout=1")
 	}
@@ -81,12 +82,13 @@ func TestPostgresPasswords_G04(t *testing.T) {
 		}
 		defer pool.Close()
 		h.uses(pgstore.New(pool))
-		h.said(pgstore.Migrate(t.Context(), pool))
 		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 		h.said(pgstore.NewReaper(pgstore.New(pool), pgstore.ReaperConfig{Logger: h.log, Interval: time.Minute}).Run(ctx))
 		h.said(h.relay(pgoutbox.New(pool), &refusing{}).Run(ctx))
 		cancel()
+		h.said(pgstore.Migrate(t.Context(), pool))
 	})
+	require.Regexp(t, `reaper cannot work[^\n]*SQLSTATE \w{5} \(`, h.sinks[0].read())
 	h.clean()
 }
 
