@@ -215,7 +215,7 @@ var (
 		Attributes:  []string{attrSystem, attrGroup, attrTopic, attrPartition},
 	}
 	mStalled = Metric{
-		Name: "idem.partition.stalled", Kind: Gauge, Unit: "1",
+		Name: "idem.partition.stalled", Kind: Gauge, Unit: "{partition}",
 		Description: "1 while a partition rests although it has something to do, else 0.",
 		Attributes:  []string{attrSystem, attrGroup, attrTopic, attrPartition},
 	}

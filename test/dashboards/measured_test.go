@@ -115,6 +115,8 @@ func observed(t *testing.T) series {
 		require.NoError(t, err)
 		handleAll(t, o)
 		tellAll(t.Context(), o)
+		publishAll(t, o)
+		tellDoors(t.Context(), o)
 	})
 }
 
@@ -141,18 +143,18 @@ func TestMeasured_IsListed(t *testing.T) {
 
 var errAny = errors.New("any")
 
-// flaky is a ledger that is away once.
+// flaky is a ledger that is away from some time on, when away is called.
 type flaky struct {
 	*memstore.Store
-	failed bool
+	away func()
 }
 
-func (f *flaky) Claim(ctx context.Context, claims []dedup.Request) ([]dedup.Answer, error) {
-	if !f.failed {
-		f.failed = true
-		return nil, errAny
+func (f *flaky) Claim(ctx context.Context, t dedup.Token, lease time.Duration, claims []dedup.Request, into []dedup.Answer) error {
+	if f.away != nil {
+		f.away()
+		return errAny
 	}
-	return f.Store.Claim(ctx, claims)
+	return f.Store.Claim(ctx, t, lease, claims, into)
 }
 
 type letters struct{}
@@ -182,20 +184,26 @@ func handleAll(t *testing.T, o *otelidem.Observer) {
 		}
 		return nil
 	}, idem.Retry(idem.RetryPolicy{MaxAttempts: 3, MinBackoff: time.Millisecond, MaxBackoff: time.Millisecond}))
+	idem.OnBatch(r, "many", func(context.Context, []idem.Event[paid]) error { return nil })
+	store := &flaky{Store: memstore.New()}
 	p, err := idem.NewProcessor(r, idem.Config{
-		Store: &flaky{Store: memstore.New()}, Scope: "orders", Group: "orders", Producer: letters{}, Observers: []idem.Observer{o}, Logger: slog.New(slog.DiscardHandler),
+		Store: store, Scope: "orders", Group: "orders", Producer: letters{}, Observers: []idem.Observer{o}, Logger: slog.New(slog.DiscardHandler),
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = p.Close() })
 	tombstone := &idem.Message{Topic: "payments", Offset: 7}
 	for _, batch := range [][]*idem.Message{
-		{message("paid", "one", 1), message("paid", "poison", 2), message("paid", "again", 3), message("nobody's", "x", 4), tombstone},
+		{message("paid", "one", 1), message("paid", "poison", 2), message("paid", "again", 3), message("nobody's", "x", 4), message("many", "y", 5), tombstone},
 		{message("paid", "one", 1), message("paid", "one", 9)},
 	} {
 		n, err := p.HandleBatch(t.Context(), batch)
 		require.NoError(t, err)
 		require.Len(t, batch, n)
 	}
+	ctx, stop := context.WithCancel(t.Context())
+	store.away = stop // and so is the consumer
+	_, err = p.HandleBatch(ctx, []*idem.Message{message("paid", "never", 10)})
+	require.Error(t, err)
 }
 
 // tellAll tells what else there is, by the interfaces.

@@ -10,6 +10,7 @@ const (
 	inJob   = `job=~"$job"`
 	inGroup = inJob + `,messaging_consumer_group_name=~"$group"`
 	inTopic = inGroup + `,messaging_destination_name=~"$topic"`
+	inSent  = inJob + `,messaging_destination_name=~"$topic"`
 )
 
 // The units that are used here, as Grafana calls them.
@@ -25,6 +26,7 @@ const (
 	byPartition = "messaging_destination_name, messaging_destination_partition_id"
 	byType      = "idem_event_type"
 	partition   = "{{messaging_destination_name}}/{{messaging_destination_partition_id}}"
+	box         = "{{job}} {{idem_outbox_name}}"
 	consumed    = "messaging_client_consumed_messages_total"
 	process     = "messaging_process_duration_seconds"
 	ledgerCall  = "idem_ledger_operation_duration_seconds"
@@ -172,5 +174,38 @@ var rows = []row{
 			target{pace("idem_parked_total", inTopic, byOutcome), "{{idem_outcome}}"}),
 		layers("Skipped", "Messages that nobody handles: tombstones, and types without a handler.", perSecond,
 			target{pace("idem_skipped_total", inTopic, "idem_skipped_reason"), "{{idem_skipped_reason}}"}),
+	}},
+	{"Outbox", []panel{
+		graph("Backlog", "Rows that wait to be published; no more than 10,000 are counted.", number,
+			target{"max by (job, idem_outbox_name) (idem_outbox_backlog{" + inJob + "})", box}).limits(5000, 10_000),
+		graph("Age of the oldest row", "The one number that says all is well.", seconds,
+			target{"max by (job, idem_outbox_name) (idem_outbox_backlog_age_seconds{" + inJob + "})", box}).limits(10, 60),
+		graph("Delay", "From adding an event to the broker's acknowledgement.", seconds, quantiles("idem_outbox_delay_seconds", inSent, "", "0.5", "0.95", "0.99")...),
+		graph("Parked and blocked", "Rows that the broker refuses for good, and those behind them: only a person ends it.", number,
+			target{"max by (job, idem_outbox_name) (idem_outbox_parked{" + inJob + "})", "parked " + box},
+			target{"max by (job, idem_outbox_name) (idem_outbox_blocked{" + inJob + "})", "blocked " + box}).limits(0, 1),
+		layers("Rows by outcome", "Failed ones are tried again; blocked ones are behind a parked one.", perSecond,
+			target{pace("idem_outbox_rows_total", inJob, "idem_outbox_outcome"), "{{idem_outbox_outcome}}"}),
+		graph("Added and sent", "Rows that were written, and that were given to the producer. What is sent twice is a copy.", perSecond,
+			target{pace("idem_outbox_added_total", inSent, "messaging_destination_name"), "added {{messaging_destination_name}}"},
+			target{pace("messaging_client_sent_messages_total", inSent, "messaging_destination_name, error_type"), "sent {{messaging_destination_name}} {{error_type}}"}),
+		layers("Shards by relay", "Of 64. None: nothing is published.", number,
+			target{"sum by (instance, job, idem_outbox_name) (idem_outbox_shards{" + inJob + "})", "{{instance}} " + box}),
+		graph("Sends", "95th percentile of what a call of the producer takes.", seconds, quantiles(operation, inSent+`,messaging_operation_name="send"`, "", "0.95")...),
+		layers("Batches with an error", "Of the broker or the database, by error.type.", perSecond,
+			target{pace("idem_outbox_errors_total", inJob, "job, idem_outbox_name, error_type"), box + " {{error_type}}"}),
+	}},
+	{"HTTP and functions", []panel{
+		layers("Requests by outcome", "With an Idempotency-Key. Replayed is the answer to an earlier request with the key.", perSecond,
+			target{pace("idem_http_requests_total", inJob, "idem_http_outcome"), "{{idem_http_outcome}}"}),
+		graph("Nobody knows", "Requests that are told that their outcome is not known, and answers that the ledger did not take.", perSecond,
+			target{pace("idem_http_requests_total", inJob+`,idem_http_outcome=~"unknown_outcome|unstored"`, "job, idem_http_outcome"), "{{job}} {{idem_http_outcome}}"}),
+		graph("Waits", "95th percentile: for the ledger, and for another request with the same key.", seconds, quantiles("idem_http_wait_duration_seconds", inJob, "idem_http_outcome", "0.95")...),
+		layers("Sent by clients", "Requests that httpidem.Transport has sent under a key, and further attempts of them.", perSecond,
+			target{pace("idem_http_client_requests_total", inJob, "idem_http_client_outcome"), "{{idem_http_client_outcome}}"},
+			target{pace("idem_http_client_resends_total", inJob, "idem_http_client_outcome"), "resent, then {{idem_http_client_outcome}}"}),
+		layers("Functions by outcome", "Calls of dedup.Do and DoTx.", perSecond,
+			target{pace("idem_do_calls_total", inJob, "idem_do_outcome"), "{{idem_do_outcome}}"}),
+		graph("Waits of functions", "95th percentile: for the ledger, and for other callers of the key.", seconds, quantiles("idem_do_wait_duration_seconds", inJob, "idem_do_outcome", "0.95")...),
 	}},
 }
