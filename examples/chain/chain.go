@@ -141,7 +141,7 @@ func (c *chain) prepare(ctx context.Context) error {
 	c.provider = "http://" + provider
 	brokers := strings.Join(c.o.brokers, ",")
 	add := func(name, path string, args ...string) *program {
-		p := &program{name: name, path: filepath.Join(c.dir, path), dir: c.dir, args: args}
+		p := &program{name: name, path: filepath.Join(c.dir, path), dir: c.dir, args: args, env: metricsPort(len(c.programs))}
 		c.programs = append(c.programs, p)
 		return p
 	}
@@ -161,6 +161,17 @@ func (c *chain) prepare(ctx context.Context) error {
 	}
 	c.planKills()
 	return nil
+}
+
+// metricsPort gives each process a port of its own for Prometheus, from $OTEL_EXPORTER_PROMETHEUS_PORT on, or 9464. Whether it is used
+// is for OTEL_METRICS_EXPORTER to say.
+func metricsPort(process int) []string {
+	const name = "OTEL_EXPORTER_PROMETHEUS_PORT"
+	first, err := strconv.Atoi(os.Getenv(name))
+	if err != nil || first <= 0 {
+		first = 9464
+	}
+	return []string{name + "=" + strconv.Itoa(first+process)}
 }
 
 // planKills lets every process but the provider, which is not ours, be killed once, in the first nine tenths of the payments.

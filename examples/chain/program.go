@@ -34,6 +34,7 @@ func build(ctx context.Context, dir string) error {
 type program struct {
 	name, path, dir string
 	args            []string
+	env             []string // beside that of this process
 
 	runs  int // that were started
 	kills int // that were ended by SIGKILL
@@ -59,6 +60,7 @@ func (p *program) start() error {
 	}
 	defer log.Close()
 	p.cmd = exec.Command(p.path, p.args...) //nolint:noctx // it is killed or stopped by those who started it, and with this process
+	p.cmd.Env = append(os.Environ(), p.env...)
 	p.cmd.Stdout, p.cmd.Stderr, p.cmd.SysProcAttr = out, log, child()
 	if err := p.cmd.Start(); err != nil {
 		p.cmd = nil

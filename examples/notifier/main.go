@@ -16,6 +16,8 @@ import (
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/consumer"
+	"github.com/idem-go/idem/examples/internal/telemetry"
+	"github.com/idem-go/idem/otelidem"
 )
 
 // scope names who remembers. It is not the consumer group, which may be renamed without sending everything again.
@@ -62,6 +64,16 @@ func (o *options) work(ctx context.Context, stdout io.Writer) error {
 	if err != nil {
 		return usageError{err}
 	}
+	endTelemetry, err := telemetry.Start(ctx, "notifier", o.log)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = endTelemetry(context.WithoutCancel(ctx)) }() // it has said what is wrong
+	watch, err := otelidem.New()
+	if err != nil {
+		return err
+	}
+	defer watch.Close()
 	store, closeStore, err := openLedger(ctx, o.ledger, o.log)
 	if err != nil {
 		return err
@@ -77,7 +89,7 @@ func (o *options) work(ctx context.Context, stdout io.Writer) error {
 		Lease:      o.lease,
 		// What can never be sent goes to <topic>.<group>.dlq.
 		CreateDeadLetterTopics: &consumer.TopicSpec{},
-		Observers:              []idem.Observer{counts},
+		Observers:              []idem.Observer{counts, watch},
 		Logger:                 o.log,
 	}, newRouter(send, o.retention))
 	if err != nil {

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -21,6 +22,8 @@ import (
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/consumer"
 	"github.com/idem-go/idem/dedup/pgstore"
+	"github.com/idem-go/idem/examples/internal/telemetry"
+	"github.com/idem-go/idem/otelidem"
 	"github.com/idem-go/idem/outbox"
 	"github.com/idem-go/idem/outbox/pgoutbox"
 )
@@ -77,17 +80,17 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	flags.StringVar(&o.group, "group", "orderstatus", "consumer group; it is also who remembers, so another group handles every payment again")
 	flags.BoolVar(&o.shadow, "shadow", false, "only count what would be skipped, and apply it all the same")
 	flags.BoolVar(&o.newScope, "new-scope", false, "let a group begin that has no offsets, on a topic whose payments another group has handled")
-	flags.StringVar(&o.postgres, "postgres", os.Getenv("POSTGRES_URL"), "Postgres `URL` of the orders and of processed_events; default $POSTGRES_URL")
+	flags.StringVar(&o.postgres, "postgres", "", "Postgres `URL` of the orders and of processed_events; default $POSTGRES_URL")
 	flags.StringVar(&o.instance, "instance-id", "", "static group membership: a restart under the same `ID` takes over at once, without a rebalance")
 	flags.BoolVar(&o.migrate, "migrate", false, "create the tables that are missing, first")
 	flags.Int64Var(&o.seed, "seed", 0, "add pending orders numbered 1 to `N`, first")
 	flags.BoolVar(&o.audit, "audit", false, "write a row to order_effects for every run that is committed")
 	flags.DurationVar(&o.sessionTimeout, "session-timeout", 0, "after which Kafka takes a silent worker for dead; default: that of package consumer")
 	flags.DurationVar(&o.stats, "stats", 0, "log counts at this interval; default: only at the end")
-	flags.Lookup("postgres").DefValue = "" // -help shows no password
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}
+	o.postgres = cmp.Or(o.postgres, os.Getenv("POSTGRES_URL")) // not the flag's default: -help would print its password
 	var problem error
 	switch {
 	case flags.NArg() > 0:
@@ -111,13 +114,23 @@ func (o options) work(ctx context.Context) error {
 	if err := o.prepare(ctx); err != nil || o.brokers == "" {
 		return err
 	}
+	endTelemetry, err := telemetry.Start(ctx, "orderstatus", o.log)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = endTelemetry(context.WithoutCancel(ctx)) }() // it has said what is wrong
+	watch, err := otelidem.New()
+	if err != nil {
+		return err
+	}
+	defer watch.Close()
 	pool, err := newPool(ctx, o.postgres)
 	if err != nil {
 		return err
 	}
 	defer pool.Close()
-	store, box, counts := pgstore.New(pool), pgoutbox.New(pool), &stats{}
-	c, err := consumer.New(o.config(store, counts), newRouter(handler{o.worker(), o.audit, o.emit, box}))
+	store, box, counts := pgstore.New(pool), pgoutbox.New(pool, pgoutbox.Observers(watch)), &stats{}
+	c, err := consumer.New(o.config(store, counts, watch), newRouter(handler{o.worker(), o.audit, o.emit, box}))
 	if err != nil {
 		return err
 	}
@@ -130,7 +143,7 @@ func (o options) work(ctx context.Context) error {
 		helpers.Go(func() { counts.report(beside, o.log, o.stats) })
 	}
 	if o.emit != "" {
-		relay, producer, err := o.newRelay(box)
+		relay, producer, err := o.newRelay(box, watch)
 		if err != nil {
 			return err
 		}
@@ -141,7 +154,7 @@ func (o options) work(ctx context.Context) error {
 	return err
 }
 
-func (o options) config(store *pgstore.Store, counts *stats) consumer.Config {
+func (o options) config(store *pgstore.Store, observers ...idem.Observer) consumer.Config {
 	return consumer.Config{
 		Brokers:    strings.Split(o.brokers, ","),
 		Group:      o.group,
@@ -152,7 +165,7 @@ func (o options) config(store *pgstore.Store, counts *stats) consumer.Config {
 		InstanceID: o.instance,
 		// A payment that cannot be booked goes to <topic>.<group>.dlq, which is made if it is missing.
 		CreateDeadLetterTopics: &consumer.TopicSpec{},
-		Observers:              []idem.Observer{counts},
+		Observers:              observers,
 		Logger:                 o.log,
 		Sarama: func(c *sarama.Config) {
 			if o.sessionTimeout > 0 {
@@ -172,12 +185,14 @@ func (o options) reap(ctx context.Context, store *pgstore.Store) {
 
 // newRelay returns what publishes order.paid, in as many workers as there are: they share the work. Another process can do
 // it as well: idem relay.
-func (o options) newRelay(box *pgoutbox.Outbox) (*outbox.Relay, *consumer.Producer, error) {
+func (o options) newRelay(box *pgoutbox.Outbox, watch outbox.Observer) (*outbox.Relay, *consumer.Producer, error) {
 	producer, err := consumer.OpenProducer(consumer.Config{Brokers: strings.Split(o.brokers, ","), Logger: o.log})
 	if err != nil {
 		return nil, nil, err
 	}
-	relay, err := outbox.NewRelay(outbox.RelayConfig{Store: box, Producer: producer, Logger: o.log})
+	relay, err := outbox.NewRelay(outbox.RelayConfig{
+		Store: box, Producer: producer, Name: "orders", Observers: []outbox.Observer{watch}, Logger: o.log,
+	})
 	if err != nil {
 		return nil, nil, errors.Join(err, producer.Close())
 	}

@@ -36,7 +36,7 @@ func (e events) completed(ctx context.Context, tx pgx.Tx, p payment) error {
 
 // publish publishes what is in the outbox, in as many servers as there are: they share the work. stop waits for its end; what is left
 // waits in the table for the next one.
-func publish(ctx context.Context, box *pgoutbox.Outbox, brokers string, log *slog.Logger) (stop func(), err error) {
+func publish(ctx context.Context, box *pgoutbox.Outbox, brokers string, watch outbox.Observer, log *slog.Logger) (stop func(), err error) {
 	if brokers == "" {
 		log.Info("without -brokers nothing is published: payment.completed waits in the outbox")
 		return func() {}, nil
@@ -45,7 +45,9 @@ func publish(ctx context.Context, box *pgoutbox.Outbox, brokers string, log *slo
 	if err != nil {
 		return nil, err
 	}
-	relay, err := outbox.NewRelay(outbox.RelayConfig{Store: box, Producer: producer, Logger: log})
+	relay, err := outbox.NewRelay(outbox.RelayConfig{
+		Store: box, Producer: producer, Name: "payments", Observers: []outbox.Observer{watch}, Logger: log,
+	})
 	if err != nil {
 		return nil, errors.Join(err, producer.Close())
 	}

@@ -79,7 +79,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	flags := flag.NewFlagSet("payments", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.StringVar(&o.listen, "listen", "127.0.0.1:8080", "`address` of the API")
-	flags.StringVar(&o.postgres, "postgres", os.Getenv("POSTGRES_URL"),
+	flags.StringVar(&o.postgres, "postgres", "",
 		"Postgres `URL` of the payments and of processed_events; default $POSTGRES_URL")
 	flags.StringVar(&o.provider, "provider", "",
 		"`URL` of the payment provider; default: a fake one in this process, which forgets its charges with it")
@@ -89,10 +89,10 @@ func parse(args []string, stderr io.Writer) (options, error) {
 		"Kafka brokers, `host:port`, separated by commas; without them events wait in the outbox")
 	flags.StringVar(&o.topic, "topic", "payments", "`topic` of payment.completed, which must exist")
 	flags.StringVar(&o.fake, "fake-provider", "", "be the fake provider at this `address`, and nothing else")
-	flags.Lookup("postgres").DefValue = "" // -help shows no password
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}
+	o.postgres = cmp.Or(o.postgres, os.Getenv("POSTGRES_URL")) // not the flag's default: -help would print its password
 	var problem error
 	switch {
 	case flags.NArg() > 0:

@@ -32,7 +32,9 @@ const (
 	maxBody     = 64 << 10
 )
 
-func newMiddleware(store dedup.Store, secret []byte, log *slog.Logger) (*httpidem.Middleware, error) {
+func newMiddleware(store dedup.Store, secret []byte, observe func(context.Context, httpidem.Observation), log *slog.Logger) (
+	*httpidem.Middleware, error,
+) {
 	return httpidem.NewTx[pgx.Tx](httpidem.Config{
 		Store:     store,
 		Scope:     scope,
@@ -45,6 +47,7 @@ func newMiddleware(store dedup.Store, secret []byte, log *slog.Logger) (*httpide
 		// Whoever names no account shares one.
 		MaxLiveKeys: 1000,
 		Logger:      log,
+		Observe:     observe,
 	})
 }
 

@@ -77,7 +77,7 @@ func newShop(t testing.TB, configure ...func(*pgxpool.Config)) *shop {
 	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
-	m, err := newMiddleware(pgstore.New(pool), []byte(demoSecret), slog.New(slog.DiscardHandler))
+	m, err := newMiddleware(pgstore.New(pool), []byte(demoSecret), nil, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	t.Cleanup(m.Close)
 	s.cashier = &cashier{provider: client, log: slog.New(slog.DiscardHandler), completed: announce}

@@ -11,8 +11,10 @@ import (
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/dedup/pgstore"
+	"github.com/idem-go/idem/examples/internal/telemetry"
 	"github.com/idem-go/idem/examples/payments/provider"
 	"github.com/idem-go/idem/httpidem"
+	"github.com/idem-go/idem/otelidem"
 	"github.com/idem-go/idem/outbox/pgoutbox"
 )
 
@@ -34,6 +36,16 @@ func routes(m *httpidem.Middleware, c *cashier, read reader) http.Handler {
 
 // serve is the API, until ctx ends.
 func (o options) serve(ctx context.Context) error {
+	endTelemetry, err := telemetry.Start(ctx, "payments", o.log)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = endTelemetry(context.WithoutCancel(ctx)) }() // it has said what is wrong
+	watch, err := otelidem.New()
+	if err != nil {
+		return err
+	}
+	defer watch.Close()
 	pool, err := newPool(ctx, o.postgres, o.connections)
 	if err != nil {
 		return err
@@ -65,14 +77,14 @@ func (o options) serve(ctx context.Context) error {
 		return err
 	}
 	defer client.close()
-	box := pgoutbox.New(reading) // to publish waits for no payment
-	stop, err := publish(ctx, box, o.brokers, o.log)
+	box := pgoutbox.New(reading, pgoutbox.Observers(watch)) // to publish waits for no payment
+	stop, err := publish(ctx, box, o.brokers, watch, o.log)
 	if err != nil {
 		return err
 	}
 	defer stop()
 	store := pgstore.New(pool)
-	m, err := newMiddleware(store, o.secret, o.log)
+	m, err := newMiddleware(store, o.secret, watch.ObserveRequest, o.log)
 	if err != nil {
 		return err
 	}

@@ -23,7 +23,9 @@ import (
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/dedup/redisstore"
+	"github.com/idem-go/idem/examples/internal/telemetry"
 	"github.com/idem-go/idem/httpidem"
+	"github.com/idem-go/idem/otelidem"
 )
 
 // frontConfig says what stands in front of the bank: it spares the database the copies of a request, and answers them byte
@@ -51,13 +53,27 @@ func frontConfig(store dedup.Store, i identity, o options) httpidem.Config {
 	}
 }
 
-// observe logs each request with its key, with -v.
+// observe counts, and with -v logs, each request with its key.
 func (o options) observe(ctx context.Context, e httpidem.Observation) {
 	o.log.DebugContext(ctx, "request", "key", e.Key, "result", e.Result, "status", e.Status, "took", e.Took)
+	if o.watch != nil {
+		o.watch(ctx, e)
+	}
 }
 
 // work serves until ctx ends, and then finishes what was begun.
 func (o options) work(ctx context.Context) error {
+	endTelemetry, err := telemetry.Start(ctx, "transfer", o.log)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = endTelemetry(context.WithoutCancel(ctx)) }() // it has said what is wrong
+	watch, err := otelidem.New()
+	if err != nil {
+		return err
+	}
+	defer watch.Close()
+	o.watch = watch.ObserveRequest
 	pool, err := openPool(ctx, o.postgres)
 	if err != nil {
 		return err
@@ -160,8 +176,9 @@ func (l redisLog) Printf(ctx context.Context, format string, v ...any) {
 type options struct {
 	listen, postgres, redis string
 
-	seed int64
-	log  *slog.Logger
+	seed  int64
+	log   *slog.Logger
+	watch func(context.Context, httpidem.Observation)
 }
 
 func parse(args []string, stderr io.Writer) (options, error) {
@@ -170,15 +187,15 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	flags := flag.NewFlagSet("transfer", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.StringVar(&o.listen, "listen", "127.0.0.1:8080", "`address` to serve at")
-	flags.StringVar(&o.postgres, "postgres", os.Getenv("POSTGRES_URL"), "Postgres `URL` of the bank, whose missing tables are made; default $POSTGRES_URL")
-	flags.StringVar(&o.redis, "redis", os.Getenv("REDIS_URL"), "Redis `URL` of the claims, or its host:port; default $REDIS_URL")
+	flags.StringVar(&o.postgres, "postgres", "", "Postgres `URL` of the bank, whose missing tables are made; default $POSTGRES_URL")
+	flags.StringVar(&o.redis, "redis", "", "Redis `URL` of the claims, or its host:port; default $REDIS_URL")
 	flags.Int64Var(&o.seed, "seed", 0, "add accounts numbered 1 to `N` with 1,000.00 EUR each, where they are missing")
 	flags.BoolVar(&verbose, "v", false, "log each request, with its key")
-	flags.Lookup("postgres").DefValue = "" // -help shows no password
-	flags.Lookup("redis").DefValue = ""    // -help shows no password
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}
+	// Not the flags' defaults: -help would print their passwords.
+	o.postgres, o.redis = cmp.Or(o.postgres, os.Getenv("POSTGRES_URL")), cmp.Or(o.redis, os.Getenv("REDIS_URL"))
 	level := slog.LevelInfo
 	if verbose {
 		level = slog.LevelDebug

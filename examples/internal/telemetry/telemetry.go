@@ -37,8 +37,8 @@ import (
 // are lost, and the program ends all the same.
 const shutdownTime = 3 * time.Second
 
-// Start sets the global providers of metrics and traces to what the environment asks for, and leaves them alone if it asks for
-// nothing. serviceName is service.name unless the environment has another.
+// Start sets the global providers of metrics and traces to what the environment asks for, and to those that do nothing if it asks
+// for nothing. serviceName is service.name unless the environment has another.
 //
 // What goes wrong later goes to log: a line when metrics or spans can no longer be exported, and one when they can again. No
 // line has a header or a password of the environment in it. Neither the arguments of the process nor its variables become
@@ -48,6 +48,7 @@ const shutdownTime = 3 * time.Second
 // has been logged. Start again only after it: the providers are global.
 func Start(ctx context.Context, serviceName string, log *slog.Logger) (shutdown func(context.Context) error, err error) {
 	metrics, traces := wants("METRICS"), wants("TRACES")
+	nothing() // what is not wanted costs nothing
 	if !metrics && !traces {
 		return func(context.Context) error { return nil }, nil
 	}
@@ -70,6 +71,12 @@ func Start(ctx context.Context, serviceName string, log *slog.Logger) (shutdown 
 		return nil, fmt.Errorf("telemetry: %s", secrets.mask(errors.Join(err, s.shutdown(ctx)).Error()))
 	}
 	return s.shutdown, nil
+}
+
+// nothing sets providers that do nothing.
+func nothing() {
+	otel.SetMeterProvider(metricnoop.NewMeterProvider())
+	otel.SetTracerProvider(tracenoop.NewTracerProvider())
 }
 
 // wants reports whether the environment asks for a signal. The SDK would also export if nobody says anything: to a collector at
