@@ -3,9 +3,12 @@ package otelidem_test
 import (
 	"context"
 	"fmt"
+	"io"
+	"log/slog"
 	"strconv"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/baggage"
@@ -17,6 +20,7 @@ import (
 	tracenoop "go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/otelidem"
 )
 
@@ -261,7 +265,86 @@ func TestHeadersAreReadWhenNeeded(t *testing.T) {
 	require.Equal(t, 1, reader.n)
 }
 
-// Spans of transactional runs count what was committed.
+// A transaction that is rolled back has handled nothing, whatever its handlers said.
+func TestRunsOfTransactions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tm := newTelemetry(t)
+		r := idem.NewRouter()
+		idem.OnBatchTx(r, "paid", func(context.Context, struct{}, []idem.Event[paid]) error { return nil }, idem.SameKey())
+		p := tm.processor(r, func(c *idem.Config) { c.Store = &rolledBack{left: 1} })
+		var batch []*idem.Message
+		for i := range 8 {
+			batch = append(batch, message(fmt.Sprintf("e%d", i), int64(i)))
+		}
+		handle(t, p, batch...)
+		spans := tm.ended("process orders")
+		require.Greater(t, len(spans), 1)
+		handled, failed := 0, 0
+		for _, s := range spans {
+			n, err := strconv.Atoi(attr(s.Attributes, "idem.run.handled"))
+			require.NoError(t, err)
+			require.Equal(t, "true", attr(s.Attributes, "idem.transactional"))
+			if s.Status.Code == codes.Error {
+				failed++
+				require.Zero(t, n)
+				require.Equal(t, "unavailable", attr(s.Attributes, "error.type"))
+			}
+			handled += n
+		}
+		require.Equal(t, 1, failed)
+		require.Equal(t, 7, handled, "and a duplicate")
+		require.Equal(t, 1, tm.sum("idem.duplicates"))
+		require.Equal(t, 7, tm.sum(consumed, "idem.outcome=handled"))
+		require.NotZero(t, tm.count("idem.ledger.operation.duration", "idem.ledger.operation=transaction", "error.type=unavailable"))
+		require.Equal(t, 7, tm.sum("idem.claims", "idem.verdict=fresh"))
+	})
+}
+
+// rolledBack is a ledger whose first transactions end with a rollback.
+type rolledBack struct {
+	noLedger
+	left int
+}
+
+func (l *rolledBack) ClaimTx(ctx context.Context, lease time.Duration, reqs []dedup.Request, answers []dedup.Answer,
+	fn func(struct{}) ([]dedup.Completion, error),
+) error {
+	err := l.noLedger.ClaimTx(ctx, lease, reqs, answers, fn)
+	if l.left--; l.left >= 0 {
+		clear(answers)
+		return dedup.ErrUnavailable
+	}
+	return err
+}
+
+// spanLog notes the span that each line was written in.
+type spanLog struct {
+	slog.Handler
+	seen map[string]trace.SpanID
+}
+
+func (l spanLog) Handle(ctx context.Context, r slog.Record) error {
+	l.seen[r.Message] = trace.SpanContextFromContext(ctx).SpanID()
+	return nil
+}
+
+// Who handles log lines finds the span of the run in their context.
+func TestLogLinesAreWrittenInTheirSpan(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tm := newTelemetry(t)
+		lines := spanLog{Handler: slog.NewTextHandler(io.Discard, &slog.HandlerOptions{Level: slog.LevelDebug}), seen: map[string]trace.SpanID{}}
+		p := tm.processor(router(func(context.Context, idem.Event[paid]) error { return errBoom }, idem.Retry(idem.RetryPolicy{MaxAttempts: 2})),
+			func(c *idem.Config) { c.Logger = slog.New(lines) })
+		handle(t, p, message("e1", 1))
+		handle(t, p, message("e1", 1))
+		spans := tm.ended("process orders")
+		require.Len(t, spans, 3)
+		require.Equal(t, spans[0].SpanContext.SpanID(), lines.seen["handler failed, will try again"])
+		require.Equal(t, spans[1].SpanContext.SpanID(), lines.seen["event dead-lettered"])
+		require.Equal(t, spans[2].SpanContext.SpanID(), lines.seen["duplicate skipped"])
+	})
+}
+
 func TestRunThatFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tm := newTelemetry(t)

@@ -71,6 +71,7 @@ func TestImportsPointOneWay(t *testing.T) {
 		"/outbox":                {[]string{"", "/dedup", "/internal/safetext"}, nil, "entries and relay must be usable with any database and any Kafka client"},
 		"/outbox/pgoutbox":       {[]string{"", "/dedup", "/outbox", "/internal/pgschema"}, []string{"github.com/jackc/pgx/v5", "go.opentelemetry.io/otel/propagation"}, "it must serve services that have no ledger in Postgres"},
 		"/internal/safetext":     {nil, nil, "every package that writes texts of errors somewhere needs it, so it must bring nothing along"},
+		"/otelidem":              {[]string{"", "/dedup", "/outbox", "/httpidem"}, []string{"go.opentelemetry.io/otel"}, "it must serve every client and every ledger"},
 		"/internal/pgschema":     {nil, []string{"github.com/jackc/pgx/v5"}, "helpers of the packages for Postgres, which must not need each other"},
 		"/internal/kafkalog":     {[]string{"", "/consumer"}, []string{"github.com/IBM/sarama"}, "it knows topics, not what is in them"},
 		"/internal/letters":      {[]string{"", "/dedup", "/internal/kafkalog"}, []string{"github.com/IBM/sarama"}, "the command and the ops page share it: no flags, no ledger's own client"},
@@ -112,9 +113,9 @@ func TestImportsPointOneWay(t *testing.T) {
 // Test helpers must not reach the binaries of users: package testing alone adds flags to them.
 func TestLibrariesDoNotLinkTestHelpers(t *testing.T) {
 	pkgs := list(t, "./...")
-	for _, path := range []string{"", "/dedup", "/lane", "/consumer", "/dedup/memstore", "/dedup/pgstore", "/dedup/redisstore", "/httpidem", "/outbox", "/outbox/pgoutbox", "/internal/kafkalog", "/internal/letters", "/internal/events", "/internal/doctor", "/internal/groups", "/internal/outboxview"} {
+	for _, path := range []string{"", "/dedup", "/lane", "/consumer", "/dedup/memstore", "/dedup/pgstore", "/dedup/redisstore", "/httpidem", "/outbox", "/outbox/pgoutbox", "/otelidem", "/internal/kafkalog", "/internal/letters", "/internal/events", "/internal/doctor", "/internal/groups", "/internal/outboxview"} {
 		for _, d := range pkgs[module+path].Deps {
-			for _, bad := range []string{"testing", "github.com/stretchr/testify", module + "/internal/testenv", module + "/dedup/storetest", module + "/httpidem/httpidemtest"} {
+			for _, bad := range []string{"testing", "github.com/stretchr/testify", module + "/internal/testenv", module + "/dedup/storetest", module + "/httpidem/httpidemtest", "go.opentelemetry.io/otel/sdk"} {
 				require.False(t, d == bad || strings.HasPrefix(d, bad+"/"), "%s links %s", module+path, d)
 			}
 		}
