@@ -23,7 +23,13 @@ const root = "../.."
 // load reads docker-compose.yml with env as the only environment: IDEM_*_PORT of the caller must not decide the test.
 func load(t *testing.T, env ...string) *types.Project {
 	t.Helper()
-	options, err := cli.NewProjectOptions([]string{filepath.Join(root, "docker-compose.yml")}, cli.WithEnv(env))
+	return loadWith(t, nil, env...)
+}
+
+// loadWith reads it with those profiles.
+func loadWith(t *testing.T, profiles []string, env ...string) *types.Project {
+	t.Helper()
+	options, err := cli.NewProjectOptions([]string{filepath.Join(root, "docker-compose.yml")}, cli.WithEnv(env), cli.WithProfiles(profiles))
 	require.NoError(t, err)
 	project, err := options.LoadProject(t.Context())
 	require.NoError(t, err)
@@ -72,8 +78,8 @@ func TestServices_sameAsScript(t *testing.T) {
 }
 
 func TestServices_pinnedHealthCheckedAndOnLoopback(t *testing.T) {
-	pinned := regexp.MustCompile(`:\d+\.\d+(\.\d+)?(-[a-z0-9.]+)?$`)
-	for name, s := range load(t).Services {
+	pinned := regexp.MustCompile(`:v?\d+\.\d+(\.\d+)?(-[a-z0-9.]+)?$`)
+	for name, s := range loadWith(t, []string{observability}).Services {
 		assert.Regexp(t, pinned, s.Image, "%s: the image must be pinned to an exact version", name)
 		if assert.NotNil(t, s.HealthCheck, "%s: `up --wait` needs a health check", name) {
 			assert.False(t, s.HealthCheck.Disable, name)
