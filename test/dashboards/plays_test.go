@@ -18,6 +18,7 @@ type aplay struct {
 func (p aplay) series() string {
 	return "load 1m\n\t" + strings.NewReplacer(
 		"PARTITION", `job="orders",instance="a:1",messaging_consumer_group_name="orders",messaging_destination_name="payments",messaging_destination_partition_id="3"`,
+		"WAITS", `job="orders",instance="a:1",messaging_consumer_group_name="orders",messaging_destination_name="payments.orders.retry.1h",messaging_destination_partition_id="3"`,
 		"TOPIC", `job="orders",instance="a:1",messaging_consumer_group_name="orders",messaging_destination_name="payments"`,
 		"GROUP", `job="orders",instance="a:1",messaging_consumer_group_name="orders"`,
 		"JOB", `job="orders",instance="a:1"`,
@@ -50,6 +51,10 @@ var plays = []aplay{
 		idem_partition_lag{PARTITION} 0+10x60
 		CONSUMED{TOPIC,idem_outcome="handled"} 0+1x60
 	`, time.Hour, ""},
+	{"IdemLagGrows", "they wait for their time", `
+		idem_partition_lag{WAITS} 5000+100x60
+		CONSUMED{TOPIC,idem_outcome="later"} 0+60x60
+	`, time.Hour, ""},
 
 	{"IdemConsumesNothing", "it stands still", `
 		idem_partition_lag{PARTITION} 500x60
@@ -71,6 +76,11 @@ var plays = []aplay{
 		CONSUMED{TOPIC,idem_outcome="handled"} 100x60
 	`, time.Hour, ""},
 
+	{"IdemConsumesNothing", "it waits for its time", `
+		idem_partition_lag{WAITS} 500x60
+		CONSUMED{TOPIC,idem_outcome="later"} 100x60
+	`, time.Hour, ""},
+
 	{"IdemPartitionStalled", "it stays", `idem_partition_stalled{PARTITION} 0x9 1x20`, 20 * time.Minute,
 		"Partition payments/3 of orders does not move: It has something to do, and has rested for longer than StallTimeout."},
 	{"IdemPartitionStalled", "it moves again", `idem_partition_stalled{PARTITION} 0x9 1 1 0x20`, 20 * time.Minute, ""},
@@ -90,6 +100,10 @@ var plays = []aplay{
 	{"IdemWatermarkStuck", "nothing is fetched", `
 		idem_partition_pending{PARTITION} 0x60
 		idem_partition_lag{PARTITION} 0x60
+	`, time.Hour, ""},
+	{"IdemWatermarkStuck", "it waits for its time", `
+		idem_partition_pending{WAITS} 500x60
+		idem_partition_lag{WAITS} 500+10x60
 	`, time.Hour, ""},
 	{"IdemWatermarkStuck", "it has just begun", `
 		idem_partition_pending{PARTITION} 500x10

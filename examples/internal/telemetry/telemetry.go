@@ -55,6 +55,7 @@ func Start(ctx context.Context, serviceName string, log *slog.Logger) (shutdown 
 	secrets := secretsOf(os.Getenv)
 	otel.SetLogger(logr.FromSlogHandler(&misconfigured{log: log}))
 	res, err := resource.New(ctx,
+		resource.WithService(), // an ID for this run: two processes of one name are two
 		resource.WithAttributes(attribute.String("service.name", serviceName)),
 		resource.WithTelemetrySDK(), resource.WithFromEnv()) // the last one wins
 	if err != nil {

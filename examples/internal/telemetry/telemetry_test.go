@@ -251,6 +251,8 @@ func TestStart_OTLP(t *testing.T) {
 			metrics, spans, token := c.got()
 			assert.Contains(t, metrics, "idem.test.count")
 			assert.Contains(t, metrics, "renamed")
+			assert.Contains(t, metrics, "service.instance.id")
+			assert.NotContains(t, metrics, "unknown_service")
 			assert.NotContains(t, metrics, "beat")
 			assert.Contains(t, spans, "work")
 			assert.Contains(t, spans, "renamed")
