@@ -119,7 +119,7 @@ func (v *visit) query(name string) string { return clipped(v.r.URL.Query().Get(n
 const maxField = 1024
 
 func clipped(s string) string {
-	s = strings.TrimSpace(s)
+	s = strings.Trim(s, " \t\r\n") // of somebody who pastes
 	if len(s) > maxField {
 		s = strings.ToValidUTF8(s[:maxField], "")
 	}

@@ -100,16 +100,22 @@ func (t *partitionTable) list(group string) (all []partitionState, more int) {
 	return all, t.more
 }
 
-// sum is the lag of all partitions, and how many are assigned, and how many of them rest although they have something to do.
-func (t *partitionTable) sum() (lag int64, assigned, stalled int) {
+// sum is the lag of the partitions of a group, or of all if it is empty, and how many are assigned, and how many of them rest
+// although they have something to do.
+func (t *partitionTable) sum(group string) (lag int64, assigned, stalled int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, p := range t.all {
+		if group != "" && p.Group != "" && p.Group != group {
+			continue
+		}
+		assigned++
+		lag += max(p.Lag, 0)
 		if p.Stalled > 0 {
 			stalled++
 		}
 	}
-	return t.lag, len(t.all), stalled
+	return lag, assigned, stalled
 }
 
 var (

@@ -82,7 +82,7 @@ func (h *Handler) glanceMonitor(s *startView, m *Monitor) {
 		failed.Level = "warn"
 	}
 	s.Glance = append(s.Glance, failed)
-	lag, assigned, stalled := m.parts.sum()
+	lag, assigned, stalled := m.parts.sum(h.cfg.Consumer.Group)
 	if stalled > 0 {
 		s.Alerts = append(s.Alerts, alert{"bad", plural(stalled, "partition") + " at rest", "There is something to do, and nothing moves.", "partitions", "See which"})
 	}

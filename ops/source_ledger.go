@@ -44,7 +44,7 @@ func (s *eventSource) find(ctx context.Context, q eventQuery) (a eventAnswer, er
 			a.Records = append(a.Records, recordsOf(e)...)
 		}
 		if len(found) == 0 && a.NotKnown == "" {
-			a.NotKnown = capital(events.NotKnown(query.Key(), q.Topic)) + "."
+			a.NotKnown = capital(events.NotKnown(query.Key(), "type, tenant or CloudEvents source")) + "."
 		}
 	}
 	return a, nil

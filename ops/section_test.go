@@ -1,0 +1,142 @@
+package ops
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A source that fails, hangs or panics costs its own section; all the rest of the page is there.
+func TestSources_FailingAndHanging(t *testing.T) {
+	release := make(chan struct{})
+	defer close(release) // before the pages are closed
+	broken := errors.New("no broker: password=hunter2")
+	for name, spoil := range map[string]func(*sources){
+		"partitions":          func(s *sources) { s.group = &fakeSource[groupState]{err: broken} },
+		"claims":              func(s *sources) { s.claims = &fakeSource[[]ledgerClaims]{err: broken} },
+		"parked":              func(s *sources) { s.parked = &fakeSource[parkedState]{err: broken} },
+		"outbox":              func(s *sources) { s.outbox = &fakeSource[outboxState]{err: broken} },
+		"doctor":              func(s *sources) { s.doctor = (&fakeSource[[]Finding]{err: broken}).read },
+		"letters":             func(s *sources) { s.letters.(*fakeLetters).err = broken },
+		"event?id=order-4711": func(s *sources) { s.events.(*fakeEvents).err = broken },
+	} {
+		src, _ := full(time.Now())
+		spoil(&src)
+		s := serve(t, quietConfig(), src)
+		a := s.get(name)
+		require.Equal(t, http.StatusOK, a.status, name)
+		require.Contains(t, a.body, "no broker", name)
+		require.NotContains(t, a.body, "hunter2", name)
+		require.Equal(t, http.StatusOK, s.get("").status)
+	}
+
+	for name, spoil := range map[string]func(*sources){
+		"partitions": func(s *sources) { s.group = &fakeSource[groupState]{hangs: release} },
+		"claims":     func(s *sources) { s.claims = &fakeSource[[]ledgerClaims]{hangs: release} },
+		"outbox":     func(s *sources) { s.outbox = &fakeSource[outboxState]{hangs: release} },
+	} {
+		src, _ := full(time.Now())
+		spoil(&src)
+		cfg := quietConfig()
+		cfg.Timeout = 50 * time.Millisecond
+		s := serve(t, cfg, src)
+		a := s.get(name)
+		require.Contains(t, a.body, "no answer in time", name)
+		a = s.get("")
+		require.Equal(t, http.StatusOK, a.status)
+		require.Contains(t, a.body, "Not everything could be looked at")
+		require.NotContains(t, a.body, "Nothing needs attention")
+		require.Contains(t, a.body, "Duplicates skipped")
+	}
+}
+
+func TestSources_Missing(t *testing.T) {
+	s := serve(t, quietConfig(), sources{})
+	for name, want := range map[string]string{
+		"activity": "NewMonitor", "partitions": "Brokers", "claims": "Consumer.Store", "parked": "Consumer.Store", "letters": "Brokers", "outbox": "ops.Config.Outbox",
+		"doctor": "ops.Config.Doctor", "event?id=x": "Consumer.Store", "": "No figures yet",
+	} {
+		a := s.get(name)
+		require.Equal(t, http.StatusOK, a.status, name)
+		require.Contains(t, a.body, want, name)
+		require.NotContains(t, a.body, "Nothing needs attention")
+	}
+	require.Equal(t, http.StatusNotFound, s.get("letter?topic=x&partition=0&offset=0").status)
+	require.Equal(t, http.StatusNotFound, s.post("plan", nil).status)
+	require.Equal(t, http.StatusNotFound, s.post("replay", nil).status)
+}
+
+// A cell asks once at a time and once in a while, whoever looks; whoever hangs is waited for once.
+func TestCell(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &Handler{cfg: Config{Timeout: time.Second}, now: time.Now}
+		h.ctx, h.stop = context.WithCancel(t.Context())
+		calls, slow := 0, 10*time.Millisecond
+		c := cellOf(h, 2*time.Second, time.Minute, true, func(context.Context) (int, error) {
+			calls++
+			time.Sleep(slow)
+			return calls, nil
+		})
+		together(func() { c.get(t.Context()) }, func() { c.get(t.Context()) }, func() { c.get(t.Context()) })
+		require.Equal(t, 1, calls)
+		require.Equal(t, 1, c.get(t.Context()).Value)
+		time.Sleep(3 * time.Second)
+		require.Equal(t, 2, c.get(t.Context()).Value)
+
+		time.Sleep(3 * time.Second)
+		slow = 10 * time.Second
+		began := time.Now()
+		p := c.get(t.Context())
+		require.False(t, p.OK())
+		require.Equal(t, time.Second, time.Since(began))
+		require.False(t, c.get(t.Context()).OK())
+		require.Equal(t, time.Second, time.Since(began), "it was waited for a second time")
+		time.Sleep(10 * time.Second)
+		require.Equal(t, 3, c.get(t.Context()).Value)
+		require.Equal(t, 3, calls)
+
+		c.sparing = true
+		time.Sleep(9 * time.Minute)
+		require.Equal(t, 3, c.get(t.Context()).Value, "what takes 10 s is good for ten minutes")
+		time.Sleep(2 * time.Minute)
+		_ = c.get(t.Context())
+		require.Equal(t, 4, calls)
+		h.stop()
+		h.work.Wait()
+	})
+}
+
+// So many searches may be under way, and a panic in one is its own.
+func TestAsk(t *testing.T) {
+	h := &Handler{cfg: Config{Timeout: time.Second}, now: time.Now, scans: make(chan struct{}, maxScans)}
+	h.ctx, h.stop = context.WithCancel(t.Context())
+	release, begun := make(chan struct{}), make(chan struct{})
+	for range maxScans {
+		h.work.Go(func() {
+			ask(t.Context(), h, time.Minute, func(context.Context) (int, error) {
+				begun <- struct{}{}
+				<-release
+				return 0, nil
+			})
+		})
+		<-begun
+	}
+	p := ask(t.Context(), h, time.Minute, func(context.Context) (int, error) { return 1, nil })
+	require.Contains(t, p.Problem, "too many")
+	close(release)
+	h.work.Wait()
+	p = ask(t.Context(), h, time.Minute, func(context.Context) (int, error) { panic("boom") })
+	require.Contains(t, p.Problem, "boom")
+	p = ask(t.Context(), h, 20*time.Millisecond, func(ctx context.Context) (int, error) {
+		<-ctx.Done()
+		return 7, ctx.Err()
+	})
+	require.Contains(t, p.Problem, "no whole answer within")
+	require.Equal(t, 7, p.Value, "what was found so far is shown")
+	require.Empty(t, h.scans)
+}
