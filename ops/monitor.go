@@ -100,17 +100,25 @@ func (m *Monitor) ObserveDuplicate(_ context.Context, e idem.DuplicateEvent) {
 
 // ObserveDeadLetter counts dead letters, and remembers why.
 func (m *Monitor) ObserveDeadLetter(_ context.Context, e idem.DeadLetterEvent) {
-	m.count(m.moment(), kindDeadLetter, 1)
+	at := m.moment()
+	m.count(at, kindDeadLetter, 1)
+	if !m.failures.room(at.second) {
+		return
+	}
 	m.failures.note(failure{Key: e.Key, Origin: originOf(e.Message), Dead: true, Class: e.Class, Error: errorText(e.Err)})
 }
 
 // ObserveRetry counts attempts that follow, and remembers why.
 func (m *Monitor) ObserveRetry(_ context.Context, e idem.RetryEvent) {
+	at := m.moment()
 	if e.Parked {
-		m.count(m.moment(), kindBehind, 1)
+		m.count(at, kindBehind, 1)
 		return
 	}
-	m.count(m.moment(), kindRetry, 1)
+	m.count(at, kindRetry, 1)
+	if !m.failures.room(at.second) {
+		return
+	}
 	m.failures.note(failure{
 		Key: e.Key, Origin: originOf(e.Message), Attempt: e.Attempt, Delay: e.Delay, Topic: e.Topic, Error: errorText(e.Err),
 	})

@@ -4,6 +4,7 @@ import (
 	"hash/maphash"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/idem-go/idem"
@@ -26,11 +27,16 @@ type failure struct {
 // failureTable remembers the last failures of events, some of them: each shard forgets its oldest.
 type failureTable struct {
 	shards [failureShards]failureShard
+	second atomic.Int64 // of which noted is the number
+	noted  atomic.Int64
 }
 
 const (
 	failureShards = 16
 	failureSlots  = 64 // in each
+	// failureRate is how many are looked at in a second: the text of an error takes a few microseconds to make, and there are as
+	// many failures as deliveries where everything fails.
+	failureRate = 500
 )
 
 type failureShard struct {
@@ -41,6 +47,14 @@ type failureShard struct {
 }
 
 var failureSeed = maphash.MakeSeed()
+
+// room reports whether another failure is looked at in this second.
+func (t *failureTable) room(second int64) bool {
+	if old := t.second.Load(); old != second && t.second.CompareAndSwap(old, second) {
+		t.noted.Store(0)
+	}
+	return t.noted.Add(1) <= failureRate
+}
 
 // note remembers f.
 func (t *failureTable) note(f failure) {
