@@ -30,13 +30,16 @@ define each-module
 	if (( $${#failed[@]} > 0 )); then printf 'FAILED in: %s\n' "$${failed[*]}"; exit 1; fi
 endef
 
-.PHONY: help demo test test-modules test-short race lint fmt tidy bench bench-quick soak up down example-orderstatus demo-chain
+.PHONY: help demo demo-ops test test-modules test-short race lint fmt tidy bench bench-quick soak up down example-orderstatus demo-chain
 
 help: ## Print this message
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "%-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: ## Run the notifier example: nothing to install, Kafka is in the process
 	@go run ./examples/notifier
+
+demo-ops: ## The ops page on a demonstration that feeds itself until Ctrl-C; it needs only Go
+	@go run ./examples/notifier -ops 127.0.0.1:8080
 
 demo-chain: ## Run three examples as one chain on real services, kill each process once, and measure what came of it
 	@$(SERVICES) run go run ./examples/chain

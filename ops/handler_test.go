@@ -21,7 +21,7 @@ func TestAnyPrefix(t *testing.T) {
 	src, _ := full(time.Now())
 	h, err := newHandler(cfg.withDefaults(), src)
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, h.Close(context.Background())) }) //nolint:usetesting // that of the test has ended
+	t.Cleanup(func() { require.NoError(t, h.Close(context.Background())) }) // that of the test has ended by then
 	for prefix, handler := range map[string]http.Handler{
 		"/":                    h,
 		"/admin/idem/":         h,
@@ -72,7 +72,7 @@ func TestLinksLeadSomewhere(t *testing.T) {
 func TestWithoutSlash(t *testing.T) {
 	h, err := NewHandler(Config{Loopback: true})
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, h.Close(context.Background())) }) //nolint:usetesting // that of the test has ended
+	t.Cleanup(func() { require.NoError(t, h.Close(context.Background())) }) // that of the test has ended by then
 	server := httptest.NewServer(http.StripPrefix("/admin/idem", h))
 	defer server.Close()
 	res, err := server.Client().Get(server.URL + "/admin/idem")

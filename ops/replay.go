@@ -2,6 +2,7 @@ package ops
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/url"
 	"time"
@@ -32,15 +33,14 @@ func (h *Handler) replay(v *visit) error {
 	id := clipped(v.r.PostForm.Get("id"))
 	query := url.Values{"id": {id}}
 	p, err := h.plans.begin(h.now(), id, v.who)
-	switch err {
-	case nil:
-	case errPlanDone:
+	switch {
+	case errors.Is(err, errPlanDone):
 		query.Set("note", "done")
 		return v.to("plan", query)
-	case errPlanRunning:
+	case errors.Is(err, errPlanRunning):
 		query.Set("note", "running")
 		return v.to("plan", query)
-	default:
+	case err != nil:
 		return planError(err)
 	}
 	done := make(chan struct{})
@@ -84,7 +84,7 @@ func (h *Handler) replayRows(ctx context.Context, p *replayPlan, wanted []letter
 	if err != nil {
 		return err
 	}
-	places = places[:0]
+	var same []letterPlace
 	for i := range again.Rows {
 		now := &again.Rows[i]
 		before := planned[now.letterPlace]
@@ -93,7 +93,7 @@ func (h *Handler) replayRows(ctx context.Context, p *replayPlan, wanted []letter
 		}
 		delete(planned, now.letterPlace)
 		if now.ID == before.ID && now.Type == before.Type && now.Tenant == before.Tenant && now.Failed.Equal(before.Failed) && now.Replays() {
-			places = append(places, now.letterPlace)
+			same = append(same, now.letterPlace)
 			continue
 		}
 		h.tell(ctx, p, now, outcomeSkipped, "not what it was when it was planned: "+now.Verdict)
@@ -101,11 +101,11 @@ func (h *Handler) replayRows(ctx context.Context, p *replayPlan, wanted []letter
 	for _, gone := range planned {
 		h.tell(ctx, p, gone, outcomeSkipped, "it is not in its topic any longer")
 	}
-	if len(places) == 0 {
+	if len(same) == 0 {
 		return nil
 	}
 	_, err = shielded(ctx, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, h.src.letters.replay(ctx, p.Topic, places, p.Decisions, func(row letterRow, replayed bool, err error) {
+		return struct{}{}, h.src.letters.replay(ctx, p.Topic, same, p.Decisions, func(row letterRow, replayed bool, err error) {
 			switch {
 			case err != nil:
 				h.tell(ctx, p, &row, outcomeFailed, problemText(err))

@@ -24,7 +24,7 @@ func (s *eventSource) find(ctx context.Context, q eventQuery) (a eventAnswer, er
 	if q.Source != "" {
 		if id, err = events.CloudEventID(q.Source, q.ID); err != nil {
 			a.NotKnown = "The source and the ID make no identity: " + err.Error()
-			return a, nil
+			return a, nil //nolint:nilerr // it is the answer
 		}
 	}
 	for _, scope := range s.scopes {
@@ -171,14 +171,14 @@ func (s *parkedSource) list(ctx context.Context) (state parkedState, err error) 
 	return state, nil
 }
 
-func (state *parkedState) add(ctx context.Context, parker dedup.Parker, ledger string, lot dedup.Lot, queues []dedup.Queue) error {
+func (p *parkedState) add(ctx context.Context, parker dedup.Parker, ledger string, lot dedup.Lot, queues []dedup.Queue) error {
 	for _, q := range queues {
-		if len(state.Queues) == maxQueues {
-			state.More = true
+		if len(p.Queues) == maxQueues {
+			p.More = true
 			return nil
 		}
 		one := parkedQueue{Ledger: ledger, Topic: lot.Topic, Partition: lot.Partition, Name: q.Name, Length: q.Length, Wait: q.Wait, Blocked: q.Blocked}
-		if len(state.Queues) < maxHeadsShown {
+		if len(p.Queues) < maxHeadsShown {
 			first, err := parker.First(ctx, lot, q.Name, 1)
 			if err != nil {
 				return fmt.Errorf("%s: %w", ledger, err)
@@ -188,7 +188,7 @@ func (state *parkedState) add(ctx context.Context, parker dedup.Parker, ledger s
 				one.Head.Data = nil
 			}
 		}
-		state.Queues = append(state.Queues, one)
+		p.Queues = append(p.Queues, one)
 	}
 	return nil
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/dedup/memstore"
+	"github.com/idem-go/idem/ops"
 )
 
 // demo is the demonstration. All of it is in this process: a Kafka broker, the ledger, the provider that sends, and
@@ -37,6 +38,18 @@ type demo struct {
 	counts       *counter
 	feed         *feed
 	workers      []*demoWorker
+
+	steady  bool         // it does not end, see live.go
+	monitor *ops.Monitor // for the page
+	moods   *moody
+}
+
+// moody is what workers send with in the demonstration that does not end. Workers share what the provider remembers.
+func (d *demo) moody(send sender) sender {
+	if d.moods == nil {
+		d.moods = &moody{seen: make(map[string]int)}
+	}
+	return &moodySender{d.moods, send}
 }
 
 func newDemo(out io.Writer, log *slog.Logger) *demo {

@@ -27,23 +27,11 @@ type demoWorker struct {
 func (d *demo) start(name string) (*demoWorker, error) {
 	w := &demoWorker{name: name, plug: newPlug(), ended: make(chan struct{})}
 	w.sender = &slowSender{provider: d.provider, plug: w.plug, before: d.before, after: d.after, begun: make(chan struct{})}
-	c, err := consumer.New(consumer.Config{
-		Brokers: d.addrs, Group: d.group, Topics: []string{d.topic}, InstanceID: name,
-		Store:                  &pluggedStore{d.ledger, w.plug},
-		Lease:                  d.lease,
-		Cooperative:            true,
-		Grace:                  3 * time.Second,
-		CommitInterval:         250 * time.Millisecond,
-		CreateDeadLetterTopics: &consumer.TopicSpec{},
-		Observers:              []idem.Observer{d.counts},
-		Logger:                 d.log.With("worker", name),
-		Sarama: func(c *sarama.Config) {
-			c.Net.Proxy.Enable, c.Net.Proxy.Dialer = true, w.plug
-			c.Consumer.Group.Session.Timeout = 6 * time.Second
-			c.Consumer.Group.Heartbeat.Interval = 300 * time.Millisecond // a rebalance shows soon
-			c.Metadata.Retry.Max = 2                                     // what is unplugged gives up soon
-		},
-	}, newRouter(w.sender, time.Hour))
+	send, router := sender(w.sender), newRouter
+	if d.steady {
+		send, router = d.moody(w.sender), func(send sender, _ time.Duration) *idem.Router { return liveRouter(send) }
+	}
+	c, err := consumer.New(d.config(name, w.plug), router(send, time.Hour))
 	if err != nil {
 		return nil, err
 	}
@@ -55,6 +43,34 @@ func (d *demo) start(name string) (*demoWorker, error) {
 		w.err = c.Run(ctx)
 	}()
 	return w, nil
+}
+
+// config is that of a worker.
+func (d *demo) config(name string, p *plug) consumer.Config {
+	cfg := consumer.Config{
+		Brokers: d.addrs, Group: d.group, Topics: []string{d.topic}, InstanceID: name,
+		Store:                  &pluggedStore{d.ledger, p},
+		Lease:                  d.lease,
+		Cooperative:            true,
+		Grace:                  3 * time.Second,
+		CommitInterval:         250 * time.Millisecond,
+		CreateDeadLetterTopics: &consumer.TopicSpec{},
+		Observers:              []idem.Observer{d.counts},
+		Logger:                 d.log.With("worker", name),
+		Sarama: func(c *sarama.Config) {
+			c.Net.Proxy.Enable, c.Net.Proxy.Dialer = true, p
+			c.Consumer.Group.Session.Timeout = 6 * time.Second
+			c.Consumer.Group.Heartbeat.Interval = 300 * time.Millisecond // a rebalance shows soon
+			c.Metadata.Retry.Max = 2                                     // what is unplugged gives up soon
+		},
+	}
+	if d.monitor != nil {
+		cfg.Observers = append(cfg.Observers, d.monitor)
+	}
+	if d.steady { // nobody is unplugged, and all abilities of the ledger are there to be seen
+		cfg.Store, cfg.Lanes = d.ledger, 4
+	}
+	return cfg
 }
 
 // unplugInMidSend pulls the plug at a random moment while the worker is sending something. It returns how many

@@ -15,7 +15,7 @@ import (
 type options struct {
 	brokers                      []string // none: the demonstration
 	topic, group, ledger, sender string
-	instance, health             string
+	instance, health, ops        string
 	lease, retention, stats      time.Duration
 	log                          *slog.Logger
 }
@@ -58,6 +58,8 @@ func parseFlags(args []string, stderr io.Writer) (*options, error) {
 		"how long a notification is remembered; copies that come later are sent again")
 	flags.DurationVar(&o.stats, "stats", 0, "log counts at this interval; default: only at the end")
 	flags.StringVar(&o.health, "health", "", "serve /healthz and /readyz at this `address`")
+	flags.StringVar(&o.ops, "ops", "", "serve the ops page at this loopback `address`, such as 127.0.0.1:8080;\n"+
+		"without -brokers the demonstration then goes on until Ctrl-C")
 	flags.BoolVar(&verbose, "v", false, "log more")
 	if err := flags.Parse(args); err != nil {
 		return nil, err
@@ -100,8 +102,10 @@ func (o *options) check(args []string, set map[string]bool) error {
 		}
 	}
 	add(len(args) > 0, "unexpected argument %q", strings.Join(args, " "))
+	add(o.ops != "" && !loopbackAddress(o.ops), "-ops %s is no loopback address: the page of this example asks nobody who he is", o.ops)
 	if len(o.brokers) == 0 {
-		add(len(set) > 0, "-brokers is missing; without it there is only the demonstration, which takes no other flag")
+		delete(set, "ops")
+		add(len(set) > 0, "-brokers is missing; without it there is only the demonstration, which takes no other flag but -ops")
 		return errors.Join(problems...)
 	}
 	add(slices.Contains(o.topics(), ""), "-topic is empty")

@@ -80,7 +80,7 @@ func (o *options) work(ctx context.Context, stdout io.Writer) error {
 	}
 	defer closeStore()
 	counts := &counter{}
-	c, err := consumer.New(consumer.Config{
+	cfg := consumer.Config{
 		Brokers:    o.brokers,
 		Group:      o.group,
 		Topics:     o.topics(),
@@ -91,7 +91,13 @@ func (o *options) work(ctx context.Context, stdout io.Writer) error {
 		CreateDeadLetterTopics: &consumer.TopicSpec{},
 		Observers:              []idem.Observer{counts, watch},
 		Logger:                 o.log,
-	}, newRouter(send, o.retention))
+	}
+	stopPage, err := o.servePage(ctx, &cfg)
+	if err != nil {
+		return err
+	}
+	defer stopPage()
+	c, err := consumer.New(cfg, newRouter(send, o.retention))
 	if err != nil {
 		return err
 	}
@@ -128,7 +134,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal ends the program at once
-	if len(o.brokers) == 0 {
+	switch {
+	case len(o.brokers) == 0 && o.ops != "":
+		return runLive(ctx, o, stdout)
+	case len(o.brokers) == 0:
 		return runDemo(ctx, o, stdout)
 	}
 	err = o.work(ctx, stdout)

@@ -79,6 +79,14 @@ func TestImportsPointOneWay(t *testing.T) {
 		"/internal/redact":       {nil, nil, "whoever prints needs it"},
 		"/internal/groups":       {[]string{""}, []string{"github.com/IBM/sarama"}, "a page and a command ask how far a group is: neither flags nor a terminal, no ledger"},
 		"/internal/outboxview":   {[]string{"/internal/pgschema", "/outbox/pgoutbox"}, []string{"github.com/jackc/pgx/v5"}, "a page and a command ask what waits: neither flags nor a terminal, no broker"},
+		"/ops": {
+			[]string{"", "/consumer", "/dedup", "/internal/events", "/internal/groups", "/internal/kafkalog", "/internal/letters", "/outbox", "/outbox/pgoutbox"},
+			[]string{"github.com/IBM/sarama"}, "the page must not bring the clients of all ledgers along",
+		},
+		"/ops/doctor": {
+			[]string{"/consumer", "/internal/doctor", "/ops"}, []string{"github.com/IBM/sarama", "github.com/jackc/pgx/v5", "github.com/redis/go-redis/v9"},
+			"what it looks at is internal/doctor's business",
+		},
 		"/internal/doctor": {
 			[]string{"", "/consumer", "/dedup/pgstore", "/dedup/redisstore", "/internal/outboxview", "/internal/pgschema", "/internal/redact", "/outbox/pgoutbox"},
 			[]string{"github.com/IBM/sarama", "github.com/jackc/pgx/v5", "github.com/redis/go-redis/v9"}, "it finds, a page and a command tell: neither flags nor a terminal",
@@ -113,7 +121,7 @@ func TestImportsPointOneWay(t *testing.T) {
 // Test helpers must not reach the binaries of users: package testing alone adds flags to them.
 func TestLibrariesDoNotLinkTestHelpers(t *testing.T) {
 	pkgs := list(t, "./...")
-	for _, path := range []string{"", "/dedup", "/lane", "/consumer", "/dedup/memstore", "/dedup/pgstore", "/dedup/redisstore", "/httpidem", "/outbox", "/outbox/pgoutbox", "/otelidem", "/internal/kafkalog", "/internal/letters", "/internal/events", "/internal/doctor", "/internal/groups", "/internal/outboxview"} {
+	for _, path := range []string{"", "/dedup", "/lane", "/consumer", "/dedup/memstore", "/dedup/pgstore", "/dedup/redisstore", "/httpidem", "/outbox", "/outbox/pgoutbox", "/otelidem", "/internal/kafkalog", "/internal/letters", "/internal/events", "/internal/doctor", "/internal/groups", "/internal/outboxview", "/ops", "/ops/doctor"} {
 		for _, d := range pkgs[module+path].Deps {
 			for _, bad := range []string{"testing", "github.com/stretchr/testify", module + "/internal/testenv", module + "/dedup/storetest", module + "/httpidem/httpidemtest", "go.opentelemetry.io/otel/sdk"} {
 				require.False(t, d == bad || strings.HasPrefix(d, bad+"/"), "%s links %s", module+path, d)
