@@ -213,7 +213,7 @@ func (e *pageError) Error() string { return e.title + ": " + e.text }
 func (h *Handler) fail(v *visit, err error) {
 	var known *pageError
 	if !errors.As(err, &known) {
-		h.cfg.Logger.ErrorContext(v.context(), "ops page failed", "path", v.r.URL.Path, "error", err)
+		h.cfg.Logger.ErrorContext(v.context(), "ops page failed", "path", v.r.URL.Path, "error", idem.ErrorText(err))
 		known = &pageError{http.StatusInternalServerError, "This page is broken", "The reason is in the log of the program."}
 	}
 	if err := h.show(v, known.status, "error", known.title, 0, known.text); err != nil {
