@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/idem-go/idem"
 )
 
 // Handler is the page. Make it with [NewHandler]. Safe for concurrent use.
