@@ -64,8 +64,9 @@ func (p *spanPart) start(l startLabels) *spanStart {
 
 // runState is what the span of a run is to know at its end. It lies in the context of the run.
 type runState struct {
-	span   trace.Span // records nothing if the run was not sampled
-	single bool
+	span    trace.Span
+	records bool // as it was begun: a handler may end it
+	single  bool
 
 	mu         sync.Mutex
 	handled    int
@@ -104,7 +105,7 @@ func (o *Observer) startRun(ctx context.Context, r *idem.Run) context.Context {
 			span.AddLink(trace.Link{SpanContext: outer})
 		}
 	}
-	return context.WithValue(ctx, runKey{}, &runState{span: span, single: single})
+	return context.WithValue(ctx, runKey{}, &runState{span: span, records: span.IsRecording(), single: single})
 }
 
 // under makes what begins with ctx a child of the producer's span, with its baggage, if that was sampled.
@@ -175,7 +176,7 @@ func (o *Observer) endRun(ctx context.Context, r *idem.Run, kind string) {
 		trace.SpanFromContext(ctx).End()
 		return
 	}
-	if s.span.IsRecording() {
+	if s.records {
 		o.spans.recording.Add(-1)
 		s.mu.Lock()
 		kvs := []attribute.KeyValue{attribute.Int(attrRunHandled, s.handled), attribute.Int(attrRunDuplicate, s.duplicates)}
@@ -192,7 +193,13 @@ func (o *Observer) endRun(ctx context.Context, r *idem.Run, kind string) {
 	s.span.End()
 }
 
-// callKey is where the span of a call lies that has one of its own.
+// callSpan is the span of a call that has one of its own. It lies in the context under callKey, where calls of another processor
+// within the handler find it as well.
+type callSpan struct {
+	call *idem.Call
+	span trace.Span
+}
+
 type callKey struct{}
 
 // startCall begins the span of a call with one event in a run of many, if traces are continued and the producer was sampled.
@@ -217,14 +224,14 @@ func (o *Observer) startCall(ctx context.Context, c *idem.Call) context.Context 
 			span.AddLink(trace.Link{SpanContext: run})
 		}
 	}
-	return context.WithValue(within, callKey{}, span)
+	return context.WithValue(within, callKey{}, callSpan{c, span})
 }
 
 // endCall ends the span of a call, and notes for that of the run what came of it.
 func (o *Observer) endCall(ctx context.Context, c *idem.Call, kind string) {
-	if span, ok := ctx.Value(callKey{}).(trace.Span); ok {
-		failAs(span, kind)
-		span.End()
+	if own, ok := ctx.Value(callKey{}).(callSpan); ok && own.call == c {
+		failAs(own.span, kind)
+		own.span.End()
 	}
 	if o.spans.recording.Load() == 0 {
 		return

@@ -193,6 +193,28 @@ func TestSpansQuoteNothing(t *testing.T) {
 	})
 }
 
+// A handler that ends the span it finds, and one that has a processor of its own.
+func TestHandlersWithSpansAndProcessorsOfTheirOwn(t *testing.T) {
+	tm := newTelemetry(t, otelidem.ContinueTraces())
+	inner := idem.NewRouter()
+	idem.OnBatch(inner, "paid", func(context.Context, []idem.Event[paid]) error { return nil })
+	within := tm.processor(inner, func(c *idem.Config) { c.Group, c.Scope = "inner", "inner" })
+	var open []bool
+	outer := tm.processor(router(func(ctx context.Context, e idem.Event[paid]) error {
+		_, err := within.HandleBatch(ctx, []*idem.Message{e.Message})
+		span := trace.SpanFromContext(ctx)
+		open = append(open, span.IsRecording())
+		span.End()
+		return err
+	}))
+	a, _ := tm.traced(message("a", 1), true)
+	b, _ := tm.traced(message("b", 2), true)
+	handle(t, outer, a, b)
+	handle(t, outer, message("c", 3))
+	require.Equal(t, []bool{true, true, true}, open, "the calls within do not end the spans without")
+	require.Zero(t, tm.Recording())
+}
+
 func TestMessageKeys(t *testing.T) {
 	tm := newTelemetry(t, otelidem.MessageKeys())
 	handle(t, tm.processor(router(succeed)), message("e1", 1))
