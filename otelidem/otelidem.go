@@ -48,7 +48,7 @@ func Propagator(p propagation.TextMapPropagator) Option {
 
 // ContinueTraces makes what is done with one event a child of its producer's span, if that was sampled, so that one trace shows the
 // event's whole way: the run of an event by itself, and the call of a handler of single events in a run of many, which then has a span of its own.
-// Runs of many and batch handlers have links as ever. Baggage that the propagator reads comes along. By default there are
+// What a relay sends of an outbox is one, too, if it sends one event alone. Runs and sends of many, and batch handlers, have links as ever. Baggage that the propagator reads comes along. By default there are
 // only links, since the traces of producers would grow with every rewind.
 func ContinueTraces() Option { return func(c *config) { c.continues = true } }
 
