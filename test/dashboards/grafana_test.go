@@ -17,7 +17,7 @@ func TestGrafana_IsWhatIsCheckedIn(t *testing.T) {
 	require.NoError(t, err)
 	file := filepath.Join(docs, "grafana.json")
 	if *update {
-		require.NoError(t, os.WriteFile(file, want, 0o644)) //nolint:gosec // for everybody to read
+		require.NoError(t, os.WriteFile(file, want, 0o644))
 	}
 	got, err := os.ReadFile(file)
 	require.NoError(t, err)

@@ -98,14 +98,14 @@ func names(s *parser.VectorSelector) []string {
 func checkSelector(t *testing.T, where string, s *parser.VectorSelector, list, seen series) {
 	t.Helper()
 	for _, name := range names(s) {
-		if !assert.True(t, list[name] != nil, "%s: no metric %s", where, name) {
+		if !assert.True(t, list.has(name), "%s: no metric %s", where, name) {
 			continue
 		}
 		for _, m := range s.LabelMatchers {
 			if m.Name == labels.MetricName || slices.Contains(external, m.Name) {
 				continue
 			}
-			if !assert.True(t, list[name][m.Name] != nil, "%s: no label %s{%s}", where, name, m.Name) || m.Value == ".*" || m.Value == "" || m.Type == labels.MatchNotRegexp {
+			if !assert.True(t, list.label(name, m.Name), "%s: no label %s{%s}", where, name, m.Name) || m.Value == ".*" || m.Value == "" || m.Type == labels.MatchNotRegexp {
 				continue
 			}
 			for value := range strings.SplitSeq(m.Value, "|") {
@@ -124,7 +124,7 @@ func checkGrouping(t *testing.T, where string, a *parser.AggregateExpr, list ser
 			for _, name := range names(s) {
 				for _, label := range a.Grouping {
 					if !slices.Contains(external, label) {
-						assert.True(t, list[name][label] != nil, "%s: %s cannot be grouped by %s", where, name, label)
+						assert.True(t, list.label(name, label), "%s: %s cannot be grouped by %s", where, name, label)
 					}
 				}
 			}
@@ -166,12 +166,12 @@ func TestPlays_AreOfWhatIsMeasured(t *testing.T) {
 			metric, err := promQL.ParseMetric(strings.TrimSpace(line[:end]))
 			require.NoError(t, err, line)
 			name := metric.Get(labels.MetricName)
-			if !assert.True(t, list[name] != nil, "%s: no metric %s", p.alert, name) {
+			if !assert.True(t, list.has(name), "%s: no metric %s", p.alert, name) {
 				continue
 			}
 			metric.Range(func(l labels.Label) {
 				if l.Name != labels.MetricName && !slices.Contains(external, l.Name) {
-					assert.True(t, list[name][l.Name] != nil, "%s: no label %s{%s}", p.alert, name, l.Name)
+					assert.True(t, list.label(name, l.Name), "%s: no label %s{%s}", p.alert, name, l.Name)
 				}
 			})
 		}
