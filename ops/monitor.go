@@ -2,6 +2,7 @@ package ops
 
 import (
 	"context"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -138,5 +139,5 @@ func errorText(err error) string {
 	if err == nil {
 		return ""
 	}
-	return clip(idem.ErrorText(err), maxErrorText) // it quotes no data (G-04)
+	return clip(strings.ReplaceAll(idem.ErrorText(err), "\n", "; "), maxErrorText) // it quotes no data (G-04)
 }

@@ -52,7 +52,7 @@ func (h *Handler) frame(v *visit, name, title string, live time.Duration, conten
 }
 
 var functions = template.FuncMap{
-	"ago": ago, "stamp": stamp, "clock": clock, "iso": machineTime, "span": span, "size": size, "plural": plural, "visible": visible,
+	"ago": ago, "stamp": stamp, "clock": clock, "iso": machineTime, "span": span, "size": size, "plural": plural, "visible": visible, "capital": capital,
 	"number": func(n any) (string, error) {
 		switch n := n.(type) {
 		case int:

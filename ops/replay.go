@@ -110,7 +110,7 @@ func (h *Handler) replayRows(ctx context.Context, p *replayPlan, wanted []letter
 			case err != nil:
 				h.tell(ctx, p, &row, outcomeFailed, problemText(err))
 			case replayed:
-				h.tell(ctx, p, &row, outcomeReplayed, row.Verdict)
+				h.tell(ctx, p, &row, outcomeReplayed, row.Action)
 			default:
 				h.tell(ctx, p, &row, outcomeSkipped, row.Verdict)
 			}
