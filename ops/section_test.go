@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -76,20 +77,21 @@ func TestCell(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &Handler{cfg: Config{Timeout: time.Second}, now: time.Now}
 		h.ctx, h.stop = context.WithCancel(t.Context())
-		calls, slow := 0, 10*time.Millisecond
-		c := cellOf(h, 2*time.Second, time.Minute, true, func(context.Context) (int, error) {
-			calls++
-			time.Sleep(slow)
-			return calls, nil
+		var calls, slow atomic.Int64
+		slow.Store(int64(10 * time.Millisecond))
+		c := cellOf(h, 2*time.Second, time.Minute, true, func(context.Context) (int64, error) {
+			n := calls.Add(1)
+			time.Sleep(time.Duration(slow.Load()))
+			return n, nil
 		})
 		together(func() { c.get(t.Context()) }, func() { c.get(t.Context()) }, func() { c.get(t.Context()) })
-		require.Equal(t, 1, calls)
-		require.Equal(t, 1, c.get(t.Context()).Value)
+		require.EqualValues(t, 1, calls.Load())
+		require.EqualValues(t, 1, c.get(t.Context()).Value)
 		time.Sleep(3 * time.Second)
-		require.Equal(t, 2, c.get(t.Context()).Value)
+		require.EqualValues(t, 2, c.get(t.Context()).Value)
 
 		time.Sleep(3 * time.Second)
-		slow = 10 * time.Second
+		slow.Store(int64(10 * time.Second))
 		began := time.Now()
 		p := c.get(t.Context())
 		require.False(t, p.OK())
@@ -97,15 +99,15 @@ func TestCell(t *testing.T) {
 		require.False(t, c.get(t.Context()).OK())
 		require.Equal(t, time.Second, time.Since(began), "it was waited for a second time")
 		time.Sleep(10 * time.Second)
-		require.Equal(t, 3, c.get(t.Context()).Value)
-		require.Equal(t, 3, calls)
+		require.EqualValues(t, 3, c.get(t.Context()).Value)
+		require.EqualValues(t, 3, calls.Load())
 
 		c.sparing = true
 		time.Sleep(9 * time.Minute)
-		require.Equal(t, 3, c.get(t.Context()).Value, "what takes 10 s is good for ten minutes")
+		require.EqualValues(t, 3, c.get(t.Context()).Value, "what takes 10 s is good for ten minutes")
 		time.Sleep(2 * time.Minute)
 		_ = c.get(t.Context())
-		require.Equal(t, 4, calls)
+		require.EqualValues(t, 4, calls.Load())
 		h.stop()
 		h.work.Wait()
 	})
