@@ -1,0 +1,93 @@
+package browser
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// otherOrigins lets pages of another port and of another site post the forms of the page, in the browser of somebody who is signed
+// in and has made the plan.
+func otherOrigins(t *testing.T, w *world, b *browser) {
+	const id = "order-declined"
+	w.provider.answer(0, "", id)
+	before := w.size(w.retries())
+	tb := b.tab(t, w, desktop)
+	tb.plan(id)
+	plan, err := url.ParseQuery(strings.TrimPrefix(tb.text("location.search"), "?"))
+	require.NoError(t, err)
+	stranger := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html")
+		_, _ = fmt.Fprint(w, `<!doctype html><html lang="en"><title>A stranger</title><link rel="icon" href="data:,"><p>Win a prize</p>`)
+	}))
+	t.Cleanup(stranger.Close)
+	port := strings.TrimPrefix(stranger.URL, "http://127.0.0.1")
+	tb.allow(stranger.URL)
+	tb.allow("http://localhost" + port)
+	tb.allow("403 (Forbidden)")
+	forms := []struct{ path, fields string }{
+		{"replay", "id=" + plan.Get("id")},
+		{"plan", url.Values{"topic": {w.letters}, "at": {"0/0"}}.Encode()},
+	}
+	for _, origin := range []string{stranger.URL, "http://localhost" + port} {
+		for _, f := range forms {
+			target := tb.base + f.path
+			sent := len(tb.posts())
+			tb.run(chromedp.Navigate(origin))
+			require.True(t, tb.is(fmt.Sprintf("location.origin === %q", origin)))
+			tb.run(chromedp.Evaluate[chromedp.Void](fmt.Sprintf(submit, target, f.fields)))
+			tb.until(fmt.Sprintf(`location.href === %q && document.readyState === "complete"`, target), "the form was sent")
+			tb.says("This form was sent from another site or another port.") // the one who is signed in is told so
+			for _, mode := range []string{"no-cors", "cors"} {
+				tb.run(chromedp.Navigate(origin))
+				assert.Equal(t, map[string]string{"no-cors": "sent", "cors": "refused"}[mode], tb.fetch(target, f.fields, mode), "%s from %s", mode, origin)
+			}
+			posts := tb.posts()[sent:]
+			require.Len(t, posts, 3)
+			for _, p := range posts {
+				assert.Equal(t, status{"POST", f.path, http.StatusForbidden}, p, "from %s", origin)
+			}
+		}
+	}
+	tb.open("plan", "id", plan.Get("id"))
+	tb.says("1 letter of 1 would be replayed")
+	assert.Zero(t, w.provider.effects(id), "nothing was replayed")
+	assert.Equal(t, before, w.size(w.retries()), "nothing was written")
+	tb.press("Replay 1 letter") // of our own
+	tb.says("1 of 1 replayed")
+	w.handled(id)
+	tb.open("event", "id", id)
+	tb.says("Yes")
+	assert.Equal(t, 1, w.provider.effects(id))
+}
+
+// submit sends a form as a stranger's page does.
+const submit = `(() => {
+	const form = document.createElement("form");
+	form.method = "post";
+	form.action = %q;
+	for (const [name, value] of new URLSearchParams(%q)) {
+		const field = document.createElement("input");
+		field.type = "hidden"; field.name = name; field.value = value;
+		form.append(field);
+	}
+	document.body.append(form);
+	form.submit();
+})()`
+
+// fetch posts a form by script, and says how that looked to the script.
+func (tb *tab) fetch(target, fields, mode string) string {
+	tb.t.Helper()
+	said, err := chromedp.Run(tb.ctx, chromedp.Evaluate[string](fmt.Sprintf(
+		`fetch(%q, {method: "POST", mode: %q, credentials: "include", body: new URLSearchParams(%q)}).then(() => "sent", () => "refused")`,
+		target, mode, fields), chromedp.EvalAwaitPromise))
+	require.NoError(tb.t, err)
+	return said
+}
