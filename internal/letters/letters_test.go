@@ -47,6 +47,29 @@ func TestScan(t *testing.T) {
 	require.ErrorIs(t, err, sarama.ErrUnknownTopicOrPartition)
 }
 
+// What could not be decoded never got an identity. Who looks for the event must find its letter all the same: its record says which
+// one it is.
+func TestFilter_WhatCouldNotBeDecoded(t *testing.T) {
+	w := newWorld(t)
+	header := func(m *idem.Message, name, value string) *idem.Message {
+		m.Headers = append(m.Headers, idem.Header{Key: name, Value: []byte(value)})
+		return m
+	}
+	broken := header(header(w.event("other", ""), "event-id", "e1"), "event-type", "paid")
+	broken.Value = []byte(`{"amount":`)
+	w.handle(func(string) error { return nil }, broken)
+	require.Empty(t, headerText(w.letters()[0], idem.HeaderEventID))
+	count := func(f Filter) (n int) {
+		_, err := Scan(t.Context(), w.client, []string{"orders.g.dlq"}, f, func(*Found) (bool, error) { n++; return true, nil })
+		require.NoError(t, err)
+		return n
+	}
+	require.Equal(t, 1, count(Filter{ID: "e1", Scope: "g"}))
+	require.Equal(t, 1, count(Filter{ID: "e1", Types: []string{"paid"}}))
+	require.Zero(t, count(Filter{ID: "e1", Types: []string{"sold"}}))
+	require.Zero(t, count(Filter{ID: "e2"}))
+}
+
 // What is not there is said by errors of its own, and a letter is found by its place.
 func TestOpenAndGet(t *testing.T) {
 	w := newWorld(t)

@@ -42,7 +42,8 @@ func ParsePlace(text string) (Place, error) {
 
 // Filter chooses dead letters. The zero value chooses all, and records that are no letters too.
 type Filter struct {
-	// Scope, Types and ID are those of the event. Those without identity have none.
+	// Scope, Types and ID are those of the event. What could not be decoded has no identity, and is found by the ID that its record has
+	// where all have it by default (idem.StandardID), in whatever scope.
 	Scope string
 	Types []string
 	ID    string
@@ -83,8 +84,24 @@ func (f *Filter) sameEvents(l *Found) bool {
 		return f.Scope == "" && len(f.Types) == 0 && f.ID == ""
 	}
 	key := l.Letter.Key
+	if key.ID == "" && f.ID != "" {
+		return f.carriedBy(l.Letter.Message)
+	}
 	return (f.Scope == "" || f.Scope == key.Scope) && (f.ID == "" || f.ID == key.ID) &&
 		(len(f.Types) == 0 || slices.Contains(f.Types, key.Type))
+}
+
+// carriedBy reports whether a record without identity says that it is the event.
+func (f *Filter) carriedBy(m *idem.Message) bool {
+	id, err := idem.StandardID()(m)
+	if err != nil || id != f.ID {
+		return false
+	}
+	if len(f.Types) == 0 {
+		return true
+	}
+	typ, err := idem.StandardType()(m)
+	return err == nil && slices.Contains(f.Types, typ)
 }
 
 func (f *Filter) match(l *Found) bool {
