@@ -6,7 +6,6 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -241,27 +240,23 @@ func TestRedisGoneInTheHandler_H18(t *testing.T) {
 
 // An outage of the ledger is told when it begins and when it is over, not with each request; and without what servers quote (G-04).
 func TestOutageIsOneLine_G04(t *testing.T) {
-	store := &faulty{Store: memstore.New()}
-	s := newService(t)
-	cfg := s.config(store)
-	var log strings.Builder
-	cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
-	h := s.handler(httpidem.New(cfg))
-	ask := func(key string) int {
-		rec := httptest.NewRecorder()
-		h.ServeHTTP(rec, post(t.Context(), "/orders", key))
-		return rec.Code
-	}
-	for outage := 1; outage <= 2; outage++ {
-		lose(&store.asked, every)
-		for i := range 3 {
-			require.Equal(t, http.StatusServiceUnavailable, ask(fmt.Sprint("away-", outage, i)))
+	inBubble(t, func(t *testing.T, s *service, store *faulty) {
+		cfg := s.config(store)
+		var log strings.Builder
+		cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
+		h := s.handler(httpidem.New(cfg))
+		for outage := 1; outage <= 2; outage++ {
+			lose(&store.asked, every)
+			for i := range 3 {
+				require.Equal(t, http.StatusServiceUnavailable, send(h, fmt.Sprint("away-", outage, i)).Code)
+			}
+			lose(&store.asked, func(string) bool { return false })
+			time.Sleep(5 * time.Second) // that long nothing must fail before it is over
+			for i := range 3 {
+				require.Equal(t, http.StatusCreated, send(h, fmt.Sprint("back-", outage, i)).Code)
+			}
+			require.Equal(t, outage, strings.Count(log.String(), "idempotency ledger cannot be used"), log.String())
+			require.Equal(t, outage, strings.Count(log.String(), "idempotency ledger can be used again"), log.String())
 		}
-		lose(&store.asked, func(string) bool { return false })
-		for i := range 3 {
-			require.Equal(t, http.StatusCreated, ask(fmt.Sprint("back-", outage, i)))
-		}
-		require.Equal(t, outage, strings.Count(log.String(), "idempotency ledger cannot be used"), log.String())
-		require.Equal(t, outage, strings.Count(log.String(), "the idempotency ledger is back"), log.String())
-	}
+	})
 }
