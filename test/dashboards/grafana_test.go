@@ -36,7 +36,7 @@ func TestGrafana_PanelsSayWhatTheyShow(t *testing.T) {
 			assert.Contains(t, units, p.unit, p.title)
 			assert.NotEmpty(t, p.targets, p.title)
 			for _, q := range p.targets {
-				assert.True(t, p.stat == (q.legend == ""), "%s: a graph has a legend, a number has none", p.title)
+				assert.Equal(t, p.stat, q.legend == "", "%s: a graph has a legend, a number has none", p.title)
 			}
 			assert.False(t, p.bad > 0 && p.warn > p.bad, p.title)
 		}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
 	"github.com/stretchr/testify/assert"
@@ -88,7 +89,7 @@ func TestQueries_NameWhatIsMeasured(t *testing.T) {
 // names are the metrics that a selector chooses.
 func names(s *parser.VectorSelector) []string {
 	for _, m := range s.LabelMatchers {
-		if m.Name == labels.MetricName {
+		if m.Name == model.MetricNameLabel {
 			return strings.Split(m.Value, "|")
 		}
 	}
@@ -102,7 +103,7 @@ func checkSelector(t *testing.T, where string, s *parser.VectorSelector, list, s
 			continue
 		}
 		for _, m := range s.LabelMatchers {
-			if m.Name == labels.MetricName || slices.Contains(external, m.Name) {
+			if m.Name == model.MetricNameLabel || slices.Contains(external, m.Name) {
 				continue
 			}
 			if !assert.True(t, list.label(name, m.Name), "%s: no label %s{%s}", where, name, m.Name) || m.Value == ".*" || m.Value == "" || m.Type == labels.MatchNotRegexp {
@@ -165,12 +166,12 @@ func TestPlays_AreOfWhatIsMeasured(t *testing.T) {
 			end := strings.LastIndexByte(line, '}') + 1
 			metric, err := promQL.ParseMetric(strings.TrimSpace(line[:end]))
 			require.NoError(t, err, line)
-			name := metric.Get(labels.MetricName)
+			name := metric.Get(model.MetricNameLabel)
 			if !assert.True(t, list.has(name), "%s: no metric %s", p.alert, name) {
 				continue
 			}
 			metric.Range(func(l labels.Label) {
-				if l.Name != labels.MetricName && !slices.Contains(external, l.Name) {
+				if l.Name != model.MetricNameLabel && !slices.Contains(external, l.Name) {
 					assert.True(t, list.label(name, l.Name), "%s: no label %s{%s}", p.alert, name, l.Name)
 				}
 			})
