@@ -149,6 +149,9 @@ func (s *started) startTraces(ctx context.Context, res *resource.Resource, state
 	if err != nil {
 		return fmt.Errorf("traces: %w", err)
 	}
+	if len(s.ends) == 0 { // else it is that of metrics
+		otel.SetErrorHandler(otel.ErrorHandlerFunc(state.failed))
+	}
 	life, cut := context.WithCancel(context.WithoutCancel(ctx))
 	watched := &spanExporter{SpanExporter: exporter, state: state, life: life}
 	provider := trace.NewTracerProvider(trace.WithBatcher(watched), trace.WithResource(res))
