@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"regexp"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -95,6 +96,14 @@ func (r *running) shows(path string, texts ...string) {
 	}, 20*time.Second, 100*time.Millisecond, "%s: %v", path, texts)
 }
 
+// all are the letters that a page lists.
+func (r *running) all(path string) (at []string) {
+	for _, found := range regexp.MustCompile(`name="at" value="([^"]+)"`).FindAllStringSubmatch(r.get(path).body, -1) {
+		at = append(at, found[1])
+	}
+	return at
+}
+
 // On a Kafka, with a ledger: what happened to events is found, and a replay lets them run.
 func TestPage_OnKafka(t *testing.T) {
 	r := run(t)
@@ -107,19 +116,25 @@ func TestPage_OnKafka(t *testing.T) {
 	r.produce("c-2", "later", "l-1", `{}`)
 	r.produce("c-2", "later", "l-2", `{}`)
 	r.produce("c-3", "paid", "", `{}`)
+	r.produce("c-4", "shaky", "s-2", `{"v":1}`)
+	r.produce("c-4", "shaky", "s-2", `{"v":2}`)
 
 	r.shows("event?id=p-3", "Yes, it was handled", "Written to Kafka")
 	r.shows("event?id=s-1", "No. It was given up", "card declined", "Dead letter: permanent", "plan a replay")
 	r.shows("event?id=r-1", "No. It was given up", "refunds")
 	r.shows("event?id=l-2&type=later&topic=orders", "parked", "behind &#34;l-1&#34;")
 	r.shows("event?id=nobody", "Not known here.", "records of the dead-letter topics")
-	r.shows("letters", "3 letters", "s-1", "r-1", "no-event-id")
+	r.shows("letters", "5 letters", "s-1", "r-1", "no-event-id")
 	r.shows("letters?type=refund", "1 letter", "r-1")
 	r.shows("partitions", "this process", "has caught up", "orders.billing.retry")
 	r.shows("parked", "2 events in 1 queue", `key &#34;c-2&#34;`, "l-1")
 	r.shows("activity", `id="duplicate-counter" data-live><b>1</b>`)
 	r.shows("claims", "every lease is alive", "No handler runs")
-	r.shows("", "3 records in dead-letter topics")
+	r.shows("", "5 records in dead-letter topics")
+
+	a := r.post("plan", url.Values{"topic": {"orders.billing.dlq"}, "at": r.all("letters?id=s-2")})
+	require.Contains(t, a.body, "other payload", "letters of one event that differ are for a person to choose from")
+	require.Contains(t, a.body, "Nothing to replay")
 
 	place := func(id string) (at, link string) {
 		body := r.get("letters?id=" + id).body
@@ -134,7 +149,7 @@ func TestPage_OnKafka(t *testing.T) {
 	at2, _ := place("r-1")
 
 	r.mended.Store(true)
-	a := r.post("plan", url.Values{"topic": {"orders.billing.dlq"}, "at": {at1, at2}})
+	a = r.post("plan", url.Values{"topic": {"orders.billing.dlq"}, "at": {at1, at2}})
 	require.Contains(t, a.body, "2 letters of 2 would be replayed", a.body)
 	u, err := url.Parse(a.at)
 	require.NoError(t, err)

@@ -29,7 +29,7 @@ func world(t testing.TB, m *Monitor, router *idem.Router) *idem.Processor {
 	t.Helper()
 	p, err := idem.NewProcessor(router, idem.Config{
 		Store: memstore.New(memstore.Volatile()), Scope: "billing", Group: "billing", Observers: []idem.Observer{m}, Producer: drain{},
-		Logger: quietConfig().Logger,
+		Logger:          quietConfig().Logger,
 		DeadLetterTopic: func(topic string) string { return topic + ".dlq" },
 	})
 	require.NoError(t, err)

@@ -30,6 +30,9 @@ func (h *Handler) replay(v *visit) error {
 	if h.src.letters == nil {
 		return &pageError{404, "No dead letters", howKafka}
 	}
+	if h.ctx.Err() != nil {
+		return &pageError{503, "Not now", "The page is being closed."}
+	}
 	id := clipped(v.r.PostForm.Get("id"))
 	query := url.Values{"id": {id}}
 	p, err := h.plans.begin(h.now(), id, v.who)

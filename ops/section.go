@@ -83,6 +83,10 @@ func (c *cell[T]) get(ctx context.Context) part[T] {
 		defer c.mu.Unlock()
 		return c.last.part()
 	}
+	if c.running == nil && c.h.ctx.Err() != nil {
+		c.mu.Unlock()
+		return part[T]{Problem: problemText(errClosed), At: c.h.now()}
+	}
 	if c.running == nil {
 		c.running, c.since = make(chan struct{}), c.h.now()
 		c.h.work.Go(c.call)
@@ -118,6 +122,9 @@ func (c *cell[T]) call() {
 // ask asks a source something of one person's. It is one of at most maxScans calls, and waited for no longer than limit; a source
 // that obeys its context has ended by then, with what it has found so far.
 func ask[T any](visitor context.Context, h *Handler, limit time.Duration, fetch func(context.Context) (T, error)) part[T] {
+	if h.ctx.Err() != nil {
+		return part[T]{Problem: problemText(errClosed), At: h.now()}
+	}
 	select {
 	case h.scans <- struct{}{}:
 	default:

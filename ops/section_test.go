@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"net/url"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -141,4 +142,17 @@ func TestAsk(t *testing.T) {
 	require.Contains(t, p.Problem, "no whole answer within")
 	require.Equal(t, 7, p.Value, "what was found so far is shown")
 	require.Empty(t, h.scans)
+}
+
+func TestClosed(t *testing.T) {
+	s, letters := fullSite(t)
+	id := s.planFor("0/0")
+	require.NoError(t, s.h.Close(t.Context()))
+	for _, name := range []string{"", "event?id=x", "claims", "letters"} {
+		a := s.get(name)
+		require.Equal(t, http.StatusOK, a.status, name)
+		require.Contains(t, a.body, "was closed", name)
+	}
+	require.Equal(t, http.StatusServiceUnavailable, s.post("replay", url.Values{"id": {id}}).status)
+	require.Empty(t, letters.replayed)
 }
