@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"net/url"
 	"os"
 	"os/exec"
@@ -26,7 +27,7 @@ import (
 )
 
 // patience bounds every wait, far beyond what anything takes on a machine that is busy with something else.
-const patience = 20 * time.Second
+const patience = 30 * time.Second
 
 // needed returns the path of something that is installed. Without it the test is skipped, or fails if IDEM_REQUIRE_SERVICES is set:
 // a skip must never look like a success in CI.
@@ -110,8 +111,9 @@ type tab struct {
 
 	mu       sync.Mutex
 	problems []string
-	methods  map[network.RequestID]string
+	requests map[network.RequestID]status // the last of each
 	statuses []status
+	refused  []status // by status 403, whatever the page that asked may know of it
 	allowed  []string
 }
 
@@ -126,7 +128,7 @@ func (b *browser) tab(t testing.TB, w *world, l look) *tab {
 	t.Helper()
 	ctx, closeIt := chromedp.NewContext(b.ctx, chromedp.WithNewBrowserContext())
 	t.Cleanup(closeIt)
-	tb := &tab{t: t, ctx: ctx, base: w.url, methods: make(map[network.RequestID]string)}
+	tb := &tab{t: t, ctx: ctx, base: w.url, requests: make(map[network.RequestID]status)}
 	require.NoError(t, chromedp.Listen(ctx, tb.note))
 	call(tb, network.Enable, network.EnableParams{})
 	call(tb, cdplog.Enable, cdp.Empty{})
@@ -194,19 +196,33 @@ func (tb *tab) note(event any) {
 		}()
 	case *network.EventRequestWillBeSent:
 		if e.RedirectResponse != nil {
-			tb.answered(e.RequestID, e.RedirectResponse)
+			tb.answered(e.RequestID, e.RedirectResponse.Status)
 		}
-		tb.methods[e.RequestID] = e.Request.Method
+		tb.requests[e.RequestID] = status{e.Request.Method, strings.TrimPrefix(e.Request.URL, tb.base), 0}
 		if !strings.HasPrefix(e.Request.URL, tb.base) {
 			tb.complain("request to elsewhere: %s", e.Request.URL)
 		}
 	case *network.EventResponseReceived:
-		tb.answered(e.RequestID, e.Response)
+		tb.answered(e.RequestID, e.Response.Status)
+	case *network.EventResponseReceivedExtraInfo:
+		if r := tb.requests[e.RequestID]; e.StatusCode == http.StatusForbidden {
+			r.code = e.StatusCode
+			tb.refused = append(tb.refused, r)
+		}
 	}
 }
 
-func (tb *tab) answered(id network.RequestID, r *network.Response) {
-	tb.statuses = append(tb.statuses, status{tb.methods[id], strings.TrimPrefix(r.URL, tb.base), r.Status})
+func (tb *tab) answered(id network.RequestID, code int64) {
+	r := tb.requests[id]
+	r.code = code
+	tb.statuses = append(tb.statuses, r)
+}
+
+// refusals are the requests that were answered with 403.
+func (tb *tab) refusals() []status {
+	tb.mu.Lock()
+	defer tb.mu.Unlock()
+	return slices.Clone(tb.refused)
 }
 
 // posts are the answers to what was posted.
@@ -253,7 +269,9 @@ func (tb *tab) open(name string, query ...string) {
 		}
 		address += "?" + q.Encode()
 	}
+	from := time.Now()
 	tb.run(chromedp.Navigate(address))
+	tb.t.Logf("TIMING %s %s server %s", clip(strings.TrimPrefix(address, tb.base), 30), time.Since(from), tb.text("(() => {const n = performance.getEntriesByType('navigation')[0]; return [n.responseStart-n.requestStart, n.domContentLoadedEventEnd-n.responseStart, n.loadEventEnd-n.domContentLoadedEventEnd].map(Math.round)})()"))
 }
 
 // text is what a JavaScript expression says, as text; empty if it cannot be asked, as between two pages.

@@ -61,25 +61,23 @@ func hostileTexts(t *testing.T, w *world, b *browser) {
 	tb := b.tab(t, w, desktop)
 	tb.run(chromedp.Navigate("about:blank"))
 	tb.open("letters")
-	tb.harmless("the list")
+	all := tb.harmless("the list")
 	rows := tb.letterRows()
 	require.GreaterOrEqual(t, len(rows), 2*len(hostile))
-	all := tb.allText()
 	for _, h := range hostile {
 		if utf8.ValidString(h.text) {
 			assert.Contains(t, all, shown(h.text[:min(len(h.text), 250)]), "%s is shown as text in the list", h.name)
 		}
 	}
-	for _, href := range rows[:2*len(hostile)] {
-		for _, as := range []string{"", "&as=text", "&as=hex"} {
-			tb.run(chromedp.Navigate(href + as))
-			tb.harmless(href + as)
-			all += tb.allText()
+	for i, href := range rows[:2*len(hostile)] {
+		for _, as := range []string{"", "&as=text", "&as=hex"}[:1+2*(i%2)] {
+			tb.open(strings.TrimPrefix(href, tb.base) + as)
+			all += tb.harmless(href + as)
 		}
 	}
 	for _, h := range hostile {
 		if utf8.ValidString(h.text) && !strings.HasPrefix(h.text, "{") && len(h.text) < 60<<10 {
-			assert.GreaterOrEqual(t, strings.Count(all, shown(h.text)), 4, "%s is shown as text in letters", h.name)
+			assert.GreaterOrEqual(t, strings.Count(all, shown(h.text)), 10, "%s is shown as text in letters", h.name)
 		}
 	}
 	assert.Contains(t, all, `"note": "<script>window.pwned=1</script>"`, "JSON is indented, and text")
@@ -98,16 +96,18 @@ func hostileTexts(t *testing.T, w *world, b *browser) {
 // askHostile asks for hostile names, which are in the answers.
 func (tb *tab) askHostile() {
 	tb.t.Helper()
-	for _, h := range hostile {
+	for i, h := range hostile {
 		if !utf8.ValidString(h.text) {
 			continue
 		}
 		short := h.text[:min(len(h.text), 250)]
-		tb.open("event", "id", short)
-		tb.harmless("event " + h.name)
+		if i%2 == 0 { // found, and asked for in a way that finds nothing
+			tb.open("event", "id", short)
+		} else {
+			tb.open("event", "id", short, "type", short, "tenant", short, "source", short, "topic", short)
+		}
+		tb.harmless("event, " + h.name)
 		assert.Equal(tb.t, shown(strings.TrimSpace(short)), tb.text(`document.querySelector("h1").textContent`), h.name)
-		tb.open("event", "id", short, "type", short, "tenant", short, "source", short, "topic", short)
-		tb.harmless("event with all fields, " + h.name)
 		tb.open("letters", "id", short, "type", short, "class", short, "since", short, "until", short)
 		tb.harmless("filters " + h.name)
 	}
@@ -133,15 +133,12 @@ func (tb *tab) letterRows() (hrefs []string) {
 	return hrefs
 }
 
-// allText is the text of the page, of its title too.
-func (tb *tab) allText() string { return tb.text("document.documentElement.textContent") }
-
 // ourTags are the elements that templates of the page use.
 var ourTags = strings.Fields(`HTML HEAD META TITLE LINK SCRIPT BODY A HEADER DIV SPAN P UL OL LI DL DT DD H1 H2 H3 MAIN NAV FOOTER SECTION ARTICLE FORM LABEL
 	INPUT BUTTON SELECT OPTION FIELDSET LEGEND DETAILS SUMMARY TABLE CAPTION THEAD TBODY TR TH TD B TIME PRE CODE svg path circle rect`)
 
-// harmless looks for anything on the page that is not of our own making.
-func (tb *tab) harmless(what string) {
+// harmless looks for anything on the page that is not of our own making, and returns its text.
+func (tb *tab) harmless(what string) string {
 	tb.t.Helper()
 	var found struct {
 		Ready  string
@@ -149,6 +146,7 @@ func (tb *tab) harmless(what string) {
 		Active []string
 		Marked int
 		Pwned  bool
+		Text   string
 	}
 	text := tb.text(`JSON.stringify((() => {
 		const all = [...document.querySelectorAll("*")], own = location.origin;
@@ -160,6 +158,7 @@ func (tb *tab) harmless(what string) {
 			Tags: [...new Set(all.map(e => e.tagName))],
 			Active: all.filter(active).map(e => e.outerHTML.slice(0, 200)),
 			Marked: document.querySelectorAll("[id^=pwned]").length,
+			Text: document.documentElement.textContent,
 			Pwned: window.pwned !== undefined || ({}).pwned !== undefined,
 		};
 	})())`)
@@ -171,5 +170,6 @@ func (tb *tab) harmless(what string) {
 	for _, tag := range found.Tags {
 		assert.True(tb.t, slices.Contains(ourTags, tag), "%s: an element <%s>", what, tag)
 	}
-	assert.NotContains(tb.t, tb.allText(), "\u202E", "%s: a text that turns the direction of others", what)
+	assert.NotContains(tb.t, found.Text, "\u202E", "%s: a text that turns the direction of others", what)
+	return found.Text
 }
