@@ -169,6 +169,21 @@ func TestLabelsBeyondTheBoundAreOther_G15(t *testing.T) {
 	require.Equal(t, 5000, tm.sum("idem.dead_letters"))
 }
 
+// What a handler returns whose context ended says little. The cause says why it ended.
+func TestErrorTypeOfACancelledHandlerIsTheCause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tm := newTelemetry(t)
+		r := idem.NewRouter()
+		idem.On(r, "paid", func(ctx context.Context, _ idem.Event[paid]) error {
+			<-ctx.Done()
+			return context.Canceled
+		}, idem.Timeout(time.Second), idem.Retry(idem.RetryPolicy{MaxAttempts: 1}))
+		handle(t, tm.processor(r), message("e1", 1))
+		require.EqualValues(t, 1, tm.count("messaging.process.duration", "error.type=timeout"))
+		require.Equal(t, 1, tm.sum("idem.dead_letters", "idem.dead_letter.class=timeout"))
+	})
+}
+
 func TestLedgerDown(t *testing.T) {
 	tm := newTelemetry(t)
 	for range 2 {
