@@ -135,6 +135,11 @@ func TestPage_OnKafka(t *testing.T) {
 	a := r.post("plan", url.Values{"topic": {"orders.billing.dlq"}, "at": r.all("letters?id=s-2")})
 	require.Contains(t, a.body, "other payload", "letters of one event that differ are for a person to choose from")
 	require.Contains(t, a.body, "Nothing to replay")
+	a = r.post("plan", url.Values{"topic": {"orders.billing.dlq"}, "at": {r.all("letters?id=s-2")[0], r.all("letters?id=s-1")[0]}})
+	require.Contains(t, a.body, "other payload", "also if the other one was not ticked")
+	require.Contains(t, a.body, "1 letter of 2 would be replayed")
+	a = r.post("plan", url.Values{"topic": {"orders.billing.dlq"}, "at": r.all("letters?id=s-2")[:1]})
+	require.Contains(t, a.body, "1 letter of 1 would be replayed", "who chooses one of them has chosen")
 
 	place := func(id string) (at, link string) {
 		body := r.get("letters?id=" + id).body

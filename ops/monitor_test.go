@@ -213,22 +213,53 @@ func TestMonitor_Bounds(t *testing.T) {
 	}
 	_, ok := any(m).(consumer.ProgressObserver)
 	require.True(t, ok, "the consumer's names for the same")
+}
 
-	for range 1000 { // calls that never return
-		c := &idem.Call{}
-		s := &m.calls.shards[0]
-		if len(s.all) < callsInShard {
-			if s.all == nil {
-				s.all = map[*idem.Call]callState{}
-			}
-			s.all[c] = callState{began: time.Now()}
-		} else {
-			s.more++
-		}
+func TestRing_ASlotIsUsedAgain(t *testing.T) {
+	r := newRing(3)
+	r.add(1, kindHandled, 5)
+	r.setLag(1, 7)
+	r.add(4, kindHandled, 1)
+	last := r.last(4, 3)
+	require.EqualValues(t, 1, last[2].counts[kindHandled])
+	require.True(t, last[2].noLag)
+	require.Zero(t, last[0].counts[kindHandled])
+	r.add(1, kindHandled, 9) // it came late
+	require.EqualValues(t, 1, r.last(4, 1)[0].counts[kindHandled])
+}
+
+// So many calls are remembered of those that do not return; the others are counted, and forgotten when they do.
+func TestMonitor_CallsAreBounded(t *testing.T) {
+	m := NewMonitor()
+	const calls = callsInShard + 20
+	begun, release := make(chan struct{}, calls), make(chan struct{})
+	router := idem.NewRouter(idem.ID(idem.FromHeader("event_id")), idem.Type(idem.FromHeader("event_type")), idem.Retention(time.Hour))
+	idem.On(router, "slow", func(context.Context, idem.Event[map[string]any]) error {
+		begun <- struct{}{}
+		<-release
+		return nil
+	})
+	p := world(t, m, router)
+	var wg sync.WaitGroup
+	for i := range calls {
+		wg.Go(func() { _ = p.Handle(context.Background(), record(int64(i)*callShards, "slow", fmt.Sprint(i))) })
 	}
-	running, others := m.running("")
+	for range calls {
+		<-begun
+	}
+	running, more := m.running("billing")
 	require.Len(t, running, maxRunning)
-	require.Equal(t, 900, others)
+	require.Equal(t, calls-maxRunning, more)
+	n := 0
+	for i := range m.calls.shards {
+		n += len(m.calls.shards[i].all)
+	}
+	require.Equal(t, callsInShard, n)
+	close(release)
+	wg.Wait()
+	running, more = m.running("")
+	require.Empty(t, running)
+	require.Zero(t, more)
 }
 
 func TestNotices_RepeatsAreOne(t *testing.T) {

@@ -28,7 +28,7 @@ func (h *Handler) makePlan(v *visit) error {
 	if err := h.ownTopic(v, topic); err != nil {
 		return err
 	}
-	d := decisions{Again: v.r.PostForm.Get("again") != "", Forgotten: v.r.PostForm.Get("forgotten") != ""}
+	d := decisions{Again: v.r.PostForm.Get("again") != "", Forgotten: v.r.PostForm.Get("forgotten") != "", List: len(at) > 1}
 	p := ask(v.context(), h, planLimit, func(ctx context.Context) (letterPlan, error) { return h.src.letters.plan(ctx, topic, at, d) })
 	if p.Problem != "" {
 		return &pageError{503, "No plan could be made", p.Problem}

@@ -261,9 +261,9 @@ func (l *letterSource) get(ctx context.Context, at letterPlace) (d letterDetail,
 	return d, nil
 }
 
-// chosen names letters. Several are a list, in which letters of one event that differ are left alone; one alone is the choice.
-func chosen(at []letterPlace) letters.Filter {
-	f := letters.Filter{Twins: len(at) > 1}
+// chosen names letters.
+func chosen(at []letterPlace, list bool) letters.Filter {
+	f := letters.Filter{Twins: list}
 	for _, p := range at {
 		f.At = append(f.At, letters.Place{Partition: p.Partition, Offset: p.Offset})
 	}
@@ -284,7 +284,7 @@ func (l *letterSource) plan(ctx context.Context, topic string, at []letterPlace,
 		if err != nil {
 			return all, err
 		}
-		p, err := q.Plan(ctx, chosen(byScope[scope]), letters.Decisions{Again: d.Again, Forgotten: d.Forgotten}, 0)
+		p, err := q.Plan(ctx, chosen(byScope[scope], d.List), letters.Decisions{Again: d.Again, Forgotten: d.Forgotten}, 0)
 		if err != nil {
 			return all, err
 		}
@@ -313,9 +313,7 @@ func (l *letterSource) byScope(ctx context.Context, topic string, at []letterPla
 		return nil, err
 	}
 	scopes := map[letterPlace]string{}
-	f := chosen(at)
-	f.Twins = false
-	if _, err := q.List(ctx, f, func(found *letters.Found) (bool, error) {
+	if _, err := q.List(ctx, chosen(at, false), func(found *letters.Found) (bool, error) {
 		scope := first
 		if found.Letter != nil && slices.Contains(l.cfg.Scopes, found.Letter.Key.Scope) {
 			scope = found.Letter.Key.Scope
@@ -353,7 +351,7 @@ func (l *letterSource) replay(ctx context.Context, topic string, at []letterPlac
 			return errors.Join(append(problems, err)...)
 		}
 		_, err = q.Replay(ctx, letters.Replay{
-			Producer: producer, Filter: chosen(byScope[scope]), Decisions: letters.Decisions{Again: d.Again, Forgotten: d.Forgotten},
+			Producer: producer, Filter: chosen(byScope[scope], d.List), Decisions: letters.Decisions{Again: d.Again, Forgotten: d.Forgotten},
 			Each: func(done letters.Done) { each(rowOf(&done.Row), done.Replayed, done.Err) },
 		})
 		if err != nil {

@@ -128,6 +128,8 @@ type letterDetail struct {
 // decisions are what a person says to letters that are left alone otherwise.
 type decisions struct {
 	Again, Forgotten bool
+	// List: several were chosen at once, so letters of one event that differ are left alone. One alone is the choice between them.
+	List bool
 }
 
 // letterPlan is what a replay would do, in the order of the topic.
