@@ -27,42 +27,50 @@ func ledgerKind(url string) (string, error) {
 	return "", fmt.Errorf("-ledger must be memory, or begin with redis://, rediss:// or postgres://")
 }
 
-// openLedger opens what -ledger names. The function it returns closes it.
-func openLedger(ctx context.Context, url string, log *slog.Logger) (dedup.Store, func(), error) {
+// openedLedger is what -ledger names, and what the doctor looks at.
+type openedLedger struct {
+	dedup.Store
+	close func()
+	pools []*pgxpool.Pool
+	redis []redis.UniversalClient
+}
+
+// openLedger opens what -ledger names.
+func openLedger(ctx context.Context, url string, log *slog.Logger) (*openedLedger, error) {
 	kind, err := ledgerKind(url)
 	if err != nil {
-		return nil, nil, usageError{err}
+		return nil, usageError{err}
 	}
 	switch kind {
 	case "memory":
 		log.Warn("the ledger is in memory: after a restart, or on another instance, notifications are sent again")
-		return memstore.New(memstore.Volatile()), func() {}, nil
+		return &openedLedger{Store: memstore.New(memstore.Volatile()), close: func() {}}, nil
 	case "redis", "rediss":
 		opts, err := redis.ParseURL(url)
 		if err != nil {
-			return nil, nil, usageError{fmt.Errorf("-ledger is no valid %s URL", kind)}
+			return nil, usageError{fmt.Errorf("-ledger is no valid %s URL", kind)}
 		}
 		redis.SetLogger(redisLog{log})
 		client := redis.NewClient(opts)
-		return redisstore.New(client), func() { _ = client.Close() }, nil
+		return &openedLedger{Store: redisstore.New(client), close: func() { _ = client.Close() }, redis: []redis.UniversalClient{client}}, nil
 	}
 	return openPostgres(ctx, url, log)
 }
 
 // openPostgres also makes the tables that are missing, and deletes what has expired as long as the ledger is open.
-func openPostgres(ctx context.Context, url string, log *slog.Logger) (dedup.Store, func(), error) {
+func openPostgres(ctx context.Context, url string, log *slog.Logger) (*openedLedger, error) {
 	cfg, err := pgxpool.ParseConfig(url)
 	if err != nil {
-		return nil, nil, usageError{fmt.Errorf("-ledger is no valid Postgres URL")}
+		return nil, usageError{fmt.Errorf("-ledger is no valid Postgres URL")}
 	}
 	pgstore.Configure(cfg)
 	pool, err := pgxpool.NewWithConfig(ctx, cfg)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if err := pgstore.Migrate(ctx, pool); err != nil {
 		pool.Close()
-		return nil, nil, err
+		return nil, err
 	}
 	store := pgstore.New(pool)
 	reaping, stop := context.WithCancel(ctx)
@@ -72,11 +80,11 @@ func openPostgres(ctx context.Context, url string, log *slog.Logger) (dedup.Stor
 			log.Error("expired records are not deleted", "error", idem.ErrorText(err))
 		}
 	})
-	return store, func() {
+	return &openedLedger{Store: store, pools: []*pgxpool.Pool{pool}, close: func() {
 		stop()
 		reaper.Wait()
 		pool.Close()
-	}, nil
+	}}, nil
 }
 
 // redisLog moves what go-redis writes by itself, a line for every connection that fails, to level debug: that the

@@ -74,25 +74,25 @@ func (o *options) work(ctx context.Context, stdout io.Writer) error {
 		return err
 	}
 	defer watch.Close()
-	store, closeStore, err := openLedger(ctx, o.ledger, o.log)
+	ledger, err := openLedger(ctx, o.ledger, o.log)
 	if err != nil {
 		return err
 	}
-	defer closeStore()
+	defer ledger.close()
 	counts := &counter{}
 	cfg := consumer.Config{
 		Brokers:    o.brokers,
 		Group:      o.group,
 		Topics:     o.topics(),
 		InstanceID: o.instance,
-		Store:      store,
+		Store:      ledger.Store,
 		Lease:      o.lease,
 		// What can never be sent goes to <topic>.<group>.dlq.
 		CreateDeadLetterTopics: &consumer.TopicSpec{},
 		Observers:              []idem.Observer{counts, watch},
 		Logger:                 o.log,
 	}
-	stopPage, err := o.servePage(ctx, &cfg)
+	stopPage, err := o.servePage(ctx, &cfg, ledger)
 	if err != nil {
 		return err
 	}

@@ -64,14 +64,16 @@ func servePage(ctx context.Context, addr string, cfg ops.Config, log *slog.Logge
 }
 
 // servePage serves the page of a worker, if -ops asks for it, and lets it watch.
-func (o *options) servePage(ctx context.Context, cfg *consumer.Config) (stop func(), err error) {
+func (o *options) servePage(ctx context.Context, cfg *consumer.Config, l *openedLedger) (stop func(), err error) {
 	if o.ops == "" {
 		return func() {}, nil
 	}
 	cfg.Observers = append(cfg.Observers, ops.NewMonitor())
 	page := ops.Config{Consumer: *cfg}
 	page.Consumer.Scope = scope // of the handlers, see newRouter
-	page.Doctor = doctor.New(doctor.Config{Consumer: page.Consumer, Retention: o.retention})
+	page.Doctor = doctor.New(doctor.Config{
+		Consumer: page.Consumer, Pools: l.pools, Redis: l.redis, Memory: o.ledger == "memory", Retention: o.retention,
+	})
 	stop, url, err := servePage(ctx, o.ops, page, o.log)
 	if err == nil {
 		o.log.InfoContext(ctx, "ops page", "url", url)
