@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -212,29 +211,4 @@ func full(now time.Time) (sources, *fakeLetters) {
 		}}).read,
 	}
 	return s, box
-}
-
-// lively feeds a monitor with something to see.
-func lively(m *Monitor) {
-	ctx := context.Background()
-	message := func(i int) *idem.Message {
-		return &idem.Message{Topic: "orders", Partition: int32(i % 3), Offset: int64(i), Time: time.Now()}
-	}
-	for second := range int64(keptSeconds) {
-		m.began = m.began.Add(-time.Second)
-		_ = second
-	}
-	for at := range int64(keptSeconds) {
-		n := uint64(180 + 60*((at/40)%3) + at%17)
-		m.total[kindHandled].Add(n)
-		m.seconds.add(at+1, kindHandled, n)
-		m.minutes.add(minuteOf(at+1), kindHandled, n)
-		for k, d := range map[kind]uint64{kindDelivery: n + uint64(at%14), kindSame: uint64(at % 5), kindDuplicate: uint64(at%5) + uint64((at/7)%9), kindFailed: uint64(at % 61 / 58), kindDeadLetter: uint64(at % 97 / 96)} {
-			m.total[k].Add(d)
-			m.seconds.add(at+1, k, d)
-			m.minutes.add(minuteOf(at+1), k, d)
-		}
-		m.seconds.setLag(at+1, 17000+at*13-at*at/9)
-	}
-	m.ObserveRetry(ctx, idem.RetryEvent{Message: message(1), Key: dedup.Key{Scope: "billing", Type: "order.paid", ID: "order-4700"}, Attempt: 3, Delay: 4 * time.Second, Err: errors.New("card declined " + strings.Repeat("x", 20))})
 }
