@@ -203,7 +203,7 @@ func full(now time.Time) (sources, *fakeLetters) {
 			{Ledger: "pg", Topic: "orders", Partition: 2, Name: "kcustomer-7", Length: 4, Blocked: true, Head: &dedup.Parked{Key: key("order.paid", "order-4700")}},
 			{Ledger: "pg", Topic: "orders", Partition: 2, Name: "kcustomer-9", Length: 1, Wait: 41 * time.Second, Head: &dedup.Parked{Key: key("order.paid", "order-4799")}},
 		}}},
-		outbox: &fakeSource[outboxState]{value: outboxState{Backlog: outbox.Backlog{Waiting: 14, Oldest: 900 * time.Millisecond, Parked: 1, Blocked: 3}, Parked: []outboxRow{{Seq: 991, Topic: "payments", Key: "order-12", Type: "payment.completed", ID: "01J9", Reason: "kafka server: Message was too large, server rejected it to avoid allocation error", At: ago(time.Hour), Behind: 3}}, Relays: []outboxRelay{{"relay-1", 32, 9 * time.Second}, {"", 32, 0}}}},
+		outbox: &fakeSource[outboxState]{value: outboxState{Backlog: outbox.Backlog{Waiting: 14, Oldest: 900 * time.Millisecond, Parked: 1, Blocked: 3}, Parked: []outboxRow{{Seq: 991, Topic: "payments", Key: "order-12", Type: "payment.completed", ID: "01J9", Reason: "kafka server: Message was too large, server rejected it to avoid allocation error", At: ago(time.Hour), Behind: 3}}}},
 		doctor: (&fakeSource[[]Finding]{value: []Finding{
 			{"pg.fsync", "Postgres at db.example/idem", "Commits survive a crash", "bad", "fsync is off: what was committed may be gone after a crash of the machine", "ALTER SYSTEM SET fsync = on"},
 			{"retention", "orders", "The ledger remembers for as long as the topic", "warn", "the ledger remembers for 24h, the topic keeps records for 7 days: a rewind by more than a day handles events again", "idem.Retention(8 * 24 * time.Hour)"},

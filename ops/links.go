@@ -23,25 +23,6 @@ func (p *parkedView) HeadLink(e *dedup.Parked) string { return eventLink(e.Key) 
 // KeyText is the Kafka key of a queue.
 func (q parkedQueue) KeyText() string { return queueName(q.Name) }
 
-// Level says how a relay is.
-func (r outboxRelay) Level() string {
-	if r.Name == "" || r.Lease <= 0 {
-		return "warn"
-	}
-	return "ok"
-}
-
-// LeaseText says how long a relay holds its shards.
-func (r outboxRelay) LeaseText() string {
-	switch {
-	case r.Name == "":
-		return "nobody publishes these"
-	case r.Lease <= 0:
-		return "over for " + span(r.Lease)
-	}
-	return span(r.Lease) + " left"
-}
-
 // stuckRecord is a record with the link to its event.
 type stuckRecord struct{ dedup.Record }
 

@@ -226,7 +226,6 @@ type parkedLister interface {
 type outboxState struct {
 	outbox.Backlog
 	Parked []outboxRow
-	Relays []outboxRelay
 }
 
 type outboxRow struct {
@@ -235,12 +234,6 @@ type outboxRow struct {
 	Type, ID, Reason string
 	At               time.Time
 	Behind           int64
-}
-
-type outboxRelay struct {
-	Name   string
-	Shards int
-	Lease  time.Duration
 }
 
 type outboxReader interface {

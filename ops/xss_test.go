@@ -60,7 +60,7 @@ func poisoned(text string) sources {
 		}},
 		claims: &fakeSource[[]ledgerClaims]{value: []ledgerClaims{{Ledger: text, Records: []stuckRecord{{dedup.Record{Key: key, First: origin}}}}, {Ledger: text, Cannot: true}}},
 		parked: &fakeSource[parkedState]{value: parkedState{Cannot: []string{text}, Queues: []parkedQueue{{Topic: text, Name: "k" + text, Head: &dedup.Parked{Key: key}}}}},
-		outbox: &fakeSource[outboxState]{value: outboxState{Backlog: outbox.Backlog{Parked: 1}, Parked: []outboxRow{{Topic: text, Key: text, Type: text, ID: text, Reason: text}}, Relays: []outboxRelay{{Name: text}}}},
+		outbox: &fakeSource[outboxState]{value: outboxState{Backlog: outbox.Backlog{Parked: 1}, Parked: []outboxRow{{Topic: text, Key: text, Type: text, ID: text, Reason: text}}}},
 		doctor: (&fakeSource[[]Finding]{value: []Finding{{text, text, text, "bad", text, text}, {text, text, text, "ok", text, text}}}).read,
 	}
 }
