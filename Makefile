@@ -30,7 +30,7 @@ define each-module
 	if (( $${#failed[@]} > 0 )); then printf 'FAILED in: %s\n' "$${failed[*]}"; exit 1; fi
 endef
 
-.PHONY: help demo demo-ops test test-modules test-short race lint fmt tidy bench bench-quick soak up down example-orderstatus demo-chain
+.PHONY: help demo demo-ops browser-deps screenshots test test-modules test-short race lint fmt tidy bench bench-quick soak up down example-orderstatus demo-chain
 
 help: ## Print this message
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "%-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,6 +49,16 @@ test: ## All tests of every module, with -race, against real services (started a
 
 test-modules:
 	@$(call each-module,go test -race -count=1 -timeout $(TEST_TIMEOUT) -p $(TEST_PACKAGES) $(TESTFLAGS) ./...)
+
+# What test/browser needs beside chromium, which the system's packages have. The lock file says which version, and its checksum.
+browser-deps: test/browser/node_modules/.package-lock.json ## Install axe-core for the browser tests (once; needs npm)
+
+test/browser/node_modules/.package-lock.json: test/browser/package-lock.json
+	@cd test/browser && npm ci --ignore-scripts --no-audit --no-fund
+	@touch $@
+
+screenshots: browser-deps ## Take the pictures of docs/ops.md anew: docs/images/ops-*.png (needs chromium)
+	@IDEM_REQUIRE_SERVICES=1 IDEM_REQUIRE_BROWSER=1 $(SERVICES) run go -C test/browser test -tags screenshots -count=1 -timeout 10m -run TestScreenshots .
 
 test-short: ## Unit tests of every module, no services needed
 	@$(call each-module,go test -short -timeout $(TEST_TIMEOUT) $(TESTFLAGS) ./...)

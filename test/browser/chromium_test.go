@@ -1,6 +1,7 @@
 package browser
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -29,14 +30,14 @@ import (
 // patience bounds every wait, far beyond what anything takes on a machine that is busy with something else.
 const patience = 30 * time.Second
 
-// needed returns the path of something that is installed. Without it the test is skipped, or fails if IDEM_REQUIRE_SERVICES is set:
+// needed returns the path of something that is installed. Without it the test is skipped, or fails if IDEM_REQUIRE_BROWSER is set:
 // a skip must never look like a success in CI.
 func needed(t testing.TB, what, how string, find func() (string, error)) string {
 	t.Helper()
 	path, err := find()
 	switch {
 	case err == nil:
-	case os.Getenv("IDEM_REQUIRE_SERVICES") != "":
+	case os.Getenv("IDEM_REQUIRE_BROWSER") != "":
 		t.Fatalf("%s is missing (%v): %s", what, err, how)
 	default:
 		t.Skipf("%s is missing: %s", what, how)
@@ -92,6 +93,7 @@ func startBrowser(t testing.TB) *browser {
 type look struct {
 	width, height  int64
 	dark, noScript bool
+	scale          float64 // pixels of a picture for one of the page; zero is one
 }
 
 var (
@@ -113,7 +115,7 @@ type tab struct {
 	problems []string
 	requests map[network.RequestID]status // the last of each
 	statuses []status
-	refused  []status // by status 403, whatever the page that asked may know of it
+	refused  []network.RequestID // by status 403, whatever the page that asked may know of it
 	allowed  []string
 }
 
@@ -157,7 +159,7 @@ func (tb *tab) as(l look) {
 	tb.t.Helper()
 	scheme := map[bool]string{true: "dark", false: "light"}[l.dark]
 	call(tb, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{
-		Width: l.width, Height: l.height, DeviceScaleFactor: 1, Mobile: l.width < 600,
+		Width: l.width, Height: l.height, DeviceScaleFactor: cmp.Or(l.scale, 1), Mobile: l.width < 600,
 	})
 	call(tb, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{
 		{Name: "prefers-color-scheme", Value: scheme}, {Name: "prefers-reduced-motion", Value: "reduce"},
@@ -205,9 +207,8 @@ func (tb *tab) note(event any) {
 	case *network.EventResponseReceived:
 		tb.answered(e.RequestID, e.Response.Status)
 	case *network.EventResponseReceivedExtraInfo:
-		if r := tb.requests[e.RequestID]; e.StatusCode == http.StatusForbidden {
-			r.code = e.StatusCode
-			tb.refused = append(tb.refused, r)
+		if e.StatusCode == http.StatusForbidden { // may come before the request itself is told of
+			tb.refused = append(tb.refused, e.RequestID)
 		}
 	}
 }
@@ -219,10 +220,15 @@ func (tb *tab) answered(id network.RequestID, code int64) {
 }
 
 // refusals are the requests that were answered with 403.
-func (tb *tab) refusals() []status {
+func (tb *tab) refusals() (all []status) {
 	tb.mu.Lock()
 	defer tb.mu.Unlock()
-	return slices.Clone(tb.refused)
+	for _, id := range tb.refused {
+		if r, ok := tb.requests[id]; ok {
+			all = append(all, status{r.method, r.url, http.StatusForbidden})
+		}
+	}
+	return all
 }
 
 // posts are the answers to what was posted.
@@ -269,9 +275,7 @@ func (tb *tab) open(name string, query ...string) {
 		}
 		address += "?" + q.Encode()
 	}
-	from := time.Now()
 	tb.run(chromedp.Navigate(address))
-	tb.t.Logf("TIMING %s %s server %s", clip(strings.TrimPrefix(address, tb.base), 30), time.Since(from), tb.text("(() => {const n = performance.getEntriesByType('navigation')[0]; return [n.responseStart-n.requestStart, n.domContentLoadedEventEnd-n.responseStart, n.loadEventEnd-n.domContentLoadedEventEnd].map(Math.round)})()"))
 }
 
 // text is what a JavaScript expression says, as text; empty if it cannot be asked, as between two pages.

@@ -38,7 +38,7 @@ var hostile = []struct{ name, text string }{
 	{"controls", "bell\a back\b escape\x1b[31mred\x1b[0m delete\x7f c1\u0085 end"},
 	{"line", strings.Repeat("wide", 20_000) + `<script>window.pwned=1</script>`},
 	{"not UTF-8", "\xff\xfe<script>window.pwned=1</script>\xc3\x28\xed\xa0\x80"},
-	{"JSON", `{"note":"<script>window.pwned=1</script>","__proto__":{"pwned":1},"u":"\u003cimg src=x onerror=window.pwned=1\u003e"}`},
+	{"JSON", `{"amount":"many","note":"<script>window.pwned=1</script>","__proto__":{"pwned":1},"u":"\u003cimg src=x onerror=window.pwned=1\u003e"}`},
 	{"JSON text", `"<img src=x id=pwned onerror=window.pwned=1>"`},
 }
 

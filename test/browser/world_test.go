@@ -43,9 +43,14 @@ type world struct {
 
 func newWorld(t testing.TB) *world {
 	t.Helper()
+	topic := testenv.CreateTopic(t, testenv.Kafka(t), 2)
+	return worldOf(t, topic, topic+"-shop")
+}
+
+func worldOf(t testing.TB, topic, group string) *world {
+	t.Helper()
 	brokers := testenv.Kafka(t)
-	w := &world{t: t, signIn: rand.Text(), postgres: testenv.Postgres(t), topic: testenv.CreateTopic(t, brokers, 2), provider: newProvider(t)}
-	w.group = w.topic + "-shop"
+	w := &world{t: t, signIn: rand.Text(), postgres: testenv.Postgres(t), topic: topic, group: group, provider: newProvider(t)}
 	w.letters = idem.DeadLetterTopic(w.group)(w.topic)
 	cfg := testenv.KafkaConfig()
 	cfg.Version = sarama.V2_8_0_0

@@ -131,7 +131,8 @@ func (o *options) who(r *http.Request) (string, error) {
 }
 
 func (o *options) router() *idem.Router {
-	router := idem.NewRouter(idem.Retry(idem.RetryPolicy{MaxAttempts: 3, MinBackoff: 20 * time.Millisecond, MaxBackoff: 50 * time.Millisecond}))
+	// Some are held in flight for as long as a test needs them there.
+	router := idem.NewRouter(idem.Timeout(10*time.Minute), idem.Retry(idem.RetryPolicy{MaxAttempts: 3, MinBackoff: 20 * time.Millisecond, MaxBackoff: 50 * time.Millisecond}))
 	send := o.send()
 	idem.On(router, "order.paid", send)
 	idem.On(router, "order.shipped", send)
