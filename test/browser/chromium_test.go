@@ -81,7 +81,7 @@ func startBrowser(t testing.TB) *browser {
 			opts = append(opts, chromedp.Flag(name, value))
 		}
 	}
-	ctx, stop := chromedp.NewExecAllocator(context.Background(), opts...) //nolint:usetesting // the cleanups of tabs need it
+	ctx, stop := chromedp.NewExecAllocator(context.Background(), opts...) // t.Context ends before the cleanups of tabs
 	t.Cleanup(stop)
 	ctx, closeIt := chromedp.NewContext(ctx)
 	t.Cleanup(closeIt)

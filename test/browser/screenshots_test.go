@@ -73,8 +73,9 @@ func TestScreenshots(t *testing.T) {
 		require.NoError(t, err)
 		small := palette(t, shot)
 		assert.Less(t, len(small), 150<<10, p.name)
-		require.NoError(t, os.MkdirAll("../../docs/images", 0o755))
-		require.NoError(t, os.WriteFile(filepath.Join("../../docs/images", "ops-"+p.name+".png"), small, 0o644))
+		dir := filepath.Join("..", "..", "docs", "images")
+		require.NoError(t, os.MkdirAll(dir, 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "ops-"+p.name+".png"), small, 0o644))
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"os"
 	"os/signal"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -35,12 +36,13 @@ const prefix = "/admin/idem/"
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
 	go func() { // whoever started it holds the other end, and may die
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		stop()
 	}()
-	if err := run(ctx, os.Args[1:]); err != nil {
+	err := run(ctx, os.Args[1:])
+	stop()
+	if err != nil {
 		slog.Error("failed", "error", idem.ErrorText(err))
 		os.Exit(1)
 	}
@@ -107,14 +109,14 @@ func (o *options) serve(ctx context.Context, pool *pgxpool.Pool) error {
 		return err
 	}
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(listener) }()
+	var served sync.WaitGroup
+	served.Go(func() { _ = server.Serve(listener) }) // until Close
 	fmt.Printf("http://%s%s\n", listener.Addr(), prefix)
 	err = c.Run(ctx)
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	_ = server.Close() // browsers keep connections open
-	<-served
+	served.Wait()
 	return errors.Join(err, page.Close(end))
 }
 
