@@ -70,12 +70,41 @@ func (s *shownBytes) indent(b []byte) bool {
 	if len(b) > shownText || len(first) == 0 || first[0] != '{' && first[0] != '[' {
 		return false
 	}
+	if widens(b, 8*shownText) {
+		return false
+	}
 	var out bytes.Buffer
-	if json.Indent(&out, b, "", "  ") != nil || out.Len() > 8*shownText {
+	if json.Indent(&out, b, "", "  ") != nil {
 		return false
 	}
 	s.Text = visible(out.String())
 	return true
+}
+
+// widens reports whether b, which need not be JSON, may be longer than limit when it is indented: each level indents all of its lines, so
+// that 60 KB that are nested deeply enough become gigabytes. It may not be tried.
+func widens(b []byte, limit int) bool {
+	n, depth, inString := len(b), 0, false
+	for i := 0; i < len(b) && n <= limit; i++ {
+		switch c := b[i]; {
+		case inString && c == '\\':
+			i++
+		case c == '"':
+			inString = !inString
+		case inString:
+		case c == '{' || c == '[':
+			depth++
+			n += 1 + 2*depth
+		case c == '}' || c == ']':
+			depth = max(depth-1, 0)
+			n += 1 + 2*depth
+		case c == ',':
+			n += 1 + 2*depth
+		case c == ':':
+			n++
+		}
+	}
+	return n > limit
 }
 
 // visible replaces characters that do not show, or that change the direction of what follows, by their numbers: a text must not
