@@ -117,14 +117,15 @@ func (p *Processor) abandon(d *delivery, done <-chan error, claims []dedup.Compl
 func (p *Processor) start(ctx context.Context, b *bound, tx any, in []input, done chan<- error) {
 	var err error
 	finished := false
-	watched := p.watchCall(ctx, b, in)
-	defer func() {
+	var watched watchedCall
+	defer func() { // also if an observer ends the goroutine
 		if !finished {
 			err = panicked(recover())
 		}
 		watched.end(err)
 		done <- err
 	}()
+	watched = p.watchCall(ctx, b, in)
 	err = b.call(watched.ctx, tx, in)
 	finished = true
 }
