@@ -223,7 +223,9 @@ func (p *Processor) finishClaimed(ctx, hard context.Context, stop func(), d *del
 	default:
 		stop() // nobody sleeps holding a claim
 		back, s, err := p.backOut(ctx, d, o, act)
-		if act != actObey { // else it is not ours
+		if act == actObey { // it is not ours
+			p.lost(ctx, d)
+		} else {
 			p.giveBack(ctx, d, back)
 		}
 		return s, err

@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -275,6 +277,68 @@ func TestObserveLost(t *testing.T) {
 		require.NoError(t, b.start().Handle(t.Context(), message("e1", 0)))
 		require.Equal(t, 1, w.lost)
 		require.Zero(t, w.failed, "a ledger that answers has not failed")
+	})
+}
+
+// So is one that its renewal finds lost, which cancels the handler: whether that obeys or hangs, and alone of those that share a call.
+func TestObserveLost_ByRenewal(t *testing.T) {
+	register := map[string]func(*bench, func(context.Context) error){
+		"on": func(b *bench, wait func(context.Context) error) {
+			b.on(func(ctx context.Context, _ idem.Event[payload]) error { return wait(ctx) })
+		},
+		"onbatch": func(b *bench, wait func(context.Context) error) {
+			b.onBatch(func(ctx context.Context, _ []idem.Event[payload]) error { return wait(ctx) })
+		},
+	}
+	for name, add := range register {
+		for _, n := range []int{1, 3} {
+			for _, hangs := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s/%d/hangs=%v", name, n, hangs), func(t *testing.T) {
+					inBubble(t, func(t *testing.T, b *bench) {
+						w, calls, hang := newTally(), atomic.Int32{}, make(chan struct{})
+						b.cfg.Observers = []idem.Observer{w}
+						add(b, func(ctx context.Context) error {
+							if calls.Add(1) > 1 {
+								return nil
+							}
+							if hangs {
+								<-hang
+							}
+							<-ctx.Done()
+							return ctx.Err()
+						})
+						b.store.renewErr = times(1, &dedup.LostError{Claims: []int{0}})
+						_, err := b.start().HandleBatch(t.Context(), series(n))
+						require.NoError(t, err)
+						close(hang)
+						synctest.Wait()
+						require.Equal(t, 1, w.lost)
+					})
+				})
+			}
+		}
+	}
+}
+
+// exiting ends the goroutine that tells it of a call, as require.FailNow does in an observer of a test.
+type exiting struct{}
+
+func (exiting) BeginCall(context.Context, *idem.Call) context.Context {
+	runtime.Goexit()
+	return nil
+}
+func (exiting) EndCall(context.Context, *idem.Call) {}
+
+// An observer that ends the goroutine of a handler hangs nothing: it is met like a handler that did so.
+func TestCallObserver_Goexit(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.cfg.Observers = []idem.Observer{exiting{}}
+		b.on(succeed, idem.Retry(idem.RetryPolicy{MaxAttempts: 1}))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		_, err := b.start().HandleBatch(ctx, series(1))
+		require.NoError(t, err)
+		require.Len(t, b.sent.letters(), 1)
 	})
 }
 

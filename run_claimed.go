@@ -270,6 +270,9 @@ func (r *run) bad(hard context.Context, c *call, o outcomes, bad []*entry) error
 			e.settled = s.settled
 			continue
 		}
+		if act == actObey && c.kept.Lost(e.keptAt) { // the others of the call were cancelled with it
+			r.b.p.lost(r.ctx, &e.delivery)
+		}
 		e.drop()
 		release := dedup.Release{Claim: e.claim, Outcome: dedup.Unknown, Retention: e.route.retention}
 		switch {

@@ -60,6 +60,13 @@ type kept struct {
 	since      time.Time // before the last request that succeeded was sent: where the lease counts from
 	retry      time.Time // not to be renewed before this, after an error
 	completing int       // completions of this claim that are queued or under way
+	lost       bool
+}
+
+// lose tells whoever holds the claim that it is lost. Keeper.mu is held.
+func (e *kept) lose() {
+	e.lost = true
+	e.cancel(ErrClaimLost)
 }
 
 // NewKeeper returns a Keeper of claims in s. All its claims must have been granted with this lease; zero, or less,
@@ -108,7 +115,7 @@ func (k *Keeper) KeepAll(ctx context.Context, claims []Claim, since time.Time) *
 		case k.closed:
 			all.cancel(ErrKeeperClosed)
 		case over(k.deadline(e), now):
-			all.cancel(ErrClaimLost)
+			e.lose()
 		default:
 			k.kept[keptID{c.Key, c.Token}] = e
 			k.renewer(k.due(e))
@@ -143,6 +150,14 @@ func (s *Kept) Alive() bool {
 		}
 	}
 	return true
+}
+
+// Lost reports whether claim i, by its index in the call of KeepAll, was lost while it was kept: its lease was over, or the store said
+// that it is somebody else's. The others of a call are not lost with it.
+func (s *Kept) Lost(i int) bool {
+	s.keeper.mu.Lock()
+	defer s.keeper.mu.Unlock()
+	return s.claims[i].lost
 }
 
 // Stop ends the renewal of one claim, by its index in the call of KeepAll. It may be called more than once.
@@ -283,7 +298,7 @@ func (k *Keeper) look(idle *time.Time, flying bool) (batch []*kept, wait time.Du
 		d := k.deadline(e)
 		if over(d, now) {
 			delete(k.kept, id)
-			e.cancel(ErrClaimLost)
+			e.lose()
 			continue
 		}
 		next = earlier(next, d)
@@ -357,7 +372,7 @@ func (k *Keeper) land(f flight) {
 			e.retry = retry
 		case gone:
 			delete(k.kept, id)
-			e.cancel(ErrClaimLost)
+			e.lose()
 		default:
 			e.since, e.retry = f.sent, time.Time{}
 		}
