@@ -68,7 +68,7 @@ func TestObservability_FilesAreMounted(t *testing.T) {
 func TestObservability_PrometheusSameAsInTest(t *testing.T) {
 	b, err := os.ReadFile(filepath.Join(root, "test", "dashboards", "go.mod"))
 	require.NoError(t, err)
-	m := regexp.MustCompile(`github.com/prometheus/prometheus v0\.(\d)(\d\d)\.(\d+)`).FindStringSubmatch(string(b)) // v0.315.0 is Prometheus 3.15.0
+	m := regexp.MustCompile(`github\.com/prometheus/prometheus v0\.(\d)(\d\d)\.(\d+)`).FindStringSubmatch(string(b)) // v0.315.0 is Prometheus 3.15.0
 	require.NotNil(t, m)
 	prometheus, _ := observed(t)
 	assert.Equal(t, "prom/prometheus:v"+m[1]+"."+strings.TrimPrefix(m[2], "0")+"."+m[3], prometheus.Image)
