@@ -311,6 +311,16 @@ func describe(o *runtime.RemoteObject) string {
 	return string(o.Value) + o.Description
 }
 
+// event looks an event up, again and again until the answer has a text: its page does not move, and the ledger may be told of an
+// effect, or of a letter, a moment after others see it.
+func (tb *tab) event(id, text string) {
+	tb.t.Helper()
+	require.Eventually(tb.t, func() bool {
+		tb.open("event", "id", id)
+		return strings.Contains(tb.text(`document.querySelector("main").innerText`), text)
+	}, patience, 100*time.Millisecond, "the page of %s says %q", id, text)
+}
+
 // letters are the IDs of the dead letters that are listed.
 func (tb *tab) letters() (ids []string) {
 	tb.t.Helper()

@@ -66,8 +66,7 @@ func otherOrigins(t *testing.T, w *world, b *browser) {
 	tb.press("Replay 1 letter") // of our own
 	tb.says("1 of 1 replayed")
 	w.handled(id)
-	tb.open("event", "id", id)
-	tb.says("Yes")
+	tb.event(id, "Yes")
 	assert.Equal(t, 1, w.provider.effects(id))
 	assert.Len(t, tb.refusals(), sent)
 }

@@ -159,7 +159,7 @@ func (tb *tab) harmless(what string) string {
 			Active: all.filter(active).map(e => e.outerHTML.slice(0, 200)),
 			Marked: document.querySelectorAll("[id^=pwned]").length,
 			Text: document.documentElement.textContent,
-			Pwned: window.pwned !== undefined || ({}).pwned !== undefined,
+			Pwned: window.pwned === 1 || ({}).pwned !== undefined,
 		};
 	})())`)
 	require.NoError(tb.t, json.Unmarshal([]byte(text), &found), what)
