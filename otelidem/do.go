@@ -57,6 +57,6 @@ func (o *Observer) ObserveDo(ctx context.Context, e dedup.DoEvent) {
 	o.do.wait.Record(ctx, e.Waited.Seconds(), set.record...)
 	if span := trace.SpanFromContext(ctx); span.IsRecording() {
 		span.AddEvent("idem.do", trace.WithAttributes(
-			attribute.String(attrKey, e.Key.String()), attribute.String(attrDoOutcome, string(e.Outcome)), attribute.Bool(attrTx, e.Tx)))
+			textAttribute(attrKey, e.Key.String()), attribute.String(attrDoOutcome, string(e.Outcome)), attribute.Bool(attrTx, e.Tx)))
 	}
 }

@@ -79,7 +79,7 @@ func (o *Observer) ObserveRequest(ctx context.Context, e httpidem.Observation) {
 	}
 	span.SetAttributes(attribute.String(attrHTTPOutcome, string(e.Result)))
 	if e.Key != (dedup.Key{}) {
-		span.SetAttributes(attribute.String(attrKey, e.Key.String()))
+		span.SetAttributes(textAttribute(attrKey, e.Key.String()))
 	}
 }
 
@@ -99,7 +99,7 @@ func (o *Observer) ObserveSending(ctx context.Context, e httpidem.Sending) {
 		o.http.resends.Add(ctx, int64(e.Attempts-1), set.add...)
 	}
 	if span := trace.SpanFromContext(ctx); span.IsRecording() {
-		span.AddEvent("idem.http.sent", trace.WithAttributes(attribute.String(attrKey, httpidem.KeyOf(e.Request)),
+		span.AddEvent("idem.http.sent", trace.WithAttributes(textAttribute(attrKey, httpidem.KeyOf(e.Request)),
 			attribute.String(attrClientOutcome, outcome), attribute.Int(attrAttempts, e.Attempts)))
 	}
 }

@@ -2,6 +2,7 @@ package otelidem
 
 import (
 	"maps"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -38,6 +39,12 @@ func newLabelSet(kvs []attribute.KeyValue) *labelSet {
 	}
 	o := metric.WithAttributeSet(attribute.NewSet(kept...))
 	return &labelSet{add: []metric.AddOption{o}, record: []metric.RecordOption{o}, observe: []metric.ObserveOption{o}}
+}
+
+// textAttribute is an attribute whose value is data that nobody has checked. What is no UTF-8 is replaced: an exporter of OTLP would not
+// send any of the spans that it was to go with.
+func textAttribute(key, value string) attribute.KeyValue {
+	return attribute.String(key, strings.ToValidUTF8(value, "\uFFFD"))
 }
 
 // sets makes label sets, once for each K, and at most maxSets. Beyond them other, if not nil, replaces what of a K is not

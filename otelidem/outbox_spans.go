@@ -2,6 +2,7 @@ package otelidem
 
 import (
 	"context"
+	"strings"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
@@ -27,16 +28,17 @@ func (o *Observer) BeginAdd(ctx context.Context, e *outbox.Entry) context.Contex
 	if !o.mayTrace || o.hasTrace(e.Headers) {
 		return ctx
 	}
-	ctx, span := o.tracer.Start(ctx, "create "+e.Topic, trace.WithSpanKind(trace.SpanKindProducer), trace.WithAttributes(
+	topic := strings.ToValidUTF8(e.Topic, "\uFFFD") // the entry is checked later
+	ctx, span := o.tracer.Start(ctx, "create "+topic, trace.WithSpanKind(trace.SpanKindProducer), trace.WithAttributes(
 		attribute.String(attrSystem, kafka), attribute.String(attrOperation, "create"), attribute.String(attrOperationType, "create"),
-		attribute.String(attrTopic, e.Topic), attribute.String(attrEventType, e.Type),
+		attribute.String(attrTopic, topic), textAttribute(attrEventType, e.Type),
 	))
 	if !span.IsRecording() {
 		return ctx
 	}
-	span.SetAttributes(attribute.String(attrMessageID, e.ID), attribute.Int(attrBodySize, len(e.Payload)))
+	span.SetAttributes(textAttribute(attrMessageID, e.ID), attribute.Int(attrBodySize, len(e.Payload)))
 	if o.messageKeys && e.Key != "" {
-		span.SetAttributes(attribute.String(attrMessageKey, e.Key))
+		span.SetAttributes(textAttribute(attrMessageKey, e.Key))
 	}
 	return context.WithValue(ctx, createKey{}, span)
 }

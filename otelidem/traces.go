@@ -62,7 +62,8 @@ func (p *spanPart) start(l startLabels) *spanStart {
 	return s
 }
 
-// runState is what the span of a run is to know at its end. It lies in the context of the run.
+// runState is what the span of a run is to know at its end. It lies in the context of the run, by observer: there may be two of them,
+// and a handler may have a processor of its own.
 type runState struct {
 	span    trace.Span
 	records bool // as it was begun: a handler may end it
@@ -76,10 +77,10 @@ type runState struct {
 	failed     string        // kind of the first failure of a call
 }
 
-type runKey struct{}
+type runKey struct{ o *Observer }
 
-func runOf(ctx context.Context) *runState {
-	s, _ := ctx.Value(runKey{}).(*runState)
+func (o *Observer) runOf(ctx context.Context) *runState {
+	s, _ := ctx.Value(runKey{o}).(*runState)
 	return s
 }
 
@@ -93,6 +94,9 @@ func (o *Observer) startRun(ctx context.Context, r *idem.Run) context.Context {
 	start := o.spans.start(startLabels{group: r.Group, topic: m.Topic})
 	ctx, span := o.tracer.Start(ctx, start.name, start.opts...)
 	if !span.IsRecording() && !o.continues {
+		if o.runOf(ctx) != nil { // of the run that this one is within, which is not to be taken for it
+			ctx = context.WithValue(ctx, runKey{o}, (*runState)(nil))
+		}
 		return ctx
 	}
 	if span.IsRecording() {
@@ -105,7 +109,7 @@ func (o *Observer) startRun(ctx context.Context, r *idem.Run) context.Context {
 			span.AddLink(trace.Link{SpanContext: outer})
 		}
 	}
-	return context.WithValue(ctx, runKey{}, &runState{span: span, records: span.IsRecording(), single: single})
+	return context.WithValue(ctx, runKey{o}, &runState{span: span, records: span.IsRecording(), single: single})
 }
 
 // under makes what begins with ctx a child of the producer's span, with its baggage, if that was sampled.
@@ -144,7 +148,7 @@ func (o *Observer) eventAttributes(m *idem.Message, k dedup.Key) []attribute.Key
 		attribute.String(attrPartition, strconv.Itoa(int(m.Partition))), attribute.Int64(attrOffset, m.Offset),
 	}
 	if o.messageKeys && m.Key != nil {
-		kvs = append(kvs, attribute.String(attrMessageKey, string(m.Key)))
+		kvs = append(kvs, textAttribute(attrMessageKey, string(m.Key)))
 	}
 	return kvs
 }
@@ -171,7 +175,7 @@ func (o *Observer) link(span trace.Span, r *idem.Run) {
 
 // endRun ends the span of a run.
 func (o *Observer) endRun(ctx context.Context, r *idem.Run, kind string) {
-	s := runOf(ctx)
+	s := o.runOf(ctx)
 	if s == nil {
 		trace.SpanFromContext(ctx).End()
 		return
@@ -207,7 +211,7 @@ func (o *Observer) startCall(ctx context.Context, c *idem.Call) context.Context 
 	if !o.continues || c.Batch || c.Len() != 1 {
 		return ctx
 	}
-	s, m := runOf(ctx), c.Message(0)
+	s, m := o.runOf(ctx), c.Message(0)
 	if s == nil || s.single {
 		return ctx
 	}
@@ -236,7 +240,7 @@ func (o *Observer) endCall(ctx context.Context, c *idem.Call, kind string) {
 	if o.spans.recording.Load() == 0 {
 		return
 	}
-	s := runOf(ctx)
+	s := o.runOf(ctx)
 	if s == nil {
 		return
 	}
@@ -266,7 +270,7 @@ func (o *Observer) endCall(ctx context.Context, c *idem.Call, kind string) {
 
 // duplicateInRun counts a duplicate for the span of its run.
 func (o *Observer) duplicateInRun(ctx context.Context, v dedup.Verdict) {
-	if s := runOf(ctx); s != nil {
+	if s := o.runOf(ctx); s != nil {
 		s.mu.Lock()
 		s.duplicates++
 		s.verdict = v
@@ -279,7 +283,7 @@ func (o *Observer) ledgerCallInRun(ctx context.Context, e *idem.LedgerCallEvent)
 	if e.Verb != idem.VerbClaim && e.Verb != idem.VerbTransaction {
 		return
 	}
-	s := runOf(ctx)
+	s := o.runOf(ctx)
 	if s == nil {
 		return
 	}
@@ -301,7 +305,7 @@ func (o *Observer) eventInRun(ctx context.Context, name string, kvs ...attribute
 	if o.spans.recording.Load() == 0 {
 		return
 	}
-	if s := runOf(ctx); s != nil && s.span.IsRecording() {
+	if s := o.runOf(ctx); s != nil && s.span.IsRecording() {
 		s.span.AddEvent(name, trace.WithAttributes(kvs...))
 	}
 }
