@@ -91,6 +91,19 @@ func (h *health) up(ctx context.Context, p *Processor, began time.Time) {
 	}
 }
 
+// end tells those who watch that an outage has nobody any longer who suffers from it, so that nothing stays down for ever.
+func (h *health) end(p *Processor) {
+	h.mu.Lock()
+	was, away := h.isDown.CompareAndSwap(true, false), time.Since(h.since)
+	h.mu.Unlock()
+	if !was {
+		return
+	}
+	for _, o := range p.obs.ledger {
+		o.ObserveLedger(context.Background(), LedgerEvent{Group: p.cfg.Group, Name: h.name, Ended: true, For: away})
+	}
+}
+
 // patience is what is left of the time that one call of HandleBatch may spend waiting for others.
 type patience struct{ left time.Duration }
 

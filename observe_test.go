@@ -84,3 +84,31 @@ func TestRetriesAreSpreadOut(t *testing.T) {
 	}
 	require.Greater(t, len(delays), 15, "full jitter")
 }
+
+// outages is told of what is away.
+type outages struct{ events []idem.LedgerEvent }
+
+func (o *outages) ObserveLedger(_ context.Context, e idem.LedgerEvent) {
+	o.events = append(o.events, e)
+}
+
+// What is away when the processor is closed is told to have ended, once: what counts outages would show it for ever.
+func TestObserveLedger_ClosedWhileAway(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		o := &outages{}
+		b.cfg.Observers, b.cfg.BusyWait = []idem.Observer{o}, 3*time.Second
+		b.store.claimErr = func() error { return dedup.ErrUnavailable }
+		b.on(succeed)
+		p := b.start()
+		require.Error(t, p.Handle(t.Context(), message("e1", 0)))
+		require.Len(t, o.events, 1)
+		require.True(t, o.events[0].Down)
+		require.NoError(t, p.Close())
+		require.NoError(t, p.Close())
+		require.Len(t, o.events, 2)
+		require.Equal(t, o.events[0].Name, o.events[1].Name)
+		require.False(t, o.events[1].Down)
+		require.True(t, o.events[1].Ended)
+		require.Positive(t, o.events[1].For)
+	})
+}

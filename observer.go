@@ -115,7 +115,8 @@ type ClaimEvent struct {
 	Err     error
 }
 
-// LedgerObserver is told when a ledger, or the producer of dead letters, goes and when it comes back.
+// LedgerObserver is told when a ledger, or the producer of dead letters, goes and when it comes back, or when the processor is closed
+// meanwhile: of each Down there is an end.
 type LedgerObserver interface {
 	ObserveLedger(context.Context, LedgerEvent)
 }
@@ -124,8 +125,9 @@ type LedgerObserver interface {
 type LedgerEvent struct {
 	Group string
 	Name  string        // "ledger *pgstore.Store", "producer"
-	Down  bool          // false: it is back
-	For   time.Duration // how long it was away, when it is back
+	Down  bool          // false: it is back, or Ended
+	Ended bool          // the processor was closed while it was away: nothing more is known of it
+	For   time.Duration // how long it was away, when it is back, or as far as is known
 	Err   error         // why, when it is down
 }
 

@@ -195,7 +195,9 @@ func (p *Processor) OrderKey(m *Message) string {
 func (p *Processor) Close() error {
 	for _, l := range p.ledgers {
 		l.keeper.Close()
+		l.end(p)
 	}
+	p.producer.end(p)
 	if n := p.abandonedNow.Load(); n > 0 {
 		return fmt.Errorf("%w: %d still run", ErrAbandoned, n)
 	}
