@@ -9,6 +9,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/textproto"
 	"net/url"
 	"strconv"
 	"strings"
@@ -124,12 +125,25 @@ func address(err error) (string, bool) {
 		}
 	case url.EscapeError, url.InvalidHostError:
 		return urlProblem(err), true
+	case *textproto.Error: // of a mail server, which repeats the address
+		return mailReply(e), true
+	case textproto.ProtocolError:
+		return "malformed protocol text", true
 	case *net.AddrError:
 		return "address: " + addrProblem(e.Err), true
 	case *net.ParseError:
 		return "invalid " + e.Type, true
 	}
 	return "", false
+}
+
+// mailReply keeps the code of an answer, and the enhanced one (RFC 3463).
+func mailReply(e *textproto.Error) string {
+	text := "server reply " + strconv.Itoa(e.Code)
+	if more, _, _ := strings.Cut(e.Msg, " "); len(more) <= 9 && strings.Count(more, ".") == 2 && strings.Trim(more, "0123456789.") == "" {
+		text += " " + more
+	}
+	return text
 }
 
 func urlProblem(err error) string {

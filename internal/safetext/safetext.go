@@ -211,6 +211,10 @@ func message(err error) (text string) {
 func cut(s string) string {
 	if len(s) > maxText {
 		s = s[:maxText]
+		// Where an address is cut off, nobody can tell a password from a host.
+		if at := strings.LastIndex(s, "://"); at >= 0 && !strings.ContainsAny(s[at:], " \n\t@") {
+			s = s[:at]
+		}
 	}
 	return strings.ToValidUTF8(s, "\uFFFD")
 }

@@ -22,6 +22,7 @@ const (
 // know what is said most often, in English. The first ones find passwords.
 var rules = [...]rule{
 	{"://", `([A-Za-z][A-Za-z0-9+.\-]*://)([^\s:@/]*:)?\S*@`, `${1}${2}xxxxx@`},
+	{"assword:", `(\b\w*[Pp]assword:\s?)[^\s,;}\]]+`, `${1}xxxxx`},
 	{` "http`, `\b(Get|Head|Post|Put|Patch|Delete|Options) "(https?://[^\s/?#"]*)[^\s"]*"?`, `${1} "${2}"`},
 	{"=", `(?i)([a-z0-9_.\-]*` + secret + `\s*=\s*)('(?:[^'\\]|\\.)*'?|"(?:[^"\\]|\\.)*"?|[^\s&;,)'"\x60]+)`, `${1}xxxxx`},
 	{`":`, `(?i)("[a-z0-9_.\-]*` + secret + `"\s*:\s*)` + quoted, `${1}"xxxxx"`},
@@ -51,6 +52,15 @@ var rules = [...]rule{
 	{`)=(`, `(Key \([^\n]*?\)=)\([^\n]*`, `${1}(…)`},
 	{`Failing row contains`, `Failing row contains[^\n]*`, `Failing row contains (…)`},
 	{`Duplicate entry '`, `Duplicate entry '[^\n]*' for key`, `Duplicate entry for key`},
+	{`dup key: `, `dup key: [^\n]*`, `dup key`},
+	{`duplicate key value is (`, `duplicate key value is \([^\n]*`, `duplicate key value is (…)`},
+	{`ncorrect `, `\b([Ii]ncorrect [A-Za-z ]{1,40}value:) '[^\n]*`, `${1} …`},
+	{` value '`, `(converting the \w+ value) '[^\n]*' to data type`, `${1} to data type`},
+	{`driver.Value type `, `(driver\.Value type [^\s(]+) \((?s:.*?)\) (to|into) (an? )`, `${1} ${2} ${3}`},
+	{`sql/driver: couldn't convert `, `sql/driver: couldn't convert (?s:.*?)( into type|$)`, `sql/driver: couldn't convert …${1}`},
+	{`(line `, `(\(line \d+:\d+\)): [^\n]*`, `${1}`},
+	{` !!`, `(cannot (?:unmarshal|decode|construct) !!\w+) \x60[^\n]*?\x60( into|\n|$)`, `${1}${2}`},
+	{`error found in #`, `(?s)(error found in #\d+ byte of) .*`, `${1} …`},
 	{`args beginning with`, `args beginning with[^\n]*`, `args`},
 }
 
@@ -65,6 +75,7 @@ var compiledRules = func() (list [len(rules)]func() *regexp.Regexp) {
 
 // scrub takes what the rules find out of a text.
 func scrub(text string) string {
+	text = scrubSQL(text)
 	for i := range rules {
 		r := &rules[i]
 		if strings.Contains(text, r.hint) {
@@ -72,4 +83,20 @@ func scrub(text string) string {
 		}
 	}
 	return text
+}
+
+// flatSQL is what pgx makes of an error of Postgres: the severity, in the language of the server, its sentence, and the code.
+var flatSQL = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(?s)(?:\p{Lu}{3,}|[\p{Han}\p{Katakana}\p{Hangul}\p{Georgian}ー]{2,}): (.*?) \(SQLSTATE ([0-9A-Z]{5})\)`)
+})
+
+// scrubSQL says of errors of Postgres that somebody has made text of what is said of those that are known by their types.
+func scrubSQL(text string) string {
+	if !strings.Contains(text, " (SQLSTATE ") {
+		return text
+	}
+	return flatSQL().ReplaceAllStringFunc(text, func(said string) string {
+		found := flatSQL().FindStringSubmatch(said)
+		return sqlText(nil, found[2], found[1])
+	})
 }
