@@ -43,6 +43,11 @@ func eventLink(k dedup.Key) string {
 	if k.Tenant != "" {
 		q.Set("tenant", k.Tenant)
 	}
+	for _, part := range [...]string{k.ID, k.Type, k.Tenant} {
+		if clipped(part) != part { // what people type is trimmed
+			q.Set("exact", "1")
+		}
+	}
 	return "event?" + q.Encode()
 }
 

@@ -53,7 +53,7 @@ type step struct {
 }
 
 func (h *Handler) event(v *visit) error {
-	q := eventQuery{ID: v.query("id"), Type: v.query("type"), Tenant: v.query("tenant"), Source: v.query("source"), Topic: v.query("topic")}
+	q := eventQuery{ID: v.identity("id"), Type: v.identity("type"), Tenant: v.identity("tenant"), Source: v.query("source"), Topic: v.query("topic")}
 	if q.ID == "" {
 		return v.to("", nil)
 	}

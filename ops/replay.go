@@ -3,6 +3,7 @@ package ops
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/url"
 	"time"
@@ -145,7 +146,13 @@ func (h *Handler) audit(ctx context.Context, p *replayPlan, row *letterRow, outc
 		attrs = append(attrs, slog.String("note", e.Note))
 	}
 	h.cfg.Logger.LogAttrs(context.WithoutCancel(ctx), slog.LevelInfo, "ops page: "+e.Action, attrs...)
-	if h.cfg.Audit != nil {
-		h.cfg.Audit(context.WithoutCancel(ctx), e)
+	if h.cfg.Audit == nil {
+		return
 	}
+	defer func() { // no request is there to recover it, and the consumer must not end with it
+		if v := recover(); v != nil {
+			h.cfg.Logger.ErrorContext(context.WithoutCancel(ctx), "ops page: ops.Config.Audit panicked", "plan", e.Plan, "panic", fmt.Sprintf("%T", v))
+		}
+	}()
+	h.cfg.Audit(context.WithoutCancel(ctx), e)
 }

@@ -1,0 +1,35 @@
+package ops
+
+import (
+	"context"
+	"net/url"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/idem-go/idem/dedup"
+)
+
+// P-23: nothing of an identity is trimmed. The link of an event whose ID has blanks at its ends does not answer for another event.
+func TestEventLink_Blanks_P23(t *testing.T) {
+	src, _ := full(time.Now())
+	handled := func(id string) eventRecord {
+		return eventRecord{Ledger: "memory", Record: dedup.Record{
+			Key: dedup.Key{Scope: "billing", Type: "t", ID: id}, State: dedup.Finished, Changed: time.Now().Add(-time.Hour),
+		}}
+	}
+	src.events = &fakeEvents{answer: eventAnswer{Records: []eventRecord{handled("order-7")}}}
+	s := serve(t, quietConfig(), src)
+	require.Contains(t, s.get("event?"+url.Values{"id": {" order-7\n"}}.Encode()).body, "Yes, it was handled", "somebody has pasted it")
+	require.Contains(t, s.get(eventLink(dedup.Key{Type: "t", ID: "order-7"})).body, "Yes, it was handled")
+	require.Contains(t, s.get(eventLink(dedup.Key{Type: "t", ID: " order-7 "})).body, "Not known here")
+}
+
+// A hook that panics ends neither the program nor the replay.
+func TestReplay_AuditPanics(t *testing.T) {
+	s, letters := fullSite(t, func(c *Config) { c.Audit = func(context.Context, AuditEvent) { panic("disk full") } })
+	id := s.planFor("0/0", "1/1")
+	require.Contains(t, s.post("replay", url.Values{"id": {id}}).body, "2 of 2 replayed")
+	require.Len(t, letters.replayed, 2)
+}
