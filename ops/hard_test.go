@@ -2,8 +2,10 @@ package ops
 
 import (
 	"context"
+	"errors"
 	"net/url"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -32,4 +34,41 @@ func TestReplay_AuditPanics(t *testing.T) {
 	id := s.planFor("0/0", "1/1")
 	require.Contains(t, s.post("replay", url.Values{"id": {id}}).body, "2 of 2 replayed")
 	require.Len(t, letters.replayed, 2)
+}
+
+// What costs the source much is asked seldom, but an outage is not remembered for longer than it needs to be.
+func TestCells_Sparing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src, _ := full(time.Now())
+		parked := &slowParked{takes: time.Second}
+		src.parked = parked
+		h, err := newHandler(quietConfig().withDefaults(), src)
+		require.NoError(t, err)
+		require.True(t, h.cells.parked.get(t.Context()).OK())
+		time.Sleep(50 * time.Second)
+		require.True(t, h.cells.parked.get(t.Context()).OK())
+		require.Equal(t, 1, parked.calls, "a second of work is good for a minute")
+
+		time.Sleep(time.Minute)
+		parked.err = errors.New("away")
+		require.False(t, h.cells.parked.get(t.Context()).OK())
+		parked.err = nil
+		time.Sleep(5 * time.Second)
+		require.False(t, h.cells.parked.get(t.Context()).OK())
+		time.Sleep(2 * time.Second)
+		require.True(t, h.cells.parked.get(t.Context()).OK(), "an outage is over")
+		require.NoError(t, h.Close(t.Context()))
+	})
+}
+
+type slowParked struct {
+	takes time.Duration
+	err   error
+	calls int
+}
+
+func (s *slowParked) list(context.Context) (parkedState, error) {
+	time.Sleep(s.takes)
+	s.calls++
+	return parkedState{}, s.err
 }

@@ -65,7 +65,8 @@ type cell[T any] struct {
 	h     *Handler
 	keep  time.Duration // how long an answer is good enough
 	limit time.Duration // of one call, if the source obeys its context
-	// sparing: an answer that took long to find is good for sixty times as long, so that the page is never a load of its own.
+	// sparing: an answer that took long to find is good for sixty times as long, and the lack of one for six times, so that the page
+	// is never a load of its own.
 	sparing bool
 	fetch   func(context.Context) (T, error)
 
@@ -105,7 +106,11 @@ func (c *cell[T]) goodFor() time.Duration {
 	if !c.sparing {
 		return c.keep
 	}
-	return max(c.keep, 60*c.last.at.Sub(c.since))
+	took := c.last.at.Sub(c.since)
+	if c.last.err != nil { // such as an outage, of which nobody wants to read when it is over
+		return max(c.keep, 6*took)
+	}
+	return max(c.keep, 60*took)
 }
 
 func (c *cell[T]) call() {

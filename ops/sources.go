@@ -272,6 +272,9 @@ func newCells(h *Handler) cells {
 	if all.claims != nil {
 		all.claims.sparing = true
 	}
+	if all.parked != nil { // a question for each partition
+		all.parked.sparing = true
+	}
 	return all
 }
 
