@@ -79,6 +79,16 @@ func TestConfigErrorText(t *testing.T) {
 	}
 }
 
+// A permanent error says that it is one, and so does the class before it in a reason: once is enough.
+func TestReason_NamesItsClassOnce(t *testing.T) {
+	b := newBench(t)
+	b.on(failing(1, idem.Permanent(errors.New("boom"))))
+	p := b.start()
+	require.NoError(t, p.Handle(t.Context(), message("e1", 1)))
+	require.NoError(t, p.Close())
+	require.Equal(t, "permanent: boom", b.reason(t, "e1"))
+}
+
 // G-04: an undecodable value is told by what is wrong with it. Of a decoder that is not known only the type is told.
 func TestDecodeError_G04(t *testing.T) {
 	b := newBench(t)

@@ -278,7 +278,8 @@ func (d *delivery) failure(o outcome) failure {
 }
 
 func (p *Processor) reason(o outcome) string {
-	return cutText(string(o.class)+": "+p.errorText(o.err), dedup.MaxReason)
+	class := string(o.class) + ": "
+	return cutText(class+strings.TrimPrefix(p.errorText(o.err), class), dedup.MaxReason) // a permanent error says so itself
 }
 
 // obey does what a verdict says that grants nothing.

@@ -239,7 +239,7 @@ func rowOf(r *letters.Row) letterRow {
 	at, _ := letters.ParsePlace(r.Record) // it wrote it itself
 	return letterRow{
 		letterPlace: letterPlace{r.Topic, at.Partition, at.Offset}, Failed: r.Failed, Class: r.Class, Tenant: r.Tenant, Scope: r.Scope, Type: r.Type,
-		ID: r.ID, Origin: r.Origin, Attempts: r.Attempts, Generation: r.Generation, Error: r.Error, Omitted: r.Omitted, Problem: r.Problem,
+		ID: r.ID, Origin: r.Origin, Attempts: r.Attempts, Generation: r.Generation, Error: strings.TrimPrefix(r.Error, string(r.Class)+": "), Omitted: r.Omitted, Problem: r.Problem,
 		Verdict: string(r.Verdict), Action: r.Action, Note: r.Note,
 	}
 }
