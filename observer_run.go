@@ -138,7 +138,7 @@ type LedgerCallEvent struct {
 	Group  string
 	Ledger string // its type, such as "*pgstore.Store"
 	Verb   LedgerVerb
-	Keys   int
+	Keys   int           // zero for a transaction without a claim, see [Config].Shadow
 	Took   time.Duration // of a transaction with its handlers
 	// Err: the state of all keys is unknown; of a transaction it may be the handler's error. A claim that was lost is none:
 	// see [LostObserver].

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"time"
 
 	"github.com/idem-go/idem/dedup"
 )
@@ -67,7 +68,7 @@ func (p *Processor) shadowTx(hard context.Context, d *delivery) (o outcome, bloc
 		return outcome{}, false, err
 	}
 	defer free()
-	ran := false
+	ran, began := false, time.Now()
 	err = p.bounded(hard, d.route.timeout+txSlack, func(ctx context.Context) error {
 		return d.tx.runTx(ctx, d.route.timeout, func(tx any) error {
 			ran = true
@@ -75,6 +76,7 @@ func (p *Processor) shadowTx(hard context.Context, d *delivery) (o outcome, bloc
 			return o.err
 		})
 	})
+	p.ledgerCall(hard, d.ledger, VerbTransaction, 0, nil, began, err)
 	switch {
 	case err == nil:
 		return o, false, nil

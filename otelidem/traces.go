@@ -71,7 +71,7 @@ type runState struct {
 
 	mu         sync.Mutex
 	handled    int
-	undecided  int // by transactional handlers, before the commit
+	undecided  int // by transactional handlers, before the commit; more than that if it was run again
 	duplicates int
 	verdict    dedup.Verdict // the last one
 	failed     string        // kind of the first failure of a call
@@ -290,7 +290,12 @@ func (o *Observer) ledgerCallInRun(ctx context.Context, e *idem.LedgerCallEvent)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if e.Err == nil {
-		s.handled += s.undecided
+		switch {
+		case e.Verb == idem.VerbTransaction && e.Keys > 0:
+			s.handled += min(s.undecided, e.Verdict(dedup.Fresh))
+		case e.Verb == idem.VerbTransaction: // of one event, without a claim
+			s.handled += min(s.undecided, 1)
+		}
 		for v, n := range e.Verdicts {
 			if n > 0 {
 				s.verdict = dedup.Verdict(v) //nolint:gosec // a small index

@@ -3,6 +3,7 @@ package otelidem_test
 import (
 	"context"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
@@ -92,4 +93,41 @@ func TestSpansHaveValidTexts(t *testing.T) {
 	}
 	require.Greater(t, checked, 15)
 	require.Equal(t, "a\uFFFD", attr(tm.ended("process orders")[0].Attributes, "messaging.kafka.message.key"))
+}
+
+// twice is a ledger whose transactions are run again, and which runs some without a claim.
+type twice struct {
+	noLedger
+	verdict dedup.Verdict
+}
+
+func (l *twice) ClaimTx(_ context.Context, _ time.Duration, _ []dedup.Request, answers []dedup.Answer,
+	fn func(struct{}) ([]dedup.Completion, error),
+) error {
+	answers[0] = dedup.Answer{Verdict: l.verdict}
+	if l.verdict != dedup.Fresh {
+		return nil
+	}
+	_, _ = fn(struct{}{}) // cannot be serialized
+	_, err := fn(struct{}{})
+	return err
+}
+
+func (l *twice) RunTx(_ context.Context, _ time.Duration, fn func(struct{}) error) error {
+	return fn(struct{}{})
+}
+
+// A transaction that the ledger runs again has handled its event once; so has one without a claim, in shadow mode.
+func TestRunHandled_Transactions(t *testing.T) {
+	for _, verdict := range []dedup.Verdict{dedup.Fresh, dedup.Done} {
+		tm := newTelemetry(t)
+		r := idem.NewRouter()
+		idem.OnTx(r, "paid", func(context.Context, struct{}, idem.Event[paid]) error { return nil })
+		p := tm.processor(r, func(c *idem.Config) { c.Store, c.Shadow = &twice{verdict: verdict}, true })
+		handle(t, p, message("e1", 1))
+		spans := tm.ended("process orders")
+		require.Len(t, spans, 1)
+		require.Equal(t, "1", attr(spans[0].Attributes, "idem.run.handled"), verdict)
+		require.Equal(t, 1, tm.sum("idem.claims"), "and a transaction without a claim is none")
+	}
 }
