@@ -267,6 +267,32 @@ func TestObserveSettled_LaterAttempts(t *testing.T) {
 	})
 }
 
+// What is settled behind an event that has to wait is told, and when it is given to the processor once more it is a duplicate: the
+// equation holds, although nothing was fetched twice.
+func TestObserveSettled_BehindOneThatWaits(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		w, away := newTally(), true
+		b.cfg.Observers, b.cfg.BusyWait = []idem.Observer{w}, time.Second
+		b.store.pingErr = dedup.ErrUnavailable // the outage is not the event's fault
+		b.onBatch(func(_ context.Context, events []idem.Event[payload]) error {
+			if away && events[0].ID == "e000" {
+				return idem.BatchError{0: idem.Unavailable(errBoom)}
+			}
+			return nil
+		})
+		var wait *idem.WaitError
+		n, err := b.start().HandleBatch(t.Context(), series(5))
+		require.ErrorAs(t, err, &wait)
+		require.Zero(t, n)
+		require.Equal(t, [6]int{idem.SettledHandled: 4}, w.settled)
+		away = false
+		_, err = b.p.HandleBatch(t.Context(), series(5))
+		require.NoError(t, err)
+		require.Equal(t, [6]int{idem.SettledHandled: 5, idem.SettledDuplicate: 4}, w.settled)
+		require.Equal(t, 4, w.duplicates)
+	})
+}
+
 // A claim that is lost while its handler runs is told.
 func TestObserveLost(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {

@@ -170,7 +170,8 @@ func (e *LedgerCallEvent) note(answers []dedup.Answer) {
 }
 
 // SettledObserver is told of what was settled: every delivery once for each time it is fetched, whatever came of it. What is
-// told is settled in the ledger, or on the broker, even if its offset is not committed any more.
+// told is settled in the ledger, or on the broker, even if its offset is not committed any more. What lies behind an event that
+// [Processor.Settle] returns a [WaitError] for may be settled, and is given to it once more: then it is told again, as a duplicate.
 type SettledObserver interface {
 	ObserveSettled(context.Context, SettledEvent)
 }

@@ -41,7 +41,7 @@ func TracerProvider(p trace.TracerProvider) Option {
 }
 
 // Propagator reads the span of its producer from a record's headers. Defaults to otel.GetTextMapPropagator(), which reads
-// nothing unless the program has set one.
+// nothing unless the program has set one before [New]: which headers it reads is asked for once.
 func Propagator(p propagation.TextMapPropagator) Option {
 	return func(c *config) { c.require(p == nil, "Propagator"); c.prop = p }
 }
