@@ -3,14 +3,18 @@ package ops
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/url"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/internal/letters"
 )
 
 // P-23: nothing of an identity is trimmed. The link of an event whose ID has blanks at its ends does not answer for another event.
@@ -71,4 +75,24 @@ func (s *slowParked) list(context.Context) (parkedState, error) {
 	time.Sleep(s.takes)
 	s.calls++
 	return parkedState{}, s.err
+}
+
+// A record of a megabyte may have so many headers that the page would be tens of megabytes, and one may have a name as long as that.
+func TestLetter_ManyHeaders(t *testing.T) {
+	s, letters := fullSite(t)
+	letters.all[0].Headers = append(letters.all[0].Headers, idem.Header{Key: strings.Repeat("n", 1<<20), Value: []byte(strings.Repeat("v", 1<<20))})
+	for range 50_000 {
+		letters.all[0].Headers = append(letters.all[0].Headers, idem.Header{Key: "h", Value: []byte{1}})
+	}
+	a := s.get("letter?topic=orders.billing.dlq&partition=0&offset=0")
+	require.Equal(t, 200, a.status)
+	require.Less(t, len(a.body), 200<<10)
+	require.Contains(t, a.body, "more are not shown")
+}
+
+// Whoever may write to the topic may write anything into the headers that Idem reads.
+func TestRowOf_Bounds(t *testing.T) {
+	long := strings.Repeat("é", 1<<20)
+	row := rowOf(&letters.Row{Record: "0/1", Class: idem.Class(long), Type: long, ID: long, Tenant: long, Scope: long, Error: long, Problem: long, Note: long})
+	require.Less(t, len(fmt.Sprint(row)), 16<<10)
 }

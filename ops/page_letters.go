@@ -109,8 +109,12 @@ type letterView struct {
 	Ours    []shownHeader // headers that Idem added
 	Theirs  []shownHeader
 	Hidden  bool // Config.HidePayloads
+	Cut     int  // headers that are not shown
 	Formats []format
 }
+
+// maxHeaders is how many headers are shown of a letter: a record may have hundreds of thousands.
+const maxHeaders = 256
 
 type shownHeader struct {
 	Name string
@@ -150,9 +154,12 @@ func (l *letterView) open() {
 		l.Key, l.Value = showBytes(d.Key, ""), showBytes(d.Value, l.As)
 	}
 	for _, x := range d.Headers {
-		s := shownHeader{x.Key, showBytes(x.Value, "")}
+		if len(l.Ours)+len(l.Theirs) >= maxHeaders {
+			l.Cut++
+			continue
+		}
+		s := shownHeader{clip(x.Key, shownHead), showBytes(x.Value[:min(len(x.Value), shownHead)], "")}
 		if len(x.Value) > shownHead {
-			s.shownBytes = showBytes(x.Value[:shownHead], "")
 			s.Cut, s.Size = true, len(x.Value)
 		}
 		if strings.HasPrefix(x.Key, idem.HeaderPrefix) && !strings.HasPrefix(x.Key, idem.HeaderOriginal) {

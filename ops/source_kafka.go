@@ -237,10 +237,12 @@ func (l *letterSource) newest(ctx context.Context, f letterFilter, limit int) (p
 
 func rowOf(r *letters.Row) letterRow {
 	at, _ := letters.ParsePlace(r.Record) // it wrote it itself
+	// Whoever may write to the topic may write headers of a megabyte each, and a list has many rows.
+	short := func(s string) string { return strings.Clone(clip(s, maxField)) }
 	return letterRow{
-		letterPlace: letterPlace{r.Topic, at.Partition, at.Offset}, Failed: r.Failed, Class: r.Class, Tenant: r.Tenant, Scope: r.Scope, Type: r.Type,
-		ID: r.ID, Origin: r.Origin, Attempts: r.Attempts, Generation: r.Generation, Error: strings.TrimPrefix(r.Error, string(r.Class)+": "), Omitted: r.Omitted, Problem: r.Problem,
-		Verdict: string(r.Verdict), Action: r.Action, Note: r.Note,
+		letterPlace: letterPlace{r.Topic, at.Partition, at.Offset}, Failed: r.Failed, Class: idem.Class(short(string(r.Class))), Tenant: short(r.Tenant),
+		Scope: short(r.Scope), Type: short(r.Type), ID: short(r.ID), Origin: r.Origin, Attempts: r.Attempts, Generation: r.Generation,
+		Error: short(strings.TrimPrefix(r.Error, string(r.Class)+": ")), Omitted: r.Omitted, Problem: short(r.Problem), Verdict: string(r.Verdict), Action: r.Action, Note: short(r.Note),
 	}
 }
 

@@ -100,6 +100,9 @@ func (n *newest) readPart(ctx context.Context, t *tail) error {
 	before := len(n.found)
 	scanned, err := scan(ctx, n.q.Client, []kafkalog.Span{part}, chosenBy(n.f, func(l *Found) (bool, error) {
 		n.found = append(n.found, dated{l.Record.Time, l.Place, l.Row()})
+		if len(n.found) >= before+2*n.limit { // rows may be large: no more is kept than may be shown
+			n.found, n.cut = slices.Delete(n.found, before, before+n.limit), true
+		}
 		return true, nil
 	}))
 	n.scanned += scanned
