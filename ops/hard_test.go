@@ -96,3 +96,18 @@ func TestRowOf_Bounds(t *testing.T) {
 	row := rowOf(&letters.Row{Record: "0/1", Class: idem.Class(long), Type: long, ID: long, Tenant: long, Scope: long, Error: long, Problem: long, Note: long})
 	require.Less(t, len(fmt.Sprint(row)), 16<<10)
 }
+
+// A replay that has left letters alone does not look like one that has not.
+func TestReplay_LeftAlone(t *testing.T) {
+	s, letters := fullSite(t)
+	id := s.planFor("0/0")
+	letters.mu.Lock()
+	letters.replayed[letterPlace{fakeTopic, 0, 0}] = 1 // by the command, meanwhile
+	letters.mu.Unlock()
+	a := s.post("replay", url.Values{"id": {id}})
+	require.Contains(t, a.body, "0 of 1 replayed")
+	require.Contains(t, a.body, "were left alone")
+	require.Contains(t, a.body, `class="card answer warn"`)
+	require.NotContains(t, a.body, "copies are on their way")
+	require.Contains(t, s.post("replay", url.Values{"id": {s.planFor("1/1")}}).body, `class="card answer ok"`)
+}

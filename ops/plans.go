@@ -69,6 +69,19 @@ func (p *replayPlan) Replayed() (n int) {
 	return n
 }
 
+// Level says how it came out, or that it has not yet. What was left alone needs a look: it is no success.
+func (p *replayPlan) Level() string {
+	switch {
+	case p.State != planDone:
+		return "info"
+	case p.Outcome != outcomeDone:
+		return "bad"
+	case p.Replayed() < len(p.Wanted()):
+		return "warn"
+	}
+	return "ok"
+}
+
 var (
 	errNoPlan      = errors.New("no such plan")
 	errPlanDone    = errors.New("the plan was carried out already")
