@@ -34,7 +34,8 @@ type Config struct {
 	// AllowReplay lets those whom Auth lets in replay dead letters. Without it the page is read-only: plans can be made, which
 	// changes nothing, and not carried out.
 	AllowReplay bool
-	// HidePayloads leaves out the values and Kafka keys of dead letters, and headers that are not Idem's.
+	// HidePayloads leaves out the values and Kafka keys of dead letters, and headers that are not Idem's. What stands still is named by
+	// its Kafka key all the same: queues of parked events, and rows of the outbox.
 	HidePayloads bool
 	// TrustedOrigins are origins such as "https://admin.example.com" from which the page's own forms may come beside its Host:
 	// for a proxy that changes the Host header and browsers that send no Sec-Fetch-Site. Default: none.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -110,4 +111,20 @@ func TestReplay_LeftAlone(t *testing.T) {
 	require.Contains(t, a.body, `class="card answer warn"`)
 	require.NotContains(t, a.body, "copies are on their way")
 	require.Contains(t, s.post("replay", url.Values{"id": {s.planFor("1/1")}}).body, `class="card answer ok"`)
+}
+
+// A plan that is not known may have been carried out before it was forgotten: the page must not say that nothing was changed.
+func TestPlan_Forgotten(t *testing.T) {
+	s, letters := fullSite(t)
+	var late atomic.Int64
+	s.h.now = func() time.Time { return time.Now().Add(time.Duration(late.Load())) }
+	id := s.planFor("0/0")
+	s.post("replay", url.Values{"id": {id}})
+	late.Store(int64(planLife + time.Second))
+	for _, a := range []answerOf{s.get("plan?id=" + id), s.post("replay", url.Values{"id": {id}})} {
+		require.Equal(t, 404, a.status)
+		require.Contains(t, a.body, "Nothing was done now")
+		require.NotContains(t, a.body, "Nothing was changed")
+	}
+	require.Len(t, letters.replayed, 1)
 }

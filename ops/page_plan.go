@@ -76,7 +76,7 @@ func planError(err error) error {
 	case errors.Is(err, errOneAtATime), errors.Is(err, errTooMany):
 		return &pageError{409, "Not now", "Another replay is under way. Wait for its end."}
 	}
-	return &pageError{404, "This plan is not known any longer", "Plans are kept for " + span(planLife) + " by this process. Nothing was changed by it. Make another one."}
+	return &pageError{404, "This plan is not known any longer", "Plans are kept for " + span(planLife) + " by this process. Nothing was done now. Whether it was carried out before is in the log, and a new plan says which letters are still open."}
 }
 
 func (h *Handler) showPlan(v *visit) error {
