@@ -135,6 +135,10 @@ func (m *Monitor) ObserveLedger(_ context.Context, e idem.LedgerEvent) {
 		m.notices.add(notice{kind: "ledger", subject: e.Name, Level: "bad", Title: name + " is away", Text: errorText(e.Err)})
 		return
 	}
+	if e.Ended {
+		m.notices.add(notice{kind: "ledger", subject: e.Name, Level: "ok", Title: name + " is asked no longer", Text: "its processor was closed while it was away"})
+		return
+	}
 	m.notices.add(notice{
 		kind: "ledger", subject: e.Name, Level: "ok", Title: name + " is back", Text: "after " + e.For.Round(time.Millisecond).String(),
 	})
