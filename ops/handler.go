@@ -29,9 +29,10 @@ type Handler struct {
 	// scans bounds how many reads of whole topics, and other searches of one person, are under way.
 	scans chan struct{}
 	cells cells
+	watch letterWatch
 }
 
-// maxScans is how many searches may be under way: each may read a topic from end to end.
+// maxScans is how many searches may be under way: each may read a topic from end to end. Who comes then waits for a place.
 const maxScans = 4
 
 // maxForm bounds what a form may send: that is a letter for each of maxPlanned.

@@ -26,7 +26,8 @@ type lettersView struct {
 	Page    part[letterPage]
 	Classes []idem.Class
 	Again   url.Values
-	Any     bool // a filter is set
+	Any     bool   // a filter is set
+	Older   string // link to those that come after the ones that are shown
 }
 
 var classes = []idem.Class{
@@ -70,7 +71,24 @@ func (h *Handler) listLetters(v *visit, l *lettersView) {
 		l.Page = ask(v.context(), h, h.cfg.Timeout, func(ctx context.Context) (letterPage, error) {
 			return h.src.letters.newest(ctx, l.Filter, shownLetters)
 		})
+		l.Older = l.older()
 	}
+}
+
+// older is the same list before the oldest that is shown. That one is shown again, for others may have failed in its millisecond.
+func (l *lettersView) older() string {
+	rows := l.Page.Value.Rows
+	if !l.Page.Value.More || len(rows) == 0 {
+		return ""
+	}
+	oldest := slices.MinFunc(rows, func(a, b letterRow) int { return a.Failed.Compare(b.Failed) }).Failed
+	q := url.Values{"topic": {l.Filter.Topic}, "until": {oldest.Add(time.Millisecond).UTC().Format(time.RFC3339Nano)}}
+	for name, value := range map[string]string{"type": l.Filter.Type, "class": l.Filter.Class, "id": l.Filter.ID, "since": l.Since} {
+		if value != "" {
+			q.Set(name, value)
+		}
+	}
+	return "./letters?" + q.Encode()
 }
 
 // fullest is the topic with the most records, or the first.

@@ -1,6 +1,7 @@
 package ops
 
 import (
+	"cmp"
 	"sync"
 	"time"
 )
@@ -52,7 +53,11 @@ func (h *Handler) start(v *visit) error {
 		s.Notices = m.notices.list(8)
 		h.glanceMonitor(s, m)
 	}
-	s.glanceGroup(group, h.src.monitor)
+	s.glanceGroup(group)
+	if group.OK() {
+		n := group.Value.letters()
+		s.glanceLetters(n, len(group.Value.Letters), h.watch.quiet(n, h.now()))
+	}
 	s.glanceClaims(claims)
 	s.glanceParked(parked)
 	s.glanceOutbox(box)
@@ -97,7 +102,7 @@ func (s *startView) unknown(what, problem string) {
 	}
 }
 
-func (s *startView) glanceGroup(p part[groupState], m *Monitor) {
+func (s *startView) glanceGroup(p part[groupState]) {
 	s.unknown("Kafka", p.Problem)
 	if !p.OK() {
 		return
@@ -108,15 +113,43 @@ func (s *startView) glanceGroup(p part[groupState], m *Monitor) {
 	if len(g.Members) == 0 {
 		s.Alerts = append(s.Alerts, alert{"bad", "The group has no members", "Nobody consumes. Start a worker, or look at its log.", "partitions", "See the group"})
 	}
-	letters := g.letters()
-	t = tile{ID: "letters", Name: "Dead letters", Value: number(letters), Unit: "records", Note: "in " + plural(len(g.Letters), "topic"), Link: "letters", Level: "ok"}
+}
+
+// letterWatch knows since when the dead-letter topics have not grown, as far as somebody has looked.
+type letterWatch struct {
+	mu    sync.Mutex
+	known int64
+	grew  time.Time
+}
+
+// quiet notes how many records there are and returns for how long there were no more.
+func (w *letterWatch) quiet(n int64, now time.Time) time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if n > w.known || w.grew.IsZero() {
+		w.grew = now
+	}
+	w.known = n
+	return now.Sub(w.grew)
+}
+
+// calmLetters is how long no letter must come before those that are there do not ask for attention any longer: nobody can tell by the
+// topic which of them were replayed, and what is always amber is not looked at.
+const calmLetters = time.Hour
+
+func (s *startView) glanceLetters(letters int64, topics int, quiet time.Duration) {
+	t := tile{ID: "letters", Name: "Dead letters", Value: number(letters), Unit: "records", Note: "in " + plural(topics, "topic"), Link: "letters", Level: "ok"}
 	if letters > 0 {
 		t.Level = "warn"
 		title := number(letters) + " records in dead-letter topics"
 		if letters == 1 {
 			title = "One record in a dead-letter topic"
 		}
-		s.Alerts = append(s.Alerts, alert{"warn", title, "Letters stay there when they were replayed, until they are purged: a plan says which are still open.", "letters", "Look at them"})
+		if quiet >= calmLetters {
+			t.Level, t.Note = "", "none new for "+span(quiet)
+			title += ", none new for " + span(quiet)
+		}
+		s.Alerts = append(s.Alerts, alert{cmp.Or(t.Level, "info"), title, "Letters stay there when they were replayed, until they are purged: a plan says which are still open.", "letters", "Look at them"})
 	}
 	s.Glance = append(s.Glance, t)
 }

@@ -124,16 +124,30 @@ func (c *cell[T]) call() {
 	c.running = nil
 }
 
+// place waits for the right to be one of at most maxScans calls.
+func (h *Handler) place(visitor context.Context) error {
+	t := time.NewTimer(h.cfg.Timeout)
+	defer t.Stop()
+	select {
+	case h.scans <- struct{}{}:
+		return nil
+	case <-t.C:
+		return errBusy
+	case <-visitor.Done():
+		return context.Cause(visitor)
+	case <-h.ctx.Done():
+		return errClosed
+	}
+}
+
 // ask asks a source something of one person's. It is one of at most maxScans calls, and waited for no longer than limit; a source
 // that obeys its context has ended by then, with what it has found so far.
 func ask[T any](visitor context.Context, h *Handler, limit time.Duration, fetch func(context.Context) (T, error)) part[T] {
 	if h.ctx.Err() != nil {
 		return part[T]{Problem: problemText(errClosed), At: h.now()}
 	}
-	select {
-	case h.scans <- struct{}{}:
-	default:
-		return part[T]{Problem: errBusy.Error(), At: h.now()}
+	if err := h.place(visitor); err != nil {
+		return part[T]{Problem: problemText(err), At: h.now()}
 	}
 	var r result[T]
 	done := make(chan struct{})

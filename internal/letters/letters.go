@@ -95,7 +95,27 @@ func TopicsOf(client sarama.Client, group string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	return slices.DeleteFunc(all, func(t string) bool { return !strings.HasSuffix(t, idem.DeadLetterTopic(group)("")) }), nil
+	return topicsOf(all, group), nil
+}
+
+// topicsOf returns the names among all that are of the group's dead-letter topics. "orders.eu.billing.dlq" may be billing's for the topic
+// orders.eu, or eu.billing's for the topic orders: it is the one whose source there is, and ours if there is neither.
+func topicsOf(all []string, group string) (ours []string) {
+	exists := func(source string) bool { return slices.Contains(all, source) }
+	for _, t := range all {
+		source, ok := strings.CutSuffix(t, idem.DeadLetterTopic(group)(""))
+		if !ok {
+			continue
+		}
+		another := false
+		for i := range source {
+			another = another || source[i] == '.' && exists(source[:i])
+		}
+		if exists(source) || !another {
+			ours = append(ours, t)
+		}
+	}
+	return ours
 }
 
 // Spans returns the partitions of the topic, as far as they reach.

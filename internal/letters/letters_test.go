@@ -70,6 +70,14 @@ func TestFilter_WhatCouldNotBeDecoded(t *testing.T) {
 	require.Zero(t, count(Filter{ID: "e2"}))
 }
 
+// The name of a dead-letter topic can be read in two ways where the names of topics and groups have dots. Nobody is shown the letters of
+// another group for it.
+func TestTopicsOf_NamesWithDots(t *testing.T) {
+	all := []string{"orders", "orders.billing.dlq", "orders.eu.billing.dlq", "gone.billing.dlq", "sold.eu", "sold.eu.billing.dlq", "sold", "x"}
+	require.Equal(t, []string{"orders.billing.dlq", "gone.billing.dlq", "sold.eu.billing.dlq"}, topicsOf(all, "billing"))
+	require.Equal(t, []string{"orders.eu.billing.dlq", "sold.eu.billing.dlq"}, topicsOf(all, "eu.billing"), "both topics of the last exist")
+}
+
 // What is not there is said by errors of its own, and a letter is found by its place.
 func TestOpenAndGet(t *testing.T) {
 	w := newWorld(t)
