@@ -127,7 +127,7 @@ func TestKafka_Gap_K17(t *testing.T) {
 				require.NoError(t, m.end())
 			}
 			require.Len(t, seen.all, 1)
-			require.Equal(t, policy, seen.all[0].Policy)
+			require.Equal(t, policy.String(), seen.all[0].Policy)
 			require.EqualValues(t, 400, seen.all[0].Missing())
 		})
 	}
