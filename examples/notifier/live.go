@@ -120,13 +120,14 @@ func (d *demo) feedSteadily(ctx context.Context) error {
 	channels := [...]string{"email", "sms", "push", "email", voucher}
 	var recent []*kgo.Record
 	poison := newPlan(d.topic, 1, 0, 1).poison
+	next := 0 // event
 	for i := 0; ; i++ {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
 		}
-		r := eventRecord(d.topic, event{channels[i%len(channels)], fmt.Sprintf("evt-%06d", i)}, rand.IntN(50))
+		r := eventRecord(d.topic, event{channels[next%len(channels)], fmt.Sprintf("evt-%06d", next)}, rand.IntN(50))
 		switch n := rand.IntN(100); {
 		case n < 20 && len(recent) > 0:
 			again := *recent[rand.IntN(len(recent))]
@@ -135,6 +136,7 @@ func (d *demo) feedSteadily(ctx context.Context) error {
 		case n == 99 && i%4 == 0:
 			r = &kgo.Record{Topic: d.topic, Key: []byte("poison"), Value: []byte(poison[rand.IntN(len(poison))])}
 		default:
+			next++
 			if recent = append(recent, r); len(recent) > 500 {
 				recent = recent[1:]
 			}
