@@ -56,6 +56,7 @@ const (
 	forFallback
 	forLetter
 	forNothing // there is no message
+	forReading // it could not be read, or is not to be read yet: once more
 )
 
 // passive reports whether nothing is to be done but to tell of it.
@@ -92,6 +93,9 @@ func (b *batch) step() error {
 		return err
 	}
 	e := b.look(b.next)
+	if e.fate == forReading {
+		return b.reread(e)
+	}
 	if e.fate != forHandler {
 		return b.other(e)
 	}
@@ -121,6 +125,9 @@ func (b *batch) single(e *entry) error {
 		e.excuse(time.Since(e.lastFailure))
 	}
 	if err := b.p.settle(b.ctx, &e.delivery, e.first); err != nil {
+		return err
+	}
+	if err := b.p.settleFormer(b.ctx, &e.delivery); err != nil {
 		return err
 	}
 	e.first = step{}
@@ -169,7 +176,7 @@ func (b *batch) other(e *entry) (err error) {
 		return e.err
 	case forLetter:
 		e.came = SettledDeadLetter
-		err = b.p.deadLetter(b.ctx, b.pat, e.m, e.class, e.err)
+		err = b.p.deadLetter(b.ctx, e)
 	case forFallback:
 		e.came, err = b.p.runOtherwise(b.ctx, e.m, b.pat)
 	default:

@@ -1,6 +1,7 @@
 package idem
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -64,6 +65,7 @@ func (p *Processor) sourceOf(topic string) (source string, delay time.Duration, 
 // history is what a letter or a copy says of an event beside its record.
 type history struct {
 	key         dedup.Key // zero without identity
+	id, typ     string    // what is known of an event without identity
 	class       Class
 	err         string
 	attempts    int // runs that failed
@@ -89,6 +91,13 @@ func (h *history) headers(m *Message, group string) []Header {
 		add(HeaderEventID, h.key.ID)
 		if h.key.Tenant != "" {
 			add(HeaderTenant, h.key.Tenant)
+		}
+	} else {
+		if h.typ != "" {
+			add(HeaderEventType, h.typ)
+		}
+		if h.id != "" {
+			add(HeaderEventID, h.id)
 		}
 	}
 	add(HeaderAttempts, strconv.Itoa(h.attempts))
@@ -118,6 +127,8 @@ func (h *history) copyHeaders(m *Message, group string) []Header {
 type Letter struct {
 	// Key of the event. Zero if the record had no identity, or none that could be found.
 	Key dedup.Key
+	// ID and Type are those of Key; of a letter without Key what could be found of them, for people to read. Either may be empty.
+	ID, Type string
 	// Group that wrote the letter.
 	Group string
 	// Message is the record as its producer wrote it, with the topic, partition, offset and time it had. Of a letter without
@@ -148,7 +159,7 @@ func ParseLetter(m *Message) (*Letter, error) {
 		return nil, fmt.Errorf("%w: %w", ErrNotALetter, err)
 	}
 	l := &Letter{
-		Key: h.key, Group: group, Message: original, Class: h.class, Error: h.err, Attempts: h.attempts,
+		Key: h.key, ID: cmp.Or(h.key.ID, h.id), Type: cmp.Or(h.key.Type, h.typ), Group: group, Message: original, Class: h.class, Error: h.err, Attempts: h.attempts,
 		FirstFailure: h.first, LastFailure: h.last, Generation: h.position.Generation,
 		position: h.position,
 	}
@@ -259,11 +270,16 @@ func parseHistory(m *Message) (h history, original *Message, group string, err e
 		},
 		due: r.time(HeaderDue, false), notBefore: r.time(HeaderNotBefore, false),
 	}
-	if id := r.optional(HeaderEventID); id != "" {
-		h.key = dedup.Key{Tenant: r.optional(HeaderTenant), Scope: r.optional(HeaderScope), Type: r.optional(HeaderEventType), ID: id}
+	id, typ := r.optional(HeaderEventID), r.optional(HeaderEventType)
+	scope, identified := headerOf(m, HeaderScope)
+	switch {
+	case identified && id != "":
+		h.key = dedup.Key{Tenant: r.optional(HeaderTenant), Scope: scope, Type: typ, ID: id}
 		if err := h.key.Validate(); err != nil {
 			r.fail(HeaderEventID, err)
 		}
+	case !identified && (dedup.Key{Type: typ, ID: cmp.Or(id, "-")}).Validate() == nil:
+		h.id, h.typ = id, typ
 	}
 	return h, original, group, r.err
 }

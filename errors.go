@@ -19,13 +19,20 @@ func Permanent(err error) error { return mark(markPermanent, 0, err) }
 // may be tried again even under the policy [DeadLetter]. NotApplied(nil) is nil.
 func NotApplied(err error) error { return mark(markNotApplied, 0, err) }
 
-// RetryAfter marks err as transient, not to be tried again before d has passed. Waiting in place is limited by
-// [RetryPolicy].InPlace; a longer d dead-letters the event. RetryAfter(d, nil) is nil.
+// RetryAfter marks err as transient: the event is not tried again before d has passed. A d within [RetryPolicy].InPlace is
+// waited for in place. A longer d becomes a delayed retry, if the handler has [RetryTopics] or [KeyOrdered]: KeyOrdered waits
+// for d, RetryTopics takes the shortest unused delay of at least d. If d is longer than every delay of RetryTopics, the event
+// waits for the longest delay again, and no attempt is counted. An event without such a delay, or without delayed retries, is
+// dead-lettered. A d of zero or less asks for no delay. RetryAfter(d, nil) is nil.
 func RetryAfter(d time.Duration, err error) error { return mark(markRetryAfter, d, err) }
 
 // Unavailable marks err as not the event's fault: something every event needs is down. The event waits and no attempt is
 // counted. After five times in a row, while the ledger answers a probe, it counts as an ordinary failure, so that an
 // event that breaks its own infrastructure is found (rule 18). Unavailable(nil) is nil.
+//
+// All marks mean the same on errors of the functions that read an event: [Decode], [ID], [Tenant], [Type]. The event waits in its
+// place and holds no claim. What has an identity is given delayed retries like an event whose handler fails; a dead letter of what
+// could not be read leaves no record in the store.
 func Unavailable(err error) error { return mark(markUnavailable, 0, err) }
 
 type markKind uint8
@@ -39,7 +46,7 @@ const (
 
 var markNames = [...]string{"permanent", "not applied", "retry after", "unavailable"}
 
-// markedError says what should happen next. Marks of several kinds may be nested; each kind is found on its own.
+// markedError says what should happen next. Marks of several kinds may be nested or joined; each kind is found on its own.
 type markedError struct {
 	kind  markKind
 	after time.Duration
@@ -62,16 +69,32 @@ func (e *markedError) Error() string {
 
 func (e *markedError) Unwrap() error { return e.err }
 
-// findMark returns the outermost mark of that kind in err's tree.
-func findMark(err error, kind markKind) (*markedError, bool) {
-	var m *markedError
-	for errors.As(err, &m) {
-		if m.kind == kind {
-			return m, true
-		}
-		err = m.err
+// wantedMark is what errors.As is asked for: it looks through all branches of a tree, and no error is of this type, so that
+// the marks themselves are asked.
+type wantedMark struct {
+	kind  markKind
+	found *markedError
+}
+
+func (wantedMark) Error() string { return "mark" }
+
+// As lets errors.As find the marks of one kind.
+func (e *markedError) As(target any) bool {
+	wanted, ok := target.(*wantedMark)
+	if ok = ok && wanted.kind == e.kind; ok {
+		wanted.found = e
 	}
-	return nil, false
+	return ok
+}
+
+// findMark returns the first mark of that kind in err's tree: the outermost one of the first branch that has one.
+func findMark(err error, kind markKind) (*markedError, bool) {
+	if err == nil {
+		return nil, false
+	}
+	wanted := wantedMark{kind: kind}
+	ok := errors.As(err, &wanted)
+	return wanted.found, ok
 }
 
 func hasMark(err error, kind markKind) bool {

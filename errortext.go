@@ -32,15 +32,24 @@ func (p *Processor) errorText(err error) (text string) {
 	return cutText(p.cfg.ErrorText(err), maxErrorText)
 }
 
-// DecodeError says that a value is not what the handler takes. Its text says what is wrong as far as that is known to quote
-// nothing of the value, else only of what type the decoder's error is.
+// DecodeError says that a value is not what the handler takes. Of an error of encoding/json, or of a type's own UnmarshalJSON,
+// its text says what is wrong as far as that is known to quote nothing of the value, else only the error's type. The words
+// of a decoder that was set with [Decode], and of an error with a mark such as [Unavailable], are kept like a handler's own.
 type DecodeError struct {
 	Into string // the Go type
 	Err  error  // of the decoder, in its own words
+
+	words bool // the decoder is the user's: its words are kept
 }
 
-// Error quotes nothing of the value.
-func (e *DecodeError) Error() string { return "decode into " + e.Into + ": " + safetext.Strict(e.Err) }
+// Error quotes nothing of the value, unless the user's own decoder does.
+func (e *DecodeError) Error() string {
+	text := safetext.Strict
+	if e.words || ErrorMark(e.Err) != "" {
+		text = safetext.Text
+	}
+	return "decode into " + e.Into + ": " + text(e.Err)
+}
 
 // Unwrap returns the error of the decoder.
 func (e *DecodeError) Unwrap() error { return e.Err }

@@ -21,7 +21,7 @@ type Message struct {
 
 	seen time.Time // by us first, of a copy that must wait
 
-	trace *[]string // if not nil, an IDFunc is asked where it looks, see recipeWord
+	trace *asked // if not nil, an IDFunc is asked where it looks, see recipeWord
 }
 
 // Header is one header of a record. Names may repeat.
@@ -45,8 +45,8 @@ func (m *Message) origin() dedup.Origin {
 
 // Event is a business fact with its decoded payload, as a handler gets it.
 type Event[T any] struct {
-	// ID is the business identity, made once by the producer and the same in every copy. With CloudEvents it is source
-	// and id together, joined as [dedup.Join] does.
+	// ID is the business identity, made once by the producer and the same in every copy. With CloudEvents it is "joined:" and
+	// source and id together, see [StandardID].
 	ID string
 	// Type is the type the handler was registered for.
 	Type string

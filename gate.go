@@ -17,7 +17,7 @@ type delivery struct {
 	ledger *ledger
 	tx     txLedger // nil for a claimed handler
 	id     string
-	data   any // decoded
+	data   any // decoded; nil if it could not be, or is not to be yet
 	used   bool
 	req    dedup.Request
 	pat    *patience
@@ -41,6 +41,9 @@ type delivery struct {
 	end          end           // what settled it
 	came         Settlement    // the same, for who counts
 	outages      int           // how often in a row it blamed its infrastructure while the ledger answered
+	rereads      int           // tries to read the event that failed, in this place
+	readerDown   int           // waits for what its reading depends on
+	refusal      outcome       // what became of its reading, if the gate is not to run it
 	busySince    time.Time
 	busyTold     bool
 
@@ -101,9 +104,7 @@ func (p *Processor) settle(ctx context.Context, d *delivery, s step) error {
 		var err error
 		switch {
 		case s.outage != nil:
-			began := time.Now()
-			err = d.pat.wait(ctx, outageWait(outages), s.outage)
-			d.excuse(time.Since(began))
+			err = p.waitOut(ctx, d, outages, s.outage)
 			outages++
 		case s.sleep > 0:
 			err = sleep(ctx, s.sleep)
@@ -153,25 +154,47 @@ func (p *Processor) passClaimed(ctx context.Context, d *delivery) (step, error) 
 
 	hard, release := p.stopContext(ctx, true)
 	defer release()
-	held, stop := d.ledger.keeper.Keep(hard, d.claim, since)
-	defer stop()
+	kept := d.ledger.keeper.KeepAll(hard, []dedup.Claim{d.claim}, since)
+	defer kept.StopAll()
+	if !kept.Alive() {
+		return p.lapsed(ctx, d, kept)
+	}
 	o, refused := d.refuse(a)
 	if !refused {
 		if ctx.Err() != nil { // a stop came with the answer: start nothing new
 			p.giveBack(ctx, d, dedup.Unstarted)
 			return step{}, stopCause(ctx)
 		}
-		o = p.timedRun(held, d, nil)
+		o = p.timedRun(kept.Context(), d, nil)
 	}
 	act := actLetter
 	switch {
 	case !refused:
 		act = p.judge(hard, d, o)
-	case o.meaning == transient: // the failures were judged already
+	case o.meaning == transient || o.unbegun && o.meaning != permanent: // the failures were judged already
 		act = d.laterOrLetter(o)
 	}
-	return p.finishClaimed(ctx, hard, stop, d, o, act)
+	return p.finishClaimed(ctx, hard, kept.StopAll, d, o, act)
 }
+
+// lapsed gives back a claim whose lease was over before anything began under it: this process was paused, and another worker may
+// have taken over. The store is asked again after a wait.
+func (p *Processor) lapsed(ctx context.Context, d *delivery, kept *dedup.Kept) (step, error) {
+	d.permit.end(false)
+	p.giveBack(ctx, d, dedup.Unstarted)
+	cause := context.Cause(kept.Context())
+	switch {
+	case ctx.Err() != nil:
+		return step{}, stopCause(ctx)
+	case errors.Is(cause, dedup.ErrKeeperClosed):
+		return step{}, fmt.Errorf("event %s: %w", d.req.Key, cause)
+	}
+	p.tellLapsed(ctx, d)
+	return step{outage: errLapsed}, nil
+}
+
+// errLapsed says that a lease was over before anything began under it.
+var errLapsed = fmt.Errorf("%w: a lease was over before its handler began", dedup.ErrUnavailable)
 
 // refuse looks for events that must not run although the claim is ours.
 func (d *delivery) refuse(a dedup.Answer) (o outcome, refused bool) {
@@ -188,6 +211,12 @@ func (d *delivery) refuse(a dedup.Answer) (o outcome, refused bool) {
 	case a.Takeovers > maxTakeovers:
 		err := fmt.Errorf("%d holders of the claim died on it", a.Takeovers)
 		return outcome{meaning: unknown, class: ClassCrashLoop, err: err}, true
+	case d.refusal.err != nil:
+		return d.refusal, true
+	case d.data == nil: // its time came while the store was asked
+		if err := d.decode(); err != nil {
+			return readingOutcome(err), true
+		}
 	}
 	return o, false
 }
@@ -307,15 +336,10 @@ func (p *Processor) obey(ctx context.Context, d *delivery, a dedup.Answer) (step
 		// Another copy may carry what the first one lacked. It is never dropped (rule 6).
 		return p.letterOnly(ctx, d, ClassAlreadyDead, fmt.Errorf("this event was given up before: %s", a.Reason))
 	case dedup.Conflict:
-		if d.route.conflict == DeadLetterConflict {
-			return p.letterOnly(ctx, d, ClassConflict, errors.New("the ledger knows this ID with another content"))
-		}
-		p.log.WarnContext(ctx, "ID is known with another content, skipped", p.deliveryAttrs(d)...)
-		p.duplicate(ctx, d, a)
-		return step{settled: true}, nil
+		return p.obeyConflict(ctx, d, a)
 	case dedup.TooOld:
 		d.end = endDead
-		if d.route.tooOld == StopTooOld && d.parked == nil {
+		if d.route.tooOld == StopTooOld {
 			return step{}, fmt.Errorf("event %s of %s: %w", d.req.Key, d.m.Time.UTC().Format(time.RFC3339), ErrTooOld)
 		}
 		return p.letterOnly(ctx, d, ClassTooOld, errors.New("the event is older than what the ledger remembers"))

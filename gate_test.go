@@ -14,6 +14,7 @@ import (
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/internal/faketime"
 )
 
 var errBoom = errors.New("boom")
@@ -22,11 +23,14 @@ var errBoom = errors.New("boom")
 func inBubble(t *testing.T, f func(t *testing.T, b *bench)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
+		defer faketime.Bound(t.Name())()
 		b := newBench(t)
+		defer func() { // also if f fails
+			if b.p != nil {
+				require.NoError(t, b.p.Close())
+			}
+		}()
 		f(t, b)
-		if b.p != nil {
-			require.NoError(t, b.p.Close())
-		}
 	})
 }
 
@@ -442,7 +446,11 @@ func TestGate_VerdictsThatAreNeverRun(t *testing.T) {
 	}{{dedup.Done, ""}, {dedup.Moved, ""}, {dedup.Conflict, ""}, {dedup.TooOld, idem.ClassTooOld}} {
 		t.Run(c.verdict.String(), func(t *testing.T) {
 			inBubble(t, func(t *testing.T, b *bench) {
-				b.store.claimAnswer = func(a *dedup.Answer) { a.Verdict = c.verdict }
+				b.store.claimAnswer = func(a *dedup.Answer) {
+					if a.Verdict = c.verdict; c.verdict == dedup.Conflict {
+						a.Known = dedup.Done
+					}
+				}
 				b.on(succeed)
 				p := b.start()
 				require.NoError(t, p.Handle(t.Context(), message("e1", 0)))
@@ -541,5 +549,32 @@ func TestGate_NilMessage(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.on(succeed)
 		require.ErrorContains(t, b.start().Handle(t.Context(), nil), "message is nil")
+	})
+}
+
+// Tables that were dropped while it runs: the event waits, is neither lost nor dead-lettered, and the log repeats what mends
+// it, once a minute.
+func TestGate_LedgerNotSetUp(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		missing := &dedup.SetupError{Problem: "tables are missing", Fix: "run `idem migrate up`"}
+		began := time.Now()
+		b.store.claimErr = func() error {
+			switch d := time.Since(began); {
+			case d < time.Minute:
+				return dedup.ErrUnavailable
+			case d < 6*time.Minute+30*time.Second:
+				return missing
+			}
+			return nil
+		}
+		b.on(succeed)
+		p := b.start()
+		require.NoError(t, p.Handle(t.Context(), message("e1", 0)))
+		require.Equal(t, 1, b.count("run 1"))
+		require.Empty(t, b.sent.letters())
+		require.Equal(t, 1, strings.Count(b.log.String(), "unavailable, pausing"), "the outage came first")
+		require.Equal(t, 6, strings.Count(b.log.String(), "is still not set up, pausing"), b.log.String())
+		require.Equal(t, 6, strings.Count(b.log.String(), "tables are missing: run `idem migrate up`"))
+		require.Equal(t, 1, strings.Count(b.log.String(), "is back"))
 	})
 }

@@ -17,8 +17,11 @@ const txSlack = 10 * time.Second
 func (p *Processor) passTx(ctx context.Context, d *delivery) (step, error) {
 	hard, release := p.stopContext(ctx, false)
 	defer release()
-	if o, refused := d.refuse(dedup.Answer{}); refused { // its copy came before its time
+	if o, refused := d.refuse(dedup.Answer{}); refused { // its copy came before its time, or could not be read
 		d.permit.end(false)
+		if o.meaning == permanent {
+			return p.giveUpUnreadable(ctx, d, o)
+		}
 		if d.laterOrLetter(o) == actLetter {
 			return p.giveUpTx(ctx, d, o)
 		}
@@ -73,7 +76,12 @@ func (p *Processor) claimAndRun(hard context.Context, d *delivery) (a dedup.Answ
 	began := time.Now()
 	d.began = began
 	err = p.bounded(hard, d.route.timeout+txSlack, func(ctx context.Context) (err error) {
+		ctx, cancel := context.WithCancelCause(ctx)
+		defer cancel(context.Canceled)
+		slow := time.AfterFunc(txSlack, func() { cancel(errSlow) }) // the handler's time is its own
+		defer slow.Stop()
 		a, err = d.claimTx(ctx, d.route.timeout, func(tx any) ([]dedup.Completion, error) {
+			slow.Stop()
 			ran = true
 			o = p.timedRun(ctx, d, tx)
 			return nil, o.err

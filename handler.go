@@ -127,7 +127,7 @@ func newRoute[T any](r *Router, typ string, opts []Option, isNil bool) *route {
 	if rt.name == "" {
 		rt.name = typ
 	}
-	rt.decode = decoder[T](rt.settings.decode)
+	rt.decode = decoder[T](&rt.settings)
 	r.table.routes = append(r.table.routes, rt)
 	return rt
 }
@@ -154,12 +154,13 @@ type input struct {
 	payload   any // *T
 }
 
-func decoder[T any](decode func(*Message, any) error) func(*Message) (any, error) {
+func decoder[T any](s *settings) func(*Message) (any, error) {
+	decode, words := s.decode, s.ownDecode
 	return func(m *Message) (any, error) {
 		data := new(T)
 		if m.Value != nil {
 			if err := decode(m, data); err != nil {
-				return nil, &DecodeError{Into: fmt.Sprintf("%T", *data), Err: err}
+				return nil, &DecodeError{Into: reflect.TypeFor[T]().String(), Err: err, words: words}
 			}
 		}
 		return data, nil

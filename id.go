@@ -14,7 +14,9 @@ import (
 
 // IDFunc finds the identity, or the type, of an event in a message. It returns an error that matches [ErrNotFound] if the message has
 // none where it looks, and one that matches [ErrAmbiguous] if it has several that disagree. It must depend on nothing but
-// what the producer wrote: not on topic, partition, offset or time of the delivery.
+// what the producer wrote: not on topic, partition, offset or time of the delivery. An error with a mark, such as
+// [Unavailable] of a registry that is down, means what it means on an error of a handler. Any other error dead-letters the
+// record at once.
 //
 // Where an IDFunc looks goes on record in the ledger, in words, so that a change of it is found before it makes every
 // event new again (rule 7, see [Processor.Register]). A function of your own is known by its name only, a function literal
@@ -30,39 +32,77 @@ var (
 
 // StandardID is the default identity: the CloudEvents headers ce_id and ce_source, the header event-id, the JSON field
 // event_id, in this order. With ce_source the identity is both together, as CloudEvents makes only source + id unique
-// (rule 7). Where several of the three IDs are present they must be equal, else the error matches [ErrAmbiguous]: one
-// path may add headers that another does not, and taking just the first would make two events of one.
+// (rule 7): "joined:" and what [dedup.Join] makes of them, or a hash of that if it is too long for a key. Where several of the
+// three IDs are present they must be equal, else the error matches [ErrAmbiguous]: one path may add headers that another
+// does not, and taking just the first would make two events of one.
+//
+// A plain ID that begins with "joined:", "hashed:" or "plain:" has "plain:" in front, so that it is no other event's.
+// [LegacyStandardID] is the form of releases before that.
 //
 //go:noinline
 func StandardID() IDFunc {
 	find := standard("ce_id", "event-id", "event_id", "idem.ID(idem.FromHeader(...)) or another source")
 	return func(m *Message) (string, error) {
 		if m.trace != nil {
-			return m.told("standard-id/1")
+			return m.told("standard-id/2", formTagged)
 		}
-		id, err := find(m)
-		if err != nil {
-			return "", err
+		id, source, ce, err := cloudEvent(m, find)
+		if err != nil || !ce {
+			return tagged(id, formPlain), err
 		}
-		source, n := m.header("ce_source")
-		if _, ce := m.header("ce_id"); ce == 0 || n == 0 {
+		joined := dedup.Join(tagged(source, formPlain), tagged(id, formPlain))
+		if len(wordJoined)+len(joined) > dedup.MaxPart {
+			joined = shortened(joined)
+		}
+		return wordJoined + joined, nil
+	}
+}
+
+// LegacyStandardID is [StandardID] as it was before its joined identities had a word in front: an event of the source "order" with
+// the ID 12345 and a plain ID "order:12345" are one event to it. It is for consumers whose stores know CloudEvents with a source
+// under the old form, and which must go on without new identities. It is what their stores have on record.
+//
+//go:noinline
+func LegacyStandardID() IDFunc {
+	find := standard("ce_id", "event-id", "event_id", "idem.ID(idem.FromHeader(...)) or another source")
+	return func(m *Message) (string, error) {
+		if m.trace != nil {
+			return m.told("standard-id/1", formPlain)
+		}
+		id, source, _, err := cloudEvent(m, find)
+		if _, sources := m.header("ce_source"); err != nil || sources == 0 {
+			return id, err
+		}
+		if _, ids := m.header("ce_id"); ids == 0 {
 			return id, nil
 		}
-		if n > 1 {
-			return "", fmt.Errorf("%w: header ce_source appears %d times", ErrAmbiguous, n)
+		if joined := dedup.Join(source, id); len(joined) <= dedup.MaxPart {
+			return joined, nil
 		}
-		if err := (dedup.Key{ID: id}).Validate(); err != nil { // joined and hashed, nobody would see it
-			return "", fmt.Errorf("%w: header ce_id: %w", ErrInvalid, err)
-		}
-		if !utf8.Valid(source) || bytes.IndexByte(source, 0) >= 0 {
-			return "", fmt.Errorf("%w: header ce_source is not valid UTF-8 or contains a NUL byte", ErrInvalid)
-		}
-		joined := dedup.Join(string(source), id)
-		if len(joined) > dedup.MaxPart {
-			return dedup.Hash(string(source), id), nil
-		}
-		return joined, nil
+		return dedup.Hash(source, id), nil
 	}
+}
+
+// cloudEvent finds the ID of an event, and its source if it is a CloudEvent that says one.
+func cloudEvent(m *Message, find IDFunc) (id, source string, ce bool, err error) {
+	if id, err = find(m); err != nil {
+		return "", "", false, err
+	}
+	from, sources := m.header("ce_source")
+	ceID, ids := m.header("ce_id")
+	switch {
+	case sources == 0 || ids == 0:
+		return id, "", false, nil
+	case sources > 1:
+		return "", "", false, fmt.Errorf("%w: header ce_source appears %d times", ErrAmbiguous, sources)
+	}
+	if err := (dedup.Key{ID: id}).Validate(); err != nil { // joined and hashed, nobody would see it
+		return "", "", false, fmt.Errorf("%w: header ce_id: %w", ErrInvalid, err)
+	}
+	if !utf8.Valid(from) || bytes.IndexByte(from, 0) >= 0 {
+		return "", "", false, fmt.Errorf("%w: header ce_source is not valid UTF-8 or contains a NUL byte", ErrInvalid)
+	}
+	return id, string(from), len(ceID) > 0, nil
 }
 
 // StandardType is the default type: the CloudEvents header ce_type, the header event-type, the JSON field type, in this
@@ -73,7 +113,7 @@ func StandardType() IDFunc {
 	find := standard("ce_type", "event-type", "type", "idem.Type(idem.FromHeader(...)) or another source")
 	return func(m *Message) (string, error) {
 		if m.trace != nil {
-			return m.told("standard-type/1")
+			return m.told("standard-type/1", formPlain)
 		}
 		return find(m)
 	}
@@ -86,12 +126,13 @@ func standard(ce, header, field, advice string) IDFunc {
 		find IDFunc
 	}{{"header " + ce, FromHeader(ce)}, {"header " + header, FromHeader(header)}, {"JSON field " + field, FromJSON(field)}}
 	return func(m *Message) (string, error) {
-		found, where := "", ""
+		found, where, isJSON := "", "", true
 		for i := range sources {
 			from := &sources[i]
 			v, err := from.find(m)
 			switch {
 			case errors.Is(err, ErrNotFound):
+				isJSON = isJSON && !errors.Is(err, errNotJSON)
 			case err != nil:
 				return "", err
 			case where == "":
@@ -100,7 +141,10 @@ func standard(ce, header, field, advice string) IDFunc {
 				return "", fmt.Errorf("%w: %s and %s disagree; choose one with %s", ErrAmbiguous, where, from.name, advice)
 			}
 		}
-		if where == "" {
+		switch {
+		case where == "" && !isJSON:
+			return "", fmt.Errorf("no header %s or %s, JSON field %s %w", ce, header, field, errNotJSON)
+		case where == "":
 			return "", fmt.Errorf("%w: no header %s or %s, no JSON field %s", ErrNotFound, ce, header, field)
 		}
 		return found, nil
@@ -115,7 +159,7 @@ func FromHeader(name string) IDFunc {
 	missing := fmt.Errorf("header %s %w", name, ErrNotFound) // made once: looking where nothing is must cost nothing
 	return func(m *Message) (string, error) {
 		if m.trace != nil {
-			return m.told("header(" + strconv.Quote(name) + ")")
+			return m.told("header("+strconv.Quote(name)+")", formPlain)
 		}
 		v, n := m.header(name)
 		switch {
@@ -148,7 +192,7 @@ func (m *Message) header(name string) (value []byte, n int) {
 func FromKey() IDFunc {
 	return func(m *Message) (string, error) {
 		if m.trace != nil {
-			return m.told("key")
+			return m.told("key", formPlain)
 		}
 		if len(m.Key) == 0 {
 			return "", fmt.Errorf("kafka key %w", ErrNotFound)
@@ -166,7 +210,7 @@ func FromJSON(field string) IDFunc {
 	path := strings.Split(field, ".")
 	return func(m *Message) (string, error) {
 		if m.trace != nil {
-			return m.told("json(" + strconv.Quote(field) + ")")
+			return m.told("json("+strconv.Quote(field)+")", formPlain)
 		}
 		raw, err := jsonField(m.Value, path)
 		if err != nil {
@@ -216,45 +260,85 @@ func plain(inner []byte) bool {
 // FirstOf tries several in turn and takes the first that finds something: the way to declare a fallback. Unlike in
 // [StandardID] the others are not compared.
 //
+// Where some of fns find composite identities and others do not, their results are told apart as in [StandardID]: what [Joined]
+// found has "joined:" in front, what [Hashed] found has "hashed:". [LegacyFirstOf] is the form of releases before that.
+//
 //go:noinline
 func FirstOf(fns ...IDFunc) IDFunc {
+	forms := formsOf(fns)
+	mixed := differ(forms)
 	return func(m *Message) (string, error) {
 		if m.trace != nil {
-			return m.told("first(" + recipeWords(fns) + ")")
-		}
-		err := fmt.Errorf("identity %w", ErrNotFound)
-		for _, f := range fns {
-			var v string
-			if v, err = f(m); err == nil || !errors.Is(err, ErrNotFound) {
-				return v, err
+			if mixed {
+				return m.told("first/2("+recipeWords(fns)+")", formTagged)
 			}
+			return m.told("first("+recipeWords(fns)+")", commonForm(forms))
 		}
-		return "", err
+		i, v, err := firstFound(m, fns)
+		if err == nil && mixed {
+			v = tagged(v, forms[i])
+		}
+		return v, err
 	}
 }
 
-// Joined makes a composite identity, such as order and step: "12345:charge". All parts must be found. It is injective.
+// LegacyFirstOf is [FirstOf] as it was before it told composite identities from others: "order:12345" is one event to
+// LegacyFirstOf(Joined(a, b), c), whether two parts or one ID were found. It is what the stores of consumers with such a recipe
+// have on record, for those which must go on without new identities.
+//
+//go:noinline
+func LegacyFirstOf(fns ...IDFunc) IDFunc {
+	return func(m *Message) (string, error) {
+		if m.trace != nil {
+			return m.told("first("+recipeWords(fns)+")", formPlain)
+		}
+		_, v, err := firstFound(m, fns)
+		return v, err
+	}
+}
+
+// firstFound returns which function found something.
+func firstFound(m *Message, fns []IDFunc) (i int, v string, err error) {
+	err = fmt.Errorf("identity %w", ErrNotFound)
+	isJSON := true
+	for i, f := range fns {
+		if v, err = f(m); err == nil || !errors.Is(err, ErrNotFound) {
+			return i, v, err
+		}
+		isJSON = isJSON && !errors.Is(err, errNotJSON)
+	}
+	if !isJSON && !errors.Is(err, errNotJSON) {
+		err = fmt.Errorf("%w, and before: %w", err, errNotJSON)
+	}
+	return 0, "", err
+}
+
+// Joined makes a composite identity, such as order and step: "12345:charge". All parts must be found. It is injective: a part that is
+// joined or hashed itself has "joined:" or "hashed:" in front, and a plain part that begins with one of these words has "plain:".
 //
 //go:noinline
 func Joined(fns ...IDFunc) IDFunc {
+	forms := formsOf(fns)
 	return func(m *Message) (string, error) {
 		if m.trace != nil {
-			return m.told("joined(" + recipeWords(fns) + ")")
+			return m.told("joined"+versionOf(forms)+"("+recipeWords(fns)+")", formJoined)
 		}
-		parts, err := findAll(m, fns)
+		parts, err := findAll(m, fns, forms)
 		return dedup.Join(parts...), err
 	}
 }
 
-// Hashed makes a deterministic identity of fixed length out of parts of any length. All parts must be found.
+// Hashed makes a deterministic identity of fixed length out of parts of any length. All parts must be found. They are told apart as those
+// of [Joined].
 //
 //go:noinline
 func Hashed(fns ...IDFunc) IDFunc {
+	forms := formsOf(fns)
 	return func(m *Message) (string, error) {
 		if m.trace != nil {
-			return m.told("hashed(" + recipeWords(fns) + ")")
+			return m.told("hashed"+versionOf(forms)+"("+recipeWords(fns)+")", formHashed)
 		}
-		parts, err := findAll(m, fns)
+		parts, err := findAll(m, fns, forms)
 		if err != nil {
 			return "", err
 		}
@@ -262,14 +346,15 @@ func Hashed(fns ...IDFunc) IDFunc {
 	}
 }
 
-func findAll(m *Message, fns []IDFunc) ([]string, error) {
+// findAll finds the parts of a composite identity, each in a text that no part of another form has.
+func findAll(m *Message, fns []IDFunc, forms []form) ([]string, error) {
 	parts := make([]string, len(fns))
 	for i, f := range fns {
 		v, err := f(m)
 		if err != nil {
 			return nil, err
 		}
-		parts[i] = v
+		parts[i] = tagged(v, forms[i])
 	}
 	return parts, nil
 }
@@ -281,7 +366,7 @@ func findAll(m *Message, fns []IDFunc) ([]string, error) {
 func FromValue() IDFunc {
 	return func(m *Message) (string, error) {
 		if m.trace != nil {
-			return m.told("value")
+			return m.told("value", formPlain)
 		}
 		if len(m.Value) == 0 {
 			return "", fmt.Errorf("value %w", ErrNotFound)
@@ -296,7 +381,7 @@ func FromValue() IDFunc {
 func Fixed(s string) IDFunc {
 	return func(m *Message) (string, error) {
 		if m.trace != nil {
-			return m.told("fixed(" + strconv.Quote(s) + ")")
+			return m.told("fixed("+strconv.Quote(s)+")", formPlain)
 		}
 		return s, nil
 	}
@@ -307,10 +392,15 @@ func Fixed(s string) IDFunc {
 //
 //go:noinline
 func Described(words string, f IDFunc) IDFunc {
+	of := formOf(f)
 	return func(m *Message) (string, error) {
-		if m.trace != nil {
-			return m.told("described(" + strconv.Quote(words) + ")")
+		switch {
+		case m.trace == nil:
+			return f(m)
+		case of == formTagged: // as of StandardID, whose form has changed
+			return m.told("described/2("+strconv.Quote(words)+")", of)
+		default:
+			return m.told("described("+strconv.Quote(words)+")", of)
 		}
-		return f(m)
 	}
 }

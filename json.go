@@ -20,7 +20,12 @@ func jsonField(data []byte, path []string) (json.RawMessage, error) {
 	return data, nil
 }
 
-var errNotJSON = fmt.Errorf("%w: the value is not valid JSON", ErrNotFound)
+// What no field can be found in.
+var (
+	errNotJSON  = fmt.Errorf("%w: the value is not valid JSON", ErrNotFound)
+	errNoObject = fmt.Errorf("%w: the value is not a JSON object", ErrNotFound)
+	errNoValue  = fmt.Errorf("%w: the value is empty", ErrNotFound)
+)
 
 // jsonMember returns the value of a member of the object that data begins with. It reads the object to its end, since a
 // name that comes twice is ambiguous, and a value that was cut short has no identity.
@@ -28,7 +33,7 @@ func jsonMember(data []byte, name string) (found json.RawMessage, err error) {
 	s := scanner{data: data}
 	s.space()
 	if !s.is('{') {
-		return nil, fmt.Errorf("%w: the value is not a JSON object", ErrNotFound)
+		return nil, s.withoutFields()
 	}
 	s.space()
 	if s.is('}') {
@@ -64,6 +69,18 @@ func jsonMember(data []byte, name string) (found json.RawMessage, err error) {
 			return nil, errNotJSON
 		}
 	}
+}
+
+// withoutFields says what the data is, behind its leading space, that does not begin like an object.
+func (s *scanner) withoutFields() error {
+	if s.at == len(s.data) {
+		return errNoValue
+	}
+	valid := s.value(0)
+	if s.space(); !valid || s.at < len(s.data) {
+		return errNotJSON
+	}
+	return errNoObject
 }
 
 // sameName compares a name as it is written, with its quotes, to one in plain text.

@@ -296,7 +296,12 @@ func TestLater_CopyThatNobodyUnderstands(t *testing.T) {
 				letter, err := idem.ParseLetter(b.sent.letters()[1])
 				require.NoError(t, err)
 				require.Equal(t, message("e1", 1), letter.Message)
-				replayed, err := letter.Redrive(dedup.Position{})
+				var position dedup.Position
+				if name == "undecodable" { // it can be identified, so the store knows that it is dead
+					position, err = b.store.Reopen(t.Context(), letter.Key)
+					require.NoError(t, err)
+				}
+				replayed, err := letter.Redrive(position)
 				require.NoError(t, err)
 				fail = nil
 				for range 2 {

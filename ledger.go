@@ -19,6 +19,7 @@ type ledger struct {
 	counter dedup.StartCounter // nil if it is none
 	flights flights
 	slots   chan struct{} // a value in it is a transaction; nil: no bound
+	slow    atomic.Int32  // claims get StoreTimeout, doubled as often
 	health
 }
 
@@ -51,16 +52,30 @@ type health struct {
 	mu     sync.Mutex
 	since  time.Time // down since
 	back   time.Time // last return
+	told   time.Time // when this outage was last told to be of a set-up
 }
+
+// setupEvery is how often the log repeats that a store is not set up: only a person mends it.
+const setupEvery = time.Minute
 
 // down notes a failure of a call that began at the given time. One that began before the last return says nothing new.
 func (h *health) down(ctx context.Context, p *Processor, began time.Time, err error) {
+	var setup *dedup.SetupError
 	h.mu.Lock()
-	first := !began.Before(h.back) && h.isDown.CompareAndSwap(false, true)
+	late := began.Before(h.back)
+	first := !late && h.isDown.CompareAndSwap(false, true)
 	if first {
-		h.since = time.Now()
+		h.since, h.told = time.Now(), time.Time{}
+	}
+	away := time.Since(h.since)
+	again := errors.As(err, &setup) && !late && (first || h.told.IsZero() || time.Since(h.told) >= setupEvery)
+	if again {
+		h.told = time.Now()
 	}
 	h.mu.Unlock()
+	if again && !first {
+		p.log.WarnContext(ctx, h.name+" is still not set up, pausing", "for", away.Round(time.Second), "error", p.errorText(err))
+	}
 	if !first {
 		return
 	}
@@ -153,13 +168,13 @@ func (p *Processor) claim(ctx context.Context, d *delivery, t dedup.Token) (a de
 func (p *Processor) claimAll(ctx context.Context, l *ledger, pat *patience, t dedup.Token, of func(i int) *delivery,
 	reqs []dedup.Request, answers []dedup.Answer,
 ) (since time.Time, err error) {
+	a := asking{p: p, l: l, t: t, reqs: reqs}
 	for try := 1; ; try++ {
 		since = time.Now()
-		err := p.bounded(ctx, p.cfg.Lease, func(ctx context.Context) error {
-			return l.store.Claim(ctx, t, p.cfg.Lease, reqs, answers)
-		})
-		if err == nil && slices.ContainsFunc(answers, func(a dedup.Answer) bool { return a.Verdict == 0 }) {
-			err = errors.New("store returned no verdict")
+		err := a.ask(ctx, answers)
+		if err == nil && slices.ContainsFunc(answers, held) && passed(since.Add(p.cfg.Lease)) {
+			clear(answers) // another worker may have taken over meanwhile
+			err = errLate
 		}
 		for i := range answers {
 			p.observeClaim(ctx, of(i), answers[i].Verdict, since, err)
@@ -173,10 +188,22 @@ func (p *Processor) claimAll(ctx context.Context, l *ledger, pat *patience, t de
 			l.down(ctx, p, since, err)
 		}
 		if stop := pat.wait(ctx, outageWait(try), fmt.Errorf("%w: claim: %w", dedup.ErrUnavailable, err)); stop != nil {
-			p.releaseGhosts(ctx, l, t, reqs)
+			a.drop(ctx)
 			return since, stop
 		}
 	}
+}
+
+// errLate says that a claim was granted and that its lease was over when the answer came.
+var errLate = fmt.Errorf("%w: the answer to a claim took longer than the lease; a longer Config.Lease helps if that goes on",
+	dedup.ErrUnavailable)
+
+func held(a dedup.Answer) bool { return a.Verdict.Held() }
+
+// passed reports whether t lies in the past, by the monotonic or the wall clock (rule 49).
+func passed(t time.Time) bool {
+	now := time.Now()
+	return !now.Before(t) || !now.Round(0).Before(t.Round(0))
 }
 
 // bounded calls fn with a context that ends after at most limit.
@@ -268,6 +295,9 @@ func (l *ledger) complete(ctx context.Context, limit time.Duration, done []dedup
 
 // probe reports whether the ledger can be reached, as far as it can say.
 func (p *Processor) probe(ctx context.Context, d *delivery) bool {
+	if d.ledger == nil { // of an event whose handler is not known yet
+		return true
+	}
 	pinger, ok := d.ledger.store.(dedup.Pinger)
 	return !ok || p.bounded(ctx, 2*time.Second, pinger.Ping) == nil
 }

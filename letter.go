@@ -38,6 +38,7 @@ const (
 	ClassNoID        Class = "no-event-id"   // no identity, or none that a ledger can hold
 	ClassAmbiguous   Class = "ambiguous-id"  // several identities or types that disagree
 	ClassNoType      Class = "no-event-type" // no type
+	ClassNotJSON     Class = "not-json"      // no identity or no type, since they were looked for in JSON, which the value is not
 	ClassNotACopy    Class = "not-a-copy"    // lies in a retry topic, and is not one of our copies
 )
 
@@ -51,7 +52,7 @@ const (
 	HeaderOffset         = "idem-origin-offset"
 	HeaderTime           = "idem-origin-time" // RFC 3339, milliseconds
 	HeaderGroup          = "idem-group"
-	HeaderScope          = "idem-scope"
+	HeaderScope          = "idem-scope"  // only of an event with an identity
 	HeaderTenant         = "idem-tenant" // only where there is one
 	HeaderEventID        = "idem-event-id"
 	HeaderEventType      = "idem-event-type"
@@ -70,6 +71,7 @@ const maxErrorText = 1 << 10
 // failure is why a message is given up.
 type failure struct {
 	key         dedup.Key // zero without identity
+	id, typ     string    // what is known all the same
 	class       Class
 	err         error
 	attempts    int
@@ -81,7 +83,7 @@ type failure struct {
 // letter copies m, byte for byte, and says where it comes from and why.
 func (p *Processor) letter(m *Message, f failure) *Message {
 	return &Message{
-		Topic: p.cfg.DeadLetterTopic(m.Topic), Key: m.Key, Value: m.Value, Time: m.Time,
+		Topic: p.DeadLetterTopic(m.Topic), Key: m.Key, Value: m.Value, Time: m.Time,
 		Headers: append(keptHeaders(m.Headers), p.letterHeaders(m, f)...),
 	}
 }
@@ -110,7 +112,7 @@ func keptHeaders(headers []Header) []Header {
 }
 
 func (p *Processor) letterHeaders(m *Message, f failure) []Header {
-	h := history{key: f.key, class: f.class, err: p.errorText(f.err), attempts: f.attempts, first: f.first, last: f.last}
+	h := history{key: f.key, id: f.id, typ: f.typ, class: f.class, err: p.errorText(f.err), attempts: f.attempts, first: f.first, last: f.last}
 	h.position.Generation = f.generation
 	hs := h.headers(m, p.cfg.Group)
 	if f.retry > 0 {
@@ -122,7 +124,7 @@ func (p *Processor) letterHeaders(m *Message, f failure) []Header {
 // pointer is a letter without the value, for a record that is too large to be copied: the origin headers say where it
 // is. A last resort, logged as such (T-04, rule 45).
 func (p *Processor) pointer(m *Message, f failure) *Message {
-	l := &Message{Topic: p.cfg.DeadLetterTopic(m.Topic), Key: m.Key, Time: m.Time, Headers: p.letterHeaders(m, f)}
+	l := &Message{Topic: p.DeadLetterTopic(m.Topic), Key: m.Key, Time: m.Time, Headers: p.letterHeaders(m, f)}
 	if len(l.Key) > maxErrorText {
 		l.Key = nil
 	}

@@ -48,6 +48,27 @@ type DuplicateEvent struct {
 	Age time.Duration
 }
 
+// ConflictObserver is told of every copy whose content differs from that of the event that has its ID, once it is settled.
+type ConflictObserver interface {
+	ObserveConflict(context.Context, ConflictEvent)
+}
+
+// ConflictEvent is such a copy. It was skipped, which [DuplicateObserver] is told too, or dead-lettered, which
+// [DeadLetterObserver] is told too.
+type ConflictEvent struct {
+	Group   string
+	Message *Message
+	Key     dedup.Key
+	// First is the delivery that the ledger has on record for the ID. Of an event that waits in the ledger it may be zero.
+	First dedup.Origin
+	// Known is what had become of the other event: see [dedup.Answer].Known.
+	Known dedup.Verdict
+	// DeadLetter says that the copy was dead-lettered; otherwise it was skipped.
+	DeadLetter bool
+	// Shadow says that it was run all the same, see [Config].Shadow.
+	Shadow bool
+}
+
 // DeadLetterObserver is told of every dead letter, once it is acknowledged.
 type DeadLetterObserver interface {
 	ObserveDeadLetter(context.Context, DeadLetterEvent)
@@ -161,6 +182,7 @@ type observers struct {
 	ledgerCall []LedgerCallObserver
 	settled    []SettledObserver
 	lost       []LostObserver
+	conflict   []ConflictObserver
 }
 
 func pick[O any](list []O, o Observer) []O {
@@ -186,10 +208,11 @@ func (s *observers) add(o Observer) bool {
 	s.ledgerCall = pick(s.ledgerCall, o)
 	s.settled = pick(s.settled, o)
 	s.lost = pick(s.lost, o)
+	s.conflict = pick(s.conflict, o)
 	return s.count() > before
 }
 
 func (s *observers) count() int {
 	return len(s.handled) + len(s.duplicate) + len(s.deadLetter) + len(s.retry) + len(s.skipped) + len(s.claim) +
-		len(s.ledger) + len(s.stall) + len(s.run) + len(s.call) + len(s.ledgerCall) + len(s.settled) + len(s.lost)
+		len(s.ledger) + len(s.stall) + len(s.run) + len(s.call) + len(s.ledgerCall) + len(s.settled) + len(s.lost) + len(s.conflict)
 }

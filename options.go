@@ -25,7 +25,9 @@ type settings struct {
 	uncertain   UncertainPolicy
 	conflict    ConflictPolicy
 	fingerprint func(*Message) (dedup.Fingerprint, error)
+	unchecked   bool // values of copies are not compared
 	decode      func(m *Message, into any) error
+	ownDecode   bool // decode was set by an option
 	tombstones  bool
 	tooOld      TooOldPolicy
 	mode        orderMode
@@ -149,14 +151,15 @@ func WhenUncertain(p UncertainPolicy) Option { return func(s *settings) { s.unce
 type ConflictPolicy uint8
 
 const (
-	// SkipConflict counts and logs it, and skips it like a duplicate.
+	// SkipConflict skips it like a duplicate if the other event is done, and waits while that is being handled. In any other
+	// state it sends it to the dead-letter topic: a correction of an event that failed must not vanish.
 	SkipConflict ConflictPolicy = iota
-	// DeadLetterConflict sends it to the dead-letter topic.
+	// DeadLetterConflict sends it to the dead-letter topic at once, whatever became of the other event.
 	DeadLetterConflict
 )
 
-// WhenConflict chooses between [SkipConflict] (the default) and [DeadLetterConflict]. It means nothing without
-// [Fingerprint].
+// WhenConflict chooses between [SkipConflict] (the default) and [DeadLetterConflict]. Contents are compared by a checksum of
+// the whole value, or by the fields of [Fingerprint], or not ([NoContentCheck]). Each conflict is told to a [ConflictObserver]; one a minute and handler is logged at WARN.
 func WhenConflict(p ConflictPolicy) Option { return func(s *settings) { s.conflict = p } }
 
 // TooOldPolicy decides what happens to an event that is older than what its ledger remembers, so that nobody can tell
@@ -201,8 +204,13 @@ func Concurrency(n int) Option { return func(s *settings) { s.concurrency = n } 
 // batch handler is one run. Default: no limit.
 func RateLimit(n int, per time.Duration) Option { return func(s *settings) { s.rate, s.per = n, per } }
 
-// Fingerprint compares copies of an event by the given JSON fields, to find two different events with one ID. Off by
-// default. Name the fields that make the fact, such as amount and currency, never those that change with every send
+// NoContentCheck turns off the comparison of values: by default a copy whose value has another CRC-32C than that of the event
+// with its ID is a conflict ([WhenConflict]). Use it, or rather [Fingerprint], where honest copies of an event differ: a
+// producer that sends again with a new time stamp, or with its fields in another order.
+func NoContentCheck() Option { return func(s *settings) { s.unchecked = true } }
+
+// Fingerprint compares copies of an event by the given JSON fields, in place of a checksum of the whole value, to find two
+// different events with one ID. Name the fields that make the fact, such as amount and currency, never those that change with every send
 // (rule 17). They are kept as an HMAC-SHA-256 under secret, which must be the same in all processes (rule 57, G-08) and
 // have at least 16 bytes. A field that is missing counts as such.
 func Fingerprint(secret []byte, fields ...string) Option {
@@ -216,8 +224,12 @@ func Fingerprint(secret []byte, fields ...string) Option {
 }
 
 // Decode replaces the decoding of values, by default encoding/json. into points to the handler's T. An error is
-// permanent: the message is dead-lettered without touching the ledger.
-func Decode(f func(m *Message, into any) error) Option { return func(s *settings) { s.decode = f } }
+// permanent: the message is dead-lettered without touching the ledger. An error with a mark means what it means on an error of
+// the handler: a decoder that asks a schema registry returns [Unavailable] while the registry is down, and the event waits. The
+// words of the error are kept in logs and dead letters like those of a handler, so f must not quote the value in them.
+func Decode(f func(m *Message, into any) error) Option {
+	return func(s *settings) { s.decode, s.ownDecode = f, true }
+}
 
 // Tombstones lets the handler take messages with a nil value as well: Data is then the zero value. ID and type must come
 // from headers or the key. By default they are skipped and counted (rule 39).

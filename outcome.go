@@ -31,6 +31,15 @@ type outcome struct {
 	class   Class         // of the dead letter, should it come to that
 	err     error         // nil only if succeeded
 	after   time.Duration // not before; from RetryAfter
+	unbegun bool          // the handler was not called, so that there is no doubt about its effect
+}
+
+// failed says what failed, for log lines.
+func (o *outcome) failed() string {
+	if o.unbegun {
+		return "event could not be read"
+	}
+	return "handler failed"
 }
 
 // classify reads the error of a run. ctx is the handler's context. What the handler says itself comes first; then what
@@ -161,7 +170,7 @@ const (
 
 // decide is the table. A transactional handler (claimed false) never leaves a doubt: what it did is rolled back.
 func (d *delivery) decide(o outcome) action {
-	if d.claimed && d.route.uncertain == DeadLetter {
+	if d.claimed && d.route.uncertain == DeadLetter && !o.unbegun {
 		// At most once: only nil and NotApplied leave no doubt (rule 5). A run that was left behind is met as Uncertain by
 		// whoever claims next.
 		doubt := o.meaning == transient || o.meaning == unknown || o.meaning == stopped ||

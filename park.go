@@ -195,7 +195,11 @@ func (b *batch) parkWaiting() error {
 	waiting := make(map[*lot][]*entry)
 	for i := b.next; i < len(b.entries); i++ {
 		e := b.look(i)
-		if e.settled || e.fate != forHandler || e.route.mode != keyOrdered || e.parked != nil {
+		unread := e.fate == forReading
+		if unread && (e.req.Key.ID == "" || e.route.mode != keyOrdered || e.parked != nil) {
+			break // it may belong to a queue: nothing overtakes it
+		}
+		if e.settled || e.fate != forHandler && !unread || e.route.mode != keyOrdered || e.parked != nil {
 			continue
 		}
 		l := b.p.lotOf(&e.delivery)
@@ -204,12 +208,18 @@ func (b *batch) parkWaiting() error {
 		}
 		if l.has(b.p.OrderKey(e.m)) {
 			waiting[l] = append(waiting[l], e)
+		} else if unread {
+			break
 		}
 	}
 	for l, entries := range waiting {
 		for len(entries) > 0 {
 			n := min(len(entries), maxParked)
-			if err := b.join(l, entries[:n]); err != nil {
+			known, err := b.mayJoin(l, entries[:n])
+			if err != nil {
+				return err
+			}
+			if err := b.join(l, known); err != nil {
 				return err
 			}
 			entries = entries[n:]
@@ -226,33 +236,94 @@ func (b *batch) insistLoad(l *lot, of *ledger) error {
 	return b.p.insist(b.ctx, b.pat, of, "look for parked events", l.load)
 }
 
-// join puts events at the ends of their queues, but for those whose queue has ended meanwhile.
+// join puts events at the ends of their queues, but for those whose queue has ended meanwhile. An event that waits already
+// stays as it is; a copy of it with another content is dead-lettered, since nobody knows yet which of the two will count.
 func (b *batch) join(l *lot, entries []*entry) error {
-	l.gate.Lock()
-	defer l.gate.Unlock()
-	joined := make([]*entry, 0, len(entries))
-	events := make([]dedup.Parked, 0, len(entries))
-	for _, e := range entries {
-		if !l.has(b.p.OrderKey(e.m)) {
-			continue
-		}
-		parked, err := b.p.newParked(&e.delivery, history{key: e.req.Key, position: e.req.Position}, 0)
+	others, err := b.joinAlike(l, entries)
+	for _, e := range others {
 		if err != nil {
 			return err
 		}
+		var s step
+		s, err = b.p.letterConflict(b.ctx, &e.delivery, dedup.Answer{Verdict: dedup.Conflict, Known: dedup.Moved})
+		e.settled = s.settled
+	}
+	return err
+}
+
+// joinAlike is join but for the copies with another content, which it returns.
+func (b *batch) joinAlike(l *lot, entries []*entry) (others []*entry, err error) {
+	l.gate.Lock()
+	defer l.gate.Unlock()
+	waiting := make([]*entry, 0, len(entries))
+	for _, e := range entries {
+		if l.has(b.p.OrderKey(e.m)) {
+			waiting = append(waiting, e)
+		}
+	}
+	if len(waiting) == 0 {
+		return nil, nil
+	}
+	known, err := b.parkedOf(l, waiting)
+	if err != nil {
+		return nil, err
+	}
+	joined := make([]*entry, 0, len(waiting))
+	events := make([]dedup.Parked, 0, len(waiting))
+	for _, e := range waiting {
+		first, some := known[e.req.Key]
+		switch {
+		case some && e.req.Position.Generation == 0 && dedup.Differ(first, e.req.Fingerprint):
+			others = append(others, e)
+			continue
+		case !some:
+			known[e.req.Key] = e.req.Fingerprint
+		}
+		parked, err := b.p.newParked(&e.delivery, history{key: e.req.Key, position: e.req.Position}, 0)
+		if err != nil {
+			return nil, err
+		}
 		joined, events = append(joined, e), append(events, parked)
 	}
-	if len(joined) == 0 {
-		return nil
-	}
-	if err := b.p.parkAll(b.ctx, b.pat, joined[0].ledger, l, events); err != nil {
-		return err
+	if len(joined) > 0 {
+		if err := b.p.parkAll(b.ctx, b.pat, joined[0].ledger, l, events); err != nil {
+			return nil, err
+		}
 	}
 	for _, e := range joined {
 		e.settled, e.end, e.came = true, endMoved, SettledLater
 		b.p.queued(b.ctx, &e.delivery)
 	}
-	return nil
+	return others, nil
+}
+
+// parkedOf returns the fingerprints of those of some events that wait already. One that cannot be made is none: it is not
+// compared, and neither is what was replayed, since somebody may have repaired it.
+func (b *batch) parkedOf(l *lot, entries []*entry) (map[dedup.Key]dedup.Fingerprint, error) {
+	known := make(map[dedup.Key]dedup.Fingerprint)
+	routes := make(map[dedup.Key]*bound)
+	var keys []dedup.Key
+	for _, e := range entries {
+		if e.req.Fingerprint != (dedup.Fingerprint{}) && routes[e.req.Key] == nil {
+			routes[e.req.Key] = e.route
+			keys = append(keys, e.req.Key)
+		}
+	}
+	if len(keys) == 0 {
+		return known, nil
+	}
+	var found []dedup.Parked
+	err := b.p.insist(b.ctx, b.pat, entries[0].ledger, "look for parked events", func(ctx context.Context) (err error) {
+		found, err = l.parker.ParkedOf(ctx, l.id.Scope, l.id.Topic, keys...)
+		return err
+	})
+	for _, e := range found {
+		known[e.Key] = dedup.Fingerprint{}
+		if m, err := unpark(e); err == nil && e.Position.Generation == 0 {
+			_ = guard(func() (err error) { known[e.Key], err = routes[e.Key].compared(m); return err })
+		}
+	}
+	return known, err
 }
 
 // park puts a failing event at the head of a queue of its own, or, taken from there, back to where it was.

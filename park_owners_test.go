@@ -3,6 +3,7 @@ package idem_test
 import (
 	"context"
 	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -54,31 +55,48 @@ func TestPark_PostponedByTheOtherOwner(t *testing.T) {
 
 // T-05, rule 4: events that cannot be taken up, for whatever reason, are in nobody's way, however many there are.
 func TestPark_StuckQueuesDoNotStarveOthers(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bench) {
-		b.on(failing(100, errBoom), once, idem.KeyOrdered(time.Second))
-		old := b.start()
-		for i := range 100 {
-			require.NoError(t, old.Handle(t.Context(), inQueue(fmt.Sprintf("stuck-%d", i), fmt.Sprintf("s%d", i), int64(i))))
-		}
-		require.NoError(t, old.Close())
-		b.router = idem.NewRouter()
-		fails := 1
-		idem.On(b.router, "refund", func(_ context.Context, e idem.Event[payload]) error {
-			if fails--; fails >= 0 {
-				return errBoom
-			}
-			b.add("done %s", e.ID)
-			return nil
-		}, once, idem.KeyOrdered(2*time.Second))
-		b.start()
-		defer b.takesUp()()
-		m := inQueue("z", "z1", 1000)
-		m.Value = []byte(`{"event_id":"z1","type":"refund","amount":7}`)
-		require.NoError(t, b.p.Handle(t.Context(), m))
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		require.Equal(t, []string{"done z1"}, done(b))
-	})
+	const stuck = 600
+	for name, release := range map[string]func(b *bench){
+		"type without handler": func(*bench) {},
+		"no producer for their dead letters": func(b *bench) {
+			b.cfg.Producer = nil
+			b.on(func(context.Context, idem.Event[payload]) error { return idem.Permanent(errBoom) }, once, idem.KeyOrdered(time.Second))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bench) {
+				l := &looks{spy: b.store}
+				b.cfg.Store = l
+				b.on(failing(stuck, errBoom), once, idem.KeyOrdered(time.Second))
+				old := b.start()
+				for i := range stuck {
+					require.NoError(t, old.Handle(t.Context(), inQueue(fmt.Sprintf("stuck-%d", i), fmt.Sprintf("s%d", i), int64(i))))
+				}
+				require.NoError(t, old.Close())
+				b.router = idem.NewRouter()
+				release(b)
+				fails := 1
+				idem.On(b.router, "refund", func(_ context.Context, e idem.Event[payload]) error {
+					if fails--; fails >= 0 {
+						return errBoom
+					}
+					b.add("done %s", e.ID)
+					return nil
+				}, once, idem.KeyOrdered(2*time.Second))
+				b.start()
+				defer b.takesUp()()
+				m := inQueue("z", "z1", 1000)
+				m.Value = []byte(`{"event_id":"z1","type":"refund","amount":7}`)
+				require.NoError(t, b.p.Handle(t.Context(), m))
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				require.Equal(t, []string{"done z1"}, done(b))
+				l.mu.Lock()
+				defer l.mu.Unlock()
+				require.Less(t, l.n, 2500, "questions in a minute")
+			})
+		})
+	}
 }
 
 // looks counts how often it is asked what is due.
@@ -211,5 +229,54 @@ func TestPark_CopyFailsElsewhere(t *testing.T) {
 		require.NoError(t, <-taken)
 		require.Equal(t, []string{"done a1", "done a2"}, done(b), "%v", b.all())
 		require.NoError(t, other.Close())
+	})
+}
+
+// joiner lets its test act while a queue is looked at and while it is ended.
+type joiner struct {
+	*spy
+	onLook, onRemove func()
+}
+
+func (j *joiner) Look(ctx context.Context, r []dedup.Request, a []dedup.Answer) error {
+	j.onLook()
+	return j.spy.Look(ctx, r, a)
+}
+
+func (j *joiner) Remove(ctx context.Context, lot dedup.Lot, queue string, events ...dedup.Parked) (bool, error) {
+	empty, err := j.spy.Remove(ctx, lot, queue, events...)
+	j.onRemove()
+	return empty, err
+}
+
+// rule 4: a queue ends after an event of its key has found it there, and before that event joins it. The event must not begin a queue
+// that its owner does not know of: what comes behind it would overtake it.
+func TestPark_QueueEndsBeforeItIsJoined(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		looked, removed := make(chan struct{}), make(chan struct{})
+		var once1, once2 sync.Once
+		b.cfg.Store = &joiner{
+			spy:      b.store,
+			onLook:   func() { once1.Do(func() { close(looked) }) },
+			onRemove: func() { once2.Do(func() { close(removed) }); <-looked },
+		}
+		fails := 1
+		b.on(func(_ context.Context, e idem.Event[payload]) error {
+			if fails--; fails >= 0 {
+				return errBoom
+			}
+			b.add("done %s", e.ID)
+			return nil
+		}, once, idem.KeyOrdered(time.Second))
+		b.start()
+		defer b.takesUp()()
+		require.NoError(t, b.p.Handle(t.Context(), inQueue("a", "a1", 1)))
+		<-removed // a1 is done and its queue is gone, which its owner is about to learn
+		for i, id := range []string{"a2", "a3"} {
+			require.NoError(t, b.p.Handle(t.Context(), inQueue("a", id, int64(i+2))))
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.Equal(t, []string{"done a1", "done a2", "done a3"}, done(b))
 	})
 }

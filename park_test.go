@@ -189,8 +189,9 @@ func TestPark_TypeWithoutHandlerStays(t *testing.T) {
 	})
 }
 
-// rule 4 at random: events of a few keys fail now and then, workers lose their partition at any moment and others go on from
-// what was settled. Each event is applied once or more, nothing is lost, and the first applications of each key are in order.
+// rules 4 and 8 at random: events of a few keys fail now and then, workers lose their partition at any moment and others go on
+// from what was settled. Now and then the store forgets all of before what was settled. Each event is applied once or more,
+// nothing is lost or too old, and the first applications of each key are in order.
 func TestPark_Random(t *testing.T) {
 	seed := rand.Uint64()
 	for i := range uint64(60) {
@@ -212,13 +213,15 @@ func parkSchedule(t *testing.T, seed uint64) {
 			return source.IntN(n)
 		}
 		b := newBench(t)
+		store := &forgetful{spy: b.store}
+		b.cfg.Store = store
 		fails, applied := map[string]int{}, map[string][]string{}
 		once := map[string]int{}
 		var log []*idem.Message
 		for i := range events {
 			key := fmt.Sprint(draw(keys))
 			id := fmt.Sprintf("%s-%03d", key, i)
-			log = append(log, inQueue(key, id, int64(i)))
+			log = append(log, dated(key, id, int64(i), time.Now().Add(time.Duration(i)*time.Second)))
 			if draw(6) == 0 {
 				fails[id] = 1 + draw(2)
 			}
@@ -272,6 +275,9 @@ func parkSchedule(t *testing.T, seed uint64) {
 				break
 			}
 			settled = max(0, settled-draw(10)) // not all of it was committed
+			if settled > 0 && draw(2) == 0 {
+				store.forget(log[settled-1].Time)
+			}
 		}
 		mu.Lock()
 		defer mu.Unlock()

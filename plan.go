@@ -40,8 +40,9 @@ func (b *batch) plan() *run {
 // solo reports whether an event goes by itself in any case.
 func (b *batch) solo(e *entry) bool {
 	rt := e.route
+	_, former := e.formerKey()
 	switch {
-	case e.alone:
+	case e.alone, former:
 		return true
 	case e.tx == nil: // at most once: an event is claimed just before it runs, else one that never ran would be given up
 		return !rt.batch && rt.uncertain == DeadLetter

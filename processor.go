@@ -24,6 +24,10 @@ type Config struct {
 	// Lease is how long a claim lasts without renewal; the event of a worker that crashed is taken over after at most this
 	// long. Handlers may take longer, their claims are renewed. Defaults to 30 s, at least 1 s.
 	Lease time.Duration
+	// StoreTimeout is how long the ledger may take to answer a claim. Then the call is given up, also if the ledger's client does not heed
+	// contexts, and the claim is asked for again under the same token. A ledger that is slow gets twice as long each time, up to a Lease.
+	// Defaults to 2 s, or a Lease if that is shorter.
+	StoreTimeout time.Duration
 	// BusyWait is how long one call of HandleBatch waits, in all, for what is not in its power: an event that is busy elsewhere,
 	// a ledger or a producer that is down. Then it returns a [WaitError]. Keep it below the poll interval of the client. Only
 	// recording an effect that has happened is tried for longer, up to a Lease, since giving up repeats the effect.
@@ -55,6 +59,7 @@ type Config struct {
 func (c Config) withDefaults() Config {
 	c.Group = cmp.Or(c.Group, c.Scope)
 	c.Lease = cmp.Or(c.Lease, 30*time.Second)
+	c.StoreTimeout = cmp.Or(c.StoreTimeout, min(2*time.Second, c.Lease))
 	c.BusyWait = cmp.Or(c.BusyWait, time.Second)
 	c.Grace = cmp.Or(c.Grace, 10*time.Second)
 	if c.DeadLetterTopic == nil {
@@ -81,8 +86,8 @@ func (c Config) validate() (problems []error) {
 	if c.Lease < time.Second {
 		problems = append(problems, fmt.Errorf("Config.Lease is %s, at least 1s is needed to renew it in time", c.Lease))
 	}
-	if c.BusyWait < 0 || c.Grace < 0 {
-		problems = append(problems, errors.New("Config.BusyWait and Config.Grace must not be negative"))
+	if c.BusyWait < 0 || c.Grace < 0 || c.StoreTimeout < 0 {
+		problems = append(problems, errors.New("Config.BusyWait, Config.Grace and Config.StoreTimeout must not be negative"))
 	}
 	return problems
 }
@@ -101,12 +106,16 @@ type Processor struct {
 	ledgers    []*ledger
 	producer   health
 
+	unanswered   unanswered
 	abandoned    sync.WaitGroup
 	abandonedNow atomic.Int64
+	closing      context.Context //nolint:containedctx // ends when Close begins
+	close        context.CancelFunc
 	probation    probation
 	unhandled    unhandled
 	lots         lots
 	ordered      bool // a handler is KeyOrdered
+	own          *ownProgress
 }
 
 // NewProcessor checks all wiring and returns every mistake, joined. It uses no network.
@@ -126,9 +135,11 @@ func NewProcessor(r *Router, cfg Config) (*Processor, error) {
 	if err := errors.Join(problems...); err != nil {
 		return nil, err
 	}
+	p.own = newOwnProgress(p.ledgers)
 	for _, l := range p.ledgers {
 		l.keeper = dedup.NewKeeper(l.store, cfg.Lease)
 	}
+	p.closing, p.close = context.WithCancel(context.Background())
 	return p, nil
 }
 
@@ -152,14 +163,31 @@ const maxAbandoned = 64
 //   - [ErrTooOld]: the ledger can no longer know the event, and its handler stops at that ([WhenTooOld]).
 //
 // When ctx ends, nothing new is begun and what runs is finished, see [Config].Grace.
+//
+// HandleBatch records how far each partition is settled, so that a store in Postgres can delete what has expired
+// ([dedup.ProgressRecorder]): at most every 10 s, in a call of a second at most, and at [Processor.Close]. It goes by the messages that
+// it is given. Those of one partition must come in their order, and what is not settled must come again, or the progress of that
+// partition stands still. Commit what is settled well within the retention. A partition without new messages holds up the deletion
+// for its whole scope: say with [Processor.RecordProgress] that it is caught up.
 func (p *Processor) HandleBatch(ctx context.Context, msgs []*Message) (settled int, err error) {
+	if p.own != nil {
+		if p.own.begin(msgs) {
+			p.writeProgress(ctx, true)
+		}
+		defer func() { // also if an observer panics
+			if p.own.end(msgs, settled) {
+				p.writeProgress(ctx, false)
+			}
+		}()
+	}
 	err = p.Settle(ctx, msgs, func(n int) { settled = n })
 	return settled, err
 }
 
 // Settle is [Processor.HandleBatch] for callers that want to know at once what is settled: progress is called with the
 // number of messages from the front that are, each time it has grown, by the goroutine that called Settle. Before Settle
-// returns nil it was called with len(msgs). progress must be quick.
+// returns nil it was called with len(msgs). progress must be quick. Settle records no progress in the stores: see
+// [Processor.NoteProgress].
 func (p *Processor) Settle(ctx context.Context, msgs []*Message, progress func(settled int)) error {
 	return p.newBatch(ctx, msgs, progress).settle()
 }
@@ -190,12 +218,23 @@ func (p *Processor) OrderKey(m *Message) string {
 	return key
 }
 
+// closeWait is how long Close waits for claims that were given up: a client of a database gives them up too, a moment later.
+const closeWait = 5 * time.Second
+
 // Close stops the renewal of leases. Call it when no HandleBatch is running any longer. Handlers that were abandoned and
-// still hang are not waited for; Close returns an error that matches [ErrAbandoned] and counts them.
+// still hang are not waited for; Close returns an error that matches [ErrAbandoned] and counts them. Progress of a loop of one's own
+// that is not recorded yet is recorded, in a second at most.
 func (p *Processor) Close() error {
+	if p.own != nil {
+		p.writeProgress(context.Background(), true)
+	}
+	p.close()
 	for _, l := range p.ledgers {
 		l.keeper.Close()
 		l.end(p)
+	}
+	if n := p.unanswered.wait(closeWait); n > 0 {
+		p.log.Warn("calls of the ledger that were given up have still not returned", "calls", n)
 	}
 	p.producer.end(p)
 	if n := p.abandonedNow.Load(); n > 0 {
@@ -237,12 +276,21 @@ func (p *Processor) Status() Status {
 	return s
 }
 
-// DeadLetterTopic returns where dead letters of a topic go.
-func (p *Processor) DeadLetterTopic(topic string) string { return p.cfg.DeadLetterTopic(topic) }
+// DeadLetterTopic returns where dead letters of a topic go. Those of a retry topic of the group go where those of its source
+// topic do, also if they are no copies.
+func (p *Processor) DeadLetterTopic(topic string) string {
+	if source, _, ok := p.sourceOf(topic); ok {
+		topic = source
+	}
+	return p.cfg.DeadLetterTopic(topic)
+}
 
 // Assigned says that a partition has come to this process. Its first events are watched, since what killed the former
-// owner may be among them (rule 18). A partition that was never announced counts as newly assigned once.
+// owner may be among them (rule 18). A partition that was never announced counts as newly assigned once. If the loop calls
+// [Processor.HandleBatch], a store that knows nothing of the partition forgets nothing until it is known how far it is consumed. Offsets
+// that were not settled in an assignment before do not hold up its progress any longer.
 func (p *Processor) Assigned(topic string, partition int32) {
 	p.probation.begin(topic, partition)
 	p.lots.begin(topic, partition)
+	p.own.reset(topic, partition)
 }

@@ -91,7 +91,7 @@ func (p *Processor) recipes(at place) map[string]string {
 	words := make(map[string][]string)
 	for b := range p.handlers {
 		if p.placeOf(b) == at {
-			words[b.typ] = append(words[b.typ], b.recipe())
+			words[b.typ] = append(words[b.typ], b.recipe(b.mixed))
 		}
 	}
 	all := make(map[string]string, len(words))
@@ -103,13 +103,39 @@ func (p *Processor) recipes(at place) map[string]string {
 }
 
 // recipe says where type, ID and tenant of an event come from. It is the same text as long as they come from the same
-// places, and is kept in ledgers: changing a word changes the identity of everybody's events.
-func (s *settings) recipe() string {
-	words := "type=" + recipeWord(s.typ.find) + " id=" + recipeWord(s.id)
+// places, and is kept in ledgers: changing a word changes the identity of everybody's events. mixed says that other handlers of the
+// type find identities of another form.
+func (s *settings) recipe(mixed bool) string {
+	id := " id="
+	if mixed {
+		id = " id/2="
+	}
+	words := "type=" + recipeWord(s.typ.find) + id + recipeWord(s.id)
 	if s.tenant != nil {
 		words += " tenant=" + recipeWord(s.tenant)
 	}
 	return words
+}
+
+// tellForms lets handlers of one type, in one place, find identities that never meet although they have different forms.
+func (p *Processor) tellForms() {
+	type kin struct {
+		place
+		typ string
+	}
+	all := make(map[kin][]*bound)
+	for b := range p.handlers {
+		b.form = formOf(b.id)
+		at := kin{p.placeOf(b), b.typ}
+		all[at] = append(all[at], b)
+	}
+	for _, kin := range all {
+		for _, b := range kin {
+			for _, other := range kin {
+				b.mixed = b.mixed || b.form != formTagged && other.form != b.form
+			}
+		}
+	}
 }
 
 func recipeWords(fns []IDFunc) string {
@@ -120,20 +146,16 @@ func recipeWords(fns []IDFunc) string {
 	return strings.Join(words, ", ")
 }
 
-// recipeWord says where f looks. The functions of this package are asked, by calling them with a message that wants to be
-// told; no function of somebody else is called, as there is no event for it.
+// recipeWord says where f looks. The functions of this package are asked; no function of somebody else is called, as there
+// is no event for it.
 func recipeWord(f IDFunc) string {
 	if f == nil {
 		return "nil"
 	}
-	name := runtime.FuncForPC(reflect.ValueOf(f).Pointer()).Name()
-	if own, ok := strings.CutPrefix(name, ownFunctions); ok && slices.Contains(makers, strings.TrimSuffix(own, ".func1")) {
-		var words []string
-		if _, err := f(&Message{trace: &words}); errors.Is(err, errTold) && len(words) == 1 {
-			return words[0]
-		}
+	if a := ask(f); len(a.words) == 1 {
+		return a.words[0]
 	}
-	return "func " + stableName(name)
+	return "func " + stableName(runtime.FuncForPC(reflect.ValueOf(f).Pointer()).Name())
 }
 
 // ownFunctions begins the names of this package's functions.
@@ -142,15 +164,16 @@ var ownFunctions = reflect.TypeFor[Message]().PkgPath() + "."
 // makers are the functions that make an IDFunc, of one function literal each. They are not inlined: what they make would
 // be named after their callers.
 var makers = []string{
-	"StandardID", "StandardType", "FromHeader", "FromKey", "FromJSON", "FromValue", "FirstOf", "Joined", "Hashed", "Fixed",
-	"Described",
+	"StandardID", "LegacyStandardID", "StandardType", "FromHeader", "FromKey", "FromJSON", "FromValue", "FirstOf", "LegacyFirstOf",
+	"Joined", "Hashed", "Fixed", "Described",
 }
 
 var errTold = errors.New("asked where it looks")
 
 // told is what an IDFunc returns that was asked.
-func (m *Message) told(words string) (string, error) {
-	*m.trace = append(*m.trace, words)
+func (m *Message) told(words string, f form) (string, error) {
+	m.trace.words = append(m.trace.words, words)
+	m.trace.form = f
 	return "", errTold
 }
 

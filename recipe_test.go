@@ -36,18 +36,28 @@ var ownGlobal IDFunc = func(m *Message) (string, error) { return "", errors.New(
 // TestRecipe_Golden_Rule7: these words are in the ledgers of users. One that changes here stops their consumers.
 func TestRecipe_Golden_Rule7(t *testing.T) {
 	for want, f := range map[string]IDFunc{
-		`standard-id/1`:                   StandardID(),
-		`standard-type/1`:                 StandardType(),
-		`header("ce_id")`:                 FromHeader("ce_id"),
-		`header("a, \"b\"\x00")`:          FromHeader("a, \"b\"\x00"),
-		`key`:                             FromKey(),
-		`value`:                           FromValue(),
-		`json("order.id")`:                FromJSON("order.id"),
-		`fixed("charge")`:                 Fixed("charge"),
-		`described("my own, v2")`:         Described("my own, v2", ownID),
-		`first(header("id"), json("id"))`: FirstOf(FromHeader("id"), FromJSON("id")),
-		`joined(json("a"), first(key, value), fixed("x"))`: Joined(FromJSON("a"), FirstOf(FromKey(), FromValue()), Fixed("x")),
-		`hashed(func github.com/idem-go/idem.ownID, key)`:  Hashed(ownID, FromKey()),
+		`standard-id/2`:                             StandardID(),
+		`standard-id/1`:                             LegacyStandardID(),
+		`standard-type/1`:                           StandardType(),
+		`header("ce_id")`:                           FromHeader("ce_id"),
+		`header("a, \"b\"\x00")`:                    FromHeader("a, \"b\"\x00"),
+		`key`:                                       FromKey(),
+		`value`:                                     FromValue(),
+		`json("order.id")`:                          FromJSON("order.id"),
+		`fixed("charge")`:                           Fixed("charge"),
+		`described("my own, v2")`:                   Described("my own, v2", ownID),
+		`described("joined")`:                       Described("joined", Joined(FromKey())),
+		`described/2("standard")`:                   Described("standard", StandardID()),
+		`first(standard-id/2)`:                      FirstOf(StandardID()),
+		`first(joined(key), joined(value))`:         FirstOf(Joined(FromKey()), Joined(FromValue())),
+		`first/2(standard-id/2, key)`:               FirstOf(StandardID(), FromKey()),
+		`first/2(joined(key, value), header("id"))`: FirstOf(Joined(FromKey(), FromValue()), FromHeader("id")),
+		`first/2(described("d"), func github.com/idem-go/idem.ownID)`: FirstOf(Described("d", Hashed(FromKey())), ownID),
+		`first(joined(key), header("id"))`:                            LegacyFirstOf(Joined(FromKey()), FromHeader("id")),
+		`first(standard-id/1, key)`:                                   FirstOf(LegacyStandardID(), FromKey()),
+		`first(header("id"), json("id"))`:                             FirstOf(FromHeader("id"), FromJSON("id")),
+		`joined(json("a"), first(key, value), fixed("x"))`:            Joined(FromJSON("a"), FirstOf(FromKey(), FromValue()), Fixed("x")),
+		`hashed(func github.com/idem-go/idem.ownID, key)`:             Hashed(ownID, FromKey()),
 		`first()`:                            FirstOf(),
 		`func github.com/idem-go/idem.ownID`: ownID,
 		`func github.com/idem-go/idem.(*ownFinder).find`:               new(ownFinder).find,
@@ -62,9 +72,9 @@ func TestRecipe_Golden_Rule7(t *testing.T) {
 	require.Contains(t, recipeWord(ownGlobal), "literal")
 
 	s := newSettings([]Option{ID(FromJSON("payment_id"))})
-	require.Equal(t, `type=standard-type/1 id=json("payment_id")`, s.recipe())
+	require.Equal(t, `type=standard-type/1 id=json("payment_id")`, s.recipe(false))
 	s = newSettings([]Option{Type(Fixed("paid")), Tenant(FromHeader("tenant"))})
-	require.Equal(t, `type=fixed("paid") id=standard-id/1 tenant=header("tenant")`, s.recipe())
+	require.Equal(t, `type=fixed("paid") id=standard-id/2 tenant=header("tenant")`, s.recipe(false))
 }
 
 // TestStableName: what a compiler adds to the name of a function literal is not part of a recipe: an upgrade of Go must
@@ -135,12 +145,12 @@ func TestProcessor_Register_Rule14(t *testing.T) {
 	said := dedup.Registration{Topics: []string{"t"}, NoOffsets: true, NewScope: true, AcceptNewIdentity: true}
 	require.NoError(t, p.Register(t.Context(), said))
 	said.Group, said.Scope = "g", "old-group"
-	said.Recipes = map[string]string{"b": "type=standard-type/1 id=standard-id/1"}
+	said.Recipes = map[string]string{"b": "type=standard-type/1 id=standard-id/2"}
 	require.Equal(t, said, first.registered[0])
 	said.Scope = "s"
-	said.Recipes = map[string]string{"a": `type=header("kind") id=standard-id/1 | type=standard-type/1 id=key`}
+	said.Recipes = map[string]string{"a": `type=header("kind") id=standard-id/2 | type=standard-type/1 id/2=key`}
 	require.Equal(t, said, first.registered[1])
-	said.Recipes = map[string]string{"c": `type=standard-type/1 id=standard-id/1 tenant=header("tenant")`}
+	said.Recipes = map[string]string{"c": `type=standard-type/1 id=standard-id/2 tenant=header("tenant")`}
 	require.Equal(t, []dedup.Registration{said}, second.registered)
 
 	progress := []dedup.Progress{{Topic: "t", Next: 1}}

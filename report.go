@@ -106,7 +106,7 @@ func (p *Processor) queued(ctx context.Context, d *delivery) {
 
 // movedOn tells of an event that is tried again elsewhere.
 func (p *Processor) movedOn(ctx context.Context, d *delivery, o outcome, topic string) {
-	p.log.WarnContext(ctx, "handler failed, later attempts go on elsewhere",
+	p.log.WarnContext(ctx, o.failed()+", later attempts go on elsewhere",
 		append(p.deliveryAttrs(d), "in", d.later.delay, "to", topic, "error", p.errorText(o.err))...)
 	for _, h := range p.obs.retry {
 		h.ObserveRetry(ctx, RetryEvent{
@@ -116,7 +116,7 @@ func (p *Processor) movedOn(ctx context.Context, d *delivery, o outcome, topic s
 }
 
 func (p *Processor) retrying(ctx context.Context, d *delivery, o outcome) {
-	p.log.WarnContext(ctx, "handler failed, will try again",
+	p.log.WarnContext(ctx, o.failed()+", will try again",
 		append(p.deliveryAttrs(d), "in", d.delay.Round(time.Millisecond), "error", p.errorText(o.err))...)
 	for _, h := range p.obs.retry {
 		h.ObserveRetry(ctx, RetryEvent{Group: p.cfg.Group, Message: d.m, Key: d.req.Key, Attempt: d.attempt, Delay: d.delay, Err: o.err})

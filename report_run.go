@@ -138,6 +138,11 @@ func (p *Processor) ledgerCall(ctx context.Context, l *ledger, verb LedgerVerb, 
 // kind is the type of the store.
 func (l *ledger) kind() string { return strings.TrimPrefix(l.name, "ledger ") }
 
+// tellLapsed tells of a claim whose lease was over before its handler began.
+func (p *Processor) tellLapsed(ctx context.Context, d *delivery) {
+	p.log.WarnContext(ctx, "lease was over before the handler began: claiming again", append(p.deliveryAttrs(d), "lease", p.cfg.Lease)...)
+}
+
 // lost tells of a claim that was lost while its handler ran.
 func (p *Processor) lost(ctx context.Context, d *delivery) {
 	p.log.WarnContext(ctx, "claim was lost before the effect was recorded", p.deliveryAttrs(d)...)

@@ -1,6 +1,7 @@
 package idem
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,6 +35,10 @@ type bound struct {
 	queued groupSize // of events that were parked: they fail more often than others, who are not to pay for it
 	pace   pace
 	budget budget
+	form   form // of its identities
+	mixed  bool // another handler of its type finds identities of another form
+
+	conflicts conflictLog
 }
 
 // wire builds the look-up and binds handlers to ledgers.
@@ -68,6 +73,7 @@ func (p *Processor) wire(t *table) (problems []error) {
 			fail(fmt.Errorf("already registered at %s: two handlers for one type need two consumer groups", first.site))
 		}
 	}
+	p.tellForms()
 	return problems
 }
 
@@ -151,7 +157,9 @@ func (r *routes) find(m *Message) (b *bound, typ string, err error) {
 				return b, t, nil
 			}
 			typ, found = t, true
-		case err == nil || errors.Is(err, ErrNotFound):
+		case !errors.Is(findErr, ErrNotFound) && ErrorMark(findErr) != "": // nobody knows where it leads to
+			return nil, "", findErr
+		case err == nil || errors.Is(err, ErrNotFound) && !errors.Is(err, errNotJSON):
 			err = findErr
 		}
 	}
@@ -185,29 +193,36 @@ func (b *batch) look(i int) *entry {
 	return e
 }
 
-// resolve finds the handler, the identity and the payload. What fails here never touches the ledger (rule 6).
+// resolve finds the handler, the identity and the payload. What fails here never touches the ledger (rule 6). It may be called
+// again for an event that could not be read.
 func (p *Processor) resolve(e *entry) {
-	m := e.m
-	if m == nil {
+	if e.m == nil {
 		e.fate, e.err = forNothing, errors.New("message is nil")
 		return
 	}
-	m, err := p.open(m)
-	if err != nil {
-		e.letter(ClassNotACopy, err)
-		return
+	if e.m.copied == nil {
+		m, err := p.open(e.m)
+		if err != nil {
+			e.letter(ClassNotACopy, err)
+			return
+		}
+		e.m = m
 	}
-	e.m = m
+	m := e.m
+	e.fate, e.err, e.route, e.req = 0, nil, nil, dedup.Request{}
 	var b *bound
-	err = guard(func() (err error) { b, e.typ, err = p.routes.find(m); return err })
+	err := guard(func() (err error) { b, e.typ, err = p.routes.find(m); return err })
+	moved := m.copied != nil && m.copied.topic != ""
+	awaited := moved || m.copied != nil && b != nil // the store waits for it
+	tombstone := m.Value == nil && (b == nil || !b.tombstones)
 	switch {
-	case m.Value == nil && (b == nil || !b.tombstones) && (err == nil || errors.Is(err, ErrNotFound)):
+	case tombstone && !awaited && (err == nil || errors.Is(err, ErrNotFound) && ErrorMark(err) == ""):
 		e.fate = forNobody
 	case err != nil:
-		e.letter(classOfSource(err, ClassNoType), fmt.Errorf("event type: %w", err))
-	case b == nil && p.routes.otherwise != nil:
+		e.unread(classOfSource(err, ClassNoType), fmt.Errorf("event type: %w", err))
+	case b == nil && p.routes.otherwise != nil && !tombstone:
 		e.fate = forFallback
-	case b == nil && m.copied != nil && m.copied.topic != "":
+	case b == nil && moved:
 		e.letter(ClassNoType, fmt.Errorf("nobody handles the type %q any longer, and this is a copy for a later attempt", e.typ))
 	case b == nil:
 		e.fate = forNobody
@@ -217,13 +232,35 @@ func (p *Processor) resolve(e *entry) {
 		e.shadow = p.cfg.Shadow
 		class := ClassUndecodable
 		if err := guard(func() (err error) { class, err = p.identify(&e.delivery); return err }); err != nil {
-			e.letter(class, err)
+			e.unread(class, err)
 			return
 		}
-		if err := guard(func() (err error) { e.data, err = b.decode(m); return err }); err != nil {
-			e.letter(ClassUndecodable, err)
+		e.read()
+	}
+}
+
+// read decodes the value, if the time for that has come.
+func (e *entry) read() {
+	switch {
+	case e.due() > 0:
+		e.fate = forReading
+	case time.Until(e.notBefore()) > 0 && !e.shadow: // the gate moves it on
+		e.alone = true
+	case e.m.Value == nil && !e.route.tombstones:
+		e.giveUp(ClassUndecodable, errors.New("its handler takes no tombstones any longer, and this is a copy for a later attempt"))
+	default:
+		if err := e.decode(); err != nil {
+			e.unread(ClassUndecodable, err)
 		}
 	}
+}
+
+func (d *delivery) decode() error {
+	err := guard(func() (err error) { d.data, err = d.route.decode(d.m); return err })
+	if err != nil {
+		d.data = nil
+	}
+	return err
 }
 
 func (e *entry) letter(class Class, err error) { e.fate, e.class, e.err = forLetter, class, err }
@@ -235,6 +272,10 @@ func (p *Processor) identify(d *delivery) (Class, error) {
 	if err != nil {
 		return classOfSource(err, ClassNoID), fmt.Errorf("event ID: %w", err)
 	}
+	if rt.mixed {
+		id = tagged(id, rt.form)
+	}
+	d.id = id
 	key := dedup.Key{Scope: rt.scope, Type: rt.typ, ID: id}
 	if key.Scope == "" {
 		key.Scope = p.cfg.Scope
@@ -247,33 +288,80 @@ func (p *Processor) identify(d *delivery) (Class, error) {
 	if err := key.Validate(); err != nil {
 		return ClassNoID, err
 	}
-	d.id = id
-	d.req = dedup.Request{Key: key, Origin: m.origin(), Retention: rt.retention, AnyAge: rt.tooOld == RunTooOld}
+	// The engine itself deferred a parked event, after the store was asked whether it is too old: it may wait for any time.
+	anyAge := rt.tooOld == RunTooOld || d.parked != nil
+	d.req = dedup.Request{Key: key, Origin: m.origin(), Retention: rt.retention, AnyAge: anyAge}
 	d.remember(m.copied)
-	if rt.fingerprint != nil {
-		if d.req.Fingerprint, err = rt.fingerprint(m); err != nil {
-			return ClassUndecodable, fmt.Errorf("fingerprint: %w", err)
-		}
+	if d.req.Fingerprint, err = rt.compared(m); err != nil {
+		return ClassUndecodable, fmt.Errorf("fingerprint: %w", err)
 	}
 	return "", nil
 }
 
+// compared is what copies of m are compared by: the fields that [Fingerprint] names, else all of the value.
+func (s *settings) compared(m *Message) (dedup.Fingerprint, error) {
+	switch {
+	case s.fingerprint != nil:
+		return s.fingerprint(m)
+	case s.unchecked:
+		return dedup.Fingerprint{}, nil
+	default:
+		return dedup.Checksum(m.Value), nil
+	}
+}
+
 func classOfSource(err error, otherwise Class) Class {
-	if errors.Is(err, ErrAmbiguous) {
+	switch {
+	case errors.Is(err, ErrAmbiguous):
 		return ClassAmbiguous
+	case errors.Is(err, errNotJSON):
+		return ClassNotJSON
 	}
 	return otherwise
 }
 
-// deadLetter gives up a message that has no key.
-func (p *Processor) deadLetter(ctx context.Context, pat *patience, m *Message, class Class, err error) error {
-	now := time.Now()
-	f := failure{class: class, err: err, first: now, last: now}
-	if c := m.copied; c != nil { // the ledger knows its event, and lets nothing run but this copy
+// deadLetter gives up a message that never comes to the ledger. Its letter has the key of the event, if that is known. A copy for a
+// later attempt is the exception: the ledger waits for it, so the letter has its position instead, to which it is replayed.
+func (p *Processor) deadLetter(ctx context.Context, e *entry) error {
+	f := e.failure(outcome{class: e.class, err: e.err})
+	if c := e.m.copied; c != nil {
 		f.generation, f.retry = c.position.Generation, c.position.Retry
 	}
-	return p.sendLetter(ctx, pat, m, f)
+	if f.retry > 0 {
+		f.key = dedup.Key{}
+	}
+	if f.key.ID == "" {
+		f.id, f.typ = e.hints()
+	}
+	return p.sendLetter(ctx, e.pat, e.m, f)
 }
+
+// hints are what can be said of an event without an identity: what was found before something else was not, or what its record
+// says in the usual places, if no handler says where to look.
+func (e *entry) hints() (id, typ string) {
+	id, typ = e.id, e.typ
+	if e.route != nil {
+		typ = e.route.typ
+	}
+	if c := e.m.copied; c != nil && c.key.ID != "" {
+		id, typ = cmp.Or(id, c.key.ID), cmp.Or(typ, c.key.Type)
+	}
+	if id == "" && e.route == nil {
+		id, _ = usualID(e.m)
+	}
+	if typ == "" && e.class == ClassNotACopy {
+		typ, _ = usualType(e.m)
+	}
+	if (dedup.Key{ID: id}).Validate() != nil {
+		id = ""
+	}
+	if (dedup.Key{ID: "-", Type: typ}).Validate() != nil {
+		typ = ""
+	}
+	return id, typ
+}
+
+var usualID, usualType = StandardID(), StandardType()
 
 // runOtherwise calls the router's fallback, with the default retries.
 func (p *Processor) runOtherwise(ctx context.Context, m *Message, pat *patience) (came Settlement, err error) {

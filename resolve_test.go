@@ -32,7 +32,13 @@ func TestBadInput(t *testing.T) {
 		headers []idem.Header
 		class   idem.Class
 	}{
-		{"not JSON", `{"event_id":`, nil, idem.ClassNoType},
+		{"not JSON", `{"event_id":`, nil, idem.ClassNotJSON},
+		{"not JSON, no object", `payment of order 1`, nil, idem.ClassNotJSON},
+		{"text after an array", `[1] 2`, nil, idem.ClassNotJSON},
+		{"JSON that is no object", `[{"event_id":"1","type":"paid"}]`, nil, idem.ClassNoType},
+		{"JSON text, type in a header", `"1"`, headers("event-type", "paid"), idem.ClassNoID},
+		{"not JSON, type in a header", "\x00\x01", headers("event-type", "paid"), idem.ClassNotJSON},
+		{"not JSON, ID in a header", "\x00\x01", headers("event-id", "1"), idem.ClassNotJSON},
 		{"not JSON, ID and type in headers", `{"amount":`, headers("event-id", "1", "event-type", "paid"), idem.ClassUndecodable},
 		{"text after the object", `{"event_id":"1","type":"paid"} x`, nil, idem.ClassUndecodable},
 		{"empty value", ``, nil, idem.ClassNoType},
@@ -155,7 +161,11 @@ func TestIdentity(t *testing.T) {
 		{"header", "h", idem.Message{Headers: headers("event-id", "h")}, idem.StandardID()},
 		{"header of a value that is not JSON", "h", idem.Message{Value: []byte{1, 2}, Headers: headers("event-id", "h")}, idem.StandardID()},
 		{"all agree", "h", idem.Message{Value: []byte(`{"event_id":"h"}`), Headers: headers("event-id", "h", "ce_id", "h")}, idem.StandardID()},
-		{"CloudEvents: source and id (rule 7)", "/orders:7", idem.Message{Headers: headers("ce_id", "7", "ce_source", "/orders")}, idem.StandardID()},
+		{"CloudEvents: source and id (rule 7)", "joined:/orders:7", idem.Message{Headers: headers("ce_id", "7", "ce_source", "/orders")}, idem.StandardID()},
+		{"CloudEvents: source and id, as before", "/orders:7", idem.Message{Headers: headers("ce_id", "7", "ce_source", "/orders")}, idem.LegacyStandardID()},
+		{"CloudEvents without source", "7", idem.Message{Headers: headers("ce_id", "7")}, idem.StandardID()},
+		{"a source of an ID that is no CloudEvent's", "7", idem.Message{Headers: headers("event-id", "7", "ce_id", "", "ce_source", "/orders")}, idem.StandardID()},
+		{"plain ID in the words of a joined one", "plain:joined:/orders:7", idem.Message{Headers: headers("event-id", "joined:/orders:7")}, idem.StandardID()},
 		{"kafka key", "k", idem.Message{Key: []byte("k")}, idem.FromKey()},
 		{"nested", "7", idem.Message{Value: []byte(`{"order":{"id":7}}`)}, idem.FromJSON("order.id")},
 		{"composite", "12345:charge", idem.Message{Key: []byte("12345")}, idem.Joined(idem.FromKey(), idem.Fixed("charge"))},

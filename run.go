@@ -94,23 +94,67 @@ func (p *Processor) overdue(ctx, hard context.Context, d *delivery, done <-chan 
 	}
 }
 
-// abandon counts a handler that was left behind, until it ends. Should it succeed, that is told to the ledger, which takes it
-// if nobody else has claimed the events meanwhile, or whoever has: that an effect happened is a fact (rules 13 and 29).
+// abandon counts a handler that was left behind, until it ends. The events that succeeded are recorded then. A store takes that if no
+// worker has claimed them meanwhile (rule 13). claims are those of all events of the call, in their order.
 func (p *Processor) abandon(d *delivery, done <-chan error, claims []dedup.Completion) {
 	l, attrs := d.ledger, p.deliveryAttrs(d) // of the first event of a call
 	p.abandonedNow.Add(1)
 	p.abandoned.Go(func() {
 		err := <-done
 		p.abandonedNow.Add(-1)
-		if err == nil && len(claims) > 0 {
-			ctx, cancel := context.WithTimeout(context.Background(), abandonAfter)
-			defer cancel()
-			lost := l.store.Complete(ctx, claims)
-			p.log.Info("a handler that was left behind has succeeded", append(attrs, "recorded", lost == nil)...)
+		good := lateSuccesses(err, claims)
+		if len(good) == 0 {
+			p.log.Info("a handler that was left behind has ended", append(attrs, "error", p.errorText(err))...)
 			return
 		}
-		p.log.Info("a handler that was left behind has ended", append(attrs, "error", p.errorText(err))...)
+		recorded, why := p.completeLate(l, good)
+		attrs = append(attrs, "succeeded", len(good), "recorded", recorded)
+		if why != nil {
+			attrs = append(attrs, "error", p.errorText(why))
+		}
+		p.log.Info("a handler that was left behind has succeeded", attrs...)
 	})
+}
+
+// lateSuccesses returns the completions of the events that succeeded, by the error of their call: all without an error, and those
+// that a BatchError does not name.
+func lateSuccesses(err error, claims []dedup.Completion) []dedup.Completion {
+	if err == nil {
+		return claims
+	}
+	named := namedIn(err, len(claims))
+	if named == nil {
+		return nil
+	}
+	var good []dedup.Completion
+	for i, c := range claims {
+		if named[i] == nil {
+			good = append(good, c)
+		}
+	}
+	return good
+}
+
+// lateFor is how long it is tried to record the success of a handler that was left behind. [Processor.Close] cuts it short.
+const lateFor = 10 * time.Second
+
+// completeLate records late successes and returns how many were recorded. The claims of the others were lost, or err says why there is no
+// answer.
+func (p *Processor) completeLate(l *ledger, done []dedup.Completion) (recorded int, err error) {
+	until := time.Now().Add(lateFor)
+	for try := 1; ; try++ {
+		err = p.bounded(context.Background(), abandonAfter, func(ctx context.Context) error { return l.store.Complete(ctx, done) })
+		var lost *dedup.LostError
+		switch {
+		case err == nil:
+			return len(done), nil
+		case errors.As(err, &lost):
+			return len(done) - len(lost.Claims), nil
+		case p.closing.Err() != nil || passed(until):
+			return 0, err
+		}
+		_ = sleep(p.closing, outageWait(try)) // once more after Close has begun
+	}
 }
 
 // start runs the handler and sends what it came to, be it an error, a panic or runtime.Goexit, to done, which has room.

@@ -58,7 +58,16 @@ func (e *entry) known() bool {
 	if e.shadow {
 		return false
 	}
-	return e.answer.Verdict == dedup.Done || e.answer.Verdict == dedup.Moved && e.route.mode != keyOrdered
+	switch e.answer.Verdict {
+	case dedup.Done:
+		return true
+	case dedup.Moved:
+		return e.route.mode != keyOrdered
+	case dedup.Conflict:
+		return e.conflict(e.answer) == conflictSkip
+	default:
+		return false
+	}
 }
 
 // stopAtOdd ends the run before the first event that is neither fresh nor a duplicate. What was claimed behind it is
@@ -107,7 +116,7 @@ func (r *run) settleKnown() (fresh []*entry) {
 			fresh = append(fresh, e)
 			continue
 		}
-		r.b.p.duplicate(r.ctx, &e.delivery, e.answer)
+		r.b.p.tellKnown(r.ctx, &e.delivery, e.answer)
 		e.settled = true
 	}
 	r.b.advance()
@@ -129,8 +138,10 @@ func (r *run) runClaimed(fresh []*entry, since time.Time) error {
 			r.unclaimCalls(calls[i:])
 			return stopCause(r.ctx)
 		}
-		if i > 0 && !c.kept.Alive() { // we were paused, and others may have taken over
+		if !c.kept.Alive() { // this process was paused, and others may have taken over
+			r.b.p.tellLapsed(r.ctx, &c.entries[0].delivery)
 			r.unclaimCalls(calls[i:])
+			c.entries[0].alone = true // it waits before the store is asked again
 			return nil
 		}
 		own, ok := c.permit()

@@ -108,7 +108,7 @@ func (g *group) tried() {
 	watched := probationEvents
 	for _, e := range g.r.entries {
 		if e.known() {
-			b.p.duplicate(g.r.ctx, &e.delivery, e.answer)
+			b.p.tellKnown(g.r.ctx, &e.delivery, e.answer)
 			e.settled = true
 		} else if watched--; watched >= 0 {
 			e.alone = true
@@ -363,7 +363,7 @@ func (g *group) committed() {
 			e.route.budget.earn(1)
 			n++
 		case e.known():
-			b.p.duplicate(g.r.ctx, &e.delivery, e.answer)
+			b.p.tellKnown(g.r.ctx, &e.delivery, e.answer)
 			e.settled = true
 		default:
 			e.alone = true

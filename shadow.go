@@ -25,7 +25,7 @@ func (p *Processor) shadow(ctx, hard context.Context, d *delivery, a dedup.Answe
 	}
 	if !d.counted { // once, however often it fails
 		d.counted = true
-		p.duplicate(ctx, d, a)
+		p.tellKnown(ctx, d, a)
 	}
 	d.handled, d.claim, d.came = false, dedup.Claim{}, SettledHandled // by us
 	d.attempt = d.failures + 1

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/dedup"
 )
 
 // Rule 13: a stop lets a handler finish; its success is recorded.
@@ -114,6 +115,120 @@ func TestStop_HungHandlerIsAbandoned(t *testing.T) {
 		require.Equal(t, []string{"claim: fresh", "run 1", "release: unknown", "claim: uncertain", "run 1", "complete: done", "complete: lost"}, b.all())
 		require.Zero(t, p.Status().Abandoned)
 	})
+}
+
+// leaveBehind delivers msgs to a handler that hangs until wake is called, past a stop.
+func leaveBehind(t *testing.T, b *bench, handler func(hang func()), msgs ...*idem.Message) (wake func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	hold := make(chan struct{})
+	var first atomic.Bool
+	handler(func() {
+		if first.CompareAndSwap(false, true) {
+			cancel()
+			<-hold
+		}
+	})
+	_, err := b.start().HandleBatch(ctx, msgs)
+	require.ErrorIs(t, err, idem.ErrAbandoned)
+	return func() {
+		close(hold)
+		synctest.Wait()
+	}
+}
+
+// Rule 13: a handler that was left behind succeeds after all. No worker has claimed its event meanwhile, so it is not run again.
+func TestStop_LateSuccess_Rule13(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		wake := leaveBehind(t, b, func(hang func()) {
+			b.on(func(context.Context, idem.Event[payload]) error { hang(); return nil })
+		}, message("e1", 0))
+		wake()
+		require.NoError(t, b.p.Handle(t.Context(), message("e1", 0)))
+		require.Equal(t, []string{"claim: fresh", "run 1", "release: unknown", "complete: done", "claim: done"}, b.all())
+		require.Contains(t, b.log.String(), "succeeded=1 recorded=1")
+	})
+}
+
+// The store is away when the handler succeeds: it is told for ten seconds, with pauses.
+func TestStop_LateSuccessInAnOutage_Rule13(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		wake := leaveBehind(t, b, func(hang func()) {
+			b.on(func(context.Context, idem.Event[payload]) error { hang(); return nil })
+		}, message("e1", 0))
+		b.store.completeErr = times(4, dedup.ErrUnavailable)
+		wake()
+		time.Sleep(10 * time.Second)
+		require.NoError(t, b.p.Handle(t.Context(), message("e1", 0)))
+		require.Equal(t, 1, b.count("run 1"), "%v", b.all())
+		require.Equal(t, 1, b.count("complete: done"))
+	})
+}
+
+// A store that stays away is not told for ever, and does not hold up Close.
+func TestStop_LateSuccessIsNotToldForEver(t *testing.T) {
+	for _, closes := range []bool{false, true} {
+		inBubble(t, func(t *testing.T, b *bench) {
+			wake := leaveBehind(t, b, func(hang func()) {
+				b.on(func(context.Context, idem.Event[payload]) error { hang(); return nil })
+			}, message("e1", 0))
+			b.store.completeErr = times(1<<20, dedup.ErrUnavailable)
+			began := time.Now()
+			wake()
+			if closes {
+				require.NoError(t, b.p.Close())
+				require.Less(t, time.Since(began), time.Second)
+			} else {
+				time.Sleep(13 * time.Second)
+			}
+			synctest.Wait()
+			tries := len(b.all()) - 3
+			require.GreaterOrEqual(t, tries, 2)
+			require.LessOrEqual(t, tries, 20, "with pauses")
+			time.Sleep(time.Hour)
+			require.Len(t, b.all(), tries+3, "no more")
+			require.Contains(t, b.log.String(), "succeeded=1 recorded=0")
+		})
+	}
+}
+
+// A call of many events that was left behind names those that failed: the others are recorded.
+func TestStop_LateBatchError_Rule13(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		err   error
+		again []string
+	}{
+		{"none", idem.BatchError{}, nil},
+		{"one", idem.BatchError{1: errBoom}, []string{"e001"}},
+		{"wrapped", fmt.Errorf("mail: %w", idem.BatchError{0: errBoom, 2: errBoom}), []string{"e000", "e002"}},
+		{"all", idem.BatchError{0: errBoom, 1: errBoom, 2: errBoom}, []string{"e000", "e001", "e002"}},
+		{"out of range", idem.BatchError{7: errBoom}, []string{"e000", "e001", "e002"}},
+		{"another", errBoom, []string{"e000", "e001", "e002"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bench) {
+				var again []string
+				late := c.err
+				wake := leaveBehind(t, b, func(hang func()) {
+					b.onBatch(func(_ context.Context, events []idem.Event[payload]) error {
+						if len(events) == 3 && late != nil {
+							hang()
+							err := late
+							late = nil
+							return err
+						}
+						again = append(again, ids(events)...)
+						return nil
+					})
+				}, series(3)...)
+				wake()
+				_, err := b.p.HandleBatch(t.Context(), series(3))
+				require.NoError(t, err)
+				require.Equal(t, c.again, again)
+			})
+		})
+	}
 }
 
 // Rule 48: so many hanging handlers mean that the process should end.

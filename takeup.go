@@ -3,7 +3,6 @@ package idem
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
@@ -110,6 +109,10 @@ func (t *taker) run(ctx context.Context) error {
 	for outages := 0; ; {
 		wait := takeUpEvery
 		heads, next, err := t.due(ctx)
+		moved := false
+		if err == nil {
+			moved, err = t.round(ctx, heads)
+		}
 		switch {
 		case ctx.Err() != nil:
 			t.owned.Wait()
@@ -119,12 +122,8 @@ func (t *taker) run(ctx context.Context) error {
 			wait = outageWait(outages)
 		default:
 			outages = 0
-			begun := false
-			for _, head := range heads {
-				begun = t.begin(ctx, head) || begun
-			}
 			// What was due and has not begun waits for those who are at it, and they signal.
-			if next > 0 || next == 0 && begun && len(t.slots) < takers {
+			if next > 0 || next == 0 && moved && len(t.slots) < takers {
 				wait = min(wait, max(next, 10*time.Millisecond))
 			}
 		}
@@ -138,21 +137,58 @@ func (t *taker) run(ctx context.Context) error {
 	}
 }
 
-// maxLeft bounds how many queues that cannot be taken up are asked for beside others: their heads are due before all that come
-// later.
-const maxLeft = 512
+const (
+	// dueAtOnce is how many queues are asked for at a time. It is more than are taken up, which are due until they have ended.
+	dueAtOnce = 8 * takers
+	// stuckWait is how long a queue is left alone for whose head there is no handler: only another release has one.
+	stuckWait = 30 * time.Second
+)
+
+// round takes up queues. Those whose heads nobody can handle give up their turn, so that they keep no others from theirs, however
+// many they are. It reports whether others may have come to be the longest due.
+func (t *taker) round(ctx context.Context, heads []dedup.Parked) (moved bool, err error) {
+	var stuck []string
+	var why error
+	var first dedup.Key
+	for i := range heads {
+		if t.busy(heads[i].Queue) {
+			continue
+		}
+		if err := t.p.noHandler(&heads[i]); err != nil {
+			if why == nil {
+				why, first = err, heads[i].Key
+			}
+			stuck = append(stuck, heads[i].Queue)
+			continue
+		}
+		moved = t.begin(ctx, heads[i]) || moved
+	}
+	if len(stuck) == 0 {
+		return moved, nil
+	}
+	t.p.log.WarnContext(ctx, "parked events are left where they are", "topic", t.lot.id.Topic, "partition", t.lot.id.Partition,
+		"queues", len(stuck), "key", first.String(), "error", t.p.errorText(why))
+	return true, t.delay(ctx, stuckWait, stuck...)
+}
+
+// delay lets queues wait for their next turn.
+func (t *taker) delay(ctx context.Context, wait time.Duration, queues ...string) error {
+	began := time.Now()
+	err := t.p.bounded(ctx, txSlack, func(ctx context.Context) error { return t.lot.parker.Delay(ctx, t.lot.id, wait, queues...) })
+	if err != nil && ctx.Err() == nil {
+		t.ledger.down(ctx, t.p, began, err)
+	}
+	return err
+}
 
 func (t *taker) due(ctx context.Context) (heads []dedup.Parked, next time.Duration, err error) {
 	began := time.Now()
-	t.mu.Lock()
-	limit := 4*takers + min(len(t.at), maxLeft)
-	t.mu.Unlock()
 	err = t.p.bounded(ctx, txSlack, func(ctx context.Context) (err error) {
-		heads, next, err = t.lot.parker.Due(ctx, t.lot.id, limit)
+		heads, next, err = t.lot.parker.Due(ctx, t.lot.id, dueAtOnce)
 		return err
 	})
 	switch {
-	case err == nil && len(heads) < limit:
+	case err == nil && len(heads) < dueAtOnce:
 		t.forget(heads)
 	case err != nil && ctx.Err() == nil:
 		t.ledger.down(ctx, t.p, began, err)
@@ -175,11 +211,17 @@ func (t *taker) forget(heads []dedup.Parked) {
 	}
 }
 
-// begin takes up a queue if nobody is at it and there is a slot.
-func (t *taker) begin(ctx context.Context, head dedup.Parked) (begun bool) {
+// busy reports whether a queue is being taken up, or is left alone.
+func (t *taker) busy(queue string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if until, busy := t.at[head.Queue]; busy && (until.IsZero() || time.Now().Before(until)) {
+	until, known := t.at[queue]
+	return known && (until.IsZero() || time.Now().Before(until))
+}
+
+// begin takes up a queue if nobody is at it and there is a slot.
+func (t *taker) begin(ctx context.Context, head dedup.Parked) (begun bool) {
+	if t.busy(head.Queue) {
 		return false
 	}
 	select {
@@ -187,16 +229,19 @@ func (t *taker) begin(ctx context.Context, head dedup.Parked) (begun bool) {
 	default:
 		return false
 	}
+	t.mu.Lock()
 	t.at[head.Queue] = time.Time{}
+	t.mu.Unlock()
 	t.owned.Go(func() {
 		err := t.queue(ctx, head)
+		rest := err != nil && t.delay(ctx, takeUpEvery, head.Queue) != nil
 		<-t.slots
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		if errors.Is(err, ErrAbandoned) {
 			t.abandoned = err
 		}
-		if err != nil { // what cannot be taken up now is not asked for again at once
+		if rest { // what cannot be taken up now is not asked for again at once
 			t.at[head.Queue] = time.Now().Add(takeUpEvery)
 		} else {
 			delete(t.at, head.Queue)
@@ -259,8 +304,8 @@ func (t *taker) events(ctx context.Context, events []dedup.Parked) (all bool, er
 	for i := range b.entries {
 		e := &b.entries[i]
 		e.parked = &parkedEvent{lot: t.lot, head: events[i]}
-		if fate := b.look(i).fate; fate == forFallback || fate == forNobody { // it stays until somebody does
-			return false, fmt.Errorf("nobody handles the type %q any longer", events[i].Key.Type)
+		if err := b.look(i).stuck(); err != nil {
+			return false, err
 		}
 	}
 	err = b.settle()

@@ -1,7 +1,6 @@
 package consumer
 
 import (
-	"context"
 	"log/slog"
 	"sync"
 	"time"
@@ -79,7 +78,5 @@ func (c *commitHealth) settle(h *GroupHandler) {
 	case changed:
 		c.log.Info("committing offsets works again")
 	}
-	for _, o := range h.obs.commit {
-		o.ObserveCommit(context.Background(), e)
-	}
+	h.observeCommit(e)
 }

@@ -41,6 +41,9 @@ type Config struct {
 	AcceptNewIdentity bool
 	// Lease is how long a claim lasts without renewal. Defaults to 30 s.
 	Lease time.Duration
+	// StoreTimeout is how long the ledger may take to answer a claim before it is asked again on another connection; see
+	// [idem.Config].StoreTimeout. Defaults to 2 s.
+	StoreTimeout time.Duration
 
 	// InstanceID makes the membership static (KIP-345): a restart within the session time-out moves no partition, and the
 	// partitions rest meanwhile. It must be the same at every start and of one process only, such as the name of a pod of a
@@ -92,9 +95,9 @@ type Config struct {
 	DeadLetterTopic func(topic string) string
 	// CreateDeadLetterTopics creates missing dead-letter topics at start, and the group's retry topics: one for each delay that
 	// a handler declares and one for replayed dead letters, see [idem.RetryTopic]. If nil they must exist, and a missing one
-	// is a [*TopicError]; without the last, dead letters cannot be replayed, which is a warning. Not used by NewGroupHandler,
-	// nor, for dead-letter topics, with a Producer, whose cluster may be another. (With delays it must not be: retry topics
-	// are read from these Brokers.)
+	// is a [*TopicError]. Without the last, or the right to read it, dead letters cannot be replayed, which is a warning. Not
+	// used by NewGroupHandler, nor, for dead-letter topics, with a Producer, whose cluster may be another. (With delays it must
+	// not be: retry topics are read from these Brokers.)
 	//
 	// Give a dead-letter topic that you create yourself a retention far longer than the source's, or
 	// message.timestamp.type=LogAppendTime: letters keep the time of their record, and old ones would be deleted at once.
@@ -109,8 +112,8 @@ type Config struct {
 	TLS *tls.Config
 	// SASL, if not nil, authenticates.
 	SASL *SASL
-	// AllowInsecure permits what is refused otherwise (G-07): a password or token that is sent without TLS, a certificate that is
-	// not verified, TLS below 1.2.
+	// AllowInsecure permits what is refused otherwise (G-07): SASL with a password or token (PLAIN, SCRAM, OAUTHBEARER) without
+	// TLS, a certificate that is not verified, TLS below 1.2.
 	AllowInsecure bool
 	// Sarama has the last word on the settings of sarama, for all connections. What would lose events is refused
 	// afterwards, see [DefaultSaramaConfig].

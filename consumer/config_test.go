@@ -94,7 +94,9 @@ func TestNew_Refuses(t *testing.T) {
 		"Return.Successes":                hook(func(sc *sarama.Config) { sc.Producer.Return.Successes = false }),
 		"ReadTimeout":                     hook(func(sc *sarama.Config) { sc.Net.ReadTimeout = 10 * time.Second }),
 		"Heartbeat.Interval must be <":    hook(func(sc *sarama.Config) { sc.Consumer.Group.Heartbeat.Interval = time.Hour }),
-		"SASL/PLAIN without TLS":          func(c *Config) { c.SASL = &SASL{Mechanism: "PLAIN", User: "u", Password: "p"} }, // G-07
+		"SASL/PLAIN without TLS":          func(c *Config) { c.SASL = &SASL{Mechanism: "PLAIN", User: "u", Password: "p"} },         // G-07
+		"SASL/SCRAM-SHA-256 without TLS":  func(c *Config) { c.SASL = &SASL{Mechanism: "SCRAM-SHA-256", User: "u", Password: "p"} }, // G-07
+		"SASL/SCRAM-SHA-512 without TLS":  func(c *Config) { c.SASL = &SASL{Mechanism: "SCRAM-SHA-512", User: "u", Password: "p"} },
 		"SASL/OAUTHBEARER without TLS":    hook(func(sc *sarama.Config) { sc.Net.SASL.Enable, sc.Net.SASL.Mechanism = true, sarama.SASLTypeOAuth }),
 		"InsecureSkipVerify":              func(c *Config) { c.TLS = &tls.Config{InsecureSkipVerify: true} },     //nolint:gosec // refused
 		"MinVersion":                      func(c *Config) { c.TLS = &tls.Config{MinVersion: tls.VersionTLS11} }, //nolint:gosec // refused
@@ -127,7 +129,12 @@ func TestNew_Accepts(t *testing.T) {
 		"PLAIN on TLS": func(c *Config) {
 			c.SASL, c.TLS = &SASL{Mechanism: "PLAIN", User: "u", Password: "p"}, &tls.Config{} //nolint:gosec // 1.2 by default
 		},
-		"SCRAM": func(c *Config) { c.SASL = &SASL{Mechanism: "SCRAM-SHA-512", User: "u", Password: "p"} },
+		"SCRAM on TLS": func(c *Config) {
+			c.SASL, c.TLS = &SASL{Mechanism: "SCRAM-SHA-512", User: "u", Password: "p"}, &tls.Config{} //nolint:gosec // 1.2 by default
+		},
+		"SCRAM without TLS on purpose": func(c *Config) {
+			c.SASL, c.AllowInsecure = &SASL{Mechanism: "SCRAM-SHA-256", User: "u", Password: "p"}, true
+		},
 		"insecure on purpose": func(c *Config) {
 			c.SASL, c.AllowInsecure = &SASL{Mechanism: "PLAIN", User: "u", Password: "p"}, true
 			c.TLS = &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS10} //nolint:gosec // on purpose
@@ -172,7 +179,7 @@ func TestSASL_Redacted_G04(t *testing.T) {
 // TestSCRAM answers a challenge: the conversation of RFC 7677, section 3, but for the nonce.
 func TestSCRAM(t *testing.T) {
 	cfg := good()
-	cfg.SASL = &SASL{Mechanism: "SCRAM-SHA-256", User: "user", Password: "pencil"}
+	cfg.SASL, cfg.AllowInsecure = &SASL{Mechanism: "SCRAM-SHA-256", User: "user", Password: "pencil"}, true
 	sc, err := DefaultSaramaConfig(cfg)
 	require.NoError(t, err)
 	c := sc.Net.SASL.SCRAMClientGeneratorFunc()

@@ -25,6 +25,7 @@ type Consumer struct {
 	own     *ownProducer // nil if Config has one
 	ran     atomic.Bool
 	ended   atomic.Bool
+	served  atomic.Bool // a session has begun
 	trouble trouble
 	topics  *topicList
 }
@@ -39,7 +40,8 @@ func New(cfg Config, r *idem.Router) (*Consumer, error) {
 	problems = append(problems, err)
 	c.sarama = sc
 	if cfg.Producer == nil {
-		c.own = &ownProducer{brokers: cfg.Brokers, config: sc}
+		c.own = newOwnProducer(cfg.Brokers, sc)
+		c.own.explain = cfg.setupError
 		cfg.Producer = c.own
 	}
 	c.cfg = cfg
@@ -57,13 +59,19 @@ func New(cfg Config, r *idem.Router) (*Consumer, error) {
 
 // Run joins the group and handles events until ctx ends. Then it begins nothing new, lets running handlers finish within
 // the grace, commits, leaves the group and returns nil; or an error that matches [idem.ErrAbandoned] if handlers were left
-// behind, since the process had better end then (rule 56).
+// behind, since the process had better end then (rule 56). If the brokers did not accept the offsets of handled events, the
+// error matches [ErrNotCommitted]: these events are delivered again.
+//
+// A stop takes as long as the running handlers, at most [Config].Grace plus 20 s if neither brokers nor stores answer. While the member joins the group,
+// nothing runs, and its connections are closed at once. During a cooperative rebalance, the offsets are committed on a
+// connection of their own.
 //
 // Brokers and ledgers that are down, at start too, are waited for without end, with one log line when they go and one when
-// they are back. Run returns early only with an error that no waiting can mend: a [*TopicError] or an unsafe ledger at start,
-// what a ledger has on record ([dedup.ErrIdentityChanged], [dedup.ErrOtherScope]), a
-// [*GapError], an [*OffsetsLostError], [ErrFenced], [ErrUnauthorized], [ErrStalled] if that is the policy, or too many handlers that hang
-// ([idem.ErrAbandoned]).
+// they are back. Run returns early only with an error that no waiting can mend. At the start that is a [*TopicError], a
+// [*dedup.SetupError] of a ledger that lacks tables or rights, or an unsafe ledger: what is missing is looked for again for
+// 3 s, and the error names the command that mends it. A ledger that loses them later is waited for. The other such errors are
+// what a ledger has on record ([dedup.ErrIdentityChanged], [dedup.ErrOtherScope]), a [*GapError], an [*OffsetsLostError],
+// [ErrFenced], [ErrUnauthorized], [ErrStalled] if that is the policy, or too many handlers that hang ([idem.ErrAbandoned]).
 func (c *Consumer) Run(ctx context.Context) error {
 	if c.ran.Swap(true) {
 		return ErrRunTwice
@@ -82,7 +90,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 	if c.own != nil {
 		c.own.close()
 	}
-	err = errors.Join(err, c.handler.Close(), c.handler.leftAtEnd())
+	err = errors.Join(err, c.handler.Close(), c.handler.leftAtEnd(), c.handler.notCommitted())
 	if err != nil {
 		c.log.Error("consumer ends", "error", c.cfg.errorText(err))
 		return fmt.Errorf("consumer %s: %w", c.cfg.Group, err)
@@ -113,13 +121,16 @@ func (c *Consumer) serve(ctx context.Context) error {
 
 // membership connects, checks and consumes, and does so again after what may pass.
 func (c *Consumer) membership(ctx context.Context, first bool) error {
-	client, err := c.connect(ctx, first)
+	client, conns, err := c.connect(ctx, first)
 	if err != nil {
 		return err
 	}
 	defer client.Close() // a second close says so, which is of no interest
+	defer conns.cut()    // before it, or what waits for an answer would hold it up
+	joining := context.AfterFunc(ctx, conns.cut)
+	defer joining()
 	if c.own != nil {
-		c.own.warm() // failing is no harm: it is tried again with the first letter
+		c.own.warm(ctx) // failing is no harm: it is tried again with the first letter
 	}
 	if first {
 		if err := c.register(ctx, client); err != nil {
@@ -130,6 +141,10 @@ func (c *Consumer) membership(ctx context.Context, first bool) error {
 		return client.GetOffset(topic, partition, sarama.OffsetOldest)
 	}
 	c.handler.prepare = c.preparing(client)
+	c.handler.direct = newDirectCommits(c.cfg.Group, client)
+	ends := newEnds(client)
+	defer ends.close()
+	c.handler.ends = ends
 	group, err := sarama.NewConsumerGroupFromClient(c.cfg.Group, client)
 	if err != nil {
 		return err
@@ -137,16 +152,19 @@ func (c *Consumer) membership(ctx context.Context, first bool) error {
 	var owned sync.WaitGroup
 	defer owned.Wait()
 	owned.Go(func() { c.drainErrors(group) })
-	ended := make(chan struct{})
-	owned.Go(func() { c.watchdog(ctx, client, ended) })
-	defer close(ended)
+	joining() // from here on the watchdog cuts
+	consumed := make(chan struct{})
+	var watched sync.WaitGroup
+	watched.Go(func() { c.watchdog(ctx, conns, consumed) })
 	looking, stop := context.WithCancel(ctx)
 	owned.Go(func() { c.awaitGone(looking, client) })
 	owned.Go(func() { c.awaitSilence(looking, client) })
 	defer stop()
 	err = c.consume(ctx, group, client)
-	c.leave(group, client, errors.Is(err, ErrStalled))
-	_ = client.Close() // ends what is under way on it before it is waited for
+	close(consumed)
+	watched.Wait()
+	c.leave(group, client, conns, errors.Is(err, ErrStalled))
+	conns.cut() // ends what is under way before it is waited for
 	return err
 }
 
@@ -160,37 +178,52 @@ func (c *Consumer) preparing(client sarama.Client) func(sarama.ConsumerGroupSess
 		if err := c.fromTheBeginning(client, sess); err != nil {
 			return err
 		}
+		c.served.Store(true)
 		c.trouble.over()
 		return nil
 	}
 }
 
-// connect returns a client that has seen its topics. Topics that are missing end Run at its start only.
-func (c *Consumer) connect(ctx context.Context, first bool) (sarama.Client, error) {
+// connect returns a client that has seen its topics, and its connections. Topics that are missing end Run at its start
+// only.
+func (c *Consumer) connect(ctx context.Context, first bool) (sarama.Client, *connections, error) {
 	var back backoff
 	for {
-		client, err := sarama.NewClient(c.cfg.Brokers, c.sarama)
+		conns := newConnections(c.sarama)
+		client, err := c.connectOnce(ctx, conns, first)
 		if err == nil {
-			if first {
-				err = c.prepareTopics(ctx, client)
-			}
-			if err == nil {
-				_, err = c.look(client)
-			}
-			if err == nil {
-				c.trouble.over()
-				return client, nil
-			}
-			_ = client.Close()
+			c.trouble.over()
+			return client, conns, nil
 		}
 		var topics *TopicError
 		if errors.As(err, &topics) {
-			return nil, err
+			return nil, nil, err
 		}
 		if err := c.patient(ctx, &back, err); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
+}
+
+// connectOnce is one try. The end of ctx cuts its connections, as sarama's calls take no context.
+func (c *Consumer) connectOnce(ctx context.Context, conns *connections, first bool) (sarama.Client, error) {
+	defer context.AfterFunc(ctx, conns.cut)()
+	client, err := sarama.NewClient(c.cfg.Brokers, conns.config(c.sarama))
+	if err != nil {
+		return nil, err
+	}
+	if first {
+		err = c.prepareTopics(ctx, client)
+	}
+	if err == nil {
+		_, err = c.look(client)
+	}
+	if err != nil {
+		conns.cut()
+		_ = client.Close()
+		return nil, err
+	}
+	return client, nil
 }
 
 // patient waits before the next try, unless err is fatal or ctx has ended.
@@ -198,11 +231,23 @@ func (c *Consumer) patient(ctx context.Context, back *backoff, err error) error 
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	if err := fatal(err); err != nil {
+	if err := c.fatal(err); err != nil {
 		return err
 	}
-	c.trouble.begin(err)
+	c.trouble.begin(c.cfg.explain(err))
 	return back.wait(ctx)
+}
+
+// fatal returns the error to end Run with, else nil. Rights that are missing end a start. Those that are withdrawn later are
+// waited for, as other things are that go missing then.
+func (c *Consumer) fatal(err error) error {
+	end := fatal(err)
+	refused := isAny(err, ErrUnauthorized, sarama.ErrTopicAuthorizationFailed, sarama.ErrGroupAuthorizationFailed)
+	login := isAny(err, sarama.ErrSASLAuthenticationFailed, sarama.ErrUnsupportedSASLMechanism, sarama.ErrIllegalSASLState)
+	if end == nil || refused && !login && c.served.Load() {
+		return nil
+	}
+	return c.cfg.explain(end)
 }
 
 // shortSession is how long a session must last for what ended it to be news, and no repetition.
@@ -223,7 +268,8 @@ func (c *Consumer) consume(ctx context.Context, group sarama.ConsumerGroup, clie
 			return context.Cause(ctx)
 		}
 		cause, ending := c.handler.cause(), c.handler.takeEnding()
-		if end := cmp.Or(c.handler.Err(), fatal(cause), fatal(err)); end != nil {
+		troubled = troubled || errors.Is(cause, sarama.ErrTopicAuthorizationFailed)
+		if end := cmp.Or(c.handler.Err(), c.fatal(cause), c.fatal(err)); end != nil {
 			return end
 		}
 		switch {
@@ -258,48 +304,8 @@ func (c *Consumer) drainErrors(group sarama.ConsumerGroup) {
 	for err := range group.Errors() {
 		c.handler.NoteError(err)
 		c.trouble.detail(err)
-	}
-}
-
-// leaveWait bounds how long leaving the group may take; then the connections are cut, and the brokers find out by the
-// session's time-out.
-const leaveWait = 10 * time.Second
-
-// leave gives up the membership. A static member keeps it, so that a restart moves no partition, unless remove is set.
-func (c *Consumer) leave(group sarama.ConsumerGroup, client sarama.Client, remove bool) {
-	cut := time.AfterFunc(leaveWait, func() { _ = client.Close() })
-	defer cut.Stop()
-	if remove && c.cfg.InstanceID != "" {
-		if err := c.removeStatic(client); err != nil {
-			c.log.Warn("leaving the group failed, its partitions rest until the session times out", "error", c.cfg.errorText(err))
+		if errors.Is(err, sarama.ErrTopicAuthorizationFailed) {
+			c.topics.suspect()
 		}
 	}
-	if err := group.Close(); err != nil && !errors.Is(err, sarama.ErrClosedClient) {
-		c.log.Warn("leaving the group failed, its partitions rest until the session times out", "error", c.cfg.errorText(err))
-	}
-}
-
-// watchdog bounds the time between the end of ctx and that of Consume, which may hang in a request.
-func (c *Consumer) watchdog(ctx context.Context, client sarama.Client, ended <-chan struct{}) {
-	select {
-	case <-ctx.Done():
-	case <-ended:
-		return
-	}
-	c.log.Info("consumer stops: nothing new begins, running handlers are given the grace", "grace", c.cfg.Grace)
-	cut := func(after time.Duration) bool {
-		timer := time.NewTimer(after)
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-			return true
-		case <-ended:
-			return false
-		}
-	}
-	if !cut(leaveWait) || c.handler.joined() && !cut(c.cfg.endWait()+2*commitWait) {
-		return
-	}
-	c.log.Warn("brokers do not answer, cutting the connections")
-	_ = client.Close()
 }

@@ -14,13 +14,17 @@ var (
 	// ErrFenced says that another process joined the group with our [Config].InstanceID. One of the two must go, so Run
 	// ends instead of fighting over it (K-25). Nothing is lost: what was in flight is redelivered to the other.
 	ErrFenced = errors.New("another consumer has taken over this InstanceID")
-	// ErrUnauthorized says that the brokers refuse our credentials or rights. No retry can help.
+	// ErrUnauthorized says that the brokers refuse our credentials, or rights that a start needs. The error names the right and
+	// the command that grants it.
 	ErrUnauthorized = errors.New("not authorized")
 	// ErrRunTwice says that Run was called before: a Consumer runs once.
 	ErrRunTwice = errors.New("consumer was run before")
 	// ErrStalled says that a partition rested for [Config].StallTimeout and that the policy is [ExitOnStall]. What was
 	// settled is committed; the event in hand is met as one whose effect may have happened.
 	ErrStalled = errors.New("partition does not move")
+	// ErrNotCommitted says that the brokers did not accept the offsets of handled events before Run had to end. These events
+	// are delivered again. A store recognises them; handlers without a store, such as [idem.Router.Otherwise], repeat them.
+	ErrNotCommitted = errors.New("offsets of handled events were not committed")
 	// ErrNotReady is matched by what [Consumer.Ready] returns.
 	ErrNotReady = errors.New("consumer is not ready")
 	// ErrNotLive is matched by what [Consumer.Live] returns.
@@ -35,17 +39,24 @@ type TopicError struct {
 	// Retries says that they are for later attempts of a delay that a handler declares: create them, or set
 	// [Config].CreateDeadLetterTopics.
 	Retries bool
+	// Fix are the commands that create them.
+	Fix string
 }
 
-// Error names the topics.
+// Error names the topics, and the commands that create them.
 func (e *TopicError) Error() string {
-	if e.Retries {
-		return fmt.Sprintf("topics for later attempts do not exist: %s (create them or set CreateDeadLetterTopics)", strings.Join(e.Topics, ", "))
+	kind, or := "topics", ""
+	switch {
+	case e.Retries:
+		kind, or = "topics for later attempts", ", or set CreateDeadLetterTopics"
+	case e.DeadLetters:
+		kind, or = "dead-letter topics", ", or set CreateDeadLetterTopics"
 	}
-	if e.DeadLetters {
-		return fmt.Sprintf("dead-letter topics do not exist: %s (create them or set CreateDeadLetterTopics)", strings.Join(e.Topics, ", "))
+	text := fmt.Sprintf("%s do not exist: %s: create them%s", kind, strings.Join(e.Topics, ", "), or)
+	if e.Fix != "" {
+		text += ": " + e.Fix
 	}
-	return fmt.Sprintf("topics do not exist: %s", strings.Join(e.Topics, ", "))
+	return text
 }
 
 // GapError says that the committed offset of a partition is not in the log any longer: records were deleted before they
@@ -102,7 +113,7 @@ func fatal(err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.As(err, &gap), isLostOffsets(err):
+	case errors.As(err, &gap), isLostOffsets(err), errors.Is(err, ErrUnauthorized):
 		return err
 	case errors.Is(err, sarama.ErrFencedInstancedId):
 		return fmt.Errorf("%w: %w", ErrFenced, err)

@@ -101,6 +101,37 @@ func TestQuickstart_Idempotent(t *testing.T) {
 	require.Equal(t, 1, mail.count())
 }
 
+// The program of the README before its tables are made, and then before its dead-letter topic is: it ends within seconds both
+// times, with the command that mends it.
+func TestQuickstart_NotSetUp(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	store, err := pgstore.Open(ctx, testenv.Postgres(t))
+	require.NoError(t, err)
+	defer store.Close()
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(3, "payments"))
+	require.NoError(t, err)
+	defer cluster.Close()
+	began := time.Now()
+	err = run(ctx, cluster.ListenAddrs(), store, &mailbox{})
+	var setup *dedup.SetupError
+	require.ErrorAs(t, err, &setup)
+	require.ErrorContains(t, err, "run `idem migrate up --ledger postgres://")
+	require.Less(t, time.Since(began), 10*time.Second)
+
+	url := testenv.Postgres(t)
+	pool, err := pgxpool.New(ctx, url)
+	require.NoError(t, err)
+	defer pool.Close()
+	require.NoError(t, pgstore.Migrate(ctx, pool))
+	began = time.Now()
+	err = run(ctx, cluster.ListenAddrs(), pgstore.New(pool), &mailbox{})
+	var topics *consumer.TopicError
+	require.ErrorAs(t, err, &topics)
+	require.ErrorContains(t, err, "kafka-topics --bootstrap-server "+cluster.ListenAddrs()[0]+" --create --topic payments.orders.dlq ")
+	require.Less(t, time.Since(began), 10*time.Second)
+}
+
 type mailbox struct {
 	mu   sync.Mutex
 	sent map[string]int

@@ -82,6 +82,7 @@ func ExampleGroupHandler() {
 	})
 	handler, err := consumer.NewGroupHandler(cfg, router)
 	check(err)
+	handler.UseClient(client) // it asks where partitions end
 	group, err := sarama.NewConsumerGroup(brokers, "mailer", settings)
 	check(err)
 	go func() {

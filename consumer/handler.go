@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -19,7 +20,8 @@ import (
 // GroupHandler is a sarama.ConsumerGroupHandler that takes messages through an [idem.Router], for programs that have a
 // sarama.ConsumerGroup already. Create it with [NewGroupHandler], give it to every Consume of one group, and close it after
 // the group. Set up the group with [DefaultSaramaConfig], or see there what it must not do. sarama's Errors must be
-// read; give what comes to [GroupHandler.NoteError]. Subscribe to what [GroupHandler.Topics] returns.
+// read; give what comes to [GroupHandler.NoteError]. Subscribe to what [GroupHandler.Topics] returns. Give it a client with
+// [GroupHandler.UseClient].
 //
 // When a partition is revoked or the context of Consume ends, nothing new is begun, what runs is given the grace, and the
 // offsets are committed before the partition is given back. When the session was lost, handlers are cancelled at once
@@ -45,6 +47,13 @@ type GroupHandler struct {
 	// oldest, if not nil, finds the first offset in the log.
 	oldest func(topic string, partition int32) (int64, error)
 
+	// ends, if not nil, finds the ends of logs. A session keeps what it began with.
+	ends    asker
+	ownEnds *ends // of UseClient
+	warned  atomic.Bool
+	// direct, if not nil, commits beside sarama.
+	direct *directCommits
+
 	committers sync.WaitGroup
 
 	mu        sync.Mutex
@@ -53,6 +62,7 @@ type GroupHandler struct {
 	fatal     error // why nothing more can be consumed
 	abandoned error // handlers that were left behind when the last claims ended
 	ending    error // why we end the session ourselves
+	unsafe    error // offsets that could not be committed at the stop
 }
 
 var _ sarama.ConsumerGroupHandler = (*GroupHandler)(nil)
@@ -79,7 +89,7 @@ func newGroupHandler(cfg Config, r *idem.Router) (*GroupHandler, error) {
 		others = append(others, busy)
 	}
 	proc, err := idem.NewProcessor(r, idem.Config{
-		Store: cfg.Store, Scope: cfg.Scope, Group: cfg.Group, Lease: cfg.Lease, BusyWait: idem.Forever, Grace: cfg.Grace,
+		Store: cfg.Store, Scope: cfg.Scope, Group: cfg.Group, Lease: cfg.Lease, StoreTimeout: cfg.StoreTimeout, BusyWait: idem.Forever, Grace: cfg.Grace,
 		Producer: cfg.Producer, DeadLetterTopic: cfg.DeadLetterTopic, Observers: others, Logger: cfg.Logger, ErrorText: cfg.ErrorText, Shadow: cfg.Shadow,
 	})
 	if err != nil {
@@ -111,6 +121,7 @@ func (h *GroupHandler) Setup(sess sarama.ConsumerGroupSession) error {
 	h.sessions[sess] = s
 	h.lastCause, h.abandoned = nil, nil
 	h.mu.Unlock()
+	h.warnWithoutClient(s)
 	s.announce(sess.Claims())
 	h.committers.Go(s.commitLoop)
 	h.committers.Go(s.watch)
@@ -144,7 +155,7 @@ func (h *GroupHandler) ConsumeClaim(sess sarama.ConsumerGroupSession, claim sara
 		return errors.New("consumer: ConsumeClaim without Setup")
 	}
 	h.proc.Assigned(claim.Topic(), claim.Partition())
-	l := lane.New(h.proc, claim.Topic(), claim.Partition(), lane.Config{Lanes: h.cfg.Lanes})
+	l := lane.New(h.proc, claim.Topic(), claim.Partition(), lane.Config{Lanes: h.cfg.Lanes, OwnProgress: true})
 	c := s.begin(claim, l)
 	defer c.giveUp(nil)
 	pump(c.ctx, claim, l, c.times, h.proc.Due)
@@ -201,7 +212,27 @@ func (h *GroupHandler) NoteError(err error) {
 // that handlers still hang.
 func (h *GroupHandler) Close() error {
 	h.committers.Wait()
+	h.ownEnds.close()
 	return h.proc.Close()
+}
+
+// UseClient lets the handler ask the brokers for the ends of its partitions, which sarama does not tell a handler. Call it
+// before the first Consume, with the client of the group or another one of the same cluster. The client stays the caller's to
+// close, after [GroupHandler.Close].
+//
+// Without a client, a partition is never known to be caught up. Its consumed time is that of its last record, so that a store
+// in consumed time forgets nothing of the scope while one of its partitions is idle.
+func (h *GroupHandler) UseClient(client sarama.Client) {
+	h.ownEnds = newEnds(client)
+	h.ends = h.ownEnds
+}
+
+// warnWithoutClient says once that a store will not forget.
+func (h *GroupHandler) warnWithoutClient(s *session) {
+	if s.recorder == nil || s.ends != nil || h.warned.Swap(true) {
+		return
+	}
+	h.log.Warn("the ends of partitions are not known: the store forgets nothing while a partition is idle, call UseClient", "group", h.cfg.Group)
 }
 
 // endSession ends the sessions in order, all claims of them, so that Consume returns.
@@ -230,6 +261,14 @@ func (h *GroupHandler) joined() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return len(h.sessions) > 0
+}
+
+// released reports whether no claim is left that has something to finish or to commit.
+func (h *GroupHandler) released() bool {
+	h.mu.Lock()
+	sessions := slices.Collect(maps.Values(h.sessions))
+	h.mu.Unlock()
+	return !slices.ContainsFunc(sessions, (*session).busy)
 }
 
 // claims returns what is being consumed now.

@@ -17,11 +17,21 @@ import (
 type ownProducer struct {
 	brokers []string
 	config  *sarama.Config
+	explain func(err error, msgs []*idem.Message) error // says what mends an error; may be nil
 
+	conns    *connections // of all clients, one after the other
 	mu       sync.Mutex
 	client   sarama.Client
 	producer *Producer
 	closed   bool
+}
+
+func newOwnProducer(brokers []string, config *sarama.Config) *ownProducer {
+	if config == nil { // New returns an error
+		return &ownProducer{}
+	}
+	conns := newConnections(config)
+	return &ownProducer{brokers: brokers, config: conns.config(config), conns: conns}
 }
 
 // Produce sends with a producer that is there, or makes one.
@@ -30,11 +40,18 @@ func (o *ownProducer) Produce(ctx context.Context, msgs ...*idem.Message) error 
 	if err != nil {
 		return err
 	}
-	return p.Produce(ctx, msgs...)
+	err = p.Produce(ctx, msgs...)
+	if err != nil && o.explain != nil {
+		err = o.explain(err, msgs)
+	}
+	return err
 }
 
-// warm connects ahead of the first letter.
-func (o *ownProducer) warm() { _, _ = o.get() }
+// warm connects ahead of the first letter, when no handler runs: the end of ctx cuts the connections for good.
+func (o *ownProducer) warm(ctx context.Context) {
+	defer context.AfterFunc(ctx, o.conns.cut)()
+	_, _ = o.get()
+}
 
 func (o *ownProducer) get() (*Producer, error) {
 	o.mu.Lock()
@@ -59,14 +76,15 @@ func (o *ownProducer) get() (*Producer, error) {
 
 // close sends what is under way, for a moment, and ends.
 func (o *ownProducer) close() {
-	o.mu.Lock()
+	cut := time.AfterFunc(flushWait, o.conns.cut)
+	defer cut.Stop()
+	o.mu.Lock() // whoever has it may be connecting
 	defer o.mu.Unlock()
 	o.closed = true
 	if o.producer == nil {
 		return
 	}
-	cut := time.AfterFunc(leaveWait, func() { _ = o.client.Close() })
 	_ = o.producer.Close() // what is not sent is not settled either
-	cut.Stop()
+	o.conns.cut()
 	_ = o.client.Close()
 }

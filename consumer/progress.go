@@ -112,6 +112,12 @@ func (r *recorder) record(progress []dedup.Progress) {
 
 // progress is how far each claim is, as it was committed last.
 func (s *session) progress() (all []dedup.Progress) {
+	type position struct {
+		question
+		known bool
+	}
+	var positions []position
+	var questions []question
 	for _, c := range s.list() {
 		s.mu.Lock()
 		marked := c.marked
@@ -120,7 +126,17 @@ func (s *session) progress() (all []dedup.Progress) {
 		if !known {
 			marked = c.times.begin(func() int64 { return s.h.beginning(c) })
 		}
-		all = append(all, c.progress(marked, known))
+		q := question{c, marked}
+		positions = append(positions, position{q, known})
+		if q.next >= 0 && c.lane.Pending() == 0 {
+			questions = append(questions, q)
+		}
+	}
+	if s.ends != nil {
+		s.ends.ask(questions, s.stop)
+	}
+	for _, p := range positions {
+		all = append(all, p.progress(p.next, p.known))
 	}
 	return all
 }
@@ -132,7 +148,7 @@ func (s *session) progress() (all []dedup.Progress) {
 func (c *claimed) progress(next int64, marked bool) dedup.Progress {
 	p := dedup.Progress{
 		Topic: c.topic, Partition: c.id, Next: max(next, 0), Time: c.times.before(next),
-		CaughtUp: next >= 0 && next == c.claim.HighWaterMarkOffset() && c.lane.Pending() == 0,
+		CaughtUp: next >= 0 && c.tail.caughtUp(next, time.Now()) && c.lane.Pending() == 0,
 	}
 	if !marked && c.claim.InitialOffset() < 0 {
 		p.Next = 0

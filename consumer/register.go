@@ -43,6 +43,7 @@ func (c *Consumer) register(ctx context.Context, client sarama.Client) error {
 		AcceptNewIdentity: c.cfg.AcceptNewIdentity, NewScope: c.cfg.NewScope,
 	}
 	var back backoff
+	var setup setupWatch
 	for {
 		err := c.tryRegister(ctx, r)
 		switch {
@@ -59,13 +60,15 @@ func (c *Consumer) register(ctx context.Context, client sarama.Client) error {
 		case errors.Is(err, dedup.ErrOtherScope):
 			return fmt.Errorf("%w (this group has committed nothing, so that all their events would be new again: set "+
 				"Config.Scope to a scope named here if the group continues its work, or Config.NewScope if it is another consumer)", err)
+		case setup.over(err):
+			return fmt.Errorf("register: %w", err)
 		case !errors.Is(err, dedup.ErrUnavailable) && !errors.Is(err, context.DeadlineExceeded):
 			return fmt.Errorf("register: %w", err)
 		}
 		if back.tries == 0 {
 			c.log.Warn("ledger unavailable at start, waiting for it", "error", c.cfg.errorText(err))
 		}
-		if err := back.wait(ctx); err != nil {
+		if err := setup.wait(ctx, &back); err != nil {
 			return err
 		}
 	}

@@ -16,7 +16,7 @@ import (
 
 // prepareRetries creates the missing retry topics if that is wanted, and makes sure that those with a delay exist: a copy
 // that cannot be written would hold up its partition.
-func (c *Consumer) prepareRetries(ctx context.Context, admin sarama.ClusterAdmin, sources []*sarama.TopicMetadata) error {
+func (c *Consumer) prepareRetries(ctx context.Context, client sarama.Client, admin sarama.ClusterAdmin, sources []*sarama.TopicMetadata) error {
 	all, needed := make(map[string]*sarama.TopicMetadata), make(map[string]time.Duration)
 	for _, source := range sources {
 		all[idem.RetryTopic(source.Name, c.cfg.Group, 0)] = source
@@ -26,23 +26,29 @@ func (c *Consumer) prepareRetries(ctx context.Context, admin sarama.ClusterAdmin
 		}
 	}
 	var created []string
-	err := c.createMissing(admin, all, func(admin sarama.ClusterAdmin, name string, source *sarama.TopicMetadata) error {
+	err := c.createMissing(client, admin, all, func(admin sarama.ClusterAdmin, name string, source *sarama.TopicMetadata) error {
+		err := c.createRetries(admin, name, source)
+		if _, must := needed[name]; !must && errors.Is(err, ErrUnauthorized) { // only replays need it (rule 46)
+			c.log.Warn("topic for replayed dead letters cannot be created", "topic", name, "error", c.cfg.errorText(err))
+			return nil
+		}
 		created = append(created, name)
-		return c.createRetries(admin, name, source)
+		return err
 	})
 	if err == nil {
-		_, err = awaitTopics(ctx, admin, slices.Sorted(maps.Keys(needed)))
+		_, err = c.awaitTopics(ctx, client, slices.Sorted(maps.Keys(needed)), opRead, opWrite)
 	}
 	var gone *TopicError
 	if errors.As(err, &gone) {
-		gone.Retries = true
+		gone.Retries, gone.Fix = true, c.cfg.createCommands(gone.Topics, all, settingRetries)
 	}
 	if err != nil {
 		return err
 	}
 	if len(created) > 0 { // those without a delay too, so that they are subscribed to at once
-		if _, err := awaitTopics(ctx, admin, created); err != nil {
-			return err
+		var gone *TopicError
+		if _, err := c.awaitTopics(ctx, client, created); err != nil && !errors.As(err, &gone) && !errors.Is(err, ErrUnauthorized) {
+			return err // what is missing, or was created without the right to see it, is for the next look
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(needed)) {
@@ -53,10 +59,10 @@ func (c *Consumer) prepareRetries(ctx context.Context, admin sarama.ClusterAdmin
 
 // findFormerTiers subscribes also to retry topics with a delay that no handler declares any longer: what was deployed before may
 // have left copies there, which only this group reads. Where they lie says nothing about what becomes of them.
-func (c *Consumer) findFormerTiers(admin sarama.ClusterAdmin) error {
-	all, err := admin.DescribeTopics(nil)
+func (c *Consumer) findFormerTiers(client sarama.Client) error {
+	all, err := askTopics(client, nil)
 	if err != nil {
-		return fmt.Errorf("look for retry topics: %w", err)
+		return err
 	}
 	var former []string
 	for _, t := range all {

@@ -302,3 +302,22 @@ func TestKfake_FormerTier_T02(t *testing.T) {
 	require.NotContains(t, m.topics.now(), "others.g.retry.1s")
 	require.NoError(t, m.end())
 }
+
+// TestKafka_NotACopy_G03: what others write into a retry topic is dead-lettered where the dead letters of its source topic go, on a broker
+// that makes no topic by itself; the copies behind it are handled.
+func TestKafka_NotACopy_G03(t *testing.T) {
+	brokers, topic, cfg := onKafka(t, 1)
+	cfg.Store = forever()
+	var got tally
+	m := start(t, cfg, routed(got.handle))
+	require.Eventually(t, func() bool { return m.Ready() == nil && len(m.handler.claims()) == 2 }, soon, poll)
+	retry := idem.RetryTopic(topic, cfg.Group, 0)
+	forged := copyOf(t, "admin", cfg.Group, 2, 0)
+	forged.Topic = retry
+	produce(t, brokers, &sarama.ProducerMessage{Topic: retry, Value: sarama.StringEncoder("anything")}, forged, copyOf(t, topic, cfg.Group, 3, 0))
+	require.Eventually(t, func() bool { return got.events() == 1 }, soon, poll)
+	require.NoError(t, m.end())
+	for _, l := range readAll(t, brokers, idem.DeadLetterTopic(cfg.Group)(topic), 2) {
+		require.Equal(t, string(idem.ClassNotACopy), header(l, idem.HeaderErrorClass))
+	}
+}

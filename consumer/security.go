@@ -82,8 +82,14 @@ func checkSecurity(sc *sarama.Config, allowInsecure bool) (problems []error) {
 	if allowInsecure {
 		return problems
 	}
-	if m := sc.Net.SASL.Mechanism; sc.Net.SASL.Enable && !sc.Net.TLS.Enable && (m == sarama.SASLTypePlaintext || m == sarama.SASLTypeOAuth) {
-		problems = append(problems, fmt.Errorf("SASL/%s without TLS sends the secret in the clear: set TLS, or AllowInsecure", m))
+	if m := sc.Net.SASL.Mechanism; sc.Net.SASL.Enable && !sc.Net.TLS.Enable {
+		switch m {
+		case sarama.SASLTypePlaintext, sarama.SASLTypeOAuth:
+			problems = append(problems, fmt.Errorf("SASL/%s without TLS sends the secret in the clear: set TLS, or AllowInsecure", m))
+		case sarama.SASLTypeSCRAMSHA256, sarama.SASLTypeSCRAMSHA512:
+			problems = append(problems, fmt.Errorf("SASL/%s without TLS lets listeners guess the password offline, and read and change "+
+				"all records: set TLS, or AllowInsecure", m))
+		}
 	}
 	if c := sc.Net.TLS.Config; sc.Net.TLS.Enable && c != nil {
 		if c.InsecureSkipVerify {

@@ -24,11 +24,17 @@ type session struct {
 	done  chan struct{}
 
 	recorder *recorder // nil if no ledger wants to know
+	ends     asker     // nil if nothing is known of the logs
+
+	direct chan struct{} // has room for the one claim that commits directly, see assure
 
 	mu        sync.Mutex
 	claims    map[*claimed]struct{}
-	announced map[partition]bool // told as assigned in Setup and not begun yet
-	ended     map[string][]int32 // when the whole session ends, told together
+	ending    map[partition]struct{} // of claims that have ended and may not be committed yet
+	marks     map[partition]int64    // last mark of each partition that is not given back yet
+	safe      map[partition]int64    // what a broker has confirmed
+	announced map[partition]bool     // told as assigned in Setup and not begun yet
+	ended     map[string][]int32     // when the whole session ends, told together
 }
 
 // partition names one.
@@ -44,6 +50,7 @@ type claimed struct {
 	claim  sarama.ConsumerGroupClaim
 	lane   *lane.Partition
 	times  *timeline
+	tail   *tail
 	ctx    context.Context // ends with the session, or before it when we give the partition up
 	giveUp context.CancelCauseFunc
 
@@ -60,14 +67,16 @@ func newSession(h *GroupHandler, sess sarama.ConsumerGroupSession) *session {
 	s := &session{
 		h: h, sess: sess, flush: make(chan chan struct{}), stop: make(chan struct{}), done: make(chan struct{}),
 		claims: make(map[*claimed]struct{}), announced: make(map[partition]bool), ended: make(map[string][]int32),
+		direct: make(chan struct{}, 1), ending: make(map[partition]struct{}),
+		marks: make(map[partition]int64), safe: make(map[partition]int64),
 	}
-	s.recorder = newRecorder(s)
+	s.recorder, s.ends = newRecorder(s), h.ends
 	return s
 }
 
 // begin registers a claim.
 func (s *session) begin(claim sarama.ConsumerGroupClaim, l *lane.Partition) *claimed {
-	c := &claimed{partition: partition{claim.Topic(), claim.Partition()}, claim: claim, lane: l, times: newTimeline(), marked: -1}
+	c := &claimed{partition: partition{claim.Topic(), claim.Partition()}, claim: claim, lane: l, times: newTimeline(), tail: newTail(), marked: -1}
 	c.ctx, c.giveUp = context.WithCancelCause(s.sess.Context())
 	s.mu.Lock()
 	s.claims[c] = struct{}{}
@@ -95,6 +104,7 @@ func (s *session) end(c *claimed, lost error) error {
 		s.mark(c)
 	}
 	delete(s.claims, c)
+	s.ending[c.partition] = struct{}{}
 	alone := s.sess.Context().Err() == nil
 	if !alone {
 		s.ended[c.topic] = append(s.ended[c.topic], c.id)
@@ -103,9 +113,13 @@ func (s *session) end(c *claimed, lost error) error {
 	s.mu.Unlock()
 
 	if lost == nil {
-		s.commitNow()
+		s.commitAtEnd(c, marked)
 		s.recorder.part(c, marked)
 	}
+	s.mu.Lock()
+	delete(s.ending, c.partition)
+	delete(s.marks, c.partition) // another member may commit from here on
+	s.mu.Unlock()
 	if stalled {
 		s.h.tellStall(c, 0, true)
 	}
@@ -142,6 +156,7 @@ func (s *session) mark(c *claimed) bool {
 		return false
 	}
 	c.marked = next
+	s.marks[c.partition] = next
 	s.sess.MarkOffset(c.topic, c.id, next, "")
 	return true
 }
@@ -201,13 +216,9 @@ func (s *session) commit() {
 	s.h.health.end(time.Since(began))
 }
 
-// commitWait bounds how long the end of a claim waits for its commit. Without it, what was done since the last one is delivered
-// again, and known.
-const commitWait = 5 * time.Second
-
-// commitNow asks for a commit and waits for it.
-func (s *session) commitNow() {
-	timer := time.NewTimer(commitWait)
+// commitNow asks for a commit and waits for it. Without it, what was done since the last one is delivered again, and known.
+func (s *session) commitNow(wait time.Duration) {
+	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	answer := make(chan struct{})
 	select {

@@ -291,7 +291,10 @@ func TestKafka_TopicDeleted_K27(t *testing.T) {
 		events.mu.Lock()
 		require.Len(t, events.all, 4, "by two members")
 		events.mu.Unlock()
-		require.NoError(t, one.end())
-		require.NoError(t, two.end())
+		for _, m := range []*member{one, two} { // the topic that is back may still be shared out
+			if err := m.end(); err != nil {
+				require.ErrorIs(t, err, ErrNotCommitted, "a stop in the middle of a rebalance says what is delivered again")
+			}
+		}
 	}
 }

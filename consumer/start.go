@@ -16,49 +16,63 @@ import (
 // topicWait is how long missing topics are waited for: one that was created a moment ago is not known everywhere yet.
 const topicWait = 3 * time.Second
 
+// topicLook is how long after a look comes the next one.
+const topicLook = 250 * time.Millisecond
+
 // prepareTopics makes sure that all topics exist that are needed. Errors other than fatal ones are worth another try.
 func (c *Consumer) prepareTopics(ctx context.Context, client sarama.Client) error {
 	admin, err := sarama.NewClusterAdminFromClient(client) // closing it would close the client
 	if err != nil {
 		return fmt.Errorf("look for topics: %w", err)
 	}
-	sources, err := awaitTopics(ctx, admin, c.cfg.Topics)
+	sources, err := c.awaitTopics(ctx, client, c.cfg.Topics, opRead)
+	var gone *TopicError
+	if errors.As(err, &gone) {
+		gone.Fix = c.cfg.createCommands(gone.Topics, nil)
+	}
 	if err != nil {
 		return err
 	}
-	if err := c.findFormerTiers(admin); err != nil {
+	if err := c.cfg.checkGroup(client); err != nil {
 		return err
 	}
-	if err := c.prepareRetries(ctx, admin, sources); err != nil || c.own == nil {
+	if err := c.findFormerTiers(client); err != nil {
+		return err
+	}
+	if err := c.prepareRetries(ctx, client, admin, sources); err != nil || c.own == nil {
 		return err // the letters of a foreign producer may go to another cluster
 	}
 	letters := make(map[string]*sarama.TopicMetadata, len(sources))
 	for _, source := range sources {
 		letters[c.cfg.DeadLetterTopic(source.Name)] = source
 	}
-	err = c.createMissing(admin, letters, c.createLetters)
+	err = c.createMissing(client, admin, letters, c.createLetters)
 	if err == nil {
-		_, err = awaitTopics(ctx, admin, slices.Sorted(maps.Keys(letters)))
+		_, err = c.awaitTopics(ctx, client, slices.Sorted(maps.Keys(letters)), opWrite)
 	}
-	var gone *TopicError
 	if errors.As(err, &gone) {
-		gone.DeadLetters = true
+		gone.DeadLetters, gone.Fix = true, c.cfg.createCommands(gone.Topics, letters, settingLetters)
 	}
 	return err
 }
 
-// createMissing creates those of the topics, each in the shape of its source, that do not exist, if that is wanted.
-func (c *Consumer) createMissing(admin sarama.ClusterAdmin, topics map[string]*sarama.TopicMetadata,
+// createMissing creates those of the topics, each in the shape of its source, that do not exist, if that is wanted. Of one that
+// this client has no right to it is not known whether it does.
+func (c *Consumer) createMissing(client sarama.Client, admin sarama.ClusterAdmin, topics map[string]*sarama.TopicMetadata,
 	create func(sarama.ClusterAdmin, string, *sarama.TopicMetadata) error,
 ) error {
 	if c.cfg.CreateDeadLetterTopics == nil || len(topics) == 0 {
 		return nil
 	}
-	missing, err := missingTopics(admin, slices.Sorted(maps.Keys(topics)))
+	there, err := askTopics(client, slices.Sorted(maps.Keys(topics)))
 	if err != nil {
 		return err
 	}
-	for _, name := range missing {
+	found, err := accessOf(there)
+	if err != nil {
+		return err
+	}
+	for _, name := range found.missing {
 		if err := create(admin, name, topics[name]); err != nil {
 			return err
 		}
@@ -66,46 +80,33 @@ func (c *Consumer) createMissing(admin sarama.ClusterAdmin, topics map[string]*s
 	return nil
 }
 
-// awaitTopics returns the topics when all are there, and a *TopicError if some are not after a while.
-func awaitTopics(ctx context.Context, admin sarama.ClusterAdmin, names []string) ([]*sarama.TopicMetadata, error) {
+// awaitTopics returns the topics when all are there and this client may do all of ops with them. If that is not so after a
+// while, the error is a *TopicError, or says which rights are missing.
+func (c *Consumer) awaitTopics(ctx context.Context, client sarama.Client, names []string, ops ...sarama.AclOperation) ([]*sarama.TopicMetadata, error) {
+	if len(names) == 0 {
+		return nil, nil
+	}
 	deadline := time.Now().Add(topicWait)
 	for {
-		topics, err := admin.DescribeTopics(names)
+		topics, err := askTopics(client, names)
 		if err != nil {
-			return nil, fmt.Errorf("look for topics: %w", err)
+			return nil, err
 		}
-		missing, err := missingOf(topics)
-		if err != nil || len(missing) == 0 {
-			return topics, err
+		found, err := accessOf(topics, ops...)
+		switch late := !time.Now().Before(deadline); {
+		case err != nil:
+			return nil, err
+		case len(found.missing)+len(found.denied) == 0:
+			return topics, nil
+		case late && len(found.missing) > 0: // those that are denied may be missing too, and come next
+			return nil, &TopicError{Topics: found.missing}
+		case late:
+			return nil, c.cfg.deniedError(found.denied, ops...)
 		}
-		if time.Now().After(deadline) {
-			return nil, &TopicError{Topics: missing}
-		}
-		if err := pause(ctx, 250*time.Millisecond); err != nil {
+		if err := pause(ctx, topicLook); err != nil {
 			return nil, err
 		}
 	}
-}
-
-func missingTopics(admin sarama.ClusterAdmin, names []string) ([]string, error) {
-	topics, err := admin.DescribeTopics(names)
-	if err != nil {
-		return nil, fmt.Errorf("look for topics: %w", err)
-	}
-	return missingOf(topics)
-}
-
-func missingOf(topics []*sarama.TopicMetadata) (missing []string, err error) {
-	for _, t := range topics {
-		switch {
-		case errors.Is(t.Err, sarama.ErrUnknownTopicOrPartition), errors.Is(t.Err, sarama.ErrInvalidTopic):
-			missing = append(missing, t.Name)
-		case t.Err != sarama.ErrNoError && !errors.Is(t.Err, sarama.ErrLeaderNotAvailable):
-			return nil, fmt.Errorf("topic %s: %w", t.Name, t.Err)
-		}
-	}
-	slices.Sort(missing)
-	return missing, nil
 }
 
 // createLetters creates a dead-letter topic.
@@ -136,11 +137,46 @@ func (c *Consumer) createTopic(admin sarama.ClusterAdmin, kind, name string, sou
 		return nil
 	case errors.Is(err, sarama.ErrTopicAlreadyExists): // another instance was quicker
 		return nil
+	case isAny(err, sarama.ErrTopicAuthorizationFailed, sarama.ErrClusterAuthorizationFailed):
+		var own []string
+		for k, v := range settings {
+			own = append(own, k+"="+*v)
+		}
+		slices.Sort(own)
+		return fmt.Errorf("%w: no right to create %s %s: create it: %s; or grant the right: %s: %w", ErrUnauthorized, kind, name,
+			c.cfg.createCommand(name, source, own...), c.cfg.aclCommand("topic", name, "Create"), err)
 	}
 	return fmt.Errorf("create %s %s: %w", kind, name, err)
 }
 
-// checkLedgers lets every ledger look at its own settings. One that is down is waited for; one that is unsafe ends Run.
+// setupWatch tells an error of a store's set-up from an outage. Something may be made in this moment by another process, so
+// it is looked for again for as long as a missing topic is.
+type setupWatch struct{ since time.Time }
+
+// over reports whether err is to end Run.
+func (w *setupWatch) over(err error) bool {
+	var setup *dedup.SetupError
+	if !errors.As(err, &setup) {
+		w.since = time.Time{}
+		return false
+	}
+	if w.since.IsZero() {
+		w.since = time.Now()
+	}
+	return time.Since(w.since) >= topicWait
+}
+
+// wait waits before the store is asked again: briefly while it ends Run soon.
+func (w *setupWatch) wait(ctx context.Context, back *backoff) error {
+	if w.since.IsZero() {
+		return back.wait(ctx)
+	}
+	back.tries++
+	return pause(ctx, topicLook)
+}
+
+// checkLedgers lets every ledger look at its own settings. One that is down is waited for; one that is unsafe, or not set up,
+// ends Run.
 func (c *Consumer) checkLedgers(ctx context.Context) error {
 	for _, store := range c.handler.proc.Stores() {
 		checker, ok := store.(dedup.Checker)
@@ -149,6 +185,7 @@ func (c *Consumer) checkLedgers(ctx context.Context) error {
 		}
 		name := fmt.Sprintf("%T", store)
 		var back backoff
+		var setup setupWatch
 		for {
 			warnings, err := check(ctx, checker)
 			if err == nil {
@@ -163,13 +200,16 @@ func (c *Consumer) checkLedgers(ctx context.Context) error {
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
+			if setup.over(err) {
+				return fmt.Errorf("ledger %s: %w", name, err)
+			}
 			if !errors.Is(err, dedup.ErrUnavailable) && !errors.Is(err, context.DeadlineExceeded) {
 				return fmt.Errorf("ledger %s must not be used: %w", name, err)
 			}
 			if back.tries == 0 {
 				c.log.Warn("ledger unavailable at start, waiting for it", "ledger", name, "error", c.cfg.errorText(err))
 			}
-			if err := back.wait(ctx); err != nil {
+			if err := setup.wait(ctx, &back); err != nil {
 				return err
 			}
 		}

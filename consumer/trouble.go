@@ -16,16 +16,24 @@ type trouble struct {
 
 	mu    sync.Mutex
 	since time.Time
+	last  time.Time // when begin was last told
 	told  map[string]time.Time
 }
 
-// begin tells that the group cannot be consumed now.
+// begin tells that the group cannot be consumed now. What only a person mends is told again, once a minute.
 func (t *trouble) begin(err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.since.IsZero() {
-		t.since = time.Now()
+	var gone *TopicError
+	person := errors.As(err, &gone) || isAny(err, ErrUnauthorized, sarama.ErrTopicAuthorizationFailed, sarama.ErrGroupAuthorizationFailed)
+	now := time.Now()
+	switch {
+	case t.since.IsZero():
+		t.since, t.last = now, now
 		t.log.Warn("cannot consume, will go on trying", "error", t.text(err))
+	case person && now.Sub(t.last) >= detailEvery:
+		t.last = now
+		t.log.Warn("still cannot consume, will go on trying", "for", now.Sub(t.since).Round(time.Second), "error", t.text(err))
 	}
 }
 

@@ -30,10 +30,6 @@ func NewToken() (t Token) {
 // String is the token in 32 hexadecimal digits.
 func (t Token) String() string { return hex.EncodeToString(t[:]) }
 
-// Fingerprint is a keyed hash (HMAC-SHA-256, cut) of what must be equal in two copies of one event. The zero value is not
-// compared.
-type Fingerprint [16]byte
-
 // Origin is where a delivery came from. It explains duplicates (the same record again, or a copy of it) and gives them an
 // age; it is never part of the identity.
 type Origin struct {
@@ -81,7 +77,8 @@ const (
 	Dead
 	// Moved: a later attempt of the event is on its way, this copy is overtaken.
 	Moved
-	// Conflict: the key is known with another fingerprint: two different events share one ID.
+	// Conflict: the key is known with another fingerprint: two different events share one ID. [Answer.Known] says what
+	// became of the other one.
 	Conflict
 	// TooOld: older than what the ledger still remembers, so that it cannot tell whether it was handled.
 	TooOld
@@ -103,7 +100,7 @@ func (v Verdict) Held() bool { return v == Fresh || v == Uncertain }
 // Request asks for one claim.
 type Request struct {
 	Key Key
-	// Fingerprint finds [Conflict]; zero: not compared and, in a new record, not kept.
+	// Fingerprint finds [Conflict], as [Differ] compares; zero: not compared and, in a new record, not kept.
 	Fingerprint Fingerprint
 	// Origin is kept with a new record.
 	Origin Origin
@@ -130,11 +127,14 @@ type Answer struct {
 	// Takeovers counts the claims on this key whose lease ended before their holder spoke, this take-over included. Only
 	// with Fresh and Uncertain. An event that kills its process shows here (rule 18).
 	Takeovers uint32
-	// Wait is how long the holder's lease still lasts. Only with Busy.
+	// Known is what an equal copy of the event would be told now. Only with Conflict: Busy, Done, Dead or Moved, and Fresh
+	// where an equal copy would get the claim, in doubt or not. Zero if it is not known.
+	Known Verdict
+	// Wait is how long the holder's lease still lasts. Only with Busy, as Verdict or as Known.
 	Wait time.Duration
 	// First is the origin of the delivery that made the record.
 	First Origin
-	// Reason says why a Dead key was given up.
+	// Reason says why a key was given up. Only with Dead, as Verdict or as Known.
 	Reason string
 	// Result is what [Completion.Result] stored. Only with Done.
 	Result Result
@@ -160,6 +160,22 @@ type Claim struct {
 	Fingerprint Fingerprint
 	First       Origin
 	Position    Position
+}
+
+// Conflicted is the answer for a copy with another fingerprint, made from what an equal copy would be told: a, or the claim
+// if a has no verdict. Stores use it. A result is for equal copies only.
+func (a Answer) Conflicted() Answer {
+	c := Answer{Verdict: Conflict, Known: a.Verdict, First: a.First}
+	switch a.Verdict {
+	case Dead:
+		c.Reason = a.Reason
+	case Busy:
+		c.Wait = a.Wait
+	case 0, Uncertain:
+		c.Known = Fresh
+	case Fresh, Done, Moved, Conflict, TooOld:
+	}
+	return c
 }
 
 // Held is the claim that answer a granted to r under token t.

@@ -122,6 +122,9 @@ func runEntry[R any](ctx context.Context, g *Guard, w *doWatch, s *doSettings, e
 		_ = entry.Release(ctx, Unstarted) // if it does not arrive, the lease ends it
 		return r, fmt.Errorf("%w: %q", ErrUnknownOutcome, s.call.Key)
 	}
+	if err := entry.Begin(ctx); err != nil {
+		return r, err
+	}
 	ended := false
 	defer func() {
 		if !ended { // a panic, or the goroutine ends: nobody knows

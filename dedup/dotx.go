@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 )
 
@@ -75,7 +76,7 @@ func EnterTx[Tx any](ctx context.Context, g *Guard, c Call, limit time.Duration,
 		return Answer{}, fmt.Errorf("%T has no transactions of the type %T: use a ledger of the database that the effects are in",
 			g.store, *new(Tx))
 	}
-	e := txEntry[Tx]{store: store, limit: limit, req: g.request(c)}
+	e := txEntry[Tx]{g: g, store: store, limit: limit, req: g.request(c)}
 	a, f, err := g.enter(ctx, c, func(f *twin) (Answer, bool, error) {
 		a, err := e.ask(c.work(ctx), func(tx Tx) (Result, error) {
 			g.tell(f, true)
@@ -95,6 +96,7 @@ func EnterTx[Tx any](ctx context.Context, g *Guard, c Call, limit time.Duration,
 
 // txEntry is one call of EnterTx.
 type txEntry[Tx any] struct {
+	g     *Guard
 	store TxStore[Tx]
 	limit time.Duration
 	req   Request
@@ -106,7 +108,7 @@ type txEntry[Tx any] struct {
 func (e *txEntry[Tx]) ask(ctx context.Context, fn func(Tx) (Result, error)) (Answer, error) {
 	for try := 1; ; try++ {
 		var answers [1]Answer
-		err := e.store.ClaimTx(ctx, e.limit, []Request{e.req}, answers[:], func(tx Tx) (_ []Completion, err error) {
+		err := e.claim(ctx, answers[:], func(tx Tx) (_ []Completion, err error) {
 			e.doubt = nil // Fresh: an earlier commit did not happen
 			if e.ran, err = fn(tx); err != nil {
 				return nil, err
@@ -123,4 +125,125 @@ func (e *txEntry[Tx]) ask(ctx context.Context, fn func(Tx) (Result, error)) (Ans
 			return Answer{}, err
 		}
 	}
+}
+
+// claim is ClaimTx, which is given up if the store does not come to fn in time. A store of transactions heeds its context; if it does not,
+// fn is refused.
+func (e *txEntry[Tx]) claim(ctx context.Context, answers []Answer, fn func(Tx) ([]Completion, error)) error {
+	calls := e.g.calls
+	calls.tx.Store(true)
+	end, err := calls.begin()
+	if err != nil {
+		return fmt.Errorf("claim %q: %w", e.req.Key, err)
+	}
+	begun := false
+	tell := func(c callEnd) {
+		if !begun {
+			end(c)
+		}
+		begun = true
+	}
+	defer tell(callUnknown) // if the store panics
+	bounded, cancel := context.WithCancelCause(ctx)
+	defer cancel(context.Canceled)
+	clock := startClaimClock(calls, cancel)
+	defer clock.stop()
+	err = e.store.ClaimTx(context.WithValue(bounded, claimClockKey{}, clock), e.limit, []Request{e.req}, answers, func(tx Tx) ([]Completion, error) {
+		if !clock.stop() {
+			return nil, errNoAnswer
+		}
+		tell(callAnswered)
+		calls.inside.Add(1)
+		defer calls.inside.Add(-1)
+		return fn(tx)
+	})
+	switch {
+	case begun:
+	case err != nil && errors.Is(context.Cause(bounded), errNoAnswer):
+		err = fmt.Errorf("claim %q: %w (%w)", e.req.Key, errNoAnswer, err)
+		fallthrough
+	default:
+		ended := endOf(ctx, err)
+		if calls.inside.Load() > 0 && clock.connecting() {
+			ended = callUnknown // transactions that are under way may hold all connections, and the database is there
+		}
+		tell(ended)
+	}
+	return err
+}
+
+// connectionWait is how long a transaction waits for a connection of its pool. Others that hold one may be slow while the database is well.
+const connectionWait = 10 * time.Second
+
+// ClaimBegins tells the guard that called [TxStore].ClaimTx with ctx that the store has a connection and asks now: from here on the time of
+// [GuardConfig].StoreTimeout counts. Without it ten seconds are waited for the function to begin. Elsewhere it does nothing.
+func ClaimBegins(ctx context.Context) {
+	if c, ok := ctx.Value(claimClockKey{}).(*claimClock); ok {
+		c.asked()
+	}
+}
+
+type claimClockKey struct{}
+
+// claimClock cancels a ClaimTx that does not come to its function.
+type claimClock struct {
+	calls  *storeCalls
+	cancel context.CancelCauseFunc
+	began  time.Time
+
+	mu       sync.Mutex
+	timer    *time.Timer
+	deadline time.Time // of the answer; zero: there is no connection yet
+	over     bool      // it has cancelled
+}
+
+func startClaimClock(calls *storeCalls, cancel context.CancelCauseFunc) *claimClock {
+	c := &claimClock{calls: calls, cancel: cancel, began: time.Now()}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.timer = time.AfterFunc(calls.limit, c.tick)
+	return c
+}
+
+func (c *claimClock) asked() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.deadline.IsZero() && !c.over {
+		c.deadline = time.Now().Add(c.calls.limit)
+		c.timer.Reset(c.calls.limit)
+	}
+}
+
+// tick gives up, or looks again later: who waits for a connection learns here that others have found the database silent.
+func (c *claimClock) tick() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	wait := time.Until(c.deadline)
+	if c.deadline.IsZero() {
+		wait = min(c.calls.limit, time.Until(c.began.Add(connectionWait)))
+		if c.calls.breaker.open() {
+			wait = 0
+		}
+	}
+	if wait > 0 {
+		c.timer.Reset(wait)
+		return
+	}
+	c.over = true
+	c.cancel(errNoAnswer)
+}
+
+// stop ends the clock. It reports whether there was time left.
+func (c *claimClock) stop() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.timer.Stop()
+	return !c.over
+}
+
+// connecting reports whether a connection was waited for all the time that there is for it.
+func (c *claimClock) connecting() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.deadline.IsZero() && time.Since(c.began) >= connectionWait
 }

@@ -16,8 +16,7 @@ type Entry struct {
 	g         *Guard
 	f         *twin
 	claim     Claim
-	ctx       context.Context //nolint:containedctx // the claim's: its loss cancels it
-	stop      func()
+	kept      *Kept
 	retention time.Duration
 
 	mu    sync.Mutex
@@ -26,7 +25,22 @@ type Entry struct {
 
 // Context is that of Enter, and is cancelled too when the claim is lost (its cause then matches [ErrClaimLost]), when the guard
 // is closed ([ErrKeeperClosed]) and when the entry ends.
-func (e *Entry) Context() context.Context { return e.ctx }
+func (e *Entry) Context() context.Context { return e.kept.Context() }
+
+// Begin is asked just before the work of the entry begins. With an error it must not begin: this process was paused for longer than
+// the lease ([ErrClaimLost]), the guard is closed ([ErrKeeperClosed]), or the context of Enter has ended. The entry has ended
+// then, and the key is free for the next caller. [Guard.Enter] has asked once; ask again if time has passed since.
+func (e *Entry) Begin(ctx context.Context) error {
+	if e.kept.Alive() {
+		return nil
+	}
+	cause := context.Cause(e.kept.Context())
+	if cause == nil { // the clocks know it before the keeper has looked at them
+		cause = ErrClaimLost
+	}
+	_ = e.Release(ctx, Unstarted) // if it does not arrive, the lease ends it
+	return fmt.Errorf("claim %q: %w", e.claim.Key, cause)
+}
 
 // Claim is what is held.
 func (e *Entry) Claim() Claim { return e.claim }
@@ -60,7 +74,7 @@ func (e *Entry) end(ctx context.Context, a Answer, write func(context.Context) e
 	e.ended = true
 	var known Answer
 	defer func() { // also if write panics
-		e.stop()
+		e.kept.StopAll()
 		e.g.land(e.claim.Key, e.f, known, nil)
 	}()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTime)

@@ -15,6 +15,7 @@ const (
 	DefaultWait            = 5 * time.Second // ten polls
 	DefaultPoll            = 500 * time.Millisecond
 	DefaultMaxWaiters      = 256
+	DefaultStoreTimeout    = 1500 * time.Millisecond
 )
 
 // GuardConfig is how a [Guard] keeps and waits. The zero value is fit for use.
@@ -34,6 +35,12 @@ type GuardConfig struct {
 	// MaxWaiters is how many callers of this process may wait for one key that somebody is at work on; zero or less:
 	// [DefaultMaxWaiters]. The next is told [ErrInFlight] at once.
 	MaxWaiters int
+	// StoreTimeout is how long the store may take to answer a claim, all attempts together, before the caller is told [ErrUnavailable]; zero or
+	// less: [DefaultStoreTimeout]. It is kept also with a client that does not heed contexts. In a transaction it counts from when the
+	// store has a connection ([ClaimBegins]), for which ten seconds are waited. The time of the function does not count, nor does that of
+	// the record of its result, for which there are ten seconds. While the store does not answer at all, callers are told so at once: after three
+	// failures in a row over at least a second one claim a second is tried, and the first answer ends that.
+	StoreTimeout time.Duration
 	// Rerun lets a function run again whose earlier run was cut short and may have had its effect. Without it the caller is
 	// told [ErrUnknownOutcome] until nobody has asked for the length of Retention, or a person has released the key.
 	Rerun bool
@@ -48,6 +55,7 @@ func (c *GuardConfig) setDefaults() {
 	c.Poll = cmp.Or(max(0, c.Poll), DefaultPoll)
 	c.MaxWaiters = cmp.Or(max(0, c.MaxWaiters), DefaultMaxWaiters)
 	c.Wait = cmp.Or(c.Wait, DefaultWait)
+	c.StoreTimeout = cmp.Or(max(0, c.StoreTimeout), DefaultStoreTimeout)
 }
 
 // Guard lets callers share one run of a function by key, in this process and in all that use the same ledger. [Do] and
@@ -59,6 +67,7 @@ func (c *GuardConfig) setDefaults() {
 type Guard struct {
 	store  Store
 	keeper *Keeper
+	calls  *storeCalls
 	cfg    GuardConfig
 
 	mu    sync.Mutex
@@ -68,13 +77,20 @@ type Guard struct {
 // NewGuard returns a Guard over a ledger.
 func NewGuard(s Store, cfg GuardConfig) *Guard {
 	cfg.setDefaults()
-	return &Guard{store: s, keeper: NewKeeper(s, cfg.Lease), cfg: cfg, twins: make(map[Key]*twin)}
+	return &Guard{
+		store: s, keeper: NewKeeper(s, cfg.Lease), calls: newStoreCalls(s, cfg.StoreTimeout, cfg.Lease), cfg: cfg,
+		twins: make(map[Key]*twin),
+	}
 }
 
 // Close ends the renewal of claims and waits for what is under way to the ledger. The contexts of functions that still run are
 // cancelled with [ErrKeeperClosed]; their ends are still written. Afterwards results are replayed as ever, and who would have
-// to run is told ErrKeeperClosed. Close may be called more than once.
-func (g *Guard) Close() { g.keeper.Close() }
+// to run is told ErrKeeperClosed. Claims that were given up are waited for as long as the store's client takes to give them up too. Close
+// may be called more than once.
+func (g *Guard) Close() {
+	g.keeper.Close()
+	g.calls.close()
+}
 
 // Store is the ledger.
 func (g *Guard) Store() Store { return g.store }
@@ -123,26 +139,25 @@ func (g *Guard) request(c Call) Request {
 // over; its Wait may be zero. The data of a result is shared with other callers: it must not be changed.
 //
 // An error says that the ledger could not answer (it matches [ErrUnavailable]), that the key is invalid ([ErrKey]), that ctx
-// ended, that the guard is closed ([ErrKeeperClosed]), or that the answer took longer than the lease ([ErrClaimLost]).
-// Nothing was run. A claim whose answer was lost is given back; if that does not arrive either, as when the ledger is
-// down, it lasts for a lease and counts as a run whose outcome is unknown after it.
+// ended, that the guard is closed ([ErrKeeperClosed]), or that this process was paused for longer than the lease
+// ([ErrClaimLost]). An answer that takes longer than the lease is asked for again, within StoreTimeout and three times at most.
+// Nothing was run. A claim whose answer was lost is given back, in the background if the ledger is down, for ten minutes at most. If that
+// does not arrive either, the claim lasts for a lease and counts as a run whose outcome is unknown after it.
 func (g *Guard) Enter(ctx context.Context, c Call) (entry *Entry, a Answer, err error) {
 	req := g.request(c)
 	var token Token
 	var since time.Time
 	a, f, err := g.enter(ctx, c, func(*twin) (a Answer, kept bool, err error) {
-		token, since = NewToken(), time.Now()
-		a, err = g.claim(ctx, token, req)
+		token = NewToken()
+		a, since, err = g.claim(ctx, token, req)
 		return a, a.Verdict.Held(), err
 	})
 	if f == nil {
 		return nil, a, err
 	}
 	e := &Entry{g: g, f: f, claim: req.Held(token, a), retention: req.Retention}
-	e.ctx, e.stop = g.keeper.Keep(c.work(ctx), e.claim, since)
-	if e.ctx.Err() != nil { // before anything ran
-		err := fmt.Errorf("claim %q: %w", c.Key, context.Cause(e.ctx))
-		_ = e.Release(ctx, Unstarted) // if it does not arrive, the lease ends it
+	e.kept = g.keeper.KeepAll(c.work(ctx), []Claim{e.claim}, since)
+	if err := e.Begin(ctx); err != nil {
 		return nil, Answer{}, err
 	}
 	return e, a, nil
@@ -152,23 +167,65 @@ func (g *Guard) Enter(ctx context.Context, c Call) (entry *Entry, a Answer, err 
 // token of the first, so that one whose answer was lost is recognised.
 const askTries = 3
 
-func (g *Guard) claim(ctx context.Context, t Token, req Request) (Answer, error) {
-	reqs, answers := [...]Request{req}, [1]Answer{}
-	err := retry(ctx, askTries, func() error { return g.store.Claim(ctx, t, g.cfg.Lease, reqs[:], answers[:]) })
+// claim returns the answer, and the time just before the request for it was sent: a lease counts from there.
+func (g *Guard) claim(ctx context.Context, t Token, req Request) (a Answer, since time.Time, err error) {
+	end, err := g.calls.begin()
 	if err != nil {
-		g.giveBack(ctx, req, t)
-		return Answer{}, fmt.Errorf("claim %q: %w", req.Key, err)
+		return Answer{}, since, fmt.Errorf("claim %q: %w", req.Key, err)
 	}
-	return answers[0], nil
+	ended := callUnknown
+	defer func() { end(ended) }() // also if the store panics
+	ghost := Release{Claim: Claim{Key: req.Key, Token: t}, Outcome: Unstarted, Retention: req.Retention}
+	until := time.Now().Add(g.cfg.StoreTimeout)
+	bounded, cancel := context.WithDeadline(ctx, until)
+	defer cancel()
+	err = retry(bounded, askTries, func() error {
+		var reqs, answers = [...]Request{req}, [1]Answer{} // its own: a call that was given up may still write
+		since = time.Now()
+		err := g.calls.do(bounded, func(ctx context.Context) error {
+			return g.store.Claim(ctx, t, g.cfg.Lease, reqs[:], answers[:])
+		}, func() { g.calls.addGhost(ghost) })
+		switch {
+		case err != nil:
+			return err
+		case answers[0].Verdict.Held() && over(since.Add(g.cfg.Lease), time.Now()):
+			return errLate // another caller may have taken over meanwhile
+		}
+		a = answers[0]
+		return nil
+	})
+	ended = endOf(ctx, err)
+	switch {
+	case err == nil:
+		return a, since, nil
+	case !errors.Is(err, errNoAnswer): // else it is given back when the call returns
+		rest, cancel := context.WithDeadline(context.WithoutCancel(ctx), until)
+		defer cancel()
+		g.calls.giveBack(rest, ghost)
+	}
+	return Answer{}, since, fmt.Errorf("claim %q: %w", req.Key, err)
 }
 
-// giveBack releases what a claim may have got whose answer was lost (rule 32). If that does not arrive either, the lease
-// ends it.
-func (g *Guard) giveBack(ctx context.Context, req Request, t Token) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+// errLate says that a claim was granted and that its lease was over when the answer came.
+var errLate = fmt.Errorf("%w: the answer to a claim took longer than the lease", ErrUnavailable)
+
+// Ask makes a call of the store that changes nothing, such as that of a [Looker], under the rules of [GuardConfig].StoreTimeout. The error
+// matches [ErrUnavailable] if fn was given up, or not called because the store does not answer. Then fn may still run: nothing that it
+// writes may be read.
+func (g *Guard) Ask(ctx context.Context, fn func(context.Context) error) error {
+	end, err := g.calls.begin()
+	if err != nil {
+		return err
+	}
+	ended := callUnknown
+	defer func() { end(ended) }()
+	bounded, cancel := context.WithTimeout(ctx, g.cfg.StoreTimeout)
 	defer cancel()
-	claim := Claim{Key: req.Key, Token: t}
-	_ = g.store.Release(ctx, []Release{{Claim: claim, Outcome: Unstarted, Retention: req.Retention}})
+	err = g.calls.do(bounded, fn, func() {})
+	if ended = endOf(ctx, err); ended == callFailed && g.calls.tx.Load() {
+		ended = callUnknown // it may have waited for a connection that a transaction holds
+	}
+	return err
 }
 
 // asker asks the ledger once, for all who follow f. With kept the key is the caller's.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/dedup/memstore"
+	"github.com/idem-go/idem/internal/faketime"
 	"github.com/stretchr/testify/require"
 )
 
@@ -95,6 +96,7 @@ type desk struct {
 func atDesk(t *testing.T, cfg dedup.GuardConfig, test func(d *desk)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
+		defer faketime.Bound(t.Name())()
 		mem := memstore.New()
 		s := &faulty{Store: mem}
 		d := &desk{T: t, s: s, mem: mem, here: dedup.NewGuard(s, cfg), there: dedup.NewGuard(mem, cfg)}
@@ -580,11 +582,11 @@ func TestGuard_RunningAndEntries(t *testing.T) {
 func TestGuardConfig_Defaults(t *testing.T) {
 	mem := memstore.New()
 	want := dedup.GuardConfig{Lease: 30 * time.Second, Retention: 24 * time.Hour, Wait: 5 * time.Second,
-		Poll: 500 * time.Millisecond, MaxWaiters: 256}
+		Poll: 500 * time.Millisecond, MaxWaiters: 256, StoreTimeout: 1500 * time.Millisecond}
 	g := dedup.NewGuard(mem, dedup.GuardConfig{})
 	require.Equal(t, want, g.Config())
 	require.Same(t, mem, g.Store())
-	wrong := dedup.GuardConfig{Lease: -1, Retention: -1, Poll: -1, MaxWaiters: -1, Wait: 5 * time.Second}
+	wrong := dedup.GuardConfig{Lease: -1, Retention: -1, Poll: -1, MaxWaiters: -1, StoreTimeout: -1, Wait: 5 * time.Second}
 	require.Equal(t, want, dedup.NewGuard(mem, wrong).Config())
 	none := dedup.GuardConfig{Wait: -1}
 	require.EqualValues(t, -1, dedup.NewGuard(mem, none).Config().Wait)

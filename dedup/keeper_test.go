@@ -12,6 +12,7 @@ import (
 
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/dedup/memstore"
+	"github.com/idem-go/idem/internal/faketime"
 	"github.com/stretchr/testify/require"
 )
 
@@ -95,6 +96,7 @@ type rig struct {
 func inBubble(t *testing.T, test func(r *rig)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
+		defer faketime.Bound(t.Name())()
 		s := &probe{Store: memstore.New()}
 		k := dedup.NewKeeper(s, lease)
 		defer k.Close()
@@ -273,6 +275,25 @@ func TestKeeperLosesAtTheDeadlineAndNotLater(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The time that a slow renewal took is part of the lease.
+func TestKeeperCountsARenewalFromBeforeItsRequest(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		renewals := 0
+		r.s.renewing(func(ctx context.Context) error {
+			if renewals++; renewals > 1 {
+				return refuse(ctx)
+			}
+			time.Sleep(lease / 10)
+			return nil
+		})
+		began := time.Now()
+		_, held, stop := r.claim("e")
+		defer stop()
+		<-held.Done()
+		require.Equal(r, lease/3+lease, time.Since(began))
+	})
 }
 
 // The time a slow Claim took is part of the lease.

@@ -67,6 +67,13 @@ type Parker interface {
 	// already, or once a Wait of its own is over. empty reports that the queue has ended, which is decided in the same
 	// transaction, or was not there.
 	Remove(ctx context.Context, lot Lot, queue string, events ...Parked) (empty bool, err error)
+	// Delay gives queues their next turn no earlier than after wait: until then Due leaves them out. It is for queues whose heads
+	// cannot run now, so that they keep no other queue from its turn. Nothing else of a queue changes. A Postpone of its head, or
+	// another head, ends the delay. Queues that are blocked or not there stay as they are.
+	Delay(ctx context.Context, lot Lot, wait time.Duration, queues ...string) error
+	// ParkedOf returns those of some events that are parked in a topic, in any partition and queue, in no order: what Park would
+	// leave as it is.
+	ParkedOf(ctx context.Context, scope, topic string, keys ...Key) ([]Parked, error)
 	// FindParked returns an event that is parked in any partition of a topic, for a person. ok is false if it is not.
 	FindParked(ctx context.Context, scope, topic string, key Key) (lot Lot, e Parked, ok bool, err error)
 }

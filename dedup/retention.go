@@ -17,8 +17,9 @@ type Progress struct {
 	Next int64
 	// Time is the broker's time of the last record below Next. Zero if it is not known: such a progress moves no time.
 	Time time.Time
-	// CaughtUp says that nothing was waiting in the partition when this was seen. Its consumed time is then the present,
-	// on the ledger's clock, however long ago the last record came.
+	// CaughtUp says that nothing was waiting in the partition when its leader was asked, at most 15 s ago. Its consumed time is
+	// then the present, on the ledger's clock, however long ago the last record came. A store dates it back, by one minute for
+	// example, for the age of the answer and for records that are under way.
 	CaughtUp bool
 }
 

@@ -34,7 +34,7 @@ type Store interface {
 	//	                                 it is accepted and the record follows (the write of the move was lost)
 	//	another fingerprint              Conflict, unless the request's generation is above zero
 	//
-	// A conflict is found before anything else. A copy that was overtaken may be told Busy while a lease lives, and is
+	// A conflict is found before anything else, and [Answer.Known] says what an equal copy would be told. A copy that was overtaken may be told Busy while a lease lives, and is
 	// told Moved once it is over; it is never granted. Doubt is not forgotten: a claim that was Uncertain stays so when the
 	// event is moved on to a later attempt.
 	Claim(ctx context.Context, t Token, lease time.Duration, reqs []Request, answers []Answer) error
@@ -47,6 +47,10 @@ type Store interface {
 	// One exception: a store may write a completion without result as done even if the claim was lost, since that the
 	// effect happened is a fact whoever holds the claim (rule 29); it is reported as lost all the same. Repeating a
 	// completion that succeeded succeeds.
+	//
+	// A claim that was released as [Unknown] can still be completed as done under its token, with or without a result, as long as the
+	// key was not claimed, discarded or forgotten since: a run that was left behind has succeeded after all (rule 13). Completions with
+	// Dead or Retry are refused then.
 	Complete(ctx context.Context, done []Completion) error
 
 	// Release gives back claims that are still held, as their Outcome says; for the others it returns a *LostError.

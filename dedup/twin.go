@@ -122,7 +122,11 @@ func (g *Guard) follow(p patience, c Call, f *twin) (a Answer, again bool, err e
 	case <-p.ctx.Done():
 		return Answer{}, false, context.Cause(p.ctx)
 	}
-	if v := g.join(f, c); v != 0 {
+	switch v := g.join(f, c); v {
+	case 0:
+	case Conflict:
+		return Answer{Verdict: Busy}.Conflicted(), false, nil
+	default:
 		return Answer{Verdict: v}, false, nil
 	}
 	timer := time.NewTimer(time.Until(p.until))
@@ -148,7 +152,7 @@ func (g *Guard) join(f *twin, c Call) Verdict {
 	defer g.mu.Unlock()
 	switch {
 	case f.landed:
-	case f.held && another(f.fingerprint, c.Fingerprint):
+	case f.held && Differ(f.fingerprint, c.Fingerprint):
 		return Conflict
 	case f.waiters >= g.cfg.MaxWaiters:
 		return Busy
@@ -173,10 +177,4 @@ func (g *Guard) leave(f *twin, c Call) (a Answer, again bool) {
 	default:
 		return f.answer, false
 	}
-}
-
-// another reports whether there are two fingerprints, and they are not equal.
-func another(a, b Fingerprint) bool {
-	var none Fingerprint
-	return a != b && a != none && b != none
 }

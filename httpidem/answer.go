@@ -1,6 +1,7 @@
 package httpidem
 
 import (
+	"maps"
 	"net/http"
 	"net/textproto"
 	"slices"
@@ -54,11 +55,13 @@ func filter(h http.Header, keep func(name string) bool) http.Header {
 func (a *answer) replay(w http.ResponseWriter) {
 	h := w.Header()
 	for name, values := range a.header {
-		if textproto.CanonicalMIMEHeaderKey(name) == "Vary" {
+		switch canonical := textproto.CanonicalMIMEHeaderKey(name); {
+		case canonical == "Vary":
 			addMissing(h, values)
-			continue
+		case isCORS(canonical): // kept by an earlier release
+		default:
+			h[name] = values
 		}
-		h[name] = values
 	}
 	h.Del("Content-Length")
 	prefix := ""
@@ -131,5 +134,9 @@ func replayed(more []string) map[string]bool {
 	for _, name := range neverReplayed() {
 		delete(set, textproto.CanonicalMIMEHeaderKey(name))
 	}
+	maps.DeleteFunc(set, func(name string, _ bool) bool { return isCORS(name) })
 	return set
 }
+
+// isCORS reports whether a header belongs to the origin that asks: the answer to one origin must not open itself to another one (H-13).
+func isCORS(name string) bool { return strings.HasPrefix(name, "Access-Control-") }

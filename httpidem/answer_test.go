@@ -77,6 +77,17 @@ func TestReadAnswer_Refuses(t *testing.T) {
 	}
 }
 
+// H-13: a CORS header that an earlier release has kept does not open a replay to the origin of the first answer.
+func TestAnswer_KeptCORS_H13(t *testing.T) {
+	w := httptest.NewRecorder()
+	w.Header().Set("Access-Control-Allow-Origin", "https://b")
+	roundTrip(t, &answer{status: 200, header: http.Header{
+		"Access-Control-Allow-Origin": {"https://a"}, "Access-Control-Allow-Credentials": {"true"},
+	}}, keepAll, 0).replay(w)
+	require.Equal(t, []string{"https://b"}, w.Header()["Access-Control-Allow-Origin"])
+	require.NotContains(t, w.Header(), "Access-Control-Allow-Credentials")
+}
+
 func FuzzReadAnswer_H06(f *testing.F) {
 	f.Add((&answer{status: 200, header: http.Header{"Etag": {"1"}, "Link": nil}, body: []byte("b")}).result(keepAll, 9).Data)
 	f.Add([]byte{200, 1, 0, 0, 0})

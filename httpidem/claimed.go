@@ -13,7 +13,12 @@ import (
 
 // claimed runs the handler under a claim.
 func (m *Middleware) claimed(w http.ResponseWriter, q *request, next http.Handler) {
-	entry, a, err := m.guard.Enter(q.r.Context(), q.call)
+	var entry *dedup.Entry
+	var a dedup.Answer
+	err := q.away
+	if err == nil {
+		entry, a, err = m.guard.Enter(q.r.Context(), q.call)
+	}
 	if err == nil {
 		q.ledgerUp()
 	}
@@ -31,6 +36,10 @@ func (m *Middleware) claimed(w http.ResponseWriter, q *request, next http.Handle
 		_ = entry.Release(q.r.Context(), dedup.Unstarted) // if it does not arrive, the lease ends it
 		q.reply(w, a)
 	default:
+		if err := entry.Begin(q.r.Context()); err != nil {
+			q.unavailable(w, err)
+			return
+		}
 		(&claimedRun{q: q, entry: entry}).run(w, next)
 	}
 }
@@ -96,8 +105,8 @@ func (c *claimedRun) ended() {
 		q.observe(stored(c.early), a.status, c.early)
 		return
 	}
-	o := Outcome{Status: a.status, NotApplied: q.state.notApplied.Load()}
-	if q.m.cfg.Fate(q.r, o) == Forget {
+	q.checkCORS(c.rec)
+	if q.fate(a.status, false) == Forget {
 		err := c.entry.Release(ctx, c.q.forgotten())
 		c.log("answer is not kept, but the key could not be released", err)
 		c.rec.send()
@@ -130,7 +139,7 @@ func stored(err error) Result {
 // that has said NotApplied is not kept, whatever it answers.
 func (c *claimedRun) leaveEarly(a *answer) error {
 	c.alone()
-	if c.q.m.cfg.Fate(c.q.r, Outcome{Status: a.status, NotApplied: c.q.state.notApplied.Load()}) == Forget {
+	if c.q.fate(a.status, false) == Forget {
 		c.early = c.entry.Release(c.q.r.Context(), c.q.forgotten())
 	} else {
 		c.early = c.entry.Complete(c.q.r.Context(), a.result(c.q.m.keeps, c.q.m.cfg.MaxResponse))

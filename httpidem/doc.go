@@ -31,6 +31,8 @@
 //	an earlier run was cut short         409 unknown_outcome
 //	done, but the answer was too large   409 not_replayable
 //	too many keys at work                429 too_many_keys
+//	a body that was read in front        500 body_consumed
+//	a function of the Config failed      503 check_failed, Retry-After
 //	the ledger cannot be asked           503 ledger_unavailable, Retry-After
 //
 // Errors are application/problem+json (RFC 9457).

@@ -2,7 +2,6 @@ package httpidem_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -73,7 +72,7 @@ func account(r *http.Request) (string, error) {
 	if a := r.Header.Get("X-Account"); a != "" {
 		return a, nil
 	}
-	return "", errors.New("nobody is logged in")
+	return "", httpidem.Refuse(http.StatusUnauthorized, "Log in first.")
 }
 
 type receipt struct{ Number int }

@@ -1,6 +1,9 @@
 package httpidem
 
-import "net/http"
+import (
+	"net/http"
+	"slices"
+)
 
 // Fate is what becomes of an answer and of what its handler did.
 type Fate uint8
@@ -42,4 +45,13 @@ func DefaultFate(_ *http.Request, o Outcome) Fate {
 	default:
 		return Keep
 	}
+}
+
+// fate decides about an answer. What ForgetStatus names has changed nothing, as if the handler had said so.
+func (q *request) fate(status int, tx bool) Fate {
+	if slices.Contains(q.m.cfg.ForgetStatus, status) {
+		q.state.notApplied.Store(true)
+		return Forget
+	}
+	return q.m.cfg.Fate(q.r, Outcome{Status: status, NotApplied: q.state.notApplied.Load(), Tx: tx})
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/idem-go/idem/dedup/memstore"
 	"github.com/idem-go/idem/dedup/redisstore"
 	"github.com/idem-go/idem/httpidem"
+	"github.com/idem-go/idem/internal/faketime"
 	"github.com/idem-go/idem/internal/netproxy"
 	"github.com/idem-go/idem/internal/testenv"
 )
@@ -71,7 +72,10 @@ func (f *faulty) Release(ctx context.Context, claims []dedup.Release) error {
 // inBubble runs a test with a service over a faulty ledger in memory, and time that passes at once.
 func inBubble(t *testing.T, test func(t *testing.T, s *service, f *faulty)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) { test(t, newService(t), &faulty{Store: memstore.New()}) })
+	synctest.Test(t, func(t *testing.T) {
+		defer faketime.Bound(t.Name())()
+		test(t, newService(t), &faulty{Store: memstore.New()})
+	})
 }
 
 // H-18: the ledger is away when the answer is to be stored, and stays away. The client gets the real answer all the same, if later;
@@ -162,7 +166,7 @@ func TestLateClaim_Rule49(t *testing.T) {
 			}
 			return false
 		})
-		h := s.claimed(f)
+		h := s.claimed(f, func(c *httpidem.Config) { c.StoreTimeout = time.Minute })
 		require.Equal(t, "ledger_unavailable", code(send(h, "a")))
 		require.Equal(t, httpidem.Unavailable, s.last())
 		require.Zero(t, s.ran("a"))

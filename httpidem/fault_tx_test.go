@@ -117,11 +117,12 @@ func TestRetriesTakeNoConnections_Rule20(t *testing.T) {
 			<-open
 		}
 	}
-	here := s.inTx(newPool(t, url, 4))
+	patient := func(c *httpidem.Config) { c.StoreTimeout = time.Minute } // how long answers take is measured here
+	here := s.inTx(newPool(t, url, 4), patient)
 	shared := newPool(t, url, 4)
 	var there []http.Handler // each knows of its own callers only
 	for i := range processes {
-		there = append(there, s.inTx(shared))
+		there = append(there, s.inTx(shared, patient))
 		require.Equal(t, http.StatusCreated, send(there[i], fmt.Sprint("warm-", i)).Code)
 	}
 	first := make(chan *httptest.ResponseRecorder, 1)

@@ -28,7 +28,10 @@ var (
 	errKeyString  = clientError(`The idempotency key is no valid quoted string (RFC 8941, section 3.3.3). Send it as "8e03978e-40d5-43dd-bc93-6894a57f9324", with printable ASCII characters between the quotes, and a backslash before each quote or backslash in it.`)
 	errKeyUnquote = clientError(`The idempotency key must be a quoted string (RFC 8941, section 3.3.3). Send it with its quotes, as "8e03978e-40d5-43dd-bc93-6894a57f9324".`)
 	errKeyBare    = clientError(`The idempotency key has characters other than printable ASCII, or a quote that it does not begin with. Send a UUID.`)
+	errKeyComma   = clientError(`The idempotency key has a comma, as if two header lines were joined. Send it once, and in quotes if the comma is a part of it.`)
 	errKeyUUID    = clientError("The idempotency key is no UUID. Send one as 8e03978e-40d5-43dd-bc93-6894a57f9324: 32 hexadecimal digits in groups of 8, 4, 4, 4 and 12.")
+
+	errKeyPlaceholder = clientError("The idempotency key stands for a missing value, such as null, 0 or a UUID of zeros only. Send a UUID of your own for each operation, the same for each retry of it.")
 )
 
 // parseKey reads the values of the header: one line, 1 to 255 printable ASCII characters when decoded. Its errors are texts for
@@ -50,12 +53,31 @@ func parseKey(values []string, syntax Syntax, uuidOnly bool) (string, error) {
 		return "", errKeyEmpty
 	case len(key) > maxKey:
 		return "", errKeyLong
-	case uuidOnly && !isUUID(key):
+	}
+	uuid, isUUID := canonicalUUID(key)
+	switch {
+	case isPlaceholder(key) || isPlaceholder(uuid):
+		return "", errKeyPlaceholder
+	case uuidOnly && !isUUID:
 		return "", errKeyUUID
 	case uuidOnly:
-		return strings.ToLower(key), nil
+		return uuid, nil
 	}
 	return key, nil
+}
+
+// maxUUID is a mark, as the nil UUID is, and not an identifier (RFC 9562, section 5.10).
+const maxUUID = "ffffffff-ffff-ffff-ffff-ffffffffffff"
+
+// isPlaceholder reports whether a key is what programs write that have none: all their requests would have the same one.
+func isPlaceholder(key string) bool {
+	switch strings.ToLower(key) {
+	case "":
+		return false // no UUID
+	case "null", "(null)", "nil", "<nil>", "none", "undefined", "nan", "-1", "true", "false", "[object object]", "{}", "[]", maxUUID:
+		return true
+	}
+	return strings.Trim(key, "0-") == "" // the nil UUID too (section 5.9)
 }
 
 func decodeKey(value string, syntax Syntax) (string, error) {
@@ -69,8 +91,11 @@ func decodeKey(value string, syntax Syntax) (string, error) {
 		return "", errKeyUnquote
 	}
 	for i := range len(bare) {
-		if c := bare[i]; c < ' ' || c > '~' || c == '"' {
+		switch c := bare[i]; {
+		case c < ' ' || c > '~' || c == '"':
 			return "", errKeyBare
+		case c == ',': // proxies join header lines with it
+			return "", errKeyComma
 		}
 	}
 	return bare, nil
@@ -89,22 +114,32 @@ func decodeQuoted(value string) (string, error) {
 	return key, nil
 }
 
-// isUUID reports whether s is in the canonical form of RFC 9562, in either case. It asks for no version: what matters is that the
-// client drew it at random.
-func isUUID(s string) bool {
-	if len(s) != 36 {
-		return false
+// canonicalUUID returns a UUID in the form of RFC 9562, in lower case. It takes that form in either case, with urn:uuid: in front (RFC 9562,
+// section 4), in braces, and without hyphens, which are the forms that common libraries read. It asks for no version: all that matters is
+// that the client drew it at random.
+func canonicalUUID(s string) (uuid string, ok bool) {
+	const form, urn = 36, "urn:uuid:"
+	s = strings.ToLower(s)
+	switch {
+	case len(s) == len(urn)+form && strings.HasPrefix(s, urn):
+		s = s[len(urn):]
+	case len(s) == form+2 && s[0] == '{' && s[len(s)-1] == '}':
+		s = s[1 : len(s)-1]
+	case len(s) == form-4:
+		s = s[:8] + "-" + s[8:12] + "-" + s[12:16] + "-" + s[16:20] + "-" + s[20:]
+	case len(s) != form:
+		return "", false
 	}
 	for i := range len(s) {
 		c := s[i]
 		switch {
 		case i == 8 || i == 13 || i == 18 || i == 23:
 			if c != '-' {
-				return false
+				return "", false
 			}
-		case (c < '0' || c > '9') && (c < 'a' || c > 'f') && (c < 'A' || c > 'F'):
-			return false
+		case (c < '0' || c > '9') && (c < 'a' || c > 'f'):
+			return "", false
 		}
 	}
-	return true
+	return s, true
 }

@@ -93,10 +93,23 @@ func TestParseKey_H01(t *testing.T) {
 		"10 kB of parameters":      {values: []string{`"k"` + strings.Repeat(";a", 5_000)}},
 		"UUID":                     {values: []string{`"` + uuid + `"`}, uuidOnly: true, strict: uuid, lenient: uuid},
 		"UUID, upper case":         {values: []string{`"` + strings.ToUpper(uuid) + `"`}, uuidOnly: true, strict: uuid, lenient: uuid},
+		"UUID, bare, two lines":    {values: []string{uuid + "," + uuid}, uuidOnly: true},
 		"UUID, bare":               {values: []string{uuid}, uuidOnly: true, lenient: uuid},
 		"no UUID":                  {values: []string{`"k"`}, uuidOnly: true},
-		"UUID in braces":           {values: []string{`"{` + uuid + `}"`}, uuidOnly: true},
-		"UUID without hyphens":     {values: []string{`"` + strings.ReplaceAll(uuid, "-", "") + `"`}, uuidOnly: true},
+		"UUID in braces":           {values: []string{`"{` + uuid + `}"`}, uuidOnly: true, strict: uuid, lenient: uuid},
+		"UUID without hyphens":     {values: []string{`"` + strings.ReplaceAll(uuid, "-", "") + `"`}, uuidOnly: true, strict: uuid, lenient: uuid},
+		"UUID as a URN":            {values: []string{`"urn:uuid:` + uuid + `"`}, uuidOnly: true, strict: uuid, lenient: uuid},
+		"UUID as a URN, upper":     {values: []string{`"URN:UUID:` + strings.ToUpper(uuid) + `"`}, uuidOnly: true, strict: uuid, lenient: uuid},
+		"UUID, one brace":          {values: []string{`"{` + uuid + `"`}, uuidOnly: true},
+		"UUID, other braces":       {values: []string{`"(` + uuid + `)"`}, uuidOnly: true},
+		"UUID in braces as a URN":  {values: []string{`"urn:uuid:{` + uuid + `}"`}, uuidOnly: true},
+		"UUID, other URN":          {values: []string{`"urn:oid::` + uuid + `"`}, uuidOnly: true},
+		"UUID, half a hyphen":      {values: []string{`"8e03978e40d543ddbc936894a57f-324"`}, uuidOnly: true},
+		"forms stay as they are":   {values: []string{`"{` + uuid + `}"`}, strict: "{" + uuid + "}", lenient: "{" + uuid + "}"},
+		"bare, two lines joined":   {values: []string{uuid + ", " + uuid}},
+		"bare with a comma":        {values: []string{"a,b"}},
+		"bare, comma at the end":   {values: []string{"a,"}},
+		"quoted with a comma":      {values: []string{`"a,b"`}, strict: "a,b", lenient: "a,b"},
 		"UUID with other hyphens":  {values: []string{`"8e03978e40d5-43dd-bc93-6894-a57f9324"`}, uuidOnly: true},
 		"UUID with a letter":       {values: []string{`"ge03978e-40d5-43dd-bc93-6894a57f9324"`}, uuidOnly: true},
 		"case is kept otherwise":   {values: []string{`"ABC"`}, strict: "ABC", lenient: "ABC"},
@@ -111,15 +124,40 @@ func TestParseKey_H01(t *testing.T) {
 	}
 }
 
+// Values of programs that have no key: all their requests would have the same one (H-01).
+func TestParseKey_Placeholders_H01(t *testing.T) {
+	const null, max = "00000000-0000-0000-0000-000000000000", "ffffffff-ffff-ffff-ffff-ffffffffffff"
+	for _, value := range []string{
+		"null", "NULL", "(null)", "nil", "<nil>", "none", "None", "undefined", "Undefined", "NaN", "0", "00", "-", "-1", "true", "false", "[object Object]", "{}", "[]",
+		null, "{" + null + "}", "urn:uuid:" + null, "00000000000000000000000000000000",
+		max, strings.ToUpper(max), "{" + max + "}", "urn:uuid:" + max, "ffffffffffffffffffffffffffffffff",
+	} {
+		for _, uuidOnly := range []bool{true, false} {
+			for _, line := range []string{value, `"` + value + `"`, ` "` + value + `" `} {
+				_, err := parseKey([]string{line}, Lenient, uuidOnly)
+				require.Error(t, err, line)
+				if _, isUUID := canonicalUUID(value); !uuidOnly || isUUID {
+					require.ErrorIs(t, err, errKeyPlaceholder, line)
+				}
+			}
+		}
+	}
+	for _, value := range []string{"1", "01", "nullable", "none-7", "null-7", "order-0", "-7", "true-1", "ffff", "00000000-0000-0000-0000-000000000001"} {
+		key, err := parseKey([]string{value}, Lenient, false)
+		require.NoError(t, err, value)
+		require.Equal(t, value, key)
+	}
+}
+
 // Every error tells a client what to do (H-01).
 func TestParseKey_ErrorsAreSentences_H01(t *testing.T) {
-	for _, err := range []error{errKeyTwice, errKeyEmpty, errKeyLong, errKeyString, errKeyUnquote, errKeyBare, errKeyUUID} {
+	for _, err := range []error{errKeyTwice, errKeyEmpty, errKeyLong, errKeyString, errKeyUnquote, errKeyBare, errKeyUUID, errKeyComma, errKeyPlaceholder} {
 		require.Regexp(t, `^The idempotency key .*\.$`, err.Error())
 	}
 }
 
 func FuzzParseKey_H01(f *testing.F) {
-	for _, s := range []string{"", `"`, `""`, `"a"`, `"a\"b\\"`, `"a";x=1`, "bare", " bare ", `b"c`, "\x00", "\"\x7f\"", "8e03978e-40d5-43dd-bc93-6894a57f9324", `"a", "b"`, "\t\"a\""} {
+	for _, s := range []string{"", `"`, `""`, `"a"`, `"a\"b\\"`, `"a";x=1`, "bare", " bare ", `b"c`, "\x00", "\"\x7f\"", "8e03978e-40d5-43dd-bc93-6894a57f9324", `"a", "b"`, "\t\"a\"", "k, k", "null", "{8E03978E-40D5-43DD-BC93-6894A57F9324}"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, value string) {

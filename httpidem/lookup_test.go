@@ -3,7 +3,6 @@ package httpidem_test
 import (
 	"bytes"
 	"context"
-	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -130,7 +129,7 @@ func TestBodyReadInFront_H03(t *testing.T) {
 			if user := r.PostFormValue("user"); user != "" {
 				return user, nil
 			}
-			return "", errors.New("no user")
+			return "", httpidem.Refuse(http.StatusUnauthorized, "no user")
 		}
 	})
 	require.Equal(t, http.StatusCreated, form(h, "user=u&amount=7").Code)

@@ -26,11 +26,16 @@ type Middleware struct {
 	cfg   Config
 	guard *dedup.Guard
 	enter door
+	tx    bool                                                         // made by NewTx
 	look  func(context.Context, []dedup.Request, []dedup.Answer) error // nil: the ledger cannot
 
 	kept map[string]bool // response headers that are replayed
 
-	outage outage // of the ledger
+	outage outage      // of the ledger
+	warned atomic.Bool // of the server's time-out
+	sparse sparse      // log lines that any request may cause
+
+	load load
 
 	mu   sync.Mutex
 	live map[owner]map[dedup.Key]int // by who asks, how many requests are at each key
@@ -68,7 +73,7 @@ func newMiddleware(cfg Config) (*Middleware, error) {
 		live: make(map[owner]map[dedup.Key]int),
 		kept: replayed(cfg.ReplayHeaders),
 		guard: dedup.NewGuard(cfg.Store, dedup.GuardConfig{
-			Lease: cfg.Lease, Retention: cfg.Retention, Wait: wait, Poll: cfg.Poll,
+			Lease: cfg.Lease, Retention: cfg.Retention, Wait: wait, Poll: cfg.Poll, StoreTimeout: cfg.StoreTimeout,
 		}),
 	}, nil
 }
@@ -85,12 +90,14 @@ type request struct {
 	state *state
 	who   owner
 	body  []byte
+	away  error     // of a look that took all the time that the ledger has: it is not asked again
 	told  bool      // observed
 	ran   time.Time // when the handler began, the last time; zero: it has not
 
 	lines []string      // of the header that has the key
 	left  io.ReadCloser // what was put in the place of the body
 	taken atomic.Bool   // Handler has it from Lookup
+	held  held
 }
 
 // rewind lets the body be read from its beginning.
@@ -104,10 +111,12 @@ func (m *Middleware) Handler(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
+		m.checkServer(r)
 		q, ok := m.looked(w, r)
 		if !ok {
 			return
 		}
+		defer m.unseat(q)
 		if !m.admit(q) {
 			q.retryLater(w)
 			q.refuse(w, Refused, http.StatusTooManyRequests, "too_many_keys", "Too many requests with idempotency keys are at work.")
@@ -131,18 +140,31 @@ func (m *Middleware) Lookup(next http.Handler) http.Handler {
 		if !ok {
 			return
 		}
-		var answers [1]dedup.Answer
-		req := dedup.Request{Key: q.call.Key, Fingerprint: q.call.Fingerprint, Retention: m.cfg.Retention, AnyAge: true}
-		if err := m.look(r.Context(), []dedup.Request{req}, answers[:]); err != nil {
-			answers[0] = dedup.Answer{} // Handler asks again
-		}
-		switch answers[0].Verdict {
+		defer m.unseat(q) // not before Handler has returned
+		switch a := q.look(); a.Verdict {
 		case dedup.Done, dedup.Conflict, dedup.Dead:
-			q.reply(w, answers[0])
+			q.reply(w, a)
 		default:
 			next.ServeHTTP(w, q.r.WithContext(context.WithValue(q.r.Context(), requestKey{}, q)))
 		}
 	})
+}
+
+// look asks what is known of the key. The answer is zero if nothing is, or if the ledger cannot say.
+func (q *request) look() dedup.Answer {
+	var answers [1]dedup.Answer
+	req := dedup.Request{Key: q.call.Key, Fingerprint: q.call.Fingerprint, Retention: q.m.cfg.Retention, AnyAge: true}
+	began := time.Now()
+	err := q.m.guard.Ask(q.r.Context(), func(ctx context.Context) error {
+		return q.m.look(ctx, []dedup.Request{req}, answers[:])
+	})
+	if err == nil {
+		return answers[0]
+	}
+	if !q.m.tx && errors.Is(err, dedup.ErrUnavailable) && time.Since(began) >= q.m.cfg.StoreTimeout {
+		q.away = err
+	}
+	return dedup.Answer{} // answers may still be written
 }
 
 type requestKey struct{}
@@ -150,6 +172,8 @@ type requestKey struct{}
 // covers reports whether a request is one of those that keys are for. It allocates nothing.
 func (m *Middleware) covers(r *http.Request) bool {
 	switch {
+	case slices.Contains(m.cfg.OptionalMethods, r.Method):
+		return len(r.Header[m.cfg.Header]) > 0
 	case !slices.Contains(m.cfg.Methods, r.Method):
 		return false
 	case len(r.Header[m.cfg.Header]) > 0:
@@ -186,6 +210,7 @@ func (m *Middleware) looked(w http.ResponseWriter, r *http.Request) (q *request,
 	}
 	q.r = r
 	if r.Body == q.left {
+		q.rewind() // something between the two may have read it
 		return q, true
 	}
 	// Another body has been put there since, which is the handler's from now on. The fingerprint stays that of what the client sent.
@@ -205,10 +230,23 @@ func (q *request) known(w http.ResponseWriter, status int, code string, err erro
 	if err == nil {
 		return q, true
 	}
+	q.m.unseat(q)
 	if status == http.StatusBadRequest && q.m.cfg.DocsURL != "" {
 		w.Header().Add("Link", "<"+q.m.cfg.DocsURL+`>; rel="describedby"`)
 	}
-	q.refuse(w, Refused, status, code, err.Error())
+	if status == http.StatusServiceUnavailable || status == http.StatusTooManyRequests {
+		q.retryLater(w)
+	}
+	failed, ok := errors.AsType[*failedCheck](err)
+	switch {
+	case !ok:
+		q.refuse(w, Refused, status, code, err.Error())
+	case q.r.Context().Err() != nil: // the client has gone while it was checked
+		q.notRun(w, failed.cause)
+	default:
+		q.problem(status, code, err.Error()).write(w)
+		q.observe(Unavailable, status, failed.cause)
+	}
 	return nil, false
 }
 
@@ -228,33 +266,67 @@ func (q *request) identify(w http.ResponseWriter) (status int, code string, err 
 		return status, code, err
 	}
 	q.state.header, q.state.key = key, ledgerKey(cfg.Scope, q.who, key)
-	if err := q.state.key.Validate(); err != nil {
-		return http.StatusBadRequest, "idempotency_key_invalid", err
+	if q.state.key.Validate() != nil {
+		return q.serverMistake("ledger_key_invalid", "the key that a request would be remembered by is none")
 	}
 	q.call = dedup.Call{Key: q.state.key, Detached: true}
+	if status, code, err := q.m.seat(q); err != nil {
+		return status, code, err
+	}
+	came := r.Body
 	status, code, err = q.read(w) // of the server's own request: only there trailers appear
 	q.r = r.WithContext(dedup.WithParent(context.WithValue(r.Context(), stateKey{}, q.state), q.state.key))
 	switch {
 	case err != nil:
 		return status, code, err
 	case cfg.AnyPayload:
+		q.share(r)
 		return 0, "", nil
-	case len(q.body) == 0 && r.ContentLength > 0 && !isForm(r): // any two bodies would be the same
-		cfg.Logger.ErrorContext(q.r.Context(), "body of a keyed request was read before the middleware, which cannot compare it: put it back", "idempotency_key", key)
-		return http.StatusInternalServerError, "body_consumed", clientError("The request could not be compared with others of its key.")
 	}
-	q.call.Fingerprint = fingerprint(cfg.Secret, q.who.tenant, q.r, q.body)
+	if status, code, err := q.whole(came); err != nil {
+		return status, code, err
+	}
+	p := newPayload(q.r, q.body)
+	if cfg.Fingerprint != nil {
+		if err := cfg.Fingerprint(q.r, p); err != nil {
+			return q.refusedBy("Fingerprint", http.StatusBadRequest, "payload_invalid", err)
+		}
+		q.rewind() // it may have read the body
+	}
+	form, parsed := parsedForm(q.r, q.body)
+	q.call.Fingerprint = payloadFingerprint(cfg.Secret, q.who.tenant, p, form, parsed)
+	q.share(r)
 	return 0, "", nil
+}
+
+// whole refuses a body of which something in front may have read all or a part: any two of them would be the same (H-03).
+func (q *request) whole(came io.ReadCloser) (status int, code string, err error) {
+	const advice = "put httpidem in front, or put the body back and set ContentLength"
+	state := stateOfBody(q.r, came, int64(len(q.body)))
+	if state == bodyWhole {
+		return 0, "", nil
+	}
+	q.logSparsely("body of a keyed request may have been read by something in front of the middleware, which cannot compare it: "+advice,
+		slog.Int64("content_length", q.r.ContentLength), slog.Int("read", len(q.body)))
+	if state == bodyUnclear {
+		return http.StatusLengthRequired, "length_required", clientError("The request has an empty body of unknown length. Send Content-Length: 0 if it has none.")
+	}
+	return http.StatusInternalServerError, "body_consumed", clientError("The request could not be compared with others of its key.")
 }
 
 // read takes the body of the request, and leaves one like it.
 func (q *request) read(w http.ResponseWriter) (status int, code string, err error) {
-	max := q.m.cfg.MaxBody
+	max, came := q.m.cfg.MaxBody, q.r.Body
+	if came != nil && came != http.NoBody {
+		q.r.Body = &chargedBody{came, q}
+	}
 	q.body, err = readBody(w, q.r, max)
 	q.left = q.r.Body
 	switch {
 	case err == nil:
 		return 0, "", nil
+	case errors.Is(err, errOverloaded):
+		return overloaded()
 	case isTooLarge(err):
 		return http.StatusRequestEntityTooLarge, "body_too_large", clientError(fmt.Sprintf("A request with an idempotency key may have %d bytes.", max))
 	default:
@@ -267,26 +339,36 @@ func (q *request) admitOwner() (status int, code string, err error) {
 	cfg, r := &q.m.cfg, q.r
 	if cfg.Tenant != nil {
 		if q.who.tenant, err = cfg.Tenant(r); err != nil {
-			return http.StatusBadRequest, "tenant_unknown", err
+			return q.refusedBy("Tenant", http.StatusBadRequest, "tenant_unknown", err)
+		}
+		if len(q.who.tenant) > dedup.MaxPart || !isText(q.who.tenant) {
+			return q.serverMistake("tenant_invalid", fmt.Sprintf("Config.Tenant returned a tenant that is no UTF-8 text of at most %d bytes without NUL", dedup.MaxPart))
 		}
 	}
 	if cfg.Principal != nil {
 		q.who.principal, err = cfg.Principal(r)
-		// All whom a mistake leaves without a name would share their keys; other bytes than text cannot be kept.
-		if err == nil && (q.who.principal == "" || !utf8.ValidString(q.who.principal) || strings.ContainsRune(q.who.principal, 0)) {
-			err = clientError("It is not known who sends this request.")
-		}
-		if err != nil {
-			return http.StatusUnauthorized, "principal_unknown", err
+		switch {
+		case err != nil:
+			return q.refusedBy("Principal", http.StatusUnauthorized, "principal_unknown", err)
+		case q.who.principal == "" || !isText(q.who.principal):
+			// All whom a mistake leaves without a name would share their keys; other bytes than text cannot be kept.
+			return http.StatusUnauthorized, "principal_unknown", clientError("It is not known who sends this request.")
+		case isCredential(q.who.principal):
+			return q.serverMistake("principal_invalid", "Config.Principal returned a credential, such as a bearer token: return the user that it stands for")
+		case cfg.PrincipalSecret != nil:
+			q.who.principal = HashPrincipal(cfg.PrincipalSecret, q.who.principal)
 		}
 	}
 	if cfg.Authorize != nil {
 		if err := cfg.Authorize(r); err != nil {
-			return http.StatusForbidden, "not_allowed", err
+			return q.refusedBy("Authorize", http.StatusForbidden, "not_allowed", err)
 		}
 	}
 	return 0, "", nil
 }
+
+// isText reports whether a part of a key can be stored: valid UTF-8 without NUL.
+func isText(s string) bool { return utf8.ValidString(s) && strings.IndexByte(s, 0) < 0 }
 
 // keyType is the type of all keys of requests. Method and route are no part of the identity: the same key for another operation
 // is a mistake of the client, and told so by the fingerprint.
@@ -372,6 +454,9 @@ func (q *request) replay(w http.ResponseWriter, r dedup.Result) {
 		p.write(w)
 		q.observe(NotReplayable, p.Status, err)
 		return
+	}
+	if q.m.cfg.ReplayWith200 && a.status < 300 {
+		a.status = http.StatusOK
 	}
 	a.replay(w)
 	q.observe(Replayed, a.status, nil)

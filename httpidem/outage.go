@@ -1,6 +1,7 @@
 package httpidem
 
 import (
+	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -48,4 +49,22 @@ func (o *outage) answered() (over bool, lasted time.Duration, requests int) {
 	o.requests = 0
 	o.on.Store(false)
 	return true, lasted, requests
+}
+
+// recordTime is how long a [dedup.Entry] tries to record how it ended.
+const recordTime = 10 * time.Second
+
+// checkServer warns once of a server that closes connections earlier than a keyed request may need them: the handler runs, and its client
+// sees a broken connection.
+func (m *Middleware) checkServer(r *http.Request) {
+	if m.warned.Load() {
+		return
+	}
+	srv, ok := r.Context().Value(http.ServerContextKey).(*http.Server)
+	longest := m.cfg.StoreTimeout + m.cfg.Wait + m.cfg.Timeout + recordTime
+	if !ok || srv.WriteTimeout <= 0 || srv.WriteTimeout >= longest || !m.warned.CompareAndSwap(false, true) {
+		return
+	}
+	m.cfg.Logger.WarnContext(r.Context(), "http.Server.WriteTimeout is shorter than a keyed request may take, whose handler then runs although its client sees a broken connection: "+
+		"raise it, or lower Timeout of httpidem.Config", "write_timeout", srv.WriteTimeout, "longest_request", longest)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/dedup/memstore"
 	"github.com/idem-go/idem/httpidem"
 )
 
@@ -113,6 +115,7 @@ func TestOutageIsLoggedOnce_Tx(t *testing.T) {
 		var log journal
 		b := &booth{Store: f, away: true}
 		cfg := s.config(b)
+		cfg.StoreTimeout = time.Minute
 		log.to(&cfg)
 		h := s.handler(httpidem.NewTx[*booth](cfg))
 		for i := range 5 {
@@ -162,4 +165,36 @@ func TestObserve_Waited(t *testing.T) {
 		require.Equal(t, []time.Duration{0, 3 * time.Second}, []time.Duration{s.seen[0].Waited, s.seen[0].Took})
 		require.Equal(t, []time.Duration{2 * time.Second, 2 * time.Second}, []time.Duration{s.seen[1].Waited, s.seen[1].Took})
 	})
+}
+
+// A server that closes connections before the slowest keyed request is through is told of once.
+func TestWriteTimeoutIsChecked(t *testing.T) {
+	for name, c := range map[string]struct {
+		write time.Duration
+		lines int
+	}{
+		"none": {0, 0}, "15 s": {15 * time.Second, 1}, "just too short": {26*time.Second + 499*time.Millisecond, 1}, "long enough": {26*time.Second + 500*time.Millisecond, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newService(t)
+			var log journal
+			h := s.claimed(memstore.New(), log.to, func(c *httpidem.Config) { c.Timeout, c.Wait = 10*time.Second, 5*time.Second })
+			server := httptest.NewUnstartedServer(h)
+			server.Config.WriteTimeout = c.write
+			server.Start()
+			defer server.Close()
+			for i := range 3 {
+				resp, err := server.Client().Do(post(t.Context(), server.URL, fmt.Sprint("a", i)))
+				require.NoError(t, err)
+				require.NoError(t, resp.Body.Close())
+				require.Equal(t, http.StatusCreated, resp.StatusCode)
+			}
+			lines := log.take()
+			require.Len(t, lines, c.lines)
+			if c.lines > 0 {
+				require.Contains(t, lines[0], "WriteTimeout")
+				require.Contains(t, lines[0], "longest_request=26.5s")
+			}
+		})
+	}
 }

@@ -45,6 +45,9 @@ var (
 // ([IsReplay]), since it will be the same each time. The last answer is returned as it came; without one the error is a [*SendError]. Requests
 // of other methods pass untouched.
 //
+// A redirect that keeps the method is sent under the same key to the same host, and under a key made of it to another one, the same each time: what
+// is agreed with one host is not told to another. Other redirects to another host lose the header.
+//
 // net/http itself repeats a keyed request once more when a kept-alive connection breaks before the answer begins (H-20). Those repeats carry
 // the same key and bytes, are not counted as attempts, and are answered by the server like any other.
 //
@@ -177,7 +180,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		base = http.DefaultTransport
 	}
 	if !slices.Contains(t.methods(), r.Method) {
-		return base.RoundTrip(r)
+		return base.RoundTrip(t.unkeyed(r))
 	}
 	out, err := t.keyed(r)
 	if err != nil {
@@ -228,10 +231,35 @@ func (t *Transport) methods() []string {
 	return t.Methods
 }
 
+// name of the request header.
+func (t *Transport) name() string {
+	return textproto.CanonicalMIMEHeaderKey(cmp.Or(t.Header, DefaultHeader))
+}
+
+// unkeyed is a request that gets no key, without the one that a redirect to another host has brought along.
+func (t *Transport) unkeyed(r *http.Request) *http.Request {
+	if r.Response == nil || len(r.Header[t.name()]) == 0 {
+		return r
+	}
+	if _, ok := elsewhere(r); !ok {
+		return r
+	}
+	out := *r // the body is the same
+	out.Header = r.Header.Clone()
+	out.Header.Del(t.name())
+	return &out
+}
+
 // keyed returns a copy of a request, with its key in the header and in the context.
 func (t *Transport) keyed(r *http.Request) (*http.Request, error) {
-	name := textproto.CanonicalMIMEHeaderKey(cmp.Or(t.Header, DefaultHeader))
+	name := t.name()
 	lines, key := r.Header[name], KeyOf(r)
+	if host, ok := elsewhere(r); ok {
+		if len(lines) > 0 {
+			key = lines[0]
+		}
+		lines, key = nil, foreignKey(key, host)
+	}
 	switch {
 	case len(lines) > 0: // whatever it is: the server says what it thinks of it
 		key = lines[0]
@@ -264,7 +292,7 @@ func (t *Transport) line(key string) (line string, err error) {
 		line, err = httpsfv.Marshal(httpsfv.NewItem(key))
 	}
 	if read, readErr := parseKey([]string{line}, Lenient, false); err != nil || readErr != nil || read != key {
-		return "", fmt.Errorf("%w: 1 to %d printable ASCII characters; one with quotes, or a space at an end, must be sent quoted", ErrKey, maxKey)
+		return "", fmt.Errorf("%w: 1 to %d printable ASCII characters, and no placeholder such as null or 0; one with quotes, a comma, or a space at an end, must be sent quoted", ErrKey, maxKey)
 	}
 	return line, nil
 }

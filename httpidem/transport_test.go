@@ -173,6 +173,9 @@ func TestTransportHeader(t *testing.T) {
 		"bare with a quote":         {ctx: WithKey(ctx, `a"b`), err: ErrKey},
 		"own header, no key at all": {ctx: ctx, header: "schlüssel", want: "schlüssel", key: "schlüssel"},
 		"own header, parameters":    {ctx: ctx, header: `"k";a=1`, want: `"k";a=1`, key: "k"},
+		"bare with a comma":         {ctx: WithKey(ctx, "a,b"), err: ErrKey},
+		"quoted with a comma":       {transport: Transport{Quoted: true}, ctx: WithKey(ctx, "a,b"), want: `"a,b"`, key: "a,b"},
+		"placeholder":               {transport: Transport{Quoted: true}, ctx: WithKey(ctx, "null"), err: ErrKey},
 		"bare that looks quoted":    {ctx: WithKey(ctx, `"key"`), err: ErrKey},
 		"quoted may have all those": {transport: Transport{Quoted: true}, ctx: WithKey(ctx, `"key" `), want: `"\"key\" "`, key: `"key" `},
 	} {

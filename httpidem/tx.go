@@ -30,6 +30,7 @@ func NewTx[Tx any](cfg Config) (*Middleware, error) {
 	if cfg.FailOpen || cfg.Rerun || cfg.StreamOnFlush {
 		return nil, errors.New("httpidem: FailOpen, Rerun and StreamOnFlush are for claims: in a transaction nothing runs without its ledger, no outcome is unknown, and nothing leaves before the commit")
 	}
+	m.tx = true
 	m.enter = func(w http.ResponseWriter, q *request, next http.Handler) { inTx[Tx](w, q, next) }
 	if l, ok := cfg.Store.(dedup.TxLooker); ok {
 		m.look = l.LookTx
@@ -110,7 +111,8 @@ func (t *txRun) run(next http.Handler, tx any) (dedup.Result, error) {
 	if t.rec.failed != nil {
 		return dedup.Result{}, errBuffer
 	}
-	switch cfg.Fate(q.r, Outcome{Status: a.status, NotApplied: q.state.notApplied.Load(), Tx: true}) {
+	q.checkCORS(t.rec)
+	switch q.fate(a.status, true) {
 	case Forget:
 		return dedup.Result{}, errForgotten
 	case KeepAnswer:

@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/dedup"
 )
 
 // ErrClosed is returned by [Partition.Push] after Close, or after the worker ended by itself: see [Partition.Err].
@@ -23,7 +25,7 @@ type Config struct {
 	// Queue is how many messages from the watermark on may be held, before Push blocks: those that wait, those that are
 	// being handled, and those that are settled while an older one is not. It is how far the lanes may go on while one event
 	// holds the watermark, and lanes that share few events form small batches. Defaults to 256 for each lane, at least 1,024
-	// and at most 16,384; 16 bytes are kept for each, and about 100 more for those that were ever held at a time.
+	// and at most 16,384; 24 bytes are kept for each, and about 100 more for those that were ever held at a time.
 	Queue int
 	// QueueBytes bounds what is not settled in bytes of keys, values and headers. A single message beyond it is taken when
 	// nothing else is held. Defaults to 64 MiB.
@@ -34,6 +36,11 @@ type Config struct {
 	Batch int
 	// BatchBytes bounds the same in bytes. A single message beyond it is a batch of its own. Defaults to 4 MiB.
 	BatchBytes int
+	// OwnProgress says that the caller records progress himself, with [idem.Processor.RecordProgress], as package consumer does. By
+	// default the lane tells the processor how far it is ([idem.Processor.NoteProgress]), so that a store in Postgres can delete
+	// what has expired. It goes by the watermark: commit that well within the retention. A partition without new messages holds up
+	// the deletion for its whole scope: say with RecordProgress that it is caught up.
+	OwnProgress bool
 }
 
 func (c Config) withDefaults() Config {
@@ -51,6 +58,11 @@ type handler interface {
 	OrderKey(m *idem.Message) string
 }
 
+// noter is told how far a partition is settled.
+type noter interface {
+	NoteProgress(ctx context.Context, progress dedup.Progress)
+}
+
 // taker is what is to be done beside the lanes: events of the partition that wait in the ledger.
 type taker interface {
 	TakesUp() bool
@@ -63,6 +75,10 @@ type Partition struct {
 	topic     string
 	partition int32
 	handler   handler
+	noter     noter // nil: nobody is told
+	noted     sync.Once
+	noting    sync.Mutex // held by the lane that tells it
+	toNote    atomic.Bool
 	queue     *queue
 	advanced  chan struct{}
 
@@ -94,6 +110,9 @@ func startWith(h handler, topic string, partition int32, cfg Config, marks water
 	p := &Partition{
 		topic: topic, partition: partition, handler: h, queue: newQueue(cfg, marks, h.OrderKey),
 		advanced: make(chan struct{}, 1), ctx: ctx, stop: stop, done: make(chan struct{}), lanes: cfg.Lanes,
+	}
+	if n, ok := h.(noter); ok && !cfg.OwnProgress {
+		p.noter = n
 	}
 	if t, ok := h.(taker); ok && t.TakesUp() {
 		p.lanes++

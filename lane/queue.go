@@ -26,6 +26,8 @@ type queue struct {
 	closed   bool
 	marks    watermark
 	since    time.Time // since when the oldest unsettled delivery is the oldest
+	begun    bool
+	first    int64 // offset of the first message, once there is one
 	held     int
 	bytes    int
 	perEvent time.Duration // about how long an event takes, at most callTime
@@ -83,8 +85,14 @@ func (q *queue) add(m *idem.Message, size int, key string) bool {
 	if !ok {
 		return false
 	}
+	if !m.Time.IsZero() {
+		q.marks.Stamp(seq, m.Time.UnixMilli())
+	}
 	if q.marks.Pending() == 1 {
 		q.since = time.Now()
+	}
+	if !q.begun {
+		q.begun, q.first = true, m.Offset
 	}
 	l := q.lineOf(key)
 	e := q.newEntry()
@@ -270,6 +278,19 @@ func (q *queue) watermark() (next int64, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.marks.Watermark()
+}
+
+// progress says how far the partition is settled: from where on nothing is if begin is true.
+func (q *queue) progress(begin bool) (next int64, at time.Time, ok bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if begin {
+		return q.first, time.Time{}, q.begun
+	}
+	if next, ok = q.marks.Watermark(); ok && q.marks.Time() != 0 {
+		at = time.UnixMilli(q.marks.Time()).UTC()
+	}
+	return next, at, ok
 }
 
 // pending counts what the watermark does not cover, and says since when the oldest of it is the oldest.

@@ -3,7 +3,9 @@ package lane
 // watermark is what a queue needs of a [tracker]. It is guarded by the queue's lock.
 type watermark interface {
 	Begin(offset int64) (seq uint64, ok bool)
+	Stamp(seq uint64, at int64)
 	Finish(seq uint64) (moved bool)
+	Time() int64
 	Watermark() (next int64, ok bool)
 	Pending() int
 	Seal()
@@ -20,13 +22,15 @@ type tracker struct {
 	first  uint64 // sequence number of the oldest delivery that still blocks the watermark
 	begun  uint64 // sequence number of the next delivery
 	next   int64  // the watermark
+	at     int64  // of the last delivery below it
 	moved  bool   // there is a watermark
 	sealed bool
 }
 
-// delivery is a place in the ring: its offset, and whether it is finished.
+// delivery is a place in the ring: its offset, its time, and whether it is finished.
 type delivery struct {
 	offset   int64
+	at       int64
 	finished bool
 }
 
@@ -44,6 +48,12 @@ func (t *tracker) Begin(offset int64) (seq uint64, ok bool) {
 	return seq, true
 }
 
+// Stamp notes the time of a delivery that was begun and is not finished, in milliseconds since 1970.
+func (t *tracker) Stamp(seq uint64, at int64) { t.ring[seq%uint64(len(t.ring))].at = at }
+
+// Time returns the time of the last delivery below the watermark, as it was stamped, or zero.
+func (t *tracker) Time() int64 { return t.at }
+
 // Finish notes that a delivery is settled and reports whether the watermark moved. Repeating it, or naming a delivery
 // that was never begun, changes nothing.
 func (t *tracker) Finish(seq uint64) (moved bool) {
@@ -56,7 +66,7 @@ func (t *tracker) Finish(seq uint64) (moved bool) {
 		if !d.finished {
 			break
 		}
-		t.next, t.moved, moved = d.offset+1, true, true
+		t.next, t.at, t.moved, moved = d.offset+1, d.at, true, true
 		t.first++
 	}
 	return moved

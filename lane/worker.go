@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/dedup"
 )
 
 // worker is one lane. All of it belongs to the lane's goroutine.
@@ -15,6 +16,8 @@ type worker struct {
 	mine []*entry // in flight here
 	msgs []*idem.Message
 	done int // of mine, settled
+
+	moved bool // the watermark, in this call
 }
 
 // work settles what is there until the partition is stopped or cannot go on, and returns why.
@@ -23,6 +26,7 @@ func (w *worker) work() error {
 		if w.mine = w.p.queue.next(w.mine); len(w.mine) == 0 {
 			return context.Cause(w.p.ctx)
 		}
+		w.p.noted.Do(func() { w.p.note(true) }) // before anything is handled
 		for {
 			err := w.settle()
 			if err == nil {
@@ -55,6 +59,10 @@ func (w *worker) settle() error {
 		w.p.queue.took(time.Since(began), w.done)
 	}
 	clear(w.msgs) // what is settled is not kept in memory
+	if w.moved {
+		w.moved = false
+		w.p.note(false)
+	}
 	if err == nil && w.done < len(w.mine) {
 		return fmt.Errorf("%s/%d: processor settled %d of %d and names no reason", w.p.topic, w.p.partition, w.done, len(w.mine))
 	}
@@ -71,6 +79,22 @@ func (w *worker) progress(n int) {
 	w.done = n
 	if moved {
 		signal(w.p.advanced)
+		w.moved = true
+	}
+}
+
+// note tells how far the partition is settled, or where it begins. A lane that comes while another one tells leaves it to that one.
+func (p *Partition) note(begin bool) {
+	if p.noter == nil {
+		return
+	}
+	p.toNote.Store(true)
+	for p.toNote.Load() && p.noting.TryLock() {
+		p.toNote.Store(false)
+		if next, at, ok := p.queue.progress(begin); ok {
+			p.noter.NoteProgress(p.ctx, dedup.Progress{Topic: p.topic, Partition: p.partition, Next: next, Time: at})
+		}
+		p.noting.Unlock()
 	}
 }
 

@@ -127,7 +127,7 @@ func TestAuth_Denied(t *testing.T) {
 
 // With both, both must agree.
 func TestAuth_AndLoopback(t *testing.T) {
-	h, err := NewHandler(Config{Loopback: true, Auth: func(*http.Request) (string, error) { return "ada", nil }})
+	h, err := NewHandler(Config{Loopback: true, Prefix: "/admin/idem/", Auth: func(*http.Request) (string, error) { return "ada", nil }})
 	require.NoError(t, err)
 	r := local()
 	r.Host = "evil.example"

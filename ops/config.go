@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"path"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -21,9 +23,16 @@ import (
 type Config struct {
 	// Auth says who asks, by whatever the program knows of its users. It is called for every request, also for the page's own
 	// style sheet, before anything else is done; an error, or an empty name, is answered with 403 or by Denied. The name goes
-	// into the audit line of what this person does. A hook that lets some people look and fewer replay looks at the method: only
-	// GET and HEAD change nothing. Required, unless Loopback is set.
+	// into the audit line of what this person does, and bounds searches and plans by person. Required, unless Loopback is set.
 	Auth func(*http.Request) (who string, err error)
+	// Authorize decides what somebody whom Auth has let in may do: look at a page, see a payload, make a plan, carry it out. The action
+	// names its object. An error refuses it with 403, is logged and is audited. It is called before anything is read, from many
+	// goroutines. Defaults to all that AllowReplay and HidePayloads permit; it cannot permit more.
+	Authorize func(r *http.Request, who string, a Action) error
+	// Prefix is the path under which requests reach the page, such as "/admin/idem/" for mux.Handle("/admin/idem/", page). It begins
+	// and ends with a slash. The page answers its own paths below Prefix and no others. Defaults to "/": at the root, or behind
+	// http.StripPrefix("/admin/idem", page).
+	Prefix string
 	// Denied answers who was not let in, for instance with a redirect to where one signs in. Nothing of the page has been written
 	// when it is called. Defaults to a 403 in one line of text.
 	Denied func(http.ResponseWriter, *http.Request, error)
@@ -40,8 +49,9 @@ type Config struct {
 	// TrustedOrigins are origins such as "https://admin.example.com" from which the page's own forms may come beside its Host:
 	// for a proxy that changes the Host header and browsers that send no Sec-Fetch-Site. Default: none.
 	TrustedOrigins []string
-	// Audit is told of every replay and of every letter of one, beside the log line. It is called from one goroutine at a time
-	// for each replay and must not block for long.
+	// Audit is called for every replay and every letter of one, for every payload that is shown, and for refused requests, of which at
+	// most 60 a minute, beside the log line. It is called from one goroutine at a time for each replay, from many for the rest, and
+	// must not block for long.
 	Audit func(context.Context, AuditEvent)
 
 	// Consumer is the configuration that consumer.New was given, or the part of it that there is: Brokers with TLS, SASL and Sarama
@@ -69,7 +79,7 @@ type Config struct {
 	Timeout time.Duration
 	// Title is shown beside the name of the group, such as "production". Default: none.
 	Title string
-	// Logger defaults to slog.Default(). It gets a line for every replay and every letter of one; nothing else of what people do.
+	// Logger defaults to slog.Default(). It gets a line for everything that Audit is called for; nothing else of what people do.
 	Logger *slog.Logger
 }
 
@@ -78,6 +88,7 @@ var ErrNoAuth = errors.New("ops: Config.Auth is nil: say who may see the page, o
 
 func (c Config) withDefaults() Config {
 	c.Timeout = cmp.Or(c.Timeout, 5*time.Second)
+	c.Prefix = cmp.Or(c.Prefix, "/")
 	c.Consumer.Scope = cmp.Or(c.Consumer.Scope, c.Consumer.Group)
 	if c.Logger == nil {
 		c.Logger = slog.Default()
@@ -114,6 +125,9 @@ func (c Config) validate() error {
 	if c.Timeout < 0 || c.Timeout > time.Minute {
 		problems = append(problems, fmt.Errorf("ops: Config.Timeout is %s, not between 0 and a minute", c.Timeout))
 	}
+	if !strings.HasPrefix(c.Prefix, "/") || !strings.HasSuffix(c.Prefix, "/") || path.Clean(c.Prefix) != strings.TrimSuffix(c.Prefix, "/") && c.Prefix != "/" {
+		problems = append(problems, fmt.Errorf("ops: Config.Prefix is %q: it begins and ends with a slash and has no empty or dotted part, such as \"/admin/idem/\"", c.Prefix))
+	}
 	return errors.Join(problems...)
 }
 
@@ -130,13 +144,16 @@ type Finding struct {
 // AuditEvent is something that somebody did with the page.
 type AuditEvent struct {
 	Time time.Time
-	Who  string // what Auth said; "loopback" without it
-	// Action is "replay" when a plan is confirmed and when it has ended, "replay letter" for each letter of it.
+	Who  string // what Auth said; "loopback" without it; empty for somebody who was not let in
+	// Action is "replay" when a plan is confirmed and when it has ended, "replay letter" for each letter of it, "payload" when a payload
+	// is shown. For a refused request it is the [ActionKind], or "enter" if nothing of the page was reached.
 	Action string
 	Plan   string // the same for all that belongs together
 	Group  string
 	// Letter is where the letter lies, "topic/partition/offset", and Event whose letter it is; empty for the whole replay.
 	Letter, EventType, EventID string
-	// Outcome is "begun", "replayed", "skipped", "done", "interrupted" or "failed", and Note says more.
+	// Outcome is "begun", "replayed", "skipped", "done", "interrupted", "failed", "read" or "refused", and Note says more.
 	Outcome, Note string
+	// Path is the path of the request, without its query. Empty for replays.
+	Path string
 }

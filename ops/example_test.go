@@ -29,6 +29,7 @@ func Example() {
 			return "", errors.New("not an operator")
 		},
 		AllowReplay: true,
+		Prefix:      "/admin/idem/",
 	})
 	if err != nil {
 		fmt.Println(err)

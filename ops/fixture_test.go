@@ -41,6 +41,7 @@ func quietConfig() Config {
 // serve mounts a page under a prefix.
 func serve(t *testing.T, cfg Config, src sources) *site {
 	t.Helper()
+	cfg.Prefix = "/admin/idem/"
 	h, err := newHandler(cfg.withDefaults(), src)
 	require.NoError(t, err)
 	mux := http.NewServeMux()

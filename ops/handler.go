@@ -23,17 +23,14 @@ type Handler struct {
 	plans *plans
 	now   func() time.Time
 
-	ctx  context.Context // of what goes on behind requests, until Close
-	stop context.CancelFunc
-	work sync.WaitGroup
-	// scans bounds how many reads of whole topics, and other searches of one person, are under way.
-	scans chan struct{}
-	cells cells
-	watch letterWatch
+	ctx      context.Context // of what goes on behind requests, until Close
+	stop     context.CancelFunc
+	work     sync.WaitGroup
+	places   *places // of reads of whole topics, and other searches
+	refusals refusals
+	cells    cells
+	watch    letterWatch
 }
-
-// maxScans is how many searches may be under way: each may read a topic from end to end. Who comes then waits for a place.
-const maxScans = 4
 
 // maxForm bounds what a form may send: that is a letter for each of maxPlanned.
 const maxForm = 512 << 10
@@ -44,8 +41,7 @@ type page map[string]func(*visit) error
 // NewHandler makes the page of a configuration, without network. It refuses one without Auth unless Loopback is set, with
 // [ErrNoAuth]. Close it when it is served no longer.
 //
-// The page is known by the last part of the path, so it can be mounted under any prefix that ends with a slash, with
-// http.StripPrefix or without; all of its links are relative.
+// It answers the paths below Config.Prefix and no others. All of its links are relative, so a proxy may map another path to it.
 func NewHandler(cfg Config) (*Handler, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -56,8 +52,7 @@ func NewHandler(cfg Config) (*Handler, error) {
 
 func newHandler(cfg Config, src sources) (*Handler, error) {
 	h := &Handler{
-		cfg: cfg, guard: http.NewCrossOriginProtection(), src: src, plans: newPlans(), now: time.Now,
-		scans: make(chan struct{}, maxScans),
+		cfg: cfg, guard: http.NewCrossOriginProtection(), src: src, plans: newPlans(), now: time.Now, places: newPlaces(),
 	}
 	for _, origin := range cfg.TrustedOrigins {
 		if err := h.guard.AddTrustedOrigin(origin); err != nil {
@@ -145,11 +140,12 @@ func bounded(s string) string {
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	secure(w.Header())
 	who, err := h.admit(r)
+	v := &visit{w: w, r: r, who: who}
 	if err != nil {
+		h.refused(v, Action{Kind: actionEnter}, "not let in")
 		h.deny(w, r, err)
 		return
 	}
-	v := &visit{w: w, r: r, who: who}
 	if err := h.serve(v); err != nil {
 		h.fail(v, err)
 	}
@@ -157,15 +153,20 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (h *Handler) serve(v *visit) error {
 	if err := h.guard.Check(v.r); err != nil {
+		h.refused(v, Action{Kind: actionEnter}, "a form of another site")
 		return &pageError{http.StatusForbidden, "Refused", "This form was sent from another site or another port. Open the page here and send it again."}
 	}
-	path := v.r.URL.Path
-	if path == "" { // mounted by StripPrefix without a slash at its end: links would lead astray
+	if crossSite(v.r) {
+		h.refused(v, Action{Kind: actionEnter}, "loaded by another site")
+		return &pageError{http.StatusForbidden, "Refused", "Another site has loaded this address. Open the page itself."}
+	}
+	if v.r.URL.Path+"/" == h.cfg.Prefix || v.r.URL.Path == "" { // links would lead astray
 		return redirectToSlash(v)
 	}
-	p, ok := h.pages[path[strings.LastIndexByte(path, '/')+1:]]
-	if !ok {
-		return &pageError{http.StatusNotFound, "No such page", "There is nothing under this address."}
+	name, ok := strings.CutPrefix(v.r.URL.Path, h.cfg.Prefix)
+	p := h.pages[name]
+	if !ok || p == nil {
+		return &pageError{http.StatusNotFound, "No such page", "There is nothing under this address. If the page itself should be here, ops.Config.Prefix must be its path."}
 	}
 	method := v.r.Method
 	if method == http.MethodHead {
@@ -181,6 +182,8 @@ func (h *Handler) serve(v *visit) error {
 		if err := v.r.ParseForm(); err != nil {
 			return &pageError{http.StatusBadRequest, "Not understood", "The form is too large or is none."}
 		}
+	} else if _, file := assets()[name]; !file && !h.may(v, viewOf(v, name)) { // plans and replays ask by themselves
+		return errNotAllowed
 	}
 	return do(v)
 }

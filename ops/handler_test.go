@@ -17,17 +17,25 @@ var linkPattern = regexp.MustCompile(`(?:href|src|action)="([^"]*)"`)
 
 // The page works under any prefix, stripped or not, and at the root: no link of it leaves its folder.
 func TestAnyPrefix(t *testing.T) {
-	cfg := quietConfig()
-	src, _ := full(time.Now())
-	h, err := newHandler(cfg.withDefaults(), src)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, h.Close(context.Background())) }) // that of the test has ended by then
-	for prefix, handler := range map[string]http.Handler{
-		"/":                    h,
-		"/admin/idem/":         h,
-		"/stripped/":           http.StripPrefix("/stripped/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { r.URL.Path = "/" + r.URL.Path; h.ServeHTTP(w, r) })),
-		"/stripped/otherwise/": http.StripPrefix("/stripped/otherwise", h),
+	for prefix, mount := range map[string]struct {
+		prefix string
+		strip  func(http.Handler) http.Handler
+	}{
+		"/":            {},
+		"/admin/idem/": {prefix: "/admin/idem/"},
+		"/stripped/":   {strip: func(h http.Handler) http.Handler { return http.StripPrefix("/stripped", h) }},
+		"/half/way/":   {prefix: "/way/", strip: func(h http.Handler) http.Handler { return http.StripPrefix("/half", h) }},
 	} {
+		cfg := quietConfig()
+		cfg.Prefix = mount.prefix
+		src, _ := full(time.Now())
+		h, err := newHandler(cfg.withDefaults(), src)
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, h.Close(context.Background())) }) // that of the test has ended by then
+		handler := http.Handler(h)
+		if mount.strip != nil {
+			handler = mount.strip(h)
+		}
 		mux := http.NewServeMux()
 		mux.Handle(prefix, handler)
 		server := httptest.NewServer(mux)
@@ -124,6 +132,8 @@ func TestCrossOrigin_G10(t *testing.T) {
 		}{{"replay", url.Values{"id": {id}}}, {"plan", url.Values{"topic": {fakeTopic}, "at": {"0/0"}}}} {
 			require.Equal(t, http.StatusForbidden, s.post(form.path, form.values).status, "%s: %s", name, form.path)
 		}
+		s.header.Set("Sec-Fetch-Mode", "navigate")
+		s.header.Set("Sec-Fetch-Dest", "document")
 		require.Equal(t, http.StatusOK, s.get("").status, "%s: links from elsewhere work", name)
 	}
 	require.Empty(t, letters.replayed)

@@ -58,15 +58,14 @@ func (h *Handler) event(v *visit) error {
 		return v.to("", nil)
 	}
 	e := &eventView{Query: q, Found: missing[eventAnswer](howLedger), Letters: missing[eventLetters](howKafka)}
-	ctx := v.context()
 	if h.src.events != nil {
 		together(
 			func() {
-				e.Found = ask(ctx, h, h.cfg.Timeout, func(ctx context.Context) (eventAnswer, error) { return h.src.events.find(ctx, q) })
+				e.Found = ask(v, h, h.cfg.Timeout, func(ctx context.Context) (eventAnswer, error) { return h.src.events.find(ctx, q) })
 			},
 			func() {
 				if h.src.letters != nil {
-					e.Letters = ask(ctx, h, h.cfg.Timeout, func(ctx context.Context) (eventLetters, error) { return h.src.events.lettersOf(ctx, q) })
+					e.Letters = ask(v, h, h.cfg.Timeout, func(ctx context.Context) (eventLetters, error) { return h.src.events.lettersOf(ctx, q) })
 				}
 			},
 		)

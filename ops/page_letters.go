@@ -3,6 +3,7 @@ package ops
 import (
 	"context"
 	"errors"
+	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
@@ -32,7 +33,7 @@ type lettersView struct {
 
 var classes = []idem.Class{
 	idem.ClassPermanent, idem.ClassFailed, idem.ClassRetryAfter, idem.ClassPanic, idem.ClassTimeout, idem.ClassUncertain, idem.ClassCrashLoop,
-	idem.ClassAlreadyDead, idem.ClassConflict, idem.ClassTooOld, idem.ClassUndecodable, idem.ClassNoID, idem.ClassAmbiguous, idem.ClassNoType,
+	idem.ClassAlreadyDead, idem.ClassConflict, idem.ClassTooOld, idem.ClassUndecodable, idem.ClassNotJSON, idem.ClassNoID, idem.ClassAmbiguous, idem.ClassNoType,
 	idem.ClassNotACopy,
 }
 
@@ -68,7 +69,7 @@ func (h *Handler) listLetters(v *visit, l *lettersView) {
 	case !slices.Contains(l.Topics.Value, l.Filter.Topic):
 		l.Invalid = "That is no dead-letter topic of this group."
 	default:
-		l.Page = ask(v.context(), h, h.cfg.Timeout, func(ctx context.Context) (letterPage, error) {
+		l.Page = ask(v, h, h.cfg.Timeout, func(ctx context.Context) (letterPage, error) {
 			return h.src.letters.newest(ctx, l.Filter, shownLetters)
 		})
 		l.Older = l.older()
@@ -126,8 +127,8 @@ type letterView struct {
 	Value   shownBytes
 	Ours    []shownHeader // headers that Idem added
 	Theirs  []shownHeader
-	Hidden  bool // Config.HidePayloads
-	Cut     int  // headers that are not shown
+	Hidden  string // why there is no payload
+	Cut     int    // headers that are not shown
 	Formats []format
 }
 
@@ -152,10 +153,13 @@ func (h *Handler) letter(v *visit) error {
 	if err := h.ownTopic(v, place.Topic); err != nil {
 		return err
 	}
-	l := &letterView{Place: place, As: v.query("as"), Hidden: h.cfg.HidePayloads}
-	l.Letter = ask(v.context(), h, h.cfg.Timeout, func(ctx context.Context) (letterDetail, error) { return h.src.letters.get(ctx, place) })
+	l := &letterView{Place: place, As: v.query("as"), Hidden: h.hidden(v, place)}
+	l.Letter = ask(v, h, h.cfg.Timeout, func(ctx context.Context) (letterDetail, error) { return h.src.letters.get(ctx, place) })
 	if l.Letter.OK() {
 		l.open()
+		if l.Hidden == "" && v.r.Method != http.MethodHead {
+			h.auditRead(v, &l.Letter.Value.letterRow)
+		}
 	}
 	for _, name := range []string{"auto", "text", "json", "hex"} {
 		l.Formats = append(l.Formats, format{name, letterLink(place) + "&as=" + name + "#payload"})
@@ -166,9 +170,20 @@ func (h *Handler) letter(v *visit) error {
 	return h.show(v, 200, "letter", "Dead letter "+place.String(), 0, l)
 }
 
+// hidden says why a payload is not shown, or nothing.
+func (h *Handler) hidden(v *visit, place letterPlace) string {
+	switch {
+	case h.cfg.HidePayloads:
+		return "ops.Config.HidePayloads is set."
+	case !h.may(v, planned(ActionPayload, "letter", "", place.Topic, []letterPlace{place})):
+		return "you may not see them (ops.Config.Authorize)."
+	}
+	return ""
+}
+
 func (l *letterView) open() {
 	d := &l.Letter.Value
-	if !l.Hidden {
+	if l.Hidden == "" {
 		l.Key, l.Value = showBytes(d.Key, ""), showBytes(d.Value, l.As)
 	}
 	for _, x := range d.Headers {
@@ -182,7 +197,7 @@ func (l *letterView) open() {
 		}
 		if strings.HasPrefix(x.Key, idem.HeaderPrefix) && !strings.HasPrefix(x.Key, idem.HeaderOriginal) {
 			l.Ours = append(l.Ours, s)
-		} else if !l.Hidden {
+		} else if l.Hidden == "" {
 			l.Theirs = append(l.Theirs, s)
 		}
 	}

@@ -28,8 +28,11 @@ func (h *Handler) makePlan(v *visit) error {
 	if err := h.ownTopic(v, topic); err != nil {
 		return err
 	}
+	if !h.may(v, planned(ActionPlan, "plan", "", topic, at)) {
+		return errNotAllowed
+	}
 	d := decisions{Again: v.r.PostForm.Get("again") != "", Forgotten: v.r.PostForm.Get("forgotten") != "", List: len(at) > 1}
-	p := ask(v.context(), h, planLimit, func(ctx context.Context) (letterPlan, error) { return h.src.letters.plan(ctx, topic, at, d) })
+	p := ask(v, h, planLimit, func(ctx context.Context) (letterPlan, error) { return h.src.letters.plan(ctx, topic, at, d) })
 	if p.Problem != "" {
 		return &pageError{503, "No plan could be made", p.Problem}
 	}
@@ -69,12 +72,22 @@ func chosenLetters(v *visit) (topic string, at []letterPlace, err error) {
 	return topic, at, nil
 }
 
+// planRefused answers a request for a plan that cannot be had. A plan of another person is a refusal, which is logged and audited.
+func (h *Handler) planRefused(v *visit, kind ActionKind, id string, err error) error {
+	if errors.Is(err, errPlanOthers) {
+		h.refused(v, Action{Kind: kind, Page: "plan", Plan: id}, err.Error())
+	}
+	return planError(err)
+}
+
 func planError(err error) error {
 	switch {
 	case errors.Is(err, errPlanOthers):
 		return &pageError{403, "Somebody else's plan", "Who makes a plan carries it out. Make one of your own."}
-	case errors.Is(err, errOneAtATime), errors.Is(err, errTooMany):
+	case errors.Is(err, errOneAtATime):
 		return &pageError{409, "Not now", "Another replay is under way. Wait for its end."}
+	case errors.Is(err, errTooMany):
+		return &pageError{409, "Not now", "Too many plans are kept, or all of yours are being carried out. Plans are kept for " + span(planLife) + "."}
 	}
 	return &pageError{404, "This plan is not known any longer", "Plans are kept for " + span(planLife) + " by this process. Nothing was done now. Whether it was carried out before is in the log, and a new plan says which letters are still open."}
 }
@@ -82,7 +95,7 @@ func planError(err error) error {
 func (h *Handler) showPlan(v *visit) error {
 	p, err := h.plans.find(h.now(), v.query("id"), v.who)
 	if err != nil {
-		return planError(err)
+		return h.planRefused(v, ActionView, v.query("id"), err)
 	}
 	view := &planView{Plan: p, Allowed: h.cfg.AllowReplay, Waits: p.Expires.Sub(h.now())}
 	switch v.query("note") {

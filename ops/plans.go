@@ -10,7 +10,8 @@ import (
 
 // The bounds of plans. A plan is kept so that a replay does what somebody saw, and nothing else.
 const (
-	maxPlans   = 32
+	maxPlans   = 256
+	maxPlansOf = 8   // of one person: the oldest makes room
 	maxPlanned = 200 // letters of one plan
 	planLife   = 15 * time.Minute
 )
@@ -87,7 +88,7 @@ var (
 	errPlanDone    = errors.New("the plan was carried out already")
 	errPlanRunning = errors.New("the plan is being carried out")
 	errPlanOthers  = errors.New("the plan is somebody else's")
-	errTooMany     = errors.New("too many replays are under way")
+	errTooMany     = errors.New("too many plans are kept")
 	errOneAtATime  = errors.New("another replay is under way")
 )
 
@@ -99,12 +100,13 @@ type plans struct {
 
 func newPlans() *plans { return &plans{all: make(map[string]*replayPlan)} }
 
-// add keeps a plan under an id that nobody can guess. The oldest that nobody carries out makes room.
+// add keeps a plan under an id that cannot be guessed. A person who has many makes room with the oldest that is not carried out; the plans of
+// others stay.
 func (p *plans) add(now time.Time, n *replayPlan) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.expire(now)
-	if len(p.all) >= maxPlans && !p.makeRoom() {
+	if p.count(n.Who) >= maxPlansOf && !p.makeRoom(n.Who) || len(p.all) >= maxPlans {
 		return errTooMany
 	}
 	n.ID, n.State = rand.Text(), planMade
@@ -121,12 +123,21 @@ func (p *plans) expire(now time.Time) {
 	}
 }
 
-// makeRoom forgets the oldest plan that was carried out, or else the oldest that was not.
-func (p *plans) makeRoom() bool {
+func (p *plans) count(who string) (n int) {
+	for _, one := range p.all {
+		if one.Who == who {
+			n++
+		}
+	}
+	return n
+}
+
+// makeRoom forgets the oldest plan of who that was carried out, or else the oldest that was not.
+func (p *plans) makeRoom(who string) bool {
 	for _, state := range []planState{planDone, planMade} {
 		var oldest *replayPlan
 		for _, one := range p.all {
-			if one.State == state && (oldest == nil || one.Made.Before(oldest.Made)) {
+			if one.Who == who && one.State == state && (oldest == nil || one.Made.Before(oldest.Made)) {
 				oldest = one
 			}
 		}

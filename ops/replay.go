@@ -3,8 +3,6 @@ package ops
 import (
 	"context"
 	"errors"
-	"fmt"
-	"log/slog"
 	"net/url"
 	"time"
 )
@@ -26,6 +24,7 @@ const replayPatience = 3 * time.Second
 
 func (h *Handler) replay(v *visit) error {
 	if !h.cfg.AllowReplay {
+		h.refused(v, Action{Kind: ActionReplay, Page: "replay", Plan: clipped(v.r.PostForm.Get("id"))}, "ops.Config.AllowReplay is not set")
 		return &pageError{403, "Read-only", "Nobody may replay dead letters here: the program has not set ops.Config.AllowReplay."}
 	}
 	if h.src.letters == nil {
@@ -36,6 +35,9 @@ func (h *Handler) replay(v *visit) error {
 	}
 	id := clipped(v.r.PostForm.Get("id"))
 	query := url.Values{"id": {id}}
+	if err := h.mayReplay(v, id); err != nil {
+		return err
+	}
 	p, err := h.plans.begin(h.now(), id, v.who)
 	switch {
 	case errors.Is(err, errPlanDone):
@@ -45,7 +47,7 @@ func (h *Handler) replay(v *visit) error {
 		query.Set("note", "running")
 		return v.to("plan", query)
 	case err != nil:
-		return planError(err)
+		return h.planRefused(v, ActionReplay, id, err)
 	}
 	done := make(chan struct{})
 	h.work.Go(func() { // who has asked may go: what was begun ends
@@ -56,11 +58,28 @@ func (h *Handler) replay(v *visit) error {
 	return v.to("plan", query)
 }
 
+// mayReplay asks whether somebody may replay the dead letters of a plan.
+func (h *Handler) mayReplay(v *visit, id string) error {
+	p, err := h.plans.find(h.now(), id, v.who)
+	if err != nil {
+		return h.planRefused(v, ActionReplay, id, err)
+	}
+	wanted := p.Wanted()
+	places := make([]letterPlace, len(wanted))
+	for i := range wanted {
+		places[i] = wanted[i].letterPlace
+	}
+	if !h.may(v, planned(ActionReplay, "replay", id, p.Topic, places)) {
+		return errNotAllowed
+	}
+	return nil
+}
+
 // carryOut replays what was planned and nothing else: letters that are not what they were any longer are left alone.
 func (h *Handler) carryOut(p *replayPlan) {
 	ctx := h.ctx
 	wanted := p.Wanted()
-	h.audit(ctx, p, nil, outcomeBegun, plural(len(wanted), "letter"))
+	h.auditReplay(ctx, p, nil, outcomeBegun, plural(len(wanted), "letter"))
 	outcome, problem := outcomeDone, ""
 	if err := h.replayRows(ctx, p, wanted); err != nil {
 		outcome, problem = outcomeFailed, problemText(err)
@@ -68,7 +87,7 @@ func (h *Handler) carryOut(p *replayPlan) {
 			outcome = outcomeInterrupted
 		}
 	}
-	h.audit(ctx, p, nil, outcome, problem)
+	h.auditReplay(ctx, p, nil, outcome, problem)
 	h.plans.end(h.now(), p.ID, outcome, problem)
 }
 
@@ -129,30 +148,5 @@ func (h *Handler) tell(ctx context.Context, p *replayPlan, row *letterRow, outco
 		detail += ": " + row.Note
 	}
 	h.plans.note(p.ID, rowResult{letterRow: *row, Outcome: outcome, Detail: clip(detail, maxErrorText)})
-	h.audit(ctx, p, row, outcome, detail)
-}
-
-// audit writes who did what to which letter, or to all of a plan if row is nil. Payloads are not in it (G-04).
-func (h *Handler) audit(ctx context.Context, p *replayPlan, row *letterRow, outcome, note string) {
-	e := AuditEvent{
-		Time: h.now(), Who: p.Who, Action: "replay", Plan: p.ID, Group: h.cfg.Consumer.Group, Outcome: outcome, Note: clip(note, maxErrorText),
-	}
-	attrs := []slog.Attr{slog.String("who", e.Who), slog.String("plan", e.Plan), slog.String("group", e.Group), slog.String("outcome", outcome)}
-	if row != nil {
-		e.Action, e.Letter, e.EventType, e.EventID = "replay letter", row.letterPlace.String(), row.Type, row.ID
-		attrs = append(attrs, slog.String("letter", e.Letter), slog.String("type", e.EventType), slog.String("event_id", e.EventID))
-	}
-	if note != "" {
-		attrs = append(attrs, slog.String("note", e.Note))
-	}
-	h.cfg.Logger.LogAttrs(context.WithoutCancel(ctx), slog.LevelInfo, "ops page: "+e.Action, attrs...)
-	if h.cfg.Audit == nil {
-		return
-	}
-	defer func() { // no request is there to recover it, and the consumer must not end with it
-		if v := recover(); v != nil {
-			h.cfg.Logger.ErrorContext(context.WithoutCancel(ctx), "ops page: ops.Config.Audit panicked", "plan", e.Plan, "panic", fmt.Sprintf("%T", v))
-		}
-	}()
-	h.cfg.Audit(context.WithoutCancel(ctx), e)
+	h.auditReplay(ctx, p, row, outcome, detail)
 }

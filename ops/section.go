@@ -124,36 +124,22 @@ func (c *cell[T]) call() {
 	c.running = nil
 }
 
-// place waits for the right to be one of at most maxScans calls.
-func (h *Handler) place(visitor context.Context) error {
-	t := time.NewTimer(h.cfg.Timeout)
-	defer t.Stop()
-	select {
-	case h.scans <- struct{}{}:
-		return nil
-	case <-t.C:
-		return errBusy
-	case <-visitor.Done():
-		return context.Cause(visitor)
-	case <-h.ctx.Done():
-		return errClosed
-	}
-}
-
-// ask asks a source something of one person's. It is one of at most maxScans calls, and waited for no longer than limit; a source
+// ask asks a source something of one person's. It takes one of the places, and is waited for no longer than limit; a source
 // that obeys its context has ended by then, with what it has found so far.
-func ask[T any](visitor context.Context, h *Handler, limit time.Duration, fetch func(context.Context) (T, error)) part[T] {
+func ask[T any](v *visit, h *Handler, limit time.Duration, fetch func(context.Context) (T, error)) part[T] {
 	if h.ctx.Err() != nil {
 		return part[T]{Problem: problemText(errClosed), At: h.now()}
 	}
-	if err := h.place(visitor); err != nil {
+	visitor := v.context()
+	leave, err := h.places.enter(visitor, h.ctx, v.who, h.cfg.Timeout)
+	if err != nil {
 		return part[T]{Problem: problemText(err), At: h.now()}
 	}
 	var r result[T]
 	done := make(chan struct{})
 	h.work.Go(func() {
 		defer close(done)
-		defer func() { <-h.scans }()
+		defer leave()
 		ctx, cancel := context.WithTimeout(h.ctx, limit)
 		defer cancel()
 		defer context.AfterFunc(visitor, cancel)()

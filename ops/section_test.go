@@ -3,7 +3,9 @@ package ops
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"sync/atomic"
 	"testing"
@@ -116,12 +118,15 @@ func TestCell(t *testing.T) {
 
 // So many searches may be under way, and a panic in one is its own.
 func TestAsk(t *testing.T) {
-	h := &Handler{cfg: Config{Timeout: 20 * time.Millisecond}, now: time.Now, scans: make(chan struct{}, maxScans)}
+	h := &Handler{cfg: Config{Timeout: 20 * time.Millisecond}, now: time.Now, places: newPlaces()}
 	h.ctx, h.stop = context.WithCancel(t.Context())
+	visitor := func(who string) *visit {
+		return &visit{r: httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil), who: who}
+	}
 	release, begun := make(chan struct{}), make(chan struct{})
-	for range maxScans {
+	for i := range maxScans {
 		h.work.Go(func() {
-			ask(t.Context(), h, time.Minute, func(context.Context) (int, error) {
+			ask(visitor(fmt.Sprint("p", i/maxScansOf)), h, time.Minute, func(context.Context) (int, error) {
 				begun <- struct{}{}
 				<-release
 				return 0, nil
@@ -129,22 +134,23 @@ func TestAsk(t *testing.T) {
 		})
 		<-begun
 	}
-	p := ask(t.Context(), h, time.Minute, func(context.Context) (int, error) { return 1, nil })
+	p := ask(visitor("late"), h, time.Minute, func(context.Context) (int, error) { return 1, nil })
 	require.Contains(t, p.Problem, "too many", "after the time-out")
 	h.cfg.Timeout = time.Minute
 	time.AfterFunc(10*time.Millisecond, func() { close(release) })
-	p = ask(t.Context(), h, time.Minute, func(context.Context) (int, error) { return 1, nil })
+	p = ask(visitor("late"), h, time.Minute, func(context.Context) (int, error) { return 1, nil })
 	require.Equal(t, 1, p.Value, "who waits gets a place")
 	h.work.Wait()
-	p = ask(t.Context(), h, time.Minute, func(context.Context) (int, error) { panic("boom") })
+	p = ask(visitor("late"), h, time.Minute, func(context.Context) (int, error) { panic("boom") })
 	require.Contains(t, p.Problem, "boom")
-	p = ask(t.Context(), h, 20*time.Millisecond, func(ctx context.Context) (int, error) {
+	p = ask(visitor("late"), h, 20*time.Millisecond, func(ctx context.Context) (int, error) {
 		<-ctx.Done()
 		return 7, ctx.Err()
 	})
 	require.Contains(t, p.Problem, "no whole answer within")
 	require.Equal(t, 7, p.Value, "what was found so far is shown")
-	require.Empty(t, h.scans)
+	require.Empty(t, h.places.free)
+	require.Empty(t, h.places.of)
 }
 
 func TestClosed(t *testing.T) {

@@ -304,7 +304,7 @@ func letterClass(c idem.Class) string {
 	switch c {
 	case idem.ClassPermanent, idem.ClassFailed, idem.ClassRetryAfter, idem.ClassPanic, idem.ClassTimeout, idem.ClassUncertain,
 		idem.ClassCrashLoop, idem.ClassAlreadyDead, idem.ClassConflict, idem.ClassTooOld, idem.ClassUndecodable, idem.ClassNoID,
-		idem.ClassAmbiguous, idem.ClassNoType, idem.ClassNotACopy:
+		idem.ClassAmbiguous, idem.ClassNoType, idem.ClassNotJSON, idem.ClassNotACopy:
 		return string(c)
 	}
 	return otherLabel

@@ -68,7 +68,8 @@ func (p *httpPart) init(b *builder) {
 }
 
 // ObserveRequest is a [httpidem.Config].Observe. It counts, and puts the key and the outcome on the span that the request is in: that
-// of an instrumentation of HTTP around the middleware.
+// of an instrumentation of HTTP around the middleware. The key has the principal in it, or a keyed hash of the principal where
+// [httpidem.Config].PrincipalSecret is set.
 func (o *Observer) ObserveRequest(ctx context.Context, e httpidem.Observation) {
 	set := o.http.requestSets.get(requestLabels{string(e.Result), errorType(e.Err)})
 	o.http.requests.Add(ctx, 1, set.add...)

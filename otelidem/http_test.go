@@ -49,6 +49,22 @@ func (away) Claim(ctx context.Context, _ dedup.Token, _ time.Duration, _ []dedup
 	return fmt.Errorf("secret: %w", dedup.ErrUnavailable)
 }
 
+// H-12: spans have a hash of the principal where the ledger has one.
+func TestHTTP_HashedPrincipal_H12(t *testing.T) {
+	tm := newTelemetry(t)
+	secret := []byte("sixteen bytes or more")
+	m, err := httpidem.New(httpidem.Config{
+		Store: memstore.New(), Scope: "orders", Secret: secret, PrincipalSecret: secret, Observe: tm.ObserveRequest,
+		Principal: func(*http.Request) (string, error) { return "alice@example.com", nil },
+	})
+	require.NoError(t, err)
+	t.Cleanup(m.Close)
+	tm.ask(m.Handler(http.NotFoundHandler()), "november", "1")
+	spans := tm.ended("POST /orders")
+	require.Len(t, spans, 1)
+	require.Equal(t, ":orders:http:"+httpidem.HashPrincipal(secret, "alice@example.com")+"%3Anovember", attr(spans[0].Attributes, "idem.key"))
+}
+
 // Requests are counted by what became of them, and their span says so and has the key.
 func TestHTTP_Requests(t *testing.T) {
 	tm := newTelemetry(t)

@@ -3,10 +3,12 @@ package outbox
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/internal/safetext"
 )
 
@@ -17,6 +19,9 @@ const (
 	maxGrace = 10 * time.Second
 	// endTimeout bounds each of the last two calls of a store: to settle, and to leave.
 	endTimeout = 3 * time.Second
+
+	// setupWait is how long a relay that starts looks again for tables or rights that are missing: somebody may be making them.
+	setupWait = 3 * time.Second
 
 	minStoreBackoff, maxStoreBackoff   = 100 * time.Millisecond, 5 * time.Second
 	minBrokerBackoff, maxBrokerBackoff = 200 * time.Millisecond, 5 * time.Second
@@ -84,7 +89,11 @@ func NewRelay(cfg RelayConfig) (*Relay, error) {
 
 // Run publishes until ctx ends, then waits for what it gave to the producer, for 10 s or a lease at most, whichever is less, records what
 // became of it, gives up its share and returns nil. A database or a broker that is away is waited for, with one log line when that begins
-// and one when it is over. It may be called once: the only error is that of a second call.
+// and one when it is over.
+//
+// Run returns early only at its start, when the store has said for three seconds that it is not set up: with that [*dedup.SetupError],
+// which names the tables or rights that are missing and the command that mends it. What goes missing later is waited for, and told once a
+// minute. Run may be called once: a second call is an error.
 //
 // Observers are called by the goroutine of Run. If one panics, Run gives up its share and the panic goes on to the caller.
 func (r *Relay) Run(ctx context.Context) error {
@@ -116,15 +125,31 @@ func (r *Relay) Run(ctx context.Context) error {
 	if w, ok := r.cfg.Store.(Waker); ok && r.cfg.Wake {
 		group.Go(func() { r.listen(listen, w) })
 	}
-	r.loop(ctx, produce)
+	if err := r.loop(ctx, produce); err != nil {
+		r.cfg.Logger.ErrorContext(ctx, "outbox relay cannot start", "relay", r.id, "error", cutText(safetext.Text(err)))
+		return fmt.Errorf("outbox: %w", err)
+	}
 	r.settleLast(ctx)
 	return nil
 }
 
-// loop works until ctx ends. What is published lives on until produce ends.
-func (r *Relay) loop(ctx, produce context.Context) {
+// loop works until ctx ends. What is published lives on until produce ends. The error says that the store is not set up.
+func (r *Relay) loop(ctx, produce context.Context) error {
+	var missing time.Time // since when, before the first turn that worked
+	started := false
 	for ctx.Err() == nil {
-		rest := r.turn(ctx, produce)
+		rest, err := r.turn(ctx, produce)
+		var setup *dedup.SetupError
+		switch {
+		case err == nil:
+			started = true
+		case started || !errors.As(err, &setup):
+			missing = time.Time{}
+		case missing.IsZero():
+			missing = time.Now()
+		case time.Since(missing) >= setupWait:
+			return err
+		}
 		if rest.until <= 0 {
 			continue
 		}
@@ -134,6 +159,7 @@ func (r *Relay) loop(ctx, produce context.Context) {
 		}
 		pause(ctx, woken, rest.until)
 	}
+	return nil
 }
 
 // rest is what comes after a turn.
@@ -142,8 +168,8 @@ type rest struct {
 	idle  bool          // there was nothing to do, so that news end the rest
 }
 
-// turn is one round with what comes before and after it.
-func (r *Relay) turn(ctx, produce context.Context) rest {
+// turn is one round with what comes before and after it. The error is the store's.
+func (r *Relay) turn(ctx, produce context.Context) (rest, error) {
 	b, err := r.work(ctx, produce)
 	r.tellShare(ctx, false)
 	if err == nil && ctx.Err() == nil {
@@ -157,7 +183,7 @@ func (r *Relay) turn(ctx, produce context.Context) rest {
 		r.observeRound(ctx, b.seen)
 	}
 	if err != nil {
-		return rest{until: r.storeBackoff.next()}
+		return rest{until: r.storeBackoff.next()}, err
 	}
 	r.storeBackoff.reset()
 	if b.seen.Sent+b.seen.Parked > 0 {
@@ -165,17 +191,17 @@ func (r *Relay) turn(ctx, produce context.Context) rest {
 	}
 	switch {
 	case b.hopeless() && !b.retry: // what is tried again has rested for itself
-		return rest{until: r.brokerBackoff.next()}
+		return rest{until: r.brokerBackoff.next()}, nil
 	case b.crowded:
-		return rest{until: jitter(minBrokerBackoff)}
+		return rest{until: jitter(minBrokerBackoff)}, nil
 	}
 	if b.seen.Sent+b.seen.Parked+b.seen.Blocked+b.seen.Failed > 0 {
-		return rest{} // what failed is skipped now, and what lies behind it is to be seen
+		return rest{}, nil // what failed is skipped now, and what lies behind it is to be seen
 	}
 	if b.seen.Rows == 0 && (b.partial || r.unseen()) {
-		return rest{} // the outbox is empty only if all of it was looked at
+		return rest{}, nil // the outbox is empty only if all of it was looked at
 	}
-	return rest{until: min(jitter(r.cfg.Interval), r.share.shareIn(), r.mutes.next(time.Now()), r.choresIn()), idle: true}
+	return rest{until: min(jitter(r.cfg.Interval), r.share.shareIn(), r.mutes.next(time.Now()), r.choresIn()), idle: true}, nil
 }
 
 // work settles what is left of an earlier round, has the shards shared out anew if it is time, and does a round. The error is the store's.

@@ -8,10 +8,12 @@ import (
 	"sync"
 	"time"
 
+	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/internal/safetext"
 )
 
-// trouble is something that fails for a while: it is told once when it begins, and once when it is over. Safe for concurrent use.
+// trouble is something that fails for a while: it is told once when it begins, and once when it is over, and once a minute while
+// something of the set-up is missing. Safe for concurrent use.
 type trouble struct {
 	log          *slog.Logger
 	begins, ends string
@@ -19,22 +21,31 @@ type trouble struct {
 	mu      sync.Mutex
 	failing map[string]bool // which parts of it
 	since   time.Time
+	told    time.Time // when it was last told that something of the set-up is missing
 	last    error
 }
+
+// setupEvery is how often the log repeats that a store is not set up: only a person mends it.
+const setupEvery = time.Minute
 
 func newTrouble(log *slog.Logger, begins, ends string) *trouble {
 	return &trouble{log: log, begins: begins, ends: ends, failing: map[string]bool{}}
 }
 
 func (t *trouble) set(ctx context.Context, part string, err error) {
+	var setup *dedup.SetupError
 	t.mu.Lock()
 	first := len(t.failing) == 0
 	t.failing[part], t.last = true, err
 	if first {
-		t.since = time.Now()
+		t.since, t.told = time.Now(), time.Time{}
+	}
+	again := errors.As(err, &setup) && (t.told.IsZero() || time.Since(t.told) >= setupEvery)
+	if again {
+		t.told = time.Now()
 	}
 	t.mu.Unlock()
-	if first {
+	if first || again {
 		t.log.WarnContext(ctx, t.begins, "at", part, "error", cutText(safetext.Text(err)))
 	}
 }

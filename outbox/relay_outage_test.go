@@ -171,6 +171,32 @@ func TestRelay_ManyFailures_Bounded_O15(t *testing.T) {
 	})
 }
 
+// An aggregate that fails while the list of failures is full keeps its order: its second row waits for the first (O-09, O-15).
+func TestRelay_FailureBeyondTheBound_O09(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		var mended atomic.Bool
+		b.fate = func(m *idem.Message) fate {
+			if m.Topic == "missing" || idOf(m) == "first" && !mended.Load() {
+				return fate{err: idem.ErrNoTopic}
+			}
+			return acknowledged
+		}
+		for i := range 1000 {
+			b.table.add("missing", fmt.Sprint(i), fmt.Sprint("m", i))
+		}
+		b.start(func(c *outbox.RelayConfig, _ *faults) { c.MaxAttempts = 1_000_000 })
+		b.sleep(time.Minute)
+		b.table.add("t", "a", "first")
+		b.table.add("t", "a", "second")
+		b.sleep(time.Minute)
+		require.Empty(t, b.broker.all("t", "a"), "the second row went out before the first")
+		mended.Store(true)
+		b.within(5*time.Minute, func() bool { return b.table.count(sent) == 2 }, "both are sent")
+		require.Equal(t, []string{"first", "second"}, b.broker.all("t", "a"))
+		require.Equal(t, 1000, b.table.count(waiting))
+	})
+}
+
 // A database that is away is told once, and looked for every 5 s at most. Run goes on.
 func TestRelay_DatabaseAway(t *testing.T) {
 	for _, how := range []string{"errors", "hangs"} {

@@ -119,6 +119,45 @@ func TestRelay_LostShard_O13(t *testing.T) {
 	})
 }
 
+// A shard that came back under another epoch is fetched anew: another relay has published what the old fetch returned (O-13).
+func TestRelay_EpochChanged_O13(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.table.add("t", "a", "a1")
+		b.table.add("t", "a", "a2")
+		handed := false
+		b.start(func(c *outbox.RelayConfig, _ *faults) {
+			c.Producer.(*producer).gate = func() {
+				if !handed { // while a1 is published
+					handed = true
+					b.table.workedBySomebodyElse()
+					time.Sleep(outbox.DefaultLease / 2) // the relay renews, and learns the new epoch
+				}
+			}
+		})
+		b.drained(3 * outbox.DefaultLease)
+		b.sleep(outbox.DefaultLease)
+		require.Equal(t, 2, b.broker.times("a1"), "it was under way")
+		require.Equal(t, 1, b.broker.times("a2"), "published under a lease that had changed hands")
+	})
+}
+
+// workedBySomebodyElse lets another relay take all shards, publish all rows, and give the shards back.
+func (t *table) workedBySomebodyElse() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for i := range t.owners {
+		t.owners[i].epoch += 2
+	}
+	for i := range t.shards {
+		for _, r := range t.shards[i] {
+			m := r.Message()
+			t.broker.write(m)
+			t.broker.ack(m)
+			t.set(r, sent)
+		}
+	}
+}
+
 // A newcomer gets its share while others work, and nothing is published twice for that.
 func TestRelay_Newcomer(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {

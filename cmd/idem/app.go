@@ -51,6 +51,7 @@ type app struct {
 	auditFile   *os.File
 	auditFailed bool
 	secrets     redact.Secrets // never to be printed
+	urlFlags    []*urlFlag
 	closers     []func()
 }
 
@@ -58,7 +59,8 @@ func (a *app) flags(f *pflag.FlagSet) {
 	f.StringSliceVar(&a.brokers, "brokers", nil, "Kafka brokers, host:port (env IDEM_BROKERS)")
 	f.StringVarP(&a.group, "group", "G", os.Getenv("IDEM_GROUP"), "consumer group (env IDEM_GROUP)")
 	f.StringVar(&a.scope, "scope", os.Getenv("IDEM_SCOPE"), "scope of the ledger, the group by default (env IDEM_SCOPE)")
-	f.Var(&ledgerFlag{list: &a.ledgers}, "ledger", "postgres://, redis://, rediss:// or redis+cluster:// `URL` of a ledger; several if events are in either (env IDEM_LEDGER)")
+	ledger := &urlFlag{name: "ledger", env: "IDEM_LEDGER", split: splitLedgers, use: func(urls []string) { a.ledgers = urls }}
+	f.Var(a.addURLFlag(ledger), ledger.name, "postgres://, redis://, rediss:// or redis+cluster:// `URL` of a store, or @FILE; several if events are in either (env IDEM_LEDGER)")
 	f.StringVar(&a.schema, "schema", os.Getenv("IDEM_SCHEMA"), "schema of the tables in Postgres, found through the search path by default (env IDEM_SCHEMA)")
 	f.StringVar(&a.redisPrefix, "redis-prefix", os.Getenv("IDEM_REDIS_PREFIX"), "prefix of the keys in Redis, \"idem:\" by default (env IDEM_REDIS_PREFIX)")
 	f.StringVarP(&a.output, "output", "o", "table", "table or json")
@@ -70,7 +72,7 @@ func (a *app) flags(f *pflag.FlagSet) {
 	f.StringVar(&a.tlsKey, "tls-key", "", "PEM `file` with its key")
 	f.StringVar(&a.saslMechanism, "sasl-mechanism", "", "PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512")
 	f.StringVar(&a.saslUser, "sasl-user", os.Getenv("IDEM_SASL_USER"), "user at Kafka (env IDEM_SASL_USER); the password is taken from env IDEM_SASL_PASSWORD")
-	f.BoolVar(&a.allowInsecure, "allow-insecure", false, "send a SASL password without TLS")
+	f.BoolVar(&a.allowInsecure, "allow-insecure", false, "use SASL without TLS: PLAIN sends the password, SCRAM lets listeners guess it")
 	f.VisitAll(func(f *pflag.Flag) {
 		if f.Value.Type() == "string" && f.Name != "output" {
 			f.DefValue = "" // --help shows nothing of the environment (G-04)
@@ -82,27 +84,6 @@ func (a *app) flags(f *pflag.FlagSet) {
 func envList(name string) []string {
 	return strings.FieldsFunc(os.Getenv(name), func(r rune) bool { return r == ',' })
 }
-
-// ledgerFlag may be given several times; what is on the command line takes the place of the environment's.
-type ledgerFlag struct {
-	list *[]string
-	set  bool
-}
-
-// Set implements pflag.Value.
-func (l *ledgerFlag) Set(s string) error {
-	if !l.set {
-		l.set, *l.list = true, nil
-	}
-	*l.list = append(*l.list, splitLedgers(s)...)
-	return nil
-}
-
-// String is empty: the URLs may hold passwords (G-04).
-func (l *ledgerFlag) String() string { return "" }
-
-// Type implements pflag.Value.
-func (l *ledgerFlag) Type() string { return "url" }
 
 var urlBegins = regexp.MustCompile(`(?:^|,)\s*[a-z+]+://`)
 
@@ -126,6 +107,11 @@ func splitLedgers(s string) (urls []string) {
 func (a *app) begin(ctx context.Context) error {
 	if !slices.Contains(outputs, a.output) {
 		return usage("--output is table or json, not %q", a.output)
+	}
+	for _, f := range a.urlFlags {
+		if err := f.resolve(); err != nil {
+			return err
+		}
 	}
 	a.begun, a.ctx = true, ctx
 	if a.auditPath == "" {

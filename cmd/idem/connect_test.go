@@ -63,6 +63,11 @@ func TestKafkaOverTLS_G07(t *testing.T) {
 		try("--tls-ca", ca, "--sasl-mechanism", "PLAIN", "--sasl-user", "bob"),
 	}
 	t.Setenv("IDEM_SASL_PASSWORD", password+"-wrong")
+	for _, mechanism := range []string{"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"} { // nothing is sent without TLS
+		r := try("--sasl-mechanism", mechanism, "--sasl-user", "alice")
+		r.failed(t, exitUsage, "SASL/"+mechanism+" without TLS")
+		require.NotContains(t, r.stdout+r.stderr, "canary")
+	}
 	refused = append(refused, try("--tls-ca", ca, "--sasl-mechanism", "SCRAM-SHA-256", "--sasl-user", "alice"))
 	for _, r := range refused {
 		r.failed(t, exitFailure, "kafka 127.0.0.1:")

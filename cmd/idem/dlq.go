@@ -19,13 +19,13 @@ import (
 func newDLQCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dlq",
-		Short: "Dead letters: list, look, plan, replay, purge",
+		Short: "Dead letters: list, look, plan, replay, discard, purge",
 		Long: "Dead letters of a consumer group. Kafka has no index: each command reads the dead-letter topic from its beginning to\n" +
 			"its present end and says how much that was. What became of an event is what the ledger says: letters stay in their\n" +
 			"topic when they are replayed, until they are purged.",
 		Args: cobra.NoArgs,
 	}
-	cmd.AddCommand(newDLQList(a), newDLQShow(a), newDLQPlan(a), newDLQReplay(a), newDLQPurge(a))
+	cmd.AddCommand(newDLQList(a), newDLQShow(a), newDLQPlan(a), newDLQReplay(a), newDLQDiscard(a), newDLQPurge(a))
 	return cmd
 }
 
@@ -124,7 +124,7 @@ type deadLetters struct {
 
 // decisionFlags are what a person says to letters that are left alone otherwise.
 func decisionFlags(f *pflag.FlagSet, o *letters.Decisions) {
-	f.BoolVar(&o.Again, "again", false, fmt.Sprintf("also events that were reopened %d times before", letters.MaxGenerations))
+	f.BoolVar(&o.Again, "again", false, fmt.Sprintf("also events that were replayed %d times before and came back", letters.MaxGenerations))
 	f.BoolVar(&o.Forgotten, "forgotten", false, "let events run that the ledger does not know, however old they are: it may have forgotten that they were handled")
 }
 

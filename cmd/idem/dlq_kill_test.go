@@ -61,7 +61,7 @@ func TestReplayKilled(t *testing.T) {
 			require.NoError(t, err)
 			t.Cleanup(pool.Close)
 			require.NoError(t, pgstore.Migrate(t.Context(), pool))
-			return pgstore.New(pool), []string{"--ledger", url}
+			return pgstore.New(pool), withoutPasswords(t, []string{"--ledger", url})
 		}},
 		{"redis", func(t *testing.T) (dedup.Store, []string) {
 			client, prefix := testenv.Redis(t)

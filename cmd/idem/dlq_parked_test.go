@@ -2,9 +2,11 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -92,13 +94,93 @@ func TestSkipOfAParkedEventWithoutItsTopic(t *testing.T) {
 	require.Len(t, w.letters(), 1)
 }
 
+// An older release gave a follower up as too old: it blocks its queue, and there is no record of it. A replay and "idem event
+// release" let it run in its place, and what waits behind it follows (rules 4 and 8).
+func TestWaysOutOfABlockedQueueWithoutRecord(t *testing.T) {
+	for name, end := range map[string]func(t *testing.T, w *letterWorld){
+		"replay": func(t *testing.T, w *letterWorld) {
+			got, _ := w.replay(letters.Filter{}, replayFlags{}, letters.Decisions{})
+			require.Equal(t, map[letters.Verdict]int{letters.SeenParked: 1}, got.Verdicts)
+		},
+		"replay of what is forgotten": func(t *testing.T, w *letterWorld) {
+			got, _ := w.replay(letters.Filter{}, replayFlags{}, letters.Decisions{Forgotten: true})
+			require.Equal(t, map[letters.Verdict]int{letters.SeenParked: 1}, got.Verdicts)
+		},
+		"release": func(t *testing.T, w *letterWorld) {
+			commandWith(t, map[string]*ledger{inMemory: {name: "memory", store: w.store}}, "", "event", "release", "old", "-G", "g",
+				"--ledger", inMemory, "--type", "paid", "--topic", "orders", "--yes").ok(t)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newLetterWorld(t)
+			old, second := w.event("old", ""), w.event("second", "")
+			old.Time = time.Now().Add(-30 * 24 * time.Hour)
+			second.Key, second.Partition = old.Key, old.Partition
+			require.NoError(t, w.ordered(time.Hour, func(string) error { return errBroken }, old, second).Close())
+			w.blockWithoutRecord(old)
+			require.Empty(t, w.copies())
+			end(t, w)
+			require.Empty(t, w.copies(), "a copy would join the queue and be dropped there")
+
+			var order []string
+			stop := w.takeUp(func(id string) error { order = append(order, id); return nil })
+			require.Eventually(t, func() bool {
+				records, err := w.store.(dedup.Operator).Inspect(t.Context(), w.key("second"))
+				return err == nil && len(records) == 1 && records[0].State == dedup.Finished
+			}, 20*time.Second, 20*time.Millisecond)
+			stop()
+			require.Equal(t, []string{"old", "second"}, order)
+		})
+	}
+}
+
+// blockWithoutRecord leaves a parked event as an older release left one that it called too old: with a dead letter, blocked, and
+// without a record.
+func (w *letterWorld) blockWithoutRecord(m *idem.Message) {
+	w.t.Helper()
+	_, id, _ := strings.Cut(string(m.Key), "key of ")
+	require.NoError(w.t, w.store.(dedup.Operator).Forget(w.t.Context(), w.key(id)))
+	parker := w.store.(dedup.Parker)
+	lot, e, ok, err := parker.FindParked(w.t.Context(), "g", m.Topic, w.key(id))
+	require.NoError(w.t, err)
+	require.True(w.t, ok)
+	e.Blocked = true
+	moved, err := parker.Postpone(w.t.Context(), lot, e)
+	require.NoError(w.t, err)
+	require.True(w.t, moved)
+	letter := *m
+	letter.Topic = w.topic + ".g.dlq"
+	for name, value := range map[string]string{
+		idem.HeaderTopic: m.Topic, idem.HeaderPartition: fmt.Sprint(m.Partition), idem.HeaderOffset: fmt.Sprint(m.Offset),
+		idem.HeaderTime: m.Time.UTC().Format(time.RFC3339), idem.HeaderGroup: "g", idem.HeaderScope: "g", idem.HeaderEventType: "paid",
+		idem.HeaderEventID: id, idem.HeaderErrorClass: string(idem.ClassTooOld), idem.HeaderError: "too old",
+	} {
+		letter.Headers = append(letter.Headers, idem.Header{Key: name, Value: []byte(value)})
+	}
+	require.NoError(w.t, w.producer.Produce(w.t.Context(), &letter))
+}
+
 // takeUp is the group with a handler that keeps the order of Kafka keys. It hands in messages and takes up what waits
 // until stop is called.
 func (w *letterWorld) takeUp(fn func(id string) error, messages ...*idem.Message) (stop func()) {
 	w.t.Helper()
+	p := w.ordered(time.Millisecond, fn, messages...)
+	ctx, cancel := context.WithCancelCause(w.t.Context())
+	done := make(chan error, 1)
+	go func() { done <- p.TakeUp(ctx, "orders", 1) }()
+	return func() {
+		cancel(idem.ErrStopping)
+		require.NoError(w.t, <-done)
+		p.Close()
+	}
+}
+
+// ordered hands messages to a handler that keeps the order of Kafka keys, and takes nothing up.
+func (w *letterWorld) ordered(delay time.Duration, fn func(id string) error, messages ...*idem.Message) *idem.Processor {
+	w.t.Helper()
 	r := idem.NewRouter()
 	idem.On(r, "paid", func(_ context.Context, e idem.Event[struct{}]) error { return fn(e.ID) },
-		idem.KeyOrdered(time.Millisecond), idem.Retry(idem.RetryPolicy{MaxAttempts: 1}))
+		idem.KeyOrdered(delay), idem.Retry(idem.RetryPolicy{MaxAttempts: 1}))
 	p, err := idem.NewProcessor(r, idem.Config{
 		Store: w.store, Scope: "g", Producer: w.producer, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
 	})
@@ -108,12 +190,5 @@ func (w *letterWorld) takeUp(fn func(id string) error, messages ...*idem.Message
 		require.EqualValues(w.t, 1, m.Partition)
 		require.NoError(w.t, p.Handle(w.t.Context(), m))
 	}
-	ctx, cancel := context.WithCancelCause(w.t.Context())
-	done := make(chan error, 1)
-	go func() { done <- p.TakeUp(ctx, "orders", 1) }()
-	return func() {
-		cancel(idem.ErrStopping)
-		require.NoError(w.t, <-done)
-		p.Close()
-	}
+	return p
 }

@@ -19,7 +19,7 @@ func newDLQPurge(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "purge", Short: "Delete dead letters whose events are settled", Args: cobra.NoArgs,
 		Long: "Deletes, in each partition of the dead-letter topic, the letters before the first one whose event is not settled: it was\n" +
-			"handled, discarded (idem event skip), or is a letter without identity that was replayed. Kafka deletes from the\n" +
+			"handled, discarded (idem event skip, idem dlq discard), or is a letter without identity that was replayed. Kafka deletes from the\n" +
 			"beginning only (rule 34).",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			d, err := a.openDLQ(cmd.Context(), &o, true)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"testing"
 	"time"
 
@@ -120,7 +121,7 @@ func TestReplayWantsAChoiceBetweenPayloads(t *testing.T) {
 	}, byEvent(rows))
 	// A filter that finds only one of them does not choose.
 	require.Equal(t, map[string][]letters.Verdict{"torn": {letters.SeenOther}},
-		byEvent(w.verdicts(letters.Filter{ID: "torn", Classes: []string{"already-dead"}}, letters.Decisions{})))
+		byEvent(w.verdicts(letters.Filter{ID: "torn", Classes: []string{"conflict"}}, letters.Decisions{})))
 
 	got, _ := w.replay(letters.Filter{}, replayFlags{}, letters.Decisions{})
 	require.Equal(t, 2, got.Replayed)
@@ -129,7 +130,7 @@ func TestReplayWantsAChoiceBetweenPayloads(t *testing.T) {
 	require.Equal(t, map[string][]string{"twin": {"1"}, "one": {"1"}}, w.copiesByID())
 
 	for record, r := range rows {
-		if r.ID == "torn" && r.Class == "already-dead" {
+		if r.ID == "torn" && r.Class == "conflict" {
 			at, err := parsePlace(record)
 			require.NoError(t, err)
 			got, _ := w.replay(letters.Filter{At: []letters.Place{at}}, replayFlags{}, letters.Decisions{})
@@ -498,4 +499,39 @@ func TestListAndShow(t *testing.T) {
 	flags = []string{"--brokers", w.brokers[0], "--dlq", "elsewhere"}
 	code, _, said = do("dlq", "ls")
 	require.Equal(t, exitFound, code, said)
+}
+
+// What no handler will ever take is given up with a reason, which is put on record, and then no purge stops at it.
+func TestDiscardCommand(t *testing.T) {
+	w := newLetterWorld(t)
+	broken := w.event("", "")
+	broken.Value = []byte(`not json`)
+	w.fail(broken, w.event("e", ""))
+	_, known := memory()
+	known[inMemory].store = w.store
+	do := func(args ...string) ran {
+		return commandWith(t, known, "", append([]string{"dlq"}, append(args, "--brokers", strings.Join(w.brokers, ","), "-G", w.group,
+			"--topic", w.topic, "--ledger", inMemory, "-y", "-o", "json")...)...)
+	}
+	do("discard", "--reason", "x").failed(t, exitUsage, "which dead letters")
+	do("discard", "--id", "e").failed(t, exitUsage, "--reason")
+	do("discard", "--id", "nobody", "--reason", "x").failed(t, exitFound, "no letter matches")
+	for _, row := range w.verdicts(letters.Filter{}, letters.Decisions{}) {
+		r := do("discard", "--at", row.Record, "--reason", "ticket 4711")
+		require.Contains(t, r.ok(t), `"result": "discarded"`)
+		audit := r.audits(t)
+		require.Len(t, audit, 1)
+		require.Equal(t, "dlq discard", audit[0]["audit"])
+		require.Equal(t, "ticket 4711", audit[0]["reason"])
+		require.Equal(t, []any{row.Record}, audit[0]["records"])
+		require.EqualValues(t, 1, audit[0]["discarded"])
+		require.Equal(t, "done", audit[0]["outcome"])
+		require.Contains(t, do("discard", "--at", row.Record, "--reason", "again").ok(t), `"result": "left alone"`)
+	}
+	for _, row := range w.verdicts(letters.Filter{}, letters.Decisions{}) {
+		require.Equal(t, letters.SeenDiscarded, row.Verdict)
+		require.Equal(t, "ticket 4711", row.Note)
+	}
+	do("purge").ok(t)
+	require.Empty(t, w.letters())
 }

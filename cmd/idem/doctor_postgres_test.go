@@ -150,6 +150,13 @@ func TestDoctor_PostgresPlanted(t *testing.T) {
 				return s.RecordProgress(p.Context(), "billing", []dedup.Progress{{Topic: "orders", Partition: 3, Next: 7}})
 			})
 		}},
+		{plant{name: "rows without progress", id: "ledger.progress", want: doctor.Warn, says: "has rows", fresh: true}, func(p *pgPlace) {
+			p.store(func(s *pgstore.Store) error {
+				finish(p, s, claim(p, s, inScope("order", "1"), dedupOrigin(1)), "")
+				return nil
+			})
+			p.exec(p.url, "UPDATE idempotency_keys SET created_at = created_at - interval '1 h'")
+		}},
 		{plant{name: "not consumed", id: "ledger.progress", want: doctor.Warn, says: "48h0m0s ago", fresh: true}, func(p *pgPlace) {
 			p.exec(p.url, `INSERT INTO idem_progress (scope, topic, partition, next_offset, consumed_until, updated_at)
 				VALUES ('billing', 'orders', 0, 1, now() - interval '2 days', now() - interval '2 days')`)

@@ -17,7 +17,7 @@ import (
 func examined(t *testing.T, args ...string) findings {
 	t.Helper()
 	var out, errs bytes.Buffer
-	code := run(t.Context(), append([]string{"doctor", "-o", "json"}, args...), strings.NewReader(""), &out, &errs)
+	code := run(t.Context(), append([]string{"doctor", "-o", "json"}, withoutPasswords(t, args)...), strings.NewReader(""), &out, &errs)
 	require.Contains(t, []int{exitOK, exitFound}, code, "%s", errs.String())
 	var answer struct {
 		Verdict doctor.Verdict
@@ -154,7 +154,7 @@ func TestDoctor_Usage(t *testing.T) {
 		{"--offline", "--dlq-topic", "letters"}, {"--offline", "--retry-delays", "0s"}, {"--offline", "x"}, {"--nonsense"},
 	} {
 		var out, errs bytes.Buffer
-		code := run(t.Context(), append([]string{"doctor"}, args...), strings.NewReader(""), &out, &errs)
+		code := run(t.Context(), append([]string{"doctor"}, withoutPasswords(t, args)...), strings.NewReader(""), &out, &errs)
 		require.Equal(t, exitUsage, code, "%v: %s%s", args, out.String(), errs.String())
 		require.Empty(t, out.String(), "%v", args)
 	}
@@ -166,7 +166,8 @@ func TestDoctor_Usage(t *testing.T) {
 	} {
 		for _, form := range []string{"json", "table"} {
 			var out, errs bytes.Buffer
-			code := run(t.Context(), []string{"doctor", "-o", form, "-G", "g", "--ledger", url}, strings.NewReader(""), &out, &errs)
+			t.Setenv("IDEM_LEDGER", url)
+			code := run(t.Context(), []string{"doctor", "-o", form, "-G", "g"}, strings.NewReader(""), &out, &errs)
 			require.Equal(t, exitFound, code, "%s: %s", url, errs.String())
 			require.NotContains(t, out.String()+errs.String(), "hunter2", url)
 		}

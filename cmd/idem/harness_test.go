@@ -5,6 +5,9 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +16,7 @@ import (
 
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/dedup/memstore"
+	"github.com/idem-go/idem/internal/redact"
 )
 
 // ran is what a command said.
@@ -36,9 +40,24 @@ func commandWith(t testing.TB, ledgers map[string]*ledger, typed string, args ..
 
 func commandIn(ctx context.Context, t testing.TB, ledgers map[string]*ledger, stdin io.Reader, args ...string) ran {
 	t.Helper()
+	args = withoutPasswords(t, args)
 	var stdout, stderr bytes.Buffer
 	code := (&app{stdin: stdin, stdout: &stdout, stderr: &stderr, known: ledgers}).run(ctx, args)
 	return ran{code, stdout.String(), stderr.String()}
+}
+
+// withoutPasswords puts URLs with passwords into files, since the command line takes none.
+func withoutPasswords(t testing.TB, args []string) []string {
+	t.Helper()
+	args = slices.Clone(args)
+	for i := 1; i < len(args); i++ {
+		if slices.Contains([]string{"--ledger", "--outbox", "--from-url"}, args[i-1]) && redact.HasPassword(args[i]) {
+			path := filepath.Join(t.TempDir(), "url")
+			require.NoError(t, os.WriteFile(path, []byte(args[i]+"\n"), 0o600))
+			args[i] = "@" + path
+		}
+	}
+	return args
 }
 
 // ok wants the command to have succeeded and returns what it printed.

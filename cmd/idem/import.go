@@ -23,6 +23,7 @@ type importFlags struct {
 	types                  []string
 	tenant                 string
 	idHeader, idJSON       string
+	idLegacy               bool
 	typeHeader, typeJSON   string
 	typeFixed              string
 	tenantHeader, tenantJS string
@@ -47,14 +48,15 @@ the handlers' options say, else the handlers look for other events than these. S
 		Args: none,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.runImport(cmd.Context(), &f) },
 	}
-	f.add(cmd)
+	f.add(a, cmd)
 	return cmd
 }
 
-func (f *importFlags) add(cmd *cobra.Command) {
+func (f *importFlags) add(a *app, cmd *cobra.Command) {
 	s := cmd.Flags()
 	s.StringVar(&f.table, "from-table", "", "`query` with a column event_id and, if there are, type, tenant, time")
-	s.StringVar(&f.tableURL, "from-url", "", "postgres:// URL for the query (env IDEM_IMPORT_URL), the ledger's by default")
+	url := &urlFlag{name: "from-url", env: "IDEM_IMPORT_URL", use: func(urls []string) { f.tableURL = urls[0] }}
+	s.Var(a.addURLFlag(url), url.name, "postgres:// `URL` for the query, or @FILE (env IDEM_IMPORT_URL), the ledger's by default")
 	s.StringVar(&f.topic, "from-topic", "", "`topic` to read")
 	s.StringVar(&f.fromTime, "from-time", "", "of a topic, only records from this time on, such as 2026-01-31T12:00:00Z")
 	s.StringVar(&f.toTime, "to-time", "", "of a topic, only records before this time")
@@ -63,6 +65,7 @@ func (f *importFlags) add(cmd *cobra.Command) {
 	s.StringVar(&f.tenant, "tenant", "", "tenant of all events")
 	s.StringVar(&f.idHeader, "id-header", "", "the ID is in this header")
 	s.StringVar(&f.idJSON, "id-json", "", "the ID is in this JSON `field`, such as order.id")
+	s.BoolVar(&f.idLegacy, "id-legacy", false, "the handler has idem.LegacyStandardID: joined IDs have no word in front")
 	s.StringVar(&f.typeHeader, "type-header", "", "the type is in this header")
 	s.StringVar(&f.typeJSON, "type-json", "", "the type is in this JSON `field`")
 	s.StringVar(&f.typeFixed, "type-fixed", "", "all records of the topic are of this type")
@@ -74,7 +77,7 @@ func (f *importFlags) add(cmd *cobra.Command) {
 	cmd.MarkFlagsMutuallyExclusive("from-table", "from-topic")
 	cmd.MarkFlagsOneRequired("from-table", "from-topic")
 	for _, group := range [][]string{
-		{"id-header", "id-json"}, {"type-header", "type-json", "type-fixed"}, {"tenant", "tenant-header", "tenant-json"}, {"to-time", "to-committed"},
+		{"id-header", "id-json", "id-legacy"}, {"type-header", "type-json", "type-fixed"}, {"tenant", "tenant-header", "tenant-json"}, {"to-time", "to-committed"},
 	} {
 		cmd.MarkFlagsMutuallyExclusive(group...)
 	}

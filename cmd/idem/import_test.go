@@ -224,9 +224,11 @@ func TestImportTopicToCommitted(t *testing.T) {
 	require.Equal(t, [5]int64{6, 4, 0, 1, 1}, [5]int64{c.Read, c.Added, c.Known, c.NoIdentity, c.Invalid})
 	require.Contains(t, r.stderr, topic+"/1/1", "the record without identity is named")
 	require.Contains(t, r.stderr, topic+"/1/2", "the record with two identities is named")
-	for _, key := range []dedup.Key{inScope("order", "a"), inScope("order", "b"), inScope("order", "/shop:d"), inScope("invoice", "f")} {
+	for _, key := range []dedup.Key{inScope("order", "a"), inScope("order", "b"), inScope("order", "joined:/shop:d"), inScope("invoice", "f")} {
 		require.Equal(t, dedup.Done, toldNext(t, s, key), key.ID)
 	}
+	commandWith(t, known, "", append(base, "-y", "--id-legacy")...).ok(t)
+	require.Equal(t, dedup.Done, toldNext(t, s, inScope("order", "/shop:d")), "for handlers with the identity of releases before")
 	records, err := s.Inspect(t.Context(), inScope("order", "b"))
 	require.NoError(t, err)
 	require.Equal(t, dedup.Origin{Topic: topic, Offset: 1, Time: day.Add(time.Second)}, dedup.Origin{

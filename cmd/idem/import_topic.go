@@ -30,7 +30,11 @@ func (f *importFlags) identity() identity {
 		}
 		return without
 	}
-	found := identity{id: either(f.idHeader, f.idJSON, idem.StandardID()), typ: either(f.typeHeader, f.typeJSON, idem.StandardType())}
+	standard := idem.StandardID()
+	if f.idLegacy {
+		standard = idem.LegacyStandardID()
+	}
+	found := identity{id: either(f.idHeader, f.idJSON, standard), typ: either(f.typeHeader, f.typeJSON, idem.StandardType())}
 	if f.typeFixed != "" {
 		found.typ = idem.Fixed(f.typeFixed)
 	}

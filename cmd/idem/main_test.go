@@ -116,8 +116,8 @@ func TestSecretsAreNotShown_G04(t *testing.T) {
 		all = append(all, []string{"event", verb, "x", "--type", "t", "-G", "g", "-y"})
 	}
 	for _, more := range [][]string{
-		{"--sasl-mechanism", "PLAIN", "--sasl-user", "u"}, // refused: no TLS
-		{"--sasl-mechanism", "SCRAM-SHA-256", "--sasl-user", "u"},
+		{"--sasl-mechanism", "PLAIN", "--sasl-user", "u"},         // refused: no TLS
+		{"--sasl-mechanism", "SCRAM-SHA-256", "--sasl-user", "u"}, // refused as well
 		{"--sasl-mechanism", "PLAIN", "--sasl-user", "u", "--tls"},
 		{"--sasl-mechanism", "GSSAPI", "--sasl-user", "u"},
 	} {
@@ -217,6 +217,8 @@ func TestLedgerFlagReplacesTheEnvironment(t *testing.T) {
 	a.flags(flags)
 	require.Equal(t, []string{"redis://elsewhere:1"}, a.ledgers)
 	require.NoError(t, flags.Parse([]string{"--ledger", "redis://a:1", "--ledger", "redis://b:1", "--brokers", "c:1"}))
+	a.output = "table"
+	require.NoError(t, a.begin(t.Context()))
 	require.Equal(t, []string{"redis://a:1", "redis://b:1"}, a.ledgers)
 	require.Equal(t, []string{"c:1"}, a.brokers)
 }

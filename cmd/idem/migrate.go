@@ -191,7 +191,10 @@ func (l *ledger) status(ctx context.Context) tablesView {
 	}
 	var err error
 	v.Warnings, err = l.pg.Check(ctx)
+	var setup *dedup.SetupError
 	switch {
+	case errors.As(err, &setup): // no outage, although it is one for those who only wait
+		v.State, v.Problem = "unfit", err.Error()
 	case errors.Is(err, dedup.ErrUnavailable):
 		v.State, v.Problem = "unavailable", err.Error()
 	case err != nil:

@@ -29,21 +29,10 @@ func newOutboxCmd(a *app) *cobra.Command {
 // outboxFlag names the database of an outbox.
 type outboxFlag struct{ url string }
 
-func (o *outboxFlag) flags(f *pflag.FlagSet) {
-	f.Var(&outboxValue{o}, "outbox", "postgres:// `URL` of the database with the outbox (env IDEM_OUTBOX), by default --ledger")
+func (o *outboxFlag) flags(a *app, f *pflag.FlagSet) {
+	url := &urlFlag{name: "outbox", env: "IDEM_OUTBOX", use: func(urls []string) { o.url = urls[0] }}
+	f.Var(a.addURLFlag(url), url.name, "postgres:// `URL` of the database with the outbox, or @FILE (env IDEM_OUTBOX), by default --ledger")
 }
-
-// outboxValue is a flag whose value no help shows (G-04).
-type outboxValue struct{ o *outboxFlag }
-
-// Set implements pflag.Value.
-func (v *outboxValue) Set(s string) error { v.o.url = s; return nil }
-
-// String implements pflag.Value.
-func (v *outboxValue) String() string { return "" }
-
-// Type implements pflag.Value.
-func (v *outboxValue) Type() string { return "url" }
 
 // outboxURL is the flag's, else that of --ledger if it was given, else IDEM_OUTBOX, else IDEM_LEDGER.
 func (a *app) outboxURL(cmd *cobra.Command, o *outboxFlag) (url, flag string, err error) {

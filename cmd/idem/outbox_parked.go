@@ -42,7 +42,7 @@ func newOutboxParkedCmd(a *app) *cobra.Command {
 		Args:  none,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return a.outboxParked(cmd, &o, payload, limit) },
 	}
-	o.flags(cmd.Flags())
+	o.flags(a, cmd.Flags())
 	cmd.Flags().BoolVar(&payload, "payload", false, "show payloads and headers too, which not everybody may see")
 	cmd.Flags().IntVar(&limit, "limit", 100, "rows at most, up to 10000")
 	return cmd
@@ -138,7 +138,7 @@ func newOutboxVerb(a *app, verb *outboxVerb) *cobra.Command {
 			return a.outboxVerb(cmd, &o, verb, seqs, reason)
 		},
 	}
-	o.flags(cmd.Flags())
+	o.flags(a, cmd.Flags())
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for the audit line")
 	return cmd
 }

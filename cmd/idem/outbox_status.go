@@ -24,7 +24,7 @@ func newOutboxStatusCmd(a *app) *cobra.Command {
 		Args:  none,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return a.outboxStatus(cmd, &o) },
 	}
-	o.flags(cmd.Flags())
+	o.flags(a, cmd.Flags())
 	return cmd
 }
 

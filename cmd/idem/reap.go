@@ -58,6 +58,7 @@ type reapView struct {
 	Starts    int64       `json:"starts"`
 	Stuck     int64       `json:"stuck"` // -1: not known
 	Scopes    []scopeView `json:"scopes"`
+	Silent    []string    `json:"silent,omitempty"` // scopes of which nothing is ever deleted
 	Error     string      `json:"error,omitempty"`
 }
 
@@ -71,6 +72,7 @@ type scopeView struct {
 func viewOfReap(l *ledger, r pgstore.ReapResult) reapView {
 	v := reapView{
 		Ledger: l.name, Elsewhere: r.Elsewhere, Events: r.Events, Claims: r.Claims, Starts: r.Starts, Stuck: r.Stuck, Scopes: []scopeView{},
+		Silent: r.Silent,
 	}
 	for i := range r.Scopes {
 		s := &r.Scopes[i]
@@ -172,6 +174,9 @@ func reapRows(all []reapView) (rows [][]string) {
 			}
 			text += at("; remembers everything since ", s.Horizon)
 			rows = append(rows, []string{"scope " + s.Scope, text})
+		}
+		for _, scope := range v.Silent {
+			rows = append(rows, []string{"scope " + scope, "everything stays: it records no progress, and is not named by --wall-clock"})
 		}
 	}
 	return rows

@@ -94,7 +94,7 @@ func TestReapWatch(t *testing.T) {
 	var stderr bytes.Buffer
 	seen := &onWrite{substring: `"claims":2`, then: cancel}
 	a := &app{stdin: strings.NewReader(""), stdout: seen, stderr: &stderr}
-	code := a.run(ctx, []string{"reap", "--watch", "--ledger", ledger, "-o", "json", "--interval", "1s"})
+	code := a.run(ctx, withoutPasswords(t, []string{"reap", "--watch", "--ledger", ledger, "-o", "json", "--interval", "1s"}))
 	require.Equal(t, exitOK, code, stderr.String())
 	line := auditLines(t, stderr.String())[0]
 	require.InDelta(t, 2, line["claims"], 0)

@@ -42,13 +42,13 @@ func newRelayCmd(a *app) *cobra.Command {
 		Args: none,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.relay(cmd, &f) },
 	}
-	f.flags(cmd.Flags())
+	f.flags(a, cmd.Flags())
 	complete(cmd, "when-parked", outbox.Halt.String(), outbox.Skip.String())
 	return cmd
 }
 
-func (f *relayFlags) flags(s *pflag.FlagSet) {
-	f.outbox.flags(s)
+func (f *relayFlags) flags(a *app, s *pflag.FlagSet) {
+	f.outbox.flags(a, s)
 	s.DurationVar(&f.interval, "interval", outbox.DefaultInterval, "how long to wait when there was nothing to publish")
 	s.IntVar(&f.batch, "batch", outbox.DefaultBatch, "rows that are published at once, at most 10000")
 	s.IntVar(&f.batchBytes, "batch-bytes", outbox.DefaultBatchBytes, "bytes that are published at once, and held in memory")

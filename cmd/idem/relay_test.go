@@ -47,6 +47,7 @@ type runningRelay struct {
 
 func startRelay(t *testing.T, args ...string) *runningRelay {
 	t.Helper()
+	args = withoutPasswords(t, args)
 	ctx, stop := context.WithCancel(context.Background())
 	r := &runningRelay{stop: stop, done: make(chan struct{})}
 	go func() {

@@ -251,7 +251,7 @@ func TestRewindWarnsOfTheHorizon(t *testing.T) {
 	w.fill("orders", 60, 0)
 	rewind := func() string {
 		w.commit("orders", 60)
-		code, _, said := w.command("rewind", "--to", "30m", "--yes", "--ledger", url)
+		code, _, said := w.command(withoutPasswords(t, []string{"rewind", "--to", "30m", "--yes", "--ledger", url})...)
 		require.Zero(t, code, said)
 		return said
 	}

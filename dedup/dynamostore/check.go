@@ -20,18 +20,19 @@ var (
 
 // Check implements [dedup.Checker]: two calls of DynamoDB's control plane, and one read. A table with another key, or one whose
 // replicas in other regions are eventually consistent ([OneRegion]), is refused. That nothing is ever deleted is a warning. A
-// table that is missing, or about to be deleted, is [dedup.ErrUnavailable]: run [Migrate].
+// table that is missing is a [*dedup.SetupError]: run [Migrate]. So is a right that is missing. A table that is about to be
+// made or deleted is [dedup.ErrUnavailable].
 func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
 	table, err := s.client.DescribeTable(ctx, &dynamodb.DescribeTableInput{TableName: &s.table})
 	if err != nil {
-		return nil, unavailable(ctx, "check", err)
+		return nil, s.unavailable(ctx, "check", err)
 	}
 	if err := s.fit(table.Table); err != nil {
 		return nil, err
 	}
 	ttl, err := s.client.DescribeTimeToLive(ctx, &dynamodb.DescribeTimeToLiveInput{TableName: &s.table})
 	if err != nil {
-		return nil, unavailable(ctx, "check", err)
+		return nil, s.unavailable(ctx, "check", err)
 	}
 	if !deletes(ttl.TimeToLiveDescription) {
 		warnings = append(warnings, fmt.Sprintf("dynamodb: table %s: time to live is not on for the attribute %s: nothing is ever deleted",
@@ -72,7 +73,7 @@ func deletes(d *types.TimeToLiveDescription) bool {
 // Ping implements [dedup.Pinger]: one consistent read of an item that no event has.
 func (s *Store) Ping(ctx context.Context) error {
 	if _, err := s.get(ctx, "ping"); err != nil {
-		return unavailable(ctx, "ping", err)
+		return s.unavailable(ctx, "ping", err)
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package dynamostore_test
 
 import (
 	"crypto/rand"
+	"errors"
 	"net/http"
 	"sync"
 	"testing"
@@ -28,7 +29,13 @@ func TestCheck(t *testing.T) {
 
 	_, err = dynamostore.New(client, "there-is-no-such-table").Check(t.Context())
 	require.ErrorIs(t, err, dedup.ErrUnavailable)
-	require.ErrorIs(t, dynamostore.New(client, "there-is-no-such-table").Ping(t.Context()), dedup.ErrUnavailable)
+	for _, err := range []error{err, dynamostore.New(client, "there-is-no-such-table").Ping(t.Context())} {
+		require.ErrorIs(t, err, dedup.ErrUnavailable)
+		setup, ok := errors.AsType[*dedup.SetupError](err)
+		require.True(t, ok, err)
+		require.Equal(t, "table there-is-no-such-table is missing", setup.Problem)
+		require.Contains(t, setup.Fix, "aws dynamodb create-table --table-name there-is-no-such-table --attribute-definitions AttributeName=key,")
+	}
 }
 
 // A table with another key is refused for good, as an outage would be waited for.

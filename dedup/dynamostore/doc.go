@@ -44,7 +44,7 @@
 //	reopened                    BOOL a person reopened it, and nobody has claimed it yet
 //	fence, failures, takeovers  N  counts
 //	generation, retry           N  the position it waits for, or that ran last
-//	fingerprint                 B  16 bytes
+//	fingerprint                 B  16 bytes of a keyed hash, or 4 of a checksum
 //	topic, partition, offset, time  of the first delivery: S, N, N, N milliseconds since 1970
 //	reason                      S  if dead
 //	schema, result              N, B  if done

@@ -67,6 +67,7 @@ func (s *Store) complete(ctx context.Context, end *dedup.Completion) (bool, erro
 		state = open
 		c.to(aRetry, unsigned(end.Retry))
 	default:
+		c.late = &end.Position
 		if end.Result.Schema != 0 {
 			c.to(aSchema, unsigned(end.Result.Schema))
 		}
@@ -147,7 +148,7 @@ func (s *Store) end(ctx context.Context, verb string, n int, serve func(i int) (
 		return err
 	})
 	if err != nil {
-		return unavailable(ctx, verb, err)
+		return s.unavailable(ctx, verb, err)
 	}
 	var lost []int
 	for i, h := range held {
@@ -193,7 +194,7 @@ func (s *Store) replace(ctx context.Context, verb string, k dedup.Key, change fu
 	r, err := s.read(ctx, key)
 	for range maxTries {
 		if err != nil {
-			return unavailable(ctx, verb, keyError(k, err))
+			return s.unavailable(ctx, verb, keyError(k, err))
 		}
 		now := s.now()
 		if r != nil && r.forgotten(now) {
@@ -209,5 +210,5 @@ func (s *Store) replace(ctx context.Context, verb string, k dedup.Key, change fu
 			return nil
 		}
 	}
-	return unavailable(ctx, verb, keyError(k, errContended))
+	return s.unavailable(ctx, verb, keyError(k, errContended))
 }

@@ -32,7 +32,7 @@ func (s *Store) Inspect(ctx context.Context, keys ...dedup.Key) ([]dedup.Record,
 		return keyError(keys[i], err)
 	})
 	if err != nil {
-		return nil, unavailable(ctx, "inspect", err)
+		return nil, s.unavailable(ctx, "inspect", err)
 	}
 	var records []dedup.Record
 	for _, v := range views {
@@ -78,7 +78,7 @@ func (s *Store) Forget(ctx context.Context, key dedup.Key) error {
 	r, err := s.read(ctx, name)
 	for range maxTries {
 		if err != nil {
-			return unavailable(ctx, "forget", keyError(key, err))
+			return s.unavailable(ctx, "forget", keyError(key, err))
 		}
 		now := s.now()
 		if r == nil || r.forgotten(now) {
@@ -95,7 +95,7 @@ func (s *Store) Forget(ctx context.Context, key dedup.Key) error {
 			return nil
 		}
 	}
-	return unavailable(ctx, "forget", keyError(key, errContended))
+	return s.unavailable(ctx, "forget", keyError(key, errContended))
 }
 
 // remove deletes an item that is still r.
@@ -120,7 +120,7 @@ func (s *Store) Discard(ctx context.Context, key dedup.Key, retention time.Durat
 		return keyError(key, errRetention)
 	}
 	if _, err := s.birth(ctx, key.Scope, s.now()); err != nil {
-		return unavailable(ctx, "discard", err)
+		return s.unavailable(ctx, "discard", err)
 	}
 	t := dedup.NewToken()
 	return s.replace(ctx, "discard", key, func(r *record, now time.Time) (*record, error) {
@@ -160,7 +160,7 @@ func (s *Store) Import(ctx context.Context, events []dedup.Imported) (added int,
 	}
 	for scope := range scopes {
 		if _, err := s.birth(ctx, scope, s.now()); err != nil {
-			return 0, unavailable(ctx, "import", err)
+			return 0, s.unavailable(ctx, "import", err)
 		}
 	}
 	t, isNew := dedup.NewToken(), make([]bool, len(once))
@@ -170,7 +170,7 @@ func (s *Store) Import(ctx context.Context, events []dedup.Imported) (added int,
 		return keyError(e.Key, err)
 	})
 	if err != nil {
-		return 0, unavailable(ctx, "import", err)
+		return 0, s.unavailable(ctx, "import", err)
 	}
 	for _, n := range isNew {
 		if n {

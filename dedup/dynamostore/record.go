@@ -90,8 +90,7 @@ func (r *record) overtaken(p dedup.Position) bool {
 
 // conflicts compares fingerprints if there are two. A copy that was redriven may differ: somebody repaired it.
 func (r *record) conflicts(q *dedup.Request) bool {
-	var none dedup.Fingerprint
-	return r.fingerprint != none && q.Fingerprint != none && r.fingerprint != q.Fingerprint && q.Position.Generation == 0
+	return q.Position.Generation == 0 && dedup.Differ(r.fingerprint, q.Fingerprint)
 }
 
 // keep sets from when the record may be forgotten.
@@ -167,8 +166,8 @@ func (r *record) encode(key string) item {
 	if r.reopened {
 		it[aReopened] = yes
 	}
-	if r.fingerprint != (dedup.Fingerprint{}) {
-		it[aFingerprint] = binary(r.fingerprint[:])
+	if b := r.fingerprint.Bytes(); b != nil {
+		it[aFingerprint] = binary(b)
 	}
 	if r.reason != "" {
 		it[aReason] = text(r.reason)
@@ -217,8 +216,10 @@ func decode(key string, it item) (*record, error) {
 		result: dedup.Result{Schema: uint32(d.unsigned(aSchema, 32)), Data: d.binary(aResult)},
 	}
 	d.fixed(aToken, r.token[:])
-	if _, some := it[aFingerprint]; some {
-		d.fixed(aFingerprint, r.fingerprint[:])
+	if b := d.binary(aFingerprint); b != nil {
+		var ok bool
+		r.fingerprint, ok = dedup.ParseFingerprint(b)
+		d.require(ok, aFingerprint)
 	}
 	r.first = d.origin()
 	switch r.state {

@@ -116,7 +116,7 @@ func (s *Store) Claim(ctx context.Context, t dedup.Token, lease time.Duration, r
 	}
 	if err != nil {
 		clear(answers)
-		return unavailable(ctx, "claim", err)
+		return s.unavailable(ctx, "claim", err)
 	}
 	return nil
 }
@@ -204,9 +204,16 @@ func (s *Store) settled(key string, r *record, q *dedup.Request, now time.Time) 
 		s.watch.drop(key)
 	}
 	a.First = r.first
+	if r.conflicts(q) {
+		equal := *q
+		equal.Fingerprint = r.fingerprint
+		a, ok = s.settled(key, r, &equal, now)
+		if !ok {
+			a.First = r.first
+		}
+		return a.Conflicted(), true
+	}
 	switch {
-	case r.conflicts(q):
-		a.Verdict = dedup.Conflict
 	case r.state == done:
 		a.Verdict, a.Result = dedup.Done, r.result
 	case r.state == dead:
@@ -252,7 +259,7 @@ func (s *Store) Look(ctx context.Context, reqs []dedup.Request, answers []dedup.
 	}
 	if err != nil {
 		clear(answers)
-		return unavailable(ctx, "look", err)
+		return s.unavailable(ctx, "look", err)
 	}
 	return nil
 }

@@ -204,6 +204,8 @@ func TestAnswersThatAreNone(t *testing.T) {
 				require.NotErrorIs(t, err, dedup.ErrClaimLost, verb)
 				require.NotErrorIs(t, err, dedup.ErrNotFound, verb)
 				require.NotErrorIs(t, err, dedup.ErrNotDead, verb)
+				_, setup := errors.AsType[*dedup.SetupError](err)
+				require.Equal(t, name == "no table" || name == "no rights", setup, "%s: what no waiting mends: %v", verb, err)
 			}
 		})
 	}

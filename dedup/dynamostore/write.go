@@ -13,6 +13,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/aws/smithy-go"
 	"github.com/idem-go/idem/dedup"
 )
 
@@ -129,7 +130,8 @@ type change struct {
 	names       map[string]string
 	values      item
 	set, remove []string
-	only        string // a condition more
+	only        string          // a condition more
+	late        *dedup.Position // if not nil: a claim at this position may also have been released in doubt (rule 13)
 }
 
 func newChange() *change { return &change{names: make(map[string]string), values: make(item)} }
@@ -160,6 +162,14 @@ func (c *change) gone(attributes ...string) {
 	}
 }
 
+// counts is the condition that a number, which is left out where it is zero, is n.
+func (c *change) counts(attribute string, n uint32) string {
+	if n == 0 {
+		return fmt.Sprintf("attribute_not_exists(%s)", c.name(attribute))
+	}
+	return fmt.Sprintf("%s = %s", c.name(attribute), c.value(attribute+"Now", unsigned(n)))
+}
+
 // unchanged is the condition that the item is still r.
 func (c *change) unchanged(r *record) string {
 	return fmt.Sprintf("%s = %s AND %s = %s", c.name(aRev), c.value("rev", unsigned(r.rev)), c.name(aToken),
@@ -177,8 +187,12 @@ func (c *change) expression() *string {
 // speak changes the item of a claim that is held under t. If it is not held, current is what is there.
 func (s *Store) speak(ctx context.Context, key string, t dedup.Token, c *change) (updated item, current *record, ok bool, err error) {
 	c.plusOne(aRev)
-	condition := fmt.Sprintf("%s = %s AND %s = %s", c.name(aState), c.value("claimed", text(claimed)), c.name(aToken),
-		c.value("token", binary(t[:])))
+	state := fmt.Sprintf("%s = %s", c.name(aState), c.value("claimed", text(claimed)))
+	if c.late != nil { // nobody has claimed since: the token would be another one
+		state = fmt.Sprintf("(%s OR %s = %s AND attribute_exists(%s) AND attribute_not_exists(%s) AND %s)", state, c.name(aState),
+			c.value("open", text(open)), c.name(aDoubt), c.name(aReopened), c.counts(aRetry, c.late.Retry))
+	}
+	condition := fmt.Sprintf("%s AND %s = %s", state, c.name(aToken), c.value("token", binary(t[:])))
 	if c.only != "" {
 		condition += " AND " + c.only
 	}
@@ -198,9 +212,32 @@ func (s *Store) speak(ctx context.Context, key string, t dedup.Token, c *change)
 // is broken. All of them are the ledger's trouble, never the event's (R-20): what an event could be to blame for is refused
 // before it is sent, and the one answer that speaks about an item is ConditionalCheckFailedException. An item that cannot be
 // read is no answer either (rule 35).
-func unavailable(ctx context.Context, verb string, err error) error {
+func (s *Store) unavailable(ctx context.Context, verb string, err error) error {
 	if cause := ctx.Err(); cause != nil && !errors.Is(err, cause) {
 		err = fmt.Errorf("%w (%w)", cause, err)
 	}
+	if setup := s.setupError(err); setup != nil {
+		return fmt.Errorf("dynamodb: %s: %w", verb, setup)
+	}
 	return fmt.Errorf("dynamodb: %s: %w: %w", verb, dedup.ErrUnavailable, err)
+}
+
+// setupError returns what is wrong with the set-up if err says so: waiting does not mend it. Nil for any other error.
+func (s *Store) setupError(err error) error {
+	api, ok := errors.AsType[smithy.APIError](err)
+	if !ok {
+		return nil
+	}
+	switch api.ErrorCode() {
+	case (&types.ResourceNotFoundException{}).ErrorCode():
+		return &dedup.SetupError{Problem: "table " + s.table + " is missing", Fix: "run `aws dynamodb create-table --table-name " + s.table +
+			" --attribute-definitions AttributeName=" + aKey + ",AttributeType=S --key-schema AttributeName=" + aKey + ",KeyType=HASH" +
+			" --billing-mode PAY_PER_REQUEST`, or dynamostore.Migrate", Err: err}
+	case "AccessDeniedException":
+		return &dedup.SetupError{Problem: "a right on table " + s.table + " is missing", Fix: "allow dynamodb:GetItem, dynamodb:PutItem, " +
+			"dynamodb:UpdateItem, dynamodb:DescribeTable and dynamodb:DescribeTimeToLive on it in the policy of the role", Err: err}
+	case "UnrecognizedClientException", "MissingAuthenticationTokenException", "MissingAuthenticationToken":
+		return &dedup.SetupError{Problem: "DynamoDB does not know the credentials", Fix: "give the client credentials of an account that it knows", Err: err}
+	}
+	return nil
 }

@@ -26,6 +26,15 @@ type queues struct {
 type queue struct {
 	partition int32 // of the last Park
 	events    []*parked
+	delayed   time.Time // not before this, whatever its head says; zero: not delayed
+}
+
+// due is when the head may run.
+func (q *queue) due() time.Time {
+	if head := q.events[0].due; head.After(q.delayed) {
+		return head
+	}
+	return q.delayed
 }
 
 // parked is an event that waits. Its Wait says nothing: due does.
@@ -138,7 +147,7 @@ func (s *Store) Queues(ctx context.Context, at dedup.Lot, after string, limit in
 			continue
 		}
 		head := q.events[0]
-		all = append(all, dedup.Queue{Name: name, Length: len(q.events), Wait: head.due.Sub(now), Blocked: head.Blocked})
+		all = append(all, dedup.Queue{Name: name, Length: len(q.events), Wait: q.due().Sub(now), Blocked: head.Blocked})
 	}
 	return all, nil
 }
@@ -151,22 +160,45 @@ func (s *Store) Due(ctx context.Context, at dedup.Lot, limit int) (heads []dedup
 	if err != nil {
 		return nil, 0, err
 	}
-	var waiting []*parked
+	var waiting []*queue
 	if l := s.queues[topicOf(at)]; l != nil {
 		for _, q := range l.byName {
 			if q.partition == at.Partition && !q.events[0].Blocked {
-				waiting = append(waiting, q.events[0])
+				waiting = append(waiting, q)
 			}
 		}
 	}
-	slices.SortFunc(waiting, func(a, b *parked) int { return cmp.Or(a.due.Compare(b.due), cmp.Compare(a.turn, b.turn)) })
-	for _, p := range waiting {
-		if len(heads) >= limit || p.due.After(now) {
-			return heads, max(p.due.Sub(now), 0), nil
+	slices.SortFunc(waiting, func(a, b *queue) int {
+		return cmp.Or(a.due().Compare(b.due()), cmp.Compare(a.events[0].turn, b.events[0].turn))
+	})
+	for _, q := range waiting {
+		if len(heads) >= limit || q.due().After(now) {
+			return heads, max(q.due().Sub(now), 0), nil
 		}
-		heads = append(heads, p.view(now))
+		heads = append(heads, q.events[0].view(now))
 	}
 	return heads, -1, nil
+}
+
+// Delay implements [dedup.Parker].
+func (s *Store) Delay(ctx context.Context, at dedup.Lot, wait time.Duration, queues ...string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now, err := begin(ctx, "delay")
+	if err != nil {
+		return err
+	}
+	l := s.queues[topicOf(at)]
+	if l == nil {
+		return nil
+	}
+	for _, name := range queues {
+		q := l.byName[name]
+		if until := now.Add(wait); q != nil && !q.events[0].Blocked && until.After(q.due()) {
+			q.delayed = until
+		}
+	}
+	return nil
 }
 
 // First implements [dedup.Parker].
@@ -204,6 +236,9 @@ func (s *Store) Postpone(ctx context.Context, at dedup.Lot, e dedup.Parked) (mov
 	}
 	p.Position, p.Blocked, p.Data = e.Position, e.Blocked, bytes.Clone(e.Data)
 	s.dueAt(p, now.Add(e.Wait))
+	if q := l.byName[p.Queue]; q.events[0] == p {
+		q.delayed = time.Time{}
+	}
 	return true, nil
 }
 
@@ -237,12 +272,35 @@ func (s *Store) removeFrom(l *queues, e *parked, now time.Time) {
 	q := l.byName[e.Queue]
 	i := slices.Index(q.events, e)
 	q.events = slices.Delete(q.events, i, i+1)
+	if i == 0 {
+		q.delayed = time.Time{}
+	}
 	switch {
 	case len(q.events) == 0:
 		delete(l.byName, e.Queue)
 	case i == 0 && !q.events[0].due.After(now): // its turn comes behind the heads that are due already
 		s.dueAt(q.events[0], now)
 	}
+}
+
+// ParkedOf implements [dedup.Parker].
+func (s *Store) ParkedOf(ctx context.Context, scope, name string, keys ...dedup.Key) (found []dedup.Parked, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now, err := begin(ctx, "parked of")
+	if err != nil {
+		return nil, err
+	}
+	l := s.queues[topic{scope, name}]
+	if l == nil {
+		return nil, nil
+	}
+	for _, key := range keys {
+		if p := l.keys[key]; p != nil {
+			found = append(found, p.view(now))
+		}
+	}
+	return found, nil
 }
 
 // FindParked implements [dedup.Parker].

@@ -86,10 +86,20 @@ func (r *record) claim(t dedup.Token, lease time.Duration, q *dedup.Request, now
 
 // refuse is the answer for somebody who holds nothing, unless he may have the claim. Nothing changes.
 func (r *record) refuse(q *dedup.Request, now time.Time) (a dedup.Answer, refused bool) {
+	a, refused = r.refuseEqual(q, now)
+	if r.conflicts(q) {
+		return a.Conflicted(), true
+	}
+	if !refused {
+		return dedup.Answer{}, false
+	}
+	return a, true
+}
+
+// refuseEqual is refuse for a copy of the same content. The answer has no verdict if it is not refused.
+func (r *record) refuseEqual(q *dedup.Request, now time.Time) (a dedup.Answer, refused bool) {
 	a.First = r.first
 	switch {
-	case r.conflicts(q):
-		a.Verdict = dedup.Conflict
 	case r.state == done:
 		a.Verdict = dedup.Done
 		a.Result = dedup.Result{Schema: r.result.Schema, Data: bytes.Clone(r.result.Data)}
@@ -100,7 +110,7 @@ func (r *record) refuse(q *dedup.Request, now time.Time) (a dedup.Answer, refuse
 	case q.Position.Generation != r.position.Generation, q.Position.Before(r.position):
 		a.Verdict = dedup.Moved
 	default:
-		return dedup.Answer{}, false
+		return a, false
 	}
 	return a, true
 }
@@ -115,8 +125,7 @@ func (r *record) granted(a *dedup.Answer) {
 
 // conflicts compares fingerprints if there are two. A copy that was redriven may differ: somebody repaired it.
 func (r *record) conflicts(q *dedup.Request) bool {
-	var none dedup.Fingerprint
-	return r.fingerprint != none && q.Fingerprint != none && r.fingerprint != q.Fingerprint && q.Position.Generation == 0
+	return q.Position.Generation == 0 && dedup.Differ(r.fingerprint, q.Fingerprint)
 }
 
 // sign takes the fingerprint of a claim where none is kept. After a redrive none is: the copy may have been repaired.
@@ -133,6 +142,11 @@ func (r *record) said(v verb, t dedup.Token) bool {
 	return r.state != claimed && r.lastWord == v && r.token == t
 }
 
+// late reports whether c is the success of a run whose claim was released in doubt, and nobody has claimed since (rule 13).
+func (r *record) late(c *dedup.Completion) bool {
+	return c.Dead == "" && c.Retry == 0 && r.doubt && r.said(released, c.Token)
+}
+
 // renew lets the lease begin anew. The record outlives it by its retention (rule 33).
 func (r *record) renew(lease time.Duration, now time.Time) {
 	r.changed, r.lease = now, now.Add(lease)
@@ -141,7 +155,7 @@ func (r *record) renew(lease time.Duration, now time.Time) {
 
 // complete reports whether c's holder may speak, or has said this before.
 func (r *record) complete(c *dedup.Completion, now time.Time) bool {
-	if !r.heldBy(c.Token) {
+	if !r.heldBy(c.Token) && !r.late(c) {
 		return r.said(completed, c.Token)
 	}
 	r.lastWord = completed

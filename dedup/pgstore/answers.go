@@ -135,7 +135,14 @@ func readFresh(reqs []dedup.Request, answers []dedup.Answer, inserted, answered 
 
 var verdicts = map[string]dedup.Verdict{
 	"fresh": dedup.Fresh, "uncertain": dedup.Uncertain, "busy": dedup.Busy, "done": dedup.Done, "dead": dedup.Dead,
-	"moved": dedup.Moved, "conflict": dedup.Conflict, "too-old": dedup.TooOld,
+	"moved": dedup.Moved, "too-old": dedup.TooOld,
+}
+
+// conflicts are the answers for copies with another fingerprint, by what an equal copy would be told. "mine" is said to who
+// repeats a claim with another fingerprint.
+var conflicts = map[string]dedup.Verdict{
+	"conflict done": dedup.Done, "conflict dead": dedup.Dead, "conflict moved": dedup.Moved, "conflict busy": dedup.Busy,
+	"conflict mine": dedup.Busy, "conflict grant": dedup.Fresh,
 }
 
 // readRows reads answers and counts them. Duplicates are many: what is read into is made once.
@@ -158,6 +165,10 @@ func readRows(rows pgx.Rows, reqs []dedup.Request, answers []dedup.Answer) (answ
 			return answered, err
 		}
 		v, ok := verdicts[verdict]
+		known, conflict := conflicts[verdict]
+		if conflict {
+			v, ok = known, true
+		}
 		if !ok || n < 1 || n > int64(len(answers)) {
 			return answered, errUnknown
 		}
@@ -168,6 +179,9 @@ func readRows(rows pgx.Rows, reqs []dedup.Request, answers []dedup.Answer) (answ
 		answers[n-1] = dedup.Answer{Verdict: v, Fence: uint64(fence), Failures: uint32(failures), First: first,
 			Takeovers: uint32(takeovers), Wait: time.Duration(wait) * time.Microsecond, Reason: reason.String,
 			Result: dedup.Result{Schema: uint32(schema.Int64), Data: data}}
+		if conflict {
+			answers[n-1] = answers[n-1].Conflicted()
+		}
 	}
 	return answered, rows.Err()
 }

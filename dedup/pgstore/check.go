@@ -14,24 +14,24 @@ import (
 // Check implements [dedup.Checker]. It writes, in transactions that it rolls back, since a unique key that is missing
 // or broken after a restore shows in no other way (P-25).
 //
-// Errors: tables missing, of an older version or of another layout ([Compact]), a key that is not unique or not compared
-// byte by byte, an encoding other than UTF8, a server older than 14, a standby, a database that is read-only. Warnings:
-// commits that do not wait for the disk (P-18), and sessions that outlive their client for long (rule 10).
+// Errors: tables missing, of an older version or of another layout ([Compact]), rights missing that every worker needs, a
+// key that is not unique or not compared byte by byte, an encoding other than UTF8, a server older than 14, a standby, a
+// database that is read-only. What is missing, or a log-in that is refused, is a [*dedup.SetupError]. Warnings: commits that do not wait for the disk (P-18), and sessions that outlive their client for long (rule 10).
 func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
 	q, err := s.statements(ctx)
 	if errors.Is(err, errLayout) {
 		return nil, fmt.Errorf("%w: %w", errUnfit, err)
 	}
 	if err != nil {
-		return nil, ledgerError(ctx, "check", err)
+		return nil, s.failed(ctx, "check", err)
 	}
 	conn, err := s.acquire(ctx)
 	if err != nil {
-		return nil, ledgerError(ctx, "check", err)
+		return nil, s.failed(ctx, "check", err)
 	}
 	defer release(ctx, conn)
 	for _, check := range []func(context.Context, *pgxpool.Conn, *statements) ([]string, error){
-		checkServer, s.checkSettings, checkTables, checkUnique,
+		checkServer, s.checkSettings, s.checkTables, checkUnique,
 	} {
 		more, err := check(ctx, conn, q)
 		warnings = append(warnings, more...)
@@ -39,7 +39,7 @@ func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
 			return warnings, err
 		}
 		if err != nil {
-			return warnings, ledgerError(ctx, "check", err)
+			return warnings, s.failed(ctx, "check", err)
 		}
 	}
 	return warnings, nil
@@ -103,13 +103,16 @@ func (s *Store) checkSettings(ctx context.Context, conn *pgxpool.Conn, _ *statem
 	return warnings, nil
 }
 
-func checkTables(ctx context.Context, conn *pgxpool.Conn, q *statements) ([]string, error) {
+func (s *Store) checkTables(ctx context.Context, conn *pgxpool.Conn, q *statements) ([]string, error) {
 	var version int
 	if err := conn.QueryRow(ctx, q.version).Scan(&version); err != nil {
 		return nil, err
 	}
 	if version < schemaVersion {
-		return nil, unfit("the tables have version %d, this release needs %d: run pgstore.Migrate", version, schemaVersion)
+		return nil, unfit("the tables have version %d, this release needs %d: %s", version, schemaVersion, s.migrateFix())
+	}
+	if err := s.checkComplete(ctx, conn, q); err != nil {
+		return nil, err
 	}
 	rows, err := conn.Query(ctx, q.keyColumns)
 	if err != nil {

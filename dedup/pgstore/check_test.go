@@ -59,7 +59,16 @@ func TestCheckFindsMissingKey_P25(t *testing.T) {
 		require.ErrorContains(t, err, table)
 	}
 	s, pool := newStore(t)
-	_, err := pool.Exec(t.Context(), "ALTER TABLE processed_events DROP CONSTRAINT processed_events_pkey")
+	_, err := pool.Exec(t.Context(), `ALTER TABLE processed_events RENAME TO whole;
+		CREATE TABLE processed_events (LIKE whole INCLUDING DEFAULTS, UNIQUE (tenant, scope, event_type, event_id, updated_at))
+			PARTITION BY RANGE (updated_at);
+		CREATE TABLE today PARTITION OF processed_events DEFAULT`)
+	require.NoError(t, err)
+	_, err = s.Check(t.Context())
+	require.ErrorContains(t, err, "processed_events", "partitions by time have no unique key of the ID alone")
+
+	s, pool = newStore(t)
+	_, err = pool.Exec(t.Context(), "ALTER TABLE processed_events DROP CONSTRAINT processed_events_pkey")
 	require.NoError(t, err)
 	_, err = claimOne(t.Context(), s, request("e"), never(t))
 	require.ErrorIs(t, err, dedup.ErrUnavailable, "without a check, too, nothing runs")
@@ -114,7 +123,7 @@ func TestCheckFindsOldTables(t *testing.T) {
 	_, err := pool.Exec(t.Context(), "UPDATE idem_schema SET version = 0")
 	require.NoError(t, err)
 	_, err = s.Check(t.Context())
-	require.ErrorContains(t, err, "run pgstore.Migrate")
+	require.ErrorContains(t, err, "or pgstore.Migrate")
 	_, err = pool.Exec(t.Context(), "UPDATE idem_schema SET version = 99")
 	require.NoError(t, err)
 	_, err = s.Check(t.Context())

@@ -66,7 +66,7 @@ func (s *Store) claim(ctx context.Context, t dedup.Token, lease time.Duration, r
 			break
 		}
 		if try == claimAttempts {
-			return ledgerError(ctx, "claim", errNoAnswer)
+			return s.failed(ctx, "claim", errNoAnswer)
 		}
 		open, places = unanswered(reqs, answers)
 	}

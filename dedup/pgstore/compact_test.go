@@ -155,26 +155,48 @@ func TestCompactNumbersOutliveARollback_Rule28(t *testing.T) {
 }
 
 // What the design promises of the compact layout: at most 130 bytes for an event that is done, with its indexes and where
-// it came from.
-func TestCompactBytesPerEvent(t *testing.T) {
-	t.Parallel()
-	s, pool := newCompactStore(t, param("synchronous_commit", "off"))
-	const n, batches = 500, 200
+// it came from. A checksum of its value costs nothing there, and 8 bytes at most in the readable layout.
+func TestBytesPerEvent(t *testing.T) {
+	for name, c := range map[string]struct {
+		opts  []pgstore.Option
+		table string
+		most  float64
+		check float64
+	}{
+		"compact":  {[]pgstore.Option{pgstore.Compact()}, "processed_events_compact", 130, 0.5},
+		"readable": {nil, "processed_events", 330, 8.5},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			with, without := bytesPerEvent(t, c.table, true, c.opts...), bytesPerEvent(t, c.table, false, c.opts...)
+			t.Logf("%.1f bytes per event, %.1f without a checksum", with, without)
+			require.LessOrEqual(t, with, c.most)
+			require.LessOrEqual(t, with-without, c.check)
+		})
+	}
+}
+
+func bytesPerEvent(t *testing.T, table string, check bool, opts ...pgstore.Option) float64 {
+	pool := newPool(t, newLedger(t, opts...), param("synchronous_commit", "off"))
+	s := pgstore.New(pool, opts...)
+	const n, batches = 500, 100
 	answers := make([]dedup.Answer, n)
 	for i := range batches {
 		reqs := uuids(n, i)
 		for j := range reqs { // as polls have them: from many partitions
 			reqs[j].Origin.Partition = int32(j % 12)
 			reqs[j].Retention = time.Hour + time.Duration(i)*time.Second
+			if check {
+				reqs[j].Fingerprint = dedup.Checksum([]byte(reqs[j].Key.ID))
+			}
 		}
 		require.NoError(t, s.ClaimTx(t.Context(), time.Minute, reqs, answers, plain))
 	}
 	var rows, size int64
-	require.NoError(t, pool.QueryRow(t.Context(), `SELECT (SELECT count(*) FROM processed_events_compact),
-		pg_total_relation_size('processed_events_compact')`).Scan(&rows, &size))
+	require.NoError(t, pool.QueryRow(t.Context(), "SELECT (SELECT count(*) FROM "+table+"), pg_total_relation_size($1)", table).
+		Scan(&rows, &size))
 	require.EqualValues(t, n*batches, rows)
-	t.Logf("%.1f bytes per event", float64(size)/float64(rows))
-	require.LessOrEqual(t, float64(size)/float64(rows), 130.0)
+	return float64(size) / float64(rows)
 }
 
 // Rows of the compact layout keep what the readable ones do: a duplicate is told the same.

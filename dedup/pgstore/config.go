@@ -44,7 +44,7 @@ func Open(ctx context.Context, url string, opts ...Option) (*Store, error) {
 	Configure(cfg)
 	pool, err := pgxpool.NewWithConfig(ctx, cfg)
 	if err != nil {
-		return nil, ledgerError(ctx, "open", err)
+		return nil, New(nil, opts...).failed(ctx, "open", err)
 	}
 	s := New(pool, opts...)
 	if s.wrong != nil {

@@ -20,7 +20,7 @@ var ErrTxOwned = fmt.Errorf("pgstore: the transaction is the ledger's to end: %w
 
 var (
 	errOption   = errors.New("pgstore: option")
-	errNoTables = errors.New("the tables of the ledger are not there: run pgstore.Migrate")
+	errNoTables = errors.New("no schema of the search path has them")
 	errLayout   = errors.New("layout")
 	errNoAnswer = errors.New("keys kept changing while they were asked for")
 	errUnknown  = errors.New("a record was written by a release that this one does not know (rule 35)")
@@ -32,7 +32,12 @@ const (
 	codeDeadlock      = "40P01"
 	codeNoLock        = "55P03"
 	codeNoTable       = "42P01"
+	codeNoColumn      = "42703"
 	codeNoSchema      = "3F000"
+	codeNoRight       = "42501"
+	codeNoDatabase    = "3D000"
+	codeNoLogin       = "28000"
+	codePassword      = "28P01"
 	codeNoUnique      = "42P10"
 	codeZero          = "22012" // division by zero
 	codeNoSavepoint   = "3B001"
@@ -85,10 +90,10 @@ func giveBack(conn *pgxpool.Conn) {
 	conn.Release()
 }
 
-// ledgerError says what an error of one of the ledger's own statements means. Since the keys were validated, such an
+// failed says what an error of one of the ledger's own statements means. Since the keys were validated, such an
 // error is never the event's fault: it is ErrUnavailable, so that nothing is given up for it, unless the caller went
 // away or the server refuses a value.
-func ledgerError(ctx context.Context, verb string, err error) error {
+func (s *Store) failed(ctx context.Context, verb string, err error) error {
 	var lost *dedup.LostError
 	switch code := sqlState(err); {
 	case err == nil:
@@ -102,8 +107,9 @@ func ledgerError(ctx context.Context, verb string, err error) error {
 		return fmt.Errorf("pgstore: %s: %w (%w)", verb, context.Canceled, err)
 	case strings.HasPrefix(code, "22"), strings.HasPrefix(code, "54"):
 		return fmt.Errorf("pgstore: %s: %w", verb, err)
-	case code == codeNoTable, code == codeNoSchema:
-		return fmt.Errorf("pgstore: %s: %w: %w: %w", verb, dedup.ErrUnavailable, errNoTables, err)
+	}
+	if setup := s.setupError(err); setup != nil {
+		return fmt.Errorf("pgstore: %s: %w", verb, setup)
 	}
 	return fmt.Errorf("pgstore: %s: %w: %w", verb, dedup.ErrUnavailable, err)
 }

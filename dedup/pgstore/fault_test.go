@@ -239,18 +239,21 @@ func TestCancelledCallsLeaveThePoolWhole_P16(t *testing.T) {
 	})
 	e.trust("paid")
 	whole := 0
+	limit := 8 * time.Millisecond // follows what a call takes here and now: half of them are cut short, however fast the machine is
 	for i := range n {
 		msgs := make([]*idem.Message, 1+rng.IntN(4))
 		for j := range msgs {
 			msgs[j] = e.message("paid", fmt.Sprint(i, "-", j))
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rng.IntN(8_000))*time.Microsecond)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rng.Int64N(int64(limit))))
 		settled, err := e.p.HandleBatch(ctx, msgs)
 		cancel()
 		if err == nil {
 			whole++
+			limit = max(limit*9/10, 100*time.Microsecond)
 		} else {
 			require.ErrorIs(t, err, idem.ErrStopping)
+			limit = min(limit*10/9, time.Second)
 		}
 		e.settle(msgs[settled:]...)
 		require.LessOrEqual(t, pool.Stat().TotalConns(), int32(4))
@@ -259,7 +262,7 @@ func TestCancelledCallsLeaveThePoolWhole_P16(t *testing.T) {
 	t.Logf("soak: TestCancelledCallsLeaveThePoolWhole_P16 seed=%d size=%d kills=0 cuts=%d rebalances=0 outcome=%d effects, %d spoilt transactions",
 		seed, n, n-whole, all, spoilt.n.Load())
 	require.Equal(t, all, distinct, "an event with two effects")
-	require.Greater(t, n-whole, n/10, "too few were cut short to mean anything")
+	require.Greater(t, n-whole, n/4, "too few were cut short to mean anything")
 	require.Zero(t, spoilt.n.Load())
 	require.Empty(t, e.letters)
 	healthy(t, pool)

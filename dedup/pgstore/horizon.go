@@ -17,10 +17,10 @@ import (
 
 // agingSQL are the statements about time and identity.
 type agingSQL struct {
-	progress, progressForget, progressRead                          string
-	registerScope, registerRecipes, registerOthers, registerTopics  string
-	registerWrite                                                   string
-	begin, lease, leave, scopes, store, stuck, starts, events, keys string
+	progress, progressForget, progressRead                                  string
+	registerScope, registerRecipes, registerOthers, registerTopics          string
+	registerWrite                                                           string
+	begin, lease, leave, scopes, silent, store, stuck, starts, events, keys string
 }
 
 func newAgingSQL(file func(name string, more ...string) string) agingSQL {
@@ -31,7 +31,7 @@ func newAgingSQL(file func(name string, more ...string) string) agingSQL {
 		registerOthers: file("register_others"), registerTopics: file("register_topics"),
 		registerWrite: file("register_write"),
 		begin:         file("reaper_begin"), lease: file("reaper_lease"), leave: file("reaper_leave"),
-		scopes: file("horizon_scopes"), store: file("horizon_store"),
+		scopes: file("horizon_scopes"), silent: file("reaper_silent"), store: file("horizon_store"),
 		stuck: file("reaper_stuck"), starts: file("reaper_starts"),
 		events: file("reaper_delete", "{table}", "{events}"),
 		keys:   file("reaper_delete", "{table}", "{keys}"),
@@ -46,7 +46,7 @@ func (s *Store) chore(ctx context.Context, verb string, limit time.Duration,
 	fn func(ctx context.Context, tx pgx.Tx, q *statements) error) error {
 	q, err := s.statements(ctx)
 	if err != nil {
-		return ledgerError(ctx, verb, err)
+		return s.failed(ctx, verb, err)
 	}
 	for try := 1; ; try++ {
 		err = s.choreOnce(ctx, q, fn, q.aging.begin, milliseconds(limit))
@@ -55,7 +55,7 @@ func (s *Store) chore(ctx context.Context, verb string, limit time.Duration,
 			return err
 		}
 		if err == nil || try == attempts || !lostRace(err) || pause(ctx, try) != nil {
-			return ledgerError(ctx, verb, err)
+			return s.failed(ctx, verb, err)
 		}
 	}
 }
@@ -118,6 +118,19 @@ func (r *Reaper) ages(ctx context.Context) (all []ScopeAge, err error) {
 		return err
 	})
 	return all, err
+}
+
+// silent returns scopes of which nothing is ever deleted, as far as a look at some rows shows them.
+func (r *Reaper) silent(ctx context.Context) (scopes []string, err error) {
+	err = r.store.chore(ctx, "reap", choreLimit, func(ctx context.Context, tx pgx.Tx, q *statements) error {
+		rows, err := tx.Query(ctx, q.aging.silent, r.wallClock(), int64(silentRows), microseconds(silentAfter))
+		if err != nil {
+			return err
+		}
+		scopes, err = pgx.CollectRows(rows, pgx.RowTo[string])
+		return err
+	})
+	return scopes, err
 }
 
 // wallClock is never nil, which the server would take for "unknown".

@@ -40,12 +40,12 @@ func (s *Store) operate(ctx context.Context, verb string, limit time.Duration,
 	fn func(ctx context.Context, tx pgx.Tx, q *statements) error) error {
 	q, err := s.statements(ctx)
 	if err != nil {
-		return ledgerError(ctx, verb, err)
+		return s.failed(ctx, verb, err)
 	}
 	for try := 1; ; try++ {
 		err = s.choreOnce(ctx, q, fn, q.operator.begin, milliseconds(lockWait), milliseconds(limit))
 		if err == nil || try == attempts || !lostRace(err) || pause(ctx, try) != nil {
-			return ledgerError(ctx, verb, err)
+			return s.failed(ctx, verb, err)
 		}
 	}
 }

@@ -16,16 +16,16 @@ import (
 
 // parkingSQL are the statements about parked events. They are the same in both layouts.
 type parkingSQL struct {
-	insert, settle, lock, postpone, remove, ended, due, first, find, queues string
+	insert, settle, lock, postpone, remove, ended, delay, due, first, find, those, queues string
 }
 
 func newParkingSQL(file func(name string, more ...string) string) parkingSQL {
 	event := strings.TrimSpace(file("park_event"))
 	return parkingSQL{
 		insert: file("park_insert"), settle: file("park_settle"), lock: file("park_lock"),
-		postpone: file("park_postpone"), remove: file("park_remove"), ended: file("park_ended"),
+		postpone: file("park_postpone"), remove: file("park_remove"), ended: file("park_ended"), delay: file("park_delay"),
 		due: file("park_due", "{event}", event), first: file("park_first", "{event}", event),
-		find: file("park_find", "{event}", event), queues: file("park_queues"),
+		find: file("park_find", "{event}", event), those: file("park_those", "{event}", event), queues: file("park_queues"),
 	}
 }
 
@@ -279,30 +279,77 @@ func (s *Store) Due(ctx context.Context, lot dedup.Lot, limit int) (heads []dedu
 	return heads, next, nil
 }
 
+// Delay implements [dedup.Parker], in one round trip for any number of queues.
+func (s *Store) Delay(ctx context.Context, lot dedup.Lot, wait time.Duration, queues ...string) error {
+	if len(queues) == 0 {
+		return nil
+	}
+	keys := make([][]byte, len(queues))
+	for i, name := range queues {
+		keys[i] = queueKey(name)
+	}
+	return s.ownTx(ctx, "delay", func(q *statements, b *pgx.Batch) {
+		b.Queue(q.parking.delay, lot.Scope, lot.Topic, keys, waitFor(wait))
+	}, execs(1))
+}
+
 // First implements [dedup.Parker].
 func (s *Store) First(ctx context.Context, lot dedup.Lot, queue string, limit int) (first []dedup.Parked, err error) {
 	err = s.ownTx(ctx, "first parked", func(q *statements, b *pgx.Batch) {
 		first = nil
 		b.Queue(q.parking.first, lot.Scope, lot.Topic, queueKey(queue), int64(max(0, limit)))
-	}, func(results pgx.BatchResults) error {
-		rows, err := results.Query()
-		if err != nil {
-			return err
-		}
-		defer rows.Close()
-		for rows.Next() {
-			var r parkedRow
-			if err := rows.Scan(r.into()...); err != nil {
-				return err
-			}
-			first = append(first, r.event(lot.Scope))
-		}
-		return rows.Err()
+	}, func(results pgx.BatchResults) (err error) {
+		first, err = readParked(results, lot.Scope)
+		return err
 	})
 	if err != nil {
 		return nil, err
 	}
 	return first, nil
+}
+
+// readParked reads rows of park_event.sql.
+func readParked(results pgx.BatchResults, scope string) (events []dedup.Parked, err error) {
+	rows, err := results.Query()
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var r parkedRow
+		if err := rows.Scan(r.into()...); err != nil {
+			return nil, err
+		}
+		events = append(events, r.event(scope))
+	}
+	return events, rows.Err()
+}
+
+// ParkedOf implements [dedup.Parker]: one probe of an index for each key.
+func (s *Store) ParkedOf(ctx context.Context, scope, topic string, keys ...dedup.Key) (found []dedup.Parked, err error) {
+	rows := newKeyRows(len(keys))
+	for i := range keys {
+		if err := keys[i].Validate(); err != nil {
+			return nil, fmt.Errorf("pgstore: parked of: %w", err)
+		}
+		if keys[i].Scope == scope {
+			rows.add(&keys[i])
+		}
+	}
+	if len(rows.id) == 0 {
+		return nil, nil
+	}
+	err = s.ownTx(ctx, "parked of", func(q *statements, b *pgx.Batch) {
+		found = nil
+		b.Queue(q.parking.those, scope, topic, rows.tenant, rows.typ, rows.id)
+	}, func(results pgx.BatchResults) (err error) {
+		found, err = readParked(results, scope)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return found, nil
 }
 
 // FindParked implements [dedup.Parker].

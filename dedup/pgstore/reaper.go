@@ -24,6 +24,12 @@ const (
 	stuckAfter = time.Minute
 	// stuckRest is how long a look that took too long is not repeated.
 	stuckRest = time.Hour
+	// silentRows is how many rows of a table are looked at for scopes of which nothing is ever deleted.
+	silentRows = 1000
+	// silentAfter is how long a scope may have rows before it records progress.
+	silentAfter = 5 * time.Minute
+	// maxSilent is how many such scopes are logged.
+	maxSilent = 100
 )
 
 // ReaperConfig says how a [Reaper] works. The zero value of a field is its default.
@@ -63,6 +69,9 @@ type ReapResult struct {
 	Stuck int64
 	// Scopes are those that record progress or go by the wall clock.
 	Scopes []ScopeAge
+	// Silent are scopes that have rows, record no progress, and are not of the wall clock: nothing of them is ever deleted. It is
+	// what the rows that expire first show, so some may be missing.
+	Silent []string
 }
 
 // Reaper deletes what has expired, in consumed time: a row goes when the whole scope has consumed beyond its expires_at,
@@ -91,6 +100,8 @@ type Reaper struct {
 	lease    time.Duration
 	renewed  time.Time
 	noLookAt time.Time // not before this for stuck claims
+
+	silentTold map[string]bool // scopes that were logged; used by Run only
 }
 
 // NewReaper returns a reaper of the store's tables. A mistake in cfg is returned by [Reaper.Run] and [Reaper.RunOnce].
@@ -156,8 +167,24 @@ func (r *Reaper) tell(ctx context.Context, result ReapResult, err error, failing
 		r.cfg.Logger.InfoContext(ctx, "expired records deleted", "events", result.Events, "claims", result.Claims,
 			"starts", result.Starts, "stuck", result.Stuck)
 	}
+	r.tellSilent(ctx, result.Silent)
 	if r.cfg.Observe != nil {
 		r.cfg.Observe(result, err)
+	}
+}
+
+// tellSilent logs each scope of which nothing is ever deleted, once.
+func (r *Reaper) tellSilent(ctx context.Context, scopes []string) {
+	for _, scope := range scopes {
+		if r.silentTold[scope] || len(r.silentTold) >= maxSilent {
+			continue
+		}
+		if r.silentTold == nil {
+			r.silentTold = make(map[string]bool)
+		}
+		r.silentTold[scope] = true
+		r.cfg.Logger.WarnContext(ctx, "scope records no progress, nothing of it is deleted: see docs/embedding.md for loops of your own, "+
+			"ReaperConfig.WallClock for scopes without a consumer", "scope", scope)
 	}
 }
 
@@ -195,6 +222,9 @@ func (r *Reaper) reap(ctx context.Context, result *ReapResult) (err error) {
 		}
 	}
 	if result.Starts, err = r.reapStarts(ctx); err != nil {
+		return err
+	}
+	if result.Silent, err = r.silent(ctx); err != nil {
 		return err
 	}
 	result.Stuck, err = r.lookForStuck(ctx)

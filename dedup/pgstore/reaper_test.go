@@ -3,6 +3,8 @@ package pgstore_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -403,4 +405,47 @@ func TestReaper_Cron(t *testing.T) {
 	require.NoError(t, err)
 	call("dead_letters => '1 day', grace => '1 microsecond'")
 	require.NotContains(t, left(t, pool), "key/dead")
+}
+
+// A scope that has rows and never says how far it has consumed keeps everything. The reaper says so, in its log once for each scope; scopes
+// that record progress, go by the wall clock, or are new are no such scopes.
+func TestReaper_Silent_Rule8(t *testing.T) {
+	for table, open := range map[string]func(testing.TB, ...configure) (*pgstore.Store, *pgxpool.Pool){
+		"idempotency_keys": newStore, "idempotency_keys_compact": newCompactStore,
+	} {
+		t.Run(table, func(t *testing.T) {
+			s, pool := open(t)
+			for _, scope := range []string{"loop", "consumer", "http"} {
+				claimIn(t, s, scope)
+			}
+			_, err := pool.Exec(t.Context(), "UPDATE "+table+" SET created_at = created_at - interval '1 h'")
+			require.NoError(t, err)
+			claimIn(t, s, "new")
+			record(t, s, "consumer", dedup.Progress{Topic: "t", Next: 1})
+			cfg := soonest()
+			cfg.WallClock = []string{"http"}
+			require.Equal(t, []string{"loop"}, reap(t, s, cfg).Silent)
+
+			var log strings.Builder
+			ctx, stop := context.WithCancel(t.Context())
+			runs := 0
+			cfg.Interval, cfg.Logger = time.Millisecond, slog.New(slog.NewTextHandler(&log, nil))
+			cfg.Observe = func(_ pgstore.ReapResult, err error) {
+				require.NoError(t, err)
+				if runs++; runs == 3 {
+					stop()
+				}
+			}
+			require.NoError(t, pgstore.NewReaper(s, cfg).Run(ctx))
+			require.Equal(t, 1, strings.Count(log.String(), "records no progress"), log.String())
+			require.Contains(t, log.String(), "scope=loop")
+		})
+	}
+}
+
+// claimIn leaves a row in a scope.
+func claimIn(t *testing.T, s *pgstore.Store, scope string) {
+	t.Helper()
+	reqs := []dedup.Request{{Key: dedup.Key{Scope: scope, Type: "x", ID: "1"}, Retention: time.Hour}}
+	require.NoError(t, s.Claim(t.Context(), dedup.NewToken(), time.Minute, reqs, make([]dedup.Answer, 1)))
 }

@@ -110,7 +110,7 @@ func (s *Store) List(ctx context.Context, f dedup.Filter, limit int, yield func(
 		return nil
 	})
 	if failed != nil {
-		err = ledgerError(ctx, "list", failed)
+		err = s.failed(ctx, "list", failed)
 	}
 	return err
 }

@@ -1,6 +1,7 @@
 package pgstore
 
 import (
+	"encoding/binary"
 	"fmt"
 	"slices"
 	"strconv"
@@ -47,10 +48,10 @@ func newRequestRows(reqs []dedup.Request, places []place) *requestRows {
 	}
 	if r.form == alike {
 		q := &reqs[0]
-		r.place = append(make([]any, 0, 15), q.Key.Tenant, q.Key.Scope, q.Key.Type, nil, fingerprint(q),
+		r.place = append(make([]any, 0, 15), q.Key.Tenant, q.Key.Scope, q.Key.Type, nil, fingerprints(reqs, places != nil),
 			int64(q.Position.Generation), int64(q.Position.Retry), microseconds(q.Retention), q.AnyAge)
 	} else {
-		r.place = mixedArgs(reqs)
+		r.place = mixedArgs(reqs, places != nil)
 	}
 	n := len(reqs)
 	id, partition := make([]string, n), make([]int32, n)
@@ -109,24 +110,23 @@ func (r *requestRows) compact(at []pgtype.Timestamptz, offset []int64) {
 // shareColumns reports whether two requests differ at most in what they are about and where they come from.
 func shareColumns(a, b *dedup.Request) bool {
 	return a.Key.Tenant == b.Key.Tenant && a.Key.Scope == b.Key.Scope && a.Key.Type == b.Key.Type &&
-		a.Fingerprint == b.Fingerprint && a.Position == b.Position && a.Retention == b.Retention && a.AnyAge == b.AnyAge &&
+		a.Position == b.Position && a.Retention == b.Retention && a.AnyAge == b.AnyAge &&
 		a.Origin.Topic == b.Origin.Topic
 }
 
 // mixedArgs returns the first nine arguments as arrays, but for the IDs.
-func mixedArgs(reqs []dedup.Request) []any {
+func mixedArgs(reqs []dedup.Request, short bool) []any {
 	n := len(reqs)
 	keys := newKeyRows(n)
-	prints, generation, retry := make([][]byte, n), make([]int64, n), make([]int64, n)
+	generation, retry := make([]int64, n), make([]int64, n)
 	retention, anyAge := make([]int64, n), make([]bool, n)
 	for i := range reqs {
 		q := &reqs[i]
 		keys.add(&q.Key)
-		prints[i] = fingerprint(q)
 		generation[i], retry[i] = int64(q.Position.Generation), int64(q.Position.Retry)
 		retention[i], anyAge[i] = microseconds(q.Retention), q.AnyAge
 	}
-	return append(make([]any, 0, 15), keys.tenant, keys.scope, keys.typ, nil, prints, generation, retry, retention, anyAge)
+	return append(make([]any, 0, 15), keys.tenant, keys.scope, keys.typ, nil, fingerprints(reqs, short), generation, retry, retention, anyAge)
 }
 
 func topics(reqs []dedup.Request) []string {
@@ -137,12 +137,26 @@ func topics(reqs []dedup.Request) []string {
 	return all
 }
 
-// fingerprint is nil for the one that is not compared.
-func fingerprint(q *dedup.Request) []byte {
-	if q.Fingerprint == (dedup.Fingerprint{}) {
-		return nil
+// fingerprints are those of requests, nil for one that is not compared. It is nil if none is: unnest has null for each then. In
+// the compact layout a checksum is a short one.
+func fingerprints(reqs []dedup.Request, short bool) [][]byte {
+	var all [][]byte
+	for i := range reqs {
+		if b := reqs[i].Fingerprint.Bytes(); b != nil {
+			if all == nil {
+				all = make([][]byte, len(reqs))
+			}
+			if all[i] = b; short && reqs[i].Fingerprint.IsChecksum() {
+				all[i] = shortChecksum(b)
+			}
+		}
 	}
-	return q.Fingerprint[:]
+	return all
+}
+
+// shortChecksum is a checksum as the compact layout has it: a number from 1 to 999, in two bytes.
+func shortChecksum(b []byte) []byte {
+	return binary.BigEndian.AppendUint16(nil, uint16(binary.BigEndian.Uint32(b)%999+1))
 }
 
 // insert returns the arguments of insert_*.sql, and more.

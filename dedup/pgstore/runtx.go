@@ -15,18 +15,18 @@ import (
 func (s *Store) RunTx(ctx context.Context, limit time.Duration, fn func(tx pgx.Tx) error) (err error) {
 	q, err := s.statements(ctx)
 	if err != nil {
-		return ledgerError(ctx, "begin", err)
+		return s.failed(ctx, "begin", err)
 	}
 	r := &txRun{ctx: ctx, s: s, q: q, limit: limit,
 		fn: func(tx pgx.Tx) ([]dedup.Completion, error) { return nil, fn(tx) }}
 	if r.conn, err = s.acquire(ctx); err != nil {
-		return ledgerError(ctx, "begin", err)
+		return s.failed(ctx, "begin", err)
 	}
 	r.socket = socketOf(r.conn.Conn().PgConn().Conn())
 	defer r.end() // also when fn panics
 	name := r.conn.Conn().PgConn().ParameterStatus(nameParameter)
 	if err := r.begin(); err != nil {
-		return ledgerError(ctx, "begin", err)
+		return s.failed(ctx, "begin", err)
 	}
 	return r.handle(name)
 }

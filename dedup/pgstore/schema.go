@@ -8,13 +8,14 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/internal/pgschema"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // schemaVersion is the version of schema.sql that this release needs at least. Later ones keep working for it.
-const schemaVersion = 2
+const schemaVersion = 3
 
 //go:embed schema.sql
 var schemaSQL string
@@ -67,10 +68,15 @@ func Migrate(ctx context.Context, pool *pgxpool.Pool, opts ...Option) error {
 	m := pgschema.Migration{Lock: "github.com/idem-go/idem/dedup/pgstore", Schema: s.schema, Table: "idem_schema",
 		Done: s.upToDate, SQL: s.layout.schema()}
 	err := m.Run(ctx, pool)
-	if errors.Is(err, errLayout) {
+	switch {
+	case errors.Is(err, errLayout):
 		return fmt.Errorf("pgstore: migrate: %w", err)
+	case sqlState(err) == codeNoRight:
+		return fmt.Errorf("pgstore: migrate: %w", &dedup.SetupError{
+			Problem: fmt.Sprintf("role %q may not make or change the tables of the ledger", s.role()), Fix: "migrate as their owner", Err: err,
+		})
 	}
-	return ledgerError(ctx, "migrate", err)
+	return s.failed(ctx, "migrate", err)
 }
 
 // shared are the tables of both layouts, and own what each has besides.
@@ -130,9 +136,9 @@ var (
 		"{retry}", "r.retry", "{retention}", "r.retention", "{any_age}", "r.any_age",
 		"{turn}", "", "{returning}", ""} // two keys may have one ID
 	alikeColumns = []string{
-		"{arrays}", "", "{columns}", "", "{topics}", "", "{topic_column}", "", "{topic}", "$11::text",
+		"{arrays}", ", $5::bytea[]", "{columns}", ", fingerprint", "{topics}", "", "{topic_column}", "", "{topic}", "$11::text",
 		"{tenant}", "$1::text", "{kind}", "$1::integer", "{scope}", "$2::text", "{event_type}", "$3::text",
-		"{fingerprint}", "$5::bytea", "{generation}", "$6::bigint", "{retry}", "$7::bigint", "{retention}", "$8::bigint",
+		"{fingerprint}", "r.fingerprint", "{generation}", "$6::bigint", "{retry}", "$7::bigint", "{retention}", "$8::bigint",
 		"{any_age}", "$9::boolean", "{turn}", "", "{returning}", "RETURNING {id}",
 	}
 )
@@ -177,7 +183,7 @@ func newStatements(schema string, l layout) *statements {
 		text := l.file(verb + "_" + table)
 		switch verb { // texts that are one for both tables
 		case "look":
-			text = strings.NewReplacer("{hidden}", ", 'busy'", "{wait}", "0::bigint").Replace(l.file("look"))
+			text = strings.NewReplacer("{hidden}", ", 'busy', 'conflict busy', 'conflict mine'", "{wait}", "0::bigint").Replace(l.file("look"))
 		case "see":
 			text = strings.NewReplacer("{hidden}", "", "{wait}", leaseLeft[table]).Replace(l.file("look") + l.file("look_old"))
 		case "take": // an insert that does nothing out of turn

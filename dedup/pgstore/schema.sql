@@ -1,4 +1,5 @@
 -- The Postgres ledger of Idem. Version 2: version 1 and the queues of parked events.
+-- Version 3: the compact layout keeps a checksum of values.
 --
 -- Run it as often as you like: what exists stays as it is. Run it as the owner of the tables, in the schema that is to
 -- hold them (SET search_path). pgstore.Migrate does all that under a lock; a migration tool of your own may run this
@@ -16,7 +17,7 @@ CREATE TABLE IF NOT EXISTS idem_schema (
 ALTER TABLE idem_schema ADD COLUMN IF NOT EXISTS layout text NOT NULL DEFAULT 'readable';
 
 -- [The readable layout, in whose place schema_compact.sql has the compact one.]
-INSERT INTO idem_schema (version, layout) VALUES (2, 'readable') ON CONFLICT DO NOTHING;
+INSERT INTO idem_schema (version, layout) VALUES (3, 'readable') ON CONFLICT DO NOTHING;
 
 -- Events handled in the transaction of their effects: a row is there if and only if the effects are.
 CREATE TABLE IF NOT EXISTS processed_events (

@@ -115,7 +115,7 @@ func (s *Store) Ping(ctx context.Context) error {
 		defer conn.Release()
 		_, err = conn.Exec(ctx, "SELECT 1")
 	}
-	return ledgerError(ctx, "ping", err)
+	return s.failed(ctx, "ping", err)
 }
 
 // acquire waits for a connection, for a bounded time: a pool in which everybody waits must not stand still for ever.
@@ -182,15 +182,15 @@ func (s *Store) ownTx(ctx context.Context, verb string, queue func(*statements, 
 	read func(pgx.BatchResults) error) error {
 	q, err := s.statements(ctx)
 	if err != nil {
-		return ledgerError(ctx, verb, err)
+		return s.failed(ctx, verb, err)
 	}
 	for try := 1; ; try++ {
 		err = s.ownTxOnce(ctx, q, queue, read)
 		if err == nil || try == attempts || !lostRace(err) {
-			return ledgerError(ctx, verb, err)
+			return s.failed(ctx, verb, err)
 		}
 		if pauseErr := pause(ctx, try); pauseErr != nil {
-			return ledgerError(ctx, verb, pauseErr)
+			return s.failed(ctx, verb, pauseErr)
 		}
 	}
 }

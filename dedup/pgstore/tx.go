@@ -51,7 +51,7 @@ func (s *Store) ClaimTx(ctx context.Context, limit time.Duration, reqs []dedup.R
 	}
 	q, err := s.statements(ctx)
 	if err != nil {
-		return ledgerError(ctx, "claim", err)
+		return s.failed(ctx, "claim", err)
 	}
 	numbers, err := s.places(ctx, reqs)
 	if err != nil {
@@ -102,8 +102,9 @@ func (r *txRun) run() (err error) {
 		}
 	}
 	if r.conn, err = r.s.acquire(r.ctx); err != nil {
-		return ledgerError(r.ctx, "claim", err)
+		return r.s.failed(r.ctx, "claim", err)
 	}
+	dedup.ClaimBegins(r.ctx)
 	r.socket = socketOf(r.conn.Conn().PgConn().Conn())
 	defer r.end() // also when fn panics
 	name := r.conn.Conn().PgConn().ParameterStatus(nameParameter)
@@ -270,7 +271,7 @@ func (r *txRun) claimFailed(err error) error {
 		return nil
 	}
 	r.again = lostRace(err)
-	return ledgerError(r.ctx, "claim", err)
+	return r.s.failed(r.ctx, "claim", err)
 }
 
 // handlerFailed says what an error of fn means. Its text and its chain stay as they are.
@@ -327,7 +328,7 @@ func (r *txRun) commit(done []dedup.Completion) error {
 	}
 	err := r.finish(ctx, ends, keys, &dead, buried)
 	if err != nil {
-		return ledgerError(ctx, "complete", err)
+		return r.s.failed(ctx, "complete", err)
 	}
 	if err = r.tx.Commit(ctx); err == nil {
 		return nil

@@ -36,7 +36,7 @@ func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
 	case err == nil, errors.Is(err, errUnfit), errors.Is(err, errClient):
 		return warnings, err
 	}
-	return warnings, unavailable(ctx, "check", err)
+	return warnings, s.unavailable(ctx, "check", err)
 }
 
 // errUnfit marks a setting under which the ledger must not be used.

@@ -1,6 +1,7 @@
 -- ARGV[2] is the record of a fresh claim, as the first pipeline tried to write it. ARGV[3] is 2 if the event is too old to
 -- be claimed unless it is known.
--- Replies: held (the record), busy (what is left of the lease), look (the record speaks for itself), old.
+-- Replies: held (the record), busy (what is left of the lease), conflict (the same, of a claim with another fingerprint), look
+-- (the record speaks for itself), old.
 local want = decode(ARGV[2])
 
 if not rec then -- it expired after the first pipeline
@@ -11,11 +12,12 @@ if not rec then -- it expired after the first pipeline
   return reply('held', 0, ARGV[2])
 end
 
-if want.generation == 0 and want.fingerprint ~= '' and rec.fingerprint ~= '' and want.fingerprint ~= rec.fingerprint then
+local conflict = want.generation == 0 and #want.fingerprint == #rec.fingerprint and want.fingerprint ~= rec.fingerprint
+if rec.state == DONE or rec.state == DEAD or conflict and rec.state == OPEN then
   return reply('look', 0, raw)
 end
-if rec.state == DONE or rec.state == DEAD then
-  return reply('look', 0, raw)
+if conflict then
+  return reply('conflict', leaseLeft(rec), raw)
 end
 
 if holds(rec) then -- the call is repeated: the answer of its first run, and the lease begins anew

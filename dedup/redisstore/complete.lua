@@ -4,7 +4,11 @@
 local final, ttl, rest, retry, first = ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5]), ARGV[6]
 local state, result = sub(final, 2, 2), byte(final, 3) % (2 * RESULT) >= RESULT
 
-if rec and holds(rec) then
+-- late: a success whose claim was released in doubt, and nobody has claimed since (rule 13).
+local late = rec and state == DONE and rec.state == OPEN and rec.token == token and rec.uncertain and not rec.reopened
+  and rec.retry == retry
+
+if rec and (holds(rec) or late) then
   rec.state, rec.rest, rec.result, rec.lease, rec.total = state, rest, result, 0, tonumber(ttl)
   if first ~= '' then
     rec.first = first

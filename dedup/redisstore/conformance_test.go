@@ -1,6 +1,7 @@
 package redisstore_test
 
 import (
+	"errors"
 	"strings"
 	"sync"
 	"testing"
@@ -150,6 +151,18 @@ func TestConformanceWithMinimalRights(t *testing.T) {
 		_, err := outside.Reopen(t.Context(), dedup.Key{ID: "x"})
 		require.ErrorIs(t, err, dedup.ErrUnavailable)
 		require.ErrorContains(t, err, "NOPERM")
+		setup, ok := errors.AsType[*dedup.SetupError](err)
+		require.True(t, ok, err)
+		require.Equal(t, "run `ACL SETUSER idem ~other:* +get +set +pttl +pexpire +eval +evalsha +time +ping +info +hget +hset +sadd +smembers`", setup.Fix)
+	})
+	t.Run("wrong password", func(t *testing.T) {
+		wrong := redis.NewClient(&redis.Options{Addr: addr, Username: "idem", Password: "wrong"})
+		defer wrong.Close()
+		_, err := redisstore.New(wrong).Check(t.Context())
+		require.ErrorIs(t, err, dedup.ErrUnavailable)
+		setup, ok := errors.AsType[*dedup.SetupError](err)
+		require.True(t, ok, err)
+		require.Contains(t, setup.Problem, `refuses to log in user "idem"`)
 	})
 	t.Run("each is needed", func(t *testing.T) {
 		for _, right := range []string{"-get", "-set", "-pttl", "-pexpire", "-evalsha", "-time", "-hget", "-hset", "-sadd",

@@ -34,10 +34,10 @@
 //
 //	1   version: 1. A record of another version is never answered from, it is dedup.ErrUnavailable (rule 35)
 //	1   state: p claimed, o open (released, or waiting for a later copy), d done, x dead
-//	1   flags: 1 uncertain, 2 reopened, 4 fingerprint follows, 8 result follows
+//	1   flags: 1 uncertain, 2 reopened, 4 fingerprint follows, 8 result follows, 16 checksum follows
 //	4   CRC-32C of the key's text, big endian: a record is only taken for that of its own key
 //	16  token of the last claim
-//	16  fingerprint, if flagged
+//	16  fingerprint, if flagged: a keyed hash; or 4, if flagged: a checksum of the value
 //	    numbers, as unsigned varints: fence, failures, take-overs, generation, retry, lease and total in milliseconds
 //	    length of what is known of the first delivery, then: partition, offset, time in milliseconds since 1970 (signed
 //	    varints), and the topic
@@ -92,7 +92,7 @@
 // Whatever the server answers that is not a record, and whatever happens on the way to it, is [dedup.ErrUnavailable],
 // wrapping the cause: connection refused, closed or timed out, no free connection in the pool, LOADING, READONLY,
 // MASTERDOWN, CLUSTERDOWN, TRYAGAIN, BUSY, OOM, MISCONF, NOREPLICAS, NOAUTH, WRONGPASS, NOPERM, WRONGTYPE, a record
-// that cannot be read. If one command of a call fails, the call fails and no key of it is answered. The store
+// that cannot be read. A right that is missing and a log-in that is refused are a [*dedup.SetupError]. If one command of a call fails, the call fails and no key of it is answered. The store
 // never works without the server.
 //
 //   - Memory full: with maxmemory-policy noeviction no claim is granted until there is room; leases can still be

@@ -40,13 +40,13 @@ func (s *Store) call(sc *script, c *dedup.Claim, args ...any) call {
 // end runs calls that reply ok or lost.
 func (s *Store) end(ctx context.Context, verb string, calls []call) error {
 	if err := s.runScripts(ctx, calls); err != nil {
-		return unavailable(ctx, verb, err)
+		return s.unavailable(ctx, verb, err)
 	}
 	var lost []int
 	for i := range calls {
 		held, err := calls[i].held()
 		if err != nil {
-			return unavailable(ctx, verb, err)
+			return s.unavailable(ctx, verb, err)
 		}
 		if !held {
 			lost = append(lost, i)
@@ -91,7 +91,7 @@ func (s *Store) Complete(ctx context.Context, completions []dedup.Completion) er
 		b.add(i, looks)
 	}
 	if err := b.run(); err != nil {
-		return unavailable(ctx, "complete", err)
+		return s.unavailable(ctx, "complete", err)
 	}
 	var lost []int
 	for i, l := range b.lost {
@@ -188,7 +188,8 @@ func (b *batch) overwrote(j int) error {
 		b.lost[i] = true
 		return nil
 	}
-	if holds(b.sets.reply(j), check, &c.Token) {
+	mine := final(c)
+	if holds(b.sets.reply(j), check, &c.Token, &mine.fingerprint) {
 		return nil
 	}
 	old, err := decode(b.sets.reply(j), check)
@@ -196,8 +197,8 @@ func (b *batch) overwrote(j int) error {
 		return keyError(c.Key, err)
 	}
 	repeated := old.state == done && old.token == c.Token
-	b.lost[i] = !repeated && (old.state != pending || old.token != c.Token)
-	mine := final(c)
+	late := old.state == open && old.token == c.Token && old.uncertain && !old.reopened && old.position == c.Position // as in complete.lua
+	b.lost[i] = !repeated && !late && (old.state != pending || old.token != c.Token)
 	mine.check = check
 	switch {
 	case !old.result.IsZero():
@@ -205,7 +206,7 @@ func (b *batch) overwrote(j int) error {
 		return b.putBack(j, &old)
 	case old.state == done && !repeated:
 		return b.putBack(j, &old)
-	case old.fingerprint != dedup.Fingerprint{} && mine.fingerprint == dedup.Fingerprint{}:
+	case old.fingerprint != dedup.Fingerprint{} && mine.fingerprint != old.fingerprint: // the record's counts
 		mine.fingerprint = old.fingerprint
 		return b.putBack(j, &mine)
 	}
@@ -232,7 +233,7 @@ func (s *Store) Reopen(ctx context.Context, key dedup.Key) (dedup.Position, erro
 	}
 	calls := []call{{script: reopenScript, key: s.key(key), token: dedup.NewToken()}}
 	if err := s.runScripts(ctx, calls); err != nil {
-		return dedup.Position{}, unavailable(ctx, "reopen", err)
+		return dedup.Position{}, s.unavailable(ctx, "reopen", err)
 	}
 	p := calls[0].reply
 	if p.code == "look" && p.value == "" {
@@ -241,11 +242,11 @@ func (s *Store) Reopen(ctx context.Context, key dedup.Key) (dedup.Position, erro
 	r, err := decode(p.value, checkOf(key))
 	switch {
 	case err != nil:
-		return dedup.Position{}, unavailable(ctx, "reopen", keyError(key, err))
+		return dedup.Position{}, s.unavailable(ctx, "reopen", keyError(key, err))
 	case p.code == "look":
 		return dedup.Position{}, keyError(key, dedup.ErrNotDead)
 	case p.code != "ok" || r.state != open || !r.reopened:
-		return dedup.Position{}, unavailable(ctx, "reopen", keyError(key, errors.New("reply does not fit the record")))
+		return dedup.Position{}, s.unavailable(ctx, "reopen", keyError(key, errors.New("reply does not fit the record")))
 	}
 	return r.position, nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/idem-go/idem/dedup"
 	"github.com/redis/go-redis/v9"
@@ -18,7 +17,7 @@ func (s *Store) Look(ctx context.Context, reqs []dedup.Request, answers []dedup.
 	}
 	if err := s.look(ctx, reqs, answers); err != nil {
 		clear(answers)
-		return unavailable(ctx, "look", err)
+		return s.unavailable(ctx, "look", err)
 	}
 	return nil
 }
@@ -60,13 +59,11 @@ func (s *Store) refused(r *record, req *dedup.Request, ttl int64) dedup.Answer {
 	if a, ok := s.settled(r, req); ok || r.state != pending {
 		return a
 	}
-	if left := r.leaseLeft(ttl); left > 0 {
-		return dedup.Answer{Verdict: dedup.Busy, Wait: time.Duration(left) * time.Millisecond, First: r.first}
+	a := r.underClaim(req, r.leaseLeft(ttl))
+	if a.Verdict == 0 {
+		return dedup.Answer{}
 	}
-	if overtaken(r, req) {
-		return dedup.Answer{Verdict: dedup.Moved, First: r.first}
-	}
-	return dedup.Answer{}
+	return a
 }
 
 // leaseLeft is how much of the lease is left, in milliseconds, for a record that is pending and lives for ttl: as the scripts

@@ -23,7 +23,7 @@ func (s *Store) Inspect(ctx context.Context, keys ...dedup.Key) ([]dedup.Record,
 	}
 	records, err := s.inspect(ctx, keys)
 	if err != nil {
-		return nil, unavailable(ctx, "inspect", err)
+		return nil, s.unavailable(ctx, "inspect", err)
 	}
 	return records, nil
 }
@@ -109,7 +109,7 @@ func (s *Store) Forget(ctx context.Context, key dedup.Key) error {
 		err = keyError(key, fmt.Errorf("unexpected reply %q", p.code))
 	}
 	if err != nil {
-		return unavailable(ctx, "forget", err)
+		return s.unavailable(ctx, "forget", err)
 	}
 	return nil
 }
@@ -127,7 +127,7 @@ func (s *Store) Discard(ctx context.Context, key dedup.Key, retention time.Durat
 	settled, err := s.discard(ctx, key, millis(retention), cut(dedup.ReasonDiscarded+reason))
 	switch {
 	case err != nil:
-		return unavailable(ctx, "discard", err)
+		return s.unavailable(ctx, "discard", err)
 	case settled:
 		return keyError(key, dedup.ErrSettled)
 	}
@@ -183,11 +183,11 @@ func (s *Store) Import(ctx context.Context, events []dedup.Imported) (added int,
 	}
 	for scope := range scopes {
 		if _, err := s.birth(ctx, scope); err != nil { // as in discard
-			return 0, unavailable(ctx, "import", err)
+			return 0, s.unavailable(ctx, "import", err)
 		}
 	}
 	if added, err = s.imported(ctx, events); err != nil {
-		return 0, unavailable(ctx, "import", err)
+		return 0, s.unavailable(ctx, "import", err)
 	}
 	return added, nil
 }

@@ -29,12 +29,17 @@ const (
 	flagReopened                     // open: waits for the copy of an operator
 	flagFingerprint                  // 16 bytes of fingerprint follow the token
 	flagResult                       // done: a result is kept
+	flagChecksum                     // 4 bytes of fingerprint follow the token
 	flagsKnown      = 1<<iota - 1
 )
 
 const (
-	headLen = 23      // version, state, flags, check, token
-	maxInt  = 1 << 53 // up to here the scripts count exactly
+	headLen = 23 // version, state, flags, check, token
+	// What may follow it.
+	checksumLen    = 4
+	fingerprintLen = 16
+
+	maxInt = 1 << 53 // up to here the scripts count exactly
 )
 
 var (
@@ -76,7 +81,11 @@ func (r *record) flags() (f byte) {
 	if r.reopened {
 		f |= flagReopened
 	}
-	if r.fingerprint != (dedup.Fingerprint{}) {
+	switch len(r.fingerprint.Bytes()) {
+	case 0:
+	case checksumLen:
+		f |= flagChecksum
+	default:
 		f |= flagFingerprint
 	}
 	if !r.result.IsZero() {
@@ -96,9 +105,7 @@ func (r *record) appendTo(b []byte) []byte {
 	b = append(b, version, r.state, flags)
 	b = binary.BigEndian.AppendUint32(b, r.check)
 	b = append(b, r.token[:]...)
-	if flags&flagFingerprint != 0 {
-		b = append(b, r.fingerprint[:]...)
-	}
+	b = append(b, r.fingerprint.Bytes()...)
 	for _, n := range [...]uint64{
 		r.fence, uint64(r.failures), uint64(r.takeovers), uint64(r.position.Generation), uint64(r.position.Retry),
 		uint64(r.lease), uint64(r.total),
@@ -128,12 +135,27 @@ func (r *record) appendRest(b []byte) []byte {
 	return append(b, r.reason...)
 }
 
-// holds reports whether value is that of a claim of this key under token t, without a fingerprint. It is the usual case
-// of a completion, seen without reading all of the record: nobody else has ever written that token.
-func holds(value string, check uint32, t *dedup.Token) bool {
-	return len(value) > headLen && value[0] == version && value[1] == pending && value[2]&flagFingerprint == 0 &&
-		value[7:headLen] == string(t[:]) &&
-		uint32(value[3])<<24|uint32(value[4])<<16|uint32(value[5])<<8|uint32(value[6]) == check
+// holds reports whether value is that of a claim of this key under token t, without a fingerprint or with f. It is the usual
+// case of a completion, seen without reading all of the record: nobody else has ever written that token.
+func holds(value string, check uint32, t *dedup.Token, f *dedup.Fingerprint) bool {
+	if len(value) <= headLen || value[0] != version || value[1] != pending || value[7:headLen] != string(t[:]) ||
+		uint32(value[3])<<24|uint32(value[4])<<16|uint32(value[5])<<8|uint32(value[6]) != check {
+		return false
+	}
+	n := fingerprintIn(value[2])
+	return n == 0 || len(value) > headLen+n && value[headLen:headLen+n] == string(f.Bytes())
+}
+
+// fingerprintIn is how many bytes of a fingerprint are in a record with these flags.
+func fingerprintIn(flags byte) int {
+	switch flags & (flagFingerprint | flagChecksum) {
+	case 0:
+		return 0
+	case flagChecksum:
+		return checksumLen
+	default:
+		return fingerprintLen
+	}
 }
 
 // decode reads the value of a key with this check. It takes nothing that encode does not write.
@@ -161,9 +183,10 @@ func parse(value string) (r record, err error) {
 	r.check = binary.BigEndian.Uint32([]byte(value[3:7]))
 	copy(r.token[:], value[7:headLen])
 	p := parser{rest: value[headLen:]}
-	if flags&flagFingerprint != 0 {
-		copy(r.fingerprint[:], p.bytes(uint64(len(r.fingerprint))))
-		p.require(r.fingerprint != dedup.Fingerprint{})
+	if n := fingerprintIn(flags); n > 0 {
+		f, ok := dedup.ParseFingerprint([]byte(p.bytes(uint64(n))))
+		r.fingerprint = f
+		p.require(ok && flags&(flagFingerprint|flagChecksum) != flagFingerprint|flagChecksum)
 	}
 	r.fence = p.uvarint(maxInt)
 	r.failures, r.takeovers = p.uint32(), p.uint32()

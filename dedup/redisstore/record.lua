@@ -2,7 +2,7 @@
 -- A script works on one key only and gets the caller's token as ARGV[1]. It reads the record again: between the pipeline
 -- that saw it and this script anybody may have changed it.
 local VERSION, PENDING, OPEN, DONE, DEAD = 1, 'p', 'o', 'd', 'x'
-local UNCERTAIN, REOPENED, FINGERPRINT, RESULT = 1, 2, 4, 8
+local UNCERTAIN, REOPENED, FINGERPRINT, RESULT, CHECKSUM = 1, 2, 4, 8, 16
 
 local key, token = KEYS[1], ARGV[1]
 local byte, char, sub = string.byte, string.char, string.sub
@@ -48,6 +48,8 @@ local function decode(s)
   }
   if flags % (2 * FINGERPRINT) >= FINGERPRINT then
     r.fingerprint, i = sub(s, 24, 39), 40
+  elseif flags % (2 * CHECKSUM) >= CHECKSUM then
+    r.fingerprint, i = sub(s, 24, 27), 28
   end
   r.fence, i = uvarint(s, i)
   r.failures, i = uvarint(s, i)
@@ -64,7 +66,7 @@ end
 
 local function encode(r)
   local flags = (r.uncertain and UNCERTAIN or 0) + (r.reopened and REOPENED or 0)
-    + (r.fingerprint ~= '' and FINGERPRINT or 0) + (r.result and RESULT or 0)
+    + (#r.fingerprint == 16 and FINGERPRINT or #r.fingerprint == 4 and CHECKSUM or 0) + (r.result and RESULT or 0)
   return char(VERSION) .. r.state .. char(flags) .. r.check .. r.token .. r.fingerprint
     .. put(r.fence) .. put(r.failures) .. put(r.takeovers) .. put(r.generation) .. put(r.retry)
     .. put(r.lease) .. put(r.total) .. r.first .. r.rest

@@ -20,13 +20,14 @@ func someRecords() map[string]record {
 	return map[string]record{
 		"pending": {state: pending, token: t, fence: 1, lease: 30_000, total: 86_430_000, first: someOrigin},
 		"pending, all": {
-			state: pending, uncertain: true, check: 0xfffefdfc, token: t, fingerprint: dedup.Fingerprint{0, 1, 0xff},
+			state: pending, uncertain: true, check: 0xfffefdfc, token: t, fingerprint: dedup.Fingerprint{0, 1, 15: 0xff},
 			fence: maxInt, failures: math.MaxUint32, takeovers: math.MaxUint32,
 			position: dedup.Position{Generation: math.MaxUint32, Retry: math.MaxUint32}, lease: maxInt, total: maxInt, first: far,
 		},
 		"open":                {state: open, token: t, fence: 7, total: 1, first: dedup.Origin{Partition: -1, Offset: -1}},
 		"reopened":            {state: open, reopened: true, position: dedup.Position{Generation: 1}, total: 5},
 		"done":                {state: done, token: t, fence: 300, first: someOrigin},
+		"done, checksum":      {state: done, token: t, fingerprint: dedup.Checksum(nil), fence: 300, first: someOrigin},
 		"done, result":        {state: done, token: t, result: dedup.Result{Schema: 1 << 31, Data: []byte{0, 255, 10}}},
 		"done, schema only":   {state: done, token: t, fence: 1, result: dedup.Result{Schema: 9}},
 		"done, empty data":    {state: done, token: t, fence: 1, result: dedup.Result{Data: []byte{}}},
@@ -53,6 +54,33 @@ func TestRecordRoundTrip(t *testing.T) {
 				require.ErrorIs(t, err, errRecord, "something follows")
 			}
 		})
+	}
+}
+
+// What copies are compared by is small: a claim is kept for each event.
+func TestBytesOfAFingerprint(t *testing.T) {
+	r := someRecords()["done"]
+	plain := len(r.encode())
+	for want, f := range map[int]dedup.Fingerprint{4: dedup.Checksum(nil), 16: {15: 1}} {
+		r.fingerprint = f
+		require.Len(t, r.encode(), plain+want)
+	}
+}
+
+// A completion is recognised as that of its claim by the bytes of the record alone, with a fingerprint too.
+func TestHoldsWithAFingerprint(t *testing.T) {
+	sum, hash, other := dedup.Checksum(nil), dedup.Fingerprint{15: 1}, dedup.Checksum([]byte("other"))
+	var none dedup.Fingerprint
+	for _, c := range []struct {
+		kept, mine dedup.Fingerprint
+		holds      bool
+	}{
+		{none, none, true}, {none, sum, true}, {sum, sum, true}, {hash, hash, true},
+		{sum, none, false}, {sum, hash, false}, {hash, sum, false}, {sum, other, false},
+	} {
+		r := someRecords()["pending"]
+		r.fingerprint = c.kept
+		require.Equal(t, c.holds, holds(r.encode(), r.check, &r.token, &c.mine), "kept %x, mine %x", c.kept, c.mine)
 	}
 }
 

@@ -23,7 +23,7 @@ func (s *Store) Register(ctx context.Context, r dedup.Registration) error {
 	if err == nil || errors.Is(err, dedup.ErrIdentityChanged) || errors.Is(err, dedup.ErrOtherScope) {
 		return err
 	}
-	return unavailable(ctx, "register", err)
+	return s.unavailable(ctx, "register", err)
 }
 
 // Types returns the types of events that a scope has registered, sorted: what its handlers are for, not what the ledger holds.
@@ -31,7 +31,7 @@ func (s *Store) Register(ctx context.Context, r dedup.Registration) error {
 func (s *Store) Types(ctx context.Context, scope string) (types []string, err error) {
 	fields, err := s.client.HKeys(ctx, s.about("scope", scope)).Result()
 	if err != nil {
-		return nil, unavailable(ctx, "types", err)
+		return nil, s.unavailable(ctx, "types", err)
 	}
 	for _, field := range fields {
 		if typ, ok := strings.CutPrefix(field, "recipe:"); ok {

@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -69,7 +70,7 @@ func (s *Store) Claim(ctx context.Context, t dedup.Token, lease time.Duration, r
 	}
 	if err := s.claim(ctx, t, lease, reqs, answers); err != nil {
 		clear(answers)
-		return unavailable(ctx, "claim", err)
+		return s.unavailable(ctx, "claim", err)
 	}
 	return nil
 }
@@ -148,9 +149,8 @@ func claimed(t dedup.Token, lease time.Duration, req *dedup.Request) record {
 // it: what it returns as look must be settled here.
 func (s *Store) settled(r *record, req *dedup.Request) (a dedup.Answer, ok bool) {
 	a.First = r.first
+	conflict := r.conflicts(req)
 	switch {
-	case req.Position.Generation == 0 && differ(r.fingerprint, req.Fingerprint):
-		a.Verdict = dedup.Conflict
 	case r.state == done:
 		a.Verdict, a.Result = dedup.Done, r.result
 		if !r.result.IsZero() {
@@ -160,16 +160,35 @@ func (s *Store) settled(r *record, req *dedup.Request) (a dedup.Answer, ok bool)
 		a.Verdict, a.Reason = dedup.Dead, r.reason
 	case r.state == open && overtaken(r, req):
 		a.Verdict = dedup.Moved
+	case r.state == open && conflict: // an equal copy would get the claim
 	default:
 		return dedup.Answer{}, false
+	}
+	if conflict {
+		a = a.Conflicted()
 	}
 	return a, true
 }
 
-// differ reports whether there are two fingerprints, and they are not equal.
-func differ(a, b dedup.Fingerprint) bool {
-	var none dedup.Fingerprint
-	return a != b && a != none && b != none
+// underClaim is what is told of a pending record whose lease lasts for left milliseconds. There is no verdict where an equal
+// copy would get the claim.
+func (r *record) underClaim(req *dedup.Request, left int64) dedup.Answer {
+	a := dedup.Answer{First: r.first}
+	switch {
+	case left > 0:
+		a.Verdict, a.Wait = dedup.Busy, time.Duration(left)*time.Millisecond
+	case overtaken(r, req):
+		a.Verdict = dedup.Moved
+	}
+	if r.conflicts(req) {
+		a = a.Conflicted()
+	}
+	return a
+}
+
+// conflicts compares fingerprints if there are two. A copy that was redriven may differ: somebody repaired it.
+func (r *record) conflicts(req *dedup.Request) bool {
+	return req.Position.Generation == 0 && dedup.Differ(r.fingerprint, req.Fingerprint)
 }
 
 func overtaken(r *record, req *dedup.Request) bool {
@@ -194,8 +213,9 @@ func (s *Store) granted(p reply, t dedup.Token, req *dedup.Request) (dedup.Answe
 			a.Verdict = dedup.Uncertain
 		}
 		return a, nil
-	case p.code == "busy" && r.state == pending && p.left > 0:
-		return dedup.Answer{Verdict: dedup.Busy, Wait: time.Duration(p.left) * time.Millisecond, First: r.first}, nil
+	case p.code == "busy" && r.state == pending && p.left > 0 && !r.conflicts(req),
+		p.code == "conflict" && r.state == pending && r.conflicts(req):
+		return r.underClaim(req, p.left), nil
 	case p.code == "look":
 		if r.state == pending && overtaken(&r, req) { // its lease is over, and a later copy will come
 			return dedup.Answer{Verdict: dedup.Moved, First: r.first}, nil
@@ -211,7 +231,7 @@ func (s *Store) granted(p reply, t dedup.Token, req *dedup.Request) (dedup.Answe
 func (s *Store) Ping(ctx context.Context) error {
 	err := s.eachMaster(ctx, func(ctx context.Context, c *redis.Client) error { return c.Ping(ctx).Err() })
 	if err != nil {
-		return unavailable(ctx, "ping", err)
+		return s.unavailable(ctx, "ping", err)
 	}
 	return nil
 }
@@ -233,9 +253,37 @@ func keyError(k dedup.Key, err error) error { return fmt.Errorf("key %q: %w", k,
 
 // unavailable marks an error of the server or of the way to it. All of them are the ledger's trouble, never the event's
 // (R-20): no reply of Redis speaks about an event, and a record that cannot be read is no answer (rule 35).
-func unavailable(ctx context.Context, verb string, err error) error {
+func (s *Store) unavailable(ctx context.Context, verb string, err error) error {
 	if cause := ctx.Err(); cause != nil && !errors.Is(err, cause) {
 		err = fmt.Errorf("%w (%w)", cause, err)
 	}
+	if setup := s.setupError(err); setup != nil {
+		return fmt.Errorf("redis: %s: %w", verb, setup)
+	}
 	return fmt.Errorf("redis: %s: %w: %w", verb, dedup.ErrUnavailable, err)
+}
+
+// consumerRights are what a consumer's user needs, as the documentation of the package has it.
+const consumerRights = "+get +set +pttl +pexpire +eval +evalsha +time +ping +info +hget +hset +sadd +smembers"
+
+// setupError returns what is wrong with the set-up if err says so: waiting does not mend it. Nil for any other error.
+func (s *Store) setupError(err error) error {
+	user := "default"
+	switch c := s.client.(type) {
+	case *redis.Client:
+		user = cmp.Or(c.Options().Username, user)
+	case *redis.ClusterClient:
+		user = cmp.Or(c.Options().Username, user)
+	}
+	switch {
+	case redis.HasErrorPrefix(err, "NOPERM"):
+		return &dedup.SetupError{
+			Problem: fmt.Sprintf("user %q lacks a right", user), Fix: fmt.Sprintf("run `ACL SETUSER %s ~%s* %s`", user, s.prefix, consumerRights), Err: err,
+		}
+	case redis.HasErrorPrefix(err, "WRONGPASS"), redis.HasErrorPrefix(err, "NOAUTH"):
+		return &dedup.SetupError{
+			Problem: fmt.Sprintf("the server refuses to log in user %q", user), Fix: "give the client a user and password that the server takes", Err: err,
+		}
+	}
+	return nil
 }

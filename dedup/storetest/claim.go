@@ -1,7 +1,9 @@
 package storetest
 
 import (
+	"maps"
 	"reflect"
+	"slices"
 	"sync"
 	"time"
 
@@ -242,12 +244,23 @@ func claimDoneNoResult(k *kit) {
 }
 
 func claimConflict(k *kit) {
-	a, b := dedup.Fingerprint{1, 0, 255}, dedup.Fingerprint{2}
-	printed := func(id string, f dedup.Fingerprint) dedup.Request {
-		r := request(id)
-		r.Fingerprint = f
-		return r
+	for kind, p := range prints {
+		k.conflicts(kind+" ", p[0], p[1])
 	}
+	k.get(dedup.Fresh, long, printed("other kind", prints["checksum"][0]))
+	k.meets(dedup.Busy, printed("other kind", prints["keyed hash"][0]))
+	k.get(dedup.Fresh, long, printed("kind other", prints["keyed hash"][0]))
+	k.meets(dedup.Busy, printed("kind other", prints["checksum"][0]))
+}
+
+func printed(id string, f dedup.Fingerprint) dedup.Request {
+	r := request(id)
+	r.Fingerprint = f
+	return r
+}
+
+func (k *kit) conflicts(prefix string, a, b dedup.Fingerprint) {
+	printed := func(id string, f dedup.Fingerprint) dedup.Request { return printed(prefix+id, f) }
 	claim := func(id string) dedup.Claim {
 		_, c := k.get(dedup.Fresh, long, printed(id, a))
 		return c
@@ -257,9 +270,18 @@ func claimConflict(k *kit) {
 	k.complete(dead(claim("dead"), "poison"))
 	k.complete(moved(claim("moved"), 2))
 	k.release(release(claim("open"), dedup.Failed))
-	for _, id := range []string{"busy", "done", "dead", "moved", "open"} {
+	k.release(release(claim("doubtful"), dedup.Unknown))
+	k.get(dedup.Fresh, k.lease, printed("over", a))
+	k.outlast()
+	known := map[string]dedup.Verdict{"busy": dedup.Busy, "done": dedup.Done, "dead": dedup.Dead, "moved": dedup.Moved,
+		"open": dedup.Fresh, "doubtful": dedup.Fresh, "over": dedup.Fresh}
+	for _, id := range slices.Sorted(maps.Keys(known)) {
 		got := k.meets(dedup.Conflict, printed(id, b))
-		sameOrigin(k, request(id).Origin, got.First)
+		sameOrigin(k, request(prefix+id).Origin, got.First)
+		require.Equal(k, known[id].String(), got.Known.String(), "%s: what an equal copy would be told", id)
+		if id == "dead" {
+			require.Equal(k, "poison", got.Reason)
+		}
 		forged := printed(id, b)
 		forged.Position = dedup.Position{Generation: 1}
 		require.NotEqual(k, dedup.Conflict, k.try(k.s, dedup.NewToken(), long, forged).Verdict,

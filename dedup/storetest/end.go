@@ -15,6 +15,8 @@ var endTests = []test{
 	{name: "complete: says which claims of a call were lost", run: completeMixed},
 	{name: "complete: a claim that was never granted is lost and makes no record", needs: Results, run: completeNever},
 	{name: "complete: the retention is counted anew", run: completeRetention},
+	{name: "complete: the late success of a claim that was released as Unknown (rule 13)", run: completeLateSuccess},
+	{name: "complete: the late success of a claim comes after others have spoken (rule 13)", needs: Results, run: completeTooLateSuccess},
 	{name: "complete: retention must be positive", run: endRetention},
 	{name: "dead: answers Dead with the reason", run: deadReason},
 	{name: "dead: the reason is cut at MaxReason and any bytes will do (P-22)", run: deadLongReason},
@@ -44,6 +46,63 @@ func completeRepeated(k *kit) {
 	k.meets(dedup.Done, request("done"))
 	require.Equal(k, "why", k.meets(dedup.Dead, request("dead")).Reason)
 	k.meets(dedup.Moved, request("moved"))
+}
+
+// completeLateSuccess: a run is left behind, its claim is released, and then it succeeds. Nobody has claimed meanwhile.
+func completeLateSuccess(k *kit) {
+	later := request("left behind, moved")
+	later.Position.Retry = 2
+	for _, r := range []dedup.Request{later, request("left behind")} {
+		_, c := k.get(dedup.Fresh, long, r)
+		back := release(c, dedup.Unknown)
+		k.release(back)
+		k.lost(k.s.Complete(k.ctx, []dedup.Completion{dead(c, "too late to give up")}), 0)
+		k.lost(k.s.Complete(k.ctx, []dedup.Completion{moved(c, 3)}), 0)
+		done := []dedup.Completion{completion(c)}
+		if r.Position.Retry == 0 && !k.h.lacks(Results) {
+			done[0].Result = dedup.Result{Schema: 1, Data: []byte("late")}
+		}
+		k.complete(done...)
+		require.NoError(k, k.peer.Complete(k.ctx, done), "repeated")
+		require.Equal(k, done[0].Result, k.meets(dedup.Done, r).Result)
+		k.harmless(k.s.Release(k.ctx, []dedup.Release{back})) // a client library repeats it now
+		k.meets(dedup.Done, r)
+	}
+}
+
+// completeTooLateSuccess: what was said since stands.
+func completeTooLateSuccess(k *kit) {
+	success := func(c dedup.Claim) []dedup.Completion {
+		d := completion(c)
+		d.Result = dedup.Result{Schema: 1, Data: []byte("too late")}
+		return []dedup.Completion{d}
+	}
+	late := func(c dedup.Claim) {
+		k.Helper()
+		k.lost(k.s.Complete(k.ctx, success(c)), 0)
+	}
+	_, first := k.get(dedup.Fresh, long, request("claimed since"))
+	k.release(release(first, dedup.Unknown))
+	_, second := k.get(dedup.Uncertain, long, request("claimed since"))
+	late(first)
+	k.meets(dedup.Busy, request("claimed since"))
+	k.release(release(second, dedup.Unknown))
+	late(first)
+	k.meets(dedup.Uncertain, request("claimed since"))
+
+	_, c := k.get(dedup.Fresh, long, request("moved by itself"))
+	k.release(release(c, dedup.Unknown))
+	_, c = k.get(dedup.Uncertain, long, request("moved by itself"))
+	k.complete(moved(c, 1))
+	k.harmless(k.s.Complete(k.ctx, success(c))) // a store may take it for a repeat
+	k.meets(dedup.Moved, request("moved by itself"))
+
+	for _, o := range []dedup.Outcome{dedup.Unstarted, dedup.Failed} {
+		_, c = k.get(dedup.Fresh, long, request(numbered("no doubt", int(o))))
+		k.release(release(c, o))
+		late(c)
+		k.meets(dedup.Fresh, request(numbered("no doubt", int(o))))
+	}
 }
 
 func completeMixed(k *kit) {

@@ -96,19 +96,42 @@ func (k *kit) wellFormed(r dedup.Request, lease time.Duration, a dedup.Answer) {
 		require.Zero(k, a.Failures, "%v: failures are for the holder", a.Verdict)
 		require.Zero(k, a.Takeovers, "%v: take-overs are for the holder", a.Verdict)
 	}
-	if a.Verdict == dedup.Busy {
+	told := a.Verdict
+	if a.Verdict == dedup.Conflict {
+		told = a.Known
+		require.Contains(k, knownVerdicts, a.Known, "what an equal copy would be told")
+	} else {
+		require.Zero(k, a.Known, "%v: known without a conflict", a.Verdict)
+	}
+	if told == dedup.Busy {
 		require.Positive(k, a.Wait, "Busy says how long to wait")
 		require.LessOrEqual(k, a.Wait, max(lease, long), "Busy for longer than any lease of the test")
 	} else {
 		require.Zero(k, a.Wait, "%v: nothing to wait for", a.Verdict)
 	}
-	if a.Verdict != dedup.Dead {
+	if told != dedup.Dead {
 		require.Empty(k, a.Reason, "%v: a reason without a death", a.Verdict)
 	}
 	if a.Verdict != dedup.Done {
 		require.True(k, a.Result.IsZero(), "%v: a result of something that is not done", a.Verdict)
 	}
 }
+
+// prints are two fingerprints of each kind.
+var prints = map[string][2]dedup.Fingerprint{
+	"checksum":   {dedup.Checksum([]byte("one")), dedup.Checksum([]byte("two"))},
+	"keyed hash": {keyedHash(1), keyedHash(2)},
+}
+
+func keyedHash(n byte) (f dedup.Fingerprint) {
+	for i := range f {
+		f[i] = n*16 + byte(i)
+	}
+	return f
+}
+
+// knownVerdicts are what a conflict says of the other event.
+var knownVerdicts = []dedup.Verdict{dedup.Fresh, dedup.Busy, dedup.Done, dedup.Dead, dedup.Moved}
 
 func completion(c dedup.Claim) dedup.Completion {
 	return dedup.Completion{Claim: c, Retention: retention}

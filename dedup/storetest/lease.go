@@ -14,6 +14,7 @@ var leaseTests = []test{
 	{name: "lease: one of many takes over", run: leaseTakeoverRace},
 	{name: "lease: a pending record outlives it by its retention (rule 33)", run: leaseOutlived},
 	{name: "lease: over but not taken over, the holder may still speak", run: leaseOverdue},
+	{name: "lease: over but not taken over, a repeat of the claim has the first answer (R-01)", run: leaseOverRepeated},
 	{name: "renew: keeps a claim through several leases (R-04)", run: renewKeeps},
 	{name: "renew: too late, refused and nothing stolen (R-05)", run: renewLate},
 	{name: "renew: says which claims of a call were lost", run: renewMixed},
@@ -96,6 +97,31 @@ func leaseOverdue(k *kit) {
 	k.meets(dedup.Done, request("done"))
 	k.meets(dedup.Fresh, request("given back"))
 	k.meets(dedup.Busy, request("kept"))
+}
+
+// leaseOverRepeated: an answer that took longer than the lease is asked for again under its token. The claim is no take-over, and its
+// lease begins anew.
+func leaseOverRepeated(k *kit) {
+	r := request("late answer")
+	t := dedup.NewToken()
+	first := k.try(k.s, t, k.lease, r)
+	require.Equal(k, dedup.Fresh, first.Verdict)
+	k.outlast()
+	again := k.try(k.s, t, long, r)
+	require.Equal(k, first.Verdict, again.Verdict)
+	require.Equal(k, first.Fence, again.Fence)
+	require.Zero(k, again.Takeovers)
+	k.meets(dedup.Busy, r)
+	k.complete(completion(r.Held(t, again)))
+	k.meets(dedup.Done, r)
+
+	taken := request("late answer, taken over")
+	require.Equal(k, dedup.Fresh, k.try(k.s, t, k.lease, taken).Verdict)
+	k.outlast()
+	_, heir := k.get(dedup.Uncertain, long, taken)
+	require.Equal(k, dedup.Busy, k.try(k.s, t, long, taken).Verdict)
+	k.complete(completion(heir))
+	require.Equal(k, dedup.Done, k.try(k.s, t, long, taken).Verdict)
 }
 
 func renewKeeps(k *kit) {

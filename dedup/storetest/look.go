@@ -135,8 +135,11 @@ func lookConflict(k *kit) {
 	mine.Fingerprint, other.Fingerprint = dedup.Fingerprint{1}, dedup.Fingerprint{2}
 	k.shows(0, mine)
 	_, c := k.get(dedup.Fresh, long, mine)
-	for range 2 { // while it is claimed, and when it is done
-		sameOrigin(k, mine.Origin, k.shows(dedup.Conflict, other).First)
+	for _, known := range []dedup.Verdict{dedup.Busy, dedup.Done} { // while it is claimed, and when it is done
+		got := k.shows(dedup.Conflict, other)
+		sameOrigin(k, mine.Origin, got.First)
+		require.Equal(k, known.String(), got.Known.String(), "what an equal copy would be told")
+		require.Equal(k, known == dedup.Busy, got.Wait > 0, "Busy says how long to wait")
 		require.NotEqual(k, dedup.Conflict, k.look(mine)[0].Verdict)
 		require.NotEqual(k, dedup.Conflict, k.look(request("e"))[0].Verdict)
 		redriven := other

@@ -25,6 +25,7 @@ type entry struct {
 	first     dedup.Origin
 	reason    string
 	result    dedup.Result
+	released  bool // was its holder's last word, and nobody has claimed since
 	reopened  bool // and not yet claimed: a store may have forgotten the counts of the generation that was given up
 }
 
@@ -40,7 +41,10 @@ func (m model) claim(t dedup.Token, r dedup.Request) (want dedup.Answer, or dedu
 	var none dedup.Fingerprint
 	switch {
 	case e.mark != none && r.Fingerprint != none && e.mark != r.Fingerprint && r.Position.Generation == 0:
-		want.Verdict = dedup.Conflict
+		want.Verdict, want.Known = dedup.Conflict, e.known(t, other)
+		if want.Known == dedup.Dead {
+			want.Reason = e.reason
+		}
 	case e.state == "done":
 		want.Verdict, want.Result = dedup.Done, e.result
 	case e.state == "dead":
@@ -63,6 +67,21 @@ func (m model) claim(t dedup.Token, r dedup.Request) (want dedup.Answer, or dedu
 	return want, or
 }
 
+// known is what an equal copy would be told, other if it is not of the position that is waited for.
+func (e *entry) known(t dedup.Token, other bool) dedup.Verdict {
+	switch {
+	case e.state == "done":
+		return dedup.Done
+	case e.state == "dead":
+		return dedup.Dead
+	case e.state == "live" && (!other || e.token == t):
+		return dedup.Busy
+	case other:
+		return dedup.Moved
+	}
+	return dedup.Fresh
+}
+
 func (e *entry) grant(t dedup.Token, r dedup.Request) {
 	if e.state == "live" { // repeated
 		return
@@ -71,7 +90,7 @@ func (e *entry) grant(t dedup.Token, r dedup.Request) {
 		e.doubt = true
 		e.takeovers++
 	}
-	e.state, e.token, e.position = "live", t, r.Position
+	e.state, e.token, e.position, e.released = "live", t, r.Position, false
 	e.fence++
 	if e.mark == (dedup.Fingerprint{}) && e.position.Generation == 0 {
 		e.mark = r.Fingerprint
@@ -84,9 +103,11 @@ func (e *entry) heldBy(t dedup.Token) bool {
 
 func (m model) complete(d dedup.Completion) (ok bool) {
 	e := m[d.Key.ID]
-	if !e.heldBy(d.Token) {
+	late := e.released && e.token == d.Token && e.doubt && d.Dead == "" && d.Retry == 0
+	if !e.heldBy(d.Token) && !late {
 		return false
 	}
+	e.released = false
 	switch {
 	case d.Dead != "":
 		e.state, e.reason = "dead", d.Dead
@@ -103,7 +124,7 @@ func (m model) release(r dedup.Release) (ok bool) {
 	if !e.heldBy(r.Token) {
 		return false
 	}
-	e.state = "open"
+	e.state, e.released = "open", true
 	e.doubt = e.doubt || r.Outcome == dedup.Unknown
 	if r.Outcome == dedup.Undone && !e.doubt {
 		e.mark = dedup.Fingerprint{}
@@ -120,7 +141,7 @@ func (m model) reopen(id string) (dedup.Position, bool) {
 		return dedup.Position{}, false
 	}
 	if !e.reopened {
-		e.state, e.reopened, e.doubt, e.reason = "open", true, false, ""
+		e.state, e.reopened, e.doubt, e.reason, e.released = "open", true, false, "", false
 		e.position = dedup.Position{Generation: e.position.Generation + 1}
 		e.mark = dedup.Fingerprint{}
 	}
@@ -133,6 +154,7 @@ type walk struct {
 	rng    *rand.Rand
 	model  model
 	claims []dedup.Claim
+	left   []dedup.Claim // released as Unknown; what ran under them may still succeed
 	step   int
 	seed   uint64
 	epoch  int // the keys change now and then, since what is done stays done
@@ -146,13 +168,15 @@ func randomModel(k *kit) {
 	for w.step = range 4000 {
 		if w.step%60 == 0 {
 			w.epoch++
-			w.claims = nil
+			w.claims, w.left = nil, nil
 		}
 		switch p := rng.IntN(100); {
 		case p < 45:
 			w.claim()
-		case p < 65:
+		case p < 61:
 			w.complete()
+		case p < 65:
+			w.succeedLate()
 		case p < 83:
 			w.release()
 		case p < 92:
@@ -189,9 +213,13 @@ func (w *walk) request(i int) dedup.Request {
 		r.Position = dedup.Position{Generation: uint32(w.rng.IntN(10) / 9), Retry: uint32(w.rng.IntN(3))}
 	}
 	if i%3 == 0 && !w.h.lacks(Fingerprints) { // these keys are not reopened: what a redriven copy leaves behind is open
-		r.Fingerprint = dedup.Fingerprint{1}
+		p := prints["checksum"]
+		if i%2 == 0 {
+			p = prints["keyed hash"]
+		}
+		r.Fingerprint = p[0]
 		if w.rng.IntN(12) == 0 && r.Position.Generation == 0 {
-			r.Fingerprint = dedup.Fingerprint{2}
+			r.Fingerprint = p[1]
 		}
 	}
 	return r
@@ -255,6 +283,11 @@ func (w *walk) compare(r dedup.Request, want dedup.Answer, or dedup.Verdict, got
 	}
 	require.Equal(w, want.Verdict.String(), got.Verdict.String(), "step %d, seed %d, %q at %v, model %+v", w.step, w.seed,
 		r.Key, r.Position, e)
+	if want.Known == dedup.Moved && e.state == "live" && got.Known == dedup.Busy { // a copy that was overtaken may be told Busy
+		want.Known = dedup.Busy
+	}
+	require.Equal(w, want.Known.String(), got.Known.String(), "known: step %d, seed %d, %q at %v, model %+v", w.step, w.seed,
+		r.Key, r.Position, e)
 	require.Equal(w, [3]uint64{want.Fence, uint64(want.Failures), uint64(want.Takeovers)},
 		[3]uint64{got.Fence, uint64(got.Failures), uint64(got.Takeovers)},
 		"fence, failures, take-overs: step %d, seed %d, %q", w.step, w.seed, r.Key)
@@ -311,10 +344,34 @@ func (w *walk) complete() {
 	}
 }
 
+// succeedLate completes a claim that was released as Unknown.
+func (w *walk) succeedLate() {
+	if len(w.left) == 0 {
+		return
+	}
+	i := w.rng.IntN(len(w.left))
+	d := completion(w.left[i])
+	w.left = slices.Delete(w.left, i, i+1)
+	if w.h.lacks(Results) {
+		d.Dead = "instead of a result" // as in complete
+	} else {
+		d.Result = dedup.Result{Schema: uint32(w.step + 1), Data: []byte(numbered("late", w.step))}
+	}
+	var lost []int
+	if !w.model.complete(d) {
+		lost = []int{0}
+	}
+	w.outcome(w.store().Complete(w.ctx, []dedup.Completion{d}), lost)
+}
+
 func (w *walk) release() {
 	var back []dedup.Release
 	for _, c := range w.take(true) {
-		back = append(back, release(c, dedup.Outcome(w.rng.IntN(4))))
+		o := dedup.Outcome(w.rng.IntN(4))
+		if o == dedup.Unknown {
+			w.left = append(w.left, c)
+		}
+		back = append(back, release(c, o))
 	}
 	var lost []int
 	for i, r := range back {

@@ -23,6 +23,7 @@ var parkTests = []test{
 	{name: "park: what is removed is what was expected", run: parkRemove},
 	{name: "park: what follows takes its turn behind the other queues", run: parkTurn},
 	{name: "park: the longest due come first, and the rest is announced", run: parkDue},
+	{name: "park: queues that are delayed keep no other one from its turn (rule 4)", run: parkDelay},
 	{name: "park: lots are apart", run: parkLots},
 	{name: "park: a queue belongs to the partition of its last event", run: parkPartition},
 	{name: "park: queues are listed by name, page by page", run: parkQueues},
@@ -177,6 +178,10 @@ func parkWhole(kt *kit) {
 		require.True(k, ok)
 		require.Equal(k, lot, where)
 		k.like(e, found)
+		those, err := k.peer.ParkedOf(k.ctx, lot.Scope, lot.Topic, key("not parked"), e.Key)
+		require.NoError(k, err)
+		require.Len(k, those, 1)
+		k.like(e, those[0])
 		empty, err := k.p.Remove(k.ctx, lot, e.Queue, dedup.Parked{Key: e.Key, Position: e.Position})
 		require.NoError(k, err)
 		require.True(k, empty)
@@ -356,7 +361,7 @@ func parkDown(k *kit) {
 	empty, removeErr := p.Remove(k.ctx, lot, "q", dedup.Parked{Key: key("a")})
 	_, _, found, findErr := p.FindParked(k.ctx, lot.Scope, lot.Topic, key("a"))
 	for _, err := range []error{err, headErr, queuesErr, postponeErr, removeErr, findErr,
-		p.Park(k.ctx, lot, []dedup.Parked{waiting("q", "a", 0)})} {
+		p.Delay(k.ctx, lot, long, "q"), p.Park(k.ctx, lot, []dedup.Parked{waiting("q", "a", 0)})} {
 		require.ErrorIs(k, err, dedup.ErrUnavailable)
 	}
 	require.False(k, headOK || moved || empty || found, "an error and an answer")

@@ -13,6 +13,7 @@ import (
 type parkModel struct {
 	queues map[string][]dedup.Parked
 	owner  map[string]int32 // the partition of each queue
+	rests  map[string]bool  // queues that are delayed, for longer than the test
 }
 
 func (m *parkModel) find(k dedup.Key) (queue string, i int) {
@@ -47,6 +48,9 @@ func (m *parkModel) postpone(e dedup.Parked) bool {
 		return false
 	}
 	old.Position, old.Wait, old.Blocked, old.Data = e.Position, e.Wait, e.Blocked, e.Data
+	if i == 0 {
+		delete(m.rests, name)
+	}
 	return true
 }
 
@@ -55,6 +59,9 @@ func (m *parkModel) remove(queue string, k dedup.Key, p dedup.Position) (empty b
 	if i >= 0 && name == queue {
 		if at := m.queues[name][i].Position; at.Generation == p.Generation && at.Retry <= p.Retry {
 			m.queues[name] = slices.Delete(m.queues[name], i, i+1)
+			if i == 0 {
+				delete(m.rests, name)
+			}
 		}
 	}
 	if len(m.queues[queue]) == 0 {
@@ -70,7 +77,7 @@ func (m *parkModel) due(partition int32) (heads []string, later bool) {
 	for name, q := range m.queues {
 		switch head := &q[0]; {
 		case m.owner[name] != partition || head.Blocked:
-		case head.Wait > 0:
+		case head.Wait > 0 || m.rests[name]:
 			later = true
 		default:
 			heads = append(heads, head.Key.ID)
@@ -103,7 +110,7 @@ var parkNames = []string{"", "\x00", "k", "k1", "\xff"}
 func parkRandom(kt *kit) {
 	k := parkingOf(kt)
 	rng, seed := k.random()
-	w := &parkWalk{parking: k, rng: rng, model: parkModel{make(map[string][]dedup.Parked), make(map[string]int32)}}
+	w := &parkWalk{parking: k, rng: rng, model: parkModel{make(map[string][]dedup.Parked), make(map[string]int32), make(map[string]bool)}}
 	for step := range 1500 {
 		l := lot
 		l.Partition = int32(rng.IntN(2))
@@ -117,6 +124,8 @@ func parkRandom(kt *kit) {
 			w.postpone(p, l)
 		case n < 85:
 			w.due(p, l)
+		case n < 89:
+			w.delay(p, l)
 		default:
 			w.read(p, l)
 		}
@@ -179,6 +188,14 @@ func (w *parkWalk) postpone(p dedup.Parker, l dedup.Lot) {
 	require.Equal(w, w.model.postpone(e), moved, "postpone %s in %q to %v", e.Key, e.Queue, e.Position)
 }
 
+func (w *parkWalk) delay(p dedup.Parker, l dedup.Lot) {
+	name := parkNames[w.rng.IntN(len(parkNames))]
+	require.NoError(w, p.Delay(w.ctx, l, long*10, name))
+	if q := w.model.queues[name]; len(q) > 0 && !q[0].Blocked {
+		w.model.rests[name] = true
+	}
+}
+
 func (w *parkWalk) due(p dedup.Parker, l dedup.Lot) {
 	want, later := w.model.due(l.Partition)
 	limit := w.rng.IntN(len(parkNames) + 1)
@@ -216,8 +233,12 @@ func (w *parkWalk) read(p dedup.Parker, l dedup.Lot) {
 	where, found, ok, err := p.FindParked(w.ctx, lot.Scope, lot.Topic, e.Key)
 	require.NoError(w, err)
 	require.Equal(w, i >= 0, ok)
+	those, err := p.ParkedOf(w.ctx, lot.Scope, lot.Topic, e.Key)
+	require.NoError(w, err)
+	require.Equal(w, ok, len(those) == 1)
 	if ok {
 		w.like(w.model.queues[name][i], found)
+		w.like(w.model.queues[name][i], those[0])
 		require.Equal(w, w.model.owner[name], where.Partition)
 	}
 }

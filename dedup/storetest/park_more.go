@@ -102,6 +102,9 @@ func parkFind(kt *kit) {
 		_, _, ok, err := k.peer.FindParked(k.ctx, c.scope, c.topic, c.key)
 		require.NoError(k, err)
 		require.False(k, ok, "%v", c)
+		those, err := k.peer.ParkedOf(k.ctx, c.scope, c.topic, c.key)
+		require.NoError(k, err)
+		require.Empty(k, those, "%v", c)
 	}
 }
 

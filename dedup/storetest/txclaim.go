@@ -385,15 +385,58 @@ func txResult[Tx any](k *txKit[Tx]) {
 }
 
 func txConflict[Tx any](k *txKit[Tx]) {
-	r := request("e")
-	r.Fingerprint = dedup.Fingerprint{1}
-	k.one(dedup.Fresh, r, k.effect("one"))
+	for kind, p := range prints {
+		k.conflicts(kind+" ", p[0], p[1])
+	}
+	// A group, whose fingerprints all differ.
+	reqs := make([]dedup.Request, 20)
+	for i := range reqs {
+		reqs[i] = printed(numbered("many", i), dedup.Checksum([]byte{byte(i)}))
+	}
+	sorted(reqs)
+	_, err := k.call(reqs, k.effect("many"))
+	require.NoError(k, err)
+	reqs[7].Fingerprint = dedup.Checksum([]byte("another"))
+	reqs[8].Fingerprint = prints["keyed hash"][0]
+	answers, err := k.call(reqs, k.fails(errNotExpected))
+	require.NoError(k, err)
+	for i, a := range answers {
+		require.Equal(k, i == 7, a.Verdict == dedup.Conflict, "%d: %v", i, a.Verdict)
+	}
+}
+
+func (k *txKit[Tx]) conflicts(prefix string, one, two dedup.Fingerprint) {
+	r := request(prefix + "e")
+	r.Fingerprint = one
+	k.one(dedup.Fresh, r, k.effect(prefix+"one"))
 	k.meets(dedup.Done, r)
-	r.Fingerprint = dedup.Fingerprint{2}
-	sameOrigin(k, r.Origin, k.meets(dedup.Conflict, r).First)
+	r.Fingerprint = two
+	got := k.meets(dedup.Conflict, r)
+	sameOrigin(k, r.Origin, got.First)
+	require.Equal(k, dedup.Done.String(), got.Known.String(), "what an equal copy would be told")
 	redriven := r
 	redriven.Position.Generation = 1
 	k.meets(dedup.Done, redriven) // it may have been repaired, but there is nothing left to do
 	r.Fingerprint = dedup.Fingerprint{}
 	k.meets(dedup.Done, r)
+
+	for known, end := range map[dedup.Verdict]func(*dedup.Completion){
+		dedup.Dead:  func(d *dedup.Completion) { d.Dead = "poison" },
+		dedup.Moved: func(d *dedup.Completion) { d.Retry = 2 },
+	} {
+		r := request(prefix + known.String())
+		r.Fingerprint = one
+		k.one(dedup.Fresh, r, func(Tx, []dedup.Answer) ([]dedup.Completion, error) {
+			d := completion(r.Held(dedup.Token{}, dedup.Answer{First: r.Origin}))
+			end(&d)
+			return []dedup.Completion{d}, nil
+		})
+		r.Fingerprint = two
+		got := k.meets(dedup.Conflict, r)
+		require.Equal(k, known.String(), got.Known.String(), "what an equal copy would be told")
+		require.Equal(k, known == dedup.Dead, got.Reason == "poison", "a reason of what is dead")
+		if r.Position.Retry = 2; known == dedup.Moved { // it waits for this one
+			require.Equal(k, dedup.Fresh.String(), k.meets(dedup.Conflict, r).Known.String())
+		}
+	}
 }

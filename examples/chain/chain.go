@@ -147,7 +147,8 @@ func (c *chain) prepare(ctx context.Context) error {
 	}
 	add("provider", "payments", "-fake-provider", provider)
 	add("payments", "payments", "-listen", api, "-postgres", paymentDB, "-provider", c.provider, "-brokers", brokers, "-topic", c.payments)
-	add("relay", "idem", "relay", "--brokers", brokers, "--outbox", paymentDB)
+	relay := add("relay", "idem", "relay", "--brokers", brokers)
+	relay.env = append(relay.env, "IDEM_OUTBOX="+paymentDB) // not an argument, which every user of the host can see
 	for _, name := range []string{"orders-1", "orders-2"} {
 		add(name, "orderstatus", "-postgres", orderDB, "-migrate", "-seed", strconv.Itoa(c.o.payments), "-brokers", brokers, "-audit",
 			"-topic", c.payments, "-emit", c.orders, "-group", c.orderGroup, "-instance-id", name, "-stats", "200ms")

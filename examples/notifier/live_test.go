@@ -63,7 +63,7 @@ func TestLive(t *testing.T) {
 	select {
 	case c := <-code:
 		require.Equal(t, exitOK, c, "%s%s", &out, &stderr)
-	case <-time.After(90 * time.Second): // a member in the middle of a rebalance waits for its answer, a minute at most
+	case <-time.After(20 * time.Second):
 		t.Fatalf("it does not end: %s%s", &out, &stderr)
 	}
 }

@@ -30,7 +30,7 @@ func loopbackAddress(addr string) bool {
 
 // servePage serves the ops page at a loopback address and says where it is. stop waits until the server has ended.
 func servePage(ctx context.Context, addr string, cfg ops.Config, log *slog.Logger) (stop func(), url string, err error) {
-	cfg.Loopback, cfg.AllowReplay, cfg.Logger = true, true, log
+	cfg.Loopback, cfg.AllowReplay, cfg.Prefix, cfg.Logger = true, true, opsPath, log
 	page, err := ops.NewHandler(cfg)
 	if err != nil {
 		return nil, "", err

@@ -152,7 +152,7 @@ func TestPoisonIsDeadLettered(t *testing.T) {
 	counts, class := &counter{}, idem.Class("")
 	send := &slowSender{provider: newProvider(), plug: newPlug(), before: 1, after: 1, begun: make(chan struct{})}
 	p := newProcessor(t, send, counts, &classes{&class})
-	for i, want := range []idem.Class{idem.ClassNoType, idem.ClassNoID, idem.ClassPermanent} {
+	for i, want := range []idem.Class{idem.ClassNotJSON, idem.ClassNoID, idem.ClassPermanent} {
 		value := newPlan("n", 10, 0, 1).poison[i]
 		require.NoError(t, p.Handle(t.Context(), &idem.Message{Topic: "n", Offset: int64(i), Value: []byte(value)}))
 		require.Equal(t, want, class, value)

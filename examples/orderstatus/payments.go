@@ -40,6 +40,7 @@ func newRouter(h handler) *idem.Router {
 	r := idem.NewRouter()
 	idem.OnTx(r, "payment.completed", h.paymentCompleted,
 		idem.ID(idem.FromJSON("payment_id")),
+		idem.NoContentCheck(), // its copies differ: each has an event_id of its own
 		// An order that is not there yet gets RetryPolicy.InPlace, 5 s, to appear, however many attempts that takes.
 		idem.Retry(idem.RetryPolicy{MaxAttempts: idem.NoLimit}))
 	return r

@@ -252,7 +252,7 @@ func TestBadPayments(t *testing.T) {
 		"order_id has digits": {`{"type":"payment.completed","payment_id":"p","order_id":1.5}`, "undecodable"},
 		"order_id is empty":   {`{"type":"payment.completed","payment_id":"p","order_id":""}`, "undecodable"},
 		"amount is text":      {`{"type":"payment.completed","payment_id":"p","order_id":1,"amount":"much"}`, "undecodable"},
-		"not JSON":            {`payment of order 1`, "no-event-type"},
+		"not JSON":            {`payment of order 1`, "not-json"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newShop(t, 1)

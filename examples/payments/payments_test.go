@@ -416,7 +416,7 @@ func TestProviderStartedAnew(t *testing.T) {
 		require.NoError(t, err)
 		defer client.close()
 		s.cashier.provider = client
-		n := fmt.Sprint(len(ids))
+		n := fmt.Sprint("order-", len(ids))
 		ids[s.post("", n, wish(n, "ada", 995)).id(t)] = true
 	}
 	require.Len(t, ids, 2)

@@ -197,7 +197,7 @@ func customer(r *http.Request) (string, error) {
 	}
 	scheme, token, _ := strings.Cut(header, " ")
 	if !strings.EqualFold(scheme, "Bearer") || token == "" || len(token) > 64 || strings.ContainsFunc(token, notVisible) {
-		return "", errors.New("the header Authorization is Bearer and the name of a customer")
+		return "", httpidem.Refuse(http.StatusUnauthorized, "the header Authorization is Bearer and the name of a customer")
 	}
 	return token, nil
 }

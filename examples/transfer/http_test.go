@@ -295,7 +295,7 @@ func TestBadRequests(t *testing.T) {
 		"reference NUL":        `{"from":1,"to":2,"amount":1,"currency":"EUR","reference":"\u0000"}`,
 	} {
 		for range 2 {
-			r := b.post(name, text)
+			r := b.post("body "+name, text)
 			require.Equal(t, http.StatusBadRequest, r.status, "%s: %s", name, r.body)
 			require.Equal(t, "invalid_transfer", r.code(), name)
 		}

@@ -47,7 +47,7 @@ func withdrawn(k *kit) {
 	m := k.middleware(func(c *httpidem.Config) {
 		c.Authorize = func(*http.Request) error {
 			if denied.Load() {
-				return errors.New("no longer")
+				return httpidem.Refuse(0, "no longer")
 			}
 			return nil
 		}
@@ -69,7 +69,7 @@ func refusedFirst(k *kit) {
 	var no atomic.Pointer[string]
 	check := func(what string) error {
 		if n := no.Load(); n != nil && *n == what {
-			return errors.New("no " + what)
+			return httpidem.Refuse(0, "no "+what)
 		}
 		return nil
 	}
@@ -90,6 +90,17 @@ func refusedFirst(k *kit) {
 		k.executed(send(h, order(c.what)), c.what, false)
 		k.once(c.what)
 	}
+	failing := k.middleware(func(c *httpidem.Config) {
+		c.Principal = func(r *http.Request) (string, error) { return r.Header.Get("User"), check("principal") }
+		c.Authorize = func(*http.Request) error { return errors.New("secret of the database") }
+	}).Handler(k.handler(k.created))
+	r := send(failing, order("failing"))
+	k.refused(r, http.StatusServiceUnavailable, "check_failed")
+	require.Equal(k, retryAfter, r.header.Get("Retry-After"))
+	require.NotContains(k, r.body, "secret")
+	k.observed(httpidem.Unavailable, http.StatusServiceUnavailable)
+	k.executed(send(h, order("failing")), "failing", false)
+	k.once("failing")
 	nobody := send(h, order("nobody").with(func(c *call) { c.by = "" }))
 	k.refused(nobody, http.StatusUnauthorized, "principal_unknown")
 }

@@ -261,7 +261,10 @@ func holderGone(k *kit) {
 	}), short).Handler(k.handler(func(w http.ResponseWriter, r *http.Request) {
 		close(begun)
 		<-wake
-		<-r.Context().Done()
+		select {
+		case <-r.Context().Done():
+		case <-time.After(10 * time.Second): // then the loss of the claim is never told
+		}
 		cause = context.Cause(r.Context())
 		k.created(w, r)
 	}))

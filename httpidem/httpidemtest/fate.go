@@ -18,6 +18,7 @@ var fateCases = []testCase{
 	{name: "not applied", run: notApplied},
 	{name: "a refused request comes again, mended (H-11)", run: mended},
 	{name: "a fate of one's own", run: ownFate},
+	{name: "statuses that are not kept (H-11)", run: forgetStatus},
 	{name: "a handler that takes too long", run: tooLong},
 	{name: "an answer that is not held back", ways: claimed, run: streamed},
 	{name: "an answer too large to be held back", run: overflow},
@@ -167,6 +168,31 @@ func ownFate(k *kit) {
 	} else {
 		k.once(key)
 	}
+}
+
+// forgetStatus is H-11: answers whose status the program names leave the key to the next request, also to one with another payload.
+func forgetStatus(k *kit) {
+	h := k.middleware(func(c *httpidem.Config) { c.ForgetStatus = []int{401, 422} }).Handler(k.handler(says))
+	for _, status := range []int{401, 422} {
+		c := order(fmt.Sprint("forget-", status)).with(func(c *call) { c.target = fmt.Sprint("/?status=", status) })
+		for range 2 {
+			r := send(h, c)
+			require.Equal(k, status, r.status)
+			require.False(k, r.replayed)
+			k.observed(httpidem.Forgotten, status)
+		}
+		mended := c.with(func(c *call) { c.target = "/?status=201" })
+		require.Equal(k, 201, send(h, mended).status)
+		require.True(k, send(h, mended).replayed)
+		require.Equal(k, 422, send(h, c).status, "the payload that ran is the key's")
+		require.Equal(k, 3, k.ran(c.key))
+		if k.tx {
+			k.had(c.key, 3, 1)
+		}
+	}
+	key, replayed := k.answers(h, 403)
+	require.True(k, replayed, "any other status is kept")
+	require.Equal(k, 1, k.ran(key))
 }
 
 // tooLong: the context of the handler ends at Timeout, and what it answers then is an answer like any other.

@@ -17,6 +17,7 @@ var replayCases = []testCase{
 	{name: "replay over a connection", run: replayServed},
 	{name: "an answer without a body", run: emptyAnswer},
 	{name: "another payload", run: anotherPayload},
+	{name: "a body that something in front has read", run: consumedBody},
 	{name: "missing and invalid keys", run: badKeys},
 	{name: "a large answer", run: largeAnswer},
 	{name: "a large request", run: largeRequest},
@@ -108,6 +109,36 @@ func anotherPayload(k *kit) {
 	k.once("a")
 }
 
+// consumedBody is H-03: a body that something in front has read, or a part of it, cannot be compared. Nothing is run, nothing is replayed,
+// and the key is not burnt.
+func consumedBody(k *kit) {
+	h := k.middleware().Handler(k.handler(k.created))
+	for name, size := range map[string]int{"a part": 5, "all": 1 << 10} {
+		for _, amount := range []string{"7", "99999"} {
+			for _, length := range []bool{true, false} {
+				if size == 5 && !length { // nothing tells that a part of it is missing
+					continue
+				}
+				req := order("a").with(func(c *call) { c.body = `{"amount":` + amount + `}` }).request()
+				if !length {
+					req.ContentLength, req.TransferEncoding = -1, []string{"chunked"}
+				}
+				_, _ = io.CopyN(io.Discard, req.Body, int64(size))
+				w := writer{header: make(http.Header, 8)}
+				h.ServeHTTP(&w, req)
+				r := newReply(w.status, w.header, string(w.body))
+				require.Equal(k, http.StatusInternalServerError, r.status, "%s, announced: %t", name, length)
+				k.refused(r, http.StatusInternalServerError, "body_consumed")
+				k.observed(httpidem.Refused, http.StatusInternalServerError)
+			}
+		}
+	}
+	k.had("a", 0, 0)
+	k.executed(send(h, order("a")), "a", false)
+	k.executed(send(h, order("a")), "a", true)
+	k.once("a")
+}
+
 // badKeys is H-01 and H-02: nothing is run, and nothing is remembered.
 func badKeys(k *kit) {
 	h := k.middleware().Handler(k.handler(k.created))
@@ -115,7 +146,8 @@ func badKeys(k *kit) {
 	k.observed(httpidem.Refused, http.StatusBadRequest)
 	for name, values := range map[string][]string{
 		"empty": {""}, "empty string": {`""`}, "two lines": {`"a"`, `"a"`}, "control": {"\"a\x01\""}, "not ASCII": {`"ü"`},
-		"too long": {strings.Repeat("a", 256)},
+		"too long": {strings.Repeat("a", 256)}, "two lines, joined": {"a, a"}, "null": {"null"}, "undefined": {`"undefined"`}, "zero": {"0"},
+		"nil UUID": {"00000000-0000-0000-0000-000000000000"},
 	} {
 		r := send(h, order("").with(func(c *call) { c.header = http.Header{"Idempotency-Key": values} }))
 		require.Equal(k, http.StatusBadRequest, r.status, name)

@@ -76,6 +76,7 @@ func TestImportsPointOneWay(t *testing.T) {
 		"/internal/kafkalog":     {[]string{"", "/consumer"}, []string{"github.com/IBM/sarama"}, "it knows topics, not what is in them"},
 		"/internal/letters":      {[]string{"", "/dedup", "/internal/kafkalog"}, []string{"github.com/IBM/sarama"}, "the command and the ops page share it: no flags, no ledger's own client"},
 		"/internal/events":       {[]string{"", "/dedup", "/internal/letters"}, []string{"github.com/IBM/sarama"}, "the command and the ops page share it: no flags, no ledger's own client"},
+		"/internal/faketime":     {nil, nil, "it serves tests of every package"},
 		"/internal/redact":       {nil, nil, "whoever prints needs it"},
 		"/internal/groups":       {[]string{""}, []string{"github.com/IBM/sarama"}, "a page and a command ask how far a group is: neither flags nor a terminal, no ledger"},
 		"/internal/outboxview":   {[]string{"/internal/pgschema", "/outbox/pgoutbox"}, []string{"github.com/jackc/pgx/v5"}, "a page and a command ask what waits: neither flags nor a terminal, no broker"},

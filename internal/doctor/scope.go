@@ -19,6 +19,7 @@ type scopeRecords struct {
 	known    bool
 	topics   []scopeTopic
 	progress []scopeProgress
+	kept     map[string]bool // scopes that have rows for some minutes, as far as those show that expire first and last
 }
 
 type scopeTopic struct{ topic, scope string }
@@ -63,8 +64,40 @@ func (d *examination) readScopes(ctx context.Context, pool *pgxpool.Pool) *askEr
 	}
 	s := &d.scopes
 	s.known = true
+	if s.kept == nil {
+		s.kept = make(map[string]bool)
+	}
+	d.readKept(ctx, pool)
 	s.topics, s.progress = append(s.topics, topics...), append(s.progress, progress...)
 	return nil
+}
+
+// readKept looks which scopes have rows. Who may not read them, or has no tables, is told elsewhere.
+func (d *examination) readKept(ctx context.Context, pool *pgxpool.Pool) {
+	tables, err := pgschema.FindLedger(ctx, pool, d.in.Schema)
+	if err != nil {
+		return
+	}
+	suffix := ""
+	if tables.Layout == "compact" {
+		suffix = "_read"
+	}
+	for _, table := range []string{"processed_events", "idempotency_keys"} {
+		for _, order := range []string{"ASC", "DESC"} {
+			rows, err := pool.Query(ctx, `SELECT DISTINCT scope FROM (SELECT scope, created_at FROM `+pgschema.Table(d.in.Schema, table+suffix)+
+				` ORDER BY expires_at `+order+` LIMIT 1000) r WHERE created_at < clock_timestamp() - interval '5 minutes'`)
+			if err != nil {
+				return
+			}
+			scopes, err := pgx.CollectRows(rows, pgx.RowTo[string])
+			if err != nil {
+				return
+			}
+			for _, scope := range scopes {
+				d.scopes.kept[scope] = true
+			}
+		}
+	}
 }
 
 // topicsOf returns what a scope consumes.
@@ -127,6 +160,8 @@ func (d *examination) checkProgress(r *Findings, on, scope string) {
 	}
 	const effect = "nothing of the scope is deleted from the ledger meanwhile (rule 8)"
 	r.choose("ledger.progress", on, fmt.Sprintf("%d partitions", seen),
+		choice{seen == 0 && d.scopes.kept[scope], Warn, "the scope has rows and has recorded none: " + effect,
+			"docs/embedding.md says how a loop of your own records progress; idem reap --wall-clock " + scope + " if no Kafka consumer uses the scope"},
 		choice{seen == 0, Skipped, "the scope has recorded none yet", ""},
 		choice{len(open) > 0, Warn, "the time of " + list(open) + " is not known: " + effect, "it is with the next record; of a topic that is no longer consumed: store.ForgetProgress"},
 		choice{len(late) > 0, Warn, "nobody has consumed " + list(late) + ": " + effect, "start the workers; of a topic that is no longer consumed: store.ForgetProgress"})

@@ -58,7 +58,11 @@ func TestFilter_WhatCouldNotBeDecoded(t *testing.T) {
 	broken := header(header(w.event("other", ""), "event-id", "e1"), "event-type", "paid")
 	broken.Value = []byte(`{"amount":`)
 	w.handle(func(string) error { return nil }, broken)
-	require.Empty(t, headerText(w.letters()[0], idem.HeaderEventID))
+	require.Equal(t, "e1", headerText(w.letters()[0], idem.HeaderEventID))
+	unknown := header(w.event("other", ""), "event-id", "e3")
+	unknown.Value = []byte("no JSON")
+	w.handle(func(string) error { return nil }, unknown)
+	require.Empty(t, headerText(w.letters()[1], idem.HeaderScope), "it has no type, and so no key")
 	count := func(f Filter) (n int) {
 		_, err := Scan(t.Context(), w.client, []string{"orders.g.dlq"}, f, func(*Found) (bool, error) { n++; return true, nil })
 		require.NoError(t, err)
@@ -68,6 +72,8 @@ func TestFilter_WhatCouldNotBeDecoded(t *testing.T) {
 	require.Equal(t, 1, count(Filter{ID: "e1", Types: []string{"paid"}}))
 	require.Zero(t, count(Filter{ID: "e1", Types: []string{"sold"}}))
 	require.Zero(t, count(Filter{ID: "e2"}))
+	require.Equal(t, 1, count(Filter{ID: "e3"}))
+	require.Zero(t, count(Filter{ID: "e3", Types: []string{"paid"}}))
 }
 
 // The name of a dead-letter topic can be read in two ways where the names of topics and groups have dots. Nobody is shown the letters of

@@ -239,10 +239,7 @@ func (r *replayer) do(ctx context.Context, j *Judged) error {
 	if err := r.what.Producer.Produce(ctx, m); err != nil {
 		return fmt.Errorf("publish to %s: %w", m.Topic, err)
 	}
-	if j.Action == ActRecord {
-		return r.record(ctx, j)
-	}
-	return nil
+	return r.remember(ctx, j)
 }
 
 // position is the one that the copy must have.
@@ -268,30 +265,17 @@ func (r *replayer) reopen(ctx context.Context, j *Judged) (dedup.Position, error
 // unblock lets the owner of the partition take the event up again, in the order of its Kafka key. That it was moved
 // already is as good.
 func (r *replayer) unblock(ctx context.Context, j *Judged) error {
+	e := j.parked
 	position, err := r.reopen(ctx, j)
+	if errors.Is(err, dedup.ErrNotDead) && j.recordless {
+		position, err = dedup.Position{Generation: max(e.Position.Generation, j.Letter.Generation) + 1}, nil
+	}
 	if err != nil {
 		return err
 	}
-	e := j.parked
 	e.Position, e.Blocked, e.Wait = position, false, 0
 	if _, err := j.ledger.Store.(dedup.Parker).Postpone(ctx, j.lot, e); err != nil {
 		return fmt.Errorf("%s: %w", j.ledger.Name, err)
-	}
-	return nil
-}
-
-// letterMemory is how long it is remembered that a letter without identity was replayed: longer than letters are kept.
-const letterMemory = 5 * 365 * 24 * time.Hour
-
-// record remembers that a letter without identity was published (T-10).
-func (r *replayer) record(ctx context.Context, j *Judged) error {
-	m := j.Letter.Message
-	_, err := r.q.Ledgers[0].Operator().Import(ctx, []dedup.Imported{{
-		Key: letterKey(r.q.Scope, j.Letter), Retention: letterMemory,
-		Origin: dedup.Origin{Topic: m.Topic, Partition: m.Partition, Offset: m.Offset, Time: m.Time},
-	}})
-	if err != nil {
-		return fmt.Errorf("%s: %w", r.q.Ledgers[0].Name, err)
 	}
 	return nil
 }

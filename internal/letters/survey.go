@@ -27,8 +27,9 @@ type digest [16]byte
 type kin struct {
 	value  digest
 	chosen Place // which of them is replayed
-	// generation of the chosen one, and one more than that: zero if none was chosen yet.
+	// generation of the chosen one, and one more than that: zero if none was chosen yet. failed is when it failed, in milliseconds.
 	generation uint64
+	failed     int64
 	differ     bool
 }
 
@@ -70,8 +71,9 @@ func (s *Survey) note(l *Found) error {
 	default:
 		k.differ = k.differ || k.value != value
 	}
-	if generation := uint64(l.Letter.Generation) + 1; s.filter.match(l) && generation > k.generation {
-		k.chosen, k.generation = l.Place, generation
+	generation, failed := uint64(l.Letter.Generation)+1, l.Failed().UnixMilli()
+	if s.filter.match(l) && (generation > k.generation || generation == k.generation && failed > k.failed) {
+		k.chosen, k.generation, k.failed = l.Place, generation, failed
 	}
 	s.events[key] = k
 	return nil

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/dedup"
@@ -60,12 +59,12 @@ var actionNames = [...]string{"skip", "reopen and publish", "publish", "publish,
 // String says it to people.
 func (a Action) String() string { return actionNames[a] }
 
-// MaxGenerations is how often an event is reopened before a replay wants to be told to do it again (T-08).
+// MaxGenerations is how often an event is reopened, or published again, before a replay wants to be told to do it again (T-08).
 const MaxGenerations = 3
 
 // Decisions are what a person says to letters that are left alone otherwise.
 type Decisions struct {
-	// Again is for events that were reopened [MaxGenerations] times before.
+	// Again is for events that were reopened or published again [MaxGenerations] times before.
 	Again bool
 	// Forgotten lets events run that the ledger does not know, however old they are: it may have forgotten that they were
 	// handled.
@@ -83,6 +82,9 @@ type Judged struct {
 	ledger *Ledger // where the event is known
 	lot    dedup.Lot
 	parked dedup.Parked
+
+	recordless bool      // the event is parked, and there is no record of it
+	count      dedup.Key // by which a replay without reopening is counted; zero: it is counted, or not to be
 }
 
 // known is a record, and where it is.
@@ -91,28 +93,10 @@ type known struct {
 	dedup.Record
 }
 
-// letterKey is by which the ledger remembers that a letter without identity was published again (T-10): where its record
-// came from, and when it failed. Without the time, a letter that came back because its handler was not mended yet would count as
-// replayed, never be replayed again, and be purged.
-func letterKey(scope string, l *idem.Letter) dedup.Key {
-	m := l.Message
-	parts := []string{
-		m.Topic, strconv.Itoa(int(m.Partition)), strconv.FormatInt(m.Offset, 10), strconv.FormatInt(l.LastFailure.UnixMilli(), 10),
-	}
-	key := dedup.Key{Scope: scope, Type: "idem.letter", ID: dedup.Join(parts...)}
-	if len(key.ID) > dedup.MaxPart {
-		key.ID = dedup.Hash(parts...)
-	}
-	return key
-}
-
-// keyOf is the key that the ledger is asked for.
-func (q *Queue) keyOf(l *Found) (key dedup.Key, ok bool) {
-	switch {
-	case l.Letter == nil:
+// identified returns the key of a dead letter's event. It reports false if the dead letter names none, or not all of it.
+func identified(l *Found) (dedup.Key, bool) {
+	if l.Letter == nil || l.Letter.Key.ID == "" || l.Letter.Key.Type == "" || l.Letter.Key.Validate() != nil {
 		return dedup.Key{}, false
-	case l.Letter.Key.ID == "":
-		return letterKey(q.Scope, l.Letter), true
 	}
 	return l.Letter.Key, true
 }
@@ -121,8 +105,15 @@ func (q *Queue) keyOf(l *Found) (key dedup.Key, ok bool) {
 func (q *Queue) inspect(ctx context.Context, letters ...*Found) (map[dedup.Key][]known, error) {
 	asked := make(map[dedup.Key]bool)
 	for _, l := range letters {
-		if key, ok := q.keyOf(l); ok {
+		asked[q.discardKey(l.Place)] = true
+		if key, ok := identified(l); ok {
 			asked[key] = true
+		}
+		if l.Letter != nil {
+			asked[letterKey(q.Scope, l.Letter)] = true
+			for _, key := range replayKeys(q.Scope, l.Letter) {
+				asked[key] = true
+			}
 		}
 	}
 	keys := slices.SortedFunc(maps.Keys(asked), dedup.Key.Compare)
@@ -178,17 +169,21 @@ func (q *Queue) Judge(ctx context.Context, s *Survey, dec Decisions, letters ...
 	for i, l := range letters {
 		j := &all[i]
 		j.Found = l
-		key, ok := q.keyOf(l)
+		key, hasKey := identified(l)
 		switch {
-		case !ok:
+		case j.discarded(found[q.discardKey(l.Place)]):
+		case l.Letter == nil:
 			j.Verdict, j.Note = SeenForeign, l.Err.Error()
 		case q.foreign(j):
-		case l.Letter.Key.ID == "":
-			judgeNoID(j, found[key])
+		case !hasKey:
+			judgeNoID(j, found[letterKey(q.Scope, l.Letter)])
 		default:
 			if err := q.judgeEvent(ctx, dec, j, found[key]); err != nil {
 				return nil, err
 			}
+		}
+		if j.Action == ActPublish || j.Action == ActForce || j.Action == ActRecord {
+			q.limit(dec, j, found)
 		}
 		if publishes := j.Action == ActReopen || j.Action == ActPublish || j.Action == ActForce; publishes && s != nil {
 			s.choose(j)
@@ -198,6 +193,26 @@ func (q *Queue) Judge(ctx context.Context, s *Survey, dec Decisions, letters ...
 		}
 	}
 	return all, nil
+}
+
+// discarded says whether a person has discarded this very letter.
+func (j *Judged) discarded(records []known) bool {
+	r, ok := decisive(records)
+	if !ok || !r.Discarded() {
+		return false
+	}
+	j.Verdict, j.Note = SeenDiscarded, r.Reason[len(dedup.ReasonDiscarded):]
+	return true
+}
+
+// limit leaves alone what was published [MaxGenerations] times and came back each time, as what was reopened so often (T-08).
+func (q *Queue) limit(dec Decisions, j *Judged, found map[dedup.Key][]known) {
+	times := 0
+	times, j.count = q.replays(j.Found, found)
+	if times >= MaxGenerations && !dec.Again {
+		j.Verdict, j.Action = SeenOften, ActSkip
+		j.Note = fmt.Sprintf("it was replayed %d times and came back each time: mend the cause, then --again; or idem dlq discard", times)
+	}
 }
 
 // foreign says whether a letter is about something else than what the operator named: another group, topic or scope. Who may
@@ -231,6 +246,12 @@ func judgeNoID(j *Judged, records []known) {
 func (q *Queue) judgeEvent(ctx context.Context, dec Decisions, j *Judged, records []known) error {
 	r, ok := decisive(records)
 	j.ledger = r.ledger
+	if !ok {
+		parked, err := q.judgeParkedOnly(ctx, j)
+		if parked || err != nil {
+			return err
+		}
+	}
 	switch {
 	case !ok && j.Letter.Omitted:
 		j.omitted()
@@ -255,6 +276,28 @@ func (q *Queue) judgeEvent(ctx context.Context, dec Decisions, j *Judged, record
 	}
 }
 
+// judgeParkedOnly is for events of which there is no record, but a place in a queue: a copy of such an event would join that queue and
+// find itself there. It reports false if the event has no place either.
+func (q *Queue) judgeParkedOnly(ctx context.Context, j *Judged) (bool, error) {
+	for i := range q.Ledgers {
+		parked, err := findParked(ctx, j, &q.Ledgers[i])
+		if err != nil {
+			return false, err
+		}
+		if !parked {
+			continue
+		}
+		j.ledger, j.recordless = &q.Ledgers[i], true
+		if j.parked.Blocked {
+			j.Verdict, j.Action, j.Note = SeenParked, ActUnblock, "there is no record of it any longer"
+		} else {
+			j.Verdict, j.Note = SeenWaiting, "parked in the ledger: its turn comes"
+		}
+		return true, nil
+	}
+	return false, nil
+}
+
 // judgeForgotten is for events that no ledger knows. Whoever replays a letter that is too old once more without a decision
 // gets it back: the gate would call it too old again (T-08, rule 8).
 func judgeForgotten(dec Decisions, j *Judged) {
@@ -271,7 +314,7 @@ func judgeForgotten(dec Decisions, j *Judged) {
 // judgeOpen is for events that were given up, and for those that wait for a copy.
 func (q *Queue) judgeOpen(ctx context.Context, dec Decisions, j *Judged, r known) error {
 	reopened := r.State == dedup.Waiting && r.Position.Generation > 0 && r.Position.Retry == 0
-	parked, err := findParked(ctx, j, r)
+	parked, err := findParked(ctx, j, r.ledger)
 	switch {
 	case err != nil:
 		return err
@@ -294,14 +337,15 @@ func (q *Queue) judgeOpen(ctx context.Context, dec Decisions, j *Judged, r known
 }
 
 // findParked looks whether the event waits in the order of its Kafka key.
-func findParked(ctx context.Context, j *Judged, r known) (ok bool, err error) {
-	parker, can := r.ledger.Store.(dedup.Parker)
+func findParked(ctx context.Context, j *Judged, l *Ledger) (ok bool, err error) {
+	parker, can := l.Store.(dedup.Parker)
 	if !can {
 		return false, nil
 	}
-	j.lot, j.parked, ok, err = parker.FindParked(ctx, r.Key.Scope, j.Letter.Message.Topic, r.Key)
+	key := j.Letter.Key
+	j.lot, j.parked, ok, err = parker.FindParked(ctx, key.Scope, j.Letter.Message.Topic, key)
 	if err != nil {
-		return false, fmt.Errorf("%s: %w", r.ledger.Name, err)
+		return false, fmt.Errorf("%s: %w", l.Name, err)
 	}
 	return ok, nil
 }

@@ -45,6 +45,22 @@ func (s *Secrets) AddURL(text string) {
 	}
 }
 
+// HasPassword reports whether a URL has a password: before its host, or as a parameter of Postgres.
+func HasPassword(text string) bool {
+	_, rest, ok := strings.Cut(text, "://")
+	if !ok { // it is no URL, but what stands before an '@' is a password all the same
+		rest = text
+	}
+	if at := strings.LastIndex(rest, "@"); at >= 0 {
+		if _, password, _ := strings.Cut(rest[:at], ":"); password != "" {
+			return true
+		}
+	}
+	_, query, _ := strings.Cut(rest, "?")
+	values, _ := url.ParseQuery(query) // what cannot be parsed is no password either
+	return values.Get("password")+values.Get("sslpassword") != ""
+}
+
 // credentials are what stands before the host of a URL, and passwords in connection strings.
 var credentials = []struct {
 	find *regexp.Regexp

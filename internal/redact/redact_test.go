@@ -27,6 +27,18 @@ func TestText_G04(t *testing.T) {
 	}
 }
 
+func TestHasPassword_G04(t *testing.T) {
+	for _, url := range []string{
+		"postgres://u:p@host/db", "postgres://host/db?user=u&password=p", "postgres://host/db?sslpassword=p", "redis://:p@host:6379/0", "redis+cluster://u:p@a:1,b:2",
+		"u:p@host", "postgres://u:4711/canary@host/db",
+	} {
+		require.True(t, HasPassword(url), url)
+	}
+	for _, url := range []string{"", "postgres://u@host:5432/db", "postgres:///db?host=/tmp", "redis://host:6379/0", "redis://u:@host:6379", "postgres://host/db?password="} {
+		require.False(t, HasPassword(url), url)
+	}
+}
+
 // G-04: a password that is not percent-encoded lies where a port, a path or a parameter would be.
 func TestSplitsPassword_G04(t *testing.T) {
 	for _, url := range []string{

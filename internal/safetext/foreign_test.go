@@ -48,3 +48,39 @@ func TestText_AddressCutShort_G04(t *testing.T) {
 	text := safetext.Line(errors.New(`parsing "` + strings.Repeat("x", 4000) + `": in postgres://app:` + canary + strings.Repeat("s", 200) + "@db/x"))
 	require.Equal(t, `parsing "…": in postgres`, text)
 }
+
+// G-04: well-known forms of keys, tokens and card numbers, in words that somebody has put together.
+func TestText_WellKnownSecrets_G04(t *testing.T) {
+	join := func(parts ...string) string { return strings.Join(parts, "") } // no scanner of secrets shall find these
+	for text, want := range map[string]string{
+		"charge failed, api_key: " + canary:                                                "charge failed, api_key: xxxxx",
+		"API-Key : " + canary + ", retry":                                                  "API-Key : xxxxx, retry",
+		"secretKey: '" + canary + " x' rejected":                                           "secretKey: xxxxx rejected",
+		"client_secret:" + canary:                                                          "client_secret:xxxxx",
+		"refused token: 0" + canary + "; gone":                                             "refused token: xxxxx; gone",
+		"jwt " + join("eyJ", "hbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJl") + " is old": "jwt xxxxx is old",
+		"jwt " + join("eyJ", "hbGciOiJIUzI1NiJ9"):                                          "jwt xxxxx",
+		"no such key " + join("sk_", "live_", "51H8sWqLxCANARY"):                           "no such key xxxxx",
+		"no such key " + join("rk_", "test_", "51H8sWqLxCANARY") + ".":                     "no such key xxxxx.",
+		join("AKIA", "IOSFODNN7EXAMPLE") + " may not":                                      "xxxxx may not",
+		join("gh", "p_", "0123456789abcdefCANARY") + ": 401":                               "xxxxx: 401",
+		join("xox", "b-", "1234567890-CANARY"):                                             "xxxxx",
+		"-----BEGIN RSA PRIVATE KEY-----\n" + canary + "\n-----END RSA PRIVATE KEY-----!":  "xxxxx!",
+		"-----BEGIN PRIVATE KEY-----\n" + canary:                                           "xxxxx",
+		"card 4111111111111111 declined":                                                   "card xxxxx declined",
+		"card 4111 1111 1111 1111 declined":                                                "card xxxxx declined",
+		"card 5555-5555-5555-4444, exp 12/30":                                              "card xxxxx, exp 12/30",
+		"amex:378282246310005":                                                             "amex:xxxxx",
+	} {
+		got := safetext.Text(errors.New(text))
+		require.Equal(t, want, got)
+	}
+	// What an operator needs stays.
+	for _, text := range []string{
+		"invalid token: expired", "token: unexpected EOF", "no secret: look at the mount", "order 4111111111111112 is closed", // no check digit
+		"offset 1795395531000 of 1795395531001", "event 41111111-1111-4111-8111-111111111111 of order-4111111111111111",
+		"id 00004111111111111111", "2026-11-23T01:02:03.123456789Z", "task-4711 failed", "key 12 is not there", "partition key: order 7",
+	} {
+		require.Equal(t, text, safetext.Text(errors.New(text)))
+	}
+}

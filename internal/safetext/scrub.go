@@ -15,6 +15,9 @@ type rule struct {
 
 const (
 	quoted = `"(?:[^"\\\n]|\\.)*"?` // perhaps cut short
+	// value is what stands behind the name of a secret, random only what is no ordinary word: "token: expired" stays.
+	value  = `(?:'(?:[^'\\]|\\.)*'?|"(?:[^"\\]|\\.)*"?|[^\s&;,)}\]'"\x60]+)`
+	random = `(?:'[^']*[0-9][^']*'?|"[^"]*[0-9][^"]*"?|[^\s&;,)}\]'"\x60]*[0-9][^\s&;,)}\]'"\x60]*)`
 	secret = `(?:password|passwd|passphrase|pwd|secret|token|api_?key|access_?key)`
 )
 
@@ -23,6 +26,22 @@ const (
 var rules = [...]rule{
 	{"://", `([A-Za-z][A-Za-z0-9+.\-]*://)([^\s:@/]*:)?\S*@`, `${1}${2}xxxxx@`},
 	{"assword:", `(\b\w*[Pp]assword:\s?)[^\s,;}\]]+`, `${1}xxxxx`},
+	{"-----BEGIN", `-----BEGIN [A-Z ]*PRIVATE KEY-----(?s:.*?)(?:-----END [A-Z ]*PRIVATE KEY-----|$)`, `xxxxx`},
+	{":", `(?i)([a-z0-9_.\-]*(?:password|passwd|passphrase|pwd|(?:api|access|secret|private|auth|account|shared)[_\- ]?key|client[_\- ]?secret)\s*:\s*)` + value, `${1}xxxxx`},
+	{":", `(?i)([a-z0-9_.\-]*(?:secret|token)\s*:\s*)` + random, `${1}xxxxx`},
+	{"eyJ", `\beyJ[A-Za-z0-9_\-]{5,}(?:\.[A-Za-z0-9_\-]*){0,4}`, `xxxxx`},
+	{"_live_", `\b[a-z]{2,5}_live_[A-Za-z0-9]{6,}`, `xxxxx`},
+	{"_test_", `\b(?:sk|rk|pk)_test_[A-Za-z0-9]{6,}`, `xxxxx`},
+	{"whsec_", `\bwhsec_[A-Za-z0-9+/=]{6,}`, `xxxxx`},
+	{"sk-", `\bsk-[A-Za-z0-9_\-]{20,}`, `xxxxx`},
+	{"AKIA", `\bAKIA[A-Z0-9]{12,}`, `xxxxx`},
+	{"ASIA", `\bASIA[A-Z0-9]{12,}`, `xxxxx`},
+	{"AIza", `\bAIza[A-Za-z0-9_\-]{30,}`, `xxxxx`},
+	{"gh", `\bgh[pousr]_[A-Za-z0-9]{16,}`, `xxxxx`},
+	{"github_pat_", `\bgithub_pat_[A-Za-z0-9_]{16,}`, `xxxxx`},
+	{"glpat-", `\bglpat-[A-Za-z0-9_\-]{16,}`, `xxxxx`},
+	{"xox", `\bxox[abeoprs]-[A-Za-z0-9\-]{10,}`, `xxxxx`},
+	{"SG.", `\bSG\.[A-Za-z0-9_\-]{16,}\.[A-Za-z0-9_\-]{16,}`, `xxxxx`},
 	{` "http`, `\b(Get|Head|Post|Put|Patch|Delete|Options) "(https?://[^\s/?#"]*)[^\s"]*"?`, `${1} "${2}"`},
 	{"=", `(?i)([a-z0-9_.\-]*` + secret + `\s*=\s*)('(?:[^'\\]|\\.)*'?|"(?:[^"\\]|\\.)*"?|[^\s&;,)'"\x60]+)`, `${1}xxxxx`},
 	{`":`, `(?i)("[a-z0-9_.\-]*` + secret + `"\s*:\s*)` + quoted, `${1}"xxxxx"`},
@@ -82,7 +101,67 @@ func scrub(text string) string {
 			text = compiledRules[i]().ReplaceAllString(text, r.with)
 		}
 	}
-	return text
+	return scrubCards(text)
+}
+
+// cardLike are runs of digits as long as the numbers of payment cards, in one piece or in groups.
+var cardLike = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`[0-9A-Za-z_\-]*\b[0-9](?:[ \-]?[0-9]){12,18}\b[0-9A-Za-z_\-]*`)
+})
+
+// scrubCards takes out the numbers of payment cards (ISO/IEC 7812).
+func scrubCards(text string) string {
+	digits := 0
+	for i := range len(text) {
+		if '0' <= text[i] && text[i] <= '9' {
+			digits++
+		}
+	}
+	if digits < 13 {
+		return text
+	}
+	return cardLike().ReplaceAllStringFunc(text, func(found string) string {
+		if number := strings.NewReplacer(" ", "", "-", "").Replace(found); isCard(number) {
+			return "xxxxx"
+		}
+		return found
+	})
+}
+
+// isCard reports whether a number begins like those of a card network, is as long, and has the check digit of Luhn.
+func isCard(number string) bool {
+	if len(number) < 13 || len(number) > 19 || strings.Trim(number, "0123456789") != "" {
+		return false
+	}
+	n, first := len(number), number[:2]
+	switch {
+	case first[0] == '4':
+	case first >= "51" && first <= "55", first >= "22" && first <= "27":
+		if n != 16 {
+			return false
+		}
+	case first == "34", first == "37":
+		if n != 15 {
+			return false
+		}
+	case first == "30", first == "35", first == "36", first == "38", first == "39", first[0] == '6':
+		if n < 14 {
+			return false
+		}
+	default:
+		return false
+	}
+	sum := 0
+	for i := range n {
+		d := int(number[n-1-i] - '0')
+		if i%2 == 1 {
+			if d *= 2; d > 9 {
+				d -= 9
+			}
+		}
+		sum += d
+	}
+	return sum%10 == 0
 }
 
 // flatSQL is what pgx makes of an error of Postgres: the severity, in the language of the server, its sentence, and the code.

@@ -61,7 +61,7 @@ func (o *Outbox) add(ctx context.Context, tx pgx.Tx, entries []outbox.Entry, wat
 	if err := make(identities, len(ready)).add(ready); err != nil {
 		return err
 	}
-	return addError(ctx, tx, o.write(ctx, tx, ready))
+	return o.addError(ctx, tx, o.write(ctx, tx, ready))
 }
 
 // prepare returns copies of entries that are as they will be published. Payloads are shared with the caller.

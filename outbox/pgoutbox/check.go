@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/outbox"
 )
 
@@ -38,7 +39,7 @@ var roles = []struct {
 func (o *Outbox) Check(ctx context.Context) (warnings []string, err error) {
 	q, err := o.pooled(ctx)
 	if err != nil {
-		return nil, storeError("check", err)
+		return nil, o.failed("check", err)
 	}
 	for _, check := range []func(context.Context, *statements) ([]string, error){o.checkServer, o.checkTables, o.checkRows} {
 		more, err := check(ctx, q)
@@ -47,7 +48,7 @@ func (o *Outbox) Check(ctx context.Context) (warnings []string, err error) {
 			return warnings, err
 		}
 		if err != nil {
-			return warnings, storeError("check", err)
+			return warnings, o.failed("check", err)
 		}
 	}
 	return warnings, nil
@@ -83,7 +84,7 @@ func (o *Outbox) checkTables(ctx context.Context, q *statements) (warnings []str
 		case err != nil:
 			return nil, err
 		case missing != "":
-			return nil, unfit("missing: %s: run pgoutbox.Migrate or `idem migrate up --outbox`", missing)
+			return nil, &dedup.SetupError{Problem: "the outbox lacks " + missing, Fix: o.migrateFix(o.pool.Config().ConnConfig)}
 		case invalid != "":
 			return nil, unfit("indexes that are not valid: %s: REINDEX them", invalid)
 		case !plain:
@@ -108,7 +109,7 @@ func (o *Outbox) checkRows(ctx context.Context, q *statements) ([]string, error)
 	case err != nil:
 		return nil, err
 	case version < schemaVersion:
-		return nil, unfit("the tables have version %d, this release needs %d: run pgoutbox.Migrate", version, schemaVersion)
+		return nil, unfit("the tables have version %d, this release needs %d: %s", version, schemaVersion, o.migrateFix(o.pool.Config().ConnConfig))
 	case shards != outbox.Shards:
 		return nil, unfit("idem_outbox_shards has %d of %d rows: run pgoutbox.Migrate, else some events are never published", shards, outbox.Shards)
 	case behind:

@@ -36,7 +36,7 @@ func (o *Outbox) Fetch(ctx context.Context, f outbox.Fetch) (found []outbox.Row,
 		})
 	})
 	if err != nil {
-		return nil, storeError("fetch", err)
+		return nil, o.failed("fetch", err)
 	}
 	return found, nil
 }

@@ -28,17 +28,17 @@ var ErrNotParked = errors.New("pgoutbox: no such parked row")
 func (o *Outbox) Parked(ctx context.Context, limit int) ([]Parked, error) {
 	q, err := o.pooled(ctx)
 	if err != nil {
-		return nil, storeError("list parked rows", err)
+		return nil, o.failed("list parked rows", err)
 	}
 	rows, err := o.pool.Query(ctx, q.parked, limit)
 	if err != nil {
-		return nil, storeError("list parked rows", err)
+		return nil, o.failed("list parked rows", err)
 	}
 	found, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (p Parked, err error) {
 		p.Row, err = scanRow(row, &p.At, &p.Error, &p.Behind)
 		return p, err
 	})
-	return found, storeError("list parked rows", err)
+	return found, o.failed("list parked rows", err)
 }
 
 // Retry lets the parked row with this number be published again, and what is blocked behind it, in their order. Rows that are also
@@ -61,7 +61,7 @@ func (o *Outbox) endParking(ctx context.Context, verb string, seq int64, text fu
 	})
 	switch {
 	case err != nil:
-		return storeError(verb, err)
+		return o.failed(verb, err)
 	case found == 0:
 		return fmt.Errorf("%w: %d", ErrNotParked, seq)
 	}

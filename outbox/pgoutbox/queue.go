@@ -103,7 +103,7 @@ func (q *queue) Flush(ctx context.Context, tx any) error {
 		return nil
 	}
 	if err := q.box.write(ctx, t, waiting); err != nil {
-		return addError(ctx, t, err)
+		return q.box.addError(ctx, t, err)
 	}
 	if q.marked {
 		q.log = append(q.log, step{written: true})

@@ -42,7 +42,7 @@ func Migrate(ctx context.Context, pool *pgxpool.Pool, opts ...Option) error {
 	}
 	m := pgschema.Migration{Lock: "github.com/idem-go/idem/outbox/pgoutbox", Schema: o.schema, Table: "idem_outbox",
 		Done: upToDate, SQL: schemaSQL}
-	return storeError("migrate", m.Run(ctx, pool))
+	return o.failed("migrate", m.Run(ctx, pool))
 }
 
 // relations is all that schema.sql makes.

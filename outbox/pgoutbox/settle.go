@@ -19,7 +19,7 @@ const maxReason = 1 << 10
 func (o *Outbox) Settle(ctx context.Context, relay string, held []outbox.Lease, s outbox.Settlement) (lost []int, err error) {
 	q, err := o.pooled(ctx)
 	if err != nil {
-		return nil, storeError("settle", err)
+		return nil, o.failed("settle", err)
 	}
 	text := q.settleSent
 	if s.Keep {
@@ -32,7 +32,7 @@ func (o *Outbox) Settle(ctx context.Context, relay string, held []outbox.Lease, 
 		if err == nil {
 			lost, err = pgx.CollectRows(rows, pgx.RowTo[int])
 		}
-		return lost, storeError("settle", err)
+		return lost, o.failed("settle", err)
 	}
 	parked, reasons := reasonsOf(s.Parked)
 	blocked := slices.Sorted(slices.Values(s.Blocked))
@@ -47,7 +47,7 @@ func (o *Outbox) Settle(ctx context.Context, relay string, held []outbox.Lease, 
 		b.Queue(q.settleBlocked, shards, epochs, relay, blocked)
 	})
 	if err != nil {
-		return nil, storeError("settle", err)
+		return nil, o.failed("settle", err)
 	}
 	return lost, nil
 }
@@ -74,10 +74,10 @@ func storable(s string) string {
 func (o *Outbox) Purge(ctx context.Context, keep time.Duration, limit int) (int64, error) {
 	q, err := o.pooled(ctx)
 	if err != nil {
-		return 0, storeError("purge", err)
+		return 0, o.failed("purge", err)
 	}
 	tag, err := o.pool.Exec(ctx, q.purge, keep.Microseconds(), limit)
-	return tag.RowsAffected(), storeError("purge", err)
+	return tag.RowsAffected(), o.failed("purge", err)
 }
 
 // Backlog implements [outbox.Store]. It reads indexes only; what it reads is bounded by limit.
@@ -90,7 +90,7 @@ func (o *Outbox) Backlog(ctx context.Context, limit int) (b outbox.Backlog, err 
 		})
 	})
 	if err != nil {
-		return outbox.Backlog{}, storeError("backlog", err)
+		return outbox.Backlog{}, o.failed("backlog", err)
 	}
 	if oldest != nil {
 		b.Oldest = time.Duration(*oldest) * time.Microsecond

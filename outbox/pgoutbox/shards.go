@@ -29,14 +29,14 @@ func (o *Outbox) Hold(ctx context.Context, relay string, lease time.Duration, sh
 		})
 	})
 	if err != nil {
-		return nil, storeError("hold shards", err)
+		return nil, o.failed("hold shards", err)
 	}
 	return held, nil
 }
 
 // Leave implements [outbox.Store].
 func (o *Outbox) Leave(ctx context.Context, relay string) error {
-	return storeError("leave shards", o.atomic(ctx, func(q *statements, b *pgx.Batch) {
+	return o.failed("leave shards", o.atomic(ctx, func(q *statements, b *pgx.Batch) {
 		b.Queue(q.leaveShards, relay)
 		b.Queue(q.leave, relay)
 	}))

@@ -16,11 +16,11 @@ const listenCheck = 30 * time.Second
 // nil when ctx ends and an error when the connection is lost: call it again then. Through a pooler in transaction mode nothing is heard.
 func (o *Outbox) Wake(ctx context.Context, wake func()) error {
 	if _, err := o.pooled(ctx); err != nil {
-		return wakeEnd(ctx, err)
+		return o.wakeEnd(ctx, err)
 	}
 	pooled, err := o.pool.Acquire(ctx)
 	if err != nil {
-		return wakeEnd(ctx, err)
+		return o.wakeEnd(ctx, err)
 	}
 	conn := pooled.Hijack()
 	defer func() {
@@ -29,12 +29,12 @@ func (o *Outbox) Wake(ctx context.Context, wake func()) error {
 		_ = conn.Close(end) // closed in any case
 	}()
 	if _, err := conn.Exec(ctx, "LISTEN "+channel); err != nil {
-		return wakeEnd(ctx, err)
+		return o.wakeEnd(ctx, err)
 	}
 	for {
 		wake()
 		if err := heard(ctx, conn); err != nil {
-			return wakeEnd(ctx, err)
+			return o.wakeEnd(ctx, err)
 		}
 	}
 }
@@ -58,11 +58,11 @@ func heard(ctx context.Context, conn *pgx.Conn) error {
 	}
 }
 
-func wakeEnd(ctx context.Context, err error) error {
+func (o *Outbox) wakeEnd(ctx context.Context, err error) error {
 	select {
 	case <-ctx.Done():
 		return nil
 	default:
-		return storeError("listen", err)
+		return o.failed("listen", err)
 	}
 }

@@ -176,7 +176,7 @@ func TestServerKilledAtEveryStep(t *testing.T) {
 			a := newAPI(t, name == "transactional")
 			for round := range rounds {
 				for _, want := range steps {
-					a.killAt(fmt.Sprintf("%s, round %d", want.step, round), want)
+					a.killAt(fmt.Sprintf("%s round %d", want.step, round), want)
 					kills++
 				}
 			}
@@ -273,7 +273,7 @@ func (a *api) load(ctx context.Context, clients int) *load {
 	for c := range clients {
 		l.clients.Go(func() {
 			for i := 0; running.Err() == nil; i++ {
-				key := fmt.Sprintf("%d-%d", c, i)
+				key := fmt.Sprintf("client-%d-%d", c, i)
 				if rand.IntN(4) == 0 { // one that nobody waits for
 					l.clients.Go(func() { _, _ = a.send(ctx, key, "") })
 				}

@@ -43,7 +43,7 @@ func privateServices(t testing.TB, only ...string) *services {
 	s.guard(dir)
 	s.run(append([]string{"up"}, only...)...)
 	for line := range strings.Lines(s.run("env")) {
-		name, value, _ := strings.Cut(strings.TrimSpace(line), "=")
+		name, value, _ := strings.Cut(strings.TrimPrefix(strings.TrimSpace(line), "export "), "=")
 		switch name {
 		case "KAFKA_BROKERS":
 			s.brokers = value

@@ -1,7 +1,6 @@
 package frameworks
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -19,7 +18,7 @@ func account(r *http.Request) (string, error) {
 	if name, _, ok := r.BasicAuth(); ok {
 		return name, nil
 	}
-	return "", errors.New("who are you?")
+	return "", httpidem.Refuse(http.StatusUnauthorized, "Who are you?")
 }
 
 var config = httpidem.Config{Store: memstore.New(), Scope: "transfers", Principal: account, Secret: []byte("sixteen bytes or more")}

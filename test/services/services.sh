@@ -5,12 +5,12 @@
 #   services.sh up [SERVICE...]    start what does not run yet, or only these, wait until all of it is healthy
 #   services.sh down               stop what this clone started and remove its data (fetched jars are kept)
 #   services.sh status             one line a service; exit code 0 if all are up
-#   services.sh env                the addresses as NAME=value lines, for eval
+#   services.sh env                the addresses as "export NAME=value" lines, for eval
 #   services.sh run COMMAND...     up, COMMAND with the addresses exported, then down if `run` had to start them
 #   services.sh stop SERVICE       crash a service: SIGKILL (Postgres: immediate shutdown); its data stays
 #   services.sh start SERVICE      start it again on the same data, wait until it is healthy
 #   services.sh restart SERVICE    stop, then start
-#   services.sh kafka TOOL ARG...  Kafka's own tools: topics, consumer-groups, console-producer, console-consumer
+#   services.sh kafka TOOL ARG...  Kafka's own tools: topics, acls, consumer-groups, console-producer, console-consumer
 #   services.sh postgres TOOL ARG  Postgres's own tools, connected: pg_dump, psql
 #
 # With a Docker engine all of it is docker-compose.yml. Without one, Postgres and Redis are the system's packages
@@ -22,6 +22,7 @@
 #   IDEM_KAFKA_PORT 19092   IDEM_KAFKA_CONTROLLER_PORT 19093   IDEM_POSTGRES_PORT 15432   IDEM_REDIS_PORT 16379
 #   IDEM_REDIS_CLUSTER_PORT ten above IDEM_REDIS_PORT: the first of six ports, three for clients and three between nodes
 #   IDEM_DYNAMODB_PORT 18000
+#   IDEM_KAFKA_SETTINGS     a file with further settings of Kafka, one "name=value" a line, such as an authorizer
 #   IDEM_SERVICES_DIR       data, logs and pid files; default <repository>/.services
 #   IDEM_CACHE_DIR          fetched jars, shared by all clones; default ~/.cache/idem
 #   IDEM_SERVICES_ENGINE    docker or native; default: docker if an engine answers
@@ -553,6 +554,7 @@ kafka_start() {
 	libs=$(kafka_libs)
 	sed -e "s|@PORT@|$IDEM_KAFKA_PORT|g" -e "s|@CONTROLLER_PORT@|$IDEM_KAFKA_CONTROLLER_PORT|g" \
 		-e "s|@DATA@|$dir/data|g" "$HERE/kafka/server.properties.in" >"$dir/server.properties"
+	[[ -z ${IDEM_KAFKA_SETTINGS:-} ]] || cat "$IDEM_KAFKA_SETTINGS" >>"$dir/server.properties" # the last line counts
 	local jvm=("$java" -Dkafka.logs.dir="$dir/logs" -Dlog4j2.configurationFile="$HERE/kafka/log4j2.properties"
 		-Djava.awt.headless=true -cp "$libs/*")
 	if [[ ! -e $dir/data/meta.properties ]]; then
@@ -573,10 +575,11 @@ kafka_tool() {
 	local class
 	case $1 in
 	topics) class=TopicCommand ;;
+	acls) class=AclCommand ;;
 	consumer-groups) class=consumer.group.ConsumerGroupCommand ;;
 	console-producer) class=ConsoleProducer ;;
 	console-consumer) class=consumer.ConsoleConsumer ;;
-	*) die "kafka: no tool $1 here: topics, consumer-groups, console-producer or console-consumer" ;;
+	*) die "kafka: no tool $1 here: topics, acls, consumer-groups, console-producer or console-consumer" ;;
 	esac
 	shift
 	kafka_install
@@ -704,7 +707,26 @@ native_restart() { # start and restart
 
 # --- docker ----------------------------------------------------------------------------------------------------------
 
-compose() { docker compose -f "$ROOT/docker-compose.yml" "$@"; }
+compose() {
+	local files=(-f "$ROOT/docker-compose.yml")
+	if [[ -n ${IDEM_KAFKA_SETTINGS:-} ]]; then
+		mkdir -p "$STATE"
+		kafka_override >"$STATE/kafka.yml"
+		files+=(-f "$STATE/kafka.yml")
+	fi
+	docker compose "${files[@]}" "$@"
+}
+
+# kafka_override: the settings of IDEM_KAFKA_SETTINGS as the image wants them. Its health check knows no log-in.
+kafka_override() {
+	local name value
+	printf 'services:\n  kafka:\n    healthcheck: {disable: true}\n    environment:\n'
+	while IFS='=' read -r name value; do
+		[[ -n $name ]] || continue
+		name=${name//_/__} name=${name//./_}
+		printf "      KAFKA_%s: '%s'\n" "$(upper "$name")" "${value//\'/\'\'}"
+	done <"$IDEM_KAFKA_SETTINGS"
+}
 
 docker_up() {
 	# A project that runs already was started elsewhere: it is used, and not ours to remove.
@@ -720,7 +742,7 @@ docker_up() {
 docker_down() {
 	[[ -e $STATE/compose ]] || return 0
 	compose down -v >&2
-	rm -f "$STATE/compose"
+	rm -f "$STATE/compose" "$STATE/kafka.yml"
 	rmdir "$STATE" 2>/dev/null || true
 }
 
@@ -830,7 +852,7 @@ cmd_run() {
 command=$1
 shift
 case $command in
-env) cmd_env ;;
+env) cmd_env | sed "s/^/export /" ;;
 run) cmd_run "$@" ;;
 status) "$(engine)_status" ;;
 up | down)

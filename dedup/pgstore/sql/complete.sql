@@ -1,13 +1,15 @@
--- Ends claims. A repeat finds its own last word and changes nothing.
+-- Ends claims. A repeat finds its own last word and changes nothing. A success may end a claim that was released in doubt, if
+-- nobody has claimed since (rule 13): its token is still there.
 WITH r AS MATERIALIZED (
     SELECT * FROM unnest($1::uuid[], $2::bigint[], $3::text[], $4::text[], $5::bigint[], $6::bigint[], $7::bytea[],
                          {arrays@8}) WITH ORDINALITY
              AS r(token, retention, status, reason, retry, schema_version, result, {key}, n)
 ), held AS MATERIALIZED (
-    SELECT r.*, k.status = 'claimed' AS open
+    SELECT r.*, k.status IN ('claimed', 'released') AS open
     FROM r JOIN {schema}.{keys} k
       ON ({k.key}) = ({r.key})
-    WHERE k.token = r.token AND k.status IN ('claimed', 'done', 'dead', 'moved')
+    WHERE k.token = r.token
+      AND (k.status IN ('claimed', 'done', 'dead', 'moved') OR k.status = 'released' AND k.uncertain AND r.status = 'done')
     ORDER BY {k.key}
     FOR UPDATE OF k
 ), ended AS (

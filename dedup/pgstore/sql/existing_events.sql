@@ -29,7 +29,7 @@ FROM granted
 UNION ALL
 SELECT n, answer, 0, 0, 0, 0,
        origin_topic, origin_partition, origin_offset, origin_time,
-       CASE WHEN answer = 'dead' THEN reason END, CASE WHEN answer = 'done' THEN schema_version END,
+       CASE WHEN answer LIKE '%dead' THEN reason END, CASE WHEN answer = 'done' THEN schema_version END,
        CASE WHEN answer = 'done' THEN result END
 FROM seen
 WHERE answer <> 'grant'

@@ -45,10 +45,10 @@ SELECT n, answer, fence, failures, takeovers, 0::bigint AS wait,
 FROM granted
 UNION ALL
 SELECT n, answer, 0, 0, 0,
-       CASE WHEN answer = 'busy'
+       CASE WHEN answer LIKE '%busy' OR answer = 'conflict mine'
             THEN greatest(1, extract(epoch FROM lease_until - clock_timestamp()) * 1000000)::bigint ELSE 0 END,
        origin_topic, origin_partition, origin_offset, origin_time,
-       CASE WHEN answer = 'dead' THEN reason END, CASE WHEN answer = 'done' THEN schema_version END,
+       CASE WHEN answer LIKE '%dead' THEN reason END, CASE WHEN answer = 'done' THEN schema_version END,
        CASE WHEN answer = 'done' THEN result END
 FROM seen
 WHERE answer NOT IN ('mine', 'grant')

@@ -96,7 +96,7 @@ func (o *options) serve(ctx context.Context, pool *pgxpool.Pool) error {
 		return err
 	}
 	page, err := ops.NewHandler(ops.Config{
-		Consumer: settings, Monitor: monitor, Outbox: pgoutbox.New(pool), AllowReplay: true, Title: o.title, Auth: o.who,
+		Consumer: settings, Monitor: monitor, Outbox: pgoutbox.New(pool), AllowReplay: true, Title: o.title, Auth: o.who, Prefix: prefix,
 		Doctor: doctor.New(doctor.Config{Consumer: settings, Pools: []*pgxpool.Pool{pool}}),
 	})
 	if err != nil {

@@ -1,0 +1,78 @@
+package main
+
+import (
+	"io"
+	"os"
+	"strings"
+
+	"github.com/idem-go/idem/internal/redact"
+)
+
+// urlFlag is a flag for URLs that may have passwords, which no help shows (G-04). On the command line a URL with a password is refused,
+// since every user of the host can read the arguments of a process. "@FILE" reads the URL from a file.
+type urlFlag struct {
+	name, env string
+	split     func(string) []string // nil: one URL
+	use       func(urls []string)
+	given     []string
+}
+
+// addURLFlag lets begin look at what the command line gave.
+func (a *app) addURLFlag(f *urlFlag) *urlFlag {
+	a.urlFlags = append(a.urlFlags, f)
+	return f
+}
+
+// Set implements pflag.Value. It looks at nothing: an error of it would be printed with the value.
+func (f *urlFlag) Set(s string) error {
+	if f.split == nil {
+		f.given = []string{s}
+		return nil
+	}
+	f.given = append(f.given, f.split(s)...)
+	return nil
+}
+
+// String is empty: URLs may have passwords.
+func (f *urlFlag) String() string { return "" }
+
+// Type implements pflag.Value.
+func (f *urlFlag) Type() string { return "url" }
+
+// resolve takes over the URLs of the command line, in the place of those of the environment.
+func (f *urlFlag) resolve() error {
+	if f.given == nil {
+		return nil
+	}
+	urls := make([]string, 0, len(f.given))
+	for _, text := range f.given {
+		path, isFile := strings.CutPrefix(text, "@")
+		switch {
+		case isFile:
+			content, err := readURL(path)
+			if err != nil {
+				return usage("--%s: no URL can be read from the file: %v", f.name, err)
+			}
+			text = content
+		case redact.HasPassword(text):
+			return usage("--%s: the URL has a password, which every user of this host could see: set %s, or write the URL into a file and give --%s @FILE",
+				f.name, f.env, f.name)
+		}
+		urls = append(urls, text)
+	}
+	f.use(urls)
+	return nil
+}
+
+// maxURLFile bounds a file with a URL.
+const maxURLFile = 64 << 10
+
+func readURL(path string) (string, error) {
+	file, err := os.Open(path) //nolint:gosec // the operator names it
+	if err != nil {
+		return "", err
+	}
+	defer file.Close()
+	b, err := io.ReadAll(io.LimitReader(file, maxURLFile))
+	return strings.TrimSpace(string(b)), err
+}

@@ -1,0 +1,154 @@
+package idem
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/idem-go/idem/dedup"
+)
+
+// This file decides what becomes of a copy whose content differs from that of the event that has its ID. It is skipped only
+// where that event is done: in any other state nobody knows yet which of the two will count, and the copy must not vanish.
+
+// conflictAction is what is done with such a copy.
+type conflictAction uint8
+
+const (
+	conflictSkip   conflictAction = iota + 1 // settle it as a duplicate
+	conflictLetter                           // dead-letter it
+	conflictWait                             // the other one is being handled: ask again
+	conflictNone                             // it is the very record that the store knows
+)
+
+// onConflict decides by what the store says and by the handler's policy. same says that the record which made the store's
+// entry has come again: a record never changes, so what has changed is how it is compared.
+func onConflict(a dedup.Answer, policy ConflictPolicy, same bool) conflictAction {
+	switch {
+	case same:
+		return conflictNone
+	case policy == DeadLetterConflict:
+		return conflictLetter
+	case a.Known == dedup.Done:
+		return conflictSkip
+	case a.Known == dedup.Busy:
+		return conflictWait
+	default: // dead, waiting for a later attempt, between two tries; or the store does not say
+		return conflictLetter
+	}
+}
+
+// conflict is the action for an answer to d.
+func (d *delivery) conflict(a dedup.Answer) conflictAction {
+	compared := d.req.Fingerprint != dedup.Fingerprint{} // else it was asked for again already
+	return onConflict(a, d.route.conflict, compared && d.m.Topic != "" && a.First.Same(d.m.origin()))
+}
+
+// obeyConflict does what onConflict says.
+func (p *Processor) obeyConflict(ctx context.Context, d *delivery, a dedup.Answer) (step, error) {
+	switch d.conflict(a) {
+	case conflictNone:
+		d.req.Fingerprint = dedup.Fingerprint{}
+		return step{}, nil
+	case conflictWait:
+		return step{}, p.waitBusy(ctx, d, a)
+	case conflictSkip:
+		p.tellKnown(ctx, d, a)
+		return step{settled: true}, nil
+	case conflictLetter:
+	}
+	if a.Known == dedup.Moved && d.route.mode == keyOrdered && d.parked == nil { // as in obeyMoved: its followers belong there
+		if err := p.lots.refresh(ctx, p, d); err != nil {
+			return step{outage: err}, nil //nolint:nilerr // it is waited for
+		}
+	}
+	if a.Known == dedup.Dead && !strings.HasPrefix(a.Reason, dedup.ReasonDiscarded) { // blocks its queue as any dead event
+		d.end = endDead
+	}
+	return p.letterConflict(ctx, d, a)
+}
+
+// letterConflict dead-letters a copy whose event another content has.
+func (p *Processor) letterConflict(ctx context.Context, d *delivery, a dedup.Answer) (step, error) {
+	s, err := p.letterOnly(ctx, d, ClassConflict, conflictError(a))
+	if err == nil {
+		p.conflicted(ctx, d, a, true)
+	}
+	return s, err
+}
+
+func conflictError(a dedup.Answer) error {
+	const other = "an event of this ID with another content "
+	switch a.Known {
+	case dedup.Done:
+		return errors.New(other + "was handled")
+	case dedup.Dead:
+		return fmt.Errorf(other+"was given up: %s", a.Reason)
+	case dedup.Busy:
+		return errors.New(other + "is being handled")
+	case dedup.Moved:
+		return errors.New(other + "waits for a later attempt")
+	default:
+		return errors.New(other + "was tried and is not done")
+	}
+}
+
+// tellKnown tells of a delivery that is settled because its event is known.
+func (p *Processor) tellKnown(ctx context.Context, d *delivery, a dedup.Answer) {
+	if a.Verdict == dedup.Conflict {
+		p.conflicted(ctx, d, a, false)
+	}
+	p.duplicate(ctx, d, a)
+}
+
+// conflictLogEvery is how often at most a conflict is logged for one handler.
+const conflictLogEvery = time.Minute
+
+// conflictLog bounds the log lines about conflicts of one handler.
+type conflictLog struct {
+	mu      sync.Mutex
+	next    time.Time
+	skipped int // since the last line
+}
+
+// admit reports whether a line may be logged now, and how many were left out before it.
+func (l *conflictLog) admit(now time.Time) (leftOut int, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if now.Before(l.next) {
+		l.skipped++
+		return 0, false
+	}
+	leftOut, l.skipped = l.skipped, 0
+	l.next = now.Add(conflictLogEvery)
+	return leftOut, true
+}
+
+// conflicted tells of a copy with another content that is settled: skipped, or dead-lettered.
+func (p *Processor) conflicted(ctx context.Context, d *delivery, a dedup.Answer, letter bool) {
+	for _, o := range p.obs.conflict {
+		o.ObserveConflict(ctx, ConflictEvent{
+			Group: p.cfg.Group, Message: d.m, Key: d.req.Key, First: a.First, Known: a.Known, DeadLetter: letter, Shadow: p.cfg.Shadow,
+		})
+	}
+	leftOut, ok := d.route.conflicts.admit(time.Now())
+	if !ok {
+		return
+	}
+	text := "event ID is known with another content, copy skipped"
+	switch {
+	case p.cfg.Shadow:
+		text = "event ID is known with another content"
+	case letter:
+		text = "event ID is known with another content, copy dead-lettered"
+	}
+	attrs := append(p.messageAttrs(d.m, d.req.Key), "known", a.Known.String(),
+		"first_topic", a.First.Topic, "first_partition", a.First.Partition, "first_offset", a.First.Offset)
+	if leftOut > 0 {
+		attrs = append(attrs, "not_logged", leftOut)
+	}
+	p.log.WarnContext(ctx, text, attrs...)
+}

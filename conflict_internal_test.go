@@ -1,0 +1,53 @@
+package idem
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/idem-go/idem/dedup"
+)
+
+// rules 6 d and 17: a copy with another content is skipped only if the event is done.
+func TestConflict_Decision(t *testing.T) {
+	for _, c := range []struct {
+		known  dedup.Verdict
+		policy ConflictPolicy
+		same   bool
+		want   conflictAction
+	}{
+		{dedup.Done, SkipConflict, false, conflictSkip},
+		{dedup.Busy, SkipConflict, false, conflictWait},
+		{dedup.Dead, SkipConflict, false, conflictLetter},
+		{dedup.Moved, SkipConflict, false, conflictLetter},
+		{dedup.Fresh, SkipConflict, false, conflictLetter},
+		{0, SkipConflict, false, conflictLetter}, // a store of an older contract
+		{dedup.Done, DeadLetterConflict, false, conflictLetter},
+		{dedup.Busy, DeadLetterConflict, false, conflictLetter},
+		{dedup.Dead, DeadLetterConflict, false, conflictLetter},
+		{dedup.Moved, DeadLetterConflict, false, conflictLetter},
+		{dedup.Fresh, DeadLetterConflict, false, conflictLetter},
+		{dedup.Done, SkipConflict, true, conflictNone},
+		{dedup.Fresh, SkipConflict, true, conflictNone},
+		{dedup.Moved, DeadLetterConflict, true, conflictNone},
+	} {
+		got := onConflict(dedup.Answer{Verdict: dedup.Conflict, Known: c.known}, c.policy, c.same)
+		require.Equal(t, c.want, got, "%s, policy %d, same record %v", c.known, c.policy, c.same)
+	}
+}
+
+func TestConflict_LogIsBounded(t *testing.T) {
+	var l conflictLog
+	now := time.Unix(0, 0)
+	leftOut, ok := l.admit(now)
+	require.True(t, ok)
+	require.Zero(t, leftOut)
+	for range 3 {
+		_, ok = l.admit(now.Add(conflictLogEvery - 1))
+		require.False(t, ok)
+	}
+	leftOut, ok = l.admit(now.Add(conflictLogEvery))
+	require.True(t, ok)
+	require.Equal(t, 3, leftOut)
+}

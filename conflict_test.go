@@ -1,0 +1,279 @@
+package idem_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/dedup"
+)
+
+// byAmount compares copies by their amount.
+var byAmount = idem.Fingerprint(bytes.Repeat([]byte("s"), 16), "amount")
+
+// paying is a message with another amount.
+func paying(id string, offset int64, amount int) *idem.Message {
+	m := message(id, offset)
+	m.Value = fmt.Appendf(nil, `{"event_id":%q,"type":"paid","amount":%d}`, id, amount)
+	return m
+}
+
+// conflicts keeps what a ConflictObserver is told.
+type conflicts []idem.ConflictEvent
+
+func (c *conflicts) ObserveConflict(_ context.Context, e idem.ConflictEvent) { *c = append(*c, e) }
+
+// held is a claim of another process on the event, with another amount.
+func (b *bench) held(lease time.Duration, id string) dedup.Claim {
+	b.t.Helper()
+	r := dedup.Request{
+		Key: dedup.Key{Scope: "g", Type: "paid", ID: id}, Fingerprint: dedup.Fingerprint(bytes.Repeat([]byte{1}, 16)), Retention: time.Hour,
+		Origin: dedup.Origin{Topic: "orders", Partition: 2, Offset: 99, Time: time.Unix(1, 0)},
+	}
+	var a [1]dedup.Answer
+	t := dedup.NewToken()
+	require.NoError(b.t, b.store.Store.Claim(b.t.Context(), t, lease, []dedup.Request{r}, a[:]))
+	require.Equal(b.t, dedup.Fresh, a[0].Verdict)
+	return r.Held(t, a[0])
+}
+
+// Without any configuration values are compared by a checksum: who gives two events one ID hears of it.
+func TestConflict_ByDefault(t *testing.T) {
+	for name, c := range map[string]struct {
+		opts []idem.Option
+		want int // conflicts
+	}{
+		"default": {nil, 1},
+		"fields":  {[]idem.Option{idem.Fingerprint(bytes.Repeat([]byte("s"), 16), "type")}, 0},
+		"off":     {[]idem.Option{idem.NoContentCheck()}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bench) {
+				var told conflicts
+				w := &watcher{}
+				b.cfg.Observers = []idem.Observer{&told, w}
+				b.on(succeed, c.opts...)
+				b.start()
+				require.NoError(t, b.p.Handle(t.Context(), paying("e1", 1, 7)))
+				require.NoError(t, b.p.Handle(t.Context(), paying("e1", 2, 7)))
+				require.Empty(t, told, "an equal copy")
+				require.NoError(t, b.p.Handle(t.Context(), paying("e1", 3, 8)))
+				_, err := b.p.HandleBatch(t.Context(), []*idem.Message{paying("e2", 4, 7), paying("e2", 5, 7), paying("e2", 6, 8)})
+				require.NoError(t, err)
+				require.Len(t, told, 2*c.want)
+				require.Len(t, w.duplicates, 4)
+				require.Equal(t, c.want, strings.Count(b.log.String(), "event ID is known with another content, copy skipped"))
+				require.Equal(t, 2, b.count("run 1"))
+				require.Empty(t, b.sent.letters())
+			})
+		})
+	}
+}
+
+// What becomes of a copy with another content depends on what became of the event: it is skipped only if that is done
+// (rules 6 d and 17).
+func TestConflict_ByTheStateOfTheEvent(t *testing.T) {
+	end := func(b *bench, c dedup.Completion) {
+		c.Retention = time.Hour
+		require.NoError(b.t, b.store.Store.Complete(b.t.Context(), []dedup.Completion{c}))
+	}
+	release := func(b *bench, c dedup.Claim, o dedup.Outcome) {
+		require.NoError(b.t, b.store.Store.Release(b.t.Context(), []dedup.Release{{Claim: c, Outcome: o, Retention: time.Hour}}))
+	}
+	for name, c := range map[string]struct {
+		given func(b *bench, c dedup.Claim)
+		known dedup.Verdict // zero: skipped
+		says  string
+	}{
+		"done":        {func(b *bench, c dedup.Claim) { end(b, dedup.Completion{Claim: c}) }, 0, ""},
+		"dead":        {func(b *bench, c dedup.Claim) { end(b, dedup.Completion{Claim: c, Dead: "poison"}) }, dedup.Dead, "was given up: poison"},
+		"discarded":   {func(b *bench, c dedup.Claim) { end(b, dedup.Completion{Claim: c, Dead: dedup.ReasonDiscarded + "no"}) }, dedup.Dead, "was given up"},
+		"later":       {func(b *bench, c dedup.Claim) { end(b, dedup.Completion{Claim: c, Retry: 1}) }, dedup.Moved, "waits for a later attempt"},
+		"between":     {func(b *bench, c dedup.Claim) { release(b, c, dedup.Failed) }, dedup.Fresh, "was tried and is not done"},
+		"in doubt":    {func(b *bench, c dedup.Claim) { release(b, c, dedup.Unknown) }, dedup.Fresh, "was tried and is not done"},
+		"holder died": {func(*bench, dedup.Claim) { time.Sleep(2 * time.Minute) }, dedup.Fresh, "was tried and is not done"},
+		"busy, then done": {func(b *bench, c dedup.Claim) {
+			time.AfterFunc(5*time.Second, func() { end(b, dedup.Completion{Claim: c}) })
+		}, 0, ""},
+		"busy, then dead": {func(b *bench, c dedup.Claim) {
+			time.AfterFunc(5*time.Second, func() { end(b, dedup.Completion{Claim: c, Dead: "poison"}) })
+		}, dedup.Dead, "was given up: poison"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bench) {
+				var told conflicts
+				w := &watcher{}
+				b.cfg.Observers = []idem.Observer{&told, w}
+				b.on(succeed, byAmount)
+				b.start()
+				claim := b.held(time.Minute, "e1")
+				c.given(b, claim)
+				require.NoError(t, b.p.Handle(t.Context(), paying("e1", 7, 8)))
+				require.Zero(t, b.count("run 1"))
+				require.Len(t, told, 1)
+				require.Equal(t, claim.First.Offset, told[0].First.Offset)
+				if strings.HasPrefix(name, "busy") {
+					require.Greater(t, b.count("claim: conflict"), 1, "it waits and asks again")
+				}
+				if c.known == 0 {
+					require.Empty(t, b.sent.letters())
+					require.Equal(t, dedup.Done, told[0].Known)
+					require.False(t, told[0].DeadLetter)
+					require.Len(t, w.duplicates, 1)
+					require.Contains(t, b.log.String(), "event ID is known with another content, copy skipped")
+					return
+				}
+				require.Len(t, b.sent.letters(), 1, "it must not vanish")
+				letter := b.sent.letters()[0]
+				require.Equal(t, string(idem.ClassConflict), headerOf(letter, idem.HeaderErrorClass))
+				require.Contains(t, headerOf(letter, idem.HeaderError), c.says)
+				require.Equal(t, c.known, told[0].Known)
+				require.True(t, told[0].DeadLetter)
+				require.Empty(t, w.duplicates)
+			})
+		})
+	}
+}
+
+// A correction that comes while the bad event waits for its delayed attempt is kept for a person (rules 3 and 6 d).
+func TestConflict_CorrectionOfAWaitingEvent(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.on(func(context.Context, idem.Event[payload]) error { return errBoom }, once, idem.RetryTopics(time.Minute), byAmount)
+		b.start()
+		require.NoError(t, b.p.Handle(t.Context(), paying("e1", 1, 7)))
+		require.NoError(t, b.p.Handle(t.Context(), paying("e1", 2, 8)))
+		require.Equal(t, []string{"orders.g.retry.1m", "orders.g.dlq", "orders.g.dlq"}, b.deliverCopies())
+		letters := b.sent.letters()
+		require.Contains(t, string(letters[1].Value), `"amount":8`, "the correction")
+		require.Equal(t, string(idem.ClassConflict), headerOf(letters[1], idem.HeaderErrorClass))
+		require.Contains(t, string(letters[2].Value), `"amount":7`)
+	})
+}
+
+// Whoever changes what is compared meets the records of before with the very record that they were made of.
+func TestConflict_TheRecordItselfIsNone(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		var told conflicts
+		b.cfg.Observers = []idem.Observer{&told}
+		b.on(succeed, byAmount)
+		b.start()
+		c := b.held(time.Minute, "e1")
+		require.NoError(t, b.store.Store.Release(t.Context(), []dedup.Release{{Claim: c, Outcome: dedup.Failed, Retention: time.Hour}}))
+		m := paying("e1", c.First.Offset, 8)
+		m.Topic, m.Partition = c.First.Topic, c.First.Partition
+		require.NoError(t, b.p.Handle(t.Context(), m))
+		require.Equal(t, 1, b.count("run 2"), "the second attempt")
+		require.NoError(t, b.p.Handle(t.Context(), m))
+		require.Empty(t, b.sent.letters())
+		require.Empty(t, told)
+	})
+}
+
+// rule 27: a copy is settled with the first of its batch only if it says the same.
+func TestConflict_CopiesWithinOneBatch(t *testing.T) {
+	for name, register := range map[string]func(*bench){
+		"On": func(b *bench) { b.on(succeed, byAmount) },
+		"OnBatch": func(b *bench) {
+			idem.OnBatch(b.router, "paid", func(_ context.Context, events []idem.Event[payload]) error {
+				for range events {
+					b.add("run 1")
+				}
+				return nil
+			}, byAmount)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bench) {
+				var told conflicts
+				b.cfg.Observers = []idem.Observer{&told}
+				register(b)
+				b.start()
+				n, err := b.p.HandleBatch(t.Context(), []*idem.Message{
+					paying("e1", 1, 7), paying("e2", 2, 7), paying("e1", 3, 7), paying("e1", 4, 8), paying("e3", 5, 7), paying("e1", 6, 7),
+				})
+				require.NoError(t, err)
+				require.Equal(t, 6, n)
+				require.Equal(t, 3, b.count("run 1"))
+				require.Len(t, told, 1)
+				require.EqualValues(t, 4, told[0].Message.Offset)
+				require.Empty(t, b.sent.letters())
+			})
+		})
+	}
+}
+
+// The same with a leader that fails: the copy with another content is kept.
+func TestConflict_CopiesWithinOneBatchOfAFailingEvent(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.on(func(context.Context, idem.Event[payload]) error { return idem.Permanent(errBoom) }, byAmount)
+		b.start()
+		_, err := b.p.HandleBatch(t.Context(), []*idem.Message{paying("e1", 1, 7), paying("e1", 2, 8)})
+		require.NoError(t, err)
+		require.Equal(t, 1, b.count("letter: permanent"))
+		require.Equal(t, 1, b.count("letter: conflict"))
+	})
+}
+
+// Many conflicts of one handler are one line a minute.
+func TestConflict_LoggedOnceAMinute(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		var told conflicts
+		b.cfg.Observers = []idem.Observer{&told}
+		b.on(succeed, byAmount)
+		b.start()
+		require.NoError(t, b.p.Handle(t.Context(), paying("e1", 1, 7)))
+		for offset := range int64(10) {
+			require.NoError(t, b.p.Handle(t.Context(), paying("e1", 2+offset, 8)))
+		}
+		const line = "another content"
+		require.Equal(t, 1, strings.Count(b.log.String(), line))
+		time.Sleep(time.Minute)
+		require.NoError(t, b.p.Handle(t.Context(), paying("e1", 20, 8)))
+		require.Equal(t, 2, strings.Count(b.log.String(), line))
+		require.Contains(t, b.log.String(), "not_logged=9")
+		require.Len(t, told, 11)
+	})
+}
+
+// rules 4 and 6 d: a copy of a deferred event joins it if it says the same, and is kept for a person otherwise.
+func TestConflict_CopiesOfDeferredEvents(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		var mended atomic.Bool
+		b.on(func(_ context.Context, e idem.Event[payload]) error {
+			if e.ID == "a1" && !mended.Load() {
+				return errBoom
+			}
+			b.add("done %s %d", e.ID, e.Data.Amount)
+			return nil
+		}, once, idem.KeyOrdered(5*time.Second), byAmount)
+		b.start()
+		defer b.takesUp()()
+		_, err := b.p.HandleBatch(t.Context(), []*idem.Message{
+			paying("a1", 1, 7), paying("a2", 2, 7), paying("a2", 3, 9), paying("a2", 4, 7), // one call: a2 is new in it
+		})
+		require.NoError(t, err)
+		_, err = b.p.HandleBatch(t.Context(), []*idem.Message{paying("a1", 5, 8), paying("a1", 6, 7), paying("a2", 7, 8)})
+		require.NoError(t, err)
+		var values []string
+		for _, l := range b.sent.letters() {
+			require.Equal(t, string(idem.ClassConflict), headerOf(l, idem.HeaderErrorClass))
+			values = append(values, string(l.Value))
+		}
+		require.Len(t, values, 3)
+		require.Contains(t, values[0], `"amount":9`)
+		require.Contains(t, values[1], `"event_id":"a1","type":"paid","amount":8`)
+		require.Contains(t, values[2], `"event_id":"a2","type":"paid","amount":8`)
+		mended.Store(true)
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		require.Equal(t, []string{"done a1 7", "done a2 7"}, done(b))
+	})
+}

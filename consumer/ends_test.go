@@ -1,0 +1,361 @@
+package consumer
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/internal/testenv"
+)
+
+// rule 8: while a leader does not answer, its partitions stop being caught up, whatever it said last.
+func TestProgress_LeaderAway_Rule8(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, leader := newTold(), new(asks)
+		h := tellingHandler(t, store)
+		h.ends = leader
+		ctx, cancel := context.WithCancelCause(t.Context())
+		sess := newFakeSession(ctx, map[string][]int32{"t": {0}})
+		require.NoError(t, h.Setup(sess))
+		run := consume(h, sess, &endless{newFakeClaim("t", 0, 10), 70, 70})
+		time.Sleep(progressInterval + time.Millisecond)
+		p, _ := store.of("g/t", 0)
+		require.True(t, p.CaughtUp)
+		leader.away.Store(true)
+		time.Sleep(freshEnd)
+		for range 10 {
+			time.Sleep(progressInterval)
+			p, _ = store.of("g/t", 0)
+			require.Equal(t, dedup.Progress{Topic: "t", Next: 70}, p)
+		}
+		leader.away.Store(false)
+		time.Sleep(progressInterval)
+		p, _ = store.of("g/t", 0)
+		require.True(t, p.CaughtUp)
+		cancel(sarama.ErrRebalanceInProgress)
+		<-run.done
+		require.NoError(t, closeAll(h, sess))
+	})
+}
+
+// A handler in a foreign program without a client trusts no mark, and says so once.
+func TestProgress_WithoutClient_Rule8(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newTold()
+		h := tellingHandler(t, store)
+		h.ends = nil
+		written := new(logs)
+		h.log = slog.New(slog.NewTextHandler(written, nil))
+		for range 2 {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			sess := newFakeSession(ctx, map[string][]int32{"t": {0}})
+			require.NoError(t, h.Setup(sess))
+			run := consume(h, sess, &endless{newFakeClaim("t", 0, 10), 70, 70})
+			time.Sleep(progressInterval + time.Millisecond)
+			p, _ := store.of("g/t", 0)
+			require.Equal(t, dedup.Progress{Topic: "t", Next: 70}, p)
+			cancel(sarama.ErrRebalanceInProgress)
+			<-run.done
+			require.NoError(t, h.Cleanup(sess))
+		}
+		require.NoError(t, h.Close())
+		require.Equal(t, 1, written.count("UseClient"))
+	})
+}
+
+// batch makes a batch of n records of a producer.
+func batch(producer, first int64, n int, change ...func(*sarama.RecordBatch)) *sarama.Records {
+	b := &sarama.RecordBatch{FirstOffset: first, LastOffsetDelta: int32(n - 1), ProducerID: producer, IsTransactional: producer > 0}
+	for i := range n {
+		b.Records = append(b.Records, &sarama.Record{OffsetDelta: int64(i)})
+	}
+	for _, f := range change {
+		f(b)
+	}
+	return &sarama.Records{RecordBatch: b}
+}
+
+func marker(producer, at int64, kind byte) *sarama.Records {
+	return batch(producer, at, 1, func(b *sarama.RecordBatch) {
+		b.Control, b.Records[0].Key = true, []byte{0, 0, 0, kind}
+	})
+}
+
+func TestLookAt(t *testing.T) {
+	const abort, commit = 0, 1
+	aborted := func(producer, first int64) *sarama.AbortedTransaction {
+		return &sarama.AbortedTransaction{ProducerID: producer, FirstOffset: first}
+	}
+	for name, c := range map[string]struct {
+		isolation sarama.IsolationLevel
+		high      int64
+		aborted   []*sarama.AbortedTransaction
+		records   []*sarama.Records
+		want      look
+	}{
+		"nothing, at the end":                {1, 10, nil, nil, look{clear: 10, end: true}},
+		"nothing, an open transaction":       {1, 12, nil, nil, look{clear: 10}},
+		"a record":                           {1, 11, nil, []*sarama.Records{batch(0, 10, 1)}, look{clear: 10, visible: true}},
+		"a batch that begins before":         {1, 12, nil, []*sarama.Records{batch(0, 8, 4)}, look{clear: 10, visible: true}},
+		"a batch of what was consumed":       {1, 10, nil, []*sarama.Records{batch(0, 8, 2)}, look{clear: 10, end: true}},
+		"a commit marker":                    {1, 11, nil, []*sarama.Records{marker(1, 10, commit)}, look{clear: 11, end: true}},
+		"a commit marker, uncommitted":       {0, 11, nil, []*sarama.Records{marker(1, 10, commit)}, look{clear: 11, end: true}},
+		"a marker, and an open transaction":  {1, 15, nil, []*sarama.Records{marker(1, 10, commit)}, look{clear: 11}},
+		"a marker, and a record":             {1, 12, nil, []*sarama.Records{marker(1, 10, commit), batch(0, 11, 1)}, look{clear: 11, visible: true}},
+		"a committed transaction":            {1, 14, nil, []*sarama.Records{batch(1, 10, 3), marker(1, 13, commit)}, look{clear: 10, visible: true}},
+		"an aborted transaction":             {1, 14, []*sarama.AbortedTransaction{aborted(1, 10)}, []*sarama.Records{batch(1, 10, 3), marker(1, 13, abort)}, look{clear: 14, end: true}},
+		"an aborted one, uncommitted":        {0, 14, nil, []*sarama.Records{batch(1, 10, 3), marker(1, 13, abort)}, look{clear: 10, visible: true}},
+		"the rest of an aborted one":         {1, 12, []*sarama.AbortedTransaction{aborted(1, 4)}, []*sarama.Records{batch(1, 8, 3), marker(1, 11, abort)}, look{clear: 12, end: true}},
+		"two aborted ones of a producer":     {1, 14, []*sarama.AbortedTransaction{aborted(1, 12), aborted(1, 10)}, []*sarama.Records{batch(1, 10, 1), marker(1, 11, abort), batch(1, 12, 1), marker(1, 13, abort)}, look{clear: 14, end: true}},
+		"an aborted and a committed one":     {1, 14, []*sarama.AbortedTransaction{aborted(1, 10)}, []*sarama.Records{batch(1, 10, 1), marker(1, 11, abort), batch(1, 12, 1), marker(1, 13, commit)}, look{clear: 12, visible: true}},
+		"aborted, and of another producer":   {1, 12, []*sarama.AbortedTransaction{aborted(1, 10)}, []*sarama.Records{batch(1, 10, 1), batch(2, 11, 1)}, look{clear: 11, visible: true}},
+		"aborted, and without a transaction": {1, 12, []*sarama.AbortedTransaction{aborted(1, 10)}, []*sarama.Records{batch(1, 10, 1), batch(0, 11, 1)}, look{clear: 11, visible: true}},
+		"more is to come":                    {1, 90, []*sarama.AbortedTransaction{aborted(1, 10)}, []*sarama.Records{batch(1, 10, 40)}, look{clear: 50}},
+		"a gap of compaction":                {1, 31, nil, []*sarama.Records{marker(1, 30, commit)}, look{clear: 31, end: true}},
+		"cut off":                            {1, 90, nil, []*sarama.Records{batch(0, 10, 0, func(b *sarama.RecordBatch) { b.PartialTrailingRecord = true })}, look{clear: 10}},
+		"an old format":                      {1, 11, nil, []*sarama.Records{{MsgSet: &sarama.MessageSet{Messages: []*sarama.MessageBlock{{}}}}}, look{clear: 10, visible: true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := &sarama.FetchResponseBlock{HighWaterMarkOffset: c.high, AbortedTransactions: c.aborted, RecordsSet: c.records}
+			require.Equal(t, c.want, lookAt(b, 10, c.isolation))
+		})
+	}
+}
+
+func TestTail(t *testing.T) {
+	now := time.Now()
+	l := newTail()
+	require.False(t, l.caughtUp(0, now))
+	ask := func(next int64) (offset int64) {
+		offset, wanted := l.ask(next, now)
+		require.True(t, wanted)
+		return offset
+	}
+	require.EqualValues(t, 10, ask(10))
+	require.True(t, l.learn(now, 10, look{clear: 12}), "ask on")
+	require.False(t, l.caughtUp(10, now))
+	require.EqualValues(t, 12, ask(10), "not again from the beginning")
+	require.False(t, l.learn(now, 10, look{clear: 11, end: true}), "an answer that was overtaken")
+	require.False(t, l.caughtUp(10, now))
+	require.False(t, l.learn(now, 12, look{clear: 13, end: true}))
+	require.True(t, l.caughtUp(10, now))
+	require.True(t, l.caughtUp(20, now), "and what came later is consumed as well")
+	require.False(t, l.caughtUp(9, now), "rewound")
+	require.False(t, l.caughtUp(10, now.Add(freshEnd)), "too old")
+
+	now = now.Add(time.Second)
+	require.EqualValues(t, 13, ask(10))
+	require.False(t, l.learn(now, 13, look{clear: 15, visible: true}))
+	require.False(t, l.caughtUp(10, now))
+	_, wanted := l.ask(10, now.Add(visibleFor-1))
+	require.False(t, wanted, "it is known to wait")
+	now = now.Add(visibleFor)
+	require.EqualValues(t, 15, ask(12))
+	require.EqualValues(t, 16, ask(16), "it was consumed")
+	require.EqualValues(t, 9, ask(9), "rewound")
+	require.False(t, l.caughtUp(16, now))
+}
+
+// claimAt returns the claim of a partition.
+func claimAt(m *member, id int32) *claimed {
+	for _, c := range sourceClaims(m) {
+		if c.id == id {
+			return c
+		}
+	}
+	return nil
+}
+
+// progressOf records the progress of a member, as it does every ten seconds, and returns that of a partition.
+func progressOf(m *member, store *told, topic string, id int32) dedup.Progress {
+	s := m.handler.anySession()
+	if s == nil {
+		return dedup.Progress{}
+	}
+	s.recorder.record(s.progress())
+	p, _ := store.of(m.cfg.Scope+"/"+topic, id)
+	return p
+}
+
+// TestKfake_LeaderAway_Rule8: a leader accepts connections and does not answer. Its partition is not caught up, that of the other
+// leader is, and progress waits no longer than it may.
+func TestKfake_LeaderAway_Rule8(t *testing.T) {
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(2), kfake.SeedTopics(2, "orders", "orders.g.dlq"), kfake.GroupMinSessionTimeout(time.Second))
+	require.NoError(t, err)
+	t.Cleanup(cluster.Close)
+	require.NoError(t, cluster.MoveTopicPartition("orders", 0, 0))
+	require.NoError(t, cluster.MoveTopicPartition("orders", 1, 1))
+	store := newTold()
+	m := start(t, Config{Brokers: cluster.ListenAddrs(), Group: "g", Topics: []string{"orders"}, Store: store}, routed(nothing))
+	require.Eventually(t, func() bool { return claimsOf(m) == 2 }, soon, poll)
+	caughtUp := func(id int32) bool { return progressOf(m, store, "orders", id).CaughtUp }
+	require.Eventually(t, func() bool { return caughtUp(0) && caughtUp(1) }, soon, poll)
+
+	release := make(chan struct{})
+	defer close(release)
+	coordinator := cluster.CoordinatorFor("g")
+	away := 1 - coordinator // the group goes on
+	cluster.ControlKey(int16(kmsg.Fetch), func(kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.KeepControl()
+		if cluster.CurrentNode() == away {
+			cluster.SleepControl(func() { <-release })
+		}
+		return nil, nil, false
+	})
+	require.Eventually(t, func() bool {
+		for id := range int32(2) { // as if the last answers were old
+			c := claimAt(m, id)
+			c.tail.mu.Lock()
+			c.tail.at = c.tail.at.Add(-freshEnd)
+			c.tail.mu.Unlock()
+		}
+		began := time.Now()
+		is := caughtUp(coordinator)
+		require.Less(t, time.Since(began), 2*endsWait)
+		p, _ := store.of("g/orders", away)
+		return is && !p.CaughtUp
+	}, soon, poll)
+	require.NoError(t, m.end())
+}
+
+// transact writes events in a transaction and ends it. open leaves it open until the returned function is called.
+func transact(t *testing.T, brokers []string, topic string, partition int32, from, to int, commit bool) {
+	t.Helper()
+	beginTransaction(t, brokers, topic, partition, from, to)(commit)
+}
+
+func beginTransaction(t *testing.T, brokers []string, topic string, partition int32, from, to int) (end func(commit bool)) {
+	t.Helper()
+	cfg := testenv.KafkaConfig()
+	cfg.Producer.Idempotent, cfg.Net.MaxOpenRequests = true, 1
+	cfg.Producer.Transaction.ID = fmt.Sprintf("%s-%d-%d", topic, partition, from)
+	cfg.Producer.Partitioner = sarama.NewManualPartitioner
+	p, err := sarama.NewSyncProducer(brokers, cfg)
+	require.NoError(t, err)
+	require.NoError(t, p.BeginTxn())
+	for i := from; i < to; i++ {
+		m := record(topic, i)
+		m.Partition = partition
+		_, _, err := p.SendMessage(m)
+		require.NoError(t, err)
+	}
+	return func(commit bool) {
+		defer p.Close()
+		if commit {
+			require.NoError(t, p.CommitTxn())
+		} else {
+			require.NoError(t, p.AbortTxn())
+		}
+	}
+}
+
+// TestKafka_Transactions_Rule8: partitions that end with a marker, or with aborted records, are caught up when all that is visible
+// is handled, and one with an open transaction is not.
+func TestKafka_Transactions_Rule8(t *testing.T) {
+	for name, isolation := range map[string]sarama.IsolationLevel{"read committed": sarama.ReadCommitted, "read uncommitted": sarama.ReadUncommitted} {
+		t.Run(name, func(t *testing.T) {
+			brokers, topic, cfg := onKafka(t, 6)
+			store := newTold()
+			cfg.Store = store
+			cfg.Sarama = func(sc *sarama.Config) {
+				quick(sc)
+				sc.Consumer.IsolationLevel = isolation
+			}
+			const committed, aborted, mixed, plain, open, empty = 0, 1, 2, 3, 4, 5
+			transact(t, brokers, topic, committed, 0, 10, true)
+			transact(t, brokers, topic, aborted, 100, 110, false)
+			transact(t, brokers, topic, mixed, 200, 210, true)
+			transact(t, brokers, topic, mixed, 210, 220, false)
+			transact(t, brokers, topic, mixed, 220, 230, true)
+			for range 3 {
+				transact(t, brokers, topic, mixed, 230, 330, false)
+			}
+			r := record(topic, 400)
+			r.Metadata = toPartition(plain)
+			produce(t, brokers, r)
+			end := beginTransaction(t, brokers, topic, open, 500, 510)
+
+			visible := 10 + 20 + 1
+			if isolation == sarama.ReadUncommitted {
+				visible += 10 + 10 + 100 + 10 // the three aborted ones have the same events
+			}
+			var got tally
+			m := start(t, cfg, routed(got.handle))
+			require.Eventually(t, func() bool { return got.events() == visible }, soon, poll)
+			for id := range int32(6) {
+				if id != open {
+					require.Eventually(t, func() bool { return progressOf(m, store, topic, id).CaughtUp }, soon, poll, "partition %d", id)
+				}
+			}
+			if isolation == sarama.ReadCommitted {
+				require.False(t, progressOf(m, store, topic, open).CaughtUp, "an open transaction has records of any age")
+			}
+			end(false)
+			require.Eventually(t, func() bool { return progressOf(m, store, topic, open).CaughtUp }, soon, poll)
+
+			// And after a restart, with the markers behind the committed offset.
+			require.NoError(t, m.end())
+			m = start(t, cfg, routed(got.handle))
+			require.Eventually(t, func() bool { return claimsOf(m) == 6 }, soon, poll)
+			for _, id := range []int32{committed, mixed, plain} {
+				require.Eventually(t, func() bool { return progressOf(m, store, topic, id).CaughtUp }, soon, poll, "partition %d", id)
+			}
+			transact(t, brokers, topic, committed, 600, 610, true)
+			require.Eventually(t, func() bool {
+				p := progressOf(m, store, topic, committed)
+				return p.Next == 21 && p.CaughtUp
+			}, soon, poll)
+			require.NoError(t, m.end())
+			require.Equal(t, visible+10, got.events())
+			_ = empty
+		})
+	}
+}
+
+// A GroupHandler in a foreign program asks with the client that it is given.
+func TestKfake_UseClient_Rule8(t *testing.T) {
+	brokers := fakeBrokers(t, 1, "orders", "orders.g.dlq")
+	produceEvents(t, brokers, "orders", 0, 3)
+	cfg := Config{Group: "g", Store: newTold(), Logger: quiet, Sarama: quick}
+	store := cfg.Store.(*told)
+	var got tally
+	h, err := NewGroupHandler(cfg, routed(got.handle))
+	require.NoError(t, err)
+	sc, err := DefaultSaramaConfig(cfg)
+	require.NoError(t, err)
+	client, err := sarama.NewClient(brokers, sc)
+	require.NoError(t, err)
+	defer client.Close()
+	h.UseClient(client)
+	group, err := sarama.NewConsumerGroupFromClient("g", client)
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- group.Consume(ctx, []string{"orders"}, h) }()
+	go func() {
+		for range group.Errors() {
+		}
+	}()
+	require.Eventually(t, func() bool {
+		s := h.anySession()
+		if got.events() < 3 || s == nil {
+			return false
+		}
+		s.recorder.record(s.progress())
+		p, _ := store.of("g/orders", 0)
+		return p.CaughtUp && p.Next == 3
+	}, soon, poll)
+	stop()
+	require.NoError(t, <-ended)
+	require.NoError(t, group.Close())
+	require.NoError(t, h.Close())
+}

@@ -1,0 +1,90 @@
+package dedup
+
+import (
+	"fmt"
+	"sync"
+	"time"
+)
+
+// The settings of a breaker.
+const (
+	breakAfter = 3           // failures without an answer between them
+	breakSpan  = time.Second // and for how long there must have been none
+	breakFor   = time.Second // until the store is asked again
+)
+
+// breaker refuses calls while a store does not answer, so that callers do not wait for it one by one. It opens after breakAfter
+// failures in a row that span breakSpan: a cluster of which one node is down still answers, and stays closed. While it is open, one call
+// every breakFor is let through as a probe; an answer closes it. The zero value is closed. It is safe for concurrent use.
+type breaker struct {
+	mu       sync.Mutex
+	failures int       // since the last answer
+	since    time.Time // when the first of them began
+	answered time.Time // the last answer
+	retryAt  time.Time // when the next probe may begin; zero: closed
+	probing  bool
+}
+
+// callEnd is what the end of a call says of the store.
+type callEnd uint8
+
+const (
+	callUnknown  callEnd = iota // it says nothing of the store, as when its caller left
+	callAnswered                // also a refusal is an answer
+	callFailed
+)
+
+// callPass is the right to make one call.
+type callPass struct {
+	began time.Time
+	probe bool
+}
+
+// begin asks for the right to make a call. With ok every pass must be given to end, once.
+func (b *breaker) begin(now time.Time) (p callPass, ok bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	p.began = now
+	if b.retryAt.IsZero() {
+		return p, true
+	}
+	if b.probing || now.Before(b.retryAt) {
+		return p, false
+	}
+	b.probing, p.probe = true, true
+	return p, true
+}
+
+// end notes how a call ended.
+func (b *breaker) end(p callPass, now time.Time, e callEnd) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if p.probe {
+		b.probing = false
+	}
+	switch {
+	case e == callAnswered:
+		b.failures, b.answered, b.retryAt = 0, now, time.Time{}
+	case e != callFailed, p.began.Before(b.answered): // one that began before the last answer says nothing new
+	case p.probe:
+		b.retryAt = now.Add(breakFor)
+	default:
+		if b.failures == 0 || p.began.Before(b.since) {
+			b.since = p.began
+		}
+		b.failures++
+		if b.retryAt.IsZero() && b.failures >= breakAfter && now.Sub(b.since) >= breakSpan {
+			b.retryAt = now.Add(breakFor)
+		}
+	}
+}
+
+// open reports whether calls are refused.
+func (b *breaker) open() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return !b.retryAt.IsZero()
+}
+
+// errOpen says that the store was not asked.
+var errOpen = fmt.Errorf("%w: it has not answered for a while, and is asked again in a moment", ErrUnavailable)

@@ -1,0 +1,23 @@
+package dedup_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/idem-go/idem/dedup"
+)
+
+// A store that is not set up is unavailable to all who only know that, and says what mends it.
+func TestSetupError(t *testing.T) {
+	cause := errors.New("SQLSTATE 42P01")
+	err := fmt.Errorf("pgstore: claim: %w", &dedup.SetupError{Problem: "tables are missing", Fix: "run idem migrate up", Err: cause})
+	require.ErrorIs(t, err, dedup.ErrUnavailable)
+	require.ErrorIs(t, err, cause)
+	require.EqualError(t, err, "pgstore: claim: ledger unavailable: tables are missing: run idem migrate up: SQLSTATE 42P01")
+	var setup *dedup.SetupError
+	require.ErrorAs(t, err, &setup)
+	require.EqualError(t, &dedup.SetupError{Problem: "p"}, "ledger unavailable: p")
+}

@@ -1,0 +1,62 @@
+package idem
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/idem-go/idem/dedup"
+)
+
+// This file settles the key that an event had before its identity was changed, with Tenant for instance. A copy of such an event says the
+// old key, and the store waits for that copy under the old key for as long as it keeps the record.
+
+// formerKey returns the key under which a copy was made, if the event has another one now. Headers of copies mean something in the group's own
+// topics only, and never reach another scope.
+func (d *delivery) formerKey() (dedup.Key, bool) {
+	c := d.m.copied
+	if c == nil || c.topic == "" || d.shadow || c.position == (dedup.Position{}) {
+		return dedup.Key{}, false
+	}
+	return c.key, c.key.ID != "" && c.key != d.req.Key && c.key.Scope == d.req.Key.Scope && c.key.Validate() == nil
+}
+
+// settleFormer settles the former key of an event that is settled under its present one. It asks until the store answers.
+func (p *Processor) settleFormer(ctx context.Context, d *delivery) error {
+	key, ok := d.formerKey()
+	operator, can := d.ledger.store.(dedup.Operator)
+	if !ok || !can {
+		return nil
+	}
+	for try := 1; ; try++ {
+		began := time.Now()
+		err := p.bounded(context.WithoutCancel(ctx), txSlack, func(ctx context.Context) error { return endFormer(ctx, operator, d, key) })
+		if err == nil {
+			d.ledger.up(ctx, p, began)
+			return nil
+		}
+		d.ledger.down(ctx, p, began, err)
+		reason := fmt.Errorf("%w: event %s had the key %s before, which could not be settled: %w", dedup.ErrUnavailable, d.req.Key, key, err)
+		if stop := d.pat.wait(ctx, outageWait(try), reason); stop != nil {
+			return stop
+		}
+	}
+}
+
+// endFormer discards a key that waits for just this copy. A key that waits for another copy, or that is not known, is left as it is.
+func endFormer(ctx context.Context, operator dedup.Operator, d *delivery, key dedup.Key) error {
+	records, err := operator.Inspect(ctx, key)
+	if err != nil {
+		return err
+	}
+	for _, r := range records {
+		if r.State == dedup.Waiting && r.Position == d.m.copied.position {
+			became := "goes on as"
+			if d.end == endDone {
+				became = "handled as"
+			}
+			return operator.Discard(ctx, key, d.route.retention, fmt.Sprintf("its identity has changed, %s %s", became, d.req.Key))
+		}
+	}
+	return nil
+}

@@ -1,0 +1,103 @@
+package httpidem_test
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/idem-go/idem/httpidem"
+)
+
+// hop is a server that notes the keys it is sent, and redirects some paths.
+type hop struct {
+	*httptest.Server
+	mu   sync.Mutex
+	to   map[string]string // by path
+	code int
+	keys map[string][]string
+}
+
+func newHop(t *testing.T, code int) *hop {
+	h := &hop{code: code, to: map[string]string{}, keys: map[string][]string{}}
+	h.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.keys[r.URL.Path] = append(h.keys[r.URL.Path], r.Header.Get("Idempotency-Key"))
+		if to := h.to[r.URL.Path]; to != "" {
+			w.Header().Set("Location", to)
+			w.WriteHeader(h.code)
+		}
+	}))
+	t.Cleanup(h.Close)
+	return h
+}
+
+func (h *hop) seen(path string) []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.keys[path]
+}
+
+// A key is for the host that the caller sends it to. Another one, to which a redirect leads, gets one made of it, the same each time.
+func TestTransportRedirectToAnotherHost(t *testing.T) {
+	for name, c := range map[string]struct {
+		code   int
+		header bool // the caller has set it
+	}{
+		"307, of the context":   {http.StatusTemporaryRedirect, false},
+		"308, of the header":    {http.StatusPermanentRedirect, true},
+		"303, of the header":    {http.StatusSeeOther, true},
+		"302, of the context":   {http.StatusFound, false},
+		"307, of the header":    {http.StatusTemporaryRedirect, true},
+		"302, of the header":    {http.StatusFound, true},
+		"308, of the transport": {http.StatusPermanentRedirect, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			here, there := newHop(t, c.code), newHop(t, c.code)
+			here.to["/a"] = there.URL + "/b" // another host
+			here.to["/same"] = here.URL + "/end"
+			there.to["/b"] = here.URL + "/back" // and home again
+			keeps := c.code == http.StatusTemporaryRedirect || c.code == http.StatusPermanentRedirect
+			client := &http.Client{Transport: &httpidem.Transport{}}
+			for range 2 {
+				for _, path := range []string{"/a", "/same"} {
+					r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, here.URL+path, bytes.NewReader([]byte("7")))
+					require.NoError(t, err)
+					switch {
+					case c.header:
+						r.Header.Set("Idempotency-Key", "order-1")
+					case name != "308, of the transport":
+						r = r.WithContext(httpidem.WithKey(r.Context(), "order-1"))
+					}
+					resp, err := client.Do(r)
+					require.NoError(t, err)
+					require.NoError(t, resp.Body.Close())
+					require.Equal(t, http.StatusOK, resp.StatusCode)
+				}
+			}
+			other := there.seen("/b")
+			require.Len(t, other, 2)
+			for _, key := range other {
+				require.NotContains(t, append(here.seen("/a"), "order-1"), key)
+				require.Equal(t, keeps, key != "", "a request that is no POST any longer has none")
+			}
+			if name == "308, of the transport" {
+				return
+			}
+			require.Equal(t, other[0], other[1], "it knows a repeat when it sees one")
+			want := ""
+			if keeps || c.header {
+				want = "order-1"
+			}
+			require.Equal(t, []string{"order-1", "order-1"}, here.seen("/a"))
+			require.Equal(t, []string{want, want}, here.seen("/end"), "the same host")
+			require.Equal(t, []string{want, want}, here.seen("/back"), "the host that the key is for")
+		})
+	}
+}

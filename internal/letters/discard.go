@@ -1,0 +1,87 @@
+package letters
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/idem-go/idem/dedup"
+)
+
+// Discard says which dead letters are given up for good, and why.
+type Discard struct {
+	// Filter chooses the dead letters, and records that are no dead letters.
+	Filter Filter
+	// Reason is kept in the store. Required.
+	Reason string
+	// Each is called with what became of each, if it is not nil, one after the other.
+	Each func(Discarded)
+}
+
+// Discarded is what became of a dead letter.
+type Discarded struct {
+	// Row has the verdict by which it was discarded or left alone.
+	Row
+	// Done says that it was discarded. Else Note says why not.
+	Done bool
+}
+
+// ErrReason is that no reason was given.
+var ErrReason = errors.New("a reason is needed")
+
+// Discard gives dead letters up for good: no replay takes them, and a purge may delete them. The event of a dead letter that the store knows
+// as dead is given up with it: no delivery of it runs. Where the store knows no event, nothing is said of the event ID: a good copy may still
+// come. What was handled or discarded before, what somebody works on, and what blocks its queue is left alone. May be repeated.
+func (q *Queue) Discard(ctx context.Context, what Discard) (done int, err error) {
+	if what.Reason == "" {
+		return 0, ErrReason
+	}
+	_, err = q.List(ctx, what.Filter, func(l *Found) (bool, error) {
+		all, err := q.Judge(ctx, nil, Decisions{Again: true, Forgotten: true}, l)
+		if err != nil {
+			return false, err
+		}
+		d, err := q.discard(ctx, &all[0], what.Reason)
+		if err != nil {
+			return false, fmt.Errorf("letter %s: %w", l.Place, err)
+		}
+		if d.Done {
+			done++
+		}
+		if what.Each != nil {
+			what.Each(d)
+		}
+		return true, nil
+	})
+	return done, err
+}
+
+// discard gives one up.
+func (q *Queue) discard(ctx context.Context, j *Judged, reason string) (Discarded, error) {
+	d := Discarded{Row: j.Row()}
+	key, store := q.discardKey(j.Place), &q.Ledgers[0]
+	switch j.Verdict {
+	case SeenDone, SeenDiscarded, SeenReplayed:
+		d.Note = "nothing is left to be done"
+		return d, nil
+	case SeenPending, SeenWaiting:
+		d.Note = "its event is still to be handled: " + j.Note
+		return d, nil
+	case SeenParked:
+		d.Note = "its event blocks a queue: idem event skip lets those behind it go on"
+		return d, nil
+	case SeenDead, SeenReopened:
+		key, store = j.Letter.Key, j.ledger
+	default: // the store knows no event, or nothing of this one
+	}
+	err := store.Operator().Discard(ctx, key, letterMemory, reason)
+	if errors.Is(err, dedup.ErrSettled) { // meanwhile
+		d.Note = "nothing is left to be done"
+		return d, nil
+	}
+	if err != nil {
+		return d, fmt.Errorf("%s: %w", store.Name, err)
+	}
+	d.Done = true
+	return d, nil
+}

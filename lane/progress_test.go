@@ -1,0 +1,91 @@
+package lane
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/dedup"
+)
+
+// noting is a processor that is told how far a partition is settled.
+type noting struct {
+	fake
+	mu    sync.Mutex
+	notes []dedup.Progress
+}
+
+func (n *noting) NoteProgress(_ context.Context, p dedup.Progress) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.notes = append(n.notes, p)
+}
+
+// rule 8: a lane tells where its partition begins before anything is handled, and then of its watermark, with the time of the last
+// message below it: never of what was settled beyond.
+func TestPartition_NotesProgress_Rule8(t *testing.T) {
+	began := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	for _, lanes := range []int{1, 4} {
+		synctest.Test(t, func(t *testing.T) {
+			n := &noting{}
+			settled := make(map[int64]bool)
+			n.fake = func(_ context.Context, m *idem.Message) error {
+				n.mu.Lock()
+				require.NotEmpty(t, n.notes, "nothing was told before it was handled")
+				n.mu.Unlock()
+				time.Sleep(time.Duration(rand.IntN(100)) * time.Millisecond)
+				n.mu.Lock()
+				defer n.mu.Unlock()
+				settled[m.Offset] = true
+				return nil
+			}
+			p := start(n, "t", 3, Config{Lanes: lanes, Queue: 32, Batch: 5})
+			for i := range int64(200) {
+				m := message(10 + 3*i)
+				m.Key, m.Time = []byte{byte(i % 7)}, began.Add(time.Duration(i)*time.Second)
+				if i%50 == 49 {
+					m.Time = time.Time{}
+				}
+				require.NoError(t, p.Push(t.Context(), m))
+				n.mu.Lock()
+				for _, said := range n.notes {
+					for at := int64(10); at < said.Next; at += 3 {
+						require.True(t, settled[at], "%d is not settled, and the progress is %d", at, said.Next)
+					}
+				}
+				n.mu.Unlock()
+			}
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			require.NoError(t, closeLane(t, p, nil))
+			require.Equal(t, dedup.Progress{Topic: "t", Partition: 3, Next: 10}, n.notes[0])
+			for _, said := range n.notes[1:] {
+				at := began.Add(time.Duration((said.Next-11)/3) * time.Second)
+				if (said.Next-11)/3%50 == 49 {
+					at = time.Time{}
+				}
+				require.Equal(t, at, said.Time, "%v", said)
+			}
+			next, _ := p.Watermark()
+			require.Equal(t, next, n.notes[len(n.notes)-1].Next)
+		})
+	}
+}
+
+// A runner that records progress itself is told nothing.
+func TestPartition_OwnProgress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := &noting{fake: func(context.Context, *idem.Message) error { return nil }}
+		p := start(n, "t", 3, Config{OwnProgress: true})
+		require.NoError(t, p.Push(t.Context(), message(1)))
+		synctest.Wait()
+		require.NoError(t, closeLane(t, p, nil))
+		require.Empty(t, n.notes)
+	})
+}

@@ -1,0 +1,248 @@
+package idem_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/dedup"
+)
+
+// A dead letter says what was found of an event. It has a key only if all of the key was.
+func TestLetter_KeepsWhatWasFound(t *testing.T) {
+	withTenant := idem.Tenant(idem.FromHeader("tenant"))
+	for name, c := range map[string]struct {
+		value   string
+		headers []idem.Header
+		opts    []idem.Option
+		class   idem.Class
+		key     dedup.Key
+		id, typ string
+	}{
+		"undecodable": {`{"event_id":"1","type":"paid","amount":"x"}`, nil, nil, idem.ClassUndecodable, dedup.Key{Scope: "g", Type: "paid", ID: "1"}, "1", "paid"},
+		"undecodable, with tenant": {
+			"no JSON", headers("event-id", "1", "event-type", "paid", "tenant", "acme"), []idem.Option{withTenant}, idem.ClassUndecodable,
+			dedup.Key{Tenant: "acme", Scope: "g", Type: "paid", ID: "1"}, "1", "paid",
+		},
+		"no tenant":               {`{}`, headers("event-id", "1", "event-type", "paid"), []idem.Option{withTenant}, idem.ClassNoID, dedup.Key{}, "1", "paid"},
+		"not JSON, type known":    {"no JSON", headers("event-type", "paid"), nil, idem.ClassNotJSON, dedup.Key{}, "", "paid"},
+		"not JSON, ID known":      {"no JSON", headers("event-id", "1"), nil, idem.ClassNotJSON, dedup.Key{}, "1", ""},
+		"not JSON, nothing known": {"no JSON", nil, nil, idem.ClassNotJSON, dedup.Key{}, "", ""},
+		"not JSON, ID by a fallback": {
+			"no JSON", headers("event-type", "paid"), []idem.Option{idem.ID(idem.FirstOf(idem.FromJSON("id"), idem.FromHeader("x")))}, idem.ClassNotJSON,
+			dedup.Key{}, "", "paid",
+		},
+		"no JSON is wanted":     {"no JSON", headers("event-type", "paid"), []idem.Option{idem.ID(idem.FromHeader("x"))}, idem.ClassNoID, dedup.Key{}, "", "paid"},
+		"two IDs":               {`{}`, headers("event-id", "1", "event-id", "2", "event-type", "paid"), nil, idem.ClassAmbiguous, dedup.Key{}, "", "paid"},
+		"no type":               {`{"event_id":"1"}`, nil, nil, idem.ClassNoType, dedup.Key{}, "1", ""},
+		"two types":             {`{"event_id":"1"}`, headers("event-type", "a", "event-type", "b"), nil, idem.ClassAmbiguous, dedup.Key{}, "1", ""},
+		"ID that does not fit":  {`{}`, headers("event-id", strings.Repeat("x", 256), "event-type", "paid"), nil, idem.ClassNoID, dedup.Key{}, "", "paid"},
+		"ID that is not UTF-8":  {`{}`, headers("event-id", "\xff", "event-type", "paid"), nil, idem.ClassNoID, dedup.Key{}, "", "paid"},
+		"ID of another handler": {`{}`, headers("event-id", "1", "event-type", "paid"), []idem.Option{idem.ID(idem.FromHeader("x"))}, idem.ClassNoID, dedup.Key{}, "", "paid"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bench) {
+				b.on(succeed, c.opts...)
+				m := &idem.Message{Topic: "orders", Offset: 7, Value: []byte(c.value), Headers: c.headers, Time: time.UnixMilli(1).UTC()}
+				require.NoError(t, b.start().Handle(t.Context(), m))
+				require.Equal(t, []string{"letter: " + string(c.class)}, b.all(), "the store was not touched (rule 6)")
+				l, err := idem.ParseLetter(b.sent.letters()[0])
+				require.NoError(t, err)
+				require.Equal(t, c.class, l.Class)
+				require.Equal(t, c.key, l.Key)
+				require.Equal(t, c.id, l.ID)
+				require.Equal(t, c.typ, l.Type)
+				require.Equal(t, m, l.Message)
+				require.Zero(t, l.Attempts)
+			})
+		})
+	}
+}
+
+// What could not be decoded is replayed under its key, and does not stand in the way of a good copy of its event (rule 6).
+func TestLetter_UndecodableUsesNoIDUp(t *testing.T) {
+	for _, first := range []string{"replay", "good copy"} {
+		inBubble(t, func(t *testing.T, b *bench) {
+			mended := false
+			b.on(succeed, idem.Decode(func(m *idem.Message, _ any) error {
+				if m.Offset == 1 && !mended {
+					return errors.New("no schema")
+				}
+				return nil
+			}))
+			p := b.start()
+			require.NoError(t, p.Handle(t.Context(), message("e1", 1)))
+			l, err := idem.ParseLetter(b.sent.letters()[0])
+			require.NoError(t, err)
+			again, err := l.Redrive(dedup.Position{})
+			require.NoError(t, err)
+			require.NoError(t, p.Handle(t.Context(), again), "replayed too early")
+			require.Len(t, b.sent.letters(), 2)
+			require.Equal(t, "orders.g.dlq", b.sent.letters()[1].Topic)
+			mended = true
+			msgs := []*idem.Message{again, message("e1", 9)}
+			if first == "good copy" {
+				msgs[0], msgs[1] = msgs[1], msgs[0]
+			}
+			for _, m := range msgs {
+				require.NoError(t, p.Handle(t.Context(), m))
+			}
+			require.Equal(t, 1, b.count("run 1"), "%v", b.all())
+			require.Len(t, b.sent.letters(), 2)
+		})
+	}
+}
+
+// A handler loses the option Tombstones while a tombstone of its waits for a delayed retry. The copy is dead-lettered and the store
+// knows it, so that nothing waits for ever; a release that takes tombstones again has it replayed.
+func TestLetter_DelayedTombstoneThatNobodyTakes(t *testing.T) {
+	tombstone := &idem.Message{
+		Topic: "orders", Partition: 1, Offset: 3, Key: []byte("k"), Headers: headers("event-id", "e1", "event-type", "paid"), Time: time.UnixMilli(1).UTC(),
+	}
+	delayed := func(t *testing.T, b *bench, order idem.Option) {
+		b.on(failing(1, errBoom), once, order, idem.Tombstones())
+		p := b.start()
+		require.NoError(t, p.Handle(t.Context(), tombstone))
+		require.NoError(t, p.Close())
+		b.router = idem.NewRouter()
+		b.on(succeed, once, order)
+	}
+	dead := func(t *testing.T, b *bench, l *idem.Message) dedup.Position {
+		letter, err := idem.ParseLetter(l)
+		require.NoError(t, err)
+		require.Equal(t, idem.ClassUndecodable, letter.Class)
+		require.Contains(t, letter.Error, "tombstones")
+		require.Equal(t, dedup.Key{Scope: "g", Type: "paid", ID: "e1"}, letter.Key)
+		require.Nil(t, letter.Message.Value)
+		records, err := b.store.Inspect(t.Context(), letter.Key)
+		require.NoError(t, err)
+		require.Len(t, records, 1)
+		require.Equal(t, dedup.GivenUp, records[0].State)
+		position, err := b.store.Reopen(t.Context(), letter.Key)
+		require.NoError(t, err)
+		return position
+	}
+	for _, fallback := range []bool{false, true} {
+		inBubble(t, func(t *testing.T, b *bench) {
+			delayed(t, b, idem.RetryTopics(5*time.Second))
+			if fallback {
+				b.router.Otherwise(func(context.Context, *idem.Message) error { b.add("fallback"); return nil })
+			}
+			p := b.start()
+			require.NoError(t, p.Handle(t.Context(), b.sent.letters()[0]))
+			require.Len(t, b.sent.letters(), 2)
+			position := dead(t, b, b.sent.letters()[1])
+			require.Zero(t, b.count("fallback"))
+			require.NoError(t, p.Close())
+
+			b.router = idem.NewRouter()
+			b.on(succeed, idem.Tombstones())
+			letter, err := idem.ParseLetter(b.sent.letters()[1])
+			require.NoError(t, err)
+			again, err := letter.Redrive(position)
+			require.NoError(t, err)
+			require.NoError(t, b.start().Handle(t.Context(), again))
+			require.Equal(t, 2, b.count("run 1"))
+		})
+	}
+	t.Run("deferred", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, b *bench) {
+			delayed(t, b, idem.KeyOrdered(5*time.Second))
+			b.start()
+			stop := b.takesUp()
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			require.Len(t, b.sent.letters(), 1)
+			_, parked, ok, err := b.store.FindParked(t.Context(), "g", "orders", dedup.Key{Scope: "g", Type: "paid", ID: "e1"})
+			require.NoError(t, err)
+			require.True(t, ok)
+			require.True(t, parked.Blocked, "it blocks its queue like any other dead head")
+			dead(t, b, b.sent.letters()[0])
+			stop()
+		})
+	})
+	t.Run("without a handler", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, b *bench) {
+			delayed(t, b, idem.RetryTopics(5*time.Second))
+			b.router = idem.NewRouter()
+			idem.On(b.router, "refunded", succeed)
+			b.router.Otherwise(func(context.Context, *idem.Message) error { b.add("fallback"); return nil })
+			require.NoError(t, b.start().Handle(t.Context(), b.sent.letters()[0]))
+			require.Len(t, b.sent.letters(), 2)
+			letter, err := idem.ParseLetter(b.sent.letters()[1])
+			require.NoError(t, err)
+			require.Equal(t, idem.ClassNoType, letter.Class)
+			require.Equal(t, "e1", letter.ID)
+			require.Equal(t, "paid", letter.Type)
+			require.Equal(t, dedup.Key{}, letter.Key, "it is replayed to where the store waits for it")
+			require.Zero(t, b.count("fallback"))
+		})
+	})
+	t.Run("in its own topic", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, b *bench) {
+			b.on(succeed)
+			require.NoError(t, b.start().Handle(t.Context(), tombstone))
+			require.Empty(t, b.all(), "skipped, as ever")
+		})
+	})
+}
+
+// What lies in a retry topic and is no copy goes to the dead-letter topic of its source, which there is, whatever its headers say.
+func TestLetter_NotACopyGoesWhereItsSourceGoes(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.on(succeed, idem.RetryTopics(time.Minute))
+		p := b.start()
+		require.Equal(t, "orders.g.dlq", p.DeadLetterTopic("orders"))
+		require.Equal(t, "orders.g.dlq", p.DeadLetterTopic("orders.g.retry"))
+		require.Equal(t, "orders.g.dlq", p.DeadLetterTopic("orders.g.retry.1m"))
+		require.Equal(t, "orders.h.retry.1m.g.dlq", p.DeadLetterTopic("orders.h.retry.1m"), "another group's is a topic like any other")
+		for _, topic := range []string{"orders.g.retry", "orders.g.retry.1m"} {
+			plain := message("e1", 1)
+			forged := message("e2", 2)
+			forged.Headers = headers(idem.HeaderTopic, "admin", idem.HeaderPartition, "0", idem.HeaderOffset, "0",
+				idem.HeaderTime, "2026-01-01T00:00:00Z", idem.HeaderGroup, "g")
+			broken := message("e3", 3)
+			broken.Headers = headers(idem.HeaderTopic, "admin.g.retry", idem.HeaderEventID, strings.Repeat("x", 300))
+			for _, m := range []*idem.Message{plain, forged, broken} {
+				m.Topic = topic
+				require.NoError(t, p.Handle(t.Context(), m))
+				sent := b.sent.letters()
+				l := sent[len(sent)-1]
+				require.Equal(t, string(idem.ClassNotACopy), headerOf(l, idem.HeaderErrorClass))
+				require.Equal(t, "orders.g.dlq", l.Topic)
+				letter, err := idem.ParseLetter(l)
+				require.NoError(t, err)
+				require.Equal(t, topic, letter.Message.Topic, "where it lies")
+				require.Equal(t, dedup.Key{}, letter.Key)
+			}
+		}
+		require.Len(t, b.sent.letters(), 6)
+		letter, err := idem.ParseLetter(b.sent.letters()[0])
+		require.NoError(t, err)
+		require.Equal(t, "e1", letter.ID)
+		require.Equal(t, "paid", letter.Type)
+	})
+}
+
+// A record too large for the dead-letter topic: its pointer goes there too.
+func TestLetter_PointerOfWhatIsNoCopy(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.sent.fail = func(m *idem.Message) error {
+			if len(m.Value) > 0 {
+				return idem.ErrTooLarge
+			}
+			return nil
+		}
+		b.on(succeed, idem.RetryTopics(time.Minute))
+		m := message("e1", 1)
+		m.Topic = "orders.g.retry.1m"
+		require.NoError(t, b.start().Handle(t.Context(), m))
+		require.Equal(t, "orders.g.dlq", b.sent.letters()[0].Topic)
+	})
+}

@@ -1,0 +1,108 @@
+package ops
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// This file says who did what, in the log and to Config.Audit.
+
+// The actions of audit lines that are no [ActionKind].
+const (
+	actionEnter        = "enter"
+	actionReplayLetter = "replay letter"
+)
+
+// The outcomes of audit lines that are none of a replay.
+const (
+	outcomeRead    = "read"
+	outcomeRefused = "refused"
+)
+
+// auditReplay writes what became of a dead letter, or of all of a plan if row is nil. Payloads are not in it (G-04).
+func (h *Handler) auditReplay(ctx context.Context, p *replayPlan, row *letterRow, outcome, note string) {
+	e := AuditEvent{Who: p.Who, Action: string(ActionReplay), Plan: p.ID, Outcome: outcome, Note: note}
+	if row != nil {
+		e.Action, e.Letter, e.EventType, e.EventID = actionReplayLetter, row.letterPlace.String(), row.Type, row.ID
+	}
+	h.audit(ctx, slog.LevelInfo, e)
+}
+
+// auditRead writes that somebody has seen the payload of a dead letter.
+func (h *Handler) auditRead(v *visit, row *letterRow) {
+	h.audit(v.context(), slog.LevelInfo, AuditEvent{
+		Who: v.who, Action: string(ActionPayload), Letter: row.letterPlace.String(), EventType: row.Type, EventID: row.ID, Outcome: outcomeRead, Path: pathOf(v.r.URL),
+	})
+}
+
+// refused writes that somebody was refused something.
+func (h *Handler) refused(v *visit, a Action, why string) {
+	left, ok := h.refusals.take(h.now())
+	if !ok {
+		return
+	}
+	if left > 0 {
+		why += fmt.Sprintf(" (%s before it were not written)", plural(left, "refusal"))
+	}
+	e := AuditEvent{
+		Who: v.who, Action: string(a.Kind), Plan: clip(a.Plan, maxErrorText), EventType: a.EventType, EventID: a.EventID, Outcome: outcomeRefused, Note: why, Path: pathOf(v.r.URL),
+	}
+	if len(a.Letters) == 1 {
+		e.Letter = a.Letters[0]
+	}
+	h.audit(v.context(), slog.LevelWarn, e)
+}
+
+// audit completes e and hands it on.
+func (h *Handler) audit(ctx context.Context, level slog.Level, e AuditEvent) {
+	ctx = context.WithoutCancel(ctx)
+	e.Time, e.Group, e.Note = h.now(), h.cfg.Consumer.Group, clip(e.Note, maxErrorText)
+	attrs := []slog.Attr{slog.String("who", e.Who), slog.String("group", e.Group), slog.String("outcome", e.Outcome)}
+	for _, x := range []struct{ name, value string }{
+		{"plan", e.Plan}, {"letter", e.Letter}, {"type", e.EventType}, {"event_id", e.EventID}, {"path", e.Path}, {"note", e.Note},
+	} {
+		if x.value != "" {
+			attrs = append(attrs, slog.String(x.name, x.value))
+		}
+	}
+	h.cfg.Logger.LogAttrs(ctx, level, "ops page: "+e.Action, attrs...)
+	if h.cfg.Audit == nil {
+		return
+	}
+	defer func() { // no request is there to recover it, and the consumer must not end with it
+		if v := recover(); v != nil {
+			h.cfg.Logger.ErrorContext(ctx, "ops page: ops.Config.Audit panicked", "plan", e.Plan, "panic", fmt.Sprintf("%T", v))
+		}
+	}()
+	h.cfg.Audit(ctx, e)
+}
+
+// maxRefusals bounds the refusals that are written in a minute: a stranger must not fill the log.
+const maxRefusals = 60
+
+// refusals counts them.
+type refusals struct {
+	mu      sync.Mutex
+	since   time.Time
+	written int
+	left    int // out, since the last one that was written
+}
+
+// take reports whether one more is to be written, and how many were left out before it.
+func (r *refusals) take(now time.Time) (left int, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if now.Sub(r.since) >= time.Minute {
+		r.since, r.written = now, 0
+	}
+	if r.written >= maxRefusals {
+		r.left++
+		return 0, false
+	}
+	r.written++
+	left, r.left = r.left, 0
+	return left, true
+}

@@ -1,0 +1,100 @@
+package ops
+
+import (
+	"net/http"
+	"net/url"
+
+	"github.com/idem-go/idem"
+)
+
+// This file decides what somebody who was let in may do.
+
+// ActionKind is a kind of [Action].
+type ActionKind string
+
+// The kinds of actions.
+const (
+	// ActionView shows a page. No page but that of a dead letter has payloads.
+	ActionView ActionKind = "view"
+	// ActionPayload shows the value, the Kafka key and the foreign headers of one dead letter. If it is refused, the page shows the
+	// rest of the dead letter.
+	ActionPayload ActionKind = "payload"
+	// ActionPlan asks the stores what a replay of dead letters would do. It changes nothing.
+	ActionPlan ActionKind = "plan"
+	// ActionReplay carries a plan out.
+	ActionReplay ActionKind = "replay"
+)
+
+// Action is what somebody asks for, and its object.
+type Action struct {
+	Kind ActionKind
+	// Page is the last part of the path, such as "letters"; empty for the start page.
+	Page string
+	// Topic is the dead-letter topic that is listed, read or replayed. Empty: none was named.
+	Topic string
+	// Letters are the dead letters it is about, each as "topic/partition/offset". Not set for lists.
+	Letters []string
+	// EventID, EventType and Tenant are those of the event that is looked up, as far as they were named.
+	EventID, EventType, Tenant string
+	// Plan is the id of the plan that is shown or carried out.
+	Plan string
+}
+
+// viewOf is the action of a page, by the parameters of its URL.
+func viewOf(v *visit, name string) Action {
+	a := Action{Kind: ActionView, Page: name}
+	switch name {
+	case "event":
+		a.EventID, a.EventType, a.Tenant, a.Topic = v.identity("id"), v.identity("type"), v.identity("tenant"), v.query("topic")
+	case "letters":
+		a.EventID, a.EventType, a.Topic = v.query("id"), v.query("type"), v.query("topic")
+	case "letter":
+		a.Topic = v.query("topic")
+		if place, err := parsePlace(a.Topic, v.query("partition")+"/"+v.query("offset")); err == nil {
+			a.Letters = []string{place.String()}
+		}
+	case "plan":
+		a.Plan = v.query("id")
+	}
+	return a
+}
+
+// may asks Config.Authorize. A refusal is logged and audited.
+func (h *Handler) may(v *visit, a Action) bool {
+	if h.cfg.Authorize == nil {
+		return true
+	}
+	err := h.cfg.Authorize(v.r, v.who, a)
+	if err != nil {
+		h.refused(v, a, idem.ErrorText(err))
+	}
+	return err == nil
+}
+
+var errNotAllowed = &pageError{http.StatusForbidden, "Not allowed", "You may look at this page, but not do this. The program decides it (ops.Config.Authorize)."}
+
+// crossSite reports whether a browser loads r for another site or origin, other than by following a link: as a picture, a script, in a
+// frame, or by fetch. Such requests cannot read an answer, but they take the places of searches and plans. Fetch Metadata Request
+// Headers, W3C. A browser that sends none of them cannot be judged.
+func crossSite(r *http.Request) bool {
+	switch r.Header.Get("Sec-Fetch-Site") {
+	case "", "same-origin", "none":
+		return false
+	}
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		return false // forms: http.CrossOriginProtection and TrustedOrigins judge them
+	}
+	return r.Header.Get("Sec-Fetch-Mode") != "navigate" || r.Header.Get("Sec-Fetch-Dest") != "document"
+}
+
+// planned is the action of making or carrying out a plan.
+func planned(kind ActionKind, page, plan, topic string, at []letterPlace) Action {
+	a := Action{Kind: kind, Page: page, Plan: plan, Topic: topic}
+	for _, place := range at {
+		a.Letters = append(a.Letters, place.String())
+	}
+	return a
+}
+
+// pathOf is the path that was asked for, as it may be logged: without the query.
+func pathOf(u *url.URL) string { return clip(u.EscapedPath(), maxErrorText) }
