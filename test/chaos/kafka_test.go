@@ -125,6 +125,15 @@ func (c *cluster) waitNoLag(group, topic string, limit time.Duration) {
 	require.Equal(c.t, ends, committed, "committed offsets beyond the end of the log")
 }
 
+// hasNoLag reports whether the group has committed all there is at this moment.
+func (c *cluster) hasNoLag(group, topic string) bool {
+	c.t.Helper()
+	ends, err := c.ends(topic)
+	require.NoError(c.t, err)
+	committed, err := c.committed(group, topic)
+	return err == nil && sum(committed) >= sum(ends) // an error: the group's coordinator is being looked for
+}
+
 // deadLetters returns how many dead letters the group has written. No topic is none.
 func (c *cluster) deadLetters(group, topic string) (n int64) {
 	c.t.Helper()

@@ -18,7 +18,7 @@ func TestParkedEventsUnderFire_Idempotent(t *testing.T) {
 	}
 	rng, seed := newSeeded(t)
 	began := time.Now()
-	l := newLine(t, copies(rng, events, 2, lanePartitions), rounds+2)
+	l := newLine(t, copies(rng, events, 2, lanePartitions), 2*rounds+2)
 	l.producer.value = func(d *delivery) []byte {
 		kind := [...]string{"ordered-tx", "ordered-on"}[d.order/laneKeys%2]
 		return fmt.Appendf(nil, `{"event_id":"seq-%06d","type":%q,"key":%d,"seq":%d}`, d.order, kind, d.order%laneKeys, d.order/laneKeys)
