@@ -258,11 +258,11 @@ func done(ctx context.Context) <-chan struct{} {
 	return ctx.Done()
 }
 
-// plainLines is plain for a text of several lines.
+// plainLines is plain for a text of several lines. A tab becomes a space.
 func plainLines(s string) string {
 	lines := strings.Split(s, "\n")
 	for i := range lines {
-		lines[i] = plain(lines[i])
+		lines[i] = plain(strings.ReplaceAll(lines[i], "\t", " "))
 	}
 	return strings.Join(lines, "\n")
 }

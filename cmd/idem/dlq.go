@@ -179,7 +179,7 @@ func newDLQList(a *app) *cobra.Command {
 	var chosen filterFlags
 	var limit int
 	cmd := &cobra.Command{
-		Use: "ls", Short: "List dead letters", Args: cobra.NoArgs,
+		Use: "ls", Aliases: []string{"list"}, Short: "List dead letters", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			f, err := chosen.filter()
 			if err != nil {

@@ -464,7 +464,7 @@ func TestListAndShow(t *testing.T) {
 	require.NotContains(t, out, "\x1b")
 	require.Contains(t, said, "2 of 2 records, 2 shown")
 
-	code, out, _ = do("dlq", "ls", "--id", "b", "-o", "json")
+	code, out, _ = do("dlq", "list", "--id", "b", "-o", "json") // an alias
 	require.Zero(t, code)
 	rows := decodeJSON[[]letters.Row](t, bytes.NewReader([]byte(out)))
 	require.Len(t, rows, 1)

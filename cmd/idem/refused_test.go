@@ -109,4 +109,5 @@ func TestPlainEscapesBytes(t *testing.T) {
 	require.Equal(t, "a\uFFFD2Jb\\u2028c", plain("a\x9b2Jb\u2028c"))
 	require.Equal(t, "\uFFFD\\u001b", plain("\xff\x1b"))
 	require.Equal(t, "größe ✓", plain("größe ✓"))
+	require.Equal(t, "a:\n b \\u0007", plainLines("a:\n\tb\t\a"))
 }
