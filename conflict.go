@@ -107,11 +107,34 @@ func (p *Processor) tellKnown(ctx context.Context, d *delivery, a dedup.Answer) 
 // conflictLogEvery is how often at most a conflict is logged for one handler.
 const conflictLogEvery = time.Minute
 
-// conflictLog bounds the log lines about conflicts of one handler.
+// conflictNoteEvery is how often at most a conflict of one handler is noted in the store, so that a producer whose copies all
+// differ costs a hundredth of the time.
+const conflictNoteEvery = 100 * time.Millisecond
+
+// conflictLog bounds what conflicts of one handler write.
 type conflictLog struct {
-	mu      sync.Mutex
-	next    time.Time
-	skipped int // since the last line
+	mu       sync.Mutex
+	next     time.Time // of the log
+	skipped  int       // since the last line
+	nextNote time.Time // in the store
+}
+
+// admitNote reports whether a conflict may be noted in the store now.
+func (l *conflictLog) admitNote(now time.Time) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if now.Before(l.nextNote) {
+		return false
+	}
+	l.nextNote = now.Add(conflictNoteEvery)
+	return true
+}
+
+// noteFailed lets the store rest: a note that fails costs a second.
+func (l *conflictLog) noteFailed(now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.nextNote = now.Add(conflictLogEvery)
 }
 
 // admit reports whether a line may be logged now, and how many were left out before it.
@@ -134,6 +157,7 @@ func (p *Processor) conflicted(ctx context.Context, d *delivery, a dedup.Answer,
 			Group: p.cfg.Group, Message: d.m, Key: d.req.Key, First: a.First, Known: a.Known, DeadLetter: letter, Shadow: p.cfg.Shadow,
 		})
 	}
+	p.noteConflict(ctx, d)
 	leftOut, ok := d.route.conflicts.admit(time.Now())
 	if !ok {
 		return
@@ -151,4 +175,22 @@ func (p *Processor) conflicted(ctx context.Context, d *delivery, a dedup.Answer,
 		attrs = append(attrs, "not_logged", leftOut)
 	}
 	p.log.WarnContext(ctx, text, attrs...)
+}
+
+// conflictNoteTime is how long the store has to note a conflict. The delivery waits for it.
+const conflictNoteTime = time.Second
+
+// noteConflict lets the store remember the copy, for a person who looks at the event. It is lost if that fails.
+func (p *Processor) noteConflict(ctx context.Context, d *delivery) {
+	noter, ok := d.ledger.store.(dedup.ConflictNoter)
+	if !ok || d.m.Topic == "" || d.ledger.isDown.Load() || !d.route.conflicts.admitNote(time.Now()) {
+		return
+	}
+	err := p.bounded(context.WithoutCancel(ctx), conflictNoteTime, func(ctx context.Context) error {
+		return noter.NoteConflict(ctx, d.req.Key, d.m.origin())
+	})
+	if err != nil {
+		d.route.conflicts.noteFailed(time.Now())
+		p.log.DebugContext(ctx, "conflict was not noted in the ledger", append(p.messageAttrs(d.m, d.req.Key), "error", p.errorText(err))...)
+	}
 }

@@ -277,3 +277,60 @@ func TestConflict_CopiesOfDeferredEvents(t *testing.T) {
 		require.Equal(t, []string{"done a1 7", "done a2 7"}, done(b))
 	})
 }
+
+// The store remembers which copies had another content. It is written to at most ten times a second for it, and a copy that comes again
+// counts once.
+func TestConflict_NotedInTheStore(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.on(succeed)
+		b.start()
+		require.NoError(t, b.p.Handle(t.Context(), paying("e1", 1, 7)))
+		require.NoError(t, b.p.Handle(t.Context(), paying("e1", 2, 7)))
+		for _, offset := range []int64{3, 4} { // the second one comes at once
+			require.NoError(t, b.p.Handle(t.Context(), paying("e1", offset, 8)))
+		}
+		for range 2 {
+			time.Sleep(100 * time.Millisecond)
+			require.NoError(t, b.p.Handle(t.Context(), paying("e1", 5, 8)))
+		}
+		noted, err := b.store.Conflicts(t.Context(), dedup.Key{Scope: "g", Type: "paid", ID: "e1"}, 10)
+		require.NoError(t, err)
+		m := paying("e1", 1, 7)
+		require.Equal(t, []dedup.Origin{{Topic: m.Topic, Partition: m.Partition, Offset: 3}, {Topic: m.Topic, Partition: m.Partition, Offset: 5}}, noted)
+	})
+}
+
+// mute is a store that does not note conflicts in time.
+type mute struct {
+	*spy
+	calls int
+}
+
+func (s *mute) NoteConflict(ctx context.Context, _ dedup.Key, _ dedup.Origin) error {
+	s.calls++
+	<-ctx.Done()
+	return context.Cause(ctx)
+}
+
+// A store that cannot note conflicts changes no outcome, and costs a second in each minute.
+func TestConflict_NotNoted(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		s := &mute{spy: b.store}
+		b.cfg.Store = s
+		runs := 0
+		b.on(func(context.Context, idem.Event[payload]) error { runs++; return nil })
+		b.start()
+		require.NoError(t, b.p.Handle(t.Context(), paying("e1", 1, 7)))
+		began := time.Now()
+		for offset := range int64(30) {
+			require.NoError(t, b.p.Handle(t.Context(), paying("e1", 2+offset, 8)))
+			time.Sleep(time.Second)
+		}
+		require.Equal(t, 1, s.calls)
+		require.Equal(t, 31*time.Second, time.Since(began))
+		require.Equal(t, 1, runs)
+		time.Sleep(time.Minute)
+		require.NoError(t, b.p.Handle(t.Context(), paying("e1", 40, 8)))
+		require.Equal(t, 2, s.calls)
+	})
+}

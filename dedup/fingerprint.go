@@ -2,6 +2,7 @@ package dedup
 
 import (
 	"encoding/binary"
+	"fmt"
 	"hash/crc32"
 )
 
@@ -24,6 +25,38 @@ func Checksum(value []byte) (f Fingerprint) {
 // IsChecksum reports whether f is a [Checksum] and no keyed hash.
 func (f Fingerprint) IsChecksum() bool {
 	return f != (Fingerprint{}) && [12]byte(f[checksumLen:]) == [12]byte{}
+}
+
+// Comparison says how copies of an event are compared, for a person to read.
+type Comparison uint8
+
+// The comparisons.
+const (
+	NotCompared   Comparison = iota
+	ByChecksum               // of the whole value
+	ByFingerprint            // a keyed hash of chosen fields
+)
+
+var comparisonNames = [...]string{"not compared", "checksum", "fingerprint"}
+
+// String is the comparison in lower case.
+func (c Comparison) String() string {
+	if int(c) < len(comparisonNames) {
+		return comparisonNames[c]
+	}
+	return fmt.Sprintf("comparison(%d)", uint8(c))
+}
+
+// Comparison says which kind f is.
+func (f Fingerprint) Comparison() Comparison {
+	switch {
+	case f == Fingerprint{}:
+		return NotCompared
+	case f.IsChecksum():
+		return ByChecksum
+	default:
+		return ByFingerprint
+	}
 }
 
 // Bytes is what a store keeps of f: 4 bytes of a checksum, 16 of a keyed hash, and nil of the zero value. It is a part of f, no

@@ -50,6 +50,8 @@ type Record struct {
 	// First is the origin of the delivery that made the record; of a dead one, of the delivery whose letter was sent.
 	First  Origin
 	Reason string
+	// Compared says how copies of the event are compared with it.
+	Compared Comparison
 	// Created and Changed are the server's times, zero where a store does not keep them. Expires is when the record may be
 	// forgotten, zero if that is not known.
 	Created, Changed, Expires time.Time
@@ -82,6 +84,16 @@ type Operator interface {
 	// Import makes records of events that were handled before the ledger knew of them. What is known already stays as it is.
 	// It returns how many are new. Keys may come in any order and several times.
 	Import(ctx context.Context, events []Imported) (added int, err error)
+}
+
+// ConflictNoter is an ability of a [Store]: to remember which copies of an event had another content, for a person who looks at
+// it. It is no part of the event's record, and no answer depends on it.
+type ConflictNoter interface {
+	// NoteConflict remembers a record of a topic for a day, or for less if the store forgets the event sooner. A record that
+	// is noted again counts once, and a store may leave out those of an event that has many.
+	NoteConflict(ctx context.Context, key Key, copyOf Origin) error
+	// Conflicts returns noted records of the key, the first noted first, at most limit, which is positive. They have no times.
+	Conflicts(ctx context.Context, key Key, limit int) ([]Origin, error)
 }
 
 // Imported is an event that was handled elsewhere.

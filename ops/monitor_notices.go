@@ -65,6 +65,8 @@ var (
 	_ idem.GapObserver     = (*Monitor)(nil)
 	_ idem.TopicObserver   = (*Monitor)(nil)
 	_ idem.SilenceObserver = (*Monitor)(nil)
+
+	_ idem.ConflictObserver = (*Monitor)(nil)
 )
 
 func (m *Monitor) noteRebalance(e idem.RebalanceEvent, n int) {
@@ -159,5 +161,21 @@ func (m *Monitor) ObserveLost(_ context.Context, e idem.LostEvent) {
 	m.notices.add(notice{
 		kind: "lost", Level: "warn", Title: "A claim was lost while its handler ran",
 		Text: fmt.Sprintf("%s %s: somebody else has taken it over, it goes through the gate again", clip(e.Key.Type, 255), clip(e.Key.ID, 255)),
+	})
+}
+
+// ObserveConflict remembers copies with another content, by the type of their event. They are counted among duplicates and dead
+// letters already.
+func (m *Monitor) ObserveConflict(_ context.Context, e idem.ConflictEvent) {
+	o, fate := originOf(e.Message), "it was skipped"
+	switch {
+	case e.Shadow:
+		fate = "it was handled, since nothing is skipped in shadow mode"
+	case e.DeadLetter:
+		fate = "it was dead-lettered"
+	}
+	m.notices.add(notice{
+		kind: "conflict", subject: e.Key.Type, Level: "warn", Title: "A copy differs from the event that has its ID",
+		Text: fmt.Sprintf("%s %s at %s/%d offset %d: %s", clip(e.Key.Type, 255), clip(e.Key.ID, 255), o.Topic, o.Partition, o.Offset, fate),
 	})
 }

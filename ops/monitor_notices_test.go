@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/dedup"
 )
 
 // A ledger that is away when its processor is closed is not said to be back.
@@ -19,4 +20,19 @@ func TestMonitor_OutageThatIsNotSeenToEnd(t *testing.T) {
 	require.Equal(t, "Ledger *pgstore.Store is asked no longer", m.notices.list(1)[0].Title)
 	m.ObserveLedger(t.Context(), idem.LedgerEvent{Name: name, For: time.Minute})
 	require.Equal(t, "Ledger *pgstore.Store is back", m.notices.list(1)[0].Title)
+}
+
+// Copies that differ are one notice for each type of event.
+func TestMonitor_Conflict(t *testing.T) {
+	m := NewMonitor()
+	for i, typ := range []string{"paid", "paid", "sent"} {
+		m.ObserveConflict(t.Context(), idem.ConflictEvent{
+			Message: &idem.Message{Topic: "orders", Partition: 2, Offset: int64(i)}, Key: dedup.Key{Type: typ, ID: "7"}, DeadLetter: i == 2,
+		})
+	}
+	all := m.notices.list(9)
+	require.Len(t, all, 2)
+	require.Equal(t, "sent 7 at orders/2 offset 2: it was dead-lettered", all[0].Text)
+	require.Equal(t, "paid 7 at orders/2 offset 1: it was skipped", all[1].Text)
+	require.Equal(t, 2, all[1].Times)
 }

@@ -307,6 +307,9 @@ func factsOf(r *eventRecord) []fact {
 	if !r.NoRow {
 		facts = append(facts, fact{"Handler", map[bool]string{true: "transactional", false: "with claims"}[r.Tx]}, fact{"State", r.State.String()},
 			fact{"Claims", fmt.Sprintf("%d, %d failed, %d taken over", r.Fence, r.Failures, r.Takeovers)})
+		if r.Content != "" {
+			facts = append(facts, fact{"Content", r.Content})
+		}
 	}
 	if r.First.Topic != "" {
 		facts = append(facts, fact{"Origin", fmt.Sprintf("%s/%d/%d", r.First.Topic, r.First.Partition, r.First.Offset)})

@@ -57,7 +57,9 @@ func recordsOf(e *events.Event) (all []eventRecord) {
 	}
 	for _, r := range records {
 		one := eventRecord{Record: r, Ledger: e.Ledger.Name, Next: e.Next(r), NoRow: len(e.Records) == 0}
-		if v := e.View(r); v.Parked != nil {
+		v := e.View(r)
+		one.Content = v.ContentText()
+		if v.Parked != nil {
 			p := v.Parked
 			one.Parked = &parkedEvent{p.Topic, p.Partition, p.Queue, p.Head, p.HeadID, p.Blocked, p.Wait, p.Others}
 		}

@@ -46,10 +46,11 @@ type eventAnswer struct {
 // eventRecord is one record of one ledger.
 type eventRecord struct {
 	dedup.Record
-	Ledger string
-	Next   string // what becomes of it
-	Parked *parkedEvent
-	NoRow  bool // it is parked, and its record was forgotten
+	Ledger  string
+	Next    string // what becomes of it
+	Content string // how copies are compared, and which differed
+	Parked  *parkedEvent
+	NoRow   bool // it is parked, and its record was forgotten
 }
 
 // parkedEvent is where an event waits in its queue.

@@ -135,6 +135,11 @@ var (
 		Description: "Time between the record that was handled and a copy of it elsewhere in the log.",
 		Attributes:  []string{attrSystem, attrGroup, attrTopic, attrEventType, attrCause, attrVerdict, attrShadow},
 	}
+	mConflicts = Metric{
+		Name: "idem.conflicts", Kind: Counter, Unit: "{event}",
+		Description: "Copies with another content than the event of their ID, by what had become of that event.",
+		Attributes:  []string{attrSystem, attrGroup, attrTopic, attrEventType, attrVerdict},
+	}
 	mClaims = Metric{
 		Name: "idem.claims", Kind: Counter, Unit: "{claim}",
 		Description: "Answers of ledgers to claims. None is no answer, or a transaction that was rolled back.",
@@ -189,7 +194,7 @@ var (
 
 // engineMetrics are those of processors.
 var engineMetrics = []*Metric{
-	&mConsumed, &mParked, &mProcess, &mCallSize, &mInFlight, &mRunSize, &mDuplicates, &mDuplicateAge, &mClaims, &mClaimsLost, &mTakeovers,
+	&mConsumed, &mParked, &mProcess, &mCallSize, &mInFlight, &mRunSize, &mDuplicates, &mDuplicateAge, &mConflicts, &mClaims, &mClaimsLost, &mTakeovers,
 	&mLedgerCall, &mLedgerDown, &mOutages, &mRetries, &mLetters, &mSkipped, &mHandlerStalls,
 }
 

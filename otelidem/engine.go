@@ -26,12 +26,14 @@ var (
 	_ idem.LedgerObserver     = (*Observer)(nil)
 	_ idem.StallObserver      = (*Observer)(nil)
 	_ idem.LostObserver       = (*Observer)(nil)
+	_ idem.ConflictObserver   = (*Observer)(nil)
 )
 
 // enginePart is the instruments of processors.
 type enginePart struct {
 	consumed, parked, claims, lost, takeovers  metric.Int64Counter
 	outages, retries, letters, skipped, stalls metric.Int64Counter
+	conflicts                                  metric.Int64Counter
 	down                                       metric.Int64UpDownCounter
 	process, age, ledgerCall                   metric.Float64Histogram
 	callSize, runSize                          metric.Int64Histogram
@@ -51,6 +53,7 @@ func (p *enginePart) init(b *builder) {
 	p.claims, p.lost, p.takeovers = b.counter(&mClaims), b.counter(&mClaimsLost), b.counter(&mTakeovers)
 	p.ledgerCall, p.down, p.outages = b.seconds(&mLedgerCall), b.upDown(&mLedgerDown), b.counter(&mOutages)
 	p.retries, p.letters, p.skipped, p.stalls = b.counter(&mRetries), b.counter(&mLetters), b.counter(&mSkipped), b.counter(&mHandlerStalls)
+	p.conflicts = b.counter(&mConflicts)
 
 	inFlight, duplicates := b.countedUpDown(&mInFlight), b.counted(&mDuplicates)
 	b.watch(func(_ context.Context, to metric.Observer) error {
@@ -198,6 +201,14 @@ func (o *Observer) ObserveDuplicate(ctx context.Context, e idem.DuplicateEvent) 
 	if o.spans.recording.Load() > 0 {
 		o.duplicateInRun(ctx, e.Verdict)
 	}
+}
+
+// ObserveConflict counts a copy with another content.
+func (o *Observer) ObserveConflict(ctx context.Context, e idem.ConflictEvent) {
+	known := e.Known.String()
+	set := o.engine.eventSets.get(eventLabels{group: e.Group, topic: e.Message.Topic, typ: e.Key.Type, key: attrVerdict, value: known})
+	o.engine.conflicts.Add(ctx, 1, set.add...)
+	o.eventInRun(ctx, "idem.conflict", attribute.String(attrVerdict, known))
 }
 
 // ledgerLabels are those of what a ledger did. Groups and ledgers come from the program, so that nothing is to be bounded.

@@ -36,6 +36,7 @@ func TestCountsOfEveryOutcome(t *testing.T) {
 		handle(t, p, message("e1", 1), message("e2", 2), message("e3", 3), message("e1", 4), typed("other", "e4", 5), tombstone,
 			&idem.Message{Topic: "orders", Partition: 1, Offset: 7, Value: []byte(`{"type":"paid"}`)})
 		handle(t, p, message("e1", 1)) // the same record again
+		require.Zero(t, tm.sum("idem.conflicts"))
 
 		for outcome, want := range map[string]int{"handled": 2, "duplicate": 2, "dead_letter": 2, "skipped": 2, "later": 0, "fallback": 0} {
 			require.Equal(t, want, tm.sum(consumed, "idem.outcome="+outcome, "messaging.destination.name=orders",
@@ -58,6 +59,11 @@ func TestCountsOfEveryOutcome(t *testing.T) {
 		require.NotZero(t, tm.count("idem.ledger.operation.duration", "idem.ledger.operation=claim"))
 		require.NotZero(t, tm.count("idem.ledger.operation.duration", "idem.ledger.operation=complete"))
 		require.NotZero(t, tm.count("idem.run.size"))
+
+		other := message("e1", 9)
+		other.Value = append(other.Value, ' ')
+		handle(t, p, other)
+		require.Equal(t, 1, tm.sum("idem.conflicts", "idem.event.type=paid", "idem.verdict=done", "messaging.destination.name=orders"))
 	})
 }
 

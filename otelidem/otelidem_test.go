@@ -111,6 +111,7 @@ func TestAttributesAreThoseOfTheList(t *testing.T) {
 	tm.ObserveRetry(ctx, idem.RetryEvent{Group: "billing", Message: m, Key: k, Err: errBoom})
 	tm.ObserveDuplicate(ctx, idem.DuplicateEvent{Group: "billing", Message: m, Key: k, Verdict: dedup.Done, Shadow: true, Age: time.Hour})
 	tm.ObserveDeadLetter(ctx, idem.DeadLetterEvent{Group: "billing", Message: m, Key: k, Class: idem.ClassFailed, Err: errBoom})
+	tm.ObserveConflict(ctx, idem.ConflictEvent{Group: "billing", Message: m, Key: k, Known: dedup.Done})
 	tm.ObserveSkipped(ctx, idem.SkippedEvent{Group: "billing", Message: m, Type: "x"})
 	tm.ObserveLedger(ctx, idem.LedgerEvent{Group: "billing", Name: "producer", Down: true, Err: errBoom})
 	call := idem.LedgerCallEvent{Group: "billing", Ledger: "l", Verb: idem.VerbClaim, Keys: 1, Takeovers: 1}

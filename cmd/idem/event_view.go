@@ -65,6 +65,9 @@ func viewRows(v *events.View) (rows [][]string) {
 	if v.Created != nil || v.Changed != nil {
 		add("known", "%s%s%s", at("since ", v.Created), map[bool]string{true: ", "}[v.Created != nil && v.Changed != nil], at("changed ", v.Changed))
 	}
+	if text := v.ContentText(); text != "" {
+		add("content", "%s", text)
+	}
 	if v.Expires != nil {
 		add("kept until", "%s", stampOf(v.Expires))
 	}

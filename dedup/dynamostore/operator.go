@@ -47,7 +47,7 @@ func (s *Store) Inspect(ctx context.Context, keys ...dedup.Key) ([]dedup.Record,
 func (s *Store) view(k dedup.Key, key string, r *record, now time.Time) *dedup.Record {
 	v := &dedup.Record{
 		Key: k, Position: r.position, Doubtful: r.doubt, Fence: r.fence, Failures: r.failures, Takeovers: r.takeovers,
-		First: r.first, Reason: r.reason, Created: r.created, Changed: r.changed, Expires: r.changed.Add(r.lease + r.retention),
+		First: r.first, Reason: r.reason, Compared: r.fingerprint.Comparison(), Created: r.created, Changed: r.changed, Expires: r.changed.Add(r.lease + r.retention),
 	}
 	switch {
 	case r.state == claimed:

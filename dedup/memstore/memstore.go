@@ -53,6 +53,8 @@ var (
 	_ dedup.Operator  = (*Store)(nil)
 	_ dedup.Lister    = (*Store)(nil)
 	_ dedup.Parker    = (*Store)(nil)
+
+	_ dedup.ConflictNoter = (*Store)(nil)
 )
 
 // New returns an empty store.

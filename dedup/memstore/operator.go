@@ -219,10 +219,48 @@ func (r *record) shown() dedup.State {
 func (r *record) view(now time.Time) dedup.Record {
 	v := dedup.Record{
 		Key: r.key, State: r.shown(), Position: r.position, Doubtful: r.doubt, Fence: r.fence, Failures: r.failures,
-		Takeovers: r.takeovers, First: r.first, Reason: r.reason, Created: r.created, Changed: r.changed, Expires: r.expires,
+		Takeovers: r.takeovers, First: r.first, Reason: r.reason, Compared: r.fingerprint.Comparison(), Created: r.created, Changed: r.changed, Expires: r.expires,
 	}
 	if r.state == claimed {
 		v.Lease = r.lease.Sub(now)
 	}
 	return v
+}
+
+// maxDiffering is how many copies with another content are kept of one event.
+const maxDiffering = 100
+
+// NoteConflict implements [dedup.ConflictNoter]. It keeps the first 100 for as long as the event is known.
+func (s *Store) NoteConflict(ctx context.Context, key dedup.Key, copyOf dedup.Origin) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now, err := begin(ctx, "note conflict")
+	if err != nil {
+		return err
+	}
+	if err := key.Validate(); err != nil {
+		return fmt.Errorf("memstore: note conflict: %w", err)
+	}
+	copyOf.Time = time.Time{}
+	if r := s.lookUp(key, now); r != nil && len(r.differing) < maxDiffering && !slices.ContainsFunc(r.differing, copyOf.Same) {
+		r.differing = append(r.differing, copyOf)
+	}
+	return nil
+}
+
+// Conflicts implements [dedup.ConflictNoter].
+func (s *Store) Conflicts(ctx context.Context, key dedup.Key, limit int) ([]dedup.Origin, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now, err := begin(ctx, "conflicts")
+	if err != nil {
+		return nil, err
+	}
+	if err := key.Validate(); err != nil {
+		return nil, fmt.Errorf("memstore: conflicts: %w", err)
+	}
+	if r := s.lookUp(key, now); r != nil {
+		return slices.Clone(r.differing[:min(max(limit, 0), len(r.differing))]), nil
+	}
+	return nil, nil
 }

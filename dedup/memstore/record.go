@@ -40,6 +40,8 @@ type record struct {
 	result   dedup.Result
 	reopened bool // waits for the copy that a redrive publishes, which nobody has claimed yet
 
+	differing []dedup.Origin // copies with another content
+
 	created, changed time.Time
 
 	retention time.Duration

@@ -319,3 +319,26 @@ func tuplesRead(t *testing.T, pool *pgxpool.Pool) (n int64) {
 		AND relname LIKE ANY ('{processed_events%,idempotency_keys%}')`).Scan(&n))
 	return n
 }
+
+// What is noted of copies with another content shares a table with starts. Neither hides the other, and starts of another record of a
+// done event leave the notes.
+func TestConflictsAndStarts(t *testing.T) {
+	inLayouts(t, 4, func(t *testing.T, s *pgstore.Store, _ *pgxpool.Pool) {
+		ctx, e := t.Context(), request("e")
+		at := func(offset int64) dedup.Origin { return dedup.Origin{Topic: "orders", Partition: 1, Offset: offset} }
+		starts := func(o dedup.Origin) uint32 {
+			n, err := s.CountStart(ctx, e.Key, o)
+			require.NoError(t, err)
+			return n
+		}
+		require.NoError(t, s.NoteConflict(ctx, e.Key, at(1)))
+		require.EqualValues(t, 1, starts(at(2)))
+		require.NoError(t, s.NoteConflict(ctx, e.Key, at(2)))
+		require.EqualValues(t, 2, starts(at(2)))
+		endAs(t, s, e, func(*dedup.Completion) {})
+		require.Zero(t, starts(at(3)))
+		noted, err := s.Conflicts(ctx, e.Key, 10)
+		require.NoError(t, err)
+		require.Equal(t, []dedup.Origin{at(1)}, noted)
+	})
+}

@@ -32,9 +32,11 @@ func readRecords(rows pgx.Rows, yield func(r dedup.Record, n int64) bool) (count
 			topic, reason        pgtype.Text
 			partition            pgtype.Int4
 			at                   pgtype.Timestamptz
+			compared             pgtype.Int4
 		)
 		err := rows.Scan(&r.Tx, &tenant, &scope, &typ, &r.Key.ID, &status, &version, &r.Doubtful, &failures, &takeovers,
-			&generation, &retry, &fence, &lease, &topic, &partition, &offset, &at, &reason, &r.Created, &r.Changed, &r.Expires, &n)
+			&generation, &retry, &fence, &lease, &topic, &partition, &offset, &at, &reason, &r.Created, &r.Changed, &r.Expires,
+			&compared, &n)
 		if err != nil {
 			return count, err
 		}
@@ -49,6 +51,7 @@ func readRecords(rows pgx.Rows, yield func(r dedup.Record, n int64) bool) (count
 		if state == dedup.Claimed {
 			r.Lease = time.Duration(lease.Int64) * time.Microsecond
 		}
+		r.Compared = comparison(compared)
 		r.First, r.Reason = readOrigin(topic, partition, offset, at), reason.String
 		r.Created, r.Changed, r.Expires = r.Created.UTC(), r.Changed.UTC(), r.Expires.UTC()
 		if !yield(r, n) {
@@ -57,6 +60,18 @@ func readRecords(rows pgx.Rows, yield func(r dedup.Record, n int64) bool) (count
 	}
 	rows.Close()
 	return count, rows.Err()
+}
+
+// comparison is what the length of a fingerprint says.
+func comparison(length pgtype.Int4) dedup.Comparison {
+	switch {
+	case !length.Valid:
+		return dedup.NotCompared
+	case int(length.Int32) < len(dedup.Fingerprint{}):
+		return dedup.ByChecksum
+	default:
+		return dedup.ByFingerprint
+	}
 }
 
 const (

@@ -82,3 +82,37 @@ func (s *Store) ClearStarts(ctx context.Context, key dedup.Key, o dedup.Origin) 
 		return err
 	})
 }
+
+// NoteConflict implements [dedup.ConflictNoter], in table event_starts and a transaction of its own. The event's own row is
+// neither written nor locked.
+func (s *Store) NoteConflict(ctx context.Context, key dedup.Key, o dedup.Origin) error {
+	if err := key.Validate(); err != nil {
+		return fmt.Errorf("pgstore: note conflict: %w", err)
+	}
+	return s.ownTx(ctx, "note conflict", func(q *statements, b *pgx.Batch) {
+		b.Queue(q.noteConflict, key.Tenant, key.Scope, key.Type, key.ID, o.Topic, o.Partition, o.Offset)
+	}, execs(1))
+}
+
+// Conflicts implements [dedup.ConflictNoter].
+func (s *Store) Conflicts(ctx context.Context, key dedup.Key, limit int) (noted []dedup.Origin, err error) {
+	if err := key.Validate(); err != nil {
+		return nil, fmt.Errorf("pgstore: conflicts: %w", err)
+	}
+	err = s.ownTx(ctx, "conflicts", func(q *statements, b *pgx.Batch) {
+		b.Queue(q.conflicts, key.Tenant, key.Scope, key.Type, key.ID, int64(max(limit, 0)))
+	}, func(results pgx.BatchResults) error {
+		rows, err := results.Query()
+		if err != nil {
+			return err
+		}
+		noted, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (o dedup.Origin, err error) {
+			return o, row.Scan(&o.Topic, &o.Partition, &o.Offset)
+		})
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return noted, nil
+}

@@ -165,6 +165,7 @@ type statements struct {
 	renew, complete, release, finishEvents, takeBack   string
 	reopenEvent, reopenKey, reopenedEvent, reopenedKey string
 	countStart, clearStarts, version, keyColumns       string
+	noteConflict, conflicts                            string
 	layout, kinds, newKinds, origins, newOrigins       string            // the last four: of the compact layout
 	uniqueTests                                        map[string]string // by table
 	originEvents, originKeys                           string            // of what is dead
@@ -218,6 +219,7 @@ func newStatements(schema string, l layout) *statements {
 		reopenedEvent: file("reopened", "{table}", "{events_read}", "{other}", "{keys_read}"),
 		reopenedKey:   file("reopened", "{table}", "{keys_read}", "{other}", "{events_read}"),
 		countStart:    file("count_start"), clearStarts: file("clear_starts"),
+		noteConflict: file("note_conflict"), conflicts: file("conflicts"),
 		version: file("version"), layout: file("layout"), keyColumns: file("key_columns"),
 		aging:       newAgingSQL(file),
 		parking:     newParkingSQL(file),

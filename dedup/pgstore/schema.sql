@@ -82,7 +82,8 @@ CREATE INDEX IF NOT EXISTS processed_events_expires_at ON processed_events (expi
 CREATE INDEX IF NOT EXISTS idempotency_keys_expires_at ON idempotency_keys (expires_at);
 
 -- [Both layouts.]
--- Starts of transactional runs without an end: what kills its process leaves no other trace.
+-- Starts of transactional runs without an end: what kills its process leaves no other trace. With starts = 0: records that
+-- are copies of an event with another content.
 CREATE TABLE IF NOT EXISTS event_starts (
     tenant           text COLLATE "C" NOT NULL,
     scope            text COLLATE "C" NOT NULL,

@@ -28,6 +28,7 @@ var (
 	_ dedup.Lister          = (*Store)(nil)
 	_ dedup.Looker          = (*Store)(nil)
 	_ dedup.TxLooker        = (*Store)(nil)
+	_ dedup.ConflictNoter   = (*Store)(nil)
 
 	_ dedup.TxRunner[pgx.Tx] = (*Store)(nil)
 )

@@ -62,7 +62,7 @@ func (s *Store) inspect(ctx context.Context, keys []dedup.Key) ([]dedup.Record, 
 func (r *record) view(k dedup.Key, now, ttl int64) dedup.Record {
 	v := dedup.Record{
 		Key: k, Position: r.position, Doubtful: r.uncertain, Fence: r.fence, Failures: r.failures, Takeovers: r.takeovers,
-		First: r.first, Reason: r.reason,
+		First: r.first, Reason: r.reason, Compared: r.fingerprint.Comparison(),
 	}
 	switch {
 	case r.state == pending:

@@ -27,6 +27,8 @@ var inspectTests = []test{
 	{name: "inspect: every state is told from the others", run: inspectStates},
 	{name: "inspect: a released copy of a later attempt waits or is released", run: inspectLaterCopy},
 	{name: "inspect: what was counted", run: inspectCounts},
+	{name: "inspect: how copies are compared", needs: Fingerprints, run: inspectContent},
+	{name: "conflicts: copies with another content are noted beside the record", needs: Fingerprints, run: noteConflicts},
 	{name: "inspect: the lease that is left, and that it is over", run: inspectLease},
 	{name: "inspect: times are the server's", run: inspectTimes},
 	{name: "inspect: in the order of the keys, without those that are not known", run: inspectOrder},
@@ -117,6 +119,55 @@ func inspectLaterCopy(k *kit) {
 	require.Len(k, all, 1)
 	require.Contains(k, []dedup.State{dedup.Released, dedup.Waiting}, all[0].State)
 	require.Equal(k, dedup.Position{Retry: 2}, all[0].Position)
+}
+
+func inspectContent(k *kit) {
+	k.get(dedup.Fresh, long, request("none"))
+	require.Equal(k, dedup.NotCompared.String(), k.sees(dedup.Claimed, "none").Compared.String())
+	for id, want := range map[string]dedup.Comparison{"checksum": dedup.ByChecksum, "keyed hash": dedup.ByFingerprint} {
+		_, c := k.get(dedup.Fresh, long, printed(id, prints[id][0]))
+		k.complete(completion(c))
+		require.Equal(k, want.String(), k.sees(dedup.Finished, id).Compared.String())
+	}
+}
+
+// noteConflicts is for stores that are a [dedup.ConflictNoter].
+func noteConflicts(k *kit) {
+	s, ok := k.s.(dedup.ConflictNoter)
+	if !ok {
+		k.Skip("not a dedup.ConflictNoter")
+	}
+	noted := func(id string, limit int) []dedup.Origin {
+		k.Helper()
+		found, err := s.Conflicts(k.ctx, key(id), limit)
+		require.NoError(k, err)
+		return found
+	}
+	first := printed("e", prints["checksum"][0])
+	_, c := k.get(dedup.Fresh, long, first)
+	k.complete(completion(c))
+	k.get(dedup.Fresh, long, request("other"))
+	require.Empty(k, noted("e", 10))
+	was := k.sees(dedup.Finished, "e")
+	copies := []dedup.Origin{{Topic: "b", Partition: 2, Offset: 9}, {Topic: "b", Partition: 2, Offset: 3}, {Topic: "a", Offset: 7}}
+	for _, o := range slices.Concat(copies, copies) {
+		withTime := o
+		withTime.Time = time.Unix(1, 0)
+		require.NoError(k, s.NoteConflict(k.ctx, key("e"), withTime))
+	}
+	require.Equal(k, copies, noted("e", 10))
+	require.Equal(k, copies[:2], noted("e", 2))
+	require.Empty(k, noted("other", 10))
+	require.Equal(k, was, k.sees(dedup.Finished, "e"), "the record is as it was")
+	k.meets(dedup.Done, first)
+	require.NoError(k, s.NoteConflict(k.ctx, key("unknown"), copies[0]))
+	k.seesNothing("unknown")
+	k.get(dedup.Fresh, long, request("unknown"))
+	require.NoError(k, k.operator().Forget(k.ctx, key("e")))
+	require.Empty(k, noted("e", 10))
+	require.ErrorIs(k, s.NoteConflict(k.ctx, dedup.Key{}, copies[0]), dedup.ErrKey)
+	_, err := s.Conflicts(k.ctx, dedup.Key{}, 1)
+	require.ErrorIs(k, err, dedup.ErrKey)
 }
 
 func inspectCounts(k *kit) {

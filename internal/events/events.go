@@ -45,9 +45,15 @@ type Event struct {
 	Key    dedup.Key
 	// Records are what the ledger holds of it: at most one of each way, none if it is parked and was forgotten otherwise.
 	Records []dedup.Record
+	// Conflicts are records that are copies with another content, as far as the ledger noted them and still knows them, at most
+	// [MaxConflicts]. Nil if the ledger notes none.
+	Conflicts []dedup.Origin
 	// Parked says where it waits in the order of its Kafka key, nil if it does not.
 	Parked *Parked
 }
+
+// MaxConflicts is how many copies with another content are shown of an event.
+const MaxConflicts = 20
 
 // ErrWhichType is that an event cannot be found without its type in a ledger.
 var ErrWhichType = errors.New("which event?")
@@ -72,6 +78,14 @@ func Find(ctx context.Context, ledgers []letters.Ledger, q Query) (all []*Event,
 	for _, e := range all {
 		if e.Parked, err = findParked(ctx, e.Ledger, e.Key, cmp.Or(q.Topic, e.Records[0].First.Topic)); err != nil {
 			return nil, err
+		}
+		if noter, ok := e.Ledger.Store.(dedup.ConflictNoter); ok {
+			if e.Conflicts, err = noter.Conflicts(ctx, e.Key, MaxConflicts); err != nil {
+				return nil, fmt.Errorf("%s: %w", e.Ledger.Name, err)
+			}
+			if e.Conflicts == nil {
+				e.Conflicts = []dedup.Origin{}
+			}
 		}
 	}
 	if len(all) == 0 && q.Type != "" {

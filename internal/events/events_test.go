@@ -2,6 +2,7 @@ package events
 
 import (
 	"context"
+	"encoding/json"
 	"strings"
 	"testing"
 	"time"
@@ -85,6 +86,44 @@ type typed struct {
 }
 
 func (s *typed) Types(context.Context, string) ([]string, error) { return s.types, s.err }
+
+// A copy that differs is shown with its event. A ledger that notes none says nothing of them: it is not known whether there are any.
+func TestConflicts(t *testing.T) {
+	s := memstore.New(memstore.Volatile())
+	reqs := []dedup.Request{{Key: key("order", "1"), Retention: time.Hour, Fingerprint: dedup.Checksum([]byte("a"))}}
+	require.NoError(t, s.Claim(t.Context(), dedup.NewToken(), time.Minute, reqs, make([]dedup.Answer, 1)))
+	finish(t, s, key("order", "2"), "")
+	view := func(store dedup.Store, id string) (*View, string) {
+		all, err := Find(t.Context(), []letters.Ledger{ledger("one", store)}, Query{Scope: "billing", Type: "order", ID: id})
+		require.NoError(t, err)
+		require.Len(t, all, 1)
+		v := all[0].Views()[0]
+		text, err := json.Marshal(v)
+		require.NoError(t, err)
+		return &v, string(text)
+	}
+	v, text := view(s, "1")
+	require.Contains(t, text, `"compared":"checksum","conflicts":[]`)
+	require.Equal(t, "compared by checksum, no copy that differs was noted in the last day", v.ContentText())
+	v, text = view(&bare{s, s}, "1")
+	require.Contains(t, text, `"compared":"checksum"`)
+	require.NotContains(t, text, `"conflicts"`)
+	require.Equal(t, "compared by checksum", v.ContentText())
+	v, text = view(s, "2")
+	require.Contains(t, text, `"compared":"not compared"`)
+	require.Equal(t, "not compared", v.ContentText())
+
+	for i := range int64(MaxConflicts) {
+		require.NoError(t, s.NoteConflict(t.Context(), key("order", "1"), dedup.Origin{Topic: "orders", Partition: 2, Offset: i}))
+		if i == 1 {
+			v, text = view(s, "1")
+			require.Contains(t, text, `"conflicts":[{"topic":"orders","partition":2,"offset":0},{"topic":"orders","partition":2,"offset":1}]`)
+			require.Equal(t, "compared by checksum, copies that differ: orders/2 offset 0, orders/2 offset 1", v.ContentText())
+		}
+	}
+	v, _ = view(s, "1")
+	require.Contains(t, v.ContentText(), "offset 19, and maybe more")
+}
 
 // A ledger that cannot be searched wants a type, or takes those that the scope has registered.
 func TestFindWithoutAType(t *testing.T) {

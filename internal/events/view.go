@@ -1,7 +1,9 @@
 package events
 
 import (
+	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/idem-go/idem/dedup"
@@ -10,30 +12,33 @@ import (
 // View is a record as people and scripts see it. Times are the server's. What producers and handlers wrote is in it as it came
 // (G-04).
 type View struct {
-	Ledger        string      `json:"ledger"`
-	Scope         string      `json:"scope"`
-	Type          string      `json:"type"`
-	Tenant        string      `json:"tenant,omitempty"`
-	ID            string      `json:"id"`
-	Transactional bool        `json:"transactional"`
-	State         string      `json:"state"`
-	Settled       bool        `json:"settled"`
-	Discarded     bool        `json:"discarded,omitempty"`
-	Doubtful      bool        `json:"doubtful,omitempty"`
-	Stuck         bool        `json:"stuck,omitempty"`
-	Reason        string      `json:"reason,omitempty"`
-	Failures      uint32      `json:"failures"`
-	Takeovers     uint32      `json:"takeovers"`
-	Fence         uint64      `json:"fence"`
-	Generation    uint32      `json:"generation"`
-	Retry         uint32      `json:"retry"`
-	Lease         string      `json:"lease,omitempty"`
-	Origin        *Origin     `json:"origin,omitempty"`
-	Created       *time.Time  `json:"created,omitempty"`
-	Changed       *time.Time  `json:"changed,omitempty"`
-	Expires       *time.Time  `json:"expires,omitempty"`
-	Parked        *ParkedView `json:"parked,omitempty"`
-	Next          string      `json:"next,omitempty"`
+	Ledger        string `json:"ledger"`
+	Scope         string `json:"scope"`
+	Type          string `json:"type"`
+	Tenant        string `json:"tenant,omitempty"`
+	ID            string `json:"id"`
+	Transactional bool   `json:"transactional"`
+	State         string `json:"state"`
+	Settled       bool   `json:"settled"`
+	Discarded     bool   `json:"discarded,omitempty"`
+	Doubtful      bool   `json:"doubtful,omitempty"`
+	Stuck         bool   `json:"stuck,omitempty"`
+	Reason        string `json:"reason,omitempty"`
+	Compared      string `json:"compared,omitempty"` // how the content of copies is compared
+	// Conflicts are copies with another content that were noted, at most [MaxConflicts]; left out if the ledger notes none.
+	Conflicts  []*Origin   `json:"conflicts,omitzero"`
+	Failures   uint32      `json:"failures"`
+	Takeovers  uint32      `json:"takeovers"`
+	Fence      uint64      `json:"fence"`
+	Generation uint32      `json:"generation"`
+	Retry      uint32      `json:"retry"`
+	Lease      string      `json:"lease,omitempty"`
+	Origin     *Origin     `json:"origin,omitempty"`
+	Created    *time.Time  `json:"created,omitempty"`
+	Changed    *time.Time  `json:"changed,omitempty"`
+	Expires    *time.Time  `json:"expires,omitempty"`
+	Parked     *ParkedView `json:"parked,omitempty"`
+	Next       string      `json:"next,omitempty"`
 }
 
 // Origin is where a record of a topic was.
@@ -78,6 +83,15 @@ func (e *Event) View(r dedup.Record) View {
 		Origin: originOf(r.First), Created: moment(r.Created), Changed: moment(r.Changed), Expires: moment(r.Expires),
 		Next: e.Next(r),
 	}
+	if r.State != 0 {
+		v.Compared = r.Compared.String()
+		if e.Conflicts != nil {
+			v.Conflicts = []*Origin{}
+		}
+		for _, o := range e.Conflicts {
+			v.Conflicts = append(v.Conflicts, originOf(o))
+		}
+	}
 	if r.State == dedup.Claimed {
 		v.Lease = Short(r.Lease)
 	}
@@ -117,6 +131,31 @@ func Short(d time.Duration) string {
 		return d.Round(time.Second).String()
 	}
 	return strconv.Itoa(int(d.Hours()/24)) + " days"
+}
+
+// ContentText says how the content of copies is compared with a record, and which of them differed. It is empty for what has no
+// record.
+func (v *View) ContentText() string {
+	switch {
+	case v.Compared == "" || v.Compared == dedup.NotCompared.String():
+		return v.Compared
+	case v.Conflicts == nil:
+		return "compared by " + v.Compared
+	case len(v.Conflicts) == 0:
+		return "compared by " + v.Compared + ", no copy that differs was noted in the last day"
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "compared by %s, copies that differ:", v.Compared)
+	for i, o := range v.Conflicts {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		fmt.Fprintf(&b, " %s/%d offset %d", o.Topic, o.Partition, o.Offset)
+	}
+	if len(v.Conflicts) == MaxConflicts {
+		b.WriteString(", and maybe more")
+	}
+	return b.String()
 }
 
 // Stuck reports whether somebody has claimed the event and has not spoken in time.

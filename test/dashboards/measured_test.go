@@ -225,6 +225,7 @@ func tellAll(ctx context.Context, o *otelidem.Observer) {
 		o.ObserveDuplicate(ctx, idem.DuplicateEvent{Group: group, Message: m, Key: key, Verdict: verdict, SameRecord: true})
 		o.ObserveDuplicate(ctx, idem.DuplicateEvent{Group: group, Message: m, Key: key, Verdict: verdict, Age: time.Second, Shadow: true})
 	}
+	o.ObserveConflict(ctx, idem.ConflictEvent{Group: group, Message: m, Key: key, Known: dedup.Done})
 	answered := idem.LedgerCallEvent{Group: group, Ledger: "*pgstore.Store", Verb: idem.VerbTransaction, Took: time.Second, Takeovers: 1}
 	for v := range answered.Verdicts {
 		answered.Verdicts[v] = 1

@@ -112,6 +112,8 @@ var rows = []row{
 		graph("Duplicates by type", "Of which type of event.", perSecond, target{pace("idem_duplicates_total", inTopic, byType), "{{idem_event_type}}"}),
 		graph("Duplicates by verdict", "What the ledger knows of them: done, or dead, moved to a later attempt, in conflict with another content.", perSecond,
 			target{pace("idem_duplicates_total", inTopic, "idem_verdict"), "{{idem_verdict}}"}),
+		graph("Copies with another content", "They have the ID of an event that says something else.", perSecond,
+			target{pace("idem_conflicts_total", inTopic, byType), "{{idem_event_type}}"}),
 	}},
 	{"Handlers", []panel{
 		graph("Duration", "Of calls of handlers.", seconds, quantiles(process, inTopic, "", "0.5", "0.95", "0.99")...),

@@ -1,4 +1,4 @@
--- Starts that nobody asked about for a day: their events are elsewhere by now.
+-- Starts that nobody asked about for a day: their events are elsewhere by now. Copies with another content, too.
 WITH gone AS (
     DELETE FROM {schema}.event_starts k
     WHERE k.ctid = ANY (ARRAY(
