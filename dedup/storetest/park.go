@@ -282,20 +282,40 @@ func parkNothing(kt *kit) {
 
 func parkWait(kt *kit) {
 	k := parkingOf(kt)
-	k.park(waiting("late", "a", long), waiting("soon", "b", k.lease), waiting("never", "c", -long), waiting("soon", "d", k.lease/4))
-	next := k.due("c")
-	require.Positive(k, next)
-	require.LessOrEqual(k, next, k.lease)
-	k.outlast()
-	next = k.due("c", "b")
-	require.Greater(k, next, long/2)
+	soon := k.waits(k.lease, func() {
+		k.park(waiting("late", "a", long), waiting("soon", "b", k.lease), waiting("never", "c", -long), waiting("soon", "d", k.lease/4))
+	})
+	require.Greater(k, soon("c", "b"), long/2)
 	k.remove("soon", "b", false)
 	k.due("c", "d") // its own wait went by meanwhile
-	k.park(waiting("later", "e", 0), waiting("later", "f", k.lease))
+	later := k.waits(k.lease, func() { k.park(waiting("later", "e", 0), waiting("later", "f", k.lease)) })
 	k.remove("later", "e", false)
-	require.LessOrEqual(k, k.due("c", "d"), k.lease, "what failed by itself waits by itself")
-	k.outlast()
-	k.due("c", "d", "f")
+	later("c", "d", "f") // what failed by itself waits by itself
+}
+
+// waits calls fn, which lets the head of a queue wait. What it returns requires that this head, the last of want, is due when its wait
+// is over, and neither sooner nor later: until then the others of want are. No pace of the machine changes that.
+func (k *parking) waits(wait time.Duration, fn func()) func(want ...string) time.Duration {
+	began := time.Now()
+	fn()
+	begun := time.Now()
+	return func(want ...string) time.Duration {
+		k.Helper()
+		for {
+			asked := time.Now()
+			heads, next, err := k.peer.Due(k.ctx, lot, 100)
+			require.NoError(k, err)
+			if len(heads) == len(want) {
+				require.GreaterOrEqual(k, time.Since(began), wait, "%s is due too soon", want[len(want)-1])
+				return k.due(want...)
+			}
+			require.Equal(k, want[:len(want)-1], ids(heads), "due")
+			require.Positive(k, next)
+			require.LessOrEqual(k, next, wait)
+			require.LessOrEqual(k, asked.Sub(begun), wait+time.Millisecond, "%s is due too late", want[len(want)-1])
+			k.h.Sleep(next + time.Millisecond)
+		}
+	}
 }
 
 func parkLots(kt *kit) {

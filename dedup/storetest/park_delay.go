@@ -81,8 +81,6 @@ func parkDelayEnds(k *parking) {
 	c.Position.Retry = 1
 	k.postpone(true, c)
 	k.due("f", "c")
-	k.delay(k.lease/4, "q")
-	k.due("c")
-	k.outlast()
-	k.due("c", "f")
+	delayed := k.waits(k.lease, func() { k.delay(k.lease, "q") })
+	delayed("c", "f")
 }
