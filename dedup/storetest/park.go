@@ -35,7 +35,7 @@ var parkTests = []test{
 	{name: "park: random: thousands of calls agree with a model", alone: true, run: parkRandom},
 }
 
-// RunParker tests that the stores of h keep the contract of [dedup.Parker]. Of h it uses New, Peer, Down, Sleep, Around and
+// RunParker tests that the stores of h keep the contract of [dedup.Parker]. Of h it uses New, Peer, Down, Sleep, Around, Horizon and
 // of Missing [Outage]. Waits of the tests are a quarter of Lease and more.
 func RunParker(t *testing.T, h Harness) {
 	h = h.ready(t)

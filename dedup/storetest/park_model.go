@@ -103,6 +103,7 @@ type parkWalk struct {
 	*parking
 	rng   *rand.Rand
 	model parkModel
+	ages  parkAges
 }
 
 var parkNames = []string{"", "\x00", "k", "k1", "\xff"}
@@ -111,7 +112,11 @@ func parkRandom(kt *kit) {
 	k := parkingOf(kt)
 	rng, seed := k.random()
 	w := &parkWalk{parking: k, rng: rng, model: parkModel{make(map[string][]dedup.Parked), make(map[string]int32), make(map[string]bool)}}
+	w.ages = parkAges{horizon: horizonAt, records: make(map[string]dedup.Verdict)}
 	for step := range 1500 {
+		if step%100 == 99 {
+			w.forget()
+		}
 		l := lot
 		l.Partition = int32(rng.IntN(2))
 		p := []dedup.Parker{w.p, w.peer}[rng.IntN(2)]
@@ -124,8 +129,10 @@ func parkRandom(kt *kit) {
 			w.postpone(p, l)
 		case n < 85:
 			w.due(p, l)
-		case n < 89:
+		case n < 88:
 			w.delay(p, l)
+		case n < 94:
+			w.claim()
 		default:
 			w.read(p, l)
 		}
@@ -136,7 +143,9 @@ func parkRandom(kt *kit) {
 }
 
 func (w *parkWalk) event() dedup.Parked {
-	e := waiting(parkNames[w.rng.IntN(len(parkNames))], numbered("e", w.rng.IntN(12)), 0)
+	n := w.rng.IntN(parkEvents)
+	e := waiting(parkNames[w.rng.IntN(len(parkNames))], numbered("e", n), 0)
+	e.Origin.Time = madeAt(n)
 	if name, i := w.model.find(e.Key); i >= 0 && w.rng.IntN(5) > 0 { // mostly one that is there, with its own key
 		e.Queue, e.Position = name, w.model.queues[name][i].Position
 	}
