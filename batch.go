@@ -103,6 +103,7 @@ func (b *batch) step() error {
 		return b.pat.wait(b.ctx, due, ErrNotDue)
 	}
 	r := b.plan()
+	r.afford()
 	taken := r.entries[:r.ledger.flights.take(r.entries)]
 	if len(taken) == 0 {
 		return r.ledger.flights.await(b.ctx, r.entries[0].req.Key, b.pat)

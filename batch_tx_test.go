@@ -54,6 +54,9 @@ func (s *groupStore) keep(tx *groupTx, done []dedup.Completion) {
 		}
 	}
 	for _, c := range done {
+		if c.Retry != 0 { // its copy may run
+			delete(s.state, c.Key)
+		}
 		if c.Dead != "" {
 			s.state[c.Key] = dedup.Answer{Verdict: dedup.Dead, Reason: c.Dead, First: s.state[c.Key].First}
 		}

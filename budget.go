@@ -55,6 +55,24 @@ func (b *budget) giveBack() {
 	b.spent = max(0, b.spent-1)
 }
 
+// afford pays for the delayed copies of a run. The run ends before the first one that must wait: that one pays by itself, in settle.
+func (r *run) afford() {
+	if len(r.entries) == 1 {
+		return
+	}
+	for i, e := range r.entries {
+		if e.req.Position.Retry == 0 || e.paid {
+			continue
+		}
+		if e.route.budget.spend() > 0 {
+			e.route.budget.giveBack()
+			r.cut(max(i, 1))
+			return
+		}
+		e.paid = true
+	}
+}
+
 // afford waits until the event may be run again.
 func (p *Processor) afford(ctx context.Context, d *delivery) error {
 	wait := d.route.budget.spend()

@@ -19,6 +19,7 @@ type delivery struct {
 	id     string
 	data   any // decoded; nil if it could not be, or is not to be yet
 	used   bool
+	paid   bool // its next run, out of the retry budget, by a run of events that it was in
 	req    dedup.Request
 	pat    *patience
 
@@ -110,7 +111,7 @@ func (p *Processor) settle(ctx context.Context, d *delivery, s step) error {
 			err = sleep(ctx, s.sleep)
 			again = true
 		}
-		if err == nil && again {
+		if err == nil && again && !d.paid {
 			err = p.afford(ctx, d)
 		}
 		if err != nil {
@@ -123,7 +124,7 @@ func (p *Processor) settle(ctx context.Context, d *delivery, s step) error {
 			defer func() { d.permit.end(true) }() // also if an observer panics
 			s, err = p.watchPass(ctx, d, pass)
 		}()
-		if s.settled && d.end == endDone {
+		if s.settled && d.came == SettledHandled { // a duplicate earns nothing
 			d.route.budget.earn(1)
 		}
 		if err != nil || s.settled {

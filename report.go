@@ -27,6 +27,7 @@ func (p *Processor) deliveryAttrs(d *delivery) []any {
 // timedRun runs the handler on one event and tells what came of it.
 func (p *Processor) timedRun(ctx context.Context, d *delivery, tx any) outcome {
 	began := time.Now()
+	d.paid = false
 	o := p.run(ctx, d, []input{d.input()}, tx, d.completions)
 	if named := namedIn(o.err, 1); named != nil { // a batch handler that names its only event means its error
 		o = outcome{}
@@ -46,7 +47,7 @@ func (p *Processor) callMany(ctx context.Context, c *call, tx any) outcomes {
 	began := time.Now()
 	in := make([]input, len(c.entries))
 	for i, e := range c.entries {
-		in[i] = e.input()
+		in[i], e.paid = e.input(), false
 	}
 	o := newOutcomes(ctx, p.run(ctx, &c.entries[0].delivery, in, tx, c.completions), c.entries)
 	took := time.Since(began)
