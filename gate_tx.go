@@ -75,15 +75,15 @@ func (p *Processor) passTx(ctx context.Context, d *delivery) (step, error) {
 func (p *Processor) claimAndRun(hard context.Context, d *delivery) (a dedup.Answer, o outcome, ran bool, err error) {
 	began := time.Now()
 	d.began = began
-	err = p.bounded(hard, d.route.timeout+txSlack, func(ctx context.Context) (err error) {
-		ctx, cancel := context.WithCancelCause(ctx)
-		defer cancel(context.Canceled)
-		slow := time.AfterFunc(txSlack, func() { cancel(errSlow) }) // the handler's time is its own
-		defer slow.Stop()
+	err = inTxTime(hard, d.route.timeout, func(ctx context.Context, run func(func()) error) (err error) {
 		a, err = d.claimTx(ctx, d.route.timeout, func(tx any) ([]dedup.Completion, error) {
-			slow.Stop()
-			ran = true
-			o = p.timedRun(ctx, d, tx)
+			err := run(func() {
+				ran = true
+				o = p.timedRun(ctx, d, tx)
+			})
+			if err != nil {
+				return nil, err
+			}
 			return nil, o.err
 		})
 		return err
@@ -95,6 +95,30 @@ func (p *Processor) claimAndRun(hard context.Context, d *delivery) (a dedup.Answ
 }
 
 // claimTx asks the ledger for this event alone.
+// inTxTime calls a store that calls a handler in a transaction, perhaps more than once. The store has txSlack before each run of the
+// handler, and as much after the last. A run has its own time, whatever the store has used, and txSlack more to end.
+func inTxTime(hard context.Context, handler time.Duration, call func(ctx context.Context, run func(func()) error) error) error {
+	ctx, cancel := context.WithCancelCause(hard)
+	defer cancel(context.Canceled)
+	slow := time.AfterFunc(txSlack, func() { cancel(errSlow) })
+	defer func() { slow.Stop() }()
+	err := call(ctx, func(fn func()) error {
+		slow.Stop()
+		if cause := context.Cause(ctx); cause != nil { // the store calls although its time is over
+			return cause
+		}
+		late := time.AfterFunc(handler+txSlack, func() { cancel(ErrHandlerTimeout) })
+		fn()
+		late.Stop()
+		slow = time.AfterFunc(txSlack, func() { cancel(errSlow) })
+		return nil
+	})
+	if err != nil && errors.Is(context.Cause(ctx), errSlow) {
+		return fmt.Errorf("%w: %w", errSlow, err)
+	}
+	return err
+}
+
 func (d *delivery) claimTx(ctx context.Context, limit time.Duration, fn func(tx any) ([]dedup.Completion, error)) (dedup.Answer, error) {
 	var answers [1]dedup.Answer
 	err := d.tx.claimTx(ctx, limit, []dedup.Request{d.req}, answers[:], fn)
@@ -131,7 +155,7 @@ func (p *Processor) finishTx(ctx context.Context, d *delivery, o outcome, ran bo
 			append(p.deliveryAttrs(d), "error", p.errorText(o.err))...)
 	}
 	if o.meaning == unavailable && !ran {
-		if !errors.Is(o.err, context.Canceled) {
+		if errors.Is(o.err, errSlow) || !errors.Is(o.err, context.Canceled) {
 			d.ledger.down(ctx, p, d.began, o.err)
 		}
 		return step{outage: fmt.Errorf("%w: %w", dedup.ErrUnavailable, o.err)}, nil

@@ -129,7 +129,8 @@ func Retry(p RetryPolicy) Option { return func(s *settings) { s.retry = p } }
 func Retention(d time.Duration) Option { return func(s *settings) { s.retention = d } }
 
 // Timeout is how long one run of the handler may take. Then its context is cancelled, with the cause
-// [ErrHandlerTimeout]; an error counts as a failure whose effect is unknown. Defaults to 30 s.
+// [ErrHandlerTimeout]; an error counts as a failure whose effect is unknown. Defaults to 30 s. What a store needs before and after a run in a
+// transaction is not taken off it: ten seconds each, then the store counts as unavailable.
 func Timeout(d time.Duration) Option { return func(s *settings) { s.timeout = d } }
 
 // UncertainPolicy decides what happens to an event whose handler may have had its effect although nothing says so.

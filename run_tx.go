@@ -117,8 +117,8 @@ func (g *group) tried() {
 	b.advance()
 }
 
-// errSlow is the cause when a ledger does not answer a claim.
-var errSlow = fmt.Errorf("%w: no answer to a claim", dedup.ErrUnavailable)
+// errSlow is the cause when a ledger does not answer a claim or a commit.
+var errSlow = fmt.Errorf("%w: no answer from a transaction", dedup.ErrUnavailable)
 
 // claim calls the ledger, which calls the handlers. Each of them has its own time; before the first the ledger has some.
 func (g *group) claim(hard context.Context) error {

@@ -69,10 +69,14 @@ func (p *Processor) shadowTx(hard context.Context, d *delivery) (o outcome, bloc
 	}
 	defer free()
 	ran, began := false, time.Now()
-	err = p.bounded(hard, d.route.timeout+txSlack, func(ctx context.Context) error {
+	err = inTxTime(hard, d.route.timeout, func(ctx context.Context, run func(func()) error) error {
 		return d.tx.runTx(ctx, d.route.timeout, func(tx any) error {
-			ran = true
-			o = p.timedRun(ctx, d, tx)
+			if err := run(func() {
+				ran = true
+				o = p.timedRun(ctx, d, tx)
+			}); err != nil {
+				return err
+			}
 			return o.err
 		})
 	})
