@@ -137,7 +137,7 @@ type Letter struct {
 	// Class and Error say why.
 	Class Class
 	Error string
-	// Attempts counts the runs that failed; FirstFailure and LastFailure are when.
+	// Attempts counts the runs that failed, and those whose process died; FirstFailure and LastFailure are when.
 	Attempts                  int
 	FirstFailure, LastFailure time.Time
 	// Generation counts how often the event had been reopened when it was given up.

@@ -161,7 +161,9 @@ func (p *Processor) passClaimed(ctx context.Context, d *delivery) (step, error) 
 		return p.lapsed(ctx, d, kept)
 	}
 	o, refused := d.refuse(a)
-	if !refused {
+	if refused {
+		d.attempt = d.begunRuns(a, o)
+	} else {
 		if ctx.Err() != nil { // a stop came with the answer: start nothing new
 			p.giveBack(ctx, d, dedup.Unstarted)
 			return step{}, stopCause(ctx)
@@ -220,6 +222,19 @@ func (d *delivery) refuse(a dedup.Answer) (o outcome, refused bool) {
 		}
 	}
 	return o, false
+}
+
+// begunRuns is how many runs of a refused event have begun, as far as is known. The run that was cut short counts, and so does a reading
+// that failed.
+func (d *delivery) begunRuns(a dedup.Answer, o outcome) int {
+	known := max(int(a.Failures), d.earlier, d.failures)
+	switch {
+	case o.class == ClassUncertain, o.unbegun:
+		return known + 1
+	case o.class == ClassCrashLoop:
+		return known + int(a.Takeovers)
+	}
+	return known
 }
 
 // judge notes a failure and decides what to do.

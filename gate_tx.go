@@ -19,6 +19,7 @@ func (p *Processor) passTx(ctx context.Context, d *delivery) (step, error) {
 	defer release()
 	if o, refused := d.refuse(dedup.Answer{}); refused { // its copy came before its time, or could not be read
 		d.permit.end(false)
+		d.attempt = d.begunRuns(dedup.Answer{}, o)
 		if o.meaning == permanent {
 			return p.giveUpUnreadable(ctx, d, o)
 		}
@@ -234,6 +235,7 @@ func (p *Processor) countStart(ctx context.Context, d *delivery) (watched bool, 
 		return false, nil, fmt.Errorf("%w: count start: %w", dedup.ErrUnavailable, err)
 	}
 	if starts > maxStarts {
+		d.attempt = d.failures + int(starts) - 1
 		return false, fmt.Errorf("%d runs were begun and none came to an end", starts-1), nil
 	}
 	return starts > 0, nil, nil

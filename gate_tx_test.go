@@ -208,6 +208,7 @@ func TestTx_CrashLoop(t *testing.T) {
 		p := b.start()
 		require.NoError(t, p.Handle(t.Context(), message("e1", 0)))
 		require.Equal(t, []string{"letter: crash-loop", "tx: committed dead"}, b.all())
+		require.Equal(t, "3", headerOf(b.sent.letters()[0], idem.HeaderAttempts))
 		require.NoError(t, p.Handle(t.Context(), message("e2", 1)))
 		require.Equal(t, map[start]uint32{{key, 8}: 1}, s.starts, "an end clears its own")
 	})
