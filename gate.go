@@ -256,9 +256,6 @@ func (p *Processor) finishClaimed(ctx, hard context.Context, stop func(), d *del
 	switch act {
 	case actComplete:
 		lost, err := p.complete(hard, d, dedup.Completion{})
-		if lost {
-			p.lost(ctx, d)
-		}
 		d.handled, d.seen, d.end, d.came = err == nil && !lost, d.req.Origin, endDone, SettledHandled
 		return step{settled: d.handled}, err
 	case actLetter:
@@ -268,11 +265,10 @@ func (p *Processor) finishClaimed(ctx, hard context.Context, stop func(), d *del
 	default:
 		stop() // nobody sleeps holding a claim
 		back, s, err := p.backOut(ctx, d, o, act)
-		if act == actObey { // it is not ours
+		if act == actObey {
 			p.lost(ctx, d)
-		} else {
-			p.giveBack(ctx, d, back)
 		}
+		p.giveBack(ctx, d, back) // also a claim that is over: if no worker has taken over, the next claim is no take-over
 		return s, err
 	}
 }

@@ -226,8 +226,8 @@ func (e *SettledEvent) Total() (n int) {
 	return n
 }
 
-// LostObserver is told of claims that were lost while their handler ran: somebody else has taken the event over, or a person has. The event
-// goes through the gate again.
+// LostObserver is told of claims that were lost before the end of their event was recorded, be it done, dead or a later attempt: the lease
+// was over, somebody else has taken the event over, or a person has. The event goes through the gate again.
 type LostObserver interface {
 	ObserveLost(context.Context, LostEvent)
 }

@@ -143,9 +143,9 @@ func (p *Processor) tellLapsed(ctx context.Context, d *delivery) {
 	p.log.WarnContext(ctx, "lease was over before the handler began: claiming again", append(p.deliveryAttrs(d), "lease", p.cfg.Lease)...)
 }
 
-// lost tells of a claim that was lost while its handler ran.
+// lost tells of a claim that was lost before the end of its event was recorded.
 func (p *Processor) lost(ctx context.Context, d *delivery) {
-	p.log.WarnContext(ctx, "claim was lost before the effect was recorded", p.deliveryAttrs(d)...)
+	p.log.WarnContext(ctx, "claim was lost before the end of its event was recorded", p.deliveryAttrs(d)...)
 	for _, o := range p.obs.lost {
 		o.ObserveLost(ctx, LostEvent{Group: p.cfg.Group, Message: d.m, Key: d.req.Key})
 	}

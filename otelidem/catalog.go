@@ -147,7 +147,7 @@ var (
 	}
 	mClaimsLost = Metric{
 		Name: "idem.claims.lost", Kind: Counter, Unit: "{claim}",
-		Description: "Claims that were lost while their handler ran.",
+		Description: "Claims that were lost before the end of their event was recorded: done, dead or moved to a later attempt.",
 		Attributes:  []string{attrSystem, attrGroup, attrEventType},
 	}
 	mTakeovers = Metric{
