@@ -140,7 +140,8 @@ var (
 	// ErrHandlerTimeout is the cause of a handler's cancelled context when it has run longer than its [Timeout].
 	ErrHandlerTimeout = errors.New("handler timed out")
 	// ErrAbandoned says that a handler went on after its context was cancelled, and was left behind; or that so many were
-	// that the process should end. It is dedup.ErrAbandoned.
+	// that the process should end. It is dedup.ErrAbandoned. A handler may return an error that matches it, such as that of a client of its
+	// own: it is an error like others.
 	ErrAbandoned = dedup.ErrAbandoned
 )
 

@@ -95,7 +95,6 @@ func (p *Processor) claimAndRun(hard context.Context, d *delivery) (a dedup.Answ
 	return a, o, ran, err
 }
 
-// claimTx asks the ledger for this event alone.
 // inTxTime calls a store that calls a handler in a transaction, perhaps more than once. The store has txSlack before each run of the
 // handler, and as much after the last. A run has its own time, whatever the store has used, and txSlack more to end.
 func inTxTime(hard context.Context, handler time.Duration, call func(ctx context.Context, run func(func()) error) error) error {
@@ -120,6 +119,7 @@ func inTxTime(hard context.Context, handler time.Duration, call func(ctx context
 	return err
 }
 
+// claimTx asks the ledger for this event alone.
 func (d *delivery) claimTx(ctx context.Context, limit time.Duration, fn func(tx any) ([]dedup.Completion, error)) (dedup.Answer, error) {
 	var answers [1]dedup.Answer
 	err := d.tx.claimTx(ctx, limit, []dedup.Request{d.req}, answers[:], fn)

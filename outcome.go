@@ -55,8 +55,6 @@ func classifyCause(cause, err error) outcome {
 	switch {
 	case err == nil:
 		return outcome{meaning: succeeded}
-	case errors.Is(err, ErrAbandoned):
-		o.meaning = abandoned
 	case hasMark(err, markPermanent):
 		o.meaning, o.class = permanent, ClassPermanent
 	case hasMark(err, markNotApplied) && hasMark(err, markUnavailable):
@@ -75,6 +73,24 @@ func classifyCause(cause, err error) outcome {
 		o.meaning = unavailable
 	}
 	return o
+}
+
+// ownError is an error of a user's function that matches ErrAbandoned: something of its own was left behind, and nothing of this
+// processor, its lanes or its stores. It matches all else that err matches.
+type ownError struct{ err error }
+
+func (e *ownError) Error() string { return e.err.Error() }
+
+func (e *ownError) Is(target error) bool { return target != ErrAbandoned && errors.Is(e.err, target) }
+
+func (e *ownError) As(target any) bool { return errors.As(e.err, target) }
+
+// own is err as the engine takes it from a function of the user's.
+func own(err error) error {
+	if errors.Is(err, ErrAbandoned) {
+		return &ownError{err}
+	}
+	return err
 }
 
 // outcomes is what one call of a handler came to, for each of its events.
@@ -112,7 +128,7 @@ func namedIn(err error, n int) BatchError {
 				case i < 0 || i >= n:
 					return nil
 				case err != nil:
-					named[i] = err
+					named[i] = own(err)
 				}
 			}
 			return named

@@ -48,9 +48,6 @@ func readingOutcome(err error) outcome {
 	}
 	o := classifyCause(nil, err)
 	o.unbegun = true
-	if o.meaning == abandoned { // somebody else's: nothing of ours was left behind
-		o.meaning, o.class = transient, ClassFailed
-	}
 	return o
 }
 

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"runtime/debug"
 	"sync"
 	"time"
 
@@ -174,9 +173,9 @@ func (r *routes) find(m *Message) (b *bound, typ string, err error) {
 func guard(fn func() error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			stack := debug.Stack()
-			err = &PanicError{Value: v, Stack: stack[:min(len(stack), 4<<10)]}
+			err = panicked(v)
 		}
+		err = own(err)
 	}()
 	return fn()
 }

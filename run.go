@@ -166,6 +166,7 @@ func (p *Processor) start(ctx context.Context, b *bound, tx any, in []input, don
 		if !finished {
 			err = panicked(recover())
 		}
+		err = own(err)
 		watched.end(err)
 		done <- err
 	}()

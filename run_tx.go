@@ -272,7 +272,7 @@ func (g *group) work(ctx context.Context, tx any, inputs [][]input, done chan<- 
 	checker, _ := tx.(dedup.TxChecker)
 	defer func() {
 		if !finished { // a panic, or runtime.Goexit
-			err := panicked(recover())
+			err := own(panicked(recover()))
 			watched.end(err)
 			done <- &callError{i, blamed(checker, err)}
 		}
@@ -285,7 +285,7 @@ func (g *group) work(ctx context.Context, tx any, inputs [][]input, done chan<- 
 		err := ctx.Err() // nothing new begins in a transaction that ends
 		if err == nil {
 			watched = p.watchCall(ctx, g.calls[i].route, inputs[i])
-			err = g.calls[i].route.call(watched.ctx, tx, inputs[i])
+			err = own(g.calls[i].route.call(watched.ctx, tx, inputs[i]))
 			watched.end(err)
 		}
 		g.took[i] = time.Since(began)
