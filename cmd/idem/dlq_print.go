@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -96,10 +97,13 @@ func (w *rowWriter) end() error {
 
 func failedText(r *letters.Row) string { return r.Failed.Format(time.RFC3339) }
 
-// eventText is how a letter's event is named in a table.
+// eventText is how a letter's event is named in a table, so far as it has a name.
 func eventText(r *letters.Row) string {
-	if r.ID == "" {
+	switch {
+	case r.ID == "" && r.Type == "":
 		return "-"
+	case r.Scope == "": // without identity
+		return cmp.Or(r.Type, "-") + " " + cmp.Or(r.ID, "-")
 	}
 	return r.Type + " " + r.ID
 }

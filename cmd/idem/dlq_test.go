@@ -501,6 +501,29 @@ func TestListAndShow(t *testing.T) {
 	require.Equal(t, exitFound, code, said)
 }
 
+// What was found of an event is shown although it has no identity.
+func TestListWithoutIdentity(t *testing.T) {
+	w := newLetterWorld(t)
+	id, typ := w.event("x", ""), w.event("x", "")
+	id.Headers = []idem.Header{{Key: "event-id", Value: []byte("e1")}}
+	typ.Headers = []idem.Header{{Key: "event-type", Value: []byte("paid")}}
+	id.Value, typ.Value = []byte("no JSON"), []byte("no JSON")
+	w.handle(func(string) error { return nil }, id, typ)
+	var o, e bytes.Buffer
+	flags := []string{"--brokers", w.brokers[0], "--group", "g", "--topic", "orders"}
+	require.Zero(t, run(t.Context(), append([]string{"dlq", "ls"}, flags...), bytes.NewReader(nil), &o, &e), e.String())
+	require.Regexp(t, `not-json +- e1 `, o.String())
+	require.Regexp(t, `not-json +paid - `, o.String())
+	o.Reset()
+	require.Zero(t, run(t.Context(), append([]string{"dlq", "ls", "--type", "paid", "-o", "json"}, flags...), bytes.NewReader(nil), &o, &e), e.String())
+	rows := decodeJSON[[]letters.Row](t, &o)
+	require.Len(t, rows, 1)
+	require.Equal(t, "paid", rows[0].Type)
+	o.Reset()
+	require.Zero(t, run(t.Context(), append([]string{"dlq", "show", rows[0].Record}, flags...), bytes.NewReader(nil), &o, &e), e.String())
+	require.Regexp(t, `idem-event-type +paid`, o.String())
+}
+
 // What no handler will ever take is given up with a reason, which is put on record, and then no purge stops at it.
 func TestDiscardCommand(t *testing.T) {
 	w := newLetterWorld(t)

@@ -74,6 +74,25 @@ func TestFilter_WhatCouldNotBeDecoded(t *testing.T) {
 	require.Zero(t, count(Filter{ID: "e2"}))
 	require.Equal(t, 1, count(Filter{ID: "e3"}))
 	require.Zero(t, count(Filter{ID: "e3", Types: []string{"paid"}}))
+
+	typed := header(w.event("other", ""), "event-type", "paid")
+	typed.Value = []byte("no JSON")
+	w.handle(func(string) error { return nil }, typed)
+	require.Equal(t, 2, count(Filter{Types: []string{"paid"}}))
+	require.Zero(t, count(Filter{Types: []string{"paid"}, ID: "e4"}))
+	require.Equal(t, 1, count(Filter{Types: []string{"paid"}, Scope: "g"}), "without identity it is of no scope")
+	named := make(map[string]Row)
+	_, err := Scan(t.Context(), w.client, []string{"orders.g.dlq"}, Filter{}, func(l *Found) (bool, error) {
+		row := l.Row()
+		named[row.Type+"/"+row.ID] = row
+		return true, nil
+	})
+	require.NoError(t, err)
+	require.Len(t, named, 3)
+	require.Equal(t, "g", named["paid/e1"].Scope)
+	require.Equal(t, idem.ClassNotJSON, named["/e3"].Class)
+	require.Empty(t, named["/e3"].Scope)
+	require.Equal(t, idem.ClassNotJSON, named["paid/"].Class)
 }
 
 // The name of a dead-letter topic can be read in two ways where the names of topics and groups have dots. Nobody is shown the letters of

@@ -1,6 +1,7 @@
 package letters
 
 import (
+	"cmp"
 	"encoding/base64"
 	"fmt"
 	"time"
@@ -10,7 +11,7 @@ import (
 )
 
 // Row is a dead letter in a list, without its value. What producers and handlers wrote is in it as it came: control characters,
-// markup and all (G-04).
+// markup and all (G-04). A letter without identity has no Scope; Type and ID are what was found of its event, if anything.
 type Row struct {
 	Record     string     `json:"record"` // partition/offset
 	Topic      string     `json:"topic"`
@@ -42,7 +43,8 @@ func (l *Found) Row() Row {
 	}
 	t := l.Letter
 	row.Class, row.Error, row.Attempts, row.Generation, row.Omitted, row.Group = t.Class, t.Error, t.Attempts, t.Generation, t.Omitted, t.Group
-	row.Tenant, row.Scope, row.Type, row.ID = t.Key.Tenant, t.Key.Scope, t.Key.Type, t.Key.ID
+	row.Tenant, row.Scope = t.Key.Tenant, t.Key.Scope
+	row.Type, row.ID = cmp.Or(t.Key.Type, t.Type), cmp.Or(t.Key.ID, t.ID)
 	row.Origin = fmt.Sprintf("%s/%d/%d", t.Message.Topic, t.Message.Partition, t.Message.Offset)
 	return row
 }

@@ -84,11 +84,17 @@ func (f *Filter) sameEvents(l *Found) bool {
 		return f.Scope == "" && len(f.Types) == 0 && f.ID == ""
 	}
 	key := l.Letter.Key
-	if key.ID == "" && f.ID != "" {
-		return f.carriedBy(l.Letter.Message)
+	if key.ID == "" {
+		return f.sameFound(l.Letter)
 	}
 	return (f.Scope == "" || f.Scope == key.Scope) && (f.ID == "" || f.ID == key.ID) &&
 		(len(f.Types) == 0 || slices.Contains(f.Types, key.Type))
+}
+
+// sameFound is sameEvents of a letter without identity, by what was found of its event.
+func (f *Filter) sameFound(l *idem.Letter) bool {
+	found := f.Scope == "" && (f.ID == "" || f.ID == l.ID) && (len(f.Types) == 0 || slices.Contains(f.Types, l.Type))
+	return found || f.ID != "" && f.carriedBy(l.Message)
 }
 
 // carriedBy reports whether a record without identity says that it is the event.
