@@ -37,6 +37,7 @@ var _ idem.Producer = (*Producer)(nil)
 // NewProducer returns a producer on a client, such as one for dead letters. The client must be set up so that nothing is
 // lost: it is refused without acks from all replicas (Producer.RequiredAcks) and without Producer.Return.Successes and
 // Errors. [DefaultSaramaConfig] is fit. The client stays the caller's to close, after [Producer.Close].
+// An error that matches [ErrUnauthorized] says that the user has Write on no topic.
 func NewProducer(client sarama.Client) (*Producer, error) {
 	if client == nil {
 		return nil, errors.New("client is nil")
@@ -45,6 +46,9 @@ func NewProducer(client sarama.Client) (*Producer, error) {
 		return nil, err
 	}
 	async, err := sarama.NewAsyncProducerFromClient(client)
+	if errors.Is(err, sarama.ErrClusterAuthorizationFailed) { // the answer to whom Write is denied on all topics
+		return nil, fmt.Errorf("producer: %w: no right to write to any topic: %w", ErrUnauthorized, err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("producer: %w", err)
 	}

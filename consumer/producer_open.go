@@ -22,7 +22,8 @@ import (
 // noticed. When no broker can be reached at all, it fails after about two seconds. When brokers take connections and do not answer,
 // [Producer.ProduceEach] returns after 30 s.
 //
-// The error names all that is wrong with cfg, or says why no broker was reached, after 10 s for each of them at most.
+// The error names all that is wrong with cfg, or says why no broker was reached, after 10 s for each of them at most. It matches
+// [ErrUnauthorized] if the user has Write on no topic.
 func OpenProducer(cfg Config) (*Producer, error) {
 	sc, err := producerConfig(cfg)
 	if err != nil {
@@ -33,6 +34,9 @@ func OpenProducer(cfg Config) (*Producer, error) {
 		return nil, fmt.Errorf("producer: %w", err)
 	}
 	p, err := NewProducer(client)
+	if errors.Is(err, ErrUnauthorized) {
+		err = fmt.Errorf("%w: grant it: %s", err, cfg.aclCommand("topic", "<topic>", "Write"))
+	}
 	if err != nil {
 		return nil, errors.Join(err, client.Close())
 	}

@@ -99,7 +99,8 @@ const retryReserve = 24 * time.Hour
 func (c *Consumer) keepLongEnough(admin sarama.ClusterAdmin, name string, delay time.Duration, ours bool) {
 	keep, policy, err := retentionOf(admin, name)
 	if err != nil {
-		c.log.Warn("not known how long a retry topic keeps its copies: grant DescribeConfigs on it", "topic", name, "error", c.cfg.errorText(err))
+		c.log.Warn("not known how long a retry topic keeps its copies: grant DescribeConfigs on it", "topic", name,
+			"error", c.cfg.errorText(err), "grant", c.cfg.aclCommand("topic", name, "DescribeConfigs"))
 		return
 	}
 	want := delay + retryReserve
@@ -117,7 +118,8 @@ func (c *Consumer) keepLongEnough(admin sarama.ClusterAdmin, name string, delay 
 		if err == nil {
 			return
 		}
-		c.log.Warn("retention of a retry topic cannot be set: grant AlterConfigs on it", "topic", name, "error", c.cfg.errorText(err))
+		c.log.Warn("retention of a retry topic cannot be set: grant AlterConfigs on it", "topic", name,
+			"error", c.cfg.errorText(err), "grant", c.cfg.aclCommand("topic", name, "AlterConfigs"))
 	}
 	c.log.Warn("retry topic keeps its copies hardly longer than their delay: they are lost if no consumer runs for a while",
 		"topic", name, "retention", keep, "delay", delay, "at_least", want)

@@ -197,7 +197,7 @@ func letterRows(l *events.LettersAt) [][]string {
 		return nil
 	}
 	rows := [][]string{nil, {"LETTERS", fmt.Sprintf("%d found among %d records of %s, all of which were read", len(l.Letters), l.Scanned,
-		cmp.Or(strings.Join(l.Topics, ", "), "no dead-letter topic of the group"))}}
+		cmp.Or(strings.Join(l.Topics, ", "), "no dead-letter topic of the group that this user may describe"))}}
 	if l.Cut {
 		rows[1][1] = fmt.Sprintf("the first %d, found among %d records; there are more", len(l.Letters), l.Scanned)
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"strconv"
@@ -73,7 +74,7 @@ func (a *app) lag(ctx context.Context, o lagFlags) error {
 		rows = append(rows, of...)
 	}
 	if a.group != "" && len(rows) == 0 { // else a misspelt group is never behind
-		return found("group %s has neither members nor committed offsets", a.group)
+		return found("group %s has neither members nor committed offsets on topics that this user may describe", a.group)
 	}
 	if err := a.showLag(rows); err != nil {
 		return err
@@ -93,6 +94,7 @@ func (a *app) lagOf(ctx context.Context, client sarama.Client, reader *groups.Re
 	for _, topic := range state.Missing {
 		a.note("warning: group %s has offsets on topic %s, which does not exist", group, topic)
 	}
+	unreadable := make(map[string]bool)
 	for i := range state.Partitions {
 		p := &state.Partitions[i]
 		if p.Err != nil {
@@ -101,8 +103,12 @@ func (a *app) lagOf(ctx context.Context, client sarama.Client, reader *groups.Re
 		row := lagRow{
 			Group: group, Topic: p.Topic, Partition: p.Partition, Kind: p.Kind, Committed: p.Committed, End: p.End, Lag: p.Lag, Member: p.Reader,
 		}
-		if ages && row.Lag > 0 {
-			if row.Oldest, err = firstTime(ctx, client, kafkalog.Span{Topic: p.Topic, Partition: p.Partition, Begin: p.Next, End: p.End}); err != nil {
+		if ages && row.Lag > 0 && !unreadable[p.Topic] {
+			row.Oldest, err = firstTime(ctx, client, kafkalog.Span{Topic: p.Topic, Partition: p.Partition, Begin: p.Next, End: p.End})
+			if errors.Is(err, sarama.ErrTopicAuthorizationFailed) { // all but the age is known (rule 46)
+				unreadable[p.Topic] = true
+				a.note("warning: ages are not known: %v (grant Read on topic %s)", err, p.Topic)
+			} else if err != nil {
 				return nil, err
 			}
 		}

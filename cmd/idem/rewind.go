@@ -83,6 +83,7 @@ func (a *app) rewind(ctx context.Context, o rewindFlags) error {
 	if err != nil {
 		return err
 	}
+	a.warnAboutSources(group, rows)
 	if err := a.showRewind(rows); err != nil {
 		return err
 	}
@@ -149,10 +150,26 @@ func rewindRows(ctx context.Context, client sarama.Client, group string, to time
 	}
 	for _, topic := range o.topics {
 		if committed[topic] == nil {
-			return nil, found("group %s has no committed offsets on %s", group, topic)
+			return nil, found("group %s has no committed offsets on %s, or this user may not describe it", group, topic)
 		}
 	}
 	return rows, nil
+}
+
+// warnAboutSources tells of topics whose retry topics are rewound and which are not: Kafka does not say of a topic that the user
+// must not describe that the group has offsets on it.
+func (a *app) warnAboutSources(group string, rows []rewindRow) {
+	told := make(map[string]bool)
+	for _, r := range rows {
+		told[r.Topic] = true
+	}
+	for _, r := range rows {
+		source, _, isRetry := strings.Cut(r.Topic, "."+group+".retry")
+		if isRetry && groups.IsRetryOf(r.Topic, source, group) && !told[source] {
+			told[source] = true
+			a.note("warning: topic %s is not rewound: the group has no committed offsets on it, or this user may not describe it", source)
+		}
+	}
 }
 
 func (o *rewindFlags) wants(topic, group string) bool {

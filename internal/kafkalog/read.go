@@ -83,7 +83,7 @@ func (r *spanReader) fetch(ctx context.Context) (*sarama.FetchResponseBlock, err
 			return block, nil
 		case errors.Is(err, sarama.ErrOffsetOutOfRange):
 			return nil, r.skipDeleted()
-		case try == fetchTries:
+		case try == fetchTries, errors.Is(err, sarama.ErrTopicAuthorizationFailed):
 			return nil, err
 		}
 		if err := wait(ctx, time.Duration(try)*100*time.Millisecond); err != nil {
