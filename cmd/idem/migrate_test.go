@@ -5,10 +5,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/idem-go/idem/dedup/pgstore"
 	"github.com/idem-go/idem/internal/testenv"
+	"github.com/idem-go/idem/outbox/pgoutbox"
 )
 
 func TestMigratePrint(t *testing.T) {
@@ -98,4 +100,29 @@ func TestMigrateStatusOfBadTables(t *testing.T) {
 	r.failed(t, exitFailure)
 	require.Equal(t, "failed", r.audits(t)[0]["outcome"])
 	command(t, "migrate", "status", "--ledger", "redis://127.0.0.1:1").failed(t, exitUsage, "Postgres")
+}
+
+// What the store says to run makes the tables, once the password stands where it says. A password on the command line is refused (G-04).
+func TestMigrate_AsTheStoreSuggests(t *testing.T) {
+	pool, err := pgxpool.New(t.Context(), testenv.Postgres(t))
+	require.NoError(t, err)
+	defer pool.Close()
+	box := pgoutbox.New(pool)
+	_, noLedger := pgstore.New(pool).Check(t.Context())
+	_, noOutbox := box.Check(t.Context())
+	for variable, missing := range map[string]error{"IDEM_LEDGER": noLedger, "IDEM_OUTBOX": noOutbox} {
+		require.Error(t, missing)
+		_, text, _ := strings.Cut(missing.Error(), "`")
+		text, _, _ = strings.Cut(text, "`")
+		words := strings.Fields(text)
+		name, value, _ := strings.Cut(words[0], "=")
+		require.Equal(t, variable, name, text)
+		require.Equal(t, "idem", words[1])
+		t.Setenv(name, strings.Replace(value, ":PASSWORD@", ":"+url.QueryEscape(pool.Config().ConnConfig.Password)+"@", 1))
+		command(t, words[2:]...).ok(t)
+	}
+	_, err = pgstore.New(pool).Check(t.Context())
+	require.NoError(t, err)
+	_, err = box.Check(t.Context())
+	require.NoError(t, err)
 }

@@ -32,7 +32,7 @@ func TestSetupTables(t *testing.T) {
 	pool := newPool(t, url)
 	cfg := pool.Config().ConnConfig
 	schema := cfg.RuntimeParams["search_path"]
-	command := fmt.Sprintf("idem migrate up --ledger postgres://%s@%s:%d/%s --schema %s`", cfg.User, cfg.Host, cfg.Port, cfg.Database, schema)
+	command := fmt.Sprintf("IDEM_LEDGER=postgres://%s:PASSWORD@%s:%d/%s idem migrate up --schema %s`", cfg.User, cfg.Host, cfg.Port, cfg.Database, schema)
 	s := pgstore.New(pool)
 	_, err := s.Check(t.Context())
 	require.Contains(t, mends(t, err, "tables of the ledger are missing"), command)
@@ -40,8 +40,7 @@ func TestSetupTables(t *testing.T) {
 	_, err = claimOne(t.Context(), s, request("e"), never(t))
 	require.Contains(t, mends(t, err, "tables of the ledger are missing"), command)
 	_, err = pgstore.New(pool, pgstore.Compact(), pgstore.InSchema("elsewhere")).Check(t.Context())
-	require.Contains(t, mends(t, err, "missing"), "migrate up --layout compact --ledger")
-	require.ErrorContains(t, err, "--schema elsewhere")
+	require.Contains(t, mends(t, err, "missing"), " idem migrate up --layout compact --schema elsewhere`")
 
 	require.NoError(t, pgstore.Migrate(t.Context(), pool))
 	_, err = s.Check(t.Context())

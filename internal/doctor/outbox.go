@@ -47,7 +47,7 @@ func (d *examination) checkOutbox(ctx context.Context, r *Findings, on, role str
 			problem = d.text(err)
 		}
 	}
-	r.choose("outbox.tables", on, "as they must be", choice{problem != "", Bad, problem, "idem migrate up --outbox --ledger <url>"})
+	r.choose("outbox.tables", on, "as they must be", choice{problem != "", Bad, problem, "IDEM_OUTBOX=<url> idem migrate up --outbox"})
 	if problem != "" {
 		return
 	}

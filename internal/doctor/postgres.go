@@ -160,7 +160,7 @@ func (d *examination) checkTables(r *Findings, on string, own Findings, f *pgFac
 	case code == pgschema.NoRight:
 		r.say(Unknown, id, on, "not known: "+d.text(err), grant(f.role))
 	case err != nil && len(f.tables) == 0:
-		r.say(Bad, id, on, "the tables are not there, or not in the search path of the URL: "+d.text(err), "idem migrate up --ledger <url>")
+		r.say(Bad, id, on, "the tables are not there, or not in the search path of the URL: "+d.text(err), "IDEM_LEDGER=<url> idem migrate up")
 	case err != nil:
 		r.say(Bad, id, on, d.text(err), "")
 	case len(warnings) > said:

@@ -3,6 +3,7 @@ package pgschema
 import (
 	"net/url"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -12,10 +13,11 @@ import (
 // shellSafe is text that a shell takes as one word.
 var shellSafe = regexp.MustCompile(`^[A-Za-z0-9_./:@%+=,-]+$`)
 
-// MigrateCommand is the command that makes the tables where the sessions of cfg look for them, without the password. more are
-// further flags. Without cfg it names no database.
+// MigrateCommand is the command that makes the tables where the sessions of cfg look for them. more are further flags. Without cfg it
+// names no database. If there is a password, the command has the URL in the environment, with the word PASSWORD in its place: on
+// the command line it would be refused.
 func MigrateCommand(cfg *pgx.ConnConfig, schema string, more ...string) string {
-	words := append([]string{"idem", "migrate", "up"}, more...)
+	words, variable := append([]string{"idem", "migrate", "up"}, more...), ""
 	if cfg != nil {
 		u := url.URL{Scheme: "postgres", User: url.User(cfg.User), Path: "/" + cfg.Database}
 		if host := cfg.Host; strings.HasPrefix(host, "/") { // a socket
@@ -26,7 +28,16 @@ func MigrateCommand(cfg *pgx.ConnConfig, schema string, more ...string) string {
 				u.Host = "[" + host + "]:" + strconv.Itoa(int(cfg.Port))
 			}
 		}
-		words = append(words, "--ledger", quote(u.String()))
+		if cfg.Password != "" {
+			u.User = url.UserPassword(cfg.User, "PASSWORD")
+			variable = "IDEM_LEDGER"
+			if slices.Contains(more, "--outbox") {
+				variable = "IDEM_OUTBOX"
+			}
+			variable += "=" + quote(u.String()) + " "
+		} else {
+			words = append(words, "--ledger", quote(u.String()))
+		}
 		if path, _, _ := strings.Cut(cfg.RuntimeParams["search_path"], ","); schema == "" && identifier.MatchString(path) {
 			schema = path
 		}
@@ -34,7 +45,7 @@ func MigrateCommand(cfg *pgx.ConnConfig, schema string, more ...string) string {
 	if schema != "" {
 		words = append(words, "--schema", schema)
 	}
-	return strings.Join(words, " ")
+	return variable + strings.Join(words, " ")
 }
 
 func quote(word string) string {
