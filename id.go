@@ -315,6 +315,7 @@ func firstFound(m *Message, fns []IDFunc) (i int, v string, err error) {
 
 // Joined makes a composite identity, such as order and step: "12345:charge". All parts must be found. It is injective: a part that is
 // joined or hashed itself has "joined:" or "hashed:" in front, and a plain part that begins with one of these words has "plain:".
+// Of a part that is joined itself and too long for a key there is a hash, as of [StandardID]'s. What is too long as a whole is refused.
 //
 //go:noinline
 func Joined(fns ...IDFunc) IDFunc {
@@ -355,6 +356,9 @@ func findAll(m *Message, fns []IDFunc, forms []form) ([]string, error) {
 			return nil, err
 		}
 		parts[i] = tagged(v, forms[i])
+		if joined, ok := strings.CutPrefix(parts[i], wordJoined); ok && len(parts[i]) > dedup.MaxPart { // as StandardID has it
+			parts[i] = wordJoined + shortened(joined)
+		}
 	}
 	return parts, nil
 }
