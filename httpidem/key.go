@@ -66,18 +66,17 @@ func parseKey(values []string, syntax Syntax, uuidOnly bool) (string, error) {
 	return key, nil
 }
 
-// maxUUID is a mark, as the nil UUID is, and not an identifier (RFC 9562, section 5.10).
-const maxUUID = "ffffffff-ffff-ffff-ffff-ffffffffffff"
+// nilUUID stands for no UUID (RFC 9562, section 5.9).
+const nilUUID = "00000000-0000-0000-0000-000000000000"
 
-// isPlaceholder reports whether a key is what programs write that have none: all their requests would have the same one.
+// isPlaceholder reports whether a key is what a language prints where a value is missing: all requests of such a program would have
+// the same one, and each would get the answer to the first. What is merely short or unlikely is a key.
 func isPlaceholder(key string) bool {
 	switch strings.ToLower(key) {
-	case "":
-		return false // no UUID
-	case "null", "(null)", "nil", "<nil>", "none", "undefined", "nan", "-1", "true", "false", "[object object]", "{}", "[]", maxUUID:
+	case "null", "(null)", "nil", "<nil>", "none", "undefined", "nan", "[object object]", "0", nilUUID:
 		return true
 	}
-	return strings.Trim(key, "0-") == "" // the nil UUID too (section 5.9)
+	return false
 }
 
 func decodeKey(value string, syntax Syntax) (string, error) {

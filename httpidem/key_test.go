@@ -126,11 +126,10 @@ func TestParseKey_H01(t *testing.T) {
 
 // Values of programs that have no key: all their requests would have the same one (H-01).
 func TestParseKey_Placeholders_H01(t *testing.T) {
-	const null, max = "00000000-0000-0000-0000-000000000000", "ffffffff-ffff-ffff-ffff-ffffffffffff"
+	const null = "00000000-0000-0000-0000-000000000000"
 	for _, value := range []string{
-		"null", "NULL", "(null)", "nil", "<nil>", "none", "None", "undefined", "Undefined", "NaN", "0", "00", "-", "-1", "true", "false", "[object Object]", "{}", "[]",
+		"null", "NULL", "(null)", "nil", "<nil>", "none", "None", "undefined", "Undefined", "NaN", "0", "[object Object]",
 		null, "{" + null + "}", "urn:uuid:" + null, "00000000000000000000000000000000",
-		max, strings.ToUpper(max), "{" + max + "}", "urn:uuid:" + max, "ffffffffffffffffffffffffffffffff",
 	} {
 		for _, uuidOnly := range []bool{true, false} {
 			for _, line := range []string{value, `"` + value + `"`, ` "` + value + `" `} {
@@ -142,7 +141,7 @@ func TestParseKey_Placeholders_H01(t *testing.T) {
 			}
 		}
 	}
-	for _, value := range []string{"1", "01", "nullable", "none-7", "null-7", "order-0", "-7", "true-1", "ffff", "00000000-0000-0000-0000-000000000001"} {
+	for _, value := range []string{"1", "01", "00", "0-0", "-", "-1", "true", "{}", "ffffffff-ffff-ffff-ffff-ffffffffffff", "nullable", "none-7", "null-7", "order-0", "-7", "true-1", "ffff", "00000000-0000-0000-0000-000000000001"} {
 		key, err := parseKey([]string{value}, Lenient, false)
 		require.NoError(t, err, value)
 		require.Equal(t, value, key)
