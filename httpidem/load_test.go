@@ -243,3 +243,37 @@ func TestCopiesWithOtherBodies(t *testing.T) {
 		})
 	}
 }
+
+// A panic before the handler gives the place of its request back, whether a function of the Config panics or the body of something in front.
+func TestPanicsKeepNoPlace_Rule21(t *testing.T) {
+	for name, panics := range map[string]func(c *httpidem.Config, r *http.Request){
+		"Fingerprint": func(c *httpidem.Config, _ *http.Request) {
+			c.Fingerprint = func(r *http.Request, _ *httpidem.Payload) error {
+				if r.Header.Get("User") != "" {
+					panic(http.ErrAbortHandler)
+				}
+				return nil
+			}
+		},
+		"body": func(_ *httpidem.Config, r *http.Request) { r.Body, r.ContentLength = panicking{}, 5 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newService(t)
+			r := post(t.Context(), "/orders", "panics")
+			r.Header.Set("User", "panics")
+			h := s.claimed(memstore.New(), func(c *httpidem.Config) {
+				c.MaxRequests = 1
+				panics(c, r)
+			})
+			require.Panics(t, func() { h.ServeHTTP(httptest.NewRecorder(), r) })
+			require.Equal(t, http.StatusCreated, send(h, "next").Code)
+		})
+	}
+}
+
+// panicking is a body of something in front that panics.
+type panicking struct{}
+
+func (panicking) Read([]byte) (int, error) { panic(http.ErrAbortHandler) }
+
+func (panicking) Close() error { return nil }

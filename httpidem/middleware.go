@@ -220,9 +220,14 @@ func (m *Middleware) looked(w http.ResponseWriter, r *http.Request) (q *request,
 
 // begin finds out what the request is remembered by. If it cannot, the request is answered.
 func (m *Middleware) begin(w http.ResponseWriter, r *http.Request) (q *request, ok bool) {
-	q = &request{m: m, r: r, began: time.Now(), state: &state{}}
-	status, code, err := q.identify(w)
-	return q.known(w, status, code, err)
+	one := &request{m: m, r: r, began: time.Now(), state: &state{}}
+	defer func() {
+		if !ok { // refused, or a function of the Config or the body has panicked: nobody else gives back what it holds
+			m.unseat(one)
+		}
+	}()
+	status, code, err := one.identify(w)
+	return one.known(w, status, code, err)
 }
 
 // known is q, unless there is an error, which is answered.
