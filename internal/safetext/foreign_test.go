@@ -71,6 +71,16 @@ func TestText_WellKnownSecrets_G04(t *testing.T) {
 		"card 4111 1111 1111 1111 declined":                                                "card xxxxx declined",
 		"card 5555-5555-5555-4444, exp 12/30":                                              "card xxxxx, exp 12/30",
 		"amex:378282246310005":                                                             "amex:xxxxx",
+		"card 4111111111111111 12/30 123":                                                  "card xxxxx 12/30 123",
+		"paid 100 4111 1111 1111 1111 12 30":                                               "paid 100 xxxxx 12 30",
+		"4111-1111-1111-1111 123 of 3782 822463 10005":                                     "xxxxx 123 of xxxxx",
+		"api-key=" + canary + "&x=1, secret_key=" + canary:                                 "api-key=xxxxx&x=1, secret_key=xxxxx",
+		"DefaultEndpointsProtocol=https;AccountKey=" + canary + ";Endpoint=x":              "DefaultEndpointsProtocol=https;AccountKey=xxxxx;Endpoint=x",
+		`{"secretKey":"` + canary + `","api-key" : "` + canary + `"}`:                      `{"secretKey":"xxxxx","api-key" : "xxxxx"}`,
+		`{"password": 471147114711, "n": 1}`:                                               `{"password": "xxxxx", "n": 1}`,
+		fmt.Sprintf("%q", `{"password": "`+canary+`", "a": "b"}`):                          `"{\"password\": \"xxxxx\", \"a\": \"b\"}"`,
+		fmt.Sprintf("%q", `{"api_key":"`+canary+`\"x"}`):                                   `"{\"api_key\":\"xxxxx\"}"`,
+		"open app:" + canary + "@tcp(db:3306)/x: refused":                                  "open app:xxxxx@tcp(db:3306)/x: refused",
 	} {
 		got := safetext.Text(errors.New(text))
 		require.Equal(t, want, got)
@@ -80,6 +90,7 @@ func TestText_WellKnownSecrets_G04(t *testing.T) {
 		"invalid token: expired", "token: unexpected EOF", "no secret: look at the mount", "order 4111111111111112 is closed", // no check digit
 		"offset 1795395531000 of 1795395531001", "event 41111111-1111-4111-8111-111111111111 of order-4111111111111111",
 		"id 00004111111111111111", "2026-11-23T01:02:03.123456789Z", "task-4711 failed", "key 12 is not there", "partition key: order 7",
+		"offsets 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57", "counts 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20", "primary_key=orders_pkey", "sort key = 7",
 	} {
 		require.Equal(t, text, safetext.Text(errors.New(text)))
 	}

@@ -16,9 +16,10 @@ type rule struct {
 const (
 	quoted = `"(?:[^"\\\n]|\\.)*"?` // perhaps cut short
 	// value is what stands behind the name of a secret, random only what is no ordinary word: "token: expired" stays.
-	value  = `(?:'(?:[^'\\]|\\.)*'?|"(?:[^"\\]|\\.)*"?|[^\s&;,)}\]'"\x60]+)`
-	random = `(?:'[^']*[0-9][^']*'?|"[^"]*[0-9][^"]*"?|[^\s&;,)}\]'"\x60]*[0-9][^\s&;,)}\]'"\x60]*)`
-	secret = `(?:password|passwd|passphrase|pwd|secret|token|api_?key|access_?key)`
+	value     = `(?:'(?:[^'\\]|\\.)*'?|"(?:[^"\\]|\\.)*"?|[^\s&;,)}\]'"\x60]+)`
+	random    = `(?:'[^']*[0-9][^']*'?|"[^"]*[0-9][^"]*"?|[^\s&;,)}\]'"\x60]*[0-9][^\s&;,)}\]'"\x60]*)`
+	secretKey = `(?:api|access|secret|private|auth|account|shared)[_\- ]?key|client[_\- ]?secret`
+	secret    = `(?:password|passwd|passphrase|pwd|secret|token|` + secretKey + `)`
 )
 
 // rules for texts in which the errors can no longer be told by their types, since somebody has made text of them. They
@@ -27,7 +28,7 @@ var rules = [...]rule{
 	{"://", `([A-Za-z][A-Za-z0-9+.\-]*://)([^\s:@/]*:)?\S*@`, `${1}${2}xxxxx@`},
 	{"assword:", `(\b\w*[Pp]assword:\s?)[^\s,;}\]]+`, `${1}xxxxx`},
 	{"-----BEGIN", `-----BEGIN [A-Z ]*PRIVATE KEY-----(?s:.*?)(?:-----END [A-Z ]*PRIVATE KEY-----|$)`, `xxxxx`},
-	{":", `(?i)([a-z0-9_.\-]*(?:password|passwd|passphrase|pwd|(?:api|access|secret|private|auth|account|shared)[_\- ]?key|client[_\- ]?secret)\s*:\s*)` + value, `${1}xxxxx`},
+	{":", `(?i)([a-z0-9_.\-]*(?:password|passwd|passphrase|pwd|` + secretKey + `)\s*:\s*)` + value, `${1}xxxxx`},
 	{":", `(?i)([a-z0-9_.\-]*(?:secret|token)\s*:\s*)` + random, `${1}xxxxx`},
 	{"eyJ", `\beyJ[A-Za-z0-9_\-]{5,}(?:\.[A-Za-z0-9_\-]*){0,4}`, `xxxxx`},
 	{"_live_", `\b[a-z]{2,5}_live_[A-Za-z0-9]{6,}`, `xxxxx`},
@@ -45,6 +46,10 @@ var rules = [...]rule{
 	{` "http`, `\b(Get|Head|Post|Put|Patch|Delete|Options) "(https?://[^\s/?#"]*)[^\s"]*"?`, `${1} "${2}"`},
 	{"=", `(?i)([a-z0-9_.\-]*` + secret + `\s*=\s*)('(?:[^'\\]|\\.)*'?|"(?:[^"\\]|\\.)*"?|[^\s&;,)'"\x60]+)`, `${1}xxxxx`},
 	{`":`, `(?i)("[a-z0-9_.\-]*` + secret + `"\s*:\s*)` + quoted, `${1}"xxxxx"`},
+	{`":`, `(?i)("[a-z0-9_.\-]*` + secret + `"\s*:\s*)-?[0-9][0-9.]*`, `${1}"xxxxx"`},
+	{`\":`, `(?i)(\\"[a-z0-9_.\-]*` + secret + `\\"\s*:\s*)(?:\\"(?:\\\\\\"|[^"\\\n]|\\[^"\n])*(?:\\")?|-?[0-9][0-9.]*)`, `${1}\"xxxxx\"`}, // in another text
+	{"@tcp(", `([^\s:/@"']+:)\S*@tcp\(`, `${1}xxxxx@tcp(`},                                                                         // of go-sql-driver
+	{"@unix(", `([^\s:/@"']+:)\S*@unix\(`, `${1}xxxxx@unix(`},
 	{"earer ", `(?i)\b(bearer)\s+[A-Za-z0-9._~+/\-]{8,}=*`, `${1} xxxxx`},
 	{"asic ", `(?i)(authorization:?\s*basic)\s+[A-Za-z0-9+/]{4,}=*`, `${1} xxxxx`},
 	{`pars`, `\b(pars(?:e|ing)(?: time| value)?) ` + quoted, `${1} "…"`},
@@ -104,9 +109,9 @@ func scrub(text string) string {
 	return scrubCards(text)
 }
 
-// cardLike are runs of digits as long as the numbers of payment cards, in one piece or in groups.
+// cardLike are runs of digits as long as the numbers of payment cards or longer, in one piece or in groups.
 var cardLike = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`[0-9A-Za-z_\-]*\b[0-9](?:[ \-]?[0-9]){12,18}\b[0-9A-Za-z_\-]*`)
+	return regexp.MustCompile(`[0-9A-Za-z_\-]*\b[0-9](?:[ \-]?[0-9]){12,}\b[0-9A-Za-z_\-]*`)
 })
 
 // scrubCards takes out the numbers of payment cards (ISO/IEC 7812).
@@ -120,17 +125,51 @@ func scrubCards(text string) string {
 	if digits < 13 {
 		return text
 	}
-	return cardLike().ReplaceAllStringFunc(text, func(found string) string {
-		if number := strings.NewReplacer(" ", "", "-", "").Replace(found); isCard(number) {
-			return "xxxxx"
-		}
-		return found
-	})
+	return cardLike().ReplaceAllStringFunc(text, scrubGroups)
 }
+
+// scrubGroups takes cards out of groups of digits of which some may be of something else, such as an amount in front or the expiry behind.
+func scrubGroups(found string) string {
+	if number := strings.NewReplacer(" ", "", "-", "").Replace(found); isCard(number) {
+		return "xxxxx"
+	}
+	groups := strings.Split(found, " ")
+	kept := groups[:0]
+	for len(groups) > 0 {
+		n := cardGroups(groups)
+		if n == 0 {
+			kept, groups = append(kept, groups[0]), groups[1:]
+			continue
+		}
+		kept, groups = append(kept, "xxxxx"), groups[n:]
+	}
+	return strings.Join(kept, " ")
+}
+
+// cardGroups is how many of the first groups are a card; zero: they are none. Cards are written in groups of four digits and more, but for
+// the last one; lists of smaller numbers are no cards.
+func cardGroups(groups []string) int {
+	number := ""
+	for i, g := range groups {
+		number += strings.ReplaceAll(g, "-", "")
+		switch {
+		case len(number) > maxCard:
+			return 0
+		case isCard(number):
+			return i + 1
+		case len(g) < 4:
+			return 0
+		}
+	}
+	return 0
+}
+
+// The lengths of numbers of cards.
+const minCard, maxCard = 13, 19
 
 // isCard reports whether a number begins like those of a card network, is as long, and has the check digit of Luhn.
 func isCard(number string) bool {
-	if len(number) < 13 || len(number) > 19 || strings.Trim(number, "0123456789") != "" {
+	if len(number) < minCard || len(number) > maxCard || strings.Trim(number, "0123456789") != "" {
 		return false
 	}
 	n, first := len(number), number[:2]
