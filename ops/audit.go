@@ -40,7 +40,11 @@ func (h *Handler) auditRead(v *visit, row *letterRow) {
 
 // refused writes that somebody was refused something.
 func (h *Handler) refused(v *visit, a Action, why string) {
-	left, ok := h.refusals.take(h.now())
+	budget := &h.refusals
+	if a.Kind == actionEnter { // of these another site, or a stranger, makes as many as it likes: they must not hide others
+		budget = &h.strangers
+	}
+	left, ok := budget.take(h.now())
 	if !ok {
 		return
 	}
@@ -80,7 +84,8 @@ func (h *Handler) audit(ctx context.Context, level slog.Level, e AuditEvent) {
 	h.cfg.Audit(ctx, e)
 }
 
-// maxRefusals bounds the refusals that are written in a minute: a stranger must not fill the log.
+// maxRefusals bounds the refusals that are written in a minute, of those who did not enter and of those who did: a stranger must not
+// fill the log.
 const maxRefusals = 60
 
 // refusals counts them.

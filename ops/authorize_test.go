@@ -47,8 +47,14 @@ func TestPaths_Exact(t *testing.T) {
 		for _, before := range []string{"x/", "letters/", "letter%2F", "x%2F", ".%2F", "%2F", "%5C", ";x/"} {
 			require.Equal(t, http.StatusNotFound, s.get(before+name).status, before+name)
 		}
+		if name != "" { // the same in other words
+			coded := fmt.Sprintf("%%%X%s", name[0], name[1:])
+			require.Equal(t, http.StatusNotFound, s.get(coded).status, coded)
+		}
 	}
-	require.Equal(t, http.StatusNotFound, s.post("x/replay", url.Values{"id": {id}}).status)
+	for _, name := range []string{"x/replay", "%72eplay", "repl%61y"} {
+		require.Equal(t, http.StatusNotFound, s.post(name, url.Values{"id": {id}}).status)
+	}
 	require.Empty(t, letters.replayed)
 	for _, prefix := range []string{"admin/", "/admin", "/a//b/", "/a/../b/", "/./"} {
 		_, err := NewHandler(Config{Loopback: true, Prefix: prefix})
@@ -246,11 +252,18 @@ func TestAudit_ReadsAndRefusals(t *testing.T) {
 	}
 	n := len(audit.take())
 	require.LessOrEqual(t, n, maxRefusals, "a stranger fills the log")
+	s.header = http.Header{"X-User": {"bob"}, "Sec-Fetch-Site": {"cross-site"}}
+	s.get("")
+	require.Empty(t, audit.take(), "another site fills the log")
+	s.header = http.Header{"X-User": {"bob"}}
+	s.get("plan?id=" + id)
+	require.Len(t, audit.take(), 1, "a stranger hides what bob was refused")
+	s.header = http.Header{}
 	s.h.now = func() time.Time { return time.Now().Add(time.Minute) }
 	s.get("")
 	last := audit.take()
 	require.Len(t, last, 1)
-	require.Contains(t, last[0].Note, fmt.Sprint(3*maxRefusals-n, " refusals"))
+	require.Contains(t, last[0].Note, fmt.Sprint(3*maxRefusals+1-n, " refusals"))
 }
 
 func TestHidePayloads_IsNotAudited(t *testing.T) {

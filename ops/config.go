@@ -49,8 +49,8 @@ type Config struct {
 	// TrustedOrigins are origins such as "https://admin.example.com" from which the page's own forms may come beside its Host:
 	// for a proxy that changes the Host header and browsers that send no Sec-Fetch-Site. Default: none.
 	TrustedOrigins []string
-	// Audit is called for every replay and every letter of one, for every payload that is shown, and for refused requests, of which at
-	// most 60 a minute, beside the log line. It is called from one goroutine at a time for each replay, from many for the rest, and
+	// Audit is called for every replay and every letter of one, for every payload that is shown, and for refused requests, beside
+	// the log line. Of those at most 60 a minute are told of people who were let in, and 60 of strangers and other sites. It is called from one goroutine at a time for each replay, from many for the rest, and
 	// must not block for long.
 	Audit func(context.Context, AuditEvent)
 

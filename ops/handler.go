@@ -23,13 +23,13 @@ type Handler struct {
 	plans *plans
 	now   func() time.Time
 
-	ctx      context.Context // of what goes on behind requests, until Close
-	stop     context.CancelFunc
-	work     sync.WaitGroup
-	places   *places // of reads of whole topics, and other searches
-	refusals refusals
-	cells    cells
-	watch    letterWatch
+	ctx                 context.Context // of what goes on behind requests, until Close
+	stop                context.CancelFunc
+	work                sync.WaitGroup
+	places              *places  // of reads of whole topics, and other searches
+	strangers, refusals refusals // those of nobody known and of other sites, and those of persons
+	cells               cells
+	watch               letterWatch
 }
 
 // maxForm bounds what a form may send: that is a letter for each of maxPlanned.
@@ -165,7 +165,7 @@ func (h *Handler) serve(v *visit) error {
 	}
 	name, ok := strings.CutPrefix(v.r.URL.Path, h.cfg.Prefix)
 	p := h.pages[name]
-	if !ok || p == nil {
+	if !ok || p == nil || !endsWith(v.r.URL, name) {
 		return &pageError{http.StatusNotFound, "No such page", "There is nothing under this address. If the page itself should be here, ops.Config.Prefix must be its path."}
 	}
 	method := v.r.Method
@@ -186,6 +186,13 @@ func (h *Handler) serve(v *visit) error {
 		return errNotAllowed
 	}
 	return do(v)
+}
+
+// endsWith reports whether the last part of a path was sent as it is written here: a proxy in front that forbids "letter" need not
+// know that "%6Cetter" is the same.
+func endsWith(u *url.URL, name string) bool {
+	sent := u.EscapedPath()
+	return sent[strings.LastIndexByte(sent, '/')+1:] == name
 }
 
 func (p page) allow() string {
