@@ -13,6 +13,7 @@ var leaseTests = []test{
 	{name: "lease: take-overs are counted, fences rise (rule 18)", run: leaseTakeovers},
 	{name: "lease: one of many takes over", run: leaseTakeoverRace},
 	{name: "lease: a pending record outlives it by its retention (rule 33)", run: leaseOutlived},
+	{name: "lease: counted from its claim, and the retention too, whatever the time of the event", run: leaseOfAnyEvent},
 	{name: "lease: over but not taken over, the holder may still speak", run: leaseOverdue},
 	{name: "lease: over but not taken over, a repeat of the claim has the first answer (R-01)", run: leaseOverRepeated},
 	{name: "renew: keeps a claim through several leases (R-04)", run: renewKeeps},
@@ -83,6 +84,51 @@ func leaseOutlived(k *kit) {
 	k.h.Sleep(4 * k.lease)
 	a, _ := k.get(dedup.Uncertain, long, r)
 	require.EqualValues(k, 1, a.Takeovers)
+}
+
+// ages are how old events may be when they come: after a rewind, and with a producer whose clock is wrong.
+var ages = map[string]time.Duration{"old": 100 * retention, "ahead": -100 * retention}
+
+// aged returns requests for events of an age.
+func aged(name string) func(id string) dedup.Request {
+	return func(id string) dedup.Request {
+		r := dated(name+" "+id, time.Now().Add(-ages[name]).Truncate(time.Millisecond)) // not today: the clock may be a test's
+		r.AnyAge = true
+		return r
+	}
+}
+
+// leaseOfAnyEvent: neither a lease nor a retention is counted from when the event was made.
+func leaseOfAnyEvent(k *kit) {
+	for name := range ages {
+		r := aged(name)
+		_, held := k.get(dedup.Fresh, long, r("held"))
+		_, kept := k.get(dedup.Fresh, k.lease, r("renewed"))
+		k.renew(long, kept)
+		k.get(dedup.Fresh, k.lease, r("left"))
+		_, c := k.get(dedup.Fresh, long, r("released"))
+		k.release(release(c, dedup.Failed))
+		_, c = k.get(dedup.Fresh, long, r("done"))
+		k.complete(completion(c))
+		k.killed(r("dead"))
+		_, c = k.get(dedup.Fresh, long, r("moved"))
+		k.complete(moved(c, 1))
+		k.outlast()
+		k.meets(dedup.Busy, r("held"))
+		k.meets(dedup.Busy, r("renewed"))
+		a, heir := k.get(dedup.Uncertain, long, r("left"))
+		require.EqualValues(k, 1, a.Takeovers)
+		k.meets(dedup.Busy, r("left"))
+		a, _ = k.get(dedup.Fresh, long, r("released"))
+		require.EqualValues(k, 1, a.Failures)
+		k.meets(dedup.Busy, r("released"))
+		k.meets(dedup.Done, r("done"))
+		k.meets(dedup.Dead, r("dead"))
+		k.meets(dedup.Moved, r("moved"))
+		k.complete(completion(held), completion(heir))
+		k.meets(dedup.Done, r("held"))
+		k.meets(dedup.Done, r("left"))
+	}
 }
 
 // leaseOverdue: a claim is lost when its lease ended AND somebody took it over.

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -77,16 +78,23 @@ func (k *kit) seesNothing(id string) {
 // everyState makes a record in each state but that of a reopened one, and returns by ID what it is.
 func (k *kit) everyState() map[string]dedup.State {
 	k.Helper()
-	k.get(dedup.Fresh, long, request("claimed"))
-	_, c := k.get(dedup.Fresh, long, request("released"))
+	return k.everyStateOf(request)
+}
+
+// everyStateOf is everyState for the events that of makes.
+func (k *kit) everyStateOf(of func(id string) dedup.Request) map[string]dedup.State {
+	k.Helper()
+	claimed, released, done, killed, waits := of("claimed"), of("released"), of("done"), of("dead"), of("moved")
+	k.get(dedup.Fresh, long, claimed)
+	_, c := k.get(dedup.Fresh, long, released)
 	k.release(release(c, dedup.Unstarted))
-	_, c = k.get(dedup.Fresh, long, request("done"))
+	_, c = k.get(dedup.Fresh, long, done)
 	k.complete(completion(c))
-	k.killed(request("dead"))
-	_, c = k.get(dedup.Fresh, long, request("moved"))
+	k.killed(killed)
+	_, c = k.get(dedup.Fresh, long, waits)
 	k.complete(moved(c, 3))
-	return map[string]dedup.State{"claimed": dedup.Claimed, "released": dedup.Released, "done": dedup.Finished,
-		"dead": dedup.GivenUp, "moved": dedup.Waiting}
+	return map[string]dedup.State{claimed.Key.ID: dedup.Claimed, released.Key.ID: dedup.Released, done.Key.ID: dedup.Finished,
+		killed.Key.ID: dedup.GivenUp, waits.Key.ID: dedup.Waiting}
 }
 
 func inspectStates(k *kit) {
@@ -199,7 +207,7 @@ func inspectLease(k *kit) {
 	require.LessOrEqual(k, left, long)
 }
 
-// inspectTimes allows a minute for two clocks that differ.
+// inspectTimes allows a minute for two clocks that differ. When an event was made says nothing about how long it is remembered.
 func inspectTimes(k *kit) {
 	between := func(from, at, to time.Time, what string) {
 		k.Helper()
@@ -208,7 +216,36 @@ func inspectTimes(k *kit) {
 		}
 	}
 	began := time.Now()
-	for id, s := range k.everyState() {
+	states := k.everyState()
+	for age := range ages {
+		of := aged(age)
+		maps.Copy(states, k.everyStateOf(of))
+		_, kept := k.get(dedup.Fresh, k.lease, of("renewed"))
+		k.renew(long, kept)
+		k.get(dedup.Fresh, k.lease, of("taken over"))
+		_, back := k.get(dedup.Fresh, long, of("claimed again"))
+		k.release(release(back, dedup.Failed))
+		k.get(dedup.Fresh, long, of("claimed again"))
+		k.outlast()
+		k.get(dedup.Uncertain, long, of("taken over"))
+		for _, r := range []dedup.Request{of("renewed"), of("taken over"), of("claimed again")} {
+			states[r.Key.ID] = dedup.Claimed
+		}
+		known, given := of("imported"), of("discarded")
+		_, err := k.operator().Import(k.ctx, []dedup.Imported{{Key: known.Key, Origin: known.Origin, Retention: retention}})
+		require.NoError(k, err)
+		_, c := k.get(dedup.Fresh, long, given)
+		k.release(release(c, dedup.Failed))
+		require.NoError(k, k.operator().Discard(k.ctx, given.Key, retention, "an old one"))
+		states[known.Key.ID], states[given.Key.ID] = dedup.Finished, dedup.GivenUp
+		if !k.h.lacks(Reopen) {
+			again := of("reopened")
+			k.killed(again)
+			k.reopen(again.Key.ID)
+			states[again.Key.ID] = dedup.Waiting
+		}
+	}
+	for id, s := range states {
 		r := k.sees(s, id)
 		now := time.Now()
 		between(began, r.Created, now, id+": created")
