@@ -51,7 +51,7 @@ var rules = [...]rule{
 	{"@tcp(", `([^\s:/@"']+:)\S*@tcp\(`, `${1}xxxxx@tcp(`},                                                                         // of go-sql-driver
 	{"@unix(", `([^\s:/@"']+:)\S*@unix\(`, `${1}xxxxx@unix(`},
 	{"earer ", `(?i)\b(bearer)\s+[A-Za-z0-9._~+/\-]{8,}=*`, `${1} xxxxx`},
-	{"asic ", `(?i)(authorization:?\s*basic)\s+[A-Za-z0-9+/]{4,}=*`, `${1} xxxxx`},
+	{"uthorization", `(?i)(authorization[\\"']{0,2}\s*[:=]?\s*[\[\\"']{0,3}(?:basic|bearer|token|apikey|digest|negotiate|ntlm))\s+[A-Za-z0-9._~+/\-]{4,}=*`, `${1} xxxxx`},
 	{`pars`, `\b(pars(?:e|ing)(?: time| value)?) ` + quoted, `${1} "…"`},
 	{`invalid port "`, `invalid port ` + quoted, `invalid port`},
 	{`URL escape "`, `URL escape ` + quoted, `URL escape`},
