@@ -37,6 +37,7 @@ type groupStore struct {
 	*spy
 	mu      sync.Mutex
 	state   map[dedup.Key]dedup.Answer
+	prints  map[dedup.Key]dedup.Fingerprint // of what is in state
 	effects []string
 	sizes   []int // of the transactions that were begun
 
@@ -45,12 +46,16 @@ type groupStore struct {
 	after  func(n int) error // after the commit: its answer is lost
 }
 
+func newGroupStore(b *bench) *groupStore {
+	return &groupStore{spy: b.store, state: map[dedup.Key]dedup.Answer{}, prints: map[dedup.Key]dedup.Fingerprint{}}
+}
+
 func (s *groupStore) keep(tx *groupTx, done []dedup.Completion) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, r := range tx.reqs {
 		if _, known := s.state[r.Key]; !known {
-			s.state[r.Key] = dedup.Answer{Verdict: dedup.Done, First: r.Origin}
+			s.state[r.Key], s.prints[r.Key] = dedup.Answer{Verdict: dedup.Done, First: r.Origin}, r.Fingerprint
 		}
 	}
 	for _, c := range done {
@@ -76,8 +81,11 @@ func (s *groupStore) ClaimTx(ctx context.Context, _ time.Duration, reqs []dedup.
 	fresh := false
 	for i, r := range reqs {
 		a, known := s.state[r.Key]
-		if !known {
+		switch {
+		case !known:
 			a, fresh = dedup.Answer{Verdict: dedup.Fresh, First: r.Origin}, true
+		case dedup.Differ(s.prints[r.Key], r.Fingerprint):
+			a = a.Conflicted()
 		}
 		answers[i] = a
 	}
@@ -123,7 +131,7 @@ func (s *groupStore) ClaimTx(ctx context.Context, _ time.Duration, reqs []dedup.
 func inGroupBubble(t *testing.T, f func(t *testing.T, b *bench, s *groupStore)) {
 	t.Helper()
 	inBubble(t, func(t *testing.T, b *bench) {
-		s := &groupStore{spy: b.store, state: map[dedup.Key]dedup.Answer{}}
+		s := newGroupStore(b)
 		b.cfg.Store = s
 		f(t, b, s)
 	})

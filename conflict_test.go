@@ -189,9 +189,26 @@ func TestConflict_CopiesWithinOneBatch(t *testing.T) {
 				return nil
 			}, byAmount)
 		},
+		"OnTx": func(b *bench) {
+			idem.OnTx(b.router, "paid", func(context.Context, *groupTx, idem.Event[payload]) error {
+				b.add("run 1")
+				return nil
+			}, byAmount)
+		},
+		"OnBatchTx": func(b *bench) {
+			idem.OnBatchTx(b.router, "paid", func(_ context.Context, _ *groupTx, events []idem.Event[payload]) error {
+				for range events {
+					b.add("run 1")
+				}
+				return nil
+			}, byAmount)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, b *bench) {
+			inGroupBubble(t, func(t *testing.T, b *bench, s *groupStore) {
+				if !strings.HasSuffix(name, "Tx") {
+					b.cfg.Store = b.store
+				}
 				var told conflicts
 				b.cfg.Observers = []idem.Observer{&told}
 				register(b)

@@ -67,7 +67,7 @@ func TestParent_Rule23(t *testing.T) {
 // Rule 23: in a transaction of many events each has its own parent.
 func TestParentInAGroup_Rule23(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
-		s := &groupStore{spy: b.store, state: map[dedup.Key]dedup.Answer{}}
+		s := newGroupStore(b)
 		b.cfg.Store = s
 		idem.OnTx(b.router, "paid", func(ctx context.Context, _ *groupTx, e idem.Event[payload]) error {
 			key, ok := dedup.ParentFrom(ctx)
