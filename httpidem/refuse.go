@@ -132,7 +132,8 @@ func isCredential(principal string) bool {
 			return err == nil && strings.Contains(string(pair), ":")
 		}
 	}
-	return strings.HasPrefix(principal, "eyJ") && strings.Count(principal, ".") == 2
+	dots := strings.Count(principal, ".")
+	return strings.HasPrefix(principal, "eyJ") && (dots == 2 || dots == 4) // signed, or encrypted (RFC 7516)
 }
 
 func cutSpace(s string) (before, after string, ok bool) {

@@ -138,7 +138,7 @@ func TestHookOfAClientThatHasGone(t *testing.T) {
 // be somebody else.
 func TestCredentialAsPrincipal_H12(t *testing.T) {
 	const jwt = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhbGljZSJ9.c2lnbmF0dXJl"
-	for _, value := range []string{"Bearer abc", "bearer " + jwt, "BEARER\tx", jwt, "Basic YWxpY2U6c2VjcmV0", "DPoP " + jwt} {
+	for _, value := range []string{"Bearer abc", "bearer " + jwt, "BEARER\tx", jwt, "Basic YWxpY2U6c2VjcmV0", "DPoP " + jwt, jwt + ".aXY.dGFn"} {
 		for _, secret := range [][]byte{nil, []byte("sixteen bytes or more")} {
 			s, h, log := checked(t, func(c *httpidem.Config) {
 				c.PrincipalSecret = secret
