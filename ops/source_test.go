@@ -92,3 +92,17 @@ func TestStuckClaims(t *testing.T) {
 	require.Contains(t, s.get("event?id=gone").body, "Nobody knows.")
 	require.Contains(t, s.get("event?id=alive").body, "It is being handled now.")
 }
+
+// The page of an event names the copies with another content.
+func TestEventPage_Conflicts(t *testing.T) {
+	ctx, store := t.Context(), memstore.New(memstore.Volatile())
+	key := dedup.Key{Scope: "billing", Type: "paid", ID: "e1"}
+	reqs := []dedup.Request{{Key: key, Retention: time.Hour, Fingerprint: dedup.Checksum([]byte("one"))}}
+	require.NoError(t, store.Claim(ctx, dedup.NewToken(), time.Hour, reqs, make([]dedup.Answer, 1)))
+	require.NoError(t, store.NoteConflict(ctx, key, dedup.Origin{Topic: "payments", Partition: 2, Offset: 9}))
+	cfg := quietConfig()
+	cfg.Consumer.Store = store
+	cfg = cfg.withDefaults()
+	s := serve(t, cfg, newSources(cfg))
+	require.Contains(t, s.get("event?id=e1").body, "compared by checksum, copies that differ: payments/2 offset 9")
+}
