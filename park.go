@@ -3,7 +3,6 @@ package idem
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -326,37 +325,6 @@ func (b *batch) parkedOf(l *lot, entries []*entry) (map[dedup.Key]dedup.Fingerpr
 	return known, err
 }
 
-// park puts a failing event at the head of a queue of its own, or, taken from there, back to where it was.
-func (p *Processor) park(ctx context.Context, d *delivery, h history) error {
-	wait := max(d.later.delay, time.Until(h.notBefore))
-	e, err := p.newParked(d, h, wait)
-	if err != nil {
-		return err
-	}
-	if d.parked != nil {
-		return p.postpone(ctx, d, e)
-	}
-	l := p.lotOf(d)
-	l.gate.Lock()
-	defer l.gate.Unlock()
-	if err := p.parkAll(ctx, d.pat, d.ledger, l, []dedup.Parked{e}); err != nil {
-		return err
-	}
-	// A copy of it may be there already, behind another event, and waits for the attempt that has just failed: the ledger
-	// would let nothing of that position run any longer.
-	err = p.insist(ctx, d.pat, d.ledger, "park", func(ctx context.Context) error {
-		_, err := l.parker.Postpone(ctx, l.id, e)
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	l.set(e.Queue, true)
-	l.signal()
-	p.movedOn(ctx, d, outcome{err: errors.New(h.err)}, "")
-	return nil
-}
-
 // parkAll writes to the table until that succeeds.
 func (p *Processor) parkAll(ctx context.Context, pat *patience, ledger *ledger, l *lot, events []dedup.Parked) error {
 	return p.insist(ctx, pat, ledger, "park", func(ctx context.Context) error { return l.parker.Park(ctx, l.id, events) })
@@ -376,20 +344,6 @@ func (p *Processor) insist(ctx context.Context, pat *patience, ledger *ledger, w
 			return err
 		}
 	}
-}
-
-// postpone leaves an event at the head of its queue for the next attempt. If it is not there any longer, a person has taken
-// it away, and the ledger knows.
-func (p *Processor) postpone(ctx context.Context, d *delivery, e dedup.Parked) error {
-	l := d.parked.lot
-	err := p.insist(ctx, d.pat, d.ledger, "postpone", func(ctx context.Context) error {
-		_, err := l.parker.Postpone(ctx, l.id, e)
-		return err
-	})
-	if err == nil && !e.Blocked {
-		p.movedOn(ctx, d, outcome{err: errors.New("failed again")}, "")
-	}
-	return err
 }
 
 // record is a parked event's message and history, as the table keeps it.

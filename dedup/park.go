@@ -74,7 +74,7 @@ type Parker interface {
 	// ParkedOf returns those of some events that are parked in a topic, in any partition and queue, in no order: what Park would
 	// leave as it is.
 	ParkedOf(ctx context.Context, scope, topic string, keys ...Key) ([]Parked, error)
-	// FindParked returns an event that is parked in any partition of a topic, for a person. ok is false if it is not.
+	// FindParked returns an event that is parked in a topic, in whatever partition and queue. ok is false if it is not.
 	FindParked(ctx context.Context, scope, topic string, key Key) (lot Lot, e Parked, ok bool, err error)
 }
 

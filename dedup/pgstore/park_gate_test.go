@@ -156,3 +156,45 @@ func TestStuckQueuesStarveNoOther_Rule4(t *testing.T) {
 	require.NoError(t, err)
 	require.GreaterOrEqual(t, len(left), 600)
 }
+
+// rule 4: two copies of an event have different Kafka keys. One is deferred behind another event, then the other one runs and fails. The
+// table has an event in one queue, where it waits for its next attempt.
+func TestDeferredUnderAnotherKafkaKey_Rule4(t *testing.T) {
+	for name, on := range map[string]func(r *idem.Router, handle func(id string) error, opts ...idem.Option){
+		"On": func(r *idem.Router, handle func(id string) error, opts ...idem.Option) {
+			idem.On(r, "paid", func(_ context.Context, e idem.Event[payload]) error { return handle(e.ID) }, opts...)
+		},
+		"OnTx": func(r *idem.Router, handle func(id string) error, opts ...idem.Option) {
+			idem.OnTx(r, "paid", func(_ context.Context, _ pgx.Tx, e idem.Event[payload]) error { return handle(e.ID) }, opts...)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, _ := newStore(t)
+			e := &engine{t: t, runs: make(map[string]int)}
+			p, stop := takeUpEngine(t, s, e, func(r *idem.Router) {
+				on(r, func(id string) error {
+					e.ran(id)
+					if runs, _ := e.counts(id); runs == 1 {
+						return errRefused
+					}
+					return nil
+				}, oneTry, idem.KeyOrdered(500*time.Millisecond))
+			})
+			defer stop()
+			for _, m := range []struct{ key, id string }{{"b", "b1"}, {"b", "x"}, {"a", "x"}} {
+				record := e.message("paid", m.id)
+				record.Key = []byte(m.key)
+				require.NoError(t, p.Handle(t.Context(), record))
+			}
+			for _, id := range []string{"b1", "x"} {
+				require.Eventually(t, func() bool {
+					records, err := s.Inspect(t.Context(), dedup.Key{Scope: "orders", Type: "paid", ID: id})
+					return err == nil && len(records) == 1 && records[0].State == dedup.Finished
+				}, 30*time.Second, 50*time.Millisecond, id)
+				runs, letters := e.counts(id)
+				require.Equal(t, 2, runs)
+				require.Zero(t, letters)
+			}
+		})
+	}
+}

@@ -1,0 +1,114 @@
+package idem
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/idem-go/idem/dedup"
+)
+
+// This file puts failing events of [KeyOrdered] handlers where their next attempt is.
+
+// park puts a failing event at the head of a queue of its own, or, taken from there, back to where it was.
+func (p *Processor) park(ctx context.Context, d *delivery, h history) error {
+	wait := max(d.later.delay, time.Until(h.notBefore))
+	e, err := p.newParked(d, h, wait)
+	if err != nil {
+		return err
+	}
+	if d.parked != nil {
+		e.Key, e.Queue = d.parked.head.Key, d.parked.head.Queue // as they were when it was deferred, whatever this release makes of it
+		return p.postpone(ctx, d, e)
+	}
+	l := p.lotOf(d)
+	l.gate.Lock()
+	defer l.gate.Unlock()
+	for try := 1; ; try++ {
+		if err := p.parkAll(ctx, d.pat, d.ledger, l, []dedup.Parked{e}); err != nil {
+			return err
+		}
+		there, err := p.parkedAsNext(ctx, d, l, e)
+		if err != nil {
+			return err
+		}
+		if there {
+			break
+		}
+		reason := fmt.Errorf("%w: park: event %s was taken out of its queue meanwhile", dedup.ErrUnavailable, e.Key)
+		if stop := d.pat.wait(ctx, outageWait(try), reason); stop != nil {
+			return stop
+		}
+	}
+	p.movedOn(ctx, d, outcome{err: errors.New(h.err)}, "")
+	return nil
+}
+
+// parkedAsNext makes sure that a failing event, which was parked a moment ago, waits for its next attempt. The store keeps an event in
+// one queue: a copy of it may be there already, behind another event, even under another Kafka key. That copy waits for the attempt that
+// has just failed, and the ledger would let nothing of that position run any longer. So the copy gives way to the next attempt, in its
+// place. there is false if the event is not parked any longer.
+func (p *Processor) parkedAsNext(ctx context.Context, d *delivery, l *lot, e dedup.Parked) (there bool, err error) {
+	var at dedup.Lot
+	var found dedup.Parked
+	var ok bool
+	err = p.insist(ctx, d.pat, d.ledger, "look for a parked event", func(ctx context.Context) (err error) {
+		at, found, ok, err = l.parker.FindParked(ctx, l.id.Scope, l.id.Topic, e.Key)
+		return err
+	})
+	if err != nil || !ok {
+		return false, err
+	}
+	if found.Position.Before(e.Position) {
+		if err := p.letterOtherContent(ctx, d, found); err != nil {
+			return false, err
+		}
+		e.Queue = found.Queue
+		err := p.insist(ctx, d.pat, d.ledger, "park", func(ctx context.Context) (err error) {
+			ok, err = l.parker.Postpone(ctx, at, e)
+			return err
+		})
+		if err != nil || !ok { // false: it is there already after an error, or was taken away
+			return false, err
+		}
+	}
+	if at == l.id {
+		l.set(found.Queue, true)
+		l.signal()
+	}
+	return true, nil
+}
+
+// letterOtherContent dead-letters a deferred copy if it has another content than the event that takes its place.
+func (p *Processor) letterOtherContent(ctx context.Context, d *delivery, copied dedup.Parked) error {
+	if copied.Position.Generation != 0 || d.req.Position.Generation != 0 { // what was replayed may have been repaired
+		return nil
+	}
+	m, err := unpark(copied)
+	if err != nil {
+		return nil //nolint:nilerr // it cannot be compared, as in parkedOf
+	}
+	var content dedup.Fingerprint
+	if guard(func() (err error) { content, err = d.route.compared(m); return err }) != nil || !dedup.Differ(content, d.req.Fingerprint) {
+		return nil
+	}
+	other := &delivery{m: m, route: d.route, ledger: d.ledger, req: d.req, pat: d.pat}
+	other.req.Fingerprint, other.req.Position = content, copied.Position
+	_, err = p.letterConflict(ctx, other, dedup.Answer{Verdict: dedup.Conflict, Known: dedup.Moved, First: d.req.Origin})
+	return err
+}
+
+// postpone leaves an event at the head of its queue for the next attempt. If it is not there any longer, a person has taken
+// it away, and the ledger knows.
+func (p *Processor) postpone(ctx context.Context, d *delivery, e dedup.Parked) error {
+	l := d.parked.lot
+	err := p.insist(ctx, d.pat, d.ledger, "postpone", func(ctx context.Context) error {
+		_, err := l.parker.Postpone(ctx, l.id, e)
+		return err
+	})
+	if err == nil && !e.Blocked {
+		p.movedOn(ctx, d, outcome{err: errors.New("failed again")}, "")
+	}
+	return err
+}
