@@ -61,6 +61,7 @@ func (c *connections) config(sc *sarama.Config) *sarama.Config {
 	own := *sc
 	own.Net.Proxy.Enable, own.Net.Proxy.Dialer = true, c
 	own.Metadata.Retry.BackoffFunc = c.backoff(sc.Metadata.Retry.BackoffFunc, sc.Metadata.Retry.Backoff)
+	own.Producer.Retry.BackoffFunc = c.backoff(sc.Producer.Retry.BackoffFunc, sc.Producer.Retry.Backoff)
 	own.Producer.Transaction.Retry.BackoffFunc = c.backoff(sc.Producer.Transaction.Retry.BackoffFunc, sc.Producer.Transaction.Retry.Backoff)
 	return &own
 }

@@ -17,7 +17,7 @@ import (
 type Producer struct {
 	async  sarama.AsyncProducer
 	client sarama.Client
-	owned  bool // Close closes the client
+	conns  *connections // of OpenProducer: Close closes the client; nil: it is the caller's
 	max    int
 
 	patience time.Duration // of a ProduceEach; zero: only its context ends it
@@ -94,7 +94,7 @@ func (p *Producer) Produce(ctx context.Context, msgs ...*idem.Message) error {
 }
 
 // Close sends what is under way and ends. Calls that wait get an error for each message that sarama gives up. With
-// [OpenProducer] the connections are cut after five seconds, which ends it soon after if no broker answers, and the client is closed; with
+// [OpenProducer] the connections are cut after five seconds, which ends it at once if no broker answers, and the client is closed; with
 // [NewProducer] it takes as long as sarama retries, and the client is left open. It always returns nil.
 func (p *Producer) Close() error {
 	p.closing.Lock()
@@ -103,12 +103,12 @@ func (p *Producer) Close() error {
 	p.closing.Unlock()
 	if first {
 		p.async.AsyncClose()
-		if p.owned {
+		if p.conns != nil {
 			defer p.closeClient()()
 		}
 	}
 	p.results.Wait()
-	if !p.owned {
+	if p.conns == nil {
 		p.topics.running.Wait()
 	}
 	return nil

@@ -29,7 +29,8 @@ func OpenProducer(cfg Config) (*Producer, error) {
 	if err != nil {
 		return nil, err
 	}
-	client, err := sarama.NewClient(cfg.Brokers, sc)
+	conns := newConnections(sc)
+	client, err := sarama.NewClient(cfg.Brokers, conns.config(sc))
 	if err != nil {
 		return nil, fmt.Errorf("producer: %w", err)
 	}
@@ -40,7 +41,7 @@ func OpenProducer(cfg Config) (*Producer, error) {
 	if err != nil {
 		return nil, errors.Join(err, client.Close())
 	}
-	p.owned, p.patience, p.away = true, producerPatience, newAwayParts(client)
+	p.conns, p.patience, p.away = conns, producerPatience, newAwayParts(client)
 	return p, nil
 }
 
@@ -95,11 +96,15 @@ func producerBackoff(retries, _ int) time.Duration {
 }
 
 // closeClient closes the client when what is under way was sent, or has had its time. The function returned is to be called when all
-// has its result.
+// has its result. The connections are cut first: the client waits for locks that requests hold until their read time-out.
 func (p *Producer) closeClient() (closed func()) {
-	cut := time.AfterFunc(producerLeave, func() { _ = p.client.Close() })
+	cut := time.AfterFunc(producerLeave, func() {
+		p.conns.cut()
+		_ = p.client.Close()
+	})
 	return func() {
 		cut.Stop()
+		p.conns.cut() // it may be asking for a topic
 		_ = p.client.Close() // twice is an error of no meaning
 		p.topics.running.Wait()
 	}
