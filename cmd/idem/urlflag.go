@@ -53,6 +53,10 @@ func (f *urlFlag) resolve() error {
 			if err != nil {
 				return usage("--%s: no URL can be read from the file: %v", f.name, err)
 			}
+			if f.split != nil {
+				urls = append(urls, f.split(content)...)
+				continue
+			}
 			text = content
 		case redact.HasPassword(text):
 			return usage("--%s: the URL has a password, which every user of this host could see: set %s, or write the URL into a file and give --%s @FILE",

@@ -20,6 +20,7 @@ func TestPasswordsOnTheCommandLine_G04(t *testing.T) {
 		{"relay", "--brokers", "127.0.0.1:1", "--outbox", "postgres://u:hunter22@127.0.0.1:1/x"},
 		{"outbox", "status", "--outbox", "postgres://u:hunter22@127.0.0.1:1/x"},
 		{"import", "-G", "g", "--ledger", "redis://127.0.0.1:1", "--from-table", "SELECT 1", "--from-url", "postgres://u:hunter22@127.0.0.1:1/x"},
+		{"import", "-G", "g", "--ledger", "redis://127.0.0.1:1", "--from-table", "SELECT 1", "--from-url", "host=127.0.0.1 port=1 password='hunter22'"},
 	} {
 		var out, errs bytes.Buffer
 		code := run(t.Context(), args, strings.NewReader(""), &out, &errs)
@@ -35,6 +36,8 @@ func TestURLFromFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "url")
 	require.NoError(t, os.WriteFile(path, []byte("mem://ledger\n"), 0o600))
 	_, known := memory()
+	commandWith(t, known, "", "event", "get", "1", "--type", "order", "-G", "billing", "--ledger", "@"+path).failed(t, exitFound)
+	require.NoError(t, os.WriteFile(path, []byte("mem://ledger, mem://ledger\n"), 0o600)) // several, as everywhere
 	commandWith(t, known, "", "event", "get", "1", "--type", "order", "-G", "billing", "--ledger", "@"+path).failed(t, exitFound)
 	r := commandWith(t, known, "", "event", "get", "1", "--type", "order", "-G", "billing", "--ledger", "@"+path+".missing")
 	r.failed(t, exitUsage, "--ledger", "no URL can be read", "no such file")

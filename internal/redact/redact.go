@@ -45,11 +45,18 @@ func (s *Secrets) AddURL(text string) {
 	}
 }
 
-// HasPassword reports whether a URL has a password: before its host, or as a parameter of Postgres.
+// keywordPassword is a password in a connection string of Postgres that is no URL.
+var keywordPassword = regexp.MustCompile(`(?:^|\s)(?:ssl)?password\s*=\s*(?:'[^']|[^\s'])`)
+
+// HasPassword reports whether a URL has a password: before its host, or as a parameter of Postgres. So may the keywords and values that
+// Postgres takes in place of a URL.
 func HasPassword(text string) bool {
 	_, rest, ok := strings.Cut(text, "://")
 	if !ok { // it is no URL, but what stands before an '@' is a password all the same
 		rest = text
+	}
+	if keywordPassword.MatchString(text) {
+		return true
 	}
 	if at := strings.LastIndex(rest, "@"); at >= 0 {
 		if _, password, _ := strings.Cut(rest[:at], ":"); password != "" {

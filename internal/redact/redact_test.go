@@ -31,10 +31,13 @@ func TestHasPassword_G04(t *testing.T) {
 	for _, url := range []string{
 		"postgres://u:p@host/db", "postgres://host/db?user=u&password=p", "postgres://host/db?sslpassword=p", "redis://:p@host:6379/0", "redis+cluster://u:p@a:1,b:2",
 		"u:p@host", "postgres://u:4711/canary@host/db",
+		"host=h user=u password=p dbname=d", "password = 'p p' host=h", "host=h sslpassword=p", "host=/tmp/a://b password=p",
 	} {
 		require.True(t, HasPassword(url), url)
 	}
-	for _, url := range []string{"", "postgres://u@host:5432/db", "postgres:///db?host=/tmp", "redis://host:6379/0", "redis://u:@host:6379", "postgres://host/db?password="} {
+	for _, url := range []string{"", "postgres://u@host:5432/db", "postgres:///db?host=/tmp", "redis://host:6379/0", "redis://u:@host:6379", "postgres://host/db?password=",
+		"host=h user=u", "host=h password='' dbname=d", "host=h passfile=/run/p", "postgres://host/db?application_name=password=x",
+	} {
 		require.False(t, HasPassword(url), url)
 	}
 }

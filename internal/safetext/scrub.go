@@ -48,7 +48,7 @@ var rules = [...]rule{
 	{`":`, `(?i)("[a-z0-9_.\-]*` + secret + `"\s*:\s*)` + quoted, `${1}"xxxxx"`},
 	{`":`, `(?i)("[a-z0-9_.\-]*` + secret + `"\s*:\s*)-?[0-9][0-9.]*`, `${1}"xxxxx"`},
 	{`\":`, `(?i)(\\"[a-z0-9_.\-]*` + secret + `\\"\s*:\s*)(?:\\"(?:\\\\\\"|[^"\\\n]|\\[^"\n])*(?:\\")?|-?[0-9][0-9.]*)`, `${1}\"xxxxx\"`}, // in another text
-	{"@tcp(", `([^\s:/@"']+:)\S*@tcp\(`, `${1}xxxxx@tcp(`},                                                                         // of go-sql-driver
+	{"@tcp(", `([^\s:/@"']+:)\S*@tcp\(`, `${1}xxxxx@tcp(`},                                                                                 // of go-sql-driver
 	{"@unix(", `([^\s:/@"']+:)\S*@unix\(`, `${1}xxxxx@unix(`},
 	{"earer ", `(?i)\b(bearer)\s+[A-Za-z0-9._~+/\-]{8,}=*`, `${1} xxxxx`},
 	{"uthorization", `(?i)(authorization[\\"']{0,2}\s*[:=]?\s*[\[\\"']{0,3}(?:basic|bearer|token|apikey|digest|negotiate|ntlm))\s+[A-Za-z0-9._~+/\-]{4,}=*`, `${1} xxxxx`},
