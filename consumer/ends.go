@@ -48,6 +48,16 @@ func (t *tail) caughtUp(next int64, now time.Time) bool {
 	return !t.at.IsZero() && now.Sub(t.at) < freshEnd && t.from <= next
 }
 
+// beyond returns the end of what is known to hold no visible record, from next on.
+func (t *tail) beyond(next int64) int64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if next >= 0 && t.from >= 0 && t.from <= next {
+		return max(next, t.clear)
+	}
+	return next
+}
+
 // ask returns where to look on for a claim that goes on with next, unless a record is known to wait there.
 func (t *tail) ask(next int64, now time.Time) (offset int64, wanted bool) {
 	t.mu.Lock()

@@ -321,6 +321,32 @@ func TestKafka_Transactions_Rule8(t *testing.T) {
 	}
 }
 
+// TestKafka_MarkerDeleted_K17: behind the last record of a partition is the marker of its transaction. Kafka deletes the whole log after
+// its retention. Nothing that anybody could consume is missing, so the next session reports no gap.
+func TestKafka_MarkerDeleted_K17(t *testing.T) {
+	brokers, topic, cfg := onKafka(t, 1)
+	store := newTold()
+	cfg.Store = store
+	transact(t, brokers, topic, 0, 0, 10, true)
+	var got tally
+	m := start(t, cfg, routed(got.handle))
+	require.Eventually(t, func() bool { return got.events() == 10 }, soon, poll)
+	require.NoError(t, m.end())
+	require.GreaterOrEqual(t, committed(t, brokers, cfg.Group, topic, 0)[0], int64(10))
+
+	m = start(t, cfg, routed(got.handle)) // there is no record for it
+	require.Eventually(t, func() bool { return claimsOf(m) == 1 }, soon, poll)
+	require.Eventually(t, func() bool { return progressOf(m, store, topic, 0).CaughtUp }, soon, poll)
+	require.NoError(t, m.end())
+	require.NoError(t, testenv.KafkaAdmin(t, brokers).DeleteRecords(topic, map[int32]int64{0: 11}))
+
+	m = start(t, cfg, routed(got.handle))
+	transact(t, brokers, topic, 0, 10, 20, true)
+	require.Eventually(t, func() bool { return got.events() == 20 }, soon, poll)
+	require.NoError(t, m.end())
+	require.GreaterOrEqual(t, committed(t, brokers, cfg.Group, topic, 0)[0], int64(21))
+}
+
 // A GroupHandler in a foreign program asks with the client that it is given.
 func TestKfake_UseClient_Rule8(t *testing.T) {
 	brokers := fakeBrokers(t, 1, "orders", "orders.g.dlq")

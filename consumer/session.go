@@ -149,10 +149,18 @@ func (s *session) closing(c *claimed, lost error) error {
 	return lost
 }
 
-// mark gives sarama the watermark of a claim that is ours, and reports whether it moved. s.mu is held.
+// mark gives sarama the watermark of a claim that is ours, and reports whether it moved. s.mu is held. Markers of transactions behind
+// the watermark count as consumed: Kafka may delete them, and a committed offset before them would look like a gap then (K-17).
 func (s *session) mark(c *claimed) bool {
 	next, ok := c.lane.Watermark()
-	if !ok || next == c.marked {
+	if !ok {
+		next = c.claim.InitialOffset()
+	}
+	beyond := c.tail.beyond(next)
+	if !ok && beyond == next {
+		return false
+	}
+	if next = beyond; next == c.marked {
 		return false
 	}
 	c.marked = next
