@@ -104,7 +104,7 @@ func (p *Producer) closeClient() (closed func()) {
 	})
 	return func() {
 		cut.Stop()
-		p.conns.cut() // it may be asking for a topic
+		p.conns.cut()        // it may be asking for a topic
 		_ = p.client.Close() // twice is an error of no meaning
 		p.topics.running.Wait()
 	}
