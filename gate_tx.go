@@ -190,13 +190,15 @@ func (p *Processor) giveUpTx(ctx context.Context, d *delivery, o outcome) (step,
 	return p.recordTx(ctx, d, dedup.Completion{Dead: p.reason(o)})
 }
 
-// recordTx records the end of an event that was published elsewhere, until the ledger answers.
+// recordTx records the end of an event that was published elsewhere, until the ledger answers. If the ledger knows another end, that
+// stands: an event that was handled or moved on meanwhile is not dead, and blocks no queue (rule 4).
 func (p *Processor) recordTx(ctx context.Context, d *delivery, c dedup.Completion) (step, error) {
 	c.Claim, c.Retention = d.req.Held(dedup.Token{}, dedup.Answer{First: d.req.Origin}), d.route.retention
 	for try := 1; ; try++ {
 		began := time.Now()
-		err := p.bounded(context.WithoutCancel(ctx), txSlack, func(ctx context.Context) error {
-			a, err := d.claimTx(ctx, txSlack, func(any) ([]dedup.Completion, error) { return []dedup.Completion{c}, nil })
+		var a dedup.Answer
+		err := p.bounded(context.WithoutCancel(ctx), txSlack, func(ctx context.Context) (err error) {
+			a, err = d.claimTx(ctx, txSlack, func(any) ([]dedup.Completion, error) { return []dedup.Completion{c}, nil })
 			if err == nil && a.Verdict == dedup.Busy {
 				err = ErrBusy
 			}
@@ -204,6 +206,13 @@ func (p *Processor) recordTx(ctx context.Context, d *delivery, c dedup.Completio
 		})
 		p.ledgerCall(ctx, d.ledger, VerbTransaction, 1, nil, began, err)
 		if err == nil {
+			switch a.Verdict {
+			case dedup.Done:
+				d.end = endDone
+			case dedup.Moved:
+				d.end = endMoved
+			default: // recorded, or dead already; what conflicts or is too old has its letter
+			}
 			return step{settled: true}, nil
 		}
 		if !errors.Is(err, ErrBusy) {

@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/dedup/pgstore"
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 )
@@ -19,7 +21,7 @@ import (
 var errRefused = errors.New("refused")
 
 // takeUpEngine makes a processor that takes up what waits of the partition of engine.message until the test ends it.
-func takeUpEngine(t *testing.T, s dedup.Store, letters *engine, register func(r *idem.Router)) (p *idem.Processor, stop func()) {
+func takeUpEngine(t *testing.T, s dedup.Store, letters idem.Producer, register func(r *idem.Router)) (p *idem.Processor, stop func()) {
 	t.Helper()
 	r := idem.NewRouter(idem.ID(idem.FromHeader("event-id")), idem.Type(idem.FromHeader("event-type")))
 	register(r)
@@ -197,4 +199,53 @@ func TestDeferredUnderAnotherKafkaKey_Rule4(t *testing.T) {
 			}
 		})
 	}
+}
+
+// doneMeanwhile is a producer during whose first message another worker finishes an event.
+type doneMeanwhile struct {
+	*engine
+	store *pgstore.Store
+	key   dedup.Key
+	once  sync.Once
+}
+
+func (d *doneMeanwhile) Produce(ctx context.Context, msgs ...*idem.Message) error {
+	d.once.Do(func() {
+		req := dedup.Request{Key: d.key, Position: dedup.Position{Retry: 1}, Origin: dedup.Origin{Topic: "payments", Offset: 1, Time: time.Now()}, Retention: time.Hour, AnyAge: true}
+		answers := make([]dedup.Answer, 1)
+		nothing := func(pgx.Tx) ([]dedup.Completion, error) { return nil, nil }
+		require.NoError(d.t, d.store.ClaimTx(ctx, time.Minute, []dedup.Request{req}, answers, nothing))
+		require.Equal(d.t, dedup.Fresh, answers[0].Verdict)
+	})
+	return d.engine.Produce(ctx, msgs...)
+}
+
+// rules 4 and 6: another worker finishes the head of a queue while this one dead-letters it. The store's answer stands: the event is done,
+// and those behind it go on without a person.
+func TestHeadDoneMeanwhileDoesNotBlock_Rule4(t *testing.T) {
+	s, _ := newStore(t)
+	e := &engine{t: t, runs: make(map[string]int)}
+	letters := &doneMeanwhile{engine: e, store: s, key: dedup.Key{Scope: "orders", Type: "paid", ID: "a1"}}
+	p, stop := takeUpEngine(t, s, letters, func(r *idem.Router) {
+		idem.OnTx(r, "paid", func(ctx context.Context, tx pgx.Tx, ev idem.Event[payload]) error {
+			e.ran(ev.ID)
+			switch runs, _ := e.counts(ev.ID); {
+			case ev.ID == "a1" && runs == 1:
+				return errRefused
+			case ev.ID == "a1":
+				return idem.Permanent(errRefused)
+			}
+			return nil
+		}, oneTry, idem.KeyOrdered(500*time.Millisecond))
+	})
+	defer stop()
+	for _, id := range []string{"a1", "a2"} {
+		m := e.message("paid", id)
+		m.Key = []byte("a")
+		require.NoError(t, p.Handle(t.Context(), m))
+	}
+	require.Eventually(t, func() bool {
+		runs, _ := e.counts("a2")
+		return runs == 1
+	}, 20*time.Second, 50*time.Millisecond)
 }
