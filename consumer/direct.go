@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -25,8 +27,8 @@ func newDirectCommits(group string, client sarama.Client) *directCommits {
 	return &directCommits{group: group, client: client, config: &config}
 }
 
-// commit returns the partitions that the coordinator refused. An error says that there was no answer. The end of ctx closes
-// the connection.
+// commit returns the partitions that the coordinator refused, but for those of topics that do not exist any longer: nothing of them can
+// be delivered again (K-27). An error says that there was no answer. The end of ctx closes the connection.
 func (d *directCommits) commit(ctx context.Context, sess sarama.ConsumerGroupSession, offsets map[partition]int64) (map[partition]error, error) {
 	coordinator, err := d.client.Coordinator(d.group)
 	if err != nil {
@@ -44,6 +46,7 @@ func (d *directCommits) commit(ctx context.Context, sess sarama.ConsumerGroupSes
 		return nil, err
 	}
 	refused := make(map[partition]error)
+	unknown := make(map[string][]partition)
 	moved := false
 	for p := range offsets {
 		code, ok := answer.Errors[p.topic][p.id]
@@ -52,13 +55,38 @@ func (d *directCommits) commit(ctx context.Context, sess sarama.ConsumerGroupSes
 			refused[p] = sarama.ErrIncompleteResponse
 		case !errors.Is(code, sarama.ErrNoError):
 			refused[p] = code
+			if errors.Is(code, sarama.ErrUnknownTopicOrPartition) {
+				unknown[p.topic] = append(unknown[p.topic], p)
+			}
 			moved = moved || isAny(code, sarama.ErrNotCoordinatorForConsumer, sarama.ErrConsumerCoordinatorNotAvailable)
+		}
+	}
+	for _, topic := range d.gone(broker, unknown) {
+		for _, p := range unknown[topic] {
+			delete(refused, p)
 		}
 	}
 	if moved {
 		return refused, d.client.RefreshCoordinator(d.group)
 	}
 	return refused, nil
+}
+
+// gone returns those of some topics that do not exist, as a broker has it; none without an answer.
+func (d *directCommits) gone(broker *sarama.Broker, topics map[string][]partition) (missing []string) {
+	if len(topics) == 0 {
+		return nil
+	}
+	answer, err := broker.GetMetadata(sarama.NewMetadataRequest(d.config.Version, slices.Sorted(maps.Keys(topics))))
+	if err != nil {
+		return nil
+	}
+	for _, t := range answer.Topics {
+		if errors.Is(t.Err, sarama.ErrUnknownTopicOrPartition) {
+			missing = append(missing, t.Name)
+		}
+	}
+	return missing
 }
 
 // request has the version that the configured version of Kafka knows, as sarama's own commits do.
