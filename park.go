@@ -272,11 +272,11 @@ func (b *batch) joinAlike(l *lot, entries []*entry) (others []*entry, err error)
 	for _, e := range waiting {
 		first, some := known[e.req.Key]
 		switch {
-		case some && e.req.Position.Generation == 0 && dedup.Differ(first, e.req.Fingerprint):
+		case some && e.req.Position.Generation == 0 && dedup.Differ(first.content, e.req.Fingerprint) && !first.origin.Same(e.req.Origin):
 			others = append(others, e)
 			continue
 		case !some:
-			known[e.req.Key] = e.req.Fingerprint
+			known[e.req.Key] = deferred{e.req.Fingerprint, e.req.Origin}
 		}
 		parked, err := b.p.newParked(&e.delivery, history{key: e.req.Key, position: e.req.Position}, 0)
 		if err != nil {
@@ -296,10 +296,16 @@ func (b *batch) joinAlike(l *lot, entries []*entry) (others []*entry, err error)
 	return others, nil
 }
 
-// parkedOf returns the fingerprints of those of some events that wait already. One that cannot be made is none: it is not
-// compared, and neither is what was replayed, since somebody may have repaired it.
-func (b *batch) parkedOf(l *lot, entries []*entry) (map[dedup.Key]dedup.Fingerprint, error) {
-	known := make(map[dedup.Key]dedup.Fingerprint)
+// deferred is what is compared of an event that waits already.
+type deferred struct {
+	content dedup.Fingerprint
+	origin  dedup.Origin // of the record itself, whose content may have been repaired since
+}
+
+// parkedOf returns what is known of those of some events that wait already. A fingerprint that cannot be made is none: it is not
+// compared.
+func (b *batch) parkedOf(l *lot, entries []*entry) (map[dedup.Key]deferred, error) {
+	known := make(map[dedup.Key]deferred)
 	routes := make(map[dedup.Key]*bound)
 	var keys []dedup.Key
 	for _, e := range entries {
@@ -317,10 +323,11 @@ func (b *batch) parkedOf(l *lot, entries []*entry) (map[dedup.Key]dedup.Fingerpr
 		return err
 	})
 	for _, e := range found {
-		known[e.Key] = dedup.Fingerprint{}
-		if m, err := unpark(e); err == nil && e.Position.Generation == 0 {
-			_ = guard(func() (err error) { known[e.Key], err = routes[e.Key].compared(m); return err })
+		d := deferred{origin: e.Origin}
+		if m, err := unpark(e); err == nil {
+			_ = guard(func() (err error) { d.content, err = routes[e.Key].compared(m); return err })
 		}
+		known[e.Key] = d
 	}
 	return known, err
 }

@@ -82,7 +82,7 @@ func (p *Processor) parkedAsNext(ctx context.Context, d *delivery, l *lot, e ded
 
 // letterOtherContent dead-letters a deferred copy if it has another content than the event that takes its place.
 func (p *Processor) letterOtherContent(ctx context.Context, d *delivery, copied dedup.Parked) error {
-	if copied.Position.Generation != 0 || d.req.Position.Generation != 0 { // what was replayed may have been repaired
+	if copied.Position.Generation != 0 || copied.Origin.Same(d.req.Origin) { // what was replayed may have been repaired
 		return nil
 	}
 	m, err := unpark(copied)

@@ -105,8 +105,9 @@ type Volatiler interface {
 
 // Reopener is an ability of a Store: to let an event that was given up run again (T-02).
 type Reopener interface {
-	// Reopen turns a dead record into one that waits for a copy of the next generation, forgets its fingerprint, failures and
-	// take-overs (an event whose crash loop was mended must be able to run), and returns the position that copy must carry. Repeating it before that copy was claimed returns the same position. If the key is not
+	// Reopen turns a dead record into one that waits for a copy of the next generation, forgets its failures and
+	// take-overs (an event whose crash loop was mended must be able to run), and returns the position that copy must carry. The fingerprint
+	// stays, for other copies of the first generation: a copy of a later one is never compared, since it may have been repaired. Repeating it before that copy was claimed returns the same position. If the key is not
 	// dead the error matches [ErrNotDead].
 	Reopen(ctx context.Context, key Key) (Position, error)
 }

@@ -176,7 +176,7 @@ func (s *Store) Reopen(ctx context.Context, key dedup.Key) (dedup.Position, erro
 		n := r.next(open, now)
 		n.position = dedup.Position{Generation: r.position.Generation + 1}
 		n.reopened, n.doubt, n.failures, n.takeovers = true, false, 0, 0
-		n.fingerprint, n.reason = dedup.Fingerprint{}, ""
+		n.reason = ""
 		n.keep(r.retention, now)
 		p = n.position
 		return n, nil

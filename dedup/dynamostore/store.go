@@ -188,7 +188,7 @@ func (s *Store) decide(q ask, r *record, now time.Time) (a dedup.Answer, next *r
 	}
 	next.token, next.lease, next.position, next.reopened = q.token, q.lease, q.req.Position, false
 	next.fence++
-	if next.fingerprint == (dedup.Fingerprint{}) && next.position.Generation == 0 { // after a redrive none is kept
+	if next.fingerprint == (dedup.Fingerprint{}) && next.position.Generation == 0 { // a redriven copy may have been repaired
 		next.fingerprint = q.req.Fingerprint
 	}
 	next.keep(max(r.retention, q.req.Retention), now)

@@ -130,7 +130,7 @@ func (r *record) conflicts(q *dedup.Request) bool {
 	return q.Position.Generation == 0 && dedup.Differ(r.fingerprint, q.Fingerprint)
 }
 
-// sign takes the fingerprint of a claim where none is kept. After a redrive none is: the copy may have been repaired.
+// sign takes the fingerprint of a claim where none is kept, but not that of a redriven copy: it may have been repaired.
 func (r *record) sign(q *dedup.Request) {
 	if r.fingerprint == (dedup.Fingerprint{}) && r.position.Generation == 0 {
 		r.fingerprint = q.Fingerprint
@@ -204,7 +204,7 @@ func (r *record) reopen(now time.Time) bool {
 	}
 	r.state, r.reopened, r.lastWord = open, true, silent
 	r.position = dedup.Position{Generation: r.position.Generation + 1}
-	r.fingerprint, r.reason = dedup.Fingerprint{}, ""
+	r.reason = ""
 	r.doubt, r.failures, r.takeovers = false, 0, 0
 	r.keep(r.retention, now)
 	return true

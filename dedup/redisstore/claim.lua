@@ -37,7 +37,7 @@ end
 if rec.state == PENDING then
   rec.uncertain, rec.takeovers = true, rec.takeovers + 1
 end
-if rec.generation == 0 and rec.fingerprint == '' then -- after a redrive none is kept: the copy may have been repaired
+if rec.generation == 0 and rec.fingerprint == '' then -- a redriven copy may have been repaired
   rec.fingerprint = want.fingerprint
 end
 rec.state, rec.token, rec.fence, rec.reopened = PENDING, token, rec.fence + 1, false

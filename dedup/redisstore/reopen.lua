@@ -11,5 +11,5 @@ if rec.state ~= DEAD then
 end
 rec.state, rec.reopened, rec.uncertain = OPEN, true, false
 rec.failures, rec.takeovers = 0, 0
-rec.generation, rec.retry, rec.fingerprint, rec.rest = rec.generation + 1, 0, '', ''
+rec.generation, rec.retry, rec.rest = rec.generation + 1, 0, ''
 return reply('ok', 0, write(rec, rec.total))

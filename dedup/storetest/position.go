@@ -22,7 +22,7 @@ var positionTests = []test{
 	{name: "reopen: many at once reopen once", needs: Reopen, run: reopenRace},
 	{name: "reopen: what is not dead has nothing to reopen", needs: Reopen, run: reopenNotDead},
 	{name: "reopen: the fence never goes back", needs: Reopen, run: reopenFence},
-	{name: "reopen: clears the fingerprint (rule 17)", needs: Reopen, run: reopenFingerprint},
+	{name: "reopen: a repaired copy is not compared, others are (rules 6d and 17)", needs: Reopen, run: reopenFingerprint},
 	{name: "reopen: a second death, a third generation", needs: Reopen, run: reopenAgain},
 	{name: "reopen: the redriven copy may be retried", needs: Reopen, run: reopenRetry},
 	{name: "reopen: the death of a retry reopens at retry 0", needs: Reopen, run: reopenOfRetry},
@@ -240,8 +240,24 @@ func reopenFingerprint(k *kit) {
 		k.meets(dedup.Conflict, r)
 	}
 	k.reopen("e")
-	k.meets(dedup.Moved, r)
+	wants := func(print byte) {
+		k.Helper()
+		r := request("e")
+		r.Fingerprint = dedup.Fingerprint{print}
+		if print == 1 || k.h.lacks(Fingerprints) {
+			k.meets(dedup.Moved, r)
+			return
+		}
+		require.Equal(k, dedup.Moved, k.meets(dedup.Conflict, r).Known, "what an equal copy would be told")
+	}
+	wants(1)
+	wants(3)
 	r.Position.Generation = 1
+	_, c := k.get(dedup.Fresh, long, r)
+	k.complete(moved(c, 1))
+	wants(1)
+	wants(3)
+	r.Position.Retry = 1
 	k.meets(dedup.Fresh, r)
 }
 
