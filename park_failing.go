@@ -85,18 +85,23 @@ func (p *Processor) letterOtherContent(ctx context.Context, d *delivery, copied 
 	if copied.Position.Generation != 0 || copied.Origin.Same(d.req.Origin) { // what was replayed may have been repaired
 		return nil
 	}
-	m, err := unpark(copied)
-	if err != nil {
-		return nil //nolint:nilerr // it cannot be compared, as in parkedOf
-	}
-	var content dedup.Fingerprint
-	if guard(func() (err error) { content, err = d.route.compared(m); return err }) != nil || !dedup.Differ(content, d.req.Fingerprint) {
+	m, content, ok := contentOf(d.route, copied)
+	if !ok || !dedup.Differ(content, d.req.Fingerprint) {
 		return nil
 	}
 	other := &delivery{m: m, route: d.route, ledger: d.ledger, req: d.req, pat: d.pat}
 	other.req.Fingerprint, other.req.Position = content, copied.Position
-	_, err = p.letterConflict(ctx, other, dedup.Answer{Verdict: dedup.Conflict, Known: dedup.Moved, First: d.req.Origin})
+	_, err := p.letterConflict(ctx, other, dedup.Answer{Verdict: dedup.Conflict, Known: dedup.Moved, First: d.req.Origin})
 	return err
+}
+
+// contentOf returns the message of a deferred event and its content. ok is false if it cannot be compared.
+func contentOf(route *bound, e dedup.Parked) (m *Message, content dedup.Fingerprint, ok bool) {
+	m, err := unpark(e)
+	if err == nil {
+		err = guard(func() (err error) { content, err = route.compared(m); return err })
+	}
+	return m, content, err == nil
 }
 
 // postpone leaves an event at the head of its queue for the next attempt. If it is not there any longer, a person has taken
