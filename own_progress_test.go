@@ -469,3 +469,33 @@ func ownProgressWalk(t *testing.T, seed uint64) {
 		require.Equal(t, map[int32]int64{0: last[0] + 1, 1: last[1] + 1}, final, "seed %d: %v", seed, r.lines())
 	})
 }
+
+// rule 8: the loop is set back while progress is being written. What is on record afterwards is where it was set back to.
+func TestOwnProgress_SetBackWhileItIsWritten_Rule8(t *testing.T) {
+	inRecorderBubble(t, func(t *testing.T, b *bench, r *recorder) {
+		b.cfg.Producer = nil // so that what fails is not settled
+		b.on(func(_ context.Context, e idem.Event[payload]) error {
+			if e.ID == "e11" {
+				return idem.Permanent(errBoom)
+			}
+			return nil
+		})
+		p := b.start()
+		_, err := p.HandleBatch(t.Context(), batchOf(10))
+		require.NoError(t, err)
+		time.Sleep(11 * time.Second)
+		r.check = func(said dedup.Progress) {
+			if r.check = nil; said.Next == 14 {
+				_, err := p.HandleBatch(t.Context(), batchOf(11))
+				require.ErrorIs(t, err, idem.ErrNoProducer)
+			}
+		}
+		_, err = p.HandleBatch(t.Context(), batchOf(12, 13))
+		require.NoError(t, err)
+		require.NoError(t, p.Close())
+		lines := r.lines()
+		require.Contains(t, lines[1], "orders/1 14 at 13s")
+		require.NotContains(t, lines[len(lines)-1], "orders/1 14")
+		require.Contains(t, lines[len(lines)-1], "at -")
+	})
+}

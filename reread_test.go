@@ -469,3 +469,16 @@ func TestReread_WordsOfTheDecoder(t *testing.T) {
 		})
 	}
 }
+
+// A source of types that cannot answer now is waited for: another source might lead to another handler.
+func TestReread_TypeOfTheFirstSourceIsWaitedFor(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		down := times(2, idem.Unavailable(errBoom))
+		first := idem.Type(func(*idem.Message) (string, error) { return "paid", down() })
+		idem.On(b.router, "paid", func(context.Context, idem.Event[payload]) error { b.add("first"); return nil }, first)
+		idem.On(b.router, "paid", func(context.Context, idem.Event[payload]) error { b.add("second"); return nil })
+		require.NoError(t, b.start().Handle(t.Context(), message("e1", 1)))
+		require.Equal(t, 1, b.count("first"), "%v", b.all())
+		require.Zero(t, b.count("second"))
+	})
+}
