@@ -26,9 +26,9 @@ func NotApplied(err error) error { return mark(markNotApplied, 0, err) }
 // dead-lettered. A d of zero or less asks for no delay. RetryAfter(d, nil) is nil.
 func RetryAfter(d time.Duration, err error) error { return mark(markRetryAfter, d, err) }
 
-// Unavailable marks err as not the event's fault: something every event needs is down. The event waits and no attempt is
-// counted. After five times in a row, while the ledger answers a probe, it counts as an ordinary failure, so that an
-// event that breaks its own infrastructure is found (rule 18). Unavailable(nil) is nil.
+// Unavailable marks err as not the event's fault: something every event needs is down. The event waits in its place, with pauses
+// of up to 2 s, and no attempt is counted. After [RetryPolicy].Outage, 15 minutes by default, the error counts as an ordinary
+// failure, so that an event that is wrong about this is found. Unavailable(nil) is nil.
 //
 // All marks mean the same on errors of the functions that read an event: [Decode], [ID], [Tenant], [Type]. The event waits in its
 // place and holds no claim. What has an identity is given delayed retries like an event whose handler fails; a dead letter of what

@@ -41,7 +41,8 @@ type delivery struct {
 	parked       *parkedEvent  // where it waits, if it was taken from there
 	end          end           // what settled it
 	came         Settlement    // the same, for who counts
-	outages      int           // how often in a row it blamed its infrastructure while the ledger answered
+	outages      int           // how often in a row the ledger was unavailable to it and answered a probe
+	downSince    time.Time     // since when something else is [Unavailable] to it while the ledger answers; zero: it is not
 	rereads      int           // tries to read the event that failed, in this place
 	readerDown   int           // waits for what its reading depends on
 	refusal      outcome       // what became of its reading, if the gate is not to run it
@@ -239,13 +240,12 @@ func (d *delivery) begunRuns(a dedup.Answer, o outcome) int {
 
 // judge notes a failure and decides what to do.
 func (p *Processor) judge(ctx context.Context, d *delivery, o outcome) action {
-	switch {
-	case o.meaning != unavailable:
-		d.outages = 0
-	case p.probe(ctx, d):
-		d.outages++
+	if o.meaning == unavailable {
+		d.noteOutage(o, p.probe(ctx, d))
+	} else {
+		d.outages, d.downSince = 0, time.Time{}
 	}
-	if o.meaning != succeeded && (o.meaning != unavailable || d.blameForOutage()) {
+	if o.meaning != succeeded && (o.meaning != unavailable || d.blameForOutage(o)) {
 		d.failedNow()
 	}
 	return d.decide(o)

@@ -465,53 +465,6 @@ func TestGate_VerdictsThatAreNeverRun(t *testing.T) {
 	}
 }
 
-// Rule 18: five times nobody's fault while the ledger answers; then it is the event's.
-func TestGate_UnavailableIsNotTheEventsFaultFiveTimes(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bench) {
-		b.on(failing(1000, idem.Unavailable(errBoom)), idem.Retry(idem.RetryPolicy{MaxAttempts: 2, InPlace: time.Hour}))
-		p := b.start()
-		require.NoError(t, p.Handle(t.Context(), message("e1", 0)))
-		require.Equal(t, 6, b.count("run 1"), "no attempt is counted before")
-		require.Equal(t, 1, b.count("run 2"))
-		require.Equal(t, 1, b.count("letter: failed"))
-	})
-}
-
-func TestGate_UnavailableWaitsWhileTheLedgerIsDownToo(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bench) {
-		b.store.pingErr = errBoom
-		b.on(failing(50, idem.Unavailable(errBoom)))
-		p := b.start()
-		require.NoError(t, p.Handle(t.Context(), message("e1", 0)))
-		require.Equal(t, 51, b.count("run 1"))
-		require.Empty(t, b.sent.letters())
-	})
-}
-
-// An outage takes no time off the retries: an event that waited for its infrastructure has all of its attempts left.
-func TestGate_OutageIsNoRetry(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bench) {
-		b.store.pingErr = errBoom
-		n := 0
-		b.on(func(context.Context, idem.Event[payload]) error {
-			switch n++; {
-			case n <= 30:
-				return idem.Unavailable(errBoom)
-			case n == 31:
-				b.store.claimErr = times(30, dedup.ErrUnavailable) // and again, between two attempts
-				return errBoom
-			case n == 32:
-				return errBoom
-			}
-			return nil
-		})
-		p := b.start()
-		require.NoError(t, p.Handle(t.Context(), message("e1", 0)))
-		require.Empty(t, b.sent.letters())
-		require.Equal(t, 1, b.count("run 3"))
-	})
-}
-
 // T-01: a broker that refuses a letter for its time must not stop the partition: the letter goes with the present time.
 func TestGate_LetterRefusedForItsTime(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {

@@ -32,6 +32,7 @@ type outcome struct {
 	err     error         // nil only if succeeded
 	after   time.Duration // not before; from RetryAfter
 	unbegun bool          // the handler was not called, so that there is no doubt about its effect
+	marked  bool          // the error has the mark of [Unavailable]: no store says so, but the handler
 }
 
 // failed says what failed, for log lines.
@@ -58,7 +59,7 @@ func classifyCause(cause, err error) outcome {
 	case hasMark(err, markPermanent):
 		o.meaning, o.class = permanent, ClassPermanent
 	case hasMark(err, markNotApplied) && hasMark(err, markUnavailable):
-		o.meaning = unavailable
+		o.meaning, o.marked = unavailable, true
 	case hasMark(err, markNotApplied):
 		o.meaning = notApplied
 	case errors.Is(cause, dedup.ErrClaimLost):
@@ -70,7 +71,7 @@ func classifyCause(cause, err error) outcome {
 	case errors.As(err, &p):
 		o.meaning, o.class = unknown, ClassPanic
 	case hasMark(err, markUnavailable):
-		o.meaning = unavailable
+		o.meaning, o.marked = unavailable, true
 	}
 	return o
 }
@@ -201,7 +202,7 @@ func (d *delivery) decide(o outcome) action {
 	case permanent:
 		return actLetter
 	case unavailable:
-		if d.blameForOutage() {
+		if d.blameForOutage(o) {
 			return d.retryOrLetter(o)
 		}
 		return actWait
@@ -232,11 +233,30 @@ func (d *delivery) retryOrLetter(o outcome) action {
 	return actRetry
 }
 
-// maxOutages is how often in a row an event may blame its infrastructure while the ledger answers a probe (rule 18).
+// maxOutages is how often in a row the ledger may be unavailable to one event while it answers a probe (rule 18).
 const maxOutages = 5
 
-// blameForOutage reports whether the event itself must be what breaks its infrastructure.
-func (d *delivery) blameForOutage() bool { return d.outages > maxOutages }
+// blameForOutage reports whether an outage counts as the event's own failure. An event that breaks its database is found by a few
+// probes (rule 18). An error that the handler marked as [Unavailable] is taken at its word for [RetryPolicy].Outage.
+func (d *delivery) blameForOutage(o outcome) bool {
+	if !o.marked {
+		return d.outages > maxOutages
+	}
+	limit := d.route.retry.Outage
+	return limit != Forever && !d.downSince.IsZero() && time.Since(d.downSince) >= limit
+}
+
+// noteOutage notes an error that means "unavailable". answers reports whether the ledger answers a probe.
+func (d *delivery) noteOutage(o outcome, answers bool) {
+	switch {
+	case !answers:
+		d.downSince = time.Time{}
+	case !o.marked:
+		d.outages++
+	case d.downSince.IsZero():
+		d.downSince = time.Now()
+	}
+}
 
 // maxTakeovers is how many holders of a claim may die before the event is taken to be what kills them, and maxStarts the
 // same for transactions, of which only the start can be recorded (rule 18).

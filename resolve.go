@@ -367,6 +367,7 @@ func (p *Processor) runOtherwise(ctx context.Context, m *Message, pat *patience)
 	s := newSettings()
 	d := &delivery{m: m, pat: pat, claimed: true, route: &bound{route: &route{settings: s}}}
 	d.route.call = func(ctx context.Context, _ any, _ []input) error { return p.routes.otherwise(ctx, m) }
+	waits := 0
 	for d.attempt = 1; ; {
 		hard, release := p.stopContext(ctx, true)
 		o := p.run(hard, d, nil, nil, noClaims)
@@ -374,17 +375,16 @@ func (p *Processor) runOtherwise(ctx context.Context, m *Message, pat *patience)
 		if o.meaning == succeeded {
 			return SettledFallback, nil
 		}
-		d.failedNow()
 		var err error
-		switch d.decide(o) {
+		switch p.judge(ctx, d, o) {
 		case actLetter:
 			return SettledDeadLetter, p.sendLetter(ctx, pat, m, d.failure(o))
 		case actRetry:
 			d.attempt++
 			err = sleep(ctx, d.delay)
 		case actWait:
-			d.outages++
-			err = pat.wait(ctx, outageWait(d.outages), fmt.Errorf("%w: %w", dedup.ErrUnavailable, o.err))
+			waits++
+			err = pat.wait(ctx, outageWait(waits), fmt.Errorf("%w: %w", dedup.ErrUnavailable, o.err))
 		default:
 			return came, left(ctx, d, o)
 		}

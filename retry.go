@@ -27,6 +27,10 @@ type RetryPolicy struct {
 	// InPlace is how long retries of one event may hold up its lane in all, counted from its first failure, waits included.
 	// Defaults to 5 s; [Forever].
 	InPlace time.Duration
+	// Outage is how long one event waits, and its lane with it, for something that a handler or a reading function reports as
+	// [Unavailable]. Time in which the store is down too does not count. Then the error is an ordinary failure. The waits go up
+	// to 2 s. Defaults to 15 min; [Forever].
+	Outage time.Duration
 }
 
 func (p RetryPolicy) withDefaults() RetryPolicy {
@@ -34,6 +38,7 @@ func (p RetryPolicy) withDefaults() RetryPolicy {
 	p.MinBackoff = cmp.Or(p.MinBackoff, 100*time.Millisecond)
 	p.MaxBackoff = cmp.Or(p.MaxBackoff, max(2*time.Second, p.MinBackoff))
 	p.InPlace = cmp.Or(p.InPlace, 5*time.Second)
+	p.Outage = cmp.Or(p.Outage, 15*time.Minute)
 	return p
 }
 
@@ -45,6 +50,8 @@ func (p RetryPolicy) validate() error {
 		return errors.New("Retry: MaxBackoff must not be below MinBackoff, nor either negative")
 	case p.InPlace < 0:
 		return errors.New("Retry: InPlace must not be negative")
+	case p.Outage < 0:
+		return errors.New("Retry: Outage must not be negative")
 	}
 	return nil
 }
