@@ -120,3 +120,22 @@ func TestOtherwise_Unavailable_Rule18(t *testing.T) {
 		})
 	}
 }
+
+// An effect that happened is recorded in an outage shorter than a lease, however short the patience of the call.
+func TestGate_CompletionOutlastsThePatience(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.cfg.BusyWait = time.Second
+		began := time.Now()
+		b.store.completeErr = func() error {
+			if time.Since(began) < 5*time.Second { // a lease has 10
+				return dedup.ErrUnavailable
+			}
+			return nil
+		}
+		b.on(succeed)
+		p := b.start()
+		require.NoError(t, p.Handle(t.Context(), message("e1", 0)))
+		require.NoError(t, p.Handle(t.Context(), message("e1", 0)))
+		require.Equal(t, 1, b.count("run 1"))
+	})
+}
