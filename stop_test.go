@@ -184,7 +184,7 @@ func TestStop_LateSuccessIsNotToldForEver(t *testing.T) {
 			synctest.Wait()
 			tries := len(b.all()) - 3
 			require.GreaterOrEqual(t, tries, 2)
-			require.LessOrEqual(t, tries, 20, "with pauses")
+			require.LessOrEqual(t, tries, 60, "with pauses, which are drawn: 25 tries happen once in a thousand times")
 			time.Sleep(time.Hour)
 			require.Len(t, b.all(), tries+3, "no more")
 			require.Contains(t, b.log.String(), "succeeded=1 recorded=0")
