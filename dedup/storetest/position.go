@@ -240,11 +240,11 @@ func reopenFingerprint(k *kit) {
 		k.meets(dedup.Conflict, r)
 	}
 	k.reopen("e")
-	wants := func(print byte) {
+	wants := func(content byte) {
 		k.Helper()
 		r := request("e")
-		r.Fingerprint = dedup.Fingerprint{print}
-		if print == 1 || k.h.lacks(Fingerprints) {
+		r.Fingerprint = dedup.Fingerprint{content}
+		if content == 1 || k.h.lacks(Fingerprints) {
 			k.meets(dedup.Moved, r)
 			return
 		}
