@@ -36,7 +36,7 @@ func TestGate_ClaimThatHangs_R01(t *testing.T) {
 				} else {
 					b.store.claimErr = blocking(1, open)
 				}
-				b.on(succeed, idem.WhenUncertain(idem.DeadLetter))
+				b.on(succeed, idem.WhenUncertain(idem.DeadLetterUncertain))
 				p := b.start()
 				began := time.Now()
 				require.NoError(t, p.Handle(t.Context(), message("e1", 0)))
@@ -56,7 +56,7 @@ func TestGate_ClaimThatHangsAtAStop_Rule32(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		open := make(chan struct{})
 		b.store.claimErr = blocking(2, open) // none of them has arrived
-		b.on(succeed, idem.WhenUncertain(idem.DeadLetter))
+		b.on(succeed, idem.WhenUncertain(idem.DeadLetterUncertain))
 		p := b.start()
 		ctx, cancel := context.WithCancelCause(t.Context())
 		time.AfterFunc(15*time.Second, func() { cancel(idem.ErrStopping) })
@@ -138,7 +138,7 @@ func TestGate_TransactionThatHangs(t *testing.T) {
 		idem.OnTx(b.router, "paid", func(context.Context, fakeTx, idem.Event[payload]) error {
 			time.Sleep(5 * time.Minute)
 			return nil
-		}, idem.Timeout(10*time.Minute), idem.OwnTx())
+		}, idem.Timeout(10*time.Minute), idem.TxPerEvent())
 		p := b.start()
 		began := time.Now()
 		require.NoError(t, p.Handle(t.Context(), message("e1", 0)))

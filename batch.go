@@ -42,8 +42,8 @@ type entry struct {
 	first   step   // what a run left to be done before the event goes through the gate
 	settled bool
 
-	answer dedup.Answer // of the ledger, in the last run
-	kept   *dedup.Kept  // who renews the claim
+	answer dedup.Answer      // of the ledger, in the last run
+	kept   *dedup.HeldClaims // who renews the claim
 	keptAt int
 }
 
@@ -179,7 +179,7 @@ func (b *batch) other(e *entry) (err error) {
 		e.came = SettledDeadLetter
 		err = b.p.deadLetter(b.ctx, e)
 	case forFallback:
-		e.came, err = b.p.runOtherwise(b.ctx, e.m, b.pat)
+		e.came, err = b.p.runNotFound(b.ctx, e.m, b.pat)
 	default:
 		b.advance()
 		return nil

@@ -108,7 +108,7 @@ func TestBatch_ClaimsReachAheadForASecond(t *testing.T) {
 // Under at most once an event is claimed just before it runs: one that never ran must not be given up.
 func TestBatch_AtMostOnceIsClaimedOneByOne(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
-		b.on(succeed, idem.WhenUncertain(idem.DeadLetter))
+		b.on(succeed, idem.WhenUncertain(idem.DeadLetterUncertain))
 		p := b.start()
 		_, err := p.HandleBatch(t.Context(), series(3))
 		require.NoError(t, err)
@@ -169,7 +169,7 @@ func TestBatch_UnnamedError_Rule2(t *testing.T) {
 		policy  idem.UncertainPolicy
 		runs    int
 		letters int
-	}{{idem.Rerun, 3, 0}, {idem.DeadLetter, 0, 3}} {
+	}{{idem.RerunUncertain, 3, 0}, {idem.DeadLetterUncertain, 0, 3}} {
 		inBubble(t, func(t *testing.T, b *bench) {
 			uncertain := 0
 			b.onBatch(func(_ context.Context, events []idem.Event[payload]) error {
@@ -248,7 +248,7 @@ func TestBatch_NotAppliedToAll(t *testing.T) {
 				return idem.NotApplied(errBoom)
 			}
 			return nil
-		}, idem.WhenUncertain(idem.DeadLetter))
+		}, idem.WhenUncertain(idem.DeadLetterUncertain))
 		p := b.start()
 		_, err := p.HandleBatch(t.Context(), series(3))
 		require.NoError(t, err)
@@ -476,7 +476,7 @@ func TestBatch_RateLimit_Rule25(t *testing.T) {
 	for name, register := range map[string]func(*bench){
 		"claimed": func(b *bench) { b.on(succeed, idem.RateLimit(10, time.Second)) },
 		"at most once": func(b *bench) {
-			b.on(succeed, idem.RateLimit(10, time.Second), idem.WhenUncertain(idem.DeadLetter))
+			b.on(succeed, idem.RateLimit(10, time.Second), idem.WhenUncertain(idem.DeadLetterUncertain))
 		},
 		"batches of one": func(b *bench) { b.onBatch(succeedAll, idem.RateLimit(10, time.Second), idem.MaxBatch(1)) },
 	} {

@@ -169,7 +169,7 @@ func TestBatch_BatchErrorBesideAnotherError(t *testing.T) {
 func TestBatch_AtMostOnceWaitsForNoOtherHandler(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		idem.On(b.router, "A", func(context.Context, idem.Event[payload]) error { return nil })
-		idem.OnBatch(b.router, "B", func(context.Context, []idem.Event[payload]) error { return nil }, idem.WhenUncertain(idem.DeadLetter))
+		idem.OnBatch(b.router, "B", func(context.Context, []idem.Event[payload]) error { return nil }, idem.WhenUncertain(idem.DeadLetterUncertain))
 		p := b.start()
 		_, err := p.HandleBatch(t.Context(), []*idem.Message{
 			keyed("A", "a1", "x", 0), keyed("B", "b1", "y", 1), keyed("B", "b2", "z", 2)})
@@ -282,7 +282,7 @@ func TestBatch_FailuresAreGivenBackAlthoughSuccessesCannotBeRecorded(t *testing.
 		b.cfg.BusyWait = time.Second
 		b.onBatch(func(_ context.Context, events []idem.Event[payload]) error {
 			return idem.BatchError{0: idem.NotApplied(errBoom)}
-		}, idem.WhenUncertain(idem.DeadLetter))
+		}, idem.WhenUncertain(idem.DeadLetterUncertain))
 		b.store.completeErr = func() error { return dedup.ErrUnavailable }
 		p := b.start()
 		_, err := p.HandleBatch(t.Context(), series(2))

@@ -188,7 +188,7 @@ func TestBatchTx_OneTransactionForMany(t *testing.T) {
 
 func TestBatchTx_OwnTx(t *testing.T) {
 	inGroupBubble(t, func(t *testing.T, b *bench, s *groupStore) {
-		b.onGroup(fine, idem.OwnTx())
+		b.onGroup(fine, idem.TxPerEvent())
 		p := b.start()
 		_, err := p.HandleBatch(t.Context(), series(3))
 		require.NoError(t, err)

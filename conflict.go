@@ -60,7 +60,7 @@ func (p *Processor) obeyConflict(ctx context.Context, d *delivery, a dedup.Answe
 		return step{settled: true}, nil
 	case conflictLetter:
 	}
-	if a.Known == dedup.Moved && d.route.mode == keyOrdered && d.parked == nil { // as in obeyMoved: its followers belong there
+	if a.Known == dedup.Rescheduled && d.route.mode == keyOrdered && d.parked == nil { // as in obeyMoved: its followers belong there
 		if err := p.lots.refresh(ctx, p, d); err != nil {
 			return step{outage: err}, nil //nolint:nilerr // it is waited for
 		}
@@ -89,7 +89,7 @@ func conflictError(a dedup.Answer) error {
 		return fmt.Errorf(other+"was given up: %s", a.Reason)
 	case dedup.Busy:
 		return errors.New(other + "is being handled")
-	case dedup.Moved:
+	case dedup.Rescheduled:
 		return errors.New(other + "waits for a later attempt")
 	default:
 		return errors.New(other + "was tried and is not done")

@@ -20,17 +20,17 @@ func TestConflict_Decision(t *testing.T) {
 		{dedup.Done, SkipConflict, false, conflictSkip},
 		{dedup.Busy, SkipConflict, false, conflictWait},
 		{dedup.Dead, SkipConflict, false, conflictLetter},
-		{dedup.Moved, SkipConflict, false, conflictLetter},
+		{dedup.Rescheduled, SkipConflict, false, conflictLetter},
 		{dedup.Fresh, SkipConflict, false, conflictLetter},
 		{0, SkipConflict, false, conflictLetter}, // a store of an older contract
 		{dedup.Done, DeadLetterConflict, false, conflictLetter},
 		{dedup.Busy, DeadLetterConflict, false, conflictLetter},
 		{dedup.Dead, DeadLetterConflict, false, conflictLetter},
-		{dedup.Moved, DeadLetterConflict, false, conflictLetter},
+		{dedup.Rescheduled, DeadLetterConflict, false, conflictLetter},
 		{dedup.Fresh, DeadLetterConflict, false, conflictLetter},
 		{dedup.Done, SkipConflict, true, conflictNone},
 		{dedup.Fresh, SkipConflict, true, conflictNone},
-		{dedup.Moved, DeadLetterConflict, true, conflictNone},
+		{dedup.Rescheduled, DeadLetterConflict, true, conflictNone},
 	} {
 		got := onConflict(dedup.Answer{Verdict: dedup.Conflict, Known: c.known}, c.policy, c.same)
 		require.Equal(t, c.want, got, "%s, policy %d, same record %v", c.known, c.policy, c.same)

@@ -96,7 +96,7 @@ func TestConflict_ByTheStateOfTheEvent(t *testing.T) {
 		"done":        {func(b *bench, c dedup.Claim) { end(b, dedup.Completion{Claim: c}) }, 0, ""},
 		"dead":        {func(b *bench, c dedup.Claim) { end(b, dedup.Completion{Claim: c, Dead: "poison"}) }, dedup.Dead, "was given up: poison"},
 		"discarded":   {func(b *bench, c dedup.Claim) { end(b, dedup.Completion{Claim: c, Dead: dedup.ReasonDiscarded + "no"}) }, dedup.Dead, "was given up"},
-		"later":       {func(b *bench, c dedup.Claim) { end(b, dedup.Completion{Claim: c, Retry: 1}) }, dedup.Moved, "waits for a later attempt"},
+		"later":       {func(b *bench, c dedup.Claim) { end(b, dedup.Completion{Claim: c, Retry: 1}) }, dedup.Rescheduled, "waits for a later attempt"},
 		"between":     {func(b *bench, c dedup.Claim) { release(b, c, dedup.Failed) }, dedup.Fresh, "was tried and is not done"},
 		"in doubt":    {func(b *bench, c dedup.Claim) { release(b, c, dedup.Unknown) }, dedup.Fresh, "was tried and is not done"},
 		"holder died": {func(*bench, dedup.Claim) { time.Sleep(2 * time.Minute) }, dedup.Fresh, "was tried and is not done"},

@@ -16,7 +16,7 @@ import (
 func Permanent(err error) error { return mark(markPermanent, 0, err) }
 
 // NotApplied marks err as a failure that surely had no effect outside, such as a connection that was refused: the event
-// may be tried again even under the policy [DeadLetter]. NotApplied(nil) is nil.
+// may be tried again even under the policy [DeadLetterUncertain]. NotApplied(nil) is nil.
 func NotApplied(err error) error { return mark(markNotApplied, 0, err) }
 
 // RetryAfter marks err as transient: the event is not tried again before d has passed. A d within [RetryPolicy].InPlace is

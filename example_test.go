@@ -113,7 +113,7 @@ func ExampleWhenUncertain() {
 			return idem.NotApplied(errors.New("connection refused"))
 		}
 		return errors.New("time-out after the request was sent")
-	}, idem.WhenUncertain(idem.DeadLetter))
+	}, idem.WhenUncertain(idem.DeadLetterUncertain))
 	p, err := idem.NewProcessor(router, idem.Config{Store: memstore.New(), Scope: "sms", Producer: printer{}})
 	if err != nil {
 		panic(err)

@@ -156,7 +156,7 @@ func (p *Processor) passClaimed(ctx context.Context, d *delivery) (step, error) 
 
 	hard, release := p.stopContext(ctx, true)
 	defer release()
-	kept := d.ledger.keeper.KeepAll(hard, []dedup.Claim{d.claim}, since)
+	kept := d.ledger.renewer.KeepAll(hard, []dedup.Claim{d.claim}, since)
 	defer kept.StopAll()
 	if !kept.Alive() {
 		return p.lapsed(ctx, d, kept)
@@ -183,14 +183,14 @@ func (p *Processor) passClaimed(ctx context.Context, d *delivery) (step, error) 
 
 // lapsed gives back a claim whose lease was over before anything began under it: this process was paused, and another worker may
 // have taken over. The store is asked again after a wait.
-func (p *Processor) lapsed(ctx context.Context, d *delivery, kept *dedup.Kept) (step, error) {
+func (p *Processor) lapsed(ctx context.Context, d *delivery, kept *dedup.HeldClaims) (step, error) {
 	d.permit.end(false)
 	p.giveBack(ctx, d, dedup.Unstarted)
 	cause := context.Cause(kept.Context())
 	switch {
 	case ctx.Err() != nil:
 		return step{}, stopCause(ctx)
-	case errors.Is(cause, dedup.ErrKeeperClosed):
+	case errors.Is(cause, dedup.ErrLeaseRenewerClosed):
 		return step{}, fmt.Errorf("event %s: %w", d.req.Key, cause)
 	}
 	p.tellLapsed(ctx, d)
@@ -203,7 +203,7 @@ var errLapsed = fmt.Errorf("%w: a lease was over before its handler began", dedu
 // refuse looks for events that must not run although the claim is ours.
 func (d *delivery) refuse(a dedup.Answer) (o outcome, refused bool) {
 	switch {
-	case a.Verdict == dedup.Uncertain && d.route.uncertain == DeadLetter && !d.shadow:
+	case a.Verdict == dedup.Uncertain && d.route.uncertain == DeadLetterUncertain && !d.shadow:
 		err := errors.New("an earlier run was cut short and may have had its effect")
 		return outcome{meaning: unknown, class: ClassUncertain, err: err}, true
 	case time.Until(d.notBefore()) > 0: // the longest delay of its handler is shorter than what it asked for
@@ -331,7 +331,7 @@ func (p *Processor) obey(ctx context.Context, d *delivery, a dedup.Answer) (step
 		d.end = endDone
 		p.duplicate(ctx, d, a)
 		return step{settled: true}, nil
-	case dedup.Moved:
+	case dedup.Rescheduled:
 		return p.obeyMoved(ctx, d, a)
 	case dedup.Busy:
 		return step{}, p.waitBusy(ctx, d, a)

@@ -38,7 +38,7 @@ func TestGate_AttemptsOfRefusedEvents(t *testing.T) {
 	t.Run("uncertain", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, b *bench) {
 			claimAs(t, b, "e1", time.Second)
-			b.on(succeed, idem.WhenUncertain(idem.DeadLetter))
+			b.on(succeed, idem.WhenUncertain(idem.DeadLetterUncertain))
 			require.NoError(t, b.start().Handle(t.Context(), message("e1", 5)))
 			require.Equal(t, "1", attempts(t, b, idem.ClassUncertain), "that of the holder who died")
 		})

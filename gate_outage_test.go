@@ -98,11 +98,11 @@ func TestGate_OutageIsNoRetry(t *testing.T) {
 }
 
 // A fallback is believed as handlers are, and its attempts begin when the time is over.
-func TestOtherwise_Unavailable_Rule18(t *testing.T) {
+func TestNotFound_Unavailable_Rule18(t *testing.T) {
 	for faults, letters := range map[int]int{100: 0, 2000: 1} {
 		inBubble(t, func(t *testing.T, b *bench) {
 			runs := 0
-			b.router.Otherwise(func(context.Context, *idem.Message) error {
+			b.router.NotFound(func(context.Context, *idem.Message) error {
 				if runs++; runs > faults {
 					return nil
 				}

@@ -75,20 +75,20 @@ func TestGate_OutcomesOfAClaimedHandler(t *testing.T) {
 		takesLong  bool
 		wantDelays bool
 	}{
-		{"error, rerun", fails(errBoom), idem.Rerun, 5, idem.ClassFailed, false, true},
-		{"error, dead letter (rule 5)", fails(errBoom), idem.DeadLetter, 1, idem.ClassFailed, false, false},
-		{"permanent, rerun", fails(idem.Permanent(errBoom)), idem.Rerun, 1, idem.ClassPermanent, false, false},
-		{"permanent, dead letter", fails(idem.Permanent(errBoom)), idem.DeadLetter, 1, idem.ClassPermanent, false, false},
-		{"not applied, rerun", fails(idem.NotApplied(errBoom)), idem.Rerun, 5, idem.ClassFailed, false, true},
-		{"not applied, dead letter", fails(idem.NotApplied(errBoom)), idem.DeadLetter, 5, idem.ClassFailed, false, true},
-		{"panic, rerun (K-23)", panics, idem.Rerun, 5, idem.ClassPanic, false, true},
-		{"panic, dead letter (rule 5)", panics, idem.DeadLetter, 1, idem.ClassPanic, false, false},
-		{"panic(nil)", nilPanic, idem.Rerun, 5, idem.ClassPanic, false, true},
-		{"Goexit (K-23)", goexit, idem.Rerun, 5, idem.ClassPanic, false, true},
-		{"time-out, rerun", hangs, idem.Rerun, 3, idem.ClassTimeout, true, true},
-		{"time-out, dead letter (rule 5)", hangs, idem.DeadLetter, 1, idem.ClassTimeout, true, false},
-		{"retry after too long (rule 42)", fails(idem.RetryAfter(time.Hour, errBoom)), idem.Rerun, 1, idem.ClassRetryAfter, false, false},
-		{"unavailable, dead letter", fails(idem.Unavailable(errBoom)), idem.DeadLetter, 1, idem.ClassFailed, false, false},
+		{"error, rerun", fails(errBoom), idem.RerunUncertain, 5, idem.ClassFailed, false, true},
+		{"error, dead letter (rule 5)", fails(errBoom), idem.DeadLetterUncertain, 1, idem.ClassFailed, false, false},
+		{"permanent, rerun", fails(idem.Permanent(errBoom)), idem.RerunUncertain, 1, idem.ClassPermanent, false, false},
+		{"permanent, dead letter", fails(idem.Permanent(errBoom)), idem.DeadLetterUncertain, 1, idem.ClassPermanent, false, false},
+		{"not applied, rerun", fails(idem.NotApplied(errBoom)), idem.RerunUncertain, 5, idem.ClassFailed, false, true},
+		{"not applied, dead letter", fails(idem.NotApplied(errBoom)), idem.DeadLetterUncertain, 5, idem.ClassFailed, false, true},
+		{"panic, rerun (K-23)", panics, idem.RerunUncertain, 5, idem.ClassPanic, false, true},
+		{"panic, dead letter (rule 5)", panics, idem.DeadLetterUncertain, 1, idem.ClassPanic, false, false},
+		{"panic(nil)", nilPanic, idem.RerunUncertain, 5, idem.ClassPanic, false, true},
+		{"Goexit (K-23)", goexit, idem.RerunUncertain, 5, idem.ClassPanic, false, true},
+		{"time-out, rerun", hangs, idem.RerunUncertain, 3, idem.ClassTimeout, true, true},
+		{"time-out, dead letter (rule 5)", hangs, idem.DeadLetterUncertain, 1, idem.ClassTimeout, true, false},
+		{"retry after too long (rule 42)", fails(idem.RetryAfter(time.Hour, errBoom)), idem.RerunUncertain, 1, idem.ClassRetryAfter, false, false},
+		{"unavailable, dead letter", fails(idem.Unavailable(errBoom)), idem.DeadLetterUncertain, 1, idem.ClassFailed, false, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, b *bench) {
@@ -287,7 +287,7 @@ func TestGate_GhostClaimIsReleasedAtAStop(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		b.store.claimLate = func() error { cancel(idem.ErrStopping); return dedup.ErrUnavailable }
-		b.on(succeed, idem.WhenUncertain(idem.DeadLetter))
+		b.on(succeed, idem.WhenUncertain(idem.DeadLetterUncertain))
 		p := b.start()
 		require.ErrorIs(t, p.Handle(ctx, message("e1", 0)), idem.ErrStopping)
 		b.store.claimLate = nil
@@ -352,7 +352,7 @@ func claimAs(t *testing.T, b *bench, id string, lease time.Duration) dedup.Token
 func TestGate_UncertainIsDeadLetteredUnderDeadLetter(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		claimAs(t, b, "e1", time.Second)
-		b.on(succeed, idem.WhenUncertain(idem.DeadLetter))
+		b.on(succeed, idem.WhenUncertain(idem.DeadLetterUncertain))
 		p := b.start()
 		require.NoError(t, p.Handle(t.Context(), message("e1", 5)))
 		require.Equal(t, 0, b.count("run 1"))
@@ -443,7 +443,7 @@ func TestGate_VerdictsThatAreNeverRun(t *testing.T) {
 	for _, c := range []struct {
 		verdict dedup.Verdict
 		letter  idem.Class
-	}{{dedup.Done, ""}, {dedup.Moved, ""}, {dedup.Conflict, ""}, {dedup.TooOld, idem.ClassTooOld}} {
+	}{{dedup.Done, ""}, {dedup.Rescheduled, ""}, {dedup.Conflict, ""}, {dedup.TooOld, idem.ClassTooOld}} {
 		t.Run(c.verdict.String(), func(t *testing.T) {
 			inBubble(t, func(t *testing.T, b *bench) {
 				b.store.claimAnswer = func(a *dedup.Answer) {

@@ -209,7 +209,7 @@ func (p *Processor) recordTx(ctx context.Context, d *delivery, c dedup.Completio
 			switch a.Verdict {
 			case dedup.Done:
 				d.end = endDone
-			case dedup.Moved:
+			case dedup.Rescheduled:
 				d.end = endMoved
 			default: // recorded, or dead already; what conflicts or is too old has its letter
 			}

@@ -39,9 +39,9 @@ func (r *Router) With(opts ...Option) *Router {
 	return &Router{table: r.table, defaults: defaults}
 }
 
-// Otherwise sets what happens to events of a type that no handler has. By default they are skipped, counted, and logged
+// NotFound sets what happens to events of a type that no handler has. By default they are skipped, counted, and logged
 // once per type. An error from fn is treated like a handler's; nothing is deduplicated, and fn sees a delivery again after a crash.
-func (r *Router) Otherwise(fn func(context.Context, *Message) error) {
+func (r *Router) NotFound(fn func(context.Context, *Message) error) {
 	r.table.otherwise = fn
 	r.table.otherwises++
 }
@@ -68,7 +68,7 @@ func On[T any](r *Router, typ string, fn func(context.Context, Event[T]) error, 
 // waits for a lock for longer than 20 ms; if one is not to be had, or if a handler fails, it is rolled back, the events
 // before the failing one are committed together, and the failing one is run in a transaction of its own, where its failure counts.
 // That is why fn may run again although nothing is wrong with its event. What goes by the transaction instead of the
-// event (temporary tables, now() as a key, deferred constraints) wants [OwnTx].
+// event (temporary tables, now() as a key, deferred constraints) wants [TxPerEvent].
 func OnTx[T, Tx any](r *Router, typ string, fn func(context.Context, Tx, Event[T]) error, opts ...Option) {
 	rt := newRoute[T](r, typ, opts, fn == nil)
 	rt.bind = bindTx[Tx]

@@ -238,14 +238,14 @@ func (p *Processor) moveClaimed(hard context.Context, d *delivery, o outcome) (s
 		return p.giveUpClaimed(hard, d, o)
 	}
 	lost, err := p.complete(hard, d, dedup.Completion{Retry: d.req.Position.Retry + 1})
-	d.end, d.came = endMoved, SettledLater
+	d.end, d.came = endMoved, SettledRescheduled
 	return step{settled: err == nil && !lost}, err
 }
 
 // failedOutcome is how the claim of a failed event is given back that could be brought neither to its next attempt nor to
 // the dead letters.
 func (d *delivery) failedOutcome() dedup.Outcome {
-	if d.route.uncertain == DeadLetter {
+	if d.route.uncertain == DeadLetterUncertain {
 		return dedup.Unknown
 	}
 	return dedup.Failed
@@ -260,7 +260,7 @@ func (p *Processor) moveTx(ctx context.Context, d *delivery, o outcome) (step, e
 	case act == actLetter:
 		return p.giveUpTx(ctx, d, o)
 	}
-	d.end, d.came = endMoved, SettledLater
+	d.end, d.came = endMoved, SettledRescheduled
 	return p.recordTx(ctx, d, dedup.Completion{Retry: d.req.Position.Retry + 1})
 }
 

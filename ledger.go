@@ -15,7 +15,7 @@ import (
 // ledger is a store with what the engine keeps about it.
 type ledger struct {
 	store   dedup.Store
-	keeper  *dedup.Keeper
+	renewer *dedup.LeaseRenewer
 	counter dedup.StartCounter // nil if it is none
 	flights flights
 	slots   chan struct{} // a value in it is a transaction; nil: no bound
@@ -214,7 +214,7 @@ func (p *Processor) bounded(ctx context.Context, limit time.Duration, fn func(co
 }
 
 // releaseGhosts gives back claims that may have been granted although no answer came, before the deliveries are left to
-// others: they would wait for the lease otherwise, and under DeadLetter give up an event that never ran (rule 32). If the
+// others: they would wait for the lease otherwise, and under DeadLetterUncertain give up an event that never ran (rule 32). If the
 // ledger is down for longer than a stop allows, a claim stays a ghost until its lease ends.
 func (p *Processor) releaseGhosts(ctx context.Context, l *ledger, t dedup.Token, reqs []dedup.Request) {
 	releases := make([]dedup.Release, len(reqs))
@@ -289,7 +289,7 @@ func (p *Processor) completeAll(hard context.Context, l *ledger, of *patience, d
 // complete asks once. The end of one event is joined with those of other lanes, in a call that lasts a lease at most.
 func (l *ledger) complete(ctx context.Context, limit time.Duration, done []dedup.Completion) error {
 	if len(done) == 1 {
-		return l.keeper.Complete(ctx, done[0])
+		return l.renewer.Complete(ctx, done[0])
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

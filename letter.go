@@ -29,7 +29,7 @@ const (
 	ClassRetryAfter  Class = "retry-after"   // it asked for a wait that is too long to wait in place
 	ClassPanic       Class = "panic"         // panic or Goexit, and the policy is spent
 	ClassTimeout     Class = "timeout"       // time-out, and the policy is spent
-	ClassUncertain   Class = "uncertain"     // the effect may have happened and the policy is DeadLetter
+	ClassUncertain   Class = "uncertain"     // the effect may have happened and the policy is DeadLetterUncertain
 	ClassCrashLoop   Class = "crash-loop"    // several holders died on it
 	ClassAlreadyDead Class = "already-dead"  // a copy of an event that was given up
 	ClassConflict    Class = "conflict"      // known with another content

@@ -132,7 +132,7 @@ func TestLetter_DelayedTombstoneThatNobodyTakes(t *testing.T) {
 		inBubble(t, func(t *testing.T, b *bench) {
 			delayed(t, b, idem.RetryTopics(5*time.Second))
 			if fallback {
-				b.router.Otherwise(func(context.Context, *idem.Message) error { b.add("fallback"); return nil })
+				b.router.NotFound(func(context.Context, *idem.Message) error { b.add("fallback"); return nil })
 			}
 			p := b.start()
 			require.NoError(t, p.Handle(t.Context(), b.sent.letters()[0]))
@@ -172,7 +172,7 @@ func TestLetter_DelayedTombstoneThatNobodyTakes(t *testing.T) {
 			delayed(t, b, idem.RetryTopics(5*time.Second))
 			b.router = idem.NewRouter()
 			idem.On(b.router, "refunded", succeed)
-			b.router.Otherwise(func(context.Context, *idem.Message) error { b.add("fallback"); return nil })
+			b.router.NotFound(func(context.Context, *idem.Message) error { b.add("fallback"); return nil })
 			require.NoError(t, b.start().Handle(t.Context(), b.sent.letters()[0]))
 			require.Len(t, b.sent.letters(), 2)
 			letter, err := idem.ParseLetter(b.sent.letters()[1])

@@ -69,7 +69,7 @@ func TestLoss_AtMostOnceWithoutProducer_Rule5(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, b *bench) {
-				b.on(failing(1<<20, errBoom), append(opts, idem.WhenUncertain(idem.DeadLetter))...)
+				b.on(failing(1<<20, errBoom), append(opts, idem.WhenUncertain(idem.DeadLetterUncertain))...)
 				deliver(t, b, idem.ClassUncertain)
 			})
 		})
@@ -80,7 +80,7 @@ func TestLoss_AtMostOnceWithoutProducer_Rule5(t *testing.T) {
 			b.sent.fail = func(*idem.Message) error { return errBoom }
 			runs := 0
 			b.onBatch(func(_ context.Context, events []idem.Event[payload]) error { runs += len(events); return errBoom },
-				idem.WhenUncertain(idem.DeadLetter))
+				idem.WhenUncertain(idem.DeadLetterUncertain))
 			p := b.start()
 			for range 3 {
 				_, err := p.HandleBatch(t.Context(), series(3))

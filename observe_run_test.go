@@ -253,7 +253,7 @@ func TestObserveSettled_LaterAttempts(t *testing.T) {
 		require.NoError(t, err)
 		time.Sleep(time.Minute)
 		stop()
-		require.Equal(t, [6]int{idem.SettledLater: 2}, w.settled)
+		require.Equal(t, [6]int{idem.SettledRescheduled: 2}, w.settled)
 		require.Equal(t, [6]int{idem.SettledHandled: 2}, w.parked)
 	})
 	inBubble(t, func(t *testing.T, b *bench) {
@@ -262,7 +262,7 @@ func TestObserveSettled_LaterAttempts(t *testing.T) {
 		b.tiers(failing(1, errBoom), 5*time.Second)
 		require.NoError(t, b.p.Handle(t.Context(), message("e1", 42)))
 		b.deliverCopies()
-		require.Equal(t, [6]int{idem.SettledLater: 1, idem.SettledHandled: 1}, w.settled)
+		require.Equal(t, [6]int{idem.SettledRescheduled: 1, idem.SettledHandled: 1}, w.settled)
 		require.Equal(t, map[string]int{"orders/1": 1, "orders.g.retry.5s/7": 1}, w.places, "by where they were fetched from")
 	})
 }
@@ -490,6 +490,6 @@ func randomSettlements(t *testing.T, rnd *rand.Rand, b *bench) {
 	events := len(applied) + len(b.cfg.Store.(*groupStore).effects)
 	require.Equal(t, events, w.settled[idem.SettledHandled], "each event took effect once")
 	require.Equal(t, total-w.skipped-events-w.letters, w.settled[idem.SettledDuplicate], "after %d stops", stops)
-	require.Zero(t, w.settled[idem.SettledLater]+w.settled[idem.SettledFallback])
+	require.Zero(t, w.settled[idem.SettledRescheduled]+w.settled[idem.SettledFallback])
 	require.Zero(t, w.open)
 }

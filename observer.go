@@ -38,7 +38,7 @@ type DuplicateEvent struct {
 	Group   string
 	Message *Message
 	Key     dedup.Key
-	Verdict dedup.Verdict // Done, Moved, Dead or Conflict
+	Verdict dedup.Verdict // Done, Rescheduled, Dead or Conflict
 	// SameRecord: the record that was handled came again, after a rebalance, a restart or a rewind. Otherwise it is a copy
 	// elsewhere in the log. Nothing finer can be told (rule 40).
 	SameRecord bool

@@ -186,11 +186,11 @@ const (
 	SettledDuplicate
 	// SettledDeadLetter: it is in the dead-letter topic; see [DeadLetterObserver].
 	SettledDeadLetter
-	// SettledLater: it waits for a later attempt, in a retry topic or in the ledger, where it is met again; see [RetryObserver].
-	SettledLater
+	// SettledRescheduled: it waits for a later attempt, in a retry topic or in the ledger, where it is met again; see [RetryObserver].
+	SettledRescheduled
 	// SettledSkipped: a tombstone, or of a type that nobody handles; see [SkippedObserver].
 	SettledSkipped
-	// SettledFallback: it was given to [Router.Otherwise].
+	// SettledFallback: it was given to [Router.NotFound].
 	SettledFallback
 
 	settlements
@@ -198,7 +198,7 @@ const (
 
 // String names it; fit for a metric label.
 func (s Settlement) String() string {
-	names := [...]string{"handled", "duplicate", "dead_letter", "later", "skipped", "fallback"}
+	names := [...]string{"handled", "duplicate", "dead_letter", "rescheduled", "skipped", "fallback"}
 	if int(s) < len(names) {
 		return names[s]
 	}
@@ -214,7 +214,7 @@ type SettledEvent struct {
 	// Counts by [Settlement].
 	Counts [settlements]int
 	// Parked says that these are no deliveries: they waited in the ledger ([KeyOrdered]) and were taken up from there. When they
-	// were delivered they counted as [SettledLater].
+	// were delivered they counted as [SettledRescheduled].
 	Parked bool
 }
 

@@ -137,14 +137,14 @@ func Timeout(d time.Duration) Option { return func(s *settings) { s.timeout = d 
 type UncertainPolicy uint8
 
 const (
-	// Rerun runs it again: at least once. The handler forwards [Event.IdempotencyKey] so that the outside API can tell.
-	Rerun UncertainPolicy = iota
-	// DeadLetter never runs it again: at most once. Every outcome but nil and [NotApplied] is left to a person, be it an
+	// RerunUncertain runs it again: at least once. The handler forwards [Event.IdempotencyKey] so that the outside API can tell.
+	RerunUncertain UncertainPolicy = iota
+	// DeadLetterUncertain never runs it again: at most once. Every outcome but nil and [NotApplied] is left to a person, be it an
 	// error, a panic, a time-out or a cancellation (rule 5).
-	DeadLetter
+	DeadLetterUncertain
 )
 
-// WhenUncertain chooses between [Rerun] (the default) and [DeadLetter] for a handler registered with [On]. It means
+// WhenUncertain chooses between [RerunUncertain] (the default) and [DeadLetterUncertain] for a handler registered with [On]. It means
 // nothing for [OnTx], where a transaction leaves no doubt.
 func WhenUncertain(p UncertainPolicy) Option { return func(s *settings) { s.uncertain = p } }
 
@@ -189,8 +189,8 @@ const maxMaxBatch = 4096
 // how many are waiting, and after failures it is fewer for a while. Defaults to [DefaultMaxBatch]; at most 4,096.
 func MaxBatch(n int) Option { return func(s *settings) { s.maxBatch = n } }
 
-// OwnTx gives every event of an [OnTx] handler a transaction of its own. It means nothing for the others.
-func OwnTx() Option { return func(s *settings) { s.ownTx = true } }
+// TxPerEvent gives every event of an [OnTx] handler a transaction of its own. It means nothing for the others.
+func TxPerEvent() Option { return func(s *settings) { s.ownTx = true } }
 
 // SameKey lets a batch handler get several events of one Kafka key in a call, in their order. By default a batch is cut
 // before the second one, since a statement that meets a row twice loses one of the changes (rule 11).

@@ -169,7 +169,7 @@ func (o *outcomes) split(entries []*entry) (good, bad []*entry) {
 // most once means a letter in any case.
 func (o *outcomes) inDoubt(e *entry, act action) bool {
 	said := o.all.meaning == notApplied
-	return o.named == nil && o.many && !said && e.route.uncertain == Rerun && (act == actRetry || act == actLater || act == actLetter)
+	return o.named == nil && o.many && !said && e.route.uncertain == RerunUncertain && (act == actRetry || act == actLater || act == actLetter)
 }
 
 // action is what the gate does next.
@@ -187,7 +187,7 @@ const (
 
 // decide is the table. A transactional handler (claimed false) never leaves a doubt: what it did is rolled back.
 func (d *delivery) decide(o outcome) action {
-	if d.claimed && d.route.uncertain == DeadLetter && !o.unbegun {
+	if d.claimed && d.route.uncertain == DeadLetterUncertain && !o.unbegun {
 		// At most once: only nil and NotApplied leave no doubt (rule 5). A run that was left behind is met as Uncertain by
 		// whoever claims next.
 		doubt := o.meaning == transient || o.meaning == unknown || o.meaning == stopped ||

@@ -49,8 +49,8 @@ func TestParent_Rule23(t *testing.T) {
 				return nil
 			})
 		}, `parent ":::" true`},
-		"Otherwise": {func(b *bench) {
-			b.router.Otherwise(func(ctx context.Context, _ *idem.Message) error { b.says(ctx); return nil })
+		"NotFound": {func(b *bench) {
+			b.router.NotFound(func(ctx context.Context, _ *idem.Message) error { b.says(ctx); return nil })
 			idem.On(b.router, "other", succeed)
 		}, `parent ":::" false`},
 	} {

@@ -244,7 +244,7 @@ func (b *batch) join(l *lot, entries []*entry) error {
 			return err
 		}
 		var s step
-		s, err = b.p.letterConflict(b.ctx, &e.delivery, dedup.Answer{Verdict: dedup.Conflict, Known: dedup.Moved})
+		s, err = b.p.letterConflict(b.ctx, &e.delivery, dedup.Answer{Verdict: dedup.Conflict, Known: dedup.Rescheduled})
 		e.settled = s.settled
 	}
 	return err
@@ -290,7 +290,7 @@ func (b *batch) joinAlike(l *lot, entries []*entry) (others []*entry, err error)
 		}
 	}
 	for _, e := range joined {
-		e.settled, e.end, e.came = true, endMoved, SettledLater
+		e.settled, e.end, e.came = true, endMoved, SettledRescheduled
 		b.p.queued(b.ctx, &e.delivery)
 	}
 	return others, nil

@@ -91,7 +91,7 @@ func (p *Processor) letterOtherContent(ctx context.Context, d *delivery, copied 
 	}
 	other := &delivery{m: m, route: d.route, ledger: d.ledger, req: d.req, pat: d.pat}
 	other.req.Fingerprint, other.req.Position = content, copied.Position
-	_, err := p.letterConflict(ctx, other, dedup.Answer{Verdict: dedup.Conflict, Known: dedup.Moved, First: d.req.Origin})
+	_, err := p.letterConflict(ctx, other, dedup.Answer{Verdict: dedup.Conflict, Known: dedup.Rescheduled, First: d.req.Origin})
 	return err
 }
 

@@ -45,7 +45,7 @@ func (b *batch) solo(e *entry) bool {
 	case e.alone, former:
 		return true
 	case e.tx == nil: // at most once: an event is claimed just before it runs, else one that never ran would be given up
-		return !rt.batch && rt.uncertain == DeadLetter
+		return !rt.batch && rt.uncertain == DeadLetterUncertain
 	default:
 		return !rt.batch && (rt.ownTx || rt.limits != nil) || rt.size.off.Load() || e.size().now() <= 1
 	}
@@ -82,7 +82,7 @@ func (r *run) admit(e *entry) bool {
 // special reports whether a handler shares runs with no other: it has limits, or what is claimed for it must not wait for
 // others (at most once).
 func (b *bound) special() bool {
-	return b.limits != nil || b.tx == nil && b.batch && b.uncertain == DeadLetter
+	return b.limits != nil || b.tx == nil && b.batch && b.uncertain == DeadLetterUncertain
 }
 
 // inOrder reports whether the order of the event's Kafka key is kept if it joins the run. Handlers of single events are
@@ -185,7 +185,7 @@ func (r *run) requests() ([]dedup.Request, []dedup.Answer) {
 type call struct {
 	route   *bound
 	entries []*entry
-	kept    *dedup.Kept // if claimed
+	kept    *dedup.HeldClaims // if claimed
 }
 
 // calls puts the events that are to run in the order of their handlers' calls.

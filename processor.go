@@ -137,7 +137,7 @@ func NewProcessor(r *Router, cfg Config) (*Processor, error) {
 	}
 	p.own = newOwnProgress(p.ledgers)
 	for _, l := range p.ledgers {
-		l.keeper = dedup.NewKeeper(l.store, cfg.Lease)
+		l.renewer = dedup.NewLeaseRenewer(l.store, cfg.Lease)
 	}
 	p.closing, p.close = context.WithCancel(context.Background())
 	return p, nil
@@ -230,7 +230,7 @@ func (p *Processor) Close() error {
 	}
 	p.close()
 	for _, l := range p.ledgers {
-		l.keeper.Close()
+		l.renewer.Close()
 		l.end(p)
 	}
 	if n := p.unanswered.wait(closeWait); n > 0 {

@@ -74,7 +74,7 @@ func (p *Processor) observeClaim(ctx context.Context, d *delivery, v dedup.Verdi
 }
 
 func (p *Processor) duplicate(ctx context.Context, d *delivery, a dedup.Answer) {
-	d.handled, d.seen = a.Verdict == dedup.Done || a.Verdict == dedup.Moved, a.First
+	d.handled, d.seen = a.Verdict == dedup.Done || a.Verdict == dedup.Rescheduled, a.First
 	if !p.cfg.Shadow {
 		d.came = SettledDuplicate
 	}

@@ -238,7 +238,7 @@ func TestReread_LeavesNoDoubt(t *testing.T) {
 	for _, first := range []error{idem.Unavailable(errBoom), idem.RetryAfter(time.Second, errBoom), idem.NotApplied(errBoom)} {
 		inBubble(t, func(t *testing.T, b *bench) {
 			f := faults{"e1": {first}}
-			b.on(succeed, idem.Decode(f.decode), idem.WhenUncertain(idem.DeadLetter))
+			b.on(succeed, idem.Decode(f.decode), idem.WhenUncertain(idem.DeadLetterUncertain))
 			require.NoError(t, b.start().Handle(t.Context(), message("e1", 1)))
 			require.Equal(t, []string{"claim: fresh", "run 1", "complete: done"}, b.all())
 		})

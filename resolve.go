@@ -44,7 +44,7 @@ type bound struct {
 func (p *Processor) wire(t *table) (problems []error) {
 	p.routes.otherwise = t.otherwise
 	if t.otherwises > 1 {
-		problems = append(problems, errors.New("Otherwise was called more than once"))
+		problems = append(problems, errors.New("NotFound was called more than once"))
 	}
 	if len(t.routes) == 0 {
 		problems = append(problems, errors.New("router has no handlers"))
@@ -363,7 +363,7 @@ func (e *entry) hints() (id, typ string) {
 var usualID, usualType = StandardID(), StandardType()
 
 // runOtherwise calls the router's fallback, with the default retries.
-func (p *Processor) runOtherwise(ctx context.Context, m *Message, pat *patience) (came Settlement, err error) {
+func (p *Processor) runNotFound(ctx context.Context, m *Message, pat *patience) (came Settlement, err error) {
 	s := newSettings()
 	d := &delivery{m: m, pat: pat, claimed: true, route: &bound{route: &route{settings: s}}}
 	d.route.call = func(ctx context.Context, _ any, _ []input) error { return p.routes.otherwise(ctx, m) }

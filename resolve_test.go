@@ -257,7 +257,7 @@ func (s *skips) ObserveSkipped(_ context.Context, e idem.SkippedEvent) {
 	}
 }
 
-func TestOtherwise(t *testing.T) {
+func TestNotFound(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		err    error
@@ -267,7 +267,7 @@ func TestOtherwise(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, b *bench) {
 				runs := 0
-				b.router.Otherwise(func(context.Context, *idem.Message) error { runs++; return c.err })
+				b.router.NotFound(func(context.Context, *idem.Message) error { runs++; return c.err })
 				b.on(succeed)
 				p := b.start()
 				require.NoError(t, p.Handle(t.Context(), &idem.Message{Topic: "orders", Value: []byte(`{"type":"new"}`)}))

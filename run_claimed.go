@@ -61,7 +61,7 @@ func (e *entry) known() bool {
 	switch e.answer.Verdict {
 	case dedup.Done:
 		return true
-	case dedup.Moved:
+	case dedup.Rescheduled:
 		return e.route.mode != keyOrdered
 	case dedup.Conflict:
 		return e.conflict(e.answer) == conflictSkip
@@ -173,7 +173,7 @@ func (c *call) keep(hard context.Context, l *ledger, since time.Time) {
 	for i, e := range c.entries {
 		claims[i] = e.claim
 	}
-	c.kept = l.keeper.KeepAll(hard, claims, since)
+	c.kept = l.renewer.KeepAll(hard, claims, since)
 	for i, e := range c.entries {
 		e.kept, e.keptAt = c.kept, i
 	}

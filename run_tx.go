@@ -188,7 +188,7 @@ func (g *group) run(hard context.Context, abort context.CancelCauseFunc, tx any)
 // known (rule 4).
 func (g *group) overtaken() bool {
 	for i, e := range g.r.sorted {
-		if g.answers[i].Verdict == dedup.Moved && e.route.mode == keyOrdered {
+		if g.answers[i].Verdict == dedup.Rescheduled && e.route.mode == keyOrdered {
 			return true
 		}
 	}

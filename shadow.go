@@ -15,7 +15,7 @@ import (
 
 // shadowed reports whether an event runs although the ledger says that it should not.
 func (p *Processor) shadowed(d *delivery, v dedup.Verdict) bool {
-	return p.cfg.Shadow && d.route != nil && (v == dedup.Done || v == dedup.Dead || v == dedup.Moved || v == dedup.Conflict || v == dedup.TooOld)
+	return p.cfg.Shadow && d.route != nil && (v == dedup.Done || v == dedup.Dead || v == dedup.Rescheduled || v == dedup.Conflict || v == dedup.TooOld)
 }
 
 // shadow runs an event that would have been skipped, as if there were no ledger. Its failures meet the retry policy.

@@ -156,7 +156,7 @@ func TestShadow_CountsOnce(t *testing.T) {
 func TestShadow_UncertainRuns(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.cfg.Shadow = true
-		b.on(succeed, idem.WhenUncertain(idem.DeadLetter))
+		b.on(succeed, idem.WhenUncertain(idem.DeadLetterUncertain))
 		b.start()
 		req := []dedup.Request{{Key: dedup.Key{Scope: "g", Type: "paid", ID: "e1"}, Retention: time.Hour}}
 		require.NoError(t, b.store.Store.Claim(t.Context(), dedup.NewToken(), time.Second, req, make([]dedup.Answer, 1)))

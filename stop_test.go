@@ -37,8 +37,8 @@ func TestStop_HandlerIsCancelledShortlyBeforeTheGraceEnds(t *testing.T) {
 		policy idem.UncertainPolicy
 		want   []string
 	}{
-		{idem.Rerun, []string{"claim: fresh", "run 1", "release: unknown", "claim: uncertain", "run 1", "complete: done"}},
-		{idem.DeadLetter, []string{"claim: fresh", "run 1", "letter: failed", "complete: dead", "claim: dead"}},
+		{idem.RerunUncertain, []string{"claim: fresh", "run 1", "release: unknown", "claim: uncertain", "run 1", "complete: done"}},
+		{idem.DeadLetterUncertain, []string{"claim: fresh", "run 1", "letter: failed", "complete: dead", "claim: dead"}},
 	} {
 		inBubble(t, func(t *testing.T, b *bench) {
 			ctx, cancel := context.WithCancel(t.Context())
@@ -56,7 +56,7 @@ func TestStop_HandlerIsCancelledShortlyBeforeTheGraceEnds(t *testing.T) {
 			}, idem.WhenUncertain(c.policy))
 			p := b.start()
 			err := p.Handle(ctx, message("e1", 0))
-			if c.policy == idem.Rerun {
+			if c.policy == idem.RerunUncertain {
 				require.ErrorIs(t, err, idem.ErrStopping)
 			} else {
 				require.NoError(t, err, "rule 5: cancelled is uncertain, and uncertain goes to a person")

@@ -155,12 +155,12 @@ const (
 type GapPolicy uint8
 
 const (
-	// Fail ends Run with a [*GapError], for a person to look.
-	Fail GapPolicy = iota
-	// Earliest goes on with the first record there is.
-	Earliest
-	// Latest goes on with the next record that will be written.
-	Latest
+	// FailOnGap ends Run with a [*GapError], for a person to look.
+	FailOnGap GapPolicy = iota
+	// EarliestOnGap goes on with the first record there is.
+	EarliestOnGap
+	// LatestOnGap goes on with the next record that will be written.
+	LatestOnGap
 )
 
 // String names the position.
@@ -226,7 +226,7 @@ func (c Config) validate(forRun bool) (problems []error) {
 	add(c.Grace < 0, "Grace is negative")
 	add(c.Lanes < 1 || c.Lanes > maxLanes, "Lanes is %d, not between 1 and %d", c.Lanes, maxLanes)
 	add(c.Start > Newest, "Start is %s", c.Start)
-	add(c.OnGap > Latest, "OnGap is %s", c.OnGap)
+	add(c.OnGap > LatestOnGap, "OnGap is %s", c.OnGap)
 	add(c.OnLostOffsets > StartLost, "OnLostOffsets is %s", c.OnLostOffsets)
 	add(c.WhenStalled > ExitOnStall, "WhenStalled is %s", c.WhenStalled)
 	if c.Group != "" { // else the names of dead-letter topics mean nothing

@@ -23,7 +23,7 @@ var (
 	// settled is committed; the event in hand is met as one whose effect may have happened.
 	ErrStalled = errors.New("partition does not move")
 	// ErrNotCommitted says that the brokers did not accept the offsets of handled events before Run had to end. These events
-	// are delivered again. A store recognises them; handlers without a store, such as [idem.Router.Otherwise], repeat them.
+	// are delivered again. A store recognises them; handlers without a store, such as [idem.Router.NotFound], repeat them.
 	ErrNotCommitted = errors.New("offsets of handled events were not committed")
 	// ErrNotReady is matched by what [Consumer.Ready] returns.
 	ErrNotReady = errors.New("consumer is not ready")

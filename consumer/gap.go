@@ -43,9 +43,9 @@ func (g *gapGuard) check(sess sarama.ConsumerGroupSession) error {
 			})
 		}
 		switch policy {
-		case Earliest:
+		case EarliestOnGap:
 			moveOffset(sess, gap, gap.Oldest)
-		case Latest:
+		case LatestOnGap:
 			moveOffset(sess, gap, gap.Newest)
 		default:
 			errs = append(errs, gap)
@@ -61,10 +61,10 @@ func (g *gapGuard) check(sess sarama.ConsumerGroupSession) error {
 // some are lost (deleted before they were due, or with their topic), not that the others may be. The ledger knows which of
 // them ran.
 func (g *gapGuard) policy(topic string) GapPolicy {
-	if p := g.h.cfg.OnGap; p != Latest || !isRetryTopic(topic, g.h.cfg.Group) {
+	if p := g.h.cfg.OnGap; p != LatestOnGap || !isRetryTopic(topic, g.h.cfg.Group) {
 		return p
 	}
-	return Earliest
+	return EarliestOnGap
 }
 
 // moveOffset goes on elsewhere. Only a member of the group can, as a group that is not empty takes offsets from its members

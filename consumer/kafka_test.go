@@ -88,7 +88,7 @@ func (g *gaps) ObserveGap(_ context.Context, e GapEvent) {
 
 // TestKafka_Gap_K17 deletes records that were not consumed: 1,000 written, 100 consumed, the log cut at 500.
 func TestKafka_Gap_K17(t *testing.T) {
-	for policy, first := range map[GapPolicy]int64{Fail: -1, Earliest: 500, Latest: 1000} {
+	for policy, first := range map[GapPolicy]int64{FailOnGap: -1, EarliestOnGap: 500, LatestOnGap: 1000} {
 		t.Run(policy.String(), func(t *testing.T) {
 			brokers, topic, cfg := onKafka(t, 1)
 			seen := new(gaps)
@@ -108,7 +108,7 @@ func TestKafka_Gap_K17(t *testing.T) {
 				got.add(eventID(m))
 				return nil
 			}))
-			if policy == Fail {
+			if policy == FailOnGap {
 				err := m.wait(t, soon)
 				var gap *GapError
 				require.ErrorAs(t, err, &gap)
@@ -119,7 +119,7 @@ func TestKafka_Gap_K17(t *testing.T) {
 			} else {
 				require.Eventually(t, func() bool { return m.Ready() == nil }, soon, poll)
 				require.Eventually(t, func() bool { return committed(t, brokers, cfg.Group, topic, 0)[0] >= first }, soon, time.Second)
-				if policy == Latest {
+				if policy == LatestOnGap {
 					produceEvents(t, brokers, topic, 1000, 1001)
 				}
 				require.Eventually(t, func() bool { return start0.Load() >= 0 }, soon, poll)
@@ -136,7 +136,7 @@ func TestKafka_Gap_K17(t *testing.T) {
 // TestKafka_BeyondTheEnd_K28: the topic was deleted and created again.
 func TestKafka_BeyondTheEnd_K28(t *testing.T) {
 	brokers, topic, cfg := onKafka(t, 1)
-	cfg.OnGap = Earliest
+	cfg.OnGap = EarliestOnGap
 	client, err := sarama.NewClient(brokers, testenv.KafkaConfig())
 	require.NoError(t, err)
 	defer client.Close()

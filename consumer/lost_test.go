@@ -127,7 +127,7 @@ func TestKfake_BrokersComeAndGo_K21(t *testing.T) {
 		return cluster
 	}
 	var got tally
-	m := start(t, Config{Brokers: []string{addr}, Group: "g", Topics: []string{"orders"}, OnGap: Earliest}, routed(got.handle))
+	m := start(t, Config{Brokers: []string{addr}, Group: "g", Topics: []string{"orders"}, OnGap: EarliestOnGap}, routed(got.handle))
 	require.Eventually(t, func() bool { return m.count("cannot consume") == 1 }, soon, poll)
 
 	cluster := up()

@@ -259,7 +259,7 @@ func TestKafka_TopicDeleted_K27(t *testing.T) {
 		require.NoError(t, create())
 		events := new(topicEvents)
 		cfg.Topics, cfg.Cooperative, cfg.Grace = append(cfg.Topics, doomed), cooperative, time.Second
-		cfg.Observers, cfg.OnGap = []idem.Observer{events}, Earliest
+		cfg.Observers, cfg.OnGap = []idem.Observer{events}, EarliestOnGap
 		cfg.Sarama = func(sc *sarama.Config) {
 			quick(sc)
 			sc.Metadata.RefreshFrequency = time.Second

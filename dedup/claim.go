@@ -46,7 +46,7 @@ func (o Origin) Same(p Origin) bool {
 
 // Position says which of an event's own copies a delivery is. The zero value is a record as the producer wrote it; copies
 // that Idem makes of an event for a later attempt carry a higher one. The ledger remembers the position it waits for, and
-// answers [Moved] to any lower one, so that at most one copy per attempt can run (rules 3 and 6).
+// answers [Rescheduled] to any lower one, so that at most one copy per attempt can run (rules 3 and 6).
 type Position struct {
 	Generation uint32 // how often the event was reopened after it had been given up
 	Retry      uint32 // how often it was moved on to a later attempt in this generation
@@ -75,8 +75,8 @@ const (
 	Done
 	// Dead: the event was given up; [Answer.Reason] says why. Its letter is in a dead-letter topic.
 	Dead
-	// Moved: a later attempt of the event is on its way, this copy is overtaken.
-	Moved
+	// Rescheduled: a later attempt of the event is on its way, this copy is overtaken.
+	Rescheduled
 	// Conflict: the key is known with another fingerprint: two different events share one ID. [Answer.Known] says what
 	// became of the other one.
 	Conflict
@@ -84,7 +84,7 @@ const (
 	TooOld
 )
 
-var verdictNames = [...]string{"none", "fresh", "uncertain", "busy", "done", "dead", "moved", "conflict", "too-old"}
+var verdictNames = [...]string{"none", "fresh", "uncertain", "busy", "done", "dead", "rescheduled", "conflict", "too-old"}
 
 // String is the verdict in lower case, fit for a metric label.
 func (v Verdict) String() string {
@@ -127,7 +127,7 @@ type Answer struct {
 	// Takeovers counts the claims on this key whose lease ended before their holder spoke, this take-over included. Only
 	// with Fresh and Uncertain. An event that kills its process shows here (rule 18).
 	Takeovers uint32
-	// Known is what an equal copy of the event would be told now. Only with Conflict: Busy, Done, Dead or Moved, and Fresh
+	// Known is what an equal copy of the event would be told now. Only with Conflict: Busy, Done, Dead or Rescheduled, and Fresh
 	// where an equal copy would get the claim, in doubt or not. Zero if it is not known.
 	Known Verdict
 	// Wait is how long the holder's lease still lasts. Only with Busy, as Verdict or as Known.
@@ -173,7 +173,7 @@ func (a Answer) Conflicted() Answer {
 		c.Wait = a.Wait
 	case 0, Uncertain:
 		c.Known = Fresh
-	case Fresh, Done, Moved, Conflict, TooOld:
+	case Fresh, Done, Rescheduled, Conflict, TooOld:
 	}
 	return c
 }
@@ -196,7 +196,7 @@ type Completion struct {
 	// (rule 6).
 	Dead string
 	// Retry, if not zero, says that the event was published again as this attempt ([Position.Retry]): the record is open
-	// for that copy, and [Moved] for all earlier ones.
+	// for that copy, and [Rescheduled] for all earlier ones.
 	Retry uint32
 }
 

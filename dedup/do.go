@@ -174,7 +174,7 @@ func read[R any](s *doSettings, a Answer) (r R, again bool, err error) {
 		return r, false, fmt.Errorf("%w: %q", ErrConflict, key)
 	case Dead:
 		return r, false, fmt.Errorf("%w: %q: %s", ErrGivenUp, key, a.Reason)
-	default: // Busy; Moved: a consumer has it
+	default: // Busy; Rescheduled: a consumer has it
 		return r, false, fmt.Errorf("%w: %q", ErrInFlight, key)
 	}
 	switch {

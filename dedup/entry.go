@@ -16,7 +16,7 @@ type Entry struct {
 	g         *Guard
 	f         *twin
 	claim     Claim
-	kept      *Kept
+	kept      *HeldClaims
 	retention time.Duration
 
 	mu    sync.Mutex
@@ -24,18 +24,18 @@ type Entry struct {
 }
 
 // Context is that of Enter, and is cancelled too when the claim is lost (its cause then matches [ErrClaimLost]), when the guard
-// is closed ([ErrKeeperClosed]) and when the entry ends.
+// is closed ([ErrLeaseRenewerClosed]) and when the entry ends.
 func (e *Entry) Context() context.Context { return e.kept.Context() }
 
 // Begin is asked just before the work of the entry begins. With an error it must not begin: this process was paused for longer than
-// the lease ([ErrClaimLost]), the guard is closed ([ErrKeeperClosed]), or the context of Enter has ended. The entry has ended
+// the lease ([ErrClaimLost]), the guard is closed ([ErrLeaseRenewerClosed]), or the context of Enter has ended. The entry has ended
 // then, and the key is free for the next caller. [Guard.Enter] has asked once; ask again if time has passed since.
 func (e *Entry) Begin(ctx context.Context) error {
 	if e.kept.Alive() {
 		return nil
 	}
 	cause := context.Cause(e.kept.Context())
-	if cause == nil { // the clocks know it before the keeper has looked at them
+	if cause == nil { // the clocks know it before the renewer has looked at them
 		cause = ErrClaimLost
 	}
 	_ = e.Release(ctx, Unstarted) // if it does not arrive, the lease ends it
@@ -51,7 +51,7 @@ func (e *Entry) Claim() Claim { return e.claim }
 // after it. A result that is larger than the ledger keeps is never written: see [ResultLimiter].
 func (e *Entry) Complete(ctx context.Context, r Result) error {
 	return e.end(ctx, Answer{Verdict: Done, First: e.claim.First, Result: r}, func(ctx context.Context) error {
-		return e.g.keeper.Complete(ctx, Completion{Claim: e.claim, Retention: e.retention, Result: r})
+		return e.g.renewer.Complete(ctx, Completion{Claim: e.claim, Retention: e.retention, Result: r})
 	})
 }
 

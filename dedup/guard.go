@@ -65,10 +65,10 @@ func (c *GuardConfig) setDefaults() {
 // Within a process the callers of one key go one after the other: one asks the ledger, and the others learn what it was told.
 // So many callers of one key cost one round trip, and when the ledger is down they are told so together.
 type Guard struct {
-	store  Store
-	keeper *Keeper
-	calls  *storeCalls
-	cfg    GuardConfig
+	store   Store
+	renewer *LeaseRenewer
+	calls   *storeCalls
+	cfg     GuardConfig
 
 	mu    sync.Mutex
 	twins map[Key]*twin
@@ -78,17 +78,17 @@ type Guard struct {
 func NewGuard(s Store, cfg GuardConfig) *Guard {
 	cfg.setDefaults()
 	return &Guard{
-		store: s, keeper: NewKeeper(s, cfg.Lease), calls: newStoreCalls(s, cfg.StoreTimeout, cfg.Lease), cfg: cfg,
+		store: s, renewer: NewLeaseRenewer(s, cfg.Lease), calls: newStoreCalls(s, cfg.StoreTimeout, cfg.Lease), cfg: cfg,
 		twins: make(map[Key]*twin),
 	}
 }
 
 // Close ends the renewal of claims and waits for what is under way to the ledger. The contexts of functions that still run are
-// cancelled with [ErrKeeperClosed]; their ends are still written. Afterwards results are replayed as ever, and who would have
-// to run is told ErrKeeperClosed. Claims that were given up are waited for as long as the store's client takes to give them up too. Close
+// cancelled with [ErrLeaseRenewerClosed]; their ends are still written. Afterwards results are replayed as ever, and who would have
+// to run is told ErrLeaseRenewerClosed. Claims that were given up are waited for as long as the store's client takes to give them up too. Close
 // may be called more than once.
 func (g *Guard) Close() {
-	g.keeper.Close()
+	g.renewer.Close()
 	g.calls.close()
 }
 
@@ -139,7 +139,7 @@ func (g *Guard) request(c Call) Request {
 // over; its Wait may be zero. The data of a result is shared with other callers: it must not be changed.
 //
 // An error says that the ledger could not answer (it matches [ErrUnavailable]), that the key is invalid ([ErrKey]), that ctx
-// ended, that the guard is closed ([ErrKeeperClosed]), or that this process was paused for longer than the lease
+// ended, that the guard is closed ([ErrLeaseRenewerClosed]), or that this process was paused for longer than the lease
 // ([ErrClaimLost]). An answer that takes longer than the lease is asked for again, within StoreTimeout and three times at most.
 // Nothing was run. A claim whose answer was lost is given back, in the background if the ledger is down, for ten minutes at most. If that
 // does not arrive either, the claim lasts for a lease and counts as a run whose outcome is unknown after it.
@@ -156,7 +156,7 @@ func (g *Guard) Enter(ctx context.Context, c Call) (entry *Entry, a Answer, err 
 		return nil, a, err
 	}
 	e := &Entry{g: g, f: f, claim: req.Held(token, a), retention: req.Retention}
-	e.kept = g.keeper.KeepAll(c.work(ctx), []Claim{e.claim}, since)
+	e.kept = g.renewer.KeepAll(c.work(ctx), []Claim{e.claim}, since)
 	if err := e.Begin(ctx); err != nil {
 		return nil, Answer{}, err
 	}

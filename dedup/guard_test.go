@@ -522,7 +522,7 @@ func TestGuard_Close(t *testing.T) {
 			return paid{}, false, nil
 		})
 		require.ErrorIs(d, all[0].err, context.Canceled)
-		require.ErrorIs(d, all[1].err, dedup.ErrKeeperClosed, "nothing is begun with a context that has ended")
+		require.ErrorIs(d, all[1].err, dedup.ErrLeaseRenewerClosed, "nothing is begun with a context that has ended")
 		require.Equal(d, 2*time.Second, all[1].after)
 		require.EqualValues(d, 2, d.runs.Load())
 		_, replayed, err := dedup.Do(d.Context(), d.here, other, d.pay(0))

@@ -30,12 +30,12 @@ type Store interface {
 	//	claimed, lease over              Uncertain: the claim is taken over
 	//	done                             Done
 	//	dead                             Dead
-	//	waiting for another position     Moved if the request's is lower, or of another generation; if its Retry is higher
+	//	waiting for another position     Rescheduled if the request's is lower, or of another generation; if its Retry is higher
 	//	                                 it is accepted and the record follows (the write of the move was lost)
 	//	another fingerprint              Conflict, unless the request's generation is above zero
 	//
 	// A conflict is found before anything else, and [Answer.Known] says what an equal copy would be told. A copy that was overtaken may be told Busy while a lease lives, and is
-	// told Moved once it is over; it is never granted. Doubt is not forgotten: a claim that was Uncertain stays so when the
+	// told Rescheduled once it is over; it is never granted. Doubt is not forgotten: a claim that was Uncertain stays so when the
 	// event is moved on to a later attempt.
 	Claim(ctx context.Context, t Token, lease time.Duration, reqs []Request, answers []Answer) error
 
@@ -64,7 +64,7 @@ type TxStore[Tx any] interface {
 	Store
 
 	// ClaimTx begins a transaction, claims, runs fn, stores its completions and commits, in one call. The answers are
-	// Fresh, Done, Dead, Moved, Conflict or TooOld and are there when fn runs. fn is not run if no key is Fresh. Fresh keys for which fn returns
+	// Fresh, Done, Dead, Rescheduled, Conflict or TooOld and are there when fn runs. fn is not run if no key is Fresh. Fresh keys for which fn returns
 	// no Completion are Done. Keys must ascend strictly, else the error matches [ErrOrder].
 	//
 	// While another transaction holds the key, ClaimTx waits for it for a moment; after that a single request is answered

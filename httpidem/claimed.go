@@ -82,7 +82,7 @@ func (c *claimedRun) run(w http.ResponseWriter, next http.Handler) {
 		unfollow()
 		hung.Stop()
 	}
-	// Nothing of it happens to an entry that has ended. What a Fate that panics leaves behind must not be renewed for ever.
+	// Nothing of it happens to an entry that has ended. What a ResultPolicy that panics leaves behind must not be renewed for ever.
 	defer func() { _ = c.entry.Release(ctx, dedup.Unknown) }()
 	returned := false
 	q.ran = time.Now()
@@ -106,7 +106,7 @@ func (c *claimedRun) ended() {
 		return
 	}
 	q.checkCORS(c.rec)
-	if q.fate(a.status, false) == Forget {
+	if q.resultPolicy(a.status, false) == Forget {
 		err := c.entry.Release(ctx, c.q.forgotten())
 		c.log("answer is not kept, but the key could not be released", err)
 		c.rec.send()
@@ -139,7 +139,7 @@ func stored(err error) Result {
 // that has said NotApplied is not kept, whatever it answers.
 func (c *claimedRun) leaveEarly(a *answer) error {
 	c.alone()
-	if c.q.fate(a.status, false) == Forget {
+	if c.q.resultPolicy(a.status, false) == Forget {
 		c.early = c.entry.Release(c.q.r.Context(), c.q.forgotten())
 	} else {
 		c.early = c.entry.Complete(c.q.r.Context(), a.result(c.q.m.keeps, c.q.m.cfg.MaxResponse))

@@ -167,10 +167,10 @@ type Config struct {
 	// a short outage. See [dedup.GuardConfig].StoreTimeout.
 	StoreTimeout time.Duration
 
-	// Fate decides what becomes of an answer; default [DefaultFate].
-	Fate func(*http.Request, Outcome) Fate
+	// ResultPolicy decides what becomes of an answer; default [DefaultResultPolicy].
+	ResultPolicy func(*http.Request, Outcome) ResultPolicy
 	// ForgetStatus are statuses, from 400 to 499, of answers that are not kept, such as 401: the next request with the key runs, also with another
-	// payload. It is as if the handler called [NotApplied] with each of them, so the handler must have changed nothing. Default: none. Fate
+	// payload. It is as if the handler called [NotApplied] with each of them, so the handler must have changed nothing. Default: none. ResultPolicy
 	// is not asked about them.
 	ForgetStatus []int
 	// Rerun runs the handler again where an earlier run was cut short and may have had its effect, instead of the answer 409
@@ -237,7 +237,7 @@ func (c *Config) check() error {
 	require(c.PrincipalSecret == nil || len(c.PrincipalSecret) >= minSecret, fmt.Sprintf("PrincipalSecret has less than %d bytes: the same random bytes in all instances", minSecret))
 	require(c.PrincipalSecret == nil || c.Principal != nil, "PrincipalSecret is set without a Principal")
 	require(c.Fingerprint == nil || !c.AnyPayload, "Fingerprint and AnyPayload exclude each other: one changes what is compared, the other compares nothing")
-	require(!slices.ContainsFunc(c.ForgetStatus, func(s int) bool { return s < 400 || s > 499 }), "ForgetStatus has a status outside 400 to 499: of an answer with 5xx nobody knows what was done before, use Fate for it")
+	require(!slices.ContainsFunc(c.ForgetStatus, func(s int) bool { return s < 400 || s > 499 }), "ForgetStatus has a status outside 400 to 499: of an answer with 5xx nobody knows what was done before, use ResultPolicy for it")
 	require(c.Syntax <= Strict, "Syntax is neither Lenient nor Strict")
 	for name, d := range map[string]time.Duration{"Retention": c.Retention, "Lease": c.Lease, "Timeout": c.Timeout, "Wait": c.Wait, "Poll": c.Poll, "RetryAfter": c.RetryAfter, "StoreTimeout": c.StoreTimeout} {
 		require(d >= 0, name+" is negative")
@@ -268,8 +268,8 @@ func (c *Config) check() error {
 	if limited, ok := c.Store.(dedup.ResultLimiter); ok {
 		c.MaxResponse = min(c.MaxResponse, max(0, limited.MaxResult()-maxHead))
 	}
-	if c.Fate == nil {
-		c.Fate = DefaultFate
+	if c.ResultPolicy == nil {
+		c.ResultPolicy = DefaultResultPolicy
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()

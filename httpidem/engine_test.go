@@ -43,7 +43,7 @@ func TestCloseTellsHandlers(t *testing.T) {
 		cause = context.Cause(r.Context())
 	}
 	require.Equal(t, "a in run 1", send(m.Handler(s), "a").Body.String())
-	require.ErrorIs(t, cause, dedup.ErrKeeperClosed)
+	require.ErrorIs(t, cause, dedup.ErrLeaseRenewerClosed)
 	require.True(t, replayed(send(s.claimed(store), "a")))
 }
 

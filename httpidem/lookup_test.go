@@ -80,7 +80,7 @@ func TestBodyChangedBehindLookup_Rule21(t *testing.T) {
 			cfg := s.config(memstore.New())
 			if name == "tx" {
 				cfg.Store = inMemory{cfg.Store}
-				cfg.Fate = func(*http.Request, httpidem.Outcome) httpidem.Fate { return httpidem.Keep }
+				cfg.ResultPolicy = func(*http.Request, httpidem.Outcome) httpidem.ResultPolicy { return httpidem.Keep }
 			}
 			m, err := open(cfg)
 			require.NoError(t, err)

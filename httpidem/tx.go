@@ -112,7 +112,7 @@ func (t *txRun) run(next http.Handler, tx any) (dedup.Result, error) {
 		return dedup.Result{}, errBuffer
 	}
 	q.checkCORS(t.rec)
-	switch q.fate(a.status, true) {
+	switch q.resultPolicy(a.status, true) {
 	case Forget:
 		return dedup.Result{}, errForgotten
 	case KeepAnswer:

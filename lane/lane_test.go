@@ -257,7 +257,7 @@ func TestPartition_AbandonedHandler_K07(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate := make(chan struct{})
 		r := idem.NewRouter()
-		r.Otherwise(func(context.Context, *idem.Message) error { <-gate; return nil })
+		r.NotFound(func(context.Context, *idem.Message) error { <-gate; return nil })
 		idem.On(r, "other", func(context.Context, idem.Event[int]) error { return nil }, idem.Type(idem.Fixed("x")))
 		proc, err := idem.NewProcessor(r, idem.Config{Scope: "g", Store: noStore{}, BusyWait: idem.Forever, Grace: 10 * time.Second})
 		require.NoError(t, err)

@@ -38,7 +38,7 @@ func TestCountsOfEveryOutcome(t *testing.T) {
 		handle(t, p, message("e1", 1)) // the same record again
 		require.Zero(t, tm.sum("idem.conflicts"))
 
-		for outcome, want := range map[string]int{"handled": 2, "duplicate": 2, "dead_letter": 2, "skipped": 2, "later": 0, "fallback": 0} {
+		for outcome, want := range map[string]int{"handled": 2, "duplicate": 2, "dead_letter": 2, "skipped": 2, "rescheduled": 0, "fallback": 0} {
 			require.Equal(t, want, tm.sum(consumed, "idem.outcome="+outcome, "messaging.destination.name=orders",
 				"messaging.consumer.group.name=billing", "messaging.system=kafka"), outcome)
 		}

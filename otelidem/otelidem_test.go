@@ -121,7 +121,7 @@ func TestAttributesAreThoseOfTheList(t *testing.T) {
 	tm.ObserveLedgerCall(ctx, call)
 	for _, parked := range []bool{true, false} {
 		e := idem.SettledEvent{Group: "billing", Topic: "orders", Parked: parked}
-		e.Counts[idem.SettledLater] = 1
+		e.Counts[idem.SettledRescheduled] = 1
 		tm.ObserveSettled(ctx, e)
 	}
 	tm.ObserveCommit(ctx, idem.CommitEvent{Group: "billing", Err: errBoom})

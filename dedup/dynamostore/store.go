@@ -221,7 +221,7 @@ func (s *Store) settled(key string, r *record, q *dedup.Request, now time.Time) 
 	case left > 0:
 		a.Verdict, a.Wait = dedup.Busy, left
 	case r.overtaken(q.Position):
-		a.Verdict = dedup.Moved
+		a.Verdict = dedup.Rescheduled
 	default:
 		return dedup.Answer{}, false
 	}

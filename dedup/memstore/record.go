@@ -110,7 +110,7 @@ func (r *record) refuseEqual(q *dedup.Request, now time.Time) (a dedup.Answer, r
 	case r.state == claimed && r.lease.After(now):
 		a.Verdict, a.Wait = dedup.Busy, r.lease.Sub(now)
 	case q.Position.Generation != r.position.Generation, q.Position.Before(r.position):
-		a.Verdict = dedup.Moved
+		a.Verdict = dedup.Rescheduled
 	default:
 		return a, false
 	}

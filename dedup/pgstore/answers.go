@@ -135,13 +135,13 @@ func readFresh(reqs []dedup.Request, answers []dedup.Answer, inserted, answered 
 
 var verdicts = map[string]dedup.Verdict{
 	"fresh": dedup.Fresh, "uncertain": dedup.Uncertain, "busy": dedup.Busy, "done": dedup.Done, "dead": dedup.Dead,
-	"moved": dedup.Moved, "too-old": dedup.TooOld,
+	"moved": dedup.Rescheduled, "too-old": dedup.TooOld,
 }
 
 // conflicts are the answers for copies with another fingerprint, by what an equal copy would be told. "mine" is said to who
 // repeats a claim with another fingerprint.
 var conflicts = map[string]dedup.Verdict{
-	"conflict done": dedup.Done, "conflict dead": dedup.Dead, "conflict moved": dedup.Moved, "conflict busy": dedup.Busy,
+	"conflict done": dedup.Done, "conflict dead": dedup.Dead, "conflict moved": dedup.Rescheduled, "conflict busy": dedup.Busy,
 	"conflict mine": dedup.Busy, "conflict grant": dedup.Fresh,
 }
 

@@ -24,7 +24,7 @@ func manyKinds(prefix string) (reqs []dedup.Request, want []dedup.Verdict) {
 	add("a done", dedup.Done, nil)
 	add("b new", dedup.Fresh, nil)
 	add("c dead", dedup.Dead, nil)
-	add("d moved", dedup.Moved, nil)
+	add("d moved", dedup.Rescheduled, nil)
 	add("e waits", dedup.Fresh, func(r *dedup.Request) { r.Position.Retry = 1 })
 	add("f conflict", dedup.Conflict, func(r *dedup.Request) { r.Fingerprint = dedup.Fingerprint{2} })
 	add("g new", dedup.Fresh, func(r *dedup.Request) { r.Origin.Topic = "other" })

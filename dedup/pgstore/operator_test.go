@@ -111,7 +111,7 @@ func TestDiscardInBothWays(t *testing.T) {
 		p, err := s.Reopen(ctx, request("new").Key)
 		require.NoError(t, err)
 		r := request("new")
-		meets(t, s, r, dedup.Moved)
+		meets(t, s, r, dedup.Rescheduled)
 		r.Position = p
 		meets(t, s, r, dedup.Fresh)
 		_, err = s.Reopen(ctx, r.Key)

@@ -37,7 +37,7 @@ func TestLookAtClaims_Rule21(t *testing.T) {
 
 		reqs, want := []dedup.Request{request("a done"), request("b dead"), request("c over"), request("d moved"),
 			request("e free"), request("f conflict"), request("g busy"), request("h new"), request("i old")},
-			[]dedup.Verdict{dedup.Done, dedup.Dead, 0, dedup.Moved, 0, dedup.Conflict, dedup.Busy, 0, dedup.TooOld}
+			[]dedup.Verdict{dedup.Done, dedup.Dead, 0, dedup.Rescheduled, 0, dedup.Conflict, dedup.Busy, 0, dedup.TooOld}
 		for i := range reqs[:8] {
 			reqs[i].AnyAge = true
 		}

@@ -119,7 +119,7 @@ func TestCommitInAGroupOfLaterAttempts_Rule12(t *testing.T) {
 	overtaken.Position.Retry = 0
 	v, err := claimOne(t.Context(), s, overtaken, never(t))
 	require.NoError(t, err)
-	require.Equal(t, dedup.Moved, v)
+	require.Equal(t, dedup.Rescheduled, v)
 	for _, r := range reqs[1:] {
 		v, err = claimOne(t.Context(), s, r, plain)
 		require.NoError(t, err)

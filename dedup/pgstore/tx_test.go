@@ -401,7 +401,7 @@ func TestCompletionsAreStoredWithTheEffects(t *testing.T) {
 	require.NoError(t, s.ClaimTx(t.Context(), time.Minute, reqs, answers, never(t)))
 	require.Equal(t, dedup.Dead, answers[0].Verdict)
 	require.Equal(t, "poison\uFFFD", answers[0].Reason)
-	require.Equal(t, dedup.Moved, answers[1].Verdict)
+	require.Equal(t, dedup.Rescheduled, answers[1].Verdict)
 	require.Equal(t, dedup.Done, answers[2].Verdict)
 	require.Equal(t, dedup.Result{Schema: 7, Data: []byte{0, 1, 255}}, answers[2].Result)
 	require.Equal(t, dedup.Done, answers[3].Verdict)
@@ -422,7 +422,7 @@ func TestCompletionsAreStoredWithTheEffects(t *testing.T) {
 	require.Equal(t, dedup.Position{Generation: 1}, p)
 	v, err := claimOne(t.Context(), s, reqs[0], never(t))
 	require.NoError(t, err)
-	require.Equal(t, dedup.Moved, v)
+	require.Equal(t, dedup.Rescheduled, v)
 	reqs[0].Position = p
 	v, err = claimOne(t.Context(), s, reqs[0], effect(t.Context(), "redriven"))
 	require.NoError(t, err)

@@ -77,7 +77,7 @@ func TestOldEventsThatAreKnown(t *testing.T) {
 	later.meets(dedup.TooOld, ofAge("unknown", 2*retention))
 	later.meets(dedup.Done, done)
 	later.meets(dedup.Dead, dead)
-	later.meets(dedup.Moved, moved)
+	later.meets(dedup.Rescheduled, moved)
 	require.EqualValues(t, 1, later.meets(dedup.Fresh, released).Failures)
 	later.meets(dedup.Busy, busy)
 	later.meets(dedup.Busy, left)

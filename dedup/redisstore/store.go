@@ -159,7 +159,7 @@ func (s *Store) settled(r *record, req *dedup.Request) (a dedup.Answer, ok bool)
 	case r.state == dead:
 		a.Verdict, a.Reason = dedup.Dead, r.reason
 	case r.state == open && overtaken(r, req):
-		a.Verdict = dedup.Moved
+		a.Verdict = dedup.Rescheduled
 	case r.state == open && conflict: // an equal copy would get the claim
 	default:
 		return dedup.Answer{}, false
@@ -178,7 +178,7 @@ func (r *record) underClaim(req *dedup.Request, left int64) dedup.Answer {
 	case left > 0:
 		a.Verdict, a.Wait = dedup.Busy, time.Duration(left)*time.Millisecond
 	case overtaken(r, req):
-		a.Verdict = dedup.Moved
+		a.Verdict = dedup.Rescheduled
 	}
 	if r.conflicts(req) {
 		a = a.Conflicted()
@@ -218,7 +218,7 @@ func (s *Store) granted(p reply, t dedup.Token, req *dedup.Request) (dedup.Answe
 		return r.underClaim(req, p.left), nil
 	case p.code == "look":
 		if r.state == pending && overtaken(&r, req) { // its lease is over, and a later copy will come
-			return dedup.Answer{Verdict: dedup.Moved, First: r.first}, nil
+			return dedup.Answer{Verdict: dedup.Rescheduled, First: r.first}, nil
 		}
 		if a, ok := s.settled(&r, req); ok {
 			return a, nil

@@ -273,7 +273,7 @@ func (k *kit) conflicts(prefix string, a, b dedup.Fingerprint) {
 	k.release(release(claim("doubtful"), dedup.Unknown))
 	k.get(dedup.Fresh, k.lease, printed("over", a))
 	k.outlast()
-	known := map[string]dedup.Verdict{"busy": dedup.Busy, "done": dedup.Done, "dead": dedup.Dead, "moved": dedup.Moved,
+	known := map[string]dedup.Verdict{"busy": dedup.Busy, "done": dedup.Done, "dead": dedup.Dead, "moved": dedup.Rescheduled,
 		"open": dedup.Fresh, "doubtful": dedup.Fresh, "over": dedup.Fresh}
 	for _, id := range slices.Sorted(maps.Keys(known)) {
 		got := k.meets(dedup.Conflict, printed(id, b))
@@ -317,7 +317,7 @@ func claimMixed(k *kit) {
 	k.release(release(c, dedup.Unknown))
 	k.get(dedup.Fresh, long, request("busy"))
 	want := map[string]dedup.Verdict{"busy": dedup.Busy, "dead": dedup.Dead, "done": dedup.Done, "doubt": dedup.Uncertain,
-		"fresh 1": dedup.Fresh, "fresh 2": dedup.Fresh, "moved": dedup.Moved}
+		"fresh 1": dedup.Fresh, "fresh 2": dedup.Fresh, "moved": dedup.Rescheduled}
 	var reqs []dedup.Request
 	for id := range want {
 		reqs = append(reqs, request(id))

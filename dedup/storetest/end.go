@@ -45,7 +45,7 @@ func completeRepeated(k *kit) {
 	}
 	k.meets(dedup.Done, request("done"))
 	require.Equal(k, "why", k.meets(dedup.Dead, request("dead")).Reason)
-	k.meets(dedup.Moved, request("moved"))
+	k.meets(dedup.Rescheduled, request("moved"))
 }
 
 // completeLateSuccess: a run is left behind, its claim is released, and then it succeeds. Nobody has claimed meanwhile.
@@ -95,7 +95,7 @@ func completeTooLateSuccess(k *kit) {
 	_, c = k.get(dedup.Uncertain, long, request("moved by itself"))
 	k.complete(moved(c, 1))
 	k.harmless(k.s.Complete(k.ctx, success(c))) // a store may take it for a repeat
-	k.meets(dedup.Moved, request("moved by itself"))
+	k.meets(dedup.Rescheduled, request("moved by itself"))
 
 	for _, o := range []dedup.Outcome{dedup.Unstarted, dedup.Failed} {
 		_, c = k.get(dedup.Fresh, long, request(numbered("no doubt", int(o))))
@@ -141,7 +141,7 @@ func completeRetention(k *kit) {
 		_, c := k.get(dedup.Fresh, k.lease, brief)
 		k.complete(end(c))
 		want := k.try(k.s, dedup.NewToken(), long, brief).Verdict
-		require.Contains(k, []dedup.Verdict{dedup.Done, dedup.Dead, dedup.Moved}, want)
+		require.Contains(k, []dedup.Verdict{dedup.Done, dedup.Dead, dedup.Rescheduled}, want)
 		k.outlast()
 		k.outlast()
 		k.meets(want, brief)

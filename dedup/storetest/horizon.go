@@ -73,7 +73,7 @@ func horizonKnown(k *kit) {
 	k.h.Horizon(k, k.s, request("").Key.Scope, horizonAt)
 	k.meets(dedup.Done, dated("done", before))
 	k.meets(dedup.Dead, dated("dead", before))
-	k.meets(dedup.Moved, dated("moved", before))
+	k.meets(dedup.Rescheduled, dated("moved", before))
 	k.meets(dedup.Busy, dated("claimed", before))
 	a, _ := k.get(dedup.Fresh, long, dated("released", before))
 	require.EqualValues(k, 1, a.Failures)
@@ -119,7 +119,7 @@ func txHorizonUnknown[Tx any](k *txKit[Tx]) {
 		k.meets(dedup.TooOld, dated("old", before))
 	}
 	k.meets(dedup.Done, dated("done", before))
-	k.meets(dedup.Moved, r)
+	k.meets(dedup.Rescheduled, r)
 	r.Position.Retry = 1
 	k.one(dedup.Fresh, r, k.effect("later"))
 	for _, r := range unjudged() {

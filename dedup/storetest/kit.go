@@ -131,7 +131,7 @@ func keyedHash(n byte) (f dedup.Fingerprint) {
 }
 
 // knownVerdicts are what a conflict says of the other event.
-var knownVerdicts = []dedup.Verdict{dedup.Fresh, dedup.Busy, dedup.Done, dedup.Dead, dedup.Moved}
+var knownVerdicts = []dedup.Verdict{dedup.Fresh, dedup.Busy, dedup.Done, dedup.Dead, dedup.Rescheduled}
 
 func completion(c dedup.Claim) dedup.Completion {
 	return dedup.Completion{Claim: c, Retention: retention}

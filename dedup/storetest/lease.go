@@ -124,7 +124,7 @@ func leaseOfAnyEvent(k *kit) {
 		k.meets(dedup.Busy, r("released"))
 		k.meets(dedup.Done, r("done"))
 		k.meets(dedup.Dead, r("dead"))
-		k.meets(dedup.Moved, r("moved"))
+		k.meets(dedup.Rescheduled, r("moved"))
 		k.complete(completion(held), completion(heir))
 		k.meets(dedup.Done, r("held"))
 		k.meets(dedup.Done, r("left"))

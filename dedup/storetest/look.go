@@ -72,7 +72,7 @@ func (k *kit) everyVerdict() map[dedup.Verdict][]dedup.Request {
 		dedup.Busy: {request("claimed")},
 		dedup.Done: {request("done"), at("done", 0, 4)},
 		dedup.Dead: {request("dead")},
-		dedup.Moved: {request("moved"), at("moved", 0, 2), at("moved", 1, 3), at("released", 1, 0),
+		dedup.Rescheduled: {request("moved"), at("moved", 0, 2), at("moved", 1, 3), at("released", 1, 0),
 			request("overdue later")},
 		0: {request("new"), request("released"), request("failed"), request("doubtful"), request("overdue"),
 			at("moved", 0, 3), at("moved", 0, 5), at("overdue later", 0, 2)},
@@ -97,7 +97,7 @@ func lookStates(k *kit) {
 		return
 	}
 	p := k.reopen("dead")
-	k.shows(dedup.Moved, request("dead"))
+	k.shows(dedup.Rescheduled, request("dead"))
 	k.shows(0, at("dead", p.Generation, 0))
 }
 
@@ -218,7 +218,7 @@ func lookChangesNothing(k *kit) {
 	for _, v := range []dedup.Verdict{dedup.Busy, dedup.Done, dedup.Dead} {
 		k.meets(v, all[v][0])
 	}
-	k.meets(dedup.Moved, request("moved"))
+	k.meets(dedup.Rescheduled, request("moved"))
 }
 
 func lookMany(k *kit) {

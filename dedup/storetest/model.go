@@ -52,10 +52,10 @@ func (m model) claim(t dedup.Token, r dedup.Request) (want dedup.Answer, or dedu
 	case e.state == "live" && e.token != t:
 		want.Verdict = dedup.Busy
 		if other {
-			or = dedup.Moved
+			or = dedup.Rescheduled
 		}
 	case e.state != "live" && other:
-		want.Verdict = dedup.Moved
+		want.Verdict = dedup.Rescheduled
 	default:
 		e.grant(t, r)
 		want.Verdict = dedup.Fresh
@@ -77,7 +77,7 @@ func (e *entry) known(t dedup.Token, other bool) dedup.Verdict {
 	case e.state == "live" && (!other || e.token == t):
 		return dedup.Busy
 	case other:
-		return dedup.Moved
+		return dedup.Rescheduled
 	}
 	return dedup.Fresh
 }
@@ -283,7 +283,7 @@ func (w *walk) compare(r dedup.Request, want dedup.Answer, or dedup.Verdict, got
 	}
 	require.Equal(w, want.Verdict.String(), got.Verdict.String(), "step %d, seed %d, %q at %v, model %+v", w.step, w.seed,
 		r.Key, r.Position, e)
-	if want.Known == dedup.Moved && e.state == "live" && got.Known == dedup.Busy { // a copy that was overtaken may be told Busy
+	if want.Known == dedup.Rescheduled && e.state == "live" && got.Known == dedup.Busy { // a copy that was overtaken may be told Busy
 		want.Known = dedup.Busy
 	}
 	require.Equal(w, want.Known.String(), got.Known.String(), "known: step %d, seed %d, %q at %v, model %+v", w.step, w.seed,

@@ -305,7 +305,7 @@ func inspectChangesNothing(k *kit) {
 	k.meets(dedup.Fresh, request("released"))
 	k.meets(dedup.Done, request("done"))
 	k.meets(dedup.Dead, request("dead"))
-	k.meets(dedup.Moved, request("moved"))
+	k.meets(dedup.Rescheduled, request("moved"))
 	k.meets(dedup.Fresh, request("unknown"))
 }
 

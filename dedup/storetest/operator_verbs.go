@@ -223,7 +223,7 @@ func discardReopen(k *kit) {
 	k.discard("dead", "by mistake")
 	for _, id := range []string{"unknown", "dead"} {
 		require.Equal(k, dedup.Position{Generation: 1}, k.reopen(id))
-		k.meets(dedup.Moved, request(id))
+		k.meets(dedup.Rescheduled, request(id))
 		_, c := k.get(dedup.Fresh, long, at(id, 1, 0))
 		k.complete(completion(c))
 		k.meets(dedup.Done, request(id))
@@ -271,7 +271,7 @@ func importKnown(k *kit) {
 		require.False(k, r.First.Same(origin(9, 9)), id)
 	}
 	k.meets(dedup.Busy, request("claimed"))
-	k.meets(dedup.Moved, request("moved"))
+	k.meets(dedup.Rescheduled, request("moved"))
 	k.discarded("given up", "for good")
 }
 

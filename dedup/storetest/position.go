@@ -9,12 +9,12 @@ import (
 
 // positionTests cover the copies of an event: those moved to a later attempt and those that an operator lets run again.
 var positionTests = []test{
-	{name: "retry: Moved for a lower attempt, Fresh for the one waited for (rule 3)", run: retryMove},
+	{name: "retry: Rescheduled for a lower attempt, Fresh for the one waited for (rule 3)", run: retryMove},
 	{name: "retry: a higher attempt is accepted when the move was not written (rule 3)", run: retryAhead},
 	{name: "retry: a claim that is held is not overtaken", run: retryHeld},
 	{name: "retry: a lower attempt does not take over a claim whose lease ended (rule 3)", run: retryOverdue},
 	{name: "retry: doubt, failures and take-overs move along", run: retryKeeps},
-	{name: "retry: another generation is Moved (rule 6)", run: retryGeneration},
+	{name: "retry: another generation is Rescheduled (rule 6)", run: retryGeneration},
 	{name: "retry: Done and Dead do not ask for the position", run: retryEnded},
 	{name: "retry: the highest position can be stored", run: retryHighest},
 	{name: "reopen: only the next generation runs (rule 6, T-02)", needs: Reopen, run: reopenRuns},
@@ -37,15 +37,15 @@ func at(id string, generation, retry uint32) dedup.Request {
 func retryMove(k *kit) {
 	_, c := k.get(dedup.Fresh, long, at("e", 0, 0))
 	k.complete(moved(c, 1))
-	k.meets(dedup.Moved, at("e", 0, 0))
+	k.meets(dedup.Rescheduled, at("e", 0, 0))
 	_, c = k.get(dedup.Fresh, long, at("e", 0, 1))
 	k.complete(moved(c, 2))
-	k.meets(dedup.Moved, at("e", 0, 0))
-	k.meets(dedup.Moved, at("e", 0, 1))
+	k.meets(dedup.Rescheduled, at("e", 0, 0))
+	k.meets(dedup.Rescheduled, at("e", 0, 1))
 	a, c := k.get(dedup.Fresh, long, at("e", 0, 2))
 	sameOrigin(k, request("e").Origin, a.First)
 	k.release(release(c, dedup.Failed)) // in place, the attempt stays
-	k.meets(dedup.Moved, at("e", 0, 1))
+	k.meets(dedup.Rescheduled, at("e", 0, 1))
 	_, c = k.get(dedup.Fresh, long, at("e", 0, 2))
 	k.complete(completion(c))
 	for retry := range uint32(4) {
@@ -59,8 +59,8 @@ func retryAhead(k *kit) {
 	k.release(release(c, dedup.Failed))
 	_, c = k.get(dedup.Fresh, long, at("e", 0, 3))
 	k.release(release(c, dedup.Failed))
-	k.meets(dedup.Moved, at("e", 0, 2)) // the record followed
-	k.meets(dedup.Moved, at("e", 0, 0))
+	k.meets(dedup.Rescheduled, at("e", 0, 2)) // the record followed
+	k.meets(dedup.Rescheduled, at("e", 0, 0))
 	k.get(dedup.Fresh, k.lease, at("e", 0, 3))
 	k.outlast()
 	k.get(dedup.Uncertain, long, at("e", 0, 4)) // the lease of attempt 3 ended as well
@@ -72,7 +72,7 @@ func retryHeld(k *kit) {
 	k.meets(dedup.Busy, at("e", 0, 1))
 	k.meets(dedup.Busy, at("e", 0, 2)) // its holder is about to write the move
 	lower := k.try(k.s, dedup.NewToken(), long, at("e", 0, 0)).Verdict
-	require.Contains(k, []dedup.Verdict{dedup.Busy, dedup.Moved}, lower, "overtaken, or to wait: never to run")
+	require.Contains(k, []dedup.Verdict{dedup.Busy, dedup.Rescheduled}, lower, "overtaken, or to wait: never to run")
 	k.complete(moved(c, 2))
 	k.meets(dedup.Fresh, at("e", 0, 2))
 }
@@ -82,7 +82,7 @@ func retryHeld(k *kit) {
 func retryOverdue(k *kit) {
 	k.get(dedup.Fresh, k.lease, at("e", 0, 1))
 	k.outlast()
-	k.meets(dedup.Moved, at("e", 0, 0))
+	k.meets(dedup.Rescheduled, at("e", 0, 0))
 	a := k.meets(dedup.Uncertain, at("e", 0, 1))
 	require.EqualValues(k, 1, a.Takeovers)
 }
@@ -110,10 +110,10 @@ func retryKeeps(k *kit) {
 func retryGeneration(k *kit) {
 	_, c := k.get(dedup.Fresh, long, at("e", 1, 0))
 	k.release(release(c, dedup.Failed))
-	k.meets(dedup.Moved, at("e", 0, 0))
-	k.meets(dedup.Moved, at("e", 0, 9))
-	k.meets(dedup.Moved, at("e", 2, 0)) // a header can be forged, a generation of the ledger cannot
-	k.meets(dedup.Moved, at("e", 2, 9))
+	k.meets(dedup.Rescheduled, at("e", 0, 0))
+	k.meets(dedup.Rescheduled, at("e", 0, 9))
+	k.meets(dedup.Rescheduled, at("e", 2, 0)) // a header can be forged, a generation of the ledger cannot
+	k.meets(dedup.Rescheduled, at("e", 2, 9))
 	k.meets(dedup.Fresh, at("e", 1, 0))
 }
 
@@ -133,8 +133,8 @@ func retryHighest(k *kit) {
 	const most = math.MaxUint32
 	_, c := k.get(dedup.Fresh, long, at("e", most, most-1))
 	k.complete(moved(c, most))
-	k.meets(dedup.Moved, at("e", most, most-1))
-	k.meets(dedup.Moved, at("e", most-1, most))
+	k.meets(dedup.Rescheduled, at("e", most, most-1))
+	k.meets(dedup.Rescheduled, at("e", most-1, most))
 	k.meets(dedup.Fresh, at("e", most, most))
 }
 
@@ -164,9 +164,9 @@ func (k *kit) killed(r dedup.Request) (fence uint64) {
 func reopenRuns(k *kit) {
 	k.killed(request("e"))
 	require.Equal(k, dedup.Position{Generation: 1}, k.reopen("e"))
-	k.meets(dedup.Moved, at("e", 0, 0))
-	k.meets(dedup.Moved, at("e", 0, 5))
-	k.meets(dedup.Moved, at("e", 2, 0))
+	k.meets(dedup.Rescheduled, at("e", 0, 0))
+	k.meets(dedup.Rescheduled, at("e", 0, 5))
+	k.meets(dedup.Rescheduled, at("e", 2, 0))
 	a, c := k.get(dedup.Fresh, long, at("e", 1, 0)) // a person decided: no doubt is left
 	sameOrigin(k, request("e").Origin, a.First)
 	k.complete(completion(c))
@@ -180,7 +180,7 @@ func reopenRepeated(k *kit) {
 	for range 3 {
 		require.Equal(k, first, k.reopen("e"))
 	}
-	k.meets(dedup.Moved, at("e", 0, 0)) // a copy that is overtaken claims nothing
+	k.meets(dedup.Rescheduled, at("e", 0, 0)) // a copy that is overtaken claims nothing
 	require.Equal(k, first, k.reopen("e"))
 	k.meets(dedup.Fresh, at("e", 1, 0))
 }
@@ -217,7 +217,7 @@ func reopenNotDead(k *kit) {
 	_, c = k.get(dedup.Fresh, long, request("moved"))
 	k.complete(moved(c, 1))
 	notDead("moved")
-	k.meets(dedup.Moved, request("moved"))
+	k.meets(dedup.Rescheduled, request("moved"))
 	k.killed(request("dead"))
 	k.reopen("dead")
 	k.get(dedup.Fresh, long, at("dead", 1, 0))
@@ -245,10 +245,10 @@ func reopenFingerprint(k *kit) {
 		r := request("e")
 		r.Fingerprint = dedup.Fingerprint{content}
 		if content == 1 || k.h.lacks(Fingerprints) {
-			k.meets(dedup.Moved, r)
+			k.meets(dedup.Rescheduled, r)
 			return
 		}
-		require.Equal(k, dedup.Moved, k.meets(dedup.Conflict, r).Known, "what an equal copy would be told")
+		require.Equal(k, dedup.Rescheduled, k.meets(dedup.Conflict, r).Known, "what an equal copy would be told")
 	}
 	wants(1)
 	wants(3)
@@ -275,8 +275,8 @@ func reopenRetry(k *kit) {
 	k.reopen("e")
 	_, c := k.get(dedup.Fresh, long, at("e", 1, 0))
 	k.complete(moved(c, 1))
-	k.meets(dedup.Moved, at("e", 1, 0))
-	k.meets(dedup.Moved, at("e", 0, 1))
+	k.meets(dedup.Rescheduled, at("e", 1, 0))
+	k.meets(dedup.Rescheduled, at("e", 0, 1))
 	_, c = k.get(dedup.Fresh, long, at("e", 1, 1))
 	k.complete(completion(c))
 	k.meets(dedup.Done, at("e", 1, 0))
@@ -287,6 +287,6 @@ func reopenOfRetry(k *kit) {
 	k.complete(moved(c, 4))
 	k.killed(at("e", 0, 4))
 	require.Equal(k, dedup.Position{Generation: 1}, k.reopen("e"))
-	k.meets(dedup.Moved, at("e", 0, 4))
+	k.meets(dedup.Rescheduled, at("e", 0, 4))
 	k.meets(dedup.Fresh, at("e", 1, 0))
 }

@@ -105,7 +105,7 @@ func (k *txKit[Tx]) call(reqs []dedup.Request, fn body[Tx]) ([]dedup.Answer, err
 	}
 	fresh := false
 	for i, a := range answers {
-		allowed := []dedup.Verdict{dedup.Fresh, dedup.Done, dedup.Dead, dedup.Moved, dedup.Conflict, dedup.TooOld}
+		allowed := []dedup.Verdict{dedup.Fresh, dedup.Done, dedup.Dead, dedup.Rescheduled, dedup.Conflict, dedup.TooOld}
 		if len(reqs) == 1 {
 			allowed = append(allowed, dedup.Busy)
 		}

@@ -74,9 +74,9 @@ func txReopen[Tx any](k *txKit[Tx]) {
 		require.NoError(k, err)
 		require.Equal(k, dedup.Position{Generation: 1}, p)
 	}
-	k.meets(dedup.Moved, at("e", 0, 0))
-	k.meets(dedup.Moved, at("e", 0, 3))
-	k.meets(dedup.Moved, at("e", 2, 0))
+	k.meets(dedup.Rescheduled, at("e", 0, 0))
+	k.meets(dedup.Rescheduled, at("e", 0, 3))
+	k.meets(dedup.Rescheduled, at("e", 2, 0))
 	k.killed(at("e", 1, 0))
 	k.meets(dedup.Dead, at("e", 0, 0))
 	p, err := k.reopener().Reopen(k.ctx, key("e"))
@@ -94,10 +94,10 @@ func txReopenFingerprint[Tx any](k *txKit[Tx]) {
 	k.killed(r)
 	_, err := k.reopener().Reopen(k.ctx, r.Key)
 	require.NoError(k, err)
-	k.meets(dedup.Moved, r)
+	k.meets(dedup.Rescheduled, r)
 	r.Fingerprint = dedup.Fingerprint{2}
 	if !lacking(k.h.Missing, Fingerprints) {
-		require.Equal(k, dedup.Moved, k.meets(dedup.Conflict, r).Known, "what an equal copy would be told")
+		require.Equal(k, dedup.Rescheduled, k.meets(dedup.Conflict, r).Known, "what an equal copy would be told")
 	}
 	r.Position.Generation = 1
 	k.one(dedup.Fresh, r, k.effect("repaired"))
@@ -115,7 +115,7 @@ func txReopenNotDead[Tx any](k *txKit[Tx]) {
 	r := request("moved")
 	k.one(dedup.Fresh, r, k.ends(r, "moved", func(c dedup.Claim) dedup.Completion { return moved(c, 1) }))
 	notDead("moved")
-	k.meets(dedup.Moved, r)
+	k.meets(dedup.Rescheduled, r)
 }
 
 // txLimit lets as many transactions as the store allows wait for each other, and claims beside them: whoever gets no

@@ -268,15 +268,15 @@ func txDeadOrigin[Tx any](k *txKit[Tx]) {
 func txRetry[Tx any](k *txKit[Tx]) {
 	move := func(c dedup.Claim) dedup.Completion { return moved(c, c.Position.Retry+1) }
 	k.one(dedup.Fresh, at("e", 0, 0), k.ends(at("e", 0, 0), "0", move))
-	k.meets(dedup.Moved, at("e", 0, 0))
+	k.meets(dedup.Rescheduled, at("e", 0, 0))
 	k.one(dedup.Fresh, at("e", 0, 1), k.ends(at("e", 0, 1), "1", move))
-	k.meets(dedup.Moved, at("e", 0, 0))
-	k.meets(dedup.Moved, at("e", 0, 1))
-	k.meets(dedup.Moved, at("e", 1, 0)) // another generation
+	k.meets(dedup.Rescheduled, at("e", 0, 0))
+	k.meets(dedup.Rescheduled, at("e", 0, 1))
+	k.meets(dedup.Rescheduled, at("e", 1, 0)) // another generation
 	why := errors.New("fails")
 	_, err := k.call([]dedup.Request{at("e", 0, 2)}, k.fails(why))
 	require.ErrorIs(k, err, why)
-	k.meets(dedup.Moved, at("e", 0, 1)) // as before
+	k.meets(dedup.Rescheduled, at("e", 0, 1)) // as before
 	a := k.one(dedup.Fresh, at("e", 0, 4), k.effect("ahead"))
 	sameOrigin(k, request("e").Origin, a.First)
 	k.meets(dedup.Done, at("e", 0, 2))
@@ -294,7 +294,7 @@ func txSome[Tx any](k *txKit[Tx]) {
 	require.NoError(k, err)
 	answers, err := k.call(group, k.effect("again"))
 	require.NoError(k, err)
-	require.Equal(k, []dedup.Verdict{dedup.Done, dedup.Dead, dedup.Moved}, verdicts(answers))
+	require.Equal(k, []dedup.Verdict{dedup.Done, dedup.Dead, dedup.Rescheduled}, verdicts(answers))
 	k.count(0, "again")
 }
 
@@ -421,8 +421,8 @@ func (k *txKit[Tx]) conflicts(prefix string, one, two dedup.Fingerprint) {
 	k.meets(dedup.Done, r)
 
 	for known, end := range map[dedup.Verdict]func(*dedup.Completion){
-		dedup.Dead:  func(d *dedup.Completion) { d.Dead = "poison" },
-		dedup.Moved: func(d *dedup.Completion) { d.Retry = 2 },
+		dedup.Dead:        func(d *dedup.Completion) { d.Dead = "poison" },
+		dedup.Rescheduled: func(d *dedup.Completion) { d.Retry = 2 },
 	} {
 		r := request(prefix + known.String())
 		r.Fingerprint = one
@@ -435,7 +435,7 @@ func (k *txKit[Tx]) conflicts(prefix string, one, two dedup.Fingerprint) {
 		got := k.meets(dedup.Conflict, r)
 		require.Equal(k, known.String(), got.Known.String(), "what an equal copy would be told")
 		require.Equal(k, known == dedup.Dead, got.Reason == "poison", "a reason of what is dead")
-		if r.Position.Retry = 2; known == dedup.Moved { // it waits for this one
+		if r.Position.Retry = 2; known == dedup.Rescheduled { // it waits for this one
 			require.Equal(k, dedup.Fresh.String(), k.meets(dedup.Conflict, r).Known.String())
 		}
 	}

@@ -63,11 +63,11 @@ func txLook[Tx any](k *txKit[Tx]) {
 
 	r = request("moved")
 	k.one(dedup.Fresh, r, k.ends(r, "moved", func(c dedup.Claim) dedup.Completion { return moved(c, 2) }))
-	k.lookAs(dedup.Moved, r)
-	k.lookAs(dedup.Moved, at("moved", 0, 1))
+	k.lookAs(dedup.Rescheduled, r)
+	k.lookAs(dedup.Rescheduled, at("moved", 0, 1))
 	k.look(0, at("moved", 0, 2))
 	k.look(0, at("moved", 0, 3))
-	k.lookAs(dedup.Moved, at("moved", 1, 0))
+	k.lookAs(dedup.Rescheduled, at("moved", 1, 0))
 	k.one(dedup.Fresh, at("moved", 0, 2), k.effect("second"))
 	k.lookAs(dedup.Done, r)
 

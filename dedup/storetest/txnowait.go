@@ -150,7 +150,7 @@ func txNoWaitVerdicts[Tx any](k *txKit[Tx]) {
 
 	r = noWait(request("moved"))
 	k.one(dedup.Fresh, r, k.ends(r, "moved", func(c dedup.Claim) dedup.Completion { return moved(c, 1) }))
-	k.meets(dedup.Moved, r)
+	k.meets(dedup.Rescheduled, r)
 	a = k.one(dedup.Fresh, noWait(at("moved", 0, 1)), k.effect("again"))
 	require.EqualValues(k, 2, a.Fence)
 	k.meets(dedup.Done, r)

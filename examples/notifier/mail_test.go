@@ -142,7 +142,7 @@ func refuse(code int) func() error {
 
 func TestMailAnswers(t *testing.T) {
 	// At most once: only what surely had no effect is tried again (rule 5).
-	atMostOnce := idem.WhenUncertain(idem.DeadLetter)
+	atMostOnce := idem.WhenUncertain(idem.DeadLetterUncertain)
 	for name, c := range map[string]struct {
 		box  *mailbox
 		want settled

@@ -143,7 +143,7 @@ func TestWebhookDoubt(t *testing.T) {
 	require.NoError(t, err)
 	refused := "http://" + l.Addr().String()
 	require.NoError(t, l.Close())
-	require.Equal(t, settled{3, idem.ClassFailed}, settle(t, webhook(t, refused), idem.WhenUncertain(idem.DeadLetter)))
+	require.Equal(t, settled{3, idem.ClassFailed}, settle(t, webhook(t, refused), idem.WhenUncertain(idem.DeadLetterUncertain)))
 
 	var requests atomic.Int32
 	srv := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
@@ -151,7 +151,7 @@ func TestWebhookDoubt(t *testing.T) {
 		panic(http.ErrAbortHandler)
 	}))
 	defer srv.Close()
-	require.Equal(t, settled{1, idem.ClassFailed}, settle(t, webhook(t, srv.URL), idem.WhenUncertain(idem.DeadLetter)))
+	require.Equal(t, settled{1, idem.ClassFailed}, settle(t, webhook(t, srv.URL), idem.WhenUncertain(idem.DeadLetterUncertain)))
 	require.EqualValues(t, 1, requests.Load())
 }
 

@@ -18,7 +18,7 @@ import (
 
 var brokenCases = []testCase{
 	{name: "a handler that panics", run: panics},
-	{name: "a fate that panics", run: fatePanics},
+	{name: "a result policy that panics", run: fatePanics},
 	{name: "clients that hang up", run: hangUps},
 	{name: "clients that close the connection", run: closedConnections},
 	{name: "a holder that is gone", ways: claimed, run: holderGone},
@@ -99,14 +99,14 @@ func (k *kit) exits(s *httptest.Server, key string) {
 // fatePanics: a function of the program's own that panics leaves no key behind that is at work for ever.
 func fatePanics(k *kit) {
 	h := k.middleware(func(c *httpidem.Config) {
-		c.Fate = func(*http.Request, httpidem.Outcome) httpidem.Fate {
+		c.ResultPolicy = func(*http.Request, httpidem.Outcome) httpidem.ResultPolicy {
 			if k.ran("a") == 1 {
-				panic("of the fate")
+				panic("of the policy")
 			}
 			return httpidem.Keep
 		}
 	}).Handler(k.handler(k.created))
-	require.PanicsWithValue(k, "of the fate", func() { send(h, order("a")) })
+	require.PanicsWithValue(k, "of the policy", func() { send(h, order("a")) })
 	r := send(h, order("a"))
 	if k.tx {
 		require.Equal(k, http.StatusCreated, r.status)

@@ -168,5 +168,5 @@ func (k *kafkaDoctor) compareOffsets(r *Findings, topic string, partitions []int
 	r.choose("kafka.offsets.gap", topic, "the committed offsets are in the log",
 		choice{len(gaps) > 0, Bad,
 			fmt.Sprintf("partition %s; %d records are gone unseen; a consumer stops there with Config.OnGap Fail, its default (K-17)", strings.Join(gaps, "; "), lost),
-			"find out what is missing, then Config.OnGap Earliest for one start, or idem rewind"})
+			"find out what is missing, then Config.OnGap EarliestOnGap for one start, or idem rewind"})
 }

@@ -263,7 +263,7 @@ func TestEmitWithTheEffect_Rule22(t *testing.T) {
 			s := newService(t)
 			p := s.processor("orders", func(r *idem.Router) {
 				if own {
-					r = r.With(idem.OwnTx())
+					r = r.With(idem.TxPerEvent())
 				}
 				s.emits("e013")(r)
 			})

@@ -214,14 +214,14 @@ func handleAll(t *testing.T, o *otelidem.Observer) {
 func tellAll(ctx context.Context, o *otelidem.Observer) {
 	const group, topic = "orders", "payments"
 	m, key := message("paid", "one", 1), dedup.Key{Scope: group, Type: "paid", ID: "one"}
-	for i := range [...]idem.Settlement{idem.SettledHandled, idem.SettledDuplicate, idem.SettledDeadLetter, idem.SettledLater, idem.SettledSkipped, idem.SettledFallback} {
+	for i := range [...]idem.Settlement{idem.SettledHandled, idem.SettledDuplicate, idem.SettledDeadLetter, idem.SettledRescheduled, idem.SettledSkipped, idem.SettledFallback} {
 		for _, parked := range []bool{false, true} {
 			e := idem.SettledEvent{Group: group, Topic: topic, Parked: parked}
 			e.Counts[i] = 1
 			o.ObserveSettled(ctx, e)
 		}
 	}
-	for _, verdict := range []dedup.Verdict{dedup.Done, dedup.Moved, dedup.Dead, dedup.Conflict} {
+	for _, verdict := range []dedup.Verdict{dedup.Done, dedup.Rescheduled, dedup.Dead, dedup.Conflict} {
 		o.ObserveDuplicate(ctx, idem.DuplicateEvent{Group: group, Message: m, Key: key, Verdict: verdict, SameRecord: true})
 		o.ObserveDuplicate(ctx, idem.DuplicateEvent{Group: group, Message: m, Key: key, Verdict: verdict, Age: time.Second, Shadow: true})
 	}

@@ -84,7 +84,7 @@ var plays = []aplay{
 
 	{"IdemConsumesNothing", "it waits for its time", `
 		idem_partition_lag{WAITS} 500x60
-		CONSUMED{TOPIC,idem_outcome="later"} 100x60
+		CONSUMED{TOPIC,idem_outcome="rescheduled"} 100x60
 	`, time.Hour, never},
 
 	{"IdemPartitionStalled", "it stays", `idem_partition_stalled{PARTITION} 0x9 1x20`, 20 * time.Minute,

@@ -89,16 +89,16 @@ func refuse(context.Context) error { return dedup.ErrUnavailable }
 type rig struct {
 	*testing.T
 	s *probe
-	k *dedup.Keeper
+	k *dedup.LeaseRenewer
 }
 
-// inBubble runs test with a keeper that is closed at its end; goroutines left behind fail it.
+// inBubble runs test with a lease renewer that is closed at its end; goroutines left behind fail it.
 func inBubble(t *testing.T, test func(r *rig)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		defer faketime.Bound(t.Name())()
 		s := &probe{Store: memstore.New()}
-		k := dedup.NewKeeper(s, lease)
+		k := dedup.NewLeaseRenewer(s, lease)
 		defer k.Close()
 		test(&rig{T: t, s: s, k: k})
 		require.Nil(t, s.wrong.Load(), "a call that no store has to serve")
@@ -138,7 +138,7 @@ func isLost(t testing.TB, held context.Context) {
 }
 
 // a run of ten minutes under a lease of 30 s.
-func TestKeeperKeepsAClaimThroughManyLeases(t *testing.T) {
+func TestLeaseRenewerKeepsAClaimThroughManyLeases(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		c, held, stop := r.claim("slow")
 		defer stop()
@@ -153,7 +153,7 @@ func TestKeeperKeepsAClaimThroughManyLeases(t *testing.T) {
 	})
 }
 
-func TestKeeperRenewsAThousandClaimsInFewCalls(t *testing.T) {
+func TestLeaseRenewerRenewsAThousandClaimsInFewCalls(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		const n, leases = 1000, 10
 		var stops []func()
@@ -177,7 +177,7 @@ func TestKeeperRenewsAThousandClaimsInFewCalls(t *testing.T) {
 	})
 }
 
-func TestKeeperCancelsOnlyWhatIsLost(t *testing.T) {
+func TestLeaseRenewerCancelsOnlyWhatIsLost(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		a, heldA, stopA := r.claim("a")
 		_, heldB, stopB := r.claim("b")
@@ -201,7 +201,7 @@ func TestKeeperCancelsOnlyWhatIsLost(t *testing.T) {
 
 // Claims that are kept together: the loss of one ends all, Stop ends one, and after a pause the clock tells before the
 // renewer does (K-12, rule 49).
-func TestKeeperKeepsManyTogether_K12(t *testing.T) {
+func TestLeaseRenewerKeepsManyTogether_K12(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		since := time.Now()
 		var claims []dedup.Claim
@@ -231,7 +231,7 @@ func TestKeeperKeepsManyTogether_K12(t *testing.T) {
 }
 
 // whoever gives up at the first network error loses claims that are alive.
-func TestKeeperSurvivesAnOutageShorterThanTheLease(t *testing.T) {
+func TestLeaseRenewerSurvivesAnOutageShorterThanTheLease(t *testing.T) {
 	for name, fault := range map[string]func(context.Context) error{"refused": refuse, "hangs": hang} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(r *rig) {
@@ -251,7 +251,7 @@ func TestKeeperSurvivesAnOutageShorterThanTheLease(t *testing.T) {
 }
 
 // at the deadline of the lease, counted from before the request was sent, and not later.
-func TestKeeperLosesAtTheDeadlineAndNotLater(t *testing.T) {
+func TestLeaseRenewerLosesAtTheDeadlineAndNotLater(t *testing.T) {
 	deaf := make(chan struct{}) // a store that does not even look at its context
 	faults := map[string]func(context.Context) error{
 		"refused": refuse, "hangs": hang,
@@ -278,7 +278,7 @@ func TestKeeperLosesAtTheDeadlineAndNotLater(t *testing.T) {
 }
 
 // The time that a slow renewal took is part of the lease.
-func TestKeeperCountsARenewalFromBeforeItsRequest(t *testing.T) {
+func TestLeaseRenewerCountsARenewalFromBeforeItsRequest(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		renewals := 0
 		r.s.renewing(func(ctx context.Context) error {
@@ -297,7 +297,7 @@ func TestKeeperCountsARenewalFromBeforeItsRequest(t *testing.T) {
 }
 
 // The time a slow Claim took is part of the lease.
-func TestKeeperCountsFromBeforeTheRequest(t *testing.T) {
+func TestLeaseRenewerCountsFromBeforeTheRequest(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		since, tok, req, a := time.Now(), dedup.NewToken(), request("e"), make([]dedup.Answer, 1)
 		require.NoError(r, r.s.Claim(r.Context(), tok, lease, []dedup.Request{req}, a))
@@ -326,7 +326,7 @@ func TestKeeperCountsFromBeforeTheRequest(t *testing.T) {
 }
 
 // The time a slow Renew took is part of the lease that it asked for.
-func TestKeeperCountsARenewalFromBeforeItWasSent(t *testing.T) {
+func TestLeaseRenewerCountsARenewalFromBeforeItWasSent(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		_, held, stop := r.claim("e")
 		defer stop()
@@ -340,7 +340,7 @@ func TestKeeperCountsARenewalFromBeforeItWasSent(t *testing.T) {
 }
 
 // A renewer that has nothing to do is told when a claim comes that cannot wait for it to look again.
-func TestKeeperWakesTheRenewer(t *testing.T) {
+func TestLeaseRenewerWakesTheRenewer(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		_, _, stop := r.claim("e")
 		time.Sleep(time.Second)
@@ -355,7 +355,7 @@ func TestKeeperWakesTheRenewer(t *testing.T) {
 }
 
 // P-05: a process that took a key over from itself keeps it twice. The two are never in one call.
-func TestKeeperRenewsEqualKeysInTwoCalls(t *testing.T) {
+func TestLeaseRenewerRenewsEqualKeysInTwoCalls(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		since, zombie := time.Now(), request("e").Held(dedup.NewToken(), dedup.Answer{Fence: 1})
 		old, stopOld := r.k.Keep(r.Context(), zombie, since)
@@ -370,7 +370,7 @@ func TestKeeperRenewsEqualKeysInTwoCalls(t *testing.T) {
 	})
 }
 
-func TestKeeperClose(t *testing.T) {
+func TestLeaseRenewerClose(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		c, held, stop := r.claim("e")
 		defer stop()
@@ -380,13 +380,13 @@ func TestKeeperClose(t *testing.T) {
 		r.k.Close()
 		r.k.Close()
 		require.Zero(r, time.Since(began), "the call is cut short")
-		require.ErrorIs(r, context.Cause(held), dedup.ErrKeeperClosed)
+		require.ErrorIs(r, context.Cause(held), dedup.ErrLeaseRenewerClosed)
 		require.NotErrorIs(r, context.Cause(held), dedup.ErrClaimLost)
 		r.s.renewing(nil)
 		before := r.s.renews.Load()
 		after, stop := r.k.Keep(r.Context(), c, time.Now())
 		defer stop()
-		require.ErrorIs(r, context.Cause(after), dedup.ErrKeeperClosed)
+		require.ErrorIs(r, context.Cause(after), dedup.ErrLeaseRenewerClosed)
 		require.NoError(r, r.k.Complete(r.Context(), completion(c)), "what was finished can be told")
 		require.Equal(r, dedup.Done, r.verdict("e"))
 		time.Sleep(3 * lease)
@@ -395,7 +395,7 @@ func TestKeeperClose(t *testing.T) {
 }
 
 // Rule 9: abandoning a run stops its renewal at once.
-func TestKeeperStopDuringARenewal(t *testing.T) {
+func TestLeaseRenewerStopDuringARenewal(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		c, held, stop := r.claim("e")
 		_, other, stopOther := r.claim("f")
@@ -420,10 +420,10 @@ func TestKeeperStopDuringARenewal(t *testing.T) {
 }
 
 // The goroutine is there while something is kept, and never twice.
-func TestKeeperRenewerComesAndGoes(t *testing.T) {
+func TestLeaseRenewerRenewerComesAndGoes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &probe{Store: memstore.New()}
-		r := &rig{T: t, s: s, k: dedup.NewKeeper(s, lease)}
+		r := &rig{T: t, s: s, k: dedup.NewLeaseRenewer(s, lease)}
 		for i := range 5 {
 			_, held, stop := r.claim(fmt.Sprint(i))
 			time.Sleep(time.Duration(i) * lease)
@@ -435,7 +435,7 @@ func TestKeeperRenewerComesAndGoes(t *testing.T) {
 	}) // without Close: a goroutine that did not end by itself fails the bubble
 }
 
-func TestKeeperUnderChurn(t *testing.T) {
+func TestLeaseRenewerUnderChurn(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		r.s.renewing(func(context.Context) error { time.Sleep(lease / 20); return nil })
 		var wg sync.WaitGroup
@@ -461,7 +461,7 @@ func TestKeeperUnderChurn(t *testing.T) {
 }
 
 // A cancelled context ends the run, not the claim: what was told to stop may need time.
-func TestKeeperRenewsAfterItsContextEnded(t *testing.T) {
+func TestLeaseRenewerRenewsAfterItsContextEnded(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		since, tok, req, a := time.Now(), dedup.NewToken(), request("e"), make([]dedup.Answer, 1)
 		require.NoError(r, r.s.Claim(r.Context(), tok, lease, []dedup.Request{req}, a))
@@ -478,8 +478,8 @@ func TestKeeperRenewsAfterItsContextEnded(t *testing.T) {
 	})
 }
 
-func TestKeeperLease(t *testing.T) {
-	require.Equal(t, 30*time.Second, dedup.NewKeeper(memstore.New(), 0).Lease())
-	require.Equal(t, dedup.DefaultLease, dedup.NewKeeper(memstore.New(), -1).Lease())
-	require.Equal(t, time.Minute, dedup.NewKeeper(memstore.New(), time.Minute).Lease())
+func TestLeaseRenewerLease(t *testing.T) {
+	require.Equal(t, 30*time.Second, dedup.NewLeaseRenewer(memstore.New(), 0).Lease())
+	require.Equal(t, dedup.DefaultLease, dedup.NewLeaseRenewer(memstore.New(), -1).Lease())
+	require.Equal(t, time.Minute, dedup.NewLeaseRenewer(memstore.New(), time.Minute).Lease())
 }

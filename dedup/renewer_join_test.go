@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestKeeperJoinsCompletions(t *testing.T) {
+func TestLeaseRenewerJoinsCompletions(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		r.s.completing(func(context.Context, []dedup.Completion) error { time.Sleep(10 * time.Millisecond); return nil })
 		const n = 600
@@ -35,7 +35,7 @@ func TestKeeperJoinsCompletions(t *testing.T) {
 }
 
 // A caller that loses patience fails alone.
-func TestKeeperCompleteHonoursEachContext(t *testing.T) {
+func TestLeaseRenewerCompleteHonoursEachContext(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		r.s.completing(func(ctx context.Context, _ []dedup.Completion) error {
 			select {
@@ -79,7 +79,7 @@ func TestKeeperCompleteHonoursEachContext(t *testing.T) {
 	})
 }
 
-func TestKeeperCompleteTellsEachItsOwn(t *testing.T) {
+func TestLeaseRenewerCompleteTellsEachItsOwn(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		let := make(chan struct{})
 		r.s.completing(func(context.Context, []dedup.Completion) error { <-let; return nil })
@@ -118,7 +118,7 @@ func TestKeeperCompleteTellsEachItsOwn(t *testing.T) {
 }
 
 // P-05: two completions of one key, by a zombie of this process and by its heir, are two calls.
-func TestKeeperCompleteSplitsEqualKeys(t *testing.T) {
+func TestLeaseRenewerCompleteSplitsEqualKeys(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		var sizes []int
 		r.s.completing(func(_ context.Context, done []dedup.Completion) error {
@@ -154,7 +154,7 @@ func TestKeeperCompleteSplitsEqualKeys(t *testing.T) {
 	})
 }
 
-func TestKeeperKeepsOnAfterAFailedCompletion(t *testing.T) {
+func TestLeaseRenewerKeepsOnAfterAFailedCompletion(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		c, held, stop := r.claim("e")
 		defer stop()
@@ -175,7 +175,7 @@ func TestKeeperKeepsOnAfterAFailedCompletion(t *testing.T) {
 }
 
 // A renewal and a completion cross: the renewal finds the record done. That is no loss.
-func TestKeeperCompletionAndRenewalCross(t *testing.T) {
+func TestLeaseRenewerCompletionAndRenewalCross(t *testing.T) {
 	for _, renewalLast := range []bool{true, false} {
 		t.Run(fmt.Sprintf("renewal last %v", renewalLast), func(t *testing.T) {
 			inBubble(t, func(r *rig) {
@@ -211,7 +211,7 @@ func TestKeeperCompletionAndRenewalCross(t *testing.T) {
 	}
 }
 
-func TestKeeperRefusesMistakesAlone(t *testing.T) {
+func TestLeaseRenewerRefusesMistakesAlone(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		c, held, stop := r.claim("e")
 		defer stop()

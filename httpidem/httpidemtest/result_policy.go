@@ -17,7 +17,7 @@ var fateCases = []testCase{
 	{name: "answers that ask to come again", run: comeAgain},
 	{name: "not applied", run: notApplied},
 	{name: "a refused request comes again, mended (H-11)", run: mended},
-	{name: "a fate of one's own", run: ownFate},
+	{name: "a result policy of one's own", run: ownFate},
 	{name: "statuses that are not kept (H-11)", run: forgetStatus},
 	{name: "a handler that takes too long", run: tooLong},
 	{name: "an answer that is not held back", ways: claimed, run: streamed},
@@ -138,7 +138,7 @@ func mended(k *kit) {
 
 func ownFate(k *kit) {
 	h := k.middleware(func(c *httpidem.Config) {
-		c.Fate = func(r *http.Request, o httpidem.Outcome) httpidem.Fate {
+		c.ResultPolicy = func(r *http.Request, o httpidem.Outcome) httpidem.ResultPolicy {
 			if o.Tx != k.tx || o.NotApplied {
 				k.Errorf("outcome %+v", o)
 			}

@@ -5,12 +5,12 @@ import (
 	"slices"
 )
 
-// Fate is what becomes of an answer and of what its handler did.
-type Fate uint8
+// ResultPolicy is what becomes of an answer and of what its handler did.
+type ResultPolicy uint8
 
 const (
 	// Keep the answer; in a transaction, commit the effects with it.
-	Keep Fate = iota + 1
+	Keep ResultPolicy = iota + 1
 	// KeepAnswer without effects: in a transaction what the handler did is taken back before the answer is committed. With a claim it
 	// is Keep.
 	KeepAnswer
@@ -27,10 +27,10 @@ type Outcome struct {
 	Tx bool
 }
 
-// DefaultFate forgets what [NotApplied] was said of, and 408, 425 and 429, which ask to come again. Of the rest it keeps everything
+// DefaultResultPolicy forgets what [NotApplied] was said of, and 408, 425 and 429, which ask to come again. Of the rest it keeps everything
 // that ran under a claim, 5xx too, since its effect may have happened (rule 19). In a transaction it keeps answers below 400 with their
 // effects and 4xx without, and forgets 5xx (rule 20).
-func DefaultFate(_ *http.Request, o Outcome) Fate {
+func DefaultResultPolicy(_ *http.Request, o Outcome) ResultPolicy {
 	switch {
 	case o.NotApplied:
 		return Forget
@@ -47,11 +47,11 @@ func DefaultFate(_ *http.Request, o Outcome) Fate {
 	}
 }
 
-// fate decides about an answer. What ForgetStatus names has changed nothing, as if the handler had said so.
-func (q *request) fate(status int, tx bool) Fate {
+// resultPolicy decides about an answer. What ForgetStatus names has changed nothing, as if the handler had said so.
+func (q *request) resultPolicy(status int, tx bool) ResultPolicy {
 	if slices.Contains(q.m.cfg.ForgetStatus, status) {
 		q.state.notApplied.Store(true)
 		return Forget
 	}
-	return q.m.cfg.Fate(q.r, Outcome{Status: status, NotApplied: q.state.notApplied.Load(), Tx: tx})
+	return q.m.cfg.ResultPolicy(q.r, Outcome{Status: status, NotApplied: q.state.notApplied.Load(), Tx: tx})
 }

@@ -9,18 +9,18 @@ import (
 )
 
 const (
-	// DefaultLease is the lease of a [Keeper] that was made without one.
+	// DefaultLease is the lease of a [LeaseRenewer] that was made without one.
 	DefaultLease = 30 * time.Second
 
 	renewBatch    = 512 // claims in one call of Store.Renew
 	completeBatch = 256 // completions in one call of Store.Complete
 )
 
-// ErrKeeperClosed is the cause of contexts whose claims nobody renews any longer because of [Keeper.Close].
-var ErrKeeperClosed = errors.New("keeper closed")
+// ErrLeaseRenewerClosed is the cause of contexts whose claims nobody renews any longer because of [LeaseRenewer.Close].
+var ErrLeaseRenewerClosed = errors.New("lease renewer closed")
 
-// Keeper holds claims for many goroutines: it renews all leases of one store in batches, joins their completions into
-// few calls, and cancels the context of a claim that was lost. Make it with [NewKeeper]; one for each store is enough.
+// LeaseRenewer holds claims for many goroutines: it renews all leases of one store in batches, joins their completions into
+// few calls, and cancels the context of a claim that was lost. Make it with [NewLeaseRenewer]; one for each store is enough.
 // It is safe for concurrent use.
 //
 // A lease is renewed when a third of it is over, and again every twelfth after an error. A call that takes
@@ -30,8 +30,8 @@ var ErrKeeperClosed = errors.New("keeper closed")
 // that ended meanwhile (rule 49, R-18).
 //
 // One goroutine renews, and a second one while a call is under way. Both exist only while claims are kept and for one
-// lease after the last. A third one sends completions while there are any. [Keeper.Close] waits for all.
-type Keeper struct {
+// lease after the last. A third one sends completions while there are any. [LeaseRenewer.Close] waits for all.
+type LeaseRenewer struct {
 	store Store
 	lease time.Duration
 
@@ -53,7 +53,7 @@ type keptID struct {
 	token Token
 }
 
-// kept is one claim that is held. Its fields are guarded by Keeper.mu.
+// kept is one claim that is held. Its fields are guarded by LeaseRenewer.mu.
 type kept struct {
 	claim      Claim
 	cancel     context.CancelCauseFunc
@@ -63,26 +63,26 @@ type kept struct {
 	lost       bool
 }
 
-// lose tells whoever holds the claim that it is lost. Keeper.mu is held.
+// lose tells whoever holds the claim that it is lost. LeaseRenewer.mu is held.
 func (e *kept) lose() {
 	e.lost = true
 	e.cancel(ErrClaimLost)
 }
 
-// NewKeeper returns a Keeper of claims in s. All its claims must have been granted with this lease; zero, or less,
+// NewLeaseRenewer returns a LeaseRenewer of claims in s. All its claims must have been granted with this lease; zero, or less,
 // means [DefaultLease].
-func NewKeeper(s Store, lease time.Duration) *Keeper {
+func NewLeaseRenewer(s Store, lease time.Duration) *LeaseRenewer {
 	if lease <= 0 {
 		lease = DefaultLease
 	}
-	return &Keeper{
+	return &LeaseRenewer{
 		store: s, lease: lease, kept: make(map[keptID]*kept),
 		wake: make(chan struct{}, 1), quit: make(chan struct{}),
 	}
 }
 
 // Lease is the lease that claims must be granted with, and are renewed with.
-func (k *Keeper) Lease() time.Duration { return k.lease }
+func (k *LeaseRenewer) Lease() time.Duration { return k.lease }
 
 // Keep renews c until stop is called. since is the time just before the request for c was sent. held is ctx, but also
 // cancelled when c is lost: [context.Cause] then matches [ErrClaimLost], and nothing may be marked. It is cancelled at
@@ -92,15 +92,15 @@ func (k *Keeper) Lease() time.Duration { return k.lease }
 // nothing runs under the claim any longer, or what runs is abandoned (rule 9): it cancels held, costs little, does not
 // wait, and may be called more than once. A renewal that is on its way at that moment may still arrive; it adds one
 // lease at most. A claim that is kept must not be kept a second time before stop was called.
-func (k *Keeper) Keep(ctx context.Context, c Claim, since time.Time) (held context.Context, stop func()) {
+func (k *LeaseRenewer) Keep(ctx context.Context, c Claim, since time.Time) (held context.Context, stop func()) {
 	all := k.KeepAll(ctx, []Claim{c}, since)
 	return all.ctx, all.StopAll
 }
 
-// KeepAll is [Keeper.Keep] for claims under which one thing runs, such as a handler that takes many events: the loss of
+// KeepAll is [LeaseRenewer.Keep] for claims under which one thing runs, such as a handler that takes many events: the loss of
 // one of them cancels the context of all.
-func (k *Keeper) KeepAll(ctx context.Context, claims []Claim, since time.Time) *Kept {
-	all := &Kept{keeper: k, claims: make([]kept, len(claims))}
+func (k *LeaseRenewer) KeepAll(ctx context.Context, claims []Claim, since time.Time) *HeldClaims {
+	all := &HeldClaims{renewer: k, claims: make([]kept, len(claims))}
 	all.ctx, all.cancel = context.WithCancelCause(ctx)
 	now := time.Now()
 	if since.After(now) { // a mistake must not make the lease longer
@@ -113,7 +113,7 @@ func (k *Keeper) KeepAll(ctx context.Context, claims []Claim, since time.Time) *
 		*e = kept{claim: c, cancel: all.cancel, since: since}
 		switch {
 		case k.closed:
-			all.cancel(ErrKeeperClosed)
+			all.cancel(ErrLeaseRenewerClosed)
 		case over(k.deadline(e), now):
 			e.lose()
 		default:
@@ -124,28 +124,28 @@ func (k *Keeper) KeepAll(ctx context.Context, claims []Claim, since time.Time) *
 	return all
 }
 
-// Kept are claims that a [Keeper] renews for one user.
-type Kept struct {
-	keeper *Keeper
-	ctx    context.Context
-	cancel context.CancelCauseFunc
-	claims []kept
+// HeldClaims are claims that a [LeaseRenewer] renews for one user.
+type HeldClaims struct {
+	renewer *LeaseRenewer
+	ctx     context.Context
+	cancel  context.CancelCauseFunc
+	claims  []kept
 }
 
-// Context is the held context of [Keeper.Keep].
-func (s *Kept) Context() context.Context { return s.ctx }
+// Context is the held context of [LeaseRenewer.Keep].
+func (s *HeldClaims) Context() context.Context { return s.ctx }
 
 // Alive reports whether all claims are still held as far as the clocks can say. A process that wakes after it was paused
 // asks before it begins what it had planned: its renewer may not have run yet.
-func (s *Kept) Alive() bool {
+func (s *HeldClaims) Alive() bool {
 	if s.ctx.Err() != nil {
 		return false
 	}
-	s.keeper.mu.Lock()
-	defer s.keeper.mu.Unlock()
+	s.renewer.mu.Lock()
+	defer s.renewer.mu.Unlock()
 	now := time.Now()
 	for i := range s.claims {
-		if over(s.keeper.deadline(&s.claims[i]), now) {
+		if over(s.renewer.deadline(&s.claims[i]), now) {
 			return false
 		}
 	}
@@ -154,41 +154,41 @@ func (s *Kept) Alive() bool {
 
 // Lost reports whether claim i, by its index in the call of KeepAll, was lost while it was kept: its lease was over, or the store said
 // that it is somebody else's. The others of a call are not lost with it.
-func (s *Kept) Lost(i int) bool {
-	s.keeper.mu.Lock()
-	defer s.keeper.mu.Unlock()
+func (s *HeldClaims) Lost(i int) bool {
+	s.renewer.mu.Lock()
+	defer s.renewer.mu.Unlock()
 	return s.claims[i].lost
 }
 
 // Stop ends the renewal of one claim, by its index in the call of KeepAll. It may be called more than once.
-func (s *Kept) Stop(i int) {
-	s.keeper.mu.Lock()
-	defer s.keeper.mu.Unlock()
+func (s *HeldClaims) Stop(i int) {
+	s.renewer.mu.Lock()
+	defer s.renewer.mu.Unlock()
 	s.stop(i)
 }
 
 // StopAll ends the renewal of all claims and cancels the context. It may be called more than once.
-func (s *Kept) StopAll() {
-	s.keeper.mu.Lock()
+func (s *HeldClaims) StopAll() {
+	s.renewer.mu.Lock()
 	for i := range s.claims {
 		s.stop(i)
 	}
-	s.keeper.mu.Unlock()
+	s.renewer.mu.Unlock()
 	s.cancel(context.Canceled)
 }
 
-func (s *Kept) stop(i int) {
+func (s *HeldClaims) stop(i int) {
 	e := &s.claims[i]
 	id := keptID{e.claim.Key, e.claim.Token}
-	if s.keeper.kept[id] == e {
-		delete(s.keeper.kept, id)
+	if s.renewer.kept[id] == e {
+		delete(s.renewer.kept, id)
 	}
 }
 
-// Close stops renewing, cancels the contexts of all claims that are still kept (their cause is [ErrKeeperClosed]) and
+// Close stops renewing, cancels the contexts of all claims that are still kept (their cause is [ErrLeaseRenewerClosed]) and
 // waits for renewals and completions that are under way, the latter for at most a lease each. Claims kept afterwards
 // are cancelled at once; Complete goes on working. Close may be called more than once.
-func (k *Keeper) Close() {
+func (k *LeaseRenewer) Close() {
 	k.mu.Lock()
 	if !k.closed {
 		k.closed = true
@@ -196,7 +196,7 @@ func (k *Keeper) Close() {
 	}
 	for id, e := range k.kept {
 		delete(k.kept, id)
-		e.cancel(ErrKeeperClosed)
+		e.cancel(ErrLeaseRenewerClosed)
 	}
 	k.mu.Unlock()
 	k.group.Wait() // nothing is added after closed was set under mu
@@ -205,9 +205,9 @@ func (k *Keeper) Close() {
 // over reports whether t has passed by one of the two clocks. Round strips the monotonic one.
 func over(t, now time.Time) bool { return !now.Before(t) || !now.Round(0).Before(t.Round(0)) }
 
-func (k *Keeper) deadline(e *kept) time.Time { return e.since.Add(k.lease) }
+func (k *LeaseRenewer) deadline(e *kept) time.Time { return e.since.Add(k.lease) }
 
-func (k *Keeper) due(e *kept) time.Time {
+func (k *LeaseRenewer) due(e *kept) time.Time {
 	due := e.since.Add(k.lease / 3)
 	if e.retry.After(due) {
 		return e.retry
@@ -217,7 +217,7 @@ func (k *Keeper) due(e *kept) time.Time {
 
 // renewer makes sure, under mu, that a renewer runs and looks at the claims at t or sooner. It cannot be missed: the
 // renewer writes wakeAt, and decides to exit, under the same lock in which it looked at the claims.
-func (k *Keeper) renewer(t time.Time) {
+func (k *LeaseRenewer) renewer(t time.Time) {
 	if !k.running {
 		k.running = true
 		k.wakeAt = t
@@ -241,7 +241,7 @@ type flight struct {
 
 // renewals is the renewer. The call to the store has a goroutine of its own, so that a store which hangs keeps nobody
 // from being told at his deadline that his claim is lost.
-func (k *Keeper) renewals() {
+func (k *LeaseRenewer) renewals() {
 	landed := make(chan flight, 1)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -278,7 +278,7 @@ func (k *Keeper) renewals() {
 
 // look drops the claims whose lease is over, and returns either a batch to renew or how long to wait. It says exit when
 // nothing was kept for a lease.
-func (k *Keeper) look(idle *time.Time, flying bool) (batch []*kept, wait time.Duration, exit bool) {
+func (k *LeaseRenewer) look(idle *time.Time, flying bool) (batch []*kept, wait time.Duration, exit bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	now := time.Now()
@@ -324,7 +324,7 @@ func earlier(a, b time.Time) time.Time {
 
 // ripe returns the claims to renew in one call, under mu. Those that will soon be due go along with those that are, so
 // that however the claims are spread over time, the calls are few. A key that is kept twice waits for the next call.
-func (k *Keeper) ripe(now time.Time) []*kept {
+func (k *LeaseRenewer) ripe(now time.Time) []*kept {
 	var batch []*kept
 	soon := now.Add(k.lease / 12)
 	for _, e := range k.kept {
@@ -341,7 +341,7 @@ func (k *Keeper) ripe(now time.Time) []*kept {
 }
 
 // renew calls the store. It gives up early enough for three more attempts within the lease.
-func (k *Keeper) renew(ctx context.Context, batch []*kept) flight {
+func (k *LeaseRenewer) renew(ctx context.Context, batch []*kept) flight {
 	claims := make([]Claim, len(batch))
 	for i, e := range batch { // claim never changes: no lock
 		claims[i] = e.claim
@@ -355,7 +355,7 @@ func (k *Keeper) renew(ctx context.Context, batch []*kept) flight {
 // land writes down what a call of Renew said. Meanwhile any claim of it may have been stopped, completed, or have
 // passed its deadline: then it is no longer in kept and the answer is nobody's. One that is being completed may look
 // lost only because the completion arrived first; what the completion says counts, and the next renewal asks again.
-func (k *Keeper) land(f flight) {
+func (k *LeaseRenewer) land(f flight) {
 	var lost *LostError
 	failed := f.err != nil && !errors.As(f.err, &lost)
 	k.mu.Lock()

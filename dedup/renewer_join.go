@@ -30,7 +30,7 @@ type joined struct {
 // An error that matches [ErrClaimLost] says that this claim was not held any longer. With any other error the outcome
 // is unknown, and the claim is kept on: repeat it. If ctx ends first, its error is returned at once; the completion may
 // still arrive. A call that many share does not end because one of them lost patience: it has the time of a lease.
-func (k *Keeper) Complete(ctx context.Context, done Completion) error {
+func (k *LeaseRenewer) Complete(ctx context.Context, done Completion) error {
 	if err := errors.Join(ctx.Err(), done.Key.Validate(), positive(done.Retention)); err != nil {
 		return fmt.Errorf("complete %q: %w", done.Key, err) // alone: a mistake must not fail the calls of others
 	}
@@ -44,7 +44,7 @@ func (k *Keeper) Complete(ctx context.Context, done Completion) error {
 	case <-ctx.Done():
 	}
 	// It is in one of two places, and moves from the first to the second under the lock: in the queue, from where it
-	// goes unsent, or in a call, whose answer the sender writes down for the Keeper and drops for us.
+	// goes unsent, or in a call, whose answer the sender writes down for the LeaseRenewer and drops for us.
 	k.join.mu.Lock()
 	i := slices.Index(k.join.queue, j)
 	if i >= 0 {
@@ -58,7 +58,7 @@ func (k *Keeper) Complete(ctx context.Context, done Completion) error {
 }
 
 // enqueue hands j to a sender and starts one if there is none. It refuses after Close, when nobody would wait for one.
-func (k *Keeper) enqueue(j *joined) bool {
+func (k *LeaseRenewer) enqueue(j *joined) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if e := k.kept[keptID{j.done.Key, j.done.Token}]; e != nil {
@@ -78,14 +78,14 @@ func (k *Keeper) enqueue(j *joined) bool {
 }
 
 // alone completes without a sender.
-func (k *Keeper) alone(ctx context.Context, j *joined) error {
+func (k *LeaseRenewer) alone(ctx context.Context, j *joined) error {
 	err := k.store.Complete(ctx, []Completion{j.done})
 	k.settle(j.done, err)
 	return err
 }
 
 // sendAll is the sender. It ends when the queue is empty, which it sees under the lock in which others add to it.
-func (k *Keeper) sendAll() {
+func (k *LeaseRenewer) sendAll() {
 	for {
 		batch := k.join.next()
 		if batch == nil {
@@ -124,7 +124,7 @@ func (j *joiner) next() []*joined {
 }
 
 // send makes one call and tells each caller his part of the answer.
-func (k *Keeper) send(batch []*joined) {
+func (k *LeaseRenewer) send(batch []*joined) {
 	done := make([]Completion, len(batch))
 	for i, w := range batch {
 		done[i] = w.done
@@ -152,7 +152,7 @@ func (k *Keeper) send(batch []*joined) {
 
 // settle writes down how a completion ended. After success there is nothing to keep: without this a renewal that is
 // under way would find the record done, and tell a holder who is through that he lost his claim.
-func (k *Keeper) settle(done Completion, err error) {
+func (k *LeaseRenewer) settle(done Completion, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	id := keptID{done.Key, done.Token}
