@@ -45,7 +45,7 @@ func TestGate_ClaimThatHangs_R01(t *testing.T) {
 				require.NoError(t, p.Handle(t.Context(), message("e1", 1)))
 				require.Equal(t, 1, b.count("run 1"))
 				require.Equal(t, 1, b.count("complete: done"))
-				require.Empty(t, b.sent.letters())
+				require.Empty(t, b.sent.deadLetters())
 			})
 		})
 	}

@@ -34,7 +34,7 @@ type entry struct {
 	at    int // in the batch
 	fate  fate
 	typ   string // without handler
-	class Class  // of a letter, with its reason
+	class Class  // of a dead letter, with its reason
 	err   error
 
 	leader  *entry // the first copy of the same event in this run: this one is settled with it (rule 27)
@@ -54,7 +54,7 @@ const (
 	forHandler fate = iota + 1
 	forNobody
 	forFallback
-	forLetter
+	forDeadLetter
 	forNothing // there is no message
 	forReading // it could not be read, or is not to be read yet: once more
 )
@@ -175,9 +175,9 @@ func (b *batch) other(e *entry) (err error) {
 	switch e.fate {
 	case forNothing:
 		return e.err
-	case forLetter:
+	case forDeadLetter:
 		e.came = SettledDeadLetter
-		err = b.p.deadLetter(b.ctx, e)
+		err = b.p.deadLetterEntry(b.ctx, e)
 	case forFallback:
 		e.came, err = b.p.runNotFound(b.ctx, e.m, b.pat)
 	default:

@@ -139,8 +139,8 @@ func TestBatch_CopyOfADeadLeader_Rule6(t *testing.T) {
 		_, err := p.HandleBatch(t.Context(), []*idem.Message{keyed("paid", "e1", "a", 10), keyed("paid", "e1", "a", 15)})
 		require.NoError(t, err)
 		require.Equal(t, 1, b.count("run 1"))
-		require.Equal(t, 1, b.count("letter: permanent"))
-		require.Equal(t, 1, b.count("letter: already-dead"))
+		require.Equal(t, 1, b.count("dead letter: permanent"))
+		require.Equal(t, 1, b.count("dead letter: already-dead"))
 	})
 }
 
@@ -186,7 +186,7 @@ func TestBatch_UnnamedError_Rule2(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, 1, b.count("batch [e000 e001 e002]"), "never the whole batch again")
 			require.Equal(t, c.runs, uncertain)
-			require.Len(t, b.sent.letters(), c.letters)
+			require.Len(t, b.sent.deadLetters(), c.letters)
 		})
 	}
 }
@@ -212,7 +212,7 @@ func TestBatch_NamedErrors(t *testing.T) {
 		require.Equal(t, 5, settled)
 		require.Equal(t, []string{
 			"claim: fresh", "batch [e000 e001 e002 e003 e004]", "complete: done", "complete: done", "complete: done",
-			"letter: permanent", "complete: dead", "release: failed", "claim: fresh", "batch [e003]", "release: failed",
+			"dead letter: permanent", "complete: dead", "release: failed", "claim: fresh", "batch [e003]", "release: failed",
 			"claim: fresh", "batch [e003]", "complete: done",
 		}, b.all())
 	})
@@ -252,7 +252,7 @@ func TestBatch_NotAppliedToAll(t *testing.T) {
 		p := b.start()
 		_, err := p.HandleBatch(t.Context(), series(3))
 		require.NoError(t, err)
-		require.Empty(t, b.sent.letters())
+		require.Empty(t, b.sent.deadLetters())
 		require.Equal(t, 3, b.count("complete: done"))
 	})
 }
@@ -534,7 +534,7 @@ func TestBatch_TooOld_Rule8(t *testing.T) {
 		b.store.claimAnswer = tooOld
 		p := b.start()
 		require.NoError(t, p.Handle(t.Context(), message("e1", 0)))
-		require.Equal(t, []string{"claim: too-old", "letter: too-old"}, b.all())
+		require.Equal(t, []string{"claim: too-old", "dead letter: too-old"}, b.all())
 	})
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.on(succeed, idem.WhenTooOld(idem.StopTooOld))

@@ -79,7 +79,7 @@ func TestBatch_CrashLoopBlamesTheOneThatKills_Rule18(t *testing.T) {
 			life(i)
 		}
 		var got []string
-		for _, l := range b.sent.letters() {
+		for _, l := range b.sent.deadLetters() {
 			got = append(got, headerOf(l, idem.HeaderEventID)+" "+headerOf(l, idem.HeaderErrorClass))
 		}
 		stop()
@@ -256,7 +256,7 @@ func TestBatch_WaitingForNeighboursIsNoRetry(t *testing.T) {
 		_, err := p.HandleBatch(t.Context(), series(20))
 		require.NoError(t, err)
 		var got []string
-		for _, l := range b.sent.letters() {
+		for _, l := range b.sent.deadLetters() {
 			got = append(got, headerOf(l, idem.HeaderEventID)+" attempts "+headerOf(l, idem.HeaderAttempts))
 		}
 		require.Empty(t, got, "each needs 3 of its 5 attempts, in less than 2 s of its own")
@@ -291,7 +291,7 @@ func TestBatch_FailuresAreGivenBackAlthoughSuccessesCannotBeRecorded(t *testing.
 	})
 }
 
-// Nor by letters to a producer that hangs.
+// Nor by dead letters to a producer that hangs.
 func TestBatch_StopWithProducerDown(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.cfg.Producer = stuck{}
@@ -308,7 +308,7 @@ func TestBatch_StopWithProducerDown(t *testing.T) {
 		began := time.Now()
 		_, err := p.HandleBatch(ctx, series(20))
 		require.ErrorIs(t, err, idem.ErrStopping)
-		require.Less(t, time.Since(began), 25*time.Second, "one letter, and the grace")
+		require.Less(t, time.Since(began), 25*time.Second, "one dead letter, and the grace")
 	})
 }
 

@@ -211,9 +211,9 @@ func TestBatchTx_BlamesTheRightEvent_Rule12(t *testing.T) {
 		settled, err := p.HandleBatch(t.Context(), series(100))
 		require.NoError(t, err)
 		require.Equal(t, 100, settled)
-		require.Equal(t, []int{100, 50, 1, 1, 49}, s.sizes, "100 fail at the 51st; the letter's mark is a transaction too")
+		require.Equal(t, []int{100, 50, 1, 1, 49}, s.sizes, "100 fail at the 51st; the dead letter's mark is a transaction too")
 		s.allOnce(t, 100, "e050")
-		require.Len(t, b.sent.letters(), 1)
+		require.Len(t, b.sent.deadLetters(), 1)
 		require.Equal(t, 2, b.count("run e000"))
 		require.Equal(t, 1, b.count("run e060"))
 	})
@@ -376,7 +376,7 @@ func TestBatchTx_UnnamedErrorIsTakenApart_Rule2(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, 64, settled)
 		s.allOnce(t, 64, "e037")
-		require.Len(t, b.sent.letters(), 1)
+		require.Len(t, b.sent.deadLetters(), 1)
 		require.Less(t, len(s.sizes), 64)
 	})
 }
@@ -396,7 +396,7 @@ func TestBatchTx_NamedErrors(t *testing.T) {
 		_, err := p.HandleBatch(t.Context(), series(5))
 		require.NoError(t, err)
 		s.allOnce(t, 5, "e001", "e003")
-		require.Len(t, b.sent.letters(), 2)
+		require.Len(t, b.sent.deadLetters(), 2)
 	})
 }
 
@@ -454,7 +454,7 @@ func TestBatchTx_BrokenHandlers_K23(t *testing.T) {
 				_, err := p.HandleBatch(t.Context(), series(8))
 				require.NoError(t, err)
 				s.allOnce(t, 8, "e003")
-				require.Len(t, b.sent.letters(), 1)
+				require.Len(t, b.sent.deadLetters(), 1)
 				require.Equal(t, 3, b.count("run e003"), "once in the group, twice by itself")
 			})
 		})
@@ -483,7 +483,7 @@ func TestBatchTx_Stop_Rule13(t *testing.T) {
 	})
 }
 
-// Duplicates, letters and unknown types inside a batch stay in their places.
+// Duplicates, dead letters and unknown types inside a batch stay in their places.
 func TestBatchTx_MixedBatch(t *testing.T) {
 	inGroupBubble(t, func(t *testing.T, b *bench, s *groupStore) {
 		b.onGroup(fine)
@@ -497,6 +497,6 @@ func TestBatchTx_MixedBatch(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, len(msgs), settled)
 		require.Equal(t, []string{"e000", "e003", "e005"}, s.effects)
-		require.Len(t, b.sent.letters(), 1)
+		require.Len(t, b.sent.deadLetters(), 1)
 	})
 }

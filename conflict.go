@@ -18,10 +18,10 @@ import (
 type conflictAction uint8
 
 const (
-	conflictSkip   conflictAction = iota + 1 // settle it as a duplicate
-	conflictLetter                           // dead-letter it
-	conflictWait                             // the other one is being handled: ask again
-	conflictNone                             // it is the very record that the store knows
+	conflictSkip       conflictAction = iota + 1 // settle it as a duplicate
+	conflictDeadLetter                           // dead-letter it
+	conflictWait                                 // the other one is being handled: ask again
+	conflictNone                                 // it is the very record that the store knows
 )
 
 // onConflict decides by what the store says and by the handler's policy. same says that the record which made the store's
@@ -31,13 +31,13 @@ func onConflict(a dedup.Answer, policy ConflictPolicy, same bool) conflictAction
 	case same:
 		return conflictNone
 	case policy == DeadLetterConflict:
-		return conflictLetter
+		return conflictDeadLetter
 	case a.Known == dedup.Done:
 		return conflictSkip
 	case a.Known == dedup.Busy:
 		return conflictWait
 	default: // dead, waiting for a later attempt, between two tries; or the store does not say
-		return conflictLetter
+		return conflictDeadLetter
 	}
 }
 
@@ -58,7 +58,7 @@ func (p *Processor) obeyConflict(ctx context.Context, d *delivery, a dedup.Answe
 	case conflictSkip:
 		p.tellKnown(ctx, d, a)
 		return step{settled: true}, nil
-	case conflictLetter:
+	case conflictDeadLetter:
 	}
 	if a.Known == dedup.Rescheduled && d.route.mode == keyOrdered && d.parked == nil { // as in obeyMoved: its followers belong there
 		if err := p.lots.refresh(ctx, p, d); err != nil {
@@ -68,12 +68,12 @@ func (p *Processor) obeyConflict(ctx context.Context, d *delivery, a dedup.Answe
 	if a.Known == dedup.Dead && !strings.HasPrefix(a.Reason, dedup.ReasonDiscarded) { // blocks its queue as any dead event
 		d.end = endDead
 	}
-	return p.letterConflict(ctx, d, a)
+	return p.deadLetterConflict(ctx, d, a)
 }
 
 // letterConflict dead-letters a copy whose event another content has.
-func (p *Processor) letterConflict(ctx context.Context, d *delivery, a dedup.Answer) (step, error) {
-	s, err := p.letterOnly(ctx, d, ClassConflict, conflictError(a))
+func (p *Processor) deadLetterConflict(ctx context.Context, d *delivery, a dedup.Answer) (step, error) {
+	s, err := p.deadLetterOnly(ctx, d, ClassConflict, conflictError(a))
 	if err == nil {
 		p.conflicted(ctx, d, a, true)
 	}

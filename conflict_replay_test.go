@@ -14,8 +14,8 @@ import (
 // replayed is the copy that lets the event of the last dead letter run again.
 func (b *bench) replayed() *idem.Message {
 	b.t.Helper()
-	letters := b.sent.letters()
-	l, err := idem.ParseLetter(letters[len(letters)-1])
+	letters := b.sent.deadLetters()
+	l, err := idem.ParseDeadLetter(letters[len(letters)-1])
 	require.NoError(b.t, err)
 	position, err := b.store.Reopen(b.t.Context(), l.Key)
 	require.NoError(b.t, err)
@@ -35,7 +35,7 @@ func correction(key string, offset int64) *idem.Message {
 func (b *bench) requireConflict() {
 	b.t.Helper()
 	var found []*idem.Message
-	for _, m := range b.sent.letters() {
+	for _, m := range b.sent.deadLetters() {
 		if headerOf(m, idem.HeaderErrorClass) == string(idem.ClassConflict) {
 			found = append(found, m)
 		}
@@ -96,7 +96,7 @@ func TestPark_CorrectionOfAReplayedEvent_Rule6d(t *testing.T) {
 			time.Sleep(time.Hour)
 			synctest.Wait()
 			b.requireConflict()
-			require.Len(t, b.sent.letters(), 3)
+			require.Len(t, b.sent.deadLetters(), 3)
 		})
 	})
 	t.Run("another key", func(t *testing.T) {

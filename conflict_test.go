@@ -72,7 +72,7 @@ func TestConflict_ByDefault(t *testing.T) {
 				require.Len(t, w.duplicates, 4)
 				require.Equal(t, c.want, strings.Count(b.log.String(), "event ID is known with another content, copy skipped"))
 				require.Equal(t, 2, b.count("run 1"))
-				require.Empty(t, b.sent.letters())
+				require.Empty(t, b.sent.deadLetters())
 			})
 		})
 	}
@@ -124,15 +124,15 @@ func TestConflict_ByTheStateOfTheEvent(t *testing.T) {
 					require.Greater(t, b.count("claim: conflict"), 1, "it waits and asks again")
 				}
 				if c.known == 0 {
-					require.Empty(t, b.sent.letters())
+					require.Empty(t, b.sent.deadLetters())
 					require.Equal(t, dedup.Done, told[0].Known)
 					require.False(t, told[0].DeadLetter)
 					require.Len(t, w.duplicates, 1)
 					require.Contains(t, b.log.String(), "event ID is known with another content, copy skipped")
 					return
 				}
-				require.Len(t, b.sent.letters(), 1, "it must not vanish")
-				letter := b.sent.letters()[0]
+				require.Len(t, b.sent.deadLetters(), 1, "it must not vanish")
+				letter := b.sent.deadLetters()[0]
 				require.Equal(t, string(idem.ClassConflict), headerOf(letter, idem.HeaderErrorClass))
 				require.Contains(t, headerOf(letter, idem.HeaderError), c.says)
 				require.Equal(t, c.known, told[0].Known)
@@ -151,7 +151,7 @@ func TestConflict_CorrectionOfAWaitingEvent(t *testing.T) {
 		require.NoError(t, b.p.Handle(t.Context(), paying("e1", 1, 7)))
 		require.NoError(t, b.p.Handle(t.Context(), paying("e1", 2, 8)))
 		require.Equal(t, []string{"orders.g.retry.1m", "orders.g.dlq", "orders.g.dlq"}, b.deliverCopies())
-		letters := b.sent.letters()
+		letters := b.sent.deadLetters()
 		require.Contains(t, string(letters[1].Value), `"amount":8`, "the correction")
 		require.Equal(t, string(idem.ClassConflict), headerOf(letters[1], idem.HeaderErrorClass))
 		require.Contains(t, string(letters[2].Value), `"amount":7`)
@@ -172,7 +172,7 @@ func TestConflict_TheRecordItselfIsNone(t *testing.T) {
 		require.NoError(t, b.p.Handle(t.Context(), m))
 		require.Equal(t, 1, b.count("run 2"), "the second attempt")
 		require.NoError(t, b.p.Handle(t.Context(), m))
-		require.Empty(t, b.sent.letters())
+		require.Empty(t, b.sent.deadLetters())
 		require.Empty(t, told)
 	})
 }
@@ -221,7 +221,7 @@ func TestConflict_CopiesWithinOneBatch(t *testing.T) {
 				require.Equal(t, 3, b.count("run 1"))
 				require.Len(t, told, 1)
 				require.EqualValues(t, 4, told[0].Message.Offset)
-				require.Empty(t, b.sent.letters())
+				require.Empty(t, b.sent.deadLetters())
 			})
 		})
 	}
@@ -234,8 +234,8 @@ func TestConflict_CopiesWithinOneBatchOfAFailingEvent(t *testing.T) {
 		b.start()
 		_, err := b.p.HandleBatch(t.Context(), []*idem.Message{paying("e1", 1, 7), paying("e1", 2, 8)})
 		require.NoError(t, err)
-		require.Equal(t, 1, b.count("letter: permanent"))
-		require.Equal(t, 1, b.count("letter: conflict"))
+		require.Equal(t, 1, b.count("dead letter: permanent"))
+		require.Equal(t, 1, b.count("dead letter: conflict"))
 	})
 }
 
@@ -280,7 +280,7 @@ func TestConflict_CopiesOfDeferredEvents(t *testing.T) {
 		_, err = b.p.HandleBatch(t.Context(), []*idem.Message{paying("a1", 5, 8), paying("a1", 6, 7), paying("a2", 7, 8)})
 		require.NoError(t, err)
 		var values []string
-		for _, l := range b.sent.letters() {
+		for _, l := range b.sent.deadLetters() {
 			require.Equal(t, string(idem.ClassConflict), headerOf(l, idem.HeaderErrorClass))
 			values = append(values, string(l.Value))
 		}

@@ -16,7 +16,7 @@ import (
 // They lie in topics of the group's own, and framework headers mean something only there (G-03, rule 6). What may run is
 // for the ledger to say; a copy only claims to be of a position.
 
-// The headers of a copy, beside those of a letter.
+// The headers of a copy, beside those of a dead letter.
 const (
 	HeaderGeneration = "idem-generation" // how often the event was reopened
 	HeaderRetry      = "idem-retry"      // how often it was moved to a later attempt since
@@ -62,7 +62,7 @@ func (p *Processor) sourceOf(topic string) (source string, delay time.Duration, 
 	return source, delay, rest[0] == '.' && err == nil && RetryTopic(source, p.cfg.Group, delay) == topic
 }
 
-// history is what a letter or a copy says of an event beside its record.
+// history is what a dead letter or a copy says of an event beside its record.
 type history struct {
 	key         dedup.Key // zero without identity
 	id, typ     string    // what is known of an event without identity
@@ -123,15 +123,15 @@ func (h *history) copyHeaders(m *Message, group string) []Header {
 	return hs
 }
 
-// Letter is a dead letter, read.
-type Letter struct {
+// DeadLetter is a dead letter, read.
+type DeadLetter struct {
 	// Key of the event. Zero if the record had no identity, or none that could be found.
 	Key dedup.Key
-	// ID and Type are those of Key; of a letter without Key what could be found of them, for people to read. Either may be empty.
+	// ID and Type are those of Key; of a dead letter without Key what could be found of them, for people to read. Either may be empty.
 	ID, Type string
-	// Group that wrote the letter.
+	// Group that wrote the dead letter.
 	Group string
-	// Message is the record as its producer wrote it, with the topic, partition, offset and time it had. Of a letter without
+	// Message is the record as its producer wrote it, with the topic, partition, offset and time it had. Of a dead letter without
 	// its value (see Omitted) it has neither value nor headers.
 	Message *Message
 	// Class and Error say why.
@@ -148,17 +148,17 @@ type Letter struct {
 	position dedup.Position // of the copy that it was made of
 }
 
-// ErrNotALetter says that a record does not have the headers of a dead letter.
-var ErrNotALetter = errors.New("not a dead letter of Idem")
+// ErrNotDeadLetter says that a record does not have the headers of a dead letter.
+var ErrNotDeadLetter = errors.New("not a dead letter of Idem")
 
-// ParseLetter reads a record of a dead-letter topic. Trust it as far as you trust those who may write to that topic. The
-// error matches [ErrNotALetter].
-func ParseLetter(m *Message) (*Letter, error) {
+// ParseDeadLetter reads a record of a dead-letter topic. Trust it as far as you trust those who may write to that topic. The
+// error matches [ErrNotDeadLetter].
+func ParseDeadLetter(m *Message) (*DeadLetter, error) {
 	h, original, group, err := parseHistory(m)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrNotALetter, err)
+		return nil, fmt.Errorf("%w: %w", ErrNotDeadLetter, err)
 	}
-	l := &Letter{
+	l := &DeadLetter{
 		Key: h.key, ID: cmp.Or(h.key.ID, h.id), Type: cmp.Or(h.key.Type, h.typ), Group: group, Message: original, Class: h.class, Error: h.err, Attempts: h.attempts,
 		FirstFailure: h.first, LastFailure: h.last, Generation: h.position.Generation,
 		position: h.position,
@@ -169,12 +169,12 @@ func ParseLetter(m *Message) (*Letter, error) {
 
 // Redrive returns the copy of a dead letter that lets its event run again: a message to the retry topic of the group that
 // wrote it, and nobody else reads that. position is what [dedup.Reopener] returned for the key. Without identity it means
-// nothing: the copy has the position of the one that the letter was made of, if it was one, since the ledger may wait for that.
-// It fails for a letter without its value.
-func (l *Letter) Redrive(position dedup.Position) (*Message, error) {
+// nothing: the copy has the position of the one that the dead letter was made of, if it was one, since the ledger may wait for that.
+// It fails for a dead letter without its value.
+func (l *DeadLetter) Redrive(position dedup.Position) (*Message, error) {
 	if l.Omitted {
 		m := l.Message
-		return nil, fmt.Errorf("the letter has no value: it was too large, fetch it from %s/%d/%d", m.Topic, m.Partition, m.Offset)
+		return nil, fmt.Errorf("the dead letter has no value: it was too large, fetch it from %s/%d/%d", m.Topic, m.Partition, m.Offset)
 	}
 	if l.Key.ID == "" {
 		position = l.position
@@ -254,7 +254,7 @@ func (p *Processor) Due(m *Message) time.Duration {
 	return max((&copied{history: history{due: due}, delay: delay, seen: m.seen}).wait(), 0)
 }
 
-// parseHistory takes a letter or a copy apart.
+// parseHistory takes a dead letter or a copy apart.
 func parseHistory(m *Message) (h history, original *Message, group string, err error) {
 	r := headerReader{m: m}
 	original = &Message{
@@ -284,7 +284,7 @@ func parseHistory(m *Message) (h history, original *Message, group string, err e
 	return h, original, group, r.err
 }
 
-// restoredHeaders are those of the record that a letter or a copy was made of.
+// restoredHeaders are those of the record that a dead letter or a copy was made of.
 func restoredHeaders(headers []Header) []Header {
 	var restored []Header
 	for _, h := range headers {

@@ -24,7 +24,7 @@
 // # When a handler fails
 //
 // Any error is transient and tried again as [RetryPolicy] says, unless it is marked: [Permanent], [NotApplied],
-// [RetryAfter], [Unavailable]. What will never work goes to a dead-letter topic, in the order that loses nothing: letter
+// [RetryAfter], [Unavailable]. What will never work goes to a dead-letter topic, in the order that loses nothing: dead letter
 // acknowledged, event recorded as dead, offset marked. An outage of ledger or producer is nobody's fault: work pauses and
 // nothing is given up.
 //

@@ -121,7 +121,7 @@ var (
 	// ErrNoProducer says that an event must go to a dead-letter topic and [Config].Producer is nil.
 	ErrNoProducer = errors.New("no producer for dead letters")
 	// ErrTooLarge is returned by a [Producer] for a message that the broker will never take because of its size. The dead
-	// letter is then sent again without the value (T-04).
+	// dead letter is then sent again without the value (T-04).
 	ErrTooLarge = errors.New("message too large")
 	// ErrRefused is returned by a [Producer] for a message that the broker will never take as it is, for another reason than
 	// its size, such as a time it does not accept. The dead letter is then sent with the present time; the record's own is

@@ -32,9 +32,9 @@ func (b *bench) reason(t *testing.T, id string) string {
 	return records[0].Reason
 }
 
-// G-04: what a decoder quotes in a handler's error is neither in the log, nor in the letter, nor in the ledger. The words of
+// G-04: what a decoder quotes in a handler's error is neither in the log, nor in the dead letter, nor in the ledger. The words of
 // the handler are.
-func TestErrorText_LetterLogLedger_G04(t *testing.T) {
+func TestErrorText_DeadLetterLogLedger_G04(t *testing.T) {
 	var seen error
 	b := newBench(t)
 	b.cfg.Observers = []idem.Observer{handled(func(e idem.HandledEvent) { seen = e.Err })}
@@ -44,7 +44,7 @@ func TestErrorText_LetterLogLedger_G04(t *testing.T) {
 	require.NoError(t, p.Close())
 
 	const want = "charge declined: strconv.Atoi: invalid syntax"
-	require.Equal(t, want, headerOf(b.sent.letters()[0], idem.HeaderError))
+	require.Equal(t, want, headerOf(b.sent.deadLetters()[0], idem.HeaderError))
 	require.Equal(t, "failed: "+want, b.reason(t, "e1"))
 	require.Equal(t, 2, strings.Count(b.log.String(), want), b.log)
 	require.NotContains(t, b.log.String(), secretText)
@@ -72,7 +72,7 @@ func TestConfigErrorText(t *testing.T) {
 			p := b.start()
 			require.NoError(t, p.Handle(t.Context(), message("e1", 1)))
 			require.NoError(t, p.Close())
-			require.Equal(t, c.want, headerOf(b.sent.letters()[0], idem.HeaderError))
+			require.Equal(t, c.want, headerOf(b.sent.deadLetters()[0], idem.HeaderError))
 			require.True(t, strings.HasPrefix("permanent: "+c.want, b.reason(t, "e1")))
 			require.Contains(t, b.log.String(), c.want)
 		})
@@ -101,8 +101,8 @@ func TestDecodeError_G04(t *testing.T) {
 	}
 	require.NoError(t, p.Close())
 	require.Equal(t, "decode into idem_test.payload: json: cannot unmarshal string at byte 22 into Go struct field payload.amount of type int",
-		headerOf(b.sent.letters()[0], idem.HeaderError))
-	for _, l := range b.sent.letters() {
+		headerOf(b.sent.deadLetters()[0], idem.HeaderError))
+	for _, l := range b.sent.deadLetters() {
 		require.Equal(t, string(idem.ClassUndecodable), headerOf(l, idem.HeaderErrorClass))
 		require.NotContains(t, headerOf(l, idem.HeaderError), secretText)
 		require.NotContains(t, headerOf(l, idem.HeaderError), "7777")

@@ -173,12 +173,12 @@ func (o *outbox) Produce(_ context.Context, msgs ...*idem.Message) error {
 			}
 		}
 		o.msgs = append(o.msgs, m)
-		o.add("letter: %s", headerOf(m, idem.HeaderErrorClass))
+		o.add("dead letter: %s", headerOf(m, idem.HeaderErrorClass))
 	}
 	return nil
 }
 
-func (o *outbox) letters() []*idem.Message {
+func (o *outbox) deadLetters() []*idem.Message {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return append([]*idem.Message(nil), o.msgs...)

@@ -171,12 +171,12 @@ func (p *Processor) passClaimed(ctx context.Context, d *delivery) (step, error) 
 		}
 		o = p.timedRun(kept.Context(), d, nil)
 	}
-	act := actLetter
+	act := actDeadLetter
 	switch {
 	case !refused:
 		act = p.judge(hard, d, o)
 	case o.meaning == transient || o.unbegun && o.meaning != permanent: // the failures were judged already
-		act = d.laterOrLetter(o)
+		act = d.laterOrDeadLetter(o)
 	}
 	return p.finishClaimed(ctx, hard, kept.StopAll, d, o, act)
 }
@@ -209,7 +209,7 @@ func (d *delivery) refuse(a dedup.Answer) (o outcome, refused bool) {
 	case time.Until(d.notBefore()) > 0: // the longest delay of its handler is shorter than what it asked for
 		err := fmt.Errorf("not before %s", d.notBefore().UTC().Format(time.RFC3339))
 		return outcome{meaning: transient, class: ClassRetryAfter, err: err, after: time.Until(d.notBefore())}, true
-	case d.earlier == 0 && int(a.Failures) >= d.route.retry.MaxAttempts: // its letter could not be sent the last time
+	case d.earlier == 0 && int(a.Failures) >= d.route.retry.MaxAttempts: // its dead letter could not be sent the last time
 		err := fmt.Errorf("failed %d times before", a.Failures)
 		return outcome{meaning: transient, class: ClassFailed, err: err}, true
 	case a.Takeovers > maxTakeovers:
@@ -258,7 +258,7 @@ func (p *Processor) finishClaimed(ctx, hard context.Context, stop func(), d *del
 		lost, err := p.complete(hard, d, dedup.Completion{})
 		d.handled, d.seen, d.end, d.came = err == nil && !lost, d.req.Origin, endDone, SettledHandled
 		return step{settled: d.handled}, err
-	case actLetter:
+	case actDeadLetter:
 		return p.giveUpClaimed(hard, d, o)
 	case actLater:
 		return p.moveClaimed(hard, d, o)
@@ -296,9 +296,9 @@ func left(ctx context.Context, d *delivery, o outcome) error {
 	return fmt.Errorf("event %s: %w", d.req.Key, o.err)
 }
 
-// giveUpClaimed dead-letters in the order that loses nothing: letter acknowledged, dead recorded, then settled (rule 6).
+// giveUpClaimed dead-letters in the order that loses nothing: dead letter acknowledged, dead recorded, then settled (rule 6).
 func (p *Processor) giveUpClaimed(hard context.Context, d *delivery, o outcome) (step, error) {
-	if err := p.sendLetter(hard, d.pat, d.m, d.failure(o)); err != nil {
+	if err := p.publishDeadLetter(hard, d.pat, d.m, d.failure(o)); err != nil {
 		p.giveBack(hard, d, d.failedOutcome())
 		return step{}, err
 	}
@@ -341,12 +341,12 @@ func (p *Processor) obey(ctx context.Context, d *delivery, a dedup.Answer) (step
 			return step{settled: true}, nil
 		}
 		d.end = endDead
-		if a.First.Same(d.m.origin()) { // the letter was sent and only the mark was lost
+		if a.First.Same(d.m.origin()) { // the dead letter was sent and only the mark was lost
 			p.duplicate(ctx, d, a)
 			return step{settled: true}, nil
 		}
 		// Another copy may carry what the first one lacked. It is never dropped (rule 6).
-		return p.letterOnly(ctx, d, ClassAlreadyDead, fmt.Errorf("this event was given up before: %s", a.Reason))
+		return p.deadLetterOnly(ctx, d, ClassAlreadyDead, fmt.Errorf("this event was given up before: %s", a.Reason))
 	case dedup.Conflict:
 		return p.obeyConflict(ctx, d, a)
 	case dedup.TooOld:
@@ -354,7 +354,7 @@ func (p *Processor) obey(ctx context.Context, d *delivery, a dedup.Answer) (step
 		if d.route.tooOld == StopTooOld {
 			return step{}, fmt.Errorf("event %s of %s: %w", d.req.Key, d.m.Time.UTC().Format(time.RFC3339), ErrTooOld)
 		}
-		return p.letterOnly(ctx, d, ClassTooOld, errors.New("the event is older than what the ledger remembers"))
+		return p.deadLetterOnly(ctx, d, ClassTooOld, errors.New("the event is older than what the ledger remembers"))
 	case dedup.Fresh, dedup.Uncertain: // granted, so not for here
 	}
 	// Unknown to this release: no answer (rule 35).
@@ -362,11 +362,11 @@ func (p *Processor) obey(ctx context.Context, d *delivery, a dedup.Answer) (step
 }
 
 // letterOnly dead-letters a copy whose key is none of its business.
-func (p *Processor) letterOnly(ctx context.Context, d *delivery, class Class, err error) (step, error) {
+func (p *Processor) deadLetterOnly(ctx context.Context, d *delivery, class Class, err error) (step, error) {
 	o := outcome{class: class, err: err}
 	f := d.failure(o)
 	f.attempts = 0
-	if err := p.sendLetter(ctx, d.pat, d.m, f); err != nil {
+	if err := p.publishDeadLetter(ctx, d.pat, d.m, f); err != nil {
 		return step{}, err
 	}
 	d.came = SettledDeadLetter

@@ -20,8 +20,8 @@ func TestGate_AbandonedCallOfTheHandlersOwn(t *testing.T) {
 		t.Helper()
 		require.NoError(t, err)
 		require.Equal(t, want, settled)
-		require.Len(t, b.sent.letters(), want)
-		for _, l := range b.sent.letters() {
+		require.Len(t, b.sent.deadLetters(), want)
+		for _, l := range b.sent.deadLetters() {
 			require.Equal(t, string(idem.ClassFailed), headerOf(l, idem.HeaderErrorClass))
 			require.Equal(t, "5", headerOf(l, idem.HeaderAttempts))
 		}

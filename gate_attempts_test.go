@@ -16,7 +16,7 @@ import (
 func TestGate_AttemptsOfRefusedEvents(t *testing.T) {
 	attempts := func(t *testing.T, b *bench, class idem.Class) string {
 		t.Helper()
-		letters := b.sent.letters()
+		letters := b.sent.deadLetters()
 		require.NotEmpty(t, letters)
 		last := letters[len(letters)-1]
 		require.Equal(t, string(class), headerOf(last, idem.HeaderErrorClass))
@@ -81,17 +81,17 @@ func TestGate_AttemptsOfRefusedEvents(t *testing.T) {
 				p := register(b, idem.Retry(idem.RetryPolicy{MaxAttempts: 1}), idem.RetryTopics(time.Second, time.Minute))
 				require.NoError(t, p.Handle(t.Context(), message("e1", 0)))
 				time.Sleep(time.Second)
-				require.NoError(t, p.Handle(t.Context(), b.sent.letters()[0]))
-				require.Len(t, b.sent.letters(), 2)
+				require.NoError(t, p.Handle(t.Context(), b.sent.deadLetters()[0]))
+				require.Len(t, b.sent.deadLetters(), 2)
 				next := newBench(t)
 				next.cfg.Store = b.cfg.Store
 				p = register(next)
 				time.Sleep(time.Minute)
-				require.NoError(t, p.Handle(t.Context(), b.sent.letters()[1]))
+				require.NoError(t, p.Handle(t.Context(), b.sent.deadLetters()[1]))
 				require.NoError(t, p.Close())
 				require.Equal(t, 2, begun)
 				// RetryAfter beyond the longest delay counts no attempt (rule 42), and nothing ran since.
-				require.Equal(t, "1", headerOf(b.sent.letters()[1], idem.HeaderAttempts))
+				require.Equal(t, "1", headerOf(b.sent.deadLetters()[1], idem.HeaderAttempts))
 				require.Equal(t, "1", attempts(t, next, idem.ClassRetryAfter))
 			})
 		})

@@ -50,9 +50,9 @@ func TestGate_NotBeforeInAGroup_Rule42(t *testing.T) {
 				_, err := p.HandleBatch(t.Context(), series(100)) // so that transactions are shared
 				require.NoError(t, err)
 				time.Sleep(time.Minute)
-				for done := 0; done < len(b.sent.letters()); {
+				for done := 0; done < len(b.sent.deadLetters()); {
 					require.Less(t, done, 20, "moved on for ever")
-					copies := b.sent.letters()[done:]
+					copies := b.sent.deadLetters()[done:]
 					done += len(copies)
 					for i, c := range copies {
 						require.Equal(t, "orders.g.retry.1m", c.Topic)
@@ -111,7 +111,7 @@ func TestGate_BudgetOfCopiesInAGroup_T07(t *testing.T) {
 					m.Key = []byte(strconv.Itoa(i))
 					require.NoError(t, p.Handle(t.Context(), m))
 				}
-				copies := b.sent.letters()
+				copies := b.sent.deadLetters()
 				require.Len(t, copies, n)
 				fails = false
 				_, err := p.HandleBatch(t.Context(), series(200)) // so that transactions are shared again

@@ -28,7 +28,7 @@ func TestGate_OwnLeaseIsNoCrash_Rule18(t *testing.T) {
 		})
 		require.NoError(t, b.start().Handle(t.Context(), message("e1", 0)))
 		require.Equal(t, 7, runs)
-		require.Empty(t, b.sent.letters(), "%v", b.all())
+		require.Empty(t, b.sent.deadLetters(), "%v", b.all())
 		require.Equal(t, make([]uint32, 7), takeovers)
 		require.Equal(t, 6, b.count("claim: uncertain"), "the runs may have had their effect")
 	})

@@ -24,7 +24,7 @@ func TestGate_UnavailableIsNotTheEventsFault_Rule18(t *testing.T) {
 				require.Less(t, time.Since(began), want+5*time.Second)
 				require.Greater(t, b.count("run 1"), 6, "no attempt is counted before")
 				require.Equal(t, 1, b.count("run 2"))
-				require.Equal(t, 1, b.count("letter: failed"))
+				require.Equal(t, 1, b.count("dead letter: failed"))
 			})
 		})
 	}
@@ -36,7 +36,7 @@ func TestGate_UnavailableIsNotTheEventsFault_Rule18(t *testing.T) {
 			require.NoError(t, p.Handle(t.Context(), message("e1", 0)))
 			require.Greater(t, time.Since(began), 20*time.Minute)
 			require.Equal(t, 2001, b.count("run 1"))
-			require.Empty(t, b.sent.letters())
+			require.Empty(t, b.sent.deadLetters())
 		})
 	})
 }
@@ -58,7 +58,7 @@ func TestGate_OutageOfAllDoesNotCount_Rule18(t *testing.T) {
 		p := b.start()
 		require.NoError(t, p.Handle(t.Context(), message("e1", 0)))
 		require.Greater(t, time.Since(began), 18*time.Second)
-		require.Empty(t, b.sent.letters())
+		require.Empty(t, b.sent.deadLetters())
 	})
 }
 
@@ -69,7 +69,7 @@ func TestGate_UnavailableWaitsWhileTheLedgerIsDownToo(t *testing.T) {
 		p := b.start()
 		require.NoError(t, p.Handle(t.Context(), message("e1", 0)))
 		require.Equal(t, 51, b.count("run 1"))
-		require.Empty(t, b.sent.letters())
+		require.Empty(t, b.sent.deadLetters())
 	})
 }
 
@@ -92,7 +92,7 @@ func TestGate_OutageIsNoRetry(t *testing.T) {
 		})
 		p := b.start()
 		require.NoError(t, p.Handle(t.Context(), message("e1", 0)))
-		require.Empty(t, b.sent.letters())
+		require.Empty(t, b.sent.deadLetters())
 		require.Equal(t, 1, b.count("run 3"))
 	})
 }
@@ -111,7 +111,7 @@ func TestNotFound_Unavailable_Rule18(t *testing.T) {
 			b.on(succeed)
 			began := time.Now()
 			require.NoError(t, b.start().Handle(t.Context(), &idem.Message{Topic: "orders", Value: []byte(`{"type":"new"}`)}))
-			require.Len(t, b.sent.letters(), letters)
+			require.Len(t, b.sent.deadLetters(), letters)
 			if letters > 0 {
 				require.GreaterOrEqual(t, time.Since(began), 15*time.Minute)
 			} else {

@@ -54,7 +54,7 @@ func TestGate_FailedEventIsRunAgainAndReleasedWhileItWaits(t *testing.T) {
 		require.Equal(t, []string{
 			"claim: fresh", "run 1", "release: failed", "claim: fresh", "run 2", "release: failed", "claim: fresh", "run 3", "complete: done",
 		}, b.all())
-		require.Empty(t, b.sent.letters())
+		require.Empty(t, b.sent.deadLetters())
 	})
 }
 
@@ -103,18 +103,18 @@ func TestGate_OutcomesOfAClaimedHandler(t *testing.T) {
 					}
 				}
 				require.Equal(t, c.runs, runs, "runs: %v", b.all())
-				require.Len(t, b.sent.letters(), 1)
-				require.Equal(t, string(c.class), headerOf(b.sent.letters()[0], idem.HeaderErrorClass))
+				require.Len(t, b.sent.deadLetters(), 1)
+				require.Equal(t, string(c.class), headerOf(b.sent.deadLetters()[0], idem.HeaderErrorClass))
 				require.Less(t, time.Since(began), 15*time.Second)
-				// The order that loses nothing: letter acknowledged, then dead recorded (rule 6).
+				// The order that loses nothing: dead letter acknowledged, then dead recorded (rule 6).
 				lines := b.all()
-				require.Equal(t, []string{"letter: " + string(c.class), "complete: dead"}, lines[len(lines)-2:])
-				// The same record again is a duplicate, not another letter; a copy elsewhere is never dropped (rule 6 d).
+				require.Equal(t, []string{"dead letter: " + string(c.class), "complete: dead"}, lines[len(lines)-2:])
+				// The same record again is a duplicate, not another dead letter; a copy elsewhere is never dropped (rule 6 d).
 				require.NoError(t, p.Handle(t.Context(), message("e1", 0)))
-				require.Len(t, b.sent.letters(), 1)
+				require.Len(t, b.sent.deadLetters(), 1)
 				require.NoError(t, p.Handle(t.Context(), message("e1", 9)))
-				require.Len(t, b.sent.letters(), 2)
-				require.Equal(t, string(idem.ClassAlreadyDead), headerOf(b.sent.letters()[1], idem.HeaderErrorClass))
+				require.Len(t, b.sent.deadLetters(), 2)
+				require.Equal(t, string(idem.ClassAlreadyDead), headerOf(b.sent.deadLetters()[1], idem.HeaderErrorClass))
 			})
 		})
 	}
@@ -127,7 +127,7 @@ func TestGate_RetriesInPlaceAreBoundedInTime(t *testing.T) {
 		began := time.Now()
 		require.NoError(t, p.Handle(t.Context(), message("e1", 0)))
 		require.LessOrEqual(t, time.Since(began), 5*time.Second, "InPlace")
-		require.Equal(t, 1, b.count("letter: failed"))
+		require.Equal(t, 1, b.count("dead letter: failed"))
 	})
 }
 
@@ -149,20 +149,20 @@ func TestGate_AttemptsAreCountedAcrossDeliveries(t *testing.T) {
 		b.cfg.BusyWait = time.Millisecond
 		b.on(failing(100, errBoom), idem.Retry(idem.RetryPolicy{MaxAttempts: 2}))
 		p := b.start()
-		require.ErrorIs(t, p.Handle(t.Context(), message("e1", 0)), dedup.ErrUnavailable, "the letter cannot be sent (T-01)")
+		require.ErrorIs(t, p.Handle(t.Context(), message("e1", 0)), dedup.ErrUnavailable, "the dead letter cannot be sent (T-01)")
 		require.Equal(t, 0, b.count("complete: dead"))
 		require.ErrorIs(t, p.Handle(t.Context(), message("e1", 0)), dedup.ErrUnavailable)
 		require.Equal(t, 1, b.count("run 1"))
 		require.Equal(t, 1, b.count("run 2"))
-		require.Equal(t, 0, b.count("run 3"), "the policy is spent: only the letter is tried again")
+		require.Equal(t, 0, b.count("run 3"), "the policy is spent: only the dead letter is tried again")
 		b.sent.fail = nil
 		require.NoError(t, p.Handle(t.Context(), message("e1", 0)))
 		require.Equal(t, 1, b.count("complete: dead"))
 	})
 }
 
-// T-01: the offset must not move while the letter is not acknowledged; the log says it once.
-func TestGate_LetterIsSentUntilAcknowledged(t *testing.T) {
+// T-01: the offset must not move while the dead letter is not acknowledged; the log says it once.
+func TestGate_DeadLetterIsSentUntilAcknowledged(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		n := 0
 		b.sent.fail = func(*idem.Message) error {
@@ -174,7 +174,7 @@ func TestGate_LetterIsSentUntilAcknowledged(t *testing.T) {
 		b.on(failing(1, idem.Permanent(errBoom)))
 		p := b.start()
 		require.NoError(t, p.Handle(t.Context(), message("e1", 0)))
-		require.Equal(t, []string{"claim: fresh", "run 1", "letter: permanent", "complete: dead"}, b.all())
+		require.Equal(t, []string{"claim: fresh", "run 1", "dead letter: permanent", "complete: dead"}, b.all())
 		require.Equal(t, 1, strings.Count(b.log.String(), "producer unavailable, pausing"))
 		require.Equal(t, 1, strings.Count(b.log.String(), "producer is back"))
 	})
@@ -193,7 +193,7 @@ func TestGate_WithoutProducerItStops(t *testing.T) {
 	})
 }
 
-// R-19, T-03: no answer means no run, no mark, no letter; the log says it once.
+// R-19, T-03: no answer means no run, no mark, no dead letter; the log says it once.
 func TestGate_LedgerOutage(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.store.claimErr = times(30, dedup.ErrUnavailable)
@@ -201,7 +201,7 @@ func TestGate_LedgerOutage(t *testing.T) {
 		p := b.start()
 		require.NoError(t, p.Handle(t.Context(), message("e1", 0)))
 		require.Equal(t, 1, b.count("run 1"))
-		require.Empty(t, b.sent.letters())
+		require.Empty(t, b.sent.deadLetters())
 		require.Equal(t, 1, strings.Count(b.log.String(), "unavailable, pausing"))
 		require.Equal(t, 1, strings.Count(b.log.String(), "is back"))
 	})
@@ -356,7 +356,7 @@ func TestGate_UncertainIsDeadLetteredUnderDeadLetter(t *testing.T) {
 		p := b.start()
 		require.NoError(t, p.Handle(t.Context(), message("e1", 5)))
 		require.Equal(t, 0, b.count("run 1"))
-		require.Equal(t, 1, b.count("letter: uncertain"))
+		require.Equal(t, 1, b.count("dead letter: uncertain"))
 		require.Equal(t, 1, b.count("complete: dead"))
 	})
 }
@@ -376,7 +376,7 @@ func TestGate_CrashLoopIsDeadLettered(t *testing.T) {
 		}
 		require.NoError(t, p.Handle(t.Context(), message("e1", 5)))
 		require.Equal(t, []uint32{4}, crashed)
-		require.Equal(t, 1, b.count("letter: crash-loop"))
+		require.Equal(t, 1, b.count("dead letter: crash-loop"))
 		require.Equal(t, 0, b.count("run 1"))
 	})
 }
@@ -435,7 +435,7 @@ func TestGate_UnknownVerdictIsNoAnswer(t *testing.T) {
 		p := b.start()
 		require.ErrorIs(t, p.Handle(t.Context(), message("e1", 0)), dedup.ErrUnavailable)
 		require.Equal(t, 0, b.count("run 1"))
-		require.Empty(t, b.sent.letters())
+		require.Empty(t, b.sent.deadLetters())
 	})
 }
 
@@ -456,17 +456,17 @@ func TestGate_VerdictsThatAreNeverRun(t *testing.T) {
 				require.NoError(t, p.Handle(t.Context(), message("e1", 0)))
 				require.Equal(t, 0, b.count("run 1"))
 				if c.letter == "" {
-					require.Empty(t, b.sent.letters())
+					require.Empty(t, b.sent.deadLetters())
 				} else {
-					require.Equal(t, 1, b.count("letter: "+string(c.letter)))
+					require.Equal(t, 1, b.count("dead letter: "+string(c.letter)))
 				}
 			})
 		})
 	}
 }
 
-// T-01: a broker that refuses a letter for its time must not stop the partition: the letter goes with the present time.
-func TestGate_LetterRefusedForItsTime(t *testing.T) {
+// T-01: a broker that refuses a dead letter for its time must not stop the partition: the dead letter goes with the present time.
+func TestGate_DeadLetterRefusedForItsTime(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.sent.fail = func(m *idem.Message) error {
 			if !m.Time.IsZero() {
@@ -476,7 +476,7 @@ func TestGate_LetterRefusedForItsTime(t *testing.T) {
 		}
 		b.on(failing(1, idem.Permanent(errBoom)))
 		require.NoError(t, b.start().Handle(t.Context(), message("e1", 0)))
-		require.Equal(t, "2026-01-02T03:04:05.000Z", headerOf(b.sent.letters()[0], idem.HeaderTime))
+		require.Equal(t, "2026-01-02T03:04:05.000Z", headerOf(b.sent.deadLetters()[0], idem.HeaderTime))
 	})
 }
 
@@ -491,8 +491,8 @@ func TestGate_PanicWhileDecoding(t *testing.T) {
 			inBubble(t, func(t *testing.T, b *bench) {
 				b.on(succeed, opt)
 				require.NoError(t, b.start().Handle(t.Context(), message("e1", 0)))
-				require.Len(t, b.sent.letters(), 1)
-				require.Contains(t, headerOf(b.sent.letters()[0], idem.HeaderError), "panicked: boom")
+				require.Len(t, b.sent.deadLetters(), 1)
+				require.Contains(t, headerOf(b.sent.deadLetters()[0], idem.HeaderError), "panicked: boom")
 			})
 		})
 	}
@@ -524,7 +524,7 @@ func TestGate_LedgerNotSetUp(t *testing.T) {
 		p := b.start()
 		require.NoError(t, p.Handle(t.Context(), message("e1", 0)))
 		require.Equal(t, 1, b.count("run 1"))
-		require.Empty(t, b.sent.letters())
+		require.Empty(t, b.sent.deadLetters())
 		require.Equal(t, 1, strings.Count(b.log.String(), "unavailable, pausing"), "the outage came first")
 		require.Equal(t, 6, strings.Count(b.log.String(), "is still not set up, pausing"), b.log.String())
 		require.Equal(t, 6, strings.Count(b.log.String(), "tables are missing: run `idem migrate up`"))

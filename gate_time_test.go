@@ -83,7 +83,7 @@ func TestGate_LateHandlerInATransaction(t *testing.T) {
 			return errBoom
 		}, idem.Timeout(time.Second), idem.Retry(idem.RetryPolicy{MaxAttempts: 1}))
 		require.NoError(t, b.start().Handle(t.Context(), message("e1", 0)))
-		require.Equal(t, []string{"run 1", "tx: rolled back", "letter: timeout", "tx: committed dead"}, b.all())
+		require.Equal(t, []string{"run 1", "tx: rolled back", "dead letter: timeout", "tx: committed dead"}, b.all())
 	})
 }
 
@@ -112,7 +112,7 @@ func TestGate_CommitThatIsNotAnswered_P11(t *testing.T) {
 		began := time.Now()
 		require.NoError(t, b.start().Handle(t.Context(), message("e1", 0)))
 		require.Equal(t, 1, b.count("run 1"), "%v", b.all())
-		require.Empty(t, b.sent.letters())
+		require.Empty(t, b.sent.deadLetters())
 		require.Less(t, time.Since(began), time.Minute)
 		require.Contains(t, b.log.String(), "unavailable, pausing")
 	})

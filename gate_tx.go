@@ -23,7 +23,7 @@ func (p *Processor) passTx(ctx context.Context, d *delivery) (step, error) {
 		if o.meaning == permanent {
 			return p.giveUpUnreadable(ctx, d, o)
 		}
-		if d.laterOrLetter(o) == actLetter {
+		if d.laterOrDeadLetter(o) == actDeadLetter {
 			return p.giveUpTx(ctx, d, o)
 		}
 		return p.moveTx(ctx, d, o)
@@ -42,7 +42,7 @@ func (p *Processor) passTx(ctx context.Context, d *delivery) (step, error) {
 	if crashed != nil {
 		free()
 		s, err := p.giveUpTx(ctx, d, outcome{meaning: unknown, class: ClassCrashLoop, err: crashed})
-		if s.settled { // not before: what kills processes must not run again because its letter could not be sent
+		if s.settled { // not before: what kills processes must not run again because its dead letter could not be sent
 			p.clearStarts(ctx, d)
 		}
 		return s, err
@@ -162,7 +162,7 @@ func (p *Processor) finishTx(ctx context.Context, d *delivery, o outcome, ran bo
 		return step{outage: fmt.Errorf("%w: %w", dedup.ErrUnavailable, o.err)}, nil
 	}
 	switch p.judge(ctx, d, o) {
-	case actLetter:
+	case actDeadLetter:
 		return p.giveUpTx(ctx, d, o)
 	case actLater:
 		return p.moveTx(ctx, d, o)
@@ -180,10 +180,10 @@ func (p *Processor) finishTx(ctx context.Context, d *delivery, o outcome, ran bo
 	}
 }
 
-// giveUpTx dead-letters: letter acknowledged, then dead recorded, in a transaction of its own since the handler's was
+// giveUpTx dead-letters: dead letter acknowledged, then dead recorded, in a transaction of its own since the handler's was
 // rolled back. If a copy was handled meanwhile the ledger says so and its word stands.
 func (p *Processor) giveUpTx(ctx context.Context, d *delivery, o outcome) (step, error) {
-	if err := p.sendLetter(ctx, d.pat, d.m, d.failure(o)); err != nil {
+	if err := p.publishDeadLetter(ctx, d.pat, d.m, d.failure(o)); err != nil {
 		return step{}, err
 	}
 	d.end, d.came = endDead, SettledDeadLetter
@@ -211,7 +211,7 @@ func (p *Processor) recordTx(ctx context.Context, d *delivery, c dedup.Completio
 				d.end = endDone
 			case dedup.Rescheduled:
 				d.end = endMoved
-			default: // recorded, or dead already; what conflicts or is too old has its letter
+			default: // recorded, or dead already; what conflicts or is too old has its dead letter
 			}
 			return step{settled: true}, nil
 		}

@@ -142,18 +142,18 @@ func TestTx_FailureRollsBackAndIsTriedAgain(t *testing.T) {
 	})
 }
 
-// Rule 6: the letter is acknowledged before dead is recorded, in a transaction without the handler's effects.
+// Rule 6: the dead letter is acknowledged before dead is recorded, in a transaction without the handler's effects.
 func TestTx_GivenUp(t *testing.T) {
 	inTxBubble(t, func(t *testing.T, b *bench, s *txStore) {
 		b.onTx(failingTx(1, idem.Permanent(errBoom)))
 		p := b.start()
 		require.NoError(t, p.Handle(t.Context(), message("e1", 0)))
-		require.Equal(t, []string{"run 1", "tx: rolled back", "letter: permanent", "tx: committed dead"}, b.all())
+		require.Equal(t, []string{"run 1", "tx: rolled back", "dead letter: permanent", "tx: committed dead"}, b.all())
 		require.Zero(t, s.effects)
 		require.NoError(t, p.Handle(t.Context(), message("e1", 0)))
-		require.Len(t, b.sent.letters(), 1, "the same record again")
+		require.Len(t, b.sent.deadLetters(), 1, "the same record again")
 		require.NoError(t, p.Handle(t.Context(), message("e1", 7)))
-		require.Len(t, b.sent.letters(), 2, "a copy is never dropped")
+		require.Len(t, b.sent.deadLetters(), 2, "a copy is never dropped")
 	})
 }
 
@@ -170,11 +170,11 @@ func TestTx_UnknownCommit(t *testing.T) {
 		require.NoError(t, p.Handle(t.Context(), message("e2", 1)))
 		require.Equal(t, []string{"run 1", "tx: rolled back", "run 1", "tx: committed done"}, b.all()[3:])
 		require.Equal(t, 2, s.effects)
-		require.Empty(t, b.sent.letters())
+		require.Empty(t, b.sent.deadLetters())
 	})
 }
 
-// P-26, T-03: the database's fault is nobody's attempt and never a letter.
+// P-26, T-03: the database's fault is nobody's attempt and never a dead letter.
 func TestTx_Outage(t *testing.T) {
 	inTxBubble(t, func(t *testing.T, b *bench, s *txStore) {
 		s.beforeErr = times(50, dedup.ErrUnavailable)
@@ -193,7 +193,7 @@ func TestTx_EventThatBreaksItsDatabase(t *testing.T) {
 		b.onTx(failingTx(1000, dedup.ErrUnavailable), idem.Retry(idem.RetryPolicy{InPlace: time.Hour, MaxAttempts: 2}))
 		p := b.start()
 		require.NoError(t, p.Handle(t.Context(), message("e1", 0)))
-		require.Equal(t, 1, b.count("letter: failed"))
+		require.Equal(t, 1, b.count("dead letter: failed"))
 		require.Equal(t, 6, b.count("run 1"))
 	})
 }
@@ -207,8 +207,8 @@ func TestTx_CrashLoop(t *testing.T) {
 		b.onTx(failingTx(0, nil))
 		p := b.start()
 		require.NoError(t, p.Handle(t.Context(), message("e1", 0)))
-		require.Equal(t, []string{"letter: crash-loop", "tx: committed dead"}, b.all())
-		require.Equal(t, "3", headerOf(b.sent.letters()[0], idem.HeaderAttempts))
+		require.Equal(t, []string{"dead letter: crash-loop", "tx: committed dead"}, b.all())
+		require.Equal(t, "3", headerOf(b.sent.deadLetters()[0], idem.HeaderAttempts))
 		require.NoError(t, p.Handle(t.Context(), message("e2", 1)))
 		require.Equal(t, map[start]uint32{{key, 8}: 1}, s.starts, "an end clears its own")
 	})
@@ -245,7 +245,7 @@ func TestTx_BusyIsWaitedFor(t *testing.T) {
 		require.NoError(t, p.Handle(t.Context(), message("e1", 0)))
 		require.Equal(t, 100, b.count("tx: busy"))
 		require.Equal(t, 1, b.count("run 1"))
-		require.Empty(t, b.sent.letters())
+		require.Empty(t, b.sent.deadLetters())
 	})
 }
 
@@ -261,7 +261,7 @@ func TestTx_BusyBeforeCommitIsWaitedFor_Rule10(t *testing.T) {
 		require.Equal(t, 100, b.count("tx: busy before commit"))
 		require.Equal(t, 101, b.count("run 1"), "always the first attempt")
 		require.Equal(t, 1, s.effects)
-		require.Empty(t, b.sent.letters())
+		require.Empty(t, b.sent.deadLetters())
 	})
 }
 
@@ -291,7 +291,7 @@ func TestTx_StopCancelsAtOnce(t *testing.T) {
 		require.ErrorIs(t, p.Handle(ctx, message("e1", 0)), idem.ErrStopping)
 		require.Zero(t, time.Since(began))
 		require.Zero(t, s.effects)
-		require.Empty(t, b.sent.letters())
+		require.Empty(t, b.sent.deadLetters())
 		require.Empty(t, s.starts, "a stop is no crash")
 	})
 }
@@ -305,14 +305,14 @@ func TestTx_RefusedCommitIsAFailure(t *testing.T) {
 		done := func() error { s.commitErr = nil; return nil }
 		b.sent.fail = func(*idem.Message) error { return done() }
 		require.NoError(t, p.Handle(t.Context(), message("e1", 0)))
-		require.Equal(t, 1, b.count("letter: failed"))
+		require.Equal(t, 1, b.count("dead letter: failed"))
 		require.Equal(t, 1, b.count("run 5"))
 		require.Equal(t, 1, b.count("tx: committed dead"))
 	})
 }
 
-// Rule 18: what kills processes must not run again because its letter could not be sent.
-func TestTx_CrashLoopStaysOneWhileTheLetterCannotBeSent(t *testing.T) {
+// Rule 18: what kills processes must not run again because its dead letter could not be sent.
+func TestTx_CrashLoopStaysOneWhileTheDeadLetterCannotBeSent(t *testing.T) {
 	inTxBubble(t, func(t *testing.T, b *bench, s *txStore) {
 		b.cfg.BusyWait = time.Millisecond
 		b.sent.fail = func(*idem.Message) error { return errBoom }
@@ -324,7 +324,7 @@ func TestTx_CrashLoopStaysOneWhileTheLetterCannotBeSent(t *testing.T) {
 		}
 		b.sent.fail = nil
 		require.NoError(t, p.Handle(t.Context(), message("e1", 0)))
-		require.Equal(t, []string{"letter: crash-loop", "tx: committed dead"}, b.all())
+		require.Equal(t, []string{"dead letter: crash-loop", "tx: committed dead"}, b.all())
 		require.Empty(t, s.starts)
 	})
 }

@@ -112,13 +112,13 @@ const (
 )
 
 // laterOrLetter chooses the next attempt of an event whose tries in its place are spent.
-func (d *delivery) laterOrLetter(o outcome) action {
+func (d *delivery) laterOrDeadLetter(o outcome) action {
 	if d.route.mode == blocking || d.req.Position.Retry >= maxMoves {
-		return actLetter
+		return actDeadLetter
 	}
 	next, counted := d.nextDelay(o.after)
 	if next >= len(d.route.delays) {
-		return actLetter
+		return actDeadLetter
 	}
 	d.later = later{delay: d.route.delays[next], counted: counted}
 	if o.after > 0 {
@@ -219,7 +219,7 @@ func (p *Processor) move(ctx context.Context, d *delivery, o outcome) (act actio
 	c := copyOf(d.m, &h, p.cfg.Group, d.later.delay)
 	err = p.publish(ctx, d.pat, "later attempts", func(ctx context.Context) error { return p.produce(ctx, c) })
 	if errors.Is(err, ErrTooLarge) {
-		return actLetter, nil
+		return actDeadLetter, nil
 	}
 	if err == nil {
 		p.movedOn(ctx, d, o, c.Topic)
@@ -234,7 +234,7 @@ func (p *Processor) moveClaimed(hard context.Context, d *delivery, o outcome) (s
 	case err != nil:
 		p.giveBack(hard, d, d.failedOutcome())
 		return step{}, err
-	case act == actLetter:
+	case act == actDeadLetter:
 		return p.giveUpClaimed(hard, d, o)
 	}
 	lost, err := p.complete(hard, d, dedup.Completion{Retry: d.req.Position.Retry + 1})
@@ -257,7 +257,7 @@ func (p *Processor) moveTx(ctx context.Context, d *delivery, o outcome) (step, e
 	switch {
 	case err != nil:
 		return step{}, err
-	case act == actLetter:
+	case act == actDeadLetter:
 		return p.giveUpTx(ctx, d, o)
 	}
 	d.end, d.came = endMoved, SettledRescheduled

@@ -26,7 +26,7 @@ func (b *bench) tiers(fn func(context.Context, idem.Event[payload]) error, delay
 // the topics in order.
 func (b *bench) deliverCopies() (topics []string) {
 	for done := 0; ; {
-		msgs := b.sent.letters()
+		msgs := b.sent.deadLetters()
 		if done == len(msgs) {
 			return topics
 		}
@@ -60,9 +60,9 @@ func TestLater_RetryTopics(t *testing.T) {
 		require.Equal(t, []time.Duration{0, 5 * time.Second, 65 * time.Second}, seen)
 		require.Equal(t, []int64{42, 42, 42}, origins)
 
-		letter, err := idem.ParseLetter(b.sent.letters()[2])
+		letter, err := idem.ParseDeadLetter(b.sent.deadLetters()[2])
 		require.NoError(t, err)
-		require.Equal(t, m, letter.Message, "the letter is of the record, not of its copy (T-09)")
+		require.Equal(t, m, letter.Message, "the dead letter is of the record, not of its copy (T-09)")
 		require.Equal(t, 3, letter.Attempts)
 		require.Equal(t, time.Minute, letter.LastFailure.Sub(letter.FirstFailure)-5*time.Second)
 	})
@@ -78,7 +78,7 @@ func TestLater_MovedEventDoesNotRunFromItsOldPlace(t *testing.T) {
 		require.NoError(t, b.p.Handle(t.Context(), message("e1", 1)), "the mark was lost")
 		require.NoError(t, b.p.Handle(t.Context(), message("e1", 9)), "a producer's copy")
 		require.Equal(t, 1, b.count("run 1"))
-		copied := b.sent.letters()[0]
+		copied := b.sent.deadLetters()[0]
 		require.NoError(t, b.p.Handle(t.Context(), copied))
 		require.NoError(t, b.p.Handle(t.Context(), copied))
 		require.Equal(t, 1, b.count("run 2"), "%v", b.all())
@@ -97,7 +97,7 @@ func TestLater_CrashBetweenCopyAndRecord(t *testing.T) {
 		require.Error(t, b.p.Handle(ctx, message("e1", 1)))
 		b.store.completeErr, fail = nil, nil
 		time.Sleep(time.Minute)
-		require.NoError(t, b.p.Handle(t.Context(), b.sent.letters()[0]))
+		require.NoError(t, b.p.Handle(t.Context(), b.sent.deadLetters()[0]))
 		require.NoError(t, b.p.Handle(t.Context(), message("e1", 1)))
 		require.Equal(t, 1, b.count("run 1"), "%v", b.all())
 		require.Equal(t, 1, b.count("run 2"), "%v", b.all())
@@ -170,10 +170,10 @@ func TestLater_ForgedHeaders(t *testing.T) {
 			require.NoError(t, b.p.Handle(t.Context(), m))
 		}
 		require.Equal(t, 1, b.count("run 1"))
-		for _, l := range b.sent.letters() {
+		for _, l := range b.sent.deadLetters() {
 			require.Equal(t, string(idem.ClassNotACopy), headerOf(l, idem.HeaderErrorClass))
 		}
-		require.Len(t, b.sent.letters(), 2)
+		require.Len(t, b.sent.deadLetters(), 2)
 	})
 }
 
@@ -184,7 +184,7 @@ func TestLater_Redrive(t *testing.T) {
 		b.on(func(context.Context, idem.Event[payload]) error { return fail })
 		b.start()
 		require.NoError(t, b.p.Handle(t.Context(), message("e1", 1)))
-		letter, err := idem.ParseLetter(b.sent.letters()[0])
+		letter, err := idem.ParseDeadLetter(b.sent.deadLetters()[0])
 		require.NoError(t, err)
 		early, err := letter.Redrive(dedup.Position{})
 		require.NoError(t, err)
@@ -203,11 +203,11 @@ func TestLater_Redrive(t *testing.T) {
 			require.NoError(t, b.p.Handle(t.Context(), replayed))
 		}
 		require.Equal(t, 2, b.count("run 1"), "%v", b.all())
-		require.Len(t, b.sent.letters(), 1)
+		require.Len(t, b.sent.deadLetters(), 1)
 	})
 }
 
-// T-04: fifty rounds through dead letters and back leave the record as it was, and the letter as large.
+// T-04: fifty rounds through dead letters and back leave the record as it was, and the dead letter as large.
 func TestLater_RedriveDoesNotGrow(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.on(func(context.Context, idem.Event[payload]) error { return idem.Permanent(errBoom) })
@@ -217,8 +217,8 @@ func TestLater_RedriveDoesNotGrow(t *testing.T) {
 		require.NoError(t, b.p.Handle(t.Context(), m))
 		var sizes []int
 		for range 50 {
-			l := b.sent.letters()[len(b.sent.letters())-1]
-			letter, err := idem.ParseLetter(l)
+			l := b.sent.deadLetters()[len(b.sent.deadLetters())-1]
+			letter, err := idem.ParseDeadLetter(l)
 			require.NoError(t, err)
 			require.Equal(t, m, letter.Message)
 			n := 0
@@ -245,7 +245,7 @@ func TestLater_NotDueEndsTheCallOfAForeignLoop(t *testing.T) {
 		b.on(failing(1, errBoom), idem.Retry(idem.RetryPolicy{MaxAttempts: 1}), idem.RetryTopics(time.Minute))
 		b.start()
 		require.NoError(t, b.p.Handle(t.Context(), message("e1", 1)))
-		copied := b.sent.letters()[0]
+		copied := b.sent.deadLetters()[0]
 		require.Equal(t, time.Minute, b.p.Due(copied))
 		err := b.p.Handle(t.Context(), copied)
 		var wait *idem.WaitError
@@ -273,7 +273,7 @@ func TestLater_WiringMistakes(t *testing.T) {
 	}
 }
 
-// T-02: what is deployed between two attempts cannot read the copy, or handles its type no longer. Nothing is dropped: its letter
+// T-02: what is deployed between two attempts cannot read the copy, or handles its type no longer. Nothing is dropped: its dead letter
 // is replayed to where the ledger waits for it.
 func TestLater_CopyThatNobodyUnderstands(t *testing.T) {
 	for name, wire := range map[string]func(*idem.Router){
@@ -291,9 +291,9 @@ func TestLater_CopyThatNobodyUnderstands(t *testing.T) {
 				b.router = idem.NewRouter()
 				wire(b.router)
 				bad := b.start()
-				require.NoError(t, bad.Handle(t.Context(), b.sent.letters()[0]))
-				require.Len(t, b.sent.letters(), 2)
-				letter, err := idem.ParseLetter(b.sent.letters()[1])
+				require.NoError(t, bad.Handle(t.Context(), b.sent.deadLetters()[0]))
+				require.Len(t, b.sent.deadLetters(), 2)
+				letter, err := idem.ParseDeadLetter(b.sent.deadLetters()[1])
 				require.NoError(t, err)
 				require.Equal(t, message("e1", 1), letter.Message)
 				var position dedup.Position
@@ -336,7 +336,7 @@ func TestLater_WaitIsBoundedByTheDelay(t *testing.T) {
 		b.start()
 		for i, id := range []string{"e1", "e2"} {
 			require.NoError(t, b.p.Handle(t.Context(), message(id, 1)))
-			c := b.sent.letters()[i]
+			c := b.sent.deadLetters()[i]
 			for j := range c.Headers {
 				if c.Headers[j].Key == idem.HeaderDue {
 					c.Headers[j].Value = []byte("2999-01-01T00:00:00Z")
@@ -370,7 +370,7 @@ func TestLater_BudgetOfAForeignLoop(t *testing.T) {
 		for i := range n {
 			require.NoError(t, b.p.Handle(t.Context(), message(fmt.Sprint(i), int64(i))))
 		}
-		copies := b.sent.letters()
+		copies := b.sent.deadLetters()
 		time.Sleep(time.Second)
 		began := time.Now()
 		var all sync.WaitGroup

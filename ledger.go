@@ -252,7 +252,7 @@ func (p *Processor) release(ctx context.Context, l *ledger, releases []dedup.Rel
 // complete records the end of one event. It reports whether the claim was lost, and tells observers of that.
 func (p *Processor) complete(hard context.Context, d *delivery, c dedup.Completion) (lost bool, err error) {
 	c.Claim, c.Retention = d.claim, d.route.retention
-	if c.Dead != "" { // whose letter was sent, so that other copies can be told from it (rule 6)
+	if c.Dead != "" { // whose dead letter was sent, so that other copies can be told from it (rule 6)
 		c.First = d.req.Origin
 	}
 	gone, err := p.completeAll(hard, d.ledger, d.pat, []dedup.Completion{c})

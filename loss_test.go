@@ -61,7 +61,7 @@ func TestLoss_AtMostOnceWithoutProducer_Rule5(t *testing.T) {
 		require.NoError(t, p.Handle(t.Context(), message("e1", 0)))
 		require.Equal(t, 1, b.count("run 1"), "%v", b.all())
 		require.Zero(t, b.count("run 2"), "%v", b.all())
-		require.Equal(t, 1, b.count("letter: "+string(class)))
+		require.Equal(t, 1, b.count("dead letter: "+string(class)))
 	}
 	for name, opts := range map[string][]idem.Option{
 		"dead letter":   nil,
@@ -90,7 +90,7 @@ func TestLoss_AtMostOnceWithoutProducer_Rule5(t *testing.T) {
 			_, err := p.HandleBatch(t.Context(), series(3))
 			require.NoError(t, err)
 			require.Equal(t, 3, runs, "%v", b.all())
-			require.Len(t, b.sent.letters(), 3)
+			require.Len(t, b.sent.deadLetters(), 3)
 		})
 	})
 }

@@ -23,21 +23,21 @@ import (
 
 // tally counts what observers of more than one event are told.
 type tally struct {
-	mu         sync.Mutex
-	settled    [6]int
-	parked     [6]int
-	places     map[string]int
-	duplicates int
-	letters    int
-	skipped    int
-	lost       int
-	runs       []string // "begin 3", "end <nil>"
-	calls      []string
-	open       int // runs and calls that have begun and not ended
-	verbs      map[idem.LedgerVerb]int
-	keys       map[idem.LedgerVerb]int
-	verdicts   map[dedup.Verdict]int
-	failed     int // calls of a ledger
+	mu          sync.Mutex
+	settled     [6]int
+	parked      [6]int
+	places      map[string]int
+	duplicates  int
+	deadLetters int
+	skipped     int
+	lost        int
+	runs        []string // "begin 3", "end <nil>"
+	calls       []string
+	open        int // runs and calls that have begun and not ended
+	verbs       map[idem.LedgerVerb]int
+	keys        map[idem.LedgerVerb]int
+	verdicts    map[dedup.Verdict]int
+	failed      int // calls of a ledger
 }
 
 func newTally() *tally {
@@ -116,7 +116,7 @@ func (w *tally) ObserveSettled(_ context.Context, e idem.SettledEvent) {
 
 func (w *tally) ObserveDuplicate(context.Context, idem.DuplicateEvent) { w.add(&w.duplicates) }
 func (w *tally) ObserveDeadLetter(context.Context, idem.DeadLetterEvent) {
-	w.add(&w.letters)
+	w.add(&w.deadLetters)
 }
 func (w *tally) ObserveSkipped(context.Context, idem.SkippedEvent) { w.add(&w.skipped) }
 func (w *tally) ObserveLost(context.Context, idem.LostEvent)       { w.add(&w.lost) }
@@ -364,7 +364,7 @@ func TestCallObserver_Goexit(t *testing.T) {
 		defer cancel()
 		_, err := b.start().HandleBatch(ctx, series(1))
 		require.NoError(t, err)
-		require.Len(t, b.sent.letters(), 1)
+		require.Len(t, b.sent.deadLetters(), 1)
 	})
 }
 
@@ -484,12 +484,12 @@ func randomSettlements(t *testing.T, rnd *rand.Rand, b *bench) {
 	}
 	require.GreaterOrEqual(t, total, len(log))
 	require.Equal(t, w.duplicates, w.settled[idem.SettledDuplicate])
-	require.Equal(t, w.letters, w.settled[idem.SettledDeadLetter])
+	require.Equal(t, w.deadLetters, w.settled[idem.SettledDeadLetter])
 	require.Equal(t, w.skipped, w.settled[idem.SettledSkipped])
 	require.GreaterOrEqual(t, w.skipped, nobody)
 	events := len(applied) + len(b.cfg.Store.(*groupStore).effects)
 	require.Equal(t, events, w.settled[idem.SettledHandled], "each event took effect once")
-	require.Equal(t, total-w.skipped-events-w.letters, w.settled[idem.SettledDuplicate], "after %d stops", stops)
+	require.Equal(t, total-w.skipped-events-w.deadLetters, w.settled[idem.SettledDuplicate], "after %d stops", stops)
 	require.Zero(t, w.settled[idem.SettledRescheduled]+w.settled[idem.SettledFallback])
 	require.Zero(t, w.open)
 }

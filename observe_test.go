@@ -13,12 +13,12 @@ import (
 
 // watcher keeps what observers are told.
 type watcher struct {
-	handled    []idem.HandledEvent
-	duplicates []idem.DuplicateEvent
-	retries    []idem.RetryEvent
-	letters    []idem.DeadLetterEvent
-	claims     []dedup.Verdict
-	ledger     []bool
+	handled     []idem.HandledEvent
+	duplicates  []idem.DuplicateEvent
+	retries     []idem.RetryEvent
+	deadLetters []idem.DeadLetterEvent
+	claims      []dedup.Verdict
+	ledger      []bool
 }
 
 func (w *watcher) ObserveHandled(_ context.Context, e idem.HandledEvent) {
@@ -31,7 +31,7 @@ func (w *watcher) ObserveRetry(_ context.Context, e idem.RetryEvent) {
 	w.retries = append(w.retries, e)
 }
 func (w *watcher) ObserveDeadLetter(_ context.Context, e idem.DeadLetterEvent) {
-	w.letters = append(w.letters, e)
+	w.deadLetters = append(w.deadLetters, e)
 }
 func (w *watcher) ObserveClaim(_ context.Context, e idem.ClaimEvent) {
 	w.claims = append(w.claims, e.Verdict)

@@ -79,10 +79,10 @@ type DeadLetterEvent struct {
 	Group   string
 	Message *Message
 	Key     dedup.Key // zero if the event has no valid identity
-	Topic   string    // of the letter
+	Topic   string    // of the dead letter
 	Class   Class
 	Err     error
-	// Omitted says that the letter has no value: the record is too large to be copied, and is to be fetched from its origin
+	// Omitted says that the dead letter has no value: the record is too large to be copied, and is to be fetched from its origin
 	// while it is there (rule 45).
 	Omitted bool
 }

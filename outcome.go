@@ -166,23 +166,23 @@ func (o *outcomes) split(entries []*entry) (good, bad []*entry) {
 
 // inDoubt reports whether the error of a batch says nothing about this event: it may have had its effect, and is met as
 // Uncertain, once and by itself (rule 2). What the handler said about all of them (not applied, unavailable) stands, and at
-// most once means a letter in any case.
+// most once means a dead letter in any case.
 func (o *outcomes) inDoubt(e *entry, act action) bool {
 	said := o.all.meaning == notApplied
-	return o.named == nil && o.many && !said && e.route.uncertain == RerunUncertain && (act == actRetry || act == actLater || act == actLetter)
+	return o.named == nil && o.many && !said && e.route.uncertain == RerunUncertain && (act == actRetry || act == actLater || act == actDeadLetter)
 }
 
 // action is what the gate does next.
 type action uint8
 
 const (
-	actComplete action = iota // record as done, settle
-	actRetry                  // give the claim back as failed, back off, claim again
-	actWait                   // give the claim back as if nothing had run, wait, claim again
-	actLater                  // leave it to a later attempt, record where, settle
-	actLetter                 // dead-letter, record as dead, settle
-	actObey                   // claim again with a new token and obey the answer
-	actLeave                  // give the claim back as unknown, settle nothing
+	actComplete   action = iota // record as done, settle
+	actRetry                    // give the claim back as failed, back off, claim again
+	actWait                     // give the claim back as if nothing had run, wait, claim again
+	actLater                    // leave it to a later attempt, record where, settle
+	actDeadLetter               // dead-letter, record as dead, settle
+	actObey                     // claim again with a new token and obey the answer
+	actLeave                    // give the claim back as unknown, settle nothing
 )
 
 // decide is the table. A transactional handler (claimed false) never leaves a doubt: what it did is rolled back.
@@ -193,17 +193,17 @@ func (d *delivery) decide(o outcome) action {
 		doubt := o.meaning == transient || o.meaning == unknown || o.meaning == stopped ||
 			o.meaning == unavailable && !hasMark(o.err, markNotApplied)
 		if doubt {
-			return actLetter
+			return actDeadLetter
 		}
 	}
 	switch o.meaning {
 	case succeeded:
 		return actComplete
 	case permanent:
-		return actLetter
+		return actDeadLetter
 	case unavailable:
 		if d.blameForOutage(o) {
-			return d.retryOrLetter(o)
+			return d.retryOrDeadLetter(o)
 		}
 		return actWait
 	case claimLost:
@@ -211,24 +211,24 @@ func (d *delivery) decide(o outcome) action {
 	case stopped, abandoned:
 		return actLeave
 	case transient, notApplied, unknown:
-		return d.retryOrLetter(o)
+		return d.retryOrDeadLetter(o)
 	}
 	return actLeave
 }
 
 // retryOrLetter spends the retry policy: so many runs, and so long in place. A later attempt is one run.
-func (d *delivery) retryOrLetter(o outcome) action {
+func (d *delivery) retryOrDeadLetter(o outcome) action {
 	policy := d.route.retry
 	runs := policy.MaxAttempts
 	if d.req.Position.Retry > 0 {
 		runs = 1
 	}
 	if d.attempt-d.earlier >= runs {
-		return d.laterOrLetter(o)
+		return d.laterOrDeadLetter(o)
 	}
 	d.delay = max(o.after, policy.backoff(d.attempt))
 	if policy.InPlace != Forever && time.Since(d.heldUp)+d.delay > policy.InPlace {
-		return d.laterOrLetter(o)
+		return d.laterOrDeadLetter(o)
 	}
 	return actRetry
 }

@@ -93,12 +93,12 @@ func TestParentOfCopies_Rule23(t *testing.T) {
 		fail := times(n, errBoom)
 		return func(ctx context.Context, _ idem.Event[payload]) error { b.says(ctx); return fail() }
 	}
-	t.Run("later attempts and a letter", func(t *testing.T) {
+	t.Run("later attempts and a dead letter", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, b *bench) {
 			b.tiers(fails(b, 3), time.Second, time.Minute)
 			require.NoError(t, b.p.Handle(t.Context(), message("e1", 1)))
 			require.Len(t, b.deliverCopies(), 3)
-			letter, err := idem.ParseLetter(b.sent.letters()[2])
+			letter, err := idem.ParseDeadLetter(b.sent.deadLetters()[2])
 			require.NoError(t, err)
 			position, err := b.store.Reopen(t.Context(), letter.Key)
 			require.NoError(t, err)

@@ -244,7 +244,7 @@ func (b *batch) join(l *lot, entries []*entry) error {
 			return err
 		}
 		var s step
-		s, err = b.p.letterConflict(b.ctx, &e.delivery, dedup.Answer{Verdict: dedup.Conflict, Known: dedup.Rescheduled})
+		s, err = b.p.deadLetterConflict(b.ctx, &e.delivery, dedup.Answer{Verdict: dedup.Conflict, Known: dedup.Rescheduled})
 		e.settled = s.settled
 	}
 	return err

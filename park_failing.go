@@ -61,7 +61,7 @@ func (p *Processor) parkedAsNext(ctx context.Context, d *delivery, l *lot, e ded
 		return false, err
 	}
 	if found.Position.Before(e.Position) {
-		if err := p.letterOtherContent(ctx, d, found); err != nil {
+		if err := p.deadLetterOtherContent(ctx, d, found); err != nil {
 			return false, err
 		}
 		e.Queue = found.Queue
@@ -81,7 +81,7 @@ func (p *Processor) parkedAsNext(ctx context.Context, d *delivery, l *lot, e ded
 }
 
 // letterOtherContent dead-letters a deferred copy if it has another content than the event that takes its place.
-func (p *Processor) letterOtherContent(ctx context.Context, d *delivery, copied dedup.Parked) error {
+func (p *Processor) deadLetterOtherContent(ctx context.Context, d *delivery, copied dedup.Parked) error {
 	if copied.Position.Generation != 0 || copied.Origin.Same(d.req.Origin) { // what was replayed may have been repaired
 		return nil
 	}
@@ -91,7 +91,7 @@ func (p *Processor) letterOtherContent(ctx context.Context, d *delivery, copied 
 	}
 	other := &delivery{m: m, route: d.route, ledger: d.ledger, req: d.req, pat: d.pat}
 	other.req.Fingerprint, other.req.Position = content, copied.Position
-	_, err := p.letterConflict(ctx, other, dedup.Answer{Verdict: dedup.Conflict, Known: dedup.Rescheduled, First: d.req.Origin})
+	_, err := p.deadLetterConflict(ctx, other, dedup.Answer{Verdict: dedup.Conflict, Known: dedup.Rescheduled, First: d.req.Origin})
 	return err
 }
 

@@ -107,7 +107,7 @@ func TestPark_FollowersOutlastTheHorizon(t *testing.T) {
 				require.NoError(t, err)
 				time.Sleep(time.Hour)
 				synctest.Wait()
-				require.Len(t, b.sent.letters(), 1, "the head")
+				require.Len(t, b.sent.deadLetters(), 1, "the head")
 				store.forget(time.Now())
 
 				broken = false
@@ -123,7 +123,7 @@ func TestPark_FollowersOutlastTheHorizon(t *testing.T) {
 				time.Sleep(10 * time.Second)
 				synctest.Wait()
 				require.Equal(t, []string{"done a1", "done a2", "done a3"}, done(b))
-				require.Len(t, b.sent.letters(), 1)
+				require.Len(t, b.sent.deadLetters(), 1)
 			})
 		})
 	}
@@ -158,7 +158,7 @@ func TestPark_TooOldIsNotDeferred(t *testing.T) {
 				if n < 3 {
 					require.ErrorIs(t, err, idem.ErrTooOld)
 				}
-				letters := b.sent.letters()
+				letters := b.sent.deadLetters()
 				require.Len(t, letters, tooOld.letters)
 				for _, l := range letters {
 					require.Equal(t, "old", headerOf(l, idem.HeaderEventID))

@@ -67,7 +67,7 @@ func TestPark_FollowersWaitOthersGoOn(t *testing.T) {
 		require.Equal(t, []string{"done b1", "done b2", "done a1", "done a2", "done a3", "done a4"}, done(b))
 		require.NoError(t, b.p.Handle(t.Context(), inQueue("a", "a5", 7)))
 		require.Equal(t, "done a5", done(b)[6], "the queue has ended")
-		require.Empty(t, b.sent.letters())
+		require.Empty(t, b.sent.deadLetters())
 	})
 }
 
@@ -97,7 +97,7 @@ func TestPark_DeadHeadBlocks(t *testing.T) {
 		require.NoError(t, err)
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		require.Len(t, b.sent.letters(), 1)
+		require.Len(t, b.sent.deadLetters(), 1)
 		require.Empty(t, done(b))
 		key := dedup.Key{Scope: "g", Type: "paid", ID: "a1"}
 		lot, head, ok, err := b.store.FindParked(t.Context(), "g", "orders", key)
@@ -132,7 +132,7 @@ func TestPark_ContinueAfterDead(t *testing.T) {
 		require.NoError(t, err)
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
-		require.Len(t, b.sent.letters(), 1)
+		require.Len(t, b.sent.deadLetters(), 1)
 		require.Equal(t, []string{"done a2"}, done(b))
 	})
 }
@@ -287,6 +287,6 @@ func parkSchedule(t *testing.T, seed uint64) {
 			got += len(ids)
 		}
 		require.Equal(t, events, got, "seed %d: %v\n%s", seed, applied, b.log)
-		require.Empty(t, b.sent.letters())
+		require.Empty(t, b.sent.deadLetters())
 	})
 }

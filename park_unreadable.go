@@ -25,7 +25,7 @@ func (e *entry) stuck() error {
 	case e.parked == nil:
 	case e.fate == forFallback || e.fate == forNobody:
 		return fmt.Errorf("nobody handles the type %q any longer", e.parked.head.Key.Type)
-	case e.fate == forLetter:
+	case e.fate == forDeadLetter:
 		return fmt.Errorf("no handler can be found: %w", e.err)
 	}
 	return nil

@@ -65,7 +65,7 @@ func TestPark_UnreadableBlocks(t *testing.T) {
 					synctest.Wait()
 					before := map[string][]string{"a1": nil, "a2": {"done a1"}}[bad]
 					require.Equal(t, before, done(b))
-					letters := b.sent.letters()
+					letters := b.sent.deadLetters()
 					require.Len(t, letters, 1)
 					require.Equal(t, string(c.class), headerOf(letters[0], idem.HeaderErrorClass))
 					require.Equal(t, bad, headerOf(letters[0], idem.HeaderEventID))
@@ -88,7 +88,7 @@ func TestPark_UnreadableBlocks(t *testing.T) {
 					time.Sleep(10 * time.Second)
 					synctest.Wait()
 					require.Equal(t, []string{"done a1", "done a2", "done a3"}, done(b))
-					require.Len(t, b.sent.letters(), 1)
+					require.Len(t, b.sent.deadLetters(), 1)
 				})
 			})
 		}
@@ -119,7 +119,7 @@ func TestPark_UnreadableContinueAfterDead(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		require.Equal(t, []string{"done a2"}, done(b))
-		require.Len(t, b.sent.letters(), 1)
+		require.Len(t, b.sent.deadLetters(), 1)
 	})
 }
 
@@ -153,7 +153,7 @@ func TestPark_WithoutTypeStays(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		require.Empty(t, done(b))
-		require.Empty(t, b.sent.letters())
+		require.Empty(t, b.sent.deadLetters())
 		require.Contains(t, b.log.String(), "no handler can be found")
 		unlearned.Store(false)
 		time.Sleep(time.Minute)

@@ -33,7 +33,7 @@ func (e *entry) giveUp(class Class, err error) {
 		e.refuseLater(outcome{meaning: permanent, class: class, err: err})
 		return
 	}
-	e.letter(class, err)
+	e.deadLetter(class, err)
 }
 
 // refuseLater lets the gate do with the event what o says, instead of running its handler.

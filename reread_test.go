@@ -106,7 +106,7 @@ func TestReread_Unavailable(t *testing.T) {
 					require.NoError(t, err)
 					require.Equal(t, 4, n)
 					require.Equal(t, []string{"e1", "e2", "e3", "e4"}, got)
-					require.Empty(t, b.sent.letters())
+					require.Empty(t, b.sent.deadLetters())
 					require.Positive(t, time.Since(began), "it waited")
 					require.Empty(t, f["e2"], "each fault was met")
 					require.Contains(t, b.log.String(), "registry is down", "an operator can see why nothing moves")
@@ -136,7 +136,7 @@ func TestReread_LongOutage(t *testing.T) {
 					require.Equal(t, 3, n)
 					require.Equal(t, []string{"e1", "e2", "e3"}, got)
 					require.Greater(t, time.Since(began), 6*time.Minute)
-					require.Empty(t, b.sent.letters())
+					require.Empty(t, b.sent.deadLetters())
 				})
 			})
 		}
@@ -162,8 +162,8 @@ func TestReread_MeansWhatItMeansInHandlers(t *testing.T) {
 	} {
 		check := func(t *testing.T, b *bench, began time.Time) {
 			require.NoError(t, b.start().Handle(t.Context(), message("e1", 1)))
-			require.Len(t, b.sent.letters(), 1)
-			l := b.sent.letters()[0]
+			require.Len(t, b.sent.deadLetters(), 1)
+			l := b.sent.deadLetters()[0]
 			require.Equal(t, string(c.class), headerOf(l, idem.HeaderErrorClass))
 			require.Contains(t, headerOf(l, idem.HeaderError), "boom")
 			require.GreaterOrEqual(t, time.Since(began), c.least)
@@ -183,7 +183,7 @@ func TestReread_MeansWhatItMeansInHandlers(t *testing.T) {
 				b.on(func(context.Context, idem.Event[payload]) error { tries++; return c.err }, policy)
 				require.NoError(t, b.start().Handle(t.Context(), message("e0", 0)))
 				tried(t, tries)
-				require.Equal(t, string(c.class), headerOf(b.sent.letters()[0], idem.HeaderErrorClass))
+				require.Equal(t, string(c.class), headerOf(b.sent.deadLetters()[0], idem.HeaderErrorClass))
 				require.GreaterOrEqual(t, time.Since(began), c.least)
 			})
 		})
@@ -196,7 +196,7 @@ func TestReread_MeansWhatItMeansInHandlers(t *testing.T) {
 						policy := idem.Retry(idem.RetryPolicy{})
 						b.on(succeed, option(f), policy)
 						require.NoError(t, b.start().Handle(t.Context(), message("e1", 1)))
-						require.Len(t, b.sent.letters(), 1)
+						require.Len(t, b.sent.deadLetters(), 1)
 						if c.tries != 0 {
 							require.LessOrEqual(t, 2000-len(f["e1"]), 10)
 						}
@@ -227,7 +227,7 @@ func TestReread_UnmarkedIsFinal(t *testing.T) {
 				require.NoError(t, b.start().Handle(t.Context(), message("e1", 1)))
 				require.Zero(t, time.Since(began))
 				require.Len(t, f["e1"], 8)
-				require.Equal(t, []string{"letter: " + string(want)}, b.all())
+				require.Equal(t, []string{"dead letter: " + string(want)}, b.all())
 			})
 		})
 	}
@@ -280,7 +280,7 @@ func TestReread_EndsWithBudgetAndStop(t *testing.T) {
 				require.NoError(t, err)
 				require.Equal(t, 1, n)
 				require.Equal(t, 3, b.count("run 1"))
-				require.Empty(t, b.sent.letters())
+				require.Empty(t, b.sent.deadLetters())
 			})
 		})
 	}
@@ -374,8 +374,8 @@ func TestReread_DelayedRetryTx(t *testing.T) {
 		f := faults{"e1": repeated(9, idem.NotApplied(errBoom))}
 		b.onTx(func(context.Context, fakeTx, idem.Event[payload]) error { return nil }, once, idem.RetryTopics(time.Minute), idem.Decode(f.decode))
 		require.NoError(t, b.start().Handle(t.Context(), message("e1", 1)))
-		require.Len(t, b.sent.letters(), 1)
-		require.Equal(t, "orders.g.retry.1m", b.sent.letters()[0].Topic)
+		require.Len(t, b.sent.deadLetters(), 1)
+		require.Equal(t, "orders.g.retry.1m", b.sent.deadLetters()[0].Topic)
 		require.Len(t, f["e1"], 8)
 		require.Zero(t, s.effects)
 		require.Equal(t, 1, b.count("tx: committed done"))
@@ -404,7 +404,7 @@ func TestReread_Deferred(t *testing.T) {
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
 		require.Equal(t, []string{"done b1", "done a1", "done a2", "done a3"}, done(b))
-		require.Empty(t, b.sent.letters())
+		require.Empty(t, b.sent.deadLetters())
 	})
 }
 
@@ -433,8 +433,8 @@ func TestReread_UndecodableHeadBlocks(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		require.Empty(t, done(b))
-		require.Len(t, b.sent.letters(), 1)
-		letter, err := idem.ParseLetter(b.sent.letters()[0])
+		require.Len(t, b.sent.deadLetters(), 1)
+		letter, err := idem.ParseDeadLetter(b.sent.deadLetters()[0])
 		require.NoError(t, err)
 		require.Equal(t, idem.ClassUndecodable, letter.Class)
 		require.Equal(t, "a1", letter.Key.ID)
@@ -453,7 +453,7 @@ func TestReread_UndecodableHeadBlocks(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		require.Equal(t, []string{"done a1", "done a2"}, done(b))
-		require.Len(t, b.sent.letters(), 1)
+		require.Len(t, b.sent.deadLetters(), 1)
 	})
 }
 
@@ -501,7 +501,7 @@ func TestReread_WordsOfTheDecoder(t *testing.T) {
 			require.NoError(t, b.start().Handle(t.Context(), message("e1", 1)))
 			require.Contains(t, b.log.String(), want)
 			require.NotContains(t, b.log.String(), secretText)
-			require.Equal(t, want, headerOf(b.sent.letters()[0], idem.HeaderError))
+			require.Equal(t, want, headerOf(b.sent.deadLetters()[0], idem.HeaderError))
 		})
 	}
 }

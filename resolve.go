@@ -202,7 +202,7 @@ func (p *Processor) resolve(e *entry) {
 	if e.m.copied == nil {
 		m, err := p.open(e.m)
 		if err != nil {
-			e.letter(ClassNotACopy, err)
+			e.deadLetter(ClassNotACopy, err)
 			return
 		}
 		e.m = m
@@ -222,7 +222,7 @@ func (p *Processor) resolve(e *entry) {
 	case b == nil && p.routes.otherwise != nil && !tombstone:
 		e.fate = forFallback
 	case b == nil && moved:
-		e.letter(ClassNoType, fmt.Errorf("nobody handles the type %q any longer, and this is a copy for a later attempt", e.typ))
+		e.deadLetter(ClassNoType, fmt.Errorf("nobody handles the type %q any longer, and this is a copy for a later attempt", e.typ))
 	case b == nil:
 		e.fate = forNobody
 	default:
@@ -262,7 +262,9 @@ func (d *delivery) decode() error {
 	return err
 }
 
-func (e *entry) letter(class Class, err error) { e.fate, e.class, e.err = forLetter, class, err }
+func (e *entry) deadLetter(class Class, err error) {
+	e.fate, e.class, e.err = forDeadLetter, class, err
+}
 
 // identify makes the request to the ledger. What fails here never touches it (rule 6).
 func (p *Processor) identify(d *delivery) (Class, error) {
@@ -319,9 +321,9 @@ func classOfSource(err error, otherwise Class) Class {
 	return otherwise
 }
 
-// deadLetter gives up a message that never comes to the ledger. Its letter has the key of the event, if that is known. A copy for a
-// later attempt is the exception: the ledger waits for it, so the letter has its position instead, to which it is replayed.
-func (p *Processor) deadLetter(ctx context.Context, e *entry) error {
+// deadLetter gives up a message that never comes to the ledger. Its dead letter has the key of the event, if that is known. A copy for a
+// later attempt is the exception: the ledger waits for it, so the dead letter has its position instead, to which it is replayed.
+func (p *Processor) deadLetterEntry(ctx context.Context, e *entry) error {
 	f := e.failure(outcome{class: e.class, err: e.err})
 	if c := e.m.copied; c != nil {
 		f.generation, f.retry = c.position.Generation, c.position.Retry
@@ -332,7 +334,7 @@ func (p *Processor) deadLetter(ctx context.Context, e *entry) error {
 	if f.key.ID == "" {
 		f.id, f.typ = e.hints()
 	}
-	return p.sendLetter(ctx, e.pat, e.m, f)
+	return p.publishDeadLetter(ctx, e.pat, e.m, f)
 }
 
 // hints are what can be said of an event without an identity: what was found before something else was not, or what its record
@@ -377,8 +379,8 @@ func (p *Processor) runNotFound(ctx context.Context, m *Message, pat *patience) 
 		}
 		var err error
 		switch p.judge(ctx, d, o) {
-		case actLetter:
-			return SettledDeadLetter, p.sendLetter(ctx, pat, m, d.failure(o))
+		case actDeadLetter:
+			return SettledDeadLetter, p.publishDeadLetter(ctx, pat, m, d.failure(o))
 		case actRetry:
 			d.attempt++
 			err = sleep(ctx, d.delay)

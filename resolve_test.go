@@ -72,8 +72,8 @@ func TestBadInput(t *testing.T) {
 				p := b.start()
 				m := &idem.Message{Topic: "orders", Key: []byte{0, 0xff}, Value: []byte(c.value), Headers: c.headers, Time: time.UnixMilli(1234567)}
 				require.NoError(t, p.Handle(t.Context(), m))
-				require.Len(t, b.sent.letters(), 1)
-				l := b.sent.letters()[0]
+				require.Len(t, b.sent.deadLetters(), 1)
+				l := b.sent.deadLetters()[0]
 				require.Equal(t, "orders.g.dlq", l.Topic)
 				require.Equal(t, string(c.class), headerOf(l, idem.HeaderErrorClass))
 				require.NotEmpty(t, headerOf(l, idem.HeaderError))
@@ -82,20 +82,20 @@ func TestBadInput(t *testing.T) {
 				require.True(t, m.Value == nil == (l.Value == nil) && bytes.Equal(m.Value, l.Value))
 				require.Equal(t, m.Time, l.Time)
 				require.Equal(t, append([]idem.Header{}, c.headers...), l.Headers[:len(c.headers)])
-				require.Equal(t, []string{"letter: " + string(c.class)}, b.all(), "the ledger was not touched")
+				require.Equal(t, []string{"dead letter: " + string(c.class)}, b.all(), "the ledger was not touched")
 			})
 		})
 	}
 }
 
-func TestLetter_SaysWhereItComesFrom(t *testing.T) {
+func TestDeadLetter_SaysWhereItComesFrom(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.on(failing(1, idem.Permanent(errBoom)), idem.Tenant(idem.FromHeader("tenant")))
 		p := b.start()
 		m := message("e1", 42)
 		m.Headers = headers("tenant", "acme", "idem-attempts", "999", "idem-origin-topic", "admin", "x", "")
 		require.NoError(t, p.Handle(t.Context(), m))
-		l := b.sent.letters()[0]
+		l := b.sent.deadLetters()[0]
 		for name, want := range map[string]string{
 			idem.HeaderTopic: "orders", idem.HeaderPartition: "1", idem.HeaderOffset: "42", idem.HeaderTime: "2026-01-02T03:04:05.000Z",
 			idem.HeaderGroup: "g", idem.HeaderScope: "g", idem.HeaderTenant: "acme", idem.HeaderEventID: "e1", idem.HeaderEventType: "paid",
@@ -109,8 +109,8 @@ func TestLetter_SaysWhereItComesFrom(t *testing.T) {
 	})
 }
 
-// T-04: a letter that is published again and given up again must not grow with each round.
-func TestLetter_OfALetterDoesNotGrow(t *testing.T) {
+// T-04: a dead letter that is published again and given up again must not grow with each round.
+func TestDeadLetter_OfADeadLetterDoesNotGrow(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.on(succeed)
 		p := b.start()
@@ -118,19 +118,19 @@ func TestLetter_OfALetterDoesNotGrow(t *testing.T) {
 		var sizes []int
 		for range 5 {
 			require.NoError(t, p.Handle(t.Context(), m))
-			letters := b.sent.letters()
+			letters := b.sent.deadLetters()
 			m = letters[len(letters)-1]
 			m.Topic = "orders"
 			sizes = append(sizes, len(m.Headers))
 			require.Equal(t, headers("a", "1"), m.Headers[:1])
 		}
 		require.Equal(t, sizes[1], sizes[4], "%v", sizes)
-		require.Equal(t, "0", headerOf(m, "idem-original-idem-attempts"), "what the letter before said")
+		require.Equal(t, "0", headerOf(m, "idem-original-idem-attempts"), "what the dead letter before said")
 	})
 }
 
-// T-04: a letter that the broker will never take is sent without its value, so that the partition moves on.
-func TestLetter_TooLargeBecomesAPointer(t *testing.T) {
+// T-04: a dead letter that the broker will never take is sent without its value, so that the partition moves on.
+func TestDeadLetter_TooLargeBecomesAPointer(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.sent.fail = func(m *idem.Message) error {
 			if len(m.Value) > 100 {
@@ -142,7 +142,7 @@ func TestLetter_TooLargeBecomesAPointer(t *testing.T) {
 		p := b.start()
 		m := &idem.Message{Topic: "orders", Offset: 8, Key: []byte("k"), Value: bytes.Repeat([]byte("x"), 1000), Headers: headers("a", "b")}
 		require.NoError(t, p.Handle(t.Context(), m))
-		l := b.sent.letters()[0]
+		l := b.sent.deadLetters()[0]
 		require.Nil(t, l.Value)
 		require.Equal(t, "1000", headerOf(l, idem.HeaderValueOmitted))
 		require.Equal(t, "8", headerOf(l, idem.HeaderOffset))
@@ -243,7 +243,7 @@ func TestUnhandled(t *testing.T) {
 
 		require.NoError(t, p.Handle(t.Context(), &idem.Message{Topic: "orders", Key: []byte("k")}))
 		require.Equal(t, 1, skipped.tombstones, "rule 39")
-		require.Empty(t, b.sent.letters())
+		require.Empty(t, b.sent.deadLetters())
 	})
 }
 
@@ -272,7 +272,7 @@ func TestNotFound(t *testing.T) {
 				p := b.start()
 				require.NoError(t, p.Handle(t.Context(), &idem.Message{Topic: "orders", Value: []byte(`{"type":"new"}`)}))
 				require.Equal(t, c.runs, runs)
-				require.Len(t, b.sent.letters(), c.letter)
+				require.Len(t, b.sent.deadLetters(), c.letter)
 			})
 		})
 	}
@@ -312,11 +312,11 @@ func TestTypesFromSeveralSources_ContradictionIsDeadLettered(t *testing.T) {
 		p := b.start()
 		m := &idem.Message{Topic: "t", Value: []byte(`{"type":"x"}`), Headers: headers("event-type", "y", "kind", "unknown")}
 		require.NoError(t, p.Handle(t.Context(), m))
-		require.Equal(t, 1, b.count("letter: ambiguous-id"))
+		require.Equal(t, 1, b.count("dead letter: ambiguous-id"))
 		m.Value = nil
 		m.Headers = headers("event-type", "y", "event-type", "z", "kind", "unknown")
 		require.NoError(t, p.Handle(t.Context(), m))
-		require.Equal(t, 2, b.count("letter: ambiguous-id"))
+		require.Equal(t, 2, b.count("dead letter: ambiguous-id"))
 	})
 }
 
@@ -339,7 +339,7 @@ func TestFingerprint(t *testing.T) {
 			require.NoError(t, p.Handle(t.Context(), other))
 			require.Equal(t, 1, b.count("claim: conflict"))
 			require.Equal(t, 1, b.count("run 1"))
-			require.Len(t, b.sent.letters(), c.letters)
+			require.Len(t, b.sent.deadLetters(), c.letters)
 		})
 	}
 }

@@ -87,7 +87,7 @@ func TestRetention_IsNotCountedFromTheEvent_Rule8(t *testing.T) {
 						require.Equal(t, len(msgs), n)
 					}
 					settle(msgs...)
-					require.Len(t, b.sent.letters(), 2, "a dead letter and a delayed copy")
+					require.Len(t, b.sent.deadLetters(), 2, "a dead letter and a delayed copy")
 					time.Sleep(time.Minute)
 					ran := b.count("complete: done")
 					settle(msgs...)

@@ -272,7 +272,7 @@ func (r *run) bad(hard context.Context, c *call, o outcomes, bad []*entry) error
 		what := o.of(e)
 		act := r.b.p.judge(hard, &e.delivery, what)
 		e.alone = true
-		if (act == actLetter || act == actLater) && len(errs) == 0 && !o.inDoubt(e, act) {
+		if (act == actDeadLetter || act == actLater) && len(errs) == 0 && !o.inDoubt(e, act) {
 			s, err := r.b.p.finishClaimed(r.ctx, hard, e.drop, &e.delivery, what, act)
 			e.drop()
 			if err != nil {
@@ -288,7 +288,7 @@ func (r *run) bad(hard context.Context, c *call, o outcomes, bad []*entry) error
 		release := dedup.Release{Claim: e.claim, Outcome: dedup.Unknown, Retention: e.route.retention}
 		switch {
 		case o.inDoubt(e, act):
-		case act == actLetter || act == actLater:
+		case act == actDeadLetter || act == actLater:
 			release.Outcome = e.failedOutcome()
 		default:
 			var err error

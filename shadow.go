@@ -45,8 +45,8 @@ func (p *Processor) shadow(ctx, hard context.Context, d *delivery, a dedup.Answe
 	switch act := p.judge(hard, d, o); act {
 	case actComplete:
 		return step{settled: true}, nil
-	case actLetter, actLater:
-		err := p.sendLetter(hard, d.pat, d.m, d.failure(o))
+	case actDeadLetter, actLater:
+		err := p.publishDeadLetter(hard, d.pat, d.m, d.failure(o))
 		d.came = SettledDeadLetter
 		return step{settled: err == nil}, err
 	case actRetry:

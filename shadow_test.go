@@ -64,7 +64,7 @@ func TestShadow_FailuresMeetTheirPolicy(t *testing.T) {
 		fail = true
 		require.NoError(t, b.p.Handle(t.Context(), message("e1", 2)))
 		require.Equal(t, []string{
-			"claim: fresh", "run 1", "complete: done", "claim: done", "run 1", "claim: done", "run 2", "letter: failed",
+			"claim: fresh", "run 1", "complete: done", "claim: done", "run 1", "claim: done", "run 2", "dead letter: failed",
 		}, b.all())
 	})
 }
@@ -104,7 +104,7 @@ func TestBudget_BoundsRetries(t *testing.T) {
 		require.Equal(t, 2*lanes*each, retries, "the wait for the budget takes no try away")
 		perSecond := float64(retries-100) / time.Since(began).Seconds()
 		require.InDelta(t, 10, perSecond, 1)
-		require.Len(t, b.sent.letters(), lanes*each)
+		require.Len(t, b.sent.deadLetters(), lanes*each)
 	})
 }
 
@@ -163,7 +163,7 @@ func TestShadow_UncertainRuns(t *testing.T) {
 		time.Sleep(time.Minute)
 		require.NoError(t, b.p.Handle(t.Context(), message("e1", 1)))
 		require.Equal(t, 1, b.count("run 1"), "%v", b.all())
-		require.Empty(t, b.sent.letters())
+		require.Empty(t, b.sent.deadLetters())
 	})
 }
 
@@ -198,11 +198,11 @@ func TestShadow_WaitsBeforeCommit_Rule10(t *testing.T) {
 		require.NoError(t, p.Handle(t.Context(), message("e1", 0)))
 		require.Equal(t, 1+51, b.count("run 1"))
 		require.Equal(t, 2, s.effects)
-		require.Empty(t, b.sent.letters())
+		require.Empty(t, b.sent.deadLetters())
 		store.runTx = times(50, errBoom)
 		require.NoError(t, p.Handle(t.Context(), message("e1", 0)))
 		require.Equal(t, 1+51+1, b.count("run 1"))
 		require.Equal(t, 1, b.count("run 2"))
-		require.Len(t, b.sent.letters(), 1)
+		require.Len(t, b.sent.deadLetters(), 1)
 	})
 }

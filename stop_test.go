@@ -38,7 +38,7 @@ func TestStop_HandlerIsCancelledShortlyBeforeTheGraceEnds(t *testing.T) {
 		want   []string
 	}{
 		{idem.RerunUncertain, []string{"claim: fresh", "run 1", "release: unknown", "claim: uncertain", "run 1", "complete: done"}},
-		{idem.DeadLetterUncertain, []string{"claim: fresh", "run 1", "letter: failed", "complete: dead", "claim: dead"}},
+		{idem.DeadLetterUncertain, []string{"claim: fresh", "run 1", "dead letter: failed", "complete: dead", "claim: dead"}},
 	} {
 		inBubble(t, func(t *testing.T, b *bench) {
 			ctx, cancel := context.WithCancel(t.Context())

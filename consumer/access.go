@@ -146,8 +146,8 @@ func (c Config) createCommands(topics []string, sources map[string]*sarama.Topic
 
 // Settings of the topics of a group, as commands have them.
 const (
-	settingLetters = "retention.ms=-1"
-	settingRetries = "cleanup.policy=delete"
+	settingDeadLetters = "retention.ms=-1"
+	settingRetries     = "cleanup.policy=delete"
 )
 
 // deniedError says which rights on topics this client lacks.
@@ -164,7 +164,7 @@ func (c Config) explain(err error) error {
 	return err
 }
 
-// setupError names what the topics of letters lack, if that is what err says. It waits like an outage and is told again and
+// setupError names what the topics of dead letters lack, if that is what err says. It waits like an outage and is told again and
 // again, since only a person mends it.
 func (c Config) setupError(err error, msgs []*idem.Message) error {
 	var topics []string
@@ -180,7 +180,7 @@ func (c Config) setupError(err error, msgs []*idem.Message) error {
 	case errors.Is(err, idem.ErrNoTopic):
 		var all []string
 		for _, t := range topics {
-			setting := settingLetters
+			setting := settingDeadLetters
 			if isRetryTopic(t, c.Group) {
 				setting = settingRetries
 			}

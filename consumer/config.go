@@ -100,7 +100,7 @@ type Config struct {
 	// not be: retry topics are read from these Brokers.)
 	//
 	// Give a dead-letter topic that you create yourself a retention far longer than the source's, or
-	// message.timestamp.type=LogAppendTime: letters keep the time of their record, and old ones would be deleted at once.
+	// message.timestamp.type=LogAppendTime: dead letters keep the time of their record, and old ones would be deleted at once.
 	// Copies in retry topics have the time of their making, so the broker's default is good for them if it is well beyond
 	// the delay, with cleanup.policy=delete.
 	CreateDeadLetterTopics *TopicSpec
@@ -182,8 +182,8 @@ type TopicSpec struct {
 	Partitions int32
 	// ReplicationFactor defaults to the source topic's.
 	ReplicationFactor int16
-	// Config are settings such as "retention.ms", which defaults to -1, no limit: a letter keeps the time of its record, and
-	// Kafka deletes by that time. A letter of a record that was a week old would be gone within minutes otherwise. All other
+	// Config are settings such as "retention.ms", which defaults to -1, no limit: a dead letter keeps the time of its record, and
+	// Kafka deletes by that time. A dead letter of a record that was a week old would be gone within minutes otherwise. All other
 	// settings default to the broker's. Of a retry topic, "retention.ms" and "cleanup.policy" are not taken from here: it is
 	// the broker's default for topics, but at least the delay and a day.
 	Config map[string]string
@@ -233,7 +233,7 @@ func (c Config) validate(forRun bool) (problems []error) {
 		for _, t := range c.Topics {
 			letters := c.DeadLetterTopic(t)
 			add(letters == "", "DeadLetterTopic(%q) is empty", t)
-			add(slices.Contains(c.Topics, letters), "DeadLetterTopic(%q) is %q, which is consumed as well: its letters would go round", t, letters)
+			add(slices.Contains(c.Topics, letters), "DeadLetterTopic(%q) is %q, which is consumed as well: its dead letters would go round", t, letters)
 		}
 	}
 	if s := c.CreateDeadLetterTopics; s != nil {

@@ -74,7 +74,7 @@ func TestNew_Refuses(t *testing.T) {
 		"Topics is empty":                 func(c *Config) { c.Topics = nil },
 		"Topics contains an empty name":   func(c *Config) { c.Topics = []string{""} },
 		"Topics contains a name twice":    func(c *Config) { c.Topics = []string{"a", "b", "a"} },
-		"its letters would go round":      func(c *Config) { c.Topics = []string{"a", "a.g.dlq"} }, // T-08
+		"its dead letters would go round": func(c *Config) { c.Topics = []string{"a", "a.g.dlq"} }, // T-08
 		"no ledger":                       func(c *Config) { c.Store = nil },
 		"Start is unknown(9)":             func(c *Config) { c.Start = 9 },
 		"OnGap is unknown(9)":             func(c *Config) { c.OnGap = 9 },

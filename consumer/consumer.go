@@ -130,7 +130,7 @@ func (c *Consumer) membership(ctx context.Context, first bool) error {
 	joining := context.AfterFunc(ctx, conns.cut)
 	defer joining()
 	if c.own != nil {
-		c.own.warm(ctx) // failing is no harm: it is tried again with the first letter
+		c.own.warm(ctx) // failing is no harm: it is tried again with the first dead letter
 	}
 	if first {
 		if err := c.register(ctx, client); err != nil {

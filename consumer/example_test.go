@@ -63,7 +63,7 @@ func ExampleGroupHandler() {
 	defer stop()
 	cfg := consumer.Config{
 		Group: "mailer", Store: memstore.New(memstore.Volatile()),
-		Observers: []idem.Observer{untilLetter(stop)}, Logger: slog.New(slog.DiscardHandler),
+		Observers: []idem.Observer{untilDeadLetter(stop)}, Logger: slog.New(slog.DiscardHandler),
 	}
 	settings, err := consumer.DefaultSaramaConfig(cfg) // or your own, see there
 	check(err)
@@ -137,12 +137,12 @@ func (c *countDuplicates) ObserveDuplicate(context.Context, idem.DuplicateEvent)
 	}
 }
 
-type letterSeen struct{ stop context.CancelFunc }
+type deadLetterSeen struct{ stop context.CancelFunc }
 
 // untilLetter stops the example after a dead letter.
-func untilLetter(stop context.CancelFunc) idem.Observer { return letterSeen{stop} }
+func untilDeadLetter(stop context.CancelFunc) idem.Observer { return deadLetterSeen{stop} }
 
-func (l letterSeen) ObserveDeadLetter(_ context.Context, e idem.DeadLetterEvent) {
+func (l deadLetterSeen) ObserveDeadLetter(_ context.Context, e idem.DeadLetterEvent) {
 	fmt.Println("dead letter:", e.Class)
 	l.stop()
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/idem-go/idem"
 )
 
-// ownProducer connects when it is first needed. A group and a producer do not share a client: a letter would wait behind
+// ownProducer connects when it is first needed. A group and a producer do not share a client: a dead letter would wait behind
 // fetches.
 type ownProducer struct {
 	brokers []string
@@ -47,7 +47,7 @@ func (o *ownProducer) Produce(ctx context.Context, msgs ...*idem.Message) error 
 	return err
 }
 
-// warm connects ahead of the first letter, when no handler runs: the end of ctx cuts the connections for good.
+// warm connects ahead of the first dead letter, when no handler runs: the end of ctx cuts the connections for good.
 func (o *ownProducer) warm(ctx context.Context) {
 	defer context.AfterFunc(ctx, o.conns.cut)()
 	_, _ = o.get()

@@ -33,7 +33,7 @@ func newProducer(t *testing.T, brokers []string) *Producer {
 	return p
 }
 
-// TestNewProducer_RefusesUnsafe_K35: a client that would lose letters is refused.
+// TestNewProducer_RefusesUnsafe_K35: a client that would lose dead letters is refused.
 func TestNewProducer_RefusesUnsafe_K35(t *testing.T) {
 	brokers := fakeBrokers(t, 1, "a")
 	for name, spoil := range map[string]func(*sarama.Config){
@@ -87,7 +87,7 @@ func TestProducer_HonoursContext(t *testing.T) {
 	require.Less(t, time.Since(began), 2*time.Second)
 }
 
-// TestPartitioner_LikeJava_K35: the letters of a key lie where Java's default partitioner would put them. The hashes are from
+// TestPartitioner_LikeJava_K35: the dead letters of a key lie where Java's default partitioner would put them. The hashes are from
 // the tests of Kafka's own murmur2.
 func TestPartitioner_LikeJava_K35(t *testing.T) {
 	sc, err := DefaultSaramaConfig(Config{Group: "g"})

@@ -28,7 +28,7 @@ func withDelays(delays ...time.Duration) func(*Consumer) {
 // copyOf makes the copy of event number i of a source topic that lies in the topic for a delay.
 func copyOf(t *testing.T, source, group string, i int, delay time.Duration) *sarama.ProducerMessage {
 	t.Helper()
-	l := idem.Letter{
+	l := idem.DeadLetter{
 		Key: dedup.Key{Scope: group, Type: "thing", ID: fmt.Sprint(i)}, Group: group,
 		Message: &idem.Message{
 			Topic: source, Offset: int64(i), Time: time.Now(), Key: fmt.Append(nil, "key-", i), Value: []byte("{}"),
@@ -119,7 +119,7 @@ func TestHandler_WaitsUntilDue_T05(t *testing.T) {
 	})
 }
 
-// TestKafka_RetryTopics_T05: copies wait for longer than a rebalance may take, and the group has none. Replayed letters run at
+// TestKafka_RetryTopics_T05: copies wait for longer than a rebalance may take, and the group has none. Replayed dead letters run at
 // once. The topics have the shape of their source.
 func TestKafka_RetryTopics_T05(t *testing.T) {
 	brokers, topic, cfg := onKafka(t, 3)

@@ -92,7 +92,7 @@ func setProducer(sc *sarama.Config) {
 	p.Return.Successes = true
 	p.Return.Errors = true
 	p.MaxMessageBytes = 64 << 20                 // the broker decides what is too large
-	p.Partitioner = sarama.NewMurmur2Partitioner // as Java does, so that letters of a key are where others look for them
+	p.Partitioner = sarama.NewMurmur2Partitioner // as Java does, so that dead letters of a key are where others look for them
 	p.Timeout = 10 * time.Second
 }
 
@@ -124,10 +124,10 @@ func checkSarama(sc *sarama.Config, cfg Config) (problems []error) {
 // checkProducer finds what would let a dead letter be lost although it was acknowledged.
 func checkProducer(sc *sarama.Config) (problems []error) {
 	if sc.Producer.RequiredAcks != sarama.WaitForAll {
-		problems = append(problems, errors.New("sarama: Producer.RequiredAcks must be WaitForAll: a letter is lost with its leader otherwise"))
+		problems = append(problems, errors.New("sarama: Producer.RequiredAcks must be WaitForAll: a dead letter is lost with its leader otherwise"))
 	}
 	if !sc.Producer.Return.Successes || !sc.Producer.Return.Errors {
-		problems = append(problems, errors.New("sarama: Producer.Return.Successes and .Errors must be true: nobody knows what became of a letter otherwise"))
+		problems = append(problems, errors.New("sarama: Producer.Return.Successes and .Errors must be true: nobody knows what became of a dead letter otherwise"))
 	}
 	return problems
 }

@@ -40,18 +40,18 @@ func (c *Consumer) prepareTopics(ctx context.Context, client sarama.Client) erro
 		return err
 	}
 	if err := c.prepareRetries(ctx, client, admin, sources); err != nil || c.own == nil {
-		return err // the letters of a foreign producer may go to another cluster
+		return err // the dead letters of a foreign producer may go to another cluster
 	}
 	letters := make(map[string]*sarama.TopicMetadata, len(sources))
 	for _, source := range sources {
 		letters[c.cfg.DeadLetterTopic(source.Name)] = source
 	}
-	err = c.createMissing(client, admin, letters, c.createLetters)
+	err = c.createMissing(client, admin, letters, c.createDeadLetters)
 	if err == nil {
 		_, err = c.awaitTopics(ctx, client, slices.Sorted(maps.Keys(letters)), opWrite)
 	}
 	if errors.As(err, &gone) {
-		gone.DeadLetters, gone.Fix = true, c.cfg.createCommands(gone.Topics, letters, settingLetters)
+		gone.DeadLetters, gone.Fix = true, c.cfg.createCommands(gone.Topics, letters, settingDeadLetters)
 	}
 	return err
 }
@@ -110,7 +110,7 @@ func (c *Consumer) awaitTopics(ctx context.Context, client sarama.Client, names 
 }
 
 // createLetters creates a dead-letter topic.
-func (c *Consumer) createLetters(admin sarama.ClusterAdmin, name string, source *sarama.TopicMetadata) error {
+func (c *Consumer) createDeadLetters(admin sarama.ClusterAdmin, name string, source *sarama.TopicMetadata) error {
 	keep := "-1"
 	settings := map[string]*string{"retention.ms": &keep}
 	for k, v := range c.cfg.CreateDeadLetterTopics.Config {

@@ -73,7 +73,7 @@ const (
 	Busy
 	// Done: a duplicate of an event that was handled.
 	Done
-	// Dead: the event was given up; [Answer.Reason] says why. Its letter is in a dead-letter topic.
+	// Dead: the event was given up; [Answer.Reason] says why. Its dead letter is in a dead-letter topic.
 	Dead
 	// Rescheduled: a later attempt of the event is on its way, this copy is overtaken.
 	Rescheduled
@@ -192,7 +192,7 @@ type Completion struct {
 	Result Result
 	// Dead, if not empty, says that the event is given up, and why. Any bytes will do, since an event that cannot be given up
 	// would be in the way for ever; what a store cannot keep is replaced. At most [MaxReason] bytes are kept.
-	// Claim.First, if not zero, is kept as the record's origin from then on: that of the delivery whose letter was sent
+	// Claim.First, if not zero, is kept as the record's origin from then on: that of the delivery whose dead letter was sent
 	// (rule 6).
 	Dead string
 	// Retry, if not zero, says that the event was published again as this attempt ([Position.Retry]): the record is open

@@ -47,7 +47,7 @@ type Record struct {
 	Takeovers uint32
 	// Lease is how long the claim still lasts by the server's clock. Zero or less: its holder has not spoken in time.
 	Lease time.Duration
-	// First is the origin of the delivery that made the record; of a dead one, of the delivery whose letter was sent.
+	// First is the origin of the delivery that made the record; of a dead one, of the delivery whose dead letter was sent.
 	First  Origin
 	Reason string
 	// Compared says how copies of the event are compared with it.

@@ -16,7 +16,7 @@ func TestStateString(t *testing.T) {
 	}
 }
 
-// Only what was handled or given up by a person leaves nothing to do: a letter may be deleted then. An event that was given up
+// Only what was handled or given up by a person leaves nothing to do: a dead letter may be deleted then. An event that was given up
 // by itself waits for a person, whatever its handler said.
 func TestRecordSettled(t *testing.T) {
 	for name, c := range map[string]struct {

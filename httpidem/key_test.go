@@ -111,7 +111,7 @@ func TestParseKey_H01(t *testing.T) {
 		"bare, comma at the end":   {values: []string{"a,"}},
 		"quoted with a comma":      {values: []string{`"a,b"`}, strict: "a,b", lenient: "a,b"},
 		"UUID with other hyphens":  {values: []string{`"8e03978e40d5-43dd-bc93-6894-a57f9324"`}, uuidOnly: true},
-		"UUID with a letter":       {values: []string{`"ge03978e-40d5-43dd-bc93-6894a57f9324"`}, uuidOnly: true},
+		"UUID with a dead letter":  {values: []string{`"ge03978e-40d5-43dd-bc93-6894a57f9324"`}, uuidOnly: true},
 		"case is kept otherwise":   {values: []string{`"ABC"`}, strict: "ABC", lenient: "ABC"},
 	} {
 		t.Run(name, func(t *testing.T) {

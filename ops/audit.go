@@ -12,8 +12,8 @@ import (
 
 // The actions of audit lines that are no [ActionKind].
 const (
-	actionEnter        = "enter"
-	actionReplayLetter = "replay letter"
+	actionEnter            = "enter"
+	actionReplayDeadLetter = "replay dead letter"
 )
 
 // The outcomes of audit lines that are none of a replay.
@@ -23,18 +23,18 @@ const (
 )
 
 // auditReplay writes what became of a dead letter, or of all of a plan if row is nil. Payloads are not in it (G-04).
-func (h *Handler) auditReplay(ctx context.Context, p *replayPlan, row *letterRow, outcome, note string) {
+func (h *Handler) auditReplay(ctx context.Context, p *replayPlan, row *deadLetterRow, outcome, note string) {
 	e := AuditEvent{Who: p.Who, Action: string(ActionReplay), Plan: p.ID, Outcome: outcome, Note: note}
 	if row != nil {
-		e.Action, e.Letter, e.EventType, e.EventID = actionReplayLetter, row.letterPlace.String(), row.Type, row.ID
+		e.Action, e.DeadLetter, e.EventType, e.EventID = actionReplayDeadLetter, row.deadLetterPlace.String(), row.Type, row.ID
 	}
 	h.audit(ctx, slog.LevelInfo, e)
 }
 
 // auditRead writes that somebody has seen the payload of a dead letter.
-func (h *Handler) auditRead(v *visit, row *letterRow) {
+func (h *Handler) auditRead(v *visit, row *deadLetterRow) {
 	h.audit(v.context(), slog.LevelInfo, AuditEvent{
-		Who: v.who, Action: string(ActionPayload), Letter: row.letterPlace.String(), EventType: row.Type, EventID: row.ID, Outcome: outcomeRead, Path: pathOf(v.r.URL),
+		Who: v.who, Action: string(ActionPayload), DeadLetter: row.deadLetterPlace.String(), EventType: row.Type, EventID: row.ID, Outcome: outcomeRead, Path: pathOf(v.r.URL),
 	})
 }
 
@@ -54,8 +54,8 @@ func (h *Handler) refused(v *visit, a Action, why string) {
 	e := AuditEvent{
 		Who: v.who, Action: string(a.Kind), Plan: clip(a.Plan, maxErrorText), EventType: a.EventType, EventID: a.EventID, Outcome: outcomeRefused, Note: why, Path: pathOf(v.r.URL),
 	}
-	if len(a.Letters) == 1 {
-		e.Letter = a.Letters[0]
+	if len(a.DeadLetters) == 1 {
+		e.DeadLetter = a.DeadLetters[0]
 	}
 	h.audit(v.context(), slog.LevelWarn, e)
 }
@@ -66,7 +66,7 @@ func (h *Handler) audit(ctx context.Context, level slog.Level, e AuditEvent) {
 	e.Time, e.Group, e.Note = h.now(), h.cfg.Consumer.Group, clip(e.Note, maxErrorText)
 	attrs := []slog.Attr{slog.String("who", e.Who), slog.String("group", e.Group), slog.String("outcome", e.Outcome)}
 	for _, x := range []struct{ name, value string }{
-		{"plan", e.Plan}, {"letter", e.Letter}, {"type", e.EventType}, {"event_id", e.EventID}, {"path", e.Path}, {"note", e.Note},
+		{"plan", e.Plan}, {"dead_letter", e.DeadLetter}, {"type", e.EventType}, {"event_id", e.EventID}, {"path", e.Path}, {"note", e.Note},
 	} {
 		if x.value != "" {
 			attrs = append(attrs, slog.String(x.name, x.value))

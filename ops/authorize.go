@@ -28,12 +28,12 @@ const (
 // Action is what somebody asks for, and its object.
 type Action struct {
 	Kind ActionKind
-	// Page is the last part of the path, such as "letters"; empty for the start page.
+	// Page is the last part of the path, such as "dead letters"; empty for the start page.
 	Page string
 	// Topic is the dead-letter topic that is listed, read or replayed. Empty: none was named.
 	Topic string
-	// Letters are the dead letters it is about, each as "topic/partition/offset". Not set for lists.
-	Letters []string
+	// DeadLetters are the dead letters it is about, each as "topic/partition/offset". Not set for lists.
+	DeadLetters []string
 	// EventID, EventType and Tenant are those of the event that is looked up, as far as they were named.
 	EventID, EventType, Tenant string
 	// Plan is the id of the plan that is shown or carried out.
@@ -46,12 +46,12 @@ func viewOf(v *visit, name string) Action {
 	switch name {
 	case "event":
 		a.EventID, a.EventType, a.Tenant, a.Topic = v.identity("id"), v.identity("type"), v.identity("tenant"), v.query("topic")
-	case "letters":
+	case "dead-letters":
 		a.EventID, a.EventType, a.Topic = v.query("id"), v.query("type"), v.query("topic")
-	case "letter":
+	case "dead-letter":
 		a.Topic = v.query("topic")
 		if place, err := parsePlace(a.Topic, v.query("partition")+"/"+v.query("offset")); err == nil {
-			a.Letters = []string{place.String()}
+			a.DeadLetters = []string{place.String()}
 		}
 	case "plan":
 		a.Plan = v.query("id")
@@ -88,10 +88,10 @@ func crossSite(r *http.Request) bool {
 }
 
 // planned is the action of making or carrying out a plan.
-func planned(kind ActionKind, page, plan, topic string, at []letterPlace) Action {
+func planned(kind ActionKind, page, plan, topic string, at []deadLetterPlace) Action {
 	a := Action{Kind: kind, Page: page, Plan: plan, Topic: topic}
 	for _, place := range at {
-		a.Letters = append(a.Letters, place.String())
+		a.DeadLetters = append(a.DeadLetters, place.String())
 	}
 	return a
 }

@@ -36,15 +36,15 @@ func (l *auditLog) take() []AuditEvent {
 	return events
 }
 
-const fakeLetter = "letter?topic=orders.billing.dlq&partition=0&offset=0"
+const fakeDeadLetter = "dead-letter?topic=orders.billing.dlq&partition=0&offset=0"
 
 // A proxy that forbids some paths of the page must not be led round by others that end the same way.
 func TestPaths_Exact(t *testing.T) {
 	s, letters := fullSite(t)
 	id := s.planFor("0/0")
-	for _, name := range []string{"", "letters", fakeLetter, "plan?id=" + id} {
+	for _, name := range []string{"", "dead-letters", fakeDeadLetter, "plan?id=" + id} {
 		require.Equal(t, http.StatusOK, s.get(name).status, name)
-		for _, before := range []string{"x/", "letters/", "letter%2F", "x%2F", ".%2F", "%2F", "%5C", ";x/"} {
+		for _, before := range []string{"x/", "dead-letters/", "dead-letter%2F", "x%2F", ".%2F", "%2F", "%5C", ";x/"} {
 			require.Equal(t, http.StatusNotFound, s.get(before+name).status, before+name)
 		}
 		if name != "" { // the same in other words
@@ -69,17 +69,17 @@ func TestCrossSite_SubResources_G10(t *testing.T) {
 	for _, site := range []string{"cross-site", "same-site"} {
 		for mode, dest := range map[string]string{"no-cors": "image", "cors": "empty", "navigate": "iframe", "": ""} {
 			s.header = http.Header{"Sec-Fetch-Site": {site}, "Sec-Fetch-Mode": {mode}, "Sec-Fetch-Dest": {dest}}
-			require.Equal(t, http.StatusForbidden, s.get("letters?id=none").status, "%s %s", mode, dest)
+			require.Equal(t, http.StatusForbidden, s.get("dead-letters?id=none").status, "%s %s", mode, dest)
 		}
 		s.header = http.Header{"Sec-Fetch-Site": {site}, "Sec-Fetch-Mode": {"navigate"}, "Sec-Fetch-Dest": {"document"}}
 		require.Equal(t, http.StatusOK, s.get("event?id=order-4711").status)
 	}
 	for _, e := range audit.take() {
-		require.Equal(t, []string{outcomeRefused, "/admin/idem/letters"}, []string{e.Outcome, e.Path})
+		require.Equal(t, []string{outcomeRefused, "/admin/idem/dead-letters"}, []string{e.Outcome, e.Path})
 	}
 	for _, site := range []string{"same-origin", "none", ""} {
 		s.header = http.Header{"Sec-Fetch-Site": {site}, "Sec-Fetch-Mode": {"cors"}, "Sec-Fetch-Dest": {"empty"}}
-		require.Equal(t, http.StatusOK, s.get("letters").status)
+		require.Equal(t, http.StatusOK, s.get("dead-letters").status)
 	}
 }
 
@@ -166,25 +166,25 @@ func TestAuthorize(t *testing.T) {
 		}
 	})
 	id := s.planFor("0/0")
-	s.get(fakeLetter)
+	s.get(fakeDeadLetter)
 	s.get("event?id=order-4711&type=order.created")
 	require.Equal(t, []Action{
-		{Kind: ActionPlan, Page: "plan", Topic: fakeTopic, Letters: []string{"orders.billing.dlq/0/0"}},
+		{Kind: ActionPlan, Page: "plan", Topic: fakeTopic, DeadLetters: []string{"orders.billing.dlq/0/0"}},
 		{Kind: ActionView, Page: "plan", Plan: id},
-		{Kind: ActionView, Page: "letter", Topic: fakeTopic, Letters: []string{"orders.billing.dlq/0/0"}},
-		{Kind: ActionPayload, Page: "letter", Topic: fakeTopic, Letters: []string{"orders.billing.dlq/0/0"}},
+		{Kind: ActionView, Page: "dead-letter", Topic: fakeTopic, DeadLetters: []string{"orders.billing.dlq/0/0"}},
+		{Kind: ActionPayload, Page: "dead-letter", Topic: fakeTopic, DeadLetters: []string{"orders.billing.dlq/0/0"}},
 		{Kind: ActionView, Page: "event", EventID: "order-4711", EventType: "order.created"},
 	}, seen)
 	require.Len(t, audit.take(), 1, "the payload was read")
 
 	forbid = ActionReplay
 	require.Equal(t, http.StatusForbidden, s.post("replay", url.Values{"id": {id}}).status)
-	require.Equal(t, Action{Kind: ActionReplay, Page: "replay", Plan: id, Topic: fakeTopic, Letters: []string{"orders.billing.dlq/0/0"}}, seen[len(seen)-1])
+	require.Equal(t, Action{Kind: ActionReplay, Page: "replay", Plan: id, Topic: fakeTopic, DeadLetters: []string{"orders.billing.dlq/0/0"}}, seen[len(seen)-1])
 	require.Empty(t, letters.replayed)
 	forbid = ActionPlan
 	require.Equal(t, http.StatusForbidden, s.post("plan", url.Values{"topic": {fakeTopic}, "at": {"0/0"}}).status)
 	forbid = ActionView
-	for _, name := range []string{"", "letters", fakeLetter, "event?id=order-4711", "plan?id=" + id} {
+	for _, name := range []string{"", "dead-letters", fakeDeadLetter, "event?id=order-4711", "plan?id=" + id} {
 		require.Equal(t, http.StatusForbidden, s.get(name).status, name)
 	}
 	for name := range assets() {
@@ -198,11 +198,11 @@ func TestAuthorize(t *testing.T) {
 		require.Equal(t, "not in the group of operators", e.Note)
 		require.Equal(t, []string{"replay", "plan", "view", "view", "view", "view", "view"}[i], e.Action)
 	}
-	require.Equal(t, []string{id, "orders.billing.dlq/0/0", "/admin/idem/replay"}, []string{events[0].Plan, events[0].Letter, events[0].Path})
+	require.Equal(t, []string{id, "orders.billing.dlq/0/0", "/admin/idem/replay"}, []string{events[0].Plan, events[0].DeadLetter, events[0].Path})
 	require.Equal(t, 7, strings.Count(log.String(), "level=WARN"))
 
 	forbid = ActionPayload
-	a := s.get(fakeLetter)
+	a := s.get(fakeDeadLetter)
 	require.Equal(t, http.StatusOK, a.status)
 	require.NotContains(t, a.body, "A-4711")
 	require.Contains(t, a.body, "you may not see them")
@@ -223,12 +223,12 @@ func TestAudit_ReadsAndRefusals(t *testing.T) {
 		}
 	})
 	s.header.Set("X-User", "ada")
-	require.Contains(t, s.get(fakeLetter).body, "A-4711")
-	s.do(http.MethodHead, fakeLetter, nil)
+	require.Contains(t, s.get(fakeDeadLetter).body, "A-4711")
+	s.do(http.MethodHead, fakeDeadLetter, nil)
 	read := audit.take()
 	require.Len(t, read, 1, "HEAD shows nothing")
 	require.Equal(t, []string{"ada", "payload", "orders.billing.dlq/0/0", "order-4700", outcomeRead},
-		[]string{read[0].Who, read[0].Action, read[0].Letter, read[0].EventID, read[0].Outcome})
+		[]string{read[0].Who, read[0].Action, read[0].DeadLetter, read[0].EventID, read[0].Outcome})
 	require.NotContains(t, log.String(), "A-4711", "a payload in the log")
 
 	id := s.planFor("0/0")
@@ -236,11 +236,11 @@ func TestAudit_ReadsAndRefusals(t *testing.T) {
 	s.get("plan?id=" + id)
 	s.post("replay", url.Values{"id": {id}})
 	s.header.Del("X-User")
-	s.get("letters?id=secret")
+	s.get("dead-letters?id=secret")
 	got := audit.take()
 	require.Len(t, got, 3)
 	for i, want := range [][]string{
-		{"bob", "view", id, "/admin/idem/plan"}, {"bob", "replay", id, "/admin/idem/replay"}, {"", "enter", "", "/admin/idem/letters"},
+		{"bob", "view", id, "/admin/idem/plan"}, {"bob", "replay", id, "/admin/idem/replay"}, {"", "enter", "", "/admin/idem/dead-letters"},
 	} {
 		require.Equal(t, outcomeRefused, got[i].Outcome)
 		require.Equal(t, want, []string{got[i].Who, got[i].Action, got[i].Plan, got[i].Path})
@@ -269,6 +269,6 @@ func TestAudit_ReadsAndRefusals(t *testing.T) {
 func TestHidePayloads_IsNotAudited(t *testing.T) {
 	var audit auditLog
 	s, _ := fullSite(t, func(c *Config) { c.HidePayloads, c.Audit = true, audit.add })
-	require.NotContains(t, s.get(fakeLetter).body, "A-4711")
+	require.NotContains(t, s.get(fakeDeadLetter).body, "A-4711")
 	require.Empty(t, audit.take())
 }

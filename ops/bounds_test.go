@@ -15,7 +15,7 @@ import (
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/dedup"
-	"github.com/idem-go/idem/internal/letters"
+	"github.com/idem-go/idem/internal/deadletters"
 )
 
 // P-23: nothing of an identity is trimmed. The link of an event whose ID has blanks at its ends does not answer for another event.
@@ -79,13 +79,13 @@ func (s *slowParked) list(context.Context) (parkedState, error) {
 }
 
 // A record of a megabyte may have so many headers that the page would be tens of megabytes, and one may have a name as long as that.
-func TestLetter_ManyHeaders(t *testing.T) {
+func TestDeadLetter_ManyHeaders(t *testing.T) {
 	s, letters := fullSite(t)
 	letters.all[0].Headers = append(letters.all[0].Headers, idem.Header{Key: strings.Repeat("n", 1<<20), Value: []byte(strings.Repeat("v", 1<<20))})
 	for range 50_000 {
 		letters.all[0].Headers = append(letters.all[0].Headers, idem.Header{Key: "h", Value: []byte{1}})
 	}
-	a := s.get("letter?topic=orders.billing.dlq&partition=0&offset=0")
+	a := s.get("dead-letter?topic=orders.billing.dlq&partition=0&offset=0")
 	require.Equal(t, 200, a.status)
 	require.Less(t, len(a.body), 200<<10)
 	require.Contains(t, a.body, "more are not shown")
@@ -94,16 +94,16 @@ func TestLetter_ManyHeaders(t *testing.T) {
 // Whoever may write to the topic may write anything into the headers that Idem reads.
 func TestRowOf_Bounds(t *testing.T) {
 	long := strings.Repeat("é", 1<<20)
-	row := rowOf(&letters.Row{Record: "0/1", Class: idem.Class(long), Type: long, ID: long, Tenant: long, Scope: long, Error: long, Problem: long, Note: long})
+	row := rowOf(&deadletters.Row{Record: "0/1", Class: idem.Class(long), Type: long, ID: long, Tenant: long, Scope: long, Error: long, Problem: long, Note: long})
 	require.Less(t, len(fmt.Sprintf("%#v", row)), 16<<10)
 }
 
-// A replay that has left letters alone does not look like one that has not.
+// A replay that has left dead letters alone does not look like one that has not.
 func TestReplay_LeftAlone(t *testing.T) {
 	s, letters := fullSite(t)
 	id := s.planFor("0/0")
 	letters.mu.Lock()
-	letters.replayed[letterPlace{fakeTopic, 0, 0}] = 1 // by the command, meanwhile
+	letters.replayed[deadLetterPlace{fakeTopic, 0, 0}] = 1 // by the command, meanwhile
 	letters.mu.Unlock()
 	a := s.post("replay", url.Values{"id": {id}})
 	require.Contains(t, a.body, "0 of 1 replayed")

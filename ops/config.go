@@ -49,7 +49,7 @@ type Config struct {
 	// TrustedOrigins are origins such as "https://admin.example.com" from which the page's own forms may come beside its Host:
 	// for a proxy that changes the Host header and browsers that send no Sec-Fetch-Site. Default: none.
 	TrustedOrigins []string
-	// Audit is called for every replay and every letter of one, for every payload that is shown, and for refused requests, beside
+	// Audit is called for every replay and every dead letter of one, for every payload that is shown, and for refused requests, beside
 	// the log line. Of those at most 60 a minute are told of people who were let in, and 60 of strangers and other sites. It is called from one goroutine at a time for each replay, from many for the rest, and
 	// must not block for long.
 	Audit func(context.Context, AuditEvent)
@@ -145,13 +145,13 @@ type Finding struct {
 type AuditEvent struct {
 	Time time.Time
 	Who  string // what Auth said; "loopback" without it; empty for somebody who was not let in
-	// Action is "replay" when a plan is confirmed and when it has ended, "replay letter" for each letter of it, "payload" when a payload
+	// Action is "replay" when a plan is confirmed and when it has ended, "replay dead letter" for each dead letter of it, "payload" when a payload
 	// is shown. For a refused request it is the [ActionKind], or "enter" if nothing of the page was reached.
 	Action string
 	Plan   string // the same for all that belongs together
 	Group  string
-	// Letter is where the letter lies, "topic/partition/offset", and Event whose letter it is; empty for the whole replay.
-	Letter, EventType, EventID string
+	// DeadLetter is where the dead letter lies, "topic/partition/offset", and Event whose dead letter it is; empty for the whole replay.
+	DeadLetter, EventType, EventID string
 	// Outcome is "begun", "replayed", "skipped", "done", "interrupted", "failed", "read" or "refused", and Note says more.
 	Outcome, Note string
 	// Path is the path of the request, without its query. Empty for replays.

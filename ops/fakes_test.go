@@ -14,29 +14,29 @@ import (
 )
 
 // fakeLetters is a dead-letter topic in memory.
-type fakeLetters struct {
+type fakeDeadLetters struct {
 	mu       sync.Mutex
 	topic    string
-	all      []letterDetail
-	replayed map[letterPlace]int
+	all      []deadLetterDetail
+	replayed map[deadLetterPlace]int
 	err      error
 	hold     chan struct{} // replay waits for it
 }
 
 const fakeTopic = "orders.billing.dlq"
 
-func newFakeLetters(all ...letterDetail) *fakeLetters {
+func newFakeDeadLetters(all ...deadLetterDetail) *fakeDeadLetters {
 	for i := range all {
-		all[i].letterPlace = letterPlace{fakeTopic, int32(i % 2), int64(i)}
+		all[i].deadLetterPlace = deadLetterPlace{fakeTopic, int32(i % 2), int64(i)}
 	}
-	return &fakeLetters{topic: fakeTopic, all: all, replayed: map[letterPlace]int{}}
+	return &fakeDeadLetters{topic: fakeTopic, all: all, replayed: map[deadLetterPlace]int{}}
 }
 
-func (f *fakeLetters) topics(context.Context) ([]string, error) {
+func (f *fakeDeadLetters) topics(context.Context) ([]string, error) {
 	return []string{f.topic}, f.err
 }
 
-func (f *fakeLetters) newest(_ context.Context, q letterFilter, limit int) (p letterPage, err error) {
+func (f *fakeDeadLetters) newest(_ context.Context, q deadLetterFilter, limit int) (p deadLetterPage, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	p.Scanned, p.Size = len(f.all), int64(len(f.all))
@@ -49,33 +49,33 @@ func (f *fakeLetters) newest(_ context.Context, q letterFilter, limit int) (p le
 			p.More = true
 			break
 		}
-		p.Rows = append(p.Rows, l.letterRow)
+		p.Rows = append(p.Rows, l.deadLetterRow)
 	}
 	return p, f.err
 }
 
-func (f *fakeLetters) get(_ context.Context, at letterPlace) (letterDetail, error) {
+func (f *fakeDeadLetters) get(_ context.Context, at deadLetterPlace) (deadLetterDetail, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, l := range f.all {
-		if l.letterPlace == at {
+		if l.deadLetterPlace == at {
 			return l, f.err
 		}
 	}
-	return letterDetail{}, errors.New("there is no such record")
+	return deadLetterDetail{}, errors.New("there is no such record")
 }
 
-func (f *fakeLetters) plan(_ context.Context, _ string, at []letterPlace, d decisions) (p letterPlan, err error) {
+func (f *fakeDeadLetters) plan(_ context.Context, _ string, at []deadLetterPlace, d decisions) (p deadLetterPlan, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, l := range f.all {
-		if !slices.Contains(at, l.letterPlace) {
+		if !slices.Contains(at, l.deadLetterPlace) {
 			continue
 		}
-		row := l.letterRow
+		row := l.deadLetterRow
 		row.Verdict, row.Action = "dead", "reopen and publish"
 		switch {
-		case f.replayed[l.letterPlace] > 0:
+		case f.replayed[l.deadLetterPlace] > 0:
 			row.Verdict, row.Action = "already done", actionSkip
 		case row.Generation > 2 && !d.Again:
 			row.Verdict, row.Action, row.Note = "reopened often", actionSkip, "it was reopened 3 times and came back each time"
@@ -85,7 +85,7 @@ func (f *fakeLetters) plan(_ context.Context, _ string, at []letterPlace, d deci
 	return p, f.err
 }
 
-func (f *fakeLetters) replay(ctx context.Context, _ string, at []letterPlace, _ decisions, each func(letterRow, bool, error)) error {
+func (f *fakeDeadLetters) replay(ctx context.Context, _ string, at []deadLetterPlace, _ decisions, each func(deadLetterRow, bool, error)) error {
 	if f.hold != nil {
 		select {
 		case <-f.hold:
@@ -94,11 +94,11 @@ func (f *fakeLetters) replay(ctx context.Context, _ string, at []letterPlace, _ 
 		}
 	}
 	for _, l := range f.all {
-		if slices.Contains(at, l.letterPlace) {
+		if slices.Contains(at, l.deadLetterPlace) {
 			f.mu.Lock()
-			f.replayed[l.letterPlace]++
+			f.replayed[l.deadLetterPlace]++
 			f.mu.Unlock()
-			row := l.letterRow
+			row := l.deadLetterRow
 			row.Verdict = "dead"
 			each(row, true, nil)
 		}
@@ -108,9 +108,9 @@ func (f *fakeLetters) replay(ctx context.Context, _ string, at []letterPlace, _ 
 
 // fakeEvents knows some events.
 type fakeEvents struct {
-	answer  eventAnswer
-	letters eventLetters
-	err     error
+	answer      eventAnswer
+	deadLetters eventDeadLetters
+	err         error
 }
 
 func (f *fakeEvents) find(_ context.Context, q eventQuery) (a eventAnswer, err error) {
@@ -125,11 +125,11 @@ func (f *fakeEvents) find(_ context.Context, q eventQuery) (a eventAnswer, err e
 	return a, f.err
 }
 
-func (f *fakeEvents) lettersOf(_ context.Context, q eventQuery) (l eventLetters, err error) {
-	l.Scanned = f.letters.Scanned
-	for _, r := range f.letters.Letters {
+func (f *fakeEvents) deadLettersOf(_ context.Context, q eventQuery) (l eventDeadLetters, err error) {
+	l.Scanned = f.deadLetters.Scanned
+	for _, r := range f.deadLetters.DeadLetters {
 		if r.ID == q.ID {
-			l.Letters = append(l.Letters, r)
+			l.DeadLetters = append(l.DeadLetters, r)
 		}
 	}
 	return l, f.err
@@ -155,15 +155,15 @@ func (f *fakeSource[T]) stuck(ctx context.Context) (T, error) { return f.read(ct
 func (f *fakeSource[T]) list(ctx context.Context) (T, error)  { return f.read(ctx) }
 
 // full are sources with something in each.
-func full(now time.Time) (sources, *fakeLetters) {
+func full(now time.Time) (sources, *fakeDeadLetters) {
 	ago := func(d time.Duration) time.Time { return now.Add(-d) }
 	key := func(typ, id string) dedup.Key { return dedup.Key{Scope: "billing", Type: typ, ID: id} }
 	origin := dedup.Origin{Topic: "orders", Partition: 3, Offset: 48113, Time: ago(4 * time.Minute)}
-	var letters []letterDetail
+	var letters []deadLetterDetail
 	for i := range 12 {
 		class := classes[i%5]
-		letters = append(letters, letterDetail{
-			letterRow: letterRow{
+		letters = append(letters, deadLetterDetail{
+			deadLetterRow: deadLetterRow{
 				Failed: ago(time.Duration(13-i) * 7 * time.Minute), Class: class, Scope: "billing", Type: []string{"order.paid", "order.created"}[i%2],
 				ID: fmt.Sprintf("order-%d", 4700+i), Origin: fmt.Sprintf("orders/3/%d", 48000+i), Attempts: 1 + i%8, Generation: uint32(i % 4),
 				Error: []string{"card declined: do not retry", "post https://pay.example/v1/charges: 503 Service Unavailable, after 8 attempts in 32 s"}[i%2],
@@ -172,22 +172,22 @@ func full(now time.Time) (sources, *fakeLetters) {
 			Headers: []idem.Header{{Key: "traceparent", Value: []byte("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")}, {Key: idem.HeaderErrorClass, Value: []byte(class)}, {Key: idem.HeaderEventID, Value: []byte("order-47")}},
 		})
 	}
-	box := newFakeLetters(letters...)
-	var rows []letterRow
+	box := newFakeDeadLetters(letters...)
+	var rows []deadLetterRow
 	for _, l := range box.all {
-		rows = append(rows, l.letterRow)
+		rows = append(rows, l.deadLetterRow)
 	}
 	committed := func(n int64) *int64 { return &n }
 	s := sources{
-		monitor: NewMonitor(),
-		letters: box,
+		monitor:     NewMonitor(),
+		deadLetters: box,
 		events: &fakeEvents{
 			answer: eventAnswer{Records: []eventRecord{
 				{Record: dedup.Record{Key: key("order.paid", "order-4711"), State: dedup.Finished, Tx: true, First: origin, Created: ago(4*time.Minute - time.Second), Changed: ago(3 * time.Minute), Expires: now.Add(7 * 24 * time.Hour), Fence: 2, Failures: 1}, Ledger: "Postgres at db.example/idem", Next: "nothing: further deliveries are duplicates"},
 				{Record: dedup.Record{Key: key("order.paid", "order-4700"), State: dedup.GivenUp, First: origin, Created: ago(2 * time.Hour), Changed: ago(91 * time.Minute), Expires: now.Add(7 * 24 * time.Hour), Fence: 8, Failures: 8, Takeovers: 1, Reason: "permanent: card declined: do not retry"}, Ledger: "Postgres at db.example/idem", Next: "a person: idem dlq replay lets it run again, idem event skip gives it up for good"},
 				{Record: dedup.Record{Key: key("order.created", "order-99"), State: dedup.Claimed, First: origin, Changed: ago(3 * time.Minute), Lease: -2 * time.Minute, Fence: 1}, Ledger: "Redis", Next: "its holder has not spoken for 2m0s beyond its lease: the next delivery takes it over, as uncertain"},
 			}},
-			letters: eventLetters{Scanned: 12, Letters: rows},
+			deadLetters: eventDeadLetters{Scanned: 12, DeadLetters: rows},
 		},
 		group: &fakeSource[groupState]{value: groupState{
 			Members: []groupMember{{"idem-7f9c", "billing-0", []memberTopic{{"orders", []int32{0, 1, 2}}}}, {"idem-11aa", "", []memberTopic{{"orders", []int32{3, 4, 5}}, {"orders.billing.retry", []int32{0, 1}}}}},
@@ -196,7 +196,7 @@ func full(now time.Time) (sources, *fakeLetters) {
 				{"orders", 2, false, committed(1204), 0, 18204, 17000, "billing-0", ""}, {"orders", 3, false, nil, 0, 12, 12, "", ""},
 				{"orders.billing.retry", 0, true, committed(4), 0, 4, 0, "idem-11aa", ""}, {"orders.billing.retry", 1, true, nil, 0, 0, 0, "", "the partition has no leader"},
 			},
-			Letters: []letterTopic{{fakeTopic, 12}},
+			DeadLetters: []deadLetterTopic{{fakeTopic, 12}},
 		}},
 		claims: &fakeSource[[]ledgerClaims]{value: []ledgerClaims{{Ledger: "Postgres at db.example/idem", Records: []stuckRecord{{dedup.Record{Key: key("order.created", "order-99"), Lease: -2 * time.Minute, First: origin}}}}, {Ledger: "Redis", Cannot: true}}},
 		parked: &fakeSource[parkedState]{value: parkedState{Queues: []parkedQueue{

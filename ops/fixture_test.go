@@ -19,8 +19,8 @@ import (
 // allPages are addresses of all pages, with something on each.
 var allPages = []string{
 	"", "event?id=order-4711", "event?id=order-4700", "event?id=order-99", "event?id=nobody", "activity", "activity?range=1h", "activity?range=6h", "partitions",
-	"claims", "parked", "letters", "letters?class=failed&type=order.created&since=90m", "letters?since=yesterday", "letters?id=none",
-	"letter?topic=orders.billing.dlq&partition=0&offset=0", "letter?topic=orders.billing.dlq&partition=0&offset=0&as=hex", "outbox", "doctor",
+	"claims", "parked", "dead-letters", "dead-letters?class=failed&type=order.created&since=90m", "dead-letters?since=yesterday", "dead-letters?id=none",
+	"dead-letter?topic=orders.billing.dlq&partition=0&offset=0", "dead-letter?topic=orders.billing.dlq&partition=0&offset=0&as=hex", "outbox", "doctor",
 }
 
 // site is a page that is served, and a browser without JavaScript.
@@ -56,7 +56,7 @@ func serve(t *testing.T, cfg Config, src sources) *site {
 	return &site{t: t, h: h, server: server, at: server.URL + "/admin/idem/", header: http.Header{}}
 }
 
-func fullSite(t *testing.T, change ...func(*Config)) (*site, *fakeLetters) {
+func fullSite(t *testing.T, change ...func(*Config)) (*site, *fakeDeadLetters) {
 	t.Helper()
 	cfg := quietConfig()
 	for _, c := range change {
@@ -106,7 +106,7 @@ func (s *site) post(path string, form url.Values) answerOf {
 	return s.do(http.MethodPost, path, form)
 }
 
-// planFor makes a plan for letters and returns its id.
+// planFor makes a plan for dead letters and returns its id.
 func (s *site) planFor(at ...string) string {
 	s.t.Helper()
 	a := s.post("plan", url.Values{"topic": {fakeTopic}, "at": at})

@@ -29,10 +29,10 @@ type Handler struct {
 	places              *places  // of reads of whole topics, and other searches
 	strangers, refusals refusals // those of nobody known and of other sites, and those of persons
 	cells               cells
-	watch               letterWatch
+	watch               deadLetterWatch
 }
 
-// maxForm bounds what a form may send: that is a letter for each of maxPlanned.
+// maxForm bounds what a form may send: that is a dead letter for each of maxPlanned.
 const maxForm = 512 << 10
 
 // page is what answers one name. The keys are methods.
@@ -62,18 +62,18 @@ func newHandler(cfg Config, src sources) (*Handler, error) {
 	h.ctx, h.stop = context.WithCancel(context.Background())
 	h.cells = newCells(h)
 	h.pages = map[string]page{
-		"":           {http.MethodGet: h.start},
-		"event":      {http.MethodGet: h.event},
-		"activity":   {http.MethodGet: h.activity},
-		"partitions": {http.MethodGet: h.partitions},
-		"claims":     {http.MethodGet: h.claims},
-		"parked":     {http.MethodGet: h.parked},
-		"letters":    {http.MethodGet: h.letters},
-		"letter":     {http.MethodGet: h.letter},
-		"plan":       {http.MethodGet: h.showPlan, http.MethodPost: h.makePlan},
-		"replay":     {http.MethodPost: h.replay},
-		"outbox":     {http.MethodGet: h.outbox},
-		"doctor":     {http.MethodGet: h.doctor},
+		"":             {http.MethodGet: h.start},
+		"event":        {http.MethodGet: h.event},
+		"activity":     {http.MethodGet: h.activity},
+		"partitions":   {http.MethodGet: h.partitions},
+		"claims":       {http.MethodGet: h.claims},
+		"parked":       {http.MethodGet: h.parked},
+		"dead-letters": {http.MethodGet: h.deadLetters},
+		"dead-letter":  {http.MethodGet: h.deadLetter},
+		"plan":         {http.MethodGet: h.showPlan, http.MethodPost: h.makePlan},
+		"replay":       {http.MethodPost: h.replay},
+		"outbox":       {http.MethodGet: h.outbox},
+		"doctor":       {http.MethodGet: h.doctor},
 	}
 	for name, a := range assets() {
 		h.pages[name] = page{http.MethodGet: a.serve}
@@ -81,7 +81,7 @@ func newHandler(cfg Config, src sources) (*Handler, error) {
 	return h, nil
 }
 
-// Close stops what goes on behind the page and waits for it, until ctx ends: a replay finishes the letter that it is at. The
+// Close stops what goes on behind the page and waits for it, until ctx ends: a replay finishes the dead letter that it is at. The
 // page's own connections to Kafka are closed. Requests that come later are answered with errors in their sections.
 func (h *Handler) Close(ctx context.Context) error {
 	h.stop()
@@ -188,7 +188,7 @@ func (h *Handler) serve(v *visit) error {
 	return do(v)
 }
 
-// endsWith reports whether the last part of a path was sent as it is written here: a proxy in front that forbids "letter" need not
+// endsWith reports whether the last part of a path was sent as it is written here: a proxy in front that forbids "dead letter" need not
 // know that "%6Cetter" is the same.
 func endsWith(u *url.URL, name string) bool {
 	sent := u.EscapedPath()

@@ -92,7 +92,7 @@ func TestWithoutSlash(t *testing.T) {
 
 func TestMethods(t *testing.T) {
 	s, letters := fullSite(t)
-	for _, name := range []string{"", "event", "activity", "partitions", "claims", "parked", "letters", "letter", "outbox", "doctor"} {
+	for _, name := range []string{"", "event", "activity", "partitions", "claims", "parked", "dead-letters", "dead-letter", "outbox", "doctor"} {
 		for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodDelete, http.MethodPatch, "PROPFIND"} {
 			a := s.do(method, name, nil)
 			require.Equal(t, http.StatusMethodNotAllowed, a.status, "%s %s", method, name)
@@ -108,8 +108,8 @@ func TestMethods(t *testing.T) {
 	require.Empty(t, letters.replayed, "a GET has replayed something")
 	require.Equal(t, http.StatusNotFound, s.get("nothing-here").status)
 	require.Equal(t, http.StatusNotFound, s.get("plan?id=guess").status)
-	require.Equal(t, http.StatusBadRequest, s.get("letter?topic=x&partition=-1&offset=0").status)
-	require.Equal(t, http.StatusNotFound, s.get("letter?topic=orders&partition=0&offset=0").status, "the page reads dead-letter topics only")
+	require.Equal(t, http.StatusBadRequest, s.get("dead-letter?topic=x&partition=-1&offset=0").status)
+	require.Equal(t, http.StatusNotFound, s.get("dead-letter?topic=orders&partition=0&offset=0").status, "the page reads dead-letter topics only")
 }
 
 // Forms of other sites, and of other ports of this one, are refused (G-10).
@@ -190,16 +190,16 @@ func TestTimelineOrder(t *testing.T) {
 
 func TestFilters(t *testing.T) {
 	s, _ := fullSite(t)
-	body := s.get("letters?class=failed").body
+	body := s.get("dead-letters?class=failed").body
 	require.Contains(t, body, "order-4701")
 	require.NotContains(t, body, "order-4700")
-	body = s.get("letters?id=order-4702").body
+	body = s.get("dead-letters?id=order-4702").body
 	require.Contains(t, body, "order-4702")
 	require.NotContains(t, body, "order-4701")
-	body = s.get("letters?since=20m").body
+	body = s.get("dead-letters?since=20m").body
 	require.Contains(t, body, "order-4711")
 	require.NotContains(t, body, "order-4700")
-	require.Contains(t, s.get("letters?since=nonsense").body, "A time is such as")
-	require.Contains(t, s.get("letters?topic=orders").body, "no dead-letter topic of this group")
-	require.Contains(t, s.get("letters?type=nothing").body, "No letter matches")
+	require.Contains(t, s.get("dead-letters?since=nonsense").body, "A time is such as")
+	require.Contains(t, s.get("dead-letters?topic=orders").body, "no dead-letter topic of this group")
+	require.Contains(t, s.get("dead-letters?type=nothing").body, "No dead letter matches")
 }

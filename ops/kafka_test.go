@@ -96,7 +96,7 @@ func (r *running) shows(path string, texts ...string) {
 	}, 20*time.Second, 100*time.Millisecond, "%s: %v", path, texts)
 }
 
-// all are the letters that a page lists.
+// all are the dead letters that a page lists.
 func (r *running) all(path string) (at []string) {
 	for _, found := range regexp.MustCompile(`name="at" value="([^"]+)"`).FindAllStringSubmatch(r.get(path).body, -1) {
 		at = append(at, found[1])
@@ -124,30 +124,30 @@ func TestPage_OnKafka(t *testing.T) {
 	r.shows("event?id=r-1", "No. It was given up", "refunds")
 	r.shows("event?id=l-2&type=later&topic=orders", "parked", "behind &#34;l-1&#34;")
 	r.shows("event?id=nobody", "Not known here.", "records of the dead-letter topics")
-	r.shows("letters", "5 letters", "s-1", "r-1", "no-event-id")
-	r.shows("letters?type=refund", "1 letter", "r-1")
+	r.shows("dead-letters", "5 dead letters", "s-1", "r-1", "no-event-id")
+	r.shows("dead-letters?type=refund", "1 dead letter", "r-1")
 	r.shows("partitions", "this process", "has caught up", "orders.billing.retry")
 	r.shows("parked", "2 events in 1 queue", `key &#34;c-2&#34;`, "l-1")
 	r.shows("activity", `id="duplicate-counter" data-live><b>1</b>`)
 	r.shows("claims", "every lease is alive", "No handler runs")
 	r.shows("", "5 records in dead-letter topics")
 
-	a := r.post("plan", url.Values{"topic": {"orders.billing.dlq"}, "at": r.all("letters?id=s-2")})
-	require.Contains(t, a.body, "other payload", "letters of one event that differ are for a person to choose from")
+	a := r.post("plan", url.Values{"topic": {"orders.billing.dlq"}, "at": r.all("dead-letters?id=s-2")})
+	require.Contains(t, a.body, "other payload", "dead letters of one event that differ are for a person to choose from")
 	require.Contains(t, a.body, "Nothing to replay")
-	a = r.post("plan", url.Values{"topic": {"orders.billing.dlq"}, "at": {r.all("letters?id=s-2")[0], r.all("letters?id=s-1")[0]}})
+	a = r.post("plan", url.Values{"topic": {"orders.billing.dlq"}, "at": {r.all("dead-letters?id=s-2")[0], r.all("dead-letters?id=s-1")[0]}})
 	require.Contains(t, a.body, "other payload", "also if the other one was not ticked")
-	require.Contains(t, a.body, "1 letter of 2 would be replayed")
-	a = r.post("plan", url.Values{"topic": {"orders.billing.dlq"}, "at": r.all("letters?id=s-2")[:1]})
-	require.Contains(t, a.body, "1 letter of 1 would be replayed", "who chooses one of them has chosen")
+	require.Contains(t, a.body, "1 dead letter of 2 would be replayed")
+	a = r.post("plan", url.Values{"topic": {"orders.billing.dlq"}, "at": r.all("dead-letters?id=s-2")[:1]})
+	require.Contains(t, a.body, "1 dead letter of 1 would be replayed", "who chooses one of them has chosen")
 
 	place := func(id string) (at, link string) {
-		body := r.get("letters?id=" + id).body
+		body := r.get("dead-letters?id=" + id).body
 		_, rest, ok := strings.Cut(body, `name="at" value="`)
 		require.True(t, ok)
 		at, _, _ = strings.Cut(rest, `"`)
 		partition, offset, _ := strings.Cut(at, "/")
-		return at, "letter?topic=orders.billing.dlq&partition=" + partition + "&offset=" + offset
+		return at, "dead-letter?topic=orders.billing.dlq&partition=" + partition + "&offset=" + offset
 	}
 	at1, link := place("s-1")
 	r.shows(link, "Given up: permanent", "&#34;card&#34;: &#34;4111&#34;", "idem-error-class", "c-1")
@@ -155,7 +155,7 @@ func TestPage_OnKafka(t *testing.T) {
 
 	r.mended.Store(true)
 	a = r.post("plan", url.Values{"topic": {"orders.billing.dlq"}, "at": {at1, at2}})
-	require.Contains(t, a.body, "2 letters of 2 would be replayed", a.body)
+	require.Contains(t, a.body, "2 dead letters of 2 would be replayed", a.body)
 	u, err := url.Parse(a.at)
 	require.NoError(t, err)
 	a = r.post("replay", url.Values{"id": {u.Query().Get("id")}})
@@ -181,14 +181,14 @@ func TestPage_KafkaAway(t *testing.T) {
 	require.Contains(t, body, "Yes, it was handled")
 	require.Contains(t, body, "This could not be looked at")
 	require.Contains(t, s.get("partitions").body, "This could not be looked at")
-	require.Contains(t, s.get("letters").body, "This could not be looked at")
+	require.Contains(t, s.get("dead-letters").body, "This could not be looked at")
 	body = s.get("").body
 	require.Contains(t, body, "Not everything could be looked at")
 	require.NotContains(t, body, "Nothing needs attention")
 }
 
-func TestLetterSource_Source(t *testing.T) {
-	l := &letterSource{cfg: Config{Consumer: consumer.Config{Group: "billing", Topics: []string{"orders", "refunds"}}}}
+func TestDeadLetterSource_Source(t *testing.T) {
+	l := &deadLetterSource{cfg: Config{Consumer: consumer.Config{Group: "billing", Topics: []string{"orders", "refunds"}}}}
 	require.Equal(t, "orders", l.source("orders.billing.dlq"))
 	require.Equal(t, "old", l.source("old.billing.dlq"))
 	require.Empty(t, l.source("anything"))

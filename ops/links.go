@@ -6,13 +6,13 @@ import (
 
 // This file has the links of templates, relative to all pages.
 
-// EventLink leads to the look-up of a letter's event.
-func (r letterRow) EventLink() string {
+// EventLink leads to the look-up of a dead letter's event.
+func (r deadLetterRow) EventLink() string {
 	return eventLink(dedup.Key{Tenant: r.Tenant, Type: r.Type, ID: r.ID})
 }
 
-// Link leads to the letter.
-func (r letterRow) Link() string { return letterLink(r.letterPlace) }
+// Link leads to the dead letter.
+func (r deadLetterRow) Link() string { return deadLetterLink(r.deadLetterPlace) }
 
 // EventLink leads to the look-up of the event.
 func (c runningCall) EventLink() string { return eventLink(c.Key) }

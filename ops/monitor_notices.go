@@ -165,7 +165,7 @@ func (m *Monitor) ObserveLost(_ context.Context, e idem.LostEvent) {
 }
 
 // ObserveConflict remembers copies with another content, by the type of their event. They are counted among duplicates and dead
-// letters already.
+// dead letters already.
 func (m *Monitor) ObserveConflict(_ context.Context, e idem.ConflictEvent) {
 	o, fate := originOf(e.Message), "it was skipped"
 	switch {

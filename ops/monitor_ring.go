@@ -16,7 +16,7 @@ const (
 	kindFailed                 // runs of a handler that failed, by event
 	kindRetry                  // attempts that follow
 	kindBehind                 // events that wait behind another one of their Kafka key
-	kindDeadLetter             // letters that were acknowledged
+	kindDeadLetter             // dead letters that were acknowledged
 	kindSkipped                // tombstones, and types that nobody handles
 	kinds
 )

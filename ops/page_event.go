@@ -15,12 +15,12 @@ import (
 
 // eventView answers "was event X handled, when, and why not?".
 type eventView struct {
-	Query    eventQuery
-	Found    part[eventAnswer]
-	Letters  part[eventLetters]
-	Answers  []answer
-	Failures []failure // of this process, where no ledger has the event
-	Example  string
+	Query       eventQuery
+	Found       part[eventAnswer]
+	DeadLetters part[eventDeadLetters]
+	Answers     []answer
+	Failures    []failure // of this process, where no ledger has the event
+	Example     string
 }
 
 // answer is what is to be said of one event.
@@ -57,15 +57,15 @@ func (h *Handler) event(v *visit) error {
 	if q.ID == "" {
 		return v.to("", nil)
 	}
-	e := &eventView{Query: q, Found: missing[eventAnswer](howLedger), Letters: missing[eventLetters](howKafka)}
+	e := &eventView{Query: q, Found: missing[eventAnswer](howLedger), DeadLetters: missing[eventDeadLetters](howKafka)}
 	if h.src.events != nil {
 		together(
 			func() {
 				e.Found = ask(v, h, h.cfg.Timeout, func(ctx context.Context) (eventAnswer, error) { return h.src.events.find(ctx, q) })
 			},
 			func() {
-				if h.src.letters != nil {
-					e.Letters = ask(v, h, h.cfg.Timeout, func(ctx context.Context) (eventLetters, error) { return h.src.events.lettersOf(ctx, q) })
+				if h.src.deadLetters != nil {
+					e.DeadLetters = ask(v, h, h.cfg.Timeout, func(ctx context.Context) (eventDeadLetters, error) { return h.src.events.deadLettersOf(ctx, q) })
 				}
 			},
 		)
@@ -77,7 +77,7 @@ func (h *Handler) event(v *visit) error {
 	return h.show(v, 200, "event", "Event "+q.ID, 0, e)
 }
 
-// answer makes an answer for each record, and gives letters and failures to those they belong to.
+// answer makes an answer for each record, and gives dead letters and failures to those they belong to.
 func (e *eventView) answer(now time.Time) {
 	records := slices.Clone(e.Found.Value.Records)
 	slices.SortStableFunc(records, func(a, b eventRecord) int { return a.Key.Compare(b.Key) })
@@ -86,9 +86,9 @@ func (e *eventView) answer(now time.Time) {
 		a := answer{Key: r.Key, Ledger: r.Ledger, Next: capital(r.Next)}
 		a.Level, a.Verdict = verdictOf(now, r)
 		a.Steps = stepsOf(now, r)
-		for j := range e.Letters.Value.Letters {
-			if l := &e.Letters.Value.Letters[j]; l.Type == r.Key.Type && l.Tenant == r.Key.Tenant {
-				a.Steps = append(a.Steps, stepOfLetter(l))
+		for j := range e.DeadLetters.Value.DeadLetters {
+			if l := &e.DeadLetters.Value.DeadLetters[j]; l.Type == r.Key.Type && l.Tenant == r.Key.Tenant {
+				a.Steps = append(a.Steps, stepOfDeadLetter(l))
 			}
 		}
 		for _, f := range e.Failures {
@@ -232,8 +232,8 @@ func queueName(name string) string {
 	return "without Kafka key"
 }
 
-func stepOfLetter(l *letterRow) step {
-	s := step{At: l.Failed, Level: "bad", Title: "Dead letter: " + string(l.Class), Text: l.Error, Link: letterLink(l.letterPlace)}
+func stepOfDeadLetter(l *deadLetterRow) step {
+	s := step{At: l.Failed, Level: "bad", Title: "Dead letter: " + string(l.Class), Text: l.Error, Link: deadLetterLink(l.deadLetterPlace)}
 	if l.Attempts > 0 {
 		s.Text = plural(l.Attempts, "attempt") + ": " + s.Text
 	}
@@ -251,9 +251,9 @@ func stepOfFailure(f failure) step {
 	return s
 }
 
-// letterLink is the address of a letter, relative to all pages.
-func letterLink(p letterPlace) string {
-	return "letter?" + url.Values{"topic": {p.Topic}, "partition": {strconv.Itoa(int(p.Partition))}, "offset": {strconv.FormatInt(p.Offset, 10)}}.Encode()
+// letterLink is the address of a dead letter, relative to all pages.
+func deadLetterLink(p deadLetterPlace) string {
+	return "dead-letter?" + url.Values{"topic": {p.Topic}, "partition": {strconv.Itoa(int(p.Partition))}, "offset": {strconv.FormatInt(p.Offset, 10)}}.Encode()
 }
 
 func (e *eventView) adviceFor(r *eventRecord) (all []advice) {
@@ -266,9 +266,9 @@ func (e *eventView) adviceFor(r *eventRecord) (all []advice) {
 	}
 	switch {
 	case r.State == dedup.GivenUp && !r.Discarded():
-		for i := range e.Letters.Value.Letters {
-			if l := &e.Letters.Value.Letters[i]; l.Type == r.Key.Type && l.Tenant == r.Key.Tenant {
-				all = append(all, advice{Text: "Look at its dead letter, and plan a replay", Link: letterLink(l.letterPlace)})
+		for i := range e.DeadLetters.Value.DeadLetters {
+			if l := &e.DeadLetters.Value.DeadLetters[i]; l.Type == r.Key.Type && l.Tenant == r.Key.Tenant {
+				all = append(all, advice{Text: "Look at its dead letter, and plan a replay", Link: deadLetterLink(l.deadLetterPlace)})
 				break
 			}
 		}

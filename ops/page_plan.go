@@ -16,12 +16,12 @@ type planView struct {
 	Waits   time.Duration // until the plan expires
 }
 
-// makePlan asks the ledgers about letters and keeps what they say. Nothing is changed.
+// makePlan asks the ledgers about dead letters and keeps what they say. Nothing is changed.
 func (h *Handler) makePlan(v *visit) error {
-	if h.src.letters == nil {
+	if h.src.deadLetters == nil {
 		return &pageError{404, "No dead letters", howKafka}
 	}
-	topic, at, err := chosenLetters(v)
+	topic, at, err := chosenDeadLetters(v)
 	if err != nil {
 		return err
 	}
@@ -32,7 +32,7 @@ func (h *Handler) makePlan(v *visit) error {
 		return errNotAllowed
 	}
 	d := decisions{Again: v.r.PostForm.Get("again") != "", Forgotten: v.r.PostForm.Get("forgotten") != "", List: len(at) > 1}
-	p := ask(v, h, planLimit, func(ctx context.Context) (letterPlan, error) { return h.src.letters.plan(ctx, topic, at, d) })
+	p := ask(v, h, planLimit, func(ctx context.Context) (deadLetterPlan, error) { return h.src.deadLetters.plan(ctx, topic, at, d) })
 	if p.Problem != "" {
 		return &pageError{503, "No plan could be made", p.Problem}
 	}
@@ -43,11 +43,11 @@ func (h *Handler) makePlan(v *visit) error {
 	return v.to("plan", url.Values{"id": {n.ID}})
 }
 
-// planLimit bounds the making of a plan, which reads a topic to see whether letters of one event differ.
+// planLimit bounds the making of a plan, which reads a topic to see whether dead letters of one event differ.
 const planLimit = 30 * time.Second
 
 // chosenLetters are those that were ticked, or all that were listed.
-func chosenLetters(v *visit) (topic string, at []letterPlace, err error) {
+func chosenDeadLetters(v *visit) (topic string, at []deadLetterPlace, err error) {
 	form := v.r.PostForm
 	topic = clipped(form.Get("topic"))
 	list := form["at"]
@@ -58,9 +58,9 @@ func chosenLetters(v *visit) (topic string, at []letterPlace, err error) {
 	list = slices.Compact(list)
 	switch {
 	case len(list) == 0:
-		return "", nil, &pageError{400, "Nothing was chosen", "Go back and tick the letters that are to be replayed."}
+		return "", nil, &pageError{400, "Nothing was chosen", "Go back and tick the dead letters that are to be replayed."}
 	case len(list) > maxPlanned:
-		return "", nil, &pageError{400, "Too many letters", "A plan has at most " + number(maxPlanned) + ". For more there is the command idem dlq replay."}
+		return "", nil, &pageError{400, "Too many dead letters", "A plan has at most " + number(maxPlanned) + ". For more there is the command idem dlq replay."}
 	}
 	for _, text := range list {
 		p, err := parsePlace(topic, text)
@@ -89,7 +89,7 @@ func planError(err error) error {
 	case errors.Is(err, errTooMany):
 		return &pageError{409, "Not now", "Too many plans are kept, or all of yours are being carried out. Plans are kept for " + span(planLife) + "."}
 	}
-	return &pageError{404, "This plan is not known any longer", "Plans are kept for " + span(planLife) + " by this process. Nothing was done now. Whether it was carried out before is in the log, and a new plan says which letters are still open."}
+	return &pageError{404, "This plan is not known any longer", "Plans are kept for " + span(planLife) + " by this process. Nothing was done now. Whether it was carried out before is in the log, and a new plan says which dead letters are still open."}
 }
 
 func (h *Handler) showPlan(v *visit) error {

@@ -55,8 +55,8 @@ func (h *Handler) start(v *visit) error {
 	}
 	s.glanceGroup(group)
 	if group.OK() {
-		n := group.Value.letters()
-		s.glanceLetters(n, len(group.Value.Letters), h.watch.quiet(n, h.now()))
+		n := group.Value.deadLetters()
+		s.glanceDeadLetters(n, len(group.Value.DeadLetters), h.watch.quiet(n, h.now()))
 	}
 	s.glanceClaims(claims)
 	s.glanceParked(parked)
@@ -116,14 +116,14 @@ func (s *startView) glanceGroup(p part[groupState]) {
 }
 
 // letterWatch knows since when the dead-letter topics have not grown, as far as somebody has looked.
-type letterWatch struct {
+type deadLetterWatch struct {
 	mu    sync.Mutex
 	known int64
 	grew  time.Time
 }
 
 // quiet notes how many records there are and returns for how long there were no more.
-func (w *letterWatch) quiet(n int64, now time.Time) time.Duration {
+func (w *deadLetterWatch) quiet(n int64, now time.Time) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if n > w.known || w.grew.IsZero() {
@@ -133,23 +133,23 @@ func (w *letterWatch) quiet(n int64, now time.Time) time.Duration {
 	return now.Sub(w.grew)
 }
 
-// calmLetters is how long no letter must come before those that are there do not ask for attention any longer: nobody can tell by the
+// calmLetters is how long no dead letter must come before those that are there do not ask for attention any longer: nobody can tell by the
 // topic which of them were replayed, and what is always amber is not looked at.
-const calmLetters = time.Hour
+const calmDeadLetters = time.Hour
 
-func (s *startView) glanceLetters(letters int64, topics int, quiet time.Duration) {
-	t := tile{ID: "letters", Name: "Dead letters", Value: number(letters), Unit: "records", Note: "in " + plural(topics, "topic"), Link: "letters", Level: "ok"}
+func (s *startView) glanceDeadLetters(letters int64, topics int, quiet time.Duration) {
+	t := tile{ID: "dead-letters", Name: "Dead letters", Value: number(letters), Unit: "records", Note: "in " + plural(topics, "topic"), Link: "dead-letters", Level: "ok"}
 	if letters > 0 {
 		t.Level = "warn"
 		title := number(letters) + " records in dead-letter topics"
 		if letters == 1 {
 			title = "One record in a dead-letter topic"
 		}
-		if quiet >= calmLetters {
+		if quiet >= calmDeadLetters {
 			t.Level, t.Note = "", "none new for "+span(quiet)
 			title += ", none new for " + span(quiet)
 		}
-		s.Alerts = append(s.Alerts, alert{cmp.Or(t.Level, "info"), title, "Letters stay there when they were replayed, until they are purged: a plan says which are still open.", "letters", "Look at them"})
+		s.Alerts = append(s.Alerts, alert{cmp.Or(t.Level, "info"), title, "Dead letters stay there when they were replayed, until they are purged: a plan says which are still open.", "dead-letters", "Look at them"})
 	}
 	s.Glance = append(s.Glance, t)
 }
@@ -161,8 +161,8 @@ func (g *groupState) lag() (n int64) {
 	return n
 }
 
-func (g *groupState) letters() (n int64) {
-	for _, t := range g.Letters {
+func (g *groupState) deadLetters() (n int64) {
+	for _, t := range g.DeadLetters {
 		n += t.Records
 	}
 	return n

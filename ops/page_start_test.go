@@ -7,13 +7,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Letters that were there yesterday do not keep the start page amber for ever; new ones do.
-func TestStart_OldLettersAreCalm(t *testing.T) {
-	var w letterWatch
+// Dead letters that were there yesterday do not keep the start page amber for ever; new ones do.
+func TestStart_OldDeadLettersAreCalm(t *testing.T) {
+	var w deadLetterWatch
 	now := time.Now()
 	level := func(n int64) string {
 		s := &startView{}
-		s.glanceLetters(n, 1, w.quiet(n, now))
+		s.glanceDeadLetters(n, 1, w.quiet(n, now))
 		require.Len(t, s.Alerts, 1)
 		return s.Alerts[0].Level
 	}

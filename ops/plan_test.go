@@ -31,18 +31,18 @@ func TestPlanAndReplay(t *testing.T) {
 	})
 	id := s.planFor("0/0", "1/3")
 	a := s.get("plan?id=" + id)
-	require.Contains(t, a.body, "1 letter of 2 would be replayed")
+	require.Contains(t, a.body, "1 dead letter of 2 would be replayed")
 	require.Contains(t, a.body, "it was reopened 3 times")
 	require.Empty(t, letters.replayed)
 	require.Empty(t, audit, "to look is no deed")
 
 	a = s.post("replay", url.Values{"id": {id}})
 	require.Contains(t, a.body, "1 of 1 replayed")
-	require.Equal(t, map[letterPlace]int{{fakeTopic, 0, 0}: 1}, letters.replayed)
+	require.Equal(t, map[deadLetterPlace]int{{fakeTopic, 0, 0}: 1}, letters.replayed)
 
 	a = s.post("replay", url.Values{"id": {id}})
 	require.Contains(t, a.body, "Already done")
-	require.Equal(t, map[letterPlace]int{{fakeTopic, 0, 0}: 1}, letters.replayed)
+	require.Equal(t, map[deadLetterPlace]int{{fakeTopic, 0, 0}: 1}, letters.replayed)
 	require.Contains(t, s.get("plan?id="+s.planFor("0/0")).body, "already done")
 
 	require.Len(t, audit, 3)
@@ -53,7 +53,7 @@ func TestPlanAndReplay(t *testing.T) {
 		require.Equal(t, "billing", audit[i].Group)
 	}
 	require.Equal(t, "order-4700", audit[1].EventID)
-	require.Equal(t, "orders.billing.dlq/0/0", audit[1].Letter)
+	require.Equal(t, "orders.billing.dlq/0/0", audit[1].DeadLetter)
 	require.Equal(t, 3, strings.Count(log.String(), "who=loopback"))
 	require.Contains(t, log.String(), "event_id=order-4700")
 	require.NotContains(t, log.String(), "A-4711", "a payload in the log")
@@ -78,7 +78,7 @@ func TestReplay_Once(t *testing.T) {
 		wg.Go(func() { s.post("replay", url.Values{"id": {id}}) })
 	}
 	wg.Wait()
-	require.Equal(t, map[letterPlace]int{{fakeTopic, 0, 0}: 1, {fakeTopic, 1, 1}: 1}, letters.replayed)
+	require.Equal(t, map[deadLetterPlace]int{{fakeTopic, 0, 0}: 1, {fakeTopic, 1, 1}: 1}, letters.replayed)
 }
 
 // Who has made a plan carries it out.
@@ -99,15 +99,15 @@ func TestReplay_ExactlyWhatWasPlanned(t *testing.T) {
 	s, letters := fullSite(t)
 	id := s.planFor("0/0", "1/1", "0/2", "0/4")
 	letters.mu.Lock()
-	letters.replayed[letterPlace{fakeTopic, 0, 0}] = 1 // by somebody else
-	letters.all[1].ID = "another"                      // the topic was made anew
-	letters.all[4].Partition = 9                       // it was purged
+	letters.replayed[deadLetterPlace{fakeTopic, 0, 0}] = 1 // by somebody else
+	letters.all[1].ID = "another"                          // the topic was made anew
+	letters.all[4].Partition = 9                           // it was purged
 	letters.mu.Unlock()
 	a := s.post("replay", url.Values{"id": {id}})
 	require.Contains(t, a.body, "1 of 4 replayed")
 	require.Contains(t, a.body, "not what it was when it was planned")
 	require.Contains(t, a.body, "it is not in its topic any longer")
-	require.Equal(t, map[letterPlace]int{{fakeTopic, 0, 0}: 1, {fakeTopic, 0, 2}: 1}, letters.replayed)
+	require.Equal(t, map[deadLetterPlace]int{{fakeTopic, 0, 0}: 1, {fakeTopic, 0, 2}: 1}, letters.replayed)
 }
 
 func TestReplay_Fails(t *testing.T) {
@@ -156,7 +156,7 @@ func TestPlan_Bounds(t *testing.T) {
 	}
 	require.Equal(t, http.StatusBadRequest, s.post("plan", url.Values{"topic": {fakeTopic}, "at": many}).status)
 	require.Equal(t, http.StatusBadRequest, s.post("plan", url.Values{"topic": {strings.Repeat("x", maxForm)}}).status)
-	require.Contains(t, s.post("plan", url.Values{"topic": {fakeTopic}, "all": {"1"}, "listed": {"0/0", "1/1", "1/1"}}).body, "2 letters of 2")
+	require.Contains(t, s.post("plan", url.Values{"topic": {fakeTopic}, "all": {"1"}, "listed": {"0/0", "1/1", "1/1"}}).body, "2 dead letters of 2")
 }
 
 func TestPlans_ExpiryAndRoom(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 const (
 	maxPlans   = 256
 	maxPlansOf = 8   // of one person: the oldest makes room
-	maxPlanned = 200 // letters of one plan
+	maxPlanned = 200 // dead letters of one plan
 	planLife   = 15 * time.Minute
 )
 
@@ -33,7 +33,7 @@ type replayPlan struct {
 	Made      time.Time
 	Expires   time.Time
 	Decisions decisions
-	Rows      []letterRow
+	Rows      []deadLetterRow
 	Missing   []string
 
 	State        planState
@@ -43,15 +43,15 @@ type replayPlan struct {
 	Results      []rowResult // of the rows that were to be replayed, as far as they are known
 }
 
-// rowResult is what became of a letter.
+// rowResult is what became of a dead letter.
 type rowResult struct {
-	letterRow
+	deadLetterRow
 	Outcome string // replayed, skipped or failed
 	Detail  string
 }
 
 // Wanted are the rows that a replay would do something with.
-func (p *replayPlan) Wanted() (rows []letterRow) {
+func (p *replayPlan) Wanted() (rows []deadLetterRow) {
 	for i := range p.Rows {
 		if p.Rows[i].Replays() {
 			rows = append(rows, p.Rows[i])
@@ -60,7 +60,7 @@ func (p *replayPlan) Wanted() (rows []letterRow) {
 	return rows
 }
 
-// Replayed is how many letters were.
+// Replayed is how many dead letters were.
 func (p *replayPlan) Replayed() (n int) {
 	for i := range p.Results {
 		if p.Results[i].Outcome == outcomeReplayed {
@@ -196,7 +196,7 @@ func (p *plans) begin(now time.Time, id, who string) (replayPlan, error) {
 	return *one, nil
 }
 
-// note adds what became of a letter.
+// note adds what became of a dead letter.
 func (p *plans) note(id string, r rowResult) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

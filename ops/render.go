@@ -33,11 +33,11 @@ type navItem struct {
 // pageNames are the pages in the order of the navigation.
 var pageNames = []navItem{
 	{Name: ".", Text: "Look up"}, {Name: "activity", Text: "Activity"}, {Name: "partitions", Text: "Partitions"}, {Name: "claims", Text: "Claims"},
-	{Name: "parked", Text: "Parked"}, {Name: "letters", Text: "Dead letters"}, {Name: "outbox", Text: "Outbox"}, {Name: "doctor", Text: "Doctor"},
+	{Name: "parked", Text: "Parked"}, {Name: "dead-letters", Text: "Dead letters"}, {Name: "outbox", Text: "Outbox"}, {Name: "doctor", Text: "Doctor"},
 }
 
 // belongs says under which entry of the navigation a page is.
-var belongs = map[string]string{"start": ".", "event": ".", "letter": "letters", "plan": "letters"}
+var belongs = map[string]string{"start": ".", "event": ".", "dead-letter": "dead-letters", "plan": "dead-letters"}
 
 func (h *Handler) frame(v *visit, name, title string, live time.Duration, content any) frame {
 	f := frame{

@@ -27,7 +27,7 @@ func (h *Handler) replay(v *visit) error {
 		h.refused(v, Action{Kind: ActionReplay, Page: "replay", Plan: clipped(v.r.PostForm.Get("id"))}, "ops.Config.AllowReplay is not set")
 		return &pageError{403, "Read-only", "Nobody may replay dead letters here: the program has not set ops.Config.AllowReplay."}
 	}
-	if h.src.letters == nil {
+	if h.src.deadLetters == nil {
 		return &pageError{404, "No dead letters", howKafka}
 	}
 	if h.ctx.Err() != nil {
@@ -65,9 +65,9 @@ func (h *Handler) mayReplay(v *visit, id string) error {
 		return h.planRefused(v, ActionReplay, id, err)
 	}
 	wanted := p.Wanted()
-	places := make([]letterPlace, len(wanted))
+	places := make([]deadLetterPlace, len(wanted))
 	for i := range wanted {
-		places[i] = wanted[i].letterPlace
+		places[i] = wanted[i].deadLetterPlace
 	}
 	if !h.may(v, planned(ActionReplay, "replay", id, p.Topic, places)) {
 		return errNotAllowed
@@ -75,11 +75,11 @@ func (h *Handler) mayReplay(v *visit, id string) error {
 	return nil
 }
 
-// carryOut replays what was planned and nothing else: letters that are not what they were any longer are left alone.
+// carryOut replays what was planned and nothing else: dead letters that are not what they were any longer are left alone.
 func (h *Handler) carryOut(p *replayPlan) {
 	ctx := h.ctx
 	wanted := p.Wanted()
-	h.auditReplay(ctx, p, nil, outcomeBegun, plural(len(wanted), "letter"))
+	h.auditReplay(ctx, p, nil, outcomeBegun, plural(len(wanted), "dead letter"))
 	outcome, problem := outcomeDone, ""
 	if err := h.replayRows(ctx, p, wanted); err != nil {
 		outcome, problem = outcomeFailed, problemText(err)
@@ -91,32 +91,32 @@ func (h *Handler) carryOut(p *replayPlan) {
 	h.plans.end(h.now(), p.ID, outcome, problem)
 }
 
-func (h *Handler) replayRows(ctx context.Context, p *replayPlan, wanted []letterRow) error {
+func (h *Handler) replayRows(ctx context.Context, p *replayPlan, wanted []deadLetterRow) error {
 	if len(wanted) == 0 {
 		return nil
 	}
-	places := make([]letterPlace, len(wanted))
-	planned := make(map[letterPlace]*letterRow, len(wanted))
+	places := make([]deadLetterPlace, len(wanted))
+	planned := make(map[deadLetterPlace]*deadLetterRow, len(wanted))
 	for i := range wanted {
-		places[i] = wanted[i].letterPlace
+		places[i] = wanted[i].deadLetterPlace
 		planned[places[i]] = &wanted[i]
 	}
-	again, err := shielded(ctx, func(ctx context.Context) (letterPlan, error) {
-		return h.src.letters.plan(ctx, p.Topic, places, p.Decisions)
+	again, err := shielded(ctx, func(ctx context.Context) (deadLetterPlan, error) {
+		return h.src.deadLetters.plan(ctx, p.Topic, places, p.Decisions)
 	})
 	if err != nil {
 		return err
 	}
-	var same []letterPlace
+	var same []deadLetterPlace
 	for i := range again.Rows {
 		now := &again.Rows[i]
-		before := planned[now.letterPlace]
+		before := planned[now.deadLetterPlace]
 		if before == nil {
 			continue
 		}
-		delete(planned, now.letterPlace)
+		delete(planned, now.deadLetterPlace)
 		if now.ID == before.ID && now.Type == before.Type && now.Tenant == before.Tenant && now.Failed.Equal(before.Failed) && now.Replays() {
-			same = append(same, now.letterPlace)
+			same = append(same, now.deadLetterPlace)
 			continue
 		}
 		h.tell(ctx, p, now, outcomeSkipped, "not what it was when it was planned: "+now.Verdict)
@@ -128,7 +128,7 @@ func (h *Handler) replayRows(ctx context.Context, p *replayPlan, wanted []letter
 		return nil
 	}
 	_, err = shielded(ctx, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, h.src.letters.replay(ctx, p.Topic, same, p.Decisions, func(row letterRow, replayed bool, err error) {
+		return struct{}{}, h.src.deadLetters.replay(ctx, p.Topic, same, p.Decisions, func(row deadLetterRow, replayed bool, err error) {
 			switch {
 			case err != nil:
 				h.tell(ctx, p, &row, outcomeFailed, problemText(err))
@@ -142,11 +142,11 @@ func (h *Handler) replayRows(ctx context.Context, p *replayPlan, wanted []letter
 	return err
 }
 
-// tell says what became of a letter.
-func (h *Handler) tell(ctx context.Context, p *replayPlan, row *letterRow, outcome, detail string) {
+// tell says what became of a dead letter.
+func (h *Handler) tell(ctx context.Context, p *replayPlan, row *deadLetterRow, outcome, detail string) {
 	if row.Note != "" && outcome != outcomeReplayed {
 		detail += ": " + row.Note
 	}
-	h.plans.note(p.ID, rowResult{letterRow: *row, Outcome: outcome, Detail: clip(detail, maxErrorText)})
+	h.plans.note(p.ID, rowResult{deadLetterRow: *row, Outcome: outcome, Detail: clip(detail, maxErrorText)})
 	h.auditReplay(ctx, p, row, outcome, detail)
 }

@@ -26,7 +26,7 @@ func TestSources_FailingAndHanging(t *testing.T) {
 		"parked":              func(s *sources) { s.parked = &fakeSource[parkedState]{err: broken} },
 		"outbox":              func(s *sources) { s.outbox = &fakeSource[outboxState]{err: broken} },
 		"doctor":              func(s *sources) { s.doctor = (&fakeSource[[]Finding]{err: broken}).read },
-		"letters":             func(s *sources) { s.letters.(*fakeLetters).err = broken },
+		"dead-letters":        func(s *sources) { s.deadLetters.(*fakeDeadLetters).err = broken },
 		"event?id=order-4711": func(s *sources) { s.events.(*fakeEvents).err = broken },
 	} {
 		src, _ := full(time.Now())
@@ -62,7 +62,7 @@ func TestSources_FailingAndHanging(t *testing.T) {
 func TestSources_Missing(t *testing.T) {
 	s := serve(t, quietConfig(), sources{})
 	for name, want := range map[string]string{
-		"activity": "NewMonitor", "partitions": "Brokers", "claims": "Consumer.Store", "parked": "Consumer.Store", "letters": "Brokers", "outbox": "ops.Config.Outbox",
+		"activity": "NewMonitor", "partitions": "Brokers", "claims": "Consumer.Store", "parked": "Consumer.Store", "dead-letters": "Brokers", "outbox": "ops.Config.Outbox",
 		"doctor": "ops.Config.Doctor", "event?id=x": "Consumer.Store", "": "No figures yet",
 	} {
 		a := s.get(name)
@@ -70,7 +70,7 @@ func TestSources_Missing(t *testing.T) {
 		require.Contains(t, a.body, want, name)
 		require.NotContains(t, a.body, "Nothing needs attention")
 	}
-	require.Equal(t, http.StatusNotFound, s.get("letter?topic=x&partition=0&offset=0").status)
+	require.Equal(t, http.StatusNotFound, s.get("dead-letter?topic=x&partition=0&offset=0").status)
 	require.Equal(t, http.StatusNotFound, s.post("plan", nil).status)
 	require.Equal(t, http.StatusNotFound, s.post("replay", nil).status)
 }
@@ -157,7 +157,7 @@ func TestClosed(t *testing.T) {
 	s, letters := fullSite(t)
 	id := s.planFor("0/0")
 	require.NoError(t, s.h.Close(t.Context()))
-	for _, name := range []string{"", "event?id=x", "claims", "letters"} {
+	for _, name := range []string{"", "event?id=x", "claims", "dead-letters"} {
 		a := s.get(name)
 		require.Equal(t, http.StatusOK, a.status, name)
 		require.Contains(t, a.body, "was closed", name)

@@ -14,9 +14,9 @@ import (
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/consumer"
+	"github.com/idem-go/idem/internal/deadletters"
 	"github.com/idem-go/idem/internal/groups"
 	"github.com/idem-go/idem/internal/kafkalog"
-	"github.com/idem-go/idem/internal/letters"
 )
 
 // kafkaSource is the page's way to Kafka: a client that was given, or one of its own, which is opened when it is first needed.
@@ -118,14 +118,14 @@ func (g *groupSource) read(ctx context.Context) (s groupState, err error) {
 	records := map[string]int64{}
 	for i := range state.Partitions {
 		p := &state.Partitions[i]
-		if p.Kind == groups.Letters {
+		if p.Kind == groups.DeadLetters {
 			records[p.Topic] += max(p.Lag, 0)
 			continue
 		}
 		s.Partitions = append(s.Partitions, partitionOf(p))
 	}
 	for _, topic := range slices.Sorted(maps.Keys(records)) {
-		s.Letters = append(s.Letters, letterTopic{topic, records[topic]})
+		s.DeadLetters = append(s.DeadLetters, deadLetterTopic{topic, records[topic]})
 	}
 	return s, nil
 }
@@ -150,20 +150,20 @@ func partitionOf(p *groups.Partition) groupPartition {
 }
 
 // letterSource is the dead letters of the group.
-type letterSource struct {
+type deadLetterSource struct {
 	kafka   *kafkaSource
-	ledgers []letters.Ledger
+	ledgers []deadletters.Ledger
 	cfg     Config
 }
 
 // topics are those that have the group's default names, and those that the configuration names, if they exist.
-func (l *letterSource) topics(ctx context.Context) ([]string, error) {
+func (l *deadLetterSource) topics(ctx context.Context) ([]string, error) {
 	client, _, err := l.kafka.get(ctx)
 	if err != nil {
 		return nil, err
 	}
 	c := &l.cfg.Consumer
-	found, err := letters.TopicsOf(client, c.Group)
+	found, err := deadletters.TopicsOf(client, c.Group)
 	if err != nil {
 		return nil, err
 	}
@@ -180,8 +180,8 @@ func (l *letterSource) topics(ctx context.Context) ([]string, error) {
 	return found, err
 }
 
-// source is the topic that the records of letters in a dead-letter topic must come from, empty if any may.
-func (l *letterSource) source(topic string) string {
+// source is the topic that the records of dead letters in a dead-letter topic must come from, empty if any may.
+func (l *deadLetterSource) source(topic string) string {
 	c := &l.cfg.Consumer
 	name := c.DeadLetterTopic
 	if name == nil {
@@ -192,7 +192,7 @@ func (l *letterSource) source(topic string) string {
 		if name(t) != topic {
 			continue
 		}
-		if source != "" { // several topics have their letters here
+		if source != "" { // several topics have their dead letters here
 			return ""
 		}
 		source = t
@@ -203,24 +203,24 @@ func (l *letterSource) source(topic string) string {
 	return source
 }
 
-func (l *letterSource) open(ctx context.Context, topic, scope string, ask bool) (*letters.Queue, error) {
+func (l *deadLetterSource) open(ctx context.Context, topic, scope string, ask bool) (*deadletters.Queue, error) {
 	client, _, err := l.kafka.get(ctx)
 	if err != nil {
 		return nil, err
 	}
-	cfg := letters.Config{Client: client, Topic: topic, Source: l.source(topic), Group: l.cfg.Consumer.Group, Scope: scope}
+	cfg := deadletters.Config{Client: client, Topic: topic, Source: l.source(topic), Group: l.cfg.Consumer.Group, Scope: scope}
 	if ask {
 		cfg.Ledgers = l.ledgers
 	}
-	return letters.Open(cfg)
+	return deadletters.Open(cfg)
 }
 
-func (l *letterSource) newest(ctx context.Context, f letterFilter, limit int) (p letterPage, err error) {
+func (l *deadLetterSource) newest(ctx context.Context, f deadLetterFilter, limit int) (p deadLetterPage, err error) {
 	q, err := l.open(ctx, f.Topic, "", false)
 	if err != nil {
 		return p, err
 	}
-	chosen := letters.Filter{ID: f.ID, Since: f.Since, Until: f.Until}
+	chosen := deadletters.Filter{ID: f.ID, Since: f.Since, Until: f.Until}
 	if f.Type != "" {
 		chosen.Types = []string{f.Type}
 	}
@@ -235,45 +235,45 @@ func (l *letterSource) newest(ctx context.Context, f letterFilter, limit int) (p
 	return p, err
 }
 
-func rowOf(r *letters.Row) letterRow {
-	at, _ := letters.ParsePlace(r.Record) // it wrote it itself
+func rowOf(r *deadletters.Row) deadLetterRow {
+	at, _ := deadletters.ParsePlace(r.Record) // it wrote it itself
 	// Whoever may write to the topic may write headers of a megabyte each, and a list has many rows.
 	short := func(s string) string { return strings.Clone(clip(s, maxField)) }
-	return letterRow{
-		letterPlace: letterPlace{r.Topic, at.Partition, at.Offset}, Failed: r.Failed, Class: idem.Class(short(string(r.Class))), Tenant: short(r.Tenant),
+	return deadLetterRow{
+		deadLetterPlace: deadLetterPlace{r.Topic, at.Partition, at.Offset}, Failed: r.Failed, Class: idem.Class(short(string(r.Class))), Tenant: short(r.Tenant),
 		Scope: short(r.Scope), Type: short(r.Type), ID: short(r.ID), Origin: r.Origin, Attempts: r.Attempts, Generation: r.Generation,
 		Error: short(strings.TrimPrefix(r.Error, string(r.Class)+": ")), Omitted: r.Omitted, Problem: short(r.Problem), Verdict: string(r.Verdict), Action: r.Action, Note: short(r.Note),
 	}
 }
 
-func (l *letterSource) get(ctx context.Context, at letterPlace) (d letterDetail, err error) {
+func (l *deadLetterSource) get(ctx context.Context, at deadLetterPlace) (d deadLetterDetail, err error) {
 	q, err := l.open(ctx, at.Topic, "", false)
 	if err != nil {
 		return d, err
 	}
-	found, err := q.Get(ctx, letters.Place{Partition: at.Partition, Offset: at.Offset})
+	found, err := q.Get(ctx, deadletters.Place{Partition: at.Partition, Offset: at.Offset})
 	if err != nil {
 		return d, err
 	}
 	row := found.Row()
-	d = letterDetail{letterRow: rowOf(&row), Key: found.Record.Key, Value: found.Record.Value, Headers: found.Record.Headers}
-	if found.Letter != nil {
-		d.First = found.Letter.FirstFailure
+	d = deadLetterDetail{deadLetterRow: rowOf(&row), Key: found.Record.Key, Value: found.Record.Value, Headers: found.Record.Headers}
+	if found.DeadLetter != nil {
+		d.First = found.DeadLetter.FirstFailure
 	}
 	return d, nil
 }
 
-// chosen names letters.
-func chosen(at []letterPlace, list bool) letters.Filter {
-	f := letters.Filter{Twins: list}
+// chosen names dead letters.
+func chosen(at []deadLetterPlace, list bool) deadletters.Filter {
+	f := deadletters.Filter{Twins: list}
 	for _, p := range at {
-		f.At = append(f.At, letters.Place{Partition: p.Partition, Offset: p.Offset})
+		f.At = append(f.At, deadletters.Place{Partition: p.Partition, Offset: p.Offset})
 	}
 	return f
 }
 
-// plan asks for one scope after the other: a letter is judged in that of its event.
-func (l *letterSource) plan(ctx context.Context, topic string, at []letterPlace, d decisions) (all letterPlan, err error) {
+// plan asks for one scope after the other: a dead letter is judged in that of its event.
+func (l *deadLetterSource) plan(ctx context.Context, topic string, at []deadLetterPlace, d decisions) (all deadLetterPlan, err error) {
 	if len(l.ledgers) == 0 {
 		return all, errors.New("the page knows no ledger that could be asked: give ops.Config.Consumer.Store")
 	}
@@ -286,7 +286,7 @@ func (l *letterSource) plan(ctx context.Context, topic string, at []letterPlace,
 		if err != nil {
 			return all, err
 		}
-		p, err := q.Plan(ctx, chosen(byScope[scope], d.List), letters.Decisions{Again: d.Again, Forgotten: d.Forgotten}, 0)
+		p, err := q.Plan(ctx, chosen(byScope[scope], d.List), deadletters.Decisions{Again: d.Again, Forgotten: d.Forgotten}, 0)
 		if err != nil {
 			return all, err
 		}
@@ -297,42 +297,42 @@ func (l *letterSource) plan(ctx context.Context, topic string, at []letterPlace,
 	}
 	slices.Sort(all.Missing)
 	all.Missing = slices.Compact(all.Missing)
-	slices.SortFunc(all.Rows, func(a, b letterRow) int {
+	slices.SortFunc(all.Rows, func(a, b deadLetterRow) int {
 		return cmp.Or(cmp.Compare(a.Partition, b.Partition), cmp.Compare(a.Offset, b.Offset))
 	})
 	return all, nil
 }
 
-// byScope sorts letters by the scope of their events. Those without one, and those of scopes that the page was not told of,
+// byScope sorts dead letters by the scope of their events. Those without one, and those of scopes that the page was not told of,
 // are judged in the group's own.
-func (l *letterSource) byScope(ctx context.Context, topic string, at []letterPlace) (map[string][]letterPlace, error) {
+func (l *deadLetterSource) byScope(ctx context.Context, topic string, at []deadLetterPlace) (map[string][]deadLetterPlace, error) {
 	first := l.cfg.Consumer.Scope
 	if len(l.cfg.Scopes) == 1 {
-		return map[string][]letterPlace{first: at}, nil
+		return map[string][]deadLetterPlace{first: at}, nil
 	}
 	q, err := l.open(ctx, topic, "", false)
 	if err != nil {
 		return nil, err
 	}
-	scopes := map[letterPlace]string{}
-	if _, err := q.List(ctx, chosen(at, false), func(found *letters.Found) (bool, error) {
+	scopes := map[deadLetterPlace]string{}
+	if _, err := q.List(ctx, chosen(at, false), func(found *deadletters.Found) (bool, error) {
 		scope := first
-		if found.Letter != nil && slices.Contains(l.cfg.Scopes, found.Letter.Key.Scope) {
-			scope = found.Letter.Key.Scope
+		if found.DeadLetter != nil && slices.Contains(l.cfg.Scopes, found.DeadLetter.Key.Scope) {
+			scope = found.DeadLetter.Key.Scope
 		}
-		scopes[letterPlace{topic, found.Partition, found.Offset}] = scope
+		scopes[deadLetterPlace{topic, found.Partition, found.Offset}] = scope
 		return true, nil
 	}); err != nil {
 		return nil, err
 	}
-	all := map[string][]letterPlace{}
+	all := map[string][]deadLetterPlace{}
 	for place, scope := range scopes {
 		all[scope] = append(all[scope], place)
 	}
 	return all, nil
 }
 
-func (l *letterSource) replay(ctx context.Context, topic string, at []letterPlace, d decisions, each func(letterRow, bool, error)) error {
+func (l *deadLetterSource) replay(ctx context.Context, topic string, at []deadLetterPlace, d decisions, each func(deadLetterRow, bool, error)) error {
 	client, _, err := l.kafka.get(ctx)
 	if err != nil {
 		return err
@@ -352,9 +352,9 @@ func (l *letterSource) replay(ctx context.Context, topic string, at []letterPlac
 		if err != nil {
 			return errors.Join(append(problems, err)...)
 		}
-		_, err = q.Replay(ctx, letters.Replay{
-			Producer: producer, Filter: chosen(byScope[scope], d.List), Decisions: letters.Decisions{Again: d.Again, Forgotten: d.Forgotten},
-			Each: func(done letters.Done) { each(rowOf(&done.Row), done.Replayed, done.Err) },
+		_, err = q.Replay(ctx, deadletters.Replay{
+			Producer: producer, Filter: chosen(byScope[scope], d.List), Decisions: deadletters.Decisions{Again: d.Again, Forgotten: d.Forgotten},
+			Each: func(done deadletters.Done) { each(rowOf(&done.Row), done.Replayed, done.Err) },
 		})
 		if err != nil {
 			problems = append(problems, err)

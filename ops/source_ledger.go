@@ -6,17 +6,17 @@ import (
 	"fmt"
 
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/internal/deadletters"
 	"github.com/idem-go/idem/internal/events"
-	"github.com/idem-go/idem/internal/letters"
 	"github.com/idem-go/idem/outbox"
 	"github.com/idem-go/idem/outbox/pgoutbox"
 )
 
-// eventSource looks for events in ledgers, and for their letters.
+// eventSource looks for events in ledgers, and for their dead letters.
 type eventSource struct {
-	ledgers []letters.Ledger
-	scopes  []string
-	letters letterBox // nil without Kafka
+	ledgers     []deadletters.Ledger
+	scopes      []string
+	deadLetters deadLetterBox // nil without Kafka
 }
 
 func (s *eventSource) find(ctx context.Context, q eventQuery) (a eventAnswer, err error) {
@@ -68,27 +68,27 @@ func recordsOf(e *events.Event) (all []eventRecord) {
 	return all
 }
 
-// maxEventLetters is how many letters of one event are listed, of each dead-letter topic.
-const maxEventLetters = 50
+// maxEventLetters is how many dead letters of one event are listed, of each dead-letter topic.
+const maxEventDeadLetters = 50
 
-func (s *eventSource) lettersOf(ctx context.Context, q eventQuery) (all eventLetters, err error) {
+func (s *eventSource) deadLettersOf(ctx context.Context, q eventQuery) (all eventDeadLetters, err error) {
 	id := q.ID
 	if q.Source != "" {
 		if id, err = events.CloudEventID(q.Source, q.ID); err != nil {
-			return all, nil //nolint:nilerr // no letter has it: the look-up says why
+			return all, nil //nolint:nilerr // no dead letter has it: the look-up says why
 		}
 	}
-	topics, err := s.letters.topics(ctx)
+	topics, err := s.deadLetters.topics(ctx)
 	if err != nil {
 		return all, err
 	}
 	for _, topic := range topics {
-		p, err := s.letters.newest(ctx, letterFilter{Topic: topic, ID: id, Type: q.Type}, maxEventLetters)
+		p, err := s.deadLetters.newest(ctx, deadLetterFilter{Topic: topic, ID: id, Type: q.Type}, maxEventDeadLetters)
 		all.Scanned += p.Scanned
 		all.Cut = all.Cut || p.More
 		for i := range p.Rows {
 			if q.Tenant == "" || p.Rows[i].Tenant == q.Tenant {
-				all.Letters = append(all.Letters, p.Rows[i])
+				all.DeadLetters = append(all.DeadLetters, p.Rows[i])
 			}
 		}
 		if err != nil {
@@ -100,7 +100,7 @@ func (s *eventSource) lettersOf(ctx context.Context, q eventQuery) (all eventLet
 
 // claimSource lists claims whose lease is over.
 type claimSource struct {
-	ledgers []letters.Ledger
+	ledgers []deadletters.Ledger
 	scopes  []string
 }
 
@@ -133,7 +133,7 @@ func (s *claimSource) stuck(ctx context.Context) (all []ledgerClaims, err error)
 
 // parkedSource lists the queues of parked events.
 type parkedSource struct {
-	ledgers []letters.Ledger
+	ledgers []deadletters.Ledger
 	cfg     Config
 	kafka   *kafkaSource // nil without Kafka: the monitor's partitions are looked at
 }

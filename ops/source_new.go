@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"github.com/idem-go/idem/dedup"
-	"github.com/idem-go/idem/internal/letters"
+	"github.com/idem-go/idem/internal/deadletters"
 )
 
 // newSources makes sources of what was configured. It asks nobody.
@@ -21,12 +21,12 @@ func newSources(cfg Config) sources {
 	var kafka *kafkaSource
 	if cfg.Consumer.Group != "" && (cfg.Client != nil || len(cfg.Consumer.Brokers) > 0) {
 		kafka = newKafkaSource(cfg)
-		s.letters = &letterSource{kafka: kafka, ledgers: operators(ledgers), cfg: cfg}
+		s.deadLetters = &deadLetterSource{kafka: kafka, ledgers: operators(ledgers), cfg: cfg}
 		s.group = &groupSource{kafka, cfg}
 		s.close = kafka.close
 	}
 	if all := operators(ledgers); len(all) > 0 {
-		s.events = &eventSource{ledgers: all, scopes: cfg.Scopes, letters: s.letters}
+		s.events = &eventSource{ledgers: all, scopes: cfg.Scopes, deadLetters: s.deadLetters}
 	}
 	if len(ledgers) > 0 && len(cfg.Consumer.Topics) > 0 {
 		s.parked = &parkedSource{ledgers: ledgers, cfg: cfg, kafka: kafka}
@@ -35,14 +35,14 @@ func newSources(cfg Config) sources {
 }
 
 // ledgersOf names stores.
-func ledgersOf(stores []dedup.Store) (all []letters.Ledger) {
+func ledgersOf(stores []dedup.Store) (all []deadletters.Ledger) {
 	seen := map[string]int{}
 	for _, s := range stores {
 		name := nameOf(s)
 		if seen[name]++; seen[name] > 1 {
 			name = fmt.Sprintf("%s (%d)", name, seen[name])
 		}
-		all = append(all, letters.Ledger{Name: name, Store: s})
+		all = append(all, deadletters.Ledger{Name: name, Store: s})
 	}
 	return all
 }
@@ -65,7 +65,7 @@ func nameOf(s dedup.Store) string {
 }
 
 // operators are the ledgers that can be looked into.
-func operators(all []letters.Ledger) (some []letters.Ledger) {
+func operators(all []deadletters.Ledger) (some []deadletters.Ledger) {
 	for _, l := range all {
 		if _, ok := l.Store.(dedup.Operator); ok {
 			some = append(some, l)

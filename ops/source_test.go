@@ -59,7 +59,7 @@ func TestNewSources(t *testing.T) {
 	require.Len(t, cfg.Stores, 2)
 	src := newSources(cfg)
 	require.Same(t, m, src.monitor)
-	require.Nil(t, src.letters)
+	require.Nil(t, src.deadLetters)
 	require.Nil(t, src.group)
 	require.NotNil(t, src.events)
 	ledgers := ledgersOf(cfg.Stores)

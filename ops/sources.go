@@ -12,15 +12,15 @@ import (
 
 // sources are what the page shows, each nil if it was not configured.
 type sources struct {
-	monitor *Monitor
-	events  eventFinder
-	letters letterBox
-	group   groupReader
-	claims  claimLister
-	parked  parkedLister
-	outbox  outboxReader
-	doctor  func(context.Context) ([]Finding, error)
-	close   func() error
+	monitor     *Monitor
+	events      eventFinder
+	deadLetters deadLetterBox
+	group       groupReader
+	claims      claimLister
+	parked      parkedLister
+	outbox      outboxReader
+	doctor      func(context.Context) ([]Finding, error)
+	close       func() error
 }
 
 // eventQuery is what somebody looks for.
@@ -32,7 +32,7 @@ type eventQuery struct {
 // eventFinder looks for an event in the ledgers, and for its dead letters in Kafka.
 type eventFinder interface {
 	find(context.Context, eventQuery) (eventAnswer, error)
-	lettersOf(context.Context, eventQuery) (eventLetters, error)
+	deadLettersOf(context.Context, eventQuery) (eventDeadLetters, error)
 }
 
 // eventAnswer is what the ledgers know.
@@ -66,24 +66,26 @@ type parkedEvent struct {
 }
 
 // eventLetters are dead letters of an event.
-type eventLetters struct {
-	Scanned int
-	Cut     bool // there are more
-	Letters []letterRow
+type eventDeadLetters struct {
+	Scanned     int
+	Cut         bool // there are more
+	DeadLetters []deadLetterRow
 }
 
-// letterPlace is where a letter lies.
-type letterPlace struct {
+// letterPlace is where a dead letter lies.
+type deadLetterPlace struct {
 	Topic     string
 	Partition int32
 	Offset    int64
 }
 
-func (p letterPlace) String() string { return fmt.Sprintf("%s/%d/%d", p.Topic, p.Partition, p.Offset) }
+func (p deadLetterPlace) String() string {
+	return fmt.Sprintf("%s/%d/%d", p.Topic, p.Partition, p.Offset)
+}
 
 // letterRow is a dead letter in a list.
-type letterRow struct {
-	letterPlace
+type deadLetterRow struct {
+	deadLetterPlace
 	Failed           time.Time
 	Class            idem.Class
 	Tenant, Scope    string
@@ -92,70 +94,70 @@ type letterRow struct {
 	Generation       uint32
 	Error            string
 	Omitted          bool
-	Problem          string // why it is no letter
+	Problem          string // why it is no dead letter
 
 	Verdict, Action, Note string // in a plan
 }
 
 // Replays reports whether a replay of the plan that the row is in would do something.
-func (r *letterRow) Replays() bool { return r.Action != "" && r.Action != actionSkip }
+func (r *deadLetterRow) Replays() bool { return r.Action != "" && r.Action != actionSkip }
 
 const actionSkip = "skip"
 
-// letterFilter chooses letters of a dead-letter topic.
-type letterFilter struct {
+// letterFilter chooses dead letters of a dead-letter topic.
+type deadLetterFilter struct {
 	Topic        string // the dead-letter topic
 	Type, Class  string
 	ID           string
 	Since, Until time.Time
 }
 
-// letterPage is the newest letters that a filter chooses.
-type letterPage struct {
-	Rows    []letterRow
+// letterPage is the newest dead letters that a filter chooses.
+type deadLetterPage struct {
+	Rows    []deadLetterRow
 	Scanned int
 	Size    int64 // records there are
 	More    bool  // older ones may match
 }
 
-// letterDetail is all of one letter.
-type letterDetail struct {
-	letterRow
+// letterDetail is all of one dead letter.
+type deadLetterDetail struct {
+	deadLetterRow
 	First      time.Time
 	Key, Value []byte // nil is not empty
 	Headers    []idem.Header
 }
 
-// decisions are what a person says to letters that are left alone otherwise.
+// decisions are what a person says to dead letters that are left alone otherwise.
 type decisions struct {
 	Again, Forgotten bool
-	// List: several were chosen at once, so letters of one event that differ are left alone. One alone is the choice between them.
+	// List: several were chosen at once, so dead letters of one event that differ are left alone. One alone is the choice between them.
 	List bool
 }
 
 // letterPlan is what a replay would do, in the order of the topic.
-type letterPlan struct {
-	Rows    []letterRow
+type deadLetterPlan struct {
+	Rows    []deadLetterRow
 	Missing []string // retry topics that do not exist
 }
 
 // letterBox is the dead letters of the group.
-type letterBox interface {
+type deadLetterBox interface {
 	topics(context.Context) ([]string, error)
-	newest(context.Context, letterFilter, int) (letterPage, error)
-	get(context.Context, letterPlace) (letterDetail, error)
-	// plan asks the ledgers about letters of one dead-letter topic. It changes nothing.
-	plan(ctx context.Context, topic string, at []letterPlace, d decisions) (letterPlan, error)
-	// replay replays the letters of one dead-letter topic, if the ledgers still say so, and tells of each.
-	replay(ctx context.Context, topic string, at []letterPlace, d decisions, each func(row letterRow, replayed bool, err error)) error
+	newest(context.Context, deadLetterFilter, int) (deadLetterPage, error)
+	get(context.Context, deadLetterPlace) (deadLetterDetail, error)
+	// plan asks the ledgers about dead letters of one dead-letter topic. It changes nothing.
+	plan(ctx context.Context, topic string, at []deadLetterPlace, d decisions) (deadLetterPlan, error)
+	// replay replays the dead letters of one dead-letter topic, if the ledgers still say so, and tells of each.
+	replay(ctx context.Context, topic string, at []deadLetterPlace, d decisions, each func(row deadLetterRow, replayed bool, err error)) error
 }
 
 // groupState is what the brokers know of the group.
 type groupState struct {
-	Members    []groupMember
-	Partitions []groupPartition // of the sources, and of the group's own topics for later attempts
-	Letters    []letterTopic
-	Notes      []string // what is odd
+	Members     []groupMember
+	Partitions  []groupPartition // of the sources, and of the group's own topics for later attempts
+	DeadLetters []deadLetterTopic
+	Notes       []string // what is odd
 }
 
 type groupMember struct {
@@ -179,7 +181,7 @@ type groupPartition struct {
 	Problem   string // why the numbers are not known
 }
 
-type letterTopic struct {
+type deadLetterTopic struct {
 	Topic   string
 	Records int64
 }
@@ -263,7 +265,7 @@ const (
 func newCells(h *Handler) cells {
 	s := &h.src
 	all := cells{
-		topics: cellOf(h, keepTopics, h.cfg.Timeout, s.letters != nil, func(ctx context.Context) ([]string, error) { return s.letters.topics(ctx) }),
+		topics: cellOf(h, keepTopics, h.cfg.Timeout, s.deadLetters != nil, func(ctx context.Context) ([]string, error) { return s.deadLetters.topics(ctx) }),
 		group:  cellOf(h, keepFigures, h.cfg.Timeout, s.group != nil, func(ctx context.Context) (groupState, error) { return s.group.read(ctx) }),
 		claims: cellOf(h, keepLists, h.cfg.Timeout, s.claims != nil, func(ctx context.Context) ([]ledgerClaims, error) { return s.claims.stuck(ctx) }),
 		parked: cellOf(h, keepTopics, h.cfg.Timeout, s.parked != nil, func(ctx context.Context) (parkedState, error) { return s.parked.list(ctx) }),

@@ -140,7 +140,7 @@ func size(n int) string {
 	return strconv.FormatFloat(float64(n)/(1<<20), 'f', 1, 64) + " MiB"
 }
 
-// capital begins s with a capital letter.
+// capital begins s with a capital dead letter.
 func capital(s string) string {
 	if s == "" || s[0] < 'a' || s[0] > 'z' {
 		return s

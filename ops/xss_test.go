@@ -31,13 +31,13 @@ func poisoned(text string) sources {
 	now := time.Now()
 	key := dedup.Key{Tenant: text, Scope: text, Type: text, ID: text}
 	origin := dedup.Origin{Topic: text, Partition: 1, Offset: 2, Time: now}
-	row := letterRow{
+	row := deadLetterRow{
 		Failed: now, Class: idem.Class(text), Tenant: text, Scope: text, Type: text, ID: text, Origin: text, Attempts: 3, Error: text, Note: text,
 	}
-	letters := newFakeLetters(
-		letterDetail{letterRow: row, Key: []byte(text), Value: []byte(text), Headers: []idem.Header{{Key: text, Value: []byte(text)}, {Key: "idem-" + text, Value: []byte(text)}}},
-		letterDetail{letterRow: row, Key: []byte(text), Value: fmt.Appendf(nil, `{%q: [%q]}`, text, text)},
-		letterDetail{letterRow: letterRow{Failed: now, Problem: text}, Value: []byte(text)},
+	letters := newFakeDeadLetters(
+		deadLetterDetail{deadLetterRow: row, Key: []byte(text), Value: []byte(text), Headers: []idem.Header{{Key: text, Value: []byte(text)}, {Key: "idem-" + text, Value: []byte(text)}}},
+		deadLetterDetail{deadLetterRow: row, Key: []byte(text), Value: fmt.Appendf(nil, `{%q: [%q]}`, text, text)},
+		deadLetterDetail{deadLetterRow: deadLetterRow{Failed: now, Problem: text}, Value: []byte(text)},
 	)
 	m := NewMonitor()
 	m.notices.add(notice{kind: "x", subject: text, Level: "warn", Title: text, Text: text})
@@ -46,16 +46,16 @@ func poisoned(text string) sources {
 	m.calls.shards[0].all = map[*idem.Call]callState{{}: {"billing", text, 1, 2, key, 1, now}}
 	n := int64(4)
 	return sources{
-		monitor: m, letters: letters,
+		monitor: m, deadLetters: letters,
 		events: &fakeEvents{
 			answer: eventAnswer{Records: []eventRecord{
 				{Record: dedup.Record{Key: key, State: dedup.GivenUp, Reason: text, First: origin, Created: now, Changed: now, Failures: 2}, Ledger: text, Next: text, Parked: &parkedEvent{Topic: text, Queue: text, HeadID: text}},
 				{Record: dedup.Record{Key: key, State: dedup.Released, First: origin}, Ledger: text, Next: text},
 			}},
-			letters: eventLetters{Letters: []letterRow{letters.all[0].letterRow}},
+			deadLetters: eventDeadLetters{DeadLetters: []deadLetterRow{letters.all[0].deadLetterRow}},
 		},
 		group: &fakeSource[groupState]{value: groupState{
-			Members: []groupMember{{text, text, []memberTopic{{text, []int32{1}}}}}, Notes: []string{text}, Letters: []letterTopic{{text, 3}},
+			Members: []groupMember{{text, text, []memberTopic{{text, []int32{1}}}}}, Notes: []string{text}, DeadLetters: []deadLetterTopic{{text, 3}},
 			Partitions: []groupPartition{{text, 0, false, &n, 0, 9, 5, text, ""}, {text, 1, true, nil, 0, 0, 0, "", text}},
 		}},
 		claims: &fakeSource[[]ledgerClaims]{value: []ledgerClaims{{Ledger: text, Records: []stuckRecord{{dedup.Record{Key: key, First: origin}}}}, {Ledger: text, Cannot: true}}},
@@ -84,9 +84,9 @@ func skeletons(t *testing.T, src sources, text string) map[string]string {
 	all := map[string]string{}
 	id := url.QueryEscape(text)
 	pages := []string{
-		"", "event?id=" + id, "event?id=unknown&type=" + id + "&tenant=" + id + "&source=&topic=" + id, "activity", "partitions", "claims", "parked", "letters", "letters?id=" + id,
-		"letters?since=" + id, "letter?topic=orders.billing.dlq&partition=0&offset=0", "letter?topic=orders.billing.dlq&partition=0&offset=0&as=text", "letter?topic=orders.billing.dlq&partition=0&offset=0&as=hex",
-		"letter?topic=orders.billing.dlq&partition=1&offset=1", "letter?topic=orders.billing.dlq&partition=0&offset=2", "outbox", "doctor", id + "x", "plan?id=" + id,
+		"", "event?id=" + id, "event?id=unknown&type=" + id + "&tenant=" + id + "&source=&topic=" + id, "activity", "partitions", "claims", "parked", "dead-letters", "dead-letters?id=" + id,
+		"dead-letters?since=" + id, "dead-letter?topic=orders.billing.dlq&partition=0&offset=0", "dead-letter?topic=orders.billing.dlq&partition=0&offset=0&as=text", "dead-letter?topic=orders.billing.dlq&partition=0&offset=0&as=hex",
+		"dead-letter?topic=orders.billing.dlq&partition=1&offset=1", "dead-letter?topic=orders.billing.dlq&partition=0&offset=2", "outbox", "doctor", id + "x", "plan?id=" + id,
 	}
 	for i, p := range pages {
 		all[fmt.Sprint(i)] = bones(t, s.get(p).body)
@@ -189,7 +189,7 @@ func TestPayload(t *testing.T) {
 
 func TestHidePayloads(t *testing.T) {
 	s, _ := fullSite(t, func(c *Config) { c.HidePayloads = true })
-	body := s.get("letter?topic=orders.billing.dlq&partition=0&offset=0").body
+	body := s.get("dead-letter?topic=orders.billing.dlq&partition=0&offset=0").body
 	require.NotContains(t, body, "A-4711")
 	require.NotContains(t, body, "customer-0")
 	require.NotContains(t, body, "traceparent")

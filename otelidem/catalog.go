@@ -61,24 +61,24 @@ const (
 	attrMessageKey    = "messaging.kafka.message.key"
 	attrErrorType     = "error.type"
 
-	attrEventType    = "idem.event.type"
-	attrOutcome      = "idem.outcome"
-	attrCause        = "idem.duplicate.cause"
-	attrVerdict      = "idem.verdict"
-	attrShadow       = "idem.shadow"
-	attrLedger       = "idem.ledger"
-	attrLedgerCall   = "idem.ledger.operation"
-	attrRetryKind    = "idem.retry.kind"
-	attrLetterClass  = "idem.dead_letter.class"
-	attrSkipped      = "idem.skipped.reason"
-	attrStallKind    = "idem.stall.kind"
-	attrRebalance    = "idem.rebalance.kind"
-	attrGapPolicy    = "idem.gap.policy"
-	attrKey          = "idem.key"
-	attrAttempt      = "idem.attempt"
-	attrTx           = "idem.transactional"
-	attrRunHandled   = "idem.run.handled"
-	attrRunDuplicate = "idem.run.duplicates"
+	attrEventType       = "idem.event.type"
+	attrOutcome         = "idem.outcome"
+	attrCause           = "idem.duplicate.cause"
+	attrVerdict         = "idem.verdict"
+	attrShadow          = "idem.shadow"
+	attrLedger          = "idem.ledger"
+	attrLedgerCall      = "idem.ledger.operation"
+	attrRetryKind       = "idem.retry.kind"
+	attrDeadLetterClass = "idem.dead_letter.class"
+	attrSkipped         = "idem.skipped.reason"
+	attrStallKind       = "idem.stall.kind"
+	attrRebalance       = "idem.rebalance.kind"
+	attrGapPolicy       = "idem.gap.policy"
+	attrKey             = "idem.key"
+	attrAttempt         = "idem.attempt"
+	attrTx              = "idem.transactional"
+	attrRunHandled      = "idem.run.handled"
+	attrRunDuplicate    = "idem.run.duplicates"
 )
 
 const kafka = "kafka"
@@ -175,10 +175,10 @@ var (
 		Description: "Failures that will be tried again, by where: in_place, topic, parked (in the ledger); behind is an event that waits for one of its key.",
 		Attributes:  []string{attrSystem, attrGroup, attrTopic, attrEventType, attrRetryKind, attrErrorType},
 	}
-	mLetters = Metric{
+	mDeadLetters = Metric{
 		Name: "idem.dead_letters", Kind: Counter, Unit: "{message}",
 		Description: "Dead letters that were acknowledged, by why.",
-		Attributes:  []string{attrSystem, attrGroup, attrTopic, attrLetterClass},
+		Attributes:  []string{attrSystem, attrGroup, attrTopic, attrDeadLetterClass},
 	}
 	mSkipped = Metric{
 		Name: "idem.skipped", Kind: Counter, Unit: "{message}",
@@ -195,7 +195,7 @@ var (
 // engineMetrics are those of processors.
 var engineMetrics = []*Metric{
 	&mConsumed, &mParked, &mProcess, &mCallSize, &mInFlight, &mRunSize, &mDuplicates, &mDuplicateAge, &mConflicts, &mClaims, &mClaimsLost, &mTakeovers,
-	&mLedgerCall, &mLedgerDown, &mOutages, &mRetries, &mLetters, &mSkipped, &mHandlerStalls,
+	&mLedgerCall, &mLedgerDown, &mOutages, &mRetries, &mDeadLetters, &mSkipped, &mHandlerStalls,
 }
 
 var (

@@ -31,12 +31,12 @@ var (
 
 // enginePart is the instruments of processors.
 type enginePart struct {
-	consumed, parked, claims, lost, takeovers  metric.Int64Counter
-	outages, retries, letters, skipped, stalls metric.Int64Counter
-	conflicts                                  metric.Int64Counter
-	down                                       metric.Int64UpDownCounter
-	process, age, ledgerCall                   metric.Float64Histogram
-	callSize, runSize                          metric.Int64Histogram
+	consumed, parked, claims, lost, takeovers      metric.Int64Counter
+	outages, retries, deadLetters, skipped, stalls metric.Int64Counter
+	conflicts                                      metric.Int64Counter
+	down                                           metric.Int64UpDownCounter
+	process, age, ledgerCall                       metric.Float64Histogram
+	callSize, runSize                              metric.Int64Histogram
 
 	settledSets   sets[settledLabels]
 	callSets      sets[callLabels]
@@ -52,7 +52,7 @@ func (p *enginePart) init(b *builder) {
 	p.process, p.callSize, p.runSize, p.age = b.seconds(&mProcess), b.sizes(&mCallSize), b.sizes(&mRunSize), b.seconds(&mDuplicateAge)
 	p.claims, p.lost, p.takeovers = b.counter(&mClaims), b.counter(&mClaimsLost), b.counter(&mTakeovers)
 	p.ledgerCall, p.down, p.outages = b.seconds(&mLedgerCall), b.upDown(&mLedgerDown), b.counter(&mOutages)
-	p.retries, p.letters, p.skipped, p.stalls = b.counter(&mRetries), b.counter(&mLetters), b.counter(&mSkipped), b.counter(&mHandlerStalls)
+	p.retries, p.deadLetters, p.skipped, p.stalls = b.counter(&mRetries), b.counter(&mDeadLetters), b.counter(&mSkipped), b.counter(&mHandlerStalls)
 	p.conflicts = b.counter(&mConflicts)
 
 	inFlight, duplicates := b.countedUpDown(&mInFlight), b.counted(&mDuplicates)
@@ -302,16 +302,16 @@ func (o *Observer) ObserveRetry(ctx context.Context, e idem.RetryEvent) {
 		attribute.Float64("idem.retry.delay", e.Delay.Round(time.Millisecond).Seconds()))
 }
 
-// ObserveDeadLetter counts a letter. It has no type: that of what is given up may be anything.
+// ObserveDeadLetter counts a dead letter. It has no type: that of what is given up may be anything.
 func (o *Observer) ObserveDeadLetter(ctx context.Context, e idem.DeadLetterEvent) {
-	class := letterClass(e.Class)
-	set := o.engine.eventSets.get(eventLabels{group: e.Group, topic: e.Message.Topic, key: attrLetterClass, value: class})
-	o.engine.letters.Add(ctx, 1, set.add...)
-	o.eventInRun(ctx, "idem.dead_letter", attribute.String(attrLetterClass, class))
+	class := deadLetterClass(e.Class)
+	set := o.engine.eventSets.get(eventLabels{group: e.Group, topic: e.Message.Topic, key: attrDeadLetterClass, value: class})
+	o.engine.deadLetters.Add(ctx, 1, set.add...)
+	o.eventInRun(ctx, "idem.dead_letter", attribute.String(attrDeadLetterClass, class))
 }
 
 // letterClass keeps the classes that there are.
-func letterClass(c idem.Class) string {
+func deadLetterClass(c idem.Class) string {
 	switch c {
 	case idem.ClassPermanent, idem.ClassFailed, idem.ClassRetryAfter, idem.ClassPanic, idem.ClassTimeout, idem.ClassUncertain,
 		idem.ClassCrashLoop, idem.ClassAlreadyDead, idem.ClassConflict, idem.ClassTooOld, idem.ClassUndecodable, idem.ClassNoID,

@@ -147,8 +147,8 @@ func (s *shop) finished() {
 	}, time.Minute, 50*time.Millisecond)
 }
 
-// letters counts the records of the dead-letter topic.
-func (s *shop) letters() int {
+// dead letters counts the records of the dead-letter topic.
+func (s *shop) deadLetters() int {
 	ends, err := kadm.NewClient(s.kafka).ListEndOffsets(s.t.Context(), s.topic+"."+s.group+".dlq")
 	require.NoError(s.t, err)
 	n := int64(0)
@@ -174,8 +174,8 @@ func (s *shop) unique() (n int) {
 func (s *shop) requireAgreement() {
 	s.t.Helper()
 	deliveries, skipped := s.tm.sum(consumed), s.tm.sum(consumed, "idem.outcome=skipped")
-	unique, letters := s.unique(), s.letters()
-	s.t.Logf("%d deliveries, %d skipped, %d unique, %d letters, %d duplicates", deliveries, skipped, unique, letters, s.tm.sum("idem.duplicates"))
+	unique, letters := s.unique(), s.deadLetters()
+	s.t.Logf("%d deliveries, %d skipped, %d unique, %d dead letters, %d duplicates", deliveries, skipped, unique, letters, s.tm.sum("idem.duplicates"))
 	require.Equal(s.t, letters, s.tm.sum("idem.dead_letters"))
 	require.Equal(s.t, letters, s.tm.sum(consumed, "idem.outcome=dead_letter"))
 	require.Equal(s.t, unique, s.tm.sum(consumed, "idem.outcome=handled"))

@@ -21,7 +21,7 @@ import (
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/dedup/pgstore"
 	"github.com/idem-go/idem/dedup/redisstore"
-	"github.com/idem-go/idem/internal/letters"
+	"github.com/idem-go/idem/internal/deadletters"
 	"github.com/idem-go/idem/internal/pgschema"
 	"github.com/idem-go/idem/internal/redact"
 )
@@ -58,10 +58,10 @@ var (
 func (l *ledger) operator() dedup.Operator { return l.store.(dedup.Operator) }
 
 // shared is what the packages that the ops page uses too know of a ledger.
-func (l *ledger) shared() letters.Ledger { return letters.Ledger{Name: l.name, Store: l.store} }
+func (l *ledger) shared() deadletters.Ledger { return deadletters.Ledger{Name: l.name, Store: l.store} }
 
-func shared(ledgers []*ledger) []letters.Ledger {
-	all := make([]letters.Ledger, len(ledgers))
+func shared(ledgers []*ledger) []deadletters.Ledger {
+	all := make([]deadletters.Ledger, len(ledgers))
 	for i, l := range ledgers {
 		all[i] = l.shared()
 	}

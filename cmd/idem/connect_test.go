@@ -51,7 +51,7 @@ func TestKafkaOverTLS_G07(t *testing.T) {
 	t.Cleanup(cluster.Close)
 	s, known := memory()
 	finish(t, s, claim(t, s, inScope("order", "1"), dedupOrigin(1)), "")
-	base := []string{"event", "get", "1", "--type", "order", "-G", "billing", "--ledger", inMemory, "--letters", "--brokers", strings.Join(cluster.ListenAddrs(), ",")}
+	base := []string{"event", "get", "1", "--type", "order", "-G", "billing", "--ledger", inMemory, "--dead-letters", "--brokers", strings.Join(cluster.ListenAddrs(), ",")}
 	try := func(more ...string) ran { return commandWith(t, known, "", append(base, more...)...) }
 
 	t.Setenv("IDEM_SASL_PASSWORD", password)

@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/idem-go/idem"
-	"github.com/idem-go/idem/internal/letters"
+	"github.com/idem-go/idem/internal/deadletters"
 )
 
 func newDLQCmd(a *app) *cobra.Command {
@@ -21,7 +21,7 @@ func newDLQCmd(a *app) *cobra.Command {
 		Use:   "dlq",
 		Short: "Dead letters: list, look, plan, replay, discard, purge",
 		Long: "Dead letters of a consumer group. Kafka has no index: each command reads the dead-letter topic from its beginning to\n" +
-			"its present end and says how much that was. What became of an event is what the ledger says: letters stay in their\n" +
+			"its present end and says how much that was. What became of an event is what the ledger says: dead letters stay in their\n" +
 			"topic when they are replayed, until they are purged.",
 		Args: cobra.NoArgs,
 	}
@@ -56,7 +56,7 @@ func (o *dlqFlags) name(a *app) (string, error) {
 	return idem.DeadLetterTopic(group)(o.topic), nil
 }
 
-// filterFlags choose letters.
+// filterFlags choose dead letters.
 type filterFlags struct {
 	types, classes []string
 	id             string
@@ -73,8 +73,8 @@ func (o *filterFlags) add(f *pflag.FlagSet) {
 	f.StringSliceVar(&o.at, "at", nil, "this record, <partition>/<offset>")
 }
 
-func (o *filterFlags) filter() (f letters.Filter, err error) {
-	f = letters.Filter{Types: o.types, Classes: o.classes, ID: o.id}
+func (o *filterFlags) filter() (f deadletters.Filter, err error) {
+	f = deadletters.Filter{Types: o.types, Classes: o.classes, ID: o.id}
 	if f.Since, err = parseTime("since", o.since); err != nil {
 		return f, err
 	}
@@ -92,8 +92,8 @@ func (o *filterFlags) filter() (f letters.Filter, err error) {
 }
 
 // parsePlace reads <partition>/<offset>.
-func parsePlace(text string) (letters.Place, error) {
-	p, err := letters.ParsePlace(text)
+func parsePlace(text string) (deadletters.Place, error) {
+	p, err := deadletters.ParsePlace(text)
 	if err != nil {
 		return p, usage("%w", err)
 	}
@@ -117,14 +117,14 @@ func parseTime(flag, text string) (time.Time, error) {
 
 // deadLetters is a dead-letter topic, and whoever asks about it.
 type deadLetters struct {
-	*letters.Queue
+	*deadletters.Queue
 	app       *app
-	decisions letters.Decisions
+	decisions deadletters.Decisions
 }
 
-// decisionFlags are what a person says to letters that are left alone otherwise.
-func decisionFlags(f *pflag.FlagSet, o *letters.Decisions) {
-	f.BoolVar(&o.Again, "again", false, fmt.Sprintf("also events that were replayed %d times before and came back", letters.MaxGenerations))
+// decisionFlags are what a person says to dead letters that are left alone otherwise.
+func decisionFlags(f *pflag.FlagSet, o *deadletters.Decisions) {
+	f.BoolVar(&o.Again, "again", false, fmt.Sprintf("also events that were replayed %d times before and came back", deadletters.MaxGenerations))
 	f.BoolVar(&o.Forgotten, "forgotten", false, "let events run that the ledger does not know, however old they are: it may have forgotten that they were handled")
 }
 
@@ -134,7 +134,7 @@ func (a *app) openDLQ(ctx context.Context, o *dlqFlags, ask bool) (*deadLetters,
 	if err != nil {
 		return nil, err
 	}
-	cfg := letters.Config{Topic: topic, Source: o.topic, Group: a.group, Scope: cmp.Or(a.scope, a.group)}
+	cfg := deadletters.Config{Topic: topic, Source: o.topic, Group: a.group, Scope: cmp.Or(a.scope, a.group)}
 	if ask {
 		if _, err := a.theGroup(); err != nil {
 			return nil, err
@@ -148,11 +148,11 @@ func (a *app) openDLQ(ctx context.Context, o *dlqFlags, ask bool) (*deadLetters,
 	if cfg.Client, err = a.kafka(); err != nil {
 		return nil, err
 	}
-	q, err := letters.Open(cfg)
+	q, err := deadletters.Open(cfg)
 	switch {
-	case errors.Is(err, letters.ErrNoOperator):
+	case errors.Is(err, deadletters.ErrNoOperator):
 		return nil, usage("%w", err)
-	case errors.Is(err, letters.ErrNoTopic):
+	case errors.Is(err, deadletters.ErrNoTopic):
 		return nil, found("%w", err)
 	case err != nil:
 		return nil, err
@@ -161,9 +161,9 @@ func (a *app) openDLQ(ctx context.Context, o *dlqFlags, ask bool) (*deadLetters,
 }
 
 // survey reads the topic once.
-func (d *deadLetters) survey(ctx context.Context, f letters.Filter) (*letters.Survey, error) {
+func (d *deadLetters) survey(ctx context.Context, f deadletters.Filter) (*deadletters.Survey, error) {
 	s, err := d.Survey(ctx, f)
-	if errors.Is(err, letters.ErrTooMany) {
+	if errors.Is(err, deadletters.ErrTooMany) {
 		return nil, usage("%w: choose fewer, with --type or --id", err)
 	}
 	return s, err
@@ -198,14 +198,14 @@ func newDLQList(a *app) *cobra.Command {
 	return cmd
 }
 
-func (d *deadLetters) list(ctx context.Context, f letters.Filter, limit int) error {
+func (d *deadLetters) list(ctx context.Context, f deadletters.Filter, limit int) error {
 	w, err := d.app.rows("RECORD", "FAILED", "CLASS", "EVENT", "ATTEMPTS", "REOPENED", "ERROR")
 	if err != nil {
 		return err
 	}
-	scanned, err := d.List(ctx, f, func(l *letters.Found) (bool, error) {
+	scanned, err := d.List(ctx, f, func(l *deadletters.Found) (bool, error) {
 		r := l.Row()
-		err := w.add(r, r.Record, failedText(&r), cmp.Or(string(r.Class), string(letters.SeenForeign)), eventText(&r), strconv.Itoa(r.Attempts),
+		err := w.add(r, r.Record, failedText(&r), cmp.Or(string(r.Class), string(deadletters.SeenForeign)), eventText(&r), strconv.Itoa(r.Attempts),
 			strconv.FormatUint(uint64(r.Generation), 10), shorten(cmp.Or(r.Error, r.Problem), 80))
 		return limit <= 0 || w.n < limit, err
 	})
@@ -235,9 +235,9 @@ func newDLQShow(a *app) *cobra.Command {
 	return cmd
 }
 
-func (d *deadLetters) show(ctx context.Context, at letters.Place, payload bool) error {
+func (d *deadLetters) show(ctx context.Context, at deadletters.Place, payload bool) error {
 	l, err := d.Get(ctx, at)
-	if errors.Is(err, letters.ErrNoRecord) {
+	if errors.Is(err, deadletters.ErrNoRecord) {
 		return found("%s has no record %s", d.Topic, at)
 	}
 	if err != nil {
@@ -247,7 +247,7 @@ func (d *deadLetters) show(ctx context.Context, at letters.Place, payload bool) 
 	return d.app.show(detail, []string{"", ""}, detailRows(&detail))
 }
 
-func detailRows(t *letters.Detail) [][]string {
+func detailRows(t *deadletters.Detail) [][]string {
 	size := strconv.Itoa(t.Size) + " bytes"
 	if t.Omitted {
 		size += ", the record's own value is at its origin"
@@ -276,11 +276,11 @@ func newDLQPlan(a *app) *cobra.Command {
 	var o dlqFlags
 	var chosen filterFlags
 	var limit int
-	var decided letters.Decisions
+	var decided deadletters.Decisions
 	cmd := &cobra.Command{
 		Use: "plan", Short: "Say what a replay would do", Args: cobra.NoArgs,
-		Long: "Asks the ledger about the event of each letter and says what a replay would do. Nothing is changed. Reads the topic\n" +
-			"twice: letters of one event that differ are not replayed until one is chosen with --at.",
+		Long: "Asks the ledger about the event of each dead letter and says what a replay would do. Nothing is changed. Reads the topic\n" +
+			"twice: dead letters of one event that differ are not replayed until one is chosen with --at.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			f, err := chosen.filter()
 			if err != nil {
@@ -301,7 +301,7 @@ func newDLQPlan(a *app) *cobra.Command {
 	return cmd
 }
 
-func (d *deadLetters) plan(ctx context.Context, f letters.Filter, limit int) error {
+func (d *deadLetters) plan(ctx context.Context, f deadletters.Filter, limit int) error {
 	w, err := d.app.rows("RECORD", "FAILED", "CLASS", "EVENT", "VERDICT", "REPLAY", "NOTE")
 	if err != nil {
 		return err
@@ -311,13 +311,13 @@ func (d *deadLetters) plan(ctx context.Context, f letters.Filter, limit int) err
 		return err
 	}
 	d.warnAboutReaders(s)
-	counts := make(map[letters.Verdict]int)
-	scanned, err := d.EachJudged(ctx, f, s, d.decisions, func(j *letters.Judged) (bool, error) {
+	counts := make(map[deadletters.Verdict]int)
+	scanned, err := d.EachJudged(ctx, f, s, d.decisions, func(j *deadletters.Judged) (bool, error) {
 		counts[j.Verdict]++
 		r := j.Row()
 		err := w.add(r, r.Record, failedText(&r), cmp.Or(string(r.Class), "-"), eventText(&r), string(r.Verdict), r.Action, shorten(r.Note, 100))
 		return limit <= 0 || w.n < limit, err
 	})
-	d.app.note("%s: %d of %d records, %d letters match, %d shown: %s", d.Topic, max(s.Scanned, scanned), d.Size(), s.Matched, w.n, countsText(counts))
+	d.app.note("%s: %d of %d records, %d dead letters match, %d shown: %s", d.Topic, max(s.Scanned, scanned), d.Size(), s.Matched, w.n, countsText(counts))
 	return errors.Join(err, w.end())
 }

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/idem-go/idem/internal/letters"
+	"github.com/idem-go/idem/internal/deadletters"
 )
 
 func newDLQDiscard(a *app) *cobra.Command {
@@ -54,16 +54,16 @@ func (o *filterFlags) any() bool {
 const maxAudited = 100
 
 // discard gives up what the filter chooses. The audit line names the dead letters, or the first hundred of them.
-func (d *deadLetters) discard(ctx context.Context, f letters.Filter, reason string) error {
+func (d *deadLetters) discard(ctx context.Context, f deadletters.Filter, reason string) error {
 	s, err := d.survey(ctx, f)
 	if err != nil {
 		return err
 	}
 	if s.Matched == 0 {
-		return found("%s: %d records, no letter matches", d.Topic, s.Scanned)
+		return found("%s: %d records, no dead letter matches", d.Topic, s.Scanned)
 	}
 	fields := map[string]any{"topic": d.Topic, "group": d.Group, "reason": reason}
-	if err := d.app.confirmed("dlq discard", fields, "%s: of %d records, %d letters match. Those that nobody works on are given up for good.",
+	if err := d.app.confirmed("dlq discard", fields, "%s: of %d records, %d dead letters match. Those that nobody works on are given up for good.",
 		d.Topic, s.Scanned, s.Matched); err != nil {
 		return err
 	}
@@ -73,7 +73,7 @@ func (d *deadLetters) discard(ctx context.Context, f letters.Filter, reason stri
 	}
 	var records []string
 	var printing error
-	done, err := d.Discard(ctx, letters.Discard{Filter: f, Reason: reason, Each: func(l letters.Discarded) {
+	done, err := d.Discard(ctx, deadletters.Discard{Filter: f, Reason: reason, Each: func(l deadletters.Discarded) {
 		result := "left alone"
 		if l.Done {
 			result = "discarded"
@@ -84,13 +84,13 @@ func (d *deadLetters) discard(ctx context.Context, f letters.Filter, reason stri
 		r := discardRow{Row: l.Row, Result: result}
 		printing = errors.Join(printing, w.add(r, r.Record, string(r.Class), eventText(&r.Row), string(r.Verdict), result, shorten(r.Note, 100)))
 	}})
-	fields["discarded"], fields["records"], fields["outcome"] = done, records, letters.OutcomeOf(ctx, err)
+	fields["discarded"], fields["records"], fields["outcome"] = done, records, deadletters.OutcomeOf(ctx, err)
 	d.app.audit("dlq discard", fields)
-	d.app.note("%s: %s of %s letters discarded", d.Topic, strconv.Itoa(done), strconv.Itoa(s.Matched))
+	d.app.note("%s: %s of %s dead letters discarded", d.Topic, strconv.Itoa(done), strconv.Itoa(s.Matched))
 	return errors.Join(err, printing, w.end())
 }
 
 type discardRow struct {
-	letters.Row
+	deadletters.Row
 	Result string `json:"result"`
 }

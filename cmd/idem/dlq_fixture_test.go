@@ -22,12 +22,12 @@ import (
 	"github.com/idem-go/idem/consumer"
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/dedup/memstore"
+	"github.com/idem-go/idem/internal/deadletters"
 	"github.com/idem-go/idem/internal/kafkalog"
-	"github.com/idem-go/idem/internal/letters"
 )
 
 // letterWorld is a group whose events fail, with its topics and its ledger.
-type letterWorld struct {
+type deadLetterWorld struct {
 	t        *testing.T
 	brokers  []string
 	client   sarama.Client
@@ -38,16 +38,16 @@ type letterWorld struct {
 	offset   int64
 }
 
-// newLetterWorld has a Kafka inside this process, whose topics have two partitions, and a ledger in memory.
-func newLetterWorld(t *testing.T) *letterWorld {
+// newDeadLetterWorld has a Kafka inside this process, whose topics have two partitions, and a ledger in memory.
+func newDeadLetterWorld(t *testing.T) *deadLetterWorld {
 	t.Helper()
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(2, "orders", "orders.g.dlq", "orders.g.retry"))
 	require.NoError(t, err)
 	t.Cleanup(cluster.Close)
-	return newLetterWorldAt(t, cluster.ListenAddrs(), memstore.New(memstore.Volatile()), "orders")
+	return newDeadLetterWorldAt(t, cluster.ListenAddrs(), memstore.New(memstore.Volatile()), "orders")
 }
 
-func newLetterWorldAt(t *testing.T, brokers []string, store dedup.Store, topic string) *letterWorld {
+func newDeadLetterWorldAt(t *testing.T, brokers []string, store dedup.Store, topic string) *deadLetterWorld {
 	t.Helper()
 	cfg, err := consumer.DefaultSaramaConfig(consumer.Config{Brokers: brokers, Group: "g", Topics: []string{topic}})
 	require.NoError(t, err)
@@ -57,11 +57,11 @@ func newLetterWorldAt(t *testing.T, brokers []string, store dedup.Store, topic s
 	producer, err := consumer.NewProducer(client)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, producer.Close()) })
-	return &letterWorld{t: t, brokers: brokers, client: client, producer: producer, store: store, topic: topic, group: "g"}
+	return &deadLetterWorld{t: t, brokers: brokers, client: client, producer: producer, store: store, topic: topic, group: "g"}
 }
 
 // event is the next record of the source topic.
-func (w *letterWorld) event(id, rest string) *idem.Message {
+func (w *deadLetterWorld) event(id, rest string) *idem.Message {
 	w.offset++
 	return &idem.Message{
 		Topic: w.topic, Partition: int32(w.offset % 2), Offset: w.offset, Key: []byte("key of " + id), Time: time.Now(),
@@ -72,7 +72,7 @@ func (w *letterWorld) event(id, rest string) *idem.Message {
 var errBroken = errors.New("broken")
 
 // handle is the group, with a handler that does what fn says.
-func (w *letterWorld) handle(fn func(id string) error, messages ...*idem.Message) {
+func (w *deadLetterWorld) handle(fn func(id string) error, messages ...*idem.Message) {
 	w.t.Helper()
 	r := idem.NewRouter()
 	idem.On(r, "paid", func(_ context.Context, e idem.Event[struct{}]) error { return fn(e.ID) })
@@ -87,23 +87,25 @@ func (w *letterWorld) handle(fn func(id string) error, messages ...*idem.Message
 }
 
 // fail lets events become dead letters.
-func (w *letterWorld) fail(messages ...*idem.Message) {
+func (w *deadLetterWorld) fail(messages ...*idem.Message) {
 	w.t.Helper()
 	w.handle(func(string) error { return idem.Permanent(errBroken) }, messages...)
 }
 
 // events are n events with IDs that begin so.
-func (w *letterWorld) events(prefix string, n int) (all []*idem.Message) {
+func (w *deadLetterWorld) events(prefix string, n int) (all []*idem.Message) {
 	for i := range n {
 		all = append(all, w.event(fmt.Sprint(prefix, i), ""))
 	}
 	return all
 }
 
-func (w *letterWorld) key(id string) dedup.Key { return dedup.Key{Scope: "g", Type: "paid", ID: id} }
+func (w *deadLetterWorld) key(id string) dedup.Key {
+	return dedup.Key{Scope: "g", Type: "paid", ID: id}
+}
 
 // read returns all records of a topic.
-func (w *letterWorld) read(topic string) (all []*idem.Message) {
+func (w *deadLetterWorld) read(topic string) (all []*idem.Message) {
 	w.t.Helper()
 	spans, err := kafkalog.Spans(w.client, topic)
 	require.NoError(w.t, err)
@@ -117,11 +119,11 @@ func (w *letterWorld) read(topic string) (all []*idem.Message) {
 	return all
 }
 
-func (w *letterWorld) letters() []*idem.Message { return w.read(w.topic + ".g.dlq") }
-func (w *letterWorld) copies() []*idem.Message  { return w.read(w.topic + ".g.retry") }
+func (w *deadLetterWorld) deadLetters() []*idem.Message { return w.read(w.topic + ".g.dlq") }
+func (w *deadLetterWorld) copies() []*idem.Message      { return w.read(w.topic + ".g.retry") }
 
 // copiesByID are the generations of the copies of each event.
-func (w *letterWorld) copiesByID() map[string][]string {
+func (w *deadLetterWorld) copiesByID() map[string][]string {
 	w.t.Helper()
 	found := make(map[string][]string)
 	for _, m := range w.copies() {
@@ -148,34 +150,34 @@ type session struct {
 }
 
 // open is openDLQ with this ledger.
-func (w *letterWorld) open() *session {
+func (w *deadLetterWorld) open() *session {
 	w.t.Helper()
 	s := &session{out: new(bytes.Buffer), err: new(bytes.Buffer)}
 	a := &app{stdin: strings.NewReader(""), stdout: s.out, stderr: s.err, brokers: w.brokers, group: w.group, output: "json", yes: true}
 	w.t.Cleanup(a.close)
 	d, err := a.openDLQ(w.t.Context(), &dlqFlags{topic: w.topic}, false)
 	require.NoError(w.t, err)
-	d.Ledgers = []letters.Ledger{{Name: "test", Store: w.store}}
+	d.Ledgers = []deadletters.Ledger{{Name: "test", Store: w.store}}
 	s.deadLetters = d
 	return s
 }
 
 // verdicts asks plan.
-func (w *letterWorld) verdicts(f letters.Filter, decided letters.Decisions) map[string]letters.Row {
+func (w *deadLetterWorld) verdicts(f deadletters.Filter, decided deadletters.Decisions) map[string]deadletters.Row {
 	w.t.Helper()
 	s := w.open()
 	s.decisions = decided
 	require.NoError(w.t, s.plan(w.t.Context(), f, 0))
-	found := make(map[string]letters.Row)
-	for _, r := range decodeJSON[[]letters.Row](w.t, s.out) {
+	found := make(map[string]deadletters.Row)
+	for _, r := range decodeJSON[[]deadletters.Row](w.t, s.out) {
 		found[r.Record] = r
 	}
 	return found
 }
 
 // byEvent are verdicts by event ID, several of one event sorted.
-func byEvent(rows map[string]letters.Row) map[string][]letters.Verdict {
-	found := make(map[string][]letters.Verdict)
+func byEvent(rows map[string]deadletters.Row) map[string][]deadletters.Verdict {
+	found := make(map[string][]deadletters.Verdict)
 	for _, place := range slices.Sorted(maps.Keys(rows)) {
 		r := rows[place]
 		found[r.ID] = append(found[r.ID], r.Verdict)
@@ -186,15 +188,15 @@ func byEvent(rows map[string]letters.Row) map[string][]letters.Verdict {
 	return found
 }
 
-func (w *letterWorld) replay(f letters.Filter, bounds replayFlags, decided letters.Decisions) (letters.Result, string) {
+func (w *deadLetterWorld) replay(f deadletters.Filter, bounds replayFlags, decided deadletters.Decisions) (deadletters.Result, string) {
 	w.t.Helper()
 	s := w.open()
 	s.decisions = decided
 	require.NoError(w.t, s.replay(w.t.Context(), w.producer, f, bounds))
 	if s.out.Len() == 0 {
-		return letters.Result{}, s.err.String()
+		return deadletters.Result{}, s.err.String()
 	}
-	return decodeJSON[letters.Result](w.t, s.out), s.err.String()
+	return decodeJSON[deadletters.Result](w.t, s.out), s.err.String()
 }
 
 // applied counts what ran.

@@ -9,11 +9,11 @@ import (
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/dedup"
-	"github.com/idem-go/idem/internal/letters"
+	"github.com/idem-go/idem/internal/deadletters"
 )
 
-// forged is a letter that somebody else wrote into the dead-letter topic of group g.
-func (w *letterWorld) forged(topic, scope, id string) *idem.Message {
+// forged is a dead letter that somebody else wrote into the dead-letter topic of group g.
+func (w *deadLetterWorld) forged(topic, scope, id string) *idem.Message {
 	at := time.Now().UTC().Format(time.RFC3339)
 	m := &idem.Message{Topic: w.topic + ".g.dlq", Key: []byte("k"), Value: []byte(`{"event_id":"` + id + `","type":"paid"}`), Time: time.Now()}
 	for _, h := range [][2]string{
@@ -27,9 +27,9 @@ func (w *letterWorld) forged(topic, scope, id string) *idem.Message {
 }
 
 // Who may write to a dead-letter topic reaches neither the events of another scope nor the retry topic of another source by a
-// replay, cannot stop it for the letters behind, and leaves no control characters on a terminal (G-03, G-04).
-func TestReplayOfForgedLetters(t *testing.T) {
-	w := newLetterWorld(t)
+// replay, cannot stop it for the dead letters behind, and leaves no control characters on a terminal (G-03, G-04).
+func TestReplayOfForgedDeadLetters(t *testing.T) {
+	w := newDeadLetterWorld(t)
 	theirs := dedup.Key{Scope: "theirs", Type: "paid", ID: "victim"}
 	finish(t, w.store, claim(t, w.store, theirs, dedupOrigin(1)), "failed: theirs")
 	require.NoError(t, w.producer.Produce(t.Context(),
@@ -37,8 +37,8 @@ func TestReplayOfForgedLetters(t *testing.T) {
 		w.forged("x\x1b[31m\n{\"audit\":\"forged\"}", "g", "escape")))
 	w.fail(w.events("e", 8)...) // before and behind them, in both partitions
 
-	got, said := w.replay(letters.Filter{}, replayFlags{}, letters.Decisions{})
-	require.Equal(t, map[letters.Verdict]int{letters.SeenDead: 8, letters.SeenScope: 2, letters.SeenStray: 1, letters.SeenForeign: 1}, got.Verdicts)
+	got, said := w.replay(deadletters.Filter{}, replayFlags{}, deadletters.Decisions{})
+	require.Equal(t, map[deadletters.Verdict]int{deadletters.SeenDead: 8, deadletters.SeenScope: 2, deadletters.SeenStray: 1, deadletters.SeenForeign: 1}, got.Verdicts)
 	require.Len(t, got.Attention, 4)
 	require.NotContains(t, said, "\x1b")
 	require.NotContains(t, said, "forged")
@@ -51,21 +51,21 @@ func TestReplayOfForgedLetters(t *testing.T) {
 	// A handler may have a scope of its own: it is named then.
 	s := w.open()
 	s.Scope = "theirs"
-	require.NoError(t, s.replay(t.Context(), w.producer, letters.Filter{ID: "victim"}, replayFlags{}))
-	require.Equal(t, map[letters.Verdict]int{letters.SeenDead: 1}, decodeJSON[letters.Result](t, s.out).Verdicts)
+	require.NoError(t, s.replay(t.Context(), w.producer, deadletters.Filter{ID: "victim"}, replayFlags{}))
+	require.Equal(t, map[deadletters.Verdict]int{deadletters.SeenDead: 1}, decodeJSON[deadletters.Result](t, s.out).Verdicts)
 }
 
-// A letter whose copy has nowhere to go does not hold up the others, and is not forgotten (G-03).
+// A dead letter whose copy has nowhere to go does not hold up the others, and is not forgotten (G-03).
 func TestReplayGoesOnWithoutATopic(t *testing.T) {
-	w := newLetterWorld(t)
+	w := newDeadLetterWorld(t)
 	require.NoError(t, w.producer.Produce(t.Context(), w.forged("nowhere", "g", "x"), w.forged("nowhere", "g", "y")))
 	w.fail(w.events("e", 8)...)
 	s := w.open()
-	s.Source = "" // as with --dlq: letters of all topics
-	err := s.replay(t.Context(), w.producer, letters.Filter{}, replayFlags{})
+	s.Source = "" // as with --dlq: dead letters of all topics
+	err := s.replay(t.Context(), w.producer, deadletters.Filter{}, replayFlags{})
 	require.ErrorContains(t, err, "there is no topic nowhere.g.retry")
-	got := decodeJSON[letters.Result](t, s.out)
+	got := decodeJSON[deadletters.Result](t, s.out)
 	require.Equal(t, "failed", got.Outcome)
-	require.Equal(t, map[letters.Verdict]int{letters.SeenDead: 8, letters.SeenNoTopic: 2}, got.Verdicts)
+	require.Equal(t, map[deadletters.Verdict]int{deadletters.SeenDead: 8, deadletters.SeenNoTopic: 2}, got.Verdicts)
 	require.Len(t, w.copies(), 8)
 }

@@ -32,7 +32,7 @@ func dlqBinary(t *testing.T) string {
 }
 
 // newRealLetterWorld is on a real Kafka.
-func newRealLetterWorld(t *testing.T, store dedup.Store) *letterWorld {
+func newRealDeadLetterWorld(t *testing.T, store dedup.Store) *deadLetterWorld {
 	t.Helper()
 	brokers := testenv.Kafka(t)
 	topic := testenv.CreateTopic(t, brokers, 2)
@@ -40,7 +40,7 @@ func newRealLetterWorld(t *testing.T, store dedup.Store) *letterWorld {
 	for _, name := range []string{topic + ".g.dlq", topic + ".g.retry"} {
 		require.NoError(t, admin.CreateTopic(name, &sarama.TopicDetail{NumPartitions: 2, ReplicationFactor: 1}, false))
 	}
-	w := newLetterWorldAt(t, brokers, store, topic)
+	w := newDeadLetterWorldAt(t, brokers, store, topic)
 	require.Eventually(t, func() bool {
 		return w.client.RefreshMetadata(topic+".g.dlq", topic+".g.retry") == nil
 	}, 20*time.Second, 50*time.Millisecond)
@@ -72,13 +72,13 @@ func TestReplayKilled(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			store, flags := c.open(t)
-			w := newRealLetterWorld(t, store)
+			w := newRealDeadLetterWorld(t, store)
 			replayKilled(t, w, path, flags)
 		})
 	}
 }
 
-func replayKilled(t *testing.T, w *letterWorld, path string, flags []string) {
+func replayKilled(t *testing.T, w *deadLetterWorld, path string, flags []string) {
 	const events, nameless, kills = 300, 20, 5
 	seed := rand.Uint64()
 	t.Log("seed", seed)
@@ -145,18 +145,18 @@ func replayKilled(t *testing.T, w *letterWorld, path string, flags []string) {
 }
 
 // handleReopened lets a dead event run, without the command.
-func (w *letterWorld) handleReopened(id string, m *idem.Message) {
+func (w *deadLetterWorld) handleReopened(id string, m *idem.Message) {
 	w.t.Helper()
 	position, err := w.store.(dedup.Reopener).Reopen(w.t.Context(), w.key(id))
 	require.NoError(w.t, err)
-	l := &idem.Letter{Key: w.key(id), Group: "g", Message: m}
+	l := &idem.DeadLetter{Key: w.key(id), Group: "g", Message: m}
 	c, err := l.Redrive(position)
 	require.NoError(w.t, err)
 	w.handle(func(string) error { return nil }, c)
 }
 
 // killAfter runs the command and kills it when n more copies are there.
-func killAfter(t *testing.T, w *letterWorld, n int, args []string, path string) {
+func killAfter(t *testing.T, w *deadLetterWorld, n int, args []string, path string) {
 	t.Helper()
 	n += len(w.copies())
 	cmd := exec.CommandContext(t.Context(), path, args...)
@@ -184,7 +184,7 @@ func killAfter(t *testing.T, w *letterWorld, n int, args []string, path string) 
 }
 
 // size counts the records of a topic by their offsets.
-func (w *letterWorld) size(topic string) (n int64) {
+func (w *deadLetterWorld) size(topic string) (n int64) {
 	spans, err := kafkalog.Spans(w.client, topic)
 	if err != nil {
 		return 0

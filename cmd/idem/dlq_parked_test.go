@@ -17,7 +17,7 @@ import (
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/dedup/memstore"
 	"github.com/idem-go/idem/dedup/pgstore"
-	"github.com/idem-go/idem/internal/letters"
+	"github.com/idem-go/idem/internal/deadletters"
 	"github.com/idem-go/idem/internal/testenv"
 )
 
@@ -35,7 +35,7 @@ func TestReplayOfADeadHead(t *testing.T) {
 }
 
 func replayOfADeadHead(t *testing.T, store dedup.Store) {
-	w := newLetterWorld(t)
+	w := newDeadLetterWorld(t)
 	w.store = store
 	var order []string
 	head, second := w.event("head", ""), w.event("second", "")
@@ -49,16 +49,16 @@ func replayOfADeadHead(t *testing.T, store dedup.Store) {
 		return nil
 	}
 	stop := w.takeUp(broken, head, second)
-	require.Eventually(t, func() bool { return len(w.letters()) == 1 }, 20*time.Second, 20*time.Millisecond)
+	require.Eventually(t, func() bool { return len(w.deadLetters()) == 1 }, 20*time.Second, 20*time.Millisecond)
 	stop()
 	require.Empty(t, order)
-	require.Equal(t, map[string][]letters.Verdict{"head": {letters.SeenParked}}, byEvent(w.verdicts(letters.Filter{}, letters.Decisions{})))
+	require.Equal(t, map[string][]deadletters.Verdict{"head": {deadletters.SeenParked}}, byEvent(w.verdicts(deadletters.Filter{}, deadletters.Decisions{})))
 
-	got, _ := w.replay(letters.Filter{}, replayFlags{}, letters.Decisions{})
-	require.Equal(t, map[letters.Verdict]int{letters.SeenParked: 1}, got.Verdicts)
+	got, _ := w.replay(deadletters.Filter{}, replayFlags{}, deadletters.Decisions{})
+	require.Equal(t, map[deadletters.Verdict]int{deadletters.SeenParked: 1}, got.Verdicts)
 	require.Empty(t, w.copies())
-	waits, _ := w.replay(letters.Filter{}, replayFlags{}, letters.Decisions{})
-	require.Equal(t, map[letters.Verdict]int{letters.SeenWaiting: 1}, waits.Verdicts)
+	waits, _ := w.replay(deadletters.Filter{}, replayFlags{}, deadletters.Decisions{})
+	require.Equal(t, map[deadletters.Verdict]int{deadletters.SeenWaiting: 1}, waits.Verdicts)
 
 	stop = w.takeUp(func(id string) error { order = append(order, id); return nil })
 	require.Eventually(t, func() bool {
@@ -67,20 +67,20 @@ func replayOfADeadHead(t *testing.T, store dedup.Store) {
 	}, 20*time.Second, 20*time.Millisecond)
 	stop()
 	require.Equal(t, []string{"head", "second"}, order)
-	require.True(t, slices.Equal([]letters.Verdict{letters.SeenDone}, byEvent(w.verdicts(letters.Filter{}, letters.Decisions{}))["head"]))
+	require.True(t, slices.Equal([]deadletters.Verdict{deadletters.SeenDone}, byEvent(w.verdicts(deadletters.Filter{}, deadletters.Decisions{}))["head"]))
 }
 
 // Who gives up an event that waits behind a dead one without saying where it is parked gives up that one only: when the head goes
 // on, what is behind both follows (rule 4).
 func TestSkipOfAParkedEventWithoutItsTopic(t *testing.T) {
-	w := newLetterWorld(t)
+	w := newDeadLetterWorld(t)
 	head, second, third := w.event("head", ""), w.event("second", ""), w.event("third", "")
 	second.Key, second.Partition, third.Key, third.Partition = head.Key, head.Partition, head.Key, head.Partition
 	stop := w.takeUp(func(string) error { return errBroken }, head, second, third)
-	require.Eventually(t, func() bool { return len(w.letters()) == 1 }, 20*time.Second, 20*time.Millisecond)
+	require.Eventually(t, func() bool { return len(w.deadLetters()) == 1 }, 20*time.Second, 20*time.Millisecond)
 	stop()
 	require.NoError(t, w.store.(dedup.Operator).Discard(t.Context(), w.key("second"), time.Hour, "not needed"))
-	got, _ := w.replay(letters.Filter{}, replayFlags{}, letters.Decisions{})
+	got, _ := w.replay(deadletters.Filter{}, replayFlags{}, deadletters.Decisions{})
 	require.Equal(t, 1, got.Replayed)
 
 	var order []string
@@ -91,28 +91,28 @@ func TestSkipOfAParkedEventWithoutItsTopic(t *testing.T) {
 	}, 20*time.Second, 20*time.Millisecond)
 	stop()
 	require.Equal(t, []string{"head", "third"}, order)
-	require.Len(t, w.letters(), 1)
+	require.Len(t, w.deadLetters(), 1)
 }
 
 // An older release gave a follower up as too old: it blocks its queue, and there is no record of it. A replay and "idem event
 // release" let it run in its place, and what waits behind it follows (rules 4 and 8).
 func TestWaysOutOfABlockedQueueWithoutRecord(t *testing.T) {
-	for name, end := range map[string]func(t *testing.T, w *letterWorld){
-		"replay": func(t *testing.T, w *letterWorld) {
-			got, _ := w.replay(letters.Filter{}, replayFlags{}, letters.Decisions{})
-			require.Equal(t, map[letters.Verdict]int{letters.SeenParked: 1}, got.Verdicts)
+	for name, end := range map[string]func(t *testing.T, w *deadLetterWorld){
+		"replay": func(t *testing.T, w *deadLetterWorld) {
+			got, _ := w.replay(deadletters.Filter{}, replayFlags{}, deadletters.Decisions{})
+			require.Equal(t, map[deadletters.Verdict]int{deadletters.SeenParked: 1}, got.Verdicts)
 		},
-		"replay of what is forgotten": func(t *testing.T, w *letterWorld) {
-			got, _ := w.replay(letters.Filter{}, replayFlags{}, letters.Decisions{Forgotten: true})
-			require.Equal(t, map[letters.Verdict]int{letters.SeenParked: 1}, got.Verdicts)
+		"replay of what is forgotten": func(t *testing.T, w *deadLetterWorld) {
+			got, _ := w.replay(deadletters.Filter{}, replayFlags{}, deadletters.Decisions{Forgotten: true})
+			require.Equal(t, map[deadletters.Verdict]int{deadletters.SeenParked: 1}, got.Verdicts)
 		},
-		"release": func(t *testing.T, w *letterWorld) {
+		"release": func(t *testing.T, w *deadLetterWorld) {
 			commandWith(t, map[string]*ledger{inMemory: {name: "memory", store: w.store}}, "", "event", "release", "old", "-G", "g",
 				"--ledger", inMemory, "--type", "paid", "--topic", "orders", "--yes").ok(t)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newLetterWorld(t)
+			w := newDeadLetterWorld(t)
 			old, second := w.event("old", ""), w.event("second", "")
 			old.Time = time.Now().Add(-30 * 24 * time.Hour)
 			second.Key, second.Partition = old.Key, old.Partition
@@ -136,7 +136,7 @@ func TestWaysOutOfABlockedQueueWithoutRecord(t *testing.T) {
 
 // blockWithoutRecord leaves a parked event as an older release left one that it called too old: with a dead letter, blocked, and
 // without a record.
-func (w *letterWorld) blockWithoutRecord(m *idem.Message) {
+func (w *deadLetterWorld) blockWithoutRecord(m *idem.Message) {
 	w.t.Helper()
 	_, id, _ := strings.Cut(string(m.Key), "key of ")
 	require.NoError(w.t, w.store.(dedup.Operator).Forget(w.t.Context(), w.key(id)))
@@ -162,7 +162,7 @@ func (w *letterWorld) blockWithoutRecord(m *idem.Message) {
 
 // takeUp is the group with a handler that keeps the order of Kafka keys. It hands in messages and takes up what waits
 // until stop is called.
-func (w *letterWorld) takeUp(fn func(id string) error, messages ...*idem.Message) (stop func()) {
+func (w *deadLetterWorld) takeUp(fn func(id string) error, messages ...*idem.Message) (stop func()) {
 	w.t.Helper()
 	p := w.ordered(time.Millisecond, fn, messages...)
 	ctx, cancel := context.WithCancelCause(w.t.Context())
@@ -176,7 +176,7 @@ func (w *letterWorld) takeUp(fn func(id string) error, messages ...*idem.Message
 }
 
 // ordered hands messages to a handler that keeps the order of Kafka keys, and takes nothing up.
-func (w *letterWorld) ordered(delay time.Duration, fn func(id string) error, messages ...*idem.Message) *idem.Processor {
+func (w *deadLetterWorld) ordered(delay time.Duration, fn func(id string) error, messages ...*idem.Message) *idem.Processor {
 	w.t.Helper()
 	r := idem.NewRouter()
 	idem.On(r, "paid", func(_ context.Context, e idem.Event[struct{}]) error { return fn(e.ID) },

@@ -9,7 +9,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/idem-go/idem/internal/letters"
+	"github.com/idem-go/idem/internal/deadletters"
 )
 
 // rowWriter prints rows as they come, as a table or as a JSON array, so that a topic of any length can be listed.
@@ -95,10 +95,10 @@ func (w *rowWriter) end() error {
 	return nil
 }
 
-func failedText(r *letters.Row) string { return r.Failed.Format(time.RFC3339) }
+func failedText(r *deadletters.Row) string { return r.Failed.Format(time.RFC3339) }
 
-// eventText is how a letter's event is named in a table, so far as it has a name.
-func eventText(r *letters.Row) string {
+// eventText is how a dead letter's event is named in a table, so far as it has a name.
+func eventText(r *deadletters.Row) string {
 	switch {
 	case r.ID == "" && r.Type == "":
 		return "-"
@@ -117,7 +117,7 @@ func shorten(s string, most int) string {
 }
 
 // bytesText is how bytes are shown in a table.
-func bytesText(b letters.Bytes) string {
+func bytesText(b deadletters.Bytes) string {
 	switch {
 	case b.Null:
 		return "(null)"

@@ -9,8 +9,8 @@ import (
 	"github.com/IBM/sarama"
 	"github.com/spf13/cobra"
 
+	"github.com/idem-go/idem/internal/deadletters"
 	"github.com/idem-go/idem/internal/kafkalog"
-	"github.com/idem-go/idem/internal/letters"
 )
 
 func newDLQPurge(a *app) *cobra.Command {
@@ -18,8 +18,8 @@ func newDLQPurge(a *app) *cobra.Command {
 	var conflicts bool
 	cmd := &cobra.Command{
 		Use: "purge", Short: "Delete dead letters whose events are settled", Args: cobra.NoArgs,
-		Long: "Deletes, in each partition of the dead-letter topic, the letters before the first one whose event is not settled: it was\n" +
-			"handled, discarded (idem event skip, idem dlq discard), or is a letter without identity that was replayed. Kafka deletes from the\n" +
+		Long: "Deletes, in each partition of the dead-letter topic, the dead letters before the first one whose event is not settled: it was\n" +
+			"handled, discarded (idem event skip, idem dlq discard), or is a dead letter without identity that was replayed. Kafka deletes from the\n" +
 			"beginning only (rule 34).",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			d, err := a.openDLQ(cmd.Context(), &o, true)
@@ -30,26 +30,26 @@ func newDLQPurge(a *app) *cobra.Command {
 		},
 	}
 	o.add(cmd.Flags())
-	cmd.Flags().BoolVar(&conflicts, "conflicts", false, "also letters that say something else than the event of their ID that was done")
+	cmd.Flags().BoolVar(&conflicts, "conflicts", false, "also dead letters that say something else than the event of their ID that was done")
 	return cmd
 }
 
 // purgeRow is how far a partition may be deleted.
 type purgeRow struct {
-	Partition int32  `json:"partition"`
-	From      int64  `json:"from"`
-	To        int64  `json:"to"` // not deleted itself
-	End       int64  `json:"end"`
-	Letters   int    `json:"letters"`             // that are deleted
-	StoppedBy string `json:"stoppedBy,omitempty"` // the letter at To, and its verdict
+	Partition   int32  `json:"partition"`
+	From        int64  `json:"from"`
+	To          int64  `json:"to"` // not deleted itself
+	End         int64  `json:"end"`
+	DeadLetters int    `json:"deadLetters"`         // that are deleted
+	StoppedBy   string `json:"stoppedBy,omitempty"` // the dead letter at To, and its verdict
 }
 
 func (d *deadLetters) purge(ctx context.Context, conflicts bool) error {
 	var rows []purgeRow
 	deleted := 0
-	twins, err := d.Survey(ctx, letters.Filter{})
-	if errors.Is(err, letters.ErrTooMany) {
-		d.app.note("warning: more than %d events: letters of one event with different values are not looked for", letters.MaxEvents)
+	twins, err := d.Survey(ctx, deadletters.Filter{})
+	if errors.Is(err, deadletters.ErrTooMany) {
+		d.app.note("warning: more than %d events: dead letters of one event with different values are not looked for", deadletters.MaxEvents)
 		twins, err = nil, nil
 	}
 	if err != nil {
@@ -62,7 +62,7 @@ func (d *deadLetters) purge(ctx context.Context, conflicts bool) error {
 			return err
 		}
 		rows = append(rows, row)
-		deleted += row.Letters
+		deleted += row.DeadLetters
 		if row.To > row.From {
 			to[s.Partition] = row.To
 		}
@@ -74,19 +74,19 @@ func (d *deadLetters) purge(ctx context.Context, conflicts bool) error {
 		d.app.note("%s: nothing to delete", d.Topic)
 		return nil
 	}
-	if err := d.app.confirmed("dlq purge", map[string]any{"topic": d.Topic, "group": d.Group, "letters": deleted, "offsets": to}, "%d letters of %s are deleted for good.", deleted, d.Topic); err != nil {
+	if err := d.app.confirmed("dlq purge", map[string]any{"topic": d.Topic, "group": d.Group, "dead_letters": deleted, "offsets": to}, "%d dead letters of %s are deleted for good.", deleted, d.Topic); err != nil {
 		return err
 	}
 	err = d.deleteTo(to)
-	audit := map[string]any{"topic": d.Topic, "group": d.Group, "letters": deleted, "offsets": to, "outcome": letters.OutcomeOf(ctx, err)}
+	audit := map[string]any{"topic": d.Topic, "group": d.Group, "dead_letters": deleted, "offsets": to, "outcome": deadletters.OutcomeOf(ctx, err)}
 	d.app.audit("dlq purge", audit)
 	return err
 }
 
 // purgeable finds the first record of a partition that must stay.
-func (d *deadLetters) purgeable(ctx context.Context, s kafkalog.Span, twins *letters.Survey, conflicts bool) (purgeRow, error) {
+func (d *deadLetters) purgeable(ctx context.Context, s kafkalog.Span, twins *deadletters.Survey, conflicts bool) (purgeRow, error) {
 	row := purgeRow{Partition: s.Partition, From: s.Begin, To: s.Begin, End: s.End}
-	_, err := d.Only(s).EachJudged(ctx, letters.Filter{}, twins, d.decisions, func(j *letters.Judged) (bool, error) {
+	_, err := d.Only(s).EachJudged(ctx, deadletters.Filter{}, twins, d.decisions, func(j *deadletters.Judged) (bool, error) {
 		if !j.Settled(conflicts) {
 			row.To, row.StoppedBy = j.Offset, j.Place.String()+": "+string(j.Verdict)
 			if j.Note != "" {
@@ -95,7 +95,7 @@ func (d *deadLetters) purgeable(ctx context.Context, s kafkalog.Span, twins *let
 			return false, nil
 		}
 		row.To = j.Offset + 1
-		row.Letters++
+		row.DeadLetters++
 		return true, nil
 	})
 	return row, err
@@ -106,7 +106,7 @@ func (d *deadLetters) showPurge(rows []purgeRow) error {
 	for i, r := range rows {
 		cells[i] = []string{
 			strconv.Itoa(int(r.Partition)), strconv.FormatInt(r.From, 10), strconv.FormatInt(r.To, 10), strconv.FormatInt(r.End, 10),
-			strconv.Itoa(r.Letters), plain(shorten(r.StoppedBy, 120)),
+			strconv.Itoa(r.DeadLetters), plain(shorten(r.StoppedBy, 120)),
 		}
 	}
 	return d.app.show(rows, []string{"PARTITION", "FROM", "TO", "END", "LETTERS", "STOPPED BY"}, cells)

@@ -13,8 +13,8 @@ import (
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/consumer"
+	"github.com/idem-go/idem/internal/deadletters"
 	"github.com/idem-go/idem/internal/groups"
-	"github.com/idem-go/idem/internal/letters"
 )
 
 // replayFlags bound a replay.
@@ -27,13 +27,13 @@ func newDLQReplay(a *app) *cobra.Command {
 	var o dlqFlags
 	var chosen filterFlags
 	var bounds replayFlags
-	var decided letters.Decisions
+	var decided deadletters.Decisions
 	cmd := &cobra.Command{
 		Use: "replay", Short: "Let the events of dead letters run again", Args: cobra.NoArgs,
-		Long: "Reopens each event in the ledger, then publishes a copy of its letter to the group's own retry topic,\n" +
+		Long: "Reopens each event in the ledger, then publishes a copy of its dead letter to the group's own retry topic,\n" +
 			"<topic>.<group>.retry, which no other group reads. May be interrupted and repeated: an event that was reopened keeps its\n" +
 			"position until a copy is taken up, and the gate lets one copy of a position run. What was handled is skipped.\n" +
-			"The letters stay in their topic: see purge.",
+			"The dead letters stay in their topic: see purge.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			f, err := chosen.filter()
 			if err != nil {
@@ -63,13 +63,13 @@ func newDLQReplay(a *app) *cobra.Command {
 	return cmd
 }
 
-func (d *deadLetters) replay(ctx context.Context, producer idem.Producer, f letters.Filter, bounds replayFlags) (err error) {
+func (d *deadLetters) replay(ctx context.Context, producer idem.Producer, f deadletters.Filter, bounds replayFlags) (err error) {
 	s, err := d.survey(ctx, f)
 	if err != nil {
 		return err
 	}
 	if s.Matched == 0 {
-		d.app.note("%s: %d records, no letter matches", d.Topic, s.Scanned)
+		d.app.note("%s: %d records, no dead letter matches", d.Topic, s.Scanned)
 		return d.app.reportReplay(d.NoResult(s.Scanned))
 	}
 	d.warnAboutReaders(s)
@@ -77,25 +77,25 @@ func (d *deadLetters) replay(ctx context.Context, producer idem.Producer, f lett
 	if bounds.limit > 0 {
 		most = fmt.Sprintf(" At most %d are replayed.", bounds.limit)
 	}
-	if err := d.app.confirmed("dlq replay", map[string]any{"topic": d.Topic, "group": d.Group}, "%s: of %d records, %d letters match. Those whose events are not settled are copied to %s.%s",
+	if err := d.app.confirmed("dlq replay", map[string]any{"topic": d.Topic, "group": d.Group}, "%s: of %d records, %d dead letters match. Those whose events are not settled are copied to %s.%s",
 		d.Topic, s.Scanned, s.Matched, strings.Join(s.RetryTopics(d.Group), ", "), most); err != nil {
 		return err
 	}
-	result, err := d.Replay(ctx, letters.Replay{
+	result, err := d.Replay(ctx, deadletters.Replay{
 		Producer: producer, Filter: f, Decisions: d.decisions, Rate: bounds.rate, Limit: bounds.limit, Survey: s,
 		Audit: func(fields map[string]any) { d.app.audit("dlq replay", fields) },
 	})
 	switch {
-	case result.Outcome == letters.OutcomeInterrupted:
+	case result.Outcome == deadletters.OutcomeInterrupted:
 		err = errors.New("interrupted: run it again to go on")
-	case errors.Is(err, letters.ErrNoRetryTopic):
+	case errors.Is(err, deadletters.ErrNoRetryTopic):
 		err = found("%w", err)
 	}
 	return errors.Join(err, d.app.reportReplay(result))
 }
 
 // warnAboutReaders says if copies would have nowhere to go, or nobody to read them.
-func (d *deadLetters) warnAboutReaders(s *letters.Survey) {
+func (d *deadLetters) warnAboutReaders(s *deadletters.Survey) {
 	topics := s.RetryTopics(d.Group)
 	members, err := groups.Members(d.Client, d.Group)
 	switch {
@@ -108,7 +108,7 @@ func (d *deadLetters) warnAboutReaders(s *letters.Survey) {
 		_, err := d.Client.Partitions(topic)
 		switch {
 		case errors.Is(err, sarama.ErrUnknownTopicOrPartition):
-			d.app.note("warning: %v", letters.NoRetryTopic(topic))
+			d.app.note("warning: %v", deadletters.NoRetryTopic(topic))
 		case len(members) > 0 && !slices.ContainsFunc(members, func(m groups.Member) bool { return len(m.Assigned[topic]) > 0 }):
 			d.app.note("warning: no member of group %s reads %s: copies wait there until one does", d.Group, topic)
 		}
@@ -116,7 +116,7 @@ func (d *deadLetters) warnAboutReaders(s *letters.Survey) {
 }
 
 // reportReplay prints the result.
-func (a *app) reportReplay(p letters.Result) error {
+func (a *app) reportReplay(p deadletters.Result) error {
 	rows := [][]string{{"scanned", fmt.Sprint(p.Scanned)}, {"replayed", fmt.Sprint(p.Replayed)}}
 	for _, v := range slices.Sorted(maps.Keys(p.Verdicts)) {
 		rows = append(rows, []string{"  " + string(v), fmt.Sprint(p.Verdicts[v])})
@@ -127,7 +127,7 @@ func (a *app) reportReplay(p letters.Result) error {
 	return a.show(p, []string{p.Outcome, p.Topic}, rows)
 }
 
-func countsText(counts map[letters.Verdict]int) string {
+func countsText(counts map[deadletters.Verdict]int) string {
 	var parts []string
 	for _, v := range slices.Sorted(maps.Keys(counts)) {
 		parts = append(parts, fmt.Sprintf("%d %s", counts[v], v))

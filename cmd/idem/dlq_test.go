@@ -17,7 +17,7 @@ import (
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/dedup/memstore"
-	"github.com/idem-go/idem/internal/letters"
+	"github.com/idem-go/idem/internal/deadletters"
 )
 
 func decodeJSON[T any](t *testing.T, from io.Reader) (v T) {
@@ -30,14 +30,14 @@ func decodeJSON[T any](t *testing.T, from io.Reader) (v T) {
 
 // A dead event is reopened, published to the group's own retry topic, and runs once, however many copies come (rule 6, T-02).
 func TestReplayRunsDeadEventsOnce(t *testing.T) {
-	w := newLetterWorld(t)
+	w := newDeadLetterWorld(t)
 	w.fail(w.events("a", 20)...)
-	require.Len(t, w.letters(), 20)
+	require.Len(t, w.deadLetters(), 20)
 	require.Empty(t, w.copies())
 
-	got, said := w.replay(letters.Filter{}, replayFlags{}, letters.Decisions{})
+	got, said := w.replay(deadletters.Filter{}, replayFlags{}, deadletters.Decisions{})
 	require.Equal(t, 20, got.Replayed)
-	require.Equal(t, map[letters.Verdict]int{letters.SeenDead: 20}, got.Verdicts)
+	require.Equal(t, map[deadletters.Verdict]int{deadletters.SeenDead: 20}, got.Verdicts)
 	require.Equal(t, "done", got.Outcome)
 	require.Contains(t, said, `"audit":"dlq replay"`)
 	require.Contains(t, said, "has no members now")
@@ -46,8 +46,8 @@ func TestReplayRunsDeadEventsOnce(t *testing.T) {
 	}
 
 	// Not taken up yet: the same position again, and the gate lets one of the copies run.
-	again, _ := w.replay(letters.Filter{}, replayFlags{}, letters.Decisions{})
-	require.Equal(t, map[letters.Verdict]int{letters.SeenReopened: 20}, again.Verdicts)
+	again, _ := w.replay(deadletters.Filter{}, replayFlags{}, deadletters.Decisions{})
+	require.Equal(t, map[deadletters.Verdict]int{deadletters.SeenReopened: 20}, again.Verdicts)
 	for id, positions := range w.copiesByID() {
 		require.Equal(t, []string{"1", "1"}, positions, id)
 	}
@@ -59,15 +59,15 @@ func TestReplayRunsDeadEventsOnce(t *testing.T) {
 	}
 
 	// Done: nothing is published any more.
-	done, _ := w.replay(letters.Filter{}, replayFlags{}, letters.Decisions{})
-	require.Equal(t, map[letters.Verdict]int{letters.SeenDone: 20}, done.Verdicts)
+	done, _ := w.replay(deadletters.Filter{}, replayFlags{}, deadletters.Decisions{})
+	require.Equal(t, map[deadletters.Verdict]int{deadletters.SeenDone: 20}, done.Verdicts)
 	require.Zero(t, done.Replayed)
 	require.Len(t, w.copies(), 40)
 }
 
 // What plan says of each state of the ledger (rule 34).
 func TestPlanVerdicts(t *testing.T) {
-	w := newLetterWorld(t)
+	w := newDeadLetterWorld(t)
 	ctx := t.Context()
 	operator, reopener := w.store.(dedup.Operator), w.store.(dedup.Reopener)
 
@@ -96,44 +96,44 @@ func TestPlanVerdicts(t *testing.T) {
 	require.NoError(t, operator.Discard(ctx, w.key("discarded"), time.Hour, "customer is gone"))
 	require.NoError(t, operator.Forget(ctx, w.key("unknown")))
 
-	rows := w.verdicts(letters.Filter{}, letters.Decisions{})
-	require.Equal(t, map[string][]letters.Verdict{
-		"dead": {letters.SeenDead}, "done": {letters.SeenDone}, "reopened": {letters.SeenReopened}, "discarded": {letters.SeenDiscarded}, "pending": {letters.SeenPending},
-		"unknown": {letters.SeenNever}, "moved": {letters.SeenWaiting}, "noid": {letters.SeenDead}, "": {letters.SeenNoID, letters.SeenForeign},
+	rows := w.verdicts(deadletters.Filter{}, deadletters.Decisions{})
+	require.Equal(t, map[string][]deadletters.Verdict{
+		"dead": {deadletters.SeenDead}, "done": {deadletters.SeenDone}, "reopened": {deadletters.SeenReopened}, "discarded": {deadletters.SeenDiscarded}, "pending": {deadletters.SeenPending},
+		"unknown": {deadletters.SeenNever}, "moved": {deadletters.SeenWaiting}, "noid": {deadletters.SeenDead}, "": {deadletters.SeenNoID, deadletters.SeenForeign},
 	}, byEvent(rows))
 	for _, r := range rows {
-		if r.Verdict == letters.SeenDiscarded {
+		if r.Verdict == deadletters.SeenDiscarded {
 			require.Equal(t, "customer is gone", r.Note)
 		}
 	}
 	require.Empty(t, w.copies(), "plan publishes nothing")
 }
 
-// Letters of one event that differ are left alone until one is chosen; equal ones are one (rule 6).
+// Dead letters of one event that differ are left alone until one is chosen; equal ones are one (rule 6).
 func TestReplayWantsAChoiceBetweenPayloads(t *testing.T) {
-	w := newLetterWorld(t)
+	w := newDeadLetterWorld(t)
 	w.fail(w.event("twin", ""), w.event("twin", ""), w.event("torn", `,"n":1`), w.event("torn", `,"n":2`), w.event("one", ""))
-	require.Len(t, w.letters(), 5)
+	require.Len(t, w.deadLetters(), 5)
 
-	rows := w.verdicts(letters.Filter{}, letters.Decisions{})
-	require.Equal(t, map[string][]letters.Verdict{
-		"twin": {letters.SeenDead, letters.SeenTwin}, "torn": {letters.SeenOther, letters.SeenOther}, "one": {letters.SeenDead},
+	rows := w.verdicts(deadletters.Filter{}, deadletters.Decisions{})
+	require.Equal(t, map[string][]deadletters.Verdict{
+		"twin": {deadletters.SeenDead, deadletters.SeenTwin}, "torn": {deadletters.SeenOther, deadletters.SeenOther}, "one": {deadletters.SeenDead},
 	}, byEvent(rows))
 	// A filter that finds only one of them does not choose.
-	require.Equal(t, map[string][]letters.Verdict{"torn": {letters.SeenOther}},
-		byEvent(w.verdicts(letters.Filter{ID: "torn", Classes: []string{"conflict"}}, letters.Decisions{})))
+	require.Equal(t, map[string][]deadletters.Verdict{"torn": {deadletters.SeenOther}},
+		byEvent(w.verdicts(deadletters.Filter{ID: "torn", Classes: []string{"conflict"}}, deadletters.Decisions{})))
 
-	got, _ := w.replay(letters.Filter{}, replayFlags{}, letters.Decisions{})
+	got, _ := w.replay(deadletters.Filter{}, replayFlags{}, deadletters.Decisions{})
 	require.Equal(t, 2, got.Replayed)
 	require.Len(t, got.Attention, 2)
-	require.Equal(t, letters.SeenOther, got.Attention[0].Verdict)
+	require.Equal(t, deadletters.SeenOther, got.Attention[0].Verdict)
 	require.Equal(t, map[string][]string{"twin": {"1"}, "one": {"1"}}, w.copiesByID())
 
 	for record, r := range rows {
 		if r.ID == "torn" && r.Class == "conflict" {
 			at, err := parsePlace(record)
 			require.NoError(t, err)
-			got, _ := w.replay(letters.Filter{At: []letters.Place{at}}, replayFlags{}, letters.Decisions{})
+			got, _ := w.replay(deadletters.Filter{At: []deadletters.Place{at}}, replayFlags{}, deadletters.Decisions{})
 			require.Equal(t, 1, got.Replayed)
 		}
 	}
@@ -145,47 +145,47 @@ func TestReplayWantsAChoiceBetweenPayloads(t *testing.T) {
 	require.Equal(t, []string{"1"}, w.copiesByID()["torn"])
 }
 
-// A letter without identity is published once, and remembered (T-10). If it comes back, it is a new one, and stays.
-func TestReplayRemembersLettersWithoutIdentity(t *testing.T) {
-	w := newLetterWorld(t)
+// A dead letter without identity is published once, and remembered (T-10). If it comes back, it is a new one, and stays.
+func TestReplayRemembersDeadLettersWithoutIdentity(t *testing.T) {
+	w := newDeadLetterWorld(t)
 	broken := w.event("", "")
 	broken.Value = []byte(`not json`)
 	w.fail(broken)
-	require.NoError(t, w.producer.Produce(t.Context(), w.letters()[0])) // an acknowledgement was lost
-	require.Len(t, w.letters(), 2)
+	require.NoError(t, w.producer.Produce(t.Context(), w.deadLetters()[0])) // an acknowledgement was lost
+	require.Len(t, w.deadLetters(), 2)
 	settled := func() (n int) {
-		for _, r := range w.verdicts(letters.Filter{}, letters.Decisions{}) {
-			if (&letters.Judged{Verdict: r.Verdict}).Settled(false) {
+		for _, r := range w.verdicts(deadletters.Filter{}, deadletters.Decisions{}) {
+			if (&deadletters.Judged{Verdict: r.Verdict}).Settled(false) {
 				n++
 			}
 		}
 		return n
 	}
 	require.Zero(t, settled())
-	got, _ := w.replay(letters.Filter{}, replayFlags{}, letters.Decisions{})
-	require.Equal(t, map[letters.Verdict]int{letters.SeenNoID: 1, letters.SeenReplayed: 1}, got.Verdicts)
-	again, _ := w.replay(letters.Filter{}, replayFlags{}, letters.Decisions{})
-	require.Equal(t, map[letters.Verdict]int{letters.SeenReplayed: 2}, again.Verdicts)
+	got, _ := w.replay(deadletters.Filter{}, replayFlags{}, deadletters.Decisions{})
+	require.Equal(t, map[deadletters.Verdict]int{deadletters.SeenNoID: 1, deadletters.SeenReplayed: 1}, got.Verdicts)
+	again, _ := w.replay(deadletters.Filter{}, replayFlags{}, deadletters.Decisions{})
+	require.Equal(t, map[deadletters.Verdict]int{deadletters.SeenReplayed: 2}, again.Verdicts)
 	require.Len(t, w.copies(), 1)
 	require.Equal(t, "not json", string(w.copies()[0].Value))
 	require.Empty(t, headerText(w.copies()[0], idem.HeaderGeneration))
 	require.Equal(t, 2, settled())
 
 	w.fail(w.copies()...) // the handler was not mended
-	require.Len(t, w.letters(), 3)
+	require.Len(t, w.deadLetters(), 3)
 	require.Equal(t, 2, settled())
-	got, _ = w.replay(letters.Filter{}, replayFlags{}, letters.Decisions{})
-	require.Equal(t, map[letters.Verdict]int{letters.SeenNoID: 1, letters.SeenReplayed: 2}, got.Verdicts)
+	got, _ = w.replay(deadletters.Filter{}, replayFlags{}, deadletters.Decisions{})
+	require.Equal(t, map[deadletters.Verdict]int{deadletters.SeenNoID: 1, deadletters.SeenReplayed: 2}, got.Verdicts)
 	require.Len(t, w.copies(), 2)
 }
 
 // An event that comes back each time is not reopened for ever (T-08).
 func TestReplayStopsAtTheThirdGeneration(t *testing.T) {
-	w := newLetterWorld(t)
+	w := newDeadLetterWorld(t)
 	w.fail(w.event("e", ""))
-	for range letters.MaxGenerations {
+	for range deadletters.MaxGenerations {
 		before := len(w.copies())
-		got, _ := w.replay(letters.Filter{}, replayFlags{}, letters.Decisions{})
+		got, _ := w.replay(deadletters.Filter{}, replayFlags{}, deadletters.Decisions{})
 		require.Equal(t, 1, got.Replayed, "%+v", got)
 		copies := w.copies()
 		require.Len(t, copies, before+1)
@@ -193,55 +193,55 @@ func TestReplayStopsAtTheThirdGeneration(t *testing.T) {
 			w.fail(m)
 		}
 	}
-	got, _ := w.replay(letters.Filter{}, replayFlags{}, letters.Decisions{})
+	got, _ := w.replay(deadletters.Filter{}, replayFlags{}, deadletters.Decisions{})
 	require.Zero(t, got.Replayed)
-	require.Equal(t, 1+letters.MaxGenerations, got.Verdicts[letters.SeenOften], "%+v", got)
-	got, _ = w.replay(letters.Filter{}, replayFlags{}, letters.Decisions{Again: true})
+	require.Equal(t, 1+deadletters.MaxGenerations, got.Verdicts[deadletters.SeenOften], "%+v", got)
+	got, _ = w.replay(deadletters.Filter{}, replayFlags{}, deadletters.Decisions{Again: true})
 	require.Equal(t, 1, got.Replayed)
 	// Interrupted before it was taken up: no need to say it twice.
-	got, _ = w.replay(letters.Filter{}, replayFlags{}, letters.Decisions{})
+	got, _ = w.replay(deadletters.Filter{}, replayFlags{}, deadletters.Decisions{})
 	require.Equal(t, 1, got.Replayed)
 	require.Equal(t, []string{"1", "2", "3", "4", "4"}, w.copiesByID()["e"])
 }
 
 // What a ledger has forgotten since runs only if somebody says so: else the gate would give it back (rule 8).
 func TestReplayOfForgottenEvents(t *testing.T) {
-	w := newLetterWorld(t)
+	w := newDeadLetterWorld(t)
 	w.fail(w.event("e", ""))
 	require.NoError(t, w.store.(dedup.Operator).Forget(t.Context(), w.key("e")))
-	got, _ := w.replay(letters.Filter{}, replayFlags{}, letters.Decisions{})
-	require.Equal(t, map[letters.Verdict]int{letters.SeenNever: 1}, got.Verdicts)
-	got, _ = w.replay(letters.Filter{}, replayFlags{}, letters.Decisions{Forgotten: true})
-	require.Equal(t, map[letters.Verdict]int{letters.SeenNever: 1}, got.Verdicts)
+	got, _ := w.replay(deadletters.Filter{}, replayFlags{}, deadletters.Decisions{})
+	require.Equal(t, map[deadletters.Verdict]int{deadletters.SeenNever: 1}, got.Verdicts)
+	got, _ = w.replay(deadletters.Filter{}, replayFlags{}, deadletters.Decisions{Forgotten: true})
+	require.Equal(t, map[deadletters.Verdict]int{deadletters.SeenNever: 1}, got.Verdicts)
 	require.Equal(t, []string{"", "1"}, w.copiesByID()["e"])
 	var ran applied
 	w.handle(ran.run, w.copies()[0], w.copies()[1])
 	require.Equal(t, map[string]int{"e": 1}, ran.runs)
 }
 
-// A letter without its value is not replayed, and says where the record is (rule 45).
+// A dead letter without its value is not replayed, and says where the record is (rule 45).
 func TestReplaySkipsOmittedValues(t *testing.T) {
-	w := newLetterWorld(t)
+	w := newDeadLetterWorld(t)
 	w.fail(w.event("e", ""))
-	l := w.letters()[0]
+	l := w.deadLetters()[0]
 	l.Value, l.Headers = nil, append(l.Headers, idem.Header{Key: idem.HeaderValueOmitted, Value: []byte("99")})
 	l.Time = time.Now()
 	require.NoError(t, w.producer.Produce(t.Context(), l))
-	require.Equal(t, map[string][]letters.Verdict{"e": {letters.SeenDead, letters.SeenOmitted}}, byEvent(w.verdicts(letters.Filter{}, letters.Decisions{})))
-	got, _ := w.replay(letters.Filter{}, replayFlags{}, letters.Decisions{})
+	require.Equal(t, map[string][]deadletters.Verdict{"e": {deadletters.SeenDead, deadletters.SeenOmitted}}, byEvent(w.verdicts(deadletters.Filter{}, deadletters.Decisions{})))
+	got, _ := w.replay(deadletters.Filter{}, replayFlags{}, deadletters.Decisions{})
 	require.Equal(t, 1, got.Replayed)
 	require.Contains(t, got.Attention[0].Note, "fetch it from orders/")
 }
 
 // Without a retry topic nothing is changed, and the person is told what is missing.
 func TestReplayWithoutRetryTopic(t *testing.T) {
-	w := newLetterWorld(t)
+	w := newDeadLetterWorld(t)
 	w.fail(w.event("e", ""))
 	admin, err := sarama.NewClusterAdminFromClient(w.client)
 	require.NoError(t, err)
 	require.NoError(t, admin.DeleteTopic("orders.g.retry"))
 	s := w.open()
-	err = s.replay(t.Context(), w.producer, letters.Filter{}, replayFlags{})
+	err = s.replay(t.Context(), w.producer, deadletters.Filter{}, replayFlags{})
 	require.ErrorContains(t, err, "there is no topic orders.g.retry")
 	require.ErrorContains(t, err, "kafka-topics.sh --create")
 	require.Contains(t, s.err.String(), `"outcome":"failed"`)
@@ -274,12 +274,12 @@ func (p *failingProducer) Produce(ctx context.Context, m ...*idem.Message) error
 // Whatever is lost between the ledger and the acknowledgement, the next replay goes on at the same positions (T-02).
 func TestReplayIsRepeatable(t *testing.T) {
 	for _, sent := range []bool{false, true} {
-		w := newLetterWorld(t)
+		w := newDeadLetterWorld(t)
 		w.fail(w.events("e", 10)...)
 		for i := 0; ; i++ {
 			s := w.open()
 			p := &failingProducer{Producer: w.producer, left: i, sent: sent}
-			err := s.replay(t.Context(), p, letters.Filter{}, replayFlags{})
+			err := s.replay(t.Context(), p, deadletters.Filter{}, replayFlags{})
 			if p.failed == 0 {
 				require.NoError(t, err)
 				break
@@ -304,9 +304,9 @@ func TestReplayIsRepeatable(t *testing.T) {
 	}
 }
 
-// An interrupted replay finishes the letter it is at, and says how far it came.
+// An interrupted replay finishes the dead letter it is at, and says how far it came.
 func TestReplayInterrupted(t *testing.T) {
-	w := newLetterWorld(t)
+	w := newDeadLetterWorld(t)
 	w.fail(w.events("e", 10)...)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -315,10 +315,10 @@ func TestReplayInterrupted(t *testing.T) {
 		cancel()
 		return w.producer.Produce(ctx, m...)
 	})
-	err := s.replay(ctx, p, letters.Filter{}, replayFlags{})
+	err := s.replay(ctx, p, deadletters.Filter{}, replayFlags{})
 	require.ErrorContains(t, err, "run it again")
 	require.Contains(t, s.err.String(), `"outcome":"interrupted"`)
-	got := decodeJSON[letters.Result](t, s.out)
+	got := decodeJSON[deadletters.Result](t, s.out)
 	require.Equal(t, 1, got.Replayed)
 	require.Len(t, w.copies(), 1)
 }
@@ -329,15 +329,15 @@ func (f produceFunc) Produce(ctx context.Context, m ...*idem.Message) error { re
 
 // --limit and --rate bound a replay.
 func TestReplayBounds(t *testing.T) {
-	w := newLetterWorld(t)
+	w := newDeadLetterWorld(t)
 	w.fail(w.events("e", 6)...)
-	got, _ := w.replay(letters.Filter{}, replayFlags{limit: 2}, letters.Decisions{})
+	got, _ := w.replay(deadletters.Filter{}, replayFlags{limit: 2}, deadletters.Decisions{})
 	require.Equal(t, 2, got.Replayed)
 	require.Len(t, w.copies(), 2)
 	var ran applied
 	w.handle(ran.run, w.copies()...)
 	began := time.Now()
-	got, _ = w.replay(letters.Filter{}, replayFlags{limit: 4, rate: 20}, letters.Decisions{})
+	got, _ = w.replay(deadletters.Filter{}, replayFlags{limit: 4, rate: 20}, deadletters.Decisions{})
 	require.Equal(t, 4, got.Replayed)
 	require.GreaterOrEqual(t, time.Since(began), 150*time.Millisecond)
 	require.Len(t, w.copiesByID(), 6)
@@ -345,11 +345,11 @@ func TestReplayBounds(t *testing.T) {
 
 // Without an answer nothing is done.
 func TestReplayAsks(t *testing.T) {
-	w := newLetterWorld(t)
+	w := newDeadLetterWorld(t)
 	w.fail(w.event("e", ""))
 	s := w.open()
 	s.app.yes = false
-	require.ErrorContains(t, s.replay(t.Context(), w.producer, letters.Filter{}, replayFlags{}), "not confirmed")
+	require.ErrorContains(t, s.replay(t.Context(), w.producer, deadletters.Filter{}, replayFlags{}), "not confirmed")
 	require.Contains(t, s.err.String(), "orders.g.retry")
 	require.Empty(t, w.copies())
 }
@@ -383,35 +383,35 @@ func (s *parkingStore) Postpone(_ context.Context, lot dedup.Lot, e dedup.Parked
 
 // An event that is parked in the order of its Kafka key is not published: its owner takes it up (rule 4).
 func TestReplayOfParkedEvents(t *testing.T) {
-	w := newLetterWorld(t)
+	w := newDeadLetterWorld(t)
 	w.fail(w.event("e", ""))
 	store := &parkingStore{Store: w.store.(*memstore.Store), lost: true}
 	store.parked = dedup.Parked{
 		Key: w.key("e"), Queue: "key of e", Position: dedup.Position{Retry: 3}, Blocked: true, Wait: time.Hour, Data: []byte("kept"),
 	}
 	w.store = store
-	require.Equal(t, map[string][]letters.Verdict{"e": {letters.SeenParked}}, byEvent(w.verdicts(letters.Filter{}, letters.Decisions{})))
+	require.Equal(t, map[string][]deadletters.Verdict{"e": {deadletters.SeenParked}}, byEvent(w.verdicts(deadletters.Filter{}, deadletters.Decisions{})))
 
 	s := w.open()
-	require.ErrorContains(t, s.replay(t.Context(), w.producer, letters.Filter{}, replayFlags{}), "connection lost")
-	got, _ := w.replay(letters.Filter{}, replayFlags{}, letters.Decisions{})
-	require.Equal(t, map[letters.Verdict]int{letters.SeenParked: 1}, got.Verdicts)
+	require.ErrorContains(t, s.replay(t.Context(), w.producer, deadletters.Filter{}, replayFlags{}), "connection lost")
+	got, _ := w.replay(deadletters.Filter{}, replayFlags{}, deadletters.Decisions{})
+	require.Equal(t, map[deadletters.Verdict]int{deadletters.SeenParked: 1}, got.Verdicts)
 	require.Equal(t, []dedup.Parked{{
 		Key: w.key("e"), Queue: "key of e", Position: dedup.Position{Generation: 1}, Data: []byte("kept"),
 	}}, store.postponed)
 
-	got, _ = w.replay(letters.Filter{}, replayFlags{}, letters.Decisions{})
-	require.Equal(t, map[letters.Verdict]int{letters.SeenWaiting: 1}, got.Verdicts)
+	got, _ = w.replay(deadletters.Filter{}, replayFlags{}, deadletters.Decisions{})
+	require.Equal(t, map[deadletters.Verdict]int{deadletters.SeenWaiting: 1}, got.Verdicts)
 	require.Len(t, store.postponed, 1)
 	require.Empty(t, w.copies())
 }
 
 // Purge deletes up to what is not settled, in each partition (rule 34).
 func TestPurge(t *testing.T) {
-	w := newLetterWorld(t)
+	w := newDeadLetterWorld(t)
 	w.fail(w.events("e", 12)...)
 	byPartition := map[int32][]string{}
-	for _, m := range w.letters() {
+	for _, m := range w.deadLetters() {
 		byPartition[m.Partition] = append(byPartition[m.Partition], headerText(m, idem.HeaderEventID))
 	}
 	require.Greater(t, len(byPartition[0]), 3)
@@ -441,7 +441,7 @@ func TestPurge(t *testing.T) {
 	require.Contains(t, said, `"audit":"dlq purge"`)
 
 	var left []string
-	for _, m := range w.letters() {
+	for _, m := range w.deadLetters() {
 		require.EqualValues(t, 0, m.Partition)
 		left = append(left, headerText(m, idem.HeaderEventID))
 	}
@@ -450,7 +450,7 @@ func TestPurge(t *testing.T) {
 
 // ls and show say what there is; the value only if it is asked for, and nothing that moves a cursor (G-04).
 func TestListAndShow(t *testing.T) {
-	w := newLetterWorld(t)
+	w := newDeadLetterWorld(t)
 	w.handle(func(string) error { return idem.Permanent(errors.New("bad\x1b[2Jnews")) }, w.event("a", ""), w.event("b", ""))
 	flags := []string{"--brokers", w.brokers[0], "--group", "g", "--topic", "orders"}
 	do := func(args ...string) (code int, out, said string) {
@@ -466,7 +466,7 @@ func TestListAndShow(t *testing.T) {
 
 	code, out, _ = do("dlq", "list", "--id", "b", "-o", "json") // an alias
 	require.Zero(t, code)
-	rows := decodeJSON[[]letters.Row](t, bytes.NewReader([]byte(out)))
+	rows := decodeJSON[[]deadletters.Row](t, bytes.NewReader([]byte(out)))
 	require.Len(t, rows, 1)
 	require.Equal(t, "b", rows[0].ID)
 
@@ -480,7 +480,7 @@ func TestListAndShow(t *testing.T) {
 	} {
 		code, out, _ := do(append([]string{"dlq", "ls", "-o", "json"}, c.args...)...)
 		require.Zero(t, code)
-		require.Len(t, decodeJSON[[]letters.Row](t, bytes.NewReader([]byte(out))), c.n, "%v", c.args)
+		require.Len(t, decodeJSON[[]deadletters.Row](t, bytes.NewReader([]byte(out))), c.n, "%v", c.args)
 	}
 
 	code, out, _ = do("dlq", "show", rows[0].Record)
@@ -503,7 +503,7 @@ func TestListAndShow(t *testing.T) {
 
 // What was found of an event is shown although it has no identity.
 func TestListWithoutIdentity(t *testing.T) {
-	w := newLetterWorld(t)
+	w := newDeadLetterWorld(t)
 	id, typ := w.event("x", ""), w.event("x", "")
 	id.Headers = []idem.Header{{Key: "event-id", Value: []byte("e1")}}
 	typ.Headers = []idem.Header{{Key: "event-type", Value: []byte("paid")}}
@@ -516,7 +516,7 @@ func TestListWithoutIdentity(t *testing.T) {
 	require.Regexp(t, `not-json +paid - `, o.String())
 	o.Reset()
 	require.Zero(t, run(t.Context(), append([]string{"dlq", "ls", "--type", "paid", "-o", "json"}, flags...), bytes.NewReader(nil), &o, &e), e.String())
-	rows := decodeJSON[[]letters.Row](t, &o)
+	rows := decodeJSON[[]deadletters.Row](t, &o)
 	require.Len(t, rows, 1)
 	require.Equal(t, "paid", rows[0].Type)
 	o.Reset()
@@ -526,7 +526,7 @@ func TestListWithoutIdentity(t *testing.T) {
 
 // What no handler will ever take is given up with a reason, which is put on record, and then no purge stops at it.
 func TestDiscardCommand(t *testing.T) {
-	w := newLetterWorld(t)
+	w := newDeadLetterWorld(t)
 	broken := w.event("", "")
 	broken.Value = []byte(`not json`)
 	w.fail(broken, w.event("e", ""))
@@ -538,8 +538,8 @@ func TestDiscardCommand(t *testing.T) {
 	}
 	do("discard", "--reason", "x").failed(t, exitUsage, "which dead letters")
 	do("discard", "--id", "e").failed(t, exitUsage, "--reason")
-	do("discard", "--id", "nobody", "--reason", "x").failed(t, exitFound, "no letter matches")
-	for _, row := range w.verdicts(letters.Filter{}, letters.Decisions{}) {
+	do("discard", "--id", "nobody", "--reason", "x").failed(t, exitFound, "no dead letter matches")
+	for _, row := range w.verdicts(deadletters.Filter{}, deadletters.Decisions{}) {
 		r := do("discard", "--at", row.Record, "--reason", "ticket 4711")
 		require.Contains(t, r.ok(t), `"result": "discarded"`)
 		audit := r.audits(t)
@@ -551,10 +551,10 @@ func TestDiscardCommand(t *testing.T) {
 		require.Equal(t, "done", audit[0]["outcome"])
 		require.Contains(t, do("discard", "--at", row.Record, "--reason", "again").ok(t), `"result": "left alone"`)
 	}
-	for _, row := range w.verdicts(letters.Filter{}, letters.Decisions{}) {
-		require.Equal(t, letters.SeenDiscarded, row.Verdict)
+	for _, row := range w.verdicts(deadletters.Filter{}, deadletters.Decisions{}) {
+		require.Equal(t, deadletters.SeenDiscarded, row.Verdict)
 		require.Equal(t, "ticket 4711", row.Note)
 	}
 	do("purge").ok(t)
-	require.Empty(t, w.letters())
+	require.Empty(t, w.deadLetters())
 }

@@ -58,7 +58,7 @@ func (o *doctorOptions) validate() error {
 		return usage("--lanes and --instances must be at least 1, and --pool-size not negative")
 	}
 	if !strings.Contains(o.dlqTopic, "{topic}") {
-		return usage("--dlq-topic must contain {topic}: letters of several topics must not meet")
+		return usage("--dlq-topic must contain {topic}: dead letters of several topics must not meet")
 	}
 	return nil
 }

@@ -20,9 +20,9 @@ import (
 // kafkaPlace is a topic with dead-letter topic on the real Kafka, as they should be.
 type kafkaPlace struct {
 	*testing.T
-	brokers              []string
-	admin                sarama.ClusterAdmin
-	group, topic, letter string
+	brokers                  []string
+	admin                    sarama.ClusterAdmin
+	group, topic, deadLetter string
 }
 
 func newKafkaPlace(t *testing.T) *kafkaPlace {
@@ -31,8 +31,8 @@ func newKafkaPlace(t *testing.T) *kafkaPlace {
 	k.admin = testenv.KafkaAdmin(t, k.brokers)
 	k.await(k.topic, sarama.ErrNoError)
 	k.group = k.topic + "-g"
-	k.letter = k.topic + "." + k.group + ".dlq"
-	k.create(k.letter, 2, "retention.ms", "-1")
+	k.deadLetter = k.topic + "." + k.group + ".dlq"
+	k.create(k.deadLetter, 2, "retention.ms", "-1")
 	return k
 }
 
@@ -147,25 +147,25 @@ func TestDoctor_KafkaPlanted(t *testing.T) {
 		plant
 		do func(k *kafkaPlace)
 	}{
-		{plant{name: "no dead-letter topic", id: "kafka.dlq.missing", want: doctor.Bad, says: "kafka-topics.sh"}, func(k *kafkaPlace) { k.delete(k.letter) }},
+		{plant{name: "no dead-letter topic", id: "kafka.dlq.missing", want: doctor.Bad, says: "kafka-topics.sh"}, func(k *kafkaPlace) { k.delete(k.deadLetter) }},
 		{plant{name: "fewer partitions", id: "kafka.dlq.partitions", want: doctor.Warn, says: "--partitions 2"}, func(k *kafkaPlace) {
-			k.delete(k.letter)
-			k.create(k.letter, 1, "retention.ms", "-1")
+			k.delete(k.deadLetter)
+			k.create(k.deadLetter, 1, "retention.ms", "-1")
 		}},
-		{plant{name: "letters replace each other", id: "kafka.dlq.compacted", want: doctor.Bad, says: "cleanup.policy=delete"},
-			func(k *kafkaPlace) { k.set(k.letter, "cleanup.policy", "compact") }},
-		{plant{name: "letters deleted at once", id: "kafka.dlq.retention", want: doctor.Bad, says: "deleted at once"},
-			func(k *kafkaPlace) { k.set(k.letter, "retention.ms", "604800000") }},
+		{plant{name: "dead letters replace each other", id: "kafka.dlq.compacted", want: doctor.Bad, says: "cleanup.policy=delete"},
+			func(k *kafkaPlace) { k.set(k.deadLetter, "cleanup.policy", "compact") }},
+		{plant{name: "dead letters deleted at once", id: "kafka.dlq.retention", want: doctor.Bad, says: "deleted at once"},
+			func(k *kafkaPlace) { k.set(k.deadLetter, "retention.ms", "604800000") }},
 		{plant{name: "a day", id: "kafka.dlq.retention", want: doctor.Warn, says: "24h"}, func(k *kafkaPlace) {
-			k.set(k.letter, "message.timestamp.type", "LogAppendTime")
-			k.set(k.letter, "retention.ms", "86400000")
+			k.set(k.deadLetter, "message.timestamp.type", "LogAppendTime")
+			k.set(k.deadLetter, "retention.ms", "86400000")
 		}},
-		{plant{name: "letters by size", id: "kafka.dlq.retention", want: doctor.Warn, says: "retention.bytes"}, func(k *kafkaPlace) { k.set(k.letter, "retention.bytes", "1000000") }},
-		{plant{name: "letters of old records refused", id: "kafka.dlq.timestamp", want: doctor.Bad, says: "stands still"},
-			func(k *kafkaPlace) { k.set(k.letter, "message.timestamp.before.max.ms", "3600000") }},
-		{plant{name: "letters too small", id: "kafka.dlq.size", want: doctor.Warn, says: "T-04"}, func(k *kafkaPlace) { k.set(k.letter, "max.message.bytes", "5000") }},
-		{plant{name: "no letter can be written", id: "kafka.dlq.min_isr", want: doctor.Bad, says: "min.insync.replicas=1"},
-			func(k *kafkaPlace) { k.set(k.letter, "min.insync.replicas", "2") }},
+		{plant{name: "dead letters by size", id: "kafka.dlq.retention", want: doctor.Warn, says: "retention.bytes"}, func(k *kafkaPlace) { k.set(k.deadLetter, "retention.bytes", "1000000") }},
+		{plant{name: "dead letters of old records refused", id: "kafka.dlq.timestamp", want: doctor.Bad, says: "stands still"},
+			func(k *kafkaPlace) { k.set(k.deadLetter, "message.timestamp.before.max.ms", "3600000") }},
+		{plant{name: "dead letters too small", id: "kafka.dlq.size", want: doctor.Warn, says: "T-04"}, func(k *kafkaPlace) { k.set(k.deadLetter, "max.message.bytes", "5000") }},
+		{plant{name: "no dead letter can be written", id: "kafka.dlq.min_isr", want: doctor.Bad, says: "min.insync.replicas=1"},
+			func(k *kafkaPlace) { k.set(k.deadLetter, "min.insync.replicas", "2") }},
 		{plant{name: "unclean", id: "kafka.topic.unclean", want: doctor.Warn, says: "K-32"}, func(k *kafkaPlace) { k.set(k.topic, "unclean.leader.election.enable", "true") }},
 		{plant{name: "records outlive the ledger's memory", id: "kafka.topic.retention", want: doctor.Warn, says: "K-20", also: []string{"kafka.dlq.retention"}},
 			func(k *kafkaPlace) { k.set(k.topic, "retention.ms", "2592000000") }},

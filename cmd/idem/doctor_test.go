@@ -122,7 +122,7 @@ func TestDoctor_Offline(t *testing.T) {
 		{name: "lanes without connections", id: "settings.pool", want: doctor.Warn, says: "pool_max_conns=21", args: []string{"--lanes", "16"}},
 		{name: "one connection", id: "settings.pool", want: doctor.Bad, says: "rule 26", args: []string{"--pool-size", "1"}},
 		{name: "no name", id: "settings.dlq.name", want: doctor.Bad, says: "billing/eu", args: []string{"-G", "billing/eu"}},
-		{name: "letters consumed", id: "settings.dlq.name", want: doctor.Bad, says: "T-08", args: []string{"--topics", "orders,orders.billing.dlq"}},
+		{name: "dead letters consumed", id: "settings.dlq.name", want: doctor.Bad, says: "T-08", args: []string{"--topics", "orders,orders.billing.dlq"}},
 		{name: "in memory", id: "settings.ledger.volatile", want: doctor.Bad, says: "rule 31", args: []string{"--ledger", "memstore://"}},
 		{name: "no ledger we know", id: "settings.ledger.volatile", want: doctor.Bad, says: "not shown", args: []string{"--ledger", "mysql://x"}},
 		{name: "plain text", id: "settings.ledger.tls", want: doctor.Warn, says: "verify-full", args: []string{"--ledger", "postgres://u:p@db.example/x?sslmode=disable"}},

@@ -114,16 +114,16 @@ func newEventGetCmd(a *app) *cobra.Command {
 		Use:   "get <id>",
 		Short: "What the ledgers know of an event",
 		Long: "What the ledgers know of an event: its state, when, by which way, how often it failed, where it came from, and what\n" +
-			"becomes of it next. With --letters its dead letters too; that reads the dead-letter topics from end to end.",
+			"becomes of it next. With --dead-letters its dead letters too; that reads the dead-letter topics from end to end.",
 		Example: "  idem event get order-4711 --group billing --ledger $LEDGER\n" +
-			"  idem event get A234-1234-1234 --source /shop/orders --group billing --letters --brokers localhost:9092",
+			"  idem event get A234-1234-1234 --source /shop/orders --group billing --dead-letters --brokers localhost:9092",
 		Args: one("the event's ID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.eventGet(cmd.Context(), &f, args[0], letters)
 		},
 	}
 	f.add(cmd)
-	cmd.Flags().BoolVar(&letters, "letters", false, "look for its dead letters (with --brokers and --group)")
+	cmd.Flags().BoolVar(&letters, "dead-letters", false, "look for its dead letters (with --brokers and --group)")
 	return cmd
 }
 
@@ -153,7 +153,7 @@ func (a *app) eventGet(ctx context.Context, f *eventFlags, arg string, letters b
 		if err != nil {
 			return err
 		}
-		if report.Letters, err = events.Letters(ctx, client, a.group, asked); err != nil {
+		if report.DeadLetters, err = events.DeadLetters(ctx, client, a.group, asked); err != nil {
 			return err
 		}
 	}

@@ -14,8 +14,8 @@ import (
 
 // eventReport is what event get shows.
 type eventReport struct {
-	Events  []events.View     `json:"events"`
-	Letters *events.LettersAt `json:"letters,omitempty"`
+	Events      []events.View         `json:"events"`
+	DeadLetters *events.DeadLettersAt `json:"deadLetters,omitempty"`
 }
 
 func moment(t time.Time) *time.Time {
@@ -37,7 +37,7 @@ func (r *eventReport) rows() (rows [][]string) {
 		}
 		rows = append(rows, viewRows(&r.Events[i])...)
 	}
-	return append(rows, letterRows(r.Letters)...)
+	return append(rows, deadLetterRows(r.DeadLetters)...)
 }
 
 func viewRows(v *events.View) (rows [][]string) {
@@ -192,16 +192,16 @@ func howDelivered(e *events.Event, group string) string {
 	return next + ", or after idem rewind"
 }
 
-func letterRows(l *events.LettersAt) [][]string {
+func deadLetterRows(l *events.DeadLettersAt) [][]string {
 	if l == nil {
 		return nil
 	}
-	rows := [][]string{nil, {"LETTERS", fmt.Sprintf("%d found among %d records of %s, all of which were read", len(l.Letters), l.Scanned,
+	rows := [][]string{nil, {"LETTERS", fmt.Sprintf("%d found among %d records of %s, all of which were read", len(l.DeadLetters), l.Scanned,
 		cmp.Or(strings.Join(l.Topics, ", "), "no dead-letter topic of the group that this user may describe"))}}
 	if l.Cut {
-		rows[1][1] = fmt.Sprintf("the first %d, found among %d records; there are more", len(l.Letters), l.Scanned)
+		rows[1][1] = fmt.Sprintf("the first %d, found among %d records; there are more", len(l.DeadLetters), l.Scanned)
 	}
-	for _, x := range l.Letters {
+	for _, x := range l.DeadLetters {
 		rows = append(rows, []string{
 			fmt.Sprintf("%s/%d/%d", x.Topic, x.Partition, x.Offset),
 			fmt.Sprintf("%s after %d attempts%s: %s", x.Class, x.Attempts, at(", last ", x.Last), x.Error),

@@ -18,8 +18,8 @@ import (
 
 // lagFlags choose and judge.
 type lagFlags struct {
-	most, mostLetters int64
-	ages              bool
+	most, mostDeadLetters int64
+	ages                  bool
 }
 
 func newLagCmd(a *app) *cobra.Command {
@@ -32,7 +32,7 @@ func newLagCmd(a *app) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.lag(cmd.Context(), o) },
 	}
 	cmd.Flags().Int64Var(&o.most, "max", -1, "exit code 1 if a partition has more records that are not consumed")
-	cmd.Flags().Int64Var(&o.mostLetters, "max-letters", -1, "exit code 1 if a dead-letter topic has more records")
+	cmd.Flags().Int64Var(&o.mostDeadLetters, "max-dead-letters", -1, "exit code 1 if a dead-letter topic has more records")
 	cmd.Flags().BoolVar(&o.ages, "ages", true, "read the oldest record that is not consumed, for its age")
 	return cmd
 }
@@ -42,7 +42,7 @@ type lagRow struct {
 	Group     string      `json:"group"`
 	Topic     string      `json:"topic"`
 	Partition int32       `json:"partition"`
-	Kind      groups.Kind `json:"kind"`                // source, retry or letters
+	Kind      groups.Kind `json:"kind"`                // source, retry or dead letters
 	Committed *int64      `json:"committed,omitempty"` // nil: nothing yet
 	End       int64       `json:"end"`
 	// Lag counts offsets, which are records but for marks of transactions and what was compacted away. Of a dead-letter
@@ -152,15 +152,15 @@ func (a *app) showLag(rows []lagRow) error {
 func (o lagFlags) judge(rows []lagRow) error {
 	letters := make(map[string]int64)
 	for _, r := range rows {
-		if r.Kind == groups.Letters {
+		if r.Kind == groups.DeadLetters {
 			letters[r.Topic] += r.Lag
 		} else if o.most >= 0 && r.Lag > o.most {
 			return found("group %s is %d records behind on %s/%d, more than %d", r.Group, r.Lag, r.Topic, r.Partition, o.most)
 		}
 	}
 	for _, topic := range slices.Sorted(maps.Keys(letters)) {
-		if o.mostLetters >= 0 && letters[topic] > o.mostLetters {
-			return found("%d dead letters in %s, more than %d", letters[topic], topic, o.mostLetters)
+		if o.mostDeadLetters >= 0 && letters[topic] > o.mostDeadLetters {
+			return found("%d dead letters in %s, more than %d", letters[topic], topic, o.mostDeadLetters)
 		}
 	}
 	return nil

@@ -121,7 +121,7 @@ func TestSecretsAreNotShown_G04(t *testing.T) {
 		{"--sasl-mechanism", "PLAIN", "--sasl-user", "u", "--tls"},
 		{"--sasl-mechanism", "GSSAPI", "--sasl-user", "u"},
 	} {
-		all = append(all, append([]string{"event", "get", "x", "-G", "g", "--ledger", inMemory, "--type", "t", "--letters", "--brokers", "127.0.0.1:1"}, more...))
+		all = append(all, append([]string{"event", "get", "x", "-G", "g", "--ledger", inMemory, "--type", "t", "--dead-letters", "--brokers", "127.0.0.1:1"}, more...))
 	}
 	for _, args := range all {
 		_, known := memory()
@@ -169,7 +169,7 @@ func TestURLsThatSplitAPassword_G04(t *testing.T) {
 
 // G-07: the rules of consumers about secrets count for the command as well.
 func TestKafkaSecurity_G07(t *testing.T) {
-	base := []string{"event", "get", "x", "-G", "g", "--ledger", inMemory, "--type", "t", "--letters", "--brokers", "127.0.0.1:1"}
+	base := []string{"event", "get", "x", "-G", "g", "--ledger", inMemory, "--type", "t", "--dead-letters", "--brokers", "127.0.0.1:1"}
 	file := filepath.Join(t.TempDir(), "ca.pem")
 	require.NoError(t, os.WriteFile(file, []byte("no certificate"), 0o600))
 	t.Setenv("IDEM_SASL_PASSWORD", "geheim")

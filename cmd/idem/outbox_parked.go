@@ -12,24 +12,24 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
-	"github.com/idem-go/idem/internal/letters"
+	"github.com/idem-go/idem/internal/deadletters"
 	"github.com/idem-go/idem/outbox/pgoutbox"
 )
 
 // parkedRowView is a row of an outbox that a person must decide about.
 type parkedRowView struct {
-	Seq     int64            `json:"seq"`
-	Parked  time.Time        `json:"parked"`
-	Added   time.Time        `json:"added"`
-	Topic   string           `json:"topic"`
-	Key     letters.Bytes    `json:"key"`
-	Type    string           `json:"type"`
-	ID      string           `json:"event"`
-	Behind  int64            `json:"behind"` // rows of its aggregate that are blocked
-	Reason  string           `json:"reason"`
-	Bytes   int              `json:"bytes"` // of the payload
-	Payload *letters.Bytes   `json:"payload,omitempty"`
-	Headers []letters.Header `json:"headers,omitempty"`
+	Seq     int64                `json:"seq"`
+	Parked  time.Time            `json:"parked"`
+	Added   time.Time            `json:"added"`
+	Topic   string               `json:"topic"`
+	Key     deadletters.Bytes    `json:"key"`
+	Type    string               `json:"type"`
+	ID      string               `json:"event"`
+	Behind  int64                `json:"behind"` // rows of its aggregate that are blocked
+	Reason  string               `json:"reason"`
+	Bytes   int                  `json:"bytes"` // of the payload
+	Payload *deadletters.Bytes   `json:"payload,omitempty"`
+	Headers []deadletters.Header `json:"headers,omitempty"`
 }
 
 func newOutboxParkedCmd(a *app) *cobra.Command {
@@ -83,19 +83,19 @@ func (a *app) outboxParked(cmd *cobra.Command, o *outboxFlag, payload bool, limi
 
 func viewOfParked(p *pgoutbox.Parked, payload bool) parkedRowView {
 	e := &p.Row.Entry
-	key := letters.BytesOf([]byte(e.Key))
+	key := deadletters.BytesOf([]byte(e.Key))
 	if e.Key == "" {
-		key = letters.Bytes{Null: true}
+		key = deadletters.Bytes{Null: true}
 	}
 	v := parkedRowView{
 		Seq: p.Row.Seq, Parked: p.At.UTC(), Added: p.Row.Added.UTC(), Topic: e.Topic, Key: key, Type: e.Type, ID: e.ID,
 		Behind: p.Behind, Reason: p.Error, Bytes: len(e.Payload),
 	}
 	if payload {
-		shown := letters.BytesOf(e.Payload)
+		shown := deadletters.BytesOf(e.Payload)
 		v.Payload = &shown
 		for _, h := range e.Headers {
-			v.Headers = append(v.Headers, letters.Header{Key: h.Key, Bytes: letters.BytesOf(h.Value)})
+			v.Headers = append(v.Headers, deadletters.Header{Key: h.Key, Bytes: deadletters.BytesOf(h.Value)})
 		}
 	}
 	return v
@@ -172,7 +172,7 @@ type parkedName struct {
 func (p *parkedName) String() string {
 	key := ""
 	if p.key != nil {
-		key = " of key " + strconv.Quote(shorten(bytesText(letters.BytesOf(p.key)), 60))
+		key = " of key " + strconv.Quote(shorten(bytesText(deadletters.BytesOf(p.key)), 60))
 	}
 	return fmt.Sprintf("%d: event %q of type %q for topic %q%s", p.seq, p.id, p.typ, p.topic, key)
 }

@@ -16,16 +16,16 @@ import (
 
 // reapFlags are those of idem reap.
 type reapFlags struct {
-	letters   time.Duration
-	wallClock []string
-	batch     int
-	watch     bool
-	interval  time.Duration
+	deadLetters time.Duration
+	wallClock   []string
+	batch       int
+	watch       bool
+	interval    time.Duration
 }
 
 const (
-	lettersKept = 30 * 24 * time.Hour
-	reapEvery   = time.Minute
+	deadLettersKept = 30 * 24 * time.Hour
+	reapEvery       = time.Minute
 )
 
 func newReapCmd(a *app) *cobra.Command {
@@ -41,7 +41,7 @@ func newReapCmd(a *app) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.reap(cmd.Context(), &f) },
 	}
 	s := cmd.Flags()
-	s.DurationVar(&f.letters, "dead-letter-retention", lettersKept, "how long what was ever given up stays at least: as long as its letters")
+	s.DurationVar(&f.deadLetters, "dead-letter-retention", deadLettersKept, "how long what was ever given up stays at least: as long as its dead letters")
 	s.StringSliceVar(&f.wallClock, "wall-clock", nil, "`scopes` whose rows go by the wall clock: of no Kafka consumer, or used by nobody any longer")
 	s.IntVar(&f.batch, "batch", 1000, "rows that one transaction deletes, at most 10000")
 	s.BoolVar(&f.watch, "watch", false, "go on until interrupted, one run each --interval")
@@ -86,7 +86,7 @@ func viewOfReap(l *ledger, r pgstore.ReapResult) reapView {
 }
 
 func (a *app) reap(ctx context.Context, f *reapFlags) error {
-	if f.batch < 1 || f.batch > 10_000 || f.letters <= 0 || f.interval <= 0 {
+	if f.batch < 1 || f.batch > 10_000 || f.deadLetters <= 0 || f.interval <= 0 {
 		return usage("--batch must be between 1 and 10000, --dead-letter-retention and --interval positive")
 	}
 	ledgers, err := a.openTables(ctx, "")
@@ -129,7 +129,7 @@ func (a *app) reap(ctx context.Context, f *reapFlags) error {
 
 func (f *reapFlags) config() pgstore.ReaperConfig {
 	return pgstore.ReaperConfig{
-		Interval: f.interval, Batch: f.batch, DeadLetterRetention: f.letters, WallClock: f.wallClock,
+		Interval: f.interval, Batch: f.batch, DeadLetterRetention: f.deadLetters, WallClock: f.wallClock,
 		Logger: slog.New(slog.DiscardHandler), // what it has to say is in its results
 	}
 }
@@ -139,9 +139,9 @@ func (a *app) confirmReap(l *ledger, f *reapFlags) error {
 	case len(f.wallClock) > 0:
 		return a.confirm("In %s the expired rows of %q will go by the wall clock. If a Kafka consumer uses them, what waits in its topics "+
 			"will be handled again.", l.name, f.wallClock)
-	case f.letters < lettersKept:
-		return a.confirm("In %s it will be forgotten after %s that an event was given up. A letter of it that is published again later is a new event.",
-			l.name, short(f.letters))
+	case f.deadLetters < deadLettersKept:
+		return a.confirm("In %s it will be forgotten after %s that an event was given up. A dead letter of it that is published again later is a new event.",
+			l.name, short(f.deadLetters))
 	}
 	return nil
 }

@@ -9,14 +9,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idem-go/idem/dedup"
-	"github.com/idem-go/idem/internal/letters"
+	"github.com/idem-go/idem/internal/deadletters"
 	"github.com/idem-go/idem/internal/testenv"
 )
 
 // Every verb that destroys puts on record that it was refused, too: in a line of its own, also where standard input is
 // /dev/null, as it is for jobs.
 func TestRefusalsAreOnRecord(t *testing.T) {
-	w := newLetterWorld(t)
+	w := newDeadLetterWorld(t)
 	w.fail(w.events("e", 2)...)
 	w.fill("orders", 10, time.Hour)
 	w.commit("orders", 7)
@@ -47,11 +47,11 @@ func TestRefusalsAreOnRecord(t *testing.T) {
 
 // A replay for which there is nothing to do says so as JSON too.
 func TestReplayOfNothingIsJSON(t *testing.T) {
-	w := newLetterWorld(t)
+	w := newDeadLetterWorld(t)
 	w.fail(w.event("e", ""))
 	s := w.open()
-	require.NoError(t, s.replay(t.Context(), w.producer, letters.Filter{ID: "no"}, replayFlags{}))
-	got := decodeJSON[letters.Result](t, s.out)
+	require.NoError(t, s.replay(t.Context(), w.producer, deadletters.Filter{ID: "no"}, replayFlags{}))
+	got := decodeJSON[deadletters.Result](t, s.out)
 	require.Equal(t, 1, got.Scanned)
 	require.Zero(t, got.Replayed)
 	require.Equal(t, "done", got.Outcome)
@@ -59,7 +59,7 @@ func TestReplayOfNothingIsJSON(t *testing.T) {
 
 // What a message tells of others reaches the terminal escaped, in errors and in notes (G-04).
 func TestErrorsAreEscaped(t *testing.T) {
-	w := newLetterWorld(t)
+	w := newDeadLetterWorld(t)
 	r := command(t, "lag", "--brokers", "\x1b[31mred:1")
 	r.failed(t, exitFailure, "\\u001b[31mred")
 	require.NotContains(t, r.stderr, "\x1b")
@@ -70,7 +70,7 @@ func TestErrorsAreEscaped(t *testing.T) {
 
 // Instants before 1970 are the beginning of the log, not what Kafka means by negative times.
 func TestRewindBeforeTheEpoch(t *testing.T) {
-	w := newLetterWorld(t)
+	w := newDeadLetterWorld(t)
 	w.fill("orders", 10, time.Hour)
 	for _, to := range []string{"1960-01-01T00:00:00Z", "1969-12-31T23:59:59.999Z", "1969-12-31T23:59:59.998Z"} {
 		w.commit("orders", 7)
@@ -82,7 +82,7 @@ func TestRewindBeforeTheEpoch(t *testing.T) {
 
 // A group that is misspelt in a monitoring job is not one that is never behind.
 func TestLagOfNoGroup(t *testing.T) {
-	w := newLetterWorld(t)
+	w := newDeadLetterWorld(t)
 	code, _, said := w.command("lag", "--max", "10")
 	require.Equal(t, exitFound, code)
 	require.Contains(t, said, "neither members nor committed offsets")

@@ -17,9 +17,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/internal/deadletters"
 	"github.com/idem-go/idem/internal/groups"
 	"github.com/idem-go/idem/internal/kafkalog"
-	"github.com/idem-go/idem/internal/letters"
 )
 
 // rewindFlags say how far.
@@ -103,7 +103,7 @@ func (a *app) rewind(ctx context.Context, o rewindFlags) error {
 		return err
 	}
 	err = setOffsets(client, group, rows)
-	record["outcome"] = letters.OutcomeOf(ctx, err)
+	record["outcome"] = deadletters.OutcomeOf(ctx, err)
 	a.audit("rewind", record)
 	return err
 }

@@ -17,14 +17,14 @@ import (
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/dedup/memstore"
 	"github.com/idem-go/idem/dedup/pgstore"
+	"github.com/idem-go/idem/internal/deadletters"
 	"github.com/idem-go/idem/internal/groups"
 	"github.com/idem-go/idem/internal/kafkalog"
-	"github.com/idem-go/idem/internal/letters"
 	"github.com/idem-go/idem/internal/testenv"
 )
 
 // fill writes n records with times a minute apart, the last one ago.
-func (w *letterWorld) fill(topic string, n int, last time.Duration) {
+func (w *deadLetterWorld) fill(topic string, n int, last time.Duration) {
 	w.t.Helper()
 	for i := range n {
 		at := time.Now().Add(-last - time.Duration(n-1-i)*time.Minute)
@@ -33,7 +33,7 @@ func (w *letterWorld) fill(topic string, n int, last time.Duration) {
 }
 
 // partition is the one that fill writes to.
-func (w *letterWorld) partition(topic string) kafkalog.Span {
+func (w *deadLetterWorld) partition(topic string) kafkalog.Span {
 	w.t.Helper()
 	spans, err := kafkalog.Spans(w.client, topic)
 	require.NoError(w.t, err)
@@ -46,7 +46,7 @@ func (w *letterWorld) partition(topic string) kafkalog.Span {
 	return kafkalog.Span{}
 }
 
-func (w *letterWorld) commit(topic string, offset int64) {
+func (w *deadLetterWorld) commit(topic string, offset int64) {
 	w.t.Helper()
 	admin, err := sarama.NewClusterAdminFromClient(w.client)
 	require.NoError(w.t, err)
@@ -56,7 +56,7 @@ func (w *letterWorld) commit(topic string, offset int64) {
 	require.NoError(w.t, err)
 }
 
-func (w *letterWorld) committed(topic string) int64 {
+func (w *deadLetterWorld) committed(topic string) int64 {
 	w.t.Helper()
 	offsets, err := groups.Committed(w.client, w.group)
 	require.NoError(w.t, err)
@@ -64,7 +64,7 @@ func (w *letterWorld) committed(topic string) int64 {
 }
 
 // command runs the command against this Kafka.
-func (w *letterWorld) command(args ...string) (code int, out, said string) {
+func (w *deadLetterWorld) command(args ...string) (code int, out, said string) {
 	w.t.Helper()
 	var o, e bytes.Buffer
 	code = run(w.t.Context(), append(args, "--brokers", strings.Join(w.brokers, ","), "--group", w.group), strings.NewReader(""), &o, &e)
@@ -73,7 +73,7 @@ func (w *letterWorld) command(args ...string) (code int, out, said string) {
 
 // A stopped group goes back, never forward, with its retry topics (P-18).
 func TestRewind(t *testing.T) {
-	w := newLetterWorld(t)
+	w := newDeadLetterWorld(t)
 	w.fill("orders", 60, 0)
 	w.fill("orders.g.retry", 60, 0)
 	w.commit("orders", 55)
@@ -121,7 +121,7 @@ func TestRewind(t *testing.T) {
 // What a group that is behind consumed in the last minutes is older than those minutes: a rewind by the clock alone would
 // find nothing, and what a failover lost would stay lost (P-18).
 func TestRewindOfAGroupThatIsBehind(t *testing.T) {
-	w := newLetterWorld(t)
+	w := newDeadLetterWorld(t)
 	w.fill("orders", 60, 2*time.Hour)
 	w.commit("orders", 50) // consumed just now: records from more than two hours ago
 	code, out, said := w.command("rewind", "--before-failover", "10m30s", "--yes", "-o", "json")
@@ -138,7 +138,7 @@ func TestRewindOfAGroupThatIsBehind(t *testing.T) {
 }
 
 // join lets a member of the group read a topic until the test ends.
-func (w *letterWorld) join(topics ...string) {
+func (w *deadLetterWorld) join(topics ...string) {
 	w.t.Helper()
 	client, err := kgo.NewClient(kgo.SeedBrokers(w.brokers...), kgo.ConsumerGroup(w.group), kgo.ConsumeTopics(topics...), kgo.ClientID("worker-7"), kgo.DisableAutoCommit())
 	require.NoError(w.t, err)
@@ -159,7 +159,7 @@ func (w *letterWorld) join(topics ...string) {
 
 // A group that runs would commit its own offsets over these.
 func TestRewindRefusesMembers(t *testing.T) {
-	w := newLetterWorld(t)
+	w := newDeadLetterWorld(t)
 	w.fill("orders", 10, 0)
 	w.commit("orders", 10)
 	w.join("orders")
@@ -170,9 +170,9 @@ func TestRewindRefusesMembers(t *testing.T) {
 	require.EqualValues(t, 10, w.committed("orders"))
 }
 
-// lag shows where a group is, who reads, what waits, and how many letters there are.
+// lag shows where a group is, who reads, what waits, and how many dead letters there are.
 func TestLag(t *testing.T) {
-	w := newLetterWorld(t)
+	w := newDeadLetterWorld(t)
 	w.fill("orders", 10, time.Hour)
 	w.commit("orders", 7)
 	w.fail(w.events("e", 3)...)
@@ -191,9 +191,9 @@ func TestLag(t *testing.T) {
 			require.Empty(t, r.Member)
 		}
 	}
-	require.Equal(t, map[groups.Kind]int64{groups.Source: 3, groups.Retry: 0, groups.Letters: 3}, lag)
+	require.Equal(t, map[groups.Kind]int64{groups.Source: 3, groups.Retry: 0, groups.DeadLetters: 3}, lag)
 
-	for flag, want := range map[string]int{"--max=2": exitFound, "--max=3": exitOK, "--max-letters=2": exitFound, "--max-letters=3": exitOK} {
+	for flag, want := range map[string]int{"--max=2": exitFound, "--max=3": exitOK, "--max-dead-letters=2": exitFound, "--max-dead-letters=3": exitOK} {
 		code, _, said = w.command("lag", flag)
 		require.Equal(t, want, code, "%s: %s", flag, said)
 	}
@@ -202,19 +202,19 @@ func TestLag(t *testing.T) {
 	require.Contains(t, all.String(), "orders.g.dlq")
 
 	// The warning before a replay: its copies would wait.
-	_, said = w.replay(letters.Filter{}, replayFlags{}, letters.Decisions{})
+	_, said = w.replay(deadletters.Filter{}, replayFlags{}, deadletters.Decisions{})
 	require.Contains(t, said, "no member of group g reads orders.g.retry")
 }
 
 // A real Kafka answers as the one of these tests does: offsets, members, the deletion of records.
 func TestOperationsOnKafka(t *testing.T) {
-	w := newRealLetterWorld(t, memstore.New(memstore.Volatile()))
+	w := newRealDeadLetterWorld(t, memstore.New(memstore.Volatile()))
 	w.fail(w.events("e", 8)...)
-	for _, m := range w.letters() {
+	for _, m := range w.deadLetters() {
 		require.NoError(t, w.store.(dedup.Operator).Discard(t.Context(), w.key(headerText(m, idem.HeaderEventID)), time.Hour, "no"))
 	}
 	require.NoError(t, w.open().purge(t.Context(), false))
-	require.Empty(t, w.letters())
+	require.Empty(t, w.deadLetters())
 	require.EqualValues(t, 0, w.size(w.topic+".g.dlq"))
 
 	w.group = w.topic // of this test only
@@ -243,7 +243,7 @@ func TestOperationsOnKafka(t *testing.T) {
 
 // A rewind behind what the ledger remembers says so: what is older meets its handler's policy (rule 8).
 func TestRewindWarnsOfTheHorizon(t *testing.T) {
-	w := newLetterWorld(t)
+	w := newDeadLetterWorld(t)
 	url := testenv.Postgres(t)
 	pool, err := pgxpool.New(t.Context(), url)
 	require.NoError(t, err)

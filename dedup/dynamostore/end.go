@@ -60,7 +60,7 @@ func (s *Store) complete(ctx context.Context, end *dedup.Completion) (bool, erro
 	case end.Dead != "":
 		state = dead
 		c.to(aReason, text(reason(end.Dead)))
-		for name, v := range originOf(end.First) { // the letter is of that delivery (rule 6)
+		for name, v := range originOf(end.First) { // the dead letter is of that delivery (rule 6)
 			c.to(name, v)
 		}
 	case end.Retry != 0:

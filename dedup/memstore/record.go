@@ -164,7 +164,7 @@ func (r *record) complete(c *dedup.Completion, now time.Time) bool {
 	switch {
 	case c.Dead != "":
 		r.state, r.reason = dead, reason(c.Dead)
-		if known(c.First) { // the letter is of that delivery (rule 6)
+		if known(c.First) { // the dead letter is of that delivery (rule 6)
 			r.first = c.First
 		}
 	case c.Retry != 0:

@@ -49,18 +49,18 @@ type engine struct {
 	p      *idem.Processor
 	offset int64
 
-	mu      sync.Mutex
-	runs    map[string]int // by event
-	letters []*idem.Message
-	unknown int // commits whose outcome was unknown
-	refused int // claims that a read-only server refused
-	downs   int // times that the ledger went away
+	mu          sync.Mutex
+	runs        map[string]int // by event
+	deadLetters []*idem.Message
+	unknown     int // commits whose outcome was unknown
+	refused     int // claims that a read-only server refused
+	downs       int // times that the ledger went away
 }
 
 func (e *engine) Produce(_ context.Context, msgs ...*idem.Message) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.letters = append(e.letters, msgs...)
+	e.deadLetters = append(e.deadLetters, msgs...)
 	return nil
 }
 
@@ -89,11 +89,11 @@ func (e *engine) ran(id string) {
 	e.runs[id]++
 }
 
-// counts returns how often an event was run and how many letters there are.
+// counts returns how often an event was run and how many dead letters there are.
 func (e *engine) counts(id string) (runs, letters int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.runs[id], len(e.letters)
+	return e.runs[id], len(e.deadLetters)
 }
 
 // newEngine makes a processor that waits as long as it takes. register adds the handlers.

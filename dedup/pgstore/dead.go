@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// deadOrigins are the origins that go to the records of what is given up: those of the deliveries whose letters were sent,
+// deadOrigins are the origins that go to the records of what is given up: those of the deliveries whose dead letters were sent,
 // which need not be the first (rule 6). They are few, so they travel by themselves, and all others do without.
 type deadOrigins struct {
 	claims []int // indices of the completions that have one

@@ -25,7 +25,7 @@ import (
 
 var quickRetry = idem.Retry(idem.RetryPolicy{MaxAttempts: 3, MinBackoff: time.Millisecond, MaxBackoff: time.Millisecond})
 
-// classOf returns why a letter was written, and for which event.
+// classOf returns why a dead letter was written, and for which event.
 func classOf(m *idem.Message) (class idem.Class, id string) {
 	for _, h := range m.Headers {
 		switch h.Key {
@@ -79,8 +79,8 @@ func TestSwallowedErrorIsDeadLettered_P12(t *testing.T) {
 	}
 	e.settleGroup(pool)
 	require.Zero(t, countEffects(t, pool, culprit))
-	require.Len(t, e.letters, 1)
-	class, id := classOf(e.letters[0])
+	require.Len(t, e.deadLetters, 1)
+	class, id := classOf(e.deadLetters[0])
 	require.Equal(t, idem.ClassFailed, class)
 	require.Equal(t, culprit, id)
 	runs, _ := e.counts(culprit)
@@ -121,7 +121,7 @@ func TestHandlerThatEndsItsTransaction_P13(t *testing.T) {
 			*bad = c.bad
 			e.settleGroup(pool)
 			require.Equal(t, c.effects, countEffects(t, pool, culprit))
-			require.Len(t, e.letters, c.letters)
+			require.Len(t, e.deadLetters, c.letters)
 			require.Zero(t, e.downs, "the database has not gone away")
 			e.settleGroup(pool) // again
 			require.Equal(t, c.effects, countEffects(t, pool, culprit))
@@ -165,7 +165,7 @@ func TestHandlersReadThroughTheFullPool_P14(t *testing.T) {
 	got, distinct := effects(t, pool)
 	require.Equal(t, lanes*events, got)
 	require.Equal(t, got, distinct)
-	require.Empty(t, e.letters)
+	require.Empty(t, e.deadLetters)
 	require.Zero(t, e.downs, "waiting for a connection is no outage")
 	healthy(t, pool)
 }
@@ -201,8 +201,8 @@ func TestSlowHandlerIsDeadLettered_P15(t *testing.T) {
 			}
 			e.settleGroup(pool)
 			require.Zero(t, countEffects(t, pool, culprit))
-			require.Len(t, e.letters, 1)
-			class, id := classOf(e.letters[0])
+			require.Len(t, e.deadLetters, 1)
+			class, id := classOf(e.deadLetters[0])
 			require.Equal(t, idem.ClassFailed, class)
 			require.Equal(t, culprit, id)
 			e.settle(e.message("paid", "next"))
@@ -264,7 +264,7 @@ func TestCancelledCallsLeaveThePoolWhole_P16(t *testing.T) {
 	require.Equal(t, all, distinct, "an event with two effects")
 	require.Greater(t, n-whole, n/4, "too few were cut short to mean anything")
 	require.Zero(t, spoilt.n.Load())
-	require.Empty(t, e.letters)
+	require.Empty(t, e.deadLetters)
 	healthy(t, pool)
 	require.Eventually(t, func() bool { // what the pool has and what the server has
 		var sessions int32
@@ -355,10 +355,10 @@ func TestReadOnlyInMidRun_P26(t *testing.T) {
 	lanes.Wait()
 	all, distinct := effects(t, pool)
 	t.Logf("soak: TestReadOnlyInMidRun_P26 seed=%d size=%d kills=%d cuts=0 rebalances=0 outcome=%d effects, told of %d outages, %d dead letters",
-		seed, done.Load(), 5*storms, all, e.downs, len(e.letters))
+		seed, done.Load(), 5*storms, all, e.downs, len(e.deadLetters))
 	require.EqualValues(t, done.Load(), all)
 	require.Equal(t, all, distinct, "an event with two effects")
-	require.Empty(t, e.letters)
+	require.Empty(t, e.deadLetters)
 	require.Positive(t, e.downs, "the database never went away")
 	healthy(t, pool)
 }

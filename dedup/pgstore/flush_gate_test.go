@@ -108,8 +108,8 @@ func TestFlushFailsForOneEvent_Rule12(t *testing.T) {
 				return nil
 			})
 			e.settle5()
-			require.Len(t, e.letters, 1)
-			class, id := classOf(e.letters[0])
+			require.Len(t, e.deadLetters, 1)
+			class, id := classOf(e.deadLetters[0])
 			require.Equal(t, idem.ClassFailed, class)
 			require.Equal(t, culprit, id)
 			for _, id := range group5 {
@@ -138,7 +138,7 @@ func TestFlushMeetsAnOutage_T03(t *testing.T) {
 	})
 	e.settle5()
 	require.Equal(t, 5, lost)
-	require.Empty(t, e.letters)
+	require.Empty(t, e.deadLetters)
 	require.NotZero(t, e.downs)
 	for _, id := range group5 {
 		require.Equal(t, 1, count("mail to "+id), fmt.Sprint(id))

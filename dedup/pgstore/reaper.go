@@ -44,7 +44,7 @@ type ReaperConfig struct {
 	// take, which is 5 s. Defaults to 1 minute.
 	Grace time.Duration
 	// DeadLetterRetention is how long what was ever given up is kept at least, by the wall clock, from its last change:
-	// as long as the dead-letter topic keeps its letters, since one of them may be published again. Defaults to 30 days.
+	// as long as the dead-letter topic keeps its dead letters, since one of them may be published again. Defaults to 30 days.
 	DeadLetterRetention time.Duration
 	// WallClock are scopes whose rows go when they expire, by the server's clock. It is meant for claims that no Kafka
 	// consumer makes, such as those of HTTP requests, and for scopes that nobody uses any longer. A scope that is not

@@ -178,7 +178,7 @@ func TestReaper_Clocks_P10(t *testing.T) {
 	require.Empty(t, left(t, pool))
 }
 
-// TestReaper_Dead_Rule8 (5): what was ever given up is kept for as long as its letter, also after it was put right.
+// TestReaper_Dead_Rule8 (5): what was ever given up is kept for as long as its dead letter, also after it was put right.
 func TestReaper_Dead_Rule8(t *testing.T) {
 	s, pool := newStore(t)
 	put(t, pool,

@@ -33,8 +33,8 @@ func TestUndecodedEventIsMovedOn_Rule3(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 3, n)
 	require.Empty(t, says)
-	require.Len(t, e.letters, 1)
-	moved := e.letters[0]
+	require.Len(t, e.deadLetters, 1)
+	moved := e.deadLetters[0]
 	require.Equal(t, "payments.orders.retry.100ms", moved.Topic)
 	state := func() dedup.State {
 		records, err := s.Inspect(t.Context(), dedup.Key{Scope: "orders", Type: "paid", ID: "e2"})

@@ -1,5 +1,5 @@
 -- ARGV[2] is the final record as the claim's holder knows it, ARGV[3] its retention in milliseconds, ARGV[4] its reason
--- or result, ARGV[5] the attempt it waits for, if it is open, ARGV[6] the delivery whose letter was sent, with its length, if
+-- or result, ARGV[5] the attempt it waits for, if it is open, ARGV[6] the delivery whose dead letter was sent, with its length, if
 -- it is dead and that is known. Replies: ok, lost.
 local final, ttl, rest, retry, first = ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5]), ARGV[6]
 local state, result = sub(final, 2, 2), byte(final, 3) % (2 * RESULT) >= RESULT

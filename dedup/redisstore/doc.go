@@ -23,7 +23,7 @@
 //     never takes that risk.
 //   - Fences ([dedup.Answer.Fence]) rise for as long as the record lives; they begin anew when it has expired, or a person
 //     forgot it.
-//   - A record of a dead event has the origin of the delivery whose letter was sent, if its completion says which (rule 6).
+//   - A record of a dead event has the origin of the delivery whose dead letter was sent, if its completion says which (rule 6).
 //   - An event that may have been handled and forgotten is [dedup.TooOld], and is not claimed by asking. See Expiry.
 //
 // # Schema

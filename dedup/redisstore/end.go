@@ -145,7 +145,7 @@ func (b *batch) add(i int, looks bool) {
 	}
 	r.check = checkOf(c.Key)
 	var first string
-	if r.state == dead && known(&c.First) { // the letter is of that delivery (rule 6)
+	if r.state == dead && known(&c.First) { // the dead letter is of that delivery (rule 6)
 		first = string(appendOrigin(nil, &c.First))
 	}
 	b.calls = append(b.calls, call{script: completeScript, key: b.store.key(c.Key), token: c.Token, args: []any{

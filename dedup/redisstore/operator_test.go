@@ -152,8 +152,8 @@ func TestLateCompletionWinsOverADiscard(t *testing.T) {
 	require.ErrorIs(t, b.Discard(t.Context(), r.Key, retention, "x"), dedup.ErrSettled)
 }
 
-// Rule 6: the origin of the letter is kept by what comes after, and none is made up.
-func TestDeadRecordKeepsTheOriginOfItsLetter(t *testing.T) {
+// Rule 6: the origin of the dead letter is kept by what comes after, and none is made up.
+func TestDeadRecordKeepsTheOriginOfItsDeadLetter(t *testing.T) {
 	b, r := newBench(t), request("dead")
 	c := b.held(dedup.Fresh, long, r)
 	letter := dedup.Origin{Topic: "elsewhere", Partition: 7, Offset: 1 << 40, Time: time.UnixMilli(1_700_000_000_123).UTC()}
@@ -175,5 +175,5 @@ func TestDeadRecordKeepsTheOriginOfItsLetter(t *testing.T) {
 	c = b.held(dedup.Fresh, long, request("moved"))
 	c.First = letter
 	require.NoError(t, b.finish(dedup.Completion{Claim: c, Retention: retention, Retry: 1}))
-	require.Equal(t, someOrigin, b.record(request("moved")).first, "no letter was sent")
+	require.Equal(t, someOrigin, b.record(request("moved")).first, "no dead letter was sent")
 }

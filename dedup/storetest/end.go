@@ -20,7 +20,7 @@ var endTests = []test{
 	{name: "complete: retention must be positive", run: endRetention},
 	{name: "dead: answers Dead with the reason", run: deadReason},
 	{name: "dead: the reason is cut at MaxReason and any bytes will do (P-22)", run: deadLongReason},
-	{name: "dead: its origin is the delivery whose letter was sent (rule 6)", run: deadOrigin},
+	{name: "dead: its origin is the delivery whose dead letter was sent (rule 6)", run: deadOrigin},
 	{name: "release: Unstarted gives the next claim the same verdict", run: releaseUnstarted},
 	{name: "release: Failed is counted", run: releaseFailed},
 	{name: "release: Unknown makes the next claim Uncertain at once (rule 13)", run: releaseUnknown},
@@ -197,7 +197,7 @@ func deadLongReason(k *kit) {
 	}
 }
 
-// deadOrigin: only the letter's own record says which copy has one, so that every other copy gets its letter too.
+// deadOrigin: only the dead letter's own record says which copy has one, so that every other copy gets its dead letter too.
 func deadOrigin(k *kit) {
 	first, copied := request("e").Origin, origin(900, 41)
 	copied.Topic = "orders.by.another.way"

@@ -49,7 +49,7 @@ func (k *kit) distinct(keys []dedup.Key) {
 	}
 }
 
-// awkward parts: separators, escapes, hash tags, case, blanks, numbers and two forms of one letter.
+// awkward parts: separators, escapes, hash tags, case, blanks, numbers and two forms of one dead letter.
 var awkward = []string{"a", "A", "a ", " a", "a:b", "a%3Ab", "a%3ab", "a%b", "%", ":", "{a}", "{", "}", "é", "e\u0301",
 	"ß", "ss", "SS", "İ", "i", "I", "01", "1", "1.0", "\t", "\n", "\u00a0", "\u200b", "日本", "😀", "'", `"`, `\`, `\x41`, "null",
 	"*", "a*", "?", "[a]",

@@ -35,7 +35,7 @@ var inspectTests = []test{
 	{name: "inspect: in the order of the keys, without those that are not known", run: inspectOrder},
 	{name: "inspect: many keys in one call", run: inspectMany},
 	{name: "inspect: looking changes nothing", run: inspectChangesNothing},
-	{name: "inspect: a dead record has the origin of the delivery whose letter was sent (rule 6)", run: inspectDeadOrigin},
+	{name: "inspect: a dead record has the origin of the delivery whose dead letter was sent (rule 6)", run: inspectDeadOrigin},
 }
 
 func (k *kit) operator() dedup.Operator {
@@ -309,7 +309,7 @@ func inspectChangesNothing(k *kit) {
 	k.meets(dedup.Fresh, request("unknown"))
 }
 
-// inspectDeadOrigin: the first delivery made the record, the letter is of the second.
+// inspectDeadOrigin: the first delivery made the record, the dead letter is of the second.
 func inspectDeadOrigin(k *kit) {
 	_, c := k.get(dedup.Fresh, long, request("e"))
 	k.release(release(c, dedup.Failed))

@@ -26,7 +26,7 @@ func txClaimTests[Tx any]() []txTest[Tx] {
 		{name: "tx: a group mixes verdicts", run: txMixed[Tx]},
 		{name: "tx: a group of 300", run: txMany[Tx]},
 		{name: "tx: Dead by a completion", run: txDead[Tx]},
-		{name: "tx: dead, its origin is the delivery whose letter was sent (rule 6)", run: txDeadOrigin[Tx]},
+		{name: "tx: dead, its origin is the delivery whose dead letter was sent (rule 6)", run: txDeadOrigin[Tx]},
 		{name: "tx: Retry by a completion (rule 3)", run: txRetry[Tx]},
 		{name: "tx: a completion for some, the rest is Done", run: txSome[Tx]},
 		{name: "tx: keys must ascend, and be valid", run: txOrder[Tx]},

@@ -20,7 +20,7 @@ func (d *demo) measure(p plan, s *summary) error {
 	if err != nil {
 		return fmt.Errorf("read the dead-letter topic: %w", err)
 	}
-	// A record that is redelivered after a kill may have two letters. It is one record that was given up.
+	// A record that is redelivered after a kill may have two dead letters. It is one record that was given up.
 	given, values, origins := make(map[event]bool), make(map[string]bool), make(map[string]bool)
 	for _, r := range letters {
 		origins[header(r, idem.HeaderPartition)+"/"+header(r, idem.HeaderOffset)] = true

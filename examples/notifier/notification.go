@@ -44,9 +44,9 @@ func (o order) notification(eventID string) notification {
 	}
 }
 
-// letters are the texts that the worker knows. Each says what it can without data, since a notification that lacks a
+// dead letters are the texts that the worker knows. Each says what it can without data, since a notification that lacks a
 // name is better than one that is not sent. The first line is the subject.
-var letters = parse(map[string]string{
+var deadLetters = parse(map[string]string{
 	"welcome":            "Welcome{{with .name}}, {{.}}{{end}}\nYour account is ready.",
 	"order_confirmation": "Order{{with .order_id}} {{.}}{{end}} confirmed\nThank you{{with .name}}, {{.}}{{end}}.",
 	"order_paid":         "Order{{with .order_id}} {{.}}{{end}} is paid\nWe received your payment. Thank you.",
@@ -68,7 +68,7 @@ func parse(texts map[string]string) *template.Template {
 // render makes the text of n. What goes wrong here goes wrong every time, so its errors are permanent: the event goes to
 // the dead-letter topic without another attempt.
 func render(n notification) (subject, body string, err error) {
-	t := letters.Lookup(n.Template)
+	t := deadLetters.Lookup(n.Template)
 	if t == nil || n.Template == "" {
 		return "", "", idem.Permanent(fmt.Errorf("no template %q", n.Template))
 	}

@@ -50,7 +50,7 @@ func TestMovedOver_Idempotent(t *testing.T) {
 	require.EqualValues(t, 10+10, shadowed.duplicates.Load(), "imported ones, and copies")
 	require.Equal(t, len(backlog), s.count(`SELECT count(*) FROM order_effects`), "all of it was handled")
 	require.Zero(t, s.count(`SELECT count(*) FROM orders WHERE status <> 'paid'`))
-	s.requireNoLetters()
+	s.requireNoDeadLetters()
 
 	for _, m := range backlog {
 		s.deliver(m)

@@ -31,8 +31,8 @@ type shop struct {
 	retries   chan idem.RetryEvent
 	offset    int64
 
-	mu      sync.Mutex
-	letters []*idem.Message
+	mu          sync.Mutex
+	deadLetters []*idem.Message
 }
 
 // newShop has so many pending orders. emit is the topic of order.paid; none: it is not emitted.
@@ -62,7 +62,7 @@ func newShop(t testing.TB, orders int64, emit ...string) *shop {
 func (s *shop) Produce(_ context.Context, msgs ...*idem.Message) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.letters = append(s.letters, msgs...)
+	s.deadLetters = append(s.deadLetters, msgs...)
 	return nil
 }
 
@@ -98,13 +98,13 @@ func (s *shop) requirePaid(order int64, payment string) {
 		"order %d is not paid by %s", order, payment)
 }
 
-// letter returns the only dead letter there is, and its headers.
-func (s *shop) letter() (*idem.Message, map[string]string) {
+// dead letter returns the only dead letter there is, and its headers.
+func (s *shop) deadLetter() (*idem.Message, map[string]string) {
 	s.t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	require.Len(s.t, s.letters, 1)
-	return s.letters[0], headers(s.letters[0])
+	require.Len(s.t, s.deadLetters, 1)
+	return s.deadLetters[0], headers(s.deadLetters[0])
 }
 
 func headers(m *idem.Message) map[string]string {
@@ -116,11 +116,11 @@ func headers(m *idem.Message) map[string]string {
 }
 
 // requireNoLetters fails with the reasons of those there are.
-func (s *shop) requireNoLetters() {
+func (s *shop) requireNoDeadLetters() {
 	s.t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, m := range s.letters {
+	for _, m := range s.deadLetters {
 		h := headers(m)
 		require.Fail(s.t, "dead letter", "%s: %s: %s", h[idem.HeaderEventID], h[idem.HeaderErrorClass], h[idem.HeaderError])
 	}
@@ -140,7 +140,7 @@ func TestPaymentDeliveredAgain_Idempotent(t *testing.T) {
 	require.Equal(t, 1, s.count(`SELECT count(*) FROM processed_events`))
 	require.Equal(t, 1, s.count(`SELECT count(*) FROM orders WHERE status = 'pending'`))
 	require.Equal(t, 1, s.count(`SELECT count(*) FROM orders WHERE amount = 12.50 AND currency = 'EUR' AND paid_at IS NOT NULL`))
-	s.requireNoLetters()
+	s.requireNoDeadLetters()
 	require.EqualValues(t, 1, s.stats.handled.Load())
 	require.EqualValues(t, 3, s.stats.duplicates.Load())
 	require.EqualValues(t, 1, s.stats.redelivered.Load())
@@ -168,7 +168,7 @@ func TestConcurrentCopies_Idempotent(t *testing.T) {
 	require.Equal(t, 20, s.count(`SELECT count(*) FROM orders WHERE status = 'paid'`))
 	require.Equal(t, 20, s.count(`SELECT count(*) FROM order_effects`))
 	require.Equal(t, 20, s.count(`SELECT count(*) FROM processed_events`))
-	s.requireNoLetters()
+	s.requireNoDeadLetters()
 }
 
 // Rule 36: the second payment of an order is somebody's money.
@@ -178,7 +178,7 @@ func TestOrderPaidTwice(t *testing.T) {
 	second := s.message("pay-2", 1)
 	s.deliver(second)
 
-	letter, headers := s.letter()
+	letter, headers := s.deadLetter()
 	require.Equal(t, "payments.orderstatus.dlq", letter.Topic)
 	require.Equal(t, second.Value, letter.Value)
 	require.Equal(t, "permanent", headers[idem.HeaderErrorClass])
@@ -200,7 +200,7 @@ func TestOrderPaidTwiceAtOnce(t *testing.T) {
 		})
 	}
 	all.Wait()
-	_, headers := s.letter()
+	_, headers := s.deadLetter()
 	require.Contains(t, headers[idem.HeaderError], "order 1 paid twice")
 	require.Equal(t, 1, s.count(`SELECT count(*) FROM order_effects`))
 	require.Equal(t, 1, s.count(`SELECT count(*) FROM orders WHERE status = 'paid'`))
@@ -218,14 +218,14 @@ func TestOrderComesLater(t *testing.T) {
 	require.NoError(t, <-done)
 	s.requirePaid(2, "pay-2")
 	require.Equal(t, 1, s.count(`SELECT count(*) FROM order_effects`))
-	s.requireNoLetters()
+	s.requireNoDeadLetters()
 }
 
 func TestOrderNeverComes(t *testing.T) {
 	t.Parallel() // 5 s of retries
 	s := newShop(t, 1)
 	s.deliver(s.message("pay-2", 2))
-	_, headers := s.letter()
+	_, headers := s.deadLetter()
 	require.Equal(t, "failed", headers[idem.HeaderErrorClass])
 	require.Contains(t, headers[idem.HeaderError], "order 2 does not exist yet")
 	require.NotEmpty(t, s.retries)
@@ -240,7 +240,7 @@ func TestOrderPaidByThisPayment_Idempotent(t *testing.T) {
 	require.NoError(t, err)
 	s.deliver(s.message("pay-1", 1))
 	s.requirePaid(1, "pay-1")
-	s.requireNoLetters()
+	s.requireNoDeadLetters()
 }
 
 func TestBadPayments(t *testing.T) {
@@ -259,7 +259,7 @@ func TestBadPayments(t *testing.T) {
 			m := s.message("p", 1)
 			m.Value = []byte(c.value)
 			s.deliver(m)
-			letter, headers := s.letter()
+			letter, headers := s.deadLetter()
 			require.Equal(t, c.class, headers[idem.HeaderErrorClass], headers[idem.HeaderError])
 			require.Equal(t, c.value, string(letter.Value))
 			require.Zero(t, s.count(`SELECT count(*) FROM order_effects`))
@@ -275,7 +275,7 @@ func TestOrderIDInQuotes(t *testing.T) {
 	m.Value = []byte(`{"type":"payment.completed","payment_id":"pay-1","order_id":"1","customer_id":"ada","amount":995,"currency":"EUR"}`)
 	s.deliver(m)
 	s.requirePaid(1, "pay-1")
-	s.requireNoLetters()
+	s.requireNoDeadLetters()
 }
 
 // Rules 22 and 23: order.paid is in the outbox when the order is paid, and only then, once, and its identity follows from the payment.

@@ -230,7 +230,7 @@ func readPayment(r *http.Request) (payment, error) {
 	case err != nil || p.Amount <= 0:
 		return p, errors.New("amount must be an integer above zero, in the currency's smallest unit: 995 is 9.95 EUR")
 	case !isCurrency(p.Currency):
-		return p, errors.New("currency must be three capital letters")
+		return p, errors.New("currency must be three capital dead letters")
 	}
 	return p, nil
 }

@@ -74,14 +74,14 @@ func TestImportsPointOneWay(t *testing.T) {
 		"/otelidem":              {[]string{"", "/dedup", "/outbox", "/httpidem"}, []string{"go.opentelemetry.io/otel"}, "it must serve every client and every ledger"},
 		"/internal/pgschema":     {nil, []string{"github.com/jackc/pgx/v5"}, "helpers of the packages for Postgres, which must not need each other"},
 		"/internal/kafkalog":     {[]string{"", "/consumer"}, []string{"github.com/IBM/sarama"}, "it knows topics, not what is in them"},
-		"/internal/letters":      {[]string{"", "/dedup", "/internal/kafkalog"}, []string{"github.com/IBM/sarama"}, "the command and the ops page share it: no flags, no ledger's own client"},
-		"/internal/events":       {[]string{"", "/dedup", "/internal/letters"}, []string{"github.com/IBM/sarama"}, "the command and the ops page share it: no flags, no ledger's own client"},
+		"/internal/deadletters":  {[]string{"", "/dedup", "/internal/kafkalog"}, []string{"github.com/IBM/sarama"}, "the command and the ops page share it: no flags, no ledger's own client"},
+		"/internal/events":       {[]string{"", "/dedup", "/internal/deadletters"}, []string{"github.com/IBM/sarama"}, "the command and the ops page share it: no flags, no ledger's own client"},
 		"/internal/faketime":     {nil, nil, "it serves tests of every package"},
 		"/internal/redact":       {nil, nil, "whoever prints needs it"},
 		"/internal/groups":       {[]string{""}, []string{"github.com/IBM/sarama"}, "a page and a command ask how far a group is: neither flags nor a terminal, no ledger"},
 		"/internal/outboxview":   {[]string{"/internal/pgschema", "/outbox/pgoutbox"}, []string{"github.com/jackc/pgx/v5"}, "a page and a command ask what waits: neither flags nor a terminal, no broker"},
 		"/ops": {
-			[]string{"", "/consumer", "/dedup", "/internal/events", "/internal/groups", "/internal/kafkalog", "/internal/letters", "/outbox", "/outbox/pgoutbox"},
+			[]string{"", "/consumer", "/dedup", "/internal/events", "/internal/groups", "/internal/kafkalog", "/internal/deadletters", "/outbox", "/outbox/pgoutbox"},
 			[]string{"github.com/IBM/sarama"}, "the page must not bring the clients of all ledgers along",
 		},
 		"/ops/doctor": {
@@ -122,7 +122,7 @@ func TestImportsPointOneWay(t *testing.T) {
 // Test helpers must not reach the binaries of users: package testing alone adds flags to them.
 func TestLibrariesDoNotLinkTestHelpers(t *testing.T) {
 	pkgs := list(t, "./...")
-	for _, path := range []string{"", "/dedup", "/lane", "/consumer", "/dedup/memstore", "/dedup/pgstore", "/dedup/redisstore", "/httpidem", "/outbox", "/outbox/pgoutbox", "/otelidem", "/internal/kafkalog", "/internal/letters", "/internal/events", "/internal/doctor", "/internal/groups", "/internal/outboxview", "/ops", "/ops/doctor"} {
+	for _, path := range []string{"", "/dedup", "/lane", "/consumer", "/dedup/memstore", "/dedup/pgstore", "/dedup/redisstore", "/httpidem", "/outbox", "/outbox/pgoutbox", "/otelidem", "/internal/kafkalog", "/internal/deadletters", "/internal/events", "/internal/doctor", "/internal/groups", "/internal/outboxview", "/ops", "/ops/doctor"} {
 		for _, d := range pkgs[module+path].Deps {
 			for _, bad := range []string{"testing", "github.com/stretchr/testify", module + "/internal/testenv", module + "/dedup/storetest", module + "/httpidem/httpidemtest", "go.opentelemetry.io/otel/sdk"} {
 				require.False(t, d == bad || strings.HasPrefix(d, bad+"/"), "%s links %s", module+path, d)

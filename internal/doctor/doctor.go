@@ -245,5 +245,5 @@ func (d *examination) checkLedger(ctx context.Context, r *Findings, l *Ledger) {
 	}
 }
 
-// letters is the dead-letter topic of a topic.
-func (d *examination) letters(topic string) string { return d.opt.DeadLetterTopic(topic) }
+// dead letters is the dead-letter topic of a topic.
+func (d *examination) deadLetters(topic string) string { return d.opt.DeadLetterTopic(topic) }

@@ -88,12 +88,12 @@ func (d *examination) checkNames(r *Findings) {
 		topics = []string{"topic"} // the shortest name that says something about the group's
 	}
 	for _, topic := range topics {
-		letters := d.letters(topic)
+		letters := d.deadLetters(topic)
 		r.choose(id, letters, "a good name",
 			choice{!legalTopic.MatchString(letters), Bad,
-				fmt.Sprintf("Kafka takes letters, digits, '.', '_' and '-', at most 249 of them: no topic can have the name %q, and no letter can be sent", letters),
+				fmt.Sprintf("Kafka takes letters, digits, '.', '_' and '-', at most 249 of them: no topic can have the name %q, and no dead letter can be sent", letters),
 				"Config.DeadLetterTopic with names of your own"},
-			choice{slices.Contains(d.opt.Topics, letters), Bad, "it is consumed as well: its letters would go round (T-08)",
+			choice{slices.Contains(d.opt.Topics, letters), Bad, "it is consumed as well: its dead letters would go round (T-08)",
 				"take it out of the consumed topics"})
 	}
 }

@@ -17,7 +17,7 @@ func (k *kafkaDoctor) checkTopics(r *Findings) {
 	retries := make(map[string][]string, len(k.sources))
 	wanted := slices.Clone(k.sources)
 	for _, source := range k.sources {
-		wanted = append(wanted, k.letters(source))
+		wanted = append(wanted, k.deadLetters(source))
 		retries[source] = []string{idem.RetryTopic(source, k.in.Group, 0)}
 		for _, delay := range k.opt.RetryDelays {
 			retries[source] = append(retries[source], idem.RetryTopic(source, k.in.Group, delay))
@@ -43,11 +43,11 @@ func (k *kafkaDoctor) checkTopics(r *Findings) {
 		if source == nil || !source.exists {
 			continue
 		}
-		if letters := facts[k.letters(name)]; k.present(r, "dlq", letters, source, true) {
+		if letters := facts[k.deadLetters(name)]; k.present(r, "dlq", letters, source, true) {
 			k.checkOwn(r, "dlq", letters, source)
 		}
 		for i, retry := range retries[name] {
-			// Where replayed letters come back: needed when there are any.
+			// Where replayed dead letters come back: needed when there are any.
 			if k.present(r, "retry", facts[retry], source, i > 0) {
 				k.checkOwn(r, "retry", facts[retry], source)
 			}
@@ -72,7 +72,7 @@ func (k *kafkaDoctor) present(r *Findings, role string, t, source *topicFacts, n
 		r.say(Bad, id, t.name, "does not exist: a consumer refuses to start (K-36)", "")
 		return false
 	case !t.exists:
-		what := "no letter can be written, and a consumer refuses to start unless it may create it (Config.CreateDeadLetterTopics)"
+		what := "no dead letter can be written, and a consumer refuses to start unless it may create it (Config.CreateDeadLetterTopics)"
 		if role == "retry" {
 			what = "no event can be moved to a later attempt"
 		}
@@ -175,11 +175,11 @@ func (k *kafkaDoctor) checkOwn(r *Findings, role string, t, source *topicFacts) 
 		choice{!ok1 || !ok2, Unknown, "the broker does not tell max.message.bytes", ""},
 		choice{size < limit, Warn,
 			fmt.Sprintf("max.message.bytes is %d, the source's %d: of a record between the two only a pointer is kept, and its value is gone when the source forgets it (T-04, rule 45)", size, limit),
-			k.set(t.name, fmt.Sprintf("max.message.bytes=%d", limit+letterHeaders))})
+			k.set(t.name, fmt.Sprintf("max.message.bytes=%d", limit+deadLetterHeaders))})
 }
 
-// letterHeaders is room for what a letter says beside its record.
-const letterHeaders = 16 << 10
+// letterHeaders is room for what a dead letter says beside its record.
+const deadLetterHeaders = 16 << 10
 
 // checkWaiting looks how long a copy stays, which has the time of its making.
 func (k *kafkaDoctor) checkWaiting(r *Findings, prefix string, t *topicFacts) {
@@ -192,7 +192,7 @@ func (k *kafkaDoctor) checkWaiting(r *Findings, prefix string, t *topicFacts) {
 			k.set(t.name, "retention.ms=604800000")})
 }
 
-// checkKept looks how long a letter stays. It keeps the time of its record, so that an old one may be gone at once, or be
+// checkKept looks how long a dead letter stays. It keeps the time of its record, so that an old one may be gone at once, or be
 // refused.
 func (k *kafkaDoctor) checkKept(r *Findings, prefix string, t, source *topicFacts) {
 	byRecord := t.config["message.timestamp.type"] != "LogAppendTime"
@@ -207,11 +207,11 @@ func (k *kafkaDoctor) checkKept(r *Findings, prefix string, t, source *topicFact
 		choice{!forever && byRecord && !compared, Unknown, "retention.ms is " + lasting(keep) + ", and how old records of the source may be is not known", mend},
 		choice{!forever && byRecord && (endless || keep <= age), Bad,
 			fmt.Sprintf("retention.ms is %s, by the time of the record, and records of the source may be as old as that when they are given up: "+
-				"such a letter is deleted at once", lasting(keep)), mend},
+				"such a dead letter is deleted at once", lasting(keep)), mend},
 		choice{!forever && byRecord && keep < age+week, Warn,
-			fmt.Sprintf("retention.ms is %s, by the time of the record: of an old record the letter stays less than a week", lasting(keep)), mend},
+			fmt.Sprintf("retention.ms is %s, by the time of the record: of an old record the dead letter stays less than a week", lasting(keep)), mend},
 		choice{!forever && keep < week, Warn, fmt.Sprintf("retention.ms is %s: that is how long a person has", lasting(keep)), mend},
-		choice{limited && bytes >= 0, Warn, fmt.Sprintf("retention.bytes is %d: the oldest letters go when there are many", bytes), k.set(t.name, "retention.bytes=-1")})
+		choice{limited && bytes >= 0, Warn, fmt.Sprintf("retention.bytes is %d: the oldest dead letters go when there are many", bytes), k.set(t.name, "retention.bytes=-1")})
 	before, any, known := t.config.millis("message.timestamp.before.max.ms")
 	if !known { // before Kafka 3.6
 		before, any, known = t.config.millis("message.timestamp.difference.max.ms")
@@ -220,7 +220,7 @@ func (k *kafkaDoctor) checkKept(r *Findings, prefix string, t, source *topicFact
 		choice{!known, Skipped, "the broker has no such limit", ""},
 		choice{byRecord && !any && !compared, Unknown, "message.timestamp.before.max.ms is " + lasting(before) + ", and how old records of the source may be is not known", ""},
 		choice{byRecord && !any && (endless || before < age), Bad,
-			fmt.Sprintf("message.timestamp.before.max.ms is %s: a letter of an older record is refused, and its partition stands still", lasting(before)),
+			fmt.Sprintf("message.timestamp.before.max.ms is %s: a dead letter of an older record is refused, and its partition stands still", lasting(before)),
 			k.set(t.name, "message.timestamp.before.max.ms=9223372036854775807")})
 }
 

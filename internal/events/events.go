@@ -13,7 +13,7 @@ import (
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/dedup"
-	"github.com/idem-go/idem/internal/letters"
+	"github.com/idem-go/idem/internal/deadletters"
 )
 
 // Query names an event.
@@ -41,7 +41,7 @@ func CloudEventID(source, id string) (string, error) {
 
 // Event is a key that a ledger knows.
 type Event struct {
-	Ledger *letters.Ledger
+	Ledger *deadletters.Ledger
 	Key    dedup.Key
 	// Records are what the ledger holds of it: at most one of each way, none if it is parked and was forgotten otherwise.
 	Records []dedup.Record
@@ -64,7 +64,7 @@ const maxTypes = 1000
 // Find looks for an event in all ledgers, which must be [dedup.Operator]s. There may be several: of different types, tenants
 // and ledgers; and none, without an error. The error matches [dedup.ErrKey] if no event can have that name, and [ErrWhichType]
 // if the query has no type and a ledger cannot do without.
-func Find(ctx context.Context, ledgers []letters.Ledger, q Query) (all []*Event, err error) {
+func Find(ctx context.Context, ledgers []deadletters.Ledger, q Query) (all []*Event, err error) {
 	if err := q.Key().Validate(); err != nil {
 		return nil, err
 	}
@@ -94,7 +94,7 @@ func Find(ctx context.Context, ledgers []letters.Ledger, q Query) (all []*Event,
 	return all, err
 }
 
-func findIn(ctx context.Context, l *letters.Ledger, q Query) (all []*Event, err error) {
+func findIn(ctx context.Context, l *deadletters.Ledger, q Query) (all []*Event, err error) {
 	records, err := look(ctx, l, q.Key(), q.Type == "")
 	if err != nil {
 		return nil, err
@@ -113,7 +113,7 @@ func findIn(ctx context.Context, l *letters.Ledger, q Query) (all []*Event, err 
 }
 
 // parkedOnly finds an event that is parked and whose record was forgotten: by a release that came no further.
-func parkedOnly(ctx context.Context, ledgers []letters.Ledger, q Query) (all []*Event, err error) {
+func parkedOnly(ctx context.Context, ledgers []deadletters.Ledger, q Query) (all []*Event, err error) {
 	for i := range ledgers {
 		l := &ledgers[i]
 		parked, err := findParked(ctx, l, q.Key(), q.Topic)
@@ -128,7 +128,7 @@ func parkedOnly(ctx context.Context, ledgers []letters.Ledger, q Query) (all []*
 }
 
 // look returns the records of a key, of every type and tenant if anyType is set.
-func look(ctx context.Context, l *letters.Ledger, key dedup.Key, anyType bool) (records []dedup.Record, err error) {
+func look(ctx context.Context, l *deadletters.Ledger, key dedup.Key, anyType bool) (records []dedup.Record, err error) {
 	lister, canSearch := l.Store.(dedup.Lister)
 	switch {
 	case !anyType:
@@ -157,7 +157,7 @@ type typeLister interface {
 }
 
 // keysOfTypes makes a key for each type that the scope has registered.
-func keysOfTypes(ctx context.Context, l *letters.Ledger, key dedup.Key) (keys []dedup.Key, err error) {
+func keysOfTypes(ctx context.Context, l *deadletters.Ledger, key dedup.Key) (keys []dedup.Key, err error) {
 	lister, ok := l.Store.(typeLister)
 	if !ok {
 		return nil, fmt.Errorf("%w %s cannot look through all types", ErrWhichType, l.Name)

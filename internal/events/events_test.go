@@ -15,7 +15,7 @@ import (
 	"github.com/idem-go/idem/consumer"
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/dedup/memstore"
-	"github.com/idem-go/idem/internal/letters"
+	"github.com/idem-go/idem/internal/deadletters"
 )
 
 func key(typ, id string) dedup.Key { return dedup.Key{Scope: "billing", Type: typ, ID: id} }
@@ -31,7 +31,9 @@ func finish(t *testing.T, s dedup.Store, k dedup.Key, reason string) {
 	require.NoError(t, s.Complete(t.Context(), []dedup.Completion{{Claim: c, Retention: time.Hour, Dead: reason}}))
 }
 
-func ledger(name string, s dedup.Store) letters.Ledger { return letters.Ledger{Name: name, Store: s} }
+func ledger(name string, s dedup.Store) deadletters.Ledger {
+	return deadletters.Ledger{Name: name, Store: s}
+}
 
 // An event is found in every ledger, of every type and tenant that was not ruled out.
 func TestFind(t *testing.T) {
@@ -41,7 +43,7 @@ func TestFind(t *testing.T) {
 	tenant := key("order", "1")
 	tenant.Tenant = "acme"
 	finish(t, two, tenant, "")
-	ledgers := []letters.Ledger{ledger("one", one), ledger("two", two)}
+	ledgers := []deadletters.Ledger{ledger("one", one), ledger("two", two)}
 	find := func(q Query) (found []string) {
 		q.Scope = "billing"
 		all, err := Find(t.Context(), ledgers, q)
@@ -66,7 +68,7 @@ func TestFind(t *testing.T) {
 	for _, id := range []string{"", strings.Repeat("x", dedup.MaxPart+1), "a\x00b"} {
 		_, err := Find(t.Context(), ledgers, Query{Scope: "billing", ID: id})
 		require.ErrorIs(t, err, dedup.ErrKey)
-		_, err = Letters(t.Context(), nil, "g", Query{ID: id})
+		_, err = DeadLetters(t.Context(), nil, "g", Query{ID: id})
 		require.ErrorIs(t, err, dedup.ErrKey)
 	}
 	id, err := CloudEventID("/shop", "7")
@@ -94,7 +96,7 @@ func TestConflicts(t *testing.T) {
 	require.NoError(t, s.Claim(t.Context(), dedup.NewToken(), time.Minute, reqs, make([]dedup.Answer, 1)))
 	finish(t, s, key("order", "2"), "")
 	view := func(store dedup.Store, id string) (*View, string) {
-		all, err := Find(t.Context(), []letters.Ledger{ledger("one", store)}, Query{Scope: "billing", Type: "order", ID: id})
+		all, err := Find(t.Context(), []deadletters.Ledger{ledger("one", store)}, Query{Scope: "billing", Type: "order", ID: id})
 		require.NoError(t, err)
 		require.Len(t, all, 1)
 		v := all[0].Views()[0]
@@ -131,13 +133,13 @@ func TestFindWithoutAType(t *testing.T) {
 	finish(t, s, key("order", "1"), "")
 	q := Query{Scope: "billing", ID: "1"}
 	for name, store := range map[string]dedup.Store{"bare": &bare{s, s}, "none": &typed{bare{s, s}, nil, nil}, "many": &typed{bare{s, s}, make([]string, maxTypes+1), nil}} {
-		_, err := Find(t.Context(), []letters.Ledger{ledger(name, store)}, q)
+		_, err := Find(t.Context(), []deadletters.Ledger{ledger(name, store)}, q)
 		require.ErrorIs(t, err, ErrWhichType, name)
 	}
-	_, err := Find(t.Context(), []letters.Ledger{ledger("away", &typed{bare{s, s}, nil, dedup.ErrUnavailable})}, q)
+	_, err := Find(t.Context(), []deadletters.Ledger{ledger("away", &typed{bare{s, s}, nil, dedup.ErrUnavailable})}, q)
 	require.ErrorIs(t, err, dedup.ErrUnavailable)
 	require.NotErrorIs(t, err, ErrWhichType)
-	all, err := Find(t.Context(), []letters.Ledger{ledger("typed", &typed{bare{s, s}, []string{"invoice", "order"}, nil})}, q)
+	all, err := Find(t.Context(), []deadletters.Ledger{ledger("typed", &typed{bare{s, s}, []string{"invoice", "order"}, nil})}, q)
 	require.NoError(t, err)
 	require.Len(t, all, 1)
 	require.Equal(t, key("order", "1"), all[0].Key)
@@ -156,7 +158,7 @@ func TestFindParked(t *testing.T) {
 	parked[0].Blocked = true
 	_, err := s.Postpone(t.Context(), lot, parked[0])
 	require.NoError(t, err)
-	ledgers := []letters.Ledger{ledger("memory", s)}
+	ledgers := []deadletters.Ledger{ledger("memory", s)}
 	one := func(q Query) *Event {
 		q.Scope = "billing"
 		all, err := Find(t.Context(), ledgers, q)
@@ -177,8 +179,8 @@ func TestFindParked(t *testing.T) {
 	require.True(t, one(Query{ID: "second", Type: "order", Topic: "orders"}).Parked.IsHead())
 }
 
-// The letters of an event are found in all dead-letter topics of the group, those that came later too.
-func TestLetters(t *testing.T) {
+// The dead letters of an event are found in all dead-letter topics of the group, those that came later too.
+func TestDeadLetters(t *testing.T) {
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "orders.g.dlq", "orders.other.dlq"))
 	require.NoError(t, err)
 	t.Cleanup(cluster.Close)
@@ -213,22 +215,22 @@ func TestLetters(t *testing.T) {
 	write("orders.other.dlq", "1", "")
 
 	q := Query{Scope: "billing", ID: "1"}
-	l, err := Letters(t.Context(), client, "g", q)
+	l, err := DeadLetters(t.Context(), client, "g", q)
 	require.NoError(t, err)
 	require.Equal(t, []string{"orders.g.dlq", "users.g.dlq"}, l.Topics)
 	require.Equal(t, 3, l.Scanned)
-	require.Len(t, l.Letters, 2)
-	require.Equal(t, "orders", l.Letters[0].Origin.Topic)
-	require.False(t, l.Letters[0].Written.IsZero())
+	require.Len(t, l.DeadLetters, 2)
+	require.Equal(t, "orders", l.DeadLetters[0].Origin.Topic)
+	require.False(t, l.DeadLetters[0].Written.IsZero())
 	for _, narrow := range []Query{{Scope: "billing", ID: "1", Tenant: "acme"}, {Scope: "billing", ID: "1", Topic: "users"}} {
-		l, err = Letters(t.Context(), client, "g", narrow)
+		l, err = DeadLetters(t.Context(), client, "g", narrow)
 		require.NoError(t, err)
-		require.Len(t, l.Letters, 1)
-		require.Equal(t, "users.g.dlq", l.Letters[0].Topic)
+		require.Len(t, l.DeadLetters, 1)
+		require.Equal(t, "users.g.dlq", l.DeadLetters[0].Topic)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	l, err = Letters(ctx, client, "g", q)
+	l, err = DeadLetters(ctx, client, "g", q)
 	require.ErrorIs(t, err, context.Canceled)
 	require.Len(t, l.Topics, 2, "what was found so far")
 }

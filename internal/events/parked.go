@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"github.com/idem-go/idem/dedup"
-	"github.com/idem-go/idem/internal/letters"
+	"github.com/idem-go/idem/internal/deadletters"
 )
 
 // Parked is an event that is parked in a ledger, in the order of its Kafka key, and its queue (rule 4).
@@ -35,7 +35,7 @@ func (p *Parked) After() string {
 }
 
 // findParked returns nil if the event is not parked, or its topic is not known.
-func findParked(ctx context.Context, l *letters.Ledger, key dedup.Key, topic string) (*Parked, error) {
+func findParked(ctx context.Context, l *deadletters.Ledger, key dedup.Key, topic string) (*Parked, error) {
 	parker, ok := l.Store.(dedup.Parker)
 	if !ok || topic == "" {
 		return nil, nil //nolint:nilnil // most events are not parked

@@ -121,25 +121,25 @@ func lags(s State) map[string]int64 {
 // A group is told with its retry and dead-letter topics, and with what it has not begun yet; of a topic that does not belong to
 // it nothing is said.
 func TestLag(t *testing.T) {
-	p := newPlace(t, 1, "orders", "orders.g.dlq", "orders.g.retry", "orders.g.retry.5s", "orders.other.dlq", "new", "elsewhere", "letters-of-new")
+	p := newPlace(t, 1, "orders", "orders.g.dlq", "orders.g.retry", "orders.g.retry.5s", "orders.other.dlq", "new", "elsewhere", "dead-letters-of-new")
 	p.produce("orders", 10, 0, 1, 2)
 	p.produce("orders.g.dlq", 2, 3)
 	p.produce("orders.other.dlq", 2, 3)
 	p.produce("orders.g.retry.5s", 1, 0)
 	p.produce("new", 3, 1)
-	p.produce("letters-of-new", 1, 0)
+	p.produce("dead-letters-of-new", 1, 0)
 	p.commit("g", "orders", map[int32]int64{0: 4, 1: 10, 2: 7})
 	p.commit("g", "orders.g.dlq", map[int32]int64{3: 2}) // somebody's tool
 	require.NoError(t, p.admin.DeleteRecords("orders", map[int32]int64{0: 6}))
 	letters := func(topic string) string {
 		if topic == "new" {
-			return "letters-of-new"
+			return "dead-letters-of-new"
 		}
 		return topic + ".g.dlq"
 	}
 	s := lagOf(t, p.reader(), Query{Group: "g", Topics: []string{"new", "nowhere"}, DeadLetterTopic: letters})
 	require.Equal(t, map[string]int64{
-		"source orders/0": 6, "source orders/2": 3, "letters orders.g.dlq/3": 2, "retry orders.g.retry.5s/0": 1, "source new/1": 3, "letters letters-of-new/0": 1,
+		"source orders/0": 6, "source orders/2": 3, "dead-letters orders.g.dlq/3": 2, "retry orders.g.retry.5s/0": 1, "source new/1": 3, "dead-letters dead-letters-of-new/0": 1,
 	}, lags(s))
 	require.Len(t, s.Partitions, 6*4)
 	require.Equal(t, []string{"nowhere"}, s.Missing)
@@ -155,7 +155,7 @@ func TestLag(t *testing.T) {
 			require.Nil(t, p.Committed)
 			require.Equal(t, []int64{0, 0, 3}, []int64{p.Begin, p.Next, p.End})
 		case "orders.g.dlq/3":
-			require.Nil(t, p.Committed, "nobody consumes letters")
+			require.Nil(t, p.Committed, "nobody consumes dead letters")
 		}
 	}
 	topics, err := p.admin.ListTopics()
@@ -195,7 +195,7 @@ func TestLag_TopicsComeAndGo(t *testing.T) {
 	p.produce("orders.g.dlq", 5, 0)
 	require.Equal(t, map[string]int64{"source orders/0": 1}, lags(lagOf(t, r, Query{Group: "g"})), "the list is fresh")
 	r.listed = time.Now().Add(-fresh - time.Second)
-	require.Equal(t, map[string]int64{"source orders/0": 1, "letters orders.g.dlq/0": 5}, lags(lagOf(t, r, Query{Group: "g"})))
+	require.Equal(t, map[string]int64{"source orders/0": 1, "dead-letters orders.g.dlq/0": 5}, lags(lagOf(t, r, Query{Group: "g"})))
 
 	// One that is asked for by name is known at once.
 	p.create("payments", 2)
@@ -390,7 +390,7 @@ func TestLag_OnKafka(t *testing.T) {
 	require.Eventually(t, func() bool {
 		r.listed = time.Time{}
 		s := lagOf(t, r, Query{Group: group})
-		return len(s.Partitions) == 4 && s.Partitions[3].Kind == Letters && s.Partitions[1].Committed != nil
+		return len(s.Partitions) == 4 && s.Partitions[3].Kind == DeadLetters && s.Partitions[1].Committed != nil
 	}, 20*time.Second, 100*time.Millisecond)
 	names, err := r.Groups(t.Context())
 	require.NoError(t, err)

@@ -23,8 +23,8 @@ const (
 	Source Kind = "source"
 	// Retry is a topic of the group's own, with later attempts of events of a source.
 	Retry Kind = "retry"
-	// Letters is a dead-letter topic of the group.
-	Letters Kind = "letters"
+	// DeadLetters is a dead-letter topic of the group.
+	DeadLetters Kind = "dead-letters"
 )
 
 // Query says which group is asked about.
@@ -244,7 +244,7 @@ func (s *State) explain(client sarama.Client, topics []string) (hidden []Log, er
 func partition(l Log, kind Kind, committed map[string]map[int32]int64, members []Member) Partition {
 	p := Partition{Topic: l.Topic, Partition: l.Partition, Kind: kind, Begin: l.Begin, End: l.End, Next: l.Begin, Err: l.Err}
 	p.Reader = readerOf(members, l.Topic, l.Partition)
-	if offset, ok := committed[l.Topic][l.Partition]; ok && kind != Letters {
+	if offset, ok := committed[l.Topic][l.Partition]; ok && kind != DeadLetters {
 		p.Committed = &offset
 	}
 	if l.Err != nil {
@@ -279,7 +279,7 @@ func topicsOf(q *Query, all []string, committed map[string]map[int32]int64, memb
 		for _, topic := range all {
 			switch {
 			case topic == letters:
-				topics[topic] = Letters
+				topics[topic] = DeadLetters
 			case IsRetryOf(topic, source, q.Group):
 				topics[topic] = q.kindOf(topic)
 			}
@@ -292,7 +292,7 @@ func topicsOf(q *Query, all []string, committed map[string]map[int32]int64, memb
 func (q *Query) kindOf(topic string) Kind {
 	switch {
 	case strings.HasSuffix(topic, idem.DeadLetterTopic(q.Group)("")):
-		return Letters
+		return DeadLetters
 	case strings.Contains(topic, idem.RetryTopic("", q.Group, 0)):
 		return Retry
 	}

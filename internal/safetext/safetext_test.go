@@ -135,7 +135,7 @@ func pg(code, message string) error {
 	return &pgconn.PgError{Severity: "ERROR", Code: code, Message: message, Detail: "Key (email)=(" + canary + ")", Where: canary}
 }
 
-// localised is an error of lib/pq, whose fields are asked for by letter.
+// localised is an error of lib/pq, whose fields are asked for by dead letter.
 type localised struct{ fields map[byte]string }
 
 func (e localised) Error() string     { return "pq: " + e.fields['M'] }

@@ -34,9 +34,9 @@ type service struct {
 	box  *pgoutbox.Outbox
 	seen *tracer
 
-	mu      sync.Mutex
-	letters []*idem.Message
-	offset  int64
+	mu          sync.Mutex
+	deadLetters []*idem.Message
+	offset      int64
 }
 
 func newService(t testing.TB, with ...configure) *service {
@@ -52,11 +52,11 @@ func newService(t testing.TB, with ...configure) *service {
 	return s
 }
 
-// Produce implements [idem.Producer]: letters.
+// Produce implements [idem.Producer]: dead letters.
 func (s *service) Produce(_ context.Context, msgs ...*idem.Message) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.letters = append(s.letters, msgs...)
+	s.deadLetters = append(s.deadLetters, msgs...)
 	return nil
 }
 
@@ -276,7 +276,7 @@ func TestEmitWithTheEffect_Rule22(t *testing.T) {
 			got := s.rows()
 			slices.Sort(got)
 			require.Equal(t, want, got)
-			require.Len(t, s.letters, 1)
+			require.Len(t, s.deadLetters, 1)
 			before := s.ids()
 			s.settle(p, msgs...) // duplicates
 			require.Equal(t, before, s.ids())
@@ -335,7 +335,7 @@ func TestEmitSameID_Rule12(t *testing.T) {
 	s.settle(p, s.messages("a", "twice", "b")...)
 	require.Equal(t, []string{"a", "b"}, s.names())
 	require.Empty(t, s.rows())
-	require.Len(t, s.letters, 1)
+	require.Len(t, s.deadLetters, 1)
 }
 
 // Rule 20: what is emitted in a savepoint of the handler's own goes with it.
@@ -378,7 +378,7 @@ func TestEmitOfAHandlerThatCommits_P13(t *testing.T) {
 	s.settle(p, s.messages("a", "b", "c", "d")...)
 	require.Equal(t, []string{"a", "b", "d"}, s.names())
 	require.ElementsMatch(t, []string{"a", "b", "d"}, s.rows())
-	require.Len(t, s.letters, 1)
+	require.Len(t, s.deadLetters, 1)
 }
 
 // In shadow mode events are applied although the ledger knows them, so what they emit goes out too: with the same identities.

@@ -74,7 +74,7 @@ func TestEmitInTheOrderOfCommits_Rule22(t *testing.T) {
 	all.Wait()
 	require.Zero(t, deadlocks.Load())
 	require.Zero(t, s.seen.deadlocks.Load(), "nor before a commit")
-	require.Empty(t, s.letters)
+	require.Empty(t, s.deadLetters)
 	require.Len(t, s.names(), lanes*rounds*size)
 	require.Len(t, slices.Compact(s.names()), lanes*rounds*size)
 	require.Len(t, slices.Compact(s.ids()), 2*lanes*rounds*size)
@@ -130,7 +130,7 @@ func TestEmitWaitsForAForeignTransaction_Rule10(t *testing.T) {
 	require.NoError(t, <-done)
 	require.Equal(t, []string{"a", "b", "c", "hot"}, s.names())
 	require.Len(t, s.rows(), 5)
-	require.Empty(t, s.letters)
+	require.Empty(t, s.deadLetters)
 	s.ordered()
 }
 

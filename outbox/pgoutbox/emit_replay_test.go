@@ -60,7 +60,7 @@ func TestReplayEmitsTheSameIdentities_Rule23(t *testing.T) {
 }
 
 // Rule 23: a dead letter that is replayed emits what the event itself would have emitted.
-func TestRedrivenLetterEmitsTheSameIdentities_Rule23(t *testing.T) {
+func TestRedrivenDeadLetterEmitsTheSameIdentities_Rule23(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	fails := true
@@ -76,8 +76,8 @@ func TestRedrivenLetterEmitsTheSameIdentities_Rule23(t *testing.T) {
 	s.trust(p)
 	s.settle(p, s.messages("a")...)
 	require.Empty(t, s.rows())
-	require.Len(t, s.letters, 1)
-	letter, err := idem.ParseLetter(s.letters[0])
+	require.Len(t, s.deadLetters, 1)
+	letter, err := idem.ParseDeadLetter(s.deadLetters[0])
 	require.NoError(t, err)
 	fails = false
 	position, err := pgstore.New(s.pool).Reopen(t.Context(), letter.Key)
@@ -129,7 +129,7 @@ func TestBatchHandlersSayTheParent_Rule23(t *testing.T) {
 	s.settle(p, s.messages("alone")...)
 	s.settle(p, s.messages("a", "b", "c")...)
 	require.Empty(t, s.rows())
-	require.Len(t, s.letters, 4)
+	require.Len(t, s.deadLetters, 4)
 	require.NotEmpty(t, errs)
 	for _, err := range errs {
 		require.ErrorIs(t, err, outbox.ErrNoParent)

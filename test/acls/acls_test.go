@@ -12,7 +12,7 @@ import (
 // The names of docs/operations.md.
 const (
 	topic, group = "payments", "orders"
-	letters      = topic + "." + group + ".dlq"
+	deadLetters  = topic + "." + group + ".dlq"
 	replays      = topic + "." + group + ".retry"
 	delayed      = replays + ".1s"
 )
@@ -32,7 +32,7 @@ func TestRights(t *testing.T) {
 		}
 	}
 	require.Len(t, retries, 1)
-	b.createTopics(topic, letters, replays, delayed, "shipments")
+	b.createTopics(topic, deadLetters, replays, delayed, "shipments")
 	b.grant(rest...)
 	b.settle()
 	b.awaitGroups()

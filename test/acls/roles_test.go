@@ -174,9 +174,9 @@ func (w *world) consumer(t *testing.T) {
 	require.Contains(t, k.String(), "--allow-principal User:consumer --operation Read --topic "+replays)
 
 	for right, command := range map[string]string{
-		"Read topic " + topic:    "--operation Read --topic " + topic,
-		"Read group " + group:    "--operation Read --group " + group,
-		"Write topic " + letters: "--operation Write --topic " + letters,
+		"Read topic " + topic:        "--operation Read --topic " + topic,
+		"Read group " + group:        "--operation Read --group " + group,
+		"Write topic " + deadLetters: "--operation Write --topic " + deadLetters,
 	} {
 		w.without("consumer", right, func() { w.work(t, "consumer", nil).refused("--allow-principal User:consumer " + command) })
 	}
@@ -230,11 +230,11 @@ func (w *world) creator(t *testing.T) {
 		k.end()
 		return k.String()
 	}
-	own, prefix := []string{letters, replays, delayed}, "topic "+topic+"."+group+"."
+	own, prefix := []string{deadLetters, replays, delayed}, "topic "+topic+"."+group+"."
 	command := "--allow-principal User:creator --operation "
 	w.deleteTopics(own...)
 	w.without("creator", "Create "+prefix, func() {
-		start().refused("--create --topic " + letters)
+		start().refused("--create --topic " + deadLetters)
 		start(later).refused(command + "Create --topic " + delayed)
 	})
 	w.without("creator", "AlterConfigs "+prefix, func() {
@@ -249,7 +249,7 @@ func (w *world) creator(t *testing.T) {
 		require.Contains(t, said, "topic="+name)
 	}
 	w.without("creator", "Read "+prefix, func() { start(later).refused(command + "Read --operation Write --topic " + delayed) })
-	w.without("creator", "Write "+prefix, func() { start().refused(command + "Write --topic " + letters) })
+	w.without("creator", "Write "+prefix, func() { start().refused(command + "Write --topic " + deadLetters) })
 	w.without("creator", "Read topic "+topic, func() { start(later).refused(command + "Read --topic " + topic) })
 	w.without("creator", "Read group "+group, func() { start(later).refused(command + "Read --group " + group) })
 }
@@ -339,13 +339,13 @@ func (w *world) reader(t *testing.T) {
 	_, said := w.command(t, "reader", examine...)
 	require.NotContains(t, said, "authorized", "no check is blind")
 
-	w.without("reader", "Read topic "+letters, func() {
+	w.without("reader", "Read topic "+deadLetters, func() {
 		w.failed(t, "reader", list...)
 		w.worked(t, "reader", "no dead-letter topic of the group that this user may describe", get...)
 	})
 	w.without("reader", "Describe group "+group, func() { w.failed(t, "reader", "lag") })
 	for right, resource := range map[string]string{
-		"DescribeConfigs topic " + topic: "--topic " + topic, "DescribeConfigs topic " + letters: "--topic " + letters,
+		"DescribeConfigs topic " + topic: "--topic " + topic, "DescribeConfigs topic " + deadLetters: "--topic " + deadLetters,
 		"DescribeConfigs topic " + replays: "--topic " + replays, "DescribeConfigs cluster kafka-cluster": "--cluster",
 	} {
 		w.without("reader", right, func() {
@@ -378,17 +378,17 @@ func (w *world) replayer(t *testing.T) {
 	w.mended.Store(true)
 	at := func(id string) []string { return []string{"dlq", "replay", "-t", topic, "--id", id} }
 	w.without("replayer", "Write topic "+replays, func() { w.failed(t, "replayer", at("bad-1")...) })
-	w.without("replayer", "Read topic "+letters, func() { w.failed(t, "replayer", at("bad-1")...) })
+	w.without("replayer", "Read topic "+deadLetters, func() { w.failed(t, "replayer", at("bad-1")...) })
 	w.worked(t, "replayer", "replayed", at("bad-1")...)
 	k := w.work(t, "consumer", nil)
 	k.until(k.has("bad-1"))
 	w.committed(t, replays)
 	k.end()
-	w.without("replayer", "Delete topic "+letters, func() { w.failed(t, "replayer", "dlq", "purge", "-t", topic) })
+	w.without("replayer", "Delete topic "+deadLetters, func() { w.failed(t, "replayer", "dlq", "purge", "-t", topic) })
 	w.worked(t, "replayer", "", "dlq", "purge", "-t", topic)
-	begin, err := w.client.GetOffset(letters, 0, sarama.OffsetOldest)
+	begin, err := w.client.GetOffset(deadLetters, 0, sarama.OffsetOldest)
 	require.NoError(t, err)
-	require.EqualValues(t, 1, begin, "the first letter is settled and deleted, the second one is not")
+	require.EqualValues(t, 1, begin, "the first dead letter is settled and deleted, the second one is not")
 	for _, right := range []string{"Read group " + group, "Read topic " + replays} {
 		w.without("replayer", right, func() { w.failed(t, "replayer", "rewind", "--to", "1h") })
 	}
@@ -455,13 +455,13 @@ func (w *world) page(t *testing.T) {
 		soon(path, func(body string) bool { return !strings.Contains(body, text) })
 	}
 	section := func(of string) string { return `aria-label="Topic ` + of + `"` }
-	shows("/letters", "1 letter")
+	shows("/letters", "1 dead letter")
 	shows("/letters", "bad-2")
 	shows("/event?id=bad-2&type=payment", "No. It was given up")
 	shows("/event?id=bad-2&type=payment", "Dead letter: permanent")
 	shows("/partitions", section(topic))
 	shows("/partitions", section(delayed))
-	w.without("ops", "Read topic "+letters, func() { shows("/letters", "authorized") })
+	w.without("ops", "Read topic "+deadLetters, func() { shows("/letters", "authorized") })
 	w.without("ops", "Describe group "+group, func() { shows("/partitions", "authorized") })
 	w.without("ops", "Describe topic "+topic, func() { lacks("/partitions", section(topic)) })
 	w.without("ops", "Describe topic "+replays, func() { lacks("/partitions", section(delayed)) })
@@ -469,7 +469,7 @@ func (w *world) page(t *testing.T) {
 
 	plan := func() string {
 		t.Helper()
-		_, at := post(t, server, "/plan", url.Values{"topic": {letters}, "at": {"0/1"}})
+		_, at := post(t, server, "/plan", url.Values{"topic": {deadLetters}, "at": {"0/1"}})
 		return regexp.MustCompile(`id=([^&]+)`).FindStringSubmatch(at)[1]
 	}
 	w.without("ops", "Write topic "+replays, func() {
@@ -498,7 +498,7 @@ func (w *world) examine(t *testing.T, cfg consumer.Config) {
 		return all
 	}
 	require.Empty(t, blind(), "no check is blind")
-	for _, of := range []string{topic, letters, replays} {
+	for _, of := range []string{topic, deadLetters, replays} {
 		w.without("ops", "DescribeConfigs topic "+of, func() { require.Contains(t, blind(), "--operation DescribeConfigs --topic "+of) })
 	}
 	w.without("ops", "DescribeConfigs cluster kafka-cluster", func() { require.Contains(t, blind(), "--operation DescribeConfigs --cluster") })

@@ -19,18 +19,18 @@ import (
 // Idem's rows. Settings are the defaults, so that what is measured is what one gets.
 
 // noLetters refuses dead letters: in a benchmark there is nothing to give up.
-type noLetters struct{ failed *firstError }
+type noDeadLetters struct{ failed *firstError }
 
-var errLetter = errors.New("an event was given up")
+var errDeadLetter = errors.New("an event was given up")
 
-func (n noLetters) Produce(context.Context, ...*idem.Message) error {
-	n.failed.add(errLetter)
-	return errLetter
+func (n noDeadLetters) Produce(context.Context, ...*idem.Message) error {
+	n.failed.add(errDeadLetter)
+	return errDeadLetter
 }
 
 // consumeIdem runs the router on the topic.
 func consumeIdem(ctx context.Context, x *run, store dedup.Store, r *idem.Router, observers ...idem.Observer) error {
-	letters := noLetters{newFirstError()}
+	letters := noDeadLetters{newFirstError()}
 	cfg := consumer.Config{
 		Brokers: x.brokers, Group: x.group, Scope: x.scope, Topics: []string{x.topic.name}, Store: store, Lanes: x.row.lanes,
 		Producer: letters, Observers: observers, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
@@ -45,8 +45,8 @@ func consumeIdem(ctx context.Context, x *run, store dedup.Store, r *idem.Router,
 	go func() { ended <- c.Run(ctx) }()
 	select {
 	case <-letters.failed.found:
-		cancel(errLetter)
-		return errors.Join(errLetter, <-ended)
+		cancel(errDeadLetter)
+		return errors.Join(errDeadLetter, <-ended)
 	case err := <-ended:
 		return err
 	}

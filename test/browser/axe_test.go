@@ -14,7 +14,7 @@ import (
 )
 
 // everyPage are the pages that need no query.
-var everyPage = []string{"", "activity", "partitions", "claims", "parked", "letters", "outbox", "doctor"}
+var everyPage = []string{"", "activity", "partitions", "claims", "parked", "dead-letters", "outbox", "doctor"}
 
 func axeSource(t testing.TB) string {
 	t.Helper()
@@ -36,19 +36,19 @@ func everybody(t *testing.T, w *world, b *browser) {
 	tb := b.tab(t, w, desktop)
 	tb.open("")
 	tb.run(chromedp.Evaluate[chromedp.Void](`sessionStorage.setItem("idem-paused", "yes")`)) // axe looks at one state
-	tb.open("letters", "id", "parcel-lost")
+	tb.open("dead-letters", "id", "parcel-lost")
 	letter := strings.TrimPrefix(tb.text(`document.querySelector("td[data-label=Record] a").href`), tb.base)
 	tb.plan("parcel-lost")
 	plan := "plan" + tb.text("location.search")
 	w.provider.answer(0, "", "order-offered")
 	tb.plan("order-offered")
-	tb.press("Replay 1 letter")
+	tb.press("Replay 1 dead letter")
 	tb.says("1 of 1 replayed")
 	done := "plan" + tb.text("location.search")
 	tb.allow("404 (Not Found)")
 	pages := append([]string{
 		"event?id=order-1", "event?id=order-declined", "event?id=mail-later", "event?id=never-was", letter, plan, done,
-		"letters?id=nothing&since=yesterday", "no-such-page",
+		"dead-letters?id=nothing&since=yesterday", "no-such-page",
 	}, everyPage...)
 	for _, name := range pages {
 		tb.as(desktop)

@@ -264,7 +264,7 @@ func (tb *tab) run(actions ...chromedp.Action[chromedp.Void]) {
 	require.NoError(tb.t, chromedp.Do(ctx, actions...))
 }
 
-// open loads a page by its name, such as "letters".
+// open loads a page by its name, such as "dead letters".
 func (tb *tab) open(name string, query ...string) {
 	tb.t.Helper()
 	address := tb.base + name
@@ -312,7 +312,7 @@ func describe(o *runtime.RemoteObject) string {
 }
 
 // event looks an event up, again and again until the answer has a text: its page does not move, and the ledger may be told of an
-// effect, or of a letter, a moment after others see it.
+// effect, or of a dead letter, a moment after others see it.
 func (tb *tab) event(id, text string) {
 	tb.t.Helper()
 	require.Eventually(tb.t, func() bool {
@@ -321,8 +321,8 @@ func (tb *tab) event(id, text string) {
 	}, patience, 100*time.Millisecond, "the page of %s says %q", id, text)
 }
 
-// letters are the IDs of the dead letters that are listed.
-func (tb *tab) letters() (ids []string) {
+// dead letters are the IDs of the dead letters that are listed.
+func (tb *tab) deadLetters() (ids []string) {
 	tb.t.Helper()
 	tb.until(`document.readyState === "complete"`, "loaded")
 	text := tb.text(`JSON.stringify([...document.querySelectorAll("tbody td[data-label=Event]")].map(e => e.querySelector("a")?.textContent ?? ""))`)

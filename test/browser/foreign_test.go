@@ -38,7 +38,7 @@ func otherOrigins(t *testing.T, w *world, b *browser) {
 	tb.allow(tb.base + "plan")
 	forms := []struct{ path, fields string }{
 		{"replay", "id=" + plan.Get("id")},
-		{"plan", url.Values{"topic": {w.letters}, "at": {"0/0"}}.Encode()},
+		{"plan", url.Values{"topic": {w.deadLetters}, "at": {"0/0"}}.Encode()},
 	}
 	var refused []status
 	for _, origin := range []string{stranger.URL, "http://localhost" + port} {
@@ -59,11 +59,11 @@ func otherOrigins(t *testing.T, w *world, b *browser) {
 	}
 	assert.ElementsMatch(t, refused, tb.refusals())
 	tb.open("plan", "id", plan.Get("id"))
-	tb.says("1 letter of 1 would be replayed")
+	tb.says("1 dead letter of 1 would be replayed")
 	assert.Zero(t, w.provider.effects(id), "nothing was replayed")
 	assert.Equal(t, before, w.size(w.retries()), "nothing was written")
 	sent := len(tb.refusals())
-	tb.press("Replay 1 letter") // of our own
+	tb.press("Replay 1 dead letter") // of our own
 	tb.says("1 of 1 replayed")
 	w.handled(id)
 	tb.event(id, "Yes")

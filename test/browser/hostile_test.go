@@ -42,14 +42,14 @@ var hostile = []struct{ name, text string }{
 	{"JSON text", `"<img src=x id=pwned onerror=window.pwned=1>"`},
 }
 
-// hostileTexts writes each of them into all that an event and a letter are made of, and looks at all that shows it.
+// hostileTexts writes each of them into all that an event and a dead letter are made of, and looks at all that shows it.
 func hostileTexts(t *testing.T, w *world, b *browser) {
-	before := w.size(w.letters)
+	before := w.size(w.deadLetters)
 	for _, h := range hostile {
 		short := h.text[:min(len(h.text), 250)]
-		// An event that comes the usual way, and a letter that somebody forged.
+		// An event that comes the usual way, and a dead letter that somebody forged.
 		w.produce(w.topic, record{id: short, typ: "invoice.sent", key: short, value: h.text, headers: [][2]string{{"tenant", short}, {"x-" + short, h.text}, {"idem-error", short}}})
-		w.produce(w.letters, record{id: short, typ: short, key: h.text, value: h.text, headers: [][2]string{
+		w.produce(w.deadLetters, record{id: short, typ: short, key: h.text, value: h.text, headers: [][2]string{
 			{"x-" + short, h.text}, {idem.HeaderTopic, w.topic}, {idem.HeaderPartition, "0"}, {idem.HeaderOffset, "1"},
 			{idem.HeaderTime, time.Now().UTC().Format(time.RFC3339)}, {idem.HeaderGroup, w.group}, {idem.HeaderScope, w.group},
 			{idem.HeaderTenant, short}, {idem.HeaderEventID, short}, {idem.HeaderEventType, short}, {idem.HeaderAttempts, "1"},
@@ -57,12 +57,12 @@ func hostileTexts(t *testing.T, w *world, b *browser) {
 			{idem.HeaderErrorClass, short}, {idem.HeaderError, short},
 		}})
 	}
-	w.letterCount(before + 2*int64(len(hostile)))
+	w.deadLetterCount(before + 2*int64(len(hostile)))
 	tb := b.tab(t, w, desktop)
 	tb.run(chromedp.Navigate("about:blank"))
-	tb.open("letters")
+	tb.open("dead-letters")
 	all := tb.harmless("the list")
-	rows := tb.letterRows()
+	rows := tb.deadLetterRows()
 	require.GreaterOrEqual(t, len(rows), 2*len(hostile))
 	for _, h := range hostile {
 		if utf8.ValidString(h.text) {
@@ -77,15 +77,15 @@ func hostileTexts(t *testing.T, w *world, b *browser) {
 	}
 	for _, h := range hostile {
 		if utf8.ValidString(h.text) && !strings.HasPrefix(h.text, "{") && len(h.text) < 60<<10 {
-			assert.GreaterOrEqual(t, strings.Count(all, shown(h.text)), 10, "%s is shown as text in letters", h.name)
+			assert.GreaterOrEqual(t, strings.Count(all, shown(h.text)), 10, "%s is shown as text in dead letters", h.name)
 		}
 	}
 	assert.Contains(t, all, `"note": "<script>window.pwned=1</script>"`, "JSON is indented, and text")
 	assert.Contains(t, all, "ff fe 3c 73 63 72 69 70", "bytes are shown by their numbers")
 	tb.askHostile()
-	tb.open("letters")
+	tb.open("dead-letters")
 	tb.press(strings.TrimSpace(tb.text(`document.querySelector("button[name=all]").textContent`)))
-	tb.says("Letter by letter")
+	tb.says("Dead letter by dead letter")
 	tb.harmless("the plan")
 	for _, name := range everyPage {
 		tb.open(name)
@@ -108,7 +108,7 @@ func (tb *tab) askHostile() {
 		}
 		tb.harmless("event, " + h.name)
 		assert.Equal(tb.t, shown(strings.TrimSpace(short)), tb.text(`document.querySelector("h1").textContent`), h.name)
-		tb.open("letters", "id", short, "type", short, "class", short, "since", short, "until", short)
+		tb.open("dead-letters", "id", short, "type", short, "class", short, "since", short, "until", short)
 		tb.harmless("filters " + h.name)
 	}
 }
@@ -126,7 +126,7 @@ func shown(s string) string {
 	return b.String()
 }
 
-func (tb *tab) letterRows() (hrefs []string) {
+func (tb *tab) deadLetterRows() (hrefs []string) {
 	tb.t.Helper()
 	text := tb.text(`JSON.stringify([...document.querySelectorAll("tbody td[data-label=Record] a")].map(e => e.href))`)
 	require.NoError(tb.t, json.Unmarshal([]byte(text), &hrefs))

@@ -27,7 +27,7 @@ func TestPage(t *testing.T) {
 	}{
 		{"look up by keyboard", lookUpByKeyboard},
 		{"why it failed", whyItFailed},
-		{"filter", filterLetters},
+		{"filter", filterDeadLetters},
 		{"plan and replay", planAndReplay},
 		{"live", liveFigures},
 		{"without script", withoutScript},
@@ -62,7 +62,7 @@ func (w *world) furnish() {
 	w.provider.hold("order-slow")
 	w.send("order.paid", "order-slow", "order-1") // and a duplicate
 	w.handled("order-1", "order-2", "parcel-1", "invoice-1")
-	w.letterCount(8)
+	w.deadLetterCount(8)
 }
 
 func lookUpByKeyboard(t *testing.T, w *world, b *browser) {
@@ -123,16 +123,16 @@ func whyItFailed(t *testing.T, w *world, b *browser) {
 	tb.until(`document.querySelector("#outbox-state .tile b").textContent === "2"`, "two wait in the outbox")
 }
 
-func filterLetters(t *testing.T, w *world, b *browser) {
+func filterDeadLetters(t *testing.T, w *world, b *browser) {
 	tb := b.tab(t, w, desktop)
-	tb.open("letters")
-	require.Len(t, tb.letters(), 8)
+	tb.open("dead-letters")
+	require.Len(t, tb.deadLetters(), 8)
 	filter := func(field, value string) []string {
-		tb.open("letters")
+		tb.open("dead-letters")
 		tb.fill(field, value)
 		tb.press("Filter")
 		tb.until(fmt.Sprintf(`location.search.includes(%q)`, value), "the filter is in the address")
-		return tb.letters()
+		return tb.deadLetters()
 	}
 	assert.ElementsMatch(t, []string{"order-declined", "order-mended", "order-offered", "order-plain", "parcel-lost"}, filter("class", "permanent"))
 	assert.Equal(t, []string{"invoice-ill"}, filter("class", "failed"))
@@ -141,21 +141,21 @@ func filterLetters(t *testing.T, w *world, b *browser) {
 	assert.Equal(t, []string{"parcel-lost"}, filter("type", "order.shipped"))
 	assert.Equal(t, []string{"order-mended"}, filter("fid", "order-mended"))
 	assert.Empty(t, filter("fid", "order-9999"))
-	tb.says("No letter matches")
+	tb.says("No dead letter matches")
 	assert.Empty(t, filter("until", "23h"))
 	assert.Len(t, filter("since", "23h"), 8)
 	filter("since", "yesterday")
 	tb.says("A time is such as")
 }
 
-// plan chooses the letter of an event and plans its replay.
+// plan chooses the dead letter of an event and plans its replay.
 func (tb *tab) plan(id string) {
 	tb.t.Helper()
-	tb.open("letters", "id", id)
-	require.Equal(tb.t, []string{id}, tb.letters())
+	tb.open("dead-letters", "id", id)
+	require.Equal(tb.t, []string{id}, tb.deadLetters())
 	tb.run(chromedp.Click(chromedp.CSS(`input[name=at]`)))
 	tb.press("Plan a replay of those chosen")
-	tb.says("1 letter of 1 would be replayed")
+	tb.says("1 dead letter of 1 would be replayed")
 }
 
 func planAndReplay(t *testing.T, w *world, b *browser) {
@@ -169,7 +169,7 @@ func planAndReplay(t *testing.T, w *world, b *browser) {
 	other.run(chromedp.Navigate(tb.base + "plan" + address))
 	other.says("would be replayed")
 
-	tb.press("Replay 1 letter")
+	tb.press("Replay 1 dead letter")
 	tb.says("1 of 1 replayed")
 	w.handled(id)
 	tb.run(chromedp.NavigateBack()) // as people do
@@ -177,9 +177,9 @@ func planAndReplay(t *testing.T, w *world, b *browser) {
 	tb.run(chromedp.NavigateForward())
 	tb.says("1 of 1 replayed")
 
-	other.press("Replay 1 letter") // it shows what was so before
+	other.press("Replay 1 dead letter") // it shows what was so before
 	other.says("Already done")
-	other.open("letters", "id", id)
+	other.open("dead-letters", "id", id)
 	other.run(chromedp.Click(chromedp.CSS(`input[name=at]`)))
 	other.press("Plan a replay of those chosen")
 	other.says("Nothing to replay")
@@ -238,14 +238,14 @@ func withoutScript(t *testing.T, w *world, b *browser) {
 	tb.run(chromedp.KeyEvent(id), chromedp.KeyEvent(kb.Enter))
 	tb.says("the card was declined")
 	w.provider.answer(0, "", id)
-	tb.open("letters")
+	tb.open("dead-letters")
 	tb.fill("class", "permanent")
 	tb.fill("fid", id)
 	tb.press("Filter")
 	tb.until(`location.search.includes("order-plain")`, "filtered")
 	assert.False(t, tb.is(`document.querySelector("[data-with-script]:not([hidden])")`), "nothing is offered that does not work")
 	tb.plan(id)
-	tb.press("Replay 1 letter")
+	tb.press("Replay 1 dead letter")
 	tb.says("1 of 1 replayed")
 	w.handled(id)
 	tb.event(id, "Yes")

@@ -65,7 +65,7 @@ func TestScreenshots(t *testing.T) {
 		{"start-dark", "", dark(large)},
 		{"event", "event?id=order-4711", large},
 		{"activity", "activity", dark(large)},
-		{"letters-phone", "letters", small},
+		{"dead-letters-phone", "dead-letters", small},
 		{"event-phone", "event?id=order-4711", dark(small)},
 	} {
 		tb := b.tab(t, w, p.look)

@@ -31,14 +31,14 @@ import (
 
 // world is a program with its page, and all that it talks to.
 type world struct {
-	t                     testing.TB
-	url                   string // of the page, with a slash at its end
-	signIn                string
-	topic, group, letters string
-	postgres              string
-	provider              *provider
-	producer              sarama.SyncProducer
-	client                sarama.Client
+	t                         testing.TB
+	url                       string // of the page, with a slash at its end
+	signIn                    string
+	topic, group, deadLetters string
+	postgres                  string
+	provider                  *provider
+	producer                  sarama.SyncProducer
+	client                    sarama.Client
 }
 
 func newWorld(t testing.TB) *world {
@@ -51,7 +51,7 @@ func worldOf(t testing.TB, topic, group string) *world {
 	t.Helper()
 	brokers := testenv.Kafka(t)
 	w := &world{t: t, signIn: rand.Text(), postgres: testenv.Postgres(t), topic: topic, group: group, provider: newProvider(t)}
-	w.letters = idem.DeadLetterTopic(w.group)(w.topic)
+	w.deadLetters = idem.DeadLetterTopic(w.group)(w.topic)
 	cfg := testenv.KafkaConfig()
 	cfg.Version = sarama.V2_8_0_0
 	var err error
@@ -153,12 +153,12 @@ func (w *world) handled(ids ...string) {
 }
 
 // letterCount waits until there are as many dead letters.
-func (w *world) letterCount(n int64) {
+func (w *world) deadLetterCount(n int64) {
 	w.t.Helper()
-	require.Eventually(w.t, func() bool { return w.size(w.letters) >= n }, patience, 20*time.Millisecond, "%d dead letters", n)
+	require.Eventually(w.t, func() bool { return w.size(w.deadLetters) >= n }, patience, 20*time.Millisecond, "%d dead letters", n)
 }
 
-// retries is the topic that copies of replayed letters go to.
+// retries is the topic that copies of replayed dead letters go to.
 func (w *world) retries() string { return idem.RetryTopic(w.topic, w.group, 0) }
 
 // size is how many records were written to a topic.

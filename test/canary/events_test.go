@@ -58,7 +58,7 @@ func (h *house) record(id, typ, value string) *idem.Message {
 
 func (h *house) processor(r *idem.Router, store dedup.Store) *idem.Processor {
 	p, err := idem.NewProcessor(r, idem.Config{
-		Store: store, Scope: "shop", Producer: h.letters, Logger: h.log, Observers: h.observers, BusyWait: time.Second,
+		Store: store, Scope: "shop", Producer: h.deadLetters, Logger: h.log, Observers: h.observers, BusyWait: time.Second,
 	})
 	require.NoError(h.t, err)
 	return p
@@ -105,8 +105,8 @@ func TestUndecodable_G04(t *testing.T) {
 		require.NoError(t, p.Handle(t.Context(), h.record(fmt.Sprint("e", i), "order", value)))
 	}
 	require.NoError(t, p.Close())
-	require.Equal(t, len(values), h.letters.count())
-	require.Equal(t, len(values), strings.Count(h.letters.headers(), "idem-error-class: undecodable"))
+	require.Equal(t, len(values), h.deadLetters.count())
+	require.Equal(t, len(values), strings.Count(h.deadLetters.headers(), "idem-error-class: undecodable"))
 	h.clean()
 }
 
@@ -132,7 +132,7 @@ func TestIdentity_G04(t *testing.T) {
 		require.NoError(t, p.Handle(t.Context(), m))
 	}
 	require.NoError(t, p.Close())
-	require.Equal(t, 7, h.letters.count())
+	require.Equal(t, 7, h.deadLetters.count())
 	h.clean()
 }
 
@@ -260,8 +260,8 @@ func TestFailures_G04(t *testing.T) {
 		}
 	}
 	require.NoError(t, p.Close())
-	require.Contains(t, h.letters.headers(), "order declined", "the handler's own words stay")
-	require.Contains(t, h.letters.headers(), `constraint "people_pkey"`)
+	require.Contains(t, h.deadLetters.headers(), "order declined", "the handler's own words stay")
+	require.Contains(t, h.deadLetters.headers(), `constraint "people_pkey"`)
 	require.Contains(t, dump(t, pool, "SELECT coalesce(reason, '') FROM processed_events"), "SQLSTATE 23505")
 	h.clean()
 }
@@ -296,7 +296,7 @@ func TestControl(t *testing.T) {
 	require.NoError(t, p.Close())
 	_ = pool
 	found := strings.Join(h.found(), "\n")
-	for _, name := range []string{"log: ", "headers of letters: ", "processed_events: ", "idempotency_keys: "} {
+	for _, name := range []string{"log: ", "headers of dead letters: ", "processed_events: ", "idempotency_keys: "} {
 		require.Contains(t, found, name)
 	}
 

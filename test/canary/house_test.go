@@ -41,7 +41,7 @@ var instruments []func(testing.TB) instrument
 type house struct {
 	t           testing.TB
 	log         *slog.Logger
-	letters     *letterbox
+	deadLetters *letterbox
 	instruments []instrument
 	observers   []idem.Observer // of instruments
 	sinks       []sink
@@ -49,12 +49,12 @@ type house struct {
 
 // newHouse has a logger at level debug and a producer of dead letters.
 func newHouse(t testing.TB) *house {
-	h := &house{t: t, letters: &letterbox{}}
+	h := &house{t: t, deadLetters: &letterbox{}}
 	lines := &buffer{}
 	opts := &slog.HandlerOptions{Level: slog.LevelDebug}
 	h.log = slog.New(both{slog.NewTextHandler(lines, opts), slog.NewJSONHandler(lines, opts)})
 	h.watch("log", lines.String)
-	h.watch("headers of letters", h.letters.headers)
+	h.watch("headers of dead letters", h.deadLetters.headers)
 	for _, add := range instruments {
 		i := add(t)
 		h.instruments = append(h.instruments, i)
@@ -78,7 +78,7 @@ const number = "7364519827364519"
 // forms in which a secret is looked for: somebody may have written it in another way.
 func forms() []string {
 	list := []string{canary, number[:9], hex.EncodeToString([]byte(canary)), strings.Trim(fmt.Sprintf("%d", []byte(canary)), "[]")}
-	for shift := range 3 { // of the three bytes that four letters stand for
+	for shift := range 3 { // of the three bytes that four dead letters stand for
 		code := base64.RawStdEncoding.EncodeToString([]byte(strings.Repeat("x", shift) + canary))
 		list = append(list, code[4:12])
 	}
@@ -160,7 +160,7 @@ func (l *letterbox) Produce(_ context.Context, msgs ...*idem.Message) error {
 }
 
 // headers are those that Idem has added. Key, value and the record's own headers are a copy of the record, byte for byte: a
-// letter that lacks them could not be replayed.
+// dead letter that lacks them could not be replayed.
 func (l *letterbox) headers() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -161,9 +161,9 @@ func (f *flaky) Claim(ctx context.Context, t dedup.Token, lease time.Duration, c
 	return f.Store.Claim(ctx, t, lease, claims, into)
 }
 
-type letters struct{}
+type deadLetters struct{}
 
-func (letters) Produce(context.Context, ...*idem.Message) error { return nil }
+func (deadLetters) Produce(context.Context, ...*idem.Message) error { return nil }
 
 type paid struct{}
 
@@ -191,7 +191,7 @@ func handleAll(t *testing.T, o *otelidem.Observer) {
 	idem.OnBatch(r, "many", func(context.Context, []idem.Event[paid]) error { return nil })
 	store := &flaky{Store: memstore.New()}
 	p, err := idem.NewProcessor(r, idem.Config{
-		Store: store, Scope: "orders", Group: "orders", Producer: letters{}, Observers: []idem.Observer{o}, Logger: slog.New(slog.DiscardHandler),
+		Store: store, Scope: "orders", Group: "orders", Producer: deadLetters{}, Observers: []idem.Observer{o}, Logger: slog.New(slog.DiscardHandler),
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = p.Close() })

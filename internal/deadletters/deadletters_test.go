@@ -1,4 +1,4 @@
-package letters
+package deadletters
 
 import (
 	"context"
@@ -15,8 +15,8 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// letter is a record of the dead-letter topic as group g would have written it at a time.
-func letter(id, class string, at time.Time) *idem.Message {
+// dead letter is a record of the dead-letter topic as group g would have written it at a time.
+func deadLetter(id, class string, at time.Time) *idem.Message {
 	m := &idem.Message{Topic: "orders.g.dlq", Key: []byte(id), Value: []byte(`{"event_id":"` + id + `","type":"paid"}`), Time: at}
 	for _, h := range [][2]string{
 		{idem.HeaderTopic, "orders"}, {idem.HeaderPartition, "0"}, {idem.HeaderOffset, "7"}, {idem.HeaderTime, at.UTC().Format(time.RFC3339)},
@@ -34,7 +34,7 @@ func TestScan(t *testing.T) {
 	w.fail(w.events("e", 5)...)
 	n := 0
 	scanned, err := Scan(t.Context(), w.client, []string{"orders.g.dlq"}, Filter{Types: []string{"paid"}}, func(l *Found) (bool, error) {
-		require.Equal(t, "orders", l.Letter.Message.Topic)
+		require.Equal(t, "orders", l.DeadLetter.Message.Topic)
 		n++
 		return n < 3, nil
 	})
@@ -47,7 +47,7 @@ func TestScan(t *testing.T) {
 	require.ErrorIs(t, err, sarama.ErrUnknownTopicOrPartition)
 }
 
-// What could not be decoded never got an identity. Who looks for the event must find its letter all the same: its record says which
+// What could not be decoded never got an identity. Who looks for the event must find its dead letter all the same: its record says which
 // one it is.
 func TestFilter_WhatCouldNotBeDecoded(t *testing.T) {
 	w := newWorld(t)
@@ -58,11 +58,11 @@ func TestFilter_WhatCouldNotBeDecoded(t *testing.T) {
 	broken := header(header(w.event("other", ""), "event-id", "e1"), "event-type", "paid")
 	broken.Value = []byte(`{"amount":`)
 	w.handle(func(string) error { return nil }, broken)
-	require.Equal(t, "e1", headerText(w.letters()[0], idem.HeaderEventID))
+	require.Equal(t, "e1", headerText(w.deadLetters()[0], idem.HeaderEventID))
 	unknown := header(w.event("other", ""), "event-id", "e3")
 	unknown.Value = []byte("no JSON")
 	w.handle(func(string) error { return nil }, unknown)
-	require.Empty(t, headerText(w.letters()[1], idem.HeaderScope), "it has no type, and so no key")
+	require.Empty(t, headerText(w.deadLetters()[1], idem.HeaderScope), "it has no type, and so no key")
 	count := func(f Filter) (n int) {
 		_, err := Scan(t.Context(), w.client, []string{"orders.g.dlq"}, f, func(*Found) (bool, error) { n++; return true, nil })
 		require.NoError(t, err)
@@ -95,7 +95,7 @@ func TestFilter_WhatCouldNotBeDecoded(t *testing.T) {
 	require.Equal(t, idem.ClassNotJSON, named["paid/"].Class)
 }
 
-// The name of a dead-letter topic can be read in two ways where the names of topics and groups have dots. Nobody is shown the letters of
+// The name of a dead-letter topic can be read in two ways where the names of topics and groups have dots. Nobody is shown the dead letters of
 // another group for it.
 func TestTopicsOf_NamesWithDots(t *testing.T) {
 	all := []string{"orders", "orders.billing.dlq", "orders.eu.billing.dlq", "gone.billing.dlq", "sold.eu", "sold.eu.billing.dlq", "sold", "x"}
@@ -103,7 +103,7 @@ func TestTopicsOf_NamesWithDots(t *testing.T) {
 	require.Equal(t, []string{"orders.eu.billing.dlq", "sold.eu.billing.dlq"}, topicsOf(all, "eu.billing"), "both topics of the last exist")
 }
 
-// What is not there is said by errors of its own, and a letter is found by its place.
+// What is not there is said by errors of its own, and a dead letter is found by its place.
 func TestOpenAndGet(t *testing.T) {
 	w := newWorld(t)
 	_, err := Open(Config{Client: w.client, Topic: "nowhere"})
@@ -117,7 +117,7 @@ func TestOpenAndGet(t *testing.T) {
 	w.fail(w.event("a", ""), w.event("b", ""))
 	q := w.open()
 	require.EqualValues(t, 2, q.Size())
-	for _, m := range w.letters() {
+	for _, m := range w.deadLetters() {
 		l, err := q.Get(t.Context(), Place{m.Partition, m.Offset})
 		require.NoError(t, err)
 		d := l.Detail(true)
@@ -136,7 +136,7 @@ func TestOpenAndGet(t *testing.T) {
 	}
 }
 
-// The first page of a long topic is the newest letters of all partitions, and does not read the whole.
+// The first page of a long topic is the newest dead letters of all partitions, and does not read the whole.
 func TestNewest(t *testing.T) {
 	w := newWorld(t)
 	const n = 2500
@@ -148,7 +148,7 @@ func TestNewest(t *testing.T) {
 		if i%100 == 0 {
 			class = "permanent"
 		}
-		all = append(all, letter(fmt.Sprint("e", i), class, begin.Add(time.Duration(i)*time.Second)))
+		all = append(all, deadLetter(fmt.Sprint("e", i), class, begin.Add(time.Duration(i)*time.Second)))
 		ids = append(ids, fmt.Sprint("e", i))
 	}
 	for part := range slices.Chunk(all, 100) {
@@ -197,7 +197,7 @@ func TestNewest(t *testing.T) {
 	require.True(t, page.More)
 }
 
-// A letter without identity may go when it was replayed; one of another content than what was done may not.
+// A dead letter without identity may go when it was replayed; one of another content than what was done may not.
 func TestSettled(t *testing.T) {
 	settled := []Verdict{SeenDone, SeenDiscarded, SeenReplayed}
 	for _, v := range []Verdict{

@@ -13,18 +13,18 @@ import (
 	"github.com/idem-go/idem"
 )
 
-// shownLetters is how many letters a page lists.
-const shownLetters = 100
+// shownLetters is how many dead letters a page lists.
+const shownDeadLetters = 100
 
 // lettersView is a list of dead letters with filters.
-type lettersView struct {
+type deadLettersView struct {
 	Topics  part[[]string]
 	Counts  map[string]int64 // records of topics, where known
-	Filter  letterFilter
+	Filter  deadLetterFilter
 	Since   string // as it was typed
 	Until   string
 	Invalid string // what is wrong with the filter
-	Page    part[letterPage]
+	Page    part[deadLetterPage]
 	Classes []idem.Class
 	Again   url.Values
 	Any     bool   // a filter is set
@@ -37,22 +37,22 @@ var classes = []idem.Class{
 	idem.ClassNotACopy,
 }
 
-func (h *Handler) letters(v *visit) error {
-	l := &lettersView{
+func (h *Handler) deadLetters(v *visit) error {
+	l := &deadLettersView{
 		Topics: of(v.context(), h.cells.topics, howKafka), Classes: classes, Counts: map[string]int64{},
-		Filter: letterFilter{Topic: v.query("topic"), Type: v.query("type"), Class: v.query("class"), ID: v.query("id")},
+		Filter: deadLetterFilter{Topic: v.query("topic"), Type: v.query("type"), Class: v.query("class"), ID: v.query("id")},
 		Since:  v.query("since"), Until: v.query("until"),
 	}
 	l.Any = l.Filter.Type+l.Filter.Class+l.Filter.ID+l.Since+l.Until != ""
 	if l.Topics.OK() {
-		h.listLetters(v, l)
+		h.listDeadLetters(v, l)
 	}
-	return h.show(v, 200, "letters", "Dead letters", 0, l)
+	return h.show(v, 200, "dead-letters", "Dead letters", 0, l)
 }
 
-func (h *Handler) listLetters(v *visit, l *lettersView) {
+func (h *Handler) listDeadLetters(v *visit, l *deadLettersView) {
 	if group := of(v.context(), h.cells.group, ""); group.OK() {
-		for _, t := range group.Value.Letters {
+		for _, t := range group.Value.DeadLetters {
 			l.Counts[t.Topic] = t.Records
 		}
 	}
@@ -69,27 +69,27 @@ func (h *Handler) listLetters(v *visit, l *lettersView) {
 	case !slices.Contains(l.Topics.Value, l.Filter.Topic):
 		l.Invalid = "That is no dead-letter topic of this group."
 	default:
-		l.Page = ask(v, h, h.cfg.Timeout, func(ctx context.Context) (letterPage, error) {
-			return h.src.letters.newest(ctx, l.Filter, shownLetters)
+		l.Page = ask(v, h, h.cfg.Timeout, func(ctx context.Context) (deadLetterPage, error) {
+			return h.src.deadLetters.newest(ctx, l.Filter, shownDeadLetters)
 		})
 		l.Older = l.older()
 	}
 }
 
 // older is the same list before the oldest that is shown. That one is shown again, for others may have failed in its millisecond.
-func (l *lettersView) older() string {
+func (l *deadLettersView) older() string {
 	rows := l.Page.Value.Rows
 	if !l.Page.Value.More || len(rows) == 0 {
 		return ""
 	}
-	oldest := slices.MinFunc(rows, func(a, b letterRow) int { return a.Failed.Compare(b.Failed) }).Failed
+	oldest := slices.MinFunc(rows, func(a, b deadLetterRow) int { return a.Failed.Compare(b.Failed) }).Failed
 	q := url.Values{"topic": {l.Filter.Topic}, "until": {oldest.Add(time.Millisecond).UTC().Format(time.RFC3339Nano)}}
 	for name, value := range map[string]string{"type": l.Filter.Type, "class": l.Filter.Class, "id": l.Filter.ID, "since": l.Since} {
 		if value != "" {
 			q.Set(name, value)
 		}
 	}
-	return "./letters?" + q.Encode()
+	return "./dead-letters?" + q.Encode()
 }
 
 // fullest is the topic with the most records, or the first.
@@ -118,21 +118,21 @@ func parseTime(now time.Time, text string) (time.Time, error) {
 	return time.Time{}, errTime
 }
 
-// letterView is one letter.
-type letterView struct {
-	Place   letterPlace
-	Letter  part[letterDetail]
-	As      string
-	Key     shownBytes
-	Value   shownBytes
-	Ours    []shownHeader // headers that Idem added
-	Theirs  []shownHeader
-	Hidden  string // why there is no payload
-	Cut     int    // headers that are not shown
-	Formats []format
+// letterView is one dead letter.
+type deadLetterView struct {
+	Place      deadLetterPlace
+	DeadLetter part[deadLetterDetail]
+	As         string
+	Key        shownBytes
+	Value      shownBytes
+	Ours       []shownHeader // headers that Idem added
+	Theirs     []shownHeader
+	Hidden     string // why there is no payload
+	Cut        int    // headers that are not shown
+	Formats    []format
 }
 
-// maxHeaders is how many headers are shown of a letter: a record may have hundreds of thousands.
+// maxHeaders is how many headers are shown of a dead letter: a record may have hundreds of thousands.
 const maxHeaders = 256
 
 type shownHeader struct {
@@ -142,8 +142,8 @@ type shownHeader struct {
 
 type format struct{ Name, Link string }
 
-func (h *Handler) letter(v *visit) error {
-	if h.src.letters == nil {
+func (h *Handler) deadLetter(v *visit) error {
+	if h.src.deadLetters == nil {
 		return &pageError{404, "No dead letters", howKafka}
 	}
 	place, err := parsePlace(v.query("topic"), v.query("partition")+"/"+v.query("offset"))
@@ -153,36 +153,36 @@ func (h *Handler) letter(v *visit) error {
 	if err := h.ownTopic(v, place.Topic); err != nil {
 		return err
 	}
-	l := &letterView{Place: place, As: v.query("as"), Hidden: h.hidden(v, place)}
-	l.Letter = ask(v, h, h.cfg.Timeout, func(ctx context.Context) (letterDetail, error) { return h.src.letters.get(ctx, place) })
-	if l.Letter.OK() {
+	l := &deadLetterView{Place: place, As: v.query("as"), Hidden: h.hidden(v, place)}
+	l.DeadLetter = ask(v, h, h.cfg.Timeout, func(ctx context.Context) (deadLetterDetail, error) { return h.src.deadLetters.get(ctx, place) })
+	if l.DeadLetter.OK() {
 		l.open()
 		if l.Hidden == "" && v.r.Method != http.MethodHead {
-			h.auditRead(v, &l.Letter.Value.letterRow)
+			h.auditRead(v, &l.DeadLetter.Value.deadLetterRow)
 		}
 	}
 	for _, name := range []string{"auto", "text", "json", "hex"} {
-		l.Formats = append(l.Formats, format{name, letterLink(place) + "&as=" + name + "#payload"})
+		l.Formats = append(l.Formats, format{name, deadLetterLink(place) + "&as=" + name + "#payload"})
 	}
 	if !slices.ContainsFunc(l.Formats, func(f format) bool { return f.Name == l.As }) {
 		l.As = "auto"
 	}
-	return h.show(v, 200, "letter", "Dead letter "+place.String(), 0, l)
+	return h.show(v, 200, "dead-letter", "Dead letter "+place.String(), 0, l)
 }
 
 // hidden says why a payload is not shown, or nothing.
-func (h *Handler) hidden(v *visit, place letterPlace) string {
+func (h *Handler) hidden(v *visit, place deadLetterPlace) string {
 	switch {
 	case h.cfg.HidePayloads:
 		return "ops.Config.HidePayloads is set."
-	case !h.may(v, planned(ActionPayload, "letter", "", place.Topic, []letterPlace{place})):
+	case !h.may(v, planned(ActionPayload, "dead-letter", "", place.Topic, []deadLetterPlace{place})):
 		return "you may not see them (ops.Config.Authorize)."
 	}
 	return ""
 }
 
-func (l *letterView) open() {
-	d := &l.Letter.Value
+func (l *deadLetterView) open() {
+	d := &l.DeadLetter.Value
 	if l.Hidden == "" {
 		l.Key, l.Value = showBytes(d.Key, ""), showBytes(d.Value, l.As)
 	}
@@ -203,15 +203,15 @@ func (l *letterView) open() {
 	}
 }
 
-// parsePlace reads where a letter lies.
-func parsePlace(topic, at string) (letterPlace, error) {
+// parsePlace reads where a dead letter lies.
+func parsePlace(topic, at string) (deadLetterPlace, error) {
 	partition, offset, _ := strings.Cut(at, "/")
 	p, err1 := strconv.ParseInt(partition, 10, 32)
 	o, err2 := strconv.ParseInt(offset, 10, 64)
 	if topic == "" || err1 != nil || err2 != nil || p < 0 || o < 0 {
-		return letterPlace{}, &pageError{400, "Not understood", "That names no record of a dead-letter topic."}
+		return deadLetterPlace{}, &pageError{400, "Not understood", "That names no record of a dead-letter topic."}
 	}
-	return letterPlace{topic, int32(p), o}, nil
+	return deadLetterPlace{topic, int32(p), o}, nil
 }
 
 // ownTopic keeps the page to the dead-letter topics of its group: it is no reader of all of Kafka.

@@ -1,11 +1,11 @@
-// Package letters works on the dead letters of a consumer group: it finds them, says what became of their events, and lets
+// Package deadletters works on the dead letters of a consumer group: it finds them, says what became of their events, and lets
 // those events run again. It prints nothing and asks nobody: the operator's command and the ops page do.
 //
 // Kafka has no index, so everything reads a dead-letter topic from one end to the other (rule 34). What became of an event is
-// what the ledgers say: letters stay in their topic when they are replayed.
+// what the ledgers say: dead letters stay in their topic when they are replayed.
 //
 // The functions may be called concurrently with each other, also on one [Queue].
-package letters
+package deadletters
 
 import (
 	"context"
@@ -21,7 +21,7 @@ import (
 	"github.com/idem-go/idem/internal/kafkalog"
 )
 
-// Ledger is a store that may know the events of letters.
+// Ledger is a store that may know the events of dead letters.
 type Ledger struct {
 	// Name is for people, and holds no credentials.
 	Name string
@@ -40,9 +40,9 @@ type Config struct {
 	Client sarama.Client
 	// Topic is the dead-letter topic, [idem.DeadLetterTopic](group)(source) unless the group gave it another name.
 	Topic string
-	// Source is the topic that the records of the letters must come from. Empty: any. Others are never replayed (G-03).
+	// Source is the topic that the records of the dead letters must come from. Empty: any. Others are never replayed (G-03).
 	Source string
-	// Group is whose letters they must be; its retry topics take the copies.
+	// Group is whose dead letters they must be; its retry topics take the copies.
 	Group string
 	// Scope is that of the events. It has no default: the scope of most groups is their name.
 	Scope string
@@ -67,7 +67,7 @@ var (
 	ErrNoOperator = errors.New("cannot be looked into")
 	// ErrNoRetryTopic is that a copy has nowhere to go, since the retry topic of its source topic does not exist.
 	ErrNoRetryTopic = errors.New("there is no topic")
-	// ErrTooMany is that letters are of more than [MaxEvents] events.
+	// ErrTooMany is that dead letters are of more than [MaxEvents] events.
 	ErrTooMany = fmt.Errorf("more than %d events", MaxEvents)
 )
 
@@ -138,7 +138,7 @@ func (q *Queue) List(ctx context.Context, f Filter, yield func(*Found) (bool, er
 	return scan(ctx, q.Client, f.narrow(q.spans), chosenBy(f, yield))
 }
 
-// Get returns the record at a place, which need not be a letter. The error matches [ErrNoRecord] if there is none.
+// Get returns the record at a place, which need not be a dead letter. The error matches [ErrNoRecord] if there is none.
 func (q *Queue) Get(ctx context.Context, at Place) (*Found, error) {
 	f := Filter{At: []Place{at}}
 	var l *Found

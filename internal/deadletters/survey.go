@@ -1,4 +1,4 @@
-package letters
+package deadletters
 
 import (
 	"context"
@@ -10,7 +10,7 @@ import (
 	"github.com/idem-go/idem"
 )
 
-// Survey is what a first reading finds out: which letters belong to the same event, and whether they say the same. Of each
+// Survey is what a first reading finds out: which dead letters belong to the same event, and whether they say the same. Of each
 // event it keeps some bytes. It does not change once it was made.
 type Survey struct {
 	// Scanned counts the records that were read, Matched those that the filter chooses.
@@ -18,12 +18,12 @@ type Survey struct {
 
 	filter  Filter
 	events  map[digest]kin
-	origins map[string]bool // topics that the letters come from
+	origins map[string]bool // topics that the dead letters come from
 }
 
 type digest [16]byte
 
-// kin are the letters of one event.
+// kin are the dead letters of one event.
 type kin struct {
 	value  digest
 	chosen Place // which of them is replayed
@@ -36,7 +36,7 @@ type kin struct {
 // MaxEvents bounds the memory of a [Survey], to some 150 MB.
 const MaxEvents = 1_000_000
 
-// Survey reads the topic once, from end to end, or as much of it as f names. The error matches [ErrTooMany] if the letters that
+// Survey reads the topic once, from end to end, or as much of it as f names. The error matches [ErrTooMany] if the dead letters that
 // f could choose are of too many events.
 func (q *Queue) Survey(ctx context.Context, f Filter) (*Survey, error) {
 	s := &Survey{filter: f, events: make(map[digest]kin), origins: make(map[string]bool)}
@@ -48,20 +48,20 @@ func (q *Queue) Survey(ctx context.Context, f Filter) (*Survey, error) {
 		if f.match(l) {
 			s.Matched++
 		}
-		if l.Letter == nil || q.foreign(&Judged{Found: l}) {
+		if l.DeadLetter == nil || q.foreign(&Judged{Found: l}) {
 			return true, nil
 		}
-		s.origins[l.Letter.Message.Topic] = true
+		s.origins[l.DeadLetter.Message.Topic] = true
 		return true, s.note(l)
 	})
 	return s, err
 }
 
 func (s *Survey) note(l *Found) error {
-	if l.Letter.Key.ID == "" || l.Letter.Omitted {
+	if l.DeadLetter.Key.ID == "" || l.DeadLetter.Omitted {
 		return nil
 	}
-	key, value := eventDigest(l.Letter), valueDigest(l.Letter.Message)
+	key, value := eventDigest(l.DeadLetter), valueDigest(l.DeadLetter.Message)
 	k, ok := s.events[key]
 	switch {
 	case !ok && len(s.events) == MaxEvents:
@@ -71,7 +71,7 @@ func (s *Survey) note(l *Found) error {
 	default:
 		k.differ = k.differ || k.value != value
 	}
-	generation, failed := uint64(l.Letter.Generation)+1, l.Failed().UnixMilli()
+	generation, failed := uint64(l.DeadLetter.Generation)+1, l.Failed().UnixMilli()
 	if s.filter.match(l) && (generation > k.generation || generation == k.generation && failed > k.failed) {
 		k.chosen, k.generation, k.failed = l.Place, generation, failed
 	}
@@ -79,23 +79,23 @@ func (s *Survey) note(l *Found) error {
 	return nil
 }
 
-// choose lets one letter of each event be replayed, and none where they differ.
+// choose lets one dead letter of each event be replayed, and none where they differ.
 func (s *Survey) choose(j *Judged) {
-	k, ok := s.events[eventDigest(j.Letter)]
+	k, ok := s.events[eventDigest(j.DeadLetter)]
 	switch {
 	case !ok: // it came after the survey
 	case k.differ:
-		j.Verdict, j.Action, j.Note = SeenOther, ActSkip, "letters of this event have different values: choose one with --at"
+		j.Verdict, j.Action, j.Note = SeenOther, ActSkip, "dead letters of this event have different values: choose one with --at"
 	case k.chosen != j.Place:
 		j.Verdict, j.Action, j.Note = SeenTwin, ActSkip, "as "+k.chosen.String()
 	}
 }
 
-// doubt is for letters of an event that was done: if they differ, nobody knows which of them it was, and the others were not
+// doubt is for dead letters of an event that was done: if they differ, nobody knows which of them it was, and the others were not
 // (rule 34). Purging them would lose what they say.
 func (s *Survey) doubt(j *Judged) {
-	if s.events[eventDigest(j.Letter)].differ {
-		j.Verdict, j.Note = SeenConflict, "letters of this event have different values, and one of them was done: give the others an ID of their own"
+	if s.events[eventDigest(j.DeadLetter)].differ {
+		j.Verdict, j.Note = SeenConflict, "dead letters of this event have different values, and one of them was done: give the others an ID of their own"
 	}
 }
 
@@ -108,7 +108,7 @@ func (s *Survey) RetryTopics(group string) []string {
 	return topics
 }
 
-func eventDigest(l *idem.Letter) digest {
+func eventDigest(l *idem.DeadLetter) digest {
 	sum := sha256.Sum256([]byte(l.Key.String()))
 	return digest(sum[:16])
 }

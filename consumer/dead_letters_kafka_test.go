@@ -20,7 +20,7 @@ import (
 )
 
 // hostileHeaders are names that a producer may have used for its own ends, ours among them. What begins with
-// idem-original-idem- is left out: it cannot be told from what a letter puts aside.
+// idem-original-idem- is left out: it cannot be told from what a dead letter puts aside.
 var hostileHeaders = []string{
 	"", "h", "h", "trace", "idem-", "idem-x", "IDEM-error", "idem-original-", "idem-original-x", "\xff\x00", "ключ",
 	idem.HeaderTopic, idem.HeaderPartition, idem.HeaderOffset, idem.HeaderTime, idem.HeaderGroup, idem.HeaderEventID,
@@ -66,8 +66,8 @@ func hostileRecord(rnd *rand.Rand, topic string, i int) *sarama.ProducerMessage 
 }
 
 // TestKafka_LettersAreReadBack_T09: random records, with and without identity, go through the broker, the consumer and
-// the broker again. ParseLetter gives back what the consumer got, byte for byte; so it does from the copy that Redrive makes.
-func TestKafka_LettersAreReadBack_T09(t *testing.T) {
+// the broker again. ParseDeadLetter gives back what the consumer got, byte for byte; so it does from the copy that Redrive makes.
+func TestKafka_DeadLettersAreReadBack_T09(t *testing.T) {
 	n := 500
 	if os.Getenv("IDEM_SOAK") != "" {
 		n = 10_000
@@ -102,16 +102,16 @@ func TestKafka_LettersAreReadBack_T09(t *testing.T) {
 	require.NoError(t, m.end())
 	classes := map[idem.Class]int{}
 	for _, record := range letters {
-		l, err := idem.ParseLetter(FromSarama(record))
+		l, err := idem.ParseDeadLetter(FromSarama(record))
 		require.NoError(t, err)
 		at := place{l.Message.Partition, l.Message.Offset}
 		want := sources[at]
-		require.NotNil(t, want, "two letters of one record, or of none: %v", at)
+		require.NotNil(t, want, "two dead letters of one record, or of none: %v", at)
 		delete(sources, at)
 		requireSameMessage(t, want, l.Message)
 		copied, err := l.Redrive(dedup.Position{Generation: 1})
 		require.NoError(t, err)
-		again, err := idem.ParseLetter(copied)
+		again, err := idem.ParseDeadLetter(copied)
 		require.NoError(t, err)
 		requireSameMessage(t, want, again.Message)
 		classes[l.Class]++
@@ -128,8 +128,8 @@ func requireSameMessage(t *testing.T, want, got *idem.Message) {
 	require.Equal(t, want.Headers, got.Headers)
 }
 
-// TestKafka_AsLargeAsCanBe_T04: a record of 1 MiB minus 100 bytes, all told, is more than fits with the headers of a letter;
-// one with room for them is copied. Both letters can be read.
+// TestKafka_AsLargeAsCanBe_T04: a record of 1 MiB minus 100 bytes, all told, is more than fits with the headers of a dead letter;
+// one with room for them is copied. Both dead letters can be read.
 func TestKafka_AsLargeAsCanBe_T04(t *testing.T) {
 	const limit, recordBatchV2 = 1 << 20, 2
 	brokers, topic, cfg := onKafka(t, 1)
@@ -144,11 +144,11 @@ func TestKafka_AsLargeAsCanBe_T04(t *testing.T) {
 	letters := readAll(t, brokers, topic+"."+cfg.Group+".dlq", 2)
 	require.NoError(t, m.end())
 	require.EqualValues(t, 2, committed(t, brokers, cfg.Group, topic, 0)[0])
-	pointer, err := idem.ParseLetter(FromSarama(letters[0]))
+	pointer, err := idem.ParseDeadLetter(FromSarama(letters[0]))
 	require.NoError(t, err)
 	require.True(t, pointer.Omitted)
 	require.Equal(t, []any{topic, int64(0), []byte("k")}, []any{pointer.Message.Topic, pointer.Message.Offset, pointer.Message.Key})
-	whole, err := idem.ParseLetter(FromSarama(letters[1]))
+	whole, err := idem.ParseDeadLetter(FromSarama(letters[1]))
 	require.NoError(t, err)
 	require.False(t, whole.Omitted)
 	requireSameMessage(t, FromSarama(sources[1]), whole.Message)

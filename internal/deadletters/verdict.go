@@ -1,4 +1,4 @@
-package letters
+package deadletters
 
 import (
 	"cmp"
@@ -12,36 +12,36 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// Verdict says what the ledger knows of a letter's event, and so what a replay does with it.
+// Verdict says what the ledger knows of a dead letter's event, and so what a replay does with it.
 type Verdict string
 
 // The verdicts.
 const (
-	SeenDead      Verdict = "dead"            // given up: reopened and published
-	SeenReopened  Verdict = "reopened"        // reopened, and nobody took up a copy yet: published (again) at the same position
-	SeenNever     Verdict = "never seen"      // published: the gate decides when it comes
-	SeenTooOld    Verdict = "too old"         // the ledger has forgotten what it was: somebody has to decide
-	SeenParked    Verdict = "parked"          // given up at the head of its queue in the ledger: reopened there
-	SeenNoID      Verdict = "no identity"     // published: it has one, if at all, for a handler that was mended
-	SeenDone      Verdict = "already done"    //
-	SeenDiscarded Verdict = "discarded"       // a person gave it up for good
-	SeenReplayed  Verdict = "replayed"        // a letter without identity, which was published before
-	SeenPending   Verdict = "pending"         // somebody works on it, or will
-	SeenWaiting   Verdict = "waiting"         // moved to a later attempt
-	SeenTwin      Verdict = "same event"      // another letter of the same event and value is the one that is replayed
-	SeenOther     Verdict = "other payload"   // letters of one event differ: somebody has to choose
-	SeenOmitted   Verdict = "value omitted"   // the letter has no value
-	SeenOften     Verdict = "reopened often"  // it came back each time (T-08)
-	SeenGroup     Verdict = "other group"     // a letter of another group
-	SeenScope     Verdict = "other scope"     // its event is another scope's
-	SeenStray     Verdict = "other topic"     // its record is another topic's than the one that was named
-	SeenForeign   Verdict = "not a letter"    //
-	SeenTooLarge  Verdict = "copy too large"  // reopened, but its copy is not taken for its size
-	SeenNoTopic   Verdict = "no retry topic"  // its copy has nowhere to go
-	SeenConflict  Verdict = "another content" // an event of this ID was done, but it was not this one
+	SeenDead      Verdict = "dead"              // given up: reopened and published
+	SeenReopened  Verdict = "reopened"          // reopened, and nobody took up a copy yet: published (again) at the same position
+	SeenNever     Verdict = "never seen"        // published: the gate decides when it comes
+	SeenTooOld    Verdict = "too old"           // the ledger has forgotten what it was: somebody has to decide
+	SeenParked    Verdict = "parked"            // given up at the head of its queue in the ledger: reopened there
+	SeenNoID      Verdict = "no identity"       // published: it has one, if at all, for a handler that was mended
+	SeenDone      Verdict = "already done"      //
+	SeenDiscarded Verdict = "discarded"         // a person gave it up for good
+	SeenReplayed  Verdict = "replayed"          // a dead letter without identity, which was published before
+	SeenPending   Verdict = "pending"           // somebody works on it, or will
+	SeenWaiting   Verdict = "waiting"           // moved to a later attempt
+	SeenTwin      Verdict = "same event"        // another dead letter of the same event and value is the one that is replayed
+	SeenOther     Verdict = "other payload"     // dead letters of one event differ: somebody has to choose
+	SeenOmitted   Verdict = "value omitted"     // the dead letter has no value
+	SeenOften     Verdict = "reopened often"    // it came back each time (T-08)
+	SeenGroup     Verdict = "other group"       // a dead letter of another group
+	SeenScope     Verdict = "other scope"       // its event is another scope's
+	SeenStray     Verdict = "other topic"       // its record is another topic's than the one that was named
+	SeenForeign   Verdict = "not a dead letter" //
+	SeenTooLarge  Verdict = "copy too large"    // reopened, but its copy is not taken for its size
+	SeenNoTopic   Verdict = "no retry topic"    // its copy has nowhere to go
+	SeenConflict  Verdict = "another content"   // an event of this ID was done, but it was not this one
 )
 
-// Action is what a replay does with a letter.
+// Action is what a replay does with a dead letter.
 type Action uint8
 
 // The actions.
@@ -50,7 +50,7 @@ const (
 	ActReopen         // reopen the key, publish at the position that this returns
 	ActPublish        // publish at no position: too old for the ledger, it will not run
 	ActForce          // publish at a position that is not asked for its age
-	ActRecord         // publish, then record that this letter was
+	ActRecord         // publish, then record that this dead letter was
 	ActUnblock        // reopen the key, let the parked event run
 )
 
@@ -62,7 +62,7 @@ func (a Action) String() string { return actionNames[a] }
 // MaxGenerations is how often an event is reopened, or published again, before a replay wants to be told to do it again (T-08).
 const MaxGenerations = 3
 
-// Decisions are what a person says to letters that are left alone otherwise.
+// Decisions are what a person says to dead letters that are left alone otherwise.
 type Decisions struct {
 	// Again is for events that were reopened or published again [MaxGenerations] times before.
 	Again bool
@@ -71,7 +71,7 @@ type Decisions struct {
 	Forgotten bool
 }
 
-// Judged is a letter with a verdict.
+// Judged is a dead letter with a verdict.
 type Judged struct {
 	*Found
 	Verdict Verdict
@@ -95,13 +95,13 @@ type known struct {
 
 // identified returns the key of a dead letter's event. It reports false if the dead letter names none, or not all of it.
 func identified(l *Found) (dedup.Key, bool) {
-	if l.Letter == nil || l.Letter.Key.ID == "" || l.Letter.Key.Type == "" || l.Letter.Key.Validate() != nil {
+	if l.DeadLetter == nil || l.DeadLetter.Key.ID == "" || l.DeadLetter.Key.Type == "" || l.DeadLetter.Key.Validate() != nil {
 		return dedup.Key{}, false
 	}
-	return l.Letter.Key, true
+	return l.DeadLetter.Key, true
 }
 
-// inspect asks all ledgers for the events of some letters.
+// inspect asks all ledgers for the events of some dead letters.
 func (q *Queue) inspect(ctx context.Context, letters ...*Found) (map[dedup.Key][]known, error) {
 	asked := make(map[dedup.Key]bool)
 	for _, l := range letters {
@@ -109,9 +109,9 @@ func (q *Queue) inspect(ctx context.Context, letters ...*Found) (map[dedup.Key][
 		if key, ok := identified(l); ok {
 			asked[key] = true
 		}
-		if l.Letter != nil {
-			asked[letterKey(q.Scope, l.Letter)] = true
-			for _, key := range replayKeys(q.Scope, l.Letter) {
+		if l.DeadLetter != nil {
+			asked[deadLetterKey(q.Scope, l.DeadLetter)] = true
+			for _, key := range replayKeys(q.Scope, l.DeadLetter) {
 				asked[key] = true
 			}
 		}
@@ -153,10 +153,10 @@ func weight(r dedup.Record) int {
 	return slices.Index([]dedup.State{dedup.Claimed, dedup.Waiting, dedup.GivenUp, dedup.Released}, r.State) + 2
 }
 
-var errNoLedgers = errors.New("no ledger was named that could know the events of letters")
+var errNoLedgers = errors.New("no ledger was named that could know the events of dead letters")
 
-// Judge gives letters their verdicts, in one round trip to each ledger, and one more for each that may be parked. s may be
-// nil: then nothing is known of other letters of the same event.
+// Judge gives dead letters their verdicts, in one round trip to each ledger, and one more for each that may be parked. s may be
+// nil: then nothing is known of other dead letters of the same event.
 func (q *Queue) Judge(ctx context.Context, s *Survey, dec Decisions, letters ...*Found) ([]Judged, error) {
 	if len(q.Ledgers) == 0 { // everything would be called never seen, and published
 		return nil, errNoLedgers
@@ -172,11 +172,11 @@ func (q *Queue) Judge(ctx context.Context, s *Survey, dec Decisions, letters ...
 		key, hasKey := identified(l)
 		switch {
 		case j.discarded(found[q.discardKey(l.Place)]):
-		case l.Letter == nil:
+		case l.DeadLetter == nil:
 			j.Verdict, j.Note = SeenForeign, l.Err.Error()
 		case q.foreign(j):
 		case !hasKey:
-			judgeNoID(j, found[letterKey(q.Scope, l.Letter)])
+			judgeNoID(j, found[deadLetterKey(q.Scope, l.DeadLetter)])
 		default:
 			if err := q.judgeEvent(ctx, dec, j, found[key]); err != nil {
 				return nil, err
@@ -195,7 +195,7 @@ func (q *Queue) Judge(ctx context.Context, s *Survey, dec Decisions, letters ...
 	return all, nil
 }
 
-// discarded says whether a person has discarded this very letter.
+// discarded says whether a person has discarded this very dead letter.
 func (j *Judged) discarded(records []known) bool {
 	r, ok := decisive(records)
 	if !ok || !r.Discarded() {
@@ -215,14 +215,14 @@ func (q *Queue) limit(dec Decisions, j *Judged, found map[dedup.Key][]known) {
 	}
 }
 
-// foreign says whether a letter is about something else than what the operator named: another group, topic or scope. Who may
+// foreign says whether a dead letter is about something else than what the operator named: another group, topic or scope. Who may
 // write to the dead-letter topic may write any of them into its headers, and must not reach other groups' events by that (G-03).
 func (q *Queue) foreign(j *Judged) bool {
-	switch l := j.Letter; {
+	switch l := j.DeadLetter; {
 	case l.Group != q.Group:
 		j.Verdict, j.Note = SeenGroup, "written by group "+l.Group
 	case q.Source != "" && l.Message.Topic != q.Source:
-		j.Verdict, j.Note = SeenStray, "its record is of topic "+l.Message.Topic+": --dlq takes letters of all topics"
+		j.Verdict, j.Note = SeenStray, "its record is of topic "+l.Message.Topic+": --dlq takes dead letters of all topics"
 	case l.Key.ID != "" && l.Key.Scope != q.Scope:
 		j.Verdict, j.Note = SeenScope, fmt.Sprintf("of scope %q: give --scope if a handler of this group has it", l.Key.Scope)
 	default:
@@ -236,7 +236,7 @@ func judgeNoID(j *Judged, records []known) {
 	switch {
 	case ok && r.Settled():
 		j.Verdict = SeenReplayed
-	case j.Letter.Omitted:
+	case j.DeadLetter.Omitted:
 		j.omitted()
 	default:
 		j.Verdict, j.Action = SeenNoID, ActRecord
@@ -253,13 +253,13 @@ func (q *Queue) judgeEvent(ctx context.Context, dec Decisions, j *Judged, record
 		}
 	}
 	switch {
-	case !ok && j.Letter.Omitted:
+	case !ok && j.DeadLetter.Omitted:
 		j.omitted()
 		return nil
 	case !ok:
 		judgeForgotten(dec, j)
 		return nil
-	case r.State == dedup.Finished && j.Letter.Class == idem.ClassConflict:
+	case r.State == dedup.Finished && j.DeadLetter.Class == idem.ClassConflict:
 		j.Verdict, j.Note = SeenConflict, "an event with this ID and another content was done: give this one an ID of its own"
 		return nil
 	case r.State == dedup.Finished:
@@ -298,13 +298,13 @@ func (q *Queue) judgeParkedOnly(ctx context.Context, j *Judged) (bool, error) {
 	return false, nil
 }
 
-// judgeForgotten is for events that no ledger knows. Whoever replays a letter that is too old once more without a decision
+// judgeForgotten is for events that no ledger knows. Whoever replays a dead letter that is too old once more without a decision
 // gets it back: the gate would call it too old again (T-08, rule 8).
 func judgeForgotten(dec Decisions, j *Judged) {
 	switch {
 	case dec.Forgotten:
 		j.Verdict, j.Action = SeenNever, ActForce
-	case j.Letter.Class == idem.ClassTooOld:
+	case j.DeadLetter.Class == idem.ClassTooOld:
 		j.Verdict, j.Note = SeenTooOld, "nobody knows whether it was handled: --forgotten lets it run all the same"
 	default:
 		j.Verdict, j.Action = SeenNever, ActPublish
@@ -326,7 +326,7 @@ func (q *Queue) judgeOpen(ctx context.Context, dec Decisions, j *Judged, r known
 		j.Verdict, j.Note = SeenWaiting, "parked in the ledger: its turn comes"
 	case !reopened && r.State == dedup.Waiting:
 		j.Verdict, j.Note = SeenWaiting, "for "+positionText(r.Position)
-	case j.Letter.Omitted:
+	case j.DeadLetter.Omitted:
 		j.omitted()
 	case reopened:
 		j.Verdict, j.Action, j.Note = SeenReopened, ActReopen, "its copy was not taken up yet, or was never sent"
@@ -342,8 +342,8 @@ func findParked(ctx context.Context, j *Judged, l *Ledger) (ok bool, err error) 
 	if !can {
 		return false, nil
 	}
-	key := j.Letter.Key
-	j.lot, j.parked, ok, err = parker.FindParked(ctx, key.Scope, j.Letter.Message.Topic, key)
+	key := j.DeadLetter.Key
+	j.lot, j.parked, ok, err = parker.FindParked(ctx, key.Scope, j.DeadLetter.Message.Topic, key)
 	if err != nil {
 		return false, fmt.Errorf("%s: %w", l.Name, err)
 	}
@@ -351,7 +351,7 @@ func findParked(ctx context.Context, j *Judged, l *Ledger) (ok bool, err error) 
 }
 
 func (j *Judged) omitted() {
-	m := j.Letter.Message
+	m := j.DeadLetter.Message
 	j.Verdict, j.Action = SeenOmitted, ActSkip
 	j.Note = fmt.Sprintf("the record was too large to be copied: fetch it from %s/%d/%d", m.Topic, m.Partition, m.Offset)
 }
@@ -360,8 +360,8 @@ func positionText(p dedup.Position) string {
 	return fmt.Sprintf("generation %d, retry %d", p.Generation, p.Retry)
 }
 
-// Settled reports whether nothing of the letter's event is left to be done, so that the letter may be deleted. conflicts
-// says that letters with another content than what was done may go too.
+// Settled reports whether nothing of the dead letter's event is left to be done, so that the dead letter may be deleted. conflicts
+// says that dead letters with another content than what was done may go too.
 func (j *Judged) Settled(conflicts bool) bool {
 	switch j.Verdict {
 	case SeenDone, SeenDiscarded, SeenReplayed:

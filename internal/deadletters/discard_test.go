@@ -1,4 +1,4 @@
-package letters
+package deadletters
 
 import (
 	"runtime"
@@ -60,7 +60,7 @@ func TestReplay_StopsWithoutARecord_T08(t *testing.T) {
 				nextMillisecond()
 				w.fail(w.newCopies(n)...)
 			}
-			require.Len(t, w.letters(), 1+MaxGenerations)
+			require.Len(t, w.deadLetters(), 1+MaxGenerations)
 			n := len(w.copies())
 			result, err := w.open().Replay(t.Context(), Replay{Producer: w.producer})
 			require.NoError(t, err)
@@ -146,9 +146,9 @@ func TestDiscard_Open(t *testing.T) {
 	_, err := w.store.(dedup.Reopener).Reopen(t.Context(), dedup.Key{Scope: "g", Type: "paid", ID: "e"})
 	require.NoError(t, err)
 	token := dedup.NewToken()
-	reqs := []dedup.Request{{Key: dedup.Key{Scope: "g", Type: "paid", ID: "e"}, Position: dedup.Position{Generation: 1}, Retention: letterMemory}}
+	reqs := []dedup.Request{{Key: dedup.Key{Scope: "g", Type: "paid", ID: "e"}, Position: dedup.Position{Generation: 1}, Retention: deadLetterMemory}}
 	var answers [1]dedup.Answer
-	require.NoError(t, w.store.Claim(t.Context(), token, letterMemory, reqs, answers[:]))
+	require.NoError(t, w.store.Claim(t.Context(), token, deadLetterMemory, reqs, answers[:]))
 	require.True(t, answers[0].Verdict.Held())
 	done, err := w.open().Discard(t.Context(), Discard{Reason: "a test", Each: func(d Discarded) {
 		require.Contains(t, d.Note, "still to be handled")

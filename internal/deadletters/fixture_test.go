@@ -1,4 +1,4 @@
-package letters
+package deadletters
 
 import (
 	"context"
@@ -113,8 +113,8 @@ func (w *world) read(topic string) (all []*idem.Message) {
 	return all
 }
 
-func (w *world) letters() []*idem.Message { return w.read("orders.g.dlq") }
-func (w *world) copies() []*idem.Message  { return w.read("orders.g.retry") }
+func (w *world) deadLetters() []*idem.Message { return w.read("orders.g.dlq") }
+func (w *world) copies() []*idem.Message      { return w.read("orders.g.retry") }
 
 // copiesByID are the generations of the copies of each event.
 func (w *world) copiesByID() map[string][]string {

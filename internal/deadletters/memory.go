@@ -1,4 +1,4 @@
-package letters
+package deadletters
 
 import (
 	"context"
@@ -17,7 +17,7 @@ import (
 const memoryType = "idem.letter"
 
 // letterMemory is how long they are kept: longer than dead letters are.
-const letterMemory = 5 * 365 * 24 * time.Hour
+const deadLetterMemory = 5 * 365 * 24 * time.Hour
 
 func memoryKey(scope string, parts ...string) dedup.Key {
 	key := dedup.Key{Scope: scope, Type: memoryType, ID: dedup.Join(parts...)}
@@ -27,20 +27,20 @@ func memoryKey(scope string, parts ...string) dedup.Key {
 	return key
 }
 
-func originParts(l *idem.Letter) []string {
+func originParts(l *idem.DeadLetter) []string {
 	return []string{l.Message.Topic, strconv.Itoa(int(l.Message.Partition)), strconv.FormatInt(l.Message.Offset, 10)}
 }
 
 // letterKey is by which the store remembers that a dead letter without identity was published again (T-10): where its record came from, and
-// when it failed. Without the time, a letter that came back because its handler was not mended yet would count as replayed, never be
+// when it failed. Without the time, a dead letter that came back because its handler was not mended yet would count as replayed, never be
 // replayed again, and be purged.
-func letterKey(scope string, l *idem.Letter) dedup.Key {
+func deadLetterKey(scope string, l *idem.DeadLetter) dedup.Key {
 	return memoryKey(scope, append(originParts(l), strconv.FormatInt(l.LastFailure.UnixMilli(), 10))...)
 }
 
 // replayKeys are by which the store counts how often a record was published again without being reopened: one key for each time, up to
 // [MaxGenerations]. The time of failure of the dead letter is kept with it, so that a replay that is repeated counts once.
-func replayKeys(scope string, l *idem.Letter) (keys [MaxGenerations]dedup.Key) {
+func replayKeys(scope string, l *idem.DeadLetter) (keys [MaxGenerations]dedup.Key) {
 	for i := range keys {
 		keys[i] = memoryKey(scope, append(originParts(l), "replay", strconv.Itoa(i+1))...)
 	}
@@ -55,12 +55,12 @@ func (q *Queue) discardKey(at Place) dedup.Key {
 
 // replays is how often a record was published again without being reopened, and the key for one more, if that is not counted yet.
 func (q *Queue) replays(l *Found, found map[dedup.Key][]known) (times int, next dedup.Key) {
-	for _, key := range replayKeys(q.Scope, l.Letter) {
+	for _, key := range replayKeys(q.Scope, l.DeadLetter) {
 		records := found[key]
 		if len(records) == 0 {
 			return times, key
 		}
-		if records[0].First.Time.UnixMilli() == l.Letter.LastFailure.UnixMilli() {
+		if records[0].First.Time.UnixMilli() == l.DeadLetter.LastFailure.UnixMilli() {
 			return times, dedup.Key{} // this dead letter was counted before
 		}
 		times++
@@ -70,17 +70,17 @@ func (q *Queue) replays(l *Found, found map[dedup.Key][]known) (times int, next 
 
 // remember notes that a dead letter was published again without being reopened.
 func (r *replayer) remember(ctx context.Context, j *Judged) error {
-	m := j.Letter.Message
+	m := j.DeadLetter.Message
 	note := dedup.Imported{
-		Retention: letterMemory, Origin: dedup.Origin{Topic: m.Topic, Partition: m.Partition, Offset: m.Offset, Time: m.Time},
+		Retention: deadLetterMemory, Origin: dedup.Origin{Topic: m.Topic, Partition: m.Partition, Offset: m.Offset, Time: m.Time},
 	}
 	var notes []dedup.Imported
 	if j.Action == ActRecord {
-		note.Key = letterKey(r.q.Scope, j.Letter)
+		note.Key = deadLetterKey(r.q.Scope, j.DeadLetter)
 		notes = append(notes, note)
 	}
 	if j.count != (dedup.Key{}) {
-		note.Key, note.Origin.Time = j.count, j.Letter.LastFailure
+		note.Key, note.Origin.Time = j.count, j.DeadLetter.LastFailure
 		notes = append(notes, note)
 	}
 	if len(notes) == 0 {

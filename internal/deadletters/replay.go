@@ -1,4 +1,4 @@
-package letters
+package deadletters
 
 import (
 	"context"
@@ -15,7 +15,7 @@ import (
 type Replay struct {
 	// Producer publishes the copies. It must not return before they are safe.
 	Producer idem.Producer
-	// Filter chooses the letters.
+	// Filter chooses the dead letters.
 	Filter    Filter
 	Decisions Decisions
 	// Rate is how many are replayed a second at most, Limit how many in all. Zero or less: no limit.
@@ -23,20 +23,20 @@ type Replay struct {
 	Limit int
 	// Survey is what [Queue.Survey] found out with the same filter. Nil: it is made.
 	Survey *Survey
-	// Each is called with what became of each letter, if it is not nil, one after the other.
+	// Each is called with what became of each dead letter, if it is not nil, one after the other.
 	Each func(Done)
 	// Audit is called once at the end, if it is not nil, with what is to be put on record: topic, group, outcome, replayed and
 	// verdicts. It is called after errors and interruptions too, but not if a survey failed: nothing was done then.
 	Audit func(fields map[string]any)
 }
 
-// Done is what became of a letter.
+// Done is what became of a dead letter.
 type Done struct {
 	// Row has the verdict by which it was replayed or left alone.
 	Row
 	// Replayed says that its event was published, or reopened in its queue.
 	Replayed bool
-	// Err ended the replay at this letter. It may have been published all the same: the next replay does what is left to be done.
+	// Err ended the replay at this dead letter. It may have been published all the same: the next replay does what is left to be done.
 	Err error
 }
 
@@ -46,12 +46,12 @@ type Result struct {
 	Group     string          `json:"group"`
 	Scanned   int             `json:"scanned"`
 	Replayed  int             `json:"replayed"` // published, or reopened in their queues
-	Verdicts  map[Verdict]int `json:"verdicts"` // of all letters that were chosen
+	Verdicts  map[Verdict]int `json:"verdicts"` // of all dead letters that were chosen
 	Attention []Attention     `json:"attention"`
 	Outcome   string          `json:"outcome"` // of [OutcomeOf]
 }
 
-// Attention is a letter that was not replayed and will not be until somebody does something about it.
+// Attention is a dead letter that was not replayed and will not be until somebody does something about it.
 type Attention struct {
 	Record  string  `json:"record"`
 	Verdict Verdict `json:"verdict"`
@@ -68,7 +68,7 @@ func (q *Queue) NoResult(scanned int) Result {
 	}
 }
 
-// replayer replays letters one after the other.
+// replayer replays dead letters one after the other.
 type replayer struct {
 	q       *Queue
 	what    Replay
@@ -78,12 +78,12 @@ type replayer struct {
 	result  Result
 }
 
-// Replay reopens the event of each letter in its ledger, then publishes a copy of the letter to the group's own retry topic,
+// Replay reopens the event of each dead letter in its ledger, then publishes a copy of the dead letter to the group's own retry topic,
 // which no other group reads. It may be interrupted by ctx, or die, and be repeated: an event that was reopened keeps its
 // position until a copy is taken up, and the gate lets one copy of a position run. What was handled is left alone. What was begun
-// with one letter is finished, in at most a minute, before ctx ends it.
+// with one dead letter is finished, in at most a minute, before ctx ends it.
 //
-// Two replays at the same time do no harm to events with an identity. Letters without one are published by both: let one run
+// Two replays at the same time do no harm to events with an identity. Dead letters without one are published by both: let one run
 // at a time.
 //
 // An error that matches [ErrNoRetryTopic] says that copies had nowhere to go; what could be replayed was. Any other error ends
@@ -137,7 +137,7 @@ func OutcomeOf(ctx context.Context, err error) string {
 	}
 }
 
-// one replays a letter, if its event is open for that.
+// one replays a dead letter, if its event is open for that.
 func (r *replayer) one(ctx context.Context, l *Found) error {
 	for try := 1; ; try++ {
 		all, err := r.q.Judge(ctx, r.what.Survey, r.what.Decisions, l)
@@ -162,16 +162,16 @@ func (r *replayer) one(ctx context.Context, l *Found) error {
 		switch {
 		case errors.Is(err, dedup.ErrNotDead) && try < 5: // somebody was quicker
 			continue
-		case errors.Is(err, ErrNoRetryTopic): // others go on: the letter may be anybody's (G-03)
+		case errors.Is(err, ErrNoRetryTopic): // others go on: the dead letter may be anybody's (G-03)
 			j.Verdict, j.Note, r.missing = SeenNoTopic, err.Error(), err
 			r.skipped(j)
 			return nil
 		case errors.Is(err, idem.ErrTooLarge):
-			j.Verdict, j.Note = SeenTooLarge, fmt.Sprintf("raise max.message.bytes of %s and replay again: %v", idem.RetryTopic(l.Letter.Message.Topic, r.q.Group, 0), err)
+			j.Verdict, j.Note = SeenTooLarge, fmt.Sprintf("raise max.message.bytes of %s and replay again: %v", idem.RetryTopic(l.DeadLetter.Message.Topic, r.q.Group, 0), err)
 			r.skipped(j)
 			return nil
 		case err != nil:
-			return r.failed(*j, fmt.Errorf("letter %s: %w", l.Place, err))
+			return r.failed(*j, fmt.Errorf("dead letter %s: %w", l.Place, err))
 		}
 		r.result.Verdicts[j.Verdict]++
 		r.result.Replayed++
@@ -214,10 +214,10 @@ func (r *replayer) skipped(j *Judged) {
 	}
 }
 
-// stepTimeout bounds what is done for one letter. What was begun is finished, whoever interrupts.
+// stepTimeout bounds what is done for one dead letter. What was begun is finished, whoever interrupts.
 const stepTimeout = time.Minute
 
-// do is the replay of one letter: first the ledger, then Kafka, then what says that it was done. Whoever dies in between has
+// do is the replay of one dead letter: first the ledger, then Kafka, then what says that it was done. Whoever dies in between has
 // left the event open at a position that the next replay is given again.
 func (r *replayer) do(ctx context.Context, j *Judged) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stepTimeout)
@@ -225,14 +225,14 @@ func (r *replayer) do(ctx context.Context, j *Judged) error {
 	if j.Action == ActUnblock {
 		return r.unblock(ctx, j)
 	}
-	if err := r.haveTopic(idem.RetryTopic(j.Letter.Message.Topic, r.q.Group, 0)); err != nil {
+	if err := r.haveTopic(idem.RetryTopic(j.DeadLetter.Message.Topic, r.q.Group, 0)); err != nil {
 		return err
 	}
 	position, err := r.position(ctx, j)
 	if err != nil {
 		return err
 	}
-	m, err := j.Letter.Redrive(position)
+	m, err := j.DeadLetter.Redrive(position)
 	if err != nil {
 		return err
 	}
@@ -248,7 +248,7 @@ func (r *replayer) position(ctx context.Context, j *Judged) (dedup.Position, err
 	case ActReopen:
 		return r.reopen(ctx, j)
 	case ActForce:
-		return dedup.Position{Generation: j.Letter.Generation + 1}, nil
+		return dedup.Position{Generation: j.DeadLetter.Generation + 1}, nil
 	default:
 		return dedup.Position{}, nil
 	}
@@ -259,7 +259,7 @@ func (r *replayer) reopen(ctx context.Context, j *Judged) (dedup.Position, error
 	if !ok {
 		return dedup.Position{}, fmt.Errorf("%s cannot reopen events", j.ledger.Name)
 	}
-	return reopener.Reopen(ctx, j.Letter.Key)
+	return reopener.Reopen(ctx, j.DeadLetter.Key)
 }
 
 // unblock lets the owner of the partition take the event up again, in the order of its Kafka key. That it was moved
@@ -268,7 +268,7 @@ func (r *replayer) unblock(ctx context.Context, j *Judged) error {
 	e := j.parked
 	position, err := r.reopen(ctx, j)
 	if errors.Is(err, dedup.ErrNotDead) && j.recordless {
-		position, err = dedup.Position{Generation: max(e.Position.Generation, j.Letter.Generation) + 1}, nil
+		position, err = dedup.Position{Generation: max(e.Position.Generation, j.DeadLetter.Generation) + 1}, nil
 	}
 	if err != nil {
 		return err

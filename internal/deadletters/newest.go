@@ -1,4 +1,4 @@
-package letters
+package deadletters
 
 import (
 	"cmp"
@@ -15,7 +15,7 @@ type Page struct {
 	Rows []Row
 	// Scanned counts the records that were read.
 	Scanned int
-	// More says that not all was read: older letters may match.
+	// More says that not all was read: older dead letters may match.
 	More bool
 }
 
@@ -28,7 +28,7 @@ const (
 	largePart = 8192
 )
 
-// Newest returns what f chooses, the letters that were written last first, at most limit of them ([DefaultPage] if it is zero or
+// Newest returns what f chooses, the dead letters that were written last first, at most limit of them ([DefaultPage] if it is zero or
 // less). It reads the partitions backwards, part by part, so that the first page of a long topic does not take as long as the
 // whole. When ctx ends, what was found so far is returned with the error, and is the newest of each partition.
 func (q *Queue) Newest(ctx context.Context, f Filter, limit int) (Page, error) {
@@ -58,7 +58,7 @@ type tail struct {
 	found int
 }
 
-// dated is a letter of a page.
+// dated is a dead letter of a page.
 type dated struct {
 	at    time.Time
 	place Place

@@ -39,7 +39,7 @@ func soak(short, long int) int {
 }
 
 // foreign are names of headers that a producer may have used for its own ends, ours among them. The one form that is left
-// out is what begins with idem-original-idem-: it cannot be told from what a letter puts aside.
+// out is what begins with idem-original-idem-: it cannot be told from what a dead letter puts aside.
 var foreign = []string{
 	"", "h", "h", "H", "trace", "idem-", "idem-x", "idem-X", "idem", "IDEM-error", "idem-original", "idem-original-",
 	"idem-original-x", "idem-original-idem", idem.HeaderTopic, idem.HeaderPartition, idem.HeaderOffset, idem.HeaderTime, idem.HeaderGroup,
@@ -100,14 +100,14 @@ func newGivingUp(t *testing.T) *bench {
 	return b
 }
 
-// giveUp settles m and returns the one letter that comes of it.
+// giveUp settles m and returns the one dead letter that comes of it.
 func (b *bench) giveUp(m *idem.Message) *idem.Message {
 	b.t.Helper()
 	b.sent.mu.Lock()
 	b.sent.msgs = nil
 	b.sent.mu.Unlock()
 	require.NoError(b.t, b.p.Handle(b.t.Context(), m))
-	letters := b.sent.letters()
+	letters := b.sent.deadLetters()
 	require.Len(b.t, letters, 1)
 	return letters[0]
 }
@@ -132,9 +132,9 @@ func clone(m *idem.Message) *idem.Message {
 	return &c
 }
 
-// T-09: whatever a record is made of, its letter gives it back byte for byte, and so does the copy that a redrive makes of
-// the letter, and the letter of that copy.
-func TestLetters_RoundTrip_T09(t *testing.T) {
+// T-09: whatever a record is made of, its dead letter gives it back byte for byte, and so does the copy that a redrive makes of
+// the dead letter, and the dead letter of that copy.
+func TestDeadLetters_RoundTrip_T09(t *testing.T) {
 	n := soak(500, 10_000)
 	rng, seed := newSeed(t)
 	b := newGivingUp(t)
@@ -144,7 +144,7 @@ func TestLetters_RoundTrip_T09(t *testing.T) {
 		want := clone(m)
 		letter := b.giveUp(m)
 		requireSame(t, want, m) // what was delivered is not written to
-		l, err := idem.ParseLetter(letter)
+		l, err := idem.ParseDeadLetter(letter)
 		require.NoError(t, err, "record %d: %+v", i, want)
 		requireSame(t, want, l.Message)
 		require.False(t, l.Omitted)
@@ -152,11 +152,11 @@ func TestLetters_RoundTrip_T09(t *testing.T) {
 
 		redriven, err := l.Redrive(b.reopen(l))
 		require.NoError(t, err)
-		again, err := idem.ParseLetter(redriven)
+		again, err := idem.ParseDeadLetter(redriven)
 		require.NoError(t, err)
 		requireSame(t, want, again.Message)
 
-		last, err := idem.ParseLetter(b.giveUp(redriven))
+		last, err := idem.ParseDeadLetter(b.giveUp(redriven))
 		require.NoError(t, err)
 		requireSame(t, want, last.Message)
 		require.Equal(t, l.Class, last.Class)
@@ -165,8 +165,8 @@ func TestLetters_RoundTrip_T09(t *testing.T) {
 	require.Len(t, classes, 3, "with an identity, with none, with two: %v", classes)
 }
 
-// reopen lets the event of a letter run again, if it has an identity.
-func (b *bench) reopen(l *idem.Letter) dedup.Position {
+// reopen lets the event of a dead letter run again, if it has an identity.
+func (b *bench) reopen(l *idem.DeadLetter) dedup.Position {
 	b.t.Helper()
 	if l.Key.ID == "" {
 		return dedup.Position{}
@@ -187,8 +187,8 @@ func size(m *idem.Message) int {
 	return n
 }
 
-// T-04: fifty redrives of a letter leave its size as it was, and its record.
-func TestLetters_FiftyRedrives_T04(t *testing.T) {
+// T-04: fifty redrives of a dead letter leave its size as it was, and its record.
+func TestDeadLetters_FiftyRedrives_T04(t *testing.T) {
 	const rounds = 50
 	n := soak(20, 400)
 	rng, seed := newSeed(t)
@@ -199,7 +199,7 @@ func TestLetters_FiftyRedrives_T04(t *testing.T) {
 		letter := b.giveUp(m)
 		first := size(letter)
 		for round := range rounds {
-			l, err := idem.ParseLetter(letter)
+			l, err := idem.ParseDeadLetter(letter)
 			require.NoError(t, err)
 			copied, err := l.Redrive(b.reopen(l))
 			require.NoError(t, err)
@@ -207,16 +207,16 @@ func TestLetters_FiftyRedrives_T04(t *testing.T) {
 			letter = b.giveUp(copied)
 			require.Equal(t, first, size(letter), "round %d of %+v: %+v", round, want, letter)
 		}
-		l, err := idem.ParseLetter(letter)
+		l, err := idem.ParseDeadLetter(letter)
 		require.NoError(t, err)
 		requireSame(t, want, l.Message)
 	}
 	t.Logf("soak: TestLetters_FiftyRedrives_T04 seed=%d size=%d kills=0 cuts=0 rebalances=0 outcome=same size after %d redrives", seed, n, rounds)
 }
 
-// T-04: a record that is as large as can be comes back as a letter, or as a pointer to it, which can be read and says that
+// T-04: a record that is as large as can be comes back as a dead letter, or as a pointer to it, which can be read and says that
 // there is nothing to redrive.
-func TestLetters_AsLargeAsCanBe_T04(t *testing.T) {
+func TestDeadLetters_AsLargeAsCanBe_T04(t *testing.T) {
 	const limit = 1 << 20
 	for over, omitted := range map[int]bool{100: true, 2000: false} {
 		b := newGivingUp(t)
@@ -227,7 +227,7 @@ func TestLetters_AsLargeAsCanBe_T04(t *testing.T) {
 			return nil
 		}
 		m := &idem.Message{Topic: "orders", Offset: 7, Key: []byte("k"), Value: []byte(strings.Repeat("x", limit-over)), Time: time.UnixMilli(1)}
-		l, err := idem.ParseLetter(b.giveUp(m))
+		l, err := idem.ParseDeadLetter(b.giveUp(m))
 		require.NoError(t, err)
 		require.Equal(t, omitted, l.Omitted)
 		if !omitted {

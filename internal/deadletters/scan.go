@@ -1,4 +1,4 @@
-package letters
+package deadletters
 
 import (
 	"cmp"
@@ -40,7 +40,7 @@ func ParsePlace(text string) (Place, error) {
 	return Place{int32(p), o}, nil
 }
 
-// Filter chooses dead letters. The zero value chooses all, and records that are no letters too.
+// Filter chooses dead letters. The zero value chooses all, and records that are no dead letters too.
 type Filter struct {
 	// Scope, Types and ID are those of the event. What could not be decoded has no identity, and is found by the ID that its record has
 	// where all have it by default (idem.StandardID), in whatever scope.
@@ -49,10 +49,10 @@ type Filter struct {
 	ID    string
 	// Classes are those of the errors.
 	Classes []string
-	// At names records, and is all that is read then. So a replay takes one that is named although other letters of its event
+	// At names records, and is all that is read then. So a replay takes one that is named although other dead letters of its event
 	// have another value: naming it is the decision between them.
 	At []Place
-	// Twins says that naming records is no such decision, as for all rows of a list at once: a letter is left alone if another one
+	// Twins says that naming records is no such decision, as for all rows of a list at once: a dead letter is left alone if another one
 	// of its event differs, named or not. The whole topic is read for that.
 	Twins bool
 	// Since and Until bound the time of the last failure: Since <= t < Until.
@@ -65,34 +65,34 @@ type Found struct {
 	// Topic is the dead-letter topic.
 	Topic  string
 	Record *idem.Message
-	// Letter is what the record says, nil if it is not a letter, and Err says why not.
-	Letter *idem.Letter
-	Err    error
+	// DeadLetter is what the record says, nil if it is not a dead letter, and Err says why not.
+	DeadLetter *idem.DeadLetter
+	Err        error
 }
 
 // Failed is when the event failed for the last time, as well as that is known.
 func (l *Found) Failed() time.Time {
-	if l.Letter == nil || l.Letter.LastFailure.IsZero() {
+	if l.DeadLetter == nil || l.DeadLetter.LastFailure.IsZero() {
 		return l.Record.Time
 	}
-	return l.Letter.LastFailure
+	return l.DeadLetter.LastFailure
 }
 
-// sameEvents reports whether f chooses l by nothing but what all letters of one event have in common.
+// sameEvents reports whether f chooses l by nothing but what all dead letters of one event have in common.
 func (f *Filter) sameEvents(l *Found) bool {
-	if l.Letter == nil {
+	if l.DeadLetter == nil {
 		return f.Scope == "" && len(f.Types) == 0 && f.ID == ""
 	}
-	key := l.Letter.Key
+	key := l.DeadLetter.Key
 	if key.ID == "" {
-		return f.sameFound(l.Letter)
+		return f.sameFound(l.DeadLetter)
 	}
 	return (f.Scope == "" || f.Scope == key.Scope) && (f.ID == "" || f.ID == key.ID) &&
 		(len(f.Types) == 0 || slices.Contains(f.Types, key.Type))
 }
 
-// sameFound is sameEvents of a letter without identity, by what was found of its event.
-func (f *Filter) sameFound(l *idem.Letter) bool {
+// sameFound is sameEvents of a dead letter without identity, by what was found of its event.
+func (f *Filter) sameFound(l *idem.DeadLetter) bool {
 	found := f.Scope == "" && (f.ID == "" || f.ID == l.ID) && (len(f.Types) == 0 || slices.Contains(f.Types, l.Type))
 	return found || f.ID != "" && f.carriedBy(l.Message)
 }
@@ -114,7 +114,7 @@ func (f *Filter) match(l *Found) bool {
 	if !f.sameEvents(l) {
 		return false
 	}
-	if len(f.Classes) > 0 && (l.Letter == nil || !slices.Contains(f.Classes, string(l.Letter.Class))) {
+	if len(f.Classes) > 0 && (l.DeadLetter == nil || !slices.Contains(f.Classes, string(l.DeadLetter.Class))) {
 		return false
 	}
 	if len(f.At) > 0 && !slices.Contains(f.At, l.Place) {
@@ -183,8 +183,8 @@ var legalTopic = regexp.MustCompile(`^[a-zA-Z0-9._-]{1,249}$`)
 
 func foundIn(m *idem.Message) *Found {
 	l := &Found{Place: Place{m.Partition, m.Offset}, Topic: m.Topic, Record: m}
-	if l.Letter, l.Err = idem.ParseLetter(m); l.Err == nil && !legalTopic.MatchString(l.Letter.Message.Topic) {
-		l.Letter, l.Err = nil, fmt.Errorf("%w: header %s: not the name of a topic", idem.ErrNotALetter, idem.HeaderTopic) // G-03
+	if l.DeadLetter, l.Err = idem.ParseDeadLetter(m); l.Err == nil && !legalTopic.MatchString(l.DeadLetter.Message.Topic) {
+		l.DeadLetter, l.Err = nil, fmt.Errorf("%w: header %s: not the name of a topic", idem.ErrNotDeadLetter, idem.HeaderTopic) // G-03
 	}
 	return l
 }

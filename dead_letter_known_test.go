@@ -15,7 +15,7 @@ import (
 )
 
 // A dead letter says what was found of an event. It has a key only if all of the key was.
-func TestLetter_KeepsWhatWasFound(t *testing.T) {
+func TestDeadLetter_KeepsWhatWasFound(t *testing.T) {
 	withTenant := idem.Tenant(idem.FromHeader("tenant"))
 	for name, c := range map[string]struct {
 		value   string
@@ -51,8 +51,8 @@ func TestLetter_KeepsWhatWasFound(t *testing.T) {
 				b.on(succeed, c.opts...)
 				m := &idem.Message{Topic: "orders", Offset: 7, Value: []byte(c.value), Headers: c.headers, Time: time.UnixMilli(1).UTC()}
 				require.NoError(t, b.start().Handle(t.Context(), m))
-				require.Equal(t, []string{"letter: " + string(c.class)}, b.all(), "the store was not touched (rule 6)")
-				l, err := idem.ParseLetter(b.sent.letters()[0])
+				require.Equal(t, []string{"dead letter: " + string(c.class)}, b.all(), "the store was not touched (rule 6)")
+				l, err := idem.ParseDeadLetter(b.sent.deadLetters()[0])
 				require.NoError(t, err)
 				require.Equal(t, c.class, l.Class)
 				require.Equal(t, c.key, l.Key)
@@ -66,7 +66,7 @@ func TestLetter_KeepsWhatWasFound(t *testing.T) {
 }
 
 // What could not be decoded is replayed under its key, and does not stand in the way of a good copy of its event (rule 6).
-func TestLetter_UndecodableUsesNoIDUp(t *testing.T) {
+func TestDeadLetter_UndecodableUsesNoIDUp(t *testing.T) {
 	for _, first := range []string{"replay", "good copy"} {
 		inBubble(t, func(t *testing.T, b *bench) {
 			mended := false
@@ -78,13 +78,13 @@ func TestLetter_UndecodableUsesNoIDUp(t *testing.T) {
 			}))
 			p := b.start()
 			require.NoError(t, p.Handle(t.Context(), message("e1", 1)))
-			l, err := idem.ParseLetter(b.sent.letters()[0])
+			l, err := idem.ParseDeadLetter(b.sent.deadLetters()[0])
 			require.NoError(t, err)
 			again, err := l.Redrive(dedup.Position{})
 			require.NoError(t, err)
 			require.NoError(t, p.Handle(t.Context(), again), "replayed too early")
-			require.Len(t, b.sent.letters(), 2)
-			require.Equal(t, "orders.g.dlq", b.sent.letters()[1].Topic)
+			require.Len(t, b.sent.deadLetters(), 2)
+			require.Equal(t, "orders.g.dlq", b.sent.deadLetters()[1].Topic)
 			mended = true
 			msgs := []*idem.Message{again, message("e1", 9)}
 			if first == "good copy" {
@@ -94,14 +94,14 @@ func TestLetter_UndecodableUsesNoIDUp(t *testing.T) {
 				require.NoError(t, p.Handle(t.Context(), m))
 			}
 			require.Equal(t, 1, b.count("run 1"), "%v", b.all())
-			require.Len(t, b.sent.letters(), 2)
+			require.Len(t, b.sent.deadLetters(), 2)
 		})
 	}
 }
 
 // A handler loses the option Tombstones while a tombstone of its waits for a delayed retry. The copy is dead-lettered and the store
 // knows it, so that nothing waits for ever; a release that takes tombstones again has it replayed.
-func TestLetter_DelayedTombstoneThatNobodyTakes(t *testing.T) {
+func TestDeadLetter_DelayedTombstoneThatNobodyTakes(t *testing.T) {
 	tombstone := &idem.Message{
 		Topic: "orders", Partition: 1, Offset: 3, Key: []byte("k"), Headers: headers("event-id", "e1", "event-type", "paid"), Time: time.UnixMilli(1).UTC(),
 	}
@@ -114,7 +114,7 @@ func TestLetter_DelayedTombstoneThatNobodyTakes(t *testing.T) {
 		b.on(succeed, once, order)
 	}
 	dead := func(t *testing.T, b *bench, l *idem.Message) dedup.Position {
-		letter, err := idem.ParseLetter(l)
+		letter, err := idem.ParseDeadLetter(l)
 		require.NoError(t, err)
 		require.Equal(t, idem.ClassUndecodable, letter.Class)
 		require.Contains(t, letter.Error, "tombstones")
@@ -135,15 +135,15 @@ func TestLetter_DelayedTombstoneThatNobodyTakes(t *testing.T) {
 				b.router.NotFound(func(context.Context, *idem.Message) error { b.add("fallback"); return nil })
 			}
 			p := b.start()
-			require.NoError(t, p.Handle(t.Context(), b.sent.letters()[0]))
-			require.Len(t, b.sent.letters(), 2)
-			position := dead(t, b, b.sent.letters()[1])
+			require.NoError(t, p.Handle(t.Context(), b.sent.deadLetters()[0]))
+			require.Len(t, b.sent.deadLetters(), 2)
+			position := dead(t, b, b.sent.deadLetters()[1])
 			require.Zero(t, b.count("fallback"))
 			require.NoError(t, p.Close())
 
 			b.router = idem.NewRouter()
 			b.on(succeed, idem.Tombstones())
-			letter, err := idem.ParseLetter(b.sent.letters()[1])
+			letter, err := idem.ParseDeadLetter(b.sent.deadLetters()[1])
 			require.NoError(t, err)
 			again, err := letter.Redrive(position)
 			require.NoError(t, err)
@@ -158,12 +158,12 @@ func TestLetter_DelayedTombstoneThatNobodyTakes(t *testing.T) {
 			stop := b.takesUp()
 			time.Sleep(time.Minute)
 			synctest.Wait()
-			require.Len(t, b.sent.letters(), 1)
+			require.Len(t, b.sent.deadLetters(), 1)
 			_, parked, ok, err := b.store.FindParked(t.Context(), "g", "orders", dedup.Key{Scope: "g", Type: "paid", ID: "e1"})
 			require.NoError(t, err)
 			require.True(t, ok)
 			require.True(t, parked.Blocked, "it blocks its queue like any other dead head")
-			dead(t, b, b.sent.letters()[0])
+			dead(t, b, b.sent.deadLetters()[0])
 			stop()
 		})
 	})
@@ -173,9 +173,9 @@ func TestLetter_DelayedTombstoneThatNobodyTakes(t *testing.T) {
 			b.router = idem.NewRouter()
 			idem.On(b.router, "refunded", succeed)
 			b.router.NotFound(func(context.Context, *idem.Message) error { b.add("fallback"); return nil })
-			require.NoError(t, b.start().Handle(t.Context(), b.sent.letters()[0]))
-			require.Len(t, b.sent.letters(), 2)
-			letter, err := idem.ParseLetter(b.sent.letters()[1])
+			require.NoError(t, b.start().Handle(t.Context(), b.sent.deadLetters()[0]))
+			require.Len(t, b.sent.deadLetters(), 2)
+			letter, err := idem.ParseDeadLetter(b.sent.deadLetters()[1])
 			require.NoError(t, err)
 			require.Equal(t, idem.ClassNoType, letter.Class)
 			require.Equal(t, "e1", letter.ID)
@@ -194,7 +194,7 @@ func TestLetter_DelayedTombstoneThatNobodyTakes(t *testing.T) {
 }
 
 // What lies in a retry topic and is no copy goes to the dead-letter topic of its source, which there is, whatever its headers say.
-func TestLetter_NotACopyGoesWhereItsSourceGoes(t *testing.T) {
+func TestDeadLetter_NotACopyGoesWhereItsSourceGoes(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.on(succeed, idem.RetryTopics(time.Minute))
 		p := b.start()
@@ -212,18 +212,18 @@ func TestLetter_NotACopyGoesWhereItsSourceGoes(t *testing.T) {
 			for _, m := range []*idem.Message{plain, forged, broken} {
 				m.Topic = topic
 				require.NoError(t, p.Handle(t.Context(), m))
-				sent := b.sent.letters()
+				sent := b.sent.deadLetters()
 				l := sent[len(sent)-1]
 				require.Equal(t, string(idem.ClassNotACopy), headerOf(l, idem.HeaderErrorClass))
 				require.Equal(t, "orders.g.dlq", l.Topic)
-				letter, err := idem.ParseLetter(l)
+				letter, err := idem.ParseDeadLetter(l)
 				require.NoError(t, err)
 				require.Equal(t, topic, letter.Message.Topic, "where it lies")
 				require.Equal(t, dedup.Key{}, letter.Key)
 			}
 		}
-		require.Len(t, b.sent.letters(), 6)
-		letter, err := idem.ParseLetter(b.sent.letters()[0])
+		require.Len(t, b.sent.deadLetters(), 6)
+		letter, err := idem.ParseDeadLetter(b.sent.deadLetters()[0])
 		require.NoError(t, err)
 		require.Equal(t, "e1", letter.ID)
 		require.Equal(t, "paid", letter.Type)
@@ -231,7 +231,7 @@ func TestLetter_NotACopyGoesWhereItsSourceGoes(t *testing.T) {
 }
 
 // A record too large for the dead-letter topic: its pointer goes there too.
-func TestLetter_PointerOfWhatIsNoCopy(t *testing.T) {
+func TestDeadLetter_PointerOfWhatIsNoCopy(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.sent.fail = func(m *idem.Message) error {
 			if len(m.Value) > 0 {
@@ -243,6 +243,6 @@ func TestLetter_PointerOfWhatIsNoCopy(t *testing.T) {
 		m := message("e1", 1)
 		m.Topic = "orders.g.retry.1m"
 		require.NoError(t, b.start().Handle(t.Context(), m))
-		require.Equal(t, "orders.g.dlq", b.sent.letters()[0].Topic)
+		require.Equal(t, "orders.g.dlq", b.sent.deadLetters()[0].Topic)
 	})
 }

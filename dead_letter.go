@@ -65,7 +65,7 @@ const (
 	HeaderHeadersOmitted = "idem-headers-omitted" // number of headers left out with it
 )
 
-// maxErrorText bounds the text of an error in a letter (T-04).
+// maxErrorText bounds the text of an error in a dead letter (T-04).
 const maxErrorText = 1 << 10
 
 // failure is why a message is given up.
@@ -80,16 +80,16 @@ type failure struct {
 	first, last time.Time
 }
 
-// letter copies m, byte for byte, and says where it comes from and why.
-func (p *Processor) letter(m *Message, f failure) *Message {
+// dead letter copies m, byte for byte, and says where it comes from and why.
+func (p *Processor) deadLetter(m *Message, f failure) *Message {
 	return &Message{
 		Topic: p.DeadLetterTopic(m.Topic), Key: m.Key, Value: m.Value, Time: m.Time,
-		Headers: append(keptHeaders(m.Headers), p.letterHeaders(m, f)...),
+		Headers: append(keptHeaders(m.Headers), p.deadLetterHeaders(m, f)...),
 	}
 }
 
 // keptHeaders are those of the record. Foreign ones with our prefix are never trusted and move aside (G-03, rule 44). In a
-// letter that was published again they take the place of what moved aside the last time, so that letters of letters
+// dead letter that was published again they take the place of what moved aside the last time, so that dead letters of dead letters
 // do not grow (T-04).
 func keptHeaders(headers []Header) []Header {
 	aside := make(map[string]bool)
@@ -111,7 +111,7 @@ func keptHeaders(headers []Header) []Header {
 	return kept
 }
 
-func (p *Processor) letterHeaders(m *Message, f failure) []Header {
+func (p *Processor) deadLetterHeaders(m *Message, f failure) []Header {
 	h := history{key: f.key, id: f.id, typ: f.typ, class: f.class, err: p.errorText(f.err), attempts: f.attempts, first: f.first, last: f.last}
 	h.position.Generation = f.generation
 	hs := h.headers(m, p.cfg.Group)
@@ -121,10 +121,10 @@ func (p *Processor) letterHeaders(m *Message, f failure) []Header {
 	return hs
 }
 
-// pointer is a letter without the value, for a record that is too large to be copied: the origin headers say where it
+// pointer is a dead letter without the value, for a record that is too large to be copied: the origin headers say where it
 // is. A last resort, logged as such (T-04, rule 45).
 func (p *Processor) pointer(m *Message, f failure) *Message {
-	l := &Message{Topic: p.DeadLetterTopic(m.Topic), Key: m.Key, Time: m.Time, Headers: p.letterHeaders(m, f)}
+	l := &Message{Topic: p.DeadLetterTopic(m.Topic), Key: m.Key, Time: m.Time, Headers: p.deadLetterHeaders(m, f)}
 	if len(l.Key) > maxErrorText {
 		l.Key = nil
 	}
@@ -157,12 +157,12 @@ func cutText(s string, n int) string {
 	return strings.ToValidUTF8(s, "\uFFFD")
 }
 
-// sendLetter publishes until the letter is acknowledged (T-01), or until ctx or the patience of the call ends.
-func (p *Processor) sendLetter(ctx context.Context, pat *patience, m *Message, f failure) error {
+// sendLetter publishes until the dead letter is acknowledged (T-01), or until ctx or the patience of the call ends.
+func (p *Processor) publishDeadLetter(ctx context.Context, pat *patience, m *Message, f failure) error {
 	if p.cfg.Producer == nil {
 		return fmt.Errorf("%w: %s/%d/%d is to be dead-lettered (%s): %w", ErrNoProducer, m.Topic, m.Partition, m.Offset, f.class, f.err)
 	}
-	l, omitted := p.letter(m, f), false
+	l, omitted := p.deadLetter(m, f), false
 	err := p.publish(ctx, pat, "dead letters", func(ctx context.Context) error {
 		err := p.produce(ctx, l)
 		if errors.Is(err, ErrTooLarge) {
@@ -182,7 +182,7 @@ func (p *Processor) sendLetter(ctx context.Context, pat *patience, m *Message, f
 	if err != nil {
 		return err
 	}
-	attrs := append(p.messageAttrs(m, f.key), "class", f.class, "letter", l.Topic, "error", p.errorText(f.err))
+	attrs := append(p.messageAttrs(m, f.key), "class", f.class, "dead_letter_topic", l.Topic, "error", p.errorText(f.err))
 	p.log.ErrorContext(ctx, "event dead-lettered", attrs...)
 	for _, o := range p.obs.deadLetter {
 		o.ObserveDeadLetter(ctx, DeadLetterEvent{Group: p.cfg.Group, Message: m, Key: f.key, Topic: l.Topic, Class: f.class, Err: f.err, Omitted: omitted})
@@ -210,12 +210,12 @@ func (p *Processor) publish(ctx context.Context, pat *patience, what string, sen
 	}
 }
 
-// produce sends one message. It outlives a stop by a moment, since a letter that was begun had better be finished.
+// produce sends one message. It outlives a stop by a moment, since a dead letter that was begun had better be finished.
 func (p *Processor) produce(ctx context.Context, l *Message) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), produceTimeout)
 	defer cancel()
 	return p.cfg.Producer.Produce(ctx, l)
 }
 
-// produceTimeout bounds one attempt to send a letter.
+// produceTimeout bounds one attempt to send a dead letter.
 const produceTimeout = 10 * time.Second

@@ -1,4 +1,4 @@
-package letters
+package deadletters
 
 import (
 	"context"
@@ -51,7 +51,7 @@ func TestReplay_IdentityChanged(t *testing.T) {
 
 			old := 0
 			_, err = w.open().EachJudged(t.Context(), Filter{}, nil, Decisions{}, func(j *Judged) (bool, error) {
-				if j.Letter.Key.Tenant != "" {
+				if j.DeadLetter.Key.Tenant != "" {
 					require.Equal(t, SeenDead, j.Verdict, "it is dead under its new key, and can be replayed")
 					return true, nil
 				}
@@ -63,7 +63,7 @@ func TestReplay_IdentityChanged(t *testing.T) {
 			})
 			require.NoError(t, err)
 			require.Equal(t, 2, old)
-			require.Len(t, w.letters(), outcome.dead)
+			require.Len(t, w.deadLetters(), outcome.dead)
 			n := len(w.copies())
 			again, err := w.open().Replay(t.Context(), Replay{Producer: w.producer, Filter: Filter{Classes: []string{string(idem.ClassPermanent)}}})
 			require.NoError(t, err)

@@ -1,4 +1,4 @@
-package letters
+package deadletters
 
 import (
 	"context"
@@ -9,13 +9,13 @@ import (
 
 // Plan says what a replay would do.
 type Plan struct {
-	// Rows are the letters that the filter chose, in order, with their verdicts.
+	// Rows are the dead letters that the filter chose, in order, with their verdicts.
 	Rows []Row
 	// More says that there are others, which were not judged.
 	More bool
 	// Counts are the verdicts of Rows.
 	Counts map[Verdict]int
-	// Scanned counts the records that were read, Matched the letters that the filter chooses.
+	// Scanned counts the records that were read, Matched the dead letters that the filter chooses.
 	Scanned, Matched int
 	// RetryTopics would take the copies, Missing are those of them that do not exist: copies have nowhere to go without them.
 	RetryTopics, Missing []string
@@ -62,11 +62,11 @@ func (q *Queue) missing(topics []string) (missing []string, err error) {
 	return missing, err
 }
 
-// judgeBatch is how many letters the ledgers are asked about at a time.
+// judgeBatch is how many dead letters the ledgers are asked about at a time.
 const judgeBatch = 100
 
 // EachJudged calls yield with what f chooses and its verdict, partition after partition, until it returns false. It asks the
-// ledgers about many letters in one round trip, so that a verdict may be some letters old. s and dec are as for [Queue.Judge].
+// ledgers about many dead letters in one round trip, so that a verdict may be some dead letters old. s and dec are as for [Queue.Judge].
 func (q *Queue) EachJudged(ctx context.Context, f Filter, s *Survey, dec Decisions, yield func(*Judged) (bool, error)) (scanned int, err error) {
 	var batch []*Found
 	flush := func() (bool, error) {

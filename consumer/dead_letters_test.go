@@ -85,9 +85,9 @@ func TestKafka_BadInputs_T01(t *testing.T) {
 	}
 }
 
-// TestKafka_TooLargeForALetter_T04: a record that fills the limit does not fit with the headers of a letter. A pointer to
+// TestKafka_TooLargeForALetter_T04: a record that fills the limit does not fit with the headers of a dead letter. A pointer to
 // it does.
-func TestKafka_TooLargeForALetter_T04(t *testing.T) {
+func TestKafka_TooLargeForADeadLetter_T04(t *testing.T) {
 	brokers, topic, cfg := onKafka(t, 1)
 	value := bytes.Repeat([]byte("x"), 1<<20-200)
 	produce(t, brokers, &sarama.ProducerMessage{Topic: topic, Key: sarama.StringEncoder("k"), Value: sarama.ByteEncoder(value)})
@@ -106,7 +106,7 @@ func TestKafka_TooLargeForALetter_T04(t *testing.T) {
 
 // TestKafka_LettersByteForByte_T09 sends random records through the dead-letter topic: key, value, headers and time stay
 // exactly as they were, nil and empty apart.
-func TestKafka_LettersByteForByte_T09(t *testing.T) {
+func TestKafka_DeadLettersByteForByte_T09(t *testing.T) {
 	const n = 2000
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)

@@ -1,4 +1,4 @@
-package letters
+package deadletters
 
 import (
 	"context"
@@ -43,7 +43,7 @@ func (q *Queue) Discard(ctx context.Context, what Discard) (done int, err error)
 		}
 		d, err := q.discard(ctx, &all[0], what.Reason)
 		if err != nil {
-			return false, fmt.Errorf("letter %s: %w", l.Place, err)
+			return false, fmt.Errorf("dead letter %s: %w", l.Place, err)
 		}
 		if d.Done {
 			done++
@@ -71,10 +71,10 @@ func (q *Queue) discard(ctx context.Context, j *Judged, reason string) (Discarde
 		d.Note = "its event blocks a queue: idem event skip lets those behind it go on"
 		return d, nil
 	case SeenDead, SeenReopened:
-		key, store = j.Letter.Key, j.ledger
+		key, store = j.DeadLetter.Key, j.ledger
 	default: // the store knows no event, or nothing of this one
 	}
-	err := store.Operator().Discard(ctx, key, letterMemory, reason)
+	err := store.Operator().Discard(ctx, key, deadLetterMemory, reason)
 	if errors.Is(err, dedup.ErrSettled) { // meanwhile
 		d.Note = "nothing is left to be done"
 		return d, nil

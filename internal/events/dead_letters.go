@@ -7,19 +7,19 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/idem-go/idem"
-	"github.com/idem-go/idem/internal/letters"
+	"github.com/idem-go/idem/internal/deadletters"
 )
 
 // LettersAt are the dead letters of an event, and where they were looked for.
-type LettersAt struct {
-	Topics  []string `json:"topics"`
-	Scanned int      `json:"scanned"`
-	Cut     bool     `json:"cut,omitempty"` // there are more
-	Letters []Letter `json:"letters"`
+type DeadLettersAt struct {
+	Topics      []string     `json:"topics"`
+	Scanned     int          `json:"scanned"`
+	Cut         bool         `json:"cut,omitempty"` // there are more
+	DeadLetters []DeadLetter `json:"deadLetters"`
 }
 
-// Letter is a dead letter of an event.
-type Letter struct {
+// DeadLetter is a dead letter of an event.
+type DeadLetter struct {
 	Topic      string     `json:"topic"`
 	Partition  int32      `json:"partition"`
 	Offset     int64      `json:"offset"`
@@ -34,14 +34,14 @@ type Letter struct {
 	Written time.Time `json:"-"` // to the dead-letter topic
 }
 
-// maxLettersShown bounds what is kept of the letters of one event.
-const maxLettersShown = 1000
+// maxLettersShown bounds what is kept of the dead letters of one event.
+const maxDeadLettersShown = 1000
 
-// Letters looks through the dead-letter topics of a group: that of the query's topic, or all that have their default names. It
+// DeadLetters looks through the dead-letter topics of a group: that of the query's topic, or all that have their default names. It
 // reads them from their beginnings to their ends. The error matches dedup.ErrKey as that of [Find] does. When ctx ends, or another error ends it, what was found so far is returned with
 // the error.
-func Letters(ctx context.Context, client sarama.Client, group string, q Query) (*LettersAt, error) {
-	all := &LettersAt{Letters: []Letter{}}
+func DeadLetters(ctx context.Context, client sarama.Client, group string, q Query) (*DeadLettersAt, error) {
+	all := &DeadLettersAt{DeadLetters: []DeadLetter{}}
 	if err := q.Key().Validate(); err != nil {
 		return all, err
 	}
@@ -49,32 +49,32 @@ func Letters(ctx context.Context, client sarama.Client, group string, q Query) (
 		all.Topics = []string{idem.DeadLetterTopic(group)(q.Topic)}
 	} else {
 		var err error
-		if all.Topics, err = letters.TopicsOf(client, group); err != nil {
+		if all.Topics, err = deadletters.TopicsOf(client, group); err != nil {
 			return all, err
 		}
 	}
-	filter := letters.Filter{Scope: q.Scope, ID: q.ID}
+	filter := deadletters.Filter{Scope: q.Scope, ID: q.ID}
 	if q.Type != "" {
 		filter.Types = []string{q.Type}
 	}
 	var err error
-	all.Scanned, err = letters.Scan(ctx, client, all.Topics, filter, func(l *letters.Found) (bool, error) {
-		if q.Tenant != "" && l.Letter.Key.Tenant != q.Tenant {
+	all.Scanned, err = deadletters.Scan(ctx, client, all.Topics, filter, func(l *deadletters.Found) (bool, error) {
+		if q.Tenant != "" && l.DeadLetter.Key.Tenant != q.Tenant {
 			return true, nil
 		}
-		if len(all.Letters) == maxLettersShown {
+		if len(all.DeadLetters) == maxDeadLettersShown {
 			all.Cut = true
 			return false, nil
 		}
-		all.Letters = append(all.Letters, letterOf(l))
+		all.DeadLetters = append(all.DeadLetters, deadLetterOf(l))
 		return true, nil
 	})
 	return all, err
 }
 
-func letterOf(l *letters.Found) Letter {
-	x, m := l.Letter, l.Letter.Message
-	return Letter{
+func deadLetterOf(l *deadletters.Found) DeadLetter {
+	x, m := l.DeadLetter, l.DeadLetter.Message
+	return DeadLetter{
 		Topic: l.Topic, Partition: l.Partition, Offset: l.Offset, Class: string(x.Class), Error: x.Error, Attempts: x.Attempts,
 		Generation: x.Generation, First: moment(x.FirstFailure), Last: moment(x.LastFailure),
 		Origin: &Origin{m.Topic, m.Partition, m.Offset, moment(m.Time)}, Written: l.Record.Time,

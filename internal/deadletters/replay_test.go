@@ -1,4 +1,4 @@
-package letters
+package deadletters
 
 import (
 	"context"
@@ -10,10 +10,10 @@ import (
 	"github.com/idem-go/idem"
 )
 
-// places are where the letters of an event are.
+// places are where the dead letters of an event are.
 func (w *world) places(id string) (at []Place) {
 	w.t.Helper()
-	for _, m := range w.letters() {
+	for _, m := range w.deadLetters() {
 		if headerText(m, idem.HeaderEventID) == id {
 			at = append(at, Place{m.Partition, m.Offset})
 		}
@@ -21,7 +21,7 @@ func (w *world) places(id string) (at []Place) {
 	return at
 }
 
-// A plan says what a replay does and does nothing; the replay says of each letter what became of it, and puts itself on record
+// A plan says what a replay does and does nothing; the replay says of each dead letter what became of it, and puts itself on record
 // once (rule 34).
 func TestPlanAndReplay(t *testing.T) {
 	w := newWorld(t)
@@ -82,8 +82,8 @@ func TestPlanAndReplay(t *testing.T) {
 	}
 }
 
-// Naming one of several letters that differ is a decision; naming rows of a list is not (rule 34).
-func TestTwinsOfNamedLetters(t *testing.T) {
+// Naming one of several dead letters that differ is a decision; naming rows of a list is not (rule 34).
+func TestTwinsOfNamedDeadLetters(t *testing.T) {
 	w := newWorld(t)
 	first, second := w.event("torn", `,"n":1`), w.event("torn", `,"n":2`)
 	w.fail(first, second)
@@ -112,7 +112,7 @@ type produceFunc func(ctx context.Context, m ...*idem.Message) error
 
 func (f produceFunc) Produce(ctx context.Context, m ...*idem.Message) error { return f(ctx, m...) }
 
-// The letter at which a replay ends is named, and on record; the next one does the rest at the same positions (T-02).
+// The dead letter at which a replay ends is named, and on record; the next one does the rest at the same positions (T-02).
 func TestReplayThatEnds(t *testing.T) {
 	w := newWorld(t)
 	w.fail(w.events("e", 5)...)
@@ -161,7 +161,7 @@ func TestReplayThatEnds(t *testing.T) {
 	}
 }
 
-// Copies that have nowhere to go are announced by the plan, and their letters stay as they are.
+// Copies that have nowhere to go are announced by the plan, and their dead letters stay as they are.
 func TestReplayWithoutARetryTopic(t *testing.T) {
 	w := newWorld(t)
 	w.fail(w.event("e", ""))

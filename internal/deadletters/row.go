@@ -1,4 +1,4 @@
-package letters
+package deadletters
 
 import (
 	"cmp"
@@ -11,7 +11,7 @@ import (
 )
 
 // Row is a dead letter in a list, without its value. What producers and handlers wrote is in it as it came: control characters,
-// markup and all (G-04). A letter without identity has no Scope; Type and ID are what was found of its event, if anything.
+// markup and all (G-04). A dead letter without identity has no Scope; Type and ID are what was found of its event, if anything.
 type Row struct {
 	Record     string     `json:"record"` // partition/offset
 	Topic      string     `json:"topic"`
@@ -27,21 +27,21 @@ type Row struct {
 	Generation uint32     `json:"generation"`
 	Error      string     `json:"error,omitempty"`
 	Omitted    bool       `json:"valueOmitted,omitempty"`
-	Problem    string     `json:"problem,omitempty"` // why it is no letter
+	Problem    string     `json:"problem,omitempty"` // why it is no dead letter
 
 	Verdict Verdict `json:"verdict,omitempty"` // of a plan or a replay only, as what follows
 	Action  string  `json:"action,omitempty"`
 	Note    string  `json:"note,omitempty"`
 }
 
-// Row is the letter in a list.
+// Row is the dead letter in a list.
 func (l *Found) Row() Row {
 	row := Row{Record: l.Place.String(), Topic: l.Topic, Failed: l.Failed().UTC()}
-	if l.Letter == nil {
+	if l.DeadLetter == nil {
 		row.Problem = l.Err.Error()
 		return row
 	}
-	t := l.Letter
+	t := l.DeadLetter
 	row.Class, row.Error, row.Attempts, row.Generation, row.Omitted, row.Group = t.Class, t.Error, t.Attempts, t.Generation, t.Omitted, t.Group
 	row.Tenant, row.Scope = t.Key.Tenant, t.Key.Scope
 	row.Type, row.ID = cmp.Or(t.Key.Type, t.Type), cmp.Or(t.Key.ID, t.ID)
@@ -49,14 +49,14 @@ func (l *Found) Row() Row {
 	return row
 }
 
-// Row is the letter in a list, with its verdict.
+// Row is the dead letter in a list, with its verdict.
 func (j *Judged) Row() Row {
 	row := j.Found.Row()
 	row.Verdict, row.Action, row.Note = j.Verdict, j.Action.String(), j.Note
 	return row
 }
 
-// Detail is all of a letter.
+// Detail is all of a dead letter.
 type Detail struct {
 	Row
 	First   time.Time `json:"firstFailure"`
@@ -66,11 +66,11 @@ type Detail struct {
 	Payload *Bytes    `json:"payload,omitempty"`
 }
 
-// Detail is all of the letter. Its value may hold what few should see (G-04), and is in it with payload only.
+// Detail is all of the dead letter. Its value may hold what few should see (G-04), and is in it with payload only.
 func (l *Found) Detail(payload bool) Detail {
 	detail := Detail{Row: l.Row(), Key: BytesOf(l.Record.Key), Size: len(l.Record.Value)}
-	if l.Letter != nil {
-		detail.First = l.Letter.FirstFailure
+	if l.DeadLetter != nil {
+		detail.First = l.DeadLetter.FirstFailure
 	}
 	for _, h := range l.Record.Headers {
 		detail.Headers = append(detail.Headers, Header{h.Key, BytesOf(h.Value)})
