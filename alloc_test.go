@@ -15,8 +15,8 @@ import (
 // rareOnly implements nothing that is told on the path of the event.
 type rareOnly struct{}
 
-func (rareOnly) ObserveLedger(context.Context, idem.LedgerEvent) {}
-func (rareOnly) ObserveStall(context.Context, idem.StallEvent)   {}
+func (rareOnly) ObserveStore(context.Context, idem.StoreEvent) {}
+func (rareOnly) ObserveStall(context.Context, idem.StallEvent) {}
 
 // Nothing is made for observers where nobody listens: neither a run, a call nor an event.
 func TestAllocations_UnusedObserversCostNothing(t *testing.T) {
@@ -55,7 +55,7 @@ func (*runs) EndRun(context.Context, *idem.Run) {}
 func allocations(t *testing.T, verdict dedup.Verdict, register func(*idem.Router), obs ...idem.Observer) float64 {
 	r := idem.NewRouter()
 	register(r)
-	p, err := idem.NewProcessor(r, idem.Config{Store: &noLedger{verdict}, Scope: "g", Logger: slog.New(slog.DiscardHandler), Observers: obs})
+	p, err := idem.NewProcessor(r, idem.Config{Store: &noStore{verdict}, Scope: "g", Logger: slog.New(slog.DiscardHandler), Observers: obs})
 	require.NoError(t, err)
 	defer p.Close()
 	batch := make([]*idem.Message, 64)

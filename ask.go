@@ -17,11 +17,11 @@ const maxUnanswered = 2
 // errUnanswered says that a call was given up.
 var errUnanswered = fmt.Errorf("%w: no answer in time", dedup.ErrUnavailable)
 
-// asking is one claim, which is asked for under one token until the ledger answers. Clients of databases do not all heed the end of a
+// asking is one claim, which is asked for under one token until the store answers. Clients of databases do not all heed the end of a
 // context: a call that does not return in time goes on in its own goroutine, and the claim is asked for again on another connection.
 type asking struct {
 	p    *Processor
-	l    *ledger
+	l    *storeAccess
 	t    dedup.Token
 	reqs []dedup.Request
 
@@ -46,7 +46,7 @@ func (a *asking) ask(ctx context.Context, answers []dedup.Answer) error {
 	err := a.call(bounded, func() error { return a.l.store.Claim(bounded, a.t, a.p.cfg.Lease, a.reqs, got) })
 	switch {
 	case err != nil && ctx.Err() == nil && bounded.Err() != nil && limit < a.p.cfg.Lease:
-		a.l.slow.CompareAndSwap(slow, slow+1) // a ledger that is slow is not to be asked in vain for ever
+		a.l.slow.CompareAndSwap(slow, slow+1) // a store that is slow is not to be asked in vain for ever
 	case err == nil && time.Since(began) < a.p.cfg.StoreTimeout/2:
 		a.l.slow.Store(0)
 	}

@@ -80,8 +80,8 @@ func (s *spy) claimed() int {
 	return s.claims
 }
 
-// A ledger that is slow gets more time, and is not asked in vain for ever. What was learnt of it holds for the next claims.
-func TestGate_SlowLedger(t *testing.T) {
+// A store that is slow gets more time, and is not asked in vain for ever. What was learnt of it holds for the next claims.
+func TestGate_SlowStore(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.store.claimErr = func() error { time.Sleep(3 * time.Second); return nil }
 		b.on(succeed)

@@ -42,12 +42,12 @@ type entry struct {
 	first   step   // what a run left to be done before the event goes through the gate
 	settled bool
 
-	answer dedup.Answer      // of the ledger, in the last run
+	answer dedup.Answer      // of the store, in the last run
 	kept   *dedup.HeldClaims // who renews the claim
 	keptAt int
 }
 
-// fate is what a message is for, as far as can be said without a ledger.
+// fate is what a message is for, as far as can be said without a store.
 type fate uint8
 
 const (
@@ -104,11 +104,11 @@ func (b *batch) step() error {
 	}
 	r := b.plan()
 	r.afford()
-	taken := r.entries[:r.ledger.flights.take(r.entries)]
+	taken := r.entries[:r.access.flights.take(r.entries)]
 	if len(taken) == 0 {
-		return r.ledger.flights.await(b.ctx, r.entries[0].req.Key, b.pat)
+		return r.access.flights.await(b.ctx, r.entries[0].req.Key, b.pat)
 	}
-	defer r.ledger.flights.drop(taken)
+	defer r.access.flights.drop(taken)
 	r.cut(len(taken))
 	switch {
 	case len(r.entries) == 1:
@@ -158,7 +158,7 @@ func (b *batch) over(e *entry) bool {
 		e.came = SettledSkipped
 		b.p.skipped(b.ctx, e.m, e.typ, e.m.Value == nil)
 	case e.leader != nil && e.leader.settled:
-		if !e.leader.handled || b.p.cfg.Shadow { // given up, or not known to have been handled: the ledger says what that means for a copy
+		if !e.leader.handled || b.p.cfg.Shadow { // given up, or not known to have been handled: the store says what that means for a copy
 			e.leader, e.alone = nil, true
 			return false
 		}

@@ -116,7 +116,7 @@ func TestBatch_AtMostOnceIsClaimedOneByOne(t *testing.T) {
 	})
 }
 
-// Rule 27: a copy is settled with its leader and never asks the ledger, even if the leader needed several attempts.
+// Rule 27: a copy is settled with its leader and never asks the store, even if the leader needed several attempts.
 func TestBatch_CopiesAreSettledWithTheirLeader_Rule27(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.on(failing(2, errBoom))
@@ -323,7 +323,7 @@ func TestBatch_OrderOfAKeyAcrossHandlers_Rule11(t *testing.T) {
 	})
 }
 
-// Rule 26: copies in two lanes of one process do not meet in the ledger: the second waits, holding nothing.
+// Rule 26: copies in two lanes of one process do not meet in the store: the second waits, holding nothing.
 func TestBatch_CopiesInTwoLanes_Rule26(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.on(func(context.Context, idem.Event[payload]) error { time.Sleep(time.Second); return nil })
@@ -357,7 +357,7 @@ func TestBatch_CopyInAnotherLaneHasPatience_Rule26(t *testing.T) {
 	})
 }
 
-// An outage of the ledger between claim and completion of a batch loses and repeats nothing.
+// An outage of the store between claim and completion of a batch loses and repeats nothing.
 func TestBatch_CompletionOutage(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.onBatch(succeedAll)
@@ -403,7 +403,7 @@ func TestBatch_StopGivesBackWhatHasNotBegun(t *testing.T) {
 	})
 }
 
-// A claim that is lost while its handler runs cancels this handler and no other; the event obeys the ledger.
+// A claim that is lost while its handler runs cancels this handler and no other; the event obeys the store.
 func TestBatch_LostClaimOfABatch(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		calls := 0
@@ -526,7 +526,7 @@ func TestBatch_Concurrency(t *testing.T) {
 	})
 }
 
-// Rule 8: an event that the ledger can no longer know meets a declared policy.
+// Rule 8: an event that the store can no longer know meets a declared policy.
 func TestBatch_TooOld_Rule8(t *testing.T) {
 	tooOld := func(a *dedup.Answer) { *a = dedup.Answer{Verdict: dedup.TooOld} }
 	inBubble(t, func(t *testing.T, b *bench) {

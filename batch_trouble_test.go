@@ -15,7 +15,7 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// mortal is the ledger as seen by a process that can die.
+// mortal is the store as seen by a process that can die.
 type mortal struct {
 	*spy
 	dead atomic.Bool
@@ -178,8 +178,8 @@ func TestBatch_AtMostOnceWaitsForNoOtherHandler(t *testing.T) {
 	})
 }
 
-// A stop is not held up by giving back claims one by one to a ledger that is down.
-func TestBatch_StopWithLedgerDown(t *testing.T) {
+// A stop is not held up by giving back claims one by one to a store that is down.
+func TestBatch_StopWithStoreDown(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		ctx, stop := context.WithCancel(t.Context())
 		b.onBatch(func(ctx context.Context, _ []idem.Event[payload]) error {

@@ -420,7 +420,7 @@ func TestBatchTx_UnknownCommit_P11(t *testing.T) {
 	}
 }
 
-// A ledger that is down before the handlers run is waited for, and told of once.
+// A store that is down before the handlers run is waited for, and told of once.
 func TestBatchTx_Outage(t *testing.T) {
 	inGroupBubble(t, func(t *testing.T, b *bench, s *groupStore) {
 		b.onGroup(fine)

@@ -13,20 +13,20 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// noLedger answers at once, so that what is measured is the engine.
-type noLedger struct{ verdict dedup.Verdict }
+// noStore answers at once, so that what is measured is the engine.
+type noStore struct{ verdict dedup.Verdict }
 
-func (l *noLedger) Claim(_ context.Context, _ dedup.Token, _ time.Duration, reqs []dedup.Request, answers []dedup.Answer) error {
+func (l *noStore) Claim(_ context.Context, _ dedup.Token, _ time.Duration, reqs []dedup.Request, answers []dedup.Answer) error {
 	for i := range reqs {
 		answers[i] = dedup.Answer{Verdict: l.verdict, Fence: 1}
 	}
 	return nil
 }
-func (*noLedger) Renew(context.Context, time.Duration, []dedup.Claim) error { return nil }
-func (*noLedger) Complete(context.Context, []dedup.Completion) error        { return nil }
-func (*noLedger) Release(context.Context, []dedup.Release) error            { return nil }
+func (*noStore) Renew(context.Context, time.Duration, []dedup.Claim) error { return nil }
+func (*noStore) Complete(context.Context, []dedup.Completion) error        { return nil }
+func (*noStore) Release(context.Context, []dedup.Release) error            { return nil }
 
-func (l *noLedger) ClaimTx(ctx context.Context, _ time.Duration, reqs []dedup.Request, answers []dedup.Answer,
+func (l *noStore) ClaimTx(ctx context.Context, _ time.Duration, reqs []dedup.Request, answers []dedup.Answer,
 	fn func(struct{}) ([]dedup.Completion, error),
 ) error {
 	_ = l.Claim(ctx, dedup.Token{}, 0, reqs, answers)
@@ -64,7 +64,7 @@ func BenchmarkEngine(b *testing.B) {
 		b.Run(c.name, func(b *testing.B) {
 			r := idem.NewRouter()
 			c.register(r)
-			p, err := idem.NewProcessor(r, idem.Config{Store: &noLedger{c.verdict}, Scope: "g", Logger: slog.New(slog.DiscardHandler)})
+			p, err := idem.NewProcessor(r, idem.Config{Store: &noStore{c.verdict}, Scope: "g", Logger: slog.New(slog.DiscardHandler)})
 			require.NoError(b, err)
 			defer p.Close()
 			const size = 256

@@ -182,8 +182,8 @@ const conflictNoteTime = time.Second
 
 // noteConflict lets the store remember the copy, for a person who looks at the event. It is lost if that fails.
 func (p *Processor) noteConflict(ctx context.Context, d *delivery) {
-	noter, ok := d.ledger.store.(dedup.ConflictNoter)
-	if !ok || d.m.Topic == "" || d.ledger.isDown.Load() || !d.route.conflicts.admitNote(time.Now()) {
+	noter, ok := d.access.store.(dedup.ConflictNoter)
+	if !ok || d.m.Topic == "" || d.access.isDown.Load() || !d.route.conflicts.admitNote(time.Now()) {
 		return
 	}
 	err := p.bounded(context.WithoutCancel(ctx), conflictNoteTime, func(ctx context.Context) error {
@@ -191,6 +191,6 @@ func (p *Processor) noteConflict(ctx context.Context, d *delivery) {
 	})
 	if err != nil {
 		d.route.conflicts.noteFailed(time.Now())
-		p.log.DebugContext(ctx, "conflict was not noted in the ledger", append(p.messageAttrs(d.m, d.req.Key), "error", p.errorText(err))...)
+		p.log.DebugContext(ctx, "conflict was not noted in the store", append(p.messageAttrs(d.m, d.req.Key), "error", p.errorText(err))...)
 	}
 }

@@ -14,7 +14,7 @@ import (
 
 // This file is about the copies of an event that Idem makes: for a later attempt, and of a dead letter that is replayed.
 // They lie in topics of the group's own, and framework headers mean something only there (G-03, rule 6). What may run is
-// for the ledger to say; a copy only claims to be of a position.
+// for the store to say; a copy only claims to be of a position.
 
 // The headers of a copy, beside those of a dead letter.
 const (
@@ -169,7 +169,7 @@ func ParseDeadLetter(m *Message) (*DeadLetter, error) {
 
 // Redrive returns the copy of a dead letter that lets its event run again: a message to the retry topic of the group that
 // wrote it, and nobody else reads that. position is what [dedup.Reopener] returned for the key. Without identity it means
-// nothing: the copy has the position of the one that the dead letter was made of, if it was one, since the ledger may wait for that.
+// nothing: the copy has the position of the one that the dead letter was made of, if it was one, since the store may wait for that.
 // It fails for a dead letter without its value.
 func (l *DeadLetter) Redrive(position dedup.Position) (*Message, error) {
 	if l.Omitted {

@@ -33,9 +33,9 @@ const (
 	ClassCrashLoop   Class = "crash-loop"    // several holders died on it
 	ClassAlreadyDead Class = "already-dead"  // a copy of an event that was given up
 	ClassConflict    Class = "conflict"      // known with another content
-	ClassTooOld      Class = "too-old"       // older than the ledger's memory
+	ClassTooOld      Class = "too-old"       // older than the store's memory
 	ClassUndecodable Class = "undecodable"   // the value is not what the handler takes
-	ClassNoID        Class = "no-event-id"   // no identity, or none that a ledger can hold
+	ClassNoID        Class = "no-event-id"   // no identity, or none that a store can hold
 	ClassAmbiguous   Class = "ambiguous-id"  // several identities or types that disagree
 	ClassNoType      Class = "no-event-type" // no type
 	ClassNotJSON     Class = "not-json"      // no identity or no type, since they were looked for in JSON, which the value is not
@@ -76,7 +76,7 @@ type failure struct {
 	err         error
 	attempts    int
 	generation  uint32
-	retry       uint32 // of a copy that found no way to the ledger: where that still waits for it
+	retry       uint32 // of a copy that found no way to the store: where that still waits for it
 	first, last time.Time
 }
 

@@ -9,12 +9,12 @@
 //	})
 //
 // A [Processor] takes each message through one gate: it finds the handler and the identity of the event (made once by its
-// producer, never an offset), asks a ledger for the right to handle it, runs the handler, records the end, and only then
+// producer, never an offset), asks a store for the right to handle it, runs the handler, records the end, and only then
 // calls the message settled. What is settled may be committed to Kafka.
 //
 // # Two ways to be once
 //
-// [OnTx] is for effects in the database that keeps the ledger: the mark and the effects are one transaction, so they
+// [OnTx] is for effects in the database that keeps the store: the mark and the effects are one transaction, so they
 // happen exactly once there, with no window.
 //
 // [On] is for effects elsewhere: the event is claimed under a lease, handled, completed. A crash between the effect and
@@ -25,7 +25,7 @@
 //
 // Any error is transient and tried again as [RetryPolicy] says, unless it is marked: [Permanent], [NotApplied],
 // [RetryAfter], [Unavailable]. What will never work goes to a dead-letter topic, in the order that loses nothing: dead letter
-// acknowledged, event recorded as dead, offset marked. An outage of ledger or producer is nobody's fault: work pauses and
+// acknowledged, event recorded as dead, offset marked. An outage of store or producer is nobody's fault: work pauses and
 // nothing is given up.
 //
 // # Where it runs

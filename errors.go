@@ -134,9 +134,9 @@ var (
 	// ErrPartitionLost, as the cause of the context given to HandleBatch, says that the partition belongs to another
 	// worker already: handlers are cancelled at once, without grace.
 	ErrPartitionLost = errors.New("partition lost")
-	// ErrTooOld says that an event lies before what the ledger still remembers, and that its handler stops at that: see
+	// ErrTooOld says that an event lies before what the store still remembers, and that its handler stops at that: see
 	// [WhenTooOld] for the other ways.
-	ErrTooOld = errors.New("event is older than what the ledger remembers: rewind less far, or choose with idem.WhenTooOld")
+	ErrTooOld = errors.New("event is older than what the store remembers: rewind less far, or choose with idem.WhenTooOld")
 	// ErrHandlerTimeout is the cause of a handler's cancelled context when it has run longer than its [Timeout].
 	ErrHandlerTimeout = errors.New("handler timed out")
 	// ErrAbandoned says that a handler went on after its context was cancelled, and was left behind; or that so many were

@@ -6,7 +6,7 @@ import (
 	"github.com/idem-go/idem/internal/safetext"
 )
 
-// ErrorText is what log lines, dead letters and ledgers say of an error, unless [Config].ErrorText says something else: at
+// ErrorText is what log lines, dead letters and stores say of an error, unless [Config].ErrorText says something else: at
 // most 1 KiB that quotes no data. Words of the handler's own stay as they are: who puts data into an error of his own puts it
 // there. What drivers, decoders and servers say is replaced by its kind, wherever it stands in the chain:
 //

@@ -32,9 +32,9 @@ func (b *bench) reason(t *testing.T, id string) string {
 	return records[0].Reason
 }
 
-// G-04: what a decoder quotes in a handler's error is neither in the log, nor in the dead letter, nor in the ledger. The words of
+// G-04: what a decoder quotes in a handler's error is neither in the log, nor in the dead letter, nor in the store. The words of
 // the handler are.
-func TestErrorText_DeadLetterLogLedger_G04(t *testing.T) {
+func TestErrorText_DeadLetterLogStore_G04(t *testing.T) {
 	var seen error
 	b := newBench(t)
 	b.cfg.Observers = []idem.Observer{handled(func(e idem.HandledEvent) { seen = e.Err })}

@@ -38,7 +38,7 @@ func (m *Message) LogValue() slog.Value {
 	return slog.GroupValue(slog.String("topic", m.Topic), slog.Int("partition", int(m.Partition)), slog.Int64("offset", m.Offset))
 }
 
-// origin is where m came from, for the ledger.
+// origin is where m came from, for the store.
 func (m *Message) origin() dedup.Origin {
 	return dedup.Origin{Topic: m.Topic, Partition: m.Partition, Offset: m.Offset, Time: m.Time}
 }
@@ -82,11 +82,11 @@ func (e Event[T]) IdempotencyKey(purpose ...string) string {
 	return e.meta.key.UUID(append([]string{e.meta.name}, purpose...)...)
 }
 
-// Identity returns the key that the ledger remembers this event by. It is the parent of what a handler of batches emits:
+// Identity returns the key that the store remembers this event by. It is the parent of what a handler of batches emits:
 // outbox.Entry{Parent: e.Identity()} (rule 23).
 func (e Event[T]) Identity() dedup.Key { return e.meta.key }
 
-// Fence returns a number that grows with every claim of this event and never goes back while the ledger remembers it. An effect that stores it, and
+// Fence returns a number that grows with every claim of this event and never goes back while the store remembers it. An effect that stores it, and
 // refuses a lower one in its WHERE clause, is safe from a holder that was paused and wakes up late (K-12, rule 41). Zero
 // in a transactional handler, where the transaction itself is the fence.
 func (e Event[T]) Fence() uint64 { return e.meta.fence }

@@ -60,7 +60,7 @@ func ExampleProcessor_HandleBatch() {
 			msgs = msgs[settled:]
 			var wait *idem.WaitError
 			switch {
-			case errors.As(err, &wait): // busy elsewhere, or the ledger is down: these messages must come again
+			case errors.As(err, &wait): // busy elsewhere, or the store is down: these messages must come again
 				time.Sleep(wait.After)
 			case err != nil:
 				fmt.Println("stop:", err)

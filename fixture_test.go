@@ -60,7 +60,7 @@ func (j *journal) count(line string) (n int) {
 	return n
 }
 
-// spy is a ledger that writes what is asked of it into a journal and can fail.
+// spy is a store that writes what is asked of it into a journal and can fail.
 type spy struct {
 	*memstore.Store
 	*journal

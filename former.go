@@ -24,7 +24,7 @@ func (d *delivery) formerKey() (dedup.Key, bool) {
 // settleFormer settles the former key of an event that is settled under its present one. It asks until the store answers.
 func (p *Processor) settleFormer(ctx context.Context, d *delivery) error {
 	key, ok := d.formerKey()
-	operator, can := d.ledger.store.(dedup.Operator)
+	operator, can := d.access.store.(dedup.Operator)
 	if !ok || !can {
 		return nil
 	}
@@ -32,10 +32,10 @@ func (p *Processor) settleFormer(ctx context.Context, d *delivery) error {
 		began := time.Now()
 		err := p.bounded(context.WithoutCancel(ctx), txSlack, func(ctx context.Context) error { return endFormer(ctx, operator, d, key) })
 		if err == nil {
-			d.ledger.up(ctx, p, began)
+			d.access.up(ctx, p, began)
 			return nil
 		}
-		d.ledger.down(ctx, p, began, err)
+		d.access.down(ctx, p, began, err)
 		reason := fmt.Errorf("%w: event %s had the key %s before, which could not be settled: %w", dedup.ErrUnavailable, d.req.Key, key, err)
 		if stop := d.pat.wait(ctx, outageWait(try), reason); stop != nil {
 			return stop

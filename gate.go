@@ -14,8 +14,8 @@ import (
 type delivery struct {
 	m      *Message
 	route  *bound
-	ledger *ledger
-	tx     txLedger // nil for a claimed handler
+	access *storeAccess
+	tx     txStore // nil for a claimed handler
 	id     string
 	data   any // decoded; nil if it could not be, or is not to be yet
 	used   bool
@@ -23,7 +23,7 @@ type delivery struct {
 	req    dedup.Request
 	pat    *patience
 
-	shadow    bool // the ledger is obeyed in nothing
+	shadow    bool // the store is obeyed in nothing
 	counted   bool // as what would have been skipped
 	claimed   bool // the handler runs under a claim, not in a transaction
 	claim     dedup.Claim
@@ -31,7 +31,7 @@ type delivery struct {
 	uncertain bool
 
 	began        time.Time // the transaction under way
-	failures     int       // of a transactional handler; a claimed one's are in the ledger
+	failures     int       // of a transactional handler; a claimed one's are in the store
 	earlier      int       // failures of the attempts before this copy was made
 	firstFailure time.Time
 	lastFailure  time.Time
@@ -41,8 +41,8 @@ type delivery struct {
 	parked       *parkedEvent  // where it waits, if it was taken from there
 	end          end           // what settled it
 	came         Settlement    // the same, for who counts
-	outages      int           // how often in a row the ledger was unavailable to it and answered a probe
-	downSince    time.Time     // since when something else is [Unavailable] to it while the ledger answers; zero: it is not
+	outages      int           // how often in a row the store was unavailable to it and answered a probe
+	downSince    time.Time     // since when something else is [Unavailable] to it while the store answers; zero: it is not
 	rereads      int           // tries to read the event that failed, in this place
 	readerDown   int           // waits for what its reading depends on
 	refusal      outcome       // what became of its reading, if the gate is not to run it
@@ -156,7 +156,7 @@ func (p *Processor) passClaimed(ctx context.Context, d *delivery) (step, error) 
 
 	hard, release := p.stopContext(ctx, true)
 	defer release()
-	kept := d.ledger.renewer.KeepAll(hard, []dedup.Claim{d.claim}, since)
+	kept := d.access.renewer.KeepAll(hard, []dedup.Claim{d.claim}, since)
 	defer kept.StopAll()
 	if !kept.Alive() {
 		return p.lapsed(ctx, d, kept)
@@ -354,7 +354,7 @@ func (p *Processor) obey(ctx context.Context, d *delivery, a dedup.Answer) (step
 		if d.route.tooOld == StopTooOld {
 			return step{}, fmt.Errorf("event %s of %s: %w", d.req.Key, d.m.Time.UTC().Format(time.RFC3339), ErrTooOld)
 		}
-		return p.deadLetterOnly(ctx, d, ClassTooOld, errors.New("the event is older than what the ledger remembers"))
+		return p.deadLetterOnly(ctx, d, ClassTooOld, errors.New("the event is older than what the store remembers"))
 	case dedup.Fresh, dedup.Uncertain: // granted, so not for here
 	}
 	// Unknown to this release: no answer (rule 35).

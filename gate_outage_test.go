@@ -41,7 +41,7 @@ func TestGate_UnavailableIsNotTheEventsFault_Rule18(t *testing.T) {
 	})
 }
 
-// Time in which the ledger is down as well says nothing about the event: it does not count towards the policy's Outage.
+// Time in which the store is down as well says nothing about the event: it does not count towards the policy's Outage.
 func TestGate_OutageOfAllDoesNotCount_Rule18(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		began := time.Now()
@@ -62,7 +62,7 @@ func TestGate_OutageOfAllDoesNotCount_Rule18(t *testing.T) {
 	})
 }
 
-func TestGate_UnavailableWaitsWhileTheLedgerIsDownToo(t *testing.T) {
+func TestGate_UnavailableWaitsWhileTheStoreIsDownToo(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.store.pingErr = errBoom
 		b.on(failing(50, idem.Unavailable(errBoom)))

@@ -142,7 +142,7 @@ func TestGate_RetryAfterIsWaitedFor(t *testing.T) {
 	})
 }
 
-// Attempts survive in the ledger: a policy that is spent over two deliveries is spent.
+// Attempts survive in the store: a policy that is spent over two deliveries is spent.
 func TestGate_AttemptsAreCountedAcrossDeliveries(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.sent.fail = func(*idem.Message) error { return errBoom }
@@ -194,7 +194,7 @@ func TestGate_WithoutProducerItStops(t *testing.T) {
 }
 
 // R-19, T-03: no answer means no run, no mark, no dead letter; the log says it once.
-func TestGate_LedgerOutage(t *testing.T) {
+func TestGate_StoreOutage(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.store.claimErr = times(30, dedup.ErrUnavailable)
 		b.on(succeed)
@@ -207,7 +207,7 @@ func TestGate_LedgerOutage(t *testing.T) {
 	})
 }
 
-// A call that began before the ledger went away, and is answered all the same, does not say that it is back: a server that is
+// A call that began before the store went away, and is answered all the same, does not say that it is back: a server that is
 // shut down lets some of its work finish. The first call that began after does, however soon.
 func TestGate_AnswerToAnOldCallIsNoReturn(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
@@ -252,7 +252,7 @@ func TestGate_AnswerToAnOldCallIsNoReturn(t *testing.T) {
 	})
 }
 
-func TestGate_LedgerOutageEndsTheCallOfAForeignLoop(t *testing.T) {
+func TestGate_StoreOutageEndsTheCallOfAForeignLoop(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.cfg.BusyWait = 0 // the default, 1 s
 		b.store.claimErr = times(1000, dedup.ErrUnavailable)
@@ -265,7 +265,7 @@ func TestGate_LedgerOutageEndsTheCallOfAForeignLoop(t *testing.T) {
 		require.ErrorIs(t, err, dedup.ErrUnavailable)
 		require.Positive(t, wait.After)
 		require.InDelta(t, time.Second, time.Since(began), float64(100*time.Millisecond))
-		require.Equal(t, []string{"ledger *idem_test.spy"}, p.Status().Down)
+		require.Equal(t, []string{"store *idem_test.spy"}, p.Status().Down)
 		require.Equal(t, 1, b.count("release: unstarted"), "a claim that may have been granted is given back (rule 32)")
 	})
 }
@@ -414,7 +414,7 @@ func TestGate_ClaimLostAtComplete(t *testing.T) {
 	})
 }
 
-// The effect has happened: recording it is tried until the ledger is back, under the lease that is renewed meanwhile.
+// The effect has happened: recording it is tried until the store is back, under the lease that is renewed meanwhile.
 func TestGate_CompleteOutlivesAnOutage(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.store.completeErr = times(40, dedup.ErrUnavailable)
@@ -480,7 +480,7 @@ func TestGate_DeadLetterRefusedForItsTime(t *testing.T) {
 	})
 }
 
-// K-23: a panic before the ledger knows of the event is met at every restart if it kills the process.
+// K-23: a panic before the store knows of the event is met at every restart if it kills the process.
 func TestGate_PanicWhileDecoding(t *testing.T) {
 	boom := func(*idem.Message) (string, error) { panic("boom") }
 	for name, opt := range map[string]idem.Option{
@@ -507,7 +507,7 @@ func TestGate_NilMessage(t *testing.T) {
 
 // Tables that were dropped while it runs: the event waits, is neither lost nor dead-lettered, and the log repeats what mends
 // it, once a minute.
-func TestGate_LedgerNotSetUp(t *testing.T) {
+func TestGate_StoreNotSetUp(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		missing := &dedup.SetupError{Problem: "tables are missing", Fix: "run `idem migrate up`"}
 		began := time.Now()

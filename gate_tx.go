@@ -28,7 +28,7 @@ func (p *Processor) passTx(ctx context.Context, d *delivery) (step, error) {
 		}
 		return p.moveTx(ctx, d, o)
 	}
-	free, err := d.ledger.slot(hard, d.pat) // before the start is counted: waiting for it is no crash
+	free, err := d.access.slot(hard, d.pat) // before the start is counted: waiting for it is no crash
 	if err != nil {
 		d.permit.end(false)
 		return step{}, err
@@ -54,7 +54,7 @@ func (p *Processor) passTx(ctx context.Context, d *delivery) (step, error) {
 		p.clearStarts(ctx, d)
 	}
 	if err == nil {
-		d.ledger.up(ctx, p, d.began)
+		d.access.up(ctx, p, d.began)
 		if p.shadowed(d, a.Verdict) {
 			return p.shadow(ctx, hard, d, a)
 		}
@@ -72,7 +72,7 @@ func (p *Processor) passTx(ctx context.Context, d *delivery) (step, error) {
 	return p.finishTx(ctx, d, txOutcome(hard, o, ran, err), ran)
 }
 
-// claimAndRun calls the ledger, which may call the handler, more than once after a serialization failure.
+// claimAndRun calls the store, which may call the handler, more than once after a serialization failure.
 func (p *Processor) claimAndRun(hard context.Context, d *delivery) (a dedup.Answer, o outcome, ran bool, err error) {
 	began := time.Now()
 	d.began = began
@@ -90,7 +90,7 @@ func (p *Processor) claimAndRun(hard context.Context, d *delivery) (a dedup.Answ
 		return err
 	})
 	p.observeClaim(hard, d, a.Verdict, began, err)
-	p.ledgerCall(hard, d.ledger, VerbTransaction, 1, []dedup.Answer{a}, began, err)
+	p.storeCall(hard, d.access, VerbTransaction, 1, []dedup.Answer{a}, began, err)
 	p.undone(hard, err)
 	return a, o, ran, err
 }
@@ -119,14 +119,14 @@ func inTxTime(hard context.Context, handler time.Duration, call func(ctx context
 	return err
 }
 
-// claimTx asks the ledger for this event alone.
+// claimTx asks the store for this event alone.
 func (d *delivery) claimTx(ctx context.Context, limit time.Duration, fn func(tx any) ([]dedup.Completion, error)) (dedup.Answer, error) {
 	var answers [1]dedup.Answer
 	err := d.tx.claimTx(ctx, limit, []dedup.Request{d.req}, answers[:], fn)
 	return answers[0], err
 }
 
-// txOutcome is what a failed transaction means. The ledger knows its database and has the last word on whether that
+// txOutcome is what a failed transaction means. The store knows its database and has the last word on whether that
 // is to blame; a commit whose outcome is unknown is asked about by claiming again (P-11).
 func txOutcome(hard context.Context, o outcome, ran bool, err error) outcome {
 	switch {
@@ -157,7 +157,7 @@ func (p *Processor) finishTx(ctx context.Context, d *delivery, o outcome, ran bo
 	}
 	if o.meaning == unavailable && !ran {
 		if errors.Is(o.err, errSlow) || !errors.Is(o.err, context.Canceled) {
-			d.ledger.down(ctx, p, d.began, o.err)
+			d.access.down(ctx, p, d.began, o.err)
 		}
 		return step{outage: fmt.Errorf("%w: %w", dedup.ErrUnavailable, o.err)}, nil
 	}
@@ -172,7 +172,7 @@ func (p *Processor) finishTx(ctx context.Context, d *delivery, o outcome, ran bo
 		return step{sleep: d.delay}, nil
 	case actWait:
 		if errors.Is(o.err, dedup.ErrUnavailable) {
-			d.ledger.down(ctx, p, d.began, o.err)
+			d.access.down(ctx, p, d.began, o.err)
 		}
 		return step{outage: fmt.Errorf("%w: %w", dedup.ErrUnavailable, o.err)}, nil
 	default:
@@ -181,7 +181,7 @@ func (p *Processor) finishTx(ctx context.Context, d *delivery, o outcome, ran bo
 }
 
 // giveUpTx dead-letters: dead letter acknowledged, then dead recorded, in a transaction of its own since the handler's was
-// rolled back. If a copy was handled meanwhile the ledger says so and its word stands.
+// rolled back. If a copy was handled meanwhile the store says so and its word stands.
 func (p *Processor) giveUpTx(ctx context.Context, d *delivery, o outcome) (step, error) {
 	if err := p.publishDeadLetter(ctx, d.pat, d.m, d.failure(o)); err != nil {
 		return step{}, err
@@ -190,7 +190,7 @@ func (p *Processor) giveUpTx(ctx context.Context, d *delivery, o outcome) (step,
 	return p.recordTx(ctx, d, dedup.Completion{Dead: p.reason(o)})
 }
 
-// recordTx records the end of an event that was published elsewhere, until the ledger answers. If the ledger knows another end, that
+// recordTx records the end of an event that was published elsewhere, until the store answers. If the store knows another end, that
 // stands: an event that was handled or moved on meanwhile is not dead, and blocks no queue (rule 4).
 func (p *Processor) recordTx(ctx context.Context, d *delivery, c dedup.Completion) (step, error) {
 	c.Claim, c.Retention = d.req.Held(dedup.Token{}, dedup.Answer{First: d.req.Origin}), d.route.retention
@@ -204,7 +204,7 @@ func (p *Processor) recordTx(ctx context.Context, d *delivery, c dedup.Completio
 			}
 			return err
 		})
-		p.ledgerCall(ctx, d.ledger, VerbTransaction, 1, nil, began, err)
+		p.storeCall(ctx, d.access, VerbTransaction, 1, nil, began, err)
 		if err == nil {
 			switch a.Verdict {
 			case dedup.Done:
@@ -216,7 +216,7 @@ func (p *Processor) recordTx(ctx context.Context, d *delivery, c dedup.Completio
 			return step{settled: true}, nil
 		}
 		if !errors.Is(err, ErrBusy) {
-			d.ledger.down(ctx, p, began, err)
+			d.access.down(ctx, p, began, err)
 		}
 		if stop := d.pat.wait(ctx, outageWait(try), fmt.Errorf("%w: published, not yet recorded: %w", dedup.ErrUnavailable, err)); stop != nil {
 			return step{}, stop
@@ -227,7 +227,7 @@ func (p *Processor) recordTx(ctx context.Context, d *delivery, c dedup.Completio
 // countStart records, for the first events of a partition after it was assigned, that a run begins: a transaction
 // that dies with its process leaves no trace of its own (rule 18).
 func (p *Processor) countStart(ctx context.Context, d *delivery) (watched bool, crashed, err error) {
-	counter := d.ledger.counter
+	counter := d.access.counter
 	if counter == nil || !p.onProbation(d.m) {
 		return false, nil, nil
 	}
@@ -239,7 +239,7 @@ func (p *Processor) countStart(ctx context.Context, d *delivery) (watched bool, 
 	})
 	if err != nil {
 		if ctx.Err() == nil {
-			d.ledger.down(ctx, p, began, err)
+			d.access.down(ctx, p, began, err)
 		}
 		return false, nil, fmt.Errorf("%w: count start: %w", dedup.ErrUnavailable, err)
 	}
@@ -252,7 +252,7 @@ func (p *Processor) countStart(ctx context.Context, d *delivery) (watched bool, 
 
 // clearStarts forgets the starts of an event whose run ended. A failure to do so is made good by the next end.
 func (p *Processor) clearStarts(ctx context.Context, d *delivery) {
-	counter := d.ledger.counter
+	counter := d.access.counter
 	if counter == nil {
 		return
 	}

@@ -157,7 +157,7 @@ func TestTx_GivenUp(t *testing.T) {
 	})
 }
 
-// P-11: whether it was committed is asked of the ledger.
+// P-11: whether it was committed is asked of the store.
 func TestTx_UnknownCommit(t *testing.T) {
 	unknown := errors.Join(dedup.ErrUnavailable, dedup.ErrUnknownCommit)
 	inTxBubble(t, func(t *testing.T, b *bench, s *txStore) {

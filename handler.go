@@ -46,8 +46,8 @@ func (r *Router) NotFound(fn func(context.Context, *Message) error) {
 	r.table.otherwises++
 }
 
-// On registers fn for events of type typ whose effects are outside of the ledger's database: mail, SMS, an HTTP call. An
-// event is claimed in the ledger under a lease, handled, completed. A crash between effect and completion leaves one
+// On registers fn for events of type typ whose effects are outside of the store's database: mail, SMS, an HTTP call. An
+// event is claimed in the store under a lease, handled, completed. A crash between effect and completion leaves one
 // doubt that cannot be removed from outside; [WhenUncertain] decides it. What fn's error means: any error is transient
 // ([RetryPolicy]), unless it is marked [Permanent], [NotApplied], [RetryAfter] or [Unavailable]. A panic is a failure.
 //
@@ -59,8 +59,8 @@ func On[T any](r *Router, typ string, fn func(context.Context, Event[T]) error, 
 	rt.call = one(func(ctx context.Context, _ any, e Event[T]) error { return fn(ctx, e) })
 }
 
-// OnTx registers fn, which must touch nothing but tx and may run again, for events of type typ: the mark in the ledger
-// and all that fn does in tx are one database transaction, so its effects there happen exactly once. The ledger must be a
+// OnTx registers fn, which must touch nothing but tx and may run again, for events of type typ: the mark in the store
+// and all that fn does in tx are one database transaction, so its effects there happen exactly once. The store must be a
 // [dedup.TxStore] of the same Tx, such as pgstore for pgx.Tx; this is checked by [NewProcessor]. fn must not commit or roll back. Errors
 // mean the same as in [On]; whatever fn did is rolled back.
 //
@@ -114,7 +114,7 @@ type route struct {
 	data   string // name of T, for messages
 	site   string // file:line of the registration
 	batch  bool   // the handler takes many events
-	bind   func(dedup.Store) (txLedger, error)
+	bind   func(dedup.Store) (txStore, error)
 	decode func(*Message) (payload any, err error)
 	call   invocation
 }
@@ -190,8 +190,8 @@ func newEvent[T any](in *input) Event[T] {
 	}
 }
 
-// txLedger is a dedup.TxStore whose transaction type is erased.
-type txLedger interface {
+// txStore is a dedup.TxStore whose transaction type is erased.
+type txStore interface {
 	claimTx(ctx context.Context, limit time.Duration, reqs []dedup.Request, answers []dedup.Answer,
 		fn func(tx any) ([]dedup.Completion, error)) error
 	canRunTx() bool // without a claim
@@ -200,7 +200,7 @@ type txLedger interface {
 
 type txAdapter[Tx any] struct{ store dedup.TxStore[Tx] }
 
-func bindTx[Tx any](store dedup.Store) (txLedger, error) {
+func bindTx[Tx any](store dedup.Store) (txStore, error) {
 	s, ok := store.(dedup.TxStore[Tx])
 	if !ok {
 		return nil, fmt.Errorf("handler wants a %s, which %T does not have", reflect.TypeFor[Tx](), store)

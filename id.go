@@ -18,7 +18,7 @@ import (
 // [Unavailable] of a registry that is down, means what it means on an error of a handler. Any other error dead-letters the
 // record at once.
 //
-// Where an IDFunc looks goes on record in the ledger, in words, so that a change of it is found before it makes every
+// Where an IDFunc looks goes on record in the store, in words, so that a change of it is found before it makes every
 // event new again (rule 7, see [Processor.Register]). A function of your own is known by its name only, a function literal
 // by the name of the function around it: a change inside it is not seen. Give it words of its own with [Described].
 type IDFunc func(*Message) (string, error)
@@ -27,7 +27,7 @@ type IDFunc func(*Message) (string, error)
 var (
 	ErrNotFound  = errors.New("not found")
 	ErrAmbiguous = errors.New("ambiguous")
-	ErrInvalid   = errors.New("invalid") // there is one, and no ledger can hold it
+	ErrInvalid   = errors.New("invalid") // there is one, and no store can hold it
 )
 
 // StandardID is the default identity: the CloudEvents headers ce_id and ce_source, the header event-id, the JSON field

@@ -19,7 +19,7 @@ type orderMode uint8
 const (
 	blocking   orderMode = iota // they wait
 	unordered                   // they go on: it is published to a retry topic
-	keyOrdered                  // those of its Kafka key wait with it in the ledger, the others go on
+	keyOrdered                  // those of its Kafka key wait with it in the store, the others go on
 )
 
 // Blocking keeps all order, at the price of the lane: a failing event is tried again in its place, as [Retry] says, and
@@ -30,7 +30,7 @@ func Blocking() Option { return func(s *settings) { s.mode, s.delays = blocking,
 // RetryTopics declares the order mode Unordered: when an event has failed in its place as often as [Retry] allows, it is
 // published to a topic of the group ([RetryTopic]), from which it is tried again after the first delay, then after the
 // second, once each, and goes to the dead-letter topic after the last. Events of its key overtake it meanwhile. It works
-// with every ledger, which keeps at most one copy of each attempt running, whatever crashes in between (rule 3). The
+// with every store, which keeps at most one copy of each attempt running, whatever crashes in between (rule 3). The
 // topics are read by the same consumer, in the same scope.
 //
 // An error made by [RetryAfter] goes to the next delay that is long enough. If it wants more time than the longest one, it goes
@@ -42,8 +42,8 @@ func RetryTopics(delays ...time.Duration) Option {
 }
 
 // KeyOrdered keeps the order of events with the same Kafka key and holds up no others: when an event has failed in its
-// place as often as [Retry] allows, it waits in the ledger, in a table, for its next attempts after the given delays, and
-// later events of its Kafka key wait behind it, through restarts and rebalances (rule 4). The ledger must be a
+// place as often as [Retry] allows, it waits in the store, in a table, for its next attempts after the given delays, and
+// later events of its Kafka key wait behind it, through restarts and rebalances (rule 4). The store must be a
 // [dedup.Parker]: Postgres. Events without a Kafka key have no order and wait alone. Handlers with other modes take no part in
 // that order.
 //
@@ -205,7 +205,7 @@ func (p *Processor) history(d *delivery, o outcome) history {
 	return h
 }
 
-// move brings the event to where its next attempt will be, before the ledger is told: should that be lost, the copy is
+// move brings the event to where its next attempt will be, before the store is told: should that be lost, the copy is
 // accepted all the same, and the record follows it. What cannot be moved for its size is dead-lettered.
 func (p *Processor) move(ctx context.Context, d *delivery, o outcome) (act action, err error) {
 	h := p.history(d, o)

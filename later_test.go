@@ -85,7 +85,7 @@ func TestLater_MovedEventDoesNotRunFromItsOldPlace(t *testing.T) {
 	})
 }
 
-// rule 3: between the ack of the copy and its record in the ledger the process dies. The copy is accepted, the event itself is not
+// rule 3: between the ack of the copy and its record in the store the process dies. The copy is accepted, the event itself is not
 // run beside it.
 func TestLater_CrashBetweenCopyAndRecord(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
@@ -274,7 +274,7 @@ func TestLater_WiringMistakes(t *testing.T) {
 }
 
 // T-02: what is deployed between two attempts cannot read the copy, or handles its type no longer. Nothing is dropped: its dead letter
-// is replayed to where the ledger waits for it.
+// is replayed to where the store waits for it.
 func TestLater_CopyThatNobodyUnderstands(t *testing.T) {
 	for name, wire := range map[string]func(*idem.Router){
 		"undecodable": func(r *idem.Router) {

@@ -126,7 +126,7 @@ func TestLease_AlwaysLate(t *testing.T) {
 // pause is an observer that stands for a process that is stopped just after an answer has come.
 type pause struct{ left atomic.Int32 }
 
-func (p *pause) ObserveLedgerCall(_ context.Context, e idem.LedgerCallEvent) {
+func (p *pause) ObserveStoreCall(_ context.Context, e idem.StoreCallEvent) {
 	if e.Verb == idem.VerbClaim && p.left.Add(-1) >= 0 {
 		time.Sleep(11 * time.Second)
 	}

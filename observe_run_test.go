@@ -34,15 +34,15 @@ type tally struct {
 	runs        []string // "begin 3", "end <nil>"
 	calls       []string
 	open        int // runs and calls that have begun and not ended
-	verbs       map[idem.LedgerVerb]int
-	keys        map[idem.LedgerVerb]int
+	verbs       map[idem.StoreVerb]int
+	keys        map[idem.StoreVerb]int
 	verdicts    map[dedup.Verdict]int
-	failed      int // calls of a ledger
+	failed      int // calls of a store
 }
 
 func newTally() *tally {
 	return &tally{
-		places: map[string]int{}, verbs: map[idem.LedgerVerb]int{}, keys: map[idem.LedgerVerb]int{}, verdicts: map[dedup.Verdict]int{},
+		places: map[string]int{}, verbs: map[idem.StoreVerb]int{}, keys: map[idem.StoreVerb]int{}, verdicts: map[dedup.Verdict]int{},
 	}
 }
 
@@ -88,7 +88,7 @@ func (w *tally) EndCall(ctx context.Context, c *idem.Call) {
 	w.calls = append(w.calls, fmt.Sprintf("end %v", c.Err))
 }
 
-func (w *tally) ObserveLedgerCall(_ context.Context, e idem.LedgerCallEvent) {
+func (w *tally) ObserveStoreCall(_ context.Context, e idem.StoreCallEvent) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.verbs[e.Verb]++
@@ -240,7 +240,7 @@ func TestObserveCall_PanicIsNotTheHandlers(t *testing.T) {
 	})
 }
 
-// What waits in the ledger is no delivery when it is taken up, and each later attempt that comes by a topic is one.
+// What waits in the store is no delivery when it is taken up, and each later attempt that comes by a topic is one.
 func TestObserveSettled_LaterAttempts(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		w := newTally()
@@ -302,7 +302,7 @@ func TestObserveLost(t *testing.T) {
 		b.on(succeed)
 		require.NoError(t, b.start().Handle(t.Context(), message("e1", 0)))
 		require.Equal(t, 1, w.lost)
-		require.Zero(t, w.failed, "a ledger that answers has not failed")
+		require.Zero(t, w.failed, "a store that answers has not failed")
 	})
 }
 

@@ -18,7 +18,7 @@ type watcher struct {
 	retries     []idem.RetryEvent
 	deadLetters []idem.DeadLetterEvent
 	claims      []dedup.Verdict
-	ledger      []bool
+	store       []bool
 }
 
 func (w *watcher) ObserveHandled(_ context.Context, e idem.HandledEvent) {
@@ -36,8 +36,8 @@ func (w *watcher) ObserveDeadLetter(_ context.Context, e idem.DeadLetterEvent) {
 func (w *watcher) ObserveClaim(_ context.Context, e idem.ClaimEvent) {
 	w.claims = append(w.claims, e.Verdict)
 }
-func (w *watcher) ObserveLedger(_ context.Context, e idem.LedgerEvent) {
-	w.ledger = append(w.ledger, e.Down)
+func (w *watcher) ObserveStore(_ context.Context, e idem.StoreEvent) {
+	w.store = append(w.store, e.Down)
 }
 
 func TestObservers(t *testing.T) {
@@ -53,7 +53,7 @@ func TestObservers(t *testing.T) {
 		require.Equal(t, 2, w.handled[1].Attempt)
 		require.NoError(t, w.handled[1].Err)
 		require.Len(t, w.retries, 1)
-		require.Equal(t, []bool{true, false}, w.ledger)
+		require.Equal(t, []bool{true, false}, w.store)
 		require.Equal(t, []dedup.Verdict{0, 0, 0, dedup.Fresh, dedup.Fresh}, w.claims)
 
 		// Two causes of duplicates can be told apart, and no more (rule 40).
@@ -86,14 +86,14 @@ func TestRetriesAreSpreadOut(t *testing.T) {
 }
 
 // outages is told of what is away.
-type outages struct{ events []idem.LedgerEvent }
+type outages struct{ events []idem.StoreEvent }
 
-func (o *outages) ObserveLedger(_ context.Context, e idem.LedgerEvent) {
+func (o *outages) ObserveStore(_ context.Context, e idem.StoreEvent) {
 	o.events = append(o.events, e)
 }
 
 // What is away when the processor is closed is told to have ended, once: what counts outages would show it for ever.
-func TestObserveLedger_ClosedWhileAway(t *testing.T) {
+func TestObserveStore_ClosedWhileAway(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		o := &outages{}
 		b.cfg.Observers, b.cfg.BusyWait = []idem.Observer{o}, 3*time.Second

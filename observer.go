@@ -33,7 +33,7 @@ type DuplicateObserver interface {
 	ObserveDuplicate(context.Context, DuplicateEvent)
 }
 
-// DuplicateEvent is a delivery of an event that the ledger knows.
+// DuplicateEvent is a delivery of an event that the store knows.
 type DuplicateEvent struct {
 	Group   string
 	Message *Message
@@ -59,7 +59,7 @@ type ConflictEvent struct {
 	Group   string
 	Message *Message
 	Key     dedup.Key
-	// First is the delivery that the ledger has on record for the ID. Of an event that waits in the ledger it may be zero.
+	// First is the delivery that the store has on record for the ID. Of an event that waits in the store it may be zero.
 	First dedup.Origin
 	// Known is what had become of the other event: see [dedup.Answer].Known.
 	Known dedup.Verdict
@@ -99,11 +99,11 @@ type RetryEvent struct {
 	Key     dedup.Key
 	Attempt int
 	Delay   time.Duration
-	// Topic it was published to for that; empty if it is tried in its place, or waits in the ledger ([KeyOrdered]).
+	// Topic it was published to for that; empty if it is tried in its place, or waits in the store ([KeyOrdered]).
 	Topic string
-	// Later says that the next attempt is made elsewhere: from the retry topic, or from the ledger.
+	// Later says that the next attempt is made elsewhere: from the retry topic, or from the store.
 	Later bool
-	// Parked says that it has not failed, and waits in the ledger behind one of its Kafka key that has.
+	// Parked says that it has not failed, and waits in the store behind one of its Kafka key that has.
 	Parked bool
 	Err    error
 }
@@ -121,7 +121,7 @@ type SkippedEvent struct {
 	Tombstone bool
 }
 
-// ClaimObserver is told of every answer of a ledger, by event. [LedgerCallObserver] is told of all answers to a call together, which costs less.
+// ClaimObserver is told of every answer of a store, by event. [StoreCallObserver] is told of all answers to a call together, which costs less.
 type ClaimObserver interface {
 	ObserveClaim(context.Context, ClaimEvent)
 }
@@ -136,16 +136,16 @@ type ClaimEvent struct {
 	Err     error
 }
 
-// LedgerObserver is told when a ledger, or the producer of dead letters, goes and when it comes back, or when the processor is closed
+// StoreObserver is told when a store, or the producer of dead letters, goes and when it comes back, or when the processor is closed
 // meanwhile: of each Down there is an end.
-type LedgerObserver interface {
-	ObserveLedger(context.Context, LedgerEvent)
+type StoreObserver interface {
+	ObserveStore(context.Context, StoreEvent)
 }
 
-// LedgerEvent is a change of state of what a processor depends on.
-type LedgerEvent struct {
+// StoreEvent is a change of state of what a processor depends on.
+type StoreEvent struct {
 	Group string
-	Name  string        // "ledger *pgstore.Store", "producer"
+	Name  string        // "store *pgstore.Store", "producer"
 	Down  bool          // false: it is back, or Ended
 	Ended bool          // the processor was closed while it was away: nothing more is known of it
 	For   time.Duration // how long it was away, when it is back, or as far as is known
@@ -175,11 +175,11 @@ type observers struct {
 	retry      []RetryObserver
 	skipped    []SkippedObserver
 	claim      []ClaimObserver
-	ledger     []LedgerObserver
+	store      []StoreObserver
 	stall      []StallObserver
 	run        []RunObserver
 	call       []CallObserver
-	ledgerCall []LedgerCallObserver
+	storeCall  []StoreCallObserver
 	settled    []SettledObserver
 	lost       []LostObserver
 	conflict   []ConflictObserver
@@ -201,11 +201,11 @@ func (s *observers) add(o Observer) bool {
 	s.retry = pick(s.retry, o)
 	s.skipped = pick(s.skipped, o)
 	s.claim = pick(s.claim, o)
-	s.ledger = pick(s.ledger, o)
+	s.store = pick(s.store, o)
 	s.stall = pick(s.stall, o)
 	s.run = pick(s.run, o)
 	s.call = pick(s.call, o)
-	s.ledgerCall = pick(s.ledgerCall, o)
+	s.storeCall = pick(s.storeCall, o)
 	s.settled = pick(s.settled, o)
 	s.lost = pick(s.lost, o)
 	s.conflict = pick(s.conflict, o)
@@ -214,5 +214,5 @@ func (s *observers) add(o Observer) bool {
 
 func (s *observers) count() int {
 	return len(s.handled) + len(s.duplicate) + len(s.deadLetter) + len(s.retry) + len(s.skipped) + len(s.claim) +
-		len(s.ledger) + len(s.stall) + len(s.run) + len(s.call) + len(s.ledgerCall) + len(s.settled) + len(s.lost) + len(s.conflict)
+		len(s.store) + len(s.stall) + len(s.run) + len(s.call) + len(s.storeCall) + len(s.settled) + len(s.lost) + len(s.conflict)
 }

@@ -13,7 +13,7 @@ import (
 // RunObserver is told when a run begins and when it ends, and gives it its context.
 //
 // Begin and end are told on one goroutine, once each. The context must be derived from ctx; what the run does, calls of the
-// ledger and handlers included, is under it. What an observer that panics leaves behind is undefined.
+// store and handlers included, is under it. What an observer that panics leaves behind is undefined.
 type RunObserver interface {
 	BeginRun(ctx context.Context, r *Run) context.Context
 	// EndRun gets the context that BeginRun returned.
@@ -27,7 +27,7 @@ type Run struct {
 	Group string
 	// Transactional runs share one transaction with their effects.
 	Transactional bool
-	// Err is why the run came to nothing, when it has ended: the ledger gave no answer, the transaction was rolled back, or the
+	// Err is why the run came to nothing, when it has ended: the store gave no answer, the transaction was rolled back, or the
 	// consumer stops. The failure of a handler under a claim is that of its call, see [Call].
 	Err error
 
@@ -55,7 +55,7 @@ func (r *Run) at(i int) *delivery {
 // Message returns delivery i: the record as its producer wrote it, see [Event].Message.
 func (r *Run) Message(i int) *Message { return r.at(i).m }
 
-// Key returns what the ledger remembers of delivery i.
+// Key returns what the store remembers of delivery i.
 func (r *Run) Key(i int) dedup.Key { return r.at(i).req.Key }
 
 // CallObserver is told when a call of a handler begins and when it has ended, and gives it its context. Both are told on the
@@ -93,23 +93,23 @@ func (c *Call) Len() int { return len(c.in) }
 // Message returns the record of event i.
 func (c *Call) Message(i int) *Message { return c.in[i].message }
 
-// Key returns what the ledger remembers of event i.
+// Key returns what the store remembers of event i.
 func (c *Call) Key(i int) dedup.Key { return c.in[i].key }
 
 // Attempt is 1 for the first run of event i.
 func (c *Call) Attempt(i int) int { return c.in[i].attempt }
 
-// LedgerCallObserver is told of every call of a ledger by the gate.
-type LedgerCallObserver interface {
-	ObserveLedgerCall(context.Context, LedgerCallEvent)
+// StoreCallObserver is told of every call of a store by the gate.
+type StoreCallObserver interface {
+	ObserveStoreCall(context.Context, StoreCallEvent)
 }
 
-// LedgerVerb is what a ledger was asked for.
-type LedgerVerb uint8
+// StoreVerb is what a store was asked for.
+type StoreVerb uint8
 
 const (
 	// VerbClaim: [dedup.Store].Claim.
-	VerbClaim LedgerVerb = iota + 1
+	VerbClaim StoreVerb = iota + 1
 	// VerbTransaction: claims, handlers and commit in one ([dedup.TxStore]).
 	VerbTransaction
 	// VerbComplete: [dedup.Store].Complete.
@@ -119,7 +119,7 @@ const (
 )
 
 // String names the verb; fit for a metric label.
-func (v LedgerVerb) String() string {
+func (v StoreVerb) String() string {
 	switch v {
 	case VerbClaim:
 		return "claim"
@@ -133,24 +133,24 @@ func (v LedgerVerb) String() string {
 	return "unknown"
 }
 
-// LedgerCallEvent is one call.
-type LedgerCallEvent struct {
-	Group  string
-	Ledger string // its type, such as "*pgstore.Store"
-	Verb   LedgerVerb
-	Keys   int           // zero for a transaction without a claim, see [Config].Shadow
-	Took   time.Duration // of a transaction with its handlers
+// StoreCallEvent is one call.
+type StoreCallEvent struct {
+	Group string
+	Store string // its type, such as "*pgstore.Store"
+	Verb  StoreVerb
+	Keys  int           // zero for a transaction without a claim, see [Config].Shadow
+	Took  time.Duration // of a transaction with its handlers
 	// Err: the state of all keys is unknown; of a transaction it may be the handler's error. A claim that was lost is none:
 	// see [LostObserver].
 	Err error
-	// Verdicts counts the answers by verdict, of claims and transactions that were answered. See [LedgerCallEvent.Verdict].
+	// Verdicts counts the answers by verdict, of claims and transactions that were answered. See [StoreCallEvent.Verdict].
 	Verdicts [dedup.TooOld + 1]uint32
 	// Takeovers counts the claims among them whose earlier holder had died.
 	Takeovers int
 }
 
 // Verdict returns how many answers were v.
-func (e *LedgerCallEvent) Verdict(v dedup.Verdict) int {
+func (e *StoreCallEvent) Verdict(v dedup.Verdict) int {
 	if int(v) >= len(e.Verdicts) {
 		return 0
 	}
@@ -158,7 +158,7 @@ func (e *LedgerCallEvent) Verdict(v dedup.Verdict) int {
 }
 
 // note counts the answers.
-func (e *LedgerCallEvent) note(answers []dedup.Answer) {
+func (e *StoreCallEvent) note(answers []dedup.Answer) {
 	for i := range answers {
 		if v := answers[i].Verdict; int(v) < len(e.Verdicts) {
 			e.Verdicts[v]++
@@ -170,7 +170,7 @@ func (e *LedgerCallEvent) note(answers []dedup.Answer) {
 }
 
 // SettledObserver is told of what was settled: every delivery once for each time it is fetched, whatever came of it. What is
-// told is settled in the ledger, or on the broker, even if its offset is not committed any more. What lies behind an event that
+// told is settled in the store, or on the broker, even if its offset is not committed any more. What lies behind an event that
 // [Processor.Settle] returns a [WaitError] for may be settled, and is given to it once more: then it is told again, as a duplicate.
 type SettledObserver interface {
 	ObserveSettled(context.Context, SettledEvent)
@@ -180,13 +180,13 @@ type SettledObserver interface {
 type Settlement uint8
 
 const (
-	// SettledHandled: its handler has succeeded, and the ledger knows.
+	// SettledHandled: its handler has succeeded, and the store knows.
 	SettledHandled Settlement = iota
 	// SettledDuplicate: its event was handled before, or given up, or goes on elsewhere; see [DuplicateObserver].
 	SettledDuplicate
 	// SettledDeadLetter: it is in the dead-letter topic; see [DeadLetterObserver].
 	SettledDeadLetter
-	// SettledRescheduled: it waits for a later attempt, in a retry topic or in the ledger, where it is met again; see [RetryObserver].
+	// SettledRescheduled: it waits for a later attempt, in a retry topic or in the store, where it is met again; see [RetryObserver].
 	SettledRescheduled
 	// SettledSkipped: a tombstone, or of a type that nobody handles; see [SkippedObserver].
 	SettledSkipped
@@ -213,7 +213,7 @@ type SettledEvent struct {
 	Partition int32
 	// Counts by [Settlement].
 	Counts [settlements]int
-	// Parked says that these are no deliveries: they waited in the ledger ([KeyOrdered]) and were taken up from there. When they
+	// Parked says that these are no deliveries: they waited in the store ([KeyOrdered]) and were taken up from there. When they
 	// were delivered they counted as [SettledRescheduled].
 	Parked bool
 }

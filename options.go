@@ -13,7 +13,7 @@ import (
 type Option func(*settings)
 
 type settings struct {
-	ledger      dedup.Store
+	store       dedup.Store
 	scope       string
 	name        string
 	tenant      IDFunc
@@ -95,9 +95,9 @@ func (s *settings) validate() (problems []error) {
 	return problems
 }
 
-// Ledger makes store remember, instead of [Config].Store: a handler that mails may claim in Redis beside one that books
+// Store makes store remember, instead of [Config].Store: a handler that mails may claim in Redis beside one that books
 // in Postgres.
-func Ledger(store dedup.Store) Option { return func(s *settings) { s.ledger = store } }
+func Store(store dedup.Store) Option { return func(s *settings) { s.store = store } }
 
 // Scope names who remembers; equal IDs in different scopes are different events. Defaults to [Config].Scope, the consumer
 // group. Changing it makes every event new again.
@@ -124,8 +124,8 @@ func Type(f IDFunc) Option {
 // Retry says how often a failing event is tried again. See [RetryPolicy] for the defaults.
 func Retry(p RetryPolicy) Option { return func(s *settings) { s.retry = p } }
 
-// Retention is how long the ledger remembers a handled event. Defaults to 7 days, as long as Kafka keeps records by default: a
-// ledger that forgets an event before Kafka forgets its last copy handles it twice (K-20).
+// Retention is how long the store remembers a handled event. Defaults to 7 days, as long as Kafka keeps records by default: a
+// store that forgets an event before Kafka forgets its last copy handles it twice (K-20).
 func Retention(d time.Duration) Option { return func(s *settings) { s.retention = d } }
 
 // Timeout is how long one run of the handler may take. Then its context is cancelled, with the cause
@@ -163,7 +163,7 @@ const (
 // the whole value, or by the fields of [Fingerprint], or not ([NoContentCheck]). Each conflict is told to a [ConflictObserver]; one a minute and handler is logged at WARN.
 func WhenConflict(p ConflictPolicy) Option { return func(s *settings) { s.conflict = p } }
 
-// TooOldPolicy decides what happens to an event that is older than what its ledger remembers, so that nobody can tell
+// TooOldPolicy decides what happens to an event that is older than what its store remembers, so that nobody can tell
 // whether it was handled (rule 8).
 type TooOldPolicy uint8
 
@@ -225,7 +225,7 @@ func Fingerprint(secret []byte, fields ...string) Option {
 }
 
 // Decode replaces the decoding of values, by default encoding/json. into points to the handler's T. An error is
-// permanent: the message is dead-lettered without touching the ledger. An error with a mark means what it means on an error of
+// permanent: the message is dead-lettered without touching the store. An error with a mark means what it means on an error of
 // the handler: a decoder that asks a schema registry returns [Unavailable] while the registry is down, and the event waits. The
 // words of the error are kept in logs and dead letters like those of a handler, so f must not quote the value in them.
 func Decode(f func(m *Message, into any) error) Option {

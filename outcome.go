@@ -233,7 +233,7 @@ func (d *delivery) retryOrDeadLetter(o outcome) action {
 	return actRetry
 }
 
-// maxOutages is how often in a row the ledger may be unavailable to one event while it answers a probe (rule 18).
+// maxOutages is how often in a row the store may be unavailable to one event while it answers a probe (rule 18).
 const maxOutages = 5
 
 // blameForOutage reports whether an outage counts as the event's own failure. An event that breaks its database is found by a few
@@ -246,7 +246,7 @@ func (d *delivery) blameForOutage(o outcome) bool {
 	return limit != Forever && !d.downSince.IsZero() && time.Since(d.downSince) >= limit
 }
 
-// noteOutage notes an error that means "unavailable". answers reports whether the ledger answers a probe.
+// noteOutage notes an error that means "unavailable". answers reports whether the store answers a probe.
 func (d *delivery) noteOutage(o outcome, answers bool) {
 	switch {
 	case !answers:

@@ -70,7 +70,7 @@ type span struct {
 	from, to int64
 }
 
-func newOwnProgress(ledgers []*ledger) *ownProgress {
+func newOwnProgress(ledgers []*storeAccess) *ownProgress {
 	for _, l := range ledgers {
 		if _, ok := l.store.(dedup.ProgressRecorder); ok {
 			return &ownProgress{parts: make(map[partitionID]*consumed)}
@@ -342,8 +342,8 @@ func (p *Processor) recordUnseen(ctx context.Context, all []dedup.Progress) erro
 	slices.Sort(topics)
 	topics = slices.Compact(topics)
 	for _, place := range p.places() {
-		reader, reads := place.ledger.store.(dedup.ProgressReader)
-		recorder, records := place.ledger.store.(dedup.ProgressRecorder)
+		reader, reads := place.access.store.(dedup.ProgressReader)
+		recorder, records := place.access.store.(dedup.ProgressRecorder)
 		if !reads || !records {
 			continue
 		}

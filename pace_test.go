@@ -37,7 +37,7 @@ func TestGroupSize_GrowsSlowlyAfterTwoLocks_Rule1(t *testing.T) {
 	require.Equal(t, most, g.now(), "what was learned is forgotten at full size")
 }
 
-// What waits in the ledger's table fails more often than others; their groups are not made small by it (rules 4 and 12).
+// What waits in the store's table fails more often than others; their groups are not made small by it (rules 4 and 12).
 func TestGroupSize_ParkedEventsHaveTheirOwn_Rule4(t *testing.T) {
 	rt := &bound{route: &route{}}
 	rt.size.limit.Store(64)

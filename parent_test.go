@@ -22,7 +22,7 @@ func (b *bench) says(ctx context.Context) {
 const parentOfE1 = `parent ":g:paid:e1" true`
 
 // Rule 23: each handler knows what it handles, those of batches know that it is several, also if it is one; who handles what no
-// ledger remembers knows nothing.
+// store remembers knows nothing.
 func TestParent_Rule23(t *testing.T) {
 	for name, c := range map[string]struct {
 		register func(*bench)

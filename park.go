@@ -11,7 +11,7 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// This file is about handlers that are [KeyOrdered]: what waits in the ledger's table, and who takes it up again. Only
+// This file is about handlers that are [KeyOrdered]: what waits in the store's table, and who takes it up again. Only
 // the owner of a partition puts events there and takes them out, so what its lots know is what the table holds; should
 // another one take himself for the owner, the claim of each event keeps the two apart (rule 4).
 
@@ -22,10 +22,10 @@ type lots struct {
 	lots    map[lotAt]*lot
 }
 
-// lotAt is where a lot is: handlers of one scope may have ledgers of their own.
+// lotAt is where a lot is: handlers of one scope may have stores of their own.
 type lotAt struct {
 	dedup.Lot
-	ledger *ledger
+	access *storeAccess
 }
 
 // lot is what waits of one partition.
@@ -60,7 +60,7 @@ func (s *lots) of(at lotAt) *lot {
 	defer s.mu.Unlock()
 	l := s.lots[at]
 	if l == nil {
-		l = &lot{all: s, id: at.Lot, parker: at.ledger.store.(dedup.Parker), wake: make(chan struct{}, 1)}
+		l = &lot{all: s, id: at.Lot, parker: at.access.store.(dedup.Parker), wake: make(chan struct{}, 1)}
 		if s.lots == nil {
 			s.lots = make(map[lotAt]*lot)
 		}
@@ -71,7 +71,7 @@ func (s *lots) of(at lotAt) *lot {
 
 // lotOf returns where an event would wait. Copies have the partition of the record they were made of.
 func (p *Processor) lotOf(d *delivery) *lot {
-	return p.lots.of(lotAt{dedup.Lot{Scope: d.req.Key.Scope, Topic: d.m.Topic, Partition: d.m.Partition}, d.ledger})
+	return p.lots.of(lotAt{dedup.Lot{Scope: d.req.Key.Scope, Topic: d.m.Topic, Partition: d.m.Partition}, d.access})
 }
 
 // load asks once what waits.
@@ -202,7 +202,7 @@ func (b *batch) parkWaiting() error {
 			continue
 		}
 		l := b.p.lotOf(&e.delivery)
-		if err := b.insistLoad(l, e.ledger); err != nil {
+		if err := b.insistLoad(l, e.access); err != nil {
 			return err
 		}
 		if l.has(b.p.OrderKey(e.m)) {
@@ -228,7 +228,7 @@ func (b *batch) parkWaiting() error {
 	return nil
 }
 
-func (b *batch) insistLoad(l *lot, of *ledger) error {
+func (b *batch) insistLoad(l *lot, of *storeAccess) error {
 	if l.isLoaded() {
 		return nil
 	}
@@ -285,7 +285,7 @@ func (b *batch) joinAlike(l *lot, entries []*entry) (others []*entry, err error)
 		joined, events = append(joined, e), append(events, parked)
 	}
 	if len(joined) > 0 {
-		if err := b.p.parkAll(b.ctx, b.pat, joined[0].ledger, l, events); err != nil {
+		if err := b.p.parkAll(b.ctx, b.pat, joined[0].access, l, events); err != nil {
 			return nil, err
 		}
 	}
@@ -318,7 +318,7 @@ func (b *batch) parkedOf(l *lot, entries []*entry) (map[dedup.Key]deferred, erro
 		return known, nil
 	}
 	var found []dedup.Parked
-	err := b.p.insist(b.ctx, b.pat, entries[0].ledger, "look for parked events", func(ctx context.Context) (err error) {
+	err := b.p.insist(b.ctx, b.pat, entries[0].access, "look for parked events", func(ctx context.Context) (err error) {
 		found, err = l.parker.ParkedOf(ctx, l.id.Scope, l.id.Topic, keys...)
 		return err
 	})
@@ -333,12 +333,12 @@ func (b *batch) parkedOf(l *lot, entries []*entry) (map[dedup.Key]deferred, erro
 }
 
 // parkAll writes to the table until that succeeds.
-func (p *Processor) parkAll(ctx context.Context, pat *patience, ledger *ledger, l *lot, events []dedup.Parked) error {
+func (p *Processor) parkAll(ctx context.Context, pat *patience, ledger *storeAccess, l *lot, events []dedup.Parked) error {
 	return p.insist(ctx, pat, ledger, "park", func(ctx context.Context) error { return l.parker.Park(ctx, l.id, events) })
 }
 
 // insist repeats a change of the table until it succeeds.
-func (p *Processor) insist(ctx context.Context, pat *patience, ledger *ledger, what string, fn func(context.Context) error) error {
+func (p *Processor) insist(ctx context.Context, pat *patience, ledger *storeAccess, what string, fn func(context.Context) error) error {
 	for try := 1; ; try++ {
 		began := time.Now()
 		err := p.bounded(context.WithoutCancel(ctx), txSlack, fn)

@@ -26,7 +26,7 @@ func (p *Processor) park(ctx context.Context, d *delivery, h history) error {
 	l.gate.Lock()
 	defer l.gate.Unlock()
 	for try := 1; ; try++ {
-		if err := p.parkAll(ctx, d.pat, d.ledger, l, []dedup.Parked{e}); err != nil {
+		if err := p.parkAll(ctx, d.pat, d.access, l, []dedup.Parked{e}); err != nil {
 			return err
 		}
 		there, err := p.parkedAsNext(ctx, d, l, e)
@@ -47,13 +47,13 @@ func (p *Processor) park(ctx context.Context, d *delivery, h history) error {
 
 // parkedAsNext makes sure that a failing event, which was parked a moment ago, waits for its next attempt. The store keeps an event in
 // one queue: a copy of it may be there already, behind another event, even under another Kafka key. That copy waits for the attempt that
-// has just failed, and the ledger would let nothing of that position run any longer. So the copy gives way to the next attempt, in its
+// has just failed, and the store would let nothing of that position run any longer. So the copy gives way to the next attempt, in its
 // place. there is false if the event is not parked any longer.
 func (p *Processor) parkedAsNext(ctx context.Context, d *delivery, l *lot, e dedup.Parked) (there bool, err error) {
 	var at dedup.Lot
 	var found dedup.Parked
 	var ok bool
-	err = p.insist(ctx, d.pat, d.ledger, "look for a parked event", func(ctx context.Context) (err error) {
+	err = p.insist(ctx, d.pat, d.access, "look for a parked event", func(ctx context.Context) (err error) {
 		at, found, ok, err = l.parker.FindParked(ctx, l.id.Scope, l.id.Topic, e.Key)
 		return err
 	})
@@ -65,7 +65,7 @@ func (p *Processor) parkedAsNext(ctx context.Context, d *delivery, l *lot, e ded
 			return false, err
 		}
 		e.Queue = found.Queue
-		err := p.insist(ctx, d.pat, d.ledger, "park", func(ctx context.Context) (err error) {
+		err := p.insist(ctx, d.pat, d.access, "park", func(ctx context.Context) (err error) {
 			ok, err = l.parker.Postpone(ctx, at, e)
 			return err
 		})
@@ -89,7 +89,7 @@ func (p *Processor) deadLetterOtherContent(ctx context.Context, d *delivery, cop
 	if !ok || !dedup.Differ(content, d.req.Fingerprint) {
 		return nil
 	}
-	other := &delivery{m: m, route: d.route, ledger: d.ledger, req: d.req, pat: d.pat}
+	other := &delivery{m: m, route: d.route, access: d.access, req: d.req, pat: d.pat}
 	other.req.Fingerprint, other.req.Position = content, copied.Position
 	_, err := p.deadLetterConflict(ctx, other, dedup.Answer{Verdict: dedup.Conflict, Known: dedup.Rescheduled, First: d.req.Origin})
 	return err
@@ -105,10 +105,10 @@ func contentOf(route *bound, e dedup.Parked) (m *Message, content dedup.Fingerpr
 }
 
 // postpone leaves an event at the head of its queue for the next attempt. If it is not there any longer, a person has taken
-// it away, and the ledger knows.
+// it away, and the store knows.
 func (p *Processor) postpone(ctx context.Context, d *delivery, e dedup.Parked) error {
 	l := d.parked.lot
-	err := p.insist(ctx, d.pat, d.ledger, "postpone", func(ctx context.Context) error {
+	err := p.insist(ctx, d.pat, d.access, "postpone", func(ctx context.Context) error {
 		_, err := l.parker.Postpone(ctx, l.id, e)
 		return err
 	})

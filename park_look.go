@@ -49,7 +49,7 @@ func (b *batch) lookAt(tx bool, entries []*entry, answers map[*entry]dedup.Answe
 	if len(asked) == 0 {
 		return nil
 	}
-	of := asked[0].ledger // entries of one lot have one
+	of := asked[0].access // entries of one lot have one
 	look := of.look(tx)
 	if look == nil {
 		return nil
@@ -73,7 +73,7 @@ func (b *batch) lookAt(tx bool, entries []*entry, answers map[*entry]dedup.Answe
 }
 
 // look returns the store's call that tells what it knows, or nil if it has none.
-func (l *ledger) look(tx bool) func(context.Context, []dedup.Request, []dedup.Answer) error {
+func (l *storeAccess) look(tx bool) func(context.Context, []dedup.Request, []dedup.Answer) error {
 	if tx {
 		if looker, ok := l.store.(dedup.TxLooker); ok {
 			return looker.LookTx
@@ -88,7 +88,7 @@ func (l *ledger) look(tx bool) func(context.Context, []dedup.Request, []dedup.An
 
 // isDeferred reports whether an event is deferred already.
 func (b *batch) isDeferred(l *lot, e *entry) (deferred bool, err error) {
-	err = b.p.insist(b.ctx, b.pat, e.ledger, "look for a parked event", func(ctx context.Context) (err error) {
+	err = b.p.insist(b.ctx, b.pat, e.access, "look for a parked event", func(ctx context.Context) (err error) {
 		_, _, deferred, err = l.parker.FindParked(ctx, l.id.Scope, l.id.Topic, e.req.Key)
 		return err
 	})

@@ -139,8 +139,8 @@ func TestPark_BusyTakerLooksSeldom(t *testing.T) {
 	})
 }
 
-// rule 4: handlers of one scope with ledgers of their own have queues of their own, in these.
-func TestPark_TwoLedgers(t *testing.T) {
+// rule 4: handlers of one scope with stores of their own have queues of their own, in these.
+func TestPark_TwoStores(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		other := &spy{Store: memstore.New(), journal: &journal{}}
 		fail := true
@@ -152,7 +152,7 @@ func TestPark_TwoLedgers(t *testing.T) {
 			return nil
 		}
 		b.on(handle, once, idem.KeyOrdered(time.Second))
-		idem.On(b.router, "refund", handle, once, idem.KeyOrdered(time.Second), idem.Ledger(other))
+		idem.On(b.router, "refund", handle, once, idem.KeyOrdered(time.Second), idem.Store(other))
 		old := b.start()
 		refund := inQueue("a", "r1", 2)
 		refund.Value = []byte(`{"event_id":"r1","type":"refund","amount":7}`)
@@ -201,7 +201,7 @@ func TestPark_HandlerIsNoLongerKeyOrdered(t *testing.T) {
 }
 
 // rule 4: an event waits behind another one of its key, at its first attempt. A copy of it in another partition, where nothing of that is
-// known, runs, fails, and is moved on: what waits must go on with that attempt, since the ledger lets no earlier one run.
+// known, runs, fails, and is moved on: what waits must go on with that attempt, since the store lets no earlier one run.
 func TestPark_CopyFailsElsewhere(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.on(func(_ context.Context, e idem.Event[payload]) error {

@@ -161,12 +161,12 @@ func TestPark_ParkedByTheOwnerBefore(t *testing.T) {
 	})
 }
 
-func TestPark_WantsALedgerThatCan(t *testing.T) {
+func TestPark_WantsAStoreThatCan(t *testing.T) {
 	b := newBench(t)
 	b.cfg.Store = struct{ dedup.Store }{b.store}
 	b.on(succeed, idem.KeyOrdered(time.Second))
 	_, err := idem.NewProcessor(b.router, b.cfg)
-	require.ErrorContains(t, err, "KeyOrdered keeps waiting events in the ledger")
+	require.ErrorContains(t, err, "KeyOrdered keeps waiting events in the store")
 }
 
 // What nobody handles any longer stays where it is.

@@ -52,9 +52,9 @@ func (p *Processor) noHandler(deferred *dedup.Parked) error {
 // giveUpUnreadable dead-letters an event of a transactional handler, unless the store says that nothing is left to be done: it may
 // have been given up or handled before.
 func (p *Processor) giveUpUnreadable(ctx context.Context, d *delivery, o outcome) (step, error) {
-	if look := d.ledger.look(true); look != nil {
+	if look := d.access.look(true); look != nil {
 		var a [1]dedup.Answer
-		err := p.insist(ctx, d.pat, d.ledger, "look before giving up", func(ctx context.Context) error {
+		err := p.insist(ctx, d.pat, d.access, "look before giving up", func(ctx context.Context) error {
 			return look(ctx, []dedup.Request{d.req}, a[:])
 		})
 		if err != nil {

@@ -13,13 +13,13 @@ type run struct {
 	b       *batch
 	ctx     context.Context // of the batch, or what those who watch made of it
 	undone  error           // why it came to nothing, for them
-	ledger  *ledger
-	tx      txLedger // nil: claimed
+	access  *storeAccess
+	tx      txStore  // nil: claimed
 	to      int      // index of the message after the last
 	entries []*entry // the events to ask for, in the order of delivery, each once
 	alone   bool     // the first event is not to be joined by others
 	most    int      // how many events there may be
-	sorted  []*entry // entries by key, as the ledger wants them
+	sorted  []*entry // entries by key, as the store wants them
 }
 
 var keySeed = maphash.MakeSeed()
@@ -27,7 +27,7 @@ var keySeed = maphash.MakeSeed()
 // plan finds what goes through the gate together with the next message.
 func (b *batch) plan() *run {
 	first := &b.entries[b.next]
-	r := &run{b: b, ctx: b.ctx, ledger: first.route.ledger, tx: first.tx, to: b.next, most: len(b.entries)}
+	r := &run{b: b, ctx: b.ctx, access: first.route.access, tx: first.tx, to: b.next, most: len(b.entries)}
 	r.alone = b.solo(first)
 	clear(b.keys)
 	for r.to < len(b.entries) && r.admit(b.look(r.to)) {
@@ -65,7 +65,7 @@ func (r *run) admit(e *entry) bool {
 	if len(r.entries) > 0 {
 		first := r.entries[0].route
 		apart := e.route != first && (e.route.special() || first.special())
-		if r.alone || apart || e.route.ledger != r.ledger || (e.tx == nil) != (r.tx == nil) || r.b.solo(e) {
+		if r.alone || apart || e.route.access != r.access || (e.tx == nil) != (r.tx == nil) || r.b.solo(e) {
 			return false
 		}
 	}
@@ -124,7 +124,7 @@ func (e *entry) most() int {
 }
 
 // sort puts the events in the order of their keys (P-04) and finds copies: those are settled with the first of them. A
-// copy that differs in what the ledger compares ends the run before it.
+// copy that differs in what the store compares ends the run before it.
 func (r *run) sort() {
 	r.sorted = append(make([]*entry, 0, len(r.entries)), r.entries...)
 	if len(r.sorted) < 2 {
@@ -172,7 +172,7 @@ func (r *run) cut(n int) {
 // delivery is the one that request i is for.
 func (r *run) delivery(i int) *delivery { return &r.sorted[i].delivery }
 
-// requests returns what to ask the ledger, in the order of keys.
+// requests returns what to ask the store, in the order of keys.
 func (r *run) requests() ([]dedup.Request, []dedup.Answer) {
 	reqs := make([]dedup.Request, len(r.sorted))
 	for i, e := range r.sorted {

@@ -15,7 +15,7 @@ import (
 
 // Config of a [Processor].
 type Config struct {
-	// Store is the ledger of handlers without the option [Ledger].
+	// Store is the store of handlers without the option [Store].
 	Store dedup.Store
 	// Scope names who remembers, for handlers without the option [Scope]. Required; a consumer sets it to the group.
 	Scope string
@@ -24,12 +24,12 @@ type Config struct {
 	// Lease is how long a claim lasts without renewal; the event of a worker that crashed is taken over after at most this
 	// long. Handlers may take longer, their claims are renewed. Defaults to 30 s, at least 1 s.
 	Lease time.Duration
-	// StoreTimeout is how long the ledger may take to answer a claim. Then the call is given up, also if the ledger's client does not heed
-	// contexts, and the claim is asked for again under the same token. A ledger that is slow gets twice as long each time, up to a Lease.
+	// StoreTimeout is how long the store may take to answer a claim. Then the call is given up, also if the store's client does not heed
+	// contexts, and the claim is asked for again under the same token. A store that is slow gets twice as long each time, up to a Lease.
 	// Defaults to 2 s, or a Lease if that is shorter.
 	StoreTimeout time.Duration
 	// BusyWait is how long one call of HandleBatch waits, in all, for what is not in its power: an event that is busy elsewhere,
-	// a ledger or a producer that is down. Then it returns a [WaitError]. Keep it below the poll interval of the client. Only
+	// a store or a producer that is down. Then it returns a [WaitError]. Keep it below the poll interval of the client. Only
 	// recording an effect that has happened is tried for longer, up to a Lease, since giving up repeats the effect.
 	// Defaults to 1 s; [Forever] waits until the context ends.
 	BusyWait time.Duration
@@ -42,7 +42,7 @@ type Config struct {
 	// DeadLetterTopic names the topic for dead letters of a topic. Defaults to "<topic>.<group>.dlq": dead letters are
 	// per group, as another group may have handled the event well (rule 6).
 	DeadLetterTopic func(topic string) string
-	// Shadow keeps the ledger and obeys it in nothing: what it would have skipped is counted ([DuplicateEvent].Shadow), logged
+	// Shadow keeps the store and obeys it in nothing: what it would have skipped is counted ([DuplicateEvent].Shadow), logged
 	// at level debug, and run. It is how a consumer that exists is moved over without applying its backlog twice: let it run
 	// so until what it would skip is what is expected, then take the option away. Handlers must then be [Blocking].
 	Shadow bool
@@ -50,7 +50,7 @@ type Config struct {
 	Observers []Observer
 	// Logger defaults to slog.Default(). Payloads are never logged.
 	Logger *slog.Logger
-	// ErrorText makes the text of an error for log lines, dead letters and the ledger, where at most 1 KiB of it is kept.
+	// ErrorText makes the text of an error for log lines, dead letters and the store, where at most 1 KiB of it is kept.
 	// Defaults to [ErrorText]. It is called from several goroutines at once, with errors that are not nil. Observers get
 	// errors as they are.
 	ErrorText func(error) string
@@ -92,7 +92,7 @@ func (c Config) validate() (problems []error) {
 	return problems
 }
 
-// Processor takes messages through the gate: it finds the handler and the identity, asks the ledger, runs what is fresh,
+// Processor takes messages through the gate: it finds the handler and the identity, asks the store, runs what is fresh,
 // and dead-letters what will never work. It knows nothing of Kafka clients: fetching and committing are the caller's,
 // who commits what is settled and nothing else. Safe for concurrent use, as long as messages of one partition that must
 // stay in order are in one call.
@@ -103,7 +103,7 @@ type Processor struct {
 	routes     routes
 	retryInfix string // what tells the group's own retry topics
 	batches    bool   // a handler takes many events at once
-	ledgers    []*ledger
+	stores     []*storeAccess
 	producer   health
 
 	unanswered   unanswered
@@ -135,8 +135,8 @@ func NewProcessor(r *Router, cfg Config) (*Processor, error) {
 	if err := errors.Join(problems...); err != nil {
 		return nil, err
 	}
-	p.own = newOwnProgress(p.ledgers)
-	for _, l := range p.ledgers {
+	p.own = newOwnProgress(p.stores)
+	for _, l := range p.stores {
 		l.renewer = dedup.NewLeaseRenewer(l.store, cfg.Lease)
 	}
 	p.closing, p.close = context.WithCancel(context.Background())
@@ -160,7 +160,7 @@ const maxAbandoned = 64
 //   - an error that matches [ErrStopping] or [ErrPartitionLost]: ctx has ended; what was begun was given the grace;
 //   - [ErrNoProducer]: the message would be dead-lettered and there is no way to;
 //   - [ErrAbandoned]: a handler hangs and was left behind;
-//   - [ErrTooOld]: the ledger can no longer know the event, and its handler stops at that ([WhenTooOld]).
+//   - [ErrTooOld]: the store can no longer know the event, and its handler stops at that ([WhenTooOld]).
 //
 // When ctx ends, nothing new is begun and what runs is finished, see [Config].Grace.
 //
@@ -229,12 +229,12 @@ func (p *Processor) Close() error {
 		p.writeProgress(context.Background(), true)
 	}
 	p.close()
-	for _, l := range p.ledgers {
+	for _, l := range p.stores {
 		l.renewer.Close()
 		l.end(p)
 	}
 	if n := p.unanswered.wait(closeWait); n > 0 {
-		p.log.Warn("calls of the ledger that were given up have still not returned", "calls", n)
+		p.log.Warn("calls of the store that were given up have still not returned", "calls", n)
 	}
 	p.producer.end(p)
 	if n := p.abandonedNow.Load(); n > 0 {
@@ -244,10 +244,10 @@ func (p *Processor) Close() error {
 	return nil
 }
 
-// Stores returns the ledgers in use, each once: the ones to check before the first event.
+// Stores returns the stores in use, each once: the ones to check before the first event.
 func (p *Processor) Stores() []dedup.Store {
-	stores := make([]dedup.Store, len(p.ledgers))
-	for i, l := range p.ledgers {
+	stores := make([]dedup.Store, len(p.stores))
+	for i, l := range p.stores {
 		stores[i] = l.store
 	}
 	return stores
@@ -255,7 +255,7 @@ func (p *Processor) Stores() []dedup.Store {
 
 // Status is what a processor knows about its own health.
 type Status struct {
-	Down      []string // ledgers and producer that cannot be reached now
+	Down      []string // stores and producer that cannot be reached now
 	Abandoned int      // handlers that hang and were left behind
 	// MostlyUnhandled: more than half of the last 1,000 events were of types that nobody handles. A renamed type loses events
 	// in silence otherwise (rule 47).
@@ -265,7 +265,7 @@ type Status struct {
 // Status may be asked at any time.
 func (p *Processor) Status() Status {
 	s := Status{Abandoned: int(p.abandonedNow.Load()), MostlyUnhandled: p.unhandled.most()}
-	for _, l := range p.ledgers {
+	for _, l := range p.stores {
 		if l.isDown.Load() {
 			s.Down = append(s.Down, l.name)
 		}

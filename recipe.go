@@ -14,20 +14,20 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// Register says in the ledgers who consumes what, and by which recipe each type's events are told apart, before the first
+// Register says in the stores who consumes what, and by which recipe each type's events are told apart, before the first
 // event: a recipe that has changed, or a group that begins anew under another scope, would make every event of the
 // backlog new again (rules 7 and 14). A consumer calls it at its start. r.Scope and r.Recipes are filled in for each
-// ledger and scope that handlers use; r.Group defaults to [Config].Group. Ledgers that are no [dedup.Registrar] are
+// store and scope that handlers use; r.Group defaults to [Config].Group. Stores that are no [dedup.Registrar] are
 // skipped.
 //
-// Errors are joined, one for each ledger and scope that refuses; they match [dedup.ErrIdentityChanged],
-// [dedup.ErrOtherScope], or [dedup.ErrUnavailable], with which it is to be called again. What other ledgers have recorded
+// Errors are joined, one for each store and scope that refuses; they match [dedup.ErrIdentityChanged],
+// [dedup.ErrOtherScope], or [dedup.ErrUnavailable], with which it is to be called again. What other stores have recorded
 // stays recorded.
 func (p *Processor) Register(ctx context.Context, r dedup.Registration) error {
 	r.Group = cmp.Or(r.Group, p.cfg.Group)
 	var errs []error
 	for _, place := range p.places() {
-		registrar, ok := place.ledger.store.(dedup.Registrar)
+		registrar, ok := place.access.store.(dedup.Registrar)
 		if !ok {
 			continue
 		}
@@ -38,13 +38,13 @@ func (p *Processor) Register(ctx context.Context, r dedup.Registration) error {
 	return errors.Join(errs...)
 }
 
-// RecordProgress says in the ledgers how far the group has consumed, for each scope that handlers use: a ledger that
+// RecordProgress says in the stores how far the group has consumed, for each scope that handlers use: a store that
 // forgets in consumed time needs to know ([dedup.ProgressRecorder]); others are skipped. Errors are joined; nothing is
 // lost by them but time.
 func (p *Processor) RecordProgress(ctx context.Context, progress []dedup.Progress) error {
 	var errs []error
 	for _, place := range p.places() {
-		if recorder, ok := place.ledger.store.(dedup.ProgressRecorder); ok {
+		if recorder, ok := place.access.store.(dedup.ProgressRecorder); ok {
 			errs = append(errs, recorder.RecordProgress(ctx, place.scope, progress))
 		}
 	}
@@ -53,11 +53,11 @@ func (p *Processor) RecordProgress(ctx context.Context, progress []dedup.Progres
 
 // place is where handlers remember.
 type place struct {
-	ledger *ledger
+	access *storeAccess
 	scope  string
 }
 
-// places returns each once: by ledger as they were registered, then by scope.
+// places returns each once: by store as they were registered, then by scope.
 func (p *Processor) places() (all []place) {
 	for b := range p.handlers {
 		at := p.placeOf(b)
@@ -66,13 +66,13 @@ func (p *Processor) places() (all []place) {
 		}
 	}
 	slices.SortFunc(all, func(a, b place) int {
-		return cmp.Or(slices.Index(p.ledgers, a.ledger)-slices.Index(p.ledgers, b.ledger), cmp.Compare(a.scope, b.scope))
+		return cmp.Or(slices.Index(p.stores, a.access)-slices.Index(p.stores, b.access), cmp.Compare(a.scope, b.scope))
 	})
 	return all
 }
 
 func (p *Processor) placeOf(b *bound) place {
-	return place{b.ledger, cmp.Or(b.route.scope, p.cfg.Scope)}
+	return place{b.access, cmp.Or(b.route.scope, p.cfg.Scope)}
 }
 
 // handlers are all routes.
@@ -103,7 +103,7 @@ func (p *Processor) recipes(at place) map[string]string {
 }
 
 // recipe says where type, ID and tenant of an event come from. It is the same text as long as they come from the same
-// places, and is kept in ledgers: changing a word changes the identity of everybody's events. mixed says that other handlers of the
+// places, and is kept in stores: changing a word changes the identity of everybody's events. mixed says that other handlers of the
 // type find identities of another form.
 func (s *settings) recipe(mixed bool) string {
 	id := " id="

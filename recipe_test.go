@@ -33,7 +33,7 @@ func ownGeneric[T ~string](field T) IDFunc {
 
 var ownGlobal IDFunc = func(m *Message) (string, error) { return "", errors.New("no") }
 
-// TestRecipe_Golden_Rule7: these words are in the ledgers of users. One that changes here stops their consumers.
+// TestRecipe_Golden_Rule7: these words are in the stores of users. One that changes here stops their consumers.
 func TestRecipe_Golden_Rule7(t *testing.T) {
 	for want, f := range map[string]IDFunc{
 		`standard-id/2`:                             StandardID(),
@@ -106,7 +106,7 @@ func TestRecipe_Free(t *testing.T) {
 	require.Zero(t, testing.AllocsPerRun(100, func() { _, _ = f(m) }))
 }
 
-// registry is a ledger that notes what it is told.
+// registry is a store that notes what it is told.
 type registry struct {
 	dedup.Store
 	registered []dedup.Registration
@@ -128,15 +128,15 @@ func (r *registry) RecordProgress(_ context.Context, scope string, p []dedup.Pro
 	return r.err
 }
 
-// TestProcessor_Register_Rule14: each ledger learns of the scopes and recipes that it keeps, and of no others.
+// TestProcessor_Register_Rule14: each store learns of the scopes and recipes that it keeps, and of no others.
 func TestProcessor_Register_Rule14(t *testing.T) {
 	first, second, third := newRegistry(), newRegistry(), memstore.New(memstore.Volatile())
 	r := NewRouter()
 	none := func(context.Context, Event[int]) error { return nil }
 	On(r, "a", none, ID(FromKey()))
 	On(r, "b", none, Scope("old-group"))
-	On(r, "c", none, Ledger(second), Tenant(FromHeader("tenant")))
-	On(r, "d", none, Ledger(third))
+	On(r, "c", none, Store(second), Tenant(FromHeader("tenant")))
+	On(r, "d", none, Store(third))
 	On(r, "a", none, Type(FromHeader("kind")))
 	p, err := NewProcessor(r, Config{Store: first, Scope: "s", Group: "g"})
 	require.NoError(t, err)

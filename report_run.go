@@ -118,25 +118,25 @@ func (p *Processor) spared(what string, tell func()) {
 	tell()
 }
 
-// ledgerCall tells of a call of a ledger. answers are nil where there are none.
-func (p *Processor) ledgerCall(ctx context.Context, l *ledger, verb LedgerVerb, keys int, answers []dedup.Answer, began time.Time, err error) {
-	if len(p.obs.ledgerCall) == 0 {
+// storeCall tells of a call of a store. answers are nil where there are none.
+func (p *Processor) storeCall(ctx context.Context, l *storeAccess, verb StoreVerb, keys int, answers []dedup.Answer, began time.Time, err error) {
+	if len(p.obs.storeCall) == 0 {
 		return
 	}
-	e := LedgerCallEvent{Group: p.cfg.Group, Ledger: l.kind(), Verb: verb, Keys: keys, Took: time.Since(began)}
+	e := StoreCallEvent{Group: p.cfg.Group, Store: l.kind(), Verb: verb, Keys: keys, Took: time.Since(began)}
 	if !errors.Is(err, dedup.ErrClaimLost) {
 		e.Err = err
 	}
 	if err == nil {
 		e.note(answers)
 	}
-	for _, o := range p.obs.ledgerCall {
-		o.ObserveLedgerCall(ctx, e)
+	for _, o := range p.obs.storeCall {
+		o.ObserveStoreCall(ctx, e)
 	}
 }
 
 // kind is the type of the store.
-func (l *ledger) kind() string { return strings.TrimPrefix(l.name, "ledger ") }
+func (l *storeAccess) kind() string { return strings.TrimPrefix(l.name, "store ") }
 
 // tellLapsed tells of a claim whose lease was over before its handler began.
 func (p *Processor) tellLapsed(ctx context.Context, d *delivery) {

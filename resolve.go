@@ -24,11 +24,11 @@ type routeGroup struct {
 	byType map[string]*bound
 }
 
-// bound is a route with the ledger it uses in this processor, and what the processor has learned about it.
+// bound is a route with the store it uses in this processor, and what the processor has learned about it.
 type bound struct {
 	*route
-	ledger *ledger
-	tx     txLedger
+	access *storeAccess
+	tx     txStore
 	limits *limits // nil: none
 	size   groupSize
 	queued groupSize // of events that were parked: they fail more often than others, who are not to pay for it
@@ -40,7 +40,7 @@ type bound struct {
 	conflicts conflictLog
 }
 
-// wire builds the look-up and binds handlers to ledgers.
+// wire builds the look-up and binds handlers to stores.
 func (p *Processor) wire(t *table) (problems []error) {
 	p.routes.otherwise = t.otherwise
 	if t.otherwises > 1 {
@@ -93,30 +93,30 @@ func (p *Processor) checkTimes(rt *route) error {
 	return nil
 }
 
-// bind finds or adds the ledger of a route.
+// bind finds or adds the store of a route.
 func (p *Processor) bind(b *bound) error {
-	store := b.route.ledger
+	store := b.route.store
 	if store == nil {
 		store = p.cfg.Store
 	}
 	if store == nil {
-		return errors.New("no ledger: set Config.Store or the option idem.Ledger")
+		return errors.New("no store: set Config.Store or the option idem.Store")
 	}
 	if !reflect.TypeOf(store).Comparable() {
-		return fmt.Errorf("ledger %T is not comparable: pass a pointer", store)
+		return fmt.Errorf("store %T is not comparable: pass a pointer", store)
 	}
-	for _, l := range p.ledgers {
+	for _, l := range p.stores {
 		if l.store == store {
-			b.ledger = l
+			b.access = l
 		}
 	}
-	if b.ledger == nil {
-		b.ledger = newLedger(store)
-		p.ledgers = append(p.ledgers, b.ledger)
+	if b.access == nil {
+		b.access = newStoreAccess(store)
+		p.stores = append(p.stores, b.access)
 	}
 	if b.mode == keyOrdered {
 		if _, ok := store.(dedup.Parker); !ok {
-			return fmt.Errorf("KeyOrdered keeps waiting events in the ledger, which %T cannot do: use Postgres, or RetryTopics", store)
+			return fmt.Errorf("KeyOrdered keeps waiting events in the store, which %T cannot do: use Postgres, or RetryTopics", store)
 		}
 	}
 	if b.bind == nil {
@@ -168,7 +168,7 @@ func (r *routes) find(m *Message) (b *bound, typ string, err error) {
 	return nil, typ, err
 }
 
-// guard turns a panic of the user's functions that look into a message into an error: they run before the ledger knows of
+// guard turns a panic of the user's functions that look into a message into an error: they run before the store knows of
 // the event, so that nothing would ever stop it from killing one process after another (K-23).
 func guard(fn func() error) (err error) {
 	defer func() {
@@ -192,7 +192,7 @@ func (b *batch) look(i int) *entry {
 	return e
 }
 
-// resolve finds the handler, the identity and the payload. What fails here never touches the ledger (rule 6). It may be called
+// resolve finds the handler, the identity and the payload. What fails here never touches the store (rule 6). It may be called
 // again for an event that could not be read.
 func (p *Processor) resolve(e *entry) {
 	if e.m == nil {
@@ -227,7 +227,7 @@ func (p *Processor) resolve(e *entry) {
 		e.fate = forNobody
 	default:
 		p.unhandled.note(false)
-		e.fate, e.route, e.ledger, e.tx, e.claimed = forHandler, b, b.ledger, b.tx, b.tx == nil
+		e.fate, e.route, e.access, e.tx, e.claimed = forHandler, b, b.access, b.tx, b.tx == nil
 		e.shadow = p.cfg.Shadow
 		class := ClassUndecodable
 		if err := guard(func() (err error) { class, err = p.identify(&e.delivery); return err }); err != nil {
@@ -266,7 +266,7 @@ func (e *entry) deadLetter(class Class, err error) {
 	e.fate, e.class, e.err = forDeadLetter, class, err
 }
 
-// identify makes the request to the ledger. What fails here never touches it (rule 6).
+// identify makes the request to the store. What fails here never touches it (rule 6).
 func (p *Processor) identify(d *delivery) (Class, error) {
 	rt, m := d.route, d.m
 	id, err := rt.id(m)
@@ -321,8 +321,8 @@ func classOfSource(err error, otherwise Class) Class {
 	return otherwise
 }
 
-// deadLetter gives up a message that never comes to the ledger. Its dead letter has the key of the event, if that is known. A copy for a
-// later attempt is the exception: the ledger waits for it, so the dead letter has its position instead, to which it is replayed.
+// deadLetter gives up a message that never comes to the store. Its dead letter has the key of the event, if that is known. A copy for a
+// later attempt is the exception: the store waits for it, so the dead letter has its position instead, to which it is replayed.
 func (p *Processor) deadLetterEntry(ctx context.Context, e *entry) error {
 	f := e.failure(outcome{class: e.class, err: e.err})
 	if c := e.m.copied; c != nil {

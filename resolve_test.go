@@ -23,7 +23,7 @@ func headers(kv ...string) (hs []idem.Header) {
 	return hs
 }
 
-// Bad input is dead-lettered byte for byte with its reason, the partition moves on, and the ledger is not touched (rule 6 e).
+// Bad input is dead-lettered byte for byte with its reason, the partition moves on, and the store is not touched (rule 6 e).
 func TestBadInput(t *testing.T) {
 	long := strings.Repeat("x", 1<<20)
 	for _, c := range []struct {
@@ -82,7 +82,7 @@ func TestBadInput(t *testing.T) {
 				require.True(t, m.Value == nil == (l.Value == nil) && bytes.Equal(m.Value, l.Value))
 				require.Equal(t, m.Time, l.Time)
 				require.Equal(t, append([]idem.Header{}, c.headers...), l.Headers[:len(c.headers)])
-				require.Equal(t, []string{"dead letter: " + string(c.class)}, b.all(), "the ledger was not touched")
+				require.Equal(t, []string{"dead letter: " + string(c.class)}, b.all(), "the store was not touched")
 			})
 		})
 	}
@@ -376,7 +376,7 @@ func TestWiring_AllMistakesAtOnceEachWithItsPlace(t *testing.T) {
 	idem.On(r, "short", succeed, idem.Retention(time.Second))
 	idem.On(r, "never", succeed, idem.Timeout(-1), idem.Retry(idem.RetryPolicy{MaxAttempts: -1}))
 	idem.On(r, "secret", succeed, idem.Fingerprint(nil, "a"))
-	idem.On(r, "odd", succeed, idem.Ledger(struct {
+	idem.On(r, "odd", succeed, idem.Store(struct {
 		noStore
 		s []int
 	}{}))
@@ -387,7 +387,7 @@ func TestWiring_AllMistakesAtOnceEachWithItsPlace(t *testing.T) {
 		`resolve_test.go:`, `"nil": handler is nil`, `"twice": already registered at resolve_test.go:`,
 		`"tx": handler wants a idem_test.fakeTx, which *memstore.Store does not have`,
 		`"short": Retention 1s is shorter than`, `"never": Timeout must be positive`, `"never": Retry: MaxAttempts`,
-		`"secret": Fingerprint: the secret has 0 bytes`, `"odd": ledger`,
+		`"secret": Fingerprint: the secret has 0 bytes`, `"odd": store`,
 	} {
 		require.ErrorContains(t, err, want)
 	}
@@ -397,11 +397,11 @@ func TestWiring_AllMistakesAtOnceEachWithItsPlace(t *testing.T) {
 	require.ErrorContains(t, err, "router is nil")
 }
 
-// A mix of ledgers in one router.
-func TestLedgersPerHandler(t *testing.T) {
+// A mix of stores in one router.
+func TestStoresPerHandler(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		other := &spy{Store: memstore.New(), journal: &journal{}}
-		group := b.router.With(idem.Ledger(other))
+		group := b.router.With(idem.Store(other))
 		b.on(succeed)
 		idem.On(group, "mailed", succeed)
 		p := b.start()

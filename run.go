@@ -97,7 +97,7 @@ func (p *Processor) overdue(ctx, hard context.Context, d *delivery, done <-chan 
 // abandon counts a handler that was left behind, until it ends. The events that succeeded are recorded then. A store takes that if no
 // worker has claimed them meanwhile (rule 13). claims are those of all events of the call, in their order.
 func (p *Processor) abandon(d *delivery, done <-chan error, claims []dedup.Completion) {
-	l, attrs := d.ledger, p.deliveryAttrs(d) // of the first event of a call
+	l, attrs := d.access, p.deliveryAttrs(d) // of the first event of a call
 	p.abandonedNow.Add(1)
 	p.abandoned.Go(func() {
 		err := <-done
@@ -140,7 +140,7 @@ const lateFor = 10 * time.Second
 
 // completeLate records late successes and returns how many were recorded. The claims of the others were lost, or err says why there is no
 // answer.
-func (p *Processor) completeLate(l *ledger, done []dedup.Completion) (recorded int, err error) {
+func (p *Processor) completeLate(l *storeAccess, done []dedup.Completion) (recorded int, err error) {
 	until := time.Now().Add(lateFor)
 	for try := 1; ; try++ {
 		err = p.bounded(context.Background(), abandonAfter, func(ctx context.Context) error { return l.store.Complete(ctx, done) })

@@ -21,7 +21,7 @@ func (r *run) claimed() error {
 	defer func() { permit.end(len(fresh) > 0) }()
 	t := dedup.NewToken()
 	reqs, answers := r.requests()
-	since, err := r.b.p.claimAll(r.ctx, r.ledger, r.b.pat, t, r.delivery, reqs, answers)
+	since, err := r.b.p.claimAll(r.ctx, r.access, r.b.pat, t, r.delivery, reqs, answers)
 	if err != nil {
 		return err
 	}
@@ -44,7 +44,7 @@ func (r *run) permit() (permit, error) {
 	return permit{}, nil
 }
 
-// hold notes the ledger's answer.
+// hold notes the store's answer.
 func (e *entry) hold(t dedup.Token, a dedup.Answer) {
 	e.answer = a
 	if a.Verdict.Held() {
@@ -105,7 +105,7 @@ func (r *run) unclaim(entries []*entry) {
 		}
 	}
 	if len(releases) > 0 {
-		r.b.p.release(r.ctx, r.ledger, releases)
+		r.b.p.release(r.ctx, r.access, releases)
 	}
 }
 
@@ -130,7 +130,7 @@ func (r *run) runClaimed(fresh []*entry, since time.Time) error {
 	defer release()
 	calls := r.calls(fresh)
 	for i := range calls {
-		calls[i].keep(hard, r.ledger, since)
+		calls[i].keep(hard, r.access, since)
 	}
 	for i := range calls {
 		c, behind := &calls[i], calls[i+1:]
@@ -168,7 +168,7 @@ func (c *call) permit() (permit, bool) {
 }
 
 // keep has the claims of a call renewed. One lost claim cancels the whole call.
-func (c *call) keep(hard context.Context, l *ledger, since time.Time) {
+func (c *call) keep(hard context.Context, l *storeAccess, since time.Time) {
 	claims := make([]dedup.Claim, len(c.entries))
 	for i, e := range c.entries {
 		claims[i] = e.claim
@@ -246,7 +246,7 @@ func (r *run) completeAll(hard context.Context, good []*entry) (lost bool, err e
 	if len(good) == 0 {
 		return false, nil
 	}
-	gone, err := r.b.p.completeAll(hard, r.ledger, r.b.pat, completions(good))
+	gone, err := r.b.p.completeAll(hard, r.access, r.b.pat, completions(good))
 	if err != nil {
 		return false, err
 	}
@@ -264,7 +264,7 @@ func (r *run) completeAll(hard context.Context, good []*entry) (lost bool, err e
 }
 
 // bad does what must be done about failed events while their claims are held. Each of them goes through the gate by
-// itself from here. Claims are given back together, since a ledger that is down costs a moment each time.
+// itself from here. Claims are given back together, since a store that is down costs a moment each time.
 func (r *run) bad(hard context.Context, c *call, o outcomes, bad []*entry) error {
 	var errs []error
 	var back []dedup.Release
@@ -302,7 +302,7 @@ func (r *run) bad(hard context.Context, c *call, o outcomes, bad []*entry) error
 		back = append(back, release)
 	}
 	if len(back) > 0 {
-		r.b.p.release(r.ctx, r.ledger, back)
+		r.b.p.release(r.ctx, r.access, back)
 	}
 	r.b.advance()
 	return errors.Join(errs...)

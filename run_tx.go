@@ -42,7 +42,7 @@ func (r *run) inTx() error {
 	g.reqs, g.answers = r.requests()
 	hard, release := p.stopContext(ctx, false)
 	defer release()
-	free, err := r.ledger.slot(hard, r.b.pat)
+	free, err := r.access.slot(hard, r.b.pat)
 	if err != nil {
 		return err
 	}
@@ -59,8 +59,8 @@ func (r *run) inTx() error {
 	if tried {
 		err = nil
 	}
-	if len(p.obs.ledgerCall) > 0 && !tried {
-		p.ledgerCall(ctx, r.ledger, VerbTransaction, len(g.reqs), g.answers, began, err)
+	if len(p.obs.storeCall) > 0 && !tried {
+		p.storeCall(ctx, r.access, VerbTransaction, len(g.reqs), g.answers, began, err)
 	}
 	for _, e := range r.sorted {
 		if !tried || e.known() { // the others have only been looked at
@@ -71,7 +71,7 @@ func (r *run) inTx() error {
 		r.undone = err
 		return g.rolledBack(hard, began, err)
 	}
-	r.ledger.up(ctx, p, began)
+	r.access.up(ctx, p, began)
 	if tried {
 		g.tried()
 	} else {
@@ -83,10 +83,10 @@ func (r *run) inTx() error {
 // errTrial ends a transaction in which nothing is to be run.
 var errTrial = errors.New("only looked")
 
-// onTrial reports whether the ledger counts starts and an event is of a partition that has just come. Such events run one
+// onTrial reports whether the store counts starts and an event is of a partition that has just come. Such events run one
 // by one (rule 18), while those among them that are known already are still settled together.
 func (r *run) onTrial() bool {
-	if r.ledger.counter == nil {
+	if r.access.counter == nil {
 		return false
 	}
 	topic, partition, last := "", int32(-1), false
@@ -117,10 +117,10 @@ func (g *group) tried() {
 	b.advance()
 }
 
-// errSlow is the cause when a ledger does not answer a claim or a commit.
+// errSlow is the cause when a store does not answer a claim or a commit.
 var errSlow = fmt.Errorf("%w: no answer from a transaction", dedup.ErrUnavailable)
 
-// claim calls the ledger, which calls the handlers. Each of them has its own time; before the first the ledger has some.
+// claim calls the store, which calls the handlers. Each of them has its own time; before the first the store has some.
 func (g *group) claim(hard context.Context) error {
 	ctx, cancel := context.WithCancelCause(hard)
 	defer cancel(context.Canceled)
@@ -195,7 +195,7 @@ func (g *group) overtaken() bool {
 	return false
 }
 
-// note keeps the answers: the ledger takes them back when the transaction is.
+// note keeps the answers: the store takes them back when the transaction is.
 func (g *group) note() {
 	for i, e := range g.r.sorted {
 		e.answer = g.answers[i]
@@ -417,7 +417,7 @@ func (g *group) rolledBack(hard context.Context, began time.Time, err error) err
 		g.blame()
 	}
 	if errors.Is(err, dedup.ErrUnavailable) {
-		g.r.ledger.down(g.r.ctx, p, began, err)
+		g.r.access.down(g.r.ctx, p, began, err)
 	}
 	return nil
 }
@@ -459,7 +459,7 @@ func (g *group) blame() {
 	}
 }
 
-// ended: a handler ended the transaction by SQL. What it ran is durable or gone, and the ledger knows which; so all ask
+// ended: a handler ended the transaction by SQL. What it ran is durable or gone, and the store knows which; so all ask
 // again, by themselves, and this handler never shares a transaction again (P-13, rule 12).
 func (g *group) ended(err error) {
 	g.apart(g.r.entries)
@@ -476,10 +476,10 @@ func (g *group) ended(err error) {
 	}
 }
 
-// outage waits for the ledger; then the run is planned anew.
+// outage waits for the store; then the run is planned anew.
 func (g *group) outage(began time.Time, err error) error {
 	b := g.r.b
 	b.outages++
-	g.r.ledger.down(g.r.ctx, b.p, began, err)
+	g.r.access.down(g.r.ctx, b.p, began, err)
 	return b.pat.wait(g.r.ctx, outageWait(b.outages), fmt.Errorf("%w: %w", dedup.ErrUnavailable, err))
 }

@@ -10,15 +10,15 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// This file is the shadow mode: the ledger is kept, and obeyed in nothing. A consumer that exists already runs in it until
-// its ledger knows what lies in its topics, and until what it would skip is what its owners expect.
+// This file is the shadow mode: the store is kept, and obeyed in nothing. A consumer that exists already runs in it until
+// its store knows what lies in its topics, and until what it would skip is what its owners expect.
 
-// shadowed reports whether an event runs although the ledger says that it should not.
+// shadowed reports whether an event runs although the store says that it should not.
 func (p *Processor) shadowed(d *delivery, v dedup.Verdict) bool {
 	return p.cfg.Shadow && d.route != nil && (v == dedup.Done || v == dedup.Dead || v == dedup.Rescheduled || v == dedup.Conflict || v == dedup.TooOld)
 }
 
-// shadow runs an event that would have been skipped, as if there were no ledger. Its failures meet the retry policy.
+// shadow runs an event that would have been skipped, as if there were no store. Its failures meet the retry policy.
 func (p *Processor) shadow(ctx, hard context.Context, d *delivery, a dedup.Answer) (step, error) {
 	if ctx.Err() != nil {
 		return step{}, stopCause(ctx)
@@ -63,7 +63,7 @@ func (p *Processor) shadow(ctx, hard context.Context, d *delivery, a dedup.Answe
 // shadowTx runs an event in a transaction without a claim. blocked says that somebody else holds a lock that what was kept for the end
 // of the transaction needs (rule 10). An error says that nothing was begun.
 func (p *Processor) shadowTx(hard context.Context, d *delivery) (o outcome, blocked bool, err error) {
-	free, err := d.ledger.slot(hard, d.pat)
+	free, err := d.access.slot(hard, d.pat)
 	if err != nil {
 		return outcome{}, false, err
 	}
@@ -80,7 +80,7 @@ func (p *Processor) shadowTx(hard context.Context, d *delivery) (o outcome, bloc
 			return o.err
 		})
 	})
-	p.ledgerCall(hard, d.ledger, VerbTransaction, 0, nil, began, err)
+	p.storeCall(hard, d.access, VerbTransaction, 0, nil, began, err)
 	switch {
 	case err == nil:
 		return o, false, nil
@@ -90,15 +90,15 @@ func (p *Processor) shadowTx(hard context.Context, d *delivery) (o outcome, bloc
 	return txOutcome(hard, o, ran, err), false, nil
 }
 
-// checkShadow refuses what needs a ledger that is obeyed.
+// checkShadow refuses what needs a store that is obeyed.
 func (p *Processor) checkShadow(b *bound) error {
 	switch {
 	case !p.cfg.Shadow:
 		return nil
 	case b.mode != blocking:
-		return errors.New("RetryTopics and KeyOrdered need a ledger that is obeyed: without them while Config.Shadow is set")
+		return errors.New("RetryTopics and KeyOrdered need a store that is obeyed: without them while Config.Shadow is set")
 	case b.tx != nil && !b.tx.canRunTx():
-		return fmt.Errorf("Config.Shadow needs a dedup.TxRunner, which %s is not", reflect.TypeOf(b.ledger.store))
+		return fmt.Errorf("Config.Shadow needs a dedup.TxRunner, which %s is not", reflect.TypeOf(b.access.store))
 	}
 	return nil
 }

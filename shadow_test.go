@@ -69,7 +69,7 @@ func TestShadow_FailuresMeetTheirPolicy(t *testing.T) {
 	})
 }
 
-func TestShadow_RefusesWhatNeedsALedger(t *testing.T) {
+func TestShadow_RefusesWhatNeedsAStore(t *testing.T) {
 	b := newBench(t)
 	b.cfg.Shadow = true
 	b.on(succeed, idem.RetryTopics(time.Second))
@@ -151,7 +151,7 @@ func TestShadow_CountsOnce(t *testing.T) {
 	})
 }
 
-// An event whose run was cut short runs again in the shadow, as it did before there was a ledger, also if the policy will be
+// An event whose run was cut short runs again in the shadow, as it did before there was a store, also if the policy will be
 // to give it up.
 func TestShadow_UncertainRuns(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
@@ -167,7 +167,7 @@ func TestShadow_UncertainRuns(t *testing.T) {
 	})
 }
 
-// shadowStore is a ledger that also runs transactions without a claim.
+// shadowStore is a store that also runs transactions without a claim.
 type shadowStore struct {
 	*txStore
 	runTx func() error // instead of the commit

@@ -16,17 +16,17 @@ const takers = 8
 // event.
 const takeUpEvery = 5 * time.Second
 
-// TakesUp reports whether events may wait in a ledger, so that [Processor.TakeUp] has something to do.
+// TakesUp reports whether events may wait in a store, so that [Processor.TakeUp] has something to do.
 func (p *Processor) TakesUp() bool { return len(p.parkers()) > 0 }
 
-// parkers are the scopes in which events may wait, and the ledgers they wait in; true if a handler is [KeyOrdered]. Where none
+// parkers are the scopes in which events may wait, and the stores they wait in; true if a handler is [KeyOrdered]. Where none
 // is any longer, a release before may have left some.
 func (p *Processor) parkers() map[lotAt]bool {
 	found := make(map[lotAt]bool)
 	for _, g := range p.routes.groups {
 		for _, b := range g.byType {
-			if _, ok := b.ledger.store.(dedup.Parker); ok && !p.cfg.Shadow {
-				at := lotAt{dedup.Lot{Scope: b.scopeIn(p)}, b.ledger}
+			if _, ok := b.access.store.(dedup.Parker); ok && !p.cfg.Shadow {
+				at := lotAt{dedup.Lot{Scope: b.scopeIn(p)}, b.access}
 				found[at] = found[at] || b.mode == keyOrdered
 			}
 		}
@@ -41,7 +41,7 @@ func (b *bound) scopeIn(p *Processor) string {
 	return p.cfg.Scope
 }
 
-// TakeUp runs what waits in the ledger for the partition when it is due, in the order of Kafka keys, until ctx ends
+// TakeUp runs what waits in the store for the partition when it is due, in the order of Kafka keys, until ctx ends
 // (rule 4). Only the owner of a partition may call it, once, beside its calls of HandleBatch, and after [Processor.Assigned]; lane.New does
 // so by itself. It returns when all it began has ended, with nil, or with an error that matches [ErrAbandoned].
 func (p *Processor) TakeUp(ctx context.Context, topic string, partition int32) error {
@@ -53,7 +53,7 @@ func (p *Processor) TakeUp(ctx context.Context, topic string, partition int32) e
 	var errs []error
 	for at, ordered := range p.parkers() {
 		at.Topic, at.Partition = topic, partition
-		t := &taker{p: p, ledger: at.ledger, lot: p.lots.of(at), slots: make(chan struct{}, takers), at: make(map[string]time.Time)}
+		t := &taker{p: p, access: at.access, lot: p.lots.of(at), slots: make(chan struct{}, takers), at: make(map[string]time.Time)}
 		all.Go(func() {
 			if !ordered && !t.left(ctx) {
 				return
@@ -72,7 +72,7 @@ func (p *Processor) TakeUp(ctx context.Context, topic string, partition int32) e
 // taker takes up the queues of one lot.
 type taker struct {
 	p      *Processor
-	ledger *ledger
+	access *storeAccess
 	lot    *lot
 	slots  chan struct{}
 	owned  sync.WaitGroup
@@ -176,7 +176,7 @@ func (t *taker) delay(ctx context.Context, wait time.Duration, queues ...string)
 	began := time.Now()
 	err := t.p.bounded(ctx, txSlack, func(ctx context.Context) error { return t.lot.parker.Delay(ctx, t.lot.id, wait, queues...) })
 	if err != nil && ctx.Err() == nil {
-		t.ledger.down(ctx, t.p, began, err)
+		t.access.down(ctx, t.p, began, err)
 	}
 	return err
 }
@@ -191,7 +191,7 @@ func (t *taker) due(ctx context.Context) (heads []dedup.Parked, next time.Durati
 	case err == nil && len(heads) < dueAtOnce:
 		t.forget(heads)
 	case err != nil && ctx.Err() == nil:
-		t.ledger.down(ctx, t.p, began, err)
+		t.access.down(ctx, t.p, began, err)
 	}
 	return heads, next, err
 }
@@ -352,7 +352,7 @@ func (t *taker) remove(ctx context.Context, events []dedup.Parked) error {
 	t.lot.gate.Lock()
 	defer t.lot.gate.Unlock()
 	queue := events[0].Queue
-	return t.p.insist(ctx, &patience{left: Forever}, t.ledger, "remove parked events", func(ctx context.Context) error {
+	return t.p.insist(ctx, &patience{left: Forever}, t.access, "remove parked events", func(ctx context.Context) error {
 		empty, err := t.lot.parker.Remove(ctx, t.lot.id, queue, events...)
 		if err == nil && empty {
 			t.lot.set(queue, false)

@@ -36,7 +36,7 @@ func quick(sc *sarama.Config) {
 	sc.Consumer.MaxWaitTime = 100 * time.Millisecond
 }
 
-// forever remembers for the whole test, over all consumers, as a durable ledger does.
+// forever remembers for the whole test, over all consumers, as a durable store does.
 func forever() dedup.Store { return memstore.New(memstore.Volatile()) }
 
 // logs keeps what is logged.
@@ -278,7 +278,7 @@ func (c *tally) handle(_ context.Context, m *idem.Message) error {
 	return nil
 }
 
-// duplicates counts deliveries that the ledger knew.
+// duplicates counts deliveries that the store knew.
 type duplicates struct{ tally }
 
 func (d *duplicates) ObserveDuplicate(_ context.Context, e idem.DuplicateEvent) { d.add(e.Key.ID) }

@@ -26,22 +26,22 @@ type Config struct {
 	// must not be named.
 	Topics []string
 
-	// Store is the ledger of handlers without the option [idem.Ledger].
+	// Store is the store of handlers without the option [idem.Store].
 	Store dedup.Store
 	// Scope names who remembers. Defaults to Group. A group that is renamed keeps the old name here, else all of its events
 	// are new again (rule 14).
 	Scope string
-	// NewScope lets a group that has committed nothing begin although a ledger knows one of its topics under other scopes
+	// NewScope lets a group that has committed nothing begin although a store knows one of its topics under other scopes
 	// only. Without it Run refuses with [dedup.ErrOtherScope], since that is how a renamed group handles a week of events
 	// again (rule 14). Say it for a consumer that is really another one, and remove it when that has begun.
 	NewScope bool
 	// AcceptNewIdentity lets the recipe by which events are told apart ([idem.ID], [idem.Type], [idem.Tenant]) differ from
-	// the one that a ledger has on record, and records it. Without it Run refuses with [dedup.ErrIdentityChanged], since
+	// the one that a store has on record, and records it. Without it Run refuses with [dedup.ErrIdentityChanged], since
 	// every event that is delivered again would be new (rule 7). Remove it after the deployment.
 	AcceptNewIdentity bool
 	// Lease is how long a claim lasts without renewal. Defaults to 30 s.
 	Lease time.Duration
-	// StoreTimeout is how long the ledger may take to answer a claim before it is asked again on another connection; see
+	// StoreTimeout is how long the store may take to answer a claim before it is asked again on another connection; see
 	// [idem.Config].StoreTimeout. Defaults to 2 s.
 	StoreTimeout time.Duration
 
@@ -56,7 +56,7 @@ type Config struct {
 	// OnGap is what happens when the committed offset is no longer in the log. Defaults to [Fail]. NewGroupHandler does not see
 	// the log: with the settings of [DefaultSaramaConfig] sarama then ends the session, with an error in Errors.
 	OnGap GapPolicy
-	// OnLostOffsets is what happens when nothing is committed although the ledger knows that the scope has consumed. Defaults
+	// OnLostOffsets is what happens when nothing is committed although the store knows that the scope has consumed. Defaults
 	// to [RefuseLost]. Not used by NewGroupHandler.
 	OnLostOffsets LostOffsetsPolicy
 	// Cooperative lets a rebalance leave alone the partitions that do not move. All members of the group must support it. A group
@@ -76,7 +76,7 @@ type Config struct {
 	// most two thirds of sarama's Consumer.Group.Rebalance.Timeout (60 s), as recording and committing come after it.
 	Grace time.Duration
 	// CommitInterval is how often offsets are committed. Defaults to 1 s. What a crash leaves uncommitted is delivered again
-	// and found in the ledger.
+	// and found in the store.
 	CommitInterval time.Duration
 	// StallTimeout is how long a partition may rest, with something to do, before it is reported and [Consumer.Ready] turns
 	// red (K-13). Defaults to 5 minutes.
@@ -105,7 +105,7 @@ type Config struct {
 	// the delay, with cleanup.policy=delete.
 	CreateDeadLetterTopics *TopicSpec
 
-	// Shadow keeps the ledger and obeys it in nothing: what it would have skipped is counted and run, see [idem.Config].Shadow. For
+	// Shadow keeps the store and obeys it in nothing: what it would have skipped is counted and run, see [idem.Config].Shadow. For
 	// moving over a consumer that exists already.
 	Shadow bool
 	// TLS, if not nil, encrypts. MinVersion is raised to TLS 1.2 if unset.
@@ -123,7 +123,7 @@ type Config struct {
 	Observers []idem.Observer
 	// Logger defaults to slog.Default(). A log line is a change of state; what happens to each event is for observers.
 	Logger *slog.Logger
-	// ErrorText makes the text of an error for log lines, dead letters, the ledger and the answers of probes, see [idem.Config].
+	// ErrorText makes the text of an error for log lines, dead letters, the store and the answers of probes, see [idem.Config].
 	// Defaults to [idem.ErrorText], which quotes no data. Errors that are returned, and those for observers, are as they are.
 	ErrorText func(error) string
 }
@@ -210,7 +210,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// maxLanes is far beyond what a ledger's connections serve: a larger number is a mistake.
+// maxLanes is far beyond what a store's connections serve: a larger number is a mistake.
 const maxLanes = 256
 
 // validate finds the mistakes that need no network. forRun also looks at what a whole consumer needs.
@@ -251,14 +251,14 @@ func (c Config) validate(forRun bool) (problems []error) {
 	return problems
 }
 
-// checkVolatile refuses ledgers that forget everything with the process, unless that was declared as wanted: offsets
-// are committed, so what such a ledger forgets is not delivered again, and what is delivered again is new (rule 31).
+// checkVolatile refuses stores that forget everything with the process, unless that was declared as wanted: offsets
+// are committed, so what such a store forgets is not delivered again, and what is delivered again is new (rule 31).
 func checkVolatile(stores []dedup.Store) error {
 	var problems []error
 	for _, s := range stores {
 		if v, ok := s.(dedup.Volatiler); ok {
 			if err := v.Volatile(); err != nil {
-				problems = append(problems, fmt.Errorf("ledger %T: %w", s, err))
+				problems = append(problems, fmt.Errorf("store %T: %w", s, err))
 			}
 		}
 	}

@@ -75,7 +75,7 @@ func TestNew_Refuses(t *testing.T) {
 		"Topics contains an empty name":   func(c *Config) { c.Topics = []string{""} },
 		"Topics contains a name twice":    func(c *Config) { c.Topics = []string{"a", "b", "a"} },
 		"its dead letters would go round": func(c *Config) { c.Topics = []string{"a", "a.g.dlq"} }, // T-08
-		"no ledger":                       func(c *Config) { c.Store = nil },
+		"no store":                        func(c *Config) { c.Store = nil },
 		"Start is unknown(9)":             func(c *Config) { c.Start = 9 },
 		"OnGap is unknown(9)":             func(c *Config) { c.OnGap = 9 },
 		"WhenStalled is unknown(9)":       func(c *Config) { c.WhenStalled = 9 },
@@ -281,7 +281,7 @@ func TestReady_Handler(t *testing.T) {
 	require.NoError(t, c.handler.Cleanup(sess))
 }
 
-// checked is a ledger that looks at itself.
+// checked is a store that looks at itself.
 type checked struct {
 	dedup.Store
 	answers []error
@@ -296,8 +296,8 @@ func (c *checked) Check(context.Context) ([]string, error) {
 	return nil, c.answers[c.calls-1]
 }
 
-// TestRun_UnsafeLedger_R10: an unsafe ledger ends Run before anything is consumed; one that is down is waited for.
-func TestRun_UnsafeLedger_R10(t *testing.T) {
+// TestRun_UnsafeStore_R10: an unsafe store ends Run before anything is consumed; one that is down is waited for.
+func TestRun_UnsafeStore_R10(t *testing.T) {
 	brokers := fakeBrokers(t, 1, "t", "t.g.dlq")
 	unsafe := &checked{Store: forever(), answers: []error{errTest}}
 	m := start(t, Config{Brokers: brokers, Group: "g", Topics: []string{"t"}, Store: unsafe}, routed(nothing))
@@ -308,12 +308,12 @@ func TestRun_UnsafeLedger_R10(t *testing.T) {
 	m = start(t, Config{Brokers: brokers, Group: "g", Topics: []string{"t"}, Store: away}, routed(nothing))
 	require.Eventually(t, func() bool { return m.Ready() == nil }, soon, poll)
 	require.NoError(t, m.end())
-	require.Equal(t, 1, m.count("ledger unavailable at start"))
-	require.Equal(t, 1, m.count("ledger is there"))
+	require.Equal(t, 1, m.count("store unavailable at start"))
+	require.Equal(t, 1, m.count("store is there"))
 	require.Equal(t, 1, m.count("it is slow"))
 
 	m = start(t, Config{Brokers: brokers, Group: "g", Topics: []string{"t"}, Store: &checked{Store: forever(), answers: []error{down, down, down, down, down}}},
 		routed(nothing))
-	require.Eventually(t, func() bool { return m.count("ledger unavailable at start") > 0 }, soon, poll)
+	require.Eventually(t, func() bool { return m.count("store unavailable at start") > 0 }, soon, poll)
 	require.NoError(t, m.end(), "a stop while waiting is a stop in order")
 }

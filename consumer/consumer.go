@@ -31,7 +31,7 @@ type Consumer struct {
 }
 
 // New checks all wiring and returns every mistake, joined, those of the handlers' registration with file and line. It uses no
-// network. A ledger that forgets with the process is refused unless it was told to (rule 31).
+// network. A store that forgets with the process is refused unless it was told to (rule 31).
 func New(cfg Config, r *idem.Router) (*Consumer, error) {
 	cfg = cfg.withDefaults()
 	c := &Consumer{log: cfg.Logger, trouble: trouble{log: cfg.Logger, text: cfg.errorText}}
@@ -66,11 +66,11 @@ func New(cfg Config, r *idem.Router) (*Consumer, error) {
 // nothing runs, and its connections are closed at once. During a cooperative rebalance, the offsets are committed on a
 // connection of their own.
 //
-// Brokers and ledgers that are down, at start too, are waited for without end, with one log line when they go and one when
+// Brokers and stores that are down, at start too, are waited for without end, with one log line when they go and one when
 // they are back. Run returns early only with an error that no waiting can mend. At the start that is a [*TopicError], a
-// [*dedup.SetupError] of a ledger that lacks tables or rights, or an unsafe ledger: what is missing is looked for again for
-// 3 s, and the error names the command that mends it. A ledger that loses them later is waited for. The other such errors are
-// what a ledger has on record ([dedup.ErrIdentityChanged], [dedup.ErrOtherScope]), a [*GapError], an [*OffsetsLostError],
+// [*dedup.SetupError] of a store that lacks tables or rights, or an unsafe store: what is missing is looked for again for
+// 3 s, and the error names the command that mends it. A store that loses them later is waited for. The other such errors are
+// what a store has on record ([dedup.ErrIdentityChanged], [dedup.ErrOtherScope]), a [*GapError], an [*OffsetsLostError],
 // [ErrFenced], [ErrUnauthorized], [ErrStalled] if that is the policy, or too many handlers that hang ([idem.ErrAbandoned]).
 func (c *Consumer) Run(ctx context.Context) error {
 	if c.ran.Swap(true) {
@@ -106,10 +106,10 @@ func (h *GroupHandler) leftAtEnd() error {
 	return h.abandoned
 }
 
-// serve checks the ledgers and is a member of the group, again after it left for a reason of its own, until ctx ends or an
+// serve checks the stores and is a member of the group, again after it left for a reason of its own, until ctx ends or an
 // error is fatal.
 func (c *Consumer) serve(ctx context.Context) error {
-	if err := c.checkLedgers(ctx); err != nil {
+	if err := c.checkStores(ctx); err != nil {
 		return err
 	}
 	for first := true; ; first = false {

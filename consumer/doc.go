@@ -2,7 +2,7 @@
 // [NewGroupHandler] for a sarama.ConsumerGroup that exists already.
 //
 // Offsets are committed up to the last event below which all are settled and never beyond, on a timer, when a partition is
-// given back, and at the end. Kafka may deliver an event again after a crash or a rebalance; the ledger knows it then.
+// given back, and at the end. Kafka may deliver an event again after a crash or a rebalance; the store knows it then.
 //
 // # Settings
 //

@@ -116,7 +116,7 @@ func TestQuickstart_NotSetUp(t *testing.T) {
 	err = run(ctx, cluster.ListenAddrs(), store, &mailbox{})
 	var setup *dedup.SetupError
 	require.ErrorAs(t, err, &setup)
-	require.ErrorContains(t, err, "run `IDEM_LEDGER=postgres://")
+	require.ErrorContains(t, err, "run `IDEM_STORE=postgres://")
 	require.Less(t, time.Since(began), 10*time.Second)
 
 	url := testenv.Postgres(t)

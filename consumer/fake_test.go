@@ -128,7 +128,7 @@ func (c *pausingClaim) IsPaused() bool {
 
 var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
 
-// newHandler returns a handler that gives every message to fn. Its ledger is a fresh one in memory.
+// newHandler returns a handler that gives every message to fn. Its store is a fresh one in memory.
 func newHandler(t *testing.T, cfg Config, fn func(context.Context, *idem.Message) error) *GroupHandler {
 	t.Helper()
 	r := idem.NewRouter(idem.Type(idem.Fixed("thing")), idem.ID(idem.FromHeader("event-id")))

@@ -58,7 +58,7 @@ func (g *gapGuard) check(sess sarama.ConsumerGroupSession) error {
 }
 
 // policy is the configured one; but of copies that the group wrote itself none is skipped: that there is a gap says that
-// some are lost (deleted before they were due, or with their topic), not that the others may be. The ledger knows which of
+// some are lost (deleted before they were due, or with their topic), not that the others may be. The store knows which of
 // them ran.
 func (g *gapGuard) policy(topic string) GapPolicy {
 	if p := g.h.cfg.OnGap; p != LatestOnGap || !isRetryTopic(topic, g.h.cfg.Group) {

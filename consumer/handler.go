@@ -283,7 +283,7 @@ func (h *GroupHandler) claims() (all []*claimed) {
 }
 
 // endWait bounds how long the end of a claim takes beyond the grace: handlers are abandoned at its end, and what is known
-// is still recorded in the ledger.
+// is still recorded in the store.
 func (c Config) endWait() time.Duration {
 	return c.Grace + min(c.Grace/3, 10*time.Second) + 100*time.Millisecond
 }

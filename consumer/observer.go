@@ -94,8 +94,8 @@ func (s *observers) count() int {
 func isIdemObserver(o idem.Observer) bool {
 	switch o.(type) {
 	case idem.HandledObserver, idem.DuplicateObserver, idem.DeadLetterObserver, idem.RetryObserver,
-		idem.SkippedObserver, idem.ClaimObserver, idem.LedgerObserver, idem.StallObserver, idem.RunObserver, idem.CallObserver,
-		idem.LedgerCallObserver, idem.SettledObserver, idem.LostObserver:
+		idem.SkippedObserver, idem.ClaimObserver, idem.StoreObserver, idem.StallObserver, idem.RunObserver, idem.CallObserver,
+		idem.StoreCallObserver, idem.SettledObserver, idem.LostObserver:
 		return true
 	}
 	return false

@@ -12,18 +12,18 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// LostOffsetsPolicy says what happens when nothing is committed for a partition, although the ledger has on record that this
+// LostOffsetsPolicy says what happens when nothing is committed for a partition, although the store has on record that this
 // scope has consumed it: the committed offsets are gone. Kafka deletes those of a group that was empty for a week
 // (offsets.retention.minutes); or the group was renamed and kept its scope; or a person reset it (K-19). To begin at the
-// oldest record would deliver again what the ledger may have forgotten, to begin at the newest would skip what was never
-// consumed. It needs a ledger that can tell how far a scope is; of others nothing is noticed.
+// oldest record would deliver again what the store may have forgotten, to begin at the newest would skip what was never
+// consumed. It needs a store that can tell how far a scope is; of others nothing is noticed.
 type LostOffsetsPolicy uint8
 
 const (
 	// RefuseLost ends Run with an [*OffsetsLostError], for a person to choose. A group that inherits the scope of another one
-	// ([Config].Scope) has chosen: it begins where Start says, and the ledger knows what was handled.
+	// ([Config].Scope) has chosen: it begins where Start says, and the store knows what was handled.
 	RefuseLost LostOffsetsPolicy = iota
-	// ResumeLost goes on where the ledger says, or at the nearest record there is. Up to 10 s of events are delivered again,
+	// ResumeLost goes on where the store says, or at the nearest record there is. Up to 10 s of events are delivered again,
 	// and known.
 	ResumeLost
 	// StartLost begins where Start says.
@@ -36,7 +36,7 @@ func (p LostOffsetsPolicy) String() string { return enumName(int(p), "refuse", "
 // OffsetsLostError says that committed offsets are gone, see [LostOffsetsPolicy]. Nothing was consumed.
 type OffsetsLostError struct {
 	Scope string
-	// Known is where the ledger says that each partition goes on.
+	// Known is where the store says that each partition goes on.
 	Known []dedup.Progress
 }
 
@@ -54,8 +54,8 @@ func (e *OffsetsLostError) Error() string {
 		"there, StartLost to begin where Start says)", e.Scope, b.String())
 }
 
-// lostOffsets acts on partitions without a committed offset that the ledger knows. A retry topic needs no such look: it is read
-// from its oldest record in any case, and the ledger knows which copies ran.
+// lostOffsets acts on partitions without a committed offset that the store knows. A retry topic needs no such look: it is read
+// from its oldest record in any case, and the store knows which copies ran.
 func (g *gapGuard) lostOffsets(sess sarama.ConsumerGroupSession, fresh map[partition]bool) (moved bool, err error) {
 	policy := g.h.cfg.OnLostOffsets
 	if policy == RefuseLost && g.h.cfg.Scope != g.h.cfg.Group {
@@ -71,7 +71,7 @@ func (g *gapGuard) lostOffsets(sess sarama.ConsumerGroupSession, fresh map[parti
 	if known, err = g.stillThere(known); err != nil || len(known) == 0 {
 		return false, err
 	}
-	g.h.log.Error("committed offsets are gone, but the ledger knows how far they were", "scope", g.h.cfg.Scope,
+	g.h.log.Error("committed offsets are gone, but the store knows how far they were", "scope", g.h.cfg.Scope,
 		"partitions", len(known), "policy", policy.String())
 	if policy == RefuseLost {
 		return false, &OffsetsLostError{Scope: g.h.cfg.Scope, Known: known}
@@ -86,8 +86,8 @@ func (g *gapGuard) lostOffsets(sess sarama.ConsumerGroupSession, fresh map[parti
 	return true, nil
 }
 
-// stillThere leaves out partitions whose log ends before what the ledger knows: their topic was made anew, Kafka has dropped
-// the offsets of the old one, and there is nothing to go on with. They begin where Start says; what is still in the ledger is
+// stillThere leaves out partitions whose log ends before what the store knows: their topic was made anew, Kafka has dropped
+// the offsets of the old one, and there is nothing to go on with. They begin where Start says; what is still in the store is
 // known.
 func (g *gapGuard) stillThere(known []dedup.Progress) (same []dedup.Progress, err error) {
 	for _, p := range known {
@@ -96,7 +96,7 @@ func (g *gapGuard) stillThere(known []dedup.Progress) (same []dedup.Progress, er
 			return nil, fmt.Errorf("read the newest offset of %s/%d: %w", p.Topic, p.Partition, err)
 		}
 		if p.Next > newest {
-			g.h.log.Warn("the log ends before what the ledger knows, the topic was made anew: beginning where Start says",
+			g.h.log.Warn("the log ends before what the store knows, the topic was made anew: beginning where Start says",
 				"topic", p.Topic, "partition", p.Partition, "known", p.Next, "end", newest, "start", g.h.cfg.Start.String())
 			continue
 		}
@@ -105,7 +105,7 @@ func (g *gapGuard) stillThere(known []dedup.Progress) (same []dedup.Progress, er
 	return same, nil
 }
 
-// known asks the ledgers. A progress of zero says nothing.
+// known asks the stores. A progress of zero says nothing.
 func (g *gapGuard) known(ctx context.Context, fresh map[partition]bool) (known []dedup.Progress, err error) {
 	topics := make(map[string]bool)
 	for p := range fresh {

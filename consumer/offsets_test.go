@@ -13,7 +13,7 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// recalling is a ledger that tells of progress.
+// recalling is a store that tells of progress.
 type recalling struct {
 	*told
 	down bool
@@ -34,7 +34,7 @@ func (s *recalling) Progress(_ context.Context, scope string, topics ...string) 
 	return all, nil
 }
 
-// TestKfake_LostOffsets_K19: the group's offsets are gone, the log is not, and the ledger knows how far the scope was. Nothing begins
+// TestKfake_LostOffsets_K19: the group's offsets are gone, the log is not, and the store knows how far the scope was. Nothing begins
 // before somebody chose; then what was chosen happens.
 func TestKfake_LostOffsets_K19(t *testing.T) {
 	for policy, want := range map[LostOffsetsPolicy]int{RefuseLost: 0, ResumeLost: 6, StartLost: 20} {
@@ -50,7 +50,7 @@ func TestKfake_LostOffsets_K19(t *testing.T) {
 			require.NoError(t, store.RecordProgress(t.Context(), "g2", []dedup.Progress{
 				{Topic: "orders", Partition: 0, Next: sizes[0] - 3}, {Topic: "orders", Partition: 1, Next: sizes[1] - 3},
 			}))
-			store.down = policy == ResumeLost // a ledger that is down is waited for
+			store.down = policy == ResumeLost // a store that is down is waited for
 			var got tally
 			m := start(t, Config{
 				Brokers: brokers, Group: "g2", Topics: []string{"orders"}, Store: store, OnLostOffsets: policy,
@@ -87,7 +87,7 @@ func TestKfake_ShortSessions_K18(t *testing.T) {
 	require.NoError(t, m.end())
 }
 
-// deaf is a ledger that never tells of progress.
+// deaf is a store that never tells of progress.
 type deaf struct {
 	*told
 	calls atomic.Int64
@@ -122,7 +122,7 @@ func TestKfake_NothingWasCommitted_K19(t *testing.T) {
 	}
 }
 
-// TestKfake_TopicMadeAnew_K19: the ledger knows more than the log holds, as the topic was deleted and made again. That is no loss
+// TestKfake_TopicMadeAnew_K19: the store knows more than the log holds, as the topic was deleted and made again. That is no loss
 // of offsets.
 func TestKfake_TopicMadeAnew_K19(t *testing.T) {
 	brokers := fakeBrokers(t, 1, "orders", "orders.g2.dlq")

@@ -12,15 +12,15 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// A ledger forgets in consumed time (rule 8), so it is told how far this member has come: by a goroutine of each session
-// beside the one that commits, since a slow ledger must not delay a commit.
+// A store forgets in consumed time (rule 8), so it is told how far this member has come: by a goroutine of each session
+// beside the one that commits, since a slow store must not delay a commit.
 //
 // The group's retry topics count like all others, by the times of the copies and not of the records they were made of: a
-// copy has the time of its making, and the event's record in the ledger was changed just after that and expires a retention
+// copy has the time of its making, and the event's record in the store was changed just after that and expires a retention
 // later. While the copy waits, the progress of its partition stands before it, so that the record cannot go; and a record
 // that is there is never too old, whatever the age of its event. By the source's time an old event in a tier of hours
 // would hold up, or let go, the memory of the whole scope. A tier that no handler declares any longer is read as long as
-// its topic exists; when that is deleted it holds the memory up until the ledger is told to forget its progress.
+// its topic exists; when that is deleted it holds the memory up until the store is told to forget its progress.
 
 const (
 	// progressInterval is how often progress is recorded.
@@ -39,7 +39,7 @@ type recorder struct {
 	failed bool             // was told; used by the loop only
 }
 
-// newRecorder returns nil if no ledger wants to know.
+// newRecorder returns nil if no store wants to know.
 func newRecorder(s *session) *recorder {
 	wanted := slices.ContainsFunc(s.h.proc.Stores(), func(store dedup.Store) bool {
 		_, ok := store.(dedup.ProgressRecorder)
@@ -103,7 +103,7 @@ func (r *recorder) record(progress []dedup.Progress) {
 	err := r.s.h.proc.RecordProgress(ctx, progress)
 	switch {
 	case err != nil && !r.failed:
-		r.s.h.log.Warn("progress cannot be recorded, the ledger forgets nothing meanwhile", "error", r.s.h.cfg.errorText(err))
+		r.s.h.log.Warn("progress cannot be recorded, the store forgets nothing meanwhile", "error", r.s.h.cfg.errorText(err))
 	case err == nil && r.failed:
 		r.s.h.log.Info("progress is recorded again")
 	}

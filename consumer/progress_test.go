@@ -21,7 +21,7 @@ import (
 	"github.com/idem-go/idem/internal/testenv"
 )
 
-// told is a ledger that notes what it is told.
+// told is a store that notes what it is told.
 type told struct {
 	dedup.Store
 	hang chan struct{} // if not nil, RecordProgress waits for it, or for its context
@@ -118,7 +118,7 @@ func tellingHandler(t *testing.T, store dedup.Store) *GroupHandler {
 	return h
 }
 
-// TestProgress_Rule8: the ledger learns how far each partition is, in the broker's time, while the session lives and once at
+// TestProgress_Rule8: the store learns how far each partition is, in the broker's time, while the session lives and once at
 // the end of each claim.
 func TestProgress_Rule8(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -149,7 +149,7 @@ func TestProgress_Rule8(t *testing.T) {
 		p, _ = store.of("g/t", 1)
 		require.Equal(t, dedup.Progress{Topic: "t", Partition: 1, Next: 70, CaughtUp: true}, p)
 		p, _ = store.of("g/t", 2)
-		require.Equal(t, dedup.Progress{Topic: "t", Partition: 2, Next: 70}, p, "known, so that the ledger waits for it")
+		require.Equal(t, dedup.Progress{Topic: "t", Partition: 2, Next: 70}, p, "known, so that the store waits for it")
 		p, _ = store.of("g/t", 3)
 		require.Equal(t, dedup.Progress{Topic: "t", Partition: 3}, p)
 
@@ -230,8 +230,8 @@ func TestProgress_NotOfOthers(t *testing.T) {
 	})
 }
 
-// TestProgress_SlowLedger: a ledger that does not answer delays neither a commit nor the end of a session.
-func TestProgress_SlowLedger(t *testing.T) {
+// TestProgress_SlowStore: a store that does not answer delays neither a commit nor the end of a session.
+func TestProgress_SlowStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newTold()
 		store.hang = make(chan struct{})
@@ -293,7 +293,7 @@ func TestTimeline(t *testing.T) {
 	require.Equal(t, zero.Add(9999*time.Minute), l.before(10_000))
 }
 
-// TestKafka_Progress_Rule8 records on the real broker and the real ledger: partitions without records are caught up from the
+// TestKafka_Progress_Rule8 records on the real broker and the real store: partitions without records are caught up from the
 // start, those with records when they are settled, and all of it is there when Run returns.
 func TestKafka_Progress_Rule8(t *testing.T) {
 	url := testenv.Postgres(t)

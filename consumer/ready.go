@@ -10,13 +10,13 @@ import (
 )
 
 // Ready returns nil if the consumer is in the group and works, and a [*NotReadyError] with all reasons otherwise: not in
-// the group (yet, or during a rebalance), a ledger or the producer down, a partition that rests for StallTimeout (K-13),
+// the group (yet, or during a rebalance), a store or the producer down, a partition that rests for StallTimeout (K-13),
 // most events of types nobody handles (rule 47), handlers that hang, a topic that was deleted (K-27). A member without
 // partitions is ready.
 func (c *Consumer) Ready() error { return c.handler.ready(c.topics.missing()...) }
 
 // Live returns nil as long as waiting may help, and a [*NotLiveError] once only a new process can: Run has ended, or is about
-// to. Before Run it is nil. It does not turn red because Kafka or a ledger is down, or a partition is stalled: a restart would
+// to. Before Run it is nil. It does not turn red because Kafka or a store is down, or a partition is stalled: a restart would
 // mend none of it, and take other work along. For a restart on a stall choose [ExitOnStall].
 func (c *Consumer) Live() error {
 	if c.ended.Load() {

@@ -12,7 +12,7 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// Register lets the ledgers compare what this consumer says about itself with what is on record, as [Consumer.Run] does at
+// Register lets the stores compare what this consumer says about itself with what is on record, as [Consumer.Run] does at
 // its start; see [idem.Processor.Register] for what is filled in and what is returned. Call it before the first Consume
 // with the topics, and NoOffsets if the group has committed nothing on them.
 func (h *GroupHandler) Register(ctx context.Context, r dedup.Registration) error {
@@ -22,8 +22,8 @@ func (h *GroupHandler) Register(ctx context.Context, r dedup.Registration) error
 // registerWait bounds one try to register.
 const registerWait = 15 * time.Second
 
-// register lets the ledgers compare what this consumer says about itself with what is on record, before it joins its group
-// (rules 7 and 14). A ledger or a broker that is down is waited for; a refusal ends Run.
+// register lets the stores compare what this consumer says about itself with what is on record, before it joins its group
+// (rules 7 and 14). A store or a broker that is down is waited for; a refusal ends Run.
 func (c *Consumer) register(ctx context.Context, client sarama.Client) error {
 	asked := slices.ContainsFunc(c.handler.proc.Stores(), func(store dedup.Store) bool {
 		_, ok := store.(dedup.Registrar)
@@ -49,7 +49,7 @@ func (c *Consumer) register(ctx context.Context, client sarama.Client) error {
 		switch {
 		case err == nil:
 			if back.tries > 0 {
-				c.log.Info("ledger is there")
+				c.log.Info("store is there")
 			}
 			return nil
 		case ctx.Err() != nil:
@@ -66,7 +66,7 @@ func (c *Consumer) register(ctx context.Context, client sarama.Client) error {
 			return fmt.Errorf("register: %w", err)
 		}
 		if back.tries == 0 {
-			c.log.Warn("ledger unavailable at start, waiting for it", "error", c.cfg.errorText(err))
+			c.log.Warn("store unavailable at start, waiting for it", "error", c.cfg.errorText(err))
 		}
 		if err := setup.wait(ctx, &back); err != nil {
 			return err

@@ -13,7 +13,7 @@ import (
 	"github.com/idem-go/idem/internal/testenv"
 )
 
-// TestRegister_AtStart: the ledger is asked before anything is consumed, waited for while it is down, and told whether the
+// TestRegister_AtStart: the store is asked before anything is consumed, waited for while it is down, and told whether the
 // group is new.
 func TestRegister_AtStart(t *testing.T) {
 	brokers := fakeBrokers(t, 3, "orders")
@@ -30,7 +30,7 @@ func TestRegister_AtStart(t *testing.T) {
 	require.True(t, all[1].NoOffsets)
 	require.Equal(t, []any{"s", "g", []string{"orders"}}, []any{all[1].Scope, all[1].Group, all[1].Topics})
 	require.Len(t, all[1].Recipes, 1)
-	require.Equal(t, 1, m.count("ledger unavailable at start"))
+	require.Equal(t, 1, m.count("store unavailable at start"))
 
 	cfg.NewScope, cfg.AcceptNewIdentity = true, true
 	m = start(t, cfg, routed(got.handle))
@@ -42,7 +42,7 @@ func TestRegister_AtStart(t *testing.T) {
 	require.True(t, last.AcceptNewIdentity)
 }
 
-// TestKafka_Register runs what operators do, on the real broker and the real ledger.
+// TestKafka_Register runs what operators do, on the real broker and the real store.
 func TestKafka_Register(t *testing.T) {
 	pool, err := pgxpool.New(t.Context(), testenv.Postgres(t))
 	require.NoError(t, err)

@@ -23,7 +23,7 @@ type session struct {
 	stop  chan struct{}
 	done  chan struct{}
 
-	recorder *recorder // nil if no ledger wants to know
+	recorder *recorder // nil if no store wants to know
 	ends     asker     // nil if nothing is known of the logs
 
 	direct chan struct{} // has room for the one claim that commits directly, see assure

@@ -77,7 +77,7 @@ func TestTablesDropped(t *testing.T) {
 			require.NoError(t, err)
 			produce(t, cluster.ListenAddrs(), 1, `{"event_id":"2","type":"order.created"}`)
 			require.Eventually(t, func() bool { return strings.Contains(said.String(), "unavailable, pausing") }, 30*time.Second, 20*time.Millisecond)
-			require.Contains(t, said.String(), "tables of the ledger are missing: run `IDEM_LEDGER=postgres://")
+			require.Contains(t, said.String(), "tables of the store are missing: run `IDEM_STORE=postgres://")
 			require.Equal(t, 1, runs.count())
 
 			require.NoError(t, pgstore.Migrate(t.Context(), pool))

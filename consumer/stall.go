@@ -22,7 +22,7 @@ import (
 // partitions of the member are given back in order, within the grace.
 //
 // They leave alone a partition that rests for a reason which no other member and no restart would change: its next event is
-// being handled elsewhere (rule 9), a ledger or the producer is down, a copy is not yet due. What it rested for that counts as
+// being handled elsewhere (rule 9), a store or the producer is down, a copy is not yet due. What it rested for that counts as
 // no rest: it has another StallTimeout from then on. StallTimeout must then be longer than the slowest handler may take.
 type StallPolicy uint8
 

@@ -126,7 +126,7 @@ func TestKafka_ExitOnStall_K13(t *testing.T) {
 	require.EqualValues(t, 9, committed(t, brokers, cfg.Group, topic, 0)[0])
 }
 
-// verdicts is a ledger that answers what it is told to.
+// verdicts is a store that answers what it is told to.
 type verdicts struct {
 	dedup.Store
 	busy, down atomic.Bool
@@ -147,13 +147,13 @@ func (v *verdicts) Claim(ctx context.Context, token dedup.Token, lease time.Dura
 	return v.Store.Claim(ctx, token, lease, reqs, answers)
 }
 
-// TestHandler_NoStall_K13_Rule9: a partition whose event is busy elsewhere, or whose ledger is down, is reported and not given up,
+// TestHandler_NoStall_K13_Rule9: a partition whose event is busy elsewhere, or whose store is down, is reported and not given up,
 // and has its whole time again afterwards. One whose handler hangs is.
 func TestHandler_NoStall_K13_Rule9(t *testing.T) {
 	for name, excuse := range map[string]func(*verdicts, bool){
-		"busy":        func(v *verdicts, on bool) { v.busy.Store(on) },
-		"ledger down": func(v *verdicts, on bool) { v.down.Store(on) },
-		"none":        func(*verdicts, bool) {},
+		"busy":       func(v *verdicts, on bool) { v.busy.Store(on) },
+		"store down": func(v *verdicts, on bool) { v.down.Store(on) },
+		"none":       func(*verdicts, bool) {},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

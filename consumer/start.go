@@ -175,9 +175,9 @@ func (w *setupWatch) wait(ctx context.Context, back *backoff) error {
 	return pause(ctx, topicLook)
 }
 
-// checkLedgers lets every ledger look at its own settings. One that is down is waited for; one that is unsafe, or not set up,
+// checkStores lets every store look at its own settings. One that is down is waited for; one that is unsafe, or not set up,
 // ends Run.
-func (c *Consumer) checkLedgers(ctx context.Context) error {
+func (c *Consumer) checkStores(ctx context.Context) error {
 	for _, store := range c.handler.proc.Stores() {
 		checker, ok := store.(dedup.Checker)
 		if !ok {
@@ -190,10 +190,10 @@ func (c *Consumer) checkLedgers(ctx context.Context) error {
 			warnings, err := check(ctx, checker)
 			if err == nil {
 				for _, w := range warnings {
-					c.log.Warn("ledger: "+w, "ledger", name)
+					c.log.Warn("store: "+w, "store", name)
 				}
 				if back.tries > 0 {
-					c.log.Info("ledger is there", "ledger", name)
+					c.log.Info("store is there", "store", name)
 				}
 				break
 			}
@@ -201,13 +201,13 @@ func (c *Consumer) checkLedgers(ctx context.Context) error {
 				return context.Cause(ctx)
 			}
 			if setup.over(err) {
-				return fmt.Errorf("ledger %s: %w", name, err)
+				return fmt.Errorf("store %s: %w", name, err)
 			}
 			if !errors.Is(err, dedup.ErrUnavailable) && !errors.Is(err, context.DeadlineExceeded) {
-				return fmt.Errorf("ledger %s must not be used: %w", name, err)
+				return fmt.Errorf("store %s must not be used: %w", name, err)
 			}
 			if back.tries == 0 {
-				c.log.Warn("ledger unavailable at start, waiting for it", "ledger", name, "error", c.cfg.errorText(err))
+				c.log.Warn("store unavailable at start, waiting for it", "store", name, "error", c.cfg.errorText(err))
 			}
 			if err := setup.wait(ctx, &back); err != nil {
 				return err

@@ -45,7 +45,7 @@ func (o Origin) Same(p Origin) bool {
 }
 
 // Position says which of an event's own copies a delivery is. The zero value is a record as the producer wrote it; copies
-// that Idem makes of an event for a later attempt carry a higher one. The ledger remembers the position it waits for, and
+// that Idem makes of an event for a later attempt carry a higher one. The store remembers the position it waits for, and
 // answers [Rescheduled] to any lower one, so that at most one copy per attempt can run (rules 3 and 6).
 type Position struct {
 	Generation uint32 // how often the event was reopened after it had been given up
@@ -60,7 +60,7 @@ func (p Position) Before(q Position) bool {
 	return p.Retry < q.Retry
 }
 
-// Verdict is the ledger's answer. The zero value is no answer at all: never run on it.
+// Verdict is the store's answer. The zero value is no answer at all: never run on it.
 type Verdict uint8
 
 // The verdicts. With Fresh and Uncertain the claim is yours.
@@ -80,7 +80,7 @@ const (
 	// Conflict: the key is known with another fingerprint: two different events share one ID. [Answer.Known] says what
 	// became of the other one.
 	Conflict
-	// TooOld: older than what the ledger still remembers, so that it cannot tell whether it was handled.
+	// TooOld: older than what the store still remembers, so that it cannot tell whether it was handled.
 	TooOld
 )
 
@@ -109,14 +109,14 @@ type Request struct {
 	// Retention is how long the record is kept once done. Unfinished records live at least as long, counted from their
 	// last change. Must be positive.
 	Retention time.Duration
-	// AnyAge asks not to be told [TooOld]: what the ledger no longer remembers counts as never seen.
+	// AnyAge asks not to be told [TooOld]: what the store no longer remembers counts as never seen.
 	AnyAge bool
 	// NoWait asks for Busy at once where a store would otherwise wait for the transaction that holds the key, and lets the
 	// connection go ([TxStore]; rule 20). It counts in calls with one request only.
 	NoWait bool
 }
 
-// Answer is the ledger's answer to one request.
+// Answer is the store's answer to one request.
 type Answer struct {
 	Verdict Verdict
 	// Fence counts the claims that were granted on this key, this one included. It never goes back: a fencing number that

@@ -23,7 +23,7 @@ var (
 	// ErrGivenUp says that a person has given the key up.
 	ErrGivenUp = errors.New("key was given up")
 	// ErrNoResult says that the function ran before, but that nothing was kept to be replayed: the key was handled through
-	// another door, or its result could not be encoded or was too large for the ledger.
+	// another door, or its result could not be encoded or was too large for the store.
 	ErrNoResult = errors.New("done before, without a result to replay")
 	// ErrResult says that a result could not be encoded, or that a kept one could not be read as the type that is asked for.
 	// Change the schema when the type changes ([Schema]).
@@ -66,17 +66,17 @@ func newDoSettings(key Key, opts []DoOption) *doSettings {
 // safe for concurrent use.
 //
 // The result is kept as JSON; replayed says that r was read from there, so fields that JSON does not carry are zero then. One
-// that is larger than the ledger keeps ([ResultLimiter]) is returned to the caller who ran fn, and later ones are told
+// that is larger than the store keeps ([ResultLimiter]) is returned to the caller who ran fn, and later ones are told
 // [ErrNoResult]. One that cannot be encoded likewise, and the caller who ran fn is told [ErrResult] beside r.
 //
 // An error of fn is returned and not kept: it says that fn may run again. A run that ended otherwise may have had its effect,
 // and later callers are told [ErrUnknownOutcome], unless [GuardConfig].Rerun. That is so if the process died, fn panicked or
-// ended its goroutine, the claim was lost, the ledger did not take the result for ten seconds, or the error of fn says that
+// ended its goroutine, the claim was lost, the store did not take the result for ten seconds, or the error of fn says that
 // its context ended or matches ErrUnknownOutcome. If only the last step failed, r is there together with an error that
 // matches ErrUnknownOutcome, or [ErrClaimLost] if another caller took the key over.
 //
 // The context of fn is that of the call, and is cancelled too if the claim is lost. Any other error says that nothing was run:
-// [ErrUnavailable] that the ledger could not be used, and those of [Guard.Enter].
+// [ErrUnavailable] that the store could not be used, and those of [Guard.Enter].
 func Do[R any](ctx context.Context, g *Guard, key Key, fn func(context.Context) (R, error), opts ...DoOption) (
 	r R, replayed bool, err error) {
 	if g.cfg.Observe == nil {
@@ -152,7 +152,7 @@ func cutShort(ctx context.Context, err error) bool {
 		errors.Is(err, context.Cause(ctx)))
 }
 
-// result encodes what fn returned. With an error, or if the ledger cannot keep it, it is none.
+// result encodes what fn returned. With an error, or if the store cannot keep it, it is none.
 func (s *doSettings) result(store Store, r any) (Result, error) {
 	data, err := json.Marshal(r)
 	if err != nil {

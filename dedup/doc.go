@@ -1,4 +1,4 @@
-// Package dedup is the contract of an idempotency ledger: what a store remembers about an event, and what it answers
+// Package dedup is the contract of an idempotency store: what a store remembers about an event, and what it answers
 // when the event arrives again.
 //
 // A [Key] names an event by its business identity. A worker asks a [Store] for a claim on it and obeys the [Verdict]:
@@ -15,6 +15,6 @@
 //
 // Stores that live in the database of the effects also implement [TxStore]: the mark and the effects are one transaction.
 //
-// The package imports the standard library only. The ledgers are packages of their own: memstore, pgstore, redisstore.
+// The package imports the standard library only. The stores are packages of their own: memstore, pgstore, redisstore.
 // Package storetest is the conformance kit that each of them, and any other implementation, must pass.
 package dedup

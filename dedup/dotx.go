@@ -12,7 +12,7 @@ import (
 // not at all, and no run leaves its outcome unknown. An error of fn rolls all of it back, and so does a result that cannot be
 // encoded. limit is how long fn may take, as in [TxStore].ClaimTx.
 //
-// If the connection is lost while committing, the ledger is asked what happened. If it does not answer, the error matches
+// If the connection is lost while committing, the store is asked what happened. If it does not answer, the error matches
 // [ErrUnknownCommit] and [ErrUnavailable]: call again, and the answer is exact. The guard's store must be a [TxStore] of this
 // kind of transaction.
 func DoTx[R, Tx any](ctx context.Context, g *Guard, key Key, limit time.Duration,
@@ -60,7 +60,7 @@ func doTx[R, Tx any](ctx context.Context, g *Guard, key Key, limit time.Duration
 }
 
 // EnterTx runs fn in the transaction that claims the key, and keeps its result there. The answer is [Fresh] if fn ran and all
-// of it is committed, Done with the result of an earlier run, or what else the ledger says, as in [Guard.Enter]. Nobody waits
+// of it is committed, Done with the result of an earlier run, or what else the store says, as in [Guard.Enter]. Nobody waits
 // with a connection: of callers in this process one holds a transaction for a key, and one that finds another process at it
 // gives the connection back before it waits (rule 20).
 //
@@ -73,7 +73,7 @@ func EnterTx[Tx any](ctx context.Context, g *Guard, c Call, limit time.Duration,
 	Answer, error) {
 	store, ok := g.store.(TxStore[Tx])
 	if !ok {
-		return Answer{}, fmt.Errorf("%T has no transactions of the type %T: use a ledger of the database that the effects are in",
+		return Answer{}, fmt.Errorf("%T has no transactions of the type %T: use a store of the database that the effects are in",
 			g.store, *new(Tx))
 	}
 	e := txEntry[Tx]{g: g, store: store, limit: limit, req: g.request(c)}
@@ -89,7 +89,7 @@ func EnterTx[Tx any](ctx context.Context, g *Guard, c Call, limit time.Duration,
 		g.land(c.Key, f, Answer{Verdict: Done, Result: e.ran, First: a.First}, nil)
 		a.Result = e.ran
 	case e.doubt != nil && (err != nil || a.Verdict == Busy) && !errors.Is(err, ErrUnknownCommit):
-		return Answer{}, errors.Join(e.doubt, err) // nothing hides the doubt until the ledger has answered
+		return Answer{}, errors.Join(e.doubt, err) // nothing hides the doubt until the store has answered
 	}
 	return a, err
 }

@@ -171,7 +171,7 @@ func TestDoTx_ErrorRollsBack(t *testing.T) {
 	})
 }
 
-// P-11: the connection breaks while committing, and the ledger tells what happened.
+// P-11: the connection breaks while committing, and the store tells what happened.
 func TestDoTx_UnknownCommit_P11(t *testing.T) {
 	for _, happened := range []bool{true, false} {
 		t.Run(fmt.Sprintf("happened=%v", happened), func(t *testing.T) {
@@ -199,7 +199,7 @@ func TestDoTx_UnknownCommit_P11(t *testing.T) {
 	}
 }
 
-// P-11: the ledger stays away after that, or the lost session still holds the key. Nobody is told that nothing happened.
+// P-11: the store stays away after that, or the lost session still holds the key. Nobody is told that nothing happened.
 func TestDoTx_UnknownCommitStaysUnknown_P11(t *testing.T) {
 	for name, ledger := range map[string]func(b *books) dedup.Store{
 		"down": func(b *books) dedup.Store {
@@ -325,7 +325,7 @@ func TestDoTx_ConflictAndSchema(t *testing.T) {
 	})
 }
 
-func TestDoTx_WrongLedger(t *testing.T) {
+func TestDoTx_WrongStore(t *testing.T) {
 	g := dedup.NewGuard(memstore.New(), dedup.GuardConfig{})
 	defer g.Close()
 	_, _, err := dedup.DoTx(t.Context(), g, thisKey, time.Minute, book("one", 0))

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// finishTime is how long the end of an entry is tried for when the ledger does not take it.
+// finishTime is how long the end of an entry is tried for when the store does not take it.
 const finishTime = 10 * time.Second
 
 // Entry is a key that is held, between [Guard.Enter] and its end. It is safe for concurrent use.
@@ -48,7 +48,7 @@ func (e *Entry) Claim() Claim { return e.claim }
 // Complete ends the entry with a result for all who ask later. It is sent again for up to ten seconds, also when ctx has
 // ended: what happened must be known. The error matches [ErrClaimLost] if somebody has taken the key over, or
 // [ErrUnknownOutcome] if it could not be written: then callers are told [Busy] until the lease is over, and [Uncertain]
-// after it. A result that is larger than the ledger keeps is never written: see [ResultLimiter].
+// after it. A result that is larger than the store keeps is never written: see [ResultLimiter].
 func (e *Entry) Complete(ctx context.Context, r Result) error {
 	return e.end(ctx, Answer{Verdict: Done, First: e.claim.First, Result: r}, func(ctx context.Context) error {
 		return e.g.renewer.Complete(ctx, Completion{Claim: e.claim, Retention: e.retention, Result: r})

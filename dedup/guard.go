@@ -27,9 +27,9 @@ type GuardConfig struct {
 	// again.
 	Retention time.Duration
 	// Wait is how long a caller waits for another one who is at work on its key; zero: [DefaultWait]; negative: not at all.
-	// The time that the ledger takes to answer does not count.
+	// The time that the store takes to answer does not count.
 	Wait time.Duration
-	// Poll is how often the ledger is asked for a key that another process works on; zero or less: [DefaultPoll]. Callers in
+	// Poll is how often the store is asked for a key that another process works on; zero or less: [DefaultPoll]. Callers in
 	// one process share one of these polls, and learn at once what one of them did.
 	Poll time.Duration
 	// MaxWaiters is how many callers of this process may wait for one key that somebody is at work on; zero or less:
@@ -58,12 +58,12 @@ func (c *GuardConfig) setDefaults() {
 	c.StoreTimeout = cmp.Or(max(0, c.StoreTimeout), DefaultStoreTimeout)
 }
 
-// Guard lets callers share one run of a function by key, in this process and in all that use the same ledger. [Do] and
+// Guard lets callers share one run of a function by key, in this process and in all that use the same store. [Do] and
 // [DoTx] are what most programs want of it; Enter and [EnterTx] are for doors that keep results of their own kind. It is
-// safe for concurrent use. Make one for each ledger, and Close it when nobody uses it any longer.
+// safe for concurrent use. Make one for each store, and Close it when nobody uses it any longer.
 //
-// Within a process the callers of one key go one after the other: one asks the ledger, and the others learn what it was told.
-// So many callers of one key cost one round trip, and when the ledger is down they are told so together.
+// Within a process the callers of one key go one after the other: one asks the store, and the others learn what it was told.
+// So many callers of one key cost one round trip, and when the store is down they are told so together.
 type Guard struct {
 	store   Store
 	renewer *LeaseRenewer
@@ -74,7 +74,7 @@ type Guard struct {
 	twins map[Key]*twin
 }
 
-// NewGuard returns a Guard over a ledger.
+// NewGuard returns a Guard over a store.
 func NewGuard(s Store, cfg GuardConfig) *Guard {
 	cfg.setDefaults()
 	return &Guard{
@@ -83,7 +83,7 @@ func NewGuard(s Store, cfg GuardConfig) *Guard {
 	}
 }
 
-// Close ends the renewal of claims and waits for what is under way to the ledger. The contexts of functions that still run are
+// Close ends the renewal of claims and waits for what is under way to the store. The contexts of functions that still run are
 // cancelled with [ErrLeaseRenewerClosed]; their ends are still written. Afterwards results are replayed as ever, and who would have
 // to run is told ErrLeaseRenewerClosed. Claims that were given up are waited for as long as the store's client takes to give them up too. Close
 // may be called more than once.
@@ -92,14 +92,14 @@ func (g *Guard) Close() {
 	g.calls.close()
 }
 
-// Store is the ledger.
+// Store is the store.
 func (g *Guard) Store() Store { return g.store }
 
 // Config is what the guard was made with, defaults filled in.
 func (g *Guard) Config() GuardConfig { return g.cfg }
 
-// Running reports whether a caller of this process is at a key: asks the ledger for it, waits for another process, or runs.
-// The ledger is not asked.
+// Running reports whether a caller of this process is at a key: asks the store for it, waits for another process, or runs.
+// The store is not asked.
 func (g *Guard) Running(key Key) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -127,7 +127,7 @@ func (c Call) work(ctx context.Context) context.Context {
 	return ctx
 }
 
-// request is the call as the ledger is asked. What it has forgotten is new: no call has an age.
+// request is the call as the store is asked. What it has forgotten is new: no call has an age.
 func (g *Guard) request(c Call) Request {
 	retention := cmp.Or(max(0, c.Retention), g.cfg.Retention)
 	return Request{Key: c.Key, Fingerprint: c.Fingerprint, Retention: retention, AnyAge: true, NoWait: true}
@@ -138,10 +138,10 @@ func (g *Guard) request(c Call) Request {
 // [GuardConfig].Rerun is obeyed by [Do] only. [Busy] says that somebody else is still at it when the patience of the call is
 // over; its Wait may be zero. The data of a result is shared with other callers: it must not be changed.
 //
-// An error says that the ledger could not answer (it matches [ErrUnavailable]), that the key is invalid ([ErrKey]), that ctx
+// An error says that the store could not answer (it matches [ErrUnavailable]), that the key is invalid ([ErrKey]), that ctx
 // ended, that the guard is closed ([ErrLeaseRenewerClosed]), or that this process was paused for longer than the lease
 // ([ErrClaimLost]). An answer that takes longer than the lease is asked for again, within StoreTimeout and three times at most.
-// Nothing was run. A claim whose answer was lost is given back, in the background if the ledger is down, for ten minutes at most. If that
+// Nothing was run. A claim whose answer was lost is given back, in the background if the store is down, for ten minutes at most. If that
 // does not arrive either, the claim lasts for a lease and counts as a run whose outcome is unknown after it.
 func (g *Guard) Enter(ctx context.Context, c Call) (entry *Entry, a Answer, err error) {
 	req := g.request(c)
@@ -163,7 +163,7 @@ func (g *Guard) Enter(ctx context.Context, c Call) (entry *Entry, a Answer, err 
 	return e, a, nil
 }
 
-// askTries is how often a call of the ledger is tried before the caller is told that it cannot be used. A repeat has the
+// askTries is how often a call of the store is tried before the caller is told that it cannot be used. A repeat has the
 // token of the first, so that one whose answer was lost is recognised.
 const askTries = 3
 
@@ -228,7 +228,7 @@ func (g *Guard) Ask(ctx context.Context, fn func(context.Context) error) error {
 	return err
 }
 
-// asker asks the ledger once, for all who follow f. With kept the key is the caller's.
+// asker asks the store once, for all who follow f. With kept the key is the caller's.
 type asker func(f *twin) (a Answer, kept bool, err error)
 
 // enter gives the key to one caller of this process after the other, until ask has an answer other than [Busy] or patience

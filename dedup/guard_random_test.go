@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// storm is a ledger on the other side of a bad network: calls are lost, or their answers, or arrive long after the caller has
+// storm is a store on the other side of a bad network: calls are lost, or their answers, or arrive long after the caller has
 // given up on them.
 type storm struct {
 	dedup.Store

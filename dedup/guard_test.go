@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// faulty is a ledger whose calls are counted, and go through what a test puts in their way: call makes the real one.
+// faulty is a store whose calls are counted, and go through what a test puts in their way: call makes the real one.
 type faulty struct {
 	dedup.Store
 	claims, completes, releases    atomic.Int64
@@ -83,7 +83,7 @@ func first(n int, way func(context.Context, func() error) error) func(context.Co
 	}
 }
 
-// desk is two processes, here and there, that share a ledger.
+// desk is two processes, here and there, that share a store.
 type desk struct {
 	*testing.T
 	s           *faulty // seen from here

@@ -43,8 +43,8 @@ func TestDo_UnknownClaimIsGivenBack(t *testing.T) {
 	})
 }
 
-// when the ledger is down nothing runs, and those who asked together are told together.
-func TestDo_LedgerIsDown_R19(t *testing.T) {
+// when the store is down nothing runs, and those who asked together are told together.
+func TestDo_StoreIsDown_R19(t *testing.T) {
 	atDesk(t, dedup.GuardConfig{}, func(d *desk) {
 		d.s.onClaim = func(context.Context, func() error) error {
 			time.Sleep(time.Second)
@@ -84,8 +84,8 @@ func TestDo_TheLeaderHangsUpWhileHeAsks(t *testing.T) {
 	})
 }
 
-// A ledger that panics takes one caller with it, and nobody waits for him.
-func TestDo_LedgerPanics(t *testing.T) {
+// A store that panics takes one caller with it, and nobody waits for him.
+func TestDo_StorePanics(t *testing.T) {
 	atDesk(t, dedup.GuardConfig{}, func(d *desk) {
 		d.s.onClaim = first(1, func(context.Context, func() error) error { panic("a bug") })
 		require.Panics(d, func() { _, _, _ = d.do(d.here, 0) })
@@ -106,7 +106,7 @@ func TestDo_AnswerOfTheCompletionIsLost_H18(t *testing.T) {
 	})
 }
 
-// H-18: the ledger fails after the effect. The caller has the result and is told; nobody ever runs it again.
+// H-18: the store fails after the effect. The caller has the result and is told; nobody ever runs it again.
 func TestDo_ResultIsNotTaken_H18(t *testing.T) {
 	for name, way := range map[string]func(context.Context, func() error) error{
 		"refused": dropped,
@@ -151,7 +151,7 @@ func errOf(name string) error {
 	return dedup.ErrUnavailable
 }
 
-// H-18: when the ledger comes back within ten seconds, all is well.
+// H-18: when the store comes back within ten seconds, all is well.
 func TestDo_ResultIsTakenLater_H18(t *testing.T) {
 	atDesk(t, dedup.GuardConfig{}, func(d *desk) {
 		began := time.Now()
@@ -179,7 +179,7 @@ func TestDo_ReleaseIsNotTaken(t *testing.T) {
 		d.s.onRelease = dropped
 		began := time.Now()
 		_, _, err = dedup.Do(d.Context(), d.here, thisKey, fn)
-		require.Equal(d, declined, err, "what happened is told, not what became of the ledger")
+		require.Equal(d, declined, err, "what happened is told, not what became of the store")
 		require.LessOrEqual(d, time.Since(began), 10*time.Second)
 		d.s.onRelease = nil
 		d.fails(dedup.ErrInFlight)
@@ -279,7 +279,7 @@ func TestEntry_BeginAfterAPause(t *testing.T) {
 		require.ErrorIs(d, entry.Begin(d.Context()), dedup.ErrClaimLost)
 		require.False(d, d.here.Running(thisKey))
 		_, _, err = d.do(d.there, 0, dedup.WaitFor(-1))
-		require.NoError(d, err, "it never ran, and the ledger knows")
+		require.NoError(d, err, "it never ran, and the store knows")
 	})
 }
 
@@ -359,7 +359,7 @@ func TestDo_NoPayloadNoConflict(t *testing.T) {
 	})
 }
 
-// P-24: what the ledger says to one payload it has not said to another. Callers with the wrong payload, or with none, who ask
+// P-24: what the store says to one payload it has not said to another. Callers with the wrong payload, or with none, who ask
 // at the same time change nothing for the others.
 func TestDo_ConflictIsNotShared(t *testing.T) {
 	a, b := dedup.Fingerprint{1}, dedup.Fingerprint{2}
@@ -433,7 +433,7 @@ func TestDo_ResultsThatCannotBeReplayed(t *testing.T) {
 		require.ErrorContains(d, err, key("text").String())
 		require.False(d, replayed)
 
-		// H-06: too large for the ledger.
+		// H-06: too large for the store.
 		d.s.limit = 51 // two quotes more than the text
 		r, _, err := dedup.Do(d.Context(), d.here, key("large"), text)
 		require.NoError(d, err)

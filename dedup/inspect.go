@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// What a person may see and do, through the operator's command: look at what a ledger holds, and put single events right.
+// What a person may see and do, through the operator's command: look at what a store holds, and put single events right.
 
 // State is what a record says, for a person to read.
 type State uint8
@@ -32,7 +32,7 @@ func (s State) String() string {
 	return fmt.Sprintf("state(%d)", uint8(s))
 }
 
-// Record is what a ledger holds of an event.
+// Record is what a store holds of an event.
 type Record struct {
 	Key   Key
 	State State
@@ -71,7 +71,7 @@ func (r Record) Settled() bool { return r.State == Finished || r.Discarded() }
 // Operator is an ability of a [Store]: what a person does to single events. Each verb may be repeated. An error that
 // matches [ErrUnavailable] leaves open what happened.
 type Operator interface {
-	// Inspect returns the records of those keys that the ledger knows, in the order of keys. A key that has a record of both
+	// Inspect returns the records of those keys that the store knows, in the order of keys. A key that has a record of both
 	// ways has two.
 	Inspect(ctx context.Context, keys ...Key) ([]Record, error)
 	// Forget removes all that is known of key, so that the next delivery, of whatever position, is Fresh. The error matches
@@ -81,7 +81,7 @@ type Operator interface {
 	// given one. That takes the claim from whoever holds one. A key that is not known is given up all the same, for both ways. The
 	// error matches [ErrSettled] if the event was handled already.
 	Discard(ctx context.Context, key Key, retention time.Duration, reason string) error
-	// Import makes records of events that were handled before the ledger knew of them. What is known already stays as it is.
+	// Import makes records of events that were handled before the store knew of them. What is known already stays as it is.
 	// It returns how many are new. Keys may come in any order and several times.
 	Import(ctx context.Context, events []Imported) (added int, err error)
 }
@@ -99,7 +99,7 @@ type ConflictNoter interface {
 // Imported is an event that was handled elsewhere.
 type Imported struct {
 	Key Key
-	// Origin may be zero. Its time counts for the ledger's horizon where one is kept.
+	// Origin may be zero. Its time counts for the store's horizon where one is kept.
 	Origin Origin
 	// Retention from now. Must be positive.
 	Retention time.Duration

@@ -14,7 +14,7 @@ type DoEvent struct {
 	Tx bool
 	// Outcome is what became of it.
 	Outcome DoOutcome
-	// Waited is how long it took until the function began, or until it was known that it would not: for the ledger, and for
+	// Waited is how long it took until the function began, or until it was known that it would not: for the store, and for
 	// other callers of the key.
 	Waited time.Duration
 	// Ran is how long the function ran; zero if it did not. Of more than one run in a transaction it is the last one's.
@@ -40,7 +40,7 @@ const (
 	DoNoResult DoOutcome = "no_result" // [ErrNoResult] or [ErrResult]: done before, nothing was run
 	DoUnknown  DoOutcome = "unknown"   // [ErrUnknownOutcome] of an earlier run, or of this one; [ErrUnknownCommit]
 	DoLost     DoOutcome = "lost"      // the function ran, but another caller had taken the key over: [ErrClaimLost]
-	DoError    DoOutcome = "error"     // nothing was run: the ledger could not be used, or the caller did not wait for it
+	DoError    DoOutcome = "error"     // nothing was run: the store could not be used, or the caller did not wait for it
 )
 
 // doWatch follows one call. A nil one is of a call that nobody watches.

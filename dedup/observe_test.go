@@ -162,7 +162,7 @@ func TestObserve_Do_PanicAndGoexit(t *testing.T) {
 			_, _, _ = dedup.Do(d.Context(), d.here, key("odd"), func(context.Context) (odd, error) { return odd{}, nil })
 		})
 		require.Equal(d, dedup.DoUnknown, w.only(d.T).Outcome, "it ran to its end")
-		d.s.onClaim = func(context.Context, func() error) error { panic("ledger") }
+		d.s.onClaim = func(context.Context, func() error) error { panic("store") }
 		require.Panics(d, func() { _, _, _ = d.do(d.here, 0) })
 		require.Equal(d, dedup.DoError, w.only(d.T).Outcome)
 	})

@@ -12,7 +12,7 @@ type Lot struct {
 	Partition int32
 }
 
-// Parked is an event that waits in the ledger for a later attempt, or behind one that does, in the order of its Kafka
+// Parked is an event that waits in the store for a later attempt, or behind one that does, in the order of its Kafka
 // key (rule 4).
 type Parked struct {
 	// Key of the event. Its scope is that of the lot.
@@ -79,7 +79,7 @@ type Parker interface {
 }
 
 // TxRunner is an ability of a [TxStore]: a transaction with no claim in it, for a consumer that only watches ([TxStore] in
-// a shadow mode) and for what must run whatever the ledger says.
+// a shadow mode) and for what must run whatever the store says.
 type TxRunner[Tx any] interface {
 	// RunTx begins a transaction, runs fn, and commits, with the errors and limits of ClaimTx. fn runs once.
 	RunTx(ctx context.Context, limit time.Duration, fn func(tx Tx) error) error

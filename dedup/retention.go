@@ -7,7 +7,7 @@ import (
 )
 
 // Retention counts consumed time, not the time of a wall clock: a group that stood still for a week has not yet seen the
-// copies that wait in its topics, so its ledger may not forget in that week (rule 8).
+// copies that wait in its topics, so its store may not forget in that week (rule 8).
 
 // Progress says how far a group has consumed one partition.
 type Progress struct {
@@ -18,7 +18,7 @@ type Progress struct {
 	// Time is the broker's time of the last record below Next. Zero if it is not known: such a progress moves no time.
 	Time time.Time
 	// CaughtUp says that nothing was waiting in the partition when its leader was asked, at most 15 s ago. Its consumed time is
-	// then the present, on the ledger's clock, however long ago the last record came. A store dates it back, by one minute for
+	// then the present, on the store's clock, however long ago the last record came. A store dates it back, by one minute for
 	// example, for the age of the answer and for records that are under way.
 	CaughtUp bool
 }
@@ -50,14 +50,14 @@ type Registration struct {
 	NoOffsets bool
 	// AcceptNewIdentity lets recipes differ from those on record, and records them.
 	AcceptNewIdentity bool
-	// NewScope lets a group without offsets start in a new scope although the ledger knows its topics under another one.
+	// NewScope lets a group without offsets start in a new scope although the store knows its topics under another one.
 	NewScope bool
 }
 
 // Registrar is an ability of a [Store]: to remember who consumes what and by which recipe events are told apart.
 type Registrar interface {
 	// Register compares r with what is on record and records it. The error matches [ErrIdentityChanged] if the recipe of
-	// a type differs, and [ErrOtherScope] if NoOffsets is set and the ledger knows one of the topics under other scopes
+	// a type differs, and [ErrOtherScope] if NoOffsets is set and the store knows one of the topics under other scopes
 	// only. Nothing is recorded with an error. Types and topics that are new, or no longer named, are no difference.
 	Register(ctx context.Context, r Registration) error
 }

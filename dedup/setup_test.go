@@ -16,8 +16,8 @@ func TestSetupError(t *testing.T) {
 	err := fmt.Errorf("pgstore: claim: %w", &dedup.SetupError{Problem: "tables are missing", Fix: "run idem migrate up", Err: cause})
 	require.ErrorIs(t, err, dedup.ErrUnavailable)
 	require.ErrorIs(t, err, cause)
-	require.EqualError(t, err, "pgstore: claim: ledger unavailable: tables are missing: run idem migrate up: SQLSTATE 42P01")
+	require.EqualError(t, err, "pgstore: claim: store unavailable: tables are missing: run idem migrate up: SQLSTATE 42P01")
 	var setup *dedup.SetupError
 	require.ErrorAs(t, err, &setup)
-	require.EqualError(t, &dedup.SetupError{Problem: "p"}, "ledger unavailable: p")
+	require.EqualError(t, &dedup.SetupError{Problem: "p"}, "store unavailable: p")
 }

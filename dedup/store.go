@@ -15,15 +15,15 @@ import (
 //
 // Leases and retention are measured by the server's clock; the clocks of two hosts are never compared (P-10, R-18).
 //
-// An error that says nothing about the events but that the ledger cannot be reached or cannot work now matches
+// An error that says nothing about the events but that the store cannot be reached or cannot work now matches
 // [ErrUnavailable]: wait and ask again.
 type Store interface {
 	// Claim answers reqs[i] in answers[i]; both have the same length. Keys must ascend strictly ([CheckRequests]), else
 	// nothing is done and the error matches ErrOrder.
 	//
-	// What the ledger holds decides:
+	// What the store holds decides:
 	//
-	//	nothing                          Fresh; TooOld if the origin's time lies before what the ledger still remembers,
+	//	nothing                          Fresh; TooOld if the origin's time lies before what the store still remembers,
 	//	                                 unless the request says AnyAge or its position is above zero
 	//	released                         Fresh, or Uncertain if the release or an earlier answer said so
 	//	claimed, lease alive             Busy; with the same token the answer of the first call, and the lease begins anew
@@ -83,15 +83,15 @@ type TxStore[Tx any] interface {
 		fn func(tx Tx) ([]Completion, error)) error
 }
 
-// Checker is an ability of a Store: to look for settings that make the ledger unsafe, such as a Redis that evicts keys
+// Checker is an ability of a Store: to look for settings that make the store unsafe, such as a Redis that evicts keys
 // or a table without its unique key (P-25). It is run before the first event. Warnings are for the log; with an
-// error the ledger must not be used.
+// error the store must not be used.
 type Checker interface {
 	Check(ctx context.Context) (warnings []string, err error)
 }
 
-// Pinger is an ability of a Store: to say whether it can be reached now. It tells an event that breaks its ledger from a
-// ledger that is down (rule 18).
+// Pinger is an ability of a Store: to say whether it can be reached now. It tells an event that breaks its store from a
+// store that is down (rule 18).
 type Pinger interface {
 	Ping(ctx context.Context) error
 }
@@ -123,12 +123,12 @@ type StartCounter interface {
 	ClearStarts(ctx context.Context, key Key, o Origin) error
 }
 
-// The errors of a ledger.
+// The errors of a store.
 var (
 	// ErrClaimLost matches a [*LostError].
 	ErrClaimLost = errors.New("claim lost")
-	// ErrUnavailable says that the ledger cannot be used now. It is nobody's fault: wait, never give up an event for it.
-	ErrUnavailable = errors.New("ledger unavailable")
+	// ErrUnavailable says that the store cannot be used now. It is nobody's fault: wait, never give up an event for it.
+	ErrUnavailable = errors.New("store unavailable")
 	// ErrUnknownCommit says that the connection was lost while committing: the transaction may have happened (P-11). It
 	// comes together with ErrUnavailable. Claim again: the answer is Done if it did.
 	ErrUnknownCommit = errors.New("outcome of the commit unknown")
@@ -143,9 +143,9 @@ var (
 	ErrTxEnded = errors.New("handler ended the transaction")
 	// ErrNotDead says that there is nothing to reopen.
 	ErrNotDead = errors.New("key is not dead")
-	// ErrFull says that the ledger has no room for another key. It comes together with ErrUnavailable: a ledger never
+	// ErrFull says that the store has no room for another key. It comes together with ErrUnavailable: a store never
 	// forgets one event for the sake of another.
-	ErrFull = errors.New("ledger full")
+	ErrFull = errors.New("store full")
 )
 
 // LostError says which claims of a call were not held any longer: their lease ended and somebody took them over, or they

@@ -10,7 +10,7 @@ import (
 // twin is a key that one caller of this process is at, the leader, and what he learned, for those who follow him. It is
 // guarded by Guard.mu; answer and err change no more once done is closed.
 type twin struct {
-	asked   chan struct{} // closed when the ledger has told him something
+	asked   chan struct{} // closed when the store has told him something
 	told    bool          // asked is closed
 	done    chan struct{} // closed when he is through
 	landed  bool          // done is closed
@@ -18,7 +18,7 @@ type twin struct {
 	waiters int           // those who wait while the key is his or another process's
 
 	fingerprint Fingerprint
-	answer      Answer // without a verdict the ledger is to be asked
+	answer      Answer // without a verdict the store is to be asked
 	err         error
 }
 
@@ -34,7 +34,7 @@ func (g *Guard) board(c Call) (_ *twin, own bool) {
 	return f, true
 }
 
-// tell lets those who follow know that the ledger has answered, and whether the key is the leader's.
+// tell lets those who follow know that the store has answered, and whether the key is the leader's.
 func (g *Guard) tell(f *twin, held bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -106,7 +106,7 @@ func withCause(ctx context.Context, err error) error {
 	return fmt.Errorf("%w (%w)", err, cause)
 }
 
-// common is err if it would be that of all who follow: the ledger is out of reach. An error that may come of the leader's own
+// common is err if it would be that of all who follow: the store is out of reach. An error that may come of the leader's own
 // context is his alone.
 func common(ctx context.Context, err error) error {
 	if ctx.Err() == nil && errors.Is(err, ErrUnavailable) {
@@ -117,7 +117,7 @@ func common(ctx context.Context, err error) error {
 
 // follow waits for somebody else's twin. again says that the caller should look anew.
 func (g *Guard) follow(p patience, c Call, f *twin) (a Answer, again bool, err error) {
-	select { // a caller without patience learns what the ledger says too, as if he had asked himself
+	select { // a caller without patience learns what the store says too, as if he had asked himself
 	case <-f.asked:
 	case <-p.ctx.Done():
 		return Answer{}, false, context.Cause(p.ctx)

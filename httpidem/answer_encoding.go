@@ -12,7 +12,7 @@ import (
 )
 
 // answerSchema is the version of what follows. Binary, since header values need not be UTF-8, and a body must not grow beyond what
-// the ledger takes:
+// the store takes:
 //
 //	uvarint status, byte flags, headers, trailers, body
 //

@@ -20,13 +20,13 @@ func (m *Middleware) claimed(w http.ResponseWriter, q *request, next http.Handle
 		entry, a, err = m.guard.Enter(q.r.Context(), q.call)
 	}
 	if err == nil {
-		q.ledgerUp()
+		q.storeUp()
 	}
 	switch {
 	case err != nil && q.r.Context().Err() != nil: // the client has gone while it waited, or closed its half of the connection
 		q.notRun(w, err)
 	case errors.Is(err, dedup.ErrUnavailable) && m.cfg.FailOpen:
-		q.ledgerDown(slog.LevelWarn, "requests run without the idempotency ledger", err)
+		q.storeDown(slog.LevelWarn, "requests run without the idempotency store", err)
 		q.unguarded(w, next, err)
 	case err != nil:
 		q.unavailable(w, err)
@@ -44,7 +44,7 @@ func (m *Middleware) claimed(w http.ResponseWriter, q *request, next http.Handle
 	}
 }
 
-// unguarded runs the handler without the ledger.
+// unguarded runs the handler without the store.
 func (q *request) unguarded(w http.ResponseWriter, next http.Handler, err error) {
 	result := Panicked
 	defer func() { q.observe(result, 0, err) }()

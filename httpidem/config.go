@@ -48,7 +48,7 @@ const (
 
 // LogValue shows which configuration it is, without its secret (G-04).
 func (c Config) LogValue() slog.Value {
-	return slog.GroupValue(slog.String("scope", c.Scope), slog.String("header", c.Header), slog.String("ledger", fmt.Sprintf("%T", c.Store)))
+	return slog.GroupValue(slog.String("scope", c.Scope), slog.String("header", c.Header), slog.String("store", fmt.Sprintf("%T", c.Store)))
 }
 
 // String shows what [Config.LogValue] does.
@@ -59,7 +59,7 @@ func (c Config) GoString() string { return c.String() }
 
 // Config is how a [Middleware] works. Store, Scope, Principal and Secret are required.
 type Config struct {
-	// Store is the ledger. Required.
+	// Store is the store. Required.
 	Store dedup.Store
 	// Scope says who remembers, such as the name of the API: the same key in two scopes is two requests. Required.
 	Scope string
@@ -69,10 +69,10 @@ type Config struct {
 	// An empty name is answered 401, and an error made by [Refuse] with its own status and text, by default 401. Any other error of
 	// Principal, Tenant or Authorize is answered 503 without its text, and logged.
 	//
-	// The principal is a part of keys in the ledger, in logs and in spans, as it is: see PrincipalSecret. It must be the name of a user and
+	// The principal is a part of keys in the store, in logs and in spans, as it is: see PrincipalSecret. It must be the name of a user and
 	// never a credential, since the next token of a user would be another principal. Bearer tokens, JWTs and the like are answered 500.
 	Principal func(*http.Request) (string, error)
-	// PrincipalSecret puts a keyed hash in the place of the principal ([HashPrincipal]), for principals that ledgers, logs and spans must not
+	// PrincipalSecret puts a keyed hash in the place of the principal ([HashPrincipal]), for principals that stores, logs and spans must not
 	// show, such as mail addresses. At least 16 bytes, the same in all instances. Default: none, principals stay as they are. To set or to
 	// change it makes all keys new, as another Scope does: take other bytes than Secret, which may change.
 	PrincipalSecret []byte
@@ -130,7 +130,7 @@ type Config struct {
 	// Wait is how long a request waits for another one that is at work on its key; default: not at all, it is answered 409. [DefaultWait]
 	// is a good value if it is to wait.
 	Wait time.Duration
-	// Poll is how often the ledger is asked meanwhile; default [dedup.DefaultPoll].
+	// Poll is how often the store is asked meanwhile; default [dedup.DefaultPoll].
 	Poll time.Duration
 	// RetryAfter is sent with 409 in flight, 429 and 503, in whole seconds; default [DefaultRetryAfter].
 	RetryAfter time.Duration
@@ -176,7 +176,7 @@ type Config struct {
 	// Rerun runs the handler again where an earlier run was cut short and may have had its effect, instead of the answer 409
 	// unknown_outcome. For handlers that are idempotent by themselves (rule 19).
 	Rerun bool
-	// FailOpen runs handlers while the ledger cannot be asked, without any protection, instead of the answer 503.
+	// FailOpen runs handlers while the store cannot be asked, without any protection, instead of the answer 503.
 	FailOpen bool
 
 	// Logger; default [slog.Default].
@@ -191,12 +191,12 @@ type Observation struct {
 	// Key is zero if the request had no valid one.
 	Key    dedup.Key
 	Result Result
-	// Status of the answer. Zero if it is not known: the handler panicked, or ran without the ledger.
+	// Status of the answer. Zero if it is not known: the handler panicked, or ran without the store.
 	Status int
 	// Took is how long the request took, Waited how much of that was over when the handler began (in a transaction that was run
-	// again: the last time), or all of it if none ran: for the ledger, and for another request with the key.
+	// again: the last time), or all of it if none ran: for the store, and for another request with the key.
 	Took, Waited time.Duration
-	// Err says why the ledger could not be asked, or did not take the answer, or why a function of the [Config] failed.
+	// Err says why the store could not be asked, or did not take the answer, or why a function of the [Config] failed.
 	Err error
 }
 
@@ -207,8 +207,8 @@ type Result string
 const (
 	Executed       Result = "executed"        // the handler ran, its answer is kept
 	Forgotten      Result = "forgotten"       // the handler ran, its answer is not kept
-	Unstored       Result = "unstored"        // the handler ran, the ledger did not take its answer: later requests are told unknown_outcome
-	Unguarded      Result = "unguarded"       // the handler ran without the ledger (FailOpen)
+	Unstored       Result = "unstored"        // the handler ran, the store did not take its answer: later requests are told unknown_outcome
+	Unguarded      Result = "unguarded"       // the handler ran without the store (FailOpen)
 	Replayed       Result = "replayed"        //
 	NotReplayable  Result = "not_replayable"  // 409
 	InFlight       Result = "in_flight"       // 409
@@ -216,7 +216,7 @@ const (
 	GivenUp        Result = "given_up"        // 409
 	Mismatch       Result = "mismatch"        // 422
 	Refused        Result = "refused"         // 400, 401, 403, 411, 413, 429; 503 overloaded; 500 for a mistake of the program around the middleware
-	Unavailable    Result = "unavailable"     // 503 of the ledger or of a function of the Config; 500 where the transaction could not be committed
+	Unavailable    Result = "unavailable"     // 503 of the store or of a function of the Config; 500 where the transaction could not be committed
 	Panicked       Result = "panicked"        // the handler
 )
 

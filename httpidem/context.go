@@ -30,8 +30,8 @@ func KeyFrom(ctx context.Context) string {
 	return ""
 }
 
-// LedgerKey returns what the request is remembered by. ok is false if it has no key.
-func LedgerKey(ctx context.Context) (key dedup.Key, ok bool) {
+// StoreKey returns what the request is remembered by. ok is false if it has no key.
+func StoreKey(ctx context.Context) (key dedup.Key, ok bool) {
 	if s := stateOf(ctx); s != nil {
 		return s.key, true
 	}

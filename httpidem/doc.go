@@ -3,7 +3,7 @@
 // draft-ietf-httpapi-idempotency-key-header-07.
 //
 //	m, err := httpidem.New(httpidem.Config{
-//		Store:     store,        // the ledger that your Kafka consumers use, or any other
+//		Store:     store,        // the store that your Kafka consumers use, or any other
 //		Scope:     "transfers",  // who remembers
 //		Principal: account,      // who asks: nobody gets another one's answers
 //		Secret:    secret,       // keys the hash of the request
@@ -12,7 +12,7 @@
 //
 // # Two ways
 //
-// With [New] the key is claimed in the ledger, the handler runs, and its answer is kept: whatever it was, once the handler ran, since
+// With [New] the key is claimed in the store, the handler runs, and its answer is kept: whatever it was, once the handler ran, since
 // nobody can tell what a handler that answered 500 has done before. It says [NotApplied] if it has done nothing. A process that
 // dies in the middle leaves a key whose outcome nobody knows: 409, until somebody has looked (idem event release).
 //
@@ -33,7 +33,7 @@
 //	too many keys at work                429 too_many_keys
 //	a body that was read in front        500 body_consumed
 //	a function of the Config failed      503 check_failed, Retry-After
-//	the ledger cannot be asked           503 ledger_unavailable, Retry-After
+//	the store cannot be asked           503 store_unavailable, Retry-After
 //
 // Errors are application/problem+json (RFC 9457).
 //

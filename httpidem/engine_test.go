@@ -25,7 +25,7 @@ func TestClosedMiddlewareRunsNothing(t *testing.T) {
 	require.NoError(t, err)
 	m.Close()
 	h := m.Handler(s)
-	require.Equal(t, "ledger_unavailable", code(send(h, "a")))
+	require.Equal(t, "store_unavailable", code(send(h, "a")))
 	require.Zero(t, s.ran("a"))
 	require.Equal(t, "a in run 1", send(s.claimed(store), "a").Body.String(), "nothing was held back")
 }

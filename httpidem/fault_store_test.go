@@ -24,9 +24,9 @@ import (
 	"github.com/idem-go/idem/internal/testenv"
 )
 
-var errAway = fmt.Errorf("test: the ledger is away: %w", dedup.ErrUnavailable)
+var errAway = fmt.Errorf("test: the store is away: %w", dedup.ErrUnavailable)
 
-// faulty is a ledger whose calls get lost: asked says that the request does, answered that only the answer does.
+// faulty is a store whose calls get lost: asked says that the request does, answered that only the answer does.
 type faulty struct {
 	dedup.Store
 	asked, answered atomic.Pointer[func(verb string) bool]
@@ -69,7 +69,7 @@ func (f *faulty) Release(ctx context.Context, claims []dedup.Release) error {
 	return f.call("release", func() error { return f.Store.Release(ctx, claims) })
 }
 
-// inBubble runs a test with a service over a faulty ledger in memory, and time that passes at once.
+// inBubble runs a test with a service over a faulty store in memory, and time that passes at once.
 func inBubble(t *testing.T, test func(t *testing.T, s *service, f *faulty)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -78,9 +78,9 @@ func inBubble(t *testing.T, test func(t *testing.T, s *service, f *faulty)) {
 	})
 }
 
-// H-18: the ledger is away when the answer is to be stored, and stays away. The client gets the real answer all the same, if later;
+// H-18: the store is away when the answer is to be stored, and stays away. The client gets the real answer all the same, if later;
 // whoever sends the key again is told what is known, and never causes a second run.
-func TestLedgerAwayAtTheEnd_H18(t *testing.T) {
+func TestStoreAwayAtTheEnd_H18(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *service, f *faulty) {
 		s.work = func(http.ResponseWriter, *http.Request) { lose(&f.asked, every) }
 		here, there := s.claimed(f), s.claimed(f.Store)
@@ -91,7 +91,7 @@ func TestLedgerAwayAtTheEnd_H18(t *testing.T) {
 		require.Equal(t, httpidem.Unstored, s.last())
 		require.Equal(t, 10*time.Second, time.Since(began).Round(time.Second), "the answer is held back while it may be stored")
 
-		require.Equal(t, "ledger_unavailable", code(send(here, "a")))
+		require.Equal(t, "store_unavailable", code(send(here, "a")))
 		require.Equal(t, "unknown_outcome", code(send(there, "a")), "the lease is over")
 		lose(&f.asked, func(string) bool { return false })
 		for range 5 {
@@ -128,7 +128,7 @@ func TestShortOutage_H18(t *testing.T) {
 }
 
 // H-18: what the handler said was not applied cannot be released. Its answer leaves, and the key is not run again by guesswork.
-func TestLedgerAwayAtRelease_H18(t *testing.T) {
+func TestStoreAwayAtRelease_H18(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *service, f *faulty) {
 		s.work = func(_ http.ResponseWriter, r *http.Request) {
 			httpidem.NotApplied(r.Context())
@@ -167,7 +167,7 @@ func TestLateClaim_Rule49(t *testing.T) {
 			return false
 		})
 		h := s.claimed(f, func(c *httpidem.Config) { c.StoreTimeout = time.Minute })
-		require.Equal(t, "ledger_unavailable", code(send(h, "a")))
+		require.Equal(t, "store_unavailable", code(send(h, "a")))
 		require.Equal(t, httpidem.Unavailable, s.last())
 		require.Zero(t, s.ran("a"))
 		lose(&f.answered, func(string) bool { return false })
@@ -224,7 +224,7 @@ func TestRedisGoneInTheHandler_H18(t *testing.T) {
 			rec := send(here, "a")
 			require.Equal(t, "a in run 1", rec.Body.String())
 			require.Equal(t, httpidem.Unstored, s.last())
-			require.Equal(t, "ledger_unavailable", code(send(here, "a")))
+			require.Equal(t, "store_unavailable", code(send(here, "a")))
 			close(tap).Store(false)
 			for range 3 {
 				for _, h := range []http.Handler{there, here} {
@@ -242,7 +242,7 @@ func TestRedisGoneInTheHandler_H18(t *testing.T) {
 	}
 }
 
-// An outage of the ledger is told when it begins and when it is over, not with each request; and without what servers quote (G-04).
+// An outage of the store is told when it begins and when it is over, not with each request; and without what servers quote (G-04).
 func TestOutageIsOneLine_G04(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *service, store *faulty) {
 		cfg := s.config(store)
@@ -259,8 +259,8 @@ func TestOutageIsOneLine_G04(t *testing.T) {
 			for i := range 3 {
 				require.Equal(t, http.StatusCreated, send(h, fmt.Sprint("back-", outage, i)).Code)
 			}
-			require.Equal(t, outage, strings.Count(log.String(), "idempotency ledger cannot be used"), log.String())
-			require.Equal(t, outage, strings.Count(log.String(), "idempotency ledger can be used again"), log.String())
+			require.Equal(t, outage, strings.Count(log.String(), "idempotency store cannot be used"), log.String())
+			require.Equal(t, outage, strings.Count(log.String(), "idempotency store can be used again"), log.String())
 		}
 	})
 }

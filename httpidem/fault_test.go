@@ -49,7 +49,7 @@ func (s *service) handler(m *httpidem.Middleware, err error) http.Handler {
 	return m.Handler(s)
 }
 
-// claimed is the service over a ledger, as one process has it.
+// claimed is the service over a store, as one process has it.
 func (s *service) claimed(store dedup.Store, change ...func(*httpidem.Config)) http.Handler {
 	s.t.Helper()
 	cfg := s.config(store)
@@ -118,12 +118,12 @@ func code(rec *httptest.ResponseRecorder) string {
 	return p.Code
 }
 
-// settled sends a key until it is no longer at work, and the ledger can be asked.
+// settled sends a key until it is no longer at work, and the store can be asked.
 func settled(t testing.TB, h http.Handler, key string) (rec *httptest.ResponseRecorder) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		rec = send(h, key)
-		return code(rec) != "request_in_flight" && code(rec) != "ledger_unavailable"
+		return code(rec) != "request_in_flight" && code(rec) != "store_unavailable"
 	}, 30*time.Second, 10*time.Millisecond, "key %s", key)
 	return rec
 }

@@ -104,7 +104,7 @@ func TestCutsAtCommit_H23(t *testing.T) {
 func TestRetriesTakeNoConnections_Rule20(t *testing.T) {
 	t.Parallel()
 	const processes, retries, others = 10, 50, 20
-	const limit = 1500 * time.Millisecond // a ledger that waited for the lock would take two seconds
+	const limit = 1500 * time.Millisecond // a store that waited for the lock would take two seconds
 	url := newDatabase(t)
 	s := newService(t)
 	begun, open := make(chan struct{}), make(chan struct{})

@@ -45,7 +45,7 @@ func TestLookupIsForOneRequest_Rule21(t *testing.T) {
 	}
 }
 
-// inMemory is a ledger with transactions that nothing is written in.
+// inMemory is a store with transactions that nothing is written in.
 type inMemory struct{ dedup.Store }
 
 func (inMemory) ClaimTx(_ context.Context, _ time.Duration, _ []dedup.Request, answers []dedup.Answer,

@@ -27,11 +27,11 @@ type Middleware struct {
 	guard *dedup.Guard
 	enter door
 	tx    bool                                                         // made by NewTx
-	look  func(context.Context, []dedup.Request, []dedup.Answer) error // nil: the ledger cannot
+	look  func(context.Context, []dedup.Request, []dedup.Answer) error // nil: the store cannot
 
 	kept map[string]bool // response headers that are replayed
 
-	outage outage      // of the ledger
+	outage outage      // of the store
 	warned atomic.Bool // of the server's time-out
 	sparse sparse      // log lines that any request may cause
 
@@ -90,7 +90,7 @@ type request struct {
 	state *state
 	who   owner
 	body  []byte
-	away  error     // of a look that took all the time that the ledger has: it is not asked again
+	away  error     // of a look that took all the time that the store has: it is not asked again
 	told  bool      // observed
 	ran   time.Time // when the handler began, the last time; zero: it has not
 
@@ -128,7 +128,7 @@ func (m *Middleware) Handler(next http.Handler) http.Handler {
 }
 
 // Lookup answers requests whose key is done, or used with another payload, without a claim; all others go on to next. It costs one
-// round trip to the ledger. Put it before a rate limiter, and Handler of the same middleware behind it: replays are free then, and
+// round trip to the store. Put it before a rate limiter, and Handler of the same middleware behind it: replays are free then, and
 // an attacker's random keys are written only as often as the limiter lets them pass (rule 21).
 func (m *Middleware) Lookup(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -150,7 +150,7 @@ func (m *Middleware) Lookup(next http.Handler) http.Handler {
 	})
 }
 
-// look asks what is known of the key. The answer is zero if nothing is, or if the ledger cannot say.
+// look asks what is known of the key. The answer is zero if nothing is, or if the store cannot say.
 func (q *request) look() dedup.Answer {
 	var answers [1]dedup.Answer
 	req := dedup.Request{Key: q.call.Key, Fingerprint: q.call.Fingerprint, Retention: q.m.cfg.Retention, AnyAge: true}
@@ -270,9 +270,9 @@ func (q *request) identify(w http.ResponseWriter) (status int, code string, err 
 	if status, code, err := q.admitOwner(); err != nil {
 		return status, code, err
 	}
-	q.state.header, q.state.key = key, ledgerKey(cfg.Scope, q.who, key)
+	q.state.header, q.state.key = key, storeKey(cfg.Scope, q.who, key)
 	if q.state.key.Validate() != nil {
-		return q.serverMistake("ledger_key_invalid", "the key that a request would be remembered by is none")
+		return q.serverMistake("store_key_invalid", "the key that a request would be remembered by is none")
 	}
 	q.call = dedup.Call{Key: q.state.key, Detached: true}
 	if status, code, err := q.m.seat(q); err != nil {
@@ -379,9 +379,9 @@ func isText(s string) bool { return utf8.ValidString(s) && strings.IndexByte(s, 
 // is a mistake of the client, and told so by the fingerprint.
 const keyType = "http"
 
-// ledgerKey is what a request is remembered by. The key is readable in the ledger unless it is too long beside its principal. No
+// storeKey is what a request is remembered by. The key is readable in the store unless it is too long beside its principal. No
 // principal is the same in all requests of a middleware, or in none (H-12).
-func ledgerKey(scope string, who owner, key string) dedup.Key {
+func storeKey(scope string, who owner, key string) dedup.Key {
 	id := key
 	if who.principal != "" {
 		id = dedup.Join(who.principal, key)
@@ -431,7 +431,7 @@ func (m *Middleware) leave(q *request) {
 	}
 }
 
-// reply answers with what the ledger said.
+// reply answers with what the store said.
 func (q *request) reply(w http.ResponseWriter, a dedup.Answer) {
 	switch a.Verdict {
 	case dedup.Done:
@@ -479,25 +479,25 @@ func (q *request) notRun(w http.ResponseWriter, err error) {
 	q.observe(InFlight, http.StatusServiceUnavailable, err)
 }
 
-// unavailable answers for a ledger that cannot be asked. Nothing was run, or all of it was rolled back.
+// unavailable answers for a store that cannot be asked. Nothing was run, or all of it was rolled back.
 func (q *request) unavailable(w http.ResponseWriter, err error) {
-	q.ledgerDown(slog.LevelError, "idempotency ledger cannot be used, keyed requests are answered 503", err)
+	q.storeDown(slog.LevelError, "idempotency store cannot be used, keyed requests are answered 503", err)
 	q.retryLater(w)
-	q.problem(http.StatusServiceUnavailable, "ledger_unavailable", "It cannot be found out whether this request was handled before. Try again later, with the same key.").write(w)
+	q.problem(http.StatusServiceUnavailable, "store_unavailable", "It cannot be found out whether this request was handled before. Try again later, with the same key.").write(w)
 	q.observe(Unavailable, http.StatusServiceUnavailable, err)
 }
 
-// ledgerDown tells of the ledger that it cannot be used, if no earlier request has.
-func (q *request) ledgerDown(level slog.Level, text string, err error) {
+// storeDown tells of the store that it cannot be used, if no earlier request has.
+func (q *request) storeDown(level slog.Level, text string, err error) {
 	if q.m.outage.met() {
 		q.m.cfg.Logger.Log(q.r.Context(), level, text, "idempotency_key", q.state.header, "error", safetext.Line(err))
 	}
 }
 
-// ledgerUp tells that it can be used again, if there was an outage.
-func (q *request) ledgerUp() {
+// storeUp tells that it can be used again, if there was an outage.
+func (q *request) storeUp() {
 	if over, lasted, requests := q.m.outage.answered(); over {
-		q.m.cfg.Logger.InfoContext(q.r.Context(), "idempotency ledger can be used again", "after", lasted, "requests", requests)
+		q.m.cfg.Logger.InfoContext(q.r.Context(), "idempotency store can be used again", "after", lasted, "requests", requests)
 	}
 }
 

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// outage is a ledger that cannot be used: it is told once when that begins and once when it is over, however many requests meet
-// it. Safe for concurrent use. The zero value is a ledger that works.
+// outage is a store that cannot be used: it is told once when that begins and once when it is over, however many requests meet
+// it. Safe for concurrent use. The zero value is a store that works.
 type outage struct {
 	on atomic.Bool // for those who have good news: as a rule there is nothing to do
 
@@ -18,7 +18,7 @@ type outage struct {
 	requests int       // that have met it
 }
 
-// calm is for how long nothing must fail before it is over: a ledger that fails now and then is one outage, and not one for each request.
+// calm is for how long nothing must fail before it is over: a store that fails now and then is one outage, and not one for each request.
 const calm = 5 * time.Second
 
 // met notes that a request met it, and reports whether it is the first.
@@ -35,7 +35,7 @@ func (o *outage) met() (first bool) {
 	return first
 }
 
-// answered notes that the ledger has answered, and reports whether that ends an outage, how long it was, and for how many requests.
+// answered notes that the store has answered, and reports whether that ends an outage, how long it was, and for how many requests.
 func (o *outage) answered() (over bool, lasted time.Duration, requests int) {
 	if !o.on.Load() {
 		return false, 0, 0

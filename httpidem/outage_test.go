@@ -45,7 +45,7 @@ func (j *journal) take() []string {
 	return strings.Split(text, "\n")
 }
 
-// An outage of the ledger is one line when it begins and one when it is over, however many requests meet it, and also if the ledger
+// An outage of the store is one line when it begins and one when it is over, however many requests meet it, and also if the store
 // answers now and then meanwhile.
 func TestOutageIsLoggedOnce(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -53,8 +53,8 @@ func TestOutageIsLoggedOnce(t *testing.T) {
 		begins  string
 		results httpidem.Result
 	}{
-		"closed": {func(*httpidem.Config) {}, `level=ERROR msg="idempotency ledger cannot be used`, httpidem.Unavailable},
-		"open":   {func(c *httpidem.Config) { c.FailOpen = true }, `level=WARN msg="requests run without the idempotency ledger"`, httpidem.Unguarded},
+		"closed": {func(*httpidem.Config) {}, `level=ERROR msg="idempotency store cannot be used`, httpidem.Unavailable},
+		"open":   {func(c *httpidem.Config) { c.FailOpen = true }, `level=WARN msg="requests run without the idempotency store"`, httpidem.Unguarded},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, s *service, f *faulty) {
@@ -84,7 +84,7 @@ func TestOutageIsLoggedOnce(t *testing.T) {
 					}
 					lines = log.take()
 					require.Len(t, lines, 1, "%s", lines)
-					require.Contains(t, lines[0], `level=INFO msg="idempotency ledger can be used again"`)
+					require.Contains(t, lines[0], `level=INFO msg="idempotency store can be used again"`)
 					require.Contains(t, lines[0], "requests=20")
 					require.Less(t, lasted, 5*time.Second, "else the figures of this test are wrong")
 				}
@@ -109,7 +109,7 @@ func (b *booth) ClaimTx(_ context.Context, _ time.Duration, reqs []dedup.Request
 	return err
 }
 
-// As above, in transactions; an answer that is not kept is one of a ledger that works. Waited ends where the handler begins.
+// As above, in transactions; an answer that is not kept is one of a store that works. Waited ends where the handler begins.
 func TestOutageIsLoggedOnce_Tx(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *service, f *faulty) {
 		var log journal
@@ -137,8 +137,8 @@ func TestOutageIsLoggedOnce_Tx(t *testing.T) {
 	})
 }
 
-// A handler that panics is told of, also if it runs without the ledger.
-func TestObserve_PanicWithoutTheLedger(t *testing.T) {
+// A handler that panics is told of, also if it runs without the store.
+func TestObserve_PanicWithoutTheStore(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *service, f *faulty) {
 		s.work = func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
 		h := s.claimed(f, func(c *httpidem.Config) { c.FailOpen = true })

@@ -13,7 +13,7 @@ import (
 	"github.com/idem-go/idem/httpidem"
 )
 
-// Rule 23: what a request emits follows from its key, as the ledger knows it, with and without Lookup in front; a request without a key
+// Rule 23: what a request emits follows from its key, as the store knows it, with and without Lookup in front; a request without a key
 // has no parent. In transactions: see package pgoutbox.
 func TestParentOfARequest_Rule23(t *testing.T) {
 	m, err := httpidem.New(httpidem.Config{Store: memstore.New(), Scope: "api", AnyPayload: true, Optional: true,
@@ -23,7 +23,7 @@ func TestParentOfARequest_Rule23(t *testing.T) {
 	t.Cleanup(m.Close)
 	h := m.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		parent, ok := dedup.ParentFrom(r.Context())
-		key, keyed := httpidem.LedgerKey(r.Context())
+		key, keyed := httpidem.StoreKey(r.Context())
 		_, _ = fmt.Fprintf(w, "%s %t %t", parent, ok, keyed && key == parent)
 	}))
 	send := func(h http.Handler, key string) string {

@@ -282,7 +282,7 @@ func BenchmarkHandler_WithoutAKey(b *testing.B) {
 	}
 }
 
-// BenchmarkRecorder is what holding an answer back costs, without the ledger.
+// BenchmarkRecorder is what holding an answer back costs, without the store.
 func BenchmarkRecorder(b *testing.B) {
 	r := httptest.NewRequest(http.MethodPost, "/", nil)
 	body := make([]byte, 1<<10)

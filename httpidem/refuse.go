@@ -114,7 +114,7 @@ func (s *sparse) may(text string, now time.Time) (ok bool, left int) {
 }
 
 // HashPrincipal returns what stands for a principal in keys if [Config].PrincipalSecret is set: 32 hexadecimal digits, the half of an
-// HMAC-SHA-256. With it an operator finds a principal's keys in the ledger.
+// HMAC-SHA-256. With it an operator finds a principal's keys in the store.
 func HashPrincipal(secret []byte, principal string) string {
 	mac := hmac.New(sha256.New, secret)
 	mac.Write([]byte("httpidem principal\x00" + principal))

@@ -134,7 +134,7 @@ func TestHookOfAClientThatHasGone(t *testing.T) {
 	require.Empty(t, log.String())
 }
 
-// H-12: a credential as principal would be written to the ledger, to logs and to traces, and a new token of the same user would
+// H-12: a credential as principal would be written to the store, to logs and to traces, and a new token of the same user would
 // be somebody else.
 func TestCredentialAsPrincipal_H12(t *testing.T) {
 	const jwt = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhbGljZSJ9.c2lnbmF0dXJl"
@@ -196,7 +196,7 @@ func TestHashedPrincipals_H12(t *testing.T) {
 	require.ErrorContains(t, err, "PrincipalSecret")
 }
 
-// A tenant that no ledger takes is a mistake of the program, not of the client.
+// A tenant that no store takes is a mistake of the program, not of the client.
 func TestInvalidTenant(t *testing.T) {
 	for name, tenant := range map[string]string{"long": strings.Repeat("t", 256), "no text": "\xff", "NUL": "a\x00b"} {
 		s, h, log := checked(t, func(c *httpidem.Config) { c.Tenant = func(*http.Request) (string, error) { return tenant, nil } })

@@ -53,7 +53,7 @@ func (g *gate) pass() {
 	}
 }
 
-// deaf is a ledger that does not answer while its gate is shut, whatever the context of a call says.
+// deaf is a store that does not answer while its gate is shut, whatever the context of a call says.
 type deaf struct {
 	dedup.Store
 	gate
@@ -95,9 +95,9 @@ func sendAll(h http.Handler, n int, name string) []asked {
 	return all
 }
 
-// H-18: a ledger that accepts and never answers. Each request is through with it within the time-out, and after that at once: answered
+// H-18: a store that accepts and never answers. Each request is through with it within the time-out, and after that at once: answered
 // 503, or run with FailOpen. When it answers again, so does the middleware, and nothing of the outage is left.
-func TestLedgerThatNeverAnswers_H18(t *testing.T) {
+func TestStoreThatNeverAnswers_H18(t *testing.T) {
 	for _, open := range []bool{false, true} {
 		for _, lookup := range []bool{false, true} {
 			for _, n := range []int{1, 60} {
@@ -119,7 +119,7 @@ func TestLedgerThatNeverAnswers_H18(t *testing.T) {
 								if open {
 									require.Equal(t, http.StatusCreated, a.Code)
 								} else {
-									require.Equal(t, "ledger_unavailable", code(a.ResponseRecorder))
+									require.Equal(t, "store_unavailable", code(a.ResponseRecorder))
 									require.Equal(t, "1", a.Header().Get("Retry-After"))
 								}
 								require.Equal(t, took, a.took)
@@ -197,7 +197,7 @@ func TestRedisThatNeverAnswers_H18(t *testing.T) {
 					if open {
 						require.Equal(t, http.StatusCreated, a.Code)
 					} else {
-						require.Equal(t, "ledger_unavailable", code(a.ResponseRecorder))
+						require.Equal(t, "store_unavailable", code(a.ResponseRecorder))
 					}
 					require.Less(t, a.took, httpidem.DefaultStoreTimeout+time.Second)
 					if a.took > limit {

@@ -27,27 +27,27 @@ func soak(short, long int) int {
 	return short
 }
 
-// ledgers makes stores on one server, and second clients of them.
-type ledgers struct {
+// stores makes stores on one server, and second clients of them.
+type stores struct {
 	places sync.Map // by store: what open takes
 	place  func(t testing.TB) string
 	open   func(t testing.TB, place string) dedup.Store
 }
 
-func (l *ledgers) new(t testing.TB) dedup.Store { return l.at(t, l.place(t)) }
+func (l *stores) new(t testing.TB) dedup.Store { return l.at(t, l.place(t)) }
 
-func (l *ledgers) at(t testing.TB, place string) dedup.Store {
+func (l *stores) at(t testing.TB, place string) dedup.Store {
 	s := l.open(t, place)
 	l.places.Store(s, place)
 	return s
 }
 
-func (l *ledgers) of(s dedup.Store) string {
+func (l *stores) of(s dedup.Store) string {
 	place, _ := l.places.Load(s)
 	return place.(string)
 }
 
-func (l *ledgers) harness() httpidemtest.Harness {
+func (l *stores) harness() httpidemtest.Harness {
 	h := sized(httpidemtest.Harness{NewStore: l.new})
 	h.Peer = func(t testing.TB, s dedup.Store) dedup.Store { return l.at(t, l.of(s)) }
 	return h
@@ -62,8 +62,8 @@ func sized(h httpidemtest.Harness) httpidemtest.Harness {
 	return h
 }
 
-func redisLedgers() *ledgers {
-	return &ledgers{
+func redisStores() *stores {
+	return &stores{
 		place: func(t testing.TB) string {
 			_, prefix := testenv.Redis(t)
 			return prefix
@@ -76,14 +76,14 @@ func redisLedgers() *ledgers {
 	}
 }
 
-func postgresLedgers() *ledgers {
-	return &ledgers{
+func postgresStores() *stores {
+	return &stores{
 		place: newDatabase,
 		open:  func(t testing.TB, url string) dedup.Store { return pgstore.New(newPool(t, url, 16)) },
 	}
 }
 
-// newDatabase returns the URL of a schema with the tables of the ledger and that of the effects.
+// newDatabase returns the URL of a schema with the tables of the store and that of the effects.
 func newDatabase(t testing.TB) string {
 	t.Helper()
 	url := testenv.Postgres(t)
@@ -128,18 +128,18 @@ func TestSuiteMemory(t *testing.T) {
 
 func TestSuiteRedis(t *testing.T) {
 	t.Parallel()
-	httpidemtest.Run(t, redisLedgers().harness())
+	httpidemtest.Run(t, redisStores().harness())
 }
 
 func TestSuitePostgres(t *testing.T) {
 	t.Parallel()
-	httpidemtest.Run(t, postgresLedgers().harness())
+	httpidemtest.Run(t, postgresStores().harness())
 }
 
 func TestSuitePostgresTx(t *testing.T) {
 	t.Parallel()
 	var pools sync.Map // of the tests, by database
-	l := postgresLedgers()
+	l := postgresStores()
 	httpidemtest.RunTx(t, httpidemtest.TxHarness[pgx.Tx]{
 		Harness: l.harness(), Effect: addEffect,
 		Effects: func(t testing.TB, s dedup.Store, id string) int {

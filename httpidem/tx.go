@@ -25,10 +25,10 @@ func NewTx[Tx any](cfg Config) (*Middleware, error) {
 		return nil, err
 	}
 	if _, ok := cfg.Store.(dedup.TxStore[Tx]); !ok {
-		return nil, fmt.Errorf("httpidem: %T has no transactions of the type %v: use New, or a ledger of the database that the effects are in", cfg.Store, reflect.TypeFor[Tx]())
+		return nil, fmt.Errorf("httpidem: %T has no transactions of the type %v: use New, or a store of the database that the effects are in", cfg.Store, reflect.TypeFor[Tx]())
 	}
 	if cfg.FailOpen || cfg.Rerun || cfg.StreamOnFlush {
-		return nil, errors.New("httpidem: FailOpen, Rerun and StreamOnFlush are for claims: in a transaction nothing runs without its ledger, no outcome is unknown, and nothing leaves before the commit")
+		return nil, errors.New("httpidem: FailOpen, Rerun and StreamOnFlush are for claims: in a transaction nothing runs without its store, no outcome is unknown, and nothing leaves before the commit")
 	}
 	m.tx = true
 	m.enter = func(w http.ResponseWriter, q *request, next http.Handler) { inTx[Tx](w, q, next) }
@@ -65,7 +65,7 @@ func inTx[Tx any](w http.ResponseWriter, q *request, next http.Handler) {
 	})
 	returned = true
 	if err == nil || errors.Is(err, errForgotten) {
-		q.ledgerUp()
+		q.storeUp()
 	}
 	switch {
 	case errors.Is(err, errForgotten):

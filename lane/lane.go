@@ -63,7 +63,7 @@ type noter interface {
 	NoteProgress(ctx context.Context, progress dedup.Progress)
 }
 
-// taker is what is to be done beside the lanes: events of the partition that wait in the ledger.
+// taker is what is to be done beside the lanes: events of the partition that wait in the store.
 type taker interface {
 	TakesUp() bool
 	TakeUp(ctx context.Context, topic string, partition int32) error
@@ -92,7 +92,7 @@ type Partition struct {
 	left  error // a handler was left behind
 }
 
-// New starts the lanes of a partition, and takes up what waits in the ledger for it ([idem.KeyOrdered]): call
+// New starts the lanes of a partition, and takes up what waits in the store for it ([idem.KeyOrdered]): call
 // [idem.Processor.Assigned] before. What p waits for without end ([idem.Config].BusyWait = [idem.Forever]) holds up the
 // events that a lane has taken together with it. If p gives up instead, the lane waits, comes again for that one event, and
 // has given the others back for other lanes to take.
@@ -177,7 +177,7 @@ func (p *Partition) Pending() int {
 // Stalled reports since when the watermark stands although there is something to do: how long the oldest unsettled
 // delivery has been the oldest. That other lanes go on beside it is no progress: they stop at [Config].Queue, and nothing
 // of theirs is committed. ok is false while all is settled. How long is too long is the caller's to say; an event that is
-// busy elsewhere, or a ledger that is down, stalls the partition as well (K-13).
+// busy elsewhere, or a store that is down, stalls the partition as well (K-13).
 func (p *Partition) Stalled() (since time.Time, ok bool) {
 	n, since := p.queue.pending()
 	if n == 0 {

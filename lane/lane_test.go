@@ -276,5 +276,5 @@ func TestPartition_AbandonedHandler_K07(t *testing.T) {
 	})
 }
 
-// noStore is a ledger nobody asks.
+// noStore is a store nobody asks.
 type noStore struct{ dedup.Store }

@@ -256,7 +256,7 @@ func addAll(p *Partition, keys []string) {
 }
 
 // TestLanes_WatermarkKeepsUp: keys with much to do do not leave the watermark behind. What is settled beyond it comes
-// again after a stop, to be found in the ledger: lanes that serve all keys in turn leave 3,000 events there.
+// again after a stop, to be found in the store: lanes that serve all keys in turn leave 3,000 events there.
 func TestLanes_WatermarkKeepsUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var p *Partition

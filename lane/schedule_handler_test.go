@@ -46,7 +46,7 @@ func (a *assignment) Settle(ctx context.Context, msgs []*idem.Message, progress 
 		a.under(a.look)
 	}
 	for i, m := range msgs {
-		if ctx.Err() != nil { // what was done and not told will be found in the ledger
+		if ctx.Err() != nil { // what was done and not told will be found in the store
 			return context.Cause(ctx)
 		}
 		nap, what, report := a.decide()
@@ -118,7 +118,7 @@ func (a *assignment) leave(keys []string) {
 	}
 }
 
-// effect runs the event, or finds it in the ledger. What is late is fenced off: the ledger is somebody else's subject.
+// effect runs the event, or finds it in the store. What is late is fenced off: the store is somebody else's subject.
 func (a *assignment) effect(m *idem.Message) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

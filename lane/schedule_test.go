@@ -103,7 +103,7 @@ func runSchedule(t *testing.T, seed, n uint64, planted bug) (err error) {
 	return err
 }
 
-// world is a partition's log, what the ledger knows of it, and the committed offset. It checks:
+// world is a partition's log, what the store knows of it, and the committed offset. It checks:
 //
 //   - of one key, no two calls run at once, and within an assignment its records come in order, each once;
 //   - first effects of a key come in the order of the log, none left out;

@@ -15,7 +15,7 @@ import (
 	"github.com/idem-go/idem/dedup/memstore"
 )
 
-// rule 4: a lane takes up what waits in the ledger for its partition, also what an owner before it left there.
+// rule 4: a lane takes up what waits in the store for its partition, also what an owner before it left there.
 func TestPartition_TakesUpWhatWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex

@@ -22,7 +22,7 @@ import (
 func TestEventLink_Blanks_P23(t *testing.T) {
 	src, _ := full(time.Now())
 	handled := func(id string) eventRecord {
-		return eventRecord{Ledger: "memory", Record: dedup.Record{
+		return eventRecord{Store: "memory", Record: dedup.Record{
 			Key: dedup.Key{Scope: "billing", Type: "t", ID: id}, State: dedup.Finished, Changed: time.Now().Add(-time.Hour),
 		}}
 	}

@@ -60,7 +60,7 @@ type Config struct {
 	Consumer consumer.Config
 	// Client is used for Kafka instead of one of the page's own. It is not closed.
 	Client sarama.Client
-	// Stores are ledgers beside Consumer.Store, those of the option idem.Ledger. What the page shows of a ledger depends on its
+	// Stores are stores beside Consumer.Store, those of the option idem.Store. What the page shows of a store depends on its
 	// abilities: dedup.Operator (look at an event), dedup.Lister (find events by ID alone, list stuck claims), dedup.Parker
 	// (what is parked).
 	Stores []dedup.Store

@@ -183,9 +183,9 @@ func full(now time.Time) (sources, *fakeDeadLetters) {
 		deadLetters: box,
 		events: &fakeEvents{
 			answer: eventAnswer{Records: []eventRecord{
-				{Record: dedup.Record{Key: key("order.paid", "order-4711"), State: dedup.Finished, Tx: true, First: origin, Created: ago(4*time.Minute - time.Second), Changed: ago(3 * time.Minute), Expires: now.Add(7 * 24 * time.Hour), Fence: 2, Failures: 1}, Ledger: "Postgres at db.example/idem", Next: "nothing: further deliveries are duplicates"},
-				{Record: dedup.Record{Key: key("order.paid", "order-4700"), State: dedup.GivenUp, First: origin, Created: ago(2 * time.Hour), Changed: ago(91 * time.Minute), Expires: now.Add(7 * 24 * time.Hour), Fence: 8, Failures: 8, Takeovers: 1, Reason: "permanent: card declined: do not retry"}, Ledger: "Postgres at db.example/idem", Next: "a person: idem dlq replay lets it run again, idem event skip gives it up for good"},
-				{Record: dedup.Record{Key: key("order.created", "order-99"), State: dedup.Claimed, First: origin, Changed: ago(3 * time.Minute), Lease: -2 * time.Minute, Fence: 1}, Ledger: "Redis", Next: "its holder has not spoken for 2m0s beyond its lease: the next delivery takes it over, as uncertain"},
+				{Record: dedup.Record{Key: key("order.paid", "order-4711"), State: dedup.Finished, Tx: true, First: origin, Created: ago(4*time.Minute - time.Second), Changed: ago(3 * time.Minute), Expires: now.Add(7 * 24 * time.Hour), Fence: 2, Failures: 1}, Store: "Postgres at db.example/idem", Next: "nothing: further deliveries are duplicates"},
+				{Record: dedup.Record{Key: key("order.paid", "order-4700"), State: dedup.GivenUp, First: origin, Created: ago(2 * time.Hour), Changed: ago(91 * time.Minute), Expires: now.Add(7 * 24 * time.Hour), Fence: 8, Failures: 8, Takeovers: 1, Reason: "permanent: card declined: do not retry"}, Store: "Postgres at db.example/idem", Next: "a person: idem dlq replay lets it run again, idem event skip gives it up for good"},
+				{Record: dedup.Record{Key: key("order.created", "order-99"), State: dedup.Claimed, First: origin, Changed: ago(3 * time.Minute), Lease: -2 * time.Minute, Fence: 1}, Store: "Redis", Next: "its holder has not spoken for 2m0s beyond its lease: the next delivery takes it over, as uncertain"},
 			}},
 			deadLetters: eventDeadLetters{Scanned: 12, DeadLetters: rows},
 		},
@@ -198,16 +198,16 @@ func full(now time.Time) (sources, *fakeDeadLetters) {
 			},
 			DeadLetters: []deadLetterTopic{{fakeTopic, 12}},
 		}},
-		claims: &fakeSource[[]ledgerClaims]{value: []ledgerClaims{{Ledger: "Postgres at db.example/idem", Records: []stuckRecord{{dedup.Record{Key: key("order.created", "order-99"), Lease: -2 * time.Minute, First: origin}}}}, {Ledger: "Redis", Cannot: true}}},
+		claims: &fakeSource[[]storeClaims]{value: []storeClaims{{Store: "Postgres at db.example/idem", Records: []stuckRecord{{dedup.Record{Key: key("order.created", "order-99"), Lease: -2 * time.Minute, First: origin}}}}, {Store: "Redis", Cannot: true}}},
 		parked: &fakeSource[parkedState]{value: parkedState{Queues: []parkedQueue{
-			{Ledger: "pg", Topic: "orders", Partition: 2, Name: "kcustomer-7", Length: 4, Blocked: true, Head: &dedup.Parked{Key: key("order.paid", "order-4700")}},
-			{Ledger: "pg", Topic: "orders", Partition: 2, Name: "kcustomer-9", Length: 1, Wait: 41 * time.Second, Head: &dedup.Parked{Key: key("order.paid", "order-4799")}},
+			{Store: "pg", Topic: "orders", Partition: 2, Name: "kcustomer-7", Length: 4, Blocked: true, Head: &dedup.Parked{Key: key("order.paid", "order-4700")}},
+			{Store: "pg", Topic: "orders", Partition: 2, Name: "kcustomer-9", Length: 1, Wait: 41 * time.Second, Head: &dedup.Parked{Key: key("order.paid", "order-4799")}},
 		}}},
 		outbox: &fakeSource[outboxState]{value: outboxState{Backlog: outbox.Backlog{Waiting: 14, Oldest: 900 * time.Millisecond, Parked: 1, Blocked: 3}, Parked: []outboxRow{{Seq: 991, Topic: "payments", Key: "order-12", Type: "payment.completed", ID: "01J9", Reason: "kafka server: Message was too large, server rejected it to avoid allocation error", At: ago(time.Hour), Behind: 3}}}},
 		doctor: (&fakeSource[[]Finding]{value: []Finding{
 			{"pg.fsync", "Postgres at db.example/idem", "Commits survive a crash", "bad", "fsync is off: what was committed may be gone after a crash of the machine", "ALTER SYSTEM SET fsync = on"},
-			{"retention", "orders", "The ledger remembers for as long as the topic", "warn", "the ledger remembers for 24h, the topic keeps records for 7 days: a rewind by more than a day handles events again", "idem.Retention(8 * 24 * time.Hour)"},
-			{"group.members", "billing", "The group has members", "ok", "2 members", ""}, {"redis", "", "Redis evicts nothing", "skipped", "no ledger in Redis", ""},
+			{"retention", "orders", "The store remembers for as long as the topic", "warn", "the store remembers for 24h, the topic keeps records for 7 days: a rewind by more than a day handles events again", "idem.Retention(8 * 24 * time.Hour)"},
+			{"group.members", "billing", "The group has members", "ok", "2 members", ""}, {"redis", "", "Redis evicts nothing", "skipped", "no store in Redis", ""},
 		}}).read,
 	}
 	return s, box

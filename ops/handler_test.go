@@ -181,7 +181,7 @@ func TestTimelineOrder(t *testing.T) {
 	s, _ := fullSite(t)
 	body := s.get("event?id=order-4711").body
 	last := -1
-	for _, w := range []string{"Written to Kafka", "First seen by the ledger", "The handler failed", ">Handled<", "May be forgotten"} {
+	for _, w := range []string{"Written to Kafka", "First seen by the store", "The handler failed", ">Handled<", "May be forgotten"} {
 		i := strings.Index(body, w)
 		require.Greater(t, i, last, w)
 		last = i

@@ -104,7 +104,7 @@ func (r *running) all(path string) (at []string) {
 	return at
 }
 
-// On a Kafka, with a ledger: what happened to events is found, and a replay lets them run.
+// On a Kafka, with a store: what happened to events is found, and a replay lets them run.
 func TestPage_OnKafka(t *testing.T) {
 	r := run(t)
 	for i := range 10 {
@@ -167,7 +167,7 @@ func TestPage_OnKafka(t *testing.T) {
 	require.Contains(t, a.body, "Nothing to replay")
 }
 
-// The page does not wait for a Kafka that is away, and shows what the ledger knows.
+// The page does not wait for a Kafka that is away, and shows what the store knows.
 func TestPage_KafkaAway(t *testing.T) {
 	store := memstore.New(memstore.Volatile())
 	_, err := store.Import(t.Context(), []dedup.Imported{{Key: dedup.Key{Scope: "billing", Type: "paid", ID: "p-1"}, Retention: time.Hour}})

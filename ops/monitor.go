@@ -39,7 +39,7 @@ var (
 	_ idem.DeadLetterObserver = (*Monitor)(nil)
 	_ idem.RetryObserver      = (*Monitor)(nil)
 	_ idem.LostObserver       = (*Monitor)(nil)
-	_ idem.LedgerObserver     = (*Monitor)(nil)
+	_ idem.StoreObserver      = (*Monitor)(nil)
 	_ idem.StallObserver      = (*Monitor)(nil)
 )
 

@@ -130,19 +130,19 @@ func (m *Monitor) ObserveSilence(_ context.Context, e idem.SilenceEvent) {
 	})
 }
 
-// ObserveLedger remembers outages.
-func (m *Monitor) ObserveLedger(_ context.Context, e idem.LedgerEvent) {
+// ObserveStore remembers outages.
+func (m *Monitor) ObserveStore(_ context.Context, e idem.StoreEvent) {
 	name := strings.ToUpper(e.Name[:min(1, len(e.Name))]) + e.Name[min(1, len(e.Name)):]
 	if e.Down {
-		m.notices.add(notice{kind: "ledger", subject: e.Name, Level: "bad", Title: name + " is away", Text: errorText(e.Err)})
+		m.notices.add(notice{kind: "store", subject: e.Name, Level: "bad", Title: name + " is away", Text: errorText(e.Err)})
 		return
 	}
 	if e.Ended {
-		m.notices.add(notice{kind: "ledger", subject: e.Name, Level: "ok", Title: name + " is asked no longer", Text: "its processor was closed while it was away"})
+		m.notices.add(notice{kind: "store", subject: e.Name, Level: "ok", Title: name + " is asked no longer", Text: "its processor was closed while it was away"})
 		return
 	}
 	m.notices.add(notice{
-		kind: "ledger", subject: e.Name, Level: "ok", Title: name + " is back", Text: "after " + e.For.Round(time.Millisecond).String(),
+		kind: "store", subject: e.Name, Level: "ok", Title: name + " is back", Text: "after " + e.For.Round(time.Millisecond).String(),
 	})
 }
 

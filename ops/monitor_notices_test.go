@@ -10,16 +10,16 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// A ledger that is away when its processor is closed is not said to be back.
+// A store that is away when its processor is closed is not said to be back.
 func TestMonitor_OutageThatIsNotSeenToEnd(t *testing.T) {
 	m := NewMonitor()
-	const name = "ledger *pgstore.Store"
-	m.ObserveLedger(t.Context(), idem.LedgerEvent{Name: name, Down: true})
-	require.Equal(t, "Ledger *pgstore.Store is away", m.notices.list(1)[0].Title)
-	m.ObserveLedger(t.Context(), idem.LedgerEvent{Name: name, Ended: true, For: time.Minute})
-	require.Equal(t, "Ledger *pgstore.Store is asked no longer", m.notices.list(1)[0].Title)
-	m.ObserveLedger(t.Context(), idem.LedgerEvent{Name: name, For: time.Minute})
-	require.Equal(t, "Ledger *pgstore.Store is back", m.notices.list(1)[0].Title)
+	const name = "store *pgstore.Store"
+	m.ObserveStore(t.Context(), idem.StoreEvent{Name: name, Down: true})
+	require.Equal(t, "Store *pgstore.Store is away", m.notices.list(1)[0].Title)
+	m.ObserveStore(t.Context(), idem.StoreEvent{Name: name, Ended: true, For: time.Minute})
+	require.Equal(t, "Store *pgstore.Store is asked no longer", m.notices.list(1)[0].Title)
+	m.ObserveStore(t.Context(), idem.StoreEvent{Name: name, For: time.Minute})
+	require.Equal(t, "Store *pgstore.Store is back", m.notices.list(1)[0].Title)
 }
 
 // Copies that differ are one notice for each type of event.

@@ -24,7 +24,7 @@ var (
 	_ idem.PartitionStallObserver = (*Monitor)(nil)
 )
 
-// world is a processor with a monitor, whose ledger is in memory.
+// world is a processor with a monitor, whose store is in memory.
 func world(t testing.TB, m *Monitor, router *idem.Router) *idem.Processor {
 	t.Helper()
 	p, err := idem.NewProcessor(router, idem.Config{
@@ -190,7 +190,7 @@ func TestMonitor_Bounds(t *testing.T) {
 		if i < 100 {
 			m.ObserveTopic(ctx, idem.TopicEvent{Topic: fmt.Sprint(i) + long, Missing: true})
 			m.ObserveStall(ctx, idem.StallEvent{Key: dedup.Key{Type: long, ID: fmt.Sprint(i) + long}})
-			m.ObserveLedger(ctx, idem.LedgerEvent{Name: fmt.Sprint(i), Down: true, Err: errors.New(long)})
+			m.ObserveStore(ctx, idem.StoreEvent{Name: fmt.Sprint(i), Down: true, Err: errors.New(long)})
 		}
 	}
 	all, more := m.parts.list("")

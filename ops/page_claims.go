@@ -12,7 +12,7 @@ type claimsView struct {
 	Own     bool // this process has a monitor
 	Running []runningCall
 	More    int // that are not listed
-	Stuck   part[[]ledgerClaims]
+	Stuck   part[[]storeClaims]
 }
 
 // runningCall is a call of a handler that has not returned.
@@ -27,7 +27,7 @@ type runningCall struct {
 }
 
 func (h *Handler) claims(v *visit) error {
-	c := &claimsView{Own: h.src.monitor != nil, Stuck: of(v.context(), h.cells.claims, howLedger)}
+	c := &claimsView{Own: h.src.monitor != nil, Stuck: of(v.context(), h.cells.claims, howStore)}
 	if m := h.src.monitor; m != nil {
 		c.Running, c.More = m.running(h.cfg.Consumer.Group)
 	}
@@ -51,7 +51,7 @@ func eventLink(k dedup.Key) string {
 	return "event?" + q.Encode()
 }
 
-// parkedView is what waits in the ledgers in the order of Kafka keys.
+// parkedView is what waits in the stores in the order of Kafka keys.
 type parkedView struct {
 	State   part[parkedState]
 	Events  int
@@ -59,7 +59,7 @@ type parkedView struct {
 }
 
 func (h *Handler) parked(v *visit) error {
-	p := &parkedView{State: of(v.context(), h.cells.parked, howLedger)}
+	p := &parkedView{State: of(v.context(), h.cells.parked, howStore)}
 	p.Events, p.Blocked = p.State.Value.sums()
 	return h.show(v, 200, "parked", "Parked events", liveEvery, p)
 }

@@ -19,14 +19,14 @@ type eventView struct {
 	Found       part[eventAnswer]
 	DeadLetters part[eventDeadLetters]
 	Answers     []answer
-	Failures    []failure // of this process, where no ledger has the event
+	Failures    []failure // of this process, where no store has the event
 	Example     string
 }
 
 // answer is what is to be said of one event.
 type answer struct {
 	Key     dedup.Key
-	Ledger  string
+	Store   string
 	Level   string // ok, warn, bad or info
 	Verdict string // in one line
 	Next    string
@@ -57,7 +57,7 @@ func (h *Handler) event(v *visit) error {
 	if q.ID == "" {
 		return v.to("", nil)
 	}
-	e := &eventView{Query: q, Found: missing[eventAnswer](howLedger), DeadLetters: missing[eventDeadLetters](howKafka)}
+	e := &eventView{Query: q, Found: missing[eventAnswer](howStore), DeadLetters: missing[eventDeadLetters](howKafka)}
 	if h.src.events != nil {
 		together(
 			func() {
@@ -83,7 +83,7 @@ func (e *eventView) answer(now time.Time) {
 	slices.SortStableFunc(records, func(a, b eventRecord) int { return a.Key.Compare(b.Key) })
 	for i := range records {
 		r := &records[i]
-		a := answer{Key: r.Key, Ledger: r.Ledger, Next: capital(r.Next)}
+		a := answer{Key: r.Key, Store: r.Store, Next: capital(r.Next)}
 		a.Level, a.Verdict = verdictOf(now, r)
 		a.Steps = stepsOf(now, r)
 		for j := range e.DeadLetters.Value.DeadLetters {
@@ -162,7 +162,7 @@ func stepsOf(now time.Time, r *eventRecord) (steps []step) {
 		add(step{At: o.Time, Level: "info", Title: "Written to Kafka", Text: fmt.Sprintf("%s, partition %d, offset %d", o.Topic, o.Partition, o.Offset)})
 	}
 	if !r.Created.IsZero() {
-		add(step{At: r.Created, Level: "info", Title: "First seen by the ledger", Text: r.Ledger})
+		add(step{At: r.Created, Level: "info", Title: "First seen by the store", Text: r.Store})
 	}
 	if r.Failures > 0 {
 		add(step{Level: "warn", Title: "The handler failed", Text: plural(int(r.Failures), "attempt") + " in all"})
@@ -303,7 +303,7 @@ func factsOf(r *eventRecord) []fact {
 	if r.Key.Tenant != "" {
 		facts = append(facts, fact{"Tenant", r.Key.Tenant})
 	}
-	facts = append(facts, fact{"Ledger", r.Ledger})
+	facts = append(facts, fact{"Store", r.Store})
 	if !r.NoRow {
 		facts = append(facts, fact{"Handler", map[bool]string{true: "transactional", false: "with claims"}[r.Tx]}, fact{"State", r.State.String()},
 			fact{"Claims", fmt.Sprintf("%d, %d failed, %d taken over", r.Fence, r.Failures, r.Takeovers)})

@@ -16,7 +16,7 @@ type planView struct {
 	Waits   time.Duration // until the plan expires
 }
 
-// makePlan asks the ledgers about dead letters and keeps what they say. Nothing is changed.
+// makePlan asks the stores about dead letters and keeps what they say. Nothing is changed.
 func (h *Handler) makePlan(v *visit) error {
 	if h.src.deadLetters == nil {
 		return &pageError{404, "No dead letters", howKafka}

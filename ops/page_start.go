@@ -37,14 +37,14 @@ func (h *Handler) start(v *visit) error {
 	ctx := v.context()
 	var (
 		group  part[groupState]
-		claims part[[]ledgerClaims]
+		claims part[[]storeClaims]
 		parked part[parkedState]
 		box    part[outboxState]
 	)
 	together(
 		func() { group = of(ctx, h.cells.group, howKafka) },
-		func() { claims = of(ctx, h.cells.claims, howLedger) },
-		func() { parked = of(ctx, h.cells.parked, howLedger) },
+		func() { claims = of(ctx, h.cells.claims, howStore) },
+		func() { parked = of(ctx, h.cells.parked, howStore) },
 		func() { box = of(ctx, h.cells.outbox, howOutbox) },
 	)
 	s := &startView{}
@@ -168,8 +168,8 @@ func (g *groupState) deadLetters() (n int64) {
 	return n
 }
 
-func (s *startView) glanceClaims(p part[[]ledgerClaims]) {
-	s.unknown("Ledger", p.Problem)
+func (s *startView) glanceClaims(p part[[]storeClaims]) {
+	s.unknown("Store", p.Problem)
 	if !p.OK() {
 		return
 	}

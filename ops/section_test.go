@@ -22,7 +22,7 @@ func TestSources_FailingAndHanging(t *testing.T) {
 	broken := errors.New("no broker: password=hunter2")
 	for name, spoil := range map[string]func(*sources){
 		"partitions":          func(s *sources) { s.group = &fakeSource[groupState]{err: broken} },
-		"claims":              func(s *sources) { s.claims = &fakeSource[[]ledgerClaims]{err: broken} },
+		"claims":              func(s *sources) { s.claims = &fakeSource[[]storeClaims]{err: broken} },
 		"parked":              func(s *sources) { s.parked = &fakeSource[parkedState]{err: broken} },
 		"outbox":              func(s *sources) { s.outbox = &fakeSource[outboxState]{err: broken} },
 		"doctor":              func(s *sources) { s.doctor = (&fakeSource[[]Finding]{err: broken}).read },
@@ -41,7 +41,7 @@ func TestSources_FailingAndHanging(t *testing.T) {
 
 	for name, spoil := range map[string]func(*sources){
 		"partitions": func(s *sources) { s.group = &fakeSource[groupState]{hangs: release} },
-		"claims":     func(s *sources) { s.claims = &fakeSource[[]ledgerClaims]{hangs: release} },
+		"claims":     func(s *sources) { s.claims = &fakeSource[[]storeClaims]{hangs: release} },
 		"outbox":     func(s *sources) { s.outbox = &fakeSource[outboxState]{hangs: release} },
 	} {
 		src, _ := full(time.Now())

@@ -151,9 +151,9 @@ func partitionOf(p *groups.Partition) groupPartition {
 
 // letterSource is the dead letters of the group.
 type deadLetterSource struct {
-	kafka   *kafkaSource
-	ledgers []deadletters.Ledger
-	cfg     Config
+	kafka  *kafkaSource
+	stores []deadletters.NamedStore
+	cfg    Config
 }
 
 // topics are those that have the group's default names, and those that the configuration names, if they exist.
@@ -210,7 +210,7 @@ func (l *deadLetterSource) open(ctx context.Context, topic, scope string, ask bo
 	}
 	cfg := deadletters.Config{Client: client, Topic: topic, Source: l.source(topic), Group: l.cfg.Consumer.Group, Scope: scope}
 	if ask {
-		cfg.Ledgers = l.ledgers
+		cfg.Stores = l.stores
 	}
 	return deadletters.Open(cfg)
 }
@@ -274,8 +274,8 @@ func chosen(at []deadLetterPlace, list bool) deadletters.Filter {
 
 // plan asks for one scope after the other: a dead letter is judged in that of its event.
 func (l *deadLetterSource) plan(ctx context.Context, topic string, at []deadLetterPlace, d decisions) (all deadLetterPlan, err error) {
-	if len(l.ledgers) == 0 {
-		return all, errors.New("the page knows no ledger that could be asked: give ops.Config.Consumer.Store")
+	if len(l.stores) == 0 {
+		return all, errors.New("the page knows no store that could be asked: give ops.Config.Consumer.Store")
 	}
 	byScope, err := l.byScope(ctx, topic, at)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 // newSources makes sources of what was configured. It asks nobody.
 func newSources(cfg Config) sources {
 	s := sources{monitor: cfg.Monitor, doctor: cfg.Doctor}
-	ledgers := ledgersOf(cfg.Stores)
+	ledgers := storesOf(cfg.Stores)
 	if cfg.Outbox != nil {
 		s.outbox = &outboxSource{cfg.Outbox}
 	}
@@ -21,33 +21,33 @@ func newSources(cfg Config) sources {
 	var kafka *kafkaSource
 	if cfg.Consumer.Group != "" && (cfg.Client != nil || len(cfg.Consumer.Brokers) > 0) {
 		kafka = newKafkaSource(cfg)
-		s.deadLetters = &deadLetterSource{kafka: kafka, ledgers: operators(ledgers), cfg: cfg}
+		s.deadLetters = &deadLetterSource{kafka: kafka, stores: operators(ledgers), cfg: cfg}
 		s.group = &groupSource{kafka, cfg}
 		s.close = kafka.close
 	}
 	if all := operators(ledgers); len(all) > 0 {
-		s.events = &eventSource{ledgers: all, scopes: cfg.Scopes, deadLetters: s.deadLetters}
+		s.events = &eventSource{stores: all, scopes: cfg.Scopes, deadLetters: s.deadLetters}
 	}
 	if len(ledgers) > 0 && len(cfg.Consumer.Topics) > 0 {
-		s.parked = &parkedSource{ledgers: ledgers, cfg: cfg, kafka: kafka}
+		s.parked = &parkedSource{stores: ledgers, cfg: cfg, kafka: kafka}
 	}
 	return s
 }
 
-// ledgersOf names stores.
-func ledgersOf(stores []dedup.Store) (all []deadletters.Ledger) {
+// storesOf names stores.
+func storesOf(stores []dedup.Store) (all []deadletters.NamedStore) {
 	seen := map[string]int{}
 	for _, s := range stores {
 		name := nameOf(s)
 		if seen[name]++; seen[name] > 1 {
 			name = fmt.Sprintf("%s (%d)", name, seen[name])
 		}
-		all = append(all, deadletters.Ledger{Name: name, Store: s})
+		all = append(all, deadletters.NamedStore{Name: name, Store: s})
 	}
 	return all
 }
 
-// nameOf is what people call a kind of ledger. Addresses are not in it: they may hold passwords.
+// nameOf is what people call a kind of store. Addresses are not in it: they may hold passwords.
 func nameOf(s dedup.Store) string {
 	name := strings.TrimPrefix(fmt.Sprintf("%T", s), "*")
 	pkg, _, _ := strings.Cut(name, ".")
@@ -64,8 +64,8 @@ func nameOf(s dedup.Store) string {
 	return name
 }
 
-// operators are the ledgers that can be looked into.
-func operators(all []deadletters.Ledger) (some []deadletters.Ledger) {
+// operators are the stores that can be looked into.
+func operators(all []deadletters.NamedStore) (some []deadletters.NamedStore) {
 	for _, l := range all {
 		if _, ok := l.Store.(dedup.Operator); ok {
 			some = append(some, l)

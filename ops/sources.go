@@ -29,24 +29,24 @@ type eventQuery struct {
 	Type, Tenant, Source, Topic string // optional
 }
 
-// eventFinder looks for an event in the ledgers, and for its dead letters in Kafka.
+// eventFinder looks for an event in the stores, and for its dead letters in Kafka.
 type eventFinder interface {
 	find(context.Context, eventQuery) (eventAnswer, error)
 	deadLettersOf(context.Context, eventQuery) (eventDeadLetters, error)
 }
 
-// eventAnswer is what the ledgers know.
+// eventAnswer is what the stores know.
 type eventAnswer struct {
 	Records []eventRecord
-	// WhichType says that a ledger cannot search and the type must be given.
+	// WhichType says that a store cannot search and the type must be given.
 	WhichType bool
 	NotKnown  string // what it may mean that there are none
 }
 
-// eventRecord is one record of one ledger.
+// eventRecord is one record of one store.
 type eventRecord struct {
 	dedup.Record
-	Ledger  string
+	Store   string
 	Next    string // what becomes of it
 	Content string // how copies are compared, and which differed
 	Parked  *parkedEvent
@@ -146,9 +146,9 @@ type deadLetterBox interface {
 	topics(context.Context) ([]string, error)
 	newest(context.Context, deadLetterFilter, int) (deadLetterPage, error)
 	get(context.Context, deadLetterPlace) (deadLetterDetail, error)
-	// plan asks the ledgers about dead letters of one dead-letter topic. It changes nothing.
+	// plan asks the stores about dead letters of one dead-letter topic. It changes nothing.
 	plan(ctx context.Context, topic string, at []deadLetterPlace, d decisions) (deadLetterPlan, error)
-	// replay replays the dead letters of one dead-letter topic, if the ledgers still say so, and tells of each.
+	// replay replays the dead letters of one dead-letter topic, if the stores still say so, and tells of each.
 	replay(ctx context.Context, topic string, at []deadLetterPlace, d decisions, each func(row deadLetterRow, replayed bool, err error)) error
 }
 
@@ -191,24 +191,24 @@ type groupReader interface {
 	read(context.Context) (groupState, error)
 }
 
-// ledgerClaims are claims of one ledger whose lease is over.
-type ledgerClaims struct {
-	Ledger  string
-	Cannot  bool // this kind of ledger cannot list
+// storeClaims are claims of one store whose lease is over.
+type storeClaims struct {
+	Store   string
+	Cannot  bool // this kind of store cannot list
 	Records []stuckRecord
 	More    bool
 }
 
 type claimLister interface {
-	stuck(context.Context) ([]ledgerClaims, error)
+	stuck(context.Context) ([]storeClaims, error)
 }
 
 // parkedQueue is the queue of one Kafka key.
 type parkedQueue struct {
-	Ledger    string
+	Store     string
 	Topic     string
 	Partition int32
-	Name      string // as the ledger has it
+	Name      string // as the store has it
 	Length    int
 	Wait      time.Duration
 	Blocked   bool
@@ -247,7 +247,7 @@ type outboxReader interface {
 type cells struct {
 	topics *cell[[]string]
 	group  *cell[groupState]
-	claims *cell[[]ledgerClaims]
+	claims *cell[[]storeClaims]
 	parked *cell[parkedState]
 	outbox *cell[outboxState]
 	doctor *cell[[]Finding]
@@ -257,7 +257,7 @@ type cells struct {
 const (
 	keepFigures = 2 * time.Second
 	keepTopics  = 5 * time.Second
-	keepLists   = 10 * time.Second // a ledger may have to read all of a table for it
+	keepLists   = 10 * time.Second // a store may have to read all of a table for it
 	keepDoctor  = time.Minute
 	doctorLimit = 45 * time.Second
 )
@@ -267,7 +267,7 @@ func newCells(h *Handler) cells {
 	all := cells{
 		topics: cellOf(h, keepTopics, h.cfg.Timeout, s.deadLetters != nil, func(ctx context.Context) ([]string, error) { return s.deadLetters.topics(ctx) }),
 		group:  cellOf(h, keepFigures, h.cfg.Timeout, s.group != nil, func(ctx context.Context) (groupState, error) { return s.group.read(ctx) }),
-		claims: cellOf(h, keepLists, h.cfg.Timeout, s.claims != nil, func(ctx context.Context) ([]ledgerClaims, error) { return s.claims.stuck(ctx) }),
+		claims: cellOf(h, keepLists, h.cfg.Timeout, s.claims != nil, func(ctx context.Context) ([]storeClaims, error) { return s.claims.stuck(ctx) }),
 		parked: cellOf(h, keepTopics, h.cfg.Timeout, s.parked != nil, func(ctx context.Context) (parkedState, error) { return s.parked.list(ctx) }),
 		outbox: cellOf(h, keepFigures, h.cfg.Timeout, s.outbox != nil, func(ctx context.Context) (outboxState, error) { return s.outbox.read(ctx) }),
 		doctor: cellOf(h, keepDoctor, doctorLimit, s.doctor != nil, s.doctor),
@@ -300,7 +300,7 @@ func of[T any](ctx context.Context, c *cell[T], how string) part[T] {
 // What to say where a source was not given.
 const (
 	howKafka   = "The page does not know the brokers. Give ops.Config.Consumer (with Brokers and Group), or Client."
-	howLedger  = "The page knows no ledger. Give ops.Config.Consumer.Store, or Stores."
+	howStore   = "The page knows no store. Give ops.Config.Consumer.Store, or Stores."
 	howMonitor = "Nobody counts in this process. Put ops.NewMonitor() into Observers of the consumer's configuration, and into ops.Config.Monitor."
 	howOutbox  = "The page knows no outbox. Give ops.Config.Outbox, such as a *pgoutbox.Outbox."
 	howDoctor  = "Nobody examines. Give ops.Config.Doctor, such as doctor.New of package ops/doctor."

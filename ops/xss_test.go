@@ -49,8 +49,8 @@ func poisoned(text string) sources {
 		monitor: m, deadLetters: letters,
 		events: &fakeEvents{
 			answer: eventAnswer{Records: []eventRecord{
-				{Record: dedup.Record{Key: key, State: dedup.GivenUp, Reason: text, First: origin, Created: now, Changed: now, Failures: 2}, Ledger: text, Next: text, Parked: &parkedEvent{Topic: text, Queue: text, HeadID: text}},
-				{Record: dedup.Record{Key: key, State: dedup.Released, First: origin}, Ledger: text, Next: text},
+				{Record: dedup.Record{Key: key, State: dedup.GivenUp, Reason: text, First: origin, Created: now, Changed: now, Failures: 2}, Store: text, Next: text, Parked: &parkedEvent{Topic: text, Queue: text, HeadID: text}},
+				{Record: dedup.Record{Key: key, State: dedup.Released, First: origin}, Store: text, Next: text},
 			}},
 			deadLetters: eventDeadLetters{DeadLetters: []deadLetterRow{letters.all[0].deadLetterRow}},
 		},
@@ -58,7 +58,7 @@ func poisoned(text string) sources {
 			Members: []groupMember{{text, text, []memberTopic{{text, []int32{1}}}}}, Notes: []string{text}, DeadLetters: []deadLetterTopic{{text, 3}},
 			Partitions: []groupPartition{{text, 0, false, &n, 0, 9, 5, text, ""}, {text, 1, true, nil, 0, 0, 0, "", text}},
 		}},
-		claims: &fakeSource[[]ledgerClaims]{value: []ledgerClaims{{Ledger: text, Records: []stuckRecord{{dedup.Record{Key: key, First: origin}}}}, {Ledger: text, Cannot: true}}},
+		claims: &fakeSource[[]storeClaims]{value: []storeClaims{{Store: text, Records: []stuckRecord{{dedup.Record{Key: key, First: origin}}}}, {Store: text, Cannot: true}}},
 		parked: &fakeSource[parkedState]{value: parkedState{Cannot: []string{text}, Queues: []parkedQueue{{Topic: text, Name: "k" + text, Head: &dedup.Parked{Key: key}}}}},
 		outbox: &fakeSource[outboxState]{value: outboxState{Backlog: outbox.Backlog{Parked: 1}, Parked: []outboxRow{{Topic: text, Key: text, Type: text, ID: text, Reason: text}}}},
 		doctor: (&fakeSource[[]Finding]{value: []Finding{{text, text, text, "bad", text, text}, {text, text, text, "ok", text, text}}}).read,

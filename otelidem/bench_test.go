@@ -19,10 +19,10 @@ import (
 	"github.com/idem-go/idem/otelidem"
 )
 
-// noLedger answers at once. Of one event in five it says that it was handled before, or of all of them.
-type noLedger struct{ all bool }
+// noStore answers at once. Of one event in five it says that it was handled before, or of all of them.
+type noStore struct{ all bool }
 
-func (l noLedger) Claim(_ context.Context, _ dedup.Token, _ time.Duration, reqs []dedup.Request, answers []dedup.Answer) error {
+func (l noStore) Claim(_ context.Context, _ dedup.Token, _ time.Duration, reqs []dedup.Request, answers []dedup.Answer) error {
 	for i := range reqs {
 		answers[i] = dedup.Answer{Verdict: dedup.Fresh, Fence: 1}
 		if l.all || reqs[i].Origin.Offset%5 == 4 {
@@ -31,11 +31,11 @@ func (l noLedger) Claim(_ context.Context, _ dedup.Token, _ time.Duration, reqs 
 	}
 	return nil
 }
-func (noLedger) Renew(context.Context, time.Duration, []dedup.Claim) error { return nil }
-func (noLedger) Complete(context.Context, []dedup.Completion) error        { return nil }
-func (noLedger) Release(context.Context, []dedup.Release) error            { return nil }
+func (noStore) Renew(context.Context, time.Duration, []dedup.Claim) error { return nil }
+func (noStore) Complete(context.Context, []dedup.Completion) error        { return nil }
+func (noStore) Release(context.Context, []dedup.Release) error            { return nil }
 
-func (l noLedger) ClaimTx(ctx context.Context, _ time.Duration, reqs []dedup.Request, answers []dedup.Answer,
+func (l noStore) ClaimTx(ctx context.Context, _ time.Duration, reqs []dedup.Request, answers []dedup.Answer,
 	fn func(struct{}) ([]dedup.Completion, error),
 ) error {
 	_ = l.Claim(ctx, dedup.Token{}, 0, reqs, answers)
@@ -63,15 +63,15 @@ func BenchmarkTelemetry(b *testing.B) {
 	}
 	for _, c := range []struct {
 		name, handler string
-		ledger        noLedger
-	}{{"onbatchtx", "onbatchtx", noLedger{}}, {"duplicates", "onbatchtx", noLedger{all: true}}, {"on", "on", noLedger{}}} {
+		ledger        noStore
+	}{{"onbatchtx", "onbatchtx", noStore{}}, {"duplicates", "onbatchtx", noStore{all: true}}, {"on", "on", noStore{}}} {
 		for _, mode := range []string{"off", "metrics", "metrics-and-spans"} {
 			b.Run(c.name+"/"+mode, func(b *testing.B) { benchmark(b, handlers[c.handler], c.ledger, mode) })
 		}
 	}
 }
 
-func benchmark(b *testing.B, register func(*idem.Router), ledger noLedger, mode string) {
+func benchmark(b *testing.B, register func(*idem.Router), ledger noStore, mode string) {
 	r := idem.NewRouter()
 	register(r)
 	cfg := idem.Config{Store: ledger, Scope: "billing", Group: "billing", Logger: slog.New(slog.DiscardHandler)}
@@ -130,7 +130,7 @@ func BenchmarkObserve(b *testing.B) {
 	m, k := benchMessage(1), dedup.Key{Scope: "billing", Type: "paid", ID: "e1"}
 	settled := idem.SettledEvent{Group: "billing", Topic: "orders", Partition: 1}
 	settled.Counts[idem.SettledHandled], settled.Counts[idem.SettledDuplicate] = 200, 56
-	call := idem.LedgerCallEvent{Group: "billing", Ledger: "*pgstore.Store", Verb: idem.VerbTransaction, Keys: 256, Took: time.Millisecond}
+	call := idem.StoreCallEvent{Group: "billing", Store: "*pgstore.Store", Verb: idem.VerbTransaction, Keys: 256, Took: time.Millisecond}
 	call.Verdicts[dedup.Fresh], call.Verdicts[dedup.Done] = 200, 56
 	for name, fn := range map[string]func(){
 		"duplicate-of-the-same-record": func() {
@@ -140,7 +140,7 @@ func BenchmarkObserve(b *testing.B) {
 			o.ObserveDuplicate(b.Context(), idem.DuplicateEvent{Group: "billing", Message: m, Key: k, Verdict: dedup.Done, Age: time.Minute})
 		},
 		"settled-batch": func() { o.ObserveSettled(b.Context(), settled) },
-		"ledger-call":   func() { o.ObserveLedgerCall(b.Context(), call) },
+		"store-call":    func() { o.ObserveStoreCall(b.Context(), call) },
 	} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()

@@ -66,8 +66,8 @@ const (
 	attrCause           = "idem.duplicate.cause"
 	attrVerdict         = "idem.verdict"
 	attrShadow          = "idem.shadow"
-	attrLedger          = "idem.ledger"
-	attrLedgerCall      = "idem.ledger.operation"
+	attrStore           = "idem.store"
+	attrStoreCall       = "idem.store.operation"
 	attrRetryKind       = "idem.retry.kind"
 	attrDeadLetterClass = "idem.dead_letter.class"
 	attrSkipped         = "idem.skipped.reason"
@@ -86,8 +86,8 @@ const kafka = "kafka"
 var (
 	// durationBuckets are those that the semantic conventions ask for.
 	durationBuckets = []float64{0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10}
-	// ledgerBuckets begin lower: a claim in Redis takes less than a millisecond.
-	ledgerBuckets = []float64{0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30}
+	// storeBuckets begin lower: a claim in Redis takes less than a millisecond.
+	storeBuckets = []float64{0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30}
 	// ageBuckets are from seconds (a producer's retry) to a month (a rewind).
 	ageBuckets = []float64{0.1, 1, 10, 60, 600, 3600, 21600, 86400, 259200, 604800, 2592000}
 	// sizeBuckets go up to the largest batch there is.
@@ -102,7 +102,7 @@ var (
 	}
 	mParked = Metric{
 		Name: "idem.parked", Kind: Counter, Unit: "{event}",
-		Description: "Events that had waited in the ledger and were settled from there. Their deliveries counted before, with the outcome later.",
+		Description: "Events that had waited in the store and were settled from there. Their deliveries counted before, with the outcome later.",
 		Attributes:  []string{attrSystem, attrOperation, attrGroup, attrTopic, attrOutcome},
 	}
 	mProcess = Metric{
@@ -142,8 +142,8 @@ var (
 	}
 	mClaims = Metric{
 		Name: "idem.claims", Kind: Counter, Unit: "{claim}",
-		Description: "Answers of ledgers to claims. None is no answer, or a transaction that was rolled back.",
-		Attributes:  []string{attrGroup, attrLedger, attrVerdict},
+		Description: "Answers of stores to claims. None is no answer, or a transaction that was rolled back.",
+		Attributes:  []string{attrGroup, attrStore, attrVerdict},
 	}
 	mClaimsLost = Metric{
 		Name: "idem.claims.lost", Kind: Counter, Unit: "{claim}",
@@ -153,26 +153,26 @@ var (
 	mTakeovers = Metric{
 		Name: "idem.claims.takeovers", Kind: Counter, Unit: "{claim}",
 		Description: "Claims that were granted although an earlier holder died half-way.",
-		Attributes:  []string{attrGroup, attrLedger},
+		Attributes:  []string{attrGroup, attrStore},
 	}
-	mLedgerCall = Metric{
-		Name: "idem.ledger.operation.duration", Kind: Histogram, Unit: "s", Buckets: ledgerBuckets,
-		Description: "Calls of ledgers; a transaction with its handlers and its commit.",
-		Attributes:  []string{attrGroup, attrLedger, attrLedgerCall, attrErrorType},
+	mStoreCall = Metric{
+		Name: "idem.store.operation.duration", Kind: Histogram, Unit: "s", Buckets: storeBuckets,
+		Description: "Calls of stores; a transaction with its handlers and its commit.",
+		Attributes:  []string{attrGroup, attrStore, attrStoreCall, attrErrorType},
 	}
-	mLedgerDown = Metric{
-		Name: "idem.ledger.down", Kind: UpDownCounter, Unit: "{ledger}",
-		Description: "Ledgers, and producers of dead letters, that are away now.",
-		Attributes:  []string{attrGroup, attrLedger},
+	mStoreDown = Metric{
+		Name: "idem.store.down", Kind: UpDownCounter, Unit: "{store}",
+		Description: "Stores, and producers of dead letters, that are away now.",
+		Attributes:  []string{attrGroup, attrStore},
 	}
 	mOutages = Metric{
-		Name: "idem.ledger.outages", Kind: Counter, Unit: "{outage}",
-		Description: "How often a ledger, or the producer of dead letters, went away.",
-		Attributes:  []string{attrGroup, attrLedger},
+		Name: "idem.store.outages", Kind: Counter, Unit: "{outage}",
+		Description: "How often a store, or the producer of dead letters, went away.",
+		Attributes:  []string{attrGroup, attrStore},
 	}
 	mRetries = Metric{
 		Name: "idem.retries", Kind: Counter, Unit: "{attempt}",
-		Description: "Failures that will be tried again, by where: in_place, topic, parked (in the ledger); behind is an event that waits for one of its key.",
+		Description: "Failures that will be tried again, by where: in_place, topic, parked (in the store); behind is an event that waits for one of its key.",
 		Attributes:  []string{attrSystem, attrGroup, attrTopic, attrEventType, attrRetryKind, attrErrorType},
 	}
 	mDeadLetters = Metric{
@@ -195,7 +195,7 @@ var (
 // engineMetrics are those of processors.
 var engineMetrics = []*Metric{
 	&mConsumed, &mParked, &mProcess, &mCallSize, &mInFlight, &mRunSize, &mDuplicates, &mDuplicateAge, &mConflicts, &mClaims, &mClaimsLost, &mTakeovers,
-	&mLedgerCall, &mLedgerDown, &mOutages, &mRetries, &mDeadLetters, &mSkipped, &mHandlerStalls,
+	&mStoreCall, &mStoreDown, &mOutages, &mRetries, &mDeadLetters, &mSkipped, &mHandlerStalls,
 }
 
 var (

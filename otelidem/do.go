@@ -19,8 +19,8 @@ var (
 		Attributes:  []string{attrDoOutcome, attrTx},
 	}
 	mDoWait = Metric{
-		Name: "idem.do.wait.duration", Kind: Histogram, Unit: "s", Buckets: ledgerBuckets,
-		Description: "How long they waited for the ledger, and for other callers of their key, before the function began or they were answered without.",
+		Name: "idem.do.wait.duration", Kind: Histogram, Unit: "s", Buckets: storeBuckets,
+		Description: "How long they waited for the store, and for other callers of their key, before the function began or they were answered without.",
 		Attributes:  []string{attrDoOutcome, attrTx},
 	}
 )

@@ -17,13 +17,13 @@ import (
 var (
 	_ idem.RunObserver        = (*Observer)(nil)
 	_ idem.CallObserver       = (*Observer)(nil)
-	_ idem.LedgerCallObserver = (*Observer)(nil)
+	_ idem.StoreCallObserver  = (*Observer)(nil)
 	_ idem.SettledObserver    = (*Observer)(nil)
 	_ idem.DuplicateObserver  = (*Observer)(nil)
 	_ idem.DeadLetterObserver = (*Observer)(nil)
 	_ idem.RetryObserver      = (*Observer)(nil)
 	_ idem.SkippedObserver    = (*Observer)(nil)
-	_ idem.LedgerObserver     = (*Observer)(nil)
+	_ idem.StoreObserver      = (*Observer)(nil)
 	_ idem.StallObserver      = (*Observer)(nil)
 	_ idem.LostObserver       = (*Observer)(nil)
 	_ idem.ConflictObserver   = (*Observer)(nil)
@@ -35,7 +35,7 @@ type enginePart struct {
 	outages, retries, deadLetters, skipped, stalls metric.Int64Counter
 	conflicts                                      metric.Int64Counter
 	down                                           metric.Int64UpDownCounter
-	process, age, ledgerCall                       metric.Float64Histogram
+	process, age, storeCall                        metric.Float64Histogram
 	callSize, runSize                              metric.Int64Histogram
 
 	settledSets   sets[settledLabels]
@@ -43,7 +43,7 @@ type enginePart struct {
 	sizeSets      sets[groupLabels]
 	flightSets    sets[groupLabels]     // counts events in flight
 	duplicateSets sets[duplicateLabels] // counts duplicates
-	ledgerSets    sets[ledgerLabels]
+	storeSets     sets[storeLabels]
 	eventSets     sets[eventLabels]
 }
 
@@ -51,7 +51,7 @@ func (p *enginePart) init(b *builder) {
 	p.consumed, p.parked = b.counter(&mConsumed), b.counter(&mParked)
 	p.process, p.callSize, p.runSize, p.age = b.seconds(&mProcess), b.sizes(&mCallSize), b.sizes(&mRunSize), b.seconds(&mDuplicateAge)
 	p.claims, p.lost, p.takeovers = b.counter(&mClaims), b.counter(&mClaimsLost), b.counter(&mTakeovers)
-	p.ledgerCall, p.down, p.outages = b.seconds(&mLedgerCall), b.upDown(&mLedgerDown), b.counter(&mOutages)
+	p.storeCall, p.down, p.outages = b.seconds(&mStoreCall), b.upDown(&mStoreDown), b.counter(&mOutages)
 	p.retries, p.deadLetters, p.skipped, p.stalls = b.counter(&mRetries), b.counter(&mDeadLetters), b.counter(&mSkipped), b.counter(&mHandlerStalls)
 	p.conflicts = b.counter(&mConflicts)
 
@@ -70,7 +70,7 @@ func (p *enginePart) initSets() {
 	p.sizeSets.build, p.sizeSets.other = groupLabels.attributes, groupLabels.bounded
 	p.flightSets.build, p.flightSets.other = groupLabels.attributes, groupLabels.bounded
 	p.duplicateSets.build, p.duplicateSets.other = duplicateLabels.attributes, duplicateLabels.bounded
-	p.ledgerSets.build = ledgerLabels.attributes
+	p.storeSets.build = storeLabels.attributes
 	p.eventSets.build, p.eventSets.other = eventLabels.attributes, eventLabels.bounded
 }
 
@@ -211,38 +211,38 @@ func (o *Observer) ObserveConflict(ctx context.Context, e idem.ConflictEvent) {
 	o.eventInRun(ctx, "idem.conflict", attribute.String(attrVerdict, known))
 }
 
-// ledgerLabels are those of what a ledger did. Groups and ledgers come from the program, so that nothing is to be bounded.
-type ledgerLabels struct {
-	group, ledger, verb, verdict, err string
+// storeLabels are those of what a store did. Groups and stores come from the program, so that nothing is to be bounded.
+type storeLabels struct {
+	group, store, verb, verdict, err string
 }
 
-func (l ledgerLabels) attributes() []attribute.KeyValue {
+func (l storeLabels) attributes() []attribute.KeyValue {
 	return []attribute.KeyValue{
-		attribute.String(attrGroup, l.group), attribute.String(attrLedger, l.ledger), attribute.String(attrLedgerCall, l.verb),
+		attribute.String(attrGroup, l.group), attribute.String(attrStore, l.store), attribute.String(attrStoreCall, l.verb),
 		attribute.String(attrVerdict, l.verdict), attribute.String(attrErrorType, l.err),
 	}
 }
 
-// ObserveLedgerCall counts answers and measures the call.
-func (o *Observer) ObserveLedgerCall(ctx context.Context, e idem.LedgerCallEvent) {
+// ObserveStoreCall counts answers and measures the call.
+func (o *Observer) ObserveStoreCall(ctx context.Context, e idem.StoreCallEvent) {
 	kind := ""
 	if e.Err != nil {
 		kind = causeType(ctx, e.Err)
 	}
-	set := o.engine.ledgerSets.get(ledgerLabels{group: e.Group, ledger: e.Ledger, verb: e.Verb.String(), err: kind})
-	o.engine.ledgerCall.Record(ctx, e.Took.Seconds(), set.record...)
+	set := o.engine.storeSets.get(storeLabels{group: e.Group, store: e.Store, verb: e.Verb.String(), err: kind})
+	o.engine.storeCall.Record(ctx, e.Took.Seconds(), set.record...)
 	if e.Verb == idem.VerbClaim || e.Verb == idem.VerbTransaction {
 		o.countClaims(ctx, &e)
 	}
 	if o.spans.recording.Load() > 0 {
-		o.ledgerCallInRun(ctx, &e)
+		o.storeCallInRun(ctx, &e)
 	}
 }
 
-func (o *Observer) countClaims(ctx context.Context, e *idem.LedgerCallEvent) {
+func (o *Observer) countClaims(ctx context.Context, e *idem.StoreCallEvent) {
 	count := func(v dedup.Verdict, n int) {
 		if n > 0 {
-			set := o.engine.ledgerSets.get(ledgerLabels{group: e.Group, ledger: e.Ledger, verdict: v.String()})
+			set := o.engine.storeSets.get(storeLabels{group: e.Group, store: e.Store, verdict: v.String()})
 			o.engine.claims.Add(ctx, int64(n), set.add...)
 		}
 	}
@@ -254,13 +254,13 @@ func (o *Observer) countClaims(ctx context.Context, e *idem.LedgerCallEvent) {
 		count(dedup.Verdict(v), e.Verdict(dedup.Verdict(v))) //nolint:gosec // a small index
 	}
 	if e.Takeovers > 0 {
-		o.engine.takeovers.Add(ctx, int64(e.Takeovers), o.engine.ledgerSets.get(ledgerLabels{group: e.Group, ledger: e.Ledger}).add...)
+		o.engine.takeovers.Add(ctx, int64(e.Takeovers), o.engine.storeSets.get(storeLabels{group: e.Group, store: e.Store}).add...)
 	}
 }
 
-// ObserveLedger counts what is away.
-func (o *Observer) ObserveLedger(ctx context.Context, e idem.LedgerEvent) {
-	set := o.engine.ledgerSets.get(ledgerLabels{group: e.Group, ledger: strings.TrimPrefix(e.Name, "ledger ")})
+// ObserveStore counts what is away.
+func (o *Observer) ObserveStore(ctx context.Context, e idem.StoreEvent) {
+	set := o.engine.storeSets.get(storeLabels{group: e.Group, store: strings.TrimPrefix(e.Name, "store ")})
 	if e.Down {
 		o.engine.down.Add(ctx, 1, set.add...)
 		o.engine.outages.Add(ctx, 1, set.add...)

@@ -55,9 +55,9 @@ func TestCountsOfEveryOutcome(t *testing.T) {
 		require.EqualValues(t, 2, tm.count("messaging.process.duration", "error.type="), "calls that succeeded")
 		require.EqualValues(t, 4, tm.count("messaging.process.duration", "error.type=_OTHER"))
 		require.Equal(t, 0, tm.sum("idem.handlers.in_flight"))
-		require.Equal(t, 1, tm.sum("idem.claims", "idem.verdict=done", "idem.ledger=*memstore.Store"), "the copy in the batch was settled with its leader")
-		require.NotZero(t, tm.count("idem.ledger.operation.duration", "idem.ledger.operation=claim"))
-		require.NotZero(t, tm.count("idem.ledger.operation.duration", "idem.ledger.operation=complete"))
+		require.Equal(t, 1, tm.sum("idem.claims", "idem.verdict=done", "idem.store=*memstore.Store"), "the copy in the batch was settled with its leader")
+		require.NotZero(t, tm.count("idem.store.operation.duration", "idem.store.operation=claim"))
+		require.NotZero(t, tm.count("idem.store.operation.duration", "idem.store.operation=complete"))
 		require.NotZero(t, tm.count("idem.run.size"))
 
 		other := message("e1", 9)
@@ -101,7 +101,7 @@ func TestEquation(t *testing.T) {
 	}
 }
 
-// handledIn counts the events that the ledger has on record as handled.
+// handledIn counts the events that the store has on record as handled.
 func handledIn(t *testing.T, store *memstore.Store, ids int) (n int) {
 	for i := range ids {
 		known, err := store.Inspect(t.Context(), dedup.Key{Scope: "billing", Type: "paid", ID: fmt.Sprintf("e%d", i)})
@@ -190,32 +190,32 @@ func TestErrorTypeOfACancelledHandlerIsTheCause(t *testing.T) {
 	})
 }
 
-func TestLedgerDown(t *testing.T) {
+func TestStoreDown(t *testing.T) {
 	tm := newTelemetry(t)
 	for range 2 {
-		tm.ObserveLedger(t.Context(), idem.LedgerEvent{Group: "billing", Name: "ledger *pgstore.Store", Down: true, Err: errBoom})
+		tm.ObserveStore(t.Context(), idem.StoreEvent{Group: "billing", Name: "store *pgstore.Store", Down: true, Err: errBoom})
 	}
-	require.Equal(t, 2, tm.sum("idem.ledger.down", "idem.ledger=*pgstore.Store"), "of two processors")
+	require.Equal(t, 2, tm.sum("idem.store.down", "idem.store=*pgstore.Store"), "of two processors")
 	for range 2 {
-		tm.ObserveLedger(t.Context(), idem.LedgerEvent{Group: "billing", Name: "ledger *pgstore.Store"})
+		tm.ObserveStore(t.Context(), idem.StoreEvent{Group: "billing", Name: "store *pgstore.Store"})
 	}
-	require.Equal(t, 0, tm.sum("idem.ledger.down"))
-	require.Equal(t, 2, tm.sum("idem.ledger.outages"))
+	require.Equal(t, 0, tm.sum("idem.store.down"))
+	require.Equal(t, 2, tm.sum("idem.store.outages"))
 }
 
-func TestLedgerCalls(t *testing.T) {
+func TestStoreCalls(t *testing.T) {
 	tm := newTelemetry(t)
-	e := idem.LedgerCallEvent{Group: "billing", Ledger: "*pgstore.Store", Verb: idem.VerbTransaction, Keys: 9, Took: time.Second, Takeovers: 2}
+	e := idem.StoreCallEvent{Group: "billing", Store: "*pgstore.Store", Verb: idem.VerbTransaction, Keys: 9, Took: time.Second, Takeovers: 2}
 	e.Verdicts[dedup.Fresh], e.Verdicts[dedup.Uncertain], e.Verdicts[dedup.Done] = 4, 2, 3
-	tm.ObserveLedgerCall(t.Context(), e)
+	tm.ObserveStoreCall(t.Context(), e)
 	e.Verdicts, e.Err = [dedup.TooOld + 1]uint32{}, dedup.ErrContended
-	tm.ObserveLedgerCall(t.Context(), e)
+	tm.ObserveStoreCall(t.Context(), e)
 	for verdict, want := range map[string]int{"fresh": 4, "uncertain": 2, "done": 3, "none": 9} {
 		require.Equal(t, want, tm.sum("idem.claims", "idem.verdict="+verdict), verdict)
 	}
 	require.Equal(t, 2, tm.sum("idem.claims.takeovers"))
-	require.EqualValues(t, 1, tm.count("idem.ledger.operation.duration", "error.type=contended"))
-	require.EqualValues(t, 1, tm.count("idem.ledger.operation.duration", "error.type="))
+	require.EqualValues(t, 1, tm.count("idem.store.operation.duration", "error.type=contended"))
+	require.EqualValues(t, 1, tm.count("idem.store.operation.duration", "error.type="))
 }
 
 func TestRetriesByWhere(t *testing.T) {

@@ -35,7 +35,7 @@ var errorNames = []struct {
 	{dedup.ErrContended, "contended"},
 	{dedup.ErrTxEnded, "tx_ended"},
 	{dedup.ErrTxAborted, "tx_aborted"},
-	{dedup.ErrFull, "ledger_full"},
+	{dedup.ErrFull, "store_full"},
 	{dedup.ErrInFlight, "in_flight"},
 	{dedup.ErrUnknownOutcome, "unknown_outcome"},
 	{dedup.ErrConflict, "conflict"},

@@ -213,7 +213,7 @@ func (s *sink) len() int {
 	return len(s.msgs)
 }
 
-// processor has one telemetry and a ledger in memory.
+// processor has one telemetry and a store in memory.
 func (tm *telemetry) processor(r *idem.Router, change ...func(*idem.Config)) *idem.Processor {
 	cfg := idem.Config{
 		Store: memstore.New(), Scope: "billing", Group: "billing", Producer: &sink{}, Observers: []idem.Observer{tm.Observer},

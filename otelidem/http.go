@@ -24,8 +24,8 @@ var (
 		Attributes:  []string{attrHTTPOutcome, attrErrorType},
 	}
 	mRequestWait = Metric{
-		Name: "idem.http.wait.duration", Kind: Histogram, Unit: "s", Buckets: ledgerBuckets,
-		Description: "How long such a request waited for the ledger, and for another one with its key, before its handler began or it was answered without.",
+		Name: "idem.http.wait.duration", Kind: Histogram, Unit: "s", Buckets: storeBuckets,
+		Description: "How long such a request waited for the store, and for another one with its key, before its handler began or it was answered without.",
 		Attributes:  []string{attrHTTPOutcome, attrErrorType},
 	}
 	mClientRequests = Metric{

@@ -18,7 +18,7 @@ import (
 	"github.com/idem-go/idem/httpidem"
 )
 
-// middleware is one over a ledger in memory.
+// middleware is one over a store in memory.
 func (tm *telemetry) middleware(store dedup.Store) *httpidem.Middleware {
 	m, err := httpidem.New(httpidem.Config{
 		Store: store, Scope: "orders", Public: true, Secret: []byte("the same in all instances"),
@@ -42,14 +42,14 @@ func (tm *telemetry) ask(h http.Handler, key, body string) *httptest.ResponseRec
 	return rec
 }
 
-// away is a ledger that cannot be used.
+// away is a store that cannot be used.
 type away struct{ *memstore.Store }
 
 func (away) Claim(ctx context.Context, _ dedup.Token, _ time.Duration, _ []dedup.Request, _ []dedup.Answer) error {
 	return fmt.Errorf("secret: %w", dedup.ErrUnavailable)
 }
 
-// H-12: spans have a hash of the principal where the ledger has one.
+// H-12: spans have a hash of the principal where the store has one.
 func TestHTTP_HashedPrincipal_H12(t *testing.T) {
 	tm := newTelemetry(t)
 	secret := []byte("sixteen bytes or more")

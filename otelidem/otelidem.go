@@ -63,7 +63,7 @@ func (c *config) require(missing bool, what string) {
 }
 
 // Observer tells OpenTelemetry what the parts of Idem tell it. Make one with [New] and give it to all of them: events of
-// several groups, topics and ledgers do not mix. It starts no goroutine. All methods are safe for concurrent use.
+// several groups, topics and stores do not mix. It starts no goroutine. All methods are safe for concurrent use.
 type Observer struct {
 	tracer      trace.Tracer
 	mayTrace    bool // false: the provider makes no spans at all

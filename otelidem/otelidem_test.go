@@ -113,12 +113,12 @@ func TestAttributesAreThoseOfTheList(t *testing.T) {
 	tm.ObserveDeadLetter(ctx, idem.DeadLetterEvent{Group: "billing", Message: m, Key: k, Class: idem.ClassFailed, Err: errBoom})
 	tm.ObserveConflict(ctx, idem.ConflictEvent{Group: "billing", Message: m, Key: k, Known: dedup.Done})
 	tm.ObserveSkipped(ctx, idem.SkippedEvent{Group: "billing", Message: m, Type: "x"})
-	tm.ObserveLedger(ctx, idem.LedgerEvent{Group: "billing", Name: "producer", Down: true, Err: errBoom})
-	call := idem.LedgerCallEvent{Group: "billing", Ledger: "l", Verb: idem.VerbClaim, Keys: 1, Takeovers: 1}
+	tm.ObserveStore(ctx, idem.StoreEvent{Group: "billing", Name: "producer", Down: true, Err: errBoom})
+	call := idem.StoreCallEvent{Group: "billing", Store: "l", Verb: idem.VerbClaim, Keys: 1, Takeovers: 1}
 	call.Verdicts[dedup.Fresh] = 1
-	tm.ObserveLedgerCall(ctx, call)
+	tm.ObserveStoreCall(ctx, call)
 	call.Err = errBoom
-	tm.ObserveLedgerCall(ctx, call)
+	tm.ObserveStoreCall(ctx, call)
 	for _, parked := range []bool{true, false} {
 		e := idem.SettledEvent{Group: "billing", Topic: "orders", Parked: parked}
 		e.Counts[idem.SettledRescheduled] = 1

@@ -24,7 +24,7 @@ import (
 	"github.com/idem-go/idem/otelidem"
 )
 
-// shop is a topic and its consumers, on a real Kafka with real ledgers.
+// shop is a topic and its consumers, on a real Kafka with real stores.
 type shop struct {
 	t            *testing.T
 	tm           *telemetry
@@ -89,7 +89,7 @@ func (s *shop) router() *idem.Router {
 		}
 		return nil
 	}, idem.Retry(idem.RetryPolicy{MinBackoff: time.Millisecond}))
-	idem.On(r, "mailed", succeed, idem.Ledger(s.redis))
+	idem.On(r, "mailed", succeed, idem.Store(s.redis))
 	return r
 }
 
@@ -156,7 +156,7 @@ func (s *shop) deadLetters() int {
 	return int(n)
 }
 
-// unique counts what the ledgers have on record as handled.
+// unique counts what the stores have on record as handled.
 func (s *shop) unique() (n int) {
 	require.NoError(s.t, s.pool.QueryRow(s.t.Context(), `SELECT (SELECT count(*) FROM processed_events WHERE status = 'done') +
 		(SELECT count(*) FROM idempotency_keys WHERE status = 'done')`).Scan(&n))
@@ -188,9 +188,9 @@ func (s *shop) requireAgreement() {
 	s.tm.requireListed()
 }
 
-// The metrics agree with the ledgers exactly: duplicates = deliveries - unique events - dead letters, after a first run, after a
+// The metrics agree with the stores exactly: duplicates = deliveries - unique events - dead letters, after a first run, after a
 // whole rewind, and with a rebalance in the middle.
-func TestServices_MetricsAgreeWithTheLedger(t *testing.T) {
+func TestServices_MetricsAgreeWithTheStore(t *testing.T) {
 	s := newShop(t)
 	fill := func(from int) {
 		s.send("paid", from, 800, 1)

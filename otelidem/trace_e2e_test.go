@@ -145,7 +145,7 @@ func (w *way) run(fn func(context.Context) error) {
 }
 
 // One trace from the request to the notification: through the transaction, its outbox, the relay, Kafka and the consumer. A copy of the request
-// is a trace of its own, and goes no further than the ledger.
+// is a trace of its own, and goes no further than the store.
 func TestOneTrace(t *testing.T) {
 	w := newWay(t)
 	ctx, root := w.tracer.Start(t.Context(), "checkout")

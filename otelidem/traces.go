@@ -278,8 +278,8 @@ func (o *Observer) duplicateInRun(ctx context.Context, v dedup.Verdict) {
 	}
 }
 
-// ledgerCallInRun notes answers for the span of their run.
-func (o *Observer) ledgerCallInRun(ctx context.Context, e *idem.LedgerCallEvent) {
+// storeCallInRun notes answers for the span of their run.
+func (o *Observer) storeCallInRun(ctx context.Context, e *idem.StoreCallEvent) {
 	if e.Verb != idem.VerbClaim && e.Verb != idem.VerbTransaction {
 		return
 	}

@@ -95,9 +95,9 @@ func TestSpansHaveValidTexts(t *testing.T) {
 	require.Equal(t, "a\uFFFD", attr(tm.ended("process orders")[0].Attributes, "messaging.kafka.message.key"))
 }
 
-// twice is a ledger whose transactions are run again, and which runs some without a claim.
+// twice is a store whose transactions are run again, and which runs some without a claim.
 type twice struct {
-	noLedger
+	noStore
 	verdict dedup.Verdict
 }
 
@@ -117,7 +117,7 @@ func (l *twice) RunTx(_ context.Context, _ time.Duration, fn func(struct{}) erro
 	return fn(struct{}{})
 }
 
-// A transaction that the ledger runs again has handled its event once; so has one without a claim, in shadow mode.
+// A transaction that the store runs again has handled its event once; so has one without a claim, in shadow mode.
 func TestRunHandled_Transactions(t *testing.T) {
 	for _, verdict := range []dedup.Verdict{dedup.Fresh, dedup.Done} {
 		tm := newTelemetry(t)

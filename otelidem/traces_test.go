@@ -317,21 +317,21 @@ func TestRunsOfTransactions(t *testing.T) {
 		require.Equal(t, 7, handled, "and a duplicate")
 		require.Equal(t, 1, tm.sum("idem.duplicates"))
 		require.Equal(t, 7, tm.sum(consumed, "idem.outcome=handled"))
-		require.NotZero(t, tm.count("idem.ledger.operation.duration", "idem.ledger.operation=transaction", "error.type=unavailable"))
+		require.NotZero(t, tm.count("idem.store.operation.duration", "idem.store.operation=transaction", "error.type=unavailable"))
 		require.Equal(t, 7, tm.sum("idem.claims", "idem.verdict=fresh"))
 	})
 }
 
-// rolledBack is a ledger whose first transactions end with a rollback.
+// rolledBack is a store whose first transactions end with a rollback.
 type rolledBack struct {
-	noLedger
+	noStore
 	left int
 }
 
 func (l *rolledBack) ClaimTx(ctx context.Context, lease time.Duration, reqs []dedup.Request, answers []dedup.Answer,
 	fn func(struct{}) ([]dedup.Completion, error),
 ) error {
-	err := l.noLedger.ClaimTx(ctx, lease, reqs, answers, fn)
+	err := l.noStore.ClaimTx(ctx, lease, reqs, answers, fn)
 	if l.left--; l.left >= 0 {
 		clear(answers)
 		return dedup.ErrUnavailable

@@ -93,7 +93,7 @@ func (e *Entry) Identify(parent dedup.Key, ok bool) error {
 	return nil
 }
 
-// newUUID makes a UUID of version 7 (RFC 9562): ledgers and indexes like identities that ascend with time.
+// newUUID makes a UUID of version 7 (RFC 9562): stores and indexes like identities that ascend with time.
 func newUUID() string {
 	var u [16]byte
 	_, _ = rand.Read(u[6:]) // it never fails
@@ -128,7 +128,7 @@ func (e *Entry) problem() string {
 	case e.Type == "":
 		return "Type is empty"
 	case dedup.Key{Type: e.Type, ID: e.ID}.Validate() != nil:
-		return "Type and ID must be at most 255 bytes of UTF-8 without NUL, else no ledger can remember the event"
+		return "Type and ID must be at most 255 bytes of UTF-8 without NUL, else no store can remember the event"
 	}
 	for _, h := range e.Headers {
 		switch {

@@ -29,7 +29,7 @@ type app struct {
 	brokers []string
 	group   string
 	scope   string
-	ledgers []string // URLs
+	stores  []string // URLs
 	output  string
 	yes     bool
 
@@ -44,8 +44,8 @@ type app struct {
 	saslUser      string
 	allowInsecure bool
 
-	known       map[string]*ledger // ledgers by URL that need not be opened: those of tests
-	opened      []*ledger
+	known       map[string]*openedStore // stores by URL that need not be opened: those of tests
+	opened      []*openedStore
 	ctx         context.Context // of the command that runs
 	begun       bool            // flags and arguments were found good
 	auditFile   *os.File
@@ -58,9 +58,9 @@ type app struct {
 func (a *app) flags(f *pflag.FlagSet) {
 	f.StringSliceVar(&a.brokers, "brokers", nil, "Kafka brokers, host:port (env IDEM_BROKERS)")
 	f.StringVarP(&a.group, "group", "G", os.Getenv("IDEM_GROUP"), "consumer group (env IDEM_GROUP)")
-	f.StringVar(&a.scope, "scope", os.Getenv("IDEM_SCOPE"), "scope of the ledger, the group by default (env IDEM_SCOPE)")
-	ledger := &urlFlag{name: "ledger", env: "IDEM_LEDGER", split: splitLedgers, use: func(urls []string) { a.ledgers = urls }}
-	f.Var(a.addURLFlag(ledger), ledger.name, "postgres://, redis://, rediss:// or redis+cluster:// `URL` of a store, or @FILE; several if events are in either (env IDEM_LEDGER)")
+	f.StringVar(&a.scope, "scope", os.Getenv("IDEM_SCOPE"), "scope of the store, the group by default (env IDEM_SCOPE)")
+	ledger := &urlFlag{name: "store", env: "IDEM_STORE", split: splitStores, use: func(urls []string) { a.stores = urls }}
+	f.Var(a.addURLFlag(ledger), ledger.name, "postgres://, redis://, rediss:// or redis+cluster:// `URL` of a store, or @FILE; several if events are in either (env IDEM_STORE)")
 	f.StringVar(&a.schema, "schema", os.Getenv("IDEM_SCHEMA"), "schema of the tables in Postgres, found through the search path by default (env IDEM_SCHEMA)")
 	f.StringVar(&a.redisPrefix, "redis-prefix", os.Getenv("IDEM_REDIS_PREFIX"), "prefix of the keys in Redis, \"idem:\" by default (env IDEM_REDIS_PREFIX)")
 	f.StringVarP(&a.output, "output", "o", "table", "table or json")
@@ -78,7 +78,7 @@ func (a *app) flags(f *pflag.FlagSet) {
 			f.DefValue = "" // --help shows nothing of the environment (G-04)
 		}
 	})
-	a.brokers, a.ledgers = envList("IDEM_BROKERS"), splitLedgers(os.Getenv("IDEM_LEDGER"))
+	a.brokers, a.stores = envList("IDEM_BROKERS"), splitStores(os.Getenv("IDEM_STORE"))
 }
 
 func envList(name string) []string {
@@ -87,8 +87,8 @@ func envList(name string) []string {
 
 var urlBegins = regexp.MustCompile(`(?:^|,)\s*[a-z+]+://`)
 
-// splitLedgers splits at commas between URLs, not at those between the hosts of one.
-func splitLedgers(s string) (urls []string) {
+// splitStores splits at commas between URLs, not at those between the hosts of one.
+func splitStores(s string) (urls []string) {
 	begins := urlBegins.FindAllStringIndex(s, -1)
 	if s != "" && (len(begins) == 0 || begins[0][0] > 0) {
 		begins = slices.Insert(begins, 0, []int{0, 0}) // no URL: the one who opens it says so

@@ -26,8 +26,8 @@ import (
 	"github.com/idem-go/idem/internal/redact"
 )
 
-// ledger is an open ledger.
-type ledger struct {
+// store is an open store.
+type openedStore struct {
 	name  string // without credentials
 	store dedup.Store
 	pool  *pgxpool.Pool         // or nil
@@ -39,7 +39,7 @@ type ledger struct {
 	state   tables
 }
 
-// tables is what is known of the tables of a ledger in Postgres.
+// tables is what is known of the tables of a store in Postgres.
 type tables struct {
 	layout  string // "" if they are not there, or nobody knows
 	schema  string
@@ -54,14 +54,16 @@ var (
 	_ dedup.Operator = (*redisstore.Store)(nil)
 )
 
-// operator is what every ledger of this command can do.
-func (l *ledger) operator() dedup.Operator { return l.store.(dedup.Operator) }
+// operator is what every store of this command can do.
+func (l *openedStore) operator() dedup.Operator { return l.store.(dedup.Operator) }
 
-// shared is what the packages that the ops page uses too know of a ledger.
-func (l *ledger) shared() deadletters.Ledger { return deadletters.Ledger{Name: l.name, Store: l.store} }
+// shared is what the packages that the ops page uses too know of a store.
+func (l *openedStore) shared() deadletters.NamedStore {
+	return deadletters.NamedStore{Name: l.name, Store: l.store}
+}
 
-func shared(ledgers []*ledger) []deadletters.Ledger {
-	all := make([]deadletters.Ledger, len(ledgers))
+func shared(ledgers []*openedStore) []deadletters.NamedStore {
+	all := make([]deadletters.NamedStore, len(ledgers))
 	for i, l := range ledgers {
 		all[i] = l.shared()
 	}
@@ -76,14 +78,14 @@ const (
 // connectTimeout bounds one attempt to reach a server, unless the URL says otherwise.
 const connectTimeout = 10 * time.Second
 
-// openLedgers connects to all ledgers that were named.
-func (a *app) openLedgers(ctx context.Context) ([]*ledger, error) {
-	if len(a.ledgers) == 0 {
-		return nil, usage("which ledger? give --ledger, a postgres:// or redis:// URL")
+// openStores connects to all stores that were named.
+func (a *app) openStores(ctx context.Context) ([]*openedStore, error) {
+	if len(a.stores) == 0 {
+		return nil, usage("which store? give --store, a postgres:// or redis:// URL")
 	}
-	var all []*ledger
-	for _, url := range a.ledgers {
-		l, err := a.openLedger(ctx, url)
+	var all []*openedStore
+	for _, url := range a.stores {
+		l, err := a.openStore(ctx, url)
 		if err != nil {
 			return nil, err
 		}
@@ -93,8 +95,8 @@ func (a *app) openLedgers(ctx context.Context) ([]*ledger, error) {
 	return all, nil
 }
 
-// openLedger makes a client. That the server cannot be reached is for the first verb to say.
-func (a *app) openLedger(ctx context.Context, text string) (*ledger, error) {
+// openStore makes a client. That the server cannot be reached is for the first verb to say.
+func (a *app) openStore(ctx context.Context, text string) (*openedStore, error) {
 	if l := a.known[text]; l != nil {
 		return l, nil
 	}
@@ -102,13 +104,13 @@ func (a *app) openLedger(ctx context.Context, text string) (*ledger, error) {
 	scheme, _, ok := strings.Cut(text, "://")
 	switch {
 	case !ok || strings.ContainsAny(scheme, ":@/?#"): // what it is instead is not shown, it may hold a password (G-04)
-		return nil, usage("--ledger: a URL such as postgres://user:password@host:5432/database or redis://host:6379/0")
+		return nil, usage("--store: a URL such as postgres://user:password@host:5432/database or redis://host:6379/0")
 	case scheme == "postgres" || scheme == "postgresql":
 		return a.openPostgres(ctx, text)
 	case strings.HasPrefix(scheme, "redis"):
 		return a.openRedis(scheme, text)
 	}
-	return nil, usage("--ledger: a URL that begins with postgres:// or redis://, not with %q", scheme)
+	return nil, usage("--store: a URL that begins with postgres:// or redis://, not with %q", scheme)
 }
 
 // poolUse is what a pool is for.
@@ -145,13 +147,13 @@ func (a *app) postgresPoolFor(ctx context.Context, flag, text string, use poolUs
 // schemaName is what pgstore.InSchema takes (G-05).
 var schemaName = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,62}$`)
 
-func (a *app) openPostgres(ctx context.Context, text string) (*ledger, error) {
-	pool, err := a.postgresPool(ctx, "--ledger", text)
+func (a *app) openPostgres(ctx context.Context, text string) (*openedStore, error) {
+	pool, err := a.postgresPool(ctx, "--store", text)
 	if err != nil {
 		return nil, err
 	}
 	c := pool.Config().ConnConfig
-	l := &ledger{name: fmt.Sprintf("postgres %s:%d/%s", c.Host, c.Port, c.Database), pool: pool}
+	l := &openedStore{name: fmt.Sprintf("postgres %s:%d/%s", c.Host, c.Port, c.Database), pool: pool}
 	if a.schema != "" && !schemaName.MatchString(a.schema) {
 		return nil, usage("--schema: %q does not match %s", a.schema, schemaName)
 	}
@@ -165,13 +167,13 @@ func (a *app) openPostgres(ctx context.Context, text string) (*ledger, error) {
 }
 
 // use makes the store for a layout.
-func (l *ledger) use(layout string) {
+func (l *openedStore) use(layout string) {
 	l.layout = layout
 	l.pg = pgstore.New(l.pool, l.withLayout()...)
 	l.store = l.pg
 }
 
-func (l *ledger) withLayout() []pgstore.Option {
+func (l *openedStore) withLayout() []pgstore.Option {
 	if l.layout != layoutCompact {
 		return l.options
 	}
@@ -181,23 +183,23 @@ func (l *ledger) withLayout() []pgstore.Option {
 // findTables asks for the layout of the tables, so that nobody has to say it. If they are not there, or the server
 // cannot be reached, the first verb says so; should the answer be wrong, the store refuses to work.
 func findTables(ctx context.Context, pool *pgxpool.Pool, schema string) tables {
-	l, err := pgschema.FindLedger(ctx, pool, schema)
+	l, err := pgschema.FindTables(ctx, pool, schema)
 	return tables{layout: l.Layout, schema: l.Schema, version: l.Version, err: err}
 }
 
-func (a *app) openRedis(scheme, text string) (*ledger, error) {
+func (a *app) openRedis(scheme, text string) (*openedStore, error) {
 	kind, _ := strings.CutPrefix(scheme[len("redis"):], "s")
 	secure := strings.HasPrefix(scheme, "rediss")
 	client, name, err := redisClient(kind, secure, text[len(scheme)+len("://"):])
 	if err != nil || redact.SplitsPassword(text) { // its text may hold parts of the password: of a wrong place of a '#' or a '/', say (G-04)
-		return nil, usage("--ledger: this URL cannot be parsed (it is not shown, it may hold a password): " +
+		return nil, usage("--store: this URL cannot be parsed (it is not shown, it may hold a password): " +
 			"redis://user:password@host:6379/0, redis+cluster://user:password@host:6379,host:6380 or " +
 			"redis+sentinel://user:password@host:26379,host:26380/0?master_name=main (rediss for TLS), " +
 			"special characters in the password percent-encoded; options as go-redis has them")
 	}
 	a.closers = append(a.closers, func() { _ = client.Close() })
 	store := redisstore.New(client, redisstore.Prefix(cmp.Or(a.redisPrefix, "idem:")))
-	return &ledger{name: name, redis: client, store: store}, nil
+	return &openedStore{name: name, redis: client, store: store}, nil
 }
 
 // redisClient makes a client from a URL without its scheme. Several hosts, separated by commas, are a cluster unless it

@@ -51,7 +51,7 @@ func TestKafkaOverTLS_G07(t *testing.T) {
 	t.Cleanup(cluster.Close)
 	s, known := memory()
 	finish(t, s, claim(t, s, inScope("order", "1"), dedupOrigin(1)), "")
-	base := []string{"event", "get", "1", "--type", "order", "-G", "billing", "--ledger", inMemory, "--dead-letters", "--brokers", strings.Join(cluster.ListenAddrs(), ",")}
+	base := []string{"event", "get", "1", "--type", "order", "-G", "billing", "--store", inMemory, "--dead-letters", "--brokers", strings.Join(cluster.ListenAddrs(), ",")}
 	try := func(more ...string) ran { return commandWith(t, known, "", append(base, more...)...) }
 
 	t.Setenv("IDEM_SASL_PASSWORD", password)
@@ -99,7 +99,7 @@ func checkRedis(t *testing.T, client redis.UniversalClient, prefix, url string) 
 	finish(t, s, claim(t, s, inScope("order", "done"), dedupOrigin(1)), "")
 	finish(t, s, claim(t, s, inScope("order", "dead"), dedupOrigin(2)), "no such account")
 	on := func(args ...string) ran {
-		return command(t, append(append([]string{"event"}, args...), "--ledger", url, "--redis-prefix", prefix, "-G", "billing")...)
+		return command(t, append(append([]string{"event"}, args...), "--store", url, "--redis-prefix", prefix, "-G", "billing")...)
 	}
 	require.Contains(t, on("get", "done", "--type", "order").ok(t), "duplicates")
 	on("get", "done").failed(t, exitUsage, "--type")
@@ -124,7 +124,7 @@ func checkRedis(t *testing.T, client redis.UniversalClient, prefix, url string) 
 		write(t, brokers, topic, 0, time.Now(), record(`{"event_id": "old", "type": "order"}`))
 		commit(t, brokers, "g-"+topic, topic, 1)
 		var c imported
-		r := command(t, "import", "--ledger", url, "--redis-prefix", prefix, "-G", "g-"+topic, "--scope", "billing", "-y", "-o", "json",
+		r := command(t, "import", "--store", url, "--redis-prefix", prefix, "-G", "g-"+topic, "--scope", "billing", "-y", "-o", "json",
 			"--brokers", strings.Join(brokers, ","), "--from-topic", topic, "--to-committed")
 		r.ok(t)
 		r.json(t, &c)
@@ -143,11 +143,11 @@ func TestRedisRefuses_G04(t *testing.T) {
 		"redis://:canary-4711@" + addr:  "WRONGPASS",
 		"redis://u:canary-4711@" + addr: "WRONGPASS",
 		"redis://" + addr:               "NOAUTH",
-		"rediss://:canary-4711@" + addr + "?dial_timeout=300ms&read_timeout=300ms": "ledger unavailable",
+		"rediss://:canary-4711@" + addr + "?dial_timeout=300ms&read_timeout=300ms": "store unavailable",
 		"redis+cluster://:canary-4711@" + addr:                                     "WRONGPASS",
 		"redis://:another-secret@" + addr + "?db=1":                                "",
 	} {
-		r := command(t, "event", "get", "1", "--type", "order", "-G", "g", "--ledger", url)
+		r := command(t, "event", "get", "1", "--type", "order", "-G", "g", "--store", url)
 		require.NotContains(t, r.stdout+r.stderr, "canary-4711")
 		require.NotContains(t, r.stdout+r.stderr, "another-secret")
 		if words == "" {

@@ -21,7 +21,7 @@ func newDLQCmd(a *app) *cobra.Command {
 		Use:   "dlq",
 		Short: "Dead letters: list, look, plan, replay, discard, purge",
 		Long: "Dead letters of a consumer group. Kafka has no index: each command reads the dead-letter topic from its beginning to\n" +
-			"its present end and says how much that was. What became of an event is what the ledger says: dead letters stay in their\n" +
+			"its present end and says how much that was. What became of an event is what the store says: dead letters stay in their\n" +
 			"topic when they are replayed, until they are purged.",
 		Args: cobra.NoArgs,
 	}
@@ -125,10 +125,10 @@ type deadLetters struct {
 // decisionFlags are what a person says to dead letters that are left alone otherwise.
 func decisionFlags(f *pflag.FlagSet, o *deadletters.Decisions) {
 	f.BoolVar(&o.Again, "again", false, fmt.Sprintf("also events that were replayed %d times before and came back", deadletters.MaxGenerations))
-	f.BoolVar(&o.Forgotten, "forgotten", false, "let events run that the ledger does not know, however old they are: it may have forgotten that they were handled")
+	f.BoolVar(&o.Forgotten, "forgotten", false, "let events run that the store does not know, however old they are: it may have forgotten that they were handled")
 }
 
-// openDLQ connects to Kafka, and to the ledgers if they are to be asked.
+// openDLQ connects to Kafka, and to the stores if they are to be asked.
 func (a *app) openDLQ(ctx context.Context, o *dlqFlags, ask bool) (*deadLetters, error) {
 	topic, err := o.name(a)
 	if err != nil {
@@ -139,11 +139,11 @@ func (a *app) openDLQ(ctx context.Context, o *dlqFlags, ask bool) (*deadLetters,
 		if _, err := a.theGroup(); err != nil {
 			return nil, err
 		}
-		ledgers, err := a.openLedgers(ctx)
+		ledgers, err := a.openStores(ctx)
 		if err != nil {
 			return nil, err
 		}
-		cfg.Ledgers = shared(ledgers)
+		cfg.Stores = shared(ledgers)
 	}
 	if cfg.Client, err = a.kafka(); err != nil {
 		return nil, err
@@ -279,7 +279,7 @@ func newDLQPlan(a *app) *cobra.Command {
 	var decided deadletters.Decisions
 	cmd := &cobra.Command{
 		Use: "plan", Short: "Say what a replay would do", Args: cobra.NoArgs,
-		Long: "Asks the ledger about the event of each dead letter and says what a replay would do. Nothing is changed. Reads the topic\n" +
+		Long: "Asks the store about the event of each dead letter and says what a replay would do. Nothing is changed. Reads the topic\n" +
 			"twice: dead letters of one event that differ are not replayed until one is chosen with --at.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			f, err := chosen.filter()

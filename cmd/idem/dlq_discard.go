@@ -17,7 +17,7 @@ func newDLQDiscard(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "discard", Short: "Give dead letters up for good", Args: cobra.NoArgs,
 		Long: "Gives the chosen dead letters up for good: no replay takes them, and purge may delete them. It is the way out for records that\n" +
-			"no handler will ever take, such as what is no JSON. If the ledger knows the event as dead, no delivery of it runs any more; if it\n" +
+			"no handler will ever take, such as what is no JSON. If the store knows the event as dead, no delivery of it runs any more; if it\n" +
 			"knows no event, a good copy with the same ID may still come. What was handled, what is still to be handled, and what blocks its\n" +
 			"queue (see idem event skip) is left alone.",
 		Example: "  idem dlq discard --topic orders --class not-json --reason 'test records of a load generator'\n" +
@@ -28,7 +28,7 @@ func newDLQDiscard(a *app) *cobra.Command {
 			case err != nil:
 				return err
 			case reason == "":
-				return usage("why? give --reason: it is kept in the ledger and in the audit line")
+				return usage("why? give --reason: it is kept in the store and in the audit line")
 			case !chosen.any():
 				return usage("which dead letters? give --at, --class, --type, --id, --since or --until")
 			}
@@ -41,7 +41,7 @@ func newDLQDiscard(a *app) *cobra.Command {
 	}
 	o.add(cmd.Flags())
 	chosen.add(cmd.Flags())
-	cmd.Flags().StringVar(&reason, "reason", "", "why, for the ledger and the audit line; required")
+	cmd.Flags().StringVar(&reason, "reason", "", "why, for the store and the audit line; required")
 	return cmd
 }
 

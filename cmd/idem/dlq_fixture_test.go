@@ -26,7 +26,7 @@ import (
 	"github.com/idem-go/idem/internal/kafkalog"
 )
 
-// letterWorld is a group whose events fail, with its topics and its ledger.
+// letterWorld is a group whose events fail, with its topics and its store.
 type deadLetterWorld struct {
 	t        *testing.T
 	brokers  []string
@@ -38,7 +38,7 @@ type deadLetterWorld struct {
 	offset   int64
 }
 
-// newDeadLetterWorld has a Kafka inside this process, whose topics have two partitions, and a ledger in memory.
+// newDeadLetterWorld has a Kafka inside this process, whose topics have two partitions, and a store in memory.
 func newDeadLetterWorld(t *testing.T) *deadLetterWorld {
 	t.Helper()
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(2, "orders", "orders.g.dlq", "orders.g.retry"))
@@ -149,7 +149,7 @@ type session struct {
 	out, err *bytes.Buffer
 }
 
-// open is openDLQ with this ledger.
+// open is openDLQ with this store.
 func (w *deadLetterWorld) open() *session {
 	w.t.Helper()
 	s := &session{out: new(bytes.Buffer), err: new(bytes.Buffer)}
@@ -157,7 +157,7 @@ func (w *deadLetterWorld) open() *session {
 	w.t.Cleanup(a.close)
 	d, err := a.openDLQ(w.t.Context(), &dlqFlags{topic: w.topic}, false)
 	require.NoError(w.t, err)
-	d.Ledgers = []deadletters.Ledger{{Name: "test", Store: w.store}}
+	d.Stores = []deadletters.NamedStore{{Name: "test", Store: w.store}}
 	s.deadLetters = d
 	return s
 }

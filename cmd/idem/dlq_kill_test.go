@@ -61,13 +61,13 @@ func TestReplayKilled(t *testing.T) {
 			require.NoError(t, err)
 			t.Cleanup(pool.Close)
 			require.NoError(t, pgstore.Migrate(t.Context(), pool))
-			return pgstore.New(pool), withoutPasswords(t, []string{"--ledger", url})
+			return pgstore.New(pool), withoutPasswords(t, []string{"--store", url})
 		}},
 		{"redis", func(t *testing.T) (dedup.Store, []string) {
 			client, prefix := testenv.Redis(t)
 			o := client.Options()
 			return redisstore.New(client, redisstore.Prefix(prefix)),
-				[]string{"--ledger", fmt.Sprintf("redis://%s/%d", o.Addr, o.DB), "--redis-prefix", prefix}
+				[]string{"--store", fmt.Sprintf("redis://%s/%d", o.Addr, o.DB), "--redis-prefix", prefix}
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

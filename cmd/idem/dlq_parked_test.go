@@ -22,7 +22,7 @@ import (
 )
 
 // A dead event of an ordered Kafka key goes on in its place when it is replayed, and what waited behind it follows: the
-// command, the ledger and the engine together (rule 4).
+// command, the store and the engine together (rule 4).
 func TestReplayOfADeadHead(t *testing.T) {
 	t.Run("memory", func(t *testing.T) { replayOfADeadHead(t, memstore.New(memstore.Volatile())) })
 	t.Run("postgres", func(t *testing.T) {
@@ -107,8 +107,8 @@ func TestWaysOutOfABlockedQueueWithoutRecord(t *testing.T) {
 			require.Equal(t, map[deadletters.Verdict]int{deadletters.SeenParked: 1}, got.Verdicts)
 		},
 		"release": func(t *testing.T, w *deadLetterWorld) {
-			commandWith(t, map[string]*ledger{inMemory: {name: "memory", store: w.store}}, "", "event", "release", "old", "-G", "g",
-				"--ledger", inMemory, "--type", "paid", "--topic", "orders", "--yes").ok(t)
+			commandWith(t, map[string]*openedStore{inMemory: {name: "memory", store: w.store}}, "", "event", "release", "old", "-G", "g",
+				"--store", inMemory, "--type", "paid", "--topic", "orders", "--yes").ok(t)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -65,7 +65,7 @@ func TestReplayRunsDeadEventsOnce(t *testing.T) {
 	require.Len(t, w.copies(), 40)
 }
 
-// What plan says of each state of the ledger (rule 34).
+// What plan says of each state of the store (rule 34).
 func TestPlanVerdicts(t *testing.T) {
 	w := newDeadLetterWorld(t)
 	ctx := t.Context()
@@ -204,7 +204,7 @@ func TestReplayStopsAtTheThirdGeneration(t *testing.T) {
 	require.Equal(t, []string{"1", "2", "3", "4", "4"}, w.copiesByID()["e"])
 }
 
-// What a ledger has forgotten since runs only if somebody says so: else the gate would give it back (rule 8).
+// What a store has forgotten since runs only if somebody says so: else the gate would give it back (rule 8).
 func TestReplayOfForgottenEvents(t *testing.T) {
 	w := newDeadLetterWorld(t)
 	w.fail(w.event("e", ""))
@@ -271,7 +271,7 @@ func (p *failingProducer) Produce(ctx context.Context, m ...*idem.Message) error
 	return errors.New("connection lost")
 }
 
-// Whatever is lost between the ledger and the acknowledgement, the next replay goes on at the same positions (T-02).
+// Whatever is lost between the store and the acknowledgement, the next replay goes on at the same positions (T-02).
 func TestReplayIsRepeatable(t *testing.T) {
 	for _, sent := range []bool{false, true} {
 		w := newDeadLetterWorld(t)
@@ -354,7 +354,7 @@ func TestReplayAsks(t *testing.T) {
 	require.Empty(t, w.copies())
 }
 
-// parkingStore is a ledger in which one event is parked.
+// parkingStore keeps events in which one event is parked.
 type parkingStore struct {
 	*memstore.Store
 	parked    dedup.Parked
@@ -534,7 +534,7 @@ func TestDiscardCommand(t *testing.T) {
 	known[inMemory].store = w.store
 	do := func(args ...string) ran {
 		return commandWith(t, known, "", append([]string{"dlq"}, append(args, "--brokers", strings.Join(w.brokers, ","), "-G", w.group,
-			"--topic", w.topic, "--ledger", inMemory, "-y", "-o", "json")...)...)
+			"--topic", w.topic, "--store", inMemory, "-y", "-o", "json")...)...)
 	}
 	do("discard", "--reason", "x").failed(t, exitUsage, "which dead letters")
 	do("discard", "--id", "e").failed(t, exitUsage, "--reason")

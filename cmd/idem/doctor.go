@@ -24,7 +24,7 @@ type doctorOptions struct {
 func (o *doctorOptions) flags(f *pflag.FlagSet) {
 	d := doctor.Defaults()
 	f.BoolVar(&o.offline, "offline", false, "check the settings against each other only, without network")
-	f.StringSliceVar(&o.Topics, "topics", nil, "topics consumed; by default those the ledger has on record, else those with committed offsets")
+	f.StringSliceVar(&o.Topics, "topics", nil, "topics consumed; by default those the store has on record, else those with committed offsets")
 	f.StringVar(&o.dlqTopic, "dlq-topic", "{topic}.{group}.dlq", "name of the dead-letter topic of a topic")
 	f.DurationSliceVar(&o.RetryDelays, "retry-delays", nil, "delays of the group's retry topics, such as 5s,1m")
 	f.BoolVar(&o.Cooperative, "cooperative", false, "the workers set Config.Cooperative")
@@ -67,8 +67,8 @@ func newDoctorCmd(a *app) *cobra.Command {
 	var o doctorOptions
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Look for settings of workers, Kafka and ledgers that lose or double events",
-		Long: `Look for settings of workers, Kafka and ledgers that lose or double events, and say how to mend them.
+		Short: "Look for settings of workers, Kafka and stores that lose or double events",
+		Long: `Look for settings of workers, Kafka and stores that lose or double events, and say how to mend them.
 
 What only the program of the workers knows is said by flags; their defaults are the library's. Nothing is changed:
 the test of unique keys writes in a transaction that is rolled back.
@@ -92,8 +92,8 @@ func (a *app) examine(ctx context.Context, o *doctorOptions) (doctor.Findings, e
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	if !o.offline && len(a.brokers) == 0 && len(a.ledgers) == 0 {
-		return nil, usage("nothing to look at: give --brokers and --group, --ledger, or --offline")
+	if !o.offline && len(a.brokers) == 0 && len(a.stores) == 0 {
+		return nil, usage("nothing to look at: give --brokers and --group, --store, or --offline")
 	}
 	in := doctor.Input{
 		Options: o.Options, Group: a.group, Scope: a.scope, Brokers: a.brokers, Schema: a.schema, Offline: o.offline, Redact: a.redact,
@@ -110,9 +110,9 @@ func (a *app) examine(ctx context.Context, o *doctorOptions) (doctor.Findings, e
 		}
 		in.Kafka = a.kafka
 	}
-	for _, url := range a.ledgers {
-		in.Ledgers = append(in.Ledgers, doctor.Ledger{URL: url, OpenRedis: func(ctx context.Context) (redis.UniversalClient, string, error) {
-			l, err := a.openLedger(ctx, url)
+	for _, url := range a.stores {
+		in.Stores = append(in.Stores, doctor.Store{URL: url, OpenRedis: func(ctx context.Context) (redis.UniversalClient, string, error) {
+			l, err := a.openStore(ctx, url)
 			if err != nil {
 				return nil, "", err
 			}

@@ -167,7 +167,7 @@ func TestDoctor_KafkaPlanted(t *testing.T) {
 		{plant{name: "no dead letter can be written", id: "kafka.dlq.min_isr", want: doctor.Bad, says: "min.insync.replicas=1"},
 			func(k *kafkaPlace) { k.set(k.deadLetter, "min.insync.replicas", "2") }},
 		{plant{name: "unclean", id: "kafka.topic.unclean", want: doctor.Warn, says: "K-32"}, func(k *kafkaPlace) { k.set(k.topic, "unclean.leader.election.enable", "true") }},
-		{plant{name: "records outlive the ledger's memory", id: "kafka.topic.retention", want: doctor.Warn, says: "K-20", also: []string{"kafka.dlq.retention"}},
+		{plant{name: "records outlive the store's memory", id: "kafka.topic.retention", want: doctor.Warn, says: "K-20", also: []string{"kafka.dlq.retention"}},
 			func(k *kafkaPlace) { k.set(k.topic, "retention.ms", "2592000000") }},
 		{plant{name: "records for ever", id: "kafka.topic.retention", want: doctor.Warn, says: "compacted"}, func(k *kafkaPlace) { k.set(k.topic, "cleanup.policy", "compact") }},
 		{plant{name: "short memory", id: "kafka.topic.retention", want: doctor.Warn, says: "7 days", args: []string{"--retention", "24h"}}, nil},

@@ -125,6 +125,6 @@ func TestDoctor_Pooler_P17(t *testing.T) {
 	server := u.Host
 	for says, strict := range map[string]bool{"a pooler is in between": false, "refuses the parameters": true} {
 		u.Host = pooler(t, server, strict)
-		plant{id: "postgres.pooler", want: doctor.Warn, says: says, args: []string{"--ledger", u.String()}}.found(t, p.base(), nil)
+		plant{id: "postgres.pooler", want: doctor.Warn, says: says, args: []string{"--store", u.String()}}.found(t, p.base(), nil)
 	}
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/idem-go/idem/internal/testenv"
 )
 
-// pgPlace is a database and a role of the test's own on the real Postgres, with the tables of a ledger. Nothing that is
+// pgPlace is a database and a role of the test's own on the real Postgres, with the tables of a store. Nothing that is
 // planted in it is seen by others.
 type pgPlace struct {
 	*testing.T
@@ -46,7 +46,7 @@ func newPgPlace(t *testing.T) *pgPlace {
 	return p
 }
 
-// newPgSchema is a ledger on the real Postgres for tests that change no settings. A database costs seconds: to drop one
+// newPgSchema is a store on the real Postgres for tests that change no settings. A database costs seconds: to drop one
 // is a checkpoint.
 func newPgSchema(t *testing.T) *pgPlace {
 	t.Helper()
@@ -87,7 +87,7 @@ func (p *pgPlace) exec(url string, statements ...string) {
 }
 
 func (p *pgPlace) base(more ...string) []string {
-	return append([]string{"--ledger", p.url, "-G", "billing"}, more...)
+	return append([]string{"--store", p.url, "-G", "billing"}, more...)
 }
 
 // with adds a parameter to the URL.
@@ -106,14 +106,14 @@ func TestDoctor_PostgresPlanted(t *testing.T) {
 		plant
 		do func(p *pgPlace)
 	}{
-		{plant{name: "no tables", id: "postgres.ledger", want: doctor.Bad, says: "idem migrate"}, func(p *pgPlace) { p.exec(p.url, "DROP OWNED BY "+p.role) }},
-		{plant{name: "no unique key", id: "postgres.ledger", want: doctor.Bad, says: "unique key"},
+		{plant{name: "no tables", id: "postgres.store", want: doctor.Bad, says: "idem migrate"}, func(p *pgPlace) { p.exec(p.url, "DROP OWNED BY "+p.role) }},
+		{plant{name: "no unique key", id: "postgres.store", want: doctor.Bad, says: "unique key"},
 			func(p *pgPlace) { p.exec(p.url, "ALTER TABLE processed_events DROP CONSTRAINT processed_events_pkey") }},
-		{plant{name: "folded IDs", id: "postgres.ledger", want: doctor.Bad, says: `collation must be "C"`},
+		{plant{name: "folded IDs", id: "postgres.store", want: doctor.Bad, says: `collation must be "C"`},
 			func(p *pgPlace) {
 				p.exec(p.url, `ALTER TABLE idempotency_keys ALTER event_id TYPE text COLLATE "default"`)
 			}},
-		{plant{name: "read only", id: "postgres.read_only", want: doctor.Bad, says: "ALTER DATABASE", also: []string{"postgres.ledger"}},
+		{plant{name: "read only", id: "postgres.read_only", want: doctor.Bad, says: "ALTER DATABASE", also: []string{"postgres.store"}},
 			func(p *pgPlace) { p.exec(p.admin, "ALTER DATABASE "+p.name+" SET default_transaction_read_only = on") }},
 		{plant{name: "commits do not wait, role", id: "postgres.commit", want: doctor.Bad, says: "ALTER ROLE"}, inRole("synchronous_commit = off")},
 		{plant{name: "commits do not wait, database", id: "postgres.commit", want: doctor.Bad, says: "ALTER DATABASE"},
@@ -140,24 +140,24 @@ func TestDoctor_PostgresPlanted(t *testing.T) {
 		{plant{name: "connections of the role", id: "postgres.connections", want: doctor.Bad, says: "the role may have 3"},
 			func(p *pgPlace) { p.exec(p.admin, "ALTER ROLE "+p.role+" CONNECTION LIMIT 3") }},
 		{plant{name: "connections of the server", id: "postgres.connections", want: doctor.Bad, says: "P-14", args: []string{"--pool-size", "20", "--instances", "50"}}, nil},
-		{plant{name: "renamed", id: "ledger.scope", want: doctor.Warn, says: "invoices under billing-v1", args: []string{"--topics", "invoices"}}, func(p *pgPlace) {
+		{plant{name: "renamed", id: "store.scope", want: doctor.Warn, says: "invoices under billing-v1", args: []string{"--topics", "invoices"}}, func(p *pgPlace) {
 			p.store(func(s *pgstore.Store) error {
 				return s.Register(p.Context(), dedup.Registration{Scope: "billing-v1", Group: "billing-v1", Topics: []string{"invoices"}})
 			})
 		}},
-		{plant{name: "time not known", id: "ledger.progress", want: doctor.Warn, says: "orders/3", fresh: true}, func(p *pgPlace) {
+		{plant{name: "time not known", id: "store.progress", want: doctor.Warn, says: "orders/3", fresh: true}, func(p *pgPlace) {
 			p.store(func(s *pgstore.Store) error {
 				return s.RecordProgress(p.Context(), "billing", []dedup.Progress{{Topic: "orders", Partition: 3, Next: 7}})
 			})
 		}},
-		{plant{name: "rows without progress", id: "ledger.progress", want: doctor.Warn, says: "has rows", fresh: true}, func(p *pgPlace) {
+		{plant{name: "rows without progress", id: "store.progress", want: doctor.Warn, says: "has rows", fresh: true}, func(p *pgPlace) {
 			p.store(func(s *pgstore.Store) error {
 				finish(p, s, claim(p, s, inScope("order", "1"), dedupOrigin(1)), "")
 				return nil
 			})
 			p.exec(p.url, "UPDATE idempotency_keys SET created_at = created_at - interval '1 h'")
 		}},
-		{plant{name: "not consumed", id: "ledger.progress", want: doctor.Warn, says: "48h0m0s ago", fresh: true}, func(p *pgPlace) {
+		{plant{name: "not consumed", id: "store.progress", want: doctor.Warn, says: "48h0m0s ago", fresh: true}, func(p *pgPlace) {
 			p.exec(p.url, `INSERT INTO idem_progress (scope, topic, partition, next_offset, consumed_until, updated_at)
 				VALUES ('billing', 'orders', 0, 1, now() - interval '2 days', now() - interval '2 days')`)
 		}},
@@ -203,7 +203,7 @@ func TestDoctor_PostgresClean(t *testing.T) {
 	p.exec(p.url, "CREATE SCHEMA small")
 	small := p.with("search_path", "small")
 	p.migrate(small, pgstore.Compact())
-	clean("--ledger", small, "-G", "billing")
+	clean("--store", small, "-G", "billing")
 	clean(p.base("--schema", "small")...)
 	p.exec(p.url, "ALTER TABLE small.processed_events_compact SET UNLOGGED")
 	require.Equal(t, doctor.Bad, examined(t, p.base("--schema", "small")...).worst("postgres.unlogged").Verdict)
@@ -217,11 +217,11 @@ func TestDoctor_PostgresClean(t *testing.T) {
 	p.exec(p.admin, "CREATE ROLE "+other+" LOGIN PASSWORD 'doctor'")
 	t.Cleanup(func() { p.exec(p.admin, "DROP ROLE "+other) })
 	guest := strings.Replace(p.url, p.role, other, 1)
-	r := examined(t, "--ledger", guest, "-G", "billing")
+	r := examined(t, "--store", guest, "-G", "billing")
 	require.Empty(t, r.bads())
-	require.Equal(t, doctor.Unknown, r.worst("postgres.ledger").Verdict)
-	require.Contains(t, r.worst("postgres.ledger").Remedy, "GRANT SELECT, INSERT, UPDATE ON processed_events")
-	require.Contains(t, r.worst("postgres.ledger").Remedy, other)
+	require.Equal(t, doctor.Unknown, r.worst("postgres.store").Verdict)
+	require.Contains(t, r.worst("postgres.store").Remedy, "GRANT SELECT, INSERT, UPDATE ON processed_events")
+	require.Contains(t, r.worst("postgres.store").Remedy, other)
 	require.Equal(t, doctor.OK, r.worst("postgres.fsync").Verdict, "what needs no right is looked at")
 }
 
@@ -232,26 +232,26 @@ func TestDoctor_Scope(t *testing.T) {
 	p.store(func(s *pgstore.Store) error {
 		return s.Register(p.Context(), dedup.Registration{Scope: k.group, Group: k.group, Topics: []string{k.topic}})
 	})
-	where := []string{"--ledger", p.url, "--brokers", strings.Join(k.brokers, ",")}
+	where := []string{"--store", p.url, "--brokers", strings.Join(k.brokers, ",")}
 	r := examined(t, append(where, "-G", k.group)...)
 	require.Equal(t, k.topic, r.worst("kafka.topic.missing").On)
-	require.Equal(t, doctor.OK, r.worst("ledger.scope").Verdict)
+	require.Equal(t, doctor.OK, r.worst("store.scope").Verdict)
 	k.create(k.topic+"."+k.group+"-v2.dlq", 2, "retention.ms", "-1")
 	renamed := slices.Concat(where, []string{"-G", k.group + "-v2", "--topics", k.topic})
 	r = examined(t, renamed...)
-	require.Equal(t, doctor.Bad, r.worst("ledger.scope").Verdict)
-	require.Contains(t, r.worst("ledger.scope").Detail, "rule 14")
-	require.Equal(t, doctor.OK, examined(t, append(renamed, "--scope", k.group)...).worst("ledger.scope").Verdict, "inherited")
+	require.Equal(t, doctor.Bad, r.worst("store.scope").Verdict)
+	require.Contains(t, r.worst("store.scope").Detail, "rule 14")
+	require.Equal(t, doctor.OK, examined(t, append(renamed, "--scope", k.group)...).worst("store.scope").Verdict, "inherited")
 	k.group += "-v2"
 	k.commit(0)
-	require.Equal(t, doctor.Warn, examined(t, renamed...).worst("ledger.scope").Verdict, "it has begun")
+	require.Equal(t, doctor.Warn, examined(t, renamed...).worst("store.scope").Verdict, "it has begun")
 }
 
 // Settings in the URL win over those of pgstore.Configure, and a dead worker's event is then held for hours (rule 10).
 func TestDoctor_PostgresSession(t *testing.T) {
 	p := newPgSchema(t)
 	plant{id: "postgres.session", want: doctor.Warn, says: "tcp_keepalives_idle is 7200 s",
-		args: []string{"--ledger", p.with("tcp_keepalives_idle", "7200")}}.found(t, p.base(), nil)
+		args: []string{"--store", p.with("tcp_keepalives_idle", "7200")}}.found(t, p.base(), nil)
 	plant{id: "postgres.session", want: doctor.Warn, says: "client_connection_check_interval is 0",
-		args: []string{"--ledger", p.with("client_connection_check_interval", "0")}}.found(t, p.base(), nil)
+		args: []string{"--store", p.with("client_connection_check_interval", "0")}}.found(t, p.base(), nil)
 }

@@ -32,7 +32,7 @@ func newRedisPlace(t *testing.T) *redisPlace {
 }
 
 func (p *redisPlace) base() []string {
-	return []string{"--ledger", "redis://" + p.addr, "-G", "billing"}
+	return []string{"--store", "redis://" + p.addr, "-G", "billing"}
 }
 
 func (p *redisPlace) set(name, value string) {
@@ -132,7 +132,7 @@ func TestDoctor_RedisClean(t *testing.T) {
 func TestDoctor_RedisCluster(t *testing.T) {
 	testenv.RedisOptions(t)
 	addrs := testenv.RedisClusterServers(t, 2)
-	base := []string{"--ledger", "redis+cluster://" + strings.Join(addrs, ","), "-G", "billing"}
+	base := []string{"--store", "redis+cluster://" + strings.Join(addrs, ","), "-G", "billing"}
 	second := redis.NewClient(&redis.Options{Addr: addrs[1]})
 	defer second.Close()
 	plant{id: "redis.eviction", want: doctor.Bad, says: "R-10"}.found(t, base, func() {
@@ -141,11 +141,11 @@ func TestDoctor_RedisCluster(t *testing.T) {
 	r := examined(t, base...)
 	require.Equal(t, "redis "+addrs[1], r.worst("redis.eviction").On)
 	require.NoError(t, second.ConfigSet(t.Context(), "maxmemory-policy", "noeviction").Err())
-	r = examined(t, "--ledger", "redis://"+addrs[0], "-G", "billing")
+	r = examined(t, "--store", "redis://"+addrs[0], "-G", "billing")
 	require.Equal(t, doctor.Warn, r.worst("redis.connect").Verdict)
 	require.Contains(t, r.worst("redis.connect").Remedy, "redis+cluster://")
 	require.Equal(t, doctor.OK, r.worst("redis.cluster").Verdict)
-	plant{id: "redis.cluster", want: doctor.Bad, says: "slots", also: []string{"redis.connect", "redis.ledger"}}.found(t, base, func() {
+	plant{id: "redis.cluster", want: doctor.Bad, says: "slots", also: []string{"redis.connect", "redis.store"}}.found(t, base, func() {
 		for _, addr := range addrs {
 			c := redis.NewClient(&redis.Options{Addr: addr})
 			require.NoError(t, c.ClusterDelSlots(t.Context(), 16383).Err())

@@ -105,7 +105,7 @@ func TestDoctor_ServerPlanted(t *testing.T) {
 	testenv.Postgres(t) // only where services are wanted at all
 	s := newPgServer(t)
 	url := "postgres://idem@127.0.0.1:" + s.port + "/postgres?sslmode=disable"
-	base := []string{"--ledger", url, "-G", "billing"}
+	base := []string{"--store", url, "-G", "billing"}
 	stop := s.start()
 	(&pgPlace{T: t}).migrate(url)
 	again := func(settings ...string) func() {
@@ -131,7 +131,7 @@ func TestDoctor_ServerPlanted(t *testing.T) {
 		})
 	}
 	t.Run("standby", func(t *testing.T) {
-		plant{id: "postgres.standby", want: doctor.Bad, says: "P-26", also: []string{"postgres.ledger"}}.found(t, base, func() {
+		plant{id: "postgres.standby", want: doctor.Bad, says: "P-26", also: []string{"postgres.store"}}.found(t, base, func() {
 			stop()
 			require.NoError(t, os.WriteFile(filepath.Join(s.data, "standby.signal"), nil, 0o600))
 			stop = s.start()

@@ -107,7 +107,7 @@ func (p plant) found(t *testing.T, base []string, do func()) {
 
 // What the flags say must fit (rule 8, K-07, R-04, P-14, rule 31, G-07, T-08). No network is needed, so none is used.
 func TestDoctor_Offline(t *testing.T) {
-	base := []string{"--offline", "-G", "billing", "--ledger", "postgres://u:p@127.0.0.1:1/x?pool_max_conns=8", "--topics", "orders"}
+	base := []string{"--offline", "-G", "billing", "--store", "postgres://u:p@127.0.0.1:1/x?pool_max_conns=8", "--topics", "orders"}
 	for _, p := range []plant{
 		{name: "shorter than its retries", id: "settings.retention", want: doctor.Bad, says: "rule 8", args: []string{"--retention", "1m"}},
 		{name: "longer than a rebalance", id: "settings.deadline", want: doctor.Bad, says: "K-07", args: []string{"--timeout", "2m"}},
@@ -123,18 +123,18 @@ func TestDoctor_Offline(t *testing.T) {
 		{name: "one connection", id: "settings.pool", want: doctor.Bad, says: "rule 26", args: []string{"--pool-size", "1"}},
 		{name: "no name", id: "settings.dlq.name", want: doctor.Bad, says: "billing/eu", args: []string{"-G", "billing/eu"}},
 		{name: "dead letters consumed", id: "settings.dlq.name", want: doctor.Bad, says: "T-08", args: []string{"--topics", "orders,orders.billing.dlq"}},
-		{name: "in memory", id: "settings.ledger.volatile", want: doctor.Bad, says: "rule 31", args: []string{"--ledger", "memstore://"}},
-		{name: "no ledger we know", id: "settings.ledger.volatile", want: doctor.Bad, says: "not shown", args: []string{"--ledger", "mysql://x"}},
-		{name: "plain text", id: "settings.ledger.tls", want: doctor.Warn, says: "verify-full", args: []string{"--ledger", "postgres://u:p@db.example/x?sslmode=disable"}},
-		{name: "fall back", id: "settings.ledger.tls", want: doctor.Warn, says: "fall back", args: []string{"--ledger", "postgres://u:p@db.example/x?sslmode=prefer"}},
-		{name: "nobody's certificate", id: "settings.ledger.tls", want: doctor.Warn, says: "certificate", args: []string{"--ledger", "postgres://u:p@db.example/x?sslmode=require"}},
-		{name: "password in the clear", id: "settings.ledger.tls", want: doctor.Bad, says: "rediss", args: []string{"--ledger", "redis://u:p@127.0.0.1:1,cache.example:6379/0"}},
-		{name: "redis in the clear", id: "settings.ledger.tls", want: doctor.Warn, says: "rediss", args: []string{"--ledger", "redis://cache.example"}},
+		{name: "in memory", id: "settings.store.volatile", want: doctor.Bad, says: "rule 31", args: []string{"--store", "memstore://"}},
+		{name: "no store we know", id: "settings.store.volatile", want: doctor.Bad, says: "not shown", args: []string{"--store", "mysql://x"}},
+		{name: "plain text", id: "settings.store.tls", want: doctor.Warn, says: "verify-full", args: []string{"--store", "postgres://u:p@db.example/x?sslmode=disable"}},
+		{name: "fall back", id: "settings.store.tls", want: doctor.Warn, says: "fall back", args: []string{"--store", "postgres://u:p@db.example/x?sslmode=prefer"}},
+		{name: "nobody's certificate", id: "settings.store.tls", want: doctor.Warn, says: "certificate", args: []string{"--store", "postgres://u:p@db.example/x?sslmode=require"}},
+		{name: "password in the clear", id: "settings.store.tls", want: doctor.Bad, says: "rediss", args: []string{"--store", "redis://u:p@127.0.0.1:1,cache.example:6379/0"}},
+		{name: "redis in the clear", id: "settings.store.tls", want: doctor.Warn, says: "rediss", args: []string{"--store", "redis://cache.example"}},
 	} {
 		t.Run(p.name, func(t *testing.T) { p.found(t, base, nil) })
 	}
 	for _, url := range []string{"postgres://u:p@db.example/x?sslmode=verify-full", "rediss://u:p@cache.example:6379/0", "redis://u:p@[::1]:6379"} {
-		require.Equal(t, doctor.OK, examined(t, append(base, "--ledger", url)...).worst("settings.ledger.tls").Verdict, url)
+		require.Equal(t, doctor.OK, examined(t, append(base, "--store", url)...).worst("settings.store.tls").Verdict, url)
 	}
 	require.Equal(t, doctor.OK, examined(t, "--offline", "-G", "billing", "--retry-delays", "5s,1m", "--retention", "5m").worst("settings.retention").Verdict)
 	require.Equal(t, doctor.Bad, examined(t, "--offline", "-G", "billing", "--retry-delays", "5s,10m", "--retention", "5m").worst("settings.retention").Verdict)
@@ -166,7 +166,7 @@ func TestDoctor_Usage(t *testing.T) {
 	} {
 		for _, form := range []string{"json", "table"} {
 			var out, errs bytes.Buffer
-			t.Setenv("IDEM_LEDGER", url)
+			t.Setenv("IDEM_STORE", url)
 			code := run(t.Context(), []string{"doctor", "-o", form, "-G", "g"}, strings.NewReader(""), &out, &errs)
 			require.Equal(t, exitFound, code, "%s: %s", url, errs.String())
 			require.NotContains(t, out.String()+errs.String(), "hunter2", url)

@@ -30,7 +30,7 @@ type eventFlags struct {
 
 func (f *eventFlags) add(cmd *cobra.Command) {
 	s := cmd.Flags()
-	s.StringVar(&f.typ, "type", "", "event type; without it all types are looked through where the ledger can")
+	s.StringVar(&f.typ, "type", "", "event type; without it all types are looked through where the store can")
 	s.StringVar(&f.tenant, "tenant", "", "tenant; none by default")
 	s.StringVar(&f.source, "source", "", "CloudEvents source: the ID is then source and id together, as the handlers join them")
 	s.StringVar(&f.topic, "topic", "", "topic of the event, to find it among parked ones; that of its origin by default")
@@ -61,8 +61,8 @@ func (f *eventFlags) id(arg string) (string, error) {
 	return id, nil
 }
 
-// find looks for the event in all ledgers. asked says where it was looked for.
-func (a *app) find(ctx context.Context, ledgers []*ledger, f *eventFlags, arg string) (all []*events.Event, asked events.Query, err error) {
+// find looks for the event in all stores. asked says where it was looked for.
+func (a *app) find(ctx context.Context, ledgers []*openedStore, f *eventFlags, arg string) (all []*events.Event, asked events.Query, err error) {
 	scope, err := a.theScope()
 	if err != nil {
 		return nil, asked, err
@@ -92,13 +92,13 @@ func theOne(all []*events.Event, asked dedup.Key, lookedParked bool) (*events.Ev
 	}
 	var where []string
 	for _, e := range all {
-		where = append(where, fmt.Sprintf("  --type %q --tenant %q in %s", e.Key.Type, e.Key.Tenant, e.Ledger.Name))
+		where = append(where, fmt.Sprintf("  --type %q --tenant %q in %s", e.Key.Type, e.Key.Tenant, e.Store.Name))
 	}
-	return nil, usage("there are %d events with ID %q, say which with --type, --tenant and one --ledger:\n%s",
+	return nil, usage("there are %d events with ID %q, say which with --type, --tenant and one --store:\n%s",
 		len(all), asked.ID, strings.Join(where, "\n"))
 }
 
-// notKnown says what that may mean. lookedParked: also among parked events, of which a ledger may have no record.
+// notKnown says what that may mean. lookedParked: also among parked events, of which a store may have no record.
 func notKnown(asked dedup.Key, lookedParked bool) string {
 	what := events.NotKnown(asked, "type, tenant or --source")
 	if !lookedParked {
@@ -112,10 +112,10 @@ func newEventGetCmd(a *app) *cobra.Command {
 	var letters bool
 	cmd := &cobra.Command{
 		Use:   "get <id>",
-		Short: "What the ledgers know of an event",
-		Long: "What the ledgers know of an event: its state, when, by which way, how often it failed, where it came from, and what\n" +
+		Short: "What the stores know of an event",
+		Long: "What the stores know of an event: its state, when, by which way, how often it failed, where it came from, and what\n" +
 			"becomes of it next. With --dead-letters its dead letters too; that reads the dead-letter topics from end to end.",
-		Example: "  idem event get order-4711 --group billing --ledger $LEDGER\n" +
+		Example: "  idem event get order-4711 --group billing --store $STORE\n" +
 			"  idem event get A234-1234-1234 --source /shop/orders --group billing --dead-letters --brokers localhost:9092",
 		Args: one("the event's ID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -136,7 +136,7 @@ func (a *app) eventGet(ctx context.Context, f *eventFlags, arg string, letters b
 			return err
 		}
 	}
-	ledgers, err := a.openLedgers(ctx)
+	ledgers, err := a.openStores(ctx)
 	if err != nil {
 		return err
 	}
@@ -172,7 +172,7 @@ func newEventReleaseCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "release <id>",
 		Short: "Forget an event, so that its next delivery runs",
-		Long: "Forget all that the ledger knows of an event, so that its next delivery runs as if it were the first one. Nothing is\n" +
+		Long: "Forget all that the store knows of an event, so that its next delivery runs as if it were the first one. Nothing is\n" +
 			"delivered by that. An event that a live worker holds is refused. If an effect happened already, it happens again.\n" +
 			"A dead event is better published again with idem dlq replay.",
 		Args: one("the event's ID"),
@@ -194,14 +194,14 @@ func (a *app) eventRelease(ctx context.Context, f *eventFlags, arg, reason strin
 		if err := a.confirm("%s\nIt will be forgotten: its next delivery runs.%s", describe(e), warnRelease(e)); err != nil {
 			return err
 		}
-		err := e.Ledger.Operator().Forget(ctx, e.Key)
+		err := e.Store.Operator().Forget(ctx, e.Key)
 		switch {
 		case errors.Is(err, dedup.ErrHeld):
 			return found("event %q is being handled now, nothing was done: wait until its lease ends (idem event get says when)", e.Key.ID)
 		case errors.Is(err, dedup.ErrNotFound) && e.Parked == nil:
 			return found("%s", notKnown(e.Key, true))
 		case err != nil && !errors.Is(err, dedup.ErrNotFound):
-			return fmt.Errorf("%s: %w", e.Ledger.Name, err)
+			return fmt.Errorf("%s: %w", e.Store.Name, err)
 		}
 		if e.Parked != nil && e.Parked.Event.Blocked {
 			if err := e.Unblock(ctx); err != nil {
@@ -224,7 +224,7 @@ func newEventSkipCmd(a *app) *cobra.Command {
 		Use:   "skip <id>",
 		Short: "Give an event up for good, so that others go on",
 		Long: "Give an event up for good: no delivery of it runs any more, whoever handles it now loses it, and if it is parked in a\n" +
-			"ledger in Postgres, those of its key that wait behind it go on. An event that was handled is refused. One that the ledger\n" +
+			"store in Postgres, those of its key that wait behind it go on. An event that was handled is refused. One that the store\n" +
 			"does not know is given up before it comes, if --type says of which type it is.",
 		Args: one("the event's ID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -235,7 +235,7 @@ func newEventSkipCmd(a *app) *cobra.Command {
 		},
 	}
 	f.add(cmd)
-	cmd.Flags().StringVar(&reason, "reason", "", "why, for the ledger and the audit line")
+	cmd.Flags().StringVar(&reason, "reason", "", "why, for the store and the audit line")
 	cmd.Flags().DurationVar(&retention, "retention", 30*24*time.Hour, "how long it is remembered that the event was given up")
 	return cmd
 }
@@ -243,7 +243,7 @@ func newEventSkipCmd(a *app) *cobra.Command {
 func (a *app) eventSkip(ctx context.Context, f *eventFlags, arg, reason string, retention time.Duration) error {
 	e, asked, err := a.target(ctx, f, arg)
 	if e == nil && asked.Type != "" && len(a.opened) == 1 && isNotKnown(err) {
-		e, err = &events.Event{Ledger: &shared(a.opened)[0], Key: asked}, nil // it is given up before it comes
+		e, err = &events.Event{Store: &shared(a.opened)[0], Key: asked}, nil // it is given up before it comes
 	}
 	next := "no delivery of it runs; those that come are skipped"
 	if e != nil && events.IsRequest(e.Key) {
@@ -256,12 +256,12 @@ func (a *app) eventSkip(ctx context.Context, f *eventFlags, arg, reason string, 
 		if err := a.confirm("%s\nIt will be given up for good: no delivery of it will run.%s", describe(e), warnSkip(e)); err != nil {
 			return err
 		}
-		err := e.Ledger.Operator().Discard(ctx, e.Key, retention, cmp.Or(reason, "by the operator's command"))
+		err := e.Store.Operator().Discard(ctx, e.Key, retention, cmp.Or(reason, "by the operator's command"))
 		if errors.Is(err, dedup.ErrSettled) && e.Parked == nil {
 			return found("event %q was handled already, there is nothing to skip", e.Key.ID)
 		}
 		if err != nil && !errors.Is(err, dedup.ErrSettled) {
-			return fmt.Errorf("%s: %w", e.Ledger.Name, err)
+			return fmt.Errorf("%s: %w", e.Store.Name, err)
 		}
 		if e.Parked != nil {
 			if err := e.Unpark(ctx); err != nil {
@@ -277,7 +277,7 @@ func (a *app) eventSkip(ctx context.Context, f *eventFlags, arg, reason string, 
 	return a.say(e, "skipped", next)
 }
 
-// isNotKnown tells the error of an event that no ledger knows.
+// isNotKnown tells the error of an event that no store knows.
 func isNotKnown(err error) bool {
 	var exit *exitError
 	return errors.As(err, &exit) && exit.code == exitFound
@@ -290,7 +290,7 @@ func (a *app) target(ctx context.Context, f *eventFlags, arg string) (e *events.
 		return nil, asked, err
 	}
 	asked = dedup.Key{Tenant: f.tenant, Scope: scope, Type: f.typ, ID: arg}
-	ledgers, err := a.openLedgers(ctx)
+	ledgers, err := a.openStores(ctx)
 	if err != nil {
 		return nil, asked, err
 	}
@@ -311,7 +311,7 @@ func auditOf(e *events.Event, asked dedup.Key, reason string) map[string]any {
 	if e == nil {
 		return fields
 	}
-	fields["type"], fields["tenant"], fields["ledger"] = e.Key.Type, e.Key.Tenant, e.Ledger.Name
+	fields["type"], fields["tenant"], fields["store"] = e.Key.Type, e.Key.Tenant, e.Store.Name
 	var states []string
 	for _, r := range e.Records {
 		states = append(states, r.State.String())
@@ -327,12 +327,12 @@ func auditOf(e *events.Event, asked dedup.Key, reason string) map[string]any {
 type verbResult struct {
 	Event  string `json:"event"`
 	Type   string `json:"type"`
-	Ledger string `json:"ledger"`
+	Store  string `json:"ledger"`
 	Result string `json:"result"`
 	Next   string `json:"next"`
 }
 
 func (a *app) say(e *events.Event, result, next string) error {
-	r := verbResult{Event: e.Key.ID, Type: e.Key.Type, Ledger: e.Ledger.Name, Result: result, Next: next}
-	return a.show(r, nil, [][]string{{result + ":", fmt.Sprintf("event %s of type %s in %s", r.Event, r.Type, r.Ledger)}, {"next:", next}})
+	r := verbResult{Event: e.Key.ID, Type: e.Key.Type, Store: e.Store.Name, Result: result, Next: next}
+	return a.show(r, nil, [][]string{{result + ":", fmt.Sprintf("event %s of type %s in %s", r.Event, r.Type, r.Store)}, {"next:", next}})
 }

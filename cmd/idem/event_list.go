@@ -37,10 +37,10 @@ func newEventListCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "Events by their state (Postgres only)",
-		Long: "Events of a ledger in Postgres by their state, the least recently changed first. pending is claimed, released or\n" +
+		Long: "Events of a store in Postgres by their state, the least recently changed first. pending is claimed, released or\n" +
 			"waiting; failed is dead; stuck is claimed by somebody whose lease is over. It reads the tables from end to end.\n" +
 			"Without --group and --scope it lists all scopes.",
-		Example: "  idem event list --status pending --older 5m --group billing --ledger $LEDGER",
+		Example: "  idem event list --status pending --older 5m --group billing --store $STORE",
 		Args:    none,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			f.Scope = cmp.Or(a.scope, a.group)
@@ -69,7 +69,7 @@ func none(cmd *cobra.Command, args []string) error {
 	}
 	hint := ""
 	if strings.Contains(args[0], "://") { // idem migrate up --outbox postgres://..., as other verbs have it
-		hint = "; a database is named by --ledger"
+		hint = "; a database is named by --store"
 	}
 	return usage("%s takes no arguments, it got %q%s", cmd.CommandPath(), args[0], hint)
 }
@@ -98,13 +98,13 @@ type listed struct {
 }
 
 func (a *app) eventList(ctx context.Context, f dedup.Filter, limit int) error {
-	ledgers, err := a.openLedgers(ctx)
+	ledgers, err := a.openStores(ctx)
 	if err != nil {
 		return err
 	}
 	for _, l := range ledgers {
 		if _, ok := l.store.(dedup.Lister); !ok {
-			return usage("%s cannot list events by what they say: that is what ledgers in Postgres can. Ask for one with idem event get, "+
+			return usage("%s cannot list events by what they say: that is what stores in Postgres can. Ask for one with idem event get, "+
 				"or look at idem dlq ls and idem lag", l.name)
 		}
 	}
@@ -112,7 +112,7 @@ func (a *app) eventList(ctx context.Context, f dedup.Filter, limit int) error {
 	for _, l := range ledgers {
 		at := l.shared()
 		err := l.store.(dedup.Lister).List(ctx, f, limit-len(all)+1, func(r dedup.Record) bool {
-			e := events.Event{Ledger: &at, Key: r.Key, Records: []dedup.Record{r}}
+			e := events.Event{Store: &at, Key: r.Key, Records: []dedup.Record{r}}
 			row := listed{View: e.View(r)}
 			if !r.Changed.IsZero() {
 				row.Age = short(max(time.Since(r.Changed), 0))

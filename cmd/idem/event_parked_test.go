@@ -20,13 +20,13 @@ func TestGetOfAParkedEventWithoutRecord(t *testing.T) {
 		events = append(events, dedup.Parked{Key: key, Queue: "kcustomer-7", Origin: dedupOrigin(int64(i)), Data: []byte("{}")})
 	}
 	require.NoError(t, s.Park(t.Context(), lot, events))
-	get := []string{"event", "get", "follower", "-G", "billing", "--ledger", inMemory, "--type", "order"}
+	get := []string{"event", "get", "follower", "-G", "billing", "--store", inMemory, "--type", "order"}
 	commandWith(t, known, "", get...).failed(t, exitFound, "--type and --topic")
 	out := commandWith(t, known, "", append(get, "--topic", "orders")...).ok(t)
 	require.Contains(t, out, `key "customer-7"`)
 	require.Contains(t, out, `behind "head"`)
 	require.NotContains(t, out, "with claims", "nobody knows that")
-	none := commandWith(t, known, "", "event", "get", "nobody", "-G", "billing", "--ledger", inMemory, "--type", "order", "--topic", "orders")
+	none := commandWith(t, known, "", "event", "get", "nobody", "-G", "billing", "--store", inMemory, "--type", "order", "--topic", "orders")
 	none.failed(t, exitFound, "not known")
 	require.NotContains(t, none.stderr, "--topic")
 }

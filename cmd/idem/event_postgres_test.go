@@ -14,12 +14,12 @@ import (
 	"github.com/idem-go/idem/internal/testenv"
 )
 
-// onPostgres calls fn with a ledger of each layout, which the command has to recognise by itself.
+// onPostgres calls fn with a store of each layout, which the command has to recognise by itself.
 func onPostgres(t *testing.T, fn func(t *testing.T, s *pgstore.Store, url string)) {
 	for layout, options := range map[string][]pgstore.Option{layoutReadable: nil, layoutCompact: {pgstore.Compact()}} {
 		t.Run(layout, func(t *testing.T) {
 			url := testenv.Postgres(t)
-			command(t, "migrate", "up", "--ledger", url, "--layout", layout).ok(t)
+			command(t, "migrate", "up", "--store", url, "--layout", layout).ok(t)
 			s, err := pgstore.Open(t.Context(), url, options...)
 			require.NoError(t, err)
 			t.Cleanup(s.Close)
@@ -47,7 +47,7 @@ func TestEventOnPostgres(t *testing.T) {
 	const uuid = "0190f3b4-5c2a-7abc-8def-0123456789ab"
 	onPostgres(t, func(t *testing.T, s *pgstore.Store, url string) {
 		on := func(args ...string) ran {
-			return command(t, append(append([]string{"event"}, args...), "--ledger", url, "-G", "billing")...)
+			return command(t, append(append([]string{"event"}, args...), "--store", url, "-G", "billing")...)
 		}
 		finish(t, s, claim(t, s, inScope("order", uuid), dedupOrigin(1)), "")
 		finish(t, s, claim(t, s, dedup.Key{Scope: "billing", Tenant: "acme", Type: "order", ID: "dead"}, dedupOrigin(2)), "no such account")
@@ -104,7 +104,7 @@ func TestImportToPostgres(t *testing.T) {
 	onPostgres(t, func(t *testing.T, s *pgstore.Store, url string) {
 		for _, way := range [][]string{nil, {"--tx"}} {
 			var c imported
-			args := append([]string{"import", "-G", "billing", "--ledger", url, "-y", "-o", "json", "--type", "payment",
+			args := append([]string{"import", "-G", "billing", "--store", url, "-y", "-o", "json", "--type", "payment",
 				"--from-table", "SELECT n AS event_id, now() AS time FROM generate_series(1, 2100) n"}, way...)
 			command(t, append(args, "--dry-run")...).json(t, &c)
 			require.Equal(t, int64(2100), c.Added)

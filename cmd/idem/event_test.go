@@ -15,7 +15,7 @@ import (
 )
 
 func onMemory(args ...string) []string {
-	return append([]string{"event"}, append(args, "--ledger", inMemory, "-G", "billing")...)
+	return append([]string{"event"}, append(args, "--store", inMemory, "-G", "billing")...)
 }
 
 // event get says of every state what it is and what becomes of the event.
@@ -100,7 +100,7 @@ func TestEventRelease(t *testing.T) {
 	require.Contains(t, r.ok(t), "idem rewind -G billing --topic orders --to 2026-01-02T03:04:05Z (it is partition 2, offset 7)")
 	line := r.audits(t)[0]
 	for field, want := range map[string]any{
-		"audit": "event release", "outcome": "done", "event": "1", "type": "order", "scope": "billing", "ledger": "memory",
+		"audit": "event release", "outcome": "done", "event": "1", "type": "order", "scope": "billing", "store": "memory",
 		"before": "done", "reason": "ticket 12",
 	} {
 		require.Equal(t, want, line[field], field)
@@ -117,7 +117,7 @@ func TestEventRelease(t *testing.T) {
 	require.Equal(t, "2", r.audits(t)[0]["event"])
 }
 
-// skip gives up, also what the ledger does not know yet, and never what was handled.
+// skip gives up, also what the store does not know yet, and never what was handled.
 func TestEventSkip(t *testing.T) {
 	s, known := memory()
 	finish(t, s, claim(t, s, inScope("order", "done"), dedupOrigin(1)), "")
@@ -142,19 +142,19 @@ func TestEventSkip(t *testing.T) {
 }
 
 // A service that is away is exit code 3, and on record as failed.
-func TestLedgerAway(t *testing.T) {
+func TestStoreAway(t *testing.T) {
 	s, known := memory()
 	known[inMemory].store = away{s}
 	for _, verb := range []string{"release", "skip"} {
 		r := commandWith(t, known, "", onMemory(verb, "1", "--type", "order", "-y")...)
-		r.failed(t, exitFailure, "ledger unavailable")
+		r.failed(t, exitFailure, "store unavailable")
 		require.Equal(t, "failed", r.audits(t)[0]["outcome"])
 	}
-	commandWith(t, known, "", onMemory("get", "1", "--type", "order")...).failed(t, exitFailure, "ledger unavailable")
+	commandWith(t, known, "", onMemory("get", "1", "--type", "order")...).failed(t, exitFailure, "store unavailable")
 	commandWith(t, known, "", onMemory("list")...).failed(t, exitUsage, "Postgres")
 }
 
-// away is a ledger that cannot be reached.
+// away is a store that cannot be reached.
 type away struct{ dedup.Store }
 
 func (away) Inspect(context.Context, ...dedup.Key) ([]dedup.Record, error) {
@@ -166,8 +166,8 @@ func (away) Discard(context.Context, dedup.Key, time.Duration, string) error {
 }
 func (away) Import(context.Context, []dedup.Imported) (int, error) { return 0, dedup.ErrUnavailable }
 
-// A ledger that cannot search asks for the type, or takes those that the scope has registered.
-func TestEventWithoutTypeOnALedgerThatCannotSearch(t *testing.T) {
+// A store that cannot search asks for the type, or takes those that the scope has registered.
+func TestEventWithoutTypeOnAStoreThatCannotSearch(t *testing.T) {
 	s, known := memory()
 	finish(t, s, claim(t, s, inScope("order", "1"), dedupOrigin(1)), "")
 	known[inMemory].store = &unlisted{Store: s, Operator: s}
@@ -220,7 +220,7 @@ func TestEventList(t *testing.T) {
 	commandWith(t, known, "", onMemory("list", "--limit", "7")...).ok(t)
 }
 
-// park puts events of one Kafka key into the ledger, the first of them given up.
+// park puts events of one Kafka key into the store, the first of them given up.
 func park(t *testing.T, parker dedup.Parker, keys ...dedup.Key) dedup.Lot {
 	t.Helper()
 	lot := dedup.Lot{Scope: "billing", Topic: "orders", Partition: 2}
@@ -254,7 +254,7 @@ func parkedEvents(t *testing.T, s operated) (lot dedup.Lot) {
 	return park(t, s, first, second, third)
 }
 
-// operated is a ledger with all that the verbs of events use.
+// operated is a store with all that the verbs of events use.
 type operated interface {
 	dedup.Store
 	dedup.Operator
@@ -268,10 +268,10 @@ func TestParkedGet_Rule4(t *testing.T) {
 	checkParkedGet(t, known, inMemory)
 }
 
-func checkParkedGet(t *testing.T, known map[string]*ledger, url string) {
+func checkParkedGet(t *testing.T, known map[string]*openedStore, url string) {
 	t.Helper()
 	get := func(id string) (events.View, string) {
-		args := []string{"event", "get", id, "--type", "order", "-G", "billing", "--ledger", url}
+		args := []string{"event", "get", id, "--type", "order", "-G", "billing", "--store", url}
 		var report eventReport
 		commandWith(t, known, "", append(args, "-o", "json")...).json(t, &report)
 		require.Len(t, report.Events, 1)
@@ -291,9 +291,9 @@ func TestParkedSkip_Rule4(t *testing.T) {
 	checkParkedSkip(t, known, inMemory, s, parkedEvents(t, s))
 }
 
-func checkParkedSkip(t *testing.T, known map[string]*ledger, url string, s operated, lot dedup.Lot) {
+func checkParkedSkip(t *testing.T, known map[string]*openedStore, url string, s operated, lot dedup.Lot) {
 	t.Helper()
-	r := commandWith(t, known, "", "event", "skip", "first", "--type", "order", "-G", "billing", "--ledger", url, "-y")
+	r := commandWith(t, known, "", "event", "skip", "first", "--type", "order", "-G", "billing", "--store", url, "-y")
 	require.Contains(t, r.ok(t), "2 behind it go on")
 	require.Equal(t, "orders/2", r.audits(t)[0]["parked"])
 	first, err := s.First(t.Context(), lot, "customer-1", 1)
@@ -312,10 +312,10 @@ func TestParkedRelease_Rule4(t *testing.T) {
 	checkParkedRelease(t, known, inMemory, s, parkedEvents(t, s))
 }
 
-func checkParkedRelease(t *testing.T, known map[string]*ledger, url string, s operated, lot dedup.Lot) {
+func checkParkedRelease(t *testing.T, known map[string]*openedStore, url string, s operated, lot dedup.Lot) {
 	t.Helper()
 	require.NoError(t, s.Forget(t.Context(), inScope("order", "first"))) // and then it died
-	args := []string{"event", "release", "first", "-G", "billing", "--ledger", url, "-y", "--type", "order", "--topic", "orders"}
+	args := []string{"event", "release", "first", "-G", "billing", "--store", url, "-y", "--type", "order", "--topic", "orders"}
 	require.Contains(t, commandWith(t, known, "", args...).ok(t), "it is parked and first of its key")
 	due, _, err := s.Due(t.Context(), lot, 100)
 	require.NoError(t, err)

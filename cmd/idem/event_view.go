@@ -50,7 +50,7 @@ func viewRows(v *events.View) (rows [][]string) {
 		add("tenant", "%s", v.Tenant)
 	}
 	add("scope", "%s", v.Scope)
-	add("ledger", "%s", v.Ledger)
+	add("store", "%s", v.Store)
 	if v.Fence > 0 || v.Created != nil || v.Changed != nil { // what is parked without a record does not say it
 		add("handler", "%s", map[bool]string{true: "transactional", false: "with claims"}[v.Transactional])
 	}
@@ -136,7 +136,7 @@ func stampOf(t *time.Time) string { return t.Format("2006-01-02 15:04:05Z") }
 // describe says in the question to the person what is about to be changed.
 func describe(e *events.Event) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "Event %s of type %q in scope %q of %s", e.Key.ID, e.Key.Type, e.Key.Scope, e.Ledger.Name)
+	fmt.Fprintf(&b, "Event %s of type %q in scope %q of %s", e.Key.ID, e.Key.Type, e.Key.Scope, e.Store.Name)
 	for _, r := range e.Records {
 		v := e.View(r)
 		fmt.Fprintf(&b, "\n  state: %s\n  next:  %s", stateText(&v), v.Next)
@@ -171,7 +171,7 @@ func warnSkip(e *events.Event) string {
 	return ""
 }
 
-// howDelivered says how a released event comes again: that is not the ledger's business.
+// howDelivered says how a released event comes again: that is not the store's business.
 func howDelivered(e *events.Event, group string) string {
 	if p := e.Parked; p != nil {
 		if p.IsHead() {

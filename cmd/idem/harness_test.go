@@ -32,13 +32,13 @@ func command(t testing.TB, args ...string) ran {
 	return commandWith(t, nil, "", args...)
 }
 
-// commandWith runs the command with ledgers that are there already, by URL, and what a person types.
-func commandWith(t testing.TB, ledgers map[string]*ledger, typed string, args ...string) ran {
+// commandWith runs the command with stores that are there already, by URL, and what a person types.
+func commandWith(t testing.TB, ledgers map[string]*openedStore, typed string, args ...string) ran {
 	t.Helper()
 	return commandIn(t.Context(), t, ledgers, strings.NewReader(typed), args...)
 }
 
-func commandIn(ctx context.Context, t testing.TB, ledgers map[string]*ledger, stdin io.Reader, args ...string) ran {
+func commandIn(ctx context.Context, t testing.TB, ledgers map[string]*openedStore, stdin io.Reader, args ...string) ran {
 	t.Helper()
 	args = withoutPasswords(t, args)
 	var stdout, stderr bytes.Buffer
@@ -51,7 +51,7 @@ func withoutPasswords(t testing.TB, args []string) []string {
 	t.Helper()
 	args = slices.Clone(args)
 	for i := 1; i < len(args); i++ {
-		if slices.Contains([]string{"--ledger", "--outbox", "--from-url"}, args[i-1]) && redact.HasPassword(args[i]) {
+		if slices.Contains([]string{"--store", "--outbox", "--from-url"}, args[i-1]) && redact.HasPassword(args[i]) {
 			path := filepath.Join(t.TempDir(), "url")
 			require.NoError(t, os.WriteFile(path, []byte(args[i]+"\n"), 0o600))
 			args[i] = "@" + path
@@ -100,12 +100,12 @@ func auditLines(t testing.TB, text string) (all []map[string]any) {
 	return all
 }
 
-// inMemory is a ledger for tests without services, and its URL.
-const inMemory = "mem://ledger"
+// inMemory is a store for tests without services, and its URL.
+const inMemory = "mem://store"
 
-func memory() (*memstore.Store, map[string]*ledger) {
+func memory() (*memstore.Store, map[string]*openedStore) {
 	s := memstore.New(memstore.Volatile())
-	return s, map[string]*ledger{inMemory: {name: "memory", store: s}}
+	return s, map[string]*openedStore{inMemory: {name: "memory", store: s}}
 }
 
 // inScope is a key of the scope that tests use.
@@ -122,7 +122,7 @@ func claim(t testing.TB, s dedup.Store, key dedup.Key, o dedup.Origin) dedup.Cla
 	return reqs[0].Held(token, answers[0])
 }
 
-// toldNext asks the ledger what a next delivery would be told.
+// toldNext asks the store what a next delivery would be told.
 func toldNext(t testing.TB, s dedup.Store, key dedup.Key) dedup.Verdict {
 	t.Helper()
 	reqs := []dedup.Request{{Key: key, Origin: dedup.Origin{Topic: "orders", Offset: 99}, Retention: time.Hour}}

@@ -35,9 +35,9 @@ func newImportCmd(a *app) *cobra.Command {
 	var f importFlags
 	cmd := &cobra.Command{
 		Use:   "import",
-		Short: "Fill a ledger with events that were handled before there was one",
-		Long: `Fill a ledger with events that were handled before there was one, so that a consumer which begins to use it does not
-handle them again. What the ledger knows already stays as it is, so an import may be repeated, and is when it was cut short.
+		Short: "Fill a store with events that were handled before there was one",
+		Long: `Fill a store with events that were handled before there was one, so that a consumer which begins to use it does not
+handle them again. What the store knows already stays as it is, so an import may be repeated, and is when it was cut short.
 
 --from-table reads a query of a Postgres, with a column event_id and, if there are, type, tenant and time.
 --from-topic reads a topic: what lies below the offsets that --group has committed (--to-committed) or before a time
@@ -56,7 +56,7 @@ func (f *importFlags) add(a *app, cmd *cobra.Command) {
 	s := cmd.Flags()
 	s.StringVar(&f.table, "from-table", "", "`query` with a column event_id and, if there are, type, tenant, time")
 	url := &urlFlag{name: "from-url", env: "IDEM_IMPORT_URL", use: func(urls []string) { f.tableURL = urls[0] }}
-	s.Var(a.addURLFlag(url), url.name, "postgres:// `URL` for the query, or @FILE (env IDEM_IMPORT_URL), the ledger's by default")
+	s.Var(a.addURLFlag(url), url.name, "postgres:// `URL` for the query, or @FILE (env IDEM_IMPORT_URL), the store's by default")
 	s.StringVar(&f.topic, "from-topic", "", "`topic` to read")
 	s.StringVar(&f.fromTime, "from-time", "", "of a topic, only records from this time on, such as 2026-01-31T12:00:00Z")
 	s.StringVar(&f.toTime, "to-time", "", "of a topic, only records before this time")
@@ -71,7 +71,7 @@ func (f *importFlags) add(a *app, cmd *cobra.Command) {
 	s.StringVar(&f.typeFixed, "type-fixed", "", "all records of the topic are of this type")
 	s.StringVar(&f.tenantHeader, "tenant-header", "", "the tenant is in this header")
 	s.StringVar(&f.tenantJS, "tenant-json", "", "the tenant is in this JSON `field`")
-	s.DurationVar(&f.retention, "retention", 7*24*time.Hour, "how long the ledger keeps them from now on, at least as long as the handler's Retention")
+	s.DurationVar(&f.retention, "retention", 7*24*time.Hour, "how long the store keeps them from now on, at least as long as the handler's Retention")
 	s.BoolVar(&f.tx, "tx", false, "the handler is a transactional one (OnTx, OnBatchTx)")
 	s.BoolVar(&f.dryRun, "dry-run", false, "read and count, change nothing")
 	cmd.MarkFlagsMutuallyExclusive("from-table", "from-topic")
@@ -85,23 +85,23 @@ func (f *importFlags) add(a *app, cmd *cobra.Command) {
 
 // imported counts what was read and what came of it.
 type imported struct {
-	Ledger     string `json:"ledger"`
+	Store      string `json:"ledger"`
 	From       string `json:"from"`
 	DryRun     bool   `json:"dry_run,omitempty"`
 	Read       int64  `json:"read"`
 	Added      int64  `json:"added"`       // or would be, in a dry run
 	Known      int64  `json:"known"`       // before, or twice in what was read
 	NoIdentity int64  `json:"no_identity"` // no ID or no type
-	Invalid    int64  `json:"invalid"`     // one that no ledger can hold, or several that disagree
+	Invalid    int64  `json:"invalid"`     // one that no store can hold, or several that disagree
 	OtherTypes int64  `json:"other_types"` // not among --type
 }
 
-// importer puts events into a ledger, many at a time.
+// importer puts events into a store, many at a time.
 type importer struct {
-	a      *app
-	f      *importFlags
-	ledger *ledger
-	scope  string
+	a     *app
+	f     *importFlags
+	store *openedStore
+	scope string
 
 	counts imported
 	batch  []dedup.Imported
@@ -123,18 +123,18 @@ func (a *app) runImport(ctx context.Context, f *importFlags) error {
 	if f.retention <= 0 {
 		return usage("--retention must be positive")
 	}
-	ledgers, err := a.openLedgers(ctx)
+	ledgers, err := a.openStores(ctx)
 	if err != nil {
 		return err
 	}
 	l := ledgers[0]
 	switch {
 	case len(ledgers) > 1:
-		return usage("import fills one ledger: give one --ledger")
+		return usage("import fills one store: give one --store")
 	case f.tx && l.pg == nil:
-		return usage("--tx: the ledger of a transactional handler is in Postgres, %s is not", l.name)
+		return usage("--tx: the store of a transactional handler is in Postgres, %s is not", l.name)
 	}
-	im := &importer{a: a, f: f, ledger: l, scope: scope, told: time.Now(), counts: imported{Ledger: l.name, DryRun: f.dryRun}}
+	im := &importer{a: a, f: f, store: l, scope: scope, told: time.Now(), counts: imported{Store: l.name, DryRun: f.dryRun}}
 	read, err := im.source(ctx)
 	if err != nil {
 		return err
@@ -143,7 +143,7 @@ func (a *app) runImport(ctx context.Context, f *importFlags) error {
 	if f.dryRun {
 		err = work()
 	} else {
-		fields := map[string]any{"ledger": l.name, "scope": scope, "from": im.counts.From, "tx": f.tx}
+		fields := map[string]any{"store": l.name, "scope": scope, "from": im.counts.From, "tx": f.tx}
 		err = a.audited("import", fields, func() error {
 			defer func() { fields["read"], fields["added"] = im.counts.Read, im.counts.Added }()
 			err := a.confirm("%s\nof scope %q in %s will count as handled: no delivery of these events runs.", im.counts.From, scope, l.name)
@@ -201,13 +201,13 @@ func (im *importer) flush(ctx context.Context) error {
 	if len(im.batch) == 0 {
 		return ctx.Err()
 	}
-	put := im.ledger.operator().Import
+	put := im.store.operator().Import
 	if im.f.dryRun {
 		put = im.wouldAdd
 	}
 	added, err := put(ctx, im.batch)
 	if err != nil {
-		return fmt.Errorf("%s: %w", im.ledger.name, err)
+		return fmt.Errorf("%s: %w", im.store.name, err)
 	}
 	im.counts.Added += int64(added)
 	im.counts.Known += int64(len(im.batch) - added)
@@ -224,7 +224,7 @@ func (im *importer) wouldAdd(ctx context.Context, batch []dedup.Imported) (added
 	}
 	slices.SortFunc(keys, dedup.Key.Compare)
 	keys = slices.Compact(keys)
-	records, err := im.ledger.operator().Inspect(ctx, keys...)
+	records, err := im.store.operator().Inspect(ctx, keys...)
 	if err != nil {
 		return 0, err
 	}
@@ -261,7 +261,7 @@ func (c *imported) rows() [][]string {
 	}
 	n := func(i int64) string { return strconv.FormatInt(i, 10) }
 	return [][]string{
-		{"FROM", strings.Join(strings.Fields(c.From), " ")}, {"TO", c.Ledger}, {"read", n(c.Read)}, {added, n(c.Added)},
+		{"FROM", strings.Join(strings.Fields(c.From), " ")}, {"TO", c.Store}, {"read", n(c.Read)}, {added, n(c.Added)},
 		{"known before, or twice", n(c.Known)}, {"without identity", n(c.NoIdentity)}, {"invalid identity", n(c.Invalid)},
 		{"of other types", n(c.OtherTypes)},
 	}

@@ -34,7 +34,7 @@ func (im *importer) openTable(ctx context.Context) (func(context.Context) error,
 	case f.idLegacy || f.idHeader+f.idJSON+f.typeHeader+f.typeJSON+f.typeFixed+f.tenantHeader+f.tenantJS != "":
 		return nil, usage("--id-*, --type-* and --tenant-* are for --from-topic: a query names its columns event_id, type, tenant")
 	}
-	pool := im.ledger.pool
+	pool := im.store.pool
 	if url := cmp.Or(f.tableURL, os.Getenv("IDEM_IMPORT_URL")); url != "" {
 		im.a.secrets.AddURL(url)
 		var err error
@@ -43,7 +43,7 @@ func (im *importer) openTable(ctx context.Context) (func(context.Context) error,
 		}
 	}
 	if pool == nil {
-		return nil, usage("which Postgres has the table? give --from-url, the ledger is not in one")
+		return nil, usage("which Postgres has the table? give --from-url, the store is not in one")
 	}
 	query := strings.TrimRight(strings.TrimSpace(f.table), "; \t\n")
 	im.counts.From = "The rows of " + query

@@ -38,7 +38,7 @@ func TestImportTable(t *testing.T) {
 	sql(t, conn, `INSERT INTO payments SELECT gen_random_uuid(), n, now() - n * interval '1 s', 'c' || n % 3 FROM generate_series(1, 2500) n`)
 	sql(t, conn, `INSERT INTO payments VALUES (NULL, NULL, now(), 'c1'), (gen_random_uuid(), 7, now(), 'c9')`)
 	s, known := memory()
-	base := []string{"import", "-G", "billing", "--ledger", inMemory, "--from-url", url, "-o", "json"}
+	base := []string{"import", "-G", "billing", "--store", inMemory, "--from-url", url, "-o", "json"}
 	importing := func(more ...string) (c imported, r ran) {
 		r = commandWith(t, known, "", append(base, more...)...)
 		r.ok(t)
@@ -58,7 +58,7 @@ func TestImportTable(t *testing.T) {
 
 	c, r = importing("--from-table", query, "--type", "payment", "-y")
 	require.Equal(t, imported{
-		Ledger: "memory", From: "The rows of " + strings.TrimSuffix(query, ";"), Read: 2502, Added: 2501, NoIdentity: 1,
+		Store: "memory", From: "The rows of " + strings.TrimSuffix(query, ";"), Read: 2502, Added: 2501, NoIdentity: 1,
 	}, c, "7 of another tenant is another event")
 	line := r.audits(t)[0]
 	require.Equal(t, "done", line["outcome"])
@@ -105,10 +105,10 @@ func TestImportTableRefuses(t *testing.T) {
 		{"SELECT event_id FROM payments; DELETE FROM payments", "--type p", exitUsage, "multiple commands"},
 		{"SELECT event_id FROM payments) q; DELETE FROM payments; --", "--type p", exitUsage, "syntax error"},
 	} {
-		args := append([]string{"import", "-G", "billing", "--ledger", inMemory, "--from-url", url, "-y", "--from-table", c.query}, strings.Fields(c.more)...)
+		args := append([]string{"import", "-G", "billing", "--store", inMemory, "--from-url", url, "-y", "--from-table", c.query}, strings.Fields(c.more)...)
 		commandWith(t, known, "", args...).failed(t, c.code, c.says)
 	}
-	commandWith(t, known, "", "import", "-G", "billing", "--ledger", inMemory, "--from-table", "SELECT 1", "-y").failed(t, exitUsage, "--from-url")
+	commandWith(t, known, "", "import", "-G", "billing", "--store", inMemory, "--from-table", "SELECT 1", "-y").failed(t, exitUsage, "--from-url")
 	var n int
 	require.NoError(t, conn.QueryRow(t.Context(), "SELECT count(*) FROM payments").Scan(&n))
 	require.Equal(t, 1, n)
@@ -119,7 +119,7 @@ func TestImportGoesOn(t *testing.T) {
 	url := testenv.Postgres(t)
 	s, known := memory()
 	known[inMemory].store = &failing{Store: s, Operator: s, after: 2}
-	args := []string{"import", "-G", "billing", "--ledger", inMemory, "--from-url", url, "-y", "--type", "p", "-o", "json",
+	args := []string{"import", "-G", "billing", "--store", inMemory, "--from-url", url, "-y", "--type", "p", "-o", "json",
 		"--from-table", "SELECT n AS event_id FROM generate_series(1, 3500) n"}
 	r := commandWith(t, known, "", args...)
 	r.failed(t, exitFailure, "2000 added", "repeat the command")
@@ -133,7 +133,7 @@ func TestImportGoesOn(t *testing.T) {
 	require.Equal(t, 3500, s.Len())
 }
 
-// failing is a ledger that goes away after some imports.
+// failing is a store that goes away after some imports.
 type failing struct {
 	dedup.Store
 	dedup.Operator
@@ -204,7 +204,7 @@ func TestImportTopicToCommitted(t *testing.T) {
 		record(`{"event_id": "e", "type": "invoice"}`, "event-id", "not-e"), record(`{"event_id": "f", "type": "invoice"}`))
 	write(t, brokers, topic, 2, day, record(`{"event_id": "g", "type": "order"}`))
 	s, known := memory()
-	base := []string{"import", "-G", group, "--scope", "billing", "--ledger", inMemory, "--brokers", strings.Join(brokers, ","), "-o", "json",
+	base := []string{"import", "-G", group, "--scope", "billing", "--store", inMemory, "--brokers", strings.Join(brokers, ","), "-o", "json",
 		"--from-topic", topic, "--to-committed"}
 	commandWith(t, known, "", append(base, "-y")...).failed(t, exitFound, "committed nothing")
 
@@ -252,7 +252,7 @@ func TestImportTopicToTime(t *testing.T) {
 	}
 	write(t, brokers, topic, 0, day, records...)
 	s, known := memory()
-	base := []string{"import", "-G", "billing", "--ledger", inMemory, "--brokers", strings.Join(brokers, ","), "-o", "json", "-y", "--from-topic", topic}
+	base := []string{"import", "-G", "billing", "--store", inMemory, "--brokers", strings.Join(brokers, ","), "-o", "json", "-y", "--from-topic", topic}
 	importing := func(more ...string) (c imported) {
 		r := commandWith(t, known, "", append(base, more...)...)
 		r.ok(t)
@@ -301,7 +301,7 @@ func TestImportTopicOfTransactions(t *testing.T) {
 	commit(t, brokers, "g-"+topic, topic, 8)
 	s, known := memory()
 	var c imported
-	r := commandWith(t, known, "", "import", "-G", "g-"+topic, "--scope", "billing", "--ledger", inMemory, "--brokers", strings.Join(brokers, ","),
+	r := commandWith(t, known, "", "import", "-G", "g-"+topic, "--scope", "billing", "--store", inMemory, "--brokers", strings.Join(brokers, ","),
 		"-o", "json", "-y", "--from-topic", topic, "--to-committed")
 	r.ok(t)
 	r.json(t, &c)

@@ -99,8 +99,8 @@ func (a *app) exitOf(err error) *exitError {
 func newRoot(a *app) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "idem",
-		Short: "Look at events and put them right: ledgers, dead letters, offsets",
-		Long: "Look at events and put them right: ledgers, dead letters, offsets.\n\n" +
+		Short: "Look at events and put them right: stores, dead letters, offsets",
+		Long: "Look at events and put them right: stores, dead letters, offsets.\n\n" +
 			"Exit codes: 0 done; 1 it worked and what it found is bad, or a person refused; 2 flags or arguments; 3 it could not be done.",
 		SilenceUsage:  true,
 		SilenceErrors: true,

@@ -25,9 +25,9 @@ func TestUsage(t *testing.T) {
 		{"event get", "the event's ID"},
 		{"event get a b", "one argument"},
 		{"event get a", "--group"},
-		{"event get a -G g", "--ledger"},
-		{"event get a -G g --ledger mysql://u:canary@h/db", "mysql"},
-		{"event get a -G g --ledger redis+ring://u:canary@h/0", "redis+cluster"},
+		{"event get a -G g", "--store"},
+		{"event get a -G g --store mysql://u:canary@h/db", "mysql"},
+		{"event get a -G g --store redis+ring://u:canary@h/0", "redis+cluster"},
 		{"event get a -G g --legder x", "unknown flag"},
 		{"event get a -o yaml", "table or json"},
 		{"event list now", "no arguments"},
@@ -36,7 +36,7 @@ func TestUsage(t *testing.T) {
 		{"event list --limit 0 -G g", "--limit"},
 		{"event skip a --retention 0s -G g", "--retention"},
 		{"migrate print --layout wide", "readable or compact"},
-		{"migrate up", "--ledger"},
+		{"migrate up", "--store"},
 		{"reap --batch 0", "--batch"},
 		{"import -G g", "from-table"},
 		{"import -G g --from-table x --from-topic y", "from-table"},
@@ -89,7 +89,7 @@ func TestFlagsHaveWords(t *testing.T) {
 // G-04: no text of this command shows a password, wherever it was given and whatever goes wrong.
 func TestSecretsAreNotShown_G04(t *testing.T) {
 	const canary = "canary-4711"
-	t.Setenv("IDEM_LEDGER", "postgres://idem:"+canary+"@127.0.0.1:1/db")
+	t.Setenv("IDEM_STORE", "postgres://idem:"+canary+"@127.0.0.1:1/db")
 	t.Setenv("IDEM_SASL_PASSWORD", canary)
 	t.Setenv("PGPASSWORD", canary)
 	all := [][]string{{"--help"}, {"event", "get", "--help"}, {"event", "get", "x", "-G", "g"}, {"migrate", "status"}, {"migrate", "up"}}
@@ -109,8 +109,8 @@ func TestSecretsAreNotShown_G04(t *testing.T) {
 		"mysql://u:" + canary + "@127.0.0.1:1/0",
 		canary,
 	} {
-		all = append(all, []string{"event", "get", "x", "--type", "t", "-G", "g", "--ledger", url},
-			[]string{"import", "-G", "g", "--type", "t", "--from-table", "SELECT 1 AS event_id", "--from-url", url, "--ledger", inMemory})
+		all = append(all, []string{"event", "get", "x", "--type", "t", "-G", "g", "--store", url},
+			[]string{"import", "-G", "g", "--type", "t", "--from-table", "SELECT 1 AS event_id", "--from-url", url, "--store", inMemory})
 	}
 	for _, verb := range []string{"release", "skip"} { // these have an audit line too
 		all = append(all, []string{"event", verb, "x", "--type", "t", "-G", "g", "-y"})
@@ -121,7 +121,7 @@ func TestSecretsAreNotShown_G04(t *testing.T) {
 		{"--sasl-mechanism", "PLAIN", "--sasl-user", "u", "--tls"},
 		{"--sasl-mechanism", "GSSAPI", "--sasl-user", "u"},
 	} {
-		all = append(all, append([]string{"event", "get", "x", "-G", "g", "--ledger", inMemory, "--type", "t", "--dead-letters", "--brokers", "127.0.0.1:1"}, more...))
+		all = append(all, append([]string{"event", "get", "x", "-G", "g", "--store", inMemory, "--type", "t", "--dead-letters", "--brokers", "127.0.0.1:1"}, more...))
 	}
 	for _, args := range all {
 		_, known := memory()
@@ -158,7 +158,7 @@ func TestURLsThatSplitAPassword_G04(t *testing.T) {
 		"postgres://u:4711/canary@127.0.0.1:1/db", "postgres://u:a@canary@127.0.0.1:1/db", "redis://u:4711#canary@127.0.0.1:1/0",
 		"redis+cluster://u:canary/x@127.0.0.1:1", "u:canary://x@127.0.0.1:1",
 	} {
-		r := command(t, "event", "get", "x", "-G", "g", "--type", "t", "--ledger", url)
+		r := command(t, "event", "get", "x", "-G", "g", "--type", "t", "--store", url)
 		require.Equal(t, exitUsage, r.code, url)
 		require.NotContains(t, r.stdout+r.stderr, "canary", url)
 	}
@@ -169,7 +169,7 @@ func TestURLsThatSplitAPassword_G04(t *testing.T) {
 
 // G-07: the rules of consumers about secrets count for the command as well.
 func TestKafkaSecurity_G07(t *testing.T) {
-	base := []string{"event", "get", "x", "-G", "g", "--ledger", inMemory, "--type", "t", "--dead-letters", "--brokers", "127.0.0.1:1"}
+	base := []string{"event", "get", "x", "-G", "g", "--store", inMemory, "--type", "t", "--dead-letters", "--brokers", "127.0.0.1:1"}
 	file := filepath.Join(t.TempDir(), "ca.pem")
 	require.NoError(t, os.WriteFile(file, []byte("no certificate"), 0o600))
 	t.Setenv("IDEM_SASL_PASSWORD", "geheim")
@@ -196,7 +196,7 @@ func TestKafkaSecurity_G07(t *testing.T) {
 	commandWith(t, known, "", append(base, "--sasl-mechanism", "PLAIN", "--sasl-user", "u", "--tls")...).failed(t, exitUsage, "IDEM_SASL_PASSWORD")
 }
 
-func TestSplitLedgers(t *testing.T) {
+func TestSplitStores(t *testing.T) {
 	for text, want := range map[string][]string{
 		"":                                      nil,
 		"postgres://a/b":                        {"postgres://a/b"},
@@ -204,22 +204,22 @@ func TestSplitLedgers(t *testing.T) {
 		"redis+cluster://a:1,b:2, postgres://c": {"redis+cluster://a:1,b:2", "postgres://c"},
 		"host=x,redis://c":                      {"host=x", "redis://c"},
 	} {
-		require.Equal(t, want, splitLedgers(text), text)
+		require.Equal(t, want, splitStores(text), text)
 	}
 }
 
 // What is on the command line takes the place of what is in the environment.
-func TestLedgerFlagReplacesTheEnvironment(t *testing.T) {
-	t.Setenv("IDEM_LEDGER", "redis://elsewhere:1")
+func TestStoreFlagReplacesTheEnvironment(t *testing.T) {
+	t.Setenv("IDEM_STORE", "redis://elsewhere:1")
 	t.Setenv("IDEM_BROKERS", "elsewhere:1")
 	a := &app{}
 	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
 	a.flags(flags)
-	require.Equal(t, []string{"redis://elsewhere:1"}, a.ledgers)
-	require.NoError(t, flags.Parse([]string{"--ledger", "redis://a:1", "--ledger", "redis://b:1", "--brokers", "c:1"}))
+	require.Equal(t, []string{"redis://elsewhere:1"}, a.stores)
+	require.NoError(t, flags.Parse([]string{"--store", "redis://a:1", "--store", "redis://b:1", "--brokers", "c:1"}))
 	a.output = "table"
 	require.NoError(t, a.begin(t.Context()))
-	require.Equal(t, []string{"redis://a:1", "redis://b:1"}, a.ledgers)
+	require.Equal(t, []string{"redis://a:1", "redis://b:1"}, a.stores)
 	require.Equal(t, []string{"c:1"}, a.brokers)
 }
 
@@ -254,7 +254,7 @@ func TestAuditFile(t *testing.T) {
 	s, known := memory()
 	finish(t, s, claim(t, s, inScope("order", "1"), dedupOrigin(1)), "")
 	file := filepath.Join(t.TempDir(), "audit")
-	args := []string{"event", "release", "1", "--type", "order", "-G", "billing", "--ledger", inMemory, "--audit-file"}
+	args := []string{"event", "release", "1", "--type", "order", "-G", "billing", "--store", inMemory, "--audit-file"}
 	r := commandWith(t, known, "", append(args, filepath.Join(file, "no"), "-y")...)
 	r.failed(t, exitFailure, "--audit-file")
 	require.Equal(t, 1, s.Len(), "it happened without being on record")
@@ -281,7 +281,7 @@ func TestInterruptedQuestion(t *testing.T) {
 	defer typing.Close()
 	seen := &onWrite{substring: "Go on?", then: cancel}
 	a := &app{stdin: stdin, stdout: io.Discard, stderr: seen, known: known}
-	code := a.run(ctx, []string{"event", "release", "1", "--type", "order", "-G", "billing", "--ledger", inMemory})
+	code := a.run(ctx, []string{"event", "release", "1", "--type", "order", "-G", "billing", "--store", inMemory})
 	require.Equal(t, exitFound, code)
 	require.Equal(t, 1, s.Len())
 }

@@ -16,11 +16,11 @@ import (
 func newMigrateCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "migrate",
-		Short: "The tables of a ledger in Postgres, or of an outbox",
+		Short: "The tables of a store in Postgres, or of an outbox",
 	}
 	var layout string
 	var box bool
-	cmd.PersistentFlags().BoolVar(&box, "outbox", false, "those of an outbox: in the database of --ledger, else of IDEM_OUTBOX, else of IDEM_LEDGER")
+	cmd.PersistentFlags().BoolVar(&box, "outbox", false, "those of an outbox: in the database of --store, else of IDEM_OUTBOX, else of IDEM_STORE")
 	cmd.PersistentFlags().StringVar(&layout, "layout", "", "readable or compact; that of the tables if they are there, else readable")
 	cmd.AddCommand(
 		&cobra.Command{
@@ -50,7 +50,7 @@ func newMigrateCmd(a *app) *cobra.Command {
 			Use:   "status",
 			Short: "Whether the tables are there and fit for use",
 			Long: "Whether the tables are there, of this release, and fit for use. It writes test rows in transactions that are rolled\n" +
-				"back. Exit code 1 if a ledger must not be used.",
+				"back. Exit code 1 if a store must not be used.",
 			Args: none,
 			RunE: func(cmd *cobra.Command, _ []string) error {
 				if box {
@@ -86,19 +86,19 @@ func (a *app) migratePrint(layout string) error {
 	return nil
 }
 
-// openTables opens the ledgers, which must be in Postgres, for a layout.
-func (a *app) openTables(ctx context.Context, layout string) ([]*ledger, error) {
+// openTables opens the stores, which must be in Postgres, for a layout.
+func (a *app) openTables(ctx context.Context, layout string) ([]*openedStore, error) {
 	if err := checkLayoutFlag(layout); err != nil {
 		return nil, err
 	}
-	ledgers, err := a.openLedgers(ctx)
+	ledgers, err := a.openStores(ctx)
 	if err != nil {
 		return nil, err
 	}
 	for _, l := range ledgers {
 		switch {
 		case l.pg == nil:
-			return nil, usage("%s has no tables: this command is for ledgers in Postgres", l.name)
+			return nil, usage("%s has no tables: this command is for stores in Postgres", l.name)
 		case layout != "": // should the tables have another one, the store says so
 			l.use(layout)
 		}
@@ -114,7 +114,7 @@ func (a *app) migrateUp(ctx context.Context, layout string) error {
 	all, rows := []tablesView{}, [][]string{}
 	for _, l := range ledgers {
 		before := l.state
-		fields := map[string]any{"ledger": l.name, "layout": l.layout, "version_before": before.version}
+		fields := map[string]any{"store": l.name, "layout": l.layout, "version_before": before.version}
 		err := a.audited("migrate up", fields, func() error {
 			if before.err != nil {
 				return fmt.Errorf("%s: %w", l.name, before.err)
@@ -125,7 +125,7 @@ func (a *app) migrateUp(ctx context.Context, layout string) error {
 			return err
 		}
 		now := findTables(ctx, l.pool, a.schema)
-		v := tablesView{Ledger: l.name, Schema: now.schema, Layout: now.layout, Version: now.version, State: "ok"}
+		v := tablesView{Store: l.name, Schema: now.schema, Layout: now.layout, Version: now.version, State: "ok"}
 		all, rows = append(all, v), append(rows, v.row())
 	}
 	return a.show(all, tablesHeader, rows)
@@ -133,7 +133,7 @@ func (a *app) migrateUp(ctx context.Context, layout string) error {
 
 // tablesView is a line of migrate status.
 type tablesView struct {
-	Ledger   string   `json:"ledger"`
+	Store    string   `json:"ledger"`
 	Schema   string   `json:"schema,omitempty"`
 	Layout   string   `json:"layout,omitempty"`
 	Version  int      `json:"version"`
@@ -142,10 +142,10 @@ type tablesView struct {
 	Warnings []string `json:"warnings,omitempty"`
 }
 
-var tablesHeader = []string{"LEDGER", "SCHEMA", "LAYOUT", "VERSION", "STATE", "PROBLEM"}
+var tablesHeader = []string{"STORE", "SCHEMA", "LAYOUT", "VERSION", "STATE", "PROBLEM"}
 
 func (v *tablesView) row() []string {
-	return []string{v.Ledger, v.Schema, v.Layout, strconv.Itoa(v.Version), v.State, v.Problem}
+	return []string{v.Store, v.Schema, v.Layout, strconv.Itoa(v.Version), v.State, v.Problem}
 }
 
 func (a *app) migrateStatus(ctx context.Context, layout string) error {
@@ -179,8 +179,8 @@ func (a *app) migrateStatus(ctx context.Context, layout string) error {
 	return nil
 }
 
-func (l *ledger) status(ctx context.Context) tablesView {
-	v := tablesView{Ledger: l.name, Schema: l.state.schema, Layout: l.state.layout, Version: l.state.version, State: "ok"}
+func (l *openedStore) status(ctx context.Context) tablesView {
+	v := tablesView{Store: l.name, Schema: l.state.schema, Layout: l.state.layout, Version: l.state.version, State: "ok"}
 	switch {
 	case l.state.err != nil:
 		v.State, v.Problem = "unavailable", l.state.err.Error()

@@ -23,13 +23,13 @@ func TestMigrate(t *testing.T) {
 	for _, layout := range []string{"", layoutReadable, layoutCompact} {
 		ledger := testenv.Postgres(t)
 		var all []tablesView
-		r := command(t, "migrate", "status", "--ledger", ledger, "-o", "json")
+		r := command(t, "migrate", "status", "--store", ledger, "-o", "json")
 		r.failed(t, exitFound, "must not be used")
 		r.json(t, &all)
 		require.Equal(t, "missing", all[0].State)
 		require.Contains(t, all[0].Problem, "idem migrate up")
 
-		args := []string{"migrate", "up", "--ledger", ledger, "-o", "json"}
+		args := []string{"migrate", "up", "--store", ledger, "-o", "json"}
 		if layout != "" {
 			args = append(args, "--layout", layout)
 		}
@@ -42,16 +42,16 @@ func TestMigrate(t *testing.T) {
 		line := r.audits(t)[0]
 		require.Equal(t, "migrate up", line["audit"])
 		require.Equal(t, want, line["layout"])
-		command(t, "migrate", "up", "--ledger", ledger).ok(t)
+		command(t, "migrate", "up", "--store", ledger).ok(t)
 
-		command(t, "migrate", "status", "--ledger", ledger, "-o", "json").json(t, &all)
+		command(t, "migrate", "status", "--store", ledger, "-o", "json").json(t, &all)
 		require.Equal(t, "ok", all[0].State, "%+v", all)
 		require.Equal(t, want, all[0].Layout)
 		require.Equal(t, schemaIn(t, ledger), all[0].Schema)
 		require.Positive(t, all[0].Version)
 
 		other := map[string]string{layoutReadable: layoutCompact, layoutCompact: layoutReadable}[want]
-		r = command(t, "migrate", "up", "--ledger", ledger, "--layout", other)
+		r = command(t, "migrate", "up", "--store", ledger, "--layout", other)
 		r.failed(t, exitFailure, "layout")
 		require.Equal(t, "failed", r.audits(t)[0]["outcome"])
 	}
@@ -70,36 +70,36 @@ func TestMigrateInSchema(t *testing.T) {
 	schema := schemaIn(t, ledger)
 	elsewhere := strings.Replace(ledger, "search_path="+schema, "search_path=public", 1)
 	require.NotEqual(t, ledger, elsewhere)
-	command(t, "migrate", "up", "--ledger", elsewhere, "--schema", schema, "--layout", "compact").ok(t)
+	command(t, "migrate", "up", "--store", elsewhere, "--schema", schema, "--layout", "compact").ok(t)
 	var all []tablesView
-	command(t, "migrate", "status", "--ledger", elsewhere, "--schema", schema, "-o", "json").json(t, &all)
-	require.Equal(t, tablesView{Ledger: all[0].Ledger, Schema: schema, Layout: layoutCompact, Version: all[0].Version, State: "ok", Warnings: all[0].Warnings}, all[0])
-	require.Contains(t, all[0].Ledger, "/"+schema)
-	command(t, "migrate", "status", "--ledger", elsewhere, "--schema", `x"; DROP`).failed(t, exitUsage, "--schema")
-	command(t, "migrate", "status", "--ledger", elsewhere, "--schema", schema+"_not").failed(t, exitFound)
+	command(t, "migrate", "status", "--store", elsewhere, "--schema", schema, "-o", "json").json(t, &all)
+	require.Equal(t, tablesView{Store: all[0].Store, Schema: schema, Layout: layoutCompact, Version: all[0].Version, State: "ok", Warnings: all[0].Warnings}, all[0])
+	require.Contains(t, all[0].Store, "/"+schema)
+	command(t, "migrate", "status", "--store", elsewhere, "--schema", `x"; DROP`).failed(t, exitUsage, "--schema")
+	command(t, "migrate", "status", "--store", elsewhere, "--schema", schema+"_not").failed(t, exitFound)
 }
 
-// What makes a ledger unfit is said, with exit code 1; that it is away, with 3.
+// What makes a store unfit is said, with exit code 1; that it is away, with 3.
 func TestMigrateStatusOfBadTables(t *testing.T) {
 	ledger := testenv.Postgres(t)
-	command(t, "migrate", "up", "--ledger", ledger).ok(t)
+	command(t, "migrate", "up", "--store", ledger).ok(t)
 	sql(t, connect(t, ledger), "ALTER TABLE processed_events DROP CONSTRAINT processed_events_pkey")
 	var all []tablesView
-	r := command(t, "migrate", "status", "--ledger", ledger, "-o", "json")
+	r := command(t, "migrate", "status", "--store", ledger, "-o", "json")
 	r.failed(t, exitFound)
 	r.json(t, &all)
 	require.Equal(t, "unfit", all[0].State)
 	require.Contains(t, all[0].Problem, "unique key")
 
 	away := "postgres://idem:idem@" + testenv.FreeAddr(t) + "/idem"
-	r = command(t, "migrate", "status", "--ledger", away, "-o", "json")
+	r = command(t, "migrate", "status", "--store", away, "-o", "json")
 	r.failed(t, exitFailure)
 	r.json(t, &all)
 	require.Equal(t, "unavailable", all[0].State)
-	r = command(t, "migrate", "up", "--ledger", away)
+	r = command(t, "migrate", "up", "--store", away)
 	r.failed(t, exitFailure)
 	require.Equal(t, "failed", r.audits(t)[0]["outcome"])
-	command(t, "migrate", "status", "--ledger", "redis://127.0.0.1:1").failed(t, exitUsage, "Postgres")
+	command(t, "migrate", "status", "--store", "redis://127.0.0.1:1").failed(t, exitUsage, "Postgres")
 }
 
 // What the store says to run makes the tables, once the password stands where it says. A password on the command line is refused (G-04).
@@ -110,7 +110,7 @@ func TestMigrate_AsTheStoreSuggests(t *testing.T) {
 	box := pgoutbox.New(pool)
 	_, noLedger := pgstore.New(pool).Check(t.Context())
 	_, noOutbox := box.Check(t.Context())
-	for variable, missing := range map[string]error{"IDEM_LEDGER": noLedger, "IDEM_OUTBOX": noOutbox} {
+	for variable, missing := range map[string]error{"IDEM_STORE": noLedger, "IDEM_OUTBOX": noOutbox} {
 		require.Error(t, missing)
 		_, text, _ := strings.Cut(missing.Error(), "`")
 		text, _, _ = strings.Cut(text, "`")

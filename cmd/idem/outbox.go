@@ -31,29 +31,29 @@ type outboxFlag struct{ url string }
 
 func (o *outboxFlag) flags(a *app, f *pflag.FlagSet) {
 	url := &urlFlag{name: "outbox", env: "IDEM_OUTBOX", use: func(urls []string) { o.url = urls[0] }}
-	f.Var(a.addURLFlag(url), url.name, "postgres:// `URL` of the database with the outbox, or @FILE (env IDEM_OUTBOX), by default --ledger")
+	f.Var(a.addURLFlag(url), url.name, "postgres:// `URL` of the database with the outbox, or @FILE (env IDEM_OUTBOX), by default --store")
 }
 
-// outboxURL is the flag's, else that of --ledger if it was given, else IDEM_OUTBOX, else IDEM_LEDGER.
+// outboxURL is the flag's, else that of --store if it was given, else IDEM_OUTBOX, else IDEM_STORE.
 func (a *app) outboxURL(cmd *cobra.Command, o *outboxFlag) (url, flag string, err error) {
 	env := os.Getenv("IDEM_OUTBOX")
 	switch {
 	case o.url != "":
 		return o.url, "--outbox", nil
-	case env != "" && !cmd.Flags().Changed("ledger"):
+	case env != "" && !cmd.Flags().Changed("store"):
 		return env, "IDEM_OUTBOX", nil
 	}
 	var all []string
-	for _, l := range a.ledgers {
+	for _, l := range a.stores {
 		if doctor.KindOf(l) == doctor.Postgres {
 			all = append(all, l)
 		}
 	}
 	switch {
 	case len(all) == 1:
-		return all[0], "--ledger", nil
+		return all[0], "--store", nil
 	case len(all) > 1:
-		return "", "", usage("which of the ledgers has the outbox? give --outbox")
+		return "", "", usage("which of the stores has the outbox? give --outbox")
 	}
 	return "", "", usage("which outbox? give --outbox, a postgres:// URL")
 }

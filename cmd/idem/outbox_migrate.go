@@ -16,7 +16,7 @@ const layoutOutbox = "outbox"
 
 func refuseLayout(layout string) error {
 	if layout != "" {
-		return usage("--layout is for ledgers: an outbox has one layout")
+		return usage("--layout is for stores: an outbox has one layout")
 	}
 	return nil
 }
@@ -93,7 +93,7 @@ func (v *tablesView) lines() [][]string {
 
 // status is a line of migrate status for an outbox.
 func (b *openedOutbox) status(ctx context.Context) tablesView {
-	v := tablesView{Ledger: b.name, Layout: layoutOutbox, State: "ok"}
+	v := tablesView{Store: b.name, Layout: layoutOutbox, State: "ok"}
 	layout, err := outboxview.Find(ctx, b.pool, b.schema)
 	v.Schema, v.Version = layout.Schema, layout.Version
 	switch problem := layout.Problem(); {

@@ -32,7 +32,7 @@ type testOutbox struct {
 func newTestOutbox(t *testing.T) *testOutbox {
 	t.Helper()
 	o := &testOutbox{T: t, url: testenv.Postgres(t)}
-	command(t, "migrate", "up", "--outbox", "--ledger", o.url).ok(t)
+	command(t, "migrate", "up", "--outbox", "--store", o.url).ok(t)
 	pool, err := pgxpool.New(t.Context(), o.url)
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
@@ -85,7 +85,7 @@ func TestOutboxUsage(t *testing.T) {
 		"outbox":                               "",
 		"outbox statsu":                        `no command "statsu"`,
 		"outbox status":                        "--outbox",
-		"outbox status --ledger redis://h/0":   "--outbox",
+		"outbox status --store redis://h/0":    "--outbox",
 		"outbox status --outbox redis://h/0":   "postgres://",
 		"outbox status --outbox canary":        "postgres://",
 		"outbox status x --outbox postgres://": "no arguments",
@@ -94,10 +94,10 @@ func TestOutboxUsage(t *testing.T) {
 		"outbox retry 1 x":                     "SEQ",
 		"outbox skip -1":                       "",
 		"outbox skip 0":                        "SEQ",
-		"outbox status --ledger postgres://a/b --ledger postgres://c/d":      "--outbox",
+		"outbox status --store postgres://a/b --store postgres://c/d":        "--outbox",
 		"outbox status --outbox postgres://u:canary@h:port/db":               "cannot be parsed",
 		"migrate print --outbox --layout compact":                            "--layout",
-		"migrate up --outbox postgres://h/db":                                "a database is named by --ledger",
+		"migrate up --outbox postgres://h/db":                                "a database is named by --store",
 		"relay --outbox postgres://h/db":                                     "--brokers",
 		"relay --brokers h:1":                                                "--outbox",
 		"relay --brokers h:1 --outbox postgres://h/db --batch 0":             "--batch",
@@ -124,11 +124,11 @@ func TestOutboxUsage(t *testing.T) {
 func TestOutboxAway(t *testing.T) {
 	away := "postgres://idem:idem@" + testenv.FreeAddr(t) + "/idem"
 	for _, args := range []string{"outbox status", "outbox parked", "outbox retry 1 -y", "migrate up --outbox", "relay --brokers h:1"} {
-		r := command(t, append(strings.Fields(args), "--ledger", away)...)
+		r := command(t, append(strings.Fields(args), "--store", away)...)
 		r.failed(t, exitFailure, "connect")
 		require.NotContains(t, r.stderr, "idem:idem")
 	}
-	r := command(t, "migrate", "status", "--outbox", "--ledger", away, "-o", "json")
+	r := command(t, "migrate", "status", "--outbox", "--store", away, "-o", "json")
 	r.failed(t, exitFailure)
 	var all []tablesView
 	r.json(t, &all)
@@ -139,7 +139,7 @@ func TestOutboxAway(t *testing.T) {
 func TestMigrateOutbox(t *testing.T) {
 	require.Equal(t, pgoutbox.Schema(), command(t, "migrate", "print", "--outbox").ok(t))
 	url := testenv.Postgres(t)
-	r := command(t, "migrate", "status", "--outbox", "--ledger", url, "-o", "json")
+	r := command(t, "migrate", "status", "--outbox", "--store", url, "-o", "json")
 	r.failed(t, exitFound, "must not be used")
 	var all []tablesView
 	r.json(t, &all)
@@ -147,7 +147,7 @@ func TestMigrateOutbox(t *testing.T) {
 	for _, args := range []string{"outbox status", "outbox parked", "relay --brokers h:1"} {
 		command(t, append(strings.Fields(args), "--outbox", url)...).failed(t, exitFailure, "idem migrate up --outbox")
 	}
-	r = command(t, "migrate", "up", "--outbox", "--ledger", url)
+	r = command(t, "migrate", "up", "--outbox", "--store", url)
 	r.ok(t)
 	require.InDelta(t, 0, r.audits(t)[0]["version_before"], 0)
 	t.Setenv("IDEM_OUTBOX", url)
@@ -159,9 +159,9 @@ func TestMigrateOutbox(t *testing.T) {
 	command(t, "outbox", "status").ok(t)
 	t.Setenv("IDEM_OUTBOX", "postgres://idem:idem@"+testenv.FreeAddr(t)+"/idem")
 	command(t, "outbox", "status").failed(t, exitFailure)
-	command(t, "outbox", "status", "--ledger", url).ok(t)
+	command(t, "outbox", "status", "--store", url).ok(t)
 	sql(t, connect(t, url), "DROP TABLE idem_outbox_relays")
-	command(t, "migrate", "status", "--outbox", "--ledger", url, "-o", "json").json(t, &all)
+	command(t, "migrate", "status", "--outbox", "--store", url, "-o", "json").json(t, &all)
 	require.Equal(t, "unfit", all[0].State)
 	require.Contains(t, all[0].Problem, "idem_outbox_relays")
 }
@@ -276,7 +276,7 @@ func TestDoctor_Outbox_O10_O15(t *testing.T) {
 		return all
 	}
 	require.Empty(t, verdicts())
-	command(t, "migrate", "up", "--outbox", "--ledger", p.url).ok(t)
+	command(t, "migrate", "up", "--outbox", "--store", p.url).ok(t)
 	fine := map[string]doctor.Verdict{"outbox.tables": doctor.OK, "outbox.parked": doctor.OK, "outbox.oldest": doctor.OK, "outbox.relay": doctor.Warn}
 	require.Equal(t, fine, verdicts(), "nobody publishes")
 	pool, err := pgxpool.New(t.Context(), p.url)

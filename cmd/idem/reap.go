@@ -32,8 +32,8 @@ func newReapCmd(a *app) *cobra.Command {
 	var f reapFlags
 	cmd := &cobra.Command{
 		Use:   "reap",
-		Short: "Delete what has expired from ledgers in Postgres",
-		Long: "Delete what has expired from ledgers in Postgres: one run, for a job that is started again and again. What a run\n" +
+		Short: "Delete what has expired from stores in Postgres",
+		Long: "Delete what has expired from stores in Postgres: one run, for a job that is started again and again. What a run\n" +
 			"announces, one that comes a minute later or after that deletes. A row goes when its whole scope has consumed beyond its\n" +
 			"expiry, so a group that stands still forgets nothing. It does what pgstore.Reaper does inside a service, and one\n" +
 			"at a time works. It asks only if --wall-clock or a shorter --dead-letter-retention lets go of what would stay otherwise.",
@@ -51,7 +51,7 @@ func newReapCmd(a *app) *cobra.Command {
 
 // reapView is what a run did.
 type reapView struct {
-	Ledger    string      `json:"ledger"`
+	Store     string      `json:"ledger"`
 	Elsewhere bool        `json:"elsewhere,omitempty"`
 	Events    int64       `json:"events"`
 	Claims    int64       `json:"claims"`
@@ -69,9 +69,9 @@ type scopeView struct {
 	Horizon       *time.Time `json:"horizon,omitempty"`
 }
 
-func viewOfReap(l *ledger, r pgstore.ReapResult) reapView {
+func viewOfReap(l *openedStore, r pgstore.ReapResult) reapView {
 	v := reapView{
-		Ledger: l.name, Elsewhere: r.Elsewhere, Events: r.Events, Claims: r.Claims, Starts: r.Starts, Stuck: r.Stuck, Scopes: []scopeView{},
+		Store: l.name, Elsewhere: r.Elsewhere, Events: r.Events, Claims: r.Claims, Starts: r.Starts, Stuck: r.Stuck, Scopes: []scopeView{},
 		Silent: r.Silent,
 	}
 	for i := range r.Scopes {
@@ -94,11 +94,11 @@ func (a *app) reap(ctx context.Context, f *reapFlags) error {
 		return err
 	}
 	if f.watch && len(ledgers) > 1 {
-		return usage("--watch is for one --ledger")
+		return usage("--watch is for one --store")
 	}
 	var all []reapView
 	for _, l := range ledgers {
-		fields := map[string]any{"ledger": l.name}
+		fields := map[string]any{"store": l.name}
 		if len(f.wallClock) > 0 {
 			fields["wall_clock"] = f.wallClock
 		}
@@ -134,7 +134,7 @@ func (f *reapFlags) config() pgstore.ReaperConfig {
 	}
 }
 
-func (a *app) confirmReap(l *ledger, f *reapFlags) error {
+func (a *app) confirmReap(l *openedStore, f *reapFlags) error {
 	switch {
 	case len(f.wallClock) > 0:
 		return a.confirm("In %s the expired rows of %q will go by the wall clock. If a Kafka consumer uses them, what waits in its topics "+
@@ -149,7 +149,7 @@ func (a *app) confirmReap(l *ledger, f *reapFlags) error {
 func reapRows(all []reapView) (rows [][]string) {
 	for i := range all {
 		v := &all[i]
-		rows = append(rows, []string{"LEDGER", v.Ledger})
+		rows = append(rows, []string{"STORE", v.Store})
 		if v.Elsewhere {
 			rows = append(rows, []string{"nothing done", "another reaper is at work"})
 			continue
@@ -183,7 +183,7 @@ func reapRows(all []reapView) (rows [][]string) {
 }
 
 // reapWatch says a line for each run, as JSON if that was asked for, until it is interrupted.
-func (a *app) reapWatch(ctx context.Context, l *ledger, f *reapFlags, total map[string]any) error {
+func (a *app) reapWatch(ctx context.Context, l *openedStore, f *reapFlags, total map[string]any) error {
 	cfg := f.config()
 	var events, claims int64
 	cfg.Observe = func(r pgstore.ReapResult, err error) {

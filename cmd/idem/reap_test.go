@@ -15,7 +15,7 @@ import (
 	"github.com/idem-go/idem/internal/testenv"
 )
 
-// reapable is a ledger with two expired records of a scope, of which one was consumed beyond.
+// reapable is a store with two expired records of a scope, of which one was consumed beyond.
 func reapable(t *testing.T, options ...pgstore.Option) (url string, conn *pgx.Conn) {
 	t.Helper()
 	url = testenv.Postgres(t)
@@ -24,7 +24,7 @@ func reapable(t *testing.T, options ...pgstore.Option) (url string, conn *pgx.Co
 	if len(options) > 0 {
 		layout = layoutCompact
 	}
-	command(t, "migrate", "up", "--ledger", url, "--layout", layout).ok(t)
+	command(t, "migrate", "up", "--store", url, "--layout", layout).ok(t)
 	s, err := pgstore.Open(t.Context(), url, options...)
 	require.NoError(t, err)
 	t.Cleanup(s.Close)
@@ -49,7 +49,7 @@ func TestReap(t *testing.T) {
 	for _, options := range [][]pgstore.Option{nil, {pgstore.Compact()}} {
 		ledger, conn := reapable(t, options...)
 		var all []reapView
-		r := command(t, "reap", "--ledger", ledger, "-o", "json")
+		r := command(t, "reap", "--store", ledger, "-o", "json")
 		r.ok(t)
 		r.json(t, &all)
 		require.Zero(t, all[0].Claims)
@@ -57,12 +57,12 @@ func TestReap(t *testing.T) {
 		require.Equal(t, "orders/2", all[0].Scopes[0].HeldUpBy)
 		require.NotNil(t, all[0].Scopes[0].Horizon)
 		later(t, conn)
-		r = command(t, "reap", "--ledger", ledger, "-o", "json")
+		r = command(t, "reap", "--store", ledger, "-o", "json")
 		r.ok(t)
 		r.json(t, &all)
 		require.Equal(t, int64(2), all[0].Claims)
 		require.InDelta(t, 2, r.audits(t)[0]["claims"], 0)
-		require.Contains(t, command(t, "reap", "--ledger", ledger).ok(t), "scope billing")
+		require.Contains(t, command(t, "reap", "--store", ledger).ok(t), "scope billing")
 	}
 }
 
@@ -70,10 +70,10 @@ func TestReap(t *testing.T) {
 func TestReapAsks(t *testing.T) {
 	ledger, _ := reapable(t)
 	for _, more := range [][]string{{"--wall-clock", "http"}, {"--dead-letter-retention", "24h"}} {
-		r := command(t, append([]string{"reap", "--ledger", ledger}, more...)...)
+		r := command(t, append([]string{"reap", "--store", ledger}, more...)...)
 		r.failed(t, exitFound, "not confirmed")
 		require.Equal(t, "refused", r.audits(t)[0]["outcome"])
-		command(t, append([]string{"reap", "--ledger", ledger, "-y"}, more...)...).ok(t)
+		command(t, append([]string{"reap", "--store", ledger, "-y"}, more...)...).ok(t)
 	}
 }
 
@@ -81,20 +81,20 @@ func TestReapAsks(t *testing.T) {
 func TestReapElsewhere(t *testing.T) {
 	ledger, conn := reapable(t)
 	sql(t, conn, "INSERT INTO idem_leases (name, token, lease_until) VALUES ('reaper', gen_random_uuid(), clock_timestamp() + interval '1 h')")
-	require.Contains(t, command(t, "reap", "--ledger", ledger).ok(t), "another reaper is at work")
+	require.Contains(t, command(t, "reap", "--store", ledger).ok(t), "another reaper is at work")
 }
 
 // --watch says a line for each run until it is interrupted, and that is no failure.
 func TestReapWatch(t *testing.T) {
 	ledger, conn := reapable(t)
-	command(t, "reap", "--ledger", ledger).ok(t)
+	command(t, "reap", "--store", ledger).ok(t)
 	later(t, conn)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	var stderr bytes.Buffer
 	seen := &onWrite{substring: `"claims":2`, then: cancel}
 	a := &app{stdin: strings.NewReader(""), stdout: seen, stderr: &stderr}
-	code := a.run(ctx, withoutPasswords(t, []string{"reap", "--watch", "--ledger", ledger, "-o", "json", "--interval", "1s"}))
+	code := a.run(ctx, withoutPasswords(t, []string{"reap", "--watch", "--store", ledger, "-o", "json", "--interval", "1s"}))
 	require.Equal(t, exitOK, code, stderr.String())
 	line := auditLines(t, stderr.String())[0]
 	require.InDelta(t, 2, line["claims"], 0)

@@ -23,14 +23,14 @@ func TestRefusalsAreOnRecord(t *testing.T) {
 	require.NoError(t, w.store.(dedup.Operator).Forget(t.Context(), w.key("e0")))
 	require.NoError(t, w.store.(dedup.Operator).Discard(t.Context(), w.key("e0"), time.Hour, "no"))
 	require.NoError(t, w.store.(dedup.Operator).Discard(t.Context(), w.key("e1"), time.Hour, "no"))
-	ledgers := map[string]*ledger{inMemory: {name: "memory", store: w.store}}
+	ledgers := map[string]*openedStore{inMemory: {name: "memory", store: w.store}}
 	for verb, args := range map[string][]string{
 		"dlq replay": {"dlq", "replay", "-t", "orders"}, "dlq purge": {"dlq", "purge", "-t", "orders"}, "rewind": {"rewind", "--to", "2h"},
 	} {
 		null, err := os.Open(os.DevNull)
 		require.NoError(t, err)
 		defer null.Close()
-		r := commandIn(t.Context(), t, ledgers, null, append(args, "--brokers", w.brokers[0], "-G", "g", "--ledger", inMemory)...)
+		r := commandIn(t.Context(), t, ledgers, null, append(args, "--brokers", w.brokers[0], "-G", "g", "--store", inMemory)...)
 		r.failed(t, exitFound, "not confirmed")
 		var lines []string
 		for _, line := range strings.Split(r.stderr, "\n") {
@@ -91,12 +91,12 @@ func TestLagOfNoGroup(t *testing.T) {
 // An import reads while it writes: a URL for workers with one connection does not stop it.
 func TestImportWithOneConnection(t *testing.T) {
 	url := testenv.Postgres(t)
-	command(t, "migrate", "up", "--ledger", url, "-y").ok(t)
+	command(t, "migrate", "up", "--store", url, "-y").ok(t)
 	one := url + "&pool_max_conns=1"
 	if !strings.Contains(url, "?") {
 		one = url + "?pool_max_conns=1"
 	}
-	r := command(t, "import", "-G", "billing", "--ledger", one, "-y", "-o", "json", "--type", "paid",
+	r := command(t, "import", "-G", "billing", "--store", one, "-y", "-o", "json", "--type", "paid",
 		"--from-table", "SELECT n AS event_id FROM generate_series(1, 1500) n")
 	r.ok(t)
 	var c imported

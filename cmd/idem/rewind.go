@@ -34,10 +34,10 @@ func newRewindCmd(a *app) *cobra.Command {
 	var o rewindFlags
 	cmd := &cobra.Command{
 		Use: "rewind", Short: "Let a stopped group consume again from an earlier time", Args: cobra.NoArgs,
-		Long: "Moves the committed offsets of a group back, never forward. What was handled and is still in the ledger is not handled\n" +
-			"again; what a ledger lost in a failover is (P-18). The group must be stopped.\n\n" +
+		Long: "Moves the committed offsets of a group back, never forward. What was handled and is still in the store is not handled\n" +
+			"again; what a store lost in a failover is (P-18). The group must be stopped.\n\n" +
 			"--before-failover 10m goes back to what was consumed 10 minutes ago at the latest: to records from 10 minutes ago, and\n" +
-			"where the group was behind, to 10 minutes before the last record it consumed. Say more than the ledger can have lost, and\n" +
+			"where the group was behind, to 10 minutes before the last record it consumed. Say more than the store can have lost, and\n" +
 			"more than the time since then. Retry topics of the chosen topics are rewound too.",
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.rewind(cmd.Context(), o) },
 	}
@@ -45,7 +45,7 @@ func newRewindCmd(a *app) *cobra.Command {
 	f.StringVar(&o.to, "to", "", "a time such as 2026-01-31T12:00:00Z, or how long ago")
 	f.DurationVar(&o.before, "before-failover", 0, "how far back, such as 10m")
 	f.StringSliceVarP(&o.topics, "topic", "t", nil, "these topics only, with their retry topics")
-	f.DurationVar(&o.retention, "retention", 0, "how long the ledger remembers, to be warned (Postgres is asked)")
+	f.DurationVar(&o.retention, "retention", 0, "how long the store remembers, to be warned (Postgres is asked)")
 	return cmd
 }
 
@@ -267,7 +267,7 @@ func setOffsets(client sarama.Client, group string, rows []rewindRow) error {
 	return nil
 }
 
-// warnAboutHorizon warns of events that the ledger may have forgotten (rule 8): each handler's WhenTooOld decides about them.
+// warnAboutHorizon warns of events that the store may have forgotten (rule 8): each handler's WhenTooOld decides about them.
 func (a *app) warnAboutHorizon(ctx context.Context, client sarama.Client, rows []rewindRow, retention time.Duration) error {
 	var first *time.Time
 	for _, r := range rows {
@@ -287,22 +287,22 @@ func (a *app) warnAboutHorizon(ctx context.Context, client sarama.Client, rows [
 	}
 	from := first.Format(time.RFC3339)
 	if limit := time.Now().Add(-retention); retention > 0 && first.Before(limit) {
-		a.note("warning: events from %s on, but the ledger remembers since %s only: what is older meets the policy of its handler (WhenTooOld)",
+		a.note("warning: events from %s on, but the store remembers since %s only: what is older meets the policy of its handler (WhenTooOld)",
 			from, limit.UTC().Format(time.RFC3339))
 	}
-	if len(a.ledgers) == 0 {
-		a.note("warning: without --ledger it is not known whether it still remembers events from %s on", from)
+	if len(a.stores) == 0 {
+		a.note("warning: without --store it is not known whether it still remembers events from %s on", from)
 		return nil
 	}
-	return a.warnOfLedgers(ctx, *first, retention)
+	return a.warnOfStores(ctx, *first, retention)
 }
 
-func (a *app) warnOfLedgers(ctx context.Context, first time.Time, retention time.Duration) error {
+func (a *app) warnOfStores(ctx context.Context, first time.Time, retention time.Duration) error {
 	scope, err := a.theScope()
 	if err != nil {
 		return err
 	}
-	ledgers, err := a.openLedgers(ctx)
+	ledgers, err := a.openStores(ctx)
 	if err != nil {
 		return err
 	}
@@ -321,9 +321,9 @@ func (a *app) warnOfLedgers(ctx context.Context, first time.Time, retention time
 	return nil
 }
 
-// horizonOf is since when a ledger in Postgres remembers everything of a scope. Zero: nothing was forgotten yet, or the
-// ledger keeps no horizon.
-func horizonOf(ctx context.Context, l *ledger, scope string) (time.Time, error) {
+// horizonOf is since when a store in Postgres remembers everything of a scope. Zero: nothing was forgotten yet, or the
+// store keeps no horizon.
+func horizonOf(ctx context.Context, l *openedStore, scope string) (time.Time, error) {
 	if l.pool == nil {
 		return time.Time{}, nil
 	}

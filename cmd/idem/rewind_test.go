@@ -93,7 +93,7 @@ func TestRewind(t *testing.T) {
 	require.EqualValues(t, 31, rows[1].Events)
 	require.Contains(t, said, `"audit":"rewind"`)
 	require.Contains(t, said, `"events":57`)
-	require.Contains(t, said, "without --ledger")
+	require.Contains(t, said, "without --store")
 
 	code, _, said = w.command("rewind", "--to", "10m", "--yes") // forward
 	require.Zero(t, code)
@@ -102,7 +102,7 @@ func TestRewind(t *testing.T) {
 
 	code, _, said = w.command("rewind", "--to", "40m30s", "--topic", "orders", "--yes", "--retention", "20m")
 	require.Zero(t, code, said)
-	require.Contains(t, said, "the ledger remembers since")
+	require.Contains(t, said, "the store remembers since")
 	require.EqualValues(t, 19, w.committed("orders"))
 	require.EqualValues(t, 19, w.committed("orders.g.retry"), "belongs to orders")
 
@@ -241,7 +241,7 @@ func TestOperationsOnKafka(t *testing.T) {
 	require.Contains(t, said, "worker-7")
 }
 
-// A rewind behind what the ledger remembers says so: what is older meets its handler's policy (rule 8).
+// A rewind behind what the store remembers says so: what is older meets its handler's policy (rule 8).
 func TestRewindWarnsOfTheHorizon(t *testing.T) {
 	w := newDeadLetterWorld(t)
 	url := testenv.Postgres(t)
@@ -251,7 +251,7 @@ func TestRewindWarnsOfTheHorizon(t *testing.T) {
 	w.fill("orders", 60, 0)
 	rewind := func() string {
 		w.commit("orders", 60)
-		code, _, said := w.command(withoutPasswords(t, []string{"rewind", "--to", "30m", "--yes", "--ledger", url})...)
+		code, _, said := w.command(withoutPasswords(t, []string{"rewind", "--to", "30m", "--yes", "--store", url})...)
 		require.Zero(t, code, said)
 		return said
 	}

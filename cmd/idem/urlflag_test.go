@@ -13,14 +13,14 @@ import (
 // G-04: the arguments of a process can be read by every user of its host. A password among them is refused, and not repeated.
 func TestPasswordsOnTheCommandLine_G04(t *testing.T) {
 	for _, args := range [][]string{
-		{"event", "get", "1", "-G", "g", "--ledger", "postgres://u:hunter22@127.0.0.1:1/x"},
-		{"event", "get", "1", "-G", "g", "--ledger=redis://:hunter22@127.0.0.1:1/0"},
-		{"event", "get", "1", "-G", "g", "--ledger", "redis://127.0.0.1:1/0,postgres://127.0.0.1:1/x?password=hunter22"},
-		{"doctor", "-G", "g", "--ledger", "redis+cluster://u:hunter22@127.0.0.1:1,127.0.0.1:2"},
+		{"event", "get", "1", "-G", "g", "--store", "postgres://u:hunter22@127.0.0.1:1/x"},
+		{"event", "get", "1", "-G", "g", "--store=redis://:hunter22@127.0.0.1:1/0"},
+		{"event", "get", "1", "-G", "g", "--store", "redis://127.0.0.1:1/0,postgres://127.0.0.1:1/x?password=hunter22"},
+		{"doctor", "-G", "g", "--store", "redis+cluster://u:hunter22@127.0.0.1:1,127.0.0.1:2"},
 		{"relay", "--brokers", "127.0.0.1:1", "--outbox", "postgres://u:hunter22@127.0.0.1:1/x"},
 		{"outbox", "status", "--outbox", "postgres://u:hunter22@127.0.0.1:1/x"},
-		{"import", "-G", "g", "--ledger", "redis://127.0.0.1:1", "--from-table", "SELECT 1", "--from-url", "postgres://u:hunter22@127.0.0.1:1/x"},
-		{"import", "-G", "g", "--ledger", "redis://127.0.0.1:1", "--from-table", "SELECT 1", "--from-url", "host=127.0.0.1 port=1 password='hunter22'"},
+		{"import", "-G", "g", "--store", "redis://127.0.0.1:1", "--from-table", "SELECT 1", "--from-url", "postgres://u:hunter22@127.0.0.1:1/x"},
+		{"import", "-G", "g", "--store", "redis://127.0.0.1:1", "--from-table", "SELECT 1", "--from-url", "host=127.0.0.1 port=1 password='hunter22'"},
 	} {
 		var out, errs bytes.Buffer
 		code := run(t.Context(), args, strings.NewReader(""), &out, &errs)
@@ -34,11 +34,11 @@ func TestPasswordsOnTheCommandLine_G04(t *testing.T) {
 // A URL with a password may lie in a file, such as a secret that is mounted.
 func TestURLFromFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "url")
-	require.NoError(t, os.WriteFile(path, []byte("mem://ledger\n"), 0o600))
+	require.NoError(t, os.WriteFile(path, []byte("mem://store\n"), 0o600))
 	_, known := memory()
-	commandWith(t, known, "", "event", "get", "1", "--type", "order", "-G", "billing", "--ledger", "@"+path).failed(t, exitFound)
-	require.NoError(t, os.WriteFile(path, []byte("mem://ledger, mem://ledger\n"), 0o600)) // several, as everywhere
-	commandWith(t, known, "", "event", "get", "1", "--type", "order", "-G", "billing", "--ledger", "@"+path).failed(t, exitFound)
-	r := commandWith(t, known, "", "event", "get", "1", "--type", "order", "-G", "billing", "--ledger", "@"+path+".missing")
-	r.failed(t, exitUsage, "--ledger", "no URL can be read", "no such file")
+	commandWith(t, known, "", "event", "get", "1", "--type", "order", "-G", "billing", "--store", "@"+path).failed(t, exitFound)
+	require.NoError(t, os.WriteFile(path, []byte("mem://store, mem://store\n"), 0o600)) // several, as everywhere
+	commandWith(t, known, "", "event", "get", "1", "--type", "order", "-G", "billing", "--store", "@"+path).failed(t, exitFound)
+	r := commandWith(t, known, "", "event", "get", "1", "--type", "order", "-G", "billing", "--store", "@"+path+".missing")
+	r.failed(t, exitUsage, "--store", "no URL can be read", "no such file")
 }

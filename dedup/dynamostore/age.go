@@ -13,7 +13,7 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// tooOld says which of reqs are about events so old that the ledger may have forgotten them, had it known them (rule 8):
+// tooOld says which of reqs are about events so old that the store may have forgotten them, had it known them (rule 8):
 // their time lies before the horizon, and their scope was there before it.
 func (s *Store) tooOld(ctx context.Context, reqs []dedup.Request) ([]bool, error) {
 	old := make([]bool, len(reqs))
@@ -42,7 +42,7 @@ func horizon(now time.Time, retention time.Duration) time.Time {
 	return now.Add(-retention + min(margin(retention), retention/2))
 }
 
-// births remembers when scopes were born. What it remembers never changes while the ledger is not emptied.
+// births remembers when scopes were born. What it remembers never changes while the store is not emptied.
 type births struct {
 	mu    sync.Mutex
 	known map[string]time.Time
@@ -51,7 +51,7 @@ type births struct {
 // maxBirths bounds the memory of a program that makes scopes out of data. It begins anew then.
 const maxBirths = 1000
 
-// birth is when this ledger first heard of scope: before that nothing can have been forgotten. Who asks first decides.
+// birth is when this store first heard of scope: before that nothing can have been forgotten. Who asks first decides.
 // The item has no expiry, as it is what tells whether others have expired.
 func (s *Store) birth(ctx context.Context, scope string, now time.Time) (time.Time, error) {
 	b := &s.births

@@ -41,7 +41,7 @@ func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
 	return warnings, s.Ping(ctx)
 }
 
-// fit reports whether a table can be a ledger.
+// fit reports whether a table can be a store.
 func (s *Store) fit(t *types.TableDescription) error {
 	wrong := func(err error) error { return fmt.Errorf("dynamodb: check: table %s: %w", s.table, err) }
 	switch t.TableStatus {
@@ -81,7 +81,7 @@ func (s *Store) Ping(ctx context.Context) error {
 // migrateTime is how long [Migrate] waits for a new table.
 const migrateTime = 5 * time.Minute
 
-// Migrate creates the table of a ledger if it is not there, billed on demand, waits until it can be used, and switches the
+// Migrate creates the table of a store if it is not there, billed on demand, waits until it can be used, and switches the
 // deletion of what is past its retention on. It may run at every start and in several processes at once; the table of an
 // earlier release is left as it is. Rights beyond those of a consumer: dynamodb:CreateTable and dynamodb:UpdateTimeToLive.
 func Migrate(ctx context.Context, client *dynamodb.Client, table string) error {

@@ -1,5 +1,5 @@
-// Package dynamostore is a ledger in a table of Amazon DynamoDB. There is no server to run, and nothing that is acknowledged
-// is lost. Use it where DynamoDB is there anyway; Redis is faster, and effects in a database are safer with a ledger in that
+// Package dynamostore is a store in a table of Amazon DynamoDB. There is no server to run, and nothing that is acknowledged
+// is lost. Use it where DynamoDB is there anyway; Redis is faster, and effects in a database are safer with a store in that
 // database. It is a module of its own, so that nobody else has to fetch the AWS SDK.
 //
 // # Guarantees
@@ -52,7 +52,7 @@
 //	expires                     N  seconds since 1970: from when the item counts as absent, and DynamoDB may delete it
 //	created, changed            N  milliseconds since 1970, by the clock of who wrote
 //
-// Items with one colon in their key are about no event: "born:" and a scope, with the attribute born, says when the ledger
+// Items with one colon in their key are about no event: "born:" and a scope, with the attribute born, says when the store
 // first heard of that scope, in milliseconds since 1970. They have no expiry.
 //
 // [Migrate] creates the table. With other tools: a partition key named key of type S, time to live on the attribute expires.
@@ -74,7 +74,7 @@
 // (rule 8), where now is the time of the host that asks, the retention is that of the request and the margin is at most half of
 // it, and neither AnyAge is set nor is it a later copy that Idem made. A retention that is made longer takes effect for records
 // written from then on, so for one retention more, events may be Fresh that the shorter one forgot. A table that was emptied is a new
-// ledger.
+// store.
 //
 // # Limits
 //

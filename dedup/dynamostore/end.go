@@ -188,7 +188,7 @@ func (s *Store) Reopen(ctx context.Context, key dedup.Key) (dedup.Position, erro
 }
 
 // replace reads an item and puts in its place what change makes of it, until nobody comes between. The record is nil if
-// there is none; with a nil answer nothing is written. Errors of change are the caller's, all others are the ledger's.
+// there is none; with a nil answer nothing is written. Errors of change are the caller's, all others are the store's.
 func (s *Store) replace(ctx context.Context, verb string, k dedup.Key, change func(*record, time.Time) (*record, error)) error {
 	key := keyOf(k)
 	r, err := s.read(ctx, key)

@@ -15,11 +15,11 @@ func Example() {
 	ctx := context.Background()
 	var cfg aws.Config // of config.LoadDefaultConfig(ctx)
 	client := dynamodb.NewFromConfig(cfg)
-	if err := dynamostore.Migrate(ctx, client, "ledger"); err != nil {
+	if err := dynamostore.Migrate(ctx, client, "store"); err != nil {
 		fmt.Println(err)
 		return
 	}
-	guard := dedup.NewGuard(dynamostore.New(client, "ledger"), dedup.GuardConfig{Retention: 24 * time.Hour})
+	guard := dedup.NewGuard(dynamostore.New(client, "store"), dedup.GuardConfig{Retention: 24 * time.Hour})
 	defer guard.Close()
 	charge := func(context.Context) (string, error) { return "receipt 7", nil }
 	receipt, replayed, err := dedup.Do(ctx, guard, dedup.Key{Scope: "charge", ID: "order-12345"}, charge)

@@ -133,7 +133,7 @@ func TestTimeToLive(t *testing.T) {
 	require.Equal(t, "expires", *out.TimeToLiveDescription.AttributeName)
 }
 
-// Rule 8: what the ledger may have forgotten is not new, but a ledger that is younger than its retention has forgotten nothing.
+// Rule 8: what the store may have forgotten is not new, but a store that is younger than its retention has forgotten nothing.
 func TestTooOld(t *testing.T) {
 	client, table := lateTable(t)
 	now := newClock()
@@ -157,7 +157,7 @@ func TestTooOld(t *testing.T) {
 		}
 		return a.Verdict
 	}
-	require.Equal(t, dedup.Fresh, verdict(s, dated("backlog", 2*week)), "the ledger is new")
+	require.Equal(t, dedup.Fresh, verdict(s, dated("backlog", 2*week)), "the store is new")
 	now.pass(week + time.Hour)
 	other := dynamostore.New(client, table, dynamostore.Clock(now.read)) // the birth is in the table
 	for _, s := range []*dynamostore.Store{s, other} {

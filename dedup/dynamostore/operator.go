@@ -68,7 +68,7 @@ func (s *Store) view(k dedup.Key, key string, r *record, now time.Time) *dedup.R
 // Forget implements [dedup.Operator]: a read and a conditional deletion. A claim whose holder died can be forgotten once this
 // store has watched it for the length of its lease: until then the error matches [dedup.ErrHeld] and says how long that is;
 // [Store.Discard] takes it at once. Fences begin anew. What is known of the age of the scope stays: an event that is older than
-// what the ledger remembers is [dedup.TooOld] as ever. If the answer to a deletion is lost and the SDK repeats it, the error matches
+// what the store remembers is [dedup.TooOld] as ever. If the answer to a deletion is lost and the SDK repeats it, the error matches
 // [dedup.ErrNotFound].
 func (s *Store) Forget(ctx context.Context, key dedup.Key) error {
 	if err := key.Validate(); err != nil {

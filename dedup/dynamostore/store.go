@@ -70,7 +70,7 @@ func Watched(n int) Option {
 	}
 }
 
-// OneRegion declares that all processes of the ledger use the table in one region, and lets [Store.Check] accept a global
+// OneRegion declares that all processes of the store use the table in one region, and lets [Store.Check] accept a global
 // table whose replicas are eventually consistent. With writers in two regions both are told Fresh, since the last write wins.
 func OneRegion() Option { return func(s *Store) { s.regional = true } }
 

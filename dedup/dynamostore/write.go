@@ -209,7 +209,7 @@ func (s *Store) speak(ctx context.Context, key string, t dedup.Token, c *change)
 }
 
 // unavailable marks an error of DynamoDB or of the way to it: throttling, a table or a right that is missing, a network that
-// is broken. All of them are the ledger's trouble, never the event's: what an event could be to blame for is refused
+// is broken. All of them are the store's trouble, never the event's: what an event could be to blame for is refused
 // before it is sent, and the one answer that speaks about an item is ConditionalCheckFailedException. An item that cannot be
 // read is no answer either (rule 35).
 func (s *Store) unavailable(ctx context.Context, verb string, err error) error {

@@ -1,12 +1,12 @@
-// Package memstore is a ledger in the memory of one process. It is the exact reference of the contract: where another
+// Package memstore is a store in the memory of one process. It is the exact reference of the contract: where another
 // store has a choice, this one has the strictest answer.
 //
-// Use it in tests, in demos, and for events whose copies may be handled again after a restart. It is no ledger for a
+// Use it in tests, in demos, and for events whose copies may be handled again after a restart. It is no store for a
 // broker's consumer unless that is so: a restart forgets every event while the offsets stay committed.
 //
 // # Guarantees
 //
-// All of [dedup.Store], for the callers of one process only: two processes have two ledgers and both answer Fresh. A
+// All of [dedup.Store], for the callers of one process only: two processes have two stores and both answer Fresh. A
 // call is atomic as a whole and not only per key. There is no guarantee beyond the process. A consumer of a real broker
 // refuses the store unless [Volatile] says that this is wanted (rule 31). It implements [dedup.Looker],
 // [dedup.Reopener], [dedup.Volatiler], [dedup.Operator], [dedup.Lister] and [dedup.Parker].

@@ -31,7 +31,7 @@ func Capacity(n int) Option {
 	}
 }
 
-// Store is a ledger in memory. Make it with [New]. It is safe for concurrent use.
+// Store keeps events in memory. Make it with [New]. It is safe for concurrent use.
 type Store struct {
 	capacity int
 	volatile bool
@@ -82,7 +82,7 @@ func (s *Store) Volatile() error {
 		return nil
 	}
 	return errors.New("memstore forgets every event at a restart while the offsets stay committed: " +
-		"use a durable ledger, or declare with memstore.Volatile() that handling events again is acceptable")
+		"use a durable store, or declare with memstore.Volatile() that handling events again is acceptable")
 }
 
 // Claim implements [dedup.Store]. With an error nothing was claimed.

@@ -14,7 +14,7 @@ import (
 
 const payOrders = "UPDATE orders SET paid = paid + 1 WHERE id = ANY($1)"
 
-// bareInsert is what a ledger of one statement would be: no settings, no answers, nothing but the rows.
+// bareInsert is what a store of one statement would be: no settings, no answers, nothing but the rows.
 const bareInsert = `INSERT INTO bare_events (tenant, scope, event_type, event_id, expires_at,
 	origin_topic, origin_partition, origin_offset, origin_time)
 	SELECT 'acme', 'orders', 'payment.completed', id, now() + interval '1 hour', 'payments', 3, pos, at

@@ -86,7 +86,7 @@ func (s *Store) checkSettings(ctx context.Context, conn *pgxpool.Conn, _ *statem
 	}
 	if !fsync || !pages {
 		warnings = append(warnings,
-			"fsync or full_page_writes is off: a crash of the server may lose or corrupt the ledger (P-18)")
+			"fsync or full_page_writes is off: a crash of the server may lose or corrupt the store (P-18)")
 	}
 	if commit == "off" && !s.durable {
 		warnings = append(warnings, "synchronous_commit is off: a crash of the server forgets the last commits, effects and "+

@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestCheckOfASoundLedger(t *testing.T) {
+func TestCheckOfASoundStore(t *testing.T) {
 	t.Parallel()
 	s, pool := newStore(t)
 	warnings, err := s.Check(t.Context())
@@ -95,7 +95,7 @@ func TestCheckFindsCollation_P23(t *testing.T) {
 // P-18 and rule 10: what makes commits or sessions less than they should be is a warning.
 func TestCheckWarns_P18(t *testing.T) {
 	t.Parallel()
-	url := newLedger(t)
+	url := newTables(t)
 	warningsOf := func(opts []pgstore.Option, with ...configure) string {
 		warnings, err := pgstore.New(newPool(t, url, with...), opts...).Check(t.Context())
 		require.NoError(t, err)
@@ -161,10 +161,10 @@ func TestMigrateTakesNoLockIfUpToDate(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// Where a later schema of the search path holds the ledger, there it stays: a second one would know nothing.
-func TestMigrateFindsTheLedger(t *testing.T) {
+// Where a later schema of the search path holds the store, there it stays: a second one would know nothing.
+func TestMigrateFindsTheStore(t *testing.T) {
 	t.Parallel()
-	first, url := testenv.Postgres(t), newLedger(t)
+	first, url := testenv.Postgres(t), newTables(t)
 	schemaOf := func(url string) string { return newPool(t, url).Config().ConnConfig.RuntimeParams["search_path"] }
 	pool := newPool(t, url, param("search_path", schemaOf(first)+","+schemaOf(url)))
 	require.NoError(t, pgstore.Migrate(t.Context(), pool))
@@ -182,7 +182,7 @@ func TestInSchema_G05(t *testing.T) {
 	t.Parallel()
 	url := testenv.Postgres(t)
 	pool := newPool(t, url, maxConns(2))
-	name := "ledger_" + strings.ToLower(dedup.NewToken().String())
+	name := "store_" + strings.ToLower(dedup.NewToken().String())
 	t.Cleanup(func() { _, _ = pool.Exec(context.WithoutCancel(t.Context()), "DROP SCHEMA "+name+" CASCADE") })
 	require.NoError(t, pgstore.Migrate(t.Context(), pool, pgstore.InSchema(name)))
 	require.NoError(t, pgstore.Migrate(t.Context(), pool, pgstore.InSchema(name)))
@@ -211,7 +211,7 @@ func TestInSchema_G05(t *testing.T) {
 }
 
 // G-05: a temporary table of the same name, made by a handler, must not catch the marks.
-func TestTemporaryTableDoesNotHideTheLedger_G05(t *testing.T) {
+func TestTemporaryTableDoesNotHideTheStore_G05(t *testing.T) {
 	t.Parallel()
 	s, _ := newStore(t, maxConns(1), inMode(pgx.QueryExecModeExec))
 	_, err := claimOne(t.Context(), s, request("first"), func(tx pgx.Tx) ([]dedup.Completion, error) {
@@ -270,7 +270,7 @@ func TestLeastRights_G12(t *testing.T) {
 
 func leastRights(t *testing.T, grants string, opts ...pgstore.Option) {
 	t.Parallel()
-	url := newLedger(t, opts...)
+	url := newTables(t, opts...)
 	owner := newPool(t, url)
 	role := "idem_test_" + dedup.NewToken().String()
 	schema := owner.Config().ConnConfig.RuntimeParams["search_path"]
@@ -344,7 +344,7 @@ func TestCountStart_Rule18(t *testing.T) {
 
 func TestOpen(t *testing.T) {
 	t.Parallel()
-	s, err := pgstore.Open(t.Context(), newLedger(t))
+	s, err := pgstore.Open(t.Context(), newTables(t))
 	require.NoError(t, err)
 	warnings, err := s.Check(t.Context())
 	require.NoError(t, err)

@@ -42,7 +42,7 @@ func TestLayoutsDoNotMix_Rule28(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			pool := newPool(t, newLedger(t, c.tables...))
+			pool := newPool(t, newTables(t, c.tables...))
 			named := pgstore.InSchema(pool.Config().ConnConfig.RuntimeParams["search_path"])
 			for _, opts := range [][]pgstore.Option{c.store, append([]pgstore.Option{named}, c.store...)} {
 				s := pgstore.New(pool, opts...)
@@ -72,7 +72,7 @@ func TestLayoutsDoNotMix_Rule28(t *testing.T) {
 // Tables of before there were two layouts are readable ones, and Migrate says so in them.
 func TestLayoutOfOlderTables_Rule28(t *testing.T) {
 	t.Parallel()
-	pool := newPool(t, newLedger(t))
+	pool := newPool(t, newTables(t))
 	_, err := pool.Exec(t.Context(), "ALTER TABLE idem_schema DROP COLUMN layout")
 	require.NoError(t, err)
 	require.ErrorContains(t, pgstore.Migrate(t.Context(), pool, pgstore.Compact()), "readable layout")
@@ -177,7 +177,7 @@ func TestBytesPerEvent(t *testing.T) {
 }
 
 func bytesPerEvent(t *testing.T, table string, check bool, opts ...pgstore.Option) float64 {
-	pool := newPool(t, newLedger(t, opts...), param("synchronous_commit", "off"))
+	pool := newPool(t, newTables(t, opts...), param("synchronous_commit", "off"))
 	s := pgstore.New(pool, opts...)
 	const n, batches = 500, 100
 	answers := make([]dedup.Answer, n)

@@ -33,7 +33,7 @@ func Configure(cfg *pgxpool.Config) {
 	}
 }
 
-// Open returns a ledger with a pool of its own, configured by [Configure]; [Store.Close] closes it. url is a connection
+// Open returns a store with a pool of its own, configured by [Configure]; [Store.Close] closes it. url is a connection
 // string or URL as pgx reads it, with pool_max_conns and the like. Open does not wait for the server. The text of its
 // error never contains url, which may hold a password (G-04).
 func Open(ctx context.Context, url string, opts ...Option) (*Store, error) {

@@ -61,8 +61,8 @@ func newPool(t testing.TB, url string, with ...configure) *pgxpool.Pool {
 	return pool
 }
 
-// newLedger returns the URL of a schema with the tables and the one that the tests' effects go to.
-func newLedger(t testing.TB, opts ...pgstore.Option) string {
+// newStore returns the URL of a schema with the tables and the one that the tests' effects go to.
+func newTables(t testing.TB, opts ...pgstore.Option) string {
 	t.Helper()
 	url := testenv.Postgres(t)
 	pool := newPool(t, url)
@@ -75,13 +75,13 @@ func newLedger(t testing.TB, opts ...pgstore.Option) string {
 
 func newStore(t testing.TB, with ...configure) (*pgstore.Store, *pgxpool.Pool) {
 	t.Helper()
-	pool := newPool(t, newLedger(t), with...)
+	pool := newPool(t, newTables(t), with...)
 	return pgstore.New(pool), pool
 }
 
 func newCompactStore(t testing.TB, with ...configure) (*pgstore.Store, *pgxpool.Pool) {
 	t.Helper()
-	pool := newPool(t, newLedger(t, pgstore.Compact()), with...)
+	pool := newPool(t, newTables(t, pgstore.Compact()), with...)
 	return pgstore.New(pool, pgstore.Compact()), pool
 }
 
@@ -114,7 +114,7 @@ func ofLayouts(t *testing.T, run func(t *testing.T, h storetest.Harness)) {
 				run(t, storetest.Harness{
 					Missing: missing,
 					New: func(t testing.TB) dedup.Store {
-						url := newLedger(t, opts...)
+						url := newTables(t, opts...)
 						s := pgstore.New(newPool(t, url, inMode(mode)), opts...)
 						urls.Store(s, url)
 						return s
@@ -170,7 +170,7 @@ func TestTxConformance(t *testing.T) {
 				var pools sync.Map // of the stores
 				storetest.RunTx(t, storetest.TxHarness[pgx.Tx]{
 					New: func(t testing.TB) dedup.TxStore[pgx.Tx] {
-						pool := newPool(t, newLedger(t, opts...), inMode(mode))
+						pool := newPool(t, newTables(t, opts...), inMode(mode))
 						s := pgstore.New(pool, opts...)
 						pools.Store(s, pool)
 						return s

@@ -259,7 +259,7 @@ func TestKilledHolderIsNoticed_Rule10(t *testing.T) {
 		require.NoError(t, err)
 		return
 	}
-	url := newLedger(t)
+	url := newTables(t)
 	pool := newPool(t, url)
 	cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
 	cmd.Env = append(os.Environ(), "PGSTORE_TEST_HOLDER="+url)

@@ -43,7 +43,7 @@ func newSeed(t testing.TB) (*rand.Rand, uint64) {
 	return rand.New(rand.NewPCG(seed, 0)), seed
 }
 
-// engine is a processor with a ledger in Postgres, and what is seen of it. It is its own observer and producer.
+// engine is a processor with a store in Postgres, and what is seen of it. It is its own observer and producer.
 type engine struct {
 	t      testing.TB
 	p      *idem.Processor
@@ -54,7 +54,7 @@ type engine struct {
 	deadLetters []*idem.Message
 	unknown     int // commits whose outcome was unknown
 	refused     int // claims that a read-only server refused
-	downs       int // times that the ledger went away
+	downs       int // times that the store went away
 }
 
 func (e *engine) Produce(_ context.Context, msgs ...*idem.Message) error {
@@ -75,7 +75,7 @@ func (e *engine) ObserveClaim(_ context.Context, c idem.ClaimEvent) {
 	}
 }
 
-func (e *engine) ObserveLedger(_ context.Context, l idem.LedgerEvent) {
+func (e *engine) ObserveStore(_ context.Context, l idem.StoreEvent) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if l.Down {
@@ -173,7 +173,7 @@ func TestCutsAtCommit_P11(t *testing.T) {
 			t.Parallel()
 			n := soak(50, 1000)
 			rng, seed := newSeed(t)
-			url := newLedger(t)
+			url := newTables(t)
 			direct := newPool(t, url)
 			proxy, through := throughCutter(t, direct)
 			proxy.only = "idem.session" // the transactions of events; what only looks commits too
@@ -228,13 +228,13 @@ func (e *engine) refusals() int {
 	return e.refused
 }
 
-// P-11, R-01: the same for the ledger's own transactions, which claim and complete. A claim whose outcome is unknown is
+// P-11, R-01: the same for the store's own transactions, which claim and complete. A claim whose outcome is unknown is
 // asked for again under its token, an end is recorded again: each handler runs once.
 func TestCutsAtCommitOfClaims_P11(t *testing.T) {
 	t.Parallel()
 	n := soak(25, 500)
 	rng, seed := newSeed(t)
-	url := newLedger(t)
+	url := newTables(t)
 	proxy, through := throughCutter(t, newPool(t, url))
 	pool := newPool(t, url, through, maxConns(4))
 	var atEnd cut

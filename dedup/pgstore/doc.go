@@ -1,4 +1,4 @@
-// Package pgstore is the ledger in Postgres. It remembers in two ways: in the transaction of the effects
+// Package pgstore is the store in Postgres. It remembers in two ways: in the transaction of the effects
 // ([Store.ClaimTx], table processed_events), and by claims with a lease for effects elsewhere ([Store.Claim], table
 // idempotency_keys). It needs Postgres 14 or later with the encoding UTF8.
 //
@@ -10,7 +10,7 @@
 //
 // The guarantee is that of the database's own commits. With synchronous_commit off, fsync off, or after a fail-over to
 // an asynchronous standby, the last commits are gone, effects and rows alike, while the offsets of the broker stay:
-// rewind the consumer group by some minutes, the ledger absorbs what is still known. [Store.Check] warns of the
+// rewind the consumer group by some minutes, the store absorbs what is still known. [Store.Check] warns of the
 // settings; [Durable] overrides the first.
 //
 // Every transaction says READ COMMITTED itself, whatever the database's default (P-02). Handlers that read the database
@@ -84,7 +84,7 @@
 // that is past it still counts until a [Reaper] deletes it. A record is never kept for less than an earlier call asked
 // for.
 //
-// Table idem_horizons says since when the ledger remembers everything of a scope. An event from before that which is not
+// Table idem_horizons says since when the store remembers everything of a scope. An event from before that which is not
 // on record is answered [dedup.TooOld] and leaves nothing behind (rule 8).
 //
 // # Failure modes
@@ -116,7 +116,7 @@
 //
 // # Code that keeps its own transactions
 //
-// [Store.Once] is the ledger's insert in a transaction of the caller's, on the same records. [LockKey] and [TryLockKey] lock what a
+// [Store.Once] is the store's insert in a transaction of the caller's, on the same records. [LockKey] and [TryLockKey] lock what a
 // natural key names until a transaction ends, for those who read before they write. State that copies may bring in any order
 // goes forward only by an upsert with a guard:
 //

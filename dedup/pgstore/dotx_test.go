@@ -26,7 +26,7 @@ type receipt struct {
 
 func doKey(id string) dedup.Key { return dedup.Key{Tenant: "acme", Scope: "http", Type: "pay", ID: id} }
 
-// guards returns as many as processes would have, in front of one ledger.
+// guards returns as many as processes would have, in front of one store.
 func guards(t testing.TB, n int, cfg dedup.GuardConfig, store func() *pgstore.Store) []*dedup.Guard {
 	t.Helper()
 	all := make([]*dedup.Guard, n)
@@ -43,7 +43,7 @@ func TestDoTxManyCallers_Rule20(t *testing.T) {
 	for layout, opts := range layouts {
 		t.Run("layout"+layout, func(t *testing.T) {
 			t.Parallel()
-			url := newLedger(t, opts...)
+			url := newTables(t, opts...)
 			doTxManyCallers(t, newPool(t, url), guards(t, 5, dedup.GuardConfig{Poll: 20 * time.Millisecond, Wait: time.Minute},
 				func() *pgstore.Store { return pgstore.New(newPool(t, url, maxConns(4)), opts...) }))
 		})
@@ -241,7 +241,7 @@ func TestDoTxCutAtCommit_P11(t *testing.T) {
 		t.Run("layout"+layout, func(t *testing.T) {
 			t.Parallel()
 			rng, seed := newSeed(t)
-			url := newLedger(t, opts...)
+			url := newTables(t, opts...)
 			direct := newPool(t, url)
 			proxy, through := throughCutter(t, direct)
 			proxy.only = "idem.session"

@@ -14,9 +14,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// ErrTxOwned is what Commit and Rollback of a handler's transaction return: the transaction belongs to the ledger,
+// ErrTxOwned is what Commit and Rollback of a handler's transaction return: the transaction belongs to the store,
 // which ends it when the handler has returned. It matches [dedup.ErrTxEnded].
-var ErrTxOwned = fmt.Errorf("pgstore: the transaction is the ledger's to end: %w", dedup.ErrTxEnded)
+var ErrTxOwned = fmt.Errorf("pgstore: the transaction is the store's to end: %w", dedup.ErrTxEnded)
 
 var (
 	errOption   = errors.New("pgstore: option")
@@ -90,7 +90,7 @@ func giveBack(conn *pgxpool.Conn) {
 	conn.Release()
 }
 
-// failed says what an error of one of the ledger's own statements means. Since the keys were validated, such an
+// failed says what an error of one of the store's own statements means. Since the keys were validated, such an
 // error is never the event's fault: it is ErrUnavailable, so that nothing is given up for it, unless the caller went
 // away or the server refuses a value.
 func (s *Store) failed(ctx context.Context, verb string, err error) error {

@@ -21,7 +21,7 @@ import (
 // tells it, and the effect is there once.
 func TestConnectionLostAtCommit_P11(t *testing.T) {
 	t.Parallel()
-	url := newLedger(t)
+	url := newTables(t)
 	direct := newPool(t, url)
 	proxy, through := throughCutter(t, direct)
 	pool := newPool(t, url, through)
@@ -167,7 +167,7 @@ func TestUnreachableIsUnavailable(t *testing.T) {
 	require.ErrorIs(t, err, dedup.ErrUnavailable)
 }
 
-// A server that accepts and never answers: the caller's deadline ends it, and the ledger is to blame.
+// A server that accepts and never answers: the caller's deadline ends it, and the store is to blame.
 func TestSilentServerIsUnavailable(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -198,7 +198,7 @@ func TestSilentServerIsUnavailable(t *testing.T) {
 // Tables that are not there make nobody's event dead: it is for whoever deploys to run Migrate.
 func TestMissingTables(t *testing.T) {
 	t.Parallel()
-	url := newLedger(t)
+	url := newTables(t)
 	pool := newPool(t, url)
 	_, err := pool.Exec(t.Context(), "DROP TABLE processed_events, idempotency_keys")
 	require.NoError(t, err)

@@ -21,7 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// This file asks who is blamed: the faults that the other tests show to the ledger alone, here with the engine above it.
+// This file asks who is blamed: the faults that the other tests show to the store alone, here with the engine above it.
 
 var quickRetry = idem.Retry(idem.RetryPolicy{MaxAttempts: 3, MinBackoff: time.Millisecond, MaxBackoff: time.Millisecond})
 
@@ -278,7 +278,7 @@ func TestCancelledCallsLeaveThePoolWhole_P16(t *testing.T) {
 func newDatabase(t *testing.T) (name, ours string, admin *pgxpool.Pool) {
 	t.Helper()
 	shared := os.Getenv("POSTGRES_URL")
-	admin = newPool(t, newLedger(t), maxConns(2)) // newLedger skips where there is no Postgres
+	admin = newPool(t, newTables(t), maxConns(2)) // newStore skips where there is no Postgres
 	name = "test_" + strings.ToLower(rand.Text())
 	_, err := admin.Exec(t.Context(), "CREATE DATABASE "+name)
 	require.NoError(t, err)

@@ -92,7 +92,7 @@ type ScopeAge struct {
 	// Topic and Partition are the ones furthest behind, or of unknown time. Empty for a scope of the wall clock.
 	Topic     string
 	Partition int32
-	// Horizon is before which the ledger remembers nothing for certain. Zero: it has forgotten nothing.
+	// Horizon is before which the store remembers nothing for certain. Zero: it has forgotten nothing.
 	Horizon time.Time
 
 	before, cutoff pgtype.Timestamptz

@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// layout is how the rows of a ledger are written. Its texts are on record in idem_schema.
+// layout is how the rows of a store are written. Its texts are on record in idem_schema.
 type layout string
 
 const (

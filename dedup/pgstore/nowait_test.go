@@ -56,7 +56,7 @@ func TestRetriesLeaveThePool_Rule20(t *testing.T) {
 		for layout, opts := range layouts {
 			t.Run(name+layout, func(t *testing.T) {
 				t.Parallel()
-				pool := newPool(t, newLedger(t, opts...), maxConns(4))
+				pool := newPool(t, newTables(t, opts...), maxConns(4))
 				retriesLeaveThePool(t, pool, pgstore.New(pool, opts...), holder)
 			})
 		}
@@ -238,7 +238,7 @@ func (c *counter) up(server io.Writer, client io.Reader) {
 // A claim that does not wait costs no more round trips than one that does; Busy costs two.
 func TestNoWaitRoundTrips_Rule20(t *testing.T) {
 	t.Parallel()
-	url := newLedger(t)
+	url := newTables(t)
 	direct := newPool(t, url)
 	cfg := direct.Config().ConnConfig
 	c := &counter{}

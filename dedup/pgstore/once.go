@@ -14,7 +14,7 @@ import (
 const OnceRetention = 7 * 24 * time.Hour
 
 // Once records key in a transaction of the caller's own, for code that keeps its transactions to itself: one statement, INSERT ...
-// ON CONFLICT DO NOTHING. first is true exactly if nothing is on record of the key in the transactions of this ledger: then
+// ON CONFLICT DO NOTHING. first is true exactly if nothing is on record of the key in the transactions of this store: then
 // do what the key stands for in tx, and commit. If tx is rolled back, nothing is on record. If first is false, somebody has done it,
 // has given it up, or has moved it on to a later attempt: do nothing.
 //
@@ -113,13 +113,13 @@ func (s *Store) placeWithin(ctx context.Context, tx pgx.Tx, q *statements, key *
 const lockKeySQL = "advisory_xact_lock(hashtextextended($1::text, 0))"
 
 // LockKey locks what the parts name until tx ends: a second line of defence, for two different events that change the same thing and
-// read it first. It keeps nothing, so it does not tell a duplicate: that is what [Store.Once] and the ledger are for.
+// read it first. It keeps nothing, so it does not tell a duplicate: that is what [Store.Once] and the store are for.
 //
 //	err := pgstore.LockKey(ctx, tx, "account", from)
 //
 // The lock is pg_advisory_xact_lock(hashtextextended(dedup.Join(parts...), 0)): other programs can take it too, for example
 // hashtextextended('account:42', 0). Different parts have different texts ([dedup.Join]); two that share their 64 bits only
-// wait for each other without need. Locks of this kind are the application's alone: the ledger's numbers are made in another way.
+// wait for each other without need. Locks of this kind are the application's alone: the store's numbers are made in another way.
 //
 // LockKey waits as long as lock_timeout of tx lets it, by default for ever; with several names lock them in one order
 // in all transactions, else they deadlock. An error leaves tx aborted. Each lock takes a place in the server's lock table,

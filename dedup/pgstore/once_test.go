@@ -30,14 +30,14 @@ func onEachLayout(t *testing.T, run func(t *testing.T, s *pgstore.Store, pool *p
 			}
 			t.Run(name+layout, func(t *testing.T) {
 				t.Parallel()
-				pool := newPool(t, newLedger(t, opts...), inMode(mode))
+				pool := newPool(t, newTables(t, opts...), inMode(mode))
 				run(t, pgstore.New(pool, opts...), pool)
 			})
 		}
 	}
 }
 
-// The insert that is the ledger's core, in transactions of the caller's own, and one record with ClaimTx.
+// The insert that is the store's core, in transactions of the caller's own, and one record with ClaimTx.
 func TestOnce(t *testing.T) {
 	onEachLayout(t, func(t *testing.T, s *pgstore.Store, pool *pgxpool.Pool) {
 		ctx, key := t.Context(), request("e").Key
@@ -255,7 +255,7 @@ func TestOnceTakesNoOtherConnection_Rule28(t *testing.T) {
 	t.Parallel()
 	ctx, one := t.Context(), maxConns(1)
 	for layout, opts := range layouts {
-		url := newLedger(t, opts...)
+		url := newTables(t, opts...)
 		pool := newPool(t, url, one)
 		s := pgstore.New(pool, opts...)
 		for i, fail := range []error{errHandler, nil, errHandler, nil} { // of two types

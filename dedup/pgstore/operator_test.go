@@ -20,7 +20,7 @@ func inLayouts(t *testing.T, with int32, test func(t *testing.T, s *pgstore.Stor
 	for layout, opts := range layouts {
 		t.Run("layout"+layout, func(t *testing.T) {
 			t.Parallel()
-			pool := newPool(t, newLedger(t, opts...), maxConns(with))
+			pool := newPool(t, newTables(t, opts...), maxConns(with))
 			test(t, pgstore.New(pool, opts...), pool)
 		})
 	}
@@ -309,7 +309,7 @@ func TestFindReadsNoTable(t *testing.T) {
 	})
 }
 
-// tuplesRead is how many rows of the ledger the one session of pool has read so far.
+// tuplesRead is how many rows of the store the one session of pool has read so far.
 func tuplesRead(t *testing.T, pool *pgxpool.Pool) (n int64) {
 	t.Helper()
 	_, err := pool.Exec(t.Context(), "SELECT pg_stat_force_next_flush()")

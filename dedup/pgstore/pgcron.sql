@@ -2,7 +2,7 @@
 --
 -- It is made for the readable layout; the compact one needs a pgstore.Reaper.
 --
--- Run this in the schema of the ledger's tables, as their owner; then, in the database of pg_cron:
+-- Run this in the schema of the store's tables, as their owner; then, in the database of pg_cron:
 --
 --     SELECT cron.schedule('idem', '* * * * *', $$CALL app.idem_reap('app')$$);  -- app is that schema
 --
@@ -13,7 +13,7 @@
 -- What a run announces as forgotten (idem_horizons) a later one deletes, when no claim that began before can be under way.
 -- grace is how long that is: longer than a claim's statement may take, which is 5 s.
 CREATE OR REPLACE PROCEDURE idem_reap(
-    ledger       text     DEFAULT current_schema(), -- the schema of the tables
+    store       text     DEFAULT current_schema(), -- the schema of the tables
     wall_clock   text[]   DEFAULT '{}',             -- scopes that no Kafka consumer uses: their rows go when they expire
     grace        interval DEFAULT '1 minute',
     dead_letters interval DEFAULT '30 days',        -- how long what was ever given up is kept at least
@@ -28,7 +28,7 @@ DECLARE
     place    timestamptz;
     settings text := format($$SELECT set_config('search_path', %L, true), set_config('lock_timeout', '5s', true),
                             set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true),
-                            set_config('enable_sort', 'off', true)$$, quote_ident(ledger));
+                            set_config('enable_sort', 'off', true)$$, quote_ident(store));
 BEGIN
     EXECUTE settings;
     INSERT INTO idem_leases AS l (name, token, lease_until)

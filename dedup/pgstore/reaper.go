@@ -131,7 +131,7 @@ func NewReaper(store *Store, cfg ReaperConfig) *Reaper {
 	return r
 }
 
-// Run works until ctx ends and then returns nil. A ledger that cannot be used is waited for, with one log line when that
+// Run works until ctx ends and then returns nil. A store that cannot be used is waited for, with one log line when that
 // begins and one when it is over. The only errors are those of the configuration.
 func (r *Reaper) Run(ctx context.Context) error {
 	if r.wrong != nil {

@@ -156,7 +156,7 @@ func statuses(of []dedup.State) []string {
 }
 
 // Find implements [dedup.Lister]. It reads the index of the key only: a few pages for each kind (tenant, scope and type)
-// that the ledger has.
+// that the store has.
 func (s *Store) Find(ctx context.Context, scope, id string) (records []dedup.Record, err error) {
 	if err := (dedup.Key{Scope: scope, ID: id}).Validate(); err != nil {
 		return nil, fmt.Errorf("pgstore: find: %w", err)

@@ -86,7 +86,7 @@ func checkScopes(ctx context.Context, tx pgx.Tx, q *statements, r dedup.Registra
 	return &registerError{dedup.ErrOtherScope, fmt.Sprintf("scope %q, group %q: %s", r.Scope, r.Group, strings.Join(known, "; "))}
 }
 
-// registerError is an answer of the ledger, and no failure of it.
+// registerError is an answer of the store, and no failure of it.
 type registerError struct {
 	kind error
 	text string

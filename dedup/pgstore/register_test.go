@@ -99,7 +99,7 @@ func TestRegister_AtOnce(t *testing.T) {
 	}
 }
 
-// TestRegister_NoTables: a ledger whose tables are missing is no answer.
+// TestRegister_NoTables: a store whose tables are missing is no answer.
 func TestRegister_NoTables(t *testing.T) {
 	s, pool := newStore(t)
 	_, err := pool.Exec(t.Context(), "DROP TABLE idem_recipes")

@@ -73,7 +73,7 @@ func Migrate(ctx context.Context, pool *pgxpool.Pool, opts ...Option) error {
 		return fmt.Errorf("pgstore: migrate: %w", err)
 	case sqlState(err) == codeNoRight:
 		return fmt.Errorf("pgstore: migrate: %w", &dedup.SetupError{
-			Problem: fmt.Sprintf("role %q may not make or change the tables of the ledger", s.role()), Fix: "migrate as their owner", Err: err,
+			Problem: fmt.Sprintf("role %q may not make or change the tables of the store", s.role()), Fix: "migrate as their owner", Err: err,
 		})
 	}
 	return s.failed(ctx, "migrate", err)

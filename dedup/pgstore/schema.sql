@@ -1,4 +1,4 @@
--- The Postgres ledger of Idem. Version 2: version 1 and the queues of parked events.
+-- The Postgres store of Idem. Version 2: version 1 and the queues of parked events.
 -- Version 3: the compact layout keeps a checksum of values.
 --
 -- Run it as often as you like: what exists stays as it is. Run it as the owner of the tables, in the schema that is to

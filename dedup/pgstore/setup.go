@@ -18,11 +18,11 @@ func (s *Store) setupError(err error) error {
 	e := &dedup.SetupError{Err: err}
 	switch code := sqlState(err); {
 	case errors.Is(err, errNoTables), code == codeNoTable, code == codeNoSchema:
-		e.Problem, e.Fix = "the tables of the ledger are missing", s.migrateFix()
+		e.Problem, e.Fix = "the tables of the store are missing", s.migrateFix()
 	case code == codeNoColumn:
-		e.Problem, e.Fix = "the tables of the ledger are older than this release", s.migrateFix()
+		e.Problem, e.Fix = "the tables of the store are older than this release", s.migrateFix()
 	case code == codeNoRight:
-		e.Problem, e.Fix = fmt.Sprintf("role %q lacks a right on the tables of the ledger", s.role()), "run as their owner: "+s.grants(nil)
+		e.Problem, e.Fix = fmt.Sprintf("role %q lacks a right on the tables of the store", s.role()), "run as their owner: "+s.grants(nil)
 	case code == codePassword, code == codeNoLogin:
 		e.Problem, e.Fix = fmt.Sprintf("the server refuses to log in role %q", s.role()), "give it a password and a line in pg_hba.conf that the server takes"
 	case code == codeNoDatabase:
@@ -126,7 +126,7 @@ func (s *Store) checkComplete(ctx context.Context, conn *pgxpool.Conn, q *statem
 		return err
 	}
 	if len(missing) > 0 {
-		return &dedup.SetupError{Problem: "the ledger lacks " + strings.Join(missing, ", "), Fix: s.migrateFix()}
+		return &dedup.SetupError{Problem: "the store lacks " + strings.Join(missing, ", "), Fix: s.migrateFix()}
 	}
 	err = conn.QueryRow(ctx, `SELECT coalesce(array_agg(DISTINCT t) FILTER (WHERE NOT has_table_privilege($1 || '.' || t, r)), '{}')
 		FROM unnest($2::text[], $3::text[]) AS p(t, r)`, pgx.Identifier{q.schema}.Sanitize(), tables, rights).Scan(&lacks)

@@ -32,13 +32,13 @@ func TestSetupTables(t *testing.T) {
 	pool := newPool(t, url)
 	cfg := pool.Config().ConnConfig
 	schema := cfg.RuntimeParams["search_path"]
-	command := fmt.Sprintf("IDEM_LEDGER=postgres://%s:PASSWORD@%s:%d/%s idem migrate up --schema %s`", cfg.User, cfg.Host, cfg.Port, cfg.Database, schema)
+	command := fmt.Sprintf("IDEM_STORE=postgres://%s:PASSWORD@%s:%d/%s idem migrate up --schema %s`", cfg.User, cfg.Host, cfg.Port, cfg.Database, schema)
 	s := pgstore.New(pool)
 	_, err := s.Check(t.Context())
-	require.Contains(t, mends(t, err, "tables of the ledger are missing"), command)
+	require.Contains(t, mends(t, err, "tables of the store are missing"), command)
 	require.NotContains(t, err.Error(), ":"+cfg.Password+"@", "no password")
 	_, err = claimOne(t.Context(), s, request("e"), never(t))
-	require.Contains(t, mends(t, err, "tables of the ledger are missing"), command)
+	require.Contains(t, mends(t, err, "tables of the store are missing"), command)
 	_, err = pgstore.New(pool, pgstore.Compact(), pgstore.InSchema("elsewhere")).Check(t.Context())
 	require.Contains(t, mends(t, err, "missing"), " idem migrate up --layout compact --schema elsewhere`")
 
@@ -65,7 +65,7 @@ func TestSetupRights(t *testing.T) {
 	for name, opts := range map[string][]pgstore.Option{"readable": nil, "compact": {pgstore.Compact()}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			url := newLedger(t, opts...)
+			url := newTables(t, opts...)
 			owner := newPool(t, url)
 			role := "idem_test_" + dedup.NewToken().String()
 			exec := func(sql string) {

@@ -30,7 +30,7 @@ func (h hole) Write(b []byte) (int, error) {
 // callers whose context never ends, as that of a request whose client may hang up.
 func TestSilentServer_Rule20(t *testing.T) {
 	t.Parallel()
-	url := newLedger(t)
+	url := newTables(t)
 	for name, ask := range map[string]func(context.Context, *pgstore.Store) error{
 		"ClaimTx": func(ctx context.Context, s *pgstore.Store) error {
 			_, err := claimOne(ctx, s, noWait("a"), never(t))

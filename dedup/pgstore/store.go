@@ -34,11 +34,11 @@ var (
 )
 
 const (
-	// acquireTimeout is how long a verb waits for a connection of the pool before the ledger counts as unavailable.
+	// acquireTimeout is how long a verb waits for a connection of the pool before the store counts as unavailable.
 	acquireTimeout = 10 * time.Second
 	// endTimeout bounds COMMIT and ROLLBACK, which the caller's context does not (P-16).
 	endTimeout = 10 * time.Second
-	// silence is how long the server may take to answer one question of the ledger. Its own time-outs are shorter: who hears nothing
+	// silence is how long the server may take to answer one question of the store. Its own time-outs are shorter: who hears nothing
 	// for that long speaks to nobody, and a caller whose context never ends must not wait until the kernel finds out.
 	silence = 30 * time.Second
 	// attempts bounds every repetition inside one call: lost races, deadlocks, serialization failures.
@@ -48,7 +48,7 @@ const (
 	claimAttempts = 12
 )
 
-// Store is a ledger in Postgres. It is safe for concurrent use and comparable with ==. Make it with [New] or [Open].
+// Store keeps events in Postgres. It is safe for concurrent use and comparable with ==. Make it with [New] or [Open].
 type Store struct {
 	pool    *pgxpool.Pool
 	owned   bool
@@ -85,15 +85,15 @@ func InSchema(name string) Option {
 	}
 }
 
-// Durable makes the ledger's commits wait for the disk although synchronous_commit is off for the session (P-18). The
+// Durable makes the store's commits wait for the disk although synchronous_commit is off for the session (P-18). The
 // handler's effects are in those commits. Default: as the session says. Off-switches of the server (fsync) and lagging
 // standbys are beyond it.
 func Durable() Option { return func(s *Store) { s.durable = true } }
 
-// New returns a ledger that uses pool, which stays the caller's: [Store.Close] does nothing. It needs as many
+// New returns a store that uses pool, which stays the caller's: [Store.Close] does nothing. It needs as many
 // connections as transactions run at once, and some to spare for claims and probes (P-14). Configure the pool with
 // [Configure], or set its session parameters in some other way. New does not connect; [Store.Check] tells whether the
-// ledger can be used.
+// store can be used.
 func New(pool *pgxpool.Pool, opts ...Option) *Store {
 	s := &Store{pool: pool, layout: readable, silence: silence}
 	for _, o := range opts {
@@ -177,7 +177,7 @@ func (s *Store) findStatements(ctx context.Context, row func(context.Context, st
 	return q, nil
 }
 
-// ownTx runs queries in a transaction of the ledger's own, all in one round trip. read gets the results of queue's
+// ownTx runs queries in a transaction of the store's own, all in one round trip. read gets the results of queue's
 // queries, in order. A transaction that lost against another one is run again, a bounded number of times.
 func (s *Store) ownTx(ctx context.Context, verb string, queue func(*statements, *pgx.Batch),
 	read func(pgx.BatchResults) error) error {

@@ -14,7 +14,7 @@ import (
 func (r *txRun) noWait() bool { return len(r.reqs) == 1 && r.reqs[0].NoWait }
 
 // turnOf is the number of the advisory lock that a transaction takes for a key which it does not want to wait for. All
-// processes that share a ledger must make the same: it may never change. It has no meaning but this one, so that locks of the
+// processes that share a store must make the same: it may never change. It has no meaning but this one, so that locks of the
 // application do not meet it but by chance.
 func turnOf(schema string, k *dedup.Key) int64 {
 	sum := sha256.Sum256([]byte(dedup.Join("github.com/idem-go/idem/dedup/pgstore", schema, k.String())))

@@ -319,7 +319,7 @@ func TestAbandonedHandlerLosesItsConnection_K07(t *testing.T) {
 	}
 }
 
-// Serialization failures and deadlocks of a single event are the ledger's to repeat, with the handler, a few times.
+// Serialization failures and deadlocks of a single event are the store's to repeat, with the handler, a few times.
 func TestSingleEventRunsAgainAfterSerializationFailure(t *testing.T) {
 	t.Parallel()
 	for _, code := range []string{"40001", "40P01"} {
@@ -444,7 +444,7 @@ func TestCompletionMustBeHeld(t *testing.T) {
 	healthy(t, pool)
 }
 
-// The handler's session is the one it would have without the ledger, but for the time-out that is its lease.
+// The handler's session is the one it would have without the store, but for the time-out that is its lease.
 func TestHandlerGetsItsOwnSettings(t *testing.T) {
 	t.Parallel()
 	s, _ := newStore(t, param("lock_timeout", "1234"), param("statement_timeout", "4321"), param("enable_hashjoin", "off"))

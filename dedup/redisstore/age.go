@@ -13,7 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// tooOld says which of reqs are about events so old that the ledger may have forgotten them, had it known them: their time
+// tooOld says which of reqs are about events so old that the store may have forgotten them, had it known them: their time
 // lies before the horizon, and their scope was there before it. It is nil if there is none, which costs nothing but a
 // comparison for each. born tells when a scope was born; with all it is asked for scopes too of which nothing has an age.
 func (s *Store) tooOld(ctx context.Context, reqs []dedup.Request, all bool,
@@ -110,7 +110,7 @@ func (c *clock) now(ctx context.Context, client redis.UniversalClient) (int64, e
 	return c.server, nil
 }
 
-// births remembers when scopes were born. What it remembers never changes while the ledger is not emptied.
+// births remembers when scopes were born. What it remembers never changes while the store is not emptied.
 type births struct {
 	mu    sync.Mutex
 	known map[string]int64
@@ -119,7 +119,7 @@ type births struct {
 // maxBirths bounds the memory of a program that makes scopes out of data. It begins anew then.
 const maxBirths = 1000
 
-// birth is when this ledger first heard of scope, in milliseconds since 1970: before that nothing can have been forgotten.
+// birth is when this store first heard of scope, in milliseconds since 1970: before that nothing can have been forgotten.
 // Who asks first decides. The record has no expiry, as it is what tells whether others have expired.
 func (s *Store) birth(ctx context.Context, scope string) (int64, error) {
 	if born, ok := s.births.of(scope); ok {
@@ -132,7 +132,7 @@ func (s *Store) birth(ctx context.Context, scope string) (int64, error) {
 	return s.heard(scope, now, s.client.Do(ctx, "set", s.about("born", scope), now, "nx", "get"))
 }
 
-// knownBirth is birth for those who write nothing. A scope that the ledger has not heard of has forgotten nothing.
+// knownBirth is birth for those who write nothing. A scope that the store has not heard of has forgotten nothing.
 func (s *Store) knownBirth(ctx context.Context, scope string) (int64, error) {
 	if born, ok := s.births.of(scope); ok {
 		return born, nil

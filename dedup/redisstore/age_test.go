@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// bornAt makes the scope of [request] one that this ledger has known since then.
+// bornAt makes the scope of [request] one that this store has known since then.
 func (b bench) bornAt(t time.Time) {
 	b.Helper()
 	require.NoError(b, b.rdb.Set(b.Context(), b.about("born", request("").Key.Scope), t.UnixMilli(), 0).Err())
@@ -115,7 +115,7 @@ func TestTooOldInTheScript(t *testing.T) {
 	require.Equal(t, dedup.Answer{Verdict: dedup.TooOld}, a)
 }
 
-// Rule 8: a ledger that is younger than the retention has forgotten nothing, and all of its processes agree on its birth.
+// Rule 8: a store that is younger than the retention has forgotten nothing, and all of its processes agree on its birth.
 func TestBirthOfAScope(t *testing.T) {
 	b := newBench(t)
 	ctx, name := t.Context(), b.about("born", request("").Key.Scope)

@@ -39,8 +39,8 @@ func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
 	return warnings, s.unavailable(ctx, "check", err)
 }
 
-// errUnfit marks a setting under which the ledger must not be used.
-var errUnfit = errors.New("redis is not fit for a ledger")
+// errUnfit marks a setting under which the store must not be used.
+var errUnfit = errors.New("redis is not fit for a store")
 
 func (s *Store) checkServer(ctx context.Context, c *redis.Client) (warnings []string, err error) {
 	if err := c.Time(ctx).Err(); unknowable(err) {

@@ -151,7 +151,7 @@ func (p *privateCluster) refusals(name string) (sum int) {
 // is recognised by its token.
 func TestSlotMovesWhileClaimsRun(t *testing.T) {
 	p := newPrivateCluster(t)
-	const prefix = "idem{hot}:" // all keys in one slot, which no ledger should be
+	const prefix = "idem{hot}:" // all keys in one slot, which no store should be
 	slot64, err := p.nodes[0].ClusterKeySlot(t.Context(), prefix).Result()
 	require.NoError(t, err)
 	slot, at := int(slot64), p.owner(int(slot64))

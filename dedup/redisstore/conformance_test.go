@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// ledgers makes stores of one kind and remembers the prefix of each, for its peer.
-type ledgers struct {
+// stores makes stores of one kind and remembers the prefix of each, for its peer.
+type stores struct {
 	connect func() redis.UniversalClient
 	prefix  func(t testing.TB) string
 
@@ -24,21 +24,21 @@ type ledgers struct {
 	prefixes map[dedup.Store]string
 }
 
-func (l *ledgers) harness() storetest.Harness {
+func (l *stores) harness() storetest.Harness {
 	l.prefixes = make(map[dedup.Store]string)
 	return storetest.Harness{New: l.new, Peer: l.peer, Down: down}
 }
 
-func (l *ledgers) new(t testing.TB) dedup.Store { return l.open(t, l.prefix(t)) }
+func (l *stores) new(t testing.TB) dedup.Store { return l.open(t, l.prefix(t)) }
 
-func (l *ledgers) peer(t testing.TB, s dedup.Store) dedup.Store {
+func (l *stores) peer(t testing.TB, s dedup.Store) dedup.Store {
 	l.mu.Lock()
 	prefix := l.prefixes[s]
 	l.mu.Unlock()
 	return l.open(t, prefix)
 }
 
-func (l *ledgers) open(t testing.TB, prefix string) dedup.Store {
+func (l *stores) open(t testing.TB, prefix string) dedup.Store {
 	client := l.connect()
 	t.Cleanup(func() { _ = client.Close() })
 	s := redisstore.New(client, redisstore.Prefix(prefix))
@@ -54,10 +54,10 @@ func down(t testing.TB) dedup.Store {
 	return redisstore.New(client)
 }
 
-// shared are ledgers on the Redis that all tests share.
-func shared(t testing.TB) *ledgers {
+// shared are stores on the Redis that all tests share.
+func shared(t testing.TB) *stores {
 	opts := testenv.RedisOptions(t)
-	return &ledgers{
+	return &stores{
 		connect: func() redis.UniversalClient { return redis.NewClient(opts) },
 		prefix: func(t testing.TB) string {
 			_, prefix := testenv.Redis(t)
@@ -76,7 +76,7 @@ func TestConformance(t *testing.T) {
 }
 
 // operators is the harness of what a person does. There is no list by status in Redis (rule 34).
-func (l *ledgers) operators() storetest.Harness {
+func (l *stores) operators() storetest.Harness {
 	h := l.harness()
 	h.Missing = append(h.Missing, storetest.Lists)
 	return h
@@ -86,10 +86,10 @@ func TestOperator(t *testing.T) {
 	storetest.RunOperator(t, shared(t).operators())
 }
 
-// onCluster are ledgers on the cluster that all tests share.
-func onCluster(t testing.TB) *ledgers {
+// onCluster are stores on the cluster that all tests share.
+func onCluster(t testing.TB) *stores {
 	opts := testenv.RedisClusterOptions(t)
-	return &ledgers{
+	return &stores{
 		connect: func() redis.UniversalClient {
 			own := *opts // a client writes its defaults into them
 			return redis.NewClusterClient(&own)
@@ -119,7 +119,7 @@ func TestConformanceWithMinimalRights(t *testing.T) {
 	defer admin.Close()
 	rights := strings.Fields("on >secret ~idem:* -@all +get +set +pttl +pexpire +eval +evalsha +time +hget +hset +sadd +smembers +ping +info")
 	require.NoError(t, admin.ACLSetUser(t.Context(), "idem", rights...).Err())
-	l := ledgers{
+	l := stores{
 		connect: func() redis.UniversalClient {
 			return redis.NewClient(&redis.Options{Addr: addr, Username: "idem", Password: "secret"})
 		},

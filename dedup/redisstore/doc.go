@@ -1,6 +1,6 @@
-// Package redisstore is a ledger in Redis 7.0 or later, on one server, behind Sentinel, or on a Redis Cluster. It is
+// Package redisstore is a store in Redis 7.0 or later, on one server, behind Sentinel, or on a Redis Cluster. It is
 // fast and forgets by itself. Use it for effects that may be repeated in the worst case: mail, messages, calls of
-// APIs that know idempotency keys. Effects in a database are safer with a ledger in that database.
+// APIs that know idempotency keys. Effects in a database are safer with a store in that database.
 //
 // # Guarantees
 //
@@ -49,7 +49,7 @@
 // Three kinds of keys are about no event. Their names have one colon after the prefix where an event's has three, and they
 // have no TTL:
 //
-//	idem:born:<scope>    string: when the ledger first heard of the scope, in milliseconds since 1970 by Redis' clock
+//	idem:born:<scope>    string: when the store first heard of the scope, in milliseconds since 1970 by Redis' clock
 //	idem:scope:<scope>   hash of what [Store.Register] recorded: group, topic:<topic> = 1, recipe:<type> = recipe
 //	idem:topic:<topic>   set of the scopes that consume it
 //
@@ -62,7 +62,7 @@
 // more than total) starts one more lease.
 //
 // The TTL runs on the wall clock of the server, also while the consumer stands still. So the retention should be longer
-// than the longest outage and the longest distance between two copies of an event. Where it was not, the ledger says so
+// than the longest outage and the longest distance between two copies of an event. Where it was not, the store says so
 // instead of handling events again in silence (rule 8): an event without a record is [dedup.TooOld] if its origin's time
 // and the birth of its scope both lie before
 //
@@ -71,8 +71,8 @@
 // and neither AnyAge is set nor is it a later copy that Idem made. The retention is that of the request; the margin is
 // for clocks that differ, since events have the time of a producer or a broker: a hundredth of the retention, at least a
 // minute, at most an hour, and never more than half of the retention. Now is the server's time, asked once a minute and
-// counted on by the monotonic clock of this host. A scope's birth is when the ledger first heard of it, by Register or by its first claim: a
-// ledger that is younger than the retention has forgotten nothing, so a new consumer may begin with old events. An
+// counted on by the monotonic clock of this host. A scope's birth is when the store first heard of it, by Register or by its first claim: a
+// store that is younger than the retention has forgotten nothing, so a new consumer may begin with old events. An
 // origin without time, or with one before 1970, has no age.
 //
 // What a person imports or gives up has its retention as well, and fixes the birth of its scope, so that it is not new when it
@@ -80,7 +80,7 @@
 // than the horizon stays TooOld.
 //
 // Two things this cannot see. A retention that is made longer takes effect for records written from then on, so for one
-// retention more, events may be Fresh that the shorter one forgot. And a Redis that was emptied is a new ledger, whose
+// retention more, events may be Fresh that the shorter one forgot. And a Redis that was emptied is a new store, whose
 // scopes are born again.
 //
 // A step of the server's clock forward shortens leases and retention, a step back lengthens them, but never a lease

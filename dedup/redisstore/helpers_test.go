@@ -30,7 +30,7 @@ func newBench(t testing.TB) bench {
 	return bench{TB: t, Store: New(client, Prefix(prefix)), rdb: client}
 }
 
-// another is a store of another process on the same ledger.
+// another is a store of another process on the same store.
 func (b bench) another() bench {
 	client := redis.NewClient(testenv.RedisOptions(b))
 	b.Cleanup(func() { _ = client.Close() })

@@ -90,7 +90,7 @@ func (r *record) view(k dedup.Key, now, ttl int64) dedup.Record {
 }
 
 // Forget implements [dedup.Operator]: one round trip. Fences begin anew. What is known of the age of the scope stays: an event
-// that is older than what the ledger remembers is [dedup.TooOld] as ever. If the reply of a deletion is lost and go-redis
+// that is older than what the store remembers is [dedup.TooOld] as ever. If the reply of a deletion is lost and go-redis
 // repeats it, the error matches [dedup.ErrNotFound].
 func (s *Store) Forget(ctx context.Context, key dedup.Key) error {
 	if err := key.Validate(); err != nil {

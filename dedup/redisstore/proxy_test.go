@@ -133,7 +133,7 @@ func handleOnce(s *Store, reqs []dedup.Request, effects *[16]int) error {
 	return nil
 }
 
-// insist repeats a call until the ledger answers.
+// insist repeats a call until the store answers.
 func insist(call func() error) error {
 	var err error
 	for range 50 {

@@ -26,8 +26,8 @@ func (s *Store) Register(ctx context.Context, r dedup.Registration) error {
 	return s.unavailable(ctx, "register", err)
 }
 
-// Types returns the types of events that a scope has registered, sorted: what its handlers are for, not what the ledger holds.
-// The ledger cannot be searched by an event's ID alone ([dedup.Lister]); who does not know the type tries these.
+// Types returns the types of events that a scope has registered, sorted: what its handlers are for, not what the store holds.
+// The store cannot be searched by an event's ID alone ([dedup.Lister]); who does not know the type tries these.
 func (s *Store) Types(ctx context.Context, scope string) (types []string, err error) {
 	fields, err := s.client.HKeys(ctx, s.about("scope", scope)).Result()
 	if err != nil {

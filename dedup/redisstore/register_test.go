@@ -128,7 +128,7 @@ func TestNamesOfRegistrationsAreInjective(t *testing.T) {
 	}
 }
 
-// Rule 8: registering is how a ledger learns of a scope before its first event.
+// Rule 8: registering is how a store learns of a scope before its first event.
 func TestRegisterFixesTheBirth(t *testing.T) {
 	b := newBench(t)
 	require.NoError(t, b.Register(t.Context(), dedup.Registration{Scope: request("").Key.Scope}))

@@ -36,8 +36,8 @@ var (
 // Option changes how a [Store] works.
 type Option func(*Store)
 
-// Prefix is put before every key. Default "idem:". All processes of a ledger must use the same one. Braces in it would
-// put the whole ledger into one slot of a Redis Cluster.
+// Prefix is put before every key. Default "idem:". All processes of a store must use the same one. Braces in it would
+// put the whole store into one slot of a Redis Cluster.
 func Prefix(p string) Option { return func(s *Store) { s.prefix = p } }
 
 // AllowEviction lets [Store.Check] accept a Redis that evicts keys when its memory is full, with a warning. Each evicted
@@ -251,7 +251,7 @@ var errClient = errors.New("unsupported client: use a redis.Client or a redis.Cl
 // keyError names the key of a record that cannot be used.
 func keyError(k dedup.Key, err error) error { return fmt.Errorf("key %q: %w", k, err) }
 
-// unavailable marks an error of the server or of the way to it. All of them are the ledger's trouble, never the event's
+// unavailable marks an error of the server or of the way to it. All of them are the store's trouble, never the event's
 // (R-20): no reply of Redis speaks about an event, and a record that cannot be read is no answer (rule 35).
 func (s *Store) unavailable(ctx context.Context, verb string, err error) error {
 	if cause := ctx.Err(); cause != nil && !errors.Is(err, cause) {

@@ -29,7 +29,7 @@ var claimTests = []test{
 	{name: "claim: only two nonzero fingerprints can conflict", needs: Fingerprints, run: claimNoConflict},
 	{name: "claim: a batch mixes verdicts", run: claimMixed},
 	{name: "claim: 300 keys in one call", run: claimMany},
-	{name: "claim: a peer of the store sees the same ledger", run: claimPeer},
+	{name: "claim: a peer of the store sees the same store", run: claimPeer},
 	{name: "store: comparable with ==", run: storeComparable},
 }
 

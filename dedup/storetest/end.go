@@ -132,7 +132,7 @@ func completeNever(k *kit) {
 
 func completeRetention(k *kit) {
 	brief := request("brief")
-	brief.Retention, brief.AnyAge = k.lease, true // a ledger that forgets so soon may no longer know
+	brief.Retention, brief.AnyAge = k.lease, true // a store that forgets so soon may no longer know
 	for _, end := range []func(dedup.Claim) dedup.Completion{
 		completion,
 		func(c dedup.Claim) dedup.Completion { return dead(c, "why") },
@@ -173,7 +173,7 @@ func deadReason(k *kit) {
 	}
 	a := k.try(k.s, dedup.NewToken(), long, dedup.Request{Key: key("dead"), Retention: retention,
 		Position: dedup.Position{Generation: 1}})
-	require.Equal(k, dedup.Dead, a.Verdict, "a copy that nobody reopened for: the ledger decides, not a header (rule 6)")
+	require.Equal(k, dedup.Dead, a.Verdict, "a copy that nobody reopened for: the store decides, not a header (rule 6)")
 }
 
 func deadLongReason(k *kit) {

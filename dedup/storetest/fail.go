@@ -14,8 +14,8 @@ var failTests = []test{
 	{name: "down: a caller's mistake is still a mistake", needs: Outage, run: downMistakes},
 	{name: "context: cancelled before the call, an error and no answer", run: contextCancelled},
 	{name: "context: cancelled during the calls, nothing is half true", run: contextDuring},
-	{name: "check: a sound ledger passes", needs: Check, run: checkPasses},
-	{name: "ping: a ledger that is there answers", needs: Ping, run: pingAnswers},
+	{name: "check: a sound store passes", needs: Check, run: checkPasses},
+	{name: "ping: a store that is there answers", needs: Ping, run: pingAnswers},
 }
 
 func downVerbs(k *kit) {

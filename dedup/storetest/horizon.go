@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// horizonTests cover what a ledger answers about times that it has forgotten (rule 8).
+// horizonTests cover what a store answers about times that it has forgotten (rule 8).
 var horizonTests = []test{
 	{name: "horizon: what is older and not known is TooOld (rule 8)", needs: horizon, run: horizonUnknown},
 	{name: "horizon: what is known is answered as ever (rule 8)", needs: horizon, run: horizonKnown},

@@ -49,7 +49,7 @@ func origin(partition, offset int) dedup.Origin {
 		Time: today.Add(time.Duration(offset) * time.Millisecond)}
 }
 
-// today is the time of events, which a ledger must not take for too old.
+// today is the time of events, which a store must not take for too old.
 var today = time.Now().UTC().Truncate(time.Millisecond)
 
 // try asks s for one claim under token t.

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// model is the ledger as the contract describes it, without anything that makes it fast, durable or concurrent.
+// model is the store as the contract describes it, without anything that makes it fast, durable or concurrent.
 type model map[string]*entry
 
 type entry struct {

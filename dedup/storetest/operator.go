@@ -23,7 +23,7 @@ func RunOperator(t *testing.T, h Harness) {
 	}
 }
 
-// inspectTests cover looking at what a ledger holds.
+// inspectTests cover looking at what a store holds.
 var inspectTests = []test{
 	{name: "inspect: every state is told from the others", run: inspectStates},
 	{name: "inspect: a released copy of a later attempt waits or is released", run: inspectLaterCopy},

@@ -28,7 +28,7 @@ var verbTests = []test{
 	{name: "import: what is known stays as it is", run: importKnown},
 	{name: "import: in any order, several times, and by several at once", run: importRepeated},
 	{name: "operator: keys and retentions that no store can keep are refused", run: verbMistakes},
-	{name: "operator: a ledger that is down is ErrUnavailable (R-19)", needs: Outage, run: verbsDown},
+	{name: "operator: a store that is down is ErrUnavailable (R-19)", needs: Outage, run: verbsDown},
 	{name: "operator: a cancelled context is an error", run: verbsCancelled},
 }
 

@@ -112,7 +112,7 @@ func retryGeneration(k *kit) {
 	k.release(release(c, dedup.Failed))
 	k.meets(dedup.Rescheduled, at("e", 0, 0))
 	k.meets(dedup.Rescheduled, at("e", 0, 9))
-	k.meets(dedup.Rescheduled, at("e", 2, 0)) // a header can be forged, a generation of the ledger cannot
+	k.meets(dedup.Rescheduled, at("e", 2, 0)) // a header can be forged, a generation of the store cannot
 	k.meets(dedup.Rescheduled, at("e", 2, 9))
 	k.meets(dedup.Fresh, at("e", 1, 0))
 }

@@ -1,4 +1,4 @@
-// Package storetest is the conformance kit of the ledgers: a store is one if it passes [Run], and a transactional one
+// Package storetest is the conformance kit of the stores: a store is one if it passes [Run], and a transactional one
 // if it also passes [RunTx]. The kit asks through package dedup only, so that a store of your own is tested as those of
 // this module are:
 //
@@ -47,13 +47,13 @@ type Harness struct {
 	// Down returns a store whose server cannot be reached: every verb must fail with dedup.ErrUnavailable. Required,
 	// unless Outage is missing.
 	Down func(t testing.TB) dedup.Store
-	// Peer returns a second client of the ledger of s, as another process would have it. Nil: s is its own peer.
+	// Peer returns a second client of the store of s, as another process would have it. Nil: s is its own peer.
 	Peer func(t testing.TB, s dedup.Store) dedup.Store
 	// Sleep lets time pass for the store. Nil: time.Sleep.
 	Sleep func(time.Duration)
 	// Lease is the short lease of the tests in which leases end. Default 300 ms; zero means the default.
 	Lease time.Duration
-	// Horizon tells the ledger of s that it has forgotten what a scope handled of records from before that time. Nil for
+	// Horizon tells the store of s that it has forgotten what a scope handled of records from before that time. Nil for
 	// a store that never answers [dedup.TooOld], or cannot be told: the tests that need it are then skipped by name.
 	Horizon func(t testing.TB, s dedup.Store, scope string, before time.Time)
 	// Around runs each test; nil: at once. A store without a server is tested in no time with synctest.Test.

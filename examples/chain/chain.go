@@ -154,7 +154,7 @@ func (c *chain) prepare(ctx context.Context) error {
 			"-topic", c.payments, "-emit", c.orders, "-group", c.orderGroup, "-instance-id", name, "-stats", "200ms")
 	}
 	for _, name := range []string{"notifier-1", "notifier-2"} {
-		add(name, "notifier", "-brokers", brokers, "-topic", c.orders, "-group", c.notifierGroup, "-ledger", c.o.redis, "-sender", "log",
+		add(name, "notifier", "-brokers", brokers, "-topic", c.orders, "-group", c.notifierGroup, "-store", c.o.redis, "-sender", "log",
 			"-lease", "2s", "-retention", "1h", "-instance-id", name, "-stats", "200ms")
 	}
 	c.clients = &clients{

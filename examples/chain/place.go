@@ -136,7 +136,7 @@ func (p *place) removeTopics(ctx context.Context) error {
 // notifierScope is fixed in the notifier.
 const notifierScope = "notification"
 
-// forget deletes what the notifiers' ledger has of this run; its keys are described by package redisstore.
+// forget deletes what the notifiers' store has of this run; its keys are described by package redisstore.
 func (p *place) forget(ctx context.Context, c *redis.Client, events []string) error {
 	_, err := c.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for _, id := range events {

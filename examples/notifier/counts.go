@@ -24,7 +24,7 @@ var (
 	_ idem.DeadLetterObserver = (*counter)(nil)
 )
 
-// ObserveClaim counts a delivery by the ledger's answer to it. Busy is no final answer: the event is asked for again.
+// ObserveClaim counts a delivery by the store's answer to it. Busy is no final answer: the event is asked for again.
 func (c *counter) ObserveClaim(_ context.Context, e idem.ClaimEvent) {
 	if e.Err == nil && e.Verdict != dedup.Busy {
 		c.deliveries.Add(1)
@@ -46,7 +46,7 @@ func (c *counter) ObserveHandled(_ context.Context, e idem.HandledEvent) {
 // ObserveDuplicate counts deliveries that were not run.
 func (c *counter) ObserveDuplicate(context.Context, idem.DuplicateEvent) { c.duplicates.Add(1) }
 
-// ObserveDeadLetter counts what was given up. What has no identity never met the ledger: it is counted as delivered here.
+// ObserveDeadLetter counts what was given up. What has no identity never met the store: it is counted as delivered here.
 func (c *counter) ObserveDeadLetter(_ context.Context, e idem.DeadLetterEvent) {
 	c.deadLettered.Add(1)
 	if e.Key.ID == "" {

@@ -17,7 +17,7 @@ import (
 	"github.com/idem-go/idem/ops"
 )
 
-// demo is the demonstration. All of it is in this process: a Kafka broker, the ledger, the provider that sends, and
+// demo is the demonstration. All of it is in this process: a Kafka broker, the store, the provider that sends, and
 // workers like those of the program's other half.
 type demo struct {
 	events, copies int
@@ -26,7 +26,7 @@ type demo struct {
 	before, after  time.Duration // of a sender: until a notification is out, and until that is known
 	limit          time.Duration // of everything, the end apart
 	lease          time.Duration
-	ledger         dedup.Store
+	store          dedup.Store
 	log            *slog.Logger
 	screen         *screen
 
@@ -57,7 +57,7 @@ func newDemo(out io.Writer, log *slog.Logger) *demo {
 		events: 1000, copies: 350, partitions: 6,
 		feeding: 8 * time.Second, limit: 24 * time.Second, lease: 2 * time.Second,
 		before: 10 * time.Millisecond, after: 10 * time.Millisecond,
-		ledger: memstore.New(memstore.Volatile()), log: log, screen: newScreen(out),
+		store: memstore.New(memstore.Volatile()), log: log, screen: newScreen(out),
 		topic: "notifications", group: "notifier", provider: newProvider(), counts: &counter{},
 	}
 }
@@ -114,7 +114,7 @@ func (d *demo) run(ctx context.Context) (s summary, err error) {
 
 // play is the story: a worker, a second one, a kill, a replacement, and all is handled.
 func (d *demo) play(ctx context.Context, s *summary) error {
-	d.screen.say("Kafka is up in this process: topic %s, %d partitions; the ledger is in memory", d.topic, d.partitions)
+	d.screen.say("Kafka is up in this process: topic %s, %d partitions; the store is in memory", d.topic, d.partitions)
 	first, err := d.start("worker-1")
 	if err != nil {
 		return err

@@ -22,7 +22,7 @@ func play(t *testing.T, ledger dedup.Store, short bool, change ...func(*demo)) (
 	t.Helper()
 	var out bytes.Buffer
 	d := newDemo(&out, slog.New(slog.DiscardHandler))
-	d.ledger = ledger
+	d.store = ledger
 	if short {
 		d.events, d.copies, d.feeding = 300, 100, 2*time.Second
 	}
@@ -54,7 +54,7 @@ func TestDemo_Idempotent(t *testing.T) {
 	require.Contains(t, out, "OK in ")
 }
 
-// forgetful is a ledger that does not remember what was done.
+// forgetful is a store that does not remember what was done.
 type forgetful struct{ *memstore.Store }
 
 func (f forgetful) Complete(ctx context.Context, done []dedup.Completion) error {
@@ -65,7 +65,7 @@ func (f forgetful) Complete(ctx context.Context, done []dedup.Completion) error 
 	return f.Release(ctx, releases)
 }
 
-// hasty is a ledger that takes an event for done as soon as somebody has begun with it, as a worker does that
+// hasty is a store that takes an event for done as soon as somebody has begun with it, as a worker does that
 // sets a mark with SETNX and skips what is marked.
 type hasty struct{ *memstore.Store }
 
@@ -82,7 +82,7 @@ func (h hasty) Claim(ctx context.Context, t dedup.Token, lease time.Duration, re
 }
 
 // The demonstration can fail: what it shows is measured.
-func TestDemoShowsBrokenLedgers(t *testing.T) {
+func TestDemoShowsBrokenStores(t *testing.T) {
 	if testing.Short() {
 		t.Skip("plays twice")
 	}

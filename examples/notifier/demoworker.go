@@ -49,7 +49,7 @@ func (d *demo) start(name string) (*demoWorker, error) {
 func (d *demo) config(name string, p *plug) consumer.Config {
 	cfg := consumer.Config{
 		Brokers: d.addrs, Group: d.group, Topics: []string{d.topic}, InstanceID: name,
-		Store:                  &pluggedStore{d.ledger, p},
+		Store:                  &pluggedStore{d.store, p},
 		Lease:                  d.lease,
 		Cooperative:            true,
 		Grace:                  3 * time.Second,
@@ -67,8 +67,8 @@ func (d *demo) config(name string, p *plug) consumer.Config {
 	if d.monitor != nil {
 		cfg.Observers = append(cfg.Observers, d.monitor)
 	}
-	if d.steady { // nobody is unplugged, and all abilities of the ledger are there to be seen
-		cfg.Store, cfg.Lanes = d.ledger, 4
+	if d.steady { // nobody is unplugged, and all abilities of the store are there to be seen
+		cfg.Store, cfg.Lanes = d.store, 4
 	}
 	return cfg
 }

@@ -13,11 +13,11 @@ import (
 
 // options are the flags, read and checked.
 type options struct {
-	brokers                      []string // none: the demonstration
-	topic, group, ledger, sender string
-	instance, health, ops        string
-	lease, retention, stats      time.Duration
-	log                          *slog.Logger
+	brokers                     []string // none: the demonstration
+	topic, group, store, sender string
+	instance, health, ops       string
+	lease, retention, stats     time.Duration
+	log                         *slog.Logger
 }
 
 // topics are those that -topic names.
@@ -48,7 +48,7 @@ func parseFlags(args []string, stderr io.Writer) (*options, error) {
 	flags.StringVar(&brokers, "brokers", "", "Kafka brokers, `host:port`, separated by commas")
 	flags.StringVar(&o.topic, "topic", "notifications", "topic of the events; several are separated by commas")
 	flags.StringVar(&o.group, "group", "notifier", "consumer group")
-	flags.StringVar(&o.ledger, "ledger", "", "what remembers: memory, redis://host:port/db or postgres://user@host/db")
+	flags.StringVar(&o.store, "store", "", "what remembers: memory, redis://host:port/db or postgres://user@host/db")
 	flags.StringVar(&o.sender, "sender", "log",
 		"what sends: log (a line of JSON each, on standard output), smtp://host:port or http://host/path")
 	flags.StringVar(&o.instance, "instance-id", "", "static group membership: a restart under the same `ID` goes on at once")
@@ -110,14 +110,14 @@ func (o *options) check(args []string, set map[string]bool) error {
 	}
 	add(slices.Contains(o.topics(), ""), "-topic is empty")
 	add(o.group == "", "-group is empty")
-	add(o.ledger == "", "-ledger is missing: memory, redis://host:port/db or postgres://user@host/db")
+	add(o.store == "", "-store is missing: memory, redis://host:port/db or postgres://user@host/db")
 	add(o.stats < 0, "-stats %s is negative", o.stats)
 	add(o.lease < time.Second, "-lease %s is shorter than 1s", o.lease)
 	// An event must be remembered until it is surely done with: a lease, the retries and a rebalance.
 	shortest := o.lease + 2*time.Minute
 	add(o.retention < shortest, "-retention %s is shorter than the lease and two minutes (%s)", o.retention, shortest)
-	if o.ledger != "" {
-		_, err := ledgerKind(o.ledger)
+	if o.store != "" {
+		_, err := storeKind(o.store)
 		add(err != nil, "%w", err)
 	}
 	_, err := newSender(o.sender, io.Discard)

@@ -14,13 +14,13 @@ import (
 
 // A mistake in the flags is named, and the program ends with 2 before it touches anything.
 func TestBadFlags(t *testing.T) {
-	worker := []string{"-brokers", "127.0.0.1:1", "-ledger", "memory"}
+	worker := []string{"-brokers", "127.0.0.1:1", "-store", "memory"}
 	for want, args := range map[string][]string{
 		"-brokers is missing":                {"-topic", "t"},
-		"-ledger is missing":                 {"-brokers", "127.0.0.1:1"},
-		"-ledger must be":                    {"-brokers", "127.0.0.1:1", "-ledger", "mysql://root:secret@host/db"},
-		"no valid redis URL":                 {"-brokers", "127.0.0.1:1", "-ledger", "redis://user:secret@host:port:port"},
-		"no valid Postgres URL":              {"-brokers", "127.0.0.1:1", "-ledger", "postgres://user:secret@host:port/db"},
+		"-store is missing":                  {"-brokers", "127.0.0.1:1"},
+		"-store must be":                     {"-brokers", "127.0.0.1:1", "-store", "mysql://root:secret@host/db"},
+		"no valid redis URL":                 {"-brokers", "127.0.0.1:1", "-store", "redis://user:secret@host:port:port"},
+		"no valid Postgres URL":              {"-brokers", "127.0.0.1:1", "-store", "postgres://user:secret@host:port/db"},
 		"want log, or":                       append(worker[:4:4], "-sender", "pigeon"),
 		"-lease 10ms is shorter than 1s":     append(worker[:4:4], "-lease", "10ms"),
 		"-retention 1m0s is shorter":         append(worker[:4:4], "-retention", "1m"),
@@ -47,12 +47,12 @@ func TestBadFlags(t *testing.T) {
 }
 
 func TestFlagDefaults(t *testing.T) {
-	o, err := parseFlags([]string{"-brokers", " a:1, b:2,", "-ledger", "memory"}, io.Discard)
+	o, err := parseFlags([]string{"-brokers", " a:1, b:2,", "-store", "memory"}, io.Discard)
 	require.NoError(t, err)
 	require.Equal(t, []string{"a:1", "b:2"}, o.brokers)
 	require.Equal(t, []string{"notifications", "notifier", "log"}, []string{o.topic, o.group, o.sender})
 	require.Equal(t, []time.Duration{30 * time.Second, 4 * time.Hour}, []time.Duration{o.lease, o.retention})
-	o, err = parseFlags([]string{"-brokers", "a:1", "-ledger", "memory", "-topic", "orders, notifications"}, io.Discard)
+	o, err = parseFlags([]string{"-brokers", "a:1", "-store", "memory", "-topic", "orders, notifications"}, io.Discard)
 	require.NoError(t, err)
 	require.Equal(t, []string{"orders", "notifications"}, o.topics())
 	o, err = parseFlags([]string{"-v"}, io.Discard)

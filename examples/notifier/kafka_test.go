@@ -16,7 +16,7 @@ import (
 // Each event is delivered three times, in another order and under other keys. A worker that is stopped by SIGTERM in the
 // middle repeats nothing; one that is killed repeats at most what was in flight in each lane (R-04, K-39).
 func TestWorker_Idempotent(t *testing.T) {
-	forEachLedger(t, func(t *testing.T, s *setup) {
+	forEachStore(t, func(t *testing.T, s *setup) {
 		const events = 500
 		s.produce(t, s.records(0, events, 3))
 
@@ -41,7 +41,7 @@ func TestWorker_Idempotent(t *testing.T) {
 
 // A clean stop loses nothing and repeats nothing.
 func TestCleanStops_Idempotent(t *testing.T) {
-	forEachLedger(t, func(t *testing.T, s *setup) {
+	forEachStore(t, func(t *testing.T, s *setup) {
 		const events, stops = 400, 3
 		s.produce(t, s.records(0, events, 2))
 		for i := range stops {
@@ -101,7 +101,7 @@ func TestKilledAgainAndAgain_Idempotent(t *testing.T) {
 	if os.Getenv("NOTIFIER_SOAK") != "" {
 		kills, events = 18, 6000
 	}
-	forEachLedger(t, func(t *testing.T, s *setup) {
+	forEachStore(t, func(t *testing.T, s *setup) {
 		got := killed(t, s, kills, events)
 		require.LessOrEqual(t, got.repeats, kills*lanes)
 		t.Logf("soak: %s seed=0 size=%d kills=%d cuts=0 rebalances=0 outcome=none lost, %+v", t.Name(), events, kills, got)
@@ -114,7 +114,7 @@ func TestKcat_Idempotent(t *testing.T) {
 	if _, err := exec.LookPath("kcat"); err != nil {
 		t.Skip("kcat is not installed")
 	}
-	forEachLedger(t, func(t *testing.T, s *setup) {
+	forEachStore(t, func(t *testing.T, s *setup) {
 		const events = 300
 		var keyed, shuffled, backwards []string
 		for i, r := range s.records(0, events, 1) {
@@ -143,8 +143,8 @@ func kcat(t *testing.T, s *setup, lines []string, more ...string) {
 	require.NoError(t, err, "%s", out)
 }
 
-// The ledger in memory works with a real broker, and says what it is worth (rule 31).
-func TestMemoryLedgerWarns_Idempotent(t *testing.T) {
+// The store in memory works with a real broker, and says what it is worth (rule 31).
+func TestMemoryStoreWarns_Idempotent(t *testing.T) {
 	s := newSetup(t, "memory")
 	s.produce(t, s.records(0, 100, 2))
 	w := s.start(t, "-health", "127.0.0.1:0")
@@ -153,7 +153,7 @@ func TestMemoryLedgerWarns_Idempotent(t *testing.T) {
 	require.Equal(t, figures{sent: 100}, s.check(t, 100))
 	text, err := os.ReadFile(s.stderr.Name())
 	require.NoError(t, err)
-	require.True(t, bytes.Contains(text, []byte("the ledger is in memory")), "%s", text)
+	require.True(t, bytes.Contains(text, []byte("the store is in memory")), "%s", text)
 	require.True(t, bytes.Contains(text, []byte("counts.duplicates=100")), "%s", text)
 }
 

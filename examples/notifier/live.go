@@ -19,7 +19,7 @@ import (
 )
 
 // This file is the demonstration that does not end: a producer that repeats itself, a provider with moods and two workers, of which one
-// is restarted now and then, for the ops page to have something to show. The topic and the ledger are in memory and grow, by some
+// is restarted now and then, for the ops page to have something to show. The topic and the store are in memory and grow, by some
 // 30 MB an hour.
 
 const (

@@ -1,6 +1,6 @@
 // Command notifier sends notifications by email, sms and push, each once, however often its event is delivered.
 //
-// Without flags it is a demonstration: Kafka, the ledger, a producer that repeats itself and workers of which one is
+// Without flags it is a demonstration: Kafka, the store, a producer that repeats itself and workers of which one is
 // killed, all in this process. With -brokers it is a worker. README.md says more.
 package main
 
@@ -74,7 +74,7 @@ func (o *options) work(ctx context.Context, stdout io.Writer) error {
 		return err
 	}
 	defer watch.Close()
-	ledger, err := openLedger(ctx, o.ledger, o.log)
+	ledger, err := openStore(ctx, o.store, o.log)
 	if err != nil {
 		return err
 	}

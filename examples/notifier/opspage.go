@@ -64,7 +64,7 @@ func servePage(ctx context.Context, addr string, cfg ops.Config, log *slog.Logge
 }
 
 // servePage serves the page of a worker, if -ops asks for it, and lets it watch.
-func (o *options) servePage(ctx context.Context, cfg *consumer.Config, l *openedLedger) (stop func(), err error) {
+func (o *options) servePage(ctx context.Context, cfg *consumer.Config, l *openedStore) (stop func(), err error) {
 	if o.ops == "" {
 		return func() {}, nil
 	}
@@ -72,7 +72,7 @@ func (o *options) servePage(ctx context.Context, cfg *consumer.Config, l *opened
 	page := ops.Config{Consumer: *cfg}
 	page.Consumer.Scope = scope // of the handlers, see newRouter
 	page.Doctor = doctor.New(doctor.Config{
-		Consumer: page.Consumer, Pools: l.pools, Redis: l.redis, Memory: o.ledger == "memory", Retention: o.retention,
+		Consumer: page.Consumer, Pools: l.pools, Redis: l.redis, Memory: o.store == "memory", Retention: o.retention,
 	})
 	stop, url, err := servePage(ctx, o.ops, page, o.log)
 	if err == nil {

@@ -14,7 +14,7 @@ import (
 // plug is the power supply of a worker of the demonstration: everything by which the worker reaches the world goes
 // through it. Once it is pulled, nothing the worker does has an effect any longer. It cannot complete what it holds, commit
 // an offset or leave the group, and nobody is told: to the others it is a machine that is gone. Unlike kill -9 it leaves the
-// process alive, which also is the ledger and the broker here.
+// process alive, which also is the store and the broker here.
 type plug struct {
 	out chan struct{} // closed when it is pulled
 
@@ -82,7 +82,7 @@ func (c *pluggedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// pluggedStore is the worker's only way to the ledger.
+// pluggedStore is the worker's only way to the store.
 type pluggedStore struct {
 	dedup.Store
 	plug *plug

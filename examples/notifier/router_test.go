@@ -136,7 +136,7 @@ func TestNotifyRetries_Idempotent(t *testing.T) {
 	require.EqualValues(t, 1, counts.duplicates.Load())
 }
 
-// The ledger's scope is not the group: a group with another name does not send everything again (rule 14).
+// The store's scope is not the group: a group with another name does not send everything again (rule 14).
 func TestScopeIsNotTheGroup_Idempotent(t *testing.T) {
 	store, sent := memstore.New(), &sendLog{}
 	for _, group := range []string{"notifier", "notifier-v2"} {

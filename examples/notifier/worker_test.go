@@ -48,7 +48,7 @@ type setup struct {
 	brokers []string
 	topic   string
 	group   string
-	ledger  string
+	store   string
 	prefix  string // of event IDs
 	client  *kgo.Client
 	admin   *kadm.Client
@@ -61,7 +61,7 @@ type setup struct {
 
 func newSetup(t *testing.T, ledger string) *setup {
 	t.Helper()
-	s := &setup{brokers: testenv.Kafka(t), ledger: ledger, more: make(chan struct{})}
+	s := &setup{brokers: testenv.Kafka(t), store: ledger, more: make(chan struct{})}
 	s.topic = testenv.CreateTopic(t, s.brokers, lanes)
 	s.group, s.prefix = s.topic, s.topic
 	var err error
@@ -90,8 +90,8 @@ func (s *setup) tellLog(t *testing.T) {
 	t.Logf("workers logged, at the end:\n%s", text[max(0, len(text)-8000):])
 }
 
-// redisLedger is the URL of the real Redis. Keys of the setup's events are deleted at the end.
-func redisLedger(t *testing.T) (url string, clean func(*setup)) {
+// redisStore is the URL of the real Redis. Keys of the setup's events are deleted at the end.
+func redisStore(t *testing.T) (url string, clean func(*setup)) {
 	t.Helper()
 	opts := testenv.RedisOptions(t)
 	return os.Getenv("REDIS_URL"), func(s *setup) {
@@ -108,10 +108,10 @@ func redisLedger(t *testing.T) (url string, clean func(*setup)) {
 	}
 }
 
-// forEachLedger runs test with a durable ledger of each kind.
-func forEachLedger(t *testing.T, test func(*testing.T, *setup)) {
+// forEachStore runs test with a durable store of each kind.
+func forEachStore(t *testing.T, test func(*testing.T, *setup)) {
 	t.Run("redis", func(t *testing.T) {
-		url, clean := redisLedger(t)
+		url, clean := redisStore(t)
 		s := newSetup(t, url)
 		clean(s)
 		test(t, s)
@@ -164,7 +164,7 @@ type process struct {
 func (s *setup) start(t *testing.T, more ...string) *process {
 	t.Helper()
 	args := append([]string{
-		"-brokers", strings.Join(s.brokers, ","), "-topic", s.topic, "-group", s.group, "-ledger", s.ledger,
+		"-brokers", strings.Join(s.brokers, ","), "-topic", s.topic, "-group", s.group, "-store", s.store,
 		"-sender", "log", "-instance-id", "one", "-lease", "2s",
 	}, more...)
 	exe, err := os.Executable()

@@ -12,7 +12,7 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// A consumer that has no ledger is moved over: what it did is imported, then it runs in the shadow, which handles
+// A consumer that has no store is moved over: what it did is imported, then it runs in the shadow, which handles
 // everything and counts what would be skipped; then it is taken seriously. The backlog is applied once more than it should be in
 // no step but the shadow, in which the handler's own protection still counts.
 func TestMovedOver_Idempotent(t *testing.T) {

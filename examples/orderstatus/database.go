@@ -16,7 +16,7 @@ import (
 //go:embed schema.sql
 var schema string
 
-// newPool opens a pool for ledger, orders and outbox alike.
+// newPool opens a pool for store, orders and outbox alike.
 func newPool(ctx context.Context, url string) (*pgxpool.Pool, error) {
 	cfg, err := pgxpool.ParseConfig(url)
 	if err != nil {
@@ -44,7 +44,7 @@ func (h handler) audit(ctx context.Context, tx pgx.Tx, p Payment) error {
 	return err
 }
 
-// migrate creates what is missing: the tables of the ledger, of the outbox and of the example. Several workers may do so
+// migrate creates what is missing: the tables of the store, of the outbox and of the example. Several workers may do so
 // at once.
 func migrate(ctx context.Context, pool *pgxpool.Pool) error {
 	if err := pgstore.Migrate(ctx, pool); err != nil {

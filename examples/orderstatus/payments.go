@@ -50,7 +50,7 @@ func newRouter(h handler) *idem.Router {
 // transaction, with order.paid in the outbox: all of it happens or nothing.
 func (h handler) paymentCompleted(ctx context.Context, tx pgx.Tx, e idem.Event[Payment]) error {
 	p := e.Data
-	p.PaymentID = e.ID // encoding/json would also take PAYMENT_ID; the identity is what the ledger remembers
+	p.PaymentID = e.ID // encoding/json would also take PAYMENT_ID; the identity is what the store remembers
 	if p.OrderID < 1 {
 		return idem.Permanent(fmt.Errorf("payment %s is for order %d", p.PaymentID, p.OrderID))
 	}
@@ -97,5 +97,5 @@ func whyNotPending(ctx context.Context, tx pgx.Tx, p Payment) error {
 	case paidBy != p.PaymentID:
 		return idem.Permanent(fmt.Errorf("order %d paid twice: by %s, and now by %s", p.OrderID, paidBy, p.PaymentID))
 	}
-	return nil // by this payment, before the ledger was asked for the first time
+	return nil // by this payment, before the store was asked for the first time
 }

@@ -232,7 +232,7 @@ func TestOrderNeverComes(t *testing.T) {
 	require.Zero(t, s.count(`SELECT count(*) FROM order_effects`))
 }
 
-// An order that this payment has paid already, though the ledger does not know: it was restored from a backup, say.
+// An order that this payment has paid already, though the store does not know: it was restored from a backup, say.
 func TestOrderPaidByThisPayment_Idempotent(t *testing.T) {
 	s := newShop(t, 1)
 	s.deliver(s.message("pay-1", 1))
@@ -298,7 +298,7 @@ func TestOrderPaidLeaves_Idempotent(t *testing.T) {
 	entry := outbox.Entry{Topic: "orders", Key: "1", Type: "order.paid"}
 	require.Equal(t, outbox.ID(dedup.Key{Scope: "orderstatus", Type: "payment.completed", ID: "pay-1"}, &entry), id)
 
-	// The ledger is lost, the order is not: nothing has happened, so nothing is said.
+	// The store is lost, the order is not: nothing has happened, so nothing is said.
 	_, err := s.pool.Exec(t.Context(), `DELETE FROM processed_events`)
 	require.NoError(t, err)
 	s.deliver(m)

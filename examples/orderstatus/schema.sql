@@ -1,4 +1,4 @@
--- The tables of the example. The ledger's own table, processed_events, comes from pgstore.Migrate.
+-- The tables of the example. The store's own table, processed_events, comes from pgstore.Migrate.
 
 CREATE TABLE IF NOT EXISTS orders (
     id       bigint PRIMARY KEY,

@@ -31,7 +31,7 @@ func newPool(ctx context.Context, url string, connections int) (*pgxpool.Pool, e
 	return pgxpool.NewWithConfig(ctx, cfg)
 }
 
-// migrate creates what is missing: the tables of the ledger, of the outbox and of the example. Several processes may do so at once.
+// migrate creates what is missing: the tables of the store, of the outbox and of the example. Several processes may do so at once.
 func migrate(ctx context.Context, pool *pgxpool.Pool) error {
 	if err := pgstore.Migrate(ctx, pool); err != nil {
 		return fmt.Errorf("migrate: %w", err)

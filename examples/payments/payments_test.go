@@ -133,7 +133,7 @@ func count(t testing.TB, pool *pgxpool.Pool, query string, args ...any) (n int) 
 	return n
 }
 
-// require looks at all that there is: payments with their charges, charges, and what the ledger remembers.
+// require looks at all that there is: payments with their charges, charges, and what the store remembers.
 func (s *shop) require(payments, charges, remembered int) {
 	s.t.Helper()
 	require.Equal(s.t, payments, count(s.t, s.pool, `SELECT count(*) FROM payments WHERE charge_id IS NOT NULL`), "payments")
@@ -210,7 +210,7 @@ func TestOtherPaymentUnderOneKey(t *testing.T) {
 	s.require(1, 1, 1)
 }
 
-// Accounts never meet: not in the ledger, not in the table, not at the provider (rule 37).
+// Accounts never meet: not in the store, not in the table, not at the provider (rule 37).
 func TestAccounts(t *testing.T) {
 	s := newShop(t)
 	ids := map[string]bool{}

@@ -1,4 +1,4 @@
--- The table of the example. The ledger's own table, processed_events, comes from pgstore.Migrate.
+-- The table of the example. The store's own table, processed_events, comes from pgstore.Migrate.
 
 CREATE TABLE IF NOT EXISTS payments (
     id              text PRIMARY KEY,
@@ -10,6 +10,6 @@ CREATE TABLE IF NOT EXISTS payments (
     currency        text NOT NULL CHECK (currency ~ '^[A-Z]{3}$'),
     charge_id       text UNIQUE,          -- of the provider; null only inside the transaction that makes the payment
     created_at      timestamptz NOT NULL DEFAULT now(),
-    UNIQUE (account, idempotency_key),    -- a request is one payment, also when the ledger has forgotten it
+    UNIQUE (account, idempotency_key),    -- a request is one payment, also when the store has forgotten it
     UNIQUE (account, order_id)            -- an order is paid once, with whatever key
 );

@@ -108,7 +108,7 @@ func refusedFirst(k *kit) {
 // lookedUp is rule 21: behind a look-up a limiter sees new keys only, and what it stops has written nothing.
 func lookedUp(k *kit) {
 	if k.Blind {
-		k.Skip("the ledger has no look-up, says its harness")
+		k.Skip("the store has no look-up, says its harness")
 	}
 	require.True(k, k.looks(k.store), "%T has no look-up", k.store)
 	var calls, left atomic.Int64
@@ -135,7 +135,7 @@ func lookedUp(k *kit) {
 	}
 	other := order("b").with(func(c *call) { c.body = "{}" })
 	k.refused(send(h, other), http.StatusUnprocessableEntity, "request_signature_mismatch")
-	require.Equal(k, before, calls.Load(), "calls of the ledger that may write")
+	require.Equal(k, before, calls.Load(), "calls of the store that may write")
 	left.Store(1)
 	k.executed(send(h, order("random-7")), "random-7", false) // nothing was left behind
 	k.once("a")

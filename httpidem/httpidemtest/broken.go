@@ -22,7 +22,7 @@ var brokenCases = []testCase{
 	{name: "clients that hang up", run: hangUps},
 	{name: "clients that close the connection", run: closedConnections},
 	{name: "a holder that is gone", ways: claimed, run: holderGone},
-	{name: "a ledger that cannot be asked", run: ledgerAway},
+	{name: "a store that cannot be asked", run: storeAway},
 }
 
 // panics is H-09: the client sees a broken connection, as without the middleware. Under a claim nobody knows what had happened, and
@@ -293,8 +293,8 @@ func holderGone(k *kit) {
 	k.had("a", 2, 2)
 }
 
-// ledgerAway: nothing is run that could not be claimed, unless that is asked for (H-18, R-19).
-func ledgerAway(k *kit) {
+// storeAway: nothing is run that could not be claimed, unless that is asked for (H-18, R-19).
+func storeAway(k *kit) {
 	away := fmt.Errorf("test: %w", dedup.ErrUnavailable)
 	down := k.hooked(func(p point) error {
 		if p == beforeClaim {
@@ -304,7 +304,7 @@ func ledgerAway(k *kit) {
 	})
 	h := k.middleware(down).Handler(k.handler(k.created))
 	r := send(h, order("a"))
-	k.refused(r, http.StatusServiceUnavailable, "ledger_unavailable")
+	k.refused(r, http.StatusServiceUnavailable, "store_unavailable")
 	require.Equal(k, retryAfter, r.header.Get("Retry-After"))
 	k.observed(httpidem.Unavailable, http.StatusServiceUnavailable)
 	k.had("a", 0, 0)

@@ -8,7 +8,7 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// point is a moment between the middleware and its ledger.
+// point is a moment between the middleware and its store.
 type point string
 
 const (
@@ -19,10 +19,10 @@ const (
 	renewal     point = "renewal"
 )
 
-// hook is called at each point. Its error takes the place of what the ledger says.
+// hook is called at each point. Its error takes the place of what the store says.
 type hook func(point) error
 
-// hookClaims puts a hook before a ledger.
+// hookClaims puts a hook before a store.
 func hookClaims(s dedup.Store, at hook) dedup.Store { return &hooked{s, at} }
 
 type hooked struct {
@@ -57,16 +57,16 @@ func (h *hooked) Release(ctx context.Context, claims []dedup.Release) error {
 	return h.around(beforeEnd, afterEnd, func() error { return h.Store.Release(ctx, claims) })
 }
 
-// Look implements [dedup.Looker] if the ledger does.
+// Look implements [dedup.Looker] if the store does.
 func (h *hooked) Look(ctx context.Context, reqs []dedup.Request, answers []dedup.Answer) error {
 	l, ok := h.Store.(dedup.Looker)
 	if !ok {
-		return errors.New("the ledger has no look-up")
+		return errors.New("the store has no look-up")
 	}
 	return l.Look(ctx, reqs, answers)
 }
 
-// hookTx is hookClaims for a transactional ledger: the end is the commit.
+// hookTx is hookClaims for a transactional store: the end is the commit.
 func hookTx[Tx any](s dedup.Store, at hook) dedup.Store {
 	return &hookedTx[Tx]{hooked{s, at}, s.(dedup.TxStore[Tx])}
 }
@@ -92,11 +92,11 @@ func (h *hookedTx[Tx]) ClaimTx(ctx context.Context, limit time.Duration, reqs []
 	})
 }
 
-// LookTx implements [dedup.TxLooker] if the ledger does.
+// LookTx implements [dedup.TxLooker] if the store does.
 func (h *hookedTx[Tx]) LookTx(ctx context.Context, reqs []dedup.Request, answers []dedup.Answer) error {
 	l, ok := h.Store.(dedup.TxLooker)
 	if !ok {
-		return errors.New("the ledger has no look-up")
+		return errors.New("the store has no look-up")
 	}
 	return l.LookTx(ctx, reqs, answers)
 }

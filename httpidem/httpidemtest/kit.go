@@ -26,7 +26,7 @@ var errNoTx = errors.New("the handler finds no transaction")
 // patience is how long a test waits for what must happen.
 const patience = 30 * time.Second
 
-// kit is what a case works with: a ledger, middlewares over it, and the counts of what was done.
+// kit is what a case works with: a store, middlewares over it, and the counts of what was done.
 type kit struct {
 	*testing.T
 	door
@@ -34,7 +34,7 @@ type kit struct {
 
 	mu      sync.Mutex
 	runs    map[string]int // of handlers, by key
-	effects map[string]int // by key, where they are not in the ledger's database
+	effects map[string]int // by key, where they are not in the store's database
 	last    httpidem.Observation
 	seen    map[httpidem.Result]int
 }
@@ -74,7 +74,7 @@ func (k *kit) had(key string, runs, effects int) {
 
 const retryAfter = "2"
 
-// middleware returns one over the ledger, or over what change puts in its place.
+// middleware returns one over the store, or over what change puts in its place.
 func (k *kit) middleware(change ...func(*httpidem.Config)) *httpidem.Middleware {
 	k.Helper()
 	cfg := httpidem.Config{
@@ -92,7 +92,7 @@ func (k *kit) middleware(change ...func(*httpidem.Config)) *httpidem.Middleware 
 	return m
 }
 
-// hooked is a change that puts a hook before the ledger.
+// hooked is a change that puts a hook before the store.
 func (k *kit) hooked(at hook) func(*httpidem.Config) {
 	return func(c *httpidem.Config) { c.Store = k.hook(k.store, at) }
 }
@@ -296,7 +296,7 @@ func ask(s *httptest.Server, c call) (reply, error) {
 	return newReply(resp.StatusCode, resp.Header, string(body)), err
 }
 
-// gate is something that handlers wait at. It is opened in any case when the test ends, before its ledger is closed.
+// gate is something that handlers wait at. It is opened in any case when the test ends, before its store is closed.
 func (k *kit) gate() (wait <-chan struct{}, open func()) {
 	c := make(chan struct{})
 	open = sync.OnceFunc(func() { close(c) })

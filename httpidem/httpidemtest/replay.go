@@ -202,7 +202,7 @@ func largeRequest(k *kit) {
 func untouched(k *kit) {
 	raw := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, hijacks := w.(http.Hijacker)
-		_, kept := httpidem.LedgerKey(r.Context())
+		_, kept := httpidem.StoreKey(r.Context())
 		if k.count(k.runs, r.Method); !hijacks || kept || httpidem.KeyFrom(r.Context()) != "" {
 			w.WriteHeader(http.StatusInternalServerError)
 		}
@@ -242,11 +242,11 @@ func untouched(k *kit) {
 func givenUp(k *kit) {
 	operator, ok := k.store.(dedup.Operator)
 	if !ok {
-		k.Skip("the ledger is no dedup.Operator")
+		k.Skip("the store is no dedup.Operator")
 	}
 	var key dedup.Key
 	h := k.middleware().Handler(k.handler(func(w http.ResponseWriter, r *http.Request) {
-		key, _ = httpidem.LedgerKey(r.Context())
+		key, _ = httpidem.StoreKey(r.Context())
 		httpidem.NotApplied(r.Context())
 	}))
 	send(h, order("a"))

@@ -1,4 +1,4 @@
-// Package httpidemtest tests package httpidem on a ledger: a store is fit for HTTP requests if it passes [Run], and a transactional one
+// Package httpidemtest tests package httpidem on a store: a store is fit for HTTP requests if it passes [Run], and a transactional one
 // if it also passes [RunTx]. It asks by HTTP only, and counts what handlers did, so that a store of your own is tested as those of
 // this module are:
 //
@@ -20,26 +20,26 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Harness says how to make a ledger, and how much is to be done with it.
+// Harness says how to make a store, and how much is to be done with it.
 type Harness struct {
-	// NewStore returns an empty ledger of its own. What it needs is cleaned up by t.Cleanup. Required.
+	// NewStore returns an empty store of its own. What it needs is cleaned up by t.Cleanup. Required.
 	NewStore func(t testing.TB) dedup.Store
-	// Peer returns a second client of the ledger of s, as another process would have it. Nil: s is its own peer.
+	// Peer returns a second client of the store of s, as another process would have it. Nil: s is its own peer.
 	Peer func(t testing.TB, s dedup.Store) dedup.Store
 	// Callers is how many send the same key at the same time; default 200. Keys is with how many keys they do that; default 500.
 	Callers, Keys int
-	// AtOnce is at how many keys there is somebody at the same time; default 4. A transactional ledger needs as many connections, and
+	// AtOnce is at how many keys there is somebody at the same time; default 4. A transactional store needs as many connections, and
 	// some more.
 	AtOnce int
 	// HangUps is how often a client hangs up at each of the points where it may; default 10.
 	HangUps int
 	// Lease is the short lease of the test in which a lease ends; default 500 ms.
 	Lease time.Duration
-	// Blind says that the ledger has no look-up ([dedup.Looker], or [dedup.TxLooker] in RunTx).
+	// Blind says that the store has no look-up ([dedup.Looker], or [dedup.TxLooker] in RunTx).
 	Blind bool
 }
 
-// TxHarness is a Harness for ledgers with transactions of the type Tx.
+// TxHarness is a Harness for stores with transactions of the type Tx.
 type TxHarness[Tx any] struct {
 	Harness
 	// Effect writes something in a transaction that tells how often it was written. Required.
@@ -48,7 +48,7 @@ type TxHarness[Tx any] struct {
 	Effects func(t testing.TB, s dedup.Store, id string) int
 }
 
-// Run tests [httpidem.New] on the ledgers of h.
+// Run tests [httpidem.New] on the stores of h.
 func Run(t *testing.T, h Harness) {
 	run(t, door{
 		Harness: h.ready(t), open: httpidem.New, hook: hookClaims,
@@ -58,7 +58,7 @@ func Run(t *testing.T, h Harness) {
 	})
 }
 
-// RunTx tests [httpidem.NewTx] on the ledgers of h.
+// RunTx tests [httpidem.NewTx] on the stores of h.
 func RunTx[Tx any](t *testing.T, h TxHarness[Tx]) {
 	require.NotNil(t, h.Effect, "TxHarness.Effect is required")
 	require.NotNil(t, h.Effects, "TxHarness.Effects is required")

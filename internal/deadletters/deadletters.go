@@ -2,7 +2,7 @@
 // those events run again. It prints nothing and asks nobody: the operator's command and the ops page do.
 //
 // Kafka has no index, so everything reads a dead-letter topic from one end to the other (rule 34). What became of an event is
-// what the ledgers say: dead letters stay in their topic when they are replayed.
+// what the stores say: dead letters stay in their topic when they are replayed.
 //
 // The functions may be called concurrently with each other, also on one [Queue].
 package deadletters
@@ -21,8 +21,8 @@ import (
 	"github.com/idem-go/idem/internal/kafkalog"
 )
 
-// Ledger is a store that may know the events of dead letters.
-type Ledger struct {
+// Store is a store that may know the events of dead letters.
+type NamedStore struct {
 	// Name is for people, and holds no credentials.
 	Name string
 	// Store must be a [dedup.Operator]. To reopen events it must be a [dedup.Reopener]; events that are parked in it are found
@@ -30,10 +30,10 @@ type Ledger struct {
 	Store dedup.Store
 }
 
-// Operator is what every ledger here can do.
-func (l *Ledger) Operator() dedup.Operator { return l.Store.(dedup.Operator) }
+// Operator is what every store here can do.
+func (l *NamedStore) Operator() dedup.Operator { return l.Store.(dedup.Operator) }
 
-// Config says whose dead letters are meant. Client and Topic are needed; Group, Scope and Ledgers too for all that asks what
+// Config says whose dead letters are meant. Client and Topic are needed; Group, Scope and Stores too for all that asks what
 // became of events: Plan, Replay, Survey, Judge and EachJudged.
 type Config struct {
 	// Client must live as long as the [Queue].
@@ -46,8 +46,8 @@ type Config struct {
 	Group string
 	// Scope is that of the events. It has no default: the scope of most groups is their name.
 	Scope string
-	// Ledgers are asked in their order. The first one remembers what was replayed without identity.
-	Ledgers []Ledger
+	// Stores are asked in their order. The first one remembers what was replayed without identity.
+	Stores []NamedStore
 }
 
 // Queue is a dead-letter topic as far as it reached when it was opened: what is written later is not seen. It holds nothing
@@ -63,7 +63,7 @@ var (
 	ErrNoTopic = errors.New("there is no topic")
 	// ErrNoRecord is that there is no record at a place, or none any more.
 	ErrNoRecord = errors.New("there is no record")
-	// ErrNoOperator is that a ledger cannot be looked into.
+	// ErrNoOperator is that a store cannot be looked into.
 	ErrNoOperator = errors.New("cannot be looked into")
 	// ErrNoRetryTopic is that a copy has nowhere to go, since the retry topic of its source topic does not exist.
 	ErrNoRetryTopic = errors.New("there is no topic")
@@ -71,10 +71,10 @@ var (
 	ErrTooMany = fmt.Errorf("more than %d events", MaxEvents)
 )
 
-// Open looks how far the topic reaches. The error matches [ErrNoTopic] if it does not exist, and [ErrNoOperator] if a ledger
-// is of no use here. Whether the ledgers can be reached is not tried.
+// Open looks how far the topic reaches. The error matches [ErrNoTopic] if it does not exist, and [ErrNoOperator] if a store
+// is of no use here. Whether the stores can be reached is not tried.
 func Open(cfg Config) (*Queue, error) {
-	for _, l := range cfg.Ledgers {
+	for _, l := range cfg.Stores {
 		if _, ok := l.Store.(dedup.Operator); !ok {
 			return nil, fmt.Errorf("%s %w", l.Name, ErrNoOperator)
 		}

@@ -108,7 +108,7 @@ func TestOpenAndGet(t *testing.T) {
 	w := newWorld(t)
 	_, err := Open(Config{Client: w.client, Topic: "nowhere"})
 	require.ErrorIs(t, err, ErrNoTopic)
-	_, err = Open(Config{Client: w.client, Topic: "orders.g.dlq", Ledgers: []Ledger{{Name: "bare", Store: struct{ dedup.Store }{w.store}}}})
+	_, err = Open(Config{Client: w.client, Topic: "orders.g.dlq", Stores: []NamedStore{{Name: "bare", Store: struct{ dedup.Store }{w.store}}}})
 	require.ErrorIs(t, err, ErrNoOperator)
 	topics, err := TopicsOf(w.client, "g")
 	require.NoError(t, err)

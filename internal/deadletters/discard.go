@@ -59,7 +59,7 @@ func (q *Queue) Discard(ctx context.Context, what Discard) (done int, err error)
 // discard gives one up.
 func (q *Queue) discard(ctx context.Context, j *Judged, reason string) (Discarded, error) {
 	d := Discarded{Row: j.Row()}
-	key, store := q.discardKey(j.Place), &q.Ledgers[0]
+	key, store := q.discardKey(j.Place), &q.Stores[0]
 	switch j.Verdict {
 	case SeenDone, SeenDiscarded, SeenReplayed:
 		d.Note = "nothing is left to be done"
@@ -71,7 +71,7 @@ func (q *Queue) discard(ctx context.Context, j *Judged, reason string) (Discarde
 		d.Note = "its event blocks a queue: idem event skip lets those behind it go on"
 		return d, nil
 	case SeenDead, SeenReopened:
-		key, store = j.DeadLetter.Key, j.ledger
+		key, store = j.DeadLetter.Key, j.store
 	default: // the store knows no event, or nothing of this one
 	}
 	err := store.Operator().Discard(ctx, key, deadLetterMemory, reason)

@@ -21,7 +21,7 @@ import (
 	"github.com/idem-go/idem/internal/kafkalog"
 )
 
-// world is a group whose events fail, with its topics and its ledger.
+// world is a group whose events fail, with its topics and its store.
 type world struct {
 	t        *testing.T
 	client   sarama.Client
@@ -30,7 +30,7 @@ type world struct {
 	offset   int64
 }
 
-// newWorld has a Kafka inside this process, whose topics have two partitions, and a ledger in memory.
+// newWorld has a Kafka inside this process, whose topics have two partitions, and a store in memory.
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(2, "orders", "orders.g.dlq", "orders.g.retry"))
@@ -52,7 +52,7 @@ func newWorld(t *testing.T) *world {
 func (w *world) open() *Queue {
 	w.t.Helper()
 	q, err := Open(Config{
-		Client: w.client, Topic: "orders.g.dlq", Source: "orders", Group: "g", Scope: "g", Ledgers: []Ledger{{Name: "test", Store: w.store}},
+		Client: w.client, Topic: "orders.g.dlq", Source: "orders", Group: "g", Scope: "g", Stores: []NamedStore{{Name: "test", Store: w.store}},
 	})
 	require.NoError(w.t, err)
 	return q

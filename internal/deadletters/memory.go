@@ -86,7 +86,7 @@ func (r *replayer) remember(ctx context.Context, j *Judged) error {
 	if len(notes) == 0 {
 		return nil
 	}
-	l := &r.q.Ledgers[0]
+	l := &r.q.Stores[0]
 	if _, err := l.Operator().Import(ctx, notes); err != nil {
 		return fmt.Errorf("%s: %w", l.Name, err)
 	}

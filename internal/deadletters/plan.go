@@ -21,7 +21,7 @@ type Plan struct {
 	RetryTopics, Missing []string
 }
 
-// Plan asks the ledgers about what f chooses, the first limit of it (zero or less: all), and says what a replay would do.
+// Plan asks the stores about what f chooses, the first limit of it (zero or less: all), and says what a replay would do.
 // Nothing is changed. It reads the topic twice, see [Queue.Survey].
 func (q *Queue) Plan(ctx context.Context, f Filter, dec Decisions, limit int) (*Plan, error) {
 	s, err := q.Survey(ctx, f)
@@ -62,11 +62,11 @@ func (q *Queue) missing(topics []string) (missing []string, err error) {
 	return missing, err
 }
 
-// judgeBatch is how many dead letters the ledgers are asked about at a time.
+// judgeBatch is how many dead letters the stores are asked about at a time.
 const judgeBatch = 100
 
 // EachJudged calls yield with what f chooses and its verdict, partition after partition, until it returns false. It asks the
-// ledgers about many dead letters in one round trip, so that a verdict may be some dead letters old. s and dec are as for [Queue.Judge].
+// stores about many dead letters in one round trip, so that a verdict may be some dead letters old. s and dec are as for [Queue.Judge].
 func (q *Queue) EachJudged(ctx context.Context, f Filter, s *Survey, dec Decisions, yield func(*Judged) (bool, error)) (scanned int, err error) {
 	var batch []*Found
 	flush := func() (bool, error) {

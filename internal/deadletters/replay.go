@@ -78,7 +78,7 @@ type replayer struct {
 	result  Result
 }
 
-// Replay reopens the event of each dead letter in its ledger, then publishes a copy of the dead letter to the group's own retry topic,
+// Replay reopens the event of each dead letter in its store, then publishes a copy of the dead letter to the group's own retry topic,
 // which no other group reads. It may be interrupted by ctx, or die, and be repeated: an event that was reopened keeps its
 // position until a copy is taken up, and the gate lets one copy of a position run. What was handled is left alone. What was begun
 // with one dead letter is finished, in at most a minute, before ctx ends it.
@@ -217,7 +217,7 @@ func (r *replayer) skipped(j *Judged) {
 // stepTimeout bounds what is done for one dead letter. What was begun is finished, whoever interrupts.
 const stepTimeout = time.Minute
 
-// do is the replay of one dead letter: first the ledger, then Kafka, then what says that it was done. Whoever dies in between has
+// do is the replay of one dead letter: first the store, then Kafka, then what says that it was done. Whoever dies in between has
 // left the event open at a position that the next replay is given again.
 func (r *replayer) do(ctx context.Context, j *Judged) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stepTimeout)
@@ -255,9 +255,9 @@ func (r *replayer) position(ctx context.Context, j *Judged) (dedup.Position, err
 }
 
 func (r *replayer) reopen(ctx context.Context, j *Judged) (dedup.Position, error) {
-	reopener, ok := j.ledger.Store.(dedup.Reopener)
+	reopener, ok := j.store.Store.(dedup.Reopener)
 	if !ok {
-		return dedup.Position{}, fmt.Errorf("%s cannot reopen events", j.ledger.Name)
+		return dedup.Position{}, fmt.Errorf("%s cannot reopen events", j.store.Name)
 	}
 	return reopener.Reopen(ctx, j.DeadLetter.Key)
 }
@@ -274,8 +274,8 @@ func (r *replayer) unblock(ctx context.Context, j *Judged) error {
 		return err
 	}
 	e.Position, e.Blocked, e.Wait = position, false, 0
-	if _, err := j.ledger.Store.(dedup.Parker).Postpone(ctx, j.lot, e); err != nil {
-		return fmt.Errorf("%s: %w", j.ledger.Name, err)
+	if _, err := j.store.Store.(dedup.Parker).Postpone(ctx, j.lot, e); err != nil {
+		return fmt.Errorf("%s: %w", j.store.Name, err)
 	}
 	return nil
 }

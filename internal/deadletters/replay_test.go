@@ -181,16 +181,16 @@ func TestReplayWithoutARetryTopic(t *testing.T) {
 	require.Equal(t, ActSkip.String(), done[0].Action)
 }
 
-// Without a ledger nothing is known, so nothing is said and nothing is published.
-func TestWithoutLedgers(t *testing.T) {
+// Without a store nothing is known, so nothing is said and nothing is published.
+func TestWithoutStores(t *testing.T) {
 	w := newWorld(t)
 	w.fail(w.event("e", ""))
 	q := w.open()
-	q.Ledgers = nil
+	q.Stores = nil
 	_, err := q.Plan(t.Context(), Filter{}, Decisions{}, 0)
-	require.ErrorContains(t, err, "no ledger")
+	require.ErrorContains(t, err, "no store")
 	result, err := q.Replay(t.Context(), Replay{Producer: w.producer})
-	require.ErrorContains(t, err, "no ledger")
+	require.ErrorContains(t, err, "no store")
 	require.Zero(t, result.Replayed)
 	require.Empty(t, w.copies())
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// Verdict says what the ledger knows of a dead letter's event, and so what a replay does with it.
+// Verdict says what the store knows of a dead letter's event, and so what a replay does with it.
 type Verdict string
 
 // The verdicts.
@@ -20,8 +20,8 @@ const (
 	SeenDead      Verdict = "dead"              // given up: reopened and published
 	SeenReopened  Verdict = "reopened"          // reopened, and nobody took up a copy yet: published (again) at the same position
 	SeenNever     Verdict = "never seen"        // published: the gate decides when it comes
-	SeenTooOld    Verdict = "too old"           // the ledger has forgotten what it was: somebody has to decide
-	SeenParked    Verdict = "parked"            // given up at the head of its queue in the ledger: reopened there
+	SeenTooOld    Verdict = "too old"           // the store has forgotten what it was: somebody has to decide
+	SeenParked    Verdict = "parked"            // given up at the head of its queue in the store: reopened there
 	SeenNoID      Verdict = "no identity"       // published: it has one, if at all, for a handler that was mended
 	SeenDone      Verdict = "already done"      //
 	SeenDiscarded Verdict = "discarded"         // a person gave it up for good
@@ -48,7 +48,7 @@ type Action uint8
 const (
 	ActSkip    Action = iota
 	ActReopen         // reopen the key, publish at the position that this returns
-	ActPublish        // publish at no position: too old for the ledger, it will not run
+	ActPublish        // publish at no position: too old for the store, it will not run
 	ActForce          // publish at a position that is not asked for its age
 	ActRecord         // publish, then record that this dead letter was
 	ActUnblock        // reopen the key, let the parked event run
@@ -66,7 +66,7 @@ const MaxGenerations = 3
 type Decisions struct {
 	// Again is for events that were reopened or published again [MaxGenerations] times before.
 	Again bool
-	// Forgotten lets events run that the ledger does not know, however old they are: it may have forgotten that they were
+	// Forgotten lets events run that the store does not know, however old they are: it may have forgotten that they were
 	// handled.
 	Forgotten bool
 }
@@ -79,7 +79,7 @@ type Judged struct {
 	Note   string
 	Action Action
 
-	ledger *Ledger // where the event is known
+	store  *NamedStore // where the event is known
 	lot    dedup.Lot
 	parked dedup.Parked
 
@@ -89,7 +89,7 @@ type Judged struct {
 
 // known is a record, and where it is.
 type known struct {
-	ledger *Ledger
+	store *NamedStore
 	dedup.Record
 }
 
@@ -101,7 +101,7 @@ func identified(l *Found) (dedup.Key, bool) {
 	return l.DeadLetter.Key, true
 }
 
-// inspect asks all ledgers for the events of some dead letters.
+// inspect asks all stores for the events of some dead letters.
 func (q *Queue) inspect(ctx context.Context, letters ...*Found) (map[dedup.Key][]known, error) {
 	asked := make(map[dedup.Key]bool)
 	for _, l := range letters {
@@ -121,8 +121,8 @@ func (q *Queue) inspect(ctx context.Context, letters ...*Found) (map[dedup.Key][
 	if len(keys) == 0 {
 		return found, nil
 	}
-	for i := range q.Ledgers {
-		l := &q.Ledgers[i]
+	for i := range q.Stores {
+		l := &q.Stores[i]
 		records, err := l.Operator().Inspect(ctx, keys...)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", l.Name, err)
@@ -134,7 +134,7 @@ func (q *Queue) inspect(ctx context.Context, letters ...*Found) (map[dedup.Key][
 	return found, nil
 }
 
-// decisive is the record that says most, if there are several: of both ways to remember, or of several ledgers. What is
+// decisive is the record that says most, if there are several: of both ways to remember, or of several stores. What is
 // settled anywhere is settled.
 func decisive(records []known) (known, bool) {
 	if len(records) == 0 {
@@ -153,13 +153,13 @@ func weight(r dedup.Record) int {
 	return slices.Index([]dedup.State{dedup.Claimed, dedup.Waiting, dedup.GivenUp, dedup.Released}, r.State) + 2
 }
 
-var errNoLedgers = errors.New("no ledger was named that could know the events of dead letters")
+var errNoStores = errors.New("no store was named that could know the events of dead letters")
 
-// Judge gives dead letters their verdicts, in one round trip to each ledger, and one more for each that may be parked. s may be
+// Judge gives dead letters their verdicts, in one round trip to each store, and one more for each that may be parked. s may be
 // nil: then nothing is known of other dead letters of the same event.
 func (q *Queue) Judge(ctx context.Context, s *Survey, dec Decisions, letters ...*Found) ([]Judged, error) {
-	if len(q.Ledgers) == 0 { // everything would be called never seen, and published
-		return nil, errNoLedgers
+	if len(q.Stores) == 0 { // everything would be called never seen, and published
+		return nil, errNoStores
 	}
 	found, err := q.inspect(ctx, letters...)
 	if err != nil {
@@ -245,7 +245,7 @@ func judgeNoID(j *Judged, records []known) {
 
 func (q *Queue) judgeEvent(ctx context.Context, dec Decisions, j *Judged, records []known) error {
 	r, ok := decisive(records)
-	j.ledger = r.ledger
+	j.store = r.store
 	if !ok {
 		parked, err := q.judgeParkedOnly(ctx, j)
 		if parked || err != nil {
@@ -279,26 +279,26 @@ func (q *Queue) judgeEvent(ctx context.Context, dec Decisions, j *Judged, record
 // judgeParkedOnly is for events of which there is no record, but a place in a queue: a copy of such an event would join that queue and
 // find itself there. It reports false if the event has no place either.
 func (q *Queue) judgeParkedOnly(ctx context.Context, j *Judged) (bool, error) {
-	for i := range q.Ledgers {
-		parked, err := findParked(ctx, j, &q.Ledgers[i])
+	for i := range q.Stores {
+		parked, err := findParked(ctx, j, &q.Stores[i])
 		if err != nil {
 			return false, err
 		}
 		if !parked {
 			continue
 		}
-		j.ledger, j.recordless = &q.Ledgers[i], true
+		j.store, j.recordless = &q.Stores[i], true
 		if j.parked.Blocked {
 			j.Verdict, j.Action, j.Note = SeenParked, ActUnblock, "there is no record of it any longer"
 		} else {
-			j.Verdict, j.Note = SeenWaiting, "parked in the ledger: its turn comes"
+			j.Verdict, j.Note = SeenWaiting, "parked in the store: its turn comes"
 		}
 		return true, nil
 	}
 	return false, nil
 }
 
-// judgeForgotten is for events that no ledger knows. Whoever replays a dead letter that is too old once more without a decision
+// judgeForgotten is for events that no store knows. Whoever replays a dead letter that is too old once more without a decision
 // gets it back: the gate would call it too old again (T-08, rule 8).
 func judgeForgotten(dec Decisions, j *Judged) {
 	switch {
@@ -314,7 +314,7 @@ func judgeForgotten(dec Decisions, j *Judged) {
 // judgeOpen is for events that were given up, and for those that wait for a copy.
 func (q *Queue) judgeOpen(ctx context.Context, dec Decisions, j *Judged, r known) error {
 	reopened := r.State == dedup.Waiting && r.Position.Generation > 0 && r.Position.Retry == 0
-	parked, err := findParked(ctx, j, r.ledger)
+	parked, err := findParked(ctx, j, r.store)
 	switch {
 	case err != nil:
 		return err
@@ -323,7 +323,7 @@ func (q *Queue) judgeOpen(ctx context.Context, dec Decisions, j *Judged, r known
 	case parked && j.parked.Blocked:
 		j.Verdict, j.Action = SeenParked, ActUnblock
 	case parked:
-		j.Verdict, j.Note = SeenWaiting, "parked in the ledger: its turn comes"
+		j.Verdict, j.Note = SeenWaiting, "parked in the store: its turn comes"
 	case !reopened && r.State == dedup.Waiting:
 		j.Verdict, j.Note = SeenWaiting, "for "+positionText(r.Position)
 	case j.DeadLetter.Omitted:
@@ -337,7 +337,7 @@ func (q *Queue) judgeOpen(ctx context.Context, dec Decisions, j *Judged, r known
 }
 
 // findParked looks whether the event waits in the order of its Kafka key.
-func findParked(ctx context.Context, j *Judged, l *Ledger) (ok bool, err error) {
+func findParked(ctx context.Context, j *Judged, l *NamedStore) (ok bool, err error) {
 	parker, can := l.Store.(dedup.Parker)
 	if !can {
 		return false, nil

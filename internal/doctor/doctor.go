@@ -1,4 +1,4 @@
-// Package doctor looks for settings of workers, Kafka and ledgers that lose or double events, and says how to mend them. It
+// Package doctor looks for settings of workers, Kafka and stores that lose or double events, and says how to mend them. It
 // changes nothing: the test of unique keys writes in a transaction that is rolled back. docs/doctor.md explains each check.
 package doctor
 
@@ -36,7 +36,7 @@ const (
 type Finding struct {
 	// ID names the check. IDs are for scripts and stay.
 	ID string `json:"id"`
-	// On says which topic, ledger or group; empty: the settings.
+	// On says which topic, store or group; empty: the settings.
 	On string `json:"on"`
 	// Title is what is so if the check is OK.
 	Title string `json:"title"`
@@ -97,7 +97,7 @@ type choice struct {
 
 // Options are the settings of the workers, as far as only their program knows them. Zero values are the library's defaults.
 type Options struct {
-	// Topics are consumed. By default those the ledger has on record, else those with committed offsets.
+	// Topics are consumed. By default those the store has on record, else those with committed offsets.
 	Topics []string
 	// DeadLetterTopic is Config.DeadLetterTopic.
 	DeadLetterTopic func(topic string) string
@@ -143,8 +143,8 @@ func (o Options) withDefaults(group string) Options {
 	return o
 }
 
-// Ledger is one ledger to look at: Pool, Redis or URL.
-type Ledger struct {
+// Store is one store to look at: Pool, Redis or URL.
+type Store struct {
 	// Pool is a worker's own pool. At most two of its connections are used at a time.
 	Pool *pgxpool.Pool
 	// Redis is a worker's own client: a redis.Client or a redis.ClusterClient.
@@ -161,15 +161,15 @@ type Input struct {
 	Options
 	// Group is the consumer group. It is needed if there is Kafka.
 	Group string
-	// Scope is that of the ledger. It defaults to Group.
+	// Scope is that of the store. It defaults to Group.
 	Scope string
 	// Brokers are named in advice. They default to the addresses that the client knows.
 	Brokers []string
 	// Kafka returns a client, which the caller closes. Nil: there is no Kafka to be looked at. The client asks for topics
 	// and groups by name; it creates none.
 	Kafka func() (sarama.Client, error)
-	// Ledgers are looked at one after the other, each for half a minute at most.
-	Ledgers []Ledger
+	// Stores are looked at one after the other, each for half a minute at most.
+	Stores []Store
 	// Schema of the tables in Postgres; they are found through the search path by default.
 	Schema string
 	// Offline says that the settings are only compared with each other, without network.
@@ -181,7 +181,7 @@ type Input struct {
 	Now func() time.Time
 }
 
-// serviceLimit bounds the checks of one ledger.
+// serviceLimit bounds the checks of one store.
 const serviceLimit = 30 * time.Second
 
 // examination is one run of all checks.
@@ -190,7 +190,7 @@ type examination struct {
 	opt     Options
 	secrets redact.Secrets
 
-	scopes    scopeRecords // what the ledgers have on record
+	scopes    scopeRecords // what the stores have on record
 	noOffsets bool         // the group has committed nothing on its topics
 }
 
@@ -209,8 +209,8 @@ func newExamination(in Input) *examination {
 		in.Now = time.Now
 	}
 	d := &examination{in: in, opt: in.Options.withDefaults(in.Group)}
-	for i := range in.Ledgers {
-		d.keepSecrets(&in.Ledgers[i])
+	for i := range in.Stores {
+		d.keepSecrets(&in.Stores[i])
 	}
 	return d
 }
@@ -221,8 +221,8 @@ func (d *examination) run(ctx context.Context) (Findings, error) {
 	if d.in.Offline {
 		return all, nil
 	}
-	for i := range d.in.Ledgers { // before Kafka, since they know the topics
-		d.checkLedger(ctx, &ledgers, &d.in.Ledgers[i])
+	for i := range d.in.Stores { // before Kafka, since they know the topics
+		d.examineStore(ctx, &ledgers, &d.in.Stores[i])
 	}
 	if err := d.checkKafka(ctx, &all); err != nil {
 		return nil, err
@@ -232,8 +232,8 @@ func (d *examination) run(ctx context.Context) (Findings, error) {
 	return all, nil
 }
 
-// checkLedger looks at one ledger, for a bounded time.
-func (d *examination) checkLedger(ctx context.Context, r *Findings, l *Ledger) {
+// checkStore looks at one store, for a bounded time.
+func (d *examination) examineStore(ctx context.Context, r *Findings, l *Store) {
 	ctx, cancel := context.WithTimeout(ctx, serviceLimit)
 	defer cancel()
 	switch l.kind() {

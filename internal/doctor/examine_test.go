@@ -20,8 +20,8 @@ import (
 	"github.com/idem-go/idem/outbox/pgoutbox"
 )
 
-// ledgerPool is a worker's pool on a ledger of the test's own.
-func ledgerPool(t *testing.T) *pgxpool.Pool {
+// storePool is a worker's pool on a store of the test's own.
+func storePool(t *testing.T) *pgxpool.Pool {
 	t.Helper()
 	cfg, err := pgxpool.ParseConfig(testenv.Postgres(t))
 	require.NoError(t, err)
@@ -45,7 +45,7 @@ func kafkaOf(t *testing.T, brokers []string) sarama.Client {
 // A page gives what its service has: its own pool, its own clients. They are as open afterwards as they were, and a topic that
 // was created later is known.
 func TestExamine_ClientsOfAService(t *testing.T) {
-	pool := ledgerPool(t)
+	pool := storePool(t)
 	require.NoError(t, pgoutbox.Migrate(t.Context(), pool))
 	options := testenv.RedisOptions(t)
 	rdb := redis.NewClient(options)
@@ -55,15 +55,15 @@ func TestExamine_ClientsOfAService(t *testing.T) {
 	topic := testenv.CreateTopic(t, brokers, 1)
 	in := Input{
 		Options: Options{Topics: []string{topic}, Lanes: 2}, Group: "billing", Kafka: func() (sarama.Client, error) { return client, nil },
-		Ledgers: []Ledger{{Pool: pool}, {Redis: rdb}},
+		Stores: []Store{{Pool: pool}, {Redis: rdb}},
 	}
 	for range 2 {
 		r, err := Examine(t.Context(), in)
 		require.NoError(t, err)
 		for id, want := range map[string]Verdict{
-			"kafka.connect": OK, "kafka.topic.missing": OK, "kafka.dlq.missing": Bad, "postgres.connect": OK, "postgres.session": OK, "postgres.ledger": OK,
-			"settings.pool": OK, "settings.ledger.tls": OK, "outbox.tables": OK, "outbox.relay": Warn, "redis.connect": OK, "redis.version": OK,
-			"ledger.scope": OK,
+			"kafka.connect": OK, "kafka.topic.missing": OK, "kafka.dlq.missing": Bad, "postgres.connect": OK, "postgres.session": OK, "postgres.store": OK,
+			"settings.pool": OK, "settings.store.tls": OK, "outbox.tables": OK, "outbox.relay": Warn, "redis.connect": OK, "redis.version": OK,
+			"store.scope": OK,
 		} {
 			require.Equal(t, want, worst(r, id).Verdict, "%s: %+v", id, worst(r, id))
 		}
@@ -85,7 +85,7 @@ func TestExamine_PoolWithoutConfigure(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
 	require.NoError(t, pgstore.Migrate(t.Context(), pool))
-	r, err := Examine(t.Context(), Input{Group: "billing", Ledgers: []Ledger{{Pool: pool}}})
+	r, err := Examine(t.Context(), Input{Group: "billing", Stores: []Store{{Pool: pool}}})
 	require.NoError(t, err)
 	require.Equal(t, Warn, worst(r, "postgres.session").Verdict)
 	require.Contains(t, worst(r, "postgres.session").Detail, "pgstore.Configure and pgstore.Open would set")
@@ -149,17 +149,17 @@ func requireSilent(t *testing.T, r Findings, what string) {
 func TestExamine_CanaryPasswords_G04(t *testing.T) {
 	const away = "127.0.0.1:1"
 	escaped := url.QueryEscape(canary)
-	var ledgers []Ledger
+	var ledgers []Store
 	for _, scheme := range []string{"postgres", "postgresql", "redis", "rediss", "redis+cluster", "redis+sentinel", "mysql", "memstore", "canary", "mem-canary"} {
 		for _, password := range []string{canary, escaped, "4711/canary", "4711#canary", "4711?canary", "4711?x=canary", "can@canary", "can@canary/canary", "canary canary", "%canary"} {
 			for _, host := range []string{away, away + "/0", away + "/db?connect_timeout=1", "127.0.0.1:bad/db"} {
-				ledgers = append(ledgers, Ledger{URL: scheme + "://u:" + password + "@" + host}, Ledger{URL: scheme + "://:" + password + "@" + host})
+				ledgers = append(ledgers, Store{URL: scheme + "://u:" + password + "@" + host}, Store{URL: scheme + "://:" + password + "@" + host})
 			}
-			ledgers = append(ledgers, Ledger{URL: scheme + "://" + away + "/db?password=" + password})
+			ledgers = append(ledgers, Store{URL: scheme + "://" + away + "/db?password=" + password})
 		}
 	}
-	ledgers = append(ledgers, Ledger{URL: "u:canary@h"}, Ledger{URL: "mem:canary@h"}, Ledger{URL: "host=h password=canary"}, Ledger{URL: "u:canary://x@h"},
-		Ledger{URL: "redis"}, Ledger{})
+	ledgers = append(ledgers, Store{URL: "u:canary@h"}, Store{URL: "mem:canary@h"}, Store{URL: "host=h password=canary"}, Store{URL: "u:canary://x@h"},
+		Store{URL: "redis"}, Store{})
 	for i := range ledgers {
 		ledgers[i].OpenRedis = func(context.Context) (redis.UniversalClient, string, error) {
 			o, err := redis.ParseURL(ledgers[i].URL)
@@ -171,7 +171,7 @@ func TestExamine_CanaryPasswords_G04(t *testing.T) {
 			t.Cleanup(func() { _ = client.Close() })
 			return client, "redis " + o.Addr, nil
 		}
-		r, err := Examine(t.Context(), Input{Group: "g", Ledgers: ledgers[i : i+1]})
+		r, err := Examine(t.Context(), Input{Group: "g", Stores: ledgers[i : i+1]})
 		require.NoError(t, err)
 		requireSilent(t, r, ledgers[i].URL)
 	}
@@ -179,7 +179,7 @@ func TestExamine_CanaryPasswords_G04(t *testing.T) {
 
 // Words of our own are not looked through: what is missing there would tell the password.
 func TestExamine_PasswordThatIsAWord(t *testing.T) {
-	r, err := Examine(t.Context(), Input{Group: "g", Offline: true, Ledgers: []Ledger{{URL: "postgres://u:postgres@127.0.0.1:1/postgres?pool_max_conns=1"}}})
+	r, err := Examine(t.Context(), Input{Group: "g", Offline: true, Stores: []Store{{URL: "postgres://u:postgres@127.0.0.1:1/postgres?pool_max_conns=1"}}})
 	require.NoError(t, err)
 	require.Equal(t, "postgres 127.0.0.1:1/postgres", worst(r, "settings.pool").On)
 }
@@ -219,7 +219,7 @@ func TestExamine_CanaryClients_G04(t *testing.T) {
 	t.Cleanup(wrong.Close)
 	r, err := Examine(t.Context(), Input{
 		Group: "g", Options: Options{Topics: []string{"orders"}}, Kafka: kafka(canary),
-		Ledgers: []Ledger{{Pool: pool}, {Redis: rdb}, {Redis: cluster}, {Pool: wrong}},
+		Stores: []Store{{Pool: pool}, {Redis: rdb}, {Redis: cluster}, {Pool: wrong}},
 	})
 	require.NoError(t, err)
 	requireSilent(t, r, "refused")
@@ -229,8 +229,8 @@ func TestExamine_CanaryClients_G04(t *testing.T) {
 	// What a server says is looked through too: this one quotes what it was asked.
 	in := Input{
 		Group: "g", Brokers: []string{"broker:1"}, Redact: func(s string) string { return strings.ReplaceAll(s, "canary-of-the-caller", "***") },
-		Kafka:   func() (sarama.Client, error) { return nil, errors.New("no such user: canary-of-the-caller " + canary) },
-		Ledgers: []Ledger{{Pool: pool}},
+		Kafka:  func() (sarama.Client, error) { return nil, errors.New("no such user: canary-of-the-caller " + canary) },
+		Stores: []Store{{Pool: pool}},
 	}
 	r, err = Examine(t.Context(), in)
 	require.NoError(t, err)

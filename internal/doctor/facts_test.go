@@ -76,9 +76,9 @@ func TestReplication(t *testing.T) {
 
 // A clock that is an hour off is found by the round trip, whoever's it is (P-10, R-18).
 func TestClock(t *testing.T) {
-	pool := ledgerPool(t)
+	pool := storePool(t)
 	for offset, want := range map[time.Duration]Verdict{0: OK, 20 * time.Second: Warn, -time.Hour: Bad, time.Hour: Bad} {
-		r, err := Examine(t.Context(), Input{Group: "billing", Ledgers: []Ledger{{Pool: pool}}, Now: func() time.Time { return time.Now().Add(offset) }})
+		r, err := Examine(t.Context(), Input{Group: "billing", Stores: []Store{{Pool: pool}}, Now: func() time.Time { return time.Now().Add(offset) }})
 		require.NoError(t, err)
 		require.Equal(t, want, worst(r, "postgres.clock").Verdict, "%s: %+v", offset, worst(r, "postgres.clock"))
 	}

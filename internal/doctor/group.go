@@ -163,7 +163,7 @@ func (k *kafkaDoctor) compareOffsets(r *Findings, topic string, partitions []int
 	}
 	r.choose("kafka.offsets.missing", topic, "all that have records, or none has",
 		choice{len(without) > 0, Warn,
-			fmt.Sprintf("%s %d records: if they were handled before, the ledger has to know them all (K-19, rule 14)", what, waiting),
+			fmt.Sprintf("%s %d records: if they were handled before, the store has to know them all (K-19, rule 14)", what, waiting),
 			"Config.Scope of the group that handled them, or Config.Start, or set the offsets with kafka-consumer-groups.sh --reset-offsets"})
 	r.choose("kafka.offsets.gap", topic, "the committed offsets are in the log",
 		choice{len(gaps) > 0, Bad,

@@ -227,7 +227,7 @@ func (k *kafkaDoctor) findSources(r *Findings) {
 	slices.Sort(k.sources)
 	k.sources = slices.Compact(k.sources)
 	if len(k.sources) == 0 {
-		r.say(Unknown, "kafka.topic.missing", "group "+k.in.Group, "no ledger knows which topics the group consumes, and it has committed nothing", "idem doctor --topics ...")
+		r.say(Unknown, "kafka.topic.missing", "group "+k.in.Group, "no store knows which topics the group consumes, and it has committed nothing", "idem doctor --topics ...")
 	}
 }
 

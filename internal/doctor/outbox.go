@@ -16,7 +16,7 @@ import (
 // outboxPatience is how old a waiting row may be: a relay that works takes it within its interval.
 const outboxPatience = time.Minute
 
-// checkOutbox looks at the outbox in the database of a ledger, if there is one.
+// checkOutbox looks at the outbox in the database of a store, if there is one.
 func (d *examination) checkOutbox(ctx context.Context, r *Findings, on, role string, pool *pgxpool.Pool) {
 	unknown := func(id string, err error) {
 		r.say(Unknown, id, on, "not known: "+d.text(err), "GRANT SELECT ON idem_outbox, idem_outbox_shards, idem_outbox_relays, "+
@@ -28,7 +28,7 @@ func (d *examination) checkOutbox(ctx context.Context, r *Findings, on, role str
 		unknown("outbox.tables", err)
 		return
 	case !layout.There():
-		return // most ledgers have none
+		return // most stores have none
 	}
 	problem := layout.Problem()
 	var opts []pgoutbox.Option

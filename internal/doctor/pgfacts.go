@@ -57,7 +57,7 @@ func (f *pgFacts) where(name string) string {
 // checkPostgresFacts judges. pool is how many connections a worker may have.
 func (d *examination) checkPostgresFacts(r *Findings, on string, f *pgFacts, pool int) {
 	r.choose("postgres.standby", on, "the primary",
-		choice{f.standby, Bad, "a standby: nothing can be recorded (P-26)", "the address of the primary in --ledger, or target_session_attrs=read-write with all addresses"})
+		choice{f.standby, Bad, "a standby: nothing can be recorded (P-26)", "the address of the primary in --store, or target_session_attrs=read-write with all addresses"})
 	const readOnly = "default_transaction_read_only"
 	r.choose("postgres.read_only", on, "they may",
 		choice{f.on(readOnly), Bad, readOnly + " is on " + f.where(readOnly) + ": nothing can be recorded (P-26)", f.mend(readOnly, "off")},
@@ -102,9 +102,9 @@ func alterTables(names []string, what string) string {
 // checkDurability is about what a crash or a fail-over forgets while the offsets stay (P-18).
 func (f *pgFacts) checkDurability(r *Findings, on string, durable bool) {
 	r.choose("postgres.fsync", on, "on",
-		choice{!f.on("fsync"), Bad, "fsync is off: a crash of the server loses or corrupts effects and ledger, while the offsets stay (P-18)", f.mend("fsync", "on")})
+		choice{!f.on("fsync"), Bad, "fsync is off: a crash of the server loses or corrupts effects and store, while the offsets stay (P-18)", f.mend("fsync", "on")})
 	r.choose("postgres.full_page_writes", on, "on",
-		choice{!f.on("full_page_writes"), Bad, "full_page_writes is off: a crash may leave torn pages in effects and ledger (P-18)", f.mend("full_page_writes", "on")})
+		choice{!f.on("full_page_writes"), Bad, "full_page_writes is off: a crash may leave torn pages in effects and store (P-18)", f.mend("full_page_writes", "on")})
 	const commit = "synchronous_commit"
 	const lost = "a crash of the server forgets the last commits, effects and records, while the offsets stay: these events are lost (P-18)"
 	waits := f.settings["synchronous_standby_names"].value != ""
@@ -194,11 +194,11 @@ func (d *examination) checkConnections(r *Findings, on string, f *pgFacts, pool 
 			"a smaller pool_max_conns, or a higher max_connections"})
 }
 
-// checkClock judges a difference of clocks. Leases and retention are the ledger's clock's alone, but the age of events is
+// checkClock judges a difference of clocks. Leases and retention are the store's clock's alone, but the age of events is
 // told by Kafka's: the margin for that is a minute.
 func checkClock(r *Findings, id, on string, skew, within time.Duration) {
 	sure := max(0, skew.Abs()-within)
-	text := fmt.Sprintf("the ledger's clock is %s from this host's, give or take %s", skew.Round(time.Millisecond), within.Round(time.Millisecond))
+	text := fmt.Sprintf("the store's clock is %s from this host's, give or take %s", skew.Round(time.Millisecond), within.Round(time.Millisecond))
 	const remedy = "NTP on all hosts: chronyc tracking, timedatectl"
 	r.choose(id, on, text,
 		choice{sure > time.Minute, Bad, text + ": if Kafka's clock is as this host's, the age of events is told wrong by that, and some are too old or forgotten too early (P-10, R-18)", remedy},

@@ -55,7 +55,7 @@ func TestPostgresFacts(t *testing.T) {
 	}
 }
 
-// What the ledger's own check says, and no check of ours, is not lost.
+// What the store's own check says, and no check of ours, is not lost.
 func TestStoreCheckBeyondOurs(t *testing.T) {
 	d := newExamination(Input{})
 	f := &pgFacts{role: "w", tables: []pgTable{{name: "processed_events"}}}
@@ -63,10 +63,10 @@ func TestStoreCheckBeyondOurs(t *testing.T) {
 	for n, want := range map[int]Verdict{0: OK, 3: OK, 4: Warn} {
 		var r Findings
 		d.checkTables(&r, "on", own, f, slices.Repeat([]string{"something"}, n), nil)
-		require.Equal(t, want, worst(r, "postgres.ledger").Verdict, "%d warnings", n)
+		require.Equal(t, want, worst(r, "postgres.store").Verdict, "%d warnings", n)
 	}
 	var r Findings
 	d.checkTables(&r, "on", Findings{{ID: "postgres.fsync", Verdict: Bad, Detail: "off"}}, f, nil, os.ErrInvalid)
-	require.Equal(t, Bad, worst(r, "postgres.ledger").Verdict)
-	require.True(t, strings.HasPrefix(worst(r, "postgres.ledger").Detail, "invalid"))
+	require.Equal(t, Bad, worst(r, "postgres.store").Verdict)
+	require.True(t, strings.HasPrefix(worst(r, "postgres.store").Detail, "invalid"))
 }

@@ -49,7 +49,7 @@ type pgTable struct {
 // unnamed is a database whose name is not to be shown.
 const unnamed = "postgres"
 
-// away says that a ledger does not answer.
+// away says that a store does not answer.
 func (d *examination) away(r *Findings, on string, err error) {
 	detail := d.text(err)
 	if on == unnamed {
@@ -67,7 +67,7 @@ func postgresName(c *pgconn.Config) string {
 	return fmt.Sprintf("postgres %s:%d/%s", c.Host, c.Port, c.Database)
 }
 
-func (d *examination) checkPostgres(ctx context.Context, r *Findings, l *Ledger) {
+func (d *examination) checkPostgres(ctx context.Context, r *Findings, l *Store) {
 	cfg, err := l.config()
 	if err != nil {
 		return // checkSettings has said so
@@ -95,7 +95,7 @@ func (d *examination) checkPostgres(ctx context.Context, r *Findings, l *Ledger)
 	*r = append(*r, own...)
 	d.checkOutbox(ctx, r, on, f.role, pool)
 	if err := d.readScopes(ctx, pool); err != nil && err.code != "42P01" { // no tables has been said
-		r.say(Unknown, "ledger.scope", on, d.text(err), grant(f.role))
+		r.say(Unknown, "store.scope", on, d.text(err), grant(f.role))
 	}
 }
 
@@ -126,22 +126,22 @@ func openAsWorker(ctx context.Context, url string) (pool *pgxpool.Pool, refused 
 	return nil, false, err
 }
 
-// checkStore lets the ledger look at itself as it does at the start of a worker, in the layout its tables have.
+// checkStore lets the store look at itself as it does at the start of a worker, in the layout its tables have.
 func (d *examination) checkStore(ctx context.Context, pool *pgxpool.Pool) ([]string, error) {
 	var opts []pgstore.Option
 	if d.in.Schema != "" {
 		opts = append(opts, pgstore.InSchema(d.in.Schema))
 	}
-	if tables, err := pgschema.FindLedger(ctx, pool, d.in.Schema); err == nil && tables.Layout == "compact" {
+	if tables, err := pgschema.FindTables(ctx, pool, d.in.Schema); err == nil && tables.Layout == "compact" {
 		opts = append(opts, pgstore.Compact())
 	}
 	return pgstore.New(pool, opts...).Check(ctx)
 }
 
-// checkTables says what the ledger's own check found and none of ours has said already. Its warnings are about fsync and
+// checkTables says what the store's own check found and none of ours has said already. Its warnings are about fsync and
 // full_page_writes, synchronous_commit, and two settings of sessions, which have checks of their own here.
 func (d *examination) checkTables(r *Findings, on string, own Findings, f *pgFacts, warnings []string, err error) {
-	const id = "postgres.ledger"
+	const id = "postgres.store"
 	said := 0
 	for _, f := range own {
 		switch f.ID {
@@ -160,7 +160,7 @@ func (d *examination) checkTables(r *Findings, on string, own Findings, f *pgFac
 	case code == pgschema.NoRight:
 		r.say(Unknown, id, on, "not known: "+d.text(err), grant(f.role))
 	case err != nil && len(f.tables) == 0:
-		r.say(Bad, id, on, "the tables are not there, or not in the search path of the URL: "+d.text(err), "IDEM_LEDGER=<url> idem migrate up")
+		r.say(Bad, id, on, "the tables are not there, or not in the search path of the URL: "+d.text(err), "IDEM_STORE=<url> idem migrate up")
 	case err != nil:
 		r.say(Bad, id, on, d.text(err), "")
 	case len(warnings) > said:
@@ -236,7 +236,7 @@ func askSettings(ctx context.Context, conn *pgx.Conn, f *pgFacts) error {
 	return err
 }
 
-// askElsewhere asks for settings that other roles get in this database if they may write the ledger: the workers may have
+// askElsewhere asks for settings that other roles get in this database if they may write the store: the workers may have
 // another role than the doctor.
 func (d *examination) askElsewhere(ctx context.Context, conn *pgx.Conn, f *pgFacts) error {
 	rows, err := conn.Query(ctx, `SELECT r.rolname, split_part(c, '=', 1), substr(c, strpos(c, '=') + 1)

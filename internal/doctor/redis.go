@@ -27,7 +27,7 @@ type redisFacts struct {
 	skew, within time.Duration
 }
 
-func (d *examination) checkRedis(ctx context.Context, r *Findings, l *Ledger) {
+func (d *examination) checkRedis(ctx context.Context, r *Findings, l *Store) {
 	client, on, err := d.openRedis(ctx, l)
 	if err != nil {
 		r.say(Bad, "redis.connect", "redis", d.text(err), "redis://user:password@host:port/db")
@@ -62,7 +62,7 @@ func (d *examination) checkRedis(ctx context.Context, r *Findings, l *Ledger) {
 }
 
 // openRedis returns a client and its name, without credentials.
-func (d *examination) openRedis(ctx context.Context, l *Ledger) (client redis.UniversalClient, name string, err error) {
+func (d *examination) openRedis(ctx context.Context, l *Store) (client redis.UniversalClient, name string, err error) {
 	switch {
 	case l.Redis == nil && (l.OpenRedis == nil || redact.SplitsPassword(l.URL)):
 		return nil, "", errors.New("the URL cannot be opened (not shown, it may hold a password)")
@@ -258,10 +258,10 @@ func (f *redisFacts) judgeReplication(r *Findings, on string) {
 		choice{guarded, OK, fmt.Sprintf("%d replicas, %d of them close enough for min-replicas-to-write", replicas, good), ""},
 		choice{replicas > 0, Warn,
 			fmt.Sprintf("%d replicas, and min-replicas-to-write is 0: a master that is cut off goes on taking claims, and a fail-over forgets them (R-12)", replicas),
-			"CONFIG SET min-replicas-to-write 1; CONFIG SET min-replicas-max-lag 10; CONFIG REWRITE; for effects that must not repeat a Postgres ledger"})
+			"CONFIG SET min-replicas-to-write 1; CONFIG SET min-replicas-max-lag 10; CONFIG REWRITE; for effects that must not repeat a Postgres store"})
 }
 
-// checkRedisStore lets the ledger look at itself as it does at the start of a worker, and says what none of our checks has.
+// checkRedisStore lets the store look at itself as it does at the start of a worker, and says what none of our checks has.
 func (d *examination) checkRedisStore(ctx context.Context, own *Findings, on string, client redis.UniversalClient) {
 	warnings, err := redisstore.New(client).Check(ctx)
 	said, refused := 0, false
@@ -278,7 +278,7 @@ func (d *examination) checkRedisStore(ctx context.Context, own *Findings, on str
 	if err != nil {
 		detail = d.text(err)
 	}
-	own.choose("redis.ledger", on, "nothing",
+	own.choose("redis.store", on, "nothing",
 		choice{err != nil && !refused, Bad, detail, ""},
 		choice{len(warnings) > said, Warn, strings.Join(warnings, "; "), ""})
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/idem-go/idem/internal/pgschema"
 )
 
-// scopeRecords are what the ledgers know about who consumes what. Only Postgres can be asked for that.
+// scopeRecords are what the stores know about who consumes what. Only Postgres can be asked for that.
 type scopeRecords struct {
 	known    bool
 	topics   []scopeTopic
@@ -37,7 +37,7 @@ type askError struct {
 	code string
 }
 
-// readScopes adds what one ledger knows.
+// readScopes adds what one store knows.
 func (d *examination) readScopes(ctx context.Context, pool *pgxpool.Pool) *askError {
 	rows, err := pool.Query(ctx, "SELECT DISTINCT topic, scope FROM "+pgschema.Table(d.in.Schema, "idem_scope_topics")+" ORDER BY 1, 2")
 	if err != nil {
@@ -74,7 +74,7 @@ func (d *examination) readScopes(ctx context.Context, pool *pgxpool.Pool) *askEr
 
 // readKept looks which scopes have rows. Who may not read them, or has no tables, is told elsewhere.
 func (d *examination) readKept(ctx context.Context, pool *pgxpool.Pool) {
-	tables, err := pgschema.FindLedger(ctx, pool, d.in.Schema)
+	tables, err := pgschema.FindTables(ctx, pool, d.in.Schema)
 	if err != nil {
 		return
 	}
@@ -111,13 +111,13 @@ func (s *scopeRecords) topicsOf(scope string) (topics []string) {
 	return slices.Compact(topics)
 }
 
-// checkScope compares the record of the ledgers with the group (rule 14, rule 8).
+// checkScope compares the record of the stores with the group (rule 14, rule 8).
 func (d *examination) checkScope(r *Findings) {
 	scope := cmp.Or(d.in.Scope, d.in.Group)
 	if !d.scopes.known || scope == "" {
-		const why = "no Postgres ledger that could be asked, or neither --scope nor --group"
-		r.say(Skipped, "ledger.scope", "", why, "")
-		r.say(Skipped, "ledger.progress", "", why, "")
+		const why = "no Postgres store that could be asked, or neither --scope nor --group"
+		r.say(Skipped, "store.scope", "", why, "")
+		r.say(Skipped, "store.progress", "", why, "")
 		return
 	}
 	on := "scope " + scope
@@ -135,7 +135,7 @@ func (d *examination) checkScope(r *Findings) {
 	}
 	remedy := "Config.Scope of the group that is continued; Config.NewScope if this is another consumer"
 	text := "known under other scopes only: " + strings.Join(foreign, ", ")
-	r.choose("ledger.scope", on, fmt.Sprintf("%d topics on record", len(mine)),
+	r.choose("store.scope", on, fmt.Sprintf("%d topics on record", len(mine)),
 		choice{len(foreign) > 0 && d.noOffsets, Bad, text + ", and the group has committed nothing: all events there are would be new again, so that a worker refuses to start (rule 14)", remedy},
 		choice{len(foreign) > 0, Warn, text + ": a renamed group handles what is delivered again a second time (rule 14)", remedy})
 	d.checkProgress(r, on, scope)
@@ -158,8 +158,8 @@ func (d *examination) checkProgress(r *Findings, on, scope string) {
 			late = append(late, fmt.Sprintf("%s (%s ago)", name, p.told.Round(time.Hour)))
 		}
 	}
-	const effect = "nothing of the scope is deleted from the ledger meanwhile (rule 8)"
-	r.choose("ledger.progress", on, fmt.Sprintf("%d partitions", seen),
+	const effect = "nothing of the scope is deleted from the store meanwhile (rule 8)"
+	r.choose("store.progress", on, fmt.Sprintf("%d partitions", seen),
 		choice{seen == 0 && d.scopes.kept[scope], Warn, "the scope has rows and has recorded none: " + effect,
 			"docs/embedding.md says how a loop of your own records progress; idem reap --wall-clock " + scope + " if no Kafka consumer uses the scope"},
 		choice{seen == 0, Skipped, "the scope has recorded none yet", ""},

@@ -48,7 +48,7 @@ func (d *examination) checkSettings(r *Findings) {
 			fmt.Sprintf("a worker is thrown out of its group after %s, which is less than three heartbeats: its partitions move at every pause", o.Session),
 			"Consumer.Group.Session.Timeout 20s"})
 	d.checkNames(r)
-	d.checkLedgers(r)
+	d.examineStores(r)
 }
 
 // inPlace is how long retries of one event may take in place by default.
@@ -101,15 +101,15 @@ func (d *examination) checkNames(r *Findings) {
 // schemes are those of URLs that may be shown: what else stands before "://" may be a part of a password (G-04).
 var schemes = []string{"mem", "memory", "memstore", "mysql", "mongodb", "mongodb+srv", "http", "https", "file", "sqlite", "dynamodb", "kafka"}
 
-func (d *examination) checkLedgers(r *Findings) {
-	if len(d.in.Ledgers) == 0 {
-		for _, id := range []string{"settings.ledger.volatile", "settings.ledger.tls", "settings.pool"} {
-			r.say(Skipped, id, "", "no --ledger", "")
+func (d *examination) examineStores(r *Findings) {
+	if len(d.in.Stores) == 0 {
+		for _, id := range []string{"settings.store.volatile", "settings.store.tls", "settings.pool"} {
+			r.say(Skipped, id, "", "no --store", "")
 		}
 		return
 	}
-	for i := range d.in.Ledgers {
-		l := &d.in.Ledgers[i]
+	for i := range d.in.Stores {
+		l := &d.in.Stores[i]
 		kind := l.kind()
 		scheme, _, _ := strings.Cut(l.URL, "://")
 		memory := strings.HasPrefix(scheme, "mem")
@@ -117,9 +117,9 @@ func (d *examination) checkLedgers(r *Findings) {
 		if kind == "" && slices.Contains(schemes, scheme) {
 			on = scheme
 		}
-		r.choose("settings.ledger.volatile", on, "it does",
+		r.choose("settings.store.volatile", on, "it does",
 			choice{kind == "" && memory, Bad,
-				"a ledger in memory forgets everything with its process, while the offsets stay committed (rule 31)",
+				"a store in memory forgets everything with its process, while the offsets stay committed (rule 31)",
 				"pgstore or redisstore; memstore is for tests"},
 			choice{kind == "", Bad, "only URLs of postgres:// and redis:// are known (this one is not shown, it may hold a password)", ""})
 		switch kind {
@@ -131,10 +131,10 @@ func (d *examination) checkLedgers(r *Findings) {
 	}
 }
 
-func (d *examination) checkPostgresAccess(r *Findings, l *Ledger) {
+func (d *examination) checkPostgresAccess(r *Findings, l *Store) {
 	cfg, err := l.config()
 	if err != nil {
-		r.say(Bad, "settings.ledger.tls", "postgres", "the URL cannot be parsed (not shown, it may hold a password)", "postgres://user:password@host:5432/database")
+		r.say(Bad, "settings.store.tls", "postgres", "the URL cannot be parsed (not shown, it may hold a password)", "postgres://user:password@host:5432/database")
 		return
 	}
 	c := cfg.ConnConfig
@@ -143,7 +143,7 @@ func (d *examination) checkPostgresAccess(r *Findings, l *Ledger) {
 	maybe := slices.ContainsFunc(c.Fallbacks, func(f *pgconn.FallbackConfig) bool { return f.TLSConfig == nil })
 	unproven := c.TLSConfig != nil && c.TLSConfig.InsecureSkipVerify && c.TLSConfig.VerifyPeerCertificate == nil
 	local := isLocal(c.Host)
-	r.choose("settings.ledger.tls", on, localOr(local, "encrypted, and the server proves who it is"),
+	r.choose("settings.store.tls", on, localOr(local, "encrypted, and the server proves who it is"),
 		choice{!local && plain && !maybe, Warn, "events and results travel in the clear (G-07)", "sslmode=verify-full in the URL"},
 		choice{!local && (plain || maybe), Warn, "whoever is between can make the connection fall back to plain text (G-07)", "sslmode=verify-full in the URL"},
 		choice{!local && unproven, Warn, "encrypted for whoever says he is the server: nobody looks at its certificate (G-07)", "sslmode=verify-full in the URL"})
@@ -167,14 +167,14 @@ func (d *examination) poolOf(cfg *pgxpool.Config) int {
 	return cmp.Or(d.opt.PoolSize, int(cfg.MaxConns))
 }
 
-func (d *examination) checkRedisAccess(r *Findings, l *Ledger) {
+func (d *examination) checkRedisAccess(r *Findings, l *Store) {
 	if redact.SplitsPassword(l.URL) {
-		r.say(Bad, "settings.ledger.tls", "redis", "the URL cannot be parsed (not shown, it may hold a password)", "redis://user:password@host:6379/0")
+		r.say(Bad, "settings.store.tls", "redis", "the URL cannot be parsed (not shown, it may hold a password)", "redis://user:password@host:6379/0")
 		return
 	}
 	access := l.redisAccess()
 	local, plain, on := access.local(), !access.secure, access.name()
-	r.choose("settings.ledger.tls", on, localOr(local, "encrypted"),
+	r.choose("settings.store.tls", on, localOr(local, "encrypted"),
 		choice{!local && plain && access.password, Bad, "the password travels in the clear (G-07)", "rediss:// in the URL, and tls-port on the server"},
 		choice{!local && plain, Warn, "events and results travel in the clear (G-07)", "rediss:// in the URL, and tls-port on the server"})
 	r.say(Skipped, "settings.pool", on, "no transaction holds a connection", "")

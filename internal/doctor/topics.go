@@ -108,11 +108,11 @@ func (k *kafkaDoctor) checkSource(r *Findings, t *topicFacts) {
 	}
 	remember := fmt.Sprintf("idem.Retention(%s), or a shorter retention.ms; and be careful with rewinds", keep)
 	const risk = "what is delivered again after that, by a rewind or after lost offsets, is handled twice or given up as too old (K-20, rule 8)"
-	r.choose("kafka.topic.retention", t.name, fmt.Sprintf("records stay for %s, the ledger remembers for %s", lasting(keep), lasting(k.opt.Retention)),
-		choice{forever, Warn, fmt.Sprintf("%s, the ledger remembers for %s: %s", endless, lasting(k.opt.Retention), risk),
+	r.choose("kafka.topic.retention", t.name, fmt.Sprintf("records stay for %s, the store remembers for %s", lasting(keep), lasting(k.opt.Retention)),
+		choice{forever, Warn, fmt.Sprintf("%s, the store remembers for %s: %s", endless, lasting(k.opt.Retention), risk),
 			"a finite retention.ms where that is possible; rewind by no more than idem.Retention"},
 		choice{keep > k.opt.Retention, Warn,
-			fmt.Sprintf("records stay for %s, the ledger remembers for %s: %s", lasting(keep), lasting(k.opt.Retention), risk), remember})
+			fmt.Sprintf("records stay for %s, the store remembers for %s: %s", lasting(keep), lasting(k.opt.Retention), risk), remember})
 }
 
 // checkSafety is about what a broker's crash does to a topic.

@@ -1,4 +1,4 @@
-// Package events says what became of an event: what the ledgers know of it, where it waits, which dead letters there are of it,
+// Package events says what became of an event: what the stores know of it, where it waits, which dead letters there are of it,
 // and what comes next. It prints nothing: the operator's command and the ops page do.
 //
 // The functions may be called concurrently.
@@ -20,14 +20,14 @@ import (
 type Query struct {
 	// Scope and ID are needed. ID is what handlers see: see [CloudEventID].
 	Scope, ID string
-	// Type and Tenant are those of the event. Without them all are looked through, where the ledger can.
+	// Type and Tenant are those of the event. Without them all are looked through, where the store can.
 	Type, Tenant string
 	// Topic is where the event came from, to find it among parked events: that of its record if it is empty. With a type it finds
 	// events that are parked and of which there is no record.
 	Topic string
 }
 
-// Key is what a ledger is asked for.
+// Key is what a store is asked for.
 func (q Query) Key() dedup.Key {
 	return dedup.Key{Tenant: q.Tenant, Scope: q.Scope, Type: q.Type, ID: q.ID}
 }
@@ -39,14 +39,14 @@ func CloudEventID(source, id string) (string, error) {
 	}})
 }
 
-// Event is a key that a ledger knows.
+// Event is a key that a store knows.
 type Event struct {
-	Ledger *deadletters.Ledger
-	Key    dedup.Key
-	// Records are what the ledger holds of it: at most one of each way, none if it is parked and was forgotten otherwise.
+	Store *deadletters.NamedStore
+	Key   dedup.Key
+	// Records are what the store holds of it: at most one of each way, none if it is parked and was forgotten otherwise.
 	Records []dedup.Record
-	// Conflicts are records that are copies with another content, as far as the ledger noted them and still knows them, at most
-	// [MaxConflicts]. Nil if the ledger notes none.
+	// Conflicts are records that are copies with another content, as far as the store noted them and still knows them, at most
+	// [MaxConflicts]. Nil if the store notes none.
 	Conflicts []dedup.Origin
 	// Parked says where it waits in the order of its Kafka key, nil if it does not.
 	Parked *Parked
@@ -55,16 +55,16 @@ type Event struct {
 // MaxConflicts is how many copies with another content are shown of an event.
 const MaxConflicts = 20
 
-// ErrWhichType is that an event cannot be found without its type in a ledger.
+// ErrWhichType is that an event cannot be found without its type in a store.
 var ErrWhichType = errors.New("which event?")
 
-// maxTypes bounds how many types are tried with a ledger that cannot search.
+// maxTypes bounds how many types are tried with a store that cannot search.
 const maxTypes = 1000
 
-// Find looks for an event in all ledgers, which must be [dedup.Operator]s. There may be several: of different types, tenants
-// and ledgers; and none, without an error. The error matches [dedup.ErrKey] if no event can have that name, and [ErrWhichType]
-// if the query has no type and a ledger cannot do without.
-func Find(ctx context.Context, ledgers []deadletters.Ledger, q Query) (all []*Event, err error) {
+// Find looks for an event in all stores, which must be [dedup.Operator]s. There may be several: of different types, tenants
+// and stores; and none, without an error. The error matches [dedup.ErrKey] if no event can have that name, and [ErrWhichType]
+// if the query has no type and a store cannot do without.
+func Find(ctx context.Context, ledgers []deadletters.NamedStore, q Query) (all []*Event, err error) {
 	if err := q.Key().Validate(); err != nil {
 		return nil, err
 	}
@@ -76,12 +76,12 @@ func Find(ctx context.Context, ledgers []deadletters.Ledger, q Query) (all []*Ev
 		all = append(all, found...)
 	}
 	for _, e := range all {
-		if e.Parked, err = findParked(ctx, e.Ledger, e.Key, cmp.Or(q.Topic, e.Records[0].First.Topic)); err != nil {
+		if e.Parked, err = findParked(ctx, e.Store, e.Key, cmp.Or(q.Topic, e.Records[0].First.Topic)); err != nil {
 			return nil, err
 		}
-		if noter, ok := e.Ledger.Store.(dedup.ConflictNoter); ok {
+		if noter, ok := e.Store.Store.(dedup.ConflictNoter); ok {
 			if e.Conflicts, err = noter.Conflicts(ctx, e.Key, MaxConflicts); err != nil {
-				return nil, fmt.Errorf("%s: %w", e.Ledger.Name, err)
+				return nil, fmt.Errorf("%s: %w", e.Store.Name, err)
 			}
 			if e.Conflicts == nil {
 				e.Conflicts = []dedup.Origin{}
@@ -94,7 +94,7 @@ func Find(ctx context.Context, ledgers []deadletters.Ledger, q Query) (all []*Ev
 	return all, err
 }
 
-func findIn(ctx context.Context, l *deadletters.Ledger, q Query) (all []*Event, err error) {
+func findIn(ctx context.Context, l *deadletters.NamedStore, q Query) (all []*Event, err error) {
 	records, err := look(ctx, l, q.Key(), q.Type == "")
 	if err != nil {
 		return nil, err
@@ -107,13 +107,13 @@ func findIn(ctx context.Context, l *deadletters.Ledger, q Query) (all []*Event, 
 			all[n-1].Records = append(all[n-1].Records, r)
 			continue
 		}
-		all = append(all, &Event{Ledger: l, Key: r.Key, Records: []dedup.Record{r}})
+		all = append(all, &Event{Store: l, Key: r.Key, Records: []dedup.Record{r}})
 	}
 	return all, nil
 }
 
 // parkedOnly finds an event that is parked and whose record was forgotten: by a release that came no further.
-func parkedOnly(ctx context.Context, ledgers []deadletters.Ledger, q Query) (all []*Event, err error) {
+func parkedOnly(ctx context.Context, ledgers []deadletters.NamedStore, q Query) (all []*Event, err error) {
 	for i := range ledgers {
 		l := &ledgers[i]
 		parked, err := findParked(ctx, l, q.Key(), q.Topic)
@@ -121,14 +121,14 @@ func parkedOnly(ctx context.Context, ledgers []deadletters.Ledger, q Query) (all
 			return nil, err
 		}
 		if parked != nil {
-			all = append(all, &Event{Ledger: l, Key: q.Key(), Parked: parked})
+			all = append(all, &Event{Store: l, Key: q.Key(), Parked: parked})
 		}
 	}
 	return all, nil
 }
 
 // look returns the records of a key, of every type and tenant if anyType is set.
-func look(ctx context.Context, l *deadletters.Ledger, key dedup.Key, anyType bool) (records []dedup.Record, err error) {
+func look(ctx context.Context, l *deadletters.NamedStore, key dedup.Key, anyType bool) (records []dedup.Record, err error) {
 	lister, canSearch := l.Store.(dedup.Lister)
 	switch {
 	case !anyType:
@@ -151,13 +151,13 @@ func look(ctx context.Context, l *deadletters.Ledger, key dedup.Key, anyType boo
 	return records, nil
 }
 
-// typeLister is a ledger that cannot search but knows the types that a scope has registered.
+// typeLister is a store that cannot search but knows the types that a scope has registered.
 type typeLister interface {
 	Types(ctx context.Context, scope string) ([]string, error)
 }
 
 // keysOfTypes makes a key for each type that the scope has registered.
-func keysOfTypes(ctx context.Context, l *deadletters.Ledger, key dedup.Key) (keys []dedup.Key, err error) {
+func keysOfTypes(ctx context.Context, l *deadletters.NamedStore, key dedup.Key) (keys []dedup.Key, err error) {
 	lister, ok := l.Store.(typeLister)
 	if !ok {
 		return nil, fmt.Errorf("%w %s cannot look through all types", ErrWhichType, l.Name)

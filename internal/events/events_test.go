@@ -31,11 +31,11 @@ func finish(t *testing.T, s dedup.Store, k dedup.Key, reason string) {
 	require.NoError(t, s.Complete(t.Context(), []dedup.Completion{{Claim: c, Retention: time.Hour, Dead: reason}}))
 }
 
-func ledger(name string, s dedup.Store) deadletters.Ledger {
-	return deadletters.Ledger{Name: name, Store: s}
+func fakeStore(name string, s dedup.Store) deadletters.NamedStore {
+	return deadletters.NamedStore{Name: name, Store: s}
 }
 
-// An event is found in every ledger, of every type and tenant that was not ruled out.
+// An event is found in every store, of every type and tenant that was not ruled out.
 func TestFind(t *testing.T) {
 	one, two := memstore.New(memstore.Volatile()), memstore.New(memstore.Volatile())
 	finish(t, one, key("order", "1"), "")
@@ -43,7 +43,7 @@ func TestFind(t *testing.T) {
 	tenant := key("order", "1")
 	tenant.Tenant = "acme"
 	finish(t, two, tenant, "")
-	ledgers := []deadletters.Ledger{ledger("one", one), ledger("two", two)}
+	ledgers := []deadletters.NamedStore{fakeStore("one", one), fakeStore("two", two)}
 	find := func(q Query) (found []string) {
 		q.Scope = "billing"
 		all, err := Find(t.Context(), ledgers, q)
@@ -52,7 +52,7 @@ func TestFind(t *testing.T) {
 			require.Len(t, e.Records, 1)
 			require.Equal(t, e.Key, e.Records[0].Key)
 			for _, v := range e.Views() {
-				found = append(found, strings.Join([]string{v.Ledger, v.Tenant, v.Type, v.State}, " "))
+				found = append(found, strings.Join([]string{v.Store, v.Tenant, v.Type, v.State}, " "))
 				require.NotEmpty(t, v.Next)
 				require.Equal(t, "orders", v.Origin.Topic)
 			}
@@ -89,14 +89,14 @@ type typed struct {
 
 func (s *typed) Types(context.Context, string) ([]string, error) { return s.types, s.err }
 
-// A copy that differs is shown with its event. A ledger that notes none says nothing of them: it is not known whether there are any.
+// A copy that differs is shown with its event. A store that notes none says nothing of them: it is not known whether there are any.
 func TestConflicts(t *testing.T) {
 	s := memstore.New(memstore.Volatile())
 	reqs := []dedup.Request{{Key: key("order", "1"), Retention: time.Hour, Fingerprint: dedup.Checksum([]byte("a"))}}
 	require.NoError(t, s.Claim(t.Context(), dedup.NewToken(), time.Minute, reqs, make([]dedup.Answer, 1)))
 	finish(t, s, key("order", "2"), "")
 	view := func(store dedup.Store, id string) (*View, string) {
-		all, err := Find(t.Context(), []deadletters.Ledger{ledger("one", store)}, Query{Scope: "billing", Type: "order", ID: id})
+		all, err := Find(t.Context(), []deadletters.NamedStore{fakeStore("one", store)}, Query{Scope: "billing", Type: "order", ID: id})
 		require.NoError(t, err)
 		require.Len(t, all, 1)
 		v := all[0].Views()[0]
@@ -127,19 +127,19 @@ func TestConflicts(t *testing.T) {
 	require.Contains(t, v.ContentText(), "offset 19, and maybe more")
 }
 
-// A ledger that cannot be searched wants a type, or takes those that the scope has registered.
+// A store that cannot be searched wants a type, or takes those that the scope has registered.
 func TestFindWithoutAType(t *testing.T) {
 	s := memstore.New(memstore.Volatile())
 	finish(t, s, key("order", "1"), "")
 	q := Query{Scope: "billing", ID: "1"}
 	for name, store := range map[string]dedup.Store{"bare": &bare{s, s}, "none": &typed{bare{s, s}, nil, nil}, "many": &typed{bare{s, s}, make([]string, maxTypes+1), nil}} {
-		_, err := Find(t.Context(), []deadletters.Ledger{ledger(name, store)}, q)
+		_, err := Find(t.Context(), []deadletters.NamedStore{fakeStore(name, store)}, q)
 		require.ErrorIs(t, err, ErrWhichType, name)
 	}
-	_, err := Find(t.Context(), []deadletters.Ledger{ledger("away", &typed{bare{s, s}, nil, dedup.ErrUnavailable})}, q)
+	_, err := Find(t.Context(), []deadletters.NamedStore{fakeStore("away", &typed{bare{s, s}, nil, dedup.ErrUnavailable})}, q)
 	require.ErrorIs(t, err, dedup.ErrUnavailable)
 	require.NotErrorIs(t, err, ErrWhichType)
-	all, err := Find(t.Context(), []deadletters.Ledger{ledger("typed", &typed{bare{s, s}, []string{"invoice", "order"}, nil})}, q)
+	all, err := Find(t.Context(), []deadletters.NamedStore{fakeStore("typed", &typed{bare{s, s}, []string{"invoice", "order"}, nil})}, q)
 	require.NoError(t, err)
 	require.Len(t, all, 1)
 	require.Equal(t, key("order", "1"), all[0].Key)
@@ -158,7 +158,7 @@ func TestFindParked(t *testing.T) {
 	parked[0].Blocked = true
 	_, err := s.Postpone(t.Context(), lot, parked[0])
 	require.NoError(t, err)
-	ledgers := []deadletters.Ledger{ledger("memory", s)}
+	ledgers := []deadletters.NamedStore{fakeStore("memory", s)}
 	one := func(q Query) *Event {
 		q.Scope = "billing"
 		all, err := Find(t.Context(), ledgers, q)

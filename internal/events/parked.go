@@ -8,7 +8,7 @@ import (
 	"github.com/idem-go/idem/internal/deadletters"
 )
 
-// Parked is an event that is parked in a ledger, in the order of its Kafka key, and its queue (rule 4).
+// Parked is an event that is parked in a store, in the order of its Kafka key, and its queue (rule 4).
 type Parked struct {
 	Lot   dedup.Lot
 	Event dedup.Parked
@@ -35,7 +35,7 @@ func (p *Parked) After() string {
 }
 
 // findParked returns nil if the event is not parked, or its topic is not known.
-func findParked(ctx context.Context, l *deadletters.Ledger, key dedup.Key, topic string) (*Parked, error) {
+func findParked(ctx context.Context, l *deadletters.NamedStore, key dedup.Key, topic string) (*Parked, error) {
 	parker, ok := l.Store.(dedup.Parker)
 	if !ok || topic == "" {
 		return nil, nil //nolint:nilnil // most events are not parked
@@ -100,18 +100,18 @@ func (e *Event) Unpark(ctx context.Context) error {
 	p := e.Parked
 	for range unparkTries {
 		if _, err := p.parker.Remove(ctx, p.Lot, p.Event.Queue, dedup.Parked{Key: e.Key, Position: p.Event.Position}); err != nil {
-			return fmt.Errorf("%s: it is given up and still parked, repeat the command: %w", e.Ledger.Name, err)
+			return fmt.Errorf("%s: it is given up and still parked, repeat the command: %w", e.Store.Name, err)
 		}
 		_, now, ok, err := p.parker.FindParked(ctx, e.Key.Scope, p.Lot.Topic, e.Key)
 		if err != nil {
-			return fmt.Errorf("%s: it is given up; whether it is still parked is not known, repeat the command: %w", e.Ledger.Name, err)
+			return fmt.Errorf("%s: it is given up; whether it is still parked is not known, repeat the command: %w", e.Store.Name, err)
 		}
 		if !ok {
 			return nil
 		}
 		p.Event = now
 	}
-	return fmt.Errorf("%s: it is given up and still parked, since a consumer keeps moving it: repeat the command", e.Ledger.Name)
+	return fmt.Errorf("%s: it is given up and still parked, since a consumer keeps moving it: repeat the command", e.Store.Name)
 }
 
 // Unblock lets a parked event run that was given up: as the first copy of its next generation, at once.
@@ -123,10 +123,10 @@ func (e *Event) Unblock(ctx context.Context) error {
 	moved, err := p.parker.Postpone(ctx, p.Lot, open)
 	if err != nil {
 		return fmt.Errorf("%s: it is forgotten and still blocked, repeat the command with --type %q --topic %q: %w",
-			e.Ledger.Name, e.Key.Type, p.Lot.Topic, err)
+			e.Store.Name, e.Key.Type, p.Lot.Topic, err)
 	}
 	if !moved {
-		return fmt.Errorf("%s: it is forgotten, and somebody else has moved it in its queue: see idem event get", e.Ledger.Name)
+		return fmt.Errorf("%s: it is forgotten, and somebody else has moved it in its queue: see idem event get", e.Store.Name)
 	}
 	return nil
 }

@@ -12,7 +12,7 @@ import (
 // View is a record as people and scripts see it. Times are the server's. What producers and handlers wrote is in it as it came
 // (G-04).
 type View struct {
-	Ledger        string `json:"ledger"`
+	Store         string `json:"ledger"`
 	Scope         string `json:"scope"`
 	Type          string `json:"type"`
 	Tenant        string `json:"tenant,omitempty"`
@@ -25,7 +25,7 @@ type View struct {
 	Stuck         bool   `json:"stuck,omitempty"`
 	Reason        string `json:"reason,omitempty"`
 	Compared      string `json:"compared,omitempty"` // how the content of copies is compared
-	// Conflicts are copies with another content that were noted, at most [MaxConflicts]; left out if the ledger notes none.
+	// Conflicts are copies with another content that were noted, at most [MaxConflicts]; left out if the store notes none.
 	Conflicts  []*Origin   `json:"conflicts,omitzero"`
 	Failures   uint32      `json:"failures"`
 	Takeovers  uint32      `json:"takeovers"`
@@ -76,7 +76,7 @@ func (e *Event) Views() []View {
 // View is one record of the event.
 func (e *Event) View(r dedup.Record) View {
 	v := View{
-		Ledger: e.Ledger.Name, Scope: r.Key.Scope, Type: r.Key.Type, Tenant: r.Key.Tenant, ID: r.Key.ID, Transactional: r.Tx,
+		Store: e.Store.Name, Scope: r.Key.Scope, Type: r.Key.Type, Tenant: r.Key.Tenant, ID: r.Key.ID, Transactional: r.Tx,
 		State: r.State.String(), Settled: r.Settled(), Discarded: r.Discarded(), Doubtful: r.Doubtful, Stuck: Stuck(r),
 		Reason: r.Reason, Failures: r.Failures, Takeovers: r.Takeovers, Fence: r.Fence,
 		Generation: r.Position.Generation, Retry: r.Position.Retry,

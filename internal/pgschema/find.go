@@ -17,8 +17,8 @@ func Table(schema, name string) string {
 	return pgx.Identifier{schema, name}.Sanitize()
 }
 
-// Ledger is what is known of the tables of a ledger. The zero value says that they are not there.
-type Ledger struct {
+// Store is what is known of the tables of a store. The zero value says that they are not there.
+type Tables struct {
 	// Layout is "readable" or "compact".
 	Layout string
 	// Schema is where they were found.
@@ -27,9 +27,9 @@ type Ledger struct {
 	Version int
 }
 
-// FindLedger asks for the layout of a ledger's tables, in a schema or, if that is empty, through the search path. It is no
+// FindStore asks for the layout of a store's tables, in a schema or, if that is empty, through the search path. It is no
 // error that there are none.
-func FindLedger(ctx context.Context, pool *pgxpool.Pool, schema string) (l Ledger, err error) {
+func FindTables(ctx context.Context, pool *pgxpool.Pool, schema string) (l Tables, err error) {
 	table := pgx.Identifier{"idem_schema"}
 	if schema != "" {
 		table = pgx.Identifier{schema, "idem_schema"}
@@ -38,7 +38,7 @@ func FindLedger(ctx context.Context, pool *pgxpool.Pool, schema string) (l Ledge
 		ON n.oid = c.relnamespace WHERE c.oid = to_regclass($1)) FROM `+table.Sanitize()+` ORDER BY version DESC LIMIT 1`,
 		table.Sanitize()).Scan(&l.Layout, &l.Version, &l.Schema)
 	if code := Code(err); code == "42P01" || code == "3F000" || errors.Is(err, pgx.ErrNoRows) {
-		return Ledger{}, nil
+		return Tables{}, nil
 	}
 	return l, err
 }

@@ -30,13 +30,13 @@ func MigrateCommand(cfg *pgx.ConnConfig, schema string, more ...string) string {
 		}
 		if cfg.Password != "" {
 			u.User = url.UserPassword(cfg.User, "PASSWORD")
-			variable = "IDEM_LEDGER"
+			variable = "IDEM_STORE"
 			if slices.Contains(more, "--outbox") {
 				variable = "IDEM_OUTBOX"
 			}
 			variable += "=" + quote(u.String()) + " "
 		} else {
-			words = append(words, "--ledger", quote(u.String()))
+			words = append(words, "--store", quote(u.String()))
 		}
 		if path, _, _ := strings.Cut(cfg.RuntimeParams["search_path"], ","); schema == "" && identifier.MatchString(path) {
 			schema = path

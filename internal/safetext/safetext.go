@@ -1,4 +1,4 @@
-// Package safetext turns errors into texts for logs, dead letters and ledgers that quote no data (G-04).
+// Package safetext turns errors into texts for logs, dead letters and stores that quote no data (G-04).
 //
 // What a program says about a failure in its own words stays, since an operator needs it. What drivers, decoders and
 // servers put into their errors is replaced by its kind: they quote what they were given, be it a column of somebody's
@@ -40,7 +40,7 @@ func Text(err error) string {
 	return scrub(cut(w.text(n)))
 }
 
-// MaxLine is how long a text may be in a log line, a dead letter or a ledger.
+// MaxLine is how long a text may be in a log line, a dead letter or a store.
 const MaxLine = 1 << 10
 
 // Line is [Text], cut to [MaxLine] bytes of valid UTF-8.

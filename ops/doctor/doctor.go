@@ -1,5 +1,5 @@
-// Package doctor examines the settings of workers, Kafka and ledgers for the ops page: what loses or doubles events, and how to mend it. It
-// is what idem doctor does. It is a package of its own since it links the clients of all ledgers.
+// Package doctor examines the settings of workers, Kafka and stores for the ops page: what loses or doubles events, and how to mend it. It
+// is what idem doctor does. It is a package of its own since it links the clients of all stores.
 package doctor
 
 import (
@@ -18,21 +18,21 @@ import (
 // Config says what is examined. The zero value of a field is its default.
 type Config struct {
 	// Consumer is the configuration of the consumer: its settings are checked, and Brokers with TLS, SASL and Sarama are how Kafka is
-	// reached. Without Brokers and Client only settings and ledgers are looked at.
+	// reached. Without Brokers and Client only settings and stores are looked at.
 	Consumer consumer.Config
 	// Client is used for Kafka instead of one that is opened for each examination. It is not closed.
 	Client sarama.Client
-	// Pools are those of ledgers and outboxes in Postgres, Redis the clients of those in Redis.
+	// Pools are those of stores and outboxes in Postgres, Redis the clients of those in Redis.
 	Pools []*pgxpool.Pool
 	Redis []redis.UniversalClient
-	// Memory says that a ledger is in memory.
+	// Memory says that a store is in memory.
 	Memory bool
 
 	// RetryDelays are the delays of the group's retry topics, and Retention and Timeout the shortest and the longest that handlers have. They
 	// default to none, 7 days and 30 s.
 	RetryDelays        []time.Duration
 	Retention, Timeout time.Duration
-	// Durable says that the ledger uses pgstore.Durable.
+	// Durable says that the store uses pgstore.Durable.
 	Durable bool
 	// Instances is how many workers run at once. Defaults to 1.
 	Instances int
@@ -97,13 +97,13 @@ func (cfg *Config) input() doctor.Input {
 		in.Kafka = func() (sarama.Client, error) { return cfg.Client, nil }
 	}
 	for _, pool := range cfg.Pools {
-		in.Ledgers = append(in.Ledgers, doctor.Ledger{Pool: pool})
+		in.Stores = append(in.Stores, doctor.Store{Pool: pool})
 	}
 	for _, client := range cfg.Redis {
-		in.Ledgers = append(in.Ledgers, doctor.Ledger{Redis: client})
+		in.Stores = append(in.Stores, doctor.Store{Redis: client})
 	}
 	if cfg.Memory {
-		in.Ledgers = append(in.Ledgers, doctor.Ledger{URL: "memstore://"})
+		in.Stores = append(in.Stores, doctor.Store{URL: "memstore://"})
 	}
 	return in
 }

@@ -34,7 +34,7 @@ func TestNew(t *testing.T) {
 	require.NoError(t, err)
 	got := verdicts(found)
 	require.Equal(t, "ok", got["kafka.connect"])
-	require.Equal(t, "bad", got["settings.ledger.volatile"])
+	require.Equal(t, "bad", got["settings.store.volatile"])
 	require.Equal(t, "bad", got["kafka.topic.missing"])
 	require.NotEqual(t, "ok", got["settings.deadline"], "the settings are those of the configuration")
 

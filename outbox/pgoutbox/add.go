@@ -15,7 +15,7 @@ import (
 // of ctx in its headers, see [Propagator]; entries themselves stay as they are. What Add returns nil for is in the outbox if and only if tx
 // commits, in the order of commits within each topic and key (rule 22). How depends on tx:
 //
-//   - In the transaction that a ledger lends to a handler, in one of [Outbox.Queue], and in their savepoints, entries are kept in memory
+//   - In the transaction that a store lends to a handler, in one of [Outbox.Queue], and in their savepoints, entries are kept in memory
 //     and written in one statement just before the commit. Add may be called often, by many handlers, in any order: nothing deadlocks.
 //   - In any other transaction they are written at once, and lock their topics and keys until it ends. Call Add once
 //     with all entries, at the end: transactions that call it twice can wait for each other crosswise, which the server ends with error

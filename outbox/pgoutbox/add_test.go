@@ -166,7 +166,7 @@ func TestTrace(t *testing.T) {
 	require.Empty(t, rows[2].Entry.Headers)
 }
 
-// In a transaction that the ledger lends, what is added is written before its commit, and what a savepoint takes back is not, also if it
+// In a transaction that the store lends, what is added is written before its commit, and what a savepoint takes back is not, also if it
 // had been flushed.
 func TestLentTransaction(t *testing.T) {
 	box, pool := newBox(t)

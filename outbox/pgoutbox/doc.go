@@ -25,7 +25,7 @@
 //
 // # Transactions
 //
-// How Add writes depends on the transaction. The transactions that the ledger in Postgres lends to handlers keep what is added
+// How Add writes depends on the transaction. The transactions that the store in Postgres lends to handlers keep what is added
 // until just before their commit, so that all handlers of one transaction write in one sorted statement. [Outbox.Queue] gives
 // any other transaction the same; [Outbox.Flush] is for transactions that somebody else commits. In a transaction of which
 // nothing is known, Add writes at once. Inside a savepoint that was made by Begin give Add the savepoint, not the transaction around
@@ -37,7 +37,7 @@
 // writers for that minute. Add last, and bound transactions.
 //
 // Waiting for other writers of a key is bounded by the session's lock_timeout, by default by nothing; Add fails with SQLSTATE 55P03
-// then. The ledger has bounds of its own for the transactions that it lends.
+// then. The store has bounds of its own for the transactions that it lends.
 //
 // # Schema
 //

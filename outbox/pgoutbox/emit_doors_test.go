@@ -122,7 +122,7 @@ func TestEmitFromRequests_Rule20(t *testing.T) {
 	handler := m.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := r.Context()
 		tx, _ := httpidem.TxFrom[pgx.Tx](ctx)
-		key, _ := httpidem.LedgerKey(ctx)
+		key, _ := httpidem.StoreKey(ctx)
 		if err := errors.Join(s.effect(ctx, tx, key.ID), s.box.Add(ctx, tx, send("k"))); err != nil {
 			t.Error(err)
 		}

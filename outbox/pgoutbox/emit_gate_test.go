@@ -24,9 +24,9 @@ import (
 	"github.com/idem-go/idem/outbox/pgoutbox"
 )
 
-// These tests emit from handlers, through the engine and the ledger that a service has.
+// These tests emit from handlers, through the engine and the store that a service has.
 
-// service is a database with a ledger, an outbox, and a table of effects.
+// service is a database with a store, an outbox, and a table of effects.
 type service struct {
 	testing.TB
 	url  string
@@ -381,7 +381,7 @@ func TestEmitOfAHandlerThatCommits_P13(t *testing.T) {
 	require.Len(t, s.deadLetters, 1)
 }
 
-// In shadow mode events are applied although the ledger knows them, so what they emit goes out too: with the same identities.
+// In shadow mode events are applied although the store knows them, so what they emit goes out too: with the same identities.
 func TestEmitInShadowMode_Rule23(t *testing.T) {
 	t.Parallel()
 	s := newService(t)

@@ -19,7 +19,7 @@ import (
 
 func keyOf(scope, id string) dedup.Key { return dedup.Key{Scope: scope, Type: "order.paid", ID: id} }
 
-// Rule 23: whatever is delivered again, emits nothing if the ledger knows it, and the same identities if it does not: consumers then drop
+// Rule 23: whatever is delivered again, emits nothing if the store knows it, and the same identities if it does not: consumers then drop
 // what they have had. The order in which a handler emits does not count, here that of a map.
 func TestReplayEmitsTheSameIdentities_Rule23(t *testing.T) {
 	t.Parallel()

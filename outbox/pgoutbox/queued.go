@@ -35,7 +35,7 @@ var (
 // drops the queue. A savepoint, by Begin, adds to the queue, and takes back what was added since if it is rolled back.
 //
 // End it by its own Commit; with [pgx.BeginFunc] use [Outbox.Queued] instead. If somebody else commits tx, what is queued is lost unless
-// [Outbox.Flush] was called at the end of the work. A transaction that a ledger lends to a handler has a queue of its own: Queue returns it as it is.
+// [Outbox.Flush] was called at the end of the work. A transaction that a store lends to a handler has a queue of its own: Queue returns it as it is.
 func (o *Outbox) Queue(tx pgx.Tx) pgx.Tx {
 	if _, ok := tx.(dedup.TxKeeper); ok {
 		return tx

@@ -298,7 +298,7 @@ func (w *world) command(t *testing.T, user string, args ...string) (code int, sa
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), w.program, append(args, "--brokers", w.address, "-G", group, "--sasl-mechanism", "PLAIN", "--sasl-user", user,
 		"--allow-insecure", "--yes")...)
-	cmd.Env = append(os.Environ(), "IDEM_SASL_PASSWORD="+password, "IDEM_LEDGER="+w.url)
+	cmd.Env = append(os.Environ(), "IDEM_SASL_PASSWORD="+password, "IDEM_STORE="+w.url)
 	out, err := cmd.CombinedOutput()
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {

@@ -94,7 +94,7 @@ func TestRatioIsTheMedianOfTheRounds(t *testing.T) {
 
 func TestWantedRowsExist(t *testing.T) {
 	names := make(map[string]bool)
-	for _, r := range slices.Concat(allRows(fullSizes), ledgerRows(fullSizes, true)) {
+	for _, r := range slices.Concat(allRows(fullSizes), storeRows(fullSizes, true)) {
 		require.False(t, names[r.name], "two rows are named %s", r.name)
 		names[r.name] = true
 	}

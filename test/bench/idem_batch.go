@@ -53,7 +53,7 @@ func (d duplicates) ObserveDuplicate(context.Context, idem.DuplicateEvent) {
 	d.x.meter.count(1)
 }
 
-// idemDuplicates consumes what was consumed before, with the ledger full.
+// idemDuplicates consumes what was consumed before, with the store full.
 func idemDuplicates(ctx context.Context, x *run) error {
 	return consumeIdem(ctx, x, x.postgres(), batchTxRouter(x), duplicates{x})
 }

@@ -147,7 +147,7 @@ func (l *lab) reset(ctx context.Context, orders int) error {
 	if err := l.forget(ctx); err != nil {
 		return err
 	}
-	var tables string // also those in which the ledger remembers scopes and progress
+	var tables string // also those in which the store remembers scopes and progress
 	if err := l.pool.QueryRow(ctx, `SELECT string_agg(quote_ident(tablename), ', ') FROM pg_tables
 		WHERE schemaname = $1 AND tablename NOT IN ('idem_schema', 'idem_outbox_schema', 'idem_outbox_shards')`, l.schema()).Scan(&tables); err != nil {
 		return err

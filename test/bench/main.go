@@ -53,9 +53,9 @@ func start(ctx context.Context, args []string) error {
 	var o options
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.BoolVar(&o.quick, "quick", false, "the core rows, with fewer events, in one round")
-	flags.BoolVar(&o.large, "large", false, "also with 10,000,000 events in the ledger")
+	flags.BoolVar(&o.large, "large", false, "also with 10,000,000 events in the store")
 	flags.BoolVar(&o.list, "list", false, "list the rows and end")
-	flags.StringVar(&o.names, "rows", "", "only these rows, by `name`, separated by commas; \"latency\", \"ledger\", \"outbox\", \"delay\" and \"size\" are names too")
+	flags.StringVar(&o.names, "rows", "", "only these rows, by `name`, separated by commas; \"latency\", \"store\", \"outbox\", \"delay\" and \"size\" are names too")
 	flags.IntVar(&o.rounds, "rounds", 0, "how often each row is run; default 3, or 1 with -quick")
 	flags.StringVar(&o.jsonFile, "json", "bench.json", "`file` for the results")
 	flags.StringVar(&o.markdown, "markdown", "bench.md", "`file` for the table")
@@ -89,7 +89,7 @@ func start(ctx context.Context, args []string) error {
 // choose takes the rows that are wanted.
 func (b *bench) choose() error {
 	all := allRows(b.sizes)
-	ledger := ledgerRows(b.sizes, b.large)
+	ledger := storeRows(b.sizes, b.large)
 	if b.list {
 		for _, r := range slices.Concat(all, ledger) {
 			fmt.Printf("%-24s %s\n", r.name, r.about)
@@ -109,7 +109,7 @@ func (b *bench) choose() error {
 
 const (
 	nameLatency = "latency"
-	nameLedger  = "ledger"
+	nameStore   = "store"
 	nameOutbox  = "outbox"
 	nameDelay   = "delay"
 	nameSize    = "size"
@@ -119,7 +119,7 @@ func (b *bench) named(all []row) error {
 	for _, name := range strings.Split(b.names, ",") {
 		found := name == nameLatency || name == nameDelay || name == nameSize
 		for _, r := range all {
-			if r.name == name || name == nameLedger && r.fill > 0 || name == nameOutbox && r.aggregates > 0 {
+			if r.name == name || name == nameStore && r.fill > 0 || name == nameOutbox && r.aggregates > 0 {
 				b.rows = append(b.rows, r)
 				found = true
 			}
@@ -133,7 +133,7 @@ func (b *bench) named(all []row) error {
 
 // row returns a row by its name, chosen or not.
 func (b *bench) row(name string) *row {
-	for _, r := range slices.Concat(allRows(b.sizes), ledgerRows(b.sizes, true)) {
+	for _, r := range slices.Concat(allRows(b.sizes), storeRows(b.sizes, true)) {
 		if r.name == name {
 			return &r
 		}

@@ -16,7 +16,7 @@ import (
 )
 
 // sqlLimit is what Postgres can do: the statements of one batch after the other, on one connection per partition, with
-// the ledger's own table. No Kafka, no JSON, no copies within a batch, batches as large as they may become.
+// the store's own table. No Kafka, no JSON, no copies within a batch, batches as large as they may become.
 func sqlLimit(ctx context.Context, x *run) error {
 	batches := x.topic.batches(idem.DefaultMaxBatch)
 	x.meter.begin()
@@ -118,17 +118,17 @@ func sqlBatch(ctx context.Context, x *run, b *sqlEvents) error {
 	return nil
 }
 
-// ledgerAlone is the same by Idem's ledger: what its contract costs over the SQL alone, without Kafka and the engine.
-func ledgerAlone(ctx context.Context, x *run) error {
+// storeAlone is the same by Idem's store: what its contract costs over the SQL alone, without Kafka and the engine.
+func storeAlone(ctx context.Context, x *run) error {
 	store, batches := pgstore.New(x.pool, x.row.layout...), x.topic.batches(idem.DefaultMaxBatch)
 	x.meter.begin()
 	group, ctx := errgroup.WithContext(ctx)
 	for _, list := range batches {
 		group.Go(func() error {
 			for _, b := range list {
-				err := ledgerBatch(ctx, x, store, b)
+				err := storeBatch(ctx, x, store, b)
 				for errors.Is(err, dedup.ErrContended) { // the engine would take the group apart
-					err = ledgerBatch(ctx, x, store, b)
+					err = storeBatch(ctx, x, store, b)
 				}
 				if err != nil {
 					return err
@@ -140,7 +140,7 @@ func ledgerAlone(ctx context.Context, x *run) error {
 	return group.Wait()
 }
 
-func ledgerBatch(ctx context.Context, x *run, store *pgstore.Store, b *sqlEvents) error {
+func storeBatch(ctx context.Context, x *run, store *pgstore.Store, b *sqlEvents) error {
 	reqs, answers := make([]dedup.Request, len(b.ids)), make([]dedup.Answer, len(b.ids))
 	for i, id := range b.ids {
 		reqs[i] = dedup.Request{Key: dedup.Key{Scope: x.scope, Type: eventType, ID: id}, Retention: 7 * 24 * time.Hour,

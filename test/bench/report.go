@@ -123,7 +123,7 @@ func (r *report) markdown(list []entry) string {
 		s.slow, s.bulk, payloadSize(), r.bench.rounds)
 	rowsTable(&b, list)
 	r.wantedTable(&b)
-	ledgerTable(&b, list)
+	storeTable(&b, list)
 	roundsTable(&b, list)
 	delayTable(&b, r.delays)
 	sizeTable(&b, r.size)
@@ -168,17 +168,17 @@ func (r *report) wantedTable(b *strings.Builder) {
 	}
 }
 
-func ledgerTable(b *strings.Builder, list []entry) {
+func storeTable(b *strings.Builder, list []entry) {
 	first := true
 	for _, e := range list {
-		if e.last.ledger == 0 {
+		if e.last.store == 0 {
 			continue
 		}
 		if first {
-			b.WriteString("\n| ledger | bytes per remembered event | of them indexes |\n|---|---:|---:|\n")
+			b.WriteString("\n| store | bytes per remembered event | of them indexes |\n|---|---:|---:|\n")
 			first = false
 		}
-		fmt.Fprintf(b, "| %s | %.0f | %.0f |\n", e.Name, e.last.ledger, e.last.indexes)
+		fmt.Fprintf(b, "| %s | %.0f | %.0f |\n", e.Name, e.last.store, e.last.indexes)
 	}
 }
 

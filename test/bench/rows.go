@@ -28,8 +28,8 @@ type row struct {
 	pay    func(ctx context.Context, tx pgx.Tx, p *payment) error // what a transactional handler does
 	lanes  int                                                    // Idem's; 0: the default
 	takes  time.Duration                                          // what a handler takes; 0: nothing
-	fill   int                                                    // rows in the ledger before the run
-	layout []pgstore.Option                                       // of Idem's ledger in Postgres
+	fill   int                                                    // rows in the store before the run
+	layout []pgstore.Option                                       // of Idem's store in Postgres
 	core   bool                                                   // in bench-quick
 }
 
@@ -68,9 +68,9 @@ func allRows(n sizes) []row {
 		{name: "franz-naive-postgres", about: "one transaction an event, franz-go", spec: of(n.slow), consume: franzNaivePostgres, check: inOrders, pay: payOwn},
 		{name: "idem-ontx", about: "OnTx, a statement an event", spec: of(n.medium), consume: idemOnTx, check: inOrders, pay: payOwn, core: true},
 		{name: "sql-limit", about: "the SQL of full batches alone, no Kafka", spec: of(n.fast), consume: sqlLimit, check: inOrders, core: true},
-		{name: "pgstore-alone", about: "the same by ClaimTx of pgstore, no Kafka, no engine", spec: of(n.fast), consume: ledgerAlone, check: inOrders},
+		{name: "pgstore-alone", about: "the same by ClaimTx of pgstore, no Kafka, no engine", spec: of(n.fast), consume: storeAlone, check: inOrders},
 		{name: "idem-onbatchtx", about: "OnBatchTx, one UPDATE ... = ANY a batch", spec: of(n.fast), consume: idemOnBatchTx, check: inOrders, core: true},
-		{name: "idem-duplicates", about: "the same topic again, the ledger full", unit: deliveries, spec: of(n.fast), consume: idemDuplicates, check: inOrders, after: "idem-onbatchtx", again: true, core: true},
+		{name: "idem-duplicates", about: "the same topic again, the store full", unit: deliveries, spec: of(n.fast), consume: idemDuplicates, check: inOrders, after: "idem-onbatchtx", again: true, core: true},
 		{name: "idem-onbatchtx-otel", about: "the same with all metrics and spans, encoded", spec: of(n.fast), consume: idemOnBatchTxOtel, check: inOrders, core: true},
 		{name: "watermill-dedup", about: "Watermill, Deduplicator in a map, nothing durable", spec: of(n.fast), consume: watermillDedup},
 		{name: "naive-redis", about: "GET, SETNX, SET an event, sarama", spec: of(n.medium), consume: naiveRedis, core: true},
@@ -113,8 +113,8 @@ func slowRows(n sizes) []row {
 	}
 }
 
-// ledgerRows run OnBatchTx on a ledger that remembers much already, with IDs that are ordered by time and random ones.
-func ledgerRows(n sizes, large bool) []row {
+// storeRows run OnBatchTx on a store that remembers much already, with IDs that are ordered by time and random ones.
+func storeRows(n sizes, large bool) []row {
 	fills := []struct {
 		rows int
 		name string
@@ -141,7 +141,7 @@ func ledgerRows(n sizes, large bool) []row {
 	return rows
 }
 
-// layouts are the ways in which Postgres can keep the ledger.
+// layouts are the ways in which Postgres can keep the store.
 var layouts = []struct {
 	name    string
 	options []pgstore.Option

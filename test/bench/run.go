@@ -34,7 +34,7 @@ type sample struct {
 	client  time.Duration // CPU time per delivery, of this process
 	server  time.Duration // and of Postgres
 	perCall float64       // events per call of a batch handler
-	ledger  float64       // bytes per remembered event, in Postgres, with indexes
+	store   float64       // bytes per remembered event, in Postgres, with indexes
 	indexes float64       // of them
 
 	rounds                 int // of a relay, and what they waited for
@@ -257,7 +257,7 @@ func (x *run) sample(ctx context.Context) (s sample, err error) {
 		s.perCall = float64(x.topic.unique) / float64(calls)
 	}
 	if x.row.fill > 0 {
-		s.ledger, s.indexes, err = x.ledgerSize(ctx, x.topic.unique+x.row.fill)
+		s.store, s.indexes, err = x.storeSize(ctx, x.topic.unique+x.row.fill)
 	}
 	return s, err
 }

@@ -311,7 +311,7 @@ func describe(o *runtime.RemoteObject) string {
 	return string(o.Value) + o.Description
 }
 
-// event looks an event up, again and again until the answer has a text: its page does not move, and the ledger may be told of an
+// event looks an event up, again and again until the answer has a text: its page does not move, and the store may be told of an
 // effect, or of a dead letter, a moment after others see it.
 func (tb *tab) event(id, text string) {
 	tb.t.Helper()

@@ -67,7 +67,7 @@ func (w *world) furnish() {
 
 func lookUpByKeyboard(t *testing.T, w *world, b *browser) {
 	tb := b.tab(t, w, desktop)
-	tb.event("order-1", "Yes") // the ledger has it
+	tb.event("order-1", "Yes") // the store has it
 	tb.open("doctor")
 	tb.run(chromedp.KeyEvent(kb.Tab))
 	tb.until(`document.activeElement.classList.contains("skip")`, "the first stop leads past the navigation")
@@ -84,7 +84,7 @@ func lookUpByKeyboard(t *testing.T, w *world, b *browser) {
 	assert.Equal(t, "order-1", tb.text(`document.querySelector("h1").textContent`))
 	assert.Contains(t, tb.text(`document.querySelector("h2").textContent`), "Yes")
 	timeline := tb.text(`document.querySelector(".timeline").innerText`)
-	for _, step := range []string{"Written to Kafka", w.topic, "First seen by the ledger", "Handled"} {
+	for _, step := range []string{"Written to Kafka", w.topic, "First seen by the store", "Handled"} {
 		assert.Contains(t, timeline, step)
 	}
 	assert.Less(t, strings.Index(timeline, "Written"), strings.Index(timeline, "Handled"), "in the order of time")

@@ -64,9 +64,9 @@ func (h *house) processor(r *idem.Router, store dedup.Store) *idem.Processor {
 	return p
 }
 
-// ledger of a real Postgres, whose tables are looked at, but for the events that wait in it, and the answers of requests, which
+// store of a real Postgres, whose tables are looked at, but for the events that wait in it, and the answers of requests, which
 // are kept to be given again.
-func (h *house) ledger(t *testing.T) (*pgxpool.Pool, *pgstore.Store) {
+func (h *house) store(t *testing.T) (*pgxpool.Pool, *pgstore.Store) {
 	pool, err := pgxpool.New(t.Context(), testenv.Postgres(t))
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
@@ -225,10 +225,10 @@ var ways = map[string]func(error) error{
 }
 
 // Handlers fail with what Postgres, Redis, decoders and clients say of the data they were given: claimed and transactional, with
-// dead letters, retry topics and events that wait in the ledger.
+// dead letters, retry topics and events that wait in the store.
 func TestFailures_G04(t *testing.T) {
 	h := newHouse(t)
-	pool, store := h.ledger(t)
+	pool, store := h.store(t)
 	_, err := pool.Exec(t.Context(), tables)
 	require.NoError(t, err)
 	rdb, prefix := testenv.Redis(t)
@@ -281,7 +281,7 @@ func register(r *idem.Router, typ string, pool *pgxpool.Pool, fail func(context.
 // What is looked for is found where it is: in each way out, in each form.
 func TestControl(t *testing.T) {
 	h := newHouse(t)
-	pool, store := h.ledger(t)
+	pool, store := h.store(t)
 	r := idem.NewRouter()
 	tell := func(ctx context.Context, e idem.Event[order]) error {
 		h.log.DebugContext(ctx, "the handler's own line", "mail", e.Data.Mail)

@@ -23,7 +23,7 @@ import (
 // Bodies, paths, credentials and answers of keyed requests; and the secret by which bodies are compared.
 func TestHTTP_G04(t *testing.T) {
 	h := newHouse(t)
-	pool, store := h.ledger(t)
+	pool, store := h.store(t)
 	_, err := pool.Exec(t.Context(), tables)
 	require.NoError(t, err)
 	cfg := httpidem.Config{

@@ -58,7 +58,7 @@ func (h *house) relay(store outbox.Store, producer outbox.Producer) *outbox.Rela
 // Rows of the outbox that cannot be published. By contract their lines have the Kafka key, which names the aggregate that stands.
 func TestOutbox_G04(t *testing.T) {
 	h := newHouse(t)
-	pool, _ := h.ledger(t)
+	pool, _ := h.store(t)
 	require.NoError(t, pgoutbox.Migrate(t.Context(), pool))
 	h.watch("why rows are parked", func() string { return dump(h.t, pool, "SELECT coalesce(error, '') FROM idem_outbox") })
 	box := pgoutbox.New(pool)

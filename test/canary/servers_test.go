@@ -46,7 +46,7 @@ func (h *house) each(n int, do func(i int)) {
 	all.Wait()
 }
 
-// uses handles an event with a ledger that cannot be used.
+// uses handles an event with a store that cannot be used.
 func (h *house) uses(store dedup.Store) {
 	ctx, cancel := context.WithTimeout(h.t.Context(), 300*time.Millisecond)
 	defer cancel()

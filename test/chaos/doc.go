@@ -1,4 +1,4 @@
-// Package chaos holds tests that kill: workers with SIGKILL at random moments, brokers and ledgers under load. They look
+// Package chaos holds tests that kill: workers with SIGKILL at random moments, brokers and stores under load. They look
 // at what is left in real services afterwards, so that they believe no counter of the code under test.
 //
 // The harness is in small files: proc (operating system processes that never outlive the tests), kafka (topics, offsets),

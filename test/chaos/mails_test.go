@@ -133,6 +133,6 @@ func TestKilledNotifierLosesNothing_Idempotent(t *testing.T) {
 }
 
 func (m *mailing) notifierFlags(instance, ledger string) []string {
-	return []string{"-brokers", m.kafka.brokers[0], "-topic", m.topic, "-group", m.group, "-ledger", ledger, "-sender", "log",
+	return []string{"-brokers", m.kafka.brokers[0], "-topic", m.topic, "-group", m.group, "-store", ledger, "-sender", "log",
 		"-instance-id", instance, "-lease", "2s"}
 }

@@ -50,8 +50,8 @@ func TestOutages(t *testing.T) {
 		back    string // what a worker says at its end
 		hit     []*stream
 	}{
-		{"redis", length, "ledger *redisstore.Store is back", []*stream{mails}},
-		{"postgres", length, "ledger *pgstore.Store is back", []*stream{payments}},
+		{"redis", length, "store *redisstore.Store is back", []*stream{mails}},
+		{"postgres", length, "store *pgstore.Store is back", []*stream{payments}},
 		{"kafka", broker, "again", []*stream{payments, mails}},
 	} {
 		for _, w := range o.hit {

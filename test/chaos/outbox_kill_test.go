@@ -66,7 +66,7 @@ func TestOutboxUnderFire(t *testing.T) {
 func seconds(d time.Duration) time.Duration { return d.Round(100 * time.Millisecond) }
 
 // A relay that dies between publishing and marking, again and again: what it published comes twice, with the same IDs, so that a consumer with
-// a ledger has each effect once (O-07, O-14).
+// a store has each effect once (O-07, O-14).
 func TestOutboxKilledBeforeItMarks_Idempotent(t *testing.T) {
 	t.Parallel() // it waits for leases most of the time
 	needTime(t)

@@ -26,7 +26,7 @@ type way int
 
 const (
 	queued  way = iota // a transaction with a queue: all is inserted at its end
-	gated              // a transaction of the ledger, as handlers have it: likewise
+	gated              // a transaction of the store, as handlers have it: likewise
 	bare               // a transaction as it comes: inserted at once, and only then comes the pause
 	waysAll            // how many there are
 )

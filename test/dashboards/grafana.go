@@ -69,7 +69,7 @@ func Grafana() ([]byte, error) {
 	enc.SetIndent("", " ")
 	err := enc.Encode(object{
 		"title": "Idem", "uid": "idem", "schemaVersion": 39, "version": 1, "editable": true, "graphTooltip": 1,
-		"description": "Consumers, ledgers, outbox and HTTP of github.com/idem-go/idem, by the metrics of package otelidem.",
+		"description": "Consumers, stores, outbox and HTTP of github.com/idem-go/idem, by the metrics of package otelidem.",
 		"tags":        []string{"idem", "kafka"}, "refresh": "10s", "timezone": "browser",
 		"time":        object{"from": "now-1h", "to": "now"},
 		"annotations": object{"list": []object{firing()}}, "templating": object{"list": variables()},

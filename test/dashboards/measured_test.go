@@ -147,7 +147,7 @@ func TestMeasured_IsListed(t *testing.T) {
 
 var errAny = errors.New("any")
 
-// flaky is a ledger that is away from some time on, when away is called.
+// flaky is a store that is away from some time on, when away is called.
 type flaky struct {
 	*memstore.Store
 	away func()
@@ -226,15 +226,15 @@ func tellAll(ctx context.Context, o *otelidem.Observer) {
 		o.ObserveDuplicate(ctx, idem.DuplicateEvent{Group: group, Message: m, Key: key, Verdict: verdict, Age: time.Second, Shadow: true})
 	}
 	o.ObserveConflict(ctx, idem.ConflictEvent{Group: group, Message: m, Key: key, Known: dedup.Done})
-	answered := idem.LedgerCallEvent{Group: group, Ledger: "*pgstore.Store", Verb: idem.VerbTransaction, Took: time.Second, Takeovers: 1}
+	answered := idem.StoreCallEvent{Group: group, Store: "*pgstore.Store", Verb: idem.VerbTransaction, Took: time.Second, Takeovers: 1}
 	for v := range answered.Verdicts {
 		answered.Verdicts[v] = 1
 	}
-	o.ObserveLedgerCall(ctx, answered)
-	for _, verb := range []idem.LedgerVerb{idem.VerbClaim, idem.VerbTransaction, idem.VerbComplete, idem.VerbRelease} {
-		o.ObserveLedgerCall(ctx, idem.LedgerCallEvent{Group: group, Ledger: "*pgstore.Store", Verb: verb, Keys: 1, Err: errAny})
+	o.ObserveStoreCall(ctx, answered)
+	for _, verb := range []idem.StoreVerb{idem.VerbClaim, idem.VerbTransaction, idem.VerbComplete, idem.VerbRelease} {
+		o.ObserveStoreCall(ctx, idem.StoreCallEvent{Group: group, Store: "*pgstore.Store", Verb: verb, Keys: 1, Err: errAny})
 	}
-	o.ObserveLedger(ctx, idem.LedgerEvent{Group: group, Name: "ledger *pgstore.Store", Down: true, Err: errAny})
+	o.ObserveStore(ctx, idem.StoreEvent{Group: group, Name: "store *pgstore.Store", Down: true, Err: errAny})
 	for _, e := range []idem.RetryEvent{{}, {Topic: "payments.orders.retry.1m"}, {Later: true}, {Parked: true}} {
 		e.Group, e.Message, e.Key, e.Err = group, m, key, errAny
 		o.ObserveRetry(ctx, e)

@@ -29,7 +29,7 @@ const (
 	box         = "{{job}} {{idem_outbox_name}}"
 	consumed    = "messaging_client_consumed_messages_total"
 	process     = "messaging_process_duration_seconds"
-	ledgerCall  = "idem_ledger_operation_duration_seconds"
+	storeCall   = "idem_store_operation_duration_seconds"
 	operation   = "messaging_client_operation_duration_seconds"
 )
 
@@ -89,28 +89,28 @@ func (p panel) limits(warn, bad float64) panel {
 var rows = []row{
 	{"At a glance", []panel{
 		stat("Deliveries", "Messages that were settled, each once every time it is fetched.", perSecond, total(consumed, inTopic), 0, 0),
-		stat("Handled", "Events whose handler has succeeded, and the ledger knows.", perSecond, total(consumed, inTopic+`,idem_outcome="handled"`), 0, 0),
+		stat("Handled", "Events whose handler has succeeded, and the store knows.", perSecond, total(consumed, inTopic+`,idem_outcome="handled"`), 0, 0),
 		stat("Duplicates", "How many of the deliveries were skipped because their event was handled before.", share,
 			total(consumed, inTopic+`,idem_outcome="duplicate"`)+" / ("+total(consumed, inTopic)+" > 0)", 0.05, 0.5),
 		stat("Lag", "Offsets to the ends of all partitions.", number, "sum(max by ("+byPartition+", messaging_consumer_group_name) (idem_partition_lag{"+inTopic+"})) or vector(0)", 10_000, 1_000_000),
 		stat("Dead letters", "Events that were given up in the time that is shown.", number, during("idem_dead_letters_total", inTopic), 1, 100),
 		stat("In flight", "Events in calls of handlers that go on now.", number, "sum(idem_handlers_in_flight{"+inGroup+"}) or vector(0)", 0, 0),
 		stat("Stuck", "Partitions that rest although they have something to do.", number, "sum(idem_partition_stalled{"+inTopic+"}) or vector(0)", 0, 1),
-		stat("Ledgers away", "Ledgers, and producers of dead letters, that cannot be reached: nothing is handled meanwhile.", number,
-			"sum(idem_ledger_down{"+inGroup+"}) or vector(0)", 0, 1),
+		stat("Stores away", "Stores, and producers of dead letters, that cannot be reached: nothing is handled meanwhile.", number,
+			"sum(idem_store_down{"+inGroup+"}) or vector(0)", 0, 1),
 	}},
 	{"Duplicates", []panel{
-		layers("Deliveries by outcome", "What became of each delivery. Later: it waits for another attempt, in a retry topic or the ledger.", perSecond,
+		layers("Deliveries by outcome", "What became of each delivery. Later: it waits for another attempt, in a retry topic or the store.", perSecond,
 			target{pace(consumed, inTopic, byOutcome), "{{idem_outcome}}"}),
 		layers("Duplicates by cause", "The same record again comes of rebalances, restarts and rewinds; a copy elsewhere in the log, of producers.", perSecond,
 			target{pace("idem_duplicates_total", inTopic, "idem_duplicate_cause"), "{{idem_duplicate_cause}}"}),
-		graph("Age of copies", "Time between the record that was handled and its copy. Above the ledger's retention they would be handled again.", seconds,
+		graph("Age of copies", "Time between the record that was handled and its copy. Above the store's retention they would be handled again.", seconds,
 			quantiles("idem_duplicate_age_seconds", inTopic, "", "0.5", "0.9", "0.99")...),
 		graph("Share of duplicates by topic", "Of the deliveries. A step up is a producer that repeats itself, or a rewind.", share, target{
 			pace("idem_duplicates_total", inTopic, "messaging_destination_name") + " / " + pace(consumed, inTopic, "messaging_destination_name"), "{{messaging_destination_name}}",
 		}).limits(0.05, 0),
 		graph("Duplicates by type", "Of which type of event.", perSecond, target{pace("idem_duplicates_total", inTopic, byType), "{{idem_event_type}}"}),
-		graph("Duplicates by verdict", "What the ledger knows of them: done, or dead, moved to a later attempt, in conflict with another content.", perSecond,
+		graph("Duplicates by verdict", "What the store knows of them: done, or dead, moved to a later attempt, in conflict with another content.", perSecond,
 			target{pace("idem_duplicates_total", inTopic, "idem_verdict"), "{{idem_verdict}}"}),
 		graph("Copies with another content", "They have the ID of an event that says something else.", perSecond,
 			target{pace("idem_conflicts_total", inTopic, byType), "{{idem_event_type}}"}),
@@ -128,26 +128,26 @@ var rows = []row{
 		graph("Handlers that hang, events held elsewhere", "Hung: beyond the time-out of the handler. Busy: held by another worker for more than two leases.", perSecond,
 			target{pace("idem_handler_stalls_total", inGroup, "idem_stall_kind, idem_event_type"), "{{idem_stall_kind}} {{idem_event_type}}"}),
 	}},
-	{"Ledger", []panel{
-		graph("Duration", "95th percentile of its calls. A transaction has its handlers in it.", seconds, quantiles(ledgerCall, inGroup, "idem_ledger_operation", "0.95")...),
+	{"Store", []panel{
+		graph("Duration", "95th percentile of its calls. A transaction has its handlers in it.", seconds, quantiles(storeCall, inGroup, "idem_store_operation", "0.95")...),
 		layers("Verdicts", "Its answers to claims. None is no answer, or a transaction that was rolled back.", perSecond,
 			target{pace("idem_claims_total", inGroup, "idem_verdict"), "{{idem_verdict}}"}),
 		graph("Busy waits", "Claims of events that another worker holds: they are asked for again.", perSecond,
-			target{pace("idem_claims_total", inGroup+`,idem_verdict="busy"`, "idem_ledger"), "{{idem_ledger}}"}),
+			target{pace("idem_claims_total", inGroup+`,idem_verdict="busy"`, "idem_store"), "{{idem_store}}"}),
 		graph("Take-overs and lost claims", "Taken over: an earlier holder died half-way. Lost: somebody else has taken over what was still being handled.", perSecond,
-			target{pace("idem_claims_takeovers_total", inGroup, "idem_ledger"), "taken over {{idem_ledger}}"},
+			target{pace("idem_claims_takeovers_total", inGroup, "idem_store"), "taken over {{idem_store}}"},
 			target{pace("idem_claims_lost_total", inGroup, byType), "lost {{idem_event_type}}"}),
-		graph("Away", "1 while a ledger, or the producer of dead letters, cannot be reached.", number,
-			target{"max by (messaging_consumer_group_name, idem_ledger) (idem_ledger_down{" + inGroup + "})", "{{messaging_consumer_group_name}} {{idem_ledger}}"},
-			target{pace("idem_ledger_outages_total", inGroup, "idem_ledger") + " * 3600", "outages an hour {{idem_ledger}}"}).limits(0, 1),
+		graph("Away", "1 while a store, or the producer of dead letters, cannot be reached.", number,
+			target{"max by (messaging_consumer_group_name, idem_store) (idem_store_down{" + inGroup + "})", "{{messaging_consumer_group_name}} {{idem_store}}"},
+			target{pace("idem_store_outages_total", inGroup, "idem_store") + " * 3600", "outages an hour {{idem_store}}"}).limits(0, 1),
 		layers("Failed calls", "By operation and error.type.", perSecond,
-			target{pace(ledgerCall+"_count", inGroup+`,error_type!=""`, "idem_ledger_operation, error_type"), "{{idem_ledger_operation}} {{error_type}}"}),
+			target{pace(storeCall+"_count", inGroup+`,error_type!=""`, "idem_store_operation, error_type"), "{{idem_store_operation}} {{error_type}}"}),
 		graph("Events in a run", "How many claims share a round trip, or a transaction.", number, quantiles("idem_run_size", inGroup, "", "0.5", "0.95")...),
 	}},
 	{"Partitions", []panel{
 		graph("Lag", "Offsets between the watermark and the end of the log.", number,
 			target{"max by (" + byPartition + ") (idem_partition_lag{" + inTopic + "})", partition}),
-		graph("Watermark distance", "Records that were fetched and that the watermark does not cover yet: as many may come again after a crash, and are found in the ledger.", number,
+		graph("Watermark distance", "Records that were fetched and that the watermark does not cover yet: as many may come again after a crash, and are found in the store.", number,
 			target{"max by (" + byPartition + ") (idem_partition_pending{" + inTopic + "})", partition}),
 		graph("Stalled", "1 while a partition rests although it has something to do.", number,
 			target{"max by (" + byPartition + ") (idem_partition_stalled{" + inTopic + "})", partition},
@@ -158,7 +158,7 @@ var rows = []row{
 			target{pace("idem_rebalances_total", inGroup, "idem_rebalance_kind"), "{{idem_rebalance_kind}}"}),
 		graph("Commits", "95th percentile of their duration.", seconds,
 			quantiles(operation, inGroup+`,messaging_operation_name="commit"`, "messaging_consumer_group_name", "0.95")...),
-		graph("Commit failures", "By error.type. What is not committed comes again, and is found in the ledger.", perSecond,
+		graph("Commit failures", "By error.type. What is not committed comes again, and is found in the store.", perSecond,
 			target{pace(operation+"_count", inGroup+`,messaging_operation_name="commit",error_type!=""`, "messaging_consumer_group_name, error_type"), "{{messaging_consumer_group_name}} {{error_type}}"}),
 		graph("Gaps, silences, missing topics", "Gap: committed offsets that are no longer in the log. Silence: records are there and do not arrive.", number,
 			target{pace("idem_offset_gaps_total", inTopic, "messaging_destination_name, idem_gap_policy") + " * 3600", "gaps an hour {{messaging_destination_name}} {{idem_gap_policy}}"},
@@ -166,13 +166,13 @@ var rows = []row{
 			target{"max by (messaging_destination_name) (idem_topics_missing{" + inTopic + "})", "missing {{messaging_destination_name}}"}).limits(0, 1),
 	}},
 	{"Failures", []panel{
-		layers("Retries by kind", "In place they hold up their partition; in a topic or parked in the ledger they do not. Behind: an event that waits for one of its key.", perSecond,
+		layers("Retries by kind", "In place they hold up their partition; in a topic or parked in the store they do not. Behind: an event that waits for one of its key.", perSecond,
 			target{pace("idem_retries_total", inTopic, "idem_retry_kind"), "{{idem_retry_kind}}"}),
 		layers("Retries by type", "Of which type of event, and why.", perSecond,
 			target{pace("idem_retries_total", inTopic, "idem_event_type, error_type"), "{{idem_event_type}} {{error_type}}"}),
-		layers("Dead letters by class", "Who decided: the handler, its retry policy, the run, the record, the ledger.", perSecond,
+		layers("Dead letters by class", "Who decided: the handler, its retry policy, the run, the record, the store.", perSecond,
 			target{pace("idem_dead_letters_total", inTopic, "idem_dead_letter_class"), "{{idem_dead_letter_class}}"}),
-		layers("Later attempts from the ledger", "Events that had waited there, by what became of them.", perSecond,
+		layers("Later attempts from the store", "Events that had waited there, by what became of them.", perSecond,
 			target{pace("idem_parked_total", inTopic, byOutcome), "{{idem_outcome}}"}),
 		layers("Skipped", "Messages that nobody handles: tombstones, and types without a handler.", perSecond,
 			target{pace("idem_skipped_total", inTopic, "idem_skipped_reason"), "{{idem_skipped_reason}}"}),
@@ -200,14 +200,14 @@ var rows = []row{
 	{"HTTP and functions", []panel{
 		layers("Requests by outcome", "With an Idempotency-Key. Replayed is the answer to an earlier request with the key.", perSecond,
 			target{pace("idem_http_requests_total", inJob, "idem_http_outcome"), "{{idem_http_outcome}}"}),
-		graph("Nobody knows", "Requests that are told that their outcome is not known, and answers that the ledger did not take.", perSecond,
+		graph("Nobody knows", "Requests that are told that their outcome is not known, and answers that the store did not take.", perSecond,
 			target{pace("idem_http_requests_total", inJob+`,idem_http_outcome=~"unknown_outcome|unstored"`, "job, idem_http_outcome"), "{{job}} {{idem_http_outcome}}"}),
-		graph("Waits", "95th percentile: for the ledger, and for another request with the same key.", seconds, quantiles("idem_http_wait_duration_seconds", inJob, "idem_http_outcome", "0.95")...),
+		graph("Waits", "95th percentile: for the store, and for another request with the same key.", seconds, quantiles("idem_http_wait_duration_seconds", inJob, "idem_http_outcome", "0.95")...),
 		layers("Sent by clients", "Requests that httpidem.Transport has sent under a key, and further attempts of them.", perSecond,
 			target{pace("idem_http_client_requests_total", inJob, "idem_http_client_outcome"), "{{idem_http_client_outcome}}"},
 			target{pace("idem_http_client_resends_total", inJob, "idem_http_client_outcome"), "resent, then {{idem_http_client_outcome}}"}),
 		layers("Functions by outcome", "Calls of dedup.Do and DoTx.", perSecond,
 			target{pace("idem_do_calls_total", inJob, "idem_do_outcome"), "{{idem_do_outcome}}"}),
-		graph("Waits of functions", "95th percentile: for the ledger, and for other callers of the key.", seconds, quantiles("idem_do_wait_duration_seconds", inJob, "idem_do_outcome", "0.95")...),
+		graph("Waits of functions", "95th percentile: for the store, and for other callers of the key.", seconds, quantiles("idem_do_wait_duration_seconds", inJob, "idem_do_outcome", "0.95")...),
 	}},
 }

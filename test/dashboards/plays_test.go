@@ -94,7 +94,7 @@ var plays = []aplay{
 	{"IdemWatermarkStuck", "one event", `
 		idem_partition_pending{PARTITION} 500x60
 		idem_partition_lag{PARTITION} 500+10x60
-	`, time.Hour, "The watermark of payments/3 does not move: 500 records wait behind one that is not settled. Those that are come again after a restart, and are found in the ledger."},
+	`, time.Hour, "The watermark of payments/3 does not move: 500 records wait behind one that is not settled. Those that are come again after a restart, and are found in the store."},
 	{"IdemWatermarkStuck", "as full as ever, and on its way", `
 		idem_partition_pending{PARTITION} 500x60
 		idem_partition_lag{PARTITION} 9000-10x60
@@ -118,7 +118,7 @@ var plays = []aplay{
 
 	{"IdemCommitsFail", "each", `
 		COMMITS{GROUP,messaging_operation_name="commit",messaging_operation_type="settle",error_type="network"} 0+12x30
-	`, 30 * time.Minute, "Commits of orders fail: 120 in ten minutes. After a restart as much comes again, and is found in the ledger."},
+	`, 30 * time.Minute, "Commits of orders fail: 120 in ten minutes. After a restart as much comes again, and is found in the store."},
 	{"IdemCommitsFail", "one", `
 		COMMITS{GROUP,messaging_operation_name="commit",messaging_operation_type="settle",error_type="network"} 0x9 1x20
 		COMMITS{GROUP,messaging_operation_name="commit",messaging_operation_type="settle"} 0+12x30
@@ -225,9 +225,9 @@ var plays = []aplay{
 		CONSUMED{TOPIC,idem_outcome="handled"} 0+9x90
 	`, time.Hour, never},
 
-	{"IdemLedgerDown", "it stays away", `idem_ledger_down{GROUP,idem_ledger="*pgstore.Store"} 0x9 1x20`, 20 * time.Minute,
+	{"IdemStoreDown", "it stays away", `idem_store_down{GROUP,idem_store="*pgstore.Store"} 0x9 1x20`, 20 * time.Minute,
 		"*pgstore.Store of orders is away: Nothing is handled until it is back. Nothing is lost, and no attempt counts."},
-	{"IdemLedgerDown", "a moment", `idem_ledger_down{GROUP,idem_ledger="*pgstore.Store"} 0x9 1 0x20`, 20 * time.Minute, never},
+	{"IdemStoreDown", "a moment", `idem_store_down{GROUP,idem_store="*pgstore.Store"} 0x9 1 0x20`, 20 * time.Minute, never},
 
 	{"IdemClaimsLost", "one", `idem_claims_lost_total{GROUP,idem_event_type="a"} _x5 1x60`, 20 * time.Minute,
 		"Claims on a were lost while their handler ran: 1 in half an hour. Another worker of orders may have repeated what they did."},
@@ -235,9 +235,9 @@ var plays = []aplay{
 		"Claims on a were lost while their handler ran: 1 in half an hour. Another worker of orders may have repeated what they did."},
 	{"IdemClaimsLost", "long ago", `idem_claims_lost_total{GROUP,idem_event_type="a"} _x5 1x60`, time.Hour, nowOver},
 
-	{"IdemTakeovers", "a loop of crashes", `idem_claims_takeovers_total{GROUP,idem_ledger="*redisstore.Store"} _x5 1+1x60`, 50 * time.Minute,
+	{"IdemTakeovers", "a loop of crashes", `idem_claims_takeovers_total{GROUP,idem_store="*redisstore.Store"} _x5 1+1x60`, 50 * time.Minute,
 		"Workers of orders die half-way: 30 events in half an hour were taken over from a holder that did not finish."},
-	{"IdemTakeovers", "one crash", `idem_claims_takeovers_total{GROUP,idem_ledger="*redisstore.Store"} _x5 6x60`, 20 * time.Minute, never},
+	{"IdemTakeovers", "one crash", `idem_claims_takeovers_total{GROUP,idem_store="*redisstore.Store"} _x5 6x60`, 20 * time.Minute, never},
 
 	{"IdemOutboxLate", "it waits", `idem_outbox_backlog_age_seconds{JOB} 0x5 0+60x20`, 20 * time.Minute,
 		"Events wait in the outbox of orders: The oldest for 14m 0s."},
@@ -266,18 +266,18 @@ var plays = []aplay{
 
 	{"IdemHTTPUnknownOutcomes", "the first there ever was", `
 		idem_http_requests_total{JOB,idem_http_outcome="unstored"} _x5 1x60
-	`, 15 * time.Minute, "Clients of orders are told that nobody knows what became of their requests: 1 requests in a quarter of an hour were cut off half-way, or their answers were not taken by the ledger."},
+	`, 15 * time.Minute, "Clients of orders are told that nobody knows what became of their requests: 1 requests in a quarter of an hour were cut off half-way, or their answers were not taken by the store."},
 	{"IdemHTTPUnknownOutcomes", "another one", `
 		idem_http_requests_total{JOB,idem_http_outcome="unknown_outcome"} 1x40 3x20
-	`, 45 * time.Minute, "Clients of orders are told that nobody knows what became of their requests: 2 requests in a quarter of an hour were cut off half-way, or their answers were not taken by the ledger."},
+	`, 45 * time.Minute, "Clients of orders are told that nobody knows what became of their requests: 2 requests in a quarter of an hour were cut off half-way, or their answers were not taken by the store."},
 	{"IdemHTTPUnknownOutcomes", "replays", `
 		idem_http_requests_total{JOB,idem_http_outcome="replayed"} 0+10x60
 		idem_http_requests_total{JOB,idem_http_outcome="executed"} 0+10x60
 	`, 15 * time.Minute, never},
 
-	{"IdemHTTPUnguarded", "the ledger is away", `
+	{"IdemHTTPUnguarded", "the store is away", `
 		idem_http_requests_total{JOB,idem_http_outcome="unguarded"} 0+60x60
-	`, 20 * time.Minute, "Requests to orders run without their ledger: 1 a second. FailOpen lets them; only what is behind keeps them from being repeated."},
+	`, 20 * time.Minute, "Requests to orders run without their store: 1 a second. FailOpen lets them; only what is behind keeps them from being repeated."},
 	{"IdemHTTPUnguarded", "others", `
 		idem_http_requests_total{JOB,idem_http_outcome="executed"} 0+60x60
 	`, 20 * time.Minute, never},

@@ -357,7 +357,7 @@ redis_remove() { :; }
 
 # --- Redis Cluster ---------------------------------------------------------------------------------------------------
 
-# Three masters without replicas: what matters to a ledger is that keys live on several servers, and move.
+# Three masters without replicas: what matters to a store is that keys live on several servers, and move.
 
 redis_cluster_port() { echo "$IDEM_REDIS_CLUSTER_PORT"; }
 redis_cluster_ports() { seq "$IDEM_REDIS_CLUSTER_PORT" "$IDEM_REDIS_CLUSTER_LAST_PORT"; }

@@ -1,4 +1,4 @@
-// Command schema prints the tables of the Postgres ledger, for a migration tool:
+// Command schema prints the tables of the Postgres store, for a migration tool:
 //
 //	go run github.com/idem-go/idem/dedup/pgstore/schema > migrations/0007_idem.sql
 //

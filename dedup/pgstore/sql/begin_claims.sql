@@ -1,4 +1,4 @@
--- Settings of a transaction of the ledger's own. Key look-ups must use the primary key whatever the statistics say: a
+-- Settings of a transaction of the store's own. Key look-ups must use the primary key whatever the statistics say: a
 -- plan made while the table was empty would scan it when it is large. One plan serves all calls: to plan these statements
 -- costs several times what they do for one key. $1: lock_timeout; $2: statement_timeout and
 -- idle time-out, those of the session being meant for the application (P-27); $3: whether commits must be durable.

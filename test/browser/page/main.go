@@ -1,4 +1,4 @@
-// Command page is the program that the browser tests look at: a consumer with its ledger in Postgres, and the ops page of both.
+// Command page is the program that the browser tests look at: a consumer with its store in Postgres, and the ops page of both.
 // What its handler does with an event is decided by a provider, an HTTP server that each event is posted to: that is the test.
 package main
 

@@ -34,7 +34,7 @@ func main() {
 }
 
 func run(ctx context.Context) error {
-	redisURL, prefix := flag.String("redis", "", "ledger of claims; without it requests are in transactions"), flag.String("prefix", "", "")
+	redisURL, prefix := flag.String("redis", "", "store of claims; without it requests are in transactions"), flag.String("prefix", "", "")
 	url, lease := flag.String("postgres", "", ""), flag.Duration("lease", time.Second, "")
 	flag.Parse()
 	cfg, err := pgxpool.ParseConfig(*url)
@@ -97,7 +97,7 @@ func order(effect func(context.Context) execer) http.Handler {
 	})
 }
 
-// serve says where it listens, and serves until the process is killed. It tells the ledger's calls where a request wants it to die.
+// serve says where it listens, and serves until the process is killed. It tells the store's calls where a request wants it to die.
 func serve(ctx context.Context, h http.Handler) error {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -124,7 +124,7 @@ func die(ctx context.Context, step string) {
 	}
 }
 
-// doomed is a ledger around whose calls the process may die.
+// doomed is a store around whose calls the process may die.
 type doomed struct{ dedup.Store }
 
 func (d *doomed) Claim(ctx context.Context, t dedup.Token, lease time.Duration, reqs []dedup.Request, answers []dedup.Answer) error {

@@ -13,7 +13,7 @@ import (
 	"github.com/idem-go/idem/internal/redact"
 )
 
-// Kind is what a ledger is kept in.
+// Kind is what a store is kept in.
 type Kind string
 
 const (
@@ -23,7 +23,7 @@ const (
 	Redis Kind = "redis"
 )
 
-// KindOf is what a URL of a ledger is about, or empty.
+// KindOf is what a URL of a store is about, or empty.
 func KindOf(url string) Kind {
 	scheme, _, _ := strings.Cut(url, "://")
 	switch {
@@ -35,7 +35,7 @@ func KindOf(url string) Kind {
 	return ""
 }
 
-func (l *Ledger) kind() Kind {
+func (l *Store) kind() Kind {
 	switch {
 	case l.Pool != nil:
 		return Postgres
@@ -46,7 +46,7 @@ func (l *Ledger) kind() Kind {
 }
 
 // config is how a worker connects to Postgres. Its error must not be shown: it quotes what may be a part of a password.
-func (l *Ledger) config() (*pgxpool.Config, error) {
+func (l *Store) config() (*pgxpool.Config, error) {
 	switch {
 	case l.Pool != nil:
 		return l.Pool.Config(), nil
@@ -77,7 +77,7 @@ func (a *redisAccess) local() bool {
 	})
 }
 
-func (l *Ledger) redisAccess() redisAccess {
+func (l *Store) redisAccess() redisAccess {
 	switch c := l.Redis.(type) {
 	case *redis.Client:
 		o := c.Options()
@@ -98,8 +98,8 @@ func (l *Ledger) redisAccess() redisAccess {
 	}
 }
 
-// keepSecrets notes what a ledger's connections know and nobody may see.
-func (d *examination) keepSecrets(l *Ledger) {
+// keepSecrets notes what a store's connections know and nobody may see.
+func (d *examination) keepSecrets(l *Store) {
 	d.secrets.AddURL(l.URL)
 	if l.kind() == Postgres {
 		if cfg, err := l.config(); err == nil {

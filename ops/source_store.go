@@ -12,9 +12,9 @@ import (
 	"github.com/idem-go/idem/outbox/pgoutbox"
 )
 
-// eventSource looks for events in ledgers, and for their dead letters.
+// eventSource looks for events in stores, and for their dead letters.
 type eventSource struct {
-	ledgers     []deadletters.Ledger
+	stores      []deadletters.NamedStore
 	scopes      []string
 	deadLetters deadLetterBox // nil without Kafka
 }
@@ -29,10 +29,10 @@ func (s *eventSource) find(ctx context.Context, q eventQuery) (a eventAnswer, er
 	}
 	for _, scope := range s.scopes {
 		query := events.Query{Scope: scope, ID: id, Type: q.Type, Tenant: q.Tenant, Topic: q.Topic}
-		found, err := events.Find(ctx, s.ledgers, query)
+		found, err := events.Find(ctx, s.stores, query)
 		switch {
 		case errors.Is(err, events.ErrWhichType):
-			a.WhichType, a.NotKnown = true, "The ledger finds an event by its type and its ID only: say its type below."
+			a.WhichType, a.NotKnown = true, "The store finds an event by its type and its ID only: say its type below."
 			continue
 		case errors.Is(err, dedup.ErrKey):
 			a.NotKnown = "No event can have this ID: " + err.Error()
@@ -56,7 +56,7 @@ func recordsOf(e *events.Event) (all []eventRecord) {
 		records = []dedup.Record{{Key: e.Key, First: e.Parked.Event.Origin, Position: e.Parked.Event.Position}}
 	}
 	for _, r := range records {
-		one := eventRecord{Record: r, Ledger: e.Ledger.Name, Next: e.Next(r), NoRow: len(e.Records) == 0}
+		one := eventRecord{Record: r, Store: e.Store.Name, Next: e.Next(r), NoRow: len(e.Records) == 0}
 		v := e.View(r)
 		one.Content = v.ContentText()
 		if v.Parked != nil {
@@ -100,16 +100,16 @@ func (s *eventSource) deadLettersOf(ctx context.Context, q eventQuery) (all even
 
 // claimSource lists claims whose lease is over.
 type claimSource struct {
-	ledgers []deadletters.Ledger
-	scopes  []string
+	stores []deadletters.NamedStore
+	scopes []string
 }
 
-// maxStuck is how many claims are listed of a ledger.
+// maxStuck is how many claims are listed of a store.
 const maxStuck = 100
 
-func (s *claimSource) stuck(ctx context.Context) (all []ledgerClaims, err error) {
-	for _, l := range s.ledgers {
-		one := ledgerClaims{Ledger: l.Name}
+func (s *claimSource) stuck(ctx context.Context) (all []storeClaims, err error) {
+	for _, l := range s.stores {
+		one := storeClaims{Store: l.Name}
 		lister, ok := l.Store.(dedup.Lister)
 		one.Cannot = !ok
 		for _, scope := range s.scopes {
@@ -133,9 +133,9 @@ func (s *claimSource) stuck(ctx context.Context) (all []ledgerClaims, err error)
 
 // parkedSource lists the queues of parked events.
 type parkedSource struct {
-	ledgers []deadletters.Ledger
-	cfg     Config
-	kafka   *kafkaSource // nil without Kafka: the monitor's partitions are looked at
+	stores []deadletters.NamedStore
+	cfg    Config
+	kafka  *kafkaSource // nil without Kafka: the monitor's partitions are looked at
 }
 
 // The bounds of what is looked at.
@@ -150,7 +150,7 @@ func (s *parkedSource) list(ctx context.Context) (state parkedState, err error) 
 	if err != nil {
 		return state, err
 	}
-	for _, l := range s.ledgers {
+	for _, l := range s.stores {
 		parker, ok := l.Store.(dedup.Parker)
 		if !ok {
 			state.Cannot = append(state.Cannot, l.Name)
@@ -179,7 +179,7 @@ func (p *parkedState) add(ctx context.Context, parker dedup.Parker, ledger strin
 			p.More = true
 			return nil
 		}
-		one := parkedQueue{Ledger: ledger, Topic: lot.Topic, Partition: lot.Partition, Name: q.Name, Length: q.Length, Wait: q.Wait, Blocked: q.Blocked}
+		one := parkedQueue{Store: ledger, Topic: lot.Topic, Partition: lot.Partition, Name: q.Name, Length: q.Length, Wait: q.Wait, Blocked: q.Blocked}
 		if len(p.Queues) < maxHeadsShown {
 			first, err := parker.First(ctx, lot, q.Name, 1)
 			if err != nil {

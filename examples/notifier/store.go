@@ -17,51 +17,51 @@ import (
 	"github.com/idem-go/idem/dedup/redisstore"
 )
 
-// ledgerKind is the scheme of a ledger's URL. Errors do not show the URL, which may hold a password.
-func ledgerKind(url string) (string, error) {
+// storeKind is the scheme of a store's URL. Errors do not show the URL, which may hold a password.
+func storeKind(url string) (string, error) {
 	kind, _, _ := strings.Cut(url, "://")
 	switch kind {
 	case "memory", "redis", "rediss", "postgres", "postgresql":
 		return kind, nil
 	}
-	return "", fmt.Errorf("-ledger must be memory, or begin with redis://, rediss:// or postgres://")
+	return "", fmt.Errorf("-store must be memory, or begin with redis://, rediss:// or postgres://")
 }
 
-// openedLedger is what -ledger names, and what the doctor looks at.
-type openedLedger struct {
+// openedStore is what -store names, and what the doctor looks at.
+type openedStore struct {
 	dedup.Store
 	close func()
 	pools []*pgxpool.Pool
 	redis []redis.UniversalClient
 }
 
-// openLedger opens what -ledger names.
-func openLedger(ctx context.Context, url string, log *slog.Logger) (*openedLedger, error) {
-	kind, err := ledgerKind(url)
+// openStore opens what -store names.
+func openStore(ctx context.Context, url string, log *slog.Logger) (*openedStore, error) {
+	kind, err := storeKind(url)
 	if err != nil {
 		return nil, usageError{err}
 	}
 	switch kind {
 	case "memory":
-		log.Warn("the ledger is in memory: after a restart, or on another instance, notifications are sent again")
-		return &openedLedger{Store: memstore.New(memstore.Volatile()), close: func() {}}, nil
+		log.Warn("the store is in memory: after a restart, or on another instance, notifications are sent again")
+		return &openedStore{Store: memstore.New(memstore.Volatile()), close: func() {}}, nil
 	case "redis", "rediss":
 		opts, err := redis.ParseURL(url)
 		if err != nil {
-			return nil, usageError{fmt.Errorf("-ledger is no valid %s URL", kind)}
+			return nil, usageError{fmt.Errorf("-store is no valid %s URL", kind)}
 		}
 		redis.SetLogger(redisLog{log})
 		client := redis.NewClient(opts)
-		return &openedLedger{Store: redisstore.New(client), close: func() { _ = client.Close() }, redis: []redis.UniversalClient{client}}, nil
+		return &openedStore{Store: redisstore.New(client), close: func() { _ = client.Close() }, redis: []redis.UniversalClient{client}}, nil
 	}
 	return openPostgres(ctx, url, log)
 }
 
-// openPostgres also makes the tables that are missing, and deletes what has expired as long as the ledger is open.
-func openPostgres(ctx context.Context, url string, log *slog.Logger) (*openedLedger, error) {
+// openPostgres also makes the tables that are missing, and deletes what has expired as long as the store is open.
+func openPostgres(ctx context.Context, url string, log *slog.Logger) (*openedStore, error) {
 	cfg, err := pgxpool.ParseConfig(url)
 	if err != nil {
-		return nil, usageError{fmt.Errorf("-ledger is no valid Postgres URL")}
+		return nil, usageError{fmt.Errorf("-store is no valid Postgres URL")}
 	}
 	pgstore.Configure(cfg)
 	pool, err := pgxpool.NewWithConfig(ctx, cfg)
@@ -80,7 +80,7 @@ func openPostgres(ctx context.Context, url string, log *slog.Logger) (*openedLed
 			log.Error("expired records are not deleted", "error", idem.ErrorText(err))
 		}
 	})
-	return &openedLedger{Store: store, pools: []*pgxpool.Pool{pool}, close: func() {
+	return &openedStore{Store: store, pools: []*pgxpool.Pool{pool}, close: func() {
 		stop()
 		reaper.Wait()
 		pool.Close()
@@ -88,7 +88,7 @@ func openPostgres(ctx context.Context, url string, log *slog.Logger) (*openedLed
 }
 
 // redisLog moves what go-redis writes by itself, a line for every connection that fails, to level debug: that the
-// ledger is away is said once, by the consumer.
+// store is away is said once, by the consumer.
 type redisLog struct{ log *slog.Logger }
 
 func (l redisLog) Printf(ctx context.Context, format string, v ...any) {

@@ -12,8 +12,8 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// ledger is a store with what the engine keeps about it.
-type ledger struct {
+// storeAccess is a store with what the engine keeps about it.
+type storeAccess struct {
 	store   dedup.Store
 	renewer *dedup.LeaseRenewer
 	counter dedup.StartCounter // nil if it is none
@@ -23,8 +23,8 @@ type ledger struct {
 	health
 }
 
-func newLedger(store dedup.Store) *ledger {
-	l := &ledger{store: store, health: health{name: fmt.Sprintf("ledger %T", store)}}
+func newStoreAccess(store dedup.Store) *storeAccess {
+	l := &storeAccess{store: store, health: health{name: fmt.Sprintf("store %T", store)}}
 	l.counter, _ = store.(dedup.StartCounter)
 	if limiter, ok := store.(dedup.TxLimiter); ok && limiter.MaxTx() > 0 {
 		l.slots = make(chan struct{}, limiter.MaxTx())
@@ -34,7 +34,7 @@ func newLedger(store dedup.Store) *ledger {
 
 // slot waits for the right to begin a transaction, with no connection or claim held (rule 25). release must be called if
 // err is nil.
-func (l *ledger) slot(ctx context.Context, pat *patience) (release func(), err error) {
+func (l *storeAccess) slot(ctx context.Context, pat *patience) (release func(), err error) {
 	if l.slots == nil {
 		return func() {}, nil
 	}
@@ -80,8 +80,8 @@ func (h *health) down(ctx context.Context, p *Processor, began time.Time, err er
 		return
 	}
 	p.log.WarnContext(ctx, h.name+" unavailable, pausing", "error", p.errorText(err))
-	for _, o := range p.obs.ledger {
-		o.ObserveLedger(ctx, LedgerEvent{Group: p.cfg.Group, Name: h.name, Down: true, Err: err})
+	for _, o := range p.obs.store {
+		o.ObserveStore(ctx, StoreEvent{Group: p.cfg.Group, Name: h.name, Down: true, Err: err})
 	}
 }
 
@@ -101,8 +101,8 @@ func (h *health) up(ctx context.Context, p *Processor, began time.Time) {
 		return
 	}
 	p.log.InfoContext(ctx, h.name+" is back", "after", away.Round(time.Millisecond))
-	for _, o := range p.obs.ledger {
-		o.ObserveLedger(ctx, LedgerEvent{Group: p.cfg.Group, Name: h.name, For: away})
+	for _, o := range p.obs.store {
+		o.ObserveStore(ctx, StoreEvent{Group: p.cfg.Group, Name: h.name, For: away})
 	}
 }
 
@@ -114,8 +114,8 @@ func (h *health) end(p *Processor) {
 	if !was {
 		return
 	}
-	for _, o := range p.obs.ledger {
-		o.ObserveLedger(context.Background(), LedgerEvent{Group: p.cfg.Group, Name: h.name, Ended: true, For: away})
+	for _, o := range p.obs.store {
+		o.ObserveStore(context.Background(), StoreEvent{Group: p.cfg.Group, Name: h.name, Ended: true, For: away})
 	}
 }
 
@@ -158,14 +158,14 @@ func outageWait(try int) time.Duration {
 func (p *Processor) claim(ctx context.Context, d *delivery, t dedup.Token) (a dedup.Answer, since time.Time, err error) {
 	var answers [1]dedup.Answer
 	asked := time.Now()
-	since, err = p.claimAll(ctx, d.ledger, d.pat, t, func(int) *delivery { return d }, []dedup.Request{d.req}, answers[:])
+	since, err = p.claimAll(ctx, d.access, d.pat, t, func(int) *delivery { return d }, []dedup.Request{d.req}, answers[:])
 	d.excuse(time.Since(asked))
 	return answers[0], since, err
 }
 
-// claimAll asks until the ledger answers. of returns the delivery that a request is for. Whatever the error is, there is no answer: nothing runs and nothing is marked
+// claimAll asks until the store answers. of returns the delivery that a request is for. Whatever the error is, there is no answer: nothing runs and nothing is marked
 // . The token stays the same, so that a claim whose reply was lost is recognised.
-func (p *Processor) claimAll(ctx context.Context, l *ledger, pat *patience, t dedup.Token, of func(i int) *delivery,
+func (p *Processor) claimAll(ctx context.Context, l *storeAccess, pat *patience, t dedup.Token, of func(i int) *delivery,
 	reqs []dedup.Request, answers []dedup.Answer,
 ) (since time.Time, err error) {
 	a := asking{p: p, l: l, t: t, reqs: reqs}
@@ -179,7 +179,7 @@ func (p *Processor) claimAll(ctx context.Context, l *ledger, pat *patience, t de
 		for i := range answers {
 			p.observeClaim(ctx, of(i), answers[i].Verdict, since, err)
 		}
-		p.ledgerCall(ctx, l, VerbClaim, len(reqs), answers, since, err)
+		p.storeCall(ctx, l, VerbClaim, len(reqs), answers, since, err)
 		if err == nil {
 			l.up(ctx, p, since)
 			return since, nil
@@ -215,8 +215,8 @@ func (p *Processor) bounded(ctx context.Context, limit time.Duration, fn func(co
 
 // releaseGhosts gives back claims that may have been granted although no answer came, before the deliveries are left to
 // others: they would wait for the lease otherwise, and under DeadLetterUncertain give up an event that never ran (rule 32). If the
-// ledger is down for longer than a stop allows, a claim stays a ghost until its lease ends.
-func (p *Processor) releaseGhosts(ctx context.Context, l *ledger, t dedup.Token, reqs []dedup.Request) {
+// store is down for longer than a stop allows, a claim stays a ghost until its lease ends.
+func (p *Processor) releaseGhosts(ctx context.Context, l *storeAccess, t dedup.Token, reqs []dedup.Request) {
 	releases := make([]dedup.Release, len(reqs))
 	for i := range reqs {
 		releases[i] = dedup.Release{
@@ -228,17 +228,17 @@ func (p *Processor) releaseGhosts(ctx context.Context, l *ledger, t dedup.Token,
 
 // giveBack releases the claim of one event.
 func (p *Processor) giveBack(ctx context.Context, d *delivery, o dedup.Outcome) {
-	p.release(ctx, d.ledger, []dedup.Release{{Claim: d.claim, Outcome: o, Retention: d.route.retention}})
+	p.release(ctx, d.access, []dedup.Release{{Claim: d.claim, Outcome: o, Retention: d.route.retention}})
 }
 
 // release works on after a stop, for a moment; a failure leaves the claims to their lease.
-func (p *Processor) release(ctx context.Context, l *ledger, releases []dedup.Release) {
+func (p *Processor) release(ctx context.Context, l *storeAccess, releases []dedup.Release) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(abandonAfter, p.cfg.Lease))
 	defer cancel()
 	for try := 1; ; try++ {
 		began := time.Now()
 		err := l.store.Release(ctx, releases)
-		p.ledgerCall(ctx, l, VerbRelease, len(releases), nil, began, err)
+		p.storeCall(ctx, l, VerbRelease, len(releases), nil, began, err)
 		if err == nil || errors.Is(err, dedup.ErrClaimLost) {
 			return
 		}
@@ -255,22 +255,22 @@ func (p *Processor) complete(hard context.Context, d *delivery, c dedup.Completi
 	if c.Dead != "" { // whose dead letter was sent, so that other copies can be told from it (rule 6)
 		c.First = d.req.Origin
 	}
-	gone, err := p.completeAll(hard, d.ledger, d.pat, []dedup.Completion{c})
+	gone, err := p.completeAll(hard, d.access, d.pat, []dedup.Completion{c})
 	if len(gone) > 0 {
 		p.lost(hard, d)
 	}
 	return len(gone) > 0, err
 }
 
-// completeAll records the end of events until the ledger answers, since an effect that happened must be remembered. It
+// completeAll records the end of events until the store answers, since an effect that happened must be remembered. It
 // returns the indices of claims that were lost. It gives up when hard, the context of work that was begun, has ended, or
 // after the longer of a lease and the patience of the call.
-func (p *Processor) completeAll(hard context.Context, l *ledger, of *patience, done []dedup.Completion) (lost []int, err error) {
+func (p *Processor) completeAll(hard context.Context, l *storeAccess, of *patience, done []dedup.Completion) (lost []int, err error) {
 	pat := patience{left: max(of.left, p.cfg.Lease)}
 	for try := 1; ; try++ {
 		began := time.Now()
 		err := l.complete(context.WithoutCancel(hard), max(abandonAfter, p.cfg.Lease/2), done)
-		p.ledgerCall(hard, l, VerbComplete, len(done), nil, began, err)
+		p.storeCall(hard, l, VerbComplete, len(done), nil, began, err)
 		var gone *dedup.LostError
 		switch {
 		case err == nil:
@@ -287,7 +287,7 @@ func (p *Processor) completeAll(hard context.Context, l *ledger, of *patience, d
 }
 
 // complete asks once. The end of one event is joined with those of other lanes, in a call that lasts a lease at most.
-func (l *ledger) complete(ctx context.Context, limit time.Duration, done []dedup.Completion) error {
+func (l *storeAccess) complete(ctx context.Context, limit time.Duration, done []dedup.Completion) error {
 	if len(done) == 1 {
 		return l.renewer.Complete(ctx, done[0])
 	}
@@ -296,11 +296,11 @@ func (l *ledger) complete(ctx context.Context, limit time.Duration, done []dedup
 	return l.store.Complete(ctx, done)
 }
 
-// probe reports whether the ledger can be reached, as far as it can say.
+// probe reports whether the store can be reached, as far as it can say.
 func (p *Processor) probe(ctx context.Context, d *delivery) bool {
-	if d.ledger == nil { // of an event whose handler is not known yet
+	if d.access == nil { // of an event whose handler is not known yet
 		return true
 	}
-	pinger, ok := d.ledger.store.(dedup.Pinger)
+	pinger, ok := d.access.store.(dedup.Pinger)
 	return !ok || p.bounded(ctx, 2*time.Second, pinger.Ping) == nil
 }
