@@ -1,0 +1,117 @@
+package archtest
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/scanner"
+	"go/token"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// retired has the words that the product gave up, and the word that replaced each. docs/glossary.md defines the words
+// that stand.
+var retired = []struct {
+	name    *regexp.Regexp // in exported identifiers
+	text    *regexp.Regexp // in pages, comments and messages; nil: an ordinary word
+	instead string
+}{
+	{regexp.MustCompile(`Ledger`), regexp.MustCompile(`(?i)ledger`), "store"},
+	{regexp.MustCompile(`Letter`), regexp.MustCompile(`(?i)\bletters?\b`), "dead letter"},
+	{regexp.MustCompile(`^(?:Keeper|NewKeeper|Kept)$`), regexp.MustCompile(`\bKeeper\b`), "LeaseRenewer, HeldClaims"},
+	{regexp.MustCompile(`Fate`), regexp.MustCompile(`\bFate\b`), "ResultPolicy"},
+	{regexp.MustCompile(`OwnTx`), regexp.MustCompile(`\bOwnTx\b`), "TxPerEvent"},
+	{regexp.MustCompile(`^Otherwise$`), regexp.MustCompile("`Otherwise`"), "NotFound"},
+	{regexp.MustCompile(`^(?:SettledLater|Moved)$`), regexp.MustCompile(`\bSettledLater\b|\bMoved\b`), "SettledRescheduled, Rescheduled"},
+}
+
+// standing are words that contain a retired one and stand.
+var standing = regexp.MustCompile(`(?i)dead[-_ ]?letter|double-entry ledger|letters, digits|letter by letter|letter-spacing|letters are those of the protocol`)
+
+// bank is the example of a bank, which has a ledger in the sense of bookkeeping.
+const bank = "examples/transfer/"
+
+func TestRetiredWordsStayAway(t *testing.T) {
+	names := 0
+	for _, f := range files(t, ".go") {
+		if strings.HasPrefix(f, bank) || strings.HasPrefix(f, "internal/archtest/") {
+			continue
+		}
+		src := read(t, f)
+		if !strings.HasSuffix(f, "_test.go") {
+			for _, name := range exported(t, f, src) {
+				names++
+				for _, r := range retired {
+					assert.NotRegexp(t, r.name, standing.ReplaceAllString(name, ""), "%s: the word is %s", f, r.instead)
+				}
+			}
+		}
+		for _, text := range texts(src) {
+			requireWords(t, f, text)
+		}
+	}
+	require.Greater(t, names, 1000, "exported names")
+	for _, ending := range []string{".md", ".html", ".sql", ".yml"} {
+		for _, f := range files(t, ending) {
+			if f != "CHANGELOG.md" && !strings.HasPrefix(f, bank) {
+				requireWords(t, f, string(read(t, f)))
+			}
+		}
+	}
+}
+
+func requireWords(t *testing.T, file, text string) {
+	t.Helper()
+	text = standing.ReplaceAllString(text, "")
+	for _, r := range retired {
+		if at := r.text.FindStringIndex(text); at != nil {
+			assert.Fail(t, "retired word", "%s: ...%s...: the word is %s", file, text[max(at[0]-40, 0):min(at[1]+40, len(text))], r.instead)
+		}
+	}
+}
+
+// exported returns the exported names of a file: types, their fields and methods, functions, constants, variables.
+func exported(t *testing.T, name string, src []byte) (names []string) {
+	f, err := parser.ParseFile(token.NewFileSet(), name, src, parser.SkipObjectResolution)
+	require.NoError(t, err)
+	ast.Inspect(f, func(n ast.Node) bool {
+		var ids []*ast.Ident
+		switch n := n.(type) {
+		case *ast.FuncDecl:
+			ids = []*ast.Ident{n.Name}
+		case *ast.TypeSpec:
+			ids = []*ast.Ident{n.Name}
+		case *ast.ValueSpec:
+			ids = n.Names
+		case *ast.Field:
+			ids = n.Names
+		}
+		for _, id := range ids {
+			if id.IsExported() {
+				names = append(names, id.Name)
+			}
+		}
+		return true
+	})
+	return names
+}
+
+// texts returns the comments of a file, and its strings that have a space: messages, not keys.
+func texts(src []byte) (out []string) {
+	var s scanner.Scanner
+	fset := token.NewFileSet()
+	s.Init(fset.AddFile("", fset.Base(), len(src)), src, nil, scanner.ScanComments)
+	for {
+		_, tok, lit := s.Scan()
+		switch {
+		case tok == token.EOF:
+			return out
+		case tok == token.COMMENT, tok == token.STRING && strings.Contains(lit, " "):
+			out = append(out, lit)
+		}
+	}
+}
