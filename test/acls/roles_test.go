@@ -327,7 +327,7 @@ func (w *world) failed(t *testing.T, user string, args ...string) {
 }
 
 func (w *world) reader(t *testing.T) {
-	list, get := []string{"dlq", "ls", "-t", topic}, []string{"event", "get", "bad-1", "--type", "payment", "--letters"}
+	list, get := []string{"dlq", "ls", "-t", topic}, []string{"event", "get", "bad-1", "--type", "payment", "--dead-letters"}
 	w.worked(t, "reader", "bad-1", list...)
 	w.worked(t, "reader", "bad-1", "dlq", "show", "0/0", "-t", topic)
 	w.worked(t, "reader", "dead", "dlq", "plan", "-t", topic)
@@ -455,13 +455,13 @@ func (w *world) page(t *testing.T) {
 		soon(path, func(body string) bool { return !strings.Contains(body, text) })
 	}
 	section := func(of string) string { return `aria-label="Topic ` + of + `"` }
-	shows("/letters", "1 dead letter")
-	shows("/letters", "bad-2")
+	shows("/dead-letters", "1 dead letter")
+	shows("/dead-letters", "bad-2")
 	shows("/event?id=bad-2&type=payment", "No. It was given up")
 	shows("/event?id=bad-2&type=payment", "Dead letter: permanent")
 	shows("/partitions", section(topic))
 	shows("/partitions", section(delayed))
-	w.without("ops", "Read topic "+deadLetters, func() { shows("/letters", "authorized") })
+	w.without("ops", "Read topic "+deadLetters, func() { shows("/dead-letters", "authorized") })
 	w.without("ops", "Describe group "+group, func() { shows("/partitions", "authorized") })
 	w.without("ops", "Describe topic "+topic, func() { lacks("/partitions", section(topic)) })
 	w.without("ops", "Describe topic "+replays, func() { lacks("/partitions", section(delayed)) })
