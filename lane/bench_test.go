@@ -9,7 +9,8 @@ import (
 	"github.com/idem-go/idem"
 )
 
-// each settles at once and tells of every message, as the gate does for events that it runs one by one.
+// each settles at once and reports every message, as a Processor does for events that it runs one
+// by one.
 type each struct{ instant }
 
 func (each) Settle(_ context.Context, msgs []*idem.Message, progress func(int)) error {
@@ -19,14 +20,16 @@ func (each) Settle(_ context.Context, msgs []*idem.Message, progress func(int)) 
 	return nil
 }
 
-// BenchmarkLane measures what a message costs in the queue, the lanes and the tracker, without a handler.
+// BenchmarkLane measures the cost of a message in the queue, the lanes and the tracker, without a
+// handler.
 func BenchmarkLane(b *testing.B) {
 	for _, lanes := range []int{1, 16} {
 		for name, h := range map[string]handler{"batch": instant{}, "each": each{}} {
 			for _, keys := range []int{1, 1000} {
-				b.Run(fmt.Sprintf("lanes=%d/progress=%s/keys=%d", lanes, name, keys), func(b *testing.B) {
-					benchmarkLane(b, h, lanes, keys)
-				})
+				b.Run(fmt.Sprintf("lanes=%d/progress=%s/keys=%d", lanes, name, keys),
+					func(b *testing.B) {
+						benchmarkLane(b, h, lanes, keys)
+					})
 			}
 		}
 	}

@@ -1,12 +1,15 @@
-// Package lane does the work inside one partition, for any Kafka client: a bounded queue in front of an [idem.Processor],
-// workers that settle it in order, and the watermark that says what may be committed.
+// Package lane processes one partition at a time, for any Kafka client. It holds a bounded queue in
+// front of an [idem.Processor], workers that settle deliveries in order, and the watermark to
+// commit.
 //
-// One [Partition] serves one assignment of one partition. Whoever fetches pushes messages in; whoever commits reads
-// [Partition.Watermark], and nothing beyond it is ever committed (K-01). When the partition is taken away the object is
-// closed and never used again, so that what an old owner finishes late cannot move the offset of a new one (K-39).
+// One [Partition] serves one assignment of one partition. The fetching side calls [Partition.Push],
+// and the committing side reads [Partition.Watermark] and commits nothing beyond it. Close a
+// Partition when its assignment ends, and create a new one for the next assignment. Deliveries that
+// a closed Partition finishes late therefore cannot move the offset of the next owner.
 //
-// With one lane, which is the default, the messages of the partition are settled one after the other in the order of
-// [Partition.Push]. With more lanes only those stay in order that share an order key, see [idem.Processor.OrderKey]. A
-// key is bound to a lane only while some of its events are in flight, so that no lane is idle while there is work that
-// may be done: keys that are spread over lanes by their hash keep half of the lanes busy (rule 25).
+// With one lane, the default, the messages of the partition are settled in the order of
+// [Partition.Push]. With more lanes, only messages with the same order key keep their order, see
+// [idem.Processor.OrderKey]. A key is bound to a lane only while some of its events are in flight,
+// so that every lane finds work. A fixed assignment of keys to lanes by their hash would leave
+// about half of the lanes idle.
 package lane

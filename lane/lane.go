@@ -13,33 +13,42 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// ErrClosed is returned by [Partition.Push] after Close, or after the worker ended by itself: see [Partition.Err].
+// ErrClosed is returned by [Partition.Push] after Close, and after the partition has ended by
+// itself: see [Partition.Err]. The message was not accepted.
 var ErrClosed = errors.New("lane is closed")
 
-// Config of a [Partition]. The zero value is fit for use.
+// Config of a [Partition]. The zero value is ready to use.
 type Config struct {
-	// Lanes is how many events may be handled at a time. With one, the default, all messages are settled in the order of
-	// Push, but that a handler which takes batches is called once for several events, at the place of the first: events without a
-	// key may be overtaken by that. With more, only those with equal order keys are (see [idem.Processor.OrderKey]), and each lane is a goroutine.
+	// Lanes is the number of events that may be handled at a time; each lane is a goroutine.
+	// Defaults to 1: all messages are settled in the order of Push. A handler that takes batches is
+	// an exception: one call handles several events at the place of the first, and may overtake
+	// events without a key. With more lanes, only events with equal order keys keep their order
+	// (see [idem.Processor.OrderKey]).
 	Lanes int
-	// Queue is how many messages from the watermark on may be held, before Push blocks: those that wait, those that are
-	// being handled, and those that are settled while an older one is not. It is how far the lanes may go on while one event
-	// holds the watermark, and lanes that share few events form small batches. Defaults to 256 for each lane, at least 1,024
-	// and at most 16,384; 24 bytes are kept for each, and about 100 more for those that were ever held at a time.
+	// Queue is the number of messages that the partition holds from the watermark on before Push
+	// blocks. Messages that wait, that are being handled, and that are settled behind an older
+	// unsettled one all count. Queue limits how far the lanes continue while one event holds the
+	// watermark. Lanes that share few events form small batches. Defaults to 256 for each lane, at
+	// least 1,024 and at most 16,384. Memory: 24 bytes for each place, and about 100 more for each
+	// message of the largest number held at a time.
 	Queue int
-	// QueueBytes bounds what is not settled in bytes of keys, values and headers. A single message beyond it is taken when
-	// nothing else is held. Defaults to 64 MiB.
+	// QueueBytes bounds the unsettled messages, in bytes of keys, values and headers. A single
+	// larger message is accepted when the queue is empty. Defaults to 64 MiB.
 	QueueBytes int
-	// Batch is how many messages are given to the processor at a time, at most; nobody waits until there are so many. With
-	// several lanes it is also no more than a lane's share of what may be begun, and than what takes about 50 ms. The
-	// watermark moves within a batch. Defaults to 512.
+	// Batch is the largest number of messages in one call of the processor. A lane does not wait
+	// for a batch to fill. With several lanes, a batch is also limited to the lane's share of the
+	// messages that may begin, and to about 50 ms of work. The watermark moves within a batch.
+	// Defaults to 512.
 	Batch int
-	// BatchBytes bounds the same in bytes. A single message beyond it is a batch of its own. Defaults to 4 MiB.
+	// BatchBytes bounds a batch in bytes. A single larger message is a batch of its own. Defaults
+	// to 4 MiB.
 	BatchBytes int
-	// OwnProgress says that the caller records progress himself, with [idem.Processor.RecordProgress], as package consumer does. By
-	// default the lane tells the processor how far it is ([idem.Processor.NoteProgress]), so that a store in Postgres can delete
-	// what has expired. It goes by the watermark: commit that well within the retention. A partition without new messages holds up
-	// the deletion for its whole scope: say with RecordProgress that it is caught up.
+	// OwnProgress means that the caller records progress with [idem.Processor.RecordProgress], as
+	// package consumer does. By default, false, the lane reports the watermark with
+	// [idem.Processor.NoteProgress], so that a store in Postgres can delete expired records. In
+	// that case commit the watermark well within the retention. A partition without new messages
+	// delays the deletion for its whole scope: call RecordProgress to report that the partition is
+	// caught up.
 	OwnProgress bool
 }
 
@@ -52,50 +61,53 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// handler is what a lane needs of an [idem.Processor].
+// handler is the part of [idem.Processor] that a lane calls.
 type handler interface {
 	Settle(ctx context.Context, msgs []*idem.Message, progress func(settled int)) error
 	OrderKey(m *idem.Message) string
 }
 
-// noter is told how far a partition is settled.
+// noter receives the progress of a partition.
 type noter interface {
 	NoteProgress(ctx context.Context, progress dedup.Progress)
 }
 
-// taker is what is to be done beside the lanes: events of the partition that wait in the store.
+// taker runs the events of the partition that wait in the store, beside the lanes.
 type taker interface {
 	TakesUp() bool
 	TakeUp(ctx context.Context, topic string, partition int32) error
 }
 
-// Partition handles the messages of one assignment of one partition. Create it with [New] and close it. All methods may be
-// called from several goroutines; the order of the partition is the order of Push.
+// Partition handles the messages of one assignment of one partition. Create it with [New] and end
+// it with Close. All methods are safe for concurrent use. The order of the partition is the order
+// of the Push calls.
 type Partition struct {
 	topic     string
 	partition int32
 	handler   handler
-	noter     noter // nil: nobody is told
+	noter     noter // nil: progress is not reported
 	noted     sync.Once
-	noting    sync.Mutex // held by the lane that tells it
+	noting    sync.Mutex // held by the lane that reports progress
 	toNote    atomic.Bool
 	queue     *queue
 	advanced  chan struct{}
 
 	ctx  context.Context // ends when nothing new may begin
 	stop context.CancelCauseFunc
-	done chan struct{} // closed by the last lane that ends
+	done chan struct{} // closed by the last lane
 
 	mu    sync.Mutex
-	lanes int   // that have not ended
-	err   error // why the partition ended: the first error that is no stop, else the stop
-	left  error // a handler was left behind
+	lanes int   // lanes that have not ended
+	err   error // why the partition ended: the first error other than a stop, else the stop
+	left  error // set if a handler was abandoned
 }
 
-// New starts the lanes of a partition, and takes up what waits in the store for it ([idem.KeyOrdered]): call
-// [idem.Processor.Assigned] before. What p waits for without end ([idem.Config].BusyWait = [idem.Forever]) holds up the
-// events that a lane has taken together with it. If p gives up instead, the lane waits, comes again for that one event, and
-// has given the others back for other lanes to take.
+// New starts the lanes of a partition, and takes up the events that wait in the store for it
+// ([idem.KeyOrdered]). Call [idem.Processor.Assigned] before New.
+//
+// With [idem.Config].BusyWait = [idem.Forever], a lane that waits for a busy event also holds the
+// events that it took with that event. With a finite BusyWait, the lane keeps that one event for
+// another attempt and returns the others to the queue.
 func New(p *idem.Processor, topic string, partition int32, cfg Config) *Partition {
 	return start(p, topic, partition, cfg)
 }
@@ -109,7 +121,8 @@ func startWith(h handler, topic string, partition int32, cfg Config, marks water
 	ctx, stop := context.WithCancelCause(context.Background())
 	p := &Partition{
 		topic: topic, partition: partition, handler: h, queue: newQueue(cfg, marks, h.OrderKey),
-		advanced: make(chan struct{}, 1), ctx: ctx, stop: stop, done: make(chan struct{}), lanes: cfg.Lanes,
+		advanced: make(chan struct{}, 1), ctx: ctx, stop: stop, done: make(chan struct{}),
+		lanes: cfg.Lanes,
 	}
 	if n, ok := h.(noter); ok && !cfg.OwnProgress {
 		p.noter = n
@@ -127,15 +140,16 @@ func startWith(h handler, topic string, partition int32, cfg Config, marks water
 	return p
 }
 
-// takeUp ends like a lane, when the partition does.
+// takeUp counts as a lane: it ends when the partition ends.
 func (p *Partition) takeUp(t taker) {
 	err := t.TakeUp(p.ctx, p.topic, p.partition)
 	<-p.ctx.Done()
 	p.ended(errors.Join(context.Cause(p.ctx), err))
 }
 
-// Push hands over the next message. It blocks while the queue is full, which is the back-pressure, until there is room,
-// ctx ends, or the partition does. m must not be changed any longer.
+// Push adds the next message. It blocks while the queue is full, until there is room, ctx ends or
+// the partition ends. The error is the cause of ctx, or [ErrClosed]; the message was then not
+// accepted. The caller must not change m after Push.
 func (p *Partition) Push(ctx context.Context, m *idem.Message) error {
 	for {
 		if ctx.Err() != nil {
@@ -155,29 +169,33 @@ func (p *Partition) Push(ctx context.Context, m *idem.Message) error {
 	}
 }
 
-// Offer is Push without waiting. It reports false if there is no room, or the partition is closed.
+// Offer is Push without waiting. It returns false if the queue is full or the partition is closed.
 func (p *Partition) Offer(m *idem.Message) bool { return p.queue.put(m) }
 
-// Room receives a value when Offer may succeed again after it did not. There is one reader.
+// Room receives a value when Offer may succeed again after a refusal. Use one reader only.
 func (p *Partition) Room() <-chan struct{} { return p.queue.room }
 
-// Watermark returns the offset to commit: the one after the last delivery below which all are settled. ok is false as
-// long as there is none. It never goes back, and stands still after Close.
+// Watermark returns the offset to commit: the one after the last delivery of the settled prefix. ok
+// is false until the first delivery is settled. The watermark never moves back, and stands still
+// after Close.
 func (p *Partition) Watermark() (next int64, ok bool) { return p.queue.watermark() }
 
-// Advanced receives a value after the watermark moved. Several moves may be one value. There is one reader.
+// Advanced receives a value after the watermark moved. One value may stand for several moves. Use
+// one reader only.
 func (p *Partition) Advanced() <-chan struct{} { return p.advanced }
 
-// Pending counts what was pushed and is not yet covered by the watermark. With several lanes some of it may be settled.
+// Pending counts the accepted messages that the watermark does not cover. With several lanes some
+// of them may be settled.
 func (p *Partition) Pending() int {
 	n, _ := p.queue.pending()
 	return n
 }
 
-// Stalled reports since when the watermark stands although there is something to do: how long the oldest unsettled
-// delivery has been the oldest. That other lanes go on beside it is no progress: they stop at [Config].Queue, and nothing
-// of theirs is committed. ok is false while all is settled. How long is too long is the caller's to say; an event that is
-// busy elsewhere, or a store that is down, stalls the partition as well (K-13).
+// Stalled returns the time since when the oldest unsettled delivery has been the oldest. ok is
+// false while all deliveries are settled. Progress of other lanes does not reset the time, because
+// those lanes stop at [Config].Queue and their work is not committed. The caller decides how long
+// is too long: an event that is busy elsewhere, or a store that is down, stalls the partition as
+// well.
 func (p *Partition) Stalled() (since time.Time, ok bool) {
 	n, since := p.queue.pending()
 	if n == 0 {
@@ -186,12 +204,13 @@ func (p *Partition) Stalled() (since time.Time, ok bool) {
 	return since, true
 }
 
-// Done is closed when all lanes have ended: after Close, or by themselves.
+// Done is closed when all lanes have ended, after Close or by themselves.
 func (p *Partition) Done() <-chan struct{} { return p.done }
 
-// Err returns why the partition ended by itself, such as an [idem.ErrNoProducer] or too many handlers that hang
-// ([idem.ErrAbandoned]): what the first lane said that could not go on. The other lanes are then stopped, with that cause.
-// It is nil while a lane runs and after an orderly end. What is not below the watermark must be delivered again.
+// Err returns why the partition ended by itself, such as [idem.ErrNoProducer] or
+// [idem.ErrAbandoned] for too many handlers that hang. The error is that of the first lane that
+// could not continue; it stops the other lanes as their cause. Err returns nil while a lane runs
+// and after an orderly end. Messages that the watermark does not cover must be delivered again.
 func (p *Partition) Err() error {
 	select {
 	case <-p.done:
@@ -206,12 +225,13 @@ func (p *Partition) Err() error {
 	return p.err
 }
 
-// Close ends the assignment. Nothing new begins; what runs is given the processor's grace if cause is nil, and none if it
-// matches [idem.ErrPartitionLost]. Then the watermark is final. Close waits for the lanes, but not beyond ctx.
+// Close ends the assignment. Nothing new begins. Running handlers get the processor's grace period
+// if cause is nil, and none if cause matches [idem.ErrPartitionLost]. Close waits for the lanes
+// until ctx ends; then the watermark is final.
 //
-// It returns nil if all that was begun has ended, and an error that matches [idem.ErrAbandoned] if a handler was left
-// behind. What was in the queue is dropped: it is not settled and will be delivered again. Closing twice is the same
-// as once.
+// Close returns nil if all running work has ended, and an error that matches [idem.ErrAbandoned] if
+// a handler was left running. Queued messages are dropped: they are not settled and Kafka delivers
+// them again. A second Close has no effect.
 func (p *Partition) Close(ctx context.Context, cause error) error {
 	p.halt(cmp.Or(cause, idem.ErrStopping))
 	var err error
@@ -221,19 +241,22 @@ func (p *Partition) Close(ctx context.Context, cause error) error {
 		err = p.left
 		p.mu.Unlock()
 	case <-ctx.Done():
-		err = fmt.Errorf("%w: %s/%d: worker goes on: %w", idem.ErrAbandoned, p.topic, p.partition, context.Cause(ctx))
+		err = fmt.Errorf("%w: %s/%d: worker is still running: %w", idem.ErrAbandoned, p.topic,
+			p.partition,
+			context.Cause(ctx))
 	}
 	p.queue.seal()
 	return err
 }
 
-// halt lets nothing new begin.
+// halt stops new work.
 func (p *Partition) halt(cause error) {
 	p.stop(cause)
 	p.queue.close()
 }
 
-// ended notes why a lane has ended, and ends the others: nobody waits for room that will not come.
+// ended records why a lane has ended, and ends the other lanes, so that no Push waits for room for
+// ever.
 func (p *Partition) ended(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -68,7 +68,7 @@ func TestPartition_OrderAndWatermark(t *testing.T) {
 		select {
 		case <-p.Advanced():
 		default:
-			t.Fatal("not told that the watermark moved")
+			t.Fatal("no signal that the watermark moved")
 		}
 		require.NoError(t, closeLane(t, p, nil))
 		require.NoError(t, p.Err())
@@ -78,17 +78,19 @@ func TestPartition_OrderAndWatermark(t *testing.T) {
 
 // TestPartition_BackPressure: Push blocks at the bound of messages, and of bytes.
 func TestPartition_BackPressure(t *testing.T) {
-	for name, cfg := range map[string]Config{"messages": {Queue: 2}, "bytes": {QueueBytes: 2*footprint(message(0)) + 1}} {
+	for name, cfg := range map[string]Config{"messages": {Queue: 2},
+		"bytes": {QueueBytes: 2*footprint(message(0)) + 1}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				gate := make(chan struct{})
-				p := start(fake(func(context.Context, *idem.Message) error { <-gate; return nil }), "t", 3, cfg)
+				p := start(fake(func(context.Context, *idem.Message) error { <-gate; return nil }),
+					"t", 3, cfg)
 				require.NoError(t, p.Push(t.Context(), message(0)))
 				require.NoError(t, p.Push(t.Context(), message(1)))
 				require.False(t, p.Offer(message(2)))
 
 				pushed := make(chan error, 2)
-				for i := range int64(2) { // two pushers: neither may miss its room
+				for i := range int64(2) { // two pushers: each must get its place
 					go func() { pushed <- p.Push(context.Background(), message(2+i)) }()
 				}
 				synctest.Wait()
@@ -112,7 +114,8 @@ func TestPartition_BackPressure(t *testing.T) {
 
 func TestPartition_TooLargeForTheBound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := start(fake(func(context.Context, *idem.Message) error { return nil }), "t", 3, Config{QueueBytes: 1})
+		p := start(fake(func(context.Context, *idem.Message) error { return nil }), "t", 3,
+			Config{QueueBytes: 1})
 		for i := range int64(3) {
 			require.NoError(t, p.Push(t.Context(), message(i)))
 		}
@@ -120,7 +123,8 @@ func TestPartition_TooLargeForTheBound(t *testing.T) {
 	})
 }
 
-// TestPartition_Close_Rule13: nothing new begins, what runs is waited for, and the watermark covers it.
+// TestPartition_Close_Rule13: nothing new begins, Close waits for running work, and the watermark
+// covers it.
 func TestPartition_Close_Rule13(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var runs int
@@ -143,12 +147,13 @@ func TestPartition_Close_Rule13(t *testing.T) {
 	})
 }
 
-// TestPartition_CloseGivesUp_K07: a worker that does not end is left behind, and what it finishes later moves nothing
-// (K-39).
+// TestPartition_CloseGivesUp_K07: Close leaves a worker that does not end. Work that this worker
+// finishes later moves nothing (K-39).
 func TestPartition_CloseGivesUp_K07(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate := make(chan struct{})
-		p := start(fake(func(context.Context, *idem.Message) error { <-gate; return nil }), "t", 3, Config{})
+		p := start(fake(func(context.Context, *idem.Message) error { <-gate; return nil }), "t", 3,
+			Config{})
 		require.NoError(t, p.Push(t.Context(), message(0)))
 		synctest.Wait() // it runs
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -183,7 +188,8 @@ func TestPartition_CausesReachTheHandler(t *testing.T) {
 	}
 }
 
-// TestPartition_Fatal: the owner learns that the lane stopped by itself, and nobody waits for room that will not come.
+// TestPartition_Fatal: the owner learns that the lane stopped by itself, and no Push waits for
+// ever.
 func TestPartition_Fatal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := start(fake(func(context.Context, *idem.Message) error {
@@ -201,7 +207,8 @@ func TestPartition_Fatal(t *testing.T) {
 	})
 }
 
-// TestPartition_Waits: a WaitError is no reason to stop, and a stop does not wait for it.
+// TestPartition_Waits: a WaitError does not stop the partition, and a stop does not wait for the
+// pause to end.
 func TestPartition_Waits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		calls := 0
@@ -229,11 +236,13 @@ func TestPartition_Waits(t *testing.T) {
 	})
 }
 
-// TestPartition_Stalled_K13: the time counts from when something could be done, not from the last work before an idle time.
+// TestPartition_Stalled_K13: the time counts from the first message after an idle time, not from
+// the last work before it.
 func TestPartition_Stalled_K13(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate := make(chan struct{})
-		p := start(fake(func(context.Context, *idem.Message) error { <-gate; return nil }), "t", 3, Config{})
+		p := start(fake(func(context.Context, *idem.Message) error { <-gate; return nil }), "t", 3,
+			Config{})
 		time.Sleep(time.Hour)
 		require.NoError(t, p.Push(t.Context(), message(0)))
 		time.Sleep(time.Minute)
@@ -251,15 +260,18 @@ func TestPartition_Stalled_K13(t *testing.T) {
 	})
 }
 
-// TestPartition_AbandonedHandler_K07 with a real Processor: the handler ignores its context; Close returns within the
-// grace and says so.
+// TestPartition_AbandonedHandler_K07 uses a real Processor: the handler ignores its context; Close
+// returns within the grace and an error says so.
 func TestPartition_AbandonedHandler_K07(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate := make(chan struct{})
 		r := idem.NewRouter()
 		r.NotFound(func(context.Context, *idem.Message) error { <-gate; return nil })
-		idem.On(r, "other", func(context.Context, idem.Event[int]) error { return nil }, idem.Type(idem.Fixed("x")))
-		proc, err := idem.NewProcessor(r, idem.Config{Scope: "g", Store: noStore{}, BusyWait: idem.Forever, Grace: 10 * time.Second})
+		idem.On(r, "other", func(context.Context, idem.Event[int]) error { return nil },
+			idem.Type(idem.Fixed("x")))
+		proc, err := idem.NewProcessor(r, idem.Config{
+			Scope: "g", Store: noStore{}, BusyWait: idem.Forever, Grace: 10 * time.Second,
+		})
 		require.NoError(t, err)
 		p := New(proc, "t", 3, Config{})
 		require.NoError(t, p.Push(t.Context(), message(0)))
@@ -276,5 +288,5 @@ func TestPartition_AbandonedHandler_K07(t *testing.T) {
 	})
 }
 
-// noStore is a store nobody asks.
+// noStore is a store that no test calls.
 type noStore struct{ dedup.Store }

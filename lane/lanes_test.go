@@ -15,13 +15,13 @@ import (
 	"github.com/idem-go/idem"
 )
 
-// batches is a handler that sees whole calls. Messages are told as settled one by one.
+// batches is a handler that sees whole calls. It reports messages as settled one by one.
 type batches struct {
 	settle func(ctx context.Context, m *idem.Message) error
 
 	mu    sync.Mutex
 	calls [][]int64
-	keys  map[*idem.Message]int // how often it was asked for the key
+	keys  map[*idem.Message]int // calls of OrderKey for each message
 }
 
 func (b *batches) Settle(ctx context.Context, msgs []*idem.Message, progress func(int)) error {
@@ -45,7 +45,7 @@ func (b *batches) OrderKey(m *idem.Message) string {
 	return string(m.Key)
 }
 
-// largest returns the largest call since the one with that number.
+// largest returns the size of the largest call since the one with that number.
 func (b *batches) largest(since int) (n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -71,15 +71,15 @@ func lasting(d time.Duration) func(context.Context, *idem.Message) error {
 	return func(context.Context, *idem.Message) error { time.Sleep(d); return nil }
 }
 
-// drained waits until the watermark covers all that was pushed.
+// drained waits until the watermark covers all pushed messages.
 func drained(p *Partition) {
 	for p.Pending() > 0 {
 		<-p.Advanced()
 	}
 }
 
-// TestLanes_SlowHandler_Rule25: a key is bound to a lane only while it has events in flight, so all lanes have work:
-// keys that are spread by their hash keep 54 % of them busy here.
+// TestLanes_SlowHandler_Rule25: a key is bound to a lane only while it has events in flight, so all
+// lanes have work. Keys spread by their hash keep 54 % of the lanes busy here.
 func TestLanes_SlowHandler_Rule25(t *testing.T) {
 	for _, keys := range []int64{100, 600} {
 		synctest.Test(t, func(t *testing.T) {
@@ -87,7 +87,8 @@ func TestLanes_SlowHandler_Rule25(t *testing.T) {
 			p := start(&batches{settle: lasting(each)}, "t", 3, Config{Lanes: lanes})
 			began := time.Now()
 			for i := range int64(events) {
-				require.NoError(t, p.Push(t.Context(), keyed(i, strconv.FormatInt(i*i*7919%104729%keys, 10))))
+				require.NoError(t,
+					p.Push(t.Context(), keyed(i, strconv.FormatInt(i*i*7919%104729%keys, 10))))
 			}
 			drained(p)
 			ideal := events * each / lanes
@@ -99,11 +100,14 @@ func TestLanes_SlowHandler_Rule25(t *testing.T) {
 	}
 }
 
-// TestLanes_BatchSize: quick events come in large batches, slow ones one by one, and whatever becomes slow spreads.
+// TestLanes_BatchSize: quick events form large batches, slow ones are handled one by one, and
+// events that become slow spread.
 func TestLanes_BatchSize(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		each := 10 * time.Microsecond
-		h := &batches{settle: func(context.Context, *idem.Message) error { time.Sleep(each); return nil }}
+		h := &batches{
+			settle: func(context.Context, *idem.Message) error { time.Sleep(each); return nil },
+		}
 		p := start(h, "t", 3, Config{Lanes: 4, Queue: 10_000})
 		fill := func() (first int) {
 			first = h.count()
@@ -126,7 +130,8 @@ func TestLanes_BatchSize(t *testing.T) {
 	})
 }
 
-// TestLanes_BatchBytes: a batch is bounded in bytes, and what is larger by itself is a batch of its own.
+// TestLanes_BatchBytes: a batch is bounded in bytes, and a single larger message is a batch of its
+// own.
 func TestLanes_BatchBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate := make(chan struct{})
@@ -148,7 +153,8 @@ func TestLanes_BatchBytes(t *testing.T) {
 	})
 }
 
-// TestLanes_WatermarkMovesWithinABatch_K01: with every message that is settled, and no further.
+// TestLanes_WatermarkMovesWithinABatch_K01: the watermark moves with every settled message, and no
+// further.
 func TestLanes_WatermarkMovesWithinABatch_K01(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate := make(chan struct{})
@@ -172,8 +178,8 @@ func TestLanes_WatermarkMovesWithinABatch_K01(t *testing.T) {
 	})
 }
 
-// TestLanes_WaitingKeyHoldsUpNoOther_Rule9_Rule30: a lane that must come again keeps the one event. What it had taken with
-// it is done by other lanes meanwhile, and by itself if there is no other way.
+// TestLanes_WaitingKeyHoldsUpNoOther_Rule9_Rule30: a lane that waits keeps one event. Other lanes
+// handle the events that it had taken with that one, or the lane itself does after the wait.
 func TestLanes_WaitingKeyHoldsUpNoOther_Rule9_Rule30(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		busy := true
@@ -212,7 +218,7 @@ func TestLanes_WaitingKeyHoldsUpNoOther_Rule9_Rule30(t *testing.T) {
 	})
 }
 
-// TestLanes_GivenBackWakesALane_Rule25: what a waiting lane gives back is not left lying until something else happens.
+// TestLanes_GivenBackWakesALane_Rule25: a returned event wakes a lane at once.
 func TestLanes_GivenBackWakesALane_Rule25(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &batches{settle: func(_ context.Context, m *idem.Message) error {
@@ -231,7 +237,7 @@ func TestLanes_GivenBackWakesALane_Rule25(t *testing.T) {
 	})
 }
 
-// TestLanes_AllBegin: however work comes, no lane sleeps while there is some.
+// TestLanes_AllBegin: no lane sleeps while there is work, in whatever order the work comes.
 func TestLanes_AllBegin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &batches{settle: lasting(time.Second)}
@@ -244,7 +250,7 @@ func TestLanes_AllBegin(t *testing.T) {
 	})
 }
 
-// addAll puts in what has these keys while all lanes sleep, of events that are known to be quick.
+// addAll adds messages with these keys while all lanes sleep, as events that are known to be quick.
 func addAll(p *Partition, keys []string) {
 	synctest.Wait()
 	p.queue.mu.Lock()
@@ -255,8 +261,9 @@ func addAll(p *Partition, keys []string) {
 	}
 }
 
-// TestLanes_WatermarkKeepsUp: keys with much to do do not leave the watermark behind. What is settled beyond it comes
-// again after a stop, to be found in the store: lanes that serve all keys in turn leave 3,000 events there.
+// TestLanes_WatermarkKeepsUp: keys with many events do not hold back the watermark. Events settled
+// beyond it are delivered again after a stop. Lanes that serve all keys in turn would leave 3,000
+// such events here.
 func TestLanes_WatermarkKeepsUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var p *Partition
@@ -280,8 +287,8 @@ func TestLanes_WatermarkKeepsUp(t *testing.T) {
 	})
 }
 
-// TestLanes_LookAhead: one event that hangs stops its partition at the bound, not before, and no other partition. Nothing
-// grows behind it, however much there is.
+// TestLanes_LookAhead: one event that hangs stops its partition at the bound, not before, and no
+// other partition. Memory does not grow behind it.
 func TestLanes_LookAhead(t *testing.T) {
 	for _, lanes := range []int{1, 4} {
 		synctest.Test(t, func(t *testing.T) {
@@ -304,7 +311,7 @@ func TestLanes_LookAhead(t *testing.T) {
 				}
 				done <- err
 			}()
-			synctest.Wait() // every goroutine waits: the pusher for room
+			synctest.Wait() // every goroutine waits, the pusher for room
 			require.EqualValues(t, queue, pushed)
 			require.Equal(t, queue, p.Pending())
 			if lanes == 1 {
@@ -330,7 +337,8 @@ func TestLanes_LookAhead(t *testing.T) {
 	}
 }
 
-// TestLanes_OrderKeyOnce: the key of a message is asked for once, however often it is offered, and not at all with one lane.
+// TestLanes_OrderKeyOnce: the key of a message is computed once, however often it is offered, and
+// not at all with one lane.
 func TestLanes_OrderKeyOnce(t *testing.T) {
 	for _, lanes := range []int{1, 3} {
 		synctest.Test(t, func(t *testing.T) {
@@ -358,8 +366,8 @@ func TestLanes_OrderKeyOnce(t *testing.T) {
 	}
 }
 
-// TestLanes_Fatal: the first lane that cannot go on ends the partition. The others learn why, are waited for, and what they
-// say of their end does not hide it.
+// TestLanes_Fatal: the first lane that cannot continue ends the partition. The others get its error
+// as their cause, Close waits for them, and their errors do not hide the first.
 func TestLanes_Fatal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		causes := make(chan error, 2)
@@ -392,7 +400,7 @@ func TestLanes_Fatal(t *testing.T) {
 	})
 }
 
-// TestLanes_FatalWhileStopping: that the partition is being closed does not hide that it could not have gone on.
+// TestLanes_FatalWhileStopping: a Close does not hide an error that would have ended the partition.
 func TestLanes_FatalWhileStopping(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &batches{settle: func(ctx context.Context, m *idem.Message) error {
@@ -411,15 +419,15 @@ func TestLanes_FatalWhileStopping(t *testing.T) {
 	})
 }
 
-// TestLanes_Close_Rule13_K07: Close waits for all lanes, drops what none has begun, and tells if a handler of any was left
-// behind.
+// TestLanes_Close_Rule13_K07: Close waits for all lanes, drops the messages that no lane has begun,
+// and reports an abandoned handler of any lane.
 func TestLanes_Close_Rule13_K07(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &batches{settle: func(ctx context.Context, m *idem.Message) error {
 			switch m.Offset {
 			case 0:
 				time.Sleep(5 * time.Second)
-			case 1: // as the Processor says it
+			case 1: // the error of a Processor
 				<-ctx.Done()
 				time.Sleep(time.Second)
 				return fmt.Errorf("%w: %w", context.Cause(ctx), idem.ErrAbandoned)
@@ -442,7 +450,7 @@ func TestLanes_Close_Rule13_K07(t *testing.T) {
 	})
 }
 
-// TestLanes_Stalled_K13: that other lanes go on beside an event that hangs is no progress.
+// TestLanes_Stalled_K13: progress of other lanes beside an event that hangs does not count.
 func TestLanes_Stalled_K13(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate := make(chan struct{})
@@ -475,7 +483,8 @@ func TestLanes_Stalled_K13(t *testing.T) {
 	})
 }
 
-// TestLanes_UntoldIsNotSettled: a processor that says nil and leaves something out is not believed.
+// TestLanes_UntoldIsNotSettled: a message that the processor does not report is not settled, even
+// if the call returns nil.
 func TestLanes_UntoldIsNotSettled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := start(forgets{}, "t", 3, Config{Lanes: 2})
@@ -492,7 +501,7 @@ type forgets struct{ instant }
 
 func (forgets) Settle(context.Context, []*idem.Message, func(int)) error { return nil }
 
-// TestLanes_ManyPushers: the bounds and the one question for the key hold for several pushers too.
+// TestLanes_ManyPushers: the bounds hold for several pushers, and the key is computed once.
 func TestLanes_ManyPushers(t *testing.T) {
 	h := &batches{settle: func(context.Context, *idem.Message) error { return nil }}
 	p := start(h, "t", 3, Config{Lanes: 3, Queue: 2})

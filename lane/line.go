@@ -2,23 +2,24 @@ package lane
 
 import "github.com/idem-go/idem"
 
-// entry is a message that was pushed and is not settled, with its place in the order of delivery.
+// entry is an unsettled message with its place in the order of delivery.
 type entry struct {
 	m     *idem.Message
 	line  *line
 	seq   uint64
 	bytes int
-	next  *entry // in its line, or among the spare ones
+	next  *entry // in its line, or in the free list
 }
 
-// line holds what must be settled one after the other: the events of one key, one event without a key, or, with a
-// single lane, the whole partition. It is ready, or some of its entries are in flight in one lane; else it is empty.
+// line holds messages that must be settled one after the other: the events of one key, one event
+// without a key, or, with a single lane, the whole partition. A line is ready, or some of its
+// entries are in flight in one lane, or it is empty.
 type line struct {
 	key         string
 	first, last *entry // waiting, in order of delivery
-	flying      int    // entries in flight
-	ready       bool   // among the lines that a lane may take from
-	next        *line  // among the spare ones
+	inFlight    int    // entries in flight
+	ready       bool   // a lane may take from it
+	next        *line  // in the free list
 }
 
 func (l *line) append(e *entry) {
@@ -35,7 +36,7 @@ func (l *line) append(e *entry) {
 func (l *line) takeFirst() *entry {
 	e := l.first
 	l.first, e.next = e.next, nil
-	l.flying++
+	l.inFlight++
 	return e
 }
 
@@ -46,18 +47,19 @@ func (l *line) giveBack(e *entry) {
 		l.last = e
 	}
 	l.first = e
-	l.flying--
+	l.inFlight--
 }
 
-// lines are the ones that are ready, as a heap by their first entries: a lane takes the oldest deliveries first, so that
-// the watermark keeps up. Lines in turn, whatever waits in them, would leave it behind at the ones with much to do.
+// lines holds the ready lines as a heap, ordered by their first entries. A lane takes the oldest
+// deliveries first, so that the watermark keeps up. Taking lines in turn would hold the watermark
+// back at the lines with the most entries.
 type lines []*line
 
 func (h *lines) put(l *line) {
 	l.ready = true
 	*h = append(*h, l)
 	s := *h
-	for i := len(s) - 1; i > 0; { // a new delivery is younger than all others, and stays where it is
+	for i := len(s) - 1; i > 0; { // a new delivery is the youngest, and stays at the end
 		up := (i - 1) / 2
 		if s[up].first.seq <= s[i].first.seq {
 			return

@@ -14,7 +14,7 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// noting is a processor that is told how far a partition is settled.
+// noting is a processor that receives the progress of a partition.
 type noting struct {
 	fake
 	mu    sync.Mutex
@@ -27,8 +27,8 @@ func (n *noting) NoteProgress(_ context.Context, p dedup.Progress) {
 	n.notes = append(n.notes, p)
 }
 
-// rule 8: a lane tells where its partition begins before anything is handled, and then of its watermark, with the time of the last
-// message below it: never of what was settled beyond.
+// rule 8: a lane reports where its partition begins before the first delivery is handled. Then it
+// reports the watermark, with the time of the last message below it, and nothing beyond.
 func TestPartition_NotesProgress_Rule8(t *testing.T) {
 	began := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	for _, lanes := range []int{1, 4} {
@@ -37,7 +37,7 @@ func TestPartition_NotesProgress_Rule8(t *testing.T) {
 			settled := make(map[int64]bool)
 			n.fake = func(_ context.Context, m *idem.Message) error {
 				n.mu.Lock()
-				require.NotEmpty(t, n.notes, "nothing was told before it was handled")
+				require.NotEmpty(t, n.notes, "no report before the first delivery was handled")
 				n.mu.Unlock()
 				time.Sleep(time.Duration(rand.IntN(100)) * time.Millisecond)
 				n.mu.Lock()
@@ -56,7 +56,8 @@ func TestPartition_NotesProgress_Rule8(t *testing.T) {
 				n.mu.Lock()
 				for _, said := range n.notes {
 					for at := int64(10); at < said.Next; at += 3 {
-						require.True(t, settled[at], "%d is not settled, and the progress is %d", at, said.Next)
+						require.True(t, settled[at], "%d is not settled, and the progress is %d",
+							at, said.Next)
 					}
 				}
 				n.mu.Unlock()
@@ -78,7 +79,7 @@ func TestPartition_NotesProgress_Rule8(t *testing.T) {
 	}
 }
 
-// A runner that records progress itself is told nothing.
+// A runner that records progress itself gets no reports.
 func TestPartition_OwnProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := &noting{fake: func(context.Context, *idem.Message) error { return nil }}

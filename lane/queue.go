@@ -7,32 +7,35 @@ import (
 	"github.com/idem-go/idem"
 )
 
-// callTime is about how long one call of the processor may take if there are other lanes that could do some of it. It
-// is long enough for a transaction to be shared by many quick events, and short enough for slow ones to spread.
+// callTime is the target duration of one call of the processor while other lanes could share its
+// work. It is long enough for many quick events to share a transaction, and short enough for slow
+// events to spread over the lanes.
 const callTime = 50 * time.Millisecond
 
-// queue holds what was pushed and is not settled, within its bounds, in lines that lanes take from. What is in flight
-// counts as held: it is in memory as well.
+// queue holds the unsettled messages, within its bounds, in lines that lanes take from. Messages in
+// flight count as held, because they are in memory as well.
 type queue struct {
 	cfg      Config
 	orderKey func(*idem.Message) string
-	room     chan struct{} // has room for one signal: something was settled
-	pushing  sync.Mutex    // with several lanes, held by who pushes: the room it found is still there when it has the key
+	room     chan struct{} // receives one signal when something was settled
+	// pushing is held during put with several lanes, so that the room that put found is still free
+	// after it has computed the key.
+	pushing sync.Mutex
 
 	mu       sync.Mutex
 	work     sync.Cond // a line is ready, or the queue is closed
 	idle     int       // lanes that wait for work
-	waking   bool      // one of them was told and has not come yet
+	waking   bool      // one of them was signalled and does not run yet
 	closed   bool
 	marks    watermark
-	since    time.Time // since when the oldest unsettled delivery is the oldest
+	since    time.Time // when the oldest unsettled delivery became the oldest
 	begun    bool
-	first    int64 // offset of the first message, once there is one
+	first    int64 // offset of the first message, if begun
 	held     int
 	bytes    int
-	perEvent time.Duration // about how long an event takes, at most callTime
+	perEvent time.Duration // average time per event, at most callTime
 	ready    lines
-	picked   lines // empty but in take
+	picked   lines // used by take only
 	keyed    map[string]*line
 	only     *line // with one lane: the partition
 
@@ -41,7 +44,10 @@ type queue struct {
 }
 
 func newQueue(cfg Config, marks watermark, orderKey func(*idem.Message) string) *queue {
-	q := &queue{cfg: cfg, orderKey: orderKey, marks: marks, perEvent: callTime, room: make(chan struct{}, 1)}
+	q := &queue{
+		cfg: cfg, orderKey: orderKey, marks: marks, perEvent: callTime,
+		room: make(chan struct{}, 1),
+	}
 	q.work.L = &q.mu
 	if cfg.Lanes == 1 {
 		q.only = new(line)
@@ -51,7 +57,7 @@ func newQueue(cfg Config, marks watermark, orderKey func(*idem.Message) string) 
 	return q
 }
 
-// put adds m, or reports false if there is no room.
+// put adds m. It returns false if there is no room.
 func (q *queue) put(m *idem.Message) bool {
 	size := footprint(m)
 	if q.only != nil {
@@ -59,7 +65,8 @@ func (q *queue) put(m *idem.Message) bool {
 		defer q.mu.Unlock()
 		return q.fits(size) && q.add(m, size, "")
 	}
-	// The key is asked for once, not once for each time that there is no room, and not while lanes wait for the lock.
+	// The order key is computed once per message: only if there is room, and without holding the
+	// lock that lanes wait for.
 	q.pushing.Lock()
 	defer q.pushing.Unlock()
 	q.mu.Lock()
@@ -74,10 +81,11 @@ func (q *queue) put(m *idem.Message) bool {
 	return q.add(m, size, key)
 }
 
-// fits reports whether there is room for so many bytes. A message that is larger than the whole bound is taken when
-// nothing else is held, else it would never be.
+// fits reports whether there is room for size bytes. A message larger than the whole bound fits
+// while nothing else is held; otherwise no call would ever accept it.
 func (q *queue) fits(size int) bool {
-	return !q.closed && q.marks.Pending() < q.cfg.Queue && (q.held == 0 || q.bytes+size <= q.cfg.QueueBytes)
+	return !q.closed && q.marks.Pending() < q.cfg.Queue &&
+		(q.held == 0 || q.bytes+size <= q.cfg.QueueBytes)
 }
 
 func (q *queue) add(m *idem.Message, size int, key string) bool {
@@ -100,17 +108,18 @@ func (q *queue) add(m *idem.Message, size int, key string) bool {
 	l.append(e)
 	q.held++
 	q.bytes += size
-	if l.flying == 0 && !l.ready {
+	if l.inFlight == 0 && !l.ready {
 		q.ready.put(l)
 		q.wake()
 	}
 	if q.fits(0) {
-		signal(q.room) // there may be another pusher
+		signal(q.room) // another pusher may wait
 	}
 	return true
 }
 
-// wake tells a lane that there is work, unless one is on its way already. That one tells the next if it leaves some.
+// wake signals one lane that there is work, unless a signalled lane does not run yet. That lane
+// wakes the next one if work is left.
 func (q *queue) wake() {
 	if q.idle > 0 && !q.waking && len(q.ready) > 0 {
 		q.waking = true
@@ -118,7 +127,8 @@ func (q *queue) wake() {
 	}
 }
 
-// next ends a call that settled all of mine and waits for more. It returns nothing once the queue is closed.
+// next releases the settled entries of mine and waits for more work. It returns no entries once the
+// queue is closed.
 func (q *queue) next(mine []*entry) []*entry {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -138,8 +148,9 @@ func (q *queue) next(mine []*entry) []*entry {
 	return mine
 }
 
-// take moves what one call should settle into mine, in the order of delivery. A lane takes its share of the lines, those
-// with the oldest entries, and of them all that is waiting as far as it fits: other lanes cannot do it anyway.
+// take moves the entries of one call into mine, in the order of delivery. A lane takes its share of
+// the lines, those with the oldest entries. It takes all waiting entries of these lines that fit,
+// because other lanes cannot take them meanwhile.
 func (q *queue) take(mine []*entry) []*entry {
 	share := (len(q.ready) + q.cfg.Lanes - 1) / q.cfg.Lanes
 	events, bytes := q.cfg.Batch, 0
@@ -151,7 +162,8 @@ func (q *queue) take(mine []*entry) []*entry {
 	}
 	for len(q.picked) > 0 {
 		l := q.picked[0]
-		if n := l.first.bytes; len(mine) > 0 && (len(mine) >= events || bytes+n > q.cfg.BatchBytes) {
+		if n := l.first.bytes; len(mine) > 0 &&
+			(len(mine) >= events || bytes+n > q.cfg.BatchBytes) {
 			break
 		}
 		q.picked.takeFirst()
@@ -163,7 +175,7 @@ func (q *queue) take(mine []*entry) []*entry {
 		}
 	}
 	for len(q.picked) > 0 {
-		if l := q.picked.takeFirst(); l.flying == 0 {
+		if l := q.picked.takeFirst(); l.inFlight == 0 {
 			q.ready.put(l)
 		}
 	}
@@ -183,21 +195,22 @@ func (q *queue) settled(done []*entry) (moved bool) {
 	if moved {
 		q.since = time.Now()
 	}
-	signal(q.room) // after Finish: whoever is told of room must find a place in the tracker too
+	signal(q.room) // after Finish: the pusher that it wakes needs a free place in the tracker too
 	return moved
 }
 
-// keep ends a call that came no further than to mine[done]. The lane keeps that entry, and with it its line; what else it
-// took is given back for others to take, since waiting for one key is no reason to hold up another (rules 9, 25).
+// keep ends a call that stopped at mine[done]. The lane keeps that entry and its line. The other
+// entries return to the queue for other lanes, since waiting for one key must not hold up other
+// keys (rules 9, 25).
 func (q *queue) keep(mine []*entry, done int) []*entry {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.release(mine[:done])
 	rest := mine[done:]
-	for i := len(rest) - 1; i > 0; i-- { // from the back: what comes first in its line is put there last
+	for i := len(rest) - 1; i > 0; i-- { // in reverse: the first entry of a line is put back last
 		l := rest[i].line
 		l.giveBack(rest[i])
-		if l.flying == 0 {
+		if l.inFlight == 0 {
 			q.ready.put(l)
 		}
 	}
@@ -205,11 +218,11 @@ func (q *queue) keep(mine []*entry, done int) []*entry {
 	return append(mine[:0], rest[:min(1, len(rest))]...)
 }
 
-// release gives up the lines of settled entries for which nothing is in flight any longer.
+// release frees the lines of settled entries that have nothing else in flight.
 func (q *queue) release(settled []*entry) {
 	for _, e := range settled {
 		l := e.line
-		if l.flying--; l.flying == 0 {
+		if l.inFlight--; l.inFlight == 0 {
 			if l.first != nil {
 				q.ready.put(l)
 			} else if l != q.only {
@@ -221,14 +234,14 @@ func (q *queue) release(settled []*entry) {
 	}
 }
 
-// took notes how long n events took together.
+// took records that n events took the time all together.
 func (q *queue) took(all time.Duration, n int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.perEvent += (min(all/time.Duration(n), callTime) - q.perEvent) / 4
 }
 
-// close wakes all lanes: nothing more is put in or taken out.
+// close wakes all lanes. From then on the queue accepts and returns nothing.
 func (q *queue) close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -236,7 +249,7 @@ func (q *queue) close() {
 	q.work.Broadcast()
 }
 
-// lineOf returns the line for a key. Lines exist only while there is something in them.
+// lineOf returns the line of a key. A line exists only while it has entries.
 func (q *queue) lineOf(key string) *line {
 	if q.only != nil {
 		return q.only
@@ -251,7 +264,7 @@ func (q *queue) lineOf(key string) *line {
 		q.spareLines = l.next
 	}
 	*l = line{key: key}
-	if key != "" { // else it is in no order and nothing joins it
+	if key != "" { // an event without a key has a line of its own
 		q.keyed[key] = l
 	}
 	return l
@@ -280,7 +293,7 @@ func (q *queue) watermark() (next int64, ok bool) {
 	return q.marks.Watermark()
 }
 
-// progress says how far the partition is settled: from where on nothing is if begin is true.
+// progress returns how far the partition is settled, or, if begin is true, where it begins.
 func (q *queue) progress(begin bool) (next int64, at time.Time, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -293,7 +306,8 @@ func (q *queue) progress(begin bool) (next int64, at time.Time, ok bool) {
 	return next, at, ok
 }
 
-// pending counts what the watermark does not cover, and says since when the oldest of it is the oldest.
+// pending counts the messages that the watermark does not cover, and returns when the oldest of
+// them became the oldest.
 func (q *queue) pending() (n int, since time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -313,7 +327,7 @@ func signal(c chan struct{}) {
 	}
 }
 
-// footprint is about how many bytes of memory a message keeps.
+// footprint estimates the memory that a message takes, in bytes.
 func footprint(m *idem.Message) int {
 	const fixed = 128 // the structs themselves
 	n := fixed + len(m.Key) + len(m.Value)

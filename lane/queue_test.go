@@ -18,10 +18,11 @@ func offsetsOf(entries []*entry) (offsets []int64) {
 	return offsets
 }
 
-// TestQueue_OldestFirst: a lane takes its share of the lines, the oldest first, all that waits in them, and no line that another
-// lane has. What is given back is as old as it was.
+// TestQueue_OldestFirst: a lane takes its share of the lines, the oldest first, with all their
+// entries, and no line of another lane. A returned entry keeps its age.
 func TestQueue_OldestFirst(t *testing.T) {
-	q := newQueue(Config{Lanes: 3}.withDefaults(), newTracker(100), func(m *idem.Message) string { return string(m.Key) })
+	q := newQueue(Config{Lanes: 3}.withDefaults(), newTracker(100),
+		func(m *idem.Message) string { return string(m.Key) })
 	q.perEvent = 0
 	for i, key := range []string{"a", "b", "", "a", "c", "d", "b", "e", "a"} {
 		require.True(t, q.put(keyed(int64(i), key)))
@@ -54,7 +55,7 @@ func TestQueue_OldestFirst(t *testing.T) {
 	require.Equal(t, 4, q.held)
 }
 
-// TestLines_Heap: whatever comes and goes, the oldest line is the first.
+// TestLines_Heap: after any sequence of changes, the oldest line is the first.
 func TestLines_Heap(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -76,9 +77,11 @@ func TestLines_Heap(t *testing.T) {
 	}
 }
 
-// TestQueue_OneOutlier: an event that took long once makes batches smaller, it does not make every event a batch.
+// TestQueue_OneOutlier: one slow event makes batches smaller, but does not reduce them to single
+// events.
 func TestQueue_OneOutlier(t *testing.T) {
-	q := newQueue(Config{Lanes: 2}.withDefaults(), newTracker(100), func(*idem.Message) string { return "" })
+	q := newQueue(Config{Lanes: 2}.withDefaults(), newTracker(100),
+		func(*idem.Message) string { return "" })
 	q.perEvent = 0
 	q.took(time.Hour, 1)
 	for i := range int64(20) {

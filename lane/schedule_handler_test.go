@@ -8,12 +8,12 @@ import (
 	"github.com/idem-go/idem"
 )
 
-// hang is how long a handler hangs that hears nothing.
+// hang is how long a handler hangs that ignores its context.
 const hang = 10 * time.Second
 
 var errFatal = errors.New("fatal")
 
-// fate is what becomes of a message in a call.
+// fate is the outcome of a message in a call.
 type fate uint8
 
 const (
@@ -23,7 +23,7 @@ const (
 	hangs
 )
 
-// OrderKey is the handler's.
+// OrderKey implements handler.
 func (a *assignment) OrderKey(m *idem.Message) string {
 	if a.planted.orderKey != nil && len(m.Key) > 0 {
 		return a.planted.orderKey(m)
@@ -31,22 +31,22 @@ func (a *assignment) OrderKey(m *idem.Message) string {
 	return string(m.Key)
 }
 
-// Settle stands for a Processor that tells of progress for one message, or for several together.
+// Settle stands for a Processor that reports progress for one message, or for several together.
 func (a *assignment) Settle(ctx context.Context, msgs []*idem.Message, progress func(int)) error {
 	keys := a.enter(msgs)
 	defer a.leave(keys)
-	told := 0
-	tell := func(n int) {
-		if n == told {
+	reported := 0
+	reportUpTo := func(n int) {
+		if n == reported {
 			return
 		}
-		a.tell(msgs[told:n])
-		told = n
+		a.markReported(msgs[reported:n])
+		reported = n
 		progress(n)
 		a.under(a.look)
 	}
 	for i, m := range msgs {
-		if ctx.Err() != nil { // what was done and not told will be found in the store
+		if ctx.Err() != nil { // work that was done and not reported will be found in the store
 			return context.Cause(ctx)
 		}
 		nap, what, report := a.decide()
@@ -55,7 +55,7 @@ func (a *assignment) Settle(ctx context.Context, msgs []*idem.Message, progress 
 		}
 		switch what {
 		case waits:
-			tell(i)
+			reportUpTo(i)
 			return &idem.WaitError{Err: idem.ErrBusy, After: nap}
 		case fatal:
 			return errFatal
@@ -63,7 +63,7 @@ func (a *assignment) Settle(ctx context.Context, msgs []*idem.Message, progress 
 		}
 		a.effect(m)
 		if report || i == len(msgs)-1 {
-			tell(i + 1)
+			reportUpTo(i + 1)
 		}
 	}
 	return nil
@@ -101,10 +101,10 @@ func (a *assignment) enter(msgs []*idem.Message) (keys []string) {
 		if key := string(m.Key); key != "" && !own[key] {
 			own[key] = true
 			keys = append(keys, key)
-			if a.flying[key] {
+			if a.inFlight[key] {
 				a.fail("key %s is in two calls at once (rule 25)", key)
 			}
-			a.flying[key] = true
+			a.inFlight[key] = true
 		}
 	}
 	return keys
@@ -114,11 +114,12 @@ func (a *assignment) leave(keys []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, key := range keys {
-		delete(a.flying, key)
+		delete(a.inFlight, key)
 	}
 }
 
-// effect runs the event, or finds it in the store. What is late is fenced off: the store is somebody else's subject.
+// effect runs the event, or finds it in the store. Late effects are fenced off: fencing is the
+// subject of other tests.
 func (a *assignment) effect(m *idem.Message) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -126,7 +127,7 @@ func (a *assignment) effect(m *idem.Message) {
 		return
 	}
 	i, key := a.index[m.Offset], string(m.Key)
-	if a.told[i] {
+	if a.reported[i] {
 		a.fail("record %d is settled twice in one assignment", i)
 	}
 	if last, ok := a.last[key]; ok && key != "" && last >= i || a.cfg.Lanes == 1 && a.lastOfAll(i) {
@@ -147,7 +148,8 @@ func (a *assignment) effect(m *idem.Message) {
 	a.first[key] = a.first[key][1:]
 }
 
-// lastOfAll reports whether a record after i was settled already. With one lane the order is the partition's.
+// lastOfAll reports whether a record after i was settled before. With one lane the order is the
+// partition's.
 func (a *assignment) lastOfAll(i int) bool {
 	for _, last := range a.last {
 		if last >= i {
@@ -157,10 +159,10 @@ func (a *assignment) lastOfAll(i int) bool {
 	return false
 }
 
-func (a *assignment) tell(msgs []*idem.Message) {
+func (a *assignment) markReported(msgs []*idem.Message) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, m := range msgs {
-		a.told[a.index[m.Offset]] = true
+		a.reported[a.index[m.Offset]] = true
 	}
 }

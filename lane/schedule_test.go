@@ -16,11 +16,13 @@ import (
 	"github.com/idem-go/idem"
 )
 
-// This file drives whole partitions through random schedules, over several assignments of each: keys, copies, handlers
-// that take their time, settle a part and ask to wait, fail for good, hang beyond the end; closing at any moment, with
-// either cause. See world for what must hold.
+// This file drives whole partitions through random schedules, over several assignments of each.
+// They have keys and copies, and handlers that take time, settle a part and ask to wait, fail for
+// good, or hang beyond the end. Partitions close at any moment, with either cause. See world for
+// the invariants.
 
-// TestPartition_Schedules_K01_K31_K39_Rule25: with the seed the inputs are the same again; what the Go scheduler adds is not.
+// TestPartition_Schedules_K01_K31_K39_Rule25: a seed repeats the inputs, but not the choices of the
+// Go scheduler.
 func TestPartition_Schedules_K01_K31_K39_Rule25(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -39,14 +41,26 @@ func TestPartition_Schedules_K01_K31_K39_Rule25(t *testing.T) {
 	}
 }
 
-// TestPartition_SchedulesFindBugs: what checks must be able to fail.
+// TestPartition_SchedulesFindBugs: the checks must be able to fail.
 func TestPartition_SchedulesFindBugs(t *testing.T) {
 	for name, planted := range map[string]bug{
-		"the greatest offset is committed (K-01)": {marks: func(t *tracker) watermark { return greatest{t} }},
-		"some finished deliveries are forgotten":  {marks: func(t *tracker) watermark { return &forgetful{tracker: t} }},
-		"late work moves the watermark (K-39)":    {marks: func(t *tracker) watermark { return unsealed{t} }},
-		"a key is in two lanes at once (rule 25)": {orderKey: func(m *idem.Message) string { return fmt.Sprint(m.Offset) }},
-		"keys that meet are told apart":           {orderKey: func(m *idem.Message) string { return string(m.Key) + fmt.Sprint(m.Offset%2) }},
+		"the greatest offset is committed (K-01)": {
+			marks: func(t *tracker) watermark { return greatest{t} },
+		},
+		"some finished deliveries are forgotten": {
+			marks: func(t *tracker) watermark { return &forgetful{tracker: t} },
+		},
+		"late work moves the watermark (K-39)": {
+			marks: func(t *tracker) watermark { return unsealed{t} },
+		},
+		"a key is in two lanes at once (rule 25)": {
+			orderKey: func(m *idem.Message) string { return fmt.Sprint(m.Offset) },
+		},
+		"keys that meet are separated": {
+			orderKey: func(m *idem.Message) string {
+				return string(m.Key) + fmt.Sprint(m.Offset%2)
+			},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			seed := rand.Uint64()
@@ -61,13 +75,13 @@ func TestPartition_SchedulesFindBugs(t *testing.T) {
 	}
 }
 
-// bug is what a test breaks on purpose.
+// bug is a fault that a test plants on purpose.
 type bug struct {
 	marks    func(*tracker) watermark
 	orderKey func(*idem.Message) string
 }
 
-// greatest marks as sarama does.
+// greatest marks the greatest offset, as sarama does.
 type greatest struct{ *tracker }
 
 func (g greatest) Finish(seq uint64) bool {
@@ -93,7 +107,7 @@ type unsealed struct{ *tracker }
 
 func (unsealed) Seal() {}
 
-// runSchedule returns what was violated first.
+// runSchedule returns the first violation.
 func runSchedule(t *testing.T, seed, n uint64, planted bug) (err error) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(rand.New(rand.NewPCG(seed, n)), planted)
@@ -103,13 +117,15 @@ func runSchedule(t *testing.T, seed, n uint64, planted bug) (err error) {
 	return err
 }
 
-// world is a partition's log, what the store knows of it, and the committed offset. It checks:
+// world is a partition's log, the store's records of it, and the committed offset. It checks:
 //
-//   - of one key, no two calls run at once, and within an assignment its records come in order, each once;
-//   - first effects of a key come in the order of the log, none left out;
-//   - the watermark is never above the oldest record that is not settled, never goes back, and stands after Close;
-//   - what is held is bounded, and nothing is kept of keys that have nothing to do;
-//   - in the end every event has had its effect, and everything is committed.
+//   - No two calls of one key run at once. Within an assignment the records of a key come in order,
+//     each once.
+//   - First effects of a key come in the order of the log, with none left out.
+//   - The watermark is never above the oldest unsettled record, never moves back, and stands after
+//     Close.
+//   - The number of held messages is bounded, and idle keys take no memory.
+//   - In the end every event has had its effect, and everything is committed.
 type world struct {
 	planted bug
 	log     []*idem.Message
@@ -122,14 +138,15 @@ type world struct {
 	fatals    int
 	hangs     int
 	effects   map[int]bool     // by event
-	first     map[string][]int // by key: events whose effects are to come, in order
+	first     map[string][]int // by key: events whose effects are still to come, in order
 	committed int64
 	violation error
 }
 
 func newWorld(rnd *rand.Rand, planted bug) *world {
 	w := &world{
-		planted: planted, rnd: rnd, index: map[int64]int{}, effects: map[int]bool{}, first: map[string][]int{},
+		planted: planted, rnd: rnd, index: map[int64]int{}, effects: map[int]bool{},
+		first: map[string][]int{},
 		waits: rnd.IntN(8), fatals: rnd.IntN(8) / 6, hangs: rnd.IntN(8) / 5,
 	}
 	offset, keys := rnd.Int64N(100), 1+rnd.IntN(8)
@@ -158,7 +175,7 @@ func newWorld(rnd *rand.Rand, planted bug) *world {
 	return w
 }
 
-// fail notes what was violated. w.mu is held.
+// fail records a violation. w.mu is held.
 func (w *world) fail(format string, args ...any) {
 	if w.violation == nil {
 		w.violation = fmt.Errorf(format, args...)
@@ -172,7 +189,7 @@ func (w *world) under(f func()) {
 	f()
 }
 
-// from is the index of the first record that is not committed. w.mu is held.
+// from is the index of the first uncommitted record. w.mu is held.
 func (w *world) from() int {
 	i := slices.IndexFunc(w.log, func(m *idem.Message) bool { return m.Offset >= w.committed })
 	if i < 0 {
@@ -193,14 +210,15 @@ func (w *world) run(ctx context.Context) {
 			break
 		}
 	}
-	time.Sleep(2 * hang) // what is late comes
+	time.Sleep(2 * hang) // late work ends
 	synctest.Wait()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, a := range all {
 		a.look()
 		if q := a.p.queue; !a.cut && (len(q.keyed) > 0 || q.held != 0 || q.bytes != 0) {
-			w.fail("%d keys, %d messages, %d bytes are held although all is settled", len(q.keyed), q.held, q.bytes)
+			w.fail("%d keys, %d messages, %d bytes are held although all is settled", len(q.keyed),
+				q.held, q.bytes)
 		}
 	}
 	if from := w.from(); from < len(w.log) {
@@ -216,15 +234,15 @@ func (w *world) run(ctx context.Context) {
 // assignment is one Partition and the handler it calls.
 type assignment struct {
 	*world
-	p      *Partition
-	cfg    Config
-	flying map[string]bool
-	last   map[string]int // by key: the last index that was settled
-	told   []bool         // by index into log: told as settled, or committed before
-	low    int            // the first that is not
-	mark   int64          // the greatest watermark seen
-	closed bool
-	cut    bool // ended before all was settled
+	p        *Partition
+	cfg      Config
+	inFlight map[string]bool
+	last     map[string]int // by key: the last index that was settled
+	reported []bool         // by index into log: reported as settled, or committed before
+	low      int            // the first that is not reported
+	mark     int64          // the greatest watermark seen
+	closed   bool
+	cut      bool // ended before all was settled
 }
 
 func (w *world) assign() *assignment {
@@ -234,9 +252,12 @@ func (w *world) assign() *assignment {
 		Lanes: 1 + w.rnd.IntN(5), Queue: 1 + w.rnd.IntN(20), Batch: 1 + w.rnd.IntN(8),
 		QueueBytes: 150 + w.rnd.IntN(3000), BatchBytes: 1 + w.rnd.IntN(1000),
 	}.withDefaults()
-	a := &assignment{world: w, cfg: cfg, flying: map[string]bool{}, last: map[string]int{}, told: make([]bool, len(w.log)), mark: -1}
+	a := &assignment{
+		world: w, cfg: cfg, inFlight: map[string]bool{}, last: map[string]int{},
+		reported: make([]bool, len(w.log)), mark: -1,
+	}
 	for i := range w.from() {
-		a.told[i] = true
+		a.reported[i] = true
 	}
 	var marks watermark = newTracker(cfg.Queue)
 	if w.planted.marks != nil {
@@ -246,7 +267,7 @@ func (w *world) assign() *assignment {
 	return a
 }
 
-// run pushes what is not committed, and closes when all is settled, or before.
+// run pushes the uncommitted records, and closes the partition when all are settled, or before.
 func (a *assignment) run(ctx context.Context) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -281,11 +302,12 @@ func (a *assignment) run(ctx context.Context) {
 	before := a.mark
 	a.look()
 	a.closed = true
-	if err == nil && len(a.flying) > 0 {
-		a.fail("%d keys in flight after Close", len(a.flying))
+	if err == nil && len(a.inFlight) > 0 {
+		a.fail("%d keys in flight after Close", len(a.inFlight))
 	}
 	if cause != nil {
-		a.committed = max(a.committed, before) // by the timer, before it was lost
+		// a commit by the timer before the partition was lost
+		a.committed = max(a.committed, before)
 	} else {
 		a.committed = max(a.committed, a.mark)
 	}
@@ -305,7 +327,9 @@ func (a *assignment) await(pushed <-chan struct{}, closing <-chan time.Time) boo
 		case <-closing:
 			return false
 		case <-limit.C:
-			a.under(func() { a.fail("nothing moves: %d pending, watermark %d", a.p.Pending(), a.mark) })
+			a.under(func() {
+				a.fail("nothing moves: %d pending, watermark %d", a.p.Pending(), a.mark)
+			})
 			return false
 		}
 		a.under(a.look)
@@ -321,7 +345,7 @@ func (a *assignment) push(ctx context.Context, pushed chan<- struct{}) {
 	var from int
 	a.under(func() { from = a.from() })
 	for _, m := range a.log[from:] {
-		if m.Offset%2 == 0 { // the one way, or the other
+		if m.Offset%2 == 0 { // alternate between Push and Offer
 			for !a.p.Offer(m) {
 				select {
 				case <-a.p.Room():
@@ -346,9 +370,10 @@ func (a *assignment) push(ctx context.Context, pushed chan<- struct{}) {
 	}
 }
 
-// look checks what can be seen from outside at any time. a.mu is held, so nothing is told meanwhile.
+// look checks the invariants that are visible from outside at any time. a.mu is held, so no
+// progress is reported meanwhile.
 func (a *assignment) look() {
-	for a.low < len(a.told) && a.told[a.low] {
+	for a.low < len(a.reported) && a.reported[a.low] {
 		a.low++
 	}
 	next, ok := a.p.Watermark()
@@ -366,7 +391,9 @@ func (a *assignment) look() {
 	q := a.p.queue
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.held > a.cfg.Queue || q.marks.Pending() > a.cfg.Queue || q.held > 1 && q.bytes > a.cfg.QueueBytes {
-		a.fail("%d messages of %d bytes are held, %d pending, with %+v", q.held, q.bytes, q.marks.Pending(), a.cfg)
+	if q.held > a.cfg.Queue || q.marks.Pending() > a.cfg.Queue ||
+		q.held > 1 && q.bytes > a.cfg.QueueBytes {
+		a.fail("%d messages of %d bytes are held, %d pending, with %+v", q.held, q.bytes,
+			q.marks.Pending(), a.cfg)
 	}
 }

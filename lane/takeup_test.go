@@ -15,7 +15,8 @@ import (
 	"github.com/idem-go/idem/dedup/memstore"
 )
 
-// rule 4: a lane takes up what waits in the store for its partition, also what an owner before it left there.
+// rule 4: a lane takes up the events that wait in the store for its partition, also those of an
+// earlier owner.
 func TestPartition_TakesUpWhatWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
@@ -32,7 +33,8 @@ func TestPartition_TakesUpWhatWaits(t *testing.T) {
 		}, idem.Retry(idem.RetryPolicy{MaxAttempts: 1}), idem.KeyOrdered(time.Minute))
 		store := memstore.New()
 		open := func() (*idem.Processor, *Partition) {
-			p, err := idem.NewProcessor(r, idem.Config{Store: store, Scope: "g", BusyWait: idem.Forever})
+			p, err := idem.NewProcessor(r,
+				idem.Config{Store: store, Scope: "g", BusyWait: idem.Forever})
 			require.NoError(t, err)
 			p.Assigned("t", 3)
 			return p, New(p, "t", 3, Config{Lanes: 3})

@@ -7,8 +7,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestTracker_AnyOrder_K01 finishes deliveries in random order, with random gaps between offsets (K-31), and compares the
-// watermark after each step with a model that looks at all deliveries. It finds "mark the maximum" within a few rounds.
+// TestTracker_AnyOrder_K01 finishes deliveries in random order, with random gaps between offsets
+// (K-31). After each step it compares the watermark with a model that checks all deliveries. A
+// tracker that commits the maximum fails within a few rounds.
 func TestTracker_AnyOrder_K01(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -66,7 +67,7 @@ func checkTracker(t *testing.T, rnd *rand.Rand) {
 	}
 }
 
-// TestTracker_Sealed_K39: what an old owner finishes late moves nothing.
+// TestTracker_Sealed_K39: deliveries that an old owner finishes late move nothing.
 func TestTracker_Sealed_K39(t *testing.T) {
 	tr := newTracker(4)
 	a, _ := tr.Begin(10)

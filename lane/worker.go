@@ -10,23 +10,23 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// worker is one lane. All of it belongs to the lane's goroutine.
+// worker is one lane. Only the lane's goroutine uses it.
 type worker struct {
 	p    *Partition
-	mine []*entry // in flight here
+	mine []*entry // in flight in this lane
 	msgs []*idem.Message
-	done int // of mine, settled
+	done int // how many of mine are settled
 
-	moved bool // the watermark, in this call
+	moved bool // the watermark moved in this call
 }
 
-// work settles what is there until the partition is stopped or cannot go on, and returns why.
+// work settles deliveries until the partition is stopped or cannot continue, and returns why.
 func (w *worker) work() error {
 	for {
 		if w.mine = w.p.queue.next(w.mine); len(w.mine) == 0 {
 			return context.Cause(w.p.ctx)
 		}
-		w.p.noted.Do(func() { w.p.note(true) }) // before anything is handled
+		w.p.noted.Do(func() { w.p.note(true) }) // before the first delivery is handled
 		for {
 			err := w.settle()
 			if err == nil {
@@ -46,7 +46,7 @@ func (w *worker) work() error {
 	}
 }
 
-// settle gives mine to the processor.
+// settle passes mine to the processor.
 func (w *worker) settle() error {
 	w.msgs = w.msgs[:0]
 	for _, e := range w.mine {
@@ -58,18 +58,20 @@ func (w *worker) settle() error {
 	if w.done > 0 {
 		w.p.queue.took(time.Since(began), w.done)
 	}
-	clear(w.msgs) // what is settled is not kept in memory
+	clear(w.msgs) // do not keep settled messages in memory
 	if w.moved {
 		w.moved = false
 		w.p.note(false)
 	}
 	if err == nil && w.done < len(w.mine) {
-		return fmt.Errorf("%s/%d: processor settled %d of %d and names no reason", w.p.topic, w.p.partition, w.done, len(w.mine))
+		return fmt.Errorf("%s/%d: processor settled %d of %d messages and returned no error",
+			w.p.topic,
+			w.p.partition, w.done, len(w.mine))
 	}
 	return err
 }
 
-// progress is told that the first n of mine are settled.
+// progress records that the first n of mine are settled.
 func (w *worker) progress(n int) {
 	n = min(n, len(w.mine))
 	if n <= w.done {
@@ -83,7 +85,8 @@ func (w *worker) progress(n int) {
 	}
 }
 
-// note tells how far the partition is settled, or where it begins. A lane that comes while another one tells leaves it to that one.
+// note reports how far the partition is settled, or where it begins. If another lane is reporting
+// at the moment, that lane reports this progress as well.
 func (p *Partition) note(begin bool) {
 	if p.noter == nil {
 		return
@@ -92,13 +95,15 @@ func (p *Partition) note(begin bool) {
 	for p.toNote.Load() && p.noting.TryLock() {
 		p.toNote.Store(false)
 		if next, at, ok := p.queue.progress(begin); ok {
-			p.noter.NoteProgress(p.ctx, dedup.Progress{Topic: p.topic, Partition: p.partition, Next: next, Time: at})
+			p.noter.NoteProgress(p.ctx,
+				dedup.Progress{Topic: p.topic, Partition: p.partition, Next: next, Time: at})
 		}
 		p.noting.Unlock()
 	}
 }
 
-// asksToWait reports whether err is a reason to come again, and when. Any other ends the partition.
+// asksToWait reports whether err asks for another attempt, and after how long. Any other error ends
+// the partition.
 func asksToWait(err error) (after time.Duration, ok bool) {
 	var wait *idem.WaitError
 	if isStop(err) || !errors.As(err, &wait) {
@@ -107,7 +112,7 @@ func asksToWait(err error) (after time.Duration, ok bool) {
 	return max(wait.After, time.Millisecond), true
 }
 
-// pause waits for so long. It fails if the partition is stopped meanwhile.
+// pause waits for d. It fails if the partition is stopped meanwhile.
 func (p *Partition) pause(d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
