@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+
+	"github.com/idem-go/idem"
 )
 
 // commitHealth pairs commits with the errors that come from elsewhere and later. It tells observers of each commit and
@@ -16,7 +18,7 @@ type commitHealth struct {
 	mu      sync.Mutex
 	open    bool      // there is a commit that was not told
 	ended   time.Time // zero while it is under way
-	current CommitEvent
+	current idem.CommitEvent
 	failing bool
 	failed  time.Time // the last time
 }
@@ -46,7 +48,7 @@ func (c *commitHealth) begin(h *GroupHandler, moved int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.open, c.ended = true, time.Time{}
-	c.current = CommitEvent{Group: h.cfg.Group, Partitions: moved}
+	c.current = idem.CommitEvent{Group: h.cfg.Group, Partitions: moved}
 }
 
 func (c *commitHealth) end(took time.Duration) {
@@ -59,7 +61,7 @@ func (c *commitHealth) end(took time.Duration) {
 func (c *commitHealth) settle(h *GroupHandler) {
 	c.mu.Lock()
 	e, open := c.current, c.open
-	c.open, c.current = false, CommitEvent{}
+	c.open, c.current = false, idem.CommitEvent{}
 	tell := open && (e.Partitions > 0 || e.Err != nil)
 	if tell && e.Err != nil {
 		c.failed = time.Now()

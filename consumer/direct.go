@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+
+	"github.com/idem-go/idem"
 )
 
 // directCommits commits offsets beside sarama, on a connection of its own, and returns the broker's answer. During a
@@ -175,7 +177,7 @@ func (s *session) commitDirectly(ctx context.Context, p partition, next int64) e
 	}
 	began := time.Now()
 	refused, err := s.h.direct.commit(ctx, s.sess, open)
-	s.h.observeCommit(CommitEvent{Group: s.h.cfg.Group, Partitions: len(open), Took: time.Since(began), Err: firstError(err, refused)})
+	s.h.observeCommit(idem.CommitEvent{Group: s.h.cfg.Group, Partitions: len(open), Took: time.Since(began), Err: firstError(err, refused)})
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if refused == nil {
@@ -220,7 +222,7 @@ func (h *GroupHandler) notCommitted() error {
 }
 
 // observeCommit tells observers of a commit.
-func (h *GroupHandler) observeCommit(e CommitEvent) {
+func (h *GroupHandler) observeCommit(e idem.CommitEvent) {
 	for _, o := range h.obs.commit {
 		o.ObserveCommit(context.Background(), e)
 	}

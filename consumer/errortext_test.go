@@ -10,6 +10,8 @@ import (
 
 	"github.com/IBM/sarama"
 	"github.com/stretchr/testify/require"
+
+	"github.com/idem-go/idem"
 )
 
 // G-04: what the consumer says of an error quotes no data, or is what Config.ErrorText makes of it.
@@ -31,7 +33,7 @@ func TestErrorText_G04(t *testing.T) {
 
 	h := &GroupHandler{cfg: cfg, log: trouble.log}
 	h.health.log = trouble.log
-	h.health.open, h.health.current = true, CommitEvent{Partitions: 1, Err: quoting}
+	h.health.open, h.health.current = true, idem.CommitEvent{Partitions: 1, Err: quoting}
 	h.health.settle(h)
 	require.NotContains(t, lines.String(), "canary")
 	require.Contains(t, lines.String(), `committing offsets fails, will go on trying" error=hidden`)

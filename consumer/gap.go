@@ -9,6 +9,8 @@ import (
 	"slices"
 
 	"github.com/IBM/sarama"
+
+	"github.com/idem-go/idem"
 )
 
 // gapGuard looks, before a session consumes, whether the committed offsets are still in the log. sarama jumps in silence
@@ -37,7 +39,7 @@ func (g *gapGuard) check(sess sarama.ConsumerGroupSession) error {
 		g.h.log.Error("committed offset is no longer in the log", "topic", gap.Topic, "partition", gap.Partition,
 			"committed", gap.Committed, "oldest", gap.Oldest, "newest", gap.Newest, "missing", gap.Missing(), "policy", policy.String())
 		for _, o := range g.h.obs.gap {
-			o.ObserveGap(context.Background(), GapEvent{
+			o.ObserveGap(context.Background(), idem.GapEvent{
 				Group: g.h.cfg.Group, Topic: gap.Topic, Partition: gap.Partition, Committed: gap.Committed, Oldest: gap.Oldest,
 				Newest: gap.Newest, Policy: policy.String(),
 			})

@@ -175,8 +175,8 @@ func TestHandler_Lost_K11(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				var kinds []RebalanceKind
-				observer := rebalances(func(e RebalanceEvent) { kinds = append(kinds, e.Kind) })
+				var kinds []idem.RebalanceKind
+				observer := rebalances(func(e idem.RebalanceEvent) { kinds = append(kinds, e.Kind) })
 				causes := make(chan error, 1)
 				h := newHandler(t, Config{CommitInterval: time.Hour, Observers: []idem.Observer{observer}},
 					func(ctx context.Context, m *idem.Message) error {
@@ -204,7 +204,7 @@ func TestHandler_Lost_K11(t *testing.T) {
 				require.ErrorIs(t, <-causes, idem.ErrPartitionLost)
 				require.NoError(t, closeAll(h, sess))
 				require.Empty(t, sess.marks, "marked for a partition that is somebody else's")
-				require.Equal(t, []RebalanceKind{Assigned, Lost}, kinds)
+				require.Equal(t, []idem.RebalanceKind{idem.Assigned, idem.Lost}, kinds)
 			})
 		})
 	}
@@ -228,9 +228,9 @@ func TestHandler_CancelledSession(t *testing.T) {
 	require.NoError(t, h.endOf(ctx))
 }
 
-type rebalances func(RebalanceEvent)
+type rebalances func(idem.RebalanceEvent)
 
-func (f rebalances) ObserveRebalance(_ context.Context, e RebalanceEvent) { f(e) }
+func (f rebalances) ObserveRebalance(_ context.Context, e idem.RebalanceEvent) { f(e) }
 
 // TestHandler_LateFinish_K39: a handler that was abandoned ends after the partition came back to us in the same session.
 // What it finishes moves nothing.
@@ -334,9 +334,9 @@ func TestHandler_NoProducer(t *testing.T) {
 func TestHandler_Stall_K13(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
-		var told []PartitionStallEvent
+		var told []idem.PartitionStallEvent
 		gate := make(chan struct{})
-		h := newHandler(t, Config{StallTimeout: time.Minute, Observers: []idem.Observer{stalls(func(e PartitionStallEvent) {
+		h := newHandler(t, Config{StallTimeout: time.Minute, Observers: []idem.Observer{stalls(func(e idem.PartitionStallEvent) {
 			mu.Lock()
 			defer mu.Unlock()
 			told = append(told, e)
@@ -364,16 +364,16 @@ func TestHandler_Stall_K13(t *testing.T) {
 	})
 }
 
-type stalls func(PartitionStallEvent)
+type stalls func(idem.PartitionStallEvent)
 
-func (f stalls) ObservePartitionStall(_ context.Context, e PartitionStallEvent) { f(e) }
+func (f stalls) ObservePartitionStall(_ context.Context, e idem.PartitionStallEvent) { f(e) }
 
 // TestHandler_CommitErrors_K05: sarama tells errors of commits elsewhere and later; observers get them with the commit.
 func TestHandler_CommitErrors_K05(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
-		var told []CommitEvent
-		h := newHandler(t, Config{Observers: []idem.Observer{commits(func(e CommitEvent) {
+		var told []idem.CommitEvent
+		h := newHandler(t, Config{Observers: []idem.Observer{commits(func(e idem.CommitEvent) {
 			mu.Lock()
 			defer mu.Unlock()
 			told = append(told, e)
@@ -404,6 +404,6 @@ func TestHandler_CommitErrors_K05(t *testing.T) {
 	})
 }
 
-type commits func(CommitEvent)
+type commits func(idem.CommitEvent)
 
-func (f commits) ObserveCommit(_ context.Context, e CommitEvent) { f(e) }
+func (f commits) ObserveCommit(_ context.Context, e idem.CommitEvent) { f(e) }

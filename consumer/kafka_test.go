@@ -77,10 +77,10 @@ func TestKafka_StopUnderLoad_K03(t *testing.T) {
 // gaps collects gap events.
 type gaps struct {
 	mu  sync.Mutex
-	all []GapEvent
+	all []idem.GapEvent
 }
 
-func (g *gaps) ObserveGap(_ context.Context, e GapEvent) {
+func (g *gaps) ObserveGap(_ context.Context, e idem.GapEvent) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.all = append(g.all, e)

@@ -31,8 +31,8 @@ func TestKfake_Lost_K11(t *testing.T) {
 			var kinds atomic.Int64
 			cfg := Config{
 				Brokers: brokers, Group: "g", Topics: []string{"orders"}, Cooperative: true, Store: forever(),
-				Observers: []idem.Observer{rebalances(func(e RebalanceEvent) {
-					if e.Kind == Lost {
+				Observers: []idem.Observer{rebalances(func(e idem.RebalanceEvent) {
+					if e.Kind == idem.Lost {
 						kinds.Add(1)
 					}
 				})},

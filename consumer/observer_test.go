@@ -16,24 +16,24 @@ import (
 // partitionsSeen is what an observer is told of partitions.
 type partitionsSeen struct {
 	mu       sync.Mutex
-	kinds    []RebalanceKind
+	kinds    []idem.RebalanceKind
 	sets     []map[string][]int32
-	progress []ProgressEvent
+	progress []idem.ProgressEvent
 }
 
-func (p *partitionsSeen) ObserveRebalance(_ context.Context, e RebalanceEvent) {
+func (p *partitionsSeen) ObserveRebalance(_ context.Context, e idem.RebalanceEvent) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.kinds, p.sets = append(p.kinds, e.Kind), append(p.sets, e.Partitions)
 }
 
-func (p *partitionsSeen) lastProgress() ProgressEvent {
+func (p *partitionsSeen) lastProgress() idem.ProgressEvent {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.progress[len(p.progress)-1]
 }
 
-func (p *partitionsSeen) ObserveProgress(_ context.Context, e ProgressEvent) {
+func (p *partitionsSeen) ObserveProgress(_ context.Context, e idem.ProgressEvent) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.progress = append(p.progress, e)
@@ -57,7 +57,7 @@ func TestHandler_TellsProgress(t *testing.T) {
 		claim := newFakeClaim("t", 0, 10)
 		run := consume(h, sess, claim)
 		time.Sleep(1500 * time.Millisecond)
-		require.Equal(t, ProgressEvent{Group: "g", Topic: "t", Partition: 0, Next: -1, Fetched: -1, Begin: 0, HighWater: 1000}, seen.lastProgress())
+		require.Equal(t, idem.ProgressEvent{Group: "g", Topic: "t", Partition: 0, Next: -1, Fetched: -1, Begin: 0, HighWater: 1000}, seen.lastProgress())
 		lag, ok := seen.lastProgress().Lag()
 		require.True(t, ok)
 		require.EqualValues(t, 1000, lag, "from where it began")
@@ -66,7 +66,7 @@ func TestHandler_TellsProgress(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		now := seen.lastProgress()
-		require.Equal(t, ProgressEvent{Group: "g", Topic: "t", Partition: 0, Next: 5, Fetched: 7, Begin: 0, Pending: 2, HighWater: 1000}, now)
+		require.Equal(t, idem.ProgressEvent{Group: "g", Topic: "t", Partition: 0, Next: 5, Fetched: 7, Begin: 0, Pending: 2, HighWater: 1000}, now)
 		lag, _ = now.Lag()
 		require.EqualValues(t, 995, lag)
 
@@ -95,7 +95,7 @@ func TestHandler_TellsOfClaimsThatNeverBegan(t *testing.T) {
 		<-run.done
 		require.NoError(t, h.Cleanup(sess))
 		require.NoError(t, h.Close())
-		require.Equal(t, []RebalanceKind{Assigned, Revoked}, seen.kinds)
+		require.Equal(t, []idem.RebalanceKind{idem.Assigned, idem.Revoked}, seen.kinds)
 		require.Equal(t, seen.sets[0], seen.sets[1])
 	})
 }

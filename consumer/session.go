@@ -84,7 +84,7 @@ func (s *session) begin(claim sarama.ConsumerGroupClaim, l *lane.Partition) *cla
 	delete(s.announced, c.partition)
 	s.mu.Unlock()
 	if !known { // came by a cooperative rebalance
-		s.h.rebalance(s.sess, Assigned, map[string][]int32{c.topic: {c.id}}, nil)
+		s.h.rebalance(s.sess, idem.Assigned, map[string][]int32{c.topic: {c.id}}, nil)
 	}
 	return c
 }
@@ -125,7 +125,7 @@ func (s *session) end(c *claimed, lost error) error {
 	}
 	s.tellProgress(c, true)
 	if alone {
-		s.h.rebalance(s.sess, Revoked, map[string][]int32{c.topic: {c.id}}, nil)
+		s.h.rebalance(s.sess, idem.Revoked, map[string][]int32{c.topic: {c.id}}, nil)
 	}
 	switch {
 	case failed != nil:
@@ -259,9 +259,9 @@ func (s *session) close(cause error) {
 		ended[c.topic] = append(ended[c.topic], c.id)
 	}
 	s.mu.Unlock()
-	kind := Revoked
+	kind := idem.Revoked
 	if s.h.endOf(s.sess.Context()) != nil {
-		kind = Lost
+		kind = idem.Lost
 	}
 	if len(ended) > 0 {
 		s.h.rebalance(s.sess, kind, ended, cause)
@@ -277,7 +277,7 @@ func (s *session) announce(claims map[string][]int32) {
 		}
 	}
 	s.mu.Unlock()
-	s.h.rebalance(s.sess, Assigned, claims, nil)
+	s.h.rebalance(s.sess, idem.Assigned, claims, nil)
 }
 
 func (s *session) list() (all []*claimed) {
@@ -316,7 +316,7 @@ func (s *session) tellProgress(c *claimed, last bool) {
 		begin = c.times.begin(nil)
 	}
 	for _, o := range s.h.obs.progress {
-		o.ObserveProgress(s.sess.Context(), ProgressEvent{
+		o.ObserveProgress(s.sess.Context(), idem.ProgressEvent{
 			Group: s.h.cfg.Group, Topic: c.topic, Partition: c.id, Next: next, Fetched: c.times.fetched.Load(), Begin: begin,
 			Pending: c.lane.Pending(), HighWater: c.claim.HighWaterMarkOffset(), Last: last,
 		})
@@ -324,7 +324,7 @@ func (s *session) tellProgress(c *claimed, last bool) {
 }
 
 // rebalance tells of partitions that came or went.
-func (h *GroupHandler) rebalance(sess sarama.ConsumerGroupSession, kind RebalanceKind, partitions map[string][]int32, cause error) {
+func (h *GroupHandler) rebalance(sess sarama.ConsumerGroupSession, kind idem.RebalanceKind, partitions map[string][]int32, cause error) {
 	own := make(map[string][]int32, len(partitions))
 	for topic, ids := range partitions {
 		own[topic] = slices.Sorted(slices.Values(ids))
@@ -333,13 +333,13 @@ func (h *GroupHandler) rebalance(sess sarama.ConsumerGroupSession, kind Rebalanc
 	if cause != nil && !errors.Is(cause, context.Canceled) {
 		attrs = append(attrs, "cause", cause)
 	}
-	if kind == Lost {
+	if kind == idem.Lost {
 		h.log.Warn("partitions lost", attrs...)
 	} else {
 		h.log.Info("partitions "+kind.String(), attrs...)
 	}
 	for _, o := range h.obs.rebalance {
-		o.ObserveRebalance(sess.Context(), RebalanceEvent{Group: h.cfg.Group, Kind: kind, Partitions: own, Generation: sess.GenerationID(), Cause: cause})
+		o.ObserveRebalance(sess.Context(), idem.RebalanceEvent{Group: h.cfg.Group, Kind: kind, Partitions: own, Generation: sess.GenerationID(), Cause: cause})
 	}
 }
 
@@ -351,6 +351,6 @@ func (h *GroupHandler) tellStall(c *claimed, rested time.Duration, over bool) {
 		h.log.Warn("partition does not move", append(attrs, "for", rested.Round(time.Second), "pending", c.lane.Pending())...)
 	}
 	for _, o := range h.obs.stall {
-		o.ObservePartitionStall(context.Background(), PartitionStallEvent{Group: h.cfg.Group, Topic: c.topic, Partition: c.id, For: rested, Over: over})
+		o.ObservePartitionStall(context.Background(), idem.PartitionStallEvent{Group: h.cfg.Group, Topic: c.topic, Partition: c.id, For: rested, Over: over})
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+
+	"github.com/idem-go/idem"
 )
 
 // errSilent says why a membership ended.
@@ -37,7 +39,7 @@ func (c *Consumer) awaitSilence(ctx context.Context, client sarama.Client) {
 	s := &silence{c: c, client: client, behind: make(map[*claimed]lag)}
 	for pause(ctx, max(c.cfg.SilenceTimeout/4, 50*time.Millisecond)) == nil {
 		for claim, q := range s.look() {
-			e := SilenceEvent{Group: c.cfg.Group, Topic: claim.topic, Partition: claim.id, Seen: q.seen, For: time.Since(q.since)}
+			e := idem.SilenceEvent{Group: c.cfg.Group, Topic: claim.topic, Partition: claim.id, Seen: q.seen, For: time.Since(q.since)}
 			c.log.Error("no records of a partition arrive although there are some, joining the group anew",
 				"topic", e.Topic, "partition", e.Partition, "seen", e.Seen, "for", e.For.Round(time.Second))
 			for _, o := range c.handler.obs.silence {

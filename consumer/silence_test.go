@@ -18,9 +18,9 @@ import (
 	"github.com/idem-go/idem/internal/testenv"
 )
 
-type silences func(SilenceEvent)
+type silences func(idem.SilenceEvent)
 
-func (f silences) ObserveSilence(_ context.Context, e SilenceEvent) { f(e) }
+func (f silences) ObserveSilence(_ context.Context, e idem.SilenceEvent) { f(e) }
 
 // TestKfake_Silence_K15: one partition gets no answers any longer, and nothing says so. The group is joined anew, once, and
 // consumption is back. A partition that is paused, or idle, is not silent.
@@ -34,7 +34,7 @@ func TestKfake_Silence_K15(t *testing.T) {
 	gate := make(chan struct{})
 	m := start(t, Config{
 		Brokers: brokers, Group: "g", Topics: []string{"orders"}, SilenceTimeout: time.Second, Grace: time.Second,
-		Observers: []idem.Observer{silences(func(e SilenceEvent) {
+		Observers: []idem.Observer{silences(func(e idem.SilenceEvent) {
 			told.Add(1)
 			if e.Topic != "orders" || e.Partition != 1 || e.For < time.Second {
 				t.Errorf("told of %+v", e)
@@ -237,10 +237,10 @@ func TestKafka_BrokenLinks_K15(t *testing.T) {
 // topicEvents notes what is told of topics.
 type topicEvents struct {
 	mu  sync.Mutex
-	all []TopicEvent
+	all []idem.TopicEvent
 }
 
-func (e *topicEvents) ObserveTopic(_ context.Context, event TopicEvent) {
+func (e *topicEvents) ObserveTopic(_ context.Context, event idem.TopicEvent) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.all = append(e.all, event)

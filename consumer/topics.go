@@ -189,7 +189,7 @@ func (c *Consumer) look(client sarama.Client) (renew bool, err error) {
 
 func (h *GroupHandler) tellTopic(topic string, missing bool) {
 	for _, o := range h.obs.topic {
-		o.ObserveTopic(context.Background(), TopicEvent{Group: h.cfg.Group, Topic: topic, Missing: missing})
+		o.ObserveTopic(context.Background(), idem.TopicEvent{Group: h.cfg.Group, Topic: topic, Missing: missing})
 	}
 }
 

@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idem-go/idem"
-	"github.com/idem-go/idem/consumer"
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/dedup/memstore"
 )
@@ -211,8 +210,6 @@ func TestMonitor_Bounds(t *testing.T) {
 		require.LessOrEqual(t, len(x.Title)+len(x.Text), 3*maxErrorText)
 		require.LessOrEqual(t, len(x.subject), maxErrorText+4)
 	}
-	_, ok := any(m).(consumer.ProgressObserver)
-	require.True(t, ok, "the consumer's names for the same")
 }
 
 func TestRing_ASlotIsUsedAgain(t *testing.T) {

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/idem-go/idem"
-	"github.com/idem-go/idem/consumer"
 )
 
 // stats counts what happens to the deliveries.
@@ -43,8 +42,8 @@ func (s *stats) ObserveDuplicate(_ context.Context, e idem.DuplicateEvent) {
 func (s *stats) ObserveDeadLetter(context.Context, idem.DeadLetterEvent) { s.deadLetters.Add(1) }
 
 // ObserveRebalance counts how often partitions came to this worker.
-func (s *stats) ObserveRebalance(_ context.Context, e consumer.RebalanceEvent) {
-	if e.Kind == consumer.Assigned {
+func (s *stats) ObserveRebalance(_ context.Context, e idem.RebalanceEvent) {
+	if e.Kind == idem.Assigned {
 		s.assignments.Add(1)
 	}
 }
