@@ -1,4 +1,5 @@
-// Package redact takes passwords out of texts that somebody else made: the last line of defence (G-04).
+// Package redact removes passwords from texts of other programs, as the last line of defence
+// (G-04).
 package redact
 
 import (
@@ -8,25 +9,27 @@ import (
 	"strings"
 )
 
-// Secrets are what must never be shown. The zero value is ready to use, and takes credentials out that stand where URLs and
-// connection strings have them. It must not be changed while it is used.
+// Secrets is a set of texts that must never be shown. The zero value is ready to use and removes
+// credentials from URLs and connection strings. It must not be changed during use; otherwise it is
+// safe for concurrent use.
 type Secrets struct{ all []string }
 
-// minSecret is how long a secret is at least to be looked for. Shorter ones are words of which every text is full, "idem" to
-// begin with, and the libraries underneath do not print them in the first place.
+// minSecret is the shortest length of a secret that is searched for. Shorter secrets are ordinary
+// words, such as "idem", and the libraries do not print passwords anyway.
 const minSecret = 8
 
-// Add notes passwords. Empty ones are none.
+// Add adds passwords. It ignores those with fewer than 8 bytes.
 func (s *Secrets) Add(passwords ...string) {
 	for _, p := range passwords {
 		if len(p) >= minSecret && !slices.Contains(s.all, p) {
 			s.all = append(s.all, p)
 		}
 	}
-	slices.SortStableFunc(s.all, func(a, b string) int { return len(b) - len(a) }) // one may begin with another
+	// longest first: one may begin with another
+	slices.SortStableFunc(s.all, func(a, b string) int { return len(b) - len(a) })
 }
 
-// AddURL notes the passwords in a URL, as they are written and as they are meant.
+// AddURL adds the passwords in a URL, percent-encoded and decoded.
 func (s *Secrets) AddURL(text string) {
 	_, rest, _ := strings.Cut(text, "://")
 	if at := strings.LastIndex(rest, "@"); at >= 0 {
@@ -38,21 +41,21 @@ func (s *Secrets) AddURL(text string) {
 		}
 	}
 	if _, query, ok := strings.Cut(rest, "?"); ok {
-		values, _ := url.ParseQuery(query) // what cannot be parsed is no password either
+		values, _ := url.ParseQuery(query) // a query that cannot be parsed has no password
 		for _, name := range []string{"password", "sslpassword"} {
 			s.Add(values[name]...)
 		}
 	}
 }
 
-// keywordPassword is a password in a connection string of Postgres that is no URL.
+// keywordPassword matches a password in a keyword/value connection string of Postgres.
 var keywordPassword = regexp.MustCompile(`(?:^|\s)(?:ssl)?password\s*=\s*(?:'[^']|[^\s'])`)
 
-// HasPassword reports whether a URL has a password: before its host, or as a parameter of Postgres. So may the keywords and values that
-// Postgres takes in place of a URL.
+// HasPassword reports whether a URL has a password, before its host or as a parameter of Postgres,
+// or whether a keyword/value connection string has one.
 func HasPassword(text string) bool {
 	_, rest, ok := strings.Cut(text, "://")
-	if !ok { // it is no URL, but what stands before an '@' is a password all the same
+	if !ok { // no URL, but text before an '@' is a password all the same
 		rest = text
 	}
 	if keywordPassword.MatchString(text) {
@@ -64,11 +67,12 @@ func HasPassword(text string) bool {
 		}
 	}
 	_, query, _ := strings.Cut(rest, "?")
-	values, _ := url.ParseQuery(query) // what cannot be parsed is no password either
+	values, _ := url.ParseQuery(query) // a query that cannot be parsed has no password
 	return values.Get("password")+values.Get("sslpassword") != ""
 }
 
-// credentials are what stands before the host of a URL, and passwords in connection strings.
+// credentials matches user and password before the host of a URL, and passwords in connection
+// strings.
 var credentials = []struct {
 	find *regexp.Regexp
 	put  string
@@ -88,16 +92,17 @@ func (s *Secrets) Text(text string) string {
 	return text
 }
 
-// withAt are parameters of connections whose values may have an '@'.
+// withAt lists connection parameters whose values may contain an '@'.
 var withAt = []string{
-	"user", "username", "password", "sslpassword", "passfile", "host", "addr", "application_name", "client_name", "options", "sslrootcert",
+	"user", "username", "password", "sslpassword", "passfile", "host", "addr", "application_name",
+	"client_name", "options", "sslrootcert",
 	"sslcert", "sslkey", "service", "servicefile", "search_path",
 }
 
-// SplitsPassword reports whether a URL is one whose password seems to have a '/', '?', '#' or, for Postgres, '@' that is not
-// percent-encoded: it ends there for whoever parses it, and what follows is taken for a host, a port, a path or a parameter,
-// which are shown. Such a URL must be refused. An '@' behind the host is what tells it; in the name of a database it has to be
-// percent-encoded.
+// SplitsPassword reports whether the password of a URL seems to contain a '/', '?', '#' or, for
+// Postgres, '@' that is not percent-encoded. A parser ends the password there, and takes the rest
+// for a host, a port, a path or a parameter, which are shown. Refuse such a URL. The sign is an '@'
+// after the host; in the name of a database it must be percent-encoded.
 func SplitsPassword(text string) bool {
 	scheme, rest, ok := strings.Cut(text, "://")
 	if !ok {
@@ -105,7 +110,7 @@ func SplitsPassword(text string) bool {
 	}
 	end := strings.IndexAny(rest+"/", "/?#")
 	if strings.HasPrefix(scheme, "postgres") && strings.Count(rest[:end], "@") > 1 {
-		return true // pgx takes the first for the end of the password
+		return true // pgx ends the password at the first one
 	}
 	if strings.LastIndex(rest, "@") < end {
 		return false

@@ -14,13 +14,14 @@ import (
 	"github.com/idem-go/idem/internal/safetext"
 )
 
-// lazy makes its text when it is asked, as marks and joins do.
+// lazy makes its text on each call of Error, as joined errors do.
 type lazy struct{ err error }
 
 func (e *lazy) Error() string { return "lazy: " + e.err.Error() }
 func (e *lazy) Unwrap() error { return e.err }
 
-// Joined errors may share what they join, so that their text doubles with every level: it must not be asked for.
+// Joined errors may share causes, so that the text doubles with every level: Error must not be
+// called.
 func TestText_SharedCauses(t *testing.T) {
 	_, leaf := strconv.Atoi(canary)
 	for _, levels := range []int{3, 12, 60, 200, 5000} {
@@ -47,7 +48,8 @@ func TestText_WideAndLong(t *testing.T) {
 		many = append(many, fmt.Errorf("part %d: %w", i, leaf))
 	}
 	text := safetext.Text(errors.Join(many...))
-	require.True(t, strings.HasPrefix(text, "part 0: strconv.Atoi: invalid syntax\npart 1: "), text[:60])
+	require.True(t, strings.HasPrefix(text, "part 0: strconv.Atoi: invalid syntax\npart 1: "),
+		text[:60])
 	require.False(t, leaks(text))
 
 	text = safetext.Text(fmt.Errorf("%s%w", strings.Repeat("é", 5<<20), leaf))
@@ -55,13 +57,14 @@ func TestText_WideAndLong(t *testing.T) {
 	require.True(t, utf8.ValidString(text))
 
 	err := leaf
-	for range 300 { // deeper than it is looked: what is below could be anything
+	for range 300 { // deeper than the bound: the errors below are unknown
 		err = &lazy{err}
 	}
 	require.False(t, leaks(safetext.Text(err)), safetext.Text(err))
 
-	// What is cut off in the middle is not seen by its end: a password goes on up to the cut.
-	text = safetext.Text(errors.New(strings.Repeat("x", 4080) + " password='" + strings.Repeat(canary, 100)))
+	// A cut may remove the end that identifies a password. The password then extends to the cut.
+	text = safetext.Text(errors.New(strings.Repeat("x", 4080) + " password='" +
+		strings.Repeat(canary, 100)))
 	require.False(t, leaks(text))
 }
 
@@ -85,10 +88,10 @@ func (e *typedNil) Error() string    { return e.text }
 func (e *typedNil) SQLState() string { return e.text }
 func (e *typedNil) Unwrap() error    { return errors.New(e.text) }
 
-// No error may bring down who wants to tell of it.
+// A broken error must not panic in Text.
 func TestText_OddErrors(t *testing.T) {
 	_, leaf := strconv.Atoi(canary)
-	text := safetext.Text(slices{leaf, slices{leaf}}) // cannot be compared
+	text := safetext.Text(slices{leaf, slices{leaf}}) // not comparable
 	require.False(t, leaks(text), text)
 	require.Contains(t, text, "2 of [")
 	require.NotEmpty(t, safetext.Text(&itself{}))
@@ -99,13 +102,14 @@ func TestText_OddErrors(t *testing.T) {
 	require.True(t, utf8.ValidString(safetext.Text(errors.New("\xff\xfe"+canary[:3]))))
 }
 
-// Whatever surrounds it, a value that a decoder quotes is not told.
+// A value that a decoder quotes is never part of the text, whatever surrounds it.
 func FuzzText(f *testing.F) {
 	f.Add("order 12", "secret")
 	f.Add(`"`, `\"`)
 	f.Add("", "a\nb")
 	f.Fuzz(func(t *testing.T, words, value string) {
-		if len(value) < 6 || strings.Contains("strconv.Atoi: invalid syntax value out of range "+words, value) {
+		if len(value) < 6 ||
+			strings.Contains("strconv.Atoi: invalid syntax value out of range "+words, value) {
 			return
 		}
 		_, err := strconv.Atoi(value)
@@ -116,7 +120,8 @@ func FuzzText(f *testing.F) {
 			return
 		}
 		text := safetext.Text(&lazy{fmt.Errorf("%s: %w", words, err)})
-		if strings.Contains(words, "strconv") || strings.Contains(text, "xxxxx") { // words that look like an error, or like an address
+		// words that look like an error or an address
+		if strings.Contains(words, "strconv") || strings.Contains(text, "xxxxx") {
 			return
 		}
 		require.NotContains(t, text, value)
@@ -126,7 +131,8 @@ func FuzzText(f *testing.F) {
 func BenchmarkText(b *testing.B) {
 	_, leaf := strconv.Atoi(canary)
 	own := errors.New("card declined")
-	for name, err := range map[string]error{"own": own, "wrapped": fmt.Errorf("order 12: %w", leaf)} {
+	for name, err := range map[string]error{"own": own,
+		"wrapped": fmt.Errorf("order 12: %w", leaf)} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {

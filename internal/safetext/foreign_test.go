@@ -12,7 +12,8 @@ import (
 	"github.com/idem-go/idem/internal/safetext"
 )
 
-// G-04: what else quotes values, and comes as text only: database/sql, encodings and databases that are not among our dependencies.
+// G-04: other texts that quote values, from database/sql, encodings and databases that are not
+// dependencies.
 func TestText_Quotes_G04(t *testing.T) {
 	for text, want := range map[string]string{
 		`sql: Scan error on column index 0, name "a": converting driver.Value type string ("` + canary + `") to a int: invalid syntax`: `sql: Scan error on column index 0, name "a": converting driver.Value type string to a int: invalid syntax`,
@@ -35,7 +36,9 @@ func TestText_Quotes_G04(t *testing.T) {
 		require.Equal(t, want, safetext.Text(errors.New(text)))
 	}
 	for want, err := range map[string]error{
-		"server reply 550 5.1.1":  &textproto.Error{Code: 550, Msg: "5.1.1 <" + canary + "@example.com>: Recipient address rejected"},
+		"server reply 550 5.1.1": &textproto.Error{
+			Code: 550, Msg: "5.1.1 <" + canary + "@example.com>: Recipient address rejected",
+		},
 		"server reply 421":        &textproto.Error{Code: 421, Msg: canary},
 		"malformed protocol text": textproto.ProtocolError("malformed MIME header: " + canary),
 	} {
@@ -43,56 +46,69 @@ func TestText_Quotes_G04(t *testing.T) {
 	}
 }
 
-// The text is looked at up to a bound: a password whose '@' lies behind it is one all the same, however much is taken out before it.
+// The text is searched up to a bound. A password whose '@' lies beyond the bound is removed as
+// well, however much was replaced before it.
 func TestText_AddressCutShort_G04(t *testing.T) {
-	text := safetext.Line(errors.New(`parsing "` + strings.Repeat("x", 4000) + `": in postgres://app:` + canary + strings.Repeat("s", 200) + "@db/x"))
+	text := safetext.Line(errors.New(`parsing "` + strings.Repeat("x", 4000) +
+		`": in postgres://app:` + canary + strings.Repeat("s", 200) + "@db/x"))
 	require.Equal(t, `parsing "…": in postgres`, text)
 }
 
-// G-04: well-known forms of keys, tokens and card numbers, in words that somebody has put together.
+// G-04: well-known forms of keys, tokens and card numbers in free text.
 func TestText_WellKnownSecrets_G04(t *testing.T) {
-	join := func(parts ...string) string { return strings.Join(parts, "") } // no scanner of secrets shall find these
+	// keeps secret scanners away from this file
+	join := func(parts ...string) string { return strings.Join(parts, "") }
 	for text, want := range map[string]string{
-		"charge failed, api_key: " + canary:                                                "charge failed, api_key: xxxxx",
-		"API-Key : " + canary + ", retry":                                                  "API-Key : xxxxx, retry",
-		"secretKey: '" + canary + " x' rejected":                                           "secretKey: xxxxx rejected",
-		"client_secret:" + canary:                                                          "client_secret:xxxxx",
-		"refused token: 0" + canary + "; gone":                                             "refused token: xxxxx; gone",
+		"charge failed, api_key: " + canary:      "charge failed, api_key: xxxxx",
+		"API-Key : " + canary + ", retry":        "API-Key : xxxxx, retry",
+		"secretKey: '" + canary + " x' rejected": "secretKey: xxxxx rejected",
+		"client_secret:" + canary:                "client_secret:xxxxx",
+		"refused token: 0" + canary + "; gone":   "refused token: xxxxx; gone",
+
 		"jwt " + join("eyJ", "hbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJl") + " is old": "jwt xxxxx is old",
-		"jwt " + join("eyJ", "hbGciOiJIUzI1NiJ9"):                                          "jwt xxxxx",
-		"no such key " + join("sk_", "live_", "51H8sWqLxCANARY"):                           "no such key xxxxx",
-		"no such key " + join("rk_", "test_", "51H8sWqLxCANARY") + ".":                     "no such key xxxxx.",
-		join("AKIA", "IOSFODNN7EXAMPLE") + " may not":                                      "xxxxx may not",
-		join("gh", "p_", "0123456789abcdefCANARY") + ": 401":                               "xxxxx: 401",
-		join("xox", "b-", "1234567890-CANARY"):                                             "xxxxx",
-		"-----BEGIN RSA PRIVATE KEY-----\n" + canary + "\n-----END RSA PRIVATE KEY-----!":  "xxxxx!",
-		"-----BEGIN PRIVATE KEY-----\n" + canary:                                           "xxxxx",
-		"card 4111111111111111 declined":                                                   "card xxxxx declined",
-		"card 4111 1111 1111 1111 declined":                                                "card xxxxx declined",
-		"card 5555-5555-5555-4444, exp 12/30":                                              "card xxxxx, exp 12/30",
-		"amex:378282246310005":                                                             "amex:xxxxx",
-		"card 4111111111111111 12/30 123":                                                  "card xxxxx 12/30 123",
-		"paid 100 4111 1111 1111 1111 12 30":                                               "paid 100 xxxxx 12 30",
-		"4111-1111-1111-1111 123 of 3782 822463 10005":                                     "xxxxx 123 of xxxxx",
-		"map[Authorization:[Basic Q0FOQVJZOmE=]]":                                          "map[Authorization:[Basic xxxxx]]",
-		"Authorization: Token 0123" + canary + ", next":                                    "Authorization: Token xxxxx, next",
-		`{"authorization":"ApiKey 0123` + canary + `"}`:                                    `{"authorization":"ApiKey xxxxx"}`,
-		"api-key=" + canary + "&x=1, secret_key=" + canary:                                 "api-key=xxxxx&x=1, secret_key=xxxxx",
-		"DefaultEndpointsProtocol=https;AccountKey=" + canary + ";Endpoint=x":              "DefaultEndpointsProtocol=https;AccountKey=xxxxx;Endpoint=x",
-		`{"secretKey":"` + canary + `","api-key" : "` + canary + `"}`:                      `{"secretKey":"xxxxx","api-key" : "xxxxx"}`,
-		`{"password": 471147114711, "n": 1}`:                                               `{"password": "xxxxx", "n": 1}`,
-		fmt.Sprintf("%q", `{"password": "`+canary+`", "a": "b"}`):                          `"{\"password\": \"xxxxx\", \"a\": \"b\"}"`,
-		fmt.Sprintf("%q", `{"api_key":"`+canary+`\"x"}`):                                   `"{\"api_key\":\"xxxxx\"}"`,
-		"open app:" + canary + "@tcp(db:3306)/x: refused":                                  "open app:xxxxx@tcp(db:3306)/x: refused",
+
+		"jwt " + join("eyJ", "hbGciOiJIUzI1NiJ9"):                      "jwt xxxxx",
+		"no such key " + join("sk_", "live_", "51H8sWqLxCANARY"):       "no such key xxxxx",
+		"no such key " + join("rk_", "test_", "51H8sWqLxCANARY") + ".": "no such key xxxxx.",
+		join("AKIA", "IOSFODNN7EXAMPLE") + " may not":                  "xxxxx may not",
+		join("gh", "p_", "0123456789abcdefCANARY") + ": 401":           "xxxxx: 401",
+		join("xox", "b-", "1234567890-CANARY"):                         "xxxxx",
+
+		"-----BEGIN RSA PRIVATE KEY-----\n" + canary + "\n-----END RSA PRIVATE KEY-----!": "xxxxx!",
+
+		"-----BEGIN PRIVATE KEY-----\n" + canary:           "xxxxx",
+		"card 4111111111111111 declined":                   "card xxxxx declined",
+		"card 4111 1111 1111 1111 declined":                "card xxxxx declined",
+		"card 5555-5555-5555-4444, exp 12/30":              "card xxxxx, exp 12/30",
+		"amex:378282246310005":                             "amex:xxxxx",
+		"card 4111111111111111 12/30 123":                  "card xxxxx 12/30 123",
+		"paid 100 4111 1111 1111 1111 12 30":               "paid 100 xxxxx 12 30",
+		"4111-1111-1111-1111 123 of 3782 822463 10005":     "xxxxx 123 of xxxxx",
+		"map[Authorization:[Basic Q0FOQVJZOmE=]]":          "map[Authorization:[Basic xxxxx]]",
+		"Authorization: Token 0123" + canary + ", next":    "Authorization: Token xxxxx, next",
+		`{"authorization":"ApiKey 0123` + canary + `"}`:    `{"authorization":"ApiKey xxxxx"}`,
+		"api-key=" + canary + "&x=1, secret_key=" + canary: "api-key=xxxxx&x=1, secret_key=xxxxx",
+
+		"DefaultEndpointsProtocol=https;AccountKey=" + canary + ";Endpoint=x": "DefaultEndpointsProtocol=https;AccountKey=xxxxx;Endpoint=x",
+
+		`{"secretKey":"` + canary + `","api-key" : "` + canary + `"}`: `{"secretKey":"xxxxx","api-key" : "xxxxx"}`,
+		`{"password": 471147114711, "n": 1}`:                          `{"password": "xxxxx", "n": 1}`,
+		fmt.Sprintf("%q", `{"password": "`+canary+`", "a": "b"}`):     `"{\"password\": \"xxxxx\", \"a\": \"b\"}"`,
+		fmt.Sprintf("%q", `{"api_key":"`+canary+`\"x"}`):              `"{\"api_key\":\"xxxxx\"}"`,
+		"open app:" + canary + "@tcp(db:3306)/x: refused":             "open app:xxxxx@tcp(db:3306)/x: refused",
 	} {
 		got := safetext.Text(errors.New(text))
 		require.Equal(t, want, got)
 	}
-	// What an operator needs stays.
+	// Texts that an operator needs stay.
 	for _, text := range []string{
-		"invalid token: expired", "token: unexpected EOF", "no secret: look at the mount", "order 4111111111111112 is closed", // no check digit
-		"offset 1795395531000 of 1795395531001", "event 41111111-1111-4111-8111-111111111111 of order-4111111111111111",
-		"id 00004111111111111111", "2026-11-23T01:02:03.123456789Z", "task-4711 failed", "key 12 is not there", "partition key: order 7",
+		// no check digit
+		"invalid token: expired", "token: unexpected EOF", "no secret: look at the mount",
+		"order 4111111111111112 is closed",
+		"offset 1795395531000 of 1795395531001",
+		"event 41111111-1111-4111-8111-111111111111 of order-4111111111111111",
+		"id 00004111111111111111", "2026-11-23T01:02:03.123456789Z", "task-4711 failed",
+		"key 12 is not there", "partition key: order 7",
 		"offsets 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57", "counts 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20", "primary_key=orders_pkey", "sort key = 7",
 	} {
 		require.Equal(t, text, safetext.Text(errors.New(text)))

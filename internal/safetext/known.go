@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// knownText returns what can be said of an error that is known to quote what it was given, or known not to; of one that is
-// not known, or that has a cause with a text of its own, only which parts of its text are to be replaced.
+// knownText returns a safe text for an error type that is known. ok is false for unknown types and
+// for types whose cause has a text of its own; swaps then lists the parts of the text to replace.
 func knownText(err error) (safe string, swaps []swap, ok bool) {
 	defer func() {
 		if recover() != nil { // a nil pointer in an interface
@@ -41,11 +41,12 @@ func knownText(err error) (safe string, swaps []swap, ok bool) {
 	return server(err)
 }
 
-// decoding knows the errors of the standard library's decoders.
+// decoding handles the errors of the standard library's decoders.
 func decoding(err error) (string, bool) {
 	switch e := err.(type) { //nolint:errorlint // the tree is walked by the caller
 	case *json.SyntaxError:
-		return "invalid JSON at byte " + strconv.FormatInt(e.Offset, 10) + ": " + withoutChar(e.Error()), true
+		return "invalid JSON at byte " + strconv.FormatInt(e.Offset, 10) + ": " +
+			withoutChar(e.Error()), true
 	case *json.UnmarshalTypeError:
 		return unmarshalType(e), true
 	case *json.InvalidUnmarshalError:
@@ -59,14 +60,14 @@ func decoding(err error) (string, bool) {
 	case *time.ParseError:
 		return timeProblem(e), true
 	case base64.CorruptInputError, base32.CorruptInputError:
-		return e.Error(), true // a position
+		return e.Error(), true // the text has a position only
 	case hex.InvalidByteError:
 		return "encoding/hex: invalid byte", true
 	}
 	return "", false
 }
 
-// withoutChar takes the character out of "invalid character 'x' after object key".
+// withoutChar removes the character from "invalid character 'x' after object key".
 func withoutChar(s string) string {
 	const before = "invalid character '"
 	rest, ok := strings.CutPrefix(s, before)
@@ -85,11 +86,11 @@ func withoutChar(s string) string {
 }
 
 func unmarshalType(e *json.UnmarshalTypeError) string {
-	what, _, _ := strings.Cut(e.Value, " ") // "number 12345"
-	switch what {
+	kind, _, _ := strings.Cut(e.Value, " ") // "number 12345"
+	switch kind {
 	case "number", "string", "object", "array", "bool", "null":
 	default:
-		what = "value"
+		kind = "value"
 	}
 	into := "a Go value"
 	if e.Type != nil {
@@ -98,7 +99,8 @@ func unmarshalType(e *json.UnmarshalTypeError) string {
 	if e.Struct != "" || e.Field != "" {
 		into = strings.Replace(into, "Go value", "Go struct field "+e.Struct+"."+e.Field, 1)
 	}
-	return "json: cannot unmarshal " + what + " at byte " + strconv.FormatInt(e.Offset, 10) + " into " + into
+	return "json: cannot unmarshal " + kind + " at byte " + strconv.FormatInt(e.Offset, 10) +
+		" into " + into
 }
 
 func numProblem(err error) string {
@@ -116,11 +118,12 @@ func timeProblem(e *time.ParseError) string {
 	return "parsing time as " + strconv.Quote(e.Layout) + ": " + problem
 }
 
-// address knows the errors of addresses: there are passwords in those of servers, and people's data in those of requests.
+// address handles errors about addresses. Addresses of servers contain passwords, and those of
+// requests contain personal data.
 func address(err error) (string, bool) {
 	switch e := err.(type) { //nolint:errorlint // the tree is walked by the caller
 	case *url.Error:
-		if e.Op == "parse" { // its cause quotes parts of what it could not read
+		if e.Op == "parse" { // its cause quotes parts of the URL
 			return "parse URL: " + urlProblem(e.Err), true
 		}
 	case url.EscapeError, url.InvalidHostError:
@@ -137,10 +140,11 @@ func address(err error) (string, bool) {
 	return "", false
 }
 
-// mailReply keeps the code of an answer, and the enhanced one (RFC 3463).
+// mailReply keeps the code of a reply, and the enhanced status code (RFC 3463).
 func mailReply(e *textproto.Error) string {
 	text := "server reply " + strconv.Itoa(e.Code)
-	if more, _, _ := strings.Cut(e.Msg, " "); len(more) <= 9 && strings.Count(more, ".") == 2 && strings.Trim(more, "0123456789.") == "" {
+	if more, _, _ := strings.Cut(e.Msg, " "); len(more) <= 9 && strings.Count(more, ".") == 2 &&
+		strings.Trim(more, "0123456789.") == "" {
 		text += " " + more
 	}
 	return text
@@ -160,14 +164,16 @@ func urlProblem(err error) string {
 		return "invalid character in host name"
 	case strings.HasPrefix(text, "invalid port"):
 		return "invalid port after host"
-	case text == "missing protocol scheme", text == "net/url: invalid userinfo", text == "empty url",
-		text == "net/url: invalid control character in URL", text == "first path segment in URL cannot contain colon":
+	case text == "missing protocol scheme", text == "net/url: invalid userinfo",
+		text == "empty url",
+		text == "net/url: invalid control character in URL",
+		text == "first path segment in URL cannot contain colon":
 		return text
 	}
 	return "invalid"
 }
 
-// place of a request: who was asked, not what.
+// place returns the scheme and the host of a URL, without path and query.
 func place(raw string) string {
 	u, err := url.Parse(raw)
 	if err != nil || u.Host == "" {
@@ -178,8 +184,10 @@ func place(raw string) string {
 
 func addrProblem(text string) string {
 	switch text {
-	case "missing port in address", "too many colons in address", "missing ']' in address", "unexpected '[' in address",
-		"unexpected ']' in address", "no suitable address found", "mismatched local address type", "unexpected address type":
+	case "missing port in address", "too many colons in address", "missing ']' in address",
+		"unexpected '[' in address",
+		"unexpected ']' in address", "no suitable address found", "mismatched local address type",
+		"unexpected address type":
 		return text
 	}
 	return "invalid"

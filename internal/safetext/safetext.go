@@ -1,12 +1,13 @@
-// Package safetext turns errors into texts for logs, dead letters and stores that quote no data (G-04).
+// Package safetext turns errors into texts for logs, dead letters and stores. The texts quote no
+// data (G-04).
 //
-// What a program says about a failure in its own words stays, since an operator needs it. What drivers, decoders and
-// servers put into their errors is replaced by its kind: they quote what they were given, be it a column of somebody's
-// account or the password of a database. Errors are known by their types and methods, wherever they are in a chain; a
-// second look at the text finds the best known of them where they were flattened to text before, and passwords in
-// addresses.
+// Text that the program wrote itself stays, since an operator needs it. Texts of drivers, decoders
+// and servers are replaced by their kind, because they quote input: a column of a customer's row,
+// or the password of a database. An error is recognised by its type and methods, anywhere in a
+// chain. A second pass over the text finds the most common of these errors where a program had
+// flattened them to text, and passwords in addresses.
 //
-// docs/decisions/secrets.md says what is taken out, what stays, and why.
+// docs/decisions/secrets.md lists the removed and the kept parts, with reasons.
 package safetext
 
 import (
@@ -18,19 +19,19 @@ import (
 )
 
 const (
-	// maxNodes bounds how many errors of a tree are looked at, and maxDepth how deep they may lie.
+	// maxNodes bounds the number of errors of a tree that are visited, and maxDepth their depth.
 	maxNodes = 256
 	maxDepth = 64
-	// maxPaths bounds how often a tree is walked through when it is asked for its text: an error may share its causes, so that
-	// its text grows exponentially with its size.
+	// maxPaths bounds the number of paths through a tree before its text is requested. Errors may
+	// share causes, and then the text grows exponentially with the tree.
 	maxPaths = 1024
-	// maxText is how much of a text is looked at, and the most that is returned.
+	// maxText bounds the input and the result, in bytes.
 	maxText = 4 << 10
 )
 
-// Text returns what err says, without what others have quoted in it. It is empty for nil, and at most 4 KiB. It takes time
-// in proportion to the texts in err's tree, whose size is bounded; a tree that is larger than that is named by its first
-// errors.
+// Text returns the text of err without quoted data. The result is empty for nil, and at most 4 KiB.
+// The time is proportional to the texts in the tree of err, whose size is bounded. Of a larger
+// tree, Text returns the first errors only.
 func Text(err error) string {
 	if err == nil {
 		return ""
@@ -40,17 +41,17 @@ func Text(err error) string {
 	return scrub(cut(w.text(n)))
 }
 
-// MaxLine is how long a text may be in a log line, a dead letter or a store.
+// MaxLine is the largest length of a text in a log line, a dead letter or a store, in bytes.
 const MaxLine = 1 << 10
 
-// Line is [Text], cut to [MaxLine] bytes of valid UTF-8.
+// Line returns [Text], cut to [MaxLine] bytes of valid UTF-8.
 func Line(err error) string {
 	text := Text(err)
 	return strings.ToValidUTF8(text[:min(len(text), MaxLine)], "")
 }
 
-// Strict returns what is known of err, and nothing in words that are not ours: errors of decoders speak of nothing but the
-// data. The empty text for nil.
+// Strict returns the safe text of the first known error in the tree of err, and otherwise only the
+// type of err. Use it for decoders, whose errors consist of data. The result is empty for nil.
 func Strict(err error) string {
 	if err == nil {
 		return ""
@@ -65,26 +66,27 @@ func Strict(err error) string {
 	return fmt.Sprintf("%T", err)
 }
 
-// swap is a part of a text and what to write in its place.
+// swap is a part of a text and its replacement.
 type swap struct{ raw, safe string }
 
-// node is an error that was looked at.
+// node is a visited error.
 type node struct {
 	err    error
 	known  bool
 	safe   string // if known
-	swaps  []swap // parts of what it says
+	swaps  []swap // parts of its text to replace
 	causes []*node
-	paths  int // from it down; maxPaths+1 if there are more, or if not all could be looked at
+	// number of paths from here down; maxPaths+1 if there are more, or if some were not visited
+	paths int
 }
 
-// walk is a bounded walk over the tree of an error. Errors that can be compared are visited once.
+// walk is a bounded walk over the tree of an error. Comparable errors are visited once.
 type walk struct {
 	nodes []*node
 	seen  map[error]*node
 }
 
-// visit returns nil for an error that is out of bounds.
+// visit returns nil for an error beyond the bounds.
 func (w *walk) visit(err error, depth int) *node {
 	same := reflect.ValueOf(err).Comparable()
 	if same && w.seen[err] != nil {
@@ -93,7 +95,7 @@ func (w *walk) visit(err error, depth int) *node {
 	if depth >= maxDepth || len(w.nodes) >= maxNodes {
 		return nil
 	}
-	n := &node{err: err, paths: maxPaths + 1} // meanwhile: an error may contain itself
+	n := &node{err: err, paths: maxPaths + 1} // until it is counted: an error may contain itself
 	w.nodes = append(w.nodes, n)
 	if same {
 		if w.seen == nil {
@@ -119,7 +121,7 @@ func (w *walk) visit(err error, depth int) *node {
 
 var joinType = reflect.TypeOf(errors.Join(errors.New("")))
 
-// text of an error: its own words around those of its causes.
+// text returns the text of an error: its own words around the texts of its causes.
 func (w *walk) text(n *node) string {
 	switch {
 	case n.known:
@@ -127,7 +129,7 @@ func (w *walk) text(n *node) string {
 	case n.paths <= maxPaths:
 		return w.replaced(message(n.err))
 	}
-	// It must not be asked for its text, which may be longer than any memory.
+	// Do not call Error: the text may be larger than memory.
 	var b strings.Builder
 	if reflect.TypeOf(n.err) != joinType {
 		fmt.Fprintf(&b, "%T: ", n.err)
@@ -142,7 +144,7 @@ func (w *walk) text(n *node) string {
 	return b.String()
 }
 
-// firsts are the first errors below n, or further down, that may be asked for their text.
+// firsts returns the nearest errors below n whose text has a bounded size.
 func (w *walk) firsts(n *node) []*node {
 	for range maxDepth {
 		var list []*node
@@ -159,8 +161,8 @@ func (w *walk) firsts(n *node) []*node {
 	return nil
 }
 
-// replaced puts what is known of the errors of the tree in the place of what they say, the longest first: one may
-// contain another.
+// replaced replaces the texts of the known errors in the tree by their safe texts. Longer texts
+// come first, because one text may contain another.
 func (w *walk) replaced(text string) string {
 	var swaps []swap
 	for _, n := range w.nodes {
@@ -181,7 +183,7 @@ func (w *walk) replaced(text string) string {
 	return strings.NewReplacer(args...).Replace(text)
 }
 
-// causes of an error that are not nil.
+// causes returns the non-nil causes of an error.
 func causes(err error) (list []error) {
 	defer func() {
 		if recover() != nil { // a nil pointer in an interface
@@ -197,7 +199,7 @@ func causes(err error) (list []error) {
 	return slices.DeleteFunc(slices.Clone(list), func(err error) bool { return err == nil })
 }
 
-// message is what err says by itself.
+// message returns the text of err alone.
 func message(err error) (text string) {
 	defer func() {
 		if recover() != nil {
@@ -207,11 +209,11 @@ func message(err error) (text string) {
 	return err.Error()
 }
 
-// cut shortens a text to what is looked at.
+// cut shortens a text to maxText.
 func cut(s string) string {
 	if len(s) > maxText {
 		s = s[:maxText]
-		// Where an address is cut off, nobody can tell a password from a host.
+		// In an address that is cut off, a password cannot be distinguished from a host.
 		if at := strings.LastIndex(s, "://"); at >= 0 && !strings.ContainsAny(s[at:], " \n\t@") {
 			s = s[:at]
 		}

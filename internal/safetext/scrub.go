@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// A rule finds what is known to quote data in a text. if saves looking: all but few texts have nothing of it.
+// A rule replaces quoted data in a text. A text without the hint is not searched.
 type rule struct {
 	hint    string
 	pattern string
@@ -14,16 +14,17 @@ type rule struct {
 }
 
 const (
-	quoted = `"(?:[^"\\\n]|\\.)*"?` // perhaps cut short
-	// value is what stands behind the name of a secret, random only what is no ordinary word: "token: expired" stays.
+	quoted = `"(?:[^"\\\n]|\\.)*"?` // the end may be cut off
+	// value matches the text after the name of a secret. random matches only text with a digit, so
+	// that "token: expired" stays.
 	value     = `(?:'(?:[^'\\]|\\.)*'?|"(?:[^"\\]|\\.)*"?|[^\s&;,)}\]'"\x60]+)`
 	random    = `(?:'[^']*[0-9][^']*'?|"[^"]*[0-9][^"]*"?|[^\s&;,)}\]'"\x60]*[0-9][^\s&;,)}\]'"\x60]*)`
 	secretKey = `(?:api|access|secret|private|auth|account|shared)[_\- ]?key|client[_\- ]?secret`
 	secret    = `(?:password|passwd|passphrase|pwd|secret|token|` + secretKey + `)`
 )
 
-// rules for texts in which the errors can no longer be told by their types, since somebody has made text of them. They
-// know what is said most often, in English. The first ones find passwords.
+// rules apply to texts of errors that a program had flattened, so that their types are lost. They
+// cover the most common English texts. The first rules find passwords.
 var rules = [...]rule{
 	{"://", `([A-Za-z][A-Za-z0-9+.\-]*://)([^\s:@/]*:)?\S*@`, `${1}${2}xxxxx@`},
 	{"assword:", `(\b\w*[Pp]assword:\s?)[^\s,;}\]]+`, `${1}xxxxx`},
@@ -43,12 +44,16 @@ var rules = [...]rule{
 	{"glpat-", `\bglpat-[A-Za-z0-9_\-]{16,}`, `xxxxx`},
 	{"xox", `\bxox[abeoprs]-[A-Za-z0-9\-]{10,}`, `xxxxx`},
 	{"SG.", `\bSG\.[A-Za-z0-9_\-]{16,}\.[A-Za-z0-9_\-]{16,}`, `xxxxx`},
-	{` "http`, `\b(Get|Head|Post|Put|Patch|Delete|Options) "(https?://[^\s/?#"]*)[^\s"]*"?`, `${1} "${2}"`},
+	{` "http`, `\b(Get|Head|Post|Put|Patch|Delete|Options) "(https?://[^\s/?#"]*)[^\s"]*"?`,
+		`${1} "${2}"`},
 	{"=", `(?i)([a-z0-9_.\-]*` + secret + `\s*=\s*)('(?:[^'\\]|\\.)*'?|"(?:[^"\\]|\\.)*"?|[^\s&;,)'"\x60]+)`, `${1}xxxxx`},
 	{`":`, `(?i)("[a-z0-9_.\-]*` + secret + `"\s*:\s*)` + quoted, `${1}"xxxxx"`},
 	{`":`, `(?i)("[a-z0-9_.\-]*` + secret + `"\s*:\s*)-?[0-9][0-9.]*`, `${1}"xxxxx"`},
-	{`\":`, `(?i)(\\"[a-z0-9_.\-]*` + secret + `\\"\s*:\s*)(?:\\"(?:\\\\\\"|[^"\\\n]|\\[^"\n])*(?:\\")?|-?[0-9][0-9.]*)`, `${1}\"xxxxx\"`}, // in another text
-	{"@tcp(", `([^\s:/@"']+:)\S*@tcp\(`, `${1}xxxxx@tcp(`},                                                                                 // of go-sql-driver
+	// JSON inside another text.
+	{`\":`, `(?i)(\\"[a-z0-9_.\-]*` + secret +
+		`\\"\s*:\s*)(?:\\"(?:\\\\\\"|[^"\\\n]|\\[^"\n])*(?:\\")?|-?[0-9][0-9.]*)`, `${1}\"xxxxx\"`},
+	// A DSN of go-sql-driver.
+	{"@tcp(", `([^\s:/@"']+:)\S*@tcp\(`, `${1}xxxxx@tcp(`},
 	{"@unix(", `([^\s:/@"']+:)\S*@unix\(`, `${1}xxxxx@unix(`},
 	{"earer ", `(?i)\b(bearer)\s+[A-Za-z0-9._~+/\-]{8,}=*`, `${1} xxxxx`},
 	{"uthorization", `(?i)(authorization[\\"']{0,2}\s*[:=]?\s*[\[\\"']{0,3}(?:basic|bearer|token|apikey|digest|negotiate|ntlm))\s+[A-Za-z0-9._~+/\-]{4,}=*`, `${1} xxxxx`},
@@ -58,10 +63,12 @@ var rules = [...]rule{
 	{`extra text: "`, `extra text: ` + quoted, `extra text`},
 	{`unmarshal "`, `unmarshal ` + quoted, `unmarshal "…"`},
 	{`cannot unmarshal number `, `cannot unmarshal number \S+`, `cannot unmarshal number`},
-	{`invalid character '`, `invalid character '(?:'|\\.[^']{0,12}|[^']{1,4})'`, `invalid character`},
+	{`invalid character '`, `invalid character '(?:'|\\.[^']{0,12}|[^']{1,4})'`,
+		`invalid character`},
 	{`unknown field "`, `unknown field ` + quoted, `unknown field`},
 	{`invalid number literal`, `(invalid number literal[a-z ,]*)` + quoted, `${1}"…"`},
-	{`time: `, `\btime: ([a-z ]{1,40})` + quoted + `(?: in duration ` + quoted + `)?`, `time: ${1}"…"`},
+	{`time: `, `\btime: ([a-z ]{1,40})` + quoted + `(?: in duration ` + quoted + `)?`,
+		`time: ${1}"…"`},
 	{`unknown time zone `, `unknown time zone \S+`, `unknown time zone`},
 	{`Parse`, `\bParse(\w*)\(` + quoted + `\)?(?:: [^\n]*\(at "[^\n]*)?`, `Parse${1}("…")`},
 	{`address `, `\baddress [^\n]*?: (invalid |missing |too many |unexpected )`, `address: ${1}`},
@@ -69,8 +76,10 @@ var rules = [...]rule{
 	{`prefix: "`, `prefix: ` + quoted, `prefix: "…"`},
 	{`in string "`, `in string ` + quoted, `in string "…"`},
 	{`XML syntax error`, `(XML syntax error on line \d+):[^\n]*`, `${1}`},
-	{`unable to encode `, `(?s)unable to encode .*?( into (?:binary|text) format|$)`, `unable to encode …${1}`},
-	{`invalid `, `(invalid input (?:syntax|value) for [^":\n]{1,80}(?:"[^":\n]{1,80}")?):? "[^\n]*`, `${1}`},
+	{`unable to encode `, `(?s)unable to encode .*?( into (?:binary|text) format|$)`,
+		`unable to encode …${1}`},
+	{`invalid `, `(invalid input (?:syntax|value) for [^":\n]{1,80}(?:"[^":\n]{1,80}")?):? "[^\n]*`,
+		`${1}`},
 	{`out of range`, `out of range: "[^\n]*`, `out of range`},
 	{`out of range`, `value "[^\n]*" is out of range`, `value is out of range`},
 	{`)=(`, `(Key \([^\n]*?\)=)\([^\n]*`, `${1}(…)`},
@@ -80,15 +89,18 @@ var rules = [...]rule{
 	{`duplicate key value is (`, `duplicate key value is \([^\n]*`, `duplicate key value is (…)`},
 	{`ncorrect `, `\b([Ii]ncorrect [A-Za-z ]{1,40}value:) '[^\n]*`, `${1} …`},
 	{` value '`, `(converting the \w+ value) '[^\n]*' to data type`, `${1} to data type`},
-	{`driver.Value type `, `(driver\.Value type [^\s(]+) \((?s:.*?)\) (to|into) (an? )`, `${1} ${2} ${3}`},
-	{`sql/driver: couldn't convert `, `sql/driver: couldn't convert (?s:.*?)( into type|$)`, `sql/driver: couldn't convert …${1}`},
+	{`driver.Value type `, `(driver\.Value type [^\s(]+) \((?s:.*?)\) (to|into) (an? )`,
+		`${1} ${2} ${3}`},
+	{`sql/driver: couldn't convert `, `sql/driver: couldn't convert (?s:.*?)( into type|$)`,
+		`sql/driver: couldn't convert …${1}`},
 	{`(line `, `(\(line \d+:\d+\)): [^\n]*`, `${1}`},
-	{` !!`, `(cannot (?:unmarshal|decode|construct) !!\w+) \x60[^\n]*?\x60( into|\n|$)`, `${1}${2}`},
+	{` !!`, `(cannot (?:unmarshal|decode|construct) !!\w+) \x60[^\n]*?\x60( into|\n|$)`,
+		`${1}${2}`},
 	{`error found in #`, `(?s)(error found in #\d+ byte of) .*`, `${1} …`},
 	{`args beginning with`, `args beginning with[^\n]*`, `args`},
 }
 
-// compiledRules are made when a text first looks as if one of them were needed.
+// compiledRules compiles a rule when a text first contains its hint.
 var compiledRules = func() (list [len(rules)]func() *regexp.Regexp) {
 	for i := range rules {
 		r := &rules[i]
@@ -97,7 +109,7 @@ var compiledRules = func() (list [len(rules)]func() *regexp.Regexp) {
 	return list
 }()
 
-// scrub takes what the rules find out of a text.
+// scrub applies the rules to a text.
 func scrub(text string) string {
 	text = scrubSQL(text)
 	for i := range rules {
@@ -109,12 +121,13 @@ func scrub(text string) string {
 	return scrubCards(text)
 }
 
-// cardLike are runs of digits as long as the numbers of payment cards or longer, in one piece or in groups.
+// cardLike matches runs of digits that are at least as long as a payment card number, in one piece
+// or in groups.
 var cardLike = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`[0-9A-Za-z_\-]*\b[0-9](?:[ \-]?[0-9]){12,}\b[0-9A-Za-z_\-]*`)
 })
 
-// scrubCards takes out the numbers of payment cards (ISO/IEC 7812).
+// scrubCards removes numbers of payment cards (ISO/IEC 7812).
 func scrubCards(text string) string {
 	digits := 0
 	for i := range len(text) {
@@ -128,7 +141,8 @@ func scrubCards(text string) string {
 	return cardLike().ReplaceAllStringFunc(text, scrubGroups)
 }
 
-// scrubGroups takes cards out of groups of digits of which some may be of something else, such as an amount in front or the expiry behind.
+// scrubGroups removes card numbers from groups of digits. Some groups may have another meaning,
+// such as an amount before the card or the expiry date after it.
 func scrubGroups(found string) string {
 	if number := strings.NewReplacer(" ", "", "-", "").Replace(found); isCard(number) {
 		return "xxxxx"
@@ -146,8 +160,9 @@ func scrubGroups(found string) string {
 	return strings.Join(kept, " ")
 }
 
-// cardGroups is how many of the first groups are a card; zero: they are none. Cards are written in groups of four digits and more, but for
-// the last one; lists of smaller numbers are no cards.
+// cardGroups returns how many of the first groups form a card number, or zero. Card numbers are
+// written in groups of four or more digits, except for the last one. Lists of smaller numbers are
+// no card numbers.
 func cardGroups(groups []string) int {
 	number := ""
 	for i, g := range groups {
@@ -164,10 +179,11 @@ func cardGroups(groups []string) int {
 	return 0
 }
 
-// The lengths of numbers of cards.
+// The lengths of card numbers, in digits.
 const minCard, maxCard = 13, 19
 
-// isCard reports whether a number begins like those of a card network, is as long, and has the check digit of Luhn.
+// isCard reports whether a number has the prefix and the length of a card network, and a valid Luhn
+// check digit.
 func isCard(number string) bool {
 	if len(number) < minCard || len(number) > maxCard || strings.Trim(number, "0123456789") != "" {
 		return false
@@ -203,12 +219,15 @@ func isCard(number string) bool {
 	return sum%10 == 0
 }
 
-// flatSQL is what pgx makes of an error of Postgres: the severity, in the language of the server, its sentence, and the code.
+// flatSQL matches the text that pgx makes of a Postgres error: severity, in the language of the
+// server, message and code.
 var flatSQL = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`(?s)(?:\p{Lu}{3,}|[\p{Han}\p{Katakana}\p{Hangul}\p{Georgian}ー]{2,}): (.*?) \(SQLSTATE ([0-9A-Z]{5})\)`)
+	return regexp.MustCompile(
+		`(?s)(?:\p{Lu}{3,}|[\p{Han}\p{Katakana}\p{Hangul}\p{Georgian}ー]{2,}): (.*?) \(SQLSTATE ([0-9A-Z]{5})\)`,
+	)
 })
 
-// scrubSQL says of errors of Postgres that somebody has made text of what is said of those that are known by their types.
+// scrubSQL replaces flattened Postgres errors by the text that errors with a known type get.
 func scrubSQL(text string) string {
 	if !strings.Contains(text, " (SQLSTATE ") {
 		return text

@@ -7,7 +7,8 @@ import (
 	"sync"
 )
 
-// server knows the errors that servers send, by the methods of the clients that made them of it.
+// server handles the errors that servers send. It recognises them by the methods of the client
+// libraries' types.
 func server(err error) (safe string, swaps []swap, ok bool) {
 	switch e := err.(type) { //nolint:errorlint // the tree is walked by the caller
 	case interface{ SQLState() string }:
@@ -19,13 +20,14 @@ func server(err error) (safe string, swaps []swap, ok bool) {
 		ErrorCode() string
 		ErrorMessage() string
 	}:
-		return "API error " + nameOr(e.ErrorCode(), "without a code"), wordSwap(e.ErrorMessage()), true
+		return "API error " + nameOr(e.ErrorCode(), "without a code"), wordSwap(e.ErrorMessage()),
+			true
 	}
 	return "", nil, false
 }
 
-// sqlText names an error of a database by its code, which means the same in every language, and what it is about as far as
-// that is a name in the schema.
+// sqlText describes a database error by its code, which means the same in every language. It adds
+// the names of schema objects that the message contains.
 func sqlText(err error, code, message string) string {
 	text := "SQLSTATE " + nameOr(code, "?")
 	if name := conditionOf(code); name != "" {
@@ -34,7 +36,8 @@ func sqlText(err error, code, message string) string {
 	if detail, ok := plainReasons[message]; ok {
 		return text + ", " + detail
 	}
-	if g, ok := err.(interface{ Get(byte) string }); ok { // lib/pq; the letters are those of the protocol
+	// lib/pq; the letters are those of the protocol
+	if g, ok := err.(interface{ Get(byte) string }); ok {
 		for _, f := range [...]struct {
 			field byte
 			name  string
@@ -48,7 +51,7 @@ func sqlText(err error, code, message string) string {
 	return text + namesIn(code, message)
 }
 
-// plainReasons tell apart what has one code.
+// plainReasons distinguishes errors that share a code.
 var plainReasons = map[string]string{
 	"canceling statement due to statement timeout":             "statement timeout",
 	"canceling statement due to user request":                  "at the client's request",
@@ -61,8 +64,8 @@ var plainReasons = map[string]string{
 	"terminating connection due to unexpected postmaster exit": "postmaster exit",
 }
 
-// sentences of Postgres that name what is in the schema, and never a value. In another language, or from a trigger of the
-// user's own, they are not recognised, and the code stands alone.
+// sentences matches Postgres messages that name objects of the schema and never a value. A message
+// in another language, or from a trigger of the user, does not match; then the code stands alone.
 var sentences = sync.OnceValue(func() map[string][]*regexp.Regexp {
 	list := map[string][]*regexp.Regexp{}
 	for _, s := range [...]struct{ code, text string }{
@@ -87,7 +90,8 @@ var sentences = sync.OnceValue(func() map[string][]*regexp.Regexp {
 		{"28P01", `password authentication failed for user "<user>"`},
 		{"28000", `role "<user>" does not exist`},
 	} {
-		pattern := regexp.MustCompile(`<(\w+)>`).ReplaceAllString(s.text, `(?P<$1>[\pL\d_$$.-]{1,63})`)
+		pattern := regexp.MustCompile(`<(\w+)>`).ReplaceAllString(s.text,
+			`(?P<$1>[\pL\d_$$.-]{1,63})`)
 		list[s.code] = append(list[s.code], regexp.MustCompile(`^`+pattern+`$`))
 	}
 	return list
@@ -113,7 +117,8 @@ func namesIn(code, message string) string {
 	return ""
 }
 
-// sqlMessage takes what clients put around the message of the server away: "ERROR: message (SQLSTATE 22P02)", "pq: message".
+// sqlMessage removes the texts that clients put around the server's message: "ERROR: message (SQLSTATE
+// 22P02)", "pq: message".
 func sqlMessage(text string) string {
 	if i := strings.LastIndex(text, " ("); i >= 0 && strings.HasSuffix(text, ")") {
 		text = text[:i]
@@ -124,8 +129,8 @@ func sqlMessage(text string) string {
 	return text
 }
 
-// wordSwap takes the message out, should it stand somewhere by itself. Short ones are not searched for, they could be
-// anybody's.
+// wordSwap replaces the message wherever the text repeats it. Messages shorter than 12 bytes are
+// not replaced, since they could be any word.
 func wordSwap(message string) []swap {
 	if len(message) >= 12 {
 		return []swap{{message, "…"}}
@@ -133,22 +138,35 @@ func wordSwap(message string) []swap {
 	return nil
 }
 
-// redisTexts begin what a Redis server says. What follows may be a command with its arguments.
+// redisTexts are beginnings of Redis error texts. The rest of such a text may be a command with its
+// arguments.
 var redisTexts = [...]string{
 	"redis: nil", "redis: transaction failed",
-	"WRONGTYPE Operation against a key holding the wrong kind of value", "OOM command not allowed when used memory > 'maxmemory'",
-	"READONLY You can't write against a read only replica", "LOADING Redis is loading the dataset in memory",
-	"NOAUTH Authentication required", "WRONGPASS invalid username-password pair or user is disabled",
-	"CLUSTERDOWN The cluster is down", "CLUSTERDOWN Hash slot not served", "MASTERDOWN Link with MASTER is down",
-	"BUSY Redis is busy running a script", "NOSCRIPT No matching script", "CROSSSLOT Keys in request don't hash to the same slot",
-	"TRYAGAIN Multiple keys request during rehashing of slot", "EXECABORT Transaction discarded because of previous errors",
-	"MISCONF Redis is configured to save RDB snapshots", "NOREPLICAS Not enough good replicas to write",
+	"WRONGTYPE Operation against a key holding the wrong kind of value",
+	"OOM command not allowed when used memory > 'maxmemory'",
+	"READONLY You can't write against a read only replica",
+	"LOADING Redis is loading the dataset in memory",
+	"NOAUTH Authentication required",
+	"WRONGPASS invalid username-password pair or user is disabled",
+	"CLUSTERDOWN The cluster is down", "CLUSTERDOWN Hash slot not served",
+	"MASTERDOWN Link with MASTER is down",
+	"BUSY Redis is busy running a script", "NOSCRIPT No matching script",
+	"CROSSSLOT Keys in request don't hash to the same slot",
+	"TRYAGAIN Multiple keys request during rehashing of slot",
+	"EXECABORT Transaction discarded because of previous errors",
+	"MISCONF Redis is configured to save RDB snapshots",
+	"NOREPLICAS Not enough good replicas to write",
 	"NOPERM User", "NOPERM this user has no permissions", "NOPERM No permissions to access a key",
-	"ERR max number of clients reached", "ERR value is not an integer or out of range", "ERR value is not a valid float",
-	"ERR syntax error", "ERR no such key", "ERR index out of range", "ERR increment or decrement would overflow",
-	"ERR unknown command", "ERR unknown subcommand", "ERR wrong number of arguments", "ERR invalid expire time",
-	"ERR Client sent AUTH, but no password is set", "ERR AUTH <password> called without any password configured",
-	"ERR invalid password", "ERR DB index is out of range", "ERR Protocol error", "ERR Error running script", "ERR Error compiling script",
+	"ERR max number of clients reached", "ERR value is not an integer or out of range",
+	"ERR value is not a valid float",
+	"ERR syntax error", "ERR no such key", "ERR index out of range",
+	"ERR increment or decrement would overflow",
+	"ERR unknown command", "ERR unknown subcommand", "ERR wrong number of arguments",
+	"ERR invalid expire time",
+	"ERR Client sent AUTH, but no password is set",
+	"ERR AUTH <password> called without any password configured",
+	"ERR invalid password", "ERR DB index is out of range", "ERR Protocol error",
+	"ERR Error running script", "ERR Error compiling script",
 }
 
 func redisText(text string) string {
@@ -162,17 +180,19 @@ func redisText(text string) string {
 		return "Redis error"
 	}
 	if code == "MOVED" || code == "ASK" {
-		if slot, node, _ := strings.Cut(rest, " "); isName(slot) && !strings.ContainsAny(node, "@/ ") && len(node) < 128 {
+		if slot, node, _ := strings.Cut(rest, " "); isName(slot) &&
+			!strings.ContainsAny(node, "@/ ") && len(node) < 128 {
 			return text
 		}
 	}
 	return code + " from Redis"
 }
 
-// isName reports whether s is a name of a schema or a code, as far as anybody can tell.
+// isName reports whether s can be a name of the schema or a code.
 func isName(s string) bool {
 	for _, r := range s {
-		plain := 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune("_$.-", r)
+		plain := 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' ||
+			strings.ContainsRune("_$.-", r)
 		if r < 0x80 && !plain || r == '\uFFFD' {
 			return false
 		}
