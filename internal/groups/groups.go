@@ -1,5 +1,5 @@
-// Package groups tells how far consumer groups are: who is in them, what they have committed, and how far they are behind on
-// their topics, their retry topics and their dead-letter topics. It only reads.
+// Package groups reports the state of consumer groups: the members, the committed offsets, and the
+// lag on source topics, retry topics and dead-letter topics. It only reads.
 package groups
 
 import (
@@ -15,16 +15,16 @@ import (
 	"github.com/idem-go/idem"
 )
 
-// Member is one of a consumer group, and what it reads.
+// Member is a member of a consumer group with its assignment.
 type Member struct {
-	// Client is its client ID and its host, and Instance the name of a static member, else empty. Whoever joins chooses
-	// them: they may have any characters.
+	// Client is the client ID and the host. Instance is the name of a static member, else empty.
+	// The client chooses these texts: they may contain any characters.
 	Client, Instance string
-	// Assigned are the partitions that it reads, by topic.
+	// Assigned has the partitions of the member, by topic.
 	Assigned map[string][]int32
 }
 
-// String is what people call the member.
+// String returns the instance, if any, and the client.
 func (m Member) String() string {
 	if m.Instance != "" {
 		return m.Instance + " (" + m.Client + ")"
@@ -45,7 +45,7 @@ func List(client sarama.Client) ([]string, error) {
 	return slices.Sorted(maps.Keys(all)), nil
 }
 
-// Members returns who is in a group now, sorted; none if there is no such group.
+// Members returns the current members of a group, sorted. A group that does not exist has none.
 func Members(client sarama.Client, group string) ([]Member, error) {
 	admin, err := sarama.NewClusterAdminFromClient(client)
 	if err != nil {
@@ -82,8 +82,8 @@ func Members(client sarama.Client, group string) ([]Member, error) {
 	return members, nil
 }
 
-// Committed returns the offsets that a group has committed, of all its topics, by topic and partition, in one request. There
-// are none if there is no such group.
+// Committed returns all committed offsets of a group, by topic and partition, in one request. A
+// group that does not exist has none.
 func Committed(client sarama.Client, group string) (map[string]map[int32]int64, error) {
 	admin, err := sarama.NewClusterAdminFromClient(client)
 	if err != nil {
@@ -100,7 +100,8 @@ func Committed(client sarama.Client, group string) (map[string]map[int32]int64, 
 	for topic, blocks := range response.Blocks {
 		for id, block := range blocks {
 			if block.Err != sarama.ErrNoError {
-				return nil, fmt.Errorf("offset of group %s on %s/%d: %w", group, topic, id, block.Err)
+				return nil, fmt.Errorf("offset of group %s on %s/%d: %w", group, topic, id,
+					block.Err)
 			}
 			if block.Offset < 0 {
 				continue
@@ -114,7 +115,7 @@ func Committed(client sarama.Client, group string) (map[string]map[int32]int64, 
 	return offsets, nil
 }
 
-// Error names the group, and the right that is missing, if it is that (rule 46).
+// Error adds the group to an error, and the missing right to an authorization error (rule 46).
 func Error(group string, err error) error {
 	if errors.Is(err, sarama.ErrGroupAuthorizationFailed) {
 		return fmt.Errorf("group %s: %w (grant Describe on the group)", group, err)
@@ -122,7 +123,7 @@ func Error(group string, err error) error {
 	return fmt.Errorf("group %s: %w", group, err)
 }
 
-// IsRetryOf reports whether topic is for later attempts of a group's events of source.
+// IsRetryOf reports whether topic is a retry topic of the group for events of source.
 func IsRetryOf(topic, source, group string) bool {
 	retry := idem.RetryTopic(source, group, 0)
 	return topic == retry || strings.HasPrefix(topic, retry+".")

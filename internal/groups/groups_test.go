@@ -19,24 +19,26 @@ import (
 	"github.com/idem-go/idem/internal/testenv"
 )
 
-// place is a Kafka inside this process, with one client that lives as long as the test.
+// place is a Kafka in this process, with one client that lives as long as the test.
 type place struct {
 	*testing.T
 	cluster *kfake.Cluster
 	client  sarama.Client
-	admin   sarama.ClusterAdmin // over a client of its own
+	admin   sarama.ClusterAdmin // with its own client
 	asked   map[int16]*atomic.Int64
 }
 
 func newPlace(t *testing.T, brokers int, topics ...string) *place {
 	t.Helper()
-	cluster, err := kfake.NewCluster(kfake.NumBrokers(brokers), kfake.SeedTopics(4, topics...), kfake.AllowAutoTopicCreation())
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(brokers), kfake.SeedTopics(4, topics...),
+		kfake.AllowAutoTopicCreation())
 	require.NoError(t, err)
 	t.Cleanup(cluster.Close)
 	p := &place{T: t, cluster: cluster, asked: map[int16]*atomic.Int64{}}
 	p.client = p.connect()
 	p.admin = testenv.KafkaAdmin(t, cluster.ListenAddrs())
-	for _, key := range []kmsg.Key{kmsg.ListOffsets, kmsg.OffsetFetch, kmsg.DescribeGroups, kmsg.Metadata} {
+	for _, key := range []kmsg.Key{kmsg.ListOffsets, kmsg.OffsetFetch, kmsg.DescribeGroups,
+		kmsg.Metadata} {
 		n := &atomic.Int64{}
 		p.asked[int16(key)] = n
 		cluster.ControlKey(int16(key), func(kmsg.Request) (kmsg.Response, error, bool) {
@@ -51,7 +53,7 @@ func newPlace(t *testing.T, brokers int, topics ...string) *place {
 func (p *place) connect() sarama.Client {
 	p.Helper()
 	cfg := testenv.KafkaConfig()
-	cfg.Metadata.RefreshFrequency = 0 // what is seen was asked for
+	cfg.Metadata.RefreshFrequency = 0 // only explicit requests refresh the metadata
 	cfg.Metadata.Retry.Max = 1
 	cfg.Metadata.AllowAutoTopicCreation = true // sarama's default
 	client, err := sarama.NewClient(p.cluster.ListenAddrs(), cfg)
@@ -68,7 +70,8 @@ func (p *place) reader() *Reader {
 
 func (p *place) create(topic string, partitions int32) {
 	p.Helper()
-	require.NoError(p, p.admin.CreateTopic(topic, &sarama.TopicDetail{NumPartitions: partitions, ReplicationFactor: 1}, false))
+	require.NoError(p, p.admin.CreateTopic(topic,
+		&sarama.TopicDetail{NumPartitions: partitions, ReplicationFactor: 1}, false))
 }
 
 // produce writes n records to each of some partitions.
@@ -81,7 +84,9 @@ func (p *place) produce(topic string, n int, partitions ...int32) {
 	defer producer.Close()
 	for _, id := range partitions {
 		for i := range n {
-			_, _, err := producer.SendMessage(&sarama.ProducerMessage{Topic: topic, Partition: id, Value: sarama.StringEncoder(fmt.Sprint(i))})
+			_, _, err := producer.SendMessage(&sarama.ProducerMessage{
+				Topic: topic, Partition: id, Value: sarama.StringEncoder(fmt.Sprint(i)),
+			})
 			require.NoError(p, err)
 		}
 	}
@@ -93,7 +98,8 @@ func (p *place) commit(group, topic string, offsets map[int32]int64) {
 	for id, offset := range offsets {
 		of[id] = sarama.OffsetAndMetadata{Offset: offset, LeaderEpoch: -1}
 	}
-	_, err := p.admin.AlterConsumerGroupOffsets(group, map[string]map[int32]sarama.OffsetAndMetadata{topic: of}, nil)
+	_, err := p.admin.AlterConsumerGroupOffsets(group,
+		map[string]map[int32]sarama.OffsetAndMetadata{topic: of}, nil)
 	require.NoError(p, err)
 }
 
@@ -107,7 +113,7 @@ func lagOf(t *testing.T, r *Reader, q Query) State {
 	return s
 }
 
-// lags are the lags by kind, topic and partition, but for those that are zero.
+// lags returns the lags by kind, topic and partition, without zeros.
 func lags(s State) map[string]int64 {
 	all := map[string]int64{}
 	for _, p := range s.Partitions {
@@ -118,10 +124,11 @@ func lags(s State) map[string]int64 {
 	return all
 }
 
-// A group is told with its retry and dead-letter topics, and with what it has not begun yet; of a topic that does not belong to
-// it nothing is said.
+// A report has the group's retry and dead-letter topics, and topics without a committed offset, but
+// no topics of other groups.
 func TestLag(t *testing.T) {
-	p := newPlace(t, 1, "orders", "orders.g.dlq", "orders.g.retry", "orders.g.retry.5s", "orders.other.dlq", "new", "elsewhere", "dead-letters-of-new")
+	p := newPlace(t, 1, "orders", "orders.g.dlq", "orders.g.retry", "orders.g.retry.5s",
+		"orders.other.dlq", "new", "elsewhere", "dead-letters-of-new")
 	p.produce("orders", 10, 0, 1, 2)
 	p.produce("orders.g.dlq", 2, 3)
 	p.produce("orders.other.dlq", 2, 3)
@@ -129,7 +136,7 @@ func TestLag(t *testing.T) {
 	p.produce("new", 3, 1)
 	p.produce("dead-letters-of-new", 1, 0)
 	p.commit("g", "orders", map[int32]int64{0: 4, 1: 10, 2: 7})
-	p.commit("g", "orders.g.dlq", map[int32]int64{3: 2}) // somebody's tool
+	p.commit("g", "orders.g.dlq", map[int32]int64{3: 2}) // by another tool
 	require.NoError(t, p.admin.DeleteRecords("orders", map[int32]int64{0: 6}))
 	letters := func(topic string) string {
 		if topic == "new" {
@@ -137,9 +144,11 @@ func TestLag(t *testing.T) {
 		}
 		return topic + ".g.dlq"
 	}
-	s := lagOf(t, p.reader(), Query{Group: "g", Topics: []string{"new", "nowhere"}, DeadLetterTopic: letters})
+	s := lagOf(t, p.reader(),
+		Query{Group: "g", Topics: []string{"new", "nowhere"}, DeadLetterTopic: letters})
 	require.Equal(t, map[string]int64{
-		"source orders/0": 6, "source orders/2": 3, "dead-letters orders.g.dlq/3": 2, "retry orders.g.retry.5s/0": 1, "source new/1": 3, "dead-letters dead-letters-of-new/0": 1,
+		"source orders/0": 6, "source orders/2": 3, "dead-letters orders.g.dlq/3": 2,
+		"retry orders.g.retry.5s/0": 1, "source new/1": 3, "dead-letters dead-letters-of-new/0": 1,
 	}, lags(s))
 	require.Len(t, s.Partitions, 6*4)
 	require.Equal(t, []string{"nowhere"}, s.Missing)
@@ -163,7 +172,7 @@ func TestLag(t *testing.T) {
 	require.NotContains(t, topics, "nowhere", "to ask for a topic creates none (K-36)")
 }
 
-// However many partitions there are, each broker is asked twice, and the coordinator twice.
+// Each broker gets two requests, and the coordinator two, for any number of partitions.
 func TestLag_IsAskedInBatches(t *testing.T) {
 	p := newPlace(t, 3)
 	for _, topic := range []string{"orders", "orders.g.dlq", "payments"} {
@@ -184,7 +193,7 @@ func TestLag_IsAskedInBatches(t *testing.T) {
 	require.Zero(t, p.asked[int16(kmsg.Metadata)].Load(), "the list of topics is fresh")
 }
 
-// A client that lives long does not know topics that came since, nor that others have gone.
+// A long-lived client has an old list of topics, without new ones and with deleted ones.
 func TestLag_TopicsComeAndGo(t *testing.T) {
 	p := newPlace(t, 1, "orders")
 	p.produce("orders", 1, 0)
@@ -193,11 +202,13 @@ func TestLag_TopicsComeAndGo(t *testing.T) {
 	require.Equal(t, map[string]int64{"source orders/0": 1}, lags(lagOf(t, r, Query{Group: "g"})))
 	p.create("orders.g.dlq", 1)
 	p.produce("orders.g.dlq", 5, 0)
-	require.Equal(t, map[string]int64{"source orders/0": 1}, lags(lagOf(t, r, Query{Group: "g"})), "the list is fresh")
+	require.Equal(t, map[string]int64{"source orders/0": 1}, lags(lagOf(t, r, Query{Group: "g"})),
+		"the list is fresh")
 	r.listed = time.Now().Add(-fresh - time.Second)
-	require.Equal(t, map[string]int64{"source orders/0": 1, "dead-letters orders.g.dlq/0": 5}, lags(lagOf(t, r, Query{Group: "g"})))
+	require.Equal(t, map[string]int64{"source orders/0": 1, "dead-letters orders.g.dlq/0": 5},
+		lags(lagOf(t, r, Query{Group: "g"})))
 
-	// One that is asked for by name is known at once.
+	// A topic in the query is known at once.
 	p.create("payments", 2)
 	p.produce("payments", 2, 1)
 	s := lagOf(t, r, Query{Group: "g", Topics: []string{"payments"}})
@@ -209,7 +220,7 @@ func TestLag_TopicsComeAndGo(t *testing.T) {
 	require.Equal(t, map[string]int64{"source orders/0": 1}, lags(s))
 }
 
-// Leaders move, and coordinators: what the client believed is asked for anew.
+// After a leader or a coordinator moved, the client asks for them again.
 func TestLag_LeadersMove(t *testing.T) {
 	p := newPlace(t, 3, "orders")
 	p.produce("orders", 3, 0, 1, 2, 3)
@@ -227,16 +238,20 @@ func TestLag_LeadersMove(t *testing.T) {
 	}
 }
 
-// A connection that breaks in the middle of a question is made anew, whichever question it was: a broker was restarted.
+// A connection that breaks during any request is opened again, as after a restart of a broker.
 func TestLag_ConnectionsBreak(t *testing.T) {
 	p := newPlace(t, 1, "orders")
 	p.produce("orders", 3, 0)
 	p.commit("g", "orders", map[int32]int64{0: 1})
 	r := p.reader()
 	want := lags(lagOf(t, r, Query{Group: "g"}))
-	for _, key := range []kmsg.Key{kmsg.ListOffsets, kmsg.OffsetFetch, kmsg.DescribeGroups, kmsg.FindCoordinator} {
+	for _, key := range []kmsg.Key{kmsg.ListOffsets, kmsg.OffsetFetch, kmsg.DescribeGroups,
+		kmsg.FindCoordinator} {
 		for range 2 {
-			p.cluster.ControlKey(int16(key), func(kmsg.Request) (kmsg.Response, error, bool) { return nil, errors.New("gone"), true }) // once
+			// Fails once.
+			p.cluster.ControlKey(int16(key), func(kmsg.Request) (kmsg.Response, error, bool) {
+				return nil, errors.New("gone"), true
+			})
 			s := lagOf(t, r, Query{Group: "g"})
 			require.Equal(t, want, lags(s), "%s", key.Name())
 			require.NoError(t, s.MembersErr, key.Name())
@@ -244,11 +259,11 @@ func TestLag_ConnectionsBreak(t *testing.T) {
 	}
 }
 
-// A broker goes for good, and the coordinator with it: its successor is found.
+// After the coordinator's broker is gone for good, its successor is found.
 func TestLag_BrokerGoes(t *testing.T) {
 	p := newPlace(t, 3, "orders")
 	p.produce("orders", 3, 0)
-	controller, err := p.client.Controller() // the fake cannot lose that one
+	controller, err := p.client.Controller() // the fake cannot lose this one
 	require.NoError(t, err)
 	group := "g"
 	for p.cluster.CoordinatorFor(group) == controller.ID() {
@@ -267,7 +282,7 @@ func TestLag_BrokerGoes(t *testing.T) {
 	require.Len(t, s.Partitions, 4)
 }
 
-// What a broker refuses is said where it belongs, and the rest is told (rule 46).
+// A refused request is reported in its place, and the rest of the report is complete (rule 46).
 func TestLag_Rights(t *testing.T) {
 	p := newPlace(t, 1, "orders", "payments")
 	p.commit("g", "orders", map[int32]int64{0: 0})
@@ -311,7 +326,8 @@ func TestLag_Rights(t *testing.T) {
 	}
 }
 
-// A call ends with its context though the broker is silent; the next one waits for it, and Close for both.
+// A call ends with its context while the broker is silent; the next call waits for the request, and
+// Close for both.
 func TestReader_BoundedByContext(t *testing.T) {
 	p := newPlace(t, 1, "orders")
 	r := NewReader(p.client)
@@ -347,7 +363,7 @@ func TestReader_BoundedByContext(t *testing.T) {
 	require.Empty(t, r.slot)
 }
 
-// Many may ask at once.
+// Concurrent calls are safe.
 func TestReader_Concurrent(t *testing.T) {
 	p := newPlace(t, 1, "orders")
 	p.commit("g", "orders", map[int32]int64{0: 0})
@@ -368,7 +384,7 @@ func TestReader_Concurrent(t *testing.T) {
 	}
 }
 
-// A real Kafka answers as the one of these tests does.
+// A real Kafka answers like the fake of these tests.
 func TestLag_OnKafka(t *testing.T) {
 	brokers := testenv.Kafka(t)
 	topic := testenv.CreateTopic(t, brokers, 3)
@@ -382,15 +398,19 @@ func TestLag_OnKafka(t *testing.T) {
 	s := lagOf(t, r, Query{Group: group, Topics: []string{topic}})
 	require.Len(t, s.Partitions, 3)
 	require.Nil(t, s.Partitions[0].Committed)
-	_, err = admin.AlterConsumerGroupOffsets(group, map[string]map[int32]sarama.OffsetAndMetadata{topic: {1: {Offset: 0, LeaderEpoch: -1}}}, nil)
+	_, err = admin.AlterConsumerGroupOffsets(group, map[string]map[int32]sarama.OffsetAndMetadata{
+		topic: {1: {Offset: 0, LeaderEpoch: -1}},
+	}, nil)
 	require.NoError(t, err)
 	letters := topic + "." + group + ".dlq"
-	require.NoError(t, admin.CreateTopic(letters, &sarama.TopicDetail{NumPartitions: 1, ReplicationFactor: 1}, false))
+	require.NoError(t, admin.CreateTopic(letters,
+		&sarama.TopicDetail{NumPartitions: 1, ReplicationFactor: 1}, false))
 	t.Cleanup(func() { _ = admin.DeleteTopic(letters) })
 	require.Eventually(t, func() bool {
 		r.listed = time.Time{}
 		s := lagOf(t, r, Query{Group: group})
-		return len(s.Partitions) == 4 && s.Partitions[3].Kind == DeadLetters && s.Partitions[1].Committed != nil
+		return len(s.Partitions) == 4 && s.Partitions[3].Kind == DeadLetters &&
+			s.Partitions[1].Committed != nil
 	}, 20*time.Second, 100*time.Millisecond)
 	names, err := r.Groups(t.Context())
 	require.NoError(t, err)

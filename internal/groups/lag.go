@@ -15,93 +15,102 @@ import (
 	"github.com/idem-go/idem"
 )
 
-// Kind is what a topic is to a group.
+// Kind is the role of a topic for a group.
 type Kind string
 
 const (
-	// Source is a topic that others write.
+	// Source is a topic that other programs write.
 	Source Kind = "source"
-	// Retry is a topic of the group's own, with later attempts of events of a source.
+	// Retry is a retry topic of the group, with delayed retries of events of a source.
 	Retry Kind = "retry"
 	// DeadLetters is a dead-letter topic of the group.
 	DeadLetters Kind = "dead-letters"
 )
 
-// Query says which group is asked about.
+// Query names the group and its topics.
 type Query struct {
-	// Group is its name.
+	// Group is the name of the group.
 	Group string
-	// Topics are shown whether the group has committed on them or not, and what belongs to them. Optional: those with
-	// committed offsets, and those that a member reads, are always shown.
+	// Topics are included, with their retry and dead-letter topics, even if the group has not
+	// committed on them. Optional: topics with committed offsets, and topics that a member reads,
+	// are always included.
 	Topics []string
-	// DeadLetterTopic names the dead-letter topic of a topic, as Config.DeadLetterTopic of the consumer. Defaults to
-	// [idem.DeadLetterTopic].
+	// DeadLetterTopic returns the dead-letter topic of a topic, like Config.DeadLetterTopic of the
+	// consumer. Defaults to [idem.DeadLetterTopic].
 	DeadLetterTopic func(topic string) string
 }
 
-// State is how far a group is.
+// State is the progress of a group.
 type State struct {
-	// Group is its name.
+	// Group is the name of the group.
 	Group string
-	// Members are in the group now, sorted.
+	// Members are the current members, sorted.
 	Members []Member
-	// MembersErr says why they are not known. The rest is known all the same.
+	// MembersErr is set if the members are not known. The other fields are valid all the same.
 	MembersErr error
-	// Partitions have all partitions of all topics, in the order of their names and numbers.
+	// Partitions has all partitions of all topics, in the order of names and numbers.
 	Partitions []Partition
-	// Missing are topics that the group has offsets on, or that were asked for, and that do not exist; sorted.
+	// Missing has the topics that do not exist although the group has offsets on them or the query
+	// names them; sorted.
 	Missing []string
 }
 
-// Partition is how far a group is on a partition.
+// Partition is the progress of a group on a partition.
 type Partition struct {
-	// Topic, Partition and Kind say which it is. Partition is -1 if the topic may not be looked at, which Err says.
+	// Topic, Partition and Kind identify the partition. Partition is -1 if the topic cannot be
+	// read; Err then has the reason.
 	Topic     string
 	Partition int32
 	Kind      Kind
-	// Committed is the offset of the next record to be consumed. Nil: none was committed yet; of dead-letter topics always,
-	// since nobody consumes them.
+	// Committed is the offset of the next record to be consumed. Nil means that none was committed
+	// yet. It is always nil for dead-letter topics, which no group consumes.
 	Committed *int64
-	// Begin is the first offset of the log, and End the one that the next record will have.
+	// Begin is the first offset of the log, and End the offset that the next record will have.
 	Begin, End int64
-	// Next is the first offset there is that is not consumed: there the oldest record that waits is to be found.
+	// Next is the first existing offset that is not consumed: the place of the oldest waiting
+	// record.
 	Next int64
-	// Lag counts offsets, which are records but for marks of transactions and what was compacted away. Of a dead-letter
-	// topic it is what is there, and where nothing was committed as well.
+	// Lag is a number of offsets. Transaction markers and compacted records count as well. For a
+	// dead-letter topic, and without a committed offset, Lag covers the whole log.
 	Lag int64
-	// Reader is the member that reads it, empty if nobody does, or that is not known.
+	// Reader is the member that reads the partition. It is empty if no member does, or if the
+	// members are not known.
 	Reader string
-	// Err says why Begin, End, Next and Lag are not known: the partition has no leader at the moment, say.
+	// Err is set if Begin, End, Next and Lag are not known, for example because the partition has
+	// no leader.
 	Err error
 }
 
-// fresh is how old the list of topics may be: a topic that was created later is shown within this time.
+// fresh is the maximum age of the list of topics. A new topic appears within this time.
 const fresh = 10 * time.Second
 
-// Reader asks about groups again and again, over one client. It asks each broker twice for all its partitions, and the
-// coordinator twice, however many partitions there are; from time to time it asks for the list of topics, since a client that
-// lives long does not know those that came since.
+// Reader reports on groups repeatedly, over one client. One report takes two requests to each
+// broker and two to the coordinator, however many partitions there are. From time to time the
+// Reader refreshes the list of topics, so that new topics appear.
 //
-// A client of sarama cannot be interrupted: a call that is given up when its context ends goes on until the time-outs of the
-// client end it, and the next call waits for that, or until its own context ends. So there is one such call at a time at most. A
-// Reader is safe for concurrent use.
+// A sarama client cannot be interrupted. A request whose context has ended goes on until the
+// client's time-outs end it. The next request waits for it, or until its own context ends. So at
+// most one request runs at a time. A Reader is safe for concurrent use.
 type Reader struct {
 	client  sarama.Client
-	slot    chan struct{} // whoever is in it asks
+	slot    chan struct{} // held by the running request
 	running sync.WaitGroup
-	listed  time.Time // when the client has asked for all topics; of the one in the slot
+	listed  time.Time // when the topics were refreshed; guarded by slot
 }
 
-// NewReader makes a Reader. The client is the caller's, and has to be open until Close of the Reader has returned. Only
-// its own topics are ever asked for by name, so that none is created by asking (K-36).
+// NewReader returns a Reader. The client belongs to the caller and must stay open until Close of
+// the Reader has returned. The Reader requests existing topics only, so that no request creates a
+// topic (K-36).
 func NewReader(client sarama.Client) *Reader {
 	return &Reader{client: client, slot: make(chan struct{}, 1)}
 }
 
-// Close waits for calls that were given up, as long as the client's time-outs let them go on. It leaves the client open.
+// Close waits for abandoned requests, at most for the client's time-outs. It leaves the client
+// open.
 func (r *Reader) Close() { r.running.Wait() }
 
-// Lag says how far a group is. An error says that nothing is known: the coordinator did not answer, or refuses to.
+// Lag returns the state of a group. With an error nothing is known: the coordinator did not answer,
+// or refused.
 func (r *Reader) Lag(ctx context.Context, q Query) (State, error) {
 	return bounded(ctx, r, func() (State, error) { return r.lag(ctx, q) })
 }
@@ -111,7 +120,7 @@ func (r *Reader) Groups(ctx context.Context) ([]string, error) {
 	return bounded(ctx, r, func() ([]string, error) { return List(r.client) })
 }
 
-// bounded asks, and gives it up when ctx ends.
+// bounded runs ask, and abandons it when ctx ends.
 func bounded[T any](ctx context.Context, r *Reader, ask func() (T, error)) (T, error) {
 	type answer struct {
 		value T
@@ -140,7 +149,7 @@ func bounded[T any](ctx context.Context, r *Reader, ask func() (T, error)) (T, e
 	}
 }
 
-// lag asks, and once more if what the client believed was no longer so: where leaders and coordinators are.
+// lag asks, and asks once more after a refresh if leaders or coordinators may have moved.
 func (r *Reader) lag(ctx context.Context, q Query) (State, error) {
 	if q.DeadLetterTopic == nil {
 		q.DeadLetterTopic = idem.DeadLetterTopic(q.Group)
@@ -153,24 +162,26 @@ func (r *Reader) lag(ctx context.Context, q Query) (State, error) {
 		return s, err
 	}
 	r.refresh()
-	_ = r.client.RefreshCoordinator(q.Group) // if it cannot be found, the question says so
+	_ = r.client.RefreshCoordinator(q.Group) // if it fails, the next request returns the error
 	return r.ask(&q)
 }
 
-// refresh asks for all topics. Its error is no answer: the client keeps what it was told even if one topic of the cluster has
-// no leader, and if nobody answers the next question says so.
+// refresh asks for all topics. Its error is ignored: the client keeps the answer even if one topic
+// has no leader, and if no broker answers, the next request fails.
 func (r *Reader) refresh() {
 	_ = r.client.RefreshMetadata()
 	r.listed = time.Now()
 }
 
-// stale reports whether it may help to ask again at once. That a right is missing, or a leader, will not have changed.
+// stale reports whether another request at once may help. It does not help against a missing right
+// or leader.
 func (s *State) stale() bool {
 	if s.MembersErr != nil && !errors.Is(s.MembersErr, sarama.ErrGroupAuthorizationFailed) {
 		return true
 	}
 	return slices.ContainsFunc(s.Partitions, func(p Partition) bool {
-		return p.Err != nil && !errors.Is(p.Err, sarama.ErrTopicAuthorizationFailed) && !errors.Is(p.Err, sarama.ErrLeaderNotAvailable)
+		return p.Err != nil && !errors.Is(p.Err, sarama.ErrTopicAuthorizationFailed) &&
+			!errors.Is(p.Err, sarama.ErrLeaderNotAvailable)
 	})
 }
 
@@ -209,11 +220,12 @@ func (r *Reader) ask(q *Query) (s State, err error) {
 	for _, l := range append(logs, hidden...) {
 		s.Partitions = append(s.Partitions, partition(l, kinds[l.Topic], committed, s.Members))
 	}
-	slices.SortStableFunc(s.Partitions, func(a, b Partition) int { return strings.Compare(a.Topic, b.Topic) })
+	slices.SortStableFunc(s.Partitions,
+		func(a, b Partition) int { return strings.Compare(a.Topic, b.Topic) })
 	return s, nil
 }
 
-// explain asks why the client does not know topics: they do not exist, or may not be seen, or came just now.
+// explain finds out why the client does not know topics: they do not exist, are hidden, or are new.
 func (s *State) explain(client sarama.Client, topics []string) (hidden []Log, err error) {
 	if len(topics) == 0 {
 		return nil, nil
@@ -222,27 +234,36 @@ func (s *State) explain(client sarama.Client, topics []string) (hidden []Log, er
 	if err != nil {
 		return nil, err
 	}
-	described, err := admin.DescribeTopics(topics) // creates none, whatever the client's settings
+	// creates no topic, whatever the client's settings
+	described, err := admin.DescribeTopics(topics)
 	if err != nil {
 		return nil, err
 	}
 	for _, t := range described {
 		switch {
-		case errors.Is(t.Err, sarama.ErrUnknownTopicOrPartition), errors.Is(t.Err, sarama.ErrInvalidTopic):
+		case errors.Is(t.Err, sarama.ErrUnknownTopicOrPartition),
+			errors.Is(t.Err, sarama.ErrInvalidTopic):
 			s.Missing = append(s.Missing, t.Name)
 		case bad(t.Err):
-			hidden = append(hidden, Log{Topic: t.Name, Partition: -1, Err: fmt.Errorf("topic %s: %w", t.Name, t.Err)})
+			hidden = append(hidden,
+				Log{Topic: t.Name, Partition: -1, Err: fmt.Errorf("topic %s: %w", t.Name, t.Err)})
 		default:
-			hidden = append(hidden, Log{Topic: t.Name, Partition: -1, Err: fmt.Errorf("topic %s: %w", t.Name, sarama.ErrUnknownTopicOrPartition)})
+			hidden = append(hidden, Log{
+				Topic: t.Name, Partition: -1,
+				Err: fmt.Errorf("topic %s: %w", t.Name, sarama.ErrUnknownTopicOrPartition),
+			})
 		}
 	}
 	slices.Sort(s.Missing)
 	return hidden, nil
 }
 
-// partition compares a log with what was committed.
+// partition compares a log with the committed offsets.
 func partition(l Log, kind Kind, committed map[string]map[int32]int64, members []Member) Partition {
-	p := Partition{Topic: l.Topic, Partition: l.Partition, Kind: kind, Begin: l.Begin, End: l.End, Next: l.Begin, Err: l.Err}
+	p := Partition{
+		Topic: l.Topic, Partition: l.Partition, Kind: kind, Begin: l.Begin, End: l.End,
+		Next: l.Begin, Err: l.Err,
+	}
 	p.Reader = readerOf(members, l.Topic, l.Partition)
 	if offset, ok := committed[l.Topic][l.Partition]; ok && kind != DeadLetters {
 		p.Committed = &offset
@@ -259,9 +280,11 @@ func partition(l Log, kind Kind, committed map[string]map[int32]int64, members [
 	return p
 }
 
-// topicsOf are the topics that a group has offsets on, reads or was said to read, with the retry and dead-letter topics that
-// belong to them, and what they are.
-func topicsOf(q *Query, all []string, committed map[string]map[int32]int64, members []Member) map[string]Kind {
+// topicsOf returns the kinds of the topics that a group has offsets on, reads, or has in the query,
+// with their retry and dead-letter topics.
+func topicsOf(
+	q *Query, all []string, committed map[string]map[int32]int64, members []Member,
+) map[string]Kind {
 	topics := make(map[string]Kind)
 	for _, topic := range q.Topics {
 		topics[topic] = q.kindOf(topic)
@@ -288,7 +311,7 @@ func topicsOf(q *Query, all []string, committed map[string]map[int32]int64, memb
 	return topics
 }
 
-// kindOf tells by the names that topics have by default.
+// kindOf derives the kind from the default names of topics.
 func (q *Query) kindOf(topic string) Kind {
 	switch {
 	case strings.HasSuffix(topic, idem.DeadLetterTopic(q.Group)("")):

@@ -9,19 +9,20 @@ import (
 	"github.com/IBM/sarama"
 )
 
-// Log is what there is in a partition.
+// Log is the range of offsets in a partition.
 type Log struct {
-	// Topic and Partition say which it is.
+	// Topic and Partition identify the partition.
 	Topic     string
 	Partition int32
-	// Begin is its first offset, and End the one that the next record will have.
+	// Begin is the first offset, and End the offset that the next record will have.
 	Begin, End int64
-	// Err says why they are not known.
+	// Err is set if they are not known.
 	Err error
 }
 
-// Logs returns the logs of all partitions of topics that the client knows, in order of their names and numbers. It asks every
-// broker twice, for the begins and the ends of all the partitions that it leads.
+// Logs returns the logs of all partitions of topics that the client knows, in the order of names
+// and numbers. It sends two requests to every broker: for the beginnings and for the ends of all
+// partitions that the broker leads.
 func Logs(client sarama.Client, topics ...string) ([]Log, error) {
 	var logs []Log
 	led := make(map[string][]int32)
@@ -30,7 +31,8 @@ func Logs(client sarama.Client, topics ...string) ([]Log, error) {
 		if err != nil {
 			return nil, fmt.Errorf("topic %s: %w", topic, err)
 		}
-		// Those without leader are not asked for: the client would look for each, one after the other.
+		// Skip partitions without a leader: the client would search the leader of each, one after
+		// the other.
 		writable, err := client.WritablePartitions(topic)
 		if err != nil {
 			return nil, fmt.Errorf("topic %s: %w", topic, err)
@@ -72,8 +74,11 @@ func Logs(client sarama.Client, topics ...string) ([]Log, error) {
 
 type offsets map[string]map[int32]*sarama.OffsetResult
 
-// listOffsets asks for one end of partitions. That a broker does not answer is an error of its partitions.
-func listOffsets(admin sarama.ClusterAdmin, partitions map[string][]int32, end int64) (offsets, error) {
+// listOffsets asks for one end of partitions. If a broker does not answer, its partitions get the
+// error.
+func listOffsets(
+	admin sarama.ClusterAdmin, partitions map[string][]int32, end int64,
+) (offsets, error) {
 	want := make(map[string]map[int32]int64, len(partitions))
 	for topic, ids := range partitions {
 		want[topic] = make(map[int32]int64, len(ids))
@@ -91,7 +96,9 @@ func listOffsets(admin sarama.ClusterAdmin, partitions map[string][]int32, end i
 		}
 		for _, id := range ids {
 			if found[topic][id] == nil {
-				found[topic][id] = &sarama.OffsetResult{Err: cmp.Or(err, sarama.ErrIncompleteResponse)}
+				found[topic][id] = &sarama.OffsetResult{
+					Err: cmp.Or(err, sarama.ErrIncompleteResponse),
+				}
 			}
 		}
 	}
@@ -107,7 +114,7 @@ func (l *Log) fill(begins, ends offsets) {
 	case bad(end.Err):
 		l.Err = fmt.Errorf("last offset of %s/%d: %w", l.Topic, l.Partition, end.Err)
 	default:
-		// The log may have been cut between the two answers.
+		// The log may have been truncated between the two answers.
 		l.Begin, l.End = begin.Offset, max(begin.Offset, end.Offset)
 	}
 }

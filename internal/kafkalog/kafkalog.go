@@ -1,10 +1,11 @@
-// Package kafkalog reads parts of topics, from one offset to another, and knows when it is through. A consumer of sarama does
-// not: where a log ends with the mark of a transaction, or with records that were compacted away, it waits for a record that
-// never comes. Here each answer of the broker says how far it went.
+// Package kafkalog reads parts of topics, from one offset to another, and detects the end of the
+// part. A sarama consumer does not: a log that ends with a transaction marker, or with compacted
+// records, makes it wait for a record that never comes. This package uses the position that each
+// answer of the broker reports.
 //
-// All functions may be called concurrently with one client, which they do not close. A broker answers a connection in order, and
-// may take a quarter of a second to answer a fetch; a connection that failed is closed, and opened again by whoever needs it
-// next. So a consumer should not have to share its client with them.
+// All functions are safe for concurrent use with one client, and do not close it. A broker answers
+// a connection in order, and a fetch may take 250 ms. A connection that failed is closed, and
+// opened again at its next use. Use a client that no consumer shares.
 package kafkalog
 
 import (
@@ -15,16 +16,16 @@ import (
 	"github.com/IBM/sarama"
 )
 
-// Span is a part of a partition: the offsets from Begin on, and before End. The zero value is empty.
+// Span is a part of a partition: the offsets from Begin, and before End. The zero value is empty.
 type Span struct {
 	Topic      string
 	Partition  int32
 	Begin, End int64
 }
 
-// Spans returns what there is in the partitions of the topics now, in the order of topics and partitions. It asks for the
-// partitions anew, since a client that lives long does not hear of topics and partitions that are created later. For a topic that
-// does not exist the error matches [sarama.ErrUnknownTopicOrPartition].
+// Spans returns the current contents of the partitions of the topics, in the order of topics and
+// partitions. It refreshes the metadata, so that partitions created since are included. For a topic
+// that does not exist the error matches [sarama.ErrUnknownTopicOrPartition].
 func Spans(client sarama.Client, topics ...string) ([]Span, error) {
 	var spans []Span
 	for _, topic := range topics {
@@ -43,7 +44,8 @@ func Spans(client sarama.Client, topics ...string) ([]Span, error) {
 	return spans, nil
 }
 
-// partitionsNow returns what the brokers say, or what the client knows if they cannot say it now.
+// partitionsNow asks the brokers for the partitions, and falls back to the client's metadata if
+// they do not answer.
 func partitionsNow(client sarama.Client, topic string) ([]int32, error) {
 	if err := client.RefreshMetadata(topic); errors.Is(err, sarama.ErrUnknownTopicOrPartition) {
 		return nil, err
@@ -51,7 +53,7 @@ func partitionsNow(client sarama.Client, topic string) ([]int32, error) {
 	return client.Partitions(topic)
 }
 
-// Bounds returns the first offset of a partition and the one that the next record will have.
+// Bounds returns the first offset of a partition and the offset that the next record will have.
 func Bounds(client sarama.Client, topic string, id int32) (begin, end int64, err error) {
 	if begin, err = client.GetOffset(topic, id, sarama.OffsetOldest); err != nil {
 		return 0, 0, fmt.Errorf("first offset of %s/%d: %w", topic, id, err)
@@ -62,11 +64,12 @@ func Bounds(client sarama.Client, topic string, id int32) (begin, end int64, err
 	return begin, end, nil
 }
 
-// Topics returns the names of all topics that there are now and that the client may see, sorted. It asks for them anew, as
-// [Spans] does. The client must know all topics, as sarama's do unless Metadata.Full is switched off.
+// Topics returns the names of all topics that the client may see, sorted, after a refresh of the
+// metadata. The client must know all topics, which is sarama's default, Metadata.Full.
 func Topics(client sarama.Client) ([]string, error) {
-	// A partition without leader is no reason not to know the names.
-	if err := client.RefreshMetadata(); err != nil && !errors.Is(err, sarama.ErrLeaderNotAvailable) {
+	// The names are known even if a partition has no leader.
+	if err := client.RefreshMetadata(); err != nil &&
+		!errors.Is(err, sarama.ErrLeaderNotAvailable) {
 		return nil, fmt.Errorf("topics: %w", err)
 	}
 	topics, err := client.Topics()
@@ -77,7 +80,8 @@ func Topics(client sarama.Client) ([]string, error) {
 	return topics, nil
 }
 
-// Exists reports whether there is a topic of this name now. A client that does not know it asks again.
+// Exists reports whether the topic exists now. The client asks the brokers for a topic that it does
+// not know.
 func Exists(client sarama.Client, topic string) (bool, error) {
 	_, err := client.Partitions(topic)
 	if errors.Is(err, sarama.ErrUnknownTopicOrPartition) {

@@ -16,25 +16,30 @@ import (
 )
 
 const (
-	fetchBytes   = 1 << 20 // of one answer; a broker sends at least one batch, however large
-	fetchMost    = 1 << 30
-	fetchWait    = 250 * time.Millisecond
-	fetchTries   = 8 // without an answer, in a row
+	// fetchBytes is the size of one answer; a broker sends at least one batch, however large.
+	fetchBytes = 1 << 20
+	fetchMost  = 1 << 30
+	fetchWait  = 250 * time.Millisecond
+	// fetchTries is the number of failed requests in a row.
+	fetchTries   = 8
 	fetchVersion = 10
 )
 
-// spanReader is where the reading of a span is.
+// spanReader reads one span.
 type spanReader struct {
 	Span
 	client sarama.Client
-	at     int64 // next
+	at     int64 // next offset
 	bytes  int32
 }
 
-// Read calls yield with the records of a span that belong to committed transactions, or to none, in order, until it returns
-// false; more is false then. It ends before the span does at a transaction that is still open. An error of yield is returned as
-// it is. The end of ctx ends it between two answers of the broker, with the cause of ctx. A message is the caller's to keep.
-func Read(ctx context.Context, client sarama.Client, s Span, yield func(*idem.Message) (bool, error)) (more bool, err error) {
+// Read calls yield with the records of a span, in order, until yield returns false; more is then
+// false. Records of uncommitted transactions are left out, and Read ends early at a transaction
+// that is still open. An error of yield is returned as it is. If ctx ends, Read returns the cause
+// of ctx after the current request. The caller may keep the messages.
+func Read(
+	ctx context.Context, client sarama.Client, s Span, yield func(*idem.Message) (bool, error),
+) (more bool, err error) {
 	r := &spanReader{Span: s, client: client, at: s.Begin, bytes: fetchBytes}
 	idle := 0
 	for r.at < r.End {
@@ -55,7 +60,7 @@ func Read(ctx context.Context, client sarama.Client, s Span, yield func(*idem.Me
 		case r.at >= block.LastStableOffset:
 			return true, nil
 		default:
-			// Nothing is there: a batch whose records were compacted away, of which sarama does not say how long it is.
+			// An empty batch, whose records were compacted away. sarama does not report its length.
 			if idle++; idle > 1 {
 				r.at++
 				idle = 0
@@ -65,7 +70,8 @@ func Read(ctx context.Context, client sarama.Client, s Span, yield func(*idem.Me
 	return true, nil
 }
 
-// fetch asks once, and again after an error that may pass. It returns nil if there is nothing to be read after all.
+// fetch sends a request, and repeats it after a temporary error. It returns nil if the records were
+// deleted meanwhile.
 func (r *spanReader) fetch(ctx context.Context) (*sarama.FetchResponseBlock, error) {
 	for try := 1; ; try++ {
 		if err := ctx.Err(); err != nil {
@@ -89,7 +95,8 @@ func (r *spanReader) fetch(ctx context.Context) (*sarama.FetchResponseBlock, err
 		if err := wait(ctx, time.Duration(try)*100*time.Millisecond); err != nil {
 			return nil, err
 		}
-		_ = r.client.RefreshMetadata(r.Topic) // the leader may be another one; if not, the next try says what is wrong
+		// the leader may have changed; if not, the next try returns the error
+		_ = r.client.RefreshMetadata(r.Topic)
 	}
 }
 
@@ -99,13 +106,14 @@ func (r *spanReader) fetchOnce() (*sarama.FetchResponseBlock, error) {
 		return nil, err
 	}
 	req := &sarama.FetchRequest{
-		Version: fetchVersion, MaxWaitTime: int32(fetchWait / time.Millisecond), MinBytes: 1, MaxBytes: r.bytes,
+		Version: fetchVersion, MaxWaitTime: int32(fetchWait / time.Millisecond), MinBytes: 1,
+		MaxBytes:  r.bytes,
 		Isolation: sarama.ReadCommitted, SessionEpoch: -1,
 	}
 	req.AddBlock(r.Topic, r.Partition, r.at, r.bytes, -1)
 	res, err := broker.Fetch(req)
 	if err != nil {
-		_ = broker.Close() // opened again by the next who asks for the leader
+		_ = broker.Close() // reopened by the next Leader call
 		return nil, err
 	}
 	block := res.GetBlock(r.Topic, r.Partition)
@@ -118,7 +126,7 @@ func (r *spanReader) fetchOnce() (*sarama.FetchResponseBlock, error) {
 	return block, nil
 }
 
-// skipDeleted goes on behind what was deleted while it was being read.
+// skipDeleted continues after records that were deleted during the read.
 func (r *spanReader) skipDeleted() error {
 	begin, err := r.client.GetOffset(r.Topic, r.Partition, sarama.OffsetOldest)
 	if err != nil {
@@ -131,10 +139,14 @@ func (r *spanReader) skipDeleted() error {
 	return nil
 }
 
-// read takes the records out of an answer.
-func (r *spanReader) read(block *sarama.FetchResponseBlock, yield func(*idem.Message) (bool, error)) (more bool, err error) {
+// read passes the records of an answer to yield.
+func (r *spanReader) read(
+	block *sarama.FetchResponseBlock, yield func(*idem.Message) (bool, error),
+) (more bool, err error) {
 	aborted := block.AbortedTransactions
-	slices.SortFunc(aborted, func(a, b *sarama.AbortedTransaction) int { return cmp.Compare(a.FirstOffset, b.FirstOffset) })
+	slices.SortFunc(aborted, func(a, b *sarama.AbortedTransaction) int {
+		return cmp.Compare(a.FirstOffset, b.FirstOffset)
+	})
 	rejected := make(map[int64]bool)
 	for _, set := range block.RecordsSet {
 		b := set.RecordBatch
@@ -161,12 +173,16 @@ func (r *spanReader) read(block *sarama.FetchResponseBlock, yield func(*idem.Mes
 	return true, nil
 }
 
-// isAbort reports whether a control batch ends a transaction that was given up: its key is a version and a type.
+// isAbort reports whether a control batch aborts a transaction. The key of its record has a version
+// and a type.
 func isAbort(b *sarama.RecordBatch) bool {
-	return len(b.Records) > 0 && len(b.Records[0].Key) >= 4 && binary.BigEndian.Uint16(b.Records[0].Key[2:]) == 0
+	return len(b.Records) > 0 && len(b.Records[0].Key) >= 4 &&
+		binary.BigEndian.Uint16(b.Records[0].Key[2:]) == 0
 }
 
-func (r *spanReader) readBatch(b *sarama.RecordBatch, yield func(*idem.Message) (bool, error)) (more bool, err error) {
+func (r *spanReader) readBatch(
+	b *sarama.RecordBatch, yield func(*idem.Message) (bool, error),
+) (more bool, err error) {
 	for _, rec := range b.Records {
 		offset := b.FirstOffset + rec.OffsetDelta
 		if offset < r.at || offset >= r.End {
@@ -177,7 +193,8 @@ func (r *spanReader) readBatch(b *sarama.RecordBatch, yield func(*idem.Message) 
 			at = b.MaxTimestamp
 		}
 		more, err := yield(consumer.FromSarama(&sarama.ConsumerMessage{
-			Topic: r.Topic, Partition: r.Partition, Offset: offset, Key: rec.Key, Value: rec.Value, Headers: rec.Headers, Timestamp: at,
+			Topic: r.Topic, Partition: r.Partition, Offset: offset, Key: rec.Key, Value: rec.Value,
+			Headers: rec.Headers, Timestamp: at,
 		}))
 		if err != nil || !more {
 			return more, err

@@ -17,7 +17,7 @@ import (
 	"github.com/idem-go/idem/consumer"
 )
 
-// world is a Kafka inside this process with a topic of two partitions, "log".
+// world is a Kafka in this process with a topic of two partitions, "log".
 type world struct {
 	t        *testing.T
 	brokers  []string
@@ -31,7 +31,9 @@ func newWorld(t *testing.T) *world {
 	require.NoError(t, err)
 	t.Cleanup(cluster.Close)
 	brokers := cluster.ListenAddrs()
-	cfg, err := consumer.DefaultSaramaConfig(consumer.Config{Brokers: brokers, Group: "g", Topics: []string{"log"}})
+	cfg, err := consumer.DefaultSaramaConfig(consumer.Config{
+		Brokers: brokers, Group: "g", Topics: []string{"log"},
+	})
 	require.NoError(t, err)
 	cfg.Metadata.Retry.Max = 1
 	client, err := sarama.NewClient(brokers, cfg)
@@ -58,28 +60,33 @@ func (w *world) read(topic string) (all []*idem.Message) {
 	return all
 }
 
-// A span is read to its end, whatever stands there: marks of transactions, records of those that were given up, records
-// larger than an answer; and no further than it reached when it was looked at (rule 34).
+// A span is read to its end past transaction markers, aborted records and records larger than an
+// answer. The read ends where the span ended when it was taken (rule 34).
 func TestReadKnowsTheEnd(t *testing.T) {
 	w := newWorld(t)
 	ctx := t.Context()
 	plainly := func(values ...string) {
 		for _, v := range values {
-			require.NoError(t, w.producer.Produce(ctx, &idem.Message{Topic: "log", Key: []byte("k"), Value: []byte(v), Time: time.Now()}))
+			require.NoError(t, w.producer.Produce(ctx,
+				&idem.Message{Topic: "log", Key: []byte("k"), Value: []byte(v), Time: time.Now()}))
 		}
 	}
 	admin, err := sarama.NewClusterAdminFromClient(w.client)
 	require.NoError(t, err)
 	most := "5000000"
-	require.NoError(t, admin.AlterConfig(sarama.TopicResource, "log", map[string]*string{"max.message.bytes": &most}, false))
+	require.NoError(t, admin.AlterConfig(sarama.TopicResource, "log",
+		map[string]*string{"max.message.bytes": &most}, false))
 	large := string(bytes.Repeat([]byte("x"), 3<<20))
 	plainly("a", large, "b")
-	client, err := kgo.NewClient(kgo.SeedBrokers(w.brokers...), kgo.TransactionalID("tx"), kgo.DefaultProduceTopic("log"))
+	client, err := kgo.NewClient(kgo.SeedBrokers(w.brokers...), kgo.TransactionalID("tx"),
+		kgo.DefaultProduceTopic("log"))
 	require.NoError(t, err)
 	defer client.Close()
-	for i, how := range []kgo.TransactionEndTry{kgo.TryCommit, kgo.TryAbort, kgo.TryCommit, kgo.TryAbort} {
+	for i, how := range []kgo.TransactionEndTry{kgo.TryCommit, kgo.TryAbort, kgo.TryCommit,
+		kgo.TryAbort} {
 		require.NoError(t, client.BeginTransaction())
-		require.NoError(t, client.ProduceSync(ctx, &kgo.Record{Key: []byte("k"), Value: fmt.Append(nil, "tx", i)}).FirstErr())
+		require.NoError(t, client.ProduceSync(ctx,
+			&kgo.Record{Key: []byte("k"), Value: fmt.Append(nil, "tx", i)}).FirstErr())
 		require.NoError(t, client.EndTransaction(ctx, how))
 	}
 
@@ -89,7 +96,7 @@ func TestReadKnowsTheEnd(t *testing.T) {
 	}
 	require.Equal(t, []string{"a", "xxxxx", "b", "tx0", "tx2"}, got)
 
-	// What is written behind the end is not read; what is deleted before the reader comes is not missed.
+	// Records written after the end are not read. Records deleted before the read are skipped.
 	spans, err := Spans(w.client, "log")
 	require.NoError(t, err)
 	plainly("later")
@@ -112,24 +119,28 @@ func TestReadKnowsTheEnd(t *testing.T) {
 	require.Equal(t, []string{"b", "tx0", "tx2"}, got)
 }
 
-// A transaction that is open is not waited for.
+// Read does not wait for an open transaction.
 func TestReadStopsAtAnOpenTransaction(t *testing.T) {
 	w := newWorld(t)
-	client, err := kgo.NewClient(kgo.SeedBrokers(w.brokers...), kgo.TransactionalID("tx"), kgo.DefaultProduceTopic("log"))
+	client, err := kgo.NewClient(kgo.SeedBrokers(w.brokers...), kgo.TransactionalID("tx"),
+		kgo.DefaultProduceTopic("log"))
 	require.NoError(t, err)
 	defer client.Close()
 	require.NoError(t, client.BeginTransaction())
-	require.NoError(t, client.ProduceSync(t.Context(), &kgo.Record{Value: []byte("open")}).FirstErr())
+	require.NoError(t,
+		client.ProduceSync(t.Context(), &kgo.Record{Value: []byte("open")}).FirstErr())
 	require.Empty(t, w.read("log"))
 	require.NoError(t, client.EndTransaction(t.Context(), kgo.TryCommit))
 	require.Len(t, w.read("log"), 1)
 }
 
-// It stops when it is told to, passes on what its caller says, and ends with its context.
+// Read stops when yield returns false, returns an error of yield, and ends with its context.
 func TestReadStops(t *testing.T) {
 	w := newWorld(t)
 	for i := range 3 {
-		require.NoError(t, w.producer.Produce(t.Context(), &idem.Message{Topic: "log", Key: []byte("k"), Value: fmt.Append(nil, i), Time: time.Now()}))
+		require.NoError(t, w.producer.Produce(t.Context(), &idem.Message{
+			Topic: "log", Key: []byte("k"), Value: fmt.Append(nil, i), Time: time.Now(),
+		}))
 	}
 	s := Span{Topic: "log", Partition: w.read("log")[0].Partition, End: 3}
 	n := 0
@@ -142,7 +153,8 @@ func TestReadStops(t *testing.T) {
 	require.Equal(t, 2, n)
 
 	broken := errors.New("broken")
-	_, err = Read(t.Context(), w.client, s, func(*idem.Message) (bool, error) { return true, broken })
+	_, err = Read(t.Context(), w.client, s,
+		func(*idem.Message) (bool, error) { return true, broken })
 	require.Equal(t, broken, err)
 
 	over := errors.New("over")
@@ -152,7 +164,7 @@ func TestReadStops(t *testing.T) {
 	require.ErrorIs(t, err, over)
 }
 
-// A client that lives long is told of topics and partitions that were created after it (rule 34).
+// A long-lived client sees topics and partitions that were created after it (rule 34).
 func TestTopicsThatAreNew(t *testing.T) {
 	w := newWorld(t)
 	known, err := Topics(w.client)
@@ -171,13 +183,15 @@ func TestTopicsThatAreNew(t *testing.T) {
 	spans, err := Spans(w.client, "log")
 	require.NoError(t, err)
 	require.Len(t, spans, 3)
-	require.NoError(t, other.CreateTopic("new", &sarama.TopicDetail{NumPartitions: 1, ReplicationFactor: 1}, false))
+	require.NoError(t, other.CreateTopic("new",
+		&sarama.TopicDetail{NumPartitions: 1, ReplicationFactor: 1}, false))
 	known, err = Topics(w.client)
 	require.NoError(t, err)
 	require.Equal(t, []string{"log", "new"}, known)
 	spans, err = Spans(w.client, "log", "new")
 	require.NoError(t, err)
-	require.Equal(t, []Span{{Topic: "log"}, {Topic: "log", Partition: 1}, {Topic: "log", Partition: 2}, {Topic: "new"}}, spans)
+	require.Equal(t, []Span{{Topic: "log"}, {Topic: "log", Partition: 1},
+		{Topic: "log", Partition: 2}, {Topic: "new"}}, spans)
 	exists, err = Exists(w.client, "new")
 	require.NoError(t, err)
 	require.True(t, exists)
