@@ -8,6 +8,9 @@ SHELL := bash
 # Every module but tools/. By find, not by git: a module that is not committed yet is tested too.
 MODULES := $(sort $(patsubst %/go.mod,%,$(shell find . -name go.mod -not -path './.*/*' -not -path '*/testdata/*' -not -path './tools/*')))
 
+# The modules that users build with: their go.mod must be tidy.
+LIBRARIES := . dedup/dynamostore examples
+
 # A go.work of one's own would hide a go.mod that is not tidy.
 export GOWORK := off
 
@@ -30,19 +33,19 @@ define each-module
 	if (( $${#failed[@]} > 0 )); then printf 'FAILED in: %s\n' "$${failed[*]}"; exit 1; fi
 endef
 
-.PHONY: help demo demo-ops browser-deps screenshots test test-modules test-short race lint fmt tidy bench bench-quick soak up down example-orderstatus demo-chain
+.PHONY: help demo demo-ops browser-deps screenshots test test-modules test-short race lint fmt tidy bench bench-quick soak soak-modules up down example-orderstatus demo-chain
 
 help: ## Print this message
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "%-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: ## Run the notifier example: nothing to install, Kafka is in the process
-	@go run ./examples/notifier
+	@go -C examples run ./notifier
 
 demo-ops: ## The ops page on a demonstration that feeds itself until Ctrl-C; it needs only Go
-	@go run ./examples/notifier -ops 127.0.0.1:8080
+	@go -C examples run ./notifier -ops 127.0.0.1:8080
 
 demo-chain: ## Run three examples as one chain on real services, kill each process once, and measure what came of it
-	@$(SERVICES) run go run ./examples/chain
+	@$(SERVICES) run go -C examples run ./chain
 
 test: ## All tests of every module, with -race, against real services (started and stopped if they are not up)
 	@IDEM_REQUIRE_SERVICES=1 $(SERVICES) run $(MAKE) --no-print-directory test-modules
@@ -66,9 +69,16 @@ test-short: ## Unit tests of every module, no services needed
 # What each long test was made of and what came out is a line that begins with "soak:"; the rest is in soak.log. A seed is given back
 # by IDEM_SEED, and by IDEM_CHAOS_SEED in test/chaos.
 soak: ## The long forms of all tests, against real services, with seeds, sizes, kills, cuts and what came out (hours)
-	@IDEM_SOAK=1 NOTIFIER_SOAK=1 IDEM_REQUIRE_SERVICES=1 $(SERVICES) run go test -race -count=1 -timeout 240m -p 1 -v \
-		. ./consumer ./lane ./dedup/... ./httpidem/... ./cmd/idem ./test/chaos ./examples/... 2>&1 | tee soak.log | \
-		grep --line-buffered -E 'soak: |SEED=|^ *--- FAIL|^(ok|FAIL|panic)'
+	@IDEM_SOAK=1 NOTIFIER_SOAK=1 IDEM_REQUIRE_SERVICES=1 $(SERVICES) run $(MAKE) --no-print-directory soak-modules 2>&1 | \
+		tee soak.log | grep --line-buffered -E 'soak: |SEED=|^ *--- FAIL|^(ok|FAIL|panic)'
+
+SOAK := test -race -count=1 -timeout 240m -p 1 -v
+
+soak-modules:
+	@failed=0; \
+	go $(SOAK) . ./consumer ./lane ./dedup/... ./httpidem/... ./cmd/idem ./test/chaos || failed=1; \
+	go -C examples $(SOAK) ./... || failed=1; \
+	exit $$failed
 
 race: ## Unit tests of every module with the race detector, no services needed
 	@$(call each-module,go test -race -short -timeout $(TEST_TIMEOUT) $(TESTFLAGS) ./...)
@@ -78,6 +88,7 @@ lint: .bin/golangci-lint ## go vet, gofmt, golangci-lint, and shellcheck where i
 	if [[ -n $$unformatted ]]; then printf 'not gofmted (make fmt):\n%s\n' "$$unformatted"; exit 1; fi
 	@$(call each-module,go vet ./...)
 	@$(call each-module,$(CURDIR)/.bin/golangci-lint run --config $(CURDIR)/.golangci.yml ./...)
+	@for module in $(LIBRARIES); do go -C "$$module" mod tidy -diff || { echo "$$module/go.mod is not tidy (make tidy)"; exit 1; }; done
 	@if command -v shellcheck >/dev/null; then shellcheck $(SERVICES) .ci/run; else echo 'shellcheck is not installed: the scripts were not checked'; fi
 
 fmt: ## gofmt every file
@@ -109,7 +120,7 @@ example-orderstatus: ## Run the orderstatus example in the foreground, against r
 		$(SERVICES) kafka topics --create --if-not-exists --topic payments --partitions 6; \
 		echo "To send payments from another terminal, see examples/orderstatus/README.md; by hand, one a line:"; \
 		echo "  $(SERVICES) kafka console-producer --topic payments"; \
-		exec go run ./examples/orderstatus -brokers "$$KAFKA_BROKERS" -postgres "$$POSTGRES_URL" \
+		exec go -C examples run ./orderstatus -brokers "$$KAFKA_BROKERS" -postgres "$$POSTGRES_URL" \
 			-migrate -seed 100 -topic payments -group orderstatus'
 
 # Built once, and again when tools/ names another version.

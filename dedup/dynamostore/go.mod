@@ -1,6 +1,8 @@
 module github.com/idem-go/idem/dedup/dynamostore
 
-go 1.26.8
+go 1.26.0
+
+toolchain go1.26.8
 
 replace github.com/idem-go/idem => ../..
 

@@ -72,11 +72,11 @@ func (b *builder) path(t testing.TB, name string) string {
 		require.NoError(t, err)
 		b.dir = dir
 	}
-	path, source := filepath.Join(b.dir, name), "./"+name
-	if _, err := os.Stat(source); err != nil {
-		source = "../../examples/" + name
+	path, module := filepath.Join(b.dir, name), "."
+	if _, err := os.Stat(name); err != nil {
+		module = "../../examples"
 	}
-	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", path, source).CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), "go", "-C", module, "build", "-o", path, "./"+name).CombinedOutput()
 	require.NoError(t, err, "build %s: %s", name, out)
 	b.paths[name] = path
 	return path
