@@ -9,100 +9,92 @@ import (
 	"time"
 
 	"github.com/idem-go/idem/dedup"
-	"github.com/idem-go/idem/internal/safetext"
 )
 
 const (
-	// storeTimeout bounds each call of a store but Hold, which has less.
-	storeTimeout = 10 * time.Second
-	// maxGrace is how long after the end what was given to the producer is waited for, at most.
+	// maxGrace bounds the wait for the producer after the end of Run's context.
 	maxGrace = 10 * time.Second
-	// endTimeout bounds each of the last two calls of a store: to settle, and to leave.
-	endTimeout = 3 * time.Second
 
-	// setupWait is how long a relay that starts looks again for tables or rights that are missing: somebody may be making them.
+	// setupWait is how long a relay that starts looks again for missing tables or rights: another
+	// process may be creating them.
 	setupWait = 3 * time.Second
-
-	minStoreBackoff, maxStoreBackoff   = 100 * time.Millisecond, 5 * time.Second
-	minBrokerBackoff, maxBrokerBackoff = 200 * time.Millisecond, 5 * time.Second
 )
 
 var (
 	errRunTwice = errors.New("outbox: Relay.Run was called before")
 	errStopped  = errors.New("outbox: the relay is stopped")
+	errNoWake   = errors.New("the call ended without an error")
 )
 
-// Relay publishes what is in an outbox. Several may run at once, in one process or in many: they share the shards, and one that dies is
-// replaced by the others when its lease is over. Create it with [NewRelay], start it with Run.
+// Relay publishes the rows of an outbox. Create one with [NewRelay], and call Run.
 //
-// What was published is marked, or deleted, only after the broker's acknowledgement (O-08). A relay that dies in between, or that loses its
-// lease, leaves rows that are published again, with the same event ID (O-07). The first appearances of the events of an aggregate are in
-// the order in which they were committed, whatever happens. A relay holds at most one batch in memory (O-15).
+// Several relays may run at once, in one process or in many. Relays share the shards of the outbox.
+// When the lease of a relay that has died is over, the others take the shards.
+//
+// A relay deletes or marks a row only after the broker has acknowledged the message. If the relay
+// dies in between, or loses its lease, the row is published again with the same event ID. The first
+// appearances of the events of an aggregate are in the order of their commits in any case.
+//
+// A relay holds at most one batch in memory.
 type Relay struct {
-	cfg    RelayConfig
-	id     string
-	share  share
-	health health
-	ran    atomic.Bool
-	woken  chan struct{} // something may have come; never blocks who sends
+	cfg       RelayConfig
+	id        string
+	share     *shareKeeper
+	health    *health
+	observers *observers
+	ran       atomic.Bool
+	woken     chan struct{} // new rows may have come; has room for one, so that no sender waits
 
-	publishers []PublishObserver // of the observers of cfg
-	sharers    []ShareObserver
-	toldShards int // what they were told last
-
-	// What only the loop uses.
-	mutes         mutes
-	pending       *settling    // what could not be settled yet; nothing is fetched before it is
-	busy          map[int]bool // shards that had a full quota when they were last looked at
-	sweep         []int        // shards that the sweep under way has still to look at
-	swept         time.Time    // when the last sweep began
-	again         []int        // shards of which only what is fresh was looked at, and which are to be looked at once more
-	turns         int
+	// Only the loop uses these.
+	publisher     *publisher
+	chores        *chores
 	storeBackoff  backoff
 	brokerBackoff backoff
-	purgeAt       time.Time
-	backlogAt     time.Time
 }
 
-// NewRelay returns a relay, or all that is wrong with cfg.
+// NewRelay returns a relay. The error names every field of cfg that is wrong.
 func NewRelay(cfg RelayConfig) (*Relay, error) {
 	cfg = cfg.withDefaults()
-	if err := cfg.check(); err != nil {
+	watch, wrong := newObservers(cfg.Name, cfg.Observers)
+	if err := errors.Join(cfg.check(), wrong); err != nil {
 		return nil, err
 	}
 	r := &Relay{
-		cfg: cfg, id: newRelayID(), share: newShare(cfg.Lease), health: newHealth(cfg.Logger), woken: make(chan struct{}, 1),
-		mutes: mutes{}, busy: map[int]bool{},
+		cfg: cfg, id: newRelayID(), woken: make(chan struct{}, 1),
+		health:        newHealth(cfg.Logger),
+		observers:     watch,
 		storeBackoff:  backoff{min: minStoreBackoff, max: maxStoreBackoff},
 		brokerBackoff: backoff{min: minBrokerBackoff, max: maxBrokerBackoff},
 	}
-	for _, o := range cfg.Observers {
-		if p, ok := o.(PublishObserver); ok {
-			r.publishers = append(r.publishers, p)
-		}
-		if s, ok := o.(ShareObserver); ok {
-			r.sharers = append(r.sharers, s)
-		}
-	}
+	r.share = newShareKeeper(&r.cfg, r.id, r.health)
+	r.publisher = newPublisher(&r.cfg, r.share, r.health, r.observers)
+	r.chores = &chores{store: cfg.Store, keep: cfg.Keep, health: r.health, observers: r.observers}
 	return r, nil
 }
 
-// Run publishes until ctx ends, then waits for what it gave to the producer, for 10 s or a lease at most, whichever is less, records what
-// became of it, gives up its share and returns nil. A database or a broker that is away is waited for, with one log line when that begins
-// and one when it is over.
+// Run publishes until ctx ends, and then returns nil. Before that Run waits for the messages that
+// the producer already has, for 10 s or a lease, whichever is less. Run then records the results
+// and gives up the relay's share.
 //
-// Run returns early only at its start, when the store has said for three seconds that it is not set up: with that [*dedup.SetupError],
-// which names the tables or rights that are missing and the command that mends it. What goes missing later is waited for, and told once a
-// minute. Run may be called once: a second call is an error.
+// During an outage of the database or the broker, Run tries again. The log has one line when an
+// outage begins and one when it ends.
 //
-// Observers are called by the goroutine of Run. If one panics, Run gives up its share and the panic goes on to the caller.
+// Run returns early only for permanent errors:
+//
+//   - The store is not set up. This is checked at the start, for three seconds. The error matches
+//     [*dedup.SetupError], which names the missing tables or rights and the command that creates
+//     them. If something goes missing later, Run waits and repeats the warning once a minute.
+//   - Run was called before.
+//
+// The goroutine of Run calls the observers. If one panics, Run gives up the share of the relay, and
+// the panic goes on to the caller.
 func (r *Relay) Run(ctx context.Context) error {
 	if !r.ran.CompareAndSwap(false, true) {
 		return errRunTwice
 	}
 	r.health.run(true)
 	r.cfg.Logger.InfoContext(ctx, "outbox relay starts", "relay", r.id)
-	// What must outlive ctx, since the batch under way is brought to its end, lives until the loop has ended.
+	// The batch under way is finished after ctx has ended: own lives until the loop has ended.
 	own, stop := context.WithCancel(context.WithoutCancel(ctx))
 	produce, giveUp := context.WithCancelCause(own)
 	listen, deaf := context.WithCancel(ctx)
@@ -112,11 +104,11 @@ func (r *Relay) Run(ctx context.Context) error {
 		deaf()
 		giveUp(errStopped)
 		group.Wait()
-		r.leave(ctx)
+		r.share.leave(ctx)
 		r.health.run(false)
-		r.tellShare(ctx, true)
+		r.observeShare(ctx, true)
 	}()
-	group.Go(func() { r.keep(own) })
+	group.Go(func() { r.share.renew(own) })
 	group.Go(func() {
 		if pause(own, ctx.Done(), forever) && pause(own, nil, min(maxGrace, r.cfg.Lease)) {
 			giveUp(errStopped)
@@ -126,14 +118,29 @@ func (r *Relay) Run(ctx context.Context) error {
 		group.Go(func() { r.listen(listen, w) })
 	}
 	if err := r.loop(ctx, produce); err != nil {
-		r.cfg.Logger.ErrorContext(ctx, "outbox relay cannot start", "relay", r.id, "error", cutText(safetext.Text(err)))
+		r.cfg.Logger.ErrorContext(ctx, "outbox relay cannot start",
+			"relay", r.id, "error", errorText(err))
 		return fmt.Errorf("outbox: %w", err)
 	}
-	r.settleLast(ctx)
+	r.publisher.settleLast(ctx)
 	return nil
 }
 
-// loop works until ctx ends. What is published lives on until produce ends. The error says that the store is not set up.
+// Ready returns nil if the relay works. Use Ready for a readiness probe; a restart does not repair
+// the problems. Safe for concurrent use.
+//
+// The error names everything that is wrong: Run does not run, or one of these was not possible
+// within the last lease:
+//
+//   - get the relay's share from the database (the share may be empty)
+//   - read and write the table
+//   - publish, if rows waited
+func (r *Relay) Ready() error {
+	return r.health.ready(r.cfg.Lease, r.share.lastAnswer())
+}
+
+// loop works until ctx ends. Calls of the producer live until produce ends. An error means that the
+// store is not set up.
 func (r *Relay) loop(ctx, produce context.Context) error {
 	var missing time.Time // since when, before the first turn that worked
 	started := false
@@ -162,110 +169,77 @@ func (r *Relay) loop(ctx, produce context.Context) error {
 	return nil
 }
 
-// rest is what comes after a turn.
-type rest struct {
-	until time.Duration // the next one
-	idle  bool          // there was nothing to do, so that news end the rest
-}
-
-// turn is one round with what comes before and after it. The error is the store's.
+// turn does one round, the chores and the observations. The error is the store's.
 func (r *Relay) turn(ctx, produce context.Context) (rest, error) {
-	b, err := r.work(ctx, produce)
-	r.tellShare(ctx, false)
+	b, err := r.publisher.do(ctx, produce)
+	r.observeShare(ctx, false)
 	if err == nil && ctx.Err() == nil {
-		r.chores(ctx)
+		r.chores.run(ctx)
 	}
 	if err != nil {
 		b.seen.Err = err
 	}
 	if b.seen.Rows > 0 || (b.seen.Err != nil && ctx.Err() == nil) {
 		b.seen.Shards = len(r.share.held())
-		r.observeRound(ctx, b.seen)
+		r.observers.observeRound(ctx, b.seen)
 	}
 	if err != nil {
 		return rest{until: r.storeBackoff.next()}, err
 	}
 	r.storeBackoff.reset()
+	return r.restAfter(b), nil
+}
+
+// rest is the pause after a turn.
+type rest struct {
+	until time.Duration // the next turn
+	idle  bool          // there was no row to publish, so that a new row ends the pause
+}
+
+// restAfter returns the pause after a round in which the store has worked.
+func (r *Relay) restAfter(b *batch) rest {
 	if b.seen.Sent+b.seen.Parked > 0 {
 		r.brokerBackoff.reset()
 	}
 	switch {
-	case b.hopeless() && !b.retry: // what is tried again has rested for itself
-		return rest{until: r.brokerBackoff.next()}, nil
+	case b.hopeless() && !b.retry: // a retry has waited for its own backoff
+		return rest{until: r.brokerBackoff.next()}
 	case b.crowded:
-		return rest{until: jitter(minBrokerBackoff)}, nil
+		return rest{until: jitter(minBrokerBackoff)}
+	case b.results() > 0: // the next round leaves failed aggregates out, and fetches other rows
+		return rest{}
+	case b.seen.Rows == 0 && (b.partial || r.publisher.sweep.unfinished()):
+		return rest{} // the outbox is empty only if every shard was fetched
 	}
-	if b.seen.Sent+b.seen.Parked+b.seen.Blocked+b.seen.Failed > 0 {
-		return rest{}, nil // what failed is skipped now, and what lies behind it is to be seen
-	}
-	if b.seen.Rows == 0 && (b.partial || r.unseen()) {
-		return rest{}, nil // the outbox is empty only if all of it was looked at
-	}
-	return rest{until: min(jitter(r.cfg.Interval), r.share.shareIn(), r.mutes.next(time.Now()), r.choresIn()), idle: true}, nil
+	return rest{idle: true, until: min(jitter(r.cfg.Interval), r.share.shareIn(),
+		r.publisher.failures.next(time.Now()), r.chores.dueIn())}
 }
 
-// work settles what is left of an earlier round, has the shards shared out anew if it is time, and does a round. The error is the store's.
-func (r *Relay) work(ctx, produce context.Context) (*batch, error) {
-	b := &batch{r: r}
-	if err := r.settle(produce); err != nil { // first: what is of a shard that is given up could not be settled
-		return b, err
-	}
-	if r.share.shareIn() <= 0 {
-		if err := r.hold(ctx, true); err != nil {
-			return b, err
-		}
-	}
-	if err := b.fetch(ctx); err != nil || len(b.rows) == 0 {
-		return b, err
-	}
-	b.publish(ctx, produce)
-	return b, r.settle(produce)
+func (r *Relay) observeShare(ctx context.Context, ended bool) {
+	r.observers.observeShare(ctx, r.id, len(r.share.held()), ended)
 }
 
-// settleLast tries a little longer to record what the last round came to. What is not recorded is published again (O-07).
-func (r *Relay) settleLast(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
-	defer cancel()
-	b := backoff{min: minStoreBackoff, max: maxStoreBackoff}
-	for ctx.Err() == nil && r.settle(ctx) != nil {
-		pause(ctx, nil, b.next())
-	}
-}
-
-// leave lets others have the share at once. If that fails they have it when the lease is over.
-func (r *Relay) leave(ctx context.Context) {
-	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
-	defer cancel()
-	r.share.forget()
-	if err := r.cfg.Store.Leave(late, r.id); err != nil {
-		r.cfg.Logger.WarnContext(ctx, "outbox relay ends, its share is free when its lease is over", "relay", r.id,
-			"lease", r.cfg.Lease, "error", cutText(safetext.Text(err)))
-		return
-	}
-	r.cfg.Logger.InfoContext(ctx, "outbox relay ends", "relay", r.id)
-}
-
-// listen has the store say that rows may have come, and starts that again when it stops. Nothing depends on it: rows are looked for every
-// Interval anyway (O-12).
+// listen has the store announce new rows, and calls Wake again when the call ends. Rows are also
+// found every Interval (O-12).
 func (r *Relay) listen(ctx context.Context, w Waker) {
 	again := backoff{min: minStoreBackoff, max: time.Minute}
 	for ctx.Err() == nil {
 		began := time.Now()
 		err := w.Wake(ctx, func() {
-			r.health.listener.clear(ctx, "wake")
+			r.health.wake.clear(ctx, "wake")
 			r.wake()
 		})
 		if ctx.Err() != nil {
 			return
 		}
 		if err == nil {
-			err = errors.New("it ended")
+			err = errNoWake
 		}
 		if time.Since(began) > time.Minute {
 			again.reset()
 		}
-		r.health.listener.set(ctx, "wake", err)
-		r.wake() // what came meanwhile
+		r.health.wake.set(ctx, "wake", err)
+		r.wake() // rows may have come meanwhile
 		pause(ctx, nil, again.next())
 	}
 }
@@ -273,6 +247,6 @@ func (r *Relay) listen(ctx context.Context, w Waker) {
 func (r *Relay) wake() {
 	select {
 	case r.woken <- struct{}{}:
-	default: // it is awake
+	default: // a wake-up waits already
 	}
 }

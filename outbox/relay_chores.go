@@ -9,41 +9,54 @@ import (
 const (
 	purgeEvery = time.Minute
 	purgeBatch = 1000
-	purgePause = 50 * time.Millisecond // between two batches, as long as there are more
+	purgePause = 50 * time.Millisecond // between two batches of one purge
 
 	backlogEvery = 10 * time.Second
-	lookEvery    = time.Minute // if nobody watches the backlog
+	lookEvery    = time.Minute // without an observer of the backlog
 	backlogLimit = 10_000
-	lateAfter    = time.Minute // an event that waits for longer is worth a line in the log
+	lateAfter    = time.Minute // an event that waits for longer is logged
 )
 
-// chores are what is done between two rounds, at most one call of each: publishing is not held up for long.
-func (r *Relay) chores(ctx context.Context) {
+// chores are the purge of sent rows and the count of the backlog. Only the goroutine of Run uses
+// chores.
+type chores struct {
+	store     Store
+	keep      time.Duration
+	health    *health
+	observers *observers
+	purgeAt   time.Time
+	backlogAt time.Time
+}
+
+// run does the chores that are due, with at most one call of the store for each: publishing is not
+// held up for long.
+func (c *chores) run(ctx context.Context) {
 	now := time.Now()
-	if !now.Before(r.purgeAt) { // also without Keep: rows may be left of a time when there was one
-		r.purgeAt = now.Add(r.purge(ctx))
+	if !now.Before(c.purgeAt) { // also without keep: an earlier setting may have left rows
+		c.purgeAt = now.Add(c.purge(ctx))
 	}
-	if !now.Before(r.backlogAt) {
-		r.backlogAt = now.Add(r.look(ctx))
+	if !now.Before(c.backlogAt) {
+		c.backlogAt = now.Add(c.countBacklog(ctx))
 	}
 }
 
-// choresIn is when the next one is due.
-func (r *Relay) choresIn() time.Duration {
-	return min(time.Until(r.backlogAt), time.Until(r.purgeAt))
+// dueIn returns the time until the next chore.
+func (c *chores) dueIn() time.Duration {
+	return min(time.Until(c.backlogAt), time.Until(c.purgeAt))
 }
 
-// purge deletes a batch of what was kept for long enough, and returns when to go on.
-func (r *Relay) purge(ctx context.Context) time.Duration {
+// purge deletes a batch of rows that were kept for long enough, and returns the time until the next
+// purge.
+func (c *chores) purge(ctx context.Context) time.Duration {
 	call, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	n, err := r.cfg.Store.Purge(call, r.cfg.Keep, purgeBatch)
+	n, err := c.store.Purge(call, c.keep, purgeBatch)
 	switch {
 	case ctx.Err() != nil:
 	case err != nil:
-		r.health.purge.set(ctx, "purge", err)
+		c.health.purge.set(ctx, "purge", err)
 	default:
-		r.health.purge.clear(ctx, "purge")
+		c.health.purge.clear(ctx, "purge")
 		if n >= purgeBatch {
 			return purgePause
 		}
@@ -51,36 +64,30 @@ func (r *Relay) purge(ctx context.Context) time.Duration {
 	return jitter(purgeEvery)
 }
 
-// look finds out what waits, for observers and for a line in the log, and returns when to look again.
-func (r *Relay) look(ctx context.Context) time.Duration {
+// countBacklog reads the backlog for the observers and the log, and returns the time until the next
+// count.
+func (c *chores) countBacklog(ctx context.Context) time.Duration {
 	again := lookEvery
-	for _, o := range r.cfg.Observers {
-		if _, ok := o.(BacklogObserver); ok {
-			again = backlogEvery
-		}
+	if len(c.observers.backlogs) > 0 {
+		again = backlogEvery
 	}
 	call, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	backlog, err := r.cfg.Store.Backlog(call, backlogLimit)
+	backlog, err := c.store.Backlog(call, backlogLimit)
 	switch {
 	case ctx.Err() != nil:
 		return again
 	case err != nil:
-		r.health.look.set(ctx, "backlog", err)
+		c.health.backlog.set(ctx, "backlog", err)
 		return again
 	}
-	r.health.look.clear(ctx, "backlog")
+	c.health.backlog.clear(ctx, "backlog")
 	if backlog.Oldest > lateAfter {
-		r.health.late.set(ctx, "backlog", fmt.Errorf("the oldest of %d events waits for %s", backlog.Waiting,
-			backlog.Oldest.Round(time.Second)))
+		c.health.late.set(ctx, "backlog", fmt.Errorf("the oldest of %d events waits for %s",
+			backlog.Waiting, backlog.Oldest.Round(time.Second)))
 	} else {
-		r.health.late.clear(ctx, "backlog")
+		c.health.late.clear(ctx, "backlog")
 	}
-	backlog.Outbox = r.cfg.Name
-	for _, o := range r.cfg.Observers {
-		if o, ok := o.(BacklogObserver); ok {
-			o.ObserveBacklog(ctx, backlog)
-		}
-	}
+	c.observers.observeBacklog(ctx, backlog)
 	return again
 }

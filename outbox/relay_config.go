@@ -8,62 +8,49 @@ import (
 	"time"
 )
 
-// RelayConfig says how a [Relay] works. Store and Producer are required.
+// RelayConfig configures a [Relay]. Store and Producer are required. The zero value of every other
+// field is its default.
 type RelayConfig struct {
-	// Store is the table.
+	// Store is the table of the outbox. Required.
 	Store Store
-	// Producer publishes.
+	// Producer publishes the rows. Required.
 	Producer Producer
-	// Interval is how long to wait when there was nothing to publish; default 500 ms. While there is a backlog nothing waits.
+	// Interval is the pause after a round without rows. Default: 500 ms. There is no pause while
+	// rows wait.
 	Interval time.Duration
-	// Batch is how many rows are fetched and published at once; default 100, at most 10,000. BatchBytes bounds them too; default 4 MiB. What a
-	// relay holds in memory is one batch.
-	Batch      int
+	// Batch is the greatest number of rows that are fetched and published at once. Default: 100, at
+	// most 10,000.
+	Batch int
+	// BatchBytes is the greatest size of a batch, in bytes. A single row may be larger. Default: 4
+	// MiB. A relay holds one batch in memory.
 	BatchBytes int
-	// Lease is for how long a relay that is gone is waited for before others publish its share; default 15 s, at least 1 s. Every third of it
-	// relays look for what is free: so long others may take with the share of one that ended in order, or gave some up to a new one.
+	// Lease is the time after which other relays publish the share of a relay that is gone.
+	// Default: 15 s, at least 1 s. Relays look for free shards every third of a Lease. Other relays
+	// therefore need up to that time to take a share that was given up.
 	Lease time.Duration
-	// MaxAttempts is how often a row is tried whose topic is missing or may not be written to ([idem.ErrNoTopic]); default 5. A row that is
-	// too large or refused is parked at once, and a broker that is away counts for nobody.
+	// MaxAttempts is how often a row is tried if its topic is missing or may not be written to
+	// ([idem.ErrNoTopic]). Default: 5. A row that is too large or refused is parked at once. An
+	// outage of the broker does not count.
 	MaxAttempts int
-	// WhenParked says what happens to the aggregate of a row that was parked. [Halt], the default, or [Skip].
+	// WhenParked is the policy for the events behind a parked row. Default: [Halt].
 	WhenParked WhenParked
-	// Keep is for how long rows stay after they were sent, for those who want to look; default 0: they are deleted at once. Of several
-	// relays the shortest counts, and what is left of a longer one is deleted.
+	// Keep is how long rows stay in the table after they were sent. Default: 0, sent rows are
+	// deleted at once. If relays of one outbox differ, the shortest Keep counts.
 	Keep time.Duration
-	// Wake lets the store say that rows have come, if it can ([Waker]); default false, since it slows writers down (O-12).
+	// Wake has the store announce new rows. The store must be a [Waker]. Default: false, because
+	// announcements slow writers down.
 	Wake bool
-	// Name of the outbox in what observers are told, for processes that have several; default empty. It is fit for a metric label: give
-	// all relays of one outbox the same.
+	// Name is the name of the outbox for observers, in a process with several. Default: empty. Give
+	// all relays of one outbox the same name: the name is meant for a metric label.
 	Name string
-	// Observers watch the relay: see [RoundObserver], [PublishObserver], [ParkedObserver], [BacklogObserver], [ShareObserver].
+	// Observers watch the relay. Each implements at least one of [RoundObserver],
+	// [PublishObserver], [ParkedObserver], [BacklogObserver] and [ShareObserver].
 	Observers []Observer
-	// Logger; default [slog.Default].
+	// Logger gets the log lines of the relay. Default: [slog.Default].
 	Logger *slog.Logger
 }
 
-// WhenParked says what happens to the events behind a row that was parked.
-type WhenParked int
-
-const (
-	// Halt stops the aggregate until a person has acted: its order is kept. Others go on.
-	Halt WhenParked = iota
-	// Skip goes on with the next event of the aggregate.
-	Skip
-)
-
-// String is the name in flags and logs.
-func (w WhenParked) String() string {
-	switch w {
-	case Halt:
-		return "halt"
-	case Skip:
-		return "skip"
-	}
-	return fmt.Sprintf("WhenParked(%d)", int(w))
-}
-
-// The defaults.
+// The defaults of [RelayConfig].
 const (
 	DefaultInterval    = 500 * time.Millisecond
 	DefaultBatch       = 100
@@ -87,6 +74,7 @@ func (c RelayConfig) withDefaults() RelayConfig {
 	return c
 }
 
+// check returns everything that is wrong, except with Observers: see newObservers.
 func (c *RelayConfig) check() error {
 	var problems []error
 	refuse := func(bad bool, format string, args ...any) {
@@ -104,10 +92,7 @@ func (c *RelayConfig) check() error {
 	refuse(c.WhenParked != Halt && c.WhenParked != Skip, "WhenParked is %s", c.WhenParked)
 	refuse(c.Keep < 0, "Keep %s is negative", c.Keep)
 	if _, wakes := c.Store.(Waker); c.Wake && c.Store != nil && !wakes {
-		refuse(true, "Wake: %T cannot say that rows have come", c.Store)
-	}
-	for _, o := range c.Observers {
-		refuse(!watchesRelay(o), "Observers: %T implements none of the interfaces of a relay's observer", o)
+		refuse(true, "Wake: %T does not implement Waker", c.Store)
 	}
 	return errors.Join(problems...)
 }

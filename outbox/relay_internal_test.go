@@ -21,7 +21,7 @@ func TestDeadline_EarlierClock_Rule49(t *testing.T) {
 // The lease counts from before the request, and ends a sixth early.
 func TestShare_Held(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newShare(6 * time.Second)
+		s := shardLeases{lease: 6 * time.Second}
 		require.Empty(t, s.held())
 		began := time.Now()
 		time.Sleep(time.Second)
@@ -51,51 +51,51 @@ func TestWaves_OneOfEachAggregate(t *testing.T) {
 }
 
 // What is remembered of failures is bounded, and forgotten when it was not met again for long.
-func TestMutes_Bounded(t *testing.T) {
+func TestFailures_Bounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := mutes{}
+		m := failures{}
 		row := func(i int) *Row { return &Row{Seq: int64(i), Entry: Entry{Topic: "t", Key: fmt.Sprint("k", i)}} }
-		for i := range maxMutes {
-			_, ok := m.failed(row(i), false)
+		for i := range maxFailures {
+			_, ok := m.add(row(i), false)
 			require.True(t, ok)
 		}
-		_, ok := m.failed(row(maxMutes), false)
+		_, ok := m.add(row(maxFailures), false)
 		require.False(t, ok)
-		blamed, ok := m.failed(row(0), false)
+		blamed, ok := m.add(row(0), false)
 		require.True(t, ok)
 		require.Equal(t, 2, blamed)
 		skip, _ := m.skip(time.Now(), false)
-		require.Len(t, skip, maxMutes)
+		require.Len(t, skip, maxFailures)
 		require.Equal(t, time.Second, m.next(time.Now()))
 		time.Sleep(2 * time.Second)
 		skip, _ = m.skip(time.Now(), false)
 		require.Empty(t, skip)
 		skip, _ = m.skip(time.Now(), true)
-		require.Len(t, skip, maxMutes)
+		require.Len(t, skip, maxFailures)
 		m.settled(row(0))
-		_, ok = m.failed(row(maxMutes), true)
+		_, ok = m.add(row(maxFailures), true)
 		require.True(t, ok)
-		require.True(t, m.brokers())
+		require.True(t, m.ofBroker())
 		m.keep(map[int]Lease{0: {}})
-		require.Len(t, m, maxMutes)
+		require.Len(t, m, maxFailures)
 		m.keep(map[int]Lease{1: {}})
 		require.Empty(t, m)
-		_, _ = m.failed(row(0), false)
-		time.Sleep(muteMemory + 2*time.Second)
-		require.True(t, m.clean(time.Now()))
+		_, _ = m.add(row(0), false)
+		time.Sleep(failureMemory + 2*time.Second)
+		require.True(t, m.prune(time.Now()))
 		require.Empty(t, m)
 	})
 }
 
 // Another row of the aggregate begins to be counted at one; the broker's failures count for nobody.
-func TestMutes_Count(t *testing.T) {
-	m := mutes{}
+func TestFailures_Count(t *testing.T) {
+	m := failures{}
 	first, second := &Row{Seq: 1, Entry: Entry{Topic: "t", Key: "k"}}, &Row{Seq: 2, Entry: Entry{Topic: "t", Key: "k"}}
 	for i, want := range []int{1, 2, 2, 3} {
-		blamed, _ := m.failed(first, i == 2)
+		blamed, _ := m.add(first, i == 2)
 		require.Equal(t, want, blamed)
 	}
-	blamed, _ := m.failed(second, false)
+	blamed, _ := m.add(second, false)
 	require.Equal(t, 1, blamed)
 }
 

@@ -360,7 +360,7 @@ func TestRelay_ChoresFail(t *testing.T) {
 			require.NoError(t, r.Ready())
 		}
 		require.Equal(t, 2, strings.Count(b.log.String(), "permission denied"))
-		require.Equal(t, 1, b.log.count("can be seen again"))
+		require.Equal(t, 1, b.log.count("backlog of the outbox can be read again"))
 		require.Equal(t, 1, b.log.count("are deleted from the outbox again"))
 	})
 }

@@ -333,7 +333,7 @@ func TestNewRelay_SaysAllThatIsWrong(t *testing.T) {
 		require.ErrorContains(t, err, word)
 	}
 	_, err = outbox.NewRelay(outbox.RelayConfig{Store: newTable(nil), Producer: newProducer(nil, nil), Wake: true})
-	require.ErrorContains(t, err, "cannot say that rows have come")
+	require.ErrorContains(t, err, "does not implement Waker")
 	_, err = outbox.NewRelay(outbox.RelayConfig{Store: newTable(nil), Producer: newProducer(nil, nil)})
 	require.NoError(t, errors.Join(err))
 }

@@ -3,50 +3,84 @@ package outbox
 import (
 	"maps"
 	"slices"
+	"time"
 )
 
-// wanted are the shards to look in now: the busy ones, and at least every Interval all. No more than Batch of them at a time, and another
-// one first each time: nobody is always the last.
-//
-// As long as something that failed is due, a sweep looks into each shard twice: first only for what is fresh, then for what failed too. Were
-// what failed always tried first, nothing behind it would ever be seen; were it tried last, it never would be.
-func (b *batch) wanted() []Lease {
-	r, held := b.r, b.r.share.held()
-	isGone := func(shard int) bool { _, ok := held[shard]; return !ok }
-	maps.DeleteFunc(r.busy, func(shard int, full bool) bool { return !full || isGone(shard) })
-	r.sweep, r.again = slices.DeleteFunc(r.sweep, isGone), slices.DeleteFunc(r.again, isGone)
-	r.mutes.keep(held)
-	r.turns++
-	b.fresh = r.mutes.due(b.began)
-	var shards []int
-	switch {
-	case len(r.again) > 0:
-		shards, r.again = r.again, nil
-		b.fresh, b.retry = false, true
-	case len(r.busy) > 0 && len(r.sweep) == 0 && b.began.Sub(r.swept) < r.cfg.Interval:
-		shards = rotate(slices.Sorted(maps.Keys(r.busy)), r.turns)
-		shards = shards[:min(len(shards), r.cfg.Batch)]
-		b.partial = true
-	default:
-		if len(r.sweep) == 0 {
-			r.sweep, r.swept = rotate(slices.Sorted(maps.Keys(held)), r.turns), b.began
-		}
-		n := min(len(r.sweep), r.cfg.Batch)
-		shards, r.sweep = r.sweep[:n:n], r.sweep[n:]
-		if b.fresh {
-			r.again = slices.Clone(shards)
-		}
-	}
-	leases := make([]Lease, len(shards))
-	for i, shard := range shards {
-		leases[i] = held[shard]
-	}
-	return leases
+// sweep chooses the shards of each round. A sweep is a series of rounds that looks into every shard
+// of the relay. Only the goroutine of Run uses it.
+type sweep struct {
+	interval time.Duration
+	limit    int
+	busy     map[int]bool // shards that had a full quota when they were last fetched
+	left     []int        // shards that the current sweep has not fetched yet
+	began    time.Time    // when the current sweep began
+	again    []int        // shards of the last round, in which failed aggregates were left out
+	turns    int
 }
 
-// unseen reports whether the sweep under way has still to look somewhere.
-func (r *Relay) unseen() bool { return len(r.sweep)+len(r.again) > 0 }
+// step is the part of a sweep that one round does.
+type step struct {
+	shards  []Lease
+	fresh   bool // aggregates that failed before are left out
+	retry   bool // aggregates that failed before are fetched too
+	partial bool // only busy shards are fetched
+}
 
+// next returns the shards of the next round: the busy ones, and all of them at least every
+// interval. A round has at most limit shards, and starts at another one each time.
+//
+// due reports that the backoff of a failed aggregate is over. A sweep then fetches each shard
+// twice: first without the failed aggregates, then with them. With failed aggregates always first,
+// the rows behind would never be published. With failed aggregates always last, those would never
+// be.
+func (s *sweep) next(now time.Time, held map[int]Lease, due bool) step {
+	isGone := func(shard int) bool { _, ok := held[shard]; return !ok }
+	maps.DeleteFunc(s.busy, func(shard int, full bool) bool { return !full || isGone(shard) })
+	s.left, s.again = slices.DeleteFunc(s.left, isGone), slices.DeleteFunc(s.again, isGone)
+	s.turns++
+	n := step{fresh: due}
+	var shards []int
+	switch {
+	case len(s.again) > 0:
+		shards, s.again = s.again, nil
+		n.fresh, n.retry = false, true
+	case len(s.busy) > 0 && len(s.left) == 0 && now.Sub(s.began) < s.interval:
+		shards = rotate(slices.Sorted(maps.Keys(s.busy)), s.turns)
+		shards = shards[:min(len(shards), s.limit)]
+		n.partial = true
+	default:
+		if len(s.left) == 0 {
+			s.left, s.began = rotate(slices.Sorted(maps.Keys(held)), s.turns), now
+		}
+		count := min(len(s.left), s.limit)
+		shards, s.left = s.left[:count:count], s.left[count:]
+		if n.fresh {
+			s.again = slices.Clone(shards)
+		}
+	}
+	n.shards = make([]Lease, len(shards))
+	for i, shard := range shards {
+		n.shards[i] = held[shard]
+	}
+	return n
+}
+
+// fetched notes which of the shards have more rows.
+func (s *sweep) fetched(shards []Lease, rows []Row) {
+	count := map[int]int{}
+	for i := range rows {
+		count[rows[i].Shard]++
+	}
+	quota := (s.limit + len(shards) - 1) / len(shards)
+	for _, l := range shards {
+		s.busy[l.Shard] = count[l.Shard] >= quota
+	}
+}
+
+// unfinished reports whether the current sweep has shards left.
+func (s *sweep) unfinished() bool { return len(s.left)+len(s.again) > 0 }
+
+// rotate returns the list, starting at another element.
 func rotate(list []int, by int) []int {
 	if len(list) == 0 {
 		return nil

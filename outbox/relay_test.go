@@ -321,7 +321,7 @@ func TestRelay_ListenerKilled_O12(t *testing.T) {
 			require.Less(t, latency(true), 10*time.Millisecond)
 		}
 		require.EqualValues(t, 20, listening.Load())
-		require.LessOrEqual(t, b.log.count("does not say when events come"), 2, "it was back once in between")
+		require.LessOrEqual(t, b.log.count("does not announce new rows"), 2, "it was back once in between")
 	})
 }
 

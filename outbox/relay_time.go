@@ -7,9 +7,18 @@ import (
 	"time"
 )
 
+const (
+	minStoreBackoff, maxStoreBackoff   = 100 * time.Millisecond, 5 * time.Second
+	minBrokerBackoff, maxBrokerBackoff = 200 * time.Millisecond, 5 * time.Second
+	minRowBackoff, maxRowBackoff       = time.Second, 30 * time.Second
+)
+
+// storeTimeout bounds each call of a store except Hold, which has a shorter limit.
+const storeTimeout = 10 * time.Second
+
 const forever = time.Duration(math.MaxInt64)
 
-// pause waits for d, or until something comes from news, and reports whether ctx has not ended.
+// pause waits for d or for a value from news. The result is false if ctx has ended.
 func pause(ctx context.Context, news <-chan struct{}, d time.Duration) bool {
 	var over <-chan time.Time
 	if d < forever {
@@ -25,12 +34,12 @@ func pause(ctx context.Context, news <-chan struct{}, d time.Duration) bool {
 	return ctx.Err() == nil
 }
 
-// jitter makes d up to a tenth shorter, so that relays do not ask in step.
+// jitter makes d shorter by up to a tenth, so that relays do not query the database in step.
 func jitter(d time.Duration) time.Duration {
 	return d - rand.N(d/10+1) //nolint:gosec // not a secret
 }
 
-// backoff waits longer each time.
+// backoff grows with each try from min to max.
 type backoff struct {
 	min, max time.Duration
 	tries    int
@@ -44,7 +53,7 @@ func (b *backoff) next() time.Duration {
 
 func (b *backoff) reset() { b.tries = 0 }
 
-// grow doubles from least to most.
+// grow doubles least for each of doublings, up to most.
 func grow(least, most time.Duration, doublings int) time.Duration {
 	return min(least<<min(doublings, 20), most)
 }

@@ -7,117 +7,136 @@ import (
 	"github.com/idem-go/idem"
 )
 
-// Shards is how many parts an outbox has. All events of an aggregate are in one part, and one relay at a time has it, so that their order
-// holds (O-04). More relays than parts are of no use.
+// Shards is the number of parts of an outbox. All events of an aggregate lie in one part, and at
+// most one relay at a time holds the lease of a part. More relays than Shards are of no use.
 const Shards = 64
 
-// Row is an entry that was committed.
+// Row is an entry whose transaction has committed.
 type Row struct {
-	// Seq ascends in the order of commits among the rows of one aggregate, and says nothing about others (rule 22).
+	// Seq ascends in the order of commits among the rows of one aggregate. Between aggregates the
+	// order of Seq has no meaning.
 	Seq int64
-	// Shard is the part it lies in, from 0 to [Shards]-1.
+	// Shard is the part of the outbox, from 0 to [Shards]-1.
 	Shard int
-	// Entry has Topic, Key, Type, ID, Payload and Headers.
+	// Entry has Topic, Key, Type, ID, Payload and Headers. Parent and Name are empty.
 	Entry Entry
-	// Added is when it was added, by the database's clock.
+	// Added is when the row was written, by the database's clock.
 	Added time.Time
-	// Blocked says that an earlier row of its aggregate is parked.
+	// Blocked means that an earlier row of the aggregate is parked. See [Fetch].Halt.
 	Blocked bool
 }
 
-// Message is the record to publish. Its time is left to the producer: a row that waited for long would be too old for the topic's
-// retention otherwise.
+// Message returns the record to publish. The producer sets the timestamp. With the time of adding,
+// a row that waited for long could exceed the topic's retention.
 func (r *Row) Message() *idem.Message {
-	m := &idem.Message{Topic: r.Entry.Topic, Value: r.Entry.Payload, Headers: r.Entry.allHeaders()}
+	m := &idem.Message{
+		Topic: r.Entry.Topic, Value: r.Entry.Payload, Headers: r.Entry.allHeaders(),
+	}
 	if r.Entry.Key != "" {
 		m.Key = []byte(r.Entry.Key)
 	}
 	return m
 }
 
-// Lease is the right to publish the rows of a shard. Epoch grows with every change of hands (O-13).
+// Lease is the right to publish the rows of a shard.
 type Lease struct {
 	Shard int
+	// Epoch grows each time another relay takes the shard.
 	Epoch int64
 }
 
-// Aggregate is a topic and key whose rows are to stay where they are for a while.
+// Aggregate is a topic and key.
 type Aggregate struct{ Topic, Key string }
 
-// Fetch says which rows are wanted.
+// Fetch is a request for rows.
 type Fetch struct {
-	// Shards to look in.
+	// Shards are the shards to read.
 	Shards []Lease
-	// Limit is how many rows are wanted at most, from each shard no more than Limit divided by the number of shards, rounded up. Bytes
-	// bounds the sum of [Entry.Size]; one row is returned whatever its size.
-	Limit, Bytes int
-	// Skip are aggregates, and SkipRows rows without a key, that failed a moment ago.
-	Skip     []Aggregate
+	// Limit is the greatest number of rows. Of each shard, at most Limit divided by the number of
+	// shards is returned, rounded up.
+	Limit int
+	// Bytes bounds the sum of [Entry.Size]. One row is returned whatever its size.
+	Bytes int
+	// Skip are aggregates to leave out, because a row of theirs failed a moment ago.
+	Skip []Aggregate
+	// SkipRows are the Seq of rows without a key to leave out for the same reason.
 	SkipRows []int64
-	// Halt: rows behind a parked one of their aggregate are returned with Blocked, else like others.
+	// Halt sets Blocked in rows behind a parked row of their aggregate. False: Blocked is never
+	// set.
 	Halt bool
 }
 
-// Settlement is what became of rows.
+// Settlement is the results of rows, by their Seq.
 type Settlement struct {
-	// Sent are the rows that the broker has acknowledged (O-08).
+	// Sent are the rows that the broker has acknowledged.
 	Sent []int64
-	// Keep: they stay, marked, until [Store.Purge]; else they are deleted.
+	// Keep marks the sent rows, which stay until [Store.Purge]. False: they are deleted.
 	Keep bool
-	// Parked are rows that will never be taken as they are, with the reason, at most 1 KiB of it.
+	// Parked are the rows to give up, each with the reason: at most 1 KiB.
 	Parked map[int64]string
-	// Blocked are rows behind a parked one. Rows that are not behind one any longer stay as they are.
+	// Blocked are rows behind a parked row. If the parked row is gone meanwhile, they stay as they
+	// are.
 	Blocked []int64
 }
 
-// Store is the table of an outbox, as a [Relay] sees it. Errors are those of the database; whatever they are, the relay asks again. Safe for
-// concurrent use.
+// Store is the table of an outbox, for a [Relay]. Errors are those of the database; after any of
+// them the relay calls again. Safe for concurrent use.
 type Store interface {
-	// Hold says that relay is alive for the next lease, by the database's clock, renews what it holds, and returns it, by shard. With
-	// share it first gives up what is more than its fair share among the relays that are alive, and takes what is free or expired up to
-	// that; without, it neither takes nor gives. A shard that is taken has a higher epoch than ever before.
+	// Hold keeps relay alive for one lease, by the database's clock, renews the leases that the
+	// relay still has, and returns them by shard.
+	//
+	// With share, Hold first gives up shards above the relay's fair share among the relays that are
+	// alive. Then Hold takes shards that are free or expired, up to the fair share. A shard that is
+	// taken gets a higher epoch than ever before.
 	Hold(ctx context.Context, relay string, lease time.Duration, share bool) ([]Lease, error)
-	// Leave gives up all that relay holds.
+	// Leave gives up all shards of relay.
 	Leave(ctx context.Context, relay string) error
-	// Fetch returns rows that were neither sent nor parked nor blocked, those of one shard in ascending order. No transaction is left open, and
-	// nothing is marked (O-11).
+	// Fetch returns rows that are neither sent nor parked nor blocked, those of one shard in
+	// ascending order. No transaction stays open, and no row is marked.
 	Fetch(ctx context.Context, f Fetch) ([]Row, error)
-	// Settle records what became of rows, in one transaction. Rows of a shard that relay does not hold with this epoch are left as they are
-	// (O-13): lost are the shards this happened to.
+	// Settle records the results of rows in one transaction. lost are the shards of held that relay
+	// does not hold in that epoch any more. Rows of these stay as they are.
 	Settle(ctx context.Context, relay string, held []Lease, s Settlement) (lost []int, err error)
-	// Purge deletes at most limit rows that were sent and kept for longer than keep, and returns how many it deleted.
+	// Purge deletes at most limit rows that were sent longer than keep ago, and returns their
+	// number.
 	Purge(ctx context.Context, keep time.Duration, limit int) (int64, error)
-	// Backlog says what waits. Counts stop at limit.
+	// Backlog counts the rows that wait. Each count stops at limit.
 	Backlog(ctx context.Context, limit int) (Backlog, error)
 }
 
-// Backlog is what an outbox holds.
+// Backlog counts the rows of an outbox that are not sent.
 type Backlog struct {
-	// Outbox is [RelayConfig].Name, in what a relay tells. A [Store] leaves it empty.
+	// Outbox is [RelayConfig].Name, for observers. A [Store] leaves the field empty.
 	Outbox string
-	// Waiting rows are to be published, up to the limit of the call.
+	// Waiting counts the rows to be published, up to the limit of the call.
 	Waiting int64
-	// Oldest is for how long the oldest of them has waited. Zero if there is none.
+	// Oldest is the age of the oldest waiting row. Zero: no row waits.
 	Oldest time.Duration
-	// Parked rows will never be published as they are, and Blocked ones wait behind them: a person must act.
+	// Parked counts the rows that were given up, and Blocked the rows that wait behind those. A
+	// person must act. Both stop at the limit of the call.
 	Parked, Blocked int64
 }
 
-// Waker is an ability of a [Store]: to say that rows may have come, before the next poll. Nothing depends on it (O-12).
+// Waker is an optional ability of a [Store]: to announce new rows before the next poll. A relay
+// finds every row without a Waker too.
 type Waker interface {
-	// Wake calls wake whenever rows may have come, until ctx ends or an error makes it stop. It may call it for nothing, and miss some.
+	// Wake calls wake whenever new rows may have come, until ctx ends or an error occurs. Calls
+	// without new rows and missed rows are both allowed.
 	Wake(ctx context.Context, wake func()) error
 }
 
-// Producer publishes. [consumer.Producer] is one.
+// Producer publishes messages. [consumer.Producer] is one.
 //
 // [consumer.Producer]: https://pkg.go.dev/github.com/idem-go/idem/consumer#Producer
 type Producer interface {
-	// ProduceEach publishes msgs and returns an error for each, nil for those that all in-sync replicas have acknowledged: not earlier,
-	// and for no other (O-08). The order among them does not matter. It returns when the fate of all is known, or
-	// when ctx ends, which a relay lets happen at its own end only: a producer gives up by itself on a broker that is silent.
+	// ProduceEach publishes msgs, in any order, and returns one error for each. The error is nil
+	// if, and only if, all in-sync replicas have acknowledged the message.
 	//
-	// An error that matches [idem.ErrTooLarge], [idem.ErrRefused] or [idem.ErrNoTopic] says that this message is to blame; any other that
-	// the broker is, and nothing is known of whether the message is in the log.
+	// An error that matches [idem.ErrTooLarge], [idem.ErrRefused] or [idem.ErrNoTopic] means that
+	// this message is to blame. Any other error means a fault of the broker: the message may or may
+	// not be in the log.
+	//
+	// ProduceEach returns when all results are known, or when ctx ends. A relay ends ctx only when
+	// the relay stops, so the producer needs a timeout of its own.
 	ProduceEach(ctx context.Context, msgs []*idem.Message) []error
 }

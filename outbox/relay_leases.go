@@ -1,0 +1,105 @@
+package outbox
+
+import (
+	"maps"
+	"sync"
+	"time"
+)
+
+// shardLeases are the shards that a relay may publish, and the end of their leases by its own
+// clocks. A lease counts from before the request was sent. The end is a sixth early, so that
+// messages published under it have time to arrive. Safe for concurrent use.
+//
+// The caller passes the answers of the store in the order of the requests: see [shareKeeper].
+type shardLeases struct {
+	lease time.Duration
+
+	mu     sync.Mutex
+	leases map[int]Lease
+	until  deadline  // of all leases
+	since  time.Time // when the last request that got an answer was sent
+	shared time.Time // when the last one that shared out the shards was sent
+	tried  time.Time // when the last request ended
+}
+
+// deadline is a point in time on both clocks; the first clock to reach it counts (rule 49). The
+// monotonic clock stands still while a machine is suspended. The wall clock can be set.
+type deadline struct{ mono, wall time.Time }
+
+func newDeadline(t time.Time) deadline { return deadline{mono: t, wall: t.Round(0)} }
+
+func (d deadline) over(mono, wall time.Time) bool {
+	return !mono.Before(d.mono) || !wall.Before(d.wall)
+}
+
+// held returns the shards that may be published now.
+func (s *shardLeases) held() map[int]Lease {
+	now := time.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.until.over(now, now.Round(0)) {
+		return nil
+	}
+	return maps.Clone(s.leases)
+}
+
+// answered notes the leases that a request sent at began has got.
+func (s *shardLeases) answered(began time.Time, leases []Lease, shared bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.leases = make(map[int]Lease, len(leases))
+	for _, l := range leases {
+		s.leases[l.Shard] = l
+	}
+	s.since, s.tried = began, time.Now()
+	s.until = newDeadline(began.Add(s.lease - s.lease/6))
+	if shared {
+		s.shared = began
+	}
+}
+
+// unanswered notes that a request got no answer.
+func (s *shardLeases) unanswered() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tried = time.Now()
+}
+
+// drop forgets the shards that another relay has taken, unless the relay holds them anew.
+func (s *shardLeases) drop(lost []int, epochs map[int]Lease) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, shard := range lost {
+		if s.leases[shard] == epochs[shard] {
+			delete(s.leases, shard)
+		}
+	}
+}
+
+func (s *shardLeases) forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.leases = nil
+}
+
+// shareIn returns the time until the shards are to be shared out again: a third of a lease.
+func (s *shardLeases) shareIn() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return time.Until(s.shared.Add(s.lease / 3))
+}
+
+// renewIn returns the time until the leases are to be renewed: after a third of a lease, and after
+// an error again every twelfth.
+func (s *shardLeases) renewIn() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return max(time.Until(s.since.Add(s.lease/3)), time.Until(s.tried.Add(s.lease/12)))
+}
+
+// lastAnswer returns when the last request that got an answer was sent. Zero: there was none.
+func (s *shardLeases) lastAnswer() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.since
+}
