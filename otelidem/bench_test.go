@@ -19,14 +19,20 @@ import (
 	"github.com/idem-go/idem/otelidem"
 )
 
-// noStore answers at once. Of one event in five it says that it was handled before, or of all of them.
+// noStore answers at once. It reports one event in five, or all events, as handled before.
 type noStore struct{ all bool }
 
-func (l noStore) Claim(_ context.Context, _ dedup.Token, _ time.Duration, reqs []dedup.Request, answers []dedup.Answer) error {
+func (l noStore) Claim(
+	_ context.Context, _ dedup.Token, _ time.Duration, reqs []dedup.Request, answers []dedup.Answer,
+) error {
 	for i := range reqs {
 		answers[i] = dedup.Answer{Verdict: dedup.Fresh, Fence: 1}
 		if l.all || reqs[i].Origin.Offset%5 == 4 {
-			answers[i] = dedup.Answer{Verdict: dedup.Done, First: dedup.Origin{Topic: "orders", Partition: 1, Offset: 1, Time: time.Unix(1767322800, 0)}}
+			answers[i] = dedup.Answer{
+				Verdict: dedup.Done, First: dedup.Origin{
+					Topic: "orders", Partition: 1, Offset: 1, Time: time.Unix(1767322800, 0),
+				},
+			}
 		}
 	}
 	return nil
@@ -35,7 +41,8 @@ func (noStore) Renew(context.Context, time.Duration, []dedup.Claim) error { retu
 func (noStore) Complete(context.Context, []dedup.Completion) error        { return nil }
 func (noStore) Release(context.Context, []dedup.Release) error            { return nil }
 
-func (l noStore) ClaimTx(ctx context.Context, _ time.Duration, reqs []dedup.Request, answers []dedup.Answer,
+func (l noStore) ClaimTx(ctx context.Context, _ time.Duration, reqs []dedup.Request,
+	answers []dedup.Answer,
 	fn func(struct{}) ([]dedup.Completion, error),
 ) error {
 	_ = l.Claim(ctx, dedup.Token{}, 0, reqs, answers)
@@ -46,27 +53,31 @@ func (l noStore) ClaimTx(ctx context.Context, _ time.Duration, reqs []dedup.Requ
 	return err
 }
 
-// dropped takes spans and forgets them.
+// dropped discards spans.
 type dropped struct{}
 
 func (dropped) ExportSpans(context.Context, []sdktrace.ReadOnlySpan) error { return nil }
 func (dropped) Shutdown(context.Context) error                             { return nil }
 
-// BenchmarkTelemetry is what an event costs: OnBatchTx in batches of 256 with a fifth of duplicates, On, and nothing but duplicates;
-// without an observer, with metrics, and with a span for each run and links to sampled producers. docs/decisions/telemetry.md has figures.
+// BenchmarkTelemetry measures the cost of an event: OnBatchTx in batches of 256 with a fifth of
+// duplicates, On, and duplicates only; without an observer, with metrics, and with a span for each
+// run and links to sampled producers. docs/decisions/telemetry.md has figures.
 func BenchmarkTelemetry(b *testing.B) {
 	handlers := map[string]func(*idem.Router){
 		"onbatchtx": func(r *idem.Router) {
-			idem.OnBatchTx(r, "paid", func(context.Context, struct{}, []idem.Event[paid]) error { return nil })
+			idem.OnBatchTx(r, "paid",
+				func(context.Context, struct{}, []idem.Event[paid]) error { return nil })
 		},
 		"on": func(r *idem.Router) { idem.On(r, "paid", succeed) },
 	}
 	for _, c := range []struct {
 		name, handler string
 		ledger        noStore
-	}{{"onbatchtx", "onbatchtx", noStore{}}, {"duplicates", "onbatchtx", noStore{all: true}}, {"on", "on", noStore{}}} {
+	}{{"onbatchtx", "onbatchtx", noStore{}}, {"duplicates", "onbatchtx", noStore{all: true}},
+		{"on", "on", noStore{}}} {
 		for _, mode := range []string{"off", "metrics", "metrics-and-spans"} {
-			b.Run(c.name+"/"+mode, func(b *testing.B) { benchmark(b, handlers[c.handler], c.ledger, mode) })
+			b.Run(c.name+"/"+mode,
+				func(b *testing.B) { benchmark(b, handlers[c.handler], c.ledger, mode) })
 		}
 	}
 }
@@ -74,7 +85,9 @@ func BenchmarkTelemetry(b *testing.B) {
 func benchmark(b *testing.B, register func(*idem.Router), ledger noStore, mode string) {
 	r := idem.NewRouter()
 	register(r)
-	cfg := idem.Config{Store: ledger, Scope: "billing", Group: "billing", Logger: slog.New(slog.DiscardHandler)}
+	cfg := idem.Config{
+		Store: ledger, Scope: "billing", Group: "billing", Logger: slog.New(slog.DiscardHandler),
+	}
 	if mode != "off" {
 		cfg.Observers = []idem.Observer{benchObserver(b, mode)}
 	}
@@ -106,38 +119,52 @@ func benchObserver(b *testing.B, mode string) *otelidem.Observer {
 		b.Cleanup(func() { _ = sdk.Shutdown(context.Background()) })
 		tracers = sdk
 	}
-	o, err := otelidem.New(otelidem.MeterProvider(sdkmetric.NewMeterProvider(sdkmetric.WithReader(sdkmetric.NewManualReader()))),
+	o, err := otelidem.New(otelidem.MeterProvider(
+		sdkmetric.NewMeterProvider(sdkmetric.WithReader(sdkmetric.NewManualReader())),
+	),
 		otelidem.TracerProvider(tracers), otelidem.Propagator(propagation.TraceContext{}))
 	require.NoError(b, err)
 	b.Cleanup(func() { _ = o.Close() })
 	return o
 }
 
-// benchMessage has 250 bytes and a producer that was sampled.
+// benchMessage has 250 bytes and a sampled producer.
 func benchMessage(i int) *idem.Message {
 	id := fmt.Sprintf("0198f3a2-7c1b-7d3e-9f00-%012d", i*7919)
 	return &idem.Message{
-		Topic: "orders", Partition: 1, Offset: int64(i), Key: []byte(id[28:]), Time: time.Unix(1767322800, 0),
-		Headers: []idem.Header{{Key: "content-type", Value: []byte("application/json")}, {Key: "traceparent", Value: fmt.Appendf(nil, "00-0af7651916cd43dd8448eb211c80319c-%016x-01", i+1)}},
-		Value: fmt.Appendf(nil, `{"event_id":%q,"type":"paid","amount":7,"currency":"EUR","order_id":"order-%06d",`+
-			`"customer":"customer-%06d","note":"the quick brown fox jumps over the lazy dog, twice, and once more for the road"}`, id, i, i),
+		Topic: "orders", Partition: 1, Offset: int64(i), Key: []byte(id[28:]),
+		Time: time.Unix(1767322800, 0),
+		Headers: []idem.Header{{
+			Key: "content-type", Value: []byte("application/json"),
+		}, {Key: "traceparent",
+			Value: fmt.Appendf(nil, "00-0af7651916cd43dd8448eb211c80319c-%016x-01", i+1)}},
+		Value: fmt.Appendf(nil,
+			`{"event_id":%q,"type":"paid","amount":7,"currency":"EUR","order_id":"order-%06d",`+
+				`"customer":"customer-%06d","note":"the quick brown fox jumps over the lazy dog, twice, and once more for the road"}`, id, i, i),
 	}
 }
 
-// BenchmarkObserve is what single calls of the observer cost: those that are made for every event, or for every batch.
+// BenchmarkObserve measures single calls of the observer, those for every event or every batch.
 func BenchmarkObserve(b *testing.B) {
 	o := benchObserver(b, "metrics")
 	m, k := benchMessage(1), dedup.Key{Scope: "billing", Type: "paid", ID: "e1"}
 	settled := idem.SettledEvent{Group: "billing", Topic: "orders", Partition: 1}
 	settled.Counts[idem.SettledHandled], settled.Counts[idem.SettledDuplicate] = 200, 56
-	call := idem.StoreCallEvent{Group: "billing", Store: "*pgstore.Store", Verb: idem.VerbTransaction, Keys: 256, Took: time.Millisecond}
+	call := idem.StoreCallEvent{
+		Group: "billing", Store: "*pgstore.Store", Verb: idem.VerbTransaction, Keys: 256,
+		Took: time.Millisecond,
+	}
 	call.Verdicts[dedup.Fresh], call.Verdicts[dedup.Done] = 200, 56
 	for name, fn := range map[string]func(){
 		"duplicate-of-the-same-record": func() {
-			o.ObserveDuplicate(b.Context(), idem.DuplicateEvent{Group: "billing", Message: m, Key: k, Verdict: dedup.Done, SameRecord: true})
+			o.ObserveDuplicate(b.Context(), idem.DuplicateEvent{
+				Group: "billing", Message: m, Key: k, Verdict: dedup.Done, SameRecord: true,
+			})
 		},
 		"duplicate-elsewhere": func() {
-			o.ObserveDuplicate(b.Context(), idem.DuplicateEvent{Group: "billing", Message: m, Key: k, Verdict: dedup.Done, Age: time.Minute})
+			o.ObserveDuplicate(b.Context(), idem.DuplicateEvent{
+				Group: "billing", Message: m, Key: k, Verdict: dedup.Done, Age: time.Minute,
+			})
 		},
 		"settled-batch": func() { o.ObserveSettled(b.Context(), settled) },
 		"store-call":    func() { o.ObserveStoreCall(b.Context(), call) },

@@ -6,7 +6,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 )
 
-// builder makes instruments from the list of metrics, and keeps the errors.
+// builder creates the instruments of the listed metrics, and collects the errors.
 type builder struct {
 	meter   metric.Meter
 	made    []*Metric
@@ -14,7 +14,7 @@ type builder struct {
 	errs    []error
 }
 
-// note keeps an error, and a mistake of ours: an instrument of another kind than the list says.
+// note records an error. An instrument whose kind differs from the list is an error as well.
 func (b *builder) note(m *Metric, kind Kind, err error) {
 	b.made = append(b.made, m)
 	if err == nil && m.Kind != kind {
@@ -26,65 +26,73 @@ func (b *builder) note(m *Metric, kind Kind, err error) {
 }
 
 func (b *builder) counter(m *Metric) metric.Int64Counter {
-	i, err := b.meter.Int64Counter(m.Name, metric.WithUnit(m.Unit), metric.WithDescription(m.Description))
+	i, err := b.meter.Int64Counter(m.Name, metric.WithUnit(m.Unit),
+		metric.WithDescription(m.Description))
 	b.note(m, Counter, err)
 	return i
 }
 
 func (b *builder) upDown(m *Metric) metric.Int64UpDownCounter {
-	i, err := b.meter.Int64UpDownCounter(m.Name, metric.WithUnit(m.Unit), metric.WithDescription(m.Description))
+	i, err := b.meter.Int64UpDownCounter(m.Name, metric.WithUnit(m.Unit),
+		metric.WithDescription(m.Description))
 	b.note(m, UpDownCounter, err)
 	return i
 }
 
-// counted is a counter that is told when metrics are collected, see sets.collect.
+// counted returns a counter whose value is read at collection, see sets.collect.
 func (b *builder) counted(m *Metric) metric.Int64ObservableCounter {
-	i, err := b.meter.Int64ObservableCounter(m.Name, metric.WithUnit(m.Unit), metric.WithDescription(m.Description))
+	i, err := b.meter.Int64ObservableCounter(m.Name, metric.WithUnit(m.Unit),
+		metric.WithDescription(m.Description))
 	b.note(m, Counter, err)
 	return i
 }
 
-// countedUpDown is the same of what comes and goes.
+// countedUpDown is counted for a value that also decreases.
 func (b *builder) countedUpDown(m *Metric) metric.Int64ObservableUpDownCounter {
-	i, err := b.meter.Int64ObservableUpDownCounter(m.Name, metric.WithUnit(m.Unit), metric.WithDescription(m.Description))
+	i, err := b.meter.Int64ObservableUpDownCounter(m.Name, metric.WithUnit(m.Unit),
+		metric.WithDescription(m.Description))
 	b.note(m, UpDownCounter, err)
 	return i
 }
 
-// seconds is a histogram of durations.
+// seconds returns a histogram of durations.
 func (b *builder) seconds(m *Metric) metric.Float64Histogram {
-	i, err := b.meter.Float64Histogram(m.Name, metric.WithUnit(m.Unit), metric.WithDescription(m.Description),
+	i, err := b.meter.Float64Histogram(m.Name, metric.WithUnit(m.Unit),
+		metric.WithDescription(m.Description),
 		metric.WithExplicitBucketBoundaries(m.Buckets...))
 	b.note(m, Histogram, err)
 	return i
 }
 
-// sizes is a histogram of whole numbers.
+// sizes returns a histogram of whole numbers.
 func (b *builder) sizes(m *Metric) metric.Int64Histogram {
-	i, err := b.meter.Int64Histogram(m.Name, metric.WithUnit(m.Unit), metric.WithDescription(m.Description),
+	i, err := b.meter.Int64Histogram(m.Name, metric.WithUnit(m.Unit),
+		metric.WithDescription(m.Description),
 		metric.WithExplicitBucketBoundaries(m.Buckets...))
 	b.note(m, Histogram, err)
 	return i
 }
 
 func (b *builder) gauge(m *Metric) metric.Int64ObservableGauge {
-	i, err := b.meter.Int64ObservableGauge(m.Name, metric.WithUnit(m.Unit), metric.WithDescription(m.Description))
+	i, err := b.meter.Int64ObservableGauge(m.Name, metric.WithUnit(m.Unit),
+		metric.WithDescription(m.Description))
 	b.note(m, Gauge, err)
 	return i
 }
 
 func (b *builder) gaugeFloat(m *Metric) metric.Float64ObservableGauge {
-	i, err := b.meter.Float64ObservableGauge(m.Name, metric.WithUnit(m.Unit), metric.WithDescription(m.Description))
+	i, err := b.meter.Float64ObservableGauge(m.Name, metric.WithUnit(m.Unit),
+		metric.WithDescription(m.Description))
 	b.note(m, Gauge, err)
 	return i
 }
 
-// watch has gauges asked for when metrics are collected, until the observer is closed.
-func (b *builder) watch(tell metric.Callback, gauges ...metric.Observable) {
-	if len(b.errs) > 0 { // there may be no such gauge
+// watch registers a callback that reports gauges at collection, until the observer is closed.
+func (b *builder) watch(report metric.Callback, gauges ...metric.Observable) {
+	if len(b.errs) > 0 { // a gauge may be missing
 		return
 	}
-	w, err := b.meter.RegisterCallback(tell, gauges...)
+	w, err := b.meter.RegisterCallback(report, gauges...)
 	if err != nil {
 		b.errs = append(b.errs, err)
 		return

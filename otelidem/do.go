@@ -15,20 +15,21 @@ const attrDoOutcome = "idem.do.outcome"
 var (
 	mDoCalls = Metric{
 		Name: "idem.do.calls", Kind: Counter, Unit: "{call}",
-		Description: "Calls of dedup.Do and DoTx, by what became of them.",
+		Description: "Calls of dedup.Do and DoTx, by outcome.",
 		Attributes:  []string{attrDoOutcome, attrTx},
 	}
 	mDoWait = Metric{
 		Name: "idem.do.wait.duration", Kind: Histogram, Unit: "s", Buckets: storeBuckets,
-		Description: "How long they waited for the store, and for other callers of their key, before the function began or they were answered without.",
-		Attributes:  []string{attrDoOutcome, attrTx},
+		Description: "Time that a call waited for the store, and for other callers with its key, " +
+			"before the function began or the call was answered without it.",
+		Attributes: []string{attrDoOutcome, attrTx},
 	}
 )
 
-// doMetrics are those of guards.
+// doMetrics are the metrics of guards.
 var doMetrics = []*Metric{&mDoCalls, &mDoWait}
 
-// doPart is the instruments of guards.
+// doPart has the instruments of guards.
 type doPart struct {
 	calls metric.Int64Counter
 	wait  metric.Float64Histogram
@@ -41,7 +42,8 @@ type doLabels struct {
 }
 
 func (l doLabels) attributes() []attribute.KeyValue {
-	return []attribute.KeyValue{attribute.String(attrDoOutcome, l.outcome), attribute.Bool(attrTx, l.tx)}
+	return []attribute.KeyValue{attribute.String(attrDoOutcome, l.outcome),
+		attribute.Bool(attrTx, l.tx)}
 }
 
 func (p *doPart) init(b *builder) {
@@ -49,14 +51,15 @@ func (p *doPart) init(b *builder) {
 	p.sets = sets[doLabels]{build: doLabels.attributes}
 }
 
-// ObserveDo is a [dedup.GuardConfig].Observe. It counts, and adds an event "idem.do" with the key and the outcome to the span that the call
-// is made in.
+// ObserveDo is a function for [dedup.GuardConfig].Observe. It counts the call, and adds an event
+// "idem.do" with the key and the outcome to the caller's span.
 func (o *Observer) ObserveDo(ctx context.Context, e dedup.DoEvent) {
 	set := o.do.sets.get(doLabels{string(e.Outcome), e.Tx})
 	o.do.calls.Add(ctx, 1, set.add...)
 	o.do.wait.Record(ctx, e.Waited.Seconds(), set.record...)
 	if span := trace.SpanFromContext(ctx); span.IsRecording() {
 		span.AddEvent("idem.do", trace.WithAttributes(
-			textAttribute(attrKey, e.Key.String()), attribute.String(attrDoOutcome, string(e.Outcome)), attribute.Bool(attrTx, e.Tx)))
+			textAttribute(attrKey, e.Key.String()),
+			attribute.String(attrDoOutcome, string(e.Outcome)), attribute.Bool(attrTx, e.Tx)))
 	}
 }

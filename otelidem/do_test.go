@@ -10,7 +10,7 @@ import (
 	"github.com/idem-go/idem/dedup/memstore"
 )
 
-// Calls are counted by what became of them, and are events of the span that they are made in.
+// Calls are counted by outcome, and are events of the caller's span.
 func TestDo(t *testing.T) {
 	tm := newTelemetry(t)
 	guard := dedup.NewGuard(memstore.New(), dedup.GuardConfig{Observe: tm.ObserveDo})
@@ -22,12 +22,15 @@ func TestDo(t *testing.T) {
 		_, _, err := dedup.Do(ctx, guard, key, charge)
 		require.NoError(t, err)
 	}
-	_, _, err := dedup.Do(ctx, guard, dedup.Key{Scope: "billing", ID: "other"}, func(context.Context) (int, error) { return 0, errBoom })
+	_, _, err := dedup.Do(ctx, guard, dedup.Key{Scope: "billing", ID: "other"},
+		func(context.Context) (int, error) { return 0, errBoom })
 	require.ErrorIs(t, err, errBoom)
 	span.End()
 	for outcome, want := range map[string]int{"ran": 1, "replayed": 2, "failed": 1} {
-		require.Equal(t, want, tm.sum("idem.do.calls", "idem.do.outcome="+outcome, "idem.transactional=false"), outcome)
-		require.EqualValues(t, want, tm.count("idem.do.wait.duration", "idem.do.outcome="+outcome), outcome)
+		require.Equal(t, want, tm.sum("idem.do.calls", "idem.do.outcome="+outcome,
+			"idem.transactional=false"), outcome)
+		require.EqualValues(t, want, tm.count("idem.do.wait.duration", "idem.do.outcome="+outcome),
+			outcome)
 	}
 	events := tm.ended("job")[0].Events
 	require.Len(t, events, 4)

@@ -1,7 +1,9 @@
-// Package otelidem turns what Idem tells its observers into OpenTelemetry metrics and traces, after the semantic conventions
-// for messaging. It needs the OpenTelemetry API only: which SDK and which exporters there are is for the program to say.
+// Package otelidem turns the events of Idem's observers into OpenTelemetry metrics and traces. It
+// follows the semantic conventions for messaging. The package needs the OpenTelemetry API only: the
+// program chooses the SDK and the exporters.
 //
-// One [Observer] serves everything in a process: consumers, processors, relays, outboxes, HTTP handlers and guards.
+// One [Observer] serves everything in a process: consumers, processors, relays, outboxes, HTTP
+// handlers and guards.
 //
 //	telemetry, err := otelidem.New()
 //	...
@@ -9,13 +11,15 @@
 //
 // # Metrics
 //
-// [Metrics] lists them; docs/telemetry.md shows how to read them. No label ever has an identity, a key, a tenant, a path or the
-// text of an error: labels are topics, consumer groups, the event types that handlers were registered for, and words from
-// fixed lists. At most 1,000 sets of labels are told apart by each kind of event; what goes beyond is counted under "_OTHER" (G-15).
+// [Metrics] lists the metrics; docs/telemetry.md shows how to read them. Labels are topics,
+// consumer groups, the event types of registered handlers, and words from fixed lists. No label
+// contains an event ID, a key, a tenant, a path or the text of an error. Each kind of event has at
+// most 1,000 sets of labels; further ones are counted under "_OTHER".
 //
 // # Traces
 //
-// A run of the engine, which is the events that share a round trip or a transaction, is a span "process <topic>", with links to at most 32
-// spans of producers that were sampled. With [ContinueTraces] what is made of one event alone is a child of its
-// producer's span instead. Spans carry the identity of an event, and of errors only what kind they are: no payload, no text.
+// The events that share a round trip or a transaction are one span, "process <topic>". It has links
+// to at most 32 sampled spans of producers. With [ContinueTraces], the span of a single event is a
+// child of its producer's span instead. Spans contain the key of an event and the kind of an error,
+// but no payload and no error text.
 package otelidem

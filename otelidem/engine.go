@@ -12,8 +12,9 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// This file counts what processors tell. On the path of the event there are interfaces for many events at once only: neither
-// idem.HandledObserver nor idem.ClaimObserver.
+// This file counts the events of processors. For events on the path of a delivery it implements
+// only the interfaces that report many at once: neither idem.HandledObserver nor
+// idem.ClaimObserver.
 var (
 	_ idem.RunObserver        = (*Observer)(nil)
 	_ idem.CallObserver       = (*Observer)(nil)
@@ -29,7 +30,7 @@ var (
 	_ idem.ConflictObserver   = (*Observer)(nil)
 )
 
-// enginePart is the instruments of processors.
+// enginePart has the instruments of processors.
 type enginePart struct {
 	consumed, parked, claims, lost, takeovers      metric.Int64Counter
 	outages, retries, deadLetters, skipped, stalls metric.Int64Counter
@@ -49,10 +50,14 @@ type enginePart struct {
 
 func (p *enginePart) init(b *builder) {
 	p.consumed, p.parked = b.counter(&mConsumed), b.counter(&mParked)
-	p.process, p.callSize, p.runSize, p.age = b.seconds(&mProcess), b.sizes(&mCallSize), b.sizes(&mRunSize), b.seconds(&mDuplicateAge)
-	p.claims, p.lost, p.takeovers = b.counter(&mClaims), b.counter(&mClaimsLost), b.counter(&mTakeovers)
-	p.storeCall, p.down, p.outages = b.seconds(&mStoreCall), b.upDown(&mStoreDown), b.counter(&mOutages)
-	p.retries, p.deadLetters, p.skipped, p.stalls = b.counter(&mRetries), b.counter(&mDeadLetters), b.counter(&mSkipped), b.counter(&mHandlerStalls)
+	p.process, p.callSize, p.runSize, p.age = b.seconds(&mProcess), b.sizes(&mCallSize),
+		b.sizes(&mRunSize), b.seconds(&mDuplicateAge)
+	p.claims, p.lost, p.takeovers = b.counter(&mClaims), b.counter(&mClaimsLost),
+		b.counter(&mTakeovers)
+	p.storeCall, p.down, p.outages = b.seconds(&mStoreCall), b.upDown(&mStoreDown),
+		b.counter(&mOutages)
+	p.retries, p.deadLetters, p.skipped, p.stalls = b.counter(&mRetries), b.counter(&mDeadLetters),
+		b.counter(&mSkipped), b.counter(&mHandlerStalls)
 	p.conflicts = b.counter(&mConflicts)
 
 	inFlight, duplicates := b.countedUpDown(&mInFlight), b.counted(&mDuplicates)
@@ -69,12 +74,13 @@ func (p *enginePart) initSets() {
 	p.callSets.build, p.callSets.other = callLabels.attributes, callLabels.bounded
 	p.sizeSets.build, p.sizeSets.other = groupLabels.attributes, groupLabels.bounded
 	p.flightSets.build, p.flightSets.other = groupLabels.attributes, groupLabels.bounded
-	p.duplicateSets.build, p.duplicateSets.other = duplicateLabels.attributes, duplicateLabels.bounded
+	p.duplicateSets.build, p.duplicateSets.other = duplicateLabels.attributes,
+		duplicateLabels.bounded
 	p.storeSets.build = storeLabels.attributes
 	p.eventSets.build, p.eventSets.other = eventLabels.attributes, eventLabels.bounded
 }
 
-// settledLabels are those of what was settled.
+// settledLabels are the labels of settled deliveries.
 type settledLabels struct {
 	group, topic string
 	outcome      idem.Settlement
@@ -82,14 +88,15 @@ type settledLabels struct {
 
 func (l settledLabels) attributes() []attribute.KeyValue {
 	return []attribute.KeyValue{
-		attribute.String(attrSystem, kafka), attribute.String(attrOperation, "process"), attribute.String(attrGroup, l.group),
+		attribute.String(attrSystem, kafka), attribute.String(attrOperation, "process"),
+		attribute.String(attrGroup, l.group),
 		attribute.String(attrTopic, l.topic), attribute.String(attrOutcome, l.outcome.String()),
 	}
 }
 
 func (l settledLabels) bounded() settledLabels { l.topic = otherLabel; return l }
 
-// ObserveSettled counts deliveries by what came of them.
+// ObserveSettled counts deliveries by outcome.
 func (o *Observer) ObserveSettled(ctx context.Context, e idem.SettledEvent) {
 	counter := o.engine.consumed
 	if e.Parked {
@@ -97,30 +104,34 @@ func (o *Observer) ObserveSettled(ctx context.Context, e idem.SettledEvent) {
 	}
 	for i, n := range e.Counts {
 		if n > 0 {
-			set := o.engine.settledSets.get(settledLabels{e.Group, e.Topic, idem.Settlement(i)}) //nolint:gosec // a small index
+			l := settledLabels{e.Group, e.Topic, idem.Settlement(i)} //nolint:gosec // a small index
+			set := o.engine.settledSets.get(l)
 			counter.Add(ctx, int64(n), set.add...)
 		}
 	}
 }
 
-// callLabels are those of a call of a handler.
+// callLabels are the labels of a call of a handler.
 type callLabels struct{ group, topic, typ, err string }
 
 func (l callLabels) attributes() []attribute.KeyValue {
 	return []attribute.KeyValue{
-		attribute.String(attrSystem, kafka), attribute.String(attrOperation, "process"), attribute.String(attrGroup, l.group),
-		attribute.String(attrTopic, l.topic), attribute.String(attrEventType, l.typ), attribute.String(attrErrorType, l.err),
+		attribute.String(attrSystem, kafka), attribute.String(attrOperation, "process"),
+		attribute.String(attrGroup, l.group),
+		attribute.String(attrTopic, l.topic), attribute.String(attrEventType, l.typ),
+		attribute.String(attrErrorType, l.err),
 	}
 }
 
 func (l callLabels) bounded() callLabels { l.topic = otherLabel; return l }
 
-// groupLabels are those of counts without a topic.
+// groupLabels are the labels of metrics without a topic.
 type groupLabels struct{ group, typ, err string }
 
 func (l groupLabels) attributes() []attribute.KeyValue {
 	return []attribute.KeyValue{
-		attribute.String(attrSystem, kafka), attribute.String(attrGroup, l.group), attribute.String(attrEventType, l.typ),
+		attribute.String(attrSystem, kafka), attribute.String(attrGroup, l.group),
+		attribute.String(attrEventType, l.typ),
 		attribute.String(attrErrorType, l.err),
 	}
 }
@@ -138,7 +149,8 @@ func (o *Observer) BeginRun(ctx context.Context, r *idem.Run) context.Context {
 // EndRun counts the run and ends its span.
 func (o *Observer) EndRun(ctx context.Context, r *idem.Run) {
 	kind := causeType(ctx, r.Err)
-	o.engine.runSize.Record(ctx, int64(r.Len()), o.engine.sizeSets.get(groupLabels{group: r.Group, err: kind}).record...)
+	o.engine.runSize.Record(ctx, int64(r.Len()),
+		o.engine.sizeSets.get(groupLabels{group: r.Group, err: kind}).record...)
 	if o.mayTrace {
 		o.endRun(ctx, r, kind)
 	}
@@ -155,18 +167,20 @@ func (o *Observer) BeginCall(ctx context.Context, c *idem.Call) context.Context 
 
 // EndCall counts the call and ends its span.
 func (o *Observer) EndCall(ctx context.Context, c *idem.Call) {
-	kind, flight := causeType(ctx, c.Err), o.engine.flightSets.get(groupLabels{group: c.Group, typ: c.Type})
+	kind, flight := causeType(ctx, c.Err),
+		o.engine.flightSets.get(groupLabels{group: c.Group, typ: c.Type})
 	flight.n.Add(-int64(c.Len()))
 	if c.Batch {
 		o.engine.callSize.Record(ctx, int64(c.Len()), flight.record...)
 	}
-	o.engine.process.Record(ctx, c.Took.Seconds(), o.engine.callSets.get(callLabels{c.Group, c.Message(0).Topic, c.Type, kind}).record...)
+	o.engine.process.Record(ctx, c.Took.Seconds(),
+		o.engine.callSets.get(callLabels{c.Group, c.Message(0).Topic, c.Type, kind}).record...)
 	if o.mayTrace {
 		o.endCall(ctx, c, kind)
 	}
 }
 
-// duplicateLabels are those of a duplicate.
+// duplicateLabels are the labels of a duplicate.
 type duplicateLabels struct {
 	group, topic, typ string
 	verdict           dedup.Verdict
@@ -179,8 +193,10 @@ func (l duplicateLabels) attributes() []attribute.KeyValue {
 		cause = "same_record"
 	}
 	kvs := []attribute.KeyValue{
-		attribute.String(attrSystem, kafka), attribute.String(attrGroup, l.group), attribute.String(attrTopic, l.topic),
-		attribute.String(attrEventType, l.typ), attribute.String(attrCause, cause), attribute.String(attrVerdict, l.verdict.String()),
+		attribute.String(attrSystem, kafka), attribute.String(attrGroup, l.group),
+		attribute.String(attrTopic, l.topic),
+		attribute.String(attrEventType, l.typ), attribute.String(attrCause, cause),
+		attribute.String(attrVerdict, l.verdict.String()),
 	}
 	if l.shadow {
 		kvs = append(kvs, attribute.Bool(attrShadow, true))
@@ -190,10 +206,11 @@ func (l duplicateLabels) attributes() []attribute.KeyValue {
 
 func (l duplicateLabels) bounded() duplicateLabels { l.topic = otherLabel; return l }
 
-// ObserveDuplicate counts a duplicate. The type is that of the handler it would have gone to. The same record again is as old as
-// itself: only copies have an age.
+// ObserveDuplicate counts a duplicate. The type is that of the handler for the event. Only another
+// record with the event has an age; a redelivery of the same record has none.
 func (o *Observer) ObserveDuplicate(ctx context.Context, e idem.DuplicateEvent) {
-	set := o.engine.duplicateSets.get(duplicateLabels{e.Group, e.Message.Topic, e.Key.Type, e.Verdict, e.SameRecord, e.Shadow})
+	set := o.engine.duplicateSets.get(duplicateLabels{e.Group, e.Message.Topic, e.Key.Type,
+		e.Verdict, e.SameRecord, e.Shadow})
 	set.n.Add(1)
 	if !e.SameRecord && e.Age != 0 {
 		o.engine.age.Record(ctx, max(e.Age, 0).Seconds(), set.record...)
@@ -203,33 +220,39 @@ func (o *Observer) ObserveDuplicate(ctx context.Context, e idem.DuplicateEvent) 
 	}
 }
 
-// ObserveConflict counts a copy with another content.
+// ObserveConflict counts a copy with different content.
 func (o *Observer) ObserveConflict(ctx context.Context, e idem.ConflictEvent) {
 	known := e.Known.String()
-	set := o.engine.eventSets.get(eventLabels{group: e.Group, topic: e.Message.Topic, typ: e.Key.Type, key: attrVerdict, value: known})
+	set := o.engine.eventSets.get(eventLabels{
+		group: e.Group, topic: e.Message.Topic, typ: e.Key.Type, key: attrVerdict, value: known,
+	})
 	o.engine.conflicts.Add(ctx, 1, set.add...)
 	o.eventInRun(ctx, "idem.conflict", attribute.String(attrVerdict, known))
 }
 
-// storeLabels are those of what a store did. Groups and stores come from the program, so that nothing is to be bounded.
+// storeLabels are the labels of store calls. The program chooses groups and stores, so their number
+// is not bounded here.
 type storeLabels struct {
 	group, store, verb, verdict, err string
 }
 
 func (l storeLabels) attributes() []attribute.KeyValue {
 	return []attribute.KeyValue{
-		attribute.String(attrGroup, l.group), attribute.String(attrStore, l.store), attribute.String(attrStoreCall, l.verb),
+		attribute.String(attrGroup, l.group), attribute.String(attrStore, l.store),
+		attribute.String(attrStoreCall, l.verb),
 		attribute.String(attrVerdict, l.verdict), attribute.String(attrErrorType, l.err),
 	}
 }
 
-// ObserveStoreCall counts answers and measures the call.
+// ObserveStoreCall counts the verdicts and measures the call.
 func (o *Observer) ObserveStoreCall(ctx context.Context, e idem.StoreCallEvent) {
 	kind := ""
 	if e.Err != nil {
 		kind = causeType(ctx, e.Err)
 	}
-	set := o.engine.storeSets.get(storeLabels{group: e.Group, store: e.Store, verb: e.Verb.String(), err: kind})
+	set := o.engine.storeSets.get(storeLabels{
+		group: e.Group, store: e.Store, verb: e.Verb.String(), err: kind,
+	})
 	o.engine.storeCall.Record(ctx, e.Took.Seconds(), set.record...)
 	if e.Verb == idem.VerbClaim || e.Verb == idem.VerbTransaction {
 		o.countClaims(ctx, &e)
@@ -242,7 +265,9 @@ func (o *Observer) ObserveStoreCall(ctx context.Context, e idem.StoreCallEvent) 
 func (o *Observer) countClaims(ctx context.Context, e *idem.StoreCallEvent) {
 	count := func(v dedup.Verdict, n int) {
 		if n > 0 {
-			set := o.engine.storeSets.get(storeLabels{group: e.Group, store: e.Store, verdict: v.String()})
+			set := o.engine.storeSets.get(storeLabels{
+				group: e.Group, store: e.Store, verdict: v.String(),
+			})
 			o.engine.claims.Add(ctx, int64(n), set.add...)
 		}
 	}
@@ -254,13 +279,16 @@ func (o *Observer) countClaims(ctx context.Context, e *idem.StoreCallEvent) {
 		count(dedup.Verdict(v), e.Verdict(dedup.Verdict(v))) //nolint:gosec // a small index
 	}
 	if e.Takeovers > 0 {
-		o.engine.takeovers.Add(ctx, int64(e.Takeovers), o.engine.storeSets.get(storeLabels{group: e.Group, store: e.Store}).add...)
+		o.engine.takeovers.Add(ctx, int64(e.Takeovers),
+			o.engine.storeSets.get(storeLabels{group: e.Group, store: e.Store}).add...)
 	}
 }
 
-// ObserveStore counts what is away.
+// ObserveStore counts stores that are down.
 func (o *Observer) ObserveStore(ctx context.Context, e idem.StoreEvent) {
-	set := o.engine.storeSets.get(storeLabels{group: e.Group, store: strings.TrimPrefix(e.Name, "store ")})
+	set := o.engine.storeSets.get(storeLabels{
+		group: e.Group, store: strings.TrimPrefix(e.Name, "store "),
+	})
 	if e.Down {
 		o.engine.down.Add(ctx, 1, set.add...)
 		o.engine.outages.Add(ctx, 1, set.add...)
@@ -269,12 +297,13 @@ func (o *Observer) ObserveStore(ctx context.Context, e idem.StoreEvent) {
 	}
 }
 
-// eventLabels are those of what is rare.
+// eventLabels are the labels of rare events.
 type eventLabels struct{ group, topic, typ, key, value, err string }
 
 func (l eventLabels) attributes() []attribute.KeyValue {
 	kvs := []attribute.KeyValue{
-		attribute.String(attrSystem, kafka), attribute.String(attrGroup, l.group), attribute.String(attrTopic, l.topic),
+		attribute.String(attrSystem, kafka), attribute.String(attrGroup, l.group),
+		attribute.String(attrTopic, l.topic),
 		attribute.String(attrEventType, l.typ), attribute.String(attrErrorType, l.err),
 	}
 	if l.key != "" {
@@ -296,52 +325,65 @@ func (o *Observer) ObserveRetry(ctx context.Context, e idem.RetryEvent) {
 	case e.Later:
 		kind = "parked"
 	}
-	set := o.engine.eventSets.get(eventLabels{e.Group, e.Message.Topic, e.Key.Type, attrRetryKind, kind, causeType(ctx, e.Err)})
+	set := o.engine.eventSets.get(eventLabels{e.Group, e.Message.Topic, e.Key.Type, attrRetryKind,
+		kind, causeType(ctx, e.Err)})
 	o.engine.retries.Add(ctx, 1, set.add...)
-	o.eventInRun(ctx, "idem.retry", attribute.String(attrRetryKind, kind), attribute.String(attrErrorType, errorType(e.Err)),
+	o.eventInRun(ctx, "idem.retry", attribute.String(attrRetryKind, kind),
+		attribute.String(attrErrorType, errorType(e.Err)),
 		attribute.Float64("idem.retry.delay", e.Delay.Round(time.Millisecond).Seconds()))
 }
 
-// ObserveDeadLetter counts a dead letter. It has no type: that of what is given up may be anything.
+// ObserveDeadLetter counts a dead letter. It has no type label, since the type of such an event may
+// be any text.
 func (o *Observer) ObserveDeadLetter(ctx context.Context, e idem.DeadLetterEvent) {
 	class := deadLetterClass(e.Class)
-	set := o.engine.eventSets.get(eventLabels{group: e.Group, topic: e.Message.Topic, key: attrDeadLetterClass, value: class})
+	set := o.engine.eventSets.get(eventLabels{
+		group: e.Group, topic: e.Message.Topic, key: attrDeadLetterClass, value: class,
+	})
 	o.engine.deadLetters.Add(ctx, 1, set.add...)
 	o.eventInRun(ctx, "idem.dead_letter", attribute.String(attrDeadLetterClass, class))
 }
 
-// letterClass keeps the classes that there are.
+// deadLetterClass returns a known class, or _OTHER.
 func deadLetterClass(c idem.Class) string {
 	switch c {
-	case idem.ClassPermanent, idem.ClassFailed, idem.ClassRetryAfter, idem.ClassPanic, idem.ClassTimeout, idem.ClassUncertain,
-		idem.ClassCrashLoop, idem.ClassAlreadyDead, idem.ClassConflict, idem.ClassTooOld, idem.ClassUndecodable, idem.ClassNoID,
+	case idem.ClassPermanent, idem.ClassFailed, idem.ClassRetryAfter, idem.ClassPanic,
+		idem.ClassTimeout, idem.ClassUncertain,
+		idem.ClassCrashLoop, idem.ClassAlreadyDead, idem.ClassConflict, idem.ClassTooOld,
+		idem.ClassUndecodable, idem.ClassNoID,
 		idem.ClassAmbiguous, idem.ClassNoType, idem.ClassNotJSON, idem.ClassNotACopy:
 		return string(c)
 	}
 	return otherLabel
 }
 
-// ObserveSkipped counts what nobody handles. Its type is whatever a producer wrote, and no label.
+// ObserveSkipped counts a message without a handler. Its type is text of the producer, and no
+// label.
 func (o *Observer) ObserveSkipped(ctx context.Context, e idem.SkippedEvent) {
 	reason := "no_handler"
 	if e.Tombstone {
 		reason = "tombstone"
 	}
-	o.engine.skipped.Add(ctx, 1, o.engine.eventSets.get(eventLabels{group: e.Group, topic: e.Message.Topic, key: attrSkipped, value: reason}).add...)
+	o.engine.skipped.Add(ctx, 1, o.engine.eventSets.get(eventLabels{
+		group: e.Group, topic: e.Message.Topic, key: attrSkipped, value: reason,
+	}).add...)
 }
 
-// ObserveStall counts an event that does not move.
+// ObserveStall counts a stalled event.
 func (o *Observer) ObserveStall(ctx context.Context, e idem.StallEvent) {
 	kind := "hung"
 	if e.Busy {
 		kind = "busy"
 	}
-	o.engine.stalls.Add(ctx, 1, o.engine.eventSets.get(eventLabels{group: e.Group, typ: e.Key.Type, key: attrStallKind, value: kind}).add...)
+	o.engine.stalls.Add(ctx, 1, o.engine.eventSets.get(eventLabels{
+		group: e.Group, typ: e.Key.Type, key: attrStallKind, value: kind,
+	}).add...)
 	o.eventInRun(ctx, "idem.stall", attribute.String(attrStallKind, kind))
 }
 
-// ObserveLost counts a claim that was lost.
+// ObserveLost counts a lost claim.
 func (o *Observer) ObserveLost(ctx context.Context, e idem.LostEvent) {
-	o.engine.lost.Add(ctx, 1, o.engine.eventSets.get(eventLabels{group: e.Group, typ: e.Key.Type}).add...)
+	o.engine.lost.Add(ctx, 1,
+		o.engine.eventSets.get(eventLabels{group: e.Group, typ: e.Key.Type}).add...)
 	o.eventInRun(ctx, "idem.claim.lost")
 }

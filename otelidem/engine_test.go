@@ -33,17 +33,23 @@ func TestCountsOfEveryOutcome(t *testing.T) {
 		p := tm.processor(r, func(c *idem.Config) { c.Producer = letters })
 		tombstone := message("", 6)
 		tombstone.Value = nil
-		handle(t, p, message("e1", 1), message("e2", 2), message("e3", 3), message("e1", 4), typed("other", "e4", 5), tombstone,
-			&idem.Message{Topic: "orders", Partition: 1, Offset: 7, Value: []byte(`{"type":"paid"}`)})
+		handle(t, p, message("e1", 1), message("e2", 2), message("e3", 3), message("e1", 4),
+			typed("other", "e4", 5), tombstone,
+			&idem.Message{
+				Topic: "orders", Partition: 1, Offset: 7, Value: []byte(`{"type":"paid"}`),
+			})
 		handle(t, p, message("e1", 1)) // the same record again
 		require.Zero(t, tm.sum("idem.conflicts"))
 
-		for outcome, want := range map[string]int{"handled": 2, "duplicate": 2, "dead_letter": 2, "skipped": 2, "rescheduled": 0, "fallback": 0} {
-			require.Equal(t, want, tm.sum(consumed, "idem.outcome="+outcome, "messaging.destination.name=orders",
-				"messaging.consumer.group.name=billing", "messaging.system=kafka"), outcome)
+		for outcome, want := range map[string]int{"handled": 2, "duplicate": 2, "dead_letter": 2,
+			"skipped": 2, "rescheduled": 0, "fallback": 0} {
+			require.Equal(t, want,
+				tm.sum(consumed, "idem.outcome="+outcome, "messaging.destination.name=orders",
+					"messaging.consumer.group.name=billing", "messaging.system=kafka"), outcome)
 		}
 		require.Equal(t, 8, tm.sum(consumed))
-		require.Equal(t, 2, tm.sum("idem.duplicates", "idem.event.type=paid", "idem.verdict=done", "idem.shadow="))
+		require.Equal(t, 2,
+			tm.sum("idem.duplicates", "idem.event.type=paid", "idem.verdict=done", "idem.shadow="))
 		require.Equal(t, 1, tm.sum("idem.duplicates", "idem.duplicate.cause=copy"))
 		require.Equal(t, 1, tm.sum("idem.duplicates", "idem.duplicate.cause=same_record"))
 		require.Equal(t, letters.len(), tm.sum("idem.dead_letters"))
@@ -52,18 +58,22 @@ func TestCountsOfEveryOutcome(t *testing.T) {
 		require.Equal(t, 3, tm.sum("idem.retries", "idem.retry.kind=in_place", "error.type=_OTHER"))
 		require.Equal(t, 1, tm.sum("idem.skipped", "idem.skipped.reason=tombstone"))
 		require.Equal(t, 1, tm.sum("idem.skipped", "idem.skipped.reason=no_handler"))
-		require.EqualValues(t, 2, tm.count("messaging.process.duration", "error.type="), "calls that succeeded")
+		require.EqualValues(t, 2, tm.count("messaging.process.duration", "error.type="),
+			"calls that succeeded")
 		require.EqualValues(t, 4, tm.count("messaging.process.duration", "error.type=_OTHER"))
 		require.Equal(t, 0, tm.sum("idem.handlers.in_flight"))
-		require.Equal(t, 1, tm.sum("idem.claims", "idem.verdict=done", "idem.store=*memstore.Store"), "the copy in the batch was settled with its leader")
+		require.Equal(t, 1, tm.sum("idem.claims", "idem.verdict=done",
+			"idem.store=*memstore.Store"), "the copy in the batch was settled with its leader")
 		require.NotZero(t, tm.count("idem.store.operation.duration", "idem.store.operation=claim"))
-		require.NotZero(t, tm.count("idem.store.operation.duration", "idem.store.operation=complete"))
+		require.NotZero(t,
+			tm.count("idem.store.operation.duration", "idem.store.operation=complete"))
 		require.NotZero(t, tm.count("idem.run.size"))
 
 		other := message("e1", 9)
 		other.Value = append(other.Value, ' ')
 		handle(t, p, other)
-		require.Equal(t, 1, tm.sum("idem.conflicts", "idem.event.type=paid", "idem.verdict=done", "messaging.destination.name=orders"))
+		require.Equal(t, 1, tm.sum("idem.conflicts", "idem.event.type=paid", "idem.verdict=done",
+			"messaging.destination.name=orders"))
 	})
 }
 
@@ -101,10 +111,11 @@ func TestEquation(t *testing.T) {
 	}
 }
 
-// handledIn counts the events that the store has on record as handled.
+// handledIn counts the events that the store has recorded as handled.
 func handledIn(t *testing.T, store *memstore.Store, ids int) (n int) {
 	for i := range ids {
-		known, err := store.Inspect(t.Context(), dedup.Key{Scope: "billing", Type: "paid", ID: fmt.Sprintf("e%d", i)})
+		known, err := store.Inspect(t.Context(),
+			dedup.Key{Scope: "billing", Type: "paid", ID: fmt.Sprintf("e%d", i)})
 		require.NoError(t, err)
 		if len(known) == 1 && known[0].State == dedup.Finished {
 			n++
@@ -124,7 +135,7 @@ func requireEquation(t *testing.T, tm *telemetry, unique, letters, fetched int) 
 	require.Equal(t, tm.sum(consumed, "idem.outcome=duplicate"), tm.sum("idem.duplicates"))
 }
 
-// G-15: whatever comes, the number of series stays.
+// G-15: the number of series stays bounded for any input.
 func TestSeriesAreBounded_G15(t *testing.T) {
 	tm := newTelemetry(t)
 	r := idem.NewRouter()
@@ -141,7 +152,8 @@ func TestSeriesAreBounded_G15(t *testing.T) {
 				batch = append(batch, m)
 				if i%10 == 0 {
 					n++
-					batch = append(batch, typed(fmt.Sprintf("type-%d", i), fmt.Sprintf("e%d", i), n))
+					batch = append(batch,
+						typed(fmt.Sprintf("type-%d", i), fmt.Sprintf("e%d", i), n))
 				}
 			}
 			handle(t, p, batch...)
@@ -156,7 +168,7 @@ func TestSeriesAreBounded_G15(t *testing.T) {
 	require.Equal(t, 100_000, tm.sum("idem.duplicates"))
 }
 
-// A program that names a topic after every customer counts on under another name.
+// A program that has a topic for every customer counts further topics under _OTHER.
 func TestLabelsBeyondTheBoundAreOther_G15(t *testing.T) {
 	tm := newTelemetry(t)
 	for i := range 3000 {
@@ -167,15 +179,18 @@ func TestLabelsBeyondTheBoundAreOther_G15(t *testing.T) {
 	require.Equal(t, 1001, len(tm.series()[consumed])) //nolint:testifylint // a thousand series are no message
 	require.Equal(t, 2000, tm.sum(consumed, "messaging.destination.name=_OTHER"))
 	require.Equal(t, 3000, tm.sum(consumed))
-	for i := range 5000 { // and if nothing of it is bounded
-		tm.ObserveDeadLetter(t.Context(), idem.DeadLetterEvent{Group: fmt.Sprintf("group-%d", i), Message: message("e", 1), Class: idem.Class(fmt.Sprint(i))})
+	for i := range 5000 { // labels without a bounded form
+		tm.ObserveDeadLetter(t.Context(), idem.DeadLetterEvent{
+			Group: fmt.Sprintf("group-%d", i), Message: message("e", 1),
+			Class: idem.Class(fmt.Sprint(i)),
+		})
 	}
 	require.Equal(t, 1501, len(tm.series()["idem.dead_letters"])) //nolint:testifylint // the same
 	require.Equal(t, 3500, tm.sum("idem.dead_letters", "otel.metric.overflow=true"))
 	require.Equal(t, 5000, tm.sum("idem.dead_letters"))
 }
 
-// What a handler returns whose context ended says little. The cause says why it ended.
+// For a handler whose context ended, error.type comes from the cause.
 func TestErrorTypeOfACancelledHandlerIsTheCause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tm := newTelemetry(t)
@@ -193,11 +208,14 @@ func TestErrorTypeOfACancelledHandlerIsTheCause(t *testing.T) {
 func TestStoreDown(t *testing.T) {
 	tm := newTelemetry(t)
 	for range 2 {
-		tm.ObserveStore(t.Context(), idem.StoreEvent{Group: "billing", Name: "store *pgstore.Store", Down: true, Err: errBoom})
+		tm.ObserveStore(t.Context(), idem.StoreEvent{
+			Group: "billing", Name: "store *pgstore.Store", Down: true, Err: errBoom,
+		})
 	}
 	require.Equal(t, 2, tm.sum("idem.store.down", "idem.store=*pgstore.Store"), "of two processors")
 	for range 2 {
-		tm.ObserveStore(t.Context(), idem.StoreEvent{Group: "billing", Name: "store *pgstore.Store"})
+		tm.ObserveStore(t.Context(),
+			idem.StoreEvent{Group: "billing", Name: "store *pgstore.Store"})
 	}
 	require.Equal(t, 0, tm.sum("idem.store.down"))
 	require.Equal(t, 2, tm.sum("idem.store.outages"))
@@ -205,7 +223,10 @@ func TestStoreDown(t *testing.T) {
 
 func TestStoreCalls(t *testing.T) {
 	tm := newTelemetry(t)
-	e := idem.StoreCallEvent{Group: "billing", Store: "*pgstore.Store", Verb: idem.VerbTransaction, Keys: 9, Took: time.Second, Takeovers: 2}
+	e := idem.StoreCallEvent{
+		Group: "billing", Store: "*pgstore.Store", Verb: idem.VerbTransaction, Keys: 9,
+		Took: time.Second, Takeovers: 2,
+	}
 	e.Verdicts[dedup.Fresh], e.Verdicts[dedup.Uncertain], e.Verdicts[dedup.Done] = 4, 2, 3
 	tm.ObserveStoreCall(t.Context(), e)
 	e.Verdicts, e.Err = [dedup.TooOld + 1]uint32{}, dedup.ErrContended
@@ -221,7 +242,8 @@ func TestStoreCalls(t *testing.T) {
 func TestRetriesByWhere(t *testing.T) {
 	tm := newTelemetry(t)
 	for _, e := range []idem.RetryEvent{
-		{Parked: true}, {Later: true, Topic: "orders-retry"}, {Later: true}, {Delay: time.Second}, {Delay: time.Second},
+		{Parked: true}, {Later: true, Topic: "orders-retry"}, {Later: true}, {Delay: time.Second},
+		{Delay: time.Second},
 	} {
 		e.Group, e.Message, e.Key = "billing", message("e1", 1), dedup.Key{Type: "paid", ID: "e1"}
 		tm.ObserveRetry(t.Context(), e)
@@ -234,10 +256,13 @@ func TestRetriesByWhere(t *testing.T) {
 func TestRareEvents(t *testing.T) {
 	tm := newTelemetry(t)
 	k := dedup.Key{Type: "paid", ID: "e1"}
-	tm.ObserveStall(t.Context(), idem.StallEvent{Group: "billing", Message: message("e1", 1), Key: k})
-	tm.ObserveStall(t.Context(), idem.StallEvent{Group: "billing", Message: message("e1", 1), Key: k, Busy: true})
+	tm.ObserveStall(t.Context(),
+		idem.StallEvent{Group: "billing", Message: message("e1", 1), Key: k})
+	tm.ObserveStall(t.Context(),
+		idem.StallEvent{Group: "billing", Message: message("e1", 1), Key: k, Busy: true})
 	tm.ObserveLost(t.Context(), idem.LostEvent{Group: "billing", Message: message("e1", 1), Key: k})
-	require.Equal(t, 1, tm.sum("idem.handler.stalls", "idem.stall.kind=hung", "idem.event.type=paid"))
+	require.Equal(t, 1,
+		tm.sum("idem.handler.stalls", "idem.stall.kind=hung", "idem.event.type=paid"))
 	require.Equal(t, 1, tm.sum("idem.handler.stalls", "idem.stall.kind=busy"))
 	require.Equal(t, 1, tm.sum("idem.claims.lost"))
 	e := idem.SettledEvent{Group: "billing", Topic: "orders", Parked: true}
@@ -247,7 +272,7 @@ func TestRareEvents(t *testing.T) {
 	require.Zero(t, tm.sum(consumed), "they are no deliveries")
 }
 
-// Where many things of a process have an observer each, with one meter provider, their counts add up.
+// Several observers on one meter provider add up their counts.
 func TestTwoObservers(t *testing.T) {
 	tm := newTelemetry(t)
 	second, err := otelidem.New(otelidem.MeterProvider(tm.meters))
@@ -268,14 +293,15 @@ func TestInFlight(t *testing.T) {
 	tm := newTelemetry(t)
 	r := idem.NewRouter()
 	idem.OnBatch(r, "paid", func(_ context.Context, es []idem.Event[paid]) error {
-		require.Equal(t, len(es), tm.sum("idem.handlers.in_flight", "idem.event.type=paid", "messaging.consumer.group.name=billing"))
+		require.Equal(t, len(es), tm.sum("idem.handlers.in_flight", "idem.event.type=paid",
+			"messaging.consumer.group.name=billing"))
 		return nil
 	}, idem.SameKey())
 	handle(t, tm.processor(r), message("e1", 1), message("e2", 2))
 	require.Equal(t, 0, tm.sum("idem.handlers.in_flight"))
 }
 
-// Many goroutines tell while metrics are collected.
+// Many goroutines report during collections.
 func TestConcurrently(t *testing.T) {
 	tm := newTelemetry(t)
 	r := idem.NewRouter()
@@ -314,7 +340,8 @@ func TestDuplicateAges(t *testing.T) {
 	for _, e := range []idem.DuplicateEvent{
 		{Age: time.Minute}, {Age: -time.Minute}, {SameRecord: true}, {Age: time.Hour, Shadow: true},
 	} {
-		e.Group, e.Message, e.Key, e.Verdict = "billing", message("e1", 1), dedup.Key{Type: "paid", ID: "e1"}, dedup.Done
+		e.Group, e.Message, e.Key, e.Verdict = "billing", message("e1", 1),
+			dedup.Key{Type: "paid", ID: "e1"}, dedup.Done
 		tm.ObserveDuplicate(t.Context(), e)
 	}
 	require.EqualValues(t, 3, tm.count("idem.duplicate.age"))

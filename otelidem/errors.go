@@ -14,7 +14,7 @@ import (
 	"github.com/idem-go/idem/outbox"
 )
 
-// errorNames are the errors that have a name of their own in error.type; the first that is found counts.
+// errorNames are the errors with their own value of error.type. The first match counts.
 var errorNames = []struct {
 	err  error
 	name string
@@ -48,8 +48,8 @@ var errorNames = []struct {
 	{outbox.ErrNoParent, "no_parent"},
 }
 
-// errorType says in one word from a fixed list what kind of error it is, for the attribute error.type; empty if there is
-// none. It never has anything of the error's text.
+// errorType returns the kind of an error as one word from a fixed list, for the attribute
+// error.type; empty for nil. The word never contains text of the error.
 func errorType(err error) string {
 	var p *idem.PanicError
 	var some idem.BatchError
@@ -72,7 +72,7 @@ func errorType(err error) string {
 	return systemError(err)
 }
 
-// someType is what a batch handler says of some of its events; to name none is a success.
+// someType returns the kind of a batch handler's error. Without a failed event it is a success.
 func someType(e idem.BatchError) string {
 	for _, err := range e {
 		if err != nil {
@@ -82,7 +82,7 @@ func someType(e idem.BatchError) string {
 	return ""
 }
 
-// systemError knows what is not ours.
+// systemError returns the kind of an error of another library.
 func systemError(err error) string {
 	var timeout interface{ Timeout() bool }
 	var network net.Error
@@ -96,16 +96,18 @@ func systemError(err error) string {
 		return "network"
 	case errors.As(err, &state):
 		return sqlType(state.SQLState())
-	case errors.Is(err, dedup.ErrUnavailable): // that is how it is told, not why
+	case errors.Is(err, dedup.ErrUnavailable): // the wrapper of store errors, without the cause
 		return "unavailable"
 	}
 	return otherLabel
 }
 
-// sqlClasses are the classes of SQLSTATE that are told apart.
+// sqlClasses are the named classes of SQLSTATE.
 var sqlClasses = map[string]string{
-	"08": "sql_connection", "22": "sql_data", "23": "sql_constraint", "25": "sql_transaction", "28": "sql_authorization",
-	"40": "sql_rollback", "42": "sql_statement", "53": "sql_resources", "54": "sql_limit", "55": "sql_state", "57": "sql_shutdown", "58": "sql_system",
+	"08": "sql_connection", "22": "sql_data", "23": "sql_constraint", "25": "sql_transaction",
+	"28": "sql_authorization",
+	"40": "sql_rollback", "42": "sql_statement", "53": "sql_resources", "54": "sql_limit",
+	"55": "sql_state", "57": "sql_shutdown", "58": "sql_system",
 }
 
 func sqlType(state string) string {
@@ -117,7 +119,8 @@ func sqlType(state string) string {
 	return "sql"
 }
 
-// causeType is errorType of what a call returned. That its context was cancelled says little: the cause says why.
+// causeType is errorType for the error of a call. For a context that was cancelled, the cause is
+// more precise.
 func causeType(ctx context.Context, err error) string {
 	name := errorType(err)
 	if name != "canceled" && (name != "timeout" || !errors.Is(err, context.DeadlineExceeded)) {
@@ -129,10 +132,10 @@ func causeType(ctx context.Context, err error) string {
 	return name
 }
 
-// fail says on a span what kind of error there was, and nothing of its text.
+// fail sets the kind of an error on a span, without its text.
 func fail(span trace.Span, err error) { failAs(span, errorType(err)) }
 
-// failAs is fail with the kind. That somebody waits or stops is no failure.
+// failAs is fail with the kind. Waiting and stopping are not failures.
 func failAs(span trace.Span, kind string) {
 	if kind == "" {
 		return

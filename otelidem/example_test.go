@@ -13,26 +13,31 @@ import (
 	"github.com/idem-go/idem/otelidem"
 )
 
-// One event arrives three times. A program has an exporter in place of the reader, and a consumer in place of the
-// processor.
+// One event arrives three times. A real program has an exporter instead of the reader, and a
+// consumer instead of the processor.
 func Example() {
 	reader := sdkmetric.NewManualReader()
-	telemetry, err := otelidem.New(otelidem.MeterProvider(sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))))
+	telemetry, err := otelidem.New(
+		otelidem.MeterProvider(sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))),
+	)
 	check(err)
 	router := idem.NewRouter()
 	idem.On(router, "paid", func(context.Context, idem.Event[paid]) error { return nil })
 	p, err := idem.NewProcessor(router, idem.Config{
-		Store: memstore.New(), Scope: "billing", Group: "billing", Observers: []idem.Observer{telemetry}, Logger: slog.New(slog.DiscardHandler),
+		Store: memstore.New(), Scope: "billing", Group: "billing",
+		Observers: []idem.Observer{telemetry}, Logger: slog.New(slog.DiscardHandler),
 	})
 	check(err)
 	defer p.Close()
-	_, err = p.HandleBatch(context.Background(), []*idem.Message{message("e1", 1), message("e1", 2), message("e1", 3)})
+	_, err = p.HandleBatch(context.Background(),
+		[]*idem.Message{message("e1", 1), message("e1", 2), message("e1", 3)})
 	check(err)
 
 	var all metricdata.ResourceMetrics
 	check(reader.Collect(context.Background(), &all))
 	for _, m := range all.ScopeMetrics[0].Metrics {
-		if sum, ok := m.Data.(metricdata.Sum[int64]); ok && m.Name == "messaging.client.consumed.messages" {
+		if sum, ok := m.Data.(metricdata.Sum[int64]); ok &&
+			m.Name == "messaging.client.consumed.messages" {
 			for _, outcome := range []string{"handled", "duplicate"} {
 				for _, p := range sum.DataPoints {
 					if v, _ := p.Attributes.Value("idem.outcome"); v.AsString() == outcome {

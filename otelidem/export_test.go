@@ -1,4 +1,4 @@
 package otelidem
 
-// Recording is how many runs have spans that are not ended.
+// Recording returns the number of runs whose spans have not ended.
 func (o *Observer) Recording() int64 { return o.spans.recording.Load() }

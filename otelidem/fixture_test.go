@@ -40,13 +40,16 @@ type telemetry struct {
 
 func newTelemetry(t testing.TB, opts ...otelidem.Option) *telemetry {
 	t.Helper()
-	tm := &telemetry{t: t, reader: sdkmetric.NewManualReader(), spans: tracetest.NewInMemoryExporter()}
+	tm := &telemetry{
+		t: t, reader: sdkmetric.NewManualReader(), spans: tracetest.NewInMemoryExporter(),
+	}
 	tm.meters = sdkmetric.NewMeterProvider(sdkmetric.WithReader(tm.reader))
 	tracers := sdktrace.NewTracerProvider(sdktrace.WithSyncer(tm.spans))
 	tm.tracer = tracers.Tracer("test")
 	all := append([]otelidem.Option{
 		otelidem.MeterProvider(tm.meters), otelidem.TracerProvider(tracers),
-		otelidem.Propagator(propagation.NewCompositeTextMapPropagator(propagation.TraceContext{}, propagation.Baggage{})),
+		otelidem.Propagator(propagation.NewCompositeTextMapPropagator(propagation.TraceContext{},
+			propagation.Baggage{})),
 	}, opts...)
 	o, err := otelidem.New(all...)
 	require.NoError(t, err)
@@ -55,7 +58,7 @@ func newTelemetry(t testing.TB, opts ...otelidem.Option) *telemetry {
 	return tm
 }
 
-// point is a series with what it counted.
+// point is a series with its value.
 type point struct {
 	attrs attribute.Set
 	value float64 // of a histogram the sum
@@ -114,7 +117,7 @@ func (tm *telemetry) sum(name string, labels ...string) int {
 	return int(total)
 }
 
-// count is how many values the histogram has.
+// count returns the number of values in the histogram.
 func (tm *telemetry) count(name string, labels ...string) (n uint64) {
 	for _, p := range tm.series()[name] {
 		if has(p.attrs, labels...) {
@@ -163,7 +166,7 @@ func (tm *telemetry) ended(name string) (spans tracetest.SpanStubs) {
 	return spans
 }
 
-// paid is what the handlers of these tests take.
+// paid is the event type of the handlers in these tests.
 type paid struct {
 	EventID string `json:"event_id"`
 	Type    string `json:"type"`
@@ -173,21 +176,24 @@ func message(id string, offset int64) *idem.Message { return typed("paid", id, o
 
 func typed(typ, id string, offset int64) *idem.Message {
 	return &idem.Message{
-		Topic: "orders", Partition: 1, Offset: offset, Key: []byte("customer-4711"), Time: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
+		Topic: "orders", Partition: 1, Offset: offset, Key: []byte("customer-4711"),
+		Time:  time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
 		Value: fmt.Appendf(nil, `{"event_id":%q,"type":%q}`, id, typ),
 	}
 }
 
 // traced is a message whose producer had a span.
 func (tm *telemetry) traced(m *idem.Message, sampled bool) (*idem.Message, trace.SpanContext) {
-	_, span := tm.tracer.Start(context.Background(), "send orders", trace.WithSpanKind(trace.SpanKindProducer))
+	_, span := tm.tracer.Start(context.Background(), "send orders",
+		trace.WithSpanKind(trace.SpanKindProducer))
 	span.End()
 	sc := span.SpanContext()
 	if !sampled {
 		sc = sc.WithTraceFlags(0)
 	}
 	carrier := propagation.MapCarrier{}
-	propagation.TraceContext{}.Inject(trace.ContextWithSpanContext(context.Background(), sc), carrier)
+	propagation.TraceContext{}.Inject(trace.ContextWithSpanContext(context.Background(), sc),
+		carrier)
 	for _, k := range slices.Sorted(maps.Keys(carrier)) {
 		m.Headers = append(m.Headers, idem.Header{Key: k, Value: []byte(carrier[k])})
 	}
@@ -216,8 +222,9 @@ func (s *sink) len() int {
 // processor has one telemetry and a store in memory.
 func (tm *telemetry) processor(r *idem.Router, change ...func(*idem.Config)) *idem.Processor {
 	cfg := idem.Config{
-		Store: memstore.New(), Scope: "billing", Group: "billing", Producer: &sink{}, Observers: []idem.Observer{tm.Observer},
-		Logger: slog.New(slog.DiscardHandler), Lease: 10 * time.Second, BusyWait: idem.Forever,
+		Store: memstore.New(), Scope: "billing", Group: "billing", Producer: &sink{},
+		Observers: []idem.Observer{tm.Observer},
+		Logger:    slog.New(slog.DiscardHandler), Lease: 10 * time.Second, BusyWait: idem.Forever,
 	}
 	for _, f := range change {
 		f(&cfg)

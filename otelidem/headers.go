@@ -10,15 +10,15 @@ import (
 	"github.com/idem-go/idem"
 )
 
-// maxHeader bounds what of a record's headers is read: baggage may have 8 KiB.
+// maxHeader bounds the headers that are read, in bytes: baggage may have 8 KiB.
 const maxHeader = 8 << 10
 
-// headerCarrier lets a propagator read the headers of a record. Names are compared without regard to case, since headers that
-// passed through HTTP have other ones; of headers with one name the last counts, as in Kafka's own clients, but for
-// tracestate, whose parts are joined as W3C says.
+// headerCarrier gives a propagator the headers of a record. Names match in any case, because HTTP
+// changes the case of headers. Of several headers with one name the last counts, as in Kafka's own
+// clients. The values of tracestate are joined, as the W3C recommendation requires.
 type headerCarrier []idem.Header
 
-// Get returns a value; empty if there is none.
+// Get returns a value, or empty text.
 func (c headerCarrier) Get(key string) string {
 	if strings.EqualFold(key, "tracestate") {
 		return strings.Join(c.Values(key), ",")
@@ -47,10 +47,11 @@ func (c headerCarrier) Values(key string) (values []string) {
 
 func (c headerCarrier) has(i int, key string) bool {
 	h := &c[i]
-	return len(h.Key) == len(key) && len(h.Value) <= maxHeader && (h.Key == key || strings.EqualFold(h.Key, key))
+	return len(h.Key) == len(key) && len(h.Value) <= maxHeader &&
+		(h.Key == key || strings.EqualFold(h.Key, key))
 }
 
-// Set does nothing: records are only read here.
+// Set has no effect: records are only read here.
 func (c headerCarrier) Set(string, string) {}
 
 // Keys returns the names.
@@ -72,8 +73,9 @@ func isOnlyW3C(fields []string) bool {
 	return slices.Contains(fields, traceparent)
 }
 
-// mayHave reports whether it is worth asking the propagator, without asking it: most records have no such header, and
-// what W3C calls not sampled is seen at its last digit.
+// mayHave reports whether the propagator may find something in the headers, at a lower cost than
+// the propagator. Most records have no such header, and the last digit of a W3C header shows
+// whether it is sampled.
 func (o *Observer) mayHave(m *idem.Message, sampledOnly bool) bool {
 	c := headerCarrier(m.Headers)
 	for i := len(c) - 1; i >= 0; i-- {
@@ -92,7 +94,7 @@ func (o *Observer) mayHave(m *idem.Message, sampledOnly bool) bool {
 	return false
 }
 
-// isSampled reads the flags of a traceparent: the last of version-trace-span-flags.
+// isSampled reads the flags of a traceparent, the last of version-trace-span-flags.
 func isSampled(v []byte) bool {
 	const flags = 54 // the second digit of the flags
 	if len(v) <= flags {
@@ -110,7 +112,8 @@ func (o *Observer) producerOf(m *idem.Message) trace.SpanContext {
 	if !o.mayHave(m, true) {
 		return trace.SpanContext{}
 	}
-	sc := trace.SpanContextFromContext(o.prop.Extract(context.Background(), headerCarrier(m.Headers)))
+	sc := trace.SpanContextFromContext(o.prop.Extract(context.Background(),
+		headerCarrier(m.Headers)))
 	if !sc.IsValid() || !sc.IsSampled() {
 		return trace.SpanContext{}
 	}

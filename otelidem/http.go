@@ -20,30 +20,32 @@ const (
 var (
 	mRequests = Metric{
 		Name: "idem.http.requests", Kind: Counter, Unit: "{request}",
-		Description: "Requests with an idempotency key, by what became of them.",
+		Description: "Requests with an idempotency key, by outcome.",
 		Attributes:  []string{attrHTTPOutcome, attrErrorType},
 	}
 	mRequestWait = Metric{
 		Name: "idem.http.wait.duration", Kind: Histogram, Unit: "s", Buckets: storeBuckets,
-		Description: "How long such a request waited for the store, and for another one with its key, before its handler began or it was answered without.",
-		Attributes:  []string{attrHTTPOutcome, attrErrorType},
+		Description: "Time that such a request waited for the store, and for another request " +
+			"with its key, before its handler began or the request was answered without it.",
+		Attributes: []string{attrHTTPOutcome, attrErrorType},
 	}
 	mClientRequests = Metric{
 		Name: "idem.http.client.requests", Kind: Counter, Unit: "{request}",
-		Description: "Requests that were sent under an idempotency key: answered, replayed, or unanswered at last.",
-		Attributes:  []string{attrClientOutcome},
+		Description: "Requests that were sent with an idempotency key: answered, replayed, or " +
+			"unanswered after the last attempt.",
+		Attributes: []string{attrClientOutcome},
 	}
 	mClientResends = Metric{
 		Name: "idem.http.client.resends", Kind: Counter, Unit: "{attempt}",
-		Description: "Further attempts of such requests, under the same key.",
+		Description: "Further attempts of such requests, with the same key.",
 		Attributes:  []string{attrClientOutcome},
 	}
 )
 
-// httpMetrics are those of requests with a key.
+// httpMetrics are the metrics of requests with a key.
 var httpMetrics = []*Metric{&mRequests, &mRequestWait, &mClientRequests, &mClientResends}
 
-// httpPart is the instruments of HTTP.
+// httpPart has the instruments of HTTP.
 type httpPart struct {
 	requests, sent, resends metric.Int64Counter
 	wait                    metric.Float64Histogram
@@ -55,7 +57,8 @@ type httpPart struct {
 type requestLabels struct{ outcome, err string }
 
 func (l requestLabels) attributes() []attribute.KeyValue {
-	return []attribute.KeyValue{attribute.String(attrHTTPOutcome, l.outcome), attribute.String(attrErrorType, l.err)}
+	return []attribute.KeyValue{attribute.String(attrHTTPOutcome, l.outcome),
+		attribute.String(attrErrorType, l.err)}
 }
 
 func (p *httpPart) init(b *builder) {
@@ -67,9 +70,10 @@ func (p *httpPart) init(b *builder) {
 	}}
 }
 
-// ObserveRequest is a [httpidem.Config].Observe. It counts, and puts the key and the outcome on the span that the request is in: that
-// of an instrumentation of HTTP around the middleware. The key has the principal in it, or a keyed hash of the principal where
-// [httpidem.Config].PrincipalSecret is set.
+// ObserveRequest is a function for [httpidem.Config].Observe. It counts the request, and sets the
+// key and the outcome on the span of the request, which an HTTP instrumentation around the
+// middleware starts. The key contains the principal, or a keyed hash of it with
+// [httpidem.Config].PrincipalSecret.
 func (o *Observer) ObserveRequest(ctx context.Context, e httpidem.Observation) {
 	set := o.http.requestSets.get(requestLabels{string(e.Result), errorType(e.Err)})
 	o.http.requests.Add(ctx, 1, set.add...)
@@ -84,8 +88,8 @@ func (o *Observer) ObserveRequest(ctx context.Context, e httpidem.Observation) {
 	}
 }
 
-// ObserveSending is a [httpidem.Transport].Observe. It counts, and adds an event "idem.http.sent" with the key and the number of attempts to the span
-// that the request is sent in.
+// ObserveSending is a function for [httpidem.Transport].Observe. It counts the request, and adds an
+// event "idem.http.sent" with the key and the number of attempts to the caller's span.
 func (o *Observer) ObserveSending(ctx context.Context, e httpidem.Sending) {
 	outcome := "answered"
 	switch {
@@ -100,7 +104,9 @@ func (o *Observer) ObserveSending(ctx context.Context, e httpidem.Sending) {
 		o.http.resends.Add(ctx, int64(e.Attempts-1), set.add...)
 	}
 	if span := trace.SpanFromContext(ctx); span.IsRecording() {
-		span.AddEvent("idem.http.sent", trace.WithAttributes(textAttribute(attrKey, httpidem.KeyOf(e.Request)),
-			attribute.String(attrClientOutcome, outcome), attribute.Int(attrAttempts, e.Attempts)))
+		span.AddEvent("idem.http.sent",
+			trace.WithAttributes(textAttribute(attrKey, httpidem.KeyOf(e.Request)),
+				attribute.String(attrClientOutcome, outcome),
+				attribute.Int(attrAttempts, e.Attempts)))
 	}
 }

@@ -10,53 +10,57 @@ import (
 	"go.opentelemetry.io/otel/metric"
 )
 
-// maxSets bounds the label sets of one kind of event (G-15), and allSets those of them together with what takes their place beyond
-// that. The SDK stops at 2,000 a metric.
+// maxSets bounds the label sets of one kind of event (G-15), and allSets those sets together with
+// the sets that replace further ones. The SDK's limit is 2,000 per metric.
 const (
 	maxSets = 1000
 	allSets = maxSets + maxSets/2
 )
 
-// otherLabel takes the place of values beyond that.
+// otherLabel replaces the values beyond the bound.
 const otherLabel = "_OTHER"
 
-// labelSet is attributes in the forms that instruments take, so that nothing is allocated where something is counted.
+// labelSet has attributes in the forms that instruments take, so that counting allocates no memory.
 type labelSet struct {
 	add     []metric.AddOption
 	record  []metric.RecordOption
 	observe []metric.ObserveOption
-	// n is for what comes one by one on the path of the event: a call of the SDK costs ten times as much as this. It is told
-	// when metrics are collected.
+	// n counts events on the path of a delivery and is read at collection. A call of the SDK costs
+	// ten times as much.
 	n atomic.Int64
 }
 
 func newLabelSet(kvs []attribute.KeyValue) *labelSet {
 	kept := kvs[:0]
 	for _, kv := range kvs {
-		if kv.Value.AsString() != "" || kv.Value.Type() != attribute.STRING { // what is not known is left out
+		// leave out unknown values
+		if kv.Value.AsString() != "" || kv.Value.Type() != attribute.STRING {
 			kept = append(kept, kv)
 		}
 	}
 	o := metric.WithAttributeSet(attribute.NewSet(kept...))
-	return &labelSet{add: []metric.AddOption{o}, record: []metric.RecordOption{o}, observe: []metric.ObserveOption{o}}
+	return &labelSet{
+		add: []metric.AddOption{o}, record: []metric.RecordOption{o},
+		observe: []metric.ObserveOption{o},
+	}
 }
 
-// textAttribute is an attribute whose value is data that nobody has checked. What is no UTF-8 is replaced: an exporter of OTLP would not
-// send any of the spans that it was to go with.
+// textAttribute returns an attribute with unchecked data. Invalid UTF-8 is replaced: an OTLP
+// exporter would otherwise drop all spans of the export.
 func textAttribute(key, value string) attribute.KeyValue {
 	return attribute.String(key, strings.ToValidUTF8(value, "\uFFFD"))
 }
 
-// sets makes label sets, once for each K, and at most maxSets. Beyond them other, if not nil, replaces what of a K is not
-// bounded. Reading takes no lock.
+// sets creates label sets, once for each K, and at most maxSets. Beyond that, other, if not nil,
+// replaces the unbounded fields of a K. Reading takes no lock.
 type sets[K comparable] struct {
 	build func(K) []attribute.KeyValue
 	other func(K) K
 
-	last  atomic.Pointer[keptSet[K]] // most events are like the one before
+	last  atomic.Pointer[keptSet[K]] // most events have the same labels as the one before
 	known atomic.Pointer[map[K]*keptSet[K]]
-	over  atomic.Pointer[labelSet] // for what does not even fit under other; it is what the SDK does, too
-	mu    sync.Mutex               // for who adds
+	over  atomic.Pointer[labelSet] // beyond allSets, with the same attribute as in the SDK
+	mu    sync.Mutex               // held to add a set
 }
 
 type keptSet[K comparable] struct {
@@ -87,7 +91,8 @@ func (s *sets[K]) make(k K) *labelSet {
 	if p := s.known.Load(); p != nil {
 		known = *p
 	} else {
-		s.over.Store(newLabelSet([]attribute.KeyValue{attribute.Bool("otel.metric.overflow", true)}))
+		s.over.Store(newLabelSet([]attribute.KeyValue{attribute.Bool("otel.metric.overflow",
+			true)}))
 	}
 	if len(known) >= maxSets && s.other != nil {
 		k = s.other(k)
@@ -104,7 +109,7 @@ func (s *sets[K]) make(k K) *labelSet {
 	return known[k].set
 }
 
-// collect tells what was counted in the sets themselves.
+// collect reports the counts of the sets.
 func (s *sets[K]) collect(to metric.Observer, as metric.Int64Observable) {
 	known := s.known.Load()
 	if known == nil {

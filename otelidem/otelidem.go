@@ -14,7 +14,7 @@ import (
 	tracenoop "go.opentelemetry.io/otel/trace/noop"
 )
 
-// scope names the instrumentation.
+// scope is the name of the instrumentation.
 const scope = "github.com/idem-go/idem/otelidem"
 
 // Option is a setting of [New].
@@ -29,31 +29,35 @@ type config struct {
 	problems    []error
 }
 
-// MeterProvider is where the metrics go. Defaults to otel.GetMeterProvider().
+// MeterProvider sets the provider of the metrics. Defaults to otel.GetMeterProvider().
 func MeterProvider(p metric.MeterProvider) Option {
 	return func(c *config) { c.require(p == nil, "MeterProvider"); c.meters = p }
 }
 
-// TracerProvider is where the spans go. Defaults to otel.GetTracerProvider(). That of the API's package noop turns tracing off
-// altogether.
+// TracerProvider sets the provider of the spans. Defaults to otel.GetTracerProvider(). The provider
+// of the API's package noop turns tracing off.
 func TracerProvider(p trace.TracerProvider) Option {
 	return func(c *config) { c.require(p == nil, "TracerProvider"); c.tracers = p }
 }
 
-// Propagator reads the span of its producer from a record's headers. Defaults to otel.GetTextMapPropagator(), which reads
-// nothing unless the program has set one before [New]: which headers it reads is asked for once.
+// Propagator reads the producer's span from the headers of a record. Defaults to
+// otel.GetTextMapPropagator(). That default reads nothing unless the program has set a propagator
+// before [New]: New reads the list of its headers once.
 func Propagator(p propagation.TextMapPropagator) Option {
 	return func(c *config) { c.require(p == nil, "Propagator"); c.prop = p }
 }
 
-// ContinueTraces makes what is done with one event a child of its producer's span, if that was sampled, so that one trace shows the
-// event's whole way: the run of an event by itself, and the call of a handler of single events in a run of many, which then has a span of its own.
-// What a relay sends of an outbox is one, too, if it sends one event alone. Runs and sends of many, and batch handlers, have links as ever. Baggage that the propagator reads comes along. By default there are
-// only links, since the traces of producers would grow with every rewind.
+// ContinueTraces makes the processing of one event a child of its producer's span, if that span was
+// sampled. One trace then shows the whole way of the event. This holds for a run of one event, for
+// a call of a handler of single events within a larger run, which then has its own span, and for a
+// relay that sends one event. Larger runs and sends, and batch handlers, have links. Baggage that
+// the propagator reads is passed on. By default there are only links, because the traces of
+// producers would grow with every rewind.
 func ContinueTraces() Option { return func(c *config) { c.continues = true } }
 
-// MessageKeys puts the Kafka key of a record on the span of its run, as messaging.kafka.message.key. By default it is left out: it
-// is often the number of a customer.
+// MessageKeys adds the Kafka key of a record to the span of its run, as
+// messaging.kafka.message.key. By default the key is left out, because it is often a customer
+// number.
 func MessageKeys() Option { return func(c *config) { c.messageKeys = true } }
 
 func (c *config) require(missing bool, what string) {
@@ -62,14 +66,15 @@ func (c *config) require(missing bool, what string) {
 	}
 }
 
-// Observer tells OpenTelemetry what the parts of Idem tell it. Make one with [New] and give it to all of them: events of
-// several groups, topics and stores do not mix. It starts no goroutine. All methods are safe for concurrent use.
+// Observer passes the events of Idem's parts to OpenTelemetry. Create one with [New] and give it to
+// all parts of the process: it keeps groups, topics and stores apart. It starts no goroutine. All
+// methods are safe for concurrent use.
 type Observer struct {
 	tracer      trace.Tracer
-	mayTrace    bool // false: the provider makes no spans at all
+	mayTrace    bool // false: the provider makes no spans
 	prop        propagation.TextMapPropagator
 	fields      []string // headers that prop reads
-	onlyW3C     bool     // and that those are
+	onlyW3C     bool     // fields are the W3C headers
 	continues   bool
 	messageKeys bool
 
@@ -84,7 +89,8 @@ type Observer struct {
 	watches []metric.Registration
 }
 
-// New makes the instruments. Its error is a mistake in the options, or one of the meter provider about an instrument.
+// New returns an Observer and creates the instruments. The error reports invalid options, or an
+// instrument that the meter provider refused.
 func New(opts ...Option) (*Observer, error) {
 	c := config{}
 	for _, o := range opts {
@@ -99,8 +105,10 @@ func New(opts ...Option) (*Observer, error) {
 	}
 	c.setDefaults()
 	o := &Observer{
-		tracer: c.tracers.Tracer(scope, trace.WithSchemaURL(semconv.SchemaURL)), mayTrace: !isNoop(c.tracers),
-		prop: c.prop, fields: c.prop.Fields(), continues: c.continues, messageKeys: c.messageKeys,
+		tracer:   c.tracers.Tracer(scope, trace.WithSchemaURL(semconv.SchemaURL)),
+		mayTrace: !isNoop(c.tracers),
+		prop:     c.prop, fields: c.prop.Fields(), continues: c.continues,
+		messageKeys: c.messageKeys,
 	}
 	o.onlyW3C = isOnlyW3C(o.fields)
 	b := &builder{meter: c.meters.Meter(scope, metric.WithSchemaURL(semconv.SchemaURL))}
@@ -137,10 +145,11 @@ func isNoop(p trace.TracerProvider) bool {
 	return false
 }
 
-// Close takes off the meter provider what is told when metrics are collected: the gauges, idem.handlers.in_flight and
-// idem.duplicates. It is for programs that go on without this observer; others have no need of it, and should not call it before the
-// meter provider's Shutdown, whose last collection would lack them. What is told afterwards is still counted by the
-// others. It may be called more than once.
+// Close unregisters the metrics that are read at collection: the gauges, idem.handlers.in_flight
+// and idem.duplicates. Call it in a program that continues without this observer. Other programs
+// need no Close, and must not call it before Shutdown of the meter provider, whose last collection
+// would lack these metrics. The other metrics count on after Close. Further calls of Close have no
+// effect.
 func (o *Observer) Close() error {
 	o.mu.Lock()
 	watches := slices.Clone(o.watches)

@@ -28,9 +28,10 @@ var update = flag.Bool("update", false, "write the table of metrics into docs/te
 
 const doc = "../docs/telemetry.md"
 
-// The documentation has exactly the metrics that there are.
+// The documentation has exactly the existing metrics.
 func TestDocs(t *testing.T) {
-	const begin, end = "<!-- metrics: written by go test ./otelidem -run TestDocs -update -->\n", "<!-- end of metrics -->"
+	const begin, end = "<!-- metrics: written by go test ./otelidem -run TestDocs -update -->\n",
+		"<!-- end of metrics -->"
 	text, err := os.ReadFile(doc)
 	require.NoError(t, err)
 	before, rest, ok := strings.Cut(string(text), begin)
@@ -48,20 +49,26 @@ func table() string {
 	var b strings.Builder
 	b.WriteString("\n| metric | kind, unit | what | attributes |\n| --- | --- | --- | --- |\n")
 	for _, m := range otelidem.Metrics() {
-		fmt.Fprintf(&b, "| `%s` | %s, %s | %s | `%s` |\n", m.Name, m.Kind, m.Unit, m.Description, strings.Join(m.Attributes, "`, `"))
+		fmt.Fprintf(&b, "| `%s` | %s, %s | %s | `%s` |\n", m.Name, m.Kind, m.Unit, m.Description,
+			strings.Join(m.Attributes, "`, `"))
 	}
 	b.WriteString("\n")
 	return b.String()
 }
 
-// Every metric of the list is made, as it says, once, and there is no other.
+// Every listed metric is created as described, once, and no other.
 func TestInstrumentsAreThoseOfTheList(t *testing.T) {
 	made := map[string]sdkmetric.Instrument{}
 	view := func(i sdkmetric.Instrument) (sdkmetric.Stream, bool) {
 		made[i.Name] = i
 		return sdkmetric.Stream{}, false
 	}
-	o, err := otelidem.New(otelidem.MeterProvider(sdkmetric.NewMeterProvider(sdkmetric.WithReader(sdkmetric.NewManualReader()), sdkmetric.WithView(view))))
+	o, err := otelidem.New(
+		otelidem.MeterProvider(
+			sdkmetric.NewMeterProvider(sdkmetric.WithReader(sdkmetric.NewManualReader()),
+				sdkmetric.WithView(view)),
+		),
+	)
 	require.NoError(t, err)
 	defer o.Close()
 	names := map[string]bool{}
@@ -74,7 +81,8 @@ func TestInstrumentsAreThoseOfTheList(t *testing.T) {
 		require.Equal(t, m.Description, i.Description)
 		require.Contains(t, strings.ToLower(i.Kind.String()), m.Kind.String(), m.Name)
 		require.Equal(t, instrumentation.Scope{
-			Name: "github.com/idem-go/idem/otelidem", SchemaURL: i.Scope.SchemaURL, Attributes: i.Scope.Attributes,
+			Name: "github.com/idem-go/idem/otelidem", SchemaURL: i.Scope.SchemaURL,
+			Attributes: i.Scope.Attributes,
 		}, i.Scope)
 		require.NotEmpty(t, m.Attributes)
 		if m.Kind == otelidem.Histogram {
@@ -87,7 +95,7 @@ func TestInstrumentsAreThoseOfTheList(t *testing.T) {
 	require.Equal(t, "none", otelidem.Kind(99).String())
 }
 
-// No metric ever has an attribute that the list does not name.
+// No metric has an attribute that the list does not name.
 func (tm *telemetry) requireListed() {
 	tm.t.Helper()
 	listed := map[string][]string{}
@@ -109,12 +117,20 @@ func TestAttributesAreThoseOfTheList(t *testing.T) {
 	tm.ObserveStall(ctx, idem.StallEvent{Group: "billing", Message: m, Key: k})
 	tm.ObserveLost(ctx, idem.LostEvent{Group: "billing", Message: m, Key: k})
 	tm.ObserveRetry(ctx, idem.RetryEvent{Group: "billing", Message: m, Key: k, Err: errBoom})
-	tm.ObserveDuplicate(ctx, idem.DuplicateEvent{Group: "billing", Message: m, Key: k, Verdict: dedup.Done, Shadow: true, Age: time.Hour})
-	tm.ObserveDeadLetter(ctx, idem.DeadLetterEvent{Group: "billing", Message: m, Key: k, Class: idem.ClassFailed, Err: errBoom})
-	tm.ObserveConflict(ctx, idem.ConflictEvent{Group: "billing", Message: m, Key: k, Known: dedup.Done})
+	tm.ObserveDuplicate(ctx, idem.DuplicateEvent{
+		Group: "billing", Message: m, Key: k, Verdict: dedup.Done, Shadow: true, Age: time.Hour,
+	})
+	tm.ObserveDeadLetter(ctx, idem.DeadLetterEvent{
+		Group: "billing", Message: m, Key: k, Class: idem.ClassFailed, Err: errBoom,
+	})
+	tm.ObserveConflict(ctx,
+		idem.ConflictEvent{Group: "billing", Message: m, Key: k, Known: dedup.Done})
 	tm.ObserveSkipped(ctx, idem.SkippedEvent{Group: "billing", Message: m, Type: "x"})
-	tm.ObserveStore(ctx, idem.StoreEvent{Group: "billing", Name: "producer", Down: true, Err: errBoom})
-	call := idem.StoreCallEvent{Group: "billing", Store: "l", Verb: idem.VerbClaim, Keys: 1, Takeovers: 1}
+	tm.ObserveStore(ctx,
+		idem.StoreEvent{Group: "billing", Name: "producer", Down: true, Err: errBoom})
+	call := idem.StoreCallEvent{
+		Group: "billing", Store: "l", Verb: idem.VerbClaim, Keys: 1, Takeovers: 1,
+	}
 	call.Verdicts[dedup.Fresh] = 1
 	tm.ObserveStoreCall(ctx, call)
 	call.Err = errBoom
@@ -144,24 +160,27 @@ func TestAttributesAreThoseOfTheList(t *testing.T) {
 }
 
 func TestNewRefuses(t *testing.T) {
-	_, err := otelidem.New(nil, otelidem.MeterProvider(nil), otelidem.TracerProvider(nil), otelidem.Propagator(nil))
+	_, err := otelidem.New(nil, otelidem.MeterProvider(nil), otelidem.TracerProvider(nil),
+		otelidem.Propagator(nil))
 	require.ErrorContains(t, err, "nil option")
 	for _, what := range []string{"MeterProvider", "TracerProvider", "Propagator"} {
 		require.ErrorContains(t, err, what+" must not be nil")
 	}
-	o, err := otelidem.New() // the globals, which do nothing
+	o, err := otelidem.New() // the global providers, which record nothing
 	require.NoError(t, err)
 	require.NoError(t, o.Close())
 }
 
-// refusing is a meter provider that makes no gauge.
+// refusing is a meter provider that refuses gauges.
 type refusing struct{ metricnoop.MeterProvider }
 
 type refusingMeter struct{ metricnoop.Meter }
 
 func (refusing) Meter(string, ...metric.MeterOption) metric.Meter { return refusingMeter{} }
 
-func (refusingMeter) Int64ObservableGauge(string, ...metric.Int64ObservableGaugeOption) (metric.Int64ObservableGauge, error) {
+func (refusingMeter) Int64ObservableGauge(
+	string, ...metric.Int64ObservableGaugeOption,
+) (metric.Int64ObservableGauge, error) {
 	return nil, errBoom
 }
 
@@ -171,7 +190,8 @@ func TestNewFailsWithTheMeterProvider(t *testing.T) {
 	require.ErrorContains(t, err, "metric idem.partition.lag")
 }
 
-// Processors complain about observers that implement nothing of theirs, and find everything that we do.
+// Processors reject observers that implement none of their interfaces, and find all interfaces of
+// this one.
 func TestObserverImplementsWhatIsOnThePathForManyAtOnce(t *testing.T) {
 	o, err := otelidem.New()
 	require.NoError(t, err)
@@ -179,7 +199,7 @@ func TestObserverImplementsWhatIsOnThePathForManyAtOnce(t *testing.T) {
 	var observer any = o
 	_, handled := observer.(idem.HandledObserver)
 	_, claim := observer.(idem.ClaimObserver)
-	require.False(t, handled || claim, "they are told of every event by itself")
+	require.False(t, handled || claim, "these report every event by itself")
 }
 
 type sqlError string
@@ -224,10 +244,11 @@ func TestErrorTypes(t *testing.T) {
 		}
 	}
 	require.Empty(t, idem.ErrorMark(nil))
-	require.Equal(t, "permanent", idem.ErrorMark(idem.Permanent(idem.NotApplied(errBoom))), "the outermost")
+	require.Equal(t, "permanent", idem.ErrorMark(idem.Permanent(idem.NotApplied(errBoom))),
+		"the outermost")
 }
 
-// Everything in the package is safe to be told by a value that is zero.
+// Every method accepts zero values.
 func TestZeroEvents(t *testing.T) {
 	tm := newTelemetry(t)
 	v := reflect.ValueOf(tm.Observer)
@@ -238,7 +259,8 @@ func TestZeroEvents(t *testing.T) {
 			continue
 		}
 		e := reflect.New(v.Method(i).Type().In(1)).Elem()
-		if f := e.FieldByName("Message"); f.IsValid() && f.Type() == reflect.TypeFor[*idem.Message]() {
+		if f := e.FieldByName("Message"); f.IsValid() &&
+			f.Type() == reflect.TypeFor[*idem.Message]() {
 			f.Set(reflect.ValueOf(&idem.Message{}))
 		}
 		v.Method(i).Call([]reflect.Value{reflect.ValueOf(t.Context()), e})

@@ -11,7 +11,7 @@ import (
 	"github.com/idem-go/idem/outbox"
 )
 
-// This file counts what relays and outboxes tell; their spans are in outbox_spans.go.
+// This file counts the events of relays and outboxes. Their spans are in outbox_spans.go.
 var (
 	_ outbox.RoundObserver   = (*Observer)(nil)
 	_ outbox.PublishObserver = (*Observer)(nil)
@@ -26,48 +26,53 @@ const (
 	attrOutboxOutcome = "idem.outbox.outcome"
 )
 
-// delayBuckets are from a relay that is woken to a broker that was away for a day.
-var delayBuckets = []float64{0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200, 86400}
+// delayBuckets reach from a relay that is woken to a broker that was down for a day.
+var delayBuckets = []float64{0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800,
+	7200, 86400}
 
 var (
 	mSent = Metric{
 		Name: "messaging.client.sent.messages", Kind: Counter, Unit: "{message}",
-		Description: "Events of outboxes that were given to the producer, each once every time.",
+		Description: "Events of outboxes that were passed to the producer. Every attempt counts.",
 		Attributes:  []string{attrSystem, attrOperation, attrTopic, attrErrorType},
 	}
 	mOutboxDelay = Metric{
 		Name: "idem.outbox.delay", Kind: Histogram, Unit: "s", Buckets: delayBuckets,
-		Description: "From adding an event to the broker's acknowledgement, by the clocks of the database and this host.",
-		Attributes:  []string{attrSystem, attrTopic},
+		Description: "Time from the addition of an event to the broker's acknowledgement, by the " +
+			"clocks of the database and of this host.",
+		Attributes: []string{attrSystem, attrTopic},
 	}
 	mOutboxAdded = Metric{
 		Name: "idem.outbox.added", Kind: Counter, Unit: "{row}",
-		Description: "Rows that were written, as a rule just before a commit. One that is rolled back after all counts too.",
-		Attributes:  []string{attrSystem, attrTopic, attrEventType},
+		Description: "Rows that were written, usually just before a commit. A row that is rolled " +
+			"back counts too.",
+		Attributes: []string{attrSystem, attrTopic, attrEventType},
 	}
 	mOutboxRows = Metric{
 		Name: "idem.outbox.rows", Kind: Counter, Unit: "{row}",
-		Description: "What became of rows: sent, failed (and tried again), parked, or blocked behind a parked one.",
-		Attributes:  []string{attrOutbox, attrOutboxOutcome},
+		Description: "Rows by outcome: sent, failed (and tried again), parked, or blocked behind " +
+			"a parked row.",
+		Attributes: []string{attrOutbox, attrOutboxOutcome},
 	}
 	mOutboxErrors = Metric{
 		Name: "idem.outbox.errors", Kind: Counter, Unit: "{batch}",
-		Description: "Batches of relays that met an error of the broker or of the database.",
+		Description: "Batches of relays with an error of the broker or of the database.",
 		Attributes:  []string{attrOutbox, attrErrorType},
 	}
 	mOutboxBacklog = Metric{
 		Name: "idem.outbox.backlog", Kind: Gauge, Unit: "{row}",
-		Description: "Rows that wait to be published, up to 10,000.",
+		Description: "Rows that wait for publication, up to 10,000.",
 		Attributes:  []string{attrOutbox},
 	}
 	mOutboxAge = Metric{
 		Name: "idem.outbox.backlog.age", Kind: Gauge, Unit: "s",
-		Description: "For how long the oldest of them had waited when the relay looked, which it does about every ten seconds.",
-		Attributes:  []string{attrOutbox},
+		Description: "Waiting time of the oldest of these rows when the relay last checked, " +
+			"which happens about every ten seconds.",
+		Attributes: []string{attrOutbox},
 	}
 	mOutboxParked = Metric{
 		Name: "idem.outbox.parked", Kind: Gauge, Unit: "{row}",
-		Description: "Rows that will never be published as they are: a person must decide.",
+		Description: "Rows that the relay has given up: an operator must decide.",
 		Attributes:  []string{attrOutbox},
 	}
 	mOutboxBlocked = Metric{
@@ -82,15 +87,17 @@ var (
 	}
 )
 
-// outboxMetrics are those of outboxes and relays; the duration of a send is a messaging.client.operation.duration.
+// outboxMetrics are the metrics of outboxes and relays. The duration of a send is a
+// messaging.client.operation.duration.
 var outboxMetrics = []*Metric{
-	&mSent, &mOutboxDelay, &mOutboxAdded, &mOutboxRows, &mOutboxErrors, &mOutboxBacklog, &mOutboxAge, &mOutboxParked, &mOutboxBlocked, &mOutboxShards,
+	&mSent, &mOutboxDelay, &mOutboxAdded, &mOutboxRows, &mOutboxErrors, &mOutboxBacklog,
+	&mOutboxAge, &mOutboxParked, &mOutboxBlocked, &mOutboxShards,
 }
 
 // maxOutboxes bounds the outboxes that have gauges.
 const maxOutboxes = 100
 
-// outboxPart is the instruments of outboxes, and what relays said last.
+// outboxPart has the instruments of outboxes, and the last reports of relays.
 type outboxPart struct {
 	sent, added, rows, errs         metric.Int64Counter
 	delay                           metric.Float64Histogram
@@ -106,7 +113,7 @@ type outboxPart struct {
 	boxes map[string]*boxState
 }
 
-// boxState is an outbox as the relays of this process have told it.
+// boxState is the last report on an outbox by the relays of this process.
 type boxState struct {
 	labels *labelSet
 	shards map[string]int // by relay
@@ -114,7 +121,7 @@ type boxState struct {
 	last   outbox.Backlog
 }
 
-// sendLabels are those of what is sent; of its duration only with operation.
+// sendLabels are the labels of sent messages; operation is set for the duration only.
 type sendLabels struct {
 	topic, err string
 	operation  bool
@@ -122,7 +129,8 @@ type sendLabels struct {
 
 func (l sendLabels) attributes() []attribute.KeyValue {
 	kvs := []attribute.KeyValue{
-		attribute.String(attrSystem, kafka), attribute.String(attrOperation, "send"), attribute.String(attrTopic, l.topic),
+		attribute.String(attrSystem, kafka), attribute.String(attrOperation, "send"),
+		attribute.String(attrTopic, l.topic),
 		attribute.String(attrErrorType, l.err),
 	}
 	if l.operation {
@@ -136,31 +144,36 @@ func (l sendLabels) bounded() sendLabels { l.topic = otherLabel; return l }
 type addedLabels struct{ topic, typ string }
 
 func (l addedLabels) attributes() []attribute.KeyValue {
-	return []attribute.KeyValue{attribute.String(attrSystem, kafka), attribute.String(attrTopic, l.topic), attribute.String(attrEventType, l.typ)}
+	return []attribute.KeyValue{attribute.String(attrSystem, kafka),
+		attribute.String(attrTopic, l.topic), attribute.String(attrEventType, l.typ)}
 }
 
 func (addedLabels) bounded() addedLabels { return addedLabels{otherLabel, otherLabel} }
 
-// rowLabels are those of what is told of an outbox as a whole.
+// rowLabels are the labels of a whole outbox.
 type rowLabels struct{ box, outcome, err string }
 
 func (l rowLabels) attributes() []attribute.KeyValue {
 	return []attribute.KeyValue{
-		attribute.String(attrOutbox, l.box), attribute.String(attrOutboxOutcome, l.outcome), attribute.String(attrErrorType, l.err),
+		attribute.String(attrOutbox, l.box), attribute.String(attrOutboxOutcome, l.outcome),
+		attribute.String(attrErrorType, l.err),
 	}
 }
 
 func (l rowLabels) bounded() rowLabels { l.box = otherLabel; return l }
 
 func (p *outboxPart) init(b *builder) {
-	p.sent, p.added, p.rows, p.errs = b.counter(&mSent), b.counter(&mOutboxAdded), b.counter(&mOutboxRows), b.counter(&mOutboxErrors)
+	p.sent, p.added, p.rows, p.errs = b.counter(&mSent), b.counter(&mOutboxAdded),
+		b.counter(&mOutboxRows), b.counter(&mOutboxErrors)
 	p.delay = b.seconds(&mOutboxDelay)
-	p.backlog, p.parked, p.blocked, p.share = b.gauge(&mOutboxBacklog), b.gauge(&mOutboxParked), b.gauge(&mOutboxBlocked), b.gauge(&mOutboxShards)
+	p.backlog, p.parked, p.blocked, p.share = b.gauge(&mOutboxBacklog), b.gauge(&mOutboxParked),
+		b.gauge(&mOutboxBlocked), b.gauge(&mOutboxShards)
 	p.age = b.gaugeFloat(&mOutboxAge)
 	p.sendSets = sets[sendLabels]{build: sendLabels.attributes, other: sendLabels.bounded}
 	p.delaySets = sets[string]{
 		build: func(topic string) []attribute.KeyValue {
-			return []attribute.KeyValue{attribute.String(attrSystem, kafka), attribute.String(attrTopic, topic)}
+			return []attribute.KeyValue{attribute.String(attrSystem, kafka),
+				attribute.String(attrTopic, topic)}
 		},
 		other: func(string) string { return otherLabel },
 	}
@@ -170,7 +183,7 @@ func (p *outboxPart) init(b *builder) {
 	b.watch(p.collect, p.backlog, p.age, p.parked, p.blocked, p.share)
 }
 
-// collect tells the gauges. They are gone when no relay of the outbox is left in this process.
+// collect reports the gauges. An outbox without a relay in this process is not reported.
 func (p *outboxPart) collect(_ context.Context, to metric.Observer) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -190,7 +203,7 @@ func (p *outboxPart) collect(_ context.Context, to metric.Observer) error {
 	return nil
 }
 
-// box returns what is known of an outbox, under mu; nil if there are too many.
+// box returns the state of an outbox, or nil if there are too many. p.mu is held.
 func (p *outboxPart) box(name string) *boxState {
 	s := p.boxes[name]
 	if s == nil && len(p.boxes) < maxOutboxes {
@@ -212,7 +225,7 @@ func (o *Observer) ObserveShare(_ context.Context, e outbox.Share) {
 		s.shards[e.Relay] = e.Shards
 	default:
 		delete(s.shards, e.Relay)
-		if len(s.shards) == 0 { // nobody tells of it any longer
+		if len(s.shards) == 0 { // the last relay of this process ended
 			delete(p.boxes, e.Outbox)
 		}
 	}
@@ -233,7 +246,8 @@ func (o *Observer) ObserveRound(ctx context.Context, r outbox.Round) {
 	p := &o.outbox
 	count := func(outcome string, n int) {
 		if n > 0 {
-			p.rows.Add(ctx, int64(n), p.rowSets.get(rowLabels{box: r.Outbox, outcome: outcome}).add...)
+			p.rows.Add(ctx, int64(n),
+				p.rowSets.get(rowLabels{box: r.Outbox, outcome: outcome}).add...)
 		}
 	}
 	count("sent", r.Sent)
@@ -298,7 +312,7 @@ func (o *Observer) countSent(ctx context.Context, p *outbox.Publish) (first stri
 		n++
 		switch {
 		case is.err == "":
-			age := max(0, now.Sub(row.Added)) // the clocks are two
+			age := max(0, now.Sub(row.Added)) // two different clocks
 			o.outbox.delay.Record(ctx, age.Seconds(), o.outbox.delaySets.get(is.topic).record...)
 		case first == "":
 			first = is.err
@@ -308,7 +322,7 @@ func (o *Observer) countSent(ctx context.Context, p *outbox.Publish) (first stri
 	return first
 }
 
-// topicOf is the topic of all rows; empty if there are several.
+// topicOf returns the topic of all rows, or empty text if they have several.
 func topicOf(p *outbox.Publish) string {
 	topic := p.Row(0).Entry.Topic
 	for i := 1; i < p.Len(); i++ {

@@ -11,8 +11,9 @@ import (
 	"github.com/idem-go/idem/outbox"
 )
 
-// The spans of an event on its way out: "create" in the transaction that adds it, whose context travels in its headers, and "send" in the
-// relay, for all that is published together. The consumer's span knows the first of them.
+// The spans of an outgoing event: "create" in the transaction that adds the event, whose context is
+// stored in the headers, and "send" in the relay, for all events that are published together. The
+// consumer's span refers to "create".
 
 const (
 	attrMessageID  = "messaging.message.id"
@@ -20,23 +21,27 @@ const (
 	attrSendFailed = "idem.send.failed"
 )
 
-// createKey is where the span of an entry lies.
+// createKey is the context key of the span of an entry.
 type createKey struct{}
 
-// BeginAdd implements [outbox.AddObserver]: it begins the span "create" of an entry, unless the entry has a trace already.
+// BeginAdd implements [outbox.AddObserver]. It begins the span "create" of an entry, unless the
+// entry has a trace already.
 func (o *Observer) BeginAdd(ctx context.Context, e *outbox.Entry) context.Context {
 	if !o.mayTrace || o.hasTrace(e.Headers) {
 		return ctx
 	}
-	topic := strings.ToValidUTF8(e.Topic, "\uFFFD") // the entry is checked later
-	ctx, span := o.tracer.Start(ctx, "create "+topic, trace.WithSpanKind(trace.SpanKindProducer), trace.WithAttributes(
-		attribute.String(attrSystem, kafka), attribute.String(attrOperation, "create"), attribute.String(attrOperationType, "create"),
-		attribute.String(attrTopic, topic), textAttribute(attrEventType, e.Type),
-	))
+	topic := strings.ToValidUTF8(e.Topic, "\uFFFD") // the entry is validated later
+	ctx, span := o.tracer.Start(ctx, "create "+topic, trace.WithSpanKind(trace.SpanKindProducer),
+		trace.WithAttributes(
+			attribute.String(attrSystem, kafka), attribute.String(attrOperation, "create"),
+			attribute.String(attrOperationType, "create"),
+			attribute.String(attrTopic, topic), textAttribute(attrEventType, e.Type),
+		))
 	if !span.IsRecording() {
 		return ctx
 	}
-	span.SetAttributes(textAttribute(attrMessageID, e.ID), attribute.Int(attrBodySize, len(e.Payload)))
+	span.SetAttributes(textAttribute(attrMessageID, e.ID),
+		attribute.Int(attrBodySize, len(e.Payload)))
 	if o.messageKeys && e.Key != "" {
 		span.SetAttributes(textAttribute(attrMessageKey, e.Key))
 	}
@@ -51,7 +56,7 @@ func (o *Observer) EndAdd(ctx context.Context, _ *outbox.Entry, err error) {
 	}
 }
 
-// hasTrace reports whether headers bring a trace of their own.
+// hasTrace reports whether the headers contain a trace.
 func (o *Observer) hasTrace(headers []idem.Header) bool {
 	c := headerCarrier(headers)
 	for i := range c {
@@ -67,12 +72,13 @@ func (o *Observer) hasTrace(headers []idem.Header) bool {
 	return false
 }
 
-// startSend begins the span of what is published together.
+// startSend begins the span of events that are published together.
 func (o *Observer) startSend(ctx context.Context, p *outbox.Publish) context.Context {
 	topic, continued := topicOf(p), false
 	name := "send"
 	kvs := []attribute.KeyValue{
-		attribute.String(attrSystem, kafka), attribute.String(attrOperation, "send"), attribute.String(attrOperationType, "send"),
+		attribute.String(attrSystem, kafka), attribute.String(attrOperation, "send"),
+		attribute.String(attrOperationType, "send"),
 	}
 	if topic != "" {
 		name += " " + topic
@@ -81,13 +87,15 @@ func (o *Observer) startSend(ctx context.Context, p *outbox.Publish) context.Con
 	if o.continues && p.Len() == 1 {
 		ctx, continued = o.under(ctx, addedBy(p.Row(0)))
 	}
-	ctx, span := o.tracer.Start(ctx, name, trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(kvs...))
+	ctx, span := o.tracer.Start(ctx, name, trace.WithSpanKind(trace.SpanKindClient),
+		trace.WithAttributes(kvs...))
 	if !span.IsRecording() {
 		return ctx
 	}
 	if p.Len() == 1 {
 		e := &p.Row(0).Entry
-		span.SetAttributes(attribute.String(attrMessageID, e.ID), attribute.String(attrEventType, e.Type), attribute.Int(attrBodySize, len(e.Payload)))
+		span.SetAttributes(attribute.String(attrMessageID, e.ID),
+			attribute.String(attrEventType, e.Type), attribute.Int(attrBodySize, len(e.Payload)))
 	} else {
 		span.SetAttributes(attribute.Int(attrBatchCount, p.Len()))
 	}
@@ -97,20 +105,23 @@ func (o *Observer) startSend(ctx context.Context, p *outbox.Publish) context.Con
 	return ctx
 }
 
-// linkRows names the spans "create" of rows that were sampled, the first 32 of them.
+// linkRows adds links to the first 32 sampled spans "create" of the rows.
 func (o *Observer) linkRows(span trace.Span, p *outbox.Publish) {
 	for i, left := 0, maxLinks; i < p.Len() && left > 0; i++ {
 		if sc := o.producerOf(addedBy(p.Row(i))); sc.IsValid() {
-			span.AddLink(trace.Link{SpanContext: sc, Attributes: []attribute.KeyValue{attribute.String(attrMessageID, p.Row(i).Entry.ID)}})
+			span.AddLink(trace.Link{
+				SpanContext: sc, Attributes: []attribute.KeyValue{attribute.String(attrMessageID,
+					p.Row(i).Entry.ID)},
+			})
 			left--
 		}
 	}
 }
 
-// addedBy has the headers of a row, which tell who added it.
+// addedBy returns a message with the headers of a row, which identify the span "create".
 func addedBy(r *outbox.Row) *idem.Message { return &idem.Message{Headers: r.Entry.Headers} }
 
-// endSend ends the span that ctx has. kind is that of the first error.
+// endSend ends the span in ctx. kind is that of the first error.
 func endSend(ctx context.Context, p *outbox.Publish, kind string) {
 	span := trace.SpanFromContext(ctx)
 	if kind != "" && span.IsRecording() {

@@ -37,7 +37,10 @@ type boxTable struct {
 func (t *boxTable) add(topic, key, id string, headers ...idem.Header) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	e := outbox.Entry{Topic: topic, Key: key, Type: "order.paid", ID: id, Payload: []byte("secret"), Headers: headers}
+	e := outbox.Entry{
+		Topic: topic, Key: key, Type: "order.paid", ID: id, Payload: []byte("secret"),
+		Headers: headers,
+	}
 	t.rows = append(t.rows, outbox.Row{Seq: int64(len(t.rows) + 1), Entry: e, Added: time.Now()})
 }
 
@@ -62,7 +65,9 @@ func (t *boxTable) Fetch(_ context.Context, f outbox.Fetch) (rows []outbox.Row, 
 	return rows, nil
 }
 
-func (t *boxTable) Settle(_ context.Context, _ string, _ []outbox.Lease, s outbox.Settlement) ([]int, error) {
+func (t *boxTable) Settle(
+	_ context.Context, _ string, _ []outbox.Lease, s outbox.Settlement,
+) ([]int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.gone == nil {
@@ -81,7 +86,7 @@ func (*boxTable) Purge(context.Context, time.Duration, int) (int64, error) { ret
 
 func (t *boxTable) Backlog(context.Context, int) (outbox.Backlog, error) { return t.back, nil }
 
-// kafkaLike takes a millisecond, and refuses what it is told to.
+// kafkaLike takes a millisecond, and refuses chosen events.
 type kafkaLike struct {
 	refuse map[string]error // by ID
 	under  []trace.SpanContext
@@ -100,7 +105,8 @@ func (k *kafkaLike) ProduceEach(ctx context.Context, msgs []*idem.Message) []err
 // relay runs one for a while, in a bubble.
 func (tm *telemetry) relay(store *boxTable, k *kafkaLike, during func()) {
 	r, err := outbox.NewRelay(outbox.RelayConfig{
-		Store: store, Producer: k, Name: "shop", Observers: []outbox.Observer{tm.Observer}, Logger: slog.New(slog.DiscardHandler),
+		Store: store, Producer: k, Name: "shop", Observers: []outbox.Observer{tm.Observer},
+		Logger: slog.New(slog.DiscardHandler),
 	})
 	require.NoError(tm.t, err)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -115,7 +121,7 @@ func (tm *telemetry) relay(store *boxTable, k *kafkaLike, during func()) {
 	<-ended
 }
 
-// sends are the spans of relays.
+// sends returns the spans of relays.
 func (tm *telemetry) sends() (spans tracetest.SpanStubs) {
 	for _, s := range tm.ended("send orders") {
 		if s.SpanKind == trace.SpanKindClient {
@@ -125,17 +131,19 @@ func (tm *telemetry) sends() (spans tracetest.SpanStubs) {
 	return spans
 }
 
-// create makes the headers of an event that has a span "create".
+// create returns the headers of an event that has a span "create".
 func (tm *telemetry) create(sampled bool) (headers []idem.Header, sc trace.SpanContext) {
 	m, sc := tm.traced(&idem.Message{}, sampled)
 	return m.Headers, sc
 }
 
-// What a relay does is counted, by topic, outcome and kind of error.
+// The work of a relay is counted, by topic, outcome and kind of error.
 func TestOutbox_Metrics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tm := newTelemetry(t)
-		store := &boxTable{back: outbox.Backlog{Waiting: 12, Oldest: 90 * time.Second, Parked: 3, Blocked: 2}}
+		store := &boxTable{
+			back: outbox.Backlog{Waiting: 12, Oldest: 90 * time.Second, Parked: 3, Blocked: 2},
+		}
 		for i := range 5 {
 			store.add("orders", fmt.Sprint("k", i), fmt.Sprint("e", i))
 		}
@@ -154,23 +162,31 @@ func TestOutbox_Metrics(t *testing.T) {
 			store.mu.Unlock()
 			time.Sleep(time.Second)
 		})
-		require.Equal(t, 5, tm.sum("messaging.client.sent.messages", "messaging.destination.name=orders", "error.type="))
-		require.Equal(t, 1, tm.sum("messaging.client.sent.messages", "messaging.destination.name=mails", "error.type=too_large"))
-		require.EqualValues(t, 5, tm.count("idem.outbox.delay", "messaging.destination.name=orders"))
+		require.Equal(t, 5, tm.sum("messaging.client.sent.messages",
+			"messaging.destination.name=orders", "error.type="))
+		require.Equal(t, 1, tm.sum("messaging.client.sent.messages",
+			"messaging.destination.name=mails", "error.type=too_large"))
+		require.EqualValues(t, 5,
+			tm.count("idem.outbox.delay", "messaging.destination.name=orders"))
 		require.Equal(t, 10, tm.sum("idem.outbox.delay"), "five times two seconds")
-		require.EqualValues(t, 1, tm.count("messaging.client.operation.duration", "messaging.operation.name=send", "messaging.operation.type=send",
+		require.EqualValues(t, 1, tm.count("messaging.client.operation.duration",
+			"messaging.operation.name=send", "messaging.operation.type=send",
 			"messaging.destination.name=", "error.type=too_large"))
-		for outcome, want := range map[string]int{"sent": 5, "parked": 1, "blocked": 1, "failed": 0} {
-			require.Equal(t, want, tm.sum("idem.outbox.rows", "idem.outbox.outcome="+outcome, "idem.outbox.name=shop"), outcome)
+		for outcome, want := range map[string]int{"sent": 5, "parked": 1, "blocked": 1,
+			"failed": 0} {
+			require.Equal(t, want, tm.sum("idem.outbox.rows", "idem.outbox.outcome="+outcome,
+				"idem.outbox.name=shop"), outcome)
 		}
-		require.Positive(t, tm.sum("idem.outbox.errors", "idem.outbox.name=shop", "error.type=_OTHER"))
-		require.Empty(t, tm.series()["idem.outbox.backlog"], "nobody tells of it any longer")
+		require.Positive(t,
+			tm.sum("idem.outbox.errors", "idem.outbox.name=shop", "error.type=_OTHER"))
+		require.Empty(t, tm.series()["idem.outbox.backlog"], "no relay reports it any longer")
 		require.Empty(t, tm.series()["idem.outbox.shards"])
 		tm.requireListed()
 	})
 }
 
-// The span of a batch has links to what it sends; that of one event is its child if traces are continued. No payload, no text of an error.
+// The span of a batch has links to its events. The span of one event is a child of the event's span
+// if traces are continued. No payload, no text of an error.
 func TestOutbox_SendSpans(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tm := newTelemetry(t)
@@ -195,8 +211,10 @@ func TestOutbox_SendSpans(t *testing.T) {
 			require.Equal(t, fmt.Sprint("e", i+1), attr(l.Attributes, "messaging.message.id"))
 		}
 		for key, want := range map[string]string{
-			"messaging.system": "kafka", "messaging.operation.name": "send", "messaging.operation.type": "send", "messaging.destination.name": "orders",
-			"messaging.batch.message_count": "50", "messaging.message.id": "", "error.type": "_OTHER", "idem.send.failed": "1",
+			"messaging.system": "kafka", "messaging.operation.name": "send",
+			"messaging.operation.type": "send", "messaging.destination.name": "orders",
+			"messaging.batch.message_count": "50", "messaging.message.id": "",
+			"error.type": "_OTHER", "idem.send.failed": "1",
 		} {
 			require.Equal(t, want, attr(s.Attributes, key), key)
 		}
@@ -206,7 +224,8 @@ func TestOutbox_SendSpans(t *testing.T) {
 }
 
 func TestOutbox_SendSpanOfOne(t *testing.T) {
-	for name, opts := range map[string][]otelidem.Option{"linked": nil, "continued": {otelidem.ContinueTraces()}} {
+	for name, opts := range map[string][]otelidem.Option{"linked": nil,
+		"continued": {otelidem.ContinueTraces()}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				tm := newTelemetry(t, opts...)
@@ -231,11 +250,15 @@ func TestOutbox_SendSpanOfOne(t *testing.T) {
 	}
 }
 
-// An entry has a span "create" in the trace of who adds it, until the call has ended; one that brings a trace has none.
+// An entry has a span "create" in the trace of the caller that adds it, until the call has ended.
+// An entry with a trace of its own has none.
 func TestOutbox_CreateSpans(t *testing.T) {
 	tm := newTelemetry(t)
 	ctx, parent := tm.tracer.Start(t.Context(), "handler")
-	e := &outbox.Entry{Topic: "orders", Key: "customer-4711", Type: "order.paid", ID: "e1", Payload: []byte("secret")}
+	e := &outbox.Entry{
+		Topic: "orders", Key: "customer-4711", Type: "order.paid", ID: "e1",
+		Payload: []byte("secret"),
+	}
 	inner := tm.BeginAdd(ctx, e)
 	require.Empty(t, tm.ended("create orders"))
 	tm.EndAdd(inner, e, nil)
@@ -248,8 +271,10 @@ func TestOutbox_CreateSpans(t *testing.T) {
 	require.Equal(t, parent.SpanContext().SpanID(), s.Parent.SpanID())
 	require.Equal(t, trace.SpanKindProducer, s.SpanKind)
 	for key, want := range map[string]string{
-		"messaging.system": "kafka", "messaging.operation.name": "create", "messaging.operation.type": "create", "messaging.destination.name": "orders",
-		"messaging.message.id": "e1", "idem.event.type": "order.paid", "messaging.message.body.size": "6", "messaging.kafka.message.key": "",
+		"messaging.system": "kafka", "messaging.operation.name": "create",
+		"messaging.operation.type": "create", "messaging.destination.name": "orders",
+		"messaging.message.id": "e1", "idem.event.type": "order.paid",
+		"messaging.message.body.size": "6", "messaging.kafka.message.key": "",
 	} {
 		require.Equal(t, want, attr(s.Attributes, key), key)
 	}
@@ -269,17 +294,22 @@ func TestOutbox_CreateSpans(t *testing.T) {
 
 	keys := newTelemetry(t, otelidem.MessageKeys())
 	keys.EndAdd(keys.BeginAdd(t.Context(), e), e, nil)
-	require.Equal(t, "customer-4711", attr(keys.ended("create orders")[0].Attributes, "messaging.kafka.message.key"))
+	require.Equal(t, "customer-4711",
+		attr(keys.ended("create orders")[0].Attributes, "messaging.kafka.message.key"))
 }
 
-// Without tracing nothing is put into contexts; what is not sampled travels as such.
+// Without tracing, contexts stay as they are. An unsampled trace is passed on.
 func TestOutbox_NoSpans(t *testing.T) {
 	off := newTelemetry(t, otelidem.TracerProvider(tracenoop.NewTracerProvider()))
 	e := &outbox.Entry{Topic: "orders", Type: "order.paid", ID: "e1"}
 	require.Equal(t, t.Context(), off.BeginAdd(t.Context(), e))
 	off.EndAdd(t.Context(), e, nil)
 
-	never := newTelemetry(t, otelidem.TracerProvider(sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.NeverSample()))))
+	never := newTelemetry(
+		t, otelidem.TracerProvider(
+			sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.NeverSample())),
+		),
+	)
 	ctx := never.BeginAdd(t.Context(), e)
 	carrier := propagation.MapCarrier{}
 	propagation.TraceContext{}.Inject(ctx, carrier)
@@ -287,14 +317,17 @@ func TestOutbox_NoSpans(t *testing.T) {
 	never.EndAdd(ctx, e, errBoom)
 }
 
-// Rows count when they are written, by topic and type; a topic or type for each event does not make a series for each (G-15).
+// Rows count when they are written, by topic and type. A new topic or type for each event creates
+// no new series (G-15).
 func TestOutbox_Added(t *testing.T) {
 	tm := newTelemetry(t)
-	entries := []outbox.Entry{{Topic: "a", Type: "x"}, {Topic: "a", Type: "x"}, {Topic: "a", Type: "y"}, {Topic: "b", Type: "x"}}
+	entries := []outbox.Entry{{Topic: "a", Type: "x"}, {Topic: "a", Type: "x"},
+		{Topic: "a", Type: "y"}, {Topic: "b", Type: "x"}}
 	tm.ObserveWrite(t.Context(), outbox.Write{Entries: entries})
 	tm.ObserveWrite(t.Context(), outbox.Write{Entries: entries, Err: errBoom})
 	require.Equal(t, 3, tm.sum("idem.outbox.added", "messaging.destination.name=a"))
-	require.Equal(t, 2, tm.sum("idem.outbox.added", "messaging.destination.name=a", "idem.event.type=x"))
+	require.Equal(t, 2,
+		tm.sum("idem.outbox.added", "messaging.destination.name=a", "idem.event.type=x"))
 	require.Equal(t, 1, tm.sum("idem.outbox.added", "messaging.destination.name=b"))
 	for i := range 5000 {
 		id := fmt.Sprint("id-", i)

@@ -11,7 +11,7 @@ import (
 	"github.com/idem-go/idem"
 )
 
-// This file counts what consumers tell of groups and partitions.
+// This file counts the events of consumers about groups and partitions.
 var (
 	_ idem.RebalanceObserver      = (*Observer)(nil)
 	_ idem.CommitObserver         = (*Observer)(nil)
@@ -22,14 +22,14 @@ var (
 	_ idem.ProgressObserver       = (*Observer)(nil)
 )
 
-// maxPartitions bounds the partitions that have gauges of their own, and maxGroups the groups. Others are counted as
-// assigned, and no more.
+// maxPartitions bounds the partitions with gauges of their own, and maxGroups the groups. Further
+// partitions are only counted as assigned.
 const (
 	maxPartitions = 1000
 	maxGroups     = 1000
 )
 
-// runnerPart is the instruments of consumers, and what they said last.
+// runnerPart has the instruments of consumers, and their last reports.
 type runnerPart struct {
 	operation                               metric.Float64Histogram
 	stalls, rebalances, gaps, silences      metric.Int64Counter
@@ -44,11 +44,11 @@ type runnerPart struct {
 	partitions map[partition]*partitionState
 }
 
-// groupState is a consumer group as its consumers in this process have told it.
+// groupState is the last report on a group by its consumers in this process.
 type groupState struct {
 	labels   *labelSet
-	assigned map[partition]int // by how many of our consumers: one hands over to another
-	over     int               // partitions that are assigned and not kept in the map
+	assigned map[partition]int // number of consumers of this process: one may hand over to another
+	over     int               // assigned partitions that are not in the map
 }
 
 type partition struct {
@@ -56,24 +56,27 @@ type partition struct {
 	id           int32
 }
 
-// partitionState is what gauges show of a partition.
+// partitionState has the gauges of a partition.
 type partitionState struct {
 	labels       *labelSet
-	lag, pending int64 // -1: not known
+	lag, pending int64 // -1: unknown
 	stalled      int64
 }
 
 func (p *runnerPart) init(b *builder) {
 	p.operation = b.seconds(&mOperation)
-	p.assigned, p.lag, p.pending, p.partitionStalls = b.gauge(&mAssigned), b.gauge(&mLag), b.gauge(&mPending), b.gauge(&mStalled)
-	p.stalls, p.rebalances, p.gaps, p.missing, p.silences = b.counter(&mPartitionStalls), b.counter(&mRebalances), b.counter(&mGaps), b.upDown(&mTopicsMissing), b.counter(&mSilences)
+	p.assigned, p.lag, p.pending, p.partitionStalls = b.gauge(&mAssigned), b.gauge(&mLag),
+		b.gauge(&mPending), b.gauge(&mStalled)
+	p.stalls, p.rebalances, p.gaps, p.missing, p.silences = b.counter(&mPartitionStalls),
+		b.counter(&mRebalances), b.counter(&mGaps), b.upDown(&mTopicsMissing), b.counter(&mSilences)
 	p.commitSets.build = commitLabels.attributes
 	p.eventSets.build, p.eventSets.other = eventLabels.attributes, eventLabels.bounded
 	p.groups, p.partitions = make(map[string]*groupState), make(map[partition]*partitionState)
 	b.watch(p.collect, p.assigned, p.lag, p.pending, p.partitionStalls)
 }
 
-// collect tells the gauges. What was given back is not told, and so gone from the next export.
+// collect reports the gauges. Revoked partitions are not reported, and disappear from the next
+// export.
 func (p *runnerPart) collect(_ context.Context, to metric.Observer) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -92,22 +95,26 @@ func (p *runnerPart) collect(_ context.Context, to metric.Observer) error {
 	return nil
 }
 
-// group returns the state of a group; nil if there are too many. p.mu is held.
+// group returns the state of a group, or nil if there are too many. p.mu is held.
 func (p *runnerPart) group(name string) *groupState {
 	g, ok := p.groups[name]
 	if !ok && len(p.groups) < maxGroups {
-		g = &groupState{assigned: make(map[partition]int), labels: newLabelSet(groupLabels{group: name}.attributes())}
+		g = &groupState{
+			assigned: make(map[partition]int),
+			labels:   newLabelSet(groupLabels{group: name}.attributes()),
+		}
 		p.groups[name] = g
 	}
 	return g
 }
 
-// partition returns the state of a partition; nil if there are too many. p.mu is held.
+// partition returns the state of a partition, or nil if there are too many. p.mu is held.
 func (p *runnerPart) partition(of partition) *partitionState {
 	s, ok := p.partitions[of]
 	if !ok && len(p.partitions) < maxPartitions {
 		s = &partitionState{lag: -1, pending: -1, labels: newLabelSet([]attribute.KeyValue{
-			attribute.String(attrSystem, kafka), attribute.String(attrGroup, of.group), attribute.String(attrTopic, of.topic),
+			attribute.String(attrSystem, kafka), attribute.String(attrGroup, of.group),
+			attribute.String(attrTopic, of.topic),
 			attribute.String(attrPartition, strconv.Itoa(int(of.id))),
 		})}
 		p.partitions[of] = s
@@ -115,7 +122,7 @@ func (p *runnerPart) partition(of partition) *partitionState {
 	return s
 }
 
-// ObserveRebalance counts the change, and keeps who has what.
+// ObserveRebalance counts the change, and records the assignment.
 func (o *Observer) ObserveRebalance(ctx context.Context, e idem.RebalanceEvent) {
 	p := &o.runner
 	set := p.eventSets.get(eventLabels{group: e.Group, key: attrRebalance, value: e.Kind.String()})
@@ -145,7 +152,7 @@ func (g *groupState) assign(at partition) {
 	g.assigned[at]++
 }
 
-// revoke reports whether the partition is nobody's any longer.
+// revoke reports whether no consumer of this process owns the partition any more.
 func (g *groupState) revoke(at partition) bool {
 	n, known := g.assigned[at]
 	switch {
@@ -160,20 +167,20 @@ func (g *groupState) revoke(at partition) bool {
 	return true
 }
 
-// ObserveProgress keeps the state of a partition for the gauges. Something late about a partition that was given back is not
-// heard.
+// ObserveProgress records the state of a partition for the gauges. Late progress of a revoked
+// partition is ignored.
 func (o *Observer) ObserveProgress(_ context.Context, e idem.ProgressEvent) {
 	p, at := &o.runner, partition{e.Group, e.Topic, e.Partition}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	owners, told := p.owners(at)
+	owners, known := p.owners(at)
 	if e.Last {
-		if owners < 2 { // else it is another consumer's already
+		if owners < 2 { // else another consumer owns it already
 			delete(p.partitions, at)
 		}
 		return
 	}
-	if told && owners == 0 {
+	if known && owners == 0 {
 		return
 	}
 	if s := p.partition(at); s != nil {
@@ -184,20 +191,20 @@ func (o *Observer) ObserveProgress(_ context.Context, e idem.ProgressEvent) {
 	}
 }
 
-// owners is how many consumers have told that the partition is theirs; told is false if rebalances of the group are not told. p.mu is
-// held.
-func (p *runnerPart) owners(at partition) (n int, told bool) {
-	g, told := p.groups[at.group]
-	if !told {
+// owners returns the number of consumers that own the partition. known is false if no rebalance of
+// the group was reported. p.mu is held.
+func (p *runnerPart) owners(at partition) (n int, known bool) {
+	g, known := p.groups[at.group]
+	if !known {
 		return 0, false
 	}
 	if g.over > 0 && g.assigned[at] == 0 {
-		return 1, true // one of those that are only counted, perhaps
+		return 1, true // it may be one of those that are only counted
 	}
 	return g.assigned[at], true
 }
 
-// ObservePartitionStall counts a stall, and keeps it for the gauge.
+// ObservePartitionStall counts a stall, and records it for the gauge.
 func (o *Observer) ObservePartitionStall(ctx context.Context, e idem.PartitionStallEvent) {
 	p, at := &o.runner, partition{e.Group, e.Topic, e.Partition}
 	if !e.Over {
@@ -211,7 +218,7 @@ func (o *Observer) ObservePartitionStall(ctx context.Context, e idem.PartitionSt
 		}
 		return
 	}
-	if owners, told := p.owners(at); told && owners == 0 {
+	if owners, known := p.owners(at); known && owners == 0 {
 		return
 	}
 	if s := p.partition(at); s != nil {
@@ -219,37 +226,43 @@ func (o *Observer) ObservePartitionStall(ctx context.Context, e idem.PartitionSt
 	}
 }
 
-// commitLabels are those of a commit of offsets.
+// commitLabels are the labels of a commit of offsets.
 type commitLabels struct{ group, err string }
 
 func (l commitLabels) attributes() []attribute.KeyValue {
 	return []attribute.KeyValue{
-		attribute.String(attrSystem, kafka), attribute.String(attrOperation, "commit"), attribute.String(attrOperationType, "settle"),
+		attribute.String(attrSystem, kafka), attribute.String(attrOperation, "commit"),
+		attribute.String(attrOperationType, "settle"),
 		attribute.String(attrGroup, l.group), attribute.String(attrErrorType, l.err),
 	}
 }
 
 // ObserveCommit measures a commit.
 func (o *Observer) ObserveCommit(ctx context.Context, e idem.CommitEvent) {
-	o.runner.operation.Record(ctx, e.Took.Seconds(), o.runner.commitSets.get(commitLabels{e.Group, errorType(e.Err)}).record...)
+	o.runner.operation.Record(ctx, e.Took.Seconds(),
+		o.runner.commitSets.get(commitLabels{e.Group, errorType(e.Err)}).record...)
 }
 
 // ObserveGap counts a gap.
 func (o *Observer) ObserveGap(ctx context.Context, e idem.GapEvent) {
-	set := o.runner.eventSets.get(eventLabels{group: e.Group, topic: e.Topic, key: attrGapPolicy, value: e.Policy})
+	set := o.runner.eventSets.get(eventLabels{
+		group: e.Group, topic: e.Topic, key: attrGapPolicy, value: e.Policy,
+	})
 	o.runner.gaps.Add(ctx, 1, set.add...)
 }
 
-// ObserveTopic counts topics that are gone.
+// ObserveTopic counts missing topics.
 func (o *Observer) ObserveTopic(ctx context.Context, e idem.TopicEvent) {
 	n := int64(-1)
 	if e.Missing {
 		n = 1
 	}
-	o.runner.missing.Add(ctx, n, o.runner.eventSets.get(eventLabels{group: e.Group, topic: e.Topic}).add...)
+	o.runner.missing.Add(ctx, n,
+		o.runner.eventSets.get(eventLabels{group: e.Group, topic: e.Topic}).add...)
 }
 
-// ObserveSilence counts a partition that went silent.
+// ObserveSilence counts a partition that became silent.
 func (o *Observer) ObserveSilence(ctx context.Context, e idem.SilenceEvent) {
-	o.runner.silences.Add(ctx, 1, o.runner.eventSets.get(eventLabels{group: e.Group, topic: e.Topic}).add...)
+	o.runner.silences.Add(ctx, 1,
+		o.runner.eventSets.get(eventLabels{group: e.Group, topic: e.Topic}).add...)
 }

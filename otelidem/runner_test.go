@@ -11,18 +11,24 @@ import (
 )
 
 func (tm *telemetry) rebalance(group string, kind idem.RebalanceKind, ids ...int32) {
-	tm.ObserveRebalance(tm.t.Context(), idem.RebalanceEvent{Group: group, Kind: kind, Partitions: map[string][]int32{"orders": ids}})
+	tm.ObserveRebalance(tm.t.Context(), idem.RebalanceEvent{
+		Group: group, Kind: kind, Partitions: map[string][]int32{"orders": ids},
+	})
 }
 
 func (tm *telemetry) progress(group string, id int32, lag int64, last bool) {
-	tm.ObserveProgress(tm.t.Context(), idem.ProgressEvent{Group: group, Topic: "orders", Partition: id, Next: 100, HighWater: 100 + lag, Pending: 3, Last: last})
+	tm.ObserveProgress(tm.t.Context(), idem.ProgressEvent{
+		Group: group, Topic: "orders", Partition: id, Next: 100, HighWater: 100 + lag, Pending: 3,
+		Last: last,
+	})
 }
 
 func (tm *telemetry) stall(group string, id int32, over bool) {
-	tm.ObservePartitionStall(tm.t.Context(), idem.PartitionStallEvent{Group: group, Topic: "orders", Partition: id, Over: over})
+	tm.ObservePartitionStall(tm.t.Context(),
+		idem.PartitionStallEvent{Group: group, Topic: "orders", Partition: id, Over: over})
 }
 
-// What is given back is gone, in whatever order it is told, and groups do not mix.
+// Revoked partitions are not reported, in whatever order the events come, and groups do not mix.
 func TestGaugesOfPartitions(t *testing.T) {
 	tm := newTelemetry(t)
 	tm.rebalance("billing", idem.Assigned, 0, 1)
@@ -32,7 +38,8 @@ func TestGaugesOfPartitions(t *testing.T) {
 	tm.progress("mail", 0, 1000, false)
 	tm.stall("billing", 1, false)
 	require.Equal(t, 12, tm.sum("idem.partition.lag", "messaging.consumer.group.name=billing"))
-	require.Equal(t, 7, tm.sum("idem.partition.lag", "messaging.consumer.group.name=billing", "messaging.destination.partition.id=0"))
+	require.Equal(t, 7, tm.sum("idem.partition.lag", "messaging.consumer.group.name=billing",
+		"messaging.destination.partition.id=0"))
 	require.Equal(t, 1000, tm.sum("idem.partition.lag", "messaging.consumer.group.name=mail"))
 	require.Equal(t, 6, tm.sum("idem.partition.pending", "messaging.consumer.group.name=billing"))
 	require.Equal(t, 1, tm.sum("idem.partition.stalled"))
@@ -49,7 +56,7 @@ func TestGaugesOfPartitions(t *testing.T) {
 	tm.stall("billing", 1, false)       // late
 	require.Len(t, tm.series()["idem.partition.lag"], 2)
 	require.Len(t, tm.series()["idem.partition.stalled"], 2)
-	tm.rebalance("billing", idem.Lost, 0) // without a last word
+	tm.rebalance("billing", idem.Lost, 0) // without a last report
 	require.Len(t, tm.series()["idem.partition.lag"], 1)
 	require.Equal(t, 0, tm.sum("idem.partitions.assigned", "messaging.consumer.group.name=billing"))
 	require.Len(t, tm.series()["idem.partitions.assigned"], 2, "none is something to see")
@@ -59,7 +66,8 @@ func TestGaugesOfPartitions(t *testing.T) {
 	}
 }
 
-// Two consumers of a group in one process, one observer: one may be assigned what the other one gives back a moment later.
+// Two consumers of a group in one process share an observer: one may be assigned a partition a
+// moment before the other one revokes it.
 func TestGaugesAreHandedOver(t *testing.T) {
 	tm := newTelemetry(t)
 	tm.rebalance("billing", idem.Assigned, 0)
@@ -76,12 +84,13 @@ func TestGaugesAreHandedOver(t *testing.T) {
 	require.Equal(t, 0, tm.sum("idem.partitions.assigned"))
 }
 
-// A runner that tells of progress only.
+// A runner that reports progress only.
 func TestGaugesWithoutRebalances(t *testing.T) {
 	tm := newTelemetry(t)
 	tm.progress("billing", 0, 7, false)
 	require.Equal(t, 7, tm.sum("idem.partition.lag"))
-	tm.ObserveProgress(t.Context(), idem.ProgressEvent{Group: "billing", Topic: "orders", Next: -1, Begin: -1, Pending: 2})
+	tm.ObserveProgress(t.Context(),
+		idem.ProgressEvent{Group: "billing", Topic: "orders", Next: -1, Begin: -1, Pending: 2})
 	require.Empty(t, tm.series()["idem.partition.lag"], "not known")
 	require.Equal(t, 2, tm.sum("idem.partition.pending"))
 	tm.progress("billing", 0, 7, true)
@@ -114,10 +123,13 @@ func TestPartitionsAreBounded_G15(t *testing.T) {
 
 func TestCommitsGapsTopicsSilences(t *testing.T) {
 	tm := newTelemetry(t)
-	tm.ObserveCommit(t.Context(), idem.CommitEvent{Group: "billing", Took: time.Second, Partitions: 2})
-	tm.ObserveCommit(t.Context(), idem.CommitEvent{Group: "billing", Took: time.Second, Partitions: 2, Err: errBoom})
+	tm.ObserveCommit(t.Context(),
+		idem.CommitEvent{Group: "billing", Took: time.Second, Partitions: 2})
+	tm.ObserveCommit(t.Context(),
+		idem.CommitEvent{Group: "billing", Took: time.Second, Partitions: 2, Err: errBoom})
 	const commits = "messaging.client.operation.duration"
-	require.EqualValues(t, 2, tm.count(commits, "messaging.operation.name=commit", "messaging.operation.type=settle"))
+	require.EqualValues(t, 2,
+		tm.count(commits, "messaging.operation.name=commit", "messaging.operation.type=settle"))
 	require.EqualValues(t, 1, tm.count(commits, "error.type=_OTHER"))
 	tm.ObserveGap(t.Context(), idem.GapEvent{Group: "billing", Topic: "orders", Policy: "fail"})
 	require.Equal(t, 1, tm.sum("idem.offset.gaps", "idem.gap.policy=fail"))

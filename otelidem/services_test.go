@@ -35,11 +35,14 @@ type shop struct {
 	pg           *pgstore.Store
 	redis        *redisstore.Store
 	sent         int
-	wanted       []string // IDs of what the Redis handler takes
+	wanted       []string // IDs of the events for the Redis handler
 }
 
 func newShop(t *testing.T) *shop {
-	s := &shop{t: t, tm: newTelemetry(t, otelidem.TracerProvider(tracenoop.NewTracerProvider())), brokers: testenv.Kafka(t)}
+	s := &shop{
+		t: t, tm: newTelemetry(t, otelidem.TracerProvider(tracenoop.NewTracerProvider())),
+		brokers: testenv.Kafka(t),
+	}
 	url := testenv.Postgres(t)
 	client, prefix := testenv.Redis(t)
 	s.topic = testenv.CreateTopic(t, s.brokers, 4)
@@ -57,7 +60,7 @@ func newShop(t *testing.T) *shop {
 	return s
 }
 
-// send writes copies of each of n events of a type, with IDs from that number on.
+// send writes copies of each of n events of a type, with IDs from a number on.
 func (s *shop) send(typ string, from, n, copies int) {
 	for i := from; i < from+n; i++ {
 		id := fmt.Sprintf("%s-%d", typ, i)
@@ -71,7 +74,9 @@ func (s *shop) send(typ string, from, n, copies int) {
 }
 
 func (s *shop) record(key string, value []byte) {
-	s.kafka.Produce(context.Background(), &kgo.Record{Topic: s.topic, Key: []byte(key), Value: value}, func(_ *kgo.Record, err error) {
+	s.kafka.Produce(context.Background(), &kgo.Record{
+		Topic: s.topic, Key: []byte(key), Value: value,
+	}, func(_ *kgo.Record, err error) {
 		if err != nil {
 			s.t.Errorf("produce: %v", err)
 		}
@@ -81,11 +86,13 @@ func (s *shop) record(key string, value []byte) {
 
 func (s *shop) router() *idem.Router {
 	r := idem.NewRouter()
-	idem.OnBatchTx(r, "paid", func(context.Context, pgx.Tx, []idem.Event[paid]) error { return nil })
-	idem.OnTx(r, "poison", func(context.Context, pgx.Tx, idem.Event[paid]) error { return idem.Permanent(errBoom) })
+	idem.OnBatchTx(r, "paid",
+		func(context.Context, pgx.Tx, []idem.Event[paid]) error { return nil })
+	idem.OnTx(r, "poison",
+		func(context.Context, pgx.Tx, idem.Event[paid]) error { return idem.Permanent(errBoom) })
 	idem.On(r, "shipped", func(_ context.Context, e idem.Event[paid]) error {
 		if e.Attempt == 1 && len(e.ID)%2 == 0 {
-			return errBoom // tried again in its place
+			return errBoom // retried in place
 		}
 		return nil
 	}, idem.Retry(idem.RetryPolicy{MinBackoff: time.Millisecond}))
@@ -93,13 +100,17 @@ func (s *shop) router() *idem.Router {
 	return r
 }
 
-// start runs a consumer until stop is called, which returns when it has ended in order.
+// start runs a consumer until stop is called; stop returns after an orderly end.
 func (s *shop) start() (stop func()) {
 	c, err := consumer.New(consumer.Config{
-		Brokers: s.brokers, Group: s.group, Topics: []string{s.topic}, Store: s.pg, CreateDeadLetterTopics: &consumer.TopicSpec{},
-		Observers: []idem.Observer{s.tm.Observer}, Logger: slog.New(slog.DiscardHandler), CommitInterval: 100 * time.Millisecond,
+		Brokers: s.brokers, Group: s.group, Topics: []string{s.topic}, Store: s.pg,
+		CreateDeadLetterTopics: &consumer.TopicSpec{},
+		Observers:              []idem.Observer{s.tm.Observer},
+		Logger:                 slog.New(slog.DiscardHandler),
+		CommitInterval:         100 * time.Millisecond,
 		Sarama: func(c *sarama.Config) {
-			c.Consumer.Group.Session.Timeout, c.Consumer.Group.Heartbeat.Interval = 6*time.Second, 300*time.Millisecond
+			c.Consumer.Group.Session.Timeout, c.Consumer.Group.Heartbeat.Interval = 6*time.Second,
+				300*time.Millisecond
 			c.Consumer.MaxWaitTime = 100 * time.Millisecond
 		},
 	}, s.router())
@@ -119,7 +130,7 @@ func (s *shop) start() (stop func()) {
 	return stop
 }
 
-// rewind commits offset 0 everywhere: everything comes again.
+// rewind commits offset 0 everywhere, so that every record is delivered again.
 func (s *shop) rewind() {
 	offsets := kadm.Offsets{}
 	for p := range int32(4) {
@@ -129,7 +140,7 @@ func (s *shop) rewind() {
 	require.NoError(s.t, err)
 }
 
-// finished waits until all that was sent is committed.
+// finished waits until all records are committed.
 func (s *shop) finished() {
 	admin := kadm.NewClient(s.kafka)
 	require.NoError(s.t, s.kafka.Flush(s.t.Context()))
@@ -156,12 +167,13 @@ func (s *shop) deadLetters() int {
 	return int(n)
 }
 
-// unique counts what the stores have on record as handled.
+// unique counts the events that the stores have recorded as handled.
 func (s *shop) unique() (n int) {
 	require.NoError(s.t, s.pool.QueryRow(s.t.Context(), `SELECT (SELECT count(*) FROM processed_events WHERE status = 'done') +
 		(SELECT count(*) FROM idempotency_keys WHERE status = 'done')`).Scan(&n))
 	for _, id := range s.wanted {
-		known, err := s.redis.Inspect(s.t.Context(), dedup.Key{Scope: s.group, Type: "mailed", ID: id})
+		known, err := s.redis.Inspect(s.t.Context(),
+			dedup.Key{Scope: s.group, Type: "mailed", ID: id})
 		require.NoError(s.t, err)
 		if len(known) == 1 && known[0].State == dedup.Finished {
 			n++
@@ -170,12 +182,14 @@ func (s *shop) unique() (n int) {
 	return n
 }
 
-// requireAgreement is the equation, with everything but deliveries and skipped from where it was written.
+// requireAgreement checks the equation, with everything but deliveries and skipped read from its
+// origin.
 func (s *shop) requireAgreement() {
 	s.t.Helper()
 	deliveries, skipped := s.tm.sum(consumed), s.tm.sum(consumed, "idem.outcome=skipped")
 	unique, letters := s.unique(), s.deadLetters()
-	s.t.Logf("%d deliveries, %d skipped, %d unique, %d dead letters, %d duplicates", deliveries, skipped, unique, letters, s.tm.sum("idem.duplicates"))
+	s.t.Logf("%d deliveries, %d skipped, %d unique, %d dead letters, %d duplicates", deliveries,
+		skipped, unique, letters, s.tm.sum("idem.duplicates"))
 	require.Equal(s.t, letters, s.tm.sum("idem.dead_letters"))
 	require.Equal(s.t, letters, s.tm.sum(consumed, "idem.outcome=dead_letter"))
 	require.Equal(s.t, unique, s.tm.sum(consumed, "idem.outcome=handled"))
@@ -188,8 +202,8 @@ func (s *shop) requireAgreement() {
 	s.tm.requireListed()
 }
 
-// The metrics agree with the stores exactly: duplicates = deliveries - unique events - dead letters, after a first run, after a
-// whole rewind, and with a rebalance in the middle.
+// The metrics agree with the stores after a first run, a whole rewind, and a rebalance in the middle:
+// duplicates = deliveries - unique events - dead letters.
 func TestServices_MetricsAgreeWithTheStore(t *testing.T) {
 	s := newShop(t)
 	fill := func(from int) {
@@ -207,7 +221,8 @@ func TestServices_MetricsAgreeWithTheStore(t *testing.T) {
 	fill(0)
 	stop := s.start()
 	s.finished()
-	require.GreaterOrEqual(t, s.tm.sum("idem.partitions.assigned", "messaging.consumer.group.name="+s.group), 4, "and those of its retry topic")
+	require.GreaterOrEqual(t, s.tm.sum("idem.partitions.assigned",
+		"messaging.consumer.group.name="+s.group), 4, "and those of its retry topic")
 	require.Eventually(t, func() bool {
 		n := 0
 		for _, p := range s.tm.series()["idem.partition.lag"] {
@@ -229,14 +244,18 @@ func TestServices_MetricsAgreeWithTheStore(t *testing.T) {
 	stop()
 	require.Equal(t, 2*first, s.tm.sum(consumed))
 	s.requireAgreement()
-	require.GreaterOrEqual(t, s.tm.sum("idem.duplicates", "idem.duplicate.cause=same_record"), 1000+60+60)
+	require.GreaterOrEqual(t, s.tm.sum("idem.duplicates", "idem.duplicate.cause=same_record"),
+		1000+60+60)
 
 	s.rewind()
 	one := s.start()
-	require.Eventually(t, func() bool { return s.tm.sum(consumed) > 2*first+100 }, time.Minute, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return s.tm.sum(consumed) > 2*first+100 }, time.Minute,
+		5*time.Millisecond)
 	two := s.start()
 	fill(10_000)
-	require.Eventually(t, func() bool { return s.tm.sum("idem.rebalances", "idem.rebalance.kind=revoked") >= 3 }, time.Minute, 20*time.Millisecond)
+	require.Eventually(t, func() bool {
+		return s.tm.sum("idem.rebalances", "idem.rebalance.kind=revoked") >= 3
+	}, time.Minute, 20*time.Millisecond)
 	one() // its partitions go to the other
 	s.finished()
 	two()

@@ -17,17 +17,17 @@ import (
 // maxLinks bounds the links of a span.
 const maxLinks = 32
 
-// spanPart is what spans need.
+// spanPart has the state of spans.
 type spanPart struct {
-	recording atomic.Int64 // runs whose span records
+	recording atomic.Int64 // number of runs whose span records
 	mu        sync.Mutex
 	starts    map[startLabels]*spanStart // bounded by maxSets
 }
 
-// startLabels are what spans have in common, and spanStart is made of them.
+// startLabels are the common attributes of spans; a spanStart is built from them.
 type startLabels struct {
 	group, topic string
-	typ          string // of a call
+	typ          string // set for calls only
 }
 
 type spanStart struct {
@@ -46,7 +46,8 @@ func (p *spanPart) start(l startLabels) *spanStart {
 	}
 	s := &spanStart{name: "process " + l.topic}
 	kvs := []attribute.KeyValue{
-		attribute.String(attrSystem, kafka), attribute.String(attrOperation, "process"), attribute.String(attrOperationType, "process"),
+		attribute.String(attrSystem, kafka), attribute.String(attrOperation, "process"),
+		attribute.String(attrOperationType, "process"),
 		attribute.String(attrTopic, l.topic),
 	}
 	if l.group != "" {
@@ -55,26 +56,28 @@ func (p *spanPart) start(l startLabels) *spanStart {
 	if l.typ != "" {
 		kvs = append(kvs, attribute.String(attrEventType, l.typ))
 	}
-	s.opts = []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(kvs...)}
+	s.opts = []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindConsumer),
+		trace.WithAttributes(kvs...)}
 	if len(p.starts) < maxSets {
 		p.starts[l] = s
 	}
 	return s
 }
 
-// runState is what the span of a run is to know at its end. It lies in the context of the run, by observer: there may be two of them,
-// and a handler may have a processor of its own.
+// runState collects what the span of a run reports at its end. It is stored in the context of the
+// run, with the observer as a part of the key: there may be two observers, and a handler may call a
+// processor of its own.
 type runState struct {
 	span    trace.Span
-	records bool // as it was begun: a handler may end it
+	records bool // when it began: a handler may end the span
 	single  bool
 
 	mu         sync.Mutex
 	handled    int
-	undecided  int // by transactional handlers, before the commit; more than that if it was run again
+	undecided  int // by transactional handlers before the commit; counts repeated runs twice
 	duplicates int
 	verdict    dedup.Verdict // the last one
-	failed     string        // kind of the first failure of a call
+	failed     string        // kind of the first failed call
 }
 
 type runKey struct{ o *Observer }
@@ -84,7 +87,7 @@ func (o *Observer) runOf(ctx context.Context) *runState {
 	return s
 }
 
-// startRun begins the span of a run. What is costly is done for spans that record only.
+// startRun begins the span of a run. Costly attributes are computed for recording spans only.
 func (o *Observer) startRun(ctx context.Context, r *idem.Run) context.Context {
 	m, single, continued := r.Message(0), r.Len() == 1, false
 	outer := trace.SpanContextFromContext(ctx)
@@ -94,7 +97,7 @@ func (o *Observer) startRun(ctx context.Context, r *idem.Run) context.Context {
 	start := o.spans.start(startLabels{group: r.Group, topic: m.Topic})
 	ctx, span := o.tracer.Start(ctx, start.name, start.opts...)
 	if !span.IsRecording() && !o.continues {
-		if o.runOf(ctx) != nil { // of the run that this one is within, which is not to be taken for it
+		if o.runOf(ctx) != nil { // hide the state of the enclosing run
 			ctx = context.WithValue(ctx, runKey{o}, (*runState)(nil))
 		}
 		return ctx
@@ -109,22 +112,24 @@ func (o *Observer) startRun(ctx context.Context, r *idem.Run) context.Context {
 			span.AddLink(trace.Link{SpanContext: outer})
 		}
 	}
-	return context.WithValue(ctx, runKey{o}, &runState{span: span, records: span.IsRecording(), single: single})
+	return context.WithValue(ctx, runKey{o},
+		&runState{span: span, records: span.IsRecording(), single: single})
 }
 
-// under makes what begins with ctx a child of the producer's span, with its baggage, if that was sampled.
+// under returns a context below the producer's span, with its baggage, if that span was sampled.
 func (o *Observer) under(ctx context.Context, m *idem.Message) (within context.Context, ok bool) {
 	if !o.mayHave(m, true) {
 		return ctx, false
 	}
 	within = o.prop.Extract(ctx, headerCarrier(m.Headers))
-	if sc := trace.SpanContextFromContext(within); !sc.IsValid() || !sc.IsSampled() || !sc.IsRemote() {
+	if sc := trace.SpanContextFromContext(within); !sc.IsValid() || !sc.IsSampled() ||
+		!sc.IsRemote() {
 		return ctx, false
 	}
 	return within, true
 }
 
-// runAttributes are those that samplers need not see.
+// runAttributes are the attributes that samplers do not need.
 func (o *Observer) runAttributes(r *idem.Run) []attribute.KeyValue {
 	m := r.Message(0)
 	kvs := make([]attribute.KeyValue, 0, 8)
@@ -141,11 +146,12 @@ func (o *Observer) runAttributes(r *idem.Run) []attribute.KeyValue {
 	return append(kvs, attribute.String(attrPartition, strconv.Itoa(int(m.Partition))))
 }
 
-// eventAttributes say which event and which record it is.
+// eventAttributes identify the event and its record.
 func (o *Observer) eventAttributes(m *idem.Message, k dedup.Key) []attribute.KeyValue {
 	kvs := []attribute.KeyValue{
 		attribute.String(attrKey, k.String()), attribute.String(attrEventType, k.Type),
-		attribute.String(attrPartition, strconv.Itoa(int(m.Partition))), attribute.Int64(attrOffset, m.Offset),
+		attribute.String(attrPartition, strconv.Itoa(int(m.Partition))),
+		attribute.Int64(attrOffset, m.Offset),
 	}
 	if o.messageKeys && m.Key != nil {
 		kvs = append(kvs, textAttribute(attrMessageKey, string(m.Key)))
@@ -153,7 +159,7 @@ func (o *Observer) eventAttributes(m *idem.Message, k dedup.Key) []attribute.Key
 	return kvs
 }
 
-// link names the producers' spans that were sampled, the first 32 of them.
+// link adds links to the first 32 sampled spans of producers.
 func (o *Observer) link(span trace.Span, r *idem.Run) {
 	if len(o.fields) == 0 {
 		return
@@ -166,7 +172,8 @@ func (o *Observer) link(span trace.Span, r *idem.Run) {
 		}
 		l := trace.Link{SpanContext: sc}
 		if n > 1 {
-			l.Attributes = []attribute.KeyValue{attribute.String(attrKey, r.Key(i).String()), attribute.Int64(attrOffset, r.Message(i).Offset)}
+			l.Attributes = []attribute.KeyValue{attribute.String(attrKey, r.Key(i).String()),
+				attribute.Int64(attrOffset, r.Message(i).Offset)}
 		}
 		span.AddLink(l)
 		left--
@@ -183,7 +190,8 @@ func (o *Observer) endRun(ctx context.Context, r *idem.Run, kind string) {
 	if s.records {
 		o.spans.recording.Add(-1)
 		s.mu.Lock()
-		kvs := []attribute.KeyValue{attribute.Int(attrRunHandled, s.handled), attribute.Int(attrRunDuplicate, s.duplicates)}
+		kvs := []attribute.KeyValue{attribute.Int(attrRunHandled, s.handled),
+			attribute.Int(attrRunDuplicate, s.duplicates)}
 		if s.single && s.verdict != 0 {
 			kvs = append(kvs, attribute.String(attrVerdict, s.verdict.String()))
 		}
@@ -197,8 +205,8 @@ func (o *Observer) endRun(ctx context.Context, r *idem.Run, kind string) {
 	s.span.End()
 }
 
-// callSpan is the span of a call that has one of its own. It lies in the context under callKey, where calls of another processor
-// within the handler find it as well.
+// callSpan is the span of a call that has its own span. It is stored in the context under callKey,
+// where calls of another processor within the handler find it as well.
 type callSpan struct {
 	call *idem.Call
 	span trace.Span
@@ -206,7 +214,8 @@ type callSpan struct {
 
 type callKey struct{}
 
-// startCall begins the span of a call with one event in a run of many, if traces are continued and the producer was sampled.
+// startCall begins the span of a call with one event in a larger run, if traces are continued and
+// the producer was sampled.
 func (o *Observer) startCall(ctx context.Context, c *idem.Call) context.Context {
 	if !o.continues || c.Batch || c.Len() != 1 {
 		return ctx
@@ -223,7 +232,8 @@ func (o *Observer) startCall(ctx context.Context, c *idem.Call) context.Context 
 	start := o.spans.start(startLabels{group: c.Group, topic: m.Topic, typ: c.Type})
 	within, span := o.tracer.Start(within, start.name, start.opts...)
 	if span.IsRecording() {
-		span.SetAttributes(append(o.eventAttributes(m, c.Key(0)), attribute.Bool(attrTx, c.Transactional), attribute.Int(attrAttempt, c.Attempt(0)))...)
+		span.SetAttributes(append(o.eventAttributes(m, c.Key(0)),
+			attribute.Bool(attrTx, c.Transactional), attribute.Int(attrAttempt, c.Attempt(0)))...)
 		if run.IsValid() {
 			span.AddLink(trace.Link{SpanContext: run})
 		}
@@ -231,7 +241,7 @@ func (o *Observer) startCall(ctx context.Context, c *idem.Call) context.Context 
 	return context.WithValue(within, callKey{}, callSpan{c, span})
 }
 
-// endCall ends the span of a call, and notes for that of the run what came of it.
+// endCall ends the span of a call, and records the result for the span of the run.
 func (o *Observer) endCall(ctx context.Context, c *idem.Call, kind string) {
 	if own, ok := ctx.Value(callKey{}).(callSpan); ok && own.call == c {
 		failAs(own.span, kind)
@@ -264,7 +274,8 @@ func (o *Observer) endCall(ctx context.Context, c *idem.Call, kind string) {
 	}
 	s.mu.Unlock()
 	if kind != "" && !s.single {
-		s.span.AddEvent("idem.call.failed", trace.WithAttributes(attribute.String(attrErrorType, kind), attribute.String(attrEventType, c.Type)))
+		s.span.AddEvent("idem.call.failed", trace.WithAttributes(attribute.String(attrErrorType,
+			kind), attribute.String(attrEventType, c.Type)))
 	}
 }
 
@@ -278,7 +289,7 @@ func (o *Observer) duplicateInRun(ctx context.Context, v dedup.Verdict) {
 	}
 }
 
-// storeCallInRun notes answers for the span of their run.
+// storeCallInRun records the verdicts for the span of their run.
 func (o *Observer) storeCallInRun(ctx context.Context, e *idem.StoreCallEvent) {
 	if e.Verb != idem.VerbClaim && e.Verb != idem.VerbTransaction {
 		return
@@ -293,7 +304,7 @@ func (o *Observer) storeCallInRun(ctx context.Context, e *idem.StoreCallEvent) {
 		switch {
 		case e.Verb == idem.VerbTransaction && e.Keys > 0:
 			s.handled += min(s.undecided, e.Verdict(dedup.Fresh))
-		case e.Verb == idem.VerbTransaction: // of one event, without a claim
+		case e.Verb == idem.VerbTransaction: // one event, without a claim
 			s.handled += min(s.undecided, 1)
 		}
 		for v, n := range e.Verdicts {

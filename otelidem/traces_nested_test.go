@@ -28,10 +28,14 @@ func (onlyOrders) ShouldSample(p sdktrace.SamplingParameters) sdktrace.SamplingR
 	return sdktrace.SamplingResult{Decision: sdktrace.Drop}
 }
 
-// A handler may have a processor of its own, with the same observer: a run that is not sampled is not taken for the one that it is within.
+// A handler may have a processor of its own, with the same observer: an unsampled run is not
+// mistaken for its enclosing run.
 func TestRunWithinARun(t *testing.T) {
 	spans := tracetest.NewInMemoryExporter()
-	tm := newTelemetry(t, otelidem.TracerProvider(sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans), sdktrace.WithSampler(onlyOrders{}))))
+	tm := newTelemetry(
+		t, otelidem.TracerProvider(sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans),
+			sdktrace.WithSampler(onlyOrders{}))),
+	)
 	inner := tm.processor(router(succeed))
 	outer := tm.processor(router(func(ctx context.Context, e idem.Event[paid]) error {
 		for range 2 {
@@ -49,13 +53,15 @@ func TestRunWithinARun(t *testing.T) {
 	require.Equal(t, "1", attr(spans.GetSpans()[0].Attributes, "idem.run.handled"))
 	require.Equal(t, "0", attr(spans.GetSpans()[0].Attributes, "idem.run.duplicates"))
 	handle(t, outer, message("e1", 1))
-	require.Equal(t, "1", attr(spans.GetSpans()[1].Attributes, "idem.run.duplicates"), "spans are still looked after")
+	require.Equal(t, "1", attr(spans.GetSpans()[1].Attributes, "idem.run.duplicates"),
+		"spans are still looked after")
 }
 
-// Two of them at one processor, of two tracer providers, do not mix.
+// Two observers of one processor, with two tracer providers, do not mix.
 func TestTwoObserversOfAProcessor(t *testing.T) {
 	one, two := newTelemetry(t), newTelemetry(t)
-	p := one.processor(router(succeed), func(c *idem.Config) { c.Observers = append(c.Observers, two.Observer) })
+	p := one.processor(router(succeed),
+		func(c *idem.Config) { c.Observers = append(c.Observers, two.Observer) })
 	handle(t, p, message("e1", 1))
 	for _, tm := range []*telemetry{one, two} {
 		spans := tm.ended("process orders")
@@ -65,7 +71,8 @@ func TestTwoObserversOfAProcessor(t *testing.T) {
 	}
 }
 
-// Data need not be UTF-8, but what OTLP calls a string must be: one that is not would cost all spans of its export.
+// Data may be no valid UTF-8, but OTLP strings must be valid: one invalid string would cost all
+// spans of its export.
 func TestSpansHaveValidTexts(t *testing.T) {
 	const bad = "a\xff\xfe"
 	tm := newTelemetry(t, otelidem.MessageKeys())
@@ -92,16 +99,18 @@ func TestSpansHaveValidTexts(t *testing.T) {
 		}
 	}
 	require.Greater(t, checked, 15)
-	require.Equal(t, "a\uFFFD", attr(tm.ended("process orders")[0].Attributes, "messaging.kafka.message.key"))
+	require.Equal(t, "a\uFFFD",
+		attr(tm.ended("process orders")[0].Attributes, "messaging.kafka.message.key"))
 }
 
-// twice is a store whose transactions are run again, and which runs some without a claim.
+// twice is a store that repeats transactions, and runs some without a claim.
 type twice struct {
 	noStore
 	verdict dedup.Verdict
 }
 
-func (l *twice) ClaimTx(_ context.Context, _ time.Duration, _ []dedup.Request, answers []dedup.Answer,
+func (l *twice) ClaimTx(_ context.Context, _ time.Duration, _ []dedup.Request,
+	answers []dedup.Answer,
 	fn func(struct{}) ([]dedup.Completion, error),
 ) error {
 	answers[0] = dedup.Answer{Verdict: l.verdict}
@@ -117,13 +126,15 @@ func (l *twice) RunTx(_ context.Context, _ time.Duration, fn func(struct{}) erro
 	return fn(struct{}{})
 }
 
-// A transaction that the store runs again has handled its event once; so has one without a claim, in shadow mode.
+// A transaction that the store repeats has handled its event once; so has one without a claim, in
+// shadow mode.
 func TestRunHandled_Transactions(t *testing.T) {
 	for _, verdict := range []dedup.Verdict{dedup.Fresh, dedup.Done} {
 		tm := newTelemetry(t)
 		r := idem.NewRouter()
 		idem.OnTx(r, "paid", func(context.Context, struct{}, idem.Event[paid]) error { return nil })
-		p := tm.processor(r, func(c *idem.Config) { c.Store, c.Shadow = &twice{verdict: verdict}, true })
+		p := tm.processor(r,
+			func(c *idem.Config) { c.Store, c.Shadow = &twice{verdict: verdict}, true })
 		handle(t, p, message("e1", 1))
 		spans := tm.ended("process orders")
 		require.Len(t, spans, 1)

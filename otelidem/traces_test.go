@@ -47,10 +47,14 @@ func TestRunOfOneEvent(t *testing.T) {
 	require.Equal(t, trace.SpanKindConsumer, s.SpanKind)
 	require.False(t, s.Parent.IsValid())
 	for k, want := range map[string]string{
-		"messaging.system": "kafka", "messaging.operation.name": "process", "messaging.operation.type": "process",
-		"messaging.destination.name": "orders", "messaging.consumer.group.name": "billing", "messaging.destination.partition.id": "1",
-		"messaging.kafka.offset": "42", "idem.key": ":billing:paid:e1", "idem.event.type": "paid", "idem.verdict": "fresh",
-		"idem.run.handled": "1", "idem.run.duplicates": "0", "messaging.batch.message_count": "", "messaging.kafka.message.key": "", "error.type": "",
+		"messaging.system": "kafka", "messaging.operation.name": "process",
+		"messaging.operation.type":   "process",
+		"messaging.destination.name": "orders", "messaging.consumer.group.name": "billing",
+		"messaging.destination.partition.id": "1",
+		"messaging.kafka.offset":             "42", "idem.key": ":billing:paid:e1",
+		"idem.event.type": "paid", "idem.verdict": "fresh",
+		"idem.run.handled": "1", "idem.run.duplicates": "0", "messaging.batch.message_count": "",
+		"messaging.kafka.message.key": "", "error.type": "",
 	} {
 		require.Equal(t, want, attr(s.Attributes, k), k)
 	}
@@ -65,7 +69,8 @@ func TestRunOfOneEvent(t *testing.T) {
 func TestRunOfManyHasLinks(t *testing.T) {
 	tm := newTelemetry(t)
 	r := idem.NewRouter()
-	idem.OnBatch(r, "paid", func(context.Context, []idem.Event[paid]) error { return nil }, idem.SameKey())
+	idem.OnBatch(r, "paid", func(context.Context, []idem.Event[paid]) error { return nil },
+		idem.SameKey())
 	p := tm.processor(r)
 	var batch []*idem.Message
 	producers := map[trace.SpanID]int{}
@@ -117,7 +122,8 @@ func TestContinueTraces(t *testing.T) {
 	require.Equal(t, producer.TraceID(), run.SpanContext.TraceID())
 	require.Equal(t, producer.SpanID(), run.Parent.SpanID())
 	require.Len(t, run.Links, 1)
-	require.Equal(t, span.SpanContext().SpanID(), run.Links[0].SpanContext.SpanID(), "where it ran is not lost")
+	require.Equal(t, span.SpanContext().SpanID(), run.Links[0].SpanContext.SpanID(),
+		"where it ran is not lost")
 	require.Equal(t, []string{"7"}, seen)
 
 	tm.spans.Reset()
@@ -146,7 +152,8 @@ func TestContinueTraces(t *testing.T) {
 	require.Equal(t, "2", attr(many.Attributes, "idem.run.handled"))
 }
 
-// A secret in everything that an event or an error may bring along is in no span and no label; the identity is on spans.
+// A secret in any part of an event or an error appears in no span and no label; the key of the
+// event is on spans.
 func TestSpansQuoteNothing(t *testing.T) {
 	const canary = "canary-c7e2"
 	synctest.Test(t, func(t *testing.T) {
@@ -173,7 +180,8 @@ func TestSpansQuoteNothing(t *testing.T) {
 		}
 		bad := secret(message("bad", 4))
 		bad.Value = []byte(`{"type":"paid","event_id":"` + canary + `",`)
-		handle(t, p, secret(message("panics", 1)), secret(message("fails", 2)), secret(message("other", 3)), bad, secret(typed(canary, "x", 5)),
+		handle(t, p, secret(message("panics", 1)), secret(message("fails", 2)),
+			secret(message("other", 3)), bad, secret(typed(canary, "x", 5)),
 			secret(typed("many", "m1", 6)), secret(typed("many", "m2", 7)))
 		require.NotEmpty(t, tm.spans.GetSpans())
 		failed := map[string]bool{}
@@ -188,12 +196,13 @@ func TestSpansQuoteNothing(t *testing.T) {
 				failed[s.Status.Description] = true
 			}
 		}
-		require.Equal(t, map[string]bool{"panic": true, "permanent": true, "_OTHER": true, "partial": true}, failed)
+		require.Equal(t, map[string]bool{"panic": true, "permanent": true, "_OTHER": true,
+			"partial": true}, failed)
 		require.NotContains(t, fmt.Sprint(tm.series()), canary)
 	})
 }
 
-// A handler that ends the span it finds, and one that has a processor of its own.
+// A handler that ends the span of its run, and one that has a processor of its own.
 func TestHandlersWithSpansAndProcessorsOfTheirOwn(t *testing.T) {
 	tm := newTelemetry(t, otelidem.ContinueTraces())
 	inner := idem.NewRouter()
@@ -211,32 +220,41 @@ func TestHandlersWithSpansAndProcessorsOfTheirOwn(t *testing.T) {
 	b, _ := tm.traced(message("b", 2), true)
 	handle(t, outer, a, b)
 	handle(t, outer, message("c", 3))
-	require.Equal(t, []bool{true, true, true}, open, "the calls within do not end the spans without")
+	require.Equal(t, []bool{true, true, true}, open,
+		"the calls within do not end the spans without")
 	require.Zero(t, tm.Recording())
 }
 
 func TestMessageKeys(t *testing.T) {
 	tm := newTelemetry(t, otelidem.MessageKeys())
 	handle(t, tm.processor(router(succeed)), message("e1", 1))
-	require.Equal(t, "customer-4711", attr(tm.ended("process orders")[0].Attributes, "messaging.kafka.message.key"))
+	require.Equal(t, "customer-4711",
+		attr(tm.ended("process orders")[0].Attributes, "messaging.kafka.message.key"))
 }
 
-// Names of headers that went through HTTP, copies of them, and nonsense.
+// Headers whose names changed on the way through HTTP, copies of headers, and invalid ones.
 func TestHeaders(t *testing.T) {
-	const one, two = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "00-0af7651916cd43dd8448eb211c80319c-00f067aa0ba902b7-01"
+	const one, two = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+		"00-0af7651916cd43dd8448eb211c80319c-00f067aa0ba902b7-01"
 	long := make([]byte, 1<<20)
 	for name, c := range map[string]struct {
 		headers []idem.Header
-		want    string // span of the producer
+		want    string // the producer's span
 		state   string
 	}{
-		"none":           {nil, "", ""},
-		"other case":     {[]idem.Header{{Key: "Traceparent", Value: []byte(one)}}, "b7ad6b7169203331", ""},
-		"the last one":   {[]idem.Header{{Key: "traceparent", Value: []byte(one)}, {Key: "traceparent", Value: []byte(two)}}, "00f067aa0ba902b7", ""},
-		"state in parts": {[]idem.Header{{Key: "tracestate", Value: []byte("a=1")}, {Key: "traceparent", Value: []byte(one)}, {Key: "Tracestate", Value: []byte("b=2")}}, "b7ad6b7169203331", "a=1,b=2"},
-		"nonsense":       {[]idem.Header{{Key: "traceparent", Value: []byte("00-zz")}, {Key: "", Value: nil}}, "", ""},
-		"long":           {[]idem.Header{{Key: "traceparent", Value: long}}, "", ""},
-		"binary":         {[]idem.Header{{Key: "traceparent", Value: long[:55]}}, "", ""},
+		"none": {nil, "", ""},
+		"other case": {[]idem.Header{{Key: "Traceparent", Value: []byte(one)}},
+			"b7ad6b7169203331", ""},
+		"the last one": {[]idem.Header{{Key: "traceparent", Value: []byte(one)},
+			{Key: "traceparent", Value: []byte(two)}}, "00f067aa0ba902b7", ""},
+		"state in parts": {[]idem.Header{{
+			Key: "tracestate", Value: []byte("a=1"),
+		}, {Key: "traceparent", Value: []byte(one)}, {Key: "Tracestate", Value: []byte("b=2")}},
+			"b7ad6b7169203331", "a=1,b=2"},
+		"nonsense": {[]idem.Header{{Key: "traceparent", Value: []byte("00-zz")},
+			{Key: "", Value: nil}}, "", ""},
+		"long":   {[]idem.Header{{Key: "traceparent", Value: long}}, "", ""},
+		"binary": {[]idem.Header{{Key: "traceparent", Value: long[:55]}}, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tm := newTelemetry(t)
@@ -267,7 +285,7 @@ func (a *asked) Extract(ctx context.Context, c propagation.TextMapCarrier) conte
 	return a.TraceContext.Extract(ctx, c)
 }
 
-// Headers are read for spans that record only, and if the producer was sampled.
+// Headers are read for recording spans only, and only if the producer was sampled.
 func TestHeadersAreReadWhenNeeded(t *testing.T) {
 	reader := &asked{}
 	unsampled := sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.NeverSample()))
@@ -287,12 +305,15 @@ func TestHeadersAreReadWhenNeeded(t *testing.T) {
 	require.Equal(t, 1, reader.n)
 }
 
-// A transaction that is rolled back has handled nothing, whatever its handlers said.
+// A transaction that is rolled back has handled nothing, whatever its handlers returned.
 func TestRunsOfTransactions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tm := newTelemetry(t)
 		r := idem.NewRouter()
-		idem.OnBatchTx(r, "paid", func(context.Context, struct{}, []idem.Event[paid]) error { return nil }, idem.SameKey())
+		idem.OnBatchTx(
+			r, "paid", func(context.Context, struct{}, []idem.Event[paid]) error { return nil },
+			idem.SameKey(),
+		)
 		p := tm.processor(r, func(c *idem.Config) { c.Store = &rolledBack{left: 1} })
 		var batch []*idem.Message
 		for i := range 8 {
@@ -317,7 +338,8 @@ func TestRunsOfTransactions(t *testing.T) {
 		require.Equal(t, 7, handled, "and a duplicate")
 		require.Equal(t, 1, tm.sum("idem.duplicates"))
 		require.Equal(t, 7, tm.sum(consumed, "idem.outcome=handled"))
-		require.NotZero(t, tm.count("idem.store.operation.duration", "idem.store.operation=transaction", "error.type=unavailable"))
+		require.NotZero(t, tm.count("idem.store.operation.duration",
+			"idem.store.operation=transaction", "error.type=unavailable"))
 		require.Equal(t, 7, tm.sum("idem.claims", "idem.verdict=fresh"))
 	})
 }
@@ -328,7 +350,8 @@ type rolledBack struct {
 	left int
 }
 
-func (l *rolledBack) ClaimTx(ctx context.Context, lease time.Duration, reqs []dedup.Request, answers []dedup.Answer,
+func (l *rolledBack) ClaimTx(ctx context.Context, lease time.Duration, reqs []dedup.Request,
+	answers []dedup.Answer,
 	fn func(struct{}) ([]dedup.Completion, error),
 ) error {
 	err := l.noStore.ClaimTx(ctx, lease, reqs, answers, fn)
@@ -339,7 +362,7 @@ func (l *rolledBack) ClaimTx(ctx context.Context, lease time.Duration, reqs []de
 	return err
 }
 
-// spanLog notes the span that each line was written in.
+// spanLog records the span of each log line.
 type spanLog struct {
 	slog.Handler
 	seen map[string]trace.SpanID
@@ -350,18 +373,23 @@ func (l spanLog) Handle(ctx context.Context, r slog.Record) error {
 	return nil
 }
 
-// Who handles log lines finds the span of the run in their context.
+// A log handler finds the span of the run in the context.
 func TestLogLinesAreWrittenInTheirSpan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tm := newTelemetry(t)
-		lines := spanLog{Handler: slog.NewTextHandler(io.Discard, &slog.HandlerOptions{Level: slog.LevelDebug}), seen: map[string]trace.SpanID{}}
-		p := tm.processor(router(func(context.Context, idem.Event[paid]) error { return errBoom }, idem.Retry(idem.RetryPolicy{MaxAttempts: 2})),
+		lines := spanLog{
+			Handler: slog.NewTextHandler(io.Discard, &slog.HandlerOptions{Level: slog.LevelDebug}),
+			seen:    map[string]trace.SpanID{},
+		}
+		p := tm.processor(router(func(context.Context, idem.Event[paid]) error { return errBoom },
+			idem.Retry(idem.RetryPolicy{MaxAttempts: 2})),
 			func(c *idem.Config) { c.Logger = slog.New(lines) })
 		handle(t, p, message("e1", 1))
 		handle(t, p, message("e1", 1))
 		spans := tm.ended("process orders")
 		require.Len(t, spans, 3)
-		require.Equal(t, spans[0].SpanContext.SpanID(), lines.seen["handler failed, will try again"])
+		require.Equal(t, spans[0].SpanContext.SpanID(),
+			lines.seen["handler failed, will try again"])
 		require.Equal(t, spans[1].SpanContext.SpanID(), lines.seen["event dead-lettered"])
 		require.Equal(t, spans[2].SpanContext.SpanID(), lines.seen["duplicate skipped"])
 	})
