@@ -5,55 +5,33 @@ import (
 	"fmt"
 	"log/slog"
 
-	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
-	"go.opentelemetry.io/otel/sdk/metric/metricdata"
-
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/dedup/memstore"
 	"github.com/idem-go/idem/otelidem"
 )
 
-// One event arrives three times. A real program has an exporter instead of the reader, and a
-// consumer instead of the processor.
-func Example() {
-	reader := sdkmetric.NewManualReader()
-	telemetry, err := otelidem.New(
-		otelidem.MeterProvider(sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))),
-	)
-	check(err)
+// New measures with the global providers. A program sets them first, for example to those of the
+// SDK with an exporter. The configurations of consumers and processors take the observer.
+func ExampleNew() {
+	telemetry, err := otelidem.New()
+	if err != nil {
+		panic(err)
+	}
+	defer telemetry.Close()
 	router := idem.NewRouter()
-	idem.On(router, "paid", func(context.Context, idem.Event[paid]) error { return nil })
+	idem.On(router, "paid", func(context.Context, idem.Event[struct{}]) error { return nil })
 	p, err := idem.NewProcessor(router, idem.Config{
 		Store: memstore.New(), Scope: "billing", Group: "billing",
 		Observers: []idem.Observer{telemetry}, Logger: slog.New(slog.DiscardHandler),
 	})
-	check(err)
-	defer p.Close()
-	_, err = p.HandleBatch(context.Background(),
-		[]*idem.Message{message("e1", 1), message("e1", 2), message("e1", 3)})
-	check(err)
-
-	var all metricdata.ResourceMetrics
-	check(reader.Collect(context.Background(), &all))
-	for _, m := range all.ScopeMetrics[0].Metrics {
-		if sum, ok := m.Data.(metricdata.Sum[int64]); ok &&
-			m.Name == "messaging.client.consumed.messages" {
-			for _, outcome := range []string{"handled", "duplicate"} {
-				for _, p := range sum.DataPoints {
-					if v, _ := p.Attributes.Value("idem.outcome"); v.AsString() == outcome {
-						fmt.Println(outcome, p.Value)
-					}
-				}
-			}
-		}
-	}
-	// Output:
-	// handled 1
-	// duplicate 2
-}
-
-func check(err error) {
 	if err != nil {
 		panic(err)
 	}
+	defer p.Close()
+	settled, err := p.HandleBatch(context.Background(), []*idem.Message{
+		{Topic: "orders", Offset: 1, Value: []byte(`{"event_id":"e1","type":"paid"}`)},
+		{Topic: "orders", Offset: 2, Value: []byte(`{"event_id":"e1","type":"paid"}`)},
+	})
+	fmt.Println(settled, err)
+	// Output: 2 <nil>
 }

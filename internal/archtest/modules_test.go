@@ -2,6 +2,7 @@ package archtest
 
 import (
 	"go/version"
+	"regexp"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -23,4 +24,12 @@ func TestGoLinesAreNoHigherThanThoseOfDependencies(t *testing.T) {
 		require.True(t, version.IsValid(own) && version.IsValid(highest), "%s: %q, %q", dir, own, highest)
 		require.LessOrEqual(t, version.Compare(own, highest), 0, "%s/go.mod has %s, its dependencies need %s only", dir, own, highest)
 	}
+}
+
+// The go.mod that users get stays small. What needs a tree of its own, such as an SDK for tests, is a module of its own:
+// docs/decisions/dependencies.md.
+func TestRootModuleRequiresLittle(t *testing.T) {
+	requirements := regexp.MustCompile(`(?m)^\t\S+ v\S+`).FindAll(read(t, "go.mod"), -1)
+	require.NotEmpty(t, requirements)
+	require.LessOrEqual(t, len(requirements), 45)
 }

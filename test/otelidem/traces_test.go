@@ -222,7 +222,6 @@ func TestHandlersWithSpansAndProcessorsOfTheirOwn(t *testing.T) {
 	handle(t, outer, message("c", 3))
 	require.Equal(t, []bool{true, true, true}, open,
 		"the calls within do not end the spans without")
-	require.Zero(t, tm.Recording())
 }
 
 func TestMessageKeys(t *testing.T) {
