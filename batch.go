@@ -24,7 +24,7 @@ type batch struct {
 	halted   bool
 	outages  int
 	unlucky  int               // runs in a row that met a lock before their handlers
-	parkedAt uint64            // the version of the lots at which what waits was parked
+	deferredAt uint64            // the version of the lots at which what waits was deferred
 	keys     map[uint64]*entry // the last of each Kafka key in the run that is being planned
 }
 
@@ -63,7 +63,7 @@ const (
 func (e *entry) passive() bool { return e.settled || e.fate == forNobody }
 
 func (p *Processor) newBatch(ctx context.Context, msgs []*Message, progress func(int)) *batch {
-	b := &batch{p: p, ctx: ctx, entries: make([]entry, len(msgs)), pat: &patience{left: p.cfg.BusyWait}, progress: progress, parkedAt: ^uint64(0)}
+	b := &batch{p: p, ctx: ctx, entries: make([]entry, len(msgs)), pat: &patience{left: p.cfg.BusyWait}, progress: progress, deferredAt: ^uint64(0)}
 	for i, m := range msgs {
 		b.entries[i].m, b.entries[i].at = m, i
 	}
@@ -89,7 +89,7 @@ func (b *batch) settle() error {
 
 // step settles the next message, and as many after it as share a run with it; or finds out that they cannot.
 func (b *batch) step() error {
-	if err := b.parkWaiting(); err != nil || b.next == len(b.entries) {
+	if err := b.deferWaiting(); err != nil || b.next == len(b.entries) {
 		return err
 	}
 	e := b.look(b.next)

@@ -60,7 +60,7 @@ func (p *Processor) obeyConflict(ctx context.Context, d *delivery, a dedup.Answe
 		return step{settled: true}, nil
 	case conflictDeadLetter:
 	}
-	if a.Known == dedup.Rescheduled && d.route.mode == keyOrdered && d.parked == nil { // as in obeyMoved: its followers belong there
+	if a.Known == dedup.Rescheduled && d.route.mode == keyOrdered && d.deferred == nil { // as in obeyMoved: its followers belong there
 		if err := p.lots.refresh(ctx, p, d); err != nil {
 			return step{outage: err}, nil //nolint:nilerr // it is waited for
 		}

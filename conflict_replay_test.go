@@ -69,7 +69,7 @@ func TestConflict_CorrectionOfAReplayedEvent_Rule6d(t *testing.T) {
 }
 
 // The same where it waits in a queue: with its Kafka key, and behind another event, since the correction has another Kafka key.
-func TestPark_CorrectionOfAReplayedEvent_Rule6d(t *testing.T) {
+func TestDefer_CorrectionOfAReplayedEvent_Rule6d(t *testing.T) {
 	register := func(b *bench) {
 		b.on(func(_ context.Context, e idem.Event[payload]) error {
 			if e.ID == "other" || e.Data.Amount == 7 {

@@ -38,7 +38,7 @@ type delivery struct {
 	heldUp       time.Time     // since when failures hold up the lane, less what was spent waiting for others
 	delay        time.Duration // before the next try in place
 	later        later         // or where to
-	parked       *parkedEvent  // where it waits, if it was taken from there
+	deferred       *deferredEvent  // where it waits, if it was taken from there
 	end          end           // what settled it
 	came         Settlement    // the same, for who counts
 	outages      int           // how often in a row the store was unavailable to it and answered a probe

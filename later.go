@@ -44,7 +44,7 @@ func RetryTopics(delays ...time.Duration) Option {
 // KeyOrdered keeps the order of events with the same Kafka key and holds up no others: when an event has failed in its
 // place as often as [Retry] allows, it waits in the store, in a table, for its next attempts after the given delays, and
 // later events of its Kafka key wait behind it, through restarts and rebalances (rule 4). The store must be a
-// [dedup.Parker]: Postgres. Events without a Kafka key have no order and wait alone. Handlers with other modes take no part in
+// [dedup.Deferrer]: Postgres. Events without a Kafka key have no order and wait alone. Handlers with other modes take no part in
 // that order.
 //
 // After the last delay the event goes to the dead-letter topic, and those behind it stay until a person replays or skips
@@ -210,7 +210,7 @@ func (p *Processor) history(d *delivery, o outcome) history {
 func (p *Processor) move(ctx context.Context, d *delivery, o outcome) (act action, err error) {
 	h := p.history(d, o)
 	if d.route.mode == keyOrdered {
-		return actLater, p.park(ctx, d, h)
+		return actLater, p.deferEvent(ctx, d, h)
 	}
 	if p.cfg.Producer == nil {
 		m := d.m
@@ -267,7 +267,7 @@ func (p *Processor) moveTx(ctx context.Context, d *delivery, o outcome) (step, e
 // obeyMoved settles a delivery that a later attempt has overtaken. If that one waits in the table, what comes behind it is
 // to wait there too: it may be there since a moment ago, put there by the partition's owner before us (rule 4).
 func (p *Processor) obeyMoved(ctx context.Context, d *delivery, a dedup.Answer) (step, error) {
-	if d.route.mode == keyOrdered && d.parked == nil {
+	if d.route.mode == keyOrdered && d.deferred == nil {
 		if err := p.lots.refresh(ctx, p, d); err != nil {
 			return step{outage: err}, nil //nolint:nilerr // it is waited for
 		}

@@ -25,7 +25,7 @@ import (
 type tally struct {
 	mu          sync.Mutex
 	settled     [6]int
-	parked      [6]int
+	deferred      [6]int
 	places      map[string]int
 	duplicates  int
 	deadLetters int
@@ -105,8 +105,8 @@ func (w *tally) ObserveSettled(_ context.Context, e idem.SettledEvent) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for i, n := range e.Counts {
-		if e.Parked {
-			w.parked[i] += n
+		if e.Deferred {
+			w.deferred[i] += n
 		} else {
 			w.settled[i] += n
 		}
@@ -254,7 +254,7 @@ func TestObserveSettled_LaterAttempts(t *testing.T) {
 		time.Sleep(time.Minute)
 		stop()
 		require.Equal(t, [6]int{idem.SettledRescheduled: 2}, w.settled)
-		require.Equal(t, [6]int{idem.SettledHandled: 2}, w.parked)
+		require.Equal(t, [6]int{idem.SettledHandled: 2}, w.deferred)
 	})
 	inBubble(t, func(t *testing.T, b *bench) {
 		w := newTally()

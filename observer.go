@@ -92,7 +92,7 @@ type RetryObserver interface {
 	ObserveRetry(context.Context, RetryEvent)
 }
 
-// RetryEvent is a failure that will be tried again after Delay, or an event that has to wait for one (Parked).
+// RetryEvent is a failure that will be tried again after Delay, or an event that has to wait for one (Deferred).
 type RetryEvent struct {
 	Group   string
 	Message *Message
@@ -103,8 +103,8 @@ type RetryEvent struct {
 	Topic string
 	// Later says that the next attempt is made elsewhere: from the retry topic, or from the store.
 	Later bool
-	// Parked says that it has not failed, and waits in the store behind one of its Kafka key that has.
-	Parked bool
+	// Deferred says that it has not failed, and waits in the store behind one of its Kafka key that has.
+	Deferred bool
 	Err    error
 }
 

@@ -213,9 +213,9 @@ type SettledEvent struct {
 	Partition int32
 	// Counts by [Settlement].
 	Counts [settlements]int
-	// Parked says that these are no deliveries: they waited in the store ([KeyOrdered]) and were taken up from there. When they
+	// Deferred says that these are no deliveries: they waited in the store ([KeyOrdered]) and were taken up from there. When they
 	// were delivered they counted as [SettledRescheduled].
-	Parked bool
+	Deferred bool
 }
 
 // Total is how many there are.

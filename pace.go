@@ -90,7 +90,7 @@ func (g *groupSize) grow(n, most int) {
 
 // size is of the groups that an event may share.
 func (d *delivery) size() *groupSize {
-	if d.parked != nil {
+	if d.deferred != nil {
 		return &d.route.queued
 	}
 	return &d.route.size

@@ -38,14 +38,14 @@ func TestGroupSize_GrowsSlowlyAfterTwoLocks_Rule1(t *testing.T) {
 }
 
 // What waits in the store's table fails more often than others; their groups are not made small by it (rules 4 and 12).
-func TestGroupSize_ParkedEventsHaveTheirOwn_Rule4(t *testing.T) {
+func TestGroupSize_DeferredEventsHaveTheirOwn_Rule4(t *testing.T) {
 	rt := &bound{route: &route{}}
 	rt.size.limit.Store(64)
 	rt.queued.limit.Store(64)
-	parked := &entry{delivery: delivery{route: rt, parked: &parkedEvent{}}}
+	deferred := &entry{delivery: delivery{route: rt, deferred: &deferredEvent{}}}
 	other := &entry{delivery: delivery{route: rt}}
-	g := group{r: &run{entries: []*entry{parked, parked}}}
+	g := group{r: &run{entries: []*entry{deferred, deferred}}}
 	g.shrink()
-	require.Equal(t, 1, parked.size().now())
+	require.Equal(t, 1, deferred.size().now())
 	require.Equal(t, 64, other.size().now())
 }

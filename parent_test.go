@@ -87,7 +87,7 @@ func TestParentInAGroup_Rule23(t *testing.T) {
 	})
 }
 
-// Rule 23: a copy for a later attempt, a dead letter that is replayed and an event that was parked have the parent of the record.
+// Rule 23: a copy for a later attempt, a dead letter that is replayed and an event that was deferred have the parent of the record.
 func TestParentOfCopies_Rule23(t *testing.T) {
 	fails := func(b *bench, n int) func(context.Context, idem.Event[payload]) error {
 		fail := times(n, errBoom)
@@ -108,7 +108,7 @@ func TestParentOfCopies_Rule23(t *testing.T) {
 			require.Equal(t, 4, b.count(parentOfE1), "%v", b.all())
 		})
 	})
-	t.Run("parked", func(t *testing.T) {
+	t.Run("deferred", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, b *bench) {
 			b.on(fails(b, 1), once, idem.KeyOrdered(5*time.Second))
 			b.start()

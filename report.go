@@ -101,7 +101,7 @@ func (p *Processor) queued(ctx context.Context, d *delivery) {
 		p.log.DebugContext(ctx, "event waits behind another one of its key", p.messageAttrs(d.m, d.req.Key)...)
 	}
 	for _, h := range p.obs.retry {
-		h.ObserveRetry(ctx, RetryEvent{Group: p.cfg.Group, Message: d.m, Key: d.req.Key, Parked: true})
+		h.ObserveRetry(ctx, RetryEvent{Group: p.cfg.Group, Message: d.m, Key: d.req.Key, Deferred: true})
 	}
 }
 

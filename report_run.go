@@ -177,11 +177,11 @@ func (b *batch) tellSettled(rest bool) {
 			continue
 		}
 		topic, partition := d.place()
-		if total > 0 && (e.Partition != partition || e.Topic != topic || e.Parked != (d.parked != nil)) {
+		if total > 0 && (e.Partition != partition || e.Topic != topic || e.Deferred != (d.deferred != nil)) {
 			tell()
 		}
 		if total == 0 {
-			e = SettledEvent{Group: b.p.cfg.Group, Topic: topic, Partition: partition, Parked: d.parked != nil}
+			e = SettledEvent{Group: b.p.cfg.Group, Topic: topic, Partition: partition, Deferred: d.deferred != nil}
 		}
 		e.Counts[d.came]++
 		total++

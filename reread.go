@@ -29,7 +29,7 @@ func (e *entry) unread(class Class, err error) {
 // giveUp lets the event be dead-lettered: by the gate, which records that, if the store waits for it.
 func (e *entry) giveUp(class Class, err error) {
 	e.identifyAsDeferred()
-	if !e.shadow && e.req.Key.ID != "" && (e.req.Position != dedup.Position{} || e.parked != nil) {
+	if !e.shadow && e.req.Key.ID != "" && (e.req.Position != dedup.Position{} || e.deferred != nil) {
 		e.refuseLater(outcome{meaning: permanent, class: class, err: err})
 		return
 	}
@@ -61,7 +61,7 @@ func (b *batch) reread(e *entry) error {
 			return cmp.Or(err, e.stuck())
 		}
 	}
-	b.parkedAt = ^uint64(0) // what is behind it was not looked into
+	b.deferredAt = ^uint64(0) // what is behind it was not looked into
 	b.p.resolve(e)
 	e.pat = b.pat
 	return e.stuck()

@@ -439,16 +439,16 @@ func TestReread_UndecodableHeadBlocks(t *testing.T) {
 		require.Equal(t, idem.ClassUndecodable, letter.Class)
 		require.Equal(t, "a1", letter.Key.ID)
 		require.Equal(t, "decode into idem_test.payload: schema 7 is gone", letter.Error)
-		lot, parked, ok, err := b.store.FindParked(t.Context(), "g", "orders", letter.Key)
+		lot, deferred, ok, err := b.store.FindDeferred(t.Context(), "g", "orders", letter.Key)
 		require.NoError(t, err)
 		require.True(t, ok)
-		require.True(t, parked.Blocked)
+		require.True(t, deferred.Blocked)
 
 		gone = false
-		parked.Position, err = b.store.Reopen(t.Context(), letter.Key)
+		deferred.Position, err = b.store.Reopen(t.Context(), letter.Key)
 		require.NoError(t, err)
-		parked.Blocked, parked.Wait = false, 0
-		_, err = b.store.Postpone(t.Context(), lot, parked)
+		deferred.Blocked, deferred.Wait = false, 0
+		_, err = b.store.Postpone(t.Context(), lot, deferred)
 		require.NoError(t, err)
 		time.Sleep(time.Minute)
 		synctest.Wait()

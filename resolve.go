@@ -31,7 +31,7 @@ type bound struct {
 	tx     txStore
 	limits *limits // nil: none
 	size   groupSize
-	queued groupSize // of events that were parked: they fail more often than others, who are not to pay for it
+	queued groupSize // of events that were deferred: they fail more often than others, who are not to pay for it
 	pace   pace
 	budget budget
 	form   form // of its identities
@@ -115,7 +115,7 @@ func (p *Processor) bind(b *bound) error {
 		p.stores = append(p.stores, b.access)
 	}
 	if b.mode == keyOrdered {
-		if _, ok := store.(dedup.Parker); !ok {
+		if _, ok := store.(dedup.Deferrer); !ok {
 			return fmt.Errorf("KeyOrdered keeps waiting events in the store, which %T cannot do: use Postgres, or RetryTopics", store)
 		}
 	}
@@ -289,8 +289,8 @@ func (p *Processor) identify(d *delivery) (Class, error) {
 	if err := key.Validate(); err != nil {
 		return ClassNoID, err
 	}
-	// The engine itself deferred a parked event, after the store was asked whether it is too old: it may wait for any time.
-	anyAge := rt.tooOld == RunTooOld || d.parked != nil
+	// The engine itself deferred a deferred event, after the store was asked whether it is too old: it may wait for any time.
+	anyAge := rt.tooOld == RunTooOld || d.deferred != nil
 	d.req = dedup.Request{Key: key, Origin: m.origin(), Retention: rt.retention, AnyAge: anyAge}
 	d.remember(m.copied)
 	if d.req.Fingerprint, err = rt.compared(m); err != nil {

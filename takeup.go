@@ -17,15 +17,15 @@ const takers = 8
 const takeUpEvery = 5 * time.Second
 
 // TakesUp reports whether events may wait in a store, so that [Processor.TakeUp] has something to do.
-func (p *Processor) TakesUp() bool { return len(p.parkers()) > 0 }
+func (p *Processor) TakesUp() bool { return len(p.deferrers()) > 0 }
 
-// parkers are the scopes in which events may wait, and the stores they wait in; true if a handler is [KeyOrdered]. Where none
+// deferrers are the scopes in which events may wait, and the stores they wait in; true if a handler is [KeyOrdered]. Where none
 // is any longer, a release before may have left some.
-func (p *Processor) parkers() map[lotAt]bool {
+func (p *Processor) deferrers() map[lotAt]bool {
 	found := make(map[lotAt]bool)
 	for _, g := range p.routes.groups {
 		for _, b := range g.byType {
-			if _, ok := b.access.store.(dedup.Parker); ok && !p.cfg.Shadow {
+			if _, ok := b.access.store.(dedup.Deferrer); ok && !p.cfg.Shadow {
 				at := lotAt{dedup.Lot{Scope: b.scopeIn(p)}, b.access}
 				found[at] = found[at] || b.mode == keyOrdered
 			}
@@ -51,7 +51,7 @@ func (p *Processor) TakeUp(ctx context.Context, topic string, partition int32) e
 	var all sync.WaitGroup
 	var mu sync.Mutex
 	var errs []error
-	for at, ordered := range p.parkers() {
+	for at, ordered := range p.deferrers() {
 		at.Topic, at.Partition = topic, partition
 		t := &taker{p: p, access: at.access, lot: p.lots.of(at), slots: make(chan struct{}, takers), at: make(map[string]time.Time)}
 		all.Go(func() {
@@ -83,11 +83,11 @@ type taker struct {
 }
 
 // left reports whether anything waits in a lot to which nothing comes any longer. It is asked with each assignment, as members
-// of the release before may have parked more until then.
+// of the release before may have deferred more until then.
 func (t *taker) left(ctx context.Context) (some bool) {
 	for try := 1; ; try++ {
 		err := t.p.bounded(ctx, txSlack, func(ctx context.Context) error {
-			queues, err := t.lot.parker.Queues(ctx, t.lot.id, "", 2)
+			queues, err := t.lot.deferrer.Queues(ctx, t.lot.id, "", 2)
 			some = len(queues) > 0
 			return err
 		})
@@ -95,7 +95,7 @@ func (t *taker) left(ctx context.Context) (some bool) {
 		case err == nil:
 			return some
 		case ctx.Err() == nil && !errors.Is(err, dedup.ErrUnavailable) && !errors.Is(err, context.DeadlineExceeded):
-			t.p.log.WarnContext(ctx, "not known whether events are parked, nothing takes them up",
+			t.p.log.WarnContext(ctx, "not known whether events are deferred, nothing takes them up",
 				"topic", t.lot.id.Topic, "partition", t.lot.id.Partition, "error", t.p.errorText(err))
 			return false
 		case sleep(ctx, outageWait(try)) != nil:
@@ -146,7 +146,7 @@ const (
 
 // round takes up queues. Those whose heads nobody can handle give up their turn, so that they keep no others from theirs, however
 // many they are. It reports whether others may have come to be the longest due.
-func (t *taker) round(ctx context.Context, heads []dedup.Parked) (moved bool, err error) {
+func (t *taker) round(ctx context.Context, heads []dedup.Deferred) (moved bool, err error) {
 	var stuck []string
 	var why error
 	var first dedup.Key
@@ -166,7 +166,7 @@ func (t *taker) round(ctx context.Context, heads []dedup.Parked) (moved bool, er
 	if len(stuck) == 0 {
 		return moved, nil
 	}
-	t.p.log.WarnContext(ctx, "parked events are left where they are", "topic", t.lot.id.Topic, "partition", t.lot.id.Partition,
+	t.p.log.WarnContext(ctx, "deferred events are left where they are", "topic", t.lot.id.Topic, "partition", t.lot.id.Partition,
 		"queues", len(stuck), "key", first.String(), "error", t.p.errorText(why))
 	return true, t.delay(ctx, stuckWait, stuck...)
 }
@@ -174,17 +174,17 @@ func (t *taker) round(ctx context.Context, heads []dedup.Parked) (moved bool, er
 // delay lets queues wait for their next turn.
 func (t *taker) delay(ctx context.Context, wait time.Duration, queues ...string) error {
 	began := time.Now()
-	err := t.p.bounded(ctx, txSlack, func(ctx context.Context) error { return t.lot.parker.Delay(ctx, t.lot.id, wait, queues...) })
+	err := t.p.bounded(ctx, txSlack, func(ctx context.Context) error { return t.lot.deferrer.Delay(ctx, t.lot.id, wait, queues...) })
 	if err != nil && ctx.Err() == nil {
 		t.access.down(ctx, t.p, began, err)
 	}
 	return err
 }
 
-func (t *taker) due(ctx context.Context) (heads []dedup.Parked, next time.Duration, err error) {
+func (t *taker) due(ctx context.Context) (heads []dedup.Deferred, next time.Duration, err error) {
 	began := time.Now()
 	err = t.p.bounded(ctx, txSlack, func(ctx context.Context) (err error) {
-		heads, next, err = t.lot.parker.Due(ctx, t.lot.id, dueAtOnce)
+		heads, next, err = t.lot.deferrer.Due(ctx, t.lot.id, dueAtOnce)
 		return err
 	})
 	switch {
@@ -197,7 +197,7 @@ func (t *taker) due(ctx context.Context) (heads []dedup.Parked, next time.Durati
 }
 
 // forget drops what is known of queues that were left alone and are not due any longer. heads is all that is due.
-func (t *taker) forget(heads []dedup.Parked) {
+func (t *taker) forget(heads []dedup.Deferred) {
 	due := make(map[string]bool, len(heads))
 	for i := range heads {
 		due[heads[i].Queue] = true
@@ -220,7 +220,7 @@ func (t *taker) busy(queue string) bool {
 }
 
 // begin takes up a queue if nobody is at it and there is a slot.
-func (t *taker) begin(ctx context.Context, head dedup.Parked) (begun bool) {
+func (t *taker) begin(ctx context.Context, head dedup.Deferred) (begun bool) {
 	if t.busy(head.Queue) {
 		return false
 	}
@@ -255,12 +255,12 @@ func (t *taker) begin(ctx context.Context, head dedup.Parked) (begun bool) {
 const takeAhead = 64
 
 // queue runs the events of a queue until one of them must wait. The head goes by itself: it has failed before.
-func (t *taker) queue(ctx context.Context, head dedup.Parked) error {
-	for events := []dedup.Parked{head}; len(events) > 0; {
+func (t *taker) queue(ctx context.Context, head dedup.Deferred) error {
+	for events := []dedup.Deferred{head}; len(events) > 0; {
 		goesOn, err := t.events(ctx, events)
 		if err != nil {
 			if ctx.Err() == nil {
-				t.p.log.WarnContext(ctx, "parked event is left where it is", "topic", t.lot.id.Topic, "partition", t.lot.id.Partition,
+				t.p.log.WarnContext(ctx, "deferred event is left where it is", "topic", t.lot.id.Topic, "partition", t.lot.id.Partition,
 					"key", head.Key.String(), "error", t.p.errorText(err))
 			}
 			return err
@@ -276,9 +276,9 @@ func (t *taker) queue(ctx context.Context, head dedup.Parked) error {
 }
 
 // next returns what may run now of a queue.
-func (t *taker) next(ctx context.Context, queue string) (events []dedup.Parked, err error) {
+func (t *taker) next(ctx context.Context, queue string) (events []dedup.Deferred, err error) {
 	err = t.p.bounded(ctx, txSlack, func(ctx context.Context) (err error) {
-		events, err = t.lot.parker.First(ctx, t.lot.id, queue, takeAhead)
+		events, err = t.lot.deferrer.First(ctx, t.lot.id, queue, takeAhead)
 		return err
 	})
 	for i, e := range events {
@@ -291,10 +291,10 @@ func (t *taker) next(ctx context.Context, queue string) (events []dedup.Parked, 
 
 // events takes the first events of a queue through the gate, in their order. It reports whether all of them are out of the
 // queue; if not, none behind the one that stays was run.
-func (t *taker) events(ctx context.Context, events []dedup.Parked) (all bool, err error) {
+func (t *taker) events(ctx context.Context, events []dedup.Deferred) (all bool, err error) {
 	msgs := make([]*Message, len(events))
 	for i := range events {
-		if msgs[i], err = unpark(events[i]); err != nil {
+		if msgs[i], err = fromDeferred(events[i]); err != nil {
 			return false, err
 		}
 	}
@@ -303,7 +303,7 @@ func (t *taker) events(ctx context.Context, events []dedup.Parked) (all bool, er
 	b.last = func(e *entry) bool { return t.stays(e) || t.elsewhere(e) }
 	for i := range b.entries {
 		e := &b.entries[i]
-		e.parked = &parkedEvent{lot: t.lot, head: events[i]}
+		e.deferred = &deferredEvent{lot: t.lot, head: events[i]}
 		if err := b.look(i).stuck(); err != nil {
 			return false, err
 		}
@@ -330,7 +330,7 @@ func (t *taker) stays(e *entry) bool {
 	return e.end == endMoved && e.later.delay > 0 && e.route.mode == keyOrdered || e.end == endDead && !e.route.pastDead
 }
 
-// elsewhere reports whether a later attempt has overtaken a parked event: another one who takes himself for the owner has
+// elsewhere reports whether a later attempt has overtaken a deferred event: another one who takes himself for the owner has
 // postponed it, and what comes behind it waits for that. What the table holds is looked up before more of the queue is run.
 func (t *taker) elsewhere(e *entry) bool { return e.fate == forHandler && e.end == endMoved }
 
@@ -339,21 +339,21 @@ func (t *taker) block(ctx context.Context, e *entry) error {
 	if e.end != endDead {
 		return nil
 	}
-	head := e.parked.head
+	head := e.deferred.head
 	head.Blocked, head.Position = true, e.req.Position
 	return t.p.postpone(ctx, &e.delivery, head)
 }
 
 // remove takes events out of their queue for good.
-func (t *taker) remove(ctx context.Context, events []dedup.Parked) error {
+func (t *taker) remove(ctx context.Context, events []dedup.Deferred) error {
 	if len(events) == 0 {
 		return nil
 	}
 	t.lot.gate.Lock()
 	defer t.lot.gate.Unlock()
 	queue := events[0].Queue
-	return t.p.insist(ctx, &patience{left: Forever}, t.access, "remove parked events", func(ctx context.Context) error {
-		empty, err := t.lot.parker.Remove(ctx, t.lot.id, queue, events...)
+	return t.p.insist(ctx, &patience{left: Forever}, t.access, "remove deferred events", func(ctx context.Context) error {
+		empty, err := t.lot.deferrer.Remove(ctx, t.lot.id, queue, events...)
 		if err == nil && empty {
 			t.lot.set(queue, false)
 		}

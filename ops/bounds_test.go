@@ -45,37 +45,37 @@ func TestReplay_AuditPanics(t *testing.T) {
 func TestCells_Sparing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src, _ := full(time.Now())
-		parked := &slowParked{takes: time.Second}
-		src.parked = parked
+		deferred := &slowDeferred{takes: time.Second}
+		src.deferred = deferred
 		h, err := newHandler(quietConfig().withDefaults(), src)
 		require.NoError(t, err)
-		require.True(t, h.cells.parked.get(t.Context()).OK())
+		require.True(t, h.cells.deferred.get(t.Context()).OK())
 		time.Sleep(50 * time.Second)
-		require.True(t, h.cells.parked.get(t.Context()).OK())
-		require.Equal(t, 1, parked.calls, "a second of work is good for a minute")
+		require.True(t, h.cells.deferred.get(t.Context()).OK())
+		require.Equal(t, 1, deferred.calls, "a second of work is good for a minute")
 
 		time.Sleep(time.Minute)
-		parked.err = errors.New("away")
-		require.False(t, h.cells.parked.get(t.Context()).OK())
-		parked.err = nil
+		deferred.err = errors.New("away")
+		require.False(t, h.cells.deferred.get(t.Context()).OK())
+		deferred.err = nil
 		time.Sleep(5 * time.Second)
-		require.False(t, h.cells.parked.get(t.Context()).OK())
+		require.False(t, h.cells.deferred.get(t.Context()).OK())
 		time.Sleep(2 * time.Second)
-		require.True(t, h.cells.parked.get(t.Context()).OK(), "an outage is over")
+		require.True(t, h.cells.deferred.get(t.Context()).OK(), "an outage is over")
 		require.NoError(t, h.Close(t.Context()))
 	})
 }
 
-type slowParked struct {
+type slowDeferred struct {
 	takes time.Duration
 	err   error
 	calls int
 }
 
-func (s *slowParked) list(context.Context) (parkedState, error) {
+func (s *slowDeferred) list(context.Context) (deferredState, error) {
 	time.Sleep(s.takes)
 	s.calls++
-	return parkedState{}, s.err
+	return deferredState{}, s.err
 }
 
 // A record of a megabyte may have so many headers that the page would be tens of megabytes, and one may have a name as long as that.

@@ -61,8 +61,8 @@ type Config struct {
 	// Client is used for Kafka instead of one of the page's own. It is not closed.
 	Client sarama.Client
 	// Stores are stores beside Consumer.Store, those of the option idem.Store. What the page shows of a store depends on its
-	// abilities: dedup.Operator (look at an event), dedup.Lister (find events by ID alone, list stuck claims), dedup.Parker
-	// (what is parked).
+	// abilities: dedup.Operator (look at an event), dedup.Lister (find events by ID alone, list stuck claims), dedup.Deferrer
+	// (what is deferred).
 	Stores []dedup.Store
 	// Scopes are those of handlers with the option idem.Scope, beside Consumer.Scope.
 	Scopes []string

@@ -199,9 +199,9 @@ func full(now time.Time) (sources, *fakeDeadLetters) {
 			DeadLetters: []deadLetterTopic{{fakeTopic, 12}},
 		}},
 		claims: &fakeSource[[]storeClaims]{value: []storeClaims{{Store: "Postgres at db.example/idem", Records: []stuckRecord{{dedup.Record{Key: key("order.created", "order-99"), Lease: -2 * time.Minute, First: origin}}}}, {Store: "Redis", Cannot: true}}},
-		parked: &fakeSource[parkedState]{value: parkedState{Queues: []parkedQueue{
-			{Store: "pg", Topic: "orders", Partition: 2, Name: "kcustomer-7", Length: 4, Blocked: true, Head: &dedup.Parked{Key: key("order.paid", "order-4700")}},
-			{Store: "pg", Topic: "orders", Partition: 2, Name: "kcustomer-9", Length: 1, Wait: 41 * time.Second, Head: &dedup.Parked{Key: key("order.paid", "order-4799")}},
+		deferred: &fakeSource[deferredState]{value: deferredState{Queues: []deferredQueue{
+			{Store: "pg", Topic: "orders", Partition: 2, Name: "kcustomer-7", Length: 4, Blocked: true, Head: &dedup.Deferred{Key: key("order.paid", "order-4700")}},
+			{Store: "pg", Topic: "orders", Partition: 2, Name: "kcustomer-9", Length: 1, Wait: 41 * time.Second, Head: &dedup.Deferred{Key: key("order.paid", "order-4799")}},
 		}}},
 		outbox: &fakeSource[outboxState]{value: outboxState{Backlog: outbox.Backlog{Waiting: 14, Oldest: 900 * time.Millisecond, Parked: 1, Blocked: 3}, Parked: []outboxRow{{Seq: 991, Topic: "payments", Key: "order-12", Type: "payment.completed", ID: "01J9", Reason: "kafka server: Message was too large, server rejected it to avoid allocation error", At: ago(time.Hour), Behind: 3}}}},
 		doctor: (&fakeSource[[]Finding]{value: []Finding{

@@ -19,7 +19,7 @@ import (
 // allPages are addresses of all pages, with something on each.
 var allPages = []string{
 	"", "event?id=order-4711", "event?id=order-4700", "event?id=order-99", "event?id=nobody", "activity", "activity?range=1h", "activity?range=6h", "partitions",
-	"claims", "parked", "dead-letters", "dead-letters?class=failed&type=order.created&since=90m", "dead-letters?since=yesterday", "dead-letters?id=none",
+	"claims", "deferred", "dead-letters", "dead-letters?class=failed&type=order.created&since=90m", "dead-letters?since=yesterday", "dead-letters?id=none",
 	"dead-letter?topic=orders.billing.dlq&partition=0&offset=0", "dead-letter?topic=orders.billing.dlq&partition=0&offset=0&as=hex", "outbox", "doctor",
 }
 

@@ -18,10 +18,10 @@ func (r deadLetterRow) Link() string { return deadLetterLink(r.deadLetterPlace) 
 func (c runningCall) EventLink() string { return eventLink(c.Key) }
 
 // HeadLink leads to the look-up of the first event of a queue.
-func (p *parkedView) HeadLink(e *dedup.Parked) string { return eventLink(e.Key) }
+func (p *deferredView) HeadLink(e *dedup.Deferred) string { return eventLink(e.Key) }
 
 // KeyText is the Kafka key of a queue.
-func (q parkedQueue) KeyText() string { return queueName(q.Name) }
+func (q deferredQueue) KeyText() string { return queueName(q.Name) }
 
 // stuckRecord is a record with the link to its event.
 type stuckRecord struct{ dedup.Record }

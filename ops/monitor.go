@@ -81,7 +81,7 @@ func (m *Monitor) totals() (c counts) {
 // ObserveSettled counts deliveries and what became of them, many at once.
 func (m *Monitor) ObserveSettled(_ context.Context, e idem.SettledEvent) {
 	at := m.moment()
-	if !e.Parked {
+	if !e.Deferred {
 		m.count(at, kindDelivery, e.Total())
 	}
 	m.count(at, kindHandled, e.Counts[idem.SettledHandled])
@@ -112,7 +112,7 @@ func (m *Monitor) ObserveDeadLetter(_ context.Context, e idem.DeadLetterEvent) {
 // ObserveRetry counts attempts that follow, and remembers why.
 func (m *Monitor) ObserveRetry(_ context.Context, e idem.RetryEvent) {
 	at := m.moment()
-	if e.Parked {
+	if e.Deferred {
 		m.count(at, kindBehind, 1)
 		return
 	}

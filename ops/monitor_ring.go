@@ -10,7 +10,7 @@ type kind uint8
 
 const (
 	kindDelivery   kind = iota // deliveries that were settled
-	kindHandled                // events whose handler has succeeded, parked ones included
+	kindHandled                // events whose handler has succeeded, deferred ones included
 	kindDuplicate              // duplicates, all of them
 	kindSame                   // duplicates: the same record again
 	kindFailed                 // runs of a handler that failed, by event

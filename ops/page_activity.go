@@ -133,7 +133,7 @@ func (m *Monitor) activity(r timeRange) *activityView {
 		{"copy", "Duplicates: a copy", "another record of the same event, such as a producer's repeat", a.Recent.copies(), a.Total.copies()},
 		{"failed-runs", "Failed runs", "the handler returned an error, panicked or ran out of time", a.Recent[kindFailed], a.Total[kindFailed]},
 		{"retries", "Retries", "attempts that follow, in place or later", a.Recent[kindRetry], a.Total[kindRetry]},
-		{"parked-behind", "Waiting behind another", "parked in the order of their Kafka key, without having failed", a.Recent[kindBehind], a.Total[kindBehind]},
+		{"deferred-behind", "Waiting behind another", "deferred in the order of their Kafka key, without having failed", a.Recent[kindBehind], a.Total[kindBehind]},
 		{"dead", "Dead letters", "given up, and acknowledged by the dead-letter topic", a.Recent[kindDeadLetter], a.Total[kindDeadLetter]},
 		{"skipped", "Skipped", "tombstones, and types that nobody handles", a.Recent[kindSkipped], a.Total[kindSkipped]},
 	}

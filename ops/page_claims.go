@@ -51,17 +51,17 @@ func eventLink(k dedup.Key) string {
 	return "event?" + q.Encode()
 }
 
-// parkedView is what waits in the stores in the order of Kafka keys.
-type parkedView struct {
-	State   part[parkedState]
+// deferredView is what waits in the stores in the order of Kafka keys.
+type deferredView struct {
+	State   part[deferredState]
 	Events  int
 	Blocked int
 }
 
-func (h *Handler) parked(v *visit) error {
-	p := &parkedView{State: of(v.context(), h.cells.parked, howStore)}
+func (h *Handler) deferred(v *visit) error {
+	p := &deferredView{State: of(v.context(), h.cells.deferred, howStore)}
 	p.Events, p.Blocked = p.State.Value.sums()
-	return h.show(v, 200, "parked", "Parked events", liveEvery, p)
+	return h.show(v, 200, "deferred", "Deferred events", liveEvery, p)
 }
 
 func (h *Handler) outbox(v *visit) error {

@@ -123,7 +123,7 @@ func (s *step) order() time.Time {
 func verdictOf(now time.Time, r *eventRecord) (level, text string) {
 	switch {
 	case r.NoRow:
-		return "warn", "Not yet. It is parked, and waits for its turn."
+		return "warn", "Not yet. It is deferred, and waits for its turn."
 	case r.State == dedup.Finished && !r.Changed.IsZero():
 		return "ok", "Yes, it was handled " + ago(now, r.Changed) + "."
 	case r.State == dedup.Finished:
@@ -173,8 +173,8 @@ func stepsOf(now time.Time, r *eventRecord) (steps []step) {
 	if s, ok := stepOfState(r); ok {
 		add(s)
 	}
-	if p := r.Parked; p != nil {
-		add(step{Level: map[bool]string{true: "bad", false: "warn"}[p.Blocked], Title: "Parked in the order of its Kafka key", Text: p.text()})
+	if p := r.Deferred; p != nil {
+		add(step{Level: map[bool]string{true: "bad", false: "warn"}[p.Blocked], Title: "Deferred in the order of its Kafka key", Text: p.text()})
 	}
 	if !r.Expires.IsZero() {
 		add(step{At: r.Expires, Level: "info", Title: "May be forgotten", Text: "a delivery after that is new", Future: r.Expires.After(now)})
@@ -205,7 +205,7 @@ func stepOfState(r *eventRecord) (step, bool) {
 	return step{}, false
 }
 
-func (p *parkedEvent) text() string {
+func (p *deferredEvent) text() string {
 	s := fmt.Sprintf("%s/%d, %s", p.Topic, p.Partition, queueName(p.Queue))
 	if p.Head {
 		s += ", first of its key"

@@ -38,13 +38,13 @@ func (h *Handler) start(v *visit) error {
 	var (
 		group  part[groupState]
 		claims part[[]storeClaims]
-		parked part[parkedState]
+		deferred part[deferredState]
 		box    part[outboxState]
 	)
 	together(
 		func() { group = of(ctx, h.cells.group, howKafka) },
 		func() { claims = of(ctx, h.cells.claims, howStore) },
-		func() { parked = of(ctx, h.cells.parked, howStore) },
+		func() { deferred = of(ctx, h.cells.deferred, howStore) },
 		func() { box = of(ctx, h.cells.outbox, howOutbox) },
 	)
 	s := &startView{}
@@ -59,7 +59,7 @@ func (h *Handler) start(v *visit) error {
 		s.glanceDeadLetters(n, len(group.Value.DeadLetters), h.watch.quiet(n, h.now()))
 	}
 	s.glanceClaims(claims)
-	s.glanceParked(parked)
+	s.glanceDeferred(deferred)
 	s.glanceOutbox(box)
 	return h.show(v, 200, "start", "Look up an event", liveEvery, s)
 }
@@ -191,21 +191,21 @@ func (s *startView) glanceClaims(p part[[]storeClaims]) {
 	s.Glance = append(s.Glance, t)
 }
 
-func (s *startView) glanceParked(p part[parkedState]) {
-	s.unknown("Parked events", p.Problem)
+func (s *startView) glanceDeferred(p part[deferredState]) {
+	s.unknown("Deferred events", p.Problem)
 	if !p.OK() || len(p.Value.Queues) == 0 && len(p.Value.Cannot) > 0 {
 		return
 	}
 	events, blocked := p.Value.sums()
-	t := tile{ID: "parked", Name: "Parked events", Value: number(int64(events)), Note: "in " + plural(len(p.Value.Queues), "queue"), Link: "parked"}
+	t := tile{ID: "deferred", Name: "Deferred events", Value: number(int64(events)), Note: "in " + plural(len(p.Value.Queues), "queue"), Link: "deferred"}
 	if blocked > 0 {
 		t.Level = "warn"
-		s.Alerts = append(s.Alerts, alert{"warn", plural(blocked, "key") + " blocked", "The first event of each was given up, and those behind it wait for a person.", "parked", "See which"})
+		s.Alerts = append(s.Alerts, alert{"warn", plural(blocked, "key") + " blocked", "The first event of each was given up, and those behind it wait for a person.", "deferred", "See which"})
 	}
 	s.Glance = append(s.Glance, t)
 }
 
-func (p *parkedState) sums() (events, blocked int) {
+func (p *deferredState) sums() (events, blocked int) {
 	for i := range p.Queues {
 		events += p.Queues[i].Length
 		if p.Queues[i].Blocked {

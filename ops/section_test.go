@@ -23,7 +23,7 @@ func TestSources_FailingAndHanging(t *testing.T) {
 	for name, spoil := range map[string]func(*sources){
 		"partitions":          func(s *sources) { s.group = &fakeSource[groupState]{err: broken} },
 		"claims":              func(s *sources) { s.claims = &fakeSource[[]storeClaims]{err: broken} },
-		"parked":              func(s *sources) { s.parked = &fakeSource[parkedState]{err: broken} },
+		"deferred":              func(s *sources) { s.deferred = &fakeSource[deferredState]{err: broken} },
 		"outbox":              func(s *sources) { s.outbox = &fakeSource[outboxState]{err: broken} },
 		"doctor":              func(s *sources) { s.doctor = (&fakeSource[[]Finding]{err: broken}).read },
 		"dead-letters":        func(s *sources) { s.deadLetters.(*fakeDeadLetters).err = broken },

@@ -29,7 +29,7 @@ func newSources(cfg Config) sources {
 		s.events = &eventSource{stores: all, scopes: cfg.Scopes, deadLetters: s.deadLetters}
 	}
 	if len(ledgers) > 0 && len(cfg.Consumer.Topics) > 0 {
-		s.parked = &parkedSource{stores: ledgers, cfg: cfg, kafka: kafka}
+		s.deferred = &deferredSource{stores: ledgers, cfg: cfg, kafka: kafka}
 	}
 	return s
 }

@@ -52,16 +52,16 @@ func (s *eventSource) find(ctx context.Context, q eventQuery) (a eventAnswer, er
 
 func recordsOf(e *events.Event) (all []eventRecord) {
 	records := e.Records
-	if len(records) == 0 && e.Parked != nil {
-		records = []dedup.Record{{Key: e.Key, First: e.Parked.Event.Origin, Position: e.Parked.Event.Position}}
+	if len(records) == 0 && e.Deferred != nil {
+		records = []dedup.Record{{Key: e.Key, First: e.Deferred.Event.Origin, Position: e.Deferred.Event.Position}}
 	}
 	for _, r := range records {
 		one := eventRecord{Record: r, Store: e.Store.Name, Next: e.Next(r), NoRow: len(e.Records) == 0}
 		v := e.View(r)
 		one.Content = v.ContentText()
-		if v.Parked != nil {
-			p := v.Parked
-			one.Parked = &parkedEvent{p.Topic, p.Partition, p.Queue, p.Head, p.HeadID, p.Blocked, p.Wait, p.Others}
+		if v.Deferred != nil {
+			p := v.Deferred
+			one.Deferred = &deferredEvent{p.Topic, p.Partition, p.Queue, p.Head, p.HeadID, p.Blocked, p.Wait, p.Others}
 		}
 		all = append(all, one)
 	}
@@ -131,8 +131,8 @@ func (s *claimSource) stuck(ctx context.Context) (all []storeClaims, err error) 
 	return all, nil
 }
 
-// parkedSource lists the queues of parked events.
-type parkedSource struct {
+// deferredSource lists the queues of deferred events.
+type deferredSource struct {
 	stores []deadletters.NamedStore
 	cfg    Config
 	kafka  *kafkaSource // nil without Kafka: the monitor's partitions are looked at
@@ -145,13 +145,13 @@ const (
 	maxHeadsShown = 50
 )
 
-func (s *parkedSource) list(ctx context.Context) (state parkedState, err error) {
+func (s *deferredSource) list(ctx context.Context) (state deferredState, err error) {
 	lots, err := s.lots(ctx)
 	if err != nil {
 		return state, err
 	}
 	for _, l := range s.stores {
-		parker, ok := l.Store.(dedup.Parker)
+		deferrer, ok := l.Store.(dedup.Deferrer)
 		if !ok {
 			state.Cannot = append(state.Cannot, l.Name)
 			continue
@@ -161,11 +161,11 @@ func (s *parkedSource) list(ctx context.Context) (state parkedState, err error) 
 				state.More = true
 				break
 			}
-			queues, err := parker.Queues(ctx, lot, "", maxQueues+1-len(state.Queues))
+			queues, err := deferrer.Queues(ctx, lot, "", maxQueues+1-len(state.Queues))
 			if err != nil {
 				return state, fmt.Errorf("%s: %w", l.Name, err)
 			}
-			if err := state.add(ctx, parker, l.Name, lot, queues); err != nil {
+			if err := state.add(ctx, deferrer, l.Name, lot, queues); err != nil {
 				return state, err
 			}
 		}
@@ -173,15 +173,15 @@ func (s *parkedSource) list(ctx context.Context) (state parkedState, err error) 
 	return state, nil
 }
 
-func (p *parkedState) add(ctx context.Context, parker dedup.Parker, ledger string, lot dedup.Lot, queues []dedup.Queue) error {
+func (p *deferredState) add(ctx context.Context, deferrer dedup.Deferrer, ledger string, lot dedup.Lot, queues []dedup.Queue) error {
 	for _, q := range queues {
 		if len(p.Queues) == maxQueues {
 			p.More = true
 			return nil
 		}
-		one := parkedQueue{Store: ledger, Topic: lot.Topic, Partition: lot.Partition, Name: q.Name, Length: q.Length, Wait: q.Wait, Blocked: q.Blocked}
+		one := deferredQueue{Store: ledger, Topic: lot.Topic, Partition: lot.Partition, Name: q.Name, Length: q.Length, Wait: q.Wait, Blocked: q.Blocked}
 		if len(p.Queues) < maxHeadsShown {
-			first, err := parker.First(ctx, lot, q.Name, 1)
+			first, err := deferrer.First(ctx, lot, q.Name, 1)
 			if err != nil {
 				return fmt.Errorf("%s: %w", ledger, err)
 			}
@@ -196,7 +196,7 @@ func (p *parkedState) add(ctx context.Context, parker dedup.Parker, ledger strin
 }
 
 // lots are the partitions of the sources, for each scope. Those of the brokers, or else those of this process.
-func (s *parkedSource) lots(ctx context.Context) (all []dedup.Lot, err error) {
+func (s *deferredSource) lots(ctx context.Context) (all []dedup.Lot, err error) {
 	var of []partitionID
 	switch {
 	case s.kafka != nil:

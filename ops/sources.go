@@ -17,7 +17,7 @@ type sources struct {
 	deadLetters deadLetterBox
 	group       groupReader
 	claims      claimLister
-	parked      parkedLister
+	deferred      deferredLister
 	outbox      outboxReader
 	doctor      func(context.Context) ([]Finding, error)
 	close       func() error
@@ -49,12 +49,12 @@ type eventRecord struct {
 	Store   string
 	Next    string // what becomes of it
 	Content string // how copies are compared, and which differed
-	Parked  *parkedEvent
-	NoRow   bool // it is parked, and its record was forgotten
+	Deferred  *deferredEvent
+	NoRow   bool // it is deferred, and its record was forgotten
 }
 
-// parkedEvent is where an event waits in its queue.
-type parkedEvent struct {
+// deferredEvent is where an event waits in its queue.
+type deferredEvent struct {
 	Topic     string
 	Partition int32
 	Queue     string
@@ -203,8 +203,8 @@ type claimLister interface {
 	stuck(context.Context) ([]storeClaims, error)
 }
 
-// parkedQueue is the queue of one Kafka key.
-type parkedQueue struct {
+// deferredQueue is the queue of one Kafka key.
+type deferredQueue struct {
 	Store     string
 	Topic     string
 	Partition int32
@@ -212,17 +212,17 @@ type parkedQueue struct {
 	Length    int
 	Wait      time.Duration
 	Blocked   bool
-	Head      *dedup.Parked // if it was looked at
+	Head      *dedup.Deferred // if it was looked at
 }
 
-type parkedState struct {
-	Queues []parkedQueue
+type deferredState struct {
+	Queues []deferredQueue
 	More   bool // there are others
 	Cannot []string
 }
 
-type parkedLister interface {
-	list(context.Context) (parkedState, error)
+type deferredLister interface {
+	list(context.Context) (deferredState, error)
 }
 
 // outboxState is what an outbox holds.
@@ -248,7 +248,7 @@ type cells struct {
 	topics *cell[[]string]
 	group  *cell[groupState]
 	claims *cell[[]storeClaims]
-	parked *cell[parkedState]
+	deferred *cell[deferredState]
 	outbox *cell[outboxState]
 	doctor *cell[[]Finding]
 }
@@ -268,15 +268,15 @@ func newCells(h *Handler) cells {
 		topics: cellOf(h, keepTopics, h.cfg.Timeout, s.deadLetters != nil, func(ctx context.Context) ([]string, error) { return s.deadLetters.topics(ctx) }),
 		group:  cellOf(h, keepFigures, h.cfg.Timeout, s.group != nil, func(ctx context.Context) (groupState, error) { return s.group.read(ctx) }),
 		claims: cellOf(h, keepLists, h.cfg.Timeout, s.claims != nil, func(ctx context.Context) ([]storeClaims, error) { return s.claims.stuck(ctx) }),
-		parked: cellOf(h, keepTopics, h.cfg.Timeout, s.parked != nil, func(ctx context.Context) (parkedState, error) { return s.parked.list(ctx) }),
+		deferred: cellOf(h, keepTopics, h.cfg.Timeout, s.deferred != nil, func(ctx context.Context) (deferredState, error) { return s.deferred.list(ctx) }),
 		outbox: cellOf(h, keepFigures, h.cfg.Timeout, s.outbox != nil, func(ctx context.Context) (outboxState, error) { return s.outbox.read(ctx) }),
 		doctor: cellOf(h, keepDoctor, doctorLimit, s.doctor != nil, s.doctor),
 	}
 	if all.claims != nil {
 		all.claims.sparing = true
 	}
-	if all.parked != nil { // a question for each partition
-		all.parked.sparing = true
+	if all.deferred != nil { // a question for each partition
+		all.deferred.sparing = true
 	}
 	return all
 }

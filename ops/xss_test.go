@@ -49,7 +49,7 @@ func poisoned(text string) sources {
 		monitor: m, deadLetters: letters,
 		events: &fakeEvents{
 			answer: eventAnswer{Records: []eventRecord{
-				{Record: dedup.Record{Key: key, State: dedup.GivenUp, Reason: text, First: origin, Created: now, Changed: now, Failures: 2}, Store: text, Next: text, Parked: &parkedEvent{Topic: text, Queue: text, HeadID: text}},
+				{Record: dedup.Record{Key: key, State: dedup.GivenUp, Reason: text, First: origin, Created: now, Changed: now, Failures: 2}, Store: text, Next: text, Deferred: &deferredEvent{Topic: text, Queue: text, HeadID: text}},
 				{Record: dedup.Record{Key: key, State: dedup.Released, First: origin}, Store: text, Next: text},
 			}},
 			deadLetters: eventDeadLetters{DeadLetters: []deadLetterRow{letters.all[0].deadLetterRow}},
@@ -59,7 +59,7 @@ func poisoned(text string) sources {
 			Partitions: []groupPartition{{text, 0, false, &n, 0, 9, 5, text, ""}, {text, 1, true, nil, 0, 0, 0, "", text}},
 		}},
 		claims: &fakeSource[[]storeClaims]{value: []storeClaims{{Store: text, Records: []stuckRecord{{dedup.Record{Key: key, First: origin}}}}, {Store: text, Cannot: true}}},
-		parked: &fakeSource[parkedState]{value: parkedState{Cannot: []string{text}, Queues: []parkedQueue{{Topic: text, Name: "k" + text, Head: &dedup.Parked{Key: key}}}}},
+		deferred: &fakeSource[deferredState]{value: deferredState{Cannot: []string{text}, Queues: []deferredQueue{{Topic: text, Name: "k" + text, Head: &dedup.Deferred{Key: key}}}}},
 		outbox: &fakeSource[outboxState]{value: outboxState{Backlog: outbox.Backlog{Parked: 1}, Parked: []outboxRow{{Topic: text, Key: text, Type: text, ID: text, Reason: text}}}},
 		doctor: (&fakeSource[[]Finding]{value: []Finding{{text, text, text, "bad", text, text}, {text, text, text, "ok", text, text}}}).read,
 	}
@@ -84,7 +84,7 @@ func skeletons(t *testing.T, src sources, text string) map[string]string {
 	all := map[string]string{}
 	id := url.QueryEscape(text)
 	pages := []string{
-		"", "event?id=" + id, "event?id=unknown&type=" + id + "&tenant=" + id + "&source=&topic=" + id, "activity", "partitions", "claims", "parked", "dead-letters", "dead-letters?id=" + id,
+		"", "event?id=" + id, "event?id=unknown&type=" + id + "&tenant=" + id + "&source=&topic=" + id, "activity", "partitions", "claims", "deferred", "dead-letters", "dead-letters?id=" + id,
 		"dead-letters?since=" + id, "dead-letter?topic=orders.billing.dlq&partition=0&offset=0", "dead-letter?topic=orders.billing.dlq&partition=0&offset=0&as=text", "dead-letter?topic=orders.billing.dlq&partition=0&offset=0&as=hex",
 		"dead-letter?topic=orders.billing.dlq&partition=1&offset=1", "dead-letter?topic=orders.billing.dlq&partition=0&offset=2", "outbox", "doctor", id + "x", "plan?id=" + id,
 	}

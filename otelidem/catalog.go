@@ -104,8 +104,8 @@ var (
 		Description: "Settled deliveries. A record that is fetched again counts again.",
 		Attributes:  []string{attrSystem, attrOperation, attrGroup, attrTopic, attrOutcome},
 	}
-	mParked = Metric{
-		Name: "idem.parked", Kind: Counter, Unit: "{event}",
+	mDeferred = Metric{
+		Name: "idem.deferred", Kind: Counter, Unit: "{event}",
 		Description: "Events that had waited in the store and were settled from there. Their " +
 			"deliveries were counted before, with the outcome later.",
 		Attributes: []string{attrSystem, attrOperation, attrGroup, attrTopic, attrOutcome},
@@ -185,7 +185,7 @@ var (
 	mRetries = Metric{
 		Name: "idem.retries", Kind: Counter, Unit: "{attempt}",
 		Description: "Failures that will be tried again: in_place, through a retry topic " +
-			"(topic), or in the store (parked). The kind behind is an event that waits behind a " +
+			"(topic), or in the store (deferred). The kind behind is an event that waits behind a " +
 			"failing event of its key.",
 		Attributes: []string{attrSystem, attrGroup, attrTopic, attrEventType, attrRetryKind,
 			attrErrorType},
@@ -210,7 +210,7 @@ var (
 
 // engineMetrics are the metrics of processors.
 var engineMetrics = []*Metric{
-	&mConsumed, &mParked, &mProcess, &mCallSize, &mInFlight, &mRunSize, &mDuplicates,
+	&mConsumed, &mDeferred, &mProcess, &mCallSize, &mInFlight, &mRunSize, &mDuplicates,
 	&mDuplicateAge, &mConflicts, &mClaims, &mClaimsLost, &mTakeovers,
 	&mStoreCall, &mStoreDown, &mOutages, &mRetries, &mDeadLetters, &mSkipped, &mHandlerStalls,
 }

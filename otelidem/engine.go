@@ -16,7 +16,7 @@ import (
 // only the interfaces that report many at once: neither idem.HandledObserver nor
 // idem.ClaimObserver.
 var (
-	_ idem.RunObserver        = (*Observer)(nil)
+	_ idem.ClaimGroupObserver        = (*Observer)(nil)
 	_ idem.CallObserver       = (*Observer)(nil)
 	_ idem.StoreCallObserver  = (*Observer)(nil)
 	_ idem.SettledObserver    = (*Observer)(nil)
@@ -32,7 +32,7 @@ var (
 
 // enginePart has the instruments of processors.
 type enginePart struct {
-	consumed, parked, claims, lost, takeovers      metric.Int64Counter
+	consumed, deferred, claims, lost, takeovers      metric.Int64Counter
 	outages, retries, deadLetters, skipped, stalls metric.Int64Counter
 	conflicts                                      metric.Int64Counter
 	down                                           metric.Int64UpDownCounter
@@ -49,7 +49,7 @@ type enginePart struct {
 }
 
 func (p *enginePart) init(b *builder) {
-	p.consumed, p.parked = b.counter(&mConsumed), b.counter(&mParked)
+	p.consumed, p.deferred = b.counter(&mConsumed), b.counter(&mDeferred)
 	p.process, p.callSize, p.runSize, p.age = b.seconds(&mProcess), b.sizes(&mCallSize),
 		b.sizes(&mRunSize), b.seconds(&mDuplicateAge)
 	p.claims, p.lost, p.takeovers = b.counter(&mClaims), b.counter(&mClaimsLost),
@@ -99,8 +99,8 @@ func (l settledLabels) bounded() settledLabels { l.topic = otherLabel; return l 
 // ObserveSettled counts deliveries by outcome.
 func (o *Observer) ObserveSettled(ctx context.Context, e idem.SettledEvent) {
 	counter := o.engine.consumed
-	if e.Parked {
-		counter = o.engine.parked
+	if e.Deferred {
+		counter = o.engine.deferred
 	}
 	for i, n := range e.Counts {
 		if n > 0 {
@@ -138,16 +138,16 @@ func (l groupLabels) attributes() []attribute.KeyValue {
 
 func (l groupLabels) bounded() groupLabels { l.typ = otherLabel; return l }
 
-// BeginRun begins the span of a run.
-func (o *Observer) BeginRun(ctx context.Context, r *idem.Run) context.Context {
+// BeginClaimGroup begins the span of a run.
+func (o *Observer) BeginClaimGroup(ctx context.Context, r *idem.ClaimGroup) context.Context {
 	if !o.mayTrace {
 		return ctx
 	}
 	return o.startRun(ctx, r)
 }
 
-// EndRun counts the run and ends its span.
-func (o *Observer) EndRun(ctx context.Context, r *idem.Run) {
+// EndClaimGroup counts the run and ends its span.
+func (o *Observer) EndClaimGroup(ctx context.Context, r *idem.ClaimGroup) {
 	kind := causeType(ctx, r.Err)
 	o.engine.runSize.Record(ctx, int64(r.Len()),
 		o.engine.sizeSets.get(groupLabels{group: r.Group, err: kind}).record...)
@@ -318,12 +318,12 @@ func (l eventLabels) bounded() eventLabels { l.topic = otherLabel; return l }
 func (o *Observer) ObserveRetry(ctx context.Context, e idem.RetryEvent) {
 	kind := "in_place"
 	switch {
-	case e.Parked:
+	case e.Deferred:
 		kind = "behind"
 	case e.Topic != "":
 		kind = "topic"
 	case e.Later:
-		kind = "parked"
+		kind = "deferred"
 	}
 	set := o.engine.eventSets.get(eventLabels{e.Group, e.Message.Topic, e.Key.Type, attrRetryKind,
 		kind, causeType(ctx, e.Err)})

@@ -88,7 +88,7 @@ func (o *Observer) runOf(ctx context.Context) *runState {
 }
 
 // startRun begins the span of a run. Costly attributes are computed for recording spans only.
-func (o *Observer) startRun(ctx context.Context, r *idem.Run) context.Context {
+func (o *Observer) startRun(ctx context.Context, r *idem.ClaimGroup) context.Context {
 	m, single, continued := r.Message(0), r.Len() == 1, false
 	outer := trace.SpanContextFromContext(ctx)
 	if o.continues && single {
@@ -130,7 +130,7 @@ func (o *Observer) under(ctx context.Context, m *idem.Message) (within context.C
 }
 
 // runAttributes are the attributes that samplers do not need.
-func (o *Observer) runAttributes(r *idem.Run) []attribute.KeyValue {
+func (o *Observer) runAttributes(r *idem.ClaimGroup) []attribute.KeyValue {
 	m := r.Message(0)
 	kvs := make([]attribute.KeyValue, 0, 8)
 	kvs = append(kvs, attribute.Bool(attrTx, r.Transactional))
@@ -160,7 +160,7 @@ func (o *Observer) eventAttributes(m *idem.Message, k dedup.Key) []attribute.Key
 }
 
 // link adds links to the first 32 sampled spans of producers.
-func (o *Observer) link(span trace.Span, r *idem.Run) {
+func (o *Observer) link(span trace.Span, r *idem.ClaimGroup) {
 	if len(o.fields) == 0 {
 		return
 	}
@@ -181,7 +181,7 @@ func (o *Observer) link(span trace.Span, r *idem.Run) {
 }
 
 // endRun ends the span of a run.
-func (o *Observer) endRun(ctx context.Context, r *idem.Run, kind string) {
+func (o *Observer) endRun(ctx context.Context, r *idem.ClaimGroup, kind string) {
 	s := o.runOf(ctx)
 	if s == nil {
 		trace.SpanFromContext(ctx).End()

@@ -354,21 +354,21 @@ func TestReplayAsks(t *testing.T) {
 	require.Empty(t, w.copies())
 }
 
-// parkingStore keeps events in which one event is parked.
-type parkingStore struct {
+// deferringStore keeps events in which one event is deferred.
+type deferringStore struct {
 	*memstore.Store
-	parked    dedup.Parked
-	postponed []dedup.Parked
+	deferred    dedup.Deferred
+	postponed []dedup.Deferred
 	lost      bool // the first Postpone fails
 }
 
 var lotOfTest = dedup.Lot{Scope: "g", Topic: "orders", Partition: 1}
 
-func (s *parkingStore) FindParked(_ context.Context, scope, topic string, key dedup.Key) (dedup.Lot, dedup.Parked, bool, error) {
-	return lotOfTest, s.parked, scope == "g" && topic == "orders" && key == s.parked.Key, nil
+func (s *deferringStore) FindDeferred(_ context.Context, scope, topic string, key dedup.Key) (dedup.Lot, dedup.Deferred, bool, error) {
+	return lotOfTest, s.deferred, scope == "g" && topic == "orders" && key == s.deferred.Key, nil
 }
 
-func (s *parkingStore) Postpone(_ context.Context, lot dedup.Lot, e dedup.Parked) (bool, error) {
+func (s *deferringStore) Postpone(_ context.Context, lot dedup.Lot, e dedup.Deferred) (bool, error) {
 	if lot != lotOfTest {
 		return false, errors.New("another lot")
 	}
@@ -376,27 +376,27 @@ func (s *parkingStore) Postpone(_ context.Context, lot dedup.Lot, e dedup.Parked
 		s.lost = false
 		return false, errors.New("connection lost")
 	}
-	s.parked = e
+	s.deferred = e
 	s.postponed = append(s.postponed, e)
 	return true, nil
 }
 
-// An event that is parked in the order of its Kafka key is not published: its owner takes it up (rule 4).
-func TestReplayOfParkedEvents(t *testing.T) {
+// An event that is deferred in the order of its Kafka key is not published: its owner takes it up (rule 4).
+func TestReplayOfDeferredEvents(t *testing.T) {
 	w := newDeadLetterWorld(t)
 	w.fail(w.event("e", ""))
-	store := &parkingStore{Store: w.store.(*memstore.Store), lost: true}
-	store.parked = dedup.Parked{
+	store := &deferringStore{Store: w.store.(*memstore.Store), lost: true}
+	store.deferred = dedup.Deferred{
 		Key: w.key("e"), Queue: "key of e", Position: dedup.Position{Retry: 3}, Blocked: true, Wait: time.Hour, Data: []byte("kept"),
 	}
 	w.store = store
-	require.Equal(t, map[string][]deadletters.Verdict{"e": {deadletters.SeenParked}}, byEvent(w.verdicts(deadletters.Filter{}, deadletters.Decisions{})))
+	require.Equal(t, map[string][]deadletters.Verdict{"e": {deadletters.SeenDeferred}}, byEvent(w.verdicts(deadletters.Filter{}, deadletters.Decisions{})))
 
 	s := w.open()
 	require.ErrorContains(t, s.replay(t.Context(), w.producer, deadletters.Filter{}, replayFlags{}), "connection lost")
 	got, _ := w.replay(deadletters.Filter{}, replayFlags{}, deadletters.Decisions{})
-	require.Equal(t, map[deadletters.Verdict]int{deadletters.SeenParked: 1}, got.Verdicts)
-	require.Equal(t, []dedup.Parked{{
+	require.Equal(t, map[deadletters.Verdict]int{deadletters.SeenDeferred: 1}, got.Verdicts)
+	require.Equal(t, []dedup.Deferred{{
 		Key: w.key("e"), Queue: "key of e", Position: dedup.Position{Generation: 1}, Data: []byte("kept"),
 	}}, store.postponed)
 

@@ -33,7 +33,7 @@ func (f *eventFlags) add(cmd *cobra.Command) {
 	s.StringVar(&f.typ, "type", "", "event type; without it all types are looked through where the store can")
 	s.StringVar(&f.tenant, "tenant", "", "tenant; none by default")
 	s.StringVar(&f.source, "source", "", "CloudEvents source: the ID is then source and id together, as the handlers join them")
-	s.StringVar(&f.topic, "topic", "", "topic of the event, to find it among parked ones; that of its origin by default")
+	s.StringVar(&f.topic, "topic", "", "topic of the event, to find it among deferred ones; that of its origin by default")
 }
 
 // looksParked reports whether enough is said to find an event that is parked without a record.
@@ -83,10 +83,10 @@ func (a *app) find(ctx context.Context, ledgers []*openedStore, f *eventFlags, a
 }
 
 // theOne returns the event if there is one.
-func theOne(all []*events.Event, asked dedup.Key, lookedParked bool) (*events.Event, error) {
+func theOne(all []*events.Event, asked dedup.Key, lookedDeferred bool) (*events.Event, error) {
 	switch len(all) {
 	case 0:
-		return nil, found("%s", notKnown(asked, lookedParked))
+		return nil, found("%s", notKnown(asked, lookedDeferred))
 	case 1:
 		return all[0], nil
 	}
@@ -98,11 +98,11 @@ func theOne(all []*events.Event, asked dedup.Key, lookedParked bool) (*events.Ev
 		len(all), asked.ID, strings.Join(where, "\n"))
 }
 
-// notKnown says what that may mean. lookedParked: also among parked events, of which a store may have no record.
-func notKnown(asked dedup.Key, lookedParked bool) string {
+// notKnown says what that may mean. lookedDeferred: also among deferred events, of which a store may have no record.
+func notKnown(asked dedup.Key, lookedDeferred bool) string {
 	what := events.NotKnown(asked, "type, tenant or --source")
-	if !lookedParked {
-		what += "; one that was parked behind another before it was claimed is found with --type and --topic"
+	if !lookedDeferred {
+		what += "; one that was deferred behind another before it was claimed is found with --type and --topic"
 	}
 	return what
 }
@@ -198,12 +198,12 @@ func (a *app) eventRelease(ctx context.Context, f *eventFlags, arg, reason strin
 		switch {
 		case errors.Is(err, dedup.ErrHeld):
 			return found("event %q is being handled now, nothing was done: wait until its lease ends (idem event get says when)", e.Key.ID)
-		case errors.Is(err, dedup.ErrNotFound) && e.Parked == nil:
+		case errors.Is(err, dedup.ErrNotFound) && e.Deferred == nil:
 			return found("%s", notKnown(e.Key, true))
 		case err != nil && !errors.Is(err, dedup.ErrNotFound):
 			return fmt.Errorf("%s: %w", e.Store.Name, err)
 		}
-		if e.Parked != nil && e.Parked.Event.Blocked {
+		if e.Deferred != nil && e.Deferred.Event.Blocked {
 			if err := e.Unblock(ctx); err != nil {
 				return err
 			}
@@ -223,7 +223,7 @@ func newEventSkipCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "skip <id>",
 		Short: "Give an event up for good, so that others go on",
-		Long: "Give an event up for good: no delivery of it runs any more, whoever handles it now loses it, and if it is parked in a\n" +
+		Long: "Give an event up for good: no delivery of it runs any more, whoever handles it now loses it, and if it is deferred in a\n" +
 			"store in Postgres, those of its key that wait behind it go on. An event that was handled is refused. One that the store\n" +
 			"does not know is given up before it comes, if --type says of which type it is.",
 		Args: one("the event's ID"),
@@ -257,17 +257,17 @@ func (a *app) eventSkip(ctx context.Context, f *eventFlags, arg, reason string, 
 			return err
 		}
 		err := e.Store.Operator().Discard(ctx, e.Key, retention, cmp.Or(reason, "by the operator's command"))
-		if errors.Is(err, dedup.ErrSettled) && e.Parked == nil {
+		if errors.Is(err, dedup.ErrSettled) && e.Deferred == nil {
 			return found("event %q was handled already, there is nothing to skip", e.Key.ID)
 		}
 		if err != nil && !errors.Is(err, dedup.ErrSettled) {
 			return fmt.Errorf("%s: %w", e.Store.Name, err)
 		}
-		if e.Parked != nil {
-			if err := e.Unpark(ctx); err != nil {
+		if e.Deferred != nil {
+			if err := e.TakeOut(ctx); err != nil {
 				return err
 			}
-			next = e.Parked.After()
+			next = e.Deferred.After()
 		}
 		return nil
 	})
@@ -317,8 +317,8 @@ func auditOf(e *events.Event, asked dedup.Key, reason string) map[string]any {
 		states = append(states, r.State.String())
 	}
 	fields["before"] = strings.Join(states, ",")
-	if e.Parked != nil {
-		fields["parked"] = fmt.Sprintf("%s/%d", e.Parked.Lot.Topic, e.Parked.Lot.Partition)
+	if e.Deferred != nil {
+		fields["deferred"] = fmt.Sprintf("%s/%d", e.Deferred.Lot.Topic, e.Deferred.Lot.Partition)
 	}
 	return fields
 }

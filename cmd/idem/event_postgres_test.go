@@ -84,17 +84,17 @@ func TestEventOnPostgres(t *testing.T) {
 	})
 }
 
-// Parked events (rule 4) on Postgres, in both layouts.
-func TestParkedOnPostgres_Rule4(t *testing.T) {
+// Deferred events (rule 4) on Postgres, in both layouts.
+func TestDeferredOnPostgres_Rule4(t *testing.T) {
 	for name, check := range map[string]func(*testing.T, *pgstore.Store, string, dedup.Lot){
-		"get":  func(t *testing.T, _ *pgstore.Store, url string, _ dedup.Lot) { checkParkedGet(t, nil, url) },
-		"skip": func(t *testing.T, s *pgstore.Store, url string, lot dedup.Lot) { checkParkedSkip(t, nil, url, s, lot) },
+		"get":  func(t *testing.T, _ *pgstore.Store, url string, _ dedup.Lot) { checkDeferredGet(t, nil, url) },
+		"skip": func(t *testing.T, s *pgstore.Store, url string, lot dedup.Lot) { checkDeferredSkip(t, nil, url, s, lot) },
 		"release": func(t *testing.T, s *pgstore.Store, url string, lot dedup.Lot) {
-			checkParkedRelease(t, nil, url, s, lot)
+			checkDeferredRelease(t, nil, url, s, lot)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			onPostgres(t, func(t *testing.T, s *pgstore.Store, url string) { check(t, s, url, parkedEvents(t, s)) })
+			onPostgres(t, func(t *testing.T, s *pgstore.Store, url string) { check(t, s, url, deferredEvents(t, s)) })
 		})
 	}
 }

@@ -220,26 +220,26 @@ func TestEventList(t *testing.T) {
 	commandWith(t, known, "", onMemory("list", "--limit", "7")...).ok(t)
 }
 
-// park puts events of one Kafka key into the store, the first of them given up.
-func park(t *testing.T, parker dedup.Parker, keys ...dedup.Key) dedup.Lot {
+// defer puts events of one Kafka key into the store, the first of them given up.
+func deferEvent(t *testing.T, deferrer dedup.Deferrer, keys ...dedup.Key) dedup.Lot {
 	t.Helper()
 	lot := dedup.Lot{Scope: "billing", Topic: "orders", Partition: 2}
-	var events []dedup.Parked
+	var events []dedup.Deferred
 	for i, key := range keys {
-		events = append(events, dedup.Parked{
+		events = append(events, dedup.Deferred{
 			Key: key, Queue: "customer-1", Position: dedup.Position{Retry: 1}, Origin: dedupOrigin(int64(i)), Data: []byte("{}"),
 		})
 	}
-	require.NoError(t, parker.Park(t.Context(), lot, events))
+	require.NoError(t, deferrer.Defer(t.Context(), lot, events))
 	events[0].Blocked = true
-	moved, err := parker.Postpone(t.Context(), lot, events[0])
+	moved, err := deferrer.Postpone(t.Context(), lot, events[0])
 	require.NoError(t, err)
 	require.True(t, moved)
 	return lot
 }
 
-// parkedEvents are three events of one key of which the first was given up (rule 4).
-func parkedEvents(t *testing.T, s operated) (lot dedup.Lot) {
+// deferredEvents are three events of one key of which the first was given up (rule 4).
+func deferredEvents(t *testing.T, s operated) (lot dedup.Lot) {
 	t.Helper()
 	first, second, third := inScope("order", "first"), inScope("order", "second"), inScope("order", "third")
 	finish(t, s, claim(t, s, first, dedupOrigin(0)), "no such account")
@@ -248,27 +248,27 @@ func parkedEvents(t *testing.T, s operated) (lot dedup.Lot) {
 		require.NoError(t, s.Complete(t.Context(), []dedup.Completion{{Claim: c, Retention: time.Hour, Retry: 1}}))
 	}
 	for i := range 20 { // other queues, before and behind it
-		other := dedup.Parked{Key: inScope("order", fmt.Sprint("other-", i)), Queue: fmt.Sprint(string(rune('a'+i)), "-customer"), Origin: dedupOrigin(9)}
-		require.NoError(t, s.Park(t.Context(), dedup.Lot{Scope: "billing", Topic: "orders", Partition: 2}, []dedup.Parked{other}))
+		other := dedup.Deferred{Key: inScope("order", fmt.Sprint("other-", i)), Queue: fmt.Sprint(string(rune('a'+i)), "-customer"), Origin: dedupOrigin(9)}
+		require.NoError(t, s.Defer(t.Context(), dedup.Lot{Scope: "billing", Topic: "orders", Partition: 2}, []dedup.Deferred{other}))
 	}
-	return park(t, s, first, second, third)
+	return deferEvent(t, s, first, second, third)
 }
 
 // operated is a store with all that the verbs of events use.
 type operated interface {
 	dedup.Store
 	dedup.Operator
-	dedup.Parker
+	dedup.Deferrer
 }
 
-// event get shows that an event is parked, what it waits for, and how many wait with it.
-func TestParkedGet_Rule4(t *testing.T) {
+// event get shows that an event is deferred, what it waits for, and how many wait with it.
+func TestDeferredGet_Rule4(t *testing.T) {
 	s, known := memory()
-	parkedEvents(t, s)
-	checkParkedGet(t, known, inMemory)
+	deferredEvents(t, s)
+	checkDeferredGet(t, known, inMemory)
 }
 
-func checkParkedGet(t *testing.T, known map[string]*openedStore, url string) {
+func checkDeferredGet(t *testing.T, known map[string]*openedStore, url string) {
 	t.Helper()
 	get := func(id string) (events.View, string) {
 		args := []string{"event", "get", id, "--type", "order", "-G", "billing", "--store", url}
@@ -278,24 +278,24 @@ func checkParkedGet(t *testing.T, known map[string]*openedStore, url string) {
 		return report.Events[0], commandWith(t, known, "", args...).ok(t)
 	}
 	first, text := get("first")
-	require.Equal(t, &events.ParkedView{Topic: "orders", Partition: 2, Queue: "customer-1", Head: true, HeadID: "first", Blocked: true, Others: 2}, first.Parked)
+	require.Equal(t, &events.DeferredView{Topic: "orders", Partition: 2, Queue: "customer-1", Head: true, HeadID: "first", Blocked: true, Others: 2}, first.Deferred)
 	require.Contains(t, text, "2 behind it, blocked")
 	third, text := get("third")
-	require.Equal(t, &events.ParkedView{Topic: "orders", Partition: 2, Queue: "customer-1", HeadID: "first", Blocked: true, Others: 2}, third.Parked)
+	require.Equal(t, &events.DeferredView{Topic: "orders", Partition: 2, Queue: "customer-1", HeadID: "first", Blocked: true, Others: 2}, third.Deferred)
 	require.Contains(t, text, `waits behind "first", which was given up`)
 }
 
 // skip of the first of a queue lets those behind it go on.
-func TestParkedSkip_Rule4(t *testing.T) {
+func TestDeferredSkip_Rule4(t *testing.T) {
 	s, known := memory()
-	checkParkedSkip(t, known, inMemory, s, parkedEvents(t, s))
+	checkDeferredSkip(t, known, inMemory, s, deferredEvents(t, s))
 }
 
-func checkParkedSkip(t *testing.T, known map[string]*openedStore, url string, s operated, lot dedup.Lot) {
+func checkDeferredSkip(t *testing.T, known map[string]*openedStore, url string, s operated, lot dedup.Lot) {
 	t.Helper()
 	r := commandWith(t, known, "", "event", "skip", "first", "--type", "order", "-G", "billing", "--store", url, "-y")
 	require.Contains(t, r.ok(t), "2 behind it go on")
-	require.Equal(t, "orders/2", r.audits(t)[0]["parked"])
+	require.Equal(t, "orders/2", r.audits(t)[0]["deferred"])
 	first, err := s.First(t.Context(), lot, "customer-1", 1)
 	require.NoError(t, err)
 	require.Len(t, first, 1)
@@ -307,19 +307,19 @@ func checkParkedSkip(t *testing.T, known map[string]*openedStore, url string, s 
 }
 
 // release of the first of a queue lets it run again, and a repeat finishes what a release began.
-func TestParkedRelease_Rule4(t *testing.T) {
+func TestDeferredRelease_Rule4(t *testing.T) {
 	s, known := memory()
-	checkParkedRelease(t, known, inMemory, s, parkedEvents(t, s))
+	checkDeferredRelease(t, known, inMemory, s, deferredEvents(t, s))
 }
 
-func checkParkedRelease(t *testing.T, known map[string]*openedStore, url string, s operated, lot dedup.Lot) {
+func checkDeferredRelease(t *testing.T, known map[string]*openedStore, url string, s operated, lot dedup.Lot) {
 	t.Helper()
 	require.NoError(t, s.Forget(t.Context(), inScope("order", "first"))) // and then it died
 	args := []string{"event", "release", "first", "-G", "billing", "--store", url, "-y", "--type", "order", "--topic", "orders"}
-	require.Contains(t, commandWith(t, known, "", args...).ok(t), "it is parked and first of its key")
+	require.Contains(t, commandWith(t, known, "", args...).ok(t), "it is deferred and first of its key")
 	due, _, err := s.Due(t.Context(), lot, 100)
 	require.NoError(t, err)
-	var head *dedup.Parked
+	var head *dedup.Deferred
 	for i := range due {
 		if due[i].Key.ID == "first" {
 			head = &due[i]

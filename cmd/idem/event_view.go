@@ -51,7 +51,7 @@ func viewRows(v *events.View) (rows [][]string) {
 	}
 	add("scope", "%s", v.Scope)
 	add("store", "%s", v.Store)
-	if v.Fence > 0 || v.Created != nil || v.Changed != nil { // what is parked without a record does not say it
+	if v.Fence > 0 || v.Created != nil || v.Changed != nil { // what is deferred without a record does not say it
 		add("handler", "%s", map[bool]string{true: "transactional", false: "with claims"}[v.Transactional])
 	}
 	add("state", "%s", stateText(v))
@@ -71,8 +71,8 @@ func viewRows(v *events.View) (rows [][]string) {
 	if v.Expires != nil {
 		add("kept until", "%s", stampOf(v.Expires))
 	}
-	if p := v.Parked; p != nil {
-		add("parked", "%s", parkedText(p))
+	if p := v.Deferred; p != nil {
+		add("deferred", "%s", deferredText(p))
 	}
 	add("next", "%s", v.Next)
 	return rows
@@ -100,7 +100,7 @@ func attemptsText(v *events.View) string {
 	return s
 }
 
-func parkedText(p *events.ParkedView) string {
+func deferredText(p *events.DeferredView) string {
 	s := fmt.Sprintf("%s/%d, ", p.Topic, p.Partition)
 	if key, ok := strings.CutPrefix(p.Queue, "k"); ok { // see Processor.OrderKey
 		s += fmt.Sprintf("key %q, ", key)
@@ -144,8 +144,8 @@ func describe(e *events.Event) string {
 	if len(e.Records) == 0 {
 		b.WriteString("\n  not known")
 	}
-	if e.Parked != nil && len(e.Records) == 0 {
-		fmt.Fprintf(&b, ", but parked: %s", e.Parked.Next())
+	if e.Deferred != nil && len(e.Records) == 0 {
+		fmt.Fprintf(&b, ", but deferred: %s", e.Deferred.Next())
 	}
 	return b.String()
 }
@@ -173,11 +173,11 @@ func warnSkip(e *events.Event) string {
 
 // howDelivered says how a released event comes again: that is not the store's business.
 func howDelivered(e *events.Event, group string) string {
-	if p := e.Parked; p != nil {
+	if p := e.Deferred; p != nil {
 		if p.IsHead() {
-			return "it is parked and first of its key: it runs as soon as the owner of its partition comes to it"
+			return "it is deferred and first of its key: it runs as soon as the owner of its partition comes to it"
 		}
-		return fmt.Sprintf("it is parked: it runs after %q, the first of its key", p.Head.Key.ID)
+		return fmt.Sprintf("it is deferred: it runs after %q, the first of its key", p.Head.Key.ID)
 	}
 	if events.IsRequest(e.Key) {
 		return "it runs when its client sends it again"

@@ -150,9 +150,9 @@ func meddle(t *testing.T, s *memstore.Store, key dedup.Key) {
 	_, _ = s.Import(ctx, []dedup.Imported{{Key: key, Retention: time.Millisecond}})
 	_ = s.List(ctx, dedup.Filter{}, 1, func(dedup.Record) bool { return true })
 	_, _ = s.Find(ctx, "", key.ID)
-	_ = s.Park(ctx, at, []dedup.Parked{{Key: key, Queue: "q"}})
+	_ = s.Defer(ctx, at, []dedup.Deferred{{Key: key, Queue: "q"}})
 	_, _, _ = s.Due(ctx, at, 1)
-	_, _ = s.Remove(ctx, at, "q", dedup.Parked{Key: key})
+	_, _ = s.Remove(ctx, at, "q", dedup.Deferred{Key: key})
 }
 
 // Real goroutines and real time, for the race detector.

@@ -9,12 +9,12 @@
 // All of [dedup.Store], for the callers of one process only: two processes have two stores and both answer Fresh. A
 // call is atomic as a whole and not only per key. There is no guarantee beyond the process. A consumer of a real broker
 // refuses the store unless [Volatile] says that this is wanted (rule 31). It implements [dedup.Looker],
-// [dedup.Reopener], [dedup.Volatiler], [dedup.Operator], [dedup.Lister] and [dedup.Parker].
+// [dedup.Reopener], [dedup.Volatiler], [dedup.Operator], [dedup.Lister] and [dedup.Deferrer].
 //
 // # Schema
 //
 // One map from [dedup.Key] to a record, compared byte by byte, and a heap of the records by the instant at which they
-// expire. Parked events are in a slice for each queue, and in a map by their keys; they do not expire. One lock guards all.
+// expire. Deferred events are in a slice for each queue, and in a map by their keys; they do not expire. One lock guards all.
 //
 // # Expiry
 //
@@ -30,7 +30,7 @@
 //
 // # Failure modes
 //
-// Full: a call of Claim, Discard, Import or Park for more that is new than there is room fails as a whole, with an error that
+// Full: a call of Claim, Discard, Import or Defer for more that is new than there is room fails as a whole, with an error that
 // matches [dedup.ErrFull] and [dedup.ErrUnavailable]. Nothing is ever evicted to make room: that would let an event run
 // twice. The other verbs need no room. No other failure is possible but that of a context that has ended.
 //

@@ -20,7 +20,7 @@ type Option func(*Store)
 // broker refuses the store.
 func Volatile() Option { return func(s *Store) { s.volatile = true } }
 
-// Capacity sets how many keys the store holds, whatever their state, and, apart from these, how many parked events.
+// Capacity sets how many keys the store holds, whatever their state, and, apart from these, how many deferred events.
 // Default [DefaultCapacity]; less than 1 means the default. A store that is full refuses new ones ([dedup.ErrFull]), it
 // never evicts.
 func Capacity(n int) Option {
@@ -40,9 +40,9 @@ type Store struct {
 	records   map[dedup.Key]*record
 	expiry    expiryHeap
 	forgotten map[string]time.Time // by scope: the last word on a record that expired
-	queues    map[topic]*queues    // of events that are parked
-	parked    int                  // how many those are
-	turns     uint64               // see parked.turn
+	queues    map[topic]*queues    // of events that are deferred
+	deferred    int                  // how many those are
+	turns     uint64               // see deferred.turn
 }
 
 var (
@@ -52,7 +52,7 @@ var (
 	_ dedup.Volatiler = (*Store)(nil)
 	_ dedup.Operator  = (*Store)(nil)
 	_ dedup.Lister    = (*Store)(nil)
-	_ dedup.Parker    = (*Store)(nil)
+	_ dedup.Deferrer    = (*Store)(nil)
 
 	_ dedup.ConflictNoter = (*Store)(nil)
 )

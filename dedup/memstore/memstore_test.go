@@ -25,6 +25,6 @@ func TestOperator(t *testing.T) {
 	storetest.RunOperator(t, storetest.Harness{New: newStore, Around: synctest.Test, Missing: []storetest.Ability{storetest.Outage}})
 }
 
-func TestParker(t *testing.T) {
-	storetest.RunParker(t, storetest.Harness{New: newStore, Around: synctest.Test, Missing: []storetest.Ability{storetest.Outage}})
+func TestDeferrer(t *testing.T) {
+	storetest.RunDeferrer(t, storetest.Harness{New: newStore, Around: synctest.Test, Missing: []storetest.Ability{storetest.Outage}})
 }

@@ -138,12 +138,12 @@ func TestConformance(t *testing.T) { ofLayouts(t, storetest.Run) }
 
 func TestOperatorConformance(t *testing.T) { ofLayouts(t, storetest.RunOperator) }
 
-func TestParkerConformance_Rule4(t *testing.T) {
+func TestDeferrerConformance_Rule4(t *testing.T) {
 	ofLayouts(t, func(t *testing.T, h storetest.Harness) {
 		if len(h.Missing) > 0 && os.Getenv("IDEM_SOAK") == "" {
-			t.Skip("the tables of parked events are the same in the compact layout")
+			t.Skip("the tables of deferred events are the same in the compact layout")
 		}
-		storetest.RunParker(t, h)
+		storetest.RunDeferrer(t, h)
 	})
 }
 

@@ -30,7 +30,7 @@
 //
 //	GRANT USAGE ON SCHEMA public TO worker;
 //	GRANT SELECT, INSERT, UPDATE ON processed_events, idempotency_keys TO worker;
-//	GRANT SELECT, INSERT, UPDATE, DELETE ON event_starts, idem_progress, parked_keys, parked TO worker;
+//	GRANT SELECT, INSERT, UPDATE, DELETE ON event_starts, idem_progress, deferred_queues, deferred TO worker;
 //	GRANT SELECT, INSERT, UPDATE ON idem_scopes, idem_scope_topics, idem_recipes TO worker;
 //	GRANT SELECT ON idem_schema, idem_horizons TO worker;
 //
@@ -66,11 +66,11 @@
 // Records carry a version. One that this release does not know, or an unknown status, makes the call fail with
 // [dedup.ErrUnavailable] instead of being guessed at (rule 35).
 //
-// # Parked events
+// # Deferred events
 //
-// Tables parked_keys and parked, the same in both layouts, hold events that wait in the order of their Kafka keys
-// ([dedup.Parker], rule 4). A row of parked_keys is a queue: it is there if and only if an event is, and is locked, in the
-// order of the keys, by whoever puts an event into it or takes one out. What is parked does not expire: it goes when its
+// Tables deferred_queues and deferred, the same in both layouts, hold events that wait in the order of their Kafka keys
+// ([dedup.Deferrer], rule 4). A row of deferred_queues is a queue: it is there if and only if an event is, and is locked, in the
+// order of the keys, by whoever puts an event into it or takes one out. What is deferred does not expire: it goes when its
 // event has ended, or by a person.
 //
 // # What a person sees
@@ -131,7 +131,7 @@
 //
 // # Cost per message
 //
-// A claim, with all its keys, is one round trip, and so is each of the other verbs, those on parked events too. A transaction is two: begin and
+// A claim, with all its keys, is one round trip, and so is each of the other verbs, those on deferred_events events too. A transaction is two: begin and
 // claim are one, the commit is the other; three if a completion is not plain. A batch of duplicates only writes nothing
 // and takes no transaction ID (P-20).
 //

@@ -72,14 +72,14 @@ func (l layout) file(name string) string {
 func (l layout) pairs(schema string) []string {
 	key, types := []string{"tenant", "scope", "event_type", "event_id"}, []string{"text", "text", "text", "text"}
 	tables := [4]string{"processed_events", "processed_events", "idempotency_keys", "idempotency_keys"}
-	collated := []string{"processed_events", "idempotency_keys", "event_starts", "parked_keys", "parked"}
+	collated := []string{"processed_events", "idempotency_keys", "event_starts", "deferred_queues", "deferred"}
 	ofScope, status, fence, shown := "scope = $1::text", "k.status", "k.fence", "k.event_id"
 	waitAgain := "status = 'moved', updated_at = clock_timestamp()"
 	if l == compact {
 		key, types = []string{"kind", "id"}, []string{"integer", "uuid"}
 		tables = [4]string{"processed_events_compact", "processed_events_read",
 			"idempotency_keys_compact", "idempotency_keys_read"}
-		collated = []string{"idem_kinds", "idem_origins", "event_starts", "parked_keys", "parked"}
+		collated = []string{"idem_kinds", "idem_origins", "event_starts", "deferred_queues", "deferred"}
 		ofScope = "kind = ANY (ARRAY(SELECT i.kind FROM " + schema + ".idem_kinds i WHERE i.scope = $1::text))"
 		status, fence = "coalesce(k.rest ->> 'status', 'done')", "(k.rest ->> 'fence')::bigint"
 		shown = "coalesce(k.event_id, 'sha256:' || replace(k.id::text, '-', ''))" // no ID that is shown as it is looks like it

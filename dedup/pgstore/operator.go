@@ -90,7 +90,7 @@ func (s *Store) Inspect(ctx context.Context, keys ...dedup.Key) (records []dedup
 
 // Forget implements [dedup.Operator], for both tables and table event_starts. A key that a transaction under way has is not
 // known yet if it had no row before; else Forget waits for it for some seconds, and then its error matches
-// [dedup.ErrUnavailable]. What is parked stays parked.
+// [dedup.ErrUnavailable]. What is deferred stays deferred.
 func (s *Store) Forget(ctx context.Context, key dedup.Key) error {
 	if err := key.Validate(); err != nil {
 		return fmt.Errorf("pgstore: forget: %w", err)

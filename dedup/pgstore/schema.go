@@ -82,7 +82,7 @@ func Migrate(ctx context.Context, pool *pgxpool.Pool, opts ...Option) error {
 // shared are the tables of both layouts, and own what each has besides.
 var (
 	shared = []string{"idem_schema", "event_starts", "idem_progress", "idem_horizons", "idem_scopes", "idem_scope_topics",
-		"idem_recipes", "idem_leases", "parked_keys", "parked", "parked_keys_due", "parked_keys_lot"}
+		"idem_recipes", "idem_leases", "deferred_queues", "deferred", "deferred_queues_due", "deferred_queues_partition"}
 	own = map[layout][]string{
 		readable: {"processed_events", "idempotency_keys", "processed_events_expires_at", "idempotency_keys_expires_at"},
 		compact: {"processed_events_compact", "idempotency_keys_compact", "processed_events_compact_expires_at",
@@ -170,7 +170,7 @@ type statements struct {
 	uniqueTests                                        map[string]string // by table
 	originEvents, originKeys                           string            // of what is dead
 	aging                                              agingSQL
-	parking                                            parkingSQL
+	deferral                                            deferralSQL
 	operator                                           operatorSQL
 }
 
@@ -222,7 +222,7 @@ func newStatements(schema string, l layout) *statements {
 		noteConflict: file("note_conflict"), conflicts: file("conflicts"),
 		version: file("version"), layout: file("layout"), keyColumns: file("key_columns"),
 		aging:       newAgingSQL(file),
-		parking:     newParkingSQL(file),
+		deferral:     newDeferralSQL(file),
 		operator:    newOperatorSQL(l, file),
 		uniqueTests: uniqueTests(l, file),
 	}

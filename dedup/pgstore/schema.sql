@@ -1,4 +1,4 @@
--- The Postgres store of Idem. Version 2: version 1 and the queues of parked events.
+-- The Postgres store of Idem. Version 2: version 1 and the queues of deferred events.
 -- Version 3: the compact layout keeps a checksum of values.
 --
 -- Run it as often as you like: what exists stays as it is. Run it as the owner of the tables, in the schema that is to
@@ -138,8 +138,8 @@ CREATE TABLE IF NOT EXISTS idem_recipes (
 );
 
 -- Events that wait for a later attempt, or behind one that does, in the order of their Kafka keys. Whoever puts one into
--- a queue, or takes one out, locks its row in parked_keys first, which is there if and only if an event is in the queue.
-CREATE TABLE IF NOT EXISTS parked_keys (
+-- a queue, or takes one out, locks its row in deferred_queues first, which is there if and only if an event is in the queue.
+CREATE TABLE IF NOT EXISTS deferred_queues (
     scope      text COLLATE "C" NOT NULL,
     topic      text COLLATE "C" NOT NULL,
     queue      bytea            NOT NULL, -- the Kafka key; of one of more than 512 bytes, those and the hash of all
@@ -150,11 +150,11 @@ CREATE TABLE IF NOT EXISTS parked_keys (
     due        timestamptz      NOT NULL DEFAULT clock_timestamp(), -- when the first event may run
     blocked    boolean          NOT NULL DEFAULT false,             -- the first event was given up: a person says how to go on
     created_at timestamptz      NOT NULL DEFAULT clock_timestamp(),
-    CONSTRAINT parked_keys_pkey PRIMARY KEY (scope, topic, queue)
+    CONSTRAINT deferred_queues_pkey PRIMARY KEY (scope, topic, queue)
 );
-CREATE INDEX IF NOT EXISTS parked_keys_due ON parked_keys (scope, topic, partition, due) WHERE NOT blocked;
-CREATE INDEX IF NOT EXISTS parked_keys_lot ON parked_keys (scope, topic, partition, queue);
-CREATE TABLE IF NOT EXISTS parked (
+CREATE INDEX IF NOT EXISTS deferred_queues_due ON deferred_queues (scope, topic, partition, due) WHERE NOT blocked;
+CREATE INDEX IF NOT EXISTS deferred_queues_partition ON deferred_queues (scope, topic, partition, queue);
+CREATE TABLE IF NOT EXISTS deferred_events (
     scope            text COLLATE "C" NOT NULL,
     topic            text COLLATE "C" NOT NULL,
     queue            bytea            NOT NULL,
@@ -173,8 +173,8 @@ CREATE TABLE IF NOT EXISTS parked (
     created_at       timestamptz      NOT NULL DEFAULT clock_timestamp(),
     updated_at       timestamptz,               -- null: never postponed
     data             bytea            NOT NULL, -- the message and its history
-    CONSTRAINT parked_pkey PRIMARY KEY (scope, topic, queue, seq),
-    CONSTRAINT parked_event UNIQUE (scope, topic, tenant, event_type, event_id)
+    CONSTRAINT deferred_events_pkey PRIMARY KEY (scope, topic, queue, seq),
+    CONSTRAINT deferred_event UNIQUE (scope, topic, tenant, event_type, event_id)
 );
 
 -- Who may do a job that one is enough for. A row instead of a lock of the session: poolers share sessions.

@@ -15,13 +15,13 @@ func TestMigrateFromVersion1_Rule35(t *testing.T) {
 	inLayouts(t, 4, func(t *testing.T, s *pgstore.Store, pool *pgxpool.Pool) {
 		ctx := t.Context()
 		endAs(t, s, request("old"), func(*dedup.Completion) {})
-		_, err := pool.Exec(ctx, "DROP TABLE parked, parked_keys; UPDATE idem_schema SET version = 1")
+		_, err := pool.Exec(ctx, "DROP TABLE deferred_events, deferred_queues; UPDATE idem_schema SET version = 1")
 		require.NoError(t, err)
 		_, err = s.Check(ctx)
 		require.ErrorContains(t, err, "or pgstore.Migrate")
 		require.ErrorContains(t, err, "version 1")
 		lot := dedup.Lot{Scope: request("e").Key.Scope, Topic: "t"}
-		err = s.Park(ctx, lot, []dedup.Parked{{Key: request("e").Key}})
+		err = s.Defer(ctx, lot, []dedup.Deferred{{Key: request("e").Key}})
 		require.ErrorIs(t, err, dedup.ErrUnavailable)
 		require.ErrorContains(t, err, "or pgstore.Migrate")
 		for range 2 {
@@ -33,7 +33,7 @@ func TestMigrateFromVersion1_Rule35(t *testing.T) {
 		require.NoError(t, pool.QueryRow(ctx, "SELECT array_agg(version ORDER BY version) FROM idem_schema").Scan(&versions))
 		require.Equal(t, []int{1, 3}, versions)
 		meets(t, s, request("old"), dedup.Done)
-		require.NoError(t, s.Park(ctx, lot, []dedup.Parked{{Key: request("e").Key}}))
+		require.NoError(t, s.Defer(ctx, lot, []dedup.Deferred{{Key: request("e").Key}}))
 	})
 }
 

@@ -201,7 +201,7 @@ func TestNewest(t *testing.T) {
 func TestSettled(t *testing.T) {
 	settled := []Verdict{SeenDone, SeenDiscarded, SeenReplayed}
 	for _, v := range []Verdict{
-		SeenDead, SeenReopened, SeenNever, SeenTooOld, SeenParked, SeenNoID, SeenDone, SeenDiscarded, SeenReplayed, SeenPending,
+		SeenDead, SeenReopened, SeenNever, SeenTooOld, SeenDeferred, SeenNoID, SeenDone, SeenDiscarded, SeenReplayed, SeenPending,
 		SeenWaiting, SeenTwin, SeenOther, SeenOmitted, SeenOften, SeenGroup, SeenForeign, SeenTooLarge, SeenConflict, SeenScope, SeenStray, SeenNoTopic,
 	} {
 		j := &Judged{Verdict: v}

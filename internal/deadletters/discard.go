@@ -67,7 +67,7 @@ func (q *Queue) discard(ctx context.Context, j *Judged, reason string) (Discarde
 	case SeenPending, SeenWaiting:
 		d.Note = "its event is still to be handled: " + j.Note
 		return d, nil
-	case SeenParked:
+	case SeenDeferred:
 		d.Note = "its event blocks a queue: idem event skip lets those behind it go on"
 		return d, nil
 	case SeenDead, SeenReopened:

@@ -265,7 +265,7 @@ func (r *replayer) reopen(ctx context.Context, j *Judged) (dedup.Position, error
 // unblock lets the owner of the partition take the event up again, in the order of its Kafka key. That it was moved
 // already is as good.
 func (r *replayer) unblock(ctx context.Context, j *Judged) error {
-	e := j.parked
+	e := j.deferred
 	position, err := r.reopen(ctx, j)
 	if errors.Is(err, dedup.ErrNotDead) && j.recordless {
 		position, err = dedup.Position{Generation: max(e.Position.Generation, j.DeadLetter.Generation) + 1}, nil
@@ -274,7 +274,7 @@ func (r *replayer) unblock(ctx context.Context, j *Judged) error {
 		return err
 	}
 	e.Position, e.Blocked, e.Wait = position, false, 0
-	if _, err := j.store.Store.(dedup.Parker).Postpone(ctx, j.lot, e); err != nil {
+	if _, err := j.store.Store.(dedup.Deferrer).Postpone(ctx, j.lot, e); err != nil {
 		return fmt.Errorf("%s: %w", j.store.Name, err)
 	}
 	return nil

@@ -21,7 +21,7 @@ const (
 	SeenReopened  Verdict = "reopened"          // reopened, and nobody took up a copy yet: published (again) at the same position
 	SeenNever     Verdict = "never seen"        // published: the gate decides when it comes
 	SeenTooOld    Verdict = "too old"           // the store has forgotten what it was: somebody has to decide
-	SeenParked    Verdict = "parked"            // given up at the head of its queue in the store: reopened there
+	SeenDeferred    Verdict = "deferred"            // given up at the head of its queue in the store: reopened there
 	SeenNoID      Verdict = "no identity"       // published: it has one, if at all, for a handler that was mended
 	SeenDone      Verdict = "already done"      //
 	SeenDiscarded Verdict = "discarded"         // a person gave it up for good
@@ -51,7 +51,7 @@ const (
 	ActPublish        // publish at no position: too old for the store, it will not run
 	ActForce          // publish at a position that is not asked for its age
 	ActRecord         // publish, then record that this dead letter was
-	ActUnblock        // reopen the key, let the parked event run
+	ActUnblock        // reopen the key, let the deferred event run
 )
 
 var actionNames = [...]string{"skip", "reopen and publish", "publish", "publish, whatever its age", "publish and record", "reopen in its queue"}
@@ -81,9 +81,9 @@ type Judged struct {
 
 	store  *NamedStore // where the event is known
 	lot    dedup.Lot
-	parked dedup.Parked
+	deferred dedup.Deferred
 
-	recordless bool      // the event is parked, and there is no record of it
+	recordless bool      // the event is deferred, and there is no record of it
 	count      dedup.Key // by which a replay without reopening is counted; zero: it is counted, or not to be
 }
 
@@ -155,7 +155,7 @@ func weight(r dedup.Record) int {
 
 var errNoStores = errors.New("no store was named that could know the events of dead letters")
 
-// Judge gives dead letters their verdicts, in one round trip to each store, and one more for each that may be parked. s may be
+// Judge gives dead letters their verdicts, in one round trip to each store, and one more for each that may be deferred. s may be
 // nil: then nothing is known of other dead letters of the same event.
 func (q *Queue) Judge(ctx context.Context, s *Survey, dec Decisions, letters ...*Found) ([]Judged, error) {
 	if len(q.Stores) == 0 { // everything would be called never seen, and published
@@ -247,8 +247,8 @@ func (q *Queue) judgeEvent(ctx context.Context, dec Decisions, j *Judged, record
 	r, ok := decisive(records)
 	j.store = r.store
 	if !ok {
-		parked, err := q.judgeParkedOnly(ctx, j)
-		if parked || err != nil {
+		deferred, err := q.judgeDeferredOnly(ctx, j)
+		if deferred || err != nil {
 			return err
 		}
 	}
@@ -276,22 +276,22 @@ func (q *Queue) judgeEvent(ctx context.Context, dec Decisions, j *Judged, record
 	}
 }
 
-// judgeParkedOnly is for events of which there is no record, but a place in a queue: a copy of such an event would join that queue and
+// judgeDeferredOnly is for events of which there is no record, but a place in a queue: a copy of such an event would join that queue and
 // find itself there. It reports false if the event has no place either.
-func (q *Queue) judgeParkedOnly(ctx context.Context, j *Judged) (bool, error) {
+func (q *Queue) judgeDeferredOnly(ctx context.Context, j *Judged) (bool, error) {
 	for i := range q.Stores {
-		parked, err := findParked(ctx, j, &q.Stores[i])
+		deferred, err := findDeferred(ctx, j, &q.Stores[i])
 		if err != nil {
 			return false, err
 		}
-		if !parked {
+		if !deferred {
 			continue
 		}
 		j.store, j.recordless = &q.Stores[i], true
-		if j.parked.Blocked {
-			j.Verdict, j.Action, j.Note = SeenParked, ActUnblock, "there is no record of it any longer"
+		if j.deferred.Blocked {
+			j.Verdict, j.Action, j.Note = SeenDeferred, ActUnblock, "there is no record of it any longer"
 		} else {
-			j.Verdict, j.Note = SeenWaiting, "parked in the store: its turn comes"
+			j.Verdict, j.Note = SeenWaiting, "deferred in the store: its turn comes"
 		}
 		return true, nil
 	}
@@ -314,16 +314,16 @@ func judgeForgotten(dec Decisions, j *Judged) {
 // judgeOpen is for events that were given up, and for those that wait for a copy.
 func (q *Queue) judgeOpen(ctx context.Context, dec Decisions, j *Judged, r known) error {
 	reopened := r.State == dedup.Waiting && r.Position.Generation > 0 && r.Position.Retry == 0
-	parked, err := findParked(ctx, j, r.store)
+	deferred, err := findDeferred(ctx, j, r.store)
 	switch {
 	case err != nil:
 		return err
 	case r.State == dedup.GivenUp && r.Position.Generation >= MaxGenerations && !dec.Again:
 		j.Verdict, j.Note = SeenOften, fmt.Sprintf("it was reopened %d times and came back each time: mend the handler, then --again", r.Position.Generation)
-	case parked && j.parked.Blocked:
-		j.Verdict, j.Action = SeenParked, ActUnblock
-	case parked:
-		j.Verdict, j.Note = SeenWaiting, "parked in the store: its turn comes"
+	case deferred && j.deferred.Blocked:
+		j.Verdict, j.Action = SeenDeferred, ActUnblock
+	case deferred:
+		j.Verdict, j.Note = SeenWaiting, "deferred in the store: its turn comes"
 	case !reopened && r.State == dedup.Waiting:
 		j.Verdict, j.Note = SeenWaiting, "for "+positionText(r.Position)
 	case j.DeadLetter.Omitted:
@@ -336,14 +336,14 @@ func (q *Queue) judgeOpen(ctx context.Context, dec Decisions, j *Judged, r known
 	return nil
 }
 
-// findParked looks whether the event waits in the order of its Kafka key.
-func findParked(ctx context.Context, j *Judged, l *NamedStore) (ok bool, err error) {
-	parker, can := l.Store.(dedup.Parker)
+// findDeferred looks whether the event waits in the order of its Kafka key.
+func findDeferred(ctx context.Context, j *Judged, l *NamedStore) (ok bool, err error) {
+	deferrer, can := l.Store.(dedup.Deferrer)
 	if !can {
 		return false, nil
 	}
 	key := j.DeadLetter.Key
-	j.lot, j.parked, ok, err = parker.FindParked(ctx, key.Scope, j.DeadLetter.Message.Topic, key)
+	j.lot, j.deferred, ok, err = deferrer.FindDeferred(ctx, key.Scope, j.DeadLetter.Message.Topic, key)
 	if err != nil {
 		return false, fmt.Errorf("%s: %w", l.Name, err)
 	}

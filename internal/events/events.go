@@ -22,8 +22,8 @@ type Query struct {
 	Scope, ID string
 	// Type and Tenant are those of the event. Without them all are looked through, where the store can.
 	Type, Tenant string
-	// Topic is where the event came from, to find it among parked events: that of its record if it is empty. With a type it finds
-	// events that are parked and of which there is no record.
+	// Topic is where the event came from, to find it among deferred events: that of its record if it is empty. With a type it finds
+	// events that are deferred and of which there is no record.
 	Topic string
 }
 
@@ -43,13 +43,13 @@ func CloudEventID(source, id string) (string, error) {
 type Event struct {
 	Store *deadletters.NamedStore
 	Key   dedup.Key
-	// Records are what the store holds of it: at most one of each way, none if it is parked and was forgotten otherwise.
+	// Records are what the store holds of it: at most one of each way, none if it is deferred and was forgotten otherwise.
 	Records []dedup.Record
 	// Conflicts are records that are copies with another content, as far as the store noted them and still knows them, at most
 	// [MaxConflicts]. Nil if the store notes none.
 	Conflicts []dedup.Origin
-	// Parked says where it waits in the order of its Kafka key, nil if it does not.
-	Parked *Parked
+	// Deferred says where it waits in the order of its Kafka key, nil if it does not.
+	Deferred *Deferred
 }
 
 // MaxConflicts is how many copies with another content are shown of an event.
@@ -76,7 +76,7 @@ func Find(ctx context.Context, ledgers []deadletters.NamedStore, q Query) (all [
 		all = append(all, found...)
 	}
 	for _, e := range all {
-		if e.Parked, err = findParked(ctx, e.Store, e.Key, cmp.Or(q.Topic, e.Records[0].First.Topic)); err != nil {
+		if e.Deferred, err = findDeferred(ctx, e.Store, e.Key, cmp.Or(q.Topic, e.Records[0].First.Topic)); err != nil {
 			return nil, err
 		}
 		if noter, ok := e.Store.Store.(dedup.ConflictNoter); ok {
@@ -89,7 +89,7 @@ func Find(ctx context.Context, ledgers []deadletters.NamedStore, q Query) (all [
 		}
 	}
 	if len(all) == 0 && q.Type != "" {
-		all, err = parkedOnly(ctx, ledgers, q)
+		all, err = deferredOnly(ctx, ledgers, q)
 	}
 	return all, err
 }
@@ -112,16 +112,16 @@ func findIn(ctx context.Context, l *deadletters.NamedStore, q Query) (all []*Eve
 	return all, nil
 }
 
-// parkedOnly finds an event that is parked and whose record was forgotten: by a release that came no further.
-func parkedOnly(ctx context.Context, ledgers []deadletters.NamedStore, q Query) (all []*Event, err error) {
+// deferredOnly finds an event that is deferred and whose record was forgotten: by a release that came no further.
+func deferredOnly(ctx context.Context, ledgers []deadletters.NamedStore, q Query) (all []*Event, err error) {
 	for i := range ledgers {
 		l := &ledgers[i]
-		parked, err := findParked(ctx, l, q.Key(), q.Topic)
+		deferred, err := findDeferred(ctx, l, q.Key(), q.Topic)
 		if err != nil {
 			return nil, err
 		}
-		if parked != nil {
-			all = append(all, &Event{Store: l, Key: q.Key(), Parked: parked})
+		if deferred != nil {
+			all = append(all, &Event{Store: l, Key: q.Key(), Deferred: deferred})
 		}
 	}
 	return all, nil

@@ -145,18 +145,18 @@ func TestFindWithoutAType(t *testing.T) {
 	require.Equal(t, key("order", "1"), all[0].Key)
 }
 
-// What is parked is found by its record's topic, and without a record by the one that is named (rule 4).
-func TestFindParked(t *testing.T) {
+// What is deferred is found by its record's topic, and without a record by the one that is named (rule 4).
+func TestFindDeferred(t *testing.T) {
 	s := memstore.New(memstore.Volatile())
 	finish(t, s, key("order", "head"), "broken")
 	lot := dedup.Lot{Scope: "billing", Topic: "orders", Partition: 2}
-	var parked []dedup.Parked
+	var deferred []dedup.Deferred
 	for _, id := range []string{"head", "second", "third"} {
-		parked = append(parked, dedup.Parked{Key: key("order", id), Queue: "kcustomer", Origin: dedup.Origin{Topic: "orders", Offset: 1}, Data: []byte("{}")})
+		deferred = append(deferred, dedup.Deferred{Key: key("order", id), Queue: "kcustomer", Origin: dedup.Origin{Topic: "orders", Offset: 1}, Data: []byte("{}")})
 	}
-	require.NoError(t, s.Park(t.Context(), lot, parked))
-	parked[0].Blocked = true
-	_, err := s.Postpone(t.Context(), lot, parked[0])
+	require.NoError(t, s.Defer(t.Context(), lot, deferred))
+	deferred[0].Blocked = true
+	_, err := s.Postpone(t.Context(), lot, deferred[0])
 	require.NoError(t, err)
 	ledgers := []deadletters.NamedStore{fakeStore("memory", s)}
 	one := func(q Query) *Event {
@@ -167,16 +167,16 @@ func TestFindParked(t *testing.T) {
 		return all[0]
 	}
 	head := one(Query{ID: "head"})
-	require.True(t, head.Parked.IsHead())
-	require.Equal(t, 2, head.Parked.Behind)
+	require.True(t, head.Deferred.IsHead())
+	require.Equal(t, 2, head.Deferred.Behind)
 	require.Contains(t, head.Views()[0].Next, "a person")
 	third := one(Query{ID: "third", Type: "order", Topic: "orders"})
 	require.Empty(t, third.Records)
 	require.Len(t, third.Views(), 1)
-	require.Equal(t, &ParkedView{Topic: "orders", Partition: 2, Queue: "kcustomer", HeadID: "head", Blocked: true, Others: 2}, third.Views()[0].Parked)
+	require.Equal(t, &DeferredView{Topic: "orders", Partition: 2, Queue: "kcustomer", HeadID: "head", Blocked: true, Others: 2}, third.Views()[0].Deferred)
 
-	require.NoError(t, head.Unpark(t.Context()))
-	require.True(t, one(Query{ID: "second", Type: "order", Topic: "orders"}).Parked.IsHead())
+	require.NoError(t, head.TakeOut(t.Context()))
+	require.True(t, one(Query{ID: "second", Type: "order", Topic: "orders"}).Deferred.IsHead())
 }
 
 // The dead letters of an event are found in all dead-letter topics of the group, those that came later too.

@@ -18,13 +18,13 @@ func (e *Event) Next(r dedup.Record) string {
 		if r.Discarded() {
 			return "nothing: a person gave it up for good"
 		}
-		if e.Parked != nil {
-			return e.Parked.Next()
+		if e.Deferred != nil {
+			return e.Deferred.Next()
 		}
 		return "a person: idem dlq replay lets it run again, idem event skip gives it up for good"
 	case dedup.Waiting:
-		if e.Parked != nil {
-			return e.Parked.Next()
+		if e.Deferred != nil {
+			return e.Deferred.Next()
 		}
 		return fmt.Sprintf("it runs when its copy of generation %d, attempt %d comes from the group's retry topic", r.Position.Generation, r.Position.Retry)
 	case dedup.Claimed:
@@ -33,8 +33,8 @@ func (e *Event) Next(r dedup.Record) string {
 		}
 		return fmt.Sprintf("its holder has not spoken for %s beyond its lease: the next delivery takes it over, as uncertain", Short(-r.Lease))
 	case dedup.Released:
-		if e.Parked != nil {
-			return e.Parked.Next()
+		if e.Deferred != nil {
+			return e.Deferred.Next()
 		}
 		next := "its next delivery runs"
 		if r.Doubtful {
@@ -42,15 +42,15 @@ func (e *Event) Next(r dedup.Record) string {
 		}
 		return next
 	default:
-		if e.Parked != nil { // its record was forgotten
-			return e.Parked.Next()
+		if e.Deferred != nil { // its record was forgotten
+			return e.Deferred.Next()
 		}
 		return "not known to this release"
 	}
 }
 
 // Next says when it runs, or who must do something.
-func (p *Parked) Next() string {
+func (p *Deferred) Next() string {
 	switch {
 	case p.Head.Blocked && p.IsHead():
 		return "a person: those of its key wait behind it; idem dlq replay or idem event release lets it run again, idem event skip gives it up for good"

@@ -37,7 +37,7 @@ type View struct {
 	Created    *time.Time  `json:"created,omitempty"`
 	Changed    *time.Time  `json:"changed,omitempty"`
 	Expires    *time.Time  `json:"expires,omitempty"`
-	Parked     *ParkedView `json:"parked,omitempty"`
+	Deferred     *DeferredView `json:"deferred,omitempty"`
 	Next       string      `json:"next,omitempty"`
 }
 
@@ -49,8 +49,8 @@ type Origin struct {
 	Time      *time.Time `json:"time,omitempty"`
 }
 
-// ParkedView is where an event waits, and for what.
-type ParkedView struct {
+// DeferredView is where an event waits, and for what.
+type DeferredView struct {
 	Topic     string `json:"topic"`
 	Partition int32  `json:"partition"`
 	Queue     string `json:"queue"`
@@ -63,8 +63,8 @@ type ParkedView struct {
 
 // Views are the records of the event, and what is known of it without one: at least one view, of each way at most one.
 func (e *Event) Views() []View {
-	if len(e.Records) == 0 && e.Parked != nil {
-		return []View{e.View(dedup.Record{Key: e.Key, First: e.Parked.Event.Origin, Position: e.Parked.Event.Position})}
+	if len(e.Records) == 0 && e.Deferred != nil {
+		return []View{e.View(dedup.Record{Key: e.Key, First: e.Deferred.Event.Origin, Position: e.Deferred.Event.Position})}
 	}
 	var all []View
 	for _, r := range e.Records {
@@ -95,13 +95,13 @@ func (e *Event) View(r dedup.Record) View {
 	if r.State == dedup.Claimed {
 		v.Lease = Short(r.Lease)
 	}
-	if p := e.Parked; p != nil {
-		v.Parked = &ParkedView{
+	if p := e.Deferred; p != nil {
+		v.Deferred = &DeferredView{
 			Topic: p.Lot.Topic, Partition: p.Lot.Partition, Queue: p.Event.Queue, Head: p.IsHead(), HeadID: p.Head.Key.ID,
 			Blocked: p.Head.Blocked, Others: p.Behind,
 		}
 		if p.Head.Wait > 0 {
-			v.Parked.Wait = Short(p.Head.Wait)
+			v.Deferred.Wait = Short(p.Head.Wait)
 		}
 	}
 	return v

@@ -42,11 +42,11 @@ func TestPage(t *testing.T) {
 }
 
 // furnish produces what the parts look at: events that were handled, of several types, dead letters of four classes, an event that
-// waits for a later attempt, a key that is parked, and one in flight.
+// waits for a later attempt, a key that is deferred, and one in flight.
 func (w *world) furnish() {
 	w.provider.answer(http.StatusUnprocessableEntity, "the card was declined", "order-declined", "order-mended", "order-offered", "order-plain")
 	w.provider.answer(http.StatusUnprocessableEntity, "no such address", "parcel-lost")
-	w.provider.answer(http.StatusInternalServerError, "the provider is ill", "invoice-ill", "mail-later", "account-parked")
+	w.provider.answer(http.StatusInternalServerError, "the provider is ill", "invoice-ill", "mail-later", "account-deferred")
 	w.send("order.paid", "order-1", "order-2", "order-declined", "order-mended", "order-offered", "order-plain")
 	w.send("order.shipped", "parcel-1", "parcel-lost")
 	w.produce(w.topic,
@@ -54,7 +54,7 @@ func (w *world) furnish() {
 		record{id: "invoice-ill", typ: "invoice.sent", value: `{}`, headers: [][2]string{{"tenant", "acme"}}},
 		record{id: "order-garbled", typ: "order.paid", value: `{"amount": "a lot"}`},
 		record{typ: "order.paid", value: `{"amount": 1}`}, // no identity
-		record{id: "account-parked", typ: "account.closed", key: "customer-9", value: `{}`},
+		record{id: "account-deferred", typ: "account.closed", key: "customer-9", value: `{}`},
 		record{id: "account-behind", typ: "account.closed", key: "customer-9", value: `{}`},
 	)
 	w.send("mail.bounced", "mail-later")
@@ -99,7 +99,7 @@ func whyItFailed(t *testing.T, w *world, b *browser) {
 		{"order-declined", []string{"No. It was given up.", "the card was declined", "idem event skip order-declined"}},
 		{"invoice-ill", []string{"No. It was given up", "the provider is ill", "3 attempts"}},
 		{"mail-later", []string{"A later attempt is on its way.", "the provider is ill"}},
-		{"account-parked", []string{"the provider is ill", "customer-9"}},
+		{"account-deferred", []string{"the provider is ill", "customer-9"}},
 		{"never-was", []string{"Not known here.", "Compare the ID"}},
 	} {
 		tb.event(c.id, c.says[0])
@@ -110,15 +110,15 @@ func whyItFailed(t *testing.T, w *world, b *browser) {
 		}
 	}
 	tb.open("event", "id", "account-behind", "type", "account.closed", "topic", w.topic)
-	tb.says("account-parked")
+	tb.says("account-deferred")
 	tb.open("event", "id", "order-declined")
 	tb.follow("Look at its dead letter, and plan a replay")
 	tb.says("Given up: permanent")
 	tb.says(`"currency": "EUR"`)
 	tb.open("claims")
 	tb.says("order-slow")
-	tb.open("parked")
-	tb.says("account-parked")
+	tb.open("deferred")
+	tb.says("account-deferred")
 	tb.open("outbox")
 	tb.until(`document.querySelector("#outbox-state .tile b").textContent === "2"`, "two wait in the outbox")
 }

@@ -248,8 +248,8 @@ func TestFailures_G04(t *testing.T) {
 	}
 	p := h.processor(r, store)
 	for _, typ := range types {
-		for _, how := range []string{".claimed", ".tx", ".later", ".parked"} {
-			if (how == ".later" || how == ".parked") && !strings.HasSuffix(typ, ".wrapped") {
+		for _, how := range []string{".claimed", ".tx", ".later", ".deferred"} {
+			if (how == ".later" || how == ".deferred") && !strings.HasSuffix(typ, ".wrapped") {
 				continue
 			}
 			m := h.record("e1", typ+how, `{"mail":"`+secret()+`"}`)
@@ -272,7 +272,7 @@ func register(r *idem.Router, typ string, pool *pgxpool.Pool, fail func(context.
 	}
 	idem.On(r, typ+".claimed", claimed, idem.Retry(quickly))
 	idem.On(r, typ+".later", claimed, idem.Retry(quickly), idem.RetryTopics(time.Hour))
-	idem.On(r, typ+".parked", claimed, idem.Retry(quickly), idem.KeyOrdered(time.Hour))
+	idem.On(r, typ+".deferred", claimed, idem.Retry(quickly), idem.KeyOrdered(time.Hour))
 	idem.OnTx(r, typ+".tx", func(ctx context.Context, tx pgx.Tx, e idem.Event[order]) error {
 		return wrap(fail(ctx, tx, e.Data))
 	}, idem.Retry(quickly))

@@ -215,8 +215,8 @@ func tellAll(ctx context.Context, o *otelidem.Observer) {
 	const group, topic = "orders", "payments"
 	m, key := message("paid", "one", 1), dedup.Key{Scope: group, Type: "paid", ID: "one"}
 	for i := range [...]idem.Settlement{idem.SettledHandled, idem.SettledDuplicate, idem.SettledDeadLetter, idem.SettledRescheduled, idem.SettledSkipped, idem.SettledFallback} {
-		for _, parked := range []bool{false, true} {
-			e := idem.SettledEvent{Group: group, Topic: topic, Parked: parked}
+		for _, deferred := range []bool{false, true} {
+			e := idem.SettledEvent{Group: group, Topic: topic, Deferred: deferred}
 			e.Counts[i] = 1
 			o.ObserveSettled(ctx, e)
 		}
@@ -235,7 +235,7 @@ func tellAll(ctx context.Context, o *otelidem.Observer) {
 		o.ObserveStoreCall(ctx, idem.StoreCallEvent{Group: group, Store: "*pgstore.Store", Verb: verb, Keys: 1, Err: errAny})
 	}
 	o.ObserveStore(ctx, idem.StoreEvent{Group: group, Name: "store *pgstore.Store", Down: true, Err: errAny})
-	for _, e := range []idem.RetryEvent{{}, {Topic: "payments.orders.retry.1m"}, {Later: true}, {Parked: true}} {
+	for _, e := range []idem.RetryEvent{{}, {Topic: "payments.orders.retry.1m"}, {Later: true}, {Deferred: true}} {
 		e.Group, e.Message, e.Key, e.Err = group, m, key, errAny
 		o.ObserveRetry(ctx, e)
 	}

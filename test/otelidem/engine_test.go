@@ -242,13 +242,13 @@ func TestStoreCalls(t *testing.T) {
 func TestRetriesByWhere(t *testing.T) {
 	tm := newTelemetry(t)
 	for _, e := range []idem.RetryEvent{
-		{Parked: true}, {Later: true, Topic: "orders-retry"}, {Later: true}, {Delay: time.Second},
+		{Deferred: true}, {Later: true, Topic: "orders-retry"}, {Later: true}, {Delay: time.Second},
 		{Delay: time.Second},
 	} {
 		e.Group, e.Message, e.Key = "billing", message("e1", 1), dedup.Key{Type: "paid", ID: "e1"}
 		tm.ObserveRetry(t.Context(), e)
 	}
-	for kind, want := range map[string]int{"behind": 1, "topic": 1, "parked": 1, "in_place": 2} {
+	for kind, want := range map[string]int{"behind": 1, "topic": 1, "deferred": 1, "in_place": 2} {
 		require.Equal(t, want, tm.sum("idem.retries", "idem.retry.kind="+kind), kind)
 	}
 }
@@ -265,10 +265,10 @@ func TestRareEvents(t *testing.T) {
 		tm.sum("idem.handler.stalls", "idem.stall.kind=hung", "idem.event.type=paid"))
 	require.Equal(t, 1, tm.sum("idem.handler.stalls", "idem.stall.kind=busy"))
 	require.Equal(t, 1, tm.sum("idem.claims.lost"))
-	e := idem.SettledEvent{Group: "billing", Topic: "orders", Parked: true}
+	e := idem.SettledEvent{Group: "billing", Topic: "orders", Deferred: true}
 	e.Counts[idem.SettledHandled] = 3
 	tm.ObserveSettled(t.Context(), e)
-	require.Equal(t, 3, tm.sum("idem.parked", "idem.outcome=handled"))
+	require.Equal(t, 3, tm.sum("idem.deferred", "idem.outcome=handled"))
 	require.Zero(t, tm.sum(consumed), "they are no deliveries")
 }
 

@@ -99,8 +99,8 @@ func TestAttributesAreThoseOfTheList(t *testing.T) {
 	tm.ObserveStoreCall(ctx, call)
 	call.Err = errBoom
 	tm.ObserveStoreCall(ctx, call)
-	for _, parked := range []bool{true, false} {
-		e := idem.SettledEvent{Group: "billing", Topic: "orders", Parked: parked}
+	for _, deferred := range []bool{true, false} {
+		e := idem.SettledEvent{Group: "billing", Topic: "orders", Deferred: deferred}
 		e.Counts[idem.SettledRescheduled] = 1
 		tm.ObserveSettled(ctx, e)
 	}

@@ -1,0 +1,416 @@
+package pgstore
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/idem-go/idem/dedup"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+)
+
+// deferralSQL are the statements about deferred events. They are the same in both layouts.
+type deferralSQL struct {
+	insert, settle, lock, postpone, remove, ended, delay, due, first, find, those, queues string
+}
+
+func newDeferralSQL(file func(name string, more ...string) string) deferralSQL {
+	event := strings.TrimSpace(file("deferred_event"))
+	return deferralSQL{
+		insert: file("defer_insert"), settle: file("defer_settle"), lock: file("defer_lock"),
+		postpone: file("defer_postpone"), remove: file("defer_remove"), ended: file("defer_ended"), delay: file("defer_delay"),
+		due: file("defer_due", "{event}", event), first: file("defer_first", "{event}", event),
+		find: file("defer_find", "{event}", event), those: file("defer_those", "{event}", event), queues: file("defer_queues"),
+	}
+}
+
+// shortName is how long the name of a queue may be to stand for itself: an index entry holds about 2,700 bytes, and a Kafka
+// key may be larger than that. A longer one is known by its beginning and its hash, which together are longer than any
+// that stands for itself.
+const shortName = 512
+
+// queueKey is what a queue is known by in the tables.
+func queueKey(name string) []byte {
+	if len(name) <= shortName {
+		return append([]byte{}, name...) // never nil, which would be none
+	}
+	sum := sha256.Sum256([]byte(name))
+	return append([]byte(name[:shortName]), sum[:]...)
+}
+
+// Defer implements [dedup.Deferrer], in tables deferred_queues and deferred: one round trip for any number of events. Waiting for
+// others at work on the same queues takes at most some seconds; then the error matches [dedup.ErrUnavailable].
+func (s *Store) Defer(ctx context.Context, lot dedup.Lot, events []dedup.Deferred) error {
+	for i := range events {
+		err := events[i].Key.Validate()
+		if err == nil && events[i].Key.Scope != lot.Scope {
+			err = fmt.Errorf("%w: %q is of another scope than its lot, %q", dedup.ErrKey, events[i].Key, lot.Scope)
+		}
+		if err != nil {
+			return fmt.Errorf("pgstore: defer: %w", err)
+		}
+	}
+	if len(events) == 0 {
+		return nil
+	}
+	rows := newDeferredRows(events)
+	return s.ownTx(ctx, "defer", func(q *statements, b *pgx.Batch) {
+		b.Queue(q.deferral.insert, append([]any{lot.Scope, lot.Topic, lot.Partition}, rows.args()...)...)
+		b.Queue(q.deferral.settle, lot.Scope, lot.Topic, rows.queues)
+	}, execs(2))
+}
+
+// execs reads the answers of n statements that return nothing.
+func execs(n int) func(pgx.BatchResults) error {
+	return func(results pgx.BatchResults) error {
+		for range n {
+			if _, err := results.Exec(); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+// deferredRows are the columns of events to defer, each once, and of their queues.
+type deferredRows struct {
+	queues, names [][]byte
+	events        []int64
+
+	queue, data             [][]byte
+	back, generation, retry []int64
+	wait, offset            []int64
+	keys                    keyRows
+	topic                   []string
+	partition               []int32
+	at                      []pgtype.Timestamptz
+}
+
+func newDeferredRows(events []dedup.Deferred) *deferredRows {
+	r := &deferredRows{keys: newKeyRows(len(events))}
+	known := make(map[dedup.Key]bool, len(events))
+	lengths := make(map[string]int64)
+	var places []int64
+	var names []string
+	for i := range events {
+		e := &events[i]
+		if known[e.Key] {
+			lengths[e.Queue] += 0 // its queue goes to this partition all the same
+			continue
+		}
+		known[e.Key] = true
+		names, places = append(names, e.Queue), append(places, lengths[e.Queue])
+		lengths[e.Queue]++
+		r.add(e)
+	}
+	for i, name := range names {
+		r.back = append(r.back, lengths[name]-places[i])
+	}
+	for name := range lengths {
+		r.queues = append(r.queues, queueKey(name))
+	}
+	slices.SortFunc(r.queues, slices.Compare) // the order in which they are locked
+	byKey := make(map[string]string, len(lengths))
+	for name := range lengths {
+		byKey[string(queueKey(name))] = name
+	}
+	for _, k := range r.queues {
+		name := byKey[string(k)]
+		r.events = append(r.events, lengths[name])
+		if len(name) <= shortName {
+			r.names = append(r.names, nil)
+		} else {
+			r.names = append(r.names, []byte(name))
+		}
+	}
+	return r
+}
+
+func (r *deferredRows) add(e *dedup.Deferred) {
+	r.keys.add(&e.Key)
+	r.queue = append(r.queue, queueKey(e.Queue))
+	r.generation, r.retry = append(r.generation, int64(e.Position.Generation)), append(r.retry, int64(e.Position.Retry))
+	r.wait, r.data = append(r.wait, waitFor(e.Wait)), append(r.data, notNil(e.Data))
+	r.topic, r.partition = append(r.topic, storable(e.Origin.Topic)), append(r.partition, e.Origin.Partition)
+	r.offset, r.at = append(r.offset, e.Origin.Offset), append(r.at, timeOf(e.Origin))
+}
+
+func (r *deferredRows) args() []any {
+	return []any{r.queues, r.names, r.events, r.queue, r.back, r.keys.tenant, r.keys.typ, r.keys.id, r.generation, r.retry,
+		r.wait, r.topic, r.partition, r.offset, r.at, r.data}
+}
+
+// waitFor is how long an event waits, in microseconds, rounded up. One that was due in the past does not go first.
+func waitFor(d time.Duration) int64 {
+	if d <= 0 {
+		return 0
+	}
+	return int64((d-1)/time.Microsecond) + 1
+}
+
+func notNil(b []byte) []byte {
+	if b == nil {
+		return []byte{}
+	}
+	return b
+}
+
+// Postpone implements [dedup.Deferrer].
+func (s *Store) Postpone(ctx context.Context, lot dedup.Lot, e dedup.Deferred) (moved bool, err error) {
+	if err := e.Key.Validate(); err != nil {
+		return false, fmt.Errorf("pgstore: postpone: %w", err)
+	}
+	if e.Key.Scope != lot.Scope {
+		return false, nil
+	}
+	queue := queueKey(e.Queue)
+	var n int64
+	err = s.ownTx(ctx, "postpone", func(q *statements, b *pgx.Batch) {
+		b.Queue(q.deferral.lock, lot.Scope, lot.Topic, queue)
+		b.Queue(q.deferral.postpone, lot.Scope, lot.Topic, queue, e.Key.Tenant, e.Key.Type, e.Key.ID,
+			int64(e.Position.Generation), int64(e.Position.Retry), e.Blocked, waitFor(e.Wait), notNil(e.Data))
+	}, func(results pgx.BatchResults) error {
+		if err := execs(1)(results); err != nil {
+			return err
+		}
+		return results.QueryRow().Scan(&n)
+	})
+	return err == nil && n > 0, err
+}
+
+// Remove implements [dedup.Deferrer].
+func (s *Store) Remove(ctx context.Context, lot dedup.Lot, queue string, events ...dedup.Deferred) (empty bool, err error) {
+	keys := newKeyRows(len(events))
+	var generation, retry []int64
+	for i := range events {
+		e := &events[i]
+		if err := e.Key.Validate(); err != nil {
+			return false, fmt.Errorf("pgstore: remove: %w", err)
+		}
+		if e.Key.Scope != lot.Scope {
+			continue // the lot has none of these
+		}
+		keys.add(&e.Key)
+		generation, retry = append(generation, int64(e.Position.Generation)), append(retry, int64(e.Position.Retry))
+	}
+	name := queueKey(queue)
+	err = s.ownTx(ctx, "remove", func(q *statements, b *pgx.Batch) {
+		b.Queue(q.deferral.lock, lot.Scope, lot.Topic, name)
+		b.Queue(q.deferral.remove, lot.Scope, lot.Topic, name, keys.tenant, keys.typ, keys.id, generation, retry)
+		b.Queue(q.deferral.settle, lot.Scope, lot.Topic, [][]byte{name})
+		b.Queue(q.deferral.ended, lot.Scope, lot.Topic, name)
+	}, func(results pgx.BatchResults) error {
+		if err := execs(3)(results); err != nil {
+			return err
+		}
+		return results.QueryRow().Scan(&empty)
+	})
+	return err == nil && empty, err
+}
+
+// deferredRow is what a row of deferred_event.sql is read into. All of it is null where there is no event.
+type deferredRow struct {
+	partition         int32
+	name, data        []byte
+	tenant, typ, id   pgtype.Text
+	generation, retry pgtype.Int8
+	wait, offset      pgtype.Int8
+	blocked           pgtype.Bool
+	topic             pgtype.Text
+	originPartition   pgtype.Int4
+	at                pgtype.Timestamptz
+}
+
+func (r *deferredRow) into() []any {
+	return []any{&r.partition, &r.name, &r.tenant, &r.typ, &r.id, &r.generation, &r.retry, &r.wait, &r.blocked, &r.topic,
+		&r.originPartition, &r.offset, &r.at, &r.data}
+}
+
+func (r *deferredRow) event(scope string) dedup.Deferred {
+	return dedup.Deferred{
+		Key:      dedup.Key{Tenant: r.tenant.String, Scope: scope, Type: r.typ.String, ID: r.id.String},
+		Queue:    string(r.name),
+		Position: dedup.Position{Generation: uint32(r.generation.Int64), Retry: uint32(r.retry.Int64)},
+		Wait:     time.Duration(r.wait.Int64) * time.Microsecond,
+		Blocked:  r.blocked.Bool,
+		Origin:   readOrigin(r.topic, r.originPartition, r.offset, r.at),
+		Data:     r.data,
+	}
+}
+
+// Due implements [dedup.Deferrer]. It locks nothing.
+func (s *Store) Due(ctx context.Context, lot dedup.Lot, limit int) (heads []dedup.Deferred, next time.Duration, err error) {
+	limit = max(0, limit)
+	err = s.ownTx(ctx, "due", func(q *statements, b *pgx.Batch) {
+		heads, next = nil, -1
+		b.Queue(q.deferral.due, lot.Scope, lot.Topic, lot.Partition, int64(limit)+1)
+	}, func(results pgx.BatchResults) error {
+		rows, err := results.Query()
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		for rows.Next() {
+			var r deferredRow
+			var wait int64
+			if err := rows.Scan(append([]any{&wait}, r.into()...)...); err != nil {
+				return err
+			}
+			if wait > 0 || len(heads) == limit {
+				next = time.Duration(max(0, wait)) * time.Microsecond
+				break
+			}
+			if !r.id.Valid {
+				return errNoAnswer
+			}
+			heads = append(heads, r.event(lot.Scope))
+		}
+		rows.Close()
+		return rows.Err()
+	})
+	if err != nil {
+		return nil, 0, err
+	}
+	return heads, next, nil
+}
+
+// Delay implements [dedup.Deferrer], in one round trip for any number of queues.
+func (s *Store) Delay(ctx context.Context, lot dedup.Lot, wait time.Duration, queues ...string) error {
+	if len(queues) == 0 {
+		return nil
+	}
+	keys := make([][]byte, len(queues))
+	for i, name := range queues {
+		keys[i] = queueKey(name)
+	}
+	return s.ownTx(ctx, "delay", func(q *statements, b *pgx.Batch) {
+		b.Queue(q.deferral.delay, lot.Scope, lot.Topic, keys, waitFor(wait))
+	}, execs(1))
+}
+
+// First implements [dedup.Deferrer].
+func (s *Store) First(ctx context.Context, lot dedup.Lot, queue string, limit int) (first []dedup.Deferred, err error) {
+	err = s.ownTx(ctx, "first deferred", func(q *statements, b *pgx.Batch) {
+		first = nil
+		b.Queue(q.deferral.first, lot.Scope, lot.Topic, queueKey(queue), int64(max(0, limit)))
+	}, func(results pgx.BatchResults) (err error) {
+		first, err = readDeferred(results, lot.Scope)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return first, nil
+}
+
+// readDeferred reads rows of deferred_event.sql.
+func readDeferred(results pgx.BatchResults, scope string) (events []dedup.Deferred, err error) {
+	rows, err := results.Query()
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var r deferredRow
+		if err := rows.Scan(r.into()...); err != nil {
+			return nil, err
+		}
+		events = append(events, r.event(scope))
+	}
+	return events, rows.Err()
+}
+
+// DeferredOf implements [dedup.Deferrer]: one probe of an index for each key.
+func (s *Store) DeferredOf(ctx context.Context, scope, topic string, keys ...dedup.Key) (found []dedup.Deferred, err error) {
+	rows := newKeyRows(len(keys))
+	for i := range keys {
+		if err := keys[i].Validate(); err != nil {
+			return nil, fmt.Errorf("pgstore: deferred of: %w", err)
+		}
+		if keys[i].Scope == scope {
+			rows.add(&keys[i])
+		}
+	}
+	if len(rows.id) == 0 {
+		return nil, nil
+	}
+	err = s.ownTx(ctx, "deferred of", func(q *statements, b *pgx.Batch) {
+		found = nil
+		b.Queue(q.deferral.those, scope, topic, rows.tenant, rows.typ, rows.id)
+	}, func(results pgx.BatchResults) (err error) {
+		found, err = readDeferred(results, scope)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return found, nil
+}
+
+// FindDeferred implements [dedup.Deferrer].
+func (s *Store) FindDeferred(ctx context.Context, scope, topic string, key dedup.Key) (lot dedup.Lot, e dedup.Deferred, ok bool,
+	err error) {
+	if err := key.Validate(); err != nil {
+		return lot, e, false, fmt.Errorf("pgstore: find deferred: %w", err)
+	}
+	if key.Scope != scope {
+		return lot, e, false, nil
+	}
+	partition, e, ok, err := s.deferred(ctx, scope, func(q *statements, b *pgx.Batch) {
+		b.Queue(q.deferral.find, scope, topic, key.Tenant, key.Type, key.ID)
+	})
+	if !ok {
+		return lot, e, false, err
+	}
+	return dedup.Lot{Scope: scope, Topic: topic, Partition: partition}, e, true, nil
+}
+
+// deferred reads at most one event.
+func (s *Store) deferred(ctx context.Context, scope string, queue func(*statements, *pgx.Batch)) (partition int32,
+	e dedup.Deferred, ok bool, err error) {
+	var r deferredRow
+	err = s.ownTx(ctx, "deferred", queue, func(results pgx.BatchResults) error {
+		r, ok = deferredRow{}, false
+		err := results.QueryRow().Scan(r.into()...)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return nil
+		}
+		ok = err == nil
+		return err
+	})
+	if err != nil || !ok {
+		return 0, dedup.Deferred{}, false, err
+	}
+	return r.partition, r.event(scope), true, nil
+}
+
+// Queues implements [dedup.Deferrer]. Names of more than 512 bytes are in the order of those and of a hash.
+func (s *Store) Queues(ctx context.Context, lot dedup.Lot, after string, limit int) (queues []dedup.Queue, err error) {
+	err = s.ownTx(ctx, "queues", func(q *statements, b *pgx.Batch) {
+		queues = nil
+		b.Queue(q.deferral.queues, lot.Scope, lot.Topic, lot.Partition, queueKey(after), after == "", int64(max(0, limit)))
+	}, func(results pgx.BatchResults) error {
+		rows, err := results.Query()
+		if err != nil {
+			return err
+		}
+		var name []byte
+		var length, wait int64
+		var blocked bool
+		_, err = pgx.ForEachRow(rows, []any{&name, &length, &wait, &blocked}, func() error {
+			queues = append(queues, dedup.Queue{Name: string(name), Length: int(length),
+				Wait: time.Duration(wait) * time.Microsecond, Blocked: blocked})
+			return nil
+		})
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return queues, nil
+}

@@ -1,0 +1,24 @@
+-- After events were put into queues ($3) or taken out of them, whose rows are locked: a queue with another head takes its
+-- turn from now on, and one without events ends. A statement of its own, since only a new snapshot shows what was committed
+-- while the lock was waited for.
+WITH h AS MATERIALIZED (
+    SELECT k.queue, k.head_seq, p.seq, p.due, p.blocked
+    FROM unnest($3::bytea[]) AS r(queue)
+    JOIN {schema}.deferred_queues k ON (k.scope, k.topic, k.queue) = ($1::text, $2::text, r.queue)
+    LEFT JOIN LATERAL (
+        SELECT p.seq, p.due, p.blocked
+        FROM {schema}.deferred_events p
+        WHERE (p.scope, p.topic, p.queue) = ($1::text, $2::text, r.queue)
+        ORDER BY p.seq
+        LIMIT 1
+    ) p ON true
+    WHERE p.seq IS DISTINCT FROM k.head_seq OR p.seq IS NULL
+), ended AS (
+    DELETE FROM {schema}.deferred_queues k
+    USING h
+    WHERE (k.scope, k.topic, k.queue) = ($1::text, $2::text, h.queue) AND h.seq IS NULL
+)
+UPDATE {schema}.deferred_queues k
+SET head_seq = h.seq, due = greatest(h.due, clock_timestamp()), blocked = h.blocked
+FROM h
+WHERE (k.scope, k.topic, k.queue) = ($1::text, $2::text, h.queue) AND h.seq IS NOT NULL

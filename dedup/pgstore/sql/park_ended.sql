@@ -1,4 +1,0 @@
--- Whether a queue has ended.
-SELECT NOT EXISTS (
-    SELECT FROM {schema}.parked_keys WHERE (scope, topic, queue) = ($1::text, $2::text, $3::bytea)
-)

@@ -1,0 +1,397 @@
+package storetest
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/idem-go/idem/dedup"
+	"github.com/stretchr/testify/require"
+)
+
+// deferTests cover the queues of events that wait (rule 4).
+var deferTests = []test{
+	{name: "defer: what is deferred comes back as it was", run: deferWhole},
+	{name: "defer: a queue runs in the order in which it was deferred (rule 4)", run: deferOrder},
+	{name: "defer: a repeat changes nothing (rule 4)", run: deferRepeat},
+	{name: "defer: an event is in one queue, and no queue is without one", run: deferOnce},
+	{name: "defer: all or nothing", run: deferRefused},
+	{name: "defer: nothing to defer", run: deferNothing},
+	{name: "defer: a wait holds back until it is over", run: deferWait},
+	{name: "defer: those behind what was given up wait for a person (rule 4)", run: deferBlocked},
+	{name: "defer: an event is postponed to a later position only (rule 3)", run: deferPostpone},
+	{name: "defer: what is removed is what was expected", run: deferRemove},
+	{name: "defer: what follows takes its turn behind the other queues", run: deferTurn},
+	{name: "defer: the longest due come first, and the rest is announced", run: deferDue},
+	{name: "defer: queues that are delayed keep no other one from its turn (rule 4)", run: deferDelay},
+	{name: "defer: lots are apart", run: deferLots},
+	{name: "defer: a queue belongs to the partition of its last event", run: deferPartition},
+	{name: "defer: queues are listed by name, page by page", run: deferQueues},
+	{name: "defer: long names are told apart", run: deferLongNames},
+	{name: "defer: found by a person", run: deferFind},
+	{name: "defer: nothing is lost between who defers and who ends the queue (rule 4)", alone: true, run: deferRace},
+	{name: "defer: the same events deferred by two at once are there once", alone: true, run: deferTwice},
+	{name: "defer: a server that is down is unavailable (R-19)", needs: Outage, run: deferDown},
+	{name: "defer: random: thousands of calls agree with a model", alone: true, run: deferRandom},
+}
+
+// RunDeferrer tests that the stores of h keep the contract of [dedup.Deferrer]. Of h it uses New, Peer, Down, Sleep, Around, Horizon and
+// of Missing [Outage]. Waits of the tests are a quarter of Lease and more.
+func RunDeferrer(t *testing.T, h Harness) {
+	h = h.ready(t)
+	for _, c := range deferTests {
+		t.Run(c.name, func(t *testing.T) { runOne(t, h, c) })
+	}
+}
+
+// deferral are the verbs of a store that defers; they fail the test instead of returning errors.
+type deferral struct {
+	*kit
+	p, peer dedup.Deferrer
+}
+
+func deferralOf(k *kit) *deferral {
+	k.Helper()
+	return &deferral{kit: k, p: deferrer(k, k.s), peer: deferrer(k, k.peer)}
+}
+
+func deferrer(k *kit, s dedup.Store) dedup.Deferrer {
+	k.Helper()
+	p, ok := s.(dedup.Deferrer)
+	require.True(k, ok, "%T is no dedup.Deferrer", s)
+	return p
+}
+
+var lot = dedup.Lot{Scope: "orders", Topic: "orders", Partition: 3}
+
+// waiting is an event to defer in queue.
+func waiting(queue, id string, wait time.Duration) dedup.Deferred {
+	return dedup.Deferred{Key: key(id), Queue: queue, Wait: wait, Origin: origin(3, 7), Data: []byte("data of " + id)}
+}
+
+func (k *deferral) deferEvent(events ...dedup.Deferred) {
+	k.Helper()
+	require.NoError(k, k.p.Defer(k.ctx, lot, events))
+}
+
+// due requires the heads that are due to be those, in this order, and returns how long until the next.
+func (k *deferral) due(want ...string) time.Duration {
+	k.Helper()
+	heads, next, err := k.peer.Due(k.ctx, lot, 100)
+	require.NoError(k, err)
+	require.Equal(k, want, ids(heads), "due")
+	for _, e := range heads {
+		require.LessOrEqual(k, e.Wait, time.Duration(0), "%s is due", e.Key)
+		require.False(k, e.Blocked, "%s is due", e.Key)
+	}
+	return next
+}
+
+func (k *deferral) remove(queue, id string, empty bool) {
+	k.Helper()
+	got, err := k.p.Remove(k.ctx, lot, queue, dedup.Deferred{Key: key(id)})
+	require.NoError(k, err)
+	require.Equal(k, empty, got, "the queue %q has ended with %s", queue, id)
+}
+
+// head requires the head of a queue to be this event; an empty ID: none.
+func (k *deferral) head(queue, id string) dedup.Deferred {
+	k.Helper()
+	e, ok, err := headOf(k.ctx, k.peer, lot, queue)
+	require.NoError(k, err)
+	require.Equal(k, id != "", ok, "a head of %q: %s", queue, e.Key)
+	if ok {
+		require.Equal(k, key(id), e.Key, "head of %q", queue)
+		require.Equal(k, queue, e.Queue)
+	}
+	return e
+}
+
+// lengths requires the queues of a lot to be these, in order.
+func (k *deferral) lengths(l dedup.Lot, want ...dedup.Queue) []dedup.Queue {
+	k.Helper()
+	got, err := k.peer.Queues(k.ctx, l, "", 100)
+	require.NoError(k, err)
+	bare := make([]dedup.Queue, 0, len(got))
+	for _, q := range got {
+		q.Wait = 0
+		bare = append(bare, q)
+	}
+	if len(want) == 0 {
+		want = []dedup.Queue{}
+	}
+	require.Equal(k, want, bare, "queues of %v", l)
+	return got
+}
+
+func ids(events []dedup.Deferred) []string {
+	var out []string
+	for i := range events {
+		out = append(out, events[i].Key.ID)
+	}
+	return out
+}
+
+func queue(name string, length int) dedup.Queue { return dedup.Queue{Name: name, Length: length} }
+
+// like requires an event that comes back to be as it was deferred, but for its wait.
+func (k *kit) like(want, got dedup.Deferred) {
+	k.Helper()
+	sameOrigin(k, want.Origin, got.Origin)
+	got.Origin, got.Wait, want.Wait = want.Origin, 0, 0
+	if len(want.Data) == 0 {
+		require.Empty(k, got.Data)
+		got.Data = want.Data
+	}
+	require.Equal(k, want, got)
+}
+
+func deferWhole(kt *kit) {
+	k := deferralOf(kt)
+	names := []string{"", "plain", "\x00", "\xff\xfe not UTF-8", "Ä {日} % : \n", "'; --"}
+	want := make(map[string]dedup.Deferred)
+	for i, name := range names {
+		e := waiting(name, numbered("e", i), 0)
+		e.Position = dedup.Position{Generation: 4_000_000_000, Retry: uint32(i)}
+		e.Key.Tenant, e.Key.Type = []string{"", "\u00e9", "日"}[i%3], "%:{}"
+		e.Data = []byte{0, 255, byte(i)}
+		if i == 0 {
+			e.Data, e.Origin = nil, dedup.Origin{}
+		}
+		want[name] = e
+		k.deferEvent(e)
+	}
+	heads, next, err := k.peer.Due(k.ctx, lot, 100)
+	require.NoError(k, err)
+	require.Negative(k, next)
+	require.Len(k, heads, len(names))
+	for _, e := range heads {
+		k.like(want[e.Queue], e)
+	}
+	for _, e := range want {
+		head, ok, err := headOf(k.ctx, k.peer, lot, e.Queue)
+		require.NoError(k, err)
+		require.True(k, ok)
+		k.like(e, head)
+		where, found, ok, err := k.peer.FindDeferred(k.ctx, lot.Scope, lot.Topic, e.Key)
+		require.NoError(k, err)
+		require.True(k, ok)
+		require.Equal(k, lot, where)
+		k.like(e, found)
+		those, err := k.peer.DeferredOf(k.ctx, lot.Scope, lot.Topic, key("not deferred"), e.Key)
+		require.NoError(k, err)
+		require.Len(k, those, 1)
+		k.like(e, those[0])
+		empty, err := k.p.Remove(k.ctx, lot, e.Queue, dedup.Deferred{Key: e.Key, Position: e.Position})
+		require.NoError(k, err)
+		require.True(k, empty)
+	}
+	k.lengths(lot)
+}
+
+func deferOrder(kt *kit) {
+	k := deferralOf(kt)
+	k.deferEvent(waiting("q", "c", long), waiting("q", "b", 0))
+	k.deferEvent(waiting("q", "a", 0))
+	next := k.due()
+	require.Positive(k, next, "the head waits, whatever those behind it do")
+	require.LessOrEqual(k, next, long)
+	got := k.lengths(lot, queue("q", 3))
+	require.Positive(k, got[0].Wait)
+	require.LessOrEqual(k, got[0].Wait, long)
+	require.Positive(k, k.head("q", "c").Wait)
+	k.remove("q", "c", false)
+	require.Negative(k, k.due("b"))
+	k.head("q", "b")
+	k.remove("q", "b", false)
+	k.due("a")
+	k.remove("q", "a", true)
+	require.Negative(k, k.due())
+	k.head("q", "")
+	k.lengths(lot)
+	k.deferEvent(waiting("q", "b", 0)) // a queue may begin anew
+	k.due("b")
+}
+
+func deferRepeat(kt *kit) {
+	k := deferralOf(kt)
+	first := waiting("q", "a", long)
+	second := waiting("q", "b", 0)
+	k.deferEvent(first, second, second)
+	again := waiting("q", "a", 0)
+	again.Position.Retry, again.Data = 2, []byte("other")
+	k.deferEvent(second, again, waiting("q", "c", 0))
+	require.Positive(k, k.due(), "it waits as it did")
+	k.like(first, k.head("q", "a"))
+	k.lengths(lot, queue("q", 3))
+	for _, id := range []string{"a", "b"} {
+		k.remove("q", id, false)
+	}
+	k.remove("q", "c", true)
+}
+
+// deferOnce: an event has one Kafka key. Should a copy of it have another, it stays where it is.
+func deferOnce(kt *kit) {
+	k := deferralOf(kt)
+	k.deferEvent(waiting("q", "a", 0))
+	k.deferEvent(waiting("other", "a", 0))
+	k.lengths(lot, queue("q", 1))
+	k.head("other", "")
+	k.deferEvent(waiting("other", "a", 0), waiting("other", "b", 0))
+	k.lengths(lot, queue("other", 1), queue("q", 1))
+	k.head("other", "b")
+	k.deferEvent(waiting("s", "c", 0), waiting("t", "c", 0))
+	k.lengths(lot, queue("other", 1), queue("q", 1), queue("s", 1))
+	k.remove("t", "c", true) // not there
+	k.head("s", "c")
+	k.remove("q", "b", false)
+	k.head("other", "b")
+}
+
+func deferRefused(kt *kit) {
+	k := deferralOf(kt)
+	other := waiting("q", "b", 0)
+	other.Key.Scope = "somebody else"
+	noID := waiting("q", "b", 0)
+	noID.Key.ID = ""
+	for _, bad := range []dedup.Deferred{other, noID} {
+		err := k.p.Defer(k.ctx, lot, []dedup.Deferred{waiting("q", "a", 0), bad, waiting("r", "c", 0)})
+		require.Error(k, err)
+		require.NotErrorIs(k, err, dedup.ErrUnavailable, "it would be repeated for ever")
+		k.lengths(lot)
+		k.due()
+	}
+	require.ErrorIs(k, k.p.Defer(k.ctx, lot, []dedup.Deferred{noID}), dedup.ErrKey)
+}
+
+func deferNothing(kt *kit) {
+	k := deferralOf(kt)
+	require.NoError(k, k.p.Defer(k.ctx, lot, nil))
+	require.Negative(k, k.due())
+	k.lengths(lot)
+	k.head("q", "")
+	k.remove("q", "a", true)
+	moved, err := k.p.Postpone(k.ctx, lot, waiting("q", "a", 0))
+	require.NoError(k, err)
+	require.False(k, moved)
+	_, _, ok, err := k.p.FindDeferred(k.ctx, lot.Scope, lot.Topic, key("a"))
+	require.NoError(k, err)
+	require.False(k, ok)
+	k.lengths(lot)
+}
+
+func deferWait(kt *kit) {
+	k := deferralOf(kt)
+	soon := k.waits(k.lease, func() {
+		k.deferEvent(waiting("late", "a", long), waiting("soon", "b", k.lease), waiting("never", "c", -long), waiting("soon", "d", k.lease/4))
+	})
+	require.Greater(k, soon("c", "b"), long/2)
+	k.remove("soon", "b", false)
+	k.due("c", "d") // its own wait went by meanwhile
+	later := k.waits(k.lease, func() { k.deferEvent(waiting("later", "e", 0), waiting("later", "f", k.lease)) })
+	k.remove("later", "e", false)
+	later("c", "d", "f") // what failed by itself waits by itself
+}
+
+// waits calls fn, which lets the head of a queue wait. What it returns requires that this head, the last of want, is due when its wait
+// is over, and neither sooner nor later: until then the others of want are. No pace of the machine changes that.
+func (k *deferral) waits(wait time.Duration, fn func()) func(want ...string) time.Duration {
+	began := time.Now()
+	fn()
+	begun := time.Now()
+	return func(want ...string) time.Duration {
+		k.Helper()
+		for {
+			asked := time.Now()
+			heads, next, err := k.peer.Due(k.ctx, lot, 100)
+			require.NoError(k, err)
+			if len(heads) == len(want) {
+				require.GreaterOrEqual(k, time.Since(began), wait, "%s is due too soon", want[len(want)-1])
+				return k.due(want...)
+			}
+			require.Equal(k, want[:len(want)-1], ids(heads), "due")
+			require.Positive(k, next)
+			require.LessOrEqual(k, next, wait)
+			require.LessOrEqual(k, asked.Sub(begun), wait+time.Millisecond, "%s is due too late", want[len(want)-1])
+			k.h.Sleep(next + time.Millisecond)
+		}
+	}
+}
+
+func deferLots(kt *kit) {
+	k := deferralOf(kt)
+	scope, topic := lot, lot
+	scope.Scope, topic.Topic = "invoices", "payments"
+	for i, l := range []dedup.Lot{lot, scope, topic} {
+		e := waiting("q", "a", 0)
+		e.Key.Scope, e.Data = l.Scope, []byte{byte(i)}
+		require.NoError(k, k.p.Defer(k.ctx, l, []dedup.Deferred{e}))
+	}
+	for i, l := range []dedup.Lot{lot, scope, topic} {
+		heads, next, err := k.peer.Due(k.ctx, l, 9)
+		require.NoError(k, err)
+		require.Negative(k, next)
+		require.Len(k, heads, 1)
+		require.Equal(k, []byte{byte(i)}, heads[0].Data)
+		require.Equal(k, l.Scope, heads[0].Key.Scope)
+		k.lengths(l, queue("q", 1))
+		empty, err := k.p.Remove(k.ctx, l, "q", dedup.Deferred{Key: heads[0].Key})
+		require.NoError(k, err)
+		require.True(k, empty)
+		k.lengths(l)
+	}
+}
+
+// deferPartition: partitions were added to the topic, and the key has another one since.
+func deferPartition(kt *kit) {
+	k := deferralOf(kt)
+	old := lot
+	old.Partition = 0
+	require.NoError(k, k.p.Defer(k.ctx, old, []dedup.Deferred{waiting("q", "a", 0), waiting("stays", "x", 0)}))
+	k.lengths(lot)
+	k.due()
+	k.deferEvent(waiting("q", "b", 0))
+	k.due("a")
+	k.lengths(lot, queue("q", 2))
+	k.lengths(old, queue("stays", 1))
+	where, _, ok, err := k.p.FindDeferred(k.ctx, lot.Scope, lot.Topic, key("a"))
+	require.NoError(k, err)
+	require.True(k, ok)
+	require.Equal(k, lot, where)
+	head, ok, err := headOf(k.ctx, k.p, old, "q") // who had it may still be at work on it
+	require.NoError(k, err)
+	require.True(k, ok)
+	require.Equal(k, key("a"), head.Key)
+	head.Position.Retry = 1
+	moved, err := k.p.Postpone(k.ctx, old, head)
+	require.NoError(k, err)
+	require.True(k, moved)
+	empty, err := k.p.Remove(k.ctx, old, "q", dedup.Deferred{Key: head.Key, Position: head.Position})
+	require.NoError(k, err)
+	require.False(k, empty)
+	k.due("b")
+}
+
+func deferDown(k *kit) {
+	p := deferrer(k, k.h.Down(k))
+	_, _, err := p.Due(k.ctx, lot, 1)
+	_, headOK, headErr := headOf(k.ctx, p, lot, "q")
+	_, queuesErr := p.Queues(k.ctx, lot, "", 1)
+	moved, postponeErr := p.Postpone(k.ctx, lot, waiting("q", "a", 0))
+	empty, removeErr := p.Remove(k.ctx, lot, "q", dedup.Deferred{Key: key("a")})
+	_, _, found, findErr := p.FindDeferred(k.ctx, lot.Scope, lot.Topic, key("a"))
+	for _, err := range []error{err, headErr, queuesErr, postponeErr, removeErr, findErr,
+		p.Delay(k.ctx, lot, long, "q"), p.Defer(k.ctx, lot, []dedup.Deferred{waiting("q", "a", 0)})} {
+		require.ErrorIs(k, err, dedup.ErrUnavailable)
+	}
+	require.False(k, headOK || moved || empty || found, "an error and an answer")
+}
+
+// headOf returns the first event of a queue.
+func headOf(ctx context.Context, p dedup.Deferrer, lot dedup.Lot, queue string) (head dedup.Deferred, ok bool, err error) {
+	first, err := p.First(ctx, lot, queue, 1)
+	if len(first) == 0 {
+		return dedup.Deferred{}, false, err
+	}
+	return first[0], true, err
+}

@@ -1,0 +1,66 @@
+package storetest
+
+import (
+	"time"
+
+	"github.com/idem-go/idem/dedup"
+	"github.com/stretchr/testify/require"
+)
+
+// deferAges is what the store knows of the events of a deferWalk beside its queues: it forgets the oldest one by one. What is deferred
+// stays deferred, and may run at any age (rule 8).
+type deferAges struct {
+	horizon time.Time
+	records map[string]dedup.Verdict // by ID: Done, or Fresh of what was released
+}
+
+// deferEvents is how many events there are, each a minute younger than the one before.
+const deferEvents = 12
+
+func madeAt(n int) time.Time { return horizonAt.Add(time.Duration(n) * time.Minute) }
+
+// forget moves the horizon on by a minute, and takes the records away that are older then, as a reaper does. A store without a horizon
+// of its own only loses the records.
+func (w *deferWalk) forget() {
+	w.ages.horizon = w.ages.horizon.Add(time.Minute)
+	if !w.h.lacks(horizon) {
+		w.h.Horizon(w, w.s, lot.Scope, w.ages.horizon)
+	}
+	o, canForget := w.s.(dedup.Operator)
+	for n := range deferEvents {
+		id := numbered("e", n)
+		if !canForget || w.ages.records[id] == 0 || !madeAt(n).Before(w.ages.horizon) {
+			continue
+		}
+		require.NoError(w, o.Forget(w.ctx, key(id)))
+		delete(w.ages.records, id)
+	}
+}
+
+// claim asks for an event as the engine does for a delivery, or, at any age, for what it has deferred itself.
+func (w *deferWalk) claim() {
+	n := w.rng.IntN(deferEvents)
+	r := dated(numbered("e", n), madeAt(n))
+	r.AnyAge = w.rng.IntN(2) == 0
+	want := w.ages.records[r.Key.ID]
+	switch {
+	case want != 0:
+	case !w.h.lacks(horizon) && !r.AnyAge && r.Origin.Time.Before(w.ages.horizon):
+		w.meets(dedup.TooOld, r) // and nothing is left behind
+		return
+	default:
+		want = dedup.Fresh
+	}
+	if want == dedup.Done {
+		w.meets(want, r)
+		return
+	}
+	_, c := w.get(want, long, r)
+	if w.rng.IntN(3) == 0 {
+		w.complete(completion(c))
+		w.ages.records[r.Key.ID] = dedup.Done
+		return
+	}
+	w.release(release(c, dedup.Unstarted))
+	w.ages.records[r.Key.ID] = dedup.Fresh
+}

@@ -1,0 +1,155 @@
+package storetest
+
+import (
+	"time"
+
+	"github.com/idem-go/idem/dedup"
+	"github.com/stretchr/testify/require"
+)
+
+func deferBlocked(kt *kit) {
+	k := deferralOf(kt)
+	a := waiting("q", "a", 0)
+	k.deferEvent(a, waiting("q", "b", 0), waiting("r", "c", 0))
+	a.Blocked = true
+	for range 2 {
+		k.postpone(true, a)
+		require.Negative(k, k.due("c"))
+		k.lengths(lot, dedup.Queue{Name: "q", Length: 2, Blocked: true}, queue("r", 1))
+		require.True(k, k.head("q", "a").Blocked)
+	}
+	a.Blocked = false
+	k.postpone(false, a) // to run it again takes a position that is open
+	a.Position = dedup.Position{Generation: 1}
+	k.postpone(true, a)
+	k.due("c", "a")
+	a.Blocked = true
+	k.postpone(true, a)
+	k.due("c")
+	empty, err := k.p.Remove(k.ctx, lot, "q", dedup.Deferred{Key: a.Key, Position: a.Position}) // skipped
+	require.NoError(k, err)
+	require.False(k, empty)
+	k.due("c", "b")
+	c := waiting("q", "d", 0)
+	k.deferEvent(c)
+	c.Blocked = true
+	k.postpone(true, c) // given up behind another one
+	k.due("c", "b")
+	k.remove("q", "b", false)
+	k.due("c")
+	k.lengths(lot, dedup.Queue{Name: "q", Length: 1, Blocked: true}, queue("r", 1))
+}
+
+func (k *deferral) postpone(moves bool, e dedup.Deferred) {
+	k.Helper()
+	moved, err := k.p.Postpone(k.ctx, lot, e)
+	require.NoError(k, err)
+	require.Equal(k, moves, moved, "%s to %v", e.Key, e.Position)
+}
+
+func deferPostpone(kt *kit) {
+	k := deferralOf(kt)
+	a := waiting("q", "a", 0)
+	a.Position = dedup.Position{Generation: 1, Retry: 2}
+	k.deferEvent(a, waiting("q", "b", 0))
+	for _, p := range []dedup.Position{{}, {Retry: 9}, {Generation: 1, Retry: 1}, {Generation: 1, Retry: 2}} {
+		late := a
+		late.Position, late.Wait, late.Data = p, long, []byte("late")
+		k.postpone(false, late)
+		late.Blocked = p.Before(a.Position)
+		k.postpone(false, late)
+	}
+	k.like(a, k.head("q", "a"))
+	require.Negative(k, k.due("a"))
+	elsewhere := a
+	elsewhere.Queue, elsewhere.Position.Retry = "r", 9
+	k.postpone(false, elsewhere)
+	next := a
+	next.Position.Retry, next.Wait, next.Data, next.Origin = 3, long, []byte("later"), origin(9, 9)
+	k.postpone(true, next)
+	k.postpone(false, next)
+	next.Origin = a.Origin // of its first delivery, as before
+	k.like(next, k.head("q", "a"))
+	require.Greater(k, k.due(), long/2)
+	next.Position, next.Wait = dedup.Position{Generation: 2}, 0
+	k.postpone(true, next)
+	k.due("a")
+	k.lengths(lot, queue("q", 2))
+	b := waiting("q", "b", long)
+	b.Position.Retry = 1
+	k.postpone(true, b) // not the head
+	require.Negative(k, k.due("a"), "a wait behind the head is no wait")
+	empty, err := k.p.Remove(k.ctx, lot, "q", dedup.Deferred{Key: a.Key, Position: next.Position})
+	require.NoError(k, err)
+	require.False(k, empty)
+	require.Greater(k, k.due(), long/2)
+}
+
+func deferRemove(kt *kit) {
+	k := deferralOf(kt)
+	a := waiting("q", "a", 0)
+	a.Position = dedup.Position{Generation: 1, Retry: 2}
+	k.deferEvent(a, waiting("q", "b", 0), waiting("q", "c", 0))
+	remove := func(p dedup.Position) {
+		k.Helper()
+		empty, err := k.p.Remove(k.ctx, lot, "q", dedup.Deferred{Key: a.Key, Position: p})
+		require.NoError(k, err)
+		require.False(k, empty)
+	}
+	for _, p := range []dedup.Position{{}, {Retry: 5}, {Generation: 1, Retry: 1}, {Generation: 2}, {Generation: 2, Retry: 2}} {
+		remove(p) // it was postponed or reopened meanwhile
+		k.head("q", "a")
+		k.lengths(lot, queue("q", 3))
+	}
+	k.remove("r", "b", true)
+	k.remove("q", "b", false) // not the head
+	k.due("a")
+	k.lengths(lot, queue("q", 2))
+	remove(dedup.Position{Generation: 1, Retry: 3}) // the postponing before this run was lost
+	for range 2 {
+		remove(a.Position)
+		k.due("c")
+	}
+	for range 2 {
+		k.remove("q", "c", true)
+	}
+}
+
+// deferTurn: a long queue does not keep others from their turns.
+func deferTurn(kt *kit) {
+	k := deferralOf(kt)
+	k.deferEvent(waiting("q", "a", 0), waiting("q", "b", 0), waiting("q", "c", 0))
+	k.pause()
+	k.deferEvent(waiting("r", "d", 0), waiting("r", "e", 0))
+	k.pause()
+	k.due("a", "d")
+	k.remove("q", "a", false)
+	k.pause()
+	k.due("d", "b")
+	k.remove("q", "c", false) // the head stays, and so does its turn
+	k.remove("r", "d", false)
+	k.due("b", "e")
+}
+
+// pause lets two moments be told apart.
+func (k *deferral) pause() { k.h.Sleep(3 * time.Millisecond) }
+
+func deferDue(kt *kit) {
+	k := deferralOf(kt)
+	for _, id := range []string{"c", "a", "d"} {
+		k.deferEvent(waiting("queue of "+id, id, 0), waiting("queue of "+id, "behind "+id, 0))
+		k.pause()
+	}
+	k.deferEvent(waiting("b", "b", long))
+	for limit, want := range [][]string{nil, {"c"}, {"c", "a"}, {"c", "a", "d"}, {"c", "a", "d"}} {
+		heads, next, err := k.p.Due(k.ctx, lot, limit)
+		require.NoError(k, err)
+		require.Equal(k, want, ids(heads))
+		if limit < 3 {
+			require.Zero(k, next, "one is due already")
+		} else {
+			require.Greater(k, next, long/2)
+			require.LessOrEqual(k, next, long)
+		}
+	}
+}

@@ -1,0 +1,119 @@
+package idem
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/idem-go/idem/dedup"
+)
+
+// This file puts failing events of [KeyOrdered] handlers where their next attempt is.
+
+// defer puts a failing event at the head of a queue of its own, or, taken from there, back to where it was.
+func (p *Processor) deferEvent(ctx context.Context, d *delivery, h history) error {
+	wait := max(d.later.delay, time.Until(h.notBefore))
+	e, err := p.newDeferred(d, h, wait)
+	if err != nil {
+		return err
+	}
+	if d.deferred != nil {
+		e.Key, e.Queue = d.deferred.head.Key, d.deferred.head.Queue // as they were when it was deferred, whatever this release makes of it
+		return p.postpone(ctx, d, e)
+	}
+	l := p.lotOf(d)
+	l.gate.Lock()
+	defer l.gate.Unlock()
+	for try := 1; ; try++ {
+		if err := p.deferAll(ctx, d.pat, d.access, l, []dedup.Deferred{e}); err != nil {
+			return err
+		}
+		there, err := p.deferredAsNext(ctx, d, l, e)
+		if err != nil {
+			return err
+		}
+		if there {
+			break
+		}
+		reason := fmt.Errorf("%w: defer: event %s was taken out of its queue meanwhile", dedup.ErrUnavailable, e.Key)
+		if stop := d.pat.wait(ctx, outageWait(try), reason); stop != nil {
+			return stop
+		}
+	}
+	p.movedOn(ctx, d, outcome{err: errors.New(h.err)}, "")
+	return nil
+}
+
+// deferredAsNext makes sure that a failing event, which was deferred a moment ago, waits for its next attempt. The store keeps an event in
+// one queue: a copy of it may be there already, behind another event, even under another Kafka key. That copy waits for the attempt that
+// has just failed, and the store would let nothing of that position run any longer. So the copy gives way to the next attempt, in its
+// place. there is false if the event is not deferred any longer.
+func (p *Processor) deferredAsNext(ctx context.Context, d *delivery, l *lot, e dedup.Deferred) (there bool, err error) {
+	var at dedup.Lot
+	var found dedup.Deferred
+	var ok bool
+	err = p.insist(ctx, d.pat, d.access, "look for a deferred event", func(ctx context.Context) (err error) {
+		at, found, ok, err = l.deferrer.FindDeferred(ctx, l.id.Scope, l.id.Topic, e.Key)
+		return err
+	})
+	if err != nil || !ok {
+		return false, err
+	}
+	if found.Position.Before(e.Position) {
+		if err := p.deadLetterOtherContent(ctx, d, found); err != nil {
+			return false, err
+		}
+		e.Queue = found.Queue
+		err := p.insist(ctx, d.pat, d.access, "defer", func(ctx context.Context) (err error) {
+			ok, err = l.deferrer.Postpone(ctx, at, e)
+			return err
+		})
+		if err != nil || !ok { // false: it is there already after an error, or was taken away
+			return false, err
+		}
+	}
+	if at == l.id {
+		l.set(found.Queue, true)
+		l.signal()
+	}
+	return true, nil
+}
+
+// letterOtherContent dead-letters a deferred copy if it has another content than the event that takes its place.
+func (p *Processor) deadLetterOtherContent(ctx context.Context, d *delivery, copied dedup.Deferred) error {
+	if copied.Position.Generation != 0 || copied.Origin.Same(d.req.Origin) { // what was replayed may have been repaired
+		return nil
+	}
+	m, content, ok := contentOf(d.route, copied)
+	if !ok || !dedup.Differ(content, d.req.Fingerprint) {
+		return nil
+	}
+	other := &delivery{m: m, route: d.route, access: d.access, req: d.req, pat: d.pat}
+	other.req.Fingerprint, other.req.Position = content, copied.Position
+	_, err := p.deadLetterConflict(ctx, other, dedup.Answer{Verdict: dedup.Conflict, Known: dedup.Rescheduled, First: d.req.Origin})
+	return err
+}
+
+// contentOf returns the message of a deferred event and its content. ok is false if it cannot be compared.
+func contentOf(route *bound, e dedup.Deferred) (m *Message, content dedup.Fingerprint, ok bool) {
+	m, err := fromDeferred(e)
+	if err == nil {
+		err = guard(func() (err error) { content, err = route.compared(m); return err })
+	}
+	return m, content, err == nil
+}
+
+// postpone leaves an event at the head of its queue for the next attempt. If it is not there any longer, a person has taken
+// it away, and the store knows.
+func (p *Processor) postpone(ctx context.Context, d *delivery, e dedup.Deferred) error {
+	l := d.deferred.lot
+	err := p.insist(ctx, d.pat, d.access, "postpone", func(ctx context.Context) error {
+		_, err := l.deferrer.Postpone(ctx, l.id, e)
+		return err
+	})
+	if err == nil && !e.Blocked {
+		p.movedOn(ctx, d, outcome{err: errors.New("failed again")}, "")
+	}
+	return err
+}

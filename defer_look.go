@@ -1,0 +1,96 @@
+package idem
+
+import (
+	"context"
+	"slices"
+
+	"github.com/idem-go/idem/dedup"
+)
+
+// mayJoin returns the events that may be deferred, in their order. A deferred event is never too old (rule 8), so its age must be
+// judged before: an event that is too old goes through the gate instead, where its handler's policy decides. An event that is
+// done is settled here, since the store may have forgotten that by the time its queue goes on. All others may join.
+func (b *batch) mayJoin(l *lot, entries []*entry) ([]*entry, error) {
+	answers := make(map[*entry]dedup.Answer, len(entries))
+	for _, tx := range []bool{false, true} {
+		if err := b.lookAt(tx, entries, answers); err != nil {
+			return nil, err
+		}
+	}
+	joins := make([]*entry, 0, len(entries))
+	for _, e := range entries {
+		switch a := answers[e]; a.Verdict {
+		case dedup.Done:
+			e.settled, e.end = true, endDone
+			b.p.duplicate(b.ctx, &e.delivery, a)
+		case dedup.TooOld:
+			deferred, err := b.isDeferred(l, e)
+			if err != nil {
+				return nil, err
+			}
+			if deferred { // it was deferred in time, and comes again
+				joins = append(joins, e)
+			}
+		default:
+			joins = append(joins, e)
+		}
+	}
+	return joins, nil
+}
+
+// lookAt asks the store what it knows of events of transactional handlers, or of the others, in one call.
+func (b *batch) lookAt(tx bool, entries []*entry, answers map[*entry]dedup.Answer) error {
+	var asked []*entry
+	for _, e := range entries {
+		if (e.tx != nil) == tx {
+			asked = append(asked, e)
+		}
+	}
+	if len(asked) == 0 {
+		return nil
+	}
+	of := asked[0].access // entries of one lot have one
+	look := of.look(tx)
+	if look == nil {
+		return nil
+	}
+	byKey := func(x, y *entry) int { return x.req.Key.Compare(y.req.Key) }
+	slices.SortStableFunc(asked, byKey)
+	first := slices.CompactFunc(slices.Clone(asked), func(x, y *entry) bool { return x.req.Key == y.req.Key })
+	reqs, got := make([]dedup.Request, len(first)), make([]dedup.Answer, len(first))
+	for i, e := range first {
+		reqs[i] = e.req
+	}
+	err := b.p.insist(b.ctx, b.pat, of, "look before deferral", func(ctx context.Context) error { return look(ctx, reqs, got) })
+	if err != nil {
+		return err
+	}
+	for _, e := range asked {
+		i, _ := slices.BinarySearchFunc(first, e, byKey)
+		answers[e] = got[i]
+	}
+	return nil
+}
+
+// look returns the store's call that tells what it knows, or nil if it has none.
+func (l *storeAccess) look(tx bool) func(context.Context, []dedup.Request, []dedup.Answer) error {
+	if tx {
+		if looker, ok := l.store.(dedup.TxLooker); ok {
+			return looker.LookTx
+		}
+		return nil
+	}
+	if looker, ok := l.store.(dedup.Looker); ok {
+		return looker.Look
+	}
+	return nil
+}
+
+// isDeferred reports whether an event is deferred already.
+func (b *batch) isDeferred(l *lot, e *entry) (deferred bool, err error) {
+	err = b.p.insist(b.ctx, b.pat, e.access, "look for a deferred event", func(ctx context.Context) (err error) {
+		_, _, deferred, err = l.deferrer.FindDeferred(ctx, l.id.Scope, l.id.Topic, e.req.Key)
+		return err
+	})
+	return deferred, err
+}

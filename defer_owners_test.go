@@ -1,0 +1,282 @@
+package idem_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/dedup/memstore"
+)
+
+// rule 4: two owners take up one queue, as one of them does not know yet that he has lost the partition. The first postpones an
+// event that the other one waits for: what is behind it must wait for both.
+func TestDefer_PostponedByTheOtherOwner(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		runs := map[string]int{}
+		b.on(func(_ context.Context, e idem.Event[payload]) error {
+			runs[e.ID]++
+			switch {
+			case e.ID == "a1" && runs["a1"] == 1:
+				return errBoom
+			case e.ID == "a1":
+				time.Sleep(20 * time.Second) // the other one begins meanwhile
+			case e.ID == "a2" && runs["a2"] == 1:
+				time.Sleep(20 * time.Second)
+				return errBoom
+			}
+			b.add("done %s", e.ID)
+			return nil
+		}, once, idem.KeyOrdered(time.Second, 2*time.Minute))
+		before := b.start()
+		stop := b.takesUp()
+		_, err := before.HandleBatch(t.Context(), []*idem.Message{
+			inQueue("a", "a1", 1), inQueue("a", "a2", 2), inQueue("a", "a3", 3), inQueue("a", "a4", 4),
+		})
+		require.NoError(t, err)
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		b.start()
+		stopNext := b.takesUp()
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		stop()
+		stopNext()
+		require.NoError(t, before.Close())
+		require.Equal(t, []string{"done a1", "done a2", "done a3", "done a4"}, done(b))
+	})
+}
+
+// T-05, rule 4: events that cannot be taken up, for whatever reason, are in nobody's way, however many there are.
+func TestDefer_StuckQueuesDoNotStarveOthers(t *testing.T) {
+	const stuck = 600
+	for name, release := range map[string]func(b *bench){
+		"type without handler": func(*bench) {},
+		"no producer for their dead letters": func(b *bench) {
+			b.cfg.Producer = nil
+			b.on(func(context.Context, idem.Event[payload]) error { return idem.Permanent(errBoom) }, once, idem.KeyOrdered(time.Second))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bench) {
+				l := &looks{spy: b.store}
+				b.cfg.Store = l
+				b.on(failing(stuck, errBoom), once, idem.KeyOrdered(time.Second))
+				old := b.start()
+				for i := range stuck {
+					require.NoError(t, old.Handle(t.Context(), inQueue(fmt.Sprintf("stuck-%d", i), fmt.Sprintf("s%d", i), int64(i))))
+				}
+				require.NoError(t, old.Close())
+				b.router = idem.NewRouter()
+				release(b)
+				fails := 1
+				idem.On(b.router, "refund", func(_ context.Context, e idem.Event[payload]) error {
+					if fails--; fails >= 0 {
+						return errBoom
+					}
+					b.add("done %s", e.ID)
+					return nil
+				}, once, idem.KeyOrdered(2*time.Second))
+				b.start()
+				defer b.takesUp()()
+				m := inQueue("z", "z1", 1000)
+				m.Value = []byte(`{"event_id":"z1","type":"refund","amount":7}`)
+				require.NoError(t, b.p.Handle(t.Context(), m))
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				require.Equal(t, []string{"done z1"}, done(b))
+				l.mu.Lock()
+				defer l.mu.Unlock()
+				require.Less(t, l.n, 2500, "questions in a minute")
+			})
+		})
+	}
+}
+
+// looks counts how often it is asked what is due.
+type looks struct {
+	*spy
+	n int
+}
+
+func (l *looks) Due(ctx context.Context, lot dedup.Lot, limit int) ([]dedup.Deferred, time.Duration, error) {
+	l.mu.Lock()
+	l.n++
+	l.mu.Unlock()
+	return l.spy.Due(ctx, lot, limit)
+}
+
+// T-07: with all hands full the table is not asked again and again what else is due.
+func TestDefer_BusyTakerLooksSeldom(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		l := &looks{spy: b.store}
+		b.cfg.Store = l
+		fail := true
+		b.on(func(context.Context, idem.Event[payload]) error {
+			if fail {
+				return errBoom
+			}
+			time.Sleep(20 * time.Second)
+			return nil
+		}, once, idem.KeyOrdered(time.Second))
+		b.start()
+		for i := range 60 {
+			require.NoError(t, b.p.Handle(t.Context(), inQueue(fmt.Sprint(i), fmt.Sprint(i), int64(i))))
+		}
+		fail = false
+		defer b.takesUp()()
+		time.Sleep(18 * time.Second)
+		synctest.Wait()
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		require.Less(t, l.n, 30)
+	})
+}
+
+// rule 4: handlers of one scope with stores of their own have queues of their own, in these.
+func TestDefer_TwoStores(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		other := &spy{Store: memstore.New(), journal: &journal{}}
+		fail := true
+		handle := func(_ context.Context, e idem.Event[payload]) error {
+			if fail {
+				return errBoom
+			}
+			b.add("done %s", e.ID)
+			return nil
+		}
+		b.on(handle, once, idem.KeyOrdered(time.Second))
+		idem.On(b.router, "refund", handle, once, idem.KeyOrdered(time.Second), idem.Store(other))
+		old := b.start()
+		refund := inQueue("a", "r1", 2)
+		refund.Value = []byte(`{"event_id":"r1","type":"refund","amount":7}`)
+		for _, m := range []*idem.Message{inQueue("a", "a1", 1), refund} {
+			require.NoError(t, old.Handle(t.Context(), m))
+		}
+		require.NoError(t, old.Close())
+		for id, store := range map[string]*spy{"a1": b.store, "r1": other} {
+			queues, err := store.Queues(t.Context(), dedup.Lot{Scope: "g", Topic: "orders", Partition: 1}, "", 2)
+			require.NoError(t, err)
+			require.Len(t, queues, 1, "%s is where its record is", id)
+		}
+		fail = false
+		b.start()
+		defer b.takesUp()()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.ElementsMatch(t, []string{"done a1", "done r1"}, done(b))
+	})
+}
+
+// rule 4: the release before was KeyOrdered, this one is not. What waits runs all the same.
+func TestDefer_HandlerIsNoLongerKeyOrdered(t *testing.T) {
+	for name, opts := range map[string][]idem.Option{"blocking": {once}, "retry topics": {once, idem.RetryTopics(time.Minute)}} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bench) {
+				b.on(failing(1, errBoom), once, idem.KeyOrdered(time.Second))
+				old := b.start()
+				_, err := old.HandleBatch(t.Context(), []*idem.Message{inQueue("a", "a1", 1), inQueue("a", "a2", 2)})
+				require.NoError(t, err)
+				require.NoError(t, old.Close())
+				b.router = idem.NewRouter()
+				b.on(func(_ context.Context, e idem.Event[payload]) error {
+					b.add("done %s", e.ID)
+					return nil
+				}, opts...)
+				b.start()
+				require.True(t, b.p.TakesUp())
+				defer b.takesUp()()
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				require.Equal(t, []string{"done a1", "done a2"}, done(b))
+			})
+		})
+	}
+}
+
+// rule 4: an event waits behind another one of its key, at its first attempt. A copy of it in another partition, where nothing of that is
+// known, runs, fails, and is moved on: what waits must go on with that attempt, since the store lets no earlier one run.
+func TestDefer_CopyFailsElsewhere(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.on(func(_ context.Context, e idem.Event[payload]) error {
+			if e.Attempt == 1 {
+				return errBoom
+			}
+			b.add("done %s", e.ID)
+			return nil
+		}, once, idem.KeyOrdered(time.Minute))
+		other := b.start()
+		b.start()
+		defer b.takesUp()()
+		_, err := b.p.HandleBatch(t.Context(), []*idem.Message{inQueue("a", "a1", 1), inQueue("a", "a2", 2)})
+		require.NoError(t, err)
+		copied := inQueue("a", "a2", 7)
+		copied.Partition = 2
+		other.Assigned("orders", 2)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		taken := make(chan error, 1)
+		go func() { taken <- other.TakeUp(ctx, "orders", 2) }()
+		require.NoError(t, other.Handle(t.Context(), copied))
+		time.Sleep(5 * time.Minute)
+		synctest.Wait()
+		cancel(idem.ErrStopping)
+		require.NoError(t, <-taken)
+		require.Equal(t, []string{"done a1", "done a2"}, done(b), "%v", b.all())
+		require.NoError(t, other.Close())
+	})
+}
+
+// joiner lets its test act while a queue is looked at and while it is ended.
+type joiner struct {
+	*spy
+	onLook, onRemove func()
+}
+
+func (j *joiner) Look(ctx context.Context, r []dedup.Request, a []dedup.Answer) error {
+	j.onLook()
+	return j.spy.Look(ctx, r, a)
+}
+
+func (j *joiner) Remove(ctx context.Context, lot dedup.Lot, queue string, events ...dedup.Deferred) (bool, error) {
+	empty, err := j.spy.Remove(ctx, lot, queue, events...)
+	j.onRemove()
+	return empty, err
+}
+
+// rule 4: a queue ends after an event of its key has found it there, and before that event joins it. The event must not begin a queue
+// that its owner does not know of: what comes behind it would overtake it.
+func TestDefer_QueueEndsBeforeItIsJoined(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		looked, removed := make(chan struct{}), make(chan struct{})
+		var once1, once2 sync.Once
+		b.cfg.Store = &joiner{
+			spy:      b.store,
+			onLook:   func() { once1.Do(func() { close(looked) }) },
+			onRemove: func() { once2.Do(func() { close(removed) }); <-looked },
+		}
+		fails := 1
+		b.on(func(_ context.Context, e idem.Event[payload]) error {
+			if fails--; fails >= 0 {
+				return errBoom
+			}
+			b.add("done %s", e.ID)
+			return nil
+		}, once, idem.KeyOrdered(time.Second))
+		b.start()
+		defer b.takesUp()()
+		require.NoError(t, b.p.Handle(t.Context(), inQueue("a", "a1", 1)))
+		<-removed // a1 is done and its queue is gone, which its owner is about to learn
+		for i, id := range []string{"a2", "a3"} {
+			require.NoError(t, b.p.Handle(t.Context(), inQueue("a", id, int64(i+2))))
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.Equal(t, []string{"done a1", "done a2", "done a3"}, done(b))
+	})
+}

@@ -1,0 +1,292 @@
+package idem_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/dedup"
+)
+
+var once = idem.Retry(idem.RetryPolicy{MaxAttempts: 1})
+
+// inQueue is a message with a Kafka key.
+func inQueue(key, id string, offset int64) *idem.Message {
+	m := message(id, offset)
+	m.Key = []byte(key)
+	return m
+}
+
+// takesUp runs TakeUp until the test ends it.
+func (b *bench) takesUp() (stop func()) {
+	b.p.Assigned("orders", 1)
+	ctx, cancel := context.WithCancelCause(b.t.Context())
+	done := make(chan error, 1)
+	go func() { done <- b.p.TakeUp(ctx, "orders", 1) }()
+	return func() {
+		cancel(idem.ErrStopping)
+		require.NoError(b.t, <-done)
+	}
+}
+
+// T-06, rule 4: what is behind a failing event of its Kafka key waits with it, other keys go on.
+func TestDefer_FollowersWaitOthersGoOn(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		fails := 2
+		b.on(func(_ context.Context, e idem.Event[payload]) error {
+			if e.ID == "a1" && fails > 0 {
+				fails--
+				return errBoom
+			}
+			b.add("done %s", e.ID)
+			return nil
+		}, once, idem.KeyOrdered(5*time.Second, time.Minute))
+		b.start()
+		defer b.takesUp()()
+		n, err := b.p.HandleBatch(t.Context(), []*idem.Message{
+			inQueue("a", "a1", 1), inQueue("a", "a2", 2), inQueue("b", "b1", 3), inQueue("a", "a3", 4), inQueue("b", "b2", 5),
+		})
+		require.NoError(t, err)
+		require.Equal(t, 5, n)
+		require.Equal(t, []string{"done b1", "done b2"}, done(b))
+		time.Sleep(6 * time.Second)
+		synctest.Wait()
+		require.Equal(t, []string{"done b1", "done b2"}, done(b), "the first retry failed")
+		require.NoError(t, b.p.Handle(t.Context(), inQueue("a", "a4", 6)))
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.Equal(t, []string{"done b1", "done b2", "done a1", "done a2", "done a3", "done a4"}, done(b))
+		require.NoError(t, b.p.Handle(t.Context(), inQueue("a", "a5", 7)))
+		require.Equal(t, "done a5", done(b)[6], "the queue has ended")
+		require.Empty(t, b.sent.deadLetters())
+	})
+}
+
+func done(b *bench) (lines []string) {
+	for _, l := range b.all() {
+		if strings.HasPrefix(l, "done ") {
+			lines = append(lines, l)
+		}
+	}
+	return lines
+}
+
+// rule 4: the followers of a dead head stay until a person replays or skips it.
+func TestDefer_DeadHeadBlocks(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		broken := true
+		b.on(func(_ context.Context, e idem.Event[payload]) error {
+			if e.ID == "a1" && broken {
+				return errBoom
+			}
+			b.add("done %s", e.ID)
+			return nil
+		}, once, idem.KeyOrdered(time.Second))
+		b.start()
+		defer b.takesUp()()
+		_, err := b.p.HandleBatch(t.Context(), []*idem.Message{inQueue("a", "a1", 1), inQueue("a", "a2", 2)})
+		require.NoError(t, err)
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		require.Len(t, b.sent.deadLetters(), 1)
+		require.Empty(t, done(b))
+		key := dedup.Key{Scope: "g", Type: "paid", ID: "a1"}
+		lot, head, ok, err := b.store.FindDeferred(t.Context(), "g", "orders", key)
+		require.NoError(t, err)
+		require.True(t, ok && head.Blocked)
+
+		broken = false // replay: reopened, and due at its new position
+		head.Position, err = b.store.Reopen(t.Context(), key)
+		require.NoError(t, err)
+		head.Blocked, head.Wait = false, 0
+		moved, err := b.store.Postpone(t.Context(), lot, head)
+		require.NoError(t, err)
+		require.True(t, moved)
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		require.Equal(t, []string{"done a1", "done a2"}, done(b))
+	})
+}
+
+func TestDefer_ContinueAfterDead(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.on(func(_ context.Context, e idem.Event[payload]) error {
+			if e.ID == "a1" {
+				return errBoom
+			}
+			b.add("done %s", e.ID)
+			return nil
+		}, once, idem.KeyOrdered(time.Second), idem.ContinueAfterDead())
+		b.start()
+		defer b.takesUp()()
+		_, err := b.p.HandleBatch(t.Context(), []*idem.Message{inQueue("a", "a1", 1), inQueue("a", "a2", 2)})
+		require.NoError(t, err)
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		require.Len(t, b.sent.deadLetters(), 1)
+		require.Equal(t, []string{"done a2"}, done(b))
+	})
+}
+
+// rule 4: an owner of before defers an event after the next owner has looked what is deferred. That one sees the event again,
+// as it was not marked, and learns of it.
+func TestDefer_DeferredByTheOwnerBefore(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.on(func(_ context.Context, e idem.Event[payload]) error {
+			if e.ID == "a1" {
+				return errBoom
+			}
+			b.add("done %s", e.ID)
+			return nil
+		}, once, idem.KeyOrdered(time.Hour))
+		before := b.start()
+		next := b.start()
+		next.Assigned("orders", 1)
+		require.NoError(t, next.Handle(t.Context(), inQueue("b", "b1", 0)))
+		require.NoError(t, before.Handle(t.Context(), inQueue("a", "a1", 1)))
+		n, err := next.HandleBatch(t.Context(), []*idem.Message{inQueue("a", "a1", 1), inQueue("a", "a2", 2), inQueue("b", "b2", 3)})
+		require.NoError(t, err)
+		require.Equal(t, 3, n)
+		require.Equal(t, []string{"done b1", "done b2"}, done(b))
+		require.NoError(t, before.Close())
+	})
+}
+
+func TestDefer_WantsAStoreThatCan(t *testing.T) {
+	b := newBench(t)
+	b.cfg.Store = struct{ dedup.Store }{b.store}
+	b.on(succeed, idem.KeyOrdered(time.Second))
+	_, err := idem.NewProcessor(b.router, b.cfg)
+	require.ErrorContains(t, err, "KeyOrdered keeps waiting events in the store")
+}
+
+// What nobody handles any longer stays where it is.
+func TestDefer_TypeWithoutHandlerStays(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.on(failing(1, errBoom), once, idem.KeyOrdered(time.Second))
+		b.start()
+		require.NoError(t, b.p.Handle(t.Context(), inQueue("a", "a1", 1)))
+		require.NoError(t, b.p.Close())
+		b.router = idem.NewRouter()
+		idem.On(b.router, "other", succeed, idem.KeyOrdered(time.Second))
+		b.start()
+		stop := b.takesUp()
+		time.Sleep(time.Minute)
+		stop()
+		_, _, ok, err := b.store.FindDeferred(t.Context(), "g", "orders", dedup.Key{Scope: "g", Type: "paid", ID: "a1"})
+		require.NoError(t, err)
+		require.True(t, ok)
+		require.Contains(t, b.log.String(), "nobody handles")
+	})
+}
+
+// rules 4 and 8 at random: events of a few keys fail now and then, workers lose their partition at any moment and others go on
+// from what was settled. Now and then the store forgets all of before what was settled. Each event is applied once or more,
+// nothing is lost or too old, and the first applications of each key are in order.
+func TestDefer_Random(t *testing.T) {
+	seed := rand.Uint64()
+	for i := range uint64(60) {
+		s := seed + i
+		if !t.Run(fmt.Sprintf("seed-%d", s), func(t *testing.T) { deferSchedule(t, s) }) {
+			return
+		}
+	}
+}
+
+func deferSchedule(t *testing.T, seed uint64) {
+	synctest.Test(t, func(t *testing.T) {
+		const keys, events = 4, 60
+		var mu sync.Mutex
+		source := rand.New(rand.NewPCG(seed, 0))
+		draw := func(n int) int {
+			mu.Lock()
+			defer mu.Unlock()
+			return source.IntN(n)
+		}
+		b := newBench(t)
+		store := &forgetful{spy: b.store}
+		b.cfg.Store = store
+		fails, applied := map[string]int{}, map[string][]string{}
+		once := map[string]int{}
+		var log []*idem.Message
+		for i := range events {
+			key := fmt.Sprint(draw(keys))
+			id := fmt.Sprintf("%s-%03d", key, i)
+			log = append(log, dated(key, id, int64(i), time.Now().Add(time.Duration(i)*time.Second)))
+			if draw(6) == 0 {
+				fails[id] = 1 + draw(2)
+			}
+		}
+		b.on(func(ctx context.Context, e idem.Event[payload]) error {
+			pause := time.Duration(draw(400)) * time.Millisecond
+			mu.Lock()
+			fail := fails[e.ID] > 0
+			fails[e.ID]--
+			mu.Unlock()
+			select {
+			case <-time.After(pause):
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+			if fail {
+				return errBoom
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if once[e.ID]++; once[e.ID] == 1 {
+				key := string(e.Message.Key)
+				applied[key] = append(applied[key], e.ID)
+			}
+			return nil
+		}, idem.Retry(idem.RetryPolicy{MaxAttempts: 1}), idem.KeyOrdered(time.Second, 5*time.Second))
+
+		for settled, kills := 0, draw(6); ; kills-- {
+			p, err := idem.NewProcessor(b.router, b.cfg)
+			require.NoError(t, err)
+			p.Assigned("orders", 1)
+			ctx, cancel := context.WithCancelCause(t.Context())
+			if kills > 0 {
+				time.AfterFunc(time.Duration(draw(12_000))*time.Millisecond, func() { cancel(idem.ErrPartitionLost) })
+			} else {
+				time.AfterFunc(10*time.Minute, func() { cancel(idem.ErrStopping) })
+			}
+			taken := make(chan error, 1)
+			go func() { taken <- p.TakeUp(ctx, "orders", 1) }()
+			for settled < events && ctx.Err() == nil {
+				n, err := p.HandleBatch(ctx, log[settled:min(settled+1+draw(8), events)])
+				settled += n
+				if err != nil && ctx.Err() == nil && !errors.Is(err, idem.ErrBusy) {
+					require.NoError(t, err)
+				}
+			}
+			<-ctx.Done()
+			require.NoError(t, <-taken)
+			require.NoError(t, p.Close())
+			if kills <= 0 {
+				break
+			}
+			settled = max(0, settled-draw(10)) // not all of it was committed
+			if settled > 0 && draw(2) == 0 {
+				store.forget(log[settled-1].Time)
+			}
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		got := 0
+		for key, ids := range applied {
+			require.IsIncreasing(t, ids, "key %s, seed %d", key, seed)
+			got += len(ids)
+		}
+		require.Equal(t, events, got, "seed %d: %v\n%s", seed, applied, b.log)
+		require.Empty(t, b.sent.deadLetters())
+	})
+}

@@ -1,0 +1,132 @@
+package events
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/internal/deadletters"
+)
+
+// Deferred is an event that is deferred in a store, in the order of its Kafka key, and its queue (rule 4).
+type Deferred struct {
+	Lot   dedup.Lot
+	Event dedup.Deferred
+	// Head is the first of the queue: the event itself, or what it waits for.
+	Head dedup.Deferred
+	// Behind is how many wait in the queue beside it, -1 if that is not known.
+	Behind int
+
+	deferrer dedup.Deferrer
+}
+
+// IsHead reports whether it is the first of its queue.
+func (p *Deferred) IsHead() bool { return p.Head.Key == p.Event.Key }
+
+// After says what becomes of the others when the event has left its queue.
+func (p *Deferred) After() string {
+	switch {
+	case !p.IsHead():
+		return fmt.Sprintf("it is no longer deferred; the others of its key still wait for %q", p.Head.Key.ID)
+	case p.Behind < 0:
+		return "it is no longer deferred; those behind it go on"
+	}
+	return fmt.Sprintf("it is no longer deferred; %d behind it go on", p.Behind)
+}
+
+// findDeferred returns nil if the event is not deferred, or its topic is not known.
+func findDeferred(ctx context.Context, l *deadletters.NamedStore, key dedup.Key, topic string) (*Deferred, error) {
+	deferrer, ok := l.Store.(dedup.Deferrer)
+	if !ok || topic == "" {
+		return nil, nil //nolint:nilnil // most events are not deferred
+	}
+	lot, event, ok, err := deferrer.FindDeferred(ctx, key.Scope, topic, key)
+	if err != nil {
+		return nil, fmt.Errorf("%s: look for a deferred event: %w", l.Name, err)
+	}
+	if !ok {
+		return nil, nil //nolint:nilnil // see above
+	}
+	p := &Deferred{deferrer: deferrer, Lot: lot, Event: event, Head: event}
+	first, err := deferrer.First(ctx, lot, event.Queue, 1)
+	if err != nil {
+		return nil, fmt.Errorf("%s: head of the queue: %w", l.Name, err)
+	}
+	if len(first) > 0 {
+		p.Head = first[0]
+	}
+	if p.Behind, err = p.length(ctx); err != nil {
+		return nil, fmt.Errorf("%s: length of the queue: %w", l.Name, err)
+	}
+	p.Behind = max(p.Behind-1, -1)
+	return p, nil
+}
+
+const (
+	queuesAtOnce = 1000
+	queuePages   = 100 // then the length is not known
+)
+
+// length looks for the queue of the event among all, from the last name on that is surely before it.
+func (p *Deferred) length(ctx context.Context) (int, error) {
+	name := p.Event.Queue
+	after := name[:max(len(name)-1, 0)]
+	if len(name) > dedup.MaxPart {
+		after = "" // those are in an order of their own
+	}
+	for range queuePages {
+		queues, err := p.deferrer.Queues(ctx, p.Lot, after, queuesAtOnce)
+		if err != nil {
+			return 0, err
+		}
+		for _, q := range queues {
+			if q.Name == name {
+				return q.Length, nil
+			}
+		}
+		if len(queues) < queuesAtOnce {
+			break
+		}
+		after = queues[len(queues)-1].Name
+	}
+	return 0, nil
+}
+
+// takeOutTries bounds how often a consumer may be quicker in postponing the event.
+const takeOutTries = 5
+
+// TakeOut takes the event, which must be deferred, out of its queue, wherever its consumer has moved it meanwhile.
+func (e *Event) TakeOut(ctx context.Context) error {
+	p := e.Deferred
+	for range takeOutTries {
+		if _, err := p.deferrer.Remove(ctx, p.Lot, p.Event.Queue, dedup.Deferred{Key: e.Key, Position: p.Event.Position}); err != nil {
+			return fmt.Errorf("%s: it is given up and still deferred, repeat the command: %w", e.Store.Name, err)
+		}
+		_, now, ok, err := p.deferrer.FindDeferred(ctx, e.Key.Scope, p.Lot.Topic, e.Key)
+		if err != nil {
+			return fmt.Errorf("%s: it is given up; whether it is still deferred is not known, repeat the command: %w", e.Store.Name, err)
+		}
+		if !ok {
+			return nil
+		}
+		p.Event = now
+	}
+	return fmt.Errorf("%s: it is given up and still deferred, since a consumer keeps moving it: repeat the command", e.Store.Name)
+}
+
+// Unblock lets a deferred event run that was given up: as the first copy of its next generation, at once.
+func (e *Event) Unblock(ctx context.Context) error {
+	p := e.Deferred
+	open := p.Event
+	open.Blocked, open.Wait = false, 0
+	open.Position = dedup.Position{Generation: open.Position.Generation + 1}
+	moved, err := p.deferrer.Postpone(ctx, p.Lot, open)
+	if err != nil {
+		return fmt.Errorf("%s: it is forgotten and still blocked, repeat the command with --type %q --topic %q: %w",
+			e.Store.Name, e.Key.Type, p.Lot.Topic, err)
+	}
+	if !moved {
+		return fmt.Errorf("%s: it is forgotten, and somebody else has moved it in its queue: see idem event get", e.Store.Name)
+	}
+	return nil
+}
