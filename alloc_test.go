@@ -43,13 +43,13 @@ func TestAllocations_UnusedObserversCostNothing(t *testing.T) {
 // runs is told of every run.
 type runs struct{ kept []byte }
 
-func (o *runs) BeginRun(ctx context.Context, _ *idem.Run) context.Context {
+func (o *runs) BeginClaimGroup(ctx context.Context, _ *idem.ClaimGroup) context.Context {
 	for range 8 {
 		o.kept = make([]byte, 1<<10)
 	}
 	return ctx
 }
-func (*runs) EndRun(context.Context, *idem.Run) {}
+func (*runs) EndClaimGroup(context.Context, *idem.ClaimGroup) {}
 
 // allocations is how many a batch of 64 events makes, at the least of some tries: the runtime makes some of its own.
 func allocations(t *testing.T, verdict dedup.Verdict, register func(*idem.Router), obs ...idem.Observer) float64 {

@@ -56,12 +56,12 @@ func (b *budget) giveBack() {
 }
 
 // afford pays for the delayed copies of a run. The run ends before the first one that must wait: that one pays by itself, in settle.
-func (r *run) afford() {
-	if len(r.entries) == 1 {
+func (r *eventGroup) afford() {
+	if len(r.tasks) == 1 {
 		return
 	}
-	for i, e := range r.entries {
-		if e.req.Position.Retry == 0 || e.paid {
+	for i, e := range r.tasks {
+		if e.request.Position.Retry == 0 || e.retryPaid {
 			continue
 		}
 		if e.route.budget.spend() > 0 {
@@ -69,7 +69,7 @@ func (r *run) afford() {
 			r.cut(max(i, 1))
 			return
 		}
-		e.paid = true
+		e.retryPaid = true
 	}
 }
 
@@ -80,13 +80,13 @@ func (p *Processor) afford(ctx context.Context, d *delivery) error {
 		return nil
 	}
 	tooMany := fmt.Errorf("%w: too many retries of %q", dedup.ErrUnavailable, d.route.typ)
-	if d.pat.left != Forever && wait > d.pat.left {
-		if d.req.Position.Retry > 0 { // it will ask again
+	if d.budget.left != Forever && wait > d.budget.left {
+		if d.request.Position.Retry > 0 { // it will ask again
 			d.route.budget.giveBack()
 		}
 		return &WaitError{Err: tooMany, After: wait}
 	}
 	began := time.Now()
-	defer func() { d.excuse(time.Since(began)) }()
-	return d.pat.wait(ctx, wait, tooMany)
+	defer func() { d.excludeWait(time.Since(began)) }()
+	return d.budget.wait(ctx, wait, tooMany)
 }

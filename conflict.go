@@ -43,25 +43,25 @@ func onConflict(a dedup.Answer, policy ConflictPolicy, same bool) conflictAction
 
 // conflict is the action for an answer to d.
 func (d *delivery) conflict(a dedup.Answer) conflictAction {
-	compared := d.req.Fingerprint != dedup.Fingerprint{} // else it was asked for again already
-	return onConflict(a, d.route.conflict, compared && d.m.Topic != "" && a.First.Same(d.m.origin()))
+	compared := d.request.Fingerprint != dedup.Fingerprint{} // else it was asked for again already
+	return onConflict(a, d.route.conflict, compared && d.message.Topic != "" && a.First.Same(d.message.origin()))
 }
 
-// obeyConflict does what onConflict says.
-func (p *Processor) obeyConflict(ctx context.Context, d *delivery, a dedup.Answer) (step, error) {
+// settleConflict does what onConflict says.
+func (p *Processor) settleConflict(ctx context.Context, d *delivery, a dedup.Answer) (step, error) {
 	switch d.conflict(a) {
 	case conflictNone:
-		d.req.Fingerprint = dedup.Fingerprint{}
+		d.request.Fingerprint = dedup.Fingerprint{}
 		return step{}, nil
 	case conflictWait:
 		return step{}, p.waitBusy(ctx, d, a)
 	case conflictSkip:
-		p.tellKnown(ctx, d, a)
+		p.notifyKnown(ctx, d, a)
 		return step{settled: true}, nil
 	case conflictDeadLetter:
 	}
 	if a.Known == dedup.Rescheduled && d.route.mode == keyOrdered && d.deferred == nil { // as in obeyMoved: its followers belong there
-		if err := p.lots.refresh(ctx, p, d); err != nil {
+		if err := p.deferredPartitions.refresh(ctx, p, d); err != nil {
 			return step{outage: err}, nil //nolint:nilerr // it is waited for
 		}
 	}
@@ -75,7 +75,7 @@ func (p *Processor) obeyConflict(ctx context.Context, d *delivery, a dedup.Answe
 func (p *Processor) deadLetterConflict(ctx context.Context, d *delivery, a dedup.Answer) (step, error) {
 	s, err := p.deadLetterOnly(ctx, d, ClassConflict, conflictError(a))
 	if err == nil {
-		p.conflicted(ctx, d, a, true)
+		p.notifyConflict(ctx, d, a, true)
 	}
 	return s, err
 }
@@ -96,12 +96,12 @@ func conflictError(a dedup.Answer) error {
 	}
 }
 
-// tellKnown tells of a delivery that is settled because its event is known.
-func (p *Processor) tellKnown(ctx context.Context, d *delivery, a dedup.Answer) {
+// notifyKnown tells of a delivery that is settled because its event is known.
+func (p *Processor) notifyKnown(ctx context.Context, d *delivery, a dedup.Answer) {
 	if a.Verdict == dedup.Conflict {
-		p.conflicted(ctx, d, a, false)
+		p.notifyConflict(ctx, d, a, false)
 	}
-	p.duplicate(ctx, d, a)
+	p.notifyDuplicate(ctx, d, a)
 }
 
 // conflictLogEvery is how often at most a conflict is logged for one handler.
@@ -150,11 +150,11 @@ func (l *conflictLog) admit(now time.Time) (leftOut int, ok bool) {
 	return leftOut, true
 }
 
-// conflicted tells of a copy with another content that is settled: skipped, or dead-lettered.
-func (p *Processor) conflicted(ctx context.Context, d *delivery, a dedup.Answer, letter bool) {
+// notifyConflict tells of a copy with another content that is settled: skipped, or dead-lettered.
+func (p *Processor) notifyConflict(ctx context.Context, d *delivery, a dedup.Answer, letter bool) {
 	for _, o := range p.obs.conflict {
 		o.ObserveConflict(ctx, ConflictEvent{
-			Group: p.cfg.Group, Message: d.m, Key: d.req.Key, First: a.First, Known: a.Known, DeadLetter: letter, Shadow: p.cfg.Shadow,
+			Group: p.cfg.Group, Message: d.message, Key: d.request.Key, First: a.First, Known: a.Known, DeadLetter: letter, Shadow: p.cfg.Shadow,
 		})
 	}
 	p.noteConflict(ctx, d)
@@ -169,7 +169,7 @@ func (p *Processor) conflicted(ctx context.Context, d *delivery, a dedup.Answer,
 	case letter:
 		text = "event ID is known with another content, copy dead-lettered"
 	}
-	attrs := append(p.messageAttrs(d.m, d.req.Key), "known", a.Known.String(),
+	attrs := append(p.messageAttrs(d.message, d.request.Key), "known", a.Known.String(),
 		"first_topic", a.First.Topic, "first_partition", a.First.Partition, "first_offset", a.First.Offset)
 	if leftOut > 0 {
 		attrs = append(attrs, "not_logged", leftOut)
@@ -183,14 +183,14 @@ const conflictNoteTime = time.Second
 // noteConflict lets the store remember the copy, for a person who looks at the event. It is lost if that fails.
 func (p *Processor) noteConflict(ctx context.Context, d *delivery) {
 	noter, ok := d.access.store.(dedup.ConflictNoter)
-	if !ok || d.m.Topic == "" || d.access.isDown.Load() || !d.route.conflicts.admitNote(time.Now()) {
+	if !ok || d.message.Topic == "" || d.access.isDown.Load() || !d.route.conflicts.admitNote(time.Now()) {
 		return
 	}
 	err := p.bounded(context.WithoutCancel(ctx), conflictNoteTime, func(ctx context.Context) error {
-		return noter.NoteConflict(ctx, d.req.Key, d.m.origin())
+		return noter.NoteConflict(ctx, d.request.Key, d.message.origin())
 	})
 	if err != nil {
 		d.route.conflicts.noteFailed(time.Now())
-		p.log.DebugContext(ctx, "conflict was not noted in the store", append(p.messageAttrs(d.m, d.req.Key), "error", p.errorText(err))...)
+		p.log.DebugContext(ctx, "conflict was not noted in the store", append(p.messageAttrs(d.message, d.request.Key), "error", p.errorText(err))...)
 	}
 }

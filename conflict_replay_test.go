@@ -89,7 +89,7 @@ func TestDefer_CorrectionOfAReplayedEvent_Rule6d(t *testing.T) {
 	t.Run("same key", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, b *bench) {
 			register(b)
-			defer b.takesUp()()
+			defer b.runsDeferred()()
 			handle(t, b, inQueue("a", "x", 1))
 			time.Sleep(time.Hour)
 			handle(t, b, b.replayed(), correction("a", 2), inQueue("a", "x", 1))
@@ -102,7 +102,7 @@ func TestDefer_CorrectionOfAReplayedEvent_Rule6d(t *testing.T) {
 	t.Run("another key", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, b *bench) {
 			register(b)
-			stop := b.takesUp()
+			stop := b.runsDeferred()
 			handle(t, b, inQueue("a", "x", 1))
 			time.Sleep(time.Hour)
 			synctest.Wait()

@@ -272,7 +272,7 @@ func TestConflict_CopiesOfDeferredEvents(t *testing.T) {
 			return nil
 		}, once, idem.KeyOrdered(5*time.Second), byAmount)
 		b.start()
-		defer b.takesUp()()
+		defer b.runsDeferred()()
 		_, err := b.p.HandleBatch(t.Context(), []*idem.Message{
 			paying("a1", 1, 7), paying("a2", 2, 7), paying("a2", 3, 9), paying("a2", 4, 7), // one call: a2 is new in it
 		})

@@ -158,12 +158,12 @@ func cutText(s string, n int) string {
 }
 
 // sendLetter publishes until the dead letter is acknowledged (T-01), or until ctx or the patience of the call ends.
-func (p *Processor) publishDeadLetter(ctx context.Context, pat *patience, m *Message, f failure) error {
+func (p *Processor) publishDeadLetter(ctx context.Context, budget *waitBudget, m *Message, f failure) error {
 	if p.cfg.Producer == nil {
 		return fmt.Errorf("%w: %s/%d/%d is to be dead-lettered (%s): %w", ErrNoProducer, m.Topic, m.Partition, m.Offset, f.class, f.err)
 	}
 	l, omitted := p.deadLetter(m, f), false
-	err := p.publish(ctx, pat, "dead letters", func(ctx context.Context) error {
+	err := p.publish(ctx, budget, "dead letters", func(ctx context.Context) error {
 		err := p.produce(ctx, l)
 		if errors.Is(err, ErrTooLarge) {
 			p.log.WarnContext(ctx, "dead letter too large, sending it without its value", p.messageAttrs(m, f.key)...)
@@ -192,7 +192,7 @@ func (p *Processor) publishDeadLetter(ctx context.Context, pat *patience, m *Mes
 
 // publish calls send until that succeeds, or until ctx or the patience of the call ends. What is too large is not tried
 // again, if send says so.
-func (p *Processor) publish(ctx context.Context, pat *patience, what string, send func(context.Context) error) error {
+func (p *Processor) publish(ctx context.Context, budget *waitBudget, what string, send func(context.Context) error) error {
 	for try := 1; ; try++ {
 		began := time.Now()
 		err := send(ctx)
@@ -204,7 +204,7 @@ func (p *Processor) publish(ctx context.Context, pat *patience, what string, sen
 			return err
 		}
 		p.producer.down(ctx, p, began, err)
-		if err := pat.wait(ctx, outageWait(try), fmt.Errorf("%w: %s: %w", dedup.ErrUnavailable, what, err)); err != nil {
+		if err := budget.wait(ctx, outageWait(try), fmt.Errorf("%w: %s: %w", dedup.ErrUnavailable, what, err)); err != nil {
 			return err
 		}
 	}

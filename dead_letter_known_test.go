@@ -155,7 +155,7 @@ func TestDeadLetter_DelayedTombstoneThatNobodyTakes(t *testing.T) {
 		inBubble(t, func(t *testing.T, b *bench) {
 			delayed(t, b, idem.KeyOrdered(5*time.Second))
 			b.start()
-			stop := b.takesUp()
+			stop := b.runsDeferred()
 			time.Sleep(time.Minute)
 			synctest.Wait()
 			require.Len(t, b.sent.deadLetters(), 1)

@@ -12,29 +12,29 @@ import (
 )
 
 // This file is about handlers that are [KeyOrdered]: what waits in the store's table, and who takes it up again. Only
-// the owner of a partition puts events there and takes them out, so what its lots know is what the table holds; should
+// the owner of a partition puts events there and takes them out, so what it knows of them is what the table holds; should
 // another one take himself for the owner, the claim of each event keeps the two apart (rule 4).
 
-// lots are what waits, by partition.
-type lots struct {
+// deferredPartitions are what waits, by partition.
+type deferredPartitions struct {
 	version atomic.Uint64 // grows when a queue begins, or is found
 	mu      sync.Mutex
-	lots    map[lotAt]*lot
+	byID    map[deferredAt]*deferredPartition
 }
 
-// lotAt is where a lot is: handlers of one scope may have stores of their own.
-type lotAt struct {
-	dedup.Lot
+// deferredAt is where a lot is: handlers of one scope may have stores of their own.
+type deferredAt struct {
+	dedup.DeferredPartition
 	access *storeAccess
 }
 
-// lot is what waits of one partition.
-type lot struct {
-	all    *lots
-	id     dedup.Lot
+// deferredPartition is what waits of one partition.
+type deferredPartition struct {
+	all      *deferredPartitions
+	id       dedup.DeferredPartition
 	deferrer dedup.Deferrer
 
-	gate sync.Mutex // held over a change of the table, so that a queue does not end while somebody joins it
+	running sync.Mutex // held over a change of the table, so that a queue does not end while somebody joins it
 
 	mu     sync.Mutex
 	loaded bool
@@ -43,10 +43,10 @@ type lot struct {
 }
 
 // begin forgets what was known of a partition.
-func (s *lots) begin(topic string, partition int32) {
+func (s *deferredPartitions) begin(topic string, partition int32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for id, l := range s.lots {
+	for id, l := range s.byID {
 		if id.Topic == topic && id.Partition == partition {
 			l.mu.Lock()
 			l.loaded = false
@@ -55,29 +55,29 @@ func (s *lots) begin(topic string, partition int32) {
 	}
 }
 
-func (s *lots) of(at lotAt) *lot {
+func (s *deferredPartitions) of(at deferredAt) *deferredPartition {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	l := s.lots[at]
+	l := s.byID[at]
 	if l == nil {
-		l = &lot{all: s, id: at.Lot, deferrer: at.access.store.(dedup.Deferrer), wake: make(chan struct{}, 1)}
-		if s.lots == nil {
-			s.lots = make(map[lotAt]*lot)
+		l = &deferredPartition{all: s, id: at.DeferredPartition, deferrer: at.access.store.(dedup.Deferrer), wake: make(chan struct{}, 1)}
+		if s.byID == nil {
+			s.byID = make(map[deferredAt]*deferredPartition)
 		}
-		s.lots[at] = l
+		s.byID[at] = l
 	}
 	return l
 }
 
-// lotOf returns where an event would wait. Copies have the partition of the record they were made of.
-func (p *Processor) lotOf(d *delivery) *lot {
-	return p.lots.of(lotAt{dedup.Lot{Scope: d.req.Key.Scope, Topic: d.m.Topic, Partition: d.m.Partition}, d.access})
+// deferredPartitionOf returns where an event would wait. Copies have the partition of the record they were made of.
+func (p *Processor) deferredPartitionOf(d *delivery) *deferredPartition {
+	return p.deferredPartitions.of(deferredAt{dedup.DeferredPartition{Scope: d.request.Key.Scope, Topic: d.message.Topic, Partition: d.message.Partition}, d.access})
 }
 
 // load asks once what waits.
-func (l *lot) load(ctx context.Context) error {
-	l.gate.Lock()
-	defer l.gate.Unlock()
+func (l *deferredPartition) load(ctx context.Context) error {
+	l.running.Lock()
+	defer l.running.Unlock()
 	if l.isLoaded() {
 		return nil
 	}
@@ -103,21 +103,21 @@ func (l *lot) load(ctx context.Context) error {
 	return nil
 }
 
-func (l *lot) isLoaded() bool {
+func (l *deferredPartition) isLoaded() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.loaded
 }
 
 // signal lets the table be looked at.
-func (l *lot) signal() {
+func (l *deferredPartition) signal() {
 	select {
 	case l.wake <- struct{}{}:
 	default:
 	}
 }
 
-func (l *lot) has(queue string) bool {
+func (l *deferredPartition) has(queue string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	_, ok := l.queues[queue]
@@ -125,14 +125,14 @@ func (l *lot) has(queue string) bool {
 }
 
 // knows reports whether a queue waits, or that it is not known what does.
-func (l *lot) knows(queue string) bool {
+func (l *deferredPartition) knows(queue string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	_, ok := l.queues[queue]
 	return ok || !l.loaded
 }
 
-func (l *lot) set(queue string, waits bool) {
+func (l *deferredPartition) set(queue string, waits bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if waits {
@@ -147,11 +147,11 @@ func (l *lot) set(queue string, waits bool) {
 }
 
 // refresh learns that a queue exists which another owner began.
-func (s *lots) refresh(ctx context.Context, p *Processor, d *delivery) error {
-	l := p.lotOf(d)
-	l.gate.Lock()
-	defer l.gate.Unlock()
-	queue := p.OrderKey(d.m)
+func (s *deferredPartitions) refresh(ctx context.Context, p *Processor, d *delivery) error {
+	l := p.deferredPartitionOf(d)
+	l.running.Lock()
+	defer l.running.Unlock()
+	queue := p.OrderKey(d.message)
 	err := p.bounded(ctx, txSlack, func(ctx context.Context) error {
 		first, err := l.deferrer.First(ctx, l.id, queue, 1)
 		if len(first) > 0 {
@@ -167,7 +167,7 @@ func (s *lots) refresh(ctx context.Context, p *Processor, d *delivery) error {
 
 // deferredEvent is where an event waits that was taken from there.
 type deferredEvent struct {
-	lot  *lot
+	part *deferredPartition
 	head dedup.Deferred
 }
 
@@ -177,7 +177,7 @@ func (b *batch) mustWait(e *entry) bool {
 	if e.due() > 0 {
 		return true
 	}
-	return e.route.mode == keyOrdered && e.deferred == nil && b.p.lotOf(&e.delivery).knows(b.p.OrderKey(e.m))
+	return e.route.mode == keyOrdered && e.deferred == nil && b.p.deferredPartitionOf(&e.delivery).knows(b.p.OrderKey(e.message))
 }
 
 // maxDeferred is how many events are deferred in one call.
@@ -186,26 +186,26 @@ const maxDeferred = 256
 // deferWaiting defers what belongs behind events that wait, wherever it is in the batch: its key is in nobody's way, and a round
 // trip for each of them would be in everybody's.
 func (b *batch) deferWaiting() error {
-	version := b.p.lots.version.Load()
+	version := b.p.deferredPartitions.version.Load()
 	if !b.p.ordered || b.deferredAt == version {
 		return nil
 	}
 	b.deferredAt = version
-	waiting := make(map[*lot][]*entry)
-	for i := b.next; i < len(b.entries); i++ {
+	waiting := make(map[*deferredPartition][]*entry)
+	for i := b.next; i < len(b.tasks); i++ {
 		e := b.look(i)
-		unread := e.fate == forReading
-		if unread && (e.req.Key.ID == "" || e.route.mode != keyOrdered || e.deferred != nil) {
+		unread := e.destination == forReading
+		if unread && (e.request.Key.ID == "" || e.route.mode != keyOrdered || e.deferred != nil) {
 			break // it may belong to a queue: nothing overtakes it
 		}
-		if e.settled || e.fate != forHandler && !unread || e.route.mode != keyOrdered || e.deferred != nil {
+		if e.settled || e.destination != forHandler && !unread || e.route.mode != keyOrdered || e.deferred != nil {
 			continue
 		}
-		l := b.p.lotOf(&e.delivery)
+		l := b.p.deferredPartitionOf(&e.delivery)
 		if err := b.insistLoad(l, e.access); err != nil {
 			return err
 		}
-		if l.has(b.p.OrderKey(e.m)) {
+		if l.has(b.p.OrderKey(e.message)) {
 			waiting[l] = append(waiting[l], e)
 		} else if unread {
 			break
@@ -228,16 +228,16 @@ func (b *batch) deferWaiting() error {
 	return nil
 }
 
-func (b *batch) insistLoad(l *lot, of *storeAccess) error {
+func (b *batch) insistLoad(l *deferredPartition, of *storeAccess) error {
 	if l.isLoaded() {
 		return nil
 	}
-	return b.p.insist(b.ctx, b.pat, of, "look for deferred events", l.load)
+	return b.p.insist(b.ctx, b.budget, of, "look for deferred events", l.load)
 }
 
 // join puts events at the ends of their queues, but for those whose queue has ended meanwhile. An event that waits already
 // stays as it is; a copy of it with another content is dead-lettered, since nobody knows yet which of the two will count.
-func (b *batch) join(l *lot, entries []*entry) error {
+func (b *batch) join(l *deferredPartition, entries []*entry) error {
 	others, err := b.joinAlike(l, entries)
 	for _, e := range others {
 		if err != nil {
@@ -251,12 +251,12 @@ func (b *batch) join(l *lot, entries []*entry) error {
 }
 
 // joinAlike is join but for the copies with another content, which it returns.
-func (b *batch) joinAlike(l *lot, entries []*entry) (others []*entry, err error) {
-	l.gate.Lock()
-	defer l.gate.Unlock()
+func (b *batch) joinAlike(l *deferredPartition, entries []*entry) (others []*entry, err error) {
+	l.running.Lock()
+	defer l.running.Unlock()
 	waiting := make([]*entry, 0, len(entries))
 	for _, e := range entries {
-		if l.has(b.p.OrderKey(e.m)) {
+		if l.has(b.p.OrderKey(e.message)) {
 			waiting = append(waiting, e)
 		}
 	}
@@ -270,28 +270,28 @@ func (b *batch) joinAlike(l *lot, entries []*entry) (others []*entry, err error)
 	joined := make([]*entry, 0, len(waiting))
 	events := make([]dedup.Deferred, 0, len(waiting))
 	for _, e := range waiting {
-		first, some := known[e.req.Key]
+		first, some := known[e.request.Key]
 		switch {
-		case some && e.req.Position.Generation == 0 && dedup.Differ(first.content, e.req.Fingerprint) && !first.origin.Same(e.req.Origin):
+		case some && e.request.Position.Generation == 0 && dedup.Differ(first.content, e.request.Fingerprint) && !first.origin.Same(e.request.Origin):
 			others = append(others, e)
 			continue
 		case !some:
-			known[e.req.Key] = deferred{e.req.Fingerprint, e.req.Origin}
+			known[e.request.Key] = deferred{e.request.Fingerprint, e.request.Origin}
 		}
-		deferred, err := b.p.newDeferred(&e.delivery, history{key: e.req.Key, position: e.req.Position}, 0)
+		deferred, err := b.p.newDeferred(&e.delivery, history{key: e.request.Key, position: e.request.Position}, 0)
 		if err != nil {
 			return nil, err
 		}
 		joined, events = append(joined, e), append(events, deferred)
 	}
 	if len(joined) > 0 {
-		if err := b.p.deferAll(b.ctx, b.pat, joined[0].access, l, events); err != nil {
+		if err := b.p.deferAll(b.ctx, b.budget, joined[0].access, l, events); err != nil {
 			return nil, err
 		}
 	}
 	for _, e := range joined {
-		e.settled, e.end, e.came = true, endMoved, SettledRescheduled
-		b.p.queued(b.ctx, &e.delivery)
+		e.settled, e.end, e.settlement = true, endRescheduled, SettledRescheduled
+		b.p.notifyDeferred(b.ctx, &e.delivery)
 	}
 	return others, nil
 }
@@ -304,21 +304,21 @@ type deferred struct {
 
 // deferredOf returns what is known of those of some events that wait already. A fingerprint that cannot be made is none: it is not
 // compared.
-func (b *batch) deferredOf(l *lot, entries []*entry) (map[dedup.Key]deferred, error) {
+func (b *batch) deferredOf(l *deferredPartition, entries []*entry) (map[dedup.Key]deferred, error) {
 	known := make(map[dedup.Key]deferred)
 	routes := make(map[dedup.Key]*bound)
 	var keys []dedup.Key
 	for _, e := range entries {
-		if e.req.Fingerprint != (dedup.Fingerprint{}) && routes[e.req.Key] == nil {
-			routes[e.req.Key] = e.route
-			keys = append(keys, e.req.Key)
+		if e.request.Fingerprint != (dedup.Fingerprint{}) && routes[e.request.Key] == nil {
+			routes[e.request.Key] = e.route
+			keys = append(keys, e.request.Key)
 		}
 	}
 	if len(keys) == 0 {
 		return known, nil
 	}
 	var found []dedup.Deferred
-	err := b.p.insist(b.ctx, b.pat, entries[0].access, "look for deferred events", func(ctx context.Context) (err error) {
+	err := b.p.insist(b.ctx, b.budget, entries[0].access, "look for deferred events", func(ctx context.Context) (err error) {
 		found, err = l.deferrer.DeferredOf(ctx, l.id.Scope, l.id.Topic, keys...)
 		return err
 	})
@@ -333,12 +333,12 @@ func (b *batch) deferredOf(l *lot, entries []*entry) (map[dedup.Key]deferred, er
 }
 
 // deferAll writes to the table until that succeeds.
-func (p *Processor) deferAll(ctx context.Context, pat *patience, ledger *storeAccess, l *lot, events []dedup.Deferred) error {
-	return p.insist(ctx, pat, ledger, "defer", func(ctx context.Context) error { return l.deferrer.Defer(ctx, l.id, events) })
+func (p *Processor) deferAll(ctx context.Context, budget *waitBudget, ledger *storeAccess, l *deferredPartition, events []dedup.Deferred) error {
+	return p.insist(ctx, budget, ledger, "defer", func(ctx context.Context) error { return l.deferrer.Defer(ctx, l.id, events) })
 }
 
 // insist repeats a change of the table until it succeeds.
-func (p *Processor) insist(ctx context.Context, pat *patience, ledger *storeAccess, what string, fn func(context.Context) error) error {
+func (p *Processor) insist(ctx context.Context, budget *waitBudget, ledger *storeAccess, what string, fn func(context.Context) error) error {
 	for try := 1; ; try++ {
 		began := time.Now()
 		err := p.bounded(context.WithoutCancel(ctx), txSlack, fn)
@@ -347,7 +347,7 @@ func (p *Processor) insist(ctx context.Context, pat *patience, ledger *storeAcce
 			return nil
 		}
 		ledger.down(ctx, p, began, err)
-		if err := pat.wait(ctx, outageWait(try), fmt.Errorf("%w: %s: %w", dedup.ErrUnavailable, what, err)); err != nil {
+		if err := budget.wait(ctx, outageWait(try), fmt.Errorf("%w: %s: %w", dedup.ErrUnavailable, what, err)); err != nil {
 			return err
 		}
 	}
@@ -400,7 +400,7 @@ func (m *millis) UnmarshalJSON(b []byte) error { return json.Unmarshal(b, &m.ms)
 const recordVersion = 1
 
 func (p *Processor) newDeferred(d *delivery, h history, wait time.Duration) (dedup.Deferred, error) {
-	m := d.m
+	m := d.message
 	r := record{
 		V: recordVersion, Topic: m.Topic, Partition: m.Partition, Offset: m.Offset, Time: toMillis(m.Time), Key: m.Key, Value: m.Value,
 		Attempts: h.attempts, First: toMillis(h.first), Last: toMillis(h.last), Class: h.class, Error: cutText(h.err, maxErrorText),
@@ -412,10 +412,10 @@ func (p *Processor) newDeferred(d *delivery, h history, wait time.Duration) (ded
 	}
 	data, err := json.Marshal(r)
 	if err != nil {
-		return dedup.Deferred{}, fmt.Errorf("defer event %s: %w", d.req.Key, err)
+		return dedup.Deferred{}, fmt.Errorf("defer event %s: %w", d.request.Key, err)
 	}
 	return dedup.Deferred{
-		Key: d.req.Key, Queue: p.OrderKey(m), Position: h.position, Wait: wait, Origin: d.req.Origin, Data: data,
+		Key: d.request.Key, Queue: p.OrderKey(m), Position: h.position, Wait: wait, Origin: d.request.Origin, Data: data,
 	}, nil
 }
 

@@ -28,7 +28,7 @@ func TestDefer_DeferredUnderAnotherKafkaKey_Rule4(t *testing.T) {
 					return nil
 				}, once, idem.KeyOrdered(time.Second, time.Minute, 10*time.Minute))
 				b.start()
-				defer b.takesUp()()
+				defer b.runsDeferred()()
 				n, err := b.p.HandleBatch(t.Context(), []*idem.Message{
 					inQueue("b", "b1", 1), inQueue("b", "x", 2), inQueue("a", "x", 3), inQueue("a", "a2", 4), inQueue("b", "b3", 5),
 				})
@@ -70,7 +70,7 @@ func TestDefer_DeferredUnderFormerIdentity_Rule4(t *testing.T) {
 		b.router = idem.NewRouter(idem.Tenant(idem.Fixed("shop")))
 		b.on(handle, once, ordered)
 		b.start()
-		defer b.takesUp()()
+		defer b.runsDeferred()()
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		require.Equal(t, []string{"done a1", "done a2"}, done(b))
@@ -91,7 +91,7 @@ func TestDefer_DeferredUnderAnotherKafkaKeyDiffers_Rule6d(t *testing.T) {
 			return nil
 		}, once, idem.KeyOrdered(time.Second, time.Minute))
 		b.start()
-		defer b.takesUp()()
+		defer b.runsDeferred()()
 		corrected := inQueue("a", "x", 3)
 		corrected.Value = []byte(`{"event_id":"x","type":"paid","amount":8}`)
 		for _, m := range []*idem.Message{inQueue("b", "b1", 1), inQueue("b", "x", 2), corrected} {
@@ -116,11 +116,11 @@ type taken struct {
 	key   dedup.Key
 }
 
-func (s *taken) FindDeferred(ctx context.Context, scope, topic string, key dedup.Key) (dedup.Lot, dedup.Deferred, bool, error) {
+func (s *taken) FindDeferred(ctx context.Context, scope, topic string, key dedup.Key) (dedup.DeferredPartition, dedup.Deferred, bool, error) {
 	if queue := s.queue; queue != "" && key == s.key {
 		s.queue = ""
-		if _, err := s.spy.Remove(ctx, dedup.Lot{Scope: scope, Topic: topic, Partition: 1}, queue, dedup.Deferred{Key: key}); err != nil {
-			return dedup.Lot{}, dedup.Deferred{}, false, err
+		if _, err := s.spy.Remove(ctx, dedup.DeferredPartition{Scope: scope, Topic: topic, Partition: 1}, queue, dedup.Deferred{Key: key}); err != nil {
+			return dedup.DeferredPartition{}, dedup.Deferred{}, false, err
 		}
 	}
 	return s.spy.FindDeferred(ctx, scope, topic, key)
@@ -140,7 +140,7 @@ func TestDefer_TakenOutMeanwhile_Rule4(t *testing.T) {
 			return nil
 		}, once, idem.KeyOrdered(time.Second))
 		b.start()
-		defer b.takesUp()()
+		defer b.runsDeferred()()
 		_, err := b.p.HandleBatch(t.Context(), []*idem.Message{inQueue("b", "b1", 1), inQueue("b", "x", 2), inQueue("a", "x", 3)})
 		require.NoError(t, err)
 		time.Sleep(time.Hour)

@@ -13,7 +13,7 @@ import (
 
 // defer puts a failing event at the head of a queue of its own, or, taken from there, back to where it was.
 func (p *Processor) deferEvent(ctx context.Context, d *delivery, h history) error {
-	wait := max(d.later.delay, time.Until(h.notBefore))
+	wait := max(d.delayed.delay, time.Until(h.notBefore))
 	e, err := p.newDeferred(d, h, wait)
 	if err != nil {
 		return err
@@ -22,11 +22,11 @@ func (p *Processor) deferEvent(ctx context.Context, d *delivery, h history) erro
 		e.Key, e.Queue = d.deferred.head.Key, d.deferred.head.Queue // as they were when it was deferred, whatever this release makes of it
 		return p.postpone(ctx, d, e)
 	}
-	l := p.lotOf(d)
-	l.gate.Lock()
-	defer l.gate.Unlock()
+	l := p.deferredPartitionOf(d)
+	l.running.Lock()
+	defer l.running.Unlock()
 	for try := 1; ; try++ {
-		if err := p.deferAll(ctx, d.pat, d.access, l, []dedup.Deferred{e}); err != nil {
+		if err := p.deferAll(ctx, d.budget, d.access, l, []dedup.Deferred{e}); err != nil {
 			return err
 		}
 		there, err := p.deferredAsNext(ctx, d, l, e)
@@ -37,11 +37,11 @@ func (p *Processor) deferEvent(ctx context.Context, d *delivery, h history) erro
 			break
 		}
 		reason := fmt.Errorf("%w: defer: event %s was taken out of its queue meanwhile", dedup.ErrUnavailable, e.Key)
-		if stop := d.pat.wait(ctx, outageWait(try), reason); stop != nil {
+		if stop := d.budget.wait(ctx, outageWait(try), reason); stop != nil {
 			return stop
 		}
 	}
-	p.movedOn(ctx, d, outcome{err: errors.New(h.err)}, "")
+	p.notifyRescheduled(ctx, d, outcome{err: errors.New(h.err)}, "")
 	return nil
 }
 
@@ -49,11 +49,11 @@ func (p *Processor) deferEvent(ctx context.Context, d *delivery, h history) erro
 // one queue: a copy of it may be there already, behind another event, even under another Kafka key. That copy waits for the attempt that
 // has just failed, and the store would let nothing of that position run any longer. So the copy gives way to the next attempt, in its
 // place. there is false if the event is not deferred any longer.
-func (p *Processor) deferredAsNext(ctx context.Context, d *delivery, l *lot, e dedup.Deferred) (there bool, err error) {
-	var at dedup.Lot
+func (p *Processor) deferredAsNext(ctx context.Context, d *delivery, l *deferredPartition, e dedup.Deferred) (there bool, err error) {
+	var at dedup.DeferredPartition
 	var found dedup.Deferred
 	var ok bool
-	err = p.insist(ctx, d.pat, d.access, "look for a deferred event", func(ctx context.Context) (err error) {
+	err = p.insist(ctx, d.budget, d.access, "look for a deferred event", func(ctx context.Context) (err error) {
 		at, found, ok, err = l.deferrer.FindDeferred(ctx, l.id.Scope, l.id.Topic, e.Key)
 		return err
 	})
@@ -65,7 +65,7 @@ func (p *Processor) deferredAsNext(ctx context.Context, d *delivery, l *lot, e d
 			return false, err
 		}
 		e.Queue = found.Queue
-		err := p.insist(ctx, d.pat, d.access, "defer", func(ctx context.Context) (err error) {
+		err := p.insist(ctx, d.budget, d.access, "defer", func(ctx context.Context) (err error) {
 			ok, err = l.deferrer.Postpone(ctx, at, e)
 			return err
 		})
@@ -82,16 +82,16 @@ func (p *Processor) deferredAsNext(ctx context.Context, d *delivery, l *lot, e d
 
 // letterOtherContent dead-letters a deferred copy if it has another content than the event that takes its place.
 func (p *Processor) deadLetterOtherContent(ctx context.Context, d *delivery, copied dedup.Deferred) error {
-	if copied.Position.Generation != 0 || copied.Origin.Same(d.req.Origin) { // what was replayed may have been repaired
+	if copied.Position.Generation != 0 || copied.Origin.Same(d.request.Origin) { // what was replayed may have been repaired
 		return nil
 	}
 	m, content, ok := contentOf(d.route, copied)
-	if !ok || !dedup.Differ(content, d.req.Fingerprint) {
+	if !ok || !dedup.Differ(content, d.request.Fingerprint) {
 		return nil
 	}
-	other := &delivery{m: m, route: d.route, access: d.access, req: d.req, pat: d.pat}
-	other.req.Fingerprint, other.req.Position = content, copied.Position
-	_, err := p.deadLetterConflict(ctx, other, dedup.Answer{Verdict: dedup.Conflict, Known: dedup.Rescheduled, First: d.req.Origin})
+	other := &delivery{message: m, route: d.route, access: d.access, request: d.request, budget: d.budget}
+	other.request.Fingerprint, other.request.Position = content, copied.Position
+	_, err := p.deadLetterConflict(ctx, other, dedup.Answer{Verdict: dedup.Conflict, Known: dedup.Rescheduled, First: d.request.Origin})
 	return err
 }
 
@@ -107,13 +107,13 @@ func contentOf(route *bound, e dedup.Deferred) (m *Message, content dedup.Finger
 // postpone leaves an event at the head of its queue for the next attempt. If it is not there any longer, a person has taken
 // it away, and the store knows.
 func (p *Processor) postpone(ctx context.Context, d *delivery, e dedup.Deferred) error {
-	l := d.deferred.lot
-	err := p.insist(ctx, d.pat, d.access, "postpone", func(ctx context.Context) error {
+	l := d.deferred.part
+	err := p.insist(ctx, d.budget, d.access, "postpone", func(ctx context.Context) error {
 		_, err := l.deferrer.Postpone(ctx, l.id, e)
 		return err
 	})
 	if err == nil && !e.Blocked {
-		p.movedOn(ctx, d, outcome{err: errors.New("failed again")}, "")
+		p.notifyRescheduled(ctx, d, outcome{err: errors.New("failed again")}, "")
 	}
 	return err
 }

@@ -100,7 +100,7 @@ func TestDefer_FollowersOutlastTheHorizon(t *testing.T) {
 					return nil
 				}, once, idem.KeyOrdered(time.Second), policy)
 				b.start()
-				defer b.takesUp()()
+				defer b.runsDeferred()()
 				began := time.Now()
 				require.NoError(t, b.p.Handle(t.Context(), dated("a", "a1", 1, began)))
 				_, err := b.p.HandleBatch(t.Context(), []*idem.Message{dated("a", "a2", 2, began), dated("a", "a3", 3, began)})
@@ -112,13 +112,13 @@ func TestDefer_FollowersOutlastTheHorizon(t *testing.T) {
 
 				broken = false
 				key := dedup.Key{Scope: "g", Type: "paid", ID: "a1"}
-				lot, head, ok, err := b.store.FindDeferred(t.Context(), "g", "orders", key)
+				part, head, ok, err := b.store.FindDeferred(t.Context(), "g", "orders", key)
 				require.NoError(t, err)
 				require.True(t, ok && head.Blocked)
 				head.Position, err = b.store.Reopen(t.Context(), key)
 				require.NoError(t, err)
 				head.Blocked, head.Wait = false, 0
-				_, err = b.store.Postpone(t.Context(), lot, head)
+				_, err = b.store.Postpone(t.Context(), part, head)
 				require.NoError(t, err)
 				time.Sleep(10 * time.Second)
 				synctest.Wait()
@@ -164,7 +164,7 @@ func TestDefer_TooOldIsNotDeferred(t *testing.T) {
 					require.Equal(t, "old", headerOf(l, idem.HeaderEventID))
 					require.Equal(t, string(idem.ClassTooOld), headerOf(l, idem.HeaderErrorClass))
 				}
-				waits, err := b.store.First(t.Context(), dedup.Lot{Scope: "g", Topic: "orders", Partition: 1}, "ka", 9)
+				waits, err := b.store.First(t.Context(), dedup.DeferredPartition{Scope: "g", Topic: "orders", Partition: 1}, "ka", 9)
 				require.NoError(t, err)
 				got := []string{}
 				for _, e := range waits {
@@ -197,7 +197,7 @@ func TestDefer_DoneIsNotDeferred(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, 3, n)
 		require.Equal(t, []string{"done a1"}, done(b))
-		waits, err := b.store.First(t.Context(), dedup.Lot{Scope: "g", Topic: "orders", Partition: 1}, "ka", 9)
+		waits, err := b.store.First(t.Context(), dedup.DeferredPartition{Scope: "g", Topic: "orders", Partition: 1}, "ka", 9)
 		require.NoError(t, err)
 		require.Len(t, waits, 2, "a2 and a3")
 	})

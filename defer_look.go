@@ -10,7 +10,7 @@ import (
 // mayJoin returns the events that may be deferred, in their order. A deferred event is never too old (rule 8), so its age must be
 // judged before: an event that is too old goes through the gate instead, where its handler's policy decides. An event that is
 // done is settled here, since the store may have forgotten that by the time its queue goes on. All others may join.
-func (b *batch) mayJoin(l *lot, entries []*entry) ([]*entry, error) {
+func (b *batch) mayJoin(l *deferredPartition, entries []*entry) ([]*entry, error) {
 	answers := make(map[*entry]dedup.Answer, len(entries))
 	for _, tx := range []bool{false, true} {
 		if err := b.lookAt(tx, entries, answers); err != nil {
@@ -22,7 +22,7 @@ func (b *batch) mayJoin(l *lot, entries []*entry) ([]*entry, error) {
 		switch a := answers[e]; a.Verdict {
 		case dedup.Done:
 			e.settled, e.end = true, endDone
-			b.p.duplicate(b.ctx, &e.delivery, a)
+			b.p.notifyDuplicate(b.ctx, &e.delivery, a)
 		case dedup.TooOld:
 			deferred, err := b.isDeferred(l, e)
 			if err != nil {
@@ -49,19 +49,19 @@ func (b *batch) lookAt(tx bool, entries []*entry, answers map[*entry]dedup.Answe
 	if len(asked) == 0 {
 		return nil
 	}
-	of := asked[0].access // entries of one lot have one
+	of := asked[0].access // the events of one partition have one
 	look := of.look(tx)
 	if look == nil {
 		return nil
 	}
-	byKey := func(x, y *entry) int { return x.req.Key.Compare(y.req.Key) }
+	byKey := func(x, y *entry) int { return x.request.Key.Compare(y.request.Key) }
 	slices.SortStableFunc(asked, byKey)
-	first := slices.CompactFunc(slices.Clone(asked), func(x, y *entry) bool { return x.req.Key == y.req.Key })
+	first := slices.CompactFunc(slices.Clone(asked), func(x, y *entry) bool { return x.request.Key == y.request.Key })
 	reqs, got := make([]dedup.Request, len(first)), make([]dedup.Answer, len(first))
 	for i, e := range first {
-		reqs[i] = e.req
+		reqs[i] = e.request
 	}
-	err := b.p.insist(b.ctx, b.pat, of, "look before deferral", func(ctx context.Context) error { return look(ctx, reqs, got) })
+	err := b.p.insist(b.ctx, b.budget, of, "look before deferral", func(ctx context.Context) error { return look(ctx, reqs, got) })
 	if err != nil {
 		return err
 	}
@@ -87,9 +87,9 @@ func (l *storeAccess) look(tx bool) func(context.Context, []dedup.Request, []ded
 }
 
 // isDeferred reports whether an event is deferred already.
-func (b *batch) isDeferred(l *lot, e *entry) (deferred bool, err error) {
-	err = b.p.insist(b.ctx, b.pat, e.access, "look for a deferred event", func(ctx context.Context) (err error) {
-		_, _, deferred, err = l.deferrer.FindDeferred(ctx, l.id.Scope, l.id.Topic, e.req.Key)
+func (b *batch) isDeferred(l *deferredPartition, e *entry) (deferred bool, err error) {
+	err = b.p.insist(b.ctx, b.budget, e.access, "look for a deferred event", func(ctx context.Context) (err error) {
+		_, _, deferred, err = l.deferrer.FindDeferred(ctx, l.id.Scope, l.id.Topic, e.request.Key)
 		return err
 	})
 	return deferred, err

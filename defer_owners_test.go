@@ -35,7 +35,7 @@ func TestDefer_PostponedByTheOtherOwner(t *testing.T) {
 			return nil
 		}, once, idem.KeyOrdered(time.Second, 2*time.Minute))
 		before := b.start()
-		stop := b.takesUp()
+		stop := b.runsDeferred()
 		_, err := before.HandleBatch(t.Context(), []*idem.Message{
 			inQueue("a", "a1", 1), inQueue("a", "a2", 2), inQueue("a", "a3", 3), inQueue("a", "a4", 4),
 		})
@@ -43,7 +43,7 @@ func TestDefer_PostponedByTheOtherOwner(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
 		b.start()
-		stopNext := b.takesUp()
+		stopNext := b.runsDeferred()
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
 		stop()
@@ -84,7 +84,7 @@ func TestDefer_StuckQueuesDoNotStarveOthers(t *testing.T) {
 					return nil
 				}, once, idem.KeyOrdered(2*time.Second))
 				b.start()
-				defer b.takesUp()()
+				defer b.runsDeferred()()
 				m := inQueue("z", "z1", 1000)
 				m.Value = []byte(`{"event_id":"z1","type":"refund","amount":7}`)
 				require.NoError(t, b.p.Handle(t.Context(), m))
@@ -105,11 +105,11 @@ type looks struct {
 	n int
 }
 
-func (l *looks) Due(ctx context.Context, lot dedup.Lot, limit int) ([]dedup.Deferred, time.Duration, error) {
+func (l *looks) Due(ctx context.Context, part dedup.DeferredPartition, limit int) ([]dedup.Deferred, time.Duration, error) {
 	l.mu.Lock()
 	l.n++
 	l.mu.Unlock()
-	return l.spy.Due(ctx, lot, limit)
+	return l.spy.Due(ctx, part, limit)
 }
 
 // T-07: with all hands full the table is not asked again and again what else is due.
@@ -130,7 +130,7 @@ func TestDefer_BusyTakerLooksSeldom(t *testing.T) {
 			require.NoError(t, b.p.Handle(t.Context(), inQueue(fmt.Sprint(i), fmt.Sprint(i), int64(i))))
 		}
 		fail = false
-		defer b.takesUp()()
+		defer b.runsDeferred()()
 		time.Sleep(18 * time.Second)
 		synctest.Wait()
 		l.mu.Lock()
@@ -161,13 +161,13 @@ func TestDefer_TwoStores(t *testing.T) {
 		}
 		require.NoError(t, old.Close())
 		for id, store := range map[string]*spy{"a1": b.store, "r1": other} {
-			queues, err := store.Queues(t.Context(), dedup.Lot{Scope: "g", Topic: "orders", Partition: 1}, "", 2)
+			queues, err := store.Queues(t.Context(), dedup.DeferredPartition{Scope: "g", Topic: "orders", Partition: 1}, "", 2)
 			require.NoError(t, err)
 			require.Len(t, queues, 1, "%s is where its record is", id)
 		}
 		fail = false
 		b.start()
-		defer b.takesUp()()
+		defer b.runsDeferred()()
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		require.ElementsMatch(t, []string{"done a1", "done r1"}, done(b))
@@ -190,8 +190,8 @@ func TestDefer_HandlerIsNoLongerKeyOrdered(t *testing.T) {
 					return nil
 				}, opts...)
 				b.start()
-				require.True(t, b.p.TakesUp())
-				defer b.takesUp()()
+				require.True(t, b.p.RunsDeferred())
+				defer b.runsDeferred()()
 				time.Sleep(time.Minute)
 				synctest.Wait()
 				require.Equal(t, []string{"done a1", "done a2"}, done(b))
@@ -213,7 +213,7 @@ func TestDefer_CopyFailsElsewhere(t *testing.T) {
 		}, once, idem.KeyOrdered(time.Minute))
 		other := b.start()
 		b.start()
-		defer b.takesUp()()
+		defer b.runsDeferred()()
 		_, err := b.p.HandleBatch(t.Context(), []*idem.Message{inQueue("a", "a1", 1), inQueue("a", "a2", 2)})
 		require.NoError(t, err)
 		copied := inQueue("a", "a2", 7)
@@ -221,7 +221,7 @@ func TestDefer_CopyFailsElsewhere(t *testing.T) {
 		other.Assigned("orders", 2)
 		ctx, cancel := context.WithCancelCause(t.Context())
 		taken := make(chan error, 1)
-		go func() { taken <- other.TakeUp(ctx, "orders", 2) }()
+		go func() { taken <- other.RunDeferred(ctx, "orders", 2) }()
 		require.NoError(t, other.Handle(t.Context(), copied))
 		time.Sleep(5 * time.Minute)
 		synctest.Wait()
@@ -243,8 +243,8 @@ func (j *joiner) Look(ctx context.Context, r []dedup.Request, a []dedup.Answer) 
 	return j.spy.Look(ctx, r, a)
 }
 
-func (j *joiner) Remove(ctx context.Context, lot dedup.Lot, queue string, events ...dedup.Deferred) (bool, error) {
-	empty, err := j.spy.Remove(ctx, lot, queue, events...)
+func (j *joiner) Remove(ctx context.Context, part dedup.DeferredPartition, queue string, events ...dedup.Deferred) (bool, error) {
+	empty, err := j.spy.Remove(ctx, part, queue, events...)
 	j.onRemove()
 	return empty, err
 }
@@ -269,7 +269,7 @@ func TestDefer_QueueEndsBeforeItIsJoined(t *testing.T) {
 			return nil
 		}, once, idem.KeyOrdered(time.Second))
 		b.start()
-		defer b.takesUp()()
+		defer b.runsDeferred()()
 		require.NoError(t, b.p.Handle(t.Context(), inQueue("a", "a1", 1)))
 		<-removed // a1 is done and its queue is gone, which its owner is about to learn
 		for i, id := range []string{"a2", "a3"} {

@@ -26,12 +26,12 @@ func inQueue(key, id string, offset int64) *idem.Message {
 	return m
 }
 
-// takesUp runs TakeUp until the test ends it.
-func (b *bench) takesUp() (stop func()) {
+// runsDeferred runs RunDeferred until the test ends it.
+func (b *bench) runsDeferred() (stop func()) {
 	b.p.Assigned("orders", 1)
 	ctx, cancel := context.WithCancelCause(b.t.Context())
 	done := make(chan error, 1)
-	go func() { done <- b.p.TakeUp(ctx, "orders", 1) }()
+	go func() { done <- b.p.RunDeferred(ctx, "orders", 1) }()
 	return func() {
 		cancel(idem.ErrStopping)
 		require.NoError(b.t, <-done)
@@ -51,7 +51,7 @@ func TestDefer_FollowersWaitOthersGoOn(t *testing.T) {
 			return nil
 		}, once, idem.KeyOrdered(5*time.Second, time.Minute))
 		b.start()
-		defer b.takesUp()()
+		defer b.runsDeferred()()
 		n, err := b.p.HandleBatch(t.Context(), []*idem.Message{
 			inQueue("a", "a1", 1), inQueue("a", "a2", 2), inQueue("b", "b1", 3), inQueue("a", "a3", 4), inQueue("b", "b2", 5),
 		})
@@ -92,7 +92,7 @@ func TestDefer_DeadHeadBlocks(t *testing.T) {
 			return nil
 		}, once, idem.KeyOrdered(time.Second))
 		b.start()
-		defer b.takesUp()()
+		defer b.runsDeferred()()
 		_, err := b.p.HandleBatch(t.Context(), []*idem.Message{inQueue("a", "a1", 1), inQueue("a", "a2", 2)})
 		require.NoError(t, err)
 		time.Sleep(time.Hour)
@@ -100,7 +100,7 @@ func TestDefer_DeadHeadBlocks(t *testing.T) {
 		require.Len(t, b.sent.deadLetters(), 1)
 		require.Empty(t, done(b))
 		key := dedup.Key{Scope: "g", Type: "paid", ID: "a1"}
-		lot, head, ok, err := b.store.FindDeferred(t.Context(), "g", "orders", key)
+		part, head, ok, err := b.store.FindDeferred(t.Context(), "g", "orders", key)
 		require.NoError(t, err)
 		require.True(t, ok && head.Blocked)
 
@@ -108,7 +108,7 @@ func TestDefer_DeadHeadBlocks(t *testing.T) {
 		head.Position, err = b.store.Reopen(t.Context(), key)
 		require.NoError(t, err)
 		head.Blocked, head.Wait = false, 0
-		moved, err := b.store.Postpone(t.Context(), lot, head)
+		moved, err := b.store.Postpone(t.Context(), part, head)
 		require.NoError(t, err)
 		require.True(t, moved)
 		time.Sleep(10 * time.Second)
@@ -127,7 +127,7 @@ func TestDefer_ContinueAfterDead(t *testing.T) {
 			return nil
 		}, once, idem.KeyOrdered(time.Second), idem.ContinueAfterDead())
 		b.start()
-		defer b.takesUp()()
+		defer b.runsDeferred()()
 		_, err := b.p.HandleBatch(t.Context(), []*idem.Message{inQueue("a", "a1", 1), inQueue("a", "a2", 2)})
 		require.NoError(t, err)
 		time.Sleep(10 * time.Second)
@@ -179,7 +179,7 @@ func TestDefer_TypeWithoutHandlerStays(t *testing.T) {
 		b.router = idem.NewRouter()
 		idem.On(b.router, "other", succeed, idem.KeyOrdered(time.Second))
 		b.start()
-		stop := b.takesUp()
+		stop := b.runsDeferred()
 		time.Sleep(time.Minute)
 		stop()
 		_, _, ok, err := b.store.FindDeferred(t.Context(), "g", "orders", dedup.Key{Scope: "g", Type: "paid", ID: "a1"})
@@ -260,7 +260,7 @@ func deferSchedule(t *testing.T, seed uint64) {
 				time.AfterFunc(10*time.Minute, func() { cancel(idem.ErrStopping) })
 			}
 			taken := make(chan error, 1)
-			go func() { taken <- p.TakeUp(ctx, "orders", 1) }()
+			go func() { taken <- p.RunDeferred(ctx, "orders", 1) }()
 			for settled < events && ctx.Err() == nil {
 				n, err := p.HandleBatch(ctx, log[settled:min(settled+1+draw(8), events)])
 				settled += n

@@ -10,12 +10,12 @@ import (
 // identifyAsDeferred gives an event that cannot be identified any longer the key and the position at which it was deferred, so that it
 // ends its record and blocks its queue like any other dead event.
 func (e *entry) identifyAsDeferred() {
-	if e.deferred == nil || e.route == nil || e.req.Key.ID != "" {
+	if e.deferred == nil || e.route == nil || e.request.Key.ID != "" {
 		return
 	}
 	key := e.deferred.head.Key
-	e.id, e.req = key.ID, dedup.Request{Key: key, Origin: e.m.origin(), Retention: e.route.retention, AnyAge: true}
-	e.remember(e.m.copied)
+	e.id, e.request = key.ID, dedup.Request{Key: key, Origin: e.message.origin(), Retention: e.route.retention, AnyAge: true}
+	e.remember(e.message.copied)
 }
 
 // stuck returns why a deferred event stays at the head of its queue: no handler is found for it, so that nobody can say what becomes
@@ -23,16 +23,16 @@ func (e *entry) identifyAsDeferred() {
 func (e *entry) stuck() error {
 	switch {
 	case e.deferred == nil:
-	case e.fate == forFallback || e.fate == forNobody:
+	case e.destination == forFallback || e.destination == forNobody:
 		return fmt.Errorf("nobody handles the type %q any longer", e.deferred.head.Key.Type)
-	case e.fate == forDeadLetter:
+	case e.destination == forDeadLetter:
 		return fmt.Errorf("no handler can be found: %w", e.err)
 	}
 	return nil
 }
 
 // noHandler returns why there is no handler for a deferred event, if that can be said without running anything. A function of the
-// user that cannot say now is asked again when the event is taken up.
+// user that cannot say now is asked again when the event runs.
 func (p *Processor) noHandler(deferred *dedup.Deferred) error {
 	m, err := fromDeferred(*deferred)
 	if err != nil {
@@ -54,14 +54,14 @@ func (p *Processor) noHandler(deferred *dedup.Deferred) error {
 func (p *Processor) giveUpUnreadable(ctx context.Context, d *delivery, o outcome) (step, error) {
 	if look := d.access.look(true); look != nil {
 		var a [1]dedup.Answer
-		err := p.insist(ctx, d.pat, d.access, "look before giving up", func(ctx context.Context) error {
-			return look(ctx, []dedup.Request{d.req}, a[:])
+		err := p.insist(ctx, d.budget, d.access, "look before giving up", func(ctx context.Context) error {
+			return look(ctx, []dedup.Request{d.request}, a[:])
 		})
 		if err != nil {
 			return step{}, err
 		}
 		if a[0].Verdict != 0 {
-			return p.obey(ctx, d, a[0])
+			return p.settleAnswer(ctx, d, a[0])
 		}
 	}
 	return p.giveUpTx(ctx, d, o)

@@ -60,7 +60,7 @@ func TestDefer_UnreadableBlocks(t *testing.T) {
 						return nil
 					}, once, idem.KeyOrdered(time.Minute), c.with(func(m *idem.Message) bool { return unlearned.Load() && idOf(m) == bad }))
 					b.start()
-					defer b.takesUp()()
+					defer b.runsDeferred()()
 					time.Sleep(time.Hour)
 					synctest.Wait()
 					before := map[string][]string{"a1": nil, "a2": {"done a1"}}[bad]
@@ -74,7 +74,7 @@ func TestDefer_UnreadableBlocks(t *testing.T) {
 					require.NoError(t, err)
 					require.Len(t, records, 1)
 					require.Equal(t, dedup.GivenUp, records[0].State)
-					lot, head, ok, err := b.store.FindDeferred(t.Context(), "g", "orders", key)
+					part, head, ok, err := b.store.FindDeferred(t.Context(), "g", "orders", key)
 					require.NoError(t, err)
 					require.True(t, ok && head.Blocked)
 
@@ -82,7 +82,7 @@ func TestDefer_UnreadableBlocks(t *testing.T) {
 					head.Position, err = b.store.Reopen(t.Context(), key)
 					require.NoError(t, err)
 					head.Blocked, head.Wait = false, 0
-					moved, err := b.store.Postpone(t.Context(), lot, head)
+					moved, err := b.store.Postpone(t.Context(), part, head)
 					require.NoError(t, err)
 					require.True(t, moved)
 					time.Sleep(10 * time.Second)
@@ -115,7 +115,7 @@ func TestDefer_UnreadableContinueAfterDead(t *testing.T) {
 			return nil
 		}, wrong, once, idem.KeyOrdered(time.Second), idem.ContinueAfterDead())
 		b.start()
-		defer b.takesUp()()
+		defer b.runsDeferred()()
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		require.Equal(t, []string{"done a2"}, done(b))
@@ -149,7 +149,7 @@ func TestDefer_WithoutTypeStays(t *testing.T) {
 			return "", idem.ErrNotFound
 		}))
 		b.start()
-		defer b.takesUp()()
+		defer b.runsDeferred()()
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		require.Empty(t, done(b))

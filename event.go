@@ -21,7 +21,7 @@ type Message struct {
 
 	seen time.Time // by us first, of a copy that must wait
 
-	trace *asked // if not nil, an IDFunc is asked where it looks, see recipeWord
+	trace *description // if not nil, an IDFunc is asked where it looks, see recipeWord
 }
 
 // Header is one header of a record. Names may repeat.

@@ -14,11 +14,11 @@ import (
 // formerKey returns the key under which a copy was made, if the event has another one now. Headers of copies mean something in the group's own
 // topics only, and never reach another scope.
 func (d *delivery) formerKey() (dedup.Key, bool) {
-	c := d.m.copied
+	c := d.message.copied
 	if c == nil || c.topic == "" || d.shadow || c.position == (dedup.Position{}) {
 		return dedup.Key{}, false
 	}
-	return c.key, c.key.ID != "" && c.key != d.req.Key && c.key.Scope == d.req.Key.Scope && c.key.Validate() == nil
+	return c.key, c.key.ID != "" && c.key != d.request.Key && c.key.Scope == d.request.Key.Scope && c.key.Validate() == nil
 }
 
 // settleFormer settles the former key of an event that is settled under its present one. It asks until the store answers.
@@ -36,8 +36,8 @@ func (p *Processor) settleFormer(ctx context.Context, d *delivery) error {
 			return nil
 		}
 		d.access.down(ctx, p, began, err)
-		reason := fmt.Errorf("%w: event %s had the key %s before, which could not be settled: %w", dedup.ErrUnavailable, d.req.Key, key, err)
-		if stop := d.pat.wait(ctx, outageWait(try), reason); stop != nil {
+		reason := fmt.Errorf("%w: event %s had the key %s before, which could not be settled: %w", dedup.ErrUnavailable, d.request.Key, key, err)
+		if stop := d.budget.wait(ctx, outageWait(try), reason); stop != nil {
 			return stop
 		}
 	}
@@ -50,12 +50,12 @@ func endFormer(ctx context.Context, operator dedup.Operator, d *delivery, key de
 		return err
 	}
 	for _, r := range records {
-		if r.State == dedup.Waiting && r.Position == d.m.copied.position {
+		if r.State == dedup.Waiting && r.Position == d.message.copied.position {
 			became := "goes on as"
 			if d.end == endDone {
 				became = "handled as"
 			}
-			return operator.Discard(ctx, key, d.route.retention, fmt.Sprintf("its identity has changed, %s %s", became, d.req.Key))
+			return operator.Discard(ctx, key, d.route.retention, fmt.Sprintf("its identity has changed, %s %s", became, d.request.Key))
 		}
 	}
 	return nil

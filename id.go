@@ -44,7 +44,7 @@ func StandardID() IDFunc {
 	find := standard("ce_id", "event-id", "event_id", "idem.ID(idem.FromHeader(...)) or another source")
 	return func(m *Message) (string, error) {
 		if m.trace != nil {
-			return m.told("standard-id/2", formTagged)
+			return m.described("standard-id/2", formTagged)
 		}
 		id, source, ce, err := cloudEvent(m, find)
 		if err != nil || !ce {
@@ -67,7 +67,7 @@ func LegacyStandardID() IDFunc {
 	find := standard("ce_id", "event-id", "event_id", "idem.ID(idem.FromHeader(...)) or another source")
 	return func(m *Message) (string, error) {
 		if m.trace != nil {
-			return m.told("standard-id/1", formPlain)
+			return m.described("standard-id/1", formPlain)
 		}
 		id, source, _, err := cloudEvent(m, find)
 		if _, sources := m.header("ce_source"); err != nil || sources == 0 {
@@ -113,7 +113,7 @@ func StandardType() IDFunc {
 	find := standard("ce_type", "event-type", "type", "idem.Type(idem.FromHeader(...)) or another source")
 	return func(m *Message) (string, error) {
 		if m.trace != nil {
-			return m.told("standard-type/1", formPlain)
+			return m.described("standard-type/1", formPlain)
 		}
 		return find(m)
 	}
@@ -159,7 +159,7 @@ func FromHeader(name string) IDFunc {
 	missing := fmt.Errorf("header %s %w", name, ErrNotFound) // made once: looking where nothing is must cost nothing
 	return func(m *Message) (string, error) {
 		if m.trace != nil {
-			return m.told("header("+strconv.Quote(name)+")", formPlain)
+			return m.described("header("+strconv.Quote(name)+")", formPlain)
 		}
 		v, n := m.header(name)
 		switch {
@@ -192,7 +192,7 @@ func (m *Message) header(name string) (value []byte, n int) {
 func FromKey() IDFunc {
 	return func(m *Message) (string, error) {
 		if m.trace != nil {
-			return m.told("key", formPlain)
+			return m.described("key", formPlain)
 		}
 		if len(m.Key) == 0 {
 			return "", fmt.Errorf("kafka key %w", ErrNotFound)
@@ -210,7 +210,7 @@ func FromJSON(field string) IDFunc {
 	path := strings.Split(field, ".")
 	return func(m *Message) (string, error) {
 		if m.trace != nil {
-			return m.told("json("+strconv.Quote(field)+")", formPlain)
+			return m.described("json("+strconv.Quote(field)+")", formPlain)
 		}
 		raw, err := jsonField(m.Value, path)
 		if err != nil {
@@ -270,9 +270,9 @@ func FirstOf(fns ...IDFunc) IDFunc {
 	return func(m *Message) (string, error) {
 		if m.trace != nil {
 			if mixed {
-				return m.told("first/2("+recipeWords(fns)+")", formTagged)
+				return m.described("first/2("+recipeWords(fns)+")", formTagged)
 			}
-			return m.told("first("+recipeWords(fns)+")", commonForm(forms))
+			return m.described("first("+recipeWords(fns)+")", commonForm(forms))
 		}
 		i, v, err := firstFound(m, fns)
 		if err == nil && mixed {
@@ -290,7 +290,7 @@ func FirstOf(fns ...IDFunc) IDFunc {
 func LegacyFirstOf(fns ...IDFunc) IDFunc {
 	return func(m *Message) (string, error) {
 		if m.trace != nil {
-			return m.told("first("+recipeWords(fns)+")", formPlain)
+			return m.described("first("+recipeWords(fns)+")", formPlain)
 		}
 		_, v, err := firstFound(m, fns)
 		return v, err
@@ -322,7 +322,7 @@ func Joined(fns ...IDFunc) IDFunc {
 	forms := formsOf(fns)
 	return func(m *Message) (string, error) {
 		if m.trace != nil {
-			return m.told("joined"+versionOf(forms)+"("+recipeWords(fns)+")", formJoined)
+			return m.described("joined"+versionOf(forms)+"("+recipeWords(fns)+")", formJoined)
 		}
 		parts, err := findAll(m, fns, forms)
 		return dedup.Join(parts...), err
@@ -337,7 +337,7 @@ func Hashed(fns ...IDFunc) IDFunc {
 	forms := formsOf(fns)
 	return func(m *Message) (string, error) {
 		if m.trace != nil {
-			return m.told("hashed"+versionOf(forms)+"("+recipeWords(fns)+")", formHashed)
+			return m.described("hashed"+versionOf(forms)+"("+recipeWords(fns)+")", formHashed)
 		}
 		parts, err := findAll(m, fns, forms)
 		if err != nil {
@@ -370,7 +370,7 @@ func findAll(m *Message, fns []IDFunc, forms []form) ([]string, error) {
 func FromValue() IDFunc {
 	return func(m *Message) (string, error) {
 		if m.trace != nil {
-			return m.told("value", formPlain)
+			return m.described("value", formPlain)
 		}
 		if len(m.Value) == 0 {
 			return "", fmt.Errorf("value %w", ErrNotFound)
@@ -385,7 +385,7 @@ func FromValue() IDFunc {
 func Fixed(s string) IDFunc {
 	return func(m *Message) (string, error) {
 		if m.trace != nil {
-			return m.told("fixed("+strconv.Quote(s)+")", formPlain)
+			return m.described("fixed("+strconv.Quote(s)+")", formPlain)
 		}
 		return s, nil
 	}
@@ -402,9 +402,9 @@ func Described(words string, f IDFunc) IDFunc {
 		case m.trace == nil:
 			return f(m)
 		case of == formTagged: // as of StandardID, whose form has changed
-			return m.told("described/2("+strconv.Quote(words)+")", of)
+			return m.described("described/2("+strconv.Quote(words)+")", of)
 		default:
-			return m.told("described("+strconv.Quote(words)+")", of)
+			return m.described("described("+strconv.Quote(words)+")", of)
 		}
 	}
 }

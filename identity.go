@@ -59,27 +59,27 @@ func tagged(id string, f form) string {
 // escapes braces, and what follows "plain:" begins with another of these words.
 func shortened(id string) string { return "{" + dedup.Hash(id) + "}" }
 
-// asked is what a function of this package says of itself, see recipeWord.
-type asked struct {
+// description is what a function of this package says of itself, see recipeWord.
+type description struct {
 	words []string
 	form  form
 }
 
 // formOf says what f finds. A function of somebody else finds plain IDs: it has no parts that anybody knows of.
-func formOf(f IDFunc) form { return ask(f).form }
+func formOf(f IDFunc) form { return describe(f).form }
 
-// ask calls f with a message that wants to be told, if f is of this package: there is no event for a function of somebody else.
-func ask(f IDFunc) (a asked) {
+// describe calls f with a message that wants to be told, if f is of this package: there is no event for a function of somebody else.
+func describe(f IDFunc) (a description) {
 	if f == nil {
-		return asked{}
+		return description{}
 	}
 	name := runtime.FuncForPC(reflect.ValueOf(f).Pointer()).Name()
 	own, ok := strings.CutPrefix(name, ownFunctions)
 	if !ok || !slices.Contains(makers, strings.TrimSuffix(own, ".func1")) {
-		return asked{}
+		return description{}
 	}
-	if _, err := f(&Message{trace: &a}); !errors.Is(err, errTold) || len(a.words) != 1 {
-		return asked{}
+	if _, err := f(&Message{trace: &a}); !errors.Is(err, errDescribed) || len(a.words) != 1 {
+		return description{}
 	}
 	return a
 }

@@ -57,18 +57,18 @@ func (p *permit) end(ran bool) {
 }
 
 // acquire waits for a permit, holding nothing (rule 25).
-func (l *limits) acquire(ctx context.Context, pat *patience) (permit, error) {
+func (l *limits) acquire(ctx context.Context, budget *waitBudget) (permit, error) {
 	if l == nil {
 		return permit{}, nil
 	}
 	if l.slots != nil {
-		if err := l.slot(ctx, pat); err != nil {
+		if err := l.slot(ctx, budget); err != nil {
 			return permit{}, err
 		}
 	}
 	p := permit{of: l}
 	if l.every > 0 {
-		if err := l.turn(ctx, pat, &p); err != nil {
+		if err := l.turn(ctx, budget, &p); err != nil {
 			p.end(false)
 			return permit{}, err
 		}
@@ -76,21 +76,21 @@ func (l *limits) acquire(ctx context.Context, pat *patience) (permit, error) {
 	return p, nil
 }
 
-func (l *limits) slot(ctx context.Context, pat *patience) error {
-	return pat.seat(ctx, l.slots, fmt.Errorf("%w: its handler runs as often as it may", ErrBusy))
+func (l *limits) slot(ctx context.Context, budget *waitBudget) error {
+	return budget.seat(ctx, l.slots, fmt.Errorf("%w: its handler runs as often as it may", ErrBusy))
 }
 
 // turn waits until the next run may begin. The turn is taken before the wait, so that those who wait come evenly.
-func (l *limits) turn(ctx context.Context, pat *patience, p *permit) error {
+func (l *limits) turn(ctx context.Context, budget *waitBudget, p *permit) error {
 	wait := l.book(p)
 	if wait <= 0 {
 		return nil
 	}
-	if pat.left != Forever {
-		if wait > pat.left {
+	if budget.left != Forever {
+		if wait > budget.left {
 			return &WaitError{Err: fmt.Errorf("%w: the rate limit of its handler", ErrBusy), After: wait}
 		}
-		pat.left -= wait
+		budget.left -= wait
 	}
 	return sleep(ctx, wait)
 }

@@ -25,7 +25,7 @@ import (
 type tally struct {
 	mu          sync.Mutex
 	settled     [6]int
-	deferred      [6]int
+	deferred    [6]int
 	places      map[string]int
 	duplicates  int
 	deadLetters int
@@ -49,7 +49,7 @@ func newTally() *tally {
 type runMark struct{}
 type callMark struct{}
 
-func (w *tally) BeginRun(ctx context.Context, r *idem.Run) context.Context {
+func (w *tally) BeginClaimGroup(ctx context.Context, r *idem.ClaimGroup) context.Context {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.open++
@@ -57,7 +57,7 @@ func (w *tally) BeginRun(ctx context.Context, r *idem.Run) context.Context {
 	return context.WithValue(ctx, runMark{}, r)
 }
 
-func (w *tally) EndRun(ctx context.Context, r *idem.Run) {
+func (w *tally) EndClaimGroup(ctx context.Context, r *idem.ClaimGroup) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.open--
@@ -248,7 +248,7 @@ func TestObserveSettled_LaterAttempts(t *testing.T) {
 		fail := times(1, errBoom)
 		b.on(func(context.Context, idem.Event[payload]) error { return fail() }, once, idem.KeyOrdered(5*time.Second))
 		b.start()
-		stop := b.takesUp()
+		stop := b.runsDeferred()
 		_, err := b.p.HandleBatch(t.Context(), []*idem.Message{inQueue("a", "a1", 1), inQueue("a", "a2", 2)})
 		require.NoError(t, err)
 		time.Sleep(time.Minute)

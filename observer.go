@@ -105,7 +105,7 @@ type RetryEvent struct {
 	Later bool
 	// Deferred says that it has not failed, and waits in the store behind one of its Kafka key that has.
 	Deferred bool
-	Err    error
+	Err      error
 }
 
 // SkippedObserver is told of messages that nobody handles.
@@ -177,7 +177,7 @@ type observers struct {
 	claim      []ClaimObserver
 	store      []StoreObserver
 	stall      []StallObserver
-	run        []RunObserver
+	claimGroup []ClaimGroupObserver
 	call       []CallObserver
 	storeCall  []StoreCallObserver
 	settled    []SettledObserver
@@ -203,7 +203,7 @@ func (s *observers) add(o Observer) bool {
 	s.claim = pick(s.claim, o)
 	s.store = pick(s.store, o)
 	s.stall = pick(s.stall, o)
-	s.run = pick(s.run, o)
+	s.claimGroup = pick(s.claimGroup, o)
 	s.call = pick(s.call, o)
 	s.storeCall = pick(s.storeCall, o)
 	s.settled = pick(s.settled, o)
@@ -214,5 +214,5 @@ func (s *observers) add(o Observer) bool {
 
 func (s *observers) count() int {
 	return len(s.handled) + len(s.duplicate) + len(s.deadLetter) + len(s.retry) + len(s.skipped) + len(s.claim) +
-		len(s.store) + len(s.stall) + len(s.run) + len(s.call) + len(s.storeCall) + len(s.settled) + len(s.lost) + len(s.conflict)
+		len(s.store) + len(s.stall) + len(s.claimGroup) + len(s.call) + len(s.storeCall) + len(s.settled) + len(s.lost) + len(s.conflict)
 }

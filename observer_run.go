@@ -10,20 +10,20 @@ import (
 // This file is what there is to watch of the engine's work in units larger than an event: cheap to count, and with contexts for
 // traces.
 
-// RunObserver is told when a run begins and when it ends, and gives it its context.
+// ClaimGroupObserver is told when a run begins and when it ends, and gives it its context.
 //
 // Begin and end are told on one goroutine, once each. The context must be derived from ctx; what the run does, calls of the
 // store and handlers included, is under it. What an observer that panics leaves behind is undefined.
-type RunObserver interface {
-	BeginRun(ctx context.Context, r *Run) context.Context
-	// EndRun gets the context that BeginRun returned.
-	EndRun(ctx context.Context, r *Run)
+type ClaimGroupObserver interface {
+	BeginClaimGroup(ctx context.Context, r *ClaimGroup) context.Context
+	// EndClaimGroup gets the context that BeginClaimGroup returned.
+	EndClaimGroup(ctx context.Context, r *ClaimGroup)
 }
 
-// Run is the deliveries that go through the gate together: their claims share a round trip, and if their handlers are
+// ClaimGroup is the deliveries that go through the gate together: their claims share a round trip, and if their handlers are
 // transactional a transaction. A delivery that is busy elsewhere, has failed, or is otherwise out of the ordinary is a run by
-// itself, one for each try. A Run must not be kept beyond EndRun.
-type Run struct {
+// itself, one for each try. A Run must not be kept beyond EndClaimGroup.
+type ClaimGroup struct {
 	Group string
 	// Transactional runs share one transaction with their effects.
 	Transactional bool
@@ -31,32 +31,32 @@ type Run struct {
 	// consumer stops. The failure of a handler under a claim is that of its call, see [Call].
 	Err error
 
-	entries []*entry
-	one     *delivery
-	undone  error
+	tasks  []*entry
+	one    *delivery
+	undone error
 }
 
 // Len is how many deliveries there are; at least one. Copies of one event within a batch are settled with the first of them and do not
 // count.
-func (r *Run) Len() int {
+func (r *ClaimGroup) Len() int {
 	if r.one != nil {
 		return 1
 	}
-	return len(r.entries)
+	return len(r.tasks)
 }
 
-func (r *Run) at(i int) *delivery {
+func (r *ClaimGroup) task(i int) *delivery {
 	if r.one != nil {
 		return r.one
 	}
-	return &r.entries[i].delivery
+	return &r.tasks[i].delivery
 }
 
 // Message returns delivery i: the record as its producer wrote it, see [Event].Message.
-func (r *Run) Message(i int) *Message { return r.at(i).m }
+func (r *ClaimGroup) Message(i int) *Message { return r.task(i).message }
 
 // Key returns what the store remembers of delivery i.
-func (r *Run) Key(i int) dedup.Key { return r.at(i).req.Key }
+func (r *ClaimGroup) Key(i int) dedup.Key { return r.task(i).request.Key }
 
 // CallObserver is told when a call of a handler begins and when it has ended, and gives it its context. Both are told on the
 // goroutine of the call, which need not be that of its run. A call that hangs and was left behind ends when it does.
@@ -213,7 +213,7 @@ type SettledEvent struct {
 	Partition int32
 	// Counts by [Settlement].
 	Counts [settlements]int
-	// Deferred says that these are no deliveries: they waited in the store ([KeyOrdered]) and were taken up from there. When they
+	// Deferred says that these are no deliveries: they waited in the store ([KeyOrdered]) and were run from there. When they
 	// were delivered they counted as [SettledRescheduled].
 	Deferred bool
 }

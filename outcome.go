@@ -169,20 +169,20 @@ func (o *outcomes) split(entries []*entry) (good, bad []*entry) {
 // most once means a dead letter in any case.
 func (o *outcomes) inDoubt(e *entry, act action) bool {
 	said := o.all.meaning == notApplied
-	return o.named == nil && o.many && !said && e.route.uncertain == RerunUncertain && (act == actRetry || act == actLater || act == actDeadLetter)
+	return o.named == nil && o.many && !said && e.route.uncertain == RerunUncertain && (act == actRetry || act == actDelayedRetry || act == actDeadLetter)
 }
 
 // action is what the gate does next.
 type action uint8
 
 const (
-	actComplete   action = iota // record as done, settle
-	actRetry                    // give the claim back as failed, back off, claim again
-	actWait                     // give the claim back as if nothing had run, wait, claim again
-	actLater                    // leave it to a later attempt, record where, settle
-	actDeadLetter               // dead-letter, record as dead, settle
-	actObey                     // claim again with a new token and obey the answer
-	actLeave                    // give the claim back as unknown, settle nothing
+	actComplete     action = iota // record as done, settle
+	actRetry                      // give the claim back as failed, back off, claim again
+	actWait                       // give the claim back as if nothing had run, wait, claim again
+	actDelayedRetry               // leave it to a later attempt, record where, settle
+	actDeadLetter                 // dead-letter, record as dead, settle
+	actReclaim                    // claim again with a new token and obey the answer
+	actGiveBack                   // give the claim back as unknown, settle nothing
 )
 
 // decide is the table. A transactional handler (claimed false) never leaves a doubt: what it did is rolled back.
@@ -207,28 +207,28 @@ func (d *delivery) decide(o outcome) action {
 		}
 		return actWait
 	case claimLost:
-		return actObey
+		return actReclaim
 	case stopped, abandoned:
-		return actLeave
+		return actGiveBack
 	case transient, notApplied, unknown:
 		return d.retryOrDeadLetter(o)
 	}
-	return actLeave
+	return actGiveBack
 }
 
 // retryOrLetter spends the retry policy: so many runs, and so long in place. A later attempt is one run.
 func (d *delivery) retryOrDeadLetter(o outcome) action {
 	policy := d.route.retry
 	runs := policy.MaxAttempts
-	if d.req.Position.Retry > 0 {
+	if d.request.Position.Retry > 0 {
 		runs = 1
 	}
 	if d.attempt-d.earlier >= runs {
-		return d.laterOrDeadLetter(o)
+		return d.delayOrDeadLetter(o)
 	}
 	d.delay = max(o.after, policy.backoff(d.attempt))
-	if policy.InPlace != Forever && time.Since(d.heldUp)+d.delay > policy.InPlace {
-		return d.laterOrDeadLetter(o)
+	if policy.InPlace != Forever && time.Since(d.blockedSince)+d.delay > policy.InPlace {
+		return d.delayOrDeadLetter(o)
 	}
 	return actRetry
 }

@@ -44,15 +44,15 @@ type partitionID struct {
 
 // consumed is the progress of one partition.
 type consumed struct {
-	active []int64 // of each call under way, the lowest offset that it was given
-	left   []int64 // offsets that were given and are not settled, ascending
-	more   span    // where further ones of these are, if they were too many
-	top    point   // the highest that was settled
-	soon   point   // settled before top: it is said as soon as nothing below is open
-	said   dedup.Progress
-	wrote  int64 // Next as it was recorded last
-	begun  bool  // a message has come
-	change bool  // said is to be written
+	active   []int64 // of each call under way, the lowest offset that it was given
+	left     []int64 // offsets that were given and are not settled, ascending
+	more     span    // where further ones of these are, if they were too many
+	top      point   // the highest that was settled
+	soon     point   // settled before top: it is said as soon as nothing below is open
+	reported dedup.Progress
+	wrote    int64 // Next as it was recorded last
+	begun    bool  // a message has come
+	change   bool  // said is to be written
 
 	assigned bool // and no message has come, nor is it on record
 }
@@ -83,7 +83,7 @@ func (g *ownProgress) of(topic string, partition int32) *consumed {
 	id := partitionID{topic, partition}
 	c := g.parts[id]
 	if c == nil {
-		c = &consumed{said: dedup.Progress{Topic: topic, Partition: partition}}
+		c = &consumed{reported: dedup.Progress{Topic: topic, Partition: partition}}
 		g.parts[id] = c
 	}
 	return c
@@ -118,8 +118,8 @@ func (g *ownProgress) begin(msgs []*Message) (first bool) {
 		switch {
 		case !c.begun:
 			c.begun, c.assigned, first = true, false, true
-			c.say(low, time.Time{})
-		case low < c.said.Next:
+			c.report(low, time.Time{})
+		case low < c.reported.Next:
 			c.back(low)
 		}
 	})
@@ -197,37 +197,37 @@ func (c *consumed) advance() {
 	open := c.open()
 	switch {
 	case c.top.known && c.top.offset < open:
-		c.sayPoint(c.top)
+		c.reportPoint(c.top)
 		c.soon = c.top
 	case !c.soon.known:
 		c.soon = c.top
 	case c.soon.offset < open:
-		c.sayPoint(c.soon)
+		c.reportPoint(c.soon)
 		c.soon = c.top
 	}
 }
 
-func (c *consumed) sayPoint(p point) {
-	if p.known && p.offset >= c.said.Next {
-		c.say(p.offset+1, p.at)
+func (c *consumed) reportPoint(p point) {
+	if p.known && p.offset >= c.reported.Next {
+		c.report(p.offset+1, p.at)
 	}
 }
 
-func (c *consumed) say(next int64, at time.Time) {
+func (c *consumed) report(next int64, at time.Time) {
 	if at.Unix() <= 0 { // the broker has none
 		at = time.Time{}
 	}
-	c.said.Next, c.said.Time, c.said.CaughtUp, c.change = next, at, false, true
+	c.reported.Next, c.reported.Time, c.reported.CaughtUp, c.change = next, at, false, true
 }
 
 // back is for a message that was settled before and comes again: its loop was set back, and so is what the store knows.
 func (c *consumed) back(to int64) {
 	c.top, c.soon = point{}, point{}
 	if to < c.wrote {
-		c.say(to, time.Time{})
+		c.report(to, time.Time{})
 		return
 	}
-	c.said.Next, c.said.Time, c.change = c.wrote, time.Time{}, false // as it is on record
+	c.reported.Next, c.reported.Time, c.change = c.wrote, time.Time{}, false // as it is on record
 }
 
 // reset forgets a partition that has come (again): where it goes on is not known yet.
@@ -238,7 +238,7 @@ func (g *ownProgress) reset(topic string, partition int32) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	c := g.of(topic, partition)
-	*c = consumed{active: c.active, said: dedup.Progress{Topic: topic, Partition: partition}, assigned: true}
+	*c = consumed{active: c.active, reported: dedup.Progress{Topic: topic, Partition: partition}, assigned: true}
 }
 
 // NoteProgress says how far a partition is settled, for loops that call [Processor.Settle]. Unlike [Processor.RecordProgress] it may be
@@ -255,8 +255,8 @@ func (p *Processor) NoteProgress(ctx context.Context, progress dedup.Progress) {
 	g.used = true
 	c := g.of(progress.Topic, progress.Partition)
 	first := !c.begun
-	c.change = c.change || c.said != progress
-	c.begun, c.assigned, c.said = true, false, progress
+	c.change = c.change || c.reported != progress
+	c.begun, c.assigned, c.reported = true, false, progress
 	due := first || !now.Before(g.next)
 	g.mu.Unlock()
 	if due {
@@ -294,10 +294,10 @@ func (g *ownProgress) take(now bool) (changed, unseen []dedup.Progress) {
 	for _, c := range g.parts {
 		switch {
 		case c.change:
-			changed = append(changed, c.said)
+			changed = append(changed, c.reported)
 			c.change = false
 		case c.assigned:
-			unseen = append(unseen, c.said)
+			unseen = append(unseen, c.reported)
 		}
 	}
 	g.writing, g.next = len(changed)+len(unseen) > 0, began.Add(progressEvery)
@@ -318,7 +318,7 @@ func (g *ownProgress) wrote(changed, unseen []dedup.Progress, err error) (news b
 			c.change = true
 		default:
 			c.wrote = said.Next
-			c.change = c.change || c.said.Next < said.Next // it was set back meanwhile
+			c.change = c.change || c.reported.Next < said.Next // it was set back meanwhile
 		}
 	}
 	for _, said := range unseen {

@@ -112,7 +112,7 @@ func TestParentOfCopies_Rule23(t *testing.T) {
 		inBubble(t, func(t *testing.T, b *bench) {
 			b.on(fails(b, 1), once, idem.KeyOrdered(5*time.Second))
 			b.start()
-			defer b.takesUp()()
+			defer b.runsDeferred()()
 			require.NoError(t, b.p.Handle(t.Context(), message("e1", 1)))
 			time.Sleep(6 * time.Second)
 			synctest.Wait()

@@ -106,16 +106,16 @@ type Processor struct {
 	stores     []*storeAccess
 	producer   health
 
-	unanswered   unanswered
-	abandoned    sync.WaitGroup
-	abandonedNow atomic.Int64
-	closing      context.Context //nolint:containedctx // ends when Close begins
-	close        context.CancelFunc
-	probation    probation
-	unhandled    unhandled
-	lots         lots
-	ordered      bool // a handler is KeyOrdered
-	own          *ownProgress
+	unanswered         unanswered
+	abandoned          sync.WaitGroup
+	abandonedNow       atomic.Int64
+	closing            context.Context //nolint:containedctx // ends when Close begins
+	close              context.CancelFunc
+	crashGuard         crashGuard
+	unhandled          unhandled
+	deferredPartitions deferredPartitions
+	ordered            bool // a handler is KeyOrdered
+	own                *ownProgress
 }
 
 // NewProcessor checks all wiring and returns every mistake, joined. It uses no network.
@@ -209,9 +209,9 @@ func (p *Processor) OrderKey(m *Message) string {
 		if err != nil || b == nil {
 			return err
 		}
-		d := &delivery{m: m, route: b}
+		d := &delivery{message: m, route: b}
 		if _, err := p.identify(d); err == nil {
-			key = "e" + d.req.Key.String()
+			key = "e" + d.request.Key.String()
 		}
 		return nil
 	})
@@ -290,7 +290,7 @@ func (p *Processor) DeadLetterTopic(topic string) string {
 // [Processor.HandleBatch], a store that knows nothing of the partition forgets nothing until it is known how far it is consumed. Offsets
 // that were not settled in an assignment before do not hold up its progress any longer.
 func (p *Processor) Assigned(topic string, partition int32) {
-	p.probation.begin(topic, partition)
-	p.lots.begin(topic, partition)
+	p.crashGuard.begin(topic, partition)
+	p.deferredPartitions.begin(topic, partition)
 	p.own.reset(topic, partition)
 }

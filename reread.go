@@ -20,7 +20,7 @@ import (
 func (e *entry) unread(class Class, err error) {
 	e.class, e.err = class, err
 	if ErrorMark(err) != "" {
-		e.fate = forReading
+		e.destination = forReading
 		return
 	}
 	e.giveUp(class, err)
@@ -29,16 +29,16 @@ func (e *entry) unread(class Class, err error) {
 // giveUp lets the event be dead-lettered: by the gate, which records that, if the store waits for it.
 func (e *entry) giveUp(class Class, err error) {
 	e.identifyAsDeferred()
-	if !e.shadow && e.req.Key.ID != "" && (e.req.Position != dedup.Position{} || e.deferred != nil) {
-		e.refuseLater(outcome{meaning: permanent, class: class, err: err})
+	if !e.shadow && e.request.Key.ID != "" && (e.request.Position != dedup.Position{} || e.deferred != nil) {
+		e.refuseInAttempt(outcome{meaning: permanent, class: class, err: err})
 		return
 	}
 	e.deadLetter(class, err)
 }
 
-// refuseLater lets the gate do with the event what o says, instead of running its handler.
-func (e *entry) refuseLater(o outcome) {
-	e.fate, e.alone, e.refusal = forHandler, true, o
+// refuseInAttempt lets the gate do with the event what o says, instead of running its handler.
+func (e *entry) refuseInAttempt(o outcome) {
+	e.destination, e.isolated, e.refusal = forHandler, true, o
 }
 
 // readingOutcome is what an error means of a function that reads an event. Nothing was run, so there is no doubt.
@@ -54,7 +54,7 @@ func readingOutcome(err error) outcome {
 // reread waits as the error of the last reading says, and reads the event again; or leaves it to the gate, or to the dead letters.
 func (b *batch) reread(e *entry) error {
 	if due := e.due(); due > 0 {
-		return b.pat.wait(b.ctx, due, ErrNotDue)
+		return b.budget.wait(b.ctx, due, ErrNotDue)
 	}
 	if e.err != nil {
 		if again, err := b.wait(e, readingOutcome(e.err)); err != nil || !again {
@@ -63,7 +63,7 @@ func (b *batch) reread(e *entry) error {
 	}
 	b.deferredAt = ^uint64(0) // what is behind it was not looked into
 	b.p.resolve(e)
-	e.pat = b.pat
+	e.budget = b.budget
 	return e.stuck()
 }
 
@@ -79,14 +79,14 @@ func (b *batch) wait(e *entry, o outcome) (again bool, err error) {
 	switch act := p.judge(b.ctx, d, o); {
 	case act == actRetry:
 		d.rereads++
-		p.retrying(b.ctx, d, o)
+		p.notifyRetry(b.ctx, d, o)
 		if err = sleep(b.ctx, d.delay); err == nil && found != nil {
 			err = p.afford(b.ctx, d)
 		}
 	case act == actWait:
 		err = b.waitForReader(e, o)
-	case act == actLater && d.req.Key.ID != "": // the store has to know where it goes on
-		e.refuseLater(o)
+	case act == actDelayedRetry && d.request.Key.ID != "": // the store has to know where it goes on
+		e.refuseInAttempt(o)
 		return false, nil
 	default:
 		e.giveUp(o.class, o.err)
@@ -100,7 +100,7 @@ func (b *batch) waitForReader(e *entry, o outcome) error {
 	e.readerDown++
 	if e.readerDown == 1 {
 		b.p.log.WarnContext(b.ctx, "event cannot be read while something it depends on is unavailable, waiting",
-			append(b.p.messageAttrs(e.m, e.req.Key), "error", b.p.errorText(o.err))...)
+			append(b.p.messageAttrs(e.message, e.request.Key), "error", b.p.errorText(o.err))...)
 	}
 	return b.p.waitOut(b.ctx, &e.delivery, e.readerDown, fmt.Errorf("%w: %w", dedup.ErrUnavailable, o.err))
 }
@@ -108,7 +108,7 @@ func (b *batch) waitForReader(e *entry, o outcome) error {
 // waitOut waits before the given try to reach what is down. The time does not count as the event's.
 func (p *Processor) waitOut(ctx context.Context, d *delivery, try int, reason error) error {
 	began := time.Now()
-	err := d.pat.wait(ctx, outageWait(try), reason)
-	d.excuse(time.Since(began))
+	err := d.budget.wait(ctx, outageWait(try), reason)
+	d.excludeWait(time.Since(began))
 	return err
 }

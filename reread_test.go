@@ -391,7 +391,7 @@ func TestReread_Deferred(t *testing.T) {
 			return nil
 		}, once, idem.KeyOrdered(5*time.Second, time.Minute), idem.Decode(f.decode))
 		b.start()
-		defer b.takesUp()()
+		defer b.runsDeferred()()
 		n, err := b.p.HandleBatch(t.Context(), []*idem.Message{
 			inQueue("a", "a1", 1), inQueue("a", "a2", 2), inQueue("b", "b1", 3), inQueue("a", "a3", 4),
 		})
@@ -427,7 +427,7 @@ func TestReread_UndecodableHeadBlocks(t *testing.T) {
 			return json.Unmarshal(m.Value, into)
 		}))
 		b.start()
-		defer b.takesUp()()
+		defer b.runsDeferred()()
 		_, err := b.p.HandleBatch(t.Context(), []*idem.Message{inQueue("a", "a1", 1), inQueue("a", "a2", 2)})
 		require.NoError(t, err)
 		time.Sleep(time.Minute)
@@ -439,7 +439,7 @@ func TestReread_UndecodableHeadBlocks(t *testing.T) {
 		require.Equal(t, idem.ClassUndecodable, letter.Class)
 		require.Equal(t, "a1", letter.Key.ID)
 		require.Equal(t, "decode into idem_test.payload: schema 7 is gone", letter.Error)
-		lot, deferred, ok, err := b.store.FindDeferred(t.Context(), "g", "orders", letter.Key)
+		part, deferred, ok, err := b.store.FindDeferred(t.Context(), "g", "orders", letter.Key)
 		require.NoError(t, err)
 		require.True(t, ok)
 		require.True(t, deferred.Blocked)
@@ -448,7 +448,7 @@ func TestReread_UndecodableHeadBlocks(t *testing.T) {
 		deferred.Position, err = b.store.Reopen(t.Context(), letter.Key)
 		require.NoError(t, err)
 		deferred.Blocked, deferred.Wait = false, 0
-		_, err = b.store.Postpone(t.Context(), lot, deferred)
+		_, err = b.store.Postpone(t.Context(), part, deferred)
 		require.NoError(t, err)
 		time.Sleep(time.Minute)
 		synctest.Wait()
@@ -476,7 +476,7 @@ func TestReread_NothingOvertakesIntoAQueue(t *testing.T) {
 				require.NoError(t, b.p.Handle(t.Context(), inQueue("a", "a1", 1)))
 				_, err := b.p.HandleBatch(t.Context(), []*idem.Message{inQueue("b", "b1", 2), inQueue("a", "a2", 3), inQueue("a", "a3", 4)})
 				require.NoError(t, err)
-				stop := b.takesUp()
+				stop := b.runsDeferred()
 				time.Sleep(time.Minute)
 				synctest.Wait()
 				require.Equal(t, []string{"done b1", "done a1", "done a2", "done a3"}, done(b))

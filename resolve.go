@@ -27,15 +27,15 @@ type routeGroup struct {
 // bound is a route with the store it uses in this processor, and what the processor has learned about it.
 type bound struct {
 	*route
-	access *storeAccess
-	tx     txStore
-	limits *limits // nil: none
-	size   groupSize
-	queued groupSize // of events that were deferred: they fail more often than others, who are not to pay for it
-	pace   pace
-	budget budget
-	form   form // of its identities
-	mixed  bool // another handler of its type finds identities of another form
+	access        *storeAccess
+	tx            txStore
+	limits        *limits // nil: none
+	txLimit       adaptiveLimit
+	deferredLimit adaptiveLimit // of events that were deferred: they fail more often than others, who are not to pay for it
+	ahead         claimAhead
+	budget        budget
+	form          form // of its identities
+	mixed         bool // another handler of its type finds identities of another form
 
 	conflicts conflictLog
 }
@@ -55,8 +55,8 @@ func (p *Processor) wire(t *table) (problems []error) {
 			fail(err)
 		}
 		b := &bound{route: rt, limits: newLimits(&rt.settings)}
-		b.size.limit.Store(int32(rt.maxBatch))
-		b.queued.limit.Store(int32(rt.maxBatch))
+		b.txLimit.limit.Store(int32(rt.maxBatch))
+		b.deferredLimit.limit.Store(int32(rt.maxBatch))
 		p.batches = p.batches || rt.batch
 		p.ordered = p.ordered || rt.mode == keyOrdered
 		if err := p.bind(b); err != nil {
@@ -72,7 +72,7 @@ func (p *Processor) wire(t *table) (problems []error) {
 			fail(fmt.Errorf("already registered at %s: two handlers for one type need two consumer groups", first.site))
 		}
 	}
-	p.tellForms()
+	p.logForms()
 	return problems
 }
 
@@ -182,33 +182,33 @@ func guard(fn func() error) (err error) {
 
 // look finds out what message i is for, once.
 func (b *batch) look(i int) *entry {
-	e := &b.entries[i]
+	e := &b.tasks[i]
 	if i < b.looked {
 		return e
 	}
 	b.looked = i + 1
 	b.p.resolve(e)
-	e.pat = b.pat
+	e.budget = b.budget
 	return e
 }
 
 // resolve finds the handler, the identity and the payload. What fails here never touches the store (rule 6). It may be called
 // again for an event that could not be read.
 func (p *Processor) resolve(e *entry) {
-	if e.m == nil {
-		e.fate, e.err = forNothing, errors.New("message is nil")
+	if e.message == nil {
+		e.destination, e.err = forNothing, errors.New("message is nil")
 		return
 	}
-	if e.m.copied == nil {
-		m, err := p.open(e.m)
+	if e.message.copied == nil {
+		m, err := p.open(e.message)
 		if err != nil {
 			e.deadLetter(ClassNotACopy, err)
 			return
 		}
-		e.m = m
+		e.message = m
 	}
-	m := e.m
-	e.fate, e.err, e.route, e.req = 0, nil, nil, dedup.Request{}
+	m := e.message
+	e.destination, e.err, e.route, e.request = 0, nil, nil, dedup.Request{}
 	var b *bound
 	err := guard(func() (err error) { b, e.typ, err = p.routes.find(m); return err })
 	moved := m.copied != nil && m.copied.topic != ""
@@ -216,18 +216,18 @@ func (p *Processor) resolve(e *entry) {
 	tombstone := m.Value == nil && (b == nil || !b.tombstones)
 	switch {
 	case tombstone && !awaited && (err == nil || errors.Is(err, ErrNotFound) && ErrorMark(err) == ""):
-		e.fate = forNobody
+		e.destination = forNobody
 	case err != nil:
 		e.unread(classOfSource(err, ClassNoType), fmt.Errorf("event type: %w", err))
 	case b == nil && p.routes.otherwise != nil && !tombstone:
-		e.fate = forFallback
+		e.destination = forFallback
 	case b == nil && moved:
 		e.deadLetter(ClassNoType, fmt.Errorf("nobody handles the type %q any longer, and this is a copy for a later attempt", e.typ))
 	case b == nil:
-		e.fate = forNobody
+		e.destination = forNobody
 	default:
 		p.unhandled.note(false)
-		e.fate, e.route, e.access, e.tx, e.claimed = forHandler, b, b.access, b.tx, b.tx == nil
+		e.destination, e.route, e.access, e.tx, e.claimed = forHandler, b, b.access, b.tx, b.tx == nil
 		e.shadow = p.cfg.Shadow
 		class := ClassUndecodable
 		if err := guard(func() (err error) { class, err = p.identify(&e.delivery); return err }); err != nil {
@@ -242,10 +242,10 @@ func (p *Processor) resolve(e *entry) {
 func (e *entry) read() {
 	switch {
 	case e.due() > 0:
-		e.fate = forReading
+		e.destination = forReading
 	case time.Until(e.notBefore()) > 0 && !e.shadow: // the gate moves it on
-		e.alone = true
-	case e.m.Value == nil && !e.route.tombstones:
+		e.isolated = true
+	case e.message.Value == nil && !e.route.tombstones:
 		e.giveUp(ClassUndecodable, errors.New("its handler takes no tombstones any longer, and this is a copy for a later attempt"))
 	default:
 		if err := e.decode(); err != nil {
@@ -255,7 +255,7 @@ func (e *entry) read() {
 }
 
 func (d *delivery) decode() error {
-	err := guard(func() (err error) { d.data, err = d.route.decode(d.m); return err })
+	err := guard(func() (err error) { d.data, err = d.route.decode(d.message); return err })
 	if err != nil {
 		d.data = nil
 	}
@@ -263,12 +263,12 @@ func (d *delivery) decode() error {
 }
 
 func (e *entry) deadLetter(class Class, err error) {
-	e.fate, e.class, e.err = forDeadLetter, class, err
+	e.destination, e.class, e.err = forDeadLetter, class, err
 }
 
 // identify makes the request to the store. What fails here never touches it (rule 6).
 func (p *Processor) identify(d *delivery) (Class, error) {
-	rt, m := d.route, d.m
+	rt, m := d.route, d.message
 	id, err := rt.id(m)
 	if err != nil {
 		return classOfSource(err, ClassNoID), fmt.Errorf("event ID: %w", err)
@@ -291,9 +291,9 @@ func (p *Processor) identify(d *delivery) (Class, error) {
 	}
 	// The engine itself deferred a deferred event, after the store was asked whether it is too old: it may wait for any time.
 	anyAge := rt.tooOld == RunTooOld || d.deferred != nil
-	d.req = dedup.Request{Key: key, Origin: m.origin(), Retention: rt.retention, AnyAge: anyAge}
+	d.request = dedup.Request{Key: key, Origin: m.origin(), Retention: rt.retention, AnyAge: anyAge}
 	d.remember(m.copied)
-	if d.req.Fingerprint, err = rt.compared(m); err != nil {
+	if d.request.Fingerprint, err = rt.compared(m); err != nil {
 		return ClassUndecodable, fmt.Errorf("fingerprint: %w", err)
 	}
 	return "", nil
@@ -325,7 +325,7 @@ func classOfSource(err error, otherwise Class) Class {
 // later attempt is the exception: the store waits for it, so the dead letter has its position instead, to which it is replayed.
 func (p *Processor) deadLetterEntry(ctx context.Context, e *entry) error {
 	f := e.failure(outcome{class: e.class, err: e.err})
-	if c := e.m.copied; c != nil {
+	if c := e.message.copied; c != nil {
 		f.generation, f.retry = c.position.Generation, c.position.Retry
 	}
 	if f.retry > 0 {
@@ -334,7 +334,7 @@ func (p *Processor) deadLetterEntry(ctx context.Context, e *entry) error {
 	if f.key.ID == "" {
 		f.id, f.typ = e.hints()
 	}
-	return p.publishDeadLetter(ctx, e.pat, e.m, f)
+	return p.publishDeadLetter(ctx, e.budget, e.message, f)
 }
 
 // hints are what can be said of an event without an identity: what was found before something else was not, or what its record
@@ -344,14 +344,14 @@ func (e *entry) hints() (id, typ string) {
 	if e.route != nil {
 		typ = e.route.typ
 	}
-	if c := e.m.copied; c != nil && c.key.ID != "" {
+	if c := e.message.copied; c != nil && c.key.ID != "" {
 		id, typ = cmp.Or(id, c.key.ID), cmp.Or(typ, c.key.Type)
 	}
 	if id == "" && e.route == nil {
-		id, _ = usualID(e.m)
+		id, _ = usualID(e.message)
 	}
 	if typ == "" && e.class == ClassNotACopy {
-		typ, _ = usualType(e.m)
+		typ, _ = usualType(e.message)
 	}
 	if (dedup.Key{ID: id}).Validate() != nil {
 		id = ""
@@ -365,9 +365,9 @@ func (e *entry) hints() (id, typ string) {
 var usualID, usualType = StandardID(), StandardType()
 
 // runOtherwise calls the router's fallback, with the default retries.
-func (p *Processor) runNotFound(ctx context.Context, m *Message, pat *patience) (came Settlement, err error) {
+func (p *Processor) runNotFound(ctx context.Context, m *Message, budget *waitBudget) (came Settlement, err error) {
 	s := newSettings()
-	d := &delivery{m: m, pat: pat, claimed: true, route: &bound{route: &route{settings: s}}}
+	d := &delivery{message: m, budget: budget, claimed: true, route: &bound{route: &route{settings: s}}}
 	d.route.call = func(ctx context.Context, _ any, _ []input) error { return p.routes.otherwise(ctx, m) }
 	waits := 0
 	for d.attempt = 1; ; {
@@ -380,13 +380,13 @@ func (p *Processor) runNotFound(ctx context.Context, m *Message, pat *patience) 
 		var err error
 		switch p.judge(ctx, d, o) {
 		case actDeadLetter:
-			return SettledDeadLetter, p.publishDeadLetter(ctx, pat, m, d.failure(o))
+			return SettledDeadLetter, p.publishDeadLetter(ctx, budget, m, d.failure(o))
 		case actRetry:
 			d.attempt++
 			err = sleep(ctx, d.delay)
 		case actWait:
 			waits++
-			err = pat.wait(ctx, outageWait(waits), fmt.Errorf("%w: %w", dedup.ErrUnavailable, o.err))
+			err = budget.wait(ctx, outageWait(waits), fmt.Errorf("%w: %w", dedup.ErrUnavailable, o.err))
 		default:
 			return came, left(ctx, d, o)
 		}
@@ -396,44 +396,44 @@ func (p *Processor) runNotFound(ctx context.Context, m *Message, pat *patience) 
 	}
 }
 
-// probation remembers which partitions came lately.
-type probation struct {
+// crashGuard remembers which partitions came lately.
+type crashGuard struct {
 	mu   sync.Mutex
-	left map[probationKey]int
+	left map[guardKey]int
 }
 
-type probationKey struct {
+type guardKey struct {
 	topic     string
 	partition int32
 }
 
-// probationEvents is how many events of a partition must succeed before it is trusted again.
-const probationEvents = 16
+// guardedEvents is how many events of a partition must succeed before it is trusted again.
+const guardedEvents = 16
 
-func (p *probation) begin(topic string, partition int32) {
+func (p *crashGuard) begin(topic string, partition int32) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.left, probationKey{topic, partition})
+	delete(p.left, guardKey{topic, partition})
 }
 
 // count returns how many events are to be watched still, after taking off n.
-func (p *probation) count(m *Message, n int) int {
+func (p *crashGuard) count(m *Message, n int) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.left == nil {
-		p.left = make(map[probationKey]int)
+		p.left = make(map[guardKey]int)
 	}
-	key := probationKey{m.Topic, m.Partition}
+	key := guardKey{m.Topic, m.Partition}
 	now, ok := p.left[key]
 	if !ok {
-		now = probationEvents
+		now = guardedEvents
 	}
 	now = max(now-n, 0)
 	p.left[key] = now
 	return now
 }
 
-func (p *Processor) onProbation(m *Message) bool { return p.probation.count(m, 0) > 0 }
+func (p *Processor) guarded(m *Message) bool { return p.crashGuard.count(m, 0) > 0 }
 
-// trusted notes a success.
-func (p *Processor) trusted(m *Message) { p.probation.count(m, 1) }
+// noteEnd notes a success.
+func (p *Processor) noteEnd(m *Message) { p.crashGuard.count(m, 1) }

@@ -23,11 +23,11 @@ func (p *Processor) shadow(ctx, hard context.Context, d *delivery, a dedup.Answe
 	if ctx.Err() != nil {
 		return step{}, stopCause(ctx)
 	}
-	if !d.counted { // once, however often it fails
-		d.counted = true
-		p.tellKnown(ctx, d, a)
+	if !d.skipCounted { // once, however often it fails
+		d.skipCounted = true
+		p.notifyKnown(ctx, d, a)
 	}
-	d.handled, d.claim, d.came = false, dedup.Claim{}, SettledHandled // by us
+	d.handled, d.claim, d.settlement = false, dedup.Claim{}, SettledHandled // by us
 	d.attempt = d.failures + 1
 	var o outcome
 	if d.tx == nil {
@@ -45,13 +45,13 @@ func (p *Processor) shadow(ctx, hard context.Context, d *delivery, a dedup.Answe
 	switch act := p.judge(hard, d, o); act {
 	case actComplete:
 		return step{settled: true}, nil
-	case actDeadLetter, actLater:
-		err := p.publishDeadLetter(hard, d.pat, d.m, d.failure(o))
-		d.came = SettledDeadLetter
+	case actDeadLetter, actDelayedRetry:
+		err := p.publishDeadLetter(hard, d.budget, d.message, d.failure(o))
+		d.settlement = SettledDeadLetter
 		return step{settled: err == nil}, err
 	case actRetry:
 		d.failures++
-		p.retrying(ctx, d, o)
+		p.notifyRetry(ctx, d, o)
 		return step{sleep: d.delay}, nil
 	case actWait:
 		return step{outage: fmt.Errorf("%w: %w", dedup.ErrUnavailable, o.err)}, nil
@@ -63,7 +63,7 @@ func (p *Processor) shadow(ctx, hard context.Context, d *delivery, a dedup.Answe
 // shadowTx runs an event in a transaction without a claim. blocked says that somebody else holds a lock that what was kept for the end
 // of the transaction needs (rule 10). An error says that nothing was begun.
 func (p *Processor) shadowTx(hard context.Context, d *delivery) (o outcome, blocked bool, err error) {
-	free, err := d.access.slot(hard, d.pat)
+	free, err := d.access.slot(hard, d.budget)
 	if err != nil {
 		return outcome{}, false, err
 	}

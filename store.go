@@ -14,12 +14,12 @@ import (
 
 // storeAccess is a store with what the engine keeps about it.
 type storeAccess struct {
-	store   dedup.Store
-	renewer *dedup.LeaseRenewer
-	counter dedup.StartCounter // nil if it is none
-	flights flights
-	slots   chan struct{} // a value in it is a transaction; nil: no bound
-	slow    atomic.Int32  // claims get StoreTimeout, doubled as often
+	store    dedup.Store
+	renewer  *dedup.LeaseRenewer
+	counter  dedup.StartCounter // nil if it is none
+	inflight inflight
+	slots    chan struct{} // a value in it is a transaction; nil: no bound
+	slow     atomic.Int32  // claims get StoreTimeout, doubled as often
 	health
 }
 
@@ -34,11 +34,11 @@ func newStoreAccess(store dedup.Store) *storeAccess {
 
 // slot waits for the right to begin a transaction, with no connection or claim held (rule 25). release must be called if
 // err is nil.
-func (l *storeAccess) slot(ctx context.Context, pat *patience) (release func(), err error) {
+func (l *storeAccess) slot(ctx context.Context, budget *waitBudget) (release func(), err error) {
 	if l.slots == nil {
 		return func() {}, nil
 	}
-	if err := pat.seat(ctx, l.slots, fmt.Errorf("%w: all connections for transactions are in use", ErrBusy)); err != nil {
+	if err := budget.seat(ctx, l.slots, fmt.Errorf("%w: all connections for transactions are in use", ErrBusy)); err != nil {
 		return nil, err
 	}
 	return func() { <-l.slots }, nil
@@ -52,7 +52,7 @@ type health struct {
 	mu     sync.Mutex
 	since  time.Time // down since
 	back   time.Time // last return
-	told   time.Time // when this outage was last told to be of a set-up
+	logged time.Time // when this outage was last told to be of a set-up
 }
 
 // setupEvery is how often the log repeats that a store is not set up: only a person mends it.
@@ -65,12 +65,12 @@ func (h *health) down(ctx context.Context, p *Processor, began time.Time, err er
 	late := began.Before(h.back)
 	first := !late && h.isDown.CompareAndSwap(false, true)
 	if first {
-		h.since, h.told = time.Now(), time.Time{}
+		h.since, h.logged = time.Now(), time.Time{}
 	}
 	away := time.Since(h.since)
-	again := errors.As(err, &setup) && !late && (first || h.told.IsZero() || time.Since(h.told) >= setupEvery)
+	again := errors.As(err, &setup) && !late && (first || h.logged.IsZero() || time.Since(h.logged) >= setupEvery)
 	if again {
-		h.told = time.Now()
+		h.logged = time.Now()
 	}
 	h.mu.Unlock()
 	if again && !first {
@@ -119,17 +119,17 @@ func (h *health) end(p *Processor) {
 	}
 }
 
-// patience is what is left of the time that one call of HandleBatch may spend waiting for others.
-type patience struct{ left time.Duration }
+// waitBudget is what is left of the time that one call of HandleBatch may spend waiting for others.
+type waitBudget struct{ left time.Duration }
 
 // wait sleeps for d. It returns a WaitError with the reason if patience has run out, and the cause of ctx if that ended.
-func (pat *patience) wait(ctx context.Context, d time.Duration, reason error) error {
-	if pat.left != Forever {
-		if pat.left <= 0 && ctx.Err() == nil {
+func (budget *waitBudget) wait(ctx context.Context, d time.Duration, reason error) error {
+	if budget.left != Forever {
+		if budget.left <= 0 && ctx.Err() == nil {
 			return &WaitError{Err: reason, After: d}
 		}
-		d = min(d, pat.left)
-		pat.left -= d
+		d = min(d, budget.left)
+		budget.left -= d
 	}
 	return sleep(ctx, d)
 }
@@ -158,14 +158,14 @@ func outageWait(try int) time.Duration {
 func (p *Processor) claim(ctx context.Context, d *delivery, t dedup.Token) (a dedup.Answer, since time.Time, err error) {
 	var answers [1]dedup.Answer
 	asked := time.Now()
-	since, err = p.claimAll(ctx, d.access, d.pat, t, func(int) *delivery { return d }, []dedup.Request{d.req}, answers[:])
-	d.excuse(time.Since(asked))
+	since, err = p.claimAll(ctx, d.access, d.budget, t, func(int) *delivery { return d }, []dedup.Request{d.request}, answers[:])
+	d.excludeWait(time.Since(asked))
 	return answers[0], since, err
 }
 
 // claimAll asks until the store answers. of returns the delivery that a request is for. Whatever the error is, there is no answer: nothing runs and nothing is marked
 // . The token stays the same, so that a claim whose reply was lost is recognised.
-func (p *Processor) claimAll(ctx context.Context, l *storeAccess, pat *patience, t dedup.Token, of func(i int) *delivery,
+func (p *Processor) claimAll(ctx context.Context, l *storeAccess, budget *waitBudget, t dedup.Token, of func(i int) *delivery,
 	reqs []dedup.Request, answers []dedup.Answer,
 ) (since time.Time, err error) {
 	a := asking{p: p, l: l, t: t, reqs: reqs}
@@ -187,7 +187,7 @@ func (p *Processor) claimAll(ctx context.Context, l *storeAccess, pat *patience,
 		if ctx.Err() == nil {
 			l.down(ctx, p, since, err)
 		}
-		if stop := pat.wait(ctx, outageWait(try), fmt.Errorf("%w: claim: %w", dedup.ErrUnavailable, err)); stop != nil {
+		if stop := budget.wait(ctx, outageWait(try), fmt.Errorf("%w: claim: %w", dedup.ErrUnavailable, err)); stop != nil {
 			a.drop(ctx)
 			return since, stop
 		}
@@ -253,11 +253,11 @@ func (p *Processor) release(ctx context.Context, l *storeAccess, releases []dedu
 func (p *Processor) complete(hard context.Context, d *delivery, c dedup.Completion) (lost bool, err error) {
 	c.Claim, c.Retention = d.claim, d.route.retention
 	if c.Dead != "" { // whose dead letter was sent, so that other copies can be told from it (rule 6)
-		c.First = d.req.Origin
+		c.First = d.request.Origin
 	}
-	gone, err := p.completeAll(hard, d.access, d.pat, []dedup.Completion{c})
+	gone, err := p.completeAll(hard, d.access, d.budget, []dedup.Completion{c})
 	if len(gone) > 0 {
-		p.lost(hard, d)
+		p.notifyLost(hard, d)
 	}
 	return len(gone) > 0, err
 }
@@ -265,8 +265,8 @@ func (p *Processor) complete(hard context.Context, d *delivery, c dedup.Completi
 // completeAll records the end of events until the store answers, since an effect that happened must be remembered. It
 // returns the indices of claims that were lost. It gives up when hard, the context of work that was begun, has ended, or
 // after the longer of a lease and the patience of the call.
-func (p *Processor) completeAll(hard context.Context, l *storeAccess, of *patience, done []dedup.Completion) (lost []int, err error) {
-	pat := patience{left: max(of.left, p.cfg.Lease)}
+func (p *Processor) completeAll(hard context.Context, l *storeAccess, of *waitBudget, done []dedup.Completion) (lost []int, err error) {
+	budget := waitBudget{left: max(of.left, p.cfg.Lease)}
 	for try := 1; ; try++ {
 		began := time.Now()
 		err := l.complete(context.WithoutCancel(hard), max(abandonAfter, p.cfg.Lease/2), done)
@@ -280,7 +280,7 @@ func (p *Processor) completeAll(hard context.Context, l *storeAccess, of *patien
 			return gone.Claims, nil
 		}
 		l.down(hard, p, began, err)
-		if stop := pat.wait(hard, outageWait(try), fmt.Errorf("%w: complete: %w", dedup.ErrUnavailable, err)); stop != nil {
+		if stop := budget.wait(hard, outageWait(try), fmt.Errorf("%w: complete: %w", dedup.ErrUnavailable, err)); stop != nil {
 			return nil, fmt.Errorf("event %s took effect, but this could not be recorded: %w", done[0].Key, stop)
 		}
 	}

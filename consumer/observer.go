@@ -48,7 +48,7 @@ func (s *observers) count() int {
 func isIdemObserver(o idem.Observer) bool {
 	switch o.(type) {
 	case idem.HandledObserver, idem.DuplicateObserver, idem.DeadLetterObserver, idem.RetryObserver,
-		idem.SkippedObserver, idem.ClaimObserver, idem.StoreObserver, idem.StallObserver, idem.RunObserver, idem.CallObserver,
+		idem.SkippedObserver, idem.ClaimObserver, idem.StoreObserver, idem.StallObserver, idem.ClaimGroupObserver, idem.CallObserver,
 		idem.StoreCallObserver, idem.SettledObserver, idem.LostObserver:
 		return true
 	}

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Lot is where the waiting events of one partition are.
-type Lot struct {
+// DeferredPartition is where the waiting events of one partition are.
+type DeferredPartition struct {
 	Scope     string
 	Topic     string
 	Partition int32
@@ -15,7 +15,7 @@ type Lot struct {
 // Deferred is an event that waits in the store for a later attempt, or behind one that does, in the order of its Kafka
 // key (rule 4).
 type Deferred struct {
-	// Key of the event. Its scope is that of the lot.
+	// Key of the event. Its scope is that of the partition.
 	Key Key
 	// Queue is the Kafka key, any bytes of any length: its events run in the order in which they were deferred.
 	Queue string
@@ -49,33 +49,33 @@ type Deferrer interface {
 	// Defer puts events at the ends of their queues, in their order, in one transaction. An event whose key is deferred in the
 	// scope and topic already stays as it is, wherever it stands (a repeat after an error changes nothing). Keys that
 	// are not valid or of another scope are refused, with all others of the call.
-	Defer(ctx context.Context, lot Lot, events []Deferred) error
+	Defer(ctx context.Context, part DeferredPartition, events []Deferred) error
 	// Queues returns the queues of a lot in the order of their names (the store's own for names of more than 255 bytes), at
 	// most limit of those after the given one. Empty is before all names, the empty one included: ask for two at least.
-	Queues(ctx context.Context, lot Lot, after string, limit int) ([]Queue, error)
+	Queues(ctx context.Context, part DeferredPartition, after string, limit int) ([]Queue, error)
 	// Due returns the heads of queues that may run now, the longest due first, at most limit. next is how long until another one
 	// is due: zero if one is that limit kept back, negative if none will be without a person or another Defer.
-	Due(ctx context.Context, lot Lot, limit int) (heads []Deferred, next time.Duration, err error)
+	Due(ctx context.Context, part DeferredPartition, limit int) (heads []Deferred, next time.Duration, err error)
 	// First returns the first events of a queue in their order, at most limit. None: there is no such queue.
-	First(ctx context.Context, lot Lot, queue string, limit int) ([]Deferred, error)
+	First(ctx context.Context, part DeferredPartition, queue string, limit int) ([]Deferred, error)
 	// Postpone replaces Position, Wait, Blocked and Data of a deferred event; its place in the queue and its Origin stay. moved
 	// is false, and nothing changes, if the event is not in its queue any longer or its position is not before the new one.
 	// (Blocked may be set with the position unchanged, and again.)
-	Postpone(ctx context.Context, lot Lot, e Deferred) (moved bool, err error)
+	Postpone(ctx context.Context, part DeferredPartition, e Deferred) (moved bool, err error)
 	// Remove takes events out of a queue, of which Key and Position count: each that is still there at this position or a
 	// lower one of its generation. If the head was among them, what follows is due from now on, behind the heads that are due
 	// already, or once a Wait of its own is over. empty reports that the queue has ended, which is decided in the same
 	// transaction, or was not there.
-	Remove(ctx context.Context, lot Lot, queue string, events ...Deferred) (empty bool, err error)
+	Remove(ctx context.Context, part DeferredPartition, queue string, events ...Deferred) (empty bool, err error)
 	// Delay gives queues their next turn no earlier than after wait: until then Due leaves them out. It is for queues whose heads
 	// cannot run now, so that they keep no other queue from its turn. Nothing else of a queue changes. A Postpone of its head, or
 	// another head, ends the delay. Queues that are blocked or not there stay as they are.
-	Delay(ctx context.Context, lot Lot, wait time.Duration, queues ...string) error
+	Delay(ctx context.Context, part DeferredPartition, wait time.Duration, queues ...string) error
 	// DeferredOf returns those of some events that are deferred in a topic, in any partition and queue, in no order: what Defer would
 	// leave as it is.
 	DeferredOf(ctx context.Context, scope, topic string, keys ...Key) ([]Deferred, error)
 	// FindDeferred returns an event that is deferred in a topic, in whatever partition and queue. ok is false if it is not.
-	FindDeferred(ctx context.Context, scope, topic string, key Key) (lot Lot, e Deferred, ok bool, err error)
+	FindDeferred(ctx context.Context, scope, topic string, key Key) (part DeferredPartition, e Deferred, ok bool, err error)
 }
 
 // TxRunner is an ability of a [TxStore]: a transaction with no claim in it, for a consumer that only watches ([TxStore] in

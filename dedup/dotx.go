@@ -77,16 +77,16 @@ func EnterTx[Tx any](ctx context.Context, g *Guard, c Call, limit time.Duration,
 			g.store, *new(Tx))
 	}
 	e := txEntry[Tx]{g: g, store: store, limit: limit, req: g.request(c)}
-	a, f, err := g.enter(ctx, c, func(f *twin) (Answer, bool, error) {
+	a, f, err := g.enter(ctx, c, func(f *inflightCall) (Answer, bool, error) {
 		a, err := e.ask(c.work(ctx), func(tx Tx) (Result, error) {
-			g.tell(f, true)
+			g.publish(f, true)
 			return fn(tx)
 		})
 		return a, err == nil && a.Verdict == Fresh, err
 	})
 	switch {
 	case f != nil:
-		g.land(c.Key, f, Answer{Verdict: Done, Result: e.ran, First: a.First}, nil)
+		g.finish(c.Key, f, Answer{Verdict: Done, Result: e.ran, First: a.First}, nil)
 		a.Result = e.ran
 	case e.doubt != nil && (err != nil || a.Verdict == Busy) && !errors.Is(err, ErrUnknownCommit):
 		return Answer{}, errors.Join(e.doubt, err) // nothing hides the doubt until the store has answered

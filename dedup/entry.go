@@ -14,7 +14,7 @@ const finishTime = 10 * time.Second
 // Entry is a key that is held, between [Guard.Enter] and its end. It is safe for concurrent use.
 type Entry struct {
 	g         *Guard
-	f         *twin
+	f         *inflightCall
 	claim     Claim
 	kept      *HeldClaims
 	retention time.Duration
@@ -75,7 +75,7 @@ func (e *Entry) end(ctx context.Context, a Answer, write func(context.Context) e
 	var known Answer
 	defer func() { // also if write panics
 		e.kept.StopAll()
-		e.g.land(e.claim.Key, e.f, known, nil)
+		e.g.finish(e.claim.Key, e.f, known, nil)
 	}()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTime)
 	defer cancel()

@@ -70,8 +70,8 @@ type Guard struct {
 	calls   *storeCalls
 	cfg     GuardConfig
 
-	mu    sync.Mutex
-	twins map[Key]*twin
+	mu       sync.Mutex
+	inflight map[Key]*inflightCall
 }
 
 // NewGuard returns a Guard over a store.
@@ -79,7 +79,7 @@ func NewGuard(s Store, cfg GuardConfig) *Guard {
 	cfg.setDefaults()
 	return &Guard{
 		store: s, renewer: NewLeaseRenewer(s, cfg.Lease), calls: newStoreCalls(s, cfg.StoreTimeout, cfg.Lease), cfg: cfg,
-		twins: make(map[Key]*twin),
+		inflight: make(map[Key]*inflightCall),
 	}
 }
 
@@ -103,7 +103,7 @@ func (g *Guard) Config() GuardConfig { return g.cfg }
 func (g *Guard) Running(key Key) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.twins[key] != nil
+	return g.inflight[key] != nil
 }
 
 // Call is one caller's wish for a key.
@@ -147,7 +147,7 @@ func (g *Guard) Enter(ctx context.Context, c Call) (entry *Entry, a Answer, err 
 	req := g.request(c)
 	var token Token
 	var since time.Time
-	a, f, err := g.enter(ctx, c, func(*twin) (a Answer, kept bool, err error) {
+	a, f, err := g.enter(ctx, c, func(*inflightCall) (a Answer, kept bool, err error) {
 		token = NewToken()
 		a, since, err = g.claim(ctx, token, req)
 		return a, a.Verdict.Held(), err
@@ -229,17 +229,17 @@ func (g *Guard) Ask(ctx context.Context, fn func(context.Context) error) error {
 }
 
 // asker asks the store once, for all who follow f. With kept the key is the caller's.
-type asker func(f *twin) (a Answer, kept bool, err error)
+type asker func(f *inflightCall) (a Answer, kept bool, err error)
 
 // enter gives the key to one caller of this process after the other, until ask has an answer other than [Busy] or patience
 // is over. A twin that is returned is the caller's: he must land it.
-func (g *Guard) enter(ctx context.Context, c Call, ask asker) (Answer, *twin, error) {
+func (g *Guard) enter(ctx context.Context, c Call, ask asker) (Answer, *inflightCall, error) {
 	if err := c.Key.Validate(); err != nil {
 		return Answer{}, nil, err
 	}
 	p := patience{ctx: ctx, until: time.Now().Add(max(0, cmp.Or(c.Wait, g.cfg.Wait)))}
 	for {
-		f, own := g.board(c)
+		f, own := g.startOrJoin(c)
 		if !own {
 			if a, again, err := g.follow(p, c, f); !again {
 				return a, nil, err

@@ -72,10 +72,10 @@ type noter interface {
 	NoteProgress(ctx context.Context, progress dedup.Progress)
 }
 
-// taker runs the events of the partition that wait in the store, beside the lanes.
-type taker interface {
-	TakesUp() bool
-	TakeUp(ctx context.Context, topic string, partition int32) error
+// deferredRunner runs the events of the partition that wait in the store, beside the lanes.
+type deferredRunner interface {
+	RunsDeferred() bool
+	RunDeferred(ctx context.Context, topic string, partition int32) error
 }
 
 // Partition handles the messages of one assignment of one partition. Create it with [New] and end
@@ -127,9 +127,9 @@ func startWith(h handler, topic string, partition int32, cfg Config, marks water
 	if n, ok := h.(noter); ok && !cfg.OwnProgress {
 		p.noter = n
 	}
-	if t, ok := h.(taker); ok && t.TakesUp() {
+	if t, ok := h.(deferredRunner); ok && t.RunsDeferred() {
 		p.lanes++
-		go p.takeUp(t)
+		go p.runDeferred(t)
 	}
 	for range cfg.Lanes {
 		go func() {
@@ -140,9 +140,9 @@ func startWith(h handler, topic string, partition int32, cfg Config, marks water
 	return p
 }
 
-// takeUp counts as a lane: it ends when the partition ends.
-func (p *Partition) takeUp(t taker) {
-	err := t.TakeUp(p.ctx, p.topic, p.partition)
+// runDeferred counts as a lane: it ends when the partition ends.
+func (p *Partition) runDeferred(t deferredRunner) {
+	err := t.RunDeferred(p.ctx, p.topic, p.partition)
 	<-p.ctx.Done()
 	p.ended(errors.Join(context.Cause(p.ctx), err))
 }

@@ -67,7 +67,7 @@ func newHandler(cfg Config, src sources) (*Handler, error) {
 		"activity":     {http.MethodGet: h.activity},
 		"partitions":   {http.MethodGet: h.partitions},
 		"claims":       {http.MethodGet: h.claims},
-		"deferred":       {http.MethodGet: h.deferred},
+		"deferred":     {http.MethodGet: h.deferred},
 		"dead-letters": {http.MethodGet: h.deadLetters},
 		"dead-letter":  {http.MethodGet: h.deadLetter},
 		"plan":         {http.MethodGet: h.showPlan, http.MethodPost: h.makePlan},

@@ -92,7 +92,7 @@ func TestWithoutSlash(t *testing.T) {
 
 func TestMethods(t *testing.T) {
 	s, letters := fullSite(t)
-	for _, name := range []string{"", "event", "activity", "partitions", "claims", "parked", "dead-letters", "dead-letter", "outbox", "doctor"} {
+	for _, name := range []string{"", "event", "activity", "partitions", "claims", "deferred", "dead-letters", "dead-letter", "outbox", "doctor"} {
 		for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodDelete, http.MethodPatch, "PROPFIND"} {
 			a := s.do(method, name, nil)
 			require.Equal(t, http.StatusMethodNotAllowed, a.status, "%s %s", method, name)

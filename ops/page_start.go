@@ -36,10 +36,10 @@ type alert struct {
 func (h *Handler) start(v *visit) error {
 	ctx := v.context()
 	var (
-		group  part[groupState]
-		claims part[[]storeClaims]
+		group    part[groupState]
+		claims   part[[]storeClaims]
 		deferred part[deferredState]
-		box    part[outboxState]
+		box      part[outboxState]
 	)
 	together(
 		func() { group = of(ctx, h.cells.group, howKafka) },

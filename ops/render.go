@@ -33,7 +33,7 @@ type navItem struct {
 // pageNames are the pages in the order of the navigation.
 var pageNames = []navItem{
 	{Name: ".", Text: "Look up"}, {Name: "activity", Text: "Activity"}, {Name: "partitions", Text: "Partitions"}, {Name: "claims", Text: "Claims"},
-	{Name: "parked", Text: "Parked"}, {Name: "dead-letters", Text: "Dead letters"}, {Name: "outbox", Text: "Outbox"}, {Name: "doctor", Text: "Doctor"},
+	{Name: "deferred", Text: "Deferred"}, {Name: "dead-letters", Text: "Dead letters"}, {Name: "outbox", Text: "Outbox"}, {Name: "doctor", Text: "Doctor"},
 }
 
 // belongs says under which entry of the navigation a page is.

@@ -23,7 +23,7 @@ func TestSources_FailingAndHanging(t *testing.T) {
 	for name, spoil := range map[string]func(*sources){
 		"partitions":          func(s *sources) { s.group = &fakeSource[groupState]{err: broken} },
 		"claims":              func(s *sources) { s.claims = &fakeSource[[]storeClaims]{err: broken} },
-		"deferred":              func(s *sources) { s.deferred = &fakeSource[deferredState]{err: broken} },
+		"deferred":            func(s *sources) { s.deferred = &fakeSource[deferredState]{err: broken} },
 		"outbox":              func(s *sources) { s.outbox = &fakeSource[outboxState]{err: broken} },
 		"doctor":              func(s *sources) { s.doctor = (&fakeSource[[]Finding]{err: broken}).read },
 		"dead-letters":        func(s *sources) { s.deadLetters.(*fakeDeadLetters).err = broken },
@@ -62,7 +62,7 @@ func TestSources_FailingAndHanging(t *testing.T) {
 func TestSources_Missing(t *testing.T) {
 	s := serve(t, quietConfig(), sources{})
 	for name, want := range map[string]string{
-		"activity": "NewMonitor", "partitions": "Brokers", "claims": "Consumer.Store", "parked": "Consumer.Store", "dead-letters": "Brokers", "outbox": "ops.Config.Outbox",
+		"activity": "NewMonitor", "partitions": "Brokers", "claims": "Consumer.Store", "deferred": "Consumer.Store", "dead-letters": "Brokers", "outbox": "ops.Config.Outbox",
 		"doctor": "ops.Config.Doctor", "event?id=x": "Consumer.Store", "": "No figures yet",
 	} {
 		a := s.get(name)

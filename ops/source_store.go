@@ -140,13 +140,13 @@ type deferredSource struct {
 
 // The bounds of what is looked at.
 const (
-	maxQueues     = 200
-	maxLots       = 1024 // partitions
-	maxHeadsShown = 50
+	maxQueues             = 200
+	maxDeferredPartitions = 1024 // partitions
+	maxHeadsShown         = 50
 )
 
 func (s *deferredSource) list(ctx context.Context) (state deferredState, err error) {
-	lots, err := s.lots(ctx)
+	lots, err := s.partitions(ctx)
 	if err != nil {
 		return state, err
 	}
@@ -156,16 +156,16 @@ func (s *deferredSource) list(ctx context.Context) (state deferredState, err err
 			state.Cannot = append(state.Cannot, l.Name)
 			continue
 		}
-		for _, lot := range lots {
+		for _, part := range lots {
 			if len(state.Queues) >= maxQueues {
 				state.More = true
 				break
 			}
-			queues, err := deferrer.Queues(ctx, lot, "", maxQueues+1-len(state.Queues))
+			queues, err := deferrer.Queues(ctx, part, "", maxQueues+1-len(state.Queues))
 			if err != nil {
 				return state, fmt.Errorf("%s: %w", l.Name, err)
 			}
-			if err := state.add(ctx, deferrer, l.Name, lot, queues); err != nil {
+			if err := state.add(ctx, deferrer, l.Name, part, queues); err != nil {
 				return state, err
 			}
 		}
@@ -173,15 +173,15 @@ func (s *deferredSource) list(ctx context.Context) (state deferredState, err err
 	return state, nil
 }
 
-func (p *deferredState) add(ctx context.Context, deferrer dedup.Deferrer, ledger string, lot dedup.Lot, queues []dedup.Queue) error {
+func (p *deferredState) add(ctx context.Context, deferrer dedup.Deferrer, ledger string, part dedup.DeferredPartition, queues []dedup.Queue) error {
 	for _, q := range queues {
 		if len(p.Queues) == maxQueues {
 			p.More = true
 			return nil
 		}
-		one := deferredQueue{Store: ledger, Topic: lot.Topic, Partition: lot.Partition, Name: q.Name, Length: q.Length, Wait: q.Wait, Blocked: q.Blocked}
+		one := deferredQueue{Store: ledger, Topic: part.Topic, Partition: part.Partition, Name: q.Name, Length: q.Length, Wait: q.Wait, Blocked: q.Blocked}
 		if len(p.Queues) < maxHeadsShown {
-			first, err := deferrer.First(ctx, lot, q.Name, 1)
+			first, err := deferrer.First(ctx, part, q.Name, 1)
 			if err != nil {
 				return fmt.Errorf("%s: %w", ledger, err)
 			}
@@ -195,8 +195,8 @@ func (p *deferredState) add(ctx context.Context, deferrer dedup.Deferrer, ledger
 	return nil
 }
 
-// lots are the partitions of the sources, for each scope. Those of the brokers, or else those of this process.
-func (s *deferredSource) lots(ctx context.Context) (all []dedup.Lot, err error) {
+// partitions are the partitions of the sources, for each scope. Those of the brokers, or else those of this process.
+func (s *deferredSource) partitions(ctx context.Context) (all []dedup.DeferredPartition, err error) {
 	var of []partitionID
 	switch {
 	case s.kafka != nil:
@@ -220,8 +220,8 @@ func (s *deferredSource) lots(ctx context.Context) (all []dedup.Lot, err error) 
 		}
 	}
 	for _, scope := range s.cfg.Scopes {
-		for _, p := range of[:min(len(of), maxLots)] {
-			all = append(all, dedup.Lot{Scope: scope, Topic: p.Topic, Partition: p.Partition})
+		for _, p := range of[:min(len(of), maxDeferredPartitions)] {
+			all = append(all, dedup.DeferredPartition{Scope: scope, Topic: p.Topic, Partition: p.Partition})
 		}
 	}
 	return all, nil

@@ -17,7 +17,7 @@ type sources struct {
 	deadLetters deadLetterBox
 	group       groupReader
 	claims      claimLister
-	deferred      deferredLister
+	deferred    deferredLister
 	outbox      outboxReader
 	doctor      func(context.Context) ([]Finding, error)
 	close       func() error
@@ -46,11 +46,11 @@ type eventAnswer struct {
 // eventRecord is one record of one store.
 type eventRecord struct {
 	dedup.Record
-	Store   string
-	Next    string // what becomes of it
-	Content string // how copies are compared, and which differed
-	Deferred  *deferredEvent
-	NoRow   bool // it is deferred, and its record was forgotten
+	Store    string
+	Next     string // what becomes of it
+	Content  string // how copies are compared, and which differed
+	Deferred *deferredEvent
+	NoRow    bool // it is deferred, and its record was forgotten
 }
 
 // deferredEvent is where an event waits in its queue.
@@ -245,12 +245,12 @@ type outboxReader interface {
 
 // cells are the sources that are the same for everybody.
 type cells struct {
-	topics *cell[[]string]
-	group  *cell[groupState]
-	claims *cell[[]storeClaims]
+	topics   *cell[[]string]
+	group    *cell[groupState]
+	claims   *cell[[]storeClaims]
 	deferred *cell[deferredState]
-	outbox *cell[outboxState]
-	doctor *cell[[]Finding]
+	outbox   *cell[outboxState]
+	doctor   *cell[[]Finding]
 }
 
 // How long answers are good enough. The doctor asks much, of everybody.
@@ -265,12 +265,12 @@ const (
 func newCells(h *Handler) cells {
 	s := &h.src
 	all := cells{
-		topics: cellOf(h, keepTopics, h.cfg.Timeout, s.deadLetters != nil, func(ctx context.Context) ([]string, error) { return s.deadLetters.topics(ctx) }),
-		group:  cellOf(h, keepFigures, h.cfg.Timeout, s.group != nil, func(ctx context.Context) (groupState, error) { return s.group.read(ctx) }),
-		claims: cellOf(h, keepLists, h.cfg.Timeout, s.claims != nil, func(ctx context.Context) ([]storeClaims, error) { return s.claims.stuck(ctx) }),
+		topics:   cellOf(h, keepTopics, h.cfg.Timeout, s.deadLetters != nil, func(ctx context.Context) ([]string, error) { return s.deadLetters.topics(ctx) }),
+		group:    cellOf(h, keepFigures, h.cfg.Timeout, s.group != nil, func(ctx context.Context) (groupState, error) { return s.group.read(ctx) }),
+		claims:   cellOf(h, keepLists, h.cfg.Timeout, s.claims != nil, func(ctx context.Context) ([]storeClaims, error) { return s.claims.stuck(ctx) }),
 		deferred: cellOf(h, keepTopics, h.cfg.Timeout, s.deferred != nil, func(ctx context.Context) (deferredState, error) { return s.deferred.list(ctx) }),
-		outbox: cellOf(h, keepFigures, h.cfg.Timeout, s.outbox != nil, func(ctx context.Context) (outboxState, error) { return s.outbox.read(ctx) }),
-		doctor: cellOf(h, keepDoctor, doctorLimit, s.doctor != nil, s.doctor),
+		outbox:   cellOf(h, keepFigures, h.cfg.Timeout, s.outbox != nil, func(ctx context.Context) (outboxState, error) { return s.outbox.read(ctx) }),
+		doctor:   cellOf(h, keepDoctor, doctorLimit, s.doctor != nil, s.doctor),
 	}
 	if all.claims != nil {
 		all.claims.sparing = true

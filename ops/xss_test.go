@@ -58,10 +58,10 @@ func poisoned(text string) sources {
 			Members: []groupMember{{text, text, []memberTopic{{text, []int32{1}}}}}, Notes: []string{text}, DeadLetters: []deadLetterTopic{{text, 3}},
 			Partitions: []groupPartition{{text, 0, false, &n, 0, 9, 5, text, ""}, {text, 1, true, nil, 0, 0, 0, "", text}},
 		}},
-		claims: &fakeSource[[]storeClaims]{value: []storeClaims{{Store: text, Records: []stuckRecord{{dedup.Record{Key: key, First: origin}}}}, {Store: text, Cannot: true}}},
+		claims:   &fakeSource[[]storeClaims]{value: []storeClaims{{Store: text, Records: []stuckRecord{{dedup.Record{Key: key, First: origin}}}}, {Store: text, Cannot: true}}},
 		deferred: &fakeSource[deferredState]{value: deferredState{Cannot: []string{text}, Queues: []deferredQueue{{Topic: text, Name: "k" + text, Head: &dedup.Deferred{Key: key}}}}},
-		outbox: &fakeSource[outboxState]{value: outboxState{Backlog: outbox.Backlog{Parked: 1}, Parked: []outboxRow{{Topic: text, Key: text, Type: text, ID: text, Reason: text}}}},
-		doctor: (&fakeSource[[]Finding]{value: []Finding{{text, text, text, "bad", text, text}, {text, text, text, "ok", text, text}}}).read,
+		outbox:   &fakeSource[outboxState]{value: outboxState{Backlog: outbox.Backlog{Parked: 1}, Parked: []outboxRow{{Topic: text, Key: text, Type: text, ID: text, Reason: text}}}},
+		doctor:   (&fakeSource[[]Finding]{value: []Finding{{text, text, text, "bad", text, text}, {text, text, text, "ok", text, text}}}).read,
 	}
 }
 

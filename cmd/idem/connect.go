@@ -50,7 +50,7 @@ type tables struct {
 var (
 	_ dedup.Operator = (*pgstore.Store)(nil)
 	_ dedup.Lister   = (*pgstore.Store)(nil)
-	_ dedup.Deferrer   = (*pgstore.Store)(nil)
+	_ dedup.Deferrer = (*pgstore.Store)(nil)
 	_ dedup.Operator = (*redisstore.Store)(nil)
 )
 

@@ -48,7 +48,7 @@ func replayOfADeadHead(t *testing.T, store dedup.Store) {
 		order = append(order, id)
 		return nil
 	}
-	stop := w.takeUp(broken, head, second)
+	stop := w.runDeferred(broken, head, second)
 	require.Eventually(t, func() bool { return len(w.deadLetters()) == 1 }, 20*time.Second, 20*time.Millisecond)
 	stop()
 	require.Empty(t, order)
@@ -60,7 +60,7 @@ func replayOfADeadHead(t *testing.T, store dedup.Store) {
 	waits, _ := w.replay(deadletters.Filter{}, replayFlags{}, deadletters.Decisions{})
 	require.Equal(t, map[deadletters.Verdict]int{deadletters.SeenWaiting: 1}, waits.Verdicts)
 
-	stop = w.takeUp(func(id string) error { order = append(order, id); return nil })
+	stop = w.runDeferred(func(id string) error { order = append(order, id); return nil })
 	require.Eventually(t, func() bool {
 		records, err := store.(dedup.Operator).Inspect(t.Context(), w.key("second"))
 		return err == nil && len(records) == 1 && records[0].State == dedup.Finished
@@ -76,7 +76,7 @@ func TestSkipOfADeferredEventWithoutItsTopic(t *testing.T) {
 	w := newDeadLetterWorld(t)
 	head, second, third := w.event("head", ""), w.event("second", ""), w.event("third", "")
 	second.Key, second.Partition, third.Key, third.Partition = head.Key, head.Partition, head.Key, head.Partition
-	stop := w.takeUp(func(string) error { return errBroken }, head, second, third)
+	stop := w.runDeferred(func(string) error { return errBroken }, head, second, third)
 	require.Eventually(t, func() bool { return len(w.deadLetters()) == 1 }, 20*time.Second, 20*time.Millisecond)
 	stop()
 	require.NoError(t, w.store.(dedup.Operator).Discard(t.Context(), w.key("second"), time.Hour, "not needed"))
@@ -84,7 +84,7 @@ func TestSkipOfADeferredEventWithoutItsTopic(t *testing.T) {
 	require.Equal(t, 1, got.Replayed)
 
 	var order []string
-	stop = w.takeUp(func(id string) error { order = append(order, id); return nil })
+	stop = w.runDeferred(func(id string) error { order = append(order, id); return nil })
 	require.Eventually(t, func() bool {
 		records, err := w.store.(dedup.Operator).Inspect(t.Context(), w.key("third"))
 		return err == nil && len(records) == 1 && records[0].State == dedup.Finished
@@ -123,7 +123,7 @@ func TestWaysOutOfABlockedQueueWithoutRecord(t *testing.T) {
 			require.Empty(t, w.copies(), "a copy would join the queue and be dropped there")
 
 			var order []string
-			stop := w.takeUp(func(id string) error { order = append(order, id); return nil })
+			stop := w.runDeferred(func(id string) error { order = append(order, id); return nil })
 			require.Eventually(t, func() bool {
 				records, err := w.store.(dedup.Operator).Inspect(t.Context(), w.key("second"))
 				return err == nil && len(records) == 1 && records[0].State == dedup.Finished
@@ -141,11 +141,11 @@ func (w *deadLetterWorld) blockWithoutRecord(m *idem.Message) {
 	_, id, _ := strings.Cut(string(m.Key), "key of ")
 	require.NoError(w.t, w.store.(dedup.Operator).Forget(w.t.Context(), w.key(id)))
 	deferrer := w.store.(dedup.Deferrer)
-	lot, e, ok, err := deferrer.FindDeferred(w.t.Context(), "g", m.Topic, w.key(id))
+	part, e, ok, err := deferrer.FindDeferred(w.t.Context(), "g", m.Topic, w.key(id))
 	require.NoError(w.t, err)
 	require.True(w.t, ok)
 	e.Blocked = true
-	moved, err := deferrer.Postpone(w.t.Context(), lot, e)
+	moved, err := deferrer.Postpone(w.t.Context(), part, e)
 	require.NoError(w.t, err)
 	require.True(w.t, moved)
 	letter := *m
@@ -160,14 +160,14 @@ func (w *deadLetterWorld) blockWithoutRecord(m *idem.Message) {
 	require.NoError(w.t, w.producer.Produce(w.t.Context(), &letter))
 }
 
-// takeUp is the group with a handler that keeps the order of Kafka keys. It hands in messages and takes up what waits
+// runDeferred is the group with a handler that keeps the order of Kafka keys. It hands in messages and takes up what waits
 // until stop is called.
-func (w *deadLetterWorld) takeUp(fn func(id string) error, messages ...*idem.Message) (stop func()) {
+func (w *deadLetterWorld) runDeferred(fn func(id string) error, messages ...*idem.Message) (stop func()) {
 	w.t.Helper()
 	p := w.ordered(time.Millisecond, fn, messages...)
 	ctx, cancel := context.WithCancelCause(w.t.Context())
 	done := make(chan error, 1)
-	go func() { done <- p.TakeUp(ctx, "orders", 1) }()
+	go func() { done <- p.RunDeferred(ctx, "orders", 1) }()
 	return func() {
 		cancel(idem.ErrStopping)
 		require.NoError(w.t, <-done)

@@ -32,7 +32,7 @@ func newDLQReplay(a *app) *cobra.Command {
 		Use: "replay", Short: "Let the events of dead letters run again", Args: cobra.NoArgs,
 		Long: "Reopens each event in the store, then publishes a copy of its dead letter to the group's own retry topic,\n" +
 			"<topic>.<group>.retry, which no other group reads. May be interrupted and repeated: an event that was reopened keeps its\n" +
-			"position until a copy is taken up, and the gate lets one copy of a position run. What was handled is skipped.\n" +
+			"position until a copy runs, and the store lets one copy of a position run. What was handled is skipped.\n" +
 			"The dead letters stay in their topic: see purge.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			f, err := chosen.filter()

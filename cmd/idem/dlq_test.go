@@ -117,7 +117,7 @@ func TestReplayWantsAChoiceBetweenPayloads(t *testing.T) {
 
 	rows := w.verdicts(deadletters.Filter{}, deadletters.Decisions{})
 	require.Equal(t, map[string][]deadletters.Verdict{
-		"twin": {deadletters.SeenDead, deadletters.SeenTwin}, "torn": {deadletters.SeenOther, deadletters.SeenOther}, "one": {deadletters.SeenDead},
+		"twin": {deadletters.SeenDead, deadletters.SeenInFlight}, "torn": {deadletters.SeenOther, deadletters.SeenOther}, "one": {deadletters.SeenDead},
 	}, byEvent(rows))
 	// A filter that finds only one of them does not choose.
 	require.Equal(t, map[string][]deadletters.Verdict{"torn": {deadletters.SeenOther}},
@@ -357,19 +357,19 @@ func TestReplayAsks(t *testing.T) {
 // deferringStore keeps events in which one event is deferred.
 type deferringStore struct {
 	*memstore.Store
-	deferred    dedup.Deferred
+	deferred  dedup.Deferred
 	postponed []dedup.Deferred
 	lost      bool // the first Postpone fails
 }
 
-var lotOfTest = dedup.Lot{Scope: "g", Topic: "orders", Partition: 1}
+var partitionOfTest = dedup.DeferredPartition{Scope: "g", Topic: "orders", Partition: 1}
 
-func (s *deferringStore) FindDeferred(_ context.Context, scope, topic string, key dedup.Key) (dedup.Lot, dedup.Deferred, bool, error) {
-	return lotOfTest, s.deferred, scope == "g" && topic == "orders" && key == s.deferred.Key, nil
+func (s *deferringStore) FindDeferred(_ context.Context, scope, topic string, key dedup.Key) (dedup.DeferredPartition, dedup.Deferred, bool, error) {
+	return partitionOfTest, s.deferred, scope == "g" && topic == "orders" && key == s.deferred.Key, nil
 }
 
-func (s *deferringStore) Postpone(_ context.Context, lot dedup.Lot, e dedup.Deferred) (bool, error) {
-	if lot != lotOfTest {
+func (s *deferringStore) Postpone(_ context.Context, part dedup.DeferredPartition, e dedup.Deferred) (bool, error) {
+	if part != partitionOfTest {
 		return false, errors.New("another lot")
 	}
 	if s.lost {
@@ -455,7 +455,7 @@ func TestListAndShow(t *testing.T) {
 	flags := []string{"--brokers", w.brokers[0], "--group", "g", "--topic", "orders"}
 	do := func(args ...string) (code int, out, said string) {
 		var o, e bytes.Buffer
-		code = run(t.Context(), append(args, flags...), bytes.NewReader(nil), &o, &e)
+		code = eventGroup(t.Context(), append(args, flags...), bytes.NewReader(nil), &o, &e)
 		return code, o.String(), e.String()
 	}
 	code, out, said := do("dlq", "ls")
@@ -511,16 +511,16 @@ func TestListWithoutIdentity(t *testing.T) {
 	w.handle(func(string) error { return nil }, id, typ)
 	var o, e bytes.Buffer
 	flags := []string{"--brokers", w.brokers[0], "--group", "g", "--topic", "orders"}
-	require.Zero(t, run(t.Context(), append([]string{"dlq", "ls"}, flags...), bytes.NewReader(nil), &o, &e), e.String())
+	require.Zero(t, eventGroup(t.Context(), append([]string{"dlq", "ls"}, flags...), bytes.NewReader(nil), &o, &e), e.String())
 	require.Regexp(t, `not-json +- e1 `, o.String())
 	require.Regexp(t, `not-json +paid - `, o.String())
 	o.Reset()
-	require.Zero(t, run(t.Context(), append([]string{"dlq", "ls", "--type", "paid", "-o", "json"}, flags...), bytes.NewReader(nil), &o, &e), e.String())
+	require.Zero(t, eventGroup(t.Context(), append([]string{"dlq", "ls", "--type", "paid", "-o", "json"}, flags...), bytes.NewReader(nil), &o, &e), e.String())
 	rows := decodeJSON[[]deadletters.Row](t, &o)
 	require.Len(t, rows, 1)
 	require.Equal(t, "paid", rows[0].Type)
 	o.Reset()
-	require.Zero(t, run(t.Context(), append([]string{"dlq", "show", rows[0].Record}, flags...), bytes.NewReader(nil), &o, &e), e.String())
+	require.Zero(t, eventGroup(t.Context(), append([]string{"dlq", "show", rows[0].Record}, flags...), bytes.NewReader(nil), &o, &e), e.String())
 	require.Regexp(t, `idem-event-type +paid`, o.String())
 }
 

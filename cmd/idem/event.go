@@ -318,7 +318,7 @@ func auditOf(e *events.Event, asked dedup.Key, reason string) map[string]any {
 	}
 	fields["before"] = strings.Join(states, ",")
 	if e.Deferred != nil {
-		fields["deferred"] = fmt.Sprintf("%s/%d", e.Deferred.Lot.Topic, e.Deferred.Lot.Partition)
+		fields["deferred"] = fmt.Sprintf("%s/%d", e.Deferred.Partition.Topic, e.Deferred.Partition.Partition)
 	}
 	return fields
 }

@@ -12,14 +12,14 @@ import (
 // key as its producer wrote it (rule 4).
 func TestGetOfADeferredEventWithoutRecord(t *testing.T) {
 	s, known := memory()
-	lot := dedup.Lot{Scope: "billing", Topic: "orders", Partition: 2}
+	part := dedup.DeferredPartition{Scope: "billing", Topic: "orders", Partition: 2}
 	head, follower := inScope("order", "head"), inScope("order", "follower")
 	finish(t, s, claim(t, s, head, dedupOrigin(1)), "failed: broken")
 	var events []dedup.Deferred
 	for i, key := range []dedup.Key{head, follower} {
 		events = append(events, dedup.Deferred{Key: key, Queue: "kcustomer-7", Origin: dedupOrigin(int64(i)), Data: []byte("{}")})
 	}
-	require.NoError(t, s.Defer(t.Context(), lot, events))
+	require.NoError(t, s.Defer(t.Context(), part, events))
 	get := []string{"event", "get", "follower", "-G", "billing", "--store", inMemory, "--type", "order"}
 	commandWith(t, known, "", get...).failed(t, exitFound, "--type and --topic")
 	out := commandWith(t, known, "", append(get, "--topic", "orders")...).ok(t)

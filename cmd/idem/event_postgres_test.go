@@ -86,11 +86,15 @@ func TestEventOnPostgres(t *testing.T) {
 
 // Deferred events (rule 4) on Postgres, in both layouts.
 func TestDeferredOnPostgres_Rule4(t *testing.T) {
-	for name, check := range map[string]func(*testing.T, *pgstore.Store, string, dedup.Lot){
-		"get":  func(t *testing.T, _ *pgstore.Store, url string, _ dedup.Lot) { checkDeferredGet(t, nil, url) },
-		"skip": func(t *testing.T, s *pgstore.Store, url string, lot dedup.Lot) { checkDeferredSkip(t, nil, url, s, lot) },
-		"release": func(t *testing.T, s *pgstore.Store, url string, lot dedup.Lot) {
-			checkDeferredRelease(t, nil, url, s, lot)
+	for name, check := range map[string]func(*testing.T, *pgstore.Store, string, dedup.DeferredPartition){
+		"get": func(t *testing.T, _ *pgstore.Store, url string, _ dedup.DeferredPartition) {
+			checkDeferredGet(t, nil, url)
+		},
+		"skip": func(t *testing.T, s *pgstore.Store, url string, part dedup.DeferredPartition) {
+			checkDeferredSkip(t, nil, url, s, part)
+		},
+		"release": func(t *testing.T, s *pgstore.Store, url string, part dedup.DeferredPartition) {
+			checkDeferredRelease(t, nil, url, s, part)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

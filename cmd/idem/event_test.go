@@ -221,25 +221,25 @@ func TestEventList(t *testing.T) {
 }
 
 // defer puts events of one Kafka key into the store, the first of them given up.
-func deferEvent(t *testing.T, deferrer dedup.Deferrer, keys ...dedup.Key) dedup.Lot {
+func deferEvent(t *testing.T, deferrer dedup.Deferrer, keys ...dedup.Key) dedup.DeferredPartition {
 	t.Helper()
-	lot := dedup.Lot{Scope: "billing", Topic: "orders", Partition: 2}
+	part := dedup.DeferredPartition{Scope: "billing", Topic: "orders", Partition: 2}
 	var events []dedup.Deferred
 	for i, key := range keys {
 		events = append(events, dedup.Deferred{
 			Key: key, Queue: "customer-1", Position: dedup.Position{Retry: 1}, Origin: dedupOrigin(int64(i)), Data: []byte("{}"),
 		})
 	}
-	require.NoError(t, deferrer.Defer(t.Context(), lot, events))
+	require.NoError(t, deferrer.Defer(t.Context(), part, events))
 	events[0].Blocked = true
-	moved, err := deferrer.Postpone(t.Context(), lot, events[0])
+	moved, err := deferrer.Postpone(t.Context(), part, events[0])
 	require.NoError(t, err)
 	require.True(t, moved)
-	return lot
+	return part
 }
 
 // deferredEvents are three events of one key of which the first was given up (rule 4).
-func deferredEvents(t *testing.T, s operated) (lot dedup.Lot) {
+func deferredEvents(t *testing.T, s operated) (part dedup.DeferredPartition) {
 	t.Helper()
 	first, second, third := inScope("order", "first"), inScope("order", "second"), inScope("order", "third")
 	finish(t, s, claim(t, s, first, dedupOrigin(0)), "no such account")
@@ -249,7 +249,7 @@ func deferredEvents(t *testing.T, s operated) (lot dedup.Lot) {
 	}
 	for i := range 20 { // other queues, before and behind it
 		other := dedup.Deferred{Key: inScope("order", fmt.Sprint("other-", i)), Queue: fmt.Sprint(string(rune('a'+i)), "-customer"), Origin: dedupOrigin(9)}
-		require.NoError(t, s.Defer(t.Context(), dedup.Lot{Scope: "billing", Topic: "orders", Partition: 2}, []dedup.Deferred{other}))
+		require.NoError(t, s.Defer(t.Context(), dedup.DeferredPartition{Scope: "billing", Topic: "orders", Partition: 2}, []dedup.Deferred{other}))
 	}
 	return deferEvent(t, s, first, second, third)
 }
@@ -291,12 +291,12 @@ func TestDeferredSkip_Rule4(t *testing.T) {
 	checkDeferredSkip(t, known, inMemory, s, deferredEvents(t, s))
 }
 
-func checkDeferredSkip(t *testing.T, known map[string]*openedStore, url string, s operated, lot dedup.Lot) {
+func checkDeferredSkip(t *testing.T, known map[string]*openedStore, url string, s operated, part dedup.DeferredPartition) {
 	t.Helper()
 	r := commandWith(t, known, "", "event", "skip", "first", "--type", "order", "-G", "billing", "--store", url, "-y")
 	require.Contains(t, r.ok(t), "2 behind it go on")
 	require.Equal(t, "orders/2", r.audits(t)[0]["deferred"])
-	first, err := s.First(t.Context(), lot, "customer-1", 1)
+	first, err := s.First(t.Context(), part, "customer-1", 1)
 	require.NoError(t, err)
 	require.Len(t, first, 1)
 	head := first[0]
@@ -312,12 +312,12 @@ func TestDeferredRelease_Rule4(t *testing.T) {
 	checkDeferredRelease(t, known, inMemory, s, deferredEvents(t, s))
 }
 
-func checkDeferredRelease(t *testing.T, known map[string]*openedStore, url string, s operated, lot dedup.Lot) {
+func checkDeferredRelease(t *testing.T, known map[string]*openedStore, url string, s operated, part dedup.DeferredPartition) {
 	t.Helper()
 	require.NoError(t, s.Forget(t.Context(), inScope("order", "first"))) // and then it died
 	args := []string{"event", "release", "first", "-G", "billing", "--store", url, "-y", "--type", "order", "--topic", "orders"}
 	require.Contains(t, commandWith(t, known, "", args...).ok(t), "it is deferred and first of its key")
-	due, _, err := s.Due(t.Context(), lot, 100)
+	due, _, err := s.Due(t.Context(), part, 100)
 	require.NoError(t, err)
 	var head *dedup.Deferred
 	for i := range due {

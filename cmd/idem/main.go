@@ -18,7 +18,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // who presses ^C a second time does not want to wait
 	redis.SetLogger(quiet{})     // what it has to say comes with the error, and in one line
-	code := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
+	code := eventGroup(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
 	stop()
 	os.Exit(code)
 }
@@ -59,8 +59,8 @@ func found(format string, args ...any) error {
 	return &exitError{exitFound, fmt.Errorf(format, args...)}
 }
 
-// run is main without a process, for tests.
-func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+// eventGroup is main without a process, for tests.
+func eventGroup(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	return (&app{stdin: stdin, stdout: stdout, stderr: stderr}).run(ctx, args)
 }
 

@@ -38,8 +38,8 @@ func reapable(t *testing.T, options ...pgstore.Option) (url string, conn *pgx.Co
 	return url, conn
 }
 
-// later makes what a run has announced old enough to be deleted.
-func later(t *testing.T, conn *pgx.Conn) {
+// delayedRetry makes what a run has announced old enough to be deleted.
+func delayedRetry(t *testing.T, conn *pgx.Conn) {
 	t.Helper()
 	sql(t, conn, "UPDATE idem_horizons SET updated_at = updated_at - interval '1 h'")
 }
@@ -56,7 +56,7 @@ func TestReap(t *testing.T) {
 		require.Equal(t, "billing", all[0].Scopes[0].Scope)
 		require.Equal(t, "orders/2", all[0].Scopes[0].HeldUpBy)
 		require.NotNil(t, all[0].Scopes[0].Horizon)
-		later(t, conn)
+		delayedRetry(t, conn)
 		r = command(t, "reap", "--store", ledger, "-o", "json")
 		r.ok(t)
 		r.json(t, &all)
@@ -88,7 +88,7 @@ func TestReapElsewhere(t *testing.T) {
 func TestReapWatch(t *testing.T) {
 	ledger, conn := reapable(t)
 	command(t, "reap", "--store", ledger).ok(t)
-	later(t, conn)
+	delayedRetry(t, conn)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	var stderr bytes.Buffer

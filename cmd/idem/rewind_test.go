@@ -67,7 +67,7 @@ func (w *deadLetterWorld) committed(topic string) int64 {
 func (w *deadLetterWorld) command(args ...string) (code int, out, said string) {
 	w.t.Helper()
 	var o, e bytes.Buffer
-	code = run(w.t.Context(), append(args, "--brokers", strings.Join(w.brokers, ","), "--group", w.group), strings.NewReader(""), &o, &e)
+	code = eventGroup(w.t.Context(), append(args, "--brokers", strings.Join(w.brokers, ","), "--group", w.group), strings.NewReader(""), &o, &e)
 	return code, o.String(), e.String()
 }
 
@@ -198,7 +198,7 @@ func TestLag(t *testing.T) {
 		require.Equal(t, want, code, "%s: %s", flag, said)
 	}
 	var all, e bytes.Buffer
-	require.Zero(t, run(t.Context(), []string{"lag", "--brokers", w.brokers[0]}, strings.NewReader(""), &all, &e))
+	require.Zero(t, eventGroup(t.Context(), []string{"lag", "--brokers", w.brokers[0]}, strings.NewReader(""), &all, &e))
 	require.Contains(t, all.String(), "orders.g.dlq")
 
 	// The warning before a replay: its copies would wait.

@@ -143,7 +143,7 @@ func TestLeaseMustBePositive(t *testing.T) {
 
 // meddle does all that a person can do to key.
 func meddle(t *testing.T, s *memstore.Store, key dedup.Key) {
-	ctx, at := t.Context(), dedup.Lot{Topic: "t"}
+	ctx, at := t.Context(), dedup.DeferredPartition{Topic: "t"}
 	_, _ = s.Inspect(ctx, key)
 	_ = s.Forget(ctx, key)
 	_ = s.Discard(ctx, key, time.Millisecond, "x")

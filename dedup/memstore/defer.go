@@ -15,7 +15,7 @@ import (
 // topic is where queues are apart from others, whichever partition they are in.
 type topic struct{ scope, name string }
 
-func topicOf(l dedup.Lot) topic { return topic{l.Scope, l.Topic} }
+func topicOf(l dedup.DeferredPartition) topic { return topic{l.Scope, l.Topic} }
 
 // queues are those of one topic. Every event is in one of them and in keys.
 type queues struct {
@@ -59,7 +59,7 @@ func (p *deferred) view(now time.Time) dedup.Deferred {
 
 // Defer implements [dedup.Deferrer]. All of events are deferred or none. With more deferred than [Capacity] allows the error matches
 // [dedup.ErrFull].
-func (s *Store) Defer(ctx context.Context, at dedup.Lot, events []dedup.Deferred) error {
+func (s *Store) Defer(ctx context.Context, at dedup.DeferredPartition, events []dedup.Deferred) error {
 	for i := range events {
 		if err := events[i].Key.Validate(); err != nil {
 			return fmt.Errorf("memstore: defer: %w", err)
@@ -126,7 +126,7 @@ func (s *Store) deferIn(l *queues, e *dedup.Deferred, now time.Time) {
 }
 
 // Queues implements [dedup.Deferrer]. A limit below 1 returns none.
-func (s *Store) Queues(ctx context.Context, at dedup.Lot, after string, limit int) ([]dedup.Queue, error) {
+func (s *Store) Queues(ctx context.Context, at dedup.DeferredPartition, after string, limit int) ([]dedup.Queue, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now, err := begin(ctx, "queues")
@@ -153,7 +153,7 @@ func (s *Store) Queues(ctx context.Context, at dedup.Lot, after string, limit in
 }
 
 // Due implements [dedup.Deferrer]. Heads that are due at one instant are in the order of the calls that made them so.
-func (s *Store) Due(ctx context.Context, at dedup.Lot, limit int) (heads []dedup.Deferred, next time.Duration, err error) {
+func (s *Store) Due(ctx context.Context, at dedup.DeferredPartition, limit int) (heads []dedup.Deferred, next time.Duration, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now, err := begin(ctx, "due")
@@ -181,7 +181,7 @@ func (s *Store) Due(ctx context.Context, at dedup.Lot, limit int) (heads []dedup
 }
 
 // Delay implements [dedup.Deferrer].
-func (s *Store) Delay(ctx context.Context, at dedup.Lot, wait time.Duration, queues ...string) error {
+func (s *Store) Delay(ctx context.Context, at dedup.DeferredPartition, wait time.Duration, queues ...string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now, err := begin(ctx, "delay")
@@ -202,7 +202,7 @@ func (s *Store) Delay(ctx context.Context, at dedup.Lot, wait time.Duration, que
 }
 
 // First implements [dedup.Deferrer].
-func (s *Store) First(ctx context.Context, at dedup.Lot, queue string, limit int) (first []dedup.Deferred, err error) {
+func (s *Store) First(ctx context.Context, at dedup.DeferredPartition, queue string, limit int) (first []dedup.Deferred, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now, err := begin(ctx, "first")
@@ -219,7 +219,7 @@ func (s *Store) First(ctx context.Context, at dedup.Lot, queue string, limit int
 }
 
 // Postpone implements [dedup.Deferrer].
-func (s *Store) Postpone(ctx context.Context, at dedup.Lot, e dedup.Deferred) (moved bool, err error) {
+func (s *Store) Postpone(ctx context.Context, at dedup.DeferredPartition, e dedup.Deferred) (moved bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now, err := begin(ctx, "postpone")
@@ -243,7 +243,7 @@ func (s *Store) Postpone(ctx context.Context, at dedup.Lot, e dedup.Deferred) (m
 }
 
 // Remove implements [dedup.Deferrer].
-func (s *Store) Remove(ctx context.Context, at dedup.Lot, queue string, events ...dedup.Deferred) (empty bool, err error) {
+func (s *Store) Remove(ctx context.Context, at dedup.DeferredPartition, queue string, events ...dedup.Deferred) (empty bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now, err := begin(ctx, "remove")
@@ -304,17 +304,17 @@ func (s *Store) DeferredOf(ctx context.Context, scope, name string, keys ...dedu
 }
 
 // FindDeferred implements [dedup.Deferrer].
-func (s *Store) FindDeferred(ctx context.Context, scope, name string, key dedup.Key) (at dedup.Lot, e dedup.Deferred, ok bool, err error) {
+func (s *Store) FindDeferred(ctx context.Context, scope, name string, key dedup.Key) (at dedup.DeferredPartition, e dedup.Deferred, ok bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now, err := begin(ctx, "find deferred")
 	if err != nil {
-		return dedup.Lot{}, dedup.Deferred{}, false, err
+		return dedup.DeferredPartition{}, dedup.Deferred{}, false, err
 	}
 	l := s.queues[topic{scope, name}]
 	if l == nil || l.keys[key] == nil {
-		return dedup.Lot{}, dedup.Deferred{}, false, nil
+		return dedup.DeferredPartition{}, dedup.Deferred{}, false, nil
 	}
 	p := l.keys[key]
-	return dedup.Lot{Scope: scope, Topic: name, Partition: l.byName[p.Queue].partition}, p.view(now), true, nil
+	return dedup.DeferredPartition{Scope: scope, Topic: name, Partition: l.byName[p.Queue].partition}, p.view(now), true, nil
 }

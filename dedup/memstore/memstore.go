@@ -41,7 +41,7 @@ type Store struct {
 	expiry    expiryHeap
 	forgotten map[string]time.Time // by scope: the last word on a record that expired
 	queues    map[topic]*queues    // of events that are deferred
-	deferred    int                  // how many those are
+	deferred  int                  // how many those are
 	turns     uint64               // see deferred.turn
 }
 
@@ -52,7 +52,7 @@ var (
 	_ dedup.Volatiler = (*Store)(nil)
 	_ dedup.Operator  = (*Store)(nil)
 	_ dedup.Lister    = (*Store)(nil)
-	_ dedup.Deferrer    = (*Store)(nil)
+	_ dedup.Deferrer  = (*Store)(nil)
 
 	_ dedup.ConflictNoter = (*Store)(nil)
 )

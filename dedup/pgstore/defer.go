@@ -45,11 +45,11 @@ func queueKey(name string) []byte {
 
 // Defer implements [dedup.Deferrer], in tables deferred_queues and deferred: one round trip for any number of events. Waiting for
 // others at work on the same queues takes at most some seconds; then the error matches [dedup.ErrUnavailable].
-func (s *Store) Defer(ctx context.Context, lot dedup.Lot, events []dedup.Deferred) error {
+func (s *Store) Defer(ctx context.Context, part dedup.DeferredPartition, events []dedup.Deferred) error {
 	for i := range events {
 		err := events[i].Key.Validate()
-		if err == nil && events[i].Key.Scope != lot.Scope {
-			err = fmt.Errorf("%w: %q is of another scope than its lot, %q", dedup.ErrKey, events[i].Key, lot.Scope)
+		if err == nil && events[i].Key.Scope != part.Scope {
+			err = fmt.Errorf("%w: %q is of another scope than its partition, %q", dedup.ErrKey, events[i].Key, part.Scope)
 		}
 		if err != nil {
 			return fmt.Errorf("pgstore: defer: %w", err)
@@ -60,8 +60,8 @@ func (s *Store) Defer(ctx context.Context, lot dedup.Lot, events []dedup.Deferre
 	}
 	rows := newDeferredRows(events)
 	return s.ownTx(ctx, "defer", func(q *statements, b *pgx.Batch) {
-		b.Queue(q.deferral.insert, append([]any{lot.Scope, lot.Topic, lot.Partition}, rows.args()...)...)
-		b.Queue(q.deferral.settle, lot.Scope, lot.Topic, rows.queues)
+		b.Queue(q.deferral.insert, append([]any{part.Scope, part.Topic, part.Partition}, rows.args()...)...)
+		b.Queue(q.deferral.settle, part.Scope, part.Topic, rows.queues)
 	}, execs(2))
 }
 
@@ -161,18 +161,18 @@ func notNil(b []byte) []byte {
 }
 
 // Postpone implements [dedup.Deferrer].
-func (s *Store) Postpone(ctx context.Context, lot dedup.Lot, e dedup.Deferred) (moved bool, err error) {
+func (s *Store) Postpone(ctx context.Context, part dedup.DeferredPartition, e dedup.Deferred) (moved bool, err error) {
 	if err := e.Key.Validate(); err != nil {
 		return false, fmt.Errorf("pgstore: postpone: %w", err)
 	}
-	if e.Key.Scope != lot.Scope {
+	if e.Key.Scope != part.Scope {
 		return false, nil
 	}
 	queue := queueKey(e.Queue)
 	var n int64
 	err = s.ownTx(ctx, "postpone", func(q *statements, b *pgx.Batch) {
-		b.Queue(q.deferral.lock, lot.Scope, lot.Topic, queue)
-		b.Queue(q.deferral.postpone, lot.Scope, lot.Topic, queue, e.Key.Tenant, e.Key.Type, e.Key.ID,
+		b.Queue(q.deferral.lock, part.Scope, part.Topic, queue)
+		b.Queue(q.deferral.postpone, part.Scope, part.Topic, queue, e.Key.Tenant, e.Key.Type, e.Key.ID,
 			int64(e.Position.Generation), int64(e.Position.Retry), e.Blocked, waitFor(e.Wait), notNil(e.Data))
 	}, func(results pgx.BatchResults) error {
 		if err := execs(1)(results); err != nil {
@@ -184,7 +184,7 @@ func (s *Store) Postpone(ctx context.Context, lot dedup.Lot, e dedup.Deferred) (
 }
 
 // Remove implements [dedup.Deferrer].
-func (s *Store) Remove(ctx context.Context, lot dedup.Lot, queue string, events ...dedup.Deferred) (empty bool, err error) {
+func (s *Store) Remove(ctx context.Context, part dedup.DeferredPartition, queue string, events ...dedup.Deferred) (empty bool, err error) {
 	keys := newKeyRows(len(events))
 	var generation, retry []int64
 	for i := range events {
@@ -192,18 +192,18 @@ func (s *Store) Remove(ctx context.Context, lot dedup.Lot, queue string, events 
 		if err := e.Key.Validate(); err != nil {
 			return false, fmt.Errorf("pgstore: remove: %w", err)
 		}
-		if e.Key.Scope != lot.Scope {
-			continue // the lot has none of these
+		if e.Key.Scope != part.Scope {
+			continue // the partition has none of these
 		}
 		keys.add(&e.Key)
 		generation, retry = append(generation, int64(e.Position.Generation)), append(retry, int64(e.Position.Retry))
 	}
 	name := queueKey(queue)
 	err = s.ownTx(ctx, "remove", func(q *statements, b *pgx.Batch) {
-		b.Queue(q.deferral.lock, lot.Scope, lot.Topic, name)
-		b.Queue(q.deferral.remove, lot.Scope, lot.Topic, name, keys.tenant, keys.typ, keys.id, generation, retry)
-		b.Queue(q.deferral.settle, lot.Scope, lot.Topic, [][]byte{name})
-		b.Queue(q.deferral.ended, lot.Scope, lot.Topic, name)
+		b.Queue(q.deferral.lock, part.Scope, part.Topic, name)
+		b.Queue(q.deferral.remove, part.Scope, part.Topic, name, keys.tenant, keys.typ, keys.id, generation, retry)
+		b.Queue(q.deferral.settle, part.Scope, part.Topic, [][]byte{name})
+		b.Queue(q.deferral.ended, part.Scope, part.Topic, name)
 	}, func(results pgx.BatchResults) error {
 		if err := execs(3)(results); err != nil {
 			return err
@@ -244,11 +244,11 @@ func (r *deferredRow) event(scope string) dedup.Deferred {
 }
 
 // Due implements [dedup.Deferrer]. It locks nothing.
-func (s *Store) Due(ctx context.Context, lot dedup.Lot, limit int) (heads []dedup.Deferred, next time.Duration, err error) {
+func (s *Store) Due(ctx context.Context, part dedup.DeferredPartition, limit int) (heads []dedup.Deferred, next time.Duration, err error) {
 	limit = max(0, limit)
 	err = s.ownTx(ctx, "due", func(q *statements, b *pgx.Batch) {
 		heads, next = nil, -1
-		b.Queue(q.deferral.due, lot.Scope, lot.Topic, lot.Partition, int64(limit)+1)
+		b.Queue(q.deferral.due, part.Scope, part.Topic, part.Partition, int64(limit)+1)
 	}, func(results pgx.BatchResults) error {
 		rows, err := results.Query()
 		if err != nil {
@@ -268,7 +268,7 @@ func (s *Store) Due(ctx context.Context, lot dedup.Lot, limit int) (heads []dedu
 			if !r.id.Valid {
 				return errNoAnswer
 			}
-			heads = append(heads, r.event(lot.Scope))
+			heads = append(heads, r.event(part.Scope))
 		}
 		rows.Close()
 		return rows.Err()
@@ -280,7 +280,7 @@ func (s *Store) Due(ctx context.Context, lot dedup.Lot, limit int) (heads []dedu
 }
 
 // Delay implements [dedup.Deferrer], in one round trip for any number of queues.
-func (s *Store) Delay(ctx context.Context, lot dedup.Lot, wait time.Duration, queues ...string) error {
+func (s *Store) Delay(ctx context.Context, part dedup.DeferredPartition, wait time.Duration, queues ...string) error {
 	if len(queues) == 0 {
 		return nil
 	}
@@ -289,17 +289,17 @@ func (s *Store) Delay(ctx context.Context, lot dedup.Lot, wait time.Duration, qu
 		keys[i] = queueKey(name)
 	}
 	return s.ownTx(ctx, "delay", func(q *statements, b *pgx.Batch) {
-		b.Queue(q.deferral.delay, lot.Scope, lot.Topic, keys, waitFor(wait))
+		b.Queue(q.deferral.delay, part.Scope, part.Topic, keys, waitFor(wait))
 	}, execs(1))
 }
 
 // First implements [dedup.Deferrer].
-func (s *Store) First(ctx context.Context, lot dedup.Lot, queue string, limit int) (first []dedup.Deferred, err error) {
+func (s *Store) First(ctx context.Context, part dedup.DeferredPartition, queue string, limit int) (first []dedup.Deferred, err error) {
 	err = s.ownTx(ctx, "first deferred", func(q *statements, b *pgx.Batch) {
 		first = nil
-		b.Queue(q.deferral.first, lot.Scope, lot.Topic, queueKey(queue), int64(max(0, limit)))
+		b.Queue(q.deferral.first, part.Scope, part.Topic, queueKey(queue), int64(max(0, limit)))
 	}, func(results pgx.BatchResults) (err error) {
-		first, err = readDeferred(results, lot.Scope)
+		first, err = readDeferred(results, part.Scope)
 		return err
 	})
 	if err != nil {
@@ -353,21 +353,21 @@ func (s *Store) DeferredOf(ctx context.Context, scope, topic string, keys ...ded
 }
 
 // FindDeferred implements [dedup.Deferrer].
-func (s *Store) FindDeferred(ctx context.Context, scope, topic string, key dedup.Key) (lot dedup.Lot, e dedup.Deferred, ok bool,
+func (s *Store) FindDeferred(ctx context.Context, scope, topic string, key dedup.Key) (part dedup.DeferredPartition, e dedup.Deferred, ok bool,
 	err error) {
 	if err := key.Validate(); err != nil {
-		return lot, e, false, fmt.Errorf("pgstore: find deferred: %w", err)
+		return part, e, false, fmt.Errorf("pgstore: find deferred: %w", err)
 	}
 	if key.Scope != scope {
-		return lot, e, false, nil
+		return part, e, false, nil
 	}
 	partition, e, ok, err := s.deferred(ctx, scope, func(q *statements, b *pgx.Batch) {
 		b.Queue(q.deferral.find, scope, topic, key.Tenant, key.Type, key.ID)
 	})
 	if !ok {
-		return lot, e, false, err
+		return part, e, false, err
 	}
-	return dedup.Lot{Scope: scope, Topic: topic, Partition: partition}, e, true, nil
+	return dedup.DeferredPartition{Scope: scope, Topic: topic, Partition: partition}, e, true, nil
 }
 
 // deferred reads at most one event.
@@ -390,10 +390,10 @@ func (s *Store) deferred(ctx context.Context, scope string, queue func(*statemen
 }
 
 // Queues implements [dedup.Deferrer]. Names of more than 512 bytes are in the order of those and of a hash.
-func (s *Store) Queues(ctx context.Context, lot dedup.Lot, after string, limit int) (queues []dedup.Queue, err error) {
+func (s *Store) Queues(ctx context.Context, part dedup.DeferredPartition, after string, limit int) (queues []dedup.Queue, err error) {
 	err = s.ownTx(ctx, "queues", func(q *statements, b *pgx.Batch) {
 		queues = nil
-		b.Queue(q.deferral.queues, lot.Scope, lot.Topic, lot.Partition, queueKey(after), after == "", int64(max(0, limit)))
+		b.Queue(q.deferral.queues, part.Scope, part.Topic, part.Partition, queueKey(after), after == "", int64(max(0, limit)))
 	}, func(results pgx.BatchResults) error {
 		rows, err := results.Query()
 		if err != nil {

@@ -20,8 +20,8 @@ import (
 
 var errRefused = errors.New("refused")
 
-// takeUpEngine makes a processor that takes up what waits of the partition of engine.message until the test ends it.
-func takeUpEngine(t *testing.T, s dedup.Store, letters idem.Producer, register func(r *idem.Router)) (p *idem.Processor, stop func()) {
+// deferringEngine makes a processor that takes up what waits of the partition of engine.message until the test ends it.
+func deferringEngine(t *testing.T, s dedup.Store, letters idem.Producer, register func(r *idem.Router)) (p *idem.Processor, stop func()) {
 	t.Helper()
 	r := idem.NewRouter(idem.ID(idem.FromHeader("event-id")), idem.Type(idem.FromHeader("event-type")))
 	register(r)
@@ -32,7 +32,7 @@ func takeUpEngine(t *testing.T, s dedup.Store, letters idem.Producer, register f
 	p.Assigned("payments", 0)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- p.TakeUp(ctx, "payments", 0) }()
+	go func() { done <- p.RunDeferred(ctx, "payments", 0) }()
 	return p, func() {
 		cancel(idem.ErrStopping)
 		require.NoError(t, <-done)
@@ -47,7 +47,7 @@ var oneTry = idem.Retry(idem.RetryPolicy{MaxAttempts: 1})
 func TestUnreadableHeadBlocks_Rule4(t *testing.T) {
 	s, _ := newStore(t)
 	e := &engine{t: t, runs: make(map[string]int)}
-	old, stop := takeUpEngine(t, s, e, func(r *idem.Router) {
+	old, stop := deferringEngine(t, s, e, func(r *idem.Router) {
 		idem.OnTx(r, "paid", func(context.Context, pgx.Tx, idem.Event[payload]) error { return errRefused }, oneTry, idem.KeyOrdered(time.Second))
 	})
 	for _, id := range []string{"a1", "a2"} {
@@ -59,7 +59,7 @@ func TestUnreadableHeadBlocks_Rule4(t *testing.T) {
 
 	var unlearned atomic.Bool
 	unlearned.Store(true)
-	_, stop = takeUpEngine(t, s, e, func(r *idem.Router) {
+	_, stop = deferringEngine(t, s, e, func(r *idem.Router) {
 		idem.OnTx(r, "paid", e.write, oneTry, idem.KeyOrdered(time.Second), idem.Decode(func(*idem.Message, any) error {
 			if unlearned.Load() {
 				return errRefused
@@ -69,12 +69,12 @@ func TestUnreadableHeadBlocks_Rule4(t *testing.T) {
 	})
 	defer stop()
 	key := dedup.Key{Scope: "orders", Type: "paid", ID: "a1"}
-	var lot dedup.Lot
+	var part dedup.DeferredPartition
 	var head dedup.Deferred
 	require.Eventually(t, func() bool {
 		var ok bool
 		var err error
-		lot, head, ok, err = s.FindDeferred(t.Context(), "orders", "payments", key)
+		part, head, ok, err = s.FindDeferred(t.Context(), "orders", "payments", key)
 		require.NoError(t, err)
 		require.True(t, ok, "it keeps its place")
 		return head.Blocked
@@ -91,7 +91,7 @@ func TestUnreadableHeadBlocks_Rule4(t *testing.T) {
 	head.Position, err = s.Reopen(t.Context(), key)
 	require.NoError(t, err)
 	head.Blocked, head.Wait = false, 0
-	moved, err := s.Postpone(t.Context(), lot, head)
+	moved, err := s.Postpone(t.Context(), part, head)
 	require.NoError(t, err)
 	require.True(t, moved)
 	require.Eventually(t, func() bool {
@@ -109,8 +109,8 @@ func TestUnreadableHeadBlocks_Rule4(t *testing.T) {
 func TestStuckQueuesStarveNoOther_Rule4(t *testing.T) {
 	s, _ := newStore(t)
 	e := &engine{t: t, runs: make(map[string]int)}
-	lot := dedup.Lot{Scope: "orders", Topic: "payments"}
-	old, stop := takeUpEngine(t, s, e, func(r *idem.Router) {
+	part := dedup.DeferredPartition{Scope: "orders", Topic: "payments"}
+	old, stop := deferringEngine(t, s, e, func(r *idem.Router) {
 		refuse := func(context.Context, idem.Event[payload]) error { return errRefused }
 		idem.On(r, "paid", refuse, oneTry, idem.KeyOrdered(time.Millisecond))
 		idem.On(r, "gone", refuse, oneTry, idem.KeyOrdered(time.Hour))
@@ -125,22 +125,22 @@ func TestStuckQueuesStarveNoOther_Rule4(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, msgs, n)
 	stop()
-	queues, err := s.Queues(t.Context(), lot, "", 1000)
+	queues, err := s.Queues(t.Context(), part, "", 1000)
 	require.NoError(t, err)
 	require.Len(t, queues, 600)
 	for i, q := range queues { // all have waited for long
-		first, err := s.First(t.Context(), lot, q.Name, 1)
+		first, err := s.First(t.Context(), part, q.Name, 1)
 		require.NoError(t, err)
 		require.Len(t, first, 1)
 		first[0].Position.Retry, first[0].Wait = first[0].Position.Retry+1, 0
-		moved, err := s.Postpone(t.Context(), lot, first[0])
+		moved, err := s.Postpone(t.Context(), part, first[0])
 		require.NoError(t, err)
 		require.True(t, moved, i)
 	}
 
 	fail := atomic.Bool{}
 	fail.Store(true)
-	p, stop := takeUpEngine(t, s, e, func(r *idem.Router) {
+	p, stop := deferringEngine(t, s, e, func(r *idem.Router) {
 		idem.On(r, "paid", func(_ context.Context, ev idem.Event[payload]) error {
 			if fail.CompareAndSwap(true, false) {
 				return errRefused
@@ -154,7 +154,7 @@ func TestStuckQueuesStarveNoOther_Rule4(t *testing.T) {
 	m.Key = []byte("p")
 	require.NoError(t, p.Handle(t.Context(), m))
 	require.Eventually(t, func() bool { runs, _ := e.counts("p1"); return runs == 1 }, 30*time.Second, 20*time.Millisecond)
-	left, err := s.Queues(t.Context(), lot, "", 1000)
+	left, err := s.Queues(t.Context(), part, "", 1000)
 	require.NoError(t, err)
 	require.GreaterOrEqual(t, len(left), 600)
 }
@@ -173,7 +173,7 @@ func TestDeferredUnderAnotherKafkaKey_Rule4(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s, _ := newStore(t)
 			e := &engine{t: t, runs: make(map[string]int)}
-			p, stop := takeUpEngine(t, s, e, func(r *idem.Router) {
+			p, stop := deferringEngine(t, s, e, func(r *idem.Router) {
 				on(r, func(id string) error {
 					e.ran(id)
 					if runs, _ := e.counts(id); runs == 1 {
@@ -226,7 +226,7 @@ func TestHeadDoneMeanwhileDoesNotBlock_Rule4(t *testing.T) {
 	s, _ := newStore(t)
 	e := &engine{t: t, runs: make(map[string]int)}
 	letters := &doneMeanwhile{engine: e, store: s, key: dedup.Key{Scope: "orders", Type: "paid", ID: "a1"}}
-	p, stop := takeUpEngine(t, s, letters, func(r *idem.Router) {
+	p, stop := deferringEngine(t, s, letters, func(r *idem.Router) {
 		idem.OnTx(r, "paid", func(ctx context.Context, tx pgx.Tx, ev idem.Event[payload]) error {
 			e.ran(ev.ID)
 			switch runs, _ := e.counts(ev.ID); {

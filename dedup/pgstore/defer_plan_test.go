@@ -38,23 +38,23 @@ func (l *statementLog) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchE
 func TestDueReadsNoQueue_Rule4(t *testing.T) {
 	log := &statementLog{}
 	s, pool := newStore(t, maxConns(1), func(c *pgxpool.Config) { c.ConnConfig.Tracer = log })
-	lot := dedup.Lot{Scope: "orders", Topic: "payments"}
+	part := dedup.DeferredPartition{Scope: "orders", Topic: "payments"}
 	var events []dedup.Deferred
 	for i := range 600 {
 		r := request(fmt.Sprintf("e-%03d", i))
-		r.Key.Scope = lot.Scope
+		r.Key.Scope = part.Scope
 		events = append(events, dedup.Deferred{Key: r.Key, Queue: fmt.Sprint("queue-", i%3), Origin: r.Origin, Data: []byte("x")})
 	}
-	require.NoError(t, s.Defer(t.Context(), lot, events))
+	require.NoError(t, s.Defer(t.Context(), part, events))
 
 	for name, look := range map[string]func() int{
 		"due": func() int {
-			heads, _, err := s.Due(t.Context(), lot, 10)
+			heads, _, err := s.Due(t.Context(), part, 10)
 			require.NoError(t, err)
 			return len(heads)
 		},
 		"first": func() int {
-			first, err := s.First(t.Context(), lot, "queue-1", 3)
+			first, err := s.First(t.Context(), part, "queue-1", 3)
 			require.NoError(t, err)
 			return len(first)
 		},

@@ -170,7 +170,7 @@ type statements struct {
 	uniqueTests                                        map[string]string // by table
 	originEvents, originKeys                           string            // of what is dead
 	aging                                              agingSQL
-	deferral                                            deferralSQL
+	deferral                                           deferralSQL
 	operator                                           operatorSQL
 }
 
@@ -222,7 +222,7 @@ func newStatements(schema string, l layout) *statements {
 		noteConflict: file("note_conflict"), conflicts: file("conflicts"),
 		version: file("version"), layout: file("layout"), keyColumns: file("key_columns"),
 		aging:       newAgingSQL(file),
-		deferral:     newDeferralSQL(file),
+		deferral:    newDeferralSQL(file),
 		operator:    newOperatorSQL(l, file),
 		uniqueTests: uniqueTests(l, file),
 	}

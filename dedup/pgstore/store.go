@@ -23,7 +23,7 @@ var (
 	_ dedup.Pinger          = (*Store)(nil)
 	_ dedup.Reopener        = (*Store)(nil)
 	_ dedup.StartCounter    = (*Store)(nil)
-	_ dedup.Deferrer          = (*Store)(nil)
+	_ dedup.Deferrer        = (*Store)(nil)
 	_ dedup.Operator        = (*Store)(nil)
 	_ dedup.Lister          = (*Store)(nil)
 	_ dedup.Looker          = (*Store)(nil)

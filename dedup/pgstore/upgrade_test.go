@@ -20,8 +20,8 @@ func TestMigrateFromVersion1_Rule35(t *testing.T) {
 		_, err = s.Check(ctx)
 		require.ErrorContains(t, err, "or pgstore.Migrate")
 		require.ErrorContains(t, err, "version 1")
-		lot := dedup.Lot{Scope: request("e").Key.Scope, Topic: "t"}
-		err = s.Defer(ctx, lot, []dedup.Deferred{{Key: request("e").Key}})
+		part := dedup.DeferredPartition{Scope: request("e").Key.Scope, Topic: "t"}
+		err = s.Defer(ctx, part, []dedup.Deferred{{Key: request("e").Key}})
 		require.ErrorIs(t, err, dedup.ErrUnavailable)
 		require.ErrorContains(t, err, "or pgstore.Migrate")
 		for range 2 {
@@ -33,7 +33,7 @@ func TestMigrateFromVersion1_Rule35(t *testing.T) {
 		require.NoError(t, pool.QueryRow(ctx, "SELECT array_agg(version ORDER BY version) FROM idem_schema").Scan(&versions))
 		require.Equal(t, []int{1, 3}, versions)
 		meets(t, s, request("old"), dedup.Done)
-		require.NoError(t, s.Defer(ctx, lot, []dedup.Deferred{{Key: request("e").Key}}))
+		require.NoError(t, s.Defer(ctx, part, []dedup.Deferred{{Key: request("e").Key}}))
 	})
 }
 

@@ -24,7 +24,7 @@ var deferTests = []test{
 	{name: "defer: what follows takes its turn behind the other queues", run: deferTurn},
 	{name: "defer: the longest due come first, and the rest is announced", run: deferDue},
 	{name: "defer: queues that are delayed keep no other one from its turn (rule 4)", run: deferDelay},
-	{name: "defer: lots are apart", run: deferLots},
+	{name: "defer: partitions are apart", run: deferPartitions},
 	{name: "defer: a queue belongs to the partition of its last event", run: deferPartition},
 	{name: "defer: queues are listed by name, page by page", run: deferQueues},
 	{name: "defer: long names are told apart", run: deferLongNames},
@@ -62,7 +62,7 @@ func deferrer(k *kit, s dedup.Store) dedup.Deferrer {
 	return p
 }
 
-var lot = dedup.Lot{Scope: "orders", Topic: "orders", Partition: 3}
+var part = dedup.DeferredPartition{Scope: "orders", Topic: "orders", Partition: 3}
 
 // waiting is an event to defer in queue.
 func waiting(queue, id string, wait time.Duration) dedup.Deferred {
@@ -71,13 +71,13 @@ func waiting(queue, id string, wait time.Duration) dedup.Deferred {
 
 func (k *deferral) deferEvent(events ...dedup.Deferred) {
 	k.Helper()
-	require.NoError(k, k.p.Defer(k.ctx, lot, events))
+	require.NoError(k, k.p.Defer(k.ctx, part, events))
 }
 
 // due requires the heads that are due to be those, in this order, and returns how long until the next.
 func (k *deferral) due(want ...string) time.Duration {
 	k.Helper()
-	heads, next, err := k.peer.Due(k.ctx, lot, 100)
+	heads, next, err := k.peer.Due(k.ctx, part, 100)
 	require.NoError(k, err)
 	require.Equal(k, want, ids(heads), "due")
 	for _, e := range heads {
@@ -89,7 +89,7 @@ func (k *deferral) due(want ...string) time.Duration {
 
 func (k *deferral) remove(queue, id string, empty bool) {
 	k.Helper()
-	got, err := k.p.Remove(k.ctx, lot, queue, dedup.Deferred{Key: key(id)})
+	got, err := k.p.Remove(k.ctx, part, queue, dedup.Deferred{Key: key(id)})
 	require.NoError(k, err)
 	require.Equal(k, empty, got, "the queue %q has ended with %s", queue, id)
 }
@@ -97,7 +97,7 @@ func (k *deferral) remove(queue, id string, empty bool) {
 // head requires the head of a queue to be this event; an empty ID: none.
 func (k *deferral) head(queue, id string) dedup.Deferred {
 	k.Helper()
-	e, ok, err := headOf(k.ctx, k.peer, lot, queue)
+	e, ok, err := headOf(k.ctx, k.peer, part, queue)
 	require.NoError(k, err)
 	require.Equal(k, id != "", ok, "a head of %q: %s", queue, e.Key)
 	if ok {
@@ -108,7 +108,7 @@ func (k *deferral) head(queue, id string) dedup.Deferred {
 }
 
 // lengths requires the queues of a lot to be these, in order.
-func (k *deferral) lengths(l dedup.Lot, want ...dedup.Queue) []dedup.Queue {
+func (k *deferral) lengths(l dedup.DeferredPartition, want ...dedup.Queue) []dedup.Queue {
 	k.Helper()
 	got, err := k.peer.Queues(k.ctx, l, "", 100)
 	require.NoError(k, err)
@@ -161,7 +161,7 @@ func deferWhole(kt *kit) {
 		want[name] = e
 		k.deferEvent(e)
 	}
-	heads, next, err := k.peer.Due(k.ctx, lot, 100)
+	heads, next, err := k.peer.Due(k.ctx, part, 100)
 	require.NoError(k, err)
 	require.Negative(k, next)
 	require.Len(k, heads, len(names))
@@ -169,24 +169,24 @@ func deferWhole(kt *kit) {
 		k.like(want[e.Queue], e)
 	}
 	for _, e := range want {
-		head, ok, err := headOf(k.ctx, k.peer, lot, e.Queue)
+		head, ok, err := headOf(k.ctx, k.peer, part, e.Queue)
 		require.NoError(k, err)
 		require.True(k, ok)
 		k.like(e, head)
-		where, found, ok, err := k.peer.FindDeferred(k.ctx, lot.Scope, lot.Topic, e.Key)
+		where, found, ok, err := k.peer.FindDeferred(k.ctx, part.Scope, part.Topic, e.Key)
 		require.NoError(k, err)
 		require.True(k, ok)
-		require.Equal(k, lot, where)
+		require.Equal(k, part, where)
 		k.like(e, found)
-		those, err := k.peer.DeferredOf(k.ctx, lot.Scope, lot.Topic, key("not deferred"), e.Key)
+		those, err := k.peer.DeferredOf(k.ctx, part.Scope, part.Topic, key("not deferred"), e.Key)
 		require.NoError(k, err)
 		require.Len(k, those, 1)
 		k.like(e, those[0])
-		empty, err := k.p.Remove(k.ctx, lot, e.Queue, dedup.Deferred{Key: e.Key, Position: e.Position})
+		empty, err := k.p.Remove(k.ctx, part, e.Queue, dedup.Deferred{Key: e.Key, Position: e.Position})
 		require.NoError(k, err)
 		require.True(k, empty)
 	}
-	k.lengths(lot)
+	k.lengths(part)
 }
 
 func deferOrder(kt *kit) {
@@ -196,7 +196,7 @@ func deferOrder(kt *kit) {
 	next := k.due()
 	require.Positive(k, next, "the head waits, whatever those behind it do")
 	require.LessOrEqual(k, next, long)
-	got := k.lengths(lot, queue("q", 3))
+	got := k.lengths(part, queue("q", 3))
 	require.Positive(k, got[0].Wait)
 	require.LessOrEqual(k, got[0].Wait, long)
 	require.Positive(k, k.head("q", "c").Wait)
@@ -208,7 +208,7 @@ func deferOrder(kt *kit) {
 	k.remove("q", "a", true)
 	require.Negative(k, k.due())
 	k.head("q", "")
-	k.lengths(lot)
+	k.lengths(part)
 	k.deferEvent(waiting("q", "b", 0)) // a queue may begin anew
 	k.due("b")
 }
@@ -223,7 +223,7 @@ func deferRepeat(kt *kit) {
 	k.deferEvent(second, again, waiting("q", "c", 0))
 	require.Positive(k, k.due(), "it waits as it did")
 	k.like(first, k.head("q", "a"))
-	k.lengths(lot, queue("q", 3))
+	k.lengths(part, queue("q", 3))
 	for _, id := range []string{"a", "b"} {
 		k.remove("q", id, false)
 	}
@@ -235,13 +235,13 @@ func deferOnce(kt *kit) {
 	k := deferralOf(kt)
 	k.deferEvent(waiting("q", "a", 0))
 	k.deferEvent(waiting("other", "a", 0))
-	k.lengths(lot, queue("q", 1))
+	k.lengths(part, queue("q", 1))
 	k.head("other", "")
 	k.deferEvent(waiting("other", "a", 0), waiting("other", "b", 0))
-	k.lengths(lot, queue("other", 1), queue("q", 1))
+	k.lengths(part, queue("other", 1), queue("q", 1))
 	k.head("other", "b")
 	k.deferEvent(waiting("s", "c", 0), waiting("t", "c", 0))
-	k.lengths(lot, queue("other", 1), queue("q", 1), queue("s", 1))
+	k.lengths(part, queue("other", 1), queue("q", 1), queue("s", 1))
 	k.remove("t", "c", true) // not there
 	k.head("s", "c")
 	k.remove("q", "b", false)
@@ -255,29 +255,29 @@ func deferRefused(kt *kit) {
 	noID := waiting("q", "b", 0)
 	noID.Key.ID = ""
 	for _, bad := range []dedup.Deferred{other, noID} {
-		err := k.p.Defer(k.ctx, lot, []dedup.Deferred{waiting("q", "a", 0), bad, waiting("r", "c", 0)})
+		err := k.p.Defer(k.ctx, part, []dedup.Deferred{waiting("q", "a", 0), bad, waiting("r", "c", 0)})
 		require.Error(k, err)
 		require.NotErrorIs(k, err, dedup.ErrUnavailable, "it would be repeated for ever")
-		k.lengths(lot)
+		k.lengths(part)
 		k.due()
 	}
-	require.ErrorIs(k, k.p.Defer(k.ctx, lot, []dedup.Deferred{noID}), dedup.ErrKey)
+	require.ErrorIs(k, k.p.Defer(k.ctx, part, []dedup.Deferred{noID}), dedup.ErrKey)
 }
 
 func deferNothing(kt *kit) {
 	k := deferralOf(kt)
-	require.NoError(k, k.p.Defer(k.ctx, lot, nil))
+	require.NoError(k, k.p.Defer(k.ctx, part, nil))
 	require.Negative(k, k.due())
-	k.lengths(lot)
+	k.lengths(part)
 	k.head("q", "")
 	k.remove("q", "a", true)
-	moved, err := k.p.Postpone(k.ctx, lot, waiting("q", "a", 0))
+	moved, err := k.p.Postpone(k.ctx, part, waiting("q", "a", 0))
 	require.NoError(k, err)
 	require.False(k, moved)
-	_, _, ok, err := k.p.FindDeferred(k.ctx, lot.Scope, lot.Topic, key("a"))
+	_, _, ok, err := k.p.FindDeferred(k.ctx, part.Scope, part.Topic, key("a"))
 	require.NoError(k, err)
 	require.False(k, ok)
-	k.lengths(lot)
+	k.lengths(part)
 }
 
 func deferWait(kt *kit) {
@@ -303,7 +303,7 @@ func (k *deferral) waits(wait time.Duration, fn func()) func(want ...string) tim
 		k.Helper()
 		for {
 			asked := time.Now()
-			heads, next, err := k.peer.Due(k.ctx, lot, 100)
+			heads, next, err := k.peer.Due(k.ctx, part, 100)
 			require.NoError(k, err)
 			if len(heads) == len(want) {
 				require.GreaterOrEqual(k, time.Since(began), wait, "%s is due too soon", want[len(want)-1])
@@ -318,16 +318,16 @@ func (k *deferral) waits(wait time.Duration, fn func()) func(want ...string) tim
 	}
 }
 
-func deferLots(kt *kit) {
+func deferPartitions(kt *kit) {
 	k := deferralOf(kt)
-	scope, topic := lot, lot
+	scope, topic := part, part
 	scope.Scope, topic.Topic = "invoices", "payments"
-	for i, l := range []dedup.Lot{lot, scope, topic} {
+	for i, l := range []dedup.DeferredPartition{part, scope, topic} {
 		e := waiting("q", "a", 0)
 		e.Key.Scope, e.Data = l.Scope, []byte{byte(i)}
 		require.NoError(k, k.p.Defer(k.ctx, l, []dedup.Deferred{e}))
 	}
-	for i, l := range []dedup.Lot{lot, scope, topic} {
+	for i, l := range []dedup.DeferredPartition{part, scope, topic} {
 		heads, next, err := k.peer.Due(k.ctx, l, 9)
 		require.NoError(k, err)
 		require.Negative(k, next)
@@ -345,19 +345,19 @@ func deferLots(kt *kit) {
 // deferPartition: partitions were added to the topic, and the key has another one since.
 func deferPartition(kt *kit) {
 	k := deferralOf(kt)
-	old := lot
+	old := part
 	old.Partition = 0
 	require.NoError(k, k.p.Defer(k.ctx, old, []dedup.Deferred{waiting("q", "a", 0), waiting("stays", "x", 0)}))
-	k.lengths(lot)
+	k.lengths(part)
 	k.due()
 	k.deferEvent(waiting("q", "b", 0))
 	k.due("a")
-	k.lengths(lot, queue("q", 2))
+	k.lengths(part, queue("q", 2))
 	k.lengths(old, queue("stays", 1))
-	where, _, ok, err := k.p.FindDeferred(k.ctx, lot.Scope, lot.Topic, key("a"))
+	where, _, ok, err := k.p.FindDeferred(k.ctx, part.Scope, part.Topic, key("a"))
 	require.NoError(k, err)
 	require.True(k, ok)
-	require.Equal(k, lot, where)
+	require.Equal(k, part, where)
 	head, ok, err := headOf(k.ctx, k.p, old, "q") // who had it may still be at work on it
 	require.NoError(k, err)
 	require.True(k, ok)
@@ -374,22 +374,22 @@ func deferPartition(kt *kit) {
 
 func deferDown(k *kit) {
 	p := deferrer(k, k.h.Down(k))
-	_, _, err := p.Due(k.ctx, lot, 1)
-	_, headOK, headErr := headOf(k.ctx, p, lot, "q")
-	_, queuesErr := p.Queues(k.ctx, lot, "", 1)
-	moved, postponeErr := p.Postpone(k.ctx, lot, waiting("q", "a", 0))
-	empty, removeErr := p.Remove(k.ctx, lot, "q", dedup.Deferred{Key: key("a")})
-	_, _, found, findErr := p.FindDeferred(k.ctx, lot.Scope, lot.Topic, key("a"))
+	_, _, err := p.Due(k.ctx, part, 1)
+	_, headOK, headErr := headOf(k.ctx, p, part, "q")
+	_, queuesErr := p.Queues(k.ctx, part, "", 1)
+	moved, postponeErr := p.Postpone(k.ctx, part, waiting("q", "a", 0))
+	empty, removeErr := p.Remove(k.ctx, part, "q", dedup.Deferred{Key: key("a")})
+	_, _, found, findErr := p.FindDeferred(k.ctx, part.Scope, part.Topic, key("a"))
 	for _, err := range []error{err, headErr, queuesErr, postponeErr, removeErr, findErr,
-		p.Delay(k.ctx, lot, long, "q"), p.Defer(k.ctx, lot, []dedup.Deferred{waiting("q", "a", 0)})} {
+		p.Delay(k.ctx, part, long, "q"), p.Defer(k.ctx, part, []dedup.Deferred{waiting("q", "a", 0)})} {
 		require.ErrorIs(k, err, dedup.ErrUnavailable)
 	}
 	require.False(k, headOK || moved || empty || found, "an error and an answer")
 }
 
 // headOf returns the first event of a queue.
-func headOf(ctx context.Context, p dedup.Deferrer, lot dedup.Lot, queue string) (head dedup.Deferred, ok bool, err error) {
-	first, err := p.First(ctx, lot, queue, 1)
+func headOf(ctx context.Context, p dedup.Deferrer, part dedup.DeferredPartition, queue string) (head dedup.Deferred, ok bool, err error) {
+	first, err := p.First(ctx, part, queue, 1)
 	if len(first) == 0 {
 		return dedup.Deferred{}, false, err
 	}

@@ -10,7 +10,7 @@ import (
 
 func (k *deferral) delay(wait time.Duration, queues ...string) {
 	k.Helper()
-	require.NoError(k, k.p.Delay(k.ctx, lot, wait, queues...))
+	require.NoError(k, k.p.Delay(k.ctx, part, wait, queues...))
 }
 
 func deferDelay(kt *kit) {
@@ -31,7 +31,7 @@ func deferDelayMany(k *deferral) {
 	k.deferEvent(waiting("last", "last", 0))
 	met := make(map[string]bool)
 	for range stuck/limit + 2 {
-		heads, next, err := k.peer.Due(k.ctx, lot, limit)
+		heads, next, err := k.peer.Due(k.ctx, part, limit)
 		require.NoError(k, err)
 		var queues []string
 		for _, e := range heads {
@@ -48,7 +48,7 @@ func deferDelayMany(k *deferral) {
 	for _, e := range append(events, waiting("last", "last", 0)) {
 		k.remove(e.Queue, e.Key.ID, true)
 	}
-	k.lengths(lot)
+	k.lengths(part)
 }
 
 // deferDelayEnds: a delay is over in time, or when the head changes.

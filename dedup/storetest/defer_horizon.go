@@ -24,7 +24,7 @@ func madeAt(n int) time.Time { return horizonAt.Add(time.Duration(n) * time.Minu
 func (w *deferWalk) forget() {
 	w.ages.horizon = w.ages.horizon.Add(time.Minute)
 	if !w.h.lacks(horizon) {
-		w.h.Horizon(w, w.s, lot.Scope, w.ages.horizon)
+		w.h.Horizon(w, w.s, part.Scope, w.ages.horizon)
 	}
 	o, canForget := w.s.(dedup.Operator)
 	for n := range deferEvents {

@@ -117,7 +117,7 @@ func deferRandom(kt *kit) {
 		if step%100 == 99 {
 			w.forget()
 		}
-		l := lot
+		l := part
 		l.Partition = int32(rng.IntN(2))
 		p := []dedup.Deferrer{w.p, w.peer}[rng.IntN(2)]
 		switch n := rng.IntN(100); {
@@ -172,7 +172,7 @@ func (w *deferWalk) nearby(p dedup.Position) dedup.Position {
 	return p
 }
 
-func (w *deferWalk) deferEvent(p dedup.Deferrer, l dedup.Lot) {
+func (w *deferWalk) deferEvent(p dedup.Deferrer, l dedup.DeferredPartition) {
 	events := make([]dedup.Deferred, w.rng.IntN(6))
 	for i := range events {
 		events[i] = w.event()
@@ -181,7 +181,7 @@ func (w *deferWalk) deferEvent(p dedup.Deferrer, l dedup.Lot) {
 	w.model.deferEvent(l.Partition, events)
 }
 
-func (w *deferWalk) remove(p dedup.Deferrer, l dedup.Lot) {
+func (w *deferWalk) remove(p dedup.Deferrer, l dedup.DeferredPartition) {
 	e := w.event()
 	at := w.nearby(e.Position)
 	empty, err := p.Remove(w.ctx, l, e.Queue, dedup.Deferred{Key: e.Key, Position: at})
@@ -189,7 +189,7 @@ func (w *deferWalk) remove(p dedup.Deferrer, l dedup.Lot) {
 	require.Equal(w, w.model.remove(e.Queue, e.Key, at), empty, "remove %s from %q", e.Key, e.Queue)
 }
 
-func (w *deferWalk) postpone(p dedup.Deferrer, l dedup.Lot) {
+func (w *deferWalk) postpone(p dedup.Deferrer, l dedup.DeferredPartition) {
 	e := w.event()
 	e.Position, e.Blocked = w.nearby(e.Position), w.rng.IntN(3) == 0
 	moved, err := p.Postpone(w.ctx, l, e)
@@ -197,7 +197,7 @@ func (w *deferWalk) postpone(p dedup.Deferrer, l dedup.Lot) {
 	require.Equal(w, w.model.postpone(e), moved, "postpone %s in %q to %v", e.Key, e.Queue, e.Position)
 }
 
-func (w *deferWalk) delay(p dedup.Deferrer, l dedup.Lot) {
+func (w *deferWalk) delay(p dedup.Deferrer, l dedup.DeferredPartition) {
 	name := deferNames[w.rng.IntN(len(deferNames))]
 	require.NoError(w, p.Delay(w.ctx, l, long*10, name))
 	if q := w.model.queues[name]; len(q) > 0 && !q[0].Blocked {
@@ -205,7 +205,7 @@ func (w *deferWalk) delay(p dedup.Deferrer, l dedup.Lot) {
 	}
 }
 
-func (w *deferWalk) due(p dedup.Deferrer, l dedup.Lot) {
+func (w *deferWalk) due(p dedup.Deferrer, l dedup.DeferredPartition) {
 	want, later := w.model.due(l.Partition)
 	limit := w.rng.IntN(len(deferNames) + 1)
 	heads, next, err := p.Due(w.ctx, l, limit)
@@ -227,7 +227,7 @@ func (w *deferWalk) due(p dedup.Deferrer, l dedup.Lot) {
 	}
 }
 
-func (w *deferWalk) read(p dedup.Deferrer, l dedup.Lot) {
+func (w *deferWalk) read(p dedup.Deferrer, l dedup.DeferredPartition) {
 	w.lengths(l, w.model.list(l.Partition)...)
 	e := w.event()
 	q := w.model.queues[e.Queue]
@@ -239,10 +239,10 @@ func (w *deferWalk) read(p dedup.Deferrer, l dedup.Lot) {
 		require.Equal(w, q[0].Wait > 0, head.Wait > 0)
 	}
 	name, i := w.model.find(e.Key)
-	where, found, ok, err := p.FindDeferred(w.ctx, lot.Scope, lot.Topic, e.Key)
+	where, found, ok, err := p.FindDeferred(w.ctx, part.Scope, part.Topic, e.Key)
 	require.NoError(w, err)
 	require.Equal(w, i >= 0, ok)
-	those, err := p.DeferredOf(w.ctx, lot.Scope, lot.Topic, e.Key)
+	those, err := p.DeferredOf(w.ctx, part.Scope, part.Topic, e.Key)
 	require.NoError(w, err)
 	require.Equal(w, ok, len(those) == 1)
 	if ok {

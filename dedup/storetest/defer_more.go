@@ -25,7 +25,7 @@ func deferQueues(kt *kit) {
 	for _, limit := range []int{2, 3, len(names), len(names) + 1} {
 		var got []dedup.Queue
 		for after := ""; ; after = got[len(got)-1].Name {
-			page, err := k.p.Queues(k.ctx, lot, after, limit)
+			page, err := k.p.Queues(k.ctx, part, after, limit)
 			require.NoError(k, err)
 			require.LessOrEqual(k, len(page), limit)
 			got = append(got, page...)
@@ -52,7 +52,7 @@ func deferLongNames(kt *kit) {
 	}
 	var all []string
 	for after := ""; ; after = all[len(all)-1] {
-		page, err := k.p.Queues(k.ctx, lot, after, 2)
+		page, err := k.p.Queues(k.ctx, part, after, 2)
 		require.NoError(k, err)
 		for _, q := range page {
 			require.Equal(k, 2, q.Length)
@@ -66,12 +66,12 @@ func deferLongNames(kt *kit) {
 	for i, name := range names {
 		k.remove(name, numbered("e", i), false)
 		k.head(name, numbered("f", i))
-		_, e, ok, err := k.p.FindDeferred(k.ctx, lot.Scope, lot.Topic, key(numbered("f", i)))
+		_, e, ok, err := k.p.FindDeferred(k.ctx, part.Scope, part.Topic, key(numbered("f", i)))
 		require.NoError(k, err)
 		require.True(k, ok)
 		require.Equal(k, name, e.Queue)
 	}
-	heads, _, err := k.p.Due(k.ctx, lot, 100)
+	heads, _, err := k.p.Due(k.ctx, part, 100)
 	require.NoError(k, err)
 	require.Len(k, heads, len(names))
 	for _, e := range heads {
@@ -84,10 +84,10 @@ func deferFind(kt *kit) {
 	k := deferralOf(kt)
 	behind := waiting("q", "b", long)
 	k.deferEvent(waiting("q", "a", 0), behind)
-	where, e, ok, err := k.peer.FindDeferred(k.ctx, lot.Scope, lot.Topic, behind.Key)
+	where, e, ok, err := k.peer.FindDeferred(k.ctx, part.Scope, part.Topic, behind.Key)
 	require.NoError(k, err)
 	require.True(k, ok)
-	require.Equal(k, lot, where)
+	require.Equal(k, part, where)
 	k.like(behind, e)
 	require.Positive(k, e.Wait)
 	scope, tenant, typ := behind.Key, behind.Key, behind.Key
@@ -96,8 +96,8 @@ func deferFind(kt *kit) {
 		scope, topic string
 		key          dedup.Key
 	}{
-		{lot.Scope, lot.Topic, key("c")}, {lot.Scope, lot.Topic, tenant}, {lot.Scope, lot.Topic, typ},
-		{lot.Scope, "x", behind.Key}, {"x", lot.Topic, scope},
+		{part.Scope, part.Topic, key("c")}, {part.Scope, part.Topic, tenant}, {part.Scope, part.Topic, typ},
+		{part.Scope, "x", behind.Key}, {"x", part.Topic, scope},
 	} {
 		_, _, ok, err := k.peer.FindDeferred(k.ctx, c.scope, c.topic, c.key)
 		require.NoError(k, err)
@@ -123,7 +123,7 @@ func deferRace(kt *kit) {
 	})
 	require.NoError(kt, errors.Join(errs...))
 	require.Equal(kt, racersPark*racersEach, r.seen, "events that came up")
-	r.lengths(lot)
+	r.lengths(part)
 	r.head("q", "")
 }
 
@@ -156,7 +156,7 @@ func (r *deferRacers) deferAll(p dedup.Deferrer, who int) error {
 		case <-r.over:
 			return nil
 		}
-		if err := p.Defer(r.ctx, lot, []dedup.Deferred{e}); err != nil {
+		if err := p.Defer(r.ctx, part, []dedup.Deferred{e}); err != nil {
 			return err
 		}
 	}
@@ -166,16 +166,16 @@ func (r *deferRacers) deferAll(p dedup.Deferrer, who int) error {
 func (r *deferRacers) take(p dedup.Deferrer) error {
 	defer r.once.Do(func() { close(r.over) })
 	for !r.done() {
-		e, ok, err := headOf(r.ctx, p, lot, "q")
+		e, ok, err := headOf(r.ctx, p, part, "q")
 		mine := false
 		if err == nil && ok && e.Position.Retry == 0 {
 			e.Position.Retry = 1 // who moves it on has it, as with the claim of the event
-			mine, err = p.Postpone(r.ctx, lot, e)
+			mine, err = p.Postpone(r.ctx, part, e)
 		}
 		if err == nil && mine {
 			r.came(e)
 			r.room <- struct{}{}
-			_, err = p.Remove(r.ctx, lot, "q", dedup.Deferred{Key: e.Key, Position: e.Position})
+			_, err = p.Remove(r.ctx, part, "q", dedup.Deferred{Key: e.Key, Position: e.Position})
 		}
 		if err != nil {
 			return err
@@ -215,7 +215,7 @@ func deferTwice(kt *kit) {
 		if i%2 == 1 { // queues the other way round, their events not
 			slices.SortStableFunc(mine, func(a, b dedup.Deferred) int { return strings.Compare(b.Queue, a.Queue) })
 		}
-		return stores[i%2].Defer(k.ctx, lot, mine)
+		return stores[i%2].Defer(k.ctx, part, mine)
 	})
 	require.NoError(k, errors.Join(errs...))
 	for _, name := range names {
@@ -224,5 +224,5 @@ func deferTwice(kt *kit) {
 			k.remove(name, numbered(name, n), n == each-1)
 		}
 	}
-	k.lengths(lot)
+	k.lengths(part)
 }

@@ -15,7 +15,7 @@ func deferBlocked(kt *kit) {
 	for range 2 {
 		k.postpone(true, a)
 		require.Negative(k, k.due("c"))
-		k.lengths(lot, dedup.Queue{Name: "q", Length: 2, Blocked: true}, queue("r", 1))
+		k.lengths(part, dedup.Queue{Name: "q", Length: 2, Blocked: true}, queue("r", 1))
 		require.True(k, k.head("q", "a").Blocked)
 	}
 	a.Blocked = false
@@ -26,7 +26,7 @@ func deferBlocked(kt *kit) {
 	a.Blocked = true
 	k.postpone(true, a)
 	k.due("c")
-	empty, err := k.p.Remove(k.ctx, lot, "q", dedup.Deferred{Key: a.Key, Position: a.Position}) // skipped
+	empty, err := k.p.Remove(k.ctx, part, "q", dedup.Deferred{Key: a.Key, Position: a.Position}) // skipped
 	require.NoError(k, err)
 	require.False(k, empty)
 	k.due("c", "b")
@@ -37,12 +37,12 @@ func deferBlocked(kt *kit) {
 	k.due("c", "b")
 	k.remove("q", "b", false)
 	k.due("c")
-	k.lengths(lot, dedup.Queue{Name: "q", Length: 1, Blocked: true}, queue("r", 1))
+	k.lengths(part, dedup.Queue{Name: "q", Length: 1, Blocked: true}, queue("r", 1))
 }
 
 func (k *deferral) postpone(moves bool, e dedup.Deferred) {
 	k.Helper()
-	moved, err := k.p.Postpone(k.ctx, lot, e)
+	moved, err := k.p.Postpone(k.ctx, part, e)
 	require.NoError(k, err)
 	require.Equal(k, moves, moved, "%s to %v", e.Key, e.Position)
 }
@@ -74,12 +74,12 @@ func deferPostpone(kt *kit) {
 	next.Position, next.Wait = dedup.Position{Generation: 2}, 0
 	k.postpone(true, next)
 	k.due("a")
-	k.lengths(lot, queue("q", 2))
+	k.lengths(part, queue("q", 2))
 	b := waiting("q", "b", long)
 	b.Position.Retry = 1
 	k.postpone(true, b) // not the head
 	require.Negative(k, k.due("a"), "a wait behind the head is no wait")
-	empty, err := k.p.Remove(k.ctx, lot, "q", dedup.Deferred{Key: a.Key, Position: next.Position})
+	empty, err := k.p.Remove(k.ctx, part, "q", dedup.Deferred{Key: a.Key, Position: next.Position})
 	require.NoError(k, err)
 	require.False(k, empty)
 	require.Greater(k, k.due(), long/2)
@@ -92,19 +92,19 @@ func deferRemove(kt *kit) {
 	k.deferEvent(a, waiting("q", "b", 0), waiting("q", "c", 0))
 	remove := func(p dedup.Position) {
 		k.Helper()
-		empty, err := k.p.Remove(k.ctx, lot, "q", dedup.Deferred{Key: a.Key, Position: p})
+		empty, err := k.p.Remove(k.ctx, part, "q", dedup.Deferred{Key: a.Key, Position: p})
 		require.NoError(k, err)
 		require.False(k, empty)
 	}
 	for _, p := range []dedup.Position{{}, {Retry: 5}, {Generation: 1, Retry: 1}, {Generation: 2}, {Generation: 2, Retry: 2}} {
 		remove(p) // it was postponed or reopened meanwhile
 		k.head("q", "a")
-		k.lengths(lot, queue("q", 3))
+		k.lengths(part, queue("q", 3))
 	}
 	k.remove("r", "b", true)
 	k.remove("q", "b", false) // not the head
 	k.due("a")
-	k.lengths(lot, queue("q", 2))
+	k.lengths(part, queue("q", 2))
 	remove(dedup.Position{Generation: 1, Retry: 3}) // the postponing before this run was lost
 	for range 2 {
 		remove(a.Position)
@@ -142,7 +142,7 @@ func deferDue(kt *kit) {
 	}
 	k.deferEvent(waiting("b", "b", long))
 	for limit, want := range [][]string{nil, {"c"}, {"c", "a"}, {"c", "a", "d"}, {"c", "a", "d"}} {
-		heads, next, err := k.p.Due(k.ctx, lot, limit)
+		heads, next, err := k.p.Due(k.ctx, part, limit)
 		require.NoError(k, err)
 		require.Equal(k, want, ids(heads))
 		if limit < 3 {

@@ -1,4 +1,4 @@
-// Package storetest is the conformance kit of the stores: a store is one if it passes [Run], and a transactional one
+// Package storetest is the conformance kit of the stores: a store is one if it passes [ClaimGroup], and a transactional one
 // if it also passes [RunTx]. The kit asks through package dedup only, so that a store of your own is tested as those of
 // this module are:
 //

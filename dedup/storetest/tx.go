@@ -64,7 +64,7 @@ type txKit[Tx any] struct {
 }
 
 // RunTx tests that the stores of h keep the contract of [dedup.TxStore] and of the abilities they do not lack. Such a
-// store must pass [Run] as well.
+// store must pass [ClaimGroup] as well.
 func RunTx[Tx any](t *testing.T, h TxHarness[Tx]) {
 	require.NotNil(t, h.New, "TxHarness.New is required")
 	require.NotNil(t, h.Exec, "TxHarness.Exec is required")

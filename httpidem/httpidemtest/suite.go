@@ -1,4 +1,4 @@
-// Package httpidemtest tests package httpidem on a store: a store is fit for HTTP requests if it passes [Run], and a transactional one
+// Package httpidemtest tests package httpidem on a store: a store is fit for HTTP requests if it passes [ClaimGroup], and a transactional one
 // if it also passes [RunTx]. It asks by HTTP only, and counts what handlers did, so that a store of your own is tested as those of
 // this module are:
 //

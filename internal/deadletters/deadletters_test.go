@@ -202,7 +202,7 @@ func TestSettled(t *testing.T) {
 	settled := []Verdict{SeenDone, SeenDiscarded, SeenReplayed}
 	for _, v := range []Verdict{
 		SeenDead, SeenReopened, SeenNever, SeenTooOld, SeenDeferred, SeenNoID, SeenDone, SeenDiscarded, SeenReplayed, SeenPending,
-		SeenWaiting, SeenTwin, SeenOther, SeenOmitted, SeenOften, SeenGroup, SeenForeign, SeenTooLarge, SeenConflict, SeenScope, SeenStray, SeenNoTopic,
+		SeenWaiting, SeenInFlight, SeenOther, SeenOmitted, SeenOften, SeenGroup, SeenForeign, SeenTooLarge, SeenConflict, SeenScope, SeenStray, SeenNoTopic,
 	} {
 		j := &Judged{Verdict: v}
 		require.Equal(t, slices.Contains(settled, v), j.Settled(false), v)

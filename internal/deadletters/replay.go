@@ -80,7 +80,7 @@ type replayer struct {
 
 // Replay reopens the event of each dead letter in its store, then publishes a copy of the dead letter to the group's own retry topic,
 // which no other group reads. It may be interrupted by ctx, or die, and be repeated: an event that was reopened keeps its
-// position until a copy is taken up, and the gate lets one copy of a position run. What was handled is left alone. What was begun
+// position until a copy runs, and the store lets one copy of a position run. What was handled is left alone. What was begun
 // with one dead letter is finished, in at most a minute, before ctx ends it.
 //
 // Two replays at the same time do no harm to events with an identity. Dead letters without one are published by both: let one run
@@ -274,7 +274,7 @@ func (r *replayer) unblock(ctx context.Context, j *Judged) error {
 		return err
 	}
 	e.Position, e.Blocked, e.Wait = position, false, 0
-	if _, err := j.store.Store.(dedup.Deferrer).Postpone(ctx, j.lot, e); err != nil {
+	if _, err := j.store.Store.(dedup.Deferrer).Postpone(ctx, j.part, e); err != nil {
 		return fmt.Errorf("%s: %w", j.store.Name, err)
 	}
 	return nil

@@ -87,7 +87,7 @@ func (s *Survey) choose(j *Judged) {
 	case k.differ:
 		j.Verdict, j.Action, j.Note = SeenOther, ActSkip, "dead letters of this event have different values: choose one with --at"
 	case k.chosen != j.Place:
-		j.Verdict, j.Action, j.Note = SeenTwin, ActSkip, "as "+k.chosen.String()
+		j.Verdict, j.Action, j.Note = SeenInFlight, ActSkip, "as "+k.chosen.String()
 	}
 }
 

@@ -21,14 +21,14 @@ const (
 	SeenReopened  Verdict = "reopened"          // reopened, and nobody took up a copy yet: published (again) at the same position
 	SeenNever     Verdict = "never seen"        // published: the gate decides when it comes
 	SeenTooOld    Verdict = "too old"           // the store has forgotten what it was: somebody has to decide
-	SeenDeferred    Verdict = "deferred"            // given up at the head of its queue in the store: reopened there
+	SeenDeferred  Verdict = "deferred"          // given up at the head of its queue in the store: reopened there
 	SeenNoID      Verdict = "no identity"       // published: it has one, if at all, for a handler that was mended
 	SeenDone      Verdict = "already done"      //
 	SeenDiscarded Verdict = "discarded"         // a person gave it up for good
 	SeenReplayed  Verdict = "replayed"          // a dead letter without identity, which was published before
 	SeenPending   Verdict = "pending"           // somebody works on it, or will
 	SeenWaiting   Verdict = "waiting"           // moved to a later attempt
-	SeenTwin      Verdict = "same event"        // another dead letter of the same event and value is the one that is replayed
+	SeenInFlight  Verdict = "same event"        // another dead letter of the same event and value is the one that is replayed
 	SeenOther     Verdict = "other payload"     // dead letters of one event differ: somebody has to choose
 	SeenOmitted   Verdict = "value omitted"     // the dead letter has no value
 	SeenOften     Verdict = "reopened often"    // it came back each time (T-08)
@@ -79,8 +79,8 @@ type Judged struct {
 	Note   string
 	Action Action
 
-	store  *NamedStore // where the event is known
-	lot    dedup.Lot
+	store    *NamedStore // where the event is known
+	part     dedup.DeferredPartition
 	deferred dedup.Deferred
 
 	recordless bool      // the event is deferred, and there is no record of it
@@ -329,7 +329,7 @@ func (q *Queue) judgeOpen(ctx context.Context, dec Decisions, j *Judged, r known
 	case j.DeadLetter.Omitted:
 		j.omitted()
 	case reopened:
-		j.Verdict, j.Action, j.Note = SeenReopened, ActReopen, "its copy was not taken up yet, or was never sent"
+		j.Verdict, j.Action, j.Note = SeenReopened, ActReopen, "its copy has not run yet, or was never sent"
 	default:
 		j.Verdict, j.Action = SeenDead, ActReopen
 	}
@@ -343,7 +343,7 @@ func findDeferred(ctx context.Context, j *Judged, l *NamedStore) (ok bool, err e
 		return false, nil
 	}
 	key := j.DeadLetter.Key
-	j.lot, j.deferred, ok, err = deferrer.FindDeferred(ctx, key.Scope, j.DeadLetter.Message.Topic, key)
+	j.part, j.deferred, ok, err = deferrer.FindDeferred(ctx, key.Scope, j.DeadLetter.Message.Topic, key)
 	if err != nil {
 		return false, fmt.Errorf("%s: %w", l.Name, err)
 	}

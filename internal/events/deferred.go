@@ -10,8 +10,8 @@ import (
 
 // Deferred is an event that is deferred in a store, in the order of its Kafka key, and its queue (rule 4).
 type Deferred struct {
-	Lot   dedup.Lot
-	Event dedup.Deferred
+	Partition dedup.DeferredPartition
+	Event     dedup.Deferred
 	// Head is the first of the queue: the event itself, or what it waits for.
 	Head dedup.Deferred
 	// Behind is how many wait in the queue beside it, -1 if that is not known.
@@ -40,15 +40,15 @@ func findDeferred(ctx context.Context, l *deadletters.NamedStore, key dedup.Key,
 	if !ok || topic == "" {
 		return nil, nil //nolint:nilnil // most events are not deferred
 	}
-	lot, event, ok, err := deferrer.FindDeferred(ctx, key.Scope, topic, key)
+	part, event, ok, err := deferrer.FindDeferred(ctx, key.Scope, topic, key)
 	if err != nil {
 		return nil, fmt.Errorf("%s: look for a deferred event: %w", l.Name, err)
 	}
 	if !ok {
 		return nil, nil //nolint:nilnil // see above
 	}
-	p := &Deferred{deferrer: deferrer, Lot: lot, Event: event, Head: event}
-	first, err := deferrer.First(ctx, lot, event.Queue, 1)
+	p := &Deferred{deferrer: deferrer, Partition: part, Event: event, Head: event}
+	first, err := deferrer.First(ctx, part, event.Queue, 1)
 	if err != nil {
 		return nil, fmt.Errorf("%s: head of the queue: %w", l.Name, err)
 	}
@@ -75,7 +75,7 @@ func (p *Deferred) length(ctx context.Context) (int, error) {
 		after = "" // those are in an order of their own
 	}
 	for range queuePages {
-		queues, err := p.deferrer.Queues(ctx, p.Lot, after, queuesAtOnce)
+		queues, err := p.deferrer.Queues(ctx, p.Partition, after, queuesAtOnce)
 		if err != nil {
 			return 0, err
 		}
@@ -99,10 +99,10 @@ const takeOutTries = 5
 func (e *Event) TakeOut(ctx context.Context) error {
 	p := e.Deferred
 	for range takeOutTries {
-		if _, err := p.deferrer.Remove(ctx, p.Lot, p.Event.Queue, dedup.Deferred{Key: e.Key, Position: p.Event.Position}); err != nil {
+		if _, err := p.deferrer.Remove(ctx, p.Partition, p.Event.Queue, dedup.Deferred{Key: e.Key, Position: p.Event.Position}); err != nil {
 			return fmt.Errorf("%s: it is given up and still deferred, repeat the command: %w", e.Store.Name, err)
 		}
-		_, now, ok, err := p.deferrer.FindDeferred(ctx, e.Key.Scope, p.Lot.Topic, e.Key)
+		_, now, ok, err := p.deferrer.FindDeferred(ctx, e.Key.Scope, p.Partition.Topic, e.Key)
 		if err != nil {
 			return fmt.Errorf("%s: it is given up; whether it is still deferred is not known, repeat the command: %w", e.Store.Name, err)
 		}
@@ -120,10 +120,10 @@ func (e *Event) Unblock(ctx context.Context) error {
 	open := p.Event
 	open.Blocked, open.Wait = false, 0
 	open.Position = dedup.Position{Generation: open.Position.Generation + 1}
-	moved, err := p.deferrer.Postpone(ctx, p.Lot, open)
+	moved, err := p.deferrer.Postpone(ctx, p.Partition, open)
 	if err != nil {
 		return fmt.Errorf("%s: it is forgotten and still blocked, repeat the command with --type %q --topic %q: %w",
-			e.Store.Name, e.Key.Type, p.Lot.Topic, err)
+			e.Store.Name, e.Key.Type, p.Partition.Topic, err)
 	}
 	if !moved {
 		return fmt.Errorf("%s: it is forgotten, and somebody else has moved it in its queue: see idem event get", e.Store.Name)

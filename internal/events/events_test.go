@@ -149,14 +149,14 @@ func TestFindWithoutAType(t *testing.T) {
 func TestFindDeferred(t *testing.T) {
 	s := memstore.New(memstore.Volatile())
 	finish(t, s, key("order", "head"), "broken")
-	lot := dedup.Lot{Scope: "billing", Topic: "orders", Partition: 2}
+	part := dedup.DeferredPartition{Scope: "billing", Topic: "orders", Partition: 2}
 	var deferred []dedup.Deferred
 	for _, id := range []string{"head", "second", "third"} {
 		deferred = append(deferred, dedup.Deferred{Key: key("order", id), Queue: "kcustomer", Origin: dedup.Origin{Topic: "orders", Offset: 1}, Data: []byte("{}")})
 	}
-	require.NoError(t, s.Defer(t.Context(), lot, deferred))
+	require.NoError(t, s.Defer(t.Context(), part, deferred))
 	deferred[0].Blocked = true
-	_, err := s.Postpone(t.Context(), lot, deferred[0])
+	_, err := s.Postpone(t.Context(), part, deferred[0])
 	require.NoError(t, err)
 	ledgers := []deadletters.NamedStore{fakeStore("memory", s)}
 	one := func(q Query) *Event {

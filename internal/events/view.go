@@ -26,19 +26,19 @@ type View struct {
 	Reason        string `json:"reason,omitempty"`
 	Compared      string `json:"compared,omitempty"` // how the content of copies is compared
 	// Conflicts are copies with another content that were noted, at most [MaxConflicts]; left out if the store notes none.
-	Conflicts  []*Origin   `json:"conflicts,omitzero"`
-	Failures   uint32      `json:"failures"`
-	Takeovers  uint32      `json:"takeovers"`
-	Fence      uint64      `json:"fence"`
-	Generation uint32      `json:"generation"`
-	Retry      uint32      `json:"retry"`
-	Lease      string      `json:"lease,omitempty"`
-	Origin     *Origin     `json:"origin,omitempty"`
-	Created    *time.Time  `json:"created,omitempty"`
-	Changed    *time.Time  `json:"changed,omitempty"`
-	Expires    *time.Time  `json:"expires,omitempty"`
-	Deferred     *DeferredView `json:"deferred,omitempty"`
-	Next       string      `json:"next,omitempty"`
+	Conflicts  []*Origin     `json:"conflicts,omitzero"`
+	Failures   uint32        `json:"failures"`
+	Takeovers  uint32        `json:"takeovers"`
+	Fence      uint64        `json:"fence"`
+	Generation uint32        `json:"generation"`
+	Retry      uint32        `json:"retry"`
+	Lease      string        `json:"lease,omitempty"`
+	Origin     *Origin       `json:"origin,omitempty"`
+	Created    *time.Time    `json:"created,omitempty"`
+	Changed    *time.Time    `json:"changed,omitempty"`
+	Expires    *time.Time    `json:"expires,omitempty"`
+	Deferred   *DeferredView `json:"deferred,omitempty"`
+	Next       string        `json:"next,omitempty"`
 }
 
 // Origin is where a record of a topic was.
@@ -97,7 +97,7 @@ func (e *Event) View(r dedup.Record) View {
 	}
 	if p := e.Deferred; p != nil {
 		v.Deferred = &DeferredView{
-			Topic: p.Lot.Topic, Partition: p.Lot.Partition, Queue: p.Event.Queue, Head: p.IsHead(), HeadID: p.Head.Key.ID,
+			Topic: p.Partition.Topic, Partition: p.Partition.Partition, Queue: p.Event.Queue, Head: p.IsHead(), HeadID: p.Head.Key.ID,
 			Blocked: p.Head.Blocked, Others: p.Behind,
 		}
 		if p.Head.Wait > 0 {

@@ -14,7 +14,7 @@ import (
 )
 
 // everyPage are the pages that need no query.
-var everyPage = []string{"", "activity", "partitions", "claims", "parked", "dead-letters", "outbox", "doctor"}
+var everyPage = []string{"", "activity", "partitions", "claims", "deferred", "dead-letters", "outbox", "doctor"}
 
 func axeSource(t testing.TB) string {
 	t.Helper()

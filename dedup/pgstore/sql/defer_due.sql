@@ -12,7 +12,7 @@ FROM (
     ) k
 ) k
 LEFT JOIN LATERAL (
-    -- In the order of the primary key: without statistics the key of the events looks as good, and reads the whole lot.
+    -- In the order of the primary key: without statistics the key of the events looks as good, and reads the whole partition.
     SELECT *
     FROM {schema}.deferred_events p
     WHERE (p.scope, p.topic, p.queue) = (k.scope, k.topic, k.queue) AND p.seq >= k.head_seq

@@ -79,7 +79,7 @@ func (p *Processor) overdue(ctx, hard context.Context, d *delivery, done <-chan 
 		case err := <-done:
 			return classify(ctx, err)
 		case <-stall.C:
-			p.stalled(hard, d)
+			p.notifyStall(hard, d)
 			stall.Reset(p.cfg.Lease)
 		case <-stopped:
 			stopped = nil
@@ -161,7 +161,7 @@ func (p *Processor) completeLate(l *storeAccess, done []dedup.Completion) (recor
 func (p *Processor) start(ctx context.Context, b *bound, tx any, in []input, done chan<- error) {
 	var err error
 	finished := false
-	var watched watchedCall
+	var watched observedCall
 	defer func() { // also if an observer ends the goroutine
 		if !finished {
 			err = panicked(recover())
@@ -170,7 +170,7 @@ func (p *Processor) start(ctx context.Context, b *bound, tx any, in []input, don
 		watched.end(err)
 		done <- err
 	}()
-	watched = p.watchCall(ctx, b, in)
+	watched = p.observeCall(ctx, b, in)
 	err = b.call(watched.ctx, tx, in)
 	finished = true
 }

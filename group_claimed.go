@@ -11,8 +11,8 @@ import (
 // This file is the good case of claimed handlers: one round trip claims what a run holds, each call of a handler is
 // completed before the next one begins.
 
-// claimed claims the events of the run, settles duplicates, and runs what is fresh.
-func (r *run) claimed() error {
+// runClaimed claims the events of the run, settles duplicates, and runs what is fresh.
+func (r *eventGroup) runClaimed() error {
 	var fresh []*entry
 	permit, err := r.permit()
 	if err != nil {
@@ -21,34 +21,34 @@ func (r *run) claimed() error {
 	defer func() { permit.end(len(fresh) > 0) }()
 	t := dedup.NewToken()
 	reqs, answers := r.requests()
-	since, err := r.b.p.claimAll(r.ctx, r.access, r.b.pat, t, r.delivery, reqs, answers)
+	since, err := r.batch.p.claimAll(r.ctx, r.access, r.batch.budget, t, r.delivery, reqs, answers)
 	if err != nil {
 		return err
 	}
 	for i, e := range r.sorted {
-		e.hold(t, answers[i])
+		e.noteAnswer(t, answers[i])
 	}
-	r.stopAtOdd()
+	r.cutAtException()
 	if fresh = r.settleKnown(); len(fresh) == 0 {
 		return nil
 	}
-	return r.runClaimed(fresh, since)
+	return r.callAll(fresh, since)
 }
 
 // permit asks for the right to run a batch handler: before the claim, since nobody waits for it holding claims. A run of
 // a handler with limits holds no other.
-func (r *run) permit() (permit, error) {
-	if first := r.entries[0].route; first.batch {
-		return first.limits.acquire(r.ctx, r.b.pat)
+func (r *eventGroup) permit() (permit, error) {
+	if first := r.tasks[0].route; first.batch {
+		return first.limits.acquire(r.ctx, r.batch.budget)
 	}
 	return permit{}, nil
 }
 
-// hold notes the store's answer.
-func (e *entry) hold(t dedup.Token, a dedup.Answer) {
+// noteAnswer notes the store's answer.
+func (e *entry) noteAnswer(t dedup.Token, a dedup.Answer) {
 	e.answer = a
 	if a.Verdict.Held() {
-		e.claim = e.req.Held(t, a)
+		e.claim = e.request.Held(t, a)
 		e.attempt, e.uncertain = max(int(a.Failures), e.earlier)+1, a.Verdict == dedup.Uncertain
 	}
 }
@@ -70,24 +70,24 @@ func (e *entry) known() bool {
 	}
 }
 
-// stopAtOdd ends the run before the first event that is neither fresh nor a duplicate. What was claimed behind it is
+// cutAtException ends the run before the first event that is neither fresh nor a duplicate. What was claimed behind it is
 // given back before anybody waits for that event: two workers with the same events in another order would otherwise
 // wait for each other for ever (rule 9).
-func (r *run) stopAtOdd() {
-	first := len(r.entries)
-	for i, e := range r.entries {
-		if e.odd() {
-			e.alone = true
+func (r *eventGroup) cutAtException() {
+	first := len(r.tasks)
+	for i, e := range r.tasks {
+		if e.exceptional() {
+			e.isolated = true
 			first = min(first, i)
 		}
 	}
-	r.unclaim(r.entries[first:])
-	r.entries = r.entries[:first]
+	r.releaseUnstarted(r.tasks[first:])
+	r.tasks = r.tasks[:first]
 }
 
-// odd reports whether the event goes by itself. So does one whose holder died: the one that kills may be among those that
+// exceptional reports whether the event goes by itself. So does one whose holder died: the one that kills may be among those that
 // were claimed together, and the others are not to be blamed for it (rule 18).
-func (e *entry) odd() bool {
+func (e *entry) exceptional() bool {
 	if !e.answer.Verdict.Held() {
 		return !e.known()
 	}
@@ -95,38 +95,38 @@ func (e *entry) odd() bool {
 	return refused || e.answer.Takeovers > 0
 }
 
-// unclaim gives back claims whose events have not begun.
-func (r *run) unclaim(entries []*entry) {
+// releaseUnstarted gives back claims whose events have not begun.
+func (r *eventGroup) releaseUnstarted(entries []*entry) {
 	releases := make([]dedup.Release, 0, len(entries))
 	for _, e := range entries {
 		if e.answer.Verdict.Held() {
-			e.drop()
+			e.stopRenewal()
 			releases = append(releases, dedup.Release{Claim: e.claim, Outcome: dedup.Unstarted, Retention: e.route.retention})
 		}
 	}
 	if len(releases) > 0 {
-		r.b.p.release(r.ctx, r.access, releases)
+		r.batch.p.release(r.ctx, r.access, releases)
 	}
 }
 
 // settleKnown settles duplicates, which moves the watermark over a run of them at once, and returns the others.
-func (r *run) settleKnown() (fresh []*entry) {
-	for _, e := range r.entries {
+func (r *eventGroup) settleKnown() (fresh []*entry) {
+	for _, e := range r.tasks {
 		if !e.known() {
 			fresh = append(fresh, e)
 			continue
 		}
-		r.b.p.tellKnown(r.ctx, &e.delivery, e.answer)
+		r.batch.p.notifyKnown(r.ctx, &e.delivery, e.answer)
 		e.settled = true
 	}
-	r.b.advance()
+	r.batch.advance()
 	return fresh
 }
 
-// runClaimed calls the handlers, one after the other. Whatever is not a success ends the run: what has not begun is
+// callAll calls the handlers, one after the other. Whatever is not a success ends the run: what has not begun is
 // given back, and the event goes its own way.
-func (r *run) runClaimed(fresh []*entry, since time.Time) error {
-	hard, release := r.b.p.stopContext(r.ctx, true)
+func (r *eventGroup) callAll(fresh []*entry, since time.Time) error {
+	hard, release := r.batch.p.stopContext(r.ctx, true)
 	defer release()
 	calls := r.calls(fresh)
 	for i := range calls {
@@ -135,22 +135,22 @@ func (r *run) runClaimed(fresh []*entry, since time.Time) error {
 	for i := range calls {
 		c, behind := &calls[i], calls[i+1:]
 		if r.ctx.Err() != nil {
-			r.unclaimCalls(calls[i:])
+			r.releaseCalls(calls[i:])
 			return stopCause(r.ctx)
 		}
 		if !c.kept.Alive() { // this process was paused, and others may have taken over
-			r.b.p.tellLapsed(r.ctx, &c.entries[0].delivery)
-			r.unclaimCalls(calls[i:])
-			c.entries[0].alone = true // it waits before the store is asked again
+			r.batch.p.notifyLapsed(r.ctx, &c.tasks[0].delivery)
+			r.releaseCalls(calls[i:])
+			c.tasks[0].isolated = true // it waits before the store is asked again
 			return nil
 		}
 		own, ok := c.permit()
 		if !ok { // wait for it, and hold nothing meanwhile
-			r.unclaimCalls(calls[i:])
-			c.entries[0].alone = true
+			r.releaseCalls(calls[i:])
+			c.tasks[0].isolated = true
 			return nil
 		}
-		went, err := r.one(hard, c, behind)
+		went, err := r.call(hard, c, behind)
 		own.end(true)
 		if err != nil || !went {
 			return err
@@ -169,52 +169,52 @@ func (c *call) permit() (permit, bool) {
 
 // keep has the claims of a call renewed. One lost claim cancels the whole call.
 func (c *call) keep(hard context.Context, l *storeAccess, since time.Time) {
-	claims := make([]dedup.Claim, len(c.entries))
-	for i, e := range c.entries {
+	claims := make([]dedup.Claim, len(c.tasks))
+	for i, e := range c.tasks {
 		claims[i] = e.claim
 	}
 	c.kept = l.renewer.KeepAll(hard, claims, since)
-	for i, e := range c.entries {
-		e.kept, e.keptAt = c.kept, i
+	for i, e := range c.tasks {
+		e.held, e.heldAt = c.kept, i
 	}
 }
 
-// drop ends the renewal of the event's claim, if there is any.
-func (e *entry) drop() {
-	if e.kept != nil {
-		e.kept.Stop(e.keptAt)
-		e.kept = nil
+// stopRenewal ends the renewal of the event's claim, if there is any.
+func (e *entry) stopRenewal() {
+	if e.held != nil {
+		e.held.Stop(e.heldAt)
+		e.held = nil
 	}
 }
 
-// unclaimCalls gives back the claims of calls in one round trip: there may be hundreds.
-func (r *run) unclaimCalls(calls []call) {
+// releaseCalls gives back the claims of calls in one round trip: there may be hundreds.
+func (r *eventGroup) releaseCalls(calls []call) {
 	var entries []*entry
 	for i := range calls {
-		entries = append(entries, calls[i].entries...)
+		entries = append(entries, calls[i].tasks...)
 	}
-	r.unclaim(entries)
+	r.releaseUnstarted(entries)
 }
 
-// one makes one call of a handler. It reports whether all of it went well, so that the run may go on; if not, the claims
+// call makes one call of a handler. It reports whether all of it went well, so that the run may go on; if not, the claims
 // of the calls behind it were given back first.
-func (r *run) one(hard context.Context, c *call, behind []call) (went bool, err error) {
+func (r *eventGroup) call(hard context.Context, c *call, behind []call) (went bool, err error) {
 	defer c.kept.StopAll()
 	began := time.Now()
-	o := r.b.p.callMany(c.kept.Context(), c, nil)
+	o := r.batch.p.callMany(c.kept.Context(), c, nil)
 	if !c.route.batch {
-		c.route.pace.note(time.Since(began))
+		c.route.ahead.note(time.Since(began))
 	}
-	good, bad := o.split(c.entries)
+	good, bad := o.split(c.tasks)
 	if len(bad) > 0 {
-		r.unclaimCalls(behind)
+		r.releaseCalls(behind)
 	}
 	lost, err := r.completeAll(hard, good)
 	switch {
 	case len(bad) > 0:
-		return false, errors.Join(err, r.bad(hard, c, o, bad))
+		return false, errors.Join(err, r.settleFailed(hard, c, o, bad))
 	case lost || err != nil:
-		r.unclaimCalls(behind)
+		r.releaseCalls(behind)
 		return false, err
 	}
 	return true, nil
@@ -229,7 +229,7 @@ func completions(entries []*entry) []dedup.Completion {
 	return done
 }
 
-func (c *call) completions() []dedup.Completion { return completions(c.entries) }
+func (c *call) completions() []dedup.Completion { return completions(c.tasks) }
 
 func noClaims() []dedup.Completion { return nil }
 
@@ -242,68 +242,68 @@ func (d *delivery) completions() []dedup.Completion {
 
 // completeAll records the success of events. It reports whether a claim was lost: those events go through the gate again
 // and obey what it says.
-func (r *run) completeAll(hard context.Context, good []*entry) (lost bool, err error) {
+func (r *eventGroup) completeAll(hard context.Context, good []*entry) (lost bool, err error) {
 	if len(good) == 0 {
 		return false, nil
 	}
-	gone, err := r.b.p.completeAll(hard, r.access, r.b.pat, completions(good))
+	gone, err := r.batch.p.completeAll(hard, r.access, r.batch.budget, completions(good))
 	if err != nil {
 		return false, err
 	}
 	good[0].route.budget.earn(len(good))
 	for _, e := range good {
-		e.handled, e.seen, e.settled, e.came = true, e.req.Origin, true, SettledHandled
+		e.handled, e.seen, e.settled, e.settlement = true, e.request.Origin, true, SettledHandled
 	}
 	for _, i := range gone {
 		e := good[i]
-		e.handled, e.settled, e.alone = false, false, true
-		r.b.p.lost(r.ctx, &e.delivery)
+		e.handled, e.settled, e.isolated = false, false, true
+		r.batch.p.notifyLost(r.ctx, &e.delivery)
 	}
-	r.b.advance()
+	r.batch.advance()
 	return len(gone) > 0, nil
 }
 
-// bad does what must be done about failed events while their claims are held. Each of them goes through the gate by
+// settleFailed does what must be done about failed events while their claims are held. Each of them goes through the gate by
 // itself from here. Claims are given back together, since a store that is down costs a moment each time.
-func (r *run) bad(hard context.Context, c *call, o outcomes, bad []*entry) error {
+func (r *eventGroup) settleFailed(hard context.Context, c *call, o outcomes, bad []*entry) error {
 	var errs []error
 	var back []dedup.Release
 	for i, e := range bad {
 		what := o.of(e)
-		act := r.b.p.judge(hard, &e.delivery, what)
-		e.alone = true
-		if (act == actDeadLetter || act == actLater) && len(errs) == 0 && !o.inDoubt(e, act) {
-			s, err := r.b.p.finishClaimed(r.ctx, hard, e.drop, &e.delivery, what, act)
-			e.drop()
+		act := r.batch.p.judge(hard, &e.delivery, what)
+		e.isolated = true
+		if (act == actDeadLetter || act == actDelayedRetry) && len(errs) == 0 && !o.inDoubt(e, act) {
+			s, err := r.batch.p.finishClaimed(r.ctx, hard, e.stopRenewal, &e.delivery, what, act)
+			e.stopRenewal()
 			if err != nil {
 				errs = append(errs, err)
 			}
 			e.settled = s.settled
 			continue
 		}
-		if act == actObey && c.kept.Lost(e.keptAt) { // the others of the call were cancelled with it
-			r.b.p.lost(r.ctx, &e.delivery)
+		if act == actReclaim && c.kept.Lost(e.heldAt) { // the others of the call were cancelled with it
+			r.batch.p.notifyLost(r.ctx, &e.delivery)
 		}
-		e.drop()
+		e.stopRenewal()
 		release := dedup.Release{Claim: e.claim, Outcome: dedup.Unknown, Retention: e.route.retention}
 		switch {
 		case o.inDoubt(e, act):
-		case act == actDeadLetter || act == actLater:
+		case act == actDeadLetter || act == actDelayedRetry:
 			release.Outcome = e.failedOutcome()
 		default:
 			var err error
-			if release.Outcome, e.first, err = r.b.p.backOut(r.ctx, &e.delivery, what, act); err != nil {
+			if release.Outcome, e.pending, err = r.batch.p.releaseAs(r.ctx, &e.delivery, what, act); err != nil {
 				errs = append(errs, err)
 			}
 			if i > 0 && act == actWait { // they wait together
-				e.first, e.alone = step{}, false
+				e.pending, e.isolated = step{}, false
 			}
 		}
 		back = append(back, release)
 	}
 	if len(back) > 0 {
-		r.b.p.release(r.ctx, r.access, back)
+		r.batch.p.release(r.ctx, r.access, back)
 	}
-	r.b.advance()
+	r.batch.advance()
 	return errors.Join(errs...)
 }

@@ -117,8 +117,8 @@ func (s *settings) recipe(mixed bool) string {
 	return words
 }
 
-// tellForms lets handlers of one type, in one place, find identities that never meet although they have different forms.
-func (p *Processor) tellForms() {
+// logForms lets handlers of one type, in one place, find identities that never meet although they have different forms.
+func (p *Processor) logForms() {
 	type kin struct {
 		place
 		typ string
@@ -152,7 +152,7 @@ func recipeWord(f IDFunc) string {
 	if f == nil {
 		return "nil"
 	}
-	if a := ask(f); len(a.words) == 1 {
+	if a := describe(f); len(a.words) == 1 {
 		return a.words[0]
 	}
 	return "func " + stableName(runtime.FuncForPC(reflect.ValueOf(f).Pointer()).Name())
@@ -168,13 +168,13 @@ var makers = []string{
 	"Joined", "Hashed", "Fixed", "Described",
 }
 
-var errTold = errors.New("asked where it looks")
+var errDescribed = errors.New("asked where it looks")
 
-// told is what an IDFunc returns that was asked.
-func (m *Message) told(words string, f form) (string, error) {
+// described is what an IDFunc returns that was asked.
+func (m *Message) described(words string, f form) (string, error) {
 	m.trace.words = append(m.trace.words, words)
 	m.trace.form = f
-	return "", errTold
+	return "", errDescribed
 }
 
 var (

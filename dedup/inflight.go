@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// twin is a key that one caller of this process is at, the leader, and what he learned, for those who follow him. It is
+// inflightCall is a key that one caller of this process is at, the leader, and what he learned, for those who follow him. It is
 // guarded by Guard.mu; answer and err change no more once done is closed.
-type twin struct {
-	asked   chan struct{} // closed when the store has told him something
-	told    bool          // asked is closed
-	done    chan struct{} // closed when he is through
-	landed  bool          // done is closed
-	held    bool          // the key is his
-	waiters int           // those who wait while the key is his or another process's
+type inflightCall struct {
+	asked    chan struct{} // closed when the store has told him something
+	answered bool          // asked is closed
+	done     chan struct{} // closed when he is through
+	finished bool          // done is closed
+	held     bool          // the key is his
+	waiters  int           // those who wait while the key is his or another process's
 
 	fingerprint Fingerprint
 	answer      Answer // without a verdict the store is to be asked
@@ -23,34 +23,34 @@ type twin struct {
 }
 
 // board returns the twin of a key, and whether it is the caller's own: then he must land it.
-func (g *Guard) board(c Call) (_ *twin, own bool) {
+func (g *Guard) startOrJoin(c Call) (_ *inflightCall, own bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if f := g.twins[c.Key]; f != nil {
+	if f := g.inflight[c.Key]; f != nil {
 		return f, false
 	}
-	f := &twin{asked: make(chan struct{}), done: make(chan struct{}), fingerprint: c.Fingerprint}
-	g.twins[c.Key] = f
+	f := &inflightCall{asked: make(chan struct{}), done: make(chan struct{}), fingerprint: c.Fingerprint}
+	g.inflight[c.Key] = f
 	return f, true
 }
 
 // tell lets those who follow know that the store has answered, and whether the key is the leader's.
-func (g *Guard) tell(f *twin, held bool) {
+func (g *Guard) publish(f *inflightCall, held bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	f.held = held
-	f.tell()
+	f.publish()
 }
 
-func (f *twin) tell() {
-	if !f.told {
-		f.told = true
+func (f *inflightCall) publish() {
+	if !f.answered {
+		f.answered = true
 		close(f.asked)
 	}
 }
 
-// land ends a twin, once. Only what is final until a person changes it is passed on.
-func (g *Guard) land(key Key, f *twin, a Answer, err error) {
+// finish ends a twin, once. Only what is final until a person changes it is passed on.
+func (g *Guard) finish(key Key, f *inflightCall, a Answer, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch a.Verdict {
@@ -58,10 +58,10 @@ func (g *Guard) land(key Key, f *twin, a Answer, err error) {
 		f.answer = a
 	default:
 	}
-	f.err, f.landed = err, true
-	delete(g.twins, key)
+	f.err, f.finished = err, true
+	delete(g.inflight, key)
 	close(f.done)
-	f.tell()
+	f.publish()
 }
 
 // patience is for how long one caller waits.
@@ -71,22 +71,22 @@ type patience struct {
 }
 
 // lead asks until the key is not busy, for all who follow.
-func (g *Guard) lead(p patience, key Key, f *twin, ask asker) (a Answer, kept bool, err error) {
+func (g *Guard) lead(p patience, key Key, f *inflightCall, ask asker) (a Answer, kept bool, err error) {
 	defer func() { // also if ask panics
 		if !kept {
-			g.land(key, f, a, common(p.ctx, err))
+			g.finish(key, f, a, common(p.ctx, err))
 		}
 	}()
 	for {
 		a, kept, err = ask(f)
 		left := time.Until(p.until)
 		if kept {
-			g.tell(f, true)
+			g.publish(f, true)
 		}
 		if err != nil || kept || a.Verdict != Busy || left <= 0 {
 			return a, kept, withCause(p.ctx, err)
 		}
-		g.tell(f, false)
+		g.publish(f, false)
 		pause := min(left, g.cfg.Poll)
 		if a.Wait > 0 {
 			pause = min(pause, a.Wait)
@@ -116,7 +116,7 @@ func common(ctx context.Context, err error) error {
 }
 
 // follow waits for somebody else's twin. again says that the caller should look anew.
-func (g *Guard) follow(p patience, c Call, f *twin) (a Answer, again bool, err error) {
+func (g *Guard) follow(p patience, c Call, f *inflightCall) (a Answer, again bool, err error) {
 	select { // a caller without patience learns what the store says too, as if he had asked himself
 	case <-f.asked:
 	case <-p.ctx.Done():
@@ -147,11 +147,11 @@ func (g *Guard) follow(p patience, c Call, f *twin) (a Answer, again bool, err e
 }
 
 // join lets the caller wait for f, unless he has another payload or there is no room. Then it says so.
-func (g *Guard) join(f *twin, c Call) Verdict {
+func (g *Guard) join(f *inflightCall, c Call) Verdict {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch {
-	case f.landed:
+	case f.finished:
 	case f.held && Differ(f.fingerprint, c.Fingerprint):
 		return Conflict
 	case f.waiters >= g.cfg.MaxWaiters:
@@ -163,12 +163,12 @@ func (g *Guard) join(f *twin, c Call) Verdict {
 
 // leave ends the waiting of join. The answer is Busy if the leader is still at it. What he was told about his payload says
 // nothing about another one: who has that asks anew.
-func (g *Guard) leave(f *twin, c Call) (a Answer, again bool) {
+func (g *Guard) leave(f *inflightCall, c Call) (a Answer, again bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	f.waiters--
 	switch {
-	case !f.landed:
+	case !f.finished:
 		return Answer{Verdict: Busy}, false
 	case f.err != nil:
 		return Answer{}, false

@@ -12,38 +12,38 @@ import (
 // This file tells observers of the engine's work in units larger than an event. Nothing is made for them, and no clock is
 // looked at, where there are none.
 
-// watched does the work of a run and tells of its begin and end.
-func (r *run) watched(work func() error) (err error) {
-	p := r.b.p
-	if len(p.obs.run) == 0 {
+// observed does the work of a run and tells of its begin and end.
+func (r *eventGroup) observed(work func() error) (err error) {
+	p := r.batch.p
+	if len(p.obs.claimGroup) == 0 {
 		return work()
 	}
-	told := &Run{Group: p.cfg.Group, Transactional: r.tx != nil, entries: r.entries}
-	end := p.beginRun(&r.ctx, told)
+	told := &ClaimGroup{Group: p.cfg.Group, Transactional: r.tx != nil, tasks: r.tasks}
+	end := p.beginClaimGroup(&r.ctx, told)
 	defer func() { end(firstOf(err, r.undone)) }()
 	return work()
 }
 
-// watchPass is a trip of one event through the gate, told of as a run.
-func (p *Processor) watchPass(ctx context.Context, d *delivery, pass func(context.Context, *delivery) (step, error)) (s step, err error) {
-	if len(p.obs.run) == 0 {
+// observeAttempt is a trip of one event through the gate, told of as a run.
+func (p *Processor) observeAttempt(ctx context.Context, d *delivery, pass func(context.Context, *delivery) (step, error)) (s step, err error) {
+	if len(p.obs.claimGroup) == 0 {
 		return pass(ctx, d)
 	}
-	told := &Run{Group: p.cfg.Group, Transactional: !d.claimed, one: d}
-	end := p.beginRun(&ctx, told)
+	told := &ClaimGroup{Group: p.cfg.Group, Transactional: !d.claimed, one: d}
+	end := p.beginClaimGroup(&ctx, told)
 	defer func() { end(firstOf(err, s.outage, told.undone)) }()
-	return pass(context.WithValue(ctx, runKey{}, told), d)
+	return pass(context.WithValue(ctx, claimGroupKey{}, told), d)
 }
 
-// runKey is where the context of a trip has its run.
-type runKey struct{}
+// claimGroupKey is where the context of a trip has its run.
+type claimGroupKey struct{}
 
 // undone notes that the transaction of a trip was rolled back, for those who watch.
 func (p *Processor) undone(ctx context.Context, err error) {
-	if len(p.obs.run) == 0 {
+	if len(p.obs.claimGroup) == 0 {
 		return
 	}
-	if r, ok := ctx.Value(runKey{}).(*Run); ok {
+	if r, ok := ctx.Value(claimGroupKey{}).(*ClaimGroup); ok {
 		r.undone = err
 	}
 }
@@ -57,32 +57,32 @@ func firstOf(errs ...error) error {
 	return nil
 }
 
-// beginRun tells of the begin of a run and replaces its context. The end is told to each observer with the context that it made.
-func (p *Processor) beginRun(ctx *context.Context, r *Run) (end func(err error)) {
-	contexts := make([]context.Context, len(p.obs.run))
-	for i, o := range p.obs.run {
-		*ctx = o.BeginRun(*ctx, r) //nolint:fatcontext // bounded by the observers, each under the one before
+// beginClaimGroup tells of the begin of a run and replaces its context. The end is told to each observer with the context that it made.
+func (p *Processor) beginClaimGroup(ctx *context.Context, r *ClaimGroup) (end func(err error)) {
+	contexts := make([]context.Context, len(p.obs.claimGroup))
+	for i, o := range p.obs.claimGroup {
+		*ctx = o.BeginClaimGroup(*ctx, r) //nolint:fatcontext // bounded by the observers, each under the one before
 		contexts[i] = *ctx
 	}
 	return func(err error) {
 		r.Err = err
-		for i := len(p.obs.run) - 1; i >= 0; i-- {
-			p.obs.run[i].EndRun(contexts[i], r)
+		for i := len(p.obs.claimGroup) - 1; i >= 0; i-- {
+			p.obs.claimGroup[i].EndClaimGroup(contexts[i], r)
 		}
 	}
 }
 
-// watchedCall is a call of a handler that is told of; without observers it only has a context.
-type watchedCall struct {
+// observedCall is a call of a handler that is told of; without observers it only has a context.
+type observedCall struct {
 	ctx      context.Context
 	p        *Processor
 	call     *Call // nil: nothing to be told, or told already
 	contexts []context.Context
 }
 
-// watchCall tells of the begin of a call.
-func (p *Processor) watchCall(ctx context.Context, b *bound, in []input) watchedCall {
-	w := watchedCall{ctx: ctx, p: p}
+// observeCall tells of the begin of a call.
+func (p *Processor) observeCall(ctx context.Context, b *bound, in []input) observedCall {
+	w := observedCall{ctx: ctx, p: p}
 	if len(p.obs.call) == 0 || len(in) == 0 {
 		return w
 	}
@@ -96,7 +96,7 @@ func (p *Processor) watchCall(ctx context.Context, b *bound, in []input) watched
 }
 
 // end tells of the end of a call, once.
-func (w *watchedCall) end(err error) {
+func (w *observedCall) end(err error) {
 	if w.call == nil {
 		return
 	}
@@ -138,22 +138,22 @@ func (p *Processor) storeCall(ctx context.Context, l *storeAccess, verb StoreVer
 // kind is the type of the store.
 func (l *storeAccess) kind() string { return strings.TrimPrefix(l.name, "store ") }
 
-// tellLapsed tells of a claim whose lease was over before its handler began.
-func (p *Processor) tellLapsed(ctx context.Context, d *delivery) {
+// notifyLapsed tells of a claim whose lease was over before its handler began.
+func (p *Processor) notifyLapsed(ctx context.Context, d *delivery) {
 	p.log.WarnContext(ctx, "lease was over before the handler began: claiming again", append(p.deliveryAttrs(d), "lease", p.cfg.Lease)...)
 }
 
-// lost tells of a claim that was lost before the end of its event was recorded.
-func (p *Processor) lost(ctx context.Context, d *delivery) {
+// notifyLost tells of a claim that was lost before the end of its event was recorded.
+func (p *Processor) notifyLost(ctx context.Context, d *delivery) {
 	p.log.WarnContext(ctx, "claim was lost before the end of its event was recorded", p.deliveryAttrs(d)...)
 	for _, o := range p.obs.lost {
-		o.ObserveLost(ctx, LostEvent{Group: p.cfg.Group, Message: d.m, Key: d.req.Key})
+		o.ObserveLost(ctx, LostEvent{Group: p.cfg.Group, Message: d.message, Key: d.request.Key})
 	}
 }
 
-// tellSettled tells what was settled since it was last asked, in the order of the batch. At the end of a batch that includes what lies behind an event that is not: it
+// notifySettled tells what was settled since it was last asked, in the order of the batch. At the end of a batch that includes what lies behind an event that is not: it
 // will come again, and count again, as a duplicate.
-func (b *batch) tellSettled(rest bool) {
+func (b *batch) notifySettled(rest bool) {
 	if len(b.p.obs.settled) == 0 {
 		return
 	}
@@ -169,10 +169,10 @@ func (b *batch) tellSettled(rest bool) {
 	}
 	to := b.next
 	if rest {
-		to = len(b.entries)
+		to = len(b.tasks)
 	}
-	for i := b.told; i < to; i++ {
-		d := &b.entries[i]
+	for i := b.notified; i < to; i++ {
+		d := &b.tasks[i]
 		if !d.settled {
 			continue
 		}
@@ -183,7 +183,7 @@ func (b *batch) tellSettled(rest bool) {
 		if total == 0 {
 			e = SettledEvent{Group: b.p.cfg.Group, Topic: topic, Partition: partition, Deferred: d.deferred != nil}
 		}
-		e.Counts[d.came]++
+		e.Counts[d.settlement]++
 		total++
 	}
 	tell()
@@ -191,8 +191,8 @@ func (b *batch) tellSettled(rest bool) {
 
 // place is where the delivery was fetched from.
 func (d *delivery) place() (topic string, partition int32) {
-	if c := d.m.copied; c != nil && c.topic != "" {
+	if c := d.message.copied; c != nil && c.topic != "" {
 		return c.topic, c.partition
 	}
-	return d.m.Topic, d.m.Partition
+	return d.message.Topic, d.message.Partition
 }

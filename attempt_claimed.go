@@ -12,42 +12,42 @@ import (
 
 // delivery is one message on its way through the gate.
 type delivery struct {
-	m      *Message
-	route  *bound
-	access *storeAccess
-	tx     txStore // nil for a claimed handler
-	id     string
-	data   any // decoded; nil if it could not be, or is not to be yet
-	used   bool
-	paid   bool // its next run, out of the retry budget, by a run of events that it was in
-	req    dedup.Request
-	pat    *patience
+	message   *Message
+	route     *bound
+	access    *storeAccess
+	tx        txStore // nil for a claimed handler
+	id        string
+	data      any // decoded; nil if it could not be, or is not to be yet
+	dataUsed  bool
+	retryPaid bool // its next run, out of the retry budget, by a run of events that it was in
+	request   dedup.Request
+	budget    *waitBudget
 
-	shadow    bool // the store is obeyed in nothing
-	counted   bool // as what would have been skipped
-	claimed   bool // the handler runs under a claim, not in a transaction
-	claim     dedup.Claim
-	attempt   int
-	uncertain bool
+	shadow      bool // the store is obeyed in nothing
+	skipCounted bool // as what would have been skipped
+	claimed     bool // the handler runs under a claim, not in a transaction
+	claim       dedup.Claim
+	attempt     int
+	uncertain   bool
 
 	began        time.Time // the transaction under way
 	failures     int       // of a transactional handler; a claimed one's are in the store
 	earlier      int       // failures of the attempts before this copy was made
 	firstFailure time.Time
 	lastFailure  time.Time
-	heldUp       time.Time     // since when failures hold up the lane, less what was spent waiting for others
-	delay        time.Duration // before the next try in place
-	later        later         // or where to
-	deferred       *deferredEvent  // where it waits, if it was taken from there
-	end          end           // what settled it
-	came         Settlement    // the same, for who counts
-	outages      int           // how often in a row the store was unavailable to it and answered a probe
-	downSince    time.Time     // since when something else is [Unavailable] to it while the store answers; zero: it is not
-	rereads      int           // tries to read the event that failed, in this place
-	readerDown   int           // waits for what its reading depends on
-	refusal      outcome       // what became of its reading, if the gate is not to run it
+	blockedSince time.Time      // since when failures hold up the lane, less what was spent waiting for others
+	delay        time.Duration  // before the next try in place
+	delayed      delayedRetry   // or where to
+	deferred     *deferredEvent // where it waits, if it was taken from there
+	end          end            // what settled it
+	settlement   Settlement     // the same, for who counts
+	outages      int            // how often in a row the store was unavailable to it and answered a probe
+	downSince    time.Time      // since when something else is [Unavailable] to it while the store answers; zero: it is not
+	rereads      int            // tries to read the event that failed, in this place
+	readerDown   int            // waits for what its reading depends on
+	refusal      outcome        // what became of its reading, if the gate is not to run it
 	busySince    time.Time
-	busyTold     bool
+	busyNotified bool
 
 	permit  permit       // to run the handler, in this trip
 	handled bool         // its effect is there, by us or by another delivery
@@ -56,13 +56,13 @@ type delivery struct {
 
 func (d *delivery) input() input {
 	data := d.data
-	if d.used { // by a run that may have changed it, or is still at it
+	if d.dataUsed { // by a run that may have changed it, or is still at it
 		data = d.again()
 	}
-	d.used = true
+	d.dataUsed = true
 	return input{
-		meta: meta{key: d.req.Key, name: d.route.name, fence: d.claim.Fence},
-		id:   d.id, attempt: d.attempt, uncertain: d.uncertain, message: d.m, payload: data,
+		meta: meta{key: d.request.Key, name: d.route.name, fence: d.claim.Fence},
+		id:   d.id, attempt: d.attempt, uncertain: d.uncertain, message: d.message, payload: data,
 	}
 }
 
@@ -70,7 +70,7 @@ func (d *delivery) input() input {
 func (d *delivery) again() any {
 	data := d.data
 	_ = guard(func() error {
-		fresh, err := d.route.decode(d.m)
+		fresh, err := d.route.decode(d.message)
 		if err == nil {
 			data = fresh
 		}
@@ -79,11 +79,11 @@ func (d *delivery) again() any {
 	return data
 }
 
-// excuse takes time that was spent waiting for others off the time that retries may take: an outage costs no event
+// excludeWait takes time that was spent waiting for others off the time that retries may take: an outage costs no event
 // anything.
-func (d *delivery) excuse(waited time.Duration) {
-	if !d.heldUp.IsZero() {
-		d.heldUp = d.heldUp.Add(waited)
+func (d *delivery) excludeWait(waited time.Duration) {
+	if !d.blockedSince.IsZero() {
+		d.blockedSince = d.blockedSince.Add(waited)
 	}
 }
 
@@ -97,11 +97,11 @@ type step struct {
 // settle takes an event through the gate until it is settled, after what a run has left to be done first. An error says
 // that it is not settled, and must come again.
 func (p *Processor) settle(ctx context.Context, d *delivery, s step) error {
-	pass := p.passClaimed
+	pass := p.attemptClaimed
 	if !d.claimed {
-		pass = p.passTx
+		pass = p.attemptTx
 	}
-	again := d.req.Position.Retry > 0
+	again := d.request.Position.Retry > 0
 	for outages := 1; ; again = false {
 		var err error
 		switch {
@@ -112,20 +112,20 @@ func (p *Processor) settle(ctx context.Context, d *delivery, s step) error {
 			err = sleep(ctx, s.sleep)
 			again = true
 		}
-		if err == nil && again && !d.paid {
+		if err == nil && again && !d.retryPaid {
 			err = p.afford(ctx, d)
 		}
 		if err != nil {
 			return err
 		}
-		if d.permit, err = d.route.limits.acquire(ctx, d.pat); err != nil {
+		if d.permit, err = d.route.limits.acquire(ctx, d.budget); err != nil {
 			return err
 		}
 		func() {
 			defer func() { d.permit.end(true) }() // also if an observer panics
-			s, err = p.watchPass(ctx, d, pass)
+			s, err = p.observeAttempt(ctx, d, pass)
 		}()
-		if s.settled && d.came == SettledHandled { // a duplicate earns nothing
+		if s.settled && d.settlement == SettledHandled { // a duplicate earns nothing
 			d.route.budget.earn(1)
 		}
 		if err != nil || s.settled {
@@ -134,8 +134,8 @@ func (p *Processor) settle(ctx context.Context, d *delivery, s step) error {
 	}
 }
 
-// passClaimed is one trip of a claimed handler: claim, obey the verdict, run, record.
-func (p *Processor) passClaimed(ctx context.Context, d *delivery) (step, error) {
+// attemptClaimed is one trip of a claimed handler: claim, obey the verdict, run, record.
+func (p *Processor) attemptClaimed(ctx context.Context, d *delivery) (step, error) {
 	t := dedup.NewToken()
 	a, since, err := p.claim(ctx, d, t)
 	if err != nil {
@@ -148,11 +148,11 @@ func (p *Processor) passClaimed(ctx context.Context, d *delivery) (step, error) 
 		return p.shadow(ctx, hard, d, a)
 	}
 	if !a.Verdict.Held() {
-		return p.obey(ctx, d, a)
+		return p.settleAnswer(ctx, d, a)
 	}
-	d.claim = d.req.Held(t, a)
+	d.claim = d.request.Held(t, a)
 	d.attempt, d.uncertain = max(int(a.Failures), d.earlier)+1, a.Verdict == dedup.Uncertain
-	d.busySince, d.busyTold = time.Time{}, false
+	d.busySince, d.busyNotified = time.Time{}, false
 
 	hard, release := p.stopContext(ctx, true)
 	defer release()
@@ -176,7 +176,7 @@ func (p *Processor) passClaimed(ctx context.Context, d *delivery) (step, error) 
 	case !refused:
 		act = p.judge(hard, d, o)
 	case o.meaning == transient || o.unbegun && o.meaning != permanent: // the failures were judged already
-		act = d.laterOrDeadLetter(o)
+		act = d.delayOrDeadLetter(o)
 	}
 	return p.finishClaimed(ctx, hard, kept.StopAll, d, o, act)
 }
@@ -191,9 +191,9 @@ func (p *Processor) lapsed(ctx context.Context, d *delivery, kept *dedup.HeldCla
 	case ctx.Err() != nil:
 		return step{}, stopCause(ctx)
 	case errors.Is(cause, dedup.ErrLeaseRenewerClosed):
-		return step{}, fmt.Errorf("event %s: %w", d.req.Key, cause)
+		return step{}, fmt.Errorf("event %s: %w", d.request.Key, cause)
 	}
-	p.tellLapsed(ctx, d)
+	p.notifyLapsed(ctx, d)
 	return step{outage: errLapsed}, nil
 }
 
@@ -256,32 +256,32 @@ func (p *Processor) finishClaimed(ctx, hard context.Context, stop func(), d *del
 	switch act {
 	case actComplete:
 		lost, err := p.complete(hard, d, dedup.Completion{})
-		d.handled, d.seen, d.end, d.came = err == nil && !lost, d.req.Origin, endDone, SettledHandled
+		d.handled, d.seen, d.end, d.settlement = err == nil && !lost, d.request.Origin, endDone, SettledHandled
 		return step{settled: d.handled}, err
 	case actDeadLetter:
 		return p.giveUpClaimed(hard, d, o)
-	case actLater:
-		return p.moveClaimed(hard, d, o)
+	case actDelayedRetry:
+		return p.rescheduleClaimed(hard, d, o)
 	default:
 		stop() // nobody sleeps holding a claim
-		back, s, err := p.backOut(ctx, d, o, act)
-		if act == actObey {
-			p.lost(ctx, d)
+		back, s, err := p.releaseAs(ctx, d, o, act)
+		if act == actReclaim {
+			p.notifyLost(ctx, d)
 		}
 		p.giveBack(ctx, d, back) // also a claim that is over: if no worker has taken over, the next claim is no take-over
 		return s, err
 	}
 }
 
-// backOut says how the claim of an event is given back that is neither completed nor given up, and what comes then.
-func (p *Processor) backOut(ctx context.Context, d *delivery, o outcome, act action) (back dedup.Outcome, s step, err error) {
+// releaseAs says how the claim of an event is given back that is neither completed nor given up, and what comes then.
+func (p *Processor) releaseAs(ctx context.Context, d *delivery, o outcome, act action) (back dedup.Outcome, s step, err error) {
 	switch act {
 	case actRetry:
-		p.retrying(ctx, d, o)
+		p.notifyRetry(ctx, d, o)
 		return dedup.Failed, step{sleep: d.delay}, nil
 	case actWait:
 		return dedup.Unstarted, step{outage: fmt.Errorf("%w: %w", dedup.ErrUnavailable, o.err)}, nil
-	case actObey:
+	case actReclaim:
 		return dedup.Unknown, step{sleep: jitter(50 * time.Millisecond)}, nil
 	default:
 		return dedup.Unknown, step{}, left(ctx, d, o)
@@ -291,19 +291,19 @@ func (p *Processor) backOut(ctx context.Context, d *delivery, o outcome, act act
 // left is the error for an event whose run was cut short.
 func left(ctx context.Context, d *delivery, o outcome) error {
 	if cause := stopCause(ctx); ctx.Err() != nil {
-		return fmt.Errorf("event %s: %w: %w", d.req.Key, cause, o.err)
+		return fmt.Errorf("event %s: %w: %w", d.request.Key, cause, o.err)
 	}
-	return fmt.Errorf("event %s: %w", d.req.Key, o.err)
+	return fmt.Errorf("event %s: %w", d.request.Key, o.err)
 }
 
 // giveUpClaimed dead-letters in the order that loses nothing: dead letter acknowledged, dead recorded, then settled (rule 6).
 func (p *Processor) giveUpClaimed(hard context.Context, d *delivery, o outcome) (step, error) {
-	if err := p.publishDeadLetter(hard, d.pat, d.m, d.failure(o)); err != nil {
+	if err := p.publishDeadLetter(hard, d.budget, d.message, d.failure(o)); err != nil {
 		p.giveBack(hard, d, d.failedOutcome())
 		return step{}, err
 	}
 	lost, err := p.complete(hard, d, dedup.Completion{Dead: p.reason(o)})
-	d.end, d.came = endDead, SettledDeadLetter
+	d.end, d.settlement = endDead, SettledDeadLetter
 	return step{settled: err == nil && !lost}, err
 }
 
@@ -313,8 +313,8 @@ func (d *delivery) failure(o outcome) failure {
 		d.firstFailure, d.lastFailure = now, now
 	}
 	return failure{
-		key: d.req.Key, class: o.class, err: o.err, attempts: d.attempt, first: d.firstFailure, last: d.lastFailure,
-		generation: d.req.Position.Generation,
+		key: d.request.Key, class: o.class, err: o.err, attempts: d.attempt, first: d.firstFailure, last: d.lastFailure,
+		generation: d.request.Position.Generation,
 	}
 }
 
@@ -323,36 +323,36 @@ func (p *Processor) reason(o outcome) string {
 	return cutText(class+strings.TrimPrefix(p.errorText(o.err), class), dedup.MaxReason) // a permanent error says so itself
 }
 
-// obey does what a verdict says that grants nothing.
-func (p *Processor) obey(ctx context.Context, d *delivery, a dedup.Answer) (step, error) {
+// settleAnswer does what a verdict says that grants nothing.
+func (p *Processor) settleAnswer(ctx context.Context, d *delivery, a dedup.Answer) (step, error) {
 	d.permit.end(false)
 	switch a.Verdict {
 	case dedup.Done:
 		d.end = endDone
-		p.duplicate(ctx, d, a)
+		p.notifyDuplicate(ctx, d, a)
 		return step{settled: true}, nil
 	case dedup.Rescheduled:
-		return p.obeyMoved(ctx, d, a)
+		return p.settleRescheduled(ctx, d, a)
 	case dedup.Busy:
 		return step{}, p.waitBusy(ctx, d, a)
 	case dedup.Dead:
 		if strings.HasPrefix(a.Reason, dedup.ReasonDiscarded) { // a person has decided: what waits behind it goes on (rule 4)
-			p.duplicate(ctx, d, a)
+			p.notifyDuplicate(ctx, d, a)
 			return step{settled: true}, nil
 		}
 		d.end = endDead
-		if a.First.Same(d.m.origin()) { // the dead letter was sent and only the mark was lost
-			p.duplicate(ctx, d, a)
+		if a.First.Same(d.message.origin()) { // the dead letter was sent and only the mark was lost
+			p.notifyDuplicate(ctx, d, a)
 			return step{settled: true}, nil
 		}
 		// Another copy may carry what the first one lacked. It is never dropped (rule 6).
 		return p.deadLetterOnly(ctx, d, ClassAlreadyDead, fmt.Errorf("this event was given up before: %s", a.Reason))
 	case dedup.Conflict:
-		return p.obeyConflict(ctx, d, a)
+		return p.settleConflict(ctx, d, a)
 	case dedup.TooOld:
 		d.end = endDead
 		if d.route.tooOld == StopTooOld {
-			return step{}, fmt.Errorf("event %s of %s: %w", d.req.Key, d.m.Time.UTC().Format(time.RFC3339), ErrTooOld)
+			return step{}, fmt.Errorf("event %s of %s: %w", d.request.Key, d.message.Time.UTC().Format(time.RFC3339), ErrTooOld)
 		}
 		return p.deadLetterOnly(ctx, d, ClassTooOld, errors.New("the event is older than what the store remembers"))
 	case dedup.Fresh, dedup.Uncertain: // granted, so not for here
@@ -366,10 +366,10 @@ func (p *Processor) deadLetterOnly(ctx context.Context, d *delivery, class Class
 	o := outcome{class: class, err: err}
 	f := d.failure(o)
 	f.attempts = 0
-	if err := p.publishDeadLetter(ctx, d.pat, d.m, f); err != nil {
+	if err := p.publishDeadLetter(ctx, d.budget, d.message, f); err != nil {
 		return step{}, err
 	}
-	d.came = SettledDeadLetter
+	d.settlement = SettledDeadLetter
 	return step{settled: true}, nil
 }
 
@@ -379,16 +379,16 @@ func (p *Processor) waitBusy(ctx context.Context, d *delivery, a dedup.Answer) e
 	if d.busySince.IsZero() {
 		d.busySince = now
 	}
-	if since := now.Sub(d.busySince); since > 2*p.cfg.Lease && !d.busyTold {
-		d.busyTold = true
+	if since := now.Sub(d.busySince); since > 2*p.cfg.Lease && !d.busyNotified {
+		d.busyNotified = true
 		p.log.WarnContext(ctx, "event is held elsewhere for long", append(p.deliveryAttrs(d), "for", since.Round(time.Millisecond))...)
 		for _, o := range p.obs.stall {
-			o.ObserveStall(ctx, StallEvent{Group: p.cfg.Group, Message: d.m, Key: d.req.Key, For: since, Busy: true})
+			o.ObserveStall(ctx, StallEvent{Group: p.cfg.Group, Message: d.message, Key: d.request.Key, For: since, Busy: true})
 		}
 	}
 	// A lease's end is known: come just after it. An earlier end is not: look about once a second.
 	pause := min(max(a.Wait, 50*time.Millisecond), time.Second)
-	err := d.pat.wait(ctx, pause-pause/4+jitter(pause/2), ErrBusy)
-	d.excuse(time.Since(now))
+	err := d.budget.wait(ctx, pause-pause/4+jitter(pause/2), ErrBusy)
+	d.excludeWait(time.Since(now))
 	return err
 }

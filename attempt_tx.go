@@ -13,8 +13,8 @@ import (
 // txSlack is how much longer than its handler a transaction may take: to begin, to wait for a copy, to commit.
 const txSlack = 10 * time.Second
 
-// passTx is one trip of a transactional handler: claim, effects and mark in one transaction.
-func (p *Processor) passTx(ctx context.Context, d *delivery) (step, error) {
+// attemptTx is one trip of a transactional handler: claim, effects and mark in one transaction.
+func (p *Processor) attemptTx(ctx context.Context, d *delivery) (step, error) {
 	hard, release := p.stopContext(ctx, false)
 	defer release()
 	if o, refused := d.refuse(dedup.Answer{}); refused { // its copy came before its time, or could not be read
@@ -23,12 +23,12 @@ func (p *Processor) passTx(ctx context.Context, d *delivery) (step, error) {
 		if o.meaning == permanent {
 			return p.giveUpUnreadable(ctx, d, o)
 		}
-		if d.laterOrDeadLetter(o) == actDeadLetter {
+		if d.delayOrDeadLetter(o) == actDeadLetter {
 			return p.giveUpTx(ctx, d, o)
 		}
-		return p.moveTx(ctx, d, o)
+		return p.rescheduleTx(ctx, d, o)
 	}
-	free, err := d.access.slot(hard, d.pat) // before the start is counted: waiting for it is no crash
+	free, err := d.access.slot(hard, d.budget) // before the start is counted: waiting for it is no crash
 	if err != nil {
 		d.permit.end(false)
 		return step{}, err
@@ -59,12 +59,12 @@ func (p *Processor) passTx(ctx context.Context, d *delivery) (step, error) {
 			return p.shadow(ctx, hard, d, a)
 		}
 		if a.Verdict == dedup.Fresh {
-			p.trusted(d.m)
-			d.size().grow(1, d.route.maxBatch)
-			d.handled, d.seen, d.end, d.came = true, d.req.Origin, endDone, SettledHandled
+			p.noteEnd(d.message)
+			d.limit().grow(1, d.route.maxBatch)
+			d.handled, d.seen, d.end, d.settlement = true, d.request.Origin, endDone, SettledHandled
 			return step{settled: true}, nil
 		}
-		return p.obey(ctx, d, a)
+		return p.settleAnswer(ctx, d, a)
 	}
 	if !ran {
 		d.permit.end(false)
@@ -122,7 +122,7 @@ func inTxTime(hard context.Context, handler time.Duration, call func(ctx context
 // claimTx asks the store for this event alone.
 func (d *delivery) claimTx(ctx context.Context, limit time.Duration, fn func(tx any) ([]dedup.Completion, error)) (dedup.Answer, error) {
 	var answers [1]dedup.Answer
-	err := d.tx.claimTx(ctx, limit, []dedup.Request{d.req}, answers[:], fn)
+	err := d.tx.claimTx(ctx, limit, []dedup.Request{d.request}, answers[:], fn)
 	return answers[0], err
 }
 
@@ -164,11 +164,11 @@ func (p *Processor) finishTx(ctx context.Context, d *delivery, o outcome, ran bo
 	switch p.judge(ctx, d, o) {
 	case actDeadLetter:
 		return p.giveUpTx(ctx, d, o)
-	case actLater:
-		return p.moveTx(ctx, d, o)
+	case actDelayedRetry:
+		return p.rescheduleTx(ctx, d, o)
 	case actRetry:
 		d.failures++
-		p.retrying(ctx, d, o)
+		p.notifyRetry(ctx, d, o)
 		return step{sleep: d.delay}, nil
 	case actWait:
 		if errors.Is(o.err, dedup.ErrUnavailable) {
@@ -183,17 +183,17 @@ func (p *Processor) finishTx(ctx context.Context, d *delivery, o outcome, ran bo
 // giveUpTx dead-letters: dead letter acknowledged, then dead recorded, in a transaction of its own since the handler's was
 // rolled back. If a copy was handled meanwhile the store says so and its word stands.
 func (p *Processor) giveUpTx(ctx context.Context, d *delivery, o outcome) (step, error) {
-	if err := p.publishDeadLetter(ctx, d.pat, d.m, d.failure(o)); err != nil {
+	if err := p.publishDeadLetter(ctx, d.budget, d.message, d.failure(o)); err != nil {
 		return step{}, err
 	}
-	d.end, d.came = endDead, SettledDeadLetter
+	d.end, d.settlement = endDead, SettledDeadLetter
 	return p.recordTx(ctx, d, dedup.Completion{Dead: p.reason(o)})
 }
 
 // recordTx records the end of an event that was published elsewhere, until the store answers. If the store knows another end, that
 // stands: an event that was handled or moved on meanwhile is not dead, and blocks no queue (rule 4).
 func (p *Processor) recordTx(ctx context.Context, d *delivery, c dedup.Completion) (step, error) {
-	c.Claim, c.Retention = d.req.Held(dedup.Token{}, dedup.Answer{First: d.req.Origin}), d.route.retention
+	c.Claim, c.Retention = d.request.Held(dedup.Token{}, dedup.Answer{First: d.request.Origin}), d.route.retention
 	for try := 1; ; try++ {
 		began := time.Now()
 		var a dedup.Answer
@@ -210,7 +210,7 @@ func (p *Processor) recordTx(ctx context.Context, d *delivery, c dedup.Completio
 			case dedup.Done:
 				d.end = endDone
 			case dedup.Rescheduled:
-				d.end = endMoved
+				d.end = endRescheduled
 			default: // recorded, or dead already; what conflicts or is too old has its dead letter
 			}
 			return step{settled: true}, nil
@@ -218,7 +218,7 @@ func (p *Processor) recordTx(ctx context.Context, d *delivery, c dedup.Completio
 		if !errors.Is(err, ErrBusy) {
 			d.access.down(ctx, p, began, err)
 		}
-		if stop := d.pat.wait(ctx, outageWait(try), fmt.Errorf("%w: published, not yet recorded: %w", dedup.ErrUnavailable, err)); stop != nil {
+		if stop := d.budget.wait(ctx, outageWait(try), fmt.Errorf("%w: published, not yet recorded: %w", dedup.ErrUnavailable, err)); stop != nil {
 			return step{}, stop
 		}
 	}
@@ -228,13 +228,13 @@ func (p *Processor) recordTx(ctx context.Context, d *delivery, c dedup.Completio
 // that dies with its process leaves no trace of its own (rule 18).
 func (p *Processor) countStart(ctx context.Context, d *delivery) (watched bool, crashed, err error) {
 	counter := d.access.counter
-	if counter == nil || !p.onProbation(d.m) {
+	if counter == nil || !p.guarded(d.message) {
 		return false, nil, nil
 	}
 	var starts uint32
 	began := time.Now()
 	err = p.bounded(ctx, p.cfg.Lease, func(ctx context.Context) (err error) {
-		starts, err = counter.CountStart(ctx, d.req.Key, d.req.Origin)
+		starts, err = counter.CountStart(ctx, d.request.Key, d.request.Origin)
 		return err
 	})
 	if err != nil {
@@ -257,6 +257,6 @@ func (p *Processor) clearStarts(ctx context.Context, d *delivery) {
 		return
 	}
 	_ = p.bounded(context.WithoutCancel(ctx), abandonAfter, func(ctx context.Context) error {
-		return counter.ClearStarts(ctx, d.req.Key, d.req.Origin)
+		return counter.ClearStarts(ctx, d.request.Key, d.request.Origin)
 	})
 }

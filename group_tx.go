@@ -13,15 +13,15 @@ import (
 // This file is about transactions that many events share. Only a rolled-back transaction is ever taken apart, so nothing
 // in here can make an effect happen twice (rule 2).
 
-// group is one such transaction.
-type group struct {
-	r       *run
+// txGroup is one such transaction.
+type txGroup struct {
+	events  *eventGroup
 	reqs    []dedup.Request
 	answers []dedup.Answer
 	calls   []call // of what is fresh
 	took    []time.Duration
 
-	trial    bool // look only: the partition has just come, and what killed its former owner may be in here
+	lookOnly bool // look only: the partition has just come, and what killed its former owner may be in here
 	ran      bool
 	current  atomic.Int32 // index into calls
 	deadline atomic.Int64 // of the current call; Unix nanoseconds
@@ -30,19 +30,19 @@ type group struct {
 	outcome  outcome      // of that call
 }
 
-// inTx claims the events of the run, runs what is fresh, and commits, in one transaction.
-func (r *run) inTx() error {
-	p, ctx := r.b.p, r.ctx
+// runInTx claims the events of the run, runs what is fresh, and commits, in one transaction.
+func (r *eventGroup) runInTx() error {
+	p, ctx := r.batch.p, r.ctx
 	permit, err := r.permit()
 	if err != nil {
 		return err
 	}
-	g := &group{r: r, failed: -1, trial: r.onTrial()}
+	g := &txGroup{events: r, failed: -1, lookOnly: r.guarded()}
 	defer func() { permit.end(g.ran) }()
 	g.reqs, g.answers = r.requests()
 	hard, release := p.stopContext(ctx, false)
 	defer release()
-	free, err := r.access.slot(hard, r.b.pat)
+	free, err := r.access.slot(hard, r.batch.budget)
 	if err != nil {
 		return err
 	}
@@ -52,9 +52,9 @@ func (r *run) inTx() error {
 		began = time.Now()
 		err = g.claim(hard)
 	}()
-	tried := errors.Is(err, errTrial)
+	tried := errors.Is(err, errLookOnly)
 	if err == nil {
-		g.note()
+		g.keepAnswers()
 	}
 	if tried {
 		err = nil
@@ -73,27 +73,27 @@ func (r *run) inTx() error {
 	}
 	r.access.up(ctx, p, began)
 	if tried {
-		g.tried()
+		g.settleKnown()
 	} else {
 		g.committed()
 	}
 	return nil
 }
 
-// errTrial ends a transaction in which nothing is to be run.
-var errTrial = errors.New("only looked")
+// errLookOnly ends a transaction in which nothing is to be run.
+var errLookOnly = errors.New("only looked")
 
-// onTrial reports whether the store counts starts and an event is of a partition that has just come. Such events run one
+// guarded reports whether the store counts starts and an event is of a partition that has just come. Such events run one
 // by one (rule 18), while those among them that are known already are still settled together.
-func (r *run) onTrial() bool {
+func (r *eventGroup) guarded() bool {
 	if r.access.counter == nil {
 		return false
 	}
 	topic, partition, last := "", int32(-1), false
-	for _, e := range r.entries {
-		if e.m.Partition != partition || e.m.Topic != topic {
-			topic, partition = e.m.Topic, e.m.Partition
-			last = r.b.p.onProbation(e.m)
+	for _, e := range r.tasks {
+		if e.message.Partition != partition || e.message.Topic != topic {
+			topic, partition = e.message.Topic, e.message.Partition
+			last = r.batch.p.guarded(e.message)
 		}
 		if last {
 			return true
@@ -102,16 +102,16 @@ func (r *run) onTrial() bool {
 	return false
 }
 
-// tried settles what is known. The first of the others are run by themselves.
-func (g *group) tried() {
-	b := g.r.b
-	watched := probationEvents
-	for _, e := range g.r.entries {
+// settleKnown settles what is known. The first of the others are run by themselves.
+func (g *txGroup) settleKnown() {
+	b := g.events.batch
+	watched := guardedEvents
+	for _, e := range g.events.tasks {
 		if e.known() {
-			b.p.tellKnown(g.r.ctx, &e.delivery, e.answer)
+			b.p.notifyKnown(g.events.ctx, &e.delivery, e.answer)
 			e.settled = true
 		} else if watched--; watched >= 0 {
-			e.alone = true
+			e.isolated = true
 		}
 	}
 	b.advance()
@@ -121,20 +121,20 @@ func (g *group) tried() {
 var errSlow = fmt.Errorf("%w: no answer from a transaction", dedup.ErrUnavailable)
 
 // claim calls the store, which calls the handlers. Each of them has its own time; before the first the store has some.
-func (g *group) claim(hard context.Context) error {
+func (g *txGroup) claim(hard context.Context) error {
 	ctx, cancel := context.WithCancelCause(hard)
 	defer cancel(context.Canceled)
 	slow := time.AfterFunc(txSlack, func() { cancel(errSlow) })
 	defer slow.Stop()
 	limit := time.Duration(0)
-	for _, e := range g.r.entries {
+	for _, e := range g.events.tasks {
 		limit = max(limit, e.route.timeout)
 	}
-	err := g.r.tx.claimTx(ctx, limit, g.reqs, g.answers, func(tx any) ([]dedup.Completion, error) {
+	err := g.events.tx.claimTx(ctx, limit, g.reqs, g.answers, func(tx any) ([]dedup.Completion, error) {
 		slow.Stop()
-		if g.trial || g.overtaken() {
-			g.note() // what is known stays so
-			return nil, errTrial
+		if g.lookOnly || g.behindDeferred() {
+			g.keepAnswers() // what is known stays so
+			return nil, errLookOnly
 		}
 		g.ran = true
 		return nil, g.run(ctx, cancel, tx)
@@ -146,16 +146,16 @@ func (g *group) claim(hard context.Context) error {
 }
 
 // run makes the calls in a goroutine of its own, as [Processor.run] does for one.
-func (g *group) run(hard context.Context, abort context.CancelCauseFunc, tx any) error {
-	g.calls = g.r.calls(g.fresh())
+func (g *txGroup) run(hard context.Context, abort context.CancelCauseFunc, tx any) error {
+	g.calls = g.events.calls(g.fresh())
 	if len(g.calls) == 0 {
 		return nil
 	}
 	inputs := make([][]input, len(g.calls))
-	all := make([]input, 0, len(g.r.entries))
+	all := make([]input, 0, len(g.events.tasks))
 	for i, c := range g.calls {
 		n := len(all)
-		for _, e := range c.entries {
+		for _, e := range c.tasks {
 			all = append(all, e.input())
 		}
 		inputs[i] = all[n:len(all):len(all)]
@@ -177,17 +177,17 @@ func (g *group) run(hard context.Context, abort context.CancelCauseFunc, tx any)
 		// It may have ended the transaction before it hung: then there are claims to be taken back.
 		return errors.Join(ErrAbandoned, g.outcome.err, &dedup.TxEndedError{Unrun: g.unrun()})
 	}
-	g.tell(ctx)
+	g.notifyHandled(ctx)
 	if errors.Is(g.err, dedup.ErrTxEnded) {
 		return &dedup.TxEndedError{Unrun: g.unrun()}
 	}
 	return g.err
 }
 
-// overtaken reports whether an event waits for a later attempt in the table: what is behind it must not run before that is
+// behindDeferred reports whether an event waits for a later attempt in the table: what is behind it must not run before that is
 // known (rule 4).
-func (g *group) overtaken() bool {
-	for i, e := range g.r.sorted {
+func (g *txGroup) behindDeferred() bool {
+	for i, e := range g.events.sorted {
 		if g.answers[i].Verdict == dedup.Rescheduled && e.route.mode == keyOrdered {
 			return true
 		}
@@ -195,18 +195,18 @@ func (g *group) overtaken() bool {
 	return false
 }
 
-// note keeps the answers: the store takes them back when the transaction is.
-func (g *group) note() {
-	for i, e := range g.r.sorted {
+// keepAnswers keeps the answers: the store takes them back when the transaction is.
+func (g *txGroup) keepAnswers() {
+	for i, e := range g.events.sorted {
 		e.answer = g.answers[i]
 	}
 }
 
 // fresh returns the events that are to run, in the order of delivery.
-func (g *group) fresh() []*entry {
-	g.note()
-	fresh := make([]*entry, 0, len(g.r.entries))
-	for _, e := range g.r.entries {
+func (g *txGroup) fresh() []*entry {
+	g.keepAnswers()
+	fresh := make([]*entry, 0, len(g.events.tasks))
+	for _, e := range g.events.tasks {
 		if e.answer.Verdict == dedup.Fresh {
 			e.attempt, e.uncertain = e.failures+1, false
 			fresh = append(fresh, e)
@@ -224,15 +224,15 @@ type callError struct {
 func (e *callError) Error() string { return e.err.Error() }
 func (e *callError) Unwrap() error { return e.err }
 
-func (g *group) begin(i int) {
+func (g *txGroup) begin(i int) {
 	g.current.Store(int32(i))
 	g.deadline.Store(time.Now().Add(g.calls[i].route.timeout).UnixNano())
 }
 
 // wait returns what the calls came to. A call that is over its time has its context cancelled; if it goes on regardless it
 // is left behind some time later.
-func (g *group) wait(ctx, hard context.Context, cancel, abort context.CancelCauseFunc, done <-chan error) outcome {
-	p := g.r.b.p
+func (g *txGroup) wait(ctx, hard context.Context, cancel, abort context.CancelCauseFunc, done <-chan error) outcome {
+	p := g.events.batch.p
 	shortest := g.calls[0].route.timeout // the next call may have less time than this one
 	for i := range g.calls {
 		shortest = min(shortest, g.calls[i].route.timeout)
@@ -244,7 +244,7 @@ func (g *group) wait(ctx, hard context.Context, cancel, abort context.CancelCaus
 		case err := <-done:
 			return classify(ctx, err)
 		case <-ctx.Done():
-			return p.overdue(ctx, hard, &g.at().delivery, done, noClaims)
+			return p.overdue(ctx, hard, &g.currentTask().delivery, done, noClaims)
 		case <-timer.C:
 		}
 		if left := g.left(); left > 0 { // the next call has begun meanwhile
@@ -256,19 +256,19 @@ func (g *group) wait(ctx, hard context.Context, cancel, abort context.CancelCaus
 	cancel(ErrHandlerTimeout)
 	late := time.AfterFunc(txSlack, func() { abort(ErrHandlerTimeout) })
 	defer late.Stop()
-	return p.overdue(ctx, hard, &g.at().delivery, done, noClaims)
+	return p.overdue(ctx, hard, &g.currentTask().delivery, done, noClaims)
 }
 
 // left is how much time the current call has.
-func (g *group) left() time.Duration { return time.Until(time.Unix(0, g.deadline.Load())) }
+func (g *txGroup) left() time.Duration { return time.Until(time.Unix(0, g.deadline.Load())) }
 
-// at is the first event of the current call.
-func (g *group) at() *entry { return g.calls[g.current.Load()].entries[0] }
+// currentTask is the first event of the current call.
+func (g *txGroup) currentTask() *entry { return g.calls[g.current.Load()].tasks[0] }
 
 // work makes the calls until one fails, and sends what they came to: nil or a *callError.
-func (g *group) work(ctx context.Context, tx any, inputs [][]input, done chan<- error) {
-	i, finished, p := 0, false, g.r.b.p
-	var watched watchedCall
+func (g *txGroup) work(ctx context.Context, tx any, inputs [][]input, done chan<- error) {
+	i, finished, p := 0, false, g.events.batch.p
+	var watched observedCall
 	checker, _ := tx.(dedup.TxChecker)
 	defer func() {
 		if !finished { // a panic, or runtime.Goexit
@@ -284,7 +284,7 @@ func (g *group) work(ctx context.Context, tx any, inputs [][]input, done chan<- 
 		began := time.Now()
 		err := ctx.Err() // nothing new begins in a transaction that ends
 		if err == nil {
-			watched = p.watchCall(ctx, g.calls[i].route, inputs[i])
+			watched = p.observeCall(ctx, g.calls[i].route, inputs[i])
 			err = own(g.calls[i].route.call(watched.ctx, tx, inputs[i]))
 			watched.end(err)
 		}
@@ -315,9 +315,9 @@ func blamed(checker dedup.TxChecker, err error) error {
 	return err
 }
 
-// tell tells observers of the calls that were made.
-func (g *group) tell(ctx context.Context) {
-	p := g.r.b.p
+// notifyHandled tells observers of the calls that were made.
+func (g *txGroup) notifyHandled(ctx context.Context) {
+	p := g.events.batch.p
 	if len(p.obs.handled) == 0 {
 		return
 	}
@@ -329,21 +329,21 @@ func (g *group) tell(ctx context.Context) {
 			}
 			err = g.err
 		}
-		for _, e := range c.entries {
-			p.handled(ctx, &e.delivery, g.took[i], err)
+		for _, e := range c.tasks {
+			p.notifyHandled(ctx, &e.delivery, g.took[i], err)
 		}
 	}
 }
 
 // unrun returns the requests of the calls behind the one that failed.
-func (g *group) unrun() (indices []int) {
+func (g *txGroup) unrun() (indices []int) {
 	left := make(map[*entry]bool)
 	for _, c := range g.calls[g.failed+1:] {
-		for _, e := range c.entries {
+		for _, e := range c.tasks {
 			left[e] = true
 		}
 	}
-	for i, e := range g.r.sorted {
+	for i, e := range g.events.sorted {
 		if left[e] {
 			indices = append(indices, i)
 		}
@@ -353,36 +353,36 @@ func (g *group) unrun() (indices []int) {
 
 // committed settles what the transaction answered for. What is neither fresh nor a duplicate goes through the gate by
 // itself.
-func (g *group) committed() {
-	b := g.r.b
+func (g *txGroup) committed() {
+	b := g.events.batch
 	n := 0
-	for _, e := range g.r.entries {
+	for _, e := range g.events.tasks {
 		switch {
 		case e.answer.Verdict == dedup.Fresh:
-			e.handled, e.seen, e.settled, e.came = true, e.req.Origin, true, SettledHandled
+			e.handled, e.seen, e.settled, e.settlement = true, e.request.Origin, true, SettledHandled
 			e.route.budget.earn(1)
 			n++
 		case e.known():
-			b.p.tellKnown(g.r.ctx, &e.delivery, e.answer)
+			b.p.notifyKnown(g.events.ctx, &e.delivery, e.answer)
 			e.settled = true
 		default:
-			e.alone = true
+			e.isolated = true
 		}
 	}
 	for _, e := range g.firsts() {
-		e.size().grow(n, e.route.maxBatch)
+		e.limit().grow(n, e.route.maxBatch)
 	}
-	b.outages, b.unlucky = 0, 0
+	b.outages, b.contended = 0, 0
 	b.advance()
 }
 
-// maxUnlucky is how often in a row a group is tried again that met a lock before its first handler. The order of keys
+// maxContended is how often in a row a group is tried again that met a lock before its first handler. The order of keys
 // keeps claims from a deadlock, and every try waits for at most 20 ms.
-const maxUnlucky = 3
+const maxContended = 3
 
 // firsts returns an event of each handler.
-func (g *group) firsts() (firsts []*entry) {
-	for _, e := range g.r.entries {
+func (g *txGroup) firsts() (firsts []*entry) {
+	for _, e := range g.events.tasks {
 		if len(firsts) == 0 || firsts[len(firsts)-1].route != e.route {
 			firsts = append(firsts, e)
 		}
@@ -392,18 +392,18 @@ func (g *group) firsts() (firsts []*entry) {
 
 // rolledBack decides how the events go on. Nothing of them has happened, and no attempt is counted: an event that is to
 // blame is run by itself, and what happens there counts.
-func (g *group) rolledBack(hard context.Context, began time.Time, err error) error {
-	b, p := g.r.b, g.r.b.p
+func (g *txGroup) rolledBack(hard context.Context, began time.Time, err error) error {
+	b, p := g.events.batch, g.events.batch.p
 	switch {
 	case hard.Err() != nil:
-		return left(g.r.ctx, &g.r.entries[0].delivery, outcome{err: err})
+		return left(g.events.ctx, &g.events.tasks[0].delivery, outcome{err: err})
 	case errors.Is(err, dedup.ErrTxEnded) && !errors.Is(err, ErrAbandoned):
-		g.ended(err)
-	case errors.Is(err, dedup.ErrContended) && !g.ran && b.unlucky < maxUnlucky:
-		b.unlucky++ // a copy elsewhere, or a lock of the server's own that is soon free: nothing is known of our rows
+		g.endedByHandler(err)
+	case errors.Is(err, dedup.ErrContended) && !g.ran && b.contended < maxContended:
+		b.contended++ // a copy elsewhere, or a lock of the server's own that is soon free: nothing is known of our rows
 	case errors.Is(err, dedup.ErrContended):
 		g.startOver()
-		g.apart(g.r.entries)
+		g.isolate(g.events.tasks)
 	case !g.ran, g.failed < 0 && errors.Is(err, dedup.ErrUnavailable): // also a commit whose outcome is unknown (P-11)
 		if g.ran {
 			g.shrink()
@@ -411,75 +411,75 @@ func (g *group) rolledBack(hard context.Context, began time.Time, err error) err
 		return g.outage(began, err)
 	case g.failed < 0: // refused by COMMIT: nobody knows whose fault it is (rule 12)
 		g.shrink()
-		g.apart(g.r.entries)
+		g.isolate(g.events.tasks)
 	default:
 		g.shrink()
 		g.blame()
 	}
 	if errors.Is(err, dedup.ErrUnavailable) {
-		g.r.access.down(g.r.ctx, p, began, err)
+		g.events.access.down(g.events.ctx, p, began, err)
 	}
 	return nil
 }
 
-func (g *group) shrink() {
+func (g *txGroup) shrink() {
 	for _, e := range g.firsts() {
-		e.size().shrink(len(g.r.entries))
+		e.limit().shrink(len(g.events.tasks))
 	}
 }
 
 // startOver makes groups begin anew with one: handlers that meet on their rows meet again, and every group that does costs
 // what it had done (rule 1).
-func (g *group) startOver() {
+func (g *txGroup) startOver() {
 	for _, e := range g.firsts() {
-		e.size().startOver()
+		e.limit().startOver()
 	}
 }
 
-func (g *group) apart(entries []*entry) {
+func (g *txGroup) isolate(entries []*entry) {
 	for _, e := range entries {
-		e.alone = true
+		e.isolated = true
 	}
 }
 
 // blame singles out who failed. A call of many events that names none is tried again with fewer, by the size that has
 // shrunk.
-func (g *group) blame() {
+func (g *txGroup) blame() {
 	c := g.calls[g.failed]
-	if named := namedIn(g.err, len(c.entries)); named != nil {
+	if named := namedIn(g.err, len(c.tasks)); named != nil {
 		for i, err := range named {
 			if err != nil {
-				c.entries[i].alone = true
+				c.tasks[i].isolated = true
 			}
 		}
 		return
 	}
-	if len(c.entries) == 1 || g.outcome.meaning == abandoned {
-		g.apart(c.entries)
+	if len(c.tasks) == 1 || g.outcome.meaning == abandoned {
+		g.isolate(c.tasks)
 	}
 }
 
-// ended: a handler ended the transaction by SQL. What it ran is durable or gone, and the store knows which; so all ask
+// endedByHandler: a handler ended the transaction by SQL. What it ran is durable or gone, and the store knows which; so all ask
 // again, by themselves, and this handler never shares a transaction again (P-13, rule 12).
-func (g *group) ended(err error) {
-	g.apart(g.r.entries)
+func (g *txGroup) endedByHandler(err error) {
+	g.isolate(g.events.tasks)
 	firsts := g.firsts()
 	if g.failed >= 0 {
-		firsts = g.calls[g.failed].entries[:1]
+		firsts = g.calls[g.failed].tasks[:1]
 	}
 	for _, e := range firsts {
 		rt := e.route
-		if rt.size.off.CompareAndSwap(false, true) || errors.Is(err, dedup.ErrUnavailable) { // nor could claims be taken back
-			g.r.b.p.log.ErrorContext(g.r.ctx, "handler ended the transaction it was given: its events get one each from now on",
-				"type", rt.typ, "handler", rt.site, "error", g.r.b.p.errorText(err))
+		if rt.txLimit.off.CompareAndSwap(false, true) || errors.Is(err, dedup.ErrUnavailable) { // nor could claims be taken back
+			g.events.batch.p.log.ErrorContext(g.events.ctx, "handler ended the transaction it was given: its events get one each from now on",
+				"type", rt.typ, "handler", rt.site, "error", g.events.batch.p.errorText(err))
 		}
 	}
 }
 
 // outage waits for the store; then the run is planned anew.
-func (g *group) outage(began time.Time, err error) error {
-	b := g.r.b
+func (g *txGroup) outage(began time.Time, err error) error {
+	b := g.events.batch
 	b.outages++
-	g.r.access.down(g.r.ctx, b.p, began, err)
-	return b.pat.wait(g.r.ctx, outageWait(b.outages), fmt.Errorf("%w: %w", dedup.ErrUnavailable, err))
+	g.events.access.down(g.events.ctx, b.p, began, err)
+	return b.budget.wait(g.events.ctx, outageWait(b.outages), fmt.Errorf("%w: %w", dedup.ErrUnavailable, err))
 }

@@ -21,13 +21,13 @@ func (p *Processor) messageAttrs(m *Message, k dedup.Key) []any {
 }
 
 func (p *Processor) deliveryAttrs(d *delivery) []any {
-	return append(p.messageAttrs(d.m, d.req.Key), "attempt", d.attempt)
+	return append(p.messageAttrs(d.message, d.request.Key), "attempt", d.attempt)
 }
 
 // timedRun runs the handler on one event and tells what came of it.
 func (p *Processor) timedRun(ctx context.Context, d *delivery, tx any) outcome {
 	began := time.Now()
-	d.paid = false
+	d.retryPaid = false
 	o := p.run(ctx, d, []input{d.input()}, tx, d.completions)
 	if named := namedIn(o.err, 1); named != nil { // a batch handler that names its only event means its error
 		o = outcome{}
@@ -36,30 +36,30 @@ func (p *Processor) timedRun(ctx context.Context, d *delivery, tx any) outcome {
 		}
 	}
 	if d.claimed && !d.route.batch {
-		d.route.pace.note(time.Since(began))
+		d.route.ahead.note(time.Since(began))
 	}
-	p.handled(ctx, d, time.Since(began), o.err)
+	p.notifyHandled(ctx, d, time.Since(began), o.err)
 	return o
 }
 
 // callMany makes a call of a handler and tells of each of its events.
 func (p *Processor) callMany(ctx context.Context, c *call, tx any) outcomes {
 	began := time.Now()
-	in := make([]input, len(c.entries))
-	for i, e := range c.entries {
-		in[i], e.paid = e.input(), false
+	in := make([]input, len(c.tasks))
+	for i, e := range c.tasks {
+		in[i], e.retryPaid = e.input(), false
 	}
-	o := newOutcomes(ctx, p.run(ctx, &c.entries[0].delivery, in, tx, c.completions), c.entries)
+	o := newOutcomes(ctx, p.run(ctx, &c.tasks[0].delivery, in, tx, c.completions), c.tasks)
 	took := time.Since(began)
-	for _, e := range c.entries {
-		p.handled(ctx, &e.delivery, took, o.of(e).err)
+	for _, e := range c.tasks {
+		p.notifyHandled(ctx, &e.delivery, took, o.of(e).err)
 	}
 	return o
 }
 
-func (p *Processor) handled(ctx context.Context, d *delivery, took time.Duration, err error) {
+func (p *Processor) notifyHandled(ctx context.Context, d *delivery, took time.Duration, err error) {
 	for _, h := range p.obs.handled {
-		h.ObserveHandled(ctx, HandledEvent{Group: p.cfg.Group, Message: d.m, Key: d.req.Key, Attempt: d.attempt, Took: took, Err: err})
+		h.ObserveHandled(ctx, HandledEvent{Group: p.cfg.Group, Message: d.message, Key: d.request.Key, Attempt: d.attempt, Took: took, Err: err})
 	}
 }
 
@@ -67,73 +67,73 @@ func (p *Processor) observeClaim(ctx context.Context, d *delivery, v dedup.Verdi
 	if len(p.obs.claim) == 0 {
 		return
 	}
-	e := ClaimEvent{Group: p.cfg.Group, Message: d.m, Key: d.req.Key, Verdict: v, Took: time.Since(since), Err: err}
+	e := ClaimEvent{Group: p.cfg.Group, Message: d.message, Key: d.request.Key, Verdict: v, Took: time.Since(since), Err: err}
 	for _, o := range p.obs.claim {
 		o.ObserveClaim(ctx, e)
 	}
 }
 
-func (p *Processor) duplicate(ctx context.Context, d *delivery, a dedup.Answer) {
+func (p *Processor) notifyDuplicate(ctx context.Context, d *delivery, a dedup.Answer) {
 	d.handled, d.seen = a.Verdict == dedup.Done || a.Verdict == dedup.Rescheduled, a.First
 	if !p.cfg.Shadow {
-		d.came = SettledDuplicate
+		d.settlement = SettledDuplicate
 	}
 	if p.log.Enabled(ctx, slog.LevelDebug) {
-		p.log.DebugContext(ctx, "duplicate skipped", append(p.messageAttrs(d.m, d.req.Key), "verdict", a.Verdict.String())...)
+		p.log.DebugContext(ctx, "duplicate skipped", append(p.messageAttrs(d.message, d.request.Key), "verdict", a.Verdict.String())...)
 	}
 	if len(p.obs.duplicate) == 0 {
 		return
 	}
 	e := DuplicateEvent{
-		Group: p.cfg.Group, Message: d.m, Key: d.req.Key, Verdict: a.Verdict, SameRecord: a.First.Same(d.m.origin()), Shadow: p.cfg.Shadow,
+		Group: p.cfg.Group, Message: d.message, Key: d.request.Key, Verdict: a.Verdict, SameRecord: a.First.Same(d.message.origin()), Shadow: p.cfg.Shadow,
 	}
-	if !a.First.Time.IsZero() && !d.m.Time.IsZero() {
-		e.Age = d.m.Time.Sub(a.First.Time)
+	if !a.First.Time.IsZero() && !d.message.Time.IsZero() {
+		e.Age = d.message.Time.Sub(a.First.Time)
 	}
 	for _, o := range p.obs.duplicate {
 		o.ObserveDuplicate(ctx, e)
 	}
 }
 
-// queued tells of an event that waits behind another one of its Kafka key. It has not failed.
-func (p *Processor) queued(ctx context.Context, d *delivery) {
+// notifyDeferred tells of an event that waits behind another one of its Kafka key. It has not failed.
+func (p *Processor) notifyDeferred(ctx context.Context, d *delivery) {
 	if p.log.Enabled(ctx, slog.LevelDebug) {
-		p.log.DebugContext(ctx, "event waits behind another one of its key", p.messageAttrs(d.m, d.req.Key)...)
+		p.log.DebugContext(ctx, "event waits behind another one of its key", p.messageAttrs(d.message, d.request.Key)...)
 	}
 	for _, h := range p.obs.retry {
-		h.ObserveRetry(ctx, RetryEvent{Group: p.cfg.Group, Message: d.m, Key: d.req.Key, Deferred: true})
+		h.ObserveRetry(ctx, RetryEvent{Group: p.cfg.Group, Message: d.message, Key: d.request.Key, Deferred: true})
 	}
 }
 
-// movedOn tells of an event that is tried again elsewhere.
-func (p *Processor) movedOn(ctx context.Context, d *delivery, o outcome, topic string) {
+// notifyRescheduled tells of an event that is tried again elsewhere.
+func (p *Processor) notifyRescheduled(ctx context.Context, d *delivery, o outcome, topic string) {
 	p.log.WarnContext(ctx, o.failed()+", later attempts go on elsewhere",
-		append(p.deliveryAttrs(d), "in", d.later.delay, "to", topic, "error", p.errorText(o.err))...)
+		append(p.deliveryAttrs(d), "in", d.delayed.delay, "to", topic, "error", p.errorText(o.err))...)
 	for _, h := range p.obs.retry {
 		h.ObserveRetry(ctx, RetryEvent{
-			Group: p.cfg.Group, Message: d.m, Key: d.req.Key, Attempt: d.attempt, Delay: d.later.delay, Topic: topic, Later: true, Err: o.err,
+			Group: p.cfg.Group, Message: d.message, Key: d.request.Key, Attempt: d.attempt, Delay: d.delayed.delay, Topic: topic, Later: true, Err: o.err,
 		})
 	}
 }
 
-func (p *Processor) retrying(ctx context.Context, d *delivery, o outcome) {
+func (p *Processor) notifyRetry(ctx context.Context, d *delivery, o outcome) {
 	p.log.WarnContext(ctx, o.failed()+", will try again",
 		append(p.deliveryAttrs(d), "in", d.delay.Round(time.Millisecond), "error", p.errorText(o.err))...)
 	for _, h := range p.obs.retry {
-		h.ObserveRetry(ctx, RetryEvent{Group: p.cfg.Group, Message: d.m, Key: d.req.Key, Attempt: d.attempt, Delay: d.delay, Err: o.err})
+		h.ObserveRetry(ctx, RetryEvent{Group: p.cfg.Group, Message: d.message, Key: d.request.Key, Attempt: d.attempt, Delay: d.delay, Err: o.err})
 	}
 }
 
-// stalled tells of a handler that goes on although its time is over.
-func (p *Processor) stalled(ctx context.Context, d *delivery) {
+// notifyStall tells of a handler that goes on although its time is over.
+func (p *Processor) notifyStall(ctx context.Context, d *delivery) {
 	over := d.route.timeout + p.cfg.Lease
 	p.log.ErrorContext(ctx, "handler ignores its cancelled context", append(p.deliveryAttrs(d), "for", over)...)
 	for _, o := range p.obs.stall {
-		o.ObserveStall(ctx, StallEvent{Group: p.cfg.Group, Message: d.m, Key: d.req.Key, For: over})
+		o.ObserveStall(ctx, StallEvent{Group: p.cfg.Group, Message: d.message, Key: d.request.Key, For: over})
 	}
 }
 
-func (p *Processor) skipped(ctx context.Context, m *Message, typ string, tombstone bool) {
+func (p *Processor) notifySkipped(ctx context.Context, m *Message, typ string, tombstone bool) {
 	if !tombstone {
 		p.unhandled.note(true)
 		if p.unhandled.first(typ) {

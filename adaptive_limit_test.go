@@ -9,7 +9,7 @@ import (
 // A lock by itself may have been the server's own; two before groups have their full size again are the handlers' (rule 1).
 func TestGroupSize_GrowsSlowlyAfterTwoLocks_Rule1(t *testing.T) {
 	const most = 64
-	var g groupSize
+	var g adaptiveLimit
 	g.limit.Store(most)
 	grow := func(events int) {
 		for range events {
@@ -40,12 +40,12 @@ func TestGroupSize_GrowsSlowlyAfterTwoLocks_Rule1(t *testing.T) {
 // What waits in the store's table fails more often than others; their groups are not made small by it (rules 4 and 12).
 func TestGroupSize_DeferredEventsHaveTheirOwn_Rule4(t *testing.T) {
 	rt := &bound{route: &route{}}
-	rt.size.limit.Store(64)
-	rt.queued.limit.Store(64)
+	rt.txLimit.limit.Store(64)
+	rt.deferredLimit.limit.Store(64)
 	deferred := &entry{delivery: delivery{route: rt, deferred: &deferredEvent{}}}
 	other := &entry{delivery: delivery{route: rt}}
-	g := group{r: &run{entries: []*entry{deferred, deferred}}}
+	g := txGroup{events: &eventGroup{tasks: []*entry{deferred, deferred}}}
 	g.shrink()
-	require.Equal(t, 1, deferred.size().now())
-	require.Equal(t, 64, other.size().now())
+	require.Equal(t, 1, deferred.limit().now())
+	require.Equal(t, 64, other.limit().now())
 }

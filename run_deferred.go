@@ -9,24 +9,24 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// takers is how many queues of a partition are taken up at a time.
-const takers = 8
+// queuesAtOnce is how many queues of a partition are run at a time.
+const queuesAtOnce = 8
 
-// takeUpEvery is how often the table is looked at although nothing is known to be due: a person may have replayed or skipped an
+// deferredEvery is how often the table is looked at although nothing is known to be due: a person may have replayed or skipped an
 // event.
-const takeUpEvery = 5 * time.Second
+const deferredEvery = 5 * time.Second
 
-// TakesUp reports whether events may wait in a store, so that [Processor.TakeUp] has something to do.
-func (p *Processor) TakesUp() bool { return len(p.deferrers()) > 0 }
+// RunsDeferred reports whether events may wait in a store, so that [Processor.RunDeferred] has something to do.
+func (p *Processor) RunsDeferred() bool { return len(p.deferrers()) > 0 }
 
 // deferrers are the scopes in which events may wait, and the stores they wait in; true if a handler is [KeyOrdered]. Where none
 // is any longer, a release before may have left some.
-func (p *Processor) deferrers() map[lotAt]bool {
-	found := make(map[lotAt]bool)
+func (p *Processor) deferrers() map[deferredAt]bool {
+	found := make(map[deferredAt]bool)
 	for _, g := range p.routes.groups {
 		for _, b := range g.byType {
 			if _, ok := b.access.store.(dedup.Deferrer); ok && !p.cfg.Shadow {
-				at := lotAt{dedup.Lot{Scope: b.scopeIn(p)}, b.access}
+				at := deferredAt{dedup.DeferredPartition{Scope: b.scopeIn(p)}, b.access}
 				found[at] = found[at] || b.mode == keyOrdered
 			}
 		}
@@ -41,10 +41,10 @@ func (b *bound) scopeIn(p *Processor) string {
 	return p.cfg.Scope
 }
 
-// TakeUp runs what waits in the store for the partition when it is due, in the order of Kafka keys, until ctx ends
+// RunDeferred runs what waits in the store for the partition when it is due, in the order of Kafka keys, until ctx ends
 // (rule 4). Only the owner of a partition may call it, once, beside its calls of HandleBatch, and after [Processor.Assigned]; lane.New does
 // so by itself. It returns when all it began has ended, with nil, or with an error that matches [ErrAbandoned].
-func (p *Processor) TakeUp(ctx context.Context, topic string, partition int32) error {
+func (p *Processor) RunDeferred(ctx context.Context, topic string, partition int32) error {
 	if _, _, ok := p.sourceOf(topic); ok { // what waits, waits with its source
 		return nil
 	}
@@ -53,7 +53,7 @@ func (p *Processor) TakeUp(ctx context.Context, topic string, partition int32) e
 	var errs []error
 	for at, ordered := range p.deferrers() {
 		at.Topic, at.Partition = topic, partition
-		t := &taker{p: p, access: at.access, lot: p.lots.of(at), slots: make(chan struct{}, takers), at: make(map[string]time.Time)}
+		t := &deferredRunner{p: p, access: at.access, part: p.deferredPartitions.of(at), slots: make(chan struct{}, queuesAtOnce), restUntil: make(map[string]time.Time)}
 		all.Go(func() {
 			if !ordered && !t.left(ctx) {
 				return
@@ -69,25 +69,25 @@ func (p *Processor) TakeUp(ctx context.Context, topic string, partition int32) e
 	return errors.Join(errs...)
 }
 
-// taker takes up the queues of one lot.
-type taker struct {
+// deferredRunner runs the queues of one partition.
+type deferredRunner struct {
 	p      *Processor
 	access *storeAccess
-	lot    *lot
+	part   *deferredPartition
 	slots  chan struct{}
 	owned  sync.WaitGroup
 
 	mu        sync.Mutex
-	at        map[string]time.Time // queues that are being taken up (zero), or are left alone until then
+	restUntil map[string]time.Time // queues that are being run (zero), or are left alone until then
 	abandoned error
 }
 
 // left reports whether anything waits in a lot to which nothing comes any longer. It is asked with each assignment, as members
 // of the release before may have deferred more until then.
-func (t *taker) left(ctx context.Context) (some bool) {
+func (t *deferredRunner) left(ctx context.Context) (some bool) {
 	for try := 1; ; try++ {
 		err := t.p.bounded(ctx, txSlack, func(ctx context.Context) error {
-			queues, err := t.lot.deferrer.Queues(ctx, t.lot.id, "", 2)
+			queues, err := t.part.deferrer.Queues(ctx, t.part.id, "", 2)
 			some = len(queues) > 0
 			return err
 		})
@@ -96,7 +96,7 @@ func (t *taker) left(ctx context.Context) (some bool) {
 			return some
 		case ctx.Err() == nil && !errors.Is(err, dedup.ErrUnavailable) && !errors.Is(err, context.DeadlineExceeded):
 			t.p.log.WarnContext(ctx, "not known whether events are deferred, nothing takes them up",
-				"topic", t.lot.id.Topic, "partition", t.lot.id.Partition, "error", t.p.errorText(err))
+				"topic", t.part.id.Topic, "partition", t.part.id.Partition, "error", t.p.errorText(err))
 			return false
 		case sleep(ctx, outageWait(try)) != nil:
 			return false
@@ -104,10 +104,10 @@ func (t *taker) left(ctx context.Context) (some bool) {
 	}
 }
 
-func (t *taker) run(ctx context.Context) error {
+func (t *deferredRunner) run(ctx context.Context) error {
 	defer t.owned.Wait()
 	for outages := 0; ; {
-		wait := takeUpEvery
+		wait := deferredEvery
 		heads, next, err := t.due(ctx)
 		moved := false
 		if err == nil {
@@ -123,14 +123,14 @@ func (t *taker) run(ctx context.Context) error {
 		default:
 			outages = 0
 			// What was due and has not begun waits for those who are at it, and they signal.
-			if next > 0 || next == 0 && moved && len(t.slots) < takers {
+			if next > 0 || next == 0 && moved && len(t.slots) < queuesAtOnce {
 				wait = min(wait, max(next, 10*time.Millisecond))
 			}
 		}
 		timer := time.NewTimer(wait)
 		select {
 		case <-timer.C:
-		case <-t.lot.wake:
+		case <-t.part.wake:
 		case <-ctx.Done():
 		}
 		timer.Stop()
@@ -138,15 +138,15 @@ func (t *taker) run(ctx context.Context) error {
 }
 
 const (
-	// dueAtOnce is how many queues are asked for at a time. It is more than are taken up, which are due until they have ended.
-	dueAtOnce = 8 * takers
+	// dueAtOnce is how many queues are asked for at a time. It is more than are run, which are due until they have ended.
+	dueAtOnce = 8 * queuesAtOnce
 	// stuckWait is how long a queue is left alone for whose head there is no handler: only another release has one.
 	stuckWait = 30 * time.Second
 )
 
-// round takes up queues. Those whose heads nobody can handle give up their turn, so that they keep no others from theirs, however
+// round runs queues. Those whose heads nobody can handle give up their turn, so that they keep no others from theirs, however
 // many they are. It reports whether others may have come to be the longest due.
-func (t *taker) round(ctx context.Context, heads []dedup.Deferred) (moved bool, err error) {
+func (t *deferredRunner) round(ctx context.Context, heads []dedup.Deferred) (moved bool, err error) {
 	var stuck []string
 	var why error
 	var first dedup.Key
@@ -166,25 +166,25 @@ func (t *taker) round(ctx context.Context, heads []dedup.Deferred) (moved bool, 
 	if len(stuck) == 0 {
 		return moved, nil
 	}
-	t.p.log.WarnContext(ctx, "deferred events are left where they are", "topic", t.lot.id.Topic, "partition", t.lot.id.Partition,
+	t.p.log.WarnContext(ctx, "deferred events are left where they are", "topic", t.part.id.Topic, "partition", t.part.id.Partition,
 		"queues", len(stuck), "key", first.String(), "error", t.p.errorText(why))
 	return true, t.delay(ctx, stuckWait, stuck...)
 }
 
 // delay lets queues wait for their next turn.
-func (t *taker) delay(ctx context.Context, wait time.Duration, queues ...string) error {
+func (t *deferredRunner) delay(ctx context.Context, wait time.Duration, queues ...string) error {
 	began := time.Now()
-	err := t.p.bounded(ctx, txSlack, func(ctx context.Context) error { return t.lot.deferrer.Delay(ctx, t.lot.id, wait, queues...) })
+	err := t.p.bounded(ctx, txSlack, func(ctx context.Context) error { return t.part.deferrer.Delay(ctx, t.part.id, wait, queues...) })
 	if err != nil && ctx.Err() == nil {
 		t.access.down(ctx, t.p, began, err)
 	}
 	return err
 }
 
-func (t *taker) due(ctx context.Context) (heads []dedup.Deferred, next time.Duration, err error) {
+func (t *deferredRunner) due(ctx context.Context) (heads []dedup.Deferred, next time.Duration, err error) {
 	began := time.Now()
 	err = t.p.bounded(ctx, txSlack, func(ctx context.Context) (err error) {
-		heads, next, err = t.lot.deferrer.Due(ctx, t.lot.id, dueAtOnce)
+		heads, next, err = t.part.deferrer.Due(ctx, t.part.id, dueAtOnce)
 		return err
 	})
 	switch {
@@ -197,30 +197,30 @@ func (t *taker) due(ctx context.Context) (heads []dedup.Deferred, next time.Dura
 }
 
 // forget drops what is known of queues that were left alone and are not due any longer. heads is all that is due.
-func (t *taker) forget(heads []dedup.Deferred) {
+func (t *deferredRunner) forget(heads []dedup.Deferred) {
 	due := make(map[string]bool, len(heads))
 	for i := range heads {
 		due[heads[i].Queue] = true
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for queue, until := range t.at {
+	for queue, until := range t.restUntil {
 		if !until.IsZero() && !due[queue] {
-			delete(t.at, queue)
+			delete(t.restUntil, queue)
 		}
 	}
 }
 
-// busy reports whether a queue is being taken up, or is left alone.
-func (t *taker) busy(queue string) bool {
+// busy reports whether a queue is being run, or is left alone.
+func (t *deferredRunner) busy(queue string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	until, known := t.at[queue]
+	until, known := t.restUntil[queue]
 	return known && (until.IsZero() || time.Now().Before(until))
 }
 
-// begin takes up a queue if nobody is at it and there is a slot.
-func (t *taker) begin(ctx context.Context, head dedup.Deferred) (begun bool) {
+// begin runs a queue if nobody is at it and there is a slot.
+func (t *deferredRunner) begin(ctx context.Context, head dedup.Deferred) (begun bool) {
 	if t.busy(head.Queue) {
 		return false
 	}
@@ -230,23 +230,23 @@ func (t *taker) begin(ctx context.Context, head dedup.Deferred) (begun bool) {
 		return false
 	}
 	t.mu.Lock()
-	t.at[head.Queue] = time.Time{}
+	t.restUntil[head.Queue] = time.Time{}
 	t.mu.Unlock()
 	t.owned.Go(func() {
 		err := t.queue(ctx, head)
-		rest := err != nil && t.delay(ctx, takeUpEvery, head.Queue) != nil
+		rest := err != nil && t.delay(ctx, deferredEvery, head.Queue) != nil
 		<-t.slots
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		if errors.Is(err, ErrAbandoned) {
 			t.abandoned = err
 		}
-		if rest { // what cannot be taken up now is not asked for again at once
-			t.at[head.Queue] = time.Now().Add(takeUpEvery)
+		if rest { // what cannot be run now is not asked for again at once
+			t.restUntil[head.Queue] = time.Now().Add(deferredEvery)
 		} else {
-			delete(t.at, head.Queue)
+			delete(t.restUntil, head.Queue)
 		}
-		t.lot.signal() // there is a slot, and perhaps more that is due
+		t.part.signal() // there is a slot, and perhaps more that is due
 	})
 	return true
 }
@@ -255,12 +255,12 @@ func (t *taker) begin(ctx context.Context, head dedup.Deferred) (begun bool) {
 const takeAhead = 64
 
 // queue runs the events of a queue until one of them must wait. The head goes by itself: it has failed before.
-func (t *taker) queue(ctx context.Context, head dedup.Deferred) error {
+func (t *deferredRunner) queue(ctx context.Context, head dedup.Deferred) error {
 	for events := []dedup.Deferred{head}; len(events) > 0; {
 		goesOn, err := t.events(ctx, events)
 		if err != nil {
 			if ctx.Err() == nil {
-				t.p.log.WarnContext(ctx, "deferred event is left where it is", "topic", t.lot.id.Topic, "partition", t.lot.id.Partition,
+				t.p.log.WarnContext(ctx, "deferred event is left where it is", "topic", t.part.id.Topic, "partition", t.part.id.Partition,
 					"key", head.Key.String(), "error", t.p.errorText(err))
 			}
 			return err
@@ -276,9 +276,9 @@ func (t *taker) queue(ctx context.Context, head dedup.Deferred) error {
 }
 
 // next returns what may run now of a queue.
-func (t *taker) next(ctx context.Context, queue string) (events []dedup.Deferred, err error) {
+func (t *deferredRunner) next(ctx context.Context, queue string) (events []dedup.Deferred, err error) {
 	err = t.p.bounded(ctx, txSlack, func(ctx context.Context) (err error) {
-		events, err = t.lot.deferrer.First(ctx, t.lot.id, queue, takeAhead)
+		events, err = t.part.deferrer.First(ctx, t.part.id, queue, takeAhead)
 		return err
 	})
 	for i, e := range events {
@@ -291,7 +291,7 @@ func (t *taker) next(ctx context.Context, queue string) (events []dedup.Deferred
 
 // events takes the first events of a queue through the gate, in their order. It reports whether all of them are out of the
 // queue; if not, none behind the one that stays was run.
-func (t *taker) events(ctx context.Context, events []dedup.Deferred) (all bool, err error) {
+func (t *deferredRunner) events(ctx context.Context, events []dedup.Deferred) (all bool, err error) {
 	msgs := make([]*Message, len(events))
 	for i := range events {
 		if msgs[i], err = fromDeferred(events[i]); err != nil {
@@ -299,63 +299,65 @@ func (t *taker) events(ctx context.Context, events []dedup.Deferred) (all bool, 
 		}
 	}
 	b := t.p.newBatch(ctx, msgs, func(int) {})
-	b.pat = &patience{left: Forever}
-	b.last = func(e *entry) bool { return t.stays(e) || t.elsewhere(e) }
-	for i := range b.entries {
-		e := &b.entries[i]
-		e.deferred = &deferredEvent{lot: t.lot, head: events[i]}
+	b.budget = &waitBudget{left: Forever}
+	b.last = func(e *entry) bool { return t.stuck(e) || t.elsewhere(e) }
+	for i := range b.tasks {
+		e := &b.tasks[i]
+		e.deferred = &deferredEvent{part: t.part, head: events[i]}
 		if err := b.look(i).stuck(); err != nil {
 			return false, err
 		}
 	}
 	err = b.settle()
 	out, stays := events[:b.next], false
-	if n := b.next; n > 0 && t.stays(&b.entries[n-1]) {
+	if n := b.next; n > 0 && t.stuck(&b.tasks[n-1]) {
 		out, stays = events[:n-1], true
 	}
 	if removeErr := t.remove(ctx, out); removeErr != nil || err != nil {
 		return false, errors.Join(err, removeErr)
 	}
 	if stays {
-		return false, t.block(ctx, &b.entries[len(out)])
+		return false, t.block(ctx, &b.tasks[len(out)])
 	}
 	return true, nil
 }
 
-// stays reports whether a settled event keeps its place in the queue, and so do those behind it.
-func (t *taker) stays(e *entry) bool {
-	if e.fate != forHandler {
+// stuck reports whether a settled event keeps its place in the queue, and so do those behind it.
+func (t *deferredRunner) stuck(e *entry) bool {
+	if e.destination != forHandler {
 		return false
 	}
-	return e.end == endMoved && e.later.delay > 0 && e.route.mode == keyOrdered || e.end == endDead && !e.route.pastDead
+	return e.end == endRescheduled && e.delayed.delay > 0 && e.route.mode == keyOrdered || e.end == endDead && !e.route.pastDead
 }
 
 // elsewhere reports whether a later attempt has overtaken a deferred event: another one who takes himself for the owner has
 // postponed it, and what comes behind it waits for that. What the table holds is looked up before more of the queue is run.
-func (t *taker) elsewhere(e *entry) bool { return e.fate == forHandler && e.end == endMoved }
+func (t *deferredRunner) elsewhere(e *entry) bool {
+	return e.destination == forHandler && e.end == endRescheduled
+}
 
 // block leaves a dead event at the head of its queue, for a person. One that was postponed is where it should be.
-func (t *taker) block(ctx context.Context, e *entry) error {
+func (t *deferredRunner) block(ctx context.Context, e *entry) error {
 	if e.end != endDead {
 		return nil
 	}
 	head := e.deferred.head
-	head.Blocked, head.Position = true, e.req.Position
+	head.Blocked, head.Position = true, e.request.Position
 	return t.p.postpone(ctx, &e.delivery, head)
 }
 
 // remove takes events out of their queue for good.
-func (t *taker) remove(ctx context.Context, events []dedup.Deferred) error {
+func (t *deferredRunner) remove(ctx context.Context, events []dedup.Deferred) error {
 	if len(events) == 0 {
 		return nil
 	}
-	t.lot.gate.Lock()
-	defer t.lot.gate.Unlock()
+	t.part.running.Lock()
+	defer t.part.running.Unlock()
 	queue := events[0].Queue
-	return t.p.insist(ctx, &patience{left: Forever}, t.access, "remove deferred events", func(ctx context.Context) error {
-		empty, err := t.lot.deferrer.Remove(ctx, t.lot.id, queue, events...)
+	return t.p.insist(ctx, &waitBudget{left: Forever}, t.access, "remove deferred events", func(ctx context.Context) error {
+		empty, err := t.part.deferrer.Remove(ctx, t.part.id, queue, events...)
 		if err == nil && empty {
-			t.lot.set(queue, false)
+			t.part.set(queue, false)
 		}
 		return err
 	})

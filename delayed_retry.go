@@ -60,8 +60,8 @@ func ContinueAfterDead() Option { return func(s *settings) { s.pastDead = true }
 const (
 	minDelay  = time.Millisecond
 	maxDelays = 16
-	// maxMoves bounds how often an event is moved on: RetryAfter costs no attempt, and must not go on for ever (T-08).
-	maxMoves = 1000
+	// maxReschedules bounds how often an event is moved on: RetryAfter costs no attempt, and must not go on for ever (T-08).
+	maxReschedules = 1000
 )
 
 func checkDelays(s *settings) error {
@@ -94,8 +94,8 @@ func (p *Processor) RetryDelays() []time.Duration {
 	return slices.Compact(delays)
 }
 
-// later is where an event goes for its next attempt.
-type later struct {
+// delayedRetry is where an event goes for its next attempt.
+type delayedRetry struct {
 	delay     time.Duration
 	notBefore time.Time // what it asked for
 	counted   bool      // a run failed
@@ -107,24 +107,24 @@ type end uint8
 const (
 	endNone end = iota
 	endDone
-	endMoved // on its way to a later attempt
+	endRescheduled // on its way to a later attempt
 	endDead
 )
 
 // laterOrLetter chooses the next attempt of an event whose tries in its place are spent.
-func (d *delivery) laterOrDeadLetter(o outcome) action {
-	if d.route.mode == blocking || d.req.Position.Retry >= maxMoves {
+func (d *delivery) delayOrDeadLetter(o outcome) action {
+	if d.route.mode == blocking || d.request.Position.Retry >= maxReschedules {
 		return actDeadLetter
 	}
 	next, counted := d.nextDelay(o.after)
 	if next >= len(d.route.delays) {
 		return actDeadLetter
 	}
-	d.later = later{delay: d.route.delays[next], counted: counted}
+	d.delayed = delayedRetry{delay: d.route.delays[next], counted: counted}
 	if o.after > 0 {
-		d.later.notBefore = time.Now().Add(o.after)
+		d.delayed.notBefore = time.Now().Add(o.after)
 	}
-	return actLater
+	return actDelayedRetry
 }
 
 // nextDelay is the index of the next delay, behind the last if all were used. An event that must wait for longer than the longest
@@ -132,9 +132,9 @@ func (d *delivery) laterOrDeadLetter(o outcome) action {
 func (d *delivery) nextDelay(after time.Duration) (next int, counted bool) {
 	delays := d.route.delays
 	if d.route.mode == keyOrdered { // its place in the table takes any delay
-		return int(d.req.Position.Retry), true
+		return int(d.request.Position.Retry), true
 	}
-	if c := d.m.copied; c != nil && c.delay > 0 {
+	if c := d.message.copied; c != nil && c.delay > 0 {
 		next, _ = slices.BinarySearch(delays, c.delay+1)
 	}
 	if after <= 0 {
@@ -156,7 +156,7 @@ func (d *delivery) remember(c *copied) {
 	if c == nil {
 		return
 	}
-	d.req.Position = c.position
+	d.request.Position = c.position
 	if c.position.Retry > 0 { // else it was reopened, and begins anew
 		d.earlier, d.failures = c.attempts, c.attempts
 		d.firstFailure, d.lastFailure = c.first, c.last
@@ -165,18 +165,18 @@ func (d *delivery) remember(c *copied) {
 
 // notBefore is when a copy may be run, beyond the delay of its topic.
 func (d *delivery) notBefore() time.Time {
-	if d.m.copied == nil {
+	if d.message.copied == nil {
 		return time.Time{}
 	}
-	return d.m.copied.notBefore
+	return d.message.copied.notBefore
 }
 
 // due is how long a copy must not be handled yet.
 func (d *delivery) due() time.Duration {
-	if d.m.copied == nil {
+	if d.message.copied == nil {
 		return 0
 	}
-	return d.m.copied.wait()
+	return d.message.copied.wait()
 }
 
 // failedNow notes a failure.
@@ -185,8 +185,8 @@ func (d *delivery) failedNow() {
 	if d.firstFailure.IsZero() {
 		d.firstFailure = now
 	}
-	if d.heldUp.IsZero() {
-		d.heldUp = now
+	if d.blockedSince.IsZero() {
+		d.blockedSince = now
 	}
 	d.lastFailure = now
 }
@@ -196,40 +196,40 @@ func (p *Processor) history(d *delivery, o outcome) history {
 	f := d.failure(o)
 	h := history{
 		key: f.key, class: f.class, err: p.errorText(f.err), attempts: d.earlier, first: f.first, last: f.last,
-		position: d.req.Position, due: time.Now().Add(d.later.delay), notBefore: d.later.notBefore,
+		position: d.request.Position, due: time.Now().Add(d.delayed.delay), notBefore: d.delayed.notBefore,
 	}
-	if d.later.counted {
+	if d.delayed.counted {
 		h.attempts = d.attempt
 	}
 	h.position.Retry++
 	return h
 }
 
-// move brings the event to where its next attempt will be, before the store is told: should that be lost, the copy is
+// publishCopy brings the event to where its next attempt will be, before the store is told: should that be lost, the copy is
 // accepted all the same, and the record follows it. What cannot be moved for its size is dead-lettered.
-func (p *Processor) move(ctx context.Context, d *delivery, o outcome) (act action, err error) {
+func (p *Processor) publishCopy(ctx context.Context, d *delivery, o outcome) (act action, err error) {
 	h := p.history(d, o)
 	if d.route.mode == keyOrdered {
-		return actLater, p.deferEvent(ctx, d, h)
+		return actDelayedRetry, p.deferEvent(ctx, d, h)
 	}
 	if p.cfg.Producer == nil {
-		m := d.m
-		return actLater, fmt.Errorf("%w: %s/%d/%d is to be tried again later: %w", ErrNoProducer, m.Topic, m.Partition, m.Offset, o.err)
+		m := d.message
+		return actDelayedRetry, fmt.Errorf("%w: %s/%d/%d is to be tried again later: %w", ErrNoProducer, m.Topic, m.Partition, m.Offset, o.err)
 	}
-	c := copyOf(d.m, &h, p.cfg.Group, d.later.delay)
-	err = p.publish(ctx, d.pat, "later attempts", func(ctx context.Context) error { return p.produce(ctx, c) })
+	c := copyOf(d.message, &h, p.cfg.Group, d.delayed.delay)
+	err = p.publish(ctx, d.budget, "later attempts", func(ctx context.Context) error { return p.produce(ctx, c) })
 	if errors.Is(err, ErrTooLarge) {
 		return actDeadLetter, nil
 	}
 	if err == nil {
-		p.movedOn(ctx, d, o, c.Topic)
+		p.notifyRescheduled(ctx, d, o, c.Topic)
 	}
-	return actLater, err
+	return actDelayedRetry, err
 }
 
-// moveClaimed moves an event on whose claim is held. Order: copy acknowledged, recorded, settled (rule 3).
-func (p *Processor) moveClaimed(hard context.Context, d *delivery, o outcome) (step, error) {
-	act, err := p.move(hard, d, o)
+// rescheduleClaimed moves an event on whose claim is held. Order: copy acknowledged, recorded, settled (rule 3).
+func (p *Processor) rescheduleClaimed(hard context.Context, d *delivery, o outcome) (step, error) {
+	act, err := p.publishCopy(hard, d, o)
 	switch {
 	case err != nil:
 		p.giveBack(hard, d, d.failedOutcome())
@@ -237,8 +237,8 @@ func (p *Processor) moveClaimed(hard context.Context, d *delivery, o outcome) (s
 	case act == actDeadLetter:
 		return p.giveUpClaimed(hard, d, o)
 	}
-	lost, err := p.complete(hard, d, dedup.Completion{Retry: d.req.Position.Retry + 1})
-	d.end, d.came = endMoved, SettledRescheduled
+	lost, err := p.complete(hard, d, dedup.Completion{Retry: d.request.Position.Retry + 1})
+	d.end, d.settlement = endRescheduled, SettledRescheduled
 	return step{settled: err == nil && !lost}, err
 }
 
@@ -251,28 +251,28 @@ func (d *delivery) failedOutcome() dedup.Outcome {
 	return dedup.Failed
 }
 
-// moveTx moves an event on whose transaction was rolled back, or which has not run.
-func (p *Processor) moveTx(ctx context.Context, d *delivery, o outcome) (step, error) {
-	act, err := p.move(ctx, d, o)
+// rescheduleTx moves an event on whose transaction was rolled back, or which has not run.
+func (p *Processor) rescheduleTx(ctx context.Context, d *delivery, o outcome) (step, error) {
+	act, err := p.publishCopy(ctx, d, o)
 	switch {
 	case err != nil:
 		return step{}, err
 	case act == actDeadLetter:
 		return p.giveUpTx(ctx, d, o)
 	}
-	d.end, d.came = endMoved, SettledRescheduled
-	return p.recordTx(ctx, d, dedup.Completion{Retry: d.req.Position.Retry + 1})
+	d.end, d.settlement = endRescheduled, SettledRescheduled
+	return p.recordTx(ctx, d, dedup.Completion{Retry: d.request.Position.Retry + 1})
 }
 
-// obeyMoved settles a delivery that a later attempt has overtaken. If that one waits in the table, what comes behind it is
+// settleRescheduled settles a delivery that a later attempt has overtaken. If that one waits in the table, what comes behind it is
 // to wait there too: it may be there since a moment ago, put there by the partition's owner before us (rule 4).
-func (p *Processor) obeyMoved(ctx context.Context, d *delivery, a dedup.Answer) (step, error) {
+func (p *Processor) settleRescheduled(ctx context.Context, d *delivery, a dedup.Answer) (step, error) {
 	if d.route.mode == keyOrdered && d.deferred == nil {
-		if err := p.lots.refresh(ctx, p, d); err != nil {
+		if err := p.deferredPartitions.refresh(ctx, p, d); err != nil {
 			return step{outage: err}, nil //nolint:nilerr // it is waited for
 		}
 	}
-	d.end = endMoved
-	p.duplicate(ctx, d, a)
+	d.end = endRescheduled
+	p.notifyDuplicate(ctx, d, a)
 	return step{settled: true}, nil
 }

@@ -9,45 +9,45 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// flights are the events that this process has in hand. Copies of one event that come to two lanes would otherwise meet
+// inflight are the events that this process has in hand. Copies of one event that come to two lanes would otherwise meet
 // in the database, each with a connection, and a handler that needs another connection would wait for the ones that the copies
 // hold: a deadlock that no server sees (rule 26). So a lane takes an event in hand before it asks for anything else, and
 // waits for one that is in hand elsewhere while it holds nothing.
-type flights struct {
+type inflight struct {
 	mu   sync.Mutex
 	keys map[dedup.Key]chan struct{} // the channel is there if somebody waits, and closed when the event is let go
 }
 
-// take takes events in hand, from the front, up to the first that is in hand already. It returns how many it took.
-func (f *flights) take(entries []*entry) int {
+// join takes events in hand, from the front, up to the first that is in hand already. It returns how many it took.
+func (f *inflight) join(entries []*entry) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.keys == nil {
 		f.keys = make(map[dedup.Key]chan struct{})
 	}
 	for i, e := range entries {
-		if _, taken := f.keys[e.req.Key]; taken {
+		if _, taken := f.keys[e.request.Key]; taken {
 			return i
 		}
-		f.keys[e.req.Key] = nil
+		f.keys[e.request.Key] = nil
 	}
 	return len(entries)
 }
 
-// drop lets events go and wakes who waits for them.
-func (f *flights) drop(entries []*entry) {
+// finish lets events go and wakes who waits for them.
+func (f *inflight) finish(entries []*entry) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, e := range entries {
-		if waiting := f.keys[e.req.Key]; waiting != nil {
+		if waiting := f.keys[e.request.Key]; waiting != nil {
 			close(waiting)
 		}
-		delete(f.keys, e.req.Key)
+		delete(f.keys, e.request.Key)
 	}
 }
 
-// landed returns a channel that is closed when the event is let go, or nil if nobody has it.
-func (f *flights) landed(k dedup.Key) <-chan struct{} {
+// finished returns a channel that is closed when the event is let go, or nil if nobody has it.
+func (f *inflight) finished(k dedup.Key) <-chan struct{} {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	waiting, taken := f.keys[k]
@@ -62,18 +62,18 @@ func (f *flights) landed(k dedup.Key) <-chan struct{} {
 }
 
 // await waits until another lane lets go of the event.
-func (f *flights) await(ctx context.Context, k dedup.Key, pat *patience) error {
-	landed := f.landed(k)
+func (f *inflight) await(ctx context.Context, k dedup.Key, budget *waitBudget) error {
+	landed := f.finished(k)
 	if landed == nil {
 		return nil
 	}
-	return pat.until(ctx, landed, fmt.Errorf("%w: in another lane of this process", ErrBusy))
+	return budget.until(ctx, landed, fmt.Errorf("%w: in another lane of this process", ErrBusy))
 }
 
 // until waits for a signal, as long as patience lasts. It returns a WaitError with the reason if that has run out, and
 // the cause of ctx if that ended.
-func (pat *patience) until(ctx context.Context, signal <-chan struct{}, reason error) error {
-	out, stop := pat.out()
+func (budget *waitBudget) until(ctx context.Context, signal <-chan struct{}, reason error) error {
+	out, stop := budget.out()
 	defer stop()
 	select {
 	case <-signal:
@@ -86,13 +86,13 @@ func (pat *patience) until(ctx context.Context, signal <-chan struct{}, reason e
 }
 
 // seat waits for a place in slots in the same way.
-func (pat *patience) seat(ctx context.Context, slots chan<- struct{}, reason error) error {
+func (budget *waitBudget) seat(ctx context.Context, slots chan<- struct{}, reason error) error {
 	select {
 	case slots <- struct{}{}:
 		return nil
 	default:
 	}
-	out, stop := pat.out()
+	out, stop := budget.out()
 	defer stop()
 	select {
 	case slots <- struct{}{}:
@@ -105,14 +105,14 @@ func (pat *patience) seat(ctx context.Context, slots chan<- struct{}, reason err
 }
 
 // out tells when patience has run out. stop takes what was used of it off.
-func (pat *patience) out() (out <-chan time.Time, stop func()) {
-	if pat.left == Forever {
+func (budget *waitBudget) out() (out <-chan time.Time, stop func()) {
+	if budget.left == Forever {
 		return nil, func() {}
 	}
 	began := time.Now()
-	timer := time.NewTimer(max(pat.left, 0))
+	timer := time.NewTimer(max(budget.left, 0))
 	return timer.C, func() {
 		timer.Stop()
-		pat.left -= min(time.Since(began), pat.left)
+		budget.left -= min(time.Since(began), budget.left)
 	}
 }
