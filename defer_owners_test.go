@@ -53,7 +53,7 @@ func TestDefer_PostponedByTheOtherOwner(t *testing.T) {
 	})
 }
 
-// T-05, rule 4: events that cannot be taken up, for whatever reason, are in nobody's way, however many there are.
+// T-05, rule 4: events that cannot run, for whatever reason, are in nobody's way, however many there are.
 func TestDefer_StuckQueuesDoNotStarveOthers(t *testing.T) {
 	const stuck = 600
 	for name, release := range map[string]func(b *bench){

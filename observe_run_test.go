@@ -240,7 +240,7 @@ func TestObserveCall_PanicIsNotTheHandlers(t *testing.T) {
 	})
 }
 
-// What waits in the store is no delivery when it is taken up, and each later attempt that comes by a topic is one.
+// What waits in the store is no delivery when it runs, and each later attempt that comes by a topic is one.
 func TestObserveSettled_LaterAttempts(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		w := newTally()

@@ -45,7 +45,7 @@ func TestReplayRunsDeadEventsOnce(t *testing.T) {
 		require.Equal(t, []string{"1"}, positions, id)
 	}
 
-	// Not taken up yet: the same position again, and the gate lets one of the copies run.
+	// Not run yet: the same position again, and the gate lets one of the copies run.
 	again, _ := w.replay(deadletters.Filter{}, replayFlags{}, deadletters.Decisions{})
 	require.Equal(t, map[deadletters.Verdict]int{deadletters.SeenReopened: 20}, again.Verdicts)
 	for id, positions := range w.copiesByID() {
@@ -198,7 +198,7 @@ func TestReplayStopsAtTheThirdGeneration(t *testing.T) {
 	require.Equal(t, 1+deadletters.MaxGenerations, got.Verdicts[deadletters.SeenOften], "%+v", got)
 	got, _ = w.replay(deadletters.Filter{}, replayFlags{}, deadletters.Decisions{Again: true})
 	require.Equal(t, 1, got.Replayed)
-	// Interrupted before it was taken up: no need to say it twice.
+	// Interrupted before it ran: no need to say it twice.
 	got, _ = w.replay(deadletters.Filter{}, replayFlags{}, deadletters.Decisions{})
 	require.Equal(t, 1, got.Replayed)
 	require.Equal(t, []string{"1", "2", "3", "4", "4"}, w.copiesByID()["e"])

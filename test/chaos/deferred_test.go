@@ -40,7 +40,7 @@ func TestDeferredEventsUnderFire_Idempotent(t *testing.T) {
 		l.release()
 	}
 	l.kafka.waitNoLag(l.group, l.topic, 2*time.Minute)
-	require.Eventually(t, func() bool { return l.count(`SELECT count(*) FROM deferred_events`) == 0 }, 2*time.Minute, 100*time.Millisecond, "what is deferred is taken up")
+	require.Eventually(t, func() bool { return l.count(`SELECT count(*) FROM deferred_events`) == 0 }, 2*time.Minute, 100*time.Millisecond, "what is deferred runs")
 	crew.requireRunning()
 	crew.stop(20 * time.Second)
 	repeats := l.count(`SELECT count(*) - count(DISTINCT (key, seq)) FROM effects WHERE kind = 'ordered-on'`)
