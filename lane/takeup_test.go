@@ -17,7 +17,7 @@ import (
 
 // rule 4: a lane takes up the events that wait in the store for its partition, also those of an
 // earlier owner.
-func TestPartition_TakesUpWhatWaits(t *testing.T) {
+func TestPartition_RunsDeferredEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		var seen []string
