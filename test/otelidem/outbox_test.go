@@ -76,7 +76,7 @@ func (t *boxTable) Settle(
 	for _, seq := range slices.Concat(s.Sent, s.Blocked) {
 		t.gone[seq] = true
 	}
-	for seq := range s.Deferred {
+	for seq := range s.Parked {
 		t.gone[seq] = true
 	}
 	return nil, nil
