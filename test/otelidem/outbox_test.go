@@ -172,7 +172,7 @@ func TestOutbox_Metrics(t *testing.T) {
 		require.EqualValues(t, 1, tm.count("messaging.client.operation.duration",
 			"messaging.operation.name=send", "messaging.operation.type=send",
 			"messaging.destination.name=", "error.type=too_large"))
-		for outcome, want := range map[string]int{"sent": 5, "deferred": 1, "blocked": 1,
+		for outcome, want := range map[string]int{"sent": 5, "parked": 1, "blocked": 1,
 			"failed": 0} {
 			require.Equal(t, want, tm.sum("idem.outbox.rows", "idem.outbox.outcome="+outcome,
 				"idem.outbox.name=shop"), outcome)
