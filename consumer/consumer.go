@@ -13,6 +13,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/consumer/internal/conns"
 )
 
 // Consumer is a member of a consumer group. Create it with [New] and run it once. All methods may be called from several
@@ -121,13 +122,13 @@ func (c *Consumer) serve(ctx context.Context) error {
 
 // membership connects, checks and consumes, and does so again after what may pass.
 func (c *Consumer) membership(ctx context.Context, first bool) error {
-	client, conns, err := c.connect(ctx, first)
+	client, links, err := c.connect(ctx, first)
 	if err != nil {
 		return err
 	}
 	defer client.Close() // a second close says so, which is of no interest
-	defer conns.cut()    // before it, or what waits for an answer would hold it up
-	joining := context.AfterFunc(ctx, conns.cut)
+	defer links.Cut()    // before it, or what waits for an answer would hold it up
+	joining := context.AfterFunc(ctx, links.Cut)
 	defer joining()
 	if c.own != nil {
 		c.own.warm(ctx) // failing is no harm: it is tried again with the first dead letter
@@ -155,7 +156,7 @@ func (c *Consumer) membership(ctx context.Context, first bool) error {
 	joining() // from here on the watchdog cuts
 	consumed := make(chan struct{})
 	var watched sync.WaitGroup
-	watched.Go(func() { c.watchdog(ctx, conns, consumed) })
+	watched.Go(func() { c.watchdog(ctx, links, consumed) })
 	looking, stop := context.WithCancel(ctx)
 	owned.Go(func() { c.awaitGone(looking, client) })
 	owned.Go(func() { c.awaitSilence(looking, client) })
@@ -163,8 +164,8 @@ func (c *Consumer) membership(ctx context.Context, first bool) error {
 	err = c.consume(ctx, group, client)
 	close(consumed)
 	watched.Wait()
-	c.leave(group, client, conns, errors.Is(err, ErrStalled))
-	conns.cut() // ends what is under way before it is waited for
+	c.leave(group, client, links, errors.Is(err, ErrStalled))
+	links.Cut() // ends what is under way before it is waited for
 	return err
 }
 
@@ -186,14 +187,14 @@ func (c *Consumer) preparing(client sarama.Client) func(sarama.ConsumerGroupSess
 
 // connect returns a client that has seen its topics, and its connections. Topics that are missing end Run at its start
 // only.
-func (c *Consumer) connect(ctx context.Context, first bool) (sarama.Client, *connections, error) {
+func (c *Consumer) connect(ctx context.Context, first bool) (sarama.Client, *conns.Conns, error) {
 	var back backoff
 	for {
-		conns := newConnections(c.sarama)
-		client, err := c.connectOnce(ctx, conns, first)
+		links := conns.New(c.sarama)
+		client, err := c.connectOnce(ctx, links, first)
 		if err == nil {
 			c.trouble.over()
-			return client, conns, nil
+			return client, links, nil
 		}
 		var topics *TopicError
 		if errors.As(err, &topics) {
@@ -206,9 +207,9 @@ func (c *Consumer) connect(ctx context.Context, first bool) (sarama.Client, *con
 }
 
 // connectOnce is one try. The end of ctx cuts its connections, as sarama's calls take no context.
-func (c *Consumer) connectOnce(ctx context.Context, conns *connections, first bool) (sarama.Client, error) {
-	defer context.AfterFunc(ctx, conns.cut)()
-	client, err := sarama.NewClient(c.cfg.Brokers, conns.config(c.sarama))
+func (c *Consumer) connectOnce(ctx context.Context, links *conns.Conns, first bool) (sarama.Client, error) {
+	defer context.AfterFunc(ctx, links.Cut)()
+	client, err := sarama.NewClient(c.cfg.Brokers, links.Config(c.sarama))
 	if err != nil {
 		return nil, err
 	}
@@ -219,7 +220,7 @@ func (c *Consumer) connectOnce(ctx context.Context, conns *connections, first bo
 		_, err = c.look(client)
 	}
 	if err != nil {
-		conns.cut()
+		links.Cut()
 		_ = client.Close()
 		return nil, err
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/consumer/internal/conns"
 )
 
 // directCommits commits offsets beside sarama, on a connection of its own, and returns the broker's answer. During a
@@ -36,10 +37,10 @@ func (d *directCommits) commit(ctx context.Context, sess sarama.ConsumerGroupSes
 	if err != nil {
 		return nil, err
 	}
-	conns := newConnections(d.config)
-	defer context.AfterFunc(ctx, conns.cut)()
+	own := conns.New(d.config)
+	defer context.AfterFunc(ctx, own.Cut)()
 	broker := sarama.NewBroker(coordinator.Addr())
-	if err := broker.Open(conns.config(d.config)); err != nil {
+	if err := broker.Open(own.Config(d.config)); err != nil {
 		return nil, err
 	}
 	defer broker.Close() // the answer is there, or an error

@@ -4,159 +4,119 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
-	"time"
 
 	"github.com/IBM/sarama"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/consumer/internal/publish"
 )
 
-// Producer publishes on a sarama client. It is an [idem.Producer], and what a relay of an outbox publishes with. Create it
-// with [OpenProducer], or with [NewProducer] on a client that is there. Safe for concurrent use.
-type Producer struct {
-	async  sarama.AsyncProducer
-	client sarama.Client
-	conns  *connections // of OpenProducer: Close closes the client; nil: it is the caller's
-	max    int
-
-	patience time.Duration // of a ProduceEach; zero: only its context ends it
-
-	results sync.WaitGroup
-	room    *room
-	topics  topicAsks
-	away    *awayParts // nil: nothing is noted, each message is tried for as long as sarama does
-
-	// closing is held shared by whoever gives messages to async.
-	closing sync.RWMutex
-	closed  bool
-}
+// Producer publishes on a sarama client. It is an [idem.Producer], and the relay of an outbox
+// publishes with it. Create it with [OpenProducer], or with [NewProducer] on an existing client.
+// Safe for concurrent use.
+type Producer struct{ p *publish.Producer }
 
 var _ idem.Producer = (*Producer)(nil)
 
-// NewProducer returns a producer on a client, such as one for dead letters. The client must be set up so that nothing is
-// lost: it is refused without acks from all replicas (Producer.RequiredAcks) and without Producer.Return.Successes and
-// Errors. [DefaultSaramaConfig] is fit. The client stays the caller's to close, after [Producer.Close].
-// An error that matches [ErrUnauthorized] says that the user has Write on no topic.
+// NewProducer returns a producer on an existing client, such as one for dead letters. The client
+// stays the caller's to close, after [Producer.Close].
+//
+// NewProducer refuses a client that could lose records: Producer.RequiredAcks must be WaitForAll,
+// Producer.Return.Successes and Errors must be true. [DefaultSaramaConfig] meets this. An error that
+// matches [ErrUnauthorized] means that the user has Write on no topic.
 func NewProducer(client sarama.Client) (*Producer, error) {
-	if client == nil {
-		return nil, errors.New("client is nil")
+	p, err := publish.New(client)
+	if err != nil {
+		return nil, writeError(err)
 	}
-	if err := errors.Join(checkProducer(client.Config())...); err != nil {
+	return &Producer{p}, nil
+}
+
+// OpenProducer connects and returns a producer with a client of its own, for programs that only
+// publish, such as the relay of an outbox. [Producer.Close] closes both.
+//
+// Of cfg, OpenProducer uses Brokers (required), ClientID, TLS, SASL, AllowInsecure and Sarama, with
+// the defaults and checks of a consumer. The settings for consuming mean nothing here, and Group may
+// be empty.
+//
+// The producer is idempotent and waits for all in-sync replicas. Neither a failing broker nor
+// sarama's retries lose, double or reorder acknowledged records. Keys go to the partitions that
+// Kafka's Java client chooses; [Config].Sarama may set another Producer.Partitioner. Settings that
+// could lose or double records are refused.
+//
+// While the leader of a partition changes, a message is retried for about 15 s, so the restart of
+// one broker of several goes unnoticed. When no broker can be reached, a message fails after about
+// 2 s. When brokers accept connections and do not answer, [Producer.ProduceEach] returns after 30 s.
+//
+// The error lists every mistake in cfg, or states why no broker was reached, after at most 10 s for
+// each of them. It matches [ErrUnauthorized] if the user has Write on no topic.
+func OpenProducer(cfg Config) (*Producer, error) {
+	sc, err := producerConfig(cfg)
+	if err != nil {
 		return nil, err
 	}
-	async, err := sarama.NewAsyncProducerFromClient(client)
-	if errors.Is(err, sarama.ErrClusterAuthorizationFailed) { // the answer to whom Write is denied on all topics
-		return nil, fmt.Errorf("producer: %w: no right to write to any topic: %w", ErrUnauthorized, err)
+	p, err := publish.Open(cfg.Brokers, sc)
+	if err == nil {
+		return &Producer{p}, nil
 	}
-	if err != nil {
-		return nil, fmt.Errorf("producer: %w", err)
+	if err = writeError(err); errors.Is(err, ErrUnauthorized) {
+		err = fmt.Errorf("%w: grant it: %s", err, cfg.aclCommand("topic", "<topic>", "Write"))
 	}
-	p := &Producer{
-		async: async, client: client, max: client.Config().Producer.MaxMessageBytes, room: newRoom(maxUnderWay),
-		topics: topicAsks{client: client, asked: make(map[string][]chan<- topicAnswer)},
-	}
-	p.results.Go(func() {
-		for m := range async.Successes() {
-			p.settle(m, nil)
-		}
-	})
-	p.results.Go(func() {
-		for e := range async.Errors() {
-			p.settle(e.Msg, e.Err)
-		}
-	})
-	return p, nil
+	return nil, err
 }
 
-// settle tells the call that a message belongs to what became of it. Which message it is says the message itself (O-08).
-func (p *Producer) settle(m *sarama.ProducerMessage, err error) {
-	f := m.Metadata.(*fate)
-	p.room.give(f.weight)
-	if p.away != nil {
-		p.away.note(m, err, f.probe)
+// writeError adds ErrUnauthorized to the brokers' answer to a user without Write on any topic.
+func writeError(err error) error {
+	if errors.Is(err, sarama.ErrClusterAuthorizationFailed) {
+		return fmt.Errorf("%w: no right to write to any topic: %w", ErrUnauthorized, err)
 	}
-	f.results <- result{f.index, err}
+	return err
 }
 
-// Produce returns nil when all messages are acknowledged by all in-sync replicas. It returns an error that matches
-// [idem.ErrTooLarge] if one will never be taken for its size, [idem.ErrRefused] if not as it is, [idem.ErrNoTopic] if not
-// into its topic, and any other error if it is not known what became of them: they may or may not be in the log, and
-// sending them again may double them. With ErrTooLarge that says sarama's own limit, none was sent. It waits no longer than
-// ctx; sarama may go on trying.
+// Produce returns nil when all in-sync replicas have acknowledged all messages.
+//
+// The error matches [idem.ErrTooLarge] if the size of a message will never be accepted,
+// [idem.ErrRefused] if a message will never be accepted as it is, and [idem.ErrNoTopic] if its topic
+// cannot be used. After any other error a message may or may not be in the log, and sending it again
+// may double it. If a message exceeds sarama's own limit, none is sent.
+//
+// Produce returns when ctx ends at the latest; sarama may continue to try.
 func (p *Producer) Produce(ctx context.Context, msgs ...*idem.Message) error {
-	for _, m := range msgs {
-		if err := p.tooLarge(m); err != nil {
-			return err
-		}
-	}
-	return errors.Join(p.ProduceEach(ctx, msgs)...)
+	return p.p.Produce(ctx, msgs...)
 }
 
-// Close sends what is under way and ends. Calls that wait get an error for each message that sarama gives up. With
-// [OpenProducer] the connections are cut after five seconds, which ends it at once if no broker answers, and the client is closed; with
-// [NewProducer] it takes as long as sarama retries, and the client is left open. It always returns nil.
+// ProduceEach publishes msgs and returns an error for each. The error is nil exactly for the
+// messages that all in-sync replicas have acknowledged. Messages of one topic and key keep their
+// order, unless one of them fails: the messages behind it may then be in the log without it.
+//
+// An error that matches one of these is about this message, which is not in the log:
+//   - [idem.ErrTooLarge]: the broker refuses a batch with this message alone, or sarama does.
+//   - [idem.ErrRefused]: the broker refuses the message as it is, for example its timestamp.
+//   - [idem.ErrNoTopic]: the topic is missing, has an invalid name, or must not be written to.
+//     Brokers are asked for a new topic as long as sarama's Metadata.Retry allows, 0.3 s with
+//     [OpenProducer], so that a topic created a moment ago is found. Other topics do not wait.
+//
+// Any other error is about the brokers. The message may be in the log, so sending it again may
+// double it.
+//
+// With OpenProducer, a partition without a usable leader delays the messages for other partitions
+// only once, until sarama gives up. From then on one message at a time probes the partition, for at
+// most a second of the call. Other messages for the partition fail at once until a probe succeeds.
+//
+// ProduceEach returns when every result is known or ctx ends, with OpenProducer after at most 30 s.
+// Messages without a result then get an error that wraps the cause. sarama keeps trying the messages
+// that it has, for minutes if a broker is silent. It holds at most 32 MiB of messages; further
+// messages wait in their call.
+func (p *Producer) ProduceEach(ctx context.Context, msgs []*idem.Message) []error {
+	return p.p.ProduceEach(ctx, msgs)
+}
+
+// Close sends the messages in flight and ends. Calls that wait get an error for each message that
+// sarama gives up. Close always returns nil.
+//
+// With [OpenProducer], Close cuts the connections after 5 s, which ends all calls if no broker
+// answers, and closes the client. With [NewProducer], Close lasts as long as sarama retries.
 func (p *Producer) Close() error {
-	p.closing.Lock()
-	first := !p.closed
-	p.closed = true
-	p.closing.Unlock()
-	if first {
-		p.async.AsyncClose()
-		if p.conns != nil {
-			defer p.closeClient()()
-		}
-	}
-	p.results.Wait()
-	if p.conns == nil {
-		p.topics.running.Wait()
-	}
+	p.p.Close()
 	return nil
-}
-
-// tooLarge finds what sarama would refuse itself.
-func (p *Producer) tooLarge(m *idem.Message) error {
-	if n := sizeOf(m); n > p.max {
-		return fmt.Errorf("%w: %d bytes, Producer.MaxMessageBytes is %d", idem.ErrTooLarge, n, p.max)
-	}
-	return nil
-}
-
-// sizeOf is how sarama measures a message.
-func sizeOf(m *idem.Message) int {
-	const recordBatchV2 = 2
-	return toSarama(m).ByteSize(recordBatchV2)
-}
-
-// enqueue gives a message to sarama.
-func (p *Producer) enqueue(ctx context.Context, m *idem.Message, f *fate) error {
-	p.closing.RLock()
-	defer p.closing.RUnlock()
-	if p.closed {
-		return errProducerClosed
-	}
-	msg := toSarama(m)
-	msg.Metadata = f
-	select {
-	case p.async.Input() <- msg:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
-var errProducerClosed = errors.New("producer is closed")
-
-// isRefused reports whether the broker will not take a record as it is, however often it is asked.
-func isRefused(err error) bool {
-	return isAny(err, sarama.ErrInvalidTimestamp, sarama.ErrInvalidRecord, sarama.ErrPolicyViolation)
-}
-
-func isTooLarge(err error) bool {
-	return isAny(err, sarama.ErrMessageSizeTooLarge, sarama.ErrMessageSetSizeTooLarge)
-}
-
-// isNoTopic reports whether a topic is missing, has no such name, or must not be written to.
-func isNoTopic(err error) bool {
-	return isAny(err, sarama.ErrUnknownTopicOrPartition, sarama.ErrTopicAuthorizationFailed, sarama.ErrInvalidTopic)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/consumer/internal/publish"
 	"github.com/idem-go/idem/internal/testenv"
 )
 
@@ -115,7 +116,7 @@ func TestFromSarama_T09(t *testing.T) {
 		Topic: "t", Partition: 2, Offset: 7, Key: []byte{}, Time: time.UnixMilli(5),
 		Headers: []idem.Header{{Key: "a"}, {Key: "a", Value: []byte{}}},
 	}, m)
-	back := toSarama(m)
+	back := publish.ToSarama(m)
 	require.NotNil(t, back.Key)
 	require.Nil(t, back.Value)
 	require.Nil(t, back.Headers[0].Value)

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/consumer/internal/publish"
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/internal/testenv"
 )
@@ -43,7 +44,7 @@ func copyOf(t *testing.T, source, group string, i int, delay time.Duration) *sar
 		due := time.Now().Add(delay).UTC().Format(time.RFC3339Nano)
 		m.Headers = append(m.Headers, idem.Header{Key: idem.HeaderDue, Value: []byte(due)})
 	}
-	return toSarama(m)
+	return publish.ToSarama(m)
 }
 
 // delivered is a record of a claim with the content of a copy.

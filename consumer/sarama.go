@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+
+	"github.com/idem-go/idem/consumer/internal/publish"
 )
 
 // DefaultSaramaConfig returns the settings of sarama that a [Consumer] with this Config uses: safe defaults, then what
@@ -23,11 +25,41 @@ func DefaultSaramaConfig(cfg Config) (*sarama.Config, error) {
 	sc.ChannelBufferSize = 64 // our own queue is behind it
 	setNet(sc, cfg)
 	setConsumer(sc, cfg)
-	setProducer(sc)
+	publish.Configure(sc)
 	if cfg.Sarama != nil {
 		cfg.Sarama(sc)
 	}
 	problems := append(checkSarama(sc, cfg), checkSecurity(sc, cfg.AllowInsecure)...)
+	if err := sc.Validate(); err != nil {
+		problems = append(problems, err)
+	}
+	if err := errors.Join(problems...); err != nil {
+		return nil, err
+	}
+	return sc, nil
+}
+
+// producerConfig returns the settings of OpenProducer.
+func producerConfig(cfg Config) (*sarama.Config, error) {
+	cfg = cfg.withDefaults()
+	sc := sarama.NewConfig()
+	sc.ClientID = cfg.ClientID
+	setNet(sc, cfg)
+	publish.Configure(sc)
+	publish.ConfigureAlone(sc)
+	if cfg.Sarama != nil {
+		cfg.Sarama(sc)
+	}
+	problems := append(publish.Check(sc), checkSecurity(sc, cfg.AllowInsecure)...)
+	refuse := func(bad bool, text string) {
+		if bad {
+			problems = append(problems, errors.New(text))
+		}
+	}
+	refuse(len(cfg.Brokers) == 0, "Config.Brokers is empty")
+	refuse(!sc.Producer.Idempotent,
+		"sarama: Producer.Idempotent must be true: otherwise retries double events and change their order")
+	refuse(sc.ClientID == "sarama", "ClientID must not be sarama's default")
 	if err := sc.Validate(); err != nil {
 		problems = append(problems, err)
 	}
@@ -84,18 +116,6 @@ func setConsumer(sc *sarama.Config, cfg Config) {
 	}
 }
 
-func setProducer(sc *sarama.Config) {
-	p := &sc.Producer
-	p.RequiredAcks = sarama.WaitForAll // K-35
-	p.Idempotent = true
-	p.Retry.Max = 10
-	p.Return.Successes = true
-	p.Return.Errors = true
-	p.MaxMessageBytes = 64 << 20                 // the broker decides what is too large
-	p.Partitioner = sarama.NewMurmur2Partitioner // as Java does, so that dead letters of a key are where others look for them
-	p.Timeout = 10 * time.Second
-}
-
 // checkSarama finds what Config.Sarama must not have changed.
 func checkSarama(sc *sarama.Config, cfg Config) (problems []error) {
 	refuse := func(bad bool, format string, args ...any) {
@@ -118,18 +138,7 @@ func checkSarama(sc *sarama.Config, cfg Config) (problems []error) {
 		"Grace %s is more than two thirds of Consumer.Group.Rebalance.Timeout %s: recording and committing come after it", cfg.Grace, g.Rebalance.Timeout)
 	refuse(sc.Net.ReadTimeout <= cfg.Grace, "Net.ReadTimeout %s must exceed Grace %s: joining waits, in one request, for the others' grace",
 		sc.Net.ReadTimeout, cfg.Grace)
-	return append(problems, checkProducer(sc)...)
-}
-
-// checkProducer finds what would let a dead letter be lost although it was acknowledged.
-func checkProducer(sc *sarama.Config) (problems []error) {
-	if sc.Producer.RequiredAcks != sarama.WaitForAll {
-		problems = append(problems, errors.New("sarama: Producer.RequiredAcks must be WaitForAll: a dead letter is lost with its leader otherwise"))
-	}
-	if !sc.Producer.Return.Successes || !sc.Producer.Return.Errors {
-		problems = append(problems, errors.New("sarama: Producer.Return.Successes and .Errors must be true: nobody knows what became of a dead letter otherwise"))
-	}
-	return problems
+	return append(problems, publish.Check(sc)...)
 }
 
 // maxDecompressed bounds what one batch may become when it is decompressed (G-01).

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+
+	"github.com/idem-go/idem/consumer/internal/conns"
 )
 
 // The times of a stop, beyond what handlers take. Run returns at the latest after Config.endWait and the sum of them.
@@ -18,8 +20,6 @@ const (
 	// leaveWait bounds how long leaving the group may take. Then the connections are cut, and the brokers notice by the
 	// session's time-out.
 	leaveWait = 3 * time.Second
-	// flushWait bounds how long the own producer may take at the end. No handler waits for it any longer.
-	flushWait = time.Second
 )
 
 // watchEnd is how often a stop looks whether the claims have ended.
@@ -28,13 +28,13 @@ const watchEnd = 25 * time.Millisecond
 // watchdog bounds the time between the end of ctx and that of Consume, which may hang in a request. Without a session there
 // is nothing to finish and it cuts the connections at once. With one it lets the claims end, and commit, before. When
 // Consume has returned, the connections may be opened again.
-func (c *Consumer) watchdog(ctx context.Context, conns *connections, consumed <-chan struct{}) {
+func (c *Consumer) watchdog(ctx context.Context, links *conns.Conns, consumed <-chan struct{}) {
 	select {
 	case <-ctx.Done():
 	case <-consumed:
 		return
 	}
-	defer conns.mend()
+	defer links.Mend()
 	c.log.Info("consumer stops: nothing new begins, running handlers are given the grace", "grace", c.cfg.Grace)
 	if c.handler.joined() {
 		if c.awaitClaims(consumed) {
@@ -42,7 +42,7 @@ func (c *Consumer) watchdog(ctx context.Context, conns *connections, consumed <-
 		}
 		c.log.Info("the group rebalances or brokers do not answer, cutting the connections")
 	}
-	conns.cut()
+	links.Cut()
 	<-consumed
 }
 
@@ -71,8 +71,8 @@ func (c *Consumer) awaitClaims(consumed <-chan struct{}) bool {
 }
 
 // leave gives up the membership. A static member keeps it, so that a restart moves no partition, unless remove is set.
-func (c *Consumer) leave(group sarama.ConsumerGroup, client sarama.Client, conns *connections, remove bool) {
-	cut := time.AfterFunc(leaveWait, conns.cut)
+func (c *Consumer) leave(group sarama.ConsumerGroup, client sarama.Client, links *conns.Conns, remove bool) {
+	cut := time.AfterFunc(leaveWait, links.Cut)
 	defer cut.Stop()
 	if remove && c.cfg.InstanceID != "" {
 		if err := c.removeStatic(client); err != nil {

@@ -1,13 +1,6 @@
-package consumer
+package conns
 
 import (
-	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/tls"
-	"crypto/x509"
-	"math/big"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -16,8 +9,6 @@ import (
 
 	"github.com/IBM/sarama"
 	"github.com/stretchr/testify/require"
-	"github.com/twmb/franz-go/pkg/kfake"
-	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // listening is a server that accepts connections and never answers.
@@ -73,8 +64,8 @@ func TestConnections_Cut(t *testing.T) {
 		"direct": sarama.NewConfig(), "a user's dialer": withDialer(of), "with a context": withDialer(new(net.Dialer)),
 	} {
 		t.Run(name, func(t *testing.T) {
-			conns := newConnections(sc)
-			dial := conns.config(sc).Net.Proxy.Dialer.Dial
+			conns := New(sc)
+			dial := conns.Config(sc).Net.Proxy.Dialer.Dial
 			ended := make(chan error)
 			for range 3 {
 				conn, err := dial("tcp", addr)
@@ -87,20 +78,20 @@ func TestConnections_Cut(t *testing.T) {
 			closed, err := dial("tcp", addr)
 			require.NoError(t, err)
 			require.NoError(t, closed.Close())
-			conns.cut()
+			conns.Cut()
 			for range 3 {
 				require.ErrorIs(t, <-ended, net.ErrClosed)
 			}
 			_, err = dial("tcp", addr)
-			require.ErrorIs(t, err, errCut)
-			conns.mend()
+			require.ErrorIs(t, err, ErrCut)
+			conns.Mend()
 			conn, err := dial("tcp", addr)
 			require.NoError(t, err)
 			require.NoError(t, conn.Close())
 			_, err = dial("tcp", addr)
 			require.NoError(t, err)
 			require.Len(t, conns.open, 1, "closed ones are forgotten")
-			conns.cut()
+			conns.Cut()
 		})
 	}
 	require.EqualValues(t, 6, of.dials.Load())
@@ -122,27 +113,27 @@ func TestConnections_CutsDials(t *testing.T) {
 	require.NoError(t, err)
 	defer l.Close()
 	slow := &slowDialer{make(chan struct{}), make(chan struct{})}
-	conns := newConnections(withDialer(slow))
+	conns := New(withDialer(slow))
 	failed := make(chan error)
 	go func() {
 		_, err := conns.Dial("tcp", l.Addr().String())
 		failed <- err
 	}()
 	<-slow.begun
-	conns.cut()
-	require.ErrorIs(t, <-failed, errCut)
+	conns.Cut()
+	require.ErrorIs(t, <-failed, ErrCut)
 	close(slow.release)
 	conn, err := l.Accept()
 	require.NoError(t, err)
 	defer conn.Close()
-	require.NoError(t, conn.SetReadDeadline(time.Now().Add(soon)))
+	require.NoError(t, conn.SetReadDeadline(time.Now().Add(30*time.Second)))
 	_, err = conn.Read(make([]byte, 1))
 	require.ErrorContains(t, err, "EOF")
 }
 
 // sarama finds dead sockets in TCP connections only: they are not wrapped.
 func TestConnections_LeaveTCPAsItIs(t *testing.T) {
-	conn, err := newConnections(sarama.NewConfig()).Dial("tcp", listening(t))
+	conn, err := New(sarama.NewConfig()).Dial("tcp", listening(t))
 	require.NoError(t, err)
 	defer conn.Close()
 	require.IsType(t, new(net.TCPConn), conn)
@@ -153,85 +144,13 @@ func TestConnections_Config(t *testing.T) {
 	sc := sarama.NewConfig()
 	sc.Metadata.Retry.Backoff = time.Second
 	sc.Producer.Transaction.Retry.BackoffFunc = func(retries, most int) time.Duration { return time.Duration(retries + most) }
-	conns := newConnections(sc)
-	own := conns.config(sc)
+	conns := New(sc)
+	own := conns.Config(sc)
 	require.False(t, sc.Net.Proxy.Enable, "the original")
 	require.Equal(t, time.Second, own.Metadata.Retry.BackoffFunc(1, 2))
 	require.EqualValues(t, 3, own.Producer.Transaction.Retry.BackoffFunc(1, 2))
-	conns.cut()
+	conns.Cut()
 	require.Zero(t, own.Metadata.Retry.BackoffFunc(1, 2))
 	require.Zero(t, own.Producer.Transaction.Retry.BackoffFunc(1, 2))
 	require.NoError(t, own.Validate())
-}
-
-// K-03: a member that joins through TLS, SASL and a user's dialer is stopped at once as well, and one that is in the group
-// commits and leaves.
-func TestKfake_StopWithTLSAndSASL_K03(t *testing.T) {
-	certificate, roots := selfSigned(t)
-	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "orders", "orders.g.dlq"),
-		kfake.TLS(&tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12}),
-		kfake.EnableSASL(), kfake.Superuser("SCRAM-SHA-256", "app", "secret"), kfake.GroupMinSessionTimeout(time.Second))
-	require.NoError(t, err)
-	t.Cleanup(cluster.Close)
-	of := new(foreign)
-	cfg := Config{
-		Brokers: cluster.ListenAddrs(), Group: "g", Topics: []string{"orders"}, Grace: 20 * time.Second,
-		TLS: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}, SASL: &SASL{Mechanism: "SCRAM-SHA-256", User: "app", Password: "secret"},
-		Sarama: func(sc *sarama.Config) {
-			quick(sc)
-			sc.Net.Proxy.Enable, sc.Net.Proxy.Dialer = true, of
-		},
-	}
-	m := start(t, cfg, routed(nothing))
-	require.Eventually(t, func() bool { return claimsOf(m) == 1 }, soon, poll)
-	require.NoError(t, m.end())
-
-	h := hold(t, cluster, kmsg.JoinGroup)
-	m = start(t, cfg, routed(nothing))
-	require.Eventually(t, func() bool { return h.held.Load() > 0 }, soon, poll)
-	began := time.Now()
-	require.NoError(t, m.end())
-	require.Less(t, time.Since(began), 5*time.Second)
-	require.Positive(t, of.dials.Load())
-	require.Eventually(t, func() bool { return of.dials.Load() == of.closed.Load() }, soon, poll, "connections left open")
-}
-
-func selfSigned(t *testing.T) (certificate tls.Certificate, roots *x509.CertPool) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(t, err)
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		IsCA: true, BasicConstraintsValid: true,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	require.NoError(t, err)
-	leaf, err := x509.ParseCertificate(der)
-	require.NoError(t, err)
-	roots = x509.NewCertPool()
-	roots.AddCert(leaf)
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}, roots
-}
-
-// K-03: a producer that connects when the stop comes does not hold it up either.
-func TestOwnProducer_CloseWhileConnecting_K03(t *testing.T) {
-	sc, err := DefaultSaramaConfig(Config{Group: "g"})
-	require.NoError(t, err)
-	o := newOwnProducer([]string{listening(t)}, sc)
-	ctx, stop := context.WithCancel(t.Context())
-	warmed := make(chan struct{})
-	go func() {
-		defer close(warmed)
-		o.warm(ctx)
-	}()
-	require.Eventually(t, func() bool {
-		o.conns.mu.Lock()
-		defer o.conns.mu.Unlock()
-		return len(o.conns.open) > 0
-	}, soon, poll)
-	began := time.Now()
-	stop()
-	<-warmed
-	o.close()
-	require.Less(t, time.Since(began), 2*time.Second)
 }

@@ -1,4 +1,4 @@
-package consumer
+package publish
 
 import (
 	"bytes"
@@ -19,67 +19,6 @@ import (
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/internal/testenv"
 )
-
-// openProducer is OpenProducer on these brokers, with a retry or two only.
-func openProducer(t *testing.T, brokers []string, change ...func(*sarama.Config)) *Producer {
-	t.Helper()
-	p, err := OpenProducer(Config{Brokers: brokers, Sarama: func(sc *sarama.Config) {
-		sc.Producer.Retry.Max, sc.Producer.Retry.BackoffFunc = 2, nil
-		sc.Producer.Retry.Backoff = 10 * time.Millisecond
-		for _, f := range change {
-			f(sc)
-		}
-	}})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, p.Close()) })
-	return p
-}
-
-func fakeCluster(t *testing.T, partitions int32, topics []string, opts ...kfake.Opt) (cluster *kfake.Cluster, brokers []string) {
-	t.Helper()
-	cluster, err := kfake.NewCluster(append(opts, kfake.NumBrokers(1), kfake.SeedTopics(partitions, topics...))...)
-	require.NoError(t, err)
-	t.Cleanup(cluster.Close)
-	brokers = cluster.ListenAddrs()
-	return cluster, brokers
-}
-
-// messages have their number as value and key.
-func messages(topic string, from, to int) (all []*idem.Message) {
-	for i := from; i < to; i++ {
-		n := fmt.Appendf(nil, "%d", i)
-		all = append(all, &idem.Message{Topic: topic, Key: n, Value: n})
-	}
-	return all
-}
-
-// values counts the records of a topic by value.
-func values(t *testing.T, brokers []string, topic string) map[string]int {
-	t.Helper()
-	client, err := sarama.NewClient(brokers, testenv.KafkaConfig())
-	require.NoError(t, err)
-	defer client.Close()
-	ids, err := client.Partitions(topic)
-	require.NoError(t, err)
-	total := int64(0)
-	for _, id := range ids {
-		end, err := client.GetOffset(topic, id, sarama.OffsetNewest)
-		require.NoError(t, err)
-		total += end
-	}
-	counts := make(map[string]int)
-	for _, m := range readAll(t, brokers, topic, int(total)) {
-		counts[string(m.Value)]++
-	}
-	return counts
-}
-
-func noErrors(t *testing.T, errs []error) {
-	t.Helper()
-	for i, err := range errs {
-		require.NoError(t, err, "message %d", i)
-	}
-}
 
 // TestProduceEach_OwnResult_O08: of calls at the same time, each message has the result of its own record.
 func TestProduceEach_OwnResult_O08(t *testing.T) {
@@ -258,7 +197,7 @@ func TestProduceEach_MissingTopicHoldsUpNobody_O10(t *testing.T) {
 func TestProduceEach_BrokerAway_O15(t *testing.T) {
 	cluster, brokers := fakeCluster(t, 3, []string{"orders"})
 	p := openProducer(t, brokers, func(sc *sarama.Config) { sc.Producer.Retry.Max = 40 })
-	p.room.limit = 100_000
+	p.budget.limit = 100_000
 	noErrors(t, p.ProduceEach(t.Context(), messages("orders", 0, 10)))
 	cluster.Close()
 	msgs := messages("orders", 0, 20)
@@ -275,10 +214,10 @@ func TestProduceEach_BrokerAway_O15(t *testing.T) {
 			require.Error(t, err)
 			require.False(t, isAny(err, idem.ErrTooLarge, idem.ErrRefused, idem.ErrNoTopic), "%v", err)
 		}
-		p.room.mu.Lock()
-		used := p.room.used
-		p.room.mu.Unlock()
-		require.LessOrEqual(t, used, p.room.limit)
+		p.budget.mu.Lock()
+		used := p.budget.used
+		p.budget.mu.Unlock()
+		require.LessOrEqual(t, used, p.budget.limit)
 	}
 }
 
@@ -288,13 +227,13 @@ func TestProduceEach_NotAlone_T04(t *testing.T) {
 	p := openProducer(t, brokers)
 	noErrors(t, p.ProduceEach(t.Context(), messages("orders", 0, 1)))
 	cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.MessageTooLarge, Count: -1})
-	require.NoError(t, p.room.take(t.Context(), 1, false), "somebody's message, of a call whose context has ended")
+	require.NoError(t, p.budget.take(t.Context(), 1, false), "somebody's message, of a call whose context has ended")
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
 	err := p.ProduceEach(ctx, messages("orders", 1, 2))[0]
 	require.Error(t, err)
 	require.NotErrorIs(t, err, idem.ErrTooLarge)
-	p.room.give(1)
+	p.budget.give(1)
 	require.ErrorIs(t, p.ProduceEach(t.Context(), messages("orders", 1, 2))[0], idem.ErrTooLarge)
 }
 
@@ -303,9 +242,9 @@ func TestProduceEach_Closed(t *testing.T) {
 	_, brokers := fakeCluster(t, 1, []string{"orders"})
 	p := openProducer(t, brokers)
 	noErrors(t, p.ProduceEach(t.Context(), messages("orders", 0, 5)))
-	require.NoError(t, p.Close())
+	p.Close()
 	for _, err := range p.ProduceEach(t.Context(), messages("orders", 0, 5)) {
-		require.ErrorIs(t, err, errProducerClosed)
+		require.ErrorIs(t, err, errClosed)
 	}
 	require.True(t, p.client.Closed())
 	require.Len(t, values(t, brokers, "orders"), 5)

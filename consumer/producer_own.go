@@ -10,16 +10,21 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/consumer/internal/conns"
 )
 
-// ownProducer connects when it is first needed. A group and a producer do not share a client: a dead letter would wait behind
-// fetches.
+// flushWait bounds how long ownProducer may send at its end. No handler waits for it by then.
+const flushWait = time.Second
+
+// ownProducer connects with the first message. It does not share a client with the group, because
+// a dead letter would wait behind fetches there.
 type ownProducer struct {
 	brokers []string
 	config  *sarama.Config
-	explain func(err error, msgs []*idem.Message) error // says what mends an error; may be nil
+	// explain adds the remedy to an error; may be nil.
+	explain func(err error, msgs []*idem.Message) error
 
-	conns    *connections // of all clients, one after the other
+	conns    *conns.Conns // of all clients, one after the other
 	mu       sync.Mutex
 	client   sarama.Client
 	producer *Producer
@@ -30,13 +35,13 @@ func newOwnProducer(brokers []string, config *sarama.Config) *ownProducer {
 	if config == nil { // New returns an error
 		return &ownProducer{}
 	}
-	conns := newConnections(config)
-	return &ownProducer{brokers: brokers, config: conns.config(config), conns: conns}
+	own := conns.New(config)
+	return &ownProducer{brokers: brokers, config: own.Config(config), conns: own}
 }
 
-// Produce sends with a producer that is there, or makes one.
+// Produce connects if there is no connection yet, and sends.
 func (o *ownProducer) Produce(ctx context.Context, msgs ...*idem.Message) error {
-	p, err := o.get()
+	p, err := o.connected()
 	if err != nil {
 		return err
 	}
@@ -47,13 +52,14 @@ func (o *ownProducer) Produce(ctx context.Context, msgs ...*idem.Message) error 
 	return err
 }
 
-// warm connects ahead of the first dead letter, when no handler runs: the end of ctx cuts the connections for good.
+// warm connects ahead of the first dead letter, while no handler runs. The end of ctx cuts the
+// connections for good.
 func (o *ownProducer) warm(ctx context.Context) {
-	defer context.AfterFunc(ctx, o.conns.cut)()
-	_, _ = o.get()
+	defer context.AfterFunc(ctx, o.conns.Cut)()
+	_, _ = o.connected()
 }
 
-func (o *ownProducer) get() (*Producer, error) {
+func (o *ownProducer) connected() (*Producer, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.closed {
@@ -74,17 +80,17 @@ func (o *ownProducer) get() (*Producer, error) {
 	return p, nil
 }
 
-// close sends what is under way, for a moment, and ends.
+// close sends the messages in flight for at most flushWait, and ends.
 func (o *ownProducer) close() {
-	cut := time.AfterFunc(flushWait, o.conns.cut)
+	cut := time.AfterFunc(flushWait, o.conns.Cut)
 	defer cut.Stop()
-	o.mu.Lock() // whoever has it may be connecting
+	o.mu.Lock() // held by a call that connects
 	defer o.mu.Unlock()
 	o.closed = true
 	if o.producer == nil {
 		return
 	}
-	_ = o.producer.Close() // what is not sent is not settled either
-	o.conns.cut()
+	_ = o.producer.Close() // an event whose dead letter was not sent is not settled
+	o.conns.Cut()
 	_ = o.client.Close()
 }

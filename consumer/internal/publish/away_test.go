@@ -1,4 +1,4 @@
-package consumer
+package publish
 
 import (
 	"testing"
@@ -58,9 +58,9 @@ func TestProduceEach_PartitionAway_O10(t *testing.T) {
 	require.Zero(t, p.away.probes)
 	there := values(t, brokers, "away")
 	require.Len(t, there, 50)
-	p.room.mu.Lock()
-	defer p.room.mu.Unlock()
-	require.Zero(t, p.room.used)
+	p.budget.mu.Lock()
+	defer p.budget.mu.Unlock()
+	require.Zero(t, p.budget.used)
 }
 
 // TestProduceEach_BrokerSilent_O10: one broker of two takes connections and does not answer. Messages for the other are held up until a call has
@@ -72,7 +72,7 @@ func TestProduceEach_BrokerSilent_O10(t *testing.T) {
 	require.NoError(t, cluster.MoveTopicPartition("orders", 0, 0))
 	require.NoError(t, cluster.MoveTopicPartition("away", 0, 1))
 	p := openProducer(t, cluster.ListenAddrs())
-	p.patience = time.Second
+	p.wait = time.Second
 	noErrors(t, p.ProduceEach(t.Context(), append(messages("orders", 0, 1), messages("away", 0, 1)...)))
 	awake := make(chan struct{})
 	cluster.ControlKey(int16(kmsg.Produce), func(r kmsg.Request) (kmsg.Response, error, bool) {

@@ -1,0 +1,111 @@
+package publish
+
+import (
+	"sync"
+
+	"github.com/IBM/sarama"
+)
+
+// maxProbes bounds the probes in flight, which the budget does not count.
+const maxProbes = 16
+
+// partition is a partition of a topic.
+type partition struct {
+	topic string
+	id    int32
+}
+
+// awayPartitions knows the partitions that took no record the last time, because of brokers.
+//
+// sarama retries for some 15 s, and a call lasts as long as its slowest message. One partition
+// without a leader, or without enough replicas, would so delay the messages of all others. So a
+// single message at a time, the probe, tries whether the partition is back, and no call waits for
+// a probe to the end.
+//
+// sarama chooses the partition of a message without a key. Such a message is never held back.
+type awayPartitions struct {
+	client sarama.Client
+
+	mu           sync.Mutex
+	partitioners map[string]sarama.Partitioner // by topic; each serves one goroutine at a time
+	probing      map[partition]bool            // the partitions that are away: is a probe in flight?
+	probes       int
+}
+
+func newAwayPartitions(client sarama.Client) *awayPartitions {
+	return &awayPartitions{
+		client: client, partitioners: map[string]sarama.Partitioner{}, probing: map[partition]bool{},
+	}
+}
+
+// partitionOf returns the partition of a message, if it is known. The caller holds the mutex.
+func (a *awayPartitions) partitionOf(m *sarama.ProducerMessage) (at partition, ok bool) {
+	p := a.partitioners[m.Topic]
+	if p == nil {
+		p = a.client.Config().Producer.Partitioner(m.Topic)
+		a.partitioners[m.Topic] = p
+	}
+	consistent := p.RequiresConsistency()
+	if d, ok := p.(sarama.DynamicConsistencyPartitioner); ok {
+		consistent = d.MessageRequiresConsistency(m)
+	}
+	if !consistent || m.Key == nil {
+		return partition{}, false
+	}
+	all, err := a.client.Partitions(m.Topic)
+	if err != nil || len(all) == 0 {
+		return partition{}, false
+	}
+	n, err := p.Partition(m, int32(len(all)))
+	if err != nil || n < 0 || int(n) >= len(all) {
+		return partition{}, false
+	}
+	return partition{m.Topic, all[n]}, true
+}
+
+// note takes the result of a message.
+func (a *awayPartitions) note(m *sarama.ProducerMessage, err error, probe bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if probe {
+		a.probes--
+	}
+	answered := err == nil || isTooLarge(err) || isRefused(err) || isNoTopic(err)
+	if answered && len(a.probing) == 0 {
+		return
+	}
+	at, ok := a.partitionOf(m)
+	switch {
+	case !ok:
+	case answered:
+		delete(a.probing, at)
+	default:
+		a.probing[at] = a.probing[at] && !probe
+	}
+}
+
+// noteSilence notes a message that had no answer when its call gave up.
+func (a *awayPartitions) noteSilence(m *sarama.ProducerMessage) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if at, ok := a.partitionOf(m); ok {
+		probing := a.probing[at] // a probe in flight stays one
+		a.probing[at] = probing
+	}
+}
+
+// decide reports whether a message for a partition that is away is held, and whether it goes as
+// the probe. A message that is not held may be sent.
+func (a *awayPartitions) decide(m *sarama.ProducerMessage) (at partition, held, probe bool) {
+	at, ok := a.partitionOf(m)
+	probing, away := a.probing[at]
+	if !ok || !away {
+		return at, false, false
+	}
+	if probing || a.probes >= maxProbes {
+		return at, true, false
+	}
+	a.probing[at] = true
+	a.probes++
+	return at, true, true
+}

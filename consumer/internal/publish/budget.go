@@ -1,0 +1,104 @@
+package publish
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+)
+
+// maxInFlight bounds the bytes that sarama holds, also for calls whose context has ended.
+const maxInFlight = 32 << 20
+
+// budget counts the bytes that sarama holds and has not reported on. Waiting ends with a context.
+type budget struct {
+	limit int
+
+	mu      sync.Mutex
+	used    int
+	locked  bool
+	waiting int
+	changed chan struct{}
+}
+
+func newBudget(limit int) *budget { return &budget{limit: limit, changed: make(chan struct{})} }
+
+// take waits for n bytes. The owner of the lock does not wait. A message larger than the whole
+// budget waits until nothing else is in flight.
+func (b *budget) take(ctx context.Context, n int, owner bool) error {
+	return b.await(ctx, func() bool {
+		if !owner && (b.locked || b.used > 0 && b.used+n > b.limit) {
+			return false
+		}
+		b.used += n
+		return true
+	})
+}
+
+// give returns n bytes.
+func (b *budget) give(n int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.used -= n
+	b.wake()
+}
+
+var errOthersInFlight = errors.New("other messages are still in flight")
+
+// lock keeps other calls out and waits, for at most wait, until nothing is in flight.
+func (b *budget) lock(ctx context.Context, wait time.Duration) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, wait, errOthersInFlight)
+	defer cancel()
+	err := b.await(ctx, func() bool {
+		if b.locked {
+			return false
+		}
+		b.locked = true
+		return true
+	})
+	if err != nil {
+		return err
+	}
+	if err := b.await(ctx, func() bool { return b.used == 0 }); err != nil {
+		b.unlock()
+		return err
+	}
+	return nil
+}
+
+func (b *budget) unlock() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.locked = false
+	b.wake()
+}
+
+// await calls try, under the mutex, after each change until try reports true.
+func (b *budget) await(ctx context.Context, try func() bool) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for !try() {
+		changed := b.changed
+		b.waiting++
+		b.mu.Unlock()
+		var err error
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			err = context.Cause(ctx)
+		}
+		b.mu.Lock()
+		b.waiting--
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *budget) wake() {
+	if b.waiting > 0 {
+		close(b.changed)
+		b.changed = make(chan struct{})
+	}
+}

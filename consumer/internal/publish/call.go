@@ -1,0 +1,257 @@
+package publish
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"github.com/idem-go/idem"
+)
+
+// aloneWait bounds how long a call waits until nothing else is in flight, to send a message alone.
+const aloneWait = 5 * time.Second
+
+// errBrokersSilent is the cause of a call that ends by its own time-out.
+var errBrokersSilent = errors.New("brokers do not answer")
+
+// call is one call of ProduceEach. Only its own goroutine touches it.
+type call struct {
+	s       *sender
+	msgs    []*idem.Message
+	errs    []error
+	results chan result // has room for all, so that no result waits
+}
+
+// publish sends the messages and returns an error for each.
+func (s *sender) publish(ctx context.Context, msgs []*idem.Message) []error {
+	c := &call{s: s, msgs: msgs, errs: make([]error, len(msgs)), results: make(chan result, len(msgs))}
+	var all []int
+	for i, m := range msgs {
+		if c.errs[i] = s.tooLarge(m); c.errs[i] == nil {
+			all = append(all, i)
+		}
+	}
+	if len(all) == 0 {
+		return c.errs
+	}
+	for part := range c.parts(all) {
+		c.sendByTopic(ctx, part)
+	}
+	c.sendAlone(ctx, c.failed(all, isBatchVerdict))
+	c.lookUpAgain(ctx, all)
+	return c.errs
+}
+
+// maxTogether bounds, in bytes, the messages that sarama gets before their results are awaited.
+//
+// sarama makes one batch of all messages for a partition, up to Producer.MaxMessageBytes, which
+// must admit the largest message. A broker takes batches of 1 MB by default. A refused batch costs
+// more than a round trip, since it is halved until the bad message is found.
+const maxTogether = 900_000
+
+// parts yields indexes in parts of at most maxTogether bytes, or of one message.
+func (c *call) parts(indexes []int) iter.Seq[[]int] {
+	return func(yield func([]int) bool) {
+		first, size := 0, 0
+		for n, i := range indexes {
+			weight := sizeOf(c.msgs[i])
+			if n > first && size+weight > maxTogether {
+				if !yield(indexes[first:n]) {
+					return
+				}
+				first, size = n, 0
+			}
+			size += weight
+		}
+		yield(indexes[first:])
+	}
+}
+
+// isBatchVerdict reports whether the broker has refused a batch. sarama puts messages that are sent
+// together into one batch, so another message of the batch may be the reason.
+func isBatchVerdict(err error) bool { return isTooLarge(err) || isRefused(err) }
+
+func (c *call) failed(indexes []int, test func(error) bool) (some []int) {
+	for _, i := range indexes {
+		if err := c.errs[i]; err != nil && test(err) {
+			some = append(some, i)
+		}
+	}
+	return some
+}
+
+// sendByTopic sends the messages of each topic as soon as the topic is found, and waits for the
+// results.
+func (c *call) sendByTopic(ctx context.Context, indexes []int) {
+	byTopic := make(map[string][]int)
+	for _, i := range indexes {
+		c.errs[i] = errNotSent
+		byTopic[c.msgs[i].Topic] = append(byTopic[c.msgs[i].Topic], i)
+	}
+	answers, asked := c.s.ask(byTopic)
+	if !asked {
+		c.set(indexes, errClosed)
+		return
+	}
+	held := &heldBack{s: c.s, msgs: c.msgs, errs: c.errs}
+	defer held.stop()
+	topics, inFlight := len(byTopic), 0
+	for topics > 0 || inFlight > 0 || len(held.asking) > 0 {
+		select {
+		case a := <-answers:
+			topics--
+			if a.err == nil {
+				inFlight += c.send(ctx, held.split(ctx, byTopic[a.topic]), false)
+			} else {
+				c.set(byTopic[a.topic], a.err)
+			}
+		case r := <-held.results:
+			inFlight += c.send(ctx, held.answered(r), false)
+		case <-held.over:
+			held.giveUp()
+		case r := <-c.results:
+			inFlight--
+			c.errs[r.index] = r.err
+		case <-ctx.Done():
+			c.cut(ctx, indexes)
+			return
+		}
+	}
+}
+
+// send gives messages to sarama, and returns how many sarama took.
+func (c *call) send(ctx context.Context, indexes []int, alone bool) (sent int) {
+	for _, i := range indexes {
+		o := &origin{index: i, weight: weightOf(c.msgs[i]), results: c.results}
+		err := c.s.budget.take(ctx, o.weight, alone)
+		if err == nil {
+			if err = c.s.enqueue(ctx, c.msgs[i], o); err != nil {
+				c.s.budget.give(o.weight)
+			}
+		}
+		if err != nil {
+			c.errs[i] = fmt.Errorf("%w: %w", errNotSent, err)
+			continue // the rest fails in the same way, and each gets its error
+		}
+		c.errs[i] = errNoAnswer
+		sent++
+	}
+	return sent
+}
+
+// sendAlone finds the messages that are refused on their own. It halves groups of them, while no
+// message of another call is in flight, until each message has its own verdict.
+func (c *call) sendAlone(ctx context.Context, indexes []int) {
+	if len(indexes) == 0 {
+		return
+	}
+	if err := c.s.budget.lock(ctx, aloneWait); err != nil {
+		for _, i := range indexes { // the verdict is the batch's, not the message's: only its text
+			verdict := idem.ErrorText(c.errs[i])
+			c.errs[i] = fmt.Errorf("refused in a batch (%s), and could not be sent alone: %w", verdict, err)
+		}
+		return
+	}
+	defer c.s.budget.unlock()
+	for groups := [][]int{indexes}; len(groups) > 0; {
+		group := groups[len(groups)-1]
+		groups = groups[:len(groups)-1]
+		if !c.sendGroup(ctx, group) {
+			for _, rest := range groups {
+				c.set(rest, errNotSent)
+				c.cut(ctx, rest)
+			}
+			return
+		}
+		bad := c.failed(group, isBatchVerdict)
+		switch {
+		case len(group) == 1 && len(bad) == 1:
+			c.classify(group[0])
+		case len(bad) == 1:
+			groups = append(groups, bad)
+		case len(bad) > 1: // the first half is next, to keep the order
+			groups = append(groups, bad[len(bad)/2:], bad[:len(bad)/2])
+		}
+	}
+}
+
+// sendGroup sends and waits for the results. It reports false if ctx ended before.
+func (c *call) sendGroup(ctx context.Context, group []int) bool {
+	for inFlight := c.send(ctx, group, true); inFlight > 0; inFlight-- {
+		select {
+		case r := <-c.results:
+			c.errs[r.index] = r.err
+		case <-ctx.Done():
+			c.cut(ctx, group)
+			return false
+		}
+	}
+	return true
+}
+
+// classify gives the error of a message that was sent alone its class.
+func (c *call) classify(i int) {
+	class := idem.ErrRefused
+	if isTooLarge(c.errs[i]) {
+		class = idem.ErrTooLarge
+	}
+	c.errs[i] = fmt.Errorf("%w: %w", class, c.errs[i])
+}
+
+// lookUpAgain separates topics that are gone from brokers that are down. A partition may be unknown
+// for a moment while it moves, and after several failures sarama returns only that error for some
+// seconds. So the brokers are asked for the topic.
+func (c *call) lookUpAgain(ctx context.Context, indexes []int) {
+	byTopic := make(map[string][]int)
+	for _, i := range indexes {
+		switch err := c.errs[i]; {
+		case err == nil,
+			isAny(err, idem.ErrTooLarge, idem.ErrRefused, idem.ErrNoTopic, errNotSent, errNoAnswer):
+		case isAny(err, sarama.ErrTopicAuthorizationFailed, sarama.ErrInvalidTopic):
+			c.errs[i] = fmt.Errorf("%w: %w", idem.ErrNoTopic, err)
+		default:
+			byTopic[c.msgs[i].Topic] = append(byTopic[c.msgs[i].Topic], i)
+		}
+	}
+	if len(byTopic) == 0 {
+		return
+	}
+	answers, asked := c.s.ask(byTopic)
+	if !asked {
+		return
+	}
+	for range byTopic {
+		select {
+		case a := <-answers:
+			if errors.Is(a.err, idem.ErrNoTopic) {
+				c.set(byTopic[a.topic], a.err)
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (c *call) set(indexes []int, err error) {
+	for _, i := range indexes {
+		c.errs[i] = err
+	}
+}
+
+// cut gives messages without a result the cause of ctx as their error.
+func (c *call) cut(ctx context.Context, indexes []int) {
+	silent := c.s.away != nil && errors.Is(context.Cause(ctx), errBrokersSilent)
+	for _, i := range indexes {
+		if silent && c.errs[i] == errNoAnswer { //nolint:errorlint // as below
+			c.s.away.noteSilence(ToSarama(c.msgs[i]))
+		}
+		//nolint:errorlint // an error that has a cause already keeps it
+		if err := c.errs[i]; err == errNotSent || err == errNoAnswer {
+			c.errs[i] = fmt.Errorf("%w: %w", err, context.Cause(ctx))
+		}
+	}
+}

@@ -1,0 +1,134 @@
+package publish
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kfake"
+
+	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/internal/testenv"
+)
+
+// settings are those of a producer that stands alone.
+func settings() *sarama.Config {
+	sc := sarama.NewConfig()
+	sc.Net.MaxOpenRequests = 1
+	sc.Metadata.AllowAutoTopicCreation = false
+	Configure(sc)
+	ConfigureAlone(sc)
+	return sc
+}
+
+// openProducer opens a producer on these brokers, with a retry or two only.
+func openProducer(t *testing.T, brokers []string, change ...func(*sarama.Config)) *Producer {
+	t.Helper()
+	sc := settings()
+	sc.Producer.Retry.Max, sc.Producer.Retry.BackoffFunc = 2, nil
+	sc.Producer.Retry.Backoff = 10 * time.Millisecond
+	for _, f := range change {
+		f(sc)
+	}
+	p, err := Open(brokers, sc)
+	require.NoError(t, err)
+	t.Cleanup(p.Close)
+	return p
+}
+
+func fakeCluster(t *testing.T, partitions int32, topics []string, opts ...kfake.Opt) (cluster *kfake.Cluster, brokers []string) {
+	t.Helper()
+	cluster, err := kfake.NewCluster(append(opts, kfake.NumBrokers(1), kfake.SeedTopics(partitions, topics...))...)
+	require.NoError(t, err)
+	t.Cleanup(cluster.Close)
+	brokers = cluster.ListenAddrs()
+	return cluster, brokers
+}
+
+// messages have their number as value and key.
+func messages(topic string, from, to int) (all []*idem.Message) {
+	for i := from; i < to; i++ {
+		n := fmt.Appendf(nil, "%d", i)
+		all = append(all, &idem.Message{Topic: topic, Key: n, Value: n})
+	}
+	return all
+}
+
+// values counts the records of a topic by value.
+func values(t *testing.T, brokers []string, topic string) map[string]int {
+	t.Helper()
+	client, err := sarama.NewClient(brokers, testenv.KafkaConfig())
+	require.NoError(t, err)
+	defer client.Close()
+	ids, err := client.Partitions(topic)
+	require.NoError(t, err)
+	total := int64(0)
+	for _, id := range ids {
+		end, err := client.GetOffset(topic, id, sarama.OffsetNewest)
+		require.NoError(t, err)
+		total += end
+	}
+	counts := make(map[string]int)
+	for _, m := range readAll(t, brokers, topic, int(total)) {
+		counts[string(m.Value)]++
+	}
+	return counts
+}
+
+func noErrors(t *testing.T, errs []error) {
+	t.Helper()
+	for i, err := range errs {
+		require.NoError(t, err, "message %d", i)
+	}
+}
+
+// readAll reads a topic from its beginning until it has n records.
+func readAll(t *testing.T, brokers []string, topic string, n int) (all []*sarama.ConsumerMessage) {
+	t.Helper()
+	cfg := testenv.KafkaConfig()
+	cfg.Consumer.IsolationLevel = sarama.ReadCommitted
+	c, err := sarama.NewConsumer(brokers, cfg)
+	require.NoError(t, err)
+	defer c.Close()
+	ids, err := c.Partitions(topic)
+	require.NoError(t, err)
+	into := make(chan *sarama.ConsumerMessage)
+	stop := make(chan struct{})
+	var readers sync.WaitGroup
+	for _, id := range ids {
+		pc, err := c.ConsumePartition(topic, id, sarama.OffsetOldest)
+		require.NoError(t, err)
+		readers.Go(func() {
+			defer pc.Close()
+			for {
+				select {
+				case m := <-pc.Messages():
+					select {
+					case into <- m:
+					case <-stop:
+						return
+					}
+				case <-stop:
+					return
+				}
+			}
+		})
+	}
+	defer readers.Wait()
+	defer close(stop)
+	timeout := time.After(20 * time.Second)
+	for len(all) < n {
+		select {
+		case m := <-into:
+			all = append(all, m)
+		case <-timeout:
+			t.Fatalf("%d records in %s, expected %d", len(all), topic, n)
+		}
+	}
+	return all
+}
+
+const soon, poll = 30 * time.Second, 20 * time.Millisecond

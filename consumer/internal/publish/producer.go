@@ -1,0 +1,120 @@
+package publish
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/consumer/internal/conns"
+)
+
+const (
+	// closeWait bounds how long Close waits for messages in flight before it cuts the connections.
+	closeWait = 5 * time.Second
+	// callWait bounds a call of ProduceEach. sarama counts attempts, and each may last as long as
+	// a broker is silent.
+	callWait = 30 * time.Second
+)
+
+// Producer publishes on a sarama client. Safe for concurrent use.
+type Producer struct {
+	sender
+
+	conns *conns.Conns  // of Open: Close closes the client; nil: the client is the caller's
+	wait  time.Duration // bounds ProduceEach; zero: only its context does
+}
+
+// New returns a producer on a client of the caller's, which stays open after Close. An error that
+// matches sarama.ErrClusterAuthorizationFailed means that the user may write to no topic.
+func New(client sarama.Client) (*Producer, error) {
+	if client == nil {
+		return nil, errors.New("client is nil")
+	}
+	if err := errors.Join(Check(client.Config())...); err != nil {
+		return nil, err
+	}
+	async, err := sarama.NewAsyncProducerFromClient(client)
+	if err != nil {
+		return nil, fmt.Errorf("producer: %w", err)
+	}
+	p := &Producer{sender: sender{
+		async: async, client: client, max: client.Config().Producer.MaxMessageBytes,
+		budget: newBudget(maxInFlight), topics: newTopicLookup(client),
+	}}
+	p.run()
+	return p, nil
+}
+
+// Open connects and returns a producer with a client of its own, which Close closes.
+func Open(brokers []string, sc *sarama.Config) (*Producer, error) {
+	own := conns.New(sc)
+	client, err := sarama.NewClient(brokers, own.Config(sc))
+	if err != nil {
+		return nil, fmt.Errorf("producer: %w", err)
+	}
+	p, err := New(client)
+	if err != nil {
+		return nil, errors.Join(err, client.Close())
+	}
+	p.conns, p.wait, p.away = own, callWait, newAwayPartitions(client)
+	return p, nil
+}
+
+// Produce returns nil when all messages are acknowledged. If one exceeds sarama's own limit, the
+// error matches idem.ErrTooLarge and none was sent.
+func (p *Producer) Produce(ctx context.Context, msgs ...*idem.Message) error {
+	for _, m := range msgs {
+		if err := p.tooLarge(m); err != nil {
+			return err
+		}
+	}
+	return errors.Join(p.ProduceEach(ctx, msgs)...)
+}
+
+// ProduceEach returns an error for each message, nil for those that are acknowledged.
+func (p *Producer) ProduceEach(ctx context.Context, msgs []*idem.Message) []error {
+	if p.wait > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, p.wait, errBrokersSilent)
+		defer cancel()
+	}
+	return p.publish(ctx, msgs)
+}
+
+// Close sends the messages in flight and ends. It returns when all of them have a result.
+func (p *Producer) Close() {
+	p.closing.Lock()
+	first := !p.closed
+	p.closed = true
+	p.closing.Unlock()
+	if first {
+		p.async.AsyncClose()
+		if p.conns != nil {
+			defer p.closeClient()()
+		}
+	}
+	p.results.Wait()
+	if p.conns == nil {
+		p.topics.running.Wait()
+	}
+}
+
+// closeClient cuts the connections and closes the client after closeWait. Call the returned
+// function when all messages have their results: it does so at once. Cutting comes first, because
+// the client waits for locks that requests hold until their read time-out.
+func (p *Producer) closeClient() (closed func()) {
+	cut := time.AfterFunc(closeWait, func() {
+		p.conns.Cut()
+		_ = p.client.Close()
+	})
+	return func() {
+		cut.Stop()
+		p.conns.Cut()        // a topic may be looked up
+		_ = p.client.Close() // the error of a second close means nothing
+		p.topics.running.Wait()
+	}
+}

@@ -1,0 +1,104 @@
+package publish
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/IBM/sarama"
+
+	"github.com/idem-go/idem"
+)
+
+// sender is the shared part of all calls: sarama's producer, and what is known of its messages.
+type sender struct {
+	async  sarama.AsyncProducer
+	client sarama.Client
+	max    int // size of the largest message, in bytes
+
+	results sync.WaitGroup
+	budget  *budget
+	topics  *topicLookup
+	away    *awayPartitions // nil: each message is tried for as long as sarama tries
+
+	// closing is held shared while a message goes to async.
+	closing sync.RWMutex
+	closed  bool
+}
+
+// origin travels with a message through sarama and back.
+type origin struct {
+	index   int // of the message in its call
+	weight  int // in the budget
+	results chan<- result
+	probe   bool // tests whether its partition is back
+}
+
+// result is the outcome of one message.
+type result struct {
+	index int
+	err   error
+}
+
+// run reads sarama's results until it is closed.
+func (s *sender) run() {
+	s.results.Go(func() {
+		for m := range s.async.Successes() {
+			s.settle(m, nil)
+		}
+	})
+	s.results.Go(func() {
+		for e := range s.async.Errors() {
+			s.settle(e.Msg, e.Err)
+		}
+	})
+}
+
+// settle gives the result of a message to its call. The message itself carries its index (O-08).
+func (s *sender) settle(m *sarama.ProducerMessage, err error) {
+	o := m.Metadata.(*origin)
+	s.budget.give(o.weight)
+	if s.away != nil {
+		s.away.note(m, err, o.probe)
+	}
+	o.results <- result{o.index, err}
+}
+
+// enqueue gives a message to sarama.
+func (s *sender) enqueue(ctx context.Context, m *idem.Message, o *origin) error {
+	s.closing.RLock()
+	defer s.closing.RUnlock()
+	if s.closed {
+		return errClosed
+	}
+	msg := ToSarama(m)
+	msg.Metadata = o
+	select {
+	case s.async.Input() <- msg:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// ask looks topics up. It reports false if the producer is closed.
+func (s *sender) ask(topics map[string][]int) (<-chan topicAnswer, bool) {
+	s.closing.RLock()
+	defer s.closing.RUnlock()
+	if s.closed {
+		return nil, false
+	}
+	answers := make(chan topicAnswer, len(topics)) // an answer never waits
+	for topic := range topics {
+		s.topics.lookUp(topic, answers)
+	}
+	return answers, true
+}
+
+// tooLarge returns an error for a message that sarama itself would refuse.
+func (s *sender) tooLarge(m *idem.Message) error {
+	if n := sizeOf(m); n > s.max {
+		return fmt.Errorf("%w: %d bytes, Producer.MaxMessageBytes is %d", idem.ErrTooLarge, n, s.max)
+	}
+	return nil
+}
