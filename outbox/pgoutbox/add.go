@@ -11,20 +11,27 @@ import (
 	"github.com/idem-go/idem/outbox"
 )
 
-// Add lets entries leave when tx commits, and never if it does not. Each entry gets its ID, see [outbox.Entry.Identify], and the trace
-// of ctx in its headers, see [Propagator]; entries themselves stay as they are. What Add returns nil for is in the outbox if and only if tx
-// commits, in the order of commits within each topic and key (rule 22). How depends on tx:
+// Add adds entries to the outbox. The events are published if tx commits, and never otherwise. The
+// order within each topic and key is the order of commits. Each entry gets its ID, see
+// [outbox.Entry.Identify], and the trace of ctx in its headers, see [Propagator]. The entries of
+// the caller are not changed. Payloads and headers may be reused after Add has returned.
 //
-//   - In the transaction that a store lends to a handler, in one of [Outbox.Queue], and in their savepoints, entries are kept in memory
-//     and written in one statement just before the commit. Add may be called often, by many handlers, in any order: nothing deadlocks.
-//   - In any other transaction they are written at once, and lock their topics and keys until it ends. Call Add once
-//     with all entries, at the end: transactions that call it twice can wait for each other crosswise, which the server ends with error
-//     40P01 (deadlock detected), and what comes after Add makes others wait. Two events with one ID are found in one call only.
+// The time of the write depends on tx:
 //
-// Payloads and headers may be reused when Add has returned.
+//   - In a transaction that a store lends to a handler, in a transaction of [Outbox.Queue], and in
+//     their savepoints, entries stay in memory. The commit writes them in one statement first. Add
+//     may be called often, by many handlers, in any order, without a deadlock.
+//   - In any other transaction Add writes at once, and locks the topics and keys until the
+//     transaction ends. Call Add once, with all entries, as the last step. Transactions that call
+//     Add twice can deadlock with each other (SQLSTATE 40P01). Two events with one ID are found in
+//     one call only.
 //
-// Errors that match [outbox.ErrEntry], [outbox.ErrNoParent] or [outbox.ErrSameID] add nothing of this call and leave tx as it was. Others
-// are the database's; after them tx may be of no use. In a handler they match [dedup.ErrUnavailable] if no event is to blame.
+// Errors that match [outbox.ErrEntry], [outbox.ErrNoParent] or [outbox.ErrSameID], and
+// [ErrQueueFull], add no entry of this call, and tx can go on. Any other error is the database's,
+// and tx may be aborted. In a handler such an error matches [dedup.ErrUnavailable] if the event is
+// not to blame.
+//
+// Safe for concurrent use with different transactions.
 func (o *Outbox) Add(ctx context.Context, tx pgx.Tx, entries ...outbox.Entry) error {
 	if o.wrong != nil {
 		return o.wrong
@@ -39,13 +46,13 @@ func (o *Outbox) Add(ctx context.Context, tx pgx.Tx, entries ...outbox.Entry) er
 		return o.add(ctx, tx, entries, nil)
 	}
 	w := &adding{watch: o.adders}
-	err := errAbandoned // if it panics
+	err := errAbandoned // if add panics
 	defer func() { w.end(err) }()
 	err = o.add(ctx, tx, entries, w)
 	return err
 }
 
-// add is Add, watched if watch is not nil.
+// add does the work of Add. watch may be nil.
 func (o *Outbox) add(ctx context.Context, tx pgx.Tx, entries []outbox.Entry, watch *adding) error {
 	ready, err := o.prepare(ctx, entries, watch)
 	if err != nil {
@@ -61,11 +68,49 @@ func (o *Outbox) add(ctx context.Context, tx pgx.Tx, entries []outbox.Entry, wat
 	if err := make(identities, len(ready)).add(ready); err != nil {
 		return err
 	}
-	return o.addError(ctx, tx, o.write(ctx, tx, ready))
+	return o.writeChecked(ctx, tx, ready)
 }
 
-// prepare returns copies of entries that are as they will be published. Payloads are shared with the caller.
-func (o *Outbox) prepare(ctx context.Context, entries []outbox.Entry, watch *adding) ([]outbox.Entry, error) {
+// Flush writes the queue of tx now, for transactions that other code commits. Call Flush as the
+// last step before the commit, because Flush locks the topics and keys of the entries. Without a
+// queue, or with an empty one, Flush has no effect. After an error tx must be rolled back.
+func (o *Outbox) Flush(ctx context.Context, tx pgx.Tx) error {
+	if o.wrong != nil {
+		return o.wrong
+	}
+	q, err := o.queueOf(tx)
+	if q == nil || err != nil {
+		return err
+	}
+	return q.Flush(ctx, tx)
+}
+
+// queueOf returns the queue of tx, or nil if tx has none.
+func (o *Outbox) queueOf(tx pgx.Tx) (*queue, error) {
+	keeper, ok := tx.(dedup.TxKeeper)
+	if !ok {
+		return nil, nil
+	}
+	work, err := keeper.KeepTx(o, func() dedup.TxWork { return newQueue(o.writeChecked) })
+	if err != nil {
+		return nil, fmt.Errorf("pgoutbox: %w", err)
+	}
+	q, ok := work.(*queue)
+	if !ok {
+		return nil, fmt.Errorf("pgoutbox: %T keeps a %T for the outbox", tx, work)
+	}
+	return q, nil
+}
+
+// writeChecked writes entries that were checked.
+func (o *Outbox) writeChecked(ctx context.Context, tx pgx.Tx, entries []outbox.Entry) error {
+	return o.addError(ctx, tx, o.write(ctx, tx, entries))
+}
+
+// prepare returns copies of entries as they will be published. The payloads are the caller's.
+func (o *Outbox) prepare(
+	ctx context.Context, entries []outbox.Entry, watch *adding,
+) ([]outbox.Entry, error) {
 	parent, ok := dedup.ParentFrom(ctx)
 	trace := o.trace(ctx)
 	ready := slices.Clone(entries)
@@ -87,41 +132,11 @@ func (o *Outbox) prepare(ctx context.Context, entries []outbox.Entry, watch *add
 	return ready, nil
 }
 
-// trace are the headers that carry the trace of ctx.
+// trace returns the headers that carry the trace of ctx.
 func (o *Outbox) trace(ctx context.Context) carrier {
 	var c carrier
 	if o.propagator != nil {
 		o.propagator.Inject(ctx, &c)
 	}
 	return c
-}
-
-// identity is what consumers know an event by: to them, one ID of two types is two events.
-type identity struct{ kind, id string }
-
-func identityOf(e *outbox.Entry) identity { return identity{e.Type, e.ID} }
-
-// identities are those of one transaction, with what they are about.
-type identities map[identity]outbox.Aggregate
-
-// add adds all of entries, or nothing and returns an error that matches [outbox.ErrSameID].
-func (ids identities) add(entries []outbox.Entry) error {
-	for i := range entries {
-		e := &entries[i]
-		first, taken := ids[identityOf(e)]
-		if !taken {
-			ids[identityOf(e)] = outbox.Aggregate{Topic: e.Topic, Key: e.Key}
-			continue
-		}
-		ids.remove(entries[:i])
-		return fmt.Errorf("%w: %.100q of type %.100q, for topic %q with key %.100q and for topic %q with key %.100q: consumers would drop "+
-			"the second; tell them apart by Entry.Name, or leave one out", outbox.ErrSameID, e.ID, e.Type, first.Topic, first.Key, e.Topic, e.Key)
-	}
-	return nil
-}
-
-func (ids identities) remove(entries []outbox.Entry) {
-	for i := range entries {
-		delete(ids, identityOf(&entries[i]))
-	}
 }

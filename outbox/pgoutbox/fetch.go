@@ -8,7 +8,8 @@ import (
 	"github.com/idem-go/idem/outbox"
 )
 
-// Fetch implements [outbox.Store]. It is one round trip, locks nothing, and reads the index of waiting rows only.
+// Fetch implements [outbox.Store] in one round trip, without locks. Only the index of waiting rows
+// is read.
 func (o *Outbox) Fetch(ctx context.Context, f outbox.Fetch) (found []outbox.Row, err error) {
 	if len(f.Shards) == 0 || f.Limit <= 0 {
 		return nil, nil
@@ -31,7 +32,8 @@ func (o *Outbox) Fetch(ctx context.Context, f outbox.Fetch) (found []outbox.Row,
 		}
 		b.Queue(q.plain)
 		b.Queue(text, args...).Query(func(rows pgx.Rows) (err error) {
-			found, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (outbox.Row, error) { return scanRow(row) })
+			found, err = pgx.CollectRows(rows,
+				func(row pgx.CollectableRow) (outbox.Row, error) { return scanRow(row) })
 			return err
 		})
 	})
@@ -50,12 +52,13 @@ func split(held []outbox.Lease) (shards []int16, epochs []int64) {
 	return shards, epochs
 }
 
-// scanRow reads the columns of a row, and what comes behind them into more.
+// scanRow reads the columns of a row, and further columns into more.
 func scanRow(from pgx.CollectableRow, more ...any) (r outbox.Row, err error) {
 	var key []byte
 	var headers *string
 	e := &r.Entry
-	err = from.Scan(append([]any{&r.Seq, &r.Shard, &e.Topic, &key, &e.ID, &e.Type, &e.Payload, &headers, &r.Added, &r.Blocked}, more...)...)
+	err = from.Scan(append([]any{&r.Seq, &r.Shard, &e.Topic, &key, &e.ID, &e.Type, &e.Payload,
+		&headers, &r.Added, &r.Blocked}, more...)...)
 	e.Key, e.Headers = string(key), decodeHeaders(headers)
 	return r, err
 }

@@ -11,18 +11,19 @@ import (
 	"github.com/idem-go/idem"
 )
 
-// header is an element of the column headers. Text stays readable; what the column cannot hold as text is in base64; a header without
-// a value, which Kafka tells apart from an empty one, has neither.
+// header is an element of the column headers. A value that is text stays readable. Any other value
+// is in base64. A header without a value has neither; for Kafka that is not an empty value.
 type header struct {
 	Name  string  `json:"k"`
 	Text  *string `json:"v,omitempty"`
 	Bytes []byte  `json:"b,omitempty"`
 }
 
-// headerRaw is the header that a record gets in place of those that cannot be read: rows may have been written by others.
+// headerRaw is the header of a record whose column cannot be decoded: other programs may write
+// rows.
 const headerRaw = "outbox-headers"
 
-// encodeHeaders returns what the column holds: nil for none.
+// encodeHeaders returns the value of the column: nil without headers.
 func encodeHeaders(headers []idem.Header) (*string, error) {
 	if len(headers) == 0 {
 		return nil, nil
@@ -66,7 +67,7 @@ func decodeHeaders(column *string) []idem.Header {
 	return headers
 }
 
-// carrier lets a propagator write headers.
+// carrier is headers that a propagator can write.
 type carrier []idem.Header
 
 var _ propagation.TextMapCarrier = (*carrier)(nil)
@@ -97,5 +98,7 @@ func (c *carrier) Keys() []string {
 
 // hasAny reports whether one of headers has one of the names.
 func hasAny(headers []idem.Header, names []string) bool {
-	return slices.ContainsFunc(headers, func(h idem.Header) bool { return slices.Contains(names, h.Key) })
+	return slices.ContainsFunc(headers, func(h idem.Header) bool {
+		return slices.Contains(names, h.Key)
+	})
 }

@@ -12,19 +12,20 @@ import (
 )
 
 const (
-	// maxLocks is how many aggregates a transaction locks one by one: the server has room for 64 locks for each connection, by its
-	// default. One with more locks the outbox as a whole.
+	// maxLocks is how many aggregates a transaction locks one by one. A transaction with more locks
+	// the whole outbox. By default a server has room for 64 locks per connection.
 	maxLocks = 500
-	// maxRows and maxChunk bound a statement.
+	// maxRows and maxChunk bound a statement, in rows and in bytes.
 	maxRows  = 1000
 	maxChunk = 4 << 20
 )
 
-// channel is what relays listen to.
+// channel is the channel of NOTIFY and LISTEN.
 const channel = "idem_outbox"
 
-// insert writes entries, sorted, in the order of commits within each aggregate: whoever writes to an aggregate holds its lock until the
-// end of its transaction, and draws numbers after it got all of its locks. It is one round trip, and one more for each chunk after the first.
+// insert writes entries, sorted. Their numbers ascend in the order of commits within each
+// aggregate: a transaction holds the lock of an aggregate until its end, and draws numbers after it
+// has got all locks. insert takes one round trip for each chunk.
 func (o *Outbox) insert(ctx context.Context, tx pgx.Tx, entries []outbox.Entry) error {
 	q, err := o.statements(ctx, tx)
 	if err != nil {
@@ -51,7 +52,8 @@ func (o *Outbox) insert(ctx context.Context, tx pgx.Tx, entries []outbox.Entry) 
 	return nil
 }
 
-// queueLocks locks the aggregates of entries. All transactions first lock the outbox, as a rule shared, then aggregates by ascending numbers.
+// queueLocks locks the aggregates of entries. Every transaction first locks the outbox, normally
+// shared, and then its aggregates by ascending lock numbers.
 func queueLocks(b *pgx.Batch, q *statements, entries []outbox.Entry) {
 	var locks []int64
 	for i := range entries {
@@ -73,13 +75,14 @@ func queueLocks(b *pgx.Batch, q *statements, entries []outbox.Entry) {
 	b.Queue(q.lockOne, locks)
 }
 
-// lockNumber is the number of the advisory lock of an aggregate. It must be the same in every release: releases run side by side.
+// lockNumber returns the number of the advisory lock of an aggregate. The number must be the same
+// in every release, because releases run side by side.
 func lockNumber(schema, topic, key string) int64 {
 	sum := sha256.Sum256([]byte("idem.outbox\x00" + schema + "\x00" + topic + "\x00" + key))
 	return int64(binary.BigEndian.Uint64(sum[:8]))
 }
 
-// shardOf is where an entry lies. It must be the same in every release.
+// shardOf returns the shard of an entry. The shard must be the same in every release.
 func shardOf(e *outbox.Entry) int16 {
 	text := e.Topic + "\x00" + e.Key
 	if e.Key == "" {
@@ -89,7 +92,7 @@ func shardOf(e *outbox.Entry) int16 {
 	return int16(sum[0]) % outbox.Shards
 }
 
-// chunk is how many entries go into the next statement.
+// chunk returns the number of entries of the next statement.
 func chunk(entries []outbox.Entry) int {
 	size := 0
 	for i := range entries {
@@ -100,14 +103,16 @@ func chunk(entries []outbox.Entry) int {
 	return len(entries)
 }
 
-// columns are the arguments of an insert.
+// columns returns the arguments of an insert.
 func columns(entries []outbox.Entry) ([]any, error) {
 	n := len(entries)
-	shards, topics, ids, types := make([]int16, n), make([]string, n), make([]string, n), make([]string, n)
-	keys, payloads, headers := make([][]byte, n), make([][]byte, n), make([]*string, n)
+	shards, topics, keys := make([]int16, n), make([]string, n), make([][]byte, n)
+	ids, types := make([]string, n), make([]string, n)
+	payloads, headers := make([][]byte, n), make([]*string, n)
 	for i := range entries {
 		e := &entries[i]
-		shards[i], topics[i], ids[i], types[i], payloads[i] = shardOf(e), e.Topic, e.ID, e.Type, e.Payload
+		shards[i], topics[i] = shardOf(e), e.Topic
+		ids[i], types[i], payloads[i] = e.ID, e.Type, e.Payload
 		if e.Key != "" {
 			keys[i] = []byte(e.Key)
 		}

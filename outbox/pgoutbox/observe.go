@@ -10,33 +10,33 @@ import (
 	"github.com/idem-go/idem/outbox"
 )
 
-// errAbandoned is what observers are told of an Add that did not return.
+// errAbandoned is the error of an Add that panicked, for observers.
 var errAbandoned = errors.New("pgoutbox: add panicked")
 
-// adding tells observers of the entries of one Add.
+// adding is one call of Add that observers watch.
 type adding struct {
 	watch []outbox.AddObserver
 	begun []begun
 }
 
-// begun is what one observer was told of an entry.
+// begun is a BeginAdd of one observer.
 type begun struct {
 	by    outbox.AddObserver
-	ctx   context.Context //nolint:containedctx // the observer's own, kept for the end
+	ctx   context.Context //nolint:containedctx // the result of BeginAdd, for EndAdd
 	entry *outbox.Entry
 }
 
-// begin tells all of an entry, and returns the context whose trace it is to carry.
+// begin calls the observers, and returns the context whose trace the entry carries.
 func (a *adding) begin(ctx context.Context, e *outbox.Entry) context.Context {
-	told := *e // what becomes of e, its headers above all, is the outbox's
+	seen := *e // a copy: the outbox changes e, such as its headers
 	for _, o := range a.watch {
-		ctx = o.BeginAdd(ctx, &told) //nolint:fatcontext // one for each observer
-		a.begun = append(a.begun, begun{o, ctx, &told})
+		ctx = o.BeginAdd(ctx, &seen) //nolint:fatcontext // one for each observer
+		a.begun = append(a.begun, begun{o, ctx, &seen})
 	}
 	return ctx
 }
 
-// end tells what came of it, those first who were told last.
+// end calls the observers in the reverse order, with the result of Add.
 func (a *adding) end(err error) {
 	for i := len(a.begun) - 1; i >= 0; i-- {
 		b := &a.begun[i]
@@ -44,16 +44,16 @@ func (a *adding) end(err error) {
 	}
 }
 
-// write is insert, watched.
+// write inserts entries, and calls the observers.
 func (o *Outbox) write(ctx context.Context, tx pgx.Tx, entries []outbox.Entry) error {
 	if len(o.writers) == 0 {
 		return o.insert(ctx, tx, entries)
 	}
 	began := time.Now()
 	err := o.insert(ctx, tx, entries)
-	told := outbox.Write{Entries: entries, Took: time.Since(began), Err: err}
+	seen := outbox.Write{Entries: entries, Took: time.Since(began), Err: err}
 	for _, w := range o.writers {
-		w.ObserveWrite(ctx, told)
+		w.ObserveWrite(ctx, seen)
 	}
 	return err
 }

@@ -11,10 +11,12 @@ import (
 	"github.com/idem-go/idem/outbox"
 )
 
-// DefaultMaxBytes is how large a record may be unless [MaxBytes] says otherwise. It fits the default max.message.bytes of a topic.
+// DefaultMaxBytes is the default of [MaxBytes], in bytes. It fits the default max.message.bytes of
+// a topic.
 const DefaultMaxBytes = 1_000_000
 
-// Outbox is the table. Safe for concurrent use. Make one for a table, and keep it: transactions keep their queues by it.
+// Outbox is the table of an outbox. Create one for each table, with [New], and keep it: the queue
+// of a transaction belongs to one Outbox. Safe for concurrent use.
 type Outbox struct {
 	pool       *pgxpool.Pool
 	schema     string // "": found through the search path
@@ -23,7 +25,7 @@ type Outbox struct {
 	propagator propagation.TextMapPropagator
 	adders     []outbox.AddObserver
 	writers    []outbox.WriteObserver
-	wrong      error // an option that cannot be; every method returns it
+	wrong      error // an invalid option; every method returns this error
 	sql        atomic.Pointer[statements]
 }
 
@@ -36,9 +38,12 @@ var (
 // Option is a setting of [New] and [Migrate].
 type Option func(*Outbox)
 
-// InSchema names the schema of the tables. It must match ^[a-z_][a-z0-9_]{0,62}$ (G-05), otherwise every method fails. Default: the first
-// one in the search path of the session that has them, looked up at the first call and kept; [Migrate] then takes the first schema of
-// the search path.
+// InSchema sets the schema of the tables. name must match ^[a-z_][a-z0-9_]{0,62}$, otherwise every
+// method fails.
+//
+// Default: the first schema of the session's search path that has the tables, looked up at the
+// first call and kept. If no schema has the tables, [Migrate] takes the first one of the search
+// path.
 func InSchema(name string) Option {
 	return func(o *Outbox) {
 		if err := pgschema.CheckName(name); err != nil {
@@ -48,8 +53,9 @@ func InSchema(name string) Option {
 	}
 }
 
-// MaxBytes bounds [outbox.Entry.Size], so that an event that no broker would take fails where it is made (O-10); default
-// [DefaultMaxBytes]. It must be positive.
+// MaxBytes bounds [outbox.Entry.Size], in bytes. [Outbox.Add] refuses a larger entry, which the
+// broker would refuse later. Default: [DefaultMaxBytes]. n must be positive, otherwise every method
+// fails.
 func MaxBytes(n int) Option {
 	return func(o *Outbox) {
 		if n <= 0 {
@@ -59,18 +65,22 @@ func MaxBytes(n int) Option {
 	}
 }
 
-// Notify makes transactions that add entries wake relays that listen ([Outbox.Wake]) instead of letting them find the rows at their
-// next poll. It has a price that every transaction pays: the server lets only one transaction that notifies commit at a time, in the
-// whole database (O-12). Default: off.
+// Notify has transactions that add entries wake the relays that listen ([Outbox.Wake]). Without
+// Notify, relays find the rows at their next poll. Default: off, because of the cost: of all
+// transactions that notify, the server commits one at a time, in the whole database.
 func Notify() Option { return func(o *Outbox) { o.notify = true } }
 
-// Propagator says how the trace that the context belongs to travels in headers, so that whoever handles the event continues it. Default:
-// W3C Trace Context (headers traceparent and tracestate). Nil: it does not travel. An entry that has one of the propagator's headers
-// keeps what it has, and gets none of the others.
-func Propagator(p propagation.TextMapPropagator) Option { return func(o *Outbox) { o.propagator = p } }
+// Propagator sets how the trace of the context is written into headers, so that the handler of the
+// event continues the trace. Default: W3C Trace Context (headers traceparent and tracestate). Nil
+// writes no trace. An entry that already has one of the propagator's headers is left unchanged.
+func Propagator(p propagation.TextMapPropagator) Option {
+	return func(o *Outbox) { o.propagator = p }
+}
 
-// Observers watch what is added: see [outbox.AddObserver], which also gives the context whose trace an entry carries, and
-// [outbox.WriteObserver]. One that implements neither makes every method fail. Given more than once, all of them watch.
+// Observers adds observers of the entries: each implements [outbox.AddObserver], which also sets
+// the context whose trace an entry carries, or [outbox.WriteObserver], or both. With an observer
+// that implements neither, every method fails. The option may be given more than once. Default:
+// none.
 func Observers(observers ...outbox.Observer) Option {
 	return func(o *Outbox) {
 		for _, w := range observers {
@@ -83,14 +93,16 @@ func Observers(observers ...outbox.Observer) Option {
 				o.writers = append(o.writers, writer)
 			}
 			if !adds && !writes {
-				o.wrong = fmt.Errorf("pgoutbox: option Observers: %T is neither an outbox.AddObserver nor an outbox.WriteObserver", w)
+				o.wrong = fmt.Errorf("pgoutbox: option Observers: "+
+					"%T is neither an outbox.AddObserver nor an outbox.WriteObserver", w)
 			}
 		}
 	}
 }
 
-// New returns an outbox. It does not ask the server for anything. pool is what a relay and the operator's methods use, and stays the
-// caller's; whoever only adds entries may give nil.
+// New returns an outbox, without a call to the server. The methods for relays and operators use
+// pool, which stays the caller's to close. For adding entries only, pool may be nil. An invalid
+// option makes every method return its error.
 func New(pool *pgxpool.Pool, opts ...Option) *Outbox {
 	o := &Outbox{pool: pool, max: DefaultMaxBytes, propagator: propagation.TraceContext{}}
 	for _, opt := range opts {

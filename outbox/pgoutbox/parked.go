@@ -11,20 +11,22 @@ import (
 	"github.com/idem-go/idem/outbox"
 )
 
-// Parked is a row that a person must decide about.
+// Parked is a parked row. A person must retry or skip it.
 type Parked struct {
 	Row outbox.Row
-	// At is when it was parked, by the database's clock, and Error why.
-	At    time.Time
+	// At is when the row was parked, by the database's clock.
+	At time.Time
+	// Error is the error of the broker, at most 1 KiB.
 	Error string
-	// Behind is how many later rows of its aggregate are blocked; counting stops at 100,000.
+	// Behind counts the later rows of the topic and key that are blocked, up to 100,000.
 	Behind int64
 }
 
-// ErrNotParked says that there is no such parked row.
+// ErrNotParked means that no parked row has the number. The row may have been retried or skipped
+// before.
 var ErrNotParked = errors.New("pgoutbox: no such parked row")
 
-// Parked returns the parked rows, the oldest first, at most limit.
+// Parked returns at most limit parked rows, the lowest number first.
 func (o *Outbox) Parked(ctx context.Context, limit int) ([]Parked, error) {
 	q, err := o.pooled(ctx)
 	if err != nil {
@@ -41,19 +43,23 @@ func (o *Outbox) Parked(ctx context.Context, limit int) ([]Parked, error) {
 	return found, o.failed("list parked rows", err)
 }
 
-// Retry lets the parked row with this number be published again, and what is blocked behind it, in their order. Rows that are also
-// behind another parked row stay blocked. The error matches [ErrNotParked] if there is no such row.
+// Retry has the relays publish the parked row with this number again, and the rows that are blocked
+// behind it, in their order. Rows that are also behind another parked row stay blocked. The error
+// matches [ErrNotParked] if there is no such row.
 func (o *Outbox) Retry(ctx context.Context, seq int64) error {
 	return o.endParking(ctx, "retry", seq, func(q *statements) string { return q.parkedRetry })
 }
 
-// Skip drops the parked row with this number for good: it will never be published. What is blocked behind it is, but for rows that are
-// also behind another parked row. The error matches [ErrNotParked] if there is no such row.
+// Skip deletes the parked row with this number, which is never published then. The rows that are
+// blocked behind it are published, except those behind another parked row. The error matches
+// [ErrNotParked] if there is no such row.
 func (o *Outbox) Skip(ctx context.Context, seq int64) error {
 	return o.endParking(ctx, "skip", seq, func(q *statements) string { return q.skipRow })
 }
 
-func (o *Outbox) endParking(ctx context.Context, verb string, seq int64, text func(*statements) string) error {
+func (o *Outbox) endParking(
+	ctx context.Context, verb string, seq int64, text func(*statements) string,
+) error {
 	var found int64
 	err := o.atomic(ctx, func(q *statements, b *pgx.Batch) {
 		b.Queue(q.parkedLock, seq)

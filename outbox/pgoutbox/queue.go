@@ -13,25 +13,24 @@ import (
 	"github.com/idem-go/idem/outbox"
 )
 
-// maxQueued bounds what the entries of one transaction take in memory.
+// maxQueued bounds the memory of the entries of one transaction, in bytes.
 const maxQueued = 256 << 20
 
-// ErrQueueFull says that more than 256 MiB are to be added in one transaction. Nothing of the call is added. Use several transactions, or call
-// [Outbox.Flush] in between.
+// ErrQueueFull means that the entries of one transaction exceed 256 MiB. No entry of the call is
+// added. Use several transactions, or call [Outbox.Flush] in between.
 var ErrQueueFull = errors.New("pgoutbox: too much for one transaction")
 
-// queue is what waits for the end of a transaction.
+// queue has the entries of a transaction until its end.
 type queue struct {
-	box   *Outbox
-	log   []step
-	ids   identities
-	bytes int
-	// marked says that a savepoint was set: what was written may have to be written again.
-	marked bool
+	writeAll func(context.Context, pgx.Tx, []outbox.Entry) error
+	log      []step
+	ids      identities
+	bytes    int
+	marked   bool // a savepoint was set: entries that were written may have to be written again
 }
 
-// step is something that happened to the queue, so that a savepoint can take it back: an entry was added, or what had been added
-// until then was written.
+// step is a change of the queue that the rollback of a savepoint can revert. Either an entry was
+// added, or all entries so far were written.
 type step struct {
 	entry   outbox.Entry
 	written bool
@@ -39,30 +38,19 @@ type step struct {
 
 var _ dedup.TxWork = (*queue)(nil)
 
-// queueOf returns the queue of tx, or nil if it can have none.
-func (o *Outbox) queueOf(tx pgx.Tx) (*queue, error) {
-	keeper, ok := tx.(dedup.TxKeeper)
-	if !ok {
-		return nil, nil
-	}
-	work, err := keeper.KeepTx(o, func() dedup.TxWork { return &queue{box: o, ids: identities{}} })
-	if err != nil {
-		return nil, fmt.Errorf("pgoutbox: %w", err)
-	}
-	q, ok := work.(*queue)
-	if !ok {
-		return nil, fmt.Errorf("pgoutbox: %T keeps a %T for the outbox", tx, work)
-	}
-	return q, nil
+func newQueue(writeAll func(context.Context, pgx.Tx, []outbox.Entry) error) *queue {
+	return &queue{writeAll: writeAll, ids: identities{}}
 }
 
+// add adds copies of entries, or returns an error and adds none.
 func (q *queue) add(entries []outbox.Entry) error {
 	size := 0
 	for i := range entries {
 		size += entries[i].Size()
 	}
 	if q.bytes+size > maxQueued {
-		return fmt.Errorf("%w: %d bytes wait, %d more are to be added, the limit is %d", ErrQueueFull, q.bytes, size, maxQueued)
+		return fmt.Errorf("%w: %d bytes wait, %d more are to be added, the limit is %d",
+			ErrQueueFull, q.bytes, size, maxQueued)
 	}
 	if err := q.ids.add(entries); err != nil {
 		return err
@@ -74,7 +62,7 @@ func (q *queue) add(entries []outbox.Entry) error {
 	return nil
 }
 
-// own returns an entry that shares no memory with the caller's.
+// own returns a copy of e that shares no memory with the caller.
 func own(e *outbox.Entry) outbox.Entry {
 	c := *e
 	c.Payload = bytes.Clone(e.Payload)
@@ -102,8 +90,8 @@ func (q *queue) Flush(ctx context.Context, tx any) error {
 	if len(waiting) == 0 {
 		return nil
 	}
-	if err := q.box.write(ctx, t, waiting); err != nil {
-		return q.box.addError(ctx, t, err)
+	if err := q.writeAll(ctx, t, waiting); err != nil {
+		return err
 	}
 	if q.marked {
 		q.log = append(q.log, step{written: true})
@@ -129,7 +117,7 @@ func (q *queue) Rewind(mark int) {
 	}
 	clear(q.log[min(mark, len(q.log)):])
 	q.log = q.log[:min(mark, len(q.log))]
-	if mark == 0 { // also what was written and is not in the log any longer
+	if mark == 0 { // also entries that were written and are not in the log any more
 		clear(q.ids)
 	}
 }

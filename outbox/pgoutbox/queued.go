@@ -10,10 +10,10 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// endTimeout bounds a rollback, which the caller's context does not.
+// endTimeout bounds a rollback or a close, which the context of the caller does not bound.
 const endTimeout = 10 * time.Second
 
-// queuedTx is a transaction with a queue.
+// queuedTx is a transaction that writes its queues before the commit.
 type queuedTx struct {
 	pgx.Tx
 	works []keptWork
@@ -30,12 +30,16 @@ var (
 	_ dedup.TxKeeper = (*nestedTx)(nil)
 )
 
-// Queue returns tx with a queue: what [Outbox.Add] is given for it waits in memory until its Commit, which writes all of it in one statement
-// first, sorted, so that calls of Add in any order never deadlock (rule 22). If that fails, Commit rolls back and returns why. Rollback
-// drops the queue. A savepoint, by Begin, adds to the queue, and takes back what was added since if it is rolled back.
+// Queue returns tx with a queue. [Outbox.Add] keeps entries in the queue until Commit, which first
+// writes all of them in one sorted statement. Calls of Add in any order therefore never deadlock.
+// If the write fails, Commit rolls back and returns the error. Rollback drops the queue.
 //
-// End it by its own Commit; with [pgx.BeginFunc] use [Outbox.Queued] instead. If somebody else commits tx, what is queued is lost unless
-// [Outbox.Flush] was called at the end of the work. A transaction that a store lends to a handler has a queue of its own: Queue returns it as it is.
+// A savepoint, made by Begin, adds to the same queue. A rollback of the savepoint removes the
+// entries added since.
+//
+// End the transaction by its own Commit; with [pgx.BeginFunc] use [Outbox.Queued]. If other code
+// commits tx itself, call [Outbox.Flush] before: otherwise the queue is lost. A transaction that a
+// store lends to a handler already has a queue: Queue returns it unchanged.
 func (o *Outbox) Queue(tx pgx.Tx) pgx.Tx {
 	if _, ok := tx.(dedup.TxKeeper); ok {
 		return tx
@@ -43,14 +47,15 @@ func (o *Outbox) Queue(tx pgx.Tx) pgx.Tx {
 	return &queuedTx{Tx: tx}
 }
 
-// Beginner begins transactions: a [pgxpool.Pool], a [pgx.Conn], a [pgx.Tx].
+// Beginner begins transactions. A [pgxpool.Pool], a [pgx.Conn] and a [pgx.Tx] are Beginners.
 //
 // [pgxpool.Pool]: https://pkg.go.dev/github.com/jackc/pgx/v5/pgxpool#Pool
 type Beginner interface {
 	Begin(ctx context.Context) (pgx.Tx, error)
 }
 
-// Queued returns db with transactions that have a queue, as [Outbox.Queue] makes them, for those who leave the commit to [pgx.BeginFunc]:
+// Queued returns db with transactions that have a queue, as of [Outbox.Queue]. Use it with
+// [pgx.BeginFunc], which does the commit:
 //
 //	err := pgx.BeginFunc(ctx, box.Queued(pool), func(tx pgx.Tx) error {
 //		... // statements, and box.Add(ctx, tx, ...) in any order
@@ -71,19 +76,6 @@ func (q queuedDB) Begin(ctx context.Context) (pgx.Tx, error) {
 	return q.box.Queue(tx), nil
 }
 
-// Flush writes what is queued in tx now, for those whose commit is done elsewhere. It is the last thing before the commit, since it locks
-// what the entries are about. Without a queue, or with an empty one, it does nothing. After an error tx must be rolled back.
-func (o *Outbox) Flush(ctx context.Context, tx pgx.Tx) error {
-	if o.wrong != nil {
-		return o.wrong
-	}
-	q, err := o.queueOf(tx)
-	if q == nil || err != nil {
-		return err
-	}
-	return q.Flush(ctx, tx)
-}
-
 // KeepTx implements [dedup.TxKeeper].
 func (t *queuedTx) KeepTx(key any, begin func() dedup.TxWork) (dedup.TxWork, error) {
 	if t.ended {
@@ -99,7 +91,7 @@ func (t *queuedTx) KeepTx(key any, begin func() dedup.TxWork) (dedup.TxWork, err
 	return w, nil
 }
 
-// Commit writes what is queued, then commits.
+// Commit writes the queues, then commits.
 func (t *queuedTx) Commit(ctx context.Context) error {
 	for _, k := range t.works {
 		if err := k.work.Flush(ctx, t.Tx); err != nil {
@@ -111,14 +103,15 @@ func (t *queuedTx) Commit(ctx context.Context) error {
 	return t.Tx.Commit(ctx)
 }
 
-// giveUp rolls back although ctx may have ended. If that fails the connection is closed, and the server rolls back.
+// giveUp rolls back, also if ctx has ended. If that fails, pgx closes the connection and the server
+// rolls back.
 func (t *queuedTx) giveUp(ctx context.Context) {
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
 	defer cancel()
 	_ = t.Rollback(end)
 }
 
-// Rollback drops what is queued and rolls back.
+// Rollback drops the queues and rolls back.
 func (t *queuedTx) Rollback(ctx context.Context) error {
 	t.works, t.ended = nil, true
 	return t.Tx.Rollback(ctx)
@@ -143,11 +136,11 @@ func (t *queuedTx) nest(ctx context.Context, in pgx.Tx) (pgx.Tx, error) {
 type nestedTx struct {
 	pgx.Tx
 	of    *queuedTx
-	marks []int // how much of each work there was; those that came later had nothing
+	marks []int // the length of each queue at the savepoint; later queues were empty
 	ended bool
 }
 
-// KeepTx implements [dedup.TxKeeper]: the queue is that of the transaction.
+// KeepTx implements [dedup.TxKeeper] with the queues of the transaction.
 func (n *nestedTx) KeepTx(key any, begin func() dedup.TxWork) (dedup.TxWork, error) {
 	if n.ended {
 		return nil, fmt.Errorf("%w: %w", dedup.ErrTxEnded, pgx.ErrTxClosed)
@@ -158,16 +151,16 @@ func (n *nestedTx) KeepTx(key any, begin func() dedup.TxWork) (dedup.TxWork, err
 // Begin sets a savepoint in the savepoint.
 func (n *nestedTx) Begin(ctx context.Context) (pgx.Tx, error) { return n.of.nest(ctx, n.Tx) }
 
-// Commit releases the savepoint. What was added stays in the queue.
+// Commit releases the savepoint. Entries stay in the queue.
 func (n *nestedTx) Commit(ctx context.Context) error {
 	n.ended = true
 	return n.Tx.Commit(ctx)
 }
 
-// Rollback takes back what was added since the savepoint was set.
+// Rollback removes the entries that were added since the savepoint.
 func (n *nestedTx) Rollback(ctx context.Context) error {
 	n.ended = true
-	if err := n.Tx.Rollback(ctx); err != nil { // also if it was released before
+	if err := n.Tx.Rollback(ctx); err != nil { // such as after a release
 		return err
 	}
 	for i, k := range n.of.works {

@@ -11,12 +11,15 @@ import (
 	"github.com/idem-go/idem/outbox"
 )
 
-// maxReason is how much is kept of why a row was parked.
+// maxReason is the greatest length of the reason of a parked row, in bytes.
 const maxReason = 1 << 10
 
-// Settle implements [outbox.Store]. Rows that were sent are one statement; with parked or blocked ones it is a transaction, in one round
-// trip, in which the shards can be neither taken nor released by a person.
-func (o *Outbox) Settle(ctx context.Context, relay string, held []outbox.Lease, s outbox.Settlement) (lost []int, err error) {
+// Settle implements [outbox.Store] in one round trip. Sent rows alone are one statement. With
+// parked or blocked rows Settle is a transaction. During that transaction no relay can take the
+// shards, and no person can retry or skip their rows.
+func (o *Outbox) Settle(
+	ctx context.Context, relay string, held []outbox.Lease, s outbox.Settlement,
+) (lost []int, err error) {
 	q, err := o.pooled(ctx)
 	if err != nil {
 		return nil, o.failed("settle", err)
@@ -65,12 +68,12 @@ func reasonsOf(parked map[int64]string) (rows []int64, reasons []string) {
 	return rows, reasons
 }
 
-// storable cuts a text, and takes out what a column of text cannot hold.
+// storable shortens a text, and removes bytes that a text column refuses.
 func storable(s string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(s[:min(len(s), maxReason)], ""), "\x00", "")
 }
 
-// Purge implements [outbox.Store]. Rows that somebody else is deleting are left to them.
+// Purge implements [outbox.Store]. Rows that another call is deleting are left out.
 func (o *Outbox) Purge(ctx context.Context, keep time.Duration, limit int) (int64, error) {
 	q, err := o.pooled(ctx)
 	if err != nil {
@@ -80,7 +83,7 @@ func (o *Outbox) Purge(ctx context.Context, keep time.Duration, limit int) (int6
 	return tag.RowsAffected(), o.failed("purge", err)
 }
 
-// Backlog implements [outbox.Store]. It reads indexes only; what it reads is bounded by limit.
+// Backlog implements [outbox.Store]. Only indexes are read, up to limit.
 func (o *Outbox) Backlog(ctx context.Context, limit int) (b outbox.Backlog, err error) {
 	var oldest *int64
 	err = o.atomic(ctx, func(q *statements, batch *pgx.Batch) {

@@ -9,11 +9,15 @@ import (
 	"github.com/idem-go/idem/outbox"
 )
 
-// Hold implements [outbox.Store]. It is one transaction and one round trip. Relays that hold at the same time never wait for each other's
-// shards but for the moment in which they are taken; a shard whose rows a person acts on meanwhile is neither renewed nor taken.
+// Hold implements [outbox.Store] in one transaction and one round trip. Relays that call Hold at
+// the same time wait for each other only while a shard is being taken. A shard is neither renewed
+// nor taken while a person retries or skips a row of it.
 //
-// A lease that ended and that nobody took is renewed with the epoch it had: nobody can have published in between.
-func (o *Outbox) Hold(ctx context.Context, relay string, lease time.Duration, share bool) (held []outbox.Lease, err error) {
+// A lease that ended, and that no other relay took, is renewed with its epoch: no other relay can
+// have published in between.
+func (o *Outbox) Hold(
+	ctx context.Context, relay string, lease time.Duration, share bool,
+) (held []outbox.Lease, err error) {
 	err = o.atomic(ctx, func(q *statements, b *pgx.Batch) {
 		left := lease.Microseconds()
 		b.Queue(q.alive, relay, left)

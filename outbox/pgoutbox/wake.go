@@ -8,12 +8,15 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// listenCheck is how often a connection that says nothing is asked whether it is still there.
+// listenCheck is how often a connection without notifications is checked.
 const listenCheck = 30 * time.Second
 
-// Wake implements [outbox.Waker]. It calls wake once it listens, since rows may have come before, and then whenever a transaction has
-// committed that was made with [Notify]. It takes a connection out of the pool and keeps it, beyond the pool's own number, and returns
-// nil when ctx ends and an error when the connection is lost: call it again then. Through a pooler in transaction mode nothing is heard.
+// Wake implements [outbox.Waker]. Wake calls wake once at the start, because rows may have come
+// before, and then after each commit of a transaction with [Notify]. Wake returns nil when ctx
+// ends, and an error when the connection is lost: call Wake again then.
+//
+// Wake takes a connection out of the pool and keeps it, in addition to the pool's maximum. Through
+// a pooler in transaction mode no notification arrives.
 func (o *Outbox) Wake(ctx context.Context, wake func()) error {
 	if _, err := o.pooled(ctx); err != nil {
 		return o.wakeEnd(ctx, err)
@@ -26,7 +29,7 @@ func (o *Outbox) Wake(ctx context.Context, wake func()) error {
 	defer func() {
 		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
 		defer cancel()
-		_ = conn.Close(end) // closed in any case
+		_ = conn.Close(end) // closed also after an error
 	}()
 	if _, err := conn.Exec(ctx, "LISTEN "+channel); err != nil {
 		return o.wakeEnd(ctx, err)
@@ -39,12 +42,13 @@ func (o *Outbox) Wake(ctx context.Context, wake func()) error {
 	}
 }
 
-// heard waits until somebody notifies.
+// heard waits for a notification.
 func heard(ctx context.Context, conn *pgx.Conn) error {
 	for {
 		bounded, cancel := context.WithTimeout(ctx, listenCheck)
 		_, err := conn.WaitForNotification(bounded)
-		quiet := bounded.Err() != nil && ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded)
+		quiet := bounded.Err() != nil && ctx.Err() == nil &&
+			errors.Is(err, context.DeadlineExceeded)
 		cancel()
 		if !quiet {
 			return err
