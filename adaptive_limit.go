@@ -89,7 +89,7 @@ func (g *adaptiveLimit) grow(n, most int) {
 }
 
 // limit is of the groups that an event may share.
-func (d *delivery) limit() *adaptiveLimit {
+func (d *task) limit() *adaptiveLimit {
 	if d.deferred != nil {
 		return &d.route.deferredLimit
 	}

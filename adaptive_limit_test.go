@@ -42,9 +42,9 @@ func TestGroupSize_DeferredEventsHaveTheirOwn_Rule4(t *testing.T) {
 	rt := &bound{route: &route{}}
 	rt.txLimit.limit.Store(64)
 	rt.deferredLimit.limit.Store(64)
-	deferred := &entry{delivery: delivery{route: rt, deferred: &deferredEvent{}}}
-	other := &entry{delivery: delivery{route: rt}}
-	g := txGroup{events: &eventGroup{tasks: []*entry{deferred, deferred}}}
+	deferred := &task{reading: reading{route: rt}, deferred: &deferredEvent{}}
+	other := &task{reading: reading{route: rt}}
+	g := txGroup{events: &eventGroup{tasks: []*task{deferred, deferred}}}
 	g.shrink()
 	require.Equal(t, 1, deferred.limit().now())
 	require.Equal(t, 64, other.limit().now())

@@ -10,51 +10,7 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// delivery is one message on its way through the gate.
-type delivery struct {
-	message   *Message
-	route     *bound
-	access    *storeAccess
-	tx        txStore // nil for a claimed handler
-	id        string
-	data      any // decoded; nil if it could not be, or is not to be yet
-	dataUsed  bool
-	retryPaid bool // its next run, out of the retry budget, by a run of events that it was in
-	request   dedup.Request
-	budget    *waitBudget
-
-	shadow      bool // the store is obeyed in nothing
-	skipCounted bool // as what would have been skipped
-	claimed     bool // the handler runs under a claim, not in a transaction
-	claim       dedup.Claim
-	attempt     int
-	uncertain   bool
-
-	began        time.Time // the transaction under way
-	failures     int       // of a transactional handler; a claimed one's are in the store
-	earlier      int       // failures of the attempts before this copy was made
-	firstFailure time.Time
-	lastFailure  time.Time
-	blockedSince time.Time      // since when failures hold up the lane, less what was spent waiting for others
-	delay        time.Duration  // before the next try in place
-	delayed      delayedRetry   // or where to
-	deferred     *deferredEvent // where it waits, if it was taken from there
-	end          end            // what settled it
-	settlement   Settlement     // the same, for who counts
-	outages      int            // how often in a row the store was unavailable to it and answered a probe
-	downSince    time.Time      // since when something else is [Unavailable] to it while the store answers; zero: it is not
-	rereads      int            // tries to read the event that failed, in this place
-	readerDown   int            // waits for what its reading depends on
-	refusal      outcome        // what became of its reading, if the gate is not to run it
-	busySince    time.Time
-	busyNotified bool
-
-	permit  permit       // to run the handler, in this trip
-	handled bool         // its effect is there, by us or by another delivery
-	seen    dedup.Origin // of the delivery that made the record, if handled
-}
-
-func (d *delivery) input() input {
+func (d *task) input() input {
 	data := d.data
 	if d.dataUsed { // by a run that may have changed it, or is still at it
 		data = d.again()
@@ -67,7 +23,7 @@ func (d *delivery) input() input {
 }
 
 // again decodes once more what was decoded before. Should that fail now, what is there must do.
-func (d *delivery) again() any {
+func (d *task) again() any {
 	data := d.data
 	_ = guard(func() error {
 		fresh, err := d.route.decode(d.message)
@@ -81,7 +37,7 @@ func (d *delivery) again() any {
 
 // excludeWait takes time that was spent waiting for others off the time that retries may take: an outage costs no event
 // anything.
-func (d *delivery) excludeWait(waited time.Duration) {
+func (d *task) excludeWait(waited time.Duration) {
 	if !d.blockedSince.IsZero() {
 		d.blockedSince = d.blockedSince.Add(waited)
 	}
@@ -96,7 +52,7 @@ type step struct {
 
 // settle takes an event through the gate until it is settled, after what a run has left to be done first. An error says
 // that it is not settled, and must come again.
-func (p *Processor) settle(ctx context.Context, d *delivery, s step) error {
+func (p *Processor) settle(ctx context.Context, d *task, s step) error {
 	pass := p.attemptClaimed
 	if !d.claimed {
 		pass = p.attemptTx
@@ -135,7 +91,7 @@ func (p *Processor) settle(ctx context.Context, d *delivery, s step) error {
 }
 
 // attemptClaimed is one trip of a claimed handler: claim, obey the verdict, run, record.
-func (p *Processor) attemptClaimed(ctx context.Context, d *delivery) (step, error) {
+func (p *Processor) attemptClaimed(ctx context.Context, d *task) (step, error) {
 	t := dedup.NewToken()
 	a, since, err := p.claim(ctx, d, t)
 	if err != nil {
@@ -183,7 +139,7 @@ func (p *Processor) attemptClaimed(ctx context.Context, d *delivery) (step, erro
 
 // lapsed gives back a claim whose lease was over before anything began under it: this process was paused, and another worker may
 // have taken over. The store is asked again after a wait.
-func (p *Processor) lapsed(ctx context.Context, d *delivery, kept *dedup.HeldClaims) (step, error) {
+func (p *Processor) lapsed(ctx context.Context, d *task, kept *dedup.HeldClaims) (step, error) {
 	d.permit.end(false)
 	p.giveBack(ctx, d, dedup.Unstarted)
 	cause := context.Cause(kept.Context())
@@ -201,7 +157,7 @@ func (p *Processor) lapsed(ctx context.Context, d *delivery, kept *dedup.HeldCla
 var errLapsed = fmt.Errorf("%w: a lease was over before its handler began", dedup.ErrUnavailable)
 
 // refuse looks for events that must not run although the claim is ours.
-func (d *delivery) refuse(a dedup.Answer) (o outcome, refused bool) {
+func (d *task) refuse(a dedup.Answer) (o outcome, refused bool) {
 	switch {
 	case a.Verdict == dedup.Uncertain && d.route.uncertain == DeadLetterUncertain && !d.shadow:
 		err := errors.New("an earlier run was cut short and may have had its effect")
@@ -227,7 +183,7 @@ func (d *delivery) refuse(a dedup.Answer) (o outcome, refused bool) {
 
 // begunRuns is how many runs of a refused event have begun, as far as is known. The run that was cut short counts, and so does a reading
 // that failed.
-func (d *delivery) begunRuns(a dedup.Answer, o outcome) int {
+func (d *task) begunRuns(a dedup.Answer, o outcome) int {
 	known := max(int(a.Failures), d.earlier, d.failures)
 	switch {
 	case o.class == ClassUncertain, o.unbegun:
@@ -239,7 +195,7 @@ func (d *delivery) begunRuns(a dedup.Answer, o outcome) int {
 }
 
 // judge notes a failure and decides what to do.
-func (p *Processor) judge(ctx context.Context, d *delivery, o outcome) action {
+func (p *Processor) judge(ctx context.Context, d *task, o outcome) action {
 	if o.meaning == unavailable {
 		d.noteOutage(o, p.probe(ctx, d))
 	} else {
@@ -252,7 +208,7 @@ func (p *Processor) judge(ctx context.Context, d *delivery, o outcome) action {
 }
 
 // finishClaimed does what was decided about a claim that is held.
-func (p *Processor) finishClaimed(ctx, hard context.Context, stop func(), d *delivery, o outcome, act action) (step, error) {
+func (p *Processor) finishClaimed(ctx, hard context.Context, stop func(), d *task, o outcome, act action) (step, error) {
 	switch act {
 	case actComplete:
 		lost, err := p.complete(hard, d, dedup.Completion{})
@@ -274,7 +230,7 @@ func (p *Processor) finishClaimed(ctx, hard context.Context, stop func(), d *del
 }
 
 // releaseAs says how the claim of an event is given back that is neither completed nor given up, and what comes then.
-func (p *Processor) releaseAs(ctx context.Context, d *delivery, o outcome, act action) (back dedup.Outcome, s step, err error) {
+func (p *Processor) releaseAs(ctx context.Context, d *task, o outcome, act action) (back dedup.Outcome, s step, err error) {
 	switch act {
 	case actRetry:
 		p.notifyRetry(ctx, d, o)
@@ -289,7 +245,7 @@ func (p *Processor) releaseAs(ctx context.Context, d *delivery, o outcome, act a
 }
 
 // left is the error for an event whose run was cut short.
-func left(ctx context.Context, d *delivery, o outcome) error {
+func left(ctx context.Context, d *task, o outcome) error {
 	if cause := stopCause(ctx); ctx.Err() != nil {
 		return fmt.Errorf("event %s: %w: %w", d.request.Key, cause, o.err)
 	}
@@ -297,7 +253,7 @@ func left(ctx context.Context, d *delivery, o outcome) error {
 }
 
 // giveUpClaimed dead-letters in the order that loses nothing: dead letter acknowledged, dead recorded, then settled (rule 6).
-func (p *Processor) giveUpClaimed(hard context.Context, d *delivery, o outcome) (step, error) {
+func (p *Processor) giveUpClaimed(hard context.Context, d *task, o outcome) (step, error) {
 	if err := p.publishDeadLetter(hard, d.budget, d.message, d.failure(o)); err != nil {
 		p.giveBack(hard, d, d.failedOutcome())
 		return step{}, err
@@ -307,7 +263,7 @@ func (p *Processor) giveUpClaimed(hard context.Context, d *delivery, o outcome) 
 	return step{settled: err == nil && !lost}, err
 }
 
-func (d *delivery) failure(o outcome) failure {
+func (d *task) failure(o outcome) failure {
 	now := time.Now()
 	if d.firstFailure.IsZero() {
 		d.firstFailure, d.lastFailure = now, now
@@ -324,7 +280,7 @@ func (p *Processor) reason(o outcome) string {
 }
 
 // settleAnswer does what a verdict says that grants nothing.
-func (p *Processor) settleAnswer(ctx context.Context, d *delivery, a dedup.Answer) (step, error) {
+func (p *Processor) settleAnswer(ctx context.Context, d *task, a dedup.Answer) (step, error) {
 	d.permit.end(false)
 	switch a.Verdict {
 	case dedup.Done:
@@ -362,7 +318,7 @@ func (p *Processor) settleAnswer(ctx context.Context, d *delivery, a dedup.Answe
 }
 
 // letterOnly dead-letters a copy whose key is none of its business.
-func (p *Processor) deadLetterOnly(ctx context.Context, d *delivery, class Class, err error) (step, error) {
+func (p *Processor) deadLetterOnly(ctx context.Context, d *task, class Class, err error) (step, error) {
 	o := outcome{class: class, err: err}
 	f := d.failure(o)
 	f.attempts = 0
@@ -374,7 +330,7 @@ func (p *Processor) deadLetterOnly(ctx context.Context, d *delivery, class Class
 }
 
 // waitBusy waits for another holder, holding nothing (rule 9). The holder may still die, so the event is never marked.
-func (p *Processor) waitBusy(ctx context.Context, d *delivery, a dedup.Answer) error {
+func (p *Processor) waitBusy(ctx context.Context, d *task, a dedup.Answer) error {
 	now := time.Now()
 	if d.busySince.IsZero() {
 		d.busySince = now

@@ -14,7 +14,7 @@ import (
 const txSlack = 10 * time.Second
 
 // attemptTx is one trip of a transactional handler: claim, effects and mark in one transaction.
-func (p *Processor) attemptTx(ctx context.Context, d *delivery) (step, error) {
+func (p *Processor) attemptTx(ctx context.Context, d *task) (step, error) {
 	hard, release := p.stopContext(ctx, false)
 	defer release()
 	if o, refused := d.refuse(dedup.Answer{}); refused { // its copy came before its time, or could not be read
@@ -73,7 +73,7 @@ func (p *Processor) attemptTx(ctx context.Context, d *delivery) (step, error) {
 }
 
 // claimAndRun calls the store, which may call the handler, more than once after a serialization failure.
-func (p *Processor) claimAndRun(hard context.Context, d *delivery) (a dedup.Answer, o outcome, ran bool, err error) {
+func (p *Processor) claimAndRun(hard context.Context, d *task) (a dedup.Answer, o outcome, ran bool, err error) {
 	began := time.Now()
 	d.began = began
 	err = inTxTime(hard, d.route.timeout, func(ctx context.Context, run func(func()) error) (err error) {
@@ -120,7 +120,7 @@ func inTxTime(hard context.Context, handler time.Duration, call func(ctx context
 }
 
 // claimTx asks the store for this event alone.
-func (d *delivery) claimTx(ctx context.Context, limit time.Duration, fn func(tx any) ([]dedup.Completion, error)) (dedup.Answer, error) {
+func (d *task) claimTx(ctx context.Context, limit time.Duration, fn func(tx any) ([]dedup.Completion, error)) (dedup.Answer, error) {
 	var answers [1]dedup.Answer
 	err := d.tx.claimTx(ctx, limit, []dedup.Request{d.request}, answers[:], fn)
 	return answers[0], err
@@ -150,7 +150,7 @@ func txOutcome(hard context.Context, o outcome, ran bool, err error) outcome {
 }
 
 // finishTx does what was decided about a transaction that was rolled back.
-func (p *Processor) finishTx(ctx context.Context, d *delivery, o outcome, ran bool) (step, error) {
+func (p *Processor) finishTx(ctx context.Context, d *task, o outcome, ran bool) (step, error) {
 	if errors.Is(o.err, dedup.ErrTxEnded) { // by COMMIT it is done when it comes again, and nobody hears of it any more (P-13)
 		p.log.ErrorContext(ctx, "handler ended the transaction it was given, or tried to: what it had kept for the end of it is not written",
 			append(p.deliveryAttrs(d), "error", p.errorText(o.err))...)
@@ -182,7 +182,7 @@ func (p *Processor) finishTx(ctx context.Context, d *delivery, o outcome, ran bo
 
 // giveUpTx dead-letters: dead letter acknowledged, then dead recorded, in a transaction of its own since the handler's was
 // rolled back. If a copy was handled meanwhile the store says so and its word stands.
-func (p *Processor) giveUpTx(ctx context.Context, d *delivery, o outcome) (step, error) {
+func (p *Processor) giveUpTx(ctx context.Context, d *task, o outcome) (step, error) {
 	if err := p.publishDeadLetter(ctx, d.budget, d.message, d.failure(o)); err != nil {
 		return step{}, err
 	}
@@ -192,7 +192,7 @@ func (p *Processor) giveUpTx(ctx context.Context, d *delivery, o outcome) (step,
 
 // recordTx records the end of an event that was published elsewhere, until the store answers. If the store knows another end, that
 // stands: an event that was handled or moved on meanwhile is not dead, and blocks no queue (rule 4).
-func (p *Processor) recordTx(ctx context.Context, d *delivery, c dedup.Completion) (step, error) {
+func (p *Processor) recordTx(ctx context.Context, d *task, c dedup.Completion) (step, error) {
 	c.Claim, c.Retention = d.request.Held(dedup.Token{}, dedup.Answer{First: d.request.Origin}), d.route.retention
 	for try := 1; ; try++ {
 		began := time.Now()
@@ -226,7 +226,7 @@ func (p *Processor) recordTx(ctx context.Context, d *delivery, c dedup.Completio
 
 // countStart records, for the first events of a partition after it was assigned, that a run begins: a transaction
 // that dies with its process leaves no trace of its own (rule 18).
-func (p *Processor) countStart(ctx context.Context, d *delivery) (watched bool, crashed, err error) {
+func (p *Processor) countStart(ctx context.Context, d *task) (watched bool, crashed, err error) {
 	counter := d.access.counter
 	if counter == nil || !p.guarded(d.message) {
 		return false, nil, nil
@@ -251,7 +251,7 @@ func (p *Processor) countStart(ctx context.Context, d *delivery) (watched bool, 
 }
 
 // clearStarts forgets the starts of an event whose run ended. A failure to do so is made good by the next end.
-func (p *Processor) clearStarts(ctx context.Context, d *delivery) {
+func (p *Processor) clearStarts(ctx context.Context, d *task) {
 	counter := d.access.counter
 	if counter == nil {
 		return

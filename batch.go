@@ -14,37 +14,18 @@ import (
 type batch struct {
 	p          *Processor
 	ctx        context.Context
-	tasks      []entry
+	tasks      []task
 	looked     int // entries before it were looked into
 	next       int // entries before it are settled
 	notified   int // as progress knows
 	budget     *waitBudget
 	progress   func(settled int)
-	last       func(*entry) bool // if not nil: whether nothing behind a settled event may run
+	last       func(*task) bool // if not nil: whether nothing behind a settled event may run
 	halted     bool
 	outages    int
-	contended  int               // runs in a row that met a lock before their handlers
-	deferredAt uint64            // the version of deferredPartitions at which what waits was deferred
-	keys       map[uint64]*entry // the last of each Kafka key in the run that is being planned
-}
-
-// entry is one message of a batch.
-type entry struct {
-	delivery
-	at          int // in the batch
-	destination destination
-	typ         string // without handler
-	class       Class  // of a dead letter, with its reason
-	err         error
-
-	leader   *entry // the first copy of the same event in this run: this one is settled with it (rule 27)
-	isolated bool   // not to be put in a run with others
-	pending  step   // what a run left to be done before the event goes through the gate
-	settled  bool
-
-	answer dedup.Answer      // of the store, in the last run
-	held   *dedup.HeldClaims // who renews the claim
-	heldAt int
+	contended  int              // runs in a row that met a lock before their handlers
+	deferredAt uint64           // the version of deferredPartitions at which what waits was deferred
+	keys       map[uint64]*task // the last of each Kafka key in the run that is being planned
 }
 
 // destination is what a message is for, as far as can be said without a store.
@@ -60,10 +41,10 @@ const (
 )
 
 // passive reports whether nothing is to be done but to tell of it.
-func (e *entry) passive() bool { return e.settled || e.destination == forNobody }
+func (e *task) passive() bool { return e.settled || e.destination == forNobody }
 
 func (p *Processor) newBatch(ctx context.Context, msgs []*Message, progress func(int)) *batch {
-	b := &batch{p: p, ctx: ctx, tasks: make([]entry, len(msgs)), budget: &waitBudget{left: p.cfg.BusyWait}, progress: progress, deferredAt: ^uint64(0)}
+	b := &batch{p: p, ctx: ctx, tasks: make([]task, len(msgs)), budget: &waitBudget{left: p.cfg.BusyWait}, progress: progress, deferredAt: ^uint64(0)}
 	for i, m := range msgs {
 		b.tasks[i].message, b.tasks[i].at = m, i
 	}
@@ -121,14 +102,14 @@ func (b *batch) step() error {
 }
 
 // single takes an event through the gate by itself, whatever that takes.
-func (b *batch) single(e *entry) error {
+func (b *batch) single(e *task) error {
 	if !e.blockedSince.IsZero() { // it waited for the events before it
 		e.excludeWait(time.Since(e.lastFailure))
 	}
-	if err := b.p.settle(b.ctx, &e.delivery, e.pending); err != nil {
+	if err := b.p.settle(b.ctx, e, e.pending); err != nil {
 		return err
 	}
-	if err := b.p.settleFormer(b.ctx, &e.delivery); err != nil {
+	if err := b.p.settleFormer(b.ctx, e); err != nil {
 		return err
 	}
 	e.pending = step{}
@@ -151,7 +132,7 @@ func (b *batch) advance() {
 }
 
 // settleKnown reports whether e is settled, and settles what needs nothing but to be told.
-func (b *batch) settleKnown(e *entry) bool {
+func (b *batch) settleKnown(e *task) bool {
 	switch {
 	case e.settled:
 	case e.destination == forNobody:
@@ -162,7 +143,7 @@ func (b *batch) settleKnown(e *entry) bool {
 			e.leader, e.isolated = nil, true
 			return false
 		}
-		b.p.notifyDuplicate(b.ctx, &e.delivery, dedup.Answer{Verdict: dedup.Done, First: e.leader.seen})
+		b.p.notifyDuplicate(b.ctx, e, dedup.Answer{Verdict: dedup.Done, First: e.leader.seen})
 	default:
 		return false
 	}
@@ -171,7 +152,7 @@ func (b *batch) settleKnown(e *entry) bool {
 }
 
 // settleUnhandled settles a message that no handler gets.
-func (b *batch) settleUnhandled(e *entry) (err error) {
+func (b *batch) settleUnhandled(e *task) (err error) {
 	switch e.destination {
 	case forNothing:
 		return e.err

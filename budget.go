@@ -74,7 +74,7 @@ func (r *eventGroup) afford() {
 }
 
 // afford waits until the event may be run again.
-func (p *Processor) afford(ctx context.Context, d *delivery) error {
+func (p *Processor) afford(ctx context.Context, d *task) error {
 	wait := d.route.budget.spend()
 	if wait <= 0 {
 		return nil

@@ -42,13 +42,13 @@ func onConflict(a dedup.Answer, policy ConflictPolicy, same bool) conflictAction
 }
 
 // conflict is the action for an answer to d.
-func (d *delivery) conflict(a dedup.Answer) conflictAction {
+func (d *task) conflict(a dedup.Answer) conflictAction {
 	compared := d.request.Fingerprint != dedup.Fingerprint{} // else it was asked for again already
 	return onConflict(a, d.route.conflict, compared && d.message.Topic != "" && a.First.Same(d.message.origin()))
 }
 
 // settleConflict does what onConflict says.
-func (p *Processor) settleConflict(ctx context.Context, d *delivery, a dedup.Answer) (step, error) {
+func (p *Processor) settleConflict(ctx context.Context, d *task, a dedup.Answer) (step, error) {
 	switch d.conflict(a) {
 	case conflictNone:
 		d.request.Fingerprint = dedup.Fingerprint{}
@@ -72,7 +72,7 @@ func (p *Processor) settleConflict(ctx context.Context, d *delivery, a dedup.Ans
 }
 
 // letterConflict dead-letters a copy whose event another content has.
-func (p *Processor) deadLetterConflict(ctx context.Context, d *delivery, a dedup.Answer) (step, error) {
+func (p *Processor) deadLetterConflict(ctx context.Context, d *task, a dedup.Answer) (step, error) {
 	s, err := p.deadLetterOnly(ctx, d, ClassConflict, conflictError(a))
 	if err == nil {
 		p.notifyConflict(ctx, d, a, true)
@@ -97,7 +97,7 @@ func conflictError(a dedup.Answer) error {
 }
 
 // notifyKnown tells of a delivery that is settled because its event is known.
-func (p *Processor) notifyKnown(ctx context.Context, d *delivery, a dedup.Answer) {
+func (p *Processor) notifyKnown(ctx context.Context, d *task, a dedup.Answer) {
 	if a.Verdict == dedup.Conflict {
 		p.notifyConflict(ctx, d, a, false)
 	}
@@ -151,7 +151,7 @@ func (l *conflictLog) admit(now time.Time) (leftOut int, ok bool) {
 }
 
 // notifyConflict tells of a copy with another content that is settled: skipped, or dead-lettered.
-func (p *Processor) notifyConflict(ctx context.Context, d *delivery, a dedup.Answer, letter bool) {
+func (p *Processor) notifyConflict(ctx context.Context, d *task, a dedup.Answer, letter bool) {
 	for _, o := range p.obs.conflict {
 		o.ObserveConflict(ctx, ConflictEvent{
 			Group: p.cfg.Group, Message: d.message, Key: d.request.Key, First: a.First, Known: a.Known, DeadLetter: letter, Shadow: p.cfg.Shadow,
@@ -181,7 +181,7 @@ func (p *Processor) notifyConflict(ctx context.Context, d *delivery, a dedup.Ans
 const conflictNoteTime = time.Second
 
 // noteConflict lets the store remember the copy, for a person who looks at the event. It is lost if that fails.
-func (p *Processor) noteConflict(ctx context.Context, d *delivery) {
+func (p *Processor) noteConflict(ctx context.Context, d *task) {
 	noter, ok := d.access.store.(dedup.ConflictNoter)
 	if !ok || d.message.Topic == "" || d.access.isDown.Load() || !d.route.conflicts.admitNote(time.Now()) {
 		return

@@ -70,7 +70,7 @@ func (s *deferredPartitions) of(at deferredAt) *deferredPartition {
 }
 
 // deferredPartitionOf returns where an event would wait. Copies have the partition of the record they were made of.
-func (p *Processor) deferredPartitionOf(d *delivery) *deferredPartition {
+func (p *Processor) deferredPartitionOf(d *task) *deferredPartition {
 	return p.deferredPartitions.of(deferredAt{dedup.DeferredPartition{Scope: d.request.Key.Scope, Topic: d.message.Topic, Partition: d.message.Partition}, d.access})
 }
 
@@ -147,7 +147,7 @@ func (l *deferredPartition) set(queue string, waits bool) {
 }
 
 // refresh learns that a queue exists which another owner began.
-func (s *deferredPartitions) refresh(ctx context.Context, p *Processor, d *delivery) error {
+func (s *deferredPartitions) refresh(ctx context.Context, p *Processor, d *task) error {
 	l := p.deferredPartitionOf(d)
 	l.running.Lock()
 	defer l.running.Unlock()
@@ -173,11 +173,11 @@ type deferredEvent struct {
 
 // mustWait reports whether an event may not join a run that others have begun: it is not due, or waits for others of its
 // Kafka key.
-func (b *batch) mustWait(e *entry) bool {
+func (b *batch) mustWait(e *task) bool {
 	if e.due() > 0 {
 		return true
 	}
-	return e.route.mode == keyOrdered && e.deferred == nil && b.p.deferredPartitionOf(&e.delivery).knows(b.p.OrderKey(e.message))
+	return e.route.mode == keyOrdered && e.deferred == nil && b.p.deferredPartitionOf(e).knows(b.p.OrderKey(e.message))
 }
 
 // maxDeferred is how many events are deferred in one call.
@@ -191,7 +191,7 @@ func (b *batch) deferWaiting() error {
 		return nil
 	}
 	b.deferredAt = version
-	waiting := make(map[*deferredPartition][]*entry)
+	waiting := make(map[*deferredPartition][]*task)
 	for i := b.next; i < len(b.tasks); i++ {
 		e := b.look(i)
 		unread := e.destination == forReading
@@ -201,7 +201,7 @@ func (b *batch) deferWaiting() error {
 		if e.settled || e.destination != forHandler && !unread || e.route.mode != keyOrdered || e.deferred != nil {
 			continue
 		}
-		l := b.p.deferredPartitionOf(&e.delivery)
+		l := b.p.deferredPartitionOf(e)
 		if err := b.insistLoad(l, e.access); err != nil {
 			return err
 		}
@@ -237,24 +237,24 @@ func (b *batch) insistLoad(l *deferredPartition, of *storeAccess) error {
 
 // join puts events at the ends of their queues, but for those whose queue has ended meanwhile. An event that waits already
 // stays as it is; a copy of it with another content is dead-lettered, since nobody knows yet which of the two will count.
-func (b *batch) join(l *deferredPartition, entries []*entry) error {
+func (b *batch) join(l *deferredPartition, entries []*task) error {
 	others, err := b.joinAlike(l, entries)
 	for _, e := range others {
 		if err != nil {
 			return err
 		}
 		var s step
-		s, err = b.p.deadLetterConflict(b.ctx, &e.delivery, dedup.Answer{Verdict: dedup.Conflict, Known: dedup.Rescheduled})
+		s, err = b.p.deadLetterConflict(b.ctx, e, dedup.Answer{Verdict: dedup.Conflict, Known: dedup.Rescheduled})
 		e.settled = s.settled
 	}
 	return err
 }
 
 // joinAlike is join but for the copies with another content, which it returns.
-func (b *batch) joinAlike(l *deferredPartition, entries []*entry) (others []*entry, err error) {
+func (b *batch) joinAlike(l *deferredPartition, entries []*task) (others []*task, err error) {
 	l.running.Lock()
 	defer l.running.Unlock()
-	waiting := make([]*entry, 0, len(entries))
+	waiting := make([]*task, 0, len(entries))
 	for _, e := range entries {
 		if l.has(b.p.OrderKey(e.message)) {
 			waiting = append(waiting, e)
@@ -267,7 +267,7 @@ func (b *batch) joinAlike(l *deferredPartition, entries []*entry) (others []*ent
 	if err != nil {
 		return nil, err
 	}
-	joined := make([]*entry, 0, len(waiting))
+	joined := make([]*task, 0, len(waiting))
 	events := make([]dedup.Deferred, 0, len(waiting))
 	for _, e := range waiting {
 		first, some := known[e.request.Key]
@@ -278,7 +278,7 @@ func (b *batch) joinAlike(l *deferredPartition, entries []*entry) (others []*ent
 		case !some:
 			known[e.request.Key] = deferred{e.request.Fingerprint, e.request.Origin}
 		}
-		deferred, err := b.p.newDeferred(&e.delivery, history{key: e.request.Key, position: e.request.Position}, 0)
+		deferred, err := b.p.newDeferred(e, history{key: e.request.Key, position: e.request.Position}, 0)
 		if err != nil {
 			return nil, err
 		}
@@ -291,7 +291,7 @@ func (b *batch) joinAlike(l *deferredPartition, entries []*entry) (others []*ent
 	}
 	for _, e := range joined {
 		e.settled, e.end, e.settlement = true, endRescheduled, SettledRescheduled
-		b.p.notifyDeferred(b.ctx, &e.delivery)
+		b.p.notifyDeferred(b.ctx, e)
 	}
 	return others, nil
 }
@@ -304,7 +304,7 @@ type deferred struct {
 
 // deferredOf returns what is known of those of some events that wait already. A fingerprint that cannot be made is none: it is not
 // compared.
-func (b *batch) deferredOf(l *deferredPartition, entries []*entry) (map[dedup.Key]deferred, error) {
+func (b *batch) deferredOf(l *deferredPartition, entries []*task) (map[dedup.Key]deferred, error) {
 	known := make(map[dedup.Key]deferred)
 	routes := make(map[dedup.Key]*bound)
 	var keys []dedup.Key
@@ -399,7 +399,7 @@ func (m *millis) UnmarshalJSON(b []byte) error { return json.Unmarshal(b, &m.ms)
 // recordVersion is written with each record; another one is not read (rule 35).
 const recordVersion = 1
 
-func (p *Processor) newDeferred(d *delivery, h history, wait time.Duration) (dedup.Deferred, error) {
+func (p *Processor) newDeferred(d *task, h history, wait time.Duration) (dedup.Deferred, error) {
 	m := d.message
 	r := record{
 		V: recordVersion, Topic: m.Topic, Partition: m.Partition, Offset: m.Offset, Time: toMillis(m.Time), Key: m.Key, Value: m.Value,

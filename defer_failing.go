@@ -12,7 +12,7 @@ import (
 // This file puts failing events of [KeyOrdered] handlers where their next attempt is.
 
 // defer puts a failing event at the head of a queue of its own, or, taken from there, back to where it was.
-func (p *Processor) deferEvent(ctx context.Context, d *delivery, h history) error {
+func (p *Processor) deferEvent(ctx context.Context, d *task, h history) error {
 	wait := max(d.delayed.delay, time.Until(h.notBefore))
 	e, err := p.newDeferred(d, h, wait)
 	if err != nil {
@@ -49,7 +49,7 @@ func (p *Processor) deferEvent(ctx context.Context, d *delivery, h history) erro
 // one queue: a copy of it may be there already, behind another event, even under another Kafka key. That copy waits for the attempt that
 // has just failed, and the store would let nothing of that position run any longer. So the copy gives way to the next attempt, in its
 // place. there is false if the event is not deferred any longer.
-func (p *Processor) deferredAsNext(ctx context.Context, d *delivery, l *deferredPartition, e dedup.Deferred) (there bool, err error) {
+func (p *Processor) deferredAsNext(ctx context.Context, d *task, l *deferredPartition, e dedup.Deferred) (there bool, err error) {
 	var at dedup.DeferredPartition
 	var found dedup.Deferred
 	var ok bool
@@ -81,7 +81,7 @@ func (p *Processor) deferredAsNext(ctx context.Context, d *delivery, l *deferred
 }
 
 // letterOtherContent dead-letters a deferred copy if it has another content than the event that takes its place.
-func (p *Processor) deadLetterOtherContent(ctx context.Context, d *delivery, copied dedup.Deferred) error {
+func (p *Processor) deadLetterOtherContent(ctx context.Context, d *task, copied dedup.Deferred) error {
 	if copied.Position.Generation != 0 || copied.Origin.Same(d.request.Origin) { // what was replayed may have been repaired
 		return nil
 	}
@@ -89,7 +89,7 @@ func (p *Processor) deadLetterOtherContent(ctx context.Context, d *delivery, cop
 	if !ok || !dedup.Differ(content, d.request.Fingerprint) {
 		return nil
 	}
-	other := &delivery{message: m, route: d.route, access: d.access, request: d.request, budget: d.budget}
+	other := &task{message: m, reading: reading{route: d.route, access: d.access, request: d.request}, budget: d.budget}
 	other.request.Fingerprint, other.request.Position = content, copied.Position
 	_, err := p.deadLetterConflict(ctx, other, dedup.Answer{Verdict: dedup.Conflict, Known: dedup.Rescheduled, First: d.request.Origin})
 	return err
@@ -106,7 +106,7 @@ func contentOf(route *bound, e dedup.Deferred) (m *Message, content dedup.Finger
 
 // postpone leaves an event at the head of its queue for the next attempt. If it is not there any longer, a person has taken
 // it away, and the store knows.
-func (p *Processor) postpone(ctx context.Context, d *delivery, e dedup.Deferred) error {
+func (p *Processor) postpone(ctx context.Context, d *task, e dedup.Deferred) error {
 	l := d.deferred.part
 	err := p.insist(ctx, d.budget, d.access, "postpone", func(ctx context.Context) error {
 		_, err := l.deferrer.Postpone(ctx, l.id, e)

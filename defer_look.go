@@ -10,19 +10,19 @@ import (
 // mayJoin returns the events that may be deferred, in their order. A deferred event is never too old (rule 8), so its age must be
 // judged before: an event that is too old goes through the gate instead, where its handler's policy decides. An event that is
 // done is settled here, since the store may have forgotten that by the time its queue goes on. All others may join.
-func (b *batch) mayJoin(l *deferredPartition, entries []*entry) ([]*entry, error) {
-	answers := make(map[*entry]dedup.Answer, len(entries))
+func (b *batch) mayJoin(l *deferredPartition, entries []*task) ([]*task, error) {
+	answers := make(map[*task]dedup.Answer, len(entries))
 	for _, tx := range []bool{false, true} {
 		if err := b.lookAt(tx, entries, answers); err != nil {
 			return nil, err
 		}
 	}
-	joins := make([]*entry, 0, len(entries))
+	joins := make([]*task, 0, len(entries))
 	for _, e := range entries {
 		switch a := answers[e]; a.Verdict {
 		case dedup.Done:
 			e.settled, e.end = true, endDone
-			b.p.notifyDuplicate(b.ctx, &e.delivery, a)
+			b.p.notifyDuplicate(b.ctx, e, a)
 		case dedup.TooOld:
 			deferred, err := b.isDeferred(l, e)
 			if err != nil {
@@ -39,8 +39,8 @@ func (b *batch) mayJoin(l *deferredPartition, entries []*entry) ([]*entry, error
 }
 
 // lookAt asks the store what it knows of events of transactional handlers, or of the others, in one call.
-func (b *batch) lookAt(tx bool, entries []*entry, answers map[*entry]dedup.Answer) error {
-	var asked []*entry
+func (b *batch) lookAt(tx bool, entries []*task, answers map[*task]dedup.Answer) error {
+	var asked []*task
 	for _, e := range entries {
 		if (e.tx != nil) == tx {
 			asked = append(asked, e)
@@ -54,9 +54,9 @@ func (b *batch) lookAt(tx bool, entries []*entry, answers map[*entry]dedup.Answe
 	if look == nil {
 		return nil
 	}
-	byKey := func(x, y *entry) int { return x.request.Key.Compare(y.request.Key) }
+	byKey := func(x, y *task) int { return x.request.Key.Compare(y.request.Key) }
 	slices.SortStableFunc(asked, byKey)
-	first := slices.CompactFunc(slices.Clone(asked), func(x, y *entry) bool { return x.request.Key == y.request.Key })
+	first := slices.CompactFunc(slices.Clone(asked), func(x, y *task) bool { return x.request.Key == y.request.Key })
 	reqs, got := make([]dedup.Request, len(first)), make([]dedup.Answer, len(first))
 	for i, e := range first {
 		reqs[i] = e.request
@@ -87,7 +87,7 @@ func (l *storeAccess) look(tx bool) func(context.Context, []dedup.Request, []ded
 }
 
 // isDeferred reports whether an event is deferred already.
-func (b *batch) isDeferred(l *deferredPartition, e *entry) (deferred bool, err error) {
+func (b *batch) isDeferred(l *deferredPartition, e *task) (deferred bool, err error) {
 	err = b.p.insist(b.ctx, b.budget, e.access, "look for a deferred event", func(ctx context.Context) (err error) {
 		_, _, deferred, err = l.deferrer.FindDeferred(ctx, l.id.Scope, l.id.Topic, e.request.Key)
 		return err

@@ -9,7 +9,7 @@ import (
 
 // identifyAsDeferred gives an event that cannot be identified any longer the key and the position at which it was deferred, so that it
 // ends its record and blocks its queue like any other dead event.
-func (e *entry) identifyAsDeferred() {
+func (e *task) identifyAsDeferred() {
 	if e.deferred == nil || e.route == nil || e.request.Key.ID != "" {
 		return
 	}
@@ -20,7 +20,7 @@ func (e *entry) identifyAsDeferred() {
 
 // stuck returns why a deferred event stays at the head of its queue: no handler is found for it, so that nobody can say what becomes
 // of it, or where its record is.
-func (e *entry) stuck() error {
+func (e *task) stuck() error {
 	switch {
 	case e.deferred == nil:
 	case e.destination == forFallback || e.destination == forNobody:
@@ -51,7 +51,7 @@ func (p *Processor) noHandler(deferred *dedup.Deferred) error {
 
 // giveUpUnreadable dead-letters an event of a transactional handler, unless the store says that nothing is left to be done: it may
 // have been given up or handled before.
-func (p *Processor) giveUpUnreadable(ctx context.Context, d *delivery, o outcome) (step, error) {
+func (p *Processor) giveUpUnreadable(ctx context.Context, d *task, o outcome) (step, error) {
 	if look := d.access.look(true); look != nil {
 		var a [1]dedup.Answer
 		err := p.insist(ctx, d.budget, d.access, "look before giving up", func(ctx context.Context) error {

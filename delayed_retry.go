@@ -112,7 +112,7 @@ const (
 )
 
 // laterOrLetter chooses the next attempt of an event whose tries in its place are spent.
-func (d *delivery) delayOrDeadLetter(o outcome) action {
+func (d *task) delayOrDeadLetter(o outcome) action {
 	if d.route.mode == blocking || d.request.Position.Retry >= maxReschedules {
 		return actDeadLetter
 	}
@@ -129,7 +129,7 @@ func (d *delivery) delayOrDeadLetter(o outcome) action {
 
 // nextDelay is the index of the next delay, behind the last if all were used. An event that must wait for longer than the longest
 // takes that one as often as it must, and no attempt is counted (rule 42).
-func (d *delivery) nextDelay(after time.Duration) (next int, counted bool) {
+func (d *task) nextDelay(after time.Duration) (next int, counted bool) {
 	delays := d.route.delays
 	if d.route.mode == keyOrdered { // its place in the table takes any delay
 		return int(d.request.Position.Retry), true
@@ -152,7 +152,7 @@ func (d *delivery) nextDelay(after time.Duration) (next int, counted bool) {
 }
 
 // remember takes over what a copy says of earlier attempts.
-func (d *delivery) remember(c *copied) {
+func (d *task) remember(c *copied) {
 	if c == nil {
 		return
 	}
@@ -164,7 +164,7 @@ func (d *delivery) remember(c *copied) {
 }
 
 // notBefore is when a copy may be run, beyond the delay of its topic.
-func (d *delivery) notBefore() time.Time {
+func (d *task) notBefore() time.Time {
 	if d.message.copied == nil {
 		return time.Time{}
 	}
@@ -172,7 +172,7 @@ func (d *delivery) notBefore() time.Time {
 }
 
 // due is how long a copy must not be handled yet.
-func (d *delivery) due() time.Duration {
+func (d *task) due() time.Duration {
 	if d.message.copied == nil {
 		return 0
 	}
@@ -180,7 +180,7 @@ func (d *delivery) due() time.Duration {
 }
 
 // failedNow notes a failure.
-func (d *delivery) failedNow() {
+func (d *task) failedNow() {
 	now := time.Now()
 	if d.firstFailure.IsZero() {
 		d.firstFailure = now
@@ -192,7 +192,7 @@ func (d *delivery) failedNow() {
 }
 
 // history of the event for its next copy.
-func (p *Processor) history(d *delivery, o outcome) history {
+func (p *Processor) history(d *task, o outcome) history {
 	f := d.failure(o)
 	h := history{
 		key: f.key, class: f.class, err: p.errorText(f.err), attempts: d.earlier, first: f.first, last: f.last,
@@ -207,7 +207,7 @@ func (p *Processor) history(d *delivery, o outcome) history {
 
 // publishCopy brings the event to where its next attempt will be, before the store is told: should that be lost, the copy is
 // accepted all the same, and the record follows it. What cannot be moved for its size is dead-lettered.
-func (p *Processor) publishCopy(ctx context.Context, d *delivery, o outcome) (act action, err error) {
+func (p *Processor) publishCopy(ctx context.Context, d *task, o outcome) (act action, err error) {
 	h := p.history(d, o)
 	if d.route.mode == keyOrdered {
 		return actDelayedRetry, p.deferEvent(ctx, d, h)
@@ -228,7 +228,7 @@ func (p *Processor) publishCopy(ctx context.Context, d *delivery, o outcome) (ac
 }
 
 // rescheduleClaimed moves an event on whose claim is held. Order: copy acknowledged, recorded, settled (rule 3).
-func (p *Processor) rescheduleClaimed(hard context.Context, d *delivery, o outcome) (step, error) {
+func (p *Processor) rescheduleClaimed(hard context.Context, d *task, o outcome) (step, error) {
 	act, err := p.publishCopy(hard, d, o)
 	switch {
 	case err != nil:
@@ -244,7 +244,7 @@ func (p *Processor) rescheduleClaimed(hard context.Context, d *delivery, o outco
 
 // failedOutcome is how the claim of a failed event is given back that could be brought neither to its next attempt nor to
 // the dead letters.
-func (d *delivery) failedOutcome() dedup.Outcome {
+func (d *task) failedOutcome() dedup.Outcome {
 	if d.route.uncertain == DeadLetterUncertain {
 		return dedup.Unknown
 	}
@@ -252,7 +252,7 @@ func (d *delivery) failedOutcome() dedup.Outcome {
 }
 
 // rescheduleTx moves an event on whose transaction was rolled back, or which has not run.
-func (p *Processor) rescheduleTx(ctx context.Context, d *delivery, o outcome) (step, error) {
+func (p *Processor) rescheduleTx(ctx context.Context, d *task, o outcome) (step, error) {
 	act, err := p.publishCopy(ctx, d, o)
 	switch {
 	case err != nil:
@@ -266,7 +266,7 @@ func (p *Processor) rescheduleTx(ctx context.Context, d *delivery, o outcome) (s
 
 // settleRescheduled settles a delivery that a later attempt has overtaken. If that one waits in the table, what comes behind it is
 // to wait there too: it may be there since a moment ago, put there by the partition's owner before us (rule 4).
-func (p *Processor) settleRescheduled(ctx context.Context, d *delivery, a dedup.Answer) (step, error) {
+func (p *Processor) settleRescheduled(ctx context.Context, d *task, a dedup.Answer) (step, error) {
 	if d.route.mode == keyOrdered && d.deferred == nil {
 		if err := p.deferredPartitions.refresh(ctx, p, d); err != nil {
 			return step{outage: err}, nil //nolint:nilerr // it is waited for

@@ -13,7 +13,7 @@ import (
 
 // formerKey returns the key under which a copy was made, if the event has another one now. Headers of copies mean something in the group's own
 // topics only, and never reach another scope.
-func (d *delivery) formerKey() (dedup.Key, bool) {
+func (d *task) formerKey() (dedup.Key, bool) {
 	c := d.message.copied
 	if c == nil || c.topic == "" || d.shadow || c.position == (dedup.Position{}) {
 		return dedup.Key{}, false
@@ -22,7 +22,7 @@ func (d *delivery) formerKey() (dedup.Key, bool) {
 }
 
 // settleFormer settles the former key of an event that is settled under its present one. It asks until the store answers.
-func (p *Processor) settleFormer(ctx context.Context, d *delivery) error {
+func (p *Processor) settleFormer(ctx context.Context, d *task) error {
 	key, ok := d.formerKey()
 	operator, can := d.access.store.(dedup.Operator)
 	if !ok || !can {
@@ -44,7 +44,7 @@ func (p *Processor) settleFormer(ctx context.Context, d *delivery) error {
 }
 
 // endFormer discards a key that waits for just this copy. A key that waits for another copy, or that is not known, is left as it is.
-func endFormer(ctx context.Context, operator dedup.Operator, d *delivery, key dedup.Key) error {
+func endFormer(ctx context.Context, operator dedup.Operator, d *task, key dedup.Key) error {
 	records, err := operator.Inspect(ctx, key)
 	if err != nil {
 		return err

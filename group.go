@@ -14,12 +14,12 @@ type eventGroup struct {
 	ctx      context.Context // of the batch, or what those who watch made of it
 	undone   error           // why it came to nothing, for them
 	access   *storeAccess
-	tx       txStore  // nil: claimed
-	end      int      // index of the message after the last
-	tasks    []*entry // the events to ask for, in the order of delivery, each once
-	isolated bool     // the first event is not to be joined by others
-	most     int      // how many events there may be
-	sorted   []*entry // entries by key, as the store wants them
+	tx       txStore // nil: claimed
+	end      int     // index of the message after the last
+	tasks    []*task // the events to ask for, in the order of delivery, each once
+	isolated bool    // the first event is not to be joined by others
+	most     int     // how many events there may be
+	sorted   []*task // entries by key, as the store wants them
 }
 
 var keySeed = maphash.MakeSeed()
@@ -38,7 +38,7 @@ func (b *batch) group() *eventGroup {
 }
 
 // mustBeIsolated reports whether an event goes by itself in any case.
-func (b *batch) mustBeIsolated(e *entry) bool {
+func (b *batch) mustBeIsolated(e *task) bool {
 	rt := e.route
 	_, former := e.formerKey()
 	switch {
@@ -52,7 +52,7 @@ func (b *batch) mustBeIsolated(e *entry) bool {
 }
 
 // admit takes a message into the run if it may be.
-func (r *eventGroup) admit(e *entry) bool {
+func (r *eventGroup) admit(e *task) bool {
 	if e.passive() || e.leader != nil && e.leader.settled && e.leader.handled {
 		return true
 	}
@@ -88,12 +88,12 @@ func (b *bound) special() bool {
 // inOrder reports whether the order of the event's Kafka key is kept if it joins the run. Handlers of single events are
 // called in order; one that takes many is called once for all its events, at the place of the first. Two keys with one
 // hash cut a run too early, which does no harm.
-func (r *eventGroup) inOrder(e *entry) bool {
+func (r *eventGroup) inOrder(e *task) bool {
 	if !r.batch.p.batches || e.message.Key == nil {
 		return true
 	}
 	if r.batch.keys == nil {
-		r.batch.keys = make(map[uint64]*entry)
+		r.batch.keys = make(map[uint64]*task)
 	}
 	hash := maphash.Bytes(keySeed, e.message.Key)
 	last := r.batch.keys[hash]
@@ -111,7 +111,7 @@ func (r *eventGroup) inOrder(e *entry) bool {
 }
 
 // most is how many events of its handler may be in a run with this one now.
-func (e *entry) most() int {
+func (e *task) most() int {
 	b := e.route
 	switch {
 	case b.tx != nil:
@@ -126,11 +126,11 @@ func (e *entry) most() int {
 // sort puts the events in the order of their keys (P-04) and finds copies: those are settled with the first of them. A
 // copy that differs in what the store compares ends the run before it.
 func (r *eventGroup) sort() {
-	r.sorted = append(make([]*entry, 0, len(r.tasks)), r.tasks...)
+	r.sorted = append(make([]*task, 0, len(r.tasks)), r.tasks...)
 	if len(r.sorted) < 2 {
 		return
 	}
-	slices.SortStableFunc(r.sorted, func(a, b *entry) int { return a.request.Key.Compare(b.request.Key) })
+	slices.SortStableFunc(r.sorted, func(a, b *task) int { return a.request.Key.Compare(b.request.Key) })
 	end := r.end
 	copies := false
 	for i := 1; i < len(r.sorted); i++ {
@@ -148,14 +148,14 @@ func (r *eventGroup) sort() {
 		}
 	}
 	if copies || end < r.end {
-		r.keep(func(e *entry) bool { return e.leader == nil && e.at < end })
+		r.keep(func(e *task) bool { return e.leader == nil && e.at < end })
 		r.end = end
 	}
 }
 
 // keep drops the other events from the run.
-func (r *eventGroup) keep(wanted func(*entry) bool) {
-	unwanted := func(e *entry) bool { return !wanted(e) }
+func (r *eventGroup) keep(wanted func(*task) bool) {
+	unwanted := func(e *task) bool { return !wanted(e) }
 	r.tasks = slices.DeleteFunc(r.tasks, unwanted)
 	r.sorted = slices.DeleteFunc(r.sorted, unwanted)
 }
@@ -166,11 +166,11 @@ func (r *eventGroup) cut(n int) {
 		return
 	}
 	r.end = r.tasks[n].at
-	r.keep(func(e *entry) bool { return e.at < r.end })
+	r.keep(func(e *task) bool { return e.at < r.end })
 }
 
 // delivery is the one that request i is for.
-func (r *eventGroup) delivery(i int) *delivery { return &r.sorted[i].delivery }
+func (r *eventGroup) delivery(i int) *task { return r.sorted[i] }
 
 // requests returns what to ask the store, in the order of keys.
 func (r *eventGroup) requests() ([]dedup.Request, []dedup.Answer) {
@@ -184,12 +184,12 @@ func (r *eventGroup) requests() ([]dedup.Request, []dedup.Answer) {
 // call is one call of a handler: of one event, or of many.
 type call struct {
 	route *bound
-	tasks []*entry
+	tasks []*task
 	kept  *dedup.HeldClaims // if claimed
 }
 
 // calls puts the events that are to run in the order of their handlers' calls.
-func (r *eventGroup) calls(fresh []*entry) []call {
+func (r *eventGroup) calls(fresh []*task) []call {
 	calls := make([]call, 0, len(fresh))
 	at := map[*bound]int{}
 	for i, e := range fresh {
@@ -202,7 +202,7 @@ func (r *eventGroup) calls(fresh []*entry) []call {
 			continue
 		}
 		at[e.route] = len(calls)
-		calls = append(calls, call{route: e.route, tasks: append(make([]*entry, 0, len(fresh)-i), e)})
+		calls = append(calls, call{route: e.route, tasks: append(make([]*task, 0, len(fresh)-i), e)})
 	}
 	return calls
 }

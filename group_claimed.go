@@ -13,7 +13,7 @@ import (
 
 // runClaimed claims the events of the run, settles duplicates, and runs what is fresh.
 func (r *eventGroup) runClaimed() error {
-	var fresh []*entry
+	var fresh []*task
 	permit, err := r.permit()
 	if err != nil {
 		return err
@@ -45,7 +45,7 @@ func (r *eventGroup) permit() (permit, error) {
 }
 
 // noteAnswer notes the store's answer.
-func (e *entry) noteAnswer(t dedup.Token, a dedup.Answer) {
+func (e *task) noteAnswer(t dedup.Token, a dedup.Answer) {
 	e.answer = a
 	if a.Verdict.Held() {
 		e.claim = e.request.Held(t, a)
@@ -54,7 +54,7 @@ func (e *entry) noteAnswer(t dedup.Token, a dedup.Answer) {
 }
 
 // known reports whether the event is a duplicate, with nothing else to be done about it.
-func (e *entry) known() bool {
+func (e *task) known() bool {
 	if e.shadow {
 		return false
 	}
@@ -87,7 +87,7 @@ func (r *eventGroup) cutAtException() {
 
 // exceptional reports whether the event goes by itself. So does one whose holder died: the one that kills may be among those that
 // were claimed together, and the others are not to be blamed for it (rule 18).
-func (e *entry) exceptional() bool {
+func (e *task) exceptional() bool {
 	if !e.answer.Verdict.Held() {
 		return !e.known()
 	}
@@ -96,7 +96,7 @@ func (e *entry) exceptional() bool {
 }
 
 // releaseUnstarted gives back claims whose events have not begun.
-func (r *eventGroup) releaseUnstarted(entries []*entry) {
+func (r *eventGroup) releaseUnstarted(entries []*task) {
 	releases := make([]dedup.Release, 0, len(entries))
 	for _, e := range entries {
 		if e.answer.Verdict.Held() {
@@ -110,13 +110,13 @@ func (r *eventGroup) releaseUnstarted(entries []*entry) {
 }
 
 // settleKnown settles duplicates, which moves the watermark over a run of them at once, and returns the others.
-func (r *eventGroup) settleKnown() (fresh []*entry) {
+func (r *eventGroup) settleKnown() (fresh []*task) {
 	for _, e := range r.tasks {
 		if !e.known() {
 			fresh = append(fresh, e)
 			continue
 		}
-		r.batch.p.notifyKnown(r.ctx, &e.delivery, e.answer)
+		r.batch.p.notifyKnown(r.ctx, e, e.answer)
 		e.settled = true
 	}
 	r.batch.advance()
@@ -125,7 +125,7 @@ func (r *eventGroup) settleKnown() (fresh []*entry) {
 
 // callAll calls the handlers, one after the other. Whatever is not a success ends the run: what has not begun is
 // given back, and the event goes its own way.
-func (r *eventGroup) callAll(fresh []*entry, since time.Time) error {
+func (r *eventGroup) callAll(fresh []*task, since time.Time) error {
 	hard, release := r.batch.p.stopContext(r.ctx, true)
 	defer release()
 	calls := r.calls(fresh)
@@ -139,7 +139,7 @@ func (r *eventGroup) callAll(fresh []*entry, since time.Time) error {
 			return stopCause(r.ctx)
 		}
 		if !c.kept.Alive() { // this process was paused, and others may have taken over
-			r.batch.p.notifyLapsed(r.ctx, &c.tasks[0].delivery)
+			r.batch.p.notifyLapsed(r.ctx, c.tasks[0])
 			r.releaseCalls(calls[i:])
 			c.tasks[0].isolated = true // it waits before the store is asked again
 			return nil
@@ -180,7 +180,7 @@ func (c *call) keep(hard context.Context, l *storeAccess, since time.Time) {
 }
 
 // stopRenewal ends the renewal of the event's claim, if there is any.
-func (e *entry) stopRenewal() {
+func (e *task) stopRenewal() {
 	if e.held != nil {
 		e.held.Stop(e.heldAt)
 		e.held = nil
@@ -189,7 +189,7 @@ func (e *entry) stopRenewal() {
 
 // releaseCalls gives back the claims of calls in one round trip: there may be hundreds.
 func (r *eventGroup) releaseCalls(calls []call) {
-	var entries []*entry
+	var entries []*task
 	for i := range calls {
 		entries = append(entries, calls[i].tasks...)
 	}
@@ -221,7 +221,7 @@ func (r *eventGroup) call(hard context.Context, c *call, behind []call) (went bo
 }
 
 // completions are what the success of a call records.
-func completions(entries []*entry) []dedup.Completion {
+func completions(entries []*task) []dedup.Completion {
 	done := make([]dedup.Completion, len(entries))
 	for i, e := range entries {
 		done[i] = dedup.Completion{Claim: e.claim, Retention: e.route.retention}
@@ -233,7 +233,7 @@ func (c *call) completions() []dedup.Completion { return completions(c.tasks) }
 
 func noClaims() []dedup.Completion { return nil }
 
-func (d *delivery) completions() []dedup.Completion {
+func (d *task) completions() []dedup.Completion {
 	if !d.claimed || d.claim.Key.ID == "" {
 		return nil
 	}
@@ -242,7 +242,7 @@ func (d *delivery) completions() []dedup.Completion {
 
 // completeAll records the success of events. It reports whether a claim was lost: those events go through the gate again
 // and obey what it says.
-func (r *eventGroup) completeAll(hard context.Context, good []*entry) (lost bool, err error) {
+func (r *eventGroup) completeAll(hard context.Context, good []*task) (lost bool, err error) {
 	if len(good) == 0 {
 		return false, nil
 	}
@@ -257,7 +257,7 @@ func (r *eventGroup) completeAll(hard context.Context, good []*entry) (lost bool
 	for _, i := range gone {
 		e := good[i]
 		e.handled, e.settled, e.isolated = false, false, true
-		r.batch.p.notifyLost(r.ctx, &e.delivery)
+		r.batch.p.notifyLost(r.ctx, e)
 	}
 	r.batch.advance()
 	return len(gone) > 0, nil
@@ -265,15 +265,15 @@ func (r *eventGroup) completeAll(hard context.Context, good []*entry) (lost bool
 
 // settleFailed does what must be done about failed events while their claims are held. Each of them goes through the gate by
 // itself from here. Claims are given back together, since a store that is down costs a moment each time.
-func (r *eventGroup) settleFailed(hard context.Context, c *call, o outcomes, bad []*entry) error {
+func (r *eventGroup) settleFailed(hard context.Context, c *call, o outcomes, bad []*task) error {
 	var errs []error
 	var back []dedup.Release
 	for i, e := range bad {
 		what := o.of(e)
-		act := r.batch.p.judge(hard, &e.delivery, what)
+		act := r.batch.p.judge(hard, e, what)
 		e.isolated = true
 		if (act == actDeadLetter || act == actDelayedRetry) && len(errs) == 0 && !o.inDoubt(e, act) {
-			s, err := r.batch.p.finishClaimed(r.ctx, hard, e.stopRenewal, &e.delivery, what, act)
+			s, err := r.batch.p.finishClaimed(r.ctx, hard, e.stopRenewal, e, what, act)
 			e.stopRenewal()
 			if err != nil {
 				errs = append(errs, err)
@@ -282,7 +282,7 @@ func (r *eventGroup) settleFailed(hard context.Context, c *call, o outcomes, bad
 			continue
 		}
 		if act == actReclaim && c.kept.Lost(e.heldAt) { // the others of the call were cancelled with it
-			r.batch.p.notifyLost(r.ctx, &e.delivery)
+			r.batch.p.notifyLost(r.ctx, e)
 		}
 		e.stopRenewal()
 		release := dedup.Release{Claim: e.claim, Outcome: dedup.Unknown, Retention: e.route.retention}
@@ -292,7 +292,7 @@ func (r *eventGroup) settleFailed(hard context.Context, c *call, o outcomes, bad
 			release.Outcome = e.failedOutcome()
 		default:
 			var err error
-			if release.Outcome, e.pending, err = r.batch.p.releaseAs(r.ctx, &e.delivery, what, act); err != nil {
+			if release.Outcome, e.pending, err = r.batch.p.releaseAs(r.ctx, e, what, act); err != nil {
 				errs = append(errs, err)
 			}
 			if i > 0 && act == actWait { // they wait together

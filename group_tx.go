@@ -64,7 +64,7 @@ func (r *eventGroup) runInTx() error {
 	}
 	for _, e := range r.sorted {
 		if !tried || e.known() { // the others have only been looked at
-			p.observeClaim(ctx, &e.delivery, e.answer.Verdict, began, err)
+			p.observeClaim(ctx, e, e.answer.Verdict, began, err)
 		}
 	}
 	if err != nil {
@@ -108,7 +108,7 @@ func (g *txGroup) settleKnown() {
 	watched := guardedEvents
 	for _, e := range g.events.tasks {
 		if e.known() {
-			b.p.notifyKnown(g.events.ctx, &e.delivery, e.answer)
+			b.p.notifyKnown(g.events.ctx, e, e.answer)
 			e.settled = true
 		} else if watched--; watched >= 0 {
 			e.isolated = true
@@ -203,9 +203,9 @@ func (g *txGroup) keepAnswers() {
 }
 
 // fresh returns the events that are to run, in the order of delivery.
-func (g *txGroup) fresh() []*entry {
+func (g *txGroup) fresh() []*task {
 	g.keepAnswers()
-	fresh := make([]*entry, 0, len(g.events.tasks))
+	fresh := make([]*task, 0, len(g.events.tasks))
 	for _, e := range g.events.tasks {
 		if e.answer.Verdict == dedup.Fresh {
 			e.attempt, e.uncertain = e.failures+1, false
@@ -244,7 +244,7 @@ func (g *txGroup) wait(ctx, hard context.Context, cancel, abort context.CancelCa
 		case err := <-done:
 			return classify(ctx, err)
 		case <-ctx.Done():
-			return p.overdue(ctx, hard, &g.currentTask().delivery, done, noClaims)
+			return p.overdue(ctx, hard, g.currentTask(), done, noClaims)
 		case <-timer.C:
 		}
 		if left := g.left(); left > 0 { // the next call has begun meanwhile
@@ -256,14 +256,14 @@ func (g *txGroup) wait(ctx, hard context.Context, cancel, abort context.CancelCa
 	cancel(ErrHandlerTimeout)
 	late := time.AfterFunc(txSlack, func() { abort(ErrHandlerTimeout) })
 	defer late.Stop()
-	return p.overdue(ctx, hard, &g.currentTask().delivery, done, noClaims)
+	return p.overdue(ctx, hard, g.currentTask(), done, noClaims)
 }
 
 // left is how much time the current call has.
 func (g *txGroup) left() time.Duration { return time.Until(time.Unix(0, g.deadline.Load())) }
 
 // currentTask is the first event of the current call.
-func (g *txGroup) currentTask() *entry { return g.calls[g.current.Load()].tasks[0] }
+func (g *txGroup) currentTask() *task { return g.calls[g.current.Load()].tasks[0] }
 
 // work makes the calls until one fails, and sends what they came to: nil or a *callError.
 func (g *txGroup) work(ctx context.Context, tx any, inputs [][]input, done chan<- error) {
@@ -330,14 +330,14 @@ func (g *txGroup) notifyHandled(ctx context.Context) {
 			err = g.err
 		}
 		for _, e := range c.tasks {
-			p.notifyHandled(ctx, &e.delivery, g.took[i], err)
+			p.notifyHandled(ctx, e, g.took[i], err)
 		}
 	}
 }
 
 // unrun returns the requests of the calls behind the one that failed.
 func (g *txGroup) unrun() (indices []int) {
-	left := make(map[*entry]bool)
+	left := make(map[*task]bool)
 	for _, c := range g.calls[g.failed+1:] {
 		for _, e := range c.tasks {
 			left[e] = true
@@ -363,7 +363,7 @@ func (g *txGroup) committed() {
 			e.route.budget.earn(1)
 			n++
 		case e.known():
-			b.p.notifyKnown(g.events.ctx, &e.delivery, e.answer)
+			b.p.notifyKnown(g.events.ctx, e, e.answer)
 			e.settled = true
 		default:
 			e.isolated = true
@@ -381,7 +381,7 @@ func (g *txGroup) committed() {
 const maxContended = 3
 
 // firsts returns an event of each handler.
-func (g *txGroup) firsts() (firsts []*entry) {
+func (g *txGroup) firsts() (firsts []*task) {
 	for _, e := range g.events.tasks {
 		if len(firsts) == 0 || firsts[len(firsts)-1].route != e.route {
 			firsts = append(firsts, e)
@@ -396,7 +396,7 @@ func (g *txGroup) rolledBack(hard context.Context, began time.Time, err error) e
 	b, p := g.events.batch, g.events.batch.p
 	switch {
 	case hard.Err() != nil:
-		return left(g.events.ctx, &g.events.tasks[0].delivery, outcome{err: err})
+		return left(g.events.ctx, g.events.tasks[0], outcome{err: err})
 	case errors.Is(err, dedup.ErrTxEnded) && !errors.Is(err, ErrAbandoned):
 		g.endedByHandler(err)
 	case errors.Is(err, dedup.ErrContended) && !g.ran && b.contended < maxContended:
@@ -436,7 +436,7 @@ func (g *txGroup) startOver() {
 	}
 }
 
-func (g *txGroup) isolate(entries []*entry) {
+func (g *txGroup) isolate(entries []*task) {
 	for _, e := range entries {
 		e.isolated = true
 	}

@@ -19,7 +19,7 @@ type inflight struct {
 }
 
 // join takes events in hand, from the front, up to the first that is in hand already. It returns how many it took.
-func (f *inflight) join(entries []*entry) int {
+func (f *inflight) join(entries []*task) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.keys == nil {
@@ -35,7 +35,7 @@ func (f *inflight) join(entries []*entry) int {
 }
 
 // finish lets events go and wakes who waits for them.
-func (f *inflight) finish(entries []*entry) {
+func (f *inflight) finish(entries []*task) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, e := range entries {

@@ -52,7 +52,7 @@ func stopCause(ctx context.Context) error {
 // handler that hangs must not keep a partition that is to be given back (K-07, K-23). It returns when the handler does, or when hard has
 // ended and the handler goes on regardless; the handler is then abandoned and its goroutine counted until it ends. d is an
 // event of the call, for what there is to tell; claims returns what its success completes.
-func (p *Processor) run(hard context.Context, d *delivery, in []input, tx any, claims func() []dedup.Completion) outcome {
+func (p *Processor) run(hard context.Context, d *task, in []input, tx any, claims func() []dedup.Completion) outcome {
 	ctx, cancel := context.WithTimeoutCause(hard, d.route.timeout, ErrHandlerTimeout)
 	defer cancel()
 	done := make(chan error, 1)
@@ -68,7 +68,7 @@ func (p *Processor) run(hard context.Context, d *delivery, in []input, tx any, c
 
 // overdue waits for a handler whose context has ended. After a time-out alone it waits as long as it takes, and says so:
 // running the event again beside itself would help nobody. After a stop it waits a moment more.
-func (p *Processor) overdue(ctx, hard context.Context, d *delivery, done <-chan error, claims func() []dedup.Completion) outcome {
+func (p *Processor) overdue(ctx, hard context.Context, d *task, done <-chan error, claims func() []dedup.Completion) outcome {
 	stall := time.NewTimer(p.cfg.Lease)
 	defer stall.Stop()
 	left := time.NewTimer(abandonAfter)
@@ -96,7 +96,7 @@ func (p *Processor) overdue(ctx, hard context.Context, d *delivery, done <-chan 
 
 // abandon counts a handler that was left behind, until it ends. The events that succeeded are recorded then. A store takes that if no
 // worker has claimed them meanwhile (rule 13). claims are those of all events of the call, in their order.
-func (p *Processor) abandon(d *delivery, done <-chan error, claims []dedup.Completion) {
+func (p *Processor) abandon(d *task, done <-chan error, claims []dedup.Completion) {
 	l, attrs := d.access, p.deliveryAttrs(d) // of the first event of a call
 	p.abandonedNow.Add(1)
 	p.abandoned.Go(func() {

@@ -20,12 +20,12 @@ func (p *Processor) messageAttrs(m *Message, k dedup.Key) []any {
 	return attrs
 }
 
-func (p *Processor) deliveryAttrs(d *delivery) []any {
+func (p *Processor) deliveryAttrs(d *task) []any {
 	return append(p.messageAttrs(d.message, d.request.Key), "attempt", d.attempt)
 }
 
 // timedRun runs the handler on one event and tells what came of it.
-func (p *Processor) timedRun(ctx context.Context, d *delivery, tx any) outcome {
+func (p *Processor) timedRun(ctx context.Context, d *task, tx any) outcome {
 	began := time.Now()
 	d.retryPaid = false
 	o := p.run(ctx, d, []input{d.input()}, tx, d.completions)
@@ -49,21 +49,21 @@ func (p *Processor) callMany(ctx context.Context, c *call, tx any) outcomes {
 	for i, e := range c.tasks {
 		in[i], e.retryPaid = e.input(), false
 	}
-	o := newOutcomes(ctx, p.run(ctx, &c.tasks[0].delivery, in, tx, c.completions), c.tasks)
+	o := newOutcomes(ctx, p.run(ctx, c.tasks[0], in, tx, c.completions), c.tasks)
 	took := time.Since(began)
 	for _, e := range c.tasks {
-		p.notifyHandled(ctx, &e.delivery, took, o.of(e).err)
+		p.notifyHandled(ctx, e, took, o.of(e).err)
 	}
 	return o
 }
 
-func (p *Processor) notifyHandled(ctx context.Context, d *delivery, took time.Duration, err error) {
+func (p *Processor) notifyHandled(ctx context.Context, d *task, took time.Duration, err error) {
 	for _, h := range p.obs.handled {
 		h.ObserveHandled(ctx, HandledEvent{Group: p.cfg.Group, Message: d.message, Key: d.request.Key, Attempt: d.attempt, Took: took, Err: err})
 	}
 }
 
-func (p *Processor) observeClaim(ctx context.Context, d *delivery, v dedup.Verdict, since time.Time, err error) {
+func (p *Processor) observeClaim(ctx context.Context, d *task, v dedup.Verdict, since time.Time, err error) {
 	if len(p.obs.claim) == 0 {
 		return
 	}
@@ -73,7 +73,7 @@ func (p *Processor) observeClaim(ctx context.Context, d *delivery, v dedup.Verdi
 	}
 }
 
-func (p *Processor) notifyDuplicate(ctx context.Context, d *delivery, a dedup.Answer) {
+func (p *Processor) notifyDuplicate(ctx context.Context, d *task, a dedup.Answer) {
 	d.handled, d.seen = a.Verdict == dedup.Done || a.Verdict == dedup.Rescheduled, a.First
 	if !p.cfg.Shadow {
 		d.settlement = SettledDuplicate
@@ -96,7 +96,7 @@ func (p *Processor) notifyDuplicate(ctx context.Context, d *delivery, a dedup.An
 }
 
 // notifyDeferred tells of an event that waits behind another one of its Kafka key. It has not failed.
-func (p *Processor) notifyDeferred(ctx context.Context, d *delivery) {
+func (p *Processor) notifyDeferred(ctx context.Context, d *task) {
 	if p.log.Enabled(ctx, slog.LevelDebug) {
 		p.log.DebugContext(ctx, "event waits behind another one of its key", p.messageAttrs(d.message, d.request.Key)...)
 	}
@@ -106,7 +106,7 @@ func (p *Processor) notifyDeferred(ctx context.Context, d *delivery) {
 }
 
 // notifyRescheduled tells of an event that is tried again elsewhere.
-func (p *Processor) notifyRescheduled(ctx context.Context, d *delivery, o outcome, topic string) {
+func (p *Processor) notifyRescheduled(ctx context.Context, d *task, o outcome, topic string) {
 	p.log.WarnContext(ctx, o.failed()+", later attempts go on elsewhere",
 		append(p.deliveryAttrs(d), "in", d.delayed.delay, "to", topic, "error", p.errorText(o.err))...)
 	for _, h := range p.obs.retry {
@@ -116,7 +116,7 @@ func (p *Processor) notifyRescheduled(ctx context.Context, d *delivery, o outcom
 	}
 }
 
-func (p *Processor) notifyRetry(ctx context.Context, d *delivery, o outcome) {
+func (p *Processor) notifyRetry(ctx context.Context, d *task, o outcome) {
 	p.log.WarnContext(ctx, o.failed()+", will try again",
 		append(p.deliveryAttrs(d), "in", d.delay.Round(time.Millisecond), "error", p.errorText(o.err))...)
 	for _, h := range p.obs.retry {
@@ -125,7 +125,7 @@ func (p *Processor) notifyRetry(ctx context.Context, d *delivery, o outcome) {
 }
 
 // notifyStall tells of a handler that goes on although its time is over.
-func (p *Processor) notifyStall(ctx context.Context, d *delivery) {
+func (p *Processor) notifyStall(ctx context.Context, d *task) {
 	over := d.route.timeout + p.cfg.Lease
 	p.log.ErrorContext(ctx, "handler ignores its cancelled context", append(p.deliveryAttrs(d), "for", over)...)
 	for _, o := range p.obs.stall {

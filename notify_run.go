@@ -25,7 +25,7 @@ func (r *eventGroup) observed(work func() error) (err error) {
 }
 
 // observeAttempt is a trip of one event through the gate, told of as a run.
-func (p *Processor) observeAttempt(ctx context.Context, d *delivery, pass func(context.Context, *delivery) (step, error)) (s step, err error) {
+func (p *Processor) observeAttempt(ctx context.Context, d *task, pass func(context.Context, *task) (step, error)) (s step, err error) {
 	if len(p.obs.claimGroup) == 0 {
 		return pass(ctx, d)
 	}
@@ -139,12 +139,12 @@ func (p *Processor) storeCall(ctx context.Context, l *storeAccess, verb StoreVer
 func (l *storeAccess) kind() string { return strings.TrimPrefix(l.name, "store ") }
 
 // notifyLapsed tells of a claim whose lease was over before its handler began.
-func (p *Processor) notifyLapsed(ctx context.Context, d *delivery) {
+func (p *Processor) notifyLapsed(ctx context.Context, d *task) {
 	p.log.WarnContext(ctx, "lease was over before the handler began: claiming again", append(p.deliveryAttrs(d), "lease", p.cfg.Lease)...)
 }
 
 // notifyLost tells of a claim that was lost before the end of its event was recorded.
-func (p *Processor) notifyLost(ctx context.Context, d *delivery) {
+func (p *Processor) notifyLost(ctx context.Context, d *task) {
 	p.log.WarnContext(ctx, "claim was lost before the end of its event was recorded", p.deliveryAttrs(d)...)
 	for _, o := range p.obs.lost {
 		o.ObserveLost(ctx, LostEvent{Group: p.cfg.Group, Message: d.message, Key: d.request.Key})
@@ -190,7 +190,7 @@ func (b *batch) notifySettled(rest bool) {
 }
 
 // place is where the delivery was fetched from.
-func (d *delivery) place() (topic string, partition int32) {
+func (d *task) place() (topic string, partition int32) {
 	if c := d.message.copied; c != nil && c.topic != "" {
 		return c.topic, c.partition
 	}

@@ -31,8 +31,8 @@ type ClaimGroup struct {
 	// consumer stops. The failure of a handler under a claim is that of its call, see [Call].
 	Err error
 
-	tasks  []*entry
-	one    *delivery
+	tasks  []*task
+	one    *task
 	undone error
 }
 
@@ -45,11 +45,11 @@ func (r *ClaimGroup) Len() int {
 	return len(r.tasks)
 }
 
-func (r *ClaimGroup) task(i int) *delivery {
+func (r *ClaimGroup) task(i int) *task {
 	if r.one != nil {
 		return r.one
 	}
-	return &r.tasks[i].delivery
+	return r.tasks[i]
 }
 
 // Message returns delivery i: the record as its producer wrote it, see [Event].Message.

@@ -97,16 +97,16 @@ func own(err error) error {
 // outcomes is what one call of a handler came to, for each of its events.
 type outcomes struct {
 	all   outcome
-	many  bool               // the call was about more than one event
-	named map[*entry]outcome // of the events that a BatchError names; the others have succeeded
+	many  bool              // the call was about more than one event
+	named map[*task]outcome // of the events that a BatchError names; the others have succeeded
 }
 
-func newOutcomes(ctx context.Context, all outcome, entries []*entry) outcomes {
+func newOutcomes(ctx context.Context, all outcome, entries []*task) outcomes {
 	named := namedIn(all.err, len(entries))
 	if named == nil || all.meaning == abandoned {
 		return outcomes{all: all, many: len(entries) > 1}
 	}
-	o := outcomes{many: len(entries) > 1, named: make(map[*entry]outcome, len(named))}
+	o := outcomes{many: len(entries) > 1, named: make(map[*task]outcome, len(named))}
 	cause := context.Cause(ctx)
 	if all.class == ClassTimeout { // of a context that has ended with the run
 		cause = ErrHandlerTimeout
@@ -142,7 +142,7 @@ func namedIn(err error, n int) BatchError {
 	return nil
 }
 
-func (o *outcomes) of(e *entry) outcome {
+func (o *outcomes) of(e *task) outcome {
 	if o.named == nil {
 		return o.all
 	}
@@ -150,7 +150,7 @@ func (o *outcomes) of(e *entry) outcome {
 }
 
 // split tells the events that succeeded from the others.
-func (o *outcomes) split(entries []*entry) (good, bad []*entry) {
+func (o *outcomes) split(entries []*task) (good, bad []*task) {
 	if o.named == nil && o.all.meaning == succeeded {
 		return entries, nil
 	}
@@ -167,7 +167,7 @@ func (o *outcomes) split(entries []*entry) (good, bad []*entry) {
 // inDoubt reports whether the error of a batch says nothing about this event: it may have had its effect, and is met as
 // Uncertain, once and by itself (rule 2). What the handler said about all of them (not applied, unavailable) stands, and at
 // most once means a dead letter in any case.
-func (o *outcomes) inDoubt(e *entry, act action) bool {
+func (o *outcomes) inDoubt(e *task, act action) bool {
 	said := o.all.meaning == notApplied
 	return o.named == nil && o.many && !said && e.route.uncertain == RerunUncertain && (act == actRetry || act == actDelayedRetry || act == actDeadLetter)
 }
@@ -186,7 +186,7 @@ const (
 )
 
 // decide is the table. A transactional handler (claimed false) never leaves a doubt: what it did is rolled back.
-func (d *delivery) decide(o outcome) action {
+func (d *task) decide(o outcome) action {
 	if d.claimed && d.route.uncertain == DeadLetterUncertain && !o.unbegun {
 		// At most once: only nil and NotApplied leave no doubt (rule 5). A run that was left behind is met as Uncertain by
 		// whoever claims next.
@@ -217,7 +217,7 @@ func (d *delivery) decide(o outcome) action {
 }
 
 // retryOrLetter spends the retry policy: so many runs, and so long in place. A later attempt is one run.
-func (d *delivery) retryOrDeadLetter(o outcome) action {
+func (d *task) retryOrDeadLetter(o outcome) action {
 	policy := d.route.retry
 	runs := policy.MaxAttempts
 	if d.request.Position.Retry > 0 {
@@ -238,7 +238,7 @@ const maxOutages = 5
 
 // blameForOutage reports whether an outage counts as the event's own failure. An event that breaks its database is found by a few
 // probes (rule 18). An error that the handler marked as [Unavailable] is taken at its word for [RetryPolicy].Outage.
-func (d *delivery) blameForOutage(o outcome) bool {
+func (d *task) blameForOutage(o outcome) bool {
 	if !o.marked {
 		return d.outages > maxOutages
 	}
@@ -247,7 +247,7 @@ func (d *delivery) blameForOutage(o outcome) bool {
 }
 
 // noteOutage notes an error that means "unavailable". answers reports whether the store answers a probe.
-func (d *delivery) noteOutage(o outcome, answers bool) {
+func (d *task) noteOutage(o outcome, answers bool) {
 	switch {
 	case !answers:
 		d.downSince = time.Time{}

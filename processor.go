@@ -209,7 +209,7 @@ func (p *Processor) OrderKey(m *Message) string {
 		if err != nil || b == nil {
 			return err
 		}
-		d := &delivery{message: m, route: b}
+		d := &task{message: m, reading: reading{route: b}}
 		if _, err := p.identify(d); err == nil {
 			key = "e" + d.request.Key.String()
 		}

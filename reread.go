@@ -17,7 +17,7 @@ import (
 // copy of its event. The one exception is an event that the store waits for already, at a position that nothing else can run.
 
 // unread notes why an event cannot be read.
-func (e *entry) unread(class Class, err error) {
+func (e *task) unread(class Class, err error) {
 	e.class, e.err = class, err
 	if ErrorMark(err) != "" {
 		e.destination = forReading
@@ -27,7 +27,7 @@ func (e *entry) unread(class Class, err error) {
 }
 
 // giveUp lets the event be dead-lettered: by the gate, which records that, if the store waits for it.
-func (e *entry) giveUp(class Class, err error) {
+func (e *task) giveUp(class Class, err error) {
 	e.identifyAsDeferred()
 	if !e.shadow && e.request.Key.ID != "" && (e.request.Position != dedup.Position{} || e.deferred != nil) {
 		e.refuseInAttempt(outcome{meaning: permanent, class: class, err: err})
@@ -37,7 +37,7 @@ func (e *entry) giveUp(class Class, err error) {
 }
 
 // refuseInAttempt lets the gate do with the event what o says, instead of running its handler.
-func (e *entry) refuseInAttempt(o outcome) {
+func (e *task) refuseInAttempt(o outcome) {
 	e.destination, e.isolated, e.refusal = forHandler, true, o
 }
 
@@ -52,7 +52,7 @@ func readingOutcome(err error) outcome {
 }
 
 // reread waits as the error of the last reading says, and reads the event again; or leaves it to the gate, or to the dead letters.
-func (b *batch) reread(e *entry) error {
+func (b *batch) reread(e *task) error {
 	if due := e.due(); due > 0 {
 		return b.budget.wait(b.ctx, due, ErrNotDue)
 	}
@@ -68,8 +68,8 @@ func (b *batch) reread(e *entry) error {
 }
 
 // wait does what o asks for before the next reading. It reports whether there is to be one.
-func (b *batch) wait(e *entry, o outcome) (again bool, err error) {
-	d, p := &e.delivery, b.p
+func (b *batch) wait(e *task, o outcome) (again bool, err error) {
+	d, p := e, b.p
 	found := d.route
 	if found == nil {
 		d.route = &bound{route: &route{settings: newSettings()}}
@@ -96,17 +96,17 @@ func (b *batch) wait(e *entry, o outcome) (again bool, err error) {
 }
 
 // waitForReader waits for what the reading of an event depends on.
-func (b *batch) waitForReader(e *entry, o outcome) error {
+func (b *batch) waitForReader(e *task, o outcome) error {
 	e.readerDown++
 	if e.readerDown == 1 {
 		b.p.log.WarnContext(b.ctx, "event cannot be read while something it depends on is unavailable, waiting",
 			append(b.p.messageAttrs(e.message, e.request.Key), "error", b.p.errorText(o.err))...)
 	}
-	return b.p.waitOut(b.ctx, &e.delivery, e.readerDown, fmt.Errorf("%w: %w", dedup.ErrUnavailable, o.err))
+	return b.p.waitOut(b.ctx, e, e.readerDown, fmt.Errorf("%w: %w", dedup.ErrUnavailable, o.err))
 }
 
 // waitOut waits before the given try to reach what is down. The time does not count as the event's.
-func (p *Processor) waitOut(ctx context.Context, d *delivery, try int, reason error) error {
+func (p *Processor) waitOut(ctx context.Context, d *task, try int, reason error) error {
 	began := time.Now()
 	err := d.budget.wait(ctx, outageWait(try), reason)
 	d.excludeWait(time.Since(began))

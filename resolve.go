@@ -181,7 +181,7 @@ func guard(fn func() error) (err error) {
 }
 
 // look finds out what message i is for, once.
-func (b *batch) look(i int) *entry {
+func (b *batch) look(i int) *task {
 	e := &b.tasks[i]
 	if i < b.looked {
 		return e
@@ -194,7 +194,7 @@ func (b *batch) look(i int) *entry {
 
 // resolve finds the handler, the identity and the payload. What fails here never touches the store (rule 6). It may be called
 // again for an event that could not be read.
-func (p *Processor) resolve(e *entry) {
+func (p *Processor) resolve(e *task) {
 	if e.message == nil {
 		e.destination, e.err = forNothing, errors.New("message is nil")
 		return
@@ -230,7 +230,7 @@ func (p *Processor) resolve(e *entry) {
 		e.destination, e.route, e.access, e.tx, e.claimed = forHandler, b, b.access, b.tx, b.tx == nil
 		e.shadow = p.cfg.Shadow
 		class := ClassUndecodable
-		if err := guard(func() (err error) { class, err = p.identify(&e.delivery); return err }); err != nil {
+		if err := guard(func() (err error) { class, err = p.identify(e); return err }); err != nil {
 			e.unread(class, err)
 			return
 		}
@@ -239,7 +239,7 @@ func (p *Processor) resolve(e *entry) {
 }
 
 // read decodes the value, if the time for that has come.
-func (e *entry) read() {
+func (e *task) read() {
 	switch {
 	case e.due() > 0:
 		e.destination = forReading
@@ -254,7 +254,7 @@ func (e *entry) read() {
 	}
 }
 
-func (d *delivery) decode() error {
+func (d *task) decode() error {
 	err := guard(func() (err error) { d.data, err = d.route.decode(d.message); return err })
 	if err != nil {
 		d.data = nil
@@ -262,12 +262,12 @@ func (d *delivery) decode() error {
 	return err
 }
 
-func (e *entry) deadLetter(class Class, err error) {
+func (e *task) deadLetter(class Class, err error) {
 	e.destination, e.class, e.err = forDeadLetter, class, err
 }
 
 // identify makes the request to the store. What fails here never touches it (rule 6).
-func (p *Processor) identify(d *delivery) (Class, error) {
+func (p *Processor) identify(d *task) (Class, error) {
 	rt, m := d.route, d.message
 	id, err := rt.id(m)
 	if err != nil {
@@ -323,7 +323,7 @@ func classOfSource(err error, otherwise Class) Class {
 
 // deadLetter gives up a message that never comes to the store. Its dead letter has the key of the event, if that is known. A copy for a
 // later attempt is the exception: the store waits for it, so the dead letter has its position instead, to which it is replayed.
-func (p *Processor) deadLetterEntry(ctx context.Context, e *entry) error {
+func (p *Processor) deadLetterEntry(ctx context.Context, e *task) error {
 	f := e.failure(outcome{class: e.class, err: e.err})
 	if c := e.message.copied; c != nil {
 		f.generation, f.retry = c.position.Generation, c.position.Retry
@@ -339,7 +339,7 @@ func (p *Processor) deadLetterEntry(ctx context.Context, e *entry) error {
 
 // hints are what can be said of an event without an identity: what was found before something else was not, or what its record
 // says in the usual places, if no handler says where to look.
-func (e *entry) hints() (id, typ string) {
+func (e *task) hints() (id, typ string) {
 	id, typ = e.id, e.typ
 	if e.route != nil {
 		typ = e.route.typ
@@ -367,7 +367,7 @@ var usualID, usualType = StandardID(), StandardType()
 // runOtherwise calls the router's fallback, with the default retries.
 func (p *Processor) runNotFound(ctx context.Context, m *Message, budget *waitBudget) (came Settlement, err error) {
 	s := newSettings()
-	d := &delivery{message: m, budget: budget, claimed: true, route: &bound{route: &route{settings: s}}}
+	d := &task{message: m, budget: budget, reading: reading{claimed: true, route: &bound{route: &route{settings: s}}}}
 	d.route.call = func(ctx context.Context, _ any, _ []input) error { return p.routes.otherwise(ctx, m) }
 	waits := 0
 	for d.attempt = 1; ; {

@@ -300,7 +300,7 @@ func (t *deferredRunner) events(ctx context.Context, events []dedup.Deferred) (a
 	}
 	b := t.p.newBatch(ctx, msgs, func(int) {})
 	b.budget = &waitBudget{left: Forever}
-	b.last = func(e *entry) bool { return t.stuck(e) || t.elsewhere(e) }
+	b.last = func(e *task) bool { return t.stuck(e) || t.elsewhere(e) }
 	for i := range b.tasks {
 		e := &b.tasks[i]
 		e.deferred = &deferredEvent{part: t.part, head: events[i]}
@@ -323,7 +323,7 @@ func (t *deferredRunner) events(ctx context.Context, events []dedup.Deferred) (a
 }
 
 // stuck reports whether a settled event keeps its place in the queue, and so do those behind it.
-func (t *deferredRunner) stuck(e *entry) bool {
+func (t *deferredRunner) stuck(e *task) bool {
 	if e.destination != forHandler {
 		return false
 	}
@@ -332,18 +332,18 @@ func (t *deferredRunner) stuck(e *entry) bool {
 
 // elsewhere reports whether a later attempt has overtaken a deferred event: another one who takes himself for the owner has
 // postponed it, and what comes behind it waits for that. What the table holds is looked up before more of the queue is run.
-func (t *deferredRunner) elsewhere(e *entry) bool {
+func (t *deferredRunner) elsewhere(e *task) bool {
 	return e.destination == forHandler && e.end == endRescheduled
 }
 
 // block leaves a dead event at the head of its queue, for a person. One that was postponed is where it should be.
-func (t *deferredRunner) block(ctx context.Context, e *entry) error {
+func (t *deferredRunner) block(ctx context.Context, e *task) error {
 	if e.end != endDead {
 		return nil
 	}
 	head := e.deferred.head
 	head.Blocked, head.Position = true, e.request.Position
-	return t.p.postpone(ctx, &e.delivery, head)
+	return t.p.postpone(ctx, e, head)
 }
 
 // remove takes events out of their queue for good.

@@ -14,12 +14,12 @@ import (
 // its store knows what lies in its topics, and until what it would skip is what its owners expect.
 
 // shadowed reports whether an event runs although the store says that it should not.
-func (p *Processor) shadowed(d *delivery, v dedup.Verdict) bool {
+func (p *Processor) shadowed(d *task, v dedup.Verdict) bool {
 	return p.cfg.Shadow && d.route != nil && (v == dedup.Done || v == dedup.Dead || v == dedup.Rescheduled || v == dedup.Conflict || v == dedup.TooOld)
 }
 
 // shadow runs an event that would have been skipped, as if there were no store. Its failures meet the retry policy.
-func (p *Processor) shadow(ctx, hard context.Context, d *delivery, a dedup.Answer) (step, error) {
+func (p *Processor) shadow(ctx, hard context.Context, d *task, a dedup.Answer) (step, error) {
 	if ctx.Err() != nil {
 		return step{}, stopCause(ctx)
 	}
@@ -62,7 +62,7 @@ func (p *Processor) shadow(ctx, hard context.Context, d *delivery, a dedup.Answe
 
 // shadowTx runs an event in a transaction without a claim. blocked says that somebody else holds a lock that what was kept for the end
 // of the transaction needs (rule 10). An error says that nothing was begun.
-func (p *Processor) shadowTx(hard context.Context, d *delivery) (o outcome, blocked bool, err error) {
+func (p *Processor) shadowTx(hard context.Context, d *task) (o outcome, blocked bool, err error) {
 	free, err := d.access.slot(hard, d.budget)
 	if err != nil {
 		return outcome{}, false, err

@@ -155,17 +155,17 @@ func outageWait(try int) time.Duration {
 }
 
 // claim is claimAll for one event.
-func (p *Processor) claim(ctx context.Context, d *delivery, t dedup.Token) (a dedup.Answer, since time.Time, err error) {
+func (p *Processor) claim(ctx context.Context, d *task, t dedup.Token) (a dedup.Answer, since time.Time, err error) {
 	var answers [1]dedup.Answer
 	asked := time.Now()
-	since, err = p.claimAll(ctx, d.access, d.budget, t, func(int) *delivery { return d }, []dedup.Request{d.request}, answers[:])
+	since, err = p.claimAll(ctx, d.access, d.budget, t, func(int) *task { return d }, []dedup.Request{d.request}, answers[:])
 	d.excludeWait(time.Since(asked))
 	return answers[0], since, err
 }
 
 // claimAll asks until the store answers. of returns the delivery that a request is for. Whatever the error is, there is no answer: nothing runs and nothing is marked
 // . The token stays the same, so that a claim whose reply was lost is recognised.
-func (p *Processor) claimAll(ctx context.Context, l *storeAccess, budget *waitBudget, t dedup.Token, of func(i int) *delivery,
+func (p *Processor) claimAll(ctx context.Context, l *storeAccess, budget *waitBudget, t dedup.Token, of func(i int) *task,
 	reqs []dedup.Request, answers []dedup.Answer,
 ) (since time.Time, err error) {
 	a := asking{p: p, l: l, t: t, reqs: reqs}
@@ -227,7 +227,7 @@ func (p *Processor) releaseGhosts(ctx context.Context, l *storeAccess, t dedup.T
 }
 
 // giveBack releases the claim of one event.
-func (p *Processor) giveBack(ctx context.Context, d *delivery, o dedup.Outcome) {
+func (p *Processor) giveBack(ctx context.Context, d *task, o dedup.Outcome) {
 	p.release(ctx, d.access, []dedup.Release{{Claim: d.claim, Outcome: o, Retention: d.route.retention}})
 }
 
@@ -250,7 +250,7 @@ func (p *Processor) release(ctx context.Context, l *storeAccess, releases []dedu
 }
 
 // complete records the end of one event. It reports whether the claim was lost, and tells observers of that.
-func (p *Processor) complete(hard context.Context, d *delivery, c dedup.Completion) (lost bool, err error) {
+func (p *Processor) complete(hard context.Context, d *task, c dedup.Completion) (lost bool, err error) {
 	c.Claim, c.Retention = d.claim, d.route.retention
 	if c.Dead != "" { // whose dead letter was sent, so that other copies can be told from it (rule 6)
 		c.First = d.request.Origin
@@ -297,7 +297,7 @@ func (l *storeAccess) complete(ctx context.Context, limit time.Duration, done []
 }
 
 // probe reports whether the store can be reached, as far as it can say.
-func (p *Processor) probe(ctx context.Context, d *delivery) bool {
+func (p *Processor) probe(ctx context.Context, d *task) bool {
 	if d.access == nil { // of an event whose handler is not known yet
 		return true
 	}
