@@ -11,16 +11,16 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// answerSchema is the version of what follows. Binary, since header values need not be UTF-8, and a body must not grow beyond what
-// the store takes:
+// answerSchema is the version of the encoding below. The encoding is binary: header values may be
+// no valid UTF-8, and the body must not grow.
 //
 //	uvarint status, byte flags, headers, trailers, body
 //
-// Headers are their number and, for each, name, number of values + 1 (0: nil), values. Numbers are uvarints, and a text is its length and
-// its bytes.
+// Headers are their number and, for each, name, number of values + 1 (0: nil), values. Numbers are
+// uvarints. A text is its length and its bytes.
 const answerSchema = 1
 
-// flagOmitted says that the answer is not there.
+// flagOmitted means that the answer itself was not kept.
 const flagOmitted = 1
 
 func (a *answer) appendHead(b []byte) []byte {
@@ -37,7 +37,7 @@ func appendHeader(b []byte, h http.Header) []byte {
 	for _, name := range slices.Sorted(maps.Keys(h)) {
 		b = appendText(b, name)
 		values := h[name]
-		if values == nil { // says that net/http must not make one up
+		if values == nil { // a nil value keeps net/http from adding the header
 			b = append(b, 0)
 			continue
 		}
@@ -53,12 +53,16 @@ func appendText(b []byte, s string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
 }
 
-var errAnswer = errors.New("kept answer cannot be read")
+var errAnswer = errors.New("stored answer cannot be read")
 
-// readAnswer reads what result wrote. An unknown schema is an error: it says that the handler ran.
+// readAnswer decodes the result of answer.result. An unknown schema is an error: the handler has
+// run, and must not run again.
 func readAnswer(r dedup.Result) (*answer, error) {
 	if r.Schema != answerSchema {
-		return nil, fmt.Errorf("kept answer has schema %d, not %d: it was kept by another release, or through another door", r.Schema, answerSchema)
+		return nil, fmt.Errorf(
+			"stored answer has schema %d, not %d: it comes from another release, or from dedup.Do",
+			r.Schema, answerSchema,
+		)
 	}
 	d := decoder{rest: r.Data}
 	a := &answer{status: d.number(999)}
@@ -71,13 +75,14 @@ func readAnswer(r dedup.Result) (*answer, error) {
 	return a, nil
 }
 
-// decoder reads; what it returns once it has failed is of no use.
+// decoder decodes an answer. After a failure its results are invalid.
 type decoder struct {
 	rest   []byte
 	failed bool
 }
 
-// number is at most max. What it counts follows, with a byte each at least, so that max bounds what is made for it.
+// number reads a number of at most max. The counted items take at least one byte each, so that max
+// bounds the allocation.
 func (d *decoder) number(max int) int {
 	n, size := binary.Uvarint(d.rest)
 	if d.failed || size <= 0 || n > uint64(max) {

@@ -27,8 +27,9 @@ func roundTrip(t *testing.T, a *answer, keep func(string) bool, max int) *answer
 
 func TestAnswer_RoundTrip_H06(t *testing.T) {
 	a := &answer{
-		status:  201,
-		header:  http.Header{"Content-Type": nil, "Etag": {}, "Link": {"a", "", "\xff\r\n"}, "location": {"/1"}},
+		status: 201,
+		header: http.Header{"Content-Type": nil, "Etag": {}, "Link": {"a", "", "\xff\r\n"},
+			"location": {"/1"}},
 		trailer: http.Header{"Etag": {"1"}},
 		body:    []byte{0, 1, 2, 0xff},
 	}
@@ -41,17 +42,27 @@ func TestAnswer_RoundTrip_H06(t *testing.T) {
 
 // H-06: of an answer that is too large it is kept that it was given.
 func TestAnswer_TooLarge_H06(t *testing.T) {
-	a := &answer{status: 201, header: http.Header{"Location": {"/1"}}, trailer: http.Header{"Etag": {"1"}}, body: make([]byte, 5)}
+	a := &answer{
+		status: 201, header: http.Header{"Location": {"/1"}}, trailer: http.Header{"Etag": {"1"}},
+		body: make([]byte, 5),
+	}
 	got := roundTrip(t, a, keepAll, 4)
-	require.Equal(t, &answer{status: 201, header: a.header, trailer: http.Header{}, body: []byte{}, omitted: true}, got)
+	require.Equal(t, &answer{
+		status: 201, header: a.header, trailer: http.Header{}, body: []byte{}, omitted: true,
+	}, got)
 	require.Len(t, a.body, 5, "the first answer is whole")
 
 	a.header["Link"] = []string{strings.Repeat("l", maxHead)}
 	got = roundTrip(t, a, keepAll, 10)
-	require.Equal(t, &answer{status: 201, header: http.Header{}, trailer: http.Header{}, body: []byte{}, omitted: true}, got)
+	require.Equal(t, &answer{
+		status: 201, header: http.Header{}, trailer: http.Header{}, body: []byte{}, omitted: true,
+	}, got)
 
 	for links := range 70 { // whatever comes, the bounds hold
-		a := &answer{status: 200, body: make([]byte, 1000), header: http.Header{"Link": {strings.Repeat("l", links*300)}}}
+		a := &answer{
+			status: 200, body: make([]byte, 1000),
+			header: http.Header{"Link": {strings.Repeat("l", links*300)}},
+		}
 		require.LessOrEqual(t, len(a.result(keepAll, 1000).Data), maxHead+1000)
 	}
 }
@@ -62,15 +73,19 @@ func TestReadAnswer_Refuses(t *testing.T) {
 	_, err := readAnswer(good)
 	require.NoError(t, err)
 	for name, r := range map[string]dedup.Result{
-		"nothing":            {},
-		"another schema":     {Schema: answerSchema + 1, Data: good.Data},
-		"cut":                {Schema: answerSchema, Data: good.Data[:4]},
-		"status 101":         {Schema: answerSchema, Data: []byte{101, 0, 0, 0}},
-		"status 1000":        {Schema: answerSchema, Data: []byte{0xe8, 7, 0, 0, 0}},
-		"an unknown flag":    {Schema: answerSchema, Data: []byte{200, 1, 2, 0, 0}},
-		"too many headers":   {Schema: answerSchema, Data: []byte{200, 1, 0, 100, 0}},
-		"too many values":    {Schema: answerSchema, Data: []byte{200, 1, 0, 1, 1, 'a', 0xff, 0xff, 0xff, 0xff, 0x0f}},
-		"a number too large": {Schema: answerSchema, Data: []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1}},
+		"nothing":          {},
+		"another schema":   {Schema: answerSchema + 1, Data: good.Data},
+		"cut":              {Schema: answerSchema, Data: good.Data[:4]},
+		"status 101":       {Schema: answerSchema, Data: []byte{101, 0, 0, 0}},
+		"status 1000":      {Schema: answerSchema, Data: []byte{0xe8, 7, 0, 0, 0}},
+		"an unknown flag":  {Schema: answerSchema, Data: []byte{200, 1, 2, 0, 0}},
+		"too many headers": {Schema: answerSchema, Data: []byte{200, 1, 0, 100, 0}},
+		"too many values": {Schema: answerSchema,
+			Data: []byte{200, 1, 0, 1, 1, 'a', 0xff, 0xff, 0xff, 0xff, 0x0f}},
+		"a number too large": {
+			Schema: answerSchema,
+			Data:   []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1},
+		},
 	} {
 		_, err := readAnswer(r)
 		require.Error(t, err, name)
@@ -89,7 +104,9 @@ func TestAnswer_KeptCORS_H13(t *testing.T) {
 }
 
 func FuzzReadAnswer_H06(f *testing.F) {
-	f.Add((&answer{status: 200, header: http.Header{"Etag": {"1"}, "Link": nil}, body: []byte("b")}).result(keepAll, 9).Data)
+	f.Add((&answer{
+		status: 200, header: http.Header{"Etag": {"1"}, "Link": nil}, body: []byte("b"),
+	}).result(keepAll, 9).Data)
 	f.Add([]byte{200, 1, 0, 0, 0})
 	f.Fuzz(func(t *testing.T, data []byte) {
 		a, err := readAnswer(dedup.Result{Schema: answerSchema, Data: data})
@@ -111,9 +128,12 @@ func FuzzReadAnswer_H06(f *testing.F) {
 // H-13: golden.
 func TestAnswer_ReplaysWhatIsAllowed_H13(t *testing.T) {
 	a := &answer{status: 201, body: []byte("hello"), header: http.Header{
-		"Content-Type": {"text/plain"}, "Location": {"/1"}, "Vary": {"Accept", "origin"}, "Etag": {`"1"`}, "Content-Length": {"7"}, "Content-Encoding": {"br"},
-		"Date": {"then"}, "Set-Cookie": {"session=1"}, "set-cookie": {"session=2"}, "Connection": {"close"}, "Transfer-Encoding": {"chunked"},
-		"Traceparent": {"00-1"}, "X-Request-Id": {"1"}, "Retry-After": {"5"}, "Access-Control-Allow-Origin": {"https://a"},
+		"Content-Type": {"text/plain"}, "Location": {"/1"}, "Vary": {"Accept", "origin"},
+		"Etag": {`"1"`}, "Content-Length": {"7"}, "Content-Encoding": {"br"},
+		"Date": {"then"}, "Set-Cookie": {"session=1"}, "set-cookie": {"session=2"},
+		"Connection": {"close"}, "Transfer-Encoding": {"chunked"},
+		"Traceparent": {"00-1"}, "X-Request-Id": {"1"}, "Retry-After": {"5"},
+		"Access-Control-Allow-Origin": {"https://a"},
 	}}
 	w := httptest.NewRecorder()
 	w.Header().Set("X-Request-Id", "2")
@@ -124,26 +144,34 @@ func TestAnswer_ReplaysWhatIsAllowed_H13(t *testing.T) {
 	require.Equal(t, 201, w.Code)
 	require.Equal(t, "hello", w.Body.String())
 	require.Equal(t, http.Header{
-		"Content-Type": {"text/plain"}, "Location": {"/1"}, "Vary": {"Origin", "Accept"}, "Etag": {`"1"`}, "Content-Length": {"5"}, "Content-Encoding": {"br"},
+		"Content-Type": {"text/plain"}, "Location": {"/1"}, "Vary": {"Origin", "Accept"},
+		"Etag": {`"1"`}, "Content-Length": {"5"}, "Content-Encoding": {"br"},
 		"X-Request-Id": {"2"}, "Cache-Control": {"private"},
 	}, w.Header())
 }
 
 // H-13: whoever names a header that must not be replayed does not get it.
 func FuzzReplayed_H13(f *testing.F) {
-	for _, name := range append(neverReplayed(), "X-Mine", "set-cookie", "SET-COOKIE", "Trailer:Set-Cookie", "") {
+	for _, name := range append(neverReplayed(), "X-Mine", "set-cookie", "SET-COOKIE",
+		"Trailer:Set-Cookie", "") {
 		f.Add(name)
 	}
 	f.Fuzz(func(t *testing.T, name string) {
 		kept := replayed([]string{name})
-		a := &answer{status: 200, header: http.Header{name: {"1"}, http.CanonicalHeaderKey(name): {"2"}, strings.ToLower(name): {"3"}}, trailer: http.Header{name: {"4"}}}
+		a := &answer{
+			status: 200, header: http.Header{
+				name: {"1"}, http.CanonicalHeaderKey(name): {"2"}, strings.ToLower(name): {"3"},
+			}, trailer: http.Header{name: {"4"}},
+		}
 		got := roundTrip(t, a, func(n string) bool { return kept[n] }, 9)
 		for _, never := range neverReplayed() {
 			for sent := range got.header {
-				require.False(t, strings.EqualFold(never, sent), "%q is replayed because of %q", sent, name)
+				require.False(t, strings.EqualFold(never, sent), "%q is replayed because of %q",
+					sent, name)
 			}
 			for sent := range got.trailer {
-				require.False(t, strings.EqualFold(never, sent), "%q is replayed because of %q", sent, name)
+				require.False(t, strings.EqualFold(never, sent), "%q is replayed because of %q",
+					sent, name)
 			}
 		}
 		for _, always := range DefaultReplayHeaders() {
@@ -175,7 +203,9 @@ func TestAnswer_ReplaysStatusesWithoutBody_H16(t *testing.T) {
 
 func TestAnswer_ReplaysTrailers_H16(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		(&answer{status: 200, body: []byte("hello"), trailer: http.Header{"Content-Digest": {"1", "2"}}}).replay(w)
+		(&answer{
+			status: 200, body: []byte("hello"), trailer: http.Header{"Content-Digest": {"1", "2"}},
+		}).replay(w)
 	}))
 	defer s.Close()
 	got := ask(t, s)
@@ -184,7 +214,10 @@ func TestAnswer_ReplaysTrailers_H16(t *testing.T) {
 }
 
 func TestProblem(t *testing.T) {
-	p := &problem{Type: "https://docs/#code", Title: "Conflict", Status: 409, Code: "code", Detail: "Some <detail>.", Key: "k\"", OriginalStatus: 201}
+	p := &problem{
+		Type: "https://docs/#code", Title: "Conflict", Status: 409, Code: "code",
+		Detail: "Some <detail>.", Key: "k\"", OriginalStatus: 201,
+	}
 	w := httptest.NewRecorder()
 	w.Header().Set("Retry-After", "1")
 	w.Header().Set("Content-Encoding", "gzip")
@@ -192,7 +225,8 @@ func TestProblem(t *testing.T) {
 	p.write(w)
 	require.Equal(t, 409, w.Code)
 	require.Equal(t, http.Header{
-		"Content-Type": {"application/problem+json"}, "Cache-Control": {"no-store"}, "Retry-After": {"1"}, "Content-Length": {w.Header().Get("Content-Length")},
+		"Content-Type": {"application/problem+json"}, "Cache-Control": {"no-store"},
+		"Retry-After": {"1"}, "Content-Length": {w.Header().Get("Content-Length")},
 	}, w.Header())
 	var got problem
 	require.NoError(t, json.Unmarshal(w.Body.Bytes(), &got))

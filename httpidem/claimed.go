@@ -15,7 +15,7 @@ import (
 func (m *Middleware) claimed(w http.ResponseWriter, q *request, next http.Handler) {
 	var entry *dedup.Entry
 	var a dedup.Answer
-	err := q.away
+	err := q.lookErr
 	if err == nil {
 		entry, a, err = m.guard.Enter(q.r.Context(), q.call)
 	}
@@ -23,7 +23,8 @@ func (m *Middleware) claimed(w http.ResponseWriter, q *request, next http.Handle
 		q.storeUp()
 	}
 	switch {
-	case err != nil && q.r.Context().Err() != nil: // the client has gone while it waited, or closed its half of the connection
+	// the client has gone during the wait, or closed its half of the connection
+	case err != nil && q.r.Context().Err() != nil:
 		q.notRun(w, err)
 	case errors.Is(err, dedup.ErrUnavailable) && m.cfg.FailOpen:
 		q.storeDown(slog.LevelWarn, "requests run without the idempotency store", err)
@@ -33,7 +34,8 @@ func (m *Middleware) claimed(w http.ResponseWriter, q *request, next http.Handle
 	case entry == nil:
 		q.reply(w, a)
 	case a.Verdict == dedup.Uncertain && !m.cfg.Rerun:
-		_ = entry.Release(q.r.Context(), dedup.Unstarted) // if it does not arrive, the lease ends it
+		// if the release is lost, the claim ends with its lease
+		_ = entry.Release(q.r.Context(), dedup.Unstarted)
 		q.reply(w, a)
 	default:
 		if err := entry.Begin(q.r.Context()); err != nil {
@@ -58,46 +60,53 @@ type claimedRun struct {
 	q     *request
 	entry *dedup.Entry
 	rec   *recorder
-	early error  // of storing that an answer left early
-	alone func() // nothing that happens to the claim counts for the handler from then on
+	early error // error of storing an answer that is sent early
+	// separates the handler from its claim: from then on a lost claim does not cancel it
+	detach func()
 }
 
 func (c *claimedRun) run(w http.ResponseWriter, next http.Handler) {
 	q, cfg := c.q, &c.q.m.cfg
 	c.rec = newRecorder(w, q.r, cfg.MaxBuffer, cfg.StreamOnFlush, c.leaveEarly)
-	// No child of the entry's context, which ends with the entry: a handler whose answer left early goes on after that.
+	// Not derived from the entry's context, which ends with the entry: a handler whose answer was
+	// sent early continues after that.
 	ctx, lost := context.WithCancelCause(context.WithoutCancel(q.r.Context()))
 	defer lost(nil)
 	ctx, cancel := context.WithTimeout(ctx, cfg.Timeout)
 	defer cancel()
-	unfollow := context.AfterFunc(c.entry.Context(), func() { lost(context.Cause(c.entry.Context())) })
+	unfollow := context.AfterFunc(c.entry.Context(),
+		func() { lost(context.Cause(c.entry.Context())) })
 	defer unfollow()
-	// A handler that does not end when it is told to must not keep its key for ever.
+	// A handler that ignores the end of its context must not keep its key for ever.
 	hung := time.AfterFunc(cfg.Timeout+cfg.Lease, func() {
-		cfg.Logger.ErrorContext(ctx, "handler does not end, its outcome counts as unknown", "idempotency_key", q.state.header)
+		cfg.Logger.ErrorContext(
+			ctx, "handler still runs after its time-out, its outcome is recorded as unknown",
+			"idempotency_key", q.state.header,
+		)
 		_ = c.entry.Release(ctx, dedup.Unknown)
 	})
 	defer hung.Stop()
-	c.alone = func() {
+	c.detach = func() {
 		unfollow()
 		hung.Stop()
 	}
-	// Nothing of it happens to an entry that has ended. What a ResultPolicy that panics leaves behind must not be renewed for ever.
+	// Release has no effect on an ended entry. It ends the renewal if a ResultPolicy panics.
 	defer func() { _ = c.entry.Release(ctx, dedup.Unknown) }()
 	returned := false
 	q.ran = time.Now()
 	defer func() {
-		if !returned { // a panic, which goes on from here, or the goroutine ends
+		// A panic, which continues after this function, or the end of the goroutine.
+		if !returned {
 			c.broke()
 		}
 	}()
 	next.ServeHTTP(c.rec, q.r.WithContext(ctx))
 	returned = true
-	c.alone()
+	c.detach()
 	c.ended()
 }
 
-// ended stores the answer, then lets it go.
+// ended stores the answer, then sends it.
 func (c *claimedRun) ended() {
 	q, ctx := c.q, c.q.r.Context()
 	a, streamed := c.rec.finish()
@@ -108,7 +117,7 @@ func (c *claimedRun) ended() {
 	q.checkCORS(c.rec)
 	if q.resultPolicy(a.status, false) == Forget {
 		err := c.entry.Release(ctx, c.q.forgotten())
-		c.log("answer is not kept, but the key could not be released", err)
+		c.log("answer is not stored, but the key could not be released", err)
 		c.rec.send()
 		q.observe(Forgotten, a.status, err)
 		return
@@ -119,8 +128,8 @@ func (c *claimedRun) ended() {
 	q.observe(stored(err), a.status, err)
 }
 
-// forgotten is how a claim is given back whose answer is not kept. Where nothing has happened the key may come with another
-// payload (H-11).
+// forgotten returns the outcome of a claim whose answer is not kept. If nothing was applied, the
+// key may come with another payload (H-11).
 func (q *request) forgotten() dedup.Outcome {
 	if q.state.notApplied.Load() {
 		return dedup.Undone
@@ -135,21 +144,21 @@ func stored(err error) Result {
 	return Executed
 }
 
-// leaveEarly stores that the request was answered, before the first byte of an answer leaves that cannot be held back. A handler
-// that has said NotApplied is not kept, whatever it answers.
+// leaveEarly records the answer before the first byte of an answer is sent that cannot be held
+// back. After NotApplied no answer is stored.
 func (c *claimedRun) leaveEarly(a *answer) error {
-	c.alone()
+	c.detach()
 	if c.q.resultPolicy(a.status, false) == Forget {
 		c.early = c.entry.Release(c.q.r.Context(), c.q.forgotten())
 	} else {
 		c.early = c.entry.Complete(c.q.r.Context(), a.result(c.q.m.keeps, c.q.m.cfg.MaxResponse))
 	}
-	c.log("answer leaves although it could not be stored", c.early)
+	c.log("answer is sent although it could not be stored", c.early)
 	return nil
 }
 
-// broke stores what a request with the key is answered after its handler panicked: what the client saw was a broken
-// connection, and nobody knows what had happened (H-09).
+// broke stores the answer to later requests after the handler panicked. The client has seen a
+// broken connection, and the outcome is unknown (H-09).
 func (c *claimedRun) broke() {
 	q, ctx := c.q, c.q.r.Context()
 	var err error
@@ -160,12 +169,13 @@ func (c *claimedRun) broke() {
 	} else {
 		err = c.entry.Complete(ctx, q.panicked().result(q.m.keeps, q.m.cfg.MaxResponse))
 	}
-	c.log("handler panicked, and its key could not be ended", err)
+	c.log("handler panicked, and its outcome could not be stored", err)
 	q.observe(Panicked, 0, err)
 }
 
 func (c *claimedRun) log(text string, err error) {
 	if err != nil && !errors.Is(err, context.Canceled) {
-		c.q.m.cfg.Logger.ErrorContext(c.q.r.Context(), text, "idempotency_key", c.q.state.header, "error", safetext.Line(err))
+		c.q.m.cfg.Logger.ErrorContext(c.q.r.Context(), text, "idempotency_key", c.q.state.header,
+			"error", safetext.Line(err))
 	}
 }

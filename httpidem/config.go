@@ -29,198 +29,238 @@ const (
 	DefaultMaxBytes       = 64 << 20
 	// DefaultMaxPrincipalRequests is the default of [Config].MaxPrincipalRequests.
 	DefaultMaxPrincipalRequests = 256
-	// DefaultWait is a good [Config].Wait: ten polls.
+	// DefaultWait is the recommended [Config].Wait: ten polls.
 	DefaultWait = dedup.DefaultWait
 )
 
-// minSecret is how many bytes a secret must have.
+// minSecret is the smallest length of a secret, in bytes.
 const minSecret = 16
 
-// Syntax says how the header is read.
+// Syntax is the accepted form of the header.
 type Syntax uint8
 
 const (
-	// Lenient takes a quoted string as the draft asks for, and also the bare key that most clients send.
+	// Lenient accepts a quoted string, as the Internet-Draft requires, and the bare key that most
+	// clients send.
 	Lenient Syntax = iota
-	// Strict takes a quoted string only: an Item of RFC 8941 whose value is a String.
+	// Strict accepts a quoted string only: an Item of RFC 8941 whose value is a String.
 	Strict
 )
 
-// LogValue shows which configuration it is, without its secret (G-04).
+// LogValue shows the scope, the header and the type of the store, without secrets.
 func (c Config) LogValue() slog.Value {
-	return slog.GroupValue(slog.String("scope", c.Scope), slog.String("header", c.Header), slog.String("store", fmt.Sprintf("%T", c.Store)))
+	return slog.GroupValue(slog.String("scope", c.Scope), slog.String("header", c.Header),
+		slog.String("store", fmt.Sprintf("%T", c.Store)))
 }
 
-// String shows what [Config.LogValue] does.
+// String returns the text of [Config.LogValue].
 func (c Config) String() string { return "httpidem.Config" + c.LogValue().String() }
 
-// GoString shows what [Config.LogValue] does.
+// GoString returns the text of [Config.LogValue].
 func (c Config) GoString() string { return c.String() }
 
-// Config is how a [Middleware] works. Store, Scope, Principal and Secret are required.
+// Config configures a [Middleware]. Store, Scope, Principal and Secret are required.
 type Config struct {
-	// Store is the store. Required.
+	// Store keeps keys and answers. Required.
 	Store dedup.Store
-	// Scope says who remembers, such as the name of the API: the same key in two scopes is two requests. Required.
+	// Scope is the namespace of the keys, such as the name of the API. The same key in two scopes
+	// means two requests. Required.
 	Scope string
-	// Principal says who asks. Keys of different principals never meet, so that nobody can fetch another one's answer with a guessed
-	// key (H-12). Required, unless Public.
+	// Principal returns the user of a request. Keys of different principals never meet, so that a
+	// guessed key returns no answer of another user. Required, unless Public.
 	//
-	// An empty name is answered 401, and an error made by [Refuse] with its own status and text, by default 401. Any other error of
-	// Principal, Tenant or Authorize is answered 503 without its text, and logged.
+	// An empty name is answered 401. An error made by [Refuse] is answered with its own status and
+	// text, by default 401. Any other error of Principal, Tenant or Authorize is answered 503
+	// without its text, and logged.
 	//
-	// The principal is a part of keys in the store, in logs and in spans, as it is: see PrincipalSecret. It must be the name of a user and
-	// never a credential, since the next token of a user would be another principal. Bearer tokens, JWTs and the like are answered 500.
+	// The principal is a readable part of keys in the store, in logs and in spans: see
+	// PrincipalSecret. Return the name of a user, never a credential, since the user's next token
+	// would be another principal. Bearer tokens, JWTs and similar values are answered 500.
 	Principal func(*http.Request) (string, error)
-	// PrincipalSecret puts a keyed hash in the place of the principal ([HashPrincipal]), for principals that stores, logs and spans must not
-	// show, such as mail addresses. At least 16 bytes, the same in all instances. Default: none, principals stay as they are. To set or to
-	// change it makes all keys new, as another Scope does: take other bytes than Secret, which may change.
+	// PrincipalSecret replaces the principal in keys by a keyed hash ([HashPrincipal]), for names
+	// that stores, logs and spans must not show, such as mail addresses. At least 16 bytes, the
+	// same in all instances. Default: none, keys contain the principal. Setting or changing it
+	// makes all keys new, like another Scope. Use other bytes than for Secret, which may change.
 	PrincipalSecret []byte
-	// Public says that there are no principals: whoever knows a key gets its answer.
+	// Public means that there are no principals: everyone who knows a key gets its answer. Default:
+	// false.
 	Public bool
-	// Tenant separates customers, as [dedup.Key].Tenant. Default: none. An error made by [Refuse] is answered 400 by default, any other one
-	// 503. A tenant of more than [dedup.MaxPart] bytes is answered 500.
+	// Tenant separates customers, as [dedup.Key].Tenant. Default: none. An error made by [Refuse]
+	// is answered 400 by default, any other one 503. A tenant of more than [dedup.MaxPart] bytes is
+	// answered 500.
 	Tenant func(*http.Request) (string, error)
-	// Authorize is asked before an answer is replayed and before anything runs, if that is not done by a middleware in front. An error made
-	// by [Refuse] is answered 403 by default, any other one 503.
+	// Authorize checks the rights of a request before each replay and each run. Set it if no
+	// middleware in front does that. An error made by [Refuse] is answered 403 by default, any
+	// other one 503. Default: none.
 	Authorize func(*http.Request) error
-	// Secret keys the HMAC-SHA-256 of method, path, query, content type and body that tells another payload under the same
-	// key. All instances must have the same. At least 16 bytes. Required, unless AnyPayload.
+	// Secret is the key of the HMAC-SHA-256 of method, path, query, content type and body. This
+	// fingerprint detects another payload with the same key. At least 16 bytes, the same in all
+	// instances. Required, unless AnyPayload.
 	Secret []byte
-	// AnyPayload replays the answer to whatever comes with the key.
+	// AnyPayload turns the comparison of payloads off: a key replays its answer to any payload.
+	// Default: false.
 	AnyPayload bool
-	// Fingerprint changes what of a request is compared, such as [IgnoreBoundary] for uploads. It may add to More what else must be equal. It may
-	// read the body, and refuse a request by [Refuse], by default with 400; any other error is answered 503. Default: none, the [Payload] is
-	// compared as it came. It must be the same in all instances: with another one, retries of the keys of one Retention get 422.
+	// Fingerprint changes the compared parts of a request, such as [IgnoreBoundary] for uploads.
+	// The function may change the [Payload], add to its More, and read the body. An error made by
+	// [Refuse] is answered 400 by default, any other one 503. Default: none, the Payload is
+	// compared as it is. The function must be the same in all instances: after a change, retries of
+	// keys of the last Retention get 422.
 	Fingerprint func(*http.Request, *Payload) error
 
-	// Header is the name of the request header; default [DefaultHeader].
+	// Header is the name of the request header. Defaults to [DefaultHeader].
 	Header string
-	// ReplayedHeader is set to true on replays; default [DefaultReplayedHeader].
+	// ReplayedHeader is the name of the response header that is "true" on replays. Defaults to
+	// [DefaultReplayedHeader].
 	ReplayedHeader string
-	// Syntax of the header; default [Lenient].
+	// Syntax is the accepted form of the header. Defaults to [Lenient].
 	Syntax Syntax
-	// UUIDOnly refuses keys that are no UUID, of any version. It takes the forms of RFC 9562 (8-4-4-4-12 hexadecimal digits in either case, also
-	// behind urn:uuid:), and those in braces and without hyphens. All forms of one UUID are one key: [KeyFrom] has it in lower case with hyphens.
+	// UUIDOnly refuses keys that are no UUID; any version is accepted. Accepted forms are those of
+	// RFC 9562 (8-4-4-4-12 hexadecimal digits in either case, also after urn:uuid:), and UUIDs in
+	// braces or without hyphens. All forms of one UUID are one key: [KeyFrom] returns it in lower
+	// case with hyphens.
 	UUIDOnly bool
-	// Methods that are idempotent by key; default POST and PATCH. All others pass untouched (H-19), and so do upgrades of the
-	// connection without a key (H-14).
+	// Methods are the methods that require a key. Defaults to POST and PATCH. Other methods pass
+	// untouched, and so do upgrades of the connection without a key.
 	Methods []string
-	// Optional lets requests of these methods pass without a key. By default they are answered 400.
+	// Optional lets requests of these methods pass without a key. By default, false, they are
+	// answered 400.
 	Optional bool
-	// OptionalMethods are further methods that are idempotent by key where a request has one, and pass untouched without; default none. PUT and
-	// DELETE are good ones: their handlers are idempotent, and a key adds the answer of the first request.
+	// OptionalMethods are further methods that may have a key, and pass untouched without one.
+	// Default: none. PUT and DELETE are suitable: their handlers are idempotent, and a key adds the
+	// answer of the first request.
 	OptionalMethods []string
-	// DocsURL is where your API's documentation says how keys are used. It is the type of problems, and a Link of 400s.
+	// DocsURL is the address of your API's documentation of keys. It becomes the type of problems
+	// (RFC 9457), and a Link of 400 answers. Default: none.
 	DocsURL string
-	// ReplayHeaders are names of response headers to replay beside those that describe the body (see [DefaultReplayHeaders]). Set-Cookie
-	// is never replayed, and neither are CORS headers (Access-Control-...), which belong to the origin that asks: a middleware in front sets them.
+	// ReplayHeaders are further response headers to replay, see [DefaultReplayHeaders]. Set-Cookie
+	// is never replayed. CORS headers (Access-Control-...) are never replayed either, because they
+	// belong to the origin of the request: set them in a middleware in front. Default: none.
 	ReplayHeaders []string
-	// ReplayWith200 replays an answer of any 2xx status with the status 200, for clients that tell a replay by it. By default a replay has
-	// the status of the first answer.
+	// ReplayWith200 replays every stored 2xx answer with the status 200, for clients that detect a
+	// replay by it. By default a replay has the status of the first answer.
 	ReplayWith200 bool
 
-	// Retention is how long answers are kept; default 24 h. Publish it: after it a key is new.
+	// Retention is the time for which answers are stored. Defaults to 24 h. Publish it: after it, a
+	// key is new.
 	Retention time.Duration
-	// Lease of a claim; default [dedup.DefaultLease]. It is how long a key is busy after its process died.
+	// Lease is the lease of a claim. Defaults to [dedup.DefaultLease]. A key stays busy for this
+	// long after its process died.
 	Lease time.Duration
-	// Timeout is when the context of the handler ends; default [DefaultTimeout]. It does not end when the client hangs up: the retry is to
-	// find an answer (H-05).
+	// Timeout ends the context of the handler. Defaults to [DefaultTimeout]. A client that hangs up
+	// does not end the context, so that a retry finds an answer.
 	Timeout time.Duration
-	// Wait is how long a request waits for another one that is at work on its key; default: not at all, it is answered 409. [DefaultWait]
-	// is a good value if it is to wait.
+	// Wait is the time for which a request waits for an earlier request with its key. Default: 0,
+	// it is answered 409 at once. [DefaultWait] is a good value.
 	Wait time.Duration
-	// Poll is how often the store is asked meanwhile; default [dedup.DefaultPoll].
+	// Poll is the interval of the store calls during Wait. Defaults to [dedup.DefaultPoll].
 	Poll time.Duration
-	// RetryAfter is sent with 409 in flight, 429 and 503, in whole seconds; default [DefaultRetryAfter].
+	// RetryAfter is sent with 409 request_in_flight, 429 and 503, rounded up to seconds. Defaults
+	// to [DefaultRetryAfter].
 	RetryAfter time.Duration
-	// MaxBody is how many bytes a request may have, since all of it is hashed; default [DefaultMaxBody]. Larger ones are
-	// answered 413.
+	// MaxBody is the largest body of a request, in bytes; the whole body is hashed. Defaults to
+	// [DefaultMaxBody]. Larger requests are answered 413.
 	MaxBody int64
-	// MaxResponse is how many bytes of a body are kept; default [DefaultMaxResponse]. Of a larger answer it is kept that it was given
-	// (H-06).
+	// MaxResponse is the largest stored body of an answer, in bytes. Defaults to
+	// [DefaultMaxResponse]. A larger answer is sent to its client; the store keeps only that it was
+	// given, and retries get 409 not_replayable.
 	MaxResponse int
-	// MaxBuffer is how many bytes of a body are held back until the answer is stored; default [DefaultMaxBuffer]. A larger answer
-	// leaves while it is written, after it was stored that it cannot be replayed; in a transaction it is an error.
+	// MaxBuffer is the largest body that is held back until the answer is stored, in bytes.
+	// Defaults to [DefaultMaxBuffer]. A larger answer is stored as not replayable, and then sent
+	// while it is written. In a transaction it is an error.
 	MaxBuffer int
-	// StreamOnFlush does so at the first Flush. By default Flush does nothing: the answer is held back until it is stored (H-14).
+	// StreamOnFlush does the same at the first Flush. By default Flush has no effect: the answer is
+	// held back until it is stored.
 	StreamOnFlush bool
-	// MaxLiveKeys is how many keys of one principal of one tenant may be at work in this process; default [DefaultMaxLiveKeys]. The
-	// next is answered 429 with Retry-After (rule 21). Further requests with a key that is at work do not count. Without meaning if Public.
+	// MaxLiveKeys is the number of keys of one principal of one tenant that may be in flight in
+	// this process. Defaults to [DefaultMaxLiveKeys]. The next key is answered 429 with
+	// Retry-After. Further requests with a key in flight do not count. No effect with Public.
 	MaxLiveKeys int
 
-	// MaxRequests is how many requests with a key this process may be at, of all principals together; default [DefaultMaxRequests]. The next is
-	// answered 503 with Retry-After. A request counts from before its body is read until its handler has returned, also if its
-	// client has left, since the handler goes on (H-05).
+	// MaxRequests is the number of keyed requests in this process, of all principals together.
+	// Defaults to [DefaultMaxRequests]. The next request is answered 503 with Retry-After. A
+	// request counts from before its body is read until its handler has returned, even if its
+	// client has left.
 	MaxRequests int
-	// MaxPrincipalRequests is how many of them may be of one principal of one tenant, copies that wait included; default
-	// [DefaultMaxPrincipalRequests]. The next is answered 429 with Retry-After. Without meaning if Public.
+	// MaxPrincipalRequests is the number of keyed requests of one principal of one tenant,
+	// including waiting copies. Defaults to [DefaultMaxPrincipalRequests]. The next request is
+	// answered 429 with Retry-After. No effect with Public.
 	MaxPrincipalRequests int
-	// MaxBytes is how many bytes of bodies of requests are held at once; default [DefaultMaxBytes], at least MaxBody. A request for whose body there
-	// is no room is answered 503 with Retry-After. Copies of a request that is at work share its body, if theirs is
-	// equal byte for byte.
+	// MaxBytes is the number of bytes of request bodies in memory. Defaults to [DefaultMaxBytes];
+	// at least MaxBody. A request whose body does not fit is answered 503 with Retry-After. Copies
+	// of a request in flight share its body if theirs is equal byte for byte.
 	MaxBytes int64
 
-	// StoreTimeout is how long the store may take to answer for a key; default [DefaultStoreTimeout]. Then the request is answered 503, or
-	// runs with FailOpen, also if the client of the store does not heed contexts. While the store does not answer at all, requests are
-	// answered so at once, but for one a second that asks. What follows the handler has ten seconds of its own: its answer is not lost to
-	// a short outage. See [dedup.GuardConfig].StoreTimeout.
+	// StoreTimeout is the time that the store may take to answer for a key. Defaults to
+	// [DefaultStoreTimeout]. After it the request is answered 503, or runs with FailOpen, even if
+	// the client of the store ignores contexts. While the store does not answer at all, requests
+	// fail at once, except for one a second that asks the store. Storing an answer has ten seconds
+	// of its own, so that a short outage does not lose the answer. See
+	// [dedup.GuardConfig].StoreTimeout.
 	StoreTimeout time.Duration
 
-	// ResultPolicy decides what becomes of an answer; default [DefaultResultPolicy].
+	// ResultPolicy decides whether an answer is stored. Defaults to [DefaultResultPolicy].
 	ResultPolicy func(*http.Request, Outcome) ResultPolicy
-	// ForgetStatus are statuses, from 400 to 499, of answers that are not kept, such as 401: the next request with the key runs, also with another
-	// payload. It is as if the handler called [NotApplied] with each of them, so the handler must have changed nothing. Default: none. ResultPolicy
-	// is not asked about them.
+	// ForgetStatus are statuses from 400 to 499, such as 401, whose answers are not stored: the
+	// next request with the key runs, also with another payload. Each of them acts like a call of
+	// [NotApplied], so the handler must have changed nothing. ResultPolicy is not called for them.
+	// Default: none.
 	ForgetStatus []int
-	// Rerun runs the handler again where an earlier run was cut short and may have had its effect, instead of the answer 409
-	// unknown_outcome. For handlers that are idempotent by themselves (rule 19).
+	// Rerun runs the handler again if an earlier run was cut short and may have had its effect. By
+	// default, false, such a request is answered 409 unknown_outcome. Set it for handlers that are
+	// idempotent by themselves.
 	Rerun bool
-	// FailOpen runs handlers while the store cannot be asked, without any protection, instead of the answer 503.
+	// FailOpen runs handlers without any protection while the store is unavailable. By default,
+	// false, requests are answered 503.
 	FailOpen bool
 
-	// Logger; default [slog.Default].
+	// Logger receives the log lines. Defaults to [slog.Default].
 	Logger *slog.Logger
-	// Observe is told of each keyed request when it ends, on its goroutine, also if its handler panics. It must be quick.
+	// Observe is called for each keyed request when it ends, on its goroutine, also after a panic
+	// of its handler. The function must be fast. Default: none.
 	Observe func(context.Context, Observation)
 }
 
-// Observation is how a keyed request ended.
+// Observation describes the end of a keyed request.
 type Observation struct {
 	Request *http.Request
-	// Key is zero if the request had no valid one.
+	// Key is zero if the request had no valid key.
 	Key    dedup.Key
 	Result Result
-	// Status of the answer. Zero if it is not known: the handler panicked, or ran without the store.
+	// Status is that of the answer. Zero if it is not known: the handler panicked, or ran without
+	// the store.
 	Status int
-	// Took is how long the request took, Waited how much of that was over when the handler began (in a transaction that was run
-	// again: the last time), or all of it if none ran: for the store, and for another request with the key.
+	// Took is the duration of the request. Waited is the part of Took before the handler began, or
+	// all of Took if no handler ran: the wait for the store, and for another request with the key.
+	// In a transaction that ran again, the last run counts.
 	Took, Waited time.Duration
-	// Err says why the store could not be asked, or did not take the answer, or why a function of the [Config] failed.
+	// Err is an error of the store, or of a function of the [Config].
 	Err error
 }
 
-// Result is a word for what became of a keyed request, fit for a metric label.
+// Result is the outcome of a keyed request as one word, suitable for a metric label.
 type Result string
 
 // The results.
 const (
-	Executed       Result = "executed"        // the handler ran, its answer is kept
-	Forgotten      Result = "forgotten"       // the handler ran, its answer is not kept
-	Unstored       Result = "unstored"        // the handler ran, the store did not take its answer: later requests are told unknown_outcome
+	Executed  Result = "executed"  // the handler ran, its answer is stored
+	Forgotten Result = "forgotten" // the handler ran, its answer is not stored
+	// The handler ran, but the store did not take its answer: later requests get unknown_outcome.
+	Unstored       Result = "unstored"
 	Unguarded      Result = "unguarded"       // the handler ran without the store (FailOpen)
-	Replayed       Result = "replayed"        //
+	Replayed       Result = "replayed"        // a stored answer was sent
 	NotReplayable  Result = "not_replayable"  // 409
 	InFlight       Result = "in_flight"       // 409
 	UnknownOutcome Result = "unknown_outcome" // 409
 	GivenUp        Result = "given_up"        // 409
 	Mismatch       Result = "mismatch"        // 422
-	Refused        Result = "refused"         // 400, 401, 403, 411, 413, 429; 503 overloaded; 500 for a mistake of the program around the middleware
-	Unavailable    Result = "unavailable"     // 503 of the store or of a function of the Config; 500 where the transaction could not be committed
-	Panicked       Result = "panicked"        // the handler
+	// 400, 401, 403, 411, 413, 429; 503 overloaded; 500 for a mistake around the middleware.
+	Refused Result = "refused"
+	// 503 of the store or of a function of the Config; 500 if the transaction was not committed.
+	Unavailable Result = "unavailable"
+	Panicked    Result = "panicked" // the handler panicked
 )
 
-// check fills in defaults and returns all mistakes, joined.
+// check fills in defaults and returns all problems, joined.
 func (c *Config) check() error {
 	var problems []error
 	require := func(ok bool, text string) {
@@ -230,20 +270,49 @@ func (c *Config) check() error {
 	}
 	require(c.Store != nil, "Store is missing: a dedup.Store such as redisstore.New(client)")
 	require(c.Scope != "", "Scope is missing: the name of the API, such as \"transfers\"")
-	require(len(c.Scope) <= dedup.MaxPart && isText(c.Scope), fmt.Sprintf("Scope is no UTF-8 text of at most %d bytes without NUL", dedup.MaxPart))
-	require(c.Principal != nil || c.Public, "Principal is missing: a function that says who sends the request; set Public if whoever knows a key may have its answer")
+	require(len(c.Scope) <= dedup.MaxPart && isText(c.Scope),
+		fmt.Sprintf("Scope is no UTF-8 text of at most %d bytes without NUL", dedup.MaxPart))
+	require(
+		c.Principal != nil || c.Public,
+		"Principal is missing: a function that returns the user of a request; set Public if "+
+			"everyone who knows a key may have its answer",
+	)
 	require(c.Principal == nil || !c.Public, "Principal and Public exclude each other")
-	require(len(c.Secret) >= minSecret || c.AnyPayload, fmt.Sprintf("Secret has less than %d bytes: the same random bytes in all instances; set AnyPayload if payloads are not to be compared", minSecret))
-	require(c.PrincipalSecret == nil || len(c.PrincipalSecret) >= minSecret, fmt.Sprintf("PrincipalSecret has less than %d bytes: the same random bytes in all instances", minSecret))
-	require(c.PrincipalSecret == nil || c.Principal != nil, "PrincipalSecret is set without a Principal")
-	require(c.Fingerprint == nil || !c.AnyPayload, "Fingerprint and AnyPayload exclude each other: one changes what is compared, the other compares nothing")
-	require(!slices.ContainsFunc(c.ForgetStatus, func(s int) bool { return s < 400 || s > 499 }), "ForgetStatus has a status outside 400 to 499: of an answer with 5xx nobody knows what was done before, use ResultPolicy for it")
+	require(
+		len(c.Secret) >= minSecret || c.AnyPayload, fmt.Sprintf(
+			"Secret has less than %d bytes: the same random bytes in all instances; set "+
+				"AnyPayload to compare no payloads", minSecret,
+		),
+	)
+	require(
+		c.PrincipalSecret == nil || len(c.PrincipalSecret) >= minSecret, fmt.Sprintf(
+			"PrincipalSecret has less than %d bytes: the same random bytes in all instances",
+			minSecret,
+		),
+	)
+	require(c.PrincipalSecret == nil ||
+		c.Principal != nil, "PrincipalSecret is set without a Principal")
+	require(
+		c.Fingerprint == nil || !c.AnyPayload,
+		"Fingerprint and AnyPayload exclude each other: one changes the comparison, the other "+
+			"turns it off",
+	)
+	require(!slices.ContainsFunc(c.ForgetStatus, func(s int) bool {
+		return s < 400 || s > 499
+	}),
+		"ForgetStatus has a status outside 400 to 499: a handler that answers 5xx may have had "+
+			"effects, use ResultPolicy for it")
 	require(c.Syntax <= Strict, "Syntax is neither Lenient nor Strict")
-	for name, d := range map[string]time.Duration{"Retention": c.Retention, "Lease": c.Lease, "Timeout": c.Timeout, "Wait": c.Wait, "Poll": c.Poll, "RetryAfter": c.RetryAfter, "StoreTimeout": c.StoreTimeout} {
+	for name, d := range map[string]time.Duration{
+		"Retention": c.Retention, "Lease": c.Lease, "Timeout": c.Timeout, "Wait": c.Wait,
+		"Poll": c.Poll, "RetryAfter": c.RetryAfter, "StoreTimeout": c.StoreTimeout,
+	} {
 		require(d >= 0, name+" is negative")
 	}
-	for name, n := range map[string]int64{"MaxBody": c.MaxBody, "MaxResponse": int64(c.MaxResponse), "MaxBuffer": int64(c.MaxBuffer), "MaxLiveKeys": int64(c.MaxLiveKeys),
-		"MaxRequests": int64(c.MaxRequests), "MaxPrincipalRequests": int64(c.MaxPrincipalRequests), "MaxBytes": c.MaxBytes} {
+	for name, n := range map[string]int64{"MaxBody": c.MaxBody, "MaxResponse": int64(c.MaxResponse),
+		"MaxBuffer": int64(c.MaxBuffer), "MaxLiveKeys": int64(c.MaxLiveKeys),
+		"MaxRequests": int64(c.MaxRequests), "MaxPrincipalRequests": int64(c.MaxPrincipalRequests),
+		"MaxBytes": c.MaxBytes} {
 		require(n >= 0, name+" is negative")
 	}
 	c.Header = textproto.CanonicalMIMEHeaderKey(cmp.Or(c.Header, DefaultHeader))
@@ -251,7 +320,9 @@ func (c *Config) check() error {
 	if len(c.Methods) == 0 {
 		c.Methods = []string{http.MethodPost, http.MethodPatch}
 	}
-	require(!slices.ContainsFunc(c.OptionalMethods, func(m string) bool { return slices.Contains(c.Methods, m) }), "a method is in Methods and in OptionalMethods")
+	require(!slices.ContainsFunc(c.OptionalMethods, func(m string) bool {
+		return slices.Contains(c.Methods, m)
+	}), "a method is in Methods and in OptionalMethods")
 	c.Retention = cmp.Or(c.Retention, dedup.DefaultResultRetention)
 	c.Lease = cmp.Or(c.Lease, dedup.DefaultLease)
 	c.Timeout = cmp.Or(c.Timeout, DefaultTimeout)

@@ -7,30 +7,32 @@ import (
 	"strconv"
 )
 
-// bodyState says whether the middleware has the whole body that the client sent (H-03).
+// bodyState reports whether the middleware has the whole body that the client sent (H-03).
 type bodyState uint8
 
 const (
-	// bodyWhole: nothing says that a part is missing.
+	// bodyWhole: no sign of a missing part.
 	bodyWhole bodyState = iota
-	// bodyConsumed: something in front has read all of the body, or a part, and has not put it back.
+	// bodyConsumed: something in front has read all or a part of the body, and has not put it back.
 	bodyConsumed
-	// bodyUnclear: the body is empty, its length was not announced, and no Content-Type says that there was one.
+	// bodyUnclear: the body is empty, without a length, and without a Content-Type that would prove
+	// a body.
 	bodyUnclear
 )
 
-// stateOfBody compares the n bytes that were read from original with what r says about them. Two consumed bodies are the same body, so
-// that one payload would get the answer to another one.
+// stateOfBody compares the n bytes read from original with the headers of r. Two consumed bodies
+// look equal, so that one payload would get the answer to another one.
 //
-// A body that is longer than announced was replaced, as by a decompressor, and counts as whole; so does a shorter one with a
-// Content-Encoding. What was read of a body of unknown length before the middleware cannot be seen, unless nothing is left of it.
+// A body that is longer than announced was replaced, for example by a decompressor, and counts as
+// whole. So does a shorter body with a Content-Encoding. In a body of unknown length, a part that
+// was read in front cannot be detected, unless the rest is empty.
 func stateOfBody(r *http.Request, original io.ReadCloser, n int64) bodyState {
 	switch {
 	case n == 0 && formParsed(r):
 		return bodyWhole // its fields are compared instead
 	case n == 0:
 		return stateOfEmptyBody(r, original)
-	case r.MultipartForm != nil && r.ContentLength < 0: // the rest of it, or all of it
+	case r.MultipartForm != nil && r.ContentLength < 0: // the rest of the body, or all of it
 		return bodyConsumed
 	case n < r.ContentLength && r.Header.Get("Content-Encoding") == "":
 		return bodyConsumed
@@ -46,7 +48,8 @@ func stateOfEmptyBody(r *http.Request, original io.ReadCloser) bodyState {
 		return bodyConsumed
 	case r.ContentLength == 0 && len(r.TransferEncoding) == 0:
 		return bodyWhole
-	case original == nil || original == http.NoBody: // a server has none where the length is unknown
+	// a server sets none of these for an unknown length
+	case original == nil || original == http.NoBody:
 		return bodyConsumed
 	case r.Header.Get("Content-Type") != "":
 		return bodyConsumed
@@ -55,8 +58,8 @@ func stateOfEmptyBody(r *http.Request, original io.ReadCloser) bodyState {
 	}
 }
 
-// formParsed reports whether the body was read in front as a form without files, whose fields are all that was in it. A form of another
-// type, or without a field, says nothing about the body.
+// formParsed reports whether the body was parsed in front as a form without files, so that its
+// fields are the whole body. A form of another type, or without a field, does not prove that.
 func formParsed(r *http.Request) bool {
 	if len(r.PostForm) == 0 {
 		return false

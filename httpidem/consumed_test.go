@@ -28,7 +28,8 @@ type wire struct {
 
 var wires = []wire{
 	{name: "HTTP/1.1 with Content-Length", length: true}, {name: "HTTP/1.1 chunked"},
-	{name: "HTTP/2 with content-length", http2: true, length: true}, {name: "HTTP/2 without length", http2: true},
+	{name: "HTTP/2 with content-length", http2: true, length: true},
+	{name: "HTTP/2 without length", http2: true},
 }
 
 // payment is one body of a request, with its Content-Type.
@@ -115,8 +116,10 @@ func TestConsumedBody_H03(t *testing.T) {
 		status  int
 		code    string
 	}{
-		"read":                  {do: readAll, payment: jsonPayment},
-		"read, no Content-Type": {do: readAll, payment: untypedPayment, wires: func(w wire) bool { return w.length }},
+		"read": {do: readAll, payment: jsonPayment},
+		"read, no Content-Type": {
+			do: readAll, payment: untypedPayment, wires: func(w wire) bool { return w.length },
+		},
 		"read, no Content-Type, no length": {
 			do: readAll, payment: untypedPayment, wires: func(w wire) bool { return !w.length },
 			status: http.StatusLengthRequired, code: "length_required",
@@ -125,13 +128,17 @@ func TestConsumedBody_H03(t *testing.T) {
 			do:      func(r *http.Request) { _, _ = io.ReadFull(r.Body, make([]byte, 12)) },
 			payment: jsonPayment, wires: func(w wire) bool { return w.length },
 		},
-		"replaced by nothing": {do: func(r *http.Request) { r.Body = http.NoBody }, payment: jsonPayment},
+		"replaced by nothing": {
+			do: func(r *http.Request) { r.Body = http.NoBody }, payment: jsonPayment,
+		},
 		"replaced by nothing, no Content-Type": {
 			do: func(r *http.Request) { r.Body = http.NoBody }, payment: untypedPayment,
 		},
-		"replaced by nothing, length set": { // read first: net/http resets a connection of which it does not know that it has a body
-			do:      func(r *http.Request) { readAll(r); r.Body, r.ContentLength = http.NoBody, 0 },
-			payment: jsonPayment, wires: func(w wire) bool { return !w.http2 || w.length }, // without a length HTTP/2 leaves no trace of it
+		// read first: net/http resets a connection of which it does not know that it has a body
+		"replaced by nothing, length set": {
+			do: func(r *http.Request) { readAll(r); r.Body, r.ContentLength = http.NoBody, 0 },
+			// without a length HTTP/2 leaves no trace of it
+			payment: jsonPayment, wires: func(w wire) bool { return !w.http2 || w.length },
 		},
 		"no body at all": {do: func(r *http.Request) { r.Body = nil }, payment: jsonPayment},
 		"read, then parsed as a form": {
@@ -143,8 +150,10 @@ func TestConsumedBody_H03(t *testing.T) {
 			payment: jsonPayment,
 		},
 		"a form that cannot be parsed": {
-			do:      func(r *http.Request) { _ = r.ParseForm() },
-			payment: func(amount string) payment { return payment{"application/x-www-form-urlencoded", "%zz=" + amount} },
+			do: func(r *http.Request) { _ = r.ParseForm() },
+			payment: func(amount string) payment {
+				return payment{"application/x-www-form-urlencoded", "%zz=" + amount}
+			},
 		},
 		"multipart, parsed": {
 			do:      func(r *http.Request) { _ = r.ParseMultipartForm(1 << 20) },
@@ -178,7 +187,9 @@ func TestConsumedBody_H03(t *testing.T) {
 			t.Run(name+", "+wire.name, func(t *testing.T) {
 				var log bytes.Buffer
 				s := newService(t)
-				h := s.claimed(memstore.New(), func(cfg *httpidem.Config) { cfg.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
+				h := s.claimed(memstore.New(), func(cfg *httpidem.Config) {
+					cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
+				})
 				server := served(t, wire, front(c.do, h))
 				status, want := http.StatusInternalServerError, "body_consumed"
 				if c.status > 0 {
@@ -245,7 +256,8 @@ func TestBodySeenInFront_H03(t *testing.T) {
 				server := served(t, wire, front(c.do, s.claimed(memstore.New())))
 				require.Equal(t, http.StatusCreated, pay(t, server, wire, c.payment("10")).Code)
 				require.True(t, replayed(pay(t, server, wire, c.payment("10"))))
-				require.Equal(t, "request_signature_mismatch", code(pay(t, server, wire, c.payment("99999"))))
+				require.Equal(t, "request_signature_mismatch",
+					code(pay(t, server, wire, c.payment("99999"))))
 				require.Equal(t, 1, s.ran("a"))
 			})
 		}
@@ -283,7 +295,8 @@ func TestConsumedBehindLookup_Rule21(t *testing.T) {
 			t.Run(name+", "+wire.name, func(t *testing.T) {
 				s := newService(t)
 				s.work = func(_ http.ResponseWriter, r *http.Request) {
-					if b, err := io.ReadAll(r.Body); err != nil || string(b) != jsonPayment("10").body {
+					if b, err := io.ReadAll(r.Body); err != nil ||
+						string(b) != jsonPayment("10").body {
 						t.Errorf("the handler reads %q, %v", b, err)
 					}
 				}
@@ -293,7 +306,8 @@ func TestConsumedBehindLookup_Rule21(t *testing.T) {
 				server := served(t, wire, m.Lookup(front(do, m.Handler(s))))
 				require.Equal(t, http.StatusCreated, pay(t, server, wire, jsonPayment("10")).Code)
 				require.True(t, replayed(pay(t, server, wire, jsonPayment("10"))))
-				require.Equal(t, "request_signature_mismatch", code(pay(t, server, wire, jsonPayment("99999"))))
+				require.Equal(t, "request_signature_mismatch",
+					code(pay(t, server, wire, jsonPayment("99999"))))
 				require.Equal(t, 1, s.ran("a"))
 			})
 		}
@@ -303,7 +317,8 @@ func TestConsumedBehindLookup_Rule21(t *testing.T) {
 // With AnyPayload nothing is compared, so nothing can be mistaken.
 func TestConsumedBodyOfAnyPayload(t *testing.T) {
 	s := newService(t)
-	h := front(readAll, s.claimed(memstore.New(), func(c *httpidem.Config) { c.Secret, c.AnyPayload = nil, true }))
+	h := front(readAll,
+		s.claimed(memstore.New(), func(c *httpidem.Config) { c.Secret, c.AnyPayload = nil, true }))
 	require.Equal(t, http.StatusCreated, send(h, "a").Code)
 	require.True(t, replayed(send(h, "a")))
 }
@@ -312,9 +327,11 @@ func TestConsumedBodyOfAnyPayload(t *testing.T) {
 func TestBodyWithoutLength(t *testing.T) {
 	s := newService(t)
 	h := s.claimed(memstore.New())
-	for i, want := range []int{http.StatusCreated, http.StatusCreated, http.StatusUnprocessableEntity} {
+	for i, want := range []int{http.StatusCreated, http.StatusCreated,
+		http.StatusUnprocessableEntity} {
 		body := jsonPayment([]string{"10", "10", "99999"}[i]).body
-		r, err := http.NewRequestWithContext(context.Background(), http.MethodPost, "/orders", struct{ io.Reader }{strings.NewReader(body)})
+		r, err := http.NewRequestWithContext(context.Background(), http.MethodPost, "/orders",
+			struct{ io.Reader }{strings.NewReader(body)})
 		require.NoError(t, err)
 		r.Header.Set("Idempotency-Key", "a")
 		rec := httptest.NewRecorder()

@@ -7,7 +7,7 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// state is what a handler can ask for and say through its context.
+// state is the part of a request that its handler uses through the context.
 type state struct {
 	header     string // the key as the client sent it
 	key        dedup.Key
@@ -22,7 +22,8 @@ func stateOf(ctx context.Context) *state {
 	return s
 }
 
-// KeyFrom returns the idempotency key of the request that ctx belongs to, as the client sent it. Empty if it has none.
+// KeyFrom returns the idempotency key of the request that ctx belongs to, as the client sent it.
+// Empty if it has none.
 func KeyFrom(ctx context.Context) string {
 	if s := stateOf(ctx); s != nil {
 		return s.header
@@ -30,7 +31,7 @@ func KeyFrom(ctx context.Context) string {
 	return ""
 }
 
-// StoreKey returns what the request is remembered by. ok is false if it has no key.
+// StoreKey returns the key of the request in the store. ok is false if the request has no key.
 func StoreKey(ctx context.Context) (key dedup.Key, ok bool) {
 	if s := stateOf(ctx); s != nil {
 		return s.key, true
@@ -38,9 +39,9 @@ func StoreKey(ctx context.Context) (key dedup.Key, ok bool) {
 	return dedup.Key{}, false
 }
 
-// ForwardKey is a key for an API that the handler calls: a UUID that is the same at every attempt of this request, and another one
-// for every principal and purpose. Calls of one handler to one API need different purposes (rule 38). Empty if the request
-// has no key.
+// ForwardKey returns a key for an API that the handler calls: a UUID that is the same in every
+// attempt of this request, and different for every principal and purpose. Use different purposes
+// for several calls of one API. Empty if the request has no key.
 func ForwardKey(ctx context.Context, purpose ...string) string {
 	if s := stateOf(ctx); s != nil {
 		return s.key.UUID(append([]string{s.key.Scope}, purpose...)...)
@@ -48,17 +49,19 @@ func ForwardKey(ctx context.Context, purpose ...string) string {
 	return ""
 }
 
-// NotApplied says that the handler has changed nothing outside, and will not: its answer is not kept, and the next request with the
-// key runs it again. In a transaction it is rolled back. Call it from the handler, before it returns, and before an answer that is not held
-// back (see [Config].StreamOnFlush and MaxBuffer) begins to leave.
+// NotApplied declares that the handler has changed nothing outside, and will not. Its answer is not
+// stored, and the next request with the key runs the handler again. A transaction is rolled back.
+// Call it in the handler, before it returns. For an answer that is not held back (see
+// [Config].StreamOnFlush and MaxBuffer), call it before the first byte is sent.
 func NotApplied(ctx context.Context) {
 	if s := stateOf(ctx); s != nil {
 		s.notApplied.Store(true)
 	}
 }
 
-// TxFrom returns the transaction that the claim and the answer of this request are in. ok is false if the request has no key, or the
-// middleware is not one of [NewTx] with this type of transaction. It is committed, or not, by the middleware.
+// TxFrom returns the transaction of the claim and the answer of this request. ok is false if the
+// request has no key, or if the middleware was not made by [NewTx] with this type. The middleware
+// commits the transaction or rolls it back.
 func TxFrom[Tx any](ctx context.Context) (tx Tx, ok bool) {
 	if s := stateOf(ctx); s != nil {
 		tx, ok = s.tx.(Tx)

@@ -63,7 +63,10 @@ type differential struct {
 
 func newDifferential(t *testing.T, h2 bool) *differential {
 	d := &differential{h2: h2, programs: map[string]*program{}, traces: map[string]*trace{}}
-	m, err := New(Config{Store: memstore.New(), Scope: "test", Public: true, AnyPayload: true, Logger: slog.New(slog.DiscardHandler)})
+	m, err := New(Config{
+		Store: memstore.New(), Scope: "test", Public: true, AnyPayload: true,
+		Logger: slog.New(slog.DiscardHandler),
+	})
 	require.NoError(t, err)
 	t.Cleanup(m.Close)
 	start := func(h http.Handler) *httptest.Server {
@@ -137,10 +140,12 @@ func (d *differential) check(t *testing.T, seed uint64) {
 	plain, guarded := d.traceOf("plain"+path), d.traceOf("guarded"+path)
 	require.Equal(t, plain.lines, guarded.lines, "handler sees the same: %s", explain)
 	require.Equal(t, want.infos, got.infos, "1xx: %s", explain)
-	require.NotErrorIs(t, errors.Join(want.err, want.bodyErr, got.err, got.bodyErr), context.DeadlineExceeded, explain)
+	require.NotErrorIs(t, errors.Join(want.err, want.bodyErr, got.err, got.bodyErr),
+		context.DeadlineExceeded, explain)
 	replay := d.ask(t, d.guarded, path, p)
 	if p.breaks {
-		require.True(t, want.broken() || p.declared || noBody(want.status), "broken without, unless the whole answer has left: %s", explain)
+		require.True(t, want.broken() || p.declared ||
+			noBody(want.status), "broken without, unless the whole answer has left: %s", explain)
 		require.True(t, got.broken(), "broken with: %s", explain)
 		require.Equal(t, http.StatusInternalServerError, replay.status, explain)
 		require.Equal(t, "true", replay.header.Get(DefaultReplayedHeader), explain)
@@ -152,7 +157,8 @@ func (d *differential) check(t *testing.T, seed uint64) {
 	}
 
 	require.Equal(t, "true", replay.header.Get(DefaultReplayedHeader), explain)
-	if got.broken() && !noBody(got.status) { // less than was announced: there is nothing whole to replay
+	// less than was announced: there is nothing whole to replay
+	if got.broken() && !noBody(got.status) {
 		require.Equal(t, http.StatusConflict, replay.status, explain)
 		return
 	}
@@ -166,11 +172,13 @@ func (d *differential) check(t *testing.T, seed uint64) {
 		}
 		require.Equal(t, got.header[name], replay.header[name], "%s: %s", name, explain)
 		if got.sendsTrailers() {
-			require.Equal(t, got.trailer[name], replay.trailer[name], "trailer %s: %s", name, explain)
+			require.Equal(t, got.trailer[name], replay.trailer[name], "trailer %s: %s", name,
+				explain)
 		}
 	}
 	for _, name := range append(neverReplayed(), "X-Trace") {
-		if !slices.Contains([]string{"Date", "Content-Length", "Trailer", DefaultReplayedHeader, "Connection"}, name) {
+		if !slices.Contains([]string{"Date", "Content-Length", "Trailer", DefaultReplayedHeader,
+			"Connection"}, name) {
 			require.Empty(t, replay.header[name], "%s: %s", name, explain)
 		}
 	}
@@ -206,18 +214,25 @@ func (s *seen) sendsTrailers() bool { return len(s.trailer) > 0 }
 func (d *differential) ask(t *testing.T, s *httptest.Server, path string, p *program) *seen {
 	t.Helper()
 	out := &seen{}
-	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{Got1xxResponse: func(code int, h textproto.MIMEHeader) error {
-		h.Del("Date")
-		out.infos = append(out.infos, fmt.Sprint(code, h))
-		return nil
-	}})
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.URL+path, strings.NewReader(strings.Repeat("r", p.request)))
+	ctx := httptrace.WithClientTrace(t.Context(),
+		&httptrace.ClientTrace{Got1xxResponse: func(code int, h textproto.MIMEHeader) error {
+			h.Del("Date")
+			out.infos = append(out.infos, fmt.Sprint(code, h))
+			return nil
+		}})
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.URL+path,
+		strings.NewReader(strings.Repeat("r", p.request)))
 	require.NoError(t, err)
 	req.Header.Set(DefaultHeader, strings.Trim(path, "/"))
 	// A connection for each request, so that Go does not send it again by itself when it breaks (H-20).
 	transport := &http.Transport{DisableCompression: true, Protocols: protocols(d.h2)}
 	defer transport.CloseIdleConnections()
-	client := &http.Client{Timeout: 20 * time.Second, Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	client := &http.Client{
+		Timeout: 20 * time.Second, Transport: transport,
+		CheckRedirect: func(*http.Request, []*http.Request) error {
+			return http.ErrUseLastResponse
+		},
+	}
 	resp, err := client.Do(req)
 	if err != nil {
 		out.err = kind(err)
@@ -227,12 +242,14 @@ func (d *differential) ask(t *testing.T, s *httptest.Server, path string, p *pro
 	body, err := io.ReadAll(resp.Body)
 	resp.Header.Del("Date")
 	out.bodyErr, out.body, out.trailer = kind(err), string(body), resp.Trailer
-	out.status, out.proto, out.header, out.length, out.encoding = resp.StatusCode, resp.Proto, resp.Header, resp.ContentLength, resp.TransferEncoding
+	out.status, out.proto, out.header, out.length, out.encoding = resp.StatusCode, resp.Proto,
+		resp.Header, resp.ContentLength, resp.TransferEncoding
 	return out
 }
 
 func kind(err error) error {
-	for _, k := range []error{io.ErrUnexpectedEOF, io.EOF, context.Canceled, context.DeadlineExceeded} {
+	for _, k := range []error{io.ErrUnexpectedEOF, io.EOF, context.Canceled,
+		context.DeadlineExceeded} {
 		if errors.Is(err, k) {
 			return k
 		}
@@ -264,7 +281,8 @@ func (p *program) String() string {
 	return b.String()
 }
 
-var sizes = []int{0, 0, 1, 5, 100, 511, 512, 513, 1535, 1536, 1537, 2047, 2048, 2049, 4000, 4095, 4096, 4097, 10_000, 100_000}
+var sizes = []int{0, 0, 1, 5, 100, 511, 512, 513, 1535, 1536, 1537, 2047, 2048, 2049, 4000, 4095,
+	4096, 4097, 10_000, 100_000}
 
 type generator struct {
 	*rand.Rand
@@ -320,25 +338,33 @@ func (g *generator) next() {
 }
 
 func (g *generator) header() {
-	name := pick(g, "Content-Type", "Etag", "Location", "Vary", "Cache-Control", "X-Trace", "Set-Cookie", "Link", "Content-Encoding",
+	name := pick(g, "Content-Type", "Etag", "Location", "Vary", "Cache-Control", "X-Trace",
+		"Set-Cookie", "Link", "Content-Encoding",
 		"Access-Control-Allow-Origin", "x-raw", "Traceparent", "X-Request-Id")
 	value := pick(g, "a", "b, c", "text/plain", "", "\xff\xfe", "x\r\ny")
-	if name == "X-Request-Id" || name == "Etag" { // as a trailer that cannot be sent it would hang net/http's HTTP/2
+	// as a trailer that cannot be sent it would hang net/http's HTTP/2
+	if name == "X-Request-Id" || name == "Etag" {
 		value = "same"
 	}
 	switch g.IntN(6) {
 	case 0, 1:
-		g.add("Set "+name+" "+strconv.Quote(value), func(w http.ResponseWriter, _ *http.Request, _ *trace) { w.Header().Set(name, value) })
+		g.add("Set "+name+" "+strconv.Quote(value),
+			func(w http.ResponseWriter, _ *http.Request, _ *trace) { w.Header().Set(name, value) })
 	case 2, 3:
-		g.add("Add "+name+" "+strconv.Quote(value), func(w http.ResponseWriter, _ *http.Request, _ *trace) { w.Header().Add(name, value) })
+		g.add("Add "+name+" "+strconv.Quote(value),
+			func(w http.ResponseWriter, _ *http.Request, _ *trace) { w.Header().Add(name, value) })
 	case 4:
-		g.add("Del "+name, func(w http.ResponseWriter, _ *http.Request, _ *trace) { w.Header().Del(name) })
+		g.add("Del "+name,
+			func(w http.ResponseWriter, _ *http.Request, _ *trace) { w.Header().Del(name) })
 	default:
-		name := pick(g, "Content-Type", "Date", "Link", "content-type") // no trailer: a nil one hangs net/http's HTTP/2
-		g.add("nil "+name, func(w http.ResponseWriter, _ *http.Request, _ *trace) { w.Header()[name] = nil })
+		// no trailer: a nil one hangs net/http's HTTP/2
+		name := pick(g, "Content-Type", "Date", "Link", "content-type")
+		g.add("nil "+name,
+			func(w http.ResponseWriter, _ *http.Request, _ *trace) { w.Header()[name] = nil })
 	}
 	if g.chance(20) {
-		g.add("see header", func(w http.ResponseWriter, _ *http.Request, t *trace) { t.say("%v", w.Header()) })
+		g.add("see header",
+			func(w http.ResponseWriter, _ *http.Request, t *trace) { t.say("%v", w.Header()) })
 	}
 }
 
@@ -347,17 +373,24 @@ func (g *generator) trailer() {
 	value := pick(g, "1", "2")
 	switch g.IntN(3) {
 	case 0:
-		g.add("declare "+name, func(w http.ResponseWriter, _ *http.Request, _ *trace) { w.Header().Add("Trailer", name) })
+		g.add("declare "+name, func(w http.ResponseWriter, _ *http.Request, _ *trace) {
+			w.Header().Add("Trailer", name)
+		})
 	case 1:
-		g.add("trailer "+name, func(w http.ResponseWriter, _ *http.Request, _ *trace) { w.Header().Set(name, value) })
+		g.add("trailer "+name,
+			func(w http.ResponseWriter, _ *http.Request, _ *trace) { w.Header().Set(name, value) })
 	default:
-		g.add("prefixed "+name, func(w http.ResponseWriter, _ *http.Request, _ *trace) { w.Header().Set(http.TrailerPrefix+name, value) })
+		g.add("prefixed "+name, func(w http.ResponseWriter, _ *http.Request, _ *trace) {
+			w.Header().Set(http.TrailerPrefix+name, value)
+		})
 	}
 }
 
 func (g *generator) status() {
-	code := pick(g, 100, 102, 103, 103, 199, 200, 200, 201, 202, 204, 205, 206, 301, 304, 400, 404, 418, 500, 503, 599, 600, 999)
-	g.add(fmt.Sprint("WriteHeader ", code), func(w http.ResponseWriter, _ *http.Request, _ *trace) { w.WriteHeader(code) })
+	code := pick(g, 100, 102, 103, 103, 199, 200, 200, 201, 202, 204, 205, 206, 301, 304, 400, 404,
+		418, 500, 503, 599, 600, 999)
+	g.add(fmt.Sprint("WriteHeader ", code),
+		func(w http.ResponseWriter, _ *http.Request, _ *trace) { w.WriteHeader(code) })
 }
 
 // content is of a type that is guessed from its first bytes only.
@@ -369,11 +402,12 @@ func content(g *generator, n int) string {
 func (g *generator) write() {
 	b := content(g, pick(g, sizes...))
 	g.wrote += len(b)
-	g.add(fmt.Sprintf("Write %d %.6q", len(b), b), func(w http.ResponseWriter, _ *http.Request, t *trace) {
-		n, err := io.WriteString(w, b)
-		t.body = append(t.body, b[:n]...)
-		t.say("%d %v", n, err)
-	})
+	g.add(fmt.Sprintf("Write %d %.6q", len(b), b),
+		func(w http.ResponseWriter, _ *http.Request, t *trace) {
+			n, err := io.WriteString(w, b)
+			t.body = append(t.body, b[:n]...)
+			t.say("%d %v", n, err)
+		})
 }
 
 func (g *generator) readFrom() {
@@ -381,15 +415,16 @@ func (g *generator) readFrom() {
 	fails := g.chance(15)
 	g.wrote += len(b)
 	g.froms = true
-	g.add(fmt.Sprintf("ReadFrom %d %.6q %v", len(b), b, fails), func(w http.ResponseWriter, _ *http.Request, t *trace) {
-		var src io.Reader = &readerOnly{[]byte(b)}
-		if fails {
-			src = io.MultiReader(src, errReader{})
-		}
-		n, err := io.Copy(w, src)
-		t.body = append(t.body, b[:n]...)
-		t.say("%d %v", n, brief(err))
-	})
+	g.add(fmt.Sprintf("ReadFrom %d %.6q %v", len(b), b, fails),
+		func(w http.ResponseWriter, _ *http.Request, t *trace) {
+			var src io.Reader = &readerOnly{[]byte(b)}
+			if fails {
+				src = io.MultiReader(src, errReader{})
+			}
+			n, err := io.Copy(w, src)
+			t.body = append(t.body, b[:n]...)
+			t.say("%d %v", n, brief(err))
+		})
 }
 
 // brief is an error without the addresses that the network puts in front.
@@ -404,7 +439,8 @@ func (errReader) Read([]byte) (int, error) { return 0, errors.New("source failed
 
 func (g *generator) flush() {
 	if g.chance(50) {
-		g.add("Flush", func(w http.ResponseWriter, _ *http.Request, _ *trace) { w.(http.Flusher).Flush() })
+		g.add("Flush",
+			func(w http.ResponseWriter, _ *http.Request, _ *trace) { w.(http.Flusher).Flush() })
 		return
 	}
 	g.add("controller Flush", func(w http.ResponseWriter, _ *http.Request, t *trace) {
@@ -450,7 +486,11 @@ func (g *generator) declareLength() {
 	case n == 2 && !g.h2:
 		length = "many"
 	}
-	s := step{"Set Content-Length " + length, func(w http.ResponseWriter, _ *http.Request, _ *trace) { w.Header().Set("Content-Length", length) }}
+	s := step{
+		"Set Content-Length " + length, func(w http.ResponseWriter, _ *http.Request, _ *trace) {
+			w.Header().Set("Content-Length", length)
+		},
+	}
 	g.p.steps = slices.Insert(g.p.steps, 0, s)
 }
 
@@ -460,12 +500,15 @@ func (g *generator) breakIt() {
 	case 0:
 		g.add("panic", func(http.ResponseWriter, *http.Request, *trace) { panic("broken") })
 	case 1:
-		g.add("abort", func(http.ResponseWriter, *http.Request, *trace) { panic(http.ErrAbortHandler) })
+		g.add("abort",
+			func(http.ResponseWriter, *http.Request, *trace) { panic(http.ErrAbortHandler) })
 	case 2:
 		g.add("Goexit", func(http.ResponseWriter, *http.Request, *trace) { runtime.Goexit() })
 	default:
-		g.p.steps = slices.DeleteFunc(g.p.steps, func(s step) bool { return !strings.HasPrefix(s.name, "Set") })
+		g.p.steps = slices.DeleteFunc(g.p.steps,
+			func(s step) bool { return !strings.HasPrefix(s.name, "Set") })
 		code := pick(g, 0, 99, 1000)
-		g.add(fmt.Sprint("WriteHeader ", code), func(w http.ResponseWriter, _ *http.Request, _ *trace) { w.WriteHeader(code) })
+		g.add(fmt.Sprint("WriteHeader ", code),
+			func(w http.ResponseWriter, _ *http.Request, _ *trace) { w.WriteHeader(code) })
 	}
 }

@@ -1,45 +1,49 @@
-// Package httpidem answers HTTP requests that carry an Idempotency-Key once: the first request runs the handler, every later one
-// with the same key gets the stored answer. It implements the rules of the Internet-Draft
-// draft-ietf-httpapi-idempotency-key-header-07.
+// Package httpidem answers each HTTP request with an Idempotency-Key once: the first request runs
+// the handler, and later requests with the same key get the stored answer. It implements the
+// Internet-Draft draft-ietf-httpapi-idempotency-key-header-07.
 //
 //	m, err := httpidem.New(httpidem.Config{
-//		Store:     store,        // the store that your Kafka consumers use, or any other
-//		Scope:     "transfers",  // who remembers
-//		Principal: account,      // who asks: nobody gets another one's answers
-//		Secret:    secret,       // keys the hash of the request
+//		Store:     store,        // the store of your Kafka consumers, or any other
+//		Scope:     "transfers",  // namespace of the keys
+//		Principal: account,      // the user: answers are never shared between users
+//		Secret:    secret,       // key of the hash of the request
 //	})
 //	mux.Handle("POST /transfers", authenticate(m.Handler(transfer)))
 //
-// # Two ways
+// # Claimed and transactional
 //
-// With [New] the key is claimed in the store, the handler runs, and its answer is kept: whatever it was, once the handler ran, since
-// nobody can tell what a handler that answered 500 has done before. It says [NotApplied] if it has done nothing. A process that
-// dies in the middle leaves a key whose outcome nobody knows: 409, until somebody has looked (idem event release).
+// With [New], the middleware claims the key in the store, runs the handler, and stores its answer.
+// Any answer is stored once the handler has run, because a handler that answers 500 may have had
+// effects. The handler calls [NotApplied] if it has changed nothing. If the process dies before the
+// answer is stored, the outcome of the key is unknown: retries get 409 until an operator decides
+// (idem event release).
 //
-// With [NewTx] handler, claim and answer share one transaction of the database, which the handler takes from [TxFrom]. Answers
-// below 400 commit with their effects; 4xx are kept without effects; 5xx and panics roll back and are forgotten. No outcome
-// stays unknown.
+// With [NewTx], handler, claim and answer share one transaction of the database, which the handler
+// gets from [TxFrom]. Answers below 400 are committed with their effects. 4xx answers are stored
+// without effects. 5xx answers and panics are rolled back and forgotten. The outcome of a key is
+// always known.
 //
-// # What a client sees
+// # Answers
 //
-//	first request                        as without the middleware, once it is stored
-//	again, done                          the stored status, allowed headers and body; Idempotent-Replayed: true
-//	again, still running                 409 request_in_flight, Retry-After (or it waits: [Config].Wait)
+//	first request                        that of the handler, after it is stored
+//	again, done                          stored status, headers and body; Idempotent-Replayed: true
+//	again, still running                 409 request_in_flight, Retry-After; see [Config].Wait
 //	same key, another payload            422 request_signature_mismatch
 //	no key where one is required         400 idempotency_key_missing
-//	a key that is none                   400 idempotency_key_invalid
+//	an invalid key                       400 idempotency_key_invalid
 //	an earlier run was cut short         409 unknown_outcome
 //	done, but the answer was too large   409 not_replayable
-//	too many keys at work                429 too_many_keys
+//	too many keys in flight              429 too_many_keys
 //	a body that was read in front        500 body_consumed
 //	a function of the Config failed      503 check_failed, Retry-After
-//	the store cannot be asked           503 store_unavailable, Retry-After
+//	the store is unavailable             503 store_unavailable, Retry-After
 //
-// Errors are application/problem+json (RFC 9457).
+// Errors are application/problem+json (RFC 9457). docs/http.md has all of them.
 //
-// # Where it stands
+// # Position
 //
-// Behind authentication and authorisation, since a replay must be refused to whom the request would be refused (H-12); before
-// compression if the compressed bytes are to be kept, behind it otherwise (H-17). Replays should be free: put [Middleware].Lookup before
-// your rate limiter and [Middleware].Handler behind it (rule 21).
+// Put the middleware behind authentication and authorisation, since a replay needs the same rights
+// as the request. Put it behind compression, so that answers are stored plain; in front of
+// compression it would store the encoding of the first client. Replays should not count in a rate
+// limit: put [Middleware].Lookup in front of the limiter and [Middleware].Handler behind it.
 package httpidem

@@ -27,7 +27,8 @@ func TestClosedMiddlewareRunsNothing(t *testing.T) {
 	h := m.Handler(s)
 	require.Equal(t, "store_unavailable", code(send(h, "a")))
 	require.Zero(t, s.ran("a"))
-	require.Equal(t, "a in run 1", send(s.claimed(store), "a").Body.String(), "nothing was held back")
+	require.Equal(t, "a in run 1", send(s.claimed(store), "a").Body.String(),
+		"nothing was held back")
 }
 
 // Handlers that still run when the middleware is closed are told so, and what they answer is kept.
@@ -125,7 +126,10 @@ func TestNewTxRefuses(t *testing.T) {
 // txOnly has transactions, which nobody asks for.
 type txOnly struct{ dedup.Store }
 
-func (txOnly) ClaimTx(context.Context, time.Duration, []dedup.Request, []dedup.Answer, func(pgx.Tx) ([]dedup.Completion, error)) error {
+func (txOnly) ClaimTx(
+	context.Context, time.Duration, []dedup.Request, []dedup.Answer,
+	func(pgx.Tx) ([]dedup.Completion, error),
+) error {
 	return dedup.ErrUnavailable
 }
 

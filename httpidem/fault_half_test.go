@@ -16,10 +16,14 @@ import (
 
 // A client that closes its half of the connection still reads the answer: it must not be an empty 200.
 func TestHalfClosed_H05(t *testing.T) {
-	m, err := httpidem.New(httpidem.Config{Store: memstore.New(), Scope: "s", Public: true, AnyPayload: true})
+	m, err := httpidem.New(httpidem.Config{
+		Store: memstore.New(), Scope: "s", Public: true, AnyPayload: true,
+	})
 	require.NoError(t, err)
 	defer m.Close()
-	h := m.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) }))
+	h := m.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusCreated)
+	}))
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		<-r.Context().Done() // the server has seen it
 		h.ServeHTTP(w, r)
@@ -28,7 +32,8 @@ func TestHalfClosed_H05(t *testing.T) {
 	c, err := net.Dial("tcp", srv.Listener.Addr().String())
 	require.NoError(t, err)
 	defer c.Close()
-	_, err = fmt.Fprint(c, "POST / HTTP/1.1\r\nHost: x\r\nIdempotency-Key: a\r\nContent-Length: 0\r\n\r\n")
+	_, err = fmt.Fprint(c,
+		"POST / HTTP/1.1\r\nHost: x\r\nIdempotency-Key: a\r\nContent-Length: 0\r\n\r\n")
 	require.NoError(t, err)
 	require.NoError(t, c.(*net.TCPConn).CloseWrite())
 	resp, err := http.ReadResponse(bufio.NewReader(c), nil)

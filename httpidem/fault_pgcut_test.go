@@ -45,10 +45,11 @@ func throughCutter(t testing.TB, url string) (*cutter, func(*pgxpool.Config)) {
 	cfg, err := pgxpool.ParseConfig(url)
 	require.NoError(t, err)
 	c := &cutter{}
-	c.Proxy = netproxy.Start(t, fmt.Sprintf("%s:%d", cfg.ConnConfig.Host, cfg.ConnConfig.Port), func() netproxy.Link {
-		l := &pgLink{c: c, commits: make(map[string]bool), portals: make(map[string]bool)}
-		return netproxy.Link{Up: l.up, Down: l.down}
-	})
+	c.Proxy = netproxy.Start(t, fmt.Sprintf("%s:%d", cfg.ConnConfig.Host, cfg.ConnConfig.Port),
+		func() netproxy.Link {
+			l := &pgLink{c: c, commits: make(map[string]bool), portals: make(map[string]bool)}
+			return netproxy.Link{Up: l.up, Down: l.down}
+		})
 	return c, func(cfg *pgxpool.Config) {
 		cfg.ConnConfig.TLSConfig, cfg.ConnConfig.Fallbacks = nil, nil
 		cfg.ConnConfig.DialFunc = func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -107,7 +108,8 @@ func (l *pgLink) commitsBy(m []byte) bool {
 // isCommit knows the transactions of claims by their mark: what only looks commits too.
 func isCommit(sql string) bool {
 	words := strings.Fields(strings.ToLower(strings.TrimRight(sql, "; ")))
-	return len(words) > 0 && words[len(words)-1] == "commit" && strings.Contains(sql, "idem.session")
+	return len(words) > 0 && words[len(words)-1] == "commit" &&
+		strings.Contains(sql, "idem.session")
 }
 
 // text returns the nth of the texts that a message begins with, each of which ends with a zero byte.

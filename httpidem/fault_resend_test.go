@@ -31,7 +31,9 @@ type resender struct {
 }
 
 func newResender(t testing.TB, h http.Handler) *resender {
-	r := &resender{begun: make(chan struct{}), came: make(chan struct{}), again: make(chan struct{})}
+	r := &resender{
+		begun: make(chan struct{}), came: make(chan struct{}), again: make(chan struct{}),
+	}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if req.Header.Get(cutHeader) != "" && r.requests.Add(1) == 2 {
 			close(r.came)
@@ -69,7 +71,8 @@ func newResender(t testing.TB, h http.Handler) *resender {
 // H-20: Go's own client sends a request with an idempotency key again when its connection breaks, in the middle of its handler as well.
 // The server gets two requests, and runs one.
 func TestClientsResendByThemselves_H20(t *testing.T) {
-	for name, wait := range map[string]time.Duration{"waits": 30 * time.Second, "does not wait": 0} {
+	for name, wait := range map[string]time.Duration{"waits": 30 * time.Second,
+		"does not wait": 0} {
 		t.Run(name, func(t *testing.T) {
 			s := newService(t)
 			var r *resender
@@ -83,7 +86,8 @@ func TestClientsResendByThemselves_H20(t *testing.T) {
 					return
 				}
 				close(r.begun)
-				if wait == 0 { // until the second request was answered, which is while the first is at work
+				// until the second request was answered, which is while the first is at work
+				if wait == 0 {
 					<-r.again
 				} else { // or an answer would be faster than the cut
 					<-r.came
@@ -91,7 +95,8 @@ func TestClientsResendByThemselves_H20(t *testing.T) {
 			}
 			client := &http.Client{Transport: &http.Transport{}}
 			t.Cleanup(client.CloseIdleConnections)
-			resp, err := client.Do(post(t.Context(), r.url, "before")) // a connection that was used: only then it is sent again
+			// a connection that was used: only then it is sent again
+			resp, err := client.Do(post(t.Context(), r.url, "before"))
 			require.NoError(t, err)
 			_, err = io.Copy(io.Discard, resp.Body)
 			require.NoError(t, err)

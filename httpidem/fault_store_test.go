@@ -53,7 +53,10 @@ func (f *faulty) call(verb string, do func() error) error {
 	return err
 }
 
-func (f *faulty) Claim(ctx context.Context, t dedup.Token, lease time.Duration, reqs []dedup.Request, answers []dedup.Answer) error {
+func (f *faulty) Claim(
+	ctx context.Context, t dedup.Token, lease time.Duration, reqs []dedup.Request,
+	answers []dedup.Answer,
+) error {
 	return f.call("claim", func() error { return f.Store.Claim(ctx, t, lease, reqs, answers) })
 }
 
@@ -89,7 +92,8 @@ func TestStoreAwayAtTheEnd_H18(t *testing.T) {
 		require.Equal(t, "a in run 1", rec.Body.String())
 		require.False(t, replayed(rec))
 		require.Equal(t, httpidem.Unstored, s.last())
-		require.Equal(t, 10*time.Second, time.Since(began).Round(time.Second), "the answer is held back while it may be stored")
+		require.Equal(t, 10*time.Second, time.Since(began).Round(time.Second),
+			"the answer is held back while it may be stored")
 
 		require.Equal(t, "store_unavailable", code(send(here, "a")))
 		require.Equal(t, "unknown_outcome", code(send(there, "a")), "the lease is over")
@@ -120,7 +124,8 @@ func TestShortOutage_H18(t *testing.T) {
 						require.Equal(t, "a in run 1", rec.Body.String())
 						require.Equal(t, i > 0, replayed(rec))
 					}
-					require.Equal(t, []httpidem.Result{httpidem.Executed, httpidem.Replayed, httpidem.Replayed}, s.results())
+					require.Equal(t, []httpidem.Result{httpidem.Executed, httpidem.Replayed,
+						httpidem.Replayed}, s.results())
 				})
 			})
 		}
@@ -197,7 +202,11 @@ func newRedisTap(t testing.TB, server string) *redisTap {
 			}
 		}
 	}
-	p.Proxy = netproxy.Start(t, server, func() netproxy.Link { return netproxy.Link{Up: pipe(&p.noRequests), Down: pipe(&p.noAnswers)} })
+	p.Proxy = netproxy.Start(t, server, func() netproxy.Link {
+		return netproxy.Link{
+			Up: pipe(&p.noRequests), Down: pipe(&p.noAnswers),
+		}
+	})
 	return p
 }
 
@@ -217,7 +226,9 @@ func TestRedisGoneInTheHandler_H18(t *testing.T) {
 			t.Cleanup(func() { _ = client.Close() })
 			s := newService(t)
 			here := s.claimed(redisstore.New(client, redisstore.Prefix(prefix)))
-			send(here, "before") // a server that does not know a script executes nothing, and nobody would hear it say so
+			// a server that does not know a script executes nothing, and nobody would hear it say
+			// so
+			send(here, "before")
 			s.work = func(http.ResponseWriter, *http.Request) { close(tap).Store(true) }
 			there := s.claimed(redisstore.New(direct, redisstore.Prefix(prefix)))
 
@@ -252,15 +263,18 @@ func TestOutageIsOneLine_G04(t *testing.T) {
 		for outage := 1; outage <= 2; outage++ {
 			lose(&store.asked, every)
 			for i := range 3 {
-				require.Equal(t, http.StatusServiceUnavailable, send(h, fmt.Sprint("away-", outage, i)).Code)
+				require.Equal(t, http.StatusServiceUnavailable,
+					send(h, fmt.Sprint("away-", outage, i)).Code)
 			}
 			lose(&store.asked, func(string) bool { return false })
 			time.Sleep(5 * time.Second) // that long nothing must fail before it is over
 			for i := range 3 {
 				require.Equal(t, http.StatusCreated, send(h, fmt.Sprint("back-", outage, i)).Code)
 			}
-			require.Equal(t, outage, strings.Count(log.String(), "idempotency store cannot be used"), log.String())
-			require.Equal(t, outage, strings.Count(log.String(), "idempotency store can be used again"), log.String())
+			require.Equal(t, outage,
+				strings.Count(log.String(), "idempotency store cannot be used"), log.String())
+			require.Equal(t, outage,
+				strings.Count(log.String(), "idempotency store can be used again"), log.String())
 		}
 	})
 }

@@ -32,8 +32,10 @@ func newService(t testing.TB) *service { return &service{t: t, runs: make(map[st
 
 func (s *service) config(store dedup.Store) httpidem.Config {
 	return httpidem.Config{
-		Store: store, Scope: "orders", Public: true, Secret: []byte("the same in all instances"), Lease: time.Second,
-		Logger: slog.New(slog.DiscardHandler), Observe: func(_ context.Context, o httpidem.Observation) {
+		Store: store, Scope: "orders", Public: true, Secret: []byte("the same in all instances"),
+		Lease:  time.Second,
+		Logger: slog.New(slog.DiscardHandler),
+		Observe: func(_ context.Context, o httpidem.Observation) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			s.seen = append(s.seen, o)
@@ -96,7 +98,8 @@ func (s *service) last() httpidem.Result {
 
 // post makes a request that net/http may send again by itself.
 func post(ctx context.Context, url, key string) *http.Request {
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader([]byte(`{"amount":7}`)))
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, url,
+		bytes.NewReader([]byte(`{"amount":7}`)))
 	if err != nil {
 		panic(err) // a mistake in the test
 	}

@@ -75,7 +75,8 @@ func TestCutsAtCommit_H23(t *testing.T) {
 	require.Equal(t, http.StatusCreated, send(here, "warm").Code)
 	codes := make(map[string]int)
 	for i := range 2 * n {
-		what, key, status, effects := []cut{beforeCommit, afterCommit}[i%2], fmt.Sprint("created-", i), http.StatusCreated, 1
+		what, key, status, effects := []cut{beforeCommit, afterCommit}[i%2],
+			fmt.Sprint("created-", i), http.StatusCreated, 1
 		if rng.IntN(4) == 0 { // an answer without effects is committed too
 			key, status, effects = fmt.Sprint("refused-", i), http.StatusUnprocessableEntity, 0
 		}
@@ -86,13 +87,16 @@ func TestCutsAtCommit_H23(t *testing.T) {
 		again := settled(t, []http.Handler{here, there}[rng.IntN(2)], key)
 		require.Equal(t, status, again.Code, again.Body)
 		if first.Code == status {
-			require.Equal(t, again.Body.String(), first.Body.String(), "the client was told what was not committed")
+			require.Equal(t, again.Body.String(), first.Body.String(),
+				"the client was told what was not committed")
 		} else {
-			require.Contains(t, []int{http.StatusServiceUnavailable, http.StatusConflict}, first.Code, first.Body)
+			require.Contains(t, []int{http.StatusServiceUnavailable, http.StatusConflict},
+				first.Code, first.Body)
 			require.NotEmpty(t, first.Header().Get("Retry-After"))
 		}
 		require.Equal(t, effects, countEffects(t, direct, key), "effects of %s, cut %s", key, what)
-		require.Equal(t, map[cut]int{beforeCommit: 2, afterCommit: 1}[what], s.ran(key), "runs of %s, cut %s", key, what)
+		require.Equal(t, map[cut]int{beforeCommit: 2, afterCommit: 1}[what], s.ran(key),
+			"runs of %s, cut %s", key, what)
 	}
 	require.EqualValues(t, 2*n, cutter.made.Load())
 	t.Logf("soak: TestCutsAtCommit_H23 seed=%d size=%d kills=0 cuts=%d rebalances=0 outcome=one effect each, first answers %v",
@@ -117,7 +121,8 @@ func TestRetriesTakeNoConnections_Rule20(t *testing.T) {
 			<-open
 		}
 	}
-	patient := func(c *httpidem.Config) { c.StoreTimeout = time.Minute } // how long answers take is measured here
+	// how long answers take is measured here
+	patient := func(c *httpidem.Config) { c.StoreTimeout = time.Minute }
 	here := s.inTx(newPool(t, url, 4), patient)
 	shared := newPool(t, url, 4)
 	var there []http.Handler // each knows of its own callers only
@@ -135,7 +140,8 @@ func TestRetriesTakeNoConnections_Rule20(t *testing.T) {
 			break
 		}
 	}
-	t.Logf("slowest of %d retries and %d others: %s", retries, others, slowest.Round(time.Millisecond))
+	t.Logf("slowest of %d retries and %d others: %s", retries, others,
+		slowest.Round(time.Millisecond))
 	require.Less(t, slowest, limit)
 	release()
 	require.Equal(t, "open in run 1", (<-first).Body.String())
@@ -145,9 +151,12 @@ func TestRetriesTakeNoConnections_Rule20(t *testing.T) {
 }
 
 // storm sends the open key and others to all processes at once, and returns how long the slowest took.
-func (s *service) storm(processes []http.Handler, round, retries, others int) (slowest time.Duration) {
+func (s *service) storm(
+	processes []http.Handler, round, retries, others int,
+) (slowest time.Duration) {
 	s.t.Helper()
-	took, recs := make([]time.Duration, retries+others), make([]*httptest.ResponseRecorder, retries+others)
+	took, recs := make([]time.Duration, retries+others),
+		make([]*httptest.ResponseRecorder, retries+others)
 	var all sync.WaitGroup
 	for i := range took {
 		key := "open"

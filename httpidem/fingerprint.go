@@ -15,24 +15,30 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// Payload is what must be equal in two requests with one key. Everything is compared byte for byte.
+// Payload contains the parts of a request that must be equal in two requests with one key. They are
+// compared byte for byte.
 type Payload struct {
 	// Method, Path and Query are those of the request line, path and query with their escapes.
 	Method, Path, Query string
 	// ContentType has the values of the header.
 	ContentType []string
-	// Body has all of the body. It must not be changed, since the handler reads it: put another slice in its place. Empty if the body
-	// was parsed as a form in front; the fields are compared in any case.
+	// Body is the whole body. Do not change its bytes, since the handler reads them: assign another
+	// slice. Empty if the body was parsed as a form in front; the fields of the form are compared
+	// in any case.
 	Body []byte
-	// More is what else must be equal, such as the host or the version of the API. Default: nothing.
+	// More are further parts that must be equal, such as the host or the version of the API.
+	// Default: none.
 	More []string
 }
 
 func newPayload(r *http.Request, body []byte) *Payload {
-	return &Payload{Method: r.Method, Path: r.URL.EscapedPath(), Query: r.URL.RawQuery, ContentType: r.Header["Content-Type"], Body: body}
+	return &Payload{
+		Method: r.Method, Path: r.URL.EscapedPath(), Query: r.URL.RawQuery,
+		ContentType: r.Header["Content-Type"], Body: body,
+	}
 }
 
-// parsedForm is what is compared in the place of a body that was parsed in front.
+// parsedForm returns the fields of a body that was parsed in front, to compare instead of the body.
 func parsedForm(r *http.Request, body []byte) (form string, ok bool) {
 	if len(body) > 0 || !formParsed(r) {
 		return "", false
@@ -40,15 +46,18 @@ func parsedForm(r *http.Request, body []byte) (form string, ok bool) {
 	return r.PostForm.Encode(), true
 }
 
-// moreMark stands before More, where no length can stand.
+// moreMark precedes More. No length has this value.
 const moreMark = -1
 
-// payloadFingerprint is the HMAC of a payload; never zero. Whether a=1&b=2 and b=2&a=1 are the same request only the handler knows, and
-// a client that retries sends what it sent (H-03).
-func payloadFingerprint(secret []byte, tenant string, p *Payload, form string, parsed bool) dedup.Fingerprint {
+// payloadFingerprint returns the HMAC of a payload; never zero. The order of parameters counts:
+// only the handler knows whether a=1&b=2 and b=2&a=1 are equal, and a retry repeats the same bytes
+// (H-03).
+func payloadFingerprint(
+	secret []byte, tenant string, p *Payload, form string, parsed bool,
+) dedup.Fingerprint {
 	mac := hmac.New(sha256.New, secret)
 	var length [8]byte
-	// Each part goes with its length, so that no byte can move from one to the next.
+	// Each part is preceded by its length, so that no byte can move between parts.
 	frame := func(n int) { mac.Write(binary.BigEndian.AppendUint64(length[:0], uint64(n))) }
 	text := func(s string) {
 		frame(len(s))
@@ -77,14 +86,15 @@ func payloadFingerprint(secret []byte, tenant string, p *Payload, form string, p
 	return cut(mac.Sum(nil))
 }
 
-// IgnoreBoundary is a [Config].Fingerprint for uploads: multipart bodies are compared by their parts, and not by the boundary between them, which
-// browsers draw anew for each request. What stands before the first boundary and behind the last one is not compared. A body that is not valid
-// multipart is compared byte for byte.
+// IgnoreBoundary is a [Config].Fingerprint for uploads. It compares the parts of multipart bodies
+// without the boundary, which browsers choose anew for each request. Text before the first boundary
+// and after the last one is not compared. A body that is not valid multipart is compared byte for
+// byte. It never returns an error.
 func IgnoreBoundary(_ *http.Request, p *Payload) error {
 	if len(p.ContentType) != 1 {
 		return nil
 	}
-	kind, params, _ := mime.ParseMediaType(p.ContentType[0]) // no type if it is not valid
+	kind, params, _ := mime.ParseMediaType(p.ContentType[0]) // empty if invalid
 	if !strings.HasPrefix(kind, "multipart/") || params["boundary"] == "" {
 		return nil
 	}
@@ -98,7 +108,8 @@ func IgnoreBoundary(_ *http.Request, p *Payload) error {
 	return nil
 }
 
-// partsOf is a multipart body without its boundaries: of each part the headers and the content, with their lengths in front.
+// partsOf returns a multipart body without its boundaries: headers and content of each part,
+// preceded by their lengths.
 func partsOf(body []byte, boundary string) (parts []byte, ok bool) {
 	r := multipart.NewReader(bytes.NewReader(body), boundary)
 	for {
@@ -118,7 +129,7 @@ func partsOf(body []byte, boundary string) (parts []byte, ok bool) {
 	}
 }
 
-// cut is the first half of an HMAC. A zero fingerprint would say that there is none.
+// cut returns the first half of an HMAC. A zero fingerprint would mean that there is none.
 func cut(sum []byte) (f dedup.Fingerprint) {
 	copy(f[:], sum)
 	if f == (dedup.Fingerprint{}) {
@@ -127,8 +138,8 @@ func cut(sum []byte) (f dedup.Fingerprint) {
 	return f
 }
 
-// readBody reads the body of a request and puts one in its place. err is an *http.MaxBytesError if it is larger than max; if that was
-// announced, none of it is read (H-15).
+// readBody reads the body of a request and replaces it by a copy. err is an *http.MaxBytesError if
+// the body is larger than max. A body with a larger announced length is not read (H-15).
 func readBody(w http.ResponseWriter, r *http.Request, max int64) (body []byte, err error) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return nil, nil
@@ -136,8 +147,8 @@ func readBody(w http.ResponseWriter, r *http.Request, max int64) (body []byte, e
 	if r.ContentLength > max {
 		return nil, &http.MaxBytesError{Limit: max}
 	}
-	// Closed it is not: the server does that, and this may be one of several copies of the request. Nor is room made for what was announced:
-	// announcing costs nothing.
+	// Do not close the body: the server does, and this may be one of several copies of the request.
+	// Do not allocate the announced length either: announcing costs the client nothing.
 	body, err = io.ReadAll(http.MaxBytesReader(w, r.Body, max))
 	if err != nil {
 		return nil, err
@@ -146,7 +157,7 @@ func readBody(w http.ResponseWriter, r *http.Request, max int64) (body []byte, e
 	return body, nil
 }
 
-// body is the body of a request that was read before.
+// body is a request body that was read before.
 type body struct {
 	bytes.Reader
 	closed bool
@@ -158,7 +169,7 @@ func newBody(b []byte) *body {
 	return r
 }
 
-// Read fails once the body is closed, as that of net/http does.
+// Read fails after Close, like the body of net/http.
 func (b *body) Read(p []byte) (int, error) {
 	if b.closed {
 		return 0, http.ErrBodyReadAfterClose
@@ -166,7 +177,7 @@ func (b *body) Read(p []byte) (int, error) {
 	return b.Reader.Read(p)
 }
 
-// WriteTo is Read for io.Copy.
+// WriteTo implements [io.WriterTo].
 func (b *body) WriteTo(w io.Writer) (int64, error) {
 	if b.closed {
 		return 0, http.ErrBodyReadAfterClose
@@ -174,7 +185,7 @@ func (b *body) WriteTo(w io.Writer) (int64, error) {
 	return b.Reader.WriteTo(w)
 }
 
-// Close ends it.
+// Close implements [io.Closer].
 func (b *body) Close() error {
 	b.closed = true
 	return nil

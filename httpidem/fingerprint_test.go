@@ -21,40 +21,48 @@ import (
 // H-03: nothing of a request can change without its fingerprint.
 func TestFingerprint_Mutations_H03(t *testing.T) {
 	type parts struct{ secret, tenant, method, url, contentType, body string }
-	base := parts{"0123456789abcdef", "t", "POST", "/transfers/1?a=1&b=2", "application/json", `{"amount":1}`}
+	base := parts{"0123456789abcdef", "t", "POST", "/transfers/1?a=1&b=2", "application/json",
+		`{"amount":1}`}
 	print := func(p parts) dedup.Fingerprint {
 		r := httptest.NewRequest(p.method, p.url, nil)
 		if p.contentType != "" {
 			r.Header["Content-Type"] = strings.Split(p.contentType, "|")
 		}
-		return payloadFingerprint([]byte(p.secret), p.tenant, newPayload(r, []byte(p.body)), "", false)
+		return payloadFingerprint([]byte(p.secret), p.tenant, newPayload(r, []byte(p.body)), "",
+			false)
 	}
 	seen := map[dedup.Fingerprint]string{}
 	for name, mutate := range map[string]func(*parts){
-		"nothing":                       func(*parts) {},
-		"secret":                        func(p *parts) { p.secret = "0123456789abcdeg" },
-		"tenant":                        func(p *parts) { p.tenant = "u" },
-		"no tenant":                     func(p *parts) { p.tenant = "" },
-		"method":                        func(p *parts) { p.method = "PATCH" },
-		"path":                          func(p *parts) { p.url = "/transfers/2?a=1&b=2" },
-		"escaped slash":                 func(p *parts) { p.url = "/transfers%2F1?a=1&b=2" },
-		"slash at the end":              func(p *parts) { p.url = "/transfers/1/?a=1&b=2" },
-		"case of the path":              func(p *parts) { p.url = "/Transfers/1?a=1&b=2" },
-		"question mark in the path":     func(p *parts) { p.url = "/transfers/1%3Fa=1&b=2" },
-		"query":                         func(p *parts) { p.url = "/transfers/1?a=1&b=3" },
-		"order of the query":            func(p *parts) { p.url = "/transfers/1?b=2&a=1" },
-		"escape in the query":           func(p *parts) { p.url = "/transfers/1?%61=1&b=2" },
-		"no query":                      func(p *parts) { p.url = "/transfers/1" },
-		"content type":                  func(p *parts) { p.contentType = "application/xml" },
-		"parameter of it":               func(p *parts) { p.contentType = "application/json; charset=utf-8" },
-		"no content type":               func(p *parts) { p.contentType = "" },
-		"two content types":             func(p *parts) { p.contentType = "application/json|application/json" },
-		"body":                          func(p *parts) { p.body = `{"amount":2}` },
-		"space in the body":             func(p *parts) { p.body = `{"amount": 1}` },
-		"longer body":                   func(p *parts) { p.body += "\n" },
-		"no body":                       func(p *parts) { p.body = "" },
-		"from the query to the path":    func(p *parts) { p.url = "/transfers/1a=1&b=2" },
-		"from the body to the type":     func(p *parts) { p.contentType, p.body = p.contentType+`{`, `"amount":1}` },
+		"nothing":                   func(*parts) {},
+		"secret":                    func(p *parts) { p.secret = "0123456789abcdeg" },
+		"tenant":                    func(p *parts) { p.tenant = "u" },
+		"no tenant":                 func(p *parts) { p.tenant = "" },
+		"method":                    func(p *parts) { p.method = "PATCH" },
+		"path":                      func(p *parts) { p.url = "/transfers/2?a=1&b=2" },
+		"escaped slash":             func(p *parts) { p.url = "/transfers%2F1?a=1&b=2" },
+		"slash at the end":          func(p *parts) { p.url = "/transfers/1/?a=1&b=2" },
+		"case of the path":          func(p *parts) { p.url = "/Transfers/1?a=1&b=2" },
+		"question mark in the path": func(p *parts) { p.url = "/transfers/1%3Fa=1&b=2" },
+		"query":                     func(p *parts) { p.url = "/transfers/1?a=1&b=3" },
+		"order of the query":        func(p *parts) { p.url = "/transfers/1?b=2&a=1" },
+		"escape in the query":       func(p *parts) { p.url = "/transfers/1?%61=1&b=2" },
+		"no query":                  func(p *parts) { p.url = "/transfers/1" },
+		"content type":              func(p *parts) { p.contentType = "application/xml" },
+		"parameter of it": func(p *parts) {
+			p.contentType = "application/json; charset=utf-8"
+		},
+		"no content type": func(p *parts) { p.contentType = "" },
+		"two content types": func(p *parts) {
+			p.contentType = "application/json|application/json"
+		},
+		"body":                       func(p *parts) { p.body = `{"amount":2}` },
+		"space in the body":          func(p *parts) { p.body = `{"amount": 1}` },
+		"longer body":                func(p *parts) { p.body += "\n" },
+		"no body":                    func(p *parts) { p.body = "" },
+		"from the query to the path": func(p *parts) { p.url = "/transfers/1a=1&b=2" },
+		"from the body to the type": func(p *parts) {
+			p.contentType, p.body = p.contentType+`{`, `"amount":1}`
+		},
 		"from the method to the tenant": func(p *parts) { p.tenant, p.method = "tP", "OST" },
 	} {
 		p := base
@@ -77,14 +85,17 @@ func TestFingerprint_StaysTheSame(t *testing.T) {
 		p := newPayload(r, []byte(body))
 		p.More = more
 		text, parsed := parsedForm(r, p.Body)
-		return fmt.Sprintf("%x", payloadFingerprint([]byte("0123456789abcdef"), "t", p, text, parsed))
+		return fmt.Sprintf("%x",
+			payloadFingerprint([]byte("0123456789abcdef"), "t", p, text, parsed))
 	}
 	const form = "application/x-www-form-urlencoded"
-	require.Equal(t, "009f823f595e5e39fe13dd2ba65296d0", print("application/json", `{"amount":1}`, nil))
+	require.Equal(t, "009f823f595e5e39fe13dd2ba65296d0",
+		print("application/json", `{"amount":1}`, nil))
 	require.Equal(t, "af14647b1258de3456f1f15c69155d94", print(form, "", url.Values{"a": {"1"}}))
 	seen := map[string]bool{}
 	for _, f := range []string{
-		print(form, "", nil), print(form, "", url.Values{"a": {"1"}}), print(form, "", url.Values{"a": {"1"}}, "x"), print(form, "", nil, "x"),
+		print(form, "", nil), print(form, "", url.Values{"a": {"1"}}),
+		print(form, "", url.Values{"a": {"1"}}, "x"), print(form, "", nil, "x"),
 		print(form, "", nil, "x", ""), print(form, "", nil, "", "x"), print(form, "", nil, "a=1"),
 	} {
 		require.False(t, seen[f])

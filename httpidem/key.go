@@ -8,39 +8,68 @@ import (
 )
 
 const (
-	// maxKey is how many characters a key may have: what most APIs with such keys allow.
+	// maxKey is the largest length of a key in characters, as in most APIs with such keys.
 	maxKey = 255
-	// maxKeyHeader is how many bytes of a header are looked at: a key of which each character is escaped, and parameters.
+	// maxKeyHeader bounds the header in bytes: a key with every character escaped, and parameters.
 	maxKeyHeader = 1024
 )
 
-// clientError is a mistake of a client, in the words that it is answered with: sentences, not the lower case of errors for logs.
+// clientError is a mistake of a client, as the text of the answer. Such texts are sentences, unlike
+// errors for logs.
 type clientError string
 
 // Error is the text.
 func (e clientError) Error() string { return string(e) }
 
-// What can be wrong with a key (H-01).
+// The invalid keys (H-01).
 var (
-	errKeyTwice   = clientError("The idempotency key came in more than one header line. Send it once.")
-	errKeyEmpty   = clientError("The idempotency key is empty. Send a UUID of your own for each operation, the same for each retry of it.")
-	errKeyLong    = clientError(fmt.Sprintf("The idempotency key is longer than %d characters. A UUID is enough.", maxKey))
-	errKeyString  = clientError(`The idempotency key is no valid quoted string (RFC 8941, section 3.3.3). Send it as "8e03978e-40d5-43dd-bc93-6894a57f9324", with printable ASCII characters between the quotes, and a backslash before each quote or backslash in it.`)
-	errKeyUnquote = clientError(`The idempotency key must be a quoted string (RFC 8941, section 3.3.3). Send it with its quotes, as "8e03978e-40d5-43dd-bc93-6894a57f9324".`)
-	errKeyBare    = clientError(`The idempotency key has characters other than printable ASCII, or a quote that it does not begin with. Send a UUID.`)
-	errKeyComma   = clientError(`The idempotency key has a comma, as if two header lines were joined. Send it once, and in quotes if the comma is a part of it.`)
-	errKeyUUID    = clientError("The idempotency key is no UUID. Send one as 8e03978e-40d5-43dd-bc93-6894a57f9324: 32 hexadecimal digits in groups of 8, 4, 4, 4 and 12.")
+	errKeyTwice = clientError(
+		"The idempotency key came in more than one header line. Send it once.",
+	)
+	errKeyEmpty = clientError(
+		"The idempotency key is empty. Send a UUID of your own for each operation, the same for " +
+			"each retry of it.",
+	)
+	errKeyLong = clientError(
+		fmt.Sprintf("The idempotency key is longer than %d characters. A UUID is enough.", maxKey),
+	)
+	errKeyString = clientError(
+		`The idempotency key is not a valid quoted string (RFC 8941, section 3.3.3). Send it as ` +
+			`"8e03978e-40d5-43dd-bc93-6894a57f9324", with printable ASCII characters between ` +
+			`the quotes, and a backslash before each quote or backslash in it.`,
+	)
+	errKeyUnquote = clientError(
+		`The idempotency key must be a quoted string (RFC 8941, section 3.3.3). Send it with ` +
+			`its quotes, as "8e03978e-40d5-43dd-bc93-6894a57f9324".`,
+	)
+	errKeyBare = clientError(
+		`The idempotency key has characters other than printable ASCII, or a quote that it does ` +
+			`not begin with. Send a UUID.`,
+	)
+	errKeyComma = clientError(
+		`The idempotency key has a comma, as if two header lines were joined. Send it once, and ` +
+			`in quotes if the comma is a part of it.`,
+	)
+	errKeyUUID = clientError(
+		"The idempotency key is not a UUID. Send one as 8e03978e-40d5-43dd-bc93-6894a57f9324: 32 " +
+			"hexadecimal digits in groups of 8, 4, 4, 4 and 12.",
+	)
 
-	errKeyPlaceholder = clientError("The idempotency key stands for a missing value, such as null, 0 or a UUID of zeros only. Send a UUID of your own for each operation, the same for each retry of it.")
+	errKeyPlaceholder = clientError(
+		"The idempotency key is a placeholder for a missing value, such as null, 0 or a UUID of " +
+			"zeros only. Send a UUID of your own for each operation, the same for each retry of " +
+			"it.",
+	)
 )
 
-// parseKey reads the values of the header: one line, 1 to 255 printable ASCII characters when decoded. Its errors are texts for
-// the client.
+// parseKey reads the values of the header: one line, 1 to 255 printable ASCII characters when
+// decoded. Its errors are texts for the client.
 func parseKey(values []string, syntax Syntax, uuidOnly bool) (string, error) {
 	switch {
 	case len(values) == 0:
 		return "", errKeyEmpty
-	case len(values) > 1: // by RFC 8941 they would be joined, and a string cut in two would be one again
+	// RFC 8941 joins lines, and a string that was cut in two would become one again
+	case len(values) > 1:
 		return "", errKeyTwice
 	case len(values[0]) > maxKeyHeader:
 		return "", errKeyLong
@@ -66,14 +95,16 @@ func parseKey(values []string, syntax Syntax, uuidOnly bool) (string, error) {
 	return key, nil
 }
 
-// nilUUID stands for no UUID (RFC 9562, section 5.9).
+// nilUUID is the Nil UUID (RFC 9562, section 5.9).
 const nilUUID = "00000000-0000-0000-0000-000000000000"
 
-// isPlaceholder reports whether a key is what a language prints where a value is missing: all requests of such a program would have
-// the same one, and each would get the answer to the first. What is merely short or unlikely is a key.
+// isPlaceholder reports whether a key is the text that a language prints for a missing value. All
+// requests of such a program would share one key and get the answer to the first. Short or unlikely
+// texts are valid keys.
 func isPlaceholder(key string) bool {
 	switch strings.ToLower(key) {
-	case "null", "(null)", "nil", "<nil>", "none", "undefined", "nan", "[object object]", "0", nilUUID:
+	case "null", "(null)", "nil", "<nil>", "none", "undefined", "nan", "[object object]", "0",
+		nilUUID:
 		return true
 	}
 	return false
@@ -100,7 +131,7 @@ func decodeKey(value string, syntax Syntax) (string, error) {
 	return bare, nil
 }
 
-// decodeQuoted reads an Item whose value is a String. Its parameters mean nothing here, but must be some.
+// decodeQuoted reads an Item whose value is a String. Parameters are ignored, but must be valid.
 func decodeQuoted(value string) (string, error) {
 	item, err := httpsfv.UnmarshalItem([]string{value})
 	if err != nil {
@@ -113,9 +144,9 @@ func decodeQuoted(value string) (string, error) {
 	return key, nil
 }
 
-// canonicalUUID returns a UUID in the form of RFC 9562, in lower case. It takes that form in either case, with urn:uuid: in front (RFC 9562,
-// section 4), in braces, and without hyphens, which are the forms that common libraries read. It asks for no version: all that matters is
-// that the client drew it at random.
+// canonicalUUID returns a UUID in the form of RFC 9562, in lower case. It accepts either case,
+// urn:uuid: in front (RFC 9562, section 4), braces, and no hyphens, which are the forms that common
+// libraries read. Any version is accepted: only the randomness of the key matters.
 func canonicalUUID(s string) (uuid string, ok bool) {
 	const form, urn = 36, "urn:uuid:"
 	s = strings.ToLower(s)

@@ -57,21 +57,22 @@ func TestParseKey_H01(t *testing.T) {
 		lenient  string
 		uuidOnly bool
 	}{
-		"none":                     {values: nil},
-		"empty":                    {values: []string{""}},
-		"spaces":                   {values: []string{"  \t "}},
-		"empty string":             {values: []string{`""`}},
-		"quoted":                   {values: []string{`"k"`}, strict: "k", lenient: "k"},
-		"spaces around":            {values: []string{`  "k" `}, strict: "k", lenient: "k"},
-		"spaces inside":            {values: []string{`" k "`}, strict: " k ", lenient: " k "},
-		"parameters":               {values: []string{`"k";a=1;b`}, strict: "k", lenient: "k"},
-		"bad parameters":           {values: []string{`"k";=`}},
-		"more behind":              {values: []string{`"k" x`}},
-		"list":                     {values: []string{`"a", "b"`}},
-		"two lines":                {values: []string{`"a"`, `"b"`}},
-		"two equal lines":          {values: []string{"a", "a"}},
-		"one string in two lines":  {values: []string{`"a`, `b"`}},
-		"escapes":                  {values: []string{`"a\"b\\c"`}, strict: `a"b\c`, lenient: `a"b\c`},
+		"none":                    {values: nil},
+		"empty":                   {values: []string{""}},
+		"spaces":                  {values: []string{"  \t "}},
+		"empty string":            {values: []string{`""`}},
+		"quoted":                  {values: []string{`"k"`}, strict: "k", lenient: "k"},
+		"spaces around":           {values: []string{`  "k" `}, strict: "k", lenient: "k"},
+		"spaces inside":           {values: []string{`" k "`}, strict: " k ", lenient: " k "},
+		"parameters":              {values: []string{`"k";a=1;b`}, strict: "k", lenient: "k"},
+		"bad parameters":          {values: []string{`"k";=`}},
+		"more behind":             {values: []string{`"k" x`}},
+		"list":                    {values: []string{`"a", "b"`}},
+		"two lines":               {values: []string{`"a"`, `"b"`}},
+		"two equal lines":         {values: []string{"a", "a"}},
+		"one string in two lines": {values: []string{`"a`, `b"`}},
+		"escapes": {values: []string{`"a\"b\\c"`}, strict: `a"b\c`,
+			lenient: `a"b\c`},
 		"bad escape":               {values: []string{`"a\b"`}},
 		"no end":                   {values: []string{`"a`}},
 		"bare":                     {values: []string{" abc "}, lenient: "abc"},
@@ -84,35 +85,49 @@ func TestParseKey_H01(t *testing.T) {
 		"bare, not ASCII":          {values: []string{"sch\u00f6n"}},
 		"token":                    {values: []string{"*abc"}, lenient: "*abc"},
 		"bytes":                    {values: []string{":YWJj:"}, lenient: ":YWJj:"},
-		"longest":                  {values: []string{`"` + long + `"`}, strict: long, lenient: long},
-		"longest, escaped":         {values: []string{`"` + strings.Repeat(`\"`, maxKey) + `"`}, strict: strings.Repeat(`"`, maxKey), lenient: strings.Repeat(`"`, maxKey)},
-		"too long":                 {values: []string{`"` + long + `k"`}},
-		"longest, bare":            {values: []string{long}, lenient: long},
-		"too long, bare":           {values: []string{long + "k"}},
-		"10 kB":                    {values: []string{strings.Repeat("k", 10_000)}},
-		"10 kB of parameters":      {values: []string{`"k"` + strings.Repeat(";a", 5_000)}},
-		"UUID":                     {values: []string{`"` + uuid + `"`}, uuidOnly: true, strict: uuid, lenient: uuid},
-		"UUID, upper case":         {values: []string{`"` + strings.ToUpper(uuid) + `"`}, uuidOnly: true, strict: uuid, lenient: uuid},
-		"UUID, bare, two lines":    {values: []string{uuid + "," + uuid}, uuidOnly: true},
-		"UUID, bare":               {values: []string{uuid}, uuidOnly: true, lenient: uuid},
-		"no UUID":                  {values: []string{`"k"`}, uuidOnly: true},
-		"UUID in braces":           {values: []string{`"{` + uuid + `}"`}, uuidOnly: true, strict: uuid, lenient: uuid},
-		"UUID without hyphens":     {values: []string{`"` + strings.ReplaceAll(uuid, "-", "") + `"`}, uuidOnly: true, strict: uuid, lenient: uuid},
-		"UUID as a URN":            {values: []string{`"urn:uuid:` + uuid + `"`}, uuidOnly: true, strict: uuid, lenient: uuid},
-		"UUID as a URN, upper":     {values: []string{`"URN:UUID:` + strings.ToUpper(uuid) + `"`}, uuidOnly: true, strict: uuid, lenient: uuid},
-		"UUID, one brace":          {values: []string{`"{` + uuid + `"`}, uuidOnly: true},
-		"UUID, other braces":       {values: []string{`"(` + uuid + `)"`}, uuidOnly: true},
-		"UUID in braces as a URN":  {values: []string{`"urn:uuid:{` + uuid + `}"`}, uuidOnly: true},
-		"UUID, other URN":          {values: []string{`"urn:oid::` + uuid + `"`}, uuidOnly: true},
-		"UUID, half a hyphen":      {values: []string{`"8e03978e40d543ddbc936894a57f-324"`}, uuidOnly: true},
-		"forms stay as they are":   {values: []string{`"{` + uuid + `}"`}, strict: "{" + uuid + "}", lenient: "{" + uuid + "}"},
-		"bare, two lines joined":   {values: []string{uuid + ", " + uuid}},
-		"bare with a comma":        {values: []string{"a,b"}},
-		"bare, comma at the end":   {values: []string{"a,"}},
-		"quoted with a comma":      {values: []string{`"a,b"`}, strict: "a,b", lenient: "a,b"},
-		"UUID with other hyphens":  {values: []string{`"8e03978e40d5-43dd-bc93-6894-a57f9324"`}, uuidOnly: true},
-		"UUID with a dead letter":  {values: []string{`"ge03978e-40d5-43dd-bc93-6894a57f9324"`}, uuidOnly: true},
-		"case is kept otherwise":   {values: []string{`"ABC"`}, strict: "ABC", lenient: "ABC"},
+		"longest": {values: []string{`"` + long + `"`}, strict: long,
+			lenient: long},
+		"longest, escaped": {values: []string{`"` + strings.Repeat(`\"`, maxKey) + `"`},
+			strict: strings.Repeat(`"`, maxKey), lenient: strings.Repeat(`"`, maxKey)},
+		"too long":            {values: []string{`"` + long + `k"`}},
+		"longest, bare":       {values: []string{long}, lenient: long},
+		"too long, bare":      {values: []string{long + "k"}},
+		"10 kB":               {values: []string{strings.Repeat("k", 10_000)}},
+		"10 kB of parameters": {values: []string{`"k"` + strings.Repeat(";a", 5_000)}},
+		"UUID": {values: []string{`"` + uuid + `"`}, uuidOnly: true,
+			strict: uuid, lenient: uuid},
+		"UUID, upper case": {values: []string{`"` + strings.ToUpper(uuid) + `"`},
+			uuidOnly: true, strict: uuid, lenient: uuid},
+		"UUID, bare, two lines": {values: []string{uuid + "," + uuid}, uuidOnly: true},
+		"UUID, bare":            {values: []string{uuid}, uuidOnly: true, lenient: uuid},
+		"no UUID":               {values: []string{`"k"`}, uuidOnly: true},
+		"UUID in braces": {values: []string{`"{` + uuid + `}"`}, uuidOnly: true,
+			strict: uuid, lenient: uuid},
+		"UUID without hyphens": {values: []string{`"` + strings.ReplaceAll(uuid, "-", "") + `"`},
+			uuidOnly: true, strict: uuid, lenient: uuid},
+		"UUID as a URN": {values: []string{`"urn:uuid:` + uuid + `"`}, uuidOnly: true,
+			strict: uuid, lenient: uuid},
+		"UUID as a URN, upper": {values: []string{`"URN:UUID:` + strings.ToUpper(uuid) + `"`},
+			uuidOnly: true, strict: uuid, lenient: uuid},
+		"UUID, one brace":         {values: []string{`"{` + uuid + `"`}, uuidOnly: true},
+		"UUID, other braces":      {values: []string{`"(` + uuid + `)"`}, uuidOnly: true},
+		"UUID in braces as a URN": {values: []string{`"urn:uuid:{` + uuid + `}"`}, uuidOnly: true},
+		"UUID, other URN":         {values: []string{`"urn:oid::` + uuid + `"`}, uuidOnly: true},
+		"UUID, half a hyphen": {values: []string{`"8e03978e40d543ddbc936894a57f-324"`},
+			uuidOnly: true},
+		"forms stay as they are": {values: []string{`"{` + uuid + `}"`}, strict: "{" + uuid + "}",
+			lenient: "{" + uuid + "}"},
+		"bare, two lines joined": {values: []string{uuid + ", " + uuid}},
+		"bare with a comma":      {values: []string{"a,b"}},
+		"bare, comma at the end": {values: []string{"a,"}},
+		"quoted with a comma":    {values: []string{`"a,b"`}, strict: "a,b", lenient: "a,b"},
+		"UUID with other hyphens": {
+			values: []string{`"8e03978e40d5-43dd-bc93-6894-a57f9324"`}, uuidOnly: true,
+		},
+		"UUID with a dead letter": {
+			values: []string{`"ge03978e-40d5-43dd-bc93-6894a57f9324"`}, uuidOnly: true,
+		},
+		"case is kept otherwise": {values: []string{`"ABC"`}, strict: "ABC", lenient: "ABC"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for syntax, want := range map[Syntax]string{Strict: c.strict, Lenient: c.lenient} {
@@ -128,7 +143,8 @@ func TestParseKey_H01(t *testing.T) {
 func TestParseKey_Placeholders_H01(t *testing.T) {
 	const null = "00000000-0000-0000-0000-000000000000"
 	for _, value := range []string{
-		"null", "NULL", "(null)", "nil", "<nil>", "none", "None", "undefined", "Undefined", "NaN", "0", "[object Object]",
+		"null", "NULL", "(null)", "nil", "<nil>", "none", "None", "undefined", "Undefined", "NaN",
+		"0", "[object Object]",
 		null, "{" + null + "}", "urn:uuid:" + null, "00000000000000000000000000000000",
 	} {
 		for _, uuidOnly := range []bool{true, false} {
@@ -141,7 +157,11 @@ func TestParseKey_Placeholders_H01(t *testing.T) {
 			}
 		}
 	}
-	for _, value := range []string{"1", "01", "00", "0-0", "-", "-1", "true", "{}", "ffffffff-ffff-ffff-ffff-ffffffffffff", "nullable", "none-7", "null-7", "order-0", "-7", "true-1", "ffff", "00000000-0000-0000-0000-000000000001"} {
+	for _, value := range []string{
+		"1", "01", "00", "0-0", "-", "-1", "true", "{}", "ffffffff-ffff-ffff-ffff-ffffffffffff",
+		"nullable", "none-7", "null-7", "order-0", "-7", "true-1", "ffff",
+		"00000000-0000-0000-0000-000000000001",
+	} {
 		key, err := parseKey([]string{value}, Lenient, false)
 		require.NoError(t, err, value)
 		require.Equal(t, value, key)
@@ -150,13 +170,18 @@ func TestParseKey_Placeholders_H01(t *testing.T) {
 
 // Every error tells a client what to do (H-01).
 func TestParseKey_ErrorsAreSentences_H01(t *testing.T) {
-	for _, err := range []error{errKeyTwice, errKeyEmpty, errKeyLong, errKeyString, errKeyUnquote, errKeyBare, errKeyUUID, errKeyComma, errKeyPlaceholder} {
+	for _, err := range []error{errKeyTwice, errKeyEmpty, errKeyLong, errKeyString, errKeyUnquote,
+		errKeyBare, errKeyUUID, errKeyComma, errKeyPlaceholder} {
 		require.Regexp(t, `^The idempotency key .*\.$`, err.Error())
 	}
 }
 
 func FuzzParseKey_H01(f *testing.F) {
-	for _, s := range []string{"", `"`, `""`, `"a"`, `"a\"b\\"`, `"a";x=1`, "bare", " bare ", `b"c`, "\x00", "\"\x7f\"", "8e03978e-40d5-43dd-bc93-6894a57f9324", `"a", "b"`, "\t\"a\"", "k, k", "null", "{8E03978E-40D5-43DD-BC93-6894A57F9324}"} {
+	for _, s := range []string{
+		"", `"`, `""`, `"a"`, `"a\"b\\"`, `"a";x=1`, "bare", " bare ", `b"c`, "\x00", "\"\x7f\"",
+		"8e03978e-40d5-43dd-bc93-6894a57f9324", `"a", "b"`, "\t\"a\"", "k, k", "null",
+		"{8E03978E-40D5-43DD-BC93-6894A57F9324}",
+	} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, value string) {
@@ -171,7 +196,8 @@ func FuzzParseKey_H01(f *testing.F) {
 			return
 		}
 		require.True(t, lenient != "" && len(lenient) <= maxKey)
-		require.False(t, strings.ContainsFunc(lenient, func(c rune) bool { return c < ' ' || c > '~' }))
+		require.False(t,
+			strings.ContainsFunc(lenient, func(c rune) bool { return c < ' ' || c > '~' }))
 		quoted, err := httpsfv.Marshal(httpsfv.NewItem(lenient))
 		require.NoError(t, err)
 		again, err := parseKey([]string{quoted}, Strict, false)

@@ -36,7 +36,9 @@ func patient(c *httpidem.Config) { c.StoreTimeout = time.Minute }
 func TestLease_LateAnswer(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *service, f *faulty) {
 		var late bool
-		s.work = func(_ http.ResponseWriter, r *http.Request) { late = late || r.Context().Err() != nil }
+		s.work = func(_ http.ResponseWriter, r *http.Request) {
+			late = late || r.Context().Err() != nil
+		}
 		lose(&f.answered, held(1, nil))
 		rec := send(s.claimed(f, patient), "a")
 		require.Equal(t, http.StatusCreated, rec.Code)
@@ -64,7 +66,8 @@ func TestLease_AlwaysLate(t *testing.T) {
 		rec := send(s.claimed(f, patient), "a")
 		require.Equal(t, http.StatusServiceUnavailable, rec.Code)
 		require.Zero(t, s.ran("a"))
-		require.Equal(t, "a in run 1", send(s.claimed(f.Store), "a").Body.String(), "it never ran, and the store knows")
+		require.Equal(t, "a in run 1", send(s.claimed(f.Store), "a").Body.String(),
+			"it never ran, and the store knows")
 	})
 }
 
@@ -85,7 +88,9 @@ func (h slow) Handle(ctx context.Context, r slog.Record) error {
 func TestLease_PausedBeforeTheHandler(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *service, f *faulty) {
 		h := s.claimed(f, func(c *httpidem.Config) {
-			c.Logger = slog.New(slow{Handler: slog.NewTextHandler(io.Discard, nil), text: "can be used again"})
+			c.Logger = slog.New(slow{
+				Handler: slog.NewTextHandler(io.Discard, nil), text: "can be used again",
+			})
 		})
 		lose(&f.asked, every)
 		require.Equal(t, http.StatusServiceUnavailable, send(h, "a").Code)
@@ -93,6 +98,7 @@ func TestLease_PausedBeforeTheHandler(t *testing.T) {
 		lose(&f.asked, func(verb string) bool { return verb == "renew" })
 		require.Equal(t, http.StatusServiceUnavailable, send(h, "a").Code)
 		require.Zero(t, s.ran("a"), "begun under a lease that was over")
-		require.Equal(t, "a in run 1", send(h, "a").Body.String(), "it never ran, and the store knows")
+		require.Equal(t, "a in run 1", send(h, "a").Body.String(),
+			"it never ran, and the store knows")
 	})
 }

@@ -10,44 +10,50 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// load is what the keyed requests of a middleware hold: its bounds are those of all principals together, but for one. Safe for concurrent
-// use.
+// load counts the keyed requests of a middleware and their bytes, of all principals and of each
+// one. Safe for concurrent use.
 type load struct {
 	mu       sync.Mutex
 	requests int
-	by       map[owner]int // of whom; empty if Public
+	by       map[owner]int // by principal; empty if Public
 	bytes    int64         // of bodies
 	bodies   map[bodyID]*sharedBody
 }
 
-// bodyID is where the body of a request is looked for. Two with the same may still differ, since a program may choose what is compared.
+// bodyID identifies the body of a request. Two requests with one bodyID may have different bodies,
+// since Config.Fingerprint may ignore parts.
 type bodyID struct {
 	key         dedup.Key
 	fingerprint dedup.Fingerprint
 }
 
-// sharedBody is the body of all copies of a request that are at work: those that wait for the first one hold none of their own.
+// sharedBody is the body of all copies of a request in flight: waiting copies hold none of their
+// own.
 type sharedBody struct {
 	data  []byte
 	users int
 }
 
-// held is what one request holds of a load. Its fields are guarded by load.mu.
+// held is the share of one request in a load. load.mu guards its fields.
 type held struct {
-	seated bool
-	bytes  int64 // of its own body
-	shared bodyID
-	shares bool
+	acquired bool
+	bytes    int64 // of its own body
+	shared   bodyID
+	shares   bool
 }
 
-// seat counts a request from before its body is read until its handler has returned, whether or not its client is still there.
-func (m *Middleware) seat(q *request) (status int, code string, err error) {
+// acquire counts a request, from before its body is read until its handler has returned, even if
+// its client has left.
+func (m *Middleware) acquire(q *request) (status int, code string, err error) {
 	l := &m.load
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
 	case !m.cfg.Public && l.by[q.who] >= m.cfg.MaxPrincipalRequests:
-		return http.StatusTooManyRequests, "too_many_requests", clientError("Too many requests of this sender are at work. Try again later, with the same key.")
+		return http.StatusTooManyRequests, "too_many_requests", clientError(
+			"Too many requests of this sender are being processed. Try again later, with the " +
+				"same key.",
+		)
 	case l.requests >= m.cfg.MaxRequests:
 		return overloaded()
 	}
@@ -58,20 +64,22 @@ func (m *Middleware) seat(q *request) (status int, code string, err error) {
 	if !m.cfg.Public {
 		l.by[q.who]++
 	}
-	q.held.seated = true
+	q.held.acquired = true
 	return 0, "", nil
 }
 
 func overloaded() (status int, code string, err error) {
-	return http.StatusServiceUnavailable, "overloaded", clientError("The server is at work on too many requests. Try again later, with the same key.")
+	return http.StatusServiceUnavailable, "overloaded", clientError(
+		"The server is processing too many requests. Try again later, with the same key.",
+	)
 }
 
-// unseat gives back all that a request holds. It may be called more than once.
-func (m *Middleware) unseat(q *request) {
+// release returns everything that a request holds. Further calls have no effect.
+func (m *Middleware) release(q *request) {
 	l := &m.load
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !q.held.seated {
+	if !q.held.acquired {
 		return
 	}
 	l.requests--
@@ -91,17 +99,18 @@ func (m *Middleware) unseat(q *request) {
 	q.held = held{}
 }
 
-// errOverloaded says that there is no room for more of a body.
-var errOverloaded = errors.New("httpidem: Config.MaxBytes are held")
+// errOverloaded means that MaxBytes are in use.
+var errOverloaded = errors.New("httpidem: Config.MaxBytes are in use")
 
-// chargedBody is a body whose bytes are counted while they are read: what is announced only costs nothing.
-type chargedBody struct {
+// countedBody counts the bytes of a body while they are read, because an announced length costs the
+// client nothing.
+type countedBody struct {
 	io.ReadCloser
 	q *request
 }
 
-// Read is that of the body, until there is no room for more.
-func (b *chargedBody) Read(p []byte) (int, error) {
+// Read implements [io.Reader]. It fails if MaxBytes are in use.
+func (b *countedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	l := &b.q.m.load
 	l.mu.Lock()
@@ -114,8 +123,8 @@ func (b *chargedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// share lets the request have the body of one at work that is equal byte for byte, in the place of its own. server is the request as the server
-// knows it, which must not hold the body either.
+// share replaces the body of the request by an equal one of a copy in flight. server is the request
+// of the server, which must not hold the body either.
 func (q *request) share(server *http.Request) {
 	if len(q.body) == 0 {
 		return

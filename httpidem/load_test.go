@@ -50,7 +50,9 @@ func (z *zeros) Read(p []byte) (int, error) {
 func (*zeros) Close() error { return nil }
 
 // sendBody sends a body of that many bytes.
-func sendBody(ctx context.Context, h http.Handler, who, key string, b *zeros) *httptest.ResponseRecorder {
+func sendBody(
+	ctx context.Context, h http.Handler, who, key string, b *zeros,
+) *httptest.ResponseRecorder {
 	r := post(ctx, "/orders", key)
 	r.Body, r.ContentLength, r.GetBody = b, int64(b.left), nil
 	r.Header.Set("User", who)
@@ -89,11 +91,15 @@ func TestWaitingCopiesShareTheirBody(t *testing.T) {
 				reads.Add(1)
 			}
 		}
-		h := s.claimed(memstore.New(), byUser, func(c *httpidem.Config) { c.MaxPrincipalRequests, c.Wait = keys*copies, time.Hour })
+		h := s.claimed(memstore.New(), byUser,
+			func(c *httpidem.Config) { c.MaxPrincipalRequests, c.Wait = keys*copies, time.Hour })
 		before := heap()
 		answers := make(chan int, keys*copies)
 		for i := range keys * copies {
-			go func() { answers <- sendBody(t.Context(), h, "alice", fmt.Sprint("k", i%keys), &zeros{left: size}).Code }()
+			go func() {
+				answers <- sendBody(t.Context(), h, "alice", fmt.Sprint("k", i%keys),
+					&zeros{left: size}).Code
+			}()
 			synctest.Wait()
 		}
 		grown := heap() - before
@@ -117,9 +123,17 @@ func TestRequestsAreBounded_Rule21(t *testing.T) {
 		code   string
 		status int
 	}{
-		"of one principal": {func(c *httpidem.Config) { byUser(c); c.MaxPrincipalRequests = 50 }, func(int) string { return "alice" }, "too_many_requests", http.StatusTooManyRequests},
-		"of all":           {func(c *httpidem.Config) { byUser(c); c.MaxRequests = 50 }, func(i int) string { return fmt.Sprint("user", i) }, "overloaded", http.StatusServiceUnavailable},
-		"public":           {func(c *httpidem.Config) { c.MaxRequests = 50 }, func(int) string { return "" }, "overloaded", http.StatusServiceUnavailable},
+		"of one principal": {func(c *httpidem.Config) { byUser(c); c.MaxPrincipalRequests = 50 },
+			func(int) string { return "alice" }, "too_many_requests", http.StatusTooManyRequests},
+		"of all": {
+			func(c *httpidem.Config) {
+				byUser(c)
+				c.MaxRequests = 50
+			}, func(i int) string { return fmt.Sprint("user", i) }, "overloaded",
+			http.StatusServiceUnavailable,
+		},
+		"public": {func(c *httpidem.Config) { c.MaxRequests = 50 }, func(int) string { return "" },
+			"overloaded", http.StatusServiceUnavailable},
 	} {
 		for _, lookup := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, Lookup %v", name, lookup), func(t *testing.T) {
@@ -140,13 +154,17 @@ func TestRequestsAreBounded_Rule21(t *testing.T) {
 					gone, hangUp := context.WithCancel(t.Context())
 					codes := make(chan int, 50)
 					for i := range 50 {
-						go func() { codes <- sendBody(gone, h, c.who(i), fmt.Sprint("k", i), &zeros{left: 10}).Code }()
+						go func() {
+							codes <- sendBody(gone, h, c.who(i), fmt.Sprint("k", i),
+								&zeros{left: 10}).Code
+						}()
 					}
 					synctest.Wait()
 					hangUp()
 					for i := range 1000 {
 						var read atomic.Int64
-						rec := sendBody(t.Context(), h, c.who(i), fmt.Sprint("more", i), &zeros{left: 10, read: &read})
+						rec := sendBody(t.Context(), h, c.who(i), fmt.Sprint("more", i),
+							&zeros{left: 10, read: &read})
 						require.Equal(t, c.status, rec.Code)
 						require.Equal(t, c.code, code(rec))
 						require.Equal(t, "1", rec.Header().Get("Retry-After"))
@@ -155,7 +173,8 @@ func TestRequestsAreBounded_Rule21(t *testing.T) {
 					}
 					if name == "of one principal" {
 						close(end)
-						require.Equal(t, http.StatusCreated, sendBody(t.Context(), h, "bob", "k", &zeros{left: 10}).Code)
+						require.Equal(t, http.StatusCreated,
+							sendBody(t.Context(), h, "bob", "k", &zeros{left: 10}).Code)
 					} else {
 						close(end)
 					}
@@ -163,7 +182,8 @@ func TestRequestsAreBounded_Rule21(t *testing.T) {
 						require.Equal(t, http.StatusCreated, <-codes)
 					}
 					for i := range 60 { // refused or not, all have given back what they held
-						require.Equal(t, http.StatusCreated, sendBody(t.Context(), h, c.who(i), fmt.Sprint("after", i), &zeros{left: 10}).Code)
+						require.Equal(t, http.StatusCreated, sendBody(t.Context(), h, c.who(i),
+							fmt.Sprint("after", i), &zeros{left: 10}).Code)
 					}
 				})
 			})
@@ -176,12 +196,14 @@ func TestBytesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const size = 1000
 		s := newService(t)
-		h := s.claimed(memstore.New(), byUser, func(c *httpidem.Config) { c.MaxBody, c.MaxBytes = size, 3*size })
+		h := s.claimed(memstore.New(), byUser,
+			func(c *httpidem.Config) { c.MaxBody, c.MaxBytes = size, 3*size })
 		stall := make(chan struct{})
 		codes := make(chan int, 3)
 		for i := range 3 { // all but the last byte of each
 			go func() {
-				codes <- sendBody(t.Context(), h, "alice", fmt.Sprint("slow", i), &zeros{left: size, stall: stall}).Code
+				codes <- sendBody(t.Context(), h, "alice", fmt.Sprint("slow", i),
+					&zeros{left: size, stall: stall}).Code
 			}()
 		}
 		synctest.Wait()
@@ -191,13 +213,15 @@ func TestBytesAreBounded(t *testing.T) {
 			require.Equal(t, "overloaded", code(rec))
 			require.Equal(t, "1", rec.Header().Get("Retry-After"))
 		}
-		require.Equal(t, http.StatusCreated, sendBody(t.Context(), h, "bob", "small", &zeros{left: 3}).Code, "there is room for that")
+		require.Equal(t, http.StatusCreated, sendBody(t.Context(), h, "bob", "small",
+			&zeros{left: 3}).Code, "there is room for that")
 		close(stall)
 		for range 3 {
 			require.Equal(t, http.StatusCreated, <-codes)
 		}
 		for i := range 10 {
-			require.Equal(t, http.StatusCreated, sendBody(t.Context(), h, "bob", fmt.Sprint("after", i), &zeros{left: size}).Code)
+			require.Equal(t, http.StatusCreated,
+				sendBody(t.Context(), h, "bob", fmt.Sprint("after", i), &zeros{left: size}).Code)
 		}
 	})
 }
@@ -207,7 +231,10 @@ func TestCopiesWithOtherBodies(t *testing.T) {
 	for name, change := range map[string]func(*httpidem.Config){
 		"AnyPayload": func(c *httpidem.Config) { c.AnyPayload = true },
 		"Fingerprint": func(c *httpidem.Config) {
-			c.Fingerprint = func(_ *http.Request, p *httpidem.Payload) error { p.Body = nil; return nil }
+			c.Fingerprint = func(_ *http.Request, p *httpidem.Payload) error {
+				p.Body = nil
+				return nil
+			}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -223,22 +250,29 @@ func TestCopiesWithOtherBodies(t *testing.T) {
 						w.Header().Set("Fill", fmt.Sprint(body[0], body[size-1]))
 					}
 				}
-				h := s.claimed(memstore.New(), byUser, change, func(c *httpidem.Config) { c.Wait, c.MaxBody, c.MaxBytes = time.Hour, size, 4*size })
+				h := s.claimed(memstore.New(), byUser, change, func(c *httpidem.Config) {
+					c.Wait, c.MaxBody, c.MaxBytes = time.Hour, size, 4*size
+				})
 				answers := make(chan string, 5)
-				for _, fill := range []byte{0, 1, 2, 0, 3} { // the fourth shares the body of the first
+				// the fourth shares the body of the first
+				for _, fill := range []byte{0, 1, 2, 0, 3} {
 					go func() {
-						rec := sendBody(t.Context(), h, "alice", "k", &zeros{left: size, fill: fill})
-						answers <- fmt.Sprint(fill, rec.Code, rec.Header().Get("Fill") == fmt.Sprint(fill, fill))
+						rec := sendBody(t.Context(), h, "alice", "k",
+							&zeros{left: size, fill: fill})
+						answers <- fmt.Sprint(fill, rec.Code,
+							rec.Header().Get("Fill") == fmt.Sprint(fill, fill))
 					}()
 					synctest.Wait()
 				}
-				require.Equal(t, "overloaded", code(sendBody(t.Context(), h, "alice", "k", &zeros{left: size, fill: 9})))
+				require.Equal(t, "overloaded",
+					code(sendBody(t.Context(), h, "alice", "k", &zeros{left: size, fill: 9})))
 				close(end)
 				var all []string
 				for range 5 {
 					all = append(all, <-answers)
 				}
-				require.ElementsMatch(t, []string{"0 201 true", "0 201 true", "1 201 true", "2 201 true", "3 201 true"}, all)
+				require.ElementsMatch(t, []string{"0 201 true", "0 201 true", "1 201 true",
+					"2 201 true", "3 201 true"}, all)
 			})
 		})
 	}
@@ -255,7 +289,9 @@ func TestPanicsKeepNoPlace_Rule21(t *testing.T) {
 				return nil
 			}
 		},
-		"body": func(_ *httpidem.Config, r *http.Request) { r.Body, r.ContentLength = panicking{}, 5 },
+		"body": func(_ *httpidem.Config, r *http.Request) {
+			r.Body, r.ContentLength = panicking{}, 5
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newService(t)

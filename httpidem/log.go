@@ -6,21 +6,22 @@ import (
 	"slices"
 )
 
-// LogKey is the attribute that log records have the idempotency key in.
+// LogKey is the attribute of log records that contains the idempotency key.
 const LogKey = "idempotency_key"
 
-// NewLogHandler returns a handler that adds [LogKey] to every record that is logged with the context of a keyed request, as
-// slog.InfoContext(ctx, ...) does: the key as the client sent it ([KeyFrom]). It stands at the top level, whatever groups are open.
-// A record that has the attribute there already keeps its own.
+// NewLogHandler returns a handler that adds [LogKey] to every record that is logged with the
+// context of a keyed request, as slog.InfoContext(ctx, ...) does. Its value is the key as the
+// client sent it ([KeyFrom]). The attribute is at the top level, even in a logger with open groups.
+// A record that has the attribute already keeps its own.
 //
 //	slog.SetDefault(slog.New(httpidem.NewLogHandler(slog.NewJSONHandler(os.Stderr, nil))))
 func NewLogHandler(h slog.Handler) slog.Handler { return &logHandler{outer: h, inner: h} }
 
-// logHandler keeps what was before the first group apart, since that is where the key belongs.
+// logHandler keeps the handler before the first group apart, where the key is added.
 type logHandler struct {
 	outer  slog.Handler                      // before the first group
-	opened []func(slog.Handler) slog.Handler // the first group, and what came after it
-	inner  slog.Handler                      // outer with all of that
+	opened []func(slog.Handler) slog.Handler // the first group, and everything after it
+	inner  slog.Handler                      // outer with all of opened
 	has    bool                              // outer has a key of its own
 }
 

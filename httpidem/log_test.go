@@ -25,15 +25,38 @@ func TestLogHandlerAddsTheKey(t *testing.T) {
 		log  func(context.Context, *slog.Logger)
 		want string
 	}{
-		"keyed":       {keyed, func(ctx context.Context, l *slog.Logger) { l.InfoContext(ctx, "m", "a", 1) }, `{"msg":"m","a":1,"idempotency_key":"k-1"}`},
-		"not keyed":   {t.Context(), func(ctx context.Context, l *slog.Logger) { l.InfoContext(ctx, "m", "a", 1) }, `{"msg":"m","a":1}`},
-		"with":        {keyed, func(ctx context.Context, l *slog.Logger) { l.With("b", 2).InfoContext(ctx, "m") }, `{"msg":"m","b":2,"idempotency_key":"k-1"}`},
-		"group":       {keyed, func(ctx context.Context, l *slog.Logger) { l.WithGroup("g").InfoContext(ctx, "m", "a", 1) }, `{"msg":"m","idempotency_key":"k-1","g":{"a":1}}`},
-		"group, none": {t.Context(), func(ctx context.Context, l *slog.Logger) { l.WithGroup("g").InfoContext(ctx, "m", "a", 1) }, `{"msg":"m","g":{"a":1}}`},
+		"keyed": {
+			keyed, func(ctx context.Context, l *slog.Logger) { l.InfoContext(ctx, "m", "a", 1) },
+			`{"msg":"m","a":1,"idempotency_key":"k-1"}`,
+		},
+		"not keyed": {
+			t.Context(), func(ctx context.Context, l *slog.Logger) {
+				l.InfoContext(ctx, "m", "a", 1)
+			}, `{"msg":"m","a":1}`,
+		},
+		"with": {
+			keyed, func(ctx context.Context, l *slog.Logger) {
+				l.With("b", 2).InfoContext(ctx, "m")
+			}, `{"msg":"m","b":2,"idempotency_key":"k-1"}`,
+		},
+		"group": {
+			keyed, func(ctx context.Context, l *slog.Logger) {
+				l.WithGroup("g").InfoContext(ctx, "m", "a", 1)
+			}, `{"msg":"m","idempotency_key":"k-1","g":{"a":1}}`,
+		},
+		"group, none": {
+			t.Context(), func(ctx context.Context, l *slog.Logger) {
+				l.WithGroup("g").InfoContext(ctx, "m", "a", 1)
+			}, `{"msg":"m","g":{"a":1}}`,
+		},
 		"groups": {keyed, func(ctx context.Context, l *slog.Logger) {
 			l.With("b", 2).WithGroup("g").With("c", 3).WithGroup("h").InfoContext(ctx, "m", "a", 1)
 		}, `{"msg":"m","b":2,"idempotency_key":"k-1","g":{"c":3,"h":{"a":1}}}`},
-		"has it": {keyed, func(ctx context.Context, l *slog.Logger) { l.InfoContext(ctx, "m", "idempotency_key", "own") }, `{"msg":"m","idempotency_key":"own"}`},
+		"has it": {
+			keyed, func(ctx context.Context, l *slog.Logger) {
+				l.InfoContext(ctx, "m", "idempotency_key", "own")
+			}, `{"msg":"m","idempotency_key":"own"}`,
+		},
 		"has it by with": {keyed, func(ctx context.Context, l *slog.Logger) {
 			l.With("idempotency_key", "own").WithGroup("g").InfoContext(ctx, "m", "a", 1)
 		}, `{"msg":"m","idempotency_key":"own","g":{"a":1}}`},
@@ -43,9 +66,15 @@ func TestLogHandlerAddsTheKey(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out bytes.Buffer
-			c.log(c.ctx, slog.New(NewLogHandler(slog.NewJSONHandler(&out, &slog.HandlerOptions{ReplaceAttr: onlyMessage}))))
+			c.log(c.ctx, slog.New(NewLogHandler(slog.NewJSONHandler(&out,
+				&slog.HandlerOptions{ReplaceAttr: onlyMessage}))))
 			require.JSONEq(t, c.want, out.String())
-			require.LessOrEqual(t, bytes.Count(out.Bytes(), []byte(`"idempotency_key"`)), 1+bytes.Count([]byte(c.want), []byte(`"own"`))*bytes.Count([]byte(c.want), []byte(`"k-1"`)))
+			require.LessOrEqual(
+				t, bytes.Count(
+					out.Bytes(), []byte(`"idempotency_key"`),
+				), 1+bytes.Count([]byte(c.want), []byte(`"own"`))*bytes.Count([]byte(c.want),
+					[]byte(`"k-1"`)),
+			)
 		})
 	}
 }
@@ -75,7 +104,8 @@ func TestLogHandlersShareNothing(t *testing.T) {
 	ctx := withKeyOfRequest(t.Context(), "k")
 	var mu sync.Mutex
 	var out bytes.Buffer
-	parent := slog.New(NewLogHandler(slog.NewJSONHandler(&lockedWriter{&mu, &out}, &slog.HandlerOptions{ReplaceAttr: onlyMessage}))).
+	parent := slog.New(NewLogHandler(slog.NewJSONHandler(&lockedWriter{&mu, &out},
+		&slog.HandlerOptions{ReplaceAttr: onlyMessage}))).
 		WithGroup("p").With("y", 1).WithGroup("q")
 	var all sync.WaitGroup
 	for range 8 {
@@ -91,7 +121,10 @@ func TestLogHandlersShareNothing(t *testing.T) {
 	for _, line := range lines {
 		var m struct{ Msg string }
 		require.NoError(t, json.Unmarshal(line, &m))
-		require.JSONEq(t, `{"msg":"`+m.Msg+`","idempotency_key":"k","p":{"y":1,"q":{"x":"`+m.Msg+`","`+m.Msg+`":{"v":1}}}}`, string(line))
+		require.JSONEq(
+			t,
+			`{"msg":"`+m.Msg+`","idempotency_key":"k","p":{"y":1,"q":{"x":"`+m.Msg+`","`+m.Msg+`":{"v":1}}}}`, string(line),
+		)
 	}
 }
 
@@ -115,9 +148,13 @@ func TestLogHandlerLeavesTheRecordAlone(t *testing.T) {
 		r.Add(string(rune('a'+i)), i)
 	}
 	for _, out := range []*bytes.Buffer{&a, &b} {
-		require.NoError(t, NewLogHandler(slog.NewJSONHandler(out, options)).Handle(withKeyOfRequest(t.Context(), "k"), r))
+		require.NoError(t, NewLogHandler(slog.NewJSONHandler(out,
+			options)).Handle(withKeyOfRequest(t.Context(), "k"), r))
 	}
 	for _, out := range []string{a.String(), b.String()} {
-		require.JSONEq(t, `{"msg":"m","a":0,"b":1,"c":2,"d":3,"e":4,"f":5,"g":6,"h":7,"idempotency_key":"k"}`, out)
+		require.JSONEq(
+			t, `{"msg":"m","a":0,"b":1,"c":2,"d":3,"e":4,"f":5,"g":6,"h":7,"idempotency_key":"k"}`,
+			out,
+		)
 	}
 }

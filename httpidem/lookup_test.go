@@ -48,7 +48,8 @@ func TestLookupIsForOneRequest_Rule21(t *testing.T) {
 // inMemory is a store with transactions that nothing is written in.
 type inMemory struct{ dedup.Store }
 
-func (inMemory) ClaimTx(_ context.Context, _ time.Duration, _ []dedup.Request, answers []dedup.Answer,
+func (inMemory) ClaimTx(_ context.Context, _ time.Duration, _ []dedup.Request,
+	answers []dedup.Answer,
 	fn func(pgx.Tx) ([]dedup.Completion, error)) error {
 	answers[0] = dedup.Answer{Verdict: dedup.Fresh, Fence: 1}
 	_, err := fn(nil)
@@ -80,7 +81,9 @@ func TestBodyChangedBehindLookup_Rule21(t *testing.T) {
 			cfg := s.config(memstore.New())
 			if name == "tx" {
 				cfg.Store = inMemory{cfg.Store}
-				cfg.ResultPolicy = func(*http.Request, httpidem.Outcome) httpidem.ResultPolicy { return httpidem.Keep }
+				cfg.ResultPolicy = func(*http.Request, httpidem.Outcome) httpidem.ResultPolicy {
+					return httpidem.Keep
+				}
 			}
 			m, err := open(cfg)
 			require.NoError(t, err)
@@ -94,7 +97,9 @@ func TestBodyChangedBehindLookup_Rule21(t *testing.T) {
 func TestShortAnswer_H16(t *testing.T) {
 	s := newService(t)
 	h := s.claimed(memstore.New())
-	s.work = func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Content-Length", "1000") }
+	s.work = func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Length", "1000")
+	}
 	server := httptest.NewServer(h)
 	defer server.Close()
 	for i := range 2 {
@@ -140,7 +145,8 @@ func TestBodyReadInFront_H03(t *testing.T) {
 // twice rolls the first run back, as after a serialization failure.
 type twice struct{ inMemory }
 
-func (t twice) ClaimTx(ctx context.Context, limit time.Duration, reqs []dedup.Request, answers []dedup.Answer,
+func (t twice) ClaimTx(ctx context.Context, limit time.Duration, reqs []dedup.Request,
+	answers []dedup.Answer,
 	fn func(pgx.Tx) ([]dedup.Completion, error)) error {
 	_ = t.inMemory.ClaimTx(ctx, limit, reqs, answers, fn)
 	return t.inMemory.ClaimTx(ctx, limit, reqs, answers, fn)

@@ -19,17 +19,24 @@ import (
 
 // ReplayWith200 changes the status of replayed successes, and of nothing else.
 func TestReplayWith200(t *testing.T) {
-	for status, want := range map[int]int{201: 200, 202: 200, 204: 200, 200: 200, 303: 303, 402: 402, 500: 500} {
+	for status, want := range map[int]int{
+		201: 200, 202: 200, 204: 200, 200: 200, 303: 303, 402: 402, 500: 500,
+	} {
 		s := newService(t)
 		s.work = func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Location", "/orders/1")
 			w.WriteHeader(status)
 		}
-		server := httptest.NewServer(s.claimed(memstore.New(), func(c *httpidem.Config) { c.ReplayWith200 = true }))
+		server := httptest.NewServer(s.claimed(memstore.New(),
+			func(c *httpidem.Config) { c.ReplayWith200 = true }))
 		var first string
 		for i, expected := range []int{status, want, want} {
 			req := post(t.Context(), server.URL+"/orders", "a")
-			client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+			client := &http.Client{
+				CheckRedirect: func(*http.Request, []*http.Request) error {
+					return http.ErrUseLastResponse
+				},
+			}
 			resp, err := client.Do(req)
 			require.NoError(t, err)
 			body, err := io.ReadAll(resp.Body)
@@ -52,7 +59,9 @@ func TestReplayWith200(t *testing.T) {
 // H-19: PUT and DELETE may have a key, and need none.
 func TestOptionalMethods_H19(t *testing.T) {
 	s := newService(t)
-	h := s.claimed(memstore.New(), func(c *httpidem.Config) { c.OptionalMethods = []string{http.MethodPut, http.MethodDelete} })
+	h := s.claimed(memstore.New(), func(c *httpidem.Config) {
+		c.OptionalMethods = []string{http.MethodPut, http.MethodDelete}
+	})
 	ask := func(method, key string) *httptest.ResponseRecorder {
 		r := httptest.NewRequest(method, "/orders/1", nil)
 		if key != "" {
@@ -72,7 +81,8 @@ func TestOptionalMethods_H19(t *testing.T) {
 		require.Equal(t, 1, s.ran(method))
 	}
 	require.Equal(t, 4, s.ran(""), "without a key they pass")
-	require.Equal(t, "idempotency_key_missing", code(ask(http.MethodPost, "")), "Methods still need one")
+	require.Equal(t, "idempotency_key_missing", code(ask(http.MethodPost, "")),
+		"Methods still need one")
 	require.Equal(t, "request_signature_mismatch", code(ask(http.MethodPut, http.MethodDelete)))
 
 	cfg := s.config(memstore.New())
@@ -96,7 +106,8 @@ func TestForgetStatusConfig_H11(t *testing.T) {
 func TestCORSOfReplays_H13(t *testing.T) {
 	var log bytes.Buffer
 	change := func(c *httpidem.Config) {
-		c.ReplayHeaders = []string{"Access-Control-Allow-Origin", "access-control-expose-headers", "X-Kept"}
+		c.ReplayHeaders = []string{"Access-Control-Allow-Origin", "access-control-expose-headers",
+			"X-Kept"}
 		c.Logger = slog.New(slog.NewTextHandler(&log, nil))
 	}
 	cors := func(next http.Handler) http.Handler {
@@ -130,8 +141,10 @@ func TestCORSOfReplays_H13(t *testing.T) {
 		w.Header().Set("Access-Control-Allow-Origin", r.Header.Get("Origin"))
 	}
 	h = s.claimed(memstore.New(), change)
-	require.Equal(t, "https://a.example", ask(h, "https://a.example").Get("Access-Control-Allow-Origin"))
-	require.Empty(t, ask(h, "https://b.example")["Access-Control-Allow-Origin"], "none is better than that of another origin")
+	require.Equal(t, "https://a.example",
+		ask(h, "https://a.example").Get("Access-Control-Allow-Origin"))
+	require.Empty(t, ask(h, "https://b.example")["Access-Control-Allow-Origin"],
+		"none is better than that of another origin")
 	require.Contains(t, log.String(), "set them in front of httpidem")
 }
 
@@ -166,11 +179,14 @@ func TestFingerprintHook_H03(t *testing.T) {
 	require.True(t, replayed(ask("a", same)))
 	require.True(t, replayed(ask("a", func(r *http.Request) { r.URL.RawQuery = "utm=1" })))
 	for name, change := range map[string]func(*http.Request){
-		"host":                 func(r *http.Request) { r.Host = "other.example" },
-		"accept":               func(r *http.Request) { r.Header.Set("Accept", "text/plain") },
-		"version":              func(r *http.Request) { r.Header.Set("Api-Version", "2") },
-		"from one to the next": func(r *http.Request) { r.Header.Set("Accept", "1"); r.Header.Set("Api-Version", "") },
-		"path":                 func(r *http.Request) { r.URL.Path = "/refunds" },
+		"host":    func(r *http.Request) { r.Host = "other.example" },
+		"accept":  func(r *http.Request) { r.Header.Set("Accept", "text/plain") },
+		"version": func(r *http.Request) { r.Header.Set("Api-Version", "2") },
+		"from one to the next": func(r *http.Request) {
+			r.Header.Set("Accept", "1")
+			r.Header.Set("Api-Version", "")
+		},
+		"path": func(r *http.Request) { r.URL.Path = "/refunds" },
 	} {
 		require.Equal(t, "request_signature_mismatch", code(ask("a", change)), name)
 	}
@@ -180,7 +196,8 @@ func TestFingerprintHook_H03(t *testing.T) {
 		err    error
 		status int
 		code   string
-	}{{httpidem.Refuse(0, "No JSON."), 400, "payload_invalid"}, {errors.New("secret"), 503, "check_failed"}} {
+	}{{httpidem.Refuse(0, "No JSON."), 400, "payload_invalid"},
+		{errors.New("secret"), 503, "check_failed"}} {
 		s, h, _ := checked(t, func(cfg *httpidem.Config) {
 			cfg.Fingerprint = func(*http.Request, *httpidem.Payload) error { return c.err }
 		})
@@ -223,7 +240,8 @@ func TestIgnoreBoundary_H03(t *testing.T) {
 		h.ServeHTTP(rec, r)
 		return rec
 	}
-	h := s.claimed(memstore.New(), func(c *httpidem.Config) { c.Fingerprint = httpidem.IgnoreBoundary })
+	h := s.claimed(memstore.New(),
+		func(c *httpidem.Config) { c.Fingerprint = httpidem.IgnoreBoundary })
 	send := func(boundary string, parts ...string) *httptest.ResponseRecorder {
 		kind, body := upload(t, boundary, parts...)
 		return ask(h, kind, body)
@@ -232,8 +250,10 @@ func TestIgnoreBoundary_H03(t *testing.T) {
 	require.True(t, replayed(send("one", "file", "10", "note", "x")))
 	require.True(t, replayed(send("another", "file", "10", "note", "x")))
 	for name, parts := range map[string][]string{
-		"content": {"file", "99999", "note", "x"}, "name": {"data", "10", "note", "x"}, "order": {"note", "x", "file", "10"}, "fewer": {"file", "10"},
-		"moved": {"file", "10\r\n", "note", "x"}, "more": {"file", "10", "note", "x", "note", "x"}, "none": {},
+		"content": {"file", "99999", "note", "x"}, "name": {"data", "10", "note", "x"},
+		"order": {"note", "x", "file", "10"}, "fewer": {"file", "10"},
+		"moved": {"file", "10\r\n", "note", "x"}, "more": {"file", "10", "note", "x", "note", "x"},
+		"none": {},
 	} {
 		require.Equal(t, "request_signature_mismatch", code(send("another", parts...)), name)
 	}
@@ -255,5 +275,6 @@ func TestIgnoreBoundary_H03(t *testing.T) {
 
 	h = newService(t).claimed(memstore.New())
 	require.Equal(t, http.StatusCreated, send("one", "file", "10").Code)
-	require.Equal(t, "request_signature_mismatch", code(send("another", "file", "10")), "bytes are compared by default")
+	require.Equal(t, "request_signature_mismatch", code(send("another", "file", "10")),
+		"bytes are compared by default")
 }

@@ -7,21 +7,22 @@ import (
 	"time"
 )
 
-// outage is a store that cannot be used: it is told once when that begins and once when it is over, however many requests meet
-// it. Safe for concurrent use. The zero value is a store that works.
+// outage records that the store is unavailable: it is logged once at its beginning and once at its
+// end, for any number of requests. Safe for concurrent use. The zero value is a store that works.
 type outage struct {
-	on atomic.Bool // for those who have good news: as a rule there is nothing to do
+	on atomic.Bool // fast path: usually there is no outage
 
 	mu       sync.Mutex
 	since    time.Time
-	last     time.Time // when a request met it last
-	requests int       // that have met it
+	last     time.Time // the last failed request
+	requests int       // failed requests
 }
 
-// calm is for how long nothing must fail before it is over: a store that fails now and then is one outage, and not one for each request.
+// calm is the time without a failure that ends an outage: a store that fails now and then has one
+// outage, not one for each request.
 const calm = 5 * time.Second
 
-// met notes that a request met it, and reports whether it is the first.
+// met counts a failed request, and reports whether it is the first of an outage.
 func (o *outage) met() (first bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -35,7 +36,8 @@ func (o *outage) met() (first bool) {
 	return first
 }
 
-// answered notes that the store has answered, and reports whether that ends an outage, how long it was, and for how many requests.
+// answered records an answer of the store. It reports whether that ends an outage, with its
+// duration and the number of failed requests.
 func (o *outage) answered() (over bool, lasted time.Duration, requests int) {
 	if !o.on.Load() {
 		return false, 0, 0
@@ -51,20 +53,24 @@ func (o *outage) answered() (over bool, lasted time.Duration, requests int) {
 	return true, lasted, requests
 }
 
-// recordTime is how long a [dedup.Entry] tries to record how it ended.
+// recordTime is the time in which a [dedup.Entry] tries to record its end.
 const recordTime = 10 * time.Second
 
-// checkServer warns once of a server that closes connections earlier than a keyed request may need them: the handler runs, and its client
-// sees a broken connection.
+// checkServer warns once about a server that closes connections before a keyed request may end: the
+// handler would run, and its client would see a broken connection.
 func (m *Middleware) checkServer(r *http.Request) {
 	if m.warned.Load() {
 		return
 	}
 	srv, ok := r.Context().Value(http.ServerContextKey).(*http.Server)
 	longest := m.cfg.StoreTimeout + m.cfg.Wait + m.cfg.Timeout + recordTime
-	if !ok || srv.WriteTimeout <= 0 || srv.WriteTimeout >= longest || !m.warned.CompareAndSwap(false, true) {
+	if !ok || srv.WriteTimeout <= 0 || srv.WriteTimeout >= longest ||
+		!m.warned.CompareAndSwap(false, true) {
 		return
 	}
-	m.cfg.Logger.WarnContext(r.Context(), "http.Server.WriteTimeout is shorter than a keyed request may take, whose handler then runs although its client sees a broken connection: "+
-		"raise it, or lower Timeout of httpidem.Config", "write_timeout", srv.WriteTimeout, "longest_request", longest)
+	m.cfg.Logger.WarnContext(r.Context(),
+		"http.Server.WriteTimeout is shorter than a keyed request may take: "+
+			"its handler then runs, and its client sees a broken connection; "+
+			"raise it, or lower Timeout of httpidem.Config", "write_timeout", srv.WriteTimeout,
+		"longest_request", longest)
 }

@@ -53,8 +53,10 @@ func TestOutageIsLoggedOnce(t *testing.T) {
 		begins  string
 		results httpidem.Result
 	}{
-		"closed": {func(*httpidem.Config) {}, `level=ERROR msg="idempotency store cannot be used`, httpidem.Unavailable},
-		"open":   {func(c *httpidem.Config) { c.FailOpen = true }, `level=WARN msg="requests run without the idempotency store"`, httpidem.Unguarded},
+		"closed": {func(*httpidem.Config) {}, `level=ERROR msg="idempotency store cannot be used`,
+			httpidem.Unavailable},
+		"open": {func(c *httpidem.Config) { c.FailOpen = true },
+			`level=WARN msg="requests run without the idempotency store"`, httpidem.Unguarded},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, s *service, f *faulty) {
@@ -84,9 +86,11 @@ func TestOutageIsLoggedOnce(t *testing.T) {
 					}
 					lines = log.take()
 					require.Len(t, lines, 1, "%s", lines)
-					require.Contains(t, lines[0], `level=INFO msg="idempotency store can be used again"`)
+					require.Contains(t, lines[0],
+						`level=INFO msg="idempotency store can be used again"`)
 					require.Contains(t, lines[0], "requests=20")
-					require.Less(t, lasted, 5*time.Second, "else the figures of this test are wrong")
+					require.Less(t, lasted, 5*time.Second,
+						"else the figures of this test are wrong")
 				}
 			})
 		})
@@ -99,7 +103,10 @@ type booth struct {
 	away bool
 }
 
-func (b *booth) ClaimTx(_ context.Context, _ time.Duration, reqs []dedup.Request, answers []dedup.Answer, fn func(*booth) ([]dedup.Completion, error)) error {
+func (b *booth) ClaimTx(
+	_ context.Context, _ time.Duration, reqs []dedup.Request, answers []dedup.Answer,
+	fn func(*booth) ([]dedup.Completion, error),
+) error {
 	if b.away {
 		return errAway
 	}
@@ -132,7 +139,8 @@ func TestOutageIsLoggedOnce_Tx(t *testing.T) {
 		send(h, "forgotten")
 		o := s.seen[len(s.seen)-1]
 		require.Equal(t, httpidem.Forgotten, o.Result)
-		require.Equal(t, []time.Duration{2 * time.Second, 5 * time.Second}, []time.Duration{o.Waited, o.Took})
+		require.Equal(t, []time.Duration{2 * time.Second, 5 * time.Second},
+			[]time.Duration{o.Waited, o.Took})
 		require.Len(t, log.take(), 1)
 	})
 }
@@ -152,7 +160,8 @@ func TestObserve_PanicWithoutTheStore(t *testing.T) {
 func TestObserve_Waited(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *service, f *faulty) {
 		s.work = func(http.ResponseWriter, *http.Request) { time.Sleep(3 * time.Second) }
-		h := s.claimed(f, func(c *httpidem.Config) { c.Wait, c.Lease = time.Minute, 30*time.Second })
+		h := s.claimed(f,
+			func(c *httpidem.Config) { c.Wait, c.Lease = time.Minute, 30*time.Second })
 		first := make(chan struct{})
 		go func() {
 			defer close(first)
@@ -162,8 +171,10 @@ func TestObserve_Waited(t *testing.T) {
 		send(h, "a")
 		<-first
 		require.Equal(t, []httpidem.Result{httpidem.Executed, httpidem.Replayed}, s.results())
-		require.Equal(t, []time.Duration{0, 3 * time.Second}, []time.Duration{s.seen[0].Waited, s.seen[0].Took})
-		require.Equal(t, []time.Duration{2 * time.Second, 2 * time.Second}, []time.Duration{s.seen[1].Waited, s.seen[1].Took})
+		require.Equal(t, []time.Duration{0, 3 * time.Second},
+			[]time.Duration{s.seen[0].Waited, s.seen[0].Took})
+		require.Equal(t, []time.Duration{2 * time.Second, 2 * time.Second},
+			[]time.Duration{s.seen[1].Waited, s.seen[1].Took})
 	})
 }
 
@@ -173,12 +184,14 @@ func TestWriteTimeoutIsChecked(t *testing.T) {
 		write time.Duration
 		lines int
 	}{
-		"none": {0, 0}, "15 s": {15 * time.Second, 1}, "just too short": {26*time.Second + 499*time.Millisecond, 1}, "long enough": {26*time.Second + 500*time.Millisecond, 0},
+		"none": {0, 0}, "15 s": {15 * time.Second, 1}, "just too short": {26*time.Second +
+			499*time.Millisecond, 1}, "long enough": {26*time.Second + 500*time.Millisecond, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newService(t)
 			var log journal
-			h := s.claimed(memstore.New(), log.to, func(c *httpidem.Config) { c.Timeout, c.Wait = 10*time.Second, 5*time.Second })
+			h := s.claimed(memstore.New(), log.to,
+				func(c *httpidem.Config) { c.Timeout, c.Wait = 10*time.Second, 5*time.Second })
 			server := httptest.NewUnstartedServer(h)
 			server.Config.WriteTimeout = c.write
 			server.Start()

@@ -16,7 +16,8 @@ import (
 // Rule 23: what a request emits follows from its key, as the store knows it, with and without Lookup in front; a request without a key
 // has no parent. In transactions: see package pgoutbox.
 func TestParentOfARequest_Rule23(t *testing.T) {
-	m, err := httpidem.New(httpidem.Config{Store: memstore.New(), Scope: "api", AnyPayload: true, Optional: true,
+	m, err := httpidem.New(httpidem.Config{Store: memstore.New(), Scope: "api", AnyPayload: true,
+		Optional:  true,
 		Principal: func(*http.Request) (string, error) { return "ann", nil },
 		Tenant:    func(*http.Request) (string, error) { return "acme", nil }})
 	require.NoError(t, err)
@@ -37,7 +38,8 @@ func TestParentOfARequest_Rule23(t *testing.T) {
 	}
 	for i, h := range []http.Handler{h, m.Lookup(h)} {
 		key := fmt.Sprint("key-", i)
-		want := fmt.Sprintf("%s true true", dedup.Key{Tenant: "acme", Scope: "api", Type: "http", ID: "ann:" + key})
+		want := fmt.Sprintf("%s true true",
+			dedup.Key{Tenant: "acme", Scope: "api", Type: "http", ID: "ann:" + key})
 		require.Equal(t, want, send(h, key))
 		require.Equal(t, want, send(h, key), "replayed")
 		require.Equal(t, ":::"+" false false", send(h, ""))

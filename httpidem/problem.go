@@ -14,14 +14,15 @@ type problem struct {
 	Detail string `json:"detail,omitempty"`
 	Code   string `json:"code"`
 	Key    string `json:"idempotency_key,omitempty"`
-	// OriginalStatus of an answer that cannot be replayed.
+	// OriginalStatus is the status of an answer that cannot be replayed.
 	OriginalStatus int `json:"original_status,omitempty"`
 }
 
-// write sends it. Headers that are there already stay, but for those that would describe another body.
+// write sends the problem. Headers that describe another body are removed; the others stay.
 func (p *problem) write(w http.ResponseWriter) {
 	a, h := p.answer(), w.Header()
-	for _, name := range []string{"Content-Encoding", "Content-Language", "Content-Disposition", "Etag", "Last-Modified", "Trailer"} {
+	for _, name := range []string{"Content-Encoding", "Content-Language", "Content-Disposition",
+		"Etag", "Last-Modified", "Trailer"} {
 		h.Del(name)
 	}
 	for name, values := range a.header {
@@ -29,18 +30,19 @@ func (p *problem) write(w http.ResponseWriter) {
 	}
 	h.Set("Content-Length", strconv.Itoa(len(a.body)))
 	w.WriteHeader(a.status)
-	_, _ = w.Write(a.body) // nobody is left to be told
+	_, _ = w.Write(a.body) // the client has gone: no further error to report
 }
 
-// answer is the problem as something that is kept.
+// answer returns the problem as an answer that can be stored.
 func (p *problem) answer() *answer {
 	body, err := json.Marshal(p)
 	if err != nil {
-		panic(err) // strings and numbers
+		panic(err) // strings and numbers only
 	}
 	return &answer{
 		status: p.Status,
-		header: http.Header{"Content-Type": {"application/problem+json"}, "Cache-Control": {"no-store"}},
-		body:   append(body, '\n'),
+		header: http.Header{"Content-Type": {"application/problem+json"},
+			"Cache-Control": {"no-store"}},
+		body: append(body, '\n'),
 	}
 }

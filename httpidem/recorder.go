@@ -10,40 +10,41 @@ import (
 	"sync"
 )
 
-// errEnded is what a goroutine gets that writes when its handler has returned (H-05, H-09).
+// errEnded is returned to a goroutine that writes after its handler has returned (H-05, H-09).
 var errEnded = errors.New("httpidem: the handler has returned, its answer is complete")
 
-// recorder is the ResponseWriter of a keyed request: it holds back what the handler writes until that is stored. Handler and client see
-// what they would see without it, but that a Flush sends nothing, that a panic leaves nothing of the answer, and that Hijack and
-// 101 are refused.
+// recorder is the ResponseWriter of a keyed request: it holds back the answer until that is stored.
+// Handler and client see the behaviour of net/http, with these exceptions: Flush sends nothing, a
+// panic discards the answer, and Hijack and 101 are refused.
 //
-// The handler has a map of headers of its own: it may run twice, and its answer may be replaced.
+// The handler has its own header map, since it may run twice, and its answer may be replaced.
 type recorder struct {
 	w http.ResponseWriter
 	r *http.Request
-	// early is called once, when an answer must leave before its handler has ended (a Flush that streams, or more than buffer
-	// bytes): it stores that the answer was given. If it returns an error nothing leaves, and Write returns that error.
+	// early is called once if the answer must be sent before its handler has ended (a Flush that
+	// streams, or more than buffer bytes). It stores that the answer was given. If it fails,
+	// nothing is sent, and Write returns the error.
 	early         func(*answer) error
 	buffer        int
 	streamOnFlush bool
-	base          http.Header // of w before the handler ran
+	base          http.Header // header of w before the handler ran
 
-	mu        sync.Mutex // against goroutines that the handler has left behind
+	mu        sync.Mutex // guards against goroutines that outlive the handler
 	header    http.Header
-	code      int         // of WriteHeader; 0: the handler has not written
-	sent      http.Header // the header as WriteHeader found it
-	length    int64       // declared; -1: none
-	written   int64       // what the handler has tried to write, as net/http counts it
+	code      int         // of WriteHeader; 0: not yet written
+	sent      http.Header // the header at WriteHeader
+	length    int64       // declared length; -1: none
+	written   int64       // bytes that the handler tried to write, as net/http counts them
 	body      []byte
 	mark      mark
 	streaming bool
-	failed    error // of early
+	failed    error // error of early
 	final     *answer
-	trailing  http.Header // the header as the handler left it
+	trailing  http.Header // the header at the end of the handler
 }
 
-// mark is the first thing the handler did that makes net/http send the headers: it decides whether there is a Content-Length, and how
-// much of the body the Content-Type is guessed from. send repeats it.
+// mark is the first action of the handler that makes net/http send the headers. It decides whether
+// there is a Content-Length, and how many bytes determine the Content-Type. send repeats it.
 type mark struct {
 	kind markKind
 	at   int // bytes before it
@@ -57,16 +58,24 @@ const (
 	readFromMark
 )
 
-// sniffLen is how much net/http looks at to guess a Content-Type, and what its ReadFrom copies before it sends headers.
+// sniffLen is the number of bytes that net/http uses to guess a Content-Type, and that its ReadFrom
+// copies before it sends headers.
 const sniffLen = 512
 
 // newRecorder returns a recorder that holds back at most buffer bytes.
-func newRecorder(w http.ResponseWriter, r *http.Request, buffer int, streamOnFlush bool, early func(*answer) error) *recorder {
+func newRecorder(
+	w http.ResponseWriter, r *http.Request, buffer int, streamOnFlush bool,
+	early func(*answer) error,
+) *recorder {
 	base := cloneHeader(w.Header())
-	return &recorder{w: w, r: r, early: early, buffer: buffer, streamOnFlush: streamOnFlush, base: base, header: cloneHeader(base), length: -1}
+	return &recorder{
+		w: w, r: r, early: early, buffer: buffer, streamOnFlush: streamOnFlush, base: base,
+		header: cloneHeader(base), length: -1,
+	}
 }
 
-// Header is what middleware in front has set and the handler may change. When the handler has returned it is nobody's.
+// Header returns the header, which includes the headers of middleware in front. After the handler
+// has returned it is an unused map.
 func (rec *recorder) Header() http.Header {
 	rec.mu.Lock()
 	defer rec.mu.Unlock()
@@ -76,7 +85,7 @@ func (rec *recorder) Header() http.Header {
 	return rec.header
 }
 
-// WriteHeader sends 1xx at once, as net/http does: they are no part of the answer.
+// WriteHeader sends 1xx at once, like net/http: they are no part of the answer.
 func (rec *recorder) WriteHeader(status int) {
 	rec.mu.Lock()
 	defer rec.mu.Unlock()
@@ -99,12 +108,13 @@ func (rec *recorder) writeHeader(status int) {
 		return
 	}
 	rec.code, rec.sent = status, cloneHeader(rec.header)
-	if rec.length = declared(rec.header); rec.length < 0 && rec.header.Get("Content-Length") != "" && rec.r.ProtoMajor < 2 {
+	if rec.length = declared(rec.header); rec.length < 0 &&
+		rec.header.Get("Content-Length") != "" && rec.r.ProtoMajor < 2 {
 		rec.header.Del("Content-Length")
 	}
 }
 
-// declared is the Content-Length of h; -1: it has none that is one.
+// declared returns the Content-Length of h, or -1 if it has no valid one.
 func declared(h http.Header) int64 {
 	if n, err := strconv.ParseInt(h.Get("Content-Length"), 10, 64); err == nil && n >= 0 {
 		return n
@@ -112,10 +122,10 @@ func declared(h http.Header) int64 {
 	return -1
 }
 
-// Write holds b back, or fails as net/http's does.
+// Write holds b back, and fails in the same cases as net/http's.
 func (rec *recorder) Write(b []byte) (int, error) { return write(rec, b) }
 
-// WriteString is Write.
+// WriteString implements [io.StringWriter].
 func (rec *recorder) WriteString(s string) (int, error) { return write(rec, s) }
 
 func write[T []byte | string](rec *recorder, b T) (int, error) {
@@ -150,7 +160,7 @@ func write[T []byte | string](rec *recorder, b T) (int, error) {
 	return len(b), nil
 }
 
-// ReadFrom is Write for io.Copy.
+// ReadFrom implements [io.ReaderFrom].
 func (rec *recorder) ReadFrom(src io.Reader) (int64, error) {
 	rec.mu.Lock()
 	at := len(rec.body)
@@ -173,7 +183,7 @@ func (rec *recorder) note(kind markKind, at int) {
 	}
 }
 
-// Flush is FlushError.
+// Flush implements [http.Flusher].
 func (rec *recorder) Flush() { _ = rec.FlushError() }
 
 // FlushError sends nothing, unless the answer is streamed (H-14).
@@ -196,9 +206,11 @@ func (rec *recorder) FlushError() error {
 	return rec.failed
 }
 
-// leave stores that the request was answered, then lets go what was held back.
+// leave records that the request was answered, then sends the bytes that were held back.
 func (rec *recorder) leave() {
-	if rec.failed = rec.early(&answer{status: rec.code, header: rec.sent, omitted: true}); rec.failed != nil {
+	if rec.failed = rec.early(&answer{
+		status: rec.code, header: rec.sent, omitted: true,
+	}); rec.failed != nil {
 		return
 	}
 	rec.streaming = true
@@ -206,9 +218,10 @@ func (rec *recorder) leave() {
 	rec.body = nil
 }
 
-// emit gives w what was written so far, so that it comes to the same headers as if it had been there all the time.
+// emit writes the recorded answer to w, with the headers that net/http would have computed for the
+// handler.
 func (rec *recorder) emit() {
-	if rec.code == 0 { // middleware in front may still add to the headers
+	if rec.code == 0 { // middleware in front may still add headers
 		return
 	}
 	setHeader(rec.w, rec.sent)
@@ -230,11 +243,11 @@ func (rec *recorder) emit() {
 
 func (rec *recorder) put(b []byte) {
 	if len(b) > 0 {
-		_, _ = rec.w.Write(b) // the answer is stored: a client that has gone finds it when it asks again
+		_, _ = rec.w.Write(b) // the answer is stored: a client that has gone gets it in a replay
 	}
 }
 
-// readerOnly reads bytes. A bytes.Reader would be asked to write instead.
+// readerOnly reads bytes. io.Copy would call WriteTo of a bytes.Reader.
 type readerOnly struct{ rest []byte }
 
 func (r *readerOnly) Read(p []byte) (int, error) {
@@ -246,7 +259,8 @@ func (r *readerOnly) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// finish ends the recording and returns what the handler answered. streamed says that it has left already.
+// finish ends the recording and returns the answer of the handler. streamed is true if it was sent
+// already.
 func (rec *recorder) finish() (a *answer, streamed bool) {
 	rec.mu.Lock()
 	defer rec.mu.Unlock()
@@ -254,7 +268,10 @@ func (rec *recorder) finish() (a *answer, streamed bool) {
 		return rec.final, rec.streaming
 	}
 	rec.trailing = cloneHeader(rec.header)
-	a = &answer{status: http.StatusOK, header: rec.trailing, body: rec.body, omitted: rec.streaming || rec.failed != nil || rec.short()}
+	a = &answer{
+		status: http.StatusOK, header: rec.trailing, body: rec.body, omitted: rec.streaming ||
+			rec.failed != nil || rec.short(),
+	}
 	if rec.code != 0 {
 		a.status, a.header = rec.code, rec.sent
 	}
@@ -270,7 +287,8 @@ func (rec *recorder) finish() (a *answer, streamed bool) {
 	return a, rec.streaming
 }
 
-// short reports whether there is less of the body than was announced: its client sees a broken answer, which must not be whole in a replay.
+// short reports whether the body is shorter than announced. The client sees a broken answer, and a
+// replay must not make it whole.
 func (rec *recorder) short() bool {
 	length := rec.length
 	if rec.code == 0 {
@@ -281,8 +299,8 @@ func (rec *recorder) short() bool {
 	return int64(len(rec.body)) < length && rec.r.Method != http.MethodHead
 }
 
-// send gives the client what the handler answered, as it would have looked without the recorder. Nothing if it was streamed. An answer
-// of which a part was refused must not pass for a whole one: the connection is broken.
+// send writes the answer to the client, as it would look without the recorder, unless it was
+// streamed. If early had failed, it breaks the connection, because the answer is incomplete.
 func (rec *recorder) send() {
 	switch {
 	case rec.streaming:
@@ -294,7 +312,7 @@ func (rec *recorder) send() {
 	setHeader(rec.w, rec.trailing)
 }
 
-// status that the handler answered; 200 if it said none.
+// status returns the status of the answer; 200 if the handler set none.
 func (rec *recorder) status() int {
 	rec.mu.Lock()
 	defer rec.mu.Unlock()
@@ -304,7 +322,7 @@ func (rec *recorder) status() int {
 	return rec.code
 }
 
-// setHeader makes the header of w equal to h. It changes the map, since that is what others hold.
+// setHeader makes the header of w equal to h. It changes the map in place, since others hold it.
 func setHeader(w http.ResponseWriter, h http.Header) {
 	out := w.Header()
 	clear(out)

@@ -9,13 +9,13 @@ import (
 	"strings"
 )
 
-// Hijack is refused: an answer that goes past the recorder cannot be kept. It stands here so that http.ResponseController does not
-// find the one of the server (H-14).
+// Hijack is refused: an answer that bypasses the recorder cannot be stored. The method exists so
+// that http.ResponseController does not find that of the server (H-14).
 func (rec *recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return nil, nil, http.ErrNotSupported
 }
 
-// Push goes out at once: what is pushed is an answer to another request, a GET.
+// Push is passed on at once: a pushed resource answers another request, a GET.
 func (rec *recorder) Push(target string, opts *http.PushOptions) error {
 	rec.mu.Lock()
 	defer rec.mu.Unlock()
@@ -28,8 +28,9 @@ func (rec *recorder) Push(target string, opts *http.PushOptions) error {
 // Unwrap lets http.ResponseController set deadlines and full duplex.
 func (rec *recorder) Unwrap() http.ResponseWriter { return rec.w }
 
-// trailers are what net/http sends as such: names that were declared in time, and those with [http.TrailerPrefix]. One without a value
-// that can be sent is left out: an answer whose only trailer is such a one never ends on HTTP/2.
+// trailers returns the trailers that net/http would send: names that were declared in time, and
+// those with [http.TrailerPrefix]. A trailer without a sendable value is left out: as the only one,
+// it would keep an HTTP/2 answer from ending.
 func trailers(sent, final http.Header) http.Header {
 	var t http.Header
 	set := func(name string, values []string) {
@@ -55,13 +56,15 @@ func trailers(sent, final http.Header) http.Header {
 	return t
 }
 
-// unsendable reports whether a value has control characters, which HTTP/2 leaves out with their field.
+// unsendable reports whether a value has control characters; HTTP/2 drops such a field.
 func unsendable(value string) bool {
-	return strings.ContainsFunc(value, func(c rune) bool { return c < ' ' && c != '\t' || c == 0x7f })
+	return strings.ContainsFunc(value,
+		func(c rune) bool { return c < ' ' && c != '\t' || c == 0x7f })
 }
 
-// guessed is the header of an answer with the Content-Type that net/http adds to it, so that a replay has the same, whatever later
-// releases guess and however the first answer was cut. It is nil where there was none.
+// guessed returns the header of an answer with the Content-Type that net/http adds, so that a
+// replay has the same one, independent of later releases and of the writes of the first answer. It
+// is nil if net/http adds none.
 func (rec *recorder) guessed(a *answer) http.Header {
 	_, typed := a.header["Content-Type"]
 	if typed || noBody(a.status) || len(a.body) == 0 || a.header.Get("Content-Encoding") != "" {

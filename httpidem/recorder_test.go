@@ -23,8 +23,11 @@ func ask(t *testing.T, s *httptest.Server) *seen {
 
 func neverEarly(*answer) error { panic("left early") }
 
-func record(w http.ResponseWriter, buffer int, streamOnFlush bool, early func(*answer) error) *recorder {
-	return newRecorder(w, httptest.NewRequest(http.MethodPost, "/", nil), buffer, streamOnFlush, early)
+func record(
+	w http.ResponseWriter, buffer int, streamOnFlush bool, early func(*answer) error,
+) *recorder {
+	return newRecorder(w, httptest.NewRequest(http.MethodPost, "/", nil), buffer, streamOnFlush,
+		early)
 }
 
 func TestRecorder_HoldsBack_H23(t *testing.T) {
@@ -45,7 +48,8 @@ func TestRecorder_HoldsBack_H23(t *testing.T) {
 	a, streamed := rec.finish()
 	require.False(t, streamed)
 	require.Equal(t, "hello", string(a.body))
-	require.Equal(t, http.Header{"Etag": {"1"}, "Content-Type": {"text/plain; charset=utf-8"}}, a.header)
+	require.Equal(t, http.Header{"Etag": {"1"}, "Content-Type": {"text/plain; charset=utf-8"}},
+		a.header)
 	require.Equal(t, http.StatusAccepted, a.status)
 	require.Equal(t, http.StatusAccepted, rec.status())
 	require.Empty(t, w.Body.String())
@@ -81,7 +85,9 @@ func (w *informed) WriteHeader(code int) {
 
 func TestRecorder_RefusesStatuses_H16(t *testing.T) {
 	for _, code := range []int{-1, 0, 99, 101, 1000} {
-		require.Panics(t, func() { record(httptest.NewRecorder(), 0, false, neverEarly).WriteHeader(code) }, "%d", code)
+		require.Panics(t, func() {
+			record(httptest.NewRecorder(), 0, false, neverEarly).WriteHeader(code)
+		}, "%d", code)
 	}
 }
 
@@ -182,10 +188,19 @@ func TestRecorder_Overflow_H06(t *testing.T) {
 func TestRecorder_OverflowRefused_H06(t *testing.T) {
 	full := errors.New("full")
 	for name, do := range map[string]func(rec *recorder) error{
-		"Write":       func(rec *recorder) error { _, err := rec.Write(make([]byte, 20)); return err },
-		"WriteString": func(rec *recorder) error { _, err := rec.WriteString("12345678901"); return err },
-		"ReadFrom":    func(rec *recorder) error { _, err := rec.ReadFrom(&readerOnly{make([]byte, 20)}); return err },
-		"Flush":       func(rec *recorder) error { rec.streamOnFlush = true; return rec.FlushError() },
+		"Write": func(rec *recorder) error {
+			_, err := rec.Write(make([]byte, 20))
+			return err
+		},
+		"WriteString": func(rec *recorder) error {
+			_, err := rec.WriteString("12345678901")
+			return err
+		},
+		"ReadFrom": func(rec *recorder) error {
+			_, err := rec.ReadFrom(&readerOnly{make([]byte, 20)})
+			return err
+		},
+		"Flush": func(rec *recorder) error { rec.streamOnFlush = true; return rec.FlushError() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := httptest.NewRecorder()
@@ -259,7 +274,10 @@ func TestRecorder_NothingWritten_H16(t *testing.T) {
 }
 
 func passing(tb testing.TB) (http.Handler, *http.Request) {
-	m, err := New(Config{Store: memstore.New(), Scope: "test", Public: true, AnyPayload: true, Optional: true, Logger: slog.New(slog.DiscardHandler)})
+	m, err := New(Config{
+		Store: memstore.New(), Scope: "test", Public: true, AnyPayload: true, Optional: true,
+		Logger: slog.New(slog.DiscardHandler),
+	})
 	require.NoError(tb, err)
 	tb.Cleanup(m.Close)
 	r := httptest.NewRequest(http.MethodPost, "/", nil).WithContext(context.Background())

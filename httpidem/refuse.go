@@ -15,17 +15,19 @@ import (
 	"github.com/idem-go/idem/internal/safetext"
 )
 
-// ClientError is an error whose text is meant for the client. [Config].Principal, Tenant, Authorize and Fingerprint return one, alone or
-// wrapped, to refuse a request. The client gets Status and Text of it, and nothing of the errors around it. Any other error of these
-// functions is answered 503, without its text, and logged.
+// ClientError is an error with a text for the client. [Config].Principal, Tenant, Authorize and
+// Fingerprint return one, alone or wrapped, to refuse a request. The client gets Status and Text,
+// and nothing of the errors that wrap it. Any other error of these functions is answered 503
+// without its text, and logged.
 type ClientError struct {
-	// Status is 400 to 599. Zero, or another number, is the usual one of the function: 401 of Principal, 403 of Authorize, else 400.
+	// Status is 400 to 599. Zero, or another number, means the default of the function: 401 of
+	// Principal, 403 of Authorize, else 400.
 	Status int
-	// Text is the detail of the problem that the client gets.
+	// Text is the detail of the problem for the client.
 	Text string
 }
 
-// Error is the text.
+// Error returns Text.
 func (e *ClientError) Error() string { return e.Text }
 
 // Refuse returns a [ClientError]:
@@ -33,7 +35,8 @@ func (e *ClientError) Error() string { return e.Text }
 //	return "", httpidem.Refuse(http.StatusUnauthorized, "The token has expired.")
 func Refuse(status int, text string) error { return &ClientError{Status: status, Text: text} }
 
-// failedCheck is an error of the program's own: the client is told to come again, and the cause stays here.
+// failedCheck is an error of the program: the client is asked to retry, and the cause stays in the
+// process.
 type failedCheck struct{ cause error }
 
 func (*failedCheck) Error() string {
@@ -42,8 +45,11 @@ func (*failedCheck) Error() string {
 
 func (e *failedCheck) Unwrap() error { return e.cause }
 
-// refusedBy returns the answer to a request that a function of the Config has refused, or failed to check. status and code are the usual ones.
-func (q *request) refusedBy(function string, status int, code string, err error) (int, string, error) {
+// refusedBy returns the answer to a request that a function of the Config has refused, or failed to
+// check. status and code are the defaults.
+func (q *request) refusedBy(
+	function string, status int, code string, err error,
+) (int, string, error) {
 	if e, ok := errors.AsType[*ClientError](err); ok && e != nil {
 		if e.Status >= 400 && e.Status <= 599 {
 			status = e.Status
@@ -51,38 +57,47 @@ func (q *request) refusedBy(function string, status int, code string, err error)
 		return status, code, clientError(e.Text)
 	}
 	if q.r.Context().Err() == nil {
-		q.logSparsely("httpidem.Config."+function+" failed, requests are answered 503; to refuse a request return httpidem.Refuse(status, text)",
+		q.logSparsely("httpidem.Config."+function+" failed, requests are answered 503; to "+
+			"refuse a request return httpidem.Refuse(status, text)",
 			slog.String("error", safetext.Line(err)))
 	}
 	return http.StatusServiceUnavailable, "check_failed", &failedCheck{err}
 }
 
-// serverMistake returns the answer to a request that a function of the Config has given a value that cannot be used.
+// serverMistake returns the answer to a request for which a function of the Config returned an
+// unusable value.
 func (q *request) serverMistake(code, text string) (int, string, error) {
 	q.logSparsely(text)
-	return http.StatusInternalServerError, code, clientError("This server has made a mistake with the request, which did not run.")
+	return http.StatusInternalServerError, code,
+		clientError("This request was not run because of a mistake on the server.")
 }
 
-// logSparsely logs what may be wrong with every request.
+// logSparsely logs a problem that every request may have, at most once per interval.
 func (q *request) logSparsely(text string, attrs ...slog.Attr) {
 	if ok, left := q.m.sparse.may(text, time.Now()); ok {
-		attrs = append(attrs, slog.String("method", q.r.Method), slog.String("scope", q.m.cfg.Scope), slog.Int("unlogged", left))
+		attrs = append(attrs, slog.String("method", q.r.Method),
+			slog.String("scope", q.m.cfg.Scope), slog.Int("unlogged", left))
 		q.m.cfg.Logger.LogAttrs(q.r.Context(), slog.LevelError, text, attrs...)
 	}
 }
 
-// checkCORS logs that a handler has set what allows its origin to read the answer. A replay to a browser lacks it, and cannot be read.
+// checkCORS logs a handler that allows its origin to read the answer. A replay lacks this header,
+// so that a browser could not read it.
 func (q *request) checkCORS(rec *recorder) {
 	const name = "Access-Control-Allow-Origin"
 	if a, _ := rec.finish(); len(a.header[name]) > 0 && len(rec.base[name]) == 0 {
-		q.logSparsely("the handler sets CORS headers behind the idempotency middleware, and replays do not have them: set them in front of httpidem")
+		q.logSparsely(
+			"the handler sets CORS headers behind the idempotency middleware, and replays do not " +
+				"have them: set them in front of httpidem",
+		)
 	}
 }
 
-// sparsely is how often a line is logged that may be wrong with every request.
+// sparsely is the smallest interval between two equal log lines.
 const sparsely = 10 * time.Second
 
-// sparse bounds how often lines are logged. There are as many as texts in this package. Safe for concurrent use; the zero value is ready.
+// sparse limits the rate of log lines, for each text. Safe for concurrent use; the zero value is
+// ready to use.
 type sparse struct {
 	mu    sync.Mutex
 	lines map[string]*sparseLine
@@ -93,7 +108,8 @@ type sparseLine struct {
 	left int
 }
 
-// may reports whether a line is to be logged now, and how many like it were not since the last one.
+// may reports whether a line is to be logged now, and how many equal lines were suppressed before
+// it.
 func (s *sparse) may(text string, now time.Time) (ok bool, left int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -113,15 +129,17 @@ func (s *sparse) may(text string, now time.Time) (ok bool, left int) {
 	return true, left
 }
 
-// HashPrincipal returns what stands for a principal in keys if [Config].PrincipalSecret is set: 32 hexadecimal digits, the half of an
-// HMAC-SHA-256. With it an operator finds a principal's keys in the store.
+// HashPrincipal returns the hash that replaces a principal in keys if [Config].PrincipalSecret is
+// set: 32 hexadecimal digits, the first half of an HMAC-SHA-256. Use it to find a principal's keys
+// in the store.
 func HashPrincipal(secret []byte, principal string) string {
 	mac := hmac.New(sha256.New, secret)
 	mac.Write([]byte("httpidem principal\x00" + principal))
 	return hex.EncodeToString(mac.Sum(nil)[:16])
 }
 
-// isCredential reports whether a principal is what somebody logs in with, rather than a name: the value of an Authorization header, or a JWT.
+// isCredential reports whether a principal is a credential instead of a name: the value of an
+// Authorization header, or a JWT.
 func isCredential(principal string) bool {
 	if scheme, rest, ok := cutSpace(principal); ok {
 		switch strings.ToLower(scheme) {
@@ -133,7 +151,8 @@ func isCredential(principal string) bool {
 		}
 	}
 	dots := strings.Count(principal, ".")
-	return strings.HasPrefix(principal, "eyJ") && (dots == 2 || dots == 4) // signed, or encrypted (RFC 7516)
+	// signed, or encrypted (RFC 7516)
+	return strings.HasPrefix(principal, "eyJ") && (dots == 2 || dots == 4)
 }
 
 func cutSpace(s string) (before, after string, ok bool) {

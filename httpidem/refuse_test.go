@@ -39,7 +39,9 @@ var hooks = map[string]func(*httpidem.Config, error){
 	"Tenant": func(c *httpidem.Config, err error) {
 		c.Tenant = func(*http.Request) (string, error) { return "", err }
 	},
-	"Authorize": func(c *httpidem.Config, err error) { c.Authorize = func(*http.Request) error { return err } },
+	"Authorize": func(c *httpidem.Config, err error) {
+		c.Authorize = func(*http.Request) error { return err }
+	},
 }
 
 // H-11: an error of the program's own, as of a user database that is down, is no answer: the client is told to come again, and nothing of
@@ -48,7 +50,9 @@ func TestErrorsOfHooksStayHere_H11(t *testing.T) {
 	const dsn, password = "postgres://app:hunter2@db.internal:5432/users", "hunter2"
 	for name, fail := range hooks {
 		t.Run(name, func(t *testing.T) {
-			s, h, log := checked(t, func(c *httpidem.Config) { fail(c, errors.New("cannot connect to "+dsn+": connection refused")) })
+			s, h, log := checked(t, func(c *httpidem.Config) {
+				fail(c, errors.New("cannot connect to "+dsn+": connection refused"))
+			})
 			rec := send(h, "a")
 			require.Equal(t, http.StatusServiceUnavailable, rec.Code)
 			require.Equal(t, "check_failed", code(rec))
@@ -72,7 +76,8 @@ func TestRefuse_H11(t *testing.T) {
 	usual := map[string]struct {
 		status int
 		code   string
-	}{"Principal": {401, "principal_unknown"}, "Tenant": {400, "tenant_unknown"}, "Authorize": {403, "not_allowed"}}
+	}{"Principal": {401, "principal_unknown"}, "Tenant": {400, "tenant_unknown"},
+		"Authorize": {403, "not_allowed"}}
 	for name, fail := range hooks {
 		for _, c := range []struct {
 			err    error
@@ -82,7 +87,8 @@ func TestRefuse_H11(t *testing.T) {
 			{httpidem.Refuse(http.StatusTeapot, "Log in first."), http.StatusTeapot},
 			{httpidem.Refuse(http.StatusOK, "Log in first."), usual[name].status},
 			{&httpidem.ClientError{Text: "Log in first."}, usual[name].status},
-			{errors.Join(errors.New("row 7 of users"), httpidem.Refuse(0, "Log in first.")), usual[name].status},
+			{errors.Join(errors.New("row 7 of users"), httpidem.Refuse(0, "Log in first.")),
+				usual[name].status},
 		} {
 			s, h, log := checked(t, func(cfg *httpidem.Config) { fail(cfg, c.err) })
 			rec := send(h, "a")
@@ -98,14 +104,16 @@ func TestRefuse_H11(t *testing.T) {
 		})
 		require.NotEmpty(t, send(h, "a").Header().Get("Retry-After"))
 		_, h, _ = checked(t, func(cfg *httpidem.Config) { fail(cfg, (*httpidem.ClientError)(nil)) })
-		require.Equal(t, http.StatusServiceUnavailable, send(h, "a").Code, "a nil pointer says nothing to anybody")
+		require.Equal(t, http.StatusServiceUnavailable, send(h, "a").Code,
+			"a nil pointer says nothing to anybody")
 	}
 }
 
 // A database that is down fails each request, and is a line in the log now and then.
 func TestErrorsOfHooksAreLoggedSparsely(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		_, h, log := checked(t, func(c *httpidem.Config) { hooks["Principal"](c, errors.New("down")) })
+		_, h, log := checked(t,
+			func(c *httpidem.Config) { hooks["Principal"](c, errors.New("down")) })
 		lines := func() int { return strings.Count(log.String(), "\n") }
 		for range 100 {
 			send(h, "a")
@@ -138,7 +146,8 @@ func TestHookOfAClientThatHasGone(t *testing.T) {
 // be somebody else.
 func TestCredentialAsPrincipal_H12(t *testing.T) {
 	const jwt = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhbGljZSJ9.c2lnbmF0dXJl"
-	for _, value := range []string{"Bearer abc", "bearer " + jwt, "BEARER\tx", jwt, "Basic YWxpY2U6c2VjcmV0", "DPoP " + jwt, jwt + ".aXY.dGFn"} {
+	for _, value := range []string{"Bearer abc", "bearer " + jwt, "BEARER\tx", jwt,
+		"Basic YWxpY2U6c2VjcmV0", "DPoP " + jwt, jwt + ".aXY.dGFn"} {
 		for _, secret := range [][]byte{nil, []byte("sixteen bytes or more")} {
 			s, h, log := checked(t, func(c *httpidem.Config) {
 				c.PrincipalSecret = secret
@@ -153,8 +162,11 @@ func TestCredentialAsPrincipal_H12(t *testing.T) {
 			require.NotContains(t, log.String()+rec.Body.String(), "abc")
 		}
 	}
-	for _, value := range []string{"bearer", "Bearerin", "Basic Fit Ltd", "Basic ", "alice@example.com", "eyJ", "eyJ.x", "a.b.c"} {
-		_, h, _ := checked(t, func(c *httpidem.Config) { c.Principal = func(*http.Request) (string, error) { return value, nil } })
+	for _, value := range []string{"bearer", "Bearerin", "Basic Fit Ltd", "Basic ",
+		"alice@example.com", "eyJ", "eyJ.x", "a.b.c"} {
+		_, h, _ := checked(t, func(c *httpidem.Config) {
+			c.Principal = func(*http.Request) (string, error) { return value, nil }
+		})
 		require.Equal(t, http.StatusCreated, send(h, "a").Code, value)
 	}
 }
@@ -183,8 +195,10 @@ func TestHashedPrincipals_H12(t *testing.T) {
 	require.Len(t, forwarded, 2)
 	require.NotEqual(t, forwarded[0], forwarded[1])
 
-	require.Equal(t, "4c67ed951a81b4547f9a8bd7852948ad", httpidem.HashPrincipal(secret, "alice"), "a hash that changes makes every key new")
-	require.NotEqual(t, httpidem.HashPrincipal(secret, "alice"), httpidem.HashPrincipal([]byte("sixteen bytes, too"), "alice"))
+	require.Equal(t, "4c67ed951a81b4547f9a8bd7852948ad", httpidem.HashPrincipal(secret, "alice"),
+		"a hash that changes makes every key new")
+	require.NotEqual(t, httpidem.HashPrincipal(secret, "alice"),
+		httpidem.HashPrincipal([]byte("sixteen bytes, too"), "alice"))
 
 	cfg := s.config(memstore.New())
 	cfg.PrincipalSecret = secret
@@ -198,8 +212,11 @@ func TestHashedPrincipals_H12(t *testing.T) {
 
 // A tenant that no store takes is a mistake of the program, not of the client.
 func TestInvalidTenant(t *testing.T) {
-	for name, tenant := range map[string]string{"long": strings.Repeat("t", 256), "no text": "\xff", "NUL": "a\x00b"} {
-		s, h, log := checked(t, func(c *httpidem.Config) { c.Tenant = func(*http.Request) (string, error) { return tenant, nil } })
+	for name, tenant := range map[string]string{"long": strings.Repeat("t", 256), "no text": "\xff",
+		"NUL": "a\x00b"} {
+		s, h, log := checked(t, func(c *httpidem.Config) {
+			c.Tenant = func(*http.Request) (string, error) { return tenant, nil }
+		})
 		rec := send(h, "a")
 		require.Equal(t, http.StatusInternalServerError, rec.Code, name)
 		require.Equal(t, "tenant_invalid", code(rec))

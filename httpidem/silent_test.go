@@ -59,7 +59,10 @@ type deaf struct {
 	gate
 }
 
-func (s *deaf) Claim(ctx context.Context, t dedup.Token, lease time.Duration, reqs []dedup.Request, answers []dedup.Answer) error {
+func (s *deaf) Claim(
+	ctx context.Context, t dedup.Token, lease time.Duration, reqs []dedup.Request,
+	answers []dedup.Answer,
+) error {
 	s.pass()
 	return s.Store.Claim(context.WithoutCancel(ctx), t, lease, reqs, answers)
 }
@@ -101,57 +104,61 @@ func TestStoreThatNeverAnswers_H18(t *testing.T) {
 	for _, open := range []bool{false, true} {
 		for _, lookup := range []bool{false, true} {
 			for _, n := range []int{1, 60} {
-				t.Run(fmt.Sprintf("FailOpen %v, Lookup %v, %d requests", open, lookup, n), func(t *testing.T) {
-					synctest.Test(t, func(t *testing.T) {
-						s, store := newService(t), &deaf{Store: memstore.New()}
-						cfg := s.config(store)
-						cfg.FailOpen, cfg.Lease = open, 30*time.Second
-						m, err := httpidem.New(cfg)
-						require.NoError(t, err)
-						t.Cleanup(m.Close)
-						h := m.Handler(s)
-						if lookup {
-							h = m.Lookup(h)
-						}
-						check := func(all []asked, took time.Duration) {
-							t.Helper()
-							for _, a := range all {
-								if open {
-									require.Equal(t, http.StatusCreated, a.Code)
-								} else {
-									require.Equal(t, "store_unavailable", code(a.ResponseRecorder))
-									require.Equal(t, "1", a.Header().Get("Retry-After"))
+				t.Run(fmt.Sprintf("FailOpen %v, Lookup %v, %d requests", open, lookup, n),
+					func(t *testing.T) {
+						synctest.Test(t, func(t *testing.T) {
+							s, store := newService(t), &deaf{Store: memstore.New()}
+							cfg := s.config(store)
+							cfg.FailOpen, cfg.Lease = open, 30*time.Second
+							m, err := httpidem.New(cfg)
+							require.NoError(t, err)
+							t.Cleanup(m.Close)
+							h := m.Handler(s)
+							if lookup {
+								h = m.Lookup(h)
+							}
+							check := func(all []asked, took time.Duration) {
+								t.Helper()
+								for _, a := range all {
+									if open {
+										require.Equal(t, http.StatusCreated, a.Code)
+									} else {
+										require.Equal(t, "store_unavailable",
+											code(a.ResponseRecorder))
+										require.Equal(t, "1", a.Header().Get("Retry-After"))
+									}
+									require.Equal(t, took, a.took)
 								}
-								require.Equal(t, took, a.took)
 							}
-						}
-						store.shut()
-						for i := range 3 { // alone, the third one opens the breaker
-							if i == 0 || n == 1 {
-								check(sendAll(h, n, fmt.Sprint("slow-", i, "-")), httpidem.DefaultStoreTimeout)
+							store.shut()
+							for i := range 3 { // alone, the third one opens the breaker
+								if i == 0 || n == 1 {
+									check(sendAll(h, n, fmt.Sprint("slow-", i, "-")),
+										httpidem.DefaultStoreTimeout)
+								}
 							}
-						}
-						check(sendAll(h, n, "quick-"), 0)
-						store.reopen()
-						time.Sleep(time.Second)
-						send(h, "back")
-						for _, a := range sendAll(h, n, "back-") {
-							require.Equal(t, http.StatusCreated, a.Code)
-						}
-						for _, a := range sendAll(h, n, "back-") {
-							require.True(t, replayed(a.ResponseRecorder))
-						}
-						for i, a := range sendAll(h, n, "slow-0-") {
-							require.Equal(t, http.StatusCreated, a.Code, "what it granted unheard was given back")
-							require.False(t, replayed(a.ResponseRecorder))
-							want := 1
-							if open {
-								want = 2
+							check(sendAll(h, n, "quick-"), 0)
+							store.reopen()
+							time.Sleep(time.Second)
+							send(h, "back")
+							for _, a := range sendAll(h, n, "back-") {
+								require.Equal(t, http.StatusCreated, a.Code)
 							}
-							require.Equal(t, want, s.ran(fmt.Sprint("slow-0-", i)))
-						}
+							for _, a := range sendAll(h, n, "back-") {
+								require.True(t, replayed(a.ResponseRecorder))
+							}
+							for i, a := range sendAll(h, n, "slow-0-") {
+								require.Equal(t, http.StatusCreated, a.Code,
+									"what it granted unheard was given back")
+								require.False(t, replayed(a.ResponseRecorder))
+								want := 1
+								if open {
+									want = 2
+								}
+								require.Equal(t, want, s.ran(fmt.Sprint("slow-0-", i)))
+							}
+						})
 					})
-				})
 			}
 		}
 	}
@@ -180,16 +187,18 @@ func TestRedisThatNeverAnswers_H18(t *testing.T) {
 					}
 				}
 			}
-			proxy := netproxy.Start(t, direct.Options().Addr, func() netproxy.Link { return netproxy.Link{Up: pipe, Down: pipe} })
+			proxy := netproxy.Start(t, direct.Options().Addr,
+				func() netproxy.Link { return netproxy.Link{Up: pipe, Down: pipe} })
 			t.Cleanup(network.reopen)
 			opts := testenv.RedisOptions(t)
 			opts.Addr = proxy.Addr()
 			client := redis.NewClient(opts)
 			t.Cleanup(func() { _ = client.Close() })
 			s := newService(t)
-			h := s.claimed(redisstore.New(client, redisstore.Prefix(prefix)), func(c *httpidem.Config) {
-				c.FailOpen, c.Lease = open, 30*time.Second
-			})
+			h := s.claimed(redisstore.New(client, redisstore.Prefix(prefix)),
+				func(c *httpidem.Config) {
+					c.FailOpen, c.Lease = open, 30*time.Second
+				})
 			require.Equal(t, http.StatusCreated, send(h, "before").Code)
 			check := func(all []asked, limit time.Duration) (slow int) {
 				t.Helper()
@@ -208,9 +217,11 @@ func TestRedisThatNeverAnswers_H18(t *testing.T) {
 			}
 			network.shut()
 			check(sendAll(h, 60, "slow-"), 0)
-			require.LessOrEqual(t, check(sendAll(h, 60, "quick-"), 500*time.Millisecond), 1, "but for a probe")
+			require.LessOrEqual(t, check(sendAll(h, 60, "quick-"), 500*time.Millisecond), 1,
+				"but for a probe")
 			network.reopen()
-			require.Eventually(t, func() bool { return replayed(send(h, "before")) }, 15*time.Second, 20*time.Millisecond)
+			require.Eventually(t, func() bool { return replayed(send(h, "before")) },
+				15*time.Second, 20*time.Millisecond)
 			var again atomic.Int64
 			for i := range 60 { // nothing was claimed for good
 				key := fmt.Sprint("slow-", i)

@@ -79,7 +79,9 @@ func redisStores() *stores {
 func postgresStores() *stores {
 	return &stores{
 		place: newDatabase,
-		open:  func(t testing.TB, url string) dedup.Store { return pgstore.New(newPool(t, url, 16)) },
+		open: func(t testing.TB, url string) dedup.Store {
+			return pgstore.New(newPool(t, url, 16))
+		},
 	}
 }
 
@@ -117,13 +119,16 @@ func addEffect(ctx context.Context, tx pgx.Tx, id string) error {
 
 func countEffects(t testing.TB, pool *pgxpool.Pool, id string) (n int) {
 	t.Helper()
-	require.NoError(t, pool.QueryRow(context.WithoutCancel(t.Context()), "SELECT count(*) FROM effects WHERE id = $1", id).Scan(&n))
+	require.NoError(t, pool.QueryRow(context.WithoutCancel(t.Context()),
+		"SELECT count(*) FROM effects WHERE id = $1", id).Scan(&n))
 	return n
 }
 
 func TestSuiteMemory(t *testing.T) {
 	t.Parallel()
-	httpidemtest.Run(t, sized(httpidemtest.Harness{NewStore: func(testing.TB) dedup.Store { return memstore.New() }}))
+	httpidemtest.Run(t, sized(httpidemtest.Harness{
+		NewStore: func(testing.TB) dedup.Store { return memstore.New() },
+	}))
 }
 
 func TestSuiteRedis(t *testing.T) {

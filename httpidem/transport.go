@@ -24,90 +24,110 @@ const (
 	DefaultPatience   = time.Minute
 )
 
-// Errors of a [Transport] that say that nothing was sent.
+// Errors of a [Transport] that mean that nothing was sent.
 var (
-	// ErrKey says that the key given by [WithKey] is none: it has more than 255 characters, or others than printable ASCII, or needs
-	// [Transport].Quoted.
+	// ErrKey means that the key of [WithKey] is invalid: it has more than 255 characters, or others
+	// than printable ASCII, or needs [Transport].Quoted.
 	ErrKey = errors.New("httpidem: not an idempotency key")
-	// ErrBody says that the body cannot be sent a second time: it has more than [Transport].MaxBody bytes and the request has no GetBody.
-	ErrBody = errors.New("httpidem: body is too large to be kept for retries: set Request.GetBody, or Transport.MaxBody")
+	// ErrBody means that the body cannot be sent a second time: it has more than
+	// [Transport].MaxBody bytes and the request has no GetBody.
+	ErrBody = errors.New(
+		"httpidem: body is too large to be held in memory for retries: set Request.GetBody, or " +
+			"Transport.MaxBody",
+	)
 )
 
-// Transport is the client's side: it sends each request under an idempotency key, and repeats it under the same key, with the same bytes,
-// while nobody knows what became of it. The zero value is fit for use; all fields may be left out:
+// Transport is the client side: it sends each request with an idempotency key, and repeats it with
+// the same key and the same bytes while its outcome is not known. The zero value is ready to use:
 //
 //	client := &http.Client{Transport: &httpidem.Transport{}}
 //
-// The key is what [WithKey] put in the context, or the header if the request has it already, or a new UUID (v4). A call that is to survive a
-// restart of the client needs a key of its own, kept with the order it belongs to: a new process finds the answer under it.
+// The key is that of [WithKey], or the header if the request has it already, or a new UUID (v4).
+// For a call that must survive a restart of the client, store a key with the order that the call
+// belongs to: a new process finds the answer with it.
 //
-// Repeated are requests without an answer, and those that [Transport].Retry says yes to. Never repeated is an answer that was replayed
-// ([IsReplay]), since it will be the same each time. The last answer is returned as it came; without one the error is a [*SendError]. Requests
-// of other methods pass untouched.
+// The transport repeats requests without an answer, and those for which [Transport].Retry returns
+// true. It never repeats after a replay ([IsReplay]), since the answer would be the same. It
+// returns the last answer as it came; without an answer the error is a [*SendError]. Requests of
+// other methods pass untouched.
 //
-// A redirect that keeps the method is sent under the same key to the same host, and under a key made of it to another one, the same each time: what
-// is agreed with one host is not told to another. Other redirects to another host lose the header.
+// A redirect that keeps the method keeps the key on the same host. Another host gets a key derived
+// from the first, the same each time, so that no host learns a key of another one. Other redirects
+// to another host lose the header.
 //
-// net/http itself repeats a keyed request once more when a kept-alive connection breaks before the answer begins (H-20). Those repeats carry
-// the same key and bytes, are not counted as attempts, and are answered by the server like any other.
+// net/http itself repeats a keyed request once more if a kept-alive connection breaks before the
+// answer begins. These repeats have the same key and bytes, do not count as attempts, and the
+// server answers them like any other.
 //
-// A Transport is safe for concurrent use and starts no goroutines. Its fields must not change once it is used.
+// A Transport is safe for concurrent use and starts no goroutines. Its fields must not change after
+// the first use.
 type Transport struct {
-	// Base sends; default [http.DefaultTransport]. How long one attempt may wait for its answer is a setting of Base, such as
-	// [http.Transport].ResponseHeaderTimeout; by default there is no limit but the context's and http.Client.Timeout, which are for all attempts.
+	// Base sends the requests. Defaults to [http.DefaultTransport]. To limit one attempt, configure
+	// Base, for example with [http.Transport].ResponseHeaderTimeout. By default only the context
+	// and http.Client.Timeout limit the request, over all attempts.
 	Base http.RoundTripper
-	// Header is the name of the request header; default [DefaultHeader].
+	// Header is the name of the request header. Defaults to [DefaultHeader].
 	Header string
-	// ReplayedHeader is the name of the response header that says true on replays; default [DefaultReplayedHeader].
+	// ReplayedHeader is the name of the response header that is "true" on replays. Defaults to
+	// [DefaultReplayedHeader].
 	ReplayedHeader string
-	// Quoted sends the key as a quoted string, as the draft asks for. By default it is sent bare, as most servers want it; a [Middleware]
-	// takes both unless it is [Strict]. A header that the request has already is sent as it is.
+	// Quoted sends the key as a quoted string, as the Internet-Draft requires. By default, false,
+	// it is sent bare, as most servers expect; a [Middleware] accepts both unless it is [Strict]. A
+	// header of the request is sent as it is.
 	Quoted bool
-	// Methods that get a key; default POST and PATCH.
+	// Methods are the methods that get a key. Defaults to POST and PATCH.
 	Methods []string
 
-	// Attempts is how often a request is sent at most; default [DefaultAttempts]. 1: no retries.
+	// Attempts is the largest number of attempts. Defaults to [DefaultAttempts]. 1 means no
+	// retries.
 	Attempts int
-	// Backoff is how long the first retry waits, the next ones twice as long each, less up to a half by chance; default [DefaultBackoff].
-	// Retry-After of an answer, in seconds or as a date, is waited for in its place.
+	// Backoff is the pause before the first retry. It doubles for each further one, less a random
+	// part of up to a half. Defaults to [DefaultBackoff]. Retry-After of an answer, in seconds or
+	// as a date, replaces it.
 	Backoff time.Duration
-	// MaxBackoff is how long a retry waits at most, but for Retry-After; default [DefaultMaxBackoff].
+	// MaxBackoff is the longest pause, except for Retry-After. Defaults to [DefaultMaxBackoff].
 	MaxBackoff time.Duration
-	// Patience is for how long after the first attempt others may begin; default [DefaultPatience]. An answer that asks to come again later
-	// than that, or than the deadline of the context, is returned at once.
+	// Patience is the time after the first attempt in which others may begin. Defaults to
+	// [DefaultPatience]. An answer whose Retry-After is later than that, or than the deadline of
+	// the context, is returned at once.
 	Patience time.Duration
-	// MaxBody is how many bytes are kept in memory of a body whose request has no GetBody; default [DefaultMaxBody]. Larger ones are
-	// [ErrBody].
+	// MaxBody is the largest body that is kept in memory if the request has no GetBody, in bytes.
+	// Defaults to [DefaultMaxBody]. A larger one is [ErrBody].
 	MaxBody int64
-	// Retry says whether an answer that is no replay is worth another attempt; default [DefaultRetry].
+	// Retry reports whether an answer other than a replay is worth another attempt. Defaults to
+	// [DefaultRetry].
 	Retry func(*http.Response) bool
 
-	// Observe is told of each keyed request when it has its answer, or will have none, on its goroutine. It must be quick. Requests of
-	// which nothing was sent are not told of ([ErrKey], [ErrBody]).
+	// Observe is called for each keyed request after the last attempt, on its goroutine. The
+	// function must be fast. It is not called for requests of which nothing was sent ([ErrKey],
+	// [ErrBody]). Default: none.
 	Observe func(context.Context, Sending)
 }
 
-// Sending is how a keyed request of a [Transport] ended.
+// Sending describes the end of a keyed request of a [Transport].
 type Sending struct {
-	// Request as it was sent; [KeyOf] tells its key.
+	// Request is the request that was sent; [KeyOf] returns its key.
 	Request *http.Request
-	// Attempts that were made; those that net/http makes by itself do not count.
+	// Attempts is the number of attempts. Repeats by net/http itself do not count.
 	Attempts int
-	// Status of the answer; zero if there is none.
+	// Status is that of the answer; zero if there is none.
 	Status int
-	// Replayed says that it is the kept answer to an earlier request.
+	// Replayed is true if the answer is the stored one of an earlier request.
 	Replayed bool
-	// Took is how long all attempts took, with the pauses between them, until the header of the answer was there.
+	// Took is the duration of all attempts, with the pauses between them, until the header of the
+	// answer.
 	Took time.Duration
 	// Err is a [*SendError] if there is no answer.
 	Err error
 }
 
-// DefaultRetry says yes to 408, 425, 429, 502, 503 and 504, and to a 409 that has Retry-After: another request with the key is at work.
-// A 409 without it needs a person ([UnknownOutcome]), a 422 another key.
+// DefaultRetry returns true for 408, 425, 429, 502, 503 and 504, and for a 409 with Retry-After,
+// which means that another request with the key is in flight. A 409 without it needs a person
+// ([UnknownOutcome]), a 422 another key.
 //
-// It says no to 500. A server that runs handlers under a claim has kept the answer and would replay it. Of one that rolls back, such as a
-// [Middleware] made by [NewTx], a 500 may be repeated: write a Retry that says so.
+// It returns false for 500: a server that runs handlers under a claim has stored the answer and
+// would replay it. A server that rolls back, such as a [Middleware] made by [NewTx], may be asked
+// again after a 500: write a Retry for it.
 func DefaultRetry(r *http.Response) bool {
 	switch r.StatusCode {
 	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests,
@@ -120,26 +140,27 @@ func DefaultRetry(r *http.Response) bool {
 	}
 }
 
-// SendError says that a keyed request got no answer. It may have had its effect: to find out, send it again with the same key and the
-// same bytes.
+// SendError means that a keyed request got no answer. The request may have had its effect. To find
+// out, send it again with the same key and the same bytes.
 type SendError struct {
-	// Key that the request was sent under.
+	// Key is the key of the request.
 	Key string
-	// Attempts that were made.
+	// Attempts is the number of attempts.
 	Attempts int
-	// Err of the last attempt, or of the context if it ended while the next one was waited for.
+	// Err is the error of the last attempt, or of the context if it ended during a pause.
 	Err error
 }
 
-// Error names the key, and how often it was tried.
+// Error returns the key, the number of attempts and Err.
 func (e *SendError) Error() string {
-	return fmt.Sprintf("httpidem: no answer to key %q after %d attempts: %v", e.Key, e.Attempts, e.Err)
+	return fmt.Sprintf("httpidem: no answer to key %q after %d attempts: %v", e.Key, e.Attempts,
+		e.Err)
 }
 
 // Unwrap returns Err.
 func (e *SendError) Unwrap() error { return e.Err }
 
-// Timeout reports whether Err is a timeout; [url.Error] asks for it.
+// Timeout reports whether Err is a timeout, for [url.Error].
 func (e *SendError) Timeout() bool {
 	t, ok := errors.AsType[interface {
 		error
@@ -150,18 +171,19 @@ func (e *SendError) Timeout() bool {
 
 type clientKey struct{}
 
-// WithKey gives the requests sent with ctx their key: one key for one operation. Two requests that differ need two contexts, or the second one
-// is answered 422. An empty key counts as none.
+// WithKey sets the key of the requests that are sent with ctx: one key for one operation. Two
+// different requests need two contexts, or the second one is answered 422. An empty key counts as
+// none.
 //
-//	ctx = httpidem.WithKey(ctx, order.PaymentKey)                // kept with the order: the same after a restart
+//	ctx = httpidem.WithKey(ctx, order.PaymentKey)                // stored with the order
 //	ctx = httpidem.WithKey(ctx, e.IdempotencyKey())              // in a handler of an event
 //	ctx = httpidem.WithKey(ctx, httpidem.ForwardKey(ctx, "pay")) // in a handler of a keyed request
 func WithKey(ctx context.Context, key string) context.Context {
 	return context.WithValue(ctx, clientKey{}, key)
 }
 
-// KeyOf returns the key that a [Transport] sent a request with, such as KeyOf(response.Request), or that [WithKey] gave it. Empty if it has
-// none.
+// KeyOf returns the key that a [Transport] sent a request with, such as KeyOf(response.Request), or
+// the key of [WithKey]. Empty if it has none.
 func KeyOf(r *http.Request) string {
 	if r == nil {
 		return ""
@@ -170,7 +192,8 @@ func KeyOf(r *http.Request) string {
 	return key
 }
 
-// IsReplay reports whether a response is the kept answer to an earlier request, by [DefaultReplayedHeader].
+// IsReplay reports whether a response is the stored answer to an earlier request, by
+// [DefaultReplayedHeader].
 func IsReplay(r *http.Response) bool { return r.Header.Get(DefaultReplayedHeader) == "true" }
 
 // RoundTrip implements [http.RoundTripper].
@@ -192,11 +215,13 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	began := time.Now()
-	s := &sending{t: t, base: base, again: again, until: began.Add(orDefault(t.Patience, DefaultPatience))}
+	s := &sending{
+		t: t, base: base, again: again, until: began.Add(orDefault(t.Patience, DefaultPatience)),
+	}
 	resp, err := s.client().Do(&retryablehttp.Request{Request: out})
 	if err != nil {
 		if u, ok := errors.AsType[*url.Error](err); ok {
-			err = u.Err // the caller's http.Client makes one of its own
+			err = u.Err // the caller's http.Client adds one of its own
 		}
 		err = &SendError{Key: KeyOf(out), Attempts: s.attempts, Err: err}
 	}
@@ -213,7 +238,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// CloseIdleConnections closes those of Base, if it can.
+// CloseIdleConnections closes the idle connections of Base, if Base has such a method.
 func (t *Transport) CloseIdleConnections() {
 	base := t.Base
 	if base == nil {
@@ -231,12 +256,13 @@ func (t *Transport) methods() []string {
 	return t.Methods
 }
 
-// name of the request header.
+// name returns the name of the request header.
 func (t *Transport) name() string {
 	return textproto.CanonicalMIMEHeaderKey(cmp.Or(t.Header, DefaultHeader))
 }
 
-// unkeyed is a request that gets no key, without the one that a redirect to another host has brought along.
+// unkeyed returns a request that gets no key. A key that a redirect to another host has carried
+// along is removed.
 func (t *Transport) unkeyed(r *http.Request) *http.Request {
 	if r.Response == nil || len(r.Header[t.name()]) == 0 {
 		return r
@@ -244,7 +270,7 @@ func (t *Transport) unkeyed(r *http.Request) *http.Request {
 	if _, ok := elsewhere(r); !ok {
 		return r
 	}
-	out := *r // the body is the same
+	out := *r // with the same body
 	out.Header = r.Header.Clone()
 	out.Header.Del(t.name())
 	return &out
@@ -261,7 +287,7 @@ func (t *Transport) keyed(r *http.Request) (*http.Request, error) {
 		lines, key = nil, foreignKey(key, host)
 	}
 	switch {
-	case len(lines) > 0: // whatever it is: the server says what it thinks of it
+	case len(lines) > 0: // any value: the server judges it
 		key = lines[0]
 		if read, err := parseKey(lines, Lenient, false); err == nil {
 			key = read
@@ -277,7 +303,7 @@ func (t *Transport) keyed(r *http.Request) (*http.Request, error) {
 		lines = []string{line}
 	}
 	out := r.Clone(WithKey(r.Context(), key))
-	out.Trailer = r.Trailer // it is filled in while the body is read
+	out.Trailer = r.Trailer // filled in while the body is read
 	if out.Header == nil {
 		out.Header = http.Header{}
 	}
@@ -285,19 +311,23 @@ func (t *Transport) keyed(r *http.Request) (*http.Request, error) {
 	return out, nil
 }
 
-// line is a key as the header has it: one that would be read otherwise than it was written is refused.
+// line returns the header value of a key. A key that the server would read differently is refused.
 func (t *Transport) line(key string) (line string, err error) {
 	line = key
 	if t.Quoted {
 		line, err = httpsfv.Marshal(httpsfv.NewItem(key))
 	}
-	if read, readErr := parseKey([]string{line}, Lenient, false); err != nil || readErr != nil || read != key {
-		return "", fmt.Errorf("%w: 1 to %d printable ASCII characters, and no placeholder such as null or 0; one with quotes, a comma, or a space at an end, must be sent quoted", ErrKey, maxKey)
+	if read, readErr := parseKey([]string{line}, Lenient, false); err != nil || readErr != nil ||
+		read != key {
+		return "", fmt.Errorf(
+			"%w: 1 to %d printable ASCII characters, and no placeholder such as null or 0; one "+
+				"with quotes, a comma, or a space at an end, must be sent quoted", ErrKey, maxKey,
+		)
 	}
 	return line, nil
 }
 
-// newUUID returns a random one (RFC 9562, version 4).
+// newUUID returns a random UUID (RFC 9562, version 4).
 func newUUID() string {
 	var b [16]byte
 	_, _ = rand.Read(b[:]) // never fails

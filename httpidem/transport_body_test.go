@@ -42,7 +42,8 @@ func TestTransportBody(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				server := answers(0, 503, 200)
 				closed := false
-				r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://api.test/", onlyReader{bytes.NewReader(c.body), &closed})
+				r, err := http.NewRequestWithContext(t.Context(), http.MethodPost,
+					"http://api.test/", onlyReader{bytes.NewReader(c.body), &closed})
 				require.NoError(t, err)
 				r.ContentLength = c.length
 				resp, err := (&Transport{Base: server, MaxBody: c.max}).RoundTrip(r)
@@ -80,7 +81,8 @@ func TestTransportGetBody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		opened, closed := 0, false
 		server := answers(503)
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://api.test/", onlyReader{strings.NewReader("x"), &closed})
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://api.test/",
+			onlyReader{strings.NewReader("x"), &closed})
 		require.NoError(t, err)
 		gone := errors.New("file is gone")
 		r.GetBody = func() (io.ReadCloser, error) {
@@ -99,7 +101,8 @@ func TestTransportGetBody(t *testing.T) {
 // A body that cannot be read is the caller's error, and nothing was sent.
 func TestTransportUnreadableBody(t *testing.T) {
 	server, closed := answers(200), false
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://api.test/", onlyReader{brokenReader{}, &closed})
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://api.test/",
+		onlyReader{brokenReader{}, &closed})
 	require.NoError(t, err)
 	_, err = (&Transport{Base: server}).RoundTrip(r)
 	require.ErrorIs(t, err, io.ErrUnexpectedEOF)

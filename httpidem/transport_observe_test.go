@@ -34,8 +34,13 @@ func TestTransportObserve(t *testing.T) {
 		readAll(t, resp)
 		require.Equal(t, Sending{Attempts: 3, Status: 201, Took: time.Since(began)}, only())
 
-		replay := &fakeServer{script: func(int, *http.Request) (*http.Response, error) { return response(503, "Seen", "true"), nil }}
-		resp, err = post(ctx, t, &Transport{Base: replay, ReplayedHeader: "Seen", Observe: observe}, "x")
+		replay := &fakeServer{
+			script: func(int, *http.Request) (*http.Response, error) {
+				return response(503, "Seen", "true"), nil
+			},
+		}
+		resp, err = post(ctx, t, &Transport{Base: replay, ReplayedHeader: "Seen", Observe: observe},
+			"x")
 		require.NoError(t, err)
 		readAll(t, resp)
 		require.Equal(t, Sending{Attempts: 1, Status: 503, Replayed: true}, only())
@@ -49,7 +54,8 @@ func TestTransportObserve(t *testing.T) {
 		_, err = post(ctx, t, &Transport{Base: answers(201), MaxBody: 1, Observe: observe}, "body")
 		require.NoError(t, err, "strings have GetBody")
 		only()
-		_, err = post(WithKey(t.Context(), strings.Repeat("x", 300)), t, &Transport{Base: answers(201), Observe: observe}, "x")
+		_, err = post(WithKey(t.Context(), strings.Repeat("x", 300)), t,
+			&Transport{Base: answers(201), Observe: observe}, "x")
 		require.ErrorIs(t, err, ErrKey)
 		r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://api.test/", nil)
 		require.NoError(t, err)

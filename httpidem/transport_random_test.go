@@ -34,7 +34,11 @@ func TestTransportAgainstRandomServers(t *testing.T) {
 	}
 }
 
-func upTo(rnd *rand.Rand, d time.Duration) time.Duration { return time.Duration(rnd.Int64N(int64(d))) }
+func upTo(
+	rnd *rand.Rand, d time.Duration,
+) time.Duration {
+	return time.Duration(rnd.Int64N(int64(d)))
+}
 
 func randomServer(t *testing.T, rnd *rand.Rand) {
 	statuses := []int{0, 0, 200, 409, 422, 500, 503, 503, 504, 429}
@@ -60,7 +64,10 @@ func randomServer(t *testing.T, rnd *rand.Rand) {
 		final = IsReplay(resp) || !DefaultRetry(resp)
 		return resp, nil
 	}}
-	transport := &Transport{Base: server, Attempts: 1 + rnd.IntN(8), Patience: 1 + upTo(rnd, time.Minute), Quoted: rnd.IntN(2) == 0}
+	transport := &Transport{
+		Base: server, Attempts: 1 + rnd.IntN(8), Patience: 1 + upTo(rnd, time.Minute),
+		Quoted: rnd.IntN(2) == 0,
+	}
 	body := strings.Repeat("b", rnd.IntN(100))
 	began := time.Now()
 	resp, err := post(t.Context(), t, transport, body)
@@ -74,7 +81,8 @@ func randomServer(t *testing.T, rnd *rand.Rand) {
 	// The longest wait that it can have drawn.
 	wait := max(after+DefaultBackoff, min(DefaultMaxBackoff, DefaultBackoff<<(n-1)))
 	tooLate := time.Since(began)+wait > transport.Patience
-	require.True(t, final || n == transport.Attempts || tooLate, "it stopped too early, after %d attempts", n)
+	require.True(t, final || n == transport.Attempts ||
+		tooLate, "it stopped too early, after %d attempts", n)
 	if err != nil {
 		require.ErrorIs(t, err, errBroken)
 		return
@@ -106,10 +114,12 @@ func TestTransportAndTheRepeatsOfNetHTTP(t *testing.T) {
 	defer server.Close()
 	base := &http.Transport{}
 	defer base.CloseIdleConnections()
-	client := &http.Client{Transport: &Transport{Base: base, Attempts: 1}} // whatever is repeated, is by net/http
+	// whatever is repeated, is by net/http
+	client := &http.Client{Transport: &Transport{Base: base, Attempts: 1}}
 	for i := range 2 {
 		cut.Store(i == 1) // on the connection of the first
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL, strings.NewReader(fmt.Sprint("body ", i)))
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL,
+			strings.NewReader(fmt.Sprint("body ", i)))
 		require.NoError(t, err)
 		resp, err := client.Do(r)
 		require.NoError(t, err)
@@ -134,10 +144,13 @@ func TestTransportOnTheWire(t *testing.T) {
 			return
 		}
 		defer func() { _ = conn.Close() }()
-		_, _ = rw.WriteString("HTTP/1.1 503 Service Unavailable\r\nRetry-After: 0\r\nContent-Length: 0\r\n\r\n")
+		_, _ = rw.WriteString(
+			"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 0\r\nContent-Length: 0\r\n\r\n",
+		)
 		_ = rw.Flush()
 		var head []string
-		for in := bufio.NewScanner(rw); in.Scan() && in.Text() != ""; { // the second attempt, on the same connection
+		// the second attempt, on the same connection
+		for in := bufio.NewScanner(rw); in.Scan() && in.Text() != ""; {
 			head = append(head, in.Text())
 		}
 		lines <- head
@@ -149,7 +162,8 @@ func TestTransportOnTheWire(t *testing.T) {
 	defer base.CloseIdleConnections()
 	transport := &Transport{Base: base, Quoted: true, Backoff: time.Millisecond}
 	resp, err := func() (*http.Response, error) {
-		r, err := http.NewRequestWithContext(WithKey(t.Context(), "order-42"), http.MethodPost, server.URL, http.NoBody)
+		r, err := http.NewRequestWithContext(WithKey(t.Context(), "order-42"), http.MethodPost,
+			server.URL, http.NoBody)
 		require.NoError(t, err)
 		return transport.RoundTrip(r)
 	}()

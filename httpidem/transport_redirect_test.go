@@ -63,11 +63,13 @@ func TestTransportRedirectToAnotherHost(t *testing.T) {
 			here.to["/a"] = there.URL + "/b" // another host
 			here.to["/same"] = here.URL + "/end"
 			there.to["/b"] = here.URL + "/back" // and home again
-			keeps := c.code == http.StatusTemporaryRedirect || c.code == http.StatusPermanentRedirect
+			keeps := c.code == http.StatusTemporaryRedirect ||
+				c.code == http.StatusPermanentRedirect
 			client := &http.Client{Transport: &httpidem.Transport{}}
 			for range 2 {
 				for _, path := range []string{"/a", "/same"} {
-					r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, here.URL+path, bytes.NewReader([]byte("7")))
+					r, err := http.NewRequestWithContext(t.Context(), http.MethodPost,
+						here.URL+path, bytes.NewReader([]byte("7")))
 					require.NoError(t, err)
 					switch {
 					case c.header:
@@ -97,7 +99,8 @@ func TestTransportRedirectToAnotherHost(t *testing.T) {
 			}
 			require.Equal(t, []string{"order-1", "order-1"}, here.seen("/a"))
 			require.Equal(t, []string{want, want}, here.seen("/end"), "the same host")
-			require.Equal(t, []string{want, want}, here.seen("/back"), "the host that the key is for")
+			require.Equal(t, []string{want, want}, here.seen("/back"),
+				"the host that the key is for")
 		})
 	}
 }

@@ -18,7 +18,8 @@ import (
 // getBody returns a body from its beginning; nil: there is none.
 type getBody func() (io.ReadCloser, error)
 
-// again returns how the body of r is had once more, and closes the one it has. out is made to be the request without a body.
+// again returns a function that opens the body of r again, and closes the current one. It removes
+// the body from out.
 func (t *Transport) again(r, out *http.Request) (getBody, error) {
 	out.Body, out.GetBody = nil, nil
 	switch {
@@ -54,28 +55,33 @@ func closeBody(r *http.Request) {
 	}
 }
 
-// sending is one request with all its attempts. The loop, the draining of answers that nobody reads, and the care not to touch
-// a request that is still being written are those of go-retryablehttp; what is retried, and when, is decided here.
+// sending is one request with all its attempts. go-retryablehttp provides the loop, the draining of
+// unread answers, and the protection of a request that is still being written. The retry decisions
+// are made here.
 type sending struct {
 	t        *Transport
 	base     http.RoundTripper
 	again    getBody
 	until    time.Time
 	attempts int
-	answered bool          // the last attempt
-	wait     time.Duration // before the next one
+	answered bool          // the last attempt got an answer
+	wait     time.Duration // before the next attempt
 }
 
 func (s *sending) client() *retryablehttp.Client {
 	return &retryablehttp.Client{
 		HTTPClient: &http.Client{
 			Transport: attempt{s},
-			// Redirects are followed by the caller's client, or not.
-			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+			// The caller's client follows redirects, or not.
+			CheckRedirect: func(*http.Request, []*http.Request) error {
+				return http.ErrUseLastResponse
+			},
 		},
-		RetryMax:     orDefault(s.t.Attempts, DefaultAttempts) - 1,
-		CheckRetry:   s.check,
-		Backoff:      func(time.Duration, time.Duration, int, *http.Response) time.Duration { return s.wait },
+		RetryMax:   orDefault(s.t.Attempts, DefaultAttempts) - 1,
+		CheckRetry: s.check,
+		Backoff: func(time.Duration, time.Duration, int, *http.Response) time.Duration {
+			return s.wait
+		},
 		ErrorHandler: retryablehttp.PassthroughErrorHandler,
 	}
 }
@@ -83,7 +89,8 @@ func (s *sending) client() *retryablehttp.Client {
 // attempt sends a request once.
 type attempt struct{ s *sending }
 
-// RoundTrip gives each attempt a body of its own. Not before: a client that has GetBody opens one more for each redirect, and leaves it open.
+// RoundTrip gives each attempt a body of its own. An earlier GetBody would open a body for each
+// redirect and leave it open.
 func (a attempt) RoundTrip(r *http.Request) (*http.Response, error) {
 	s := a.s
 	s.attempts++
@@ -105,12 +112,13 @@ func (a attempt) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// bodyError says that GetBody failed.
+// bodyError means that GetBody failed.
 type bodyError struct{ error }
 
 func (e *bodyError) Unwrap() error { return e.error }
 
-// check says whether there is to be another attempt. An error of its own would hide the last answer.
+// check reports whether there is another attempt. It returns no error, which would hide the last
+// answer.
 func (s *sending) check(ctx context.Context, resp *http.Response, err error) (bool, error) {
 	return ctx.Err() == nil && s.repeats(resp, err) && s.inTime(ctx, resp), nil
 }
@@ -122,12 +130,12 @@ func (s *sending) repeats(resp *http.Response, err error) bool {
 	return !lasting(err)
 }
 
-// inTime sets how long the next attempt waits, and reports whether it may.
+// inTime sets the pause before the next attempt, and reports whether it fits.
 func (s *sending) inTime(ctx context.Context, resp *http.Response) bool {
 	s.wait = s.backoff()
 	if s.answered {
 		if after, ok := retryAfter(resp.Header, time.Now()); ok {
-			s.wait = after + rand.N(orDefault(s.t.Backoff, DefaultBackoff)) // not all at once
+			s.wait = after + rand.N(orDefault(s.t.Backoff, DefaultBackoff)) // spread the clients
 		}
 	}
 	next := time.Now().Add(s.wait)
@@ -137,7 +145,7 @@ func (s *sending) inTime(ctx context.Context, resp *http.Response) bool {
 	return !next.After(s.until)
 }
 
-// isReplay reports whether resp is a kept answer, by the header of this transport.
+// isReplay reports whether resp is a stored answer, by the header of this transport.
 func (t *Transport) isReplay(resp *http.Response) bool {
 	return resp.Header.Get(cmp.Or(t.ReplayedHeader, DefaultReplayedHeader)) == "true"
 }
@@ -152,7 +160,7 @@ func (s *sending) worth(resp *http.Response) bool {
 	return DefaultRetry(resp)
 }
 
-// lasting reports whether an error comes again at each attempt.
+// lasting reports whether every attempt would fail with this error.
 func lasting(err error) bool {
 	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
 		return true
@@ -161,7 +169,7 @@ func lasting(err error) bool {
 	return ok
 }
 
-// backoff doubles with each attempt and takes off up to a half by chance.
+// backoff doubles with each attempt, less a random part of up to a half.
 func (s *sending) backoff() time.Duration {
 	d, limit := orDefault(s.t.Backoff, DefaultBackoff), orDefault(s.t.MaxBackoff, DefaultMaxBackoff)
 	for n := 1; n < s.attempts && d < limit; n++ {
@@ -171,13 +179,15 @@ func (s *sending) backoff() time.Duration {
 	return d - rand.N(d/2+1)
 }
 
-// maxRetryAfter is a bound of what a header may say, so that it can be counted in nanoseconds.
+// maxRetryAfter bounds the value of a header, so that nanoseconds do not overflow.
 const maxRetryAfter = 365 * 24 * time.Hour
 
-// retryAfter reads the header (RFC 9110, 10.2.3): seconds or a date; a date in the past is now.
+// retryAfter reads the header (RFC 9110, section 10.2.3): seconds or a date; a date in the past is
+// now.
 func retryAfter(h http.Header, now time.Time) (time.Duration, bool) {
 	value := h.Get("Retry-After")
-	if n, err := strconv.ParseUint(value, 10, 64); err == nil || errors.Is(err, strconv.ErrRange) { // then it is the largest
+	// too large: the bound applies
+	if n, err := strconv.ParseUint(value, 10, 64); err == nil || errors.Is(err, strconv.ErrRange) {
 		return time.Duration(min(n, uint64(maxRetryAfter/time.Second))) * time.Second, true
 	}
 	if at, err := http.ParseTime(value); err == nil {
@@ -186,7 +196,7 @@ func retryAfter(h http.Header, now time.Time) (time.Duration, bool) {
 	return 0, false
 }
 
-// orDefault returns n, or the default if it is not positive.
+// orDefault returns n, or the default if n is not positive.
 func orDefault[N int | int64 | time.Duration](n, def N) N {
 	if n <= 0 {
 		return def

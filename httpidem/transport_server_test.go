@@ -42,10 +42,14 @@ func (b *badWire) RoundTrip(r *http.Request) (*http.Response, error) {
 // Client and server together: however often the answer is lost, the handler runs once, and the client gets its answer. While it still
 // runs, retries are told to come again.
 func TestTransportMeetsMiddleware(t *testing.T) {
-	for name, takes := range map[string]time.Duration{"the handler has ended": 0, "the handler still runs": 4 * time.Second} {
+	for name, takes := range map[string]time.Duration{"the handler has ended": 0,
+		"the handler still runs": 4 * time.Second} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				m, err := New(Config{Store: memstore.New(), Scope: "s", Public: true, Secret: make([]byte, minSecret)})
+				m, err := New(Config{
+					Store: memstore.New(), Scope: "s", Public: true,
+					Secret: make([]byte, minSecret),
+				})
 				require.NoError(t, err)
 				defer m.Close()
 				var runs atomic.Int64
@@ -56,7 +60,8 @@ func TestTransportMeetsMiddleware(t *testing.T) {
 					w.WriteHeader(http.StatusCreated)
 					_, _ = io.Copy(w, r.Body)
 				}))
-				resp, err := post(t.Context(), t, &Transport{Base: wire, Attempts: 10, Quoted: takes == 0}, "10 EUR")
+				resp, err := post(t.Context(), t,
+					&Transport{Base: wire, Attempts: 10, Quoted: takes == 0}, "10 EUR")
 				require.NoError(t, err)
 				require.Equal(t, http.StatusCreated, resp.StatusCode)
 				require.True(t, IsReplay(resp))
@@ -71,12 +76,15 @@ func TestTransportMeetsMiddleware(t *testing.T) {
 
 // The answers of the middleware that a retry cannot change come back at once.
 func TestTransportTakesNoForAnAnswer(t *testing.T) {
-	m, err := New(Config{Store: memstore.New(), Scope: "s", Public: true, Secret: make([]byte, minSecret)})
+	m, err := New(Config{
+		Store: memstore.New(), Scope: "s", Public: true, Secret: make([]byte, minSecret),
+	})
 	require.NoError(t, err)
 	defer m.Close()
-	wire := &badWire{lose: func(int64) bool { return false }, handler: m.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.WriteHeader(http.StatusServiceUnavailable) // kept, since it ran under a claim
-	}))}
+	wire := &badWire{lose: func(int64) bool { return false },
+		handler: m.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusServiceUnavailable) // kept, since it ran under a claim
+		}))}
 	transport := &Transport{Base: wire, Attempts: 2, Backoff: time.Millisecond}
 	ctx := WithKey(t.Context(), "k")
 	for i, want := range []struct {

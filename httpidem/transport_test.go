@@ -60,7 +60,8 @@ func (f *fakeServer) RoundTrip(r *http.Request) (*http.Response, error) {
 		_ = r.Body.Close()
 	}
 	f.mu.Lock()
-	f.seen = append(f.seen, sent{time.Now(), r.Header.Values(DefaultHeader), string(body), r.ContentLength})
+	f.seen = append(f.seen,
+		sent{time.Now(), r.Header.Values(DefaultHeader), string(body), r.ContentLength})
 	attempt := len(f.seen)
 	f.mu.Unlock()
 	resp, err := f.script(attempt, r)
@@ -79,7 +80,10 @@ func response(status int, headers ...string) *http.Response {
 	for i := 0; i < len(headers); i += 2 {
 		h.Set(headers[i], headers[i+1])
 	}
-	return &http.Response{StatusCode: status, Header: h, Body: &trackedBody{Reader: strings.NewReader("answer " + strconv.Itoa(status))}}
+	return &http.Response{
+		StatusCode: status, Header: h,
+		Body: &trackedBody{Reader: strings.NewReader("answer " + strconv.Itoa(status))},
+	}
 }
 
 // answers is a script: the answers in turn, the last one from then on. A zero is a broken connection.
@@ -95,9 +99,12 @@ func answers(statuses ...int) *fakeServer {
 
 var errBroken = errors.New("connection reset by peer")
 
-func post(ctx context.Context, t *testing.T, transport *Transport, body string) (*http.Response, error) {
+func post(
+	ctx context.Context, t *testing.T, transport *Transport, body string,
+) (*http.Response, error) {
 	t.Helper()
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://api.test/payments", strings.NewReader(body))
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://api.test/payments",
+		strings.NewReader(body))
 	require.NoError(t, err)
 	return (&http.Client{Transport: transport}).Do(r)
 }
@@ -110,7 +117,9 @@ func readAll(t *testing.T, resp *http.Response) string {
 	return string(body)
 }
 
-var uuid4 = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`)
+var uuid4 = regexp.MustCompile(
+	`^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`,
+)
 
 // One key for each operation, the same at each of its attempts.
 func TestTransportMakesAKeyForEachOperation(t *testing.T) {
@@ -135,7 +144,8 @@ func TestTransportMakesAKeyForEachOperation(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				if key := KeyOf(resp.Request); !uuid4.MatchString(key) || key != resp.Request.Header.Get(DefaultHeader) {
+				if key := KeyOf(resp.Request); !uuid4.MatchString(key) ||
+					key != resp.Request.Header.Get(DefaultHeader) {
 					t.Errorf("key %q", key)
 				}
 				_ = resp.Body.Close()
@@ -159,30 +169,42 @@ func TestTransportHeader(t *testing.T) {
 		key       string
 		err       error
 	}{
-		"bare":                      {ctx: WithKey(ctx, "order-42"), want: "order-42", key: "order-42"},
-		"quoted":                    {transport: Transport{Quoted: true}, ctx: WithKey(ctx, `a"b\c`), want: `"a\"b\\c"`, key: `a"b\c`},
-		"own header":                {ctx: ctx, header: "mine", want: "mine", key: "mine"},
-		"own header, quoted":        {ctx: ctx, header: `"mi\"ne"`, want: `"mi\"ne"`, key: `mi"ne`},
-		"own header wins":           {ctx: WithKey(ctx, "other"), header: "mine", want: "mine", key: "mine"},
-		"empty is none":             {ctx: WithKey(WithKey(ctx, "outer"), "")},
-		"255 bytes":                 {ctx: WithKey(ctx, strings.Repeat("k", 255)), want: strings.Repeat("k", 255), key: strings.Repeat("k", 255)},
-		"256 bytes":                 {ctx: WithKey(ctx, strings.Repeat("k", 256)), err: ErrKey},
-		"line break":                {ctx: WithKey(ctx, "a\r\nX-Evil: 1"), err: ErrKey},
-		"no ASCII":                  {ctx: WithKey(ctx, "schlüssel"), err: ErrKey},
-		"bare with a space":         {ctx: WithKey(ctx, "key "), err: ErrKey},
-		"bare with a quote":         {ctx: WithKey(ctx, `a"b`), err: ErrKey},
-		"own header, no key at all": {ctx: ctx, header: "schlüssel", want: "schlüssel", key: "schlüssel"},
-		"own header, parameters":    {ctx: ctx, header: `"k";a=1`, want: `"k";a=1`, key: "k"},
-		"bare with a comma":         {ctx: WithKey(ctx, "a,b"), err: ErrKey},
-		"quoted with a comma":       {transport: Transport{Quoted: true}, ctx: WithKey(ctx, "a,b"), want: `"a,b"`, key: "a,b"},
-		"placeholder":               {transport: Transport{Quoted: true}, ctx: WithKey(ctx, "null"), err: ErrKey},
-		"bare that looks quoted":    {ctx: WithKey(ctx, `"key"`), err: ErrKey},
-		"quoted may have all those": {transport: Transport{Quoted: true}, ctx: WithKey(ctx, `"key" `), want: `"\"key\" "`, key: `"key" `},
+		"bare": {ctx: WithKey(ctx, "order-42"), want: "order-42",
+			key: "order-42"},
+		"quoted": {transport: Transport{Quoted: true},
+			ctx: WithKey(ctx, `a"b\c`), want: `"a\"b\\c"`, key: `a"b\c`},
+		"own header":         {ctx: ctx, header: "mine", want: "mine", key: "mine"},
+		"own header, quoted": {ctx: ctx, header: `"mi\"ne"`, want: `"mi\"ne"`, key: `mi"ne`},
+		"own header wins": {ctx: WithKey(ctx, "other"), header: "mine", want: "mine",
+			key: "mine"},
+		"empty is none": {ctx: WithKey(WithKey(ctx, "outer"), "")},
+		"255 bytes": {ctx: WithKey(ctx, strings.Repeat("k", 255)),
+			want: strings.Repeat("k", 255), key: strings.Repeat("k", 255)},
+		"256 bytes":         {ctx: WithKey(ctx, strings.Repeat("k", 256)), err: ErrKey},
+		"line break":        {ctx: WithKey(ctx, "a\r\nX-Evil: 1"), err: ErrKey},
+		"no ASCII":          {ctx: WithKey(ctx, "schlüssel"), err: ErrKey},
+		"bare with a space": {ctx: WithKey(ctx, "key "), err: ErrKey},
+		"bare with a quote": {ctx: WithKey(ctx, `a"b`), err: ErrKey},
+		"own header, no key at all": {
+			ctx: ctx, header: "schlüssel", want: "schlüssel", key: "schlüssel",
+		},
+		"own header, parameters": {ctx: ctx, header: `"k";a=1`, want: `"k";a=1`, key: "k"},
+		"bare with a comma":      {ctx: WithKey(ctx, "a,b"), err: ErrKey},
+		"quoted with a comma": {transport: Transport{Quoted: true}, ctx: WithKey(ctx, "a,b"),
+			want: `"a,b"`, key: "a,b"},
+		"placeholder": {transport: Transport{Quoted: true}, ctx: WithKey(ctx, "null"),
+			err: ErrKey},
+		"bare that looks quoted": {ctx: WithKey(ctx, `"key"`), err: ErrKey},
+		"quoted may have all those": {
+			transport: Transport{Quoted: true}, ctx: WithKey(ctx, `"key" `), want: `"\"key\" "`,
+			key: `"key" `,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := answers(200)
 			c.transport.Base = server
-			r, err := http.NewRequestWithContext(c.ctx, http.MethodPost, "http://api.test/", strings.NewReader("x"))
+			r, err := http.NewRequestWithContext(c.ctx, http.MethodPost, "http://api.test/",
+				strings.NewReader("x"))
 			require.NoError(t, err)
 			if c.header != "" {
 				r.Header.Set(DefaultHeader, c.header)
@@ -213,9 +235,12 @@ func TestTransportOtherHeaderAndMethods(t *testing.T) {
 		header = r.Header
 		return response(503), nil
 	}}
-	transport := &Transport{Base: server, Header: "x-request-key", Methods: []string{http.MethodPut}, Attempts: 1}
+	transport := &Transport{
+		Base: server, Header: "x-request-key", Methods: []string{http.MethodPut}, Attempts: 1,
+	}
 	for method, keyed := range map[string]bool{"PUT": true, "POST": false, "GET": false} {
-		r, err := http.NewRequestWithContext(WithKey(t.Context(), "k"), method, "http://api.test/", http.NoBody)
+		r, err := http.NewRequestWithContext(WithKey(t.Context(), "k"), method, "http://api.test/",
+			http.NoBody)
 		require.NoError(t, err)
 		resp, err := transport.RoundTrip(r)
 		require.NoError(t, err)
@@ -234,34 +259,42 @@ func TestTransportRetries(t *testing.T) {
 		headers  []string
 		repeated bool
 	}{
-		"200":                          {status: 200},
-		"204":                          {status: 204},
-		"307":                          {status: 307, headers: []string{"Location", "http://other.test/"}},
-		"400":                          {status: 400, headers: after},
-		"401":                          {status: 401, headers: after},
-		"403":                          {status: 403, headers: after},
-		"404":                          {status: 404, headers: after},
-		"408":                          {status: 408, repeated: true},
-		"409 in flight":                {status: 409, headers: after, repeated: true},
-		"409 unknown outcome":          {status: 409},
-		"413":                          {status: 413, headers: after},
-		"422":                          {status: 422, headers: after},
-		"425":                          {status: 425, repeated: true},
-		"429":                          {status: 429, repeated: true},
-		"500":                          {status: 500, headers: after},
-		"501":                          {status: 501},
-		"502":                          {status: 502, repeated: true},
-		"503":                          {status: 503, repeated: true},
-		"504":                          {status: 504, repeated: true},
-		"broken connection":            {repeated: true},
-		"replayed 503":                 {status: 503, headers: []string{"Idempotent-Replayed", "true"}},
-		"replayed 409 with a wait":     {status: 409, headers: []string{"Idempotent-Replayed", "true", "Retry-After", "1"}},
-		"without a key, 503":           {method: http.MethodPut, status: 503},
-		"without a key, broken":        {method: http.MethodPut},
-		"503 that says it is not one":  {status: 503, headers: []string{"Idempotent-Replayed", "false"}, repeated: true},
-		"PATCH, 503":                   {method: http.MethodPatch, status: 503, repeated: true},
-		"409 with an unreadable wait":  {status: 409, headers: []string{"Retry-After", "soon"}, repeated: true},
-		"429 with a date that is past": {status: 429, headers: []string{"Retry-After", "Fri, 31 Dec 1999 23:59:59 GMT"}, repeated: true},
+		"200": {status: 200},
+		"204": {status: 204},
+		"307": {status: 307,
+			headers: []string{"Location", "http://other.test/"}},
+		"400":                 {status: 400, headers: after},
+		"401":                 {status: 401, headers: after},
+		"403":                 {status: 403, headers: after},
+		"404":                 {status: 404, headers: after},
+		"408":                 {status: 408, repeated: true},
+		"409 in flight":       {status: 409, headers: after, repeated: true},
+		"409 unknown outcome": {status: 409},
+		"413":                 {status: 413, headers: after},
+		"422":                 {status: 422, headers: after},
+		"425":                 {status: 425, repeated: true},
+		"429":                 {status: 429, repeated: true},
+		"500":                 {status: 500, headers: after},
+		"501":                 {status: 501},
+		"502":                 {status: 502, repeated: true},
+		"503":                 {status: 503, repeated: true},
+		"504":                 {status: 504, repeated: true},
+		"broken connection":   {repeated: true},
+		"replayed 503": {status: 503,
+			headers: []string{"Idempotent-Replayed", "true"}},
+		"replayed 409 with a wait": {status: 409,
+			headers: []string{"Idempotent-Replayed", "true", "Retry-After", "1"}},
+		"without a key, 503":    {method: http.MethodPut, status: 503},
+		"without a key, broken": {method: http.MethodPut},
+		"503 that says it is not one": {status: 503,
+			headers: []string{"Idempotent-Replayed", "false"}, repeated: true},
+		"PATCH, 503": {method: http.MethodPatch, status: 503, repeated: true},
+		"409 with an unreadable wait": {status: 409, headers: []string{"Retry-After", "soon"},
+			repeated: true},
+		"429 with a date that is past": {
+			status: 429, headers: []string{"Retry-After", "Fri, 31 Dec 1999 23:59:59 GMT"},
+			repeated: true,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -278,7 +311,8 @@ func TestTransportRetries(t *testing.T) {
 				if method == "" {
 					method = http.MethodPost
 				}
-				r, err := http.NewRequestWithContext(t.Context(), method, "http://api.test/", strings.NewReader("x"))
+				r, err := http.NewRequestWithContext(t.Context(), method, "http://api.test/",
+					strings.NewReader("x"))
 				require.NoError(t, err)
 				resp, err := (&Transport{Base: server}).RoundTrip(r)
 				if c.repeated {
@@ -310,7 +344,11 @@ func TestTransportRetryOfOnesOwn(t *testing.T) {
 			}
 			return response(500), nil
 		}}
-		resp, err := post(t.Context(), t, &Transport{Base: server, Retry: func(r *http.Response) bool { return r.StatusCode == http.StatusInternalServerError }}, "x")
+		resp, err := post(t.Context(), t, &Transport{
+			Base: server, Retry: func(r *http.Response) bool {
+				return r.StatusCode == http.StatusInternalServerError
+			},
+		}, "x")
 		require.NoError(t, err)
 		require.True(t, IsReplay(resp))
 		require.NoError(t, resp.Body.Close())
@@ -339,7 +377,8 @@ func TestTransportGivesUp(t *testing.T) {
 		require.ErrorIs(t, err, errBroken)
 		failed, ok := errors.AsType[*SendError](err)
 		require.True(t, ok)
-		require.Equal(t, SendError{Key: "pay-1", Attempts: DefaultAttempts, Err: errBroken}, *failed)
+		require.Equal(t, SendError{Key: "pay-1", Attempts: DefaultAttempts, Err: errBroken},
+			*failed)
 		require.Len(t, server.seen, DefaultAttempts)
 		require.Equal(t, 1, strings.Count(err.Error(), "http://api.test"), err.Error())
 	})
@@ -380,21 +419,29 @@ func (endless) Read(p []byte) (int, error) { return len(p), nil }
 func TestTransportBacksOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := answers(503)
-		resp, err := post(t.Context(), t, &Transport{Base: server, Attempts: 6, Backoff: time.Second, MaxBackoff: 4 * time.Second}, "x")
+		resp, err := post(t.Context(), t, &Transport{
+			Base: server, Attempts: 6, Backoff: time.Second, MaxBackoff: 4 * time.Second,
+		}, "x")
 		require.NoError(t, err)
 		require.NoError(t, resp.Body.Close())
 		require.Len(t, server.seen, 6)
-		for i, most := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 4 * time.Second, 4 * time.Second} {
+		for i, most := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second,
+			4 * time.Second, 4 * time.Second} {
 			wait := server.seen[i+1].at.Sub(server.seen[i].at)
 			require.LessOrEqual(t, wait, most)
 			require.GreaterOrEqual(t, wait, most/2)
 		}
 	})
-	synctest.Test(t, func(t *testing.T) { // not all clients at once, also if the server told all of them the same
+	// not all clients at once, also if the server told all of them the same
+	synctest.Test(t, func(t *testing.T) {
 		waits := map[time.Duration]bool{}
 		for range 10 {
 			for _, headers := range [][]string{nil, {"Retry-After", "1"}} {
-				server := &fakeServer{script: func(int, *http.Request) (*http.Response, error) { return response(503, headers...), nil }}
+				server := &fakeServer{
+					script: func(int, *http.Request) (*http.Response, error) {
+						return response(503, headers...), nil
+					},
+				}
 				resp, err := post(t.Context(), t, &Transport{Base: server, Attempts: 2}, "x")
 				require.NoError(t, err)
 				require.NoError(t, resp.Body.Close())
@@ -417,7 +464,8 @@ func TestTransportRetryAfter(t *testing.T) {
 		"beyond patience":        {func() string { return "61" }, 0, false},
 		"beyond counting":        {func() string { return "9223372036854775807" }, 0, false},
 		"beyond 64 bits":         {func() string { return strings.Repeat("9", 30) }, 0, false},
-		"a date beyond counting": {func() string { return "Fri, 31 Dec 9999 23:59:59 GMT" }, 0, false},
+		"a date beyond counting": {func() string { return "Fri, 31 Dec 9999 23:59:59 GMT" }, 0,
+			false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -458,7 +506,11 @@ func TestTransportEndsInTime(t *testing.T) {
 	})
 	synctest.Test(t, func(t *testing.T) { // cancelled while it waits
 		ctx, cancel := context.WithCancel(t.Context())
-		server := &fakeServer{script: func(int, *http.Request) (*http.Response, error) { return response(503, "Retry-After", "30"), nil }}
+		server := &fakeServer{
+			script: func(int, *http.Request) (*http.Response, error) {
+				return response(503, "Retry-After", "30"), nil
+			},
+		}
 		stop := time.AfterFunc(5*time.Second, cancel)
 		defer stop.Stop()
 		began := time.Now()
@@ -471,10 +523,15 @@ func TestTransportEndsInTime(t *testing.T) {
 		require.Len(t, server.seen, 1)
 		require.True(t, server.bodies[0].closed)
 	})
-	synctest.Test(t, func(t *testing.T) { // a deadline that ends before the wait would: the answer is there already
+	// a deadline that ends before the wait would: the answer is there already
+	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
-		server := &fakeServer{script: func(int, *http.Request) (*http.Response, error) { return response(503, "Retry-After", "30"), nil }}
+		server := &fakeServer{
+			script: func(int, *http.Request) (*http.Response, error) {
+				return response(503, "Retry-After", "30"), nil
+			},
+		}
 		began := time.Now()
 		resp, err := post(ctx, t, &Transport{Base: server}, "x")
 		require.NoError(t, err)

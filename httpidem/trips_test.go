@@ -21,7 +21,9 @@ import (
 type trips struct{ n atomic.Int64 }
 
 func (h *trips) DialHook(next redis.DialHook) redis.DialHook {
-	return func(ctx context.Context, network, addr string) (net.Conn, error) { return next(ctx, network, addr) }
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		return next(ctx, network, addr)
+	}
 }
 
 func (h *trips) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
@@ -42,10 +44,14 @@ func (h *trips) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 func TestReplayFromRedisIsOneRoundTrip(t *testing.T) {
 	client, prefix := testenv.Redis(t)
 	store := redisstore.New(client, redisstore.Prefix(prefix))
-	m, err := httpidem.New(httpidem.Config{Store: store, Scope: "trips", Public: true, Secret: []byte(strings.Repeat("s", 16))})
+	m, err := httpidem.New(httpidem.Config{
+		Store: store, Scope: "trips", Public: true, Secret: []byte(strings.Repeat("s", 16)),
+	})
 	require.NoError(t, err)
 	defer m.Close()
-	handler := m.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) }))
+	handler := m.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusCreated)
+	}))
 	for name, way := range map[string]struct {
 		handler       http.Handler
 		first, replay int64
@@ -55,7 +61,8 @@ func TestReplayFromRedisIsOneRoundTrip(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			send := func(key string) (status int, replayed string) {
-				r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/transfers", strings.NewReader(`{"amount":1}`))
+				r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/transfers",
+					strings.NewReader(`{"amount":1}`))
 				r.Header.Set("Idempotency-Key", key)
 				w := httptest.NewRecorder()
 				way.handler.ServeHTTP(w, r)

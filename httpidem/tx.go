@@ -12,23 +12,31 @@ import (
 	"github.com/idem-go/idem/internal/safetext"
 )
 
-// NewTx returns a middleware whose handlers share one transaction with the claim of their key and the answer that is kept: [TxFrom] is
-// where they find it, as the type that Store hands out (pgx.Tx for pgstore). The answer leaves after the commit only (H-23).
+// NewTx returns a middleware whose handlers share one transaction with the claim of their key and
+// the stored answer. The handler gets it from [TxFrom], with the type of the Store's transactions
+// (pgx.Tx for pgstore). The answer is sent after the commit only.
 //
 //	m, err := httpidem.NewTx[pgx.Tx](cfg)
 //
-// A transaction that the database refuses, or that its handler left aborted, is rolled back and forgotten, and the client is
-// answered 500 or 503: the same request, sent again, runs again.
+// A transaction that the database refuses, or that its handler left aborted, is rolled back and
+// forgotten. The client gets 500 or 503, and the same request, sent again, runs again. NewTx fails
+// if the Store has no transactions of type Tx, or if cfg has FailOpen, Rerun or StreamOnFlush.
 func NewTx[Tx any](cfg Config) (*Middleware, error) {
 	m, err := newMiddleware(cfg)
 	if err != nil {
 		return nil, err
 	}
 	if _, ok := cfg.Store.(dedup.TxStore[Tx]); !ok {
-		return nil, fmt.Errorf("httpidem: %T has no transactions of the type %v: use New, or a store of the database that the effects are in", cfg.Store, reflect.TypeFor[Tx]())
+		return nil, fmt.Errorf(
+			"httpidem: %T has no transactions of the type %v: use New, or a store in the "+
+				"database of the effects", cfg.Store, reflect.TypeFor[Tx](),
+		)
 	}
 	if cfg.FailOpen || cfg.Rerun || cfg.StreamOnFlush {
-		return nil, errors.New("httpidem: FailOpen, Rerun and StreamOnFlush are for claims: in a transaction nothing runs without its store, no outcome is unknown, and nothing leaves before the commit")
+		return nil, errors.New(
+			"httpidem: FailOpen, Rerun and StreamOnFlush are options of New: a transaction needs " +
+				"its store, leaves no outcome unknown, and sends no answer before the commit",
+		)
 	}
 	m.tx = true
 	m.enter = func(w http.ResponseWriter, q *request, next http.Handler) { inTx[Tx](w, q, next) }
@@ -39,11 +47,11 @@ func NewTx[Tx any](cfg Config) (*Middleware, error) {
 }
 
 var (
-	errForgotten = errors.New("answer is not kept: rolled back")
+	errForgotten = errors.New("answer is not stored: rolled back")
 	errBuffer    = errors.New("httpidem: answer in a transaction is larger than Config.MaxBuffer")
 )
 
-// txRun is one run of a handler in a transaction; the transaction may be run more than once.
+// txRun is one run of a handler in a transaction; the database may repeat the transaction.
 type txRun struct {
 	q   *request
 	rec *recorder
@@ -55,14 +63,18 @@ func inTx[Tx any](w http.ResponseWriter, q *request, next http.Handler) {
 	t := &txRun{q: q}
 	returned := false
 	defer func() {
-		if !returned { // a panic of the handler, which goes on from here, or the goroutine ends: rolled back
+		// A panic of the handler, which continues after this function, or the end of the goroutine:
+		// rolled back.
+		if !returned {
 			q.observe(Panicked, 0, nil)
 		}
 	}()
-	a, err := dedup.EnterTx(q.r.Context(), q.m.guard, q.call, cfg.Timeout, func(tx Tx) (dedup.Result, error) {
-		t.rec = newRecorder(w, q.r, cfg.MaxBuffer, false, func(*answer) error { return errBuffer })
-		return t.run(next, tx)
-	})
+	a, err := dedup.EnterTx(q.r.Context(), q.m.guard, q.call, cfg.Timeout,
+		func(tx Tx) (dedup.Result, error) {
+			t.rec = newRecorder(w, q.r, cfg.MaxBuffer, false,
+				func(*answer) error { return errBuffer })
+			return t.run(next, tx)
+		})
 	returned = true
 	if err == nil || errors.Is(err, errForgotten) {
 		q.storeUp()
@@ -76,8 +88,10 @@ func inTx[Tx any](w http.ResponseWriter, q *request, next http.Handler) {
 	case errors.Is(err, dedup.ErrUnavailable):
 		q.unavailable(w, err)
 	case err != nil:
-		cfg.Logger.ErrorContext(q.r.Context(), "transaction of a request was rolled back", "idempotency_key", q.state.header, "error", safetext.Line(err))
-		q.problem(http.StatusInternalServerError, "rolled_back", "The request failed and was rolled back.").write(w)
+		cfg.Logger.ErrorContext(q.r.Context(), "transaction of a request was rolled back",
+			"idempotency_key", q.state.header, "error", safetext.Line(err))
+		q.problem(http.StatusInternalServerError, "rolled_back",
+			"The request failed and was rolled back.").write(w)
 		q.observe(Unavailable, http.StatusInternalServerError, err)
 	case a.Verdict == dedup.Fresh:
 		t.rec.send()
@@ -99,10 +113,12 @@ func (t *txRun) run(next http.Handler, tx any) (dedup.Result, error) {
 	q.state.tx = tx
 	q.state.notApplied.Store(false)
 	q.rewind()
-	next.ServeHTTP(t.rec, q.r.Clone(ctx)) // of its own: what a run that is rolled back made of it is rolled back too
+	// a copy of its own: a repeated run must not see changes of an earlier one
+	next.ServeHTTP(t.rec, q.r.Clone(ctx))
 	q.state.tx = nil
 	a, _ := t.rec.finish()
-	// A handler that lost its connection can answer no better than 500; the client is to come again, as nothing has happened.
+	// After a lost connection the handler can only answer 500. The client should retry, since
+	// nothing has happened.
 	if c, ok := tx.(dedup.TxChecker); ok {
 		if err := c.CheckTx(); errors.Is(err, dedup.ErrUnavailable) {
 			return dedup.Result{}, err
@@ -116,25 +132,30 @@ func (t *txRun) run(next http.Handler, tx any) (dedup.Result, error) {
 	case Forget:
 		return dedup.Result{}, errForgotten
 	case KeepAnswer:
-		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), savepointTime) // the handler may have used up its own
+		// The handler may have used up its own time.
+		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), savepointTime)
 		defer cancel()
 		if err := undo(end); err != nil {
 			return dedup.Result{}, err
 		}
-	default: // the store refuses to commit what the handler left aborted
+	default: // the store refuses to commit an aborted transaction
 	}
 	return a.result(q.m.keeps, cfg.MaxResponse), nil
 }
 
-// savepointTime is how long the database may take to set a savepoint, or to go back to it.
+// savepointTime is the time that the database may take to set a savepoint, or to return to it.
 const savepointTime = 10 * time.Second
 
-// savepoint is where an answer without effects goes back to.
+// savepoint sets a savepoint and returns the function that rolls back to it, for an answer without
+// effects.
 func savepoint(ctx context.Context, tx any) (undo func(context.Context) error, err error) {
 	s, ok := tx.(dedup.Savepointer)
 	if !ok {
 		return func(context.Context) error {
-			return fmt.Errorf("httpidem: %T has no savepoints (dedup.Savepointer): an answer cannot be kept without its effects", tx)
+			return fmt.Errorf(
+				"httpidem: %T has no savepoints (dedup.Savepointer): an answer cannot be stored "+
+					"without its effects", tx,
+			)
 		}, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, savepointTime)
