@@ -36,17 +36,6 @@ const (
 // minSecret is the smallest length of a secret, in bytes.
 const minSecret = 16
 
-// Syntax is the accepted form of the header.
-type Syntax uint8
-
-const (
-	// Lenient accepts a quoted string, as the Internet-Draft requires, and the bare key that most
-	// clients send.
-	Lenient Syntax = iota
-	// Strict accepts a quoted string only: an Item of RFC 8941 whose value is a String.
-	Strict
-)
-
 // LogValue shows the scope, the header and the type of the store, without secrets.
 func (c Config) LogValue() slog.Value {
 	return slog.GroupValue(slog.String("scope", c.Scope), slog.String("header", c.Header),
@@ -262,7 +251,21 @@ const (
 
 // check fills in defaults and returns all problems, joined.
 func (c *Config) check() error {
-	var problems []error
+	problems := append(c.wiringProblems(), c.negativeLimits()...)
+	c.setDefaults()
+	for _, method := range c.OptionalMethods {
+		if slices.Contains(c.Methods, method) {
+			problems = append(problems, errors.New("a method is in Methods and in OptionalMethods"))
+			break
+		}
+	}
+	if len(problems) > 0 {
+		return fmt.Errorf("httpidem: %w", errors.Join(problems...))
+	}
+	return nil
+}
+
+func (c *Config) wiringProblems() (problems []error) {
 	require := func(ok bool, text string) {
 		if !ok {
 			problems = append(problems, errors.New(text))
@@ -272,57 +275,56 @@ func (c *Config) check() error {
 	require(c.Scope != "", "Scope is missing: the name of the API, such as \"transfers\"")
 	require(len(c.Scope) <= dedup.MaxPart && isText(c.Scope),
 		fmt.Sprintf("Scope is no UTF-8 text of at most %d bytes without NUL", dedup.MaxPart))
-	require(
-		c.Principal != nil || c.Public,
-		"Principal is missing: a function that returns the user of a request; set Public if "+
-			"everyone who knows a key may have its answer",
-	)
+	require(c.Principal != nil || c.Public,
+		"Principal is missing: a function that returns the user of a request; "+
+			"set Public if everyone who knows a key may have its answer")
 	require(c.Principal == nil || !c.Public, "Principal and Public exclude each other")
-	require(
-		len(c.Secret) >= minSecret || c.AnyPayload, fmt.Sprintf(
-			"Secret has less than %d bytes: the same random bytes in all instances; set "+
-				"AnyPayload to compare no payloads", minSecret,
-		),
-	)
-	require(
-		c.PrincipalSecret == nil || len(c.PrincipalSecret) >= minSecret, fmt.Sprintf(
-			"PrincipalSecret has less than %d bytes: the same random bytes in all instances",
-			minSecret,
-		),
-	)
-	require(c.PrincipalSecret == nil ||
-		c.Principal != nil, "PrincipalSecret is set without a Principal")
-	require(
-		c.Fingerprint == nil || !c.AnyPayload,
-		"Fingerprint and AnyPayload exclude each other: one changes the comparison, the other "+
-			"turns it off",
-	)
-	require(!slices.ContainsFunc(c.ForgetStatus, func(s int) bool {
-		return s < 400 || s > 499
-	}),
+	require(len(c.Secret) >= minSecret || c.AnyPayload,
+		fmt.Sprintf("Secret has less than %d bytes: the same random bytes in all instances; "+
+			"set AnyPayload to compare no payloads", minSecret))
+	require(c.PrincipalSecret == nil || len(c.PrincipalSecret) >= minSecret,
+		fmt.Sprintf("PrincipalSecret has less than %d bytes: the same random bytes in all instances",
+			minSecret))
+	require(c.PrincipalSecret == nil || c.Principal != nil,
+		"PrincipalSecret is set without a Principal")
+	require(c.Fingerprint == nil || !c.AnyPayload,
+		"Fingerprint and AnyPayload exclude each other: one changes the comparison, "+
+			"the other turns it off")
+	is4xx := func(status int) bool { return status >= 400 && status <= 499 }
+	require(!slices.ContainsFunc(c.ForgetStatus, func(s int) bool { return !is4xx(s) }),
 		"ForgetStatus has a status outside 400 to 499: a handler that answers 5xx may have had "+
 			"effects, use ResultPolicy for it")
 	require(c.Syntax <= Strict, "Syntax is neither Lenient nor Strict")
+	return problems
+}
+
+func (c *Config) negativeLimits() (problems []error) {
 	for name, d := range map[string]time.Duration{
 		"Retention": c.Retention, "Lease": c.Lease, "Timeout": c.Timeout, "Wait": c.Wait,
 		"Poll": c.Poll, "RetryAfter": c.RetryAfter, "StoreTimeout": c.StoreTimeout,
 	} {
-		require(d >= 0, name+" is negative")
+		if d < 0 {
+			problems = append(problems, errors.New(name+" is negative"))
+		}
 	}
-	for name, n := range map[string]int64{"MaxBody": c.MaxBody, "MaxResponse": int64(c.MaxResponse),
-		"MaxBuffer": int64(c.MaxBuffer), "MaxLiveKeys": int64(c.MaxLiveKeys),
-		"MaxRequests": int64(c.MaxRequests), "MaxPrincipalRequests": int64(c.MaxPrincipalRequests),
-		"MaxBytes": c.MaxBytes} {
-		require(n >= 0, name+" is negative")
+	for name, n := range map[string]int64{
+		"MaxBody": c.MaxBody, "MaxResponse": int64(c.MaxResponse), "MaxBuffer": int64(c.MaxBuffer),
+		"MaxLiveKeys": int64(c.MaxLiveKeys), "MaxRequests": int64(c.MaxRequests),
+		"MaxPrincipalRequests": int64(c.MaxPrincipalRequests), "MaxBytes": c.MaxBytes,
+	} {
+		if n < 0 {
+			problems = append(problems, errors.New(name+" is negative"))
+		}
 	}
+	return problems
+}
+
+func (c *Config) setDefaults() {
 	c.Header = textproto.CanonicalMIMEHeaderKey(cmp.Or(c.Header, DefaultHeader))
 	c.ReplayedHeader = cmp.Or(c.ReplayedHeader, DefaultReplayedHeader)
 	if len(c.Methods) == 0 {
 		c.Methods = []string{http.MethodPost, http.MethodPatch}
 	}
-	require(!slices.ContainsFunc(c.OptionalMethods, func(m string) bool {
-		return slices.Contains(c.Methods, m)
-	}), "a method is in Methods and in OptionalMethods")
 	c.Retention = cmp.Or(c.Retention, dedup.DefaultResultRetention)
 	c.Lease = cmp.Or(c.Lease, dedup.DefaultLease)
 	c.Timeout = cmp.Or(c.Timeout, DefaultTimeout)
@@ -345,8 +347,4 @@ func (c *Config) check() error {
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
-	if len(problems) > 0 {
-		return fmt.Errorf("httpidem: %w", errors.Join(problems...))
-	}
-	return nil
 }

@@ -31,9 +31,7 @@ func example(ctx context.Context) error {
 		w.WriteHeader(http.StatusCreated)
 	})
 
-	m, err := httpidem.New(httpidem.Config{
-		Store: store, Scope: "transfers", Principal: account, Secret: secret,
-	})
+	m, err := httpidem.New(httpidem.Config{Store: store, Scope: "transfers", Principal: account, Secret: secret})
 	if err != nil {
 		return err
 	}
@@ -42,14 +40,12 @@ func example(ctx context.Context) error {
 	defer m.Close()
 	server := httptest.NewServer(mux)
 	defer server.Close()
-	url, order := server.URL+"/transfers",
-		struct{ PaymentKey string }{"8e03978e-40d5-43dd-bc93-6894a57f9324"}
+	url, order := server.URL+"/transfers", struct{ PaymentKey string }{"8e03978e-40d5-43dd-bc93-6894a57f9324"}
 	for range 2 { // a client that was started again
 		body := strings.NewReader(`{"amount": 10}`)
 
 		client := &http.Client{Transport: &httpidem.Transport{}}
-		req, err := http.NewRequestWithContext(httpidem.WithKey(ctx, order.PaymentKey),
-			http.MethodPost, url, body)
+		req, err := http.NewRequestWithContext(httpidem.WithKey(ctx, order.PaymentKey), http.MethodPost, url, body)
 		if err != nil {
 			return err
 		}
@@ -92,10 +88,9 @@ func Example_function() {
 	defer guard.Close()
 	for range 2 {
 		key := dedup.Key{Scope: "billing", Type: "charge", ID: invoice.ID}
-		receipt, replayed, err := dedup.Do(ctx, guard, key,
-			func(ctx context.Context) (receipt, error) {
-				return charge(ctx, key.UUID())
-			})
+		receipt, replayed, err := dedup.Do(ctx, guard, key, func(ctx context.Context) (receipt, error) {
+			return charge(ctx, key.UUID())
+		})
 
 		fmt.Println(receipt, replayed, err)
 	}

@@ -3,8 +3,11 @@ package httpidem
 import (
 	"fmt"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/dunglas/httpsfv"
+
+	"github.com/idem-go/idem/dedup"
 )
 
 const (
@@ -12,6 +15,17 @@ const (
 	maxKey = 255
 	// maxKeyHeader bounds the header in bytes: a key with every character escaped, and parameters.
 	maxKeyHeader = 1024
+)
+
+// Syntax is the accepted form of the header.
+type Syntax uint8
+
+const (
+	// Lenient accepts a quoted string, as the Internet-Draft requires, and the bare key that most
+	// clients send.
+	Lenient Syntax = iota
+	// Strict accepts a quoted string only: an Item of RFC 8941 whose value is a String.
+	Strict
 )
 
 // clientError is a mistake of a client, as the text of the answer. Such texts are sentences, unlike
@@ -172,4 +186,27 @@ func canonicalUUID(s string) (uuid string, ok bool) {
 		}
 	}
 	return s, true
+}
+
+// isText reports whether a part of a key can be stored: valid UTF-8 without NUL.
+func isText(s string) bool { return utf8.ValidString(s) && strings.IndexByte(s, 0) < 0 }
+
+// keyType is the type of all keys of requests. Method and route are no part of a key: the
+// fingerprint detects a key that is used for another operation.
+const keyType = "http"
+
+// owner is the owner of a key: the same name in two tenants is two principals.
+type owner struct{ tenant, principal string }
+
+// storeKey returns the key of a request in the store. It is readable there unless principal and key
+// are too long together. A middleware has a principal in all of its requests, or in none (H-12).
+func storeKey(scope string, who owner, key string) dedup.Key {
+	id := key
+	if who.principal != "" {
+		id = dedup.Join(who.principal, key)
+	}
+	if len(id) > dedup.MaxPart {
+		id = dedup.Hash(who.principal, key)
+	}
+	return dedup.Key{Tenant: who.tenant, Scope: scope, Type: keyType, ID: id}
 }

@@ -1,7 +1,6 @@
 package httpidem
 
 import (
-	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -36,9 +35,9 @@ func (o *outage) met() (first bool) {
 	return first
 }
 
-// answered records an answer of the store. It reports whether that ends an outage, with its
+// recovered records an answer of the store. It reports whether that ends an outage, with its
 // duration and the number of failed requests.
-func (o *outage) answered() (over bool, lasted time.Duration, requests int) {
+func (o *outage) recovered() (over bool, lasted time.Duration, requests int) {
 	if !o.on.Load() {
 		return false, 0, 0
 	}
@@ -51,26 +50,4 @@ func (o *outage) answered() (over bool, lasted time.Duration, requests int) {
 	o.requests = 0
 	o.on.Store(false)
 	return true, lasted, requests
-}
-
-// recordTime is the time in which a [dedup.Entry] tries to record its end.
-const recordTime = 10 * time.Second
-
-// checkServer warns once about a server that closes connections before a keyed request may end: the
-// handler would run, and its client would see a broken connection.
-func (m *Middleware) checkServer(r *http.Request) {
-	if m.warned.Load() {
-		return
-	}
-	srv, ok := r.Context().Value(http.ServerContextKey).(*http.Server)
-	longest := m.cfg.StoreTimeout + m.cfg.Wait + m.cfg.Timeout + recordTime
-	if !ok || srv.WriteTimeout <= 0 || srv.WriteTimeout >= longest ||
-		!m.warned.CompareAndSwap(false, true) {
-		return
-	}
-	m.cfg.Logger.WarnContext(r.Context(),
-		"http.Server.WriteTimeout is shorter than a keyed request may take: "+
-			"its handler then runs, and its client sees a broken connection; "+
-			"raise it, or lower Timeout of httpidem.Config", "write_timeout", srv.WriteTimeout,
-		"longest_request", longest)
 }

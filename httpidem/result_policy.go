@@ -2,7 +2,6 @@ package httpidem
 
 import (
 	"net/http"
-	"slices"
 )
 
 // ResultPolicy decides about an answer and the effects of its handler.
@@ -48,14 +47,4 @@ func DefaultResultPolicy(_ *http.Request, o Outcome) ResultPolicy {
 	default:
 		return Keep
 	}
-}
-
-// resultPolicy decides about an answer. A status in ForgetStatus acts like NotApplied.
-func (q *request) resultPolicy(status int, tx bool) ResultPolicy {
-	if slices.Contains(q.m.cfg.ForgetStatus, status) {
-		q.state.notApplied.Store(true)
-		return Forget
-	}
-	return q.m.cfg.ResultPolicy(q.r,
-		Outcome{Status: status, NotApplied: q.state.notApplied.Load(), Tx: tx})
 }
