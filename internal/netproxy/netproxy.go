@@ -1,5 +1,5 @@
-// Package netproxy stands between a test and a real server and decides what gets through. It knows nothing of what is said:
-// each test brings the part that understands its protocol.
+// Package netproxy is a TCP proxy between a test and a real server, which can hold bytes back. The
+// package knows no protocol: each test brings the [Pipe] that understands its own.
 package netproxy
 
 import (
@@ -12,12 +12,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Pipe carries one direction of a connection. When it returns, for whatever reason, both ends are closed. It must return
-// when src or dst fails.
+// Pipe copies one direction of a connection. It must return when src or dst fails. When a Pipe
+// returns, the proxy closes both connections.
 type Pipe func(dst io.Writer, src io.Reader)
 
-// Link is one connection through the proxy: Up carries what the client says, Down what the server answers, each in a
-// goroutine of its own. Nil carries everything.
+// Link is the two directions of one connection through the proxy: Up copies from the client to the
+// server, Down from the server to the client. Each runs in a goroutine of its own. A nil Pipe
+// copies everything.
 type Link struct{ Up, Down Pipe }
 
 // Proxy listens on the loopback interface. Safe for concurrent use.
@@ -25,15 +26,15 @@ type Proxy struct {
 	listener net.Listener
 	target   string
 	link     func() Link
-	dialing  context.Context // ends with the test
+	dialing  context.Context // the context of the test
 	running  sync.WaitGroup
 
 	mu    sync.Mutex
 	conns map[net.Conn]bool // nil once closed
 }
 
-// Start starts a proxy to the TCP address target. link is called for each connection and may be nil: then nothing is held
-// back. In Cleanup all connections are closed and all goroutines waited for.
+// Start starts a proxy to the TCP address target. link is called once for each connection. A nil
+// link copies everything. Cleanup closes all connections and waits for all goroutines.
 func Start(t testing.TB, target string, link func() Link) *Proxy {
 	t.Helper()
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -41,13 +42,16 @@ func Start(t testing.TB, target string, link func() Link) *Proxy {
 	if link == nil {
 		link = func() Link { return Link{} }
 	}
-	p := &Proxy{listener: l, target: target, link: link, dialing: t.Context(), conns: make(map[net.Conn]bool)}
+	p := &Proxy{
+		listener: l, target: target, link: link, dialing: t.Context(),
+		conns: make(map[net.Conn]bool),
+	}
 	p.running.Go(p.accept)
 	t.Cleanup(p.close)
 	return p
 }
 
-// Addr is where the proxy listens.
+// Addr returns the address of the proxy, as host:port.
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
 func (p *Proxy) close() {
@@ -84,13 +88,14 @@ func (p *Proxy) accept() {
 func (p *Proxy) carry(pipe Pipe, dst, src net.Conn) {
 	defer p.hangUp(dst, src)
 	if pipe == nil {
-		_, _ = io.Copy(dst, src) // an end of the connection is no fault of the test
+		_, _ = io.Copy(dst, src) // the end of a connection is no failure of the test
 		return
 	}
 	pipe(dst, src)
 }
 
-// track keeps connections for their end. It closes them at once if the proxy is closed.
+// track registers connections for close. If the proxy is closed already, track closes them and
+// returns false.
 func (p *Proxy) track(conns ...net.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Spans writes ascending numbers as people do: 0-31,40; none if there are none.
+// Spans writes ascending numbers as spans, such as 0-31,40. Without numbers the result is "none".
 func Spans(numbers []int) string {
 	var b strings.Builder
 	for i := 0; i < len(numbers); {
@@ -30,7 +30,8 @@ func Spans(numbers []int) string {
 	return b.String()
 }
 
-// Epochs writes the least and the largest of some epochs: 3-5, or 3 if they are the same, or - if there are none.
+// Epochs writes the least and the greatest epoch, such as 3-5, or 3 if both are equal. Without
+// epochs the result is "-".
 func Epochs(all []int64) string {
 	if len(all) == 0 {
 		return "-"

@@ -1,5 +1,5 @@
-// Package outboxview tells what people want to know of an outbox in Postgres: whether its tables are there, how much waits and
-// for how long, and which relay publishes what. It only reads.
+// Package outboxview reads the state of an outbox in Postgres for operators: the tables, the
+// backlog, and the shards of each relay. It writes nothing.
 package outboxview
 
 import (
@@ -14,29 +14,33 @@ import (
 	"github.com/idem-go/idem/outbox/pgoutbox"
 )
 
-// Limit is where counting of rows ends.
+// Limit is the greatest count of rows.
 const Limit = 100_000
 
-// maxShares bounds how many shards and relays are read.
+// maxShares bounds the shards and relays that are read.
 const maxShares = 10_000
 
-// tables are those of an outbox.
-var tables = []string{"idem_outbox", "idem_outbox_shards", "idem_outbox_relays", "idem_outbox_schema"}
+// tables are the tables of an outbox.
+var tables = []string{
+	"idem_outbox", "idem_outbox_shards", "idem_outbox_relays", "idem_outbox_schema",
+}
 
-// Layout is what is known of the tables of an outbox.
+// Layout describes the tables of an outbox.
 type Layout struct {
-	// Schema is where they lie.
+	// Schema is the schema of the tables. Empty: no table exists.
 	Schema string
-	// Version is that of the newest migration; 0: there is none, or this role must not know.
+	// Version is the version of the newest migration. 0: there is none, or this role may not read
+	// it.
 	Version int
-	// Missing are the tables that are not there.
+	// Missing are the tables that do not exist.
 	Missing []string
 }
 
-// There reports whether there is an outbox, complete or not.
+// There reports whether an outbox exists, complete or not.
 func (l *Layout) There() bool { return len(l.Missing) < len(tables) }
 
-// Problem is what is missing, or empty. What else there may be is for [pgoutbox.Outbox.Check].
+// Problem returns the missing tables with the remedy, or an empty string. [pgoutbox.Outbox.Check]
+// finds all other problems.
 func (l *Layout) Problem() string {
 	switch {
 	case !l.There():
@@ -47,14 +51,17 @@ func (l *Layout) Problem() string {
 	return ""
 }
 
-// Find looks for the tables, in a schema or, if that is empty, through the search path.
+// Find looks for the tables in schema. With an empty schema Find uses the search path. Missing
+// tables are no error.
 func Find(ctx context.Context, pool *pgxpool.Pool, schema string) (l Layout, err error) {
 	var names []string
 	for _, name := range tables {
 		names = append(names, pgschema.Table(schema, name))
 	}
-	rows, err := pool.Query(ctx, `SELECT coalesce(c.oid IS NULL, true), coalesce(s.nspname, '') FROM unnest($1::text[]) WITH ORDINALITY AS n (name, i)
-		LEFT JOIN pg_class c ON c.oid = to_regclass(n.name) LEFT JOIN pg_namespace s ON s.oid = c.relnamespace ORDER BY i`, names)
+	rows, err := pool.Query(ctx, `SELECT coalesce(c.oid IS NULL, true), coalesce(s.nspname, '')
+		FROM unnest($1::text[]) WITH ORDINALITY AS n (name, i)
+		LEFT JOIN pg_class c ON c.oid = to_regclass(n.name)
+		LEFT JOIN pg_namespace s ON s.oid = c.relnamespace ORDER BY i`, names)
 	if err != nil {
 		return l, err
 	}
@@ -73,28 +80,31 @@ func Find(ctx context.Context, pool *pgxpool.Pool, schema string) (l Layout, err
 	if err != nil || len(l.Missing) > 0 {
 		return l, err
 	}
-	err = pool.QueryRow(ctx, "SELECT coalesce(max(version), 0) FROM "+pgschema.Table(schema, "idem_outbox_schema")).Scan(&l.Version)
+	versions := pgschema.Table(schema, "idem_outbox_schema")
+	err = pool.QueryRow(ctx, "SELECT coalesce(max(version), 0) FROM "+versions).Scan(&l.Version)
 	if pgschema.Code(err) == pgschema.NoRight {
 		err = nil
 	}
 	return l, err
 }
 
-// Status is how much waits in an outbox, and who publishes it.
+// Status is the backlog of an outbox, and the shards of its relays.
 type Status struct {
-	// Waiting rows are to be published; counting stops at [Limit].
+	// Waiting counts the rows to be published, up to [Limit].
 	Waiting int64 `json:"waiting"`
-	// Oldest is for how many seconds the oldest of them has waited. Zero if there is none.
+	// Oldest is the age of the oldest waiting row, in seconds. Zero: no row waits.
 	Oldest float64 `json:"oldest_seconds"`
-	// Parked rows will never be published as they are, and Blocked ones wait behind them; counting stops at [Limit].
-	Parked  int64 `json:"parked"`
+	// Parked counts the rows that the relay has given up, up to [Limit].
+	Parked int64 `json:"parked"`
+	// Blocked counts the rows that wait behind a parked row, up to [Limit].
 	Blocked int64 `json:"blocked"`
-	// Relays have their shards, in the order of their names; first those shards that nobody has.
+	// Relays are the relays by name. The first one, without a name, has the shards that no relay
+	// holds, if there are any.
 	Relays []Share `json:"relays"`
 }
 
-// Ask asks an outbox in a schema or, if that is empty, one that is found through the search path. It reads indexes only, and
-// a bounded number of rows.
+// Ask reads the status of the outbox in schema. With an empty schema Ask uses the search path. Only
+// indexes and a bounded number of rows are read.
 func Ask(ctx context.Context, pool *pgxpool.Pool, schema string) (Status, error) {
 	var opts []pgoutbox.Option
 	if schema != "" {
@@ -106,30 +116,39 @@ func Ask(ctx context.Context, pool *pgxpool.Pool, schema string) (Status, error)
 	}
 	relays, err := Shares(ctx, pool, schema)
 	if err != nil {
-		return Status{}, fmt.Errorf("who publishes: %w", err)
+		return Status{}, fmt.Errorf("read the shards of the relays: %w", err)
 	}
-	return Status{Waiting: log.Waiting, Oldest: log.Oldest.Seconds(), Parked: log.Parked, Blocked: log.Blocked, Relays: relays}, nil
+	return Status{
+		Waiting: log.Waiting, Oldest: log.Oldest.Seconds(), Parked: log.Parked,
+		Blocked: log.Blocked, Relays: relays,
+	}, nil
 }
 
-// Share is what a relay holds, and for how long.
+// Share is the shards of one relay.
 type Share struct {
-	// Relay is its name; empty: nobody.
+	// Relay is the ID of the relay. Empty: no relay holds these shards.
 	Relay string `json:"relay"`
-	// Shards are the numbers of its shards, and Epochs those of the shards, in their order.
-	Shards []int   `json:"shards"`
+	// Shards are the numbers of the shards, ascending.
+	Shards []int `json:"shards"`
+	// Epochs are the epochs of Shards, in the same order.
 	Epochs []int64 `json:"epochs"`
-	// LeaseLeft is in seconds, of the lease that ends first; negative: for how long it is over. Nil: there is none.
+	// LeaseLeft is the rest of the lease that ends first, in seconds. Negative: the lease has ended
+	// that long ago. Nil: there is no lease.
 	LeaseLeft *float64 `json:"lease_left"`
-	// Alive says that the relay has shown itself within its lease.
+	// Alive means that the relay has called the database within its lease.
 	Alive bool `json:"alive"`
 }
 
-// Shares asks who publishes what. A relay that holds nothing is listed too, as long as it lives.
+// Shares returns the shards of each relay, by name. A relay without shards is listed while it is
+// alive. With an empty schema Shares uses the search path.
 func Shares(ctx context.Context, pool *pgxpool.Pool, schema string) ([]Share, error) {
 	rows, err := pool.Query(ctx, `SELECT coalesce(s.relay, r.relay, ''), s.shard, s.epoch,
-			(extract(epoch FROM s.lease_until - clock_timestamp()))::float8, coalesce(r.alive_until > clock_timestamp(), false)
-		FROM `+pgschema.Table(schema, "idem_outbox_shards")+` s FULL JOIN `+pgschema.Table(schema, "idem_outbox_relays")+` r ON r.relay = s.relay
-		WHERE s.shard IS NOT NULL OR r.alive_until > clock_timestamp() ORDER BY 1, 2 LIMIT $1`, maxShares)
+			(extract(epoch FROM s.lease_until - clock_timestamp()))::float8,
+			coalesce(r.alive_until > clock_timestamp(), false)
+		FROM `+pgschema.Table(schema, "idem_outbox_shards")+` s
+		FULL JOIN `+pgschema.Table(schema, "idem_outbox_relays")+` r ON r.relay = s.relay
+		WHERE s.shard IS NOT NULL OR r.alive_until > clock_timestamp()
+		ORDER BY 1, 2 LIMIT $1`, maxShares)
 	if err != nil {
 		return nil, err
 	}
@@ -156,7 +175,7 @@ func Shares(ctx context.Context, pool *pgxpool.Pool, schema string) ([]Share, er
 	return all, err
 }
 
-// Counted writes a number of rows that was counted up to [Limit].
+// Counted writes a count of rows. At [Limit] the result is "n or more".
 func Counted(n int64) string {
 	if n >= Limit {
 		return fmt.Sprintf("%d or more", n)

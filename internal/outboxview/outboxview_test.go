@@ -45,7 +45,7 @@ func TestFind(t *testing.T) {
 	require.True(t, l.There())
 	require.Equal(t, "idem_outbox_relays not there: idem migrate up --outbox", l.Problem())
 	_, err = Ask(t.Context(), pool, "")
-	require.ErrorContains(t, err, "who publishes")
+	require.ErrorContains(t, err, "shards of the relays")
 }
 
 // How much waits and who publishes is told, through the search path and by name.

@@ -9,7 +9,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// Table is the name of a table as a query has it: in a schema, or, if that is empty, found through the search path.
+// Table returns the name of a table for a query. With an empty schema the server uses the search
+// path.
 func Table(schema, name string) string {
 	if schema == "" {
 		return name
@@ -17,36 +18,38 @@ func Table(schema, name string) string {
 	return pgx.Identifier{schema, name}.Sanitize()
 }
 
-// Store is what is known of the tables of a store. The zero value says that they are not there.
+// Tables describes the tables of a store. The zero value means that there are no tables.
 type Tables struct {
 	// Layout is "readable" or "compact".
 	Layout string
-	// Schema is where they were found.
+	// Schema is the schema of the tables.
 	Schema string
-	// Version is that of the newest migration.
+	// Version is the version of the newest migration.
 	Version int
 }
 
-// FindStore asks for the layout of a store's tables, in a schema or, if that is empty, through the search path. It is no
-// error that there are none.
+// FindTables returns the layout of a store's tables in schema. With an empty schema the server uses
+// the search path. Missing tables are no error.
 func FindTables(ctx context.Context, pool *pgxpool.Pool, schema string) (l Tables, err error) {
 	table := pgx.Identifier{"idem_schema"}
 	if schema != "" {
 		table = pgx.Identifier{schema, "idem_schema"}
 	}
-	err = pool.QueryRow(ctx, `SELECT layout, version, (SELECT n.nspname FROM pg_class c JOIN pg_namespace n
-		ON n.oid = c.relnamespace WHERE c.oid = to_regclass($1)) FROM `+table.Sanitize()+` ORDER BY version DESC LIMIT 1`,
-		table.Sanitize()).Scan(&l.Layout, &l.Version, &l.Schema)
-	if code := Code(err); code == "42P01" || code == "3F000" || errors.Is(err, pgx.ErrNoRows) {
+	err = pool.QueryRow(ctx, `SELECT layout, version, (SELECT n.nspname FROM pg_class c
+		JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = to_regclass($1))
+		FROM `+table.Sanitize()+` ORDER BY version DESC LIMIT 1`, table.Sanitize()).
+		Scan(&l.Layout, &l.Version, &l.Schema)
+	code := Code(err)
+	if code == "42P01" || code == "3F000" || errors.Is(err, pgx.ErrNoRows) {
 		return Tables{}, nil
 	}
 	return l, err
 }
 
-// NoRight is the code of an error that says that a right is missing (insufficient_privilege).
+// NoRight is the SQLSTATE of a missing right (insufficient_privilege).
 const NoRight = "42501"
 
-// Code is the SQLSTATE of an error of the server, empty if it is another one or none.
+// Code returns the SQLSTATE of an error of the server, or an empty string for any other error.
 func Code(err error) string {
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) {

@@ -10,12 +10,14 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// shellSafe is text that a shell takes as one word.
+// shellSafe matches text that a shell reads as one word.
 var shellSafe = regexp.MustCompile(`^[A-Za-z0-9_./:@%+=,-]+$`)
 
-// MigrateCommand is the command that makes the tables where the sessions of cfg look for them. more are further flags. Without cfg it
-// names no database. If there is a password, the command has the URL in the environment, with the word PASSWORD in its place: on
-// the command line it would be refused.
+// MigrateCommand returns the command that creates the tables in the schema that the sessions of cfg
+// use. more are further flags. Without cfg the command names no database.
+//
+// If cfg has a password, the command passes the URL in the environment, because it refuses a
+// password in an argument. The URL has the word PASSWORD in place of the password.
 func MigrateCommand(cfg *pgx.ConnConfig, schema string, more ...string) string {
 	words, variable := append([]string{"idem", "migrate", "up"}, more...), ""
 	if cfg != nil {
@@ -38,7 +40,8 @@ func MigrateCommand(cfg *pgx.ConnConfig, schema string, more ...string) string {
 		} else {
 			words = append(words, "--store", quote(u.String()))
 		}
-		if path, _, _ := strings.Cut(cfg.RuntimeParams["search_path"], ","); schema == "" && identifier.MatchString(path) {
+		path, _, _ := strings.Cut(cfg.RuntimeParams["search_path"], ",")
+		if schema == "" && identifier.MatchString(path) {
 			schema = path
 		}
 	}

@@ -1,4 +1,4 @@
-// Package pgschema finds and makes the tables of Idem's packages for Postgres.
+// Package pgschema finds and creates the tables of Idem's packages for Postgres.
 package pgschema
 
 import (
@@ -12,7 +12,7 @@ import (
 
 var identifier = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,62}$`)
 
-// CheckName reports whether name can be a schema's without quotes (G-05).
+// CheckName returns an error unless name can be the name of a schema without quotes (G-05).
 func CheckName(name string) error {
 	if !identifier.MatchString(name) {
 		return fmt.Errorf("schema name %.100q does not match %s", name, identifier)
@@ -20,63 +20,83 @@ func CheckName(name string) error {
 	return nil
 }
 
-// FindSQL returns a query for the first schema of the search path that has table, a plain name. It returns no row if none
-// has it. The schema of temporary tables is not on that list.
+// FindSQL returns a query for the first schema of the search path that has table, a plain name.
+// Without such a schema the query returns no row. The schema of temporary tables is left out.
 func FindSQL(table string) string {
 	return `SELECT s FROM unnest(current_schemas(false)) WITH ORDINALITY AS p(s, n)
 	WHERE to_regclass(quote_ident(s) || '.` + table + `') IS NOT NULL ORDER BY n LIMIT 1`
 }
 
-// Migration makes tables or brings them up to date.
+// Migration creates tables or brings them up to date.
 type Migration struct {
-	// Lock names what two of them at once wait for.
+	// Lock is the name of the advisory lock. Migrations with the same name run one at a time.
 	Lock string
-	// Schema to make the tables in; it is created if it does not exist. Empty: the one that has Table, else the first of the search path.
-	Schema, Table string
-	// Done reports whether everything is there; the schema is the only one in the search path then. Optional.
+	// Schema is the schema of the tables, created if it does not exist. Empty: the first schema of
+	// the search path that has Table, or the first one if there is none.
+	Schema string
+	// Table is a table of the migration, for the search. See Schema.
+	Table string
+	// Done reports whether all tables are up to date. Its search path has the schema only. Nil: SQL
+	// always runs.
 	Done func(context.Context, pgx.Tx) (bool, error)
-	// SQL makes what is missing.
+	// SQL creates whatever is missing.
 	SQL string
 }
 
-// Run migrates in one transaction. It may be run by several at once: they wait for each other, for at most a minute.
+// Run migrates in one transaction. Several calls may run at once: they wait for each other, for at
+// most a minute. Errors are the database's.
 func (m *Migration) Run(ctx context.Context, pool *pgxpool.Pool) error {
-	return pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
-		// What the application's role has as time-outs is not meant for this (P-27). A lock on a table would make all
-		// workers wait behind it, so it is asked for briefly, and the advisory lock first: it blocks nobody else.
-		for _, q := range []string{"SET LOCAL statement_timeout = '60s'", "SET LOCAL lock_timeout = '60s'"} {
-			if _, err := tx.Exec(ctx, q); err != nil {
-				return err
-			}
-		}
-		if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", m.Lock); err != nil {
-			return err
-		}
-		if _, err := tx.Exec(ctx, "SET LOCAL lock_timeout = '5s'"); err != nil {
-			return err
-		}
-		if err := m.enter(ctx, tx); err != nil {
-			return err
-		}
-		if m.Done != nil {
-			if done, err := m.Done(ctx, tx); done || err != nil {
-				return err
-			}
-		}
-		_, err := tx.Exec(ctx, m.SQL) // without arguments: many statements in one message
-		return err
-	})
+	options := pgx.TxOptions{IsoLevel: pgx.ReadCommitted}
+	return pgx.BeginTxFunc(ctx, pool, options, func(tx pgx.Tx) error { return m.run(ctx, tx) })
 }
 
-// enter makes a schema the only one in the search path: the one named, or that of the tables, or the first. A named one
-// is made only if it is missing: CREATE SCHEMA IF NOT EXISTS asks for the right to make one even if there is nothing to do.
+func (m *Migration) run(ctx context.Context, tx pgx.Tx) error {
+	if err := m.lock(ctx, tx); err != nil {
+		return err
+	}
+	if err := m.enter(ctx, tx); err != nil {
+		return err
+	}
+	if m.Done != nil {
+		if done, err := m.Done(ctx, tx); done || err != nil {
+			return err
+		}
+	}
+	_, err := tx.Exec(ctx, m.SQL) // without arguments: many statements in one message
+	return err
+}
+
+// lock takes the advisory lock, which blocks other migrations only. The role's own timeouts are not
+// meant for migrations (P-27). The timeout for locks on tables is short, because all workers wait
+// behind such a request.
+func (m *Migration) lock(ctx context.Context, tx pgx.Tx) error {
+	for _, q := range []string{
+		"SET LOCAL statement_timeout = '60s'", "SET LOCAL lock_timeout = '60s'",
+	} {
+		if _, err := tx.Exec(ctx, q); err != nil {
+			return err
+		}
+	}
+	_, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", m.Lock)
+	if err != nil {
+		return err
+	}
+	_, err = tx.Exec(ctx, "SET LOCAL lock_timeout = '5s'")
+	return err
+}
+
+// enter makes one schema the search path: the named one, the one of the tables, or the first one. A
+// named schema is created only if it is missing, because CREATE SCHEMA IF NOT EXISTS requires the
+// right to create one in any case.
 func (m *Migration) enter(ctx context.Context, tx pgx.Tx) error {
 	name, there := m.Schema, true
 	var err error
 	if name != "" {
-		err = tx.QueryRow(ctx, "SELECT to_regnamespace(quote_ident($1)) IS NOT NULL", name).Scan(&there)
+		err = tx.QueryRow(ctx, "SELECT to_regnamespace(quote_ident($1)) IS NOT NULL", name).
+			Scan(&there)
 	} else {
-		err = tx.QueryRow(ctx, "SELECT coalesce(("+FindSQL(m.Table)+"), current_schema(), 'public')").Scan(&name)
+		find := "SELECT coalesce((" + FindSQL(m.Table) + "), current_schema(), 'public')"
+		err = tx.QueryRow(ctx, find).Scan(&name)
 	}
 	if err != nil {
 		return err

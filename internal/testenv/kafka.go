@@ -10,14 +10,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Kafka returns the brokers in KAFKA_BROKERS, a list with commas. Without it the test is skipped, or fails if
-// IDEM_REQUIRE_SERVICES is set.
+// Kafka returns the brokers in KAFKA_BROKERS, a list separated by commas. Without the variable the
+// test is skipped, or fails if IDEM_REQUIRE_SERVICES is set.
 func Kafka(t testing.TB) []string {
 	t.Helper()
 	return strings.Split(service(t, "KAFKA_BROKERS"), ",")
 }
 
-// KafkaConfig returns settings of sarama for a test's own clients: they wait for all replicas and create no topics.
+// KafkaConfig returns settings of sarama for the clients of a test. They wait for all replicas and
+// create no topics.
 func KafkaConfig() *sarama.Config {
 	c := sarama.NewConfig()
 	c.ClientID = "idem-test"
@@ -39,9 +40,12 @@ func KafkaAdmin(t testing.TB, brokers []string) sarama.ClusterAdmin {
 	return admin
 }
 
-// CreateTopic creates a topic with a name that no other test has, and its settings if any, such as "cleanup.policy". It
-// is deleted in Cleanup, together with the topics whose names begin with its name, such as those for its dead letters.
-func CreateTopic(t testing.TB, brokers []string, partitions int32, settings ...map[string]string) string {
+// CreateTopic creates a topic with a new name, and returns the name. settings are optional, such as
+// "cleanup.policy". Cleanup deletes the topic and all topics whose names begin with its name, such
+// as dead-letter topics.
+func CreateTopic(
+	t testing.TB, brokers []string, partitions int32, settings ...map[string]string,
+) string {
 	t.Helper()
 	name := "test-" + strings.ToLower(rand.Text()[:16])
 	entries := make(map[string]*string)
@@ -51,7 +55,9 @@ func CreateTopic(t testing.TB, brokers []string, partitions int32, settings ...m
 		}
 	}
 	admin := KafkaAdmin(t, brokers)
-	detail := &sarama.TopicDetail{NumPartitions: partitions, ReplicationFactor: 1, ConfigEntries: entries}
+	detail := &sarama.TopicDetail{
+		NumPartitions: partitions, ReplicationFactor: 1, ConfigEntries: entries,
+	}
 	require.NoError(t, admin.CreateTopic(name, detail, false))
 	t.Cleanup(func() { // before the admin is closed
 		topics, err := admin.ListTopics()

@@ -12,9 +12,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Postgres returns the URL of the Postgres in POSTGRES_URL with a new, empty schema in its search path. The schema is
-// dropped in Cleanup, after the cleanups that the test registers later; sessions that still work in it are ended.
-// Without POSTGRES_URL the test is skipped, or fails if IDEM_REQUIRE_SERVICES is set.
+// Postgres returns the URL of the Postgres in POSTGRES_URL, with a new, empty schema as its search
+// path. Without the variable the test is skipped, or fails if IDEM_REQUIRE_SERVICES is set.
+//
+// Cleanup drops the schema, after the cleanups that the test registers later. Sessions that still
+// use the schema are ended.
 func Postgres(t testing.TB) string {
 	t.Helper()
 	admin := service(t, "POSTGRES_URL")
@@ -47,10 +49,13 @@ func execPostgres(ctx context.Context, url, sql string, args ...any) error {
 	return err
 }
 
-// dropSchema first ends the sessions that hold locks in the schema: what a test left behind must not stop the next.
+// dropSchema first ends the sessions that hold locks in the schema: a session that a test left open
+// must not block the next test.
 func dropSchema(ctx context.Context, url, schema string) error {
-	err := execPostgres(ctx, url, `SELECT pg_terminate_backend(l.pid) FROM pg_locks l JOIN pg_class c ON c.oid = l.relation
-		WHERE l.locktype = 'relation' AND c.relnamespace = to_regnamespace($1) AND l.pid <> pg_backend_pid()`, schema)
+	err := execPostgres(ctx, url, `SELECT pg_terminate_backend(l.pid)
+		FROM pg_locks l JOIN pg_class c ON c.oid = l.relation
+		WHERE l.locktype = 'relation' AND c.relnamespace = to_regnamespace($1)
+			AND l.pid <> pg_backend_pid()`, schema)
 	if err != nil {
 		return err
 	}

@@ -14,8 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Redis returns a client of the Redis in REDIS_URL and a key prefix that no other test has. The test's keys are deleted and
-// the client is closed in Cleanup. Without REDIS_URL the test is skipped, or fails if IDEM_REQUIRE_SERVICES is set.
+// Redis returns a client of the Redis in REDIS_URL and a new key prefix. Cleanup deletes the keys
+// with that prefix and closes the client. Without the variable the test is skipped, or fails if
+// IDEM_REQUIRE_SERVICES is set.
 func Redis(t testing.TB) (client *redis.Client, prefix string) {
 	t.Helper()
 	opts := RedisOptions(t)
@@ -34,7 +35,8 @@ func Redis(t testing.TB) (client *redis.Client, prefix string) {
 	return client, prefix
 }
 
-// unlinkAll deletes the keys of one server that begin with prefix, each by itself: in a cluster they are in many slots.
+// unlinkAll deletes the keys of one server that begin with prefix. Each key has a command of its
+// own, because the keys of a cluster are in many slots.
 func unlinkAll(ctx context.Context, server *redis.Client, prefix string) error {
 	var keys []string
 	for it := server.Scan(ctx, 0, prefix+"*", 1000).Iterator(); it.Next(ctx); {
@@ -54,7 +56,8 @@ func unlinkAll(ctx context.Context, server *redis.Client, prefix string) error {
 	return nil
 }
 
-// RedisOptions returns the options of a client of the Redis in REDIS_URL, for tests that want one of their own kind.
+// RedisOptions returns the client options for the Redis in REDIS_URL, for a test that makes its own
+// client.
 func RedisOptions(t testing.TB) *redis.Options {
 	t.Helper()
 	opts, err := redis.ParseURL(service(t, "REDIS_URL"))
@@ -62,8 +65,9 @@ func RedisOptions(t testing.TB) *redis.Options {
 	return opts
 }
 
-// RedisServer starts a private redis-server with these arguments on a free port and returns its address. It is killed in
-// Cleanup. Without the program the test is skipped, or fails if IDEM_REQUIRE_SERVICES is set.
+// RedisServer starts a private redis-server with args on a free port, and returns its address.
+// Cleanup kills the server. Without the program the test is skipped, or fails if
+// IDEM_REQUIRE_SERVICES is set.
 func RedisServer(t testing.TB, args ...string) (addr string) {
 	t.Helper()
 	path, err := exec.LookPath("redis-server")
@@ -77,21 +81,23 @@ func RedisServer(t testing.TB, args ...string) (addr string) {
 	addr = FreeAddr(t)
 	host, port, err := net.SplitHostPort(addr)
 	require.NoError(t, err)
-	cmd := exec.Command(path, append([]string{"--bind", host, "--port", port, "--dir", t.TempDir(), "--save", "",
-		"--daemonize", "no"}, args...)...)
+	own := []string{
+		"--bind", host, "--port", port, "--dir", t.TempDir(), "--save", "", "--daemonize", "no",
+	}
+	cmd := exec.Command(path, append(own, args...)...)
 	require.NoError(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
-		_ = cmd.Wait() // killed: its status says nothing
+		_ = cmd.Wait() // the status of a killed process has no meaning
 	})
 	probe := redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1, DialTimeout: time.Second})
 	defer probe.Close()
-	require.Eventually(t, func() bool { return probe.Ping(t.Context()).Err() == nil }, 10*time.Second, 20*time.Millisecond,
-		"redis-server %v does not answer", args)
+	require.Eventually(t, func() bool { return probe.Ping(t.Context()).Err() == nil },
+		10*time.Second, 20*time.Millisecond, "redis-server %v does not answer", args)
 	return addr
 }
 
-// FreeAddr returns an address of the loopback interface at which nothing listens.
+// FreeAddr returns a free address of the loopback interface, as host:port.
 func FreeAddr(t testing.TB) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -13,9 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// RedisCluster returns a client of the Redis Cluster in REDIS_CLUSTER and a key prefix that no other test has. The test's
-// keys are deleted and the client is closed in Cleanup. Without REDIS_CLUSTER the test is skipped, or fails if
-// IDEM_REQUIRE_SERVICES is set.
+// RedisCluster returns a client of the Redis Cluster in REDIS_CLUSTER and a new key prefix. Cleanup
+// deletes the keys with that prefix and closes the client. Without the variable the test is
+// skipped, or fails if IDEM_REQUIRE_SERVICES is set.
 func RedisCluster(t testing.TB) (client *redis.ClusterClient, prefix string) {
 	t.Helper()
 	opts := RedisClusterOptions(t)
@@ -37,34 +37,36 @@ func RedisCluster(t testing.TB) (client *redis.ClusterClient, prefix string) {
 	return client, prefix
 }
 
-// RedisClusterOptions returns the options of a client of the cluster in REDIS_CLUSTER, for tests that want one of their
-// own kind.
+// RedisClusterOptions returns the client options for the cluster in REDIS_CLUSTER, for a test that
+// makes its own client.
 func RedisClusterOptions(t testing.TB) *redis.ClusterOptions {
 	t.Helper()
 	return &redis.ClusterOptions{Addrs: strings.Split(service(t, "REDIS_CLUSTER"), ",")}
 }
 
-// slots is how many there are in every Redis Cluster.
+// slots is the number of slots of every Redis Cluster.
 const slots = 16384
 
-// RedisClusterServers starts a private cluster of n masters, which share the slots in order, and returns their addresses.
-// They are killed in Cleanup.
+// RedisClusterServers starts a private cluster of n masters, and returns their addresses. The
+// masters share the slots in order. Cleanup kills the servers.
 func RedisClusterServers(t testing.TB, n int) (addrs []string) {
 	t.Helper()
 	nodes := make([]*redis.Client, n)
 	for i := range nodes {
 		_, bus, err := net.SplitHostPort(FreeAddr(t))
 		require.NoError(t, err)
-		addr := RedisServer(t, "--cluster-enabled", "yes", "--cluster-port", bus, "--appendonly", "yes",
-			"--appendfsync", "no")
+		addr := RedisServer(t, "--cluster-enabled", "yes", "--cluster-port", bus,
+			"--appendonly", "yes", "--appendfsync", "no")
 		nodes[i] = redis.NewClient(&redis.Options{Addr: addr})
 		t.Cleanup(func() { _ = nodes[i].Close() })
 		require.NoError(t, nodes[i].Do(t.Context(), "cluster", "set-config-epoch", i+1).Err())
-		require.NoError(t, nodes[i].ClusterAddSlotsRange(t.Context(), i*slots/n, (i+1)*slots/n-1).Err())
+		first, last := i*slots/n, (i+1)*slots/n-1
+		require.NoError(t, nodes[i].ClusterAddSlotsRange(t.Context(), first, last).Err())
 		if i > 0 {
 			host, port, err := net.SplitHostPort(addrs[0])
 			require.NoError(t, err)
-			require.NoError(t, nodes[i].Do(t.Context(), "cluster", "meet", host, port, busOf(t, nodes[0])).Err())
+			meet := []any{"cluster", "meet", host, port, busOf(t, nodes[0])}
+			require.NoError(t, nodes[i].Do(t.Context(), meet...).Err())
 		}
 		addrs = append(addrs, addr)
 	}
@@ -78,7 +80,7 @@ func RedisClusterServers(t testing.TB, n int) (addrs []string) {
 	return addrs
 }
 
-// busOf returns the port at which the other nodes reach this one.
+// busOf returns the port of a node for the other nodes.
 func busOf(t testing.TB, node *redis.Client) string {
 	t.Helper()
 	config, err := node.ConfigGet(t.Context(), "cluster-port").Result()

@@ -1,5 +1,6 @@
-// Package testenv gives tests the real services they need: a Postgres, a Redis, a Kafka, each with a place of its own
-// for the test. Where they are is said by environment variables; `make up` starts them.
+// Package testenv connects tests to real services: Postgres, Redis and Kafka. Each test gets a
+// schema, a key prefix or a topic of its own. Environment variables have the addresses; `make up`
+// starts the services.
 package testenv
 
 import (
@@ -7,8 +8,9 @@ import (
 	"testing"
 )
 
-// service returns the value of the environment variable that says where a service is. Without it the test is skipped,
-// or fails if IDEM_REQUIRE_SERVICES is set: a skip must never look like a success in CI.
+// service returns the value of the environment variable with the address of a service. Without the
+// variable the test is skipped. If IDEM_REQUIRE_SERVICES is set, the test fails instead: a skip
+// must never look like a success in CI.
 func service(t testing.TB, variable string) string {
 	t.Helper()
 	value := os.Getenv(variable)
