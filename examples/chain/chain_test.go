@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/idem-go/idem/examples/internal/cli"
 	"github.com/idem-go/idem/internal/testenv"
 )
 
@@ -28,7 +29,7 @@ func TestChain_Idempotent(t *testing.T) {
 	var stdout, stderr bytes.Buffer
 	code := run(t.Context(), append(args, "-seed", seed), &stdout, &stderr)
 	t.Logf("%s%s", &stdout, &stderr)
-	require.Equal(t, exitOK, code, "seed %s", seed)
+	require.Equal(t, cli.ExitOK, code, "seed %s", seed)
 	n, err := strconv.Atoi(args[1])
 	require.NoError(t, err)
 	t.Logf("soak: %s seed=%s size=%d kills=%d cuts=0 rebalances=0 outcome=none lost, %d repeats", t.Name(), seed, n,
@@ -66,7 +67,7 @@ func TestUsage(t *testing.T) {
 		"flag provided but not defi": {"-nonsense"},
 	} {
 		var out, errs bytes.Buffer
-		require.Equal(t, exitUsage, run(t.Context(), args, &out, &errs), args)
+		require.Equal(t, cli.ExitUsage, run(t.Context(), args, &out, &errs), args)
 		require.Contains(t, errs.String(), says)
 		require.NotContains(t, errs.String(), "hidden")
 		require.Empty(t, out.String())
@@ -75,7 +76,7 @@ func TestUsage(t *testing.T) {
 		t.Setenv(name, "")
 	}
 	var out, errs bytes.Buffer
-	require.Equal(t, exitUsage, run(t.Context(), nil, &out, &errs))
+	require.Equal(t, cli.ExitUsage, run(t.Context(), nil, &out, &errs))
 	require.Contains(t, errs.String(), "KAFKA_BROKERS, POSTGRES_URL, REDIS_URL must be set: `make demo-chain`")
-	require.Equal(t, exitOK, run(t.Context(), []string{"-h"}, &out, &errs))
+	require.Equal(t, cli.ExitOK, run(t.Context(), []string{"-h"}, &out, &errs))
 }

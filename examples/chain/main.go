@@ -11,23 +11,16 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
-	"os/signal"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
+
+	"github.com/idem-go/idem/examples/internal/cli"
 )
 
 func main() {
 	os.Exit(run(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
 }
-
-// The exit codes.
-const (
-	exitOK    = 0
-	exitError = 1
-	exitUsage = 2
-)
 
 // options are the flags and the environment, read and checked.
 type options struct {
@@ -42,26 +35,24 @@ type options struct {
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	o, err := parse(args, stderr)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-		return exitOK
-	case err != nil:
-		fmt.Fprintln(stderr, "chain:", err)
-		return exitUsage
+	if err != nil {
+		if !errors.Is(err, flag.ErrHelp) {
+			fmt.Fprintln(stderr, "chain:", err)
+		}
+		return cli.Usage(err)
 	}
-	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	ctx, stop := cli.UntilSignal(ctx)
 	defer stop()
-	context.AfterFunc(ctx, stop) // a second signal ends the program at once
 	s, err := play(ctx, o, newScreen(stdout))
 	if err != nil {
 		fmt.Fprintf(stdout, "FAILED: %v (seed %d)\n", err, o.seed)
-		return exitError
+		return cli.ExitError
 	}
 	s.print(stdout)
 	if len(s.problems()) > 0 {
-		return exitError
+		return cli.ExitError
 	}
-	return exitOK
+	return cli.ExitOK
 }
 
 func parse(args []string, stderr io.Writer) (o options, err error) {

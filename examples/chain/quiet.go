@@ -8,8 +8,9 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
+
+	"github.com/idem-go/idem/examples/internal/kafkagroup"
 )
 
 // This file waits. It asks the services, not the programs.
@@ -89,29 +90,11 @@ func (c *chain) quiet(ctx context.Context) (bool, error) {
 		if err != nil || n > 0 {
 			return false, err
 		}
-		if done, err := c.committed(ctx, at.group, at.topic); err != nil || !done {
+		if done, err := kafkagroup.Committed(ctx, c.admin, at.group, at.topic); err != nil || !done {
 			return false, err
 		}
 	}
 	return true, nil
-}
-
-// committed reports whether a group has committed the last record of every partition.
-func (c *chain) committed(ctx context.Context, group, topic string) (bool, error) {
-	ends, err := c.admin.ListEndOffsets(ctx, topic)
-	if err != nil {
-		return false, err
-	}
-	commits, err := c.admin.FetchOffsets(ctx, group)
-	if err != nil {
-		return false, err
-	}
-	all := ends.Error() == nil
-	ends.Each(func(end kadm.ListedOffset) {
-		at, ok := commits.Lookup(end.Topic, end.Partition)
-		all = all && (end.Offset == 0 || ok && at.At >= end.Offset)
-	})
-	return all, nil
 }
 
 // get returns status and body of an answer.

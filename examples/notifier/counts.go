@@ -9,6 +9,7 @@ import (
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/examples/internal/cli"
 )
 
 // counter counts what a worker meets. A duplicate is no error: it is what Kafka promises, and what is skipped here.
@@ -71,18 +72,7 @@ func (c *counter) report(ctx context.Context, log *slog.Logger, every time.Durat
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	var reporter sync.WaitGroup
-	reporter.Go(func() {
-		tick := time.NewTicker(every)
-		defer tick.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-tick.C:
-				log.InfoContext(ctx, "so far", "counts", c)
-			}
-		}
-	})
+	reporter.Go(func() { cli.Report(ctx, log, every, "counts", c) })
 	return func() {
 		cancel()
 		reporter.Wait()

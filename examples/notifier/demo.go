@@ -14,6 +14,7 @@ import (
 
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/dedup/memstore"
+	"github.com/idem-go/idem/examples/internal/cli"
 	"github.com/idem-go/idem/ops"
 )
 
@@ -69,13 +70,13 @@ func runDemo(ctx context.Context, o *options, out io.Writer) int {
 	d.screen.clear()
 	if err != nil {
 		fmt.Fprintf(out, "FAILED: %v\n", err)
-		return exitError
+		return cli.ExitError
 	}
 	s.print(out)
 	if len(s.problems()) > 0 {
-		return exitError
+		return cli.ExitError
 	}
-	return exitOK
+	return cli.ExitOK
 }
 
 // errTimeUp ends the demonstration when it hangs. The summary then shows what is missing.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/dedup/memstore"
+	"github.com/idem-go/idem/examples/internal/cli"
 )
 
 // play runs a short demonstration, or the whole one.
@@ -183,7 +184,7 @@ func TestDemoInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	var out bytes.Buffer
-	require.Equal(t, exitError, run(ctx, nil, &out, io.Discard))
+	require.Equal(t, cli.ExitError, run(ctx, nil, &out, io.Discard))
 	require.Contains(t, out.String(), "FAILED")
 }
 

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/idem-go/idem/examples/internal/cli"
 )
 
 // A mistake in the flags is named, and the program ends with 2 before it touches anything.
@@ -37,13 +39,13 @@ func TestBadFlags(t *testing.T) {
 	} {
 		t.Run(want, func(t *testing.T) {
 			var stdout, stderr bytes.Buffer
-			require.Equal(t, exitUsage, run(t.Context(), args, &stdout, &stderr))
+			require.Equal(t, cli.ExitUsage, run(t.Context(), args, &stdout, &stderr))
 			require.Contains(t, stderr.String(), want)
 			require.NotContains(t, stderr.String(), "secret", "passwords are not shown (G-04)")
 			require.Empty(t, stdout.String())
 		})
 	}
-	require.Equal(t, exitOK, run(t.Context(), []string{"-help"}, io.Discard, io.Discard))
+	require.Equal(t, cli.ExitOK, run(t.Context(), []string{"-help"}, io.Discard, io.Discard))
 }
 
 func TestFlagDefaults(t *testing.T) {

@@ -11,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/idem-go/idem/examples/internal/cli"
 )
 
 // Each event is delivered three times, in another order and under other keys. A worker that is stopped by SIGTERM in the
@@ -162,7 +164,7 @@ func TestMissingTopic(t *testing.T) {
 	s := newSetup(t, "memory")
 	s.topic += "-misspelt"
 	began := time.Now()
-	require.Equal(t, exitError, s.start(t).wait())
+	require.Equal(t, cli.ExitError, s.start(t).wait())
 	require.Less(t, time.Since(began), 15*time.Second)
 	text, err := os.ReadFile(s.stderr.Name())
 	require.NoError(t, err)

@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/examples/internal/cli"
 	"github.com/idem-go/idem/ops"
 	"github.com/idem-go/idem/ops/doctor"
 )
@@ -34,9 +35,9 @@ func runLive(ctx context.Context, o *options, out io.Writer) int {
 	d := newDemo(out, o.log)
 	if err := d.live(ctx, o.ops); err != nil && ctx.Err() == nil {
 		fmt.Fprintf(out, "FAILED: %v\n", err)
-		return exitError
+		return cli.ExitError
 	}
-	return exitOK
+	return cli.ExitOK
 }
 
 func (d *demo) live(ctx context.Context, addr string) (err error) {

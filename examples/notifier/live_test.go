@@ -13,6 +13,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/idem-go/idem/examples/internal/cli"
 )
 
 // said is a writer that may be read meanwhile.
@@ -62,7 +64,7 @@ func TestLive(t *testing.T) {
 	stop()
 	select {
 	case c := <-code:
-		require.Equal(t, exitOK, c, "%s%s", &out, &stderr)
+		require.Equal(t, cli.ExitOK, c, "%s%s", &out, &stderr)
 	case <-time.After(20 * time.Second):
 		t.Fatalf("it does not end: %s%s", &out, &stderr)
 	}

@@ -7,17 +7,14 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"io"
 	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/consumer"
+	"github.com/idem-go/idem/examples/internal/cli"
 	"github.com/idem-go/idem/examples/internal/telemetry"
-	"github.com/idem-go/idem/otelidem"
 )
 
 // scope names who remembers. It is not the consumer group, which may be renamed without sending everything again.
@@ -64,16 +61,11 @@ func (o *options) work(ctx context.Context, stdout io.Writer) error {
 	if err != nil {
 		return usageError{err}
 	}
-	endTelemetry, err := telemetry.Start(ctx, "notifier", o.log)
+	watch, endTelemetry, err := telemetry.Observe(ctx, "notifier", o.log)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = endTelemetry(context.WithoutCancel(ctx)) }() // it has said what is wrong
-	watch, err := otelidem.New()
-	if err != nil {
-		return err
-	}
-	defer watch.Close()
+	defer endTelemetry()
 	ledger, err := openStore(ctx, o.store, o.log)
 	if err != nil {
 		return err
@@ -116,24 +108,13 @@ func main() {
 	os.Exit(run(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// The exit codes.
-const (
-	exitOK    = 0
-	exitError = 1
-	exitUsage = 2
-)
-
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	o, err := parseFlags(args, stderr)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-		return exitOK
-	case err != nil:
-		return exitUsage // it was said why
+	if err != nil {
+		return cli.Usage(err)
 	}
-	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	ctx, stop := cli.UntilSignal(ctx)
 	defer stop()
-	context.AfterFunc(ctx, stop) // a second signal ends the program at once
 	switch {
 	case len(o.brokers) == 0 && o.ops != "":
 		return runLive(ctx, o, stdout)
@@ -145,10 +126,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	switch {
 	case errors.As(err, &usage):
 		o.log.Error(err.Error())
-		return exitUsage
+		return cli.ExitUsage
 	case err != nil:
 		o.log.Error("failed", "error", idem.ErrorText(err))
-		return exitError
+		return cli.ExitError
 	}
-	return exitOK
+	return cli.ExitOK
 }

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/idem-go/idem/examples/internal/kafkagroup"
 )
 
 // This file waits for what the demonstration depends on. It asks the broker, not the workers.
@@ -74,18 +74,5 @@ func (d *demo) lanesOf(ctx context.Context, worker string) (int, error) {
 
 // committed waits until the group has committed the last record of every partition.
 func (d *demo) committed(ctx context.Context) (bool, error) {
-	ends, err := d.admin.ListEndOffsets(ctx, d.topic)
-	if err != nil {
-		return false, err
-	}
-	commits, err := d.admin.FetchOffsets(ctx, d.group)
-	if err != nil {
-		return false, err
-	}
-	all := true
-	ends.Each(func(end kadm.ListedOffset) {
-		at, ok := commits.Lookup(end.Topic, end.Partition)
-		all = all && (end.Offset == 0 || ok && at.At >= end.Offset)
-	})
-	return all, nil
+	return kafkagroup.Committed(ctx, d.admin, d.group, d.topic)
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/idem-go/idem/examples/internal/clitest"
 	"github.com/idem-go/idem/internal/testenv"
 )
 
@@ -29,16 +30,7 @@ import (
 // asProgram makes this test binary the program: the worker under test has the race detector then, too.
 const asProgram = "NOTIFIER_TEST_AS_PROGRAM"
 
-func TestMain(m *testing.M) {
-	if os.Getenv(asProgram) != "" {
-		go func() { // nothing is left behind by a test that dies: its end of the pipe is closed then
-			_, _ = io.Copy(io.Discard, os.Stdin)
-			os.Exit(3)
-		}()
-		main()
-	}
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { clitest.Main(m, asProgram, main) }
 
 // lanes is the number of partitions of every topic here: so many notifications at most are in flight in one worker.
 const lanes = 6

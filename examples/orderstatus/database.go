@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/idem-go/idem/dedup/pgstore"
+	"github.com/idem-go/idem/examples/internal/pgschema"
 	"github.com/idem-go/idem/outbox/pgoutbox"
 )
 
@@ -53,14 +54,7 @@ func migrate(ctx context.Context, pool *pgxpool.Pool) error {
 	if err := pgoutbox.Migrate(ctx, pool); err != nil {
 		return err
 	}
-	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-		// CREATE TABLE IF NOT EXISTS fails when two do it at once.
-		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock(hashtext('orderstatus.migrate'))`); err != nil {
-			return err
-		}
-		_, err := tx.Exec(ctx, schema)
-		return err
-	})
+	return pgschema.Apply(ctx, pool, "orderstatus", schema)
 }
 
 // seed adds the orders 1 to n that are not there, as pending, and returns how many that were.

@@ -11,10 +11,8 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"os/signal"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -22,8 +20,8 @@ import (
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/consumer"
 	"github.com/idem-go/idem/dedup/pgstore"
+	"github.com/idem-go/idem/examples/internal/cli"
 	"github.com/idem-go/idem/examples/internal/telemetry"
-	"github.com/idem-go/idem/otelidem"
 	"github.com/idem-go/idem/outbox"
 	"github.com/idem-go/idem/outbox/pgoutbox"
 )
@@ -32,30 +30,13 @@ func main() {
 	os.Exit(run(context.Background(), os.Args[1:], os.Stderr))
 }
 
-// The exit codes.
-const (
-	exitOK    = 0
-	exitError = 1
-	exitUsage = 2
-)
-
 // run is the program: everything it says goes to stderr.
 func run(ctx context.Context, args []string, stderr io.Writer) int {
 	o, err := parse(args, stderr)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-		return exitOK
-	case err != nil:
-		return exitUsage // it was said why
+	if err != nil {
+		return cli.Usage(err)
 	}
-	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	context.AfterFunc(ctx, stop) // a second signal ends the program at once
-	if err := o.work(ctx); err != nil {
-		o.log.Error("failed", "error", idem.ErrorText(err))
-		return exitError
-	}
-	return exitOK
+	return cli.Run(ctx, o.log, o.work)
 }
 
 type options struct {
@@ -102,11 +83,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	case o.brokers == "" && !o.migrate && o.seed == 0:
 		problem = errors.New("-brokers is missing")
 	}
-	if problem != nil {
-		fmt.Fprintln(stderr, problem)
-		flags.Usage()
-	}
-	return o, problem
+	return o, cli.Checked(flags, problem)
 }
 
 // work prepares the database and then handles payments until ctx ends.
@@ -114,16 +91,11 @@ func (o options) work(ctx context.Context) error {
 	if err := o.prepare(ctx); err != nil || o.brokers == "" {
 		return err
 	}
-	endTelemetry, err := telemetry.Start(ctx, "orderstatus", o.log)
+	watch, endTelemetry, err := telemetry.Observe(ctx, "orderstatus", o.log)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = endTelemetry(context.WithoutCancel(ctx)) }() // it has said what is wrong
-	watch, err := otelidem.New()
-	if err != nil {
-		return err
-	}
-	defer watch.Close()
+	defer endTelemetry()
 	pool, err := newPool(ctx, o.postgres)
 	if err != nil {
 		return err
@@ -140,7 +112,7 @@ func (o options) work(ctx context.Context) error {
 	defer stop()
 	helpers.Go(func() { o.reap(beside, store) })
 	if o.stats > 0 {
-		helpers.Go(func() { counts.report(beside, o.log, o.stats) })
+		helpers.Go(func() { cli.Report(beside, o.log, o.stats, "stats", counts) })
 	}
 	if o.emit != "" {
 		relay, producer, err := o.newRelay(box, watch)

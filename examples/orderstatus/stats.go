@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"sync/atomic"
-	"time"
 
 	"github.com/idem-go/idem"
 )
@@ -58,18 +57,4 @@ func (s *stats) LogValue() slog.Value {
 		slog.Int64("dead_letters", s.deadLetters.Load()),
 		slog.Int64("assignments", s.assignments.Load()),
 	)
-}
-
-// report logs the counts at an interval, until ctx ends.
-func (s *stats) report(ctx context.Context, log *slog.Logger, every time.Duration) {
-	tick := time.NewTicker(every)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			log.InfoContext(ctx, "so far", "stats", s)
-		}
-	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/idem-go/idem/dedup/pgstore"
+	"github.com/idem-go/idem/examples/internal/pgschema"
 	"github.com/idem-go/idem/outbox/pgoutbox"
 )
 
@@ -39,15 +40,7 @@ func migrate(ctx context.Context, pool *pgxpool.Pool) error {
 	if err := pgoutbox.Migrate(ctx, pool); err != nil {
 		return fmt.Errorf("migrate: %w", err)
 	}
-	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-		// CREATE TABLE IF NOT EXISTS fails when two do it at once.
-		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock(hashtext('payments.migrate'))`); err != nil {
-			return err
-		}
-		_, err := tx.Exec(ctx, schema)
-		return err
-	})
-	if err != nil {
+	if err := pgschema.Apply(ctx, pool, "payments", schema); err != nil {
 		return fmt.Errorf("migrate: %w", err)
 	}
 	return nil

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"os"
 	"slices"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -16,21 +15,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/idem-go/idem/examples/internal/cli"
+	"github.com/idem-go/idem/examples/internal/clitest"
 	"github.com/idem-go/idem/examples/payments/provider"
 )
-
-// newSeed returns the source of all that is random in a test, and its seed: that of IDEM_SEED if it is set.
-func newSeed(t testing.TB) (*rand.Rand, uint64) {
-	t.Helper()
-	seed := rand.Uint64() >> 32 // short enough to be typed
-	if s := os.Getenv("IDEM_SEED"); s != "" {
-		var err error
-		seed, err = strconv.ParseUint(s, 10, 64)
-		require.NoError(t, err, "IDEM_SEED")
-	}
-	t.Logf("repeat with IDEM_SEED=%d", seed)
-	return rand.New(rand.NewPCG(seed, 0)), seed
-}
 
 // order is a payment that clients want, copies times.
 type order struct {
@@ -107,7 +95,7 @@ func TestKilledAgainAndAgain_Idempotent(t *testing.T) {
 		payments, kills = 20_000, 60
 	}
 	const clients = 20
-	rng, seed := newSeed(t)
+	rng, seed := clitest.Seed(t, "IDEM_SEED")
 	s := newTown(t)
 	var hung, refused, tries atomic.Int64
 	s.faults.set(troubles(seed, &hung, &refused))
@@ -152,7 +140,7 @@ func TestKilledAgainAndAgain_Idempotent(t *testing.T) {
 	}
 	all.Wait()
 	require.False(t, t.Failed())
-	require.Equal(t, exitOK, p.terminate())
+	require.Equal(t, cli.ExitOK, p.terminate())
 	checkOrders(t, s, orders)
 	t.Logf("soak: TestKilledAgainAndAgain_Idempotent seed=%d size=%d kills=%d cuts=0 rebalances=0 outcome=%d copies sent %d times, "+
 		"provider: %d failed before, %d after the charge; %d charges, %d asked for again",

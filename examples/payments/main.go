@@ -12,11 +12,9 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
-	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/examples/internal/cli"
 	"github.com/idem-go/idem/outbox"
 )
 
@@ -24,34 +22,17 @@ func main() {
 	os.Exit(run(context.Background(), os.Args[1:], os.Stderr))
 }
 
-// The exit codes.
-const (
-	exitOK    = 0
-	exitError = 1
-	exitUsage = 2
-)
-
 // run is the program: everything it says goes to stderr.
 func run(ctx context.Context, args []string, stderr io.Writer) int {
 	o, err := parse(args, stderr)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-		return exitOK
-	case err != nil:
-		return exitUsage // it was said why
+	if err != nil {
+		return cli.Usage(err)
 	}
-	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	context.AfterFunc(ctx, stop) // a second signal ends the program at once
 	work := o.serve
 	if o.fake != "" {
 		work = o.serveFake
 	}
-	if err := work(ctx); err != nil {
-		o.log.Error("failed", "error", idem.ErrorText(err))
-		return exitError
-	}
-	return exitOK
+	return cli.Run(ctx, o.log, work)
 }
 
 type options struct {
@@ -106,9 +87,5 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	case o.connections < 1 || o.connections > maxConnections:
 		problem = fmt.Errorf("-connections must be 1 to %d", maxConnections)
 	}
-	if problem != nil {
-		fmt.Fprintln(stderr, problem)
-		flags.Usage()
-	}
-	return o, problem
+	return o, cli.Checked(flags, problem)
 }

@@ -1,46 +1,28 @@
 package main
 
 import (
-	"bytes"
 	"testing"
 
-	"github.com/stretchr/testify/require"
+	"github.com/idem-go/idem/examples/internal/cli"
+	"github.com/idem-go/idem/examples/internal/clitest"
 )
 
 func TestUsage(t *testing.T) {
 	t.Setenv("POSTGRES_URL", "")
-	for _, c := range []struct {
-		args []string
-		want int
-		says string
-	}{
-		{[]string{"-h"}, exitOK, "Usage of payments"},
-		{[]string{"-nonsense"}, exitUsage, "not defined"},
-		{nil, exitUsage, "-postgres is missing"},
-		{[]string{"-postgres", "postgres://x", "now"}, exitUsage, `unexpected argument "now"`},
-		{[]string{"-postgres", "postgres://x", "-connections", "0"}, exitUsage, "-connections must be"},
-		{[]string{"-postgres", "postgres://x", "-provider-timeout", "14s"}, exitUsage, "-provider-timeout must be"},
-		{[]string{"-postgres", "postgres://x", "-topic", "no topic"}, exitUsage, `-topic "no topic" is no name`},
-		{[]string{"-postgres", "postgres://u:hidden@h:bad/x"}, exitError, "cannot be parsed"},
-		{[]string{"-postgres", "postgres://127.0.0.1:1/none"}, exitError, "migrate"},
-		{[]string{"-fake-provider", "nowhere:at-all"}, exitError, "failed"},
-	} {
-		var stderr bytes.Buffer
-		require.Equal(t, c.want, run(t.Context(), c.args, &stderr), "%q: %s", c.args, &stderr)
-		require.Contains(t, stderr.String(), c.says, "%q", c.args)
-		require.NotContains(t, stderr.String(), "hidden", "%q", c.args)
-	}
+	clitest.Usage(t, run, []clitest.Case{
+		{Args: []string{"-h"}, Want: cli.ExitOK, Says: "Usage of payments"},
+		{Args: []string{"-nonsense"}, Want: cli.ExitUsage, Says: "not defined"},
+		{Args: nil, Want: cli.ExitUsage, Says: "-postgres is missing"},
+		{Args: []string{"-postgres", "postgres://x", "now"}, Want: cli.ExitUsage, Says: `unexpected argument "now"`},
+		{Args: []string{"-postgres", "postgres://x", "-connections", "0"}, Want: cli.ExitUsage, Says: "-connections must be"},
+		{Args: []string{"-postgres", "postgres://x", "-provider-timeout", "14s"}, Want: cli.ExitUsage, Says: "-provider-timeout must be"},
+		{Args: []string{"-postgres", "postgres://x", "-topic", "no topic"}, Want: cli.ExitUsage, Says: `-topic "no topic" is no name`},
+		{Args: []string{"-postgres", "postgres://u:hidden@h:bad/x"}, Want: cli.ExitError, Says: "cannot be parsed"},
+		{Args: []string{"-postgres", "postgres://127.0.0.1:1/none"}, Want: cli.ExitError, Says: "migrate"},
+		{Args: []string{"-fake-provider", "nowhere:at-all"}, Want: cli.ExitError, Says: "failed"},
+	})
 }
 
-// G-04: flags whose defaults are taken from the environment do not print them.
 func TestHelp_ShowsNoPassword_G04(t *testing.T) {
-	for _, name := range []string{"POSTGRES_URL", "REDIS_URL", "PAYMENTS_SECRET"} {
-		t.Setenv(name, "postgres://u:hidden@h/x")
-	}
-	for _, arg := range []string{"-h", "-help", "-nonsense"} {
-		var stderr bytes.Buffer
-		run(t.Context(), []string{arg}, &stderr)
-		require.Contains(t, stderr.String(), "-postgres URL")
-		require.NotContains(t, stderr.String(), "hidden")
-	}
+	clitest.HelpShowsNoPassword(t, run)
 }

@@ -21,6 +21,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/idem-go/idem/examples/internal/cli"
+	"github.com/idem-go/idem/examples/internal/clitest"
 	"github.com/idem-go/idem/examples/payments/provider"
 	"github.com/idem-go/idem/httpidem"
 	"github.com/idem-go/idem/internal/testenv"
@@ -31,16 +33,7 @@ import (
 // asProgram makes this test binary the program: the server under test has the race detector then, too.
 const asProgram = "PAYMENTS_TEST_AS_PROGRAM"
 
-func TestMain(m *testing.M) {
-	if os.Getenv(asProgram) != "" {
-		go func() { // nothing is left behind by a test that dies: its end of the pipe is closed then
-			_, _ = io.Copy(io.Discard, os.Stdin)
-			os.Exit(3)
-		}()
-		main()
-	}
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { clitest.Main(m, asProgram, main) }
 
 // town is a database, a provider, and the address of the process that serves just now.
 type town struct {
@@ -245,7 +238,7 @@ func TestStopsInGoodOrder(t *testing.T) {
 	require.Eventually(t, func() bool { return strings.Contains(s.said(), "no new requests") }, 10*time.Second, 5*time.Millisecond)
 	release()
 	all.Wait()
-	require.Equal(t, exitOK, <-code)
+	require.Equal(t, cli.ExitOK, <-code)
 	(<-got).id(t)
 	require.Equal(t, 2, count(t, s.pool, `SELECT count(*) FROM payments`))
 	require.Len(t, s.provider.Charges(), 2)

@@ -14,7 +14,6 @@ import (
 	"github.com/idem-go/idem/examples/internal/telemetry"
 	"github.com/idem-go/idem/examples/payments/provider"
 	"github.com/idem-go/idem/httpidem"
-	"github.com/idem-go/idem/otelidem"
 	"github.com/idem-go/idem/outbox/pgoutbox"
 )
 
@@ -36,16 +35,11 @@ func routes(m *httpidem.Middleware, c *cashier, read reader) http.Handler {
 
 // serve is the API, until ctx ends.
 func (o options) serve(ctx context.Context) error {
-	endTelemetry, err := telemetry.Start(ctx, "payments", o.log)
+	watch, endTelemetry, err := telemetry.Observe(ctx, "payments", o.log)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = endTelemetry(context.WithoutCancel(ctx)) }() // it has said what is wrong
-	watch, err := otelidem.New()
-	if err != nil {
-		return err
-	}
-	defer watch.Close()
+	defer endTelemetry()
 	pool, err := newPool(ctx, o.postgres, o.connections)
 	if err != nil {
 		return err

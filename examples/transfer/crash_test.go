@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"os"
 	"slices"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -16,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/idem-go/idem/examples/internal/clitest"
 	"github.com/idem-go/idem/internal/testenv"
 )
 
@@ -28,19 +28,6 @@ func forecast() storm {
 		return storm{clients: 50, transfers: 10_000, accounts: 100, kills: 40, flushes: 4, cuts: 8, hangUps: 20}
 	}
 	return storm{clients: 50, transfers: 2_000, accounts: 50, kills: 6, flushes: 2, cuts: 2, hangUps: 4}
-}
-
-// newSeeded returns the source of all that is random in a test. The seed is printed, and taken from TRANSFER_SEED.
-func newSeeded(t testing.TB) (rng *rand.Rand, seed uint64) {
-	t.Helper()
-	seed = rand.Uint64() >> 32 // short enough to be typed
-	if s := os.Getenv("TRANSFER_SEED"); s != "" {
-		var err error
-		seed, err = strconv.ParseUint(s, 10, 64)
-		require.NoError(t, err, "TRANSFER_SEED")
-	}
-	t.Logf("repeat with TRANSFER_SEED=%d", seed)
-	return rand.New(rand.NewPCG(seed, 0)), seed
 }
 
 // wish is a transfer that somebody wants, and what he was told.
@@ -96,7 +83,7 @@ func TestMoneyIsConserved_Idempotent(t *testing.T) {
 		t.Skip("takes long: not with -short")
 	}
 	size := forecast()
-	rng, rngSeed := newSeeded(t)
+	rng, rngSeed := clitest.Seed(t, "TRANSFER_SEED")
 	v := newVault(t, int64(size.accounts))
 	server := testenv.RedisServer(t)
 	wire := newLine(t, server)

@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/idem-go/idem/dedup/pgstore"
+	"github.com/idem-go/idem/examples/internal/pgschema"
 )
 
 //go:embed schema.sql
@@ -50,14 +50,7 @@ func openPool(ctx context.Context, url string) (*pgxpool.Pool, error) {
 
 // migrate creates what is missing. Several processes may do so at once.
 func migrate(ctx context.Context, pool *pgxpool.Pool) error {
-	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-		// CREATE TABLE IF NOT EXISTS fails when two do it at once.
-		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock(hashtext('transfer.migrate'))`); err != nil {
-			return err
-		}
-		_, err := tx.Exec(ctx, schema)
-		return err
-	})
+	return pgschema.Apply(ctx, pool, "transfer", schema)
 }
 
 // seed adds the accounts 1 to n that are not there, and returns how many that were. An account takes on the currency of its first

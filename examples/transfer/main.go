@@ -13,19 +13,16 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/dedup/redisstore"
+	"github.com/idem-go/idem/examples/internal/cli"
 	"github.com/idem-go/idem/examples/internal/telemetry"
 	"github.com/idem-go/idem/httpidem"
-	"github.com/idem-go/idem/otelidem"
 )
 
 // frontConfig says what stands in front of the bank: it spares the database the copies of a request, and answers them byte
@@ -63,16 +60,11 @@ func (o options) observe(ctx context.Context, e httpidem.Observation) {
 
 // work serves until ctx ends, and then finishes what was begun.
 func (o options) work(ctx context.Context) error {
-	endTelemetry, err := telemetry.Start(ctx, "transfer", o.log)
+	watch, endTelemetry, err := telemetry.Observe(ctx, "transfer", o.log)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = endTelemetry(context.WithoutCancel(ctx)) }() // it has said what is wrong
-	watch, err := otelidem.New()
-	if err != nil {
-		return err
-	}
-	defer watch.Close()
+	defer endTelemetry()
 	o.watch = watch.ObserveRequest
 	pool, err := openPool(ctx, o.postgres)
 	if err != nil {
@@ -212,37 +204,16 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	case o.seed < 0 || o.seed > maxSeed:
 		problem = fmt.Errorf("-seed must be between 0 and %d", maxSeed)
 	}
-	if problem != nil {
-		fmt.Fprintln(stderr, problem)
-		flags.Usage()
-	}
-	return o, problem
+	return o, cli.Checked(flags, problem)
 }
-
-// The exit codes.
-const (
-	exitOK    = 0
-	exitError = 1
-	exitUsage = 2
-)
 
 // run is the program: everything it says goes to stderr.
 func run(ctx context.Context, args []string, stderr io.Writer) int {
 	o, err := parse(args, stderr)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-		return exitOK
-	case err != nil:
-		return exitUsage // it was said why
+	if err != nil {
+		return cli.Usage(err)
 	}
-	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	context.AfterFunc(ctx, stop) // a second signal ends the program at once
-	if err := o.work(ctx); err != nil {
-		o.log.Error("failed", "error", idem.ErrorText(err))
-		return exitError
-	}
-	return exitOK
+	return cli.Run(ctx, o.log, o.work)
 }
 
 func main() {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"net/http"
 	"sync"
 	"syscall"
@@ -9,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/idem-go/idem/examples/internal/cli"
+	"github.com/idem-go/idem/examples/internal/clitest"
 	"github.com/idem-go/idem/httpidem"
 	"github.com/idem-go/idem/internal/testenv"
 )
@@ -16,23 +17,15 @@ import (
 func TestUsage(t *testing.T) {
 	t.Setenv("POSTGRES_URL", "")
 	t.Setenv("REDIS_URL", "")
-	for _, c := range []struct {
-		args []string
-		want int
-		says string
-	}{
-		{[]string{"-h"}, exitOK, "Usage of transfer"},
-		{[]string{"-nonsense"}, exitUsage, "not defined"},
-		{[]string{"-redis", "redis://x"}, exitUsage, "-postgres is missing"},
-		{[]string{"-postgres", "postgres://x"}, exitUsage, "-redis is missing"},
-		{[]string{"-postgres", "postgres://x", "-redis", "redis://x", "-seed", "-1"}, exitUsage, "-seed must be between"},
-		{[]string{"-postgres", "postgres://x", "-redis", "redis://x", "now"}, exitUsage, `unexpected argument "now"`},
-		{[]string{"-postgres", "postgres://127.0.0.1:1/none", "-redis", "redis://x"}, exitError, "migrate"},
-	} {
-		var stderr bytes.Buffer
-		require.Equal(t, c.want, run(t.Context(), c.args, &stderr), "%q: %s", c.args, &stderr)
-		require.Contains(t, stderr.String(), c.says, "%q", c.args)
-	}
+	clitest.Usage(t, run, []clitest.Case{
+		{Args: []string{"-h"}, Want: cli.ExitOK, Says: "Usage of transfer"},
+		{Args: []string{"-nonsense"}, Want: cli.ExitUsage, Says: "not defined"},
+		{Args: []string{"-redis", "redis://x"}, Want: cli.ExitUsage, Says: "-postgres is missing"},
+		{Args: []string{"-postgres", "postgres://x"}, Want: cli.ExitUsage, Says: "-redis is missing"},
+		{Args: []string{"-postgres", "postgres://x", "-redis", "redis://x", "-seed", "-1"}, Want: cli.ExitUsage, Says: "-seed must be between"},
+		{Args: []string{"-postgres", "postgres://x", "-redis", "redis://x", "now"}, Want: cli.ExitUsage, Says: `unexpected argument "now"`},
+		{Args: []string{"-postgres", "postgres://127.0.0.1:1/none", "-redis", "redis://x"}, Want: cli.ExitError, Says: "migrate"},
+	})
 }
 
 // Preparing is done by every process at its start: several at once, and again and again. What it finds stays.
@@ -105,15 +98,6 @@ func TestStopsInGoodOrder(t *testing.T) {
 	v.requireSound()
 }
 
-// G-04: flags whose defaults are taken from the environment do not print them.
 func TestHelp_ShowsNoPassword_G04(t *testing.T) {
-	for _, name := range []string{"POSTGRES_URL", "REDIS_URL", "PAYMENTS_SECRET"} {
-		t.Setenv(name, "postgres://u:hidden@h/x")
-	}
-	for _, arg := range []string{"-h", "-help", "-nonsense"} {
-		var stderr bytes.Buffer
-		run(t.Context(), []string{arg}, &stderr)
-		require.Contains(t, stderr.String(), "-postgres URL")
-		require.NotContains(t, stderr.String(), "hidden")
-	}
+	clitest.HelpShowsNoPassword(t, run)
 }

@@ -31,6 +31,8 @@ import (
 	"go.opentelemetry.io/otel/sdk/resource"
 	"go.opentelemetry.io/otel/sdk/trace"
 	tracenoop "go.opentelemetry.io/otel/trace/noop"
+
+	"github.com/idem-go/idem/otelidem"
 )
 
 // shutdownTime bounds what shutdown takes, if nothing shorter does: with a collector that is away the last metrics and spans
@@ -72,6 +74,27 @@ func Start(ctx context.Context, serviceName string, log *slog.Logger) (shutdown 
 		return nil, fmt.Errorf("telemetry: %s", secrets.mask(errors.Join(err, s.shutdown(ctx)).Error()))
 	}
 	return s.shutdown, nil
+}
+
+// Observe starts telemetry as [Start] does, and returns an observer that measures with it. end closes
+// both.
+func Observe(
+	ctx context.Context, serviceName string, log *slog.Logger,
+) (observer *otelidem.Observer, end func(), err error) {
+	shutdown, err := Start(ctx, serviceName, log)
+	if err != nil {
+		return nil, nil, err
+	}
+	stop := func() { _ = shutdown(context.WithoutCancel(ctx)) } // its error has been logged
+	observer, err = otelidem.New()
+	if err != nil {
+		stop()
+		return nil, nil, err
+	}
+	return observer, func() {
+		_ = observer.Close()
+		stop()
+	}, nil
 }
 
 // nothing sets providers that do nothing.
