@@ -40,7 +40,7 @@ func TestAnswer_RoundTrip_H06(t *testing.T) {
 	require.False(t, empty.omitted)
 }
 
-// H-06: of an answer that is too large it is kept that it was given.
+// H-06: of an answer that is too large, the store keeps that it was given.
 func TestAnswer_TooLarge_H06(t *testing.T) {
 	a := &answer{
 		status: 201, header: http.Header{"Location": {"/1"}}, trailer: http.Header{"Etag": {"1"}},
@@ -58,7 +58,7 @@ func TestAnswer_TooLarge_H06(t *testing.T) {
 		status: 201, header: http.Header{}, trailer: http.Header{}, body: []byte{}, omitted: true,
 	}, got)
 
-	for links := range 70 { // whatever comes, the bounds hold
+	for links := range 70 { // the bounds hold for any number of links
 		a := &answer{
 			status: 200, body: make([]byte, 1000),
 			header: http.Header{"Link": {strings.Repeat("l", links*300)}},
@@ -67,7 +67,7 @@ func TestAnswer_TooLarge_H06(t *testing.T) {
 	}
 }
 
-// A schema that is not known is an error, never a reason to run again.
+// An unknown schema is an error, never a reason to run again.
 func TestReadAnswer_Refuses(t *testing.T) {
 	good := (&answer{status: 200, header: http.Header{"Etag": {"1"}}}).result(keepAll, 0)
 	_, err := readAnswer(good)
@@ -92,7 +92,8 @@ func TestReadAnswer_Refuses(t *testing.T) {
 	}
 }
 
-// H-13: a CORS header that an earlier release has kept does not open a replay to the origin of the first answer.
+// H-13: a CORS header that an earlier release has stored does not open a replay to the origin of
+// the first answer.
 func TestAnswer_KeptCORS_H13(t *testing.T) {
 	w := httptest.NewRecorder()
 	w.Header().Set("Access-Control-Allow-Origin", "https://b")
@@ -150,7 +151,7 @@ func TestAnswer_ReplaysWhatIsAllowed_H13(t *testing.T) {
 	}, w.Header())
 }
 
-// H-13: whoever names a header that must not be replayed does not get it.
+// H-13: a header that must not be replayed is not replayed, even if the Config names it.
 func FuzzReplayed_H13(f *testing.F) {
 	for _, name := range append(neverReplayed(), "X-Mine", "set-cookie", "SET-COOKIE",
 		"Trailer:Set-Cookie", "") {

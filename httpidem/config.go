@@ -283,8 +283,8 @@ func (c *Config) wiringProblems() (problems []error) {
 		fmt.Sprintf("Secret has less than %d bytes: the same random bytes in all instances; "+
 			"set AnyPayload to compare no payloads", minSecret))
 	require(c.PrincipalSecret == nil || len(c.PrincipalSecret) >= minSecret,
-		fmt.Sprintf("PrincipalSecret has less than %d bytes: the same random bytes in all instances",
-			minSecret))
+		fmt.Sprintf("PrincipalSecret has less than %d bytes: "+
+			"the same random bytes in all instances", minSecret))
 	require(c.PrincipalSecret == nil || c.Principal != nil,
 		"PrincipalSecret is set without a Principal")
 	require(c.Fingerprint == nil || !c.AnyPayload,

@@ -19,11 +19,11 @@ import (
 	"github.com/idem-go/idem/httpidem"
 )
 
-// wire is a way for a body to come to the server.
+// wire is a way of sending a body to the server.
 type wire struct {
 	name   string
 	http2  bool
-	length bool // announced
+	length bool // with an announced length
 }
 
 var wires = []wire{
@@ -106,8 +106,8 @@ func front(do func(*http.Request), next http.Handler) http.Handler {
 
 func readAll(r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }
 
-// H-03: a body that something in front has read and not put back cannot be compared. No such request runs, and none gets the answer to
-// another one.
+// H-03: a body that something in front has read and not put back cannot be compared. No such
+// request runs, and none gets the answer to another one.
 func TestConsumedBody_H03(t *testing.T) {
 	for name, c := range map[string]struct {
 		do      func(*http.Request)
@@ -134,10 +134,10 @@ func TestConsumedBody_H03(t *testing.T) {
 		"replaced by nothing, no Content-Type": {
 			do: func(r *http.Request) { r.Body = http.NoBody }, payment: untypedPayment,
 		},
-		// read first: net/http resets a connection of which it does not know that it has a body
+		// read first: net/http resets the connection if it does not know that there is a body
 		"replaced by nothing, length set": {
 			do: func(r *http.Request) { readAll(r); r.Body, r.ContentLength = http.NoBody, 0 },
-			// without a length HTTP/2 leaves no trace of it
+			// without a length HTTP/2 leaves no trace of a body
 			payment: jsonPayment, wires: func(w wire) bool { return !w.http2 || w.length },
 		},
 		"no body at all": {do: func(r *http.Request) { r.Body = nil }, payment: jsonPayment},
@@ -210,7 +210,7 @@ func TestConsumedBody_H03(t *testing.T) {
 	}
 }
 
-// H-03: what is compared in spite of something in front that looks at the body.
+// H-03: bodies that are compared although something in front has looked at them.
 func TestBodySeenInFront_H03(t *testing.T) {
 	for name, c := range map[string]struct {
 		do      func(*http.Request)
@@ -264,7 +264,7 @@ func TestBodySeenInFront_H03(t *testing.T) {
 	}
 }
 
-// A request without a body is one like any other, if it says so.
+// A request without a body is valid if it says so.
 func TestNoBody_H03(t *testing.T) {
 	for _, wire := range wires {
 		if !wire.length {
@@ -284,8 +284,8 @@ func TestNoBody_H03(t *testing.T) {
 	}
 }
 
-// Rule 21: what is read between Lookup and Handler, in part or to its end, is compared as the client sent it, and the handler reads it
-// from its beginning.
+// Rule 21: a body that is read between Lookup and Handler, in part or to its end, is compared as
+// the client sent it. The handler reads it from its beginning.
 func TestConsumedBehindLookup_Rule21(t *testing.T) {
 	for name, do := range map[string]func(*http.Request){
 		"read":         readAll,
@@ -314,7 +314,7 @@ func TestConsumedBehindLookup_Rule21(t *testing.T) {
 	}
 }
 
-// With AnyPayload nothing is compared, so nothing can be mistaken.
+// With AnyPayload nothing is compared, so no body is refused.
 func TestConsumedBodyOfAnyPayload(t *testing.T) {
 	s := newService(t)
 	h := front(readAll,
@@ -323,7 +323,7 @@ func TestConsumedBodyOfAnyPayload(t *testing.T) {
 	require.True(t, replayed(send(h, "a")))
 }
 
-// A request of this process may have no length at all: 0 with a body, as http.NewRequest leaves it.
+// A request made in this process may have no length: 0 with a body, as http.NewRequest leaves it.
 func TestBodyWithoutLength(t *testing.T) {
 	s := newService(t)
 	h := s.claimed(memstore.New())

@@ -25,8 +25,8 @@ import (
 	"github.com/idem-go/idem/dedup/memstore"
 )
 
-// Handlers made of random steps answer the same with and without the middleware: to the client, and to themselves. A second request
-// then gets what is kept of it (H-16).
+// Handlers made of random steps behave the same with and without the middleware, for the client and
+// for themselves. A second request then gets the stored answer (H-16).
 func TestDifferential_H16(t *testing.T) {
 	for _, h2 := range []bool{false, true} {
 		t.Run(map[bool]string{false: "HTTP1", true: "HTTP2"}[h2], func(t *testing.T) {
@@ -42,7 +42,7 @@ func TestDifferential_H16(t *testing.T) {
 	}
 }
 
-// What random steps have found.
+// Cases that random steps have found.
 func TestDifferential_Again_H16(t *testing.T) {
 	for _, h2 := range []bool{false, true} {
 		d := newDifferential(t, h2)
@@ -81,7 +81,7 @@ func newDifferential(t *testing.T, h2 bool) *differential {
 	return d
 }
 
-// protocols has HTTP/2 without TLS: it is the same but for the time that handshakes take.
+// protocols has HTTP/2 without TLS, which saves the time of handshakes.
 func protocols(h2 bool) *http.Protocols {
 	p := new(http.Protocols)
 	p.SetHTTP1(!h2)
@@ -99,11 +99,11 @@ func inFront(next http.Handler) http.Handler {
 	})
 }
 
-// trace is what a handler saw.
+// trace is a handler's view of a request.
 type trace struct {
 	mu    sync.Mutex
 	lines []string
-	body  []byte // what it could write
+	body  []byte // the bytes that it could write
 	done  chan struct{}
 }
 
@@ -157,7 +157,7 @@ func (d *differential) check(t *testing.T, seed uint64) {
 	}
 
 	require.Equal(t, "true", replay.header.Get(DefaultReplayedHeader), explain)
-	// less than was announced: there is nothing whole to replay
+	// less than announced: no whole answer to replay
 	if got.broken() && !noBody(got.status) {
 		require.Equal(t, http.StatusConflict, replay.status, explain)
 		return
@@ -193,7 +193,7 @@ func (d *differential) traceOf(name string) *trace {
 	return tr
 }
 
-// seen is what a client saw.
+// seen is the client's view.
 type seen struct {
 	err      error // of the request, by kind
 	bodyErr  error
@@ -224,7 +224,8 @@ func (d *differential) ask(t *testing.T, s *httptest.Server, path string, p *pro
 		strings.NewReader(strings.Repeat("r", p.request)))
 	require.NoError(t, err)
 	req.Header.Set(DefaultHeader, strings.Trim(path, "/"))
-	// A connection for each request, so that Go does not send it again by itself when it breaks (H-20).
+	// A connection for each request, so that net/http does not repeat a request when it breaks
+	// (H-20).
 	transport := &http.Transport{DisableCompression: true, Protocols: protocols(d.h2)}
 	defer transport.CloseIdleConnections()
 	client := &http.Client{
@@ -263,8 +264,8 @@ func kind(err error) error {
 // program is a random handler.
 type program struct {
 	steps    []step
-	breaks   bool // the connection
-	declared bool // its length
+	breaks   bool // breaks the connection
+	declared bool // declares its length
 	request  int
 }
 
@@ -288,7 +289,7 @@ type generator struct {
 	*rand.Rand
 	p     *program
 	h2    bool
-	wrote int // bytes of all writes to come, if they are allowed
+	wrote int // bytes of all later writes, if they are allowed
 	froms bool
 }
 
@@ -342,7 +343,7 @@ func (g *generator) header() {
 		"Set-Cookie", "Link", "Content-Encoding",
 		"Access-Control-Allow-Origin", "x-raw", "Traceparent", "X-Request-Id")
 	value := pick(g, "a", "b, c", "text/plain", "", "\xff\xfe", "x\r\ny")
-	// as a trailer that cannot be sent it would hang net/http's HTTP/2
+	// as an unsendable trailer it would hang net/http's HTTP/2
 	if name == "X-Request-Id" || name == "Etag" {
 		value = "same"
 	}
@@ -393,7 +394,7 @@ func (g *generator) status() {
 		func(w http.ResponseWriter, _ *http.Request, _ *trace) { w.WriteHeader(code) })
 }
 
-// content is of a type that is guessed from its first bytes only.
+// content has a type that its first bytes determine.
 func content(g *generator, n int) string {
 	s := pick(g, "<html>", "%PDF-", "plain ", "\x00\x01\x02", "GIF89a") + strings.Repeat("x", n)
 	return s[:n]
@@ -427,7 +428,7 @@ func (g *generator) readFrom() {
 		})
 }
 
-// brief is an error without the addresses that the network puts in front.
+// brief returns an error without network addresses.
 func brief(err error) string {
 	text := fmt.Sprint(err)
 	return strings.TrimSpace(text[strings.LastIndex(text, ": ")+1:])
@@ -473,8 +474,8 @@ func (g *generator) readBody() {
 	})
 }
 
-// declareLength announces what is written, more, less, or nonsense. Less than what is written is noticed late by HTTP/2, and not
-// at all by a ReadFrom of net/http (see docs/decisions/http.md).
+// declareLength announces the written length, more, less, or an invalid value. HTTP/2 notices a
+// smaller value late, and a ReadFrom of net/http not at all (see docs/decisions/http.md).
 func (g *generator) declareLength() {
 	g.p.declared = true
 	length := strconv.Itoa(g.wrote)

@@ -17,7 +17,7 @@ import (
 	"github.com/idem-go/idem/httpidem"
 )
 
-// A middleware that was closed too early runs nothing that it could not keep alive.
+// A middleware that was closed too early runs no handler, since it could not renew the claim.
 func TestClosedMiddlewareRunsNothing(t *testing.T) {
 	s := newService(t)
 	store := memstore.New()
@@ -31,7 +31,8 @@ func TestClosedMiddlewareRunsNothing(t *testing.T) {
 		"nothing was held back")
 }
 
-// Handlers that still run when the middleware is closed are told so, and what they answer is kept.
+// Handlers that still run when the middleware is closed are cancelled, and their answers are
+// stored.
 func TestCloseTellsHandlers(t *testing.T) {
 	s := newService(t)
 	store := memstore.New()
@@ -48,8 +49,8 @@ func TestCloseTellsHandlers(t *testing.T) {
 	require.True(t, replayed(send(s.claimed(store), "a")))
 }
 
-// A handler that does not end keeps its key for Timeout and Lease. After that its outcome counts as unknown; what it answers at last
-// is its client's alone.
+// A handler that does not end keeps its key for Timeout and Lease. After that its outcome is
+// unknown, and its late answer is sent to its client only.
 func TestHandlerThatDoesNotEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newService(t)
@@ -106,7 +107,7 @@ func TestCapIsOfOneTenant_Rule21(t *testing.T) {
 	require.Equal(t, http.StatusCreated, ask("acme", "b").Code)
 }
 
-// A transactional middleware says at once what it cannot do.
+// NewTx refuses options that a transaction cannot have.
 func TestNewTxRefuses(t *testing.T) {
 	s := newService(t)
 	_, err := httpidem.NewTx[pgx.Tx](s.config(memstore.New()))
@@ -123,7 +124,7 @@ func TestNewTxRefuses(t *testing.T) {
 	}
 }
 
-// txOnly has transactions, which nobody asks for.
+// txOnly has transactions that no test calls.
 type txOnly struct{ dedup.Store }
 
 func (txOnly) ClaimTx(
@@ -133,7 +134,7 @@ func (txOnly) ClaimTx(
 	return dedup.ErrUnavailable
 }
 
-// Long principals and keys share an ID of fixed length, and stay apart.
+// Long principals and keys become an ID of fixed length, and stay distinct.
 func TestLongPrincipals_H12(t *testing.T) {
 	s := newService(t)
 	cfg := s.config(memstore.New())

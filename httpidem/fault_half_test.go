@@ -14,7 +14,8 @@ import (
 	"github.com/idem-go/idem/httpidem"
 )
 
-// A client that closes its half of the connection still reads the answer: it must not be an empty 200.
+// A client that closes its half of the connection still reads the answer: an empty 200 would be
+// wrong.
 func TestHalfClosed_H05(t *testing.T) {
 	m, err := httpidem.New(httpidem.Config{
 		Store: memstore.New(), Scope: "s", Public: true, AnyPayload: true,

@@ -24,22 +24,23 @@ type cut int32
 
 const (
 	noCut cut = iota
-	// beforeCommit: the server has got everything but COMMIT.
+	// beforeCommit: the server has received everything but COMMIT.
 	beforeCommit
-	// afterCommit: the server has committed and is ready for more; nothing of that reaches the client.
+	// afterCommit: the server has committed and is ready for more; the client receives none of it.
 	afterCommit
 )
 
 func (c cut) String() string { return [...]string{"none", "before", "after"}[c] }
 
-// cutter is a way to Postgres on which a connection breaks exactly before or exactly after the COMMIT of a claim.
+// cutter is a proxy to Postgres whose connection breaks exactly before or exactly after the COMMIT
+// of a claim.
 type cutter struct {
 	*netproxy.Proxy
-	armed atomic.Int32 // a cut: what happens to the next COMMIT, once
+	armed atomic.Int32 // the cut for the next COMMIT, once
 	made  atomic.Int32 // cuts that happened
 }
 
-// throughCutter returns a cutter in front of the server at url, and what sends a pool through it.
+// throughCutter returns a cutter in front of the server at url, and the URL of the proxy.
 func throughCutter(t testing.TB, url string) (*cutter, func(*pgxpool.Config)) {
 	t.Helper()
 	cfg, err := pgxpool.ParseConfig(url)
@@ -61,12 +62,12 @@ func throughCutter(t testing.TB, url string) (*cutter, func(*pgxpool.Config)) {
 // pgLink is one session.
 type pgLink struct {
 	c       *cutter
-	commits map[string]bool // prepared statements, by whether they commit
-	portals map[string]bool // what was bound, by whether it commits
-	deaf    atomic.Bool     // the client is to hear nothing of the COMMIT that is under way
+	commits map[string]bool // prepared statements: whether they commit
+	portals map[string]bool // bound portals: whether they commit
+	deaf    atomic.Bool     // the client receives no answer to the current COMMIT
 }
 
-// up carries what the client says, message by message. All but the first have a type.
+// up forwards the client's messages one by one. All but the first have a type.
 func (l *pgLink) up(server io.Writer, client io.Reader) {
 	in := bufio.NewReader(client)
 	for first := true; ; first = false {
@@ -90,7 +91,7 @@ func (l *pgLink) up(server io.Writer, client io.Reader) {
 	}
 }
 
-// commitsBy reports whether the server commits a claim when it gets m, as a simple query or a prepared one.
+// commitsBy reports whether the server commits a claim after m, a simple query or a prepared one.
 func (l *pgLink) commitsBy(m []byte) bool {
 	switch body := m[5:]; m[0] {
 	case 'Q':
@@ -105,21 +106,22 @@ func (l *pgLink) commitsBy(m []byte) bool {
 	return false
 }
 
-// isCommit knows the transactions of claims by their mark: what only looks commits too.
+// isCommit recognises transactions of claims by their mark: a look-up commits too.
 func isCommit(sql string) bool {
 	words := strings.Fields(strings.ToLower(strings.TrimRight(sql, "; ")))
 	return len(words) > 0 && words[len(words)-1] == "commit" &&
 		strings.Contains(sql, "idem.session")
 }
 
-// text returns the nth of the texts that a message begins with, each of which ends with a zero byte.
+// text returns the nth text at the beginning of a message. Texts end with a zero byte.
 func text(body []byte, n int) string {
 	parts := bytes.SplitN(body, []byte{0}, n+2)
 	return string(parts[min(n, len(parts)-1)])
 }
 
-// down carries what the server says. Of a COMMIT that is to be cut nothing gets through, and the connection ends once the server is
-// ready for more: it has committed. If it refuses, nothing is cut.
+// down forwards the server's messages. It drops the answer to a COMMIT that is to be cut, and ends
+// the connection once the server is ready for more: it has committed. If the server refuses,
+// nothing is cut.
 func (l *pgLink) down(client io.Writer, server io.Reader) {
 	in := bufio.NewReader(server)
 	committed := false

@@ -20,12 +20,12 @@ import (
 // cutHeader marks the requests whose connection breaks when the server has begun to handle them.
 const cutHeader = "X-Cut"
 
-// resender is a server, and a way to it on which the first marked request loses its connection.
+// resender is a server behind a proxy on which the first marked request loses its connection.
 type resender struct {
 	url      string
-	requests atomic.Int64 // marked ones that the server got
+	requests atomic.Int64 // marked requests that reached the server
 	begun    chan struct{}
-	came     chan struct{} // closed when the second comes
+	came     chan struct{} // closed when the second arrives
 	again    chan struct{} // closed when the second was answered
 	once     sync.Once
 }
@@ -68,8 +68,8 @@ func newResender(t testing.TB, h http.Handler) *resender {
 	return r
 }
 
-// H-20: Go's own client sends a request with an idempotency key again when its connection breaks, in the middle of its handler as well.
-// The server gets two requests, and runs one.
+// H-20: Go's own client repeats a request with an idempotency key when its connection breaks, even
+// in the middle of its handler. The server gets two requests, and runs one.
 func TestClientsResendByThemselves_H20(t *testing.T) {
 	for name, wait := range map[string]time.Duration{"waits": 30 * time.Second,
 		"does not wait": 0} {
@@ -86,16 +86,16 @@ func TestClientsResendByThemselves_H20(t *testing.T) {
 					return
 				}
 				close(r.begun)
-				// until the second request was answered, which is while the first is at work
+				// until the second request was answered, while the first is in flight
 				if wait == 0 {
 					<-r.again
-				} else { // or an answer would be faster than the cut
+				} else { // otherwise an answer could be faster than the cut
 					<-r.came
 				}
 			}
 			client := &http.Client{Transport: &http.Transport{}}
 			t.Cleanup(client.CloseIdleConnections)
-			// a connection that was used: only then it is sent again
+			// the repeat needs a connection that was used before
 			resp, err := client.Do(post(t.Context(), r.url, "before"))
 			require.NoError(t, err)
 			_, err = io.Copy(io.Discard, resp.Body)

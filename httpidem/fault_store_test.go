@@ -26,7 +26,8 @@ import (
 
 var errAway = fmt.Errorf("test: the store is away: %w", dedup.ErrUnavailable)
 
-// faulty is a store whose calls get lost: asked says that the request does, answered that only the answer does.
+// faulty is a store whose calls get lost: with asked the request is lost, with answered only the
+// answer.
 type faulty struct {
 	dedup.Store
 	asked, answered atomic.Pointer[func(verb string) bool]
@@ -72,7 +73,7 @@ func (f *faulty) Release(ctx context.Context, claims []dedup.Release) error {
 	return f.call("release", func() error { return f.Store.Release(ctx, claims) })
 }
 
-// inBubble runs a test with a service over a faulty store in memory, and time that passes at once.
+// inBubble runs a test with a service over a faulty store in memory, in fake time.
 func inBubble(t *testing.T, test func(t *testing.T, s *service, f *faulty)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -81,8 +82,8 @@ func inBubble(t *testing.T, test func(t *testing.T, s *service, f *faulty)) {
 	})
 }
 
-// H-18: the store is away when the answer is to be stored, and stays away. The client gets the real answer all the same, if later;
-// whoever sends the key again is told what is known, and never causes a second run.
+// H-18: the store is unavailable when the answer is to be stored, and stays so. The client gets the
+// real answer, if later. A retry gets the known state, and never causes a second run.
 func TestStoreAwayAtTheEnd_H18(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *service, f *faulty) {
 		s.work = func(http.ResponseWriter, *http.Request) { lose(&f.asked, every) }
@@ -107,7 +108,8 @@ func TestStoreAwayAtTheEnd_H18(t *testing.T) {
 	})
 }
 
-// H-18: of a short outage nobody learns. What was stored although its answer was lost is not stored twice.
+// H-18: a short outage has no effect. An answer that was stored, but not acknowledged, is not
+// stored twice.
 func TestShortOutage_H18(t *testing.T) {
 	for _, verb := range []string{"claim", "complete"} {
 		for _, lost := range []string{"asked", "answered"} {
@@ -132,7 +134,8 @@ func TestShortOutage_H18(t *testing.T) {
 	}
 }
 
-// H-18: what the handler said was not applied cannot be released. Its answer leaves, and the key is not run again by guesswork.
+// H-18: after NotApplied the key cannot be released. The answer is sent, and the key does not run
+// again by a guess.
 func TestStoreAwayAtRelease_H18(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *service, f *faulty) {
 		s.work = func(_ http.ResponseWriter, r *http.Request) {
@@ -148,7 +151,8 @@ func TestStoreAwayAtRelease_H18(t *testing.T) {
 	})
 }
 
-// A claim whose answer is lost for good runs nothing, and leaves the key free: what it may have got is given back (rule 32).
+// A claim whose answer is lost for good runs nothing, and leaves the key free: the claim is
+// released (rule 32).
 func TestClaimUnheard_R01(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *service, f *faulty) {
 		lose(&f.answered, func(verb string) bool { return verb == "claim" })
@@ -162,7 +166,7 @@ func TestClaimUnheard_R01(t *testing.T) {
 	})
 }
 
-// A claim that took longer than its lease to be heard of is nobody's any longer: nothing is run under it (rule 49).
+// A claim whose answer took longer than its lease has expired: nothing runs under it (rule 49).
 func TestLateClaim_Rule49(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *service, f *faulty) {
 		lose(&f.answered, func(verb string) bool {
@@ -180,7 +184,7 @@ func TestLateClaim_Rule49(t *testing.T) {
 	})
 }
 
-// redisTap is a way to Redis that can be closed: for requests, so that they do not arrive, or for answers only.
+// redisTap is a proxy to Redis that can drop requests, or answers only.
 type redisTap struct {
 	*netproxy.Proxy
 	noRequests, noAnswers atomic.Bool
@@ -210,7 +214,8 @@ func newRedisTap(t testing.TB, server string) *redisTap {
 	return p
 }
 
-// H-18 on a real Redis that is gone when the handler ends, or that executes what it is sent without being heard.
+// H-18 on a real Redis that is unavailable when the handler ends, or that executes commands without
+// an answer.
 func TestRedisGoneInTheHandler_H18(t *testing.T) {
 	for name, close := range map[string]func(*redisTap) *atomic.Bool{
 		"requests": func(p *redisTap) *atomic.Bool { return &p.noRequests },
@@ -226,8 +231,8 @@ func TestRedisGoneInTheHandler_H18(t *testing.T) {
 			t.Cleanup(func() { _ = client.Close() })
 			s := newService(t)
 			here := s.claimed(redisstore.New(client, redisstore.Prefix(prefix)))
-			// a server that does not know a script executes nothing, and nobody would hear it say
-			// so
+			// load the script first: an unknown script is not executed, and the answer that says so
+			// would be lost
 			send(here, "before")
 			s.work = func(http.ResponseWriter, *http.Request) { close(tap).Store(true) }
 			there := s.claimed(redisstore.New(direct, redisstore.Prefix(prefix)))
@@ -240,7 +245,7 @@ func TestRedisGoneInTheHandler_H18(t *testing.T) {
 			for range 3 {
 				for _, h := range []http.Handler{there, here} {
 					rec := settled(t, h, "a")
-					if name == "answers" { // it was stored, unheard
+					if name == "answers" { // stored, but not acknowledged
 						require.Equal(t, "a in run 1", rec.Body.String())
 						require.True(t, replayed(rec))
 						continue
@@ -253,7 +258,8 @@ func TestRedisGoneInTheHandler_H18(t *testing.T) {
 	}
 }
 
-// An outage of the store is told when it begins and when it is over, not with each request; and without what servers quote (G-04).
+// An outage of the store is logged when it begins and when it ends, not for each request, and
+// without data that servers quote (G-04).
 func TestOutageIsOneLine_G04(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *service, store *faulty) {
 		cfg := s.config(store)
@@ -267,7 +273,7 @@ func TestOutageIsOneLine_G04(t *testing.T) {
 					send(h, fmt.Sprint("away-", outage, i)).Code)
 			}
 			lose(&store.asked, func(string) bool { return false })
-			time.Sleep(5 * time.Second) // that long nothing must fail before it is over
+			time.Sleep(5 * time.Second) // the quiet time that ends an outage
 			for i := range 3 {
 				require.Equal(t, http.StatusCreated, send(h, fmt.Sprint("back-", outage, i)).Code)
 			}

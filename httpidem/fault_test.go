@@ -18,7 +18,7 @@ import (
 	"github.com/idem-go/idem/httpidem"
 )
 
-// service is a handler behind middlewares, and what is seen of it.
+// service is a handler behind middlewares, with its observations.
 type service struct {
 	t    testing.TB
 	work func(http.ResponseWriter, *http.Request) // before the answer; may be nil
@@ -43,7 +43,7 @@ func (s *service) config(store dedup.Store) httpidem.Config {
 	}
 }
 
-// handler opens a middleware, or takes its error.
+// handler unwraps a middleware, or fails with its error.
 func (s *service) handler(m *httpidem.Middleware, err error) http.Handler {
 	s.t.Helper()
 	require.NoError(s.t, err)
@@ -51,7 +51,7 @@ func (s *service) handler(m *httpidem.Middleware, err error) http.Handler {
 	return m.Handler(s)
 }
 
-// claimed is the service over a store, as one process has it.
+// claimed returns the service over a store, as in one process.
 func (s *service) claimed(store dedup.Store, change ...func(*httpidem.Config)) http.Handler {
 	s.t.Helper()
 	cfg := s.config(store)
@@ -61,7 +61,7 @@ func (s *service) claimed(store dedup.Store, change ...func(*httpidem.Config)) h
 	return s.handler(httpidem.New(cfg))
 }
 
-// ServeHTTP is the handler: it counts its run, works, and answers what no second run would.
+// ServeHTTP is the handler: it counts its run, works, and gives a different answer in each run.
 func (s *service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	key := httpidem.KeyFrom(r.Context())
 	s.mu.Lock()
@@ -81,7 +81,7 @@ func (s *service) ran(key string) int {
 	return s.runs[key]
 }
 
-// results are what became of all requests so far, in the order in which they ended.
+// results returns the results of all requests so far, in the order in which they ended.
 func (s *service) results() (all []httpidem.Result) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -96,7 +96,7 @@ func (s *service) last() httpidem.Result {
 	return all[len(all)-1]
 }
 
-// post makes a request that net/http may send again by itself.
+// post returns a request that net/http may repeat by itself.
 func post(ctx context.Context, url, key string) *http.Request {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, url,
 		bytes.NewReader([]byte(`{"amount":7}`)))
@@ -107,21 +107,21 @@ func post(ctx context.Context, url, key string) *http.Request {
 	return r
 }
 
-// send gives a key to a handler in this process.
+// send sends a key to a handler in this process.
 func send(h http.Handler, key string) *httptest.ResponseRecorder {
 	rec := httptest.NewRecorder()
 	h.ServeHTTP(rec, post(context.Background(), "/orders", key))
 	return rec
 }
 
-// code is that of a problem, or empty.
+// code returns the code of a problem, or empty text.
 func code(rec *httptest.ResponseRecorder) string {
 	var p struct{ Code string }
 	_ = json.Unmarshal(rec.Body.Bytes(), &p) // no problem
 	return p.Code
 }
 
-// settled sends a key until it is no longer at work, and the store can be asked.
+// settled sends a key until it is no longer in flight and the store answers.
 func settled(t testing.TB, h http.Handler, key string) (rec *httptest.ResponseRecorder) {
 	t.Helper()
 	require.Eventually(t, func() bool {

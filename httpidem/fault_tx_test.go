@@ -20,7 +20,7 @@ import (
 	"github.com/idem-go/idem/httpidem"
 )
 
-// newSeed returns the source of all that is random in a test, and its seed: that of IDEM_SEED if it is set.
+// newSeed returns the random source of a test and its seed: that of IDEM_SEED if set.
 func newSeed(t testing.TB) (*rand.Rand, uint64) {
 	t.Helper()
 	seed := rand.Uint64() >> 32 // short enough to be typed
@@ -33,7 +33,7 @@ func newSeed(t testing.TB) (*rand.Rand, uint64) {
 	return rand.New(rand.NewPCG(seed, 0)), seed
 }
 
-// inTx is the service with its effects in the transaction of the claim, as one process has it.
+// inTx returns the service with its effects in the transaction of the claim, as in one process.
 func (s *service) inTx(pool *pgxpool.Pool, change ...func(*httpidem.Config)) http.Handler {
 	s.t.Helper()
 	cfg := s.config(pgstore.New(pool))
@@ -43,7 +43,7 @@ func (s *service) inTx(pool *pgxpool.Pool, change ...func(*httpidem.Config)) htt
 	return s.handler(httpidem.NewTx[pgx.Tx](cfg))
 }
 
-// effect writes one.
+// effect writes one effect.
 func (s *service) effect(_ http.ResponseWriter, r *http.Request) {
 	tx, ok := httpidem.TxFrom[pgx.Tx](r.Context())
 	if !ok {
@@ -55,8 +55,9 @@ func (s *service) effect(_ http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// H-23: the connection breaks exactly before or exactly after COMMIT. The client gets the answer that was committed, or 503, or is told
-// that its key is at work, and the retry gets the answer: one effect, and no answer that was rolled back.
+// H-23: the connection breaks exactly before or exactly after COMMIT. The client gets the committed
+// answer, or 503, or 409 in flight, and the retry gets the answer. There is one effect, and no
+// answer that was rolled back.
 func TestCutsAtCommit_H23(t *testing.T) {
 	t.Parallel()
 	n := soak(25, 1000)
@@ -99,12 +100,14 @@ func TestCutsAtCommit_H23(t *testing.T) {
 			"runs of %s, cut %s", key, what)
 	}
 	require.EqualValues(t, 2*n, cutter.made.Load())
-	t.Logf("soak: TestCutsAtCommit_H23 seed=%d size=%d kills=0 cuts=%d rebalances=0 outcome=one effect each, first answers %v",
+	t.Logf("soak: TestCutsAtCommit_H23 seed=%d size=%d kills=0 cuts=%d rebalances=0 outcome=one "+
+		"effect each, first answers %v",
 		seed, 2*n, cutter.made.Load(), codes)
 }
 
-// Rule 20: while the handler of one key is open, fifty retries of that key come to processes whose pool has four connections. They are
-// answered at once, without a connection that waits, and other keys are served meanwhile.
+// Rule 20: while the handler of one key is open, fifty retries of that key reach processes whose
+// pool has four connections. They are answered at once without waiting for a connection, and other
+// keys are served meanwhile.
 func TestRetriesTakeNoConnections_Rule20(t *testing.T) {
 	t.Parallel()
 	const processes, retries, others = 10, 50, 20
@@ -121,11 +124,11 @@ func TestRetriesTakeNoConnections_Rule20(t *testing.T) {
 			<-open
 		}
 	}
-	// how long answers take is measured here
+	// the test measures how long answers take
 	patient := func(c *httpidem.Config) { c.StoreTimeout = time.Minute }
 	here := s.inTx(newPool(t, url, 4), patient)
 	shared := newPool(t, url, 4)
-	var there []http.Handler // each knows of its own callers only
+	var there []http.Handler // each counts its own callers only
 	for i := range processes {
 		there = append(there, s.inTx(shared, patient))
 		require.Equal(t, http.StatusCreated, send(there[i], fmt.Sprint("warm-", i)).Code)
@@ -135,7 +138,7 @@ func TestRetriesTakeNoConnections_Rule20(t *testing.T) {
 	<-begun
 
 	var slowest time.Duration
-	for round := range 3 { // a machine that stands still for a moment is no fault
+	for round := range 3 { // tolerate a machine that stands still for a moment
 		if slowest = s.storm(there, round, retries, others); slowest < limit {
 			break
 		}
@@ -150,7 +153,7 @@ func TestRetriesTakeNoConnections_Rule20(t *testing.T) {
 	require.Equal(t, 1, countEffects(t, shared, "open"))
 }
 
-// storm sends the open key and others to all processes at once, and returns how long the slowest took.
+// storm sends the open key and others to all processes at once, and returns the longest duration.
 func (s *service) storm(
 	processes []http.Handler, round, retries, others int,
 ) (slowest time.Duration) {
@@ -181,8 +184,8 @@ func (s *service) storm(
 	return slowest
 }
 
-// P-12 by HTTP: a handler that goes on after an error of the database has nothing committed, whatever it answers; and one that answers
-// 4xx then is taken at its word: the answer is kept, the effects are not (rule 20).
+// P-12 by HTTP: after an error of the database nothing of a handler is committed, whatever it
+// answers. After 4xx the answer is stored without effects (rule 20).
 func TestAbortedTransaction_P12(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t, newDatabase(t), 4)

@@ -18,7 +18,7 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// H-03: nothing of a request can change without its fingerprint.
+// H-03: every change of a request changes its fingerprint.
 func TestFingerprint_Mutations_H03(t *testing.T) {
 	type parts struct{ secret, tenant, method, url, contentType, body string }
 	base := parts{"0123456789abcdef", "t", "POST", "/transfers/1?a=1&b=2", "application/json",
@@ -76,7 +76,8 @@ func TestFingerprint_Mutations_H03(t *testing.T) {
 	require.Greater(t, len(seen), 20)
 }
 
-// Golden: keys that an earlier release has kept must be compared as they were, or each retry during an upgrade is another request.
+// Golden: keys of an earlier release must have the same fingerprint, or each retry during an
+// upgrade would be another request.
 func TestFingerprint_StaysTheSame(t *testing.T) {
 	print := func(kind, body string, form url.Values, more ...string) string {
 		r := httptest.NewRequest(http.MethodPost, "/transfers/1?a=1", nil)
@@ -108,7 +109,8 @@ func TestFingerprint_NeverZero(t *testing.T) {
 	require.Equal(t, dedup.Fingerprint{0, 1}, cut(append([]byte{0, 1}, make([]byte, 30)...)))
 }
 
-// H-15: what is announced to be too large is not read; what is not announced is not read to its end, nor kept.
+// H-15: a body with a larger announced length is not read; one without a length is not read to its
+// end, nor kept.
 func TestReadBody_TooLarge_H15(t *testing.T) {
 	const large, limit = 100 << 20, 1 << 20
 	for _, announced := range []bool{true, false} {
@@ -179,7 +181,7 @@ func TestReadBody_Restores_H15(t *testing.T) {
 	require.ErrorIs(t, err, cut)
 }
 
-// The trailers of a request are there before its handler runs.
+// The trailers of a request are available before its handler runs.
 func TestReadBody_Trailers_H15(t *testing.T) {
 	text := "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r\n3\r\nabc\r\n0\r\nX-Sum: 7\r\n\r\n"
 	r, err := http.ReadRequest(bufio.NewReader(strings.NewReader(text)))

@@ -18,7 +18,8 @@ type vector struct {
 	Expected []any
 }
 
-// The string vectors, in both modes, but for what keys have beside strings: one line, 1 to 255 characters (H-01).
+// The string vectors, in both modes, except for the rules of keys: one line, 1 to 255 characters
+// (H-01).
 func TestParseKey_Vectors_H01(t *testing.T) {
 	for _, file := range []string{"string.json", "string-generated.json"} {
 		data, err := os.ReadFile("testdata/structured-field-tests/" + file)
@@ -139,7 +140,7 @@ func TestParseKey_H01(t *testing.T) {
 	}
 }
 
-// Values of programs that have no key: all their requests would have the same one (H-01).
+// Values of programs that have no key: all their requests would share one (H-01).
 func TestParseKey_Placeholders_H01(t *testing.T) {
 	const null = "00000000-0000-0000-0000-000000000000"
 	for _, value := range []string{
@@ -168,7 +169,7 @@ func TestParseKey_Placeholders_H01(t *testing.T) {
 	}
 }
 
-// Every error tells a client what to do (H-01).
+// Every error contains advice for the client (H-01).
 func TestParseKey_ErrorsAreSentences_H01(t *testing.T) {
 	for _, err := range []error{errKeyTwice, errKeyEmpty, errKeyLong, errKeyString, errKeyUnquote,
 		errKeyBare, errKeyUUID, errKeyComma, errKeyPlaceholder} {

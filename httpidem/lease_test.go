@@ -15,7 +15,8 @@ import (
 	"github.com/idem-go/idem/httpidem"
 )
 
-// held lets the answers to the first n claims come after two seconds; the lease is one. meanwhile may be nil.
+// held delays the answers to the first n claims by two seconds; the lease is one. meanwhile may be
+// nil.
 func held(n int32, meanwhile func()) func(string) bool {
 	var claims atomic.Int32
 	return func(verb string) bool {
@@ -29,10 +30,11 @@ func held(n int32, meanwhile func()) func(string) bool {
 	}
 }
 
-// patient waits for answers that take that long.
+// patient waits long enough for such answers.
 func patient(c *httpidem.Config) { c.StoreTimeout = time.Minute }
 
-// Rule 3: the answer to a claim comes after its lease, so the handler must not begin under it. The store is asked again.
+// Rule 3: the answer to a claim comes after its lease, so the handler must not begin under it. The
+// middleware asks the store again.
 func TestLease_LateAnswer(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *service, f *faulty) {
 		var late bool
@@ -47,7 +49,7 @@ func TestLease_LateAnswer(t *testing.T) {
 	})
 }
 
-// Another process takes the key over while the answer is on its way.
+// Another process takes the key over before the answer arrives.
 func TestLease_LateAnswerAndAnHeir(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *service, f *faulty) {
 		there := s.claimed(f.Store, func(c *httpidem.Config) { c.Rerun = true })
@@ -59,7 +61,7 @@ func TestLease_LateAnswerAndAnHeir(t *testing.T) {
 	})
 }
 
-// A store that always answers too late cannot be used.
+// A store whose answers always come too late cannot be used.
 func TestLease_AlwaysLate(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *service, f *faulty) {
 		lose(&f.answered, held(1<<20, nil))
@@ -71,7 +73,7 @@ func TestLease_AlwaysLate(t *testing.T) {
 	})
 }
 
-// slow is a log that takes two seconds for the lines with a text.
+// slow is a log that takes two seconds for lines with a given text.
 type slow struct {
 	slog.Handler
 	text string
@@ -84,7 +86,7 @@ func (h slow) Handle(ctx context.Context, r slog.Record) error {
 	return h.Handler.Handle(ctx, r)
 }
 
-// The process is paused between the answer and the handler; the log stands for what pauses it.
+// The process is paused between the answer and the handler; the log stands for the pause.
 func TestLease_PausedBeforeTheHandler(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *service, f *faulty) {
 		h := s.claimed(f, func(c *httpidem.Config) {

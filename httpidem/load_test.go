@@ -22,7 +22,7 @@ import (
 type zeros struct {
 	left  int
 	fill  byte
-	read  *atomic.Int64 // how much of it was
+	read  *atomic.Int64 // bytes read
 	stall chan struct{} // not nil: its last byte comes when this is closed
 }
 
@@ -49,7 +49,7 @@ func (z *zeros) Read(p []byte) (int, error) {
 
 func (*zeros) Close() error { return nil }
 
-// sendBody sends a body of that many bytes.
+// sendBody sends a body of n bytes.
 func sendBody(
 	ctx context.Context, h http.Handler, who, key string, b *zeros,
 ) *httptest.ResponseRecorder {
@@ -75,8 +75,8 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// Two keys with 257 copies each of 1 MiB, all but the first of each waiting: they hold two bodies, and not 514. Whoever runs next finds his own
-// all the same.
+// Two keys have 257 copies each of 1 MiB, of which all but one wait. They hold two bodies, and not
+// 514. The next request to run finds its own body.
 func TestWaitingCopiesShareTheirBody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const size, keys, copies = 1 << 20, 2, 257
@@ -114,8 +114,8 @@ func TestWaitingCopiesShareTheirBody(t *testing.T) {
 	})
 }
 
-// Rule 21: requests count from before their bodies are read, those of one principal and those of all; also when their clients have left, and
-// without principals. When handlers return there is room again.
+// Rule 21: requests count from before their bodies are read, by principal and in total, also after
+// their clients have left, and without principals. They stop counting when their handlers return.
 func TestRequestsAreBounded_Rule21(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*httpidem.Config)
@@ -181,7 +181,7 @@ func TestRequestsAreBounded_Rule21(t *testing.T) {
 					for range 50 {
 						require.Equal(t, http.StatusCreated, <-codes)
 					}
-					for i := range 60 { // refused or not, all have given back what they held
+					for i := range 60 { // refused or not, all have released their share
 						require.Equal(t, http.StatusCreated, sendBody(t.Context(), h, c.who(i),
 							fmt.Sprint("after", i), &zeros{left: 10}).Code)
 					}
@@ -191,7 +191,7 @@ func TestRequestsAreBounded_Rule21(t *testing.T) {
 	}
 }
 
-// Bodies that are held are bounded by their bytes, as they are read: what is announced and does not come takes no room.
+// MaxBytes bounds the bytes that were read: an announced length does not count.
 func TestBytesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const size = 1000
@@ -226,7 +226,8 @@ func TestBytesAreBounded(t *testing.T) {
 	})
 }
 
-// Copies may have other bodies where the program chooses what is compared: each runs with its own, within the bound.
+// With a Config.Fingerprint, copies may have different bodies: each runs with its own, within the
+// bound.
 func TestCopiesWithOtherBodies(t *testing.T) {
 	for name, change := range map[string]func(*httpidem.Config){
 		"AnyPayload": func(c *httpidem.Config) { c.AnyPayload = true },
@@ -278,7 +279,8 @@ func TestCopiesWithOtherBodies(t *testing.T) {
 	}
 }
 
-// A panic before the handler gives the place of its request back, whether a function of the Config panics or the body of something in front.
+// A panic before the handler releases the request, whether a function of the Config panics or the
+// body.
 func TestPanicsKeepNoPlace_Rule21(t *testing.T) {
 	for name, panics := range map[string]func(c *httpidem.Config, r *http.Request){
 		"Fingerprint": func(c *httpidem.Config, _ *http.Request) {
@@ -307,7 +309,7 @@ func TestPanicsKeepNoPlace_Rule21(t *testing.T) {
 	}
 }
 
-// panicking is a body of something in front that panics.
+// panicking is a body that panics.
 type panicking struct{}
 
 func (panicking) Read([]byte) (int, error) { panic(http.ErrAbortHandler) }

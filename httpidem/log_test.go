@@ -99,7 +99,7 @@ func TestLogHandlerKeepsTheRules(t *testing.T) {
 	})
 }
 
-// Loggers made from one another do not write into each other's groups, also at the same time.
+// Derived loggers do not write into each other's groups, even concurrently.
 func TestLogHandlersShareNothing(t *testing.T) {
 	ctx := withKeyOfRequest(t.Context(), "k")
 	var mu sync.Mutex
@@ -139,12 +139,12 @@ func (w *lockedWriter) Write(p []byte) (int, error) {
 	return w.to.Write(p)
 }
 
-// A record belongs to whoever made it: two handlers get the same one.
+// A record belongs to its creator: two handlers get the same one.
 func TestLogHandlerLeavesTheRecordAlone(t *testing.T) {
 	var a, b bytes.Buffer
 	options := &slog.HandlerOptions{ReplaceAttr: onlyMessage}
 	r := slog.NewRecord(time.Now(), slog.LevelInfo, "m", 0)
-	for i := range 8 { // as many as make the record have room for more
+	for i := range 8 { // enough attributes to give the record spare capacity
 		r.Add(string(rune('a'+i)), i)
 	}
 	for _, out := range []*bytes.Buffer{&a, &b} {

@@ -18,8 +18,9 @@ import (
 	"github.com/idem-go/idem/httpidem"
 )
 
-// Rule 21: a handler behind Lookup that sends requests of its own through the same middleware, with its context, as one that takes a
-// batch apart: they are requests of their own, not the one that Lookup has read.
+// Rule 21: a handler behind Lookup sends requests of its own through the same middleware with its
+// context, for example to split a batch. They are separate requests, not the one that Lookup has
+// read.
 func TestLookupIsForOneRequest_Rule21(t *testing.T) {
 	s := newService(t)
 	m, err := httpidem.New(s.config(memstore.New()))
@@ -45,7 +46,7 @@ func TestLookupIsForOneRequest_Rule21(t *testing.T) {
 	}
 }
 
-// inMemory is a store with transactions that nothing is written in.
+// inMemory is a store with empty transactions.
 type inMemory struct{ dedup.Store }
 
 func (inMemory) ClaimTx(_ context.Context, _ time.Duration, _ []dedup.Request,
@@ -58,8 +59,8 @@ func (inMemory) ClaimTx(_ context.Context, _ time.Duration, _ []dedup.Request,
 
 func (inMemory) LookTx(context.Context, []dedup.Request, []dedup.Answer) error { return nil }
 
-// Rule 21: what a middleware between Lookup and Handler makes of the body is what the handler reads, in a transaction too, whose handler
-// reads it from its beginning at each run.
+// Rule 21: if a middleware between Lookup and Handler replaces the body, the handler reads the
+// replacement; in a transaction, from its beginning in each run.
 func TestBodyChangedBehindLookup_Rule21(t *testing.T) {
 	upper := func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -93,7 +94,8 @@ func TestBodyChangedBehindLookup_Rule21(t *testing.T) {
 	}
 }
 
-// H-16: an answer with less than it announced is broken for its client. The retry must not find it whole.
+// H-16: an answer with less than its announced length is broken for its client. A retry must not
+// get it whole.
 func TestShortAnswer_H16(t *testing.T) {
 	s := newService(t)
 	h := s.claimed(memstore.New())
@@ -117,8 +119,9 @@ func TestShortAnswer_H16(t *testing.T) {
 	require.Equal(t, 1, s.ran("a"))
 }
 
-// H-03: the body of a form that was parsed in front, as by a Principal that reads a field, cannot be hashed. That must not go unseen: any
-// other form would be the same request.
+// H-03: the body of a form that was parsed in front, for example by a Principal that reads a field,
+// cannot be hashed. The fields must be compared instead, or any other form would be the same
+// request.
 func TestBodyReadInFront_H03(t *testing.T) {
 	form := func(h http.Handler, values string) *httptest.ResponseRecorder {
 		r := httptest.NewRequest(http.MethodPost, "/orders", strings.NewReader(values))
@@ -152,8 +155,8 @@ func (t twice) ClaimTx(ctx context.Context, limit time.Duration, reqs []dedup.Re
 	return t.inMemory.ClaimTx(ctx, limit, reqs, answers, fn)
 }
 
-// A transaction that runs again gives its handler the request as it came, whatever the first run has made of it: a 404 to a path that was
-// cut twice would be committed, and kept.
+// A transaction that runs again gives its handler the original request, whatever the first run has
+// changed. A 404 to a path that was cut twice would be committed.
 func TestSecondRunSeesTheRequestAsItCame_Rule20(t *testing.T) {
 	s := newService(t)
 	var seen []string

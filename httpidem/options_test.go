@@ -17,7 +17,7 @@ import (
 	"github.com/idem-go/idem/httpidem"
 )
 
-// ReplayWith200 changes the status of replayed successes, and of nothing else.
+// ReplayWith200 changes the status of replayed successes only.
 func TestReplayWith200(t *testing.T) {
 	for status, want := range map[int]int{
 		201: 200, 202: 200, 204: 200, 200: 200, 303: 303, 402: 402, 500: 500,
@@ -91,7 +91,8 @@ func TestOptionalMethods_H19(t *testing.T) {
 	require.ErrorContains(t, err, "OptionalMethods")
 }
 
-// H-11: 401 is answered by authentication behind the middleware, say. With a good token the same key runs, whatever it asks for.
+// H-11: authentication behind the middleware answers 401. With a valid token the same key runs,
+// with any payload.
 func TestForgetStatusConfig_H11(t *testing.T) {
 	s := newService(t)
 	for _, status := range []int{200, 399, 500, 0} {
@@ -148,7 +149,7 @@ func TestCORSOfReplays_H13(t *testing.T) {
 	require.Contains(t, log.String(), "set them in front of httpidem")
 }
 
-// H-03: a program may say what else makes a request another one.
+// H-03: Fingerprint may compare further parts of a request.
 func TestFingerprintHook_H03(t *testing.T) {
 	s := newService(t)
 	s.work = func(w http.ResponseWriter, r *http.Request) {
@@ -162,7 +163,7 @@ func TestFingerprintHook_H03(t *testing.T) {
 				t.Errorf("the hook reads %q, %v", b, err)
 			}
 			p.More = append(p.More, r.Host, r.Header.Get("Accept"), r.Header.Get("Api-Version"))
-			p.Query = "" // of no meaning here
+			p.Query = "" // not compared here
 			return nil
 		}
 	})
@@ -229,7 +230,7 @@ func upload(t *testing.T, boundary string, parts ...string) (kind, body string) 
 	return w.FormDataContentType(), b.String()
 }
 
-// H-03: a browser draws a boundary for each request, and its retry is the same request.
+// H-03: a browser chooses a new boundary for each request, and its retry is the same request.
 func TestIgnoreBoundary_H03(t *testing.T) {
 	s := newService(t)
 	ask := func(h http.Handler, kind, body string) *httptest.ResponseRecorder {
@@ -268,7 +269,7 @@ func TestIgnoreBoundary_H03(t *testing.T) {
 	}
 	require.Equal(t, 1, s.ran("a"))
 
-	// A body that looks as the parts do without their boundary.
+	// A body that equals the parts without their boundary.
 	p := &httpidem.Payload{ContentType: []string{kind}, Body: []byte(body)}
 	require.NoError(t, httpidem.IgnoreBoundary(nil, p))
 	require.Equal(t, "request_signature_mismatch", code(ask(h, p.ContentType[0], string(p.Body))))

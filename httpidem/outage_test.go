@@ -45,8 +45,8 @@ func (j *journal) take() []string {
 	return strings.Split(text, "\n")
 }
 
-// An outage of the store is one line when it begins and one when it is over, however many requests meet it, and also if the store
-// answers now and then meanwhile.
+// An outage of the store is one line at its beginning and one at its end, for any number of
+// requests, even if the store answers now and then meanwhile.
 func TestOutageIsLoggedOnce(t *testing.T) {
 	for name, c := range map[string]struct {
 		change  func(*httpidem.Config)
@@ -97,7 +97,7 @@ func TestOutageIsLoggedOnce(t *testing.T) {
 	}
 }
 
-// booth has transactions that are its function's alone, unless it is away.
+// booth has transactions without a store, unless it is unavailable.
 type booth struct {
 	dedup.Store
 	away bool
@@ -116,7 +116,8 @@ func (b *booth) ClaimTx(
 	return err
 }
 
-// As above, in transactions; an answer that is not kept is one of a store that works. Waited ends where the handler begins.
+// The same in transactions. A forgotten answer proves that the store works. Waited ends where the
+// handler begins.
 func TestOutageIsLoggedOnce_Tx(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *service, f *faulty) {
 		var log journal
@@ -145,7 +146,7 @@ func TestOutageIsLoggedOnce_Tx(t *testing.T) {
 	})
 }
 
-// A handler that panics is told of, also if it runs without the store.
+// A panic of a handler is observed, also without the store.
 func TestObserve_PanicWithoutTheStore(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *service, f *faulty) {
 		s.work = func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
@@ -156,7 +157,7 @@ func TestObserve_PanicWithoutTheStore(t *testing.T) {
 	})
 }
 
-// Waited is all of a request that runs nothing, and what came before the handler of one that does.
+// Waited is all of a request that runs no handler, and otherwise the time before the handler.
 func TestObserve_Waited(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *service, f *faulty) {
 		s.work = func(http.ResponseWriter, *http.Request) { time.Sleep(3 * time.Second) }
@@ -178,7 +179,7 @@ func TestObserve_Waited(t *testing.T) {
 	})
 }
 
-// A server that closes connections before the slowest keyed request is through is told of once.
+// A server that closes connections before the longest keyed request may end is reported once.
 func TestWriteTimeoutIsChecked(t *testing.T) {
 	for name, c := range map[string]struct {
 		write time.Duration

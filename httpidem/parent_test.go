@@ -13,8 +13,9 @@ import (
 	"github.com/idem-go/idem/httpidem"
 )
 
-// Rule 23: what a request emits follows from its key, as the store knows it, with and without Lookup in front; a request without a key
-// has no parent. In transactions: see package pgoutbox.
+// Rule 23: the IDs of emitted events follow from the key of the request in the store, with and
+// without Lookup in front. A request without a key has no parent. For transactions see package
+// pgoutbox.
 func TestParentOfARequest_Rule23(t *testing.T) {
 	m, err := httpidem.New(httpidem.Config{Store: memstore.New(), Scope: "api", AnyPayload: true,
 		Optional:  true,

@@ -60,7 +60,8 @@ func TestRecorder_HoldsBack_H23(t *testing.T) {
 	require.Empty(t, w.Result().Header.Get("X-Front"))
 }
 
-// H-16: 1xx leave at once with the headers of that moment, and are no part of what is kept or of another answer.
+// H-16: 1xx are sent at once with the headers of that moment, and are no part of the stored answer
+// or of another one.
 func TestRecorder_Informational_H16(t *testing.T) {
 	w := &informed{ResponseWriter: httptest.NewRecorder()}
 	rec := record(w, 100, false, neverEarly)
@@ -109,7 +110,8 @@ func TestRecorder_Hijack_H14(t *testing.T) {
 	require.Equal(t, http.StatusOK, ask(t, s).status)
 }
 
-// H-05, H-09: what a handler left behind cannot touch the answer, nor the one after it on the same connection.
+// H-05, H-09: a goroutine that outlives its handler cannot change the answer, nor the next one on
+// the same connection.
 func TestRecorder_LeftBehind_H05_H09(t *testing.T) {
 	for _, stream := range []bool{false, true} {
 		w := httptest.NewRecorder()
@@ -150,7 +152,8 @@ func TestRecorder_LeftBehind_H05_H09(t *testing.T) {
 	}
 }
 
-// H-06: an answer that is too large for the buffer leaves once it is stored that it was given, and is whole.
+// H-06: an answer that is too large for the buffer is recorded as not replayable, and then sent
+// whole.
 func TestRecorder_Overflow_H06(t *testing.T) {
 	w := httptest.NewRecorder()
 	var early []*answer
@@ -184,7 +187,8 @@ func TestRecorder_Overflow_H06(t *testing.T) {
 	require.Equal(t, "1", early[0].header.Get("Etag"))
 }
 
-// If it cannot be stored, nothing leaves; and nobody takes a part of an answer for all of it.
+// If early fails, nothing is sent, and the client does not mistake a part of an answer for all of
+// it.
 func TestRecorder_OverflowRefused_H06(t *testing.T) {
 	full := errors.New("full")
 	for name, do := range map[string]func(rec *recorder) error{
@@ -222,7 +226,7 @@ func TestRecorder_OverflowRefused_H06(t *testing.T) {
 	}
 }
 
-// H-14: with StreamOnFlush the first byte is there before the handler has ended.
+// H-14: with StreamOnFlush the first byte arrives before the handler has ended.
 func TestRecorder_StreamOnFlush_H14(t *testing.T) {
 	seen := make(chan struct{})
 	stored := make(chan *answer, 1)
@@ -257,7 +261,7 @@ func TestRecorder_StreamOnFlush_H14(t *testing.T) {
 	require.Equal(t, "data: 1\n\ndata: 2\n\n", string(first)+string(rest))
 }
 
-// A handler that has written nothing leaves the headers to the middleware in front, until that returns.
+// If a handler has written nothing, middleware in front may set headers until the handler returns.
 func TestRecorder_NothingWritten_H16(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		rec := newRecorder(w, r, 100, false, neverEarly)
@@ -300,7 +304,7 @@ func BenchmarkHandler_WithoutAKey(b *testing.B) {
 	}
 }
 
-// BenchmarkRecorder is what holding an answer back costs, without the store.
+// BenchmarkRecorder measures holding an answer back, without the store.
 func BenchmarkRecorder(b *testing.B) {
 	r := httptest.NewRequest(http.MethodPost, "/", nil)
 	body := make([]byte, 1<<10)
@@ -315,7 +319,8 @@ func BenchmarkRecorder(b *testing.B) {
 	}
 }
 
-// More than was announced is refused as a whole, and so is all that comes after, as net/http does; so is a body where none is allowed.
+// A write beyond the announced length fails as a whole, and so do all later ones, as in net/http;
+// so does a body where none is allowed.
 func TestRecorder_RefusesBodies_H16(t *testing.T) {
 	rec := record(httptest.NewRecorder(), 100, false, neverEarly)
 	rec.Header().Set("Content-Length", "5")

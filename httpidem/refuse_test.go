@@ -18,7 +18,7 @@ import (
 	"github.com/idem-go/idem/httpidem"
 )
 
-// checked is a middleware with functions that say who sends a request, and its log.
+// checked is a middleware whose functions may refuse, with its log.
 func checked(t *testing.T, change func(*httpidem.Config)) (*service, http.Handler, *bytes.Buffer) {
 	t.Helper()
 	var log bytes.Buffer
@@ -44,8 +44,8 @@ var hooks = map[string]func(*httpidem.Config, error){
 	},
 }
 
-// H-11: an error of the program's own, as of a user database that is down, is no answer: the client is told to come again, and nothing of
-// the error.
+// H-11: an error of the program, such as an unavailable user database, is no answer. The client is
+// asked to retry, and gets no part of the error.
 func TestErrorsOfHooksStayHere_H11(t *testing.T) {
 	const dsn, password = "postgres://app:hunter2@db.internal:5432/users", "hunter2"
 	for name, fail := range hooks {
@@ -71,7 +71,7 @@ func TestErrorsOfHooksStayHere_H11(t *testing.T) {
 	}
 }
 
-// H-11: a text for the client is one that the program has made for it, also if it is wrapped in another error.
+// H-11: the client gets a text that the program has made for it, also from a wrapped error.
 func TestRefuse_H11(t *testing.T) {
 	usual := map[string]struct {
 		status int
@@ -109,7 +109,7 @@ func TestRefuse_H11(t *testing.T) {
 	}
 }
 
-// A database that is down fails each request, and is a line in the log now and then.
+// An unavailable database fails every request, but logs only a few lines.
 func TestErrorsOfHooksAreLoggedSparsely(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, h, log := checked(t,
@@ -127,7 +127,8 @@ func TestErrorsOfHooksAreLoggedSparsely(t *testing.T) {
 	})
 }
 
-// A client that hangs up makes a function fail that asks a database with its context. That is nobody's fault, and no line.
+// A client that hangs up makes a function fail that uses its context. That is no error, and is not
+// logged.
 func TestHookOfAClientThatHasGone(t *testing.T) {
 	var ask func()
 	s, h, log := checked(t, func(c *httpidem.Config) {
@@ -142,8 +143,8 @@ func TestHookOfAClientThatHasGone(t *testing.T) {
 	require.Empty(t, log.String())
 }
 
-// H-12: a credential as principal would be written to the store, to logs and to traces, and a new token of the same user would
-// be somebody else.
+// H-12: a credential as principal would be written to the store, to logs and to traces, and a new
+// token of the same user would be another principal.
 func TestCredentialAsPrincipal_H12(t *testing.T) {
 	const jwt = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhbGljZSJ9.c2lnbmF0dXJl"
 	for _, value := range []string{"Bearer abc", "bearer " + jwt, "BEARER\tx", jwt,
@@ -171,7 +172,7 @@ func TestCredentialAsPrincipal_H12(t *testing.T) {
 	}
 }
 
-// H-12: with a secret of their own, keys have a hash in place of the principal. Principals stay apart.
+// H-12: with PrincipalSecret, keys have a hash in place of the principal. Principals stay distinct.
 func TestHashedPrincipals_H12(t *testing.T) {
 	secret := []byte("sixteen bytes or more")
 	s, h, _ := checked(t, func(c *httpidem.Config) {
@@ -210,7 +211,7 @@ func TestHashedPrincipals_H12(t *testing.T) {
 	require.ErrorContains(t, err, "PrincipalSecret")
 }
 
-// A tenant that no store takes is a mistake of the program, not of the client.
+// A tenant that no store accepts is a mistake of the program, not of the client.
 func TestInvalidTenant(t *testing.T) {
 	for name, tenant := range map[string]string{"long": strings.Repeat("t", 256), "no text": "\xff",
 		"NUL": "a\x00b"} {

@@ -23,7 +23,7 @@ import (
 	"github.com/idem-go/idem/internal/testenv"
 )
 
-// gate holds up what passes while it is shut.
+// gate holds up calls while it is shut.
 type gate struct {
 	mu   sync.Mutex
 	open chan struct{} // nil: open
@@ -53,7 +53,7 @@ func (g *gate) pass() {
 	}
 }
 
-// deaf is a store that does not answer while its gate is shut, whatever the context of a call says.
+// deaf is a store that does not answer while its gate is shut, and ignores contexts.
 type deaf struct {
 	dedup.Store
 	gate
@@ -77,7 +77,7 @@ func (s *deaf) Look(ctx context.Context, reqs []dedup.Request, answers []dedup.A
 	return s.Store.(dedup.Looker).Look(context.WithoutCancel(ctx), reqs, answers)
 }
 
-// asked is how a request ended, and when.
+// asked is the result of a request, and its duration.
 type asked struct {
 	*httptest.ResponseRecorder
 	took time.Duration
@@ -98,8 +98,9 @@ func sendAll(h http.Handler, n int, name string) []asked {
 	return all
 }
 
-// H-18: a store that accepts and never answers. Each request is through with it within the time-out, and after that at once: answered
-// 503, or run with FailOpen. When it answers again, so does the middleware, and nothing of the outage is left.
+// H-18: a store that accepts calls and never answers. Each request ends within the time-out, and
+// after some failures at once: it is answered 503, or runs with FailOpen. When the store answers
+// again, so does the middleware, and no effect of the outage remains.
 func TestStoreThatNeverAnswers_H18(t *testing.T) {
 	for _, open := range []bool{false, true} {
 		for _, lookup := range []bool{false, true} {
@@ -131,7 +132,7 @@ func TestStoreThatNeverAnswers_H18(t *testing.T) {
 								}
 							}
 							store.shut()
-							for i := range 3 { // alone, the third one opens the breaker
+							for i := range 3 { // the third failure opens the circuit breaker
 								if i == 0 || n == 1 {
 									check(sendAll(h, n, fmt.Sprint("slow-", i, "-")),
 										httpidem.DefaultStoreTimeout)
@@ -164,15 +165,15 @@ func TestStoreThatNeverAnswers_H18(t *testing.T) {
 	}
 }
 
-// H-18 on a real Redis behind a network that swallows what it is given, with a client as it is by default: its read time-out is twice as long,
-// and it tries four times.
+// H-18 on a real Redis behind a network that drops everything, with a client of default settings:
+// its read time-out is twice as long, and it tries four times.
 func TestRedisThatNeverAnswers_H18(t *testing.T) {
 	for _, open := range []bool{false, true} {
 		t.Run(fmt.Sprintf("FailOpen %v", open), func(t *testing.T) {
 			t.Parallel()
 			direct, prefix := testenv.Redis(t)
 			var network gate
-			network.shut() // shut and open again, so that its state is not the zero value's
+			network.shut() // shut and open again, so that its state differs from the zero value
 			network.reopen()
 			pipe := func(dst io.Writer, src io.Reader) {
 				buf := make([]byte, 64<<10)
@@ -223,7 +224,7 @@ func TestRedisThatNeverAnswers_H18(t *testing.T) {
 			require.Eventually(t, func() bool { return replayed(send(h, "before")) },
 				15*time.Second, 20*time.Millisecond)
 			var again atomic.Int64
-			for i := range 60 { // nothing was claimed for good
+			for i := range 60 { // no key was claimed for good
 				key := fmt.Sprint("slow-", i)
 				rec := settled(t, h, key)
 				require.Equal(t, http.StatusCreated, rec.Code, rec.Body)

@@ -19,7 +19,7 @@ import (
 	"github.com/idem-go/idem/internal/testenv"
 )
 
-// soak chooses between what CI has time for and what a long run has (IDEM_SOAK).
+// soak returns the size for CI, or that for a long run (IDEM_SOAK).
 func soak(short, long int) int {
 	if os.Getenv("IDEM_SOAK") != "" {
 		return long
@@ -27,9 +27,9 @@ func soak(short, long int) int {
 	return short
 }
 
-// stores makes stores on one server, and second clients of them.
+// stores creates stores on one server, and second clients for them.
 type stores struct {
-	places sync.Map // by store: what open takes
+	places sync.Map // by store: the argument of open
 	place  func(t testing.TB) string
 	open   func(t testing.TB, place string) dedup.Store
 }
@@ -53,7 +53,7 @@ func (l *stores) harness() httpidemtest.Harness {
 	return h
 }
 
-// sized is h as large as there is time for.
+// sized returns h with the size of this run.
 func sized(h httpidemtest.Harness) httpidemtest.Harness {
 	h.HangUps = soak(10, 1000)
 	if testing.Short() {

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// onlyReader hides what http.NewRequest would make a GetBody of.
+// onlyReader hides the types for which http.NewRequest sets GetBody.
 type onlyReader struct {
 	io.Reader
 	closed *bool
@@ -27,7 +27,7 @@ func TestTransportBody(t *testing.T) {
 	for name, c := range map[string]struct {
 		body   []byte
 		max    int64
-		length int64 // that the request names
+		length int64 // announced by the request
 		err    error
 	}{
 		"without a length":     {body: binary},
@@ -65,7 +65,7 @@ func TestTransportBody(t *testing.T) {
 	}
 }
 
-// A GetBody of the caller's is used, whatever the size; if it fails nothing else is tried.
+// A GetBody of the caller is used for any size. If it fails, there is no other attempt.
 func TestTransportGetBody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		large := strings.Repeat("x", 2*DefaultMaxBody)
@@ -98,7 +98,7 @@ func TestTransportGetBody(t *testing.T) {
 	})
 }
 
-// A body that cannot be read is the caller's error, and nothing was sent.
+// An error of the body is returned to the caller, and nothing was sent.
 func TestTransportUnreadableBody(t *testing.T) {
 	server, closed := answers(200), false
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://api.test/",
@@ -110,7 +110,7 @@ func TestTransportUnreadableBody(t *testing.T) {
 	require.True(t, closed)
 }
 
-// No more of a body is read than may be kept.
+// The transport reads no more of a body than it may keep.
 func TestTransportEndlessBody(t *testing.T) {
 	server, body := answers(200), &trackedBody{Reader: io.LimitReader(endless{}, 10<<20)}
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://api.test/", body)

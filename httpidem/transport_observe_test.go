@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Each request that was sent is told of once, when it has its answer or will have none.
+// Each request that was sent is observed once, after the last attempt.
 func TestTransportObserve(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told []Sending

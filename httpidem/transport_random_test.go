@@ -18,7 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Whatever a server answers: a bounded number of attempts in a bounded time, with one key and one body, and none after an answer that is final.
+// For any answers of a server: a bounded number of attempts in a bounded time, with one key and one
+// body, and none after a final answer.
 func TestTransportAgainstRandomServers(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	if s := os.Getenv("IDEM_SEED"); s != "" {
@@ -42,8 +43,8 @@ func upTo(
 
 func randomServer(t *testing.T, rnd *rand.Rand) {
 	statuses := []int{0, 0, 200, 409, 422, 500, 503, 503, 504, 429}
-	var final bool          // the last answer
-	var after time.Duration // that the last answer asked for
+	var final bool          // the last answer is final
+	var after time.Duration // Retry-After of the last answer
 	server := &fakeServer{script: func(int, *http.Request) (*http.Response, error) {
 		time.Sleep(upTo(rnd, 5*time.Second))
 		status := statuses[rnd.IntN(len(statuses))]
@@ -78,7 +79,7 @@ func randomServer(t *testing.T, rnd *rand.Rand) {
 		require.Equal(t, body, s.body)
 		require.LessOrEqual(t, s.at.Sub(began), transport.Patience)
 	}
-	// The longest wait that it can have drawn.
+	// The longest possible pause.
 	wait := max(after+DefaultBackoff, min(DefaultMaxBackoff, DefaultBackoff<<(n-1)))
 	tooLate := time.Since(began)+wait > transport.Patience
 	require.True(t, final || n == transport.Attempts ||
@@ -93,8 +94,8 @@ func randomServer(t *testing.T, rnd *rand.Rand) {
 	}
 }
 
-// H-20: net/http itself sends a keyed request once more when a connection that was kept alive breaks before the answer. It has the same
-// key and the same body, so that the server can tell.
+// H-20: net/http itself repeats a keyed request once when a kept-alive connection breaks before the
+// answer. The repeat has the same key and the same body, so that the server recognises it.
 func TestTransportAndTheRepeatsOfNetHTTP(t *testing.T) {
 	type got struct{ key, body string }
 	var seen []got
@@ -107,14 +108,14 @@ func TestTransportAndTheRepeatsOfNetHTTP(t *testing.T) {
 		}
 		ask <- got{r.Header.Get(DefaultHeader), string(body)}
 		if cut.CompareAndSwap(true, false) {
-			panic(http.ErrAbortHandler) // the request was read, its answer never begins
+			panic(http.ErrAbortHandler) // the request was read, but its answer never begins
 		}
 		_, _ = io.WriteString(w, "ok")
 	}))
 	defer server.Close()
 	base := &http.Transport{}
 	defer base.CloseIdleConnections()
-	// whatever is repeated, is by net/http
+	// every repeat is one of net/http
 	client := &http.Client{Transport: &Transport{Base: base, Attempts: 1}}
 	for i := range 2 {
 		cut.Store(i == 1) // on the connection of the first
@@ -134,7 +135,7 @@ func TestTransportAndTheRepeatsOfNetHTTP(t *testing.T) {
 	require.Equal(t, seen[1], seen[2])
 }
 
-// The bytes on the wire, so that a change of net/http, or of what stands between, is seen.
+// The bytes on the wire, to detect a change of net/http.
 func TestTransportOnTheWire(t *testing.T) {
 	lines := make(chan []string, 1)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

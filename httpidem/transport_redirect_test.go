@@ -13,7 +13,7 @@ import (
 	"github.com/idem-go/idem/httpidem"
 )
 
-// hop is a server that notes the keys it is sent, and redirects some paths.
+// hop is a server that records the keys it gets, and redirects some paths.
 type hop struct {
 	*httptest.Server
 	mu   sync.Mutex
@@ -44,11 +44,12 @@ func (h *hop) seen(path string) []string {
 	return h.keys[path]
 }
 
-// A key is for the host that the caller sends it to. Another one, to which a redirect leads, gets one made of it, the same each time.
+// A key belongs to the host of the caller's request. Another host, after a redirect, gets one
+// derived from it, the same each time.
 func TestTransportRedirectToAnotherHost(t *testing.T) {
 	for name, c := range map[string]struct {
 		code   int
-		header bool // the caller has set it
+		header bool // the caller has set the header
 	}{
 		"307, of the context":   {http.StatusTemporaryRedirect, false},
 		"308, of the header":    {http.StatusPermanentRedirect, true},
@@ -62,7 +63,7 @@ func TestTransportRedirectToAnotherHost(t *testing.T) {
 			here, there := newHop(t, c.code), newHop(t, c.code)
 			here.to["/a"] = there.URL + "/b" // another host
 			here.to["/same"] = here.URL + "/end"
-			there.to["/b"] = here.URL + "/back" // and home again
+			there.to["/b"] = here.URL + "/back" // and back
 			keeps := c.code == http.StatusTemporaryRedirect ||
 				c.code == http.StatusPermanentRedirect
 			client := &http.Client{Transport: &httpidem.Transport{}}

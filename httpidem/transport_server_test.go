@@ -15,8 +15,8 @@ import (
 	"github.com/idem-go/idem/dedup/memstore"
 )
 
-// badWire carries requests to a handler. What lose says yes to is handled, but its answer never arrives: the client is told after a
-// second, whether the handler has ended or not.
+// badWire carries requests to a handler. A request for which lose returns true is handled, but its
+// answer is lost: the client gets an error after a second, whether the handler has ended or not.
 type badWire struct {
 	handler http.Handler
 	lose    func(attempt int64) bool
@@ -39,8 +39,8 @@ func (b *badWire) RoundTrip(r *http.Request) (*http.Response, error) {
 	return w.Result(), nil
 }
 
-// Client and server together: however often the answer is lost, the handler runs once, and the client gets its answer. While it still
-// runs, retries are told to come again.
+// Client and server together: the handler runs once, and the client gets its answer, however often
+// answers are lost. While the handler runs, retries are asked to come later.
 func TestTransportMeetsMiddleware(t *testing.T) {
 	for name, takes := range map[string]time.Duration{"the handler has ended": 0,
 		"the handler still runs": 4 * time.Second} {
@@ -74,7 +74,7 @@ func TestTransportMeetsMiddleware(t *testing.T) {
 	}
 }
 
-// The answers of the middleware that a retry cannot change come back at once.
+// Answers of the middleware that a retry cannot change are returned at once.
 func TestTransportTakesNoForAnAnswer(t *testing.T) {
 	m, err := New(Config{
 		Store: memstore.New(), Scope: "s", Public: true, Secret: make([]byte, minSecret),
@@ -83,7 +83,7 @@ func TestTransportTakesNoForAnAnswer(t *testing.T) {
 	defer m.Close()
 	wire := &badWire{lose: func(int64) bool { return false },
 		handler: m.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			w.WriteHeader(http.StatusServiceUnavailable) // kept, since it ran under a claim
+			w.WriteHeader(http.StatusServiceUnavailable) // stored, since it ran under a claim
 		}))}
 	transport := &Transport{Base: wire, Attempts: 2, Backoff: time.Millisecond}
 	ctx := WithKey(t.Context(), "k")

@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// sent is what a fake server saw of one attempt.
+// sent is one attempt as a fake server saw it.
 type sent struct {
 	at     time.Time
 	key    []string
@@ -41,7 +41,7 @@ func (b *trackedBody) Read(p []byte) (int, error) {
 
 func (b *trackedBody) Close() error { b.closed = true; return nil }
 
-// fakeServer is the base of a transport: it answers each attempt with what a script says.
+// fakeServer is the base of a transport: it answers each attempt by a script.
 type fakeServer struct {
 	script func(attempt int, r *http.Request) (*http.Response, error)
 
@@ -86,7 +86,7 @@ func response(status int, headers ...string) *http.Response {
 	}
 }
 
-// answers is a script: the answers in turn, the last one from then on. A zero is a broken connection.
+// answers is a script: the answers in turn, then the last one again. A zero is a broken connection.
 func answers(statuses ...int) *fakeServer {
 	return &fakeServer{script: func(attempt int, _ *http.Request) (*http.Response, error) {
 		status := statuses[min(attempt, len(statuses))-1]
@@ -250,7 +250,7 @@ func TestTransportOtherHeaderAndMethods(t *testing.T) {
 	}
 }
 
-// What is repeated, and what is given back at once.
+// Answers that are repeated, and those that are returned at once.
 func TestTransportRetries(t *testing.T) {
 	after := []string{"Retry-After", "1"}
 	for name, c := range map[string]struct {
@@ -335,7 +335,7 @@ func TestTransportRetries(t *testing.T) {
 	}
 }
 
-// A server that rolls back may be asked again after a 500; a replay is never.
+// A server that rolls back may be asked again after a 500, but never after a replay.
 func TestTransportRetryOfOnesOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := &fakeServer{script: func(attempt int, _ *http.Request) (*http.Response, error) {
@@ -356,7 +356,8 @@ func TestTransportRetryOfOnesOwn(t *testing.T) {
 	})
 }
 
-// What it ends with when attempts, or patience, are over: the last answer as it came, or an error that names the key.
+// The result when attempts or Patience are used up: the last answer as it came, or an error with
+// the key.
 func TestTransportGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := answers(0, 502, 503)
@@ -392,7 +393,7 @@ func TestTransportGivesUp(t *testing.T) {
 	})
 }
 
-// An endless answer that is not the last one is not read to its end.
+// An endless answer before the last one is not read to its end.
 func TestTransportDrainsWithinBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := &fakeServer{script: func(attempt int, _ *http.Request) (*http.Response, error) {
@@ -415,7 +416,7 @@ type endless struct{}
 
 func (endless) Read(p []byte) (int, error) { return len(p), nil }
 
-// Waits double, less up to a half by chance, and have a bound.
+// Pauses double, less a random part of up to a half, and have a bound.
 func TestTransportBacksOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := answers(503)
@@ -432,7 +433,7 @@ func TestTransportBacksOff(t *testing.T) {
 			require.GreaterOrEqual(t, wait, most/2)
 		}
 	})
-	// not all clients at once, also if the server told all of them the same
+	// clients spread, even if the server told all of them the same time
 	synctest.Test(t, func(t *testing.T) {
 		waits := map[time.Duration]bool{}
 		for range 10 {
@@ -494,7 +495,7 @@ func TestTransportRetryAfter(t *testing.T) {
 	}
 }
 
-// Patience bounds the time of all attempts, the context too, and waiting ends with the context.
+// Patience and the context bound the time of all attempts, and the end of the context ends a pause.
 func TestTransportEndsInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := answers(0)
@@ -504,7 +505,7 @@ func TestTransportEndsInTime(t *testing.T) {
 		require.LessOrEqual(t, time.Since(began), DefaultPatience)
 		require.Greater(t, len(server.seen), 5)
 	})
-	synctest.Test(t, func(t *testing.T) { // cancelled while it waits
+	synctest.Test(t, func(t *testing.T) { // cancelled during a pause
 		ctx, cancel := context.WithCancel(t.Context())
 		server := &fakeServer{
 			script: func(int, *http.Request) (*http.Response, error) {
@@ -523,7 +524,7 @@ func TestTransportEndsInTime(t *testing.T) {
 		require.Len(t, server.seen, 1)
 		require.True(t, server.bodies[0].closed)
 	})
-	// a deadline that ends before the wait would: the answer is there already
+	// a deadline before the end of the pause: the answer is returned at once
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
@@ -538,7 +539,7 @@ func TestTransportEndsInTime(t *testing.T) {
 		require.Equal(t, "answer 503", readAll(t, resp))
 		require.Zero(t, time.Since(began))
 	})
-	synctest.Test(t, func(t *testing.T) { // the client's own limit, while an attempt hangs
+	synctest.Test(t, func(t *testing.T) { // the client's own time-out, during an attempt
 		server := &fakeServer{script: func(_ int, r *http.Request) (*http.Response, error) {
 			<-r.Context().Done()
 			return nil, r.Context().Err()
@@ -552,7 +553,7 @@ func TestTransportEndsInTime(t *testing.T) {
 	})
 }
 
-// A process that died asks again under the key it had written down.
+// A client that was restarted sends the key that it had stored.
 func TestTransportKeyOutlivesTheProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := answers(0, 0, 0, 200)
@@ -569,7 +570,8 @@ func TestTransportKeyOutlivesTheProcess(t *testing.T) {
 	})
 }
 
-// Redirects are the business of the caller's client: one that keeps the method is followed with the key of the context, or one of its own.
+// The caller's client handles redirects: one that keeps the method is followed with the key of the
+// context, or with a derived one.
 func TestTransportRedirect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var paths []string

@@ -17,7 +17,7 @@ import (
 	"github.com/idem-go/idem/internal/testenv"
 )
 
-// trips counts what a client waits for: a command, or a pipeline of them.
+// trips counts round trips of a client: a command, or a pipeline.
 type trips struct{ n atomic.Int64 }
 
 func (h *trips) DialHook(next redis.DialHook) redis.DialHook {
@@ -40,7 +40,8 @@ func (h *trips) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 	}
 }
 
-// A replay costs one round trip to Redis, whether Lookup stands in front or not; a first request two, and three with Lookup.
+// A replay costs one round trip to Redis, with and without Lookup; a first request two, and three
+// with Lookup.
 func TestReplayFromRedisIsOneRoundTrip(t *testing.T) {
 	client, prefix := testenv.Redis(t)
 	store := redisstore.New(client, redisstore.Prefix(prefix))

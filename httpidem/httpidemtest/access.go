@@ -18,22 +18,27 @@ var accessCases = []testCase{
 	{name: "a cap of keys at work", run: capped},
 }
 
-// apart is H-12: nobody gets another one's answer with his key, however the two are written.
+// apart is H-12: keys of different principals stay distinct, in any spelling, so that no request
+// gets an answer of another principal.
 func apart(k *kit) {
 	tenant := func(c *httpidem.Config) {
 		c.Tenant = func(r *http.Request) (string, error) { return r.Header.Get("Tenant"), nil }
 	}
-	h := k.middleware(tenant).Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	greet := func(w http.ResponseWriter, r *http.Request) {
 		k.count(k.runs, "all")
 		fmt.Fprintf(w, "for %s of %q", r.Header.Get("User"), r.Header.Get("Tenant"))
-	}))
+	}
+	h := k.middleware(tenant).Handler(http.HandlerFunc(greet))
 	who := []struct{ tenant, by, key string }{
-		{"", "alice", "k"}, {"", "bob", "k"}, {"acme", "alice", "k"}, {"acme", "bob", "k"}, {"", "alice:k", "k"}, {"", "alice", "k:k"},
+		{"", "alice", "k"}, {"", "bob", "k"}, {"acme", "alice", "k"}, {"acme", "bob", "k"},
+		{"", "alice:k", "k"}, {"", "alice", "k:k"},
 		{"", "alice:k", "k:k"}, {"", "alice%3Ak", "k"}, {"alice", "k", "k"},
 	}
 	for i := range 2 {
 		for _, w := range who {
-			r := send(h, order(w.key).with(func(c *call) { c.by, c.header = w.by, http.Header{"Tenant": {w.tenant}} }))
+			r := send(h, order(w.key).with(func(c *call) {
+				c.by, c.header = w.by, http.Header{"Tenant": {w.tenant}}
+			}))
 			require.Equal(k, fmt.Sprintf("for %s of %q", w.by, w.tenant), r.body)
 			require.Equal(k, i > 0, r.replayed, "%+v", w)
 		}
@@ -41,7 +46,7 @@ func apart(k *kit) {
 	require.Equal(k, len(who), k.ran("all"))
 }
 
-// withdrawn is H-12: whoever may no longer ask gets no replay either.
+// withdrawn is H-12: a principal without the right to a request gets no replay either.
 func withdrawn(k *kit) {
 	var denied atomic.Bool
 	m := k.middleware(func(c *httpidem.Config) {
@@ -64,7 +69,7 @@ func withdrawn(k *kit) {
 	k.once("a")
 }
 
-// refusedFirst is H-11: what is refused before the handler does not use the key up.
+// refusedFirst is H-11: a request that is refused before the handler does not use its key up.
 func refusedFirst(k *kit) {
 	var no atomic.Pointer[string]
 	check := func(what string) error {
@@ -74,7 +79,9 @@ func refusedFirst(k *kit) {
 		return nil
 	}
 	h := k.middleware(func(c *httpidem.Config) {
-		c.Principal = func(r *http.Request) (string, error) { return r.Header.Get("User"), check("principal") }
+		c.Principal = func(r *http.Request) (string, error) {
+			return r.Header.Get("User"), check("principal")
+		}
 		c.Tenant = func(*http.Request) (string, error) { return "acme", check("tenant") }
 		c.Authorize = func(*http.Request) error { return check("right") }
 	}).Handler(k.handler(k.created))
@@ -82,7 +89,8 @@ func refusedFirst(k *kit) {
 		what   string
 		status int
 		code   string
-	}{{"principal", 401, "principal_unknown"}, {"right", 403, "not_allowed"}, {"tenant", 400, "tenant_unknown"}} {
+	}{{"principal", 401, "principal_unknown"}, {"right", 403, "not_allowed"},
+		{"tenant", 400, "tenant_unknown"}} {
 		no.Store(&c.what)
 		k.refused(send(h, order(c.what)), c.status, c.code)
 		k.had(c.what, 0, 0)
@@ -91,7 +99,9 @@ func refusedFirst(k *kit) {
 		k.once(c.what)
 	}
 	failing := k.middleware(func(c *httpidem.Config) {
-		c.Principal = func(r *http.Request) (string, error) { return r.Header.Get("User"), check("principal") }
+		c.Principal = func(r *http.Request) (string, error) {
+			return r.Header.Get("User"), check("principal")
+		}
 		c.Authorize = func(*http.Request) error { return errors.New("secret of the database") }
 	}).Handler(k.handler(k.created))
 	r := send(failing, order("failing"))
@@ -105,7 +115,8 @@ func refusedFirst(k *kit) {
 	k.refused(nobody, http.StatusUnauthorized, "principal_unknown")
 }
 
-// lookedUp is rule 21: behind a look-up a limiter sees new keys only, and what it stops has written nothing.
+// lookedUp is rule 21: a limiter behind Lookup sees new keys only, and a request that it stops has
+// written nothing.
 func lookedUp(k *kit) {
 	if k.Blind {
 		k.Skip("the store has no look-up, says its harness")
@@ -127,7 +138,8 @@ func lookedUp(k *kit) {
 	before := calls.Load()
 	require.Positive(k, before)
 	for i := range 200 {
-		require.Equal(k, http.StatusTooManyRequests, send(h, order(fmt.Sprint("random-", i))).status)
+		require.Equal(k, http.StatusTooManyRequests,
+			send(h, order(fmt.Sprint("random-", i))).status)
 	}
 	for range 20 {
 		k.executed(send(h, order("a")), "a", true)
@@ -137,16 +149,18 @@ func lookedUp(k *kit) {
 	k.refused(send(h, other), http.StatusUnprocessableEntity, "request_signature_mismatch")
 	require.Equal(k, before, calls.Load(), "calls of the store that may write")
 	left.Store(1)
-	k.executed(send(h, order("random-7")), "random-7", false) // nothing was left behind
+	k.executed(send(h, order("random-7")), "random-7", false) // no record was left
 	k.once("a")
 	k.once("random-7")
 }
 
-// capped is rule 21: how many keys of one principal may be at work.
+// capped is rule 21: the number of keys of one principal in flight is limited.
 func capped(k *kit) {
 	begun := make(chan struct{})
 	open, release := k.gate()
-	h := k.middleware(func(c *httpidem.Config) { c.MaxLiveKeys = 2 }).Handler(k.handler(func(w http.ResponseWriter, r *http.Request) {
+	h := k.middleware(func(c *httpidem.Config) {
+		c.MaxLiveKeys = 2
+	}).Handler(k.handler(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Wait") != "" {
 			begun <- struct{}{}
 			<-open
@@ -156,7 +170,8 @@ func capped(k *kit) {
 	first := make(chan reply, 2)
 	for _, key := range []string{"a", "b"} {
 		go func() {
-			first <- send(h, order(key).with(func(c *call) { c.header = http.Header{"Wait": {"yes"}} }))
+			first <- send(h,
+				order(key).with(func(c *call) { c.header = http.Header{"Wait": {"yes"}} }))
 		}()
 		k.wait(begun, "the handler begins")
 	}

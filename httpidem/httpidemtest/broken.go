@@ -25,8 +25,8 @@ var brokenCases = []testCase{
 	{name: "a store that cannot be asked", run: storeAway},
 }
 
-// panics is H-09: the client sees a broken connection, as without the middleware. Under a claim nobody knows what had happened, and
-// that is the answer; a transaction was rolled back, and runs again.
+// panics is H-09: the client sees a broken connection, as without the middleware. Under a claim the
+// outcome is unknown, which is the stored answer. A transaction was rolled back, and runs again.
 func panics(k *kit) {
 	const told = "not-applied"
 	s := k.serve(k.middleware().Handler(k.handler(func(w http.ResponseWriter, r *http.Request) {
@@ -55,7 +55,8 @@ func panics(k *kit) {
 			_, err := ask(s, order(key))
 			require.Error(k, err, key)
 		}
-		require.Eventually(k, func() bool { return k.results()[httpidem.Panicked] > 0 }, patience, time.Millisecond)
+		require.Eventually(k, func() bool { return k.results()[httpidem.Panicked] > 0 }, patience,
+			time.Millisecond)
 		k.forget()
 		for range 2 {
 			r, err := ask(s, order(key))
@@ -78,7 +79,8 @@ func panics(k *kit) {
 	}
 }
 
-// exits sends a call whose handler ends its goroutine. net/http keeps such a connection open without an answer, so the client leaves.
+// exits sends a call whose handler ends its goroutine. net/http keeps such a connection open
+// without an answer, so the client leaves.
 func (k *kit) exits(s *httptest.Server, key string) {
 	k.Helper()
 	ctx, cancel := context.WithCancel(k.Context())
@@ -91,12 +93,13 @@ func (k *kit) exits(s *httptest.Server, key string) {
 			k.Errorf("%s: an answer", key)
 		}
 	}()
-	require.Eventually(k, func() bool { return k.results()[httpidem.Panicked] > 0 }, patience, time.Millisecond)
+	require.Eventually(k, func() bool { return k.results()[httpidem.Panicked] > 0 }, patience,
+		time.Millisecond)
 	cancel()
 	k.wait(gone, "the client leaves")
 }
 
-// fatePanics: a function of the program's own that panics leaves no key behind that is at work for ever.
+// fatePanics: a panic in a function of the Config does not leave a key in flight for ever.
 func fatePanics(k *kit) {
 	h := k.middleware(func(c *httpidem.Config) {
 		c.ResultPolicy = func(*http.Request, httpidem.Outcome) httpidem.ResultPolicy {
@@ -117,7 +120,7 @@ func fatePanics(k *kit) {
 	k.once("a")
 }
 
-// place is where a client hangs up.
+// place is the moment at which a client hangs up.
 type place string
 
 const (
@@ -128,9 +131,10 @@ const (
 	sending     place = "while the answer leaves"
 )
 
-// hangUps is H-05: wherever the client was when it went, its retry gets the one answer.
+// hangUps is H-05: at whatever moment the client hangs up, its retry gets the one answer.
 func hangUps(k *kit) {
-	places := []place{beforeAll, inBody, place(beforeClaim), place(afterClaim), inHandler, afterEffect, place(beforeEnd), place(afterEnd), sending, ""}
+	places := []place{beforeAll, inBody, place(beforeClaim), place(afterClaim), inHandler,
+		afterEffect, place(beforeEnd), place(afterEnd), sending, ""}
 	for _, p := range places {
 		for i := range k.HangUps {
 			key := fmt.Sprintf("%s %d", p, i)
@@ -141,7 +145,8 @@ func hangUps(k *kit) {
 	k.Logf("%d clients hung up at each of %d places: %v", k.HangUps, len(places), k.results())
 }
 
-// hangUp sends a key and hangs up at a place, or in the handler if there is none, from another goroutine. Then it sends it again.
+// hangUp sends a key and hangs up at a place, or in the handler if there is none, from another
+// goroutine. Then it sends the key again.
 func (k *kit) hangUp(p place, key string) {
 	k.Helper()
 	ctx, cancel := context.WithCancel(k.Context())
@@ -156,7 +161,9 @@ func (k *kit) hangUp(p place, key string) {
 		}
 		return nil
 	}
-	h := k.middleware(k.hooked(func(here point) error { return at(place(here)) })).Handler(http.HandlerFunc(
+	h := k.middleware(k.hooked(func(here point) error {
+		return at(place(here))
+	})).Handler(http.HandlerFunc(
 		func(w http.ResponseWriter, r *http.Request) {
 			_ = at(inHandler)
 			k.handler(func(w http.ResponseWriter, r *http.Request) {
@@ -179,7 +186,7 @@ func (k *kit) hangUp(p place, key string) {
 	k.executed(r, key, r.replayed)
 }
 
-// hangingUp is a body that ends with its client.
+// hangingUp is a body whose end is the end of its client.
 func hangingUp(cancel func()) io.Reader {
 	return readerFunc(func([]byte) (int, error) {
 		cancel()
@@ -191,7 +198,7 @@ type readerFunc func([]byte) (int, error)
 
 func (f readerFunc) Read(b []byte) (int, error) { return f(b) }
 
-// leaving is a writer whose client is gone with the first byte.
+// leaving is a writer whose client hangs up at the first byte.
 type leaving struct {
 	*httptest.ResponseRecorder
 	leave func()
@@ -202,7 +209,8 @@ func (l *leaving) Write([]byte) (int, error) {
 	return 0, errors.New("the client has gone")
 }
 
-// closedConnections is H-05 on real connections: the handler goes on although the server has noticed.
+// closedConnections is H-05 on real connections: the handler continues although the server has
+// noticed.
 func closedConnections(k *kit) {
 	type gone struct{}
 	begun := make(chan struct{})
@@ -245,8 +253,9 @@ func closedConnections(k *kit) {
 	}
 }
 
-// holderGone: a process stops in the middle, and its lease ends. Nobody knows what it had done, so nothing is run again (rule 19), unless
-// that is asked for. What it answers when it wakes is its client's, but is not kept.
+// holderGone: a process stops in the middle of a run, and its lease ends. The outcome is unknown,
+// so the request does not run again (rule 19), unless Rerun is set. The late answer of the process
+// is sent to its client, but not stored.
 func holderGone(k *kit) {
 	frozen := errors.New("this process does not get through")
 	begun := make(chan struct{})
@@ -263,7 +272,7 @@ func holderGone(k *kit) {
 		<-wake
 		select {
 		case <-r.Context().Done():
-		case <-time.After(10 * time.Second): // then the loss of the claim is never told
+		case <-time.After(10 * time.Second): // the loss of the claim was not reported
 		}
 		cause = context.Cause(r.Context())
 		k.created(w, r)
@@ -285,7 +294,8 @@ func holderGone(k *kit) {
 	k.refused(send(heir, order("a")), http.StatusConflict, "unknown_outcome")
 	k.once("a")
 
-	again := k.middleware(short, func(c *httpidem.Config) { c.Rerun = true }).Handler(k.handler(k.created))
+	again := k.middleware(short,
+		func(c *httpidem.Config) { c.Rerun = true }).Handler(k.handler(k.created))
 	require.Contains(k, send(again, order("a")).body, `"run":2`)
 	r := send(heir, order("a"))
 	require.True(k, r.replayed)
@@ -293,7 +303,7 @@ func holderGone(k *kit) {
 	k.had("a", 2, 2)
 }
 
-// storeAway: nothing is run that could not be claimed, unless that is asked for (H-18, R-19).
+// storeAway: no handler runs without a claim, unless FailOpen is set (H-18, R-19).
 func storeAway(k *kit) {
 	away := fmt.Errorf("test: %w", dedup.ErrUnavailable)
 	down := k.hooked(func(p point) error {
@@ -309,11 +319,13 @@ func storeAway(k *kit) {
 	k.observed(httpidem.Unavailable, http.StatusServiceUnavailable)
 	k.had("a", 0, 0)
 	if !k.tx {
-		open := k.middleware(down, func(c *httpidem.Config) { c.FailOpen = true }).Handler(k.handler(k.created))
+		open := k.middleware(down,
+			func(c *httpidem.Config) { c.FailOpen = true }).Handler(k.handler(k.created))
 		k.executed(send(open, order("b")), "b", false)
 		k.observed(httpidem.Unguarded, 0)
 		k.once("b")
 	}
-	k.executed(send(k.middleware().Handler(k.handler(k.created)), order("a")), "a", false) // it is back
+	// the store is available again
+	k.executed(send(k.middleware().Handler(k.handler(k.created)), order("a")), "a", false)
 	k.once("a")
 }

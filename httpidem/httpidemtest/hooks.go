@@ -19,7 +19,7 @@ const (
 	renewal     point = "renewal"
 )
 
-// hook is called at each point. Its error takes the place of what the store says.
+// hook is called at each point. Its error replaces the result of the store.
 type hook func(point) error
 
 // hookClaims puts a hook before a store.
@@ -41,8 +41,12 @@ func (h *hooked) around(before, after point, fn func() error) error {
 	return h.at(after)
 }
 
-func (h *hooked) Claim(ctx context.Context, t dedup.Token, lease time.Duration, reqs []dedup.Request, answers []dedup.Answer) error {
-	return h.around(beforeClaim, afterClaim, func() error { return h.Store.Claim(ctx, t, lease, reqs, answers) })
+func (h *hooked) Claim(
+	ctx context.Context, t dedup.Token, lease time.Duration, reqs []dedup.Request,
+	answers []dedup.Answer,
+) error {
+	return h.around(beforeClaim, afterClaim,
+		func() error { return h.Store.Claim(ctx, t, lease, reqs, answers) })
 }
 
 func (h *hooked) Renew(ctx context.Context, lease time.Duration, claims []dedup.Claim) error {
@@ -76,7 +80,8 @@ type hookedTx[Tx any] struct {
 	tx dedup.TxStore[Tx]
 }
 
-func (h *hookedTx[Tx]) ClaimTx(ctx context.Context, limit time.Duration, reqs []dedup.Request, answers []dedup.Answer,
+func (h *hookedTx[Tx]) ClaimTx(ctx context.Context, limit time.Duration, reqs []dedup.Request,
+	answers []dedup.Answer,
 	fn func(tx Tx) ([]dedup.Completion, error)) error {
 	return h.around(beforeClaim, afterEnd, func() error {
 		return h.tx.ClaimTx(ctx, limit, reqs, answers, func(tx Tx) ([]dedup.Completion, error) {
@@ -93,7 +98,9 @@ func (h *hookedTx[Tx]) ClaimTx(ctx context.Context, limit time.Duration, reqs []
 }
 
 // LookTx implements [dedup.TxLooker] if the store does.
-func (h *hookedTx[Tx]) LookTx(ctx context.Context, reqs []dedup.Request, answers []dedup.Answer) error {
+func (h *hookedTx[Tx]) LookTx(
+	ctx context.Context, reqs []dedup.Request, answers []dedup.Answer,
+) error {
 	l, ok := h.Store.(dedup.TxLooker)
 	if !ok {
 		return errors.New("the store has no look-up")

@@ -23,25 +23,26 @@ import (
 
 var errNoTx = errors.New("the handler finds no transaction")
 
-// patience is how long a test waits for what must happen.
+// patience is the time limit of a test for an expected event.
 const patience = 30 * time.Second
 
-// kit is what a case works with: a store, middlewares over it, and the counts of what was done.
+// kit is the environment of a case: a store, middlewares over it, and counts of runs and effects.
 type kit struct {
 	*testing.T
-	door
+	variant
 	store dedup.Store
 
 	mu      sync.Mutex
 	runs    map[string]int // of handlers, by key
-	effects map[string]int // by key, where they are not in the store's database
+	effects map[string]int // by key, if they are not in the store's database
 	last    httpidem.Observation
 	seen    map[httpidem.Result]int
 }
 
-func newKit(t *testing.T, d door) *kit {
-	return &kit{T: t, door: d, store: d.NewStore(t), runs: make(map[string]int), effects: make(map[string]int),
-		seen: make(map[httpidem.Result]int)}
+func newKit(t *testing.T, d variant) *kit {
+	return &kit{T: t, variant: d, store: d.NewStore(t), runs: make(map[string]int),
+		effects: make(map[string]int),
+		seen:    make(map[httpidem.Result]int)}
 }
 
 func (k *kit) count(counts map[string]int, key string) int {
@@ -57,7 +58,7 @@ func (k *kit) counted(counts map[string]int, key string) int {
 	return counts[key]
 }
 
-// ran returns how often a handler has begun with a key.
+// ran returns the number of runs of a key.
 func (k *kit) ran(key string) int { return k.counted(k.runs, key) }
 
 // once requires that a key had one run and one effect.
@@ -74,14 +75,16 @@ func (k *kit) had(key string, runs, effects int) {
 
 const retryAfter = "2"
 
-// middleware returns one over the store, or over what change puts in its place.
+// middleware returns one over the store, or over the store of a change.
 func (k *kit) middleware(change ...func(*httpidem.Config)) *httpidem.Middleware {
 	k.Helper()
 	cfg := httpidem.Config{
-		Store: k.store, Scope: "orders", Secret: []byte("the same in all instances"), Retention: time.Hour, RetryAfter: 2 * time.Second,
+		Store: k.store, Scope: "orders", Secret: []byte("the same in all instances"),
+		Retention: time.Hour, RetryAfter: 2 * time.Second,
 		Principal: func(r *http.Request) (string, error) { return r.Header.Get("User"), nil },
-		Logger:    slog.New(slog.DiscardHandler), Observe: k.observe, DocsURL: "https://api.example/keys",
-		MaxRequests: 1 << 20, MaxPrincipalRequests: 1 << 20, // some of its tests send thousands at once
+		Logger:    slog.New(slog.DiscardHandler), Observe: k.observe,
+		DocsURL:     "https://api.example/keys",
+		MaxRequests: 1 << 20, MaxPrincipalRequests: 1 << 20, // some tests send thousands at once
 	}
 	for _, c := range change {
 		c(&cfg)
@@ -104,7 +107,7 @@ func (k *kit) observe(_ context.Context, o httpidem.Observation) {
 	k.seen[o.Result]++
 }
 
-// observed requires that the last request which ended did so with this result.
+// observed requires that the request that ended last had this result.
 func (k *kit) observed(want httpidem.Result, status int) {
 	k.Helper()
 	k.mu.Lock()
@@ -114,7 +117,7 @@ func (k *kit) observed(want httpidem.Result, status int) {
 	require.Equal(k, status, k.last.Status)
 }
 
-// results counts what was observed, since it was forgotten last.
+// results counts the results since the last call of forget.
 func (k *kit) results() map[httpidem.Result]int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -127,7 +130,7 @@ func (k *kit) forget() {
 	clear(k.seen)
 }
 
-// handler is one that counts its run and leaves one effect; then it does what answer says.
+// handler counts its run and writes one effect, then calls answer.
 func (k *kit) handler(answer http.HandlerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		key := httpidem.KeyFrom(r.Context())
@@ -141,7 +144,7 @@ func (k *kit) handler(answer http.HandlerFunc) http.Handler {
 	})
 }
 
-// created is an answer that no second run would give.
+// created writes an answer that differs in each run.
 func (k *kit) created(w http.ResponseWriter, r *http.Request) {
 	key := httpidem.KeyFrom(r.Context())
 	w.Header().Set("Content-Type", "application/json")
@@ -150,7 +153,7 @@ func (k *kit) created(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(w, `{"order":%q,"run":%d}`, key, k.ran(key))
 }
 
-// call is a request to be sent, as often as one likes.
+// call is a request that can be sent several times.
 type call struct {
 	ctx                           context.Context
 	method, target, key, body, by string
@@ -159,7 +162,10 @@ type call struct {
 
 // order is a call with a key.
 func order(key string) call {
-	return call{ctx: context.Background(), method: http.MethodPost, target: "/orders", key: key, body: `{"amount":7}`, by: "alice"}
+	return call{
+		ctx: context.Background(), method: http.MethodPost, target: "/orders", key: key,
+		body: `{"amount":7}`, by: "alice",
+	}
 }
 
 func (c call) with(change func(*call)) call {
@@ -183,12 +189,14 @@ func (c call) request() *http.Request {
 		h.Set("Idempotency-Key", `"`+c.key+`"`)
 	}
 	return (&http.Request{
-		Method: c.method, URL: u, RequestURI: c.target, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: h, Host: "api.example",
-		RemoteAddr: "192.0.2.1:1234", Body: io.NopCloser(bytes.NewReader([]byte(c.body))), ContentLength: int64(len(c.body)),
+		Method: c.method, URL: u, RequestURI: c.target, Proto: "HTTP/1.1", ProtoMajor: 1,
+		ProtoMinor: 1, Header: h, Host: "api.example",
+		RemoteAddr: "192.0.2.1:1234", Body: io.NopCloser(bytes.NewReader([]byte(c.body))),
+		ContentLength: int64(len(c.body)),
 	}).WithContext(c.ctx)
 }
 
-// reply is what the client of a call sees.
+// reply is the client's view of an answer.
 type reply struct {
 	status   int
 	header   http.Header
@@ -203,7 +211,7 @@ func send(h http.Handler, c call) reply {
 	return newReply(max(w.status, http.StatusOK), w.header, string(w.body))
 }
 
-// writer is a http.ResponseWriter that costs little: there are many.
+// writer is a cheap http.ResponseWriter for many requests.
 type writer struct {
 	header http.Header
 	status int
@@ -225,10 +233,13 @@ func (w *writer) Write(b []byte) (int, error) {
 }
 
 func newReply(status int, h http.Header, body string) reply {
-	return reply{status: status, header: h, body: body, replayed: h.Get(httpidem.DefaultReplayedHeader) == "true"}
+	return reply{
+		status: status, header: h, body: body,
+		replayed: h.Get(httpidem.DefaultReplayedHeader) == "true",
+	}
 }
 
-// code is that of a problem.
+// code returns the code of a problem.
 func (r reply) code() string {
 	var p struct{ Code string }
 	_ = json.Unmarshal([]byte(r.body), &p) // no problem
@@ -243,7 +254,7 @@ func (k *kit) refused(r reply, status int, code string) {
 	require.Equal(k, "application/problem+json", r.header.Get("Content-Type"))
 }
 
-// inFlight requires the answer to a request whose key is at work.
+// inFlight requires the answer to a request whose key is in flight.
 func (k *kit) inFlight(r reply) {
 	k.Helper()
 	k.refused(r, http.StatusConflict, "request_in_flight")
@@ -260,7 +271,7 @@ func (k *kit) executed(r reply, key string, replayed bool) {
 	require.Equal(k, replayed, r.replayed, "replayed")
 }
 
-// settled sends a call until its key is no longer at work.
+// settled sends a call until its key is no longer in flight.
 func (k *kit) settled(h http.Handler, c call) (r reply) {
 	k.Helper()
 	require.Eventually(k, func() bool {
@@ -282,7 +293,8 @@ func (k *kit) serve(h http.Handler) *httptest.Server {
 
 // ask sends a call to a server.
 func ask(s *httptest.Server, c call) (reply, error) {
-	r, err := http.NewRequestWithContext(c.ctx, c.method, s.URL+c.target, io.NopCloser(bytes.NewReader([]byte(c.body))))
+	r, err := http.NewRequestWithContext(c.ctx, c.method, s.URL+c.target,
+		io.NopCloser(bytes.NewReader([]byte(c.body))))
 	if err != nil {
 		return reply{}, err
 	}
@@ -296,7 +308,8 @@ func ask(s *httptest.Server, c call) (reply, error) {
 	return newReply(resp.StatusCode, resp.Header, string(body)), err
 }
 
-// gate is something that handlers wait at. It is opened in any case when the test ends, before its store is closed.
+// gate returns a channel that handlers wait for. It is opened at the latest when the test ends,
+// before its store is closed.
 func (k *kit) gate() (wait <-chan struct{}, open func()) {
 	c := make(chan struct{})
 	open = sync.OnceFunc(func() { close(c) })
@@ -304,7 +317,7 @@ func (k *kit) gate() (wait <-chan struct{}, open func()) {
 	return c, open
 }
 
-// wait waits for what must happen.
+// wait waits for an expected event.
 func (k *kit) wait(c <-chan struct{}, what string) {
 	k.Helper()
 	select {

@@ -18,8 +18,9 @@ var massCases = []testCase{
 	{name: "many callers of one key", run: manyCallers},
 }
 
-// manyCallers is H-04: of all who send a key at the same time, to two processes, one has its handler run. Half of the keys are for
-// callers that do not wait, who get the answer or are told to come again, and half for callers that do, who all get the answer.
+// manyCallers is H-04: many callers send one key at the same time, to two processes, and one
+// handler runs. Half of the keys are for callers without Wait, who get the answer or 409 in flight.
+// The other half is for callers with Wait, who all get the answer.
 func manyCallers(k *kit) {
 	seed := rand.Uint64() >> 32
 	if s := os.Getenv("IDEM_SEED"); s != "" {
@@ -35,7 +36,8 @@ func manyCallers(k *kit) {
 	r := &rush{kit: k, gates: make(map[string]*gate)}
 	h := k.handler(r.handle)
 	prompt := [2]http.Handler{k.middleware().Handler(h), k.middleware(other).Handler(h)}
-	patient := [2]http.Handler{k.middleware(waiting).Handler(h), k.middleware(waiting, other).Handler(h)}
+	patient := [2]http.Handler{k.middleware(waiting).Handler(h),
+		k.middleware(waiting, other).Handler(h)}
 
 	work := make(chan *gate)
 	var workers sync.WaitGroup
@@ -49,11 +51,12 @@ func manyCallers(k *kit) {
 	}
 	began := time.Now()
 	for i := range k.Keys {
-		g := &gate{key: fmt.Sprint("key-", i), doors: prompt, open: make(chan struct{})}
+		g := &gate{key: fmt.Sprint("key-", i), handlers: prompt, open: make(chan struct{})}
 		if i%2 == 1 {
-			g.doors, g.waits = patient, true
+			g.handlers, g.waits = patient, true
 		}
-		if g.hold = int64(k.Callers - 1); rng.IntN(10) == 0 { // mostly all others come while the handler runs
+		// in most cases all others come while the handler runs
+		if g.hold = int64(k.Callers - 1); rng.IntN(10) == 0 {
 			g.hold = rng.Int64N(int64(k.Callers))
 		}
 		r.add(g)
@@ -61,24 +64,25 @@ func manyCallers(k *kit) {
 	}
 	close(work)
 	workers.Wait()
-	k.Logf("%d callers of %d keys in %s: %v", k.Callers, k.Keys, time.Since(began).Round(time.Millisecond), k.results())
+	k.Logf("%d callers of %d keys in %s: %v", k.Callers, k.Keys,
+		time.Since(began).Round(time.Millisecond), k.results())
 	for _, g := range r.gates {
 		r.judge(g)
 	}
 }
 
-// gate is one key and those who come with it.
+// gate is one key with its callers.
 type gate struct {
-	key     string
-	doors   [2]http.Handler
-	waits   bool
-	hold    int64 // how many must be refused, or wait if they do, before the handler goes on
-	held    atomic.Int64
-	opened  sync.Once
-	open    chan struct{}
-	replies []reply
-	first   int // callers that got it first hand
-	wrong   *reply
+	key      string
+	handlers [2]http.Handler
+	waits    bool
+	hold     int64 // callers that must be refused, or wait, before the handler continues
+	held     atomic.Int64
+	opened   sync.Once
+	open     chan struct{}
+	replies  []reply
+	first    int // callers that got the first answer, not a replay
+	wrong    *reply
 }
 
 type rush struct {
@@ -100,8 +104,9 @@ func (r *rush) handle(w http.ResponseWriter, req *http.Request) {
 	if g.hold > 0 {
 		select {
 		case <-g.open:
-		case <-time.After(patience): // judged by its status
-			http.Error(w, fmt.Sprintf("%d of %d others have come", g.held.Load(), g.hold), http.StatusInternalServerError)
+		case <-time.After(patience): // the status decides
+			http.Error(w, fmt.Sprintf("%d of %d others have come", g.held.Load(), g.hold),
+				http.StatusInternalServerError)
 			return
 		}
 	}
@@ -116,10 +121,10 @@ func (r *rush) send(g *gate) {
 	for i := range g.replies {
 		callers.Go(func() {
 			<-start
-			if g.waits { // as good as: they are about to
+			if g.waits { // nearly: they are about to wait
 				g.count()
 			}
-			g.replies[i] = send(g.doors[i%2], order(g.key))
+			g.replies[i] = send(g.handlers[i%2], order(g.key))
 			if !g.waits {
 				g.count()
 			}
@@ -135,21 +140,23 @@ func (g *gate) count() {
 	}
 }
 
-// weigh counts the answers that the callers got, and keeps the first that is none of those which they may get.
+// weigh counts the answers of the callers, and keeps the first one that is not allowed.
 func (g *gate) weigh() {
 	body, location := fmt.Sprintf(`{"order":%q,"run":1}`, g.key), "/orders/"+g.key
 	for i := range g.replies {
 		switch got := &g.replies[i]; {
-		case got.status == http.StatusCreated && got.body == body && got.header.Get("Location") == location:
+		case got.status == http.StatusCreated && got.body == body &&
+			got.header.Get("Location") == location:
 			if !got.replayed {
 				g.first++
 			}
-		case !g.waits && got.status == http.StatusConflict && got.header.Get("Retry-After") == retryAfter && got.code() == "request_in_flight":
+		case !g.waits && got.status == http.StatusConflict &&
+			got.header.Get("Retry-After") == retryAfter && got.code() == "request_in_flight":
 		case g.wrong == nil:
 			g.wrong = got
 		}
 	}
-	g.replies = nil // there are many
+	g.replies = nil // free the memory
 }
 
 func (r *rush) judge(g *gate) {

@@ -12,7 +12,7 @@ var processCases = []testCase{
 	{name: "two processes", run: twoProcesses},
 }
 
-// twoProcesses: what one has at work or has answered, the other knows.
+// twoProcesses: two processes share keys in flight and answers.
 func twoProcesses(k *kit) {
 	begun := make(chan struct{})
 	open, release := k.gate()
@@ -36,7 +36,7 @@ func twoProcesses(k *kit) {
 		k.observed(httpidem.InFlight, http.StatusConflict)
 	}
 	go func() { waited <- send(waits, order("a")) }()
-	k.executed(send(there, order("b")), "b", false) // nobody waits for another key
+	k.executed(send(there, order("b")), "b", false) // other keys do not wait
 	release()
 	k.executed(<-first, "a", false)
 	k.executed(<-waited, "a", true)

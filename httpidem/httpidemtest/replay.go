@@ -27,12 +27,13 @@ var replayCases = []testCase{
 
 func replay(k *kit) {
 	h := k.middleware().Handler(k.handler(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Set-Cookie", "session=1") // of this one answer (H-13)
+		w.Header().Set("Set-Cookie", "session=1") // belongs to this one answer (H-13)
 		k.created(w, r)
 	}))
 	first := send(h, order("a"))
 	k.executed(first, "a", false)
-	require.Equal(k, "session=1", first.header.Get("Set-Cookie"), "the first answer is what the handler said")
+	require.Equal(k, "session=1", first.header.Get("Set-Cookie"),
+		"the first answer is what the handler said")
 	k.observed(httpidem.Executed, http.StatusCreated)
 	for range 3 {
 		again := send(h, order("a"))
@@ -45,7 +46,7 @@ func replay(k *kit) {
 	k.once("b")
 }
 
-// replayServed has a body of all bytes go through a real connection.
+// replayServed sends a body of all bytes through a real connection.
 func replayServed(k *kit) {
 	body := make([]byte, 64<<10)
 	for i := range body {
@@ -71,14 +72,18 @@ func replayServed(k *kit) {
 }
 
 func emptyAnswer(k *kit) {
-	h := k.middleware().Handler(k.handler(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
+	h := k.middleware().Handler(k.handler(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusNoContent)
+	}))
 	for i := range 2 {
 		r := send(h, order("a"))
 		require.Equal(k, http.StatusNoContent, r.status)
 		require.Empty(k, r.body)
 		require.Equal(k, i > 0, r.replayed)
 	}
-	silent := k.middleware(func(c *httpidem.Config) { c.Scope = "silent" }).Handler(k.handler(func(http.ResponseWriter, *http.Request) {}))
+	silent := k.middleware(func(c *httpidem.Config) {
+		c.Scope = "silent"
+	}).Handler(k.handler(func(http.ResponseWriter, *http.Request) {}))
 	for i := range 2 {
 		r := send(silent, order("b"))
 		require.Equal(k, http.StatusOK, r.status)
@@ -88,7 +93,7 @@ func emptyAnswer(k *kit) {
 	k.once("b")
 }
 
-// anotherPayload is H-03: a key that comes with another request is a mistake of the client.
+// anotherPayload is H-03: another request with a used key is a mistake of the client.
 func anotherPayload(k *kit) {
 	h := k.middleware().Handler(k.handler(k.created))
 	k.executed(send(h, order("a")), "a", false)
@@ -109,17 +114,19 @@ func anotherPayload(k *kit) {
 	k.once("a")
 }
 
-// consumedBody is H-03: a body that something in front has read, or a part of it, cannot be compared. Nothing is run, nothing is replayed,
-// and the key is not burnt.
+// consumedBody is H-03: a body of which something in front has read all or a part cannot be
+// compared. Nothing runs, nothing is replayed, and the key stays usable.
 func consumedBody(k *kit) {
 	h := k.middleware().Handler(k.handler(k.created))
 	for name, size := range map[string]int{"a part": 5, "all": 1 << 10} {
 		for _, amount := range []string{"7", "99999"} {
 			for _, length := range []bool{true, false} {
-				if size == 5 && !length { // nothing tells that a part of it is missing
+				if size == 5 && !length { // the missing part cannot be detected
 					continue
 				}
-				req := order("a").with(func(c *call) { c.body = `{"amount":` + amount + `}` }).request()
+				req := order("a").with(func(c *call) {
+					c.body = `{"amount":` + amount + `}`
+				}).request()
 				if !length {
 					req.ContentLength, req.TransferEncoding = -1, []string{"chunked"}
 				}
@@ -127,7 +134,8 @@ func consumedBody(k *kit) {
 				w := writer{header: make(http.Header, 8)}
 				h.ServeHTTP(&w, req)
 				r := newReply(w.status, w.header, string(w.body))
-				require.Equal(k, http.StatusInternalServerError, r.status, "%s, announced: %t", name, length)
+				require.Equal(k, http.StatusInternalServerError, r.status, "%s, announced: %t",
+					name, length)
 				k.refused(r, http.StatusInternalServerError, "body_consumed")
 				k.observed(httpidem.Refused, http.StatusInternalServerError)
 			}
@@ -139,17 +147,20 @@ func consumedBody(k *kit) {
 	k.once("a")
 }
 
-// badKeys is H-01 and H-02: nothing is run, and nothing is remembered.
+// badKeys is H-01 and H-02: nothing runs, and nothing is stored.
 func badKeys(k *kit) {
 	h := k.middleware().Handler(k.handler(k.created))
 	k.refused(send(h, order("")), http.StatusBadRequest, "idempotency_key_missing")
 	k.observed(httpidem.Refused, http.StatusBadRequest)
 	for name, values := range map[string][]string{
-		"empty": {""}, "empty string": {`""`}, "two lines": {`"a"`, `"a"`}, "control": {"\"a\x01\""}, "not ASCII": {`"ü"`},
-		"too long": {strings.Repeat("a", 256)}, "two lines, joined": {"a, a"}, "null": {"null"}, "undefined": {`"undefined"`}, "zero": {"0"},
+		"empty": {""}, "empty string": {`""`}, "two lines": {`"a"`, `"a"`},
+		"control": {"\"a\x01\""}, "not ASCII": {`"ü"`},
+		"too long": {strings.Repeat("a", 256)}, "two lines, joined": {"a, a"}, "null": {"null"},
+		"undefined": {`"undefined"`}, "zero": {"0"},
 		"nil UUID": {"00000000-0000-0000-0000-000000000000"},
 	} {
-		r := send(h, order("").with(func(c *call) { c.header = http.Header{"Idempotency-Key": values} }))
+		r := send(h,
+			order("").with(func(c *call) { c.header = http.Header{"Idempotency-Key": values} }))
 		require.Equal(k, http.StatusBadRequest, r.status, name)
 		k.refused(r, http.StatusBadRequest, "idempotency_key_invalid")
 		require.Contains(k, r.header.Get("Link"), "describedby")
@@ -157,14 +168,16 @@ func badKeys(k *kit) {
 	k.executed(send(h, order("a")), "a", false)
 	k.once("a")
 	bare := order("").with(func(c *call) { c.header = http.Header{"Idempotency-Key": {"a"}} })
-	k.executed(send(h, bare), "a", true) // the same key, as most clients write it
+	k.executed(send(h, bare), "a", true) // the same key without quotes
 	k.once("a")
 }
 
-// largeAnswer is H-06: what cannot be kept is never a reason to run again.
+// largeAnswer is H-06: an answer that cannot be stored is never a reason to run again.
 func largeAnswer(k *kit) {
 	body := bytes.Repeat([]byte("0123456789abcdef"), 10<<16)
-	h := k.middleware().Handler(k.handler(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(body) }))
+	h := k.middleware().Handler(k.handler(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write(body)
+	}))
 	first := send(h, order("a"))
 	require.Equal(k, http.StatusOK, first.status)
 	require.True(k, bytes.Equal(body, []byte(first.body)), "the first client gets all of it")
@@ -180,7 +193,9 @@ func largeAnswer(k *kit) {
 
 // largeRequest is H-15.
 func largeRequest(k *kit) {
-	s := k.serve(k.middleware(func(c *httpidem.Config) { c.MaxBody = 1000 }).Handler(k.handler(func(w http.ResponseWriter, r *http.Request) {
+	s := k.serve(k.middleware(func(c *httpidem.Config) {
+		c.MaxBody = 1000
+	}).Handler(k.handler(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(w, r.Body)
 	})))
 	for i, size := range []int{1001, 100_000} {
@@ -198,7 +213,8 @@ func largeRequest(k *kit) {
 	k.once("a")
 }
 
-// untouched is H-19: other methods, upgrades, and requests that may come without a key. Their handlers have the server's own writer.
+// untouched is H-19: other methods, upgrades, and requests that may come without a key. Their
+// handlers have the server's own writer.
 func untouched(k *kit) {
 	raw := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, hijacks := w.(http.Hijacker)
@@ -210,9 +226,11 @@ func untouched(k *kit) {
 	upgrade := http.Header{"Connection": {"keep-alive, Upgrade"}, "Upgrade": {"websocket"}}
 	required := k.serve(k.middleware().Handler(raw))
 	optional := k.serve(k.middleware(func(c *httpidem.Config) { c.Optional = true }).Handler(raw))
-	for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodPut, http.MethodDelete} {
+	for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodOptions,
+		http.MethodPut, http.MethodDelete} {
 		for range 2 {
-			r, err := ask(required, order("a").with(func(c *call) { c.method, c.body = method, "" }))
+			r, err := ask(required,
+				order("a").with(func(c *call) { c.method, c.body = method, "" }))
 			require.NoError(k, err)
 			require.Equal(k, http.StatusOK, r.status, method)
 		}
@@ -229,16 +247,18 @@ func untouched(k *kit) {
 	require.Equal(k, 4, k.ran(http.MethodPost))
 	require.Empty(k, k.results(), "nothing of this is a keyed request")
 
-	// A header does not switch the protection off, and neither does the offer of h2c that some clients send with any request.
+	// A header does not switch the protection off, and neither does the offer of h2c that some
+	// clients send with any request.
 	h := k.middleware().Handler(k.handler(k.created))
 	k.executed(send(h, order("a").with(func(c *call) { c.header = upgrade })), "a", false)
 	k.executed(send(h, order("a").with(func(c *call) { c.header = upgrade })), "a", true)
 	k.once("a")
 	h2c := http.Header{"Connection": {"Upgrade, HTTP2-Settings"}, "Upgrade": {"h2c"}}
-	k.refused(send(h, order("").with(func(c *call) { c.header = h2c })), http.StatusBadRequest, "idempotency_key_missing")
+	k.refused(send(h, order("").with(func(c *call) { c.header = h2c })), http.StatusBadRequest,
+		"idempotency_key_missing")
 }
 
-// givenUp is a key that a person has taken away.
+// givenUp is a key that an operator has given up.
 func givenUp(k *kit) {
 	operator, ok := k.store.(dedup.Operator)
 	if !ok {

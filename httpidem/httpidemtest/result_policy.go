@@ -24,10 +24,14 @@ var fateCases = []testCase{
 	{name: "an answer too large to be held back", run: overflow},
 }
 
-// answers sends a key twice to a handler that answers with a status, and returns how often it ran and had an effect.
-func (k *kit) answers(h http.Handler, status int, change ...func(*call)) (key string, replayed bool) {
+// answers sends a key twice to a handler that answers with a status, and returns the key and
+// whether the second answer was a replay.
+func (k *kit) answers(
+	h http.Handler, status int, change ...func(*call),
+) (key string, replayed bool) {
 	k.Helper()
-	c := order(fmt.Sprint("status-", status)).with(func(c *call) { c.target = fmt.Sprint("/?status=", status) })
+	c := order(fmt.Sprint("status-",
+		status)).with(func(c *call) { c.target = fmt.Sprint("/?status=", status) })
 	for _, f := range change {
 		f(&c)
 	}
@@ -37,7 +41,7 @@ func (k *kit) answers(h http.Handler, status int, change ...func(*call)) (key st
 	return c.key, r.replayed
 }
 
-// says answers what the query of the request asks for.
+// says answers as the query of the request demands.
 func says(w http.ResponseWriter, r *http.Request) {
 	var status int
 	_, _ = fmt.Sscan(r.URL.Query().Get("status"), &status)
@@ -47,10 +51,12 @@ func says(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// keptClaimed: whatever a handler answers once it ran may have had its effect, also with 5xx (H-10).
+// keptClaimed: every answer of a handler under a claim is stored, since the effect may have
+// happened, also with 5xx (H-10).
 func keptClaimed(k *kit) {
 	h := k.middleware().Handler(k.handler(says))
-	for _, status := range []int{200, 201, 204, 303, 400, 401, 403, 404, 409, 422, 500, 502, 503, 504} {
+	for _, status := range []int{200, 201, 204, 303, 400, 401, 403, 404, 409, 422, 500, 502, 503,
+		504} {
 		key, replayed := k.answers(h, status)
 		require.True(k, replayed, "status %d", status)
 		k.once(key)
@@ -60,7 +66,8 @@ func keptClaimed(k *kit) {
 // keptTx: below 400 with effects, 4xx without; 5xx roll back and are forgotten.
 func keptTx(k *kit) {
 	h := k.middleware().Handler(k.handler(says))
-	for _, status := range []int{200, 201, 204, 303, 400, 401, 403, 404, 409, 422, 500, 502, 503, 504} {
+	for _, status := range []int{200, 201, 204, 303, 400, 401, 403, 404, 409, 422, 500, 502, 503,
+		504} {
 		key, replayed := k.answers(h, status)
 		require.Equal(k, status < 500, replayed, "status %d", status)
 		switch {
@@ -88,7 +95,8 @@ func comeAgain(k *kit) {
 	}
 }
 
-// notApplied: the handler knows that nothing has happened, and the next request runs (H-11). In a transaction that is made true.
+// notApplied: the handler declares that nothing was applied, and the next request runs (H-11). A
+// transaction is rolled back.
 func notApplied(k *kit) {
 	first := true
 	h := k.middleware().Handler(k.handler(func(w http.ResponseWriter, r *http.Request) {
@@ -117,7 +125,8 @@ func notApplied(k *kit) {
 	}
 }
 
-// mended: what a handler refused without having done anything may come again in another shape, under its key (H-11).
+// mended: a request that the handler refused without an effect may be corrected and sent again with
+// its key (H-11).
 func mended(k *kit) {
 	h := k.middleware().Handler(k.handler(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Get("amount") == "" {
@@ -131,7 +140,8 @@ func mended(k *kit) {
 	right := wrong.with(func(c *call) { c.target = "/?amount=1" })
 	require.Equal(k, http.StatusBadRequest, send(h, wrong).status)
 	require.Equal(k, http.StatusCreated, send(h, right).status)
-	require.Equal(k, http.StatusUnprocessableEntity, send(h, wrong).status, "the payload that ran is the key's")
+	require.Equal(k, http.StatusUnprocessableEntity, send(h, wrong).status,
+		"the payload that ran is the key's")
 	require.True(k, send(h, right).replayed)
 	require.Equal(k, 2, k.ran("mended"))
 }
@@ -170,11 +180,15 @@ func ownFate(k *kit) {
 	}
 }
 
-// forgetStatus is H-11: answers whose status the program names leave the key to the next request, also to one with another payload.
+// forgetStatus is H-11: answers with these statuses leave the key to the next request, also with
+// another payload.
 func forgetStatus(k *kit) {
-	h := k.middleware(func(c *httpidem.Config) { c.ForgetStatus = []int{401, 422} }).Handler(k.handler(says))
+	h := k.middleware(func(c *httpidem.Config) {
+		c.ForgetStatus = []int{401, 422}
+	}).Handler(k.handler(says))
 	for _, status := range []int{401, 422} {
-		c := order(fmt.Sprint("forget-", status)).with(func(c *call) { c.target = fmt.Sprint("/?status=", status) })
+		c := order(fmt.Sprint("forget-",
+			status)).with(func(c *call) { c.target = fmt.Sprint("/?status=", status) })
 		for range 2 {
 			r := send(h, c)
 			require.Equal(k, status, r.status)
@@ -195,9 +209,12 @@ func forgetStatus(k *kit) {
 	require.Equal(k, 1, k.ran(key))
 }
 
-// tooLong: the context of the handler ends at Timeout, and what it answers then is an answer like any other.
+// tooLong: the context of the handler ends at Timeout, and its answer after that is stored like any
+// other.
 func tooLong(k *kit) {
-	h := k.middleware(func(c *httpidem.Config) { c.Timeout = 50 * time.Millisecond }).Handler(k.handler(func(w http.ResponseWriter, r *http.Request) {
+	h := k.middleware(func(c *httpidem.Config) {
+		c.Timeout = 50 * time.Millisecond
+	}).Handler(k.handler(func(w http.ResponseWriter, r *http.Request) {
 		select {
 		case <-r.Context().Done():
 			w.WriteHeader(http.StatusConflict)
@@ -214,10 +231,13 @@ func tooLong(k *kit) {
 	require.Equal(k, 1, k.ran("a"))
 }
 
-// streamed is H-14: a flush lets the answer go, after it was stored that there is none to replay. The handler goes on undisturbed.
+// streamed is H-14: Flush records that there is no answer to replay, and then sends. The handler
+// continues.
 func streamed(k *kit) {
 	next, ended := make(chan struct{}), make(chan error, 1)
-	s := k.serve(k.middleware(func(c *httpidem.Config) { c.StreamOnFlush = true }).Handler(k.handler(func(w http.ResponseWriter, r *http.Request) {
+	s := k.serve(k.middleware(func(c *httpidem.Config) {
+		c.StreamOnFlush = true
+	}).Handler(k.handler(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(w, "one,")
 		if err := http.NewResponseController(w).Flush(); err != nil {
 			k.Errorf("flush: %v", err)
@@ -249,7 +269,8 @@ func streamed(k *kit) {
 		_, err = io.ReadFull(resp.Body, part)
 		close(begun)
 		rest, restErr := io.ReadAll(resp.Body)
-		first <- result{reply{status: resp.StatusCode, body: string(part) + string(rest)}, errors.Join(err, restErr, resp.Body.Close())}
+		first <- result{reply{status: resp.StatusCode, body: string(part) + string(rest)},
+			errors.Join(err, restErr, resp.Body.Close())}
 	}()
 	k.wait(begun, "the first bytes of an answer that is flushed")
 	r, err := ask(s, order("a"))
@@ -264,13 +285,17 @@ func streamed(k *kit) {
 	require.NoError(k, err)
 	k.refused(r, http.StatusConflict, "not_replayable")
 	k.once("a")
-	require.Eventually(k, func() bool { return k.results()[httpidem.Executed] == 1 }, patience, time.Millisecond)
+	require.Eventually(k, func() bool { return k.results()[httpidem.Executed] == 1 }, patience,
+		time.Millisecond)
 }
 
-// overflow: an answer that cannot be held back leaves, and is not replayed; in a transaction it is a mistake, and rolled back.
+// overflow: an answer that is too large to be held back is sent, and not replayed. In a transaction
+// it is an error, and rolled back.
 func overflow(k *kit) {
 	part := make([]byte, 1000)
-	h := k.middleware(func(c *httpidem.Config) { c.MaxResponse, c.MaxBuffer = 1, 10_000 }).Handler(k.handler(func(w http.ResponseWriter, r *http.Request) {
+	h := k.middleware(func(c *httpidem.Config) {
+		c.MaxResponse, c.MaxBuffer = 1, 10_000
+	}).Handler(k.handler(func(w http.ResponseWriter, r *http.Request) {
 		for range 20 {
 			_, _ = w.Write(part)
 		}

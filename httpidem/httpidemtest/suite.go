@@ -1,12 +1,12 @@
-// Package httpidemtest tests package httpidem on a store: a store is fit for HTTP requests if it passes [ClaimGroup], and a transactional one
-// if it also passes [RunTx]. It asks by HTTP only, and counts what handlers did, so that a store of your own is tested as those of
-// this module are:
+// Package httpidemtest tests package httpidem on a store. A store is suitable for HTTP requests if
+// it passes [Run], and a transactional one if it also passes [RunTx]. The suite uses HTTP only and
+// counts the runs of handlers, so that it tests your own store like those of this module:
 //
 //	func TestHTTP(t *testing.T) {
 //		httpidemtest.Run(t, httpidemtest.Harness{NewStore: newStore})
 //	}
 //
-// The conformance of the store itself is tested by package storetest.
+// Package storetest tests the conformance of the store itself.
 package httpidemtest
 
 import (
@@ -20,39 +20,46 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Harness says how to make a store, and how much is to be done with it.
+// Harness creates stores and sets the size of the tests.
 type Harness struct {
-	// NewStore returns an empty store of its own. What it needs is cleaned up by t.Cleanup. Required.
+	// NewStore returns an empty store of its own, and registers its clean-up with t.Cleanup.
+	// Required.
 	NewStore func(t testing.TB) dedup.Store
-	// Peer returns a second client of the store of s, as another process would have it. Nil: s is its own peer.
+	// Peer returns a second client of the store of s, as in another process. Nil: s is its own
+	// peer.
 	Peer func(t testing.TB, s dedup.Store) dedup.Store
-	// Callers is how many send the same key at the same time; default 200. Keys is with how many keys they do that; default 500.
+	// Callers is the number of callers that send one key at the same time; default 200. Keys is the
+	// number of such keys; default 500.
 	Callers, Keys int
-	// AtOnce is at how many keys there is somebody at the same time; default 4. A transactional store needs as many connections, and
-	// some more.
+	// AtOnce is the number of keys with callers at the same time; default 4. A transactional store
+	// needs as many connections, and some more.
 	AtOnce int
-	// HangUps is how often a client hangs up at each of the points where it may; default 10.
+	// HangUps is the number of clients that hang up at each of the tested moments; default 10.
 	HangUps int
 	// Lease is the short lease of the test in which a lease ends; default 500 ms.
 	Lease time.Duration
-	// Blind says that the store has no look-up ([dedup.Looker], or [dedup.TxLooker] in RunTx).
+	// Blind means that the store has no look-up ([dedup.Looker], or [dedup.TxLooker] in RunTx).
+	// Default: false.
 	Blind bool
 }
 
 // TxHarness is a Harness for stores with transactions of the type Tx.
 type TxHarness[Tx any] struct {
 	Harness
-	// Effect writes something in a transaction that tells how often it was written. Required.
+	// Effect writes an effect in a transaction, which Effects can count. Required.
 	Effect func(ctx context.Context, tx Tx, id string) error
-	// Effects returns how often an effect of that id was committed to the database of s. Required.
+	// Effects returns how often the effect id was committed to the database of s. Required.
 	Effects func(t testing.TB, s dedup.Store, id string) int
 }
 
 // Run tests [httpidem.New] on the stores of h.
 func Run(t *testing.T, h Harness) {
-	run(t, door{
+	run(t, variant{
 		Harness: h.ready(t), open: httpidem.New, hook: hookClaims,
-		effect:  func(_ context.Context, k *kit, id string) error { k.count(k.effects, id); return nil },
+		effect: func(_ context.Context, k *kit, id string) error {
+			k.count(k.effects, id)
+			return nil
+		},
 		written: func(k *kit, id string) int { return k.counted(k.effects, id) },
 		looks:   func(s dedup.Store) bool { _, ok := s.(dedup.Looker); return ok },
 	})
@@ -62,7 +69,7 @@ func Run(t *testing.T, h Harness) {
 func RunTx[Tx any](t *testing.T, h TxHarness[Tx]) {
 	require.NotNil(t, h.Effect, "TxHarness.Effect is required")
 	require.NotNil(t, h.Effects, "TxHarness.Effects is required")
-	run(t, door{
+	run(t, variant{
 		Harness: h.ready(t), tx: true, open: httpidem.NewTx[Tx], hook: hookTx[Tx],
 		effect: func(ctx context.Context, _ *kit, id string) error {
 			tx, ok := httpidem.TxFrom[Tx](ctx)
@@ -95,18 +102,18 @@ func (h Harness) ready(t *testing.T) Harness {
 	return h
 }
 
-// door is one of the two ways a request can go.
-type door struct {
+// variant is New or NewTx over a store.
+type variant struct {
 	Harness
 	tx      bool
 	open    func(httpidem.Config) (*httpidem.Middleware, error)
 	hook    func(s dedup.Store, at hook) dedup.Store
 	effect  func(ctx context.Context, k *kit, id string) error // of a handler
-	written func(k *kit, id string) int                        // how many effects there are
+	written func(k *kit, id string) int                        // number of effects
 	looks   func(dedup.Store) bool
 }
 
-// ways says for which doors a case is.
+// ways selects the variants of a case.
 type ways uint8
 
 const (
@@ -121,8 +128,9 @@ type testCase struct {
 	run  func(k *kit)
 }
 
-func run(t *testing.T, d door) {
-	for _, c := range slices.Concat(massCases, replayCases, fateCases, brokenCases, accessCases, processCases) {
+func run(t *testing.T, d variant) {
+	for _, c := range slices.Concat(massCases, replayCases, fateCases, brokenCases, accessCases,
+		processCases) {
 		if c.ways == both || (c.ways == transactional) == d.tx {
 			t.Run(c.name, func(t *testing.T) { c.run(newKit(t, d)) })
 		}
