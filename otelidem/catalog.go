@@ -79,8 +79,8 @@ const (
 	attrKey             = "idem.key"
 	attrAttempt         = "idem.attempt"
 	attrTx              = "idem.transactional"
-	attrRunHandled      = "idem.run.handled"
-	attrRunDuplicate    = "idem.run.duplicates"
+	attrGroupHandled    = "idem.run.handled"
+	attrGroupDuplicates = "idem.run.duplicates"
 )
 
 const kafka = "kafka"
@@ -126,7 +126,7 @@ var (
 		Description: "Events in calls of handlers that run now.",
 		Attributes:  []string{attrSystem, attrGroup, attrEventType},
 	}
-	mRunSize = Metric{
+	mClaimGroupSize = Metric{
 		Name: "idem.run.size", Kind: Histogram, Unit: "{event}", Buckets: sizeBuckets,
 		Description: "Events whose claims shared a round trip or a transaction.",
 		Attributes:  []string{attrSystem, attrGroup, attrErrorType},
@@ -185,8 +185,8 @@ var (
 	mRetries = Metric{
 		Name: "idem.retries", Kind: Counter, Unit: "{attempt}",
 		Description: "Failures that will be tried again: in_place, through a retry topic " +
-			"(topic), or in the store (deferred). The kind behind is an event that waits behind a " +
-			"failing event of its key.",
+			"(topic), or in the store (deferred). The kind behind is an event that waits behind " +
+			"a failing event of its key.",
 		Attributes: []string{attrSystem, attrGroup, attrTopic, attrEventType, attrRetryKind,
 			attrErrorType},
 	}
@@ -210,7 +210,7 @@ var (
 
 // engineMetrics are the metrics of processors.
 var engineMetrics = []*Metric{
-	&mConsumed, &mDeferred, &mProcess, &mCallSize, &mInFlight, &mRunSize, &mDuplicates,
+	&mConsumed, &mDeferred, &mProcess, &mCallSize, &mInFlight, &mClaimGroupSize, &mDuplicates,
 	&mDuplicateAge, &mConflicts, &mClaims, &mClaimsLost, &mTakeovers,
 	&mStoreCall, &mStoreDown, &mOutages, &mRetries, &mDeadLetters, &mSkipped, &mHandlerStalls,
 }

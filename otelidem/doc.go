@@ -18,8 +18,8 @@
 //
 // # Traces
 //
-// The events that share a round trip or a transaction are one span, "process <topic>". It has links
-// to at most 32 sampled spans of producers. With [ContinueTraces], the span of a single event is a
-// child of its producer's span instead. Spans contain the key of an event and the kind of an error,
-// but no payload and no error text.
+// A claim group, the events that share a round trip or a transaction, is one span, "process
+// <topic>". It has links to at most 32 sampled spans of producers. With [ContinueTraces], the span
+// of a single event is a child of its producer's span instead. Spans contain the key of an event
+// and the kind of an error, but no payload and no error text.
 package otelidem

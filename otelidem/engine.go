@@ -16,7 +16,7 @@ import (
 // only the interfaces that report many at once: neither idem.HandledObserver nor
 // idem.ClaimObserver.
 var (
-	_ idem.ClaimGroupObserver        = (*Observer)(nil)
+	_ idem.ClaimGroupObserver = (*Observer)(nil)
 	_ idem.CallObserver       = (*Observer)(nil)
 	_ idem.StoreCallObserver  = (*Observer)(nil)
 	_ idem.SettledObserver    = (*Observer)(nil)
@@ -32,12 +32,12 @@ var (
 
 // enginePart has the instruments of processors.
 type enginePart struct {
-	consumed, deferred, claims, lost, takeovers      metric.Int64Counter
+	consumed, deferred, claims, lost, takeovers    metric.Int64Counter
 	outages, retries, deadLetters, skipped, stalls metric.Int64Counter
 	conflicts                                      metric.Int64Counter
 	down                                           metric.Int64UpDownCounter
 	process, age, storeCall                        metric.Float64Histogram
-	callSize, runSize                              metric.Int64Histogram
+	callSize, claimGroupSize                       metric.Int64Histogram
 
 	settledSets   sets[settledLabels]
 	callSets      sets[callLabels]
@@ -50,8 +50,8 @@ type enginePart struct {
 
 func (p *enginePart) init(b *builder) {
 	p.consumed, p.deferred = b.counter(&mConsumed), b.counter(&mDeferred)
-	p.process, p.callSize, p.runSize, p.age = b.seconds(&mProcess), b.sizes(&mCallSize),
-		b.sizes(&mRunSize), b.seconds(&mDuplicateAge)
+	p.process, p.callSize, p.claimGroupSize, p.age = b.seconds(&mProcess), b.sizes(&mCallSize),
+		b.sizes(&mClaimGroupSize), b.seconds(&mDuplicateAge)
 	p.claims, p.lost, p.takeovers = b.counter(&mClaims), b.counter(&mClaimsLost),
 		b.counter(&mTakeovers)
 	p.storeCall, p.down, p.outages = b.seconds(&mStoreCall), b.upDown(&mStoreDown),
@@ -138,21 +138,21 @@ func (l groupLabels) attributes() []attribute.KeyValue {
 
 func (l groupLabels) bounded() groupLabels { l.typ = otherLabel; return l }
 
-// BeginClaimGroup begins the span of a run.
+// BeginClaimGroup begins the span of a claim group.
 func (o *Observer) BeginClaimGroup(ctx context.Context, r *idem.ClaimGroup) context.Context {
 	if !o.mayTrace {
 		return ctx
 	}
-	return o.startRun(ctx, r)
+	return o.startClaimGroup(ctx, r)
 }
 
-// EndClaimGroup counts the run and ends its span.
+// EndClaimGroup counts the claim group and ends its span.
 func (o *Observer) EndClaimGroup(ctx context.Context, r *idem.ClaimGroup) {
 	kind := causeType(ctx, r.Err)
-	o.engine.runSize.Record(ctx, int64(r.Len()),
+	o.engine.claimGroupSize.Record(ctx, int64(r.Len()),
 		o.engine.sizeSets.get(groupLabels{group: r.Group, err: kind}).record...)
 	if o.mayTrace {
-		o.endRun(ctx, r, kind)
+		o.endClaimGroup(ctx, r, kind)
 	}
 }
 
@@ -216,7 +216,7 @@ func (o *Observer) ObserveDuplicate(ctx context.Context, e idem.DuplicateEvent) 
 		o.engine.age.Record(ctx, max(e.Age, 0).Seconds(), set.record...)
 	}
 	if o.spans.recording.Load() > 0 {
-		o.duplicateInRun(ctx, e.Verdict)
+		o.recordDuplicate(ctx, e.Verdict)
 	}
 }
 
@@ -227,7 +227,7 @@ func (o *Observer) ObserveConflict(ctx context.Context, e idem.ConflictEvent) {
 		group: e.Group, topic: e.Message.Topic, typ: e.Key.Type, key: attrVerdict, value: known,
 	})
 	o.engine.conflicts.Add(ctx, 1, set.add...)
-	o.eventInRun(ctx, "idem.conflict", attribute.String(attrVerdict, known))
+	o.addGroupEvent(ctx, "idem.conflict", attribute.String(attrVerdict, known))
 }
 
 // storeLabels are the labels of store calls. The program chooses groups and stores, so their number
@@ -258,7 +258,7 @@ func (o *Observer) ObserveStoreCall(ctx context.Context, e idem.StoreCallEvent) 
 		o.countClaims(ctx, &e)
 	}
 	if o.spans.recording.Load() > 0 {
-		o.storeCallInRun(ctx, &e)
+		o.recordStoreCall(ctx, &e)
 	}
 }
 
@@ -328,7 +328,7 @@ func (o *Observer) ObserveRetry(ctx context.Context, e idem.RetryEvent) {
 	set := o.engine.eventSets.get(eventLabels{e.Group, e.Message.Topic, e.Key.Type, attrRetryKind,
 		kind, causeType(ctx, e.Err)})
 	o.engine.retries.Add(ctx, 1, set.add...)
-	o.eventInRun(ctx, "idem.retry", attribute.String(attrRetryKind, kind),
+	o.addGroupEvent(ctx, "idem.retry", attribute.String(attrRetryKind, kind),
 		attribute.String(attrErrorType, errorType(e.Err)),
 		attribute.Float64("idem.retry.delay", e.Delay.Round(time.Millisecond).Seconds()))
 }
@@ -341,7 +341,7 @@ func (o *Observer) ObserveDeadLetter(ctx context.Context, e idem.DeadLetterEvent
 		group: e.Group, topic: e.Message.Topic, key: attrDeadLetterClass, value: class,
 	})
 	o.engine.deadLetters.Add(ctx, 1, set.add...)
-	o.eventInRun(ctx, "idem.dead_letter", attribute.String(attrDeadLetterClass, class))
+	o.addGroupEvent(ctx, "idem.dead_letter", attribute.String(attrDeadLetterClass, class))
 }
 
 // deadLetterClass returns a known class, or _OTHER.
@@ -378,12 +378,12 @@ func (o *Observer) ObserveStall(ctx context.Context, e idem.StallEvent) {
 	o.engine.stalls.Add(ctx, 1, o.engine.eventSets.get(eventLabels{
 		group: e.Group, typ: e.Key.Type, key: attrStallKind, value: kind,
 	}).add...)
-	o.eventInRun(ctx, "idem.stall", attribute.String(attrStallKind, kind))
+	o.addGroupEvent(ctx, "idem.stall", attribute.String(attrStallKind, kind))
 }
 
 // ObserveLost counts a lost claim.
 func (o *Observer) ObserveLost(ctx context.Context, e idem.LostEvent) {
 	o.engine.lost.Add(ctx, 1,
 		o.engine.eventSets.get(eventLabels{group: e.Group, typ: e.Key.Type}).add...)
-	o.eventInRun(ctx, "idem.claim.lost")
+	o.addGroupEvent(ctx, "idem.claim.lost")
 }

@@ -48,14 +48,14 @@ func Propagator(p propagation.TextMapPropagator) Option {
 }
 
 // ContinueTraces makes the processing of one event a child of its producer's span, if that span was
-// sampled. One trace then shows the whole way of the event. This holds for a run of one event, for
-// a call of a handler of single events within a larger run, which then has its own span, and for a
-// relay that sends one event. Larger runs and sends, and batch handlers, have links. Baggage that
-// the propagator reads is passed on. By default there are only links, because the traces of
-// producers would grow with every rewind.
+// sampled. One trace then shows the whole way of the event. This holds for a claim group of one
+// event, for a call of a handler of single events within a larger group, which then has its own
+// span, and for a relay that sends one event. Larger groups and sends, and batch handlers, have
+// links. Baggage that the propagator reads is passed on. By default there are only links, because
+// the traces of producers would grow with every rewind.
 func ContinueTraces() Option { return func(c *config) { c.continues = true } }
 
-// MessageKeys adds the Kafka key of a record to the span of its run, as
+// MessageKeys adds the Kafka key of a record to the span of its event, as
 // messaging.kafka.message.key. By default the key is left out, because it is often a customer
 // number.
 func MessageKeys() Option { return func(c *config) { c.messageKeys = true } }

@@ -65,7 +65,9 @@ func TestRecordingRunsAreCountedDown(t *testing.T) {
 		return err
 	})
 	for i, id := range []string{"a", "b"} {
-		m := &idem.Message{Topic: "orders", Offset: int64(i), Value: []byte(`{"event_id":"` + id + `"}`)}
+		m := &idem.Message{
+			Topic: "orders", Offset: int64(i), Value: []byte(`{"event_id":"` + id + `"}`),
+		}
 		_, err := outer.HandleBatch(t.Context(), []*idem.Message{m})
 		require.NoError(t, err)
 	}

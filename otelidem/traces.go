@@ -19,7 +19,7 @@ const maxLinks = 32
 
 // spanPart has the state of spans.
 type spanPart struct {
-	recording atomic.Int64 // number of runs whose span records
+	recording atomic.Int64 // number of claim groups whose span records
 	mu        sync.Mutex
 	starts    map[startLabels]*spanStart // bounded by maxSets
 }
@@ -64,31 +64,33 @@ func (p *spanPart) start(l startLabels) *spanStart {
 	return s
 }
 
-// runState collects what the span of a run reports at its end. It is stored in the context of the
-// run, with the observer as a part of the key: there may be two observers, and a handler may call a
-// processor of its own.
-type runState struct {
+// claimGroupState collects the attributes that the span of a claim group gets at its end. It is
+// stored in the context of the group, with the observer as a part of the key: there may be two
+// observers, and a handler may call a processor of its own.
+type claimGroupState struct {
 	span    trace.Span
 	records bool // when it began: a handler may end the span
 	single  bool
 
-	mu         sync.Mutex
-	handled    int
-	undecided  int // by transactional handlers before the commit; counts repeated runs twice
+	mu      sync.Mutex
+	handled int
+	// by transactional handlers before the commit; counts a repeated transaction twice
+	undecided  int
 	duplicates int
 	verdict    dedup.Verdict // the last one
 	failed     string        // kind of the first failed call
 }
 
-type runKey struct{ o *Observer }
+type claimGroupKey struct{ o *Observer }
 
-func (o *Observer) runOf(ctx context.Context) *runState {
-	s, _ := ctx.Value(runKey{o}).(*runState)
+func (o *Observer) claimGroupOf(ctx context.Context) *claimGroupState {
+	s, _ := ctx.Value(claimGroupKey{o}).(*claimGroupState)
 	return s
 }
 
-// startRun begins the span of a run. Costly attributes are computed for recording spans only.
-func (o *Observer) startRun(ctx context.Context, r *idem.ClaimGroup) context.Context {
+// startClaimGroup begins the span of a claim group. Costly attributes are computed for recording
+// spans only.
+func (o *Observer) startClaimGroup(ctx context.Context, r *idem.ClaimGroup) context.Context {
 	m, single, continued := r.Message(0), r.Len() == 1, false
 	outer := trace.SpanContextFromContext(ctx)
 	if o.continues && single {
@@ -97,14 +99,14 @@ func (o *Observer) startRun(ctx context.Context, r *idem.ClaimGroup) context.Con
 	start := o.spans.start(startLabels{group: r.Group, topic: m.Topic})
 	ctx, span := o.tracer.Start(ctx, start.name, start.opts...)
 	if !span.IsRecording() && !o.continues {
-		if o.runOf(ctx) != nil { // hide the state of the enclosing run
-			ctx = context.WithValue(ctx, runKey{o}, (*runState)(nil))
+		if o.claimGroupOf(ctx) != nil { // hide the state of the enclosing group
+			ctx = context.WithValue(ctx, claimGroupKey{o}, (*claimGroupState)(nil))
 		}
 		return ctx
 	}
 	if span.IsRecording() {
 		o.spans.recording.Add(1)
-		span.SetAttributes(o.runAttributes(r)...)
+		span.SetAttributes(o.claimGroupAttributes(r)...)
 		switch {
 		case !continued:
 			o.link(span, r)
@@ -112,8 +114,8 @@ func (o *Observer) startRun(ctx context.Context, r *idem.ClaimGroup) context.Con
 			span.AddLink(trace.Link{SpanContext: outer})
 		}
 	}
-	return context.WithValue(ctx, runKey{o},
-		&runState{span: span, records: span.IsRecording(), single: single})
+	return context.WithValue(ctx, claimGroupKey{o},
+		&claimGroupState{span: span, records: span.IsRecording(), single: single})
 }
 
 // under returns a context below the producer's span, with its baggage, if that span was sampled.
@@ -129,8 +131,8 @@ func (o *Observer) under(ctx context.Context, m *idem.Message) (within context.C
 	return within, true
 }
 
-// runAttributes are the attributes that samplers do not need.
-func (o *Observer) runAttributes(r *idem.ClaimGroup) []attribute.KeyValue {
+// claimGroupAttributes are the attributes that samplers do not need.
+func (o *Observer) claimGroupAttributes(r *idem.ClaimGroup) []attribute.KeyValue {
 	m := r.Message(0)
 	kvs := make([]attribute.KeyValue, 0, 8)
 	kvs = append(kvs, attribute.Bool(attrTx, r.Transactional))
@@ -180,9 +182,9 @@ func (o *Observer) link(span trace.Span, r *idem.ClaimGroup) {
 	}
 }
 
-// endRun ends the span of a run.
-func (o *Observer) endRun(ctx context.Context, r *idem.ClaimGroup, kind string) {
-	s := o.runOf(ctx)
+// endClaimGroup ends the span of a claim group.
+func (o *Observer) endClaimGroup(ctx context.Context, r *idem.ClaimGroup, kind string) {
+	s := o.claimGroupOf(ctx)
 	if s == nil {
 		trace.SpanFromContext(ctx).End()
 		return
@@ -190,8 +192,8 @@ func (o *Observer) endRun(ctx context.Context, r *idem.ClaimGroup, kind string) 
 	if s.records {
 		o.spans.recording.Add(-1)
 		s.mu.Lock()
-		kvs := []attribute.KeyValue{attribute.Int(attrRunHandled, s.handled),
-			attribute.Int(attrRunDuplicate, s.duplicates)}
+		kvs := []attribute.KeyValue{attribute.Int(attrGroupHandled, s.handled),
+			attribute.Int(attrGroupDuplicates, s.duplicates)}
 		if s.single && s.verdict != 0 {
 			kvs = append(kvs, attribute.String(attrVerdict, s.verdict.String()))
 		}
@@ -214,13 +216,13 @@ type callSpan struct {
 
 type callKey struct{}
 
-// startCall begins the span of a call with one event in a larger run, if traces are continued and
+// startCall begins the span of a call with one event in a larger group, if traces are continued and
 // the producer was sampled.
 func (o *Observer) startCall(ctx context.Context, c *idem.Call) context.Context {
 	if !o.continues || c.Batch || c.Len() != 1 {
 		return ctx
 	}
-	s, m := o.runOf(ctx), c.Message(0)
+	s, m := o.claimGroupOf(ctx), c.Message(0)
 	if s == nil || s.single {
 		return ctx
 	}
@@ -241,7 +243,7 @@ func (o *Observer) startCall(ctx context.Context, c *idem.Call) context.Context 
 	return context.WithValue(within, callKey{}, callSpan{c, span})
 }
 
-// endCall ends the span of a call, and records the result for the span of the run.
+// endCall ends the span of a call, and records the result for the span of the group.
 func (o *Observer) endCall(ctx context.Context, c *idem.Call, kind string) {
 	if own, ok := ctx.Value(callKey{}).(callSpan); ok && own.call == c {
 		failAs(own.span, kind)
@@ -250,7 +252,7 @@ func (o *Observer) endCall(ctx context.Context, c *idem.Call, kind string) {
 	if o.spans.recording.Load() == 0 {
 		return
 	}
-	s := o.runOf(ctx)
+	s := o.claimGroupOf(ctx)
 	if s == nil {
 		return
 	}
@@ -279,9 +281,9 @@ func (o *Observer) endCall(ctx context.Context, c *idem.Call, kind string) {
 	}
 }
 
-// duplicateInRun counts a duplicate for the span of its run.
-func (o *Observer) duplicateInRun(ctx context.Context, v dedup.Verdict) {
-	if s := o.runOf(ctx); s != nil {
+// recordDuplicate counts a duplicate for the span of its claim group.
+func (o *Observer) recordDuplicate(ctx context.Context, v dedup.Verdict) {
+	if s := o.claimGroupOf(ctx); s != nil {
 		s.mu.Lock()
 		s.duplicates++
 		s.verdict = v
@@ -289,12 +291,12 @@ func (o *Observer) duplicateInRun(ctx context.Context, v dedup.Verdict) {
 	}
 }
 
-// storeCallInRun records the verdicts for the span of their run.
-func (o *Observer) storeCallInRun(ctx context.Context, e *idem.StoreCallEvent) {
+// recordStoreCall records the verdicts for the span of their claim group.
+func (o *Observer) recordStoreCall(ctx context.Context, e *idem.StoreCallEvent) {
 	if e.Verb != idem.VerbClaim && e.Verb != idem.VerbTransaction {
 		return
 	}
-	s := o.runOf(ctx)
+	s := o.claimGroupOf(ctx)
 	if s == nil {
 		return
 	}
@@ -316,12 +318,12 @@ func (o *Observer) storeCallInRun(ctx context.Context, e *idem.StoreCallEvent) {
 	s.undecided = 0
 }
 
-// eventInRun adds an event to the span of a run, if there is one.
-func (o *Observer) eventInRun(ctx context.Context, name string, kvs ...attribute.KeyValue) {
+// addGroupEvent adds an event to the span of a claim group, if there is one.
+func (o *Observer) addGroupEvent(ctx context.Context, name string, kvs ...attribute.KeyValue) {
 	if o.spans.recording.Load() == 0 {
 		return
 	}
-	if s := o.runOf(ctx); s != nil && s.span.IsRecording() {
+	if s := o.claimGroupOf(ctx); s != nil && s.span.IsRecording() {
 		s.span.AddEvent(name, trace.WithAttributes(kvs...))
 	}
 }
