@@ -168,7 +168,7 @@ func ParseDeadLetter(m *Message) (*DeadLetter, error) {
 }
 
 // Redrive returns the copy of a dead letter that lets its event run again: a message to the retry topic of the group that
-// wrote it, and nobody else reads that. position is what [dedup.Reopener] returned for the key. Without identity it means
+// wrote it, and nobody else reads that. position is what [dedup.Operator] returned for the key. Without identity it means
 // nothing: the copy has the position of the one that the dead letter was made of, if it was one, since the store may wait for that.
 // It fails for a dead letter without its value.
 func (l *DeadLetter) Redrive(position dedup.Position) (*Message, error) {

@@ -136,7 +136,8 @@ func (s *spy) Release(ctx context.Context, c []dedup.Release) error {
 	return s.Store.Release(ctx, c)
 }
 
-func (s *spy) Ping(context.Context) error { return s.pingErr }
+func (s *spy) Ping(context.Context) error              { return s.pingErr }
+func (s *spy) Check(context.Context) ([]string, error) { return nil, nil }
 
 func call(f func() error) error {
 	if f == nil {

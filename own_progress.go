@@ -342,12 +342,11 @@ func (p *Processor) recordUnseen(ctx context.Context, all []dedup.Progress) erro
 	slices.Sort(topics)
 	topics = slices.Compact(topics)
 	for _, place := range p.places() {
-		reader, reads := place.access.store.(dedup.ProgressReader)
-		recorder, records := place.access.store.(dedup.ProgressRecorder)
-		if !reads || !records {
+		recorder, ok := place.access.store.(dedup.ProgressRecorder)
+		if !ok {
 			continue
 		}
-		known, err := reader.Progress(ctx, place.scope, topics...)
+		known, err := recorder.Progress(ctx, place.scope, topics...)
 		if err != nil {
 			return err
 		}

@@ -128,6 +128,10 @@ func (r *registry) RecordProgress(_ context.Context, scope string, p []dedup.Pro
 	return r.err
 }
 
+func (r *registry) Progress(context.Context, string, ...string) ([]dedup.Progress, error) {
+	return nil, nil
+}
+
 // TestProcessor_Register_Rule14: each store learns of the scopes and recipes that it keeps, and of no others.
 func TestProcessor_Register_Rule14(t *testing.T) {
 	first, second, third := newRegistry(), newRegistry(), memstore.New(memstore.Volatile())

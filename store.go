@@ -301,6 +301,6 @@ func (p *Processor) probe(ctx context.Context, d *task) bool {
 	if d.access == nil { // of an event whose handler is not known yet
 		return true
 	}
-	pinger, ok := d.access.store.(dedup.Pinger)
-	return !ok || p.bounded(ctx, 2*time.Second, pinger.Ping) == nil
+	checker, ok := d.access.store.(dedup.Checker)
+	return !ok || p.bounded(ctx, 2*time.Second, checker.Ping) == nil
 }

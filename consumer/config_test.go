@@ -296,6 +296,8 @@ func (c *checked) Check(context.Context) ([]string, error) {
 	return nil, c.answers[c.calls-1]
 }
 
+func (c *checked) Ping(context.Context) error { return nil }
+
 // TestRun_UnsafeStore_R10: an unsafe store ends Run before anything is consumed; one that is down is waited for.
 func TestRun_UnsafeStore_R10(t *testing.T) {
 	brokers := fakeBrokers(t, 1, "t", "t.g.dlq")

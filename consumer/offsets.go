@@ -119,7 +119,7 @@ func (g *gapGuard) known(ctx context.Context, fresh map[partition]bool) (known [
 	defer cancel()
 	found := make(map[partition]dedup.Progress)
 	for _, store := range g.h.proc.Stores() {
-		r, ok := store.(dedup.ProgressReader)
+		r, ok := store.(dedup.ProgressRecorder)
 		if !ok {
 			continue
 		}

@@ -56,6 +56,10 @@ func (s *told) RecordProgress(ctx context.Context, scope string, progress []dedu
 	return nil
 }
 
+func (s *told) Progress(context.Context, string, ...string) ([]dedup.Progress, error) {
+	return nil, nil
+}
+
 func (s *told) Register(_ context.Context, r dedup.Registration) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

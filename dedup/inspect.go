@@ -81,6 +81,12 @@ type Operator interface {
 	// given one. That takes the claim from whoever holds one. A key that is not known is given up all the same, for both ways. The
 	// error matches [ErrSettled] if the event was handled already.
 	Discard(ctx context.Context, key Key, retention time.Duration, reason string) error
+	// Reopen turns a dead record into one that waits for a copy of the next generation, and returns the position that
+	// this copy must carry. Failures and take-overs are forgotten, so that an event whose handler was repaired may run.
+	// The fingerprint stays, for other copies of the first generation; copies of later generations are not compared.
+	// A repetition before that copy was claimed returns the same position. If the key is not dead, the error matches
+	// [ErrNotDead].
+	Reopen(ctx context.Context, key Key) (Position, error)
 	// Import makes records of events that were handled before the store knew of them. What is known already stays as it is.
 	// It returns how many are new. Keys may come in any order and several times.
 	Import(ctx context.Context, events []Imported) (added int, err error)

@@ -28,12 +28,8 @@ type ProgressRecorder interface {
 	// RecordProgress notes how far scope has consumed. Progress of a partition that goes back (an operator rewound the
 	// group) is taken as it is. Several instances of a group record their own partitions.
 	RecordProgress(ctx context.Context, scope string, progress []Progress) error
-}
-
-// ProgressReader is an ability of a [Store]: to tell what was recorded with [ProgressRecorder]. A group whose committed offsets
-// are gone is known by it (K-19).
-type ProgressReader interface {
-	// Progress returns what is on record of scope in these topics, by topic and partition. Time and CaughtUp are not told.
+	// Progress returns what is recorded of scope in these topics, ordered by topic and partition. Time and CaughtUp are
+	// zero. A group whose committed offsets are gone is recognised by it.
 	Progress(ctx context.Context, scope string, topics ...string) ([]Progress, error)
 }
 

@@ -83,16 +83,14 @@ type TxStore[Tx any] interface {
 		fn func(tx Tx) ([]Completion, error)) error
 }
 
-// Checker is an ability of a Store: to look for settings that make the store unsafe, such as a Redis that evicts keys
-// or a table without its unique key (P-25). It is run before the first event. Warnings are for the log; with an
-// error the store must not be used.
+// Checker is an ability of a [Store] with a server: it reports unsafe settings, and whether the server answers.
 type Checker interface {
+	// Check looks for settings that make the store unsafe, such as a Redis that evicts keys or a table without its
+	// unique key. A consumer calls it before the first event, for at most 10 s. Warnings are for the log. An error that
+	// matches [ErrUnavailable] is retried; with any other error the consumer does not start.
 	Check(ctx context.Context) (warnings []string, err error)
-}
-
-// Pinger is an ability of a Store: to say whether it can be reached now. It tells an event that breaks its store from a
-// store that is down (rule 18).
-type Pinger interface {
+	// Ping returns nil if the server answers now. A consumer calls it after a failed write, to tell an event that the
+	// store refuses from a store that is down. A failure to reach the server matches [ErrUnavailable].
 	Ping(ctx context.Context) error
 }
 
@@ -101,15 +99,6 @@ type Pinger interface {
 type Volatiler interface {
 	// Volatile returns nil if the loss of everything at a restart was declared as wanted, else what to do about it.
 	Volatile() error
-}
-
-// Reopener is an ability of a Store: to let an event that was given up run again (T-02).
-type Reopener interface {
-	// Reopen turns a dead record into one that waits for a copy of the next generation, forgets its failures and
-	// take-overs (an event whose crash loop was mended must be able to run), and returns the position that copy must carry. The fingerprint
-	// stays, for other copies of the first generation: a copy of a later one is never compared, since it may have been repaired. Repeating it before that copy was claimed returns the same position. If the key is not
-	// dead the error matches [ErrNotDead].
-	Reopen(ctx context.Context, key Key) (Position, error)
 }
 
 // StartCounter is an ability of a TxStore: to count, outside the transaction, how often a run was begun without an

@@ -147,7 +147,7 @@ func replayKilled(t *testing.T, w *deadLetterWorld, path string, flags []string)
 // handleReopened lets a dead event run, without the command.
 func (w *deadLetterWorld) handleReopened(id string, m *idem.Message) {
 	w.t.Helper()
-	position, err := w.store.(dedup.Reopener).Reopen(w.t.Context(), w.key(id))
+	position, err := w.store.(dedup.Operator).Reopen(w.t.Context(), w.key(id))
 	require.NoError(w.t, err)
 	l := &idem.DeadLetter{Key: w.key(id), Group: "g", Message: m}
 	c, err := l.Redrive(position)

@@ -69,7 +69,7 @@ func TestReplayRunsDeadEventsOnce(t *testing.T) {
 func TestPlanVerdicts(t *testing.T) {
 	w := newDeadLetterWorld(t)
 	ctx := t.Context()
-	operator, reopener := w.store.(dedup.Operator), w.store.(dedup.Reopener)
+	operator := w.store.(dedup.Operator)
 
 	w.fail(w.event("dead", ""), w.event("done", ""), w.event("reopened", ""), w.event("discarded", ""), w.event("pending", ""),
 		w.event("unknown", ""), w.event("moved", ""))
@@ -80,7 +80,7 @@ func TestPlanVerdicts(t *testing.T) {
 	require.NoError(t, w.producer.Produce(ctx, &idem.Message{Topic: "orders.g.dlq", Value: []byte("by hand")}))
 
 	for _, id := range []string{"done", "reopened", "pending", "moved"} {
-		_, err := reopener.Reopen(ctx, w.key(id))
+		_, err := operator.Reopen(ctx, w.key(id))
 		require.NoError(t, err)
 	}
 	claim := func(id string) dedup.Claim {

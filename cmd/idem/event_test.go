@@ -165,6 +165,9 @@ func (away) Discard(context.Context, dedup.Key, time.Duration, string) error {
 	return dedup.ErrUnavailable
 }
 func (away) Import(context.Context, []dedup.Imported) (int, error) { return 0, dedup.ErrUnavailable }
+func (away) Reopen(context.Context, dedup.Key) (dedup.Position, error) {
+	return dedup.Position{}, dedup.ErrUnavailable
+}
 
 // A store that cannot search asks for the type, or takes those that the scope has registered.
 func TestEventWithoutTypeOnAStoreThatCannotSearch(t *testing.T) {

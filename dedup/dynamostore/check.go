@@ -70,7 +70,7 @@ func deletes(d *types.TimeToLiveDescription) bool {
 	return d.TimeToLiveStatus == types.TimeToLiveStatusEnabled || d.TimeToLiveStatus == types.TimeToLiveStatusEnabling
 }
 
-// Ping implements [dedup.Pinger]: one consistent read of an item that no event has.
+// Ping implements [dedup.Checker]: one consistent read of an item that no event has.
 func (s *Store) Ping(ctx context.Context) error {
 	if _, err := s.get(ctx, "ping"); err != nil {
 		return s.unavailable(ctx, "ping", err)

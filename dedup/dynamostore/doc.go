@@ -5,7 +5,7 @@
 // # Guarantees
 //
 // All of [dedup.Store]; the end of a lease is seen later than elsewhere, see Leases. The package also implements
-// [dedup.Looker], [dedup.ResultLimiter], [dedup.Checker], [dedup.Pinger], [dedup.Reopener] and [dedup.Operator]. It has no
+// [dedup.Looker], [dedup.ResultLimiter], [dedup.Checker] and [dedup.Operator]. It has no
 // [dedup.Lister], which would need an index or a scan of the table, and no [dedup.Registrar].
 //
 //   - Each change of a key is one conditional write: atomic, refused if the item is not what it was when it was decided. All

@@ -159,7 +159,7 @@ func (s *Store) end(ctx context.Context, verb string, n int, serve func(i int) (
 	return dedup.Lost(lost)
 }
 
-// Reopen implements [dedup.Reopener]: a read and a write. The record is kept for as long as when it died.
+// Reopen implements [dedup.Operator]: a read and a write. The record is kept for as long as when it died.
 func (s *Store) Reopen(ctx context.Context, key dedup.Key) (dedup.Position, error) {
 	if err := key.Validate(); err != nil {
 		return dedup.Position{}, err

@@ -41,8 +41,6 @@ var (
 	_ dedup.Looker        = (*Store)(nil)
 	_ dedup.ResultLimiter = (*Store)(nil)
 	_ dedup.Checker       = (*Store)(nil)
-	_ dedup.Pinger        = (*Store)(nil)
-	_ dedup.Reopener      = (*Store)(nil)
 	_ dedup.Operator      = (*Store)(nil)
 )
 

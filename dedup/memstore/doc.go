@@ -9,7 +9,7 @@
 // All of [dedup.Store], for the callers of one process only: two processes have two stores and both answer Fresh. A
 // call is atomic as a whole and not only per key. There is no guarantee beyond the process. A consumer of a real broker
 // refuses the store unless [Volatile] says that this is wanted (rule 31). It implements [dedup.Looker],
-// [dedup.Reopener], [dedup.Volatiler], [dedup.Operator], [dedup.Lister] and [dedup.Deferrer].
+// [dedup.Volatiler], [dedup.Operator], [dedup.Lister] and [dedup.Deferrer].
 //
 // # Schema
 //

@@ -48,7 +48,6 @@ type Store struct {
 var (
 	_ dedup.Store     = (*Store)(nil)
 	_ dedup.Looker    = (*Store)(nil)
-	_ dedup.Reopener  = (*Store)(nil)
 	_ dedup.Volatiler = (*Store)(nil)
 	_ dedup.Operator  = (*Store)(nil)
 	_ dedup.Lister    = (*Store)(nil)
@@ -173,7 +172,7 @@ func (s *Store) Release(ctx context.Context, claims []dedup.Release) error {
 	})
 }
 
-// Reopen implements [dedup.Reopener]. The failures and take-overs of the generation that was given up are forgotten:
+// Reopen implements [dedup.Operator]. The failures and take-overs of the generation that was given up are forgotten:
 // else an event that was given up for them could never run again.
 func (s *Store) Reopen(ctx context.Context, key dedup.Key) (dedup.Position, error) {
 	s.mu.Lock()

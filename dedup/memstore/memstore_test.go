@@ -15,7 +15,7 @@ func TestConformance(t *testing.T) {
 	storetest.Run(t, storetest.Harness{
 		New:     newStore,
 		Around:  synctest.Test,
-		Missing: []storetest.Ability{storetest.Check, storetest.Ping, storetest.Outage},
+		Missing: []storetest.Ability{storetest.Check, storetest.Outage},
 	})
 }
 

@@ -10,10 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-var (
-	_ dedup.ProgressRecorder = (*Store)(nil)
-	_ dedup.ProgressReader   = (*Store)(nil)
-)
+var _ dedup.ProgressRecorder = (*Store)(nil)
 
 // RecordProgress implements [dedup.ProgressRecorder], in table idem_progress: one statement for all partitions. A
 // partition that is caught up has consumed until one minute before the present of the server's clock, and none is ever
@@ -34,7 +31,7 @@ func (s *Store) RecordProgress(ctx context.Context, scope string, progress []ded
 	})
 }
 
-// Progress implements [dedup.ProgressReader].
+// Progress implements [dedup.ProgressRecorder].
 func (s *Store) Progress(ctx context.Context, scope string, topics ...string) (known []dedup.Progress, err error) {
 	err = s.ownTx(ctx, "read progress", func(q *statements, b *pgx.Batch) {
 		b.Queue(q.aging.progressRead, scope, topics)

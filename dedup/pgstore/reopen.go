@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Reopen implements [dedup.Reopener], in both tables: a key that was discarded before anybody knew it is dead in either. The
+// Reopen implements [dedup.Operator], in both tables: a key that was discarded before anybody knew it is dead in either. The
 // failures, take-overs and doubts of the generation that was given up are forgotten: else an event that was given up for
 // them could never run again.
 func (s *Store) Reopen(ctx context.Context, key dedup.Key) (dedup.Position, error) {

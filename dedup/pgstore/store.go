@@ -20,8 +20,6 @@ var (
 	_ dedup.TxStore[pgx.Tx] = (*Store)(nil)
 	_ dedup.TxLimiter       = (*Store)(nil)
 	_ dedup.Checker         = (*Store)(nil)
-	_ dedup.Pinger          = (*Store)(nil)
-	_ dedup.Reopener        = (*Store)(nil)
 	_ dedup.StartCounter    = (*Store)(nil)
 	_ dedup.Deferrer        = (*Store)(nil)
 	_ dedup.Operator        = (*Store)(nil)

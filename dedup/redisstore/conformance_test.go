@@ -220,7 +220,7 @@ func everyVerb(t testing.TB, s dedup.Store, id string) error {
 		func() error { return s.Release(ctx, []dedup.Release{{Claim: c, Retention: hour}}) },
 		func() error { return claim(tok) },
 		func() error { return s.Complete(ctx, []dedup.Completion{{Claim: c, Retention: hour, Dead: "x"}}) },
-		func() error { _, err := s.(dedup.Reopener).Reopen(ctx, req.Key); return err },
+		func() error { _, err := s.(dedup.Operator).Reopen(ctx, req.Key); return err },
 		func() error { req.Position.Generation = 1; return claim(tok) },
 		func() error { return s.Complete(ctx, []dedup.Completion{{Claim: c, Retention: hour}}) },
 	}

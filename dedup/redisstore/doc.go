@@ -5,7 +5,7 @@
 // # Guarantees
 //
 // All of [dedup.Store], as long as the server loses nothing it has acknowledged (see Failure modes). The package also
-// implements [dedup.Looker], [dedup.Checker], [dedup.Pinger], [dedup.Reopener], [dedup.Registrar] and [dedup.Operator]. It
+// implements [dedup.Looker], [dedup.Checker], [dedup.Registrar] and [dedup.Operator]. It
 // has no [dedup.Lister]: Redis has no index by state or ID, one beside the records could not be kept true by scripts of one key,
 // and to look for them means SCAN over millions of keys (rule 34). A person needs the whole key of an event.
 //

@@ -226,7 +226,7 @@ func (b *batch) putBack(j int, r *record) error {
 	return err
 }
 
-// Reopen implements [dedup.Reopener]: one round trip. The record is kept for as long as when it died.
+// Reopen implements [dedup.Operator]: one round trip. The record is kept for as long as when it died.
 func (s *Store) Reopen(ctx context.Context, key dedup.Key) (dedup.Position, error) {
 	if err := key.Validate(); err != nil {
 		return dedup.Position{}, err

@@ -27,8 +27,6 @@ var (
 	_ dedup.Store     = (*Store)(nil)
 	_ dedup.Looker    = (*Store)(nil)
 	_ dedup.Checker   = (*Store)(nil)
-	_ dedup.Pinger    = (*Store)(nil)
-	_ dedup.Reopener  = (*Store)(nil)
 	_ dedup.Registrar = (*Store)(nil)
 	_ dedup.Operator  = (*Store)(nil)
 )
@@ -227,7 +225,7 @@ func (s *Store) granted(p reply, t dedup.Token, req *dedup.Request) (dedup.Answe
 	return dedup.Answer{}, fmt.Errorf("reply %q does not fit the record", p.code)
 }
 
-// Ping implements [dedup.Pinger]. On a cluster every master must answer.
+// Ping implements [dedup.Checker]. On a cluster every master must answer.
 func (s *Store) Ping(ctx context.Context) error {
 	err := s.eachMaster(ctx, func(ctx context.Context, c *redis.Client) error { return c.Ping(ctx).Err() })
 	if err != nil {

@@ -145,9 +145,9 @@ func (k *kit) reopen(id string) dedup.Position {
 	return p
 }
 
-func (k *kit) reopener() dedup.Reopener {
+func (k *kit) reopener() dedup.Operator {
 	k.Helper()
-	r, ok := k.s.(dedup.Reopener)
+	r, ok := k.s.(dedup.Operator)
 	require.True(k, ok, "%T has no Reopen and its harness does not say so", k.s)
 	return r
 }

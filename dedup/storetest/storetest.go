@@ -28,12 +28,10 @@ const (
 	Results Ability = "results"
 	// Fingerprints: finding [dedup.Conflict].
 	Fingerprints Ability = "fingerprints"
-	// Reopen: [dedup.Reopener].
+	// Reopen: [dedup.Operator].
 	Reopen Ability = "reopen"
 	// Check: [dedup.Checker].
 	Check Ability = "check"
-	// Ping: [dedup.Pinger].
-	Ping Ability = "ping"
 	// Look: [dedup.Looker].
 	Look Ability = "look"
 	// Outage: a store that lives in this process has no server that could be down.

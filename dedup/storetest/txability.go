@@ -54,9 +54,9 @@ func txStarts[Tx any](k *txKit[Tx]) {
 	counts("e", 0)
 }
 
-func (k *txKit[Tx]) reopener() dedup.Reopener {
+func (k *txKit[Tx]) reopener() dedup.Operator {
 	k.Helper()
-	r, ok := k.s.(dedup.Reopener)
+	r, ok := k.s.(dedup.Operator)
 	require.True(k, ok, "%T has no Reopen and its harness does not say so", k.s)
 	return r
 }

@@ -25,8 +25,7 @@ import (
 type NamedStore struct {
 	// Name is for people, and holds no credentials.
 	Name string
-	// Store must be a [dedup.Operator]. To reopen events it must be a [dedup.Reopener]; events that are deferred in it are found
-	// if it is a [dedup.Deferrer].
+	// Store must be a [dedup.Operator]. Events that are deferred in it are found if it is a [dedup.Deferrer].
 	Store dedup.Store
 }
 

@@ -143,7 +143,7 @@ func TestDiscard(t *testing.T) {
 func TestDiscard_Open(t *testing.T) {
 	w := newWorld(t)
 	w.fail(w.event("e", ""))
-	_, err := w.store.(dedup.Reopener).Reopen(t.Context(), dedup.Key{Scope: "g", Type: "paid", ID: "e"})
+	_, err := w.store.(dedup.Operator).Reopen(t.Context(), dedup.Key{Scope: "g", Type: "paid", ID: "e"})
 	require.NoError(t, err)
 	token := dedup.NewToken()
 	reqs := []dedup.Request{{Key: dedup.Key{Scope: "g", Type: "paid", ID: "e"}, Position: dedup.Position{Generation: 1}, Retention: deadLetterMemory}}

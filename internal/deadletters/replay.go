@@ -255,11 +255,7 @@ func (r *replayer) position(ctx context.Context, j *Judged) (dedup.Position, err
 }
 
 func (r *replayer) reopen(ctx context.Context, j *Judged) (dedup.Position, error) {
-	reopener, ok := j.store.Store.(dedup.Reopener)
-	if !ok {
-		return dedup.Position{}, fmt.Errorf("%s cannot reopen events", j.store.Name)
-	}
-	return reopener.Reopen(ctx, j.DeadLetter.Key)
+	return j.store.Operator().Reopen(ctx, j.DeadLetter.Key)
 }
 
 // unblock lets the owner of the partition take the event up again, in the order of its Kafka key. That it was moved
