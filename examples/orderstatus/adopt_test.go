@@ -12,9 +12,10 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// A consumer that has no store is moved over: what it did is imported, then it runs in the shadow, which handles
-// everything and counts what would be skipped; then it is taken seriously. The backlog is applied once more than it should be in
-// no step but the shadow, in which the handler's own protection still counts.
+// A consumer without a store moves over in three steps. The import records its past effects. A run
+// in shadow mode handles every event and counts the events it would have skipped. Then the consumer
+// runs in earnest. Only the run in shadow mode applies parts of the backlog again; there the
+// handler's own protection counts.
 func TestMovedOver_Idempotent(t *testing.T) {
 	s := newShop(t, 30)
 	_, err := s.pool.Exec(t.Context(), `UPDATE orders SET status = 'paid', paid_by = 'old-' || lpad(id::text, 2, '0') WHERE id <= 10`)
@@ -38,7 +39,7 @@ func TestMovedOver_Idempotent(t *testing.T) {
 	})
 	require.NoError(t, err)
 	defer shadow.Close()
-	var backlog []*idem.Message // the last of what was handled, and what is new, some of it twice
+	var backlog []*idem.Message // the end of the handled events, and new ones, some of them twice
 	for i := range 30 {
 		backlog = append(backlog, s.message(paymentOf(i+1), int64(i+1)))
 		if i%3 == 0 {

@@ -17,25 +17,26 @@ import (
 //go:embed schema.sql
 var schema string
 
-// newPool opens a pool for store, orders and outbox alike.
+// newPool opens the pool that store, orders and outbox share.
 func newPool(ctx context.Context, url string) (*pgxpool.Pool, error) {
 	cfg, err := pgxpool.ParseConfig(url)
 	if err != nil {
 		return nil, errors.New("-postgres cannot be parsed (not shown, it may hold a password)")
 	}
-	pgstore.Configure(cfg) // sessions of a worker that is gone end soon, and with them their transactions
+	// the server ends the sessions of a dead worker soon, and their transactions with them
+	pgstore.Configure(cfg)
 	return pgxpool.NewWithConfig(ctx, cfg)
 }
 
-// handler has what the handler of payments needs beside its transaction.
+// handler holds the dependencies of the handler of payments, apart from its transaction.
 type handler struct {
-	worker  string // who it is, in the audit table
+	worker  string // name of the worker in the audit table
 	auditOn bool
-	emit    string // topic of order.paid; empty: none
+	emit    string // topic of order.paid; empty: order.paid is not emitted
 	outbox  *pgoutbox.Outbox
 }
 
-// audit leaves a row for this run, should it be committed.
+// audit adds a row for this run in the transaction of the run.
 func (h handler) audit(ctx context.Context, tx pgx.Tx, p Payment) error {
 	if !h.auditOn {
 		return nil
@@ -45,8 +46,8 @@ func (h handler) audit(ctx context.Context, tx pgx.Tx, p Payment) error {
 	return err
 }
 
-// migrate creates what is missing: the tables of the store, of the outbox and of the example. Several workers may do so
-// at once.
+// migrate creates the missing tables of the store, of the outbox and of the example. Several
+// workers may call it at once.
 func migrate(ctx context.Context, pool *pgxpool.Pool) error {
 	if err := pgstore.Migrate(ctx, pool); err != nil {
 		return err
@@ -57,13 +58,14 @@ func migrate(ctx context.Context, pool *pgxpool.Pool) error {
 	return pgschema.Apply(ctx, pool, "orderstatus", schema)
 }
 
-// seed adds the orders 1 to n that are not there, as pending, and returns how many that were.
+// seed adds those of the orders 1 to n that are missing, as pending. It returns the number of added
+// orders.
 func seed(ctx context.Context, pool *pgxpool.Pool, n int64) (int64, error) {
 	tag, err := pool.Exec(ctx, `INSERT INTO orders (id) SELECT generate_series(1, $1::bigint) ON CONFLICT DO NOTHING`, n)
 	return tag.RowsAffected(), err
 }
 
-// prepare does what -migrate and -seed ask for.
+// prepare does the work of -migrate and -seed.
 func (o options) prepare(ctx context.Context) error {
 	if !o.migrate && o.seed == 0 {
 		return nil

@@ -1,5 +1,6 @@
-// Command orderstatus is a worker that sets orders to paid, each once, however often its payment is delivered: the mark
-// of the payment and the change of the order are one Postgres transaction. README.md says how to run it.
+// Command orderstatus is a worker that sets orders to paid, each once, however often Kafka delivers
+// the payment. The record of the payment in the store and the change of the order are one Postgres
+// transaction. README.md shows how to run the worker.
 package main
 
 import (
@@ -30,7 +31,7 @@ func main() {
 	os.Exit(run(context.Background(), os.Args[1:], os.Stderr))
 }
 
-// run is the program: everything it says goes to stderr.
+// run is the program. Its output goes to stderr.
 func run(ctx context.Context, args []string, stderr io.Writer) int {
 	o, err := parse(args, stderr)
 	if err != nil {
@@ -71,7 +72,8 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}
-	o.postgres = cmp.Or(o.postgres, os.Getenv("POSTGRES_URL")) // not the flag's default: -help would print its password
+	// not the default of the flag, because -help prints defaults and the URL may hold a password
+	o.postgres = cmp.Or(o.postgres, os.Getenv("POSTGRES_URL"))
 	var problem error
 	switch {
 	case flags.NArg() > 0:
@@ -108,7 +110,7 @@ func (o options) work(ctx context.Context) error {
 	}
 	beside, stop := context.WithCancel(ctx)
 	var helpers sync.WaitGroup
-	defer helpers.Wait() // before the pool is closed
+	defer helpers.Wait() // before the pool closes
 	defer stop()
 	helpers.Go(func() { o.reap(beside, store) })
 	if o.stats > 0 {
@@ -135,7 +137,8 @@ func (o options) config(store *pgstore.Store, observers ...idem.Observer) consum
 		NewScope:   o.newScope,
 		Shadow:     o.shadow,
 		InstanceID: o.instance,
-		// A payment that cannot be booked goes to <topic>.<group>.dlq, which is made if it is missing.
+		// A payment that cannot be booked goes to <topic>.<group>.dlq. The worker creates that
+		// topic if it is missing.
 		CreateDeadLetterTopics: &consumer.TopicSpec{},
 		Observers:              observers,
 		Logger:                 o.log,
@@ -148,15 +151,15 @@ func (o options) config(store *pgstore.Store, observers ...idem.Observer) consum
 	}
 }
 
-// reap deletes what has expired, in as many workers as there are: one at a time works.
+// reap deletes expired records. All workers may call it; one of them works at a time.
 func (o options) reap(ctx context.Context, store *pgstore.Store) {
 	if err := pgstore.NewReaper(store, pgstore.ReaperConfig{Logger: o.log}).Run(ctx); err != nil {
 		o.log.Error("expired records are not deleted", "error", idem.ErrorText(err))
 	}
 }
 
-// newRelay returns what publishes order.paid, in as many workers as there are: they share the work. Another process can do
-// it as well: idem relay.
+// newRelay returns the relay that publishes order.paid. Workers share the rows of the outbox. The
+// command idem relay can publish them instead.
 func (o options) newRelay(box *pgoutbox.Outbox, watch outbox.Observer) (*outbox.Relay, *consumer.Producer, error) {
 	producer, err := consumer.OpenProducer(consumer.Config{Brokers: strings.Split(o.brokers, ","), Logger: o.log})
 	if err != nil {
@@ -171,12 +174,14 @@ func (o options) newRelay(box *pgoutbox.Outbox, watch outbox.Observer) (*outbox.
 	return relay, producer, nil
 }
 
-// publish ends with ctx. What is in the outbox then waits there for the next relay.
+// publish runs the relay until ctx ends. Unpublished rows then wait in the outbox for the next
+// relay.
 func (o options) publish(ctx context.Context, relay *outbox.Relay, producer *consumer.Producer) {
 	if err := errors.Join(relay.Run(ctx), producer.Close()); err != nil {
 		o.log.Error("order.paid is not published", "error", idem.ErrorText(err))
 	}
 }
 
-// worker is the name in the audit table: each process has its own, also under one instance ID.
+// worker returns the name for the audit table. Each process has its own, also under one instance
+// ID.
 func (o options) worker() string { return fmt.Sprintf("%s/%d", o.instance, os.Getpid()) }

@@ -27,7 +27,7 @@ func TestUsage(t *testing.T) {
 	})
 }
 
-// Preparing is done by every worker at its start: several at once, and again and again.
+// Every worker prepares the database at its start: several at once, and repeatedly.
 func TestMigrateAndSeed_Idempotent(t *testing.T) {
 	url := testenv.Postgres(t)
 	var all sync.WaitGroup

@@ -14,10 +14,10 @@ import (
 	"github.com/idem-go/idem/outbox"
 )
 
-// This file is all there is to know about Idem in this example: what the event is, what makes it the same event, what
-// it does to the database, and what follows from it.
+// This file is the part of the example that concerns Idem: the event, its identity, its effect on
+// the database, and the event that follows from it.
 
-// Payment is the payload of payment.completed, and of the order.paid that follows from it.
+// Payment is the payload of payment.completed and of order.paid, which follows from it.
 type Payment struct {
 	PaymentID  string      `json:"payment_id"`
 	OrderID    orderID     `json:"order_id"`
@@ -26,7 +26,7 @@ type Payment struct {
 	Currency   string      `json:"currency,omitempty"`
 }
 
-// orderID is a number, also where a producer whose order IDs are texts has written it in quotes.
+// orderID is a number. Its JSON may be in quotes, as producers with text IDs write it.
 type orderID int64
 
 // UnmarshalJSON implements [json.Unmarshaler].
@@ -34,23 +34,26 @@ func (n *orderID) UnmarshalJSON(b []byte) error {
 	return json.Unmarshal(bytes.Trim(b, `"`), (*int64)(n))
 }
 
-// newRouter registers the handler. The payment is the identity, not the message: a producer that sends a payment again,
-// with a new event_id and under another Kafka key, sends the same event.
+// newRouter registers the handler. The identity of an event is its payment, not its message. A
+// producer may send a payment again with a new event_id and under another Kafka key; that is the
+// same event.
 func newRouter(h handler) *idem.Router {
 	r := idem.NewRouter()
 	idem.OnTx(r, "payment.completed", h.paymentCompleted,
 		idem.ID(idem.FromJSON("payment_id")),
-		idem.NoContentCheck(), // its copies differ: each has an event_id of its own
-		// An order that is not there yet gets RetryPolicy.InPlace, 5 s, to appear, however many attempts that takes.
+		idem.NoContentCheck(), // copies differ, because each has its own event_id
+		// A missing order gets 5 s (RetryPolicy.InPlace) to appear, with any number of attempts.
 		idem.Retry(idem.RetryPolicy{MaxAttempts: idem.NoLimit}))
 	return r
 }
 
-// paymentCompleted moves an order from pending to paid. What it does in tx and the mark in processed_events are one
-// transaction, with order.paid in the outbox: all of it happens or nothing.
+// paymentCompleted moves an order from pending to paid. The update in tx, the record in
+// processed_events and order.paid in the outbox are one transaction: all of them are committed, or
+// none.
 func (h handler) paymentCompleted(ctx context.Context, tx pgx.Tx, e idem.Event[Payment]) error {
 	p := e.Data
-	p.PaymentID = e.ID // encoding/json would also take PAYMENT_ID; the identity is what the store remembers
+	// encoding/json would accept PAYMENT_ID too; the identity is the ID in the store
+	p.PaymentID = e.ID
 	if p.OrderID < 1 {
 		return idem.Permanent(fmt.Errorf("payment %s is for order %d", p.PaymentID, p.OrderID))
 	}
@@ -69,8 +72,8 @@ func (h handler) paymentCompleted(ctx context.Context, tx pgx.Tx, e idem.Event[P
 	return h.orderPaid(ctx, tx, p)
 }
 
-// orderPaid lets order.paid leave when tx commits. Its identity is made of the payment's, which is what is being handled: who
-// hears of it twice can tell.
+// orderPaid adds order.paid to the outbox in tx. The ID of the new event derives from the payment,
+// so that consumers recognize a copy.
 func (h handler) orderPaid(ctx context.Context, tx pgx.Tx, p Payment) error {
 	if h.emit == "" {
 		return nil
@@ -84,18 +87,19 @@ func (h handler) orderPaid(ctx context.Context, tx pgx.Tx, p Payment) error {
 	})
 }
 
-// whyNotPending tells apart the reasons for an update that found nothing. Not to ask would take the customer's money for
-// a second payment without a word (rule 36).
+// whyNotPending returns the reason for an update that changed no row. Without this check a second
+// payment would take the customer's money silently (rule 36).
 func whyNotPending(ctx context.Context, tx pgx.Tx, p Payment) error {
 	var status, paidBy string
 	err := tx.QueryRow(ctx, `SELECT status, coalesce(paid_by, '') FROM orders WHERE id = $1`, p.OrderID).Scan(&status, &paidBy)
 	switch {
-	case errors.Is(err, pgx.ErrNoRows) || err == nil && status == "pending": // or it came between the two statements
+	// or the order appeared between the two statements
+	case errors.Is(err, pgx.ErrNoRows) || err == nil && status == "pending":
 		return fmt.Errorf("order %d does not exist yet", p.OrderID)
 	case err != nil:
 		return err
 	case paidBy != p.PaymentID:
 		return idem.Permanent(fmt.Errorf("order %d paid twice: by %s, and now by %s", p.OrderID, paidBy, p.PaymentID))
 	}
-	return nil // by this payment, before the store was asked for the first time
+	return nil // paid by this payment before the store existed
 }

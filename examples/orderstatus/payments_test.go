@@ -22,7 +22,7 @@ import (
 	"github.com/idem-go/idem/outbox/pgoutbox"
 )
 
-// shop is the example without Kafka: the handler on a real Postgres, behind a processor.
+// shop is the example without Kafka: the handler behind a processor, on a real Postgres.
 type shop struct {
 	t         testing.TB
 	pool      *pgxpool.Pool
@@ -35,7 +35,8 @@ type shop struct {
 	deadLetters []*idem.Message
 }
 
-// newShop has so many pending orders. emit is the topic of order.paid; none: it is not emitted.
+// newShop returns a shop with pending orders. emit is the topic of order.paid; without it the shop
+// does not emit.
 func newShop(t testing.TB, orders int64, emit ...string) *shop {
 	url := testenv.Postgres(t)
 	pool, err := pgxpool.New(t.Context(), url)
@@ -68,7 +69,7 @@ func (s *shop) Produce(_ context.Context, msgs ...*idem.Message) error {
 
 func (s *shop) ObserveRetry(_ context.Context, e idem.RetryEvent) { s.retries <- e }
 
-// message is a delivery of a payment as another record than all before.
+// message returns a delivery of a payment as a new record.
 func (s *shop) message(payment string, order int64) *idem.Message {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -85,7 +86,7 @@ func (s *shop) deliver(m *idem.Message) {
 	require.NoError(s.t, s.processor.Handle(s.t.Context(), m))
 }
 
-// count returns the one number that a query finds.
+// count returns the single number that a query selects.
 func (s *shop) count(query string, args ...any) (n int) {
 	s.t.Helper()
 	require.NoError(s.t, s.pool.QueryRow(s.t.Context(), query, args...).Scan(&n), query)
@@ -98,7 +99,7 @@ func (s *shop) requirePaid(order int64, payment string) {
 		"order %d is not paid by %s", order, payment)
 }
 
-// dead letter returns the only dead letter there is, and its headers.
+// deadLetter returns the only dead letter and its headers.
 func (s *shop) deadLetter() (*idem.Message, map[string]string) {
 	s.t.Helper()
 	s.mu.Lock()
@@ -115,7 +116,7 @@ func headers(m *idem.Message) map[string]string {
 	return found
 }
 
-// requireNoLetters fails with the reasons of those there are.
+// requireNoDeadLetters fails with the reasons of the existing ones.
 func (s *shop) requireNoDeadLetters() {
 	s.t.Helper()
 	s.mu.Lock()
@@ -126,7 +127,8 @@ func (s *shop) requireNoDeadLetters() {
 	}
 }
 
-// Every delivery of the payment is another record with another event_id: the payment is the identity.
+// Every delivery of the payment is another record with another event_id. The payment is the
+// identity.
 func TestPaymentDeliveredAgain_Idempotent(t *testing.T) {
 	s := newShop(t, 2)
 	first := s.message("pay-1", 1)
@@ -171,7 +173,7 @@ func TestConcurrentCopies_Idempotent(t *testing.T) {
 	s.requireNoDeadLetters()
 }
 
-// Rule 36: the second payment of an order is somebody's money.
+// Rule 36: the second payment of an order is a customer's money.
 func TestOrderPaidTwice(t *testing.T) {
 	s := newShop(t, 1)
 	s.deliver(s.message("pay-1", 1))
@@ -188,7 +190,7 @@ func TestOrderPaidTwice(t *testing.T) {
 	require.Equal(t, 1, s.count(`SELECT count(*) FROM order_effects`), "what the second payment did must be rolled back")
 }
 
-// Two payments of one order at the same moment: the row's lock decides which is first.
+// Two payments of one order at the same moment: the lock of the row decides which is first.
 func TestOrderPaidTwiceAtOnce(t *testing.T) {
 	s := newShop(t, 1)
 	var all sync.WaitGroup
@@ -232,7 +234,8 @@ func TestOrderNeverComes(t *testing.T) {
 	require.Zero(t, s.count(`SELECT count(*) FROM order_effects`))
 }
 
-// An order that this payment has paid already, though the store does not know: it was restored from a backup, say.
+// This payment has paid the order already, but the store does not have it, for example after a
+// restore from a backup.
 func TestOrderPaidByThisPayment_Idempotent(t *testing.T) {
 	s := newShop(t, 1)
 	s.deliver(s.message("pay-1", 1))
@@ -268,7 +271,7 @@ func TestBadPayments(t *testing.T) {
 	}
 }
 
-// A producer whose order IDs are texts, such as examples/payments, writes numbers in quotes.
+// A producer with text IDs, such as examples/payments, writes numbers in quotes.
 func TestOrderIDInQuotes(t *testing.T) {
 	s := newShop(t, 1)
 	m := s.message("", 0)
@@ -278,7 +281,8 @@ func TestOrderIDInQuotes(t *testing.T) {
 	s.requireNoDeadLetters()
 }
 
-// Rules 22 and 23: order.paid is in the outbox when the order is paid, and only then, once, and its identity follows from the payment.
+// Rules 22 and 23: order.paid is in the outbox if and only if the order is paid, once, with an ID
+// that derives from the payment.
 func TestOrderPaidLeaves_Idempotent(t *testing.T) {
 	s := newShop(t, 3, "orders")
 	m := s.message("pay-1", 1)
@@ -287,7 +291,7 @@ func TestOrderPaidLeaves_Idempotent(t *testing.T) {
 		s.deliver(m)
 	}
 	s.deliver(s.message("pay-1", 1))
-	s.deliver(s.message("pay-2", 1)) // the order is paid: dead letter
+	s.deliver(s.message("pay-2", 1)) // the order is paid already: dead letter
 	s.deliver(s.message("pay-3", 3))
 	require.Equal(t, 2, s.count(`SELECT count(*) FROM idem_outbox`))
 	var id, key, payload string
@@ -298,7 +302,7 @@ func TestOrderPaidLeaves_Idempotent(t *testing.T) {
 	entry := outbox.Entry{Topic: "orders", Key: "1", Type: "order.paid"}
 	require.Equal(t, outbox.ID(dedup.Key{Scope: "orderstatus", Type: "payment.completed", ID: "pay-1"}, &entry), id)
 
-	// The store is lost, the order is not: nothing has happened, so nothing is said.
+	// The store is lost and the order is not. The handler changes nothing and emits nothing.
 	_, err := s.pool.Exec(t.Context(), `DELETE FROM processed_events`)
 	require.NoError(t, err)
 	s.deliver(m)

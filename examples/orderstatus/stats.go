@@ -8,17 +8,17 @@ import (
 	"github.com/idem-go/idem"
 )
 
-// stats counts what happens to the deliveries.
+// stats counts the outcomes of deliveries.
 type stats struct {
-	handled     atomic.Int64 // runs that were committed
-	failed      atomic.Int64 // runs that were not
-	duplicates  atomic.Int64 // deliveries of payments that were known
-	redelivered atomic.Int64 // those among them that are the very record that was handled
+	handled     atomic.Int64 // committed runs
+	failed      atomic.Int64 // runs that were not committed
+	duplicates  atomic.Int64 // deliveries of known payments
+	redelivered atomic.Int64 // duplicates that are the very record that was handled
 	deadLetters atomic.Int64
-	assignments atomic.Int64 // how often partitions came
+	assignments atomic.Int64 // partitions assigned to this worker
 }
 
-// ObserveClaim counts what was committed: the handler's own success may still be refused by the commit.
+// ObserveClaim counts committed runs. A commit may still refuse what a handler has done.
 func (s *stats) ObserveClaim(_ context.Context, e idem.ClaimEvent) {
 	if e.Verdict.Held() {
 		if e.Err != nil {
@@ -29,7 +29,7 @@ func (s *stats) ObserveClaim(_ context.Context, e idem.ClaimEvent) {
 	}
 }
 
-// ObserveDuplicate counts copies, and tells those apart that Kafka made.
+// ObserveDuplicate counts duplicates, and separately those that Kafka redelivered.
 func (s *stats) ObserveDuplicate(_ context.Context, e idem.DuplicateEvent) {
 	s.duplicates.Add(1)
 	if e.SameRecord {
@@ -37,17 +37,17 @@ func (s *stats) ObserveDuplicate(_ context.Context, e idem.DuplicateEvent) {
 	}
 }
 
-// ObserveDeadLetter counts what was given up.
+// ObserveDeadLetter counts dead letters.
 func (s *stats) ObserveDeadLetter(context.Context, idem.DeadLetterEvent) { s.deadLetters.Add(1) }
 
-// ObserveRebalance counts how often partitions came to this worker.
+// ObserveRebalance counts assignments of partitions to this worker.
 func (s *stats) ObserveRebalance(_ context.Context, e idem.RebalanceEvent) {
 	if e.Kind == idem.Assigned {
 		s.assignments.Add(1)
 	}
 }
 
-// LogValue shows the counts.
+// LogValue returns the counts as log attributes.
 func (s *stats) LogValue() slog.Value {
 	return slog.GroupValue(
 		slog.Int64("handled", s.handled.Load()),

@@ -12,14 +12,15 @@ import (
 	"time"
 )
 
-// providerClient calls the payment provider. It does not retry: the client of the payment does, with a new transaction.
+// providerClient calls the payment provider. It does not retry. The client of the API retries, in a
+// new transaction.
 type providerClient struct {
 	charges string // URL
 	http    *http.Client
 }
 
-// newProviderClient returns a client whose calls end after limit. A charge holds a transaction and its connection open, so
-// limit is well below [handlerTime].
+// newProviderClient returns a client whose calls end after limit. A charge holds a transaction and
+// a connection open, so limit must be well below [handlerTime].
 func newProviderClient(base string, limit time.Duration, connections int) (*providerClient, error) {
 	u, err := url.Parse(base)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
@@ -34,20 +35,21 @@ func newProviderClient(base string, limit time.Duration, connections int) (*prov
 	}, nil
 }
 
-// close gives idle connections back.
+// close closes idle connections.
 func (c *providerClient) close() { c.http.CloseIdleConnections() }
 
-// errProviderAway says that it is not known whether the charge was made; the same key will tell.
+// errProviderAway means that the charge may or may not have been made. A retry with the same key
+// finds out.
 var errProviderAway = errors.New("provider did not answer")
 
-// declinedError is the provider's final no.
+// declinedError is a final refusal of the provider.
 type declinedError struct{ code string }
 
 func (e *declinedError) Error() string { return "declined: " + e.code }
 
 const maxAnswer = 64 << 10
 
-// charge takes the money, once for each key, and returns the provider's ID of the charge.
+// charge takes the money once for each key and returns the provider's ID of the charge.
 func (c *providerClient) charge(ctx context.Context, key string, p *payment) (id string, err error) {
 	body, err := json.Marshal(map[string]any{
 		"amount": p.Amount, "currency": p.Currency, "customer": p.CustomerID, "reference": p.ID,
@@ -73,7 +75,7 @@ func (c *providerClient) charge(ctx context.Context, key string, p *payment) (id
 	return readCharge(res.StatusCode, answer)
 }
 
-// readCharge says what the provider's answer means.
+// readCharge interprets an answer of the provider.
 func readCharge(status int, body []byte) (id string, err error) {
 	var answer struct{ ID, Code string }
 	err = json.Unmarshal(body, &answer)
@@ -82,7 +84,7 @@ func readCharge(status int, body []byte) (id string, err error) {
 		return "", &declinedError{answer.Code}
 	case status/100 == 2 && err == nil && answer.ID != "":
 		return answer.ID, nil
-	// 409: an earlier request with this key is still at work there.
+	// 409: the provider still handles an earlier request with this key.
 	case status >= 500, status == http.StatusConflict, status == http.StatusRequestTimeout,
 		status == http.StatusTooEarly, status == http.StatusTooManyRequests:
 		return "", fmt.Errorf("%w: status %d", errProviderAway, status)

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Rule 38: the key that is forwarded is the one that was given, and the request is the same each time.
+// Rule 38: the forwarded key is the given one, and the request is the same at each attempt.
 func TestChargeAsks(t *testing.T) {
 	asked := make(chan string, 2)
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -34,12 +34,13 @@ func TestChargeAsks(t *testing.T) {
 	}
 }
 
-// What the provider answers decides whether the answer to the payment is kept: only a decline is final.
+// The provider's answer decides whether the answer to the payment is stored. Only a decline is
+// final.
 func TestChargeAnswers(t *testing.T) {
 	for _, c := range []struct {
 		status int
 		body   string
-		want   error // nil: something else that is wrong
+		want   error // nil: any other error
 		code   string
 	}{
 		{402, `{"code":"card_declined"}`, nil, "card_declined"},
@@ -62,7 +63,7 @@ func TestChargeAnswers(t *testing.T) {
 		} else {
 			require.NotErrorIs(t, err, errProviderAway, "%d", c.status)
 		}
-		declined, isDeclined := err.(*declinedError) //nolint:errorlint // it is not wrapped
+		declined, isDeclined := err.(*declinedError) //nolint:errorlint // not wrapped
 		require.Equal(t, c.code != "", isDeclined, "%d %s", c.status, c.body)
 		if isDeclined {
 			require.Equal(t, c.code, declined.code)
@@ -72,7 +73,8 @@ func TestChargeAnswers(t *testing.T) {
 
 func TestChargeTimesOut(t *testing.T) {
 	srv := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body) // a server sees that its client hangs up when it has read all
+		// a server notices a disconnect only after it has read the body
+		_, _ = io.Copy(io.Discard, r.Body)
 		<-r.Context().Done()
 	}))
 	defer srv.Close()

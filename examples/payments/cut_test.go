@@ -18,15 +18,16 @@ import (
 	"github.com/idem-go/idem/internal/netproxy"
 )
 
-// cutter stands before Postgres and breaks a connection exactly before or exactly after the COMMIT of a payment.
+// cutter is a proxy of Postgres that breaks a connection exactly before or exactly after the COMMIT
+// of a payment.
 type cutter struct {
-	before, after atomic.Int32 // how many of the next COMMITs are cut, and where
+	before, after atomic.Int32 // number of the next COMMITs to cut
 	cuts          atomic.Int32
 }
 
 // link carries one connection. It reads the messages of the protocol, without TLS.
 func (c *cutter) link() netproxy.Link {
-	var deaf atomic.Bool // the client hears nothing any more
+	var deaf atomic.Bool // answers no longer reach the client
 	up := func(server io.Writer, client io.Reader) {
 		in := bufio.NewReader(client)
 		for typed := false; ; typed = true { // the first message has no type
@@ -99,9 +100,10 @@ func newCutShop(t testing.TB) (*shop, *cutter) {
 	}), c
 }
 
-// H-23, P-11: the connection breaks exactly at the COMMIT of a payment that has been charged. The answer was not given before
-// the commit, so it is true: cut before, the transaction ran again, and the provider was asked again with the same key; cut
-// after, the answer is the one that was stored. The request may be sent again at any time.
+// H-23, P-11: the connection breaks exactly at the COMMIT of a payment that has been charged. The
+// answer is sent after the commit, so it is true. Cut before the commit, the transaction runs again
+// and asks the provider with the same key. Cut after the commit, the answer is the stored one. The
+// request may be sent again at any time.
 func TestCutsAtCommit_Idempotent(t *testing.T) {
 	for name, c := range map[string]struct {
 		arm      func(*cutter)
@@ -129,7 +131,7 @@ func TestCutsAtCommit_Idempotent(t *testing.T) {
 	}
 }
 
-// The connection breaks at every COMMIT that is tried: the client is told that it failed, and may come again.
+// The connection breaks at every COMMIT. The client gets an error and may send the request again.
 func TestCutsAtEveryCommit_Idempotent(t *testing.T) {
 	s, cutter := newCutShop(t)
 	cutter.before.Store(1000)
@@ -143,7 +145,8 @@ func TestCutsAtEveryCommit_Idempotent(t *testing.T) {
 	s.require(1, 1, 1)
 }
 
-// The provider says no, and the connection breaks at the COMMIT of that: it is still no, and nothing else is there.
+// The provider declines, and the connection breaks at the COMMIT of the decline. The payment stays
+// declined, without any other effect.
 func TestCutsAtCommitOfDecline(t *testing.T) {
 	s, cutter := newCutShop(t)
 	s.faults.set(func(r provider.Request) provider.Fault { return provider.Fault{Decline: r.Attempt == 1} })

@@ -20,7 +20,7 @@ import (
 //go:embed schema.sql
 var schema string
 
-// newPool opens a pool for at most connections at once.
+// newPool opens a pool with at most that many connections.
 func newPool(ctx context.Context, url string, connections int) (*pgxpool.Pool, error) {
 	cfg, err := pgxpool.ParseConfig(url)
 	if err != nil {
@@ -28,11 +28,13 @@ func newPool(ctx context.Context, url string, connections int) (*pgxpool.Pool, e
 	}
 	cfg.MaxConns = int32(connections)
 	cfg.ConnConfig.ConnectTimeout = 5 * time.Second
-	pgstore.Configure(cfg) // sessions of a process that is gone end soon, and with them their transactions
+	// the server ends the sessions of a dead process soon, and their transactions with them
+	pgstore.Configure(cfg)
 	return pgxpool.NewWithConfig(ctx, cfg)
 }
 
-// migrate creates what is missing: the tables of the store, of the outbox and of the example. Several processes may do so at once.
+// migrate creates the missing tables of the store, of the outbox and of the example. Several
+// processes may call it at once.
 func migrate(ctx context.Context, pool *pgxpool.Pool) error {
 	if err := pgstore.Migrate(ctx, pool); err != nil {
 		return fmt.Errorf("migrate: %w", err)
@@ -46,8 +48,8 @@ func migrate(ctx context.Context, pool *pgxpool.Pool) error {
 	return nil
 }
 
-// insert adds a payment. If the request has made one already, that is returned. It waits for a transaction that is about to make
-// one for the same request or order.
+// insert adds a payment. It returns the earlier payment of the same request, if there is one. It
+// waits for a transaction that is adding a payment of the same request or order.
 func insert(ctx context.Context, tx pgx.Tx, p payment) (earlier *payment, err error) {
 	tag, err := tx.Exec(ctx, `
 		INSERT INTO payments (id, account, idempotency_key, order_id, customer_id, amount, currency)
@@ -63,7 +65,7 @@ func insert(ctx context.Context, tx pgx.Tx, p payment) (earlier *payment, err er
 		Scan(&found.ID, &found.OrderID, &found.CustomerID, &found.Amount, &found.Currency, &found.ChargeID)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
-		return nil, errOrderPaid // what else is unique
+		return nil, errOrderPaid // the only other constraint
 	case err != nil:
 		return nil, err
 	case !found.sameWish(&p):
@@ -77,12 +79,13 @@ func setCharge(ctx context.Context, tx pgx.Tx, p payment) error {
 	return err
 }
 
-// reader answers what only reads. Its pool is its own: payments that wait for the provider do not stand in its way.
+// reader answers requests that only read. It has a pool of its own, so that payments waiting for
+// the provider do not delay it.
 type reader struct{ pool *pgxpool.Pool }
 
 const listed = 20
 
-// list is the handler of GET /payments: how many the account has, and the last of them.
+// list handles GET /payments: the number of payments of the account, and the newest ones.
 func (s reader) list(w http.ResponseWriter, r *http.Request) {
 	answer := struct {
 		Count    int64     `json:"count"`
@@ -109,7 +112,7 @@ func (s reader) list(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(answer)
 }
 
-// health is the handler of GET /healthz: whether payments can be made, as far as the database is concerned.
+// health handles GET /healthz: whether the database answers.
 func (s reader) health(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), 2*time.Second)
 	defer cancel()

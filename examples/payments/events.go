@@ -16,14 +16,14 @@ import (
 	"github.com/idem-go/idem/outbox/pgoutbox"
 )
 
-// events lets payment.completed leave when its payment is committed, see [cashier].
+// events adds payment.completed to the outbox in the transaction of the payment, see [cashier].
 type events struct {
 	outbox *pgoutbox.Outbox
 	topic  string
 }
 
-// completed writes the event into the outbox, in the payment's transaction. Its identity is made of what is being handled: who
-// asked, and with which key. The same request makes the same event, however often it runs.
+// completed adds the event to the outbox in tx. The event ID derives from the account and the key
+// of the request, so the same request makes the same event, however often it runs.
 func (e events) completed(ctx context.Context, tx pgx.Tx, p payment) error {
 	payload, err := json.Marshal(map[string]any{
 		"payment_id": p.ID, "order_id": p.OrderID, "customer_id": p.CustomerID, "amount": p.Amount, "currency": p.Currency,
@@ -34,8 +34,8 @@ func (e events) completed(ctx context.Context, tx pgx.Tx, p payment) error {
 	return e.outbox.Add(ctx, tx, outbox.Entry{Topic: e.topic, Key: p.OrderID, Type: "payment.completed", Payload: payload})
 }
 
-// publish publishes what is in the outbox, in as many servers as there are: they share the work. stop waits for its end; what is left
-// waits in the table for the next one.
+// publish publishes the rows of the outbox. Servers share the rows. stop waits until publish has
+// ended; unpublished rows wait for the next server.
 func publish(ctx context.Context, box *pgoutbox.Outbox, brokers string, watch outbox.Observer, log *slog.Logger) (stop func(), err error) {
 	if brokers == "" {
 		log.Info("without -brokers nothing is published: payment.completed waits in the outbox")
@@ -51,7 +51,8 @@ func publish(ctx context.Context, box *pgoutbox.Outbox, brokers string, watch ou
 	if err != nil {
 		return nil, errors.Join(err, producer.Close())
 	}
-	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx)) // payments that have begun are finished, and then this
+	// ends after the payments that have begun
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var running sync.WaitGroup
 	running.Go(func() {
 		if err := errors.Join(relay.Run(ctx), producer.Close()); err != nil {

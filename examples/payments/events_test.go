@@ -25,15 +25,16 @@ func (s *shop) leaving() []leaving {
 	return found
 }
 
-// newTellingShop has the program's own events.
+// newTellingShop returns a shop that emits the program's own events.
 func newTellingShop(t *testing.T) *shop {
 	s := newShop(t)
 	s.cashier.completed = events{pgoutbox.New(s.pool), "payments"}.completed
 	return s
 }
 
-// Rules 22 and 23: payment.completed is in the outbox when the payment is there, and only then. It is one event, however often the
-// request comes, and if all is lost but the request, the request makes the same event again.
+// Rules 22 and 23: payment.completed is in the outbox if and only if the payment is in the table.
+// It is one event, however often the request comes. If all data but the request is lost, the
+// request makes the same event again.
 func TestPaymentCompletedLeaves_Idempotent(t *testing.T) {
 	s := newTellingShop(t)
 	for range 3 {
@@ -45,11 +46,12 @@ func TestPaymentCompletedLeaves_Idempotent(t *testing.T) {
 	require.JSONEq(t, `{"payment_id":"`+s.provider.Charges()[0].Reference+
 		`","order_id":"7","customer_id":"ada","amount":995,"currency":"EUR"}`, first[0].Payload)
 
-	s.post("other", "k-1", wish("7", "ada", 995)).id(t) // another account's payment is another event
+	// another account's payment is another event
+	s.post("other", "k-1", wish("7", "ada", 995)).id(t)
 	require.Len(t, s.leaving(), 2)
 	require.NotEqual(t, first[0].ID, s.leaving()[1].ID)
 
-	s.forget() // the UNIQUE constraint finds the payment: nothing happens, and nothing is said
+	s.forget() // the UNIQUE constraint finds the payment: no effect and no event
 	s.post("shop", "k-1", wish("7", "ada", 995)).id(t)
 	require.Len(t, s.leaving(), 2)
 
@@ -60,7 +62,8 @@ func TestPaymentCompletedLeaves_Idempotent(t *testing.T) {
 	require.Equal(t, first, s.leaving())
 }
 
-// What is not paid is not said: declined, unavailable, a mistake, and a transaction that fails after the event was queued.
+// No event without a payment: a decline, an outage, an invalid request, and a transaction that
+// fails after it has queued the event.
 func TestNothingLeavesWithoutPayment(t *testing.T) {
 	s := newTellingShop(t)
 	s.post("shop", "k-1", wish("1", "declined", 995))
@@ -73,7 +76,8 @@ func TestNothingLeavesWithoutPayment(t *testing.T) {
 	require.Equal(t, http.StatusInternalServerError, s.post("shop", "k-4", wish("4", "ada", 995)).status)
 	require.Empty(t, s.leaving())
 	s.cashier.completed = func(ctx context.Context, tx pgx.Tx, p payment) error {
-		return errors.Join(completed(ctx, tx, p), &declinedError{"on second thoughts"}) // an answer that is kept: back to the savepoint
+		// a stored answer: back to the savepoint
+		return errors.Join(completed(ctx, tx, p), &declinedError{"on second thoughts"})
 	}
 	require.Equal(t, http.StatusPaymentRequired, s.post("shop", "k-5", wish("5", "ada", 995)).status)
 	require.Empty(t, s.leaving())

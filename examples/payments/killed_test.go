@@ -20,17 +20,18 @@ import (
 	"github.com/idem-go/idem/examples/payments/provider"
 )
 
-// order is a payment that clients want, copies times.
+// order is a payment that clients send copies times.
 type order struct {
 	key, body string
 	copies    int
 	declined  bool
 
 	mu      sync.Mutex
-	answers map[answer]int // without regard to replayed
+	answers map[answer]int // without the replayed flag
 }
 
-// newOrders makes n payments, a twentieth of which will be declined, and the copies of all, in any order.
+// newOrders makes n payments, of which a twentieth will be declined, and the copies of all, in
+// random order.
 func newOrders(rng *rand.Rand, n int) (orders, copies []*order) {
 	for i := range n {
 		customer := fmt.Sprint("customer-", rng.IntN(n))
@@ -44,7 +45,7 @@ func newOrders(rng *rand.Rand, n int) (orders, copies []*order) {
 			copies = append(copies, o)
 		}
 	}
-	// Copies come at about the same time, as retries do: each is moved by up to a hundred places.
+	// Copies come at about the same time, as retries do. Each is moved by at most a hundred places.
 	type place struct {
 		o  *order
 		at float64
@@ -60,7 +61,8 @@ func newOrders(rng *rand.Rand, n int) (orders, copies []*order) {
 	return orders, copies
 }
 
-// troubles is the provider's bad luck: 2 of 100 first and second attempts fail before the charge, 2 after it.
+// troubles returns the faults of the provider: of 100 first and second attempts, 2 fail before the
+// charge and 2 after the charge.
 func troubles(seed uint64, hung, refused *atomic.Int64) func(provider.Request) provider.Fault {
 	return func(r provider.Request) provider.Fault {
 		f := provider.Fault{Decline: r.Customer == "declined"}
@@ -85,10 +87,11 @@ func hash(s string) (h uint64) {
 	return h
 }
 
-// 20 clients send each of many payments 1 to 5 times, in parallel, and each copy until it is answered. Meanwhile the server is
-// killed with kill -9 at random moments, and the provider fails before and after charging, and declines. In the
-// end each payment has one row, one charge, and one answer that all its copies got; a decline has none of the first two.
-// IDEM_SOAK is the long form.
+// 20 clients send each of many payments 1 to 5 times, in parallel, and repeat each copy until they
+// get an answer. Meanwhile kill -9 ends the server at random moments, and the provider fails before
+// and after charging, and declines. In the end each payment has one row, one charge, and one answer
+// for all its copies. A declined payment has neither row nor charge. IDEM_SOAK selects the long
+// form.
 func TestKilledAgainAndAgain_Idempotent(t *testing.T) {
 	payments, kills := 1000, 5
 	if os.Getenv("IDEM_SOAK") != "" {
@@ -172,10 +175,10 @@ func (o *order) send(ctx context.Context, s *town) (tries int, err error) {
 	return tries, nil
 }
 
-// checkOrders compares what clients were told with what is in the database and what was charged.
+// checkOrders compares the answers to clients with the database and with the charges.
 func checkOrders(t *testing.T, s *town, orders []*order) {
 	t.Helper()
-	charged := make(map[string]provider.Charge) // by reference, which is the payment's ID
+	charged := make(map[string]provider.Charge) // by reference, which is the ID of the payment
 	keys := make(map[string]bool)
 	for _, c := range s.provider.Charges() {
 		require.Empty(t, charged[c.Reference], "charged twice: %+v", c)

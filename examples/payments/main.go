@@ -1,6 +1,7 @@
-// Command payments is an HTTP API that takes payments, each once, however often its request is sent: the key of the request, the
-// row of the payment and the stored answer are one Postgres transaction, and the provider that charges gets a key that
-// is the same at every attempt. README.md says how to run it.
+// Command payments is an HTTP API that takes payments, each once, however often the request is
+// sent. The key of the request, the row of the payment and the stored answer are one Postgres
+// transaction. The provider that charges gets the same key at every attempt. README.md shows how to
+// run the server.
 package main
 
 import (
@@ -22,7 +23,7 @@ func main() {
 	os.Exit(run(context.Background(), os.Args[1:], os.Stderr))
 }
 
-// run is the program: everything it says goes to stderr.
+// run is the program. Its output goes to stderr.
 func run(ctx context.Context, args []string, stderr io.Writer) int {
 	o, err := parse(args, stderr)
 	if err != nil {
@@ -45,7 +46,8 @@ type options struct {
 	log             *slog.Logger
 }
 
-// demoSecret is used without $PAYMENTS_SECRET. It is the same after a restart, as it must be, and nobody's secret.
+// demoSecret is the secret without $PAYMENTS_SECRET. It must be the same after a restart. It is
+// public.
 const demoSecret = "a demonstration has no secrets"
 
 const (
@@ -73,7 +75,8 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}
-	o.postgres = cmp.Or(o.postgres, os.Getenv("POSTGRES_URL")) // not the flag's default: -help would print its password
+	// not the default of the flag, because -help prints defaults and the URL may hold a password
+	o.postgres = cmp.Or(o.postgres, os.Getenv("POSTGRES_URL"))
 	var problem error
 	switch {
 	case flags.NArg() > 0:
@@ -83,7 +86,8 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	case o.providerTimeout <= 0 || o.providerTimeout > maxProviderTime:
 		problem = fmt.Errorf("-provider-timeout must be positive, and at most %v", maxProviderTime)
 	case (&outbox.Entry{Topic: o.topic, Type: "payment.completed", ID: "any"}).Check(1000) != nil:
-		problem = fmt.Errorf("-topic %q is no name of a topic", o.topic) // else it would be found out when the customer has paid
+		// or the error would appear after the charge
+		problem = fmt.Errorf("-topic %q is no name of a topic", o.topic)
 	case o.connections < 1 || o.connections > maxConnections:
 		problem = fmt.Errorf("-connections must be 1 to %d", maxConnections)
 	}

@@ -20,14 +20,15 @@ import (
 	"github.com/idem-go/idem/httpidem"
 )
 
-// This file is all there is to know about Idem in this example: who asks, what is remembered, and what a payment does
-// in its transaction.
+// This file is the part of the example that concerns Idem: the account of a request, the stored
+// answer, and the work of a payment in its transaction.
 
 const (
 	scope = "payments"
-	// retention is how long answers are replayed. Clients must know it; behind it the UNIQUE constraint takes over.
+	// retention is the time for which answers are replayed. Clients must know it. After it, the
+	// UNIQUE constraint still prevents a second payment.
 	retention = 48 * time.Hour
-	// handlerTime bounds how long a payment may hold its transaction, and with it a connection.
+	// handlerTime bounds the time for which a payment holds its transaction and its connection.
 	handlerTime = 15 * time.Second
 	maxBody     = 64 << 10
 )
@@ -44,20 +45,21 @@ func newMiddleware(store dedup.Store, secret []byte, observe func(context.Contex
 		Timeout:   handlerTime,
 		Wait:      httpidem.DefaultWait, // a second click gets the answer to the first
 		MaxBody:   maxBody,
-		// Whoever names no account shares one.
+		// All requests without an account share one.
 		MaxLiveKeys: 1000,
 		Logger:      log,
 		Observe:     observe,
 	})
 }
 
-// anonymous is the account of all requests that name none.
+// anonymous is the account of requests without an account.
 const anonymous = "anonymous"
 
-// accountOf says whose request it is. It believes the header, as a demonstration may: README.md says what to do instead.
+// accountOf returns the account of a request. It trusts the header, which only a demonstration may
+// do; README.md describes the alternative.
 func accountOf(r *http.Request) string { return cmp.Or(r.Header.Get("X-Account"), anonymous) }
 
-// payment is a row of payments, and the answer to who made it.
+// payment is a row of the table payments, and the answer to the client.
 type payment struct {
 	ID         string `json:"id"`
 	OrderID    string `json:"order_id"`
@@ -69,7 +71,7 @@ type payment struct {
 	Key        string `json:"-"` // Idempotency-Key
 }
 
-// sameWish reports whether two payments were asked for with the same words.
+// sameWish reports whether the requests for two payments have equal contents.
 func (p *payment) sameWish(o *payment) bool {
 	return p.OrderID == o.OrderID && p.CustomerID == o.CustomerID && p.Amount == o.Amount && p.Currency == o.Currency
 }
@@ -77,14 +79,14 @@ func (p *payment) sameWish(o *payment) bool {
 // cashier makes payments.
 type cashier struct {
 	provider *providerClient
-	// completed, if not nil, is called for each payment, once, in its transaction. What it writes there is committed with the
-	// payment or not at all: [events] queues payment.completed.
+	// completed, if not nil, is called once for each payment, in its transaction. Its writes are
+	// committed with the payment or not at all. [events] uses it to queue payment.completed.
 	completed func(context.Context, pgx.Tx, payment) error
 	log       *slog.Logger
 }
 
-// create is the handler of POST /payments. The middleware has begun the transaction and claimed the key in it, and commits
-// both with the answer.
+// create handles POST /payments. The middleware has begun the transaction and claimed the key in
+// it, and commits both with the answer.
 func (c *cashier) create(w http.ResponseWriter, r *http.Request) {
 	ctx := r.Context()
 	tx, ok := httpidem.TxFrom[pgx.Tx](ctx)
@@ -94,13 +96,13 @@ func (c *cashier) create(w http.ResponseWriter, r *http.Request) {
 	}
 	p, err := readPayment(r)
 	if err != nil {
-		httpidem.NotApplied(ctx) // the key is not used up by a mistake in the request
+		httpidem.NotApplied(ctx) // an invalid request does not use up its key
 		problem(w, http.StatusBadRequest, "invalid_payment", err.Error())
 		return
 	}
 	p.Account, p.Key = accountOf(r), httpidem.KeyFrom(ctx)
-	// The same at every attempt: the provider, which compares what comes under one key, sees the same request each time, and
-	// a charge whose payment was rolled back can be told by its reference.
+	// The ID is the same at every attempt. The provider compares requests that come under one key,
+	// so they must be equal. A charge whose payment was rolled back can be found by its reference.
 	p.ID = httpidem.ForwardKey(ctx, "payment")
 	p, err = c.pay(ctx, tx, p, httpidem.ForwardKey(ctx, "charge"))
 	if err != nil && tx.Conn().IsClosed() {
@@ -115,8 +117,9 @@ func (c *cashier) create(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(p)
 }
 
-// pay makes the payment, or finds that it has been made. The row comes before the charge: its constraints are the lock
-// that lets nobody else charge for the same request or order meanwhile.
+// pay makes the payment or finds the existing one. It inserts the row before it charges. The
+// constraints of the row act as a lock: no other transaction can charge for the same request or
+// order.
 func (c *cashier) pay(ctx context.Context, tx pgx.Tx, p payment, chargeKey string) (payment, error) {
 	earlier, err := insert(ctx, tx, p)
 	if err != nil || earlier != nil {
@@ -147,8 +150,9 @@ var (
 	errConnectionLost = errors.New("connection to the database lost")
 )
 
-// fail answers for an error. Below 500 the answer is kept, and what the handler did is taken back to where it began. From 500 on
-// everything is rolled back and forgotten: the same request, sent again, runs again, with the same keys for the provider.
+// fail answers an error. A status below 500 is stored as the answer, and the writes of the handler
+// are rolled back to the savepoint. A status of 500 and above rolls back the whole transaction and
+// stores no answer. The same request then runs again, with the same keys for the provider.
 func (c *cashier) fail(w http.ResponseWriter, r *http.Request, err error) {
 	declined, isDeclined := errors.AsType[*declinedError](err)
 	switch {
@@ -168,7 +172,7 @@ func (c *cashier) fail(w http.ResponseWriter, r *http.Request, err error) {
 	}
 }
 
-// problem answers as RFC 9457 says.
+// problem writes an answer in the format of RFC 9457.
 func problem(w http.ResponseWriter, status int, code, detail string) {
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(status)
@@ -179,10 +183,12 @@ func problem(w http.ResponseWriter, status int, code, detail string) {
 
 var (
 	isCurrency = regexp.MustCompile(`^[A-Z]{3}$`).MatchString
-	isID       = regexp.MustCompile(`^[[:print:]]{1,200}$`).MatchString // Postgres has no zero bytes in texts, for one
+	// for example, texts in Postgres cannot have zero bytes
+	isID = regexp.MustCompile(`^[[:print:]]{1,200}$`).MatchString
 )
 
-// name is the ID of an order or a customer: a string, or a number as many have them, taken as it is written.
+// name is the ID of an order or a customer. Its JSON is a string or a number; a number is kept as
+// written.
 type name string
 
 // UnmarshalJSON implements [json.Unmarshaler].
@@ -208,8 +214,9 @@ func decode(body io.Reader, wish any) error {
 	return nil
 }
 
-// readPayment reads and checks the wish for a payment. The amount may be in quotes, as those write it whose numbers are
-// floating; 9.95 is none, in quotes or not: nobody knows whether 10.00 means ten euros.
+// readPayment reads and checks the request for a payment. The amount is an integer and may be in
+// quotes, as clients with floating-point numbers write it. 9.95 is refused, in quotes or not,
+// because 10.00 could mean ten euros or a thousand.
 func readPayment(r *http.Request) (payment, error) {
 	var wish struct {
 		OrderID    name        `json:"order_id"`

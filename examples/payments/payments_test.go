@@ -25,7 +25,7 @@ import (
 	"github.com/idem-go/idem/internal/testenv"
 )
 
-// faults decides what goes wrong at the provider; it may be changed while requests come.
+// faults decides about faults of the provider. Tests may change it while requests come.
 type faults struct {
 	atomic.Pointer[func(provider.Request) provider.Fault]
 }
@@ -39,17 +39,17 @@ func (f *faults) decide(r provider.Request) provider.Fault {
 
 func (f *faults) set(fn func(provider.Request) provider.Fault) { f.Store(&fn) }
 
-// shop is the API without its process, on a real Postgres, and a provider beside it.
+// shop is the API without a process of its own, on a real Postgres, with a provider.
 type shop struct {
 	t        testing.TB
-	pool     *pgxpool.Pool // the test's own way to the database
+	pool     *pgxpool.Pool // of the test itself
 	provider *provider.Server
 	faults   *faults
 	cashier  *cashier
 	api      http.Handler
 }
 
-// newShop opens a shop whose own pool is changed by configure.
+// newShop opens a shop. configure changes the shop's own pool.
 func newShop(t testing.TB, configure ...func(*pgxpool.Config)) *shop {
 	t.Helper()
 	s := &shop{t: t, faults: &faults{}}
@@ -59,7 +59,8 @@ func newShop(t testing.TB, configure ...func(*pgxpool.Config)) *shop {
 	require.NoError(t, err)
 	t.Cleanup(s.pool.Close)
 	require.NoError(t, migrate(t.Context(), s.pool))
-	_, err = s.pool.Exec(t.Context(), `CREATE TABLE announced (payment_id text)`) // what is to be sent, without constraints
+	// a table without constraints
+	_, err = s.pool.Exec(t.Context(), `CREATE TABLE announced (payment_id text)`)
 	require.NoError(t, err)
 
 	s.provider = provider.New(s.faults.decide)
@@ -85,13 +86,13 @@ func newShop(t testing.TB, configure ...func(*pgxpool.Config)) *shop {
 	return s
 }
 
-// announce is what an outbox would do.
+// announce stands in for an outbox.
 func announce(ctx context.Context, tx pgx.Tx, p payment) error {
 	_, err := tx.Exec(ctx, `INSERT INTO announced VALUES ($1)`, p.ID)
 	return err
 }
 
-// answer is what a client sees.
+// answer is the answer that a client gets.
 type answer struct {
 	status   int
 	body     string
@@ -133,7 +134,7 @@ func count(t testing.TB, pool *pgxpool.Pool, query string, args ...any) (n int) 
 	return n
 }
 
-// require looks at all that there is: payments with their charges, charges, and what the store remembers.
+// require counts payments with their charges, charges, and records in the store.
 func (s *shop) require(payments, charges, remembered int) {
 	s.t.Helper()
 	require.Equal(s.t, payments, count(s.t, s.pool, `SELECT count(*) FROM payments WHERE charge_id IS NOT NULL`), "payments")
@@ -174,14 +175,14 @@ func TestPaymentSentAgain_Idempotent(t *testing.T) {
 	require.Equal(t, last.id(t), s.provider.Charges()[0].Reference)
 }
 
-// Each layer holds when the one in front of it has forgotten everything.
+// Each layer holds after the one in front of it has lost its data.
 func TestThreeLayers_Idempotent(t *testing.T) {
 	s := newShop(t)
 	first := s.post("shop", "k-1", wish("o-1", "ada", 995))
 	key := s.provider.Charges()[0].Key
 	s.require(1, 1, 1)
 
-	s.forget() // the answer has expired: the UNIQUE constraint finds the payment
+	s.forget() // the stored answer has expired: the UNIQUE constraint finds the payment
 	again := s.post("shop", "k-1", wish("o-1", "ada", 995))
 	require.False(t, again.replayed)
 	require.Equal(t, first.body, again.body)
@@ -191,7 +192,7 @@ func TestThreeLayers_Idempotent(t *testing.T) {
 	other := s.post("shop", "k-1", wish("o-1", "ada", 996))
 	require.Equal(t, http.StatusUnprocessableEntity, other.status, other.body)
 
-	s.forget() // the database is lost, too: the provider knows the key
+	s.forget() // the database is lost too: the provider knows the key
 	_, err := s.pool.Exec(t.Context(), `TRUNCATE payments, announced`)
 	require.NoError(t, err)
 	last := s.post("shop", "k-1", wish("o-1", "ada", 995))
@@ -210,7 +211,7 @@ func TestOtherPaymentUnderOneKey(t *testing.T) {
 	s.require(1, 1, 1)
 }
 
-// Accounts never meet: not in the store, not in the table, not at the provider (rule 37).
+// Accounts are separate in the store, in the table and at the provider (rule 37).
 func TestAccounts(t *testing.T) {
 	s := newShop(t)
 	ids := map[string]bool{}
@@ -221,7 +222,8 @@ func TestAccounts(t *testing.T) {
 	s.require(3, 3, 3)
 }
 
-// Rule 20: a decline is an answer. It is kept without the row that was written before it; another key may try again.
+// Rule 20: a decline is an answer. It is stored without the row that was written before it. Another
+// key may try again.
 func TestDeclineIsKeptWithoutEffects(t *testing.T) {
 	s := newShop(t)
 	first := s.post("shop", "k-1", wish("o-1", "declined", 995))
@@ -239,7 +241,8 @@ func TestDeclineIsKeptWithoutEffects(t *testing.T) {
 	s.require(1, 1, 2)
 }
 
-// What is not known is forgotten: the same request runs again, and the provider gets the same key (rule 38).
+// An unknown outcome is not stored. The same request runs again, and the provider gets the same key
+// (rule 38).
 func TestProviderAway_Idempotent(t *testing.T) {
 	for name, c := range map[string]struct {
 		fault   provider.Fault
@@ -272,7 +275,8 @@ func TestProviderAway_Idempotent(t *testing.T) {
 	}
 }
 
-// A statement that fails after the charge takes row, key and answer with it; the retry finds the charge.
+// A statement that fails after the charge rolls back row, key and answer. The retry finds the
+// charge.
 func TestSQLErrorRollsBack_Idempotent(t *testing.T) {
 	s := newShop(t)
 	s.cashier.completed = func(ctx context.Context, tx pgx.Tx, p payment) error {
@@ -290,7 +294,7 @@ func TestSQLErrorRollsBack_Idempotent(t *testing.T) {
 	s.require(1, 1, 1)
 }
 
-// The database goes away between charge and COMMIT: the client is asked to come again.
+// The database goes away between charge and COMMIT. The client is asked to retry.
 func TestConnectionLostAfterCharge_Idempotent(t *testing.T) {
 	s := newShop(t)
 	s.faults.set(func(r provider.Request) provider.Fault {
@@ -313,7 +317,7 @@ func TestConnectionLostAfterCharge_Idempotent(t *testing.T) {
 	s.require(1, 1, 1)
 }
 
-// An order is paid once: another key for it is refused, and never reaches the provider.
+// An order is paid once. Another key for the order is refused and never reaches the provider.
 func TestOrderPaidTwice(t *testing.T) {
 	s := newShop(t)
 	first := s.post("shop", "k-1", wish("o-1", "ada", 995))
@@ -325,7 +329,8 @@ func TestOrderPaidTwice(t *testing.T) {
 	s.require(1, 1, 2)
 }
 
-// The same at one moment: the row that is about to be written is the lock. If the first is declined, the second is made.
+// The same at one moment: the uncommitted row is the lock. If the first payment is declined, the
+// second is made.
 func TestOrderPaidTwiceAtOnce(t *testing.T) {
 	for name, decline := range map[string]bool{"first succeeds": false, "first is declined": true} {
 		t.Run(name, func(t *testing.T) {
@@ -367,7 +372,7 @@ func TestOrderPaidTwiceAtOnce(t *testing.T) {
 	}
 }
 
-// A mistake in the request does not use up its key.
+// An invalid request does not use up its key.
 func TestInvalidPayments(t *testing.T) {
 	s := newShop(t)
 	for _, body := range []string{
@@ -388,7 +393,7 @@ func TestInvalidPayments(t *testing.T) {
 	s.require(1, 1, 1)
 }
 
-// Who writes amounts in quotes, or has numbers for IDs, is understood.
+// Amounts in quotes and numeric IDs are accepted.
 func TestNumbersAndStrings(t *testing.T) {
 	s := newShop(t)
 	for key, body := range map[string]string{
@@ -405,7 +410,8 @@ func TestNumbersAndStrings(t *testing.T) {
 	s.require(2, 2, 3)
 }
 
-// A provider that was started anew has forgotten its charges, and gives no other charge an ID that is in the database.
+// A provider that was restarted has lost its charges. It never gives a new charge an ID that is in
+// the database.
 func TestProviderStartedAnew(t *testing.T) {
 	s := newShop(t)
 	ids := make(map[string]bool)

@@ -28,14 +28,16 @@ import (
 	"github.com/idem-go/idem/internal/testenv"
 )
 
-// The tests of this file and the next run the program as processes of their own, on the real Postgres, and kill them.
+// The tests of this file and the next run the program as processes of their own, on the real
+// Postgres, and kill them.
 
-// asProgram makes this test binary the program: the server under test has the race detector then, too.
+// asProgram makes this test binary the program, so that the server under test has the race detector
+// too.
 const asProgram = "PAYMENTS_TEST_AS_PROGRAM"
 
 func TestMain(m *testing.M) { clitest.Main(m, asProgram, main) }
 
-// town is a database, a provider, and the address of the process that serves just now.
+// town is a database, a provider, and the address of the running process.
 type town struct {
 	t        *testing.T
 	url      string
@@ -46,7 +48,7 @@ type town struct {
 	base     atomic.Pointer[string] // URL of the API
 	client   *http.Client
 	mu       sync.Mutex
-	log      bytes.Buffer // what all processes said
+	log      bytes.Buffer // output of all processes
 }
 
 func newTown(t *testing.T) *town {
@@ -77,11 +79,11 @@ func (s *town) said() string {
 	return s.log.String()
 }
 
-// process is a server that runs.
+// process is a running server.
 type process struct {
 	t    *testing.T
 	cmd  *exec.Cmd
-	done chan struct{} // closed when it has ended
+	done chan struct{} // closed when the process has ended
 }
 
 var listening = regexp.MustCompile(`msg=listening address=(\S+)`)
@@ -110,7 +112,7 @@ func (s *town) start(more ...string) *process {
 				up <- "http://" + found[1]
 			}
 		}
-		_ = cmd.Wait() // how it ended is in its state
+		_ = cmd.Wait() // the state has the result
 	}()
 	s.t.Cleanup(p.kill)
 	select {
@@ -124,13 +126,13 @@ func (s *town) start(more ...string) *process {
 	return p
 }
 
-// kill is kill -9.
+// kill sends SIGKILL and waits.
 func (p *process) kill() {
-	_ = p.cmd.Process.Kill() // it may have ended
+	_ = p.cmd.Process.Kill() // may have ended already
 	<-p.done
 }
 
-// terminate asks it to stop and returns its exit code.
+// terminate sends SIGTERM and returns the exit code.
 func (p *process) terminate() int {
 	require.NoError(p.t, p.cmd.Process.Signal(syscall.SIGTERM))
 	<-p.done
@@ -154,7 +156,7 @@ func (s *town) post(ctx context.Context, key, body string) (answer, error) {
 	return answer{res.StatusCode, string(b), res.Header.Get(httpidem.DefaultReplayedHeader) == "true"}, err
 }
 
-// insist sends a payment until there is an answer that is not "come again".
+// insist sends a payment until the answer does not ask for a retry.
 func (s *town) insist(ctx context.Context, key, body string) (a answer, tries int, err error) {
 	for ctx.Err() == nil {
 		tries++
@@ -170,8 +172,8 @@ func (s *town) insist(ctx context.Context, key, body string) (a answer, tries in
 	return a, tries, fmt.Errorf("%s: no answer after %d tries; the last: %d %s, %w", key, tries, a.status, a.body, err)
 }
 
-// The process is killed when the provider has charged and before anything is committed: nothing is there but the charge, and
-// the retry finds it under the same key.
+// The process is killed after the charge and before the commit. Only the charge remains, and the
+// retry finds it under the same key.
 func TestKilledBetweenChargeAndCommit_Idempotent(t *testing.T) {
 	s := newTown(t)
 	first := s.start("-provider-timeout", "10s")
@@ -201,8 +203,8 @@ func TestKilledBetweenChargeAndCommit_Idempotent(t *testing.T) {
 	require.Equal(t, answer{a.status, a.body, true}, again)
 }
 
-// SIGTERM while a payment is at the provider: it is finished and answered, and the exit code is 0. So is one whose client
-// has hung up (H-05).
+// SIGTERM while a payment is at the provider: the payment is finished and answered, and the exit
+// code is 0. The same holds for a payment whose client has disconnected (H-05).
 func TestStopsInGoodOrder(t *testing.T) {
 	s := newTown(t)
 	p := s.start("-provider-timeout", "10s")

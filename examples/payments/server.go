@@ -18,13 +18,15 @@ import (
 )
 
 const (
-	// connectTime is how long pgstore waits for a connection of the pool.
+	// connectTime is the time for which pgstore waits for a connection of the pool.
 	connectTime = 10 * time.Second
-	// drainTime is how long requests may take that have begun when the server is stopped: as long as any may.
+	// drainTime is the time that running requests get when the server stops. It is the longest time
+	// a request may take.
 	drainTime = httpidem.DefaultWait + connectTime + handlerTime + 5*time.Second
 )
 
-// routes are those of the API. Payments are idempotent by key; what only reads needs none.
+// routes returns the routes of the API. Payments are idempotent by key; requests that only read
+// need no key.
 func routes(m *httpidem.Middleware, c *cashier, read reader) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("POST /payments", m.Handler(http.HandlerFunc(c.create)))
@@ -33,7 +35,7 @@ func routes(m *httpidem.Middleware, c *cashier, read reader) http.Handler {
 	return mux
 }
 
-// serve is the API, until ctx ends.
+// serve runs the API until ctx ends.
 func (o options) serve(ctx context.Context) error {
 	watch, endTelemetry, err := telemetry.Observe(ctx, "payments", o.log)
 	if err != nil {
@@ -71,7 +73,8 @@ func (o options) serve(ctx context.Context) error {
 		return err
 	}
 	defer client.close()
-	box := pgoutbox.New(reading, pgoutbox.Observers(watch)) // to publish waits for no payment
+	// its own pool, so that the relay does not wait for payments
+	box := pgoutbox.New(reading, pgoutbox.Observers(watch))
 	stop, err := publish(ctx, box, o.brokers, watch, o.log)
 	if err != nil {
 		return err
@@ -88,7 +91,7 @@ func (o options) serve(ctx context.Context) error {
 	return o.listenAndServe(ctx, o.listen, routes(m, desk, reader{reading}))
 }
 
-// serveFake is the provider, until ctx ends.
+// serveFake runs the provider until ctx ends.
 func (o options) serveFake(ctx context.Context) error {
 	return o.listenAndServe(ctx, o.fake, provider.New(provider.ByCustomer))
 }
@@ -111,14 +114,14 @@ func (o options) listenAndServe(ctx context.Context, addr string, h http.Handler
 	return err
 }
 
-// serveHTTP serves h; failed is told if it cannot any longer. stop lets requests end that have begun, and waits until the
-// server has.
+// serveHTTP serves h. It calls failed if serving ends with an error. stop lets running requests
+// finish and waits until the server has ended.
 func serveHTTP(l net.Listener, h http.Handler, log *slog.Logger, failed func(error)) (stop func()) {
 	srv := &http.Server{
 		Handler:           h,
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       10 * time.Second,
-		WriteTimeout:      10*time.Second + drainTime, // counted from the end of the request's headers
+		WriteTimeout:      10*time.Second + drainTime, // begins at the end of the request's headers
 		IdleTimeout:       2 * time.Minute,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 	}
@@ -140,7 +143,8 @@ func serveHTTP(l net.Listener, h http.Handler, log *slog.Logger, failed func(err
 	}
 }
 
-// reap deletes what has expired, in as many processes as there are: one at a time works. stop waits for its end.
+// reap deletes expired records. All processes may call it; one of them works at a time. stop waits
+// until it has ended.
 func (o options) reap(ctx context.Context, store *pgstore.Store) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var reaper sync.WaitGroup

@@ -11,7 +11,7 @@ import (
 	"github.com/idem-go/idem/dedup/pgstore"
 )
 
-// order is what a customer asks for.
+// order is the request of a customer.
 type order struct {
 	From      int64  `json:"from"`
 	To        int64  `json:"to"`
@@ -27,7 +27,7 @@ type transfer struct {
 	Refused refusal `json:"-"`
 }
 
-// refusal is why the bank did not book an order; empty if it did.
+// refusal is the reason why the bank did not book an order. It is empty if the order was booked.
 type refusal string
 
 const (
@@ -36,24 +36,28 @@ const (
 	insufficientFunds refusal = "insufficient_funds"
 )
 
-// naturalKey is the identity of a transfer: who asks, and the key he gave it. The reference is no part of it: "rent" is paid
-// every month (rule 37).
+// naturalKey is the identity of a transfer: the customer and the key of the request. The reference
+// is no part of the identity, because "rent" is paid every month (rule 37).
 type naturalKey struct{ customer, key string }
 
-// errOtherOrder says that the key was used for another order.
+// errOtherOrder means that the key was used for another order.
 var errOtherOrder = errors.New("the key was used for another transfer")
 
-// bank books transfers, each once for its natural key, with or without anything in front of it.
+// bank books transfers, each once for its natural key. It does not rely on the idempotency store.
 type bank struct{ pool *pgxpool.Pool }
 
-// decide books an order or refuses it, and remembers which. For a key that is known it returns what was decided then; known
-// says so. The error matches errOtherOrder if the key stands for another order; after any other error it may be called
-// again: either nothing was done, or what was done is found.
+// decide books an order or refuses it, and stores the decision. For a known key, known is true and
+// t is the stored decision.
+//
+// The error matches errOtherOrder if the key stands for another order. After any other error the
+// call may be repeated: it finds the decision if one was committed.
 func (b *bank) decide(ctx context.Context, k naturalKey, o order) (t transfer, known bool, err error) {
-	// Other isolation levels read as of before the lock was got, whatever the server's default is.
+	// Other isolation levels, which may be the default of the server, would read the state from
+	// before the lock was granted.
 	err = pgx.BeginTxFunc(ctx, b.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
-		// Copies of one request queue here, before they hold anything: the second one meets what the first has committed. That
-		// includes the first one of a process that was killed, whose COMMIT may still be at work in the server.
+		// Copies of one request queue here, before they hold any other lock. The second copy sees
+		// what the first one committed. This includes a first copy whose process was killed while
+		// its COMMIT was on the way to the server.
 		if err := k.lock(ctx, tx); err != nil {
 			return err
 		}
@@ -65,8 +69,9 @@ func (b *bank) decide(ctx context.Context, k naturalKey, o order) (t transfer, k
 	return t, known, err
 }
 
-// register writes the order down under its key, or finds what is there. The unique constraint also meets those who do not take
-// the lock. It comes before the accounts are locked: all wait for keys first and for accounts second, in no circle.
+// register inserts the order under its key, or finds the existing one. The unique constraint also
+// stops programs that do not take the lock. The insert comes before the locks of the accounts. All
+// transactions wait for keys first and for accounts second, so that they do not deadlock.
 func register(ctx context.Context, tx pgx.Tx, k naturalKey, o order) (t transfer, known bool, err error) {
 	t.order = o
 	err = tx.QueryRow(ctx, `INSERT INTO transfers (customer, idempotency_key, from_account, to_account, amount, currency, reference)
@@ -75,7 +80,7 @@ func register(ctx context.Context, tx pgx.Tx, k naturalKey, o order) (t transfer
 	if !errors.Is(err, pgx.ErrNoRows) {
 		return t, false, err
 	}
-	// A statement of its own, since the row may be younger than the one before.
+	// A separate statement, because the row may be newer than the snapshot of the statement before.
 	err = tx.QueryRow(ctx, `SELECT id, from_account, to_account, amount, currency, reference, coalesce(refused, '')
 		FROM transfers WHERE customer = $1 AND idempotency_key = $2`, k.customer, k.key).
 		Scan(&t.ID, &t.From, &t.To, &t.Amount, &t.Currency, &t.Reference, &t.Refused)
@@ -85,8 +90,8 @@ func register(ctx context.Context, tx pgx.Tx, k naturalKey, o order) (t transfer
 	return t, true, err
 }
 
-// execute books a transfer that is new, or refuses it. A refusal is remembered too: the customer was told no, and a retry that
-// finds money in the account must not make it yes.
+// execute books a new transfer or refuses it. The refusal is stored too: a retry that finds money
+// in the account must get the same answer.
 func (t *transfer) execute(ctx context.Context, tx pgx.Tx) (err error) {
 	t.Refused, err = refuse(ctx, tx, t.order)
 	switch {
@@ -104,8 +109,9 @@ func (k naturalKey) lock(ctx context.Context, tx pgx.Tx) error {
 	return pgstore.LockKey(ctx, tx, "transfer", k.customer, k.key)
 }
 
-// refuse locks both accounts until the transaction ends, and says what speaks against the order. Everybody locks accounts in the
-// order of their numbers, so transfers in opposite directions wait for each other and do not deadlock.
+// refuse locks both accounts until the transaction ends, and returns the reason against the order,
+// if there is one. All transactions lock accounts in the order of their numbers. Transfers in
+// opposite directions therefore wait for each other and do not deadlock.
 func refuse(ctx context.Context, tx pgx.Tx, o order) (refusal, error) {
 	rows, err := tx.Query(ctx, `SELECT id, coalesce(currency, $3), balance FROM accounts WHERE id IN ($1, $2)
 		ORDER BY id FOR NO KEY UPDATE`, o.From, o.To, o.Currency)
@@ -137,7 +143,7 @@ func refuse(ctx context.Context, tx pgx.Tx, o order) (refusal, error) {
 	return "", nil
 }
 
-// book moves the money: two entries, and the balances of two accounts that are locked.
+// book moves the money: two entries, and the balances of the two locked accounts.
 func (t transfer) book(ctx context.Context, tx pgx.Tx) error {
 	_, err := tx.Exec(ctx, `INSERT INTO entries (transfer_id, account_id, amount) VALUES ($1, $2, -$4::bigint), ($1, $3, $4)`,
 		t.ID, t.From, t.To, t.Amount)
@@ -155,7 +161,7 @@ func (t transfer) book(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
-// account is one line of the list of accounts.
+// account is an entry of the list of accounts.
 type account struct {
 	ID       int64  `json:"id"`
 	Balance  int64  `json:"balance"` // minor units
@@ -170,7 +176,7 @@ func (b *bank) accounts(ctx context.Context) ([]account, error) {
 	return pgx.CollectRows(rows, pgx.RowToStructByPos[account])
 }
 
-// counts are how many transfers were decided, and how.
+// counts are the numbers of decided transfers.
 type counts struct {
 	Count   int64 `json:"count"` // booked
 	Refused int64 `json:"refused"`

@@ -14,7 +14,7 @@ import (
 	"github.com/idem-go/idem/internal/testenv"
 )
 
-// vault is a bank in a schema of the test's own, and what can be asked about it behind its back.
+// vault is a bank in a schema of the test's own, with direct access to its tables.
 type vault struct {
 	*bank
 	t   testing.TB
@@ -22,7 +22,8 @@ type vault struct {
 }
 
 func newVault(t testing.TB, accounts int64) *vault {
-	url := testenv.Postgres(t) + "&application_name=" + rand.Text() // so that its sessions can be told from others
+	// tells its sessions from others
+	url := testenv.Postgres(t) + "&application_name=" + rand.Text()
 	pool, err := openPool(t.Context(), url)
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
@@ -33,7 +34,7 @@ func newVault(t testing.TB, accounts int64) *vault {
 	return &vault{bank: &bank{pool}, t: t, url: url}
 }
 
-// number returns the one number that a query finds.
+// number returns the single number that a query selects.
 func (v *vault) number(query string, args ...any) (n int64) {
 	v.t.Helper()
 	require.NoError(v.t, v.pool.QueryRow(v.t.Context(), query, args...).Scan(&n), query)
@@ -45,7 +46,7 @@ func (v *vault) balance(account int64) int64 {
 	return v.number(`SELECT balance FROM accounts WHERE id = $1`, account)
 }
 
-// requireSound checks everything that is true of the bank at any time, by SQL.
+// requireSound checks the invariants of the bank by SQL.
 func (v *vault) requireSound() {
 	v.t.Helper()
 	for what, query := range map[string]string{
@@ -62,7 +63,7 @@ func (v *vault) requireSound() {
 	}
 }
 
-// decided requires that the bank decides, and returns what.
+// decided requires a decision of the bank, and returns it.
 func (v *vault) decided(k naturalKey, o order) (transfer, bool) {
 	v.t.Helper()
 	t, known, err := v.decide(v.t.Context(), k, o)
@@ -100,7 +101,7 @@ func TestReferenceIsNoKey(t *testing.T) {
 	v.requireSound()
 }
 
-// An account that was seeded takes on the currency of its first transfer.
+// A seeded account takes on the currency of its first transfer.
 func TestFirstTransferSaysTheCurrency(t *testing.T) {
 	v := newVault(t, 3)
 	gift := order{From: 1, To: 2, Amount: 1, Currency: "CHF"}
@@ -132,7 +133,7 @@ func TestOtherOrderUnderAKey(t *testing.T) {
 	v.requireSound()
 }
 
-// A customer who was told no, and sends the request again when there is money, asks for the old answer.
+// A request that was refused, and is sent again when there is money, gets the old answer.
 func TestRefusals_Idempotent(t *testing.T) {
 	v := newVault(t, 2)
 	_, err := v.pool.Exec(t.Context(), `INSERT INTO accounts (id, currency, opening, balance) VALUES (9, 'USD', 0, 0)`)
@@ -168,7 +169,8 @@ func TestRefusals_Idempotent(t *testing.T) {
 	v.requireSound()
 }
 
-// Copies at the same moment, on as many connections as there are, with nothing in front: as when Redis is away.
+// Copies at the same moment, on all connections of the pool, without the middleware, as when Redis
+// is down.
 func TestConcurrentCopies_Idempotent(t *testing.T) {
 	v := newVault(t, 2)
 	ids := make([]int64, 40)
@@ -191,7 +193,8 @@ func TestConcurrentCopies_Idempotent(t *testing.T) {
 	v.requireSound()
 }
 
-// Everybody locks accounts in one order: without that this test meets deadlocks, which the server ends after a second each.
+// All transfers lock accounts in one order. Without the order this test meets deadlocks, which the
+// server ends after a second each.
 func TestOppositeTransfersDoNotDeadlock(t *testing.T) {
 	v := newVault(t, 3)
 	var all sync.WaitGroup
@@ -211,8 +214,9 @@ func TestOppositeTransfersDoNotDeadlock(t *testing.T) {
 	v.requireSound()
 }
 
-// The last guard: somebody books under the same key without taking its lock, such as a script, and commits when ours is
-// under way. The unique constraint finds it, and the answer is the one that is there.
+// The last guard: another program, such as a script, books under the same key without the lock, and
+// commits during our transaction. The unique constraint finds its row, and the answer is the
+// existing one.
 func TestUniqueConstraintIsBehindTheLock_Idempotent(t *testing.T) {
 	v := newVault(t, 2)
 	stranger, err := v.pool.Begin(t.Context())
@@ -232,7 +236,8 @@ func TestUniqueConstraintIsBehindTheLock_Idempotent(t *testing.T) {
 		got, known, err = v.decide(t.Context(), naturalKey{"anna", "k"}, rent)
 		done <- err
 	}()
-	v.waitForLock("transactionid") // the insert has met the stranger's row, and waits for its fate
+	// the insert has met the other program's row and waits for its commit
+	v.waitForLock("transactionid")
 	require.NoError(t, booked.book(t.Context(), stranger))
 	require.NoError(t, stranger.Commit(t.Context()))
 	require.NoError(t, <-done)
@@ -241,7 +246,7 @@ func TestUniqueConstraintIsBehindTheLock_Idempotent(t *testing.T) {
 	v.requireSound()
 }
 
-// Copies of a request wait for each other before they write or hold anything.
+// Copies of a request wait for each other before they write or hold other locks.
 func TestCopiesQueueBeforeTheyWrite(t *testing.T) {
 	v := newVault(t, 2)
 	first, err := v.pool.Begin(t.Context())
@@ -277,7 +282,7 @@ func (v *vault) waitForLock(kind string) {
 	}, 10*time.Second, 10*time.Millisecond, "nobody waits for a lock on %s", kind)
 }
 
-// What the tables refuse, whatever a program does.
+// The tables refuse these rows, whatever a program does.
 func TestTablesRefuse(t *testing.T) {
 	v := newVault(t, 2)
 	for name, statement := range map[string]string{

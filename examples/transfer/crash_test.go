@@ -19,10 +19,10 @@ import (
 	"github.com/idem-go/idem/internal/testenv"
 )
 
-// storm is what the bank goes through.
+// storm is the number of faults and of requests in a test.
 type storm struct{ clients, transfers, accounts, kills, flushes, cuts, hangUps int }
 
-// forecast chooses between what CI has time for and what a long run has (IDEM_SOAK).
+// forecast returns the size for CI, or the size of a long run (IDEM_SOAK).
 func forecast() storm {
 	if os.Getenv("IDEM_SOAK") != "" {
 		return storm{clients: 50, transfers: 10_000, accounts: 100, kills: 40, flushes: 4, cuts: 8, hangUps: 20}
@@ -30,15 +30,15 @@ func forecast() storm {
 	return storm{clients: 50, transfers: 2_000, accounts: 50, kills: 6, flushes: 2, cuts: 2, hangUps: 4}
 }
 
-// wish is a transfer that somebody wants, and what he was told.
+// wish is a transfer that a client sends, with its answer.
 type wish struct {
 	key, body string
 
 	mu     sync.Mutex
-	answer string // the first; the others must be the same
+	answer string // the first; the others must equal it
 }
 
-// told checks that an answer is the one that was given before.
+// told checks that an answer equals the earlier answers.
 func (w *wish) told(answer string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -51,14 +51,15 @@ func (w *wish) told(answer string) error {
 	return nil
 }
 
-// wishes are n transfers between accounts, and the order in which they are sent: each one to five times.
+// wishes returns n transfers between accounts, and the order in which clients send them, each one
+// to five times.
 func wishes(rng *rand.Rand, n, accounts int) (all []*wish, sendings []*wish) {
 	for i := range n {
 		from := 1 + rng.IntN(accounts)
 		to := 1 + (from+rng.IntN(accounts-1))%accounts
 		w := &wish{
 			key: fmt.Sprintf("%08x-%d", rng.Uint32(), i),
-			// More than an account has, now and then. Many have one reference (rule 37).
+			// Some amounts exceed the balance. Many transfers have the same reference (rule 37).
 			body: fmt.Sprintf(`{"from":%d,"to":%d,"amount":%d,"currency":"EUR","reference":"rent"}`, from, to, 1+rng.IntN(30_000)),
 		}
 		all = append(all, w)
@@ -66,7 +67,7 @@ func wishes(rng *rand.Rand, n, accounts int) (all []*wish, sendings []*wish) {
 			sendings = append(sendings, w)
 		}
 	}
-	// A copy follows at once, or much later, when the server was killed or Redis emptied meanwhile.
+	// A copy follows at once, or much later, after kills of the server and losses of Redis.
 	for i := range sendings {
 		if j := rng.IntN(len(sendings)); rng.IntN(2) == 0 {
 			sendings[i], sendings[j] = sendings[j], sendings[i]
@@ -75,9 +76,10 @@ func wishes(rng *rand.Rand, n, accounts int) (all []*wish, sendings []*wish) {
 	return all, sendings
 }
 
-// The promise of this example: clients send each transfer one to five times and go on until they are answered; the server is
-// killed again and again, Redis is cut off and forgets everything in the middle, and Postgres hangs up. Money is neither made
-// nor lost, and each transfer is booked once or refused once.
+// The promise of this example. Clients send each transfer one to five times and repeat it until
+// they get an answer. Meanwhile the server is killed repeatedly, Redis is cut off and loses all
+// keys, and Postgres closes connections. Money is neither made nor lost, and each transfer is
+// booked once or refused once.
 func TestMoneyIsConserved_Idempotent(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: not with -short")
@@ -111,7 +113,7 @@ func TestMoneyIsConserved_Idempotent(t *testing.T) {
 	if t.Failed() {
 		return
 	}
-	// Once more, with Redis as it is and from a server that has just been started: all of it is known.
+	// Once more, with Redis as it is, by a server that has just started: all decisions are known.
 	p.kill()
 	p.start()
 	for _, w := range all[:min(len(all), 200)] {
@@ -125,7 +127,7 @@ func TestMoneyIsConserved_Idempotent(t *testing.T) {
 	}
 }
 
-// weather is what happens to the server and to Redis.
+// weather makes the faults of the server and of Redis.
 type weather struct {
 	t      *testing.T
 	rng    *rand.Rand
@@ -135,7 +137,8 @@ type weather struct {
 	line   *line
 }
 
-// strike kills the server, empties Redis and cuts it off at random moments, in random order, spread over the work.
+// strike kills the server, empties Redis and cuts Redis off, at random moments and in random order,
+// spread over the work.
 func (w *weather) strike(size storm, sendings int, done *atomic.Int64) {
 	w.t.Helper()
 	strokes := slices.Concat(
@@ -160,7 +163,7 @@ func (w *weather) kill() {
 	w.server.start()
 }
 
-// flush makes every key new to Redis. The server is the test's own.
+// flush removes all keys from Redis. The Redis server belongs to the test.
 func (w *weather) flush() {
 	client := redis.NewClient(&redis.Options{Addr: w.redis})
 	defer client.Close()
@@ -173,10 +176,11 @@ func (w *weather) cut() {
 	w.pause(time.Second)
 }
 
-// serverName is appended to the application name of the test's sessions for those of the server.
+// serverName ends the application name of the server's sessions.
 const serverName = "-server"
 
-// hangUp ends the sessions of the server, wherever they are: nobody tells it whether a COMMIT had arrived.
+// hangUp ends the sessions of the server at any point, so that the server does not know whether a
+// COMMIT has arrived.
 func (w *weather) hangUp() {
 	ended, err := w.vault.pool.Exec(w.t.Context(), `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 		WHERE application_name = current_setting('application_name') || $1`, serverName)
@@ -188,7 +192,7 @@ func (w *weather) pause(limit time.Duration) {
 	wait(w.t.Context(), time.Duration(w.rng.Int64N(int64(limit))))
 }
 
-// send sends a transfer until it is answered.
+// send sends a transfer until it gets an answer.
 func (w *wish) send(t testing.TB, p *process, client *http.Client) error {
 	status, body, err := p.post(t.Context(), client, w.key, w.body)
 	switch {
@@ -200,7 +204,8 @@ func (w *wish) send(t testing.TB, p *process, client *http.Client) error {
 	return w.told(body)
 }
 
-// requireDecidedOnce compares the answers with the books, and returns how many transfers were booked.
+// requireDecidedOnce compares the answers with the tables, and returns the number of booked
+// transfers.
 func (v *vault) requireDecidedOnce(all []*wish) (booked int) {
 	v.t.Helper()
 	rows, err := v.pool.Query(v.t.Context(), `SELECT idempotency_key, id, coalesce(refused, '') FROM transfers`)
@@ -227,7 +232,7 @@ func (v *vault) requireDecidedOnce(all []*wish) (booked int) {
 		}
 		require.NoError(v.t, json.Unmarshal([]byte(w.answer), &told), w.answer)
 		if e.refused != "" {
-			told.ID = e.id // a refusal does not say it
+			told.ID = e.id // a refusal has no ID
 		}
 		require.Equal(v.t, entry{told.ID, told.Code}, e, "%s was told %s", w.key, w.answer)
 		if e.refused == "" {

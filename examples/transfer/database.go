@@ -15,17 +15,18 @@ import (
 //go:embed schema.sql
 var schema string
 
-// What accounts are seeded with: 1,000.00 each.
+// Seeded accounts hold seedBalance: 1,000.00.
 const (
 	seedBalance = 100_000
 	maxSeed     = 1_000_000
 )
 
-// poolSize is how many connections a process takes at most, unless the URL says pool_max_conns.
+// poolSize is the maximum number of connections of a process. pool_max_conns in the URL overrides
+// it.
 const poolSize = 16
 
-// openPool opens the database, with limits on everything that a request can wait for: a process that has died, or a
-// host that is gone, must not keep rows locked.
+// openPool opens the database. It limits every wait of a request, so that rows do not stay locked
+// by a dead process or a lost host.
 func openPool(ctx context.Context, url string) (*pgxpool.Pool, error) {
 	cfg, err := pgxpool.ParseConfig(url)
 	if err != nil {
@@ -44,24 +45,24 @@ func openPool(ctx context.Context, url string) (*pgxpool.Pool, error) {
 			cfg.ConnConfig.RuntimeParams[name] = value
 		}
 	}
-	pgstore.Configure(cfg) // keep-alives, and the server looks whether its client still lives
+	pgstore.Configure(cfg) // keep-alives, and the server checks whether its client is alive
 	return pgxpool.NewWithConfig(ctx, cfg)
 }
 
-// migrate creates what is missing. Several processes may do so at once.
+// migrate creates the missing tables. Several processes may call it at once.
 func migrate(ctx context.Context, pool *pgxpool.Pool) error {
 	return pgschema.Apply(ctx, pool, "transfer", schema)
 }
 
-// seed adds the accounts 1 to n that are not there, and returns how many that were. An account takes on the currency of its first
-// transfer.
+// seed adds those of the accounts 1 to n that are missing, and returns the number of added ones. An
+// account takes on the currency of its first transfer.
 func seed(ctx context.Context, pool *pgxpool.Pool, n int64) (int64, error) {
 	tag, err := pool.Exec(ctx, `INSERT INTO accounts (id, currency, opening, balance)
 		SELECT id, NULL, $2, $2 FROM generate_series(1, $1::bigint) id ON CONFLICT DO NOTHING`, n, seedBalance)
 	return tag.RowsAffected(), err
 }
 
-// identity is what all processes of one bank share.
+// identity is shared by all processes of one bank.
 type identity struct {
 	id     string
 	secret []byte
@@ -72,7 +73,7 @@ func readIdentity(ctx context.Context, pool *pgxpool.Pool) (i identity, err erro
 	return i, err
 }
 
-// prepare makes the tables and accounts that are missing.
+// prepare creates the missing tables and accounts.
 func (o options) prepare(ctx context.Context, pool *pgxpool.Pool) (identity, error) {
 	if err := migrate(ctx, pool); err != nil {
 		return identity{}, fmt.Errorf("migrate: %w", err)

@@ -25,7 +25,7 @@ type service struct {
 	log  *slog.Logger
 }
 
-// handler is the whole API. Only POST goes through the idempotency middleware.
+// handler returns the whole API. Only POST goes through the idempotency middleware.
 func (s *service) handler(m *httpidem.Middleware) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("POST /transfers", m.Handler(http.HandlerFunc(s.postTransfer)))
@@ -39,10 +39,10 @@ func (s *service) handler(m *httpidem.Middleware) http.Handler {
 	return mux
 }
 
-// requestTime is how long one request may use the database.
+// requestTime bounds the time for which one request uses the database.
 const requestTime = 10 * time.Second
 
-// postTransfer need not know whether there is a ledger in front: the bank decides each key once.
+// postTransfer works with and without the middleware, because the bank decides each key once.
 func (s *service) postTransfer(w http.ResponseWriter, r *http.Request) {
 	o, err := readOrder(r.Body)
 	if err != nil {
@@ -50,16 +50,16 @@ func (s *service) postTransfer(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	who, err := customer(r)
-	if err != nil { // the middleware has asked already
+	if err != nil { // the middleware has checked this already
 		s.refuse(w, r, http.StatusUnauthorized, "principal_unknown", err.Error())
 		return
 	}
-	// Without Redis nothing else bounds the request.
+	// While Redis is down, nothing else bounds the request.
 	ctx, cancel := context.WithTimeout(r.Context(), requestTime)
 	defer cancel()
 	t, known, err := s.bank.decide(ctx, naturalKey{customer: who, key: httpidem.KeyFrom(ctx)}, o)
 	switch {
-	case errors.Is(err, errOtherOrder): // in the words of the middleware, which has forgotten the key
+	case errors.Is(err, errOtherOrder): // the text of the middleware, which has lost the key
 		s.refuse(w, r, http.StatusUnprocessableEntity, "request_signature_mismatch",
 			"This key was used for another request. Use a new key for each operation.")
 		return
@@ -77,14 +77,15 @@ func (s *service) postTransfer(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusCreated, t)
 }
 
-// refuse answers what the database does not remember. Then Redis need not either: the next request is decided anew.
+// refuse sends an answer that the database does not store. The middleware does not store it either:
+// the next request is decided anew.
 func (s *service) refuse(w http.ResponseWriter, r *http.Request, status int, code, detail string) {
 	httpidem.NotApplied(r.Context())
 	writeProblem(w, status, code, detail)
 }
 
-// failed answers for a database that cannot be used. Whether a COMMIT whose answer was lost has arrived does not matter:
-// the next request with the key finds what it did, so this answer need not be kept.
+// failed answers when the database cannot be used. The answer need not be stored. If a COMMIT has
+// arrived and its answer was lost, the next request with the key finds the decision.
 func (s *service) failed(w http.ResponseWriter, r *http.Request, err error) {
 	httpidem.NotApplied(r.Context())
 	s.log.ErrorContext(r.Context(), "database", "idempotency_key", httpidem.KeyFrom(r.Context()), "error", idem.ErrorText(err))
@@ -96,14 +97,15 @@ func (s *service) failed(w http.ResponseWriter, r *http.Request, err error) {
 	writeProblem(w, http.StatusServiceUnavailable, "database_unavailable", "Send it again; if it has a key, with the same one.")
 }
 
-// permanent reports whether the server said no for a reason that the next try will meet too.
+// permanent reports whether a retry would fail for the same reason.
 func permanent(err error) bool {
 	e, ok := errors.AsType[*pgconn.PgError](err)
 	if !ok || len(e.Code) < 2 {
 		return false
 	}
 	switch e.Code[:2] {
-	case "08", "25", "40", "53", "55", "57": // connection, transaction, deadlock, resources, locks, operator
+	// connection, transaction, deadlock, resources, locks, operator
+	case "08", "25", "40", "53", "55", "57":
 		return false
 	}
 	return true
@@ -121,11 +123,12 @@ func (r refusal) text(o order) string {
 	return string(r)
 }
 
-// maxReference is how many characters a reference may have, as in SEPA.
+// maxReference is the maximum number of characters of a reference, as in SEPA.
 const maxReference = 140
 
-// readOrder reads an order strictly: a field that is misspelt is none, and neither is an amount of 9.95, since nobody knows
-// whether 10.00 means ten euros. Integers may be in quotes, as those write them whose numbers are floating.
+// readOrder reads an order strictly: it refuses unknown fields. Amounts are integers. 9.95 is
+// refused, because 10.00 could mean ten euros or a thousand. Integers may be in quotes, as clients
+// with floating-point numbers write them.
 func readOrder(body io.Reader) (o order, err error) {
 	var text struct {
 		From      json.Number `json:"from"`
@@ -153,7 +156,8 @@ func readOrder(body io.Reader) (o order, err error) {
 	return o, o.check()
 }
 
-// integer is zero, which stands for nothing here, if n is missing or no integer of 64 bits.
+// integer returns 0, which is never a valid value here, if n is missing or not an integer of 64
+// bits.
 func integer(n json.Number) int64 {
 	i, err := n.Int64()
 	if err != nil {
@@ -162,7 +166,7 @@ func integer(n json.Number) int64 {
 	return i
 }
 
-// check says what is wrong with an order whatever the accounts hold.
+// check returns the error of an order that is wrong regardless of the accounts.
 func (o order) check() error {
 	switch {
 	case o.From <= 0 || o.To <= 0:
@@ -185,11 +189,12 @@ func isCurrency(s string) bool {
 	return len(s) == 3 && strings.Trim(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") == ""
 }
 
-// anonymous is who sends requests without Authorization.
+// anonymous is the customer of requests without Authorization.
 const anonymous = "anonymous"
 
-// customer says who asks. For the demonstration a bearer token is the customer's name; whoever asks without one is anonymous. A
-// real bank verifies a token here, and also that the account is the customer's.
+// customer returns the customer of a request. In this demonstration a bearer token is the
+// customer's name, and requests without a token share the customer anonymous. A real bank verifies
+// the token here, and checks that the account is the customer's.
 func customer(r *http.Request) (string, error) {
 	header := r.Header.Get("Authorization")
 	if header == "" {
@@ -204,7 +209,7 @@ func customer(r *http.Request) (string, error) {
 
 func notVisible(r rune) bool { return r <= ' ' || r > '~' }
 
-// answer sends what the database says.
+// answer sends the result of a query.
 func answer[T any](s *service, w http.ResponseWriter, r *http.Request, ask func(context.Context) (T, error)) {
 	ctx, cancel := context.WithTimeout(r.Context(), requestTime)
 	defer cancel()
@@ -216,7 +221,7 @@ func answer[T any](s *service, w http.ResponseWriter, r *http.Request, ask func(
 	writeJSON(w, http.StatusOK, v)
 }
 
-// healthz needs Postgres only: without Redis the bank works.
+// healthz checks Postgres only, because the bank works without Redis.
 func (s *service) healthz(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), 2*time.Second)
 	defer cancel()
@@ -230,10 +235,10 @@ func (s *service) healthz(w http.ResponseWriter, r *http.Request) {
 func writeJSON(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(v) // the client has gone
+	_ = json.NewEncoder(w).Encode(v) // fails if the client has disconnected
 }
 
-// writeProblem writes an error as the middleware does (RFC 9457).
+// writeProblem writes an error in the format of the middleware (RFC 9457).
 func writeProblem(w http.ResponseWriter, status int, code, detail string) {
 	body, err := json.Marshal(struct {
 		Type   string `json:"type"`

@@ -22,7 +22,8 @@ import (
 	"github.com/idem-go/idem/internal/testenv"
 )
 
-// line is a connection to Redis that can be cut: whoever uses it then, or dials, is hung up on.
+// line is a connection to Redis that the test can cut. Open connections and new ones are closed
+// then.
 type line struct {
 	addr string
 	cut  atomic.Bool
@@ -47,12 +48,13 @@ func (l *line) carry(dst io.Writer, src io.Reader) {
 	}
 }
 
-// branch is the whole example in this process: real Postgres, and a Redis of its own that may be emptied and cut off.
+// branch is the whole example in this process: real Postgres, and a Redis of its own that the test
+// may empty and cut off.
 type branch struct {
 	*vault
 	url   string
 	redis *redis.Client
-	line  *line // to it
+	line  *line // connection to redis
 
 	mu      sync.Mutex
 	results map[httpidem.Result]int
@@ -87,7 +89,7 @@ func (b *branch) observe(_ context.Context, o httpidem.Observation) {
 	b.results[o.Result]++
 }
 
-// flush makes every key new to Redis. The server is the test's own.
+// flush removes all keys from Redis. The Redis server belongs to the test.
 func (b *branch) flush() {
 	b.t.Helper()
 	n, err := b.redis.DBSize(b.t.Context()).Result()
@@ -103,14 +105,15 @@ type reply struct {
 	replayed bool
 }
 
-// code is that of a problem, or nothing.
+// code returns the code of a problem, or an empty string.
 func (r reply) code() string {
 	var p struct{ Code string }
-	_ = json.Unmarshal([]byte(r.body), &p) // an answer that is none has no code
+	_ = json.Unmarshal([]byte(r.body), &p) // other answers have no code
 	return p.Code
 }
 
-// post sends a body under a key, which may be empty, with headers such as "Authorization: Bearer anna".
+// post sends a body under a key, which may be empty, with headers such as "Authorization: Bearer
+// anna".
 func (b *branch) post(key, body string, headers ...string) reply {
 	b.t.Helper()
 	req, err := http.NewRequestWithContext(b.t.Context(), http.MethodPost, b.url+"/transfers", strings.NewReader(body))
@@ -144,7 +147,7 @@ func (b *branch) do(req *http.Request) reply {
 
 const rentBody = `{"from":1,"to":2,"amount":25000,"currency":"EUR","reference":"rent"}`
 
-// requireBooked checks that money has moved once, for rentBody, and nothing else happened.
+// requireBooked checks that rentBody was booked once, without any other effect.
 func (b *branch) requireBooked(r reply) {
 	b.t.Helper()
 	require.Equal(b.t, http.StatusCreated, r.status, r.body)
@@ -182,7 +185,7 @@ func TestCopiesAtOnce_Idempotent(t *testing.T) {
 	require.Equal(t, 1, b.results[httpidem.Executed])
 }
 
-// A Redis that was emptied knows no key. The unique constraint does, and gives the answer that Redis gave.
+// An emptied Redis knows no key. The unique constraint knows it, and the answer is the same.
 func TestRedisFlushed_Idempotent(t *testing.T) {
 	b := newBranch(t, 2)
 	first := b.post("k", rentBody)
@@ -198,7 +201,8 @@ func TestRedisFlushed_Idempotent(t *testing.T) {
 	b.requireSound()
 }
 
-// Redis compares bytes, and Postgres what they mean: neither lets a key stand for two transfers.
+// Redis compares bytes, and Postgres compares values. Both refuse a key for two different
+// transfers.
 func TestOtherPayload(t *testing.T) {
 	b := newBranch(t, 2)
 	first := b.post("k", rentBody)
@@ -218,7 +222,8 @@ func TestOtherPayload(t *testing.T) {
 	b.requireBooked(first)
 }
 
-// Redis is cut off at runtime: every request is answered, and none is booked twice, now or when it is back.
+// Redis is cut off at runtime. Every request is answered, and no transfer is booked twice, now or
+// after Redis is back.
 func TestRedisCutOff_Idempotent(t *testing.T) {
 	b := newBranch(t, 2)
 	bodies := make(map[string]string)
@@ -246,7 +251,7 @@ func TestRedisCutOff_Idempotent(t *testing.T) {
 	b.requireSound()
 }
 
-// Without Redis copies at the same moment meet in the database.
+// Without Redis, copies at the same moment meet in the database.
 func TestCopiesAtOnceWithoutRedis_Idempotent(t *testing.T) {
 	b := newBranch(t, 2)
 	b.line.cut.Store(true)
@@ -310,7 +315,7 @@ func TestBadRequests(t *testing.T) {
 	require.Equal(t, http.StatusCreated, b.post("long", long).status)
 }
 
-// Who writes integers in quotes means the same, and the database sees that it is.
+// Integers in quotes mean the same, and the database compares them as integers.
 func TestIntegersInQuotes(t *testing.T) {
 	b := newBranch(t, 2)
 	first := b.post("k", `{"from":"1","to":"2","amount":"25000","currency":"EUR","reference":"rent"}`)
@@ -321,7 +326,7 @@ func TestIntegersInQuotes(t *testing.T) {
 	require.EqualValues(t, 75_000, b.balance(1))
 }
 
-// Nobody gets another customer's answer with his key.
+// A customer never gets another customer's answer by using the same key.
 func TestCustomersDoNotMeet(t *testing.T) {
 	b := newBranch(t, 2)
 	body := `{"from":1,"to":2,"amount":1,"currency":"EUR","reference":"rent"}`

@@ -1,5 +1,5 @@
-// Command transfer is a bank behind HTTP that books each transfer once: with Redis in front, without it, and wherever it is
-// killed. README.md says how to run it, and what protects what.
+// Command transfer is a bank behind HTTP that books each transfer once, with or without Redis and
+// across crashes. README.md shows how to run it and explains the layers of protection.
 package main
 
 import (
@@ -25,32 +25,36 @@ import (
 	"github.com/idem-go/idem/httpidem"
 )
 
-// frontConfig says what stands in front of the bank: it spares the database the copies of a request, and answers them byte
-// for byte. That nothing is booked twice does not rest on it, so it is set up to give way.
+// frontConfig configures the middleware in front of the bank. It spares the database the copies of
+// a request and answers them byte for byte. The bank does not rely on it to book once, so the
+// middleware may fail open.
 func frontConfig(store dedup.Store, i identity, o options) httpidem.Config {
 	return httpidem.Config{
 		Store:     store,
 		Scope:     "transfers/" + i.id,
 		Principal: customer,
 		Secret:    i.secret,
-		// Without Redis requests go on: the database behind decides each key once. Few handlers may do this.
+		// While Redis is down, requests go on without it. Few handlers may allow this; here the
+		// database decides each key once.
 		FailOpen: true,
-		// The process died in the middle: the bank knows whether it had booked.
+		// After a crash the handler runs again, because the bank knows whether the transfer was
+		// booked.
 		Rerun: true,
-		// A transfer takes milliseconds. This is how long its key is busy when its process has died, ...
+		// A transfer takes milliseconds. Lease is the time for which a key stays busy after a
+		// crash.
 		Lease:   2 * time.Second,
 		Timeout: requestTime,
-		// ... and a copy that comes meanwhile waits for its answer.
+		// A copy that comes meanwhile waits for the answer.
 		Wait: httpidem.DefaultWait,
 		Poll: 100 * time.Millisecond,
-		// Whoever sends no name shares one.
+		// All anonymous customers share one limit.
 		MaxLiveKeys: 1000,
 		Logger:      o.log,
 		Observe:     o.observe,
 	}
 }
 
-// observe counts, and with -v logs, each request with its key.
+// observe measures each request, and logs it with its key at level debug (-v).
 func (o options) observe(ctx context.Context, e httpidem.Observation) {
 	o.log.DebugContext(ctx, "request", "key", e.Key, "result", e.Result, "status", e.Status, "took", e.Took)
 	if o.watch != nil {
@@ -58,7 +62,7 @@ func (o options) observe(ctx context.Context, e httpidem.Observation) {
 	}
 }
 
-// work serves until ctx ends, and then finishes what was begun.
+// work serves until ctx ends, and then finishes the running requests.
 func (o options) work(ctx context.Context) error {
 	watch, endTelemetry, err := telemetry.Observe(ctx, "transfer", o.log)
 	if err != nil {
@@ -89,8 +93,8 @@ func (o options) work(ctx context.Context) error {
 	return o.serve(ctx, s.handler(front))
 }
 
-// The time-outs of the server. An answer may take the wait for another request, the work, and ten seconds in which the front
-// tries to store it.
+// The time-outs of the server. An answer may take the wait for another request, the work, and ten
+// seconds in which the middleware tries to store the answer.
 const (
 	readTime     = 10 * time.Second
 	writeTime    = 40 * time.Second
@@ -118,7 +122,7 @@ func (o options) serve(ctx context.Context, h http.Handler) error {
 	defer cancel()
 	err = srv.Shutdown(ending)
 	if err != nil {
-		_ = srv.Close() // it was said why
+		_ = srv.Close() // the error of Shutdown is returned
 	}
 	if ended := <-served; err == nil && !errors.Is(ended, http.ErrServerClosed) {
 		err = ended
@@ -127,7 +131,8 @@ func (o options) serve(ctx context.Context, h http.Handler) error {
 	return err
 }
 
-// openRedis does not need the server to be there. A request that finds it away should not wait long.
+// openRedis succeeds without a Redis server. Its time-outs are short, so that requests do not wait
+// long for a server that is down.
 func (o options) openRedis(ctx context.Context) (*redis.Client, error) {
 	url := o.redis
 	if !strings.Contains(url, "://") { // host:port
@@ -142,7 +147,7 @@ func (o options) openRedis(ctx context.Context) (*redis.Client, error) {
 	opts.ReadTimeout = cmp.Or(opts.ReadTimeout, limit)
 	opts.WriteTimeout = cmp.Or(opts.WriteTimeout, limit)
 	opts.PoolTimeout = cmp.Or(opts.PoolTimeout, limit)
-	opts.MaxRetries = cmp.Or(opts.MaxRetries, -1) // the middleware tries again
+	opts.MaxRetries = cmp.Or(opts.MaxRetries, -1) // the middleware retries
 	opts.DialerRetries = cmp.Or(opts.DialerRetries, 1)
 	redis.SetLogger(redisLog{o.log})
 	client := redis.NewClient(opts)
@@ -158,7 +163,7 @@ func (o options) openRedis(ctx context.Context) (*redis.Client, error) {
 	return client, nil
 }
 
-// redisLog moves what go-redis writes by itself, a line for every connection that fails, to level debug.
+// redisLog logs the messages of go-redis, one for every failed connection, at level debug.
 type redisLog struct{ log *slog.Logger }
 
 func (l redisLog) Printf(ctx context.Context, format string, v ...any) {
@@ -186,7 +191,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}
-	// Not the flags' defaults: -help would print their passwords.
+	// Not the defaults of the flags, because -help prints defaults and the URLs may hold passwords.
 	o.postgres, o.redis = cmp.Or(o.postgres, os.Getenv("POSTGRES_URL")), cmp.Or(o.redis, os.Getenv("REDIS_URL"))
 	level := slog.LevelInfo
 	if verbose {
@@ -207,7 +212,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	return o, cli.Checked(flags, problem)
 }
 
-// run is the program: everything it says goes to stderr.
+// run is the program. Its output goes to stderr.
 func run(ctx context.Context, args []string, stderr io.Writer) int {
 	o, err := parse(args, stderr)
 	if err != nil {

@@ -28,7 +28,8 @@ func TestUsage(t *testing.T) {
 	})
 }
 
-// Preparing is done by every process at its start: several at once, and again and again. What it finds stays.
+// Every process prepares the database at its start: several at once, and repeatedly. Existing rows
+// stay.
 func TestMigrateAndSeed_Idempotent(t *testing.T) {
 	url := testenv.Postgres(t)
 	var all sync.WaitGroup
@@ -70,7 +71,7 @@ func TestMigrateAndSeed_Idempotent(t *testing.T) {
 	v.requireSound()
 }
 
-// A process that is asked to end finishes what it has begun, and says no to nobody whom it has let in.
+// A process that gets SIGTERM finishes the requests that it has accepted.
 func TestStopsInGoodOrder(t *testing.T) {
 	v := newVault(t, 2)
 	p := startProcess(t, v.url, "redis://"+testenv.RedisServer(t))
@@ -88,7 +89,7 @@ func TestStopsInGoodOrder(t *testing.T) {
 	}()
 	v.waitForLock("transactionid")
 	require.NoError(t, p.cmd.Process.Signal(syscall.SIGTERM))
-	p.waitFor(func() bool { // it takes no more
+	p.waitFor(func() bool { // it refuses new connections
 		return !p.healthy()
 	})
 	require.NoError(t, blocker.Rollback(t.Context()))

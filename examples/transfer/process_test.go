@@ -18,7 +18,8 @@ import (
 	"github.com/idem-go/idem/internal/testenv"
 )
 
-// process is the example as an operating system process, which may be killed and started again at the same address.
+// process is the example as an operating system process, which tests kill and start again at the
+// same address.
 type process struct {
 	t      testing.TB
 	path   string
@@ -29,7 +30,7 @@ type process struct {
 	stderr *bytes.Buffer
 }
 
-// startProcess builds the example and starts it. It is killed in Cleanup.
+// startProcess builds the example and starts it. Cleanup kills it.
 func startProcess(t testing.TB, postgres, redis string, args ...string) *process {
 	t.Helper()
 	p := &process{
@@ -71,13 +72,13 @@ func (p *process) healthy() bool {
 	return res.StatusCode == http.StatusOK
 }
 
-// kill ends it as kill -9 does.
+// kill sends SIGKILL and waits.
 func (p *process) kill() {
 	_ = p.cmd.Process.Kill()
-	_ = p.cmd.Wait() // killed: its status says nothing
+	_ = p.cmd.Wait() // killed: the status has no meaning
 }
 
-// waitFor asks again and again until it is so.
+// waitFor polls until ok returns true.
 func (p *process) waitFor(ok func() bool) {
 	p.t.Helper()
 	deadline := time.Now().Add(30 * time.Second)
@@ -87,7 +88,7 @@ func (p *process) waitFor(ok func() bool) {
 	}
 }
 
-// post sends a transfer by a client.
+// post sends a transfer with a client.
 func (p *process) post(ctx context.Context, client *http.Client, key, body string) (status int, text string, err error) {
 	ctx = httpidem.WithKey(ctx, key)
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+p.addr+"/transfers", strings.NewReader(body))
@@ -103,7 +104,8 @@ func (p *process) post(ctx context.Context, client *http.Client, key, body strin
 	return res.StatusCode, string(b), err
 }
 
-// insisting returns a client that goes on until it is answered, for a minute, and counts what it sends.
+// insisting returns a client that retries for a minute until it gets an answer, and counts its
+// requests.
 func insisting(t testing.TB, sent *atomic.Int64) *http.Client {
 	base := &http.Transport{MaxIdleConnsPerHost: 64, ResponseHeaderTimeout: 30 * time.Second}
 	t.Cleanup(base.CloseIdleConnections)
@@ -123,7 +125,7 @@ func (c counted) RoundTrip(r *http.Request) (*http.Response, error) {
 	return c.RoundTripper.RoundTrip(r)
 }
 
-// wait is a pause that ends with the test.
+// wait pauses until d has passed or ctx ends.
 func wait(ctx context.Context, d time.Duration) {
 	select {
 	case <-time.After(d):

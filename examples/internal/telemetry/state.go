@@ -10,7 +10,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace"
 )
 
-// state is whether a signal is exported. It logs changes, and nothing else.
+// state records whether a signal is exported. It logs changes only.
 type state struct {
 	log     *slog.Logger
 	signal  string
@@ -18,7 +18,7 @@ type state struct {
 
 	mu    sync.Mutex
 	down  bool
-	fresh bool // it failed since the last turn
+	fresh bool // an export failed since the last turn
 }
 
 func newState(log *slog.Logger, signal string, secrets secrets) *state {
@@ -36,7 +36,8 @@ func (s *state) failed(err error) {
 	s.log.Warn("telemetry cannot be exported; nothing else depends on it", "signal", s.signal, "error", s.secrets.mask(err.Error()))
 }
 
-// turn is the begin of an export: if nothing failed since the one before, that one succeeded.
+// turn marks the begin of an export. If no export failed since the last turn, the export between
+// succeeded.
 func (s *state) turn() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -47,7 +48,7 @@ func (s *state) turn() {
 	s.fresh = false
 }
 
-// succeeded is the end of an export that was well.
+// succeeded marks the end of a successful export.
 func (s *state) succeeded() {
 	s.mu.Lock()
 	s.fresh = false
@@ -55,11 +56,12 @@ func (s *state) succeeded() {
 	s.turn()
 }
 
-// spanExporter tells state how its exports went, and the SDK nothing: it would write each failure to standard error.
+// spanExporter reports results to state. It hides errors from the SDK, which would write each of
+// them to standard error.
 type spanExporter struct {
 	trace.SpanExporter
 	state *state
-	life  context.Context // an export ends with it, and not with its own time-out alone
+	life  context.Context // ends exports before their own time-out
 }
 
 func (e *spanExporter) ExportSpans(ctx context.Context, spans []trace.ReadOnlySpan) error {
@@ -74,8 +76,8 @@ func (e *spanExporter) ExportSpans(ctx context.Context, spans []trace.ReadOnlySp
 	return nil
 }
 
-// misconfigured logs what the SDK says about its variables: the words, each once, and not the values, which are where passwords
-// are.
+// misconfigured logs the complaints of the SDK about environment variables, each text once. It
+// drops the attributes, which hold the values and therefore passwords.
 type misconfigured struct {
 	log *slog.Logger
 
@@ -83,13 +85,13 @@ type misconfigured struct {
 	said map[string]bool
 }
 
-// maxSaid bounds how many different things are said.
+// maxSaid bounds the number of different complaints.
 const maxSaid = 20
 
-// Enabled lets warnings through, which logr calls -1, and what is worse.
+// Enabled lets warnings and errors through. Warnings are -1 in logr.
 func (m *misconfigured) Enabled(_ context.Context, level slog.Level) bool { return level >= -1 }
 
-// Handle logs the message alone.
+// Handle logs the message without attributes.
 func (m *misconfigured) Handle(ctx context.Context, r slog.Record) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -104,16 +106,16 @@ func (m *misconfigured) Handle(ctx context.Context, r slog.Record) error {
 	return nil
 }
 
-// WithAttrs drops them.
+// WithAttrs drops the attributes.
 func (m *misconfigured) WithAttrs([]slog.Attr) slog.Handler { return m }
 
-// WithGroup does nothing, as there are no attributes.
+// WithGroup does nothing, because there are no attributes.
 func (m *misconfigured) WithGroup(string) slog.Handler { return m }
 
 // secrets are texts of the environment that must not be logged.
 type secrets []string
 
-// secretsOf collects the values of headers, and of URLs the part before the host.
+// secretsOf collects the values of headers, and the user and password of URLs.
 func secretsOf(getenv func(string) string) (s secrets) {
 	for _, signal := range []string{"", "_METRICS", "_TRACES"} {
 		for pair := range strings.SplitSeq(getenv("OTEL_EXPORTER_OTLP"+signal+"_HEADERS"), ",") {
@@ -150,10 +152,10 @@ func (s secrets) with(text string) secrets {
 	return append(s, text)
 }
 
-// maxText is more than an error of a network has to say. What a collector answers may be longer.
+// maxText bounds the length of an error. A collector may answer with a longer text.
 const maxText = 300
 
-// mask returns text without secrets, and not too much of it.
+// mask returns text without secrets, cut to maxText.
 func (s secrets) mask(text string) string {
 	for _, secret := range s {
 		text = strings.ReplaceAll(text, secret, "***")

@@ -1,14 +1,17 @@
-// Package telemetry gives the examples OpenTelemetry's exporters, by the standard variables and by nothing else: without one of
-// them everything is off, no port is opened, no goroutine runs.
+// Package telemetry gives the examples OpenTelemetry's exporters. The standard variables of
+// OpenTelemetry configure them. Without one of these variables everything is off: no port is open
+// and no goroutine runs.
 //
-//	OTEL_METRICS_EXPORTER=prometheus   metrics at http://localhost:9464/metrics (OTEL_EXPORTER_PROMETHEUS_HOST, _PORT)
+//	OTEL_METRICS_EXPORTER=prometheus   metrics at http://localhost:9464/metrics
+//	                                   (OTEL_EXPORTER_PROMETHEUS_HOST, _PORT)
 //	OTEL_METRICS_EXPORTER=otlp         metrics to a collector
 //	OTEL_TRACES_EXPORTER=otlp          spans to a collector
-//	OTEL_EXPORTER_OTLP_ENDPOINT=...    where it is; alone it turns both on (also _METRICS_ENDPOINT, _TRACES_ENDPOINT)
-//	OTEL_SDK_DISABLED=true             nothing, whatever the others say
+//	OTEL_EXPORTER_OTLP_ENDPOINT=...    address of the collector; alone it turns both on
+//	                                   (also _METRICS_ENDPOINT, _TRACES_ENDPOINT)
+//	OTEL_SDK_DISABLED=true             no telemetry, regardless of the other variables
 //
-// Anything else that OpenTelemetry has a variable for works too: OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES, OTEL_TRACES_SAMPLER
-// and so on.
+// All other variables of OpenTelemetry work too, for example OTEL_SERVICE_NAME,
+// OTEL_RESOURCE_ATTRIBUTES and OTEL_TRACES_SAMPLER.
 package telemetry
 
 import (
@@ -35,29 +38,30 @@ import (
 	"github.com/idem-go/idem/otelidem"
 )
 
-// shutdownTime bounds what shutdown takes, if nothing shorter does: with a collector that is away the last metrics and spans
-// are lost, and the program ends all the same.
+// shutdownTime bounds the time of a shutdown. If the collector is down, the last metrics and spans
+// are lost.
 const shutdownTime = 3 * time.Second
 
-// Start sets the global providers of metrics and traces to what the environment asks for, and to those that do nothing if it asks
-// for nothing. serviceName is service.name unless the environment has another.
+// Start sets the global providers of metrics and traces. The environment chooses them; without a
+// choice they are providers that do nothing. serviceName is the default of service.name.
 //
-// What goes wrong later goes to log: a line when metrics or spans can no longer be exported, and one when they can again. No
-// line has a header or a password of the environment in it. Neither the arguments of the process nor its variables become
-// attributes, as they have passwords.
+// Start logs one line when an export fails and one when exports work again. The lines show no
+// header and no password of the environment. The arguments and the variables of the process do not
+// become attributes, because they may hold passwords.
 //
-// shutdown exports what is left, ends all that was started, and takes three seconds at most, or as long as its context. Its error
-// has been logged. Start again only after it: the providers are global.
+// shutdown exports the rest and stops all exporters, in at most three seconds or until its context
+// ends. Its error has been logged. The providers are global, so Start may be called again only
+// after shutdown.
 func Start(ctx context.Context, serviceName string, log *slog.Logger) (shutdown func(context.Context) error, err error) {
 	metrics, traces := wants("METRICS"), wants("TRACES")
-	nothing() // what is not wanted costs nothing
+	nothing() // signals without an exporter cost nothing
 	if !metrics && !traces {
 		return func(context.Context) error { return nil }, nil
 	}
 	secrets := secretsOf(os.Getenv)
 	otel.SetLogger(logr.FromSlogHandler(&misconfigured{log: log}))
 	res, err := resource.New(ctx,
-		resource.WithService(), // an ID for this run: two processes of one name are two
+		resource.WithService(), // an ID for this run tells processes of one name apart
 		resource.WithAttributes(attribute.String("service.name", serviceName)),
 		resource.WithTelemetrySDK(), resource.WithFromEnv()) // the last one wins
 	if err != nil {
@@ -70,14 +74,13 @@ func Start(ctx context.Context, serviceName string, log *slog.Logger) (shutdown 
 	if traces && err == nil {
 		err = s.startTraces(ctx, res, newState(log, "spans", secrets))
 	}
-	if err != nil { // not wrapped: what is inside may have been made of a password
+	if err != nil { // not wrapped: the inner error may quote a password
 		return nil, fmt.Errorf("telemetry: %s", secrets.mask(errors.Join(err, s.shutdown(ctx)).Error()))
 	}
 	return s.shutdown, nil
 }
 
-// Observe starts telemetry as [Start] does, and returns an observer that measures with it. end closes
-// both.
+// Observe starts telemetry as [Start] does, and returns an observer for it. end closes both.
 func Observe(
 	ctx context.Context, serviceName string, log *slog.Logger,
 ) (observer *otelidem.Observer, end func(), err error) {
@@ -85,7 +88,7 @@ func Observe(
 	if err != nil {
 		return nil, nil, err
 	}
-	stop := func() { _ = shutdown(context.WithoutCancel(ctx)) } // its error has been logged
+	stop := func() { _ = shutdown(context.WithoutCancel(ctx)) } // the error has been logged
 	observer, err = otelidem.New()
 	if err != nil {
 		stop()
@@ -103,8 +106,8 @@ func nothing() {
 	otel.SetTracerProvider(tracenoop.NewTracerProvider())
 }
 
-// wants reports whether the environment asks for a signal. The SDK would also export if nobody says anything: to a collector at
-// localhost, which an example should not expect.
+// wants reports whether the environment asks for a signal. Without a choice the SDK would export to
+// a collector at localhost.
 func wants(signal string) bool {
 	if strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true") {
 		return false
@@ -118,7 +121,7 @@ func wants(signal string) bool {
 	return true
 }
 
-// started is what has to be ended, the last first.
+// started holds the functions that end the exporters. The last one runs first.
 type started struct{ ends []func(context.Context) error }
 
 func (s *started) shutdown(ctx context.Context) error {
@@ -152,11 +155,13 @@ func (s *started) startMetrics(ctx context.Context, res *resource.Resource, stat
 	return watch(provider, state)
 }
 
-// watch finds out that metrics are exported again: the SDK says only when they are not. It asks for observations before each
-// export; if nothing has failed since it asked before, the export between succeeded.
+// watch detects that metrics are exported again, because the SDK reports failures only. The SDK
+// asks for observations before each export. If no export failed since the last observation, the
+// export between succeeded.
 func watch(provider *metric.MeterProvider, state *state) error {
 	meter := provider.Meter("github.com/idem-go/idem/examples/internal/telemetry")
-	beat, err := meter.Int64ObservableGauge("idem.example.beat") // never observed, so never exported
+	// never observed, so never exported
+	beat, err := meter.Int64ObservableGauge("idem.example.beat")
 	if err != nil {
 		return err
 	}
@@ -172,7 +177,7 @@ func (s *started) startTraces(ctx context.Context, res *resource.Resource, state
 	if err != nil {
 		return fmt.Errorf("traces: %w", err)
 	}
-	if len(s.ends) == 0 { // else it is that of metrics
+	if len(s.ends) == 0 { // otherwise metrics have set it
 		otel.SetErrorHandler(otel.ErrorHandlerFunc(state.failed))
 	}
 	life, cut := context.WithCancel(context.WithoutCancel(ctx))

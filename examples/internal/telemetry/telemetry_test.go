@@ -27,12 +27,12 @@ import (
 	"github.com/idem-go/idem/internal/testenv"
 )
 
-// environment takes away what the environment of the test may ask for, and then sets pairs.
+// environment clears all variables of OpenTelemetry and then sets pairs.
 func environment(t *testing.T, pairs ...string) {
 	t.Helper()
 	for _, v := range os.Environ() {
 		if name, _, _ := strings.Cut(v, "="); strings.HasPrefix(name, "OTEL_") {
-			t.Setenv(name, "") // restored by the test's end
+			t.Setenv(name, "") // restored at the end of the test
 		}
 	}
 	for _, pair := range pairs {
@@ -64,8 +64,8 @@ func (l *logged) all() string {
 	return strings.Join(l.lines, "")
 }
 
-// stacks are the goroutines that code of OpenTelemetry, or an HTTP client or server, has to do with. Those of the tests' own
-// runners do not count, and neither does the one that asks.
+// stacks returns the goroutines of OpenTelemetry and of HTTP clients and servers. It leaves out the
+// runners of the tests and the calling goroutine.
 func stacks() (found []string) {
 	all := make([]byte, 4<<20)
 	all = all[:runtime.Stack(all, true)]
@@ -77,7 +77,7 @@ func stacks() (found []string) {
 	return found
 }
 
-// noneLeft fails if goroutines are left when the test's servers have ended.
+// noneLeft fails if goroutines are left after the test's servers have ended.
 func noneLeft(t *testing.T) {
 	t.Helper()
 	require.Empty(t, stacks(), "before the test")
@@ -90,7 +90,7 @@ func noneLeft(t *testing.T) {
 	})
 }
 
-// stderr returns what is written to standard error until the test's end.
+// stderr returns the text that is written to standard error until the test ends.
 func stderr(t *testing.T) (text func() string) {
 	t.Helper()
 	f, err := os.CreateTemp(t.TempDir(), "stderr")
@@ -108,7 +108,7 @@ func stderr(t *testing.T) (text func() string) {
 	}
 }
 
-// use records what an example might: a count and a span.
+// use records a count and a span, as an example does.
 func use(ctx context.Context) {
 	count, err := otel.Meter("test").Int64Counter("idem.test.count")
 	if err != nil {
@@ -119,11 +119,11 @@ func use(ctx context.Context) {
 	span.End()
 }
 
-// collector takes what is exported by OTLP over HTTP.
+// collector receives exports by OTLP over HTTP.
 type collector struct {
 	*httptest.Server
 	answer  atomic.Int32
-	said    string        // in its answers
+	said    string        // text of its answers
 	hang    chan struct{} // if not nil, answers wait for it
 	mu      sync.Mutex
 	metrics bytes.Buffer
@@ -217,7 +217,7 @@ func TestStart_Prometheus(t *testing.T) {
 	require.NoError(t, stop(t.Context()), "again does nothing")
 	_, err = http.Get(url)
 	require.Error(t, err)
-	use(t.Context()) // goes nowhere
+	use(t.Context()) // not exported
 	assert.Empty(t, log.all())
 }
 
@@ -267,8 +267,8 @@ func TestStart_OTLP(t *testing.T) {
 	}
 }
 
-// One line when it goes, one when it is back, whatever happens between; and a collector that quotes what it got does not put
-// it into the log.
+// One line when the collector goes away and one when it is back. A collector that quotes a request
+// does not bring the quote into the log.
 func TestStart_CollectorGoesAndComesBack(t *testing.T) {
 	noneLeft(t)
 	c := newCollector(t)
@@ -288,7 +288,7 @@ func TestStart_CollectorGoesAndComesBack(t *testing.T) {
 		}
 		return n
 	}
-	exports := func(much int) func() bool { // waits for so much more
+	exports := func(much int) func() bool { // waits for that many more
 		metrics, spans, _ := c.got()
 		before, beforeSpans := len(metrics)+much, len(spans)+much
 		return func() bool {
@@ -317,7 +317,7 @@ func TestStart_CollectorGoesAndComesBack(t *testing.T) {
 	assert.Empty(t, text(), "the SDK writes to standard error unless it is told not to")
 }
 
-// Neither a collector that says nothing nor one that is not there holds a program up.
+// Neither a collector that hangs nor one that is down delays the end of a program.
 func TestStart_ShutdownIsBounded(t *testing.T) {
 	noneLeft(t)
 	c := newCollector(t)
@@ -343,7 +343,7 @@ func TestStart_ShutdownIsBounded(t *testing.T) {
 	assert.Eventually(t, func() bool { return own() == 0 }, 5*time.Second, 10*time.Millisecond, "the export that hung has ended")
 }
 
-// What the SDK says about variables that it cannot read quotes them.
+// The SDK quotes variables that it cannot read.
 func TestStart_VariablesAreNotLogged(t *testing.T) {
 	noneLeft(t)
 	c := newCollector(t)

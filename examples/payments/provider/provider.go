@@ -1,6 +1,6 @@
-// Package provider is a payment provider as the outside world has them, small and in memory: for the payments example and
-// its tests. Like the real ones it charges once for each Idempotency-Key, keeps its answers, and refuses a key that
-// comes with another charge. Unlike them it fails on request.
+// Package provider is a small payment provider in memory, for the payments example and its tests.
+// It behaves like real providers: it charges once for each Idempotency-Key, stores its answers, and
+// refuses a key that comes with another charge. It also fails on request.
 package provider
 
 import (
@@ -23,34 +23,35 @@ type Wish struct {
 	Reference string `json:"reference"`
 }
 
-// Charge is money that was taken.
+// Charge is a charge that was made.
 type Charge struct {
 	ID  string `json:"id"`
 	Key string `json:"idempotency_key"`
 	Wish
 }
 
-// Request is one request for a charge. Attempt counts those with its key, from 1.
+// Request is one request for a charge. Attempt counts the requests with the same key, from 1.
 type Request struct {
 	Key     string
 	Attempt int
 	Wish
 }
 
-// Fault is what goes wrong with one request. The zero value: nothing.
+// Fault describes the faults of one request. The zero value means no fault.
 type Fault struct {
-	// Unavailable answers 503 and charges nothing; nothing is remembered.
+	// Unavailable answers 503, charges nothing and stores nothing.
 	Unavailable bool
 	// Decline answers 402, also to all later requests with the key.
 	Decline bool
-	// AfterCharge is called when the charge was made and its answer has not left. ctx ends when the client hangs up.
+	// AfterCharge is called after the charge and before its answer is sent. ctx ends when the
+	// client disconnects.
 	AfterCharge func(ctx context.Context)
-	// Hang makes the charge, and says nothing until the client hangs up.
+	// Hang makes the charge, and does not answer until the client disconnects.
 	Hang bool
 }
 
-// ByCustomer lets the customer's name decide: "declined" is, "unavailable" is answered 503, and "lost" is charged at the first
-// attempt and told so at the second.
+// ByCustomer chooses the fault by the customer's name: "declined" is declined, "unavailable" is
+// answered 503, and "lost" is charged at the first attempt and answered at the second.
 func ByCustomer(r Request) Fault {
 	return Fault{
 		Decline:     r.Customer == "declined",
@@ -59,8 +60,8 @@ func ByCustomer(r Request) Fault {
 	}
 }
 
-// Server is the provider: POST /charges, and GET /charges to see what was charged: the last 20, or as many as ?last= says. It
-// is safe for concurrent use. Make it with New.
+// Server is the provider. POST /charges charges. GET /charges lists the last 20 charges, or as many
+// as ?last= names. Server is safe for concurrent use. Create it with New.
 type Server struct {
 	fault func(Request) Fault
 	mux   *http.ServeMux
@@ -71,17 +72,18 @@ type Server struct {
 	charges  []Charge
 }
 
-// answer is what a key got, and for what.
+// answer is the stored answer of a key, with the charge that was asked for.
 type answer struct {
 	wish   Wish
 	status int
 	body   any
 }
 
-// maxKeys bounds what is remembered: the next key is answered 503.
+// maxKeys bounds the number of stored keys. Requests with further keys are answered 503.
 const maxKeys = 1_000_000
 
-// New returns a provider without charges. fault decides about each request; nil: nothing goes wrong.
+// New returns a provider without charges. fault chooses the fault of each request; nil means no
+// faults.
 func New(fault func(Request) Fault) *Server {
 	if fault == nil {
 		fault = func(Request) Fault { return Fault{} }
@@ -104,14 +106,14 @@ func New(fault func(Request) Fault) *Server {
 // ServeHTTP implements [http.Handler].
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.mux.ServeHTTP(w, r) }
 
-// Charges returns all charges, in their order.
+// Charges returns all charges in their order.
 func (s *Server) Charges() []Charge {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.charges)
 }
 
-// Attempts returns how many requests came with a key.
+// Attempts returns the number of requests with a key.
 func (s *Server) Attempts(key string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -120,7 +122,8 @@ func (s *Server) Attempts(key string) int {
 
 func (s *Server) post(w http.ResponseWriter, r *http.Request) {
 	req := Request{Key: r.Header.Get("Idempotency-Key")}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 64<<10)) // all of it: only then a client is seen to hang up
+	// the whole body, because only then the server notices a disconnect
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 64<<10))
 	if err == nil {
 		err = json.Unmarshal(body, &req.Wish)
 	}
@@ -148,7 +151,7 @@ func (s *Server) post(w http.ResponseWriter, r *http.Request) {
 	write(w, a.status, a.body)
 }
 
-// attempt counts an attempt. Zero: there is no room for its key.
+// attempt counts an attempt. It returns 0 if there is no room for the key.
 func (s *Server) attempt(key string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -159,7 +162,7 @@ func (s *Server) attempt(key string) int {
 	return s.attempts[key]
 }
 
-// decide charges, or finds out what was decided earlier.
+// decide charges, or returns the earlier decision.
 func (s *Server) decide(r Request, decline bool) answer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -179,7 +182,8 @@ func (s *Server) decide(r Request, decline bool) answer {
 	return *a
 }
 
-// chargeID is another one for each key, also after a restart: whoever stores it may rely on that.
+// chargeID returns an ID that is unique for each key, also after a restart, so that clients may
+// store it.
 func chargeID(key string) string {
 	sum := sha256.Sum256([]byte(key))
 	return fmt.Sprintf("ch_%x", sum[:8])

@@ -51,7 +51,7 @@ func TestFaults(t *testing.T) {
 		f.Unavailable = f.Unavailable && r.Attempt == 1
 		return f
 	})
-	for range 2 { // a decline is kept
+	for range 2 { // a decline is stored
 		status, body := post(t, s, "k1", strings.Replace(ten, "ada", "declined", 1))
 		require.Equal(t, http.StatusPaymentRequired, status)
 		require.Contains(t, body, "card_declined")
@@ -60,7 +60,7 @@ func TestFaults(t *testing.T) {
 	status, _ := post(t, s, "k2", down)
 	require.Equal(t, http.StatusServiceUnavailable, status)
 	require.Empty(t, s.Charges())
-	status, _ = post(t, s, "k2", down) // an outage is not
+	status, _ = post(t, s, "k2", down) // an outage is not stored
 	require.Equal(t, http.StatusCreated, status)
 	for _, bad := range []string{"", "{}", `{"amount":-1}`} {
 		status, _ = post(t, s, "k3", bad)
@@ -71,7 +71,7 @@ func TestFaults(t *testing.T) {
 	require.Len(t, s.Charges(), 1)
 }
 
-// Who wants to count charges by himself can have all of them.
+// A client can list all charges and count them.
 func TestList(t *testing.T) {
 	s := provider.New(nil)
 	for i := range 30 {
