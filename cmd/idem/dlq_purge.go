@@ -109,7 +109,7 @@ func (d *deadLetters) showPurge(rows []purgeRow) error {
 			strconv.Itoa(r.DeadLetters), plain(shorten(r.StoppedBy, 120)),
 		}
 	}
-	return d.app.show(rows, []string{"PARTITION", "FROM", "TO", "END", "LETTERS", "STOPPED BY"}, cells)
+	return d.app.show(rows, []string{"PARTITION", "FROM", "TO", "END", "DEAD LETTERS", "STOPPED BY"}, cells)
 }
 
 func (d *deadLetters) deleteTo(to map[int32]int64) error {

@@ -327,7 +327,7 @@ func auditOf(e *events.Event, asked dedup.Key, reason string) map[string]any {
 type verbResult struct {
 	Event  string `json:"event"`
 	Type   string `json:"type"`
-	Store  string `json:"ledger"`
+	Store  string `json:"store"`
 	Result string `json:"result"`
 	Next   string `json:"next"`
 }

@@ -196,7 +196,7 @@ func deadLetterRows(l *events.DeadLettersAt) [][]string {
 	if l == nil {
 		return nil
 	}
-	rows := [][]string{nil, {"LETTERS", fmt.Sprintf("%d found among %d records of %s, all of which were read", len(l.DeadLetters), l.Scanned,
+	rows := [][]string{nil, {"DEAD LETTERS", fmt.Sprintf("%d found among %d records of %s, all of which were read", len(l.DeadLetters), l.Scanned,
 		cmp.Or(strings.Join(l.Topics, ", "), "no dead-letter topic of the group that this user may describe"))}}
 	if l.Cut {
 		rows[1][1] = fmt.Sprintf("the first %d, found among %d records; there are more", len(l.DeadLetters), l.Scanned)

@@ -85,7 +85,7 @@ func (f *importFlags) add(a *app, cmd *cobra.Command) {
 
 // imported counts what was read and what came of it.
 type imported struct {
-	Store      string `json:"ledger"`
+	Store      string `json:"store"`
 	From       string `json:"from"`
 	DryRun     bool   `json:"dry_run,omitempty"`
 	Read       int64  `json:"read"`

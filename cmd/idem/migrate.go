@@ -133,7 +133,7 @@ func (a *app) migrateUp(ctx context.Context, layout string) error {
 
 // tablesView is a line of migrate status.
 type tablesView struct {
-	Store    string   `json:"ledger"`
+	Store    string   `json:"store"`
 	Schema   string   `json:"schema,omitempty"`
 	Layout   string   `json:"layout,omitempty"`
 	Version  int      `json:"version"`

@@ -51,7 +51,7 @@ func newReapCmd(a *app) *cobra.Command {
 
 // reapView is what a run did.
 type reapView struct {
-	Store     string      `json:"ledger"`
+	Store     string      `json:"store"`
 	Elsewhere bool        `json:"elsewhere,omitempty"`
 	Events    int64       `json:"events"`
 	Claims    int64       `json:"claims"`

@@ -102,7 +102,11 @@ func exported(t *testing.T, name string, src []byte) (names []string) {
 	return names
 }
 
-// texts returns the comments of a file, and its strings that have a space: messages, not keys.
+// shown matches the strings that users read: messages, which have a space, names of JSON fields and headings in
+// capitals.
+var shown = regexp.MustCompile(` |\bjson:|^"[A-Z]+"$`)
+
+// texts returns the comments of a file, and the strings in it that users read.
 func texts(src []byte) (out []string) {
 	var s scanner.Scanner
 	fset := token.NewFileSet()
@@ -112,7 +116,7 @@ func texts(src []byte) (out []string) {
 		switch {
 		case tok == token.EOF:
 			return out
-		case tok == token.COMMENT, tok == token.STRING && strings.Contains(lit, " "):
+		case tok == token.COMMENT, tok == token.STRING && shown.MatchString(lit):
 			out = append(out, lit)
 		}
 	}

@@ -12,7 +12,7 @@ import (
 // View is a record as people and scripts see it. Times are the server's. What producers and handlers wrote is in it as it came
 // (G-04).
 type View struct {
-	Store         string `json:"ledger"`
+	Store         string `json:"store"`
 	Scope         string `json:"scope"`
 	Type          string `json:"type"`
 	Tenant        string `json:"tenant,omitempty"`
