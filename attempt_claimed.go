@@ -119,6 +119,7 @@ func (p *Processor) attemptClaimed(ctx context.Context, d *task) (step, error) {
 	}
 	o, refused := d.refuse(a)
 	if refused {
+		o.refused = true
 		d.attempt = d.begunRuns(a, o)
 	} else {
 		if ctx.Err() != nil { // a stop came with the answer: start nothing new
@@ -127,14 +128,8 @@ func (p *Processor) attemptClaimed(ctx context.Context, d *task) (step, error) {
 		}
 		o = p.timedRun(kept.Context(), d, nil)
 	}
-	act := actDeadLetter
-	switch {
-	case !refused:
-		act = p.judge(hard, d, o)
-	case o.meaning == transient || o.unbegun && o.meaning != permanent: // the failures were judged already
-		act = d.delayOrDeadLetter(o)
-	}
-	return p.finishClaimed(ctx, hard, kept.StopAll, d, o, act)
+	p.judge(hard, d, o, false)
+	return p.finish(ctx, hard, d, o, underClaim{p: p, stopRenewal: kept.StopAll})
 }
 
 // lapsed gives back a claim whose lease was over before anything began under it: this process was paused, and another worker may
@@ -194,73 +189,12 @@ func (d *task) begunRuns(a dedup.Answer, o outcome) int {
 	return known
 }
 
-// judge notes a failure and decides what to do.
-func (p *Processor) judge(ctx context.Context, d *task, o outcome) action {
-	if o.meaning == unavailable {
-		d.noteOutage(o, p.probe(ctx, d))
-	} else {
-		d.outages, d.downSince = 0, time.Time{}
-	}
-	if o.meaning != succeeded && (o.meaning != unavailable || d.blameForOutage(o)) {
-		d.failedNow()
-	}
-	return d.decide(o)
-}
-
-// finishClaimed does what was decided about a claim that is held.
-func (p *Processor) finishClaimed(ctx, hard context.Context, stop func(), d *task, o outcome, act action) (step, error) {
-	switch act {
-	case actComplete:
-		lost, err := p.complete(hard, d, dedup.Completion{})
-		d.handled, d.seen, d.end, d.settlement = err == nil && !lost, d.request.Origin, endDone, SettledHandled
-		return step{settled: d.handled}, err
-	case actDeadLetter:
-		return p.giveUpClaimed(hard, d, o)
-	case actDelayedRetry:
-		return p.rescheduleClaimed(hard, d, o)
-	default:
-		stop() // nobody sleeps holding a claim
-		back, s, err := p.releaseAs(ctx, d, o, act)
-		if act == actReclaim {
-			p.notifyLost(ctx, d)
-		}
-		p.giveBack(ctx, d, back) // also a claim that is over: if no worker has taken over, the next claim is no take-over
-		return s, err
-	}
-}
-
-// releaseAs says how the claim of an event is given back that is neither completed nor given up, and what comes then.
-func (p *Processor) releaseAs(ctx context.Context, d *task, o outcome, act action) (back dedup.Outcome, s step, err error) {
-	switch act {
-	case actRetry:
-		p.notifyRetry(ctx, d, o)
-		return dedup.Failed, step{sleep: d.delay}, nil
-	case actWait:
-		return dedup.Unstarted, step{outage: fmt.Errorf("%w: %w", dedup.ErrUnavailable, o.err)}, nil
-	case actReclaim:
-		return dedup.Unknown, step{sleep: jitter(50 * time.Millisecond)}, nil
-	default:
-		return dedup.Unknown, step{}, left(ctx, d, o)
-	}
-}
-
 // left is the error for an event whose run was cut short.
 func left(ctx context.Context, d *task, o outcome) error {
 	if cause := stopCause(ctx); ctx.Err() != nil {
 		return fmt.Errorf("event %s: %w: %w", d.request.Key, cause, o.err)
 	}
 	return fmt.Errorf("event %s: %w", d.request.Key, o.err)
-}
-
-// giveUpClaimed dead-letters in the order that loses nothing: dead letter acknowledged, dead recorded, then settled (rule 6).
-func (p *Processor) giveUpClaimed(hard context.Context, d *task, o outcome) (step, error) {
-	if err := p.publishDeadLetter(hard, d.budget, d.message, d.failure(o)); err != nil {
-		p.giveBack(hard, d, d.failedOutcome())
-		return step{}, err
-	}
-	lost, err := p.complete(hard, d, dedup.Completion{Dead: p.reason(o)})
-	d.end, d.settlement = endDead, SettledDeadLetter
-	return step{settled: err == nil && !lost}, err
 }
 
 func (d *task) failure(o outcome) failure {

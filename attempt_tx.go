@@ -19,14 +19,12 @@ func (p *Processor) attemptTx(ctx context.Context, d *task) (step, error) {
 	defer release()
 	if o, refused := d.refuse(dedup.Answer{}); refused { // its copy came before its time, or could not be read
 		d.permit.end(false)
+		o.refused = true
 		d.attempt = d.begunRuns(dedup.Answer{}, o)
 		if o.meaning == permanent {
 			return p.giveUpUnreadable(ctx, d, o)
 		}
-		if d.delayOrDeadLetter(o) == actDeadLetter {
-			return p.giveUpTx(ctx, d, o)
-		}
-		return p.rescheduleTx(ctx, d, o)
+		return p.finishRefused(ctx, d, o)
 	}
 	free, err := d.access.slot(hard, d.budget) // before the start is counted: waiting for it is no crash
 	if err != nil {
@@ -41,7 +39,7 @@ func (p *Processor) attemptTx(ctx context.Context, d *task) (step, error) {
 	}
 	if crashed != nil {
 		free()
-		s, err := p.giveUpTx(ctx, d, outcome{meaning: unknown, class: ClassCrashLoop, err: crashed})
+		s, err := p.finishRefused(ctx, d, outcome{meaning: unknown, class: ClassCrashLoop, err: crashed, refused: true})
 		if s.settled { // not before: what kills processes must not run again because its dead letter could not be sent
 			p.clearStarts(ctx, d)
 		}
@@ -161,38 +159,22 @@ func (p *Processor) finishTx(ctx context.Context, d *task, o outcome, ran bool) 
 		}
 		return step{outage: fmt.Errorf("%w: %w", dedup.ErrUnavailable, o.err)}, nil
 	}
-	switch p.judge(ctx, d, o) {
-	case actDeadLetter:
-		return p.giveUpTx(ctx, d, o)
-	case actDelayedRetry:
-		return p.rescheduleTx(ctx, d, o)
-	case actRetry:
-		d.failures++
-		p.notifyRetry(ctx, d, o)
-		return step{sleep: d.delay}, nil
-	case actWait:
-		if errors.Is(o.err, dedup.ErrUnavailable) {
-			d.access.down(ctx, p, d.began, o.err)
-		}
-		return step{outage: fmt.Errorf("%w: %w", dedup.ErrUnavailable, o.err)}, nil
-	default:
-		return step{}, left(ctx, d, o)
+	p.judge(ctx, d, o, false)
+	if d.action.kind == actWait && errors.Is(o.err, dedup.ErrUnavailable) {
+		d.access.down(ctx, p, d.began, o.err)
 	}
+	return p.finish(ctx, ctx, d, o, inOwnTx{p})
 }
 
-// giveUpTx dead-letters: dead letter acknowledged, then dead recorded, in a transaction of its own since the handler's was
-// rolled back. If a copy was handled meanwhile the store says so and its word stands.
-func (p *Processor) giveUpTx(ctx context.Context, d *task, o outcome) (step, error) {
-	if err := p.publishDeadLetter(ctx, d.budget, d.message, d.failure(o)); err != nil {
-		return step{}, err
-	}
-	d.end, d.settlement = endDead, SettledDeadLetter
-	return p.recordTx(ctx, d, dedup.Completion{Dead: p.reason(o)})
+// finishRefused ends an event that is not to run, or leaves it to a delayed retry.
+func (p *Processor) finishRefused(ctx context.Context, d *task, o outcome) (step, error) {
+	p.judge(ctx, d, o, false)
+	return p.finish(ctx, ctx, d, o, inOwnTx{p})
 }
 
 // recordTx records the end of an event that was published elsewhere, until the store answers. If the store knows another end, that
 // stands: an event that was handled or moved on meanwhile is not dead, and blocks no queue (rule 4).
-func (p *Processor) recordTx(ctx context.Context, d *task, c dedup.Completion) (step, error) {
+func (p *Processor) recordTx(ctx context.Context, d *task, c dedup.Completion) (settled bool, err error) {
 	c.Claim, c.Retention = d.request.Held(dedup.Token{}, dedup.Answer{First: d.request.Origin}), d.route.retention
 	for try := 1; ; try++ {
 		began := time.Now()
@@ -213,13 +195,13 @@ func (p *Processor) recordTx(ctx context.Context, d *task, c dedup.Completion) (
 				d.end = endRescheduled
 			default: // recorded, or dead already; what conflicts or is too old has its dead letter
 			}
-			return step{settled: true}, nil
+			return true, nil
 		}
 		if !errors.Is(err, ErrBusy) {
 			d.access.down(ctx, p, began, err)
 		}
 		if stop := d.budget.wait(ctx, outageWait(try), fmt.Errorf("%w: published, not yet recorded: %w", dedup.ErrUnavailable, err)); stop != nil {
-			return step{}, stop
+			return false, stop
 		}
 	}
 }

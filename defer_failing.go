@@ -13,7 +13,7 @@ import (
 
 // defer puts a failing event at the head of a queue of its own, or, taken from there, back to where it was.
 func (p *Processor) deferEvent(ctx context.Context, d *task, h history) error {
-	wait := max(d.delayed.delay, time.Until(h.notBefore))
+	wait := max(d.action.delay, time.Until(h.notBefore))
 	e, err := p.newDeferred(d, h, wait)
 	if err != nil {
 		return err

@@ -64,5 +64,5 @@ func (p *Processor) giveUpUnreadable(ctx context.Context, d *task, o outcome) (s
 			return p.settleAnswer(ctx, d, a[0])
 		}
 	}
-	return p.giveUpTx(ctx, d, o)
+	return p.finishRefused(ctx, d, o)
 }

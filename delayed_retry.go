@@ -94,13 +94,6 @@ func (p *Processor) RetryDelays() []time.Duration {
 	return slices.Compact(delays)
 }
 
-// delayedRetry is where an event goes for its next attempt.
-type delayedRetry struct {
-	delay     time.Duration
-	notBefore time.Time // what it asked for
-	counted   bool      // a run failed
-}
-
 // end is what settled an event.
 type end uint8
 
@@ -110,46 +103,6 @@ const (
 	endRescheduled // on its way to a later attempt
 	endDead
 )
-
-// laterOrLetter chooses the next attempt of an event whose tries in its place are spent.
-func (d *task) delayOrDeadLetter(o outcome) action {
-	if d.route.mode == blocking || d.request.Position.Retry >= maxReschedules {
-		return actDeadLetter
-	}
-	next, counted := d.nextDelay(o.after)
-	if next >= len(d.route.delays) {
-		return actDeadLetter
-	}
-	d.delayed = delayedRetry{delay: d.route.delays[next], counted: counted}
-	if o.after > 0 {
-		d.delayed.notBefore = time.Now().Add(o.after)
-	}
-	return actDelayedRetry
-}
-
-// nextDelay is the index of the next delay, behind the last if all were used. An event that must wait for longer than the longest
-// takes that one as often as it must, and no attempt is counted (rule 42).
-func (d *task) nextDelay(after time.Duration) (next int, counted bool) {
-	delays := d.route.delays
-	if d.route.mode == keyOrdered { // its place in the table takes any delay
-		return int(d.request.Position.Retry), true
-	}
-	if c := d.message.copied; c != nil && c.delay > 0 {
-		next, _ = slices.BinarySearch(delays, c.delay+1)
-	}
-	if after <= 0 {
-		return next, true
-	}
-	for i := next; i < len(delays); i++ {
-		if delays[i] >= after {
-			return i, true
-		}
-	}
-	if after <= delays[len(delays)-1] && time.Until(d.notBefore()) <= 0 { // it has run, and its delays are used up
-		return next, true
-	}
-	return len(delays) - 1, false
-}
 
 // remember takes over what a copy says of earlier attempts.
 func (d *task) remember(c *copied) {
@@ -179,89 +132,37 @@ func (d *task) due() time.Duration {
 	return d.message.copied.wait()
 }
 
-// failedNow notes a failure.
-func (d *task) failedNow() {
-	now := time.Now()
-	if d.firstFailure.IsZero() {
-		d.firstFailure = now
-	}
-	if d.blockedSince.IsZero() {
-		d.blockedSince = now
-	}
-	d.lastFailure = now
-}
-
 // history of the event for its next copy.
 func (p *Processor) history(d *task, o outcome) history {
 	f := d.failure(o)
 	h := history{
 		key: f.key, class: f.class, err: p.errorText(f.err), attempts: d.earlier, first: f.first, last: f.last,
-		position: d.request.Position, due: time.Now().Add(d.delayed.delay), notBefore: d.delayed.notBefore,
+		position: d.request.Position, due: time.Now().Add(d.action.delay), notBefore: d.action.notBefore,
 	}
-	if d.delayed.counted {
+	if d.action.counted {
 		h.attempts = d.attempt
 	}
 	h.position.Retry++
 	return h
 }
 
-// publishCopy brings the event to where its next attempt will be, before the store is told: should that be lost, the copy is
-// accepted all the same, and the record follows it. What cannot be moved for its size is dead-lettered.
-func (p *Processor) publishCopy(ctx context.Context, d *task, o outcome) (act action, err error) {
+// publishCopy brings the event to the place of its next attempt, before the store knows of it. If that is not recorded, the store
+// accepts the copy all the same, and the record follows it. An error that matches [ErrTooLarge] says that no topic takes it.
+func (p *Processor) publishCopy(ctx context.Context, d *task, o outcome) error {
 	h := p.history(d, o)
 	if d.route.mode == keyOrdered {
-		return actDelayedRetry, p.deferEvent(ctx, d, h)
+		return p.deferEvent(ctx, d, h)
 	}
 	if p.cfg.Producer == nil {
 		m := d.message
-		return actDelayedRetry, fmt.Errorf("%w: %s/%d/%d is to be tried again later: %w", ErrNoProducer, m.Topic, m.Partition, m.Offset, o.err)
+		return fmt.Errorf("%w: %s/%d/%d is to be tried again later: %w", ErrNoProducer, m.Topic, m.Partition, m.Offset, o.err)
 	}
-	c := copyOf(d.message, &h, p.cfg.Group, d.delayed.delay)
-	err = p.publish(ctx, d.budget, "later attempts", func(ctx context.Context) error { return p.produce(ctx, c) })
-	if errors.Is(err, ErrTooLarge) {
-		return actDeadLetter, nil
-	}
+	c := copyOf(d.message, &h, p.cfg.Group, d.action.delay)
+	err := p.publish(ctx, d.budget, "later attempts", func(ctx context.Context) error { return p.produce(ctx, c) })
 	if err == nil {
 		p.notifyRescheduled(ctx, d, o, c.Topic)
 	}
-	return actDelayedRetry, err
-}
-
-// rescheduleClaimed moves an event on whose claim is held. Order: copy acknowledged, recorded, settled (rule 3).
-func (p *Processor) rescheduleClaimed(hard context.Context, d *task, o outcome) (step, error) {
-	act, err := p.publishCopy(hard, d, o)
-	switch {
-	case err != nil:
-		p.giveBack(hard, d, d.failedOutcome())
-		return step{}, err
-	case act == actDeadLetter:
-		return p.giveUpClaimed(hard, d, o)
-	}
-	lost, err := p.complete(hard, d, dedup.Completion{Retry: d.request.Position.Retry + 1})
-	d.end, d.settlement = endRescheduled, SettledRescheduled
-	return step{settled: err == nil && !lost}, err
-}
-
-// failedOutcome is how the claim of a failed event is given back that could be brought neither to its next attempt nor to
-// the dead letters.
-func (d *task) failedOutcome() dedup.Outcome {
-	if d.route.uncertain == DeadLetterUncertain {
-		return dedup.Unknown
-	}
-	return dedup.Failed
-}
-
-// rescheduleTx moves an event on whose transaction was rolled back, or which has not run.
-func (p *Processor) rescheduleTx(ctx context.Context, d *task, o outcome) (step, error) {
-	act, err := p.publishCopy(ctx, d, o)
-	switch {
-	case err != nil:
-		return step{}, err
-	case act == actDeadLetter:
-		return p.giveUpTx(ctx, d, o)
-	}
-	d.end, d.settlement = endRescheduled, SettledRescheduled
-	return p.recordTx(ctx, d, dedup.Completion{Retry: d.request.Position.Retry + 1})
+	return err
 }
 
 // settleRescheduled settles a delivery that a later attempt has overtaken. If that one waits in the table, what comes behind it is

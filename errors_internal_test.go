@@ -55,7 +55,7 @@ func TestFindMark_Joined(t *testing.T) {
 				require.False(t, ok, markNames[kind])
 				require.Nil(t, m)
 			}
-			o := classifyCause(nil, c.err)
+			o := classify(nil, c.err)
 			require.Equal(t, c.result, o.meaning)
 			require.Equal(t, c.waits, o.after)
 		})

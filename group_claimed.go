@@ -268,41 +268,29 @@ func (r *eventGroup) completeAll(hard context.Context, good []*task) (lost bool,
 func (r *eventGroup) settleFailed(hard context.Context, c *call, o outcomes, bad []*task) error {
 	var errs []error
 	var back []dedup.Release
+	p := r.batch.p
 	for i, e := range bad {
 		what := o.of(e)
-		act := r.batch.p.judge(hard, e, what)
+		p.judge(hard, e, what, o.many && o.named == nil)
 		e.isolated = true
-		if (act == actDeadLetter || act == actDelayedRetry) && len(errs) == 0 && !o.inDoubt(e, act) {
-			s, err := r.batch.p.finishClaimed(r.ctx, hard, e.stopRenewal, e, what, act)
-			e.stopRenewal()
-			if err != nil {
-				errs = append(errs, err)
-			}
-			e.settled = s.settled
+		rec := underClaim{p: p, stopRenewal: e.stopRenewal, collect: &back}
+		published := e.action.kind == actDeadLetter || e.action.kind == actDelayedRetry
+		if published && len(errs) > 0 { // one that could not be published is enough
+			rec.release(hard, e, e.action.release)
 			continue
 		}
-		if act == actReclaim && c.kept.Lost(e.heldAt) { // the others of the call were cancelled with it
-			r.batch.p.notifyLost(r.ctx, e)
-		}
+		s, err := p.finish(r.ctx, hard, e, what, rec)
 		e.stopRenewal()
-		release := dedup.Release{Claim: e.claim, Outcome: dedup.Unknown, Retention: e.route.retention}
-		switch {
-		case o.inDoubt(e, act):
-		case act == actDeadLetter || act == actDelayedRetry:
-			release.Outcome = e.failedOutcome()
-		default:
-			var err error
-			if release.Outcome, e.pending, err = r.batch.p.releaseAs(r.ctx, e, what, act); err != nil {
-				errs = append(errs, err)
-			}
-			if i > 0 && act == actWait { // they wait together
-				e.pending, e.isolated = step{}, false
-			}
+		if err != nil {
+			errs = append(errs, err)
 		}
-		back = append(back, release)
+		e.settled, e.pending = s.settled, s
+		if i > 0 && e.action.kind == actWait { // they wait together
+			e.pending, e.isolated = step{}, false
+		}
 	}
 	if len(back) > 0 {
-		r.batch.p.release(r.ctx, r.access, back)
+		p.release(r.ctx, r.access, back)
 	}
 	r.batch.advance()
 	return errors.Join(errs...)

@@ -242,7 +242,7 @@ func (g *txGroup) wait(ctx, hard context.Context, cancel, abort context.CancelCa
 	for {
 		select {
 		case err := <-done:
-			return classify(ctx, err)
+			return classify(context.Cause(ctx), err)
 		case <-ctx.Done():
 			return p.overdue(ctx, hard, g.currentTask(), done, noClaims)
 		case <-timer.C:

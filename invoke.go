@@ -60,7 +60,7 @@ func (p *Processor) run(hard context.Context, d *task, in []input, tx any, claim
 
 	select {
 	case err := <-done:
-		return classify(ctx, err)
+		return classify(context.Cause(ctx), err)
 	case <-ctx.Done():
 		return p.overdue(ctx, hard, d, done, claims)
 	}
@@ -77,7 +77,7 @@ func (p *Processor) overdue(ctx, hard context.Context, d *task, done <-chan erro
 	for stopped := hard.Done(); ; {
 		select {
 		case err := <-done:
-			return classify(ctx, err)
+			return classify(context.Cause(ctx), err)
 		case <-stall.C:
 			p.notifyStall(hard, d)
 			stall.Reset(p.cfg.Lease)

@@ -32,7 +32,7 @@ func (p *Processor) timedRun(ctx context.Context, d *task, tx any) outcome {
 	if named := namedIn(o.err, 1); named != nil { // a batch handler that names its only event means its error
 		o = outcome{}
 		if err := named[0]; err != nil {
-			o = classify(ctx, err)
+			o = classify(context.Cause(ctx), err)
 		}
 	}
 	if d.claimed && !d.route.batch {
@@ -108,19 +108,19 @@ func (p *Processor) notifyDeferred(ctx context.Context, d *task) {
 // notifyRescheduled tells of an event that is tried again elsewhere.
 func (p *Processor) notifyRescheduled(ctx context.Context, d *task, o outcome, topic string) {
 	p.log.WarnContext(ctx, o.failed()+", later attempts go on elsewhere",
-		append(p.deliveryAttrs(d), "in", d.delayed.delay, "to", topic, "error", p.errorText(o.err))...)
+		append(p.deliveryAttrs(d), "in", d.action.delay, "to", topic, "error", p.errorText(o.err))...)
 	for _, h := range p.obs.retry {
 		h.ObserveRetry(ctx, RetryEvent{
-			Group: p.cfg.Group, Message: d.message, Key: d.request.Key, Attempt: d.attempt, Delay: d.delayed.delay, Topic: topic, Later: true, Err: o.err,
+			Group: p.cfg.Group, Message: d.message, Key: d.request.Key, Attempt: d.attempt, Delay: d.action.delay, Topic: topic, Later: true, Err: o.err,
 		})
 	}
 }
 
 func (p *Processor) notifyRetry(ctx context.Context, d *task, o outcome) {
 	p.log.WarnContext(ctx, o.failed()+", will try again",
-		append(p.deliveryAttrs(d), "in", d.delay.Round(time.Millisecond), "error", p.errorText(o.err))...)
+		append(p.deliveryAttrs(d), "in", d.action.delay.Round(time.Millisecond), "error", p.errorText(o.err))...)
 	for _, h := range p.obs.retry {
-		h.ObserveRetry(ctx, RetryEvent{Group: p.cfg.Group, Message: d.message, Key: d.request.Key, Attempt: d.attempt, Delay: d.delay, Err: o.err})
+		h.ObserveRetry(ctx, RetryEvent{Group: p.cfg.Group, Message: d.message, Key: d.request.Key, Attempt: d.attempt, Delay: d.action.delay, Err: o.err})
 	}
 }
 

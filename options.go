@@ -13,25 +13,20 @@ import (
 type Option func(*settings)
 
 type settings struct {
+	policy
 	store       dedup.Store
 	scope       string
 	name        string
 	tenant      IDFunc
 	id          IDFunc
 	typ         *typeSource
-	retry       RetryPolicy
 	retention   time.Duration
 	timeout     time.Duration
-	uncertain   UncertainPolicy
-	conflict    ConflictPolicy
 	fingerprint func(*Message) (dedup.Fingerprint, error)
 	unchecked   bool // values of copies are not compared
 	decode      func(m *Message, into any) error
 	ownDecode   bool // decode was set by an option
 	tombstones  bool
-	tooOld      TooOldPolicy
-	mode        orderMode
-	delays      []time.Duration
 	pastDead    bool
 	ownTx       bool
 	sameKey     bool

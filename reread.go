@@ -46,7 +46,7 @@ func readingOutcome(err error) outcome {
 	if ErrorMark(err) == "" {
 		return outcome{meaning: permanent, class: ClassUndecodable, err: err}
 	}
-	o := classifyCause(nil, err)
+	o := classify(nil, err)
 	o.unbegun = true
 	return o
 }
@@ -76,17 +76,22 @@ func (b *batch) wait(e *task, o outcome) (again bool, err error) {
 		defer func() { d.route = nil }()
 	}
 	d.attempt = d.earlier + d.rereads + 1
-	switch act := p.judge(b.ctx, d, o); {
-	case act == actRetry:
+	p.judge(b.ctx, d, o, false)
+	switch d.action.kind {
+	case actRetry:
 		d.rereads++
 		p.notifyRetry(b.ctx, d, o)
-		if err = sleep(b.ctx, d.delay); err == nil && found != nil {
+		if err = sleep(b.ctx, d.action.delay); err == nil && found != nil {
 			err = p.afford(b.ctx, d)
 		}
-	case act == actWait:
+	case actWait:
 		err = b.waitForReader(e, o)
-	case act == actDelayedRetry && d.request.Key.ID != "": // the store has to know where it goes on
-		e.refuseInAttempt(o)
+	case actDelayedRetry:
+		if d.request.Key.ID != "" { // the store has to know where it goes on
+			e.refuseInAttempt(o)
+			return false, nil
+		}
+		e.giveUp(o.class, o.err)
 		return false, nil
 	default:
 		e.giveUp(o.class, o.err)

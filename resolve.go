@@ -369,29 +369,27 @@ func (p *Processor) runNotFound(ctx context.Context, m *Message, budget *waitBud
 	s := newSettings()
 	d := &task{message: m, budget: budget, reading: reading{claimed: true, route: &bound{route: &route{settings: s}}}}
 	d.route.call = func(ctx context.Context, _ any, _ []input) error { return p.routes.otherwise(ctx, m) }
-	waits := 0
-	for d.attempt = 1; ; {
+	for waits := 0; ; {
+		d.attempt = d.failures + 1
 		hard, release := p.stopContext(ctx, true)
 		o := p.run(hard, d, nil, nil, noClaims)
 		release()
 		if o.meaning == succeeded {
 			return SettledFallback, nil
 		}
-		var err error
-		switch p.judge(ctx, d, o) {
-		case actDeadLetter:
-			return SettledDeadLetter, p.publishDeadLetter(ctx, budget, m, d.failure(o))
-		case actRetry:
-			d.attempt++
-			err = sleep(ctx, d.delay)
-		case actWait:
+		p.judge(ctx, d, o, false)
+		s, err := p.finish(ctx, ctx, d, o, unrecorded{})
+		switch {
+		case s.settled || err != nil:
+			return d.settlement, err
+		case s.outage != nil:
 			waits++
-			err = budget.wait(ctx, outageWait(waits), fmt.Errorf("%w: %w", dedup.ErrUnavailable, o.err))
+			err = budget.wait(ctx, outageWait(waits), s.outage)
 		default:
-			return came, left(ctx, d, o)
+			err = sleep(ctx, s.sleep)
 		}
 		if err != nil {
-			return came, err
+			return d.settlement, err
 		}
 	}
 }

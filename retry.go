@@ -56,9 +56,9 @@ func (p RetryPolicy) validate() error {
 	return nil
 }
 
-// backoff is the wait after the given number of failures.
-func (p RetryPolicy) backoff(failures int) time.Duration {
-	return jitter(ceiling(p.MinBackoff, p.MaxBackoff, failures))
+// backoff is the wait after the given number of failures. draw is from [0, 1).
+func (p RetryPolicy) backoff(failures int, draw float64) time.Duration {
+	return time.Duration(draw*float64(ceiling(p.MinBackoff, p.MaxBackoff, failures))) + 1
 }
 
 // ceiling doubles from low to high.

@@ -327,7 +327,7 @@ func (t *deferredRunner) stuck(e *task) bool {
 	if e.destination != forHandler {
 		return false
 	}
-	return e.end == endRescheduled && e.delayed.delay > 0 && e.route.mode == keyOrdered || e.end == endDead && !e.route.pastDead
+	return e.end == endRescheduled && e.action.kind == actDelayedRetry && e.route.mode == keyOrdered || e.end == endDead && !e.route.pastDead
 }
 
 // elsewhere reports whether a later attempt has overtaken a deferred event: another one who takes himself for the owner has

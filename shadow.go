@@ -42,22 +42,8 @@ func (p *Processor) shadow(ctx, hard context.Context, d *task, a dedup.Answer) (
 			return step{}, p.waitBusy(ctx, d, dedup.Answer{Verdict: dedup.Busy})
 		}
 	}
-	switch act := p.judge(hard, d, o); act {
-	case actComplete:
-		return step{settled: true}, nil
-	case actDeadLetter, actDelayedRetry:
-		err := p.publishDeadLetter(hard, d.budget, d.message, d.failure(o))
-		d.settlement = SettledDeadLetter
-		return step{settled: err == nil}, err
-	case actRetry:
-		d.failures++
-		p.notifyRetry(ctx, d, o)
-		return step{sleep: d.delay}, nil
-	case actWait:
-		return step{outage: fmt.Errorf("%w: %w", dedup.ErrUnavailable, o.err)}, nil
-	default:
-		return step{}, left(ctx, d, o)
-	}
+	p.judge(hard, d, o, false)
+	return p.finish(ctx, hard, d, o, unrecorded{})
 }
 
 // shadowTx runs an event in a transaction without a claim. blocked says that somebody else holds a lock that what was kept for the end

@@ -23,8 +23,7 @@ type task struct {
 	permit     permit         // of its handler's limits, for the next run
 	retryPaid  bool           // its group has paid the retry budget for the next run
 	dataUsed   bool           // a run may have changed data
-	delay      time.Duration  // before the next retry in place
-	delayed    delayedRetry   // the next delayed retry
+	action     action         // the last decision about a failure
 	settled    bool           // its offset may be committed
 	settlement Settlement     // how it was settled, for observers
 	end        end            // how its event ended, for its queue
