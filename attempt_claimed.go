@@ -98,13 +98,14 @@ func (p *Processor) attemptClaimed(ctx context.Context, d *task) (step, error) {
 		d.permit.end(false)
 		return step{}, err
 	}
-	if p.shadowed(d, a.Verdict) {
+	dec := verdict(a, &d.route.policy, &d.attempts, d.facts(a))
+	if dec.step == stepRunIgnored {
 		hard, release := p.stopContext(ctx, true)
 		defer release()
 		return p.shadow(ctx, hard, d, a)
 	}
 	if !a.Verdict.Held() {
-		return p.settleAnswer(ctx, d, a)
+		return p.settleAnswer(ctx, d, a, dec)
 	}
 	d.claim = d.request.Held(t, a)
 	d.attempt, d.uncertain = max(int(a.Failures), d.earlier)+1, a.Verdict == dedup.Uncertain
@@ -117,15 +118,17 @@ func (p *Processor) attemptClaimed(ctx context.Context, d *task) (step, error) {
 	if !kept.Alive() {
 		return p.lapsed(ctx, d, kept)
 	}
-	o, refused := d.refuse(a)
-	if refused {
-		o.refused = true
+	o := dec.outcome
+	if !o.refused {
+		o = d.decodeLate()
+	}
+	switch {
+	case o.refused:
 		d.attempt = d.begunRuns(a, o)
-	} else {
-		if ctx.Err() != nil { // a stop came with the answer: start nothing new
-			p.giveBack(ctx, d, dedup.Unstarted)
-			return step{}, stopCause(ctx)
-		}
+	case ctx.Err() != nil: // a stop came with the answer: start nothing new
+		p.giveBack(ctx, d, dedup.Unstarted)
+		return step{}, stopCause(ctx)
+	default:
 		o = p.timedRun(kept.Context(), d, nil)
 	}
 	p.judge(hard, d, o, false)
@@ -151,29 +154,18 @@ func (p *Processor) lapsed(ctx context.Context, d *task, kept *dedup.HeldClaims)
 // errLapsed says that a lease was over before anything began under it.
 var errLapsed = fmt.Errorf("%w: a lease was over before its handler began", dedup.ErrUnavailable)
 
-// refuse looks for events that must not run although the claim is ours.
-func (d *task) refuse(a dedup.Answer) (o outcome, refused bool) {
-	switch {
-	case a.Verdict == dedup.Uncertain && d.route.uncertain == DeadLetterUncertain && !d.shadow:
-		err := errors.New("an earlier run was cut short and may have had its effect")
-		return outcome{meaning: unknown, class: ClassUncertain, err: err}, true
-	case time.Until(d.notBefore()) > 0: // the longest delay of its handler is shorter than what it asked for
-		err := fmt.Errorf("not before %s", d.notBefore().UTC().Format(time.RFC3339))
-		return outcome{meaning: transient, class: ClassRetryAfter, err: err, after: time.Until(d.notBefore())}, true
-	case d.earlier == 0 && int(a.Failures) >= d.route.retry.MaxAttempts: // its dead letter could not be sent the last time
-		err := fmt.Errorf("failed %d times before", a.Failures)
-		return outcome{meaning: transient, class: ClassFailed, err: err}, true
-	case a.Takeovers > maxTakeovers:
-		err := fmt.Errorf("%d holders of the claim died on it", a.Takeovers)
-		return outcome{meaning: unknown, class: ClassCrashLoop, err: err}, true
-	case d.refusal.err != nil:
-		return d.refusal, true
-	case d.data == nil: // its time came while the store was asked
-		if err := d.decode(); err != nil {
-			return readingOutcome(err), true
-		}
+// decodeLate decodes the data of an event whose time came while the store was asked. The outcome is marked as refused if that fails.
+func (d *task) decodeLate() outcome {
+	if d.data != nil {
+		return outcome{}
 	}
-	return o, false
+	err := d.decode()
+	if err == nil {
+		return outcome{}
+	}
+	o := readingOutcome(err)
+	o.refused = true
+	return o
 }
 
 // begunRuns is how many runs of a refused event have begun, as far as is known. The run that was cut short counts, and so does a reading
@@ -211,74 +203,4 @@ func (d *task) failure(o outcome) failure {
 func (p *Processor) reason(o outcome) string {
 	class := string(o.class) + ": "
 	return cutText(class+strings.TrimPrefix(p.errorText(o.err), class), dedup.MaxReason) // a permanent error says so itself
-}
-
-// settleAnswer does what a verdict says that grants nothing.
-func (p *Processor) settleAnswer(ctx context.Context, d *task, a dedup.Answer) (step, error) {
-	d.permit.end(false)
-	switch a.Verdict {
-	case dedup.Done:
-		d.end = endDone
-		p.notifyDuplicate(ctx, d, a)
-		return step{settled: true}, nil
-	case dedup.Rescheduled:
-		return p.settleRescheduled(ctx, d, a)
-	case dedup.Busy:
-		return step{}, p.waitBusy(ctx, d, a)
-	case dedup.Dead:
-		if strings.HasPrefix(a.Reason, dedup.ReasonDiscarded) { // a person has decided: what waits behind it goes on (rule 4)
-			p.notifyDuplicate(ctx, d, a)
-			return step{settled: true}, nil
-		}
-		d.end = endDead
-		if a.First.Same(d.message.origin()) { // the dead letter was sent and only the mark was lost
-			p.notifyDuplicate(ctx, d, a)
-			return step{settled: true}, nil
-		}
-		// Another copy may carry what the first one lacked. It is never dropped (rule 6).
-		return p.deadLetterOnly(ctx, d, ClassAlreadyDead, fmt.Errorf("this event was given up before: %s", a.Reason))
-	case dedup.Conflict:
-		return p.settleConflict(ctx, d, a)
-	case dedup.TooOld:
-		d.end = endDead
-		if d.route.tooOld == StopTooOld {
-			return step{}, fmt.Errorf("event %s of %s: %w", d.request.Key, d.message.Time.UTC().Format(time.RFC3339), ErrTooOld)
-		}
-		return p.deadLetterOnly(ctx, d, ClassTooOld, errors.New("the event is older than what the store remembers"))
-	case dedup.Fresh, dedup.Uncertain: // granted, so not for here
-	}
-	// Unknown to this release: no answer (rule 35).
-	return step{outage: fmt.Errorf("%w: unexpected verdict %s", dedup.ErrUnavailable, a.Verdict)}, nil
-}
-
-// letterOnly dead-letters a copy whose key is none of its business.
-func (p *Processor) deadLetterOnly(ctx context.Context, d *task, class Class, err error) (step, error) {
-	o := outcome{class: class, err: err}
-	f := d.failure(o)
-	f.attempts = 0
-	if err := p.publishDeadLetter(ctx, d.budget, d.message, f); err != nil {
-		return step{}, err
-	}
-	d.settlement = SettledDeadLetter
-	return step{settled: true}, nil
-}
-
-// waitBusy waits for another holder, holding nothing (rule 9). The holder may still die, so the event is never marked.
-func (p *Processor) waitBusy(ctx context.Context, d *task, a dedup.Answer) error {
-	now := time.Now()
-	if d.busySince.IsZero() {
-		d.busySince = now
-	}
-	if since := now.Sub(d.busySince); since > 2*p.cfg.Lease && !d.busyNotified {
-		d.busyNotified = true
-		p.log.WarnContext(ctx, "event is held elsewhere for long", append(p.deliveryAttrs(d), "for", since.Round(time.Millisecond))...)
-		for _, o := range p.obs.stall {
-			o.ObserveStall(ctx, StallEvent{Group: p.cfg.Group, Message: d.message, Key: d.request.Key, For: since, Busy: true})
-		}
-	}
-	// A lease's end is known: come just after it. An earlier end is not: look about once a second.
-	pause := min(max(a.Wait, 50*time.Millisecond), time.Second)
-	err := d.budget.wait(ctx, pause-pause/4+jitter(pause/2), ErrBusy)
-	d.excludeWait(time.Since(now))
-	return err
 }

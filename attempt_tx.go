@@ -17,9 +17,12 @@ const txSlack = 10 * time.Second
 func (p *Processor) attemptTx(ctx context.Context, d *task) (step, error) {
 	hard, release := p.stopContext(ctx, false)
 	defer release()
-	if o, refused := d.refuse(dedup.Answer{}); refused { // its copy came before its time, or could not be read
+	o := refuse(dedup.Answer{}, &d.route.policy, &d.attempts, d.facts(dedup.Answer{}))
+	if !o.refused {
+		o = d.decodeLate()
+	}
+	if o.refused { // its copy came before its time, or could not be read
 		d.permit.end(false)
-		o.refused = true
 		d.attempt = d.begunRuns(dedup.Answer{}, o)
 		if o.meaning == permanent {
 			return p.giveUpUnreadable(ctx, d, o)
@@ -53,16 +56,17 @@ func (p *Processor) attemptTx(ctx context.Context, d *task) (step, error) {
 	}
 	if err == nil {
 		d.access.up(ctx, p, d.began)
-		if p.shadowed(d, a.Verdict) {
+		dec := verdict(a, &d.route.policy, &d.attempts, d.facts(a))
+		if dec.step == stepRunIgnored {
 			return p.shadow(ctx, hard, d, a)
 		}
-		if a.Verdict == dedup.Fresh {
+		if a.Verdict == dedup.Fresh { // it ran
 			p.noteEnd(d.message)
 			d.limit().grow(1, d.route.maxBatch)
 			d.handled, d.seen, d.end, d.settlement = true, d.request.Origin, endDone, SettledHandled
 			return step{settled: true}, nil
 		}
-		return p.settleAnswer(ctx, d, a)
+		return p.settleAnswer(ctx, d, a, dec)
 	}
 	if !ran {
 		d.permit.end(false)

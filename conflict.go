@@ -2,99 +2,11 @@ package idem
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/idem-go/idem/dedup"
 )
-
-// This file decides what becomes of a copy whose content differs from that of the event that has its ID. It is skipped only
-// where that event is done: in any other state nobody knows yet which of the two will count, and the copy must not vanish.
-
-// conflictAction is what is done with such a copy.
-type conflictAction uint8
-
-const (
-	conflictSkip       conflictAction = iota + 1 // settle it as a duplicate
-	conflictDeadLetter                           // dead-letter it
-	conflictWait                                 // the other one is being handled: ask again
-	conflictNone                                 // it is the very record that the store knows
-)
-
-// onConflict decides by what the store says and by the handler's policy. same says that the record which made the store's
-// entry has come again: a record never changes, so what has changed is how it is compared.
-func onConflict(a dedup.Answer, policy ConflictPolicy, same bool) conflictAction {
-	switch {
-	case same:
-		return conflictNone
-	case policy == DeadLetterConflict:
-		return conflictDeadLetter
-	case a.Known == dedup.Done:
-		return conflictSkip
-	case a.Known == dedup.Busy:
-		return conflictWait
-	default: // dead, waiting for a later attempt, between two tries; or the store does not say
-		return conflictDeadLetter
-	}
-}
-
-// conflict is the action for an answer to d.
-func (d *task) conflict(a dedup.Answer) conflictAction {
-	compared := d.request.Fingerprint != dedup.Fingerprint{} // else it was asked for again already
-	return onConflict(a, d.route.conflict, compared && d.message.Topic != "" && a.First.Same(d.message.origin()))
-}
-
-// settleConflict does what onConflict says.
-func (p *Processor) settleConflict(ctx context.Context, d *task, a dedup.Answer) (step, error) {
-	switch d.conflict(a) {
-	case conflictNone:
-		d.request.Fingerprint = dedup.Fingerprint{}
-		return step{}, nil
-	case conflictWait:
-		return step{}, p.waitBusy(ctx, d, a)
-	case conflictSkip:
-		p.notifyKnown(ctx, d, a)
-		return step{settled: true}, nil
-	case conflictDeadLetter:
-	}
-	if a.Known == dedup.Rescheduled && d.route.mode == keyOrdered && d.deferred == nil { // as in obeyMoved: its followers belong there
-		if err := p.deferredPartitions.refresh(ctx, p, d); err != nil {
-			return step{outage: err}, nil //nolint:nilerr // it is waited for
-		}
-	}
-	if a.Known == dedup.Dead && !strings.HasPrefix(a.Reason, dedup.ReasonDiscarded) { // blocks its queue as any dead event
-		d.end = endDead
-	}
-	return p.deadLetterConflict(ctx, d, a)
-}
-
-// letterConflict dead-letters a copy whose event another content has.
-func (p *Processor) deadLetterConflict(ctx context.Context, d *task, a dedup.Answer) (step, error) {
-	s, err := p.deadLetterOnly(ctx, d, ClassConflict, conflictError(a))
-	if err == nil {
-		p.notifyConflict(ctx, d, a, true)
-	}
-	return s, err
-}
-
-func conflictError(a dedup.Answer) error {
-	const other = "an event of this ID with another content "
-	switch a.Known {
-	case dedup.Done:
-		return errors.New(other + "was handled")
-	case dedup.Dead:
-		return fmt.Errorf(other+"was given up: %s", a.Reason)
-	case dedup.Busy:
-		return errors.New(other + "is being handled")
-	case dedup.Rescheduled:
-		return errors.New(other + "waits for a later attempt")
-	default:
-		return errors.New(other + "was tried and is not done")
-	}
-}
 
 // notifyKnown tells of a delivery that is settled because its event is known.
 func (p *Processor) notifyKnown(ctx context.Context, d *task, a dedup.Answer) {

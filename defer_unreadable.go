@@ -61,7 +61,7 @@ func (p *Processor) giveUpUnreadable(ctx context.Context, d *task, o outcome) (s
 			return step{}, err
 		}
 		if a[0].Verdict != 0 {
-			return p.settleAnswer(ctx, d, a[0])
+			return p.settleAnswer(ctx, d, a[0], verdict(a[0], &d.route.policy, &d.attempts, d.facts(a[0])))
 		}
 	}
 	return p.finishRefused(ctx, d, o)

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"time"
-
-	"github.com/idem-go/idem/dedup"
 )
 
 // This file is about attempts that do not hold up the lane: where a failing event goes when its tries in place are spent,
@@ -163,17 +161,4 @@ func (p *Processor) publishCopy(ctx context.Context, d *task, o outcome) error {
 		p.notifyRescheduled(ctx, d, o, c.Topic)
 	}
 	return err
-}
-
-// settleRescheduled settles a delivery that a later attempt has overtaken. If that one waits in the table, what comes behind it is
-// to wait there too: it may be there since a moment ago, put there by the partition's owner before us (rule 4).
-func (p *Processor) settleRescheduled(ctx context.Context, d *task, a dedup.Answer) (step, error) {
-	if d.route.mode == keyOrdered && d.deferred == nil {
-		if err := p.deferredPartitions.refresh(ctx, p, d); err != nil {
-			return step{outage: err}, nil //nolint:nilerr // it is waited for
-		}
-	}
-	d.end = endRescheduled
-	p.notifyDuplicate(ctx, d, a)
-	return step{settled: true}, nil
 }

@@ -47,28 +47,15 @@ func (r *eventGroup) permit() (permit, error) {
 // noteAnswer notes the store's answer.
 func (e *task) noteAnswer(t dedup.Token, a dedup.Answer) {
 	e.answer = a
+	e.decision = verdict(a, &e.route.policy, &e.attempts, e.facts(a))
 	if a.Verdict.Held() {
 		e.claim = e.request.Held(t, a)
 		e.attempt, e.uncertain = max(int(a.Failures), e.earlier)+1, a.Verdict == dedup.Uncertain
 	}
 }
 
-// known reports whether the event is a duplicate, with nothing else to be done about it.
-func (e *task) known() bool {
-	if e.shadow {
-		return false
-	}
-	switch e.answer.Verdict {
-	case dedup.Done:
-		return true
-	case dedup.Rescheduled:
-		return e.route.mode != keyOrdered
-	case dedup.Conflict:
-		return e.conflict(e.answer) == conflictSkip
-	default:
-		return false
-	}
-}
+// known reports whether the event is a duplicate that its group settles.
+func (e *task) known() bool { return e.decision.step == stepSkip && e.decision.joins }
 
 // cutAtException ends the run before the first event that is neither fresh nor a duplicate. What was claimed behind it is
 // given back before anybody waits for that event: two workers with the same events in another order would otherwise
@@ -85,14 +72,9 @@ func (r *eventGroup) cutAtException() {
 	r.tasks = r.tasks[:first]
 }
 
-// exceptional reports whether the event goes by itself. So does one whose holder died: the one that kills may be among those that
-// were claimed together, and the others are not to be blamed for it (rule 18).
+// exceptional reports whether the event must be asked for alone. A run whose time came meanwhile is decoded alone too.
 func (e *task) exceptional() bool {
-	if !e.answer.Verdict.Held() {
-		return !e.known()
-	}
-	_, refused := e.refuse(e.answer)
-	return refused || e.answer.Takeovers > 0
+	return !e.decision.joins || e.decision.step == stepRun && e.decodeLate().refused
 }
 
 // releaseUnstarted gives back claims whose events have not begun.

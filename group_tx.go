@@ -199,6 +199,7 @@ func (g *txGroup) behindDeferred() bool {
 func (g *txGroup) keepAnswers() {
 	for i, e := range g.events.sorted {
 		e.answer = g.answers[i]
+		e.decision = verdict(e.answer, &e.route.policy, &e.attempts, e.facts(e.answer))
 	}
 }
 

@@ -13,11 +13,6 @@ import (
 // This file is the shadow mode: the store is kept, and obeyed in nothing. A consumer that exists already runs in it until
 // its store knows what lies in its topics, and until what it would skip is what its owners expect.
 
-// shadowed reports whether an event runs although the store says that it should not.
-func (p *Processor) shadowed(d *task, v dedup.Verdict) bool {
-	return p.cfg.Shadow && d.route != nil && (v == dedup.Done || v == dedup.Dead || v == dedup.Rescheduled || v == dedup.Conflict || v == dedup.TooOld)
-}
-
 // shadow runs an event that would have been skipped, as if there were no store. Its failures meet the retry policy.
 func (p *Processor) shadow(ctx, hard context.Context, d *task, a dedup.Answer) (step, error) {
 	if ctx.Err() != nil {

@@ -67,11 +67,12 @@ type attempts struct {
 
 // lease is the claim that an event holds, and the answer that granted it.
 type lease struct {
-	answer dedup.Answer // the last answer of the store to its group
-	claim  dedup.Claim
-	held   *dedup.HeldClaims // renews the claim
-	heldAt int               // index in held
-	began  time.Time         // of the transaction under way
+	answer   dedup.Answer // the last answer of the store to its group
+	decision decision     // what the answer means
+	claim    dedup.Claim
+	held     *dedup.HeldClaims // renews the claim
+	heldAt   int               // index in held
+	began    time.Time         // of the transaction under way
 }
 
 // busy is the time for which another holder has kept the event.
