@@ -75,7 +75,7 @@ func readAnswer(r dedup.Result) (*answer, error) {
 	return a, nil
 }
 
-// decoder decodes an answer. After a failure its results are invalid.
+// decoder decodes an answer. After a failure the results are invalid.
 type decoder struct {
 	rest   []byte
 	failed bool

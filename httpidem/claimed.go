@@ -34,7 +34,7 @@ func (m *Middleware) claimed(w http.ResponseWriter, q *request, next http.Handle
 	case entry == nil:
 		q.reply(w, a)
 	case a.Verdict == dedup.Uncertain && !m.cfg.Rerun:
-		// if the release is lost, the claim ends with its lease
+		// if the release is lost, the lease ends the claim
 		_ = entry.Release(q.r.Context(), dedup.Unstarted)
 		q.reply(w, a)
 	default:
@@ -69,7 +69,7 @@ func (c *claimedRun) run(w http.ResponseWriter, next http.Handler) {
 	q, cfg := c.q, &c.q.m.cfg
 	c.rec = newRecorder(w, q.r, cfg.MaxBuffer, cfg.StreamOnFlush, c.leaveEarly)
 	// Not derived from the entry's context, which ends with the entry: a handler whose answer was
-	// sent early continues after that.
+	// sent early continues after the end of the entry.
 	ctx, lost := context.WithCancelCause(context.WithoutCancel(q.r.Context()))
 	defer lost(nil)
 	ctx, cancel := context.WithTimeout(ctx, cfg.Timeout)
@@ -77,7 +77,7 @@ func (c *claimedRun) run(w http.ResponseWriter, next http.Handler) {
 	unfollow := context.AfterFunc(c.entry.Context(),
 		func() { lost(context.Cause(c.entry.Context())) })
 	defer unfollow()
-	// A handler that ignores the end of its context must not keep its key for ever.
+	// A handler that ignores the end of its context must not keep the key for ever.
 	hung := time.AfterFunc(cfg.Timeout+cfg.Lease, func() {
 		cfg.Logger.ErrorContext(
 			ctx, "handler still runs after its time-out, its outcome is recorded as unknown",
@@ -90,7 +90,8 @@ func (c *claimedRun) run(w http.ResponseWriter, next http.Handler) {
 		unfollow()
 		hung.Stop()
 	}
-	// Release has no effect on an ended entry. It ends the renewal if a ResultPolicy panics.
+	// Release has no effect on an ended entry. After a panic of a ResultPolicy, Release ends the
+	// renewal.
 	defer func() { _ = c.entry.Release(ctx, dedup.Unknown) }()
 	returned := false
 	q.ran = time.Now()

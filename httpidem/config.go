@@ -58,9 +58,9 @@ type Config struct {
 	// Principal returns the user of a request. Keys of different principals never meet, so that a
 	// guessed key returns no answer of another user. Required, unless Public.
 	//
-	// An empty name is answered 401. An error made by [Refuse] is answered with its own status and
-	// text, by default 401. Any other error of Principal, Tenant or Authorize is answered 503
-	// without its text, and logged.
+	// An empty name is answered 401. An error made by [Refuse] sets status and text of the answer,
+	// by default 401. Any other error of Principal, Tenant or Authorize is logged and answered 503
+	// without the text.
 	//
 	// The principal is a readable part of keys in the store, in logs and in spans: see
 	// PrincipalSecret. Return the name of a user, never a credential, since the user's next token
@@ -68,17 +68,17 @@ type Config struct {
 	Principal func(*http.Request) (string, error)
 	// PrincipalSecret replaces the principal in keys by a keyed hash ([HashPrincipal]), for names
 	// that stores, logs and spans must not show, such as mail addresses. At least 16 bytes, the
-	// same in all instances. Default: none, keys contain the principal. Setting or changing it
-	// makes all keys new, like another Scope. Use other bytes than for Secret, which may change.
+	// same in all instances. Default: none, keys contain the principal. A new secret makes all keys
+	// new, like another Scope. Use other bytes than for Secret, which may change.
 	PrincipalSecret []byte
-	// Public means that there are no principals: everyone who knows a key gets its answer. Default:
+	// Public means that there are no principals: everyone with a key gets the answer. Default:
 	// false.
 	Public bool
 	// Tenant separates customers, as [dedup.Key].Tenant. Default: none. An error made by [Refuse]
 	// is answered 400 by default, any other one 503. A tenant of more than [dedup.MaxPart] bytes is
 	// answered 500.
 	Tenant func(*http.Request) (string, error)
-	// Authorize checks the rights of a request before each replay and each run. Set it if no
+	// Authorize checks the rights of a request before each replay and each run. Set Authorize if no
 	// middleware in front does that. An error made by [Refuse] is answered 403 by default, any
 	// other one 503. Default: none.
 	Authorize func(*http.Request) error
@@ -86,14 +86,14 @@ type Config struct {
 	// fingerprint detects another payload with the same key. At least 16 bytes, the same in all
 	// instances. Required, unless AnyPayload.
 	Secret []byte
-	// AnyPayload turns the comparison of payloads off: a key replays its answer to any payload.
+	// AnyPayload turns the comparison of payloads off: a key replays the answer to any payload.
 	// Default: false.
 	AnyPayload bool
 	// Fingerprint changes the compared parts of a request, such as [IgnoreBoundary] for uploads.
 	// The function may change the [Payload], add to its More, and read the body. An error made by
 	// [Refuse] is answered 400 by default, any other one 503. Default: none, the Payload is
-	// compared as it is. The function must be the same in all instances: after a change, retries of
-	// keys of the last Retention get 422.
+	// compared unchanged. The function must be the same in all instances: after a change, retries
+	// of keys of the last Retention get 422.
 	Fingerprint func(*http.Request, *Payload) error
 
 	// Header is the name of the request header. Defaults to [DefaultHeader].
@@ -105,32 +105,32 @@ type Config struct {
 	Syntax Syntax
 	// UUIDOnly refuses keys that are no UUID; any version is accepted. Accepted forms are those of
 	// RFC 9562 (8-4-4-4-12 hexadecimal digits in either case, also after urn:uuid:), and UUIDs in
-	// braces or without hyphens. All forms of one UUID are one key: [KeyFrom] returns it in lower
-	// case with hyphens.
+	// braces or without hyphens. All forms of one UUID are one key; [KeyFrom] returns the form with
+	// lower case and hyphens.
 	UUIDOnly bool
 	// Methods are the methods that require a key. Defaults to POST and PATCH. Other methods pass
 	// untouched, and so do upgrades of the connection without a key.
 	Methods []string
-	// Optional lets requests of these methods pass without a key. By default, false, they are
-	// answered 400.
+	// Optional lets requests of these methods pass without a key. By default, false, such requests
+	// are answered 400.
 	Optional bool
 	// OptionalMethods are further methods that may have a key, and pass untouched without one.
-	// Default: none. PUT and DELETE are suitable: their handlers are idempotent, and a key adds the
+	// Default: none. PUT and DELETE are suitable: such handlers are idempotent, and a key adds the
 	// answer of the first request.
 	OptionalMethods []string
-	// DocsURL is the address of your API's documentation of keys. It becomes the type of problems
-	// (RFC 9457), and a Link of 400 answers. Default: none.
+	// DocsURL is the address of your API's documentation of keys. The address is the type of
+	// problems (RFC 9457), and a Link of 400 answers. Default: none.
 	DocsURL string
 	// ReplayHeaders are further response headers to replay, see [DefaultReplayHeaders]. Set-Cookie
-	// is never replayed. CORS headers (Access-Control-...) are never replayed either, because they
-	// belong to the origin of the request: set them in a middleware in front. Default: none.
+	// is never replayed. CORS headers (Access-Control-...) belong to the origin of a request and
+	// are never replayed either: set CORS headers in a middleware in front. Default: none.
 	ReplayHeaders []string
-	// ReplayWith200 replays every stored 2xx answer with the status 200, for clients that detect a
-	// replay by it. By default a replay has the status of the first answer.
+	// ReplayWith200 replays every stored 2xx answer with the status 200, for clients that recognise
+	// a replay by this status. By default a replay has the status of the first answer.
 	ReplayWith200 bool
 
-	// Retention is the time for which answers are stored. Defaults to 24 h. Publish it: after it, a
-	// key is new.
+	// Retention is the time for which answers are stored. Defaults to 24 h. Publish this time,
+	// because a key is new afterwards.
 	Retention time.Duration
 	// Lease is the lease of a claim. Defaults to [dedup.DefaultLease]. A key stays busy for this
 	// long after its process died.
@@ -139,7 +139,7 @@ type Config struct {
 	// does not end the context, so that a retry finds an answer.
 	Timeout time.Duration
 	// Wait is the time for which a request waits for an earlier request with its key. Default: 0,
-	// it is answered 409 at once. [DefaultWait] is a good value.
+	// the request is answered 409 at once. [DefaultWait] is a good value.
 	Wait time.Duration
 	// Poll is the interval of the store calls during Wait. Defaults to [dedup.DefaultPoll].
 	Poll time.Duration
@@ -150,15 +150,15 @@ type Config struct {
 	// [DefaultMaxBody]. Larger requests are answered 413.
 	MaxBody int64
 	// MaxResponse is the largest stored body of an answer, in bytes. Defaults to
-	// [DefaultMaxResponse]. A larger answer is sent to its client; the store keeps only that it was
-	// given, and retries get 409 not_replayable.
+	// [DefaultMaxResponse]. A larger answer is sent to the client; the store keeps only the status,
+	// and retries get 409 not_replayable.
 	MaxResponse int
 	// MaxBuffer is the largest body that is held back until the answer is stored, in bytes.
 	// Defaults to [DefaultMaxBuffer]. A larger answer is stored as not replayable, and then sent
-	// while it is written. In a transaction it is an error.
+	// while the handler writes. In a transaction, a larger answer is an error.
 	MaxBuffer int
 	// StreamOnFlush does the same at the first Flush. By default Flush has no effect: the answer is
-	// held back until it is stored.
+	// held back until the store has it.
 	StreamOnFlush bool
 	// MaxLiveKeys is the number of keys of one principal of one tenant that may be in flight in
 	// this process. Defaults to [DefaultMaxLiveKeys]. The next key is answered 429 with
@@ -167,7 +167,7 @@ type Config struct {
 
 	// MaxRequests is the number of keyed requests in this process, of all principals together.
 	// Defaults to [DefaultMaxRequests]. The next request is answered 503 with Retry-After. A
-	// request counts from before its body is read until its handler has returned, even if its
+	// request counts from before the body is read until the handler has returned, even if the
 	// client has left.
 	MaxRequests int
 	// MaxPrincipalRequests is the number of keyed requests of one principal of one tenant,
@@ -176,27 +176,27 @@ type Config struct {
 	MaxPrincipalRequests int
 	// MaxBytes is the number of bytes of request bodies in memory. Defaults to [DefaultMaxBytes];
 	// at least MaxBody. A request whose body does not fit is answered 503 with Retry-After. Copies
-	// of a request in flight share its body if theirs is equal byte for byte.
+	// of a request in flight with equal bytes share one body.
 	MaxBytes int64
 
 	// StoreTimeout is the time that the store may take to answer for a key. Defaults to
-	// [DefaultStoreTimeout]. After it the request is answered 503, or runs with FailOpen, even if
-	// the client of the store ignores contexts. While the store does not answer at all, requests
-	// fail at once, except for one a second that asks the store. Storing an answer has ten seconds
-	// of its own, so that a short outage does not lose the answer. See
-	// [dedup.GuardConfig].StoreTimeout.
+	// [DefaultStoreTimeout]. A later answer counts as a failure: the request is answered 503, or
+	// runs with FailOpen, even if the client of the store ignores contexts. While the store does
+	// not answer at all, requests fail at once, except for one a second that asks the store.
+	// Storing an answer has ten seconds of its own, so that a short outage does not lose the
+	// answer. See [dedup.GuardConfig].StoreTimeout.
 	StoreTimeout time.Duration
 
 	// ResultPolicy decides whether an answer is stored. Defaults to [DefaultResultPolicy].
 	ResultPolicy func(*http.Request, Outcome) ResultPolicy
 	// ForgetStatus are statuses from 400 to 499, such as 401, whose answers are not stored: the
 	// next request with the key runs, also with another payload. Each of them acts like a call of
-	// [NotApplied], so the handler must have changed nothing. ResultPolicy is not called for them.
-	// Default: none.
+	// [NotApplied], so the handler must have changed nothing. ResultPolicy is not called for these
+	// statuses. Default: none.
 	ForgetStatus []int
 	// Rerun runs the handler again if an earlier run was cut short and may have had its effect. By
-	// default, false, such a request is answered 409 unknown_outcome. Set it for handlers that are
-	// idempotent by themselves.
+	// default, false, such a request is answered 409 unknown_outcome. Set Rerun for handlers that
+	// are idempotent by themselves.
 	Rerun bool
 	// FailOpen runs handlers without any protection while the store is unavailable. By default,
 	// false, requests are answered 503.
@@ -215,8 +215,8 @@ type Observation struct {
 	// Key is zero if the request had no valid key.
 	Key    dedup.Key
 	Result Result
-	// Status is that of the answer. Zero if it is not known: the handler panicked, or ran without
-	// the store.
+	// Status is that of the answer. Zero if unknown: the handler panicked, or ran without the
+	// store.
 	Status int
 	// Took is the duration of the request. Waited is the part of Took before the handler began, or
 	// all of Took if no handler ran: the wait for the store, and for another request with the key.
@@ -231,9 +231,9 @@ type Result string
 
 // The results.
 const (
-	Executed  Result = "executed"  // the handler ran, its answer is stored
-	Forgotten Result = "forgotten" // the handler ran, its answer is not stored
-	// The handler ran, but the store did not take its answer: later requests get unknown_outcome.
+	Executed  Result = "executed"  // the handler ran, the answer is stored
+	Forgotten Result = "forgotten" // the handler ran, the answer is not stored
+	// The handler ran, but the store did not take the answer: later requests get unknown_outcome.
 	Unstored       Result = "unstored"
 	Unguarded      Result = "unguarded"       // the handler ran without the store (FailOpen)
 	Replayed       Result = "replayed"        // a stored answer was sent

@@ -13,7 +13,8 @@ type bodyState uint8
 const (
 	// bodyWhole: no sign of a missing part.
 	bodyWhole bodyState = iota
-	// bodyConsumed: something in front has read all or a part of the body, and has not put it back.
+	// bodyConsumed: something in front has read all or a part of the body, and has not restored the
+	// body.
 	bodyConsumed
 	// bodyUnclear: the body is empty, without a length, and without a Content-Type that would prove
 	// a body.
@@ -29,7 +30,7 @@ const (
 func stateOfBody(r *http.Request, original io.ReadCloser, n int64) bodyState {
 	switch {
 	case n == 0 && formParsed(r):
-		return bodyWhole // its fields are compared instead
+		return bodyWhole // the fields are compared instead
 	case n == 0:
 		return stateOfEmptyBody(r, original)
 	case r.MultipartForm != nil && r.ContentLength < 0: // the rest of the body, or all of it

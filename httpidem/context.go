@@ -23,7 +23,7 @@ func stateOf(ctx context.Context) *state {
 }
 
 // KeyFrom returns the idempotency key of the request that ctx belongs to, as the client sent it.
-// Empty if it has none.
+// Empty for a request without a key.
 func KeyFrom(ctx context.Context) string {
 	if s := stateOf(ctx); s != nil {
 		return s.header
@@ -49,10 +49,10 @@ func ForwardKey(ctx context.Context, purpose ...string) string {
 	return ""
 }
 
-// NotApplied declares that the handler has changed nothing outside, and will not. Its answer is not
+// NotApplied declares that the handler has changed nothing outside, and will not. The answer is not
 // stored, and the next request with the key runs the handler again. A transaction is rolled back.
-// Call it in the handler, before it returns. For an answer that is not held back (see
-// [Config].StreamOnFlush and MaxBuffer), call it before the first byte is sent.
+// Call NotApplied in the handler. For an answer that is not held back (see [Config].StreamOnFlush
+// and MaxBuffer), call NotApplied before the first byte is sent.
 func NotApplied(ctx context.Context) {
 	if s := stateOf(ctx); s != nil {
 		s.notApplied.Store(true)

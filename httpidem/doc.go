@@ -1,6 +1,6 @@
 // Package httpidem answers each HTTP request with an Idempotency-Key once: the first request runs
-// the handler, and later requests with the same key get the stored answer. It implements the
-// Internet-Draft draft-ietf-httpapi-idempotency-key-header-07.
+// the handler, and later requests with the same key get the stored answer. The package implements
+// the Internet-Draft draft-ietf-httpapi-idempotency-key-header-07.
 //
 //	m, err := httpidem.New(httpidem.Config{
 //		Store:     store,        // the store of your Kafka consumers, or any other
@@ -12,7 +12,7 @@
 //
 // # Claimed and transactional
 //
-// With [New], the middleware claims the key in the store, runs the handler, and stores its answer.
+// With [New], the middleware claims the key in the store, runs the handler, and stores the answer.
 // Any answer is stored once the handler has run, because a handler that answers 500 may have had
 // effects. The handler calls [NotApplied] if it has changed nothing. If the process dies before the
 // answer is stored, the outcome of the key is unknown: retries get 409 until an operator decides
@@ -43,7 +43,7 @@
 // # Position
 //
 // Put the middleware behind authentication and authorisation, since a replay needs the same rights
-// as the request. Put it behind compression, so that answers are stored plain; in front of
-// compression it would store the encoding of the first client. Replays should not count in a rate
-// limit: put [Middleware].Lookup in front of the limiter and [Middleware].Handler behind it.
+// as the request. Put the middleware behind compression, so that answers are stored plain. In front
+// of compression, all clients would get the encoding of the first one. Replays should not count in
+// a rate limit: put [Middleware].Lookup in front of the limiter and [Middleware].Handler behind it.
 package httpidem

@@ -15,14 +15,14 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// Payload contains the parts of a request that must be equal in two requests with one key. They are
-// compared byte for byte.
+// Payload contains the parts of a request that must be equal in two requests with one key. The
+// comparison is byte for byte.
 type Payload struct {
 	// Method, Path and Query are those of the request line, path and query with their escapes.
 	Method, Path, Query string
 	// ContentType has the values of the header.
 	ContentType []string
-	// Body is the whole body. Do not change its bytes, since the handler reads them: assign another
+	// Body is the whole body. Do not change the bytes, since the handler reads them: assign another
 	// slice. Empty if the body was parsed as a form in front; the fields of the form are compared
 	// in any case.
 	Body []byte
@@ -57,7 +57,7 @@ func payloadFingerprint(
 ) dedup.Fingerprint {
 	mac := hmac.New(sha256.New, secret)
 	var length [8]byte
-	// Each part is preceded by its length, so that no byte can move between parts.
+	// The length precedes each part, so that no byte can move between parts.
 	frame := func(n int) { mac.Write(binary.BigEndian.AppendUint64(length[:0], uint64(n))) }
 	text := func(s string) {
 		frame(len(s))
@@ -86,10 +86,10 @@ func payloadFingerprint(
 	return cut(mac.Sum(nil))
 }
 
-// IgnoreBoundary is a [Config].Fingerprint for uploads. It compares the parts of multipart bodies
+// IgnoreBoundary is a [Config].Fingerprint for uploads. The parts of multipart bodies are compared
 // without the boundary, which browsers choose anew for each request. Text before the first boundary
 // and after the last one is not compared. A body that is not valid multipart is compared byte for
-// byte. It never returns an error.
+// byte. IgnoreBoundary never returns an error.
 func IgnoreBoundary(_ *http.Request, p *Payload) error {
 	if len(p.ContentType) != 1 {
 		return nil
@@ -108,8 +108,8 @@ func IgnoreBoundary(_ *http.Request, p *Payload) error {
 	return nil
 }
 
-// partsOf returns a multipart body without its boundaries: headers and content of each part,
-// preceded by their lengths.
+// partsOf returns a multipart body without its boundaries: headers and content of each part, with
+// the lengths in front.
 func partsOf(body []byte, boundary string) (parts []byte, ok bool) {
 	r := multipart.NewReader(bytes.NewReader(body), boundary)
 	for {
@@ -138,8 +138,9 @@ func cut(sum []byte) (f dedup.Fingerprint) {
 	return f
 }
 
-// readBody reads the body of a request and replaces it by a copy. err is an *http.MaxBytesError if
-// the body is larger than max. A body with a larger announced length is not read (H-15).
+// readBody reads the body of a request and leaves a copy in its place. err is an
+// *http.MaxBytesError if the body is larger than max. A body with a larger announced length is not
+// read (H-15).
 func readBody(w http.ResponseWriter, r *http.Request, max int64) (body []byte, err error) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return nil, nil

@@ -77,7 +77,7 @@ var (
 )
 
 // parseKey reads the values of the header: one line, 1 to 255 printable ASCII characters when
-// decoded. Its errors are texts for the client.
+// decoded. The errors are texts for the client.
 func parseKey(values []string, syntax Syntax, uuidOnly bool) (string, error) {
 	switch {
 	case len(values) == 0:
@@ -158,7 +158,7 @@ func decodeQuoted(value string) (string, error) {
 	return key, nil
 }
 
-// canonicalUUID returns a UUID in the form of RFC 9562, in lower case. It accepts either case,
+// canonicalUUID returns a UUID in the form of RFC 9562, in lower case. Accepted are either case,
 // urn:uuid: in front (RFC 9562, section 4), braces, and no hyphens, which are the forms that common
 // libraries read. Any version is accepted: only the randomness of the key matters.
 func canonicalUUID(s string) (uuid string, ok bool) {
@@ -198,8 +198,9 @@ const keyType = "http"
 // owner is the owner of a key: the same name in two tenants is two principals.
 type owner struct{ tenant, principal string }
 
-// storeKey returns the key of a request in the store. It is readable there unless principal and key
-// are too long together. A middleware has a principal in all of its requests, or in none (H-12).
+// storeKey returns the key of a request in the store. The key is readable there unless principal
+// and key are too long together. A middleware has a principal in all of its requests, or in none
+// (H-12).
 func storeKey(scope string, who owner, key string) dedup.Key {
 	id := key
 	if who.principal != "" {

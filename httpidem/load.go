@@ -27,7 +27,7 @@ type bodyID struct {
 	fingerprint dedup.Fingerprint
 }
 
-// sharedBody is the body of all copies of a request in flight: waiting copies hold none of their
+// sharedBody is the body of all copies of a request in flight: a waiting copy has no body of its
 // own.
 type sharedBody struct {
 	data  []byte

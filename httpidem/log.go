@@ -10,7 +10,7 @@ import (
 const LogKey = "idempotency_key"
 
 // NewLogHandler returns a handler that adds [LogKey] to every record that is logged with the
-// context of a keyed request, as slog.InfoContext(ctx, ...) does. Its value is the key as the
+// context of a keyed request, as slog.InfoContext(ctx, ...) does. The value is the key as the
 // client sent it ([KeyFrom]). The attribute is at the top level, even in a logger with open groups.
 // A record that has the attribute already keeps its own.
 //

@@ -14,7 +14,7 @@ import (
 )
 
 // Middleware answers requests with an idempotency key once. It is safe for concurrent use. Create
-// it with [New] or [NewTx], and call Close after the server was shut down.
+// one with [New] or [NewTx], and call Close after the server was shut down.
 type Middleware struct {
 	cfg   Config
 	guard *dedup.Guard
@@ -99,8 +99,8 @@ func (m *Middleware) Handler(next http.Handler) http.Handler {
 	})
 }
 
-// Lookup answers requests whose key is done, or used with another payload, without a claim. It
-// passes all other requests to next. It costs one round trip to the store. Put it in front of a
+// Lookup answers requests whose key is done, or used with another payload, without a claim. All
+// other requests go to next. A look-up costs one round trip to the store. Put Lookup in front of a
 // rate limiter, and Handler of the same middleware behind it: replays then do not count in the
 // limit, and random keys of an attacker write to the store only as often as the limiter permits.
 func (m *Middleware) Lookup(next http.Handler) http.Handler {
@@ -146,7 +146,7 @@ func (q *request) look() dedup.Answer {
 
 type requestKey struct{}
 
-// covers reports whether a request needs a key. It allocates nothing.
+// covers reports whether a request needs a key. covers does not allocate.
 func (m *Middleware) covers(r *http.Request) bool {
 	switch {
 	case slices.Contains(m.cfg.OptionalMethods, r.Method):
@@ -163,7 +163,8 @@ func (m *Middleware) covers(r *http.Request) bool {
 }
 
 // isUpgrade reports whether the connection is to be used for another protocol. An offer of h2c does
-// not count: some clients send it with the first request of a connection, and servers ignore it.
+// not count: some clients send one with the first request of a connection, and servers ignore the
+// offer.
 func isUpgrade(r *http.Request) bool {
 	if strings.EqualFold(r.Header.Get("Upgrade"), "h2c") {
 		return false

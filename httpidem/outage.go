@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// outage records that the store is unavailable: it is logged once at its beginning and once at its
-// end, for any number of requests. Safe for concurrent use. The zero value is a store that works.
+// outage records that the store is unavailable: the beginning and the end are logged once each, for
+// any number of requests. Safe for concurrent use. The zero value is a store that works.
 type outage struct {
 	on atomic.Bool // fast path: usually there is no outage
 
@@ -35,8 +35,8 @@ func (o *outage) met() (first bool) {
 	return first
 }
 
-// recovered records an answer of the store. It reports whether that ends an outage, with its
-// duration and the number of failed requests.
+// recovered records an answer of the store. The results are the end of an outage, the duration, and
+// the number of failed requests.
 func (o *outage) recovered() (over bool, lasted time.Duration, requests int) {
 	if !o.on.Load() {
 		return false, 0, 0

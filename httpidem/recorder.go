@@ -14,16 +14,17 @@ import (
 var errEnded = errors.New("httpidem: the handler has returned, its answer is complete")
 
 // recorder is the ResponseWriter of a keyed request: it holds back the answer until that is stored.
-// Handler and client see the behaviour of net/http, with these exceptions: Flush sends nothing, a
+// Handler and client see the behaviour of net/http, with these exceptions: Flush does not send, a
 // panic discards the answer, and Hijack and 101 are refused.
 //
-// The handler has its own header map, since it may run twice, and its answer may be replaced.
+// The handler has its own header map, since the handler may run twice, and the answer may be
+// replaced.
 type recorder struct {
 	w http.ResponseWriter
 	r *http.Request
 	// early is called once if the answer must be sent before its handler has ended (a Flush that
-	// streams, or more than buffer bytes). It stores that the answer was given. If it fails,
-	// nothing is sent, and Write returns the error.
+	// streams, or more than buffer bytes). early stores that the answer was given. On an error no
+	// byte is sent, and Write returns the error.
 	early         func(*answer) error
 	buffer        int
 	streamOnFlush bool
@@ -43,8 +44,9 @@ type recorder struct {
 	trailing  http.Header // the header at the end of the handler
 }
 
-// mark is the first action of the handler that makes net/http send the headers. It decides whether
-// there is a Content-Length, and how many bytes determine the Content-Type. send repeats it.
+// mark is the first action of the handler that makes net/http send the headers. The mark decides
+// whether there is a Content-Length, and how many bytes determine the Content-Type. send repeats
+// the action.
 type mark struct {
 	kind markKind
 	at   int // bytes before it
@@ -186,7 +188,7 @@ func (rec *recorder) note(kind markKind, at int) {
 // Flush implements [http.Flusher].
 func (rec *recorder) Flush() { _ = rec.FlushError() }
 
-// FlushError sends nothing, unless the answer is streamed (H-14).
+// FlushError does not send, unless the answer is streamed (H-14).
 func (rec *recorder) FlushError() error {
 	rec.mu.Lock()
 	defer rec.mu.Unlock()
@@ -300,7 +302,7 @@ func (rec *recorder) short() bool {
 }
 
 // send writes the answer to the client, as it would look without the recorder, unless it was
-// streamed. If early had failed, it breaks the connection, because the answer is incomplete.
+// streamed. If early had failed, send breaks the connection, because the answer is incomplete.
 func (rec *recorder) send() {
 	switch {
 	case rec.streaming:
@@ -322,7 +324,8 @@ func (rec *recorder) status() int {
 	return rec.code
 }
 
-// setHeader makes the header of w equal to h. It changes the map in place, since others hold it.
+// setHeader makes the header of w equal to h. The map is changed in place, since others hold a
+// reference.
 func setHeader(w http.ResponseWriter, h http.Header) {
 	out := w.Header()
 	clear(out)

@@ -16,9 +16,9 @@ import (
 )
 
 // ClientError is an error with a text for the client. [Config].Principal, Tenant, Authorize and
-// Fingerprint return one, alone or wrapped, to refuse a request. The client gets Status and Text,
-// and nothing of the errors that wrap it. Any other error of these functions is answered 503
-// without its text, and logged.
+// Fingerprint return one, alone or wrapped, to refuse a request. The client gets Status and Text
+// only, without the texts of wrapping errors. Any other error of these functions is logged, and
+// answered 503 without the text.
 type ClientError struct {
 	// Status is 400 to 599. Zero, or another number, means the default of the function: 401 of
 	// Principal, 403 of Authorize, else 400.
@@ -82,7 +82,7 @@ func (q *request) logSparsely(text string, attrs ...slog.Attr) {
 }
 
 // checkCORS logs a handler that allows its origin to read the answer. A replay lacks this header,
-// so that a browser could not read it.
+// and a browser could not read the answer.
 func (q *request) checkCORS(rec *recorder) {
 	const name = "Access-Control-Allow-Origin"
 	if a, _ := rec.finish(); len(a.header[name]) > 0 && len(rec.base[name]) == 0 {
@@ -130,8 +130,8 @@ func (s *sparse) may(text string, now time.Time) (ok bool, left int) {
 }
 
 // HashPrincipal returns the hash that replaces a principal in keys if [Config].PrincipalSecret is
-// set: 32 hexadecimal digits, the first half of an HMAC-SHA-256. Use it to find a principal's keys
-// in the store.
+// set: 32 hexadecimal digits, the first half of an HMAC-SHA-256. Operators find a principal's keys
+// in the store by the hash.
 func HashPrincipal(secret []byte, principal string) string {
 	mac := hmac.New(sha256.New, secret)
 	mac.Write([]byte("httpidem principal\x00" + principal))

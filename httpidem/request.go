@@ -111,7 +111,7 @@ func (q *request) whole(came io.ReadCloser) (status int, code string, err error)
 		clientError("The request could not be compared with earlier ones of its key.")
 }
 
-// read reads the body of the request, and replaces it by a copy.
+// read reads the body of the request, and leaves a copy in its place.
 func (q *request) read(w http.ResponseWriter) (status int, code string, err error) {
 	max, came := q.m.cfg.MaxBody, q.r.Body
 	if came != nil && came != http.NoBody {

@@ -11,7 +11,7 @@ const (
 	// Keep stores the answer; a transaction is committed with the effects.
 	Keep ResultPolicy = iota + 1
 	// KeepAnswer stores the answer without effects: in a transaction the effects of the handler are
-	// rolled back before the answer is committed. Under a claim it is Keep.
+	// rolled back before the answer is committed. Under a claim, KeepAnswer acts like Keep.
 	KeepAnswer
 	// Forget does not store the answer: the next request runs the handler again. A transaction is
 	// rolled back.
@@ -28,9 +28,9 @@ type Outcome struct {
 }
 
 // DefaultResultPolicy forgets answers after [NotApplied], and 408, 425 and 429, which ask for a
-// retry. Under a claim it keeps all other answers, including 5xx, since the effect may have
-// happened. In a transaction it keeps answers below 400 with their effects and 4xx without, and
-// forgets 5xx.
+// retry. Under a claim all other answers are kept, including 5xx, since the effect may have
+// happened. In a transaction, answers below 400 are kept with their effects and 4xx without, and
+// 5xx are forgotten.
 func DefaultResultPolicy(_ *http.Request, o Outcome) ResultPolicy {
 	switch {
 	case o.NotApplied:

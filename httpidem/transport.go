@@ -24,42 +24,42 @@ const (
 	DefaultPatience   = time.Minute
 )
 
-// Errors of a [Transport] that mean that nothing was sent.
+// Errors of a [Transport] for requests that were never sent.
 var (
-	// ErrKey means that the key of [WithKey] is invalid: it has more than 255 characters, or others
-	// than printable ASCII, or needs [Transport].Quoted.
+	// ErrKey means that the key of [WithKey] is invalid: more than 255 characters, others than
+	// printable ASCII, or a key that needs [Transport].Quoted.
 	ErrKey = errors.New("httpidem: not an idempotency key")
-	// ErrBody means that the body cannot be sent a second time: it has more than
-	// [Transport].MaxBody bytes and the request has no GetBody.
+	// ErrBody means that the body cannot be sent a second time: a body of more than
+	// [Transport].MaxBody bytes, in a request without GetBody.
 	ErrBody = errors.New(
 		"httpidem: body is too large to be held in memory for retries: set Request.GetBody, or " +
 			"Transport.MaxBody",
 	)
 )
 
-// Transport is the client side: it sends each request with an idempotency key, and repeats it with
-// the same key and the same bytes while its outcome is not known. The zero value is ready to use:
+// Transport is the client side: each request is sent with an idempotency key, and repeated with the
+// same key and the same bytes while the outcome is unknown. The zero value is ready to use:
 //
 //	client := &http.Client{Transport: &httpidem.Transport{}}
 //
-// The key is that of [WithKey], or the header if the request has it already, or a new UUID (v4).
-// For a call that must survive a restart of the client, store a key with the order that the call
-// belongs to: a new process finds the answer with it.
+// The key is that of [WithKey], or the header if already set, or a new UUID (v4). For a call that
+// must survive a restart of the client, store a key with the order that the call belongs to: with
+// the key, a new process gets the answer.
 //
 // The transport repeats requests without an answer, and those for which [Transport].Retry returns
-// true. It never repeats after a replay ([IsReplay]), since the answer would be the same. It
-// returns the last answer as it came; without an answer the error is a [*SendError]. Requests of
-// other methods pass untouched.
+// true. A replay ([IsReplay]) is never followed by a repeat, since the answer would be the same.
+// RoundTrip returns the last answer unchanged; without an answer the error is a [*SendError].
+// Requests of other methods pass untouched.
 //
 // A redirect that keeps the method keeps the key on the same host. Another host gets a key derived
 // from the first, the same each time, so that no host learns a key of another one. Other redirects
 // to another host lose the header.
 //
 // net/http itself repeats a keyed request once more if a kept-alive connection breaks before the
-// answer begins. These repeats have the same key and bytes, do not count as attempts, and the
-// server answers them like any other.
+// answer begins. These repeats have the same key and bytes, do not count as attempts, and are
+// answered like any other.
 //
-// A Transport is safe for concurrent use and starts no goroutines. Its fields must not change after
+// A Transport is safe for concurrent use and starts no goroutines. Do not change the fields after
 // the first use.
 type Transport struct {
 	// Base sends the requests. Defaults to [http.DefaultTransport]. To limit one attempt, configure
@@ -72,8 +72,8 @@ type Transport struct {
 	// [DefaultReplayedHeader].
 	ReplayedHeader string
 	// Quoted sends the key as a quoted string, as the Internet-Draft requires. By default, false,
-	// it is sent bare, as most servers expect; a [Middleware] accepts both unless it is [Strict]. A
-	// header of the request is sent as it is.
+	// the key is sent bare, as most servers expect; a [Middleware] accepts both unless it is
+	// [Strict]. A header of the request is sent unchanged.
 	Quoted bool
 	// Methods are the methods that get a key. Defaults to POST and PATCH.
 	Methods []string
@@ -81,9 +81,9 @@ type Transport struct {
 	// Attempts is the largest number of attempts. Defaults to [DefaultAttempts]. 1 means no
 	// retries.
 	Attempts int
-	// Backoff is the pause before the first retry. It doubles for each further one, less a random
-	// part of up to a half. Defaults to [DefaultBackoff]. Retry-After of an answer, in seconds or
-	// as a date, replaces it.
+	// Backoff is the pause before the first retry. The pause doubles for each further one, less a
+	// random part of up to a half. Defaults to [DefaultBackoff]. Retry-After of an answer, in
+	// seconds or as a date, replaces the pause.
 	Backoff time.Duration
 	// MaxBackoff is the longest pause, except for Retry-After. Defaults to [DefaultMaxBackoff].
 	MaxBackoff time.Duration
@@ -99,8 +99,8 @@ type Transport struct {
 	Retry func(*http.Response) bool
 
 	// Observe is called for each keyed request after the last attempt, on its goroutine. The
-	// function must be fast. It is not called for requests of which nothing was sent ([ErrKey],
-	// [ErrBody]). Default: none.
+	// function must be fast. Requests that were never sent ([ErrKey], [ErrBody]) are not reported.
+	// Default: none.
 	Observe func(context.Context, Sending)
 }
 
@@ -125,9 +125,9 @@ type Sending struct {
 // which means that another request with the key is in flight. A 409 without it needs a person
 // ([UnknownOutcome]), a 422 another key.
 //
-// It returns false for 500: a server that runs handlers under a claim has stored the answer and
-// would replay it. A server that rolls back, such as a [Middleware] made by [NewTx], may be asked
-// again after a 500: write a Retry for it.
+// The result for 500 is false: a server that runs handlers under a claim has stored the answer and
+// would replay that answer. A server that rolls back, such as a [Middleware] made by [NewTx], may
+// be asked again after a 500: write a Retry for it.
 func DefaultRetry(r *http.Response) bool {
 	switch r.StatusCode {
 	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests,
@@ -140,8 +140,8 @@ func DefaultRetry(r *http.Response) bool {
 	}
 }
 
-// SendError means that a keyed request got no answer. The request may have had its effect. To find
-// out, send it again with the same key and the same bytes.
+// SendError means that a keyed request got no answer. The effect may have happened. To find out,
+// send the request again with the same key and the same bytes.
 type SendError struct {
 	// Key is the key of the request.
 	Key string
@@ -183,7 +183,7 @@ func WithKey(ctx context.Context, key string) context.Context {
 }
 
 // KeyOf returns the key that a [Transport] sent a request with, such as KeyOf(response.Request), or
-// the key of [WithKey]. Empty if it has none.
+// the key of [WithKey]. Empty for a request without a key.
 func KeyOf(r *http.Request) string {
 	if r == nil {
 		return ""

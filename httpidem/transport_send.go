@@ -18,8 +18,8 @@ import (
 // getBody returns a body from its beginning; nil: there is none.
 type getBody func() (io.ReadCloser, error)
 
-// again returns a function that opens the body of r again, and closes the current one. It removes
-// the body from out.
+// again returns a function that opens the body of r again, and closes the current one. The body of
+// out is removed.
 func (t *Transport) again(r, out *http.Request) (getBody, error) {
 	out.Body, out.GetBody = nil, nil
 	switch {
@@ -89,8 +89,8 @@ func (s *sending) client() *retryablehttp.Client {
 // attempt sends a request once.
 type attempt struct{ s *sending }
 
-// RoundTrip gives each attempt a body of its own. An earlier GetBody would open a body for each
-// redirect and leave it open.
+// RoundTrip gives each attempt its own body. An earlier GetBody would open one for each redirect
+// without closing it.
 func (a attempt) RoundTrip(r *http.Request) (*http.Response, error) {
 	s := a.s
 	s.attempts++
@@ -117,8 +117,8 @@ type bodyError struct{ error }
 
 func (e *bodyError) Unwrap() error { return e.error }
 
-// check reports whether there is another attempt. It returns no error, which would hide the last
-// answer.
+// check reports whether there is another attempt. The error is always nil, since an error would
+// hide the last answer.
 func (s *sending) check(ctx context.Context, resp *http.Response, err error) (bool, error) {
 	return ctx.Err() == nil && s.repeats(resp, err) && s.inTime(ctx, resp), nil
 }
@@ -130,7 +130,7 @@ func (s *sending) repeats(resp *http.Response, err error) bool {
 	return !lasting(err)
 }
 
-// inTime sets the pause before the next attempt, and reports whether it fits.
+// inTime sets the pause before the next attempt, and reports whether the pause fits.
 func (s *sending) inTime(ctx context.Context, resp *http.Response) bool {
 	s.wait = s.backoff()
 	if s.answered {

@@ -13,8 +13,8 @@ import (
 )
 
 // NewTx returns a middleware whose handlers share one transaction with the claim of their key and
-// the stored answer. The handler gets it from [TxFrom], with the type of the Store's transactions
-// (pgx.Tx for pgstore). The answer is sent after the commit only.
+// the stored answer. The handler gets the transaction from [TxFrom], with the type of the Store's
+// transactions (pgx.Tx for pgstore). The answer is sent after the commit only.
 //
 //	m, err := httpidem.NewTx[pgx.Tx](cfg)
 //
@@ -117,8 +117,8 @@ func (t *txRun) run(next http.Handler, tx any) (dedup.Result, error) {
 	next.ServeHTTP(t.rec, q.r.Clone(ctx))
 	q.state.tx = nil
 	a, _ := t.rec.finish()
-	// After a lost connection the handler can only answer 500. The client should retry, since
-	// nothing has happened.
+	// After a lost connection the handler can only answer 500. The client should retry, since no
+	// effect has happened.
 	if c, ok := tx.(dedup.TxChecker); ok {
 		if err := c.CheckTx(); errors.Is(err, dedup.ErrUnavailable) {
 			return dedup.Result{}, err

@@ -22,8 +22,8 @@ type Config struct {
 	// Lanes is the number of events that may be handled at a time; each lane is a goroutine.
 	// Defaults to 1: all messages are settled in the order of Push. A handler that takes batches is
 	// an exception: one call handles several events at the place of the first, and may overtake
-	// events without a key. With more lanes, only events with equal order keys keep their order
-	// (see [idem.Processor.OrderKey]).
+	// events without a key. With more lanes, only events with equal order keys keep the order (see
+	// [idem.Processor.OrderKey]).
 	Lanes int
 	// Queue is the number of messages that the partition holds from the watermark on before Push
 	// blocks. Messages that wait, that are being handled, and that are settled behind an older
@@ -47,7 +47,7 @@ type Config struct {
 	// package consumer does. By default, false, the lane reports the watermark with
 	// [idem.Processor.NoteProgress], so that a store in Postgres can delete expired records. In
 	// that case commit the watermark well within the retention. A partition without new messages
-	// delays the deletion for its whole scope: call RecordProgress to report that the partition is
+	// delays the deletion for the whole scope: call RecordProgress to report that the partition is
 	// caught up.
 	OwnProgress bool
 }
@@ -78,9 +78,9 @@ type deferredRunner interface {
 	RunDeferred(ctx context.Context, topic string, partition int32) error
 }
 
-// Partition handles the messages of one assignment of one partition. Create it with [New] and end
-// it with Close. All methods are safe for concurrent use. The order of the partition is the order
-// of the Push calls.
+// Partition handles the messages of one assignment of one partition. Create one with [New], and
+// call Close at the end. All methods are safe for concurrent use. The order of the partition is the
+// order of the Push calls.
 type Partition struct {
 	topic     string
 	partition int32
@@ -92,7 +92,7 @@ type Partition struct {
 	queue     *queue
 	advanced  chan struct{}
 
-	ctx  context.Context // ends when nothing new may begin
+	ctx  context.Context // ends when no new work may begin
 	stop context.CancelCauseFunc
 	done chan struct{} // closed by the last lane
 
@@ -106,8 +106,8 @@ type Partition struct {
 // ([idem.KeyOrdered]). Call [idem.Processor.Assigned] before New.
 //
 // With [idem.Config].BusyWait = [idem.Forever], a lane that waits for a busy event also holds the
-// events that it took with that event. With a finite BusyWait, the lane keeps that one event for
-// another attempt and returns the others to the queue.
+// other events of the same batch. With a finite BusyWait, the lane keeps that one event for another
+// attempt and returns the others to the queue.
 func New(p *idem.Processor, topic string, partition int32, cfg Config) *Partition {
 	return start(p, topic, partition, cfg)
 }
@@ -147,7 +147,7 @@ func (p *Partition) runDeferred(t deferredRunner) {
 	p.ended(errors.Join(context.Cause(p.ctx), err))
 }
 
-// Push adds the next message. It blocks while the queue is full, until there is room, ctx ends or
+// Push adds the next message, and blocks while the queue is full, until there is room, ctx ends or
 // the partition ends. The error is the cause of ctx, or [ErrClosed]; the message was then not
 // accepted. The caller must not change m after Push.
 func (p *Partition) Push(ctx context.Context, m *idem.Message) error {
@@ -169,7 +169,8 @@ func (p *Partition) Push(ctx context.Context, m *idem.Message) error {
 	}
 }
 
-// Offer is Push without waiting. It returns false if the queue is full or the partition is closed.
+// Offer is Push without waiting. The result is false if the queue is full or the partition is
+// closed.
 func (p *Partition) Offer(m *idem.Message) bool { return p.queue.put(m) }
 
 // Room receives a value when Offer may succeed again after a refusal. Use one reader only.
@@ -193,9 +194,8 @@ func (p *Partition) Pending() int {
 
 // Stalled returns the time since when the oldest unsettled delivery has been the oldest. ok is
 // false while all deliveries are settled. Progress of other lanes does not reset the time, because
-// those lanes stop at [Config].Queue and their work is not committed. The caller decides how long
-// is too long: an event that is busy elsewhere, or a store that is down, stalls the partition as
-// well.
+// those lanes stop at [Config].Queue without a commit. The caller decides how long is too long: an
+// event that is busy elsewhere, or a store that is down, stalls the partition as well.
 func (p *Partition) Stalled() (since time.Time, ok bool) {
 	n, since := p.queue.pending()
 	if n == 0 {
@@ -209,7 +209,7 @@ func (p *Partition) Done() <-chan struct{} { return p.done }
 
 // Err returns why the partition ended by itself, such as [idem.ErrNoProducer] or
 // [idem.ErrAbandoned] for too many handlers that hang. The error is that of the first lane that
-// could not continue; it stops the other lanes as their cause. Err returns nil while a lane runs
+// could not continue, and the cause that stops the other lanes. Err returns nil while a lane runs
 // and after an orderly end. Messages that the watermark does not cover must be delivered again.
 func (p *Partition) Err() error {
 	select {
@@ -225,12 +225,12 @@ func (p *Partition) Err() error {
 	return p.err
 }
 
-// Close ends the assignment. Nothing new begins. Running handlers get the processor's grace period
+// Close ends the assignment. No new work begins. Running handlers get the processor's grace period
 // if cause is nil, and none if cause matches [idem.ErrPartitionLost]. Close waits for the lanes
 // until ctx ends; then the watermark is final.
 //
 // Close returns nil if all running work has ended, and an error that matches [idem.ErrAbandoned] if
-// a handler was left running. Queued messages are dropped: they are not settled and Kafka delivers
+// a handler was left running. Queued messages are dropped without being settled, and Kafka delivers
 // them again. A second Close has no effect.
 func (p *Partition) Close(ctx context.Context, cause error) error {
 	p.halt(cmp.Or(cause, idem.ErrStopping))

@@ -12,8 +12,8 @@ type entry struct {
 }
 
 // line holds messages that must be settled one after the other: the events of one key, one event
-// without a key, or, with a single lane, the whole partition. A line is ready, or some of its
-// entries are in flight in one lane, or it is empty.
+// without a key, or, with a single lane, the whole partition. A line is ready, or empty, or has
+// entries in flight in one lane.
 type line struct {
 	key         string
 	first, last *entry // waiting, in order of delivery
@@ -50,7 +50,7 @@ func (l *line) giveBack(e *entry) {
 	l.inFlight--
 }
 
-// lines holds the ready lines as a heap, ordered by their first entries. A lane takes the oldest
+// lines holds the ready lines as a heap, ordered by the first entries. A lane takes the oldest
 // deliveries first, so that the watermark keeps up. Taking lines in turn would hold the watermark
 // back at the lines with the most entries.
 type lines []*line

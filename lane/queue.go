@@ -7,19 +7,19 @@ import (
 	"github.com/idem-go/idem"
 )
 
-// callTime is the target duration of one call of the processor while other lanes could share its
-// work. It is long enough for many quick events to share a transaction, and short enough for slow
-// events to spread over the lanes.
+// callTime is the target duration of one call of the processor while other lanes could share the
+// work: long enough for many quick events to share a transaction, and short enough for slow events
+// to spread over the lanes.
 const callTime = 50 * time.Millisecond
 
 // queue holds the unsettled messages, within its bounds, in lines that lanes take from. Messages in
-// flight count as held, because they are in memory as well.
+// flight count as held, because of their memory.
 type queue struct {
 	cfg      Config
 	orderKey func(*idem.Message) string
 	room     chan struct{} // receives one signal when something was settled
 	// pushing is held during put with several lanes, so that the room that put found is still free
-	// after it has computed the key.
+	// after the key is computed.
 	pushing sync.Mutex
 
 	mu       sync.Mutex
@@ -57,7 +57,7 @@ func newQueue(cfg Config, marks watermark, orderKey func(*idem.Message) string) 
 	return q
 }
 
-// put adds m. It returns false if there is no room.
+// put adds m, or returns false if there is no room.
 func (q *queue) put(m *idem.Message) bool {
 	size := footprint(m)
 	if q.only != nil {
@@ -82,7 +82,7 @@ func (q *queue) put(m *idem.Message) bool {
 }
 
 // fits reports whether there is room for size bytes. A message larger than the whole bound fits
-// while nothing else is held; otherwise no call would ever accept it.
+// while the queue is empty; otherwise no call would ever accept that message.
 func (q *queue) fits(size int) bool {
 	return !q.closed && q.marks.Pending() < q.cfg.Queue &&
 		(q.held == 0 || q.bytes+size <= q.cfg.QueueBytes)
@@ -127,7 +127,7 @@ func (q *queue) wake() {
 	}
 }
 
-// next releases the settled entries of mine and waits for more work. It returns no entries once the
+// next releases the settled entries of mine and waits for more work. The result is empty once the
 // queue is closed.
 func (q *queue) next(mine []*entry) []*entry {
 	q.mu.Lock()
@@ -148,9 +148,9 @@ func (q *queue) next(mine []*entry) []*entry {
 	return mine
 }
 
-// take moves the entries of one call into mine, in the order of delivery. A lane takes its share of
-// the lines, those with the oldest entries. It takes all waiting entries of these lines that fit,
-// because other lanes cannot take them meanwhile.
+// take moves the entries of one call into mine, in the order of delivery. A lane takes a share of
+// the lines, those with the oldest entries. All waiting entries of these lines are taken as far as
+// they fit, because other lanes cannot take them meanwhile.
 func (q *queue) take(mine []*entry) []*entry {
 	share := (len(q.ready) + q.cfg.Lanes - 1) / q.cfg.Lanes
 	events, bytes := q.cfg.Batch, 0
@@ -195,7 +195,7 @@ func (q *queue) settled(done []*entry) (moved bool) {
 	if moved {
 		q.since = time.Now()
 	}
-	signal(q.room) // after Finish: the pusher that it wakes needs a free place in the tracker too
+	signal(q.room) // after Finish: the woken pusher needs a free place in the tracker too
 	return moved
 }
 
@@ -218,7 +218,7 @@ func (q *queue) keep(mine []*entry, done int) []*entry {
 	return append(mine[:0], rest[:min(1, len(rest))]...)
 }
 
-// release frees the lines of settled entries that have nothing else in flight.
+// release frees the lines of settled entries without other entries in flight.
 func (q *queue) release(settled []*entry) {
 	for _, e := range settled {
 		l := e.line
@@ -241,7 +241,7 @@ func (q *queue) took(all time.Duration, n int) {
 	q.perEvent += (min(all/time.Duration(n), callTime) - q.perEvent) / 4
 }
 
-// close wakes all lanes. From then on the queue accepts and returns nothing.
+// close wakes all lanes. From then on the queue accepts and returns no messages.
 func (q *queue) close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -249,7 +249,7 @@ func (q *queue) close() {
 	q.work.Broadcast()
 }
 
-// lineOf returns the line of a key. A line exists only while it has entries.
+// lineOf returns the line of a key. Only lines with entries exist.
 func (q *queue) lineOf(key string) *line {
 	if q.only != nil {
 		return q.only
@@ -264,7 +264,7 @@ func (q *queue) lineOf(key string) *line {
 		q.spareLines = l.next
 	}
 	*l = line{key: key}
-	if key != "" { // an event without a key has a line of its own
+	if key != "" { // each event without a key has a separate line
 		q.keyed[key] = l
 	}
 	return l

@@ -12,13 +12,13 @@ type watermark interface {
 }
 
 // tracker records which deliveries of one assignment are finished, and computes the watermark: the
-// offset after the last delivery of the finished prefix. It follows the order of delivery and never
-// computes the next offset, since logs have gaps: compacted and aborted records, and Kafka's own
-// control records (K-31).
+// offset after the last delivery of the finished prefix. The tracker follows the order of delivery
+// and never computes the next offset, since logs have gaps: compacted and aborted records, and
+// Kafka's own control records (K-31).
 //
 // Deliveries may finish in any order. A tracker has places for a fixed number of deliveries from
-// the watermark on. Each assignment has its own tracker, and a sealed one never moves again (K-39).
-// It is not safe for concurrent use.
+// the watermark on. Each assignment has a separate tracker, and a sealed one never moves again
+// (K-39). Not safe for concurrent use.
 type tracker struct {
 	ring   []delivery
 	first  uint64 // sequence number of the oldest delivery that blocks the watermark
@@ -38,8 +38,8 @@ type delivery struct {
 
 func newTracker(room int) *tracker { return &tracker{ring: make([]delivery, max(room, 1))} }
 
-// Begin adds the next delivery and returns its sequence number. It returns false, and adds nothing,
-// if there is no room or the tracker is sealed.
+// Begin adds the next delivery and returns the sequence number. The result is false, without a new
+// delivery, if there is no room or the tracker is sealed.
 func (t *tracker) Begin(offset int64) (seq uint64, ok bool) {
 	if t.sealed || t.begun-t.first >= uint64(len(t.ring)) {
 		return 0, false
@@ -57,7 +57,7 @@ func (t *tracker) Stamp(seq uint64, at int64) { t.ring[seq%uint64(len(t.ring))].
 func (t *tracker) Time() int64 { return t.at }
 
 // Finish marks a delivery as settled and reports whether the watermark moved. A repeated or unknown
-// sequence number changes nothing.
+// sequence number has no effect.
 func (t *tracker) Finish(seq uint64) (moved bool) {
 	if t.sealed || seq < t.first || seq >= t.begun {
 		return false

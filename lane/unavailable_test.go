@@ -39,7 +39,8 @@ func TestLanes_UnavailableHoldsUpItsLane_Rule30(t *testing.T) {
 		const events = 100
 		for i := range events {
 			m := message(int64(i))
-			m.Key, m.Value = fmt.Append(nil, "k", i%10), fmt.Appendf(nil, `{"event_id":"e%d","type":"paid"}`, i)
+			m.Key, m.Value = fmt.Append(nil, "k", i%10),
+				fmt.Appendf(nil, `{"event_id":"e%d","type":"paid"}`, i)
 			if i%10 == 0 {
 				m.Key = []byte("down")
 			}

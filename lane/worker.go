@@ -112,7 +112,7 @@ func asksToWait(err error) (after time.Duration, ok bool) {
 	return max(wait.After, time.Millisecond), true
 }
 
-// pause waits for d. It fails if the partition is stopped meanwhile.
+// pause waits for d, and fails if the partition is stopped meanwhile.
 func (p *Partition) pause(d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -115,8 +115,8 @@ func refusedFirst(k *kit) {
 	k.refused(nobody, http.StatusUnauthorized, "principal_unknown")
 }
 
-// lookedUp is rule 21: a limiter behind Lookup sees new keys only, and a request that it stops has
-// written nothing.
+// lookedUp is rule 21: a limiter behind Lookup sees new keys only, and a stopped request has not
+// written to the store.
 func lookedUp(k *kit) {
 	if k.Blind {
 		k.Skip("the store has no look-up, says its harness")

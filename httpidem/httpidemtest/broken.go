@@ -131,7 +131,7 @@ const (
 	sending     place = "while the answer leaves"
 )
 
-// hangUps is H-05: at whatever moment the client hangs up, its retry gets the one answer.
+// hangUps is H-05: the client hangs up at any moment, and the retry gets the one answer.
 func hangUps(k *kit) {
 	places := []place{beforeAll, inBody, place(beforeClaim), place(afterClaim), inHandler,
 		afterEffect, place(beforeEnd), place(afterEnd), sending, ""}

@@ -19,8 +19,8 @@ var massCases = []testCase{
 }
 
 // manyCallers is H-04: many callers send one key at the same time, to two processes, and one
-// handler runs. Half of the keys are for callers without Wait, who get the answer or 409 in flight.
-// The other half is for callers with Wait, who all get the answer.
+// handler runs. Half of the keys are for callers without Wait: each gets the answer or 409 in
+// flight. The other half is for callers with Wait: all get the answer.
 func manyCallers(k *kit) {
 	seed := rand.Uint64() >> 32
 	if s := os.Getenv("IDEM_SEED"); s != "" {

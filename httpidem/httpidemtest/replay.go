@@ -115,7 +115,7 @@ func anotherPayload(k *kit) {
 }
 
 // consumedBody is H-03: a body of which something in front has read all or a part cannot be
-// compared. Nothing runs, nothing is replayed, and the key stays usable.
+// compared. No handler runs, no answer is replayed, and the key stays usable.
 func consumedBody(k *kit) {
 	h := k.middleware().Handler(k.handler(k.created))
 	for name, size := range map[string]int{"a part": 5, "all": 1 << 10} {
@@ -147,7 +147,7 @@ func consumedBody(k *kit) {
 	k.once("a")
 }
 
-// badKeys is H-01 and H-02: nothing runs, and nothing is stored.
+// badKeys is H-01 and H-02: no handler runs, and the store stays empty.
 func badKeys(k *kit) {
 	h := k.middleware().Handler(k.handler(k.created))
 	k.refused(send(h, order("")), http.StatusBadRequest, "idempotency_key_missing")

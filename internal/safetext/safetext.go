@@ -4,8 +4,8 @@
 // Text that the program wrote itself stays, since an operator needs it. Texts of drivers, decoders
 // and servers are replaced by their kind, because they quote input: a column of a customer's row,
 // or the password of a database. An error is recognised by its type and methods, anywhere in a
-// chain. A second pass over the text finds the most common of these errors where a program had
-// flattened them to text, and passwords in addresses.
+// chain. A second pass over the text finds the most common of these errors after a program has
+// flattened them, and passwords in addresses.
 //
 // docs/decisions/secrets.md lists the removed and the kept parts, with reasons.
 package safetext

@@ -117,8 +117,8 @@ func namesIn(code, message string) string {
 	return ""
 }
 
-// sqlMessage removes the texts that clients put around the server's message: "ERROR: message (SQLSTATE
-// 22P02)", "pq: message".
+// sqlMessage removes the texts that clients put around the server's message: "ERROR: message
+// (SQLSTATE 22P02)", "pq: message".
 func sqlMessage(text string) string {
 	if i := strings.LastIndex(text, " ("); i >= 0 && strings.HasSuffix(text, ")") {
 		text = text[:i]
