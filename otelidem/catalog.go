@@ -12,7 +12,7 @@ const (
 	UpDownCounter
 	// Histogram counts values by size.
 	Histogram
-	// Gauge is a current value. It is no longer reported when its subject is gone.
+	// Gauge is a current value. A value whose subject is gone is no longer reported.
 	Gauge
 )
 

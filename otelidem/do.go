@@ -51,8 +51,8 @@ func (p *doPart) init(b *builder) {
 	p.sets = sets[doLabels]{build: doLabels.attributes}
 }
 
-// ObserveDo is a function for [dedup.GuardConfig].Observe. It counts the call, and adds an event
-// "idem.do" with the key and the outcome to the caller's span.
+// ObserveDo is a function for [dedup.GuardConfig].Observe. The method counts the call, and adds an
+// event "idem.do" with the key and the outcome to the caller's span.
 func (o *Observer) ObserveDo(ctx context.Context, e dedup.DoEvent) {
 	set := o.do.sets.get(doLabels{string(e.Outcome), e.Tx})
 	o.do.calls.Add(ctx, 1, set.add...)

@@ -1,6 +1,6 @@
-// Package otelidem turns the events of Idem's observers into OpenTelemetry metrics and traces. It
-// follows the semantic conventions for messaging. The package needs the OpenTelemetry API only: the
-// program chooses the SDK and the exporters.
+// Package otelidem turns the events of Idem's observers into OpenTelemetry metrics and traces, by
+// the semantic conventions for messaging. The package needs the OpenTelemetry API only: the program
+// chooses the SDK and the exporters.
 //
 // One [Observer] serves everything in a process: consumers, processors, relays, outboxes, HTTP
 // handlers and guards.
@@ -19,7 +19,7 @@
 // # Traces
 //
 // A claim group, the events that share a round trip or a transaction, is one span, "process
-// <topic>". It has links to at most 32 sampled spans of producers. With [ContinueTraces], the span
-// of a single event is a child of its producer's span instead. Spans contain the key of an event
-// and the kind of an error, but no payload and no error text.
+// <topic>". The span has links to at most 32 sampled spans of producers. With [ContinueTraces], the
+// span of a single event is a child of the producer's span instead. Spans contain the key of an
+// event and the kind of an error, but no payload and no error text.
 package otelidem

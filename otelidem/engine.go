@@ -12,9 +12,8 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// This file counts the events of processors. For events on the path of a delivery it implements
-// only the interfaces that report many at once: neither idem.HandledObserver nor
-// idem.ClaimObserver.
+// This file counts the events of processors. On the path of a delivery, Observer implements only
+// the interfaces that report many at once: neither idem.HandledObserver nor idem.ClaimObserver.
 var (
 	_ idem.ClaimGroupObserver = (*Observer)(nil)
 	_ idem.CallObserver       = (*Observer)(nil)
@@ -156,7 +155,7 @@ func (o *Observer) EndClaimGroup(ctx context.Context, r *idem.ClaimGroup) {
 	}
 }
 
-// BeginCall counts events in flight, and begins the span of a call that has one of its own.
+// BeginCall counts events in flight, and begins the span of a call, if any.
 func (o *Observer) BeginCall(ctx context.Context, c *idem.Call) context.Context {
 	o.engine.flightSets.get(groupLabels{group: c.Group, typ: c.Type}).n.Add(int64(c.Len()))
 	if !o.mayTrace {
@@ -165,7 +164,7 @@ func (o *Observer) BeginCall(ctx context.Context, c *idem.Call) context.Context 
 	return o.startCall(ctx, c)
 }
 
-// EndCall counts the call and ends its span.
+// EndCall counts the call and ends the span.
 func (o *Observer) EndCall(ctx context.Context, c *idem.Call) {
 	kind, flight := causeType(ctx, c.Err),
 		o.engine.flightSets.get(groupLabels{group: c.Group, typ: c.Type})
@@ -333,8 +332,8 @@ func (o *Observer) ObserveRetry(ctx context.Context, e idem.RetryEvent) {
 		attribute.Float64("idem.retry.delay", e.Delay.Round(time.Millisecond).Seconds()))
 }
 
-// ObserveDeadLetter counts a dead letter. It has no type label, since the type of such an event may
-// be any text.
+// ObserveDeadLetter counts a dead letter. There is no type label, since the type of such an event
+// may be any text.
 func (o *Observer) ObserveDeadLetter(ctx context.Context, e idem.DeadLetterEvent) {
 	class := deadLetterClass(e.Class)
 	set := o.engine.eventSets.get(eventLabels{
@@ -357,7 +356,7 @@ func deadLetterClass(c idem.Class) string {
 	return otherLabel
 }
 
-// ObserveSkipped counts a message without a handler. Its type is text of the producer, and no
+// ObserveSkipped counts a message without a handler. The type is text of the producer, and no
 // label.
 func (o *Observer) ObserveSkipped(ctx context.Context, e idem.SkippedEvent) {
 	reason := "no_handler"

@@ -70,9 +70,9 @@ func (p *httpPart) init(b *builder) {
 	}}
 }
 
-// ObserveRequest is a function for [httpidem.Config].Observe. It counts the request, and sets the
-// key and the outcome on the span of the request, which an HTTP instrumentation around the
-// middleware starts. The key contains the principal, or a keyed hash of it with
+// ObserveRequest is a function for [httpidem.Config].Observe. The method counts the request, and
+// sets the key and the outcome on the span of the request, which an HTTP instrumentation around the
+// middleware starts. The key contains the principal, or a keyed hash of the principal with
 // [httpidem.Config].PrincipalSecret.
 func (o *Observer) ObserveRequest(ctx context.Context, e httpidem.Observation) {
 	set := o.http.requestSets.get(requestLabels{string(e.Result), errorType(e.Err)})
@@ -88,8 +88,8 @@ func (o *Observer) ObserveRequest(ctx context.Context, e httpidem.Observation) {
 	}
 }
 
-// ObserveSending is a function for [httpidem.Transport].Observe. It counts the request, and adds an
-// event "idem.http.sent" with the key and the number of attempts to the caller's span.
+// ObserveSending is a function for [httpidem.Transport].Observe. The method counts the request, and
+// adds an event "idem.http.sent" with the key and the number of attempts to the caller's span.
 func (o *Observer) ObserveSending(ctx context.Context, e httpidem.Sending) {
 	outcome := "answered"
 	switch {

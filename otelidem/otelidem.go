@@ -42,14 +42,14 @@ func TracerProvider(p trace.TracerProvider) Option {
 
 // Propagator reads the producer's span from the headers of a record. Defaults to
 // otel.GetTextMapPropagator(). That default reads nothing unless the program has set a propagator
-// before [New]: New reads the list of its headers once.
+// before [New]: New reads the list of headers once.
 func Propagator(p propagation.TextMapPropagator) Option {
 	return func(c *config) { c.require(p == nil, "Propagator"); c.prop = p }
 }
 
-// ContinueTraces makes the processing of one event a child of its producer's span, if that span was
+// ContinueTraces makes the processing of one event a child of the producer's span, if that span was
 // sampled. One trace then shows the whole way of the event. This holds for a claim group of one
-// event, for a call of a handler of single events within a larger group, which then has its own
+// event, for a call of a handler of single events within a larger group, which then has a separate
 // span, and for a relay that sends one event. Larger groups and sends, and batch handlers, have
 // links. Baggage that the propagator reads is passed on. By default there are only links, because
 // the traces of producers would grow with every rewind.
@@ -66,9 +66,9 @@ func (c *config) require(missing bool, what string) {
 	}
 }
 
-// Observer passes the events of Idem's parts to OpenTelemetry. Create one with [New] and give it to
-// all parts of the process: it keeps groups, topics and stores apart. It starts no goroutine. All
-// methods are safe for concurrent use.
+// Observer passes the events of Idem's parts to OpenTelemetry. Create one with [New] and give the
+// same one to all parts of the process: groups, topics and stores are kept apart. An Observer
+// starts no goroutine. All methods are safe for concurrent use.
 type Observer struct {
 	tracer      trace.Tracer
 	mayTrace    bool // false: the provider makes no spans
@@ -146,7 +146,7 @@ func isNoop(p trace.TracerProvider) bool {
 }
 
 // Close unregisters the metrics that are read at collection: the gauges, idem.handlers.in_flight
-// and idem.duplicates. Call it in a program that continues without this observer. Other programs
+// and idem.duplicates. Call Close in a program that continues without this observer. Other programs
 // need no Close, and must not call it before Shutdown of the meter provider, whose last collection
 // would lack these metrics. The other metrics count on after Close. Further calls of Close have no
 // effect.

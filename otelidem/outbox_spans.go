@@ -24,8 +24,8 @@ const (
 // createKey is the context key of the span of an entry.
 type createKey struct{}
 
-// BeginAdd implements [outbox.AddObserver]. It begins the span "create" of an entry, unless the
-// entry has a trace already.
+// BeginAdd implements [outbox.AddObserver]: BeginAdd begins the span "create" of an entry, unless
+// the entry has a trace already.
 func (o *Observer) BeginAdd(ctx context.Context, e *outbox.Entry) context.Context {
 	if !o.mayTrace || o.hasTrace(e.Headers) {
 		return ctx

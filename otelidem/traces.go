@@ -64,8 +64,8 @@ func (p *spanPart) start(l startLabels) *spanStart {
 	return s
 }
 
-// claimGroupState collects the attributes that the span of a claim group gets at its end. It is
-// stored in the context of the group, with the observer as a part of the key: there may be two
+// claimGroupState collects the attributes that the span of a claim group gets at the end. The state
+// is stored in the context of the group, with the observer as a part of the key: there may be two
 // observers, and a handler may call a processor of its own.
 type claimGroupState struct {
 	span    trace.Span
@@ -207,8 +207,8 @@ func (o *Observer) endClaimGroup(ctx context.Context, r *idem.ClaimGroup, kind s
 	s.span.End()
 }
 
-// callSpan is the span of a call that has its own span. It is stored in the context under callKey,
-// where calls of another processor within the handler find it as well.
+// callSpan is the separate span of a call. It is stored in the context under callKey, which calls
+// of another processor within the handler inherit.
 type callSpan struct {
 	call *idem.Call
 	span trace.Span
