@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// chain is a run: the services' places, the programs, and those who pay.
+// chain is a run: the places at the services, the programs, and the clients.
 type chain struct {
 	*place
 	*screen
@@ -23,19 +23,20 @@ type chain struct {
 	programs []*program
 	provider string // URL
 	clients  *clients
-	begun    bool   // they have begun
-	plan     []kill // that are still to come
-	lanes    []int  // partitions that each killed notifier had: each has at most one notification in flight
-	all      int    // kills that were planned
+	begun    bool   // the clients have begun
+	plan     []kill // kills to come
+	// partitions of each killed notifier: each has at most one notification in flight
+	lanes []int
+	all   int // number of planned kills
 }
 
-// kill is a program that is to be killed when so many payments are answered.
+// kill kills a program when that many payments are answered.
 type kill struct {
 	at      int
 	program *program
 }
 
-// quietTime is how long all may take to come to rest, a relay that was killed being waited for included.
+// quietTime bounds the time until all queues are empty. The wait for a killed relay is included.
 const quietTime = time.Minute
 
 var (
@@ -43,7 +44,7 @@ var (
 	errNotQuiet = fmt.Errorf("%w: it does not come to rest within %v", errTimeUp, quietTime)
 )
 
-// play runs the chain and measures what came of it. An error says that it could not be played.
+// play runs the chain and measures the result. An error means that the chain could not run.
 func play(ctx context.Context, o options, out *screen) (s *summary, err error) {
 	runtime.LockOSThread() // children die with the thread that started them
 	defer runtime.UnlockOSThread()
@@ -56,7 +57,7 @@ func play(ctx context.Context, o options, out *screen) (s *summary, err error) {
 	if err := build(ctx, c.dir); err != nil {
 		return nil, err
 	}
-	c.begin = time.Now() // how long a compiler takes depends on what it has done before
+	c.begin = time.Now() // the time of the compiler does not count
 	limit := 2*time.Minute + o.over + time.Duration(o.payments)*10*time.Millisecond
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, errTimeUp)
 	defer cancel()
@@ -80,9 +81,9 @@ func play(ctx context.Context, o options, out *screen) (s *summary, err error) {
 	return c.run(ctx)
 }
 
-// tidy removes what was built, and the logs unless somebody may want to read them. It is in the system's directory for such things anyway.
+// tidy removes the programs, and the logs unless keep is set. The directory is a temporary one.
 func (c *chain) tidy(keep bool) {
-	logs, _ := filepath.Glob(filepath.Join(c.dir, "*.log")) // the pattern is a valid one
+	logs, _ := filepath.Glob(filepath.Join(c.dir, "*.log")) // the pattern is valid
 	if !keep || len(logs) == 0 {
 		_ = os.RemoveAll(c.dir)
 		return
@@ -93,7 +94,7 @@ func (c *chain) tidy(keep bool) {
 	c.say("logs of all processes: %s", c.dir)
 }
 
-// run is the story.
+// run starts the programs, lets the clients pay, and measures.
 func (c *chain) run(ctx context.Context) (*summary, error) {
 	begin := time.Now()
 	if err := c.startAll(ctx); err != nil {
@@ -120,7 +121,7 @@ func (c *chain) run(ctx context.Context) (*summary, error) {
 	return s, nil
 }
 
-// prepare makes tables and orders, and says what the processes are.
+// prepare creates tables and orders, and describes the processes.
 func (c *chain) prepare(ctx context.Context) error {
 	paymentDB, err := c.database(c.paymentSchema)
 	if err != nil {
@@ -148,7 +149,8 @@ func (c *chain) prepare(ctx context.Context) error {
 	add("provider", "payments", "-fake-provider", provider)
 	add("payments", "payments", "-listen", api, "-postgres", paymentDB, "-provider", c.provider, "-brokers", brokers, "-topic", c.payments)
 	relay := add("relay", "idem", "relay", "--brokers", brokers)
-	relay.env = append(relay.env, "IDEM_OUTBOX="+paymentDB) // not an argument, which every user of the host can see
+	// not an argument, which every user of the host can see
+	relay.env = append(relay.env, "IDEM_OUTBOX="+paymentDB)
 	for _, name := range []string{"orders-1", "orders-2"} {
 		add(name, "orderstatus", "-postgres", orderDB, "-migrate", "-seed", strconv.Itoa(c.o.payments), "-brokers", brokers, "-audit",
 			"-topic", c.payments, "-emit", c.orders, "-group", c.orderGroup, "-instance-id", name, "-stats", "200ms")
@@ -164,8 +166,8 @@ func (c *chain) prepare(ctx context.Context) error {
 	return nil
 }
 
-// metricsPort gives each process a port of its own for Prometheus, from $OTEL_EXPORTER_PROMETHEUS_PORT on, or 9464. Whether it is used
-// is for OTEL_METRICS_EXPORTER to say.
+// metricsPort gives each process its own port for Prometheus, from $OTEL_EXPORTER_PROMETHEUS_PORT
+// on, or 9464. The port is open only if OTEL_METRICS_EXPORTER asks for Prometheus.
 func metricsPort(process int) []string {
 	const name = "OTEL_EXPORTER_PROMETHEUS_PORT"
 	first, err := strconv.Atoi(os.Getenv(name))
@@ -175,7 +177,8 @@ func metricsPort(process int) []string {
 	return []string{name + "=" + strconv.Itoa(first+process)}
 }
 
-// planKills lets every process but the provider, which is not ours, be killed once, in the first nine tenths of the payments.
+// planKills plans one kill of every process within the first nine tenths of the payments. The
+// provider is not ours and is not killed.
 func (c *chain) planKills() {
 	rnd := rand.New(rand.NewPCG(c.o.seed, 0))
 	for _, p := range c.programs[1:] {
@@ -185,10 +188,10 @@ func (c *chain) planKills() {
 	c.all = len(c.plan)
 }
 
-// startAll starts everything and waits until it is there.
+// startAll starts all programs and waits until all work.
 func (c *chain) startAll(ctx context.Context) error {
 	for _, p := range c.programs {
-		if p.name == "relay" { // its tables are made by payments
+		if p.name == "relay" { // payments creates its tables
 			if err := c.until(ctx, c.serves(c.clients.url+"/healthz")); err != nil {
 				return err
 			}
@@ -207,11 +210,12 @@ func (c *chain) startAll(ctx context.Context) error {
 func (c *chain) serves(url string) condition {
 	return func(ctx context.Context) (bool, error) {
 		status, _, err := get(ctx, url)
-		return err == nil && status == http.StatusOK, nil // else it is not there yet
+		// an error means that the server does not listen yet
+		return err == nil && status == http.StatusOK, nil
 	}
 }
 
-// flow lets the clients pay, and kills.
+// flow lets the clients pay, and kills programs meanwhile.
 func (c *chain) flow(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	c.begun = true
@@ -239,7 +243,7 @@ func (c *chain) flow(ctx context.Context) error {
 	return err
 }
 
-// kill kills a program, and starts it again.
+// kill kills and restarts a program.
 func (c *chain) kill(ctx context.Context, p *program) error {
 	lanes := 0
 	if strings.HasPrefix(p.name, "notifier") {
@@ -248,7 +252,7 @@ func (c *chain) kill(ctx context.Context, p *program) error {
 			return err
 		}
 		if lanes = have[p.name]; have == nil {
-			lanes = partitions // nobody knows just now
+			lanes = partitions // unknown at this moment
 		}
 		c.lanes = append(c.lanes, lanes)
 	}

@@ -15,8 +15,8 @@ import (
 	"github.com/idem-go/idem/internal/testenv"
 )
 
-// The whole chain on the real services, small: six processes are killed while 60 payments flow, and then everything is
-// delivered again (O-01, O-08, O-14, H-23).
+// The whole chain on the real services, small: six processes are killed while 60 payments flow, and
+// then all records are delivered again (O-01, O-08, O-14, H-23).
 func TestChain_Idempotent(t *testing.T) {
 	testenv.Kafka(t)
 	testenv.Postgres(t)
@@ -43,7 +43,7 @@ func TestChain_Idempotent(t *testing.T) {
 	require.Contains(t, stdout.String(), "OK in")
 }
 
-// figure is the number of a row.
+// figure returns the number in a row.
 func figure(t *testing.T, table, row string) int {
 	t.Helper()
 	m := regexp.MustCompile(`(?m)^  ` + row + ` +(\d+)   `).FindStringSubmatch(table)

@@ -4,5 +4,5 @@ package main
 
 import "syscall"
 
-// child is how a process is started: nothing ends it when this one is killed.
+// child starts a process that survives when this process is killed.
 func child() *syscall.SysProcAttr { return nil }

@@ -16,18 +16,19 @@ import (
 	"github.com/idem-go/idem/httpidem"
 )
 
-// clients pay, each payment under one key until it is answered. Some of them are impatient.
+// clients make payments, each under one key until it is answered. A third of the clients send
+// needless requests.
 type clients struct {
 	url, account  string
-	payments, all int // and how many at once
+	payments, all int // and the number at once
 	over          time.Duration
 	seed          uint64
 
 	base      http.Transport
-	requests  atomic.Int64 // that went out, retries included
-	impatient atomic.Int64 // that were sent although nothing had failed
-	replays   atomic.Int64 // answers that were kept from an earlier request
-	answered  atomic.Int64 // payments that have their answer
+	requests  atomic.Int64 // sent requests, retries included
+	impatient atomic.Int64 // requests sent although no request had failed
+	replays   atomic.Int64 // answers stored by an earlier request
+	answered  atomic.Int64 // answered payments
 
 	mu    sync.Mutex
 	ids   []string // of the payments, by order; empty: not answered
@@ -40,14 +41,14 @@ func (c *clients) RoundTrip(r *http.Request) (*http.Response, error) {
 	return c.base.RoundTrip(r)
 }
 
-// run returns when all is paid. Whatever goes wrong is in c.wrong.
+// run returns after all payments are answered. Errors are in c.wrong.
 func (c *clients) run(ctx context.Context) {
 	c.ids = make([]string, c.payments+1)
 	c.base.MaxIdleConnsPerHost = 2 * c.all
 	defer c.base.CloseIdleConnections()
 	client := &http.Client{Transport: &httpidem.Transport{
 		Base: c, Attempts: 100, Backoff: 50 * time.Millisecond, MaxBackoff: time.Second,
-		// This server rolls back before it says 500.
+		// This server rolls back before an answer 500.
 		Retry: func(r *http.Response) bool {
 			return httpidem.DefaultRetry(r) || r.StatusCode == http.StatusInternalServerError
 		},
@@ -75,7 +76,7 @@ func (c *clients) run(ctx context.Context) {
 	all.Wait()
 }
 
-// pay pays for an order. A third of the clients send a request that need not be.
+// pay pays for an order. A third of the clients send a needless request.
 func (c *clients) pay(ctx context.Context, client *http.Client, order int) error {
 	rnd := rand.New(rand.NewPCG(c.seed, uint64(order)))
 	kind, patience := rnd.IntN(9), time.Duration(rnd.IntN(8000))*time.Microsecond
@@ -85,7 +86,7 @@ func (c *clients) pay(ctx context.Context, client *http.Client, order int) error
 	case 0: // gives up at once, and asks again
 		c.impatient.Add(1)
 		short, cancel := context.WithTimeout(ctx, patience)
-		_ = c.post(short, client, order) // whatever it says
+		_ = c.post(short, client, order) // ignores the result
 		cancel()
 	case 1: // clicks twice
 		c.impatient.Add(1)
@@ -94,7 +95,7 @@ func (c *clients) pay(ctx context.Context, client *http.Client, order int) error
 				c.complain("order %d, again: %v", order, err)
 			}
 		})
-	case 2: // has not noticed the answer
+	case 2: // has missed the answer
 		c.impatient.Add(1)
 		if err := c.post(ctx, client, order); err != nil {
 			return err
@@ -107,7 +108,7 @@ func (c *clients) pay(ctx context.Context, client *http.Client, order int) error
 	return nil
 }
 
-// requestKey is the key of the request that pays for an order, as if it were kept with the order.
+// requestKey is the key of the request that pays for an order, as if stored with the order.
 func requestKey(order string) string { return "order-" + order }
 
 // post sends a request until it is answered.
@@ -139,7 +140,7 @@ func (c *clients) post(ctx context.Context, client *http.Client, order int) erro
 	return nil
 }
 
-// note remembers the answer. All answers to one key must name one payment.
+// note records the answer. All answers to one key must name one payment.
 func (c *clients) note(order int, id string) {
 	c.mu.Lock()
 	earlier := c.ids[order]

@@ -14,7 +14,8 @@ import (
 	"github.com/idem-go/idem/httpidem"
 )
 
-// till answers as a server of payments does, each key at its second attempt only, and then with id.
+// till answers like a server of payments. It fails the first attempt of each key and then answers
+// with id.
 type till struct {
 	mu   sync.Mutex
 	seen map[string]int
@@ -50,7 +51,7 @@ func pay(t *testing.T, id func(key string, attempt int) string) (*clients, *till
 	return c, s
 }
 
-// All requests of a payment have one key, those that need not be as well, and everything is counted.
+// All requests of a payment have one key, needless requests too, and all are counted.
 func TestClients_Idempotent(t *testing.T) {
 	c, s := pay(t, func(key string, _ int) string { return "of " + key })
 	require.Empty(t, c.wrong)
@@ -66,7 +67,7 @@ func TestClients_Idempotent(t *testing.T) {
 	require.Equal(t, "of order-7a", c.ids[7])
 }
 
-// A server that makes two payments of one request is found out.
+// A server that makes two payments of one request is detected.
 func TestClientsSeeTwoPayments(t *testing.T) {
 	c, _ := pay(t, func(key string, attempt int) string { return fmt.Sprint(key, attempt) })
 	require.NotEmpty(t, c.wrong)

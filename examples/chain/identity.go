@@ -5,24 +5,25 @@ import (
 	"github.com/idem-go/idem/outbox"
 )
 
-// This file knows the IDs that events must have, so that one by chance is seen although nothing runs twice for it here (rule 23).
+// This file derives the IDs that events must have. A random ID is detected even if no handler runs
+// twice for it (rule 23).
 
 // payment is a row of the first service.
 type payment struct{ ID, Order, Charge string }
 
-// paymentEvent is the ID of payment.completed, which follows from a request of the clients.
+// paymentEvent returns the ID of payment.completed, which derives from the request of the client.
 func (c *chain) paymentEvent(p payment) string {
 	request := dedup.Key{Scope: "payments", Type: "http", ID: c.name + ":" + requestKey(p.Order)}
 	return outbox.ID(request, &outbox.Entry{Topic: c.payments, Key: p.Order, Type: "payment.completed"})
 }
 
-// orderEvent is the ID of order.paid, which follows from the payment.
+// orderEvent returns the ID of order.paid, which derives from the payment.
 func (c *chain) orderEvent(p payment) string {
 	paid := dedup.Key{Scope: c.orderGroup, Type: "payment.completed", ID: p.ID}
 	return outbox.ID(paid, &outbox.Entry{Topic: c.orders, Key: p.Order, Type: "order.paid"})
 }
 
-// foreign counts the events that have another ID than one that is made of a payment.
+// foreign counts the events whose ID does not derive from a payment.
 func foreign(ids []string, payments []payment, id func(payment) string) (n int) {
 	own := make(map[string]bool, len(payments))
 	for _, p := range payments {

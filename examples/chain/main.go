@@ -1,6 +1,7 @@
-// Command chain runs the three other examples as one: an HTTP API takes payments, a worker sets their orders to paid, and another one
-// tells the customers, each handing on to the next through an outbox and Kafka. Every process is killed once while payments flow, and then
-// everything is delivered again. What came of it is measured at the ends. README.md shows it.
+// Command chain runs the three other examples as one. An HTTP API takes payments, a worker sets
+// their orders to paid, and another worker notifies the customers. Each hands on to the next
+// through an outbox and Kafka. Every process is killed once while payments flow, and then all
+// records are delivered again. The result is measured at the ends. README.md shows it.
 package main
 
 import (
@@ -22,7 +23,7 @@ func main() {
 	os.Exit(run(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// options are the flags and the environment, read and checked.
+// options holds the values of the flags and of the environment.
 type options struct {
 	payments, concurrency int
 	over                  time.Duration
@@ -95,11 +96,11 @@ func parse(args []string, stderr io.Writer) (o options, err error) {
 }
 
 const (
-	minPayments = 20 // else nothing flows while processes are killed
+	minPayments = 20 // fewer payments would be done before the kills
 	maxPayments = 100_000
 )
 
-// missingError says which services are not known.
+// missingError names the missing variables.
 func missingError(names []string) error {
 	return fmt.Errorf("%s must be set: `make demo-chain` starts the services, `make up` says where they are", strings.Join(slices.Sorted(slices.Values(names)), ", "))
 }

@@ -19,22 +19,25 @@ import (
 	"github.com/idem-go/idem/examples/payments/provider"
 )
 
-// This file looks at what there is at the ends: databases, provider, topics, and what the notifiers have sent.
+// This file measures the ends of the chain: databases, provider, topics, and the output of the
+// notifiers.
 
-// found is what there is. All of it can be compared with ==, to see whether anything has changed.
+// found is the state of the ends. Two states are equal by == if no figure has changed.
 type found struct {
-	payments, charges, charged int // rows; charges at the provider, and how many payments they are for
-	matched                    int // payments that have exactly one charge, an order that they have paid, and a notification
-	ordersPaid, effects        int // orders; runs of their handler that were committed
-	notified, sent, mixups     int // orders whose customer was told, notifications that went out, repeats under another key
-	lost, strangers            int // payments with an answer and without the rest; notifications that no payment explains
-	paymentRecords, paymentIDs int // in the topic, and how many different events they are
+	payments, charges, charged int // rows; charges at the provider; payments with a charge
+	// payments with exactly one charge, a paid order and a notification
+	matched                int
+	ordersPaid, effects    int // orders; committed runs of their handler
+	notified, sent, mixups int // notified orders, sent notifications, repeats under another key
+	// answered payments without the rest; notifications without a payment
+	lost, strangers            int
+	paymentRecords, paymentIDs int // in the topic, and the number of different events
 	orderRecords, orderIDs     int
-	foreignIDs                 int // of events, that are not made of what the event follows from
+	foreignIDs                 int // events whose ID does not derive from their cause
 	waiting, deadLetters       int // rows in both outboxes, records in dead-letter topics
 }
 
-// measure fills in what there is, and what was counted on the way.
+// measure fills in the state of the ends and the counts of clients and workers.
 func (c *chain) measure(s *summary) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
@@ -55,7 +58,7 @@ func (c *chain) measure(s *summary) error {
 	return err
 }
 
-// counted adds up what the workers of a kind have counted, from a run on.
+// counted adds up the counts of the workers of a kind, from a run on.
 func (c *chain) counted(kind string, from int) (map[string]int, error) {
 	total := make(map[string]int)
 	for _, p := range c.programs {
@@ -73,7 +76,7 @@ func (c *chain) counted(kind string, from int) (map[string]int, error) {
 	return total, nil
 }
 
-// look reads everything. events are those of the second topic.
+// look reads the ends. events are the IDs in the second topic.
 func (c *chain) look(ctx context.Context) (f found, events []string, err error) {
 	payments, err := c.lookAtOrders(ctx, &f)
 	if err != nil {
@@ -139,7 +142,7 @@ func (c *chain) lookAtOrders(ctx context.Context, f *found) ([]payment, error) {
 		told[l.OrderID] = l
 	}
 	f.charged, f.notified = len(charged), len(told)
-	whole := make(map[string]bool) // payments that have come through
+	whole := make(map[string]bool) // complete payments
 	known := make(map[string]bool)
 	for _, p := range payments {
 		ch := charged[p.ID]
@@ -163,7 +166,7 @@ func (c *chain) lookAtOrders(ctx context.Context, f *found) ([]payment, error) {
 	return payments, nil
 }
 
-// charges are all that the provider has made.
+// charges returns all charges of the provider.
 func (c *chain) charges(ctx context.Context) ([]provider.Charge, error) {
 	_, body, err := get(ctx, c.provider+"/charges?last="+strconv.Itoa(10*maxPayments))
 	if err != nil {
@@ -181,7 +184,7 @@ type notification struct {
 	IdempotencyKey string `json:"idempotency_key"`
 }
 
-// notifications are all that went out, of all notifiers, killed ones included.
+// notifications returns the lines of all notifiers, killed ones included.
 func (c *chain) notifications() (lines []notification, err error) {
 	for _, p := range c.programs {
 		if !strings.HasPrefix(p.name, "notifier") {
@@ -213,7 +216,8 @@ func readLines(lines []notification, path string) ([]notification, error) {
 	return lines, in.Err()
 }
 
-// read reads a topic from beginning to end: which events, and how many records. A topic that was never made has none.
+// read reads a topic from beginning to end. The results are the IDs of the events and the number of
+// records. A missing topic has none.
 func (c *chain) read(ctx context.Context, topic string) (ids []string, records int, err error) {
 	ends, err := c.admin.ListEndOffsets(ctx, topic)
 	if err == nil {

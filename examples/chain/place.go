@@ -19,13 +19,13 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// partitions of each topic.
+// partitions is the number of partitions of each topic.
 const partitions = 6
 
-// place is what a run of the chain has for itself at the services: two topics, two groups, two schemas, as if payments and orders had a
-// database each, and in Redis the keys of its own events.
+// place is the part of the services that belongs to a run of the chain: two topics, two groups, two
+// schemas, as if payments and orders had a database each, and the keys of the events in Redis.
 type place struct {
-	name                       string // in everything that is named
+	name                       string // prefix of all names
 	payments, orders           string // topics
 	orderGroup, notifierGroup  string
 	paymentSchema, orderSchema string
@@ -36,7 +36,7 @@ type place struct {
 	pool   *pgxpool.Pool
 }
 
-// openPlace makes it. close is needed in any case.
+// openPlace creates the place. The caller must call close, also after an error.
 func openPlace(ctx context.Context, o options) (p *place, err error) {
 	name := "chain-" + strings.ToLower(rand.Text()[:10])
 	schema := strings.ReplaceAll(name, "-", "_")
@@ -81,7 +81,7 @@ func (p *place) withRedis(do func(*redis.Client) error) error {
 	return nil
 }
 
-// database is the URL of a schema.
+// database returns the URL of a schema.
 func (p *place) database(schema string) (string, error) {
 	u, err := url.Parse(p.o.postgres)
 	if err != nil || u.Scheme == "" {
@@ -93,7 +93,8 @@ func (p *place) database(schema string) (string, error) {
 	return u.String(), nil
 }
 
-// close removes all that the run has left at the services. notified are the events whose keys are in Redis.
+// close removes everything that the run has created at the services. notified are the events whose
+// keys are in Redis.
 func (p *place) close(notified []string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
@@ -113,10 +114,11 @@ func (p *place) close(notified []string) error {
 	return errors.Join(errs...)
 }
 
-// removeTopics also removes those for dead letters and replays, whose names begin in the same way.
+// removeTopics removes the topics, including those for dead letters and replays, which have the
+// same prefix.
 func (p *place) removeTopics(ctx context.Context) error {
 	for _, g := range []string{p.orderGroup, p.notifierGroup} {
-		_ = p.leave(ctx, g) // a group with members cannot be deleted, and one that was never made need not
+		_ = p.leave(ctx, g) // a group with members cannot be deleted; the group may not exist
 		_, _ = p.admin.DeleteGroup(ctx, g)
 	}
 	all, err := p.admin.ListTopics(ctx)
@@ -133,10 +135,11 @@ func (p *place) removeTopics(ctx context.Context) error {
 	return err
 }
 
-// notifierScope is fixed in the notifier.
+// notifierScope is the scope in the source of the notifier.
 const notifierScope = "notification"
 
-// forget deletes what the notifiers' store has of this run; its keys are described by package redisstore.
+// forget deletes the records of this run from the notifiers' store. Package redisstore describes
+// the keys.
 func (p *place) forget(ctx context.Context, c *redis.Client, events []string) error {
 	_, err := c.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for _, id := range events {
@@ -149,7 +152,7 @@ func (p *place) forget(ctx context.Context, c *redis.Client, events []string) er
 	return err
 }
 
-// leave removes the members of a group that has stopped: they are static, and would be waited for.
+// leave removes the members of a stopped group. Members are static, so the broker would wait.
 func (p *place) leave(ctx context.Context, group string) error {
 	var ids []string
 	described, err := p.admin.DescribeGroups(ctx, group)
@@ -171,7 +174,8 @@ func (p *place) leave(ctx context.Context, group string) error {
 	return left.Error()
 }
 
-// assigned is how many partitions of a topic each member of a group has, by its instance ID. Nil while the group is about to change.
+// assigned returns the number of partitions of a topic for each member of a group, by instance ID.
+// The result is nil during a rebalance.
 func (p *place) assigned(ctx context.Context, group, topic string) (map[string]int, error) {
 	described, err := p.admin.DescribeGroups(ctx, group)
 	if err != nil {
@@ -196,7 +200,7 @@ func (p *place) assigned(ctx context.Context, group, topic string) (map[string]i
 	return have, nil
 }
 
-// freeAddress is an address at which nothing listens.
+// freeAddress returns an address without a listener.
 func freeAddress(ctx context.Context) (string, error) {
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -206,18 +210,19 @@ func freeAddress(ctx context.Context) (string, error) {
 	return l.Addr().String(), nil
 }
 
-// count returns the one number that a query finds. The schemas stand in it as {p} and {o}.
+// count returns the single number that a query selects. {p} and {o} in the query stand for the
+// schemas.
 func (p *place) count(ctx context.Context, query string) (n int, err error) {
 	err = p.pool.QueryRow(ctx, p.sql(query)).Scan(&n)
 	return n, err
 }
 
-// sql puts the schemas in their places.
+// sql replaces {p} and {o} by the schemas.
 func (p *place) sql(query string) string {
 	return strings.NewReplacer("{p}", p.paymentSchema, "{o}", p.orderSchema).Replace(query)
 }
 
-// rows returns what a query finds.
+// rows returns the rows that a query selects.
 func rows[T any](ctx context.Context, p *place, query string) ([]T, error) {
 	found, err := p.pool.Query(ctx, p.sql(query))
 	if err != nil {

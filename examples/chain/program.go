@@ -29,17 +29,17 @@ func build(ctx context.Context, dir string) error {
 	return nil
 }
 
-// program is a process of the chain that is started again when it was killed. What each run of it says is in files of its own,
-// <dir>/<name>.<run>.log, and .out for standard output. It is used by one goroutine.
+// program is a process of the chain that is started again after a kill. Each run logs to
+// <dir>/<name>.<run>.log and prints to a file that ends in .out. program is used by one goroutine.
 type program struct {
 	name, path, dir string
 	args            []string
-	env             []string // beside that of this process
+	env             []string // in addition to the environment of this process
 
-	runs  int // that were started
-	kills int // that were ended by SIGKILL
+	runs  int // started runs
+	kills int // runs ended by SIGKILL
 	cmd   *exec.Cmd
-	ended chan error // of the run that is
+	ended chan error // of the current run
 }
 
 func (p *program) file(run int, kind string) string {
@@ -53,13 +53,14 @@ func (p *program) start() error {
 	if err != nil {
 		return err
 	}
-	defer out.Close() // the process has its own
+	defer out.Close() // the process has its own copy
 	log, err := os.Create(p.file(p.runs, "log"))
 	if err != nil {
 		return err
 	}
 	defer log.Close()
-	p.cmd = exec.Command(p.path, p.args...) //nolint:noctx // it is killed or stopped by those who started it, and with this process
+	// killed or stopped by the chain, and killed with this process
+	p.cmd = exec.Command(p.path, p.args...) //nolint:noctx
 	p.cmd.Env = append(os.Environ(), p.env...)
 	p.cmd.Stdout, p.cmd.Stderr, p.cmd.SysProcAttr = out, log, child()
 	if err := p.cmd.Start(); err != nil {
@@ -68,11 +69,12 @@ func (p *program) start() error {
 	}
 	ended := make(chan error, 1)
 	p.ended = ended
-	go func(cmd *exec.Cmd) { ended <- cmd.Wait() }(p.cmd) // ends with the process, which kill and stop wait for
+	// ends with the process, which kill and stop wait for
+	go func(cmd *exec.Cmd) { ended <- cmd.Wait() }(p.cmd)
 	return nil
 }
 
-// failure says how the program ended by itself. Nil: it runs, or was stopped.
+// failure returns an error if the program has ended by itself.
 func (p *program) failure() error {
 	if p.cmd == nil {
 		return nil
@@ -88,23 +90,23 @@ func (p *program) failure() error {
 
 var errEnded = errors.New("it should go on")
 
-// kill ends the program as kill -9 does, and reports whether that is what it died of.
+// kill sends SIGKILL, waits, and reports whether the signal ended the program.
 func (p *program) kill() bool {
 	if p.cmd == nil {
 		return false
 	}
 	cmd := p.cmd
 	p.cmd = nil
-	_ = cmd.Process.Kill() // it may have ended
+	_ = cmd.Process.Kill() // may have ended already
 	err := <-p.ended
-	killed := err != nil && cmd.ProcessState.ExitCode() < 0 // not by itself
+	killed := err != nil && cmd.ProcessState.ExitCode() < 0 // by a signal
 	if killed {
 		p.kills++
 	}
 	return killed
 }
 
-// stop ends the program as a deployment does.
+// stop stops the program by SIGTERM, as a deployment does.
 func (p *program) stop(limit time.Duration) error {
 	if p.cmd == nil {
 		return fmt.Errorf("%s does not run", p.name)
@@ -124,7 +126,7 @@ func (p *program) stop(limit time.Duration) error {
 	}
 }
 
-// tail is the end of what the last run said.
+// tail returns the end of the log of the last run.
 func (p *program) tail() string {
 	text, err := os.ReadFile(p.file(p.runs, "log"))
 	if err != nil {
@@ -135,7 +137,8 @@ func (p *program) tail() string {
 
 var count = regexp.MustCompile(`(?:stats|counts)\.(\w+)=(\d+)`)
 
-// counts adds up what the runs from the one named said of themselves last. A run that was killed said it shortly before.
+// counts adds up the last counts in the logs of all runs from the given one on. A killed run has
+// logged counts shortly before.
 func (p *program) counts(from int) (map[string]int, error) {
 	total := make(map[string]int)
 	for run := max(from, 1); run <= p.runs; run++ {

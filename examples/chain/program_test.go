@@ -32,7 +32,7 @@ func TestKill(t *testing.T) {
 	require.True(t, p.kill())
 }
 
-// Who ends by himself is not taken for killed.
+// A program that ends by itself does not count as killed.
 func TestEndedByItself(t *testing.T) {
 	p := script(t, "echo oh no >&2; exit 3")
 	require.Eventually(t, func() bool { return len(p.ended) == 1 }, 10*time.Second, time.Millisecond)

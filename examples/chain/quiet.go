@@ -13,12 +13,12 @@ import (
 	"github.com/idem-go/idem/examples/internal/kafkagroup"
 )
 
-// This file waits. It asks the services, not the programs.
+// This file waits for conditions. The services answer, not the programs.
 
-// condition reports whether what is waited for has come.
+// condition reports whether a condition holds.
 type condition func(context.Context) (bool, error)
 
-// until waits for a condition, says how far things are, and looks after the programs.
+// until waits for a condition, shows the progress, and fails if a program fails.
 func (c *chain) until(ctx context.Context, done condition) error {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -46,14 +46,14 @@ func (c *chain) until(ctx context.Context, done condition) error {
 	}
 }
 
-// passing reports whether Kafka says of an error that it is one of the moment: a broker that has never had a group makes the topic of their
-// offsets when the first one comes, and has no coordinator until then. All waiting is bounded.
+// passing reports whether a Kafka error is temporary. A broker without groups creates the topic of
+// their offsets for the first group, and has no coordinator until then. All waits are bounded.
 func passing(err error) bool {
 	said, ok := errors.AsType[*kerr.Error](err)
 	return ok && said.Retriable
 }
 
-// standing is how far things are.
+// standing describes the progress.
 func (c *chain) standing(ctx context.Context) string {
 	paid, err := c.count(ctx, `SELECT count(*) FROM {o}.orders WHERE status = 'paid'`)
 	told, err2 := c.notifications()
@@ -63,7 +63,7 @@ func (c *chain) standing(ctx context.Context) string {
 	return fmt.Sprintf("payments %5d   orders paid %5d   notifications %5d", c.clients.answered.Load(), paid, len(told))
 }
 
-// joined waits until all workers have partitions, or would have.
+// joined reports whether all workers are in their groups.
 func (c *chain) joined(ctx context.Context) (bool, error) {
 	for group, topic := range map[string]string{c.orderGroup: c.payments, c.notifierGroup: c.orders} {
 		have, err := c.assigned(ctx, group, topic)
@@ -74,14 +74,15 @@ func (c *chain) joined(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// settle waits until nothing is on its way any more.
+// settle waits until no payment and no event is under way.
 func (c *chain) settle(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, quietTime, errNotQuiet)
 	defer cancel()
 	return c.until(ctx, c.quiet)
 }
 
-// quiet looks at the places where something may wait, in the order in which it passes through them.
+// quiet reports whether all queues are empty. The order of the checks is the order in which events
+// pass.
 func (c *chain) quiet(ctx context.Context) (bool, error) {
 	for _, at := range []struct{ outbox, group, topic string }{
 		{"{p}", c.orderGroup, c.payments}, {"{o}", c.notifierGroup, c.orders},
@@ -97,7 +98,7 @@ func (c *chain) quiet(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// get returns status and body of an answer.
+// get returns the status and the body of an answer.
 func get(ctx context.Context, url string) (int, []byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()

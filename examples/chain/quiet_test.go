@@ -11,7 +11,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 )
 
-// TestUntil: what Kafka says for a moment only, as it does before it has had its first group, is waited out; any other error ends the wait.
+// TestUntil: until waits out a temporary error of Kafka, as it occurs before the first group. Any
+// other error ends the wait.
 func TestUntil(t *testing.T) {
 	young := fmt.Errorf("describe: %w", &kadm.ShardErrors{Name: "DescribeGroups", Errs: []kadm.ShardError{{Err: kerr.CoordinatorNotAvailable}}})
 	asked := 0

@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// replay lets both groups consume everything once more, as an operator does it, and looks whether anything changes.
+// replay lets both groups consume all records once more, with the operator's command, and compares
+// the ends before and after.
 func (c *chain) replay(ctx context.Context, s *summary) error {
 	c.say("all is quiet; the workers are stopped, and begin again with the first record")
 	var workers []*program
@@ -39,15 +40,16 @@ func (c *chain) replay(ctx context.Context, s *summary) error {
 		if err := p.start(); err != nil {
 			return err
 		}
-		from = p.runs // each was started as often as the others
+		from = p.runs // all have the same number of starts
 	}
 	if s.hung = c.settle(ctx); s.hung == nil {
-		s.hung = c.until(ctx, c.joined) // who is stopped while he joins must wait for the broker
+		// a worker that is stopped while it joins must wait for the broker
+		s.hung = c.until(ctx, c.joined)
 	}
 	if s.hung != nil && !errors.Is(s.hung, errTimeUp) {
 		return s.hung
 	}
-	for _, p := range workers { // what a worker says at its end is all that it has counted
+	for _, p := range workers { // the final counts of a worker are complete
 		if err := p.stop(45 * time.Second); err != nil {
 			return err
 		}

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// screen says what goes on. It is used by one goroutine.
+// screen shows the progress. One goroutine uses a screen.
 type screen struct {
 	out   io.Writer
 	begin time.Time
@@ -19,7 +19,7 @@ func (s *screen) say(format string, args ...any) {
 	fmt.Fprintf(s.out, "%5.1fs  %s\n", time.Since(s.begin).Seconds(), fmt.Sprintf(format, args...))
 }
 
-// progress says how far things are, every two seconds.
+// progress shows a line every two seconds.
 func (s *screen) progress(line func() string) {
 	if time.Since(s.last) >= 2*time.Second {
 		s.last = time.Now()

@@ -8,22 +8,23 @@ import (
 	"time"
 )
 
-// summary is what the run came to. Nothing in it was planned but asked and processes, which say what should be.
+// summary is the result of a run. All figures are measured, except asked and processes, which are
+// the expected numbers.
 type summary struct {
 	found
 	asked     int // payments
-	answered  int // of them, to whoever asked
-	requests  int // that the clients sent
-	impatient int // of them: although nothing had failed
-	replays   int // answers that were those to an earlier request
+	answered  int // answered payments
+	requests  int // sent requests
+	impatient int // requests sent although no request had failed
+	replays   int // answers stored by an earlier request
 	wrong     []string
 
-	orders, notifier map[string]int // what the workers have counted
+	orders, notifier map[string]int // counts of the workers
 	processes, kills int
-	lanes            []int // partitions of each notifier that was killed
+	lanes            []int // partitions of each killed notifier
 
-	again   int  // deliveries that were skipped after the rewind
-	changed bool // by them
+	again   int  // deliveries skipped after the rewind
+	changed bool // the rewind has changed an end
 
 	events []string
 	seed   uint64
@@ -31,7 +32,8 @@ type summary struct {
 	took   time.Duration
 }
 
-// window is how many notifications may have gone out twice: the one in flight in each lane of each notifier that was killed.
+// window returns the number of notifications that may have gone out twice: one in flight in each
+// lane of each killed notifier.
 func (s *summary) window() (n int) {
 	for _, l := range s.lanes {
 		n += l
@@ -41,7 +43,7 @@ func (s *summary) window() (n int) {
 
 func (s *summary) repeats() int { return s.sent - s.notified }
 
-// problems lists what must not be; none: all is well.
+// problems lists the violations of the guarantees.
 func (s *summary) problems() (list []string) {
 	add := func(bad bool, format string, args ...any) {
 		if bad {
@@ -112,7 +114,7 @@ func yesNo(b bool) string {
 	return "nothing"
 }
 
-// windowText says where the window comes from.
+// windowText explains the size of the window.
 func (s *summary) windowText() string {
 	if len(s.lanes) == 0 {
 		return "no notifier was killed"

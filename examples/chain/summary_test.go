@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// good is what a run without a fault comes to.
+// good is the result of a run without faults.
 func good() *summary {
 	return &summary{
 		found: found{
@@ -32,7 +32,7 @@ func TestGood(t *testing.T) {
 	require.NotContains(t, out.String(), "FAILED")
 }
 
-// Each thing that may be wrong is seen, alone, and named.
+// Each problem is detected alone, and named.
 func TestEachProblemIsSeen(t *testing.T) {
 	for name, c := range map[string]struct {
 		breakIt func(*summary)

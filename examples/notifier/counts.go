@@ -12,7 +12,8 @@ import (
 	"github.com/idem-go/idem/examples/internal/cli"
 )
 
-// counter counts what a worker meets. A duplicate is no error: it is what Kafka promises, and what is skipped here.
+// counter counts the deliveries of a worker by outcome. Duplicates are no errors: Kafka delivers at
+// least once.
 type counter struct {
 	deliveries, sent, failed, duplicates, deadLettered atomic.Int64
 }
@@ -25,14 +26,15 @@ var (
 	_ idem.DeadLetterObserver = (*counter)(nil)
 )
 
-// ObserveClaim counts a delivery by the store's answer to it. Busy is no final answer: the event is asked for again.
+// ObserveClaim counts a delivery by the answer of the store. Busy is not a final answer, because
+// the event is claimed again.
 func (c *counter) ObserveClaim(_ context.Context, e idem.ClaimEvent) {
 	if e.Err == nil && e.Verdict != dedup.Busy {
 		c.deliveries.Add(1)
 	}
 }
 
-// ObserveRetry takes back one, since the same delivery is claimed again.
+// ObserveRetry subtracts one, because the same delivery is claimed again.
 func (c *counter) ObserveRetry(context.Context, idem.RetryEvent) { c.deliveries.Add(-1) }
 
 // ObserveHandled counts runs of the handler.
@@ -44,10 +46,11 @@ func (c *counter) ObserveHandled(_ context.Context, e idem.HandledEvent) {
 	}
 }
 
-// ObserveDuplicate counts deliveries that were not run.
+// ObserveDuplicate counts skipped deliveries.
 func (c *counter) ObserveDuplicate(context.Context, idem.DuplicateEvent) { c.duplicates.Add(1) }
 
-// ObserveDeadLetter counts what was given up. What has no identity never met the store: it is counted as delivered here.
+// ObserveDeadLetter counts dead letters. The store never sees a record without identity, so that
+// such a delivery is counted here.
 func (c *counter) ObserveDeadLetter(_ context.Context, e idem.DeadLetterEvent) {
 	c.deadLettered.Add(1)
 	if e.Key.ID == "" {
@@ -55,7 +58,7 @@ func (c *counter) ObserveDeadLetter(_ context.Context, e idem.DeadLetterEvent) {
 	}
 }
 
-// LogValue shows all counts.
+// LogValue returns all counts as log attributes.
 func (c *counter) LogValue() slog.Value {
 	return slog.GroupValue(
 		slog.Int64("deliveries", c.deliveries.Load()),
@@ -65,7 +68,7 @@ func (c *counter) LogValue() slog.Value {
 		slog.Int64("dead_lettered", c.deadLettered.Load()))
 }
 
-// report logs the counts at an interval, if there is one, until ctx ends or stop is called.
+// report logs the counts at an interval until ctx ends or stop is called. Zero logs nothing.
 func (c *counter) report(ctx context.Context, log *slog.Logger, every time.Duration) (stop func()) {
 	if every == 0 {
 		return func() {}

@@ -18,18 +18,19 @@ import (
 	"github.com/idem-go/idem/ops"
 )
 
-// demo is the demonstration. All of it is in this process: a Kafka broker, the store, the provider that sends, and
-// workers like those of the program's other half.
+// demo is the demonstration. Everything runs in this process: a Kafka broker, the store, the
+// provider that sends, and workers like the real one.
 type demo struct {
 	events, copies int
 	partitions     int32
-	feeding        time.Duration // over which the events are written
-	before, after  time.Duration // of a sender: until a notification is out, and until that is known
-	limit          time.Duration // of everything, the end apart
-	lease          time.Duration
-	store          dedup.Store
-	log            *slog.Logger
-	screen         *screen
+	feeding        time.Duration // time in which the events are written
+	// time of a sender until a notification is out, and until the answer is back
+	before, after time.Duration
+	limit         time.Duration // of everything but the end
+	lease         time.Duration
+	store         dedup.Store
+	log           *slog.Logger
+	screen        *screen
 
 	topic, group string
 	addrs        []string
@@ -40,12 +41,13 @@ type demo struct {
 	feed         *feed
 	workers      []*demoWorker
 
-	steady  bool         // it does not end, see live.go
+	steady  bool         // runs until it is stopped, see live.go
 	monitor *ops.Monitor // for the page
 	moods   *moody
 }
 
-// moody is what workers send with in the demonstration that does not end. Workers share what the provider remembers.
+// moody returns the sender of the demonstration that does not end. Workers share the memory of the
+// provider.
 func (d *demo) moody(send sender) sender {
 	if d.moods == nil {
 		d.moods = &moody{seen: make(map[string]int)}
@@ -79,10 +81,10 @@ func runDemo(ctx context.Context, o *options, out io.Writer) int {
 	return cli.ExitOK
 }
 
-// errTimeUp ends the demonstration when it hangs. The summary then shows what is missing.
+// errTimeUp ends a demonstration that hangs. The summary then shows the missing events.
 var errTimeUp = errors.New("time is up")
 
-// run plays the whole story and measures what came of it.
+// run plays the demonstration and measures the result.
 func (d *demo) run(ctx context.Context) (s summary, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, d.limit, errTimeUp)
 	defer cancel()
@@ -113,7 +115,8 @@ func (d *demo) run(ctx context.Context) (s summary, err error) {
 	return s, err
 }
 
-// play is the story: a worker, a second one, a kill, a replacement, and all is handled.
+// play runs the sequence: a worker, a second one, a kill, a replacement, and the rest of the
+// events.
 func (d *demo) play(ctx context.Context, s *summary) error {
 	d.screen.say("Kafka is up in this process: topic %s, %d partitions; the store is in memory", d.topic, d.partitions)
 	first, err := d.start("worker-1")
@@ -141,7 +144,7 @@ func (d *demo) play(ctx context.Context, s *summary) error {
 	return d.until(ctx, d.committed)
 }
 
-// crowd is what happens to the workers while events flow.
+// crowd starts and kills workers while events flow.
 func (d *demo) crowd(ctx context.Context, s *summary, first *demoWorker) error {
 	if err := d.until(ctx, d.fed(0.25)); err != nil {
 		return err

@@ -36,8 +36,8 @@ func play(t *testing.T, ledger dedup.Store, short bool, change ...func(*demo)) (
 	return s, out.String()
 }
 
-// A worker killed in the middle and replaced, a second one that joins, copies under other keys and poison: nothing is
-// lost, and only what was in flight at the kill may go out twice.
+// A worker is killed and replaced, a second one joins, and there are copies under other keys and
+// poison. No event is lost, and only events in flight at the kill may go out twice.
 func TestDemo_Idempotent(t *testing.T) {
 	s, out := play(t, memstore.New(), testing.Short())
 	require.Empty(t, s.problems(), out)
@@ -55,7 +55,7 @@ func TestDemo_Idempotent(t *testing.T) {
 	require.Contains(t, out, "OK in ")
 }
 
-// forgetful is a store that does not remember what was done.
+// forgetful is a store that loses completions.
 type forgetful struct{ *memstore.Store }
 
 func (f forgetful) Complete(ctx context.Context, done []dedup.Completion) error {
@@ -66,8 +66,8 @@ func (f forgetful) Complete(ctx context.Context, done []dedup.Completion) error 
 	return f.Release(ctx, releases)
 }
 
-// hasty is a store that takes an event for done as soon as somebody has begun with it, as a worker does that
-// sets a mark with SETNX and skips what is marked.
+// hasty is a store that takes an event for done as soon as a worker has claimed it, like a worker
+// that sets a mark with SETNX and skips marked events.
 type hasty struct{ *memstore.Store }
 
 func (h hasty) Claim(ctx context.Context, t dedup.Token, lease time.Duration, reqs []dedup.Request,
@@ -82,7 +82,7 @@ func (h hasty) Claim(ctx context.Context, t dedup.Token, lease time.Duration, re
 	return err
 }
 
-// The demonstration can fail: what it shows is measured.
+// The demonstration can fail, because it shows measured results.
 func TestDemoShowsBrokenStores(t *testing.T) {
 	if testing.Short() {
 		t.Skip("plays twice")
@@ -92,7 +92,7 @@ func TestDemoShowsBrokenStores(t *testing.T) {
 	require.Contains(t, out, "FAILED")
 	require.Contains(t, out, "more than the")
 
-	// The kill meets what is not out yet.
+	// The kill hits notifications that are not out yet.
 	s, out = play(t, hasty{memstore.New()}, true, func(d *demo) { d.before, d.after = 2*d.before, 1 })
 	require.Positive(t, s.lost, out)
 	require.Contains(t, out, "lost")
@@ -155,7 +155,7 @@ func TestPlan(t *testing.T) {
 	require.Equal(t, 3, ids["evt-0000"], "an ID goes out on several channels")
 }
 
-// What a worker does after its plug was pulled has no effect.
+// An unplugged worker has no effect.
 func TestPlug(t *testing.T) {
 	p := newPlug()
 	store := &pluggedStore{memstore.New(), p}
@@ -179,7 +179,7 @@ func TestPlug(t *testing.T) {
 	require.Error(t, err)
 }
 
-// An interrupted demonstration says so and fails.
+// An interrupted demonstration reports the interruption and fails.
 func TestDemoInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

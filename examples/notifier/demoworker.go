@@ -13,7 +13,7 @@ import (
 	"github.com/idem-go/idem/consumer"
 )
 
-// demoWorker is a worker with a plug that can be pulled.
+// demoWorker is a worker with a plug to pull.
 type demoWorker struct {
 	name   string
 	plug   *plug
@@ -23,7 +23,7 @@ type demoWorker struct {
 	err    error // of Run; read it after ended
 }
 
-// start lets a worker run, with a name that is its static group membership too.
+// start starts a worker. name is also its static group membership.
 func (d *demo) start(name string) (*demoWorker, error) {
 	w := &demoWorker{name: name, plug: newPlug(), ended: make(chan struct{})}
 	w.sender = &slowSender{provider: d.provider, plug: w.plug, before: d.before, after: d.after, begun: make(chan struct{})}
@@ -45,7 +45,7 @@ func (d *demo) start(name string) (*demoWorker, error) {
 	return w, nil
 }
 
-// config is that of a worker.
+// config returns the configuration of a worker.
 func (d *demo) config(name string, p *plug) consumer.Config {
 	cfg := consumer.Config{
 		Brokers: d.addrs, Group: d.group, Topics: []string{d.topic}, InstanceID: name,
@@ -60,21 +60,22 @@ func (d *demo) config(name string, p *plug) consumer.Config {
 		Sarama: func(c *sarama.Config) {
 			c.Net.Proxy.Enable, c.Net.Proxy.Dialer = true, p
 			c.Consumer.Group.Session.Timeout = 6 * time.Second
-			c.Consumer.Group.Heartbeat.Interval = 300 * time.Millisecond // a rebalance shows soon
-			c.Metadata.Retry.Max = 2                                     // what is unplugged gives up soon
+			// makes a rebalance visible soon
+			c.Consumer.Group.Heartbeat.Interval = 300 * time.Millisecond
+			c.Metadata.Retry.Max = 2 // an unplugged worker gives up soon
 		},
 	}
 	if d.monitor != nil {
 		cfg.Observers = append(cfg.Observers, d.monitor)
 	}
-	if d.steady { // nobody is unplugged, and all abilities of the store are there to be seen
+	if d.steady { // no worker is unplugged, and the page shows all abilities of the store
 		cfg.Store, cfg.Lanes = d.store, 4
 	}
 	return cfg
 }
 
-// unplugInMidSend pulls the plug at a random moment while the worker is sending something. It returns how many
-// notifications it was sending.
+// unplugInMidSend pulls the plug at a random moment while the worker is sending. The result is the
+// number of notifications in flight.
 func (w *demoWorker) unplugInMidSend(ctx context.Context, most time.Duration) (inFlight int, err error) {
 	for inFlight == 0 {
 		select {
@@ -87,11 +88,11 @@ func (w *demoWorker) unplugInMidSend(ctx context.Context, most time.Duration) (i
 		inFlight = int(w.sender.inFlight.Load())
 	}
 	w.plug.pull()
-	w.stop() // what is left of it in this process may go
+	w.stop() // frees the resources of the worker in this process
 	return inFlight, nil
 }
 
-// failure is why the worker has ended although nobody wanted it to.
+// failure returns the reason why a worker has ended by itself.
 func (w *demoWorker) failure() error {
 	select {
 	case <-w.ended:
@@ -113,7 +114,7 @@ func (w *demoWorker) unplugged() bool {
 	}
 }
 
-// stopWorkers lets all workers end as they do on SIGTERM, and waits for them.
+// stopWorkers stops all workers as SIGTERM does, and waits.
 func (d *demo) stopWorkers() error {
 	var problems []error
 	for _, w := range d.workers {

@@ -13,17 +13,17 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// plan is what the producer of the demonstration will write, in order.
+// plan lists the records that the producer of the demonstration writes, in order.
 type plan struct {
 	records []*kgo.Record
 	events  []event
 	copies  int
-	poison  []string // values of records that can never be handled
+	poison  []string // values of records that cannot be handled
 }
 
-// newPlan makes events, each once, and so many copies of some of them: a producer that got no answer and wrote again,
-// under the same Kafka key or, restarted with other settings, under another or none, which is another partition. seed
-// makes the same plan again.
+// newPlan makes events, each once, and a number of copies of random events. A copy has the same
+// Kafka key, another key or none, and so may be in another partition: the producer got no answer
+// and wrote again, or was restarted with other settings. The same seed makes the same plan.
 func newPlan(topic string, events, copies int, seed uint64) plan {
 	poisonAt := [...]float64{0.15, 0.35, 0.8}
 	rnd := rand.New(rand.NewPCG(seed, seed))
@@ -43,7 +43,7 @@ func newPlan(topic string, events, copies int, seed uint64) plan {
 		p.events = append(p.events, e)
 	}
 	for i := range copies {
-		first := all[rnd.IntN(events)] // all[:events] are the events themselves
+		first := all[rnd.IntN(events)] // all[:events] are the originals
 		r := *first.record
 		switch i % 3 {
 		case 1:
@@ -66,7 +66,7 @@ func newPlan(topic string, events, copies int, seed uint64) plan {
 	return p
 }
 
-// planEvents names n events. Every fifth ID goes out on all three channels: three events.
+// planEvents names n events. Every fifth ID goes out on all three channels and makes three events.
 func planEvents(n int) []event {
 	channels := [...]string{"email", "sms", "push"}
 	var list []event
@@ -104,7 +104,7 @@ type feed struct {
 	written atomic.Int64
 }
 
-// run returns when all is acknowledged.
+// run returns after all records are acknowledged.
 func (f *feed) run(ctx context.Context) error {
 	begin, next := time.Now(), 0
 	tick := time.NewTicker(20 * time.Millisecond)
@@ -131,5 +131,5 @@ func (f *feed) run(ctx context.Context) error {
 	return nil
 }
 
-// share is how much of the plan is written, from 0 to 1.
+// share returns the written part of the plan, from 0 to 1.
 func (f *feed) share() float64 { return float64(f.written.Load()) / float64(len(f.records)) }

@@ -11,16 +11,16 @@ import (
 	"time"
 )
 
-// options are the flags, read and checked.
+// options holds the values of the flags.
 type options struct {
-	brokers                     []string // none: the demonstration
+	brokers                     []string // empty: the demonstration
 	topic, group, store, sender string
 	instance, health, ops       string
 	lease, retention, stats     time.Duration
 	log                         *slog.Logger
 }
 
-// topics are those that -topic names.
+// topics returns the topics in -topic.
 func (o *options) topics() []string {
 	list := strings.Split(o.topic, ",")
 	for i := range list {
@@ -29,7 +29,7 @@ func (o *options) topics() []string {
 	return list
 }
 
-// usageError is a mistake in the flags.
+// usageError is a wrong value of a flag.
 type usageError struct{ err error }
 
 func (e usageError) Error() string { return e.err.Error() }
@@ -80,8 +80,8 @@ func parseFlags(args []string, stderr io.Writer) (*options, error) {
 	return o, nil
 }
 
-// newLogger writes to standard error: standard output belongs to the log sender. The demonstration talks by itself and
-// logs on request only.
+// newLogger logs to standard error, because the log sender writes to standard output. The
+// demonstration logs with -v only.
 func newLogger(stderr io.Writer, worker, verbose bool) *slog.Logger {
 	level := slog.LevelInfo
 	switch {
@@ -93,7 +93,7 @@ func newLogger(stderr io.Writer, worker, verbose bool) *slog.Logger {
 	return slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: level}))
 }
 
-// check finds what is missing or does not fit. set are the names of the flags that were given, -v apart.
+// check finds missing and wrong values. set holds the names of the given flags, except -v.
 func (o *options) check(args []string, set map[string]bool) error {
 	var problems []error
 	add := func(bad bool, format string, a ...any) {
@@ -113,7 +113,7 @@ func (o *options) check(args []string, set map[string]bool) error {
 	add(o.store == "", "-store is missing: memory, redis://host:port/db or postgres://user@host/db")
 	add(o.stats < 0, "-stats %s is negative", o.stats)
 	add(o.lease < time.Second, "-lease %s is shorter than 1s", o.lease)
-	// An event must be remembered until it is surely done with: a lease, the retries and a rebalance.
+	// The store must remember an event for a lease, the retries and a rebalance.
 	shortest := o.lease + 2*time.Minute
 	add(o.retention < shortest, "-retention %s is shorter than the lease and two minutes (%s)", o.retention, shortest)
 	if o.store != "" {

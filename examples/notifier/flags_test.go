@@ -14,7 +14,7 @@ import (
 	"github.com/idem-go/idem/examples/internal/cli"
 )
 
-// A mistake in the flags is named, and the program ends with 2 before it touches anything.
+// The program names a wrong flag and ends with 2 before it has any effect.
 func TestBadFlags(t *testing.T) {
 	worker := []string{"-brokers", "127.0.0.1:1", "-store", "memory"}
 	for want, args := range map[string][]string{

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// serveHealth answers /healthz while the process runs and /readyz while it can do its work. An empty address serves
-// nothing. stop waits until the server has ended.
+// serveHealth answers /healthz while the process runs and /readyz while the worker can work. With
+// an empty address there is no server. stop waits until the server has ended.
 func serveHealth(ctx context.Context, addr string, ready http.Handler, log *slog.Logger) (stop func(), err error) {
 	if addr == "" {
 		return func() {}, nil

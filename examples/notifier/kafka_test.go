@@ -15,8 +15,9 @@ import (
 	"github.com/idem-go/idem/examples/internal/cli"
 )
 
-// Each event is delivered three times, in another order and under other keys. A worker that is stopped by SIGTERM in the
-// middle repeats nothing; one that is killed repeats at most what was in flight in each lane (R-04, K-39).
+// Each event is delivered three times, in another order and under other keys. A worker that is
+// stopped by SIGTERM repeats no event. A killed worker repeats at most the event in flight in each
+// lane (R-04, K-39).
 func TestWorker_Idempotent(t *testing.T) {
 	forEachStore(t, func(t *testing.T, s *setup) {
 		const events = 500
@@ -41,7 +42,7 @@ func TestWorker_Idempotent(t *testing.T) {
 	})
 }
 
-// A clean stop loses nothing and repeats nothing.
+// A clean stop loses no event and repeats none.
 func TestCleanStops_Idempotent(t *testing.T) {
 	forEachStore(t, func(t *testing.T, s *setup) {
 		const events, stops = 400, 3
@@ -58,7 +59,8 @@ func TestCleanStops_Idempotent(t *testing.T) {
 	})
 }
 
-// killed lets a worker handle events in portions and kills it in the middle of each but the last, at a random moment.
+// killed lets a worker handle events in portions and kills it at a random moment of each portion
+// but the last.
 func killed(t *testing.T, s *setup, kills, events int) figures {
 	t.Helper()
 	portion := (events + kills) / (kills + 1)
@@ -95,9 +97,9 @@ func rekey(records []*kgo.Record) []*kgo.Record {
 	return records
 }
 
-// A worker that marks an event as done before it has handled it, or skips what another worker holds, loses events when it
-// is killed. This one is killed again and again and loses none. NOTIFIER_SOAK=1 is the long form: 18 kills
-// while it handles 6,000 events.
+// A worker that marks an event as done before it has handled it, or skips an event that another
+// worker holds, loses events when it is killed. This worker is killed repeatedly and loses
+// none. NOTIFIER_SOAK=1 selects the long form: 18 kills while it handles 6,000 events.
 func TestKilledAgainAndAgain_Idempotent(t *testing.T) {
 	kills, events := 4, 1200
 	if os.Getenv("NOTIFIER_SOAK") != "" {
@@ -110,8 +112,8 @@ func TestKilledAgainAndAgain_Idempotent(t *testing.T) {
 	})
 }
 
-// kcat is a client of another make. It writes every event three times: with a key, in another order without one, and
-// backwards.
+// kcat is an independent client. It writes every event three times: with a key, in another order
+// without a key, and backwards.
 func TestKcat_Idempotent(t *testing.T) {
 	if _, err := exec.LookPath("kcat"); err != nil {
 		t.Skip("kcat is not installed")
@@ -145,7 +147,7 @@ func kcat(t *testing.T, s *setup, lines []string, more ...string) {
 	require.NoError(t, err, "%s", out)
 }
 
-// The store in memory works with a real broker, and says what it is worth (rule 31).
+// The store in memory works with a real broker and warns about its limits (rule 31).
 func TestMemoryStoreWarns_Idempotent(t *testing.T) {
 	s := newSetup(t, "memory")
 	s.produce(t, s.records(0, 100, 2))
@@ -159,7 +161,7 @@ func TestMemoryStoreWarns_Idempotent(t *testing.T) {
 	require.True(t, bytes.Contains(text, []byte("counts.duplicates=100")), "%s", text)
 }
 
-// A topic that does not exist is a mistake that is told soon, not something to wait for (K-36).
+// A missing topic ends the worker soon; the worker does not wait for it (K-36).
 func TestMissingTopic(t *testing.T) {
 	s := newSetup(t, "memory")
 	s.topic += "-misspelt"

@@ -19,18 +19,18 @@ import (
 	"github.com/idem-go/idem/ops/doctor"
 )
 
-// This file is the demonstration that does not end: a producer that repeats itself, a provider with moods and two workers, of which one
-// is restarted now and then, for the ops page to have something to show. The topic and the store are in memory and grow, by some
-// 30 MB an hour.
+// This file is the demonstration that does not end, which gives the ops page something to show. A
+// producer repeats itself, a provider fails now and then, and one of two workers is restarted
+// regularly. The topic and the store are in memory and grow by about 30 MB an hour.
 
 const (
 	liveRate    = 40 // records a second
 	liveRestart = 45 * time.Second
-	// vouchers of one customer stay in order, and do not hold up those of others.
+	// The vouchers of one customer stay in order and do not delay those of others.
 	voucher = "voucher"
 )
 
-// runLive feeds and works until ctx ends, and serves the page at addr.
+// runLive feeds and works until ctx ends, and serves the page.
 func runLive(ctx context.Context, o *options, out io.Writer) int {
 	d := newDemo(out, o.log)
 	if err := d.live(ctx, o.ops); err != nil && ctx.Err() == nil {
@@ -91,7 +91,7 @@ func (d *demo) live(ctx context.Context, addr string) (err error) {
 	return nil
 }
 
-// restartNowAndThen lets one worker leave and come back, so that partitions move.
+// restartNowAndThen lets one worker leave and return, so that partitions move.
 func (d *demo) restartNowAndThen(ctx context.Context) error {
 	tick := time.NewTicker(liveRestart)
 	defer tick.Stop()
@@ -114,14 +114,14 @@ func (d *demo) restartNowAndThen(ctx context.Context) error {
 	}
 }
 
-// feedSteadily writes events, and some of them again: under the same key, another, or none.
+// feedSteadily writes events, and some of them again under the same key, another key, or none.
 func (d *demo) feedSteadily(ctx context.Context) error {
 	tick := time.NewTicker(time.Second / liveRate)
 	defer tick.Stop()
 	channels := [...]string{"email", "sms", "push", "email", voucher}
 	var recent []*kgo.Record
 	poison := newPlan(d.topic, 1, 0, 1).poison
-	next := 0 // event
+	next := 0 // number of the next event
 	for i := 0; ; i++ {
 		select {
 		case <-ctx.Done():
@@ -148,15 +148,15 @@ func (d *demo) feedSteadily(ctx context.Context) error {
 	}
 }
 
-// liveRouter also has vouchers.
+// liveRouter adds vouchers to the router of the worker.
 func liveRouter(send sender) *idem.Router {
 	router := newRouter(send, time.Hour)
 	idem.On(router, voucher, notify(send), idem.KeyOrdered(2*time.Second, 8*time.Second))
 	return router
 }
 
-// moody is a provider that refuses some events when they come for the first time, fails with others for a while, and is
-// slow now and then. A replay finds it in a better mood.
+// moody is a provider that refuses some events at their first attempt, fails with others for a
+// while, and is slow now and then. A replay succeeds.
 type moody struct {
 	mu   sync.Mutex
 	seen map[string]int
@@ -167,16 +167,16 @@ var (
 	errProvider = errors.New("the provider answered 503 Service Unavailable")
 )
 
-// maxSeen bounds what is remembered.
+// maxSeen bounds the number of remembered events.
 const maxSeen = 10_000
 
-// moodySender is a worker's way to it.
+// moodySender sends the notifications of one worker to the provider.
 type moodySender struct {
 	moods *moody
 	sender
 }
 
-// tries counts how often an event has come.
+// tries returns the number of attempts of an event.
 func (m *moody) tries(n notification) int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -200,7 +200,7 @@ func (m *moodySender) Send(ctx context.Context, n notification, key string) erro
 	case (kind == 0 || kind == 1 && n.Type == voucher) && tries == 1:
 		return idem.Permanent(errMailbox)
 	case kind < 12 && tries <= 2 && n.Type == voucher:
-		return idem.RetryAfter(10*time.Second, errProvider) // too long to wait for it in its place
+		return idem.RetryAfter(10*time.Second, errProvider) // too long to retry in place
 	case kind < 16 && tries <= 2:
 		return errProvider
 	case kind >= 24 && tries == 1:

@@ -17,7 +17,7 @@ import (
 	"github.com/idem-go/idem/examples/internal/cli"
 )
 
-// said is a writer that may be read meanwhile.
+// said is a writer that may be read at the same time.
 type said struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -35,7 +35,8 @@ func (s *said) String() string {
 	return s.b.String()
 }
 
-// The demonstration that does not end has something to show within seconds, says where, and ends when it is told to.
+// The demonstration that does not end shows its address and has events within seconds, and ends on
+// request.
 func TestLive(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()

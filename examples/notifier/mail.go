@@ -17,13 +17,13 @@ import (
 	"github.com/idem-go/idem"
 )
 
-// mailSender sends every notification as a mail; sms and push go to a gateway that takes mail. A mail server knows no
-// idempotency key. The Message-ID made of it is the next best thing: many mailboxes show two mails with the same one as
-// one, and a person can tell that they are.
+// mailSender sends every notification as a mail. sms and push go to a gateway that takes mail. A
+// mail server has no idempotency keys. Instead the Message-ID derives from the key: many mailboxes
+// show two mails with the same Message-ID as one, and a person can recognize the repeat.
 type mailSender struct {
 	host     string
 	from     string
-	domain   string // of users whose address is not given, and of Message-IDs
+	domain   string // of users without an address, and of Message-IDs
 	implicit bool   // TLS from the first byte
 	options  []mail.Option
 }
@@ -31,7 +31,8 @@ type mailSender struct {
 // mailTimeout bounds the whole conversation with the server.
 const mailTimeout = 15 * time.Second
 
-// newMailSender reads smtp://[user:password@]host[:port][?from=a@b&domain=d&tls=mandatory|opportunistic|none].
+// newMailSender parses
+// smtp://[user:password@]host[:port][?from=a@b&domain=d&tls=mandatory|opportunistic|none].
 func newMailSender(u *url.URL) (*mailSender, error) {
 	q := u.Query()
 	s := &mailSender{host: u.Hostname(), from: q.Get("from"), domain: q.Get("domain"), implicit: u.Scheme == "smtps"}
@@ -39,7 +40,7 @@ func newMailSender(u *url.URL) (*mailSender, error) {
 		return nil, fmt.Errorf("-sender %q: no host", u.Redacted())
 	}
 	if s.domain == "" {
-		s.domain = "notifier.example" // reserved by RFC 2606: nobody gets mail there by mistake
+		s.domain = "notifier.example" // reserved by RFC 2606, so that no mail reaches a stranger
 	}
 	if s.from == "" {
 		s.from = "notifier@" + s.domain
@@ -67,14 +68,14 @@ func newMailSender(u *url.URL) (*mailSender, error) {
 		s.options = append(s.options, mail.WithSMTPAuth(mail.SMTPAuthPlain),
 			mail.WithUsername(u.User.Username()), mail.WithPassword(password))
 	}
-	// What is wrong with the options shows now and not with the first mail.
+	// Reports wrong options at the start instead of with the first mail.
 	if _, err := mail.NewClient(s.host, s.options...); err != nil {
 		return nil, fmt.Errorf("-sender %q: %w", u.Redacted(), err)
 	}
 	return s, mail.NewMsg().From(s.from)
 }
 
-// tlsPolicy is opportunistic by default, but a password never goes over a connection that anybody can read.
+// tlsPolicy is opportunistic by default. A password is never sent over an unencrypted connection.
 func tlsPolicy(name string, password bool) (mail.TLSPolicy, error) {
 	switch {
 	case name == "mandatory", name == "" && password:
@@ -98,12 +99,13 @@ func (s *mailSender) Send(ctx context.Context, n notification, key string) error
 	}
 	err = client.DialAndSendWithContext(ctx, msg)
 	if msg.IsDelivered() {
-		return nil // taken by the server; that it did not say goodbye does not matter
+		return nil // the server has accepted the mail; an error of QUIT does not matter
 	}
 	return mailError(err)
 }
 
-// dial connects. The connection ends with ctx, since the library looks at ctx only while it connects.
+// dial connects. The connection ends with ctx, because the library checks ctx only before the
+// connection stands.
 func (s *mailSender) dial(ctx context.Context) mail.DialContextFunc {
 	return func(dialing context.Context, network, addr string) (net.Conn, error) {
 		var conn net.Conn
@@ -121,7 +123,7 @@ func (s *mailSender) dial(ctx context.Context) mail.DialContextFunc {
 	}
 }
 
-// message is the mail for n. Its errors are permanent.
+// message returns the mail for n. Its errors are permanent.
 func (s *mailSender) message(n notification, key string) (*mail.Msg, error) {
 	subject, body, err := render(n)
 	if err != nil {
@@ -144,7 +146,7 @@ func (s *mailSender) message(n notification, key string) (*mail.Msg, error) {
 	return msg, nil
 }
 
-// address is data.email, or the user if that is an address, or the user at the domain.
+// address returns data.email, or the user if that is an address, or the user at the domain.
 func (s *mailSender) address(n notification) (string, error) {
 	if to, ok := n.Data["email"].(string); ok && to != "" {
 		return to, nil
@@ -158,12 +160,13 @@ func (s *mailSender) address(n notification) (string, error) {
 	return n.UserID + "@" + s.domain, nil
 }
 
-// mailError says what a failure to hand over a mail means. A server that has refused, at whatever point, has not taken
-// it. Only a conversation that broke while the mail itself was on the wire leaves a doubt.
+// mailError classifies the error of a mail. A server that refuses, at any point, has not accepted
+// the mail. Only a connection that breaks during the transfer of the mail leaves the result
+// uncertain.
 func mailError(err error) error {
 	var failed *mail.SendError
 	if !errors.As(err, &failed) {
-		return idem.NotApplied(err) // not connected, or not let in, which is not the mail's fault
+		return idem.NotApplied(err) // no connection or no log-in, which does not depend on the mail
 	}
 	switch code := failed.ErrorCode(); {
 	case code >= 500:

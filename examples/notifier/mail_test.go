@@ -18,14 +18,14 @@ import (
 	"github.com/idem-go/idem"
 )
 
-// mailbox is a mail server that answers as it is told.
+// mailbox is a mail server with answers chosen by the test.
 type mailbox struct {
 	mu    sync.Mutex
 	mails []received
 	mail  func() error // answers to MAIL, RCPT and the end of DATA
 	rcpt  func() error
 	data  func() error
-	end   func() // when the client says goodbye
+	end   func() // called at QUIT
 }
 
 type received struct {
@@ -109,7 +109,7 @@ func mailer(t *testing.T, url string) sender {
 	return s
 }
 
-// The Message-ID is made of the key, so that a repeat can be told (rule 38).
+// The Message-ID derives from the key, so that a repeat is recognized (rule 38).
 func TestMailSays(t *testing.T) {
 	box := &mailbox{}
 	s := mailer(t, box.serve(t)+"?domain=shop.example&from=hello@shop.example")
@@ -141,7 +141,7 @@ func refuse(code int) func() error {
 }
 
 func TestMailAnswers(t *testing.T) {
-	// At most once: only what surely had no effect is tried again (rule 5).
+	// At most once: only failures without any effect are retried (rule 5).
 	atMostOnce := idem.WhenUncertain(idem.DeadLetterUncertain)
 	for name, c := range map[string]struct {
 		box  *mailbox
@@ -183,8 +183,8 @@ func (f senderFunc) Send(ctx context.Context, n notification, key string) error 
 	return f(ctx, n, key)
 }
 
-// A mail that the server has taken is sent, whatever happens to the connection afterwards: to send it again because
-// nobody said goodbye would be a repeat without need.
+// A mail that the server has accepted is sent, whatever happens to the connection afterwards. To
+// send it again would be a needless repeat.
 func TestMailIsSentOnceTheServerHasIt(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -195,7 +195,7 @@ func TestMailIsSentOnceTheServerHasIt(t *testing.T) {
 	require.Contains(t, <-done, "Message-ID: <k@notifier.example>")
 }
 
-// rudeServer takes one mail and hangs up without waiting for QUIT.
+// rudeServer accepts one mail and disconnects without waiting for QUIT.
 func rudeServer(l net.Listener) (data string) {
 	conn, err := l.Accept()
 	if err != nil {

@@ -1,7 +1,9 @@
-// Command notifier sends notifications by email, sms and push, each once, however often its event is delivered.
+// Command notifier sends notifications by email, sms and push, each once, however often Kafka
+// delivers the event.
 //
-// Without flags it is a demonstration: Kafka, the store, a producer that repeats itself and workers of which one is
-// killed, all in this process. With -brokers it is a worker. README.md says more.
+// Without flags the program is a demonstration that runs in this process alone: Kafka, the store, a
+// producer that repeats itself, and workers, one of which is killed. With -brokers it works for a
+// real Kafka. README.md has the details.
 package main
 
 import (
@@ -17,16 +19,18 @@ import (
 	"github.com/idem-go/idem/examples/internal/telemetry"
 )
 
-// scope names who remembers. It is not the consumer group, which may be renamed without sending everything again.
+// scope is the namespace of the events in the store. The scope differs from the consumer group, so
+// that the group can be renamed without sending all notifications again.
 const scope = "notification"
 
-// newRouter says what happens to events: one handler per channel, and one for orders. What is remembered is (scope, type,
-// event ID), so an event may go out once on each channel.
+// newRouter registers one handler per channel, and one for orders. The key of an event in the store
+// is (scope, type, event ID), so an event may go out once on each channel.
 func newRouter(send sender, retention time.Duration) *idem.Router {
 	router := idem.NewRouter(
 		idem.Scope(scope),
 		idem.Retention(retention),
-		// A provider that is away or asks for patience holds up its partition for at most this long.
+		// A provider that is down, or asks for a later attempt, holds up its partition for at most
+		// InPlace.
 		idem.Retry(idem.RetryPolicy{
 			MaxAttempts: 8, MinBackoff: 200 * time.Millisecond, MaxBackoff: 5 * time.Second, InPlace: 30 * time.Second,
 		}),
@@ -38,24 +42,26 @@ func newRouter(send sender, retention time.Duration) *idem.Router {
 	return router
 }
 
-// notify returns a handler. It need not know whether an event was seen before: it is called for those that were not, and
-// forwards a key that is the same at every attempt. The sender's error says what happens next.
+// notify returns a handler. Idem calls the handler for new events only, so the handler does not
+// look for duplicates. The handler forwards a key that is the same at every attempt. The error of
+// the sender decides about retries.
 func notify(send sender) func(context.Context, idem.Event[notification]) error {
 	return func(ctx context.Context, e idem.Event[notification]) error {
 		n := e.Data
-		n.EventID, n.Type = e.ID, e.Type // they may have come in headers
+		n.EventID, n.Type = e.ID, e.Type // may have come in headers
 		return send.Send(ctx, n, e.IdempotencyKey())
 	}
 }
 
-// orderPaid returns a handler that tells customers by mail that their orders are paid.
+// orderPaid returns a handler that mails customers about their paid orders.
 func orderPaid(send sender) func(context.Context, idem.Event[order]) error {
 	return func(ctx context.Context, e idem.Event[order]) error {
 		return send.Send(ctx, e.Data.notification(e.ID), e.IdempotencyKey())
 	}
 }
 
-// work is the worker: it handles notifications until ctx ends, then finishes what it has begun, commits and leaves.
+// work runs the worker: it handles notifications until ctx ends, then finishes the running ones,
+// commits and leaves the group.
 func (o *options) work(ctx context.Context, stdout io.Writer) error {
 	send, err := newSender(o.sender, stdout)
 	if err != nil {
@@ -79,7 +85,7 @@ func (o *options) work(ctx context.Context, stdout io.Writer) error {
 		InstanceID: o.instance,
 		Store:      ledger.Store,
 		Lease:      o.lease,
-		// What can never be sent goes to <topic>.<group>.dlq.
+		// A notification that can never be sent goes to <topic>.<group>.dlq.
 		CreateDeadLetterTopics: &consumer.TopicSpec{},
 		Observers:              []idem.Observer{counts, watch},
 		Logger:                 o.log,

@@ -12,7 +12,7 @@ import (
 	"github.com/idem-go/idem"
 )
 
-// measure looks at what there is when all is over.
+// measure counts the results after the demonstration.
 func (d *demo) measure(p plan, s *summary) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 	defer cancel()
@@ -20,7 +20,7 @@ func (d *demo) measure(p plan, s *summary) error {
 	if err != nil {
 		return fmt.Errorf("read the dead-letter topic: %w", err)
 	}
-	// A record that is redelivered after a kill may have two dead letters. It is one record that was given up.
+	// A record that is redelivered after a kill may have two dead letters. Both count as one.
 	given, values, origins := make(map[event]bool), make(map[string]bool), make(map[string]bool)
 	for _, r := range letters {
 		origins[header(r, idem.HeaderPartition)+"/"+header(r, idem.HeaderOffset)] = true
@@ -45,7 +45,7 @@ func (d *demo) measure(p plan, s *summary) error {
 	return nil
 }
 
-// deadLetters reads the dead-letter topic from beginning to end. A topic that was never made holds none.
+// deadLetters reads the dead-letter topic from beginning to end. A missing topic has no records.
 func (d *demo) deadLetters(ctx context.Context) ([]*kgo.Record, error) {
 	topic := idem.DeadLetterTopic(d.group)(d.topic)
 	ends, err := d.admin.ListEndOffsets(ctx, topic)

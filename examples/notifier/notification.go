@@ -9,8 +9,8 @@ import (
 	"github.com/idem-go/idem"
 )
 
-// notification is the event as its producer writes it. Only event_id and type are required of it; what else a channel
-// needs is up to the sender.
+// notification is the event in the form of the producer. Only event_id and type are required. The
+// sender checks the other fields.
 type notification struct {
 	EventID  string         `json:"event_id"`
 	Type     string         `json:"type"` // email, sms or push
@@ -19,13 +19,13 @@ type notification struct {
 	Data     map[string]any `json:"data"`
 }
 
-// order is the payload of order.paid, as far as customers are told.
+// order is the part of order.paid that customers see.
 type order struct {
 	OrderID    name `json:"order_id"`
 	CustomerID name `json:"customer_id"`
 }
 
-// name is an ID: a text, or a number as many have them, taken as it is written.
+// name is an ID. The JSON is a string or a number; a number is kept as written.
 type name string
 
 // UnmarshalJSON implements [json.Unmarshaler].
@@ -36,7 +36,7 @@ func (s *name) UnmarshalJSON(b []byte) error {
 	return json.Unmarshal(b, (*json.Number)(s))
 }
 
-// notification is what the customer is told, by mail.
+// notification returns the mail to the customer.
 func (o order) notification(eventID string) notification {
 	return notification{
 		EventID: eventID, Type: "email", UserID: string(o.CustomerID), Template: "order_paid",
@@ -44,9 +44,9 @@ func (o order) notification(eventID string) notification {
 	}
 }
 
-// dead letters are the texts that the worker knows. Each says what it can without data, since a notification that lacks a
-// name is better than one that is not sent. The first line is the subject.
-var deadLetters = parse(map[string]string{
+// texts are the templates of the worker. Each works without data: a notification without a name is
+// better than none. The first line is the subject.
+var texts = parse(map[string]string{
 	"welcome":            "Welcome{{with .name}}, {{.}}{{end}}\nYour account is ready.",
 	"order_confirmation": "Order{{with .order_id}} {{.}}{{end}} confirmed\nThank you{{with .name}}, {{.}}{{end}}.",
 	"order_paid":         "Order{{with .order_id}} {{.}}{{end}} is paid\nWe received your payment. Thank you.",
@@ -65,10 +65,10 @@ func parse(texts map[string]string) *template.Template {
 	return all
 }
 
-// render makes the text of n. What goes wrong here goes wrong every time, so its errors are permanent: the event goes to
-// the dead-letter topic without another attempt.
+// render makes the text of n. The errors would occur at every attempt and are permanent: the event
+// goes to the dead-letter topic without a retry.
 func render(n notification) (subject, body string, err error) {
-	t := deadLetters.Lookup(n.Template)
+	t := texts.Lookup(n.Template)
 	if t == nil || n.Template == "" {
 		return "", "", idem.Permanent(fmt.Errorf("no template %q", n.Template))
 	}

@@ -15,10 +15,11 @@ import (
 	"github.com/idem-go/idem/ops/doctor"
 )
 
-// opsPath is where the page is.
+// opsPath is the path of the page.
 const opsPath = "/idem/"
 
-// loopbackAddress reports whether an address is of this machine only: the page of this example asks nobody who he is.
+// loopbackAddress reports whether an address belongs to this machine only. The page of this example
+// has no authentication.
 func loopbackAddress(addr string) bool {
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -28,7 +29,8 @@ func loopbackAddress(addr string) bool {
 	return host == "localhost" || err == nil && ip.IsLoopback()
 }
 
-// servePage serves the ops page at a loopback address and says where it is. stop waits until the server has ended.
+// servePage serves the ops page at a loopback address and returns its URL. stop waits until the
+// server has ended.
 func servePage(ctx context.Context, addr string, cfg ops.Config, log *slog.Logger) (stop func(), url string, err error) {
 	cfg.Loopback, cfg.AllowReplay, cfg.Prefix, cfg.Logger = true, true, opsPath, log
 	page, err := ops.NewHandler(cfg)
@@ -63,7 +65,7 @@ func servePage(ctx context.Context, addr string, cfg ops.Config, log *slog.Logge
 	}, fmt.Sprintf("http://%s%s", l.Addr(), opsPath), nil
 }
 
-// servePage serves the page of a worker, if -ops asks for it, and lets it watch.
+// servePage serves the page of a worker if -ops is set, and adds the page's observer to the worker.
 func (o *options) servePage(ctx context.Context, cfg *consumer.Config, l *openedStore) (stop func(), err error) {
 	if o.ops == "" {
 		return func() {}, nil

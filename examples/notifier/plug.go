@@ -11,14 +11,15 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// plug is the power supply of a worker of the demonstration: everything by which the worker reaches the world goes
-// through it. Once it is pulled, nothing the worker does has an effect any longer. It cannot complete what it holds, commit
-// an offset or leave the group, and nobody is told: to the others it is a machine that is gone. Unlike kill -9 it leaves the
-// process alive, which also is the store and the broker here.
+// plug is the power supply of a worker of the demonstration. Every connection of the worker goes
+// through the plug. Once the plug is pulled, the worker has no further effect: it cannot complete a
+// claim, commit an offset or leave the group. Other workers see a lost machine. kill -9 would also
+// end the store and the broker, which run in this process.
 type plug struct {
-	out chan struct{} // closed when it is pulled
+	out chan struct{} // closed when the plug is pulled
 
-	mu     sync.RWMutex // held for reading by whatever has an effect, so that an effect is before or after
+	// effects hold it for reading, so that each is either before or after the pull
+	mu     sync.RWMutex
 	pulled bool
 	conns  map[net.Conn]struct{}
 }
@@ -27,7 +28,7 @@ var errUnplugged = errors.New("worker is unplugged")
 
 func newPlug() *plug { return &plug{out: make(chan struct{}), conns: make(map[net.Conn]struct{})} }
 
-// pull cuts everything off.
+// pull disconnects the worker.
 func (p *plug) pull() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -51,7 +52,7 @@ func (p *plug) do(effect func() error) error {
 	return effect()
 }
 
-// Dial is the worker's only way to Kafka.
+// Dial is the only connection of the worker to Kafka.
 func (p *plug) Dial(network, addr string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
@@ -74,7 +75,7 @@ type pluggedConn struct {
 	plug *plug
 }
 
-// Close closes the connection and lets go of it.
+// Close closes the connection and removes it from the plug.
 func (c *pluggedConn) Close() error {
 	c.plug.mu.Lock()
 	defer c.plug.mu.Unlock()
@@ -82,7 +83,7 @@ func (c *pluggedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// pluggedStore is the worker's only way to the store.
+// pluggedStore is the only connection of the worker to the store.
 type pluggedStore struct {
 	dedup.Store
 	plug *plug

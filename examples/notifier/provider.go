@@ -8,17 +8,17 @@ import (
 	"time"
 )
 
-// event names an event of the demonstration: an ID is unique within its channel only.
+// event names an event of the demonstration. An ID is unique within its channel only.
 type event struct{ channel, id string }
 
-// provider stands for the services that deliver mail, SMS and push messages. It remembers what it was given, and does
-// not look at idempotency keys: a repeat goes out, and shows.
+// provider stands for the services that deliver mail, SMS and push messages. The provider records
+// all notifications and ignores idempotency keys, so that a repeat goes out and is visible.
 type provider struct {
 	mu     sync.Mutex
 	taken  map[event]int
 	keys   map[event]string
 	sends  int
-	mixups int // repeats that came with another key
+	mixups int // repeats with another key
 }
 
 func newProvider() *provider {
@@ -36,22 +36,22 @@ func (p *provider) take(e event, key string) {
 	p.keys[e] = key
 }
 
-// count returns how many notifications went out, repeats included.
+// count returns the number of sent notifications, repeats included.
 func (p *provider) count() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.sends
 }
 
-// slowSender hands notifications to the provider, as one worker does it. Each takes a moment before the provider has it,
-// and another until its answer is back; a worker may be unplugged in either.
+// slowSender is the sender of one worker. A notification takes time until the provider has it, and
+// time until the answer is back. The worker may be unplugged in either.
 type slowSender struct {
 	provider *provider
 	plug     *plug
-	before   time.Duration // at most, until the provider has it
-	after    time.Duration // at most, until its answer is back
+	before   time.Duration // maximum until the provider has it
+	after    time.Duration // maximum until the answer is back
 	inFlight atomic.Int32
-	begun    chan struct{} // whoever listens is told of a send that begins
+	begun    chan struct{} // signals a begun send to a listener
 }
 
 func (s *slowSender) Send(ctx context.Context, n notification, key string) error {
@@ -74,7 +74,7 @@ func (s *slowSender) Send(ctx context.Context, n notification, key string) error
 	return s.pause(ctx, s.after)
 }
 
-// pause takes a moment. Without power it does not end by itself, nor does anything else.
+// pause waits. If the plug is out, it does not end by itself.
 func (s *slowSender) pause(ctx context.Context, most time.Duration) error {
 	t := time.NewTimer(rand.N(most))
 	defer t.Stop()

@@ -16,7 +16,7 @@ import (
 	"github.com/idem-go/idem/dedup/memstore"
 )
 
-// sendLog is a sender that remembers. fail, if not nil, answers each call.
+// sendLog is a sender that records calls. fail, if not nil, answers each call.
 type sendLog struct {
 	mu   sync.Mutex
 	out  []logLine
@@ -51,7 +51,7 @@ func deliver(t *testing.T, p *idem.Processor, offset int64, channel, id string) 
 	require.NoError(t, p.Handle(t.Context(), &idem.Message{Topic: "n", Offset: offset, Value: value}))
 }
 
-// The same event twice is one notification; on another channel it is another event.
+// The same event twice is one notification. On another channel it is another event.
 func TestNotify_Idempotent(t *testing.T) {
 	sent, counts := &sendLog{}, &counter{}
 	p := newProcessor(t, sent, counts)
@@ -74,7 +74,7 @@ func TestNotify_Idempotent(t *testing.T) {
 	require.EqualValues(t, 6, counts.duplicates.Load())
 }
 
-// Identity and type may come in headers; what goes out names them all the same.
+// Identity and type may come in headers. The notification has them too.
 func TestIdentityInHeaders_Idempotent(t *testing.T) {
 	sent := &sendLog{}
 	p := newProcessor(t, sent)
@@ -89,7 +89,7 @@ func TestIdentityInHeaders_Idempotent(t *testing.T) {
 	require.Equal(t, "push", sent.out[0].Type)
 }
 
-// An order that is paid is told once, by mail, whether its service writes IDs as numbers or as texts.
+// A customer gets one mail for a paid order, whether the service writes IDs as numbers or as texts.
 func TestOrderPaid_Idempotent(t *testing.T) {
 	var out calls
 	send, err := newSender("log", &out)
@@ -116,7 +116,7 @@ func TestOrderPaid_Idempotent(t *testing.T) {
 	require.Equal(t, "Order 7 is paid", subject)
 }
 
-// A failure is tried again under the same key, and counts as one delivery.
+// A failure is retried under the same key and counts as one delivery.
 func TestNotifyRetries_Idempotent(t *testing.T) {
 	sent, counts := &sendLog{}, &counter{}
 	sent.fail = func(call int) error {
@@ -136,7 +136,8 @@ func TestNotifyRetries_Idempotent(t *testing.T) {
 	require.EqualValues(t, 1, counts.duplicates.Load())
 }
 
-// The store's scope is not the group: a group with another name does not send everything again (rule 14).
+// The store's scope is not the group: a group with another name does not send all notifications
+// again (rule 14).
 func TestScopeIsNotTheGroup_Idempotent(t *testing.T) {
 	store, sent := memstore.New(), &sendLog{}
 	for _, group := range []string{"notifier", "notifier-v2"} {
@@ -162,7 +163,7 @@ func TestPoisonIsDeadLettered(t *testing.T) {
 	require.Zero(t, send.provider.count())
 }
 
-// A line is written in one call, so that a kill leaves no half of it.
+// A line is one write, so that a kill leaves no partial line.
 func TestLogSenderWritesWholeLines(t *testing.T) {
 	var out calls
 	s, err := newSender("log", &out)

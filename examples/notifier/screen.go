@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// screen shows what goes on: a line that is updated in place on a terminal, else a line every second. It is used by one
-// goroutine.
+// screen shows the progress: on a terminal a line that is updated in place, otherwise a line every
+// second. One goroutine uses a screen.
 type screen struct {
 	out      io.Writer
 	terminal bool
@@ -42,7 +42,7 @@ func (s *screen) say(format string, args ...any) {
 	fmt.Fprintf(s.out, "%5.1fs  %s\n", time.Since(s.begin).Seconds(), fmt.Sprintf(format, args...))
 }
 
-// progress shows a line that the next one replaces. It does nothing if the last one was shown a moment ago.
+// progress shows a line that the next one replaces. Lines that follow too soon are skipped.
 func (s *screen) progress(line func() string) {
 	every := time.Second
 	if s.terminal {

@@ -11,14 +11,15 @@ import (
 	"github.com/idem-go/idem"
 )
 
-// sender lets a notification go out, to whatever channel its type says. key is the same at every attempt and in every
-// process: a sender passes it on, so that the other side can tell a repeat. What the error means decides what happens
-// next; see the constructors of package idem. Safe for concurrent use.
+// sender sends a notification on the channel of its type. key is the same at every attempt and in
+// every process. A sender forwards the key, so that the receiver recognizes a repeat. The error
+// decides about retries; see the constructors of package idem. Safe for concurrent use.
 type sender interface {
 	Send(ctx context.Context, n notification, key string) error
 }
 
-// newSender makes the sender that address names: "log", or the URL of a mail server or a webhook. stdout is for log.
+// newSender returns the sender for an address: "log", or the URL of a mail server or a webhook. The
+// log sender writes to stdout.
 func newSender(address string, stdout io.Writer) (sender, error) {
 	if address == "log" {
 		return &logSender{out: stdout}, nil
@@ -36,14 +37,14 @@ func newSender(address string, stdout io.Writer) (sender, error) {
 	return nil, fmt.Errorf("-sender %q: want log, or a URL that begins with smtp://, smtps://, http:// or https://", address)
 }
 
-// logSender writes a line of JSON for each notification, in one call, so that a process that is killed leaves no half
-// line behind.
+// logSender writes a line of JSON for each notification, in one call, so that a killed process
+// leaves no partial line.
 type logSender struct {
 	mu  sync.Mutex
 	out io.Writer
 }
 
-// logLine is what is written.
+// logLine is the JSON of a line.
 type logLine struct {
 	EventID        string `json:"event_id"`
 	Type           string `json:"type"`

@@ -17,7 +17,8 @@ import (
 	"github.com/idem-go/idem/dedup/redisstore"
 )
 
-// storeKind is the scheme of a store's URL. Errors do not show the URL, which may hold a password.
+// storeKind returns the scheme of a store's URL. Errors do not show the URL, which may hold a
+// password.
 func storeKind(url string) (string, error) {
 	kind, _, _ := strings.Cut(url, "://")
 	switch kind {
@@ -27,7 +28,7 @@ func storeKind(url string) (string, error) {
 	return "", fmt.Errorf("-store must be memory, or begin with redis://, rediss:// or postgres://")
 }
 
-// openedStore is what -store names, and what the doctor looks at.
+// openedStore is the store of -store, with its clients for the doctor.
 type openedStore struct {
 	dedup.Store
 	close func()
@@ -35,7 +36,7 @@ type openedStore struct {
 	redis []redis.UniversalClient
 }
 
-// openStore opens what -store names.
+// openStore opens the store of -store.
 func openStore(ctx context.Context, url string, log *slog.Logger) (*openedStore, error) {
 	kind, err := storeKind(url)
 	if err != nil {
@@ -57,7 +58,8 @@ func openStore(ctx context.Context, url string, log *slog.Logger) (*openedStore,
 	return openPostgres(ctx, url, log)
 }
 
-// openPostgres also makes the tables that are missing, and deletes what has expired as long as the store is open.
+// openPostgres also creates the missing tables, and deletes expired records while the store is
+// open.
 func openPostgres(ctx context.Context, url string, log *slog.Logger) (*openedStore, error) {
 	cfg, err := pgxpool.ParseConfig(url)
 	if err != nil {
@@ -75,7 +77,7 @@ func openPostgres(ctx context.Context, url string, log *slog.Logger) (*openedSto
 	store := pgstore.New(pool)
 	reaping, stop := context.WithCancel(ctx)
 	var reaper sync.WaitGroup
-	reaper.Go(func() { // deletes what has expired; of all workers one at a time
+	reaper.Go(func() { // deletes expired records; one of all workers works at a time
 		if err := pgstore.NewReaper(store, pgstore.ReaperConfig{Logger: log}).Run(reaping); err != nil {
 			log.Error("expired records are not deleted", "error", idem.ErrorText(err))
 		}
@@ -87,8 +89,8 @@ func openPostgres(ctx context.Context, url string, log *slog.Logger) (*openedSto
 	}}, nil
 }
 
-// redisLog moves what go-redis writes by itself, a line for every connection that fails, to level debug: that the
-// store is away is said once, by the consumer.
+// redisLog logs the messages of go-redis, one for every failed connection, at level debug. The
+// consumer logs an outage of the store once.
 type redisLog struct{ log *slog.Logger }
 
 func (l redisLog) Printf(ctx context.Context, format string, v ...any) {

@@ -7,17 +7,17 @@ import (
 	"time"
 )
 
-// summary is what the demonstration came to. All figures are measured: nothing is derived from what was planned but
-// lost, which is what was written and neither sent nor dead-lettered.
+// summary is the result of the demonstration. All figures are measured. Only lost is derived:
+// written events that were neither sent nor dead-lettered.
 type summary struct {
 	events       int // written, without copies
-	poison       int // records written that can never be handled
-	deliveries   int // as counted by the workers
+	poison       int // written records that cannot be handled
+	deliveries   int // counted by the workers
 	sent         int // different events that the provider has
-	duplicates   int // deliveries skipped, as counted by the workers
+	duplicates   int // skipped deliveries, counted by the workers
 	deadLettered int // read from the dead-letter topic
 	lost         int
-	repeats      int // what the provider has more than once
+	repeats      int // notifications that the provider has more than once
 	mixups       int // repeats under another idempotency key
 	kills        int
 	lanes        int // partitions of the killed worker: each has at most one notification in flight
@@ -25,7 +25,7 @@ type summary struct {
 	took         time.Duration
 }
 
-// problems lists what must not be; none: all is well.
+// problems lists the violations of the guarantees.
 func (s summary) problems() []string {
 	var list []string
 	add := func(bad bool, format string, args ...any) {
@@ -41,7 +41,7 @@ func (s summary) problems() []string {
 	return list
 }
 
-// window is how many repeats are allowed: the one in flight in each lane at each kill.
+// window returns the number of allowed repeats: one in flight in each lane at each kill.
 func (s summary) window() int { return s.kills * s.lanes }
 
 // print writes the table and the verdict.

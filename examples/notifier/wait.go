@@ -8,12 +8,12 @@ import (
 	"github.com/idem-go/idem/examples/internal/kafkagroup"
 )
 
-// This file waits for what the demonstration depends on. It asks the broker, not the workers.
+// This file waits for conditions of the demonstration. The broker answers, not the workers.
 
-// condition reports whether what is waited for has come.
+// condition reports whether a condition holds.
 type condition func(context.Context) (bool, error)
 
-// until waits for a condition, shows the progress, and looks after the workers.
+// until waits for a condition, shows the progress, and fails if a worker fails.
 func (d *demo) until(ctx context.Context, done condition) error {
 	tick := time.NewTicker(25 * time.Millisecond)
 	defer tick.Stop()
@@ -40,7 +40,7 @@ func (d *demo) until(ctx context.Context, done condition) error {
 	}
 }
 
-// fed waits for a share of the plan to be written.
+// fed waits until a share of the plan is written.
 func (d *demo) fed(share float64) condition {
 	return func(context.Context) (bool, error) { return d.feed.share() >= share, nil }
 }
@@ -53,7 +53,7 @@ func (d *demo) lanes(worker string, n int) condition {
 	}
 }
 
-// lanesOf asks the broker how many partitions of the topic a worker has.
+// lanesOf returns the number of partitions of the topic that a worker has, according to the broker.
 func (d *demo) lanesOf(ctx context.Context, worker string) (int, error) {
 	groups, err := d.admin.DescribeGroups(ctx, d.group)
 	if err != nil {
@@ -72,7 +72,7 @@ func (d *demo) lanesOf(ctx context.Context, worker string) (int, error) {
 	return n, nil
 }
 
-// committed waits until the group has committed the last record of every partition.
+// committed reports whether the group has committed the last record of every partition.
 func (d *demo) committed(ctx context.Context) (bool, error) {
 	return kafkagroup.Committed(ctx, d.admin, d.group, d.topic)
 }

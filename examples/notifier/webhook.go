@@ -15,11 +15,12 @@ import (
 	"github.com/idem-go/idem"
 )
 
-// webhookSender posts notifications as JSON to a service that delivers them. The service is expected to honour the
-// header Idempotency-Key: a request that comes again with the same key is answered, not carried out again.
+// webhookSender posts notifications as JSON to a service that delivers them. The service must
+// honour the header Idempotency-Key: a repeated key is answered without another delivery.
 //
-// It does not retry by itself. A sender that sleeps between attempts would hold its claim all the while; an error that
-// is returned gives the claim back, and the event comes again after a back-off, in any process, with the same key.
+// webhookSender does not retry. A sender that sleeps between attempts would hold its claim
+// meanwhile. A returned error releases the claim, and the event comes again after a back-off, in
+// any process, with the same key.
 type webhookSender struct {
 	url    string
 	client *http.Client
@@ -34,12 +35,13 @@ func newWebhookSender(u *url.URL) (*webhookSender, error) {
 	}
 	return &webhookSender{url: u.String(), client: &http.Client{
 		Timeout: webhookTimeout,
-		// A redirect is the answer of a service that is not at this URL. To follow it would turn a POST into a GET.
+		// A redirect means that the service is not at this URL. Following it would turn a POST into
+		// a GET.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}, nil
 }
 
-// webhookBody is what is posted.
+// webhookBody is the JSON of a request.
 type webhookBody struct {
 	notification
 	IdempotencyKey string `json:"idempotency_key"`
@@ -50,7 +52,7 @@ func (s *webhookSender) Send(ctx context.Context, n notification, key string) er
 	if err != nil {
 		return idem.Permanent(err)
 	}
-	// Whoever gets no connection has sent nothing.
+	// A request without a connection had no effect.
 	connected := false
 	trace := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { connected = true }}
 	req, err := http.NewRequestWithContext(httptrace.WithClientTrace(ctx, trace), http.MethodPost, s.url, bytes.NewReader(body))
@@ -67,12 +69,12 @@ func (s *webhookSender) Send(ctx context.Context, n notification, key string) er
 		return err
 	}
 	defer resp.Body.Close()
-	// Read a little, so that the connection can be used again.
+	// Read a little, so that the connection can be reused.
 	_, _ = io.CopyN(io.Discard, resp.Body, 64<<10)
 	return webhookError(resp)
 }
 
-// webhookError says what an answer means.
+// webhookError classifies an answer.
 func webhookError(resp *http.Response) error {
 	code := resp.StatusCode
 	if code >= 200 && code < 300 {
@@ -88,13 +90,13 @@ func webhookError(resp *http.Response) error {
 	case code == http.StatusRequestTimeout, code == http.StatusTooEarly, code >= 500:
 		return err
 	case code == http.StatusConflict:
-		// With an Idempotency-Key: an earlier request with this key is still being carried out. It may yet fail.
+		// The service still handles an earlier request with this key, which may fail.
 		return err
 	}
 	return idem.Permanent(err)
 }
 
-// retryAfter reads the header of that name: seconds or a date.
+// retryAfter parses the header of that name: seconds or a date.
 func retryAfter(v string, now time.Time) (time.Duration, bool) {
 	if s, err := strconv.ParseUint(v, 10, 31); err == nil {
 		return time.Duration(s) * time.Second, true

@@ -45,7 +45,7 @@ func TestWebhookForwardsTheKey(t *testing.T) {
 	require.Equal(t, webhookBody{notification: sample, IdempotencyKey: "k-1"}, got)
 }
 
-// settled is what the gate makes of a sender's error: how often the handler ran, and the class of the dead letter.
+// settled is the result of a sender's error: the number of runs, and the class of the dead letter.
 type settled struct {
 	runs  int
 	class idem.Class
@@ -87,17 +87,18 @@ func TestWebhookAnswers(t *testing.T) {
 		after string
 		want  settled
 	}{
-		"created":               {201, "", settled{1, ""}},
-		"bad request":           {400, "", settled{1, idem.ClassPermanent}},
-		"unprocessable":         {422, "", settled{1, idem.ClassPermanent}},
-		"redirect":              {302, "", settled{1, idem.ClassPermanent}},
-		"request timeout":       {408, "", settled{3, idem.ClassFailed}},
-		"still being done":      {409, "", settled{3, idem.ClassFailed}},
-		"too early":             {425, "", settled{3, idem.ClassFailed}},
-		"server error":          {500, "", settled{3, idem.ClassFailed}},
-		"slow down":             {429, "", settled{3, idem.ClassFailed}},
-		"slow down, now":        {429, "0", settled{3, idem.ClassRetryAfter}},
-		"unavailable for hours": {503, "7200", settled{1, idem.ClassRetryAfter}}, // longer than may be waited in place
+		"created":          {201, "", settled{1, ""}},
+		"bad request":      {400, "", settled{1, idem.ClassPermanent}},
+		"unprocessable":    {422, "", settled{1, idem.ClassPermanent}},
+		"redirect":         {302, "", settled{1, idem.ClassPermanent}},
+		"request timeout":  {408, "", settled{3, idem.ClassFailed}},
+		"still being done": {409, "", settled{3, idem.ClassFailed}},
+		"too early":        {425, "", settled{3, idem.ClassFailed}},
+		"server error":     {500, "", settled{3, idem.ClassFailed}},
+		"slow down":        {429, "", settled{3, idem.ClassFailed}},
+		"slow down, now":   {429, "0", settled{3, idem.ClassRetryAfter}},
+		// longer than a retry in place may wait
+		"unavailable for hours": {503, "7200", settled{1, idem.ClassRetryAfter}},
 		"unreadable wait":       {503, "soon", settled{3, idem.ClassFailed}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -136,8 +137,8 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
-// A connection that was refused surely had no effect, so even an event that must go out at most once is tried again
-// (rule 5). A connection that broke leaves a doubt.
+// A refused connection had no effect, so even an event that must go out at most once is retried
+// (rule 5). A broken connection leaves the result uncertain.
 func TestWebhookDoubt(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

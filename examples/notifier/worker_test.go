@@ -24,18 +24,20 @@ import (
 	"github.com/idem-go/idem/internal/testenv"
 )
 
-// The tests of this file and the next run the program as processes of their own, on the real Kafka, and write to it with
-// clients that are not the worker's: kcat, or franz-go.
+// The tests of this file and the next run the program as processes of their own, on the real Kafka,
+// and write to it with independent clients: kcat, or franz-go.
 
-// asProgram makes this test binary the program: the worker under test has the race detector then, too.
+// asProgram makes this test binary the program, so that the worker under test has the race detector
+// too.
 const asProgram = "NOTIFIER_TEST_AS_PROGRAM"
 
 func TestMain(m *testing.M) { clitest.Main(m, asProgram, main) }
 
-// lanes is the number of partitions of every topic here: so many notifications at most are in flight in one worker.
+// lanes is the number of partitions of every topic here, and the maximum number of notifications in
+// flight in one worker.
 const lanes = 6
 
-// setup is a topic, and what is left behind by workers on it.
+// setup is a topic, and the output of workers on it.
 type setup struct {
 	brokers []string
 	topic   string
@@ -48,7 +50,7 @@ type setup struct {
 
 	mu    sync.Mutex
 	lines []logLine
-	more  chan struct{} // closed and replaced when a line comes
+	more  chan struct{} // closed and replaced at each line
 }
 
 func newSetup(t *testing.T, ledger string) *setup {
@@ -75,14 +77,15 @@ func newSetup(t *testing.T, ledger string) *setup {
 	return s
 }
 
-// tellLog shows the end of what the workers logged.
+// tellLog shows the end of the workers' log.
 func (s *setup) tellLog(t *testing.T) {
 	text, err := os.ReadFile(s.stderr.Name())
 	require.NoError(t, err)
 	t.Logf("workers logged, at the end:\n%s", text[max(0, len(text)-8000):])
 }
 
-// redisStore is the URL of the real Redis. Keys of the setup's events are deleted at the end.
+// redisStore returns the URL of the real Redis. clean deletes the keys of the setup's events at the
+// end.
 func redisStore(t *testing.T) (url string, clean func(*setup)) {
 	t.Helper()
 	opts := testenv.RedisOptions(t)
@@ -114,8 +117,8 @@ func forEachStore(t *testing.T, test func(*testing.T, *setup)) {
 	})
 }
 
-// records are n events, copies times each: the first copies in order under the key of their user, the others in another
-// order and under another key or none, so in other partitions.
+// records returns n events, copies times each: the first copies in order under the key of their
+// user, the others in another order and under another key or none, and so in other partitions.
 func (s *setup) records(from, n, copies int) []*kgo.Record {
 	channels := [...]string{"email", "sms", "push"}
 	var all []*kgo.Record
@@ -152,7 +155,7 @@ type process struct {
 	read sync.WaitGroup
 }
 
-// start runs the program. What it prints is read until it ends, by whatever death.
+// start runs the program and reads its output until it ends.
 func (s *setup) start(t *testing.T, more ...string) *process {
 	t.Helper()
 	args := append([]string{
@@ -193,21 +196,22 @@ func (s *setup) read(t *testing.T, out io.Reader) {
 	}
 }
 
-// kill ends the process as kill -9 does and waits until all it printed is read.
+// kill sends SIGKILL and waits until all output is read.
 func (p *process) kill() {
 	_ = p.cmd.Process.Kill()
 	p.read.Wait()
 	_ = p.cmd.Wait()
 }
 
-// terminate ends the process as a deploy does and returns its exit code.
+// terminate sends SIGTERM and returns the exit code.
 func (p *process) terminate(t *testing.T) int {
 	t.Helper()
 	require.NoError(t, p.cmd.Process.Signal(syscall.SIGTERM))
 	return p.wait()
 }
 
-// wait returns the exit code of a process that ends by itself. One that does not is killed: -1.
+// wait returns the exit code of a process that ends by itself. It kills a process that does not
+// end, and returns -1.
 func (p *process) wait() int {
 	late := time.AfterFunc(time.Minute, func() { _ = p.cmd.Process.Kill() })
 	defer late.Stop()
@@ -241,7 +245,7 @@ func (s *setup) await(t *testing.T, n int) {
 	}
 }
 
-// awaitCommits waits until the group has committed everything.
+// awaitCommits waits until the group has committed all records.
 func (s *setup) awaitCommits(t *testing.T) {
 	t.Helper()
 	d := &demo{admin: s.admin, topic: s.topic, group: s.group}
@@ -251,10 +255,11 @@ func (s *setup) awaitCommits(t *testing.T) {
 	}, 90*time.Second, 50*time.Millisecond, "the group does not get to the end of the topic")
 }
 
-// figures are what came out.
+// figures are the results.
 type figures struct{ sent, repeats int }
 
-// check reads what was printed: events 0 to n-1 were all sent, nothing was given up, and a repeat carries the same key.
+// check reads the output: events 0 to n-1 were all sent, no event was dead-lettered, and a repeat
+// has the same key.
 func (s *setup) check(t *testing.T, n int) figures {
 	t.Helper()
 	keys := make(map[event]string)

@@ -28,7 +28,7 @@ func newPool(ctx context.Context, url string) (*pgxpool.Pool, error) {
 	return pgxpool.NewWithConfig(ctx, cfg)
 }
 
-// handler holds the dependencies of the handler of payments, apart from its transaction.
+// handler holds the dependencies of the handler of payments.
 type handler struct {
 	worker  string // name of the worker in the audit table
 	auditOn bool
@@ -47,7 +47,7 @@ func (h handler) audit(ctx context.Context, tx pgx.Tx, p Payment) error {
 }
 
 // migrate creates the missing tables of the store, of the outbox and of the example. Several
-// workers may call it at once.
+// workers may run migrate at once.
 func migrate(ctx context.Context, pool *pgxpool.Pool) error {
 	if err := pgstore.Migrate(ctx, pool); err != nil {
 		return err
@@ -58,8 +58,8 @@ func migrate(ctx context.Context, pool *pgxpool.Pool) error {
 	return pgschema.Apply(ctx, pool, "orderstatus", schema)
 }
 
-// seed adds those of the orders 1 to n that are missing, as pending. It returns the number of added
-// orders.
+// seed adds those of the orders 1 to n that are missing, as pending, and returns the number of
+// added orders.
 func seed(ctx context.Context, pool *pgxpool.Pool, n int64) (int64, error) {
 	tag, err := pool.Exec(ctx, `INSERT INTO orders (id) SELECT generate_series(1, $1::bigint) ON CONFLICT DO NOTHING`, n)
 	return tag.RowsAffected(), err

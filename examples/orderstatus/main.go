@@ -31,7 +31,7 @@ func main() {
 	os.Exit(run(context.Background(), os.Args[1:], os.Stderr))
 }
 
-// run is the program. Its output goes to stderr.
+// run is the program. All output goes to stderr.
 func run(ctx context.Context, args []string, stderr io.Writer) int {
 	o, err := parse(args, stderr)
 	if err != nil {
@@ -138,7 +138,7 @@ func (o options) config(store *pgstore.Store, observers ...idem.Observer) consum
 		Shadow:     o.shadow,
 		InstanceID: o.instance,
 		// A payment that cannot be booked goes to <topic>.<group>.dlq. The worker creates that
-		// topic if it is missing.
+		// topic if needed.
 		CreateDeadLetterTopics: &consumer.TopicSpec{},
 		Observers:              observers,
 		Logger:                 o.log,
@@ -151,7 +151,7 @@ func (o options) config(store *pgstore.Store, observers ...idem.Observer) consum
 	}
 }
 
-// reap deletes expired records. All workers may call it; one of them works at a time.
+// reap deletes expired records. All workers run reap, and one at a time works.
 func (o options) reap(ctx context.Context, store *pgstore.Store) {
 	if err := pgstore.NewReaper(store, pgstore.ReaperConfig{Logger: o.log}).Run(ctx); err != nil {
 		o.log.Error("expired records are not deleted", "error", idem.ErrorText(err))
@@ -159,7 +159,7 @@ func (o options) reap(ctx context.Context, store *pgstore.Store) {
 }
 
 // newRelay returns the relay that publishes order.paid. Workers share the rows of the outbox. The
-// command idem relay can publish them instead.
+// command idem relay can do the same.
 func (o options) newRelay(box *pgoutbox.Outbox, watch outbox.Observer) (*outbox.Relay, *consumer.Producer, error) {
 	producer, err := consumer.OpenProducer(consumer.Config{Brokers: strings.Split(o.brokers, ","), Logger: o.log})
 	if err != nil {
@@ -182,6 +182,6 @@ func (o options) publish(ctx context.Context, relay *outbox.Relay, producer *con
 	}
 }
 
-// worker returns the name for the audit table. Each process has its own, also under one instance
-// ID.
+// worker returns the name for the audit table. The name is unique for each process, also under one
+// instance ID.
 func (o options) worker() string { return fmt.Sprintf("%s/%d", o.instance, os.Getpid()) }

@@ -14,10 +14,10 @@ import (
 	"github.com/idem-go/idem/outbox"
 )
 
-// This file is the part of the example that concerns Idem: the event, its identity, its effect on
-// the database, and the event that follows from it.
+// This file is the part of the example that concerns Idem: the event, the identity and the effect
+// of an event, and the event that follows.
 
-// Payment is the payload of payment.completed and of order.paid, which follows from it.
+// Payment is the payload of payment.completed and of order.paid.
 type Payment struct {
 	PaymentID  string      `json:"payment_id"`
 	OrderID    orderID     `json:"order_id"`
@@ -26,7 +26,7 @@ type Payment struct {
 	Currency   string      `json:"currency,omitempty"`
 }
 
-// orderID is a number. Its JSON may be in quotes, as producers with text IDs write it.
+// orderID is a number. The JSON may have quotes, as producers with text IDs write them.
 type orderID int64
 
 // UnmarshalJSON implements [json.Unmarshaler].
@@ -34,7 +34,7 @@ func (n *orderID) UnmarshalJSON(b []byte) error {
 	return json.Unmarshal(bytes.Trim(b, `"`), (*int64)(n))
 }
 
-// newRouter registers the handler. The identity of an event is its payment, not its message. A
+// newRouter registers the handler. The identity of an event is the payment, not the message. A
 // producer may send a payment again with a new event_id and under another Kafka key; that is the
 // same event.
 func newRouter(h handler) *idem.Router {
@@ -48,8 +48,7 @@ func newRouter(h handler) *idem.Router {
 }
 
 // paymentCompleted moves an order from pending to paid. The update in tx, the record in
-// processed_events and order.paid in the outbox are one transaction: all of them are committed, or
-// none.
+// processed_events and order.paid in the outbox are one transaction: all are committed, or none.
 func (h handler) paymentCompleted(ctx context.Context, tx pgx.Tx, e idem.Event[Payment]) error {
 	p := e.Data
 	// encoding/json would accept PAYMENT_ID too; the identity is the ID in the store

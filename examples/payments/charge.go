@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// providerClient calls the payment provider. It does not retry. The client of the API retries, in a
+// providerClient calls the payment provider, without retries. The client of the API retries, in a
 // new transaction.
 type providerClient struct {
 	charges string // URL

@@ -34,7 +34,7 @@ func newPool(ctx context.Context, url string, connections int) (*pgxpool.Pool, e
 }
 
 // migrate creates the missing tables of the store, of the outbox and of the example. Several
-// processes may call it at once.
+// processes may run migrate at once.
 func migrate(ctx context.Context, pool *pgxpool.Pool) error {
 	if err := pgstore.Migrate(ctx, pool); err != nil {
 		return fmt.Errorf("migrate: %w", err)
@@ -48,8 +48,8 @@ func migrate(ctx context.Context, pool *pgxpool.Pool) error {
 	return nil
 }
 
-// insert adds a payment. It returns the earlier payment of the same request, if there is one. It
-// waits for a transaction that is adding a payment of the same request or order.
+// insert adds a payment, or returns the earlier payment of the same request. A transaction that is
+// adding a payment of the same request or order delays insert.
 func insert(ctx context.Context, tx pgx.Tx, p payment) (earlier *payment, err error) {
 	tag, err := tx.Exec(ctx, `
 		INSERT INTO payments (id, account, idempotency_key, order_id, customer_id, amount, currency)
@@ -79,8 +79,8 @@ func setCharge(ctx context.Context, tx pgx.Tx, p payment) error {
 	return err
 }
 
-// reader answers requests that only read. It has a pool of its own, so that payments waiting for
-// the provider do not delay it.
+// reader answers requests that only read. The pool is separate from the one of payments, which may
+// all wait for the provider.
 type reader struct{ pool *pgxpool.Pool }
 
 const listed = 20

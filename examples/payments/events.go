@@ -23,7 +23,7 @@ type events struct {
 }
 
 // completed adds the event to the outbox in tx. The event ID derives from the account and the key
-// of the request, so the same request makes the same event, however often it runs.
+// of the request, so all runs of a request make the same event.
 func (e events) completed(ctx context.Context, tx pgx.Tx, p payment) error {
 	payload, err := json.Marshal(map[string]any{
 		"payment_id": p.ID, "order_id": p.OrderID, "customer_id": p.CustomerID, "amount": p.Amount, "currency": p.Currency,

@@ -23,7 +23,7 @@ func main() {
 	os.Exit(run(context.Background(), os.Args[1:], os.Stderr))
 }
 
-// run is the program. Its output goes to stderr.
+// run is the program. All output goes to stderr.
 func run(ctx context.Context, args []string, stderr io.Writer) int {
 	o, err := parse(args, stderr)
 	if err != nil {
@@ -46,8 +46,8 @@ type options struct {
 	log             *slog.Logger
 }
 
-// demoSecret is the secret without $PAYMENTS_SECRET. It must be the same after a restart. It is
-// public.
+// demoSecret is the secret without $PAYMENTS_SECRET. A secret must be the same after a restart.
+// This one is public.
 const demoSecret = "a demonstration has no secrets"
 
 const (

@@ -21,14 +21,14 @@ import (
 )
 
 // This file is the part of the example that concerns Idem: the account of a request, the stored
-// answer, and the work of a payment in its transaction.
+// answer, and the work of a payment in the transaction.
 
 const (
 	scope = "payments"
-	// retention is the time for which answers are replayed. Clients must know it. After it, the
+	// retention is the time for which answers are replayed. Clients must know this time. Later the
 	// UNIQUE constraint still prevents a second payment.
 	retention = 48 * time.Hour
-	// handlerTime bounds the time for which a payment holds its transaction and its connection.
+	// handlerTime bounds the time for which a payment holds a transaction and a connection.
 	handlerTime = 15 * time.Second
 	maxBody     = 64 << 10
 )
@@ -55,8 +55,8 @@ func newMiddleware(store dedup.Store, secret []byte, observe func(context.Contex
 // anonymous is the account of requests without an account.
 const anonymous = "anonymous"
 
-// accountOf returns the account of a request. It trusts the header, which only a demonstration may
-// do; README.md describes the alternative.
+// accountOf returns the account of a request. A demonstration may trust the header; README.md
+// describes the alternative.
 func accountOf(r *http.Request) string { return cmp.Or(r.Header.Get("X-Account"), anonymous) }
 
 // payment is a row of the table payments, and the answer to the client.
@@ -79,14 +79,14 @@ func (p *payment) sameWish(o *payment) bool {
 // cashier makes payments.
 type cashier struct {
 	provider *providerClient
-	// completed, if not nil, is called once for each payment, in its transaction. Its writes are
-	// committed with the payment or not at all. [events] uses it to queue payment.completed.
+	// completed, if not nil, is called once for each payment, in tx. What completed writes is
+	// committed with the payment or not at all. [events] queues payment.completed here.
 	completed func(context.Context, pgx.Tx, payment) error
 	log       *slog.Logger
 }
 
-// create handles POST /payments. The middleware has begun the transaction and claimed the key in
-// it, and commits both with the answer.
+// create handles POST /payments. The middleware has begun the transaction and claimed the key, and
+// commits both with the answer.
 func (c *cashier) create(w http.ResponseWriter, r *http.Request) {
 	ctx := r.Context()
 	tx, ok := httpidem.TxFrom[pgx.Tx](ctx)
@@ -102,7 +102,8 @@ func (c *cashier) create(w http.ResponseWriter, r *http.Request) {
 	}
 	p.Account, p.Key = accountOf(r), httpidem.KeyFrom(ctx)
 	// The ID is the same at every attempt. The provider compares requests that come under one key,
-	// so they must be equal. A charge whose payment was rolled back can be found by its reference.
+	// so equal requests are needed. The reference identifies a charge whose payment was rolled
+	// back.
 	p.ID = httpidem.ForwardKey(ctx, "payment")
 	p, err = c.pay(ctx, tx, p, httpidem.ForwardKey(ctx, "charge"))
 	if err != nil && tx.Conn().IsClosed() {
@@ -117,7 +118,7 @@ func (c *cashier) create(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(p)
 }
 
-// pay makes the payment or finds the existing one. It inserts the row before it charges. The
+// pay makes the payment or finds the existing one. The insert comes before the charge. The
 // constraints of the row act as a lock: no other transaction can charge for the same request or
 // order.
 func (c *cashier) pay(ctx context.Context, tx pgx.Tx, p payment, chargeKey string) (payment, error) {
@@ -187,7 +188,7 @@ var (
 	isID = regexp.MustCompile(`^[[:print:]]{1,200}$`).MatchString
 )
 
-// name is the ID of an order or a customer. Its JSON is a string or a number; a number is kept as
+// name is the ID of an order or a customer. The JSON is a string or a number; a number is kept as
 // written.
 type name string
 
@@ -214,8 +215,8 @@ func decode(body io.Reader, wish any) error {
 	return nil
 }
 
-// readPayment reads and checks the request for a payment. The amount is an integer and may be in
-// quotes, as clients with floating-point numbers write it. 9.95 is refused, in quotes or not,
+// readPayment reads and checks the request for a payment. The amount is an integer, optionally in
+// quotes, as clients with floating-point numbers write amounts. 9.95 is refused, in quotes or not,
 // because 10.00 could mean ten euros or a thousand.
 func readPayment(r *http.Request) (payment, error) {
 	var wish struct {

@@ -20,8 +20,8 @@ import (
 const (
 	// connectTime is the time for which pgstore waits for a connection of the pool.
 	connectTime = 10 * time.Second
-	// drainTime is the time that running requests get when the server stops. It is the longest time
-	// a request may take.
+	// drainTime is the time that running requests get when the server stops. No request takes
+	// longer.
 	drainTime = httpidem.DefaultWait + connectTime + handlerTime + 5*time.Second
 )
 
@@ -114,8 +114,8 @@ func (o options) listenAndServe(ctx context.Context, addr string, h http.Handler
 	return err
 }
 
-// serveHTTP serves h. It calls failed if serving ends with an error. stop lets running requests
-// finish and waits until the server has ended.
+// serveHTTP serves h, and calls failed if serving ends with an error. stop lets running requests
+// finish and waits for the end of the server.
 func serveHTTP(l net.Listener, h http.Handler, log *slog.Logger, failed func(error)) (stop func()) {
 	srv := &http.Server{
 		Handler:           h,
@@ -143,8 +143,8 @@ func serveHTTP(l net.Listener, h http.Handler, log *slog.Logger, failed func(err
 	}
 }
 
-// reap deletes expired records. All processes may call it; one of them works at a time. stop waits
-// until it has ended.
+// reap deletes expired records. All processes run reap, and one at a time works. stop waits for the
+// end of the run.
 func (o options) reap(ctx context.Context, store *pgstore.Store) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var reaper sync.WaitGroup

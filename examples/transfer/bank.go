@@ -27,7 +27,7 @@ type transfer struct {
 	Refused refusal `json:"-"`
 }
 
-// refusal is the reason why the bank did not book an order. It is empty if the order was booked.
+// refusal is the reason why the bank did not book an order. A booked order has an empty refusal.
 type refusal string
 
 const (
@@ -43,21 +43,21 @@ type naturalKey struct{ customer, key string }
 // errOtherOrder means that the key was used for another order.
 var errOtherOrder = errors.New("the key was used for another transfer")
 
-// bank books transfers, each once for its natural key. It does not rely on the idempotency store.
+// bank books transfers, each once for the natural key, without the idempotency store.
 type bank struct{ pool *pgxpool.Pool }
 
 // decide books an order or refuses it, and stores the decision. For a known key, known is true and
 // t is the stored decision.
 //
 // The error matches errOtherOrder if the key stands for another order. After any other error the
-// call may be repeated: it finds the decision if one was committed.
+// call may be repeated, and finds a committed decision.
 func (b *bank) decide(ctx context.Context, k naturalKey, o order) (t transfer, known bool, err error) {
 	// Other isolation levels, which may be the default of the server, would read the state from
 	// before the lock was granted.
 	err = pgx.BeginTxFunc(ctx, b.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
-		// Copies of one request queue here, before they hold any other lock. The second copy sees
-		// what the first one committed. This includes a first copy whose process was killed while
-		// its COMMIT was on the way to the server.
+		// Copies of one request queue here, before the locks of accounts. The second copy sees what
+		// the first one committed. This includes a first copy whose process was killed while its
+		// COMMIT was on the way to the server.
 		if err := k.lock(ctx, tx); err != nil {
 			return err
 		}
@@ -69,9 +69,9 @@ func (b *bank) decide(ctx context.Context, k naturalKey, o order) (t transfer, k
 	return t, known, err
 }
 
-// register inserts the order under its key, or finds the existing one. The unique constraint also
-// stops programs that do not take the lock. The insert comes before the locks of the accounts. All
-// transactions wait for keys first and for accounts second, so that they do not deadlock.
+// register inserts the order under k, or finds the existing one. The unique constraint also stops
+// programs that do not take the lock. The insert comes before the locks of the accounts. All
+// transactions wait for keys first and for accounts second, and do not deadlock.
 func register(ctx context.Context, tx pgx.Tx, k naturalKey, o order) (t transfer, known bool, err error) {
 	t.order = o
 	err = tx.QueryRow(ctx, `INSERT INTO transfers (customer, idempotency_key, from_account, to_account, amount, currency, reference)

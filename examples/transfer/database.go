@@ -25,7 +25,7 @@ const (
 // it.
 const poolSize = 16
 
-// openPool opens the database. It limits every wait of a request, so that rows do not stay locked
+// openPool opens the database. All waits of a request are bounded, so that rows do not stay locked
 // by a dead process or a lost host.
 func openPool(ctx context.Context, url string) (*pgxpool.Pool, error) {
 	cfg, err := pgxpool.ParseConfig(url)
@@ -49,7 +49,7 @@ func openPool(ctx context.Context, url string) (*pgxpool.Pool, error) {
 	return pgxpool.NewWithConfig(ctx, cfg)
 }
 
-// migrate creates the missing tables. Several processes may call it at once.
+// migrate creates the missing tables. Several processes may run migrate at once.
 func migrate(ctx context.Context, pool *pgxpool.Pool) error {
 	return pgschema.Apply(ctx, pool, "transfer", schema)
 }

@@ -77,8 +77,8 @@ func (s *service) postTransfer(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusCreated, t)
 }
 
-// refuse sends an answer that the database does not store. The middleware does not store it either:
-// the next request is decided anew.
+// refuse sends an answer that the database does not store. The middleware does not either: the next
+// request is decided anew.
 func (s *service) refuse(w http.ResponseWriter, r *http.Request, status int, code, detail string) {
 	httpidem.NotApplied(r.Context())
 	writeProblem(w, status, code, detail)
@@ -126,9 +126,9 @@ func (r refusal) text(o order) string {
 // maxReference is the maximum number of characters of a reference, as in SEPA.
 const maxReference = 140
 
-// readOrder reads an order strictly: it refuses unknown fields. Amounts are integers. 9.95 is
-// refused, because 10.00 could mean ten euros or a thousand. Integers may be in quotes, as clients
-// with floating-point numbers write them.
+// readOrder reads an order and refuses unknown fields. Amounts are integers. 9.95 is refused,
+// because 10.00 could mean ten euros or a thousand. Integers may be in quotes, as clients with
+// floating-point numbers write them.
 func readOrder(body io.Reader) (o order, err error) {
 	var text struct {
 		From      json.Number `json:"from"`

@@ -1,5 +1,5 @@
 // Command transfer is a bank behind HTTP that books each transfer once, with or without Redis and
-// across crashes. README.md shows how to run it and explains the layers of protection.
+// across crashes. README.md shows how to run the bank and explains the layers of protection.
 package main
 
 import (
@@ -25,17 +25,17 @@ import (
 	"github.com/idem-go/idem/httpidem"
 )
 
-// frontConfig configures the middleware in front of the bank. It spares the database the copies of
-// a request and answers them byte for byte. The bank does not rely on it to book once, so the
-// middleware may fail open.
+// frontConfig configures the middleware in front of the bank. The middleware spares the database
+// the copies of a request and repeats answers byte for byte. The bank books once even without the
+// middleware, which may therefore fail open.
 func frontConfig(store dedup.Store, i identity, o options) httpidem.Config {
 	return httpidem.Config{
 		Store:     store,
 		Scope:     "transfers/" + i.id,
 		Principal: customer,
 		Secret:    i.secret,
-		// While Redis is down, requests go on without it. Few handlers may allow this; here the
-		// database decides each key once.
+		// While Redis is down, requests go on. Few handlers may allow this; here the database
+		// decides each key once.
 		FailOpen: true,
 		// After a crash the handler runs again, because the bank knows whether the transfer was
 		// booked.
@@ -54,7 +54,7 @@ func frontConfig(store dedup.Store, i identity, o options) httpidem.Config {
 	}
 }
 
-// observe measures each request, and logs it with its key at level debug (-v).
+// observe measures each request, and logs the key at level debug (-v).
 func (o options) observe(ctx context.Context, e httpidem.Observation) {
 	o.log.DebugContext(ctx, "request", "key", e.Key, "result", e.Result, "status", e.Status, "took", e.Took)
 	if o.watch != nil {
@@ -131,7 +131,7 @@ func (o options) serve(ctx context.Context, h http.Handler) error {
 	return err
 }
 
-// openRedis succeeds without a Redis server. Its time-outs are short, so that requests do not wait
+// openRedis succeeds without a Redis server. The time-outs are short, so that requests do not wait
 // long for a server that is down.
 func (o options) openRedis(ctx context.Context) (*redis.Client, error) {
 	url := o.redis
@@ -212,7 +212,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	return o, cli.Checked(flags, problem)
 }
 
-// run is the program. Its output goes to stderr.
+// run is the program. All output goes to stderr.
 func run(ctx context.Context, args []string, stderr io.Writer) int {
 	o, err := parse(args, stderr)
 	if err != nil {

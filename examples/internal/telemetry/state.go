@@ -10,7 +10,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace"
 )
 
-// state records whether a signal is exported. It logs changes only.
+// state records whether a signal is exported. Only changes are logged.
 type state struct {
 	log     *slog.Logger
 	signal  string
@@ -56,8 +56,8 @@ func (s *state) succeeded() {
 	s.turn()
 }
 
-// spanExporter reports results to state. It hides errors from the SDK, which would write each of
-// them to standard error.
+// spanExporter reports results to state. The SDK sees no errors, because it would write each to
+// standard error.
 type spanExporter struct {
 	trace.SpanExporter
 	state *state
@@ -76,8 +76,8 @@ func (e *spanExporter) ExportSpans(ctx context.Context, spans []trace.ReadOnlySp
 	return nil
 }
 
-// misconfigured logs the complaints of the SDK about environment variables, each text once. It
-// drops the attributes, which hold the values and therefore passwords.
+// misconfigured logs the complaints of the SDK about environment variables, each text once. The
+// attributes are dropped, which hold the values and therefore passwords.
 type misconfigured struct {
 	log *slog.Logger
 
