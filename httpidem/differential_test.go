@@ -107,7 +107,7 @@ type trace struct {
 	done  chan struct{}
 }
 
-func (t *trace) say(format string, args ...any) {
+func (t *trace) note(format string, args ...any) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.lines = append(t.lines, fmt.Sprintf(format, args...))
@@ -365,7 +365,7 @@ func (g *generator) header() {
 	}
 	if g.chance(20) {
 		g.add("see header",
-			func(w http.ResponseWriter, _ *http.Request, t *trace) { t.say("%v", w.Header()) })
+			func(w http.ResponseWriter, _ *http.Request, t *trace) { t.note("%v", w.Header()) })
 	}
 }
 
@@ -407,7 +407,7 @@ func (g *generator) write() {
 		func(w http.ResponseWriter, _ *http.Request, t *trace) {
 			n, err := io.WriteString(w, b)
 			t.body = append(t.body, b[:n]...)
-			t.say("%d %v", n, err)
+			t.note("%d %v", n, err)
 		})
 }
 
@@ -424,7 +424,7 @@ func (g *generator) readFrom() {
 			}
 			n, err := io.Copy(w, src)
 			t.body = append(t.body, b[:n]...)
-			t.say("%d %v", n, brief(err))
+			t.note("%d %v", n, brief(err))
 		})
 }
 
@@ -445,7 +445,7 @@ func (g *generator) flush() {
 		return
 	}
 	g.add("controller Flush", func(w http.ResponseWriter, _ *http.Request, t *trace) {
-		t.say("%v", http.NewResponseController(w).Flush())
+		t.note("%v", http.NewResponseController(w).Flush())
 	})
 }
 
@@ -453,7 +453,7 @@ func (g *generator) controller() {
 	n := g.IntN(3)
 	g.add(fmt.Sprint("controller ", n), func(w http.ResponseWriter, _ *http.Request, t *trace) {
 		c := http.NewResponseController(w)
-		t.say("%v", [...]func() error{
+		t.note("%v", [...]func() error{
 			func() error { return c.SetReadDeadline(time.Now().Add(time.Hour)) },
 			func() error { return c.SetWriteDeadline(time.Now().Add(time.Hour)) },
 			c.EnableFullDuplex,
@@ -465,11 +465,11 @@ func (g *generator) readBody() {
 	n := g.IntN(g.p.request + 10)
 	g.add(fmt.Sprint("read ", n), func(_ http.ResponseWriter, r *http.Request, t *trace) {
 		b, err := io.ReadAll(io.LimitReader(r.Body, int64(n)))
-		t.say("%d %v %d", len(b), err, r.ContentLength)
+		t.note("%d %v %d", len(b), err, r.ContentLength)
 		if n%3 == 0 {
-			t.say("%v", r.Body.Close())
+			t.note("%v", r.Body.Close())
 			_, err := r.Body.Read(make([]byte, 1))
-			t.say("closed: %v", err != nil) // each protocol has its own error
+			t.note("closed: %v", err != nil) // each protocol has its own error
 		}
 	})
 }

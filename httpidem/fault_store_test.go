@@ -24,7 +24,7 @@ import (
 	"github.com/idem-go/idem/internal/testenv"
 )
 
-var errAway = fmt.Errorf("test: the store is away: %w", dedup.ErrUnavailable)
+var errDown = fmt.Errorf("test: the store is down: %w", dedup.ErrUnavailable)
 
 // faulty is a store whose calls get lost: with asked the request is lost, with answered only the
 // answer.
@@ -45,11 +45,11 @@ func first(n int64, verb string) func(string) bool {
 
 func (f *faulty) call(verb string, do func() error) error {
 	if lost := f.asked.Load(); lost != nil && (*lost)(verb) {
-		return errAway
+		return errDown
 	}
 	err := do()
 	if lost := f.answered.Load(); lost != nil && (*lost)(verb) {
-		return errAway
+		return errDown
 	}
 	return err
 }
@@ -270,7 +270,7 @@ func TestOutageIsOneLine_G04(t *testing.T) {
 			lose(&store.asked, every)
 			for i := range 3 {
 				require.Equal(t, http.StatusServiceUnavailable,
-					send(h, fmt.Sprint("away-", outage, i)).Code)
+					send(h, fmt.Sprint("down-", outage, i)).Code)
 			}
 			lose(&store.asked, func(string) bool { return false })
 			time.Sleep(5 * time.Second) // the quiet time that ends an outage

@@ -89,7 +89,7 @@ func TestCutsAtCommit_H23(t *testing.T) {
 		require.Equal(t, status, again.Code, again.Body)
 		if first.Code == status {
 			require.Equal(t, again.Body.String(), first.Body.String(),
-				"the client was told what was not committed")
+				"the client got an answer that was not committed")
 		} else {
 			require.Contains(t, []int{http.StatusServiceUnavailable, http.StatusConflict},
 				first.Code, first.Body)

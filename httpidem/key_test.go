@@ -125,7 +125,7 @@ func TestParseKey_H01(t *testing.T) {
 		"UUID with other hyphens": {
 			values: []string{`"8e03978e40d5-43dd-bc93-6894-a57f9324"`}, uuidOnly: true,
 		},
-		"UUID with a dead letter": {
+		"UUID with a G": {
 			values: []string{`"ge03978e-40d5-43dd-bc93-6894a57f9324"`}, uuidOnly: true,
 		},
 		"case is kept otherwise": {values: []string{`"ABC"`}, strict: "ABC", lenient: "ABC"},

@@ -100,15 +100,15 @@ func TestOutageIsLoggedOnce(t *testing.T) {
 // booth has transactions without a store, unless it is unavailable.
 type booth struct {
 	dedup.Store
-	away bool
+	down bool
 }
 
 func (b *booth) ClaimTx(
 	_ context.Context, _ time.Duration, reqs []dedup.Request, answers []dedup.Answer,
 	fn func(*booth) ([]dedup.Completion, error),
 ) error {
-	if b.away {
-		return errAway
+	if b.down {
+		return errDown
 	}
 	time.Sleep(2 * time.Second)
 	answers[0] = dedup.Answer{Verdict: dedup.Fresh, Fence: 1}
@@ -121,7 +121,7 @@ func (b *booth) ClaimTx(
 func TestOutageIsLoggedOnce_Tx(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *service, f *faulty) {
 		var log journal
-		b := &booth{Store: f, away: true}
+		b := &booth{Store: f, down: true}
 		cfg := s.config(b)
 		cfg.StoreTimeout = time.Minute
 		log.to(&cfg)
@@ -131,7 +131,7 @@ func TestOutageIsLoggedOnce_Tx(t *testing.T) {
 			require.Equal(t, httpidem.Unavailable, s.last())
 		}
 		require.Len(t, log.take(), 1)
-		b.away = false
+		b.down = false
 		time.Sleep(5 * time.Second)
 		s.work = func(w http.ResponseWriter, _ *http.Request) {
 			time.Sleep(3 * time.Second)

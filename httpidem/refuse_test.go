@@ -105,7 +105,7 @@ func TestRefuse_H11(t *testing.T) {
 		require.NotEmpty(t, send(h, "a").Header().Get("Retry-After"))
 		_, h, _ = checked(t, func(cfg *httpidem.Config) { fail(cfg, (*httpidem.ClientError)(nil)) })
 		require.Equal(t, http.StatusServiceUnavailable, send(h, "a").Code,
-			"a nil pointer says nothing to anybody")
+			"a nil pointer has no text for the client")
 	}
 }
 
@@ -204,7 +204,7 @@ func TestHashedPrincipals_H12(t *testing.T) {
 	cfg := s.config(memstore.New())
 	cfg.PrincipalSecret = secret
 	_, err := httpidem.New(cfg)
-	require.ErrorContains(t, err, "PrincipalSecret", "nobody has a principal if Public")
+	require.ErrorContains(t, err, "PrincipalSecret", "no principals with Public")
 	cfg.Public, cfg.PrincipalSecret = false, []byte("short")
 	cfg.Principal = func(*http.Request) (string, error) { return "alice", nil }
 	_, err = httpidem.New(cfg)

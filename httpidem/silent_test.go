@@ -219,7 +219,7 @@ func TestRedisThatNeverAnswers_H18(t *testing.T) {
 			network.shut()
 			check(sendAll(h, 60, "slow-"), 0)
 			require.LessOrEqual(t, check(sendAll(h, 60, "quick-"), 500*time.Millisecond), 1,
-				"but for a probe")
+				"except for calls of the half-open circuit breaker")
 			network.reopen()
 			require.Eventually(t, func() bool { return replayed(send(h, "before")) },
 				15*time.Second, 20*time.Millisecond)

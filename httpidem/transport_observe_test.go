@@ -15,15 +15,15 @@ import (
 // Each request that was sent is observed once, after the last attempt.
 func TestTransportObserve(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var told []Sending
+		var observed []Sending
 		observe := func(ctx context.Context, s Sending) {
 			require.Equal(t, "pay-1", KeyOf(s.Request.WithContext(ctx)))
-			told = append(told, s)
+			observed = append(observed, s)
 		}
 		only := func() Sending {
-			require.Len(t, told, 1)
-			s := told[0]
-			told = nil
+			require.Len(t, observed, 1)
+			s := observed[0]
+			observed = nil
 			s.Request = nil
 			return s
 		}
@@ -62,6 +62,6 @@ func TestTransportObserve(t *testing.T) {
 		resp, err = (&Transport{Base: answers(200), Observe: observe}).RoundTrip(r)
 		require.NoError(t, err)
 		readAll(t, resp)
-		require.Empty(t, told)
+		require.Empty(t, observed)
 	})
 }

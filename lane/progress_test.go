@@ -54,10 +54,10 @@ func TestPartition_NotesProgress_Rule8(t *testing.T) {
 				}
 				require.NoError(t, p.Push(t.Context(), m))
 				n.mu.Lock()
-				for _, said := range n.notes {
-					for at := int64(10); at < said.Next; at += 3 {
+				for _, note := range n.notes {
+					for at := int64(10); at < note.Next; at += 3 {
 						require.True(t, settled[at], "%d is not settled, and the progress is %d",
-							at, said.Next)
+							at, note.Next)
 					}
 				}
 				n.mu.Unlock()
@@ -66,12 +66,12 @@ func TestPartition_NotesProgress_Rule8(t *testing.T) {
 			synctest.Wait()
 			require.NoError(t, closeLane(t, p, nil))
 			require.Equal(t, dedup.Progress{Topic: "t", Partition: 3, Next: 10}, n.notes[0])
-			for _, said := range n.notes[1:] {
-				at := began.Add(time.Duration((said.Next-11)/3) * time.Second)
-				if (said.Next-11)/3%50 == 49 {
+			for _, note := range n.notes[1:] {
+				at := began.Add(time.Duration((note.Next-11)/3) * time.Second)
+				if (note.Next-11)/3%50 == 49 {
 					at = time.Time{}
 				}
-				require.Equal(t, at, said.Time, "%v", said)
+				require.Equal(t, at, note.Time, "%v", note)
 			}
 			next, _ := p.Watermark()
 			require.Equal(t, next, n.notes[len(n.notes)-1].Next)

@@ -41,7 +41,7 @@ type enginePart struct {
 	settledSets   sets[settledLabels]
 	callSets      sets[callLabels]
 	sizeSets      sets[groupLabels]
-	flightSets    sets[groupLabels]     // counts events in flight
+	inFlightSets  sets[groupLabels]     // counts events in flight
 	duplicateSets sets[duplicateLabels] // counts duplicates
 	storeSets     sets[storeLabels]
 	eventSets     sets[eventLabels]
@@ -61,7 +61,7 @@ func (p *enginePart) init(b *builder) {
 
 	inFlight, duplicates := b.countedUpDown(&mInFlight), b.counted(&mDuplicates)
 	b.watch(func(_ context.Context, to metric.Observer) error {
-		p.flightSets.collect(to, inFlight)
+		p.inFlightSets.collect(to, inFlight)
 		p.duplicateSets.collect(to, duplicates)
 		return nil
 	}, inFlight, duplicates)
@@ -72,7 +72,7 @@ func (p *enginePart) initSets() {
 	p.settledSets.build, p.settledSets.other = settledLabels.attributes, settledLabels.bounded
 	p.callSets.build, p.callSets.other = callLabels.attributes, callLabels.bounded
 	p.sizeSets.build, p.sizeSets.other = groupLabels.attributes, groupLabels.bounded
-	p.flightSets.build, p.flightSets.other = groupLabels.attributes, groupLabels.bounded
+	p.inFlightSets.build, p.inFlightSets.other = groupLabels.attributes, groupLabels.bounded
 	p.duplicateSets.build, p.duplicateSets.other = duplicateLabels.attributes,
 		duplicateLabels.bounded
 	p.storeSets.build = storeLabels.attributes
@@ -157,7 +157,7 @@ func (o *Observer) EndClaimGroup(ctx context.Context, r *idem.ClaimGroup) {
 
 // BeginCall counts events in flight, and begins the span of a call, if any.
 func (o *Observer) BeginCall(ctx context.Context, c *idem.Call) context.Context {
-	o.engine.flightSets.get(groupLabels{group: c.Group, typ: c.Type}).n.Add(int64(c.Len()))
+	o.engine.inFlightSets.get(groupLabels{group: c.Group, typ: c.Type}).n.Add(int64(c.Len()))
 	if !o.mayTrace {
 		return ctx
 	}
@@ -166,11 +166,11 @@ func (o *Observer) BeginCall(ctx context.Context, c *idem.Call) context.Context 
 
 // EndCall counts the call and ends the span.
 func (o *Observer) EndCall(ctx context.Context, c *idem.Call) {
-	kind, flight := causeType(ctx, c.Err),
-		o.engine.flightSets.get(groupLabels{group: c.Group, typ: c.Type})
-	flight.n.Add(-int64(c.Len()))
+	kind, inFlight := causeType(ctx, c.Err),
+		o.engine.inFlightSets.get(groupLabels{group: c.Group, typ: c.Type})
+	inFlight.n.Add(-int64(c.Len()))
 	if c.Batch {
-		o.engine.callSize.Record(ctx, int64(c.Len()), flight.record...)
+		o.engine.callSize.Record(ctx, int64(c.Len()), inFlight.record...)
 	}
 	o.engine.process.Record(ctx, c.Took.Seconds(),
 		o.engine.callSets.get(callLabels{c.Group, c.Message(0).Topic, c.Type, kind}).record...)

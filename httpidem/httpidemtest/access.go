@@ -119,7 +119,7 @@ func refusedFirst(k *kit) {
 // written to the store.
 func lookedUp(k *kit) {
 	if k.Blind {
-		k.Skip("the store has no look-up, says its harness")
+		k.Skip("the store has no look-up, by its harness")
 	}
 	require.True(k, k.looks(k.store), "%T has no look-up", k.store)
 	var calls, left atomic.Int64

@@ -28,7 +28,7 @@ var brokenCases = []testCase{
 // panics is H-09: the client sees a broken connection, as without the middleware. Under a claim the
 // outcome is unknown, which is the stored answer. A transaction was rolled back, and runs again.
 func panics(k *kit) {
-	const told = "not-applied"
+	const undone = "not-applied"
 	s := k.serve(k.middleware().Handler(k.handler(func(w http.ResponseWriter, r *http.Request) {
 		key := httpidem.KeyFrom(r.Context())
 		if k.ran(key) > 1 {
@@ -43,12 +43,12 @@ func panics(k *kit) {
 			panic(http.ErrAbortHandler)
 		case "goexit":
 			runtime.Goexit()
-		case told:
+		case undone:
 			httpidem.NotApplied(r.Context())
 			panic("nothing done")
 		}
 	})))
-	for _, key := range []string{"panic", "abort", "goexit", told} {
+	for _, key := range []string{"panic", "abort", "goexit", undone} {
 		if key == "goexit" { // the server forgets its connection then
 			k.exits(s, key)
 		} else {
@@ -61,7 +61,7 @@ func panics(k *kit) {
 		for range 2 {
 			r, err := ask(s, order(key))
 			require.NoError(k, err)
-			if k.tx || key == told {
+			if k.tx || key == undone {
 				require.Equal(k, http.StatusCreated, r.status)
 				continue
 			}
@@ -71,7 +71,7 @@ func panics(k *kit) {
 		switch {
 		case k.tx:
 			k.had(key, 2, 1)
-		case key == told:
+		case key == undone:
 			require.Equal(k, 2, k.ran(key))
 		default:
 			k.once(key)
@@ -305,10 +305,10 @@ func holderGone(k *kit) {
 
 // storeAway: no handler runs without a claim, unless FailOpen is set (H-18, R-19).
 func storeAway(k *kit) {
-	away := fmt.Errorf("test: %w", dedup.ErrUnavailable)
+	unavailable := fmt.Errorf("test: %w", dedup.ErrUnavailable)
 	down := k.hooked(func(p point) error {
 		if p == beforeClaim {
-			return away
+			return unavailable
 		}
 		return nil
 	})

@@ -277,7 +277,7 @@ func (k *kit) settled(h http.Handler, c call) (r reply) {
 	require.Eventually(k, func() bool {
 		r = send(h, c)
 		return r.code() != "request_in_flight"
-	}, patience, 5*time.Millisecond, "key %s stays at work", c.key)
+	}, patience, 5*time.Millisecond, "key %s stays in flight", c.key)
 	return r
 }
 

@@ -33,7 +33,7 @@ func replay(k *kit) {
 	first := send(h, order("a"))
 	k.executed(first, "a", false)
 	require.Equal(k, "session=1", first.header.Get("Set-Cookie"),
-		"the first answer is what the handler said")
+		"the first answer is that of the handler")
 	k.observed(httpidem.Executed, http.StatusCreated)
 	for range 3 {
 		again := send(h, order("a"))
@@ -273,7 +273,7 @@ func givenUp(k *kit) {
 	require.NoError(k, operator.Discard(k.Context(), key, 1<<40, "of no concern to clients"))
 	r := send(h, order("a"))
 	k.refused(r, http.StatusConflict, "given_up")
-	require.NotContains(k, r.body, "concern", "what operators tell each other")
+	require.NotContains(k, r.body, "concern", "the operator's reason is internal")
 	k.observed(httpidem.GivenUp, http.StatusConflict)
 	require.Equal(k, 1, k.ran("a"))
 }

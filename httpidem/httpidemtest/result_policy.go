@@ -41,8 +41,8 @@ func (k *kit) answers(
 	return c.key, r.replayed
 }
 
-// says answers as the query of the request demands.
-func says(w http.ResponseWriter, r *http.Request) {
+// answerByQuery answers with the status in the query.
+func answerByQuery(w http.ResponseWriter, r *http.Request) {
 	var status int
 	_, _ = fmt.Sscan(r.URL.Query().Get("status"), &status)
 	w.WriteHeader(status)
@@ -54,7 +54,7 @@ func says(w http.ResponseWriter, r *http.Request) {
 // keptClaimed: every answer of a handler under a claim is stored, since the effect may have
 // happened, also with 5xx (H-10).
 func keptClaimed(k *kit) {
-	h := k.middleware().Handler(k.handler(says))
+	h := k.middleware().Handler(k.handler(answerByQuery))
 	for _, status := range []int{200, 201, 204, 303, 400, 401, 403, 404, 409, 422, 500, 502, 503,
 		504} {
 		key, replayed := k.answers(h, status)
@@ -65,7 +65,7 @@ func keptClaimed(k *kit) {
 
 // keptTx: below 400 with effects, 4xx without; 5xx roll back and are forgotten.
 func keptTx(k *kit) {
-	h := k.middleware().Handler(k.handler(says))
+	h := k.middleware().Handler(k.handler(answerByQuery))
 	for _, status := range []int{200, 201, 204, 303, 400, 401, 403, 404, 409, 422, 500, 502, 503,
 		504} {
 		key, replayed := k.answers(h, status)
@@ -83,7 +83,7 @@ func keptTx(k *kit) {
 }
 
 func comeAgain(k *kit) {
-	h := k.middleware().Handler(k.handler(says))
+	h := k.middleware().Handler(k.handler(answerByQuery))
 	for _, status := range []int{408, 425, 429} {
 		key, replayed := k.answers(h, status)
 		require.False(k, replayed, "status %d", status)
@@ -102,7 +102,7 @@ func notApplied(k *kit) {
 	h := k.middleware().Handler(k.handler(func(w http.ResponseWriter, r *http.Request) {
 		if first {
 			httpidem.NotApplied(r.Context())
-			says(w, r)
+			answerByQuery(w, r)
 			return
 		}
 		k.created(w, r)
@@ -161,7 +161,7 @@ func ownFate(k *kit) {
 				return httpidem.Keep
 			}
 		}
-	}).Handler(k.handler(says))
+	}).Handler(k.handler(answerByQuery))
 	key, replayed := k.answers(h, http.StatusTeapot)
 	require.False(k, replayed)
 	require.Equal(k, 2, k.ran(key))
@@ -185,7 +185,7 @@ func ownFate(k *kit) {
 func forgetStatus(k *kit) {
 	h := k.middleware(func(c *httpidem.Config) {
 		c.ForgetStatus = []int{401, 422}
-	}).Handler(k.handler(says))
+	}).Handler(k.handler(answerByQuery))
 	for _, status := range []int{401, 422} {
 		c := order(fmt.Sprint("forget-",
 			status)).with(func(c *call) { c.target = fmt.Sprint("/?status=", status) })

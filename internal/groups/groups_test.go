@@ -164,7 +164,7 @@ func TestLag(t *testing.T) {
 			require.Nil(t, p.Committed)
 			require.Equal(t, []int64{0, 0, 3}, []int64{p.Begin, p.Next, p.End})
 		case "orders.g.dlq/3":
-			require.Nil(t, p.Committed, "nobody consumes dead letters")
+			require.Nil(t, p.Committed, "no group consumes dead letters")
 		}
 	}
 	topics, err := p.admin.ListTopics()

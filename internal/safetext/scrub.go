@@ -232,8 +232,8 @@ func scrubSQL(text string) string {
 	if !strings.Contains(text, " (SQLSTATE ") {
 		return text
 	}
-	return flatSQL().ReplaceAllStringFunc(text, func(said string) string {
-		found := flatSQL().FindStringSubmatch(said)
+	return flatSQL().ReplaceAllStringFunc(text, func(match string) string {
+		found := flatSQL().FindStringSubmatch(match)
 		return sqlText(nil, found[2], found[1])
 	})
 }

@@ -72,21 +72,21 @@ func BenchmarkTelemetry(b *testing.B) {
 	}
 	for _, c := range []struct {
 		name, handler string
-		ledger        noStore
+		store         noStore
 	}{{"onbatchtx", "onbatchtx", noStore{}}, {"duplicates", "onbatchtx", noStore{all: true}},
 		{"on", "on", noStore{}}} {
 		for _, mode := range []string{"off", "metrics", "metrics-and-spans"} {
 			b.Run(c.name+"/"+mode,
-				func(b *testing.B) { benchmark(b, handlers[c.handler], c.ledger, mode) })
+				func(b *testing.B) { benchmark(b, handlers[c.handler], c.store, mode) })
 		}
 	}
 }
 
-func benchmark(b *testing.B, register func(*idem.Router), ledger noStore, mode string) {
+func benchmark(b *testing.B, register func(*idem.Router), store noStore, mode string) {
 	r := idem.NewRouter()
 	register(r)
 	cfg := idem.Config{
-		Store: ledger, Scope: "billing", Group: "billing", Logger: slog.New(slog.DiscardHandler),
+		Store: store, Scope: "billing", Group: "billing", Logger: slog.New(slog.DiscardHandler),
 	}
 	if mode != "off" {
 		cfg.Observers = []idem.Observer{benchObserver(b, mode)}
@@ -140,7 +140,8 @@ func benchMessage(i int) *idem.Message {
 			Value: fmt.Appendf(nil, "00-0af7651916cd43dd8448eb211c80319c-%016x-01", i+1)}},
 		Value: fmt.Appendf(nil,
 			`{"event_id":%q,"type":"paid","amount":7,"currency":"EUR","order_id":"order-%06d",`+
-				`"customer":"customer-%06d","note":"the quick brown fox jumps over the lazy dog, twice, and once more for the road"}`, id, i, i),
+				`"customer":"customer-%06d","note":"the quick brown fox jumps over the lazy `+
+				`dog, twice, and once more for the road"}`, id, i, i),
 	}
 }
 

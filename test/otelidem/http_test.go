@@ -42,10 +42,10 @@ func (tm *telemetry) ask(h http.Handler, key, body string) *httptest.ResponseRec
 	return rec
 }
 
-// away is an unavailable store.
-type away struct{ *memstore.Store }
+// unavailable is an unavailable store.
+type unavailable struct{ *memstore.Store }
 
-func (away) Claim(
+func (unavailable) Claim(
 	ctx context.Context, _ dedup.Token, _ time.Duration, _ []dedup.Request, _ []dedup.Answer,
 ) error {
 	return fmt.Errorf("secret: %w", dedup.ErrUnavailable)
@@ -82,7 +82,7 @@ func TestHTTP_Requests(t *testing.T) {
 	}
 	tm.ask(h, "november", "2")
 	tm.ask(h, "", "1")
-	tm.ask(tm.middleware(away{memstore.New()}).Handler(h), "november", "1")
+	tm.ask(tm.middleware(unavailable{memstore.New()}).Handler(h), "november", "1")
 	for outcome, want := range map[string]int{"executed": 1, "replayed": 2, "mismatch": 1,
 		"refused": 1, "unavailable": 1} {
 		require.Equal(t, want, tm.sum("idem.http.requests", "idem.http.outcome="+outcome), outcome)

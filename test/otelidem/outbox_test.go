@@ -29,7 +29,7 @@ import (
 type boxTable struct {
 	mu   sync.Mutex
 	rows []outbox.Row
-	away bool // the database
+	down bool // the database
 	gone map[int64]bool
 	back outbox.Backlog
 }
@@ -53,7 +53,7 @@ func (*boxTable) Leave(context.Context, string) error { return nil }
 func (t *boxTable) Fetch(_ context.Context, f outbox.Fetch) (rows []outbox.Row, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.away {
+	if t.down {
 		return nil, errors.New("dial tcp: secret")
 	}
 	for _, r := range t.rows {
@@ -158,7 +158,7 @@ func TestOutbox_Metrics(t *testing.T) {
 			require.Equal(t, 2, tm.sum("idem.outbox.blocked", "idem.outbox.name=shop"))
 			require.Equal(t, 1, tm.sum("idem.outbox.shards", "idem.outbox.name=shop"))
 			store.mu.Lock()
-			store.away = true
+			store.down = true
 			store.mu.Unlock()
 			time.Sleep(time.Second)
 		})
