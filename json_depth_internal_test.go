@@ -15,7 +15,7 @@ func TestJSONMember_Deep_G02(t *testing.T) {
 	for _, depth := range []int{1, 100, 9_000, 20_000, 10_000_000} {
 		for _, c := range [][2]string{{"[", "]"}, {`{"a":`, "}"}} {
 			inner := strings.Repeat(c[0], depth) + "1" + strings.Repeat(c[1], depth)
-			value := []byte(fmt.Sprintf(`{"deep":%s,"event_id":"7"}`, inner))
+			value := fmt.Appendf(nil, `{"deep":%s,"event_id":"7"}`, inner)
 			id, err := jsonMember(value, "event_id")
 			if depth < 10_000 {
 				require.NoError(t, err)
