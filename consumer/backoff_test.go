@@ -15,8 +15,8 @@ func TestBackoff_Lengths_K18_K42(t *testing.T) {
 		seen := map[time.Duration]bool{}
 		for range 20 {
 			var b backoff
-			for _, limit := range []time.Duration{500, 1000, 2000, 4000, 8000, 10_000, 10_000, 10_000} {
-				limit *= time.Millisecond
+			for _, ms := range []int64{500, 1000, 2000, 4000, 8000, 10_000, 10_000, 10_000} {
+				limit := time.Duration(ms) * time.Millisecond
 				began := time.Now()
 				require.NoError(t, b.wait(t.Context()))
 				took := time.Since(began)
