@@ -14,7 +14,14 @@ import (
 const txSlack = 10 * time.Second
 
 // attemptTx is one trip of a transactional handler: claim, effects and mark in one transaction.
-func (p *Processor) attemptTx(ctx context.Context, d *task) (step, error) {
+func (r *eventGroup) attemptTx() error {
+	e := r.tasks[0]
+	s, err := r.batch.p.attemptTx(r.ctx, e, &r.undone)
+	e.settled, e.pending = s.settled, s
+	return err
+}
+
+func (p *Processor) attemptTx(ctx context.Context, d *task, undone *error) (step, error) {
 	hard, release := p.stopContext(ctx, false)
 	defer release()
 	o := refuse(dedup.Answer{}, &d.route.policy, &d.attempts, d.facts(dedup.Answer{}))
@@ -50,6 +57,7 @@ func (p *Processor) attemptTx(ctx context.Context, d *task) (step, error) {
 	}
 	d.attempt = d.failures + 1
 	a, o, ran, err := p.claimAndRun(hard, d)
+	*undone = err
 	free() // nobody waits for anything with it
 	if watched && o.meaning != abandoned {
 		p.clearStarts(ctx, d)
@@ -64,6 +72,7 @@ func (p *Processor) attemptTx(ctx context.Context, d *task) (step, error) {
 			p.noteEnd(d.message)
 			d.limit().grow(1, d.route.maxBatch)
 			d.handled, d.seen, d.end, d.settlement = true, d.request.Origin, endDone, SettledHandled
+			d.route.budget.earn(1)
 			return step{settled: true}, nil
 		}
 		return p.settleAnswer(ctx, d, a, dec)
@@ -93,7 +102,6 @@ func (p *Processor) claimAndRun(hard context.Context, d *task) (a dedup.Answer, 
 	})
 	p.observeClaim(hard, d, a.Verdict, began, err)
 	p.storeCall(hard, d.access, VerbTransaction, 1, []dedup.Answer{a}, began, err)
-	p.undone(hard, err)
 	return a, o, ran, err
 }
 

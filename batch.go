@@ -91,31 +91,27 @@ func (b *batch) step() error {
 	}
 	defer r.access.inflight.finish(taken)
 	r.cut(len(taken))
-	switch {
-	case len(r.tasks) == 1:
-		return b.single(r.tasks[0])
-	case r.tx != nil:
-		return r.observed(r.runInTx)
-	default:
-		return r.observed(r.runClaimed)
+	if r.single = len(r.tasks) == 1; r.single {
+		return b.single(r)
 	}
+	return r.observed(r.attempt)
 }
 
 // single takes an event through the gate by itself, whatever that takes.
-func (b *batch) single(e *task) error {
+func (b *batch) single(r *eventGroup) error {
+	e := r.tasks[0]
 	if !e.blockedSince.IsZero() { // it waited for the events before it
 		e.excludeWait(time.Since(e.lastFailure))
 	}
-	if err := b.p.settle(b.ctx, e, e.pending); err != nil {
-		return err
+	err := r.settleSingle()
+	if err == nil {
+		err = b.p.settleFormer(b.ctx, e)
 	}
-	if err := b.p.settleFormer(b.ctx, e); err != nil {
-		return err
+	e.settled = err == nil
+	if err == nil {
+		b.advance()
 	}
-	e.pending = step{}
-	e.settled = true
-	b.advance()
-	return nil
+	return err
 }
 
 // advance moves over what is settled, and tells.

@@ -18,8 +18,11 @@ type eventGroup struct {
 	end      int     // index of the message after the last
 	tasks    []*task // the events to ask for, in the order of delivery, each once
 	isolated bool    // the first event is not to be joined by others
+	single   bool    // a group of one: its event is settled whatever that takes
 	most     int     // how many events there may be
 	sorted   []*task // entries by key, as the store wants them
+	reqs     []dedup.Request
+	answers  []dedup.Answer
 }
 
 var keySeed = maphash.MakeSeed()
@@ -172,13 +175,23 @@ func (r *eventGroup) cut(n int) {
 // delivery is the one that request i is for.
 func (r *eventGroup) delivery(i int) *task { return r.sorted[i] }
 
-// requests returns what to ask the store, in the order of keys.
+// requests returns the requests to the store, in the order of keys, and room for its answers.
 func (r *eventGroup) requests() ([]dedup.Request, []dedup.Answer) {
-	reqs := make([]dedup.Request, len(r.sorted))
-	for i, e := range r.sorted {
-		reqs[i] = e.request
+	if len(r.reqs) != len(r.sorted) {
+		r.reqs, r.answers = make([]dedup.Request, len(r.sorted)), make([]dedup.Answer, len(r.sorted))
 	}
-	return reqs, make([]dedup.Answer, len(reqs))
+	clear(r.answers)
+	for i, e := range r.sorted {
+		r.reqs[i] = e.request
+	}
+	return r.reqs, r.answers
+}
+
+// advance moves over the settled events of the group. A group of one has more to do before its event counts as settled.
+func (r *eventGroup) advance() {
+	if !r.single {
+		r.batch.advance()
+	}
 }
 
 // call is one call of a handler: of one event, or of many.

@@ -3,6 +3,7 @@ package idem
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/idem-go/idem/dedup"
@@ -19,14 +20,13 @@ func (r *eventGroup) runClaimed() error {
 		return err
 	}
 	defer func() { permit.end(len(fresh) > 0) }()
-	t := dedup.NewToken()
-	reqs, answers := r.requests()
-	since, err := r.batch.p.claimAll(r.ctx, r.access, r.batch.budget, t, r.delivery, reqs, answers)
+	since, err := r.claim()
 	if err != nil {
+		r.tasks[0].permit.end(false)
 		return err
 	}
-	for i, e := range r.sorted {
-		e.noteAnswer(t, answers[i])
+	if r.single {
+		return r.runSingle(since)
 	}
 	r.cutAtException()
 	if fresh = r.settleKnown(); len(fresh) == 0 {
@@ -38,10 +38,44 @@ func (r *eventGroup) runClaimed() error {
 // permit asks for the right to run a batch handler: before the claim, since nobody waits for it holding claims. A run of
 // a handler with limits holds no other.
 func (r *eventGroup) permit() (permit, error) {
-	if first := r.tasks[0].route; first.batch {
+	if first := r.tasks[0].route; first.batch && !r.single {
 		return first.limits.acquire(r.ctx, r.batch.budget)
 	}
 	return permit{}, nil
+}
+
+// claim asks the store for all events of the group and notes its answers. since is the time before the question.
+func (r *eventGroup) claim() (since time.Time, err error) {
+	asked := time.Now()
+	t := dedup.NewToken()
+	reqs, answers := r.requests()
+	since, err = r.batch.p.claimAll(r.ctx, r.access, r.batch.budget, t, r.delivery, reqs, answers)
+	for i, e := range r.sorted {
+		e.excludeWait(time.Since(asked))
+		if err == nil {
+			e.noteAnswer(t, answers[i])
+		}
+	}
+	return since, err
+}
+
+// runSingle carries out the answer for the only event of the group.
+func (r *eventGroup) runSingle(since time.Time) error {
+	e, p := r.tasks[0], r.batch.p
+	if e.decision.step == stepRun || e.decision.step == stepRefuse {
+		return r.callAll(r.tasks, since)
+	}
+	var s step
+	var err error
+	if e.decision.step == stepRunIgnored {
+		hard, release := p.stopContext(r.ctx, true)
+		defer release()
+		s, err = p.shadow(r.ctx, hard, e, e.answer)
+	} else {
+		s, err = p.settleAnswer(r.ctx, e, e.answer, e.decision)
+	}
+	e.settled, e.pending = s.settled, s
+	return err
 }
 
 // noteAnswer notes the store's answer.
@@ -51,6 +85,7 @@ func (e *task) noteAnswer(t dedup.Token, a dedup.Answer) {
 	if a.Verdict.Held() {
 		e.claim = e.request.Held(t, a)
 		e.attempt, e.uncertain = max(int(a.Failures), e.earlier)+1, a.Verdict == dedup.Uncertain
+		e.busy = busy{}
 	}
 }
 
@@ -101,7 +136,7 @@ func (r *eventGroup) settleKnown() (fresh []*task) {
 		r.batch.p.notifyKnown(r.ctx, e, e.answer)
 		e.settled = true
 	}
-	r.batch.advance()
+	r.advance()
 	return fresh
 }
 
@@ -116,17 +151,20 @@ func (r *eventGroup) callAll(fresh []*task, since time.Time) error {
 	}
 	for i := range calls {
 		c, behind := &calls[i], calls[i+1:]
+		if !c.kept.Alive() { // this process was paused, and others may have taken over
+			r.releaseCalls(calls[i:])
+			return r.lapsed(c)
+		}
+		if r.single {
+			if o := c.tasks[0].refused(); o.refused {
+				return r.settleFailed(hard, c, outcomes{all: o}, c.tasks)
+			}
+		}
 		if r.ctx.Err() != nil {
 			r.releaseCalls(calls[i:])
 			return stopCause(r.ctx)
 		}
-		if !c.kept.Alive() { // this process was paused, and others may have taken over
-			r.batch.p.notifyLapsed(r.ctx, c.tasks[0])
-			r.releaseCalls(calls[i:])
-			c.tasks[0].isolated = true // it waits before the store is asked again
-			return nil
-		}
-		own, ok := c.permit()
+		own, ok := r.permitOf(c)
 		if !ok { // wait for it, and hold nothing meanwhile
 			r.releaseCalls(calls[i:])
 			c.tasks[0].isolated = true
@@ -141,10 +179,26 @@ func (r *eventGroup) callAll(fresh []*task, since time.Time) error {
 	return nil
 }
 
+// lapsed ends a group whose lease was over before a call began. Its event waits before the store is asked again.
+func (r *eventGroup) lapsed(c *call) error {
+	e := c.tasks[0]
+	e.permit.end(false)
+	cause := context.Cause(c.kept.Context())
+	switch {
+	case r.ctx.Err() != nil:
+		return stopCause(r.ctx)
+	case errors.Is(cause, dedup.ErrLeaseRenewerClosed):
+		return fmt.Errorf("event %s: %w", e.request.Key, cause)
+	}
+	r.batch.p.notifyLapsed(r.ctx, e)
+	e.isolated, e.pending = true, step{outage: errLapsed}
+	return nil
+}
+
 // permit is the right to run a handler of single events, if there is one at once.
-func (c *call) permit() (permit, bool) {
-	if c.route.batch {
-		return permit{}, true // the run has it
+func (r *eventGroup) permitOf(c *call) (permit, bool) {
+	if c.route.batch || r.single {
+		return permit{}, true // the group has it
 	}
 	return c.route.limits.try()
 }
@@ -241,7 +295,7 @@ func (r *eventGroup) completeAll(hard context.Context, good []*task) (lost bool,
 		e.handled, e.settled, e.isolated = false, false, true
 		r.batch.p.notifyLost(r.ctx, e)
 	}
-	r.batch.advance()
+	r.advance()
 	return len(gone) > 0, nil
 }
 
@@ -274,6 +328,6 @@ func (r *eventGroup) settleFailed(hard context.Context, c *call, o outcomes, bad
 	if len(back) > 0 {
 		p.release(r.ctx, r.access, back)
 	}
-	r.batch.advance()
+	r.advance()
 	return errors.Join(errs...)
 }

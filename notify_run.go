@@ -18,34 +18,19 @@ func (r *eventGroup) observed(work func() error) (err error) {
 	if len(p.obs.claimGroup) == 0 {
 		return work()
 	}
-	told := &ClaimGroup{Group: p.cfg.Group, Transactional: r.tx != nil, tasks: r.tasks}
-	end := p.beginClaimGroup(&r.ctx, told)
-	defer func() { end(firstOf(err, r.undone)) }()
+	group := &ClaimGroup{Group: p.cfg.Group, Transactional: r.tx != nil, tasks: r.tasks}
+	r.undone = nil
+	ctx := r.ctx
+	end := p.beginClaimGroup(&r.ctx, group)
+	defer func() {
+		r.ctx = ctx
+		var outage error
+		if r.single {
+			outage = r.tasks[0].pending.outage
+		}
+		end(firstOf(err, outage, r.undone))
+	}()
 	return work()
-}
-
-// observeAttempt is a trip of one event through the gate, told of as a run.
-func (p *Processor) observeAttempt(ctx context.Context, d *task, pass func(context.Context, *task) (step, error)) (s step, err error) {
-	if len(p.obs.claimGroup) == 0 {
-		return pass(ctx, d)
-	}
-	told := &ClaimGroup{Group: p.cfg.Group, Transactional: !d.claimed, one: d}
-	end := p.beginClaimGroup(&ctx, told)
-	defer func() { end(firstOf(err, s.outage, told.undone)) }()
-	return pass(context.WithValue(ctx, claimGroupKey{}, told), d)
-}
-
-// claimGroupKey is where the context of a trip has its run.
-type claimGroupKey struct{}
-
-// undone notes that the transaction of a trip was rolled back, for those who watch.
-func (p *Processor) undone(ctx context.Context, err error) {
-	if len(p.obs.claimGroup) == 0 {
-		return
-	}
-	if r, ok := ctx.Value(claimGroupKey{}).(*ClaimGroup); ok {
-		r.undone = err
-	}
 }
 
 func firstOf(errs ...error) error {

@@ -31,24 +31,16 @@ type ClaimGroup struct {
 	// consumer stops. The failure of a handler under a claim is that of its call, see [Call].
 	Err error
 
-	tasks  []*task
-	one    *task
-	undone error
+	tasks []*task
 }
 
 // Len is how many deliveries there are; at least one. Copies of one event within a batch are settled with the first of them and do not
 // count.
 func (r *ClaimGroup) Len() int {
-	if r.one != nil {
-		return 1
-	}
 	return len(r.tasks)
 }
 
 func (r *ClaimGroup) task(i int) *task {
-	if r.one != nil {
-		return r.one
-	}
 	return r.tasks[i]
 }
 

@@ -154,15 +154,6 @@ func outageWait(try int) time.Duration {
 	return jitter(ceiling(100*time.Millisecond, 2*time.Second, try))
 }
 
-// claim is claimAll for one event.
-func (p *Processor) claim(ctx context.Context, d *task, t dedup.Token) (a dedup.Answer, since time.Time, err error) {
-	var answers [1]dedup.Answer
-	asked := time.Now()
-	since, err = p.claimAll(ctx, d.access, d.budget, t, func(int) *task { return d }, []dedup.Request{d.request}, answers[:])
-	d.excludeWait(time.Since(asked))
-	return answers[0], since, err
-}
-
 // claimAll asks until the store answers. of returns the delivery that a request is for. Whatever the error is, there is no answer: nothing runs and nothing is marked
 // . The token stays the same, so that a claim whose reply was lost is recognised.
 func (p *Processor) claimAll(ctx context.Context, l *storeAccess, budget *waitBudget, t dedup.Token, of func(i int) *task,

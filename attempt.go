@@ -2,7 +2,6 @@ package idem
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -50,108 +49,54 @@ type step struct {
 	outage  error         // before the next trip, wait for what is down
 }
 
-// settle takes an event through the gate until it is settled, after what a run has left to be done first. An error says
-// that it is not settled, and must come again.
-func (p *Processor) settle(ctx context.Context, d *task, s step) error {
-	pass := p.attemptClaimed
-	if !d.claimed {
-		pass = p.attemptTx
-	}
-	again := d.request.Position.Retry > 0
+// settleSingle takes the only event of the group through its attempts until it is settled. An error says that it is not settled and
+// must come again.
+func (r *eventGroup) settleSingle() error {
+	e, ctx, p := r.tasks[0], r.ctx, r.batch.p
+	again := e.request.Position.Retry > 0
 	for outages := 1; ; again = false {
 		var err error
-		switch {
+		switch s := e.pending; {
 		case s.outage != nil:
-			err = p.waitOut(ctx, d, outages, s.outage)
+			err = p.waitOut(ctx, e, outages, s.outage)
 			outages++
 		case s.sleep > 0:
 			err = sleep(ctx, s.sleep)
 			again = true
 		}
-		if err == nil && again && !d.retryPaid {
-			err = p.afford(ctx, d)
+		e.pending = step{}
+		if err == nil && again && !e.retryPaid {
+			err = p.afford(ctx, e)
 		}
 		if err != nil {
 			return err
 		}
-		if d.permit, err = d.route.limits.acquire(ctx, d.budget); err != nil {
+		if e.permit, err = e.route.limits.acquire(ctx, e.budget); err != nil {
 			return err
 		}
 		func() {
-			defer func() { d.permit.end(true) }() // also if an observer panics
-			s, err = p.observeAttempt(ctx, d, pass)
+			defer func() { e.permit.end(true) }() // also if an observer panics
+			err = r.observed(r.attempt)
 		}()
-		if s.settled && d.settlement == SettledHandled { // a duplicate earns nothing
-			d.route.budget.earn(1)
-		}
-		if err != nil || s.settled {
+		if err != nil || e.settled {
 			return err
 		}
 	}
 }
 
-// attemptClaimed is one trip of a claimed handler: claim, obey the verdict, run, record.
-func (p *Processor) attemptClaimed(ctx context.Context, d *task) (step, error) {
-	t := dedup.NewToken()
-	a, since, err := p.claim(ctx, d, t)
-	if err != nil {
-		d.permit.end(false)
-		return step{}, err
-	}
-	dec := verdict(a, &d.route.policy, &d.attempts, d.facts(a))
-	if dec.step == stepRunIgnored {
-		hard, release := p.stopContext(ctx, true)
-		defer release()
-		return p.shadow(ctx, hard, d, a)
-	}
-	if !a.Verdict.Held() {
-		return p.settleAnswer(ctx, d, a, dec)
-	}
-	d.claim = d.request.Held(t, a)
-	d.attempt, d.uncertain = max(int(a.Failures), d.earlier)+1, a.Verdict == dedup.Uncertain
-	d.busySince, d.busyNotified = time.Time{}, false
-
-	hard, release := p.stopContext(ctx, true)
-	defer release()
-	kept := d.access.renewer.KeepAll(hard, []dedup.Claim{d.claim}, since)
-	defer kept.StopAll()
-	if !kept.Alive() {
-		return p.lapsed(ctx, d, kept)
-	}
-	o := dec.outcome
-	if !o.refused {
-		o = d.decodeLate()
-	}
+// attempt is one attempt of a group: claim, run, record.
+func (r *eventGroup) attempt() error {
 	switch {
-	case o.refused:
-		d.attempt = d.begunRuns(a, o)
-	case ctx.Err() != nil: // a stop came with the answer: start nothing new
-		p.giveBack(ctx, d, dedup.Unstarted)
-		return step{}, stopCause(ctx)
+	case r.tx == nil:
+		return r.runClaimed()
+	case r.single:
+		return r.attemptTx()
 	default:
-		o = p.timedRun(kept.Context(), d, nil)
+		return r.runInTx()
 	}
-	p.judge(hard, d, o, false)
-	return p.finish(ctx, hard, d, o, underClaim{p: p, stopRenewal: kept.StopAll})
 }
 
-// lapsed gives back a claim whose lease was over before anything began under it: this process was paused, and another worker may
-// have taken over. The store is asked again after a wait.
-func (p *Processor) lapsed(ctx context.Context, d *task, kept *dedup.HeldClaims) (step, error) {
-	d.permit.end(false)
-	p.giveBack(ctx, d, dedup.Unstarted)
-	cause := context.Cause(kept.Context())
-	switch {
-	case ctx.Err() != nil:
-		return step{}, stopCause(ctx)
-	case errors.Is(cause, dedup.ErrLeaseRenewerClosed):
-		return step{}, fmt.Errorf("event %s: %w", d.request.Key, cause)
-	}
-	p.notifyLapsed(ctx, d)
-	return step{outage: errLapsed}, nil
-}
-
-// errLapsed says that a lease was over before anything began under it.
+// errLapsed is the reason for a wait after a lease that was over before anything began under it.
 var errLapsed = fmt.Errorf("%w: a lease was over before its handler began", dedup.ErrUnavailable)
 
 // decodeLate decodes the data of an event whose time came while the store was asked. The outcome is marked as refused if that fails.
@@ -165,6 +110,18 @@ func (d *task) decodeLate() outcome {
 	}
 	o := readingOutcome(err)
 	o.refused = true
+	return o
+}
+
+// refused returns the outcome for an event that must not run although its claim is granted. It is marked as refused if so.
+func (d *task) refused() outcome {
+	o := d.decision.outcome
+	if !o.refused {
+		o = d.decodeLate()
+	}
+	if o.refused {
+		d.attempt = d.begunRuns(d.answer, o)
+	}
 	return o
 }
 
