@@ -138,9 +138,9 @@ var verdicts = map[string]dedup.Verdict{
 	"moved": dedup.Rescheduled, "too-old": dedup.TooOld,
 }
 
-// conflicts are the answers for copies with another fingerprint, by what an equal copy would be told. "mine" is said to who
+// conflictVerdicts are the answers for copies with another fingerprint, by what an equal copy would be told. "mine" is said to who
 // repeats a claim with another fingerprint.
-var conflicts = map[string]dedup.Verdict{
+var conflictVerdicts = map[string]dedup.Verdict{
 	"conflict done": dedup.Done, "conflict dead": dedup.Dead, "conflict moved": dedup.Rescheduled, "conflict busy": dedup.Busy,
 	"conflict mine": dedup.Busy, "conflict grant": dedup.Fresh,
 }
@@ -165,7 +165,7 @@ func readRows(rows pgx.Rows, reqs []dedup.Request, answers []dedup.Answer) (answ
 			return answered, err
 		}
 		v, ok := verdicts[verdict]
-		known, conflict := conflicts[verdict]
+		known, conflict := conflictVerdicts[verdict]
 		if conflict {
 			v, ok = known, true
 		}
@@ -176,9 +176,11 @@ func readRows(rows pgx.Rows, reqs []dedup.Request, answers []dedup.Answer) (answ
 		if topic := reqs[n-1].Origin.Topic; topic == first.Topic {
 			first.Topic = topic // not another copy of the text for as long as the answer lives
 		}
+		var result dedup.Result
+		result.Schema, result.Data = uint32(schema.Int64), data
 		answers[n-1] = dedup.Answer{Verdict: v, Fence: uint64(fence), Failures: uint32(failures), First: first,
 			Takeovers: uint32(takeovers), Wait: time.Duration(wait) * time.Microsecond, Reason: reason.String,
-			Result: dedup.Result{Schema: uint32(schema.Int64), Data: data}}
+			Result: result}
 		if conflict {
 			answers[n-1] = answers[n-1].Conflicted()
 		}

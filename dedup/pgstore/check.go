@@ -8,7 +8,6 @@ import (
 
 	"github.com/idem-go/idem/dedup"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // Check implements [dedup.Checker]. It writes, in transactions that it rolls back, since a unique key that is missing
@@ -18,19 +17,19 @@ import (
 // key that is not unique or not compared byte by byte, an encoding other than UTF8, a server older than 14, a standby, a
 // database that is read-only. What is missing, or a log-in that is refused, is a [*dedup.SetupError]. Warnings: commits that do not wait for the disk (P-18), and sessions that outlive their client for long (rule 10).
 func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
-	q, err := s.statements(ctx)
+	q, err := s.db.statements(ctx)
 	if errors.Is(err, errLayout) {
 		return nil, fmt.Errorf("%w: %w", errUnfit, err)
 	}
 	if err != nil {
-		return nil, s.failed(ctx, "check", err)
+		return nil, s.db.failed(ctx, "check", err)
 	}
-	conn, err := s.acquire(ctx)
+	conn, err := s.db.acquire(ctx)
 	if err != nil {
-		return nil, s.failed(ctx, "check", err)
+		return nil, s.db.failed(ctx, "check", err)
 	}
-	defer release(ctx, conn)
-	for _, check := range []func(context.Context, *pgxpool.Conn, *statements) ([]string, error){
+	defer conn.end(ctx)
+	for _, check := range []func(context.Context, session, *statements) ([]string, error){
 		checkServer, s.checkSettings, s.checkTables, checkUnique,
 	} {
 		more, err := check(ctx, conn, q)
@@ -39,7 +38,7 @@ func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
 			return warnings, err
 		}
 		if err != nil {
-			return warnings, s.failed(ctx, "check", err)
+			return warnings, s.db.failed(ctx, "check", err)
 		}
 	}
 	return warnings, nil
@@ -51,7 +50,7 @@ func unfit(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{errUnfit}, args...)...)
 }
 
-func checkServer(ctx context.Context, conn *pgxpool.Conn, _ *statements) ([]string, error) {
+func checkServer(ctx context.Context, conn session, _ *statements) ([]string, error) {
 	var version int
 	var encoding string
 	var standby, readOnly bool
@@ -73,7 +72,7 @@ func checkServer(ctx context.Context, conn *pgxpool.Conn, _ *statements) ([]stri
 	return nil, nil
 }
 
-func (s *Store) checkSettings(ctx context.Context, conn *pgxpool.Conn, _ *statements) (warnings []string, err error) {
+func (s *Store) checkSettings(ctx context.Context, conn session, _ *statements) (warnings []string, err error) {
 	var fsync, pages bool
 	var commit, check string
 	var keepalive int
@@ -88,7 +87,7 @@ func (s *Store) checkSettings(ctx context.Context, conn *pgxpool.Conn, _ *statem
 		warnings = append(warnings,
 			"fsync or full_page_writes is off: a crash of the server may lose or corrupt the store (P-18)")
 	}
-	if commit == "off" && !s.durable {
+	if commit == "off" && !s.db.durable {
 		warnings = append(warnings, "synchronous_commit is off: a crash of the server forgets the last commits, effects and "+
 			"records, while the offsets stay: use pgstore.Durable, or rewind the consumer group after a crash (P-18)")
 	}
@@ -103,15 +102,15 @@ func (s *Store) checkSettings(ctx context.Context, conn *pgxpool.Conn, _ *statem
 	return warnings, nil
 }
 
-func (s *Store) checkTables(ctx context.Context, conn *pgxpool.Conn, q *statements) ([]string, error) {
+func (s *Store) checkTables(ctx context.Context, conn session, q *statements) ([]string, error) {
 	var version int
 	if err := conn.QueryRow(ctx, q.version).Scan(&version); err != nil {
 		return nil, err
 	}
 	if version < schemaVersion {
-		return nil, unfit("the tables have version %d, this release needs %d: %s", version, schemaVersion, s.migrateFix())
+		return nil, unfit("the tables have version %d, this release needs %d: %s", version, schemaVersion, s.db.setup().migrateFix())
 	}
-	if err := s.checkComplete(ctx, conn, q); err != nil {
+	if err := checkComplete(ctx, conn, q, s.db.setup()); err != nil {
 		return nil, err
 	}
 	rows, err := conn.Query(ctx, q.keyColumns)
@@ -128,7 +127,40 @@ func (s *Store) checkTables(ctx context.Context, conn *pgxpool.Conn, q *statemen
 	return nil, nil
 }
 
-func checkUnique(ctx context.Context, conn *pgxpool.Conn, q *statements) ([]string, error) {
+// checkComplete looks whether all tables are there, and whether the role has the rights that every worker needs.
+func checkComplete(ctx context.Context, conn session, q *statements, u setup) error {
+	var missing, names, tables, rights, lacks []string
+	for _, p := range u.layout.privileges() {
+		names = append(names, p.table)
+		for right := range strings.SplitSeq(p.rights, ", ") {
+			if p.check {
+				tables, rights = append(tables, p.table), append(rights, right)
+			}
+		}
+	}
+	err := conn.QueryRow(ctx, `SELECT coalesce(array_agg(n) FILTER (WHERE to_regclass($1 || '.' || n) IS NULL), '{}') FROM unnest($2::text[]) n`,
+		pgx.Identifier{q.schema}.Sanitize(), names).Scan(&missing)
+	if err != nil {
+		return err
+	}
+	if len(missing) > 0 {
+		return &dedup.SetupError{Problem: "the store lacks " + strings.Join(missing, ", "), Fix: u.migrateFix()}
+	}
+	err = conn.QueryRow(ctx, `SELECT coalesce(array_agg(DISTINCT t) FILTER (WHERE NOT has_table_privilege($1 || '.' || t, r)), '{}')
+		FROM unnest($2::text[], $3::text[]) AS p(t, r)`, pgx.Identifier{q.schema}.Sanitize(), tables, rights).Scan(&lacks)
+	if err != nil {
+		return err
+	}
+	if len(lacks) > 0 {
+		return &dedup.SetupError{
+			Problem: fmt.Sprintf("role %q lacks rights on %s", u.role(), strings.Join(lacks, ", ")),
+			Fix:     "run as the owner of the tables: " + u.grants(lacks),
+		}
+	}
+	return nil
+}
+
+func checkUnique(ctx context.Context, conn session, q *statements) ([]string, error) {
 	for table, text := range q.uniqueTests {
 		if err := checkTable(ctx, conn, table, text); err != nil {
 			return nil, err
@@ -137,7 +169,7 @@ func checkUnique(ctx context.Context, conn *pgxpool.Conn, q *statements) ([]stri
 	return nil, nil
 }
 
-func checkTable(ctx context.Context, conn *pgxpool.Conn, table, text string) error {
+func checkTable(ctx context.Context, conn session, table, text string) error {
 	tx, err := conn.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
 	if err != nil {
 		return err

@@ -9,6 +9,7 @@ import (
 
 	"github.com/idem-go/idem/dedup"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 )
 
 // Claim implements [dedup.Store]: begin, insert, look at what was there, commit, in one round trip. Waiting for a batch
@@ -31,18 +32,22 @@ func (s *Store) Claim(ctx context.Context, t dedup.Token, lease time.Duration, r
 	return err
 }
 
+// claimAttempts bounds how often a claim asks again for the keys that changed while it looked. Each time it asks for fewer;
+// three, as for the rest, were too few where many workers take the same keys and give them back (P-04, rule 24).
+const claimAttempts = 12
+
 // claim asks for all keys, then again for those without an answer: they changed hands while they were asked for, or are
 // in the same boat as one that did. A repeat with the same token changes nothing for a key that was granted.
 func (s *Store) claim(ctx context.Context, t dedup.Token, lease time.Duration, reqs []dedup.Request,
 	answers []dedup.Answer) error {
-	numbers, err := s.places(ctx, reqs)
+	numbers, err := s.dict.placesOf(ctx, reqs)
 	if err != nil {
 		return err
 	}
 	open := reqs     // still to be answered
 	var places []int // of open in reqs; nil: the same
 	if len(reqs) > 1 && s.keys.most() {
-		err := s.look(ctx, reqs, answers, numbers, func(q *statements, rows *requestRows) (string, []any) {
+		err := lookFor(ctx, s.db, reqs, answers, numbers, func(q *statements, rows *requestRows) (string, []any) {
 			return q.lookKeys[rows.form], rows.existing(t)
 		})
 		if err != nil {
@@ -55,7 +60,7 @@ func (s *Store) claim(ctx context.Context, t dedup.Token, lease time.Duration, r
 		if places != nil {
 			some = make([]dedup.Answer, len(open))
 		}
-		complete, err := s.claimOnce(ctx, t, lease, open, some, at(numbers, places))
+		complete, err := s.claimOnce(ctx, t, lease, open, some, placesAt(numbers, places))
 		if err != nil {
 			return err
 		}
@@ -66,7 +71,7 @@ func (s *Store) claim(ctx context.Context, t dedup.Token, lease time.Duration, r
 			break
 		}
 		if try == claimAttempts {
-			return s.failed(ctx, "claim", errNoAnswer)
+			return s.db.failed(ctx, "claim", errNoAnswer)
 		}
 		open, places = unanswered(reqs, answers)
 	}
@@ -77,7 +82,7 @@ func (s *Store) claim(ctx context.Context, t dedup.Token, lease time.Duration, r
 func (s *Store) claimOnce(ctx context.Context, t dedup.Token, lease time.Duration, reqs []dedup.Request,
 	answers []dedup.Answer, numbers []place) (complete bool, err error) {
 	rows := newRequestRows(reqs, numbers)
-	err = s.ownTx(ctx, "claim", func(q *statements, b *pgx.Batch) {
+	err = s.db.ownTx(ctx, "claim", func(q *statements, b *pgx.Batch) {
 		clear(answers)
 		b.Queue(q.insertKeys[rows.form], rows.insert(t, microseconds(lease))...)
 		b.Queue(q.existingKeys[rows.form], rows.existing(t, microseconds(lease))...)
@@ -121,14 +126,14 @@ func (s *Store) Complete(ctx context.Context, done []dedup.Completion) error {
 	if dead.none() {
 		return s.held(ctx, "complete", rows, func(q *statements) string { return q.complete }, nil, ends.args()...)
 	}
-	if err := dead.number(ctx, s); err != nil {
+	if err := s.dict.numberOrigins(ctx, dead.topic, dead.part); err != nil {
 		return err
 	}
 	keys := newKeyRows(len(dead.claims))
 	for _, i := range dead.claims {
 		keys.add(&done[i].Key)
 	}
-	args, err := s.keyArgs(ctx, &keys)
+	args, err := s.dict.keyArgs(ctx, &keys)
 	if err != nil {
 		return err
 	}
@@ -164,13 +169,13 @@ func (s *Store) held(ctx context.Context, verb string, claims *claimRows, text f
 	if n == 0 {
 		return nil
 	}
-	keys, err := s.keyArgs(ctx, &claims.keyRows)
+	keys, err := s.dict.keyArgs(ctx, &claims.keyRows)
 	if err != nil {
 		return err
 	}
 	args := slices.Concat([]any{claims.token}, more, keys)
 	served := make([]bool, n)
-	err = s.ownTx(ctx, verb, func(q *statements, b *pgx.Batch) {
+	err = s.db.ownTx(ctx, verb, func(q *statements, b *pgx.Batch) {
 		clear(served)
 		b.Queue(text(q), args...)
 		if then != nil {
@@ -204,4 +209,20 @@ func (s *Store) held(ctx context.Context, verb string, claims *claimRows, text f
 		}
 	}
 	return dedup.Lost(lost)
+}
+
+// claimRows are the columns of claims that are held.
+type claimRows struct {
+	keyRows
+	token []pgtype.UUID
+}
+
+func newClaimRows(n int) *claimRows {
+	return &claimRows{keyRows: newKeyRows(n), token: make([]pgtype.UUID, 0, n)}
+}
+
+func (r *claimRows) add(c *dedup.Claim) error {
+	r.keyRows.add(&c.Key)
+	r.token = append(r.token, pgtype.UUID{Bytes: c.Token, Valid: true})
+	return c.Key.Validate()
 }

@@ -19,7 +19,7 @@ func Configure(cfg *pgxpool.Config) {
 		params = make(map[string]string)
 		cfg.ConnConfig.RuntimeParams = params
 	}
-	for name, value := range map[string]string{
+	for name, v := range map[string]string{
 		"application_name":                 "idem",
 		"client_connection_check_interval": "2000",
 		"tcp_keepalives_idle":              "10",
@@ -28,7 +28,7 @@ func Configure(cfg *pgxpool.Config) {
 		"tcp_user_timeout":                 "30000",
 	} {
 		if _, set := params[name]; !set {
-			params[name] = value
+			params[name] = v
 		}
 	}
 }
@@ -44,12 +44,12 @@ func Open(ctx context.Context, url string, opts ...Option) (*Store, error) {
 	Configure(cfg)
 	pool, err := pgxpool.NewWithConfig(ctx, cfg)
 	if err != nil {
-		return nil, New(nil, opts...).failed(ctx, "open", err)
+		return nil, New(nil, opts...).db.failed(ctx, "open", err)
 	}
 	s := New(pool, opts...)
-	if s.wrong != nil {
+	if s.db.wrong != nil {
 		pool.Close()
-		return nil, s.wrong
+		return nil, s.db.wrong
 	}
 	s.owned = true
 	return s, nil

@@ -1,8 +1,6 @@
 package pgstore
 
 import (
-	"context"
-
 	"github.com/idem-go/idem/dedup"
 	"github.com/jackc/pgx/v5/pgtype"
 )
@@ -33,16 +31,4 @@ func (d *deadOrigins) none() bool { return len(d.claims) == 0 }
 
 func (d *deadOrigins) args(keys []any) []any {
 	return append([]any{d.topic, d.part, d.offset, d.at, d.token}, keys...)
-}
-
-// number makes numbers for their partitions, in the compact layout and a transaction of its own.
-func (d *deadOrigins) number(ctx context.Context, s *Store) error {
-	if s.layout != compact || d.none() {
-		return nil
-	}
-	all := make([]origin, len(d.claims))
-	for i := range all {
-		all[i] = origin{d.topic[i], d.part[i]}
-	}
-	return s.origins.resolve(ctx, s, all, make([]int32, len(all)))
 }

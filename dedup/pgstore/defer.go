@@ -6,28 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/idem-go/idem/dedup"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 )
-
-// deferralSQL are the statements about deferred events. They are the same in both layouts.
-type deferralSQL struct {
-	insert, settle, lock, postpone, remove, ended, delay, due, first, find, those, queues string
-}
-
-func newDeferralSQL(file func(name string, more ...string) string) deferralSQL {
-	event := strings.TrimSpace(file("deferred_event"))
-	return deferralSQL{
-		insert: file("defer_insert"), settle: file("defer_settle"), lock: file("defer_lock"),
-		postpone: file("defer_postpone"), remove: file("defer_remove"), ended: file("defer_ended"), delay: file("defer_delay"),
-		due: file("defer_due", "{event}", event), first: file("defer_first", "{event}", event),
-		find: file("defer_find", "{event}", event), those: file("defer_those", "{event}", event), queues: file("defer_queues"),
-	}
-}
 
 // shortName is how long the name of a queue may be to stand for itself: an index entry holds about 2,700 bytes, and a Kafka
 // key may be larger than that. A longer one is known by its beginning and its hash, which together are longer than any
@@ -59,22 +43,10 @@ func (s *Store) Defer(ctx context.Context, part dedup.DeferredPartition, events 
 		return nil
 	}
 	rows := newDeferredRows(events)
-	return s.ownTx(ctx, "defer", func(q *statements, b *pgx.Batch) {
+	return s.db.ownTx(ctx, "defer", func(q *statements, b *pgx.Batch) {
 		b.Queue(q.deferral.insert, append([]any{part.Scope, part.Topic, part.Partition}, rows.args()...)...)
 		b.Queue(q.deferral.settle, part.Scope, part.Topic, rows.queues)
 	}, execs(2))
-}
-
-// execs reads the answers of n statements that return nothing.
-func execs(n int) func(pgx.BatchResults) error {
-	return func(results pgx.BatchResults) error {
-		for range n {
-			if _, err := results.Exec(); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
 }
 
 // deferredRows are the columns of events to defer, each once, and of their queues.
@@ -170,7 +142,7 @@ func (s *Store) Postpone(ctx context.Context, part dedup.DeferredPartition, e de
 	}
 	queue := queueKey(e.Queue)
 	var n int64
-	err = s.ownTx(ctx, "postpone", func(q *statements, b *pgx.Batch) {
+	err = s.db.ownTx(ctx, "postpone", func(q *statements, b *pgx.Batch) {
 		b.Queue(q.deferral.lock, part.Scope, part.Topic, queue)
 		b.Queue(q.deferral.postpone, part.Scope, part.Topic, queue, e.Key.Tenant, e.Key.Type, e.Key.ID,
 			int64(e.Position.Generation), int64(e.Position.Retry), e.Blocked, waitFor(e.Wait), notNil(e.Data))
@@ -199,7 +171,7 @@ func (s *Store) Remove(ctx context.Context, part dedup.DeferredPartition, queue 
 		generation, retry = append(generation, int64(e.Position.Generation)), append(retry, int64(e.Position.Retry))
 	}
 	name := queueKey(queue)
-	err = s.ownTx(ctx, "remove", func(q *statements, b *pgx.Batch) {
+	err = s.db.ownTx(ctx, "remove", func(q *statements, b *pgx.Batch) {
 		b.Queue(q.deferral.lock, part.Scope, part.Topic, name)
 		b.Queue(q.deferral.remove, part.Scope, part.Topic, name, keys.tenant, keys.typ, keys.id, generation, retry)
 		b.Queue(q.deferral.settle, part.Scope, part.Topic, [][]byte{name})
@@ -246,7 +218,7 @@ func (r *deferredRow) event(scope string) dedup.Deferred {
 // Due implements [dedup.Deferrer]. It locks nothing.
 func (s *Store) Due(ctx context.Context, part dedup.DeferredPartition, limit int) (heads []dedup.Deferred, next time.Duration, err error) {
 	limit = max(0, limit)
-	err = s.ownTx(ctx, "due", func(q *statements, b *pgx.Batch) {
+	err = s.db.ownTx(ctx, "due", func(q *statements, b *pgx.Batch) {
 		heads, next = nil, -1
 		b.Queue(q.deferral.due, part.Scope, part.Topic, part.Partition, int64(limit)+1)
 	}, func(results pgx.BatchResults) error {
@@ -288,14 +260,14 @@ func (s *Store) Delay(ctx context.Context, part dedup.DeferredPartition, wait ti
 	for i, name := range queues {
 		keys[i] = queueKey(name)
 	}
-	return s.ownTx(ctx, "delay", func(q *statements, b *pgx.Batch) {
+	return s.db.ownTx(ctx, "delay", func(q *statements, b *pgx.Batch) {
 		b.Queue(q.deferral.delay, part.Scope, part.Topic, keys, waitFor(wait))
 	}, execs(1))
 }
 
 // First implements [dedup.Deferrer].
 func (s *Store) First(ctx context.Context, part dedup.DeferredPartition, queue string, limit int) (first []dedup.Deferred, err error) {
-	err = s.ownTx(ctx, "first deferred", func(q *statements, b *pgx.Batch) {
+	err = s.db.ownTx(ctx, "first deferred", func(q *statements, b *pgx.Batch) {
 		first = nil
 		b.Queue(q.deferral.first, part.Scope, part.Topic, queueKey(queue), int64(max(0, limit)))
 	}, func(results pgx.BatchResults) (err error) {
@@ -339,7 +311,7 @@ func (s *Store) DeferredOf(ctx context.Context, scope, topic string, keys ...ded
 	if len(rows.id) == 0 {
 		return nil, nil
 	}
-	err = s.ownTx(ctx, "deferred of", func(q *statements, b *pgx.Batch) {
+	err = s.db.ownTx(ctx, "deferred of", func(q *statements, b *pgx.Batch) {
 		found = nil
 		b.Queue(q.deferral.those, scope, topic, rows.tenant, rows.typ, rows.id)
 	}, func(results pgx.BatchResults) (err error) {
@@ -374,7 +346,7 @@ func (s *Store) FindDeferred(ctx context.Context, scope, topic string, key dedup
 func (s *Store) deferred(ctx context.Context, scope string, queue func(*statements, *pgx.Batch)) (partition int32,
 	e dedup.Deferred, ok bool, err error) {
 	var r deferredRow
-	err = s.ownTx(ctx, "deferred", queue, func(results pgx.BatchResults) error {
+	err = s.db.ownTx(ctx, "deferred", queue, func(results pgx.BatchResults) error {
 		r, ok = deferredRow{}, false
 		err := results.QueryRow().Scan(r.into()...)
 		if errors.Is(err, pgx.ErrNoRows) {
@@ -391,7 +363,7 @@ func (s *Store) deferred(ctx context.Context, scope string, queue func(*statemen
 
 // Queues implements [dedup.Deferrer]. Names of more than 512 bytes are in the order of those and of a hash.
 func (s *Store) Queues(ctx context.Context, part dedup.DeferredPartition, after string, limit int) (queues []dedup.Queue, err error) {
-	err = s.ownTx(ctx, "queues", func(q *statements, b *pgx.Batch) {
+	err = s.db.ownTx(ctx, "queues", func(q *statements, b *pgx.Batch) {
 		queues = nil
 		b.Queue(q.deferral.queues, part.Scope, part.Topic, part.Partition, queueKey(after), after == "", int64(max(0, limit)))
 	}, func(results pgx.BatchResults) error {

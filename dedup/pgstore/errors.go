@@ -1,17 +1,12 @@
 package pgstore
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"strings"
-	"time"
 
 	"github.com/idem-go/idem/dedup"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // ErrTxOwned is what Commit and Rollback of a handler's transaction return: the transaction belongs to the store,
@@ -43,6 +38,7 @@ const (
 	codeNoSavepoint   = "3B001"
 	codeReadOnly      = "25006"
 	codeFull          = "53200" // the memory of the server, or its table of locks
+	codeCanceled      = "57014" // the statement took too long
 )
 
 // sqlState returns the code of the server's error in err, or "".
@@ -75,43 +71,8 @@ func infrastructure(code string) bool {
 	return class == "08" || class == "53" || class == "58" || class == "XX"
 }
 
-// giveBack returns conn to its pool, unless its server says that it does not write: a standby, or what was the primary
-// once. Such a session would fail for as long as the pool keeps it, which is an hour by default; a new one may find the
-// primary of today (P-26). A pooler may keep back what the server says: then its own settings decide.
-func giveBack(conn *pgxpool.Conn) {
-	if c := conn.Conn(); !c.IsClosed() {
-		says := c.PgConn().ParameterStatus
-		if says("in_hot_standby") == "on" || says("default_transaction_read_only") == "on" {
-			ctx, cancel := context.WithTimeout(context.Background(), endTimeout)
-			defer cancel()
-			_ = c.Close(ctx) // closed in any case
-		}
-	}
-	conn.Release()
-}
-
-// failed says what an error of one of the store's own statements means. Since the keys were validated, such an
-// error is never the event's fault: it is ErrUnavailable, so that nothing is given up for it, unless the caller went
-// away or the server refuses a value.
-func (s *Store) failed(ctx context.Context, verb string, err error) error {
-	var lost *dedup.LostError
-	switch code := sqlState(err); {
-	case err == nil:
-		return nil
-	case errors.As(err, &lost), errors.Is(err, errOption):
-		return err
-	case errors.Is(ctx.Err(), context.Canceled):
-		if errors.Is(err, context.Canceled) {
-			return fmt.Errorf("pgstore: %s: %w", verb, err)
-		}
-		return fmt.Errorf("pgstore: %s: %w (%w)", verb, context.Canceled, err)
-	case strings.HasPrefix(code, "22"), strings.HasPrefix(code, "54"):
-		return fmt.Errorf("pgstore: %s: %w", verb, err)
-	}
-	if setup := s.setupError(err); setup != nil {
-		return fmt.Errorf("pgstore: %s: %w", verb, setup)
-	}
-	return fmt.Errorf("pgstore: %s: %w: %w", verb, dedup.ErrUnavailable, err)
+func contended(err error) error {
+	return fmt.Errorf("pgstore: %w: %w", dedup.ErrContended, err)
 }
 
 // commitError says what an error of COMMIT means. An ordinary error of the server says that it rolled back; anything
@@ -138,14 +99,14 @@ func severity(pg *pgconn.PgError) string {
 	return pg.Severity
 }
 
-// pause waits before another try: longer each time, and never the same for two that ran into each other.
-func pause(ctx context.Context, try int) error {
-	t := time.NewTimer(time.Duration(1+rand.IntN(10*try)) * time.Millisecond)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-t.C:
-		return nil
-	}
+// registerError is an answer of the store, and no failure of it.
+type registerError struct {
+	kind error
+	text string
 }
+
+func (e *registerError) Error() string {
+	return fmt.Sprintf("pgstore: register: %v: %s", e.kind, e.text)
+}
+
+func (e *registerError) Unwrap() error { return e.kind }

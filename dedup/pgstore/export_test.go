@@ -6,4 +6,4 @@ import "time"
 var TurnOf = turnOf
 
 // SetSilence sets how long a server may say nothing.
-func (s *Store) SetSilence(d time.Duration) { s.silence = d }
+func (s *Store) SetSilence(d time.Duration) { s.db.silence = d }

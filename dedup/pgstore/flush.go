@@ -26,7 +26,7 @@ func (r *txRun) flush() error {
 	if len(r.lent.works) == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(r.ctx, min(flushTime, r.s.silence))
+	ctx, cancel := context.WithTimeout(r.ctx, min(flushTime, r.db.silence))
 	defer cancel()
 	tx := &flushTx{handlerTx: handlerTx{Tx: r.tx, marked: r.lent.marked, outside: r.lent.outside, points: r.lent.points}}
 	defer tx.close()
@@ -70,7 +70,7 @@ func (r *txRun) flushFailed(ctx context.Context, err error) error {
 	switch code {
 	case codeNoLock, codeDeadlock, codeSerialization:
 		r.again = !r.group() && code != codeNoLock
-		return r.blocked(err)
+		return r.lockRefused(err)
 	case codeFull, codeCanceled: // too much for one transaction: less may be possible
 		if r.group() {
 			return blockedError{err}
@@ -83,8 +83,8 @@ func (r *txRun) flushFailed(ctx context.Context, err error) error {
 	return err
 }
 
-// blocked is what is said of a lock that somebody else has. A single request is answered Busy, as if he had its key (rule 10).
-func (r *txRun) blocked(err error) error {
+// lockRefused is what is said of a lock that somebody else has. A single request is answered Busy, as if he had its key (rule 10).
+func (r *txRun) lockRefused(err error) error {
 	if len(r.reqs) != 1 {
 		return blockedError{err}
 	}
@@ -103,15 +103,6 @@ func (e blockedError) Unwrap() []error {
 	var pg *pgconn.PgError
 	_ = errors.As(e.err, &pg) // it has a code
 	return []error{dedup.ErrContended, pg}
-}
-
-// unwritten says what goes with a transaction that its handler ended. Effects that came before may be durable by then, or not, and
-// nobody knows which of what was kept belongs to them (P-13).
-func (r *txRun) unwritten(err error) error {
-	if len(r.lent.works) > 0 && errors.Is(err, dedup.ErrTxEnded) {
-		return fmt.Errorf("%w: what was kept for its end is not written", err)
-	}
-	return err
 }
 
 // flushTx is the transaction as the work before its commit sees it: as handlers do, but that nothing can be kept any longer, and
@@ -139,7 +130,7 @@ func (t *flushTx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults 
 	return results
 }
 
-func (t *flushTx) settle(ctx context.Context) error {
+func (t *flushTx) applySettings(ctx context.Context) error {
 	if t.set || t.closed.Load() {
 		return nil
 	}
@@ -149,35 +140,35 @@ func (t *flushTx) settle(ctx context.Context) error {
 }
 
 func (t *flushTx) Begin(ctx context.Context) (pgx.Tx, error) {
-	if err := t.settle(ctx); err != nil {
+	if err := t.applySettings(ctx); err != nil {
 		return nil, err
 	}
 	return t.handlerTx.Begin(ctx)
 }
 
 func (t *flushTx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, rows pgx.CopyFromSource) (int64, error) {
-	if err := t.settle(ctx); err != nil {
+	if err := t.applySettings(ctx); err != nil {
 		return 0, err
 	}
 	return t.handlerTx.CopyFrom(ctx, table, columns, rows)
 }
 
 func (t *flushTx) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
-	if err := t.settle(ctx); err != nil {
+	if err := t.applySettings(ctx); err != nil {
 		return pgconn.CommandTag{}, err
 	}
 	return t.handlerTx.Exec(ctx, sql, args...)
 }
 
 func (t *flushTx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
-	if err := t.settle(ctx); err != nil {
+	if err := t.applySettings(ctx); err != nil {
 		return closedRows{err}, err
 	}
 	return t.handlerTx.Query(ctx, sql, args...)
 }
 
 func (t *flushTx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
-	if err := t.settle(ctx); err != nil {
+	if err := t.applySettings(ctx); err != nil {
 		return closedRows{err}
 	}
 	return t.handlerTx.QueryRow(ctx, sql, args...)

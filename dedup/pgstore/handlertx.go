@@ -2,13 +2,13 @@ package pgstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 
 	"github.com/idem-go/idem/dedup"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgtype"
 )
 
 // handlerTx is the transaction as a handler sees it. It cannot be ended, and it is of no use after the handler
@@ -32,6 +32,20 @@ const nameParameter = "application_name"
 var (
 	_ dedup.TxChecker   = (*handlerTx)(nil)
 	_ dedup.Savepointer = (*handlerTx)(nil)
+)
+
+// keptWork waits for the end of the transaction.
+type keptWork struct {
+	key  any
+	work dedup.TxWork
+}
+
+var errNoWork = errors.New("pgstore: nothing to keep for the end of the transaction")
+
+var (
+	_ dedup.TxKeeper  = (*handlerTx)(nil)
+	_ dedup.TxKeeper  = (*nestedTx)(nil)
+	_ dedup.TxChecker = (*nestedTx)(nil)
 )
 
 func (t *handlerTx) close() { t.closed.Store(true) }
@@ -116,17 +130,88 @@ func (t *handlerTx) QueryRow(ctx context.Context, sql string, args ...any) pgx.R
 	return t.Tx.QueryRow(ctx, sql, args...)
 }
 
-// closedRows are the rows of a transaction that is closed, or that cannot be asked. pgx returns rows together with an error, and so
-// it is done here: some callers look at the rows only.
-type closedRows struct{ err error }
+// KeepTx implements [dedup.TxKeeper].
+func (t *handlerTx) KeepTx(key any, begin func() dedup.TxWork) (dedup.TxWork, error) {
+	if t.closed.Load() {
+		return nil, fmt.Errorf("pgstore: %w: %w", dedup.ErrTxEnded, pgx.ErrTxClosed)
+	}
+	for _, k := range t.works {
+		if k.key == key {
+			return k.work, nil
+		}
+	}
+	w := begin()
+	if w == nil {
+		return nil, errNoWork
+	}
+	t.works = append(t.works, keptWork{key, w})
+	return w, nil
+}
 
-func (closedRows) Close()                                       {}
-func (r closedRows) Err() error                                 { return r.err }
-func (closedRows) CommandTag() pgconn.CommandTag                { return pgconn.CommandTag{} }
-func (closedRows) FieldDescriptions() []pgconn.FieldDescription { return nil }
-func (closedRows) Next() bool                                   { return false }
-func (r closedRows) Scan(...any) error                          { return r.err }
-func (r closedRows) Values() ([]any, error)                     { return nil, r.err }
-func (closedRows) RawValues() [][]byte                          { return nil }
-func (closedRows) Conn() *pgx.Conn                              { return nil }
-func (closedRows) TypeMap() *pgtype.Map                         { return pgtype.NewMap() }
+// marks says how much of each work there is.
+func (t *handlerTx) marks() []int {
+	marks := make([]int, len(t.works))
+	for i, k := range t.works {
+		marks[i] = k.work.Mark()
+	}
+	return marks
+}
+
+// rewind drops what has come since.
+func (t *handlerTx) rewind(marks []int) {
+	for i, k := range t.works {
+		mark := 0
+		if i < len(marks) {
+			mark = marks[i]
+		}
+		k.work.Rewind(mark)
+	}
+}
+
+// nestedTx is a savepoint that a handler sets with Begin. What is kept in it goes with it if it is rolled back.
+type nestedTx struct {
+	pgx.Tx // of the driver, which knows whether the savepoint has ended
+	of     *handlerTx
+	marks  []int
+	ended  bool
+}
+
+func (t *handlerTx) nest(ctx context.Context, in pgx.Tx) (pgx.Tx, error) {
+	tx, err := in.Begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &nestedTx{Tx: tx, of: t, marks: t.marks()}, nil
+}
+
+func (n *nestedTx) Begin(ctx context.Context) (pgx.Tx, error) {
+	if n.of.closed.Load() {
+		return nil, pgx.ErrTxClosed
+	}
+	return n.of.nest(ctx, n.Tx)
+}
+
+func (n *nestedTx) Commit(ctx context.Context) error {
+	n.ended = true
+	return n.Tx.Commit(ctx)
+}
+
+func (n *nestedTx) Rollback(ctx context.Context) error {
+	n.ended = true
+	if err := n.Tx.Rollback(ctx); err != nil { // also if it was committed before
+		return err
+	}
+	n.of.rewind(n.marks)
+	return nil
+}
+
+// CheckTx implements [dedup.TxChecker] as the transaction around it does.
+func (n *nestedTx) CheckTx() error { return n.of.CheckTx() }
+
+// KeepTx implements [dedup.TxKeeper]. What is kept is that of the transaction around it.
+func (n *nestedTx) KeepTx(key any, begin func() dedup.TxWork) (dedup.TxWork, error) {
+	if n.ended && !n.of.closed.Load() {
+		return nil, fmt.Errorf("pgstore: savepoint: %w", pgx.ErrTxClosed)
+	}
+	return n.of.KeepTx(key, begin)
+}

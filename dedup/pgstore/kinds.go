@@ -10,20 +10,20 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// kind is what a number in idem_kinds stands for.
-type kind struct {
+// kindText is what a number in idem_kinds stands for.
+type kindText struct {
 	tenant, scope, typ string
 	form               idForm
 }
 
-func (k kind) compare(o kind) int {
+func (k kindText) compare(o kindText) int {
 	return cmp.Or(strings.Compare(k.tenant, o.tenant), strings.Compare(k.scope, o.scope),
 		strings.Compare(k.typ, o.typ), cmp.Compare(k.form, o.form))
 }
 
-func (kind) texts(q *statements) (add, read string) { return q.newKinds, q.kinds }
+func (kindText) texts(q *statements) (add, read string) { return q.newKinds, q.kinds }
 
-func (kind) args(all []kind) []any {
+func (kindText) args(all []kindText) []any {
 	keys, forms := newKeyRows(len(all)), make([]int16, len(all))
 	for i, k := range all {
 		keys.tenant, keys.scope, keys.typ = append(keys.tenant, k.tenant), append(keys.scope, k.scope), append(keys.typ, k.typ)
@@ -32,19 +32,19 @@ func (kind) args(all []kind) []any {
 	return []any{keys.tenant, keys.scope, keys.typ, forms}
 }
 
-// origin is what a number in idem_origins stands for.
-type origin struct {
+// originText is what a number in idem_origins stands for.
+type originText struct {
 	topic     string
 	partition int32
 }
 
-func (o origin) compare(p origin) int {
+func (o originText) compare(p originText) int {
 	return cmp.Or(strings.Compare(o.topic, p.topic), cmp.Compare(o.partition, p.partition))
 }
 
-func (origin) texts(q *statements) (add, read string) { return q.newOrigins, q.origins }
+func (originText) texts(q *statements) (add, read string) { return q.newOrigins, q.origins }
 
-func (origin) args(all []origin) []any {
+func (originText) args(all []originText) []any {
 	topics, partitions := make([]string, len(all)), make([]int32, len(all))
 	for i, o := range all {
 		topics[i], partitions[i] = o.topic, o.partition
@@ -73,12 +73,12 @@ const maxNumbers = 1 << 16
 
 // resolve puts the number of each of all into numbers. All are made that are not there: at most one transaction, and none
 // if all are known.
-func (c *dictionary[T]) resolve(ctx context.Context, s *Store, all []T, numbers []int32) error {
+func (c *dictionary[T]) resolve(ctx context.Context, db *database, all []T, numbers []int32) error {
 	missing := c.known(all, numbers)
 	if len(missing) == 0 {
 		return nil
 	}
-	found, err := makeNumbers(ctx, s, missing)
+	found, err := makeNumbers(ctx, db, missing)
 	if err != nil {
 		return err
 	}
@@ -121,8 +121,10 @@ func (c *dictionary[T]) known(all []T, numbers []int32) (missing []T) {
 	return slices.Compact(missing)
 }
 
-func makeNumbers[T numbered[T]](ctx context.Context, s *Store, all []T) (found []int32, err error) {
-	err = s.ownTx(ctx, "dictionary", func(q *statements, b *pgx.Batch) {
+const waitForDisk = "SET LOCAL synchronous_commit = on"
+
+func makeNumbers[T numbered[T]](ctx context.Context, db *database, all []T) (found []int32, err error) {
+	err = db.ownTx(ctx, "dictionary", func(q *statements, b *pgx.Batch) {
 		found = make([]int32, len(all))
 		add, read := all[0].texts(q)
 		args := all[0].args(all)
@@ -143,14 +145,14 @@ func makeNumbers[T numbered[T]](ctx context.Context, s *Store, all []T) (found [
 }
 
 // find returns the numbers that there are: 0 for what has none, and makes none.
-func (c *dictionary[T]) find(ctx context.Context, s *Store, all []T) ([]int32, error) {
+func (c *dictionary[T]) find(ctx context.Context, db *database, all []T) ([]int32, error) {
 	numbers := make([]int32, len(all))
 	missing := c.known(all, numbers)
 	if len(missing) == 0 {
 		return numbers, nil
 	}
 	var found []int32
-	err := s.ownTx(ctx, "dictionary", func(q *statements, b *pgx.Batch) {
+	err := db.ownTx(ctx, "dictionary", func(q *statements, b *pgx.Batch) {
 		found = make([]int32, len(missing))
 		_, read := missing[0].texts(q)
 		b.Queue(read, missing[0].args(missing)...)
@@ -188,5 +190,3 @@ func scanNumbers(rows pgx.Rows, found []int32) error {
 	})
 	return err
 }
-
-const waitForDisk = "SET LOCAL synchronous_commit = on"

@@ -18,25 +18,25 @@ func TestKindsAreTheSameForAll_Rule28(t *testing.T) {
 	require.NoError(t, err)
 	defer pool.Close()
 	require.NoError(t, Migrate(t.Context(), pool, Compact()))
-	var all []kind
+	var all []kindText
 	for i := range 30 {
-		all = append(all, kind{"acme", "orders", fmt.Sprint(i / 3), idForm(1 + i%3)})
+		all = append(all, kindText{"acme", "orders", fmt.Sprint(i / 3), idForm(1 + i%3)})
 	}
 	all = append(all, all[0], all[7])
 	const processes = 8
 	got := make([][]int32, processes)
-	caches := make([]dictionary[kind], processes)
+	caches := make([]dictionary[kindText], processes)
 	var wg sync.WaitGroup
 	for p := range processes {
 		got[p] = make([]int32, len(all))
 		wg.Go(func() {
-			if err := caches[p].resolve(t.Context(), New(pool, Compact()), all, got[p]); err != nil {
+			if err := caches[p].resolve(t.Context(), New(pool, Compact()).db, all, got[p]); err != nil {
 				t.Error(err)
 			}
 		})
 	}
 	wg.Wait()
-	seen := make(map[int32]kind)
+	seen := make(map[int32]kindText)
 	for i, n := range got[0] {
 		require.NotZero(t, n)
 		if k, ok := seen[n]; ok {
@@ -50,7 +50,7 @@ func TestKindsAreTheSameForAll_Rule28(t *testing.T) {
 	}
 	pool.Close() // what is remembered needs no server
 	again := make([]int32, len(all))
-	require.NoError(t, caches[0].resolve(t.Context(), New(pool, Compact()), all, again))
+	require.NoError(t, caches[0].resolve(t.Context(), New(pool, Compact()).db, all, again))
 	require.Equal(t, got[0], again)
 }
 
@@ -65,14 +65,14 @@ func TestKindsThatFailAreNotRemembered_Rule28(t *testing.T) {
 		$$ BEGIN RAISE EXCEPTION 'at commit'; END $$;
 		CREATE CONSTRAINT TRIGGER no AFTER INSERT ON idem_kinds DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION no()`)
 	require.NoError(t, err)
-	var c dictionary[kind]
+	var c dictionary[kindText]
 	numbers := make([]int32, 1)
-	all := []kind{{"acme", "orders", "paid", formHash}}
-	require.Error(t, c.resolve(t.Context(), New(pool, Compact()), all, numbers))
+	all := []kindText{{"acme", "orders", "paid", formHash}}
+	require.Error(t, c.resolve(t.Context(), New(pool, Compact()).db, all, numbers))
 	require.Zero(t, numbers[0])
 	require.Empty(t, c.number)
 	_, err = pool.Exec(t.Context(), "DROP TRIGGER no ON idem_kinds")
 	require.NoError(t, err)
-	require.NoError(t, c.resolve(t.Context(), New(pool, Compact()), all, numbers))
+	require.NoError(t, c.resolve(t.Context(), New(pool, Compact()).db, all, numbers))
 	require.NotZero(t, numbers[0])
 }

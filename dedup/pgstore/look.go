@@ -32,9 +32,9 @@ func (s *Store) see(ctx context.Context, reqs []dedup.Request, answers []dedup.A
 	if len(reqs) == 0 {
 		return nil
 	}
-	places, err := s.placesKnown(ctx, reqs)
+	places, err := s.dict.placesKnown(ctx, reqs)
 	if err == nil {
-		err = s.look(ctx, reqs, answers, places, text)
+		err = lookFor(ctx, s.db, reqs, answers, places, text)
 	}
 	if err != nil {
 		clear(answers)
@@ -42,14 +42,14 @@ func (s *Store) see(ctx context.Context, reqs []dedup.Request, answers []dedup.A
 	return err
 }
 
-// look answers without writing. A row that is being written is not seen: who takes what is left meets it.
+// lookFor answers without writing. A row that is being written is not seen: who takes what is left meets it.
 //
 // A claim looks for what is over already where most events are duplicates, which come in runs. It costs a round trip where none
 // are: a group begins with it if most events of the group before were known.
-func (s *Store) look(ctx context.Context, reqs []dedup.Request, answers []dedup.Answer, places []place,
+func lookFor(ctx context.Context, db *database, reqs []dedup.Request, answers []dedup.Answer, places []place,
 	text func(*statements, *requestRows) (string, []any)) error {
 	rows := newRequestRows(reqs, places)
-	return s.ownTx(ctx, "look", func(q *statements, b *pgx.Batch) {
+	return db.ownTx(ctx, "look", func(q *statements, b *pgx.Batch) {
 		clear(answers)
 		sql, args := text(q, rows)
 		b.Queue(sql, args...)

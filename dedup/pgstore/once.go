@@ -47,16 +47,16 @@ func (s *Store) Once(ctx context.Context, tx pgx.Tx, key dedup.Key, retention ti
 	if err := dedup.CheckRequests(reqs, make([]dedup.Answer, 1)); err != nil {
 		return false, fmt.Errorf("pgstore: once: %w", err)
 	}
-	if s.wrong != nil {
-		return false, s.wrong
+	if s.db.wrong != nil {
+		return false, s.db.wrong
 	}
-	q := s.sql.Load()
+	q := s.db.sql.Load()
 	if q == nil { // without the lock of statements, whose holder may wait for the connection that tx has
-		if q, err = s.findStatements(ctx, tx.QueryRow); err != nil {
+		if q, err = s.db.findStatements(ctx, tx.QueryRow); err != nil {
 			return false, fmt.Errorf("pgstore: once: %w", err)
 		}
 	}
-	places, err := s.placeWithin(ctx, tx, q, &key)
+	places, err := s.dict.placeWithin(ctx, tx, q, &key)
 	if err != nil {
 		return false, fmt.Errorf("pgstore: once: %w", err)
 	}
@@ -73,15 +73,15 @@ func (s *Store) Once(ctx context.Context, tx pgx.Tx, key dedup.Key, retention ti
 const makeKindSQL = `SELECT set_config('idem.kinds', 'made', true),
 	CASE WHEN current_setting('synchronous_commit') = 'off' THEN set_config('synchronous_commit', 'on', true) END`
 
-// placeWithin is as places for one key without an origin, within a transaction of somebody else's. A number that it makes there may
+// placeWithin is as placesOf for one key without an origin, within a transaction of somebody else'd. A number that it makes there may
 // be rolled back, so it is used there only and not remembered, nor are any that are read after it (rule 28).
-func (s *Store) placeWithin(ctx context.Context, tx pgx.Tx, q *statements, key *dedup.Key) ([]place, error) {
-	if s.layout != compact {
+func (d *dictionaries) placeWithin(ctx context.Context, tx pgx.Tx, q *statements, key *dedup.Key) ([]place, error) {
+	if d.db.layout != compact {
 		return nil, nil
 	}
 	k, id := compactKey(key)
-	all, number := []kind{k}, make([]int32, 1)
-	if len(s.kinds.known(all, number)) == 0 {
+	all, number := []kindText{k}, make([]int32, 1)
+	if len(d.kinds.known(all, number)) == 0 {
 		return []place{{kind: number[0], id: id}}, nil
 	}
 	var b pgx.Batch
@@ -94,7 +94,7 @@ func (s *Store) placeWithin(ctx context.Context, tx pgx.Tx, q *statements, key *
 	}
 	if number[0] != 0 {
 		if !made {
-			s.kinds.remember(all, number)
+			d.kinds.remember(all, number)
 		}
 		return []place{{kind: number[0], id: id}}, nil
 	}

@@ -23,7 +23,7 @@ func (s *Store) RecordProgress(ctx context.Context, scope string, progress []ded
 		return nil
 	}
 	rows := newProgressRows(progress)
-	return s.ownTx(ctx, "record progress", func(q *statements, b *pgx.Batch) {
+	return s.db.ownTx(ctx, "record progress", func(q *statements, b *pgx.Batch) {
 		b.Queue(q.aging.progress, scope, rows.topic, rows.partition, rows.next, rows.at, rows.caughtUp)
 	}, func(results pgx.BatchResults) error {
 		_, err := results.Exec()
@@ -33,7 +33,7 @@ func (s *Store) RecordProgress(ctx context.Context, scope string, progress []ded
 
 // Progress implements [dedup.ProgressRecorder].
 func (s *Store) Progress(ctx context.Context, scope string, topics ...string) (known []dedup.Progress, err error) {
-	err = s.ownTx(ctx, "read progress", func(q *statements, b *pgx.Batch) {
+	err = s.db.ownTx(ctx, "read progress", func(q *statements, b *pgx.Batch) {
 		b.Queue(q.aging.progressRead, scope, topics)
 	}, func(results pgx.BatchResults) error {
 		rows, err := results.Query()
@@ -52,7 +52,7 @@ func (s *Store) Progress(ctx context.Context, scope string, topics ...string) (k
 // still, and so does all deletion. Copies in that topic are no longer waited for. A consumer that still reads it records
 // it anew.
 func (s *Store) ForgetProgress(ctx context.Context, scope, topic string) error {
-	return s.ownTx(ctx, "forget progress", func(q *statements, b *pgx.Batch) {
+	return s.db.ownTx(ctx, "forget progress", func(q *statements, b *pgx.Batch) {
 		b.Queue(q.aging.progressForget, scope, topic)
 	}, func(results pgx.BatchResults) error {
 		_, err := results.Exec()

@@ -16,19 +16,13 @@ import (
 )
 
 const (
-	// choreLimit bounds each statement of a reaper. It keeps the whole horizon step of horizonRows.
-	choreLimit = time.Minute
 	// stuckLimit bounds the look for stuck claims, which reads the whole table.
 	stuckLimit = 2 * time.Second
 	// stuckAfter is how long after the end of its lease a claim counts as stuck.
 	stuckAfter = time.Minute
 	// stuckRest is how long a look that took too long is not repeated.
 	stuckRest = time.Hour
-	// silentRows is how many rows of a table are looked at for scopes of which nothing is ever deleted.
-	silentRows = 1000
-	// silentAfter is how long a scope may have rows before it records progress.
-	silentAfter = 5 * time.Minute
-	// maxSilent is how many such scopes are logged.
+	// maxSilent is how many silent scopes are logged.
 	maxSilent = 100
 )
 
@@ -91,7 +85,7 @@ type ReapResult struct {
 //
 // A Reaper is safe for concurrent use; runs of one Reaper wait for each other.
 type Reaper struct {
-	store *Store
+	rows  horizons
 	cfg   ReaperConfig
 	wrong error
 
@@ -106,7 +100,7 @@ type Reaper struct {
 
 // NewReaper returns a reaper of the store's tables. A mistake in cfg is returned by [Reaper.Run] and [Reaper.RunOnce].
 func NewReaper(store *Store, cfg ReaperConfig) *Reaper {
-	r := &Reaper{store: store, token: dedup.NewToken()}
+	r := &Reaper{token: dedup.NewToken()}
 	for _, c := range []struct {
 		name string
 		bad  bool
@@ -127,6 +121,8 @@ func NewReaper(store *Store, cfg ReaperConfig) *Reaper {
 		cfg.Logger = slog.Default()
 	}
 	r.cfg = cfg
+	r.rows = horizons{db: store.db, wallClock: append([]string{}, cfg.WallClock...), grace: cfg.Grace,
+		deadLetters: cfg.DeadLetterRetention, batch: cfg.Batch}
 	r.lease = cfg.Interval + 2*choreLimit // longer than a statement, and than the pause between two runs
 	return r
 }
@@ -210,10 +206,10 @@ func (r *Reaper) run(ctx context.Context) (ReapResult, error) {
 }
 
 func (r *Reaper) reap(ctx context.Context, result *ReapResult) (err error) {
-	if err := r.renew(ctx); err != nil {
+	if err := r.renewLease(ctx); err != nil {
 		return err
 	}
-	if result.Scopes, err = r.ages(ctx); err != nil {
+	if result.Scopes, err = r.rows.ages(ctx); err != nil {
 		return err
 	}
 	for i := range result.Scopes {
@@ -224,7 +220,7 @@ func (r *Reaper) reap(ctx context.Context, result *ReapResult) (err error) {
 	if result.Starts, err = r.reapStarts(ctx); err != nil {
 		return err
 	}
-	if result.Silent, err = r.silent(ctx); err != nil {
+	if result.Silent, err = r.rows.silent(ctx); err != nil {
 		return err
 	}
 	result.Stuck, err = r.lookForStuck(ctx)
@@ -250,14 +246,14 @@ func (r *Reaper) reapScope(ctx context.Context, a *ScopeAge, result *ReapResult)
 			}
 		}
 	}
-	return r.moveHorizon(ctx, a)
+	return r.rows.moveHorizon(ctx, a)
 }
 
 // empty deletes from one table, batch after batch. It ends, since no new rows come behind a horizon.
 func (r *Reaper) empty(ctx context.Context, text func(*statements) string, a *ScopeAge, total *int64) error {
 	from := pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true}
 	for {
-		n, next, err := r.deleteBatch(ctx, text, a, from)
+		n, next, err := r.rows.deleteBatch(ctx, text, a, from)
 		*total += n
 		if err != nil || n < int64(r.cfg.Batch) {
 			return err
@@ -272,7 +268,7 @@ func (r *Reaper) empty(ctx context.Context, text func(*statements) string, a *Sc
 func (r *Reaper) reapStarts(ctx context.Context) (total int64, err error) {
 	for {
 		var n int64
-		err := r.store.chore(ctx, "reap", choreLimit, func(ctx context.Context, tx pgx.Tx, q *statements) error {
+		err := r.rows.inTx(ctx, choreLimit, func(ctx context.Context, tx pgx.Tx, q *statements) error {
 			return tx.QueryRow(ctx, q.aging.starts, int64(r.cfg.Batch)).Scan(&n)
 		})
 		total += n
@@ -299,14 +295,14 @@ func (r *Reaper) between(ctx context.Context) error {
 	if time.Since(r.renewed) < r.lease/4 {
 		return ctx.Err()
 	}
-	return r.renew(ctx)
+	return r.renewLease(ctx)
 }
 
 var errElsewhere = errors.New("pgstore: reap: another reaper is at work")
 
-func (r *Reaper) renew(ctx context.Context) error {
+func (r *Reaper) renewLease(ctx context.Context) error {
 	began := time.Now()
-	err := r.store.chore(ctx, "reap", choreLimit, func(ctx context.Context, tx pgx.Tx, q *statements) error {
+	err := r.rows.inTx(ctx, choreLimit, func(ctx context.Context, tx pgx.Tx, q *statements) error {
 		var one int
 		return tx.QueryRow(ctx, q.aging.lease, pgtype.UUID{Bytes: r.token, Valid: true}, microseconds(r.lease)).Scan(&one)
 	})
@@ -323,7 +319,7 @@ func (r *Reaper) leave(ctx context.Context) {
 	defer cancel()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	_ = r.store.chore(ctx, "reap", choreLimit, func(ctx context.Context, tx pgx.Tx, q *statements) error {
+	_ = r.rows.inTx(ctx, choreLimit, func(ctx context.Context, tx pgx.Tx, q *statements) error {
 		_, err := tx.Exec(ctx, q.aging.leave, pgtype.UUID{Bytes: r.token, Valid: true})
 		return err
 	})
@@ -333,7 +329,7 @@ func (r *Reaper) lookForStuck(ctx context.Context) (n int64, err error) {
 	if time.Now().Before(r.noLookAt) {
 		return -1, nil
 	}
-	err = r.store.chore(ctx, "reap", stuckLimit, func(ctx context.Context, tx pgx.Tx, q *statements) error {
+	err = r.rows.inTx(ctx, stuckLimit, func(ctx context.Context, tx pgx.Tx, q *statements) error {
 		return tx.QueryRow(ctx, q.aging.stuck, microseconds(stuckAfter)).Scan(&n)
 	})
 	if sqlState(err) == codeCanceled && ctx.Err() == nil {
@@ -342,6 +338,3 @@ func (r *Reaper) lookForStuck(ctx context.Context) (n int64, err error) {
 	}
 	return n, err
 }
-
-// codeCanceled is the SQLSTATE of a statement that took too long.
-const codeCanceled = "57014"

@@ -1,6 +1,8 @@
 package pgstore
 
-import _ "embed"
+import (
+	_ "embed"
+)
 
 //go:embed pgcron.sql
 var cronSQL string

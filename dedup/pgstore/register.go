@@ -21,7 +21,7 @@ const registerLimit = 10 * time.Second
 // at a time for a scope. A recipe that a type had stays on record when a consumer no longer names the type, so that it
 // cannot come back with another one unnoticed.
 func (s *Store) Register(ctx context.Context, r dedup.Registration) error {
-	return s.chore(ctx, "register", registerLimit, func(ctx context.Context, tx pgx.Tx, q *statements) error {
+	return s.db.chore(ctx, "register", registerLimit, func(ctx context.Context, tx pgx.Tx, q *statements) error {
 		if _, err := tx.Exec(ctx, q.aging.registerScope, r.Scope); err != nil {
 			return err
 		}
@@ -85,14 +85,3 @@ func checkScopes(ctx context.Context, tx pgx.Tx, q *statements, r dedup.Registra
 	}
 	return &registerError{dedup.ErrOtherScope, fmt.Sprintf("scope %q, group %q: %s", r.Scope, r.Group, strings.Join(known, "; "))}
 }
-
-// registerError is an answer of the store, and no failure of it.
-type registerError struct {
-	kind error
-	text string
-}
-
-func (e *registerError) Error() string {
-	return fmt.Sprintf("pgstore: register: %v: %s", e.kind, e.text)
-}
-func (e *registerError) Unwrap() error { return e.kind }

@@ -16,12 +16,12 @@ func (s *Store) Reopen(ctx context.Context, key dedup.Key) (dedup.Position, erro
 	if err := key.Validate(); err != nil {
 		return dedup.Position{}, fmt.Errorf("pgstore: reopen: %w", err)
 	}
-	args, err := s.keyArg(ctx, &key)
+	args, err := s.dict.keyArg(ctx, &key)
 	if err != nil {
 		return dedup.Position{}, err
 	}
 	var generation int64 // the higher one: in the other way, nothing has happened since it was discarded
-	err = s.ownTx(ctx, "reopen", func(q *statements, b *pgx.Batch) {
+	err = s.db.ownTx(ctx, "reopen", func(q *statements, b *pgx.Batch) {
 		generation = 0
 		b.Queue(q.reopenEvent, args...)
 		b.Queue(q.reopenKey, args...)
@@ -53,13 +53,13 @@ func (s *Store) CountStart(ctx context.Context, key dedup.Key, o dedup.Origin) (
 	if err := key.Validate(); err != nil {
 		return 0, fmt.Errorf("pgstore: count start: %w", err)
 	}
-	numbers, err := s.keyArg(ctx, &key)
+	numbers, err := s.dict.keyArg(ctx, &key)
 	if err != nil {
 		return 0, err
 	}
 	args := append([]any{key.Tenant, key.Scope, key.Type, key.ID, o.Topic, o.Partition, o.Offset}, numbers...)
 	var n int32
-	err = s.ownTx(ctx, "count start", func(q *statements, b *pgx.Batch) {
+	err = s.db.ownTx(ctx, "count start", func(q *statements, b *pgx.Batch) {
 		b.Queue(q.countStart, args...)
 	}, func(results pgx.BatchResults) error {
 		return results.QueryRow().Scan(&n)
@@ -75,7 +75,7 @@ func (s *Store) ClearStarts(ctx context.Context, key dedup.Key, o dedup.Origin) 
 	if err := key.Validate(); err != nil {
 		return fmt.Errorf("pgstore: clear starts: %w", err)
 	}
-	return s.ownTx(ctx, "clear starts", func(q *statements, b *pgx.Batch) {
+	return s.db.ownTx(ctx, "clear starts", func(q *statements, b *pgx.Batch) {
 		b.Queue(q.clearStarts, key.Tenant, key.Scope, key.Type, key.ID, o.Topic, o.Partition, o.Offset)
 	}, func(results pgx.BatchResults) error {
 		_, err := results.Exec()
@@ -89,7 +89,7 @@ func (s *Store) NoteConflict(ctx context.Context, key dedup.Key, o dedup.Origin)
 	if err := key.Validate(); err != nil {
 		return fmt.Errorf("pgstore: note conflict: %w", err)
 	}
-	return s.ownTx(ctx, "note conflict", func(q *statements, b *pgx.Batch) {
+	return s.db.ownTx(ctx, "note conflict", func(q *statements, b *pgx.Batch) {
 		b.Queue(q.noteConflict, key.Tenant, key.Scope, key.Type, key.ID, o.Topic, o.Partition, o.Offset)
 	}, execs(1))
 }
@@ -99,7 +99,7 @@ func (s *Store) Conflicts(ctx context.Context, key dedup.Key, limit int) (noted 
 	if err := key.Validate(); err != nil {
 		return nil, fmt.Errorf("pgstore: conflicts: %w", err)
 	}
-	err = s.ownTx(ctx, "conflicts", func(q *statements, b *pgx.Batch) {
+	err = s.db.ownTx(ctx, "conflicts", func(q *statements, b *pgx.Batch) {
 		b.Queue(q.conflicts, key.Tenant, key.Scope, key.Type, key.ID, int64(max(limit, 0)))
 	}, func(results pgx.BatchResults) error {
 		rows, err := results.Query()

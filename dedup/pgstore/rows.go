@@ -38,6 +38,24 @@ type requestRows struct {
 	place  []any               // arguments of insert_*.sql from $1 on: 13, in the compact layout 11
 }
 
+// place is what a request's row has for its key and its origin in the compact layout.
+type place struct {
+	kind, origin int32
+	id           pgtype.UUID
+}
+
+// placesAt returns the places of some requests; nil: of all.
+func placesAt(all []place, some []int) []place {
+	if all == nil || some == nil {
+		return all
+	}
+	places := make([]place, len(some))
+	for i, n := range some {
+		places[i] = all[n]
+	}
+	return places
+}
+
 // newRequestRows returns the columns of requests. places are theirs in the compact layout, else nil.
 func newRequestRows(reqs []dedup.Request, places []place) *requestRows {
 	r := &requestRows{reqs: reqs, places: places, form: alike}
@@ -164,22 +182,6 @@ func (r *requestRows) insert(more ...any) []any { return slices.Concat(r.place, 
 
 // existing returns the arguments $1 to $10 of existing_*.sql and look_*.sql, and more.
 func (r *requestRows) existing(more ...any) []any { return slices.Concat(r.place[:10], more) }
-
-// claimRows are the columns of claims that are held.
-type claimRows struct {
-	keyRows
-	token []pgtype.UUID
-}
-
-func newClaimRows(n int) *claimRows {
-	return &claimRows{keyRows: newKeyRows(n), token: make([]pgtype.UUID, 0, n)}
-}
-
-func (r *claimRows) add(c *dedup.Claim) error {
-	r.keyRows.add(&c.Key)
-	r.token = append(r.token, pgtype.UUID{Bytes: c.Token, Valid: true})
-	return c.Key.Validate()
-}
 
 // endRows are the columns of completions but for their keys.
 type endRows struct {

@@ -13,32 +13,32 @@ import (
 // same guards, in which nothing is claimed. After a serialization failure or a deadlock, fn is not run again: its error is
 // returned. begin is one round trip, commit another.
 func (s *Store) RunTx(ctx context.Context, limit time.Duration, fn func(tx pgx.Tx) error) (err error) {
-	q, err := s.statements(ctx)
+	q, err := s.db.statements(ctx)
 	if err != nil {
-		return s.failed(ctx, "begin", err)
+		return s.db.failed(ctx, "begin", err)
 	}
-	r := &txRun{ctx: ctx, s: s, q: q, limit: limit,
+	r := &txRun{ctx: ctx, db: s.db, q: q, limit: limit,
 		fn: func(tx pgx.Tx) ([]dedup.Completion, error) { return nil, fn(tx) }}
-	if r.conn, err = s.acquire(ctx); err != nil {
-		return s.failed(ctx, "begin", err)
+	if r.conn, err = s.db.acquire(ctx); err != nil {
+		return s.db.failed(ctx, "begin", err)
 	}
 	r.socket = socketOf(r.conn.Conn().PgConn().Conn())
 	defer r.end() // also when fn panics
 	name := r.conn.Conn().PgConn().ParameterStatus(nameParameter)
-	if err := r.begin(); err != nil {
-		return s.failed(ctx, "begin", err)
+	if err := r.beginUnclaimed(); err != nil {
+		return s.db.failed(ctx, "begin", err)
 	}
 	return r.handle(name)
 }
 
-// begin begins a transaction that claims nothing. The settings of a claim are undone at once: what stays is the limit, and
+// beginUnclaimed begins a transaction that claims nothing. The settings of a claim are undone at once: what stays is the limit, and
 // the mark by which commit knows the transaction.
-func (r *txRun) begin() error {
+func (r *txRun) beginUnclaimed() error {
 	var b pgx.Batch
 	b.BeginTx(pgx.TxOptions{BeginQuery: beginSQL, CommitQuery: commitSQL})
 	r.queueSettings(&b, false)
 	b.Queue(r.q.restore, true)
-	ctx, cancel := context.WithTimeout(r.ctx, r.s.silence)
+	ctx, cancel := context.WithTimeout(r.ctx, r.db.silence)
 	defer cancel()
 	results := r.conn.SendBatch(ctx, &b)
 	r.tx = results.Tx()

@@ -1,7 +1,7 @@
 package pgstore
 
 import (
-	"context"
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -13,20 +13,28 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// setupError returns what is wrong with the set-up if err says so: waiting does not mend it. Nil for any other error.
-func (s *Store) setupError(err error) error {
+// setup is where the tables of a store are, and who uses them.
+type setup struct {
+	pool   *pgxpool.Pool // nil: not known
+	schema string        // that of [InSchema], or ""
+	found  string        // the schema that has the tables, once it is known
+	layout layout
+}
+
+// explain returns what is wrong with the set-up if err says so: waiting does not mend it. Nil for any other error.
+func (u setup) explain(err error) error {
 	e := &dedup.SetupError{Err: err}
 	switch code := sqlState(err); {
 	case errors.Is(err, errNoTables), code == codeNoTable, code == codeNoSchema:
-		e.Problem, e.Fix = "the tables of the store are missing", s.migrateFix()
+		e.Problem, e.Fix = "the tables of the store are missing", u.migrateFix()
 	case code == codeNoColumn:
-		e.Problem, e.Fix = "the tables of the store are older than this release", s.migrateFix()
+		e.Problem, e.Fix = "the tables of the store are older than this release", u.migrateFix()
 	case code == codeNoRight:
-		e.Problem, e.Fix = fmt.Sprintf("role %q lacks a right on the tables of the store", s.role()), "run as their owner: "+s.grants(nil)
+		e.Problem, e.Fix = fmt.Sprintf("role %q lacks a right on the tables of the store", u.role()), "run as their owner: "+u.grants(nil)
 	case code == codePassword, code == codeNoLogin:
-		e.Problem, e.Fix = fmt.Sprintf("the server refuses to log in role %q", s.role()), "give it a password and a line in pg_hba.conf that the server takes"
+		e.Problem, e.Fix = fmt.Sprintf("the server refuses to log in role %q", u.role()), "give it a password and a line in pg_hba.conf that the server takes"
 	case code == codeNoDatabase:
-		e.Problem, e.Fix = fmt.Sprintf("the database %q does not exist", s.pool.Config().ConnConfig.Database), "create it, then "+s.migrateFix()
+		e.Problem, e.Fix = fmt.Sprintf("the database %q does not exist", u.pool.Config().ConnConfig.Database), "create it, then "+u.migrateFix()
 	default:
 		return nil
 	}
@@ -34,23 +42,23 @@ func (s *Store) setupError(err error) error {
 }
 
 // migrateFix is the command that makes the tables, or brings them up to date.
-func (s *Store) migrateFix() string {
+func (u setup) migrateFix() string {
 	var more []string
-	if s.layout == compact {
+	if u.layout == compact {
 		more = append(more, "--layout", "compact")
 	}
 	var cfg *pgx.ConnConfig
-	if s.pool != nil {
-		cfg = s.pool.Config().ConnConfig
+	if u.pool != nil {
+		cfg = u.pool.Config().ConnConfig
 	}
-	return "run `" + pgschema.MigrateCommand(cfg, s.schema, more...) + "`, or pgstore.Migrate"
+	return "run `" + pgschema.MigrateCommand(cfg, u.schema, more...) + "`, or pgstore.Migrate"
 }
 
-func (s *Store) role() string {
-	if s.pool == nil {
+func (u setup) role() string {
+	if u.pool == nil {
 		return ""
 	}
-	return s.pool.Config().ConnConfig.User
+	return u.pool.Config().ConnConfig.User
 }
 
 // privilege is what a role that handles events needs on a table. The documentation of the package says the same.
@@ -78,19 +86,16 @@ func (l layout) privileges() []privilege {
 }
 
 // grants are the statements that give the role its rights: on those tables, or on all if there are none.
-func (s *Store) grants(tables []string) string {
-	schema := s.schema
-	if q := s.sql.Load(); q != nil {
-		schema = q.schema
-	}
+func (u setup) grants(tables []string) string {
+	schema := cmp.Or(u.found, u.schema)
 	prefix := ""
 	if schema != "" {
 		prefix = pgx.Identifier{schema}.Sanitize() + "."
 	}
-	to := " TO " + pgx.Identifier{s.role()}.Sanitize()
+	to := " TO " + pgx.Identifier{u.role()}.Sanitize()
 	var order []string
 	byRights := map[string][]string{}
-	for _, p := range s.layout.privileges() {
+	for _, p := range u.layout.privileges() {
 		if len(tables) > 0 && !slices.Contains(tables, p.table) {
 			continue
 		}
@@ -107,37 +112,4 @@ func (s *Store) grants(tables []string) string {
 		all = append(all, "GRANT "+rights+" ON "+strings.Join(byRights[rights], ", ")+to)
 	}
 	return strings.Join(all, "; ")
-}
-
-// checkComplete looks whether all tables are there, and whether the role has the rights that every worker needs.
-func (s *Store) checkComplete(ctx context.Context, conn *pgxpool.Conn, q *statements) error {
-	var missing, names, tables, rights, lacks []string
-	for _, p := range s.layout.privileges() {
-		names = append(names, p.table)
-		for right := range strings.SplitSeq(p.rights, ", ") {
-			if p.check {
-				tables, rights = append(tables, p.table), append(rights, right)
-			}
-		}
-	}
-	err := conn.QueryRow(ctx, `SELECT coalesce(array_agg(n) FILTER (WHERE to_regclass($1 || '.' || n) IS NULL), '{}') FROM unnest($2::text[]) n`,
-		pgx.Identifier{q.schema}.Sanitize(), names).Scan(&missing)
-	if err != nil {
-		return err
-	}
-	if len(missing) > 0 {
-		return &dedup.SetupError{Problem: "the store lacks " + strings.Join(missing, ", "), Fix: s.migrateFix()}
-	}
-	err = conn.QueryRow(ctx, `SELECT coalesce(array_agg(DISTINCT t) FILTER (WHERE NOT has_table_privilege($1 || '.' || t, r)), '{}')
-		FROM unnest($2::text[], $3::text[]) AS p(t, r)`, pgx.Identifier{q.schema}.Sanitize(), tables, rights).Scan(&lacks)
-	if err != nil {
-		return err
-	}
-	if len(lacks) > 0 {
-		return &dedup.SetupError{
-			Problem: fmt.Sprintf("role %q lacks rights on %s", s.role(), strings.Join(lacks, ", ")),
-			Fix:     "run as the owner of the tables: " + s.grants(lacks),
-		}
-	}
-	return nil
 }

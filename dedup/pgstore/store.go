@@ -1,14 +1,9 @@
 package pgstore
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"regexp"
-	"sync"
-	"sync/atomic"
-	"time"
 
 	"github.com/idem-go/idem/dedup"
 	"github.com/jackc/pgx/v5"
@@ -31,39 +26,13 @@ var (
 	_ dedup.TxRunner[pgx.Tx] = (*Store)(nil)
 )
 
-const (
-	// acquireTimeout is how long a verb waits for a connection of the pool before the store counts as unavailable.
-	acquireTimeout = 10 * time.Second
-	// endTimeout bounds COMMIT and ROLLBACK, which the caller's context does not (P-16).
-	endTimeout = 10 * time.Second
-	// silence is how long the server may take to answer one question of the store. Its own time-outs are shorter: who hears nothing
-	// for that long speaks to nobody, and a caller whose context never ends must not wait until the kernel finds out.
-	silence = 30 * time.Second
-	// attempts bounds every repetition inside one call: lost races, deadlocks, serialization failures.
-	attempts = 3
-	// claimAttempts bounds how often a claim asks again for the keys that changed while it looked. Each time it asks for fewer;
-	// three, as for the rest, were too few where many workers take the same keys and give them back (P-04, rule 24).
-	claimAttempts = 12
-)
-
 // Store keeps events in Postgres. It is safe for concurrent use and comparable with ==. Make it with [New] or [Open].
 type Store struct {
-	pool    *pgxpool.Pool
-	owned   bool
-	schema  string // "": found through the search path
-	durable bool
-	layout  layout
-	wrong   error // an option that cannot be; every verb returns it
+	db    *database
+	owned bool // the pool
 
-	silence time.Duration // [silence], but in tests
-
-	mu  sync.Mutex // one look-up of the schema at a time
-	sql atomic.Pointer[statements]
-
-	events, keys expectation // in either way of remembering
-
-	kinds   dictionary[kind] // of the compact layout
-	origins dictionary[origin]
+	dict         dictionaries // of the compact layout
+	events, keys expectation  // for either kind of record
 }
 
 // Option changes what [New], [Open] and [Migrate] do.
@@ -77,23 +46,38 @@ var identifier = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,62}$`)
 func InSchema(name string) Option {
 	return func(s *Store) {
 		if !identifier.MatchString(name) {
-			s.wrong = fmt.Errorf("%w: schema name %.100q does not match %s", errOption, name, identifier)
+			s.db.wrong = fmt.Errorf("%w: schema name %.100q does not match %s", errOption, name, identifier)
 		}
-		s.schema = name
+		s.db.schema = name
 	}
 }
 
 // Durable makes the store's commits wait for the disk although synchronous_commit is off for the session (P-18). The
 // handler's effects are in those commits. Default: as the session says. Off-switches of the server (fsync) and lagging
 // standbys are beyond it.
-func Durable() Option { return func(s *Store) { s.durable = true } }
+func Durable() Option { return func(s *Store) { s.db.durable = true } }
+
+// Compact chooses the compact layout: a number in place of tenant, scope and type, and 16 bytes in place of the ID, in
+// tables processed_events_compact and idempotency_keys_compact. An event that is done takes about 125 bytes there with
+// its indexes, in place of 320. The views processed_events_read and idempotency_keys_read show it as the readable
+// layout does.
+//
+// An ID that is a UUID in lower case with hyphens, or a ULID in upper case, is kept as it is, in its own order. Of any
+// other there is a hash only (SHA-256, cut to 128 bits), which cannot be turned back into the ID; one can still ask for
+// an event whose ID one has. No ID is ever folded or trimmed: another spelling is another event (P-23).
+//
+// The layout is chosen once, with the first [Migrate], and cannot be changed later. Give this option to [New], [Open],
+// [Migrate] and [Schema], or to none: [Store.Check], [Migrate] and every first call fail if the tables have the other
+// layout. Default: the readable layout.
+func Compact() Option { return func(s *Store) { s.db.layout = compact } }
 
 // New returns a store that uses pool, which stays the caller's: [Store.Close] does nothing. It needs as many
 // connections as transactions run at once, and some to spare for claims and probes (P-14). Configure the pool with
 // [Configure], or set its session parameters in some other way. New does not connect; [Store.Check] tells whether the
 // store can be used.
 func New(pool *pgxpool.Pool, opts ...Option) *Store {
-	s := &Store{pool: pool, layout: readable, silence: silence}
+	db := &database{pool: pool, layout: readable, silence: silence}
+	s := &Store{db: db, dict: dictionaries{db: db}}
 	for _, o := range opts {
 		o(s)
 	}
@@ -103,137 +87,26 @@ func New(pool *pgxpool.Pool, opts ...Option) *Store {
 // Close closes the pool if the store was made by [Open]. It waits until all connections are returned.
 func (s *Store) Close() {
 	if s.owned {
-		s.pool.Close()
+		s.db.pool.Close()
 	}
 }
 
 // Ping asks the server for an answer. Its error matches [dedup.ErrUnavailable].
 func (s *Store) Ping(ctx context.Context) error {
-	conn, err := s.acquire(ctx)
+	conn, err := s.db.acquire(ctx)
 	if err == nil {
-		defer conn.Release()
+		defer conn.poolConn.Release()
 		_, err = conn.Exec(ctx, "SELECT 1")
 	}
-	return s.failed(ctx, "ping", err)
+	return s.db.failed(ctx, "ping", err)
 }
 
-// acquire waits for a connection, for a bounded time: a pool in which everybody waits must not stand still for ever.
-func (s *Store) acquire(ctx context.Context) (*pgxpool.Conn, error) {
-	if s.wrong != nil {
-		return nil, s.wrong
+// MaxTx implements [dedup.TxLimiter]: the connections of the pool less a quarter, but at least one, that is left for
+// claims, probes, and what handlers read beside their transaction (rules 25 and 26). A pool of one serves one.
+func (s *Store) MaxTx() int {
+	if s.db.wrong != nil {
+		return 0
 	}
-	bounded, cancel := context.WithTimeout(ctx, acquireTimeout)
-	defer cancel()
-	conn, err := s.pool.Acquire(bounded)
-	if err != nil && ctx.Err() == nil && bounded.Err() != nil {
-		err = fmt.Errorf("no connection of the pool within %v: %w", acquireTimeout, err)
-	}
-	return conn, err
-}
-
-// statements returns the texts for the schema that holds the tables. The first call also looks whether the tables have the
-// layout that the texts are for.
-func (s *Store) statements(ctx context.Context) (*statements, error) {
-	if q := s.sql.Load(); q != nil {
-		return q, nil
-	}
-	if s.wrong != nil {
-		return nil, s.wrong
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if q := s.sql.Load(); q != nil {
-		return q, nil
-	}
-	conn, err := s.acquire(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer conn.Release()
-	ctx, cancel := context.WithTimeout(ctx, s.silence)
-	defer cancel()
-	return s.findStatements(ctx, conn.QueryRow)
-}
-
-// findStatements asks the server where the tables are and which layout they have.
-func (s *Store) findStatements(ctx context.Context, row func(context.Context, string, ...any) pgx.Row) (_ *statements, err error) {
-	schema := s.schema
-	if schema == "" {
-		err = row(ctx, findSchemaSQL).Scan(&schema)
-	}
-	if errors.Is(err, pgx.ErrNoRows) {
-		return nil, errNoTables
-	}
-	if err != nil {
-		return nil, err
-	}
-	q := newStatements(schema, s.layout)
-	if err := s.checkLayout(ctx, q, row); err != nil {
-		return nil, err
-	}
-	s.sql.Store(q)
-	return q, nil
-}
-
-// ownTx runs queries in a transaction of the store's own, all in one round trip. read gets the results of queue's
-// queries, in order. A transaction that lost against another one is run again, a bounded number of times.
-func (s *Store) ownTx(ctx context.Context, verb string, queue func(*statements, *pgx.Batch),
-	read func(pgx.BatchResults) error) error {
-	q, err := s.statements(ctx)
-	if err != nil {
-		return s.failed(ctx, verb, err)
-	}
-	for try := 1; ; try++ {
-		err = s.ownTxOnce(ctx, q, queue, read)
-		if err == nil || try == attempts || !lostRace(err) {
-			return s.failed(ctx, verb, err)
-		}
-		if pauseErr := pause(ctx, try); pauseErr != nil {
-			return s.failed(ctx, verb, pauseErr)
-		}
-	}
-}
-
-func (s *Store) ownTxOnce(ctx context.Context, q *statements, queue func(*statements, *pgx.Batch),
-	read func(pgx.BatchResults) error) error {
-	conn, err := s.acquire(ctx)
-	if err != nil {
-		return err
-	}
-	defer release(ctx, conn)
-	ctx, cancel := context.WithTimeout(ctx, s.silence)
-	defer cancel()
-	var b pgx.Batch
-	b.Queue(beginSQL)
-	b.Queue(q.beginClaims, milliseconds(lockWait), milliseconds(endTimeout), s.durable)
-	queue(q, &b)
-	b.Queue("commit")
-	results := conn.SendBatch(ctx, &b)
-	err = func() error {
-		for range 2 { // begin and its settings
-			if _, err := results.Exec(); err != nil {
-				return err
-			}
-		}
-		if err := read(results); err != nil {
-			return err
-		}
-		tag, err := results.Exec()
-		if err == nil && tag.String() != "COMMIT" {
-			err = fmt.Errorf("commit answered %q", tag)
-		}
-		return err
-	}()
-	return cmp.Or(err, results.Close()) // closing tells what has failed already once more
-}
-
-// release returns conn to its pool without a transaction. Rolling back is cheaper than the new connection that the pool
-// would make instead, and the caller's context may have ended (P-16).
-func release(ctx context.Context, conn *pgxpool.Conn) {
-	if c := conn.Conn(); !c.IsClosed() && c.PgConn().TxStatus() != 'I' {
-		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
-		defer cancel()
-		_, _ = c.Exec(end, "rollback") // if it fails the pool closes the connection
-	}
-	giveBack(conn)
+	conns := int(s.db.pool.Config().MaxConns)
+	return max(1, conns-max(1, conns/4))
 }

@@ -1,23 +1,19 @@
 package pgstore
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
-	"slices"
 	"time"
 
 	"github.com/idem-go/idem/dedup"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/pgtype"
 )
 
 const (
-	// lockWait is how long a single request waits for the transaction that holds its key (rule 10).
-	lockWait = 2 * time.Second
 	// groupWait is how long a group waits for any lock, in the claim and in the handler (rule 1), and how long a request
 	// that says NoWait does for a transaction that took its key without taking its turn (rule 20).
 	groupWait = 20 * time.Millisecond
@@ -28,53 +24,15 @@ const (
 	idleSlack = 5 * time.Second
 )
 
-// ClaimTx implements [dedup.TxStore]. fn gets a transaction of the level READ COMMITTED. Its Commit and Rollback return
-// [ErrTxOwned]; savepoints (Begin) are allowed; Conn gives the connection itself, past these guards. After fn has
-// returned, tx returns [pgx.ErrTxClosed].
-//
-// If fn panics or ends its goroutine, the transaction is rolled back and the panic goes on.
-//
-// A request with NoWait takes an advisory lock of the transaction on a number made of the schema and the key, in the same round
-// trip. Who does not get it is answered by what is committed, or Busy, and has given its connection back. A transaction that
-// holds the key without that lock, because it waits for others or is the caller's own ([Store.Once]), is waited for 20 ms.
-// Two keys with one number, of 64 bits, make a needless Busy.
-//
-// A limit that is not positive leaves idle_in_transaction_session_timeout as the session has it. A Busy answer has no
-// Wait: nobody knows when the other transaction ends.
-func (s *Store) ClaimTx(ctx context.Context, limit time.Duration, reqs []dedup.Request, answers []dedup.Answer,
-	fn func(tx pgx.Tx) ([]dedup.Completion, error)) error {
-	if err := dedup.CheckRequests(reqs, answers); err != nil {
-		return fmt.Errorf("pgstore: claim: %w", err)
-	}
-	if len(reqs) == 0 {
-		return nil
-	}
-	q, err := s.statements(ctx)
-	if err != nil {
-		return s.failed(ctx, "claim", err)
-	}
-	numbers, err := s.places(ctx, reqs)
-	if err != nil {
-		clear(answers)
-		return err
-	}
-	for try := 1; ; try++ {
-		r := &txRun{ctx: ctx, s: s, q: q, limit: limit, reqs: reqs, numbers: numbers, answers: answers, open: reqs, fn: fn}
-		err := r.run()
-		if err != nil {
-			clear(answers)
-		}
-		if !r.again || try == attempts || pause(ctx, try) != nil {
-			return err
-		}
-		clear(answers)
-	}
-}
+// commitSQL commits only the transaction that begin_tx.sql marked, which a handler may have ended and replaced by SQL:
+// the session's status looks the same then (P-13). Without arguments, both statements travel in one message.
+const commitSQL = "select 1 / (coalesce(current_setting('idem.session', true), '') <> '')::int; commit"
 
 // txRun is one transaction of ClaimTx.
 type txRun struct {
 	ctx     context.Context
-	s       *Store
+	db      *database
+	known   *expectation
 	q       *statements
 	limit   time.Duration
 	reqs    []dedup.Request
@@ -84,7 +42,7 @@ type txRun struct {
 	places  []int           // of open in reqs; nil: the same
 	fn      func(pgx.Tx) ([]dedup.Completion, error)
 
-	conn   *pgxpool.Conn
+	conn   session
 	socket net.Conn
 	tx     pgx.Tx     // the transaction itself
 	xid    string     // its number at the server; "": it has written nothing
@@ -95,120 +53,8 @@ type txRun struct {
 
 func (r *txRun) group() bool { return len(r.reqs) > 1 }
 
-func (r *txRun) run() (err error) {
-	if r.group() && r.s.events.most() {
-		if err := r.look(); err != nil || len(r.open) == 0 {
-			return err
-		}
-	}
-	if r.conn, err = r.s.acquire(r.ctx); err != nil {
-		return r.s.failed(r.ctx, "claim", err)
-	}
-	dedup.ClaimBegins(r.ctx)
-	r.socket = socketOf(r.conn.Conn().PgConn().Conn())
-	defer r.end() // also when fn panics
-	name := r.conn.Conn().PgConn().ParameterStatus(nameParameter)
-	if err := r.claim(); err != nil {
-		return r.claimFailed(err)
-	}
-	r.s.events.learn(r.answers)
-	if !slices.ContainsFunc(r.answers, func(a dedup.Answer) bool { return a.Verdict == dedup.Fresh }) {
-		return nil
-	}
-	return r.handle(name)
-}
-
-// handle lends the transaction to fn and commits. name is the session's outside of it.
-func (r *txRun) handle(name string) error {
-	r.lent = &handlerTx{Tx: r.tx, outside: name,
-		marked: name != r.conn.Conn().PgConn().ParameterStatus(nameParameter)}
-	done, err := r.fn(r.lent)
-	r.lent.close()
-	if errors.Is(err, dedup.ErrAbandoned) {
-		r.abandon()
-		if ended, ok := errors.AsType[*dedup.TxEndedError](err); ok {
-			return r.takeBack(ended, err)
-		}
-		return err
-	}
-	return r.unwritten(r.finishRun(done, err))
-}
-
-// finishRun ends the transaction after fn has returned and nobody uses it any longer.
-func (r *txRun) finishRun(done []dedup.Completion, err error) error {
-	if err != nil {
-		if ended, ok := errors.AsType[*dedup.TxEndedError](err); ok {
-			return r.takeBack(ended, err)
-		}
-		return r.handlerFailed(err)
-	}
-	if err := r.handlerLeft(); err != nil {
-		return err
-	}
-	if err := r.flush(); err != nil {
-		if errors.Is(err, errBusy) {
-			return nil
-		}
-		return err
-	}
-	return r.commit(done)
-}
-
-func (r *txRun) look() error {
-	err := r.s.look(r.ctx, r.reqs, r.answers, r.numbers, func(q *statements, rows *requestRows) (string, []any) {
-		return q.lookEvents[rows.form], rows.existing()
-	})
-	if err == nil {
-		r.open, r.places = unanswered(r.reqs, r.answers)
-	}
-	return err
-}
-
-// claim begins the transaction and claims, in one round trip. What was not inserted is asked for in a second one: most
-// events are new, and to look for those too would cost as much as to insert them.
-func (r *txRun) claim() error {
-	rows, answers := newRequestRows(r.open, at(r.numbers, r.places)), r.answers
-	if r.places != nil {
-		answers = make([]dedup.Answer, len(r.open))
-	}
-	along := rows.form == mixed && !r.s.events.none()
-	var b pgx.Batch
-	b.BeginTx(pgx.TxOptions{BeginQuery: beginSQL, CommitQuery: commitSQL})
-	r.queueSettings(&b, r.group())
-	if r.noWait() {
-		b.Queue(r.q.takeTurn, turnOf(r.q.schema, &r.reqs[0].Key))
-		b.Queue(r.q.insertInTurn, rows.insert()...)
-	} else {
-		b.Queue(r.q.insertEvents[rows.form], rows.insert()...)
-	}
-	inserted, answered, err := r.ask(&b, rows, r.open, answers, true, along)
-	if err == nil && r.noWait() && !r.inTurn {
-		return r.outOfTurn(rows)
-	}
-	if err == nil && !along && inserted < int64(len(r.open)) {
-		answered, err = r.askRest(answers)
-	}
-	if err == nil && !readFresh(r.open, answers, inserted, answered) {
-		err = errNoAnswer
-	}
-	for i, p := range r.places {
-		r.answers[p] = answers[i]
-	}
-	return err
-}
-
-// askRest asks for what has no answer yet.
-func (r *txRun) askRest(answers []dedup.Answer) (answered int64, err error) {
-	rest, places := unanswered(r.open, answers)
-	found := make([]dedup.Answer, len(rest))
-	var b pgx.Batch
-	r.queueSettings(&b, false)
-	_, answered, err = r.ask(&b, newRequestRows(rest, at(at(r.numbers, r.places), places)), rest, found, false, true)
-	for i, p := range places {
-		answers[p] = found[i]
-	}
-	return answered, err
-}
+// noWait reports whether the transaction is for one request that is not to wait for another transaction (rule 20).
+func (r *txRun) noWait() bool { return len(r.reqs) == 1 && r.reqs[0].NoWait }
 
 func (r *txRun) queueSettings(b *pgx.Batch, mark bool) {
 	wait, idle := groupWait, ""
@@ -218,60 +64,32 @@ func (r *txRun) queueSettings(b *pgx.Batch, mark bool) {
 	if r.limit > 0 {
 		idle = milliseconds(r.limit + idleSlack)
 	}
-	b.Queue(r.q.beginTx, milliseconds(wait), milliseconds(claimTimeout), idle, r.s.durable, mark)
+	b.Queue(r.q.beginTx, milliseconds(wait), milliseconds(claimTimeout), idle, r.db.durable, mark)
 }
 
-// ask sends a batch that begins with settings: a new transaction with an insert, or more of one. along says whether to ask
-// for what exists.
-func (r *txRun) ask(b *pgx.Batch, rows *requestRows, reqs []dedup.Request, answers []dedup.Answer, begins, along bool) (
-	inserted, answered int64, err error) {
-	if along {
-		b.Queue(r.q.existingEvents[rows.form], rows.existing()...)
-	}
-	b.Queue(r.q.restore, !r.group())
-	ctx, cancel := context.WithTimeout(r.ctx, r.s.silence)
-	defer cancel()
-	results := r.conn.SendBatch(ctx, b)
-	settings := 1
-	if begins {
-		r.tx = results.Tx()
-		settings = 2
-	}
-	for i := 0; i < settings && err == nil; i++ {
-		_, err = results.Exec()
-	}
-	if err == nil && begins && r.noWait() {
-		err = results.QueryRow().Scan(&r.inTurn)
-	}
-	if err == nil && begins {
-		inserted, err = readInserted(results, rows, answers)
-	}
-	if err == nil && along {
-		answered, err = readExisting(results, reqs, answers)
-	}
-	if err == nil {
-		var xid *string
-		err = results.QueryRow().Scan(&xid, nil, nil, nil, nil, nil, nil)
-		r.xid = value(xid)
-	}
-	return inserted, answered, cmp.Or(err, results.Close()) // closing tells what has failed already once more
+// heldKeys are the keys of some requests of a transaction. They ask for no number: that could take a second connection.
+type heldKeys struct {
+	r     *txRun
+	texts keyRows
+	kinds []int32
+	ids   []pgtype.UUID
 }
 
-// claimFailed says what an error of the claim means, before any handler ran.
-func (r *txRun) claimFailed(err error) error {
-	code := sqlState(err)
-	switch {
-	case r.group() && (code == codeNoLock || code == codeDeadlock || code == codeSerialization):
-		return contended(err)
-	case r.group() && errors.Is(err, errNoAnswer):
-		r.again = true
-		return contended(err)
-	case code == codeNoLock: // somebody holds it: that is an answer (rules 10 and 20)
-		r.answers[0] = dedup.Answer{Verdict: dedup.Busy}
-		return nil
+func newHeldKeys(r *txRun, n int) *heldKeys { return &heldKeys{r: r, texts: newKeyRows(n)} }
+
+func (h *heldKeys) add(i int) {
+	if h.r.numbers == nil {
+		h.texts.add(&h.r.reqs[i].Key)
+		return
 	}
-	r.again = lostRace(err)
-	return r.s.failed(r.ctx, "claim", err)
+	h.kinds, h.ids = append(h.kinds, h.r.numbers[i].kind), append(h.ids, h.r.numbers[i].id)
+}
+
+func (h *heldKeys) args() []any {
+	if h.r.numbers == nil {
+		return []any{h.texts.tenant, h.texts.scope, h.texts.typ, h.texts.id}
+	}
+	return []any{h.kinds, h.ids}
 }
 
 // handlerFailed says what an error of fn means. Its text and its chain stay as they are.
@@ -303,81 +121,9 @@ func (r *txRun) handlerLeft() error {
 	return r.lent.state()
 }
 
-// commit stores the completions that say more than "done" and commits.
-func (r *txRun) commit(done []dedup.Completion) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.ctx), endTimeout)
-	defer cancel()
-	keys, ends := newHeldKeys(r, len(done)), newEndRows(len(done))
-	var dead deadOrigins
-	buried := newHeldKeys(r, 0)
-	for i := range done {
-		at, plain, err := r.checkCompletion(&done[i])
-		if err != nil {
-			return err
-		}
-		if plain {
-			continue
-		}
-		keys.add(at)
-		if err := ends.add(&done[i]); err != nil {
-			return fmt.Errorf("pgstore: complete: %w", err)
-		}
-		if dead.add(i, &done[i]); len(dead.claims) > len(buried.texts.id)+len(buried.ids) {
-			buried.add(at)
-		}
-	}
-	err := r.finish(ctx, ends, keys, &dead, buried)
-	if err != nil {
-		return r.s.failed(ctx, "complete", err)
-	}
-	if err = r.tx.Commit(ctx); err == nil {
-		return nil
-	}
-	switch code := sqlState(err); {
-	case code == codeZero && r.conn.Conn().PgConn().TxStatus() == 'E': // not COMMIT failed, but what stands before it
-		return fmt.Errorf("pgstore: %w, and began another", dedup.ErrTxEnded)
-	case code == codeSerialization || code == codeDeadlock:
-		if r.group() {
-			return contended(err)
-		}
-		r.again = true
-	}
-	return commitError(err)
-}
-
-// finish writes what completions say: one round trip.
-func (r *txRun) finish(ctx context.Context, ends *endRows, keys *heldKeys, dead *deadOrigins, buried *heldKeys) error {
-	if len(ends.status) == 0 {
-		return nil
-	}
-	var b pgx.Batch
-	b.Queue(r.q.finishEvents, append(ends.args(), keys.args()...)...)
-	if !dead.none() {
-		if r.numbers != nil {
-			// Made here, not in a transaction of their own, which could take a second connection: only the rows of this
-			// one use them, and nobody remembers them.
-			b.Queue(r.q.newOrigins, dead.topic, dead.part)
-		}
-		b.Queue(r.q.originEvents, dead.args(buried.args())...)
-	}
-	return r.tx.SendBatch(ctx, &b).Close()
-}
-
-// checkCompletion returns which request c is about and whether its row already says what c says.
-func (r *txRun) checkCompletion(c *dedup.Completion) (i int, plain bool, err error) {
-	i, ok := slices.BinarySearchFunc(r.reqs, c.Key, func(q dedup.Request, k dedup.Key) int { return q.Key.Compare(k) })
-	switch {
-	case !ok || r.answers[i].Verdict != dedup.Fresh:
-		return i, false, fmt.Errorf("pgstore: complete: key %q is not held by this transaction", c.Key)
-	case c.Retention <= 0:
-		return i, false, fmt.Errorf("pgstore: complete: key %q: retention must be positive", c.Key)
-	}
-	return i, c.Dead == "" && c.Retry == 0 && c.Result.IsZero() && c.Retention <= r.reqs[i].Retention, nil
-}
-
 // end gives the connection back. A transaction that is still there, for whatever reason, is rolled back.
 func (r *txRun) end() {
-	if r.conn == nil {
+	if r.conn.poolConn == nil {
 		return // abandoned
 	}
 	if r.lent != nil {
@@ -389,7 +135,7 @@ func (r *txRun) end() {
 		defer cancel()
 		_ = r.tx.Rollback(ctx) // if it fails the connection is closed, and the server rolls back
 	}
-	giveBack(r.conn)
+	r.conn.Release()
 }
 
 // abandon gets rid of a connection that somebody still uses. Nothing of the driver's connection may be touched here,
@@ -397,7 +143,7 @@ func (r *txRun) end() {
 func (r *txRun) abandon() {
 	_ = r.socket.Close()
 	r.conn.Hijack() // the pool makes a new one in its place
-	r.conn = nil
+	r.conn = session{}
 }
 
 // socketOf is the connection below TLS, which would first say good-bye and may wait to do so.
@@ -406,8 +152,4 @@ func socketOf(c net.Conn) net.Conn {
 		return t.NetConn()
 	}
 	return c
-}
-
-func contended(err error) error {
-	return fmt.Errorf("pgstore: %w: %w", dedup.ErrContended, err)
 }

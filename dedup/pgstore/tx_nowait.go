@@ -10,9 +10,6 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// noWait reports whether the transaction is for one request that is not to wait for another transaction (rule 20).
-func (r *txRun) noWait() bool { return len(r.reqs) == 1 && r.reqs[0].NoWait }
-
 // turnOf is the number of the advisory lock that a transaction takes for a key which it does not want to wait for. All
 // processes that share a store must make the same: it may never change. It has no meaning but this one, so that locks of the
 // application do not meet it but by chance.
@@ -28,7 +25,7 @@ func (r *txRun) outOfTurn(rows *requestRows) error {
 	r.queueSettings(&b, false)
 	b.Queue(r.q.lookEvents[rows.form], rows.existing()...)
 	b.Queue("rollback")
-	ctx, cancel := context.WithTimeout(r.ctx, r.s.silence)
+	ctx, cancel := context.WithTimeout(r.ctx, r.db.silence)
 	defer cancel()
 	results := r.conn.SendBatch(ctx, &b)
 	_, err := results.Exec()

@@ -1,0 +1,78 @@
+package pgstore
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/idem-go/idem/dedup"
+	"github.com/jackc/pgx/v5"
+)
+
+// ClaimTx implements [dedup.TxStore]. fn gets a transaction of the level READ COMMITTED. Its Commit and Rollback return
+// [ErrTxOwned]; savepoints (Begin) are allowed; Conn gives the connection itself, past these guards. After fn has
+// returned, tx returns [pgx.ErrTxClosed].
+//
+// If fn panics or ends its goroutine, the transaction is rolled back and the panic goes on.
+//
+// A request with NoWait takes an advisory lock of the transaction on a number made of the schema and the key, in the same round
+// trip. Who does not get it is answered by what is committed, or Busy, and has given its connection back. A transaction that
+// holds the key without that lock, because it waits for others or is the caller's own ([Store.Once]), is waited for 20 ms.
+// Two keys with one number, of 64 bits, make a needless Busy.
+//
+// A limit that is not positive leaves idle_in_transaction_session_timeout as the session has it. A Busy answer has no
+// Wait: nobody knows when the other transaction ends.
+func (s *Store) ClaimTx(ctx context.Context, limit time.Duration, reqs []dedup.Request, answers []dedup.Answer,
+	fn func(tx pgx.Tx) ([]dedup.Completion, error)) error {
+	if err := dedup.CheckRequests(reqs, answers); err != nil {
+		return fmt.Errorf("pgstore: claim: %w", err)
+	}
+	if len(reqs) == 0 {
+		return nil
+	}
+	q, err := s.db.statements(ctx)
+	if err != nil {
+		return s.db.failed(ctx, "claim", err)
+	}
+	numbers, err := s.dict.placesOf(ctx, reqs)
+	if err != nil {
+		clear(answers)
+		return err
+	}
+	for try := 1; ; try++ {
+		r := &txRun{ctx: ctx, db: s.db, known: &s.events, q: q, limit: limit,
+			reqs: reqs, numbers: numbers, answers: answers, open: reqs, fn: fn}
+		err := r.run()
+		if err != nil {
+			clear(answers)
+		}
+		if !r.again || try == attempts || pause(ctx, try) != nil {
+			return err
+		}
+		clear(answers)
+	}
+}
+
+func (r *txRun) run() (err error) {
+	if r.group() && r.known.most() {
+		if err := r.look(); err != nil || len(r.open) == 0 {
+			return err
+		}
+	}
+	if r.conn, err = r.db.acquire(r.ctx); err != nil {
+		return r.db.failed(r.ctx, "claim", err)
+	}
+	dedup.ClaimBegins(r.ctx)
+	r.socket = socketOf(r.conn.Conn().PgConn().Conn())
+	defer r.end() // also when fn panics
+	name := r.conn.Conn().PgConn().ParameterStatus(nameParameter)
+	if err := r.claim(); err != nil {
+		return r.claimFailed(err)
+	}
+	r.known.learn(r.answers)
+	if !slices.ContainsFunc(r.answers, func(a dedup.Answer) bool { return a.Verdict == dedup.Fresh }) {
+		return nil
+	}
+	return r.handle(name)
+}

@@ -1,0 +1,297 @@
+package pgstore
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/internal/pgschema"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+const (
+	// acquireTimeout is how long a verb waits for a connection of the pool before the store counts as unavailable.
+	acquireTimeout = 10 * time.Second
+	// silence is how long the server may take to answer one question of the store. Its own time-outs are shorter: who hears nothing
+	// for that long speaks to nobody, and a caller whose context never ends must not wait until the kernel finds out.
+	silence = 30 * time.Second
+	// attempts bounds every repetition inside one call: lost races, deadlocks, serialization failures.
+	attempts = 3
+	// lockWait is how long a single request waits for the transaction that holds its key (rule 10).
+	lockWait = 2 * time.Second
+)
+
+// beginSQL says the isolation level, whatever default_transaction_isolation is (P-02). It does not say READ WRITE: a
+// database that was made read-only is to stay so (P-26).
+const beginSQL = "begin isolation level read committed"
+
+// findSchemaSQL looks for the tables along the search path.
+var findSchemaSQL = pgschema.FindSQL("idem_schema")
+
+// database is the connection of a [Store] to its tables.
+type database struct {
+	pool    *pgxpool.Pool
+	schema  string // "": found through the search path
+	durable bool
+	layout  layout
+	wrong   error         // an invalid option, which every method returns
+	silence time.Duration // [silence], but in tests
+
+	mu  sync.Mutex // one look-up of the schema at a time
+	sql atomic.Pointer[statements]
+}
+
+// setup describes the tables for advice about them.
+func (d *database) setup() setup {
+	found := ""
+	if q := d.sql.Load(); q != nil {
+		found = q.schema
+	}
+	return setup{pool: d.pool, schema: d.schema, found: found, layout: d.layout}
+}
+
+// acquire waits for a connection, for a bounded time: a pool in which everybody waits must not stand still for ever.
+func (d *database) acquire(ctx context.Context) (session, error) {
+	if d.wrong != nil {
+		return session{}, d.wrong
+	}
+	bounded, cancel := context.WithTimeout(ctx, acquireTimeout)
+	defer cancel()
+	conn, err := d.pool.Acquire(bounded)
+	if err != nil && ctx.Err() == nil && bounded.Err() != nil {
+		err = fmt.Errorf("no connection of the pool within %v: %w", acquireTimeout, err)
+	}
+	return session{conn}, err
+}
+
+// statements returns the texts for the schema that holds the tables. The first call also looks whether the tables have the
+// layout that the texts are for.
+func (d *database) statements(ctx context.Context) (*statements, error) {
+	if q := d.sql.Load(); q != nil {
+		return q, nil
+	}
+	if d.wrong != nil {
+		return nil, d.wrong
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if q := d.sql.Load(); q != nil {
+		return q, nil
+	}
+	conn, err := d.acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.poolConn.Release()
+	ctx, cancel := context.WithTimeout(ctx, d.silence)
+	defer cancel()
+	return d.findStatements(ctx, conn.QueryRow)
+}
+
+// findStatements asks the server where the tables are and which layout they have.
+func (d *database) findStatements(ctx context.Context, row func(context.Context, string, ...any) pgx.Row) (_ *statements, err error) {
+	schema := d.schema
+	if schema == "" {
+		err = row(ctx, findSchemaSQL).Scan(&schema)
+	}
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, errNoTables
+	}
+	if err != nil {
+		return nil, err
+	}
+	q := newStatements(schema, d.layout)
+	if err := checkLayout(ctx, d.layout, q, row); err != nil {
+		return nil, err
+	}
+	d.sql.Store(q)
+	return q, nil
+}
+
+// checkLayout compares the layout on record with want.
+func checkLayout(ctx context.Context, want layout, q *statements, row func(context.Context, string, ...any) pgx.Row) error {
+	var found string
+	if err := row(ctx, q.layout).Scan(&found); err != nil {
+		return err
+	}
+	if layout(found) != want {
+		return layoutError(want, found)
+	}
+	return nil
+}
+
+// layoutError says that the tables have another layout than the option says.
+func layoutError(want layout, found string) error {
+	fix := "give pgstore.Compact to New, Open and Migrate"
+	if layout(found) == readable {
+		fix = "leave pgstore.Compact away"
+	}
+	return fmt.Errorf("%w: the tables have the %s layout, the store was made for the %s one: %s, or use another schema; "+
+		"a layout cannot be changed", errLayout, found, want, fix)
+}
+
+// failed says what an error of one of the store's own statements means. Since the keys were validated, such an
+// error is never the event's fault: it is ErrUnavailable, so that nothing is given up for it, unless the caller went
+// away or the server refuses a value.
+func (d *database) failed(ctx context.Context, verb string, err error) error {
+	var lost *dedup.LostError
+	switch code := sqlState(err); {
+	case err == nil:
+		return nil
+	case errors.As(err, &lost), errors.Is(err, errOption):
+		return err
+	case errors.Is(ctx.Err(), context.Canceled):
+		if errors.Is(err, context.Canceled) {
+			return fmt.Errorf("pgstore: %s: %w", verb, err)
+		}
+		return fmt.Errorf("pgstore: %s: %w (%w)", verb, context.Canceled, err)
+	case strings.HasPrefix(code, "22"), strings.HasPrefix(code, "54"):
+		return fmt.Errorf("pgstore: %s: %w", verb, err)
+	}
+	if setup := d.setup().explain(err); setup != nil {
+		return fmt.Errorf("pgstore: %s: %w", verb, setup)
+	}
+	return fmt.Errorf("pgstore: %s: %w: %w", verb, dedup.ErrUnavailable, err)
+}
+
+// ownTx runs queries in a transaction of the store's own, all in one round trip. read gets the results of queue's
+// queries, in order. A transaction that lost against another one is run again, a bounded number of times.
+func (d *database) ownTx(ctx context.Context, verb string, queue func(*statements, *pgx.Batch),
+	read func(pgx.BatchResults) error) error {
+	q, err := d.statements(ctx)
+	if err != nil {
+		return d.failed(ctx, verb, err)
+	}
+	for try := 1; ; try++ {
+		err = d.ownTxOnce(ctx, q, queue, read)
+		if err == nil || try == attempts || !lostRace(err) {
+			return d.failed(ctx, verb, err)
+		}
+		if pauseErr := pause(ctx, try); pauseErr != nil {
+			return d.failed(ctx, verb, pauseErr)
+		}
+	}
+}
+
+func (d *database) ownTxOnce(ctx context.Context, q *statements, queue func(*statements, *pgx.Batch),
+	read func(pgx.BatchResults) error) error {
+	conn, err := d.acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.end(ctx)
+	ctx, cancel := context.WithTimeout(ctx, d.silence)
+	defer cancel()
+	var b pgx.Batch
+	b.Queue(beginSQL)
+	b.Queue(q.beginClaims, milliseconds(lockWait), milliseconds(endTimeout), d.durable)
+	queue(q, &b)
+	b.Queue("commit")
+	results := conn.SendBatch(ctx, &b)
+	err = func() error {
+		for range 2 { // begin and its settings
+			if _, err := results.Exec(); err != nil {
+				return err
+			}
+		}
+		if err := read(results); err != nil {
+			return err
+		}
+		tag, err := results.Exec()
+		if err == nil && tag.String() != "COMMIT" {
+			err = fmt.Errorf("commit answered %q", tag)
+		}
+		return err
+	}()
+	return cmp.Or(err, results.Close()) // closing tells what has failed already once more
+}
+
+// execs reads the answers of n statements that return nothing.
+func execs(n int) func(pgx.BatchResults) error {
+	return func(results pgx.BatchResults) error {
+		for range n {
+			if _, err := results.Exec(); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+// chore runs fn in a transaction beside those of events. limit bounds each statement.
+func (d *database) chore(ctx context.Context, verb string, limit time.Duration,
+	fn func(ctx context.Context, tx pgx.Tx, q *statements) error) error {
+	q, err := d.statements(ctx)
+	if err != nil {
+		return d.failed(ctx, verb, err)
+	}
+	for try := 1; ; try++ {
+		err = d.choreOnce(ctx, q, fn, q.aging.begin, milliseconds(limit))
+		var answer *registerError
+		if errors.As(err, &answer) {
+			return err
+		}
+		if err == nil || try == attempts || !lostRace(err) || pause(ctx, try) != nil {
+			return d.failed(ctx, verb, err)
+		}
+	}
+}
+
+// operate runs fn in a transaction of a person'd. limit bounds each statement, and each pause between two. The transaction is
+// rolled back if fn fails, and run again a bounded number of times if it lost against another one.
+func (d *database) operate(ctx context.Context, verb string, limit time.Duration,
+	fn func(ctx context.Context, tx pgx.Tx, q *statements) error) error {
+	q, err := d.statements(ctx)
+	if err != nil {
+		return d.failed(ctx, verb, err)
+	}
+	for try := 1; ; try++ {
+		err = d.choreOnce(ctx, q, fn, q.operator.begin, milliseconds(lockWait), milliseconds(limit))
+		if err == nil || try == attempts || !lostRace(err) || pause(ctx, try) != nil {
+			return d.failed(ctx, verb, err)
+		}
+	}
+}
+
+// choreOnce runs fn once, with settings.
+func (d *database) choreOnce(ctx context.Context, q *statements, fn func(context.Context, pgx.Tx, *statements) error,
+	settings string, args ...any) error {
+	conn, err := d.acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.end(ctx)
+	tx, err := conn.BeginTx(ctx, pgx.TxOptions{BeginQuery: beginSQL})
+	if err != nil {
+		return err
+	}
+	if _, err := tx.Exec(ctx, settings, args...); err != nil {
+		return err
+	}
+	if err := fn(ctx, tx, q); err != nil {
+		return err
+	}
+	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
+	defer cancel()
+	return tx.Commit(end)
+}
+
+// pause waits before another try: longer each time, and never the same for two that ran into each other.
+func pause(ctx context.Context, try int) error {
+	t := time.NewTimer(time.Duration(1+rand.IntN(10*try)) * time.Millisecond)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+		return nil
+	}
+}

@@ -1,0 +1,43 @@
+package pgstore
+
+import (
+	"errors"
+
+	"github.com/idem-go/idem/dedup"
+)
+
+// handle lends the transaction to fn and commits. name is the session's outside of it.
+func (r *txRun) handle(name string) error {
+	r.lent = &handlerTx{Tx: r.tx, outside: name,
+		marked: name != r.conn.Conn().PgConn().ParameterStatus(nameParameter)}
+	done, err := r.fn(r.lent)
+	r.lent.close()
+	if errors.Is(err, dedup.ErrAbandoned) {
+		r.abandon()
+		if ended, ok := errors.AsType[*dedup.TxEndedError](err); ok {
+			return r.takeBack(ended, err)
+		}
+		return err
+	}
+	return r.unwritten(r.finishRun(done, err))
+}
+
+// finishRun ends the transaction after fn has returned and nobody uses it any longer.
+func (r *txRun) finishRun(done []dedup.Completion, err error) error {
+	if err != nil {
+		if ended, ok := errors.AsType[*dedup.TxEndedError](err); ok {
+			return r.takeBack(ended, err)
+		}
+		return r.handlerFailed(err)
+	}
+	if err := r.handlerLeft(); err != nil {
+		return err
+	}
+	if err := r.flush(); err != nil {
+		if errors.Is(err, errBusy) {
+			return nil
+		}
+		return err
+	}
+	return r.commit(done)
+}
