@@ -161,17 +161,17 @@ func TestDoctor_KafkaPlanted(t *testing.T) {
 			k.set(k.deadLetter, "retention.ms", "86400000")
 		}},
 		{plant{name: "dead letters by size", id: "kafka.dlq.retention", want: doctor.Warn, says: "retention.bytes"}, func(k *kafkaPlace) { k.set(k.deadLetter, "retention.bytes", "1000000") }},
-		{plant{name: "dead letters of old records refused", id: "kafka.dlq.timestamp", want: doctor.Bad, says: "stands still"},
+		{plant{name: "dead letters of old records refused", id: "kafka.dlq.timestamp", want: doctor.Bad, says: "partition stops"},
 			func(k *kafkaPlace) { k.set(k.deadLetter, "message.timestamp.before.max.ms", "3600000") }},
-		{plant{name: "dead letters too small", id: "kafka.dlq.size", want: doctor.Warn, says: "T-04"}, func(k *kafkaPlace) { k.set(k.deadLetter, "max.message.bytes", "5000") }},
+		{plant{name: "dead letters too small", id: "kafka.dlq.size", want: doctor.Warn, says: "only a pointer is kept"}, func(k *kafkaPlace) { k.set(k.deadLetter, "max.message.bytes", "5000") }},
 		{plant{name: "no dead letter can be written", id: "kafka.dlq.min_isr", want: doctor.Bad, says: "min.insync.replicas=1"},
 			func(k *kafkaPlace) { k.set(k.deadLetter, "min.insync.replicas", "2") }},
-		{plant{name: "unclean", id: "kafka.topic.unclean", want: doctor.Warn, says: "K-32"}, func(k *kafkaPlace) { k.set(k.topic, "unclean.leader.election.enable", "true") }},
-		{plant{name: "records outlive the store's memory", id: "kafka.topic.retention", want: doctor.Warn, says: "K-20", also: []string{"kafka.dlq.retention"}},
+		{plant{name: "unclean", id: "kafka.topic.unclean", want: doctor.Warn, says: "lags behind"}, func(k *kafkaPlace) { k.set(k.topic, "unclean.leader.election.enable", "true") }},
+		{plant{name: "records outlive the store's memory", id: "kafka.topic.retention", want: doctor.Warn, says: "too old", also: []string{"kafka.dlq.retention"}},
 			func(k *kafkaPlace) { k.set(k.topic, "retention.ms", "2592000000") }},
 		{plant{name: "records for ever", id: "kafka.topic.retention", want: doctor.Warn, says: "compacted"}, func(k *kafkaPlace) { k.set(k.topic, "cleanup.policy", "compact") }},
 		{plant{name: "short memory", id: "kafka.topic.retention", want: doctor.Warn, says: "7 days", args: []string{"--retention", "24h"}}, nil},
-		{plant{name: "misspelt", id: "kafka.topic.missing", want: doctor.Bad, says: "K-36", args: []string{"--topics", "no-such-topic"}}, nil},
+		{plant{name: "misspelt", id: "kafka.topic.missing", want: doctor.Bad, says: "does not exist", args: []string{"--topics", "no-such-topic"}}, nil},
 		{plant{name: "no retry topic", id: "kafka.retry.missing", want: doctor.Bad, says: ".retry.5s", args: []string{"--retry-delays", "5s"}, fresh: true}, nil},
 		{plant{name: "copies replace each other", id: "kafka.retry.compacted", want: doctor.Bad, says: "compact", fresh: true},
 			func(k *kafkaPlace) {
@@ -186,10 +186,10 @@ func TestDoctor_KafkaPlanted(t *testing.T) {
 			k.commit(4)
 			require.NoError(k, k.admin.DeleteRecords(k.topic, map[int32]int64{0: 7}))
 		}},
-		{plant{name: "topic made anew", id: "kafka.offsets.gap", want: doctor.Bad, says: "K-28"}, func(k *kafkaPlace) { k.commit(50) }},
+		{plant{name: "topic made anew", id: "kafka.offsets.gap", want: doctor.Bad, says: "created again"}, func(k *kafkaPlace) { k.commit(50) }},
 		{plant{name: "another strategy", id: "kafka.group.strategy", want: doctor.Bad, says: "roundrobin", fresh: true},
 			func(k *kafkaPlace) { k.join(sarama.NewBalanceStrategyRoundRobin(), k.topic) }},
-		{plant{name: "not yet cooperative", id: "kafka.group.strategy", want: doctor.Bad, says: "K-26", args: []string{"--cooperative"}, fresh: true},
+		{plant{name: "not yet cooperative", id: "kafka.group.strategy", want: doctor.Bad, says: "cooperative-sticky", args: []string{"--cooperative"}, fresh: true},
 			func(k *kafkaPlace) { k.join(sarama.NewBalanceStrategyRange(), k.topic) }},
 		{plant{name: "nobody consumes it", id: "kafka.group.subscription", want: doctor.Warn, says: "no member", fresh: true}, func(k *kafkaPlace) {
 			other := testenv.CreateTopic(k.T, k.brokers, 1)

@@ -133,13 +133,13 @@ func TestDoctor_PostgresPlanted(t *testing.T) {
 			func(p *pgPlace) { p.exec(p.url, "ALTER TABLE processed_events SET UNLOGGED") }},
 		{plant{name: "never vacuumed", id: "postgres.autovacuum", want: doctor.Warn, says: "RESET (autovacuum_enabled)"},
 			func(p *pgPlace) { p.exec(p.url, "ALTER TABLE idempotency_keys SET (autovacuum_enabled = off)") }},
-		{plant{name: "idle", id: "postgres.idle_timeout", want: doctor.Warn, says: "P-15"}, inRole("idle_in_transaction_session_timeout = '5s'")},
-		{plant{name: "statements", id: "postgres.statement_timeout", want: doctor.Warn, says: "P-27"}, inRole("statement_timeout = '10s'")},
-		{plant{name: "locks", id: "postgres.lock_timeout", want: doctor.Warn, says: "P-27"}, inRole("lock_timeout = '100ms'")},
+		{plant{name: "idle", id: "postgres.idle_timeout", want: doctor.Warn, says: "a handler may take"}, inRole("idle_in_transaction_session_timeout = '5s'")},
+		{plant{name: "statements", id: "postgres.statement_timeout", want: doctor.Warn, says: "counts as a failure"}, inRole("statement_timeout = '10s'")},
+		{plant{name: "locks", id: "postgres.lock_timeout", want: doctor.Warn, says: "counts as a failure"}, inRole("lock_timeout = '100ms'")},
 		{plant{name: "longer handlers", id: "postgres.statement_timeout", want: doctor.Warn, says: "55s", args: []string{"--timeout", "55s"}}, nil},
 		{plant{name: "connections of the role", id: "postgres.connections", want: doctor.Bad, says: "the role may have 3"},
 			func(p *pgPlace) { p.exec(p.admin, "ALTER ROLE "+p.role+" CONNECTION LIMIT 3") }},
-		{plant{name: "connections of the server", id: "postgres.connections", want: doctor.Bad, says: "P-14", args: []string{"--pool-size", "20", "--instances", "50"}}, nil},
+		{plant{name: "connections of the server", id: "postgres.connections", want: doctor.Bad, says: "some workers stop", args: []string{"--pool-size", "20", "--instances", "50"}}, nil},
 		{plant{name: "renamed", id: "store.scope", want: doctor.Warn, says: "invoices under billing-v1", args: []string{"--topics", "invoices"}}, func(p *pgPlace) {
 			p.store(func(s *pgstore.Store) error {
 				return s.Register(p.Context(), dedup.Registration{Scope: "billing-v1", Group: "billing-v1", Topics: []string{"invoices"}})
@@ -240,7 +240,7 @@ func TestDoctor_Scope(t *testing.T) {
 	renamed := slices.Concat(where, []string{"-G", k.group + "-v2", "--topics", k.topic})
 	r = examined(t, renamed...)
 	require.Equal(t, doctor.Bad, r.worst("store.scope").Verdict)
-	require.Contains(t, r.worst("store.scope").Detail, "rule 14")
+	require.Contains(t, r.worst("store.scope").Detail, "refuses to start")
 	require.Equal(t, doctor.OK, examined(t, append(renamed, "--scope", k.group)...).worst("store.scope").Verdict, "inherited")
 	k.group += "-v2"
 	k.commit(0)

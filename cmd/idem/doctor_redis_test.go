@@ -64,7 +64,7 @@ func TestDoctor_RedisPlanted(t *testing.T) {
 	}{
 		{plant{name: "evicts", id: "redis.eviction", want: doctor.Bad, says: "CONFIG SET maxmemory-policy noeviction"},
 			func(p *redisPlace) { p.set("maxmemory-policy", "allkeys-lru") }},
-		{plant{name: "has evicted", id: "redis.evicted", want: doctor.Warn, says: "R-10"}, func(p *redisPlace) {
+		{plant{name: "has evicted", id: "redis.evicted", want: doctor.Warn, says: "may be handled again"}, func(p *redisPlace) {
 			require.NoError(p, p.Set(p.T.Context(), "x", strings.Repeat("x", 1000), 0).Err())
 			p.set("maxmemory-policy", "allkeys-random")
 			p.set("maxmemory", "1")
@@ -73,7 +73,7 @@ func TestDoctor_RedisPlanted(t *testing.T) {
 			p.set("maxmemory-policy", "noeviction")
 		}},
 		{plant{name: "no limit", id: "redis.memory", want: doctor.Warn, says: "maxmemory is not set"}, func(p *redisPlace) { p.set("maxmemory", "0") }},
-		{plant{name: "full", id: "redis.memory", want: doctor.Bad, says: "R-11"}, func(p *redisPlace) { p.set("maxmemory", "800kb") }},
+		{plant{name: "full", id: "redis.memory", want: doctor.Bad, says: "soon no event can be claimed"}, func(p *redisPlace) { p.set("maxmemory", "800kb") }},
 		{plant{name: "forgets", id: "redis.persistence", want: doctor.Warn, says: "CONFIG SET appendonly yes"}, func(p *redisPlace) { p.set("appendonly", "no") }},
 		{plant{name: "forgets half a minute", id: "redis.persistence", want: doctor.Warn, says: "appendfsync everysec"}, func(p *redisPlace) { p.set("appendfsync", "no") }},
 		{plant{name: "cannot save", id: "redis.writing", want: doctor.Bad, says: "rdb_last_bgsave_status"}, func(p *redisPlace) {
@@ -83,7 +83,7 @@ func TestDoctor_RedisPlanted(t *testing.T) {
 			_ = p.BgSave(p.T.Context()).Err()
 			p.info("persistence", "rdb_last_bgsave_status:err")
 		}},
-		{plant{name: "a replica", id: "redis.role", want: doctor.Bad, says: "R-20"}, func(p *redisPlace) {
+		{plant{name: "a replica", id: "redis.role", want: doctor.Bad, says: "a replica"}, func(p *redisPlace) {
 			p.follow(newRedisPlace(p.T).addr)
 			p.info("replication", "role:slave")
 		}},
@@ -135,7 +135,7 @@ func TestDoctor_RedisCluster(t *testing.T) {
 	base := []string{"--store", "redis+cluster://" + strings.Join(addrs, ","), "-G", "billing"}
 	second := redis.NewClient(&redis.Options{Addr: addrs[1]})
 	defer second.Close()
-	plant{id: "redis.eviction", want: doctor.Bad, says: "R-10"}.found(t, base, func() {
+	plant{id: "redis.eviction", want: doctor.Bad, says: "is evicted"}.found(t, base, func() {
 		require.NoError(t, second.ConfigSet(t.Context(), "maxmemory-policy", "volatile-ttl").Err())
 	})
 	r := examined(t, base...)

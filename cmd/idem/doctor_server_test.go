@@ -119,8 +119,8 @@ func TestDoctor_ServerPlanted(t *testing.T) {
 		settings []string
 	}{
 		{plant{name: "fsync", id: "postgres.fsync", want: doctor.Bad, says: "-c fsync=on"}, []string{"fsync=off"}},
-		{plant{name: "full pages", id: "postgres.full_page_writes", want: doctor.Bad, says: "P-18"}, []string{"full_page_writes=off"}},
-		{plant{name: "autovacuum", id: "postgres.autovacuum", want: doctor.Warn, says: "P-08"}, []string{"autovacuum=off"}},
+		{plant{name: "full pages", id: "postgres.full_page_writes", want: doctor.Bad, says: "torn"}, []string{"full_page_writes=off"}},
+		{plant{name: "autovacuum", id: "postgres.autovacuum", want: doctor.Warn, says: "dead rows stay"}, []string{"autovacuum=off"}},
 		{plant{name: "connections", id: "postgres.connections", want: doctor.Bad, says: "the server has 3", args: []string{"--pool-size", "5"}},
 			[]string{"max_connections=6", "max_wal_senders=0"}},
 		{plant{name: "commits", id: "postgres.commit", want: doctor.Bad, says: "for the server"}, []string{"synchronous_commit=off"}},
@@ -131,7 +131,7 @@ func TestDoctor_ServerPlanted(t *testing.T) {
 		})
 	}
 	t.Run("standby", func(t *testing.T) {
-		plant{id: "postgres.standby", want: doctor.Bad, says: "P-26", also: []string{"postgres.store"}}.found(t, base, func() {
+		plant{id: "postgres.standby", want: doctor.Bad, says: "no event can be recorded", also: []string{"postgres.store"}}.found(t, base, func() {
 			stop()
 			require.NoError(t, os.WriteFile(filepath.Join(s.data, "standby.signal"), nil, 0o600))
 			stop = s.start()

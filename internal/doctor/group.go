@@ -9,14 +9,15 @@ import (
 	"github.com/IBM/sarama"
 )
 
-// checkGroup looks at the members there are.
+// checkGroup checks the state and the members of the group.
 func (k *kafkaDoctor) checkGroup(r *Findings) {
 	on := "group " + k.in.Group
 	groups, err := k.admin.DescribeConsumerGroups([]string{k.in.Group})
 	if err == nil && len(groups) != 1 {
 		err = sarama.ErrIncompleteResponse
 	}
-	if err == nil && !errors.Is(groups[0].Err, sarama.ErrNoError) && !errors.Is(groups[0].Err, sarama.ErrGroupIDNotFound) {
+	if err == nil && !errors.Is(groups[0].Err, sarama.ErrNoError) &&
+		!errors.Is(groups[0].Err, sarama.ErrGroupIDNotFound) {
 		err = groups[0].Err
 	}
 	if err != nil {
@@ -24,9 +25,10 @@ func (k *kafkaDoctor) checkGroup(r *Findings) {
 		return
 	}
 	g := groups[0]
-	r.choose("kafka.group.state", on, fmt.Sprintf("%s, %d members", strings.ToLower(g.State), len(g.Members)),
+	r.choose("kafka.group.state", on,
+		fmt.Sprintf("%s, %d members", strings.ToLower(g.State), len(g.Members)),
 		choice{strings.HasSuffix(g.State, "Rebalance"), Warn,
-			fmt.Sprintf("%s: if it still is in a minute, a member does not give back what it has (K-07)", g.State),
+			g.State + ": if this lasts for a minute, a member does not give its partitions back",
 			k.tool("kafka-consumer-groups.sh", "--describe --group %s --members", k.in.Group)})
 	if len(g.Members) == 0 {
 		r.say(Skipped, "kafka.group.strategy", on, "no members", "")
@@ -37,7 +39,7 @@ func (k *kafkaDoctor) checkGroup(r *Findings) {
 	k.checkSubscription(r, on, g)
 }
 
-// checkStrategy compares the group's protocol with what a worker offers (K-26).
+// checkStrategy compares the group's protocol with those of a worker (K-26).
 func (k *kafkaDoctor) checkStrategy(r *Findings, on string, g *sarama.GroupDescription) {
 	const cooperative, ranged = "cooperative-sticky", "range"
 	offers := []string{cooperative, ranged}
@@ -45,23 +47,29 @@ func (k *kafkaDoctor) checkStrategy(r *Findings, on string, g *sarama.GroupDescr
 		offers = offers[:1]
 	}
 	r.choose("kafka.group.strategy", on, g.Protocol,
-		choice{g.ProtocolType != "consumer", Bad, fmt.Sprintf("the group is of type %q: no consumer can join", g.ProtocolType), "another --group"},
-		choice{g.Protocol == "", Unknown, "the members have not agreed on one yet", ""},
+		choice{g.ProtocolType != "consumer", Bad,
+			fmt.Sprintf("the group is of type %q: no consumer can join", g.ProtocolType),
+			"another --group"},
+		choice{g.Protocol == "", Unknown, "the members have not agreed on a strategy yet", ""},
 		choice{k.opt.Cooperative && g.Protocol == ranged, Bad,
-			"the members run with range, and a worker with Config.Cooperative offers cooperative-sticky only: it cannot join, or the members differ in strategy",
-			"deploy all workers without Cooperative first, then with it (K-26)"},
+			"the members use range, and a worker with Config.Cooperative offers " +
+				"cooperative-sticky only: the worker cannot join, " +
+				"or the members differ in strategy",
+			"deploy all workers without Cooperative first, then with Cooperative"},
 		choice{!slices.Contains(offers, g.Protocol), Bad,
-			fmt.Sprintf("the members run with %s, a worker offers %s: it cannot join beside them", g.Protocol, strings.Join(offers, " and ")),
-			"stop the members of another kind, or use another group and Config.Scope (rule 14)"})
+			fmt.Sprintf("the members use %s, a worker offers %s: the worker cannot join",
+				g.Protocol, strings.Join(offers, " and ")),
+			"stop the members with that strategy, or use another group and Config.Scope"})
 }
 
-// checkSubscription looks whether anybody consumes the topics.
+// checkSubscription finds topics that no member consumes.
 func (k *kafkaDoctor) checkSubscription(r *Findings, on string, g *sarama.GroupDescription) {
 	consumed := map[string]bool{}
 	for _, m := range g.Members {
 		meta, err := m.GetMemberMetadata()
 		if err != nil || meta == nil {
-			r.say(Unknown, "kafka.group.subscription", on, "a member's subscription cannot be read", "")
+			r.say(Unknown, "kafka.group.subscription", on,
+				"a member's subscription cannot be read", "")
 			return
 		}
 		for _, topic := range meta.Topics {
@@ -75,13 +83,14 @@ func (k *kafkaDoctor) checkSubscription(r *Findings, on string, g *sarama.GroupD
 		}
 	}
 	r.choose("kafka.group.subscription", on, "all of them",
-		choice{len(idle) > 0, Warn, fmt.Sprintf("no member consumes %s", strings.Join(idle, ", ")), "Config.Topics of the workers"})
+		choice{len(idle) > 0, Warn, "no member consumes " + strings.Join(idle, ", "),
+			"Config.Topics of the workers"})
 }
 
-// checkOffsets compares what is committed with the log.
+// checkOffsets compares the committed offsets with the log.
 func (k *kafkaDoctor) checkOffsets(r *Findings) {
 	asked := k.there
-	if len(asked) == 0 { // it has been said what is missing
+	if len(asked) == 0 { // kafka.topic.missing has reported the topics
 		return
 	}
 	on := "group " + k.in.Group
@@ -107,7 +116,7 @@ func (k *kafkaDoctor) checkOffsets(r *Findings) {
 	}
 }
 
-// log returns the ends of the log on one side.
+// log returns the oldest or the newest offset of each partition.
 func (k *kafkaDoctor) log(asked map[string][]int32, end int64) (map[string]map[int32]int64, error) {
 	want := map[string]map[int32]int64{}
 	for topic, partitions := range asked {
@@ -135,7 +144,10 @@ func (k *kafkaDoctor) log(asked map[string][]int32, end int64) (map[string]map[i
 	return want, nil
 }
 
-func (k *kafkaDoctor) compareOffsets(r *Findings, topic string, partitions []int32, committed *sarama.OffsetFetchResponse, oldest, newest map[int32]int64) {
+func (k *kafkaDoctor) compareOffsets(
+	r *Findings, topic string, partitions []int32, committed *sarama.OffsetFetchResponse,
+	oldest, newest map[int32]int64,
+) {
 	var without, gaps []string
 	var waiting, lost int64
 	some := false
@@ -149,24 +161,31 @@ func (k *kafkaDoctor) compareOffsets(r *Findings, topic string, partitions []int
 			}
 			continue
 		case block.Offset < oldest[p]:
-			gaps = append(gaps, fmt.Sprintf("%d: committed %d, the log begins at %d", p, block.Offset, oldest[p]))
+			gaps = append(gaps,
+				fmt.Sprintf("%d: committed %d, the log starts at %d", p, block.Offset, oldest[p]))
 			lost += oldest[p] - block.Offset
 		case block.Offset > newest[p]:
-			gaps = append(gaps, fmt.Sprintf("%d: committed %d, the log ends at %d (was the topic made anew? K-28)", p, block.Offset, newest[p]))
+			gaps = append(gaps, fmt.Sprintf("%d: committed %d, the log ends at %d "+
+				"(was the topic deleted and created again?)", p, block.Offset, newest[p]))
 		}
 		some = true
 		k.noOffsets = false
 	}
-	what := "the group has committed nothing, and begins with the oldest of"
+	start := "the group has no committed offset, and starts at the oldest of"
 	if some {
-		what = "partitions " + strings.Join(without, ",") + " have no committed offset, and begin with the oldest of"
+		start = "partitions " + strings.Join(without, ",") +
+			" have no committed offset, and start at the oldest of"
 	}
-	r.choose("kafka.offsets.missing", topic, "all that have records, or none has",
+	r.choose("kafka.offsets.missing", topic, "all partitions with records have one, or none has",
 		choice{len(without) > 0, Warn,
-			fmt.Sprintf("%s %d records: if they were handled before, the store has to know them all (K-19, rule 14)", what, waiting),
-			"Config.Scope of the group that handled them, or Config.Start, or set the offsets with kafka-consumer-groups.sh --reset-offsets"})
+			fmt.Sprintf("%s %d records: if the records were handled before, the store must know "+
+				"all of them", start, waiting),
+			"Config.Scope of the group that handled the records, or Config.Start, " +
+				"or set the offsets with kafka-consumer-groups.sh --reset-offsets"})
 	r.choose("kafka.offsets.gap", topic, "the committed offsets are in the log",
 		choice{len(gaps) > 0, Bad,
-			fmt.Sprintf("partition %s; %d records are gone unseen; a consumer stops there with Config.OnGap Fail, its default (K-17)", strings.Join(gaps, "; "), lost),
-			"find out what is missing, then Config.OnGap EarliestOnGap for one start, or idem rewind"})
+			fmt.Sprintf("partition %s; %d records are lost unread; a consumer stops there with "+
+				"Config.OnGap Fail, the default", strings.Join(gaps, "; "), lost),
+			"find the missing records, then Config.OnGap EarliestOnGap for one start, " +
+				"or idem rewind"})
 }

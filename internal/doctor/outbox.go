@@ -3,7 +3,6 @@ package doctor
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -13,14 +12,17 @@ import (
 	"github.com/idem-go/idem/outbox/pgoutbox"
 )
 
-// outboxPatience is how old a waiting row may be: a relay that works takes it within its interval.
-const outboxPatience = time.Minute
+// oldestRow is how old a waiting row may be. A running relay publishes a row within its interval.
+const oldestRow = time.Minute
 
-// checkOutbox looks at the outbox in the database of a store, if there is one.
-func (d *examination) checkOutbox(ctx context.Context, r *Findings, on, role string, pool *pgxpool.Pool) {
+// checkOutbox checks the outbox in the database of a store, if there is one.
+func (d *examination) checkOutbox(
+	ctx context.Context, r *Findings, on, role string, pool *pgxpool.Pool,
+) {
 	unknown := func(id string, err error) {
-		r.say(Unknown, id, on, "not known: "+d.text(err), "GRANT SELECT ON idem_outbox, idem_outbox_shards, idem_outbox_relays, "+
-			"idem_outbox_schema TO "+ident(role))
+		r.say(Unknown, id, on, "not known: "+d.text(err),
+			"GRANT SELECT ON idem_outbox, idem_outbox_shards, idem_outbox_relays, "+
+				"idem_outbox_schema TO "+ident(role))
 	}
 	layout, err := outboxview.Find(ctx, pool, d.in.Schema)
 	switch {
@@ -28,16 +30,17 @@ func (d *examination) checkOutbox(ctx context.Context, r *Findings, on, role str
 		unknown("outbox.tables", err)
 		return
 	case !layout.There():
-		return // most stores have none
+		return // most databases have no outbox
 	}
-	problem := layout.Problem()
 	var opts []pgoutbox.Option
 	if d.in.Schema != "" {
 		opts = append(opts, pgoutbox.InSchema(d.in.Schema))
 	}
 	box := pgoutbox.New(pool, opts...)
+	problem := layout.Problem()
 	if problem == "" {
-		// Its warnings are about rights, which are those of two roles as a rule, and about commits, which postgres.commit looks at.
+		// The warnings are about rights, which usually belong to two roles, and about commits,
+		// which postgres.commit checks.
 		_, err := box.Check(ctx)
 		switch {
 		case pgschema.Code(err) == pgschema.NoRight:
@@ -47,7 +50,8 @@ func (d *examination) checkOutbox(ctx context.Context, r *Findings, on, role str
 			problem = d.text(err)
 		}
 	}
-	r.choose("outbox.tables", on, "as they must be", choice{problem != "", Bad, problem, "IDEM_OUTBOX=<url> idem migrate up --outbox"})
+	r.choose("outbox.tables", on, "all exist",
+		choice{problem != "", Bad, problem, "IDEM_OUTBOX=<url> idem migrate up --outbox"})
 	if problem != "" {
 		return
 	}
@@ -56,21 +60,29 @@ func (d *examination) checkOutbox(ctx context.Context, r *Findings, on, role str
 		unknown("outbox.parked", err)
 		return
 	}
-	r.choose("outbox.parked", on, "none",
-		choice{log.Parked > 0, Warn, fmt.Sprintf("%s rows are parked and will not be published, %s wait behind them", outboxview.Counted(log.Parked), outboxview.Counted(log.Blocked)),
-			"idem outbox parked --outbox <url>, then retry or skip"})
-	r.choose("outbox.oldest", on, fmt.Sprintf("%s rows wait, the oldest for %s", outboxview.Counted(log.Waiting), short(log.Oldest)),
-		choice{log.Oldest > outboxPatience, Warn, fmt.Sprintf("%s rows wait, the oldest for %s", outboxview.Counted(log.Waiting), short(log.Oldest)),
-			"look at the log of the relays, and at idem outbox status --outbox <url>"})
-	d.checkRelays(ctx, r, on, pool, unknown)
-}
-
-func (d *examination) checkRelays(ctx context.Context, r *Findings, on string, pool *pgxpool.Pool, unknown func(string, error)) {
+	checkBacklog(r, on, log.Parked, log.Blocked, log.Waiting, log.Oldest)
 	relays, err := outboxview.Shares(ctx, pool, d.in.Schema)
 	if err != nil {
 		unknown("outbox.relay", err)
 		return
 	}
+	checkRelays(r, on, relays)
+}
+
+func checkBacklog(r *Findings, on string, parked, blocked, waiting int64, oldest time.Duration) {
+	r.choose("outbox.parked", on, "none",
+		choice{parked > 0, Warn,
+			fmt.Sprintf("%s rows are parked and will not be published, %s wait behind them",
+				outboxview.Counted(parked), outboxview.Counted(blocked)),
+			"idem outbox parked --outbox <url>, then retry or skip"})
+	state := fmt.Sprintf("%s rows wait, the oldest for %s",
+		outboxview.Counted(waiting), short(oldest))
+	r.choose("outbox.oldest", on, state,
+		choice{oldest > oldestRow, Warn, state,
+			"the log of the relays, and idem outbox status --outbox <url>"})
+}
+
+func checkRelays(r *Findings, on string, relays []outboxview.Share) {
 	alive, held := 0, 0
 	for i := range relays {
 		if s := &relays[i]; s.Relay != "" && s.Alive {
@@ -81,16 +93,6 @@ func (d *examination) checkRelays(ctx context.Context, r *Findings, on string, p
 		}
 	}
 	r.choose("outbox.relay", on, fmt.Sprintf("%d relays publish %d shards", alive, held),
-		choice{alive == 0, Warn, "no relay is alive: nothing leaves", "idem relay --outbox <url> --brokers <host:port>, or outbox.Relay in a service"})
-}
-
-// short is a duration as people say it.
-func short(d time.Duration) string {
-	switch abs := d.Abs(); {
-	case abs < time.Second:
-		return d.Round(time.Millisecond).String()
-	case abs < 48*time.Hour:
-		return d.Round(time.Second).String()
-	}
-	return strconv.Itoa(int(d.Hours()/24)) + " days"
+		choice{alive == 0, Warn, "no relay is alive: no event is published",
+			"idem relay --outbox <url> --brokers <host:port>, or outbox.Relay in a service"})
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/idem-go/idem/internal/redact"
 )
 
-// redisFacts are what one server says of itself.
+// redisFacts is the state of one server.
 type redisFacts struct {
 	addr         string
 	user         string
@@ -41,16 +41,19 @@ func (d *examination) checkRedis(ctx context.Context, r *Findings, l *Store) {
 		}
 	}
 	if single, is := client.(*redis.Client); is && info["cluster_enabled"] == "1" {
-		r.say(Warn, "redis.connect", on, "the server is part of a cluster, and this URL is of one server: the other masters are looked at all the same, but a redis.Client reaches only this one",
+		r.say(Warn, "redis.connect", on, "the server is part of a cluster, and this URL is for "+
+			"one server: the doctor checks the other masters too, but a redis.Client reaches "+
+			"this one only",
 			"redis+cluster:// in the URL, and a redis.ClusterClient in the workers")
 		o := single.Options()
 		cluster := redis.NewClusterClient(&redis.ClusterOptions{
-			Addrs: []string{o.Addr}, Username: o.Username, Password: o.Password, TLSConfig: o.TLSConfig,
+			Addrs: []string{o.Addr}, Username: o.Username, Password: o.Password,
+			TLSConfig: o.TLSConfig,
 		})
 		defer cluster.Close()
 		client = cluster
 	} else {
-		r.say(OK, "redis.connect", on, "it does", "")
+		r.say(OK, "redis.connect", on, "the server answers", "")
 	}
 	own, err := d.checkServers(ctx, client)
 	if err != nil {
@@ -62,10 +65,12 @@ func (d *examination) checkRedis(ctx context.Context, r *Findings, l *Store) {
 }
 
 // openRedis returns a client and its name, without credentials.
-func (d *examination) openRedis(ctx context.Context, l *Store) (client redis.UniversalClient, name string, err error) {
+func (d *examination) openRedis(
+	ctx context.Context, l *Store,
+) (client redis.UniversalClient, name string, err error) {
 	switch {
 	case l.Redis == nil && (l.OpenRedis == nil || redact.SplitsPassword(l.URL)):
-		return nil, "", errors.New("the URL cannot be opened (not shown, it may hold a password)")
+		return nil, "", errors.New("the URL cannot be opened (not shown, it may have a password)")
 	case l.Redis == nil:
 		return l.OpenRedis(ctx)
 	}
@@ -76,20 +81,26 @@ func (d *examination) openRedis(ctx context.Context, l *Store) (client redis.Uni
 	return l.Redis, "redis cluster " + strings.Join(access.hosts, ","), nil
 }
 
-// checkServers looks at every master, in the order of their addresses.
-func (d *examination) checkServers(ctx context.Context, client redis.UniversalClient) (own Findings, err error) {
-	cluster, ok := client.(*redis.ClusterClient)
-	if !ok {
-		c, ok := client.(*redis.Client)
-		if !ok {
-			return nil, fmt.Errorf("unknown client %T", client)
-		}
+// checkServers checks every master, in the order of their addresses.
+func (d *examination) checkServers(
+	ctx context.Context, client redis.UniversalClient,
+) (own Findings, err error) {
+	switch c := client.(type) {
+	case *redis.ClusterClient:
+		return d.checkCluster(ctx, c)
+	case *redis.Client:
 		f, err := d.askRedis(ctx, c)
 		if err == nil {
 			f.judge(&own)
 		}
 		return own, err
 	}
+	return nil, fmt.Errorf("unknown client %T", client)
+}
+
+func (d *examination) checkCluster(
+	ctx context.Context, cluster *redis.ClusterClient,
+) (own Findings, err error) {
 	var mu sync.Mutex
 	var all []*redisFacts
 	err = cluster.ForEachMaster(ctx, func(ctx context.Context, c *redis.Client) error {
@@ -106,16 +117,20 @@ func (d *examination) checkServers(ctx context.Context, client redis.UniversalCl
 	for _, f := range all {
 		f.judge(&own)
 	}
+	const id, on = "redis.cluster", "redis cluster"
 	text, err := cluster.ClusterInfo(ctx).Result()
 	if err != nil {
-		own.say(Unknown, "redis.cluster", "redis cluster", "not known: "+d.text(err), aclSet(all[0].user, "+cluster|info"))
+		own.say(Unknown, id, on, "not known: "+d.text(err), aclSet(all[0].user, "+cluster|info"))
 		return own, nil
 	}
 	info := settings{}
 	info.readLines(text)
-	own.choose("redis.cluster", "redis cluster", fmt.Sprintf("%d masters serve all slots; the workers need a redis.ClusterClient", len(all)),
-		choice{info["cluster_state"] != "ok" || info["cluster_slots_ok"] != "16384", Bad,
-			fmt.Sprintf("cluster_state is %s, %s of 16384 slots are served: events in the others wait", info["cluster_state"], info["cluster_slots_ok"]),
+	state, served := info["cluster_state"], info["cluster_slots_ok"]
+	own.choose(id, on,
+		fmt.Sprintf("%d masters serve all slots; the workers need a redis.ClusterClient", len(all)),
+		choice{state != "ok" || served != "16384", Bad,
+			fmt.Sprintf("cluster_state is %s, %s of 16384 slots are served: events in the other "+
+				"slots wait", state, served),
 			"redis-cli --cluster check " + all[0].addr})
 	return own, nil
 }
@@ -123,7 +138,8 @@ func (d *examination) checkServers(ctx context.Context, client redis.UniversalCl
 // infoOf reads INFO.
 func infoOf(ctx context.Context, c *redis.Client) (settings, error) {
 	info := settings{}
-	for _, section := range []string{"server", "memory", "persistence", "stats", "replication", "cluster"} {
+	sections := []string{"server", "memory", "persistence", "stats", "replication", "cluster"}
+	for _, section := range sections {
 		text, err := c.Info(ctx, section).Result()
 		if err != nil {
 			return info, err
@@ -133,15 +149,7 @@ func infoOf(ctx context.Context, c *redis.Client) (settings, error) {
 	return info, nil
 }
 
-func (s settings) readLines(text string) {
-	for line := range strings.Lines(text) {
-		if name, value, found := strings.Cut(strings.TrimSpace(line), ":"); found {
-			s[name] = value
-		}
-	}
-}
-
-// notPermitted reports whether the server refuses to tell, now and always.
+// notPermitted reports whether the server refuses the command for this user.
 func notPermitted(err error) bool {
 	return redis.HasErrorPrefix(err, "NOPERM") || redis.HasErrorPrefix(err, "unknown command")
 }
@@ -157,7 +165,9 @@ func (d *examination) askRedis(ctx context.Context, c *redis.Client) (f *redisFa
 		return f, err
 	}
 	f.appendfsync = config["appendfsync"]
-	f.skew, f.within, err = d.compareClocks(func() (time.Time, error) { return c.Time(ctx).Result() })
+	f.skew, f.within, err = compareClocks(d.in.Now, func() (time.Time, error) {
+		return c.Time(ctx).Result()
+	})
 	if f.noTime = notPermitted(err); f.noTime {
 		return f, nil
 	}
@@ -171,19 +181,10 @@ func aclSet(user, rule string) string {
 	return fmt.Sprintf("ACL SETUSER %s %s", user, rule)
 }
 
-// judge says what is to be said of one server.
+// judge adds the findings of one server.
 func (f *redisFacts) judge(r *Findings) {
 	on := "redis " + f.addr
-	switch {
-	case f.noTime:
-		r.say(Bad, "redis.rights", on, "TIME is not permitted: a worker refuses to start, since it cannot tell how old an event is", aclSet(f.user, "+time"))
-	case f.noInfo:
-		r.say(Unknown, "redis.rights", on, "INFO is not permitted: version, eviction, memory, persistence and role are not known", aclSet(f.user, "+info +config|get"))
-	case f.appendfsync == "":
-		r.say(Unknown, "redis.rights", on, "CONFIG GET is not permitted: appendfsync is not known", aclSet(f.user, "+config|get"))
-	default:
-		r.say(OK, "redis.rights", on, "it may", "")
-	}
+	f.judgeRights(r, on)
 	if f.noInfo {
 		return
 	}
@@ -191,22 +192,37 @@ func (f *redisFacts) judge(r *Findings) {
 	major, err := strconv.Atoi(strings.SplitN(version, ".", 2)[0])
 	r.choose("redis.version", on, version,
 		choice{err != nil, Unknown, fmt.Sprintf("not known: %q", version), ""},
-		choice{major < 7, Bad, version + ": SET with NX and GET together needs 7.0", "upgrade the server"})
+		choice{major < 7, Bad, version + ": SET with NX and GET together needs 7.0",
+			"upgrade the server"})
 	policy := f.info["maxmemory_policy"]
 	r.choose("redis.eviction", on, policy,
-		choice{policy == "", Unknown, "INFO does not tell maxmemory-policy", ""},
-		choice{policy != "noeviction", Bad, "maxmemory-policy is " + policy + ": every evicted key is an event that is handled again, in silence (R-10)",
-			"CONFIG SET maxmemory-policy noeviction; CONFIG REWRITE; or a Redis of its own"})
+		choice{policy == "", Unknown, "INFO does not return maxmemory-policy", ""},
+		choice{policy != "noeviction", Bad, "maxmemory-policy is " + policy +
+			": an event whose key is evicted is handled again, unnoticed",
+			"CONFIG SET maxmemory-policy noeviction; CONFIG REWRITE; or a separate Redis"})
 	evicted, _ := f.info.number("evicted_keys")
 	r.choose("redis.evicted", on, "none",
-		choice{evicted > 0, Warn, fmt.Sprintf("%d keys were evicted since the server started: those events may be handled again (R-10)", evicted),
-			"mend redis.eviction; CONFIG RESETSTAT starts the count anew"})
+		choice{evicted > 0, Warn,
+			fmt.Sprintf("%d keys were evicted since the server started: "+
+				"those events may be handled again", evicted),
+			"the remedy of redis.eviction; CONFIG RESETSTAT resets the count"})
 	f.judgeMemory(r, on)
 	f.judgePersistence(r, on)
 	f.judgeReplication(r, on)
 	if !f.noTime {
 		checkClock(r, "redis.clock", on, f.skew, f.within)
 	}
+}
+
+func (f *redisFacts) judgeRights(r *Findings, on string) {
+	r.choose("redis.rights", on, "all are permitted",
+		choice{f.noTime, Bad, "TIME is not permitted: a worker refuses to start, " +
+			"because it cannot compute the age of events", aclSet(f.user, "+time")},
+		choice{f.noInfo, Unknown, "INFO is not permitted: version, eviction, memory, persistence " +
+			"and role are not known", aclSet(f.user, "+info +config|get")},
+		choice{f.appendfsync == "", Unknown,
+			"CONFIG GET is not permitted: appendfsync is not known",
+			aclSet(f.user, "+config|get")})
 }
 
 func (f *redisFacts) judgeMemory(r *Findings, on string) {
@@ -217,60 +233,78 @@ func (f *redisFacts) judgeMemory(r *Findings, on string) {
 		share = 100 * float64(used) / float64(limit)
 	}
 	const mend = "CONFIG SET maxmemory <more>, or a shorter idem.Retention"
+	full := fmt.Sprintf("%.0f %% of maxmemory is used", share)
 	r.choose("redis.memory", on, fmt.Sprintf("%.0f %% of %d MB", share, limit>>20),
-		choice{limit == 0, Warn, fmt.Sprintf("maxmemory is not set, %d MB are used: when memory is short the system kills the server instead of the server refusing claims (R-11)", used>>20),
-			"CONFIG SET maxmemory <three quarters of the host's>"},
-		choice{share >= 95, Bad, fmt.Sprintf("%.0f %% of maxmemory is used: soon no event can be claimed, and the consumers stand still (R-11)", share), mend},
-		choice{share >= 80, Warn, fmt.Sprintf("%.0f %% of maxmemory is used (R-11)", share), mend})
+		choice{limit == 0, Warn,
+			fmt.Sprintf("maxmemory is not set, %d MB are used: when memory is short, the system "+
+				"kills the server, instead of the server refusing claims", used>>20),
+			"CONFIG SET maxmemory <three quarters of the host's memory>"},
+		choice{share >= 95, Bad,
+			full + ": soon no event can be claimed, and the consumers stop", mend},
+		choice{share >= 80, Warn, full, mend})
 }
 
 func (f *redisFacts) judgePersistence(r *Findings, on string) {
 	aof := f.info["aof_enabled"]
-	r.choose("redis.persistence", on, "appendonly is yes, appendfsync "+f.appendfsync+"; a crash forgets at most the last second with everysec",
-		choice{aof == "", Unknown, "INFO does not tell whether appendonly is yes", ""},
-		choice{aof == "0", Warn, "appendonly is no: a restart forgets what happened since the last snapshot, if there are any, and those events are handled again (R-13)",
+	r.choose("redis.persistence", on, "appendonly is yes, appendfsync "+f.appendfsync+
+		"; with everysec a crash loses at most the last second",
+		choice{aof == "", Unknown, "INFO does not return the state of appendonly", ""},
+		choice{aof == "0", Warn, "appendonly is no: a restart loses all events since the last " +
+			"snapshot, if there is one, and those events are handled again",
 			"CONFIG SET appendonly yes; CONFIG REWRITE"},
-		choice{f.appendfsync == "no", Warn, "appendfsync is no: a crash of the host forgets half a minute, and those events are handled again (R-13)",
+		choice{f.appendfsync == "no", Warn, "appendfsync is no: a crash of the host loses the " +
+			"last half minute, and those events are handled again",
 			"CONFIG SET appendfsync everysec; CONFIG REWRITE"},
 		choice{f.appendfsync == "", OK, "appendonly is yes", ""})
 	var failing []string
-	for _, name := range []string{"aof_last_write_status", "aof_last_bgrewrite_status", "rdb_last_bgsave_status"} {
+	for _, name := range []string{
+		"aof_last_write_status", "aof_last_bgrewrite_status", "rdb_last_bgsave_status",
+	} {
 		if s := f.info[name]; s != "" && s != "ok" {
 			failing = append(failing, name+" is "+s)
 		}
 	}
-	r.choose("redis.writing", on, "it can",
-		choice{len(failing) > 0, Bad, strings.Join(failing, ", ") + ": the server refuses writes, or forgets them at a restart (R-13)",
-			"room and rights in the server's dir; its log says more"})
+	r.choose("redis.writing", on, "the last writes succeeded",
+		choice{len(failing) > 0, Bad, strings.Join(failing, ", ") +
+			": the server refuses writes, or a restart loses them",
+			"space and rights in the server's dir; the server's log has the cause"})
 }
 
 func (f *redisFacts) judgeReplication(r *Findings, on string) {
-	r.choose("redis.role", on, f.info["role"],
-		choice{f.info["role"] == "", Unknown, "INFO does not tell the role", ""},
-		choice{f.info["role"] != "master", Bad, "a replica: nothing can be recorded (R-20)",
-			fmt.Sprintf("the address of the master, %s:%s, or a client that follows Sentinel", f.info["master_host"], f.info["master_port"])})
-	if f.info["role"] != "master" {
+	role := f.info["role"]
+	r.choose("redis.role", on, role,
+		choice{role == "", Unknown, "INFO does not return the role", ""},
+		choice{role != "master", Bad, "a replica: no event can be recorded",
+			fmt.Sprintf("the address of the master, %s:%s, or a client that follows Sentinel",
+				f.info["master_host"], f.info["master_port"])})
+	if role != "master" {
 		return
 	}
 	replicas, _ := f.info.number("connected_slaves")
 	good, guarded := f.info.number("min_slaves_good_slaves") // only with min-replicas-to-write
 	r.choose("redis.replication", on, fmt.Sprintf("%d replicas", replicas),
-		choice{guarded, OK, fmt.Sprintf("%d replicas, %d of them close enough for min-replicas-to-write", replicas, good), ""},
+		choice{guarded, OK, fmt.Sprintf("%d replicas, %d of them close enough for "+
+			"min-replicas-to-write", replicas, good), ""},
 		choice{replicas > 0, Warn,
-			fmt.Sprintf("%d replicas, and min-replicas-to-write is 0: a master that is cut off goes on taking claims, and a fail-over forgets them (R-12)", replicas),
-			"CONFIG SET min-replicas-to-write 1; CONFIG SET min-replicas-max-lag 10; CONFIG REWRITE; for effects that must not repeat a Postgres store"})
+			fmt.Sprintf("%d replicas, and min-replicas-to-write is 0: a master that lost its "+
+				"replicas still grants claims, and a failover loses those", replicas),
+			"CONFIG SET min-replicas-to-write 1; CONFIG SET min-replicas-max-lag 10; " +
+				"CONFIG REWRITE; a Postgres store for effects that must not repeat"})
 }
 
-// checkRedisStore lets the store look at itself as it does at the start of a worker, and says what none of our checks has.
-func (d *examination) checkRedisStore(ctx context.Context, own *Findings, on string, client redis.UniversalClient) {
+// checkRedisStore runs the check of a worker's start, and reports the results that no other check
+// has reported.
+func (d *examination) checkRedisStore(
+	ctx context.Context, own *Findings, on string, client redis.UniversalClient,
+) {
 	warnings, err := redisstore.New(client).Check(ctx)
-	said, refused := 0, false
+	reported, refused := 0, false
 	for _, f := range *own {
 		switch f.ID {
 		case "redis.rights", "redis.version", "redis.eviction", "redis.persistence":
 			refused = refused || f.Verdict == Bad
 			if f.Verdict != OK {
-				said++
+				reported++
 			}
 		}
 	}
@@ -278,7 +312,7 @@ func (d *examination) checkRedisStore(ctx context.Context, own *Findings, on str
 	if err != nil {
 		detail = d.text(err)
 	}
-	own.choose("redis.store", on, "nothing",
+	own.choose("redis.store", on, "no other problem",
 		choice{err != nil && !refused, Bad, detail, ""},
-		choice{len(warnings) > said, Warn, strings.Join(warnings, "; "), ""})
+		choice{len(warnings) > reported, Warn, strings.Join(warnings, "; "), ""})
 }

@@ -1,7 +1,6 @@
 package doctor
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -14,12 +13,12 @@ import (
 	"github.com/idem-go/idem/internal/pgschema"
 )
 
-// scopeRecords are what the stores know about who consumes what. Only Postgres can be asked for that.
+// scopeRecords are the scopes that the stores have on record. Only Postgres has such records.
 type scopeRecords struct {
 	known    bool
 	topics   []scopeTopic
 	progress []scopeProgress
-	kept     map[string]bool // scopes that have rows for some minutes, as far as those show that expire first and last
+	kept     map[string]bool // scopes with rows older than 5 minutes: see readKept
 }
 
 type scopeTopic struct{ topic, scope string }
@@ -28,18 +27,19 @@ type scopeProgress struct {
 	scope, topic string
 	partition    int32
 	behind       *time.Duration // nil: not known
-	told         time.Duration  // since it was said
+	told         time.Duration  // since the record was written
 }
 
-// askError is an error of the server with its code.
+// askError is an error of the server with its SQLSTATE.
 type askError struct {
 	error
 	code string
 }
 
-// readScopes adds what one store knows.
-func (d *examination) readScopes(ctx context.Context, pool *pgxpool.Pool) *askError {
-	rows, err := pool.Query(ctx, "SELECT DISTINCT topic, scope FROM "+pgschema.Table(d.in.Schema, "idem_scope_topics")+" ORDER BY 1, 2")
+// read adds the records of one store.
+func (s *scopeRecords) read(ctx context.Context, pool *pgxpool.Pool, schema string) *askError {
+	rows, err := pool.Query(ctx, "SELECT DISTINCT topic, scope FROM "+
+		pgschema.Table(schema, "idem_scope_topics")+" ORDER BY 1, 2")
 	if err != nil {
 		return &askError{err, pgschema.Code(err)}
 	}
@@ -50,31 +50,33 @@ func (d *examination) readScopes(ctx context.Context, pool *pgxpool.Pool) *askEr
 	if err != nil {
 		return &askError{err, pgschema.Code(err)}
 	}
-	rows, err = pool.Query(ctx, `SELECT scope, topic, partition, clock_timestamp() - consumed_until, clock_timestamp() - updated_at
-		FROM `+pgschema.Table(d.in.Schema, "idem_progress")+` ORDER BY scope, topic, partition`)
+	rows, err = pool.Query(ctx, `SELECT scope, topic, partition,
+			clock_timestamp() - consumed_until, clock_timestamp() - updated_at
+		FROM `+pgschema.Table(schema, "idem_progress")+` ORDER BY scope, topic, partition`)
 	if err != nil {
 		return &askError{err, pgschema.Code(err)}
 	}
-	progress, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (p scopeProgress, err error) {
-		err = row.Scan(&p.scope, &p.topic, &p.partition, &p.behind, &p.told)
-		return p, err
-	})
+	progress, err := pgx.CollectRows(rows,
+		func(row pgx.CollectableRow) (p scopeProgress, err error) {
+			err = row.Scan(&p.scope, &p.topic, &p.partition, &p.behind, &p.told)
+			return p, err
+		})
 	if err != nil {
 		return &askError{err, pgschema.Code(err)}
 	}
-	s := &d.scopes
 	s.known = true
 	if s.kept == nil {
 		s.kept = make(map[string]bool)
 	}
-	d.readKept(ctx, pool)
+	s.readKept(ctx, pool, schema)
 	s.topics, s.progress = append(s.topics, topics...), append(s.progress, progress...)
 	return nil
 }
 
-// readKept looks which scopes have rows. Who may not read them, or has no tables, is told elsewhere.
-func (d *examination) readKept(ctx context.Context, pool *pgxpool.Pool) {
-	tables, err := pgschema.FindTables(ctx, pool, d.in.Schema)
+// readKept finds the scopes that have rows older than 5 minutes, among the first and the last rows
+// to expire. Other checks report missing tables and rights.
+func (s *scopeRecords) readKept(ctx context.Context, pool *pgxpool.Pool, schema string) {
+	tables, err := pgschema.FindTables(ctx, pool, schema)
 	if err != nil {
 		return
 	}
@@ -84,8 +86,10 @@ func (d *examination) readKept(ctx context.Context, pool *pgxpool.Pool) {
 	}
 	for _, table := range []string{"processed_events", "idempotency_keys"} {
 		for _, order := range []string{"ASC", "DESC"} {
-			rows, err := pool.Query(ctx, `SELECT DISTINCT scope FROM (SELECT scope, created_at FROM `+pgschema.Table(d.in.Schema, table+suffix)+
-				` ORDER BY expires_at `+order+` LIMIT 1000) r WHERE created_at < clock_timestamp() - interval '5 minutes'`)
+			rows, err := pool.Query(ctx, `SELECT DISTINCT scope FROM (
+					SELECT scope, created_at FROM `+pgschema.Table(schema, table+suffix)+`
+					ORDER BY expires_at `+order+` LIMIT 1000) r
+				WHERE created_at < clock_timestamp() - interval '5 minutes'`)
 			if err != nil {
 				return
 			}
@@ -94,13 +98,13 @@ func (d *examination) readKept(ctx context.Context, pool *pgxpool.Pool) {
 				return
 			}
 			for _, scope := range scopes {
-				d.scopes.kept[scope] = true
+				s.kept[scope] = true
 			}
 		}
 	}
 }
 
-// topicsOf returns what a scope consumes.
+// topicsOf returns the topics of a scope.
 func (s *scopeRecords) topicsOf(scope string) (topics []string) {
 	for _, t := range s.topics {
 		if t.scope == scope {
@@ -111,41 +115,43 @@ func (s *scopeRecords) topicsOf(scope string) (topics []string) {
 	return slices.Compact(topics)
 }
 
-// checkScope compares the record of the stores with the group (rule 14, rule 8).
-func (d *examination) checkScope(r *Findings) {
-	scope := cmp.Or(d.in.Scope, d.in.Group)
-	if !d.scopes.known || scope == "" {
-		const why = "no Postgres store that could be asked, or neither --scope nor --group"
+// check compares the records with the topics of the group (rule 14, rule 8).
+func (s *scopeRecords) check(r *Findings, scope string, consumed []string, noOffsets bool) {
+	if !s.known || scope == "" {
+		const why = "no Postgres store could be read, or neither --scope nor --group is given"
 		r.say(Skipped, "store.scope", "", why, "")
 		r.say(Skipped, "store.progress", "", why, "")
 		return
 	}
 	on := "scope " + scope
-	mine := d.scopes.topicsOf(scope)
+	mine := s.topicsOf(scope)
 	var foreign []string
-	for _, topic := range d.opt.Topics {
+	for _, topic := range consumed {
 		if slices.Contains(mine, topic) {
 			continue
 		}
-		for _, t := range d.scopes.topics {
+		for _, t := range s.topics {
 			if t.topic == topic {
 				foreign = append(foreign, fmt.Sprintf("%s under %s", topic, t.scope))
 			}
 		}
 	}
-	remedy := "Config.Scope of the group that is continued; Config.NewScope if this is another consumer"
-	text := "known under other scopes only: " + strings.Join(foreign, ", ")
+	const remedy = "Config.Scope of the group that this one continues; " +
+		"Config.NewScope if this is another consumer"
+	text := "on record under other scopes only: " + strings.Join(foreign, ", ")
 	r.choose("store.scope", on, fmt.Sprintf("%d topics on record", len(mine)),
-		choice{len(foreign) > 0 && d.noOffsets, Bad, text + ", and the group has committed nothing: all events there are would be new again, so that a worker refuses to start (rule 14)", remedy},
-		choice{len(foreign) > 0, Warn, text + ": a renamed group handles what is delivered again a second time (rule 14)", remedy})
-	d.checkProgress(r, on, scope)
+		choice{len(foreign) > 0 && noOffsets, Bad, text + ", and the group has no committed " +
+			"offset: all events would be new again, so a worker refuses to start", remedy},
+		choice{len(foreign) > 0, Warn,
+			text + ": a renamed group handles redelivered events a second time", remedy})
+	s.checkProgress(r, on, scope)
 }
 
-// checkProgress looks for partitions that keep the whole scope from forgetting.
-func (d *examination) checkProgress(r *Findings, on, scope string) {
+// checkProgress finds the partitions that keep the store from deleting rows of the scope.
+func (s *scopeRecords) checkProgress(r *Findings, on, scope string) {
 	var open, late []string
 	seen := 0
-	for _, p := range d.scopes.progress {
+	for _, p := range s.progress {
 		if p.scope != scope {
 			continue
 		}
@@ -154,25 +160,21 @@ func (d *examination) checkProgress(r *Findings, on, scope string) {
 		switch {
 		case p.behind == nil:
 			open = append(open, name)
-		case p.told > 24*time.Hour:
+		case p.told > day:
 			late = append(late, fmt.Sprintf("%s (%s ago)", name, p.told.Round(time.Hour)))
 		}
 	}
-	const effect = "nothing of the scope is deleted from the store meanwhile (rule 8)"
+	const effect = "the store deletes no row of the scope until then"
+	const forget = "for a topic that is no longer consumed: store.ForgetProgress"
 	r.choose("store.progress", on, fmt.Sprintf("%d partitions", seen),
-		choice{seen == 0 && d.scopes.kept[scope], Warn, "the scope has rows and has recorded none: " + effect,
-			"docs/embedding.md says how a loop of your own records progress; idem reap --wall-clock " + scope + " if no Kafka consumer uses the scope"},
-		choice{seen == 0, Skipped, "the scope has recorded none yet", ""},
-		choice{len(open) > 0, Warn, "the time of " + list(open) + " is not known: " + effect, "it is with the next record; of a topic that is no longer consumed: store.ForgetProgress"},
-		choice{len(late) > 0, Warn, "nobody has consumed " + list(late) + ": " + effect, "start the workers; of a topic that is no longer consumed: store.ForgetProgress"})
-}
-
-// list names the first few.
-func list(names []string) string {
-	const some = 5
-	text := strings.Join(names[:min(some, len(names))], ", ")
-	if more := len(names) - some; more > 0 {
-		text += fmt.Sprintf(" and %d more", more)
-	}
-	return text
+		choice{seen == 0 && s.kept[scope], Warn,
+			"the scope has rows, and no progress is recorded: " + effect,
+			"docs/embedding.md shows how a loop of your own records progress; " +
+				"idem reap --wall-clock " + scope + " if no Kafka consumer uses the scope"},
+		choice{seen == 0, Skipped, "no progress is recorded yet", ""},
+		choice{len(open) > 0, Warn,
+			"the consumed time of " + list(open) + " is not known: " + effect,
+			"the next record sets the time; " + forget},
+		choice{len(late) > 0, Warn, "no worker has consumed " + list(late) + ": " + effect,
+			"start the workers; " + forget})
 }

@@ -1,7 +1,9 @@
 package doctor
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"net"
 	"slices"
 	"strings"
@@ -13,17 +15,30 @@ import (
 	"github.com/idem-go/idem/internal/redact"
 )
 
-// Kind is what a store is kept in.
+// Store is one store to examine. Set one of Pool, Redis and URL.
+type Store struct {
+	// Pool is a worker's own pool. At most two connections are used at a time.
+	Pool *pgxpool.Pool
+	// Redis is a worker's own client: a redis.Client or a redis.ClusterClient.
+	Redis redis.UniversalClient
+	// URL is the address that a worker would open. No finding shows the URL.
+	URL string
+	// OpenRedis makes a client for a URL of Redis, and a name without credentials. The caller
+	// closes the client. Required for such a URL, except with Offline.
+	OpenRedis func(context.Context) (client redis.UniversalClient, name string, err error)
+}
+
+// Kind is the database of a store.
 type Kind string
 
 const (
 	// Postgres is PostgreSQL.
 	Postgres Kind = "postgres"
-	// Redis is a Redis, a cluster or a group that Sentinel watches.
+	// Redis is a Redis, a cluster, or a group that Sentinel watches.
 	Redis Kind = "redis"
 )
 
-// KindOf is what a URL of a store is about, or empty.
+// KindOf returns the kind of a URL, or an empty string for any other URL.
 func KindOf(url string) Kind {
 	scheme, _, _ := strings.Cut(url, "://")
 	switch {
@@ -45,7 +60,8 @@ func (l *Store) kind() Kind {
 	return KindOf(l.URL)
 }
 
-// config is how a worker connects to Postgres. Its error must not be shown: it quotes what may be a part of a password.
+// config returns the Postgres settings of a worker. The error must not be shown: it may quote a
+// part of a password.
 func (l *Store) config() (*pgxpool.Config, error) {
 	switch {
 	case l.Pool != nil:
@@ -58,7 +74,35 @@ func (l *Store) config() (*pgxpool.Config, error) {
 
 var errSplit = errors.New("special characters in the password are not percent-encoded")
 
-// redisAccess is how a worker connects to Redis.
+// addSecrets adds the passwords of a store, which no finding may show.
+func (l *Store) addSecrets(s *redact.Secrets) {
+	s.AddURL(l.URL)
+	if l.kind() == Postgres {
+		if cfg, err := l.config(); err == nil { // the password may come from PGPASSWORD or a file
+			s.Add(cfg.ConnConfig.Password)
+		}
+	}
+	switch c := l.Redis.(type) {
+	case *redis.Client:
+		s.Add(c.Options().Password)
+	case *redis.ClusterClient:
+		s.Add(c.Options().Password)
+	}
+}
+
+// unnamed is the name of a database whose own name must not be shown.
+const unnamed = "postgres"
+
+// postgresName names a database, without credentials. A host or a name with an '@' comes from a URL
+// that was parsed in an unexpected way, and may have a part of the password.
+func postgresName(c *pgconn.Config) string {
+	if strings.Contains(c.Host+c.Database, "@") {
+		return unnamed
+	}
+	return fmt.Sprintf("postgres %s:%d/%s", c.Host, c.Port, c.Database)
+}
+
+// redisAccess is the Redis address of a worker.
 type redisAccess struct {
 	hosts            []string
 	secure, password bool
@@ -66,7 +110,7 @@ type redisAccess struct {
 
 func (a *redisAccess) name() string { return "redis " + strings.Join(a.hosts, ",") }
 
-// local reports whether all hosts are this one.
+// local reports whether all hosts are this host.
 func (a *redisAccess) local() bool {
 	return !slices.ContainsFunc(a.hosts, func(h string) bool {
 		host, _, err := net.SplitHostPort(h)
@@ -81,48 +125,31 @@ func (l *Store) redisAccess() redisAccess {
 	switch c := l.Redis.(type) {
 	case *redis.Client:
 		o := c.Options()
-		return redisAccess{[]string{o.Addr}, o.TLSConfig != nil, o.Password != "" || o.CredentialsProvider != nil ||
-			o.CredentialsProviderContext != nil || o.StreamingCredentialsProvider != nil}
+		password := o.Password != "" || o.CredentialsProvider != nil ||
+			o.CredentialsProviderContext != nil || o.StreamingCredentialsProvider != nil
+		return redisAccess{[]string{o.Addr}, o.TLSConfig != nil, password}
 	case *redis.ClusterClient:
 		o := c.Options()
-		return redisAccess{o.Addrs, o.TLSConfig != nil, o.Password != "" || o.CredentialsProvider != nil ||
-			o.CredentialsProviderContext != nil || o.StreamingCredentialsProvider != nil}
+		password := o.Password != "" || o.CredentialsProvider != nil ||
+			o.CredentialsProviderContext != nil || o.StreamingCredentialsProvider != nil
+		return redisAccess{o.Addrs, o.TLSConfig != nil, password}
 	}
 	scheme, rest, _ := strings.Cut(l.URL, "://")
 	authority, _, _ := strings.Cut(rest, "/")
 	authority, _, _ = strings.Cut(authority, "?")
 	at := strings.LastIndex(authority, "@")
 	return redisAccess{
-		hosts: strings.Split(authority[at+1:], ","), secure: strings.HasPrefix(scheme, "rediss"),
+		hosts:    strings.Split(authority[at+1:], ","),
+		secure:   strings.HasPrefix(scheme, "rediss"),
 		password: at >= 0 && strings.Contains(authority[:at], ":"),
 	}
 }
 
-// keepSecrets notes what a store's connections know and nobody may see.
-func (d *examination) keepSecrets(l *Store) {
-	d.secrets.AddURL(l.URL)
-	if l.kind() == Postgres {
-		if cfg, err := l.config(); err == nil {
-			d.keepPostgres(&cfg.ConnConfig.Config)
-		}
+// isLocal reports whether a host is this host: a loopback address, or a socket in the file system.
+func isLocal(host string) bool {
+	if host == "" || host == "localhost" || strings.HasPrefix(host, "/") {
+		return true
 	}
-	switch c := l.Redis.(type) {
-	case *redis.Client:
-		d.secrets.Add(c.Options().Password)
-	case *redis.ClusterClient:
-		d.secrets.Add(c.Options().Password)
-	}
-}
-
-// keepPostgres notes the password that pgx found: it may come from PGPASSWORD or a file.
-func (d *examination) keepPostgres(c *pgconn.Config) { d.secrets.Add(c.Password) }
-
-// text is what somebody else has to say, without what must not be shown (G-04). Words of our own are not looked through: they
-// have names, never passwords, and whose password is "postgres" would see it by what is missing.
-func (d *examination) text(err error) string {
-	text := d.secrets.Text(err.Error())
-	if d.in.Redact != nil {
-		text = d.in.Redact(text)
-	}
-	return text
+	ip := net.ParseIP(host)
+	return ip != nil && ip.IsLoopback()
 }

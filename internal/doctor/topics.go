@@ -4,12 +4,11 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/idem-go/idem"
 )
 
-// checkTopics looks at the topics consumed, and at those of the group's own that belong to each.
+// checkTopics checks the consumed topics, and the group's dead-letter and retry topics of each.
 func (k *kafkaDoctor) checkTopics(r *Findings) {
 	if len(k.sources) == 0 {
 		return
@@ -24,11 +23,14 @@ func (k *kafkaDoctor) checkTopics(r *Findings) {
 		}
 		wanted = append(wanted, retries[source]...)
 	}
-	wanted = slices.DeleteFunc(wanted, func(name string) bool { return !legalTopic.MatchString(name) }) // has been said
+	wanted = slices.DeleteFunc(wanted, func(name string) bool {
+		return !legalTopic.MatchString(name) // settings.dlq.name has reported the name
+	})
 	slices.Sort(wanted)
 	facts, err := k.facts(slices.Compact(wanted))
 	if err != nil {
-		k.blind(r, "kafka.topic.missing", strings.Join(k.sources, ","), err, "Describe", "--topic <topic>")
+		k.blind(r, "kafka.topic.missing", strings.Join(k.sources, ","), err,
+			"Describe", "--topic <topic>")
 		return
 	}
 	k.there = map[string][]int32{}
@@ -43,11 +45,11 @@ func (k *kafkaDoctor) checkTopics(r *Findings) {
 		if source == nil || !source.exists {
 			continue
 		}
-		if letters := facts[k.deadLetters(name)]; k.present(r, "dlq", letters, source, true) {
-			k.checkOwn(r, "dlq", letters, source)
+		if dlq := facts[k.deadLetters(name)]; k.present(r, "dlq", dlq, source, true) {
+			k.checkOwn(r, "dlq", dlq, source)
 		}
 		for i, retry := range retries[name] {
-			// Where replayed dead letters come back: needed when there are any.
+			// The first retry topic gets replayed dead letters, and is needed for those only.
 			if k.present(r, "retry", facts[retry], source, i > 0) {
 				k.checkOwn(r, "retry", facts[retry], source)
 			}
@@ -55,10 +57,11 @@ func (k *kafkaDoctor) checkTopics(r *Findings) {
 	}
 }
 
-// present says whether a topic is there, and reports whether its settings are known. source is what it belongs to.
+// present reports a missing topic. The result is true if the settings of the topic are known.
+// source is the topic that t belongs to.
 func (k *kafkaDoctor) present(r *Findings, role string, t, source *topicFacts, needed bool) bool {
 	if t == nil {
-		return false // its name is none
+		return false // the name is illegal
 	}
 	id := "kafka." + role + ".missing"
 	switch {
@@ -66,20 +69,24 @@ func (k *kafkaDoctor) present(r *Findings, role string, t, source *topicFacts, n
 		k.blind(r, id, t.name, t.err, "Describe", "--topic "+t.name)
 		return false
 	case !t.exists && !needed:
-		r.say(Skipped, id, t.name, "not there, and not needed until a dead letter is replayed", k.create(t, source))
+		r.say(Skipped, id, t.name,
+			"does not exist, and is not needed until a dead letter is replayed",
+			k.create(t, source))
 		return false
 	case !t.exists && source == nil:
-		r.say(Bad, id, t.name, "does not exist: a consumer refuses to start (K-36)", "")
+		r.say(Bad, id, t.name, "does not exist: a consumer refuses to start", "")
 		return false
 	case !t.exists:
-		what := "no dead letter can be written, and a consumer refuses to start unless it may create it (Config.CreateDeadLetterTopics)"
+		effect := "no dead letter can be written, and a consumer refuses to start unless it may " +
+			"create the topic (Config.CreateDeadLetterTopics)"
 		if role == "retry" {
-			what = "no event can be moved to a later attempt"
+			effect = "no delayed retry of an event can be written"
 		}
-		r.say(Bad, id, t.name, "does not exist: "+what+" (K-36)", k.create(t, source))
+		r.say(Bad, id, t.name, "does not exist: "+effect, k.create(t, source))
 		return false
 	}
-	r.say(OK, id, t.name, fmt.Sprintf("%d partitions, %d replicas", len(t.partitions), t.replicas), "")
+	r.say(OK, id, t.name,
+		fmt.Sprintf("%d partitions, %d replicas", len(t.partitions), t.replicas), "")
 	if t.err != nil {
 		k.blind(r, "kafka.rights", t.name, t.err, "DescribeConfigs", "--topic "+t.name)
 		return false
@@ -87,82 +94,102 @@ func (k *kafkaDoctor) present(r *Findings, role string, t, source *topicFacts, n
 	return true
 }
 
-// create is the command that makes a topic in the shape of its source.
+// create returns the command that creates a topic with the partitions and replicas of its source.
 func (k *kafkaDoctor) create(t, source *topicFacts) string {
-	return k.tool("kafka-topics.sh", "--create --topic %s --partitions %d --replication-factor %d --config retention.ms=-1",
+	return k.tool("kafka-topics.sh",
+		"--create --topic %s --partitions %d --replication-factor %d --config retention.ms=-1",
 		t.name, len(source.partitions), source.replicas)
 }
 
+// notTold is the detail of a setting that the broker does not return.
+func notTold(names string) string { return "the broker does not return " + names }
+
+// checkSource checks a consumed topic.
 func (k *kafkaDoctor) checkSource(r *Findings, t *topicFacts) {
 	k.checkSafety(r, "topic", t)
+	const id = "kafka.topic.retention"
 	keep, forever, known := t.config.millis("retention.ms")
 	policy := t.config["cleanup.policy"]
 	if !known || policy == "" {
-		r.say(Unknown, "kafka.topic.retention", t.name, "the broker does not tell retention.ms and cleanup.policy", "")
+		r.say(Unknown, id, t.name, notTold("retention.ms and cleanup.policy"), "")
 		return
 	}
-	endless := "records stay for ever"
+	endless := "records stay forever"
 	if policy == "compact" {
-		endless = "the topic is compacted, so that the last record of each key stays for ever"
+		endless = "the topic is compacted, so the last record of each key stays forever"
 		forever = true
 	}
-	remember := fmt.Sprintf("idem.Retention(%s), or a shorter retention.ms; and be careful with rewinds", keep)
-	const risk = "what is delivered again after that, by a rewind or after lost offsets, is handled twice or given up as too old (K-20, rule 8)"
-	r.choose("kafka.topic.retention", t.name, fmt.Sprintf("records stay for %s, the store remembers for %s", lasting(keep), lasting(k.opt.Retention)),
-		choice{forever, Warn, fmt.Sprintf("%s, the store remembers for %s: %s", endless, lasting(k.opt.Retention), risk),
-			"a finite retention.ms where that is possible; rewind by no more than idem.Retention"},
-		choice{keep > k.opt.Retention, Warn,
-			fmt.Sprintf("records stay for %s, the store remembers for %s: %s", lasting(keep), lasting(k.opt.Retention), risk), remember})
+	limited := "records stay for " + lasting(keep)
+	remembered := ", the store remembers for " + lasting(k.opt.Retention)
+	const risk = ": older events that are redelivered, by a rewind or after lost offsets, " +
+		"are handled twice or given up as too old"
+	r.choose(id, t.name, limited+remembered,
+		choice{forever, Warn, endless + remembered + risk,
+			"a finite retention.ms where possible; rewind by no more than idem.Retention"},
+		choice{keep > k.opt.Retention, Warn, limited + remembered + risk,
+			fmt.Sprintf("idem.Retention(%s), or a shorter retention.ms; "+
+				"rewind by no more than idem.Retention", keep)})
 }
 
-// checkSafety is about what a broker's crash does to a topic.
+// checkSafety finds settings with which the crash of a broker loses records.
 func (k *kafkaDoctor) checkSafety(r *Findings, role string, t *topicFacts) {
-	severe := Bad // of the group's own topics
+	severe := Bad // for the group's own topics
 	if role == "topic" {
 		severe = Warn
 	}
 	prefix := "kafka." + role + "."
-	r.choose(prefix+"replication", t.name, fmt.Sprintf("%d replicas on %d brokers", t.replicas, k.brokers),
+	r.choose(prefix+"replication", t.name,
+		fmt.Sprintf("%d replicas on %d brokers", t.replicas, k.brokers),
 		choice{t.replicas == 1 && k.brokers > 1, severe,
-			fmt.Sprintf("one replica although there are %d brokers: what is in it is gone with its disk (K-36)", k.brokers),
-			k.tool("kafka-reassign-partitions.sh", "--execute --reassignment-json-file <%s on several brokers>", t.name)})
-	isr, known := t.config.number("min.insync.replicas")
-	if !known {
-		r.say(Unknown, prefix+"min_isr", t.name, "the broker does not tell min.insync.replicas", "")
-	} else {
-		fit := max(1, t.replicas-1)
-		r.choose(prefix+"min_isr", t.name, fmt.Sprintf("%d of %d", isr, t.replicas),
-			choice{isr > int64(t.replicas), Bad,
-				fmt.Sprintf("min.insync.replicas is %d and there are %d replicas: nothing that waits for all of them can be written", isr, t.replicas),
-				k.set(t.name, fmt.Sprintf("min.insync.replicas=%d", fit))},
-			choice{isr == int64(t.replicas) && t.replicas > 1, Warn,
-				fmt.Sprintf("min.insync.replicas is %d of %d replicas: while one broker is away nothing can be written, and what waits for that stands still", isr, t.replicas),
-				k.set(t.name, fmt.Sprintf("min.insync.replicas=%d", fit))},
-			choice{isr == 1 && t.replicas > 2, Warn,
-				fmt.Sprintf("min.insync.replicas is 1 of %d replicas: a record may be acknowledged by one broker and lost with it", t.replicas),
-				k.set(t.name, "min.insync.replicas=2")})
-	}
+			fmt.Sprintf("one replica although there are %d brokers: the loss of one disk "+
+				"loses the records", k.brokers),
+			k.tool("kafka-reassign-partitions.sh",
+				"--execute --reassignment-json-file <%s on several brokers>", t.name)})
+	k.checkMinISR(r, prefix+"min_isr", t)
 	unclean := t.config["unclean.leader.election.enable"]
 	r.choose(prefix+"unclean", t.name, "unclean.leader.election.enable is "+unclean,
-		choice{unclean == "", Unknown, "the broker does not tell unclean.leader.election.enable", ""},
+		choice{unclean == "", Unknown, notTold("unclean.leader.election.enable"), ""},
 		choice{unclean == "true", Warn,
-			"unclean.leader.election.enable is true: a broker that lags behind may become leader, acknowledged records are gone, and others get their offsets (K-32)",
+			"unclean.leader.election.enable is true: a broker that lags behind may become " +
+				"leader. Acknowledged records are lost then, and other records get their offsets",
 			k.set(t.name, "unclean.leader.election.enable=false")})
 }
 
-// checkOwn looks at a topic that Idem writes, beside its source.
+func (k *kafkaDoctor) checkMinISR(r *Findings, id string, t *topicFacts) {
+	isr, known := t.config.number("min.insync.replicas")
+	if !known {
+		r.say(Unknown, id, t.name, notTold("min.insync.replicas"), "")
+		return
+	}
+	fit := k.set(t.name, fmt.Sprintf("min.insync.replicas=%d", max(1, t.replicas-1)))
+	state := fmt.Sprintf("min.insync.replicas is %d of %d replicas", isr, t.replicas)
+	r.choose(id, t.name, fmt.Sprintf("%d of %d", isr, t.replicas),
+		choice{isr > int64(t.replicas), Bad,
+			state + ": a write that waits for all in-sync replicas always fails", fit},
+		choice{isr == int64(t.replicas) && t.replicas > 1, Warn,
+			state + ": while one broker is down, a write that waits for all in-sync replicas " +
+				"fails, and consumers stop", fit},
+		choice{isr == 1 && t.replicas > 2, Warn,
+			state + ": a record may be acknowledged by one broker and lost with that broker",
+			k.set(t.name, "min.insync.replicas=2")})
+}
+
+// checkOwn checks a topic that Idem writes. source is the consumed topic.
 func (k *kafkaDoctor) checkOwn(r *Findings, role string, t, source *topicFacts) {
 	prefix := "kafka." + role + "."
 	n, want := len(t.partitions), len(source.partitions)
 	r.choose(prefix+"partitions", t.name, fmt.Sprintf("%d, the source has %d", n, want),
-		choice{n < want, Warn, fmt.Sprintf("%d partitions, the source has %d: when all events fail at once this one is slower", n, want),
+		choice{n < want, Warn,
+			fmt.Sprintf("%d partitions, the source has %d: if every event fails, this topic "+
+				"is slower", n, want),
 			k.tool("kafka-topics.sh", "--alter --topic %s --partitions %d", t.name, want)})
 	k.checkSafety(r, role, t)
 	policy := t.config["cleanup.policy"]
 	r.choose(prefix+"compacted", t.name, "cleanup.policy is "+policy,
-		choice{policy == "", Unknown, "the broker does not tell cleanup.policy", ""},
+		choice{policy == "", Unknown, notTold("cleanup.policy"), ""},
 		choice{strings.Contains(policy, "compact"), Bad,
-			"cleanup.policy is " + policy + ": of several records with one key the last one stays, and records without key are refused",
+			"cleanup.policy is " + policy + ": only the last record of each key stays, " +
+				"and records without a key are refused",
 			k.set(t.name, "cleanup.policy=delete")})
 	if role == "dlq" {
 		k.checkKept(r, prefix, t, source)
@@ -171,67 +198,64 @@ func (k *kafkaDoctor) checkOwn(r *Findings, role string, t, source *topicFacts) 
 	}
 	size, ok1 := t.config.number("max.message.bytes")
 	limit, ok2 := source.config.number("max.message.bytes")
-	r.choose(prefix+"size", t.name, fmt.Sprintf("max.message.bytes is %d, the source's %d", size, limit),
-		choice{!ok1 || !ok2, Unknown, "the broker does not tell max.message.bytes", ""},
+	state := fmt.Sprintf("max.message.bytes is %d, the source's %d", size, limit)
+	r.choose(prefix+"size", t.name, state,
+		choice{!ok1 || !ok2, Unknown, notTold("max.message.bytes"), ""},
 		choice{size < limit, Warn,
-			fmt.Sprintf("max.message.bytes is %d, the source's %d: of a record between the two only a pointer is kept, and its value is gone when the source forgets it (T-04, rule 45)", size, limit),
+			state + ": of a record between the two sizes only a pointer is kept, " +
+				"and the value is lost when the source deletes the record",
 			k.set(t.name, fmt.Sprintf("max.message.bytes=%d", limit+deadLetterHeaders))})
 }
 
-// letterHeaders is room for what a dead letter says beside its record.
+// deadLetterHeaders is the room for the headers that a dead letter has in addition to its record.
 const deadLetterHeaders = 16 << 10
 
-// checkWaiting looks how long a copy stays, which has the time of its making.
+// checkWaiting checks how long a copy for a delayed retry stays. The copy has a timestamp of its
+// own.
 func (k *kafkaDoctor) checkWaiting(r *Findings, prefix string, t *topicFacts) {
 	keep, forever, known := t.config.millis("retention.ms")
-	const day = 24 * time.Hour
-	r.choose(prefix+"retention", t.name, "they stay long enough",
-		choice{!known, Unknown, "the broker does not tell retention.ms", ""},
+	r.choose(prefix+"retention", t.name, "copies stay long enough",
+		choice{!known, Unknown, notTold("retention.ms"), ""},
 		choice{!forever && keep < 2*day, Warn,
-			fmt.Sprintf("retention.ms is %s: when the consumers stand still for longer, the copies that wait are gone", lasting(keep)),
+			fmt.Sprintf("retention.ms is %s: if the consumers stop for longer, the copies that "+
+				"wait are lost", lasting(keep)),
 			k.set(t.name, "retention.ms=604800000")})
 }
 
-// checkKept looks how long a dead letter stays. It keeps the time of its record, so that an old one may be gone at once, or be
-// refused.
+// checkKept checks how long a dead letter stays, and whether an old one is refused. A dead letter
+// has the timestamp of its record, so Kafka may delete an old one at once.
 func (k *kafkaDoctor) checkKept(r *Findings, prefix string, t, source *topicFacts) {
+	const week = 7 * day
 	byRecord := t.config["message.timestamp.type"] != "LogAppendTime"
 	keep, forever, known := t.config.millis("retention.ms")
 	age, endless, compared := source.config.millis("retention.ms")
 	endless = endless || source.config["cleanup.policy"] == "compact"
 	mend := k.set(t.name, "retention.ms=-1")
-	const week = 7 * 24 * time.Hour
 	bytes, limited := t.config.number("retention.bytes")
-	r.choose(prefix+"retention", t.name, "they stay long enough",
-		choice{!known, Unknown, "the broker does not tell retention.ms", ""},
-		choice{!forever && byRecord && !compared, Unknown, "retention.ms is " + lasting(keep) + ", and how old records of the source may be is not known", mend},
+	state := "retention.ms is " + lasting(keep)
+	const unknownAge = ", and the greatest age of records of the source is not known"
+	r.choose(prefix+"retention", t.name, "dead letters stay long enough",
+		choice{!known, Unknown, notTold("retention.ms"), ""},
+		choice{!forever && byRecord && !compared, Unknown, state + unknownAge, mend},
 		choice{!forever && byRecord && (endless || keep <= age), Bad,
-			fmt.Sprintf("retention.ms is %s, by the time of the record, and records of the source may be as old as that when they are given up: "+
-				"such a dead letter is deleted at once", lasting(keep)), mend},
+			state + ", by the timestamp of the record, and a record of the source may be older " +
+				"when it is given up: such a dead letter is deleted at once", mend},
 		choice{!forever && byRecord && keep < age+week, Warn,
-			fmt.Sprintf("retention.ms is %s, by the time of the record: of an old record the dead letter stays less than a week", lasting(keep)), mend},
-		choice{!forever && keep < week, Warn, fmt.Sprintf("retention.ms is %s: that is how long a person has", lasting(keep)), mend},
-		choice{limited && bytes >= 0, Warn, fmt.Sprintf("retention.bytes is %d: the oldest dead letters go when there are many", bytes), k.set(t.name, "retention.bytes=-1")})
+			state + ", by the timestamp of the record: the dead letter of an old record stays " +
+				"less than a week", mend},
+		choice{!forever && keep < week, Warn, state + ": a person has that time to act", mend},
+		choice{limited && bytes >= 0, Warn,
+			fmt.Sprintf("retention.bytes is %d: the oldest dead letters are deleted when there "+
+				"are many", bytes), k.set(t.name, "retention.bytes=-1")})
 	before, any, known := t.config.millis("message.timestamp.before.max.ms")
 	if !known { // before Kafka 3.6
 		before, any, known = t.config.millis("message.timestamp.difference.max.ms")
 	}
+	state = "message.timestamp.before.max.ms is " + lasting(before)
 	r.choose(prefix+"timestamp", t.name, "any age",
 		choice{!known, Skipped, "the broker has no such limit", ""},
-		choice{byRecord && !any && !compared, Unknown, "message.timestamp.before.max.ms is " + lasting(before) + ", and how old records of the source may be is not known", ""},
+		choice{byRecord && !any && !compared, Unknown, state + unknownAge, ""},
 		choice{byRecord && !any && (endless || before < age), Bad,
-			fmt.Sprintf("message.timestamp.before.max.ms is %s: a dead letter of an older record is refused, and its partition stands still", lasting(before)),
+			state + ": a dead letter of an older record is refused, and its partition stops",
 			k.set(t.name, "message.timestamp.before.max.ms=9223372036854775807")})
-}
-
-// lasting writes days as such.
-func lasting(d time.Duration) string {
-	const day = 24 * time.Hour
-	if d >= 2*day && d%time.Hour == 0 {
-		if d%day == 0 {
-			return fmt.Sprintf("%d days", d/day)
-		}
-		return fmt.Sprintf("%d days %s", d/day, strings.TrimSuffix((d%day).String(), "0m0s"))
-	}
-	return d.String()
 }

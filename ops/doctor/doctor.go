@@ -1,5 +1,7 @@
-// Package doctor examines the settings of workers, Kafka and stores for the ops page: what loses or doubles events, and how to mend it. It
-// is what idem doctor does. It is a package of its own since it links the clients of all stores.
+// Package doctor examines the settings of workers, Kafka and stores for the ops page. The checks
+// are those of the command idem doctor: they find settings that lose, double or stop events, and
+// name the remedies. The package is separate from package ops because it links the clients of all
+// stores.
 package doctor
 
 import (
@@ -15,30 +17,37 @@ import (
 	"github.com/idem-go/idem/ops"
 )
 
-// Config says what is examined. The zero value of a field is its default.
+// Config has the services to examine. The zero value of a field is its default.
 type Config struct {
-	// Consumer is the configuration of the consumer: its settings are checked, and Brokers with TLS, SASL and Sarama are how Kafka is
-	// reached. Without Brokers and Client only settings and stores are looked at.
+	// Consumer is the configuration of the consumer. Its settings are checked. Brokers, TLS, SASL
+	// and Sarama are used to connect to Kafka. Without Brokers and Client, only settings and stores
+	// are checked.
 	Consumer consumer.Config
-	// Client is used for Kafka instead of one that is opened for each examination. It is not closed.
+	// Client is the client for Kafka, and stays open. Default: each examination opens and closes a
+	// client.
 	Client sarama.Client
-	// Pools are those of stores and outboxes in Postgres, Redis the clients of those in Redis.
+	// Pools are the pools of stores and outboxes in Postgres. Default: none.
 	Pools []*pgxpool.Pool
+	// Redis are the clients of stores in Redis. Default: none.
 	Redis []redis.UniversalClient
-	// Memory says that a store is in memory.
+	// Memory means that a store is in memory. Default: false.
 	Memory bool
 
-	// RetryDelays are the delays of the group's retry topics, and Retention and Timeout the shortest and the longest that handlers have. They
-	// default to none, 7 days and 30 s.
-	RetryDelays        []time.Duration
-	Retention, Timeout time.Duration
-	// Durable says that the store uses pgstore.Durable.
+	// RetryDelays are the delays of the group's retry topics. Default: none.
+	RetryDelays []time.Duration
+	// Retention is the shortest idem.Retention of the handlers. Default: 7 days.
+	Retention time.Duration
+	// Timeout is the longest idem.Timeout of the handlers. Default: 30 s.
+	Timeout time.Duration
+	// Durable means that the store uses pgstore.Durable. Default: false.
 	Durable bool
-	// Instances is how many workers run at once. Defaults to 1.
+	// Instances is the number of workers that run at once. Default: 1.
 	Instances int
 }
 
-// New returns what ops.Config.Doctor wants. It asks nobody yet.
+// New returns a function for ops.Config.Doctor. Each call of the function examines the services,
+// and returns the findings in a fixed order. A check that fails is a finding. The error means that
+// the context has ended. The function is safe for concurrent use. New itself sends no request.
 func New(cfg Config) func(context.Context) ([]ops.Finding, error) {
 	return func(ctx context.Context) ([]ops.Finding, error) {
 		in, opened := cfg.input(), sarama.Client(nil)
@@ -50,17 +59,20 @@ func New(cfg Config) func(context.Context) ([]ops.Finding, error) {
 		}
 		found, err := doctor.Examine(ctx, in)
 		if opened != nil {
-			_ = opened.Close() // it has only read
+			_ = opened.Close() // the client has only read
 		}
 		all := make([]ops.Finding, len(found))
 		for i, f := range found {
-			all[i] = ops.Finding{ID: f.ID, On: f.On, Title: f.Title, Verdict: string(f.Verdict), Detail: f.Detail, Remedy: f.Remedy}
+			all[i] = ops.Finding{
+				ID: f.ID, On: f.On, Title: f.Title, Verdict: string(f.Verdict),
+				Detail: f.Detail, Remedy: f.Remedy,
+			}
 		}
 		return all, err
 	}
 }
 
-// The patience with brokers: somebody looks at a page.
+// The timeouts for brokers are short, because a person waits for the page.
 const (
 	dialTimeout = 5 * time.Second
 	readTimeout = 10 * time.Second
@@ -72,10 +84,11 @@ func open(cfg consumer.Config) (sarama.Client, error) {
 		return nil, err
 	}
 	sc.ClientID += "-doctor"
-	sc.Net.DialTimeout, sc.Net.ReadTimeout = min(sc.Net.DialTimeout, dialTimeout), min(sc.Net.ReadTimeout, readTimeout)
+	sc.Net.DialTimeout = min(sc.Net.DialTimeout, dialTimeout)
+	sc.Net.ReadTimeout = min(sc.Net.ReadTimeout, readTimeout)
 	sc.Metadata.Retry.Max = min(sc.Metadata.Retry.Max, 1)
 	client, err := sarama.NewClient(cfg.Brokers, sc)
-	if err != nil { // a nil client of sarama's own type is no nil interface
+	if err != nil { // otherwise the interface would have a nil client, and not be nil
 		return nil, err
 	}
 	return client, nil
@@ -86,12 +99,15 @@ func (cfg *Config) input() doctor.Input {
 	in := doctor.Input{
 		Group: c.Group, Scope: c.Scope, Brokers: c.Brokers,
 		Options: doctor.Options{
-			Topics: c.Topics, DeadLetterTopic: c.DeadLetterTopic, RetryDelays: cfg.RetryDelays, Cooperative: c.Cooperative, Durable: cfg.Durable,
-			Retention: cfg.Retention, Timeout: cfg.Timeout, Lease: c.Lease, Grace: c.Grace, Lanes: c.Lanes, Instances: cfg.Instances,
+			Topics: c.Topics, DeadLetterTopic: c.DeadLetterTopic, RetryDelays: cfg.RetryDelays,
+			Cooperative: c.Cooperative, Durable: cfg.Durable,
+			Retention: cfg.Retention, Timeout: cfg.Timeout, Lease: c.Lease, Grace: c.Grace,
+			Lanes: c.Lanes, Instances: cfg.Instances,
 		},
 	}
 	if sc, err := consumer.DefaultSaramaConfig(*c); err == nil {
-		in.Rebalance, in.Session = sc.Consumer.Group.Rebalance.Timeout, sc.Consumer.Group.Session.Timeout
+		in.Rebalance = sc.Consumer.Group.Rebalance.Timeout
+		in.Session = sc.Consumer.Group.Session.Timeout
 	}
 	if c.Group != "" && (cfg.Client != nil || len(c.Brokers) > 0) {
 		in.Kafka = func() (sarama.Client, error) { return cfg.Client, nil }
