@@ -15,8 +15,9 @@ import (
 	"github.com/idem-go/idem/dedup/memstore"
 )
 
-// TestLanes_UnavailableHoldsUpItsLane_Rule30: a handler that is unavailable for one Kafka key holds up
-// the lane that runs it, with the events of its call. The other lanes handle all other keys meanwhile.
+// TestLanes_UnavailableHoldsUpItsLane_Rule30: a handler that is unavailable for one Kafka key holds
+// up the lane that runs it, with the events of its call. The other lanes handle all other keys
+// meanwhile.
 func TestLanes_UnavailableHoldsUpItsLane_Rule30(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex

@@ -202,7 +202,7 @@ func (s *shop) requireAgreement() {
 	s.tm.requireListed()
 }
 
-// The metrics agree with the stores after a first run, a whole rewind, and a rebalance in the middle:
+// The metrics agree with the stores after a first run, a whole rewind, and a rebalance between:
 // duplicates = deliveries - unique events - dead letters.
 func TestServices_MetricsAgreeWithTheStore(t *testing.T) {
 	s := newShop(t)
