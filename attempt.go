@@ -86,14 +86,10 @@ func (r *eventGroup) settleSingle() error {
 
 // attempt is one attempt of a group: claim, run, record.
 func (r *eventGroup) attempt() error {
-	switch {
-	case r.tx == nil:
-		return r.runClaimed()
-	case r.single:
-		return r.attemptTx()
-	default:
+	if r.tx != nil {
 		return r.runInTx()
 	}
+	return r.runClaimed()
 }
 
 // errLapsed is the reason for a wait after a lease that was over before anything began under it.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/idem-go/idem/dedup"
@@ -13,96 +12,94 @@ import (
 // txSlack is how much longer than its handler a transaction may take: to begin, to wait for a copy, to commit.
 const txSlack = 10 * time.Second
 
-// attemptTx is one trip of a transactional handler: claim, effects and mark in one transaction.
-func (r *eventGroup) attemptTx() error {
+// refuseBeforeTx ends an event that must not run: its copy came before its time, or cannot be read. done is false if it may run.
+func (r *eventGroup) refuseBeforeTx() (done bool, err error) {
+	e, p := r.tasks[0], r.batch.p
+	e.answer = dedup.Answer{}
+	e.decision = decision{outcome: refuse(e.answer, &e.route.policy, &e.attempts, e.facts(e.answer))}
+	o := e.refused()
+	if !o.refused {
+		return false, nil
+	}
+	e.permit.end(false)
+	var s step
+	if o.meaning == permanent {
+		s, err = p.giveUpUnreadable(r.ctx, e, o)
+	} else {
+		s, err = p.finishRefused(r.ctx, e, o)
+	}
+	e.settled, e.pending = s.settled, s
+	return true, err
+}
+
+// countStart counts the start of the only event of the group while the crash guard watches its partition. An event that was started too
+// often without an end is given up: done is true then, and after an error of the store.
+func (g *txGroup) countStart(ctx context.Context, free func()) (done bool, err error) {
+	e, p := g.events.tasks[0], g.events.batch.p
+	watched, crashed, err := p.countStart(ctx, e)
+	if err != nil {
+		e.pending = step{outage: err}
+		return true, nil
+	}
+	g.watched = watched
+	if crashed == nil {
+		return false, nil
+	}
+	free()
+	s, err := p.finishRefused(ctx, e, outcome{meaning: unknown, class: ClassCrashLoop, err: crashed, refused: true})
+	if s.settled { // not before: an event that kills processes must not run again because its dead letter could not be sent
+		p.clearStarts(ctx, e)
+	}
+	e.settled, e.pending = s.settled, s
+	return true, err
+}
+
+// settleSingle settles the only event of the group after its transaction, which err has rolled back if it is not nil.
+func (g *txGroup) settleSingle(ctx, hard context.Context, err error) error {
+	r, p := g.events, g.events.batch.p
 	e := r.tasks[0]
-	s, err := r.batch.p.attemptTx(r.ctx, e, &r.undone)
+	r.undone, e.began = err, g.began
+	o := g.outcomeOfSingle(hard)
+	if g.watched && o.meaning != abandoned {
+		p.clearStarts(ctx, e)
+	}
+	var s step
+	switch {
+	case err != nil:
+		if !g.ran {
+			e.permit.end(false)
+		}
+		s, err = p.finishTx(ctx, e, txOutcome(hard, o, g.ran, err), g.ran)
+	case e.answer.Verdict == dedup.Fresh: // it ran
+		r.access.up(ctx, p, g.began)
+		p.noteEnd(e.message)
+		e.limit().grow(1, e.route.maxBatch)
+		e.handled, e.seen, e.end, e.settlement = true, e.request.Origin, endDone, SettledHandled
+		e.route.budget.earn(1)
+		s = step{settled: true}
+	case e.decision.step == stepRunIgnored:
+		r.access.up(ctx, p, g.began)
+		s, err = p.shadow(ctx, hard, e, e.answer)
+	default:
+		r.access.up(ctx, p, g.began)
+		s, err = p.settleAnswer(ctx, e, e.answer, e.decision)
+	}
 	e.settled, e.pending = s.settled, s
 	return err
 }
 
-func (p *Processor) attemptTx(ctx context.Context, d *task, undone *error) (step, error) {
-	hard, release := p.stopContext(ctx, false)
-	defer release()
-	o := refuse(dedup.Answer{}, &d.route.policy, &d.attempts, d.facts(dedup.Answer{}))
-	if !o.refused {
-		o = d.decodeLate()
+// outcomeOfSingle is the outcome of the last run of the only event. A batch handler names it in a BatchError as well.
+func (g *txGroup) outcomeOfSingle(hard context.Context) outcome {
+	if g.failed < 0 {
+		return outcome{}
 	}
-	if o.refused { // its copy came before its time, or could not be read
-		d.permit.end(false)
-		d.attempt = d.begunRuns(dedup.Answer{}, o)
-		if o.meaning == permanent {
-			return p.giveUpUnreadable(ctx, d, o)
-		}
-		return p.finishRefused(ctx, d, o)
+	if g.outcome.meaning == abandoned {
+		return g.outcome
 	}
-	free, err := d.access.slot(hard, d.budget) // before the start is counted: waiting for it is no crash
-	if err != nil {
-		d.permit.end(false)
-		return step{}, err
-	}
-	free = sync.OnceFunc(free)
-	defer free() // also if an observer panics
-	watched, crashed, err := p.countStart(ctx, d)
-	if err != nil {
-		return step{outage: err}, nil
-	}
-	if crashed != nil {
-		free()
-		s, err := p.finishRefused(ctx, d, outcome{meaning: unknown, class: ClassCrashLoop, err: crashed, refused: true})
-		if s.settled { // not before: what kills processes must not run again because its dead letter could not be sent
-			p.clearStarts(ctx, d)
-		}
-		return s, err
-	}
-	d.attempt = d.failures + 1
-	a, o, ran, err := p.claimAndRun(hard, d)
-	*undone = err
-	free() // nobody waits for anything with it
-	if watched && o.meaning != abandoned {
-		p.clearStarts(ctx, d)
-	}
-	if err == nil {
-		d.access.up(ctx, p, d.began)
-		dec := verdict(a, &d.route.policy, &d.attempts, d.facts(a))
-		if dec.step == stepRunIgnored {
-			return p.shadow(ctx, hard, d, a)
-		}
-		if a.Verdict == dedup.Fresh { // it ran
-			p.noteEnd(d.message)
-			d.limit().grow(1, d.route.maxBatch)
-			d.handled, d.seen, d.end, d.settlement = true, d.request.Origin, endDone, SettledHandled
-			d.route.budget.earn(1)
-			return step{settled: true}, nil
-		}
-		return p.settleAnswer(ctx, d, a, dec)
-	}
-	if !ran {
-		d.permit.end(false)
-	}
-	return p.finishTx(ctx, d, txOutcome(hard, o, ran, err), ran)
-}
-
-// claimAndRun calls the store, which may call the handler, more than once after a serialization failure.
-func (p *Processor) claimAndRun(hard context.Context, d *task) (a dedup.Answer, o outcome, ran bool, err error) {
-	began := time.Now()
-	d.began = began
-	err = inTxTime(hard, d.route.timeout, func(ctx context.Context, run func(func()) error) (err error) {
-		a, err = d.claimTx(ctx, d.route.timeout, func(tx any) ([]dedup.Completion, error) {
-			err := run(func() {
-				ran = true
-				o = p.timedRun(ctx, d, tx)
-			})
-			if err != nil {
-				return nil, err
-			}
-			return nil, o.err
-		})
-		return err
-	})
-	p.observeClaim(hard, d, a.Verdict, began, err)
-	p.storeCall(hard, d.access, VerbTransaction, 1, []dedup.Answer{a}, began, err)
-	return a, o, ran, err
+	all := g.outcome
+	all.err = g.err
+	o := newOutcomes(hard, all, g.events.tasks)
+	return o.of(g.events.tasks[0])
 }
 
 // inTxTime calls a store that calls a handler in a transaction, perhaps more than once. The store has txSlack before each run of the

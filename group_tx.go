@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -21,6 +22,8 @@ type txGroup struct {
 	calls   []call // of what is fresh
 	took    []time.Duration
 
+	began    time.Time
+	watched  bool // its start is counted
 	lookOnly bool // look only: the partition has just come, and what killed its former owner may be in here
 	ran      bool
 	current  atomic.Int32 // index into calls
@@ -30,54 +33,72 @@ type txGroup struct {
 	outcome  outcome      // of that call
 }
 
-// runInTx claims the events of the run, runs what is fresh, and commits, in one transaction.
+// runInTx claims the events of the group, runs those that are fresh, and commits, in one transaction.
 func (r *eventGroup) runInTx() error {
 	p, ctx := r.batch.p, r.ctx
+	if r.single {
+		if done, err := r.refuseBeforeTx(); done {
+			return err
+		}
+	}
 	permit, err := r.permit()
 	if err != nil {
 		return err
 	}
-	g := &txGroup{events: r, failed: -1, lookOnly: r.guarded()}
+	g := &txGroup{events: r, failed: -1, lookOnly: !r.single && r.guarded()}
 	defer func() { permit.end(g.ran) }()
 	g.reqs, g.answers = r.requests()
 	hard, release := p.stopContext(ctx, false)
 	defer release()
-	free, err := r.access.slot(hard, r.batch.budget)
+	free, err := r.access.slot(hard, r.batch.budget) // before a start is counted: waiting for it is no crash
 	if err != nil {
+		r.tasks[0].permit.end(false)
 		return err
 	}
-	var began time.Time
-	func() {
-		defer free() // also if an observer panics
-		began = time.Now()
-		err = g.claim(hard)
-	}()
-	tried := errors.Is(err, errLookOnly)
-	if err == nil {
-		g.keepAnswers()
-	}
-	if tried {
-		err = nil
-	}
-	if len(p.obs.storeCall) > 0 && !tried {
-		p.storeCall(ctx, r.access, VerbTransaction, len(g.reqs), g.answers, began, err)
-	}
-	for _, e := range r.sorted {
-		if !tried || e.known() { // the others have only been looked at
-			p.observeClaim(ctx, e, e.answer.Verdict, began, err)
+	free = sync.OnceFunc(free)
+	defer free() // also if an observer panics
+	if r.single {
+		if done, err := g.countStart(ctx, free); done {
+			return err
 		}
 	}
-	if err != nil {
-		r.undone = err
-		return g.rolledBack(hard, began, err)
+	g.began = time.Now()
+	err = g.claim(hard)
+	free() // nothing that follows needs it
+	looked := errors.Is(err, errLookOnly)
+	if looked {
+		err = nil
+	} else if err == nil {
+		g.keepAnswers()
 	}
-	r.access.up(ctx, p, began)
-	if tried {
+	g.observe(ctx, looked, err)
+	switch {
+	case r.single:
+		return g.settleSingle(ctx, hard, err)
+	case err != nil:
+		r.undone = err
+		return g.rolledBack(hard, g.began, err)
+	}
+	r.access.up(ctx, p, g.began)
+	if looked {
 		g.settleKnown()
 	} else {
 		g.committed()
 	}
 	return nil
+}
+
+// observe reports the transaction and its answers to observers.
+func (g *txGroup) observe(ctx context.Context, looked bool, err error) {
+	p := g.events.batch.p
+	if !looked {
+		p.storeCall(ctx, g.events.access, VerbTransaction, len(g.reqs), g.answers, g.began, err)
+	}
+	for i, e := range g.events.sorted {
+		if !looked || e.known() { // the others have only been looked at
+			p.observeClaim(ctx, e, g.answers[i].Verdict, g.began, err)
+		}
+	}
 }
 
 // errLookOnly ends a transaction in which nothing is to be run.
@@ -120,26 +141,32 @@ func (g *txGroup) settleKnown() {
 // errSlow is the cause when a store does not answer a claim or a commit.
 var errSlow = fmt.Errorf("%w: no answer from a transaction", dedup.ErrUnavailable)
 
-// claim calls the store, which calls the handlers. Each of them has its own time; before the first the store has some.
+// claim calls the store, which calls the handlers, perhaps more than once. Each handler has its own time. The store has txSlack before
+// the first handler, and as much after the last.
 func (g *txGroup) claim(hard context.Context) error {
 	ctx, cancel := context.WithCancelCause(hard)
 	defer cancel(context.Canceled)
 	slow := time.AfterFunc(txSlack, func() { cancel(errSlow) })
-	defer slow.Stop()
+	defer func() { slow.Stop() }()
 	limit := time.Duration(0)
 	for _, e := range g.events.tasks {
 		limit = max(limit, e.route.timeout)
 	}
 	err := g.events.tx.claimTx(ctx, limit, g.reqs, g.answers, func(tx any) ([]dedup.Completion, error) {
 		slow.Stop()
-		if g.lookOnly || g.behindDeferred() {
+		if cause := context.Cause(ctx); cause != nil { // the store calls although its time is over
+			return nil, cause
+		}
+		if g.lookOnly || !g.events.single && g.behindDeferred() {
 			g.keepAnswers() // what is known stays so
 			return nil, errLookOnly
 		}
 		g.ran = true
-		return nil, g.run(ctx, cancel, tx)
+		err := g.run(ctx, cancel, tx)
+		slow = time.AfterFunc(txSlack, func() { cancel(errSlow) })
+		return nil, err
 	})
-	if err != nil && errors.Is(context.Cause(ctx), errSlow) && !g.ran {
+	if err != nil && errors.Is(context.Cause(ctx), errSlow) {
 		err = fmt.Errorf("%w: %w", errSlow, err)
 	}
 	return err
@@ -147,6 +174,7 @@ func (g *txGroup) claim(hard context.Context) error {
 
 // run makes the calls in a goroutine of its own, as [Processor.run] does for one.
 func (g *txGroup) run(hard context.Context, abort context.CancelCauseFunc, tx any) error {
+	g.failed, g.err, g.outcome = -1, nil, outcome{} // of the run before, if the store runs it again
 	g.calls = g.events.calls(g.fresh())
 	if len(g.calls) == 0 {
 		return nil
@@ -174,11 +202,14 @@ func (g *txGroup) run(hard context.Context, abort context.CancelCauseFunc, tx an
 	case g.outcome.meaning != succeeded: // it still runs: what it is at is all there is to know
 		g.outcome.meaning = abandoned
 		g.failed = int(g.current.Load())
+		if g.events.single {
+			return errors.Join(ErrAbandoned, g.outcome.err)
+		}
 		// It may have ended the transaction before it hung: then there are claims to be taken back.
 		return errors.Join(ErrAbandoned, g.outcome.err, &dedup.TxEndedError{Unrun: g.unrun()})
 	}
 	g.notifyHandled(ctx)
-	if errors.Is(g.err, dedup.ErrTxEnded) {
+	if errors.Is(g.err, dedup.ErrTxEnded) && !g.events.single {
 		return &dedup.TxEndedError{Unrun: g.unrun()}
 	}
 	return g.err
@@ -271,6 +302,9 @@ func (g *txGroup) work(ctx context.Context, tx any, inputs [][]input, done chan<
 	i, finished, p := 0, false, g.events.batch.p
 	var watched observedCall
 	checker, _ := tx.(dedup.TxChecker)
+	if g.events.single { // the store finds it when it commits
+		checker = nil
+	}
 	defer func() {
 		if !finished { // a panic, or runtime.Goexit
 			err := own(panicked(recover()))
