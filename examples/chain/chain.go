@@ -41,7 +41,7 @@ const quietTime = time.Minute
 
 var (
 	errTimeUp   = errors.New("time is up")
-	errNotQuiet = fmt.Errorf("%w: it does not come to rest within %v", errTimeUp, quietTime)
+	errNotQuiet = fmt.Errorf("%w: the queues are not empty after %v", errTimeUp, quietTime)
 )
 
 // play runs the chain and measures the result. An error means that the chain could not run.
@@ -68,7 +68,7 @@ func play(ctx context.Context, o options, out *screen) (s *summary, err error) {
 			notified = s.events
 		}
 		if e := c.place.close(notified); e != nil {
-			c.say("not all is tidied up: %v", e)
+			c.say("clean-up is incomplete: %v", e)
 		}
 	}()
 	if err != nil {
@@ -103,7 +103,7 @@ func (c *chain) run(ctx context.Context) (*summary, error) {
 	s := &summary{seed: c.o.seed}
 	err := c.flow(ctx)
 	if err == nil {
-		c.say("all is paid; waiting until all is quiet")
+		c.say("all payments are answered; waiting until all queues are empty")
 		err = c.settle(ctx)
 	}
 	if s.hung = err; err != nil && !errors.Is(err, errTimeUp) {
@@ -260,7 +260,7 @@ func (c *chain) kill(ctx context.Context, p *program) error {
 	if !p.kill() {
 		return fmt.Errorf("%s had ended before it was killed\n%s", p.name, p.tail())
 	}
-	c.say("kill -9 %s at payment %d; it is started again", p.name, answered)
+	c.say("kill -9 %s at payment %d; started again", p.name, answered)
 	return p.start()
 }
 

@@ -59,11 +59,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 func parse(args []string, stderr io.Writer) (o options, err error) {
 	flags := flag.NewFlagSet("chain", flag.ContinueOnError)
 	flags.SetOutput(stderr)
-	flags.IntVar(&o.payments, "payments", 1000, "how many")
-	flags.DurationVar(&o.over, "over", 20*time.Second, "in which time they are begun")
+	flags.IntVar(&o.payments, "payments", 1000, "number of payments")
+	flags.DurationVar(&o.over, "over", 20*time.Second, "time over which the payments begin")
 	flags.IntVar(&o.concurrency, "concurrency", 16, "clients that pay at once")
-	flags.Uint64Var(&o.seed, "seed", 0, "of everything that is left to chance; default: another one each time")
-	flags.BoolVar(&o.keep, "keep", false, "keep the logs of all processes, also if nothing is wrong")
+	flags.Uint64Var(&o.seed, "seed", 0, "seed of all random choices; default: another one each time")
+	flags.BoolVar(&o.keep, "keep", false, "keep the logs of all processes after a success too")
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}
@@ -102,5 +102,5 @@ const (
 
 // missingError names the missing variables.
 func missingError(names []string) error {
-	return fmt.Errorf("%s must be set: `make demo-chain` starts the services, `make up` says where they are", strings.Join(slices.Sorted(slices.Values(names)), ", "))
+	return fmt.Errorf("%s must be set: `make demo-chain` starts the services, `make up` prints their addresses", strings.Join(slices.Sorted(slices.Values(names)), ", "))
 }

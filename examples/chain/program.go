@@ -88,7 +88,7 @@ func (p *program) failure() error {
 	}
 }
 
-var errEnded = errors.New("it should go on")
+var errEnded = errors.New("the chain needs it")
 
 // kill sends SIGKILL, waits, and reports whether the signal ended the program.
 func (p *program) kill() bool {

@@ -13,7 +13,7 @@ import (
 // replay lets both groups consume all records once more, with the operator's command, and compares
 // the ends before and after.
 func (c *chain) replay(ctx context.Context, s *summary) error {
-	c.say("all is quiet; the workers are stopped, and begin again with the first record")
+	c.say("all queues are empty; the workers stop, and begin again with the first record")
 	var workers []*program
 	for _, p := range c.programs {
 		if strings.HasPrefix(p.name, "orders") || strings.HasPrefix(p.name, "notifier") {

@@ -58,7 +58,7 @@ func (s *summary) problems() (list []string) {
 		s.charges, s.charged, s.payments)
 	add(s.ordersPaid != s.payments, "%d orders paid by %d payments", s.ordersPaid, s.payments)
 	add(s.effects != s.ordersPaid, "%d effects on %d orders", s.effects, s.ordersPaid)
-	add(s.notified != s.ordersPaid, "%d customers told of %d orders", s.notified, s.ordersPaid)
+	add(s.notified != s.ordersPaid, "%d customers notified of %d orders", s.notified, s.ordersPaid)
 	add(s.lost > 0, "%d lost", s.lost)
 	add(s.matched != s.payments, "%d of %d payments have their charge, their order and their notification", s.matched, s.payments)
 	add(s.strangers > 0, "%d notifications that no payment explains", s.strangers)
@@ -66,7 +66,7 @@ func (s *summary) problems() (list []string) {
 	add(s.mixups > 0, "%d repeats under another event ID or idempotency key", s.mixups)
 	add(s.paymentIDs != s.payments, "%d different payment.completed for %d payments", s.paymentIDs, s.payments)
 	add(s.orderIDs != s.ordersPaid, "%d different order.paid for %d orders", s.orderIDs, s.ordersPaid)
-	add(s.foreignIDs > 0, "%d events whose IDs are not made of what they follow from", s.foreignIDs)
+	add(s.foreignIDs > 0, "%d events whose IDs do not derive from their cause", s.foreignIDs)
 	add(s.waiting > 0, "%d events have not left", s.waiting)
 	add(s.deadLetters > 0, "%d dead letters", s.deadLetters)
 	add(s.kills != s.processes, "%d of %d processes were killed", s.kills, s.processes)
@@ -85,7 +85,7 @@ func (s *summary) print(out io.Writer) {
 	row("payments", s.payments, "rows; %d were asked for, and %d answered", s.asked, s.answered)
 	row("charges", s.charges, "at the provider, for %d different payments", s.charged)
 	row("orders paid", s.ordersPaid, "by %d runs of the handler that were committed", s.effects)
-	row("notifications", s.notified, "different orders whose customers were told")
+	row("notifications", s.notified, "different orders whose customers were notified")
 	row("lost", s.lost, "answered, and without a row, its charge, its order or its notification")
 	row("repeats", s.repeats(), "inside the declared window: at most %d (%s)", s.window(), s.windowText())
 	fmt.Fprintln(out)
@@ -103,7 +103,7 @@ func (s *summary) print(out io.Writer) {
 		fmt.Fprintf(out, "FAILED after %.1fs (seed %d): %s\n", s.took.Seconds(), s.seed, strings.Join(list, "; "))
 		return
 	}
-	fmt.Fprintf(out, "OK in %.1fs: nothing was lost, nobody paid twice, and no customer was told twice beyond the declared window.\n",
+	fmt.Fprintf(out, "OK in %.1fs: no event was lost, no customer paid twice, and none was notified twice beyond the declared window.\n",
 		s.took.Seconds())
 }
 

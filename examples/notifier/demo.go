@@ -118,7 +118,7 @@ func (d *demo) run(ctx context.Context) (s summary, err error) {
 // play runs the sequence: a worker, a second one, a kill, a replacement, and the rest of the
 // events.
 func (d *demo) play(ctx context.Context, s *summary) error {
-	d.screen.say("Kafka is up in this process: topic %s, %d partitions; the store is in memory", d.topic, d.partitions)
+	d.screen.say("Kafka runs in this process: topic %s, %d partitions; the store is in memory", d.topic, d.partitions)
 	first, err := d.start("worker-1")
 	if err != nil {
 		return err
@@ -140,7 +140,7 @@ func (d *demo) play(ctx context.Context, s *summary) error {
 	if err := errors.Join(err, feedErr); err != nil {
 		return err
 	}
-	d.screen.say("all is written; waiting until every record is committed")
+	d.screen.say("all records are written; waiting until every record is committed")
 	return d.until(ctx, d.committed)
 }
 
@@ -168,7 +168,7 @@ func (d *demo) crowd(ctx context.Context, s *summary, first *demoWorker) error {
 		return err
 	}
 	s.kills, s.lanes = 1, lanes
-	d.screen.say("worker-1 is unplugged in the middle: %d partitions, %d in flight; it tells nobody", lanes, inFlight)
+	d.screen.say("worker-1 is unplugged in the middle: %d partitions, %d in flight; the group is not notified", lanes, inFlight)
 	if err := d.until(ctx, d.fed(0.6)); err != nil {
 		return err
 	}

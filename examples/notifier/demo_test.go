@@ -19,11 +19,11 @@ import (
 )
 
 // play runs a short demonstration, or the whole one.
-func play(t *testing.T, ledger dedup.Store, short bool, change ...func(*demo)) (summary, string) {
+func play(t *testing.T, store dedup.Store, short bool, change ...func(*demo)) (summary, string) {
 	t.Helper()
 	var out bytes.Buffer
 	d := newDemo(&out, slog.New(slog.DiscardHandler))
-	d.store = ledger
+	d.store = store
 	if short {
 		d.events, d.copies, d.feeding = 300, 100, 2*time.Second
 	}

@@ -102,7 +102,7 @@ func (w *demoWorker) failure() error {
 	if w.unplugged() {
 		return nil
 	}
-	return fmt.Errorf("%s has ended: %w", w.name, errors.Join(w.err, errors.New("it should run")))
+	return fmt.Errorf("%s has ended: %w", w.name, errors.Join(w.err, errors.New("the demonstration needs it")))
 }
 
 func (w *demoWorker) unplugged() bool {

@@ -48,9 +48,9 @@ func parseFlags(args []string, stderr io.Writer) (*options, error) {
 	flags.StringVar(&brokers, "brokers", "", "Kafka brokers, `host:port`, separated by commas")
 	flags.StringVar(&o.topic, "topic", "notifications", "topic of the events; several are separated by commas")
 	flags.StringVar(&o.group, "group", "notifier", "consumer group")
-	flags.StringVar(&o.store, "store", "", "what remembers: memory, redis://host:port/db or postgres://user@host/db")
+	flags.StringVar(&o.store, "store", "", "store: memory, redis://host:port/db or postgres://user@host/db")
 	flags.StringVar(&o.sender, "sender", "log",
-		"what sends: log (a line of JSON each, on standard output), smtp://host:port or http://host/path")
+		"sender: log (a line of JSON each, on standard output), smtp://host:port or http://host/path")
 	flags.StringVar(&o.instance, "instance-id", "", "static group membership: a restart under the same `ID` goes on at once")
 	flags.DurationVar(&o.lease, "lease", 30*time.Second,
 		"how long the event of a worker that crashed waits before another takes it over; at least 1s")
@@ -102,7 +102,7 @@ func (o *options) check(args []string, set map[string]bool) error {
 		}
 	}
 	add(len(args) > 0, "unexpected argument %q", strings.Join(args, " "))
-	add(o.ops != "" && !loopbackAddress(o.ops), "-ops %s is no loopback address: the page of this example asks nobody who he is", o.ops)
+	add(o.ops != "" && !loopbackAddress(o.ops), "-ops %s is not a loopback address: the page of this example has no authentication", o.ops)
 	if len(o.brokers) == 0 {
 		delete(set, "ops")
 		add(len(set) > 0, "-brokers is missing; without it there is only the demonstration, which takes no other flag but -ops")

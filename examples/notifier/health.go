@@ -27,7 +27,7 @@ func serveHealth(ctx context.Context, addr string, ready http.Handler, log *slog
 			log.Error("health server failed", "error", err)
 		}
 	}()
-	log.Info("health server", "address", l.Addr().String())
+	log.Info("health server listens", "address", l.Addr().String())
 	return func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()

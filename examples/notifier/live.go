@@ -71,7 +71,7 @@ func (d *demo) live(ctx context.Context, addr string) (err error) {
 		return err
 	}
 	defer stop()
-	fmt.Fprintf(d.screen.out, "The ops page is at %s\nIt is fed until Ctrl-C: copies, mistakes and a provider with moods.\n", url)
+	fmt.Fprintf(d.screen.out, "The ops page is at %s\nEvents flow until Ctrl-C, with copies, invalid records and provider failures.\n", url)
 
 	var chores sync.WaitGroup
 	defer chores.Wait()

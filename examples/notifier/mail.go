@@ -153,7 +153,7 @@ func (s *mailSender) address(n notification) (string, error) {
 	}
 	switch {
 	case n.UserID == "":
-		return "", errors.New("nobody to send to: no data.email and no user_id")
+		return "", errors.New("no receiver: no data.email and no user_id")
 	case strings.Contains(n.UserID, "@"):
 		return n.UserID, nil
 	}

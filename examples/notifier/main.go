@@ -72,25 +72,25 @@ func (o *options) work(ctx context.Context, stdout io.Writer) error {
 		return err
 	}
 	defer endTelemetry()
-	ledger, err := openStore(ctx, o.store, o.log)
+	store, err := openStore(ctx, o.store, o.log)
 	if err != nil {
 		return err
 	}
-	defer ledger.close()
+	defer store.close()
 	counts := &counter{}
 	cfg := consumer.Config{
 		Brokers:    o.brokers,
 		Group:      o.group,
 		Topics:     o.topics(),
 		InstanceID: o.instance,
-		Store:      ledger.Store,
+		Store:      store.Store,
 		Lease:      o.lease,
 		// A notification that can never be sent goes to <topic>.<group>.dlq.
 		CreateDeadLetterTopics: &consumer.TopicSpec{},
 		Observers:              []idem.Observer{counts, watch},
 		Logger:                 o.log,
 	}
-	stopPage, err := o.servePage(ctx, &cfg, ledger)
+	stopPage, err := o.servePage(ctx, &cfg, store)
 	if err != nil {
 		return err
 	}

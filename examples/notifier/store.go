@@ -49,7 +49,7 @@ func openStore(ctx context.Context, url string, log *slog.Logger) (*openedStore,
 	case "redis", "rediss":
 		opts, err := redis.ParseURL(url)
 		if err != nil {
-			return nil, usageError{fmt.Errorf("-store is no valid %s URL", kind)}
+			return nil, usageError{fmt.Errorf("-store is not a valid %s URL", kind)}
 		}
 		redis.SetLogger(redisLog{log})
 		client := redis.NewClient(opts)
@@ -63,7 +63,7 @@ func openStore(ctx context.Context, url string, log *slog.Logger) (*openedStore,
 func openPostgres(ctx context.Context, url string, log *slog.Logger) (*openedStore, error) {
 	cfg, err := pgxpool.ParseConfig(url)
 	if err != nil {
-		return nil, usageError{fmt.Errorf("-store is no valid Postgres URL")}
+		return nil, usageError{fmt.Errorf("-store is not a valid Postgres URL")}
 	}
 	pgstore.Configure(cfg)
 	pool, err := pgxpool.NewWithConfig(ctx, cfg)

@@ -64,6 +64,6 @@ func (s summary) print(out io.Writer) {
 		fmt.Fprintf(out, "FAILED after %.1fs: %s\n", s.took.Seconds(), strings.Join(list, "; "))
 		return
 	}
-	fmt.Fprintf(out, "OK in %.1fs: nothing was lost, and nothing went out twice beyond the declared window.\n",
+	fmt.Fprintf(out, "OK in %.1fs: no event was lost, and none went out twice beyond the declared window.\n",
 		s.took.Seconds())
 }

@@ -53,9 +53,9 @@ type setup struct {
 	more  chan struct{} // closed and replaced at each line
 }
 
-func newSetup(t *testing.T, ledger string) *setup {
+func newSetup(t *testing.T, store string) *setup {
 	t.Helper()
-	s := &setup{brokers: testenv.Kafka(t), store: ledger, more: make(chan struct{})}
+	s := &setup{brokers: testenv.Kafka(t), store: store, more: make(chan struct{})}
 	s.topic = testenv.CreateTopic(t, s.brokers, lanes)
 	s.group, s.prefix = s.topic, s.topic
 	var err error

@@ -79,14 +79,14 @@ func (o options) prepare(ctx context.Context) error {
 		if err := migrate(ctx, pool); err != nil {
 			return fmt.Errorf("migrate: %w", err)
 		}
-		o.log.InfoContext(ctx, "tables are there")
+		o.log.InfoContext(ctx, "tables exist")
 	}
 	if o.seed > 0 {
 		added, err := seed(ctx, pool, o.seed)
 		if err != nil {
 			return fmt.Errorf("seed: %w", err)
 		}
-		o.log.InfoContext(ctx, "orders are there", "orders", o.seed, "added", added)
+		o.log.InfoContext(ctx, "orders exist", "orders", o.seed, "added", added)
 	}
 	return nil
 }

@@ -105,7 +105,7 @@ func (s reader) list(w http.ResponseWriter, r *http.Request) {
 		})
 	}
 	if err != nil {
-		problem(w, http.StatusServiceUnavailable, "database_unavailable", "The database cannot be asked.")
+		problem(w, http.StatusServiceUnavailable, "database_unavailable", "The database is unavailable.")
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
@@ -117,7 +117,7 @@ func (s reader) health(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), 2*time.Second)
 	defer cancel()
 	if err := s.pool.Ping(ctx); err != nil {
-		problem(w, http.StatusServiceUnavailable, "database_unavailable", "The database cannot be asked.")
+		problem(w, http.StatusServiceUnavailable, "database_unavailable", "The database is unavailable.")
 		return
 	}
 	_, _ = w.Write([]byte("ok\n"))

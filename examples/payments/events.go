@@ -38,7 +38,7 @@ func (e events) completed(ctx context.Context, tx pgx.Tx, p payment) error {
 // ended; unpublished rows wait for the next server.
 func publish(ctx context.Context, box *pgoutbox.Outbox, brokers string, watch outbox.Observer, log *slog.Logger) (stop func(), err error) {
 	if brokers == "" {
-		log.Info("without -brokers nothing is published: payment.completed waits in the outbox")
+		log.Info("no -brokers: payment.completed waits in the outbox and is not published")
 		return func() {}, nil
 	}
 	producer, err := consumer.OpenProducer(consumer.Config{Brokers: strings.Split(brokers, ","), Logger: log})

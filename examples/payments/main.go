@@ -66,12 +66,12 @@ func parse(args []string, stderr io.Writer) (options, error) {
 		"Postgres `URL` of the payments and of processed_events; default $POSTGRES_URL")
 	flags.StringVar(&o.provider, "provider", "",
 		"`URL` of the payment provider; default: a fake one in this process, which forgets its charges with it")
-	flags.DurationVar(&o.providerTimeout, "provider-timeout", 5*time.Second, "how long a charge may take")
-	flags.IntVar(&o.connections, "connections", 20, "of the pool for payments: so many can be at the provider at once")
+	flags.DurationVar(&o.providerTimeout, "provider-timeout", 5*time.Second, "time limit of a charge")
+	flags.IntVar(&o.connections, "connections", 20, "size of the pool for payments, and limit of charges at once")
 	flags.StringVar(&o.brokers, "brokers", "",
 		"Kafka brokers, `host:port`, separated by commas; without them events wait in the outbox")
 	flags.StringVar(&o.topic, "topic", "payments", "`topic` of payment.completed, which must exist")
-	flags.StringVar(&o.fake, "fake-provider", "", "be the fake provider at this `address`, and nothing else")
+	flags.StringVar(&o.fake, "fake-provider", "", "run only the fake provider, at this `address`")
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}
@@ -87,7 +87,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 		problem = fmt.Errorf("-provider-timeout must be positive, and at most %v", maxProviderTime)
 	case (&outbox.Entry{Topic: o.topic, Type: "payment.completed", ID: "any"}).Check(1000) != nil:
 		// or the error would appear after the charge
-		problem = fmt.Errorf("-topic %q is no name of a topic", o.topic)
+		problem = fmt.Errorf("-topic %q is not a topic name", o.topic)
 	case o.connections < 1 || o.connections > maxConnections:
 		problem = fmt.Errorf("-connections must be 1 to %d", maxConnections)
 	}

@@ -16,7 +16,7 @@ func TestUsage(t *testing.T) {
 		{Args: []string{"-postgres", "postgres://x", "now"}, Want: cli.ExitUsage, Says: `unexpected argument "now"`},
 		{Args: []string{"-postgres", "postgres://x", "-connections", "0"}, Want: cli.ExitUsage, Says: "-connections must be"},
 		{Args: []string{"-postgres", "postgres://x", "-provider-timeout", "14s"}, Want: cli.ExitUsage, Says: "-provider-timeout must be"},
-		{Args: []string{"-postgres", "postgres://x", "-topic", "no topic"}, Want: cli.ExitUsage, Says: `-topic "no topic" is no name`},
+		{Args: []string{"-postgres", "postgres://x", "-topic", "no topic"}, Want: cli.ExitUsage, Says: `-topic "no topic" is not a topic name`},
 		{Args: []string{"-postgres", "postgres://u:hidden@h:bad/x"}, Want: cli.ExitError, Says: "cannot be parsed"},
 		{Args: []string{"-postgres", "postgres://127.0.0.1:1/none"}, Want: cli.ExitError, Says: "migrate"},
 		{Args: []string{"-fake-provider", "nowhere:at-all"}, Want: cli.ExitError, Says: "failed"},

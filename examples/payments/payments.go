@@ -147,7 +147,7 @@ func value(p *payment) payment {
 
 var (
 	errOtherPayment   = errors.New("this key was used for another payment")
-	errOrderPaid      = errors.New("the order is paid, by a request with another key")
+	errOrderPaid      = errors.New("the order was paid by a request with another key")
 	errConnectionLost = errors.New("connection to the database lost")
 )
 
@@ -207,10 +207,10 @@ func decode(body io.Reader, wish any) error {
 		if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && e.Field != "" {
 			return fmt.Errorf("%s cannot be a %s", e.Field, e.Value)
 		}
-		return errors.New(`the body is no payment such as {"order_id":"o-1","amount":995,"currency":"EUR","customer_id":"ada"}`)
+		return errors.New(`the body is not a payment such as {"order_id":"o-1","amount":995,"currency":"EUR","customer_id":"ada"}`)
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("the body has something behind the payment")
+		return errors.New("the body continues after the payment")
 	}
 	return nil
 }
@@ -238,7 +238,7 @@ func readPayment(r *http.Request) (payment, error) {
 	case err != nil || p.Amount <= 0:
 		return p, errors.New("amount must be an integer above zero, in the currency's smallest unit: 995 is 9.95 EUR")
 	case !isCurrency(p.Currency):
-		return p, errors.New("currency must be three capital dead letters")
+		return p, errors.New("currency must be an ISO 4217 code such as EUR")
 	}
 	return p, nil
 }

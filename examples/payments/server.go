@@ -56,7 +56,7 @@ func (o options) serve(ctx context.Context) error {
 		return err
 	}
 	if string(o.secret) == demoSecret {
-		o.log.Warn("PAYMENTS_SECRET is not set: requests are compared by a secret that everybody knows")
+		o.log.Warn("PAYMENTS_SECRET is not set: requests are compared by a public secret")
 	}
 	if o.provider == "" {
 		l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
@@ -64,7 +64,7 @@ func (o options) serve(ctx context.Context) error {
 			return err
 		}
 		o.provider = "http://" + l.Addr().String()
-		o.log.Info("a fake provider is in this process", "charges", o.provider+"/charges")
+		o.log.Info("a fake provider runs in this process", "charges", o.provider+"/charges")
 		failed := func(err error) { o.log.Error("the fake provider failed", "error", idem.ErrorText(err)) }
 		defer serveHTTP(l, provider.New(provider.ByCustomer), o.log, failed)()
 	}
@@ -106,7 +106,7 @@ func (o options) listenAndServe(ctx context.Context, addr string, h http.Handler
 	o.log.Info("listening", "address", l.Addr().String())
 	select {
 	case <-ctx.Done():
-		o.log.Info("stopping: no new requests; those that have begun are finished")
+		o.log.Info("stopping: no new requests; running requests are finished")
 	case err = <-failed:
 	}
 	stop()

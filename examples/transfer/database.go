@@ -83,7 +83,7 @@ func (o options) prepare(ctx context.Context, pool *pgxpool.Pool) (identity, err
 		if err != nil {
 			return identity{}, fmt.Errorf("seed: %w", err)
 		}
-		o.log.InfoContext(ctx, "accounts are there", "accounts", o.seed, "added", added)
+		o.log.InfoContext(ctx, "accounts exist", "accounts", o.seed, "added", added)
 	}
 	return readIdentity(ctx, pool)
 }

@@ -143,11 +143,11 @@ func readOrder(body io.Reader) (o order, err error) {
 		if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && e.Field != "" {
 			return o, fmt.Errorf("%s cannot be a %s", e.Field, e.Value)
 		}
-		return o, errors.New(`the body is no transfer such as {"from":1,"to":2,"amount":2500,"currency":"EUR","reference":"rent"}, ` +
+		return o, errors.New(`the body is not a transfer such as {"from":1,"to":2,"amount":2500,"currency":"EUR","reference":"rent"}, ` +
 			"with these fields and no others")
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return o, errors.New("the body has something behind the transfer")
+		return o, errors.New("the body continues after the transfer")
 	}
 	o = order{
 		From: integer(text.From), To: integer(text.To), Amount: integer(text.Amount),

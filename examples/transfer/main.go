@@ -158,7 +158,7 @@ func (o options) openRedis(ctx context.Context) (*redis.Client, error) {
 		warnings = append(warnings, err.Error())
 	}
 	for _, w := range warnings {
-		o.log.WarnContext(ctx, "Redis is not as it should be; nothing is booked twice all the same", "reason", w)
+		o.log.WarnContext(ctx, "Redis is not set up as required; transfers are booked once nevertheless", "reason", w)
 	}
 	return client, nil
 }
@@ -184,7 +184,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	flags := flag.NewFlagSet("transfer", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.StringVar(&o.listen, "listen", "127.0.0.1:8080", "`address` to serve at")
-	flags.StringVar(&o.postgres, "postgres", "", "Postgres `URL` of the bank, whose missing tables are made; default $POSTGRES_URL")
+	flags.StringVar(&o.postgres, "postgres", "", "Postgres `URL` of the bank, whose missing tables are created; default $POSTGRES_URL")
 	flags.StringVar(&o.redis, "redis", "", "Redis `URL` of the claims, or its host:port; default $REDIS_URL")
 	flags.Int64Var(&o.seed, "seed", 0, "add accounts numbered 1 to `N` with 1,000.00 EUR each, where they are missing")
 	flags.BoolVar(&verbose, "v", false, "log each request, with its key")
