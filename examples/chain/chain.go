@@ -142,25 +142,33 @@ func (c *chain) prepare(ctx context.Context) error {
 	c.provider = "http://" + provider
 	brokers := strings.Join(c.o.brokers, ",")
 	add := func(name, path string, args ...string) *program {
-		p := &program{name: name, path: filepath.Join(c.dir, path), dir: c.dir, args: args, env: metricsPort(len(c.programs))}
+		p := &program{
+			name: name, path: filepath.Join(c.dir, path), dir: c.dir, args: args,
+			env: metricsPort(len(c.programs)),
+		}
 		c.programs = append(c.programs, p)
 		return p
 	}
 	add("provider", "payments", "-fake-provider", provider)
-	add("payments", "payments", "-listen", api, "-postgres", paymentDB, "-provider", c.provider, "-brokers", brokers, "-topic", c.payments)
+	add("payments", "payments", "-listen", api, "-postgres", paymentDB, "-provider", c.provider,
+		"-brokers", brokers, "-topic", c.payments)
 	relay := add("relay", "idem", "relay", "--brokers", brokers)
 	// not an argument, which every user of the host can see
 	relay.env = append(relay.env, "IDEM_OUTBOX="+paymentDB)
 	for _, name := range []string{"orders-1", "orders-2"} {
-		add(name, "orderstatus", "-postgres", orderDB, "-migrate", "-seed", strconv.Itoa(c.o.payments), "-brokers", brokers, "-audit",
-			"-topic", c.payments, "-emit", c.orders, "-group", c.orderGroup, "-instance-id", name, "-stats", "200ms")
+		add(name, "orderstatus", "-postgres", orderDB, "-migrate",
+			"-seed", strconv.Itoa(c.o.payments), "-brokers", brokers, "-audit",
+			"-topic", c.payments, "-emit", c.orders, "-group", c.orderGroup,
+			"-instance-id", name, "-stats", "200ms")
 	}
 	for _, name := range []string{"notifier-1", "notifier-2"} {
-		add(name, "notifier", "-brokers", brokers, "-topic", c.orders, "-group", c.notifierGroup, "-store", c.o.redis, "-sender", "log",
+		add(name, "notifier", "-brokers", brokers, "-topic", c.orders, "-group", c.notifierGroup,
+			"-store", c.o.redis, "-sender", "log",
 			"-lease", "2s", "-retention", "1h", "-instance-id", name, "-stats", "200ms")
 	}
 	c.clients = &clients{
-		url: "http://" + api, account: c.name, payments: c.o.payments, all: c.o.concurrency, over: c.o.over, seed: c.o.seed,
+		url: "http://" + api, account: c.name, payments: c.o.payments, all: c.o.concurrency,
+		over: c.o.over, seed: c.o.seed,
 	}
 	c.planKills()
 	return nil

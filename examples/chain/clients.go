@@ -66,8 +66,9 @@ func (c *clients) run(ctx context.Context) {
 	}
 	begin := time.Now()
 	for order := 1; order <= c.payments && ctx.Err() == nil; order++ {
+		due := begin.Add(c.over * time.Duration(order-1) / time.Duration(c.payments))
 		select {
-		case <-time.After(time.Until(begin.Add(c.over * time.Duration(order-1) / time.Duration(c.payments)))):
+		case <-time.After(time.Until(due)):
 			orders <- order
 		case <-ctx.Done():
 		}
@@ -113,9 +114,11 @@ func requestKey(order string) string { return "order-" + order }
 
 // post sends a request until it is answered.
 func (c *clients) post(ctx context.Context, client *http.Client, order int) error {
-	body := fmt.Sprintf(`{"order_id":%d,"amount":%d,"currency":"EUR","customer_id":"customer-%d"}`, order, 100+order, order%97)
+	body := fmt.Sprintf(`{"order_id":%d,"amount":%d,"currency":"EUR","customer_id":"customer-%d"}`,
+		order, 100+order, order%97)
 	ctx = httpidem.WithKey(ctx, requestKey(strconv.Itoa(order)))
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url+"/payments", strings.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url+"/payments",
+		strings.NewReader(body))
 	if err != nil {
 		return err
 	}
@@ -130,7 +133,8 @@ func (c *clients) post(ctx context.Context, client *http.Client, order int) erro
 		return err
 	}
 	var paid struct{ ID string }
-	if res.StatusCode != http.StatusCreated || json.Unmarshal(answer, &paid) != nil || paid.ID == "" {
+	if res.StatusCode != http.StatusCreated || json.Unmarshal(answer, &paid) != nil ||
+		paid.ID == "" {
 		return fmt.Errorf("answered %d: %.200s", res.StatusCode, answer)
 	}
 	if httpidem.IsReplay(res) {

@@ -14,7 +14,8 @@ type payment struct{ ID, Order, Charge string }
 // paymentEvent returns the ID of payment.completed, which derives from the request of the client.
 func (c *chain) paymentEvent(p payment) string {
 	request := dedup.Key{Scope: "payments", Type: "http", ID: c.name + ":" + requestKey(p.Order)}
-	return outbox.ID(request, &outbox.Entry{Topic: c.payments, Key: p.Order, Type: "payment.completed"})
+	return outbox.ID(request,
+		&outbox.Entry{Topic: c.payments, Key: p.Order, Type: "payment.completed"})
 }
 
 // orderEvent returns the ID of order.paid, which derives from the payment.

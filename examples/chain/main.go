@@ -62,19 +62,22 @@ func parse(args []string, stderr io.Writer) (o options, err error) {
 	flags.IntVar(&o.payments, "payments", 1000, "number of payments")
 	flags.DurationVar(&o.over, "over", 20*time.Second, "time over which the payments begin")
 	flags.IntVar(&o.concurrency, "concurrency", 16, "clients that pay at once")
-	flags.Uint64Var(&o.seed, "seed", 0, "seed of all random choices; default: another one each time")
+	flags.Uint64Var(&o.seed, "seed", 0,
+		"seed of all random choices; default: another one each time")
 	flags.BoolVar(&o.keep, "keep", false, "keep the logs of all processes after a success too")
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}
 	o.postgres, o.redis = os.Getenv("POSTGRES_URL"), os.Getenv("REDIS_URL")
-	o.brokers = strings.FieldsFunc(os.Getenv("KAFKA_BROKERS"), func(r rune) bool { return r == ',' || r == ' ' })
+	o.brokers = strings.FieldsFunc(os.Getenv("KAFKA_BROKERS"),
+		func(r rune) bool { return r == ',' || r == ' ' })
 	if o.seed == 0 {
 		o.seed = rand.Uint64()
 	}
 	var missing []string
 	for name, there := range map[string]bool{
-		"KAFKA_BROKERS": len(o.brokers) > 0, "POSTGRES_URL": o.postgres != "", "REDIS_URL": o.redis != "",
+		"KAFKA_BROKERS": len(o.brokers) > 0, "POSTGRES_URL": o.postgres != "",
+		"REDIS_URL": o.redis != "",
 	} {
 		if !there {
 			missing = append(missing, name)
@@ -102,5 +105,7 @@ const (
 
 // missingError names the missing variables.
 func missingError(names []string) error {
-	return fmt.Errorf("%s must be set: `make demo-chain` starts the services, `make up` prints their addresses", strings.Join(slices.Sorted(slices.Values(names)), ", "))
+	slices.Sort(names)
+	return fmt.Errorf("%s must be set: `make demo-chain` starts the services, "+
+		"`make up` prints their addresses", strings.Join(names, ", "))
 }

@@ -93,25 +93,31 @@ func (c *chain) look(ctx context.Context) (f found, events []string, err error) 
 	}
 	f.orderIDs, f.orderRecords = len(ids), records
 	f.foreignIDs += foreign(ids, payments, c.orderEvent)
-	for _, t := range []string{idem.DeadLetterTopic(c.orderGroup)(c.payments), idem.DeadLetterTopic(c.notifierGroup)(c.orders)} {
+	for _, t := range []string{
+		idem.DeadLetterTopic(c.orderGroup)(c.payments),
+		idem.DeadLetterTopic(c.notifierGroup)(c.orders),
+	} {
 		_, n, err := c.read(ctx, t)
 		if err != nil {
 			return f, nil, err
 		}
 		f.deadLetters += n
 	}
-	f.waiting, err = c.count(ctx, `SELECT (SELECT count(*) FROM {p}.idem_outbox) + (SELECT count(*) FROM {o}.idem_outbox)`)
+	f.waiting, err = c.count(ctx,
+		`SELECT (SELECT count(*) FROM {p}.idem_outbox) + (SELECT count(*) FROM {o}.idem_outbox)`)
 	return f, ids, err
 }
 
 // lookAtOrders follows every payment from its answer to the notification.
 func (c *chain) lookAtOrders(ctx context.Context, f *found) ([]payment, error) {
-	payments, err := rows[payment](ctx, c.place, `SELECT id, order_id, coalesce(charge_id, '') FROM {p}.payments`)
+	payments, err := rows[payment](ctx, c.place,
+		`SELECT id, order_id, coalesce(charge_id, '') FROM {p}.payments`)
 	if err != nil {
 		return nil, err
 	}
 	type order struct{ ID, PaidBy string }
-	orders, err := rows[order](ctx, c.place, `SELECT id::text, paid_by FROM {o}.orders WHERE status = 'paid'`)
+	orders, err := rows[order](ctx, c.place,
+		`SELECT id::text, paid_by FROM {o}.orders WHERE status = 'paid'`)
 	if err != nil {
 		return nil, err
 	}
@@ -126,9 +132,11 @@ func (c *chain) lookAtOrders(ctx context.Context, f *found) ([]payment, error) {
 	if err != nil {
 		return nil, err
 	}
-	f.payments, f.charges, f.ordersPaid, f.sent = len(payments), len(charges), len(orders), len(lines)
+	f.payments, f.charges = len(payments), len(charges)
+	f.ordersPaid, f.sent = len(orders), len(lines)
 
-	charged, paidBy, told := make(map[string][]string), make(map[string]string), make(map[string]notification)
+	charged, paidBy := make(map[string][]string), make(map[string]string)
+	told := make(map[string]notification)
 	for _, ch := range charges {
 		charged[ch.Reference] = append(charged[ch.Reference], ch.ID)
 	}
@@ -236,7 +244,8 @@ func (c *chain) read(ctx context.Context, topic string) (ids []string, records i
 			from[end.Partition] = kgo.NewOffset().At(0)
 		}
 	})
-	client, err := kgo.NewClient(kgo.SeedBrokers(c.o.brokers...), kgo.FetchMaxWait(100*time.Millisecond),
+	client, err := kgo.NewClient(kgo.SeedBrokers(c.o.brokers...),
+		kgo.FetchMaxWait(100*time.Millisecond),
 		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: from}))
 	if err != nil {
 		return nil, 0, err

@@ -53,7 +53,8 @@ func openPlace(ctx context.Context, o options) (p *place, err error) {
 			return p, fmt.Errorf("make schemas in Postgres: %w", err)
 		}
 	}
-	if p.client, err = kgo.NewClient(kgo.SeedBrokers(o.brokers...), kgo.RetryTimeout(10*time.Second)); err != nil {
+	p.client, err = kgo.NewClient(kgo.SeedBrokers(o.brokers...), kgo.RetryTimeout(10*time.Second))
+	if err != nil {
 		return p, fmt.Errorf("make topics in Kafka: %w", err)
 	}
 	p.admin = kadm.NewClient(p.client)
@@ -85,7 +86,8 @@ func (p *place) withRedis(do func(*redis.Client) error) error {
 func (p *place) database(schema string) (string, error) {
 	u, err := url.Parse(p.o.postgres)
 	if err != nil || u.Scheme == "" {
-		return "", errors.New("POSTGRES_URL must be a URL, such as postgres://user@host/database (not shown, it may hold a password)")
+		return "", errors.New("POSTGRES_URL must be a URL, such as postgres://user@host/database " +
+			"(not shown, it may hold a password)")
 	}
 	q := u.Query()
 	q.Set("search_path", schema)
@@ -110,7 +112,8 @@ func (p *place) close(notified []string) error {
 		errs = append(errs, p.removeTopics(ctx))
 		p.client.Close()
 	}
-	errs = append(errs, p.withRedis(func(c *redis.Client) error { return p.forget(ctx, c, notified) }))
+	errs = append(errs,
+		p.withRedis(func(c *redis.Client) error { return p.forget(ctx, c, notified) }))
 	return errors.Join(errs...)
 }
 
@@ -143,7 +146,8 @@ const notifierScope = "notification"
 func (p *place) forget(ctx context.Context, c *redis.Client, events []string) error {
 	_, err := c.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for _, id := range events {
-			pipe.Unlink(ctx, "idem:"+dedup.Key{Scope: notifierScope, Type: "order.paid", ID: id}.String())
+			pipe.Unlink(ctx,
+				"idem:"+dedup.Key{Scope: notifierScope, Type: "order.paid", ID: id}.String())
 		}
 		pipe.Unlink(ctx, "idem:topic:"+p.orders)
 		pipe.HDel(ctx, "idem:scope:"+notifierScope, "topic:"+p.orders)

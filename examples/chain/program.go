@@ -22,7 +22,8 @@ var built = []string{"payments", "orderstatus", "notifier", "idem"}
 func build(ctx context.Context, dir string) error {
 	const module = "github.com/idem-go/idem/"
 	cmd := exec.CommandContext(ctx, "go", "build", "-o", dir+"/",
-		module+"examples/payments", module+"examples/orderstatus", module+"examples/notifier", module+"cmd/idem")
+		module+"examples/payments", module+"examples/orderstatus", module+"examples/notifier",
+		module+"cmd/idem")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("go build: %w\n%s", err, out)
 	}
@@ -82,7 +83,8 @@ func (p *program) failure() error {
 	select {
 	case err := <-p.ended:
 		p.cmd = nil
-		return fmt.Errorf("%s ended by itself: %w\n%s", p.name, errors.Join(err, errEnded), p.tail())
+		return fmt.Errorf("%s ended by itself: %w\n%s", p.name, errors.Join(err, errEnded),
+			p.tail())
 	default:
 		return nil
 	}

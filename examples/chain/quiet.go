@@ -60,12 +60,15 @@ func (c *chain) standing(ctx context.Context) string {
 	if err := errors.Join(err, err2); err != nil {
 		return err.Error()
 	}
-	return fmt.Sprintf("payments %5d   orders paid %5d   notifications %5d", c.clients.answered.Load(), paid, len(told))
+	return fmt.Sprintf("payments %5d   orders paid %5d   notifications %5d",
+		c.clients.answered.Load(), paid, len(told))
 }
 
 // joined reports whether all workers are in their groups.
 func (c *chain) joined(ctx context.Context) (bool, error) {
-	for group, topic := range map[string]string{c.orderGroup: c.payments, c.notifierGroup: c.orders} {
+	for group, topic := range map[string]string{
+		c.orderGroup: c.payments, c.notifierGroup: c.orders,
+	} {
 		have, err := c.assigned(ctx, group, topic)
 		if err != nil || len(have) < 2 {
 			return false, err
@@ -91,7 +94,8 @@ func (c *chain) quiet(ctx context.Context) (bool, error) {
 		if err != nil || n > 0 {
 			return false, err
 		}
-		if done, err := kafkagroup.Committed(ctx, c.admin, at.group, at.topic); err != nil || !done {
+		done, err := kafkagroup.Committed(ctx, c.admin, at.group, at.topic)
+		if err != nil || !done {
 			return false, err
 		}
 	}

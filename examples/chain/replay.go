@@ -29,7 +29,8 @@ func (c *chain) replay(ctx context.Context, s *summary) error {
 		if err := c.leave(ctx, group); err != nil {
 			return err
 		}
-		cmd := exec.CommandContext(ctx, filepath.Join(c.dir, "idem"), "rewind", "--brokers", strings.Join(c.o.brokers, ","),
+		cmd := exec.CommandContext(ctx, filepath.Join(c.dir, "idem"), "rewind", "--brokers",
+			strings.Join(c.o.brokers, ","),
 			"--group", group, "--to", "24h", "--yes")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("idem rewind: %w\n%s", err, out)

@@ -38,7 +38,7 @@ func TestEachProblemIsSeen(t *testing.T) {
 		breakIt func(*summary)
 		says    string
 	}{
-		"not in time":              {func(s *summary) { s.hung = errNotQuiet }, "does not come to rest"},
+		"not in time":              {func(s *summary) { s.hung = errNotQuiet }, "the queues are not empty"},
 		"no answer":                {func(s *summary) { s.answered-- }, "59 of 60 payments answered"},
 		"another answer":           {func(s *summary) { s.wrong = []string{"two payments"} }, "clients saw: two payments"},
 		"charged twice":            {func(s *summary) { s.charges++ }, "61 charges, for 60 payments"},

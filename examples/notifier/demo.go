@@ -118,7 +118,8 @@ func (d *demo) run(ctx context.Context) (s summary, err error) {
 // play runs the sequence: a worker, a second one, a kill, a replacement, and the rest of the
 // events.
 func (d *demo) play(ctx context.Context, s *summary) error {
-	d.screen.say("Kafka runs in this process: topic %s, %d partitions; the store is in memory", d.topic, d.partitions)
+	d.screen.say("Kafka runs in this process: topic %s, %d partitions; the store is in memory",
+		d.topic, d.partitions)
 	first, err := d.start("worker-1")
 	if err != nil {
 		return err
@@ -126,7 +127,8 @@ func (d *demo) play(ctx context.Context, s *summary) error {
 	if err := d.until(ctx, d.lanes("worker-1", int(d.partitions))); err != nil {
 		return err
 	}
-	d.screen.say("worker-1 has all partitions; a producer begins to write %d records", len(d.feed.records))
+	d.screen.say("worker-1 has all partitions; a producer begins to write %d records",
+		len(d.feed.records))
 
 	fed := make(chan error, 1)
 	feeding, stopFeed := context.WithCancelCause(ctx)
@@ -168,7 +170,8 @@ func (d *demo) crowd(ctx context.Context, s *summary, first *demoWorker) error {
 		return err
 	}
 	s.kills, s.lanes = 1, lanes
-	d.screen.say("worker-1 is unplugged in the middle: %d partitions, %d in flight; the group is not notified", lanes, inFlight)
+	d.screen.say("worker-1 is unplugged in the middle: %d partitions, %d in flight; "+
+		"the group is not notified", lanes, inFlight)
 	if err := d.until(ctx, d.fed(0.6)); err != nil {
 		return err
 	}

@@ -26,10 +26,12 @@ type demoWorker struct {
 // start starts a worker. name is also its static group membership.
 func (d *demo) start(name string) (*demoWorker, error) {
 	w := &demoWorker{name: name, plug: newPlug(), ended: make(chan struct{})}
-	w.sender = &slowSender{provider: d.provider, plug: w.plug, before: d.before, after: d.after, begun: make(chan struct{})}
+	w.sender = &slowSender{provider: d.provider, plug: w.plug, before: d.before, after: d.after,
+		begun: make(chan struct{})}
 	send, router := sender(w.sender), newRouter
 	if d.steady {
-		send, router = d.moody(w.sender), func(send sender, _ time.Duration) *idem.Router { return liveRouter(send) }
+		send = d.moody(w.sender)
+		router = func(send sender, _ time.Duration) *idem.Router { return liveRouter(send) }
 	}
 	c, err := consumer.New(d.config(name, w.plug), router(send, time.Hour))
 	if err != nil {
@@ -76,7 +78,9 @@ func (d *demo) config(name string, p *plug) consumer.Config {
 
 // unplugInMidSend pulls the plug at a random moment while the worker is sending. The result is the
 // number of notifications in flight.
-func (w *demoWorker) unplugInMidSend(ctx context.Context, most time.Duration) (inFlight int, err error) {
+func (w *demoWorker) unplugInMidSend(
+	ctx context.Context, most time.Duration,
+) (inFlight int, err error) {
 	for inFlight == 0 {
 		select {
 		case <-w.sender.begun:
@@ -102,7 +106,8 @@ func (w *demoWorker) failure() error {
 	if w.unplugged() {
 		return nil
 	}
-	return fmt.Errorf("%s has ended: %w", w.name, errors.Join(w.err, errors.New("the demonstration needs it")))
+	return fmt.Errorf("%s has ended: %w", w.name,
+		errors.Join(w.err, errors.New("the demonstration needs it")))
 }
 
 func (w *demoWorker) unplugged() bool {

@@ -86,8 +86,9 @@ func planEvents(n int) []event {
 func eventRecord(topic string, e event, user int) *kgo.Record {
 	templates := [...]string{"welcome", "order_confirmation", "order_shipped", "payment_received"}
 	n := notification{
-		EventID: e.id, Type: e.channel, UserID: fmt.Sprintf("user-%d", user), Template: templates[user%len(templates)],
-		Data: map[string]any{"name": fmt.Sprintf("Customer %d", user), "order_id": e.id},
+		EventID: e.id, Type: e.channel, UserID: fmt.Sprintf("user-%d", user),
+		Template: templates[user%len(templates)],
+		Data:     map[string]any{"name": fmt.Sprintf("Customer %d", user), "order_id": e.id},
 	}
 	value, err := json.Marshal(n)
 	if err != nil {

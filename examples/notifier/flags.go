@@ -42,24 +42,29 @@ func parseFlags(args []string, stderr io.Writer) (*options, error) {
 	flags := flag.NewFlagSet("notifier", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.Usage = func() {
-		fmt.Fprintln(stderr, "notifier: without -brokers a demonstration, with it a worker until SIGTERM.")
+		fmt.Fprintln(stderr,
+			"notifier: without -brokers a demonstration, with it a worker until SIGTERM.")
 		flags.PrintDefaults()
 	}
 	flags.StringVar(&brokers, "brokers", "", "Kafka brokers, `host:port`, separated by commas")
-	flags.StringVar(&o.topic, "topic", "notifications", "topic of the events; several are separated by commas")
+	flags.StringVar(&o.topic, "topic", "notifications",
+		"topic of the events; several are separated by commas")
 	flags.StringVar(&o.group, "group", "notifier", "consumer group")
-	flags.StringVar(&o.store, "store", "", "store: memory, redis://host:port/db or postgres://user@host/db")
+	flags.StringVar(&o.store, "store", "",
+		"store: memory, redis://host:port/db or postgres://user@host/db")
 	flags.StringVar(&o.sender, "sender", "log",
-		"sender: log (a line of JSON each, on standard output), smtp://host:port or http://host/path")
-	flags.StringVar(&o.instance, "instance-id", "", "static group membership: a restart under the same `ID` goes on at once")
+		"sender: log (lines of JSON on standard output), smtp://host:port or http://host/path")
+	flags.StringVar(&o.instance, "instance-id", "",
+		"static group membership: a restart under the same `ID` goes on at once")
 	flags.DurationVar(&o.lease, "lease", 30*time.Second,
-		"how long the event of a worker that crashed waits before another takes it over; at least 1s")
+		"time after which another worker takes over the event of a crashed one; at least 1s")
 	flags.DurationVar(&o.retention, "retention", 4*time.Hour,
-		"how long a notification is remembered; copies that come later are sent again")
+		"time for which the store remembers a notification; later copies are sent again")
 	flags.DurationVar(&o.stats, "stats", 0, "log counts at this interval; default: only at the end")
 	flags.StringVar(&o.health, "health", "", "serve /healthz and /readyz at this `address`")
-	flags.StringVar(&o.ops, "ops", "", "serve the ops page at this loopback `address`, such as 127.0.0.1:8080;\n"+
-		"without -brokers the demonstration then goes on until Ctrl-C")
+	flags.StringVar(&o.ops, "ops", "",
+		"serve the ops page at this loopback `address`, such as 127.0.0.1:8080;\n"+
+			"without -brokers the demonstration then goes on until Ctrl-C")
 	flags.BoolVar(&verbose, "v", false, "log more")
 	if err := flags.Parse(args); err != nil {
 		return nil, err
@@ -102,10 +107,12 @@ func (o *options) check(args []string, set map[string]bool) error {
 		}
 	}
 	add(len(args) > 0, "unexpected argument %q", strings.Join(args, " "))
-	add(o.ops != "" && !loopbackAddress(o.ops), "-ops %s is not a loopback address: the page of this example has no authentication", o.ops)
+	add(o.ops != "" && !loopbackAddress(o.ops),
+		"-ops %s is not a loopback address: the page of this example has no authentication", o.ops)
 	if len(o.brokers) == 0 {
 		delete(set, "ops")
-		add(len(set) > 0, "-brokers is missing; without it there is only the demonstration, which takes no other flag but -ops")
+		add(len(set) > 0, "-brokers is missing; without it there is only the demonstration, "+
+			"which takes no other flag but -ops")
 		return errors.Join(problems...)
 	}
 	add(slices.Contains(o.topics(), ""), "-topic is empty")
@@ -115,7 +122,8 @@ func (o *options) check(args []string, set map[string]bool) error {
 	add(o.lease < time.Second, "-lease %s is shorter than 1s", o.lease)
 	// The store must remember an event for a lease, the retries and a rebalance.
 	shortest := o.lease + 2*time.Minute
-	add(o.retention < shortest, "-retention %s is shorter than the lease and two minutes (%s)", o.retention, shortest)
+	add(o.retention < shortest, "-retention %s is shorter than the lease and two minutes (%s)",
+		o.retention, shortest)
 	if o.store != "" {
 		_, err := storeKind(o.store)
 		add(err != nil, "%w", err)

@@ -11,7 +11,9 @@ import (
 
 // serveHealth answers /healthz while the process runs and /readyz while the worker can work. With
 // an empty address there is no server. stop waits until the server has ended.
-func serveHealth(ctx context.Context, addr string, ready http.Handler, log *slog.Logger) (stop func(), err error) {
+func serveHealth(
+	ctx context.Context, addr string, ready http.Handler, log *slog.Logger,
+) (stop func(), err error) {
 	if addr == "" {
 		return func() {}, nil
 	}
@@ -40,7 +42,8 @@ func serveHealth(ctx context.Context, addr string, ready http.Handler, log *slog
 
 func healthHandler(ready http.Handler) http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
+	mux.HandleFunc("GET /healthz",
+		func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
 	mux.Handle("GET /readyz", ready)
 	return mux
 }

@@ -64,14 +64,18 @@ func (d *demo) live(ctx context.Context, addr string) (err error) {
 	cfg := d.config("worker-1", newPlug())
 	cfg.Scope, cfg.Sarama, cfg.InstanceID = scope, nil, ""
 	page := ops.Config{
-		Consumer: cfg, Monitor: d.monitor, Title: "demo", Doctor: doctor.New(doctor.Config{Consumer: cfg, Memory: true, Retention: time.Hour, Instances: 2}),
+		Consumer: cfg, Monitor: d.monitor, Title: "demo",
+		Doctor: doctor.New(doctor.Config{
+			Consumer: cfg, Memory: true, Retention: time.Hour, Instances: 2,
+		}),
 	}
 	stop, url, err := servePage(ctx, addr, page, d.log)
 	if err != nil {
 		return err
 	}
 	defer stop()
-	fmt.Fprintf(d.screen.out, "The ops page is at %s\nEvents flow until Ctrl-C, with copies, invalid records and provider failures.\n", url)
+	fmt.Fprintf(d.screen.out, "The ops page is at %s\n"+
+		"Events flow until Ctrl-C, with copies, invalid records and provider failures.\n", url)
 
 	var chores sync.WaitGroup
 	defer chores.Wait()
@@ -128,21 +132,24 @@ func (d *demo) feedSteadily(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 		}
-		r := eventRecord(d.topic, event{channels[next%len(channels)], fmt.Sprintf("evt-%06d", next)}, rand.IntN(50))
+		r := eventRecord(d.topic,
+			event{channels[next%len(channels)], fmt.Sprintf("evt-%06d", next)}, rand.IntN(50))
 		switch n := rand.IntN(100); {
 		case n < 20 && len(recent) > 0:
 			again := *recent[rand.IntN(len(recent))]
 			again.Key = [][]byte{again.Key, fmt.Appendf(nil, "retry-%d", i%50), nil}[i%3]
 			r = &again
 		case n == 99 && i%4 == 0:
-			r = &kgo.Record{Topic: d.topic, Key: []byte("poison"), Value: []byte(poison[rand.IntN(len(poison))])}
+			r = &kgo.Record{Topic: d.topic, Key: []byte("poison"),
+				Value: []byte(poison[rand.IntN(len(poison))])}
 		default:
 			next++
 			if recent = append(recent, r); len(recent) > 500 {
 				recent = recent[1:]
 			}
 		}
-		if err := d.client.ProduceSync(ctx, &kgo.Record{Topic: r.Topic, Key: r.Key, Value: r.Value}).FirstErr(); err != nil && ctx.Err() == nil {
+		again := &kgo.Record{Topic: r.Topic, Key: r.Key, Value: r.Value}
+		if err := d.client.ProduceSync(ctx, again).FirstErr(); err != nil && ctx.Err() == nil {
 			return fmt.Errorf("produce: %w", err)
 		}
 	}

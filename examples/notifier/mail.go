@@ -35,7 +35,8 @@ const mailTimeout = 15 * time.Second
 // smtp://[user:password@]host[:port][?from=a@b&domain=d&tls=mandatory|opportunistic|none].
 func newMailSender(u *url.URL) (*mailSender, error) {
 	q := u.Query()
-	s := &mailSender{host: u.Hostname(), from: q.Get("from"), domain: q.Get("domain"), implicit: u.Scheme == "smtps"}
+	s := &mailSender{host: u.Hostname(), from: q.Get("from"), domain: q.Get("domain"),
+		implicit: u.Scheme == "smtps"}
 	if s.host == "" {
 		return nil, fmt.Errorf("-sender %q: no host", u.Redacted())
 	}
@@ -59,7 +60,8 @@ func newMailSender(u *url.URL) (*mailSender, error) {
 	if err != nil {
 		return nil, fmt.Errorf("-sender %q: %w", u.Redacted(), err)
 	}
-	s.options = []mail.Option{mail.WithPort(port), mail.WithTimeout(mailTimeout), mail.WithTLSPolicy(policy)}
+	s.options = []mail.Option{mail.WithPort(port), mail.WithTimeout(mailTimeout),
+		mail.WithTLSPolicy(policy)}
 	if s.implicit {
 		s.options = append(s.options, mail.WithSSL())
 	}
@@ -93,7 +95,8 @@ func (s *mailSender) Send(ctx context.Context, n notification, key string) error
 	if err != nil {
 		return err
 	}
-	client, err := mail.NewClient(s.host, append(slices.Clone(s.options), mail.WithDialContextFunc(s.dial(ctx)))...)
+	client, err := mail.NewClient(s.host,
+		append(slices.Clone(s.options), mail.WithDialContextFunc(s.dial(ctx)))...)
 	if err != nil {
 		return idem.NotApplied(err)
 	}
@@ -111,7 +114,8 @@ func (s *mailSender) dial(ctx context.Context) mail.DialContextFunc {
 		var conn net.Conn
 		var err error
 		if s.implicit {
-			secure := &tls.Dialer{Config: &tls.Config{ServerName: s.host, MinVersion: tls.VersionTLS12}}
+			config := &tls.Config{ServerName: s.host, MinVersion: tls.VersionTLS12}
+			secure := &tls.Dialer{Config: config}
 			conn, err = secure.DialContext(dialing, network, addr)
 		} else {
 			conn, err = (&net.Dialer{}).DialContext(dialing, network, addr)

@@ -32,7 +32,8 @@ func newRouter(send sender, retention time.Duration) *idem.Router {
 		// A provider that is down, or asks for a later attempt, holds up its partition for at most
 		// InPlace.
 		idem.Retry(idem.RetryPolicy{
-			MaxAttempts: 8, MinBackoff: 200 * time.Millisecond, MaxBackoff: 5 * time.Second, InPlace: 30 * time.Second,
+			MaxAttempts: 8, MinBackoff: 200 * time.Millisecond, MaxBackoff: 5 * time.Second,
+			InPlace: 30 * time.Second,
 		}),
 	)
 	idem.On(router, "email", notify(send))

@@ -65,7 +65,8 @@ func (d *demo) deadLetters(ctx context.Context) ([]*kgo.Record, error) {
 			from[p.Partition] = kgo.NewOffset().At(0)
 		}
 	}
-	client, err := kgo.NewClient(kgo.SeedBrokers(d.addrs...), kgo.FetchMaxWait(100*time.Millisecond),
+	client, err := kgo.NewClient(kgo.SeedBrokers(d.addrs...),
+		kgo.FetchMaxWait(100*time.Millisecond),
 		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: from}))
 	if err != nil {
 		return nil, err

@@ -31,7 +31,9 @@ func loopbackAddress(addr string) bool {
 
 // servePage serves the ops page at a loopback address and returns its URL. stop waits until the
 // server has ended.
-func servePage(ctx context.Context, addr string, cfg ops.Config, log *slog.Logger) (stop func(), url string, err error) {
+func servePage(
+	ctx context.Context, addr string, cfg ops.Config, log *slog.Logger,
+) (stop func(), url string, err error) {
 	cfg.Loopback, cfg.AllowReplay, cfg.Prefix, cfg.Logger = true, true, opsPath, log
 	page, err := ops.NewHandler(cfg)
 	if err != nil {
@@ -66,7 +68,9 @@ func servePage(ctx context.Context, addr string, cfg ops.Config, log *slog.Logge
 }
 
 // servePage serves the page of a worker if -ops is set, and adds the page's observer to the worker.
-func (o *options) servePage(ctx context.Context, cfg *consumer.Config, l *openedStore) (stop func(), err error) {
+func (o *options) servePage(
+	ctx context.Context, cfg *consumer.Config, l *openedStore,
+) (stop func(), err error) {
 	if o.ops == "" {
 		return func() {}, nil
 	}
@@ -74,7 +78,8 @@ func (o *options) servePage(ctx context.Context, cfg *consumer.Config, l *opened
 	page := ops.Config{Consumer: *cfg}
 	page.Consumer.Scope = scope // of the handlers, see newRouter
 	page.Doctor = doctor.New(doctor.Config{
-		Consumer: page.Consumer, Pools: l.pools, Redis: l.redis, Memory: o.store == "memory", Retention: o.retention,
+		Consumer: page.Consumer, Pools: l.pools, Redis: l.redis, Memory: o.store == "memory",
+		Retention: o.retention,
 	})
 	stop, url, err := servePage(ctx, o.ops, page, o.log)
 	if err == nil {

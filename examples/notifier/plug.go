@@ -98,7 +98,8 @@ func (s *pluggedStore) do(verb func() error) error {
 }
 
 // Claim implements dedup.Store.
-func (s *pluggedStore) Claim(ctx context.Context, t dedup.Token, lease time.Duration, reqs []dedup.Request,
+func (s *pluggedStore) Claim(
+	ctx context.Context, t dedup.Token, lease time.Duration, reqs []dedup.Request,
 	answers []dedup.Answer,
 ) error {
 	return s.do(func() error { return s.Store.Claim(ctx, t, lease, reqs, answers) })

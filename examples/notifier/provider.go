@@ -67,7 +67,11 @@ func (s *slowSender) Send(ctx context.Context, n notification, key string) error
 	if err := s.pause(ctx, s.before); err != nil {
 		return err
 	}
-	if err := s.plug.do(func() error { s.provider.take(event{n.Type, n.EventID}, key); return nil }); err != nil {
+	err := s.plug.do(func() error {
+		s.provider.take(event{n.Type, n.EventID}, key)
+		return nil
+	})
+	if err != nil {
 		<-ctx.Done()
 		return err
 	}

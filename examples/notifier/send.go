@@ -34,7 +34,8 @@ func newSender(address string, stdout io.Writer) (sender, error) {
 	case "http", "https":
 		return newWebhookSender(u)
 	}
-	return nil, fmt.Errorf("-sender %q: want log, or a URL that begins with smtp://, smtps://, http:// or https://", address)
+	return nil, fmt.Errorf("-sender %q: want log, or a URL that begins with "+
+		"smtp://, smtps://, http:// or https://", address)
 }
 
 // logSender writes a line of JSON for each notification, in one call, so that a killed process

@@ -44,7 +44,8 @@ func openStore(ctx context.Context, url string, log *slog.Logger) (*openedStore,
 	}
 	switch kind {
 	case "memory":
-		log.Warn("the store is in memory: after a restart, or on another instance, notifications are sent again")
+		log.Warn("the store is in memory: " +
+			"after a restart, or on another instance, notifications are sent again")
 		return &openedStore{Store: memstore.New(memstore.Volatile()), close: func() {}}, nil
 	case "redis", "rediss":
 		opts, err := redis.ParseURL(url)
@@ -53,7 +54,10 @@ func openStore(ctx context.Context, url string, log *slog.Logger) (*openedStore,
 		}
 		redis.SetLogger(redisLog{log})
 		client := redis.NewClient(opts)
-		return &openedStore{Store: redisstore.New(client), close: func() { _ = client.Close() }, redis: []redis.UniversalClient{client}}, nil
+		return &openedStore{
+			Store: redisstore.New(client), close: func() { _ = client.Close() },
+			redis: []redis.UniversalClient{client},
+		}, nil
 	}
 	return openPostgres(ctx, url, log)
 }
@@ -78,7 +82,8 @@ func openPostgres(ctx context.Context, url string, log *slog.Logger) (*openedSto
 	reaping, stop := context.WithCancel(ctx)
 	var reaper sync.WaitGroup
 	reaper.Go(func() { // deletes expired records; one of all workers works at a time
-		if err := pgstore.NewReaper(store, pgstore.ReaperConfig{Logger: log}).Run(reaping); err != nil {
+		err := pgstore.NewReaper(store, pgstore.ReaperConfig{Logger: log}).Run(reaping)
+		if err != nil {
 			log.Error("expired records are not deleted", "error", idem.ErrorText(err))
 		}
 	})

@@ -35,9 +35,11 @@ func (s summary) problems() []string {
 	}
 	add(s.hung, "not all was handled in time")
 	add(s.lost > 0, "%d lost", s.lost)
-	add(s.repeats > s.window(), "%d repeats, more than the %d that a kill explains", s.repeats, s.window())
+	add(s.repeats > s.window(), "%d repeats, more than the %d that a kill explains", s.repeats,
+		s.window())
 	add(s.mixups > 0, "%d repeats under another idempotency key", s.mixups)
-	add(s.deadLettered != s.poison, "%d dead letters for %d records that cannot be handled", s.deadLettered, s.poison)
+	add(s.deadLettered != s.poison, "%d dead letters for %d records that cannot be handled",
+		s.deadLettered, s.poison)
 	return list
 }
 
@@ -51,19 +53,22 @@ func (s summary) print(out io.Writer) {
 		fmt.Fprintln(out, strings.TrimRight(line, " "))
 	}
 	fmt.Fprintln(out)
-	row("events", s.events, fmt.Sprintf("written, with copies and %d records that cannot be handled beside them", s.poison))
+	row("events", s.events, fmt.Sprintf(
+		"written, with copies and %d records that cannot be handled beside them", s.poison))
 	row("deliveries", s.deliveries, "counted by the workers, redelivery after the kill included")
 	row("sent", s.sent, "different events that the provider has received")
 	row("duplicates skipped", s.duplicates, "counted by the workers")
 	row("dead-lettered", s.deadLettered, "read back from the dead-letter topic")
 	row("lost", s.lost, "neither sent nor dead-lettered")
-	row("repeats", s.repeats, fmt.Sprintf("inside the declared window: at most %d (%d kill x %d lanes, one in flight in each)",
+	row("repeats", s.repeats, fmt.Sprintf(
+		"inside the declared window: at most %d (%d kill x %d lanes, one in flight in each)",
 		s.window(), s.kills, s.lanes))
 	fmt.Fprintln(out)
 	if list := s.problems(); len(list) > 0 {
 		fmt.Fprintf(out, "FAILED after %.1fs: %s\n", s.took.Seconds(), strings.Join(list, "; "))
 		return
 	}
-	fmt.Fprintf(out, "OK in %.1fs: no event was lost, and none went out twice beyond the declared window.\n",
+	fmt.Fprintf(out,
+		"OK in %.1fs: no event was lost, and none went out twice beyond the declared window.\n",
 		s.took.Seconds())
 }

@@ -28,7 +28,8 @@ func (d *demo) until(ctx context.Context, done condition) error {
 			}
 		}
 		d.screen.progress(func() string {
-			return fmt.Sprintf("written %4d  delivered %4d  sent %4d  duplicates skipped %3d  dead-lettered %d",
+			return fmt.Sprintf(
+				"written %4d  delivered %4d  sent %4d  duplicates skipped %3d  dead-lettered %d",
 				d.feed.written.Load(), d.counts.deliveries.Load(), d.provider.count(),
 				d.counts.duplicates.Load(), d.counts.deadLettered.Load())
 		})
@@ -61,7 +62,8 @@ func (d *demo) lanesOf(ctx context.Context, worker string) (int, error) {
 	}
 	n := 0
 	for _, m := range groups[d.group].Members {
-		if assigned, ok := m.Assigned.AsConsumer(); ok && m.InstanceID != nil && *m.InstanceID == worker {
+		if assigned, ok := m.Assigned.AsConsumer(); ok && m.InstanceID != nil &&
+			*m.InstanceID == worker {
 			for _, t := range assigned.Topics {
 				if t.Topic == d.topic { // not replays
 					n += len(t.Partitions)

@@ -37,7 +37,9 @@ func newWebhookSender(u *url.URL) (*webhookSender, error) {
 		Timeout: webhookTimeout,
 		// A redirect means that the service is not at this URL. Following it would turn a POST into
 		// a GET.
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		CheckRedirect: func(*http.Request, []*http.Request) error {
+			return http.ErrUseLastResponse
+		},
 	}}, nil
 }
 
@@ -55,7 +57,8 @@ func (s *webhookSender) Send(ctx context.Context, n notification, key string) er
 	// A request without a connection had no effect.
 	connected := false
 	trace := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { connected = true }}
-	req, err := http.NewRequestWithContext(httptrace.WithClientTrace(ctx, trace), http.MethodPost, s.url, bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(httptrace.WithClientTrace(ctx, trace), http.MethodPost,
+		s.url, bytes.NewReader(body))
 	if err != nil {
 		return idem.Permanent(err)
 	}

@@ -41,7 +41,8 @@ func (h handler) audit(ctx context.Context, tx pgx.Tx, p Payment) error {
 	if !h.auditOn {
 		return nil
 	}
-	_, err := tx.Exec(ctx, `INSERT INTO order_effects (order_id, payment_id, worker) VALUES ($1, $2, $3)`,
+	_, err := tx.Exec(ctx,
+		`INSERT INTO order_effects (order_id, payment_id, worker) VALUES ($1, $2, $3)`,
 		p.OrderID, p.PaymentID, h.worker)
 	return err
 }
@@ -61,7 +62,8 @@ func migrate(ctx context.Context, pool *pgxpool.Pool) error {
 // seed adds those of the orders 1 to n that are missing, as pending, and returns the number of
 // added orders.
 func seed(ctx context.Context, pool *pgxpool.Pool, n int64) (int64, error) {
-	tag, err := pool.Exec(ctx, `INSERT INTO orders (id) SELECT generate_series(1, $1::bigint) ON CONFLICT DO NOTHING`, n)
+	tag, err := pool.Exec(ctx,
+		`INSERT INTO orders (id) SELECT generate_series(1, $1::bigint) ON CONFLICT DO NOTHING`, n)
 	return tag.RowsAffected(), err
 }
 

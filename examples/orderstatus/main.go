@@ -59,16 +59,23 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	flags.StringVar(&o.brokers, "brokers", "", "Kafka brokers, host:port, separated by commas;\n"+
 		"without them the program ends after -migrate and -seed")
 	flags.StringVar(&o.topic, "topic", "payments", "topic of the payments")
-	flags.StringVar(&o.emit, "emit", "", "`topic` of order.paid, through the outbox; default: do not emit")
-	flags.StringVar(&o.group, "group", "orderstatus", "consumer group and scope of the store; another group handles every payment again")
-	flags.BoolVar(&o.shadow, "shadow", false, "shadow mode: handle every payment, and count those that would be skipped")
-	flags.BoolVar(&o.newScope, "new-scope", false, "allow a group without offsets on a topic whose payments another group has handled")
-	flags.StringVar(&o.postgres, "postgres", "", "Postgres `URL` of the orders and of processed_events; default $POSTGRES_URL")
-	flags.StringVar(&o.instance, "instance-id", "", "static group membership: a restart under the same `ID` goes on at once, without a rebalance")
+	flags.StringVar(&o.emit, "emit", "",
+		"`topic` of order.paid, through the outbox; default: do not emit")
+	flags.StringVar(&o.group, "group", "orderstatus",
+		"consumer group and scope of the store; another group handles every payment again")
+	flags.BoolVar(&o.shadow, "shadow", false,
+		"shadow mode: handle every payment, and count those that would be skipped")
+	flags.BoolVar(&o.newScope, "new-scope", false,
+		"allow a group without offsets on a topic whose payments another group has handled")
+	flags.StringVar(&o.postgres, "postgres", "",
+		"Postgres `URL` of the orders and of processed_events; default $POSTGRES_URL")
+	flags.StringVar(&o.instance, "instance-id", "",
+		"static group membership: a restart under the same `ID` goes on at once, without a rebalance")
 	flags.BoolVar(&o.migrate, "migrate", false, "first create the missing tables")
 	flags.Int64Var(&o.seed, "seed", 0, "first add pending orders numbered 1 to `N`")
 	flags.BoolVar(&o.audit, "audit", false, "write a row to order_effects for every committed run")
-	flags.DurationVar(&o.sessionTimeout, "session-timeout", 0, "time after which Kafka removes a silent worker; default: that of package consumer")
+	flags.DurationVar(&o.sessionTimeout, "session-timeout", 0,
+		"time after which Kafka removes a silent worker; default: that of package consumer")
 	flags.DurationVar(&o.stats, "stats", 0, "log counts at this interval; default: only at the end")
 	if err := flags.Parse(args); err != nil {
 		return o, err
@@ -105,7 +112,8 @@ func (o options) work(ctx context.Context) error {
 	}
 	defer pool.Close()
 	store, box, counts := pgstore.New(pool), pgoutbox.New(pool, pgoutbox.Observers(watch)), &stats{}
-	c, err := consumer.New(o.config(store, counts, watch), newRouter(handler{o.worker(), o.audit, o.emit, box}))
+	c, err := consumer.New(o.config(store, counts, watch),
+		newRouter(handler{o.worker(), o.audit, o.emit, box}))
 	if err != nil {
 		return err
 	}
@@ -161,13 +169,18 @@ func (o options) reap(ctx context.Context, store *pgstore.Store) {
 
 // newRelay returns the relay that publishes order.paid. Workers share the rows of the outbox. The
 // command idem relay can do the same.
-func (o options) newRelay(box *pgoutbox.Outbox, watch outbox.Observer) (*outbox.Relay, *consumer.Producer, error) {
-	producer, err := consumer.OpenProducer(consumer.Config{Brokers: strings.Split(o.brokers, ","), Logger: o.log})
+func (o options) newRelay(
+	box *pgoutbox.Outbox, watch outbox.Observer,
+) (*outbox.Relay, *consumer.Producer, error) {
+	producer, err := consumer.OpenProducer(consumer.Config{
+		Brokers: strings.Split(o.brokers, ","), Logger: o.log,
+	})
 	if err != nil {
 		return nil, nil, err
 	}
 	relay, err := outbox.NewRelay(outbox.RelayConfig{
-		Store: box, Producer: producer, Name: "orders", Observers: []outbox.Observer{watch}, Logger: o.log,
+		Store: box, Producer: producer, Name: "orders", Observers: []outbox.Observer{watch},
+		Logger: o.log,
 	})
 	if err != nil {
 		return nil, nil, errors.Join(err, producer.Close())

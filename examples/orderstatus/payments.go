@@ -60,7 +60,9 @@ func (h handler) paymentCompleted(ctx context.Context, tx pgx.Tx, e idem.Event[P
 		return err
 	}
 	tag, err := tx.Exec(ctx, `
-		UPDATE orders SET status = 'paid', paid_by = $2, amount = NULLIF($3, '')::numeric, currency = $4, paid_at = now()
+		UPDATE orders
+		SET status = 'paid', paid_by = $2, amount = NULLIF($3, '')::numeric,
+			currency = $4, paid_at = now()
 		WHERE id = $1 AND status = 'pending'`, p.OrderID, p.PaymentID, string(p.Amount), p.Currency)
 	switch {
 	case err != nil:
@@ -82,7 +84,8 @@ func (h handler) orderPaid(ctx context.Context, tx pgx.Tx, p Payment) error {
 		return idem.Permanent(err)
 	}
 	return h.outbox.Add(ctx, tx, outbox.Entry{
-		Topic: h.emit, Key: strconv.FormatInt(int64(p.OrderID), 10), Type: "order.paid", Payload: payload,
+		Topic: h.emit, Key: strconv.FormatInt(int64(p.OrderID), 10), Type: "order.paid",
+		Payload: payload,
 	})
 }
 
@@ -90,7 +93,8 @@ func (h handler) orderPaid(ctx context.Context, tx pgx.Tx, p Payment) error {
 // payment would take the customer's money silently (rule 36).
 func whyNotPending(ctx context.Context, tx pgx.Tx, p Payment) error {
 	var status, paidBy string
-	err := tx.QueryRow(ctx, `SELECT status, coalesce(paid_by, '') FROM orders WHERE id = $1`, p.OrderID).Scan(&status, &paidBy)
+	err := tx.QueryRow(ctx, `SELECT status, coalesce(paid_by, '') FROM orders WHERE id = $1`,
+		p.OrderID).Scan(&status, &paidBy)
 	switch {
 	// or the order appeared between the two statements
 	case errors.Is(err, pgx.ErrNoRows) || err == nil && status == "pending":
@@ -98,7 +102,8 @@ func whyNotPending(ctx context.Context, tx pgx.Tx, p Payment) error {
 	case err != nil:
 		return err
 	case paidBy != p.PaymentID:
-		return idem.Permanent(fmt.Errorf("order %d paid twice: by %s, and now by %s", p.OrderID, paidBy, p.PaymentID))
+		return idem.Permanent(fmt.Errorf("order %d paid twice: by %s, and now by %s", p.OrderID,
+			paidBy, p.PaymentID))
 	}
 	return nil // paid by this payment before the store existed
 }

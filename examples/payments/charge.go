@@ -29,7 +29,8 @@ func newProviderClient(base string, limit time.Duration, connections int) (*prov
 	return &providerClient{
 		charges: u.JoinPath("charges").String(),
 		http: &http.Client{Timeout: limit, Transport: &http.Transport{
-			Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: connections, IdleConnTimeout: time.Minute,
+			Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: connections,
+			IdleConnTimeout:     time.Minute,
 			TLSHandshakeTimeout: limit, ForceAttemptHTTP2: true,
 		}},
 	}, nil
@@ -50,7 +51,9 @@ func (e *declinedError) Error() string { return "declined: " + e.code }
 const maxAnswer = 64 << 10
 
 // charge takes the money once for each key and returns the provider's ID of the charge.
-func (c *providerClient) charge(ctx context.Context, key string, p *payment) (id string, err error) {
+func (c *providerClient) charge(
+	ctx context.Context, key string, p *payment,
+) (id string, err error) {
 	body, err := json.Marshal(map[string]any{
 		"amount": p.Amount, "currency": p.Currency, "customer": p.CustomerID, "reference": p.ID,
 	})

@@ -62,7 +62,8 @@ func insert(ctx context.Context, tx pgx.Tx, p payment) (earlier *payment, err er
 	err = tx.QueryRow(ctx, `
 		SELECT id, order_id, customer_id, amount, currency, charge_id FROM payments
 		WHERE account = $1 AND idempotency_key = $2`, p.Account, p.Key).
-		Scan(&found.ID, &found.OrderID, &found.CustomerID, &found.Amount, &found.Currency, &found.ChargeID)
+		Scan(&found.ID, &found.OrderID, &found.CustomerID, &found.Amount, &found.Currency,
+			&found.ChargeID)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return nil, errOrderPaid // the only other constraint
@@ -93,19 +94,22 @@ func (s reader) list(w http.ResponseWriter, r *http.Request) {
 	}{Payments: []payment{}}
 	ctx, cancel := context.WithTimeout(r.Context(), 5*time.Second)
 	defer cancel()
-	err := s.pool.QueryRow(ctx, `SELECT count(*) FROM payments WHERE account = $1`, accountOf(r)).Scan(&answer.Count)
+	err := s.pool.QueryRow(ctx, `SELECT count(*) FROM payments WHERE account = $1`,
+		accountOf(r)).Scan(&answer.Count)
 	if err == nil {
 		var rows pgx.Rows
 		rows, _ = s.pool.Query(ctx, `
 			SELECT id, order_id, customer_id, amount, currency, charge_id FROM payments
 			WHERE account = $1 ORDER BY created_at DESC, id LIMIT $2`, accountOf(r), listed)
-		answer.Payments, err = pgx.AppendRows(answer.Payments, rows, func(row pgx.CollectableRow) (p payment, err error) {
+		scan := func(row pgx.CollectableRow) (p payment, err error) {
 			err = row.Scan(&p.ID, &p.OrderID, &p.CustomerID, &p.Amount, &p.Currency, &p.ChargeID)
 			return p, err
-		})
+		}
+		answer.Payments, err = pgx.AppendRows(answer.Payments, rows, scan)
 	}
 	if err != nil {
-		problem(w, http.StatusServiceUnavailable, "database_unavailable", "The database is unavailable.")
+		problem(w, http.StatusServiceUnavailable, "database_unavailable",
+			"The database is unavailable.")
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
@@ -117,7 +121,8 @@ func (s reader) health(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), 2*time.Second)
 	defer cancel()
 	if err := s.pool.Ping(ctx); err != nil {
-		problem(w, http.StatusServiceUnavailable, "database_unavailable", "The database is unavailable.")
+		problem(w, http.StatusServiceUnavailable, "database_unavailable",
+			"The database is unavailable.")
 		return
 	}
 	_, _ = w.Write([]byte("ok\n"))

@@ -26,27 +26,35 @@ type events struct {
 // of the request, so all runs of a request make the same event.
 func (e events) completed(ctx context.Context, tx pgx.Tx, p payment) error {
 	payload, err := json.Marshal(map[string]any{
-		"payment_id": p.ID, "order_id": p.OrderID, "customer_id": p.CustomerID, "amount": p.Amount, "currency": p.Currency,
+		"payment_id": p.ID, "order_id": p.OrderID, "customer_id": p.CustomerID, "amount": p.Amount,
+		"currency": p.Currency,
 	})
 	if err != nil {
 		return err
 	}
-	return e.outbox.Add(ctx, tx, outbox.Entry{Topic: e.topic, Key: p.OrderID, Type: "payment.completed", Payload: payload})
+	return e.outbox.Add(ctx, tx,
+		outbox.Entry{Topic: e.topic, Key: p.OrderID, Type: "payment.completed", Payload: payload})
 }
 
 // publish publishes the rows of the outbox. Servers share the rows. stop waits until publish has
 // ended; unpublished rows wait for the next server.
-func publish(ctx context.Context, box *pgoutbox.Outbox, brokers string, watch outbox.Observer, log *slog.Logger) (stop func(), err error) {
+func publish(
+	ctx context.Context, box *pgoutbox.Outbox, brokers string, watch outbox.Observer,
+	log *slog.Logger,
+) (stop func(), err error) {
 	if brokers == "" {
 		log.Info("no -brokers: payment.completed waits in the outbox and is not published")
 		return func() {}, nil
 	}
-	producer, err := consumer.OpenProducer(consumer.Config{Brokers: strings.Split(brokers, ","), Logger: log})
+	producer, err := consumer.OpenProducer(consumer.Config{
+		Brokers: strings.Split(brokers, ","), Logger: log,
+	})
 	if err != nil {
 		return nil, err
 	}
 	relay, err := outbox.NewRelay(outbox.RelayConfig{
-		Store: box, Producer: producer, Name: "payments", Observers: []outbox.Observer{watch}, Logger: log,
+		Store: box, Producer: producer, Name: "payments", Observers: []outbox.Observer{watch},
+		Logger: log,
 	})
 	if err != nil {
 		return nil, errors.Join(err, producer.Close())

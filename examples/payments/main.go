@@ -65,9 +65,11 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	flags.StringVar(&o.postgres, "postgres", "",
 		"Postgres `URL` of the payments and of processed_events; default $POSTGRES_URL")
 	flags.StringVar(&o.provider, "provider", "",
-		"`URL` of the payment provider; default: a fake one in this process, which forgets its charges with it")
-	flags.DurationVar(&o.providerTimeout, "provider-timeout", 5*time.Second, "time limit of a charge")
-	flags.IntVar(&o.connections, "connections", 20, "size of the pool for payments, and limit of charges at once")
+		"`URL` of the payment provider; default: a fake one in this process, without persistence")
+	flags.DurationVar(&o.providerTimeout, "provider-timeout", 5*time.Second,
+		"time limit of a charge")
+	flags.IntVar(&o.connections, "connections", 20,
+		"size of the pool for payments, and limit of charges at once")
 	flags.StringVar(&o.brokers, "brokers", "",
 		"Kafka brokers, `host:port`, separated by commas; without them events wait in the outbox")
 	flags.StringVar(&o.topic, "topic", "payments", "`topic` of payment.completed, which must exist")

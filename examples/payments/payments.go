@@ -33,7 +33,8 @@ const (
 	maxBody     = 64 << 10
 )
 
-func newMiddleware(store dedup.Store, secret []byte, observe func(context.Context, httpidem.Observation), log *slog.Logger) (
+func newMiddleware(store dedup.Store, secret []byte,
+	observe func(context.Context, httpidem.Observation), log *slog.Logger) (
 	*httpidem.Middleware, error,
 ) {
 	return httpidem.NewTx[pgx.Tx](httpidem.Config{
@@ -73,7 +74,8 @@ type payment struct {
 
 // sameWish reports whether the requests for two payments have equal contents.
 func (p *payment) sameWish(o *payment) bool {
-	return p.OrderID == o.OrderID && p.CustomerID == o.CustomerID && p.Amount == o.Amount && p.Currency == o.Currency
+	return p.OrderID == o.OrderID && p.CustomerID == o.CustomerID && p.Amount == o.Amount &&
+		p.Currency == o.Currency
 }
 
 // cashier makes payments.
@@ -121,7 +123,9 @@ func (c *cashier) create(w http.ResponseWriter, r *http.Request) {
 // pay makes the payment or finds the existing one. The insert comes before the charge. The
 // constraints of the row act as a lock: no other transaction can charge for the same request or
 // order.
-func (c *cashier) pay(ctx context.Context, tx pgx.Tx, p payment, chargeKey string) (payment, error) {
+func (c *cashier) pay(
+	ctx context.Context, tx pgx.Tx, p payment, chargeKey string,
+) (payment, error) {
 	earlier, err := insert(ctx, tx, p)
 	if err != nil || earlier != nil {
 		return value(earlier), err
@@ -158,18 +162,24 @@ func (c *cashier) fail(w http.ResponseWriter, r *http.Request, err error) {
 	declined, isDeclined := errors.AsType[*declinedError](err)
 	switch {
 	case isDeclined:
-		problem(w, http.StatusPaymentRequired, declined.code, "The provider declined the charge. Use a new key for another attempt.")
+		problem(w, http.StatusPaymentRequired, declined.code,
+			"The provider declined the charge. Use a new key for another attempt.")
 	case errors.Is(err, errOrderPaid):
 		problem(w, http.StatusConflict, "order_already_paid", err.Error())
 	case errors.Is(err, errOtherPayment):
 		problem(w, http.StatusUnprocessableEntity, "request_signature_mismatch", err.Error())
-	case errors.Is(err, errProviderAway), errors.Is(err, errConnectionLost), errors.Is(err, context.DeadlineExceeded):
-		c.log.WarnContext(r.Context(), "payment rolled back", "idempotency_key", httpidem.KeyFrom(r.Context()), "error", idem.ErrorText(err))
+	case errors.Is(err, errProviderAway), errors.Is(err, errConnectionLost),
+		errors.Is(err, context.DeadlineExceeded):
+		c.log.WarnContext(r.Context(), "payment rolled back",
+			"idempotency_key", httpidem.KeyFrom(r.Context()), "error", idem.ErrorText(err))
 		w.Header().Set("Retry-After", "1")
-		problem(w, http.StatusServiceUnavailable, "try_again", "Nothing was stored. Send the request again, with the same key.")
+		problem(w, http.StatusServiceUnavailable, "try_again",
+			"Nothing was stored. Send the request again, with the same key.")
 	default:
-		c.log.ErrorContext(r.Context(), "payment rolled back", "idempotency_key", httpidem.KeyFrom(r.Context()), "error", idem.ErrorText(err))
-		problem(w, http.StatusInternalServerError, "failed", "Nothing was stored. Send the request again, with the same key.")
+		c.log.ErrorContext(r.Context(), "payment rolled back",
+			"idempotency_key", httpidem.KeyFrom(r.Context()), "error", idem.ErrorText(err))
+		problem(w, http.StatusInternalServerError, "failed",
+			"Nothing was stored. Send the request again, with the same key.")
 	}
 }
 
@@ -178,7 +188,8 @@ func problem(w http.ResponseWriter, status int, code, detail string) {
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(map[string]any{
-		"type": "about:blank", "title": http.StatusText(status), "status": status, "code": code, "detail": detail,
+		"type": "about:blank", "title": http.StatusText(status), "status": status, "code": code,
+		"detail": detail,
 	})
 }
 
@@ -207,7 +218,8 @@ func decode(body io.Reader, wish any) error {
 		if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && e.Field != "" {
 			return fmt.Errorf("%s cannot be a %s", e.Field, e.Value)
 		}
-		return errors.New(`the body is not a payment such as {"order_id":"o-1","amount":995,"currency":"EUR","customer_id":"ada"}`)
+		return errors.New(`the body is not a payment such as ` +
+			`{"order_id":"o-1","amount":995,"currency":"EUR","customer_id":"ada"}`)
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return errors.New("the body continues after the payment")
@@ -229,14 +241,16 @@ func readPayment(r *http.Request) (payment, error) {
 		return payment{}, err
 	}
 	amount, err := strconv.ParseInt(wish.Amount.String(), 10, 64)
-	p := payment{OrderID: string(wish.OrderID), CustomerID: string(wish.CustomerID), Amount: amount, Currency: wish.Currency}
+	p := payment{OrderID: string(wish.OrderID), CustomerID: string(wish.CustomerID), Amount: amount,
+		Currency: wish.Currency}
 	switch {
 	case !isID(p.OrderID):
 		return p, errors.New("order_id must have 1 to 200 printable ASCII characters")
 	case !isID(p.CustomerID):
 		return p, errors.New("customer_id must have 1 to 200 printable ASCII characters")
 	case err != nil || p.Amount <= 0:
-		return p, errors.New("amount must be an integer above zero, in the currency's smallest unit: 995 is 9.95 EUR")
+		return p, errors.New("amount must be an integer above zero, " +
+			"in the currency's smallest unit: 995 is 9.95 EUR")
 	case !isCurrency(p.Currency):
 		return p, errors.New("currency must be an ISO 4217 code such as EUR")
 	}

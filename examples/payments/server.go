@@ -65,7 +65,9 @@ func (o options) serve(ctx context.Context) error {
 		}
 		o.provider = "http://" + l.Addr().String()
 		o.log.Info("a fake provider runs in this process", "charges", o.provider+"/charges")
-		failed := func(err error) { o.log.Error("the fake provider failed", "error", idem.ErrorText(err)) }
+		failed := func(err error) {
+			o.log.Error("the fake provider failed", "error", idem.ErrorText(err))
+		}
 		defer serveHTTP(l, provider.New(provider.ByCustomer), o.log, failed)()
 	}
 	client, err := newProviderClient(o.provider, o.providerTimeout, o.connections)
@@ -149,7 +151,8 @@ func (o options) reap(ctx context.Context, store *pgstore.Store) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var reaper sync.WaitGroup
 	reaper.Go(func() {
-		if err := pgstore.NewReaper(store, pgstore.ReaperConfig{WallClock: []string{scope}, Logger: o.log}).Run(ctx); err != nil {
+		if err := pgstore.NewReaper(store,
+			pgstore.ReaperConfig{WallClock: []string{scope}, Logger: o.log}).Run(ctx); err != nil {
 			o.log.Error("expired records are not deleted", "error", idem.ErrorText(err))
 		}
 	})

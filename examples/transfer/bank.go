@@ -51,10 +51,13 @@ type bank struct{ pool *pgxpool.Pool }
 //
 // The error matches errOtherOrder if the key stands for another order. After any other error the
 // call may be repeated, and finds a committed decision.
-func (b *bank) decide(ctx context.Context, k naturalKey, o order) (t transfer, known bool, err error) {
+func (b *bank) decide(
+	ctx context.Context, k naturalKey, o order,
+) (t transfer, known bool, err error) {
 	// Other isolation levels, which may be the default of the server, would read the state from
 	// before the lock was granted.
-	err = pgx.BeginTxFunc(ctx, b.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+	options := pgx.TxOptions{IsoLevel: pgx.ReadCommitted}
+	err = pgx.BeginTxFunc(ctx, b.pool, options, func(tx pgx.Tx) error {
 		// Copies of one request queue here, before the locks of accounts. The second copy sees what
 		// the first one committed. This includes a first copy whose process was killed while its
 		// COMMIT was on the way to the server.
@@ -72,16 +75,22 @@ func (b *bank) decide(ctx context.Context, k naturalKey, o order) (t transfer, k
 // register inserts the order under k, or finds the existing one. The unique constraint also stops
 // programs that do not take the lock. The insert comes before the locks of the accounts. All
 // transactions wait for keys first and for accounts second, and do not deadlock.
-func register(ctx context.Context, tx pgx.Tx, k naturalKey, o order) (t transfer, known bool, err error) {
+func register(
+	ctx context.Context, tx pgx.Tx, k naturalKey, o order,
+) (t transfer, known bool, err error) {
 	t.order = o
-	err = tx.QueryRow(ctx, `INSERT INTO transfers (customer, idempotency_key, from_account, to_account, amount, currency, reference)
-		VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (customer, idempotency_key) DO NOTHING RETURNING id`,
+	err = tx.QueryRow(ctx, `
+		INSERT INTO transfers
+			(customer, idempotency_key, from_account, to_account, amount, currency, reference)
+		VALUES ($1, $2, $3, $4, $5, $6, $7)
+		ON CONFLICT (customer, idempotency_key) DO NOTHING RETURNING id`,
 		k.customer, k.key, o.From, o.To, o.Amount, o.Currency, o.Reference).Scan(&t.ID)
 	if !errors.Is(err, pgx.ErrNoRows) {
 		return t, false, err
 	}
 	// A separate statement, because the row may be newer than the snapshot of the statement before.
-	err = tx.QueryRow(ctx, `SELECT id, from_account, to_account, amount, currency, reference, coalesce(refused, '')
+	err = tx.QueryRow(ctx, `
+		SELECT id, from_account, to_account, amount, currency, reference, coalesce(refused, '')
 		FROM transfers WHERE customer = $1 AND idempotency_key = $2`, k.customer, k.key).
 		Scan(&t.ID, &t.From, &t.To, &t.Amount, &t.Currency, &t.Reference, &t.Refused)
 	if err == nil && t.order != o {
@@ -113,7 +122,8 @@ func (k naturalKey) lock(ctx context.Context, tx pgx.Tx) error {
 // if there is one. All transactions lock accounts in the order of their numbers. Transfers in
 // opposite directions therefore wait for each other and do not deadlock.
 func refuse(ctx context.Context, tx pgx.Tx, o order) (refusal, error) {
-	rows, err := tx.Query(ctx, `SELECT id, coalesce(currency, $3), balance FROM accounts WHERE id IN ($1, $2)
+	rows, err := tx.Query(ctx, `
+		SELECT id, coalesce(currency, $3), balance FROM accounts WHERE id IN ($1, $2)
 		ORDER BY id FOR NO KEY UPDATE`, o.From, o.To, o.Currency)
 	if err != nil {
 		return "", err
@@ -145,12 +155,15 @@ func refuse(ctx context.Context, tx pgx.Tx, o order) (refusal, error) {
 
 // book moves the money: two entries, and the balances of the two locked accounts.
 func (t transfer) book(ctx context.Context, tx pgx.Tx) error {
-	_, err := tx.Exec(ctx, `INSERT INTO entries (transfer_id, account_id, amount) VALUES ($1, $2, -$4::bigint), ($1, $3, $4)`,
+	_, err := tx.Exec(ctx, `
+		INSERT INTO entries (transfer_id, account_id, amount)
+		VALUES ($1, $2, -$4::bigint), ($1, $3, $4)`,
 		t.ID, t.From, t.To, t.Amount)
 	if err != nil {
 		return fmt.Errorf("insert the entries: %w", err)
 	}
-	tag, err := tx.Exec(ctx, `UPDATE accounts SET balance = balance + CASE id WHEN $1 THEN -$3::bigint ELSE $3 END,
+	tag, err := tx.Exec(ctx, `
+		UPDATE accounts SET balance = balance + CASE id WHEN $1 THEN -$3::bigint ELSE $3 END,
 		currency = coalesce(currency, $4) WHERE id IN ($1, $2)`, t.From, t.To, t.Amount, t.Currency)
 	if err == nil && tag.RowsAffected() != 2 {
 		err = fmt.Errorf("%d rows", tag.RowsAffected())
@@ -169,7 +182,8 @@ type account struct {
 }
 
 func (b *bank) accounts(ctx context.Context) ([]account, error) {
-	rows, err := b.pool.Query(ctx, `SELECT id, balance, coalesce(currency, '') FROM accounts ORDER BY id`)
+	rows, err := b.pool.Query(ctx,
+		`SELECT id, balance, coalesce(currency, '') FROM accounts ORDER BY id`)
 	if err != nil {
 		return nil, err
 	}
@@ -183,7 +197,8 @@ type counts struct {
 }
 
 func (b *bank) count(ctx context.Context) (c counts, err error) {
-	err = b.pool.QueryRow(ctx, `SELECT count(*) FILTER (WHERE refused IS NULL), count(refused) FROM transfers`).
+	err = b.pool.QueryRow(ctx,
+		`SELECT count(*) FILTER (WHERE refused IS NULL), count(refused) FROM transfers`).
 		Scan(&c.Count, &c.Refused)
 	return c, err
 }

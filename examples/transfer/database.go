@@ -58,7 +58,8 @@ func migrate(ctx context.Context, pool *pgxpool.Pool) error {
 // account takes on the currency of its first transfer.
 func seed(ctx context.Context, pool *pgxpool.Pool, n int64) (int64, error) {
 	tag, err := pool.Exec(ctx, `INSERT INTO accounts (id, currency, opening, balance)
-		SELECT id, NULL, $2, $2 FROM generate_series(1, $1::bigint) id ON CONFLICT DO NOTHING`, n, seedBalance)
+		SELECT id, NULL, $2, $2 FROM generate_series(1, $1::bigint) id ON CONFLICT DO NOTHING`,
+		n, seedBalance)
 	return tag.RowsAffected(), err
 }
 

@@ -88,13 +88,16 @@ func (s *service) refuse(w http.ResponseWriter, r *http.Request, status int, cod
 // arrived and its answer was lost, the next request with the key finds the decision.
 func (s *service) failed(w http.ResponseWriter, r *http.Request, err error) {
 	httpidem.NotApplied(r.Context())
-	s.log.ErrorContext(r.Context(), "database", "idempotency_key", httpidem.KeyFrom(r.Context()), "error", idem.ErrorText(err))
+	s.log.ErrorContext(r.Context(), "database", "idempotency_key", httpidem.KeyFrom(r.Context()),
+		"error", idem.ErrorText(err))
 	if permanent(err) {
-		writeProblem(w, http.StatusInternalServerError, "internal_error", "Nothing is known to be wrong with the request.")
+		writeProblem(w, http.StatusInternalServerError, "internal_error",
+			"Nothing is known to be wrong with the request.")
 		return
 	}
 	w.Header().Set("Retry-After", "1")
-	writeProblem(w, http.StatusServiceUnavailable, "database_unavailable", "Send it again; if it has a key, with the same one.")
+	writeProblem(w, http.StatusServiceUnavailable, "database_unavailable",
+		"Send it again; if it has a key, with the same one.")
 }
 
 // permanent reports whether a retry would fail for the same reason.
@@ -116,9 +119,11 @@ func (r refusal) text(o order) string {
 	case unknownAccount:
 		return fmt.Sprintf("There is no account %d or no account %d.", o.From, o.To)
 	case wrongCurrency:
-		return fmt.Sprintf("The accounts %d and %d are not both kept in %s.", o.From, o.To, o.Currency)
+		return fmt.Sprintf("The accounts %d and %d are not both kept in %s.", o.From, o.To,
+			o.Currency)
 	case insufficientFunds:
-		return fmt.Sprintf("Account %d did not hold %d when the transfer was asked for.", o.From, o.Amount)
+		return fmt.Sprintf("Account %d did not hold %d when the transfer was asked for.", o.From,
+			o.Amount)
 	}
 	return string(r)
 }
@@ -143,7 +148,8 @@ func readOrder(body io.Reader) (o order, err error) {
 		if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && e.Field != "" {
 			return o, fmt.Errorf("%s cannot be a %s", e.Field, e.Value)
 		}
-		return o, errors.New(`the body is not a transfer such as {"from":1,"to":2,"amount":2500,"currency":"EUR","reference":"rent"}, ` +
+		return o, errors.New(`the body is not a transfer such as ` +
+			`{"from":1,"to":2,"amount":2500,"currency":"EUR","reference":"rent"}, ` +
 			"with these fields and no others")
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
@@ -201,8 +207,10 @@ func customer(r *http.Request) (string, error) {
 		return anonymous, nil
 	}
 	scheme, token, _ := strings.Cut(header, " ")
-	if !strings.EqualFold(scheme, "Bearer") || token == "" || len(token) > 64 || strings.ContainsFunc(token, notVisible) {
-		return "", httpidem.Refuse(http.StatusUnauthorized, "the header Authorization is Bearer and the name of a customer")
+	if !strings.EqualFold(scheme, "Bearer") || token == "" || len(token) > 64 ||
+		strings.ContainsFunc(token, notVisible) {
+		return "", httpidem.Refuse(http.StatusUnauthorized,
+			"the header Authorization is Bearer and the name of a customer")
 	}
 	return token, nil
 }
@@ -210,7 +218,9 @@ func customer(r *http.Request) (string, error) {
 func notVisible(r rune) bool { return r <= ' ' || r > '~' }
 
 // answer sends the result of a query.
-func answer[T any](s *service, w http.ResponseWriter, r *http.Request, ask func(context.Context) (T, error)) {
+func answer[T any](
+	s *service, w http.ResponseWriter, r *http.Request, ask func(context.Context) (T, error),
+) {
 	ctx, cancel := context.WithTimeout(r.Context(), requestTime)
 	defer cancel()
 	v, err := ask(ctx)
@@ -226,7 +236,8 @@ func (s *service) healthz(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), 2*time.Second)
 	defer cancel()
 	if err := s.bank.pool.Ping(ctx); err != nil {
-		writeProblem(w, http.StatusServiceUnavailable, "database_unavailable", "Postgres does not answer.")
+		writeProblem(w, http.StatusServiceUnavailable, "database_unavailable",
+			"Postgres does not answer.")
 		return
 	}
 	_, _ = io.WriteString(w, "ok\n")

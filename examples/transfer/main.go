@@ -56,7 +56,8 @@ func frontConfig(store dedup.Store, i identity, o options) httpidem.Config {
 
 // observe measures each request, and logs the key at level debug (-v).
 func (o options) observe(ctx context.Context, e httpidem.Observation) {
-	o.log.DebugContext(ctx, "request", "key", e.Key, "result", e.Result, "status", e.Status, "took", e.Took)
+	o.log.DebugContext(ctx, "request", "key", e.Key, "result", e.Result, "status", e.Status,
+		"took", e.Took)
 	if o.watch != nil {
 		o.watch(ctx, e)
 	}
@@ -107,7 +108,8 @@ func (o options) serve(ctx context.Context, h http.Handler) error {
 		return err
 	}
 	srv := &http.Server{
-		Handler: h, ReadHeaderTimeout: readTime, ReadTimeout: readTime, WriteTimeout: writeTime, IdleTimeout: time.Minute,
+		Handler: h, ReadHeaderTimeout: readTime, ReadTimeout: readTime, WriteTimeout: writeTime,
+		IdleTimeout:    time.Minute,
 		MaxHeaderBytes: 16 << 10, ErrorLog: slog.NewLogLogger(o.log.Handler(), slog.LevelWarn),
 	}
 	served := make(chan error, 1)
@@ -158,7 +160,8 @@ func (o options) openRedis(ctx context.Context) (*redis.Client, error) {
 		warnings = append(warnings, err.Error())
 	}
 	for _, w := range warnings {
-		o.log.WarnContext(ctx, "Redis is not set up as required; transfers are booked once nevertheless", "reason", w)
+		o.log.WarnContext(ctx,
+			"Redis is not set up as required; transfers are booked once nevertheless", "reason", w)
 	}
 	return client, nil
 }
@@ -184,15 +187,19 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	flags := flag.NewFlagSet("transfer", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.StringVar(&o.listen, "listen", "127.0.0.1:8080", "`address` to serve at")
-	flags.StringVar(&o.postgres, "postgres", "", "Postgres `URL` of the bank, whose missing tables are created; default $POSTGRES_URL")
-	flags.StringVar(&o.redis, "redis", "", "Redis `URL` of the claims, or its host:port; default $REDIS_URL")
-	flags.Int64Var(&o.seed, "seed", 0, "add accounts numbered 1 to `N` with 1,000.00 EUR each, where they are missing")
+	flags.StringVar(&o.postgres, "postgres", "",
+		"Postgres `URL` of the bank, whose missing tables are created; default $POSTGRES_URL")
+	flags.StringVar(&o.redis, "redis", "",
+		"Redis `URL` of the claims, or its host:port; default $REDIS_URL")
+	flags.Int64Var(&o.seed, "seed", 0,
+		"add accounts numbered 1 to `N` with 1,000.00 EUR each, where they are missing")
 	flags.BoolVar(&verbose, "v", false, "log each request, with its key")
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}
 	// Not the defaults of the flags, because -help prints defaults and the URLs may hold passwords.
-	o.postgres, o.redis = cmp.Or(o.postgres, os.Getenv("POSTGRES_URL")), cmp.Or(o.redis, os.Getenv("REDIS_URL"))
+	o.postgres, o.redis = cmp.Or(o.postgres, os.Getenv("POSTGRES_URL")), cmp.Or(o.redis,
+		os.Getenv("REDIS_URL"))
 	level := slog.LevelInfo
 	if verbose {
 		level = slog.LevelDebug

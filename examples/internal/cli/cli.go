@@ -30,8 +30,8 @@ func Usage(err error) int {
 	return ExitUsage
 }
 
-// Checked returns problem, a wrong value of a flag. It prints the problem and the usage of the flags
-// first, unless problem is nil.
+// Checked returns problem, a wrong value of a flag. It prints the problem and the usage of the
+// flags first, unless problem is nil.
 func Checked(flags *flag.FlagSet, problem error) error {
 	if problem != nil {
 		fmt.Fprintln(flags.Output(), problem)
@@ -40,8 +40,8 @@ func Checked(flags *flag.FlagSet, problem error) error {
 	return problem
 }
 
-// UntilSignal returns a context that ends with the first SIGINT or SIGTERM. A second signal ends the
-// program at once.
+// UntilSignal returns a context that ends with the first SIGINT or SIGTERM. A second signal ends
+// the program at once.
 func UntilSignal(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)

@@ -23,8 +23,8 @@ type Case struct {
 	Says string
 }
 
-// Usage makes calls and compares exit codes and texts. No text may have the word "hidden", which the
-// calls give as a password.
+// Usage makes calls and compares exit codes and texts. No text may have the word "hidden", which
+// the calls give as a password.
 func Usage(t *testing.T, run Run, cases []Case) {
 	t.Helper()
 	for _, c := range cases {
@@ -64,9 +64,9 @@ func Seed(t testing.TB, variable string) (*rand.Rand, uint64) {
 	return rand.New(rand.NewPCG(seed, 0)), seed
 }
 
-// Main is the TestMain of a package that starts its test binary as the program. With the variable set
-// the binary runs program, so that the program has the race detector of the tests. The program ends
-// with its standard input, which closes when the test dies.
+// Main is the TestMain of a package that starts its test binary as the program. With the variable
+// set the binary runs program, so that the program has the race detector of the tests. The program
+// ends with its standard input, which closes when the test dies.
 func Main(m *testing.M, variable string, program func()) {
 	if os.Getenv(variable) != "" {
 		go func() {

@@ -1,5 +1,5 @@
-// Package kafkagroup asks brokers for the progress of consumer groups, with a client that is not the
-// one of the workers.
+// Package kafkagroup asks brokers for the progress of consumer groups, with a client that is not
+// the one of the workers.
 package kafkagroup
 
 import (

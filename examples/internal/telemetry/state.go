@@ -33,7 +33,8 @@ func (s *state) failed(err error) {
 		return
 	}
 	s.down = true
-	s.log.Warn("telemetry cannot be exported; the program goes on", "signal", s.signal, "error", s.secrets.mask(err.Error()))
+	s.log.Warn("telemetry cannot be exported; the program goes on", "signal", s.signal,
+		"error", s.secrets.mask(err.Error()))
 }
 
 // turn marks the begin of an export. If no export failed since the last turn, the export between
@@ -102,7 +103,8 @@ func (m *misconfigured) Handle(ctx context.Context, r slog.Record) error {
 		m.said = make(map[string]bool)
 	}
 	m.said[r.Message] = true
-	m.log.WarnContext(ctx, "OpenTelemetry reports a problem with the variables OTEL_*", "problem", r.Message)
+	m.log.WarnContext(ctx, "OpenTelemetry reports a problem with the variables OTEL_*",
+		"problem", r.Message)
 	return nil
 }
 

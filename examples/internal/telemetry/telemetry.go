@@ -52,7 +52,9 @@ const shutdownTime = 3 * time.Second
 // shutdown exports the rest and stops all exporters, in at most three seconds or until its context
 // ends. Its error has been logged. The providers are global, so Start may be called again only
 // after shutdown.
-func Start(ctx context.Context, serviceName string, log *slog.Logger) (shutdown func(context.Context) error, err error) {
+func Start(
+	ctx context.Context, serviceName string, log *slog.Logger,
+) (shutdown func(context.Context) error, err error) {
 	metrics, traces := wants("METRICS"), wants("TRACES")
 	nothing() // signals without an exporter cost nothing
 	if !metrics && !traces {
@@ -75,7 +77,8 @@ func Start(ctx context.Context, serviceName string, log *slog.Logger) (shutdown 
 		err = s.startTraces(ctx, res, newState(log, "spans", secrets))
 	}
 	if err != nil { // not wrapped: the inner error may quote a password
-		return nil, fmt.Errorf("telemetry: %s", secrets.mask(errors.Join(err, s.shutdown(ctx)).Error()))
+		err = errors.Join(err, s.shutdown(ctx))
+		return nil, fmt.Errorf("telemetry: %s", secrets.mask(err.Error()))
 	}
 	return s.shutdown, nil
 }
@@ -116,7 +119,8 @@ func wants(signal string) bool {
 	case "none":
 		return false
 	case "":
-		return os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT") != "" || os.Getenv("OTEL_EXPORTER_OTLP_"+signal+"_ENDPOINT") != ""
+		return os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT") != "" ||
+			os.Getenv("OTEL_EXPORTER_OTLP_"+signal+"_ENDPOINT") != ""
 	}
 	return true
 }

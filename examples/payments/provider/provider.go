@@ -98,7 +98,8 @@ func New(fault func(Request) Fault) *Server {
 		if n, err := strconv.Atoi(r.URL.Query().Get("last")); err == nil {
 			last = max(0, n)
 		}
-		write(w, http.StatusOK, map[string]any{"count": len(charges), "charges": charges[max(0, len(charges)-last):]})
+		write(w, http.StatusOK,
+			map[string]any{"count": len(charges), "charges": charges[max(0, len(charges)-last):]})
 	})
 	return s
 }
@@ -168,7 +169,8 @@ func (s *Server) decide(r Request, decline bool) answer {
 	defer s.mu.Unlock()
 	if a := s.answers[r.Key]; a != nil {
 		if a.wish != r.Wish {
-			return answer{status: http.StatusBadRequest, body: refusal("idempotency_key_in_use_for_another_charge")}
+			return answer{status: http.StatusBadRequest,
+				body: refusal("idempotency_key_in_use_for_another_charge")}
 		}
 		return *a
 	}
