@@ -1,3 +1,3 @@
--- What is read here has an index that gives its order. A server that believes that there are few rows, since there were when it last
--- looked, would rather read all of them and sort.
+-- Indexes have the order of the queries here. With statistics from a time of few rows, the server
+-- would read all rows and sort them instead.
 SELECT set_config('enable_bitmapscan', 'off', true), set_config('enable_seqscan', 'off', true)

@@ -1,4 +1,4 @@
--- now() is one for the statement, so that the index on ended_at can be used; clock_timestamp() is not.
+-- now() is constant in a statement, so the index on ended_at can be used. clock_timestamp() is not.
 WITH old AS MATERIALIZED (
     SELECT seq FROM {outbox}
     WHERE state = 1 AND ended_at < now() - $1::bigint * interval '1 microsecond'

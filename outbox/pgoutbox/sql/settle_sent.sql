@@ -1,9 +1,10 @@
--- Ends the rows that were sent, and says which shards were lost. The rows are locked in their order: two relays that believe to
--- hold one shard must not deadlock.
+-- Ends the rows that were sent, and returns the shards that were lost. The rows are locked in their
+-- order, so that two relays that both seem to hold one shard cannot deadlock.
 WITH held AS (
     SELECT h.shard, h.epoch FROM unnest($1::smallint[], $2::bigint[]) AS h(shard, epoch)),
 mine AS MATERIALIZED (
-    SELECT s.shard FROM {shards} s JOIN held h ON h.shard = s.shard AND h.epoch = s.epoch WHERE s.relay = $3),
+    SELECT s.shard FROM {shards} s JOIN held h ON h.shard = s.shard AND h.epoch = s.epoch
+    WHERE s.relay = $3),
 sent AS MATERIALIZED (
     SELECT o.seq FROM {outbox} o
     WHERE o.seq = ANY ($4::bigint[]) AND o.state <> 1 AND o.shard IN (SELECT m.shard FROM mine m)

@@ -1,11 +1,14 @@
--- Takes what is free or expired, up to the relay's share. Materialized, so that the limit counts once (O-06).
+-- Takes free or expired shards, up to the share of the relay. MATERIALIZED: the limit is evaluated
+-- once (O-06).
 WITH fair AS (
-    SELECT ceil($3::numeric / greatest(1, count(*)))::bigint AS share FROM {relays} WHERE alive_until > clock_timestamp()),
+    SELECT ceil($3::numeric / greatest(1, count(*)))::bigint AS share
+    FROM {relays} WHERE alive_until > clock_timestamp()),
 free AS MATERIALIZED (
     SELECT shard FROM {shards}
     WHERE relay IS NULL OR (relay <> $1 AND lease_until <= clock_timestamp())
     ORDER BY shard
     LIMIT (SELECT greatest(0, share - (SELECT count(*) FROM {shards} WHERE relay = $1)) FROM fair)
     FOR UPDATE SKIP LOCKED)
-UPDATE {shards} s SET relay = $1, epoch = s.epoch + 1, lease_until = clock_timestamp() + $2::bigint * interval '1 microsecond'
+UPDATE {shards} s SET relay = $1, epoch = s.epoch + 1,
+    lease_until = clock_timestamp() + $2::bigint * interval '1 microsecond'
 FROM free f WHERE s.shard = f.shard
