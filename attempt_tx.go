@@ -185,9 +185,9 @@ func (p *Processor) finishRefused(ctx context.Context, d *task, o outcome) (step
 // stands: an event that was handled or moved on meanwhile is not dead, and blocks no queue (rule 4).
 func (p *Processor) recordTx(ctx context.Context, d *task, c dedup.Completion) (settled bool, err error) {
 	c.Claim, c.Retention = d.request.Held(dedup.Token{}, dedup.Answer{First: d.request.Origin}), d.route.retention
-	for try := 1; ; try++ {
+	var a dedup.Answer
+	err = p.insist(ctx, d.budget, &d.access.health, "published, not yet recorded", func() (error, bool) {
 		began := time.Now()
-		var a dedup.Answer
 		err := p.bounded(context.WithoutCancel(ctx), txSlack, func(ctx context.Context) (err error) {
 			a, err = d.claimTx(ctx, txSlack, func(any) ([]dedup.Completion, error) { return []dedup.Completion{c}, nil })
 			if err == nil && a.Verdict == dedup.Busy {
@@ -196,23 +196,19 @@ func (p *Processor) recordTx(ctx context.Context, d *task, c dedup.Completion) (
 			return err
 		})
 		p.storeCall(ctx, d.access, VerbTransaction, 1, nil, began, err)
-		if err == nil {
-			switch a.Verdict {
-			case dedup.Done:
-				d.end = endDone
-			case dedup.Rescheduled:
-				d.end = endRescheduled
-			default: // recorded, or dead already; what conflicts or is too old has its dead letter
-			}
-			return true, nil
-		}
-		if !errors.Is(err, ErrBusy) {
-			d.access.down(ctx, p, began, err)
-		}
-		if stop := d.budget.wait(ctx, outageWait(try), fmt.Errorf("%w: published, not yet recorded: %w", dedup.ErrUnavailable, err)); stop != nil {
-			return false, stop
-		}
+		return err, false
+	})
+	if err != nil {
+		return false, err
 	}
+	switch a.Verdict {
+	case dedup.Done:
+		d.end = endDone
+	case dedup.Rescheduled:
+		d.end = endRescheduled
+	default: // recorded, or dead already; a copy in conflict, or too old, has its dead letter
+	}
+	return true, nil
 }
 
 // countStart records, for the first events of a partition after it was assigned, that a run begins: a transaction

@@ -193,21 +193,10 @@ func (p *Processor) publishDeadLetter(ctx context.Context, budget *waitBudget, m
 // publish calls send until that succeeds, or until ctx or the patience of the call ends. What is too large is not tried
 // again, if send says so.
 func (p *Processor) publish(ctx context.Context, budget *waitBudget, what string, send func(context.Context) error) error {
-	for try := 1; ; try++ {
-		began := time.Now()
+	return p.insist(ctx, budget, &p.producer, what, func() (error, bool) {
 		err := send(ctx)
-		if err == nil {
-			p.producer.up(ctx, p, began)
-			return nil
-		}
-		if errors.Is(err, ErrTooLarge) {
-			return err
-		}
-		p.producer.down(ctx, p, began, err)
-		if err := budget.wait(ctx, outageWait(try), fmt.Errorf("%w: %s: %w", dedup.ErrUnavailable, what, err)); err != nil {
-			return err
-		}
-	}
+		return err, errors.Is(err, ErrTooLarge)
+	})
 }
 
 // produce sends one message. It outlives a stop by a moment, since a dead letter that was begun had better be finished.

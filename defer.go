@@ -232,7 +232,7 @@ func (b *batch) insistLoad(l *deferredPartition, of *storeAccess) error {
 	if l.isLoaded() {
 		return nil
 	}
-	return b.p.insist(b.ctx, b.budget, of, "look for deferred events", l.load)
+	return b.p.change(b.ctx, b.budget, of, "look for deferred events", l.load)
 }
 
 // join puts events at the ends of their queues, but for those whose queue has ended meanwhile. An event that waits already
@@ -318,7 +318,7 @@ func (b *batch) deferredOf(l *deferredPartition, entries []*task) (map[dedup.Key
 		return known, nil
 	}
 	var found []dedup.Deferred
-	err := b.p.insist(b.ctx, b.budget, entries[0].access, "look for deferred events", func(ctx context.Context) (err error) {
+	err := b.p.change(b.ctx, b.budget, entries[0].access, "look for deferred events", func(ctx context.Context) (err error) {
 		found, err = l.deferrer.DeferredOf(ctx, l.id.Scope, l.id.Topic, keys...)
 		return err
 	})
@@ -334,23 +334,7 @@ func (b *batch) deferredOf(l *deferredPartition, entries []*task) (map[dedup.Key
 
 // deferAll writes to the table until that succeeds.
 func (p *Processor) deferAll(ctx context.Context, budget *waitBudget, ledger *storeAccess, l *deferredPartition, events []dedup.Deferred) error {
-	return p.insist(ctx, budget, ledger, "defer", func(ctx context.Context) error { return l.deferrer.Defer(ctx, l.id, events) })
-}
-
-// insist repeats a change of the table until it succeeds.
-func (p *Processor) insist(ctx context.Context, budget *waitBudget, ledger *storeAccess, what string, fn func(context.Context) error) error {
-	for try := 1; ; try++ {
-		began := time.Now()
-		err := p.bounded(context.WithoutCancel(ctx), txSlack, fn)
-		if err == nil {
-			ledger.up(ctx, p, began)
-			return nil
-		}
-		ledger.down(ctx, p, began, err)
-		if err := budget.wait(ctx, outageWait(try), fmt.Errorf("%w: %s: %w", dedup.ErrUnavailable, what, err)); err != nil {
-			return err
-		}
-	}
+	return p.change(ctx, budget, ledger, "defer", func(ctx context.Context) error { return l.deferrer.Defer(ctx, l.id, events) })
 }
 
 // record is a deferred event's message and history, as the table keeps it.

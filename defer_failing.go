@@ -53,7 +53,7 @@ func (p *Processor) deferredAsNext(ctx context.Context, d *task, l *deferredPart
 	var at dedup.DeferredPartition
 	var found dedup.Deferred
 	var ok bool
-	err = p.insist(ctx, d.budget, d.access, "look for a deferred event", func(ctx context.Context) (err error) {
+	err = p.change(ctx, d.budget, d.access, "look for a deferred event", func(ctx context.Context) (err error) {
 		at, found, ok, err = l.deferrer.FindDeferred(ctx, l.id.Scope, l.id.Topic, e.Key)
 		return err
 	})
@@ -65,7 +65,7 @@ func (p *Processor) deferredAsNext(ctx context.Context, d *task, l *deferredPart
 			return false, err
 		}
 		e.Queue = found.Queue
-		err := p.insist(ctx, d.budget, d.access, "defer", func(ctx context.Context) (err error) {
+		err := p.change(ctx, d.budget, d.access, "defer", func(ctx context.Context) (err error) {
 			ok, err = l.deferrer.Postpone(ctx, at, e)
 			return err
 		})
@@ -108,7 +108,7 @@ func contentOf(route *bound, e dedup.Deferred) (m *Message, content dedup.Finger
 // it away, and the store knows.
 func (p *Processor) postpone(ctx context.Context, d *task, e dedup.Deferred) error {
 	l := d.deferred.part
-	err := p.insist(ctx, d.budget, d.access, "postpone", func(ctx context.Context) error {
+	err := p.change(ctx, d.budget, d.access, "postpone", func(ctx context.Context) error {
 		_, err := l.deferrer.Postpone(ctx, l.id, e)
 		return err
 	})

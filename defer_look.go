@@ -61,7 +61,7 @@ func (b *batch) lookAt(tx bool, entries []*task, answers map[*task]dedup.Answer)
 	for i, e := range first {
 		reqs[i] = e.request
 	}
-	err := b.p.insist(b.ctx, b.budget, of, "look before deferral", func(ctx context.Context) error { return look(ctx, reqs, got) })
+	err := b.p.change(b.ctx, b.budget, of, "look before deferral", func(ctx context.Context) error { return look(ctx, reqs, got) })
 	if err != nil {
 		return err
 	}
@@ -88,7 +88,7 @@ func (l *storeAccess) look(tx bool) func(context.Context, []dedup.Request, []ded
 
 // isDeferred reports whether an event is deferred already.
 func (b *batch) isDeferred(l *deferredPartition, e *task) (deferred bool, err error) {
-	err = b.p.insist(b.ctx, b.budget, e.access, "look for a deferred event", func(ctx context.Context) (err error) {
+	err = b.p.change(b.ctx, b.budget, e.access, "look for a deferred event", func(ctx context.Context) (err error) {
 		_, _, deferred, err = l.deferrer.FindDeferred(ctx, l.id.Scope, l.id.Topic, e.request.Key)
 		return err
 	})

@@ -54,7 +54,7 @@ func (p *Processor) noHandler(deferred *dedup.Deferred) error {
 func (p *Processor) giveUpUnreadable(ctx context.Context, d *task, o outcome) (step, error) {
 	if look := d.access.look(true); look != nil {
 		var a [1]dedup.Answer
-		err := p.insist(ctx, d.budget, d.access, "look before giving up", func(ctx context.Context) error {
+		err := p.change(ctx, d.budget, d.access, "look before giving up", func(ctx context.Context) error {
 			return look(ctx, []dedup.Request{d.request}, a[:])
 		})
 		if err != nil {

@@ -3,7 +3,6 @@ package idem
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/idem-go/idem/dedup"
 )
@@ -28,19 +27,8 @@ func (p *Processor) settleFormer(ctx context.Context, d *task) error {
 	if !ok || !can {
 		return nil
 	}
-	for try := 1; ; try++ {
-		began := time.Now()
-		err := p.bounded(context.WithoutCancel(ctx), txSlack, func(ctx context.Context) error { return endFormer(ctx, operator, d, key) })
-		if err == nil {
-			d.access.up(ctx, p, began)
-			return nil
-		}
-		d.access.down(ctx, p, began, err)
-		reason := fmt.Errorf("%w: event %s had the key %s before, which could not be settled: %w", dedup.ErrUnavailable, d.request.Key, key, err)
-		if stop := d.budget.wait(ctx, outageWait(try), reason); stop != nil {
-			return stop
-		}
-	}
+	what := fmt.Sprintf("event %s had the key %s before, which could not be settled", d.request.Key, key)
+	return p.change(ctx, d.budget, d.access, what, func(ctx context.Context) error { return endFormer(ctx, operator, d, key) })
 }
 
 // endFormer discards a key that waits for just this copy. A key that waits for another copy, or that is not known, is left as it is.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"sync"
-	"time"
 
 	"github.com/idem-go/idem/dedup"
 )
@@ -68,51 +67,4 @@ func (f *inflight) await(ctx context.Context, k dedup.Key, budget *waitBudget) e
 		return nil
 	}
 	return budget.until(ctx, landed, fmt.Errorf("%w: in another lane of this process", ErrBusy))
-}
-
-// until waits for a signal, as long as patience lasts. It returns a WaitError with the reason if that has run out, and
-// the cause of ctx if that ended.
-func (budget *waitBudget) until(ctx context.Context, signal <-chan struct{}, reason error) error {
-	out, stop := budget.out()
-	defer stop()
-	select {
-	case <-signal:
-		return nil
-	case <-ctx.Done():
-		return stopCause(ctx)
-	case <-out:
-		return &WaitError{Err: reason, After: 50 * time.Millisecond}
-	}
-}
-
-// seat waits for a place in slots in the same way.
-func (budget *waitBudget) seat(ctx context.Context, slots chan<- struct{}, reason error) error {
-	select {
-	case slots <- struct{}{}:
-		return nil
-	default:
-	}
-	out, stop := budget.out()
-	defer stop()
-	select {
-	case slots <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return stopCause(ctx)
-	case <-out:
-		return &WaitError{Err: reason, After: 50 * time.Millisecond}
-	}
-}
-
-// out tells when patience has run out. stop takes what was used of it off.
-func (budget *waitBudget) out() (out <-chan time.Time, stop func()) {
-	if budget.left == Forever {
-		return nil, func() {}
-	}
-	began := time.Now()
-	timer := time.NewTimer(max(budget.left, 0))
-	return timer.C, func() {
-		timer.Stop()
-		budget.left -= min(time.Since(began), budget.left)
-	}
 }

@@ -39,6 +39,14 @@ func (p *Processor) stopContext(ctx context.Context, grace bool) (hard context.C
 	}
 }
 
+// stopCauseOf returns the cause if ctx has ended, else nil.
+func stopCauseOf(ctx context.Context) error {
+	if ctx.Err() == nil {
+		return nil
+	}
+	return stopCause(ctx)
+}
+
 // stopCause is why ctx ended, in a form that tells a stop from anything a handler does itself.
 func stopCause(ctx context.Context) error {
 	cause := context.Cause(ctx)

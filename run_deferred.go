@@ -85,23 +85,19 @@ type deferredRunner struct {
 // left reports whether anything waits in a lot to which nothing comes any longer. It is asked with each assignment, as members
 // of the release before may have deferred more until then.
 func (t *deferredRunner) left(ctx context.Context) (some bool) {
-	for try := 1; ; try++ {
+	err := t.p.insist(ctx, &waitBudget{left: Forever}, &t.access.health, "look for deferred events", func() (error, bool) {
 		err := t.p.bounded(ctx, txSlack, func(ctx context.Context) error {
 			queues, err := t.part.deferrer.Queues(ctx, t.part.id, "", 2)
 			some = len(queues) > 0
 			return err
 		})
-		switch {
-		case err == nil:
-			return some
-		case ctx.Err() == nil && !errors.Is(err, dedup.ErrUnavailable) && !errors.Is(err, context.DeadlineExceeded):
-			t.p.log.WarnContext(ctx, "not known whether events are deferred, nothing takes them up",
-				"topic", t.part.id.Topic, "partition", t.part.id.Partition, "error", t.p.errorText(err))
-			return false
-		case sleep(ctx, outageWait(try)) != nil:
-			return false
-		}
+		return err, ctx.Err() != nil || !errors.Is(err, dedup.ErrUnavailable) && !errors.Is(err, context.DeadlineExceeded)
+	})
+	if err != nil && ctx.Err() == nil {
+		t.p.log.WarnContext(ctx, "not known whether events are deferred, and none of them runs",
+			"topic", t.part.id.Topic, "partition", t.part.id.Partition, "error", t.p.errorText(err))
 	}
+	return err == nil && some
 }
 
 func (t *deferredRunner) run(ctx context.Context) error {
@@ -354,7 +350,7 @@ func (t *deferredRunner) remove(ctx context.Context, events []dedup.Deferred) er
 	t.part.running.Lock()
 	defer t.part.running.Unlock()
 	queue := events[0].Queue
-	return t.p.insist(ctx, &waitBudget{left: Forever}, t.access, "remove deferred events", func(ctx context.Context) error {
+	return t.p.change(ctx, &waitBudget{left: Forever}, t.access, "remove deferred events", func(ctx context.Context) error {
 		empty, err := t.part.deferrer.Remove(ctx, t.part.id, queue, events...)
 		if err == nil && empty {
 			t.part.set(queue, false)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -44,116 +43,6 @@ func (l *storeAccess) slot(ctx context.Context, budget *waitBudget) (release fun
 	return func() { <-l.slots }, nil
 }
 
-// health knows whether something the engine depends on is there, so that its going and coming are told once each and not once per
-// event.
-type health struct {
-	name   string
-	isDown atomic.Bool // quick look without the lock
-	mu     sync.Mutex
-	since  time.Time // down since
-	back   time.Time // last return
-	logged time.Time // when this outage was last told to be of a set-up
-}
-
-// setupEvery is how often the log repeats that a store is not set up: only a person mends it.
-const setupEvery = time.Minute
-
-// down notes a failure of a call that began at the given time. One that began before the last return says nothing new.
-func (h *health) down(ctx context.Context, p *Processor, began time.Time, err error) {
-	var setup *dedup.SetupError
-	h.mu.Lock()
-	late := began.Before(h.back)
-	first := !late && h.isDown.CompareAndSwap(false, true)
-	if first {
-		h.since, h.logged = time.Now(), time.Time{}
-	}
-	away := time.Since(h.since)
-	again := errors.As(err, &setup) && !late && (first || h.logged.IsZero() || time.Since(h.logged) >= setupEvery)
-	if again {
-		h.logged = time.Now()
-	}
-	h.mu.Unlock()
-	if again && !first {
-		p.log.WarnContext(ctx, h.name+" is still not set up, pausing", "for", away.Round(time.Second), "error", p.errorText(err))
-	}
-	if !first {
-		return
-	}
-	p.log.WarnContext(ctx, h.name+" unavailable, pausing", "error", p.errorText(err))
-	for _, o := range p.obs.store {
-		o.ObserveStore(ctx, StoreEvent{Group: p.cfg.Group, Name: h.name, Down: true, Err: err})
-	}
-}
-
-// up notes a success of a call that began at the given time. One that began before the outage says nothing of its end: a
-// server that goes down lets some of its work finish.
-func (h *health) up(ctx context.Context, p *Processor, began time.Time) {
-	if !h.isDown.Load() {
-		return
-	}
-	h.mu.Lock()
-	first, away := !began.Before(h.since) && h.isDown.CompareAndSwap(true, false), time.Since(h.since)
-	if first {
-		h.back = time.Now()
-	}
-	h.mu.Unlock()
-	if !first {
-		return
-	}
-	p.log.InfoContext(ctx, h.name+" is back", "after", away.Round(time.Millisecond))
-	for _, o := range p.obs.store {
-		o.ObserveStore(ctx, StoreEvent{Group: p.cfg.Group, Name: h.name, For: away})
-	}
-}
-
-// end tells those who watch that an outage has nobody any longer who suffers from it, so that nothing stays down for ever.
-func (h *health) end(p *Processor) {
-	h.mu.Lock()
-	was, away := h.isDown.CompareAndSwap(true, false), time.Since(h.since)
-	h.mu.Unlock()
-	if !was {
-		return
-	}
-	for _, o := range p.obs.store {
-		o.ObserveStore(context.Background(), StoreEvent{Group: p.cfg.Group, Name: h.name, Ended: true, For: away})
-	}
-}
-
-// waitBudget is what is left of the time that one call of HandleBatch may spend waiting for others.
-type waitBudget struct{ left time.Duration }
-
-// wait sleeps for d. It returns a WaitError with the reason if patience has run out, and the cause of ctx if that ended.
-func (budget *waitBudget) wait(ctx context.Context, d time.Duration, reason error) error {
-	if budget.left != Forever {
-		if budget.left <= 0 && ctx.Err() == nil {
-			return &WaitError{Err: reason, After: d}
-		}
-		d = min(d, budget.left)
-		budget.left -= d
-	}
-	return sleep(ctx, d)
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	if ctx.Err() != nil {
-		return stopCause(ctx)
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return stopCause(ctx)
-	}
-}
-
-// outageWait is how long to wait before something that is down is asked again: up to 2 s, so that work resumes soon
-// after its return.
-func outageWait(try int) time.Duration {
-	return jitter(ceiling(100*time.Millisecond, 2*time.Second, try))
-}
-
 // claimAll asks until the store answers. of returns the delivery that a request is for. Whatever the error is, there is no answer: nothing runs and nothing is marked
 // (R-19). The token stays the same, so that a claim whose reply was lost is recognised (R-01).
 func (p *Processor) claimAll(ctx context.Context, l *storeAccess, budget *waitBudget, t dedup.Token, of func(i int) *task,
@@ -175,10 +64,11 @@ func (p *Processor) claimAll(ctx context.Context, l *storeAccess, budget *waitBu
 			l.up(ctx, p, since)
 			return since, nil
 		}
-		if ctx.Err() == nil {
-			l.down(ctx, p, since, err)
+		stop := stopCauseOf(ctx) // an error after a stop says nothing about the store
+		if stop == nil {
+			stop = p.pause(ctx, budget, &l.health, "claim", try, since, err)
 		}
-		if stop := budget.wait(ctx, outageWait(try), fmt.Errorf("%w: claim: %w", dedup.ErrUnavailable, err)); stop != nil {
+		if stop != nil {
 			a.drop(ctx)
 			return since, stop
 		}
@@ -190,19 +80,6 @@ var errLate = fmt.Errorf("%w: the answer to a claim took longer than the lease; 
 	dedup.ErrUnavailable)
 
 func held(a dedup.Answer) bool { return a.Verdict.Held() }
-
-// passed reports whether t lies in the past, by the monotonic or the wall clock (rule 49).
-func passed(t time.Time) bool {
-	now := time.Now()
-	return !now.Before(t) || !now.Round(0).Before(t.Round(0))
-}
-
-// bounded calls fn with a context that ends after at most limit.
-func (p *Processor) bounded(ctx context.Context, limit time.Duration, fn func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	return fn(ctx)
-}
 
 // releaseGhosts gives back claims that may have been granted although no answer came, before the deliveries are left to
 // others: they would wait for the lease otherwise, and under DeadLetterUncertain give up an event that never ran (rule 32). If the
@@ -226,18 +103,12 @@ func (p *Processor) giveBack(ctx context.Context, d *task, o dedup.Outcome) {
 func (p *Processor) release(ctx context.Context, l *storeAccess, releases []dedup.Release) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(abandonAfter, p.cfg.Lease))
 	defer cancel()
-	for try := 1; ; try++ {
+	_ = p.insist(ctx, &waitBudget{left: Forever}, &l.health, "release", func() (error, bool) {
 		began := time.Now()
 		err := l.store.Release(ctx, releases)
 		p.storeCall(ctx, l, VerbRelease, len(releases), nil, began, err)
-		if err == nil || errors.Is(err, dedup.ErrClaimLost) {
-			return
-		}
-		if sleep(ctx, outageWait(try)) != nil {
-			l.down(ctx, p, began, err)
-			return
-		}
-	}
+		return err, errors.Is(err, dedup.ErrClaimLost)
+	})
 }
 
 // complete records the end of one event. It reports whether the claim was lost, and tells observers of that.
@@ -270,8 +141,7 @@ func (p *Processor) completeAll(hard context.Context, l *storeAccess, of *waitBu
 		case errors.As(err, &gone):
 			return gone.Claims, nil
 		}
-		l.down(hard, p, began, err)
-		if stop := budget.wait(hard, outageWait(try), fmt.Errorf("%w: complete: %w", dedup.ErrUnavailable, err)); stop != nil {
+		if stop := p.pause(hard, &budget, &l.health, "complete", try, began, err); stop != nil {
 			return nil, fmt.Errorf("event %s took effect, but this could not be recorded: %w", done[0].Key, stop)
 		}
 	}

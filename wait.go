@@ -1,0 +1,139 @@
+package idem
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/idem-go/idem/dedup"
+)
+
+// waitBudget is what is left of the time that one call of HandleBatch may spend waiting for others.
+type waitBudget struct{ left time.Duration }
+
+// wait sleeps for d. It returns a WaitError with the reason if patience has run out, and the cause of ctx if that ended.
+func (budget *waitBudget) wait(ctx context.Context, d time.Duration, reason error) error {
+	if budget.left != Forever {
+		if budget.left <= 0 && ctx.Err() == nil {
+			return &WaitError{Err: reason, After: d}
+		}
+		d = min(d, budget.left)
+		budget.left -= d
+	}
+	return sleep(ctx, d)
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	if ctx.Err() != nil {
+		return stopCause(ctx)
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return stopCause(ctx)
+	}
+}
+
+// outageWait is how long to wait before something that is down is asked again: up to 2 s, so that work resumes soon
+// after its return.
+func outageWait(try int) time.Duration {
+	return jitter(ceiling(100*time.Millisecond, 2*time.Second, try))
+}
+
+// until waits for a signal, as long as patience lasts. It returns a WaitError with the reason if that has run out, and
+// the cause of ctx if that ended.
+func (budget *waitBudget) until(ctx context.Context, signal <-chan struct{}, reason error) error {
+	out, stop := budget.out()
+	defer stop()
+	select {
+	case <-signal:
+		return nil
+	case <-ctx.Done():
+		return stopCause(ctx)
+	case <-out:
+		return &WaitError{Err: reason, After: 50 * time.Millisecond}
+	}
+}
+
+// seat waits for a place in slots in the same way.
+func (budget *waitBudget) seat(ctx context.Context, slots chan<- struct{}, reason error) error {
+	select {
+	case slots <- struct{}{}:
+		return nil
+	default:
+	}
+	out, stop := budget.out()
+	defer stop()
+	select {
+	case slots <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return stopCause(ctx)
+	case <-out:
+		return &WaitError{Err: reason, After: 50 * time.Millisecond}
+	}
+}
+
+// out tells when patience has run out. stop takes what was used of it off.
+func (budget *waitBudget) out() (out <-chan time.Time, stop func()) {
+	if budget.left == Forever {
+		return nil, func() {}
+	}
+	began := time.Now()
+	timer := time.NewTimer(max(budget.left, 0))
+	return timer.C, func() {
+		timer.Stop()
+		budget.left -= min(time.Since(began), budget.left)
+	}
+}
+
+// passed reports whether t lies in the past, by the monotonic or the wall clock (rule 49).
+func passed(t time.Time) bool {
+	now := time.Now()
+	return !now.Before(t) || !now.Round(0).Before(t.Round(0))
+}
+
+// bounded calls fn with a context that ends after at most limit.
+func (p *Processor) bounded(ctx context.Context, limit time.Duration, fn func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	return fn(ctx)
+}
+
+// insist asks until the answer is nil, or final, or the wait budget or ctx ends. A final error is returned as it is; [ErrBusy] says that
+// the dependency h is there.
+func (p *Processor) insist(ctx context.Context, budget *waitBudget, h *health, what string, ask func() (err error, final bool)) error { //nolint:revive // the error is the answer
+	for try := 1; ; try++ {
+		began := time.Now()
+		err, final := ask()
+		switch {
+		case err == nil:
+			h.up(ctx, p, began)
+			return nil
+		case final:
+			return err
+		}
+		if stop := p.pause(ctx, budget, h, what, try, began, err); stop != nil {
+			return stop
+		}
+	}
+}
+
+// pause waits before a question that failed is asked again. The error says why it is not to be asked again.
+func (p *Processor) pause(ctx context.Context, budget *waitBudget, h *health, what string, try int, began time.Time, err error) error {
+	if !errors.Is(err, ErrBusy) {
+		h.down(ctx, p, began, err)
+	}
+	return budget.wait(ctx, outageWait(try), fmt.Errorf("%w: %s: %w", dedup.ErrUnavailable, what, err))
+}
+
+// change repeats a change of a store until it succeeds.
+func (p *Processor) change(ctx context.Context, budget *waitBudget, l *storeAccess, what string, fn func(context.Context) error) error {
+	return p.insist(ctx, budget, &l.health, what, func() (error, bool) {
+		return p.bounded(context.WithoutCancel(ctx), txSlack, fn), false
+	})
+}
