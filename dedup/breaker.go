@@ -9,13 +9,14 @@ import (
 // The settings of a breaker.
 const (
 	breakAfter = 3           // failures without an answer between them
-	breakSpan  = time.Second // and for how long there must have been none
-	breakFor   = time.Second // until the store is asked again
+	breakSpan  = time.Second // the least time between the first and the last of them
+	breakFor   = time.Second // until the next probe
 )
 
-// breaker refuses calls while a store does not answer, so that callers do not wait for it one by one. It opens after breakAfter
-// failures in a row that span breakSpan: a cluster of which one node is down still answers, and stays closed. While it is open, one call
-// every breakFor is let through as a probe; an answer closes it. The zero value is closed. It is safe for concurrent use.
+// breaker refuses calls while a store does not answer, so that callers do not wait for it one by
+// one. It opens after breakAfter failures in a row that span breakSpan. A cluster of which one node
+// is down still answers, and its breaker stays closed. While open, it lets one call every breakFor
+// through as a probe; an answer closes it. The zero value is closed. It is safe for concurrent use.
 type breaker struct {
 	mu       sync.Mutex
 	failures int       // since the last answer
@@ -25,12 +26,12 @@ type breaker struct {
 	probing  bool
 }
 
-// callEnd is what the end of a call says of the store.
+// callEnd is what the end of a call shows about the store.
 type callEnd uint8
 
 const (
-	callUnknown  callEnd = iota // it says nothing of the store, as when its caller left
-	callAnswered                // also a refusal is an answer
+	callUnknown  callEnd = iota // nothing, as when the caller left
+	callAnswered                // a refusal is an answer too
 	callFailed
 )
 
@@ -40,7 +41,7 @@ type callPass struct {
 	probe bool
 }
 
-// begin asks for the right to make a call. With ok every pass must be given to end, once.
+// begin asks for the right to make a call. If ok, the pass must be given to end, once.
 func (b *breaker) begin(now time.Time) (p callPass, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -65,7 +66,7 @@ func (b *breaker) end(p callPass, now time.Time, e callEnd) {
 	switch {
 	case e == callAnswered:
 		b.failures, b.answered, b.retryAt = 0, now, time.Time{}
-	case e != callFailed, p.began.Before(b.answered): // one that began before the last answer says nothing new
+	case e != callFailed, p.began.Before(b.answered): // the last answer is newer than this call
 	case p.probe:
 		b.retryAt = now.Add(breakFor)
 	default:
@@ -86,5 +87,5 @@ func (b *breaker) open() bool {
 	return !b.retryAt.IsZero()
 }
 
-// errOpen says that the store was not asked.
-var errOpen = fmt.Errorf("%w: it has not answered for a while, and is asked again in a moment", ErrUnavailable)
+// errOpen means that the store was not asked.
+var errOpen = fmt.Errorf("%w: circuit breaker open, next call within a second", ErrUnavailable)

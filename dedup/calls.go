@@ -11,50 +11,53 @@ import (
 
 const (
 	maxLeftCalls = 1024 // calls that were given up and have not returned
-	maxGhosts    = 4096 // claims that wait to be given back
+	maxGhosts    = 4096 // claims that wait to be released
 	ghostBatch   = 256  // of them in one call
 
-	// ghostTime is for how long it is tried to give a claim back. A store that stood still may grant it when it goes on, and its lease
-	// begins then.
+	// ghostTime is how long a ghost is tried to be released. A store that stood still may grant the
+	// claim when it goes on, and its lease begins then.
 	ghostTime = 10 * time.Minute
 )
 
-// errNoAnswer says that a call was given up.
+// errNoAnswer means that a call was given up.
 var errNoAnswer = fmt.Errorf("%w: no answer in time", ErrUnavailable)
 
-// storeCalls are the calls of a guard that it gives up after a time-out. Clients of databases do not all heed the end of a context, so
-// such a call goes on in its own goroutine until the client gives it up too. Whatever it may have claimed is released after it has
-// returned, in the background, until the store has answered, for ten minutes or a lease at most (rule 32).
+// storeCalls makes the calls of a guard to its store and gives them up after a time-out. Not all
+// clients of databases return when their context ends, so a call that was given up goes on in its
+// own goroutine until the client returns. Its claim may have been granted: it is released after the
+// call has returned, in the background, until the store has answered, for ten minutes or a lease at
+// most (rule 32).
 type storeCalls struct {
-	store   Store
+	release func(context.Context, []Release) error
 	limit   time.Duration
 	lease   time.Duration
 	breaker breaker
 	tx      atomic.Bool  // the guard is used for transactions
-	inside  atomic.Int64 // functions that run in one
+	inside  atomic.Int64 // functions that run in a transaction
 
 	mu        sync.Mutex
 	idle      sync.Cond // left or releasing has changed
 	left      int       // calls that were given up and have not returned
 	ghosts    []*ghost
-	releasing bool // the goroutine that gives ghosts back runs
+	releasing bool // the goroutine of releaseGhosts runs
 	closed    bool
 	quit      chan struct{}
 }
 
-// ghost is a claim that may have been granted unheard.
+// ghost is a claim that may have been granted although its answer did not come.
 type ghost struct {
 	release Release
 	until   time.Time
 }
 
-func newStoreCalls(s Store, limit, lease time.Duration) *storeCalls {
-	c := &storeCalls{store: s, limit: limit, lease: lease, quit: make(chan struct{})}
+func newStoreCalls(release func(context.Context, []Release) error, limit, lease time.Duration,
+) *storeCalls {
+	c := &storeCalls{release: release, limit: limit, lease: lease, quit: make(chan struct{})}
 	c.idle.L = &c.mu
 	return c
 }
 
-// close waits for calls that were given up, and makes a last attempt to give ghosts back.
+// close waits for calls that were given up, and tries a last time to release ghosts.
 func (s *storeCalls) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -67,7 +70,7 @@ func (s *storeCalls) close() {
 	}
 }
 
-// begin asks for the right to make a call. end must be called if err is nil, once.
+// begin asks for the right to make a call. If err is nil, end must be called once.
 func (s *storeCalls) begin() (end func(callEnd), err error) {
 	s.mu.Lock()
 	full := s.left >= maxLeftCalls
@@ -82,7 +85,7 @@ func (s *storeCalls) begin() (end func(callEnd), err error) {
 	return func(e callEnd) { s.breaker.end(pass, time.Now(), e) }, nil
 }
 
-// endOf is what the error of a call says of the store. ctx is the caller's.
+// endOf returns what the error of a call shows about the store. ctx is the caller's.
 func endOf(ctx context.Context, err error) callEnd {
 	switch {
 	case err == nil, errors.Is(err, ErrClaimLost):
@@ -93,7 +96,7 @@ func endOf(ctx context.Context, err error) callEnd {
 	return callUnknown
 }
 
-// callResult is what a call came to.
+// callResult is the result of a call.
 type callResult struct {
 	err      error
 	panicked any
@@ -106,23 +109,24 @@ func (r callResult) get() error {
 	return r.err
 }
 
-// do runs fn and returns when it does, or when ctx ends. In that case late is called after fn has returned. A panic of fn goes on in the
-// caller.
-func (s *storeCalls) do(ctx context.Context, fn func(context.Context) error, late func()) error {
+// invoke runs fn and returns when fn does, or when ctx ends. In that case late is called after fn
+// has returned. A panic of fn continues in the caller.
+func (s *storeCalls) invoke(ctx context.Context, fn func(context.Context) error,
+	late func()) error {
 	s.mu.Lock()
 	closed := s.closed
 	s.mu.Unlock()
-	if closed { // nobody would wait for a goroutine
+	if closed { // Close would not wait for a goroutine
 		return fn(ctx)
 	}
 	done := make(chan callResult, 1)
-	var over, left bool // guarded by s.mu
+	var returned, left bool // guarded by s.mu
 	go func() {
 		o := callResult{err: errNoAnswer} // if fn ends its goroutine
 		defer func() {
 			o.panicked = recover()
 			s.mu.Lock()
-			over = true
+			returned = true
 			gone := left
 			s.mu.Unlock()
 			if !gone {
@@ -143,7 +147,7 @@ func (s *storeCalls) do(ctx context.Context, fn func(context.Context) error, lat
 	case <-ctx.Done():
 	}
 	s.mu.Lock()
-	if !over {
+	if !returned {
 		left = true
 		s.left++
 		s.mu.Unlock()
@@ -153,18 +157,20 @@ func (s *storeCalls) do(ctx context.Context, fn func(context.Context) error, lat
 	return (<-done).get()
 }
 
-// giveBack releases what a claim may have got whose answer did not come (rule 32). It tries once until ctx ends; further attempts are made
-// in the background.
+// giveBack releases a claim whose answer did not come (rule 32). It tries once until ctx ends, and
+// goes on in the background.
 func (s *storeCalls) giveBack(ctx context.Context, r Release) {
 	later := func() { s.addGhost(r) }
-	err := s.do(ctx, func(ctx context.Context) error { return s.store.Release(ctx, []Release{r}) }, later)
+	err := s.invoke(ctx, func(ctx context.Context) error {
+		return s.release(ctx, []Release{r})
+	}, later)
 	if err != nil && !errors.Is(err, ErrClaimLost) && !errors.Is(err, errNoAnswer) {
 		later()
 	}
 }
 
-// addGhost queues a claim to be given back. If there are too many, its lease must end it. A guard that was closed takes none but those that
-// its Close waits for.
+// addGhost queues a claim to be released. If there are too many, its lease must end it. After Close
+// it takes only those of calls that Close waits for.
 func (s *storeCalls) addGhost(r Release) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -178,7 +184,7 @@ func (s *storeCalls) addGhost(r Release) {
 	}
 }
 
-// releaseGhosts runs while there are any.
+// releaseGhosts runs while there are ghosts.
 func (s *storeCalls) releaseGhosts() {
 	for try := 1; ; {
 		batch, releases := s.nextGhosts()
@@ -186,7 +192,7 @@ func (s *storeCalls) releaseGhosts() {
 			return
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), s.limit)
-		err := s.store.Release(ctx, releases)
+		err := s.release(ctx, releases)
 		cancel()
 		if s.settleGhosts(batch, err == nil || errors.Is(err, ErrClaimLost)) {
 			try = 1
@@ -202,7 +208,8 @@ func (s *storeCalls) releaseGhosts() {
 	}
 }
 
-// nextGhosts takes the ghosts of one call from the front of the queue, each key once. Nil: there are none, and the goroutine ends.
+// nextGhosts takes the ghosts of one call from the front of the queue, each key once. Nil: there
+// are none, and the goroutine ends.
 func (s *storeCalls) nextGhosts() (batch []*ghost, releases []Release) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -227,7 +234,8 @@ func (s *storeCalls) nextGhosts() (batch []*ghost, releases []Release) {
 	return batch, releases
 }
 
-// settleGhosts notes how a call went. Ghosts that are still there go to the end of the queue, so that none is in the way of others.
+// settleGhosts notes how a call went. Ghosts that remain go to the end of the queue, so that none
+// holds up others.
 func (s *storeCalls) settleGhosts(batch []*ghost, gone bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -6,28 +6,31 @@ import (
 	"hash/crc32"
 )
 
-// Fingerprint stands for what must be equal in two copies of one event: a keyed hash (HMAC-SHA-256, cut) of it, or the
-// [Checksum] of all of it. The zero value is not compared. Compare two with [Differ], and keep what Bytes returns.
+// Fingerprint is a checksum of the content that must be equal in two copies of one event: a keyed
+// hash (HMAC-SHA-256, cut) of chosen fields, or the [Checksum] of the whole value. The zero value
+// is not compared. Compare two with [Differ]. A store keeps the result of Bytes.
 type Fingerprint [16]byte
 
-// checksumLen is how many bytes of a fingerprint a checksum takes. The others are zero.
+// checksumLen is the length of a checksum in a fingerprint. The other bytes are zero.
 const checksumLen = 4
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// Checksum returns the CRC-32C of a record's value as a fingerprint. It finds a copy with another content by accident or
-// mistake. It is no protection against people: another content with the same checksum is quickly made.
+// Checksum returns the CRC-32C of a record's value as a fingerprint. It finds copies whose content
+// differs by accident or mistake. It is no protection against attackers, who can make another
+// content with the same checksum.
 func Checksum(value []byte) (f Fingerprint) {
-	binary.BigEndian.PutUint32(f[:checksumLen], max(crc32.Checksum(value, castagnoli), 1)) // zero is not compared
+	// At least 1, since zero is not compared.
+	binary.BigEndian.PutUint32(f[:checksumLen], max(crc32.Checksum(value, castagnoli), 1))
 	return f
 }
 
-// IsChecksum reports whether f is a [Checksum] and no keyed hash.
+// IsChecksum reports whether f is a [Checksum], not a keyed hash.
 func (f Fingerprint) IsChecksum() bool {
 	return f != (Fingerprint{}) && [12]byte(f[checksumLen:]) == [12]byte{}
 }
 
-// Comparison says how copies of an event are compared, for a person to read.
+// Comparison is the way in which copies of an event are compared, for a person to read.
 type Comparison uint8
 
 // The comparisons.
@@ -39,7 +42,7 @@ const (
 
 var comparisonNames = [...]string{"not compared", "checksum", "fingerprint"}
 
-// String is the comparison in lower case.
+// String returns the comparison in lower case.
 func (c Comparison) String() string {
 	if int(c) < len(comparisonNames) {
 		return comparisonNames[c]
@@ -47,7 +50,7 @@ func (c Comparison) String() string {
 	return fmt.Sprintf("comparison(%d)", uint8(c))
 }
 
-// Comparison says which kind f is.
+// Comparison returns the kind of f.
 func (f Fingerprint) Comparison() Comparison {
 	switch {
 	case f == Fingerprint{}:
@@ -59,8 +62,8 @@ func (f Fingerprint) Comparison() Comparison {
 	}
 }
 
-// Bytes is what a store keeps of f: 4 bytes of a checksum, 16 of a keyed hash, and nil of the zero value. It is a part of f, no
-// copy. [ParseFingerprint] reads it.
+// Bytes returns the part of f that a store keeps: 4 bytes of a checksum, 16 of a keyed hash, nil of
+// the zero value. It is a part of f, not a copy. [ParseFingerprint] reads it.
 func (f *Fingerprint) Bytes() []byte {
 	switch {
 	case *f == Fingerprint{}:
@@ -72,7 +75,7 @@ func (f *Fingerprint) Bytes() []byte {
 	}
 }
 
-// ParseFingerprint reads what [Fingerprint.Bytes] returned. ok is false for anything else.
+// ParseFingerprint reads the result of [Fingerprint.Bytes]. ok is false for anything else.
 func ParseFingerprint(b []byte) (f Fingerprint, ok bool) {
 	if len(b) > len(f) {
 		return f, false
@@ -81,8 +84,9 @@ func ParseFingerprint(b []byte) (f Fingerprint, ok bool) {
 	return f, len(f.Bytes()) == len(b)
 }
 
-// Differ reports whether a and b say that two copies of an event have different contents. Only two checksums can say so, or two
-// keyed hashes: one of each, or none on one side, are not compared.
+// Differ reports whether two copies of an event with the fingerprints a and b have different
+// contents. Only two checksums, or two keyed hashes, are compared. For one of each, or a zero
+// value, it returns false.
 func Differ(a, b Fingerprint) bool {
 	var none Fingerprint
 	return a != b && a != none && b != none && a.IsChecksum() == b.IsChecksum()

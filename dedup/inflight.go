@@ -4,40 +4,89 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 )
 
-// inflightCall is a key that one caller of this process is at, the leader, and what he learned, for those who follow him. It is
-// guarded by Guard.mu; answer and err change no more once done is closed.
+// inflightCalls are the keys that callers of this process are at. The first caller of a key leads:
+// it asks the store, and the others follow and learn its answer. It is safe for concurrent use.
+type inflightCalls struct {
+	maxWaiters int
+	poll       time.Duration
+
+	mu    sync.Mutex
+	calls map[Key]*inflightCall
+}
+
+// inflightCall is one key with a leader. It is guarded by inflightCalls.mu; answer and err do not
+// change once done is closed.
 type inflightCall struct {
-	asked    chan struct{} // closed when the store has told him something
+	asked    chan struct{} // closed when the store has answered the leader
 	answered bool          // asked is closed
-	done     chan struct{} // closed when he is through
+	done     chan struct{} // closed when the leader has finished
 	finished bool          // done is closed
-	held     bool          // the key is his
-	waiters  int           // those who wait while the key is his or another process's
+	held     bool          // the leader holds the key
+	waiters  int           // followers that wait
 
 	fingerprint Fingerprint
-	answer      Answer // without a verdict the store is to be asked
+	answer      Answer // without a verdict, followers ask the store
 	err         error
 }
 
-// board returns the twin of a key, and whether it is the caller's own: then he must land it.
-func (g *Guard) startOrJoin(c Call) (_ *inflightCall, own bool) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if f := g.inflight[c.Key]; f != nil {
+// asker asks the store once, for all followers of f. With kept the key is the caller's.
+type asker func(f *inflightCall) (a Answer, kept bool, err error)
+
+// waitBudget is how long one caller waits.
+type waitBudget struct {
+	ctx   context.Context //nolint:containedctx // lives as long as the call it belongs to
+	until time.Time
+}
+
+// has reports whether a caller of this process is at key.
+func (i *inflightCalls) has(key Key) bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.calls[key] != nil
+}
+
+// enter lets one caller of the key after the other ask, until ask has an answer other than [Busy]
+// or the wait budget is used up. If it returns an inflightCall, the key is the caller's, which must
+// finish that call.
+func (i *inflightCalls) enter(b waitBudget, c Call, ask asker) (Answer, *inflightCall, error) {
+	for {
+		f, own := i.startOrJoin(c)
+		if !own {
+			if a, again, err := i.follow(b, c, f); !again {
+				return a, nil, err
+			}
+			continue // bounded by the number of other callers, since each of them has finished then
+		}
+		a, kept, err := i.lead(b, c.Key, f, ask)
+		if kept {
+			return a, f, nil
+		}
+		return a, nil, err
+	}
+}
+
+// startOrJoin returns the in-flight call of a key, and whether it is the caller's own.
+func (i *inflightCalls) startOrJoin(c Call) (_ *inflightCall, own bool) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if f := i.calls[c.Key]; f != nil {
 		return f, false
 	}
-	f := &inflightCall{asked: make(chan struct{}), done: make(chan struct{}), fingerprint: c.Fingerprint}
-	g.inflight[c.Key] = f
+	f := &inflightCall{
+		asked: make(chan struct{}), done: make(chan struct{}), fingerprint: c.Fingerprint,
+	}
+	i.calls[c.Key] = f
 	return f, true
 }
 
-// tell lets those who follow know that the store has answered, and whether the key is the leader's.
-func (g *Guard) publish(f *inflightCall, held bool) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
+// publish lets followers know that the store has answered, and whether the leader holds the key.
+func (i *inflightCalls) publish(f *inflightCall, held bool) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
 	f.held = held
 	f.publish()
 }
@@ -49,55 +98,51 @@ func (f *inflightCall) publish() {
 	}
 }
 
-// finish ends a twin, once. Only what is final until a person changes it is passed on.
-func (g *Guard) finish(key Key, f *inflightCall, a Answer, err error) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
+// finish ends an in-flight call, once. It passes only answers on that stay until a person changes
+// them.
+func (i *inflightCalls) finish(key Key, f *inflightCall, a Answer, err error) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
 	switch a.Verdict {
 	case Done, Dead, Conflict:
 		f.answer = a
 	default:
 	}
 	f.err, f.finished = err, true
-	delete(g.inflight, key)
+	delete(i.calls, key)
 	close(f.done)
 	f.publish()
 }
 
-// patience is for how long one caller waits.
-type patience struct {
-	ctx   context.Context //nolint:containedctx // lives as long as the call it belongs to
-	until time.Time
-}
-
-// lead asks until the key is not busy, for all who follow.
-func (g *Guard) lead(p patience, key Key, f *inflightCall, ask asker) (a Answer, kept bool, err error) {
+// lead asks until the key is not busy, for all followers.
+func (i *inflightCalls) lead(b waitBudget, key Key, f *inflightCall, ask asker) (
+	a Answer, kept bool, err error) {
 	defer func() { // also if ask panics
 		if !kept {
-			g.finish(key, f, a, common(p.ctx, err))
+			i.finish(key, f, a, shared(b.ctx, err))
 		}
 	}()
 	for {
 		a, kept, err = ask(f)
-		left := time.Until(p.until)
+		left := time.Until(b.until)
 		if kept {
-			g.publish(f, true)
+			i.publish(f, true)
 		}
 		if err != nil || kept || a.Verdict != Busy || left <= 0 {
-			return a, kept, withCause(p.ctx, err)
+			return a, kept, withCause(b.ctx, err)
 		}
-		g.publish(f, false)
-		pause := min(left, g.cfg.Poll)
+		i.publish(f, false)
+		pause := min(left, i.poll)
 		if a.Wait > 0 {
 			pause = min(pause, a.Wait)
 		}
-		if err := sleep(p.ctx, pause); err != nil {
+		if err := sleep(b.ctx, pause); err != nil {
 			return Answer{}, false, err
 		}
 	}
 }
 
-// withCause is err with the cause of the end of ctx, if that is why: stores tell of the end only.
+// withCause adds the cause of the end of ctx to err, if that end is the reason for err.
 func withCause(ctx context.Context, err error) error {
 	cause := context.Cause(ctx)
 	if err == nil || cause == nil || !errors.Is(err, ctx.Err()) || errors.Is(err, cause) {
@@ -106,38 +151,40 @@ func withCause(ctx context.Context, err error) error {
 	return fmt.Errorf("%w (%w)", err, cause)
 }
 
-// common is err if it would be that of all who follow: the store is out of reach. An error that may come of the leader's own
-// context is his alone.
-func common(ctx context.Context, err error) error {
+// shared returns err if it applies to the followers too: the store is unavailable. An error that
+// may come from the leader's own context does not.
+func shared(ctx context.Context, err error) error {
 	if ctx.Err() == nil && errors.Is(err, ErrUnavailable) {
 		return err
 	}
 	return nil
 }
 
-// follow waits for somebody else's twin. again says that the caller should look anew.
-func (g *Guard) follow(p patience, c Call, f *inflightCall) (a Answer, again bool, err error) {
-	select { // a caller without patience learns what the store says too, as if he had asked himself
+// follow waits for the in-flight call of another caller. again means that the caller should try
+// anew.
+func (i *inflightCalls) follow(b waitBudget, c Call, f *inflightCall) (
+	a Answer, again bool, err error) {
+	select { // a caller without a wait budget learns the store's answer too
 	case <-f.asked:
-	case <-p.ctx.Done():
-		return Answer{}, false, context.Cause(p.ctx)
+	case <-b.ctx.Done():
+		return Answer{}, false, context.Cause(b.ctx)
 	}
-	switch v := g.join(f, c); v {
+	switch v := i.startWaiting(f, c); v {
 	case 0:
 	case Conflict:
 		return Answer{Verdict: Busy}.Conflicted(), false, nil
 	default:
 		return Answer{Verdict: v}, false, nil
 	}
-	timer := time.NewTimer(time.Until(p.until))
+	timer := time.NewTimer(time.Until(b.until))
 	defer timer.Stop()
 	select {
 	case <-f.done:
 	case <-timer.C:
-	case <-p.ctx.Done():
-		err = context.Cause(p.ctx)
+	case <-b.ctx.Done():
+		err = context.Cause(b.ctx)
 	}
-	if a, again = g.leave(f, c); a.Verdict != Busy { // he is through
+	if a, again = i.stopWaiting(f, c); a.Verdict != Busy { // the leader has finished
 		return a, again, f.err
 	}
 	if err != nil {
@@ -146,26 +193,27 @@ func (g *Guard) follow(p patience, c Call, f *inflightCall) (a Answer, again boo
 	return a, false, err
 }
 
-// join lets the caller wait for f, unless he has another payload or there is no room. Then it says so.
-func (g *Guard) join(f *inflightCall, c Call) Verdict {
-	g.mu.Lock()
-	defer g.mu.Unlock()
+// startWaiting returns zero if the caller may wait for f. Another payload is a Conflict; if too
+// many wait, the answer is Busy.
+func (i *inflightCalls) startWaiting(f *inflightCall, c Call) Verdict {
+	i.mu.Lock()
+	defer i.mu.Unlock()
 	switch {
 	case f.finished:
 	case f.held && Differ(f.fingerprint, c.Fingerprint):
 		return Conflict
-	case f.waiters >= g.cfg.MaxWaiters:
+	case f.waiters >= i.maxWaiters:
 		return Busy
 	}
 	f.waiters++
 	return 0
 }
 
-// leave ends the waiting of join. The answer is Busy if the leader is still at it. What he was told about his payload says
-// nothing about another one: who has that asks anew.
-func (g *Guard) leave(f *inflightCall, c Call) (a Answer, again bool) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
+// stopWaiting ends the wait that startWaiting began. The answer is Busy if the leader has not
+// finished. A caller with another fingerprint asks anew, since the leader's answer is for its own.
+func (i *inflightCalls) stopWaiting(f *inflightCall, c Call) (a Answer, again bool) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
 	f.waiters--
 	switch {
 	case !f.finished:

@@ -10,29 +10,30 @@ import (
 	"unicode/utf8"
 )
 
-// MaxPart is the greatest length, in bytes, of each part of a [Key]. An index entry of Postgres holds about 2,700 bytes
-// and longer identities make an event that can never be stored (P-22).
+// MaxPart is the maximum length of each part of a [Key], in bytes. Four parts of this length fit
+// into an index entry of Postgres, which holds about 2,700 bytes.
 const MaxPart = 255
 
 // ErrKey matches every error of [Key.Validate].
 var ErrKey = errors.New("invalid key")
 
-// Key is what is remembered: equal keys are one event. Parts are compared byte by byte; nothing is trimmed and no case
-// is folded (P-23).
+// Key is the identity of an event in a store: equal keys are one event. Parts are compared byte by
+// byte, without trimming or case folding.
 type Key struct {
 	// Tenant separates customers that may use the same IDs. Empty is a tenant like any other.
 	Tenant string
-	// Scope is who remembers, by default the consumer group: two groups handle the same event once each.
+	// Scope is a namespace of keys, by default the consumer group: two groups handle the same event
+	// once each.
 	Scope string
 	// Type is the event type. An ID is unique within its type only.
 	Type string
-	// ID is the business identity, made once by whoever made the fact. Offsets and message IDs change with each delivery
-	// and are never an identity.
+	// ID is the business identity that the producer gave the event once. Offsets and message IDs
+	// differ between copies and are never an identity.
 	ID string
 }
 
-// Validate reports whether every store can hold k: ID has 1 to [MaxPart] bytes, the other parts at most as many, and all
-// are valid UTF-8 without NUL, which Postgres cannot store (P-22). Its error matches [ErrKey].
+// Validate returns nil if every store can hold k: ID has 1 to [MaxPart] bytes, the other parts have
+// at most [MaxPart], and all are valid UTF-8 without NUL bytes. Its error matches [ErrKey].
 func (k Key) Validate() error {
 	if k.ID == "" {
 		return fmt.Errorf("%w: no ID", ErrKey)
@@ -59,8 +60,8 @@ func validPart(s string) error {
 	return nil
 }
 
-// Compare orders keys by tenant, scope, type and ID, bytewise. Requests to a [Store] ascend in this order, so that two
-// batches with the same keys never lock them crosswise (P-04).
+// Compare orders keys by tenant, scope, type and ID, bytewise. Requests to a [Store] ascend in this
+// order, so that two batches with the same keys never deadlock.
 func (k Key) Compare(o Key) int {
 	return cmp.Or(
 		strings.Compare(k.Tenant, o.Tenant),
@@ -70,9 +71,9 @@ func (k Key) Compare(o Key) int {
 	)
 }
 
-// String is the key as one text, "tenant:scope:type:id". It is injective: in each part '%', ':', '{', '}' and control
-// characters are percent-encoded, so different keys never have the same text and no part can forge the hash tag
-// of a Redis Cluster (rule 51).
+// String returns the key as one text, "tenant:scope:type:id". Different keys have different texts:
+// in each part '%', ':', '{', '}' and control characters are percent-encoded. So no part can forge
+// the hash tag of a Redis Cluster.
 func (k Key) String() string {
 	var b strings.Builder
 	b.Grow(len(k.Tenant) + len(k.Scope) + len(k.Type) + len(k.ID) + 3)
@@ -100,9 +101,10 @@ func escape(b *strings.Builder, s string) {
 	b.WriteString(s[start:])
 }
 
-// UUID returns a UUID (version 8, RFC 9562) cut from the SHA-256 of k and the given purposes: always 36 characters, the
-// same at every attempt, fit for the idempotency key of an outside API. The scope does not count, so that renaming a
-// consumer group does not repeat every effect (rule 38); what tells two users of one event apart is a purpose.
+// UUID returns a UUID (version 8, RFC 9562) cut from the SHA-256 of k and the given purposes. It
+// has 36 characters and is the same at every attempt: use it as the idempotency key of an outside
+// API. The scope does not count, so that renaming a consumer group does not repeat effects. Give a
+// purpose to each of several calls for one event.
 func (k Key) UUID(purpose ...string) string {
 	k.Scope = ""
 	h := sha256.New()
@@ -130,8 +132,9 @@ func uuid8(sum []byte) string {
 	return string(out[:])
 }
 
-// Join makes one ID of several parts, for a composite identity such as Join("order", "12345", "charge"). It is injective:
-// Join("a:b", "c") and Join("a", "b:c") differ. A single part without special characters stays as it is.
+// Join makes one ID of several parts, for a composite identity such as
+// Join("order", "12345", "charge"). Different parts make different IDs: Join("a:b", "c") and
+// Join("a", "b:c") differ. A single part without special characters stays as it is.
 func Join(parts ...string) string {
 	var b strings.Builder
 	for i, p := range parts {
@@ -143,8 +146,9 @@ func Join(parts ...string) string {
 	return b.String()
 }
 
-// Hash makes a deterministic ID of fixed length (a version 8 UUID cut from SHA-256) out of parts of any length, for events that have
-// no short identity of their own. Like [Join] it is injective but for collisions of SHA-256 cut to 122 bits (G-14).
+// Hash makes an ID of fixed length out of parts of any length, for events without a short identity.
+// The ID is a version 8 UUID, cut from the SHA-256 of [Join] of the parts. Different parts have the
+// same ID only if SHA-256 collides in 122 bits.
 func Hash(parts ...string) string {
 	sum := sha256.Sum256([]byte(Join(parts...)))
 	return uuid8(sum[:])

@@ -6,73 +6,89 @@ import (
 	"time"
 )
 
-// DoEvent is how a call of [Do] or [DoTx] ended.
+// DoEvent describes a call of [Do] or [DoTx] that has ended.
 type DoEvent struct {
-	// Key that the caller asked for.
+	// Key of the call.
 	Key Key
-	// Tx says that it was [DoTx].
+	// Tx is set for a call of [DoTx].
 	Tx bool
-	// Outcome is what became of it.
+	// Outcome of the call.
 	Outcome DoOutcome
-	// Waited is how long it took until the function began, or until it was known that it would not: for the store, and for
-	// other callers of the key.
+	// Waited is the time until the function began, or until it was decided that it would not: for
+	// the store, and for other callers of the key.
 	Waited time.Duration
-	// Ran is how long the function ran; zero if it did not. Of more than one run in a transaction it is the last one's.
+	// Ran is the running time of the function; zero if it did not run. If it ran several times in a
+	// transaction, it is that of the last run.
 	Ran time.Duration
-	// Took is the whole call.
+	// Took is the time of the whole call.
 	Took time.Duration
-	// Err is what the caller is told; nil if the call did not return.
+	// Err is the error that the call returned; nil if the call did not return.
 	Err error
 }
 
-// DoOutcome is a word for what became of a call of [Do] or [DoTx], fit for a metric label.
+// DoOutcome is the outcome of a call of [Do] or [DoTx], fit for a metric label.
 type DoOutcome string
 
 // The outcomes.
 const (
-	DoRan      DoOutcome = "ran"       // the function ran, and its result is kept, or at least that it ran
-	DoFailed   DoOutcome = "failed"    // the function ran and may run again: its error, or a transaction that was rolled back
-	DoPanicked DoOutcome = "panicked"  // the function did not return; its outcome is unknown, or rolled back
-	DoReplayed DoOutcome = "replayed"  // the result of an earlier run
-	DoInFlight DoOutcome = "in_flight" // [ErrInFlight]: nothing was run
-	DoConflict DoOutcome = "conflict"  // [ErrConflict]: nothing was run
-	DoGivenUp  DoOutcome = "given_up"  // [ErrGivenUp]: nothing was run
-	DoNoResult DoOutcome = "no_result" // [ErrNoResult] or [ErrResult]: done before, nothing was run
-	DoUnknown  DoOutcome = "unknown"   // [ErrUnknownOutcome] of an earlier run, or of this one; [ErrUnknownCommit]
-	DoLost     DoOutcome = "lost"      // the function ran, but another caller had taken the key over: [ErrClaimLost]
-	DoError    DoOutcome = "error"     // nothing was run: the store could not be used, or the caller did not wait for it
+	// DoRan: the function ran. The store keeps its result, or at least the completion.
+	DoRan DoOutcome = "ran"
+	// DoFailed: the function returned an error and may run again, or its transaction was rolled
+	// back.
+	DoFailed DoOutcome = "failed"
+	// DoPanicked: the function did not return. Its outcome is unknown, or it was rolled back.
+	DoPanicked DoOutcome = "panicked"
+	// DoReplayed: the result of an earlier run was returned.
+	DoReplayed DoOutcome = "replayed"
+	// DoInFlight: [ErrInFlight]; nothing ran.
+	DoInFlight DoOutcome = "in_flight"
+	// DoConflict: [ErrConflict]; nothing ran.
+	DoConflict DoOutcome = "conflict"
+	// DoGivenUp: [ErrGivenUp]; nothing ran.
+	DoGivenUp DoOutcome = "given_up"
+	// DoNoResult: [ErrNoResult] or [ErrResult] for a key that is done; nothing ran.
+	DoNoResult DoOutcome = "no_result"
+	// DoUnknown: [ErrUnknownOutcome] of an earlier run or of this one, or [ErrUnknownCommit].
+	DoUnknown DoOutcome = "unknown"
+	// DoLost: the function ran, but another caller had taken the key over ([ErrClaimLost]).
+	DoLost DoOutcome = "lost"
+	// DoError: nothing ran, because the store was unavailable or the caller left.
+	DoError DoOutcome = "error"
 )
 
-// doWatch follows one call. A nil one is of a call that nobody watches.
+// doWatch follows one call. It is nil without [GuardConfig].Observe.
 type doWatch struct {
 	key      Key
 	tx       bool
 	began    time.Time
-	run      time.Time     // when the last run began. Zero: there was none
-	ran      time.Duration // how long it took
-	inside   bool          // it has not come to its end
-	err      error         // that it returned
-	unknown  bool          // nobody knows what it has done
-	returned bool          // the call has come to its end
+	run      time.Time     // when the last run began; zero: there was none
+	ran      time.Duration // how long the last run took
+	inside   bool          // a run has begun and not ended
+	err      error         // the error of the last run
+	unknown  bool          // the outcome of the last run is unknown
+	returned bool          // the call has returned
 }
 
-func newDoWatch(key Key, tx bool) *doWatch { return &doWatch{key: key, tx: tx, began: time.Now()} }
+func newDoWatch(key Key, tx bool) *doWatch {
+	return &doWatch{key: key, tx: tx, began: time.Now()}
+}
 
-// begin is told when a run begins.
-func (w *doWatch) begin() { w.run, w.inside, w.err, w.unknown = time.Now(), true, nil, false }
+// beginRun notes the begin of a run.
+func (w *doWatch) beginRun() { w.run, w.inside, w.err, w.unknown = time.Now(), true, nil, false }
 
-// end is told when it ends.
-func (w *doWatch) end(err error) { w.ran, w.inside, w.err = time.Since(w.run), false, err }
+// endRun notes the end of a run.
+func (w *doWatch) endRun(err error) { w.ran, w.inside, w.err = time.Since(w.run), false, err }
 
-// doubt is told that nobody knows what the last run has done.
-func (w *doWatch) doubt() {
+// markUnknown notes that the outcome of the last run is unknown.
+func (w *doWatch) markUnknown() {
 	if w != nil {
 		w.unknown = true
 	}
 }
 
-// tell tells what became of the call.
-func (w *doWatch) tell(ctx context.Context, observe func(context.Context, DoEvent), replayed bool, err error) {
+// report calls observe with the outcome of the call.
+func (w *doWatch) report(ctx context.Context, observe func(context.Context, DoEvent), replayed bool,
+	err error) {
 	e := DoEvent{Key: w.key, Tx: w.tx, Took: time.Since(w.began), Ran: w.ran, Err: err}
 	e.Waited = e.Took
 	if !w.run.IsZero() {
@@ -97,7 +113,7 @@ func (w *doWatch) outcome(replayed bool, err error) DoOutcome {
 		return DoReplayed
 	case err == nil:
 		return DoRan
-	case w.err != nil && errors.Is(err, w.err): // whatever it matches: it is the function's
+	case w.err != nil && errors.Is(err, w.err): // the function's own, whatever it matches
 		if w.unknown {
 			return DoUnknown
 		}
@@ -106,7 +122,7 @@ func (w *doWatch) outcome(replayed bool, err error) DoOutcome {
 	return w.outcomeOf(err)
 }
 
-// outcomeOf is the outcome of a call that failed, and not by its function.
+// outcomeOf returns the outcome of a call whose function did not fail.
 func (w *doWatch) outcomeOf(err error) DoOutcome {
 	ran := !w.run.IsZero()
 	switch {
@@ -114,7 +130,7 @@ func (w *doWatch) outcomeOf(err error) DoOutcome {
 		return DoUnknown
 	case errors.Is(err, ErrClaimLost) && ran:
 		return DoLost
-	case errors.Is(err, ErrResult) && ran && !w.tx: // it has had its effect
+	case errors.Is(err, ErrResult) && ran && !w.tx: // the function has had its effect
 		return DoRan
 	case errors.Is(err, ErrInFlight):
 		return DoInFlight

@@ -2,10 +2,10 @@ package dedup
 
 import "context"
 
-// parentKey is what a context is asked for its parent with.
+// parentKey is the context key of the parent.
 type parentKey struct{}
 
-// parentContext has the key in itself: one allocation for every event that is handled, instead of two.
+// parentContext holds the key itself, which saves an allocation per event.
 type parentContext struct {
 	context.Context //nolint:containedctx // it is one
 	key             Key
@@ -18,18 +18,18 @@ func (c *parentContext) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// WithParent returns a context that says what is being handled: key. Whatever runs functions for keys gives it to them, so that what
-// they emit can be named after its parent: the same names at every run, however often it is run (rule 23). The zero key says that
-// several are handled at once, as in a batch: then whoever emits must say which one it is.
+// WithParent returns a context that carries the key that is being handled. Events that a handler
+// emits derive their IDs from it, so that every run emits the same IDs. The zero key means that
+// several events are handled at once, as in a batch: then the emitting code names the parent.
 //
-// The handlers of events have it, those of HTTP requests with a key, and the functions of [Do] and [DoTx], whatever the version of
-// their result. Code that enters a key by itself, with [EnterTx] or [Guard].Enter, says it by itself.
+// Handlers of events, of HTTP requests with a key, and the functions of [Do] and [DoTx] get such a
+// context. Code that calls [EnterTx] or [Guard.Enter] makes its own.
 func WithParent(ctx context.Context, key Key) context.Context {
 	return &parentContext{Context: ctx, key: key}
 }
 
-// ParentFrom returns the key that is being handled: that of the innermost [WithParent]. ok is false if ctx says nothing of it: what is
-// emitted then has no parent. The key is zero if there are several.
+// ParentFrom returns the key of the innermost [WithParent]. ok is false if ctx has none. The key is
+// zero if several events are handled at once.
 func ParentFrom(ctx context.Context) (key Key, ok bool) {
 	c, ok := ctx.Value(parentKey{}).(*parentContext)
 	if !ok {

@@ -33,6 +33,6 @@ func TestLeaseIsOverByTheClockThatIsFurtherOn(t *testing.T) {
 		{-time.Hour, time.Second, false}, // set back, and the lease lives
 		{time.Second, 31 * time.Second, true},
 	} {
-		require.Equal(t, c.over, over(end, shift(now, c.wall, c.monotonic)), "wall %v, monotonic %v", c.wall, c.monotonic)
+		require.Equal(t, c.over, passed(end, shift(now, c.wall, c.monotonic)), "wall %v, monotonic %v", c.wall, c.monotonic)
 	}
 }

@@ -9,8 +9,11 @@ import (
 	"time"
 )
 
-// joiner collects the completions of concurrent callers. While one call is under way the next one fills, so that their
-// size follows the load by itself: one caller alone waits for nobody.
+// completeBatch is the maximum number of completions in one call of Store.Complete.
+const completeBatch = 256
+
+// joiner collects the completions of concurrent callers. While one call is under way, the next one
+// fills, so its size follows the load. A single caller does not wait.
 type joiner struct {
 	mu      sync.Mutex
 	queue   []*joined // each belongs to a caller that waits, so callers bound it
@@ -19,45 +22,50 @@ type joiner struct {
 
 // joined is the completion of one caller.
 type joined struct {
-	ctx    context.Context //nolint:containedctx // its values travel with the call it becomes part of
+	ctx    context.Context //nolint:containedctx // its values travel with the shared call
 	done   Completion
-	answer chan error // has room for the answer, so that the sender never waits for a caller that left
+	answer chan error // buffered, so that the sender never waits for a caller that left
 }
 
-// Complete ends one claim as [Store.Complete] does. Concurrent callers share calls to the store, of at most 256
-// completions with different keys each. The claim need not be kept; if it is, its renewal ends with the completion.
+// Complete ends one claim as [Store.Complete] does. Concurrent callers share calls to the store, of
+// at most 256 completions with different keys each. The claim need not be kept; if it is, its
+// renewal ends with the completion.
 //
-// An error that matches [ErrClaimLost] says that this claim was not held any longer. With any other error the outcome
-// is unknown, and the claim is kept on: repeat it. If ctx ends first, its error is returned at once; the completion may
-// still arrive. A call that many share does not end because one of them lost patience: it has the time of a lease.
+// An error that matches [ErrClaimLost] means that this claim was not held any longer. With any
+// other error the outcome is unknown, and the claim is still kept: repeat the call. If ctx ends
+// first, its error is returned at once, and the completion may still arrive. A shared call does not
+// end with the context of one caller: it has the time of a lease.
 func (k *LeaseRenewer) Complete(ctx context.Context, done Completion) error {
-	if err := errors.Join(ctx.Err(), done.Key.Validate(), positive(done.Retention)); err != nil {
-		return fmt.Errorf("complete %q: %w", done.Key, err) // alone: a mistake must not fail the calls of others
+	// Checked here, so that an invalid completion does not fail the calls of others.
+	err := errors.Join(ctx.Err(), done.Key.Validate(), positive(done.Retention))
+	if err != nil {
+		return fmt.Errorf("complete %q: %w", done.Key, err)
 	}
 	j := &joined{ctx: ctx, done: done, answer: make(chan error, 1)}
 	if !k.enqueue(j) {
-		return k.alone(ctx, j)
+		return k.completeAlone(ctx, j)
 	}
 	select {
 	case err := <-j.answer:
 		return err
 	case <-ctx.Done():
 	}
-	// It is in one of two places, and moves from the first to the second under the lock: in the queue, from where it
-	// goes unsent, or in a call, whose answer the sender writes down for the LeaseRenewer and drops for us.
-	k.join.mu.Lock()
-	i := slices.Index(k.join.queue, j)
+	// j is either in the queue, from where it is removed unsent, or in a call, whose answer the
+	// sender notes. It moves from the first to the second under the lock.
+	k.joiner.mu.Lock()
+	i := slices.Index(k.joiner.queue, j)
 	if i >= 0 {
-		k.join.queue = slices.Delete(k.join.queue, i, i+1)
+		k.joiner.queue = slices.Delete(k.joiner.queue, i, i+1)
 	}
-	k.join.mu.Unlock()
+	k.joiner.mu.Unlock()
 	if i >= 0 {
 		k.settle(done, ctx.Err())
 	}
 	return fmt.Errorf("complete %q: outcome unknown: %w", done.Key, ctx.Err())
 }
 
-// enqueue hands j to a sender and starts one if there is none. It refuses after Close, when nobody would wait for one.
+// enqueue gives j to a sender and starts one if there is none. It refuses after Close, which waits
+// for no further sender.
 func (k *LeaseRenewer) enqueue(j *joined) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -67,27 +75,27 @@ func (k *LeaseRenewer) enqueue(j *joined) bool {
 	if k.closed {
 		return false
 	}
-	k.join.mu.Lock()
-	defer k.join.mu.Unlock()
-	k.join.queue = append(k.join.queue, j)
-	if !k.join.sending {
-		k.join.sending = true
+	k.joiner.mu.Lock()
+	defer k.joiner.mu.Unlock()
+	k.joiner.queue = append(k.joiner.queue, j)
+	if !k.joiner.sending {
+		k.joiner.sending = true
 		k.group.Go(k.sendAll) // under mu, before closed: Close waits for it
 	}
 	return true
 }
 
-// alone completes without a sender.
-func (k *LeaseRenewer) alone(ctx context.Context, j *joined) error {
+// completeAlone completes without a sender.
+func (k *LeaseRenewer) completeAlone(ctx context.Context, j *joined) error {
 	err := k.store.Complete(ctx, []Completion{j.done})
 	k.settle(j.done, err)
 	return err
 }
 
-// sendAll is the sender. It ends when the queue is empty, which it sees under the lock in which others add to it.
+// sendAll is the sender. It ends when the queue is empty, under the lock under which others add.
 func (k *LeaseRenewer) sendAll() {
 	for {
-		batch := k.join.next()
+		batch := k.joiner.next()
 		if batch == nil {
 			return
 		}
@@ -95,8 +103,8 @@ func (k *LeaseRenewer) sendAll() {
 	}
 }
 
-// next takes the completions of one call off the queue, or ends the sender. A second completion of one key must not be
-// in the same call: it stays for the next.
+// next takes the completions of one call off the queue, or ends the sender. A second completion of
+// a key stays for the next call.
 func (j *joiner) next() []*joined {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -123,7 +131,7 @@ func (j *joiner) next() []*joined {
 	return batch
 }
 
-// send makes one call and tells each caller his part of the answer.
+// send makes one call and gives each caller its part of the answer.
 func (k *LeaseRenewer) send(batch []*joined) {
 	done := make([]Completion, len(batch))
 	for i, w := range batch {
@@ -141,17 +149,17 @@ func (k *LeaseRenewer) send(batch []*joined) {
 		return
 	}
 	for i, w := range batch {
-		var mine error
+		var own error
 		if slices.Contains(lost.Claims, i) {
-			mine = fmt.Errorf("complete %q: %w", w.done.Key, Lost([]int{0}))
+			own = fmt.Errorf("complete %q: %w", w.done.Key, Lost([]int{0}))
 		}
-		k.settle(w.done, mine)
-		w.answer <- mine
+		k.settle(w.done, own)
+		w.answer <- own
 	}
 }
 
-// settle writes down how a completion ended. After success there is nothing to keep: without this a renewal that is
-// under way would find the record done, and tell a holder who is through that he lost his claim.
+// settle notes how a completion ended. After success the claim is no longer kept: else a renewal
+// that is under way would find the record done, and report the claim as lost.
 func (k *LeaseRenewer) settle(done Completion, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

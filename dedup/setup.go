@@ -1,19 +1,21 @@
 package dedup
 
-// SetupError says that a store lacks something that no waiting brings: its tables, a right, a database, a password that its
-// server takes. Verbs, Ping and Check of a [Store] return it, and everything that uses a store keeps two rules for it. At the
-// start it ends what was started, within seconds, as a missing topic does. Later it is waited for like an outage, since no
-// event is to blame: it matches [ErrUnavailable]. Stores of your own may return it.
+// SetupError means that a store lacks something that waiting does not bring: its tables, a right, a
+// database, or a password that its server accepts. Methods of a [Store], Ping and Check may return
+// it.
+//
+// At the start, a program that uses the store ends within seconds, as with a missing topic. Later
+// it waits as during an outage, since no event is the cause: the error matches [ErrUnavailable].
 type SetupError struct {
-	// Problem names what is missing or refused, without data of events and without secrets.
+	// Problem names the missing thing, without data of events and without secrets.
 	Problem string
-	// Fix is the command or the change that mends it.
+	// Fix is the command or the change that repairs it.
 	Fix string
-	// Err is what the server said. It may be nil.
+	// Err is the server's error. It may be nil.
 	Err error
 }
 
-// Error says what is wrong, what mends it, and what the server said.
+// Error returns the problem, its fix, and the server's error.
 func (e *SetupError) Error() string {
 	text := ErrUnavailable.Error() + ": " + e.Problem
 	if e.Fix != "" {
@@ -25,8 +27,8 @@ func (e *SetupError) Error() string {
 	return text
 }
 
-// Unwrap returns what the server said.
+// Unwrap returns the server's error.
 func (e *SetupError) Unwrap() error { return e.Err }
 
-// Is matches [ErrUnavailable]: the error says nothing about an event.
+// Is matches [ErrUnavailable].
 func (e *SetupError) Is(target error) bool { return target == ErrUnavailable }

@@ -2,163 +2,71 @@ package dedup
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 )
 
-// Store keeps claims. It is safe for concurrent use and comparable with ==.
+// Store remembers events and grants claims. It is safe for concurrent use and comparable with ==.
 //
-// Every verb takes many keys in as few round trips as the server allows, is atomic per key, and changes nothing when it
-// is repeated with the same tokens. On an error other than a [*LostError] the outcome is unknown for all keys of the call:
-// never run an effect on it, never mark an event as handled. Every store fails closed.
+// Every method takes many keys in as few round trips as the server allows, is atomic per key, and
+// changes nothing when it is repeated with the same tokens. A claim that is neither completed nor
+// released ends with its lease.
 //
-// Leases and retention are measured by the server's clock; the clocks of two hosts are never compared (P-10, R-18).
+// After an error other than a [*LostError] the outcome is unknown for all keys of the call: run no
+// handler on it, and mark no event as handled. An error that matches [ErrUnavailable] has its cause
+// in the store and not in the events: wait and ask again.
 //
-// An error that says nothing about the events but that the store cannot be reached or cannot work now matches
-// [ErrUnavailable]: wait and ask again.
+// Leases and retentions are measured by the server's clock. The clocks of two hosts are never
+// compared.
 type Store interface {
-	// Claim answers reqs[i] in answers[i]; both have the same length. Keys must ascend strictly ([CheckRequests]), else
-	// nothing is done and the error matches ErrOrder.
+	// Claim answers reqs[i] in answers[i]; both have the same length. Keys ascend strictly
+	// ([CheckRequests]), else nothing is done and the error matches [ErrOrder].
 	//
-	// What the store holds decides:
+	// The record of the key decides:
 	//
-	//	nothing                          Fresh; TooOld if the origin's time lies before what the store still remembers,
-	//	                                 unless the request says AnyAge or its position is above zero
-	//	released                         Fresh, or Uncertain if the release or an earlier answer said so
-	//	claimed, lease alive             Busy; with the same token the answer of the first call, and the lease begins anew
-	//	claimed, lease over              Uncertain: the claim is taken over
-	//	done                             Done
-	//	dead                             Dead
-	//	waiting for another position     Rescheduled if the request's is lower, or of another generation; if its Retry is higher
-	//	                                 it is accepted and the record follows (the write of the move was lost)
-	//	another fingerprint              Conflict, unless the request's generation is above zero
+	//	no record                     Fresh; TooOld if the origin's time lies before the horizon,
+	//	                              unless AnyAge is set or the position is above zero
+	//	released                      Fresh; Uncertain if the release was Unknown, or if an earlier
+	//	                              claim of this attempt was Uncertain
+	//	claimed, lease alive          Busy; with the same token the answer of the first call, and
+	//	                              the lease begins anew
+	//	claimed, lease over           Uncertain: the claim is taken over
+	//	done                          Done
+	//	dead                          Dead
+	//	waits for another position    Rescheduled if the request's position is lower, or of another
+	//	                              generation. A higher Retry is granted, and the record follows:
+	//	                              the completion that rescheduled the event was lost
+	//	another fingerprint           Conflict, unless the request's generation is above zero
 	//
-	// A conflict is found before anything else, and [Answer.Known] says what an equal copy would be told. A copy that was overtaken may be told Busy while a lease lives, and is
-	// told Rescheduled once it is over; it is never granted. Doubt is not forgotten: a claim that was Uncertain stays so when the
-	// event is moved on to a later attempt.
+	// A conflict is found before anything else; [Answer.Known] has the verdict for an equal copy. A
+	// copy whose position is too low is never granted: it may be Busy while a lease lives, and is
+	// Rescheduled after it. An event that was Uncertain stays so when it is rescheduled.
 	Claim(ctx context.Context, t Token, lease time.Duration, reqs []Request, answers []Answer) error
 
-	// Renew lets the leases of claims that are still held begin anew. For the others it returns a *LostError. Its claims,
-	// and those of Complete and Release, come in any order and each key once: a store that locks sorts them itself (P-04).
+	// Renew begins the leases of held claims anew. For the other claims it returns a [*LostError].
+	// Its claims, and those of Complete and Release, come in any order and each key once: a store
+	// that locks rows sorts them itself.
 	Renew(ctx context.Context, lease time.Duration, claims []Claim) error
 
-	// Complete ends claims that are still held and returns a *LostError for the others, whose records stay as they are.
-	// One exception: a store may write a completion without result as done even if the claim was lost, since that the
-	// effect happened is a fact whoever holds the claim (rule 29); it is reported as lost all the same. Repeating a
-	// completion that succeeded succeeds.
+	// Complete ends held claims. It returns a [*LostError] for the others and leaves their records
+	// as they are. One exception: a store may record a completion without result as done although
+	// the claim was lost, since the effect has happened; the claim is reported as lost all the
+	// same. A repetition of a completion that succeeded succeeds.
 	//
-	// A claim that was released as [Unknown] can still be completed as done under its token, with or without a result, as long as the
-	// key was not claimed, discarded or forgotten since: a run that was left behind has succeeded after all (rule 13). Completions with
-	// Dead or Retry are refused then.
+	// A claim that was released as [Unknown] can still be completed as done under its token, with
+	// or without a result, if the key was not claimed, discarded or forgotten since. Completions
+	// with Dead or Retry are refused then.
 	Complete(ctx context.Context, done []Completion) error
 
-	// Release gives back claims that are still held, as their Outcome says; for the others it returns a *LostError.
-	// Releasing under a token that holds nothing, because its Claim never arrived, changes nothing.
+	// Release gives held claims back with their outcomes. For the other claims it returns a
+	// [*LostError]. A release under a token that holds nothing, because its Claim never arrived,
+	// changes nothing.
 	Release(ctx context.Context, claims []Release) error
 }
 
-// TxStore is a Store that can also remember in the transaction of the effects. What it remembers so is apart from the
-// claims of Store: a key belongs to one of the two ways.
-type TxStore[Tx any] interface {
-	Store
-
-	// ClaimTx begins a transaction, claims, runs fn, stores its completions and commits, in one call. The answers are
-	// Fresh, Done, Dead, Rescheduled, Conflict or TooOld and are there when fn runs. fn is not run if no key is Fresh. Fresh keys for which fn returns
-	// no Completion are Done. Keys must ascend strictly, else the error matches [ErrOrder].
-	//
-	// While another transaction holds the key, ClaimTx waits for it for a moment; after that a single request is answered
-	// Busy with a nil error, also after fn has run if what was kept for the end ([TxWork]) meets such a transaction, and a call with several requests fails with [ErrContended], without effects: repeat them one by one.
-	//
-	// limit is how long fn may take; the database ends the session of a holder that is gone some seconds later (rule 10).
-	//
-	// An error of fn rolls back and is returned; it matches [ErrUnavailable] too if the connection is to blame, and
-	// [ErrUnknownCommit] if it is not known whether the transaction was committed: claim again and obey the answer. A single
-	// request is run again by ClaimTx after a serialization failure or a deadlock, so fn may run more than once. An
-	// error of fn that matches [ErrAbandoned] says that something still uses tx: the connection is closed at once.
-	//
-	// fn may panic. It must not commit or roll back tx: tx refuses to, and if fn does so by SQL the error matches
-	// [ErrTxEnded]. See [TxChecker] and [TxEndedError] for several events in one transaction.
-	ClaimTx(ctx context.Context, limit time.Duration, reqs []Request, answers []Answer,
-		fn func(tx Tx) ([]Completion, error)) error
-}
-
-// Checker is an ability of a [Store] with a server: it reports unsafe settings, and whether the server answers.
-type Checker interface {
-	// Check looks for settings that make the store unsafe, such as a Redis that evicts keys or a table without its
-	// unique key. A consumer calls it before the first event, for at most 10 s. Warnings are for the log. An error that
-	// matches [ErrUnavailable] is retried; with any other error the consumer does not start.
-	Check(ctx context.Context) (warnings []string, err error)
-	// Ping returns nil if the server answers now. A consumer calls it after a failed write, to tell an event that the
-	// store refuses from a store that is down. A failure to reach the server matches [ErrUnavailable].
-	Ping(ctx context.Context) error
-}
-
-// Volatiler is an ability of a Store whose memory ends with the process. A consumer of a real broker refuses it unless
-// the store says that this is wanted (rule 31).
-type Volatiler interface {
-	// Volatile returns nil if the loss of everything at a restart was declared as wanted, else what to do about it.
-	Volatile() error
-}
-
-// StartCounter is an ability of a TxStore: to count, outside the transaction, how often a run was begun without an
-// end, since an event that kills its process leaves no trace in a transaction that is rolled back (rule 18).
-type StartCounter interface {
-	// CountStart adds one to the starts of this record of key and returns the sum. Starts are counted per record (topic,
-	// partition, offset of o), since copies of one event may begin at once in several places without anybody having
-	// crashed. For a key that is done it counts nothing, forgets all starts, and returns 0.
-	CountStart(ctx context.Context, key Key, o Origin) (starts uint32, err error)
-	// ClearStarts forgets those of this record: a run ended, well or badly.
-	ClearStarts(ctx context.Context, key Key, o Origin) error
-}
-
-// The errors of a store.
-var (
-	// ErrClaimLost matches a [*LostError].
-	ErrClaimLost = errors.New("claim lost")
-	// ErrUnavailable says that the store cannot be used now. It is nobody's fault: wait, never give up an event for it.
-	ErrUnavailable = errors.New("store unavailable")
-	// ErrUnknownCommit says that the connection was lost while committing: the transaction may have happened (P-11). It
-	// comes together with ErrUnavailable. Claim again: the answer is Done if it did.
-	ErrUnknownCommit = errors.New("outcome of the commit unknown")
-	// ErrContended says that several keys were asked for in one transaction and a lock was not to be had at once: nothing
-	// happened, ask for them one by one (rule 1).
-	ErrContended = errors.New("lock not available for a group")
-	// ErrOrder says that requests do not ascend strictly by key.
-	ErrOrder = errors.New("requests not strictly ascending by key")
-	// ErrAbandoned is returned by a function whose work goes on although nobody waits for it any longer.
-	ErrAbandoned = errors.New("run abandoned")
-	// ErrTxEnded says that the function ended the transaction it was given (P-13).
-	ErrTxEnded = errors.New("handler ended the transaction")
-	// ErrNotDead says that there is nothing to reopen.
-	ErrNotDead = errors.New("key is not dead")
-	// ErrFull says that the store has no room for another key. It comes together with ErrUnavailable: a store never
-	// forgets one event for the sake of another.
-	ErrFull = errors.New("store full")
-)
-
-// LostError says which claims of a call were not held any longer: their lease ended and somebody took them over, or they
-// were never granted. It matches [ErrClaimLost]. All other claims of the call were served.
-type LostError struct {
-	Claims []int // indices into the slice of the call, ascending
-}
-
-// Error counts the lost claims.
-func (e *LostError) Error() string { return fmt.Sprintf("%d claims lost", len(e.Claims)) }
-
-// Is matches ErrClaimLost.
-func (e *LostError) Is(target error) bool { return target == ErrClaimLost }
-
-// Lost returns a *LostError for the given indices, or nil if there are none.
-func Lost(claims []int) error {
-	if len(claims) == 0 {
-		return nil
-	}
-	return &LostError{Claims: claims}
-}
-
-// CheckRequests reports whether a store may serve reqs: as many answers as requests, keys valid and strictly ascending
-// (P-04, P-05), retentions positive. Every store calls it first. It clears answers.
+// CheckRequests returns nil if a store may serve reqs: as many answers as requests, valid keys that
+// ascend strictly, and positive retentions. It clears answers. Call it first in [Store.Claim],
+// [TxStore.ClaimTx] and the look-ups.
 func CheckRequests(reqs []Request, answers []Answer) error {
 	if len(answers) != len(reqs) {
 		return fmt.Errorf("%d requests, %d answers", len(reqs), len(answers))
@@ -176,4 +84,43 @@ func CheckRequests(reqs []Request, answers []Answer) error {
 		}
 	}
 	return nil
+}
+
+// Looker is an ability of a [Store]: it looks events up without claims. All stores of this module
+// have it.
+type Looker interface {
+	// Look answers as Claim would, but writes nothing and claims nothing: where Claim would grant
+	// the claim, the answer is zero. Keys and errors are those of Claim. A held claim is Busy for
+	// its holder too, since Look has no token.
+	//
+	// It takes one round trip. Never run a handler on its answer: another worker may claim
+	// meanwhile.
+	Look(ctx context.Context, reqs []Request, answers []Answer) error
+}
+
+// Checker is an ability of a [Store] with a server: it finds unsafe settings, and reports whether
+// the server answers.
+type Checker interface {
+	// Check looks for settings that make the store unsafe, such as a Redis that evicts keys or a
+	// table without its unique key. A consumer calls it before the first event, for at most 10 s.
+	// Warnings are for the log. A consumer retries after an error that matches [ErrUnavailable],
+	// and does not start after any other error.
+	Check(ctx context.Context) (warnings []string, err error)
+	// Ping returns nil if the server answers now; else its error matches [ErrUnavailable]. A
+	// processor calls it to tell an event that the store cannot take from a store that is down.
+	Ping(ctx context.Context) error
+}
+
+// Volatiler is an ability of a [Store] whose memory ends with the process.
+type Volatiler interface {
+	// Volatile returns nil if the loss of all events at a restart was declared as wanted. Else the
+	// error names the declaration that is missing, and a consumer does not start.
+	Volatile() error
+}
+
+// ResultLimiter is an ability of a [Store] that cannot keep results of any size.
+type ResultLimiter interface {
+	// MaxResult returns the maximum length of [Result.Data] in bytes. A completion with a larger
+	// one fails.
+	MaxResult() int
 }

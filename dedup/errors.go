@@ -1,0 +1,120 @@
+package dedup
+
+import (
+	"errors"
+	"fmt"
+)
+
+// The errors of a [Store] and a [TxStore].
+var (
+	// ErrClaimLost matches a [*LostError].
+	ErrClaimLost = errors.New("claim lost")
+	// ErrUnavailable means that the store cannot be used now. No event is the cause: wait and ask
+	// again, and never give up an event for it.
+	ErrUnavailable = errors.New("store unavailable")
+	// ErrUnknownCommit means that the connection was lost during COMMIT: the transaction may have
+	// happened. It comes with ErrUnavailable. Claim again: the answer is Done if it did happen.
+	ErrUnknownCommit = errors.New("outcome of the commit unknown")
+	// ErrContended means that one transaction asked for several keys and a lock was not available
+	// at once. Nothing happened: ask for the keys one by one.
+	ErrContended = errors.New("lock not available for a group")
+	// ErrOrder means that requests do not ascend strictly by key.
+	ErrOrder = errors.New("requests not strictly ascending by key")
+	// ErrAbandoned is returned by a function whose work goes on although its caller no longer
+	// waits.
+	ErrAbandoned = errors.New("run abandoned")
+	// ErrTxAborted means that a statement of the transaction failed and the handler ignored its
+	// error.
+	ErrTxAborted = errors.New(
+		"handler ignored an error of the database: its transaction is aborted")
+	// ErrTxEnded means that the function ended the transaction that it was given.
+	ErrTxEnded = errors.New("handler ended the transaction")
+	// ErrFull means that the store has no room for another key. It comes with ErrUnavailable: a
+	// store never forgets one event to make room for another.
+	ErrFull = errors.New("store full")
+)
+
+// The errors of an [Operator].
+var (
+	// ErrNotDead means that the event of [Operator.Reopen] was not given up.
+	ErrNotDead = errors.New("key is not dead")
+	// ErrHeld means that a claim on the key is alive.
+	ErrHeld = errors.New("key is held by a live claim")
+	// ErrNotFound means that the store has no record of the key.
+	ErrNotFound = errors.New("key is not known")
+	// ErrSettled means that the event was handled already.
+	ErrSettled = errors.New("event was handled already")
+)
+
+// The errors of a [Registrar].
+var (
+	// ErrIdentityChanged means that an event type is on record with another identity recipe.
+	ErrIdentityChanged = errors.New("identity recipe has changed")
+	// ErrOtherScope means that a group without offsets consumes topics that are on record under
+	// other scopes only.
+	ErrOtherScope = errors.New("topics are known under another scope")
+)
+
+// The errors of [Do] and [DoTx]. With all of them, nothing was run, except where a comment names
+// another case.
+var (
+	// ErrInFlight means that another caller was still running the function when the wait budget of
+	// this call was used up: try again later.
+	ErrInFlight = errors.New("another caller is still at work on this key")
+	// ErrUnknownOutcome means that an earlier run was cut short and may have had its effect. Find
+	// out whether it had, then release the key (idem event release) or give it up (idem event
+	// skip).
+	//
+	// A function that returns an error which matches ErrUnknownOutcome leaves its own outcome
+	// unknown.
+	ErrUnknownOutcome = errors.New("outcome of an earlier run unknown")
+	// ErrConflict means that the key was used with another payload.
+	ErrConflict = errors.New("key was used with another payload")
+	// ErrGivenUp means that a person gave the key up.
+	ErrGivenUp = errors.New("key was given up")
+	// ErrNoResult means that the function ran before and no result was kept: it ran elsewhere, or
+	// its result could not be encoded or was too large for the store.
+	ErrNoResult = errors.New("done before, without a result to replay")
+	// ErrResult means that a result could not be encoded, or that a kept result cannot be read as
+	// the type of this call. Change the [Schema] when the type changes.
+	ErrResult = errors.New("result cannot be read")
+)
+
+// LostError lists the claims of a call that were not held any longer: their lease ended and another
+// worker took them over, or they were never granted. It matches [ErrClaimLost]. All other claims of
+// the call were served.
+type LostError struct {
+	// Claims are indices into the slice of the call, ascending.
+	Claims []int
+}
+
+// Error returns the number of lost claims.
+func (e *LostError) Error() string { return fmt.Sprintf("%d claims lost", len(e.Claims)) }
+
+// Is matches [ErrClaimLost].
+func (e *LostError) Is(target error) bool { return target == ErrClaimLost }
+
+// Lost returns a *LostError for the given indices, or nil if there are none.
+func Lost(claims []int) error {
+	if len(claims) == 0 {
+		return nil
+	}
+	return &LostError{Claims: claims}
+}
+
+// TxEndedError is returned by the function of [TxStore.ClaimTx] when a handler ended the
+// transaction before the events of other requests ran. If it was ended by COMMIT, the claims of
+// those events are durable although they never ran. ClaimTx takes them back before it returns this
+// error, so that the next claim is Fresh. It matches [ErrTxEnded].
+type TxEndedError struct {
+	// Unrun are indices into the requests of the call, ascending.
+	Unrun []int
+}
+
+// Error names the cause and the number of events that had not run.
+func (e *TxEndedError) Error() string {
+	return fmt.Sprintf("%v; %d events of the transaction had not run", ErrTxEnded, len(e.Unrun))
+}
+
+// Is matches [ErrTxEnded].
+func (e *TxEndedError) Is(target error) bool { return target == ErrTxEnded }
