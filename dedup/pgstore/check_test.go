@@ -277,7 +277,7 @@ func leastRights(t *testing.T, grants string, opts ...pgstore.Option) {
 	_, err := owner.Exec(t.Context(), fmt.Sprintf(`CREATE ROLE %[1]s LOGIN PASSWORD 'worker';
 		GRANT USAGE ON SCHEMA %[2]s TO %[1]s;
 		`+grants+`;
-		GRANT SELECT, INSERT, UPDATE, DELETE ON event_starts, idem_progress, deferred_queues, deferred TO %[1]s;
+		GRANT SELECT, INSERT, UPDATE, DELETE ON event_starts, idem_progress, deferred_queues, deferred_events TO %[1]s;
 		GRANT SELECT, INSERT, UPDATE ON idem_scopes, idem_scope_topics, idem_recipes TO %[1]s;
 		GRANT SELECT ON idem_schema, idem_horizons TO %[1]s;
 		GRANT INSERT ON effects TO %[1]s`, role, schema))

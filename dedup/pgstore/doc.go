@@ -30,7 +30,7 @@
 //
 //	GRANT USAGE ON SCHEMA public TO worker;
 //	GRANT SELECT, INSERT, UPDATE ON processed_events, idempotency_keys TO worker;
-//	GRANT SELECT, INSERT, UPDATE, DELETE ON event_starts, idem_progress, deferred_queues, deferred TO worker;
+//	GRANT SELECT, INSERT, UPDATE, DELETE ON event_starts, idem_progress, deferred_queues, deferred_events TO worker;
 //	GRANT SELECT, INSERT, UPDATE ON idem_scopes, idem_scope_topics, idem_recipes TO worker;
 //	GRANT SELECT ON idem_schema, idem_horizons TO worker;
 //

@@ -6,18 +6,18 @@ import (
 	"strings"
 )
 
-// layout is how the rows of a store are written. Its texts are on record in idem_schema.
+// layout is the form of a store's rows. Its name is on record in idem_schema.
 type layout string
 
 const (
-	readable layout = "readable" // the key's parts as text
+	readable layout = "readable" // the parts of the key as text
 	compact  layout = "compact"  // numbers and 16 bytes (rule 28)
 )
 
 //go:embed sql/*.sql sql/compact/*.sql
 var sqlFiles embed.FS
 
-// file returns the text of sql/name.sql, or what the compact layout has in its place.
+// file returns the text of sql/name.sql, or its replacement for the compact layout.
 func (l layout) file(name string) string {
 	if l == compact {
 		if text, err := sqlFiles.ReadFile("sql/compact/" + name + ".sql"); err == nil {
@@ -25,27 +25,27 @@ func (l layout) file(name string) string {
 		}
 	}
 	text, err := sqlFiles.ReadFile("sql/" + name + ".sql")
-	if err != nil { // a file that is not embedded: a mistake of the build, seen by every test
+	if err != nil { // the build lacks the file: every test shows it
 		return "missing " + name
 	}
 	return string(text)
 }
 
-// pairs are what stands in the texts for what the layouts name differently.
+// pairs are the replacements for placeholders in the texts that differ by layout.
 func (l layout) pairs(schema string) []string {
 	key, types := []string{"tenant", "scope", "event_type", "event_id"}, []string{"text", "text", "text", "text"}
 	tables := [4]string{"processed_events", "processed_events", "idempotency_keys", "idempotency_keys"}
-	collated := []string{"processed_events", "idempotency_keys", "event_starts", "deferred_queues", "deferred"}
+	collated := []string{"processed_events", "idempotency_keys", "event_starts", "deferred_queues", "deferred_events"}
 	ofScope, status, fence, shown := "scope = $1::text", "k.status", "k.fence", "k.event_id"
 	waitAgain := "status = 'moved', updated_at = clock_timestamp()"
 	if l == compact {
 		key, types = []string{"kind", "id"}, []string{"integer", "uuid"}
 		tables = [4]string{"processed_events_compact", "processed_events_read",
 			"idempotency_keys_compact", "idempotency_keys_read"}
-		collated = []string{"idem_kinds", "idem_origins", "event_starts", "deferred_queues", "deferred"}
+		collated = []string{"idem_kinds", "idem_origins", "event_starts", "deferred_queues", "deferred_events"}
 		ofScope = "kind = ANY (ARRAY(SELECT i.kind FROM " + schema + ".idem_kinds i WHERE i.scope = $1::text))"
 		status, fence = "coalesce(k.rest ->> 'status', 'done')", "(k.rest ->> 'fence')::bigint"
-		shown = "coalesce(k.event_id, 'sha256:' || replace(k.id::text, '-', ''))" // no ID that is shown as it is looks like it
+		shown = "coalesce(k.event_id, 'sha256:' || replace(k.id::text, '-', ''))" // different from every readable ID
 		waitAgain = "rest = coalesce(k.rest, '{}') || jsonb_build_object('status', 'moved', 'updated_at', clock_timestamp())"
 	}
 	for i := range collated {

@@ -69,7 +69,7 @@ func Migrate(ctx context.Context, pool *pgxpool.Pool, opts ...Option) error {
 // sharedRelations are the tables of both layouts, and ownRelations what each has besides.
 var (
 	sharedRelations = []string{"idem_schema", "event_starts", "idem_progress", "idem_horizons", "idem_scopes", "idem_scope_topics",
-		"idem_recipes", "idem_leases", "deferred_queues", "deferred", "deferred_queues_due", "deferred_queues_partition"}
+		"idem_recipes", "idem_leases", "deferred_queues", "deferred_events", "deferred_queues_due", "deferred_queues_partition"}
 	ownRelations = map[layout][]string{
 		readable: {"processed_events", "idempotency_keys", "processed_events_expires_at", "idempotency_keys_expires_at"},
 		compact: {"processed_events_compact", "idempotency_keys_compact", "processed_events_compact_expires_at",

@@ -80,7 +80,7 @@ func (l layout) privileges() []privilege {
 	}
 	return append(own, []privilege{
 		{"event_starts", all, true}, {"idem_schema", read, true}, {"idem_horizons", read, true},
-		{"idem_progress", all, false}, {"deferred_queues", all, false}, {"deferred", all, false}, // of consumers, of KeyOrdered
+		{"idem_progress", all, false}, {"deferred_queues", all, false}, {"deferred_events", all, false}, // of consumers, of KeyOrdered
 		{"idem_scopes", write, false}, {"idem_scope_topics", write, false}, {"idem_recipes", write, false}, // Register needs them
 	}...)
 }

@@ -2,6 +2,8 @@ package pgstore
 
 import (
 	"io/fs"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -34,5 +36,26 @@ func TestTablesHaveNoPartitions_P06_P07(t *testing.T) {
 		for _, words := range []string{"PARTITION BY", "PARTITION OF"} {
 			require.Zero(t, strings.Count(strings.ToUpper(text), words), words)
 		}
+	}
+}
+
+// The names of tables, indexes and views in Go are those of the schema.
+func TestRelationsAreThoseOfTheSchema(t *testing.T) {
+	created := regexp.MustCompile(`CREATE (?:TABLE|INDEX|OR REPLACE VIEW)(?: IF NOT EXISTS)? (\w+)`)
+	checked := regexp.MustCompile(`'"here"\.(\w+)'::regclass`)
+	names := func(re *regexp.Regexp, text string) (names []string) {
+		for _, m := range re.FindAllStringSubmatch(text, -1) {
+			names = append(names, m[1])
+		}
+		require.NotEmpty(t, names)
+		return names
+	}
+	for _, l := range []layout{readable, compact} {
+		all := names(created, schemaText(l))
+		require.ElementsMatch(t, all, slices.Concat(sharedRelations, ownRelations[l]))
+		for _, p := range l.privileges() {
+			require.Contains(t, all, p.table)
+		}
+		require.Subset(t, all, names(checked, newStatements("here", l).keyColumns))
 	}
 }
