@@ -9,13 +9,13 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// expectation is what the last group of a store says about the next one: how many of its events are known. To be wrong
-// costs a round trip.
+// expectation is the share of known events in the last group of a store, as a forecast for the next
+// group. A wrong forecast costs one round trip.
 type expectation struct{ known atomic.Uint32 }
 
 const (
-	knownNone uint32 = iota // in a transaction: ask for what exists only if something was not inserted
-	knownSome               // ask for what exists in the same round trip
+	knownNone uint32 = iota // in a transaction: look for existing rows only if an insert was skipped
+	knownSome               // look for existing rows in the same round trip
 	knownMost               // look first
 )
 
@@ -52,7 +52,8 @@ func unanswered(reqs []dedup.Request, answers []dedup.Answer) (open []dedup.Requ
 	return open, places
 }
 
-// readExisting reads what existing_*.sql says, and how many requests that answers.
+// readExisting reads the rows of existing_*.sql. The result is the number of requests that they
+// answer.
 func readExisting(results pgx.BatchResults, reqs []dedup.Request, answers []dedup.Answer) (int64, error) {
 	rows, err := results.Query()
 	if err != nil {
@@ -61,8 +62,8 @@ func readExisting(results pgx.BatchResults, reqs []dedup.Request, answers []dedu
 	return readRows(rows, reqs, answers)
 }
 
-// readInserted counts what was inserted. Where all keys differ by their ID alone the rows say which: they come in the order
-// in which they were inserted, that of the keys.
+// readInserted counts the inserted rows. If all keys differ by their ID alone, the statement
+// returns the inserted IDs, in the order of the keys.
 func readInserted(results pgx.BatchResults, r *requestRows, answers []dedup.Answer) (int64, error) {
 	if r.form == mixed {
 		tag, err := results.Exec()
@@ -84,8 +85,8 @@ func readInserted(results pgx.BatchResults, r *requestRows, answers []dedup.Answ
 	return inserted, rows.Err()
 }
 
-// find returns which request the ID in the current row is of: one from next on, unless IDs are hashes, which have another
-// order.
+// find returns the request that the ID in the current row belongs to. The search starts at next.
+// Hashed IDs have another order, so their requests are looked up in a map.
 func (r *requestRows) find(rows pgx.Rows, next int) (int, error) {
 	if r.places == nil {
 		id := rows.RawValues()[0]
@@ -97,7 +98,7 @@ func (r *requestRows) find(rows pgx.Rows, next int) (int, error) {
 		return 0, errUnknown
 	}
 	id := pgtype.UUID{Valid: true}
-	if raw := rows.RawValues()[0]; len(raw) == len(id.Bytes) { // as it travels in binary
+	if raw := rows.RawValues()[0]; len(raw) == len(id.Bytes) { // the binary format
 		copy(id.Bytes[:], raw)
 	} else if err := rows.Scan(&id); err != nil {
 		return 0, err
@@ -118,9 +119,10 @@ func (r *requestRows) find(rows pgx.Rows, next int) (int, error) {
 	return i, nil
 }
 
-// readFresh gives the new keys their answers. Rows that were just inserted are left out of what exists, so if the numbers
-// add up then the keys without an answer are exactly the new ones. If they do not, some row came, went or changed in
-// between, or nobody has asked what exists, and nothing is known of any key without an answer.
+// readFresh answers Fresh for the new keys. Rows that were just inserted do not count as existing.
+// So if the two numbers add up, the keys without an answer are exactly the new ones. If the numbers
+// do not add up, a row has changed in between, or existing rows were not read. Then the state of a
+// key without an answer is unknown.
 func readFresh(reqs []dedup.Request, answers []dedup.Answer, inserted, answered int64) (complete bool) {
 	if inserted+answered != int64(len(reqs)) {
 		return false
@@ -138,14 +140,14 @@ var verdicts = map[string]dedup.Verdict{
 	"moved": dedup.Rescheduled, "too-old": dedup.TooOld,
 }
 
-// conflictVerdicts are the answers for copies with another fingerprint, by what an equal copy would be told. "mine" is said to who
-// repeats a claim with another fingerprint.
+// conflictVerdicts are the answers for copies with another fingerprint, by the answer of an equal
+// copy. "mine" answers a repeated claim with another fingerprint.
 var conflictVerdicts = map[string]dedup.Verdict{
 	"conflict done": dedup.Done, "conflict dead": dedup.Dead, "conflict moved": dedup.Rescheduled, "conflict busy": dedup.Busy,
 	"conflict mine": dedup.Busy, "conflict grant": dedup.Fresh,
 }
 
-// readRows reads answers and counts them. Duplicates are many: what is read into is made once.
+// readRows reads answers and counts them. The scan targets are made once for all rows.
 func readRows(rows pgx.Rows, reqs []dedup.Request, answers []dedup.Answer) (answered int64, err error) {
 	defer rows.Close()
 	var (
@@ -174,7 +176,7 @@ func readRows(rows pgx.Rows, reqs []dedup.Request, answers []dedup.Answer) (answ
 		}
 		first := readOrigin(topic, partition, offset, at)
 		if topic := reqs[n-1].Origin.Topic; topic == first.Topic {
-			first.Topic = topic // not another copy of the text for as long as the answer lives
+			first.Topic = topic // shares the request's string
 		}
 		var result dedup.Result
 		result.Schema, result.Data = uint32(schema.Int64), data

@@ -10,12 +10,21 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Check implements [dedup.Checker]. It writes, in transactions that it rolls back, since a unique key that is missing
-// or broken after a restore shows in no other way (P-25).
+// Check implements [dedup.Checker]. It writes test rows in transactions that it rolls back, because
+// only a write shows a unique key that is missing or broken after a restore.
 //
-// Errors: tables missing, of an older version or of another layout ([Compact]), rights missing that every worker needs, a
-// key that is not unique or not compared byte by byte, an encoding other than UTF8, a server older than 14, a standby, a
-// database that is read-only. What is missing, or a log-in that is refused, is a [*dedup.SetupError]. Warnings: commits that do not wait for the disk (P-18), and sessions that outlive their client for long (rule 10).
+// Errors:
+//
+//   - Tables are missing, older than this release, or of another layout ([Compact]).
+//   - The role lacks a right that every worker needs.
+//   - A key is not unique, or is not compared byte by byte.
+//   - The encoding is not UTF8.
+//   - The server is older than version 14.
+//   - The server is a standby, or the database is read-only.
+//
+// Missing tables, missing rights and a refused log-in are a [*dedup.SetupError]. It names the fix.
+//
+// Warnings: commits do not wait for the disk, or sessions outlive their client for long.
 func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
 	q, err := s.db.statements(ctx)
 	if errors.Is(err, errLayout) {
@@ -62,7 +71,7 @@ func checkServer(ctx context.Context, conn session, _ *statements) ([]string, er
 		return nil, err
 	case version < 140000:
 		return nil, unfit("Postgres 14 or later is needed, this is %d.%d", version/10000, version%10000)
-	case encoding != "UTF8": // an ID that cannot be converted could never be stored
+	case encoding != "UTF8": // some IDs could not be stored
 		return nil, unfit("the encoding of the database must be UTF8, it is %s", encoding)
 	case standby:
 		return nil, fmt.Errorf("the server is a standby: %w", dedup.ErrUnavailable)
@@ -121,13 +130,13 @@ func (s *Store) checkTables(ctx context.Context, conn session, q *statements) ([
 	if err != nil {
 		return nil, err
 	}
-	if len(folded) > 0 { // another collation may take two IDs for one, or sort batches differently (P-23, P-04)
+	if len(folded) > 0 { // another collation may treat two IDs as equal, or sort batches differently (P-23, P-04)
 		return nil, unfit(`%s: the collation must be "C"`, strings.Join(folded, ", "))
 	}
 	return nil, nil
 }
 
-// checkComplete looks whether all tables are there, and whether the role has the rights that every worker needs.
+// checkComplete fails if tables are missing, or if the role lacks a right that every worker needs.
 func checkComplete(ctx context.Context, conn session, q *statements, u setup) error {
 	var missing, names, tables, rights, lacks []string
 	for _, p := range u.layout.privileges() {
@@ -177,9 +186,9 @@ func checkTable(ctx context.Context, conn session, table, text string) error {
 	defer func() {
 		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
 		defer cancel()
-		_ = tx.Rollback(end) // if it fails the connection is closed
+		_ = tx.Rollback(end) // after an error the connection is closed
 	}()
-	id := dedup.NewToken().String() // two checks at once must not wait for each other
+	id := dedup.NewToken().String() // two checks at once use different keys
 	for _, want := range []int64{1, 0} {
 		tag, err := tx.Exec(ctx, text, id)
 		if sqlState(err) == codeNoUnique {

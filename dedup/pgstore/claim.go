@@ -12,8 +12,9 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// Claim implements [dedup.Store]: begin, insert, look at what was there, commit, in one round trip. Waiting for a batch
-// that overlaps takes at most some seconds; then the error matches [dedup.ErrUnavailable].
+// Claim implements [dedup.Store] in one round trip: begin, insert, read existing rows, commit. A
+// claim waits some seconds at most for an overlapping batch. Then its error matches
+// [dedup.ErrUnavailable].
 func (s *Store) Claim(ctx context.Context, t dedup.Token, lease time.Duration, reqs []dedup.Request,
 	answers []dedup.Answer) error {
 	if err := dedup.CheckRequests(reqs, answers); err != nil {
@@ -32,20 +33,22 @@ func (s *Store) Claim(ctx context.Context, t dedup.Token, lease time.Duration, r
 	return err
 }
 
-// claimAttempts bounds how often a claim asks again for the keys that changed while it looked. Each time it asks for fewer;
-// three, as for the rest, were too few where many workers take the same keys and give them back (P-04, rule 24).
+// claimAttempts bounds how often a claim repeats its question for keys that changed meanwhile. Each
+// repeat asks for fewer keys. Three repeats are too few if many workers claim and release the same
+// keys (P-04, rule 24).
 const claimAttempts = 12
 
-// claim asks for all keys, then again for those without an answer: they changed hands while they were asked for, or are
-// in the same boat as one that did. A repeat with the same token changes nothing for a key that was granted.
+// claim asks for all keys, then again for those without an answer. Such a key, or another key of
+// the batch, changed hands in the meantime. A repeat with the same token changes nothing for a
+// granted key.
 func (s *Store) claim(ctx context.Context, t dedup.Token, lease time.Duration, reqs []dedup.Request,
 	answers []dedup.Answer) error {
 	numbers, err := s.dict.placesOf(ctx, reqs)
 	if err != nil {
 		return err
 	}
-	open := reqs     // still to be answered
-	var places []int // of open in reqs; nil: the same
+	open := reqs     // not answered yet
+	var places []int // indices of open in reqs; nil: the same
 	if len(reqs) > 1 && s.keys.most() {
 		err := lookFor(ctx, s.db, reqs, answers, numbers, func(q *statements, rows *requestRows) (string, []any) {
 			return q.lookKeys[rows.form], rows.existing(t)
@@ -98,7 +101,8 @@ func (s *Store) claimOnce(ctx context.Context, t dedup.Token, lease time.Duratio
 	return complete, err
 }
 
-// Renew implements [dedup.Store]. A claim whose lease ended is still held while nobody has taken it over.
+// Renew implements [dedup.Store]. A worker still holds a claim whose lease has ended until another
+// worker takes the claim over.
 func (s *Store) Renew(ctx context.Context, lease time.Duration, claims []dedup.Claim) error {
 	if lease <= 0 {
 		return fmt.Errorf("pgstore: renew: lease %v is not positive", lease)
@@ -112,8 +116,8 @@ func (s *Store) Renew(ctx context.Context, lease time.Duration, claims []dedup.C
 	return s.held(ctx, "renew", rows, func(q *statements) string { return q.renew }, nil, microseconds(lease))
 }
 
-// Complete implements [dedup.Store]. A claim that was lost leaves its record as it is, whether there is a result or
-// not.
+// Complete implements [dedup.Store]. The record of a lost claim stays as it is, with or without a
+// result.
 func (s *Store) Complete(ctx context.Context, done []dedup.Completion) error {
 	rows, ends := newClaimRows(len(done)), newEndRows(len(done))
 	var dead deadOrigins
@@ -161,8 +165,8 @@ func (s *Store) Release(ctx context.Context, claims []dedup.Release) error {
 	return s.held(ctx, "release", rows, func(q *statements) string { return q.release }, nil, retentions, failed, uncertain, undone)
 }
 
-// held runs a verb on claims that answers with the numbers of those that were held. Its arguments are their tokens, more,
-// and their keys. then, if not nil, queues a statement that returns nothing.
+// held runs a verb on claims. The statement answers with the indices of the claims that were held.
+// Its arguments are the tokens, more, and the keys. A non-nil then queues a statement without rows.
 func (s *Store) held(ctx context.Context, verb string, claims *claimRows, text func(*statements) string,
 	then func(*statements, *pgx.Batch), more ...any) error {
 	n := len(claims.token)

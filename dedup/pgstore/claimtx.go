@@ -10,19 +10,23 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// ClaimTx implements [dedup.TxStore]. fn gets a transaction of the level READ COMMITTED. Its Commit and Rollback return
-// [ErrTxOwned]; savepoints (Begin) are allowed; Conn gives the connection itself, past these guards. After fn has
-// returned, tx returns [pgx.ErrTxClosed].
+// ClaimTx implements [dedup.TxStore]. fn gets a transaction of the level READ COMMITTED:
 //
-// If fn panics or ends its goroutine, the transaction is rolled back and the panic goes on.
+//   - Commit and Rollback return [ErrTxOwned].
+//   - Begin sets a savepoint.
+//   - Conn returns the connection itself, past these guards.
+//   - After fn has returned, the transaction returns [pgx.ErrTxClosed].
 //
-// A request with NoWait takes an advisory lock of the transaction on a number made of the schema and the key, in the same round
-// trip. Who does not get it is answered by what is committed, or Busy, and has given its connection back. A transaction that
-// holds the key without that lock, because it waits for others or is the caller's own ([Store.Once]), is waited for 20 ms.
-// Two keys with one number, of 64 bits, make a needless Busy.
+// If fn panics or ends its goroutine, ClaimTx rolls the transaction back, and the panic goes on.
 //
-// A limit that is not positive leaves idle_in_transaction_session_timeout as the session has it. A Busy answer has no
-// Wait: nobody knows when the other transaction ends.
+// A request with NoWait takes an advisory lock in the same round trip. The lock is on a number made
+// of the schema and the key. If another transaction holds the lock, the answer is that of the
+// committed row, or Busy, and the connection is free again. A transaction may hold the key without
+// the lock: one that waits for others, or one of [Store.Once]. ClaimTx waits 20 ms for such a
+// transaction. Two keys with the same 64-bit number cause a needless Busy.
+//
+// A limit of zero or less leaves idle_in_transaction_session_timeout as the session has it. A Busy
+// answer has no Wait, because the store does not know when the other transaction ends.
 func (s *Store) ClaimTx(ctx context.Context, limit time.Duration, reqs []dedup.Request, answers []dedup.Answer,
 	fn func(tx pgx.Tx) ([]dedup.Completion, error)) error {
 	if err := dedup.CheckRequests(reqs, answers); err != nil {
@@ -65,7 +69,7 @@ func (r *txRun) run() (err error) {
 	}
 	dedup.ClaimBegins(r.ctx)
 	r.socket = socketOf(r.conn.Conn().PgConn().Conn())
-	defer r.end() // also when fn panics
+	defer r.end() // also if fn panics
 	name := r.conn.Conn().PgConn().ParameterStatus(nameParameter)
 	if err := r.claim(); err != nil {
 		return r.claimFailed(err)

@@ -6,8 +6,8 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// closedRows are the rows of a transaction that is closed, or that cannot be asked. pgx returns rows together with an error, and so
-// it is done here: some callers look at the rows only.
+// closedRows are the rows of a closed transaction, or of a query that failed. pgx returns rows
+// together with an error, because some callers look at the rows only.
 type closedRows struct{ err error }
 
 func (closedRows) Close()       {}

@@ -7,18 +7,20 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// idForm says how the 16 bytes of a compact row stand for an ID. It is part of the row's kind, so that no ID of one form
-// can be made to meet an ID of another (rule 28). The numbers are on disk: never change or reuse one.
+// idForm is how the 16 bytes of a compact row stand for an ID. The form is part of the row's kind,
+// so an ID of one form never meets an ID of another (rule 28). The numbers are on disk: never
+// change or reuse one.
 type idForm int16
 
 const (
 	formHash idForm = 1 // SHA-256 of the ID's bytes, cut to 128 bits
-	formUUID idForm = 2 // the bytes of a UUID, in their own order: time-ordered ones stay so
+	formUUID idForm = 2 // the bytes of a UUID; UUIDs ordered by time stay in order
 	formULID idForm = 3 // the bytes of a ULID
 )
 
-// compactID returns the form and the bytes of an ID. Bytes are kept raw only if they give back the very same text:
-// nothing is trimmed and no case is folded, since "ABC" and "abc" are two events (P-23).
+// compactID returns the form and the bytes of an ID. The bytes stand for the ID itself only if they
+// give back exactly the same text. Nothing is trimmed and no case is folded: "ABC" and "abc" are
+// two events (P-23).
 func compactID(id string) (idForm, [16]byte) {
 	switch len(id) {
 	case 36:
@@ -34,7 +36,7 @@ func compactID(id string) (idForm, [16]byte) {
 	return formHash, [16]byte(sum[:16])
 }
 
-// compactText returns the ID that b stands for. A hash cannot be turned back.
+// compactText returns the ID that b stands for. A hash has no ID to return.
 func compactText(f idForm, b [16]byte) (id string, ok bool) {
 	switch f {
 	case formUUID:
@@ -56,8 +58,8 @@ func parseUUID(s string) (b [16]byte, ok bool) {
 
 func uuidText(b [16]byte) string { return pgtype.UUID{Bytes: b, Valid: true}.String() }
 
-// crockford is the alphabet of ULIDs: no I, L, O, U, and upper case only. The aliases that readers of ULIDs accept are
-// other texts, and so other IDs.
+// crockford is the alphabet of ULIDs: upper case, without I, L, O and U. Readers of ULIDs accept
+// aliases of some digits. Here such an alias is another ID.
 const crockford = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 // parseULID reads 26 digits of 5 bits. They hold 130 bits, so the first digit is at most 7.

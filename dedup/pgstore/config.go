@@ -7,12 +7,18 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// Configure sets the parameters that end the session of a worker that is gone, and with it the transaction that holds
-// its event, within about half a minute instead of hours (rule 10): keep-alives after 10 s, every 5 s, three of them;
-// tcp_user_timeout 30 s; and, for a worker that was killed while a statement runs, client_connection_check_interval 2 s
-// (Postgres 14 or later, on Linux, macOS and BSD). It also sets application_name to "idem". What cfg has already stays.
+// Configure sets session parameters that end the session of a dead worker within about half a
+// minute instead of hours. With the session ends the transaction that holds the worker's event.
+// Configure sets, unless cfg has a value:
 //
-// Poolers may refuse start-up parameters they do not know: then do not call it, and set them for the role.
+//   - keep-alives after 10 s, every 5 s, three of them
+//   - tcp_user_timeout of 30 s
+//   - client_connection_check_interval of 2 s, for a worker that is killed during a statement
+//     (Postgres 14 or later, on Linux, macOS and BSD)
+//   - application_name "idem"
+//
+// A pooler may refuse start-up parameters that it does not know. Then do not call Configure, and
+// set the parameters for the role.
 func Configure(cfg *pgxpool.Config) {
 	params := cfg.ConnConfig.RuntimeParams
 	if params == nil {
@@ -33,9 +39,10 @@ func Configure(cfg *pgxpool.Config) {
 	}
 }
 
-// Open returns a store with a pool of its own, configured by [Configure]; [Store.Close] closes it. url is a connection
-// string or URL as pgx reads it, with pool_max_conns and the like. Open does not wait for the server. The text of its
-// error never contains url, which may hold a password (G-04).
+// Open returns a store with a pool of its own, configured by [Configure]. [Store.Close] closes the
+// pool. url is a connection string or URL as pgx reads it, with pool_max_conns and the like. Open
+// does not wait for the server. The text of its error never contains url, which may hold a
+// password.
 func Open(ctx context.Context, url string, opts ...Option) (*Store, error) {
 	cfg, err := pgxpool.ParseConfig(url)
 	if err != nil {

@@ -12,23 +12,24 @@ const endTimeout = 10 * time.Second
 
 type poolConn = pgxpool.Conn
 
-// session is a connection on loan from the pool. The zero value is none.
+// session is a connection on loan from the pool. The zero value has no connection.
 type session struct{ *poolConn }
 
-// end returns the connection to its pool without a transaction. Rolling back is cheaper than the new connection that the
-// pool would make instead, and the caller's context may have ended (P-16).
+// end returns the connection to its pool without a transaction. A rollback is cheaper than a new
+// connection. The caller's context may have ended (P-16).
 func (s session) end(ctx context.Context) {
 	if c := s.Conn(); !c.IsClosed() && c.PgConn().TxStatus() != 'I' {
 		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
 		defer cancel()
-		_, _ = c.Exec(bounded, "rollback") // if it fails the pool closes the connection
+		_, _ = c.Exec(bounded, "rollback") // after an error the pool closes the connection
 	}
 	s.Release()
 }
 
-// Release returns the connection to its pool. It closes a connection to a standby, or to a former primary, before. Such
-// a session would fail for as long as the pool keeps it, which is an hour by default. A new one may find the primary of
-// today (P-26). A pooler may keep back the parameters that show this: then its own settings decide.
+// Release returns the connection to its pool. If the server has become a standby or read-only,
+// Release closes the connection first. Otherwise each use would fail for as long as the pool keeps
+// the connection, an hour by default. A new connection may find the current primary (P-26). If a
+// pooler hides the server's parameters, the pooler's own settings decide.
 func (s session) Release() {
 	if c := s.Conn(); !c.IsClosed() {
 		parameter := c.PgConn().ParameterStatus

@@ -18,19 +18,21 @@ import (
 )
 
 const (
-	// acquireTimeout is how long a verb waits for a connection of the pool before the store counts as unavailable.
+	// acquireTimeout is how long a verb waits for a connection of the pool. Then the store counts
+	// as unavailable.
 	acquireTimeout = 10 * time.Second
-	// silence is how long the server may take to answer one question of the store. Its own time-outs are shorter: who hears nothing
-	// for that long speaks to nobody, and a caller whose context never ends must not wait until the kernel finds out.
+	// silence is how long the server may take to answer one call. The server's own time-outs are
+	// shorter, so after that time the connection is dead. A caller whose context never ends does
+	// not wait until the kernel notices.
 	silence = 30 * time.Second
-	// attempts bounds every repetition inside one call: lost races, deadlocks, serialization failures.
+	// attempts bounds the repeats inside one call: lost races, deadlocks, serialization failures.
 	attempts = 3
 	// lockWait is how long a single request waits for the transaction that holds its key (rule 10).
 	lockWait = 2 * time.Second
 )
 
-// beginSQL says the isolation level, whatever default_transaction_isolation is (P-02). It does not say READ WRITE: a
-// database that was made read-only is to stay so (P-26).
+// beginSQL names the isolation level, whatever default_transaction_isolation is (P-02). The
+// statement omits READ WRITE, so that a database set to read-only stays read-only (P-26).
 const beginSQL = "begin isolation level read committed"
 
 // findSchemaSQL looks for the tables along the search path.
@@ -39,17 +41,17 @@ var findSchemaSQL = pgschema.FindSQL("idem_schema")
 // database is the connection of a [Store] to its tables.
 type database struct {
 	pool    *pgxpool.Pool
-	schema  string // "": found through the search path
+	schema  string // "": searched along the search path
 	durable bool
 	layout  layout
 	wrong   error         // an invalid option, which every method returns
-	silence time.Duration // [silence], but in tests
+	silence time.Duration // shorter in tests
 
-	mu  sync.Mutex // one look-up of the schema at a time
+	mu  sync.Mutex // one search for the schema at a time
 	sql atomic.Pointer[statements]
 }
 
-// setup describes the tables for advice about them.
+// setup describes the tables for the advice in errors.
 func (d *database) setup() setup {
 	found := ""
 	if q := d.sql.Load(); q != nil {
@@ -58,7 +60,8 @@ func (d *database) setup() setup {
 	return setup{pool: d.pool, schema: d.schema, found: found, layout: d.layout}
 }
 
-// acquire waits for a connection, for a bounded time: a pool in which everybody waits must not stand still for ever.
+// acquire waits for a connection for a bounded time. Callers that wait for each other's connections
+// would otherwise wait for ever.
 func (d *database) acquire(ctx context.Context) (session, error) {
 	if d.wrong != nil {
 		return session{}, d.wrong
@@ -72,8 +75,8 @@ func (d *database) acquire(ctx context.Context) (session, error) {
 	return session{conn}, err
 }
 
-// statements returns the texts for the schema that holds the tables. The first call also looks whether the tables have the
-// layout that the texts are for.
+// statements returns the texts for the schema that holds the tables. The first call also checks the
+// layout of the tables.
 func (d *database) statements(ctx context.Context) (*statements, error) {
 	if q := d.sql.Load(); q != nil {
 		return q, nil
@@ -128,7 +131,7 @@ func checkLayout(ctx context.Context, want layout, q *statements, row func(conte
 	return nil
 }
 
-// layoutError says that the tables have another layout than the option says.
+// layoutError reports that the tables do not have the layout of the option.
 func layoutError(want layout, found string) error {
 	fix := "give pgstore.Compact to New, Open and Migrate"
 	if layout(found) == readable {
@@ -138,9 +141,9 @@ func layoutError(want layout, found string) error {
 		"a layout cannot be changed", errLayout, found, want, fix)
 }
 
-// failed says what an error of one of the store's own statements means. Since the keys were validated, such an
-// error is never the event's fault: it is ErrUnavailable, so that nothing is given up for it, unless the caller went
-// away or the server refuses a value.
+// failed explains an error of one of the store's own statements. The keys are valid, so the event
+// is not the cause. The error matches ErrUnavailable, and the event is not given up. Exceptions:
+// the caller has ended its context, or the server refuses a value.
 func (d *database) failed(ctx context.Context, verb string, err error) error {
 	var lost *dedup.LostError
 	switch code := sqlState(err); {
@@ -162,8 +165,9 @@ func (d *database) failed(ctx context.Context, verb string, err error) error {
 	return fmt.Errorf("pgstore: %s: %w: %w", verb, dedup.ErrUnavailable, err)
 }
 
-// ownTx runs queries in a transaction of the store's own, all in one round trip. read gets the results of queue's
-// queries, in order. A transaction that lost against another one is run again, a bounded number of times.
+// ownTx runs queries in a transaction of the store's own, all in one round trip. read gets the
+// results of queue's queries, in order. A transaction that lost a race is run again, a bounded
+// number of times.
 func (d *database) ownTx(ctx context.Context, verb string, queue func(*statements, *pgx.Batch),
 	read func(pgx.BatchResults) error) error {
 	q, err := d.statements(ctx)
@@ -211,10 +215,10 @@ func (d *database) ownTxOnce(ctx context.Context, q *statements, queue func(*sta
 		}
 		return err
 	}()
-	return cmp.Or(err, results.Close()) // closing tells what has failed already once more
+	return cmp.Or(err, results.Close()) // Close repeats an error that Exec or read has returned
 }
 
-// execs reads the answers of n statements that return nothing.
+// execs reads the results of n statements without rows.
 func execs(n int) func(pgx.BatchResults) error {
 	return func(results pgx.BatchResults) error {
 		for range n {
@@ -226,7 +230,7 @@ func execs(n int) func(pgx.BatchResults) error {
 	}
 }
 
-// chore runs fn in a transaction beside those of events. limit bounds each statement.
+// chore runs fn in a transaction of maintenance. limit bounds each statement.
 func (d *database) chore(ctx context.Context, verb string, limit time.Duration,
 	fn func(ctx context.Context, tx pgx.Tx, q *statements) error) error {
 	q, err := d.statements(ctx)
@@ -245,8 +249,9 @@ func (d *database) chore(ctx context.Context, verb string, limit time.Duration,
 	}
 }
 
-// operate runs fn in a transaction of a person'd. limit bounds each statement, and each pause between two. The transaction is
-// rolled back if fn fails, and run again a bounded number of times if it lost against another one.
+// operate runs fn in a transaction for an operator. limit bounds each statement, and each pause
+// between two. The transaction is rolled back if fn fails. If it lost a race, it is run again, a
+// bounded number of times.
 func (d *database) operate(ctx context.Context, verb string, limit time.Duration,
 	fn func(ctx context.Context, tx pgx.Tx, q *statements) error) error {
 	q, err := d.statements(ctx)
@@ -284,7 +289,7 @@ func (d *database) choreOnce(ctx context.Context, q *statements, fn func(context
 	return tx.Commit(end)
 }
 
-// pause waits before another try: longer each time, and never the same for two that ran into each other.
+// pause waits before another try: longer after each try, by a random time.
 func pause(ctx context.Context, try int) error {
 	t := time.NewTimer(time.Duration(1+rand.IntN(10*try)) * time.Millisecond)
 	defer t.Stop()

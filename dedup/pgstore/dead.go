@@ -5,10 +5,11 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// deadOrigins are the origins that go to the records of what is given up: those of the deliveries whose dead letters were sent,
-// which need not be the first (rule 6). They are few, so they travel by themselves, and all others do without.
+// deadOrigins are the origins for the records of dead letters: those of the deliveries whose dead
+// letters were sent. These need not be the first deliveries (rule 6). Few completions have one, so
+// a statement of its own writes them.
 type deadOrigins struct {
-	claims []int // indices of the completions that have one
+	claims []int // indices of the completions that have an origin
 	topic  []string
 	part   []int32
 	offset []int64
@@ -16,7 +17,7 @@ type deadOrigins struct {
 	token  []pgtype.UUID
 }
 
-// add takes what completion i says.
+// add adds the origin of completion i, if it has one.
 func (d *deadOrigins) add(i int, c *dedup.Completion) {
 	if c.Dead == "" || c.First == (dedup.Origin{}) {
 		return

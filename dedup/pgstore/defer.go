@@ -13,22 +13,23 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// shortName is how long the name of a queue may be to stand for itself: an index entry holds about 2,700 bytes, and a Kafka
-// key may be larger than that. A longer one is known by its beginning and its hash, which together are longer than any
-// that stands for itself.
+// shortName is the longest name of a queue that is stored as it is. An index entry holds about
+// 2,700 bytes, and a Kafka key may be larger. A longer name is stored as its beginning and its
+// hash. Together these are longer than any name that is stored as it is.
 const shortName = 512
 
-// queueKey is what a queue is known by in the tables.
+// queueKey is the key of a queue in the tables.
 func queueKey(name string) []byte {
 	if len(name) <= shortName {
-		return append([]byte{}, name...) // never nil, which would be none
+		return append([]byte{}, name...) // never nil, which would be null
 	}
 	sum := sha256.Sum256([]byte(name))
 	return append([]byte(name[:shortName]), sum[:]...)
 }
 
-// Defer implements [dedup.Deferrer], in tables deferred_queues and deferred: one round trip for any number of events. Waiting for
-// others at work on the same queues takes at most some seconds; then the error matches [dedup.ErrUnavailable].
+// Defer implements [dedup.Deferrer], in tables deferred_queues and deferred_events: one round trip for any
+// number of events. Defer waits some seconds at most for other calls on the same queues. Then its
+// error matches [dedup.ErrUnavailable].
 func (s *Store) Defer(ctx context.Context, part dedup.DeferredPartition, events []dedup.Deferred) error {
 	for i := range events {
 		err := events[i].Key.Validate()
@@ -72,7 +73,7 @@ func newDeferredRows(events []dedup.Deferred) *deferredRows {
 	for i := range events {
 		e := &events[i]
 		if known[e.Key] {
-			lengths[e.Queue] += 0 // its queue goes to this partition all the same
+			lengths[e.Queue] += 0 // the queue moves to this partition all the same
 			continue
 		}
 		known[e.Key] = true
@@ -86,7 +87,7 @@ func newDeferredRows(events []dedup.Deferred) *deferredRows {
 	for name := range lengths {
 		r.queues = append(r.queues, queueKey(name))
 	}
-	slices.SortFunc(r.queues, slices.Compare) // the order in which they are locked
+	slices.SortFunc(r.queues, slices.Compare) // the order of the locks
 	byKey := make(map[string]string, len(lengths))
 	for name := range lengths {
 		byKey[string(queueKey(name))] = name
@@ -117,7 +118,8 @@ func (r *deferredRows) args() []any {
 		r.wait, r.topic, r.partition, r.offset, r.at, r.data}
 }
 
-// waitFor is how long an event waits, in microseconds, rounded up. One that was due in the past does not go first.
+// waitFor is the wait of an event in microseconds, rounded up. A wait in the past counts as zero,
+// so such an event does not go first.
 func waitFor(d time.Duration) int64 {
 	if d <= 0 {
 		return 0
@@ -165,7 +167,7 @@ func (s *Store) Remove(ctx context.Context, part dedup.DeferredPartition, queue 
 			return false, fmt.Errorf("pgstore: remove: %w", err)
 		}
 		if e.Key.Scope != part.Scope {
-			continue // the partition has none of these
+			continue // no event of this partition
 		}
 		keys.add(&e.Key)
 		generation, retry = append(generation, int64(e.Position.Generation)), append(retry, int64(e.Position.Retry))
@@ -185,7 +187,7 @@ func (s *Store) Remove(ctx context.Context, part dedup.DeferredPartition, queue 
 	return err == nil && empty, err
 }
 
-// deferredRow is what a row of deferred_event.sql is read into. All of it is null where there is no event.
+// deferredRow holds a row of deferred_event.sql. All fields are null if there is no event.
 type deferredRow struct {
 	partition         int32
 	name, data        []byte
@@ -361,7 +363,8 @@ func (s *Store) deferred(ctx context.Context, scope string, queue func(*statemen
 	return r.partition, r.event(scope), true, nil
 }
 
-// Queues implements [dedup.Deferrer]. Names of more than 512 bytes are in the order of those and of a hash.
+// Queues implements [dedup.Deferrer]. Names longer than 512 bytes are sorted by their first 512
+// bytes, then by a hash.
 func (s *Store) Queues(ctx context.Context, part dedup.DeferredPartition, after string, limit int) (queues []dedup.Queue, err error) {
 	err = s.db.ownTx(ctx, "queues", func(q *statements, b *pgx.Batch) {
 		queues = nil

@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// dictionaries have the numbers of the compact layout. In the readable one they are empty and not used.
+// dictionaries have the numbers of the compact layout. They are empty in the readable layout.
 type dictionaries struct {
 	db      *database
 	kinds   dictionary[kindText]
@@ -42,7 +42,8 @@ func (d *dictionaries) keyArg(ctx context.Context, k *dedup.Key) ([]any, error) 
 	return []any{number[0], id}, err
 }
 
-// lookUpArgs returns the columns of keys as keyArgs does, and makes no numbers: a key of which there is none has no record.
+// lookUpArgs returns the columns of keys like keyArgs, but makes no numbers. A key without a number
+// has no record.
 func (d *dictionaries) lookUpArgs(ctx context.Context, keys []dedup.Key) ([]any, error) {
 	if d.db.layout != compact {
 		rows := newKeyRows(len(keys))
@@ -76,8 +77,9 @@ func compactKey(k *dedup.Key) (kindText, pgtype.UUID) {
 	return kindText{k.Tenant, k.Scope, k.Type, form}, pgtype.UUID{Bytes: id, Valid: true}
 }
 
-// placesOf returns the numbers of requests, with at most two transactions of their own; nil in the readable layout. It is
-// called before a transaction takes a connection, which may be the only one.
+// placesOf returns the numbers of requests, or nil in the readable layout. It needs at most two
+// transactions of its own. Call it before a transaction takes a connection, which may be the last
+// one of the pool.
 func (d *dictionaries) placesOf(ctx context.Context, reqs []dedup.Request) ([]place, error) {
 	if d.db.layout != compact {
 		return nil, nil
@@ -103,7 +105,8 @@ func (d *dictionaries) placesOf(ctx context.Context, reqs []dedup.Request) ([]pl
 	return places, nil
 }
 
-// placesKnown is as placesOf, and makes no number: what has none has no row, and is said to be of kind 0, of which there is none.
+// placesKnown is like placesOf, but makes no number. A key without a number has no row. Its kind is
+// 0, which no row has.
 func (d *dictionaries) placesKnown(ctx context.Context, reqs []dedup.Request) ([]place, error) {
 	if d.db.layout != compact {
 		return nil, nil

@@ -9,8 +9,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// ErrTxOwned is what Commit and Rollback of a handler's transaction return: the transaction belongs to the store,
-// which ends it when the handler has returned. It matches [dedup.ErrTxEnded].
+// ErrTxOwned is the result of Commit and Rollback of a handler's transaction. The store ends the
+// transaction after the handler has returned. ErrTxOwned matches [dedup.ErrTxEnded].
 var ErrTxOwned = fmt.Errorf("pgstore: the transaction is the store's to end: %w", dedup.ErrTxEnded)
 
 var (
@@ -21,7 +21,7 @@ var (
 	errUnknown  = errors.New("a record was written by a release that this one does not know (rule 35)")
 )
 
-// The SQLSTATEs that are told apart.
+// The SQLSTATEs that the store handles.
 const (
 	codeSerialization = "40001"
 	codeDeadlock      = "40P01"
@@ -37,8 +37,8 @@ const (
 	codeZero          = "22012" // division by zero
 	codeNoSavepoint   = "3B001"
 	codeReadOnly      = "25006"
-	codeFull          = "53200" // the memory of the server, or its table of locks
-	codeCanceled      = "57014" // the statement took too long
+	codeFull          = "53200" // no memory, or no room in the table of locks
+	codeCanceled      = "57014" // a time-out of the statement
 )
 
 // sqlState returns the code of the server's error in err, or "".
@@ -50,7 +50,7 @@ func sqlState(err error) string {
 	return ""
 }
 
-// lostRace reports whether the same thing may succeed in a moment.
+// lostRace reports whether a repeat may succeed in a moment.
 func lostRace(err error) bool {
 	switch sqlState(err) {
 	case codeSerialization, codeDeadlock, codeNoLock:
@@ -59,7 +59,7 @@ func lostRace(err error) bool {
 	return errors.Is(err, errNoAnswer)
 }
 
-// infrastructure reports whether a code says something about the server and nothing about the statement (P-26).
+// infrastructure reports whether code is about the server and not about the statement (P-26).
 func infrastructure(code string) bool {
 	switch code {
 	case "":
@@ -75,9 +75,9 @@ func contended(err error) error {
 	return fmt.Errorf("pgstore: %w: %w", dedup.ErrContended, err)
 }
 
-// commitError says what an error of COMMIT means. An ordinary error of the server says that it rolled back; anything
-// else leaves it open whether it committed (P-11). pgconn.SafeToRetry cannot tell: pgx 5.12 reports a connection that
-// breaks after COMMIT was sent as one that was closed before.
+// commitError explains an error of COMMIT. An ordinary error of the server means a rollback. After
+// any other error the transaction may have been committed (P-11). pgconn.SafeToRetry does not help:
+// if a connection breaks after COMMIT was sent, pgx 5.12 reports it as closed before.
 func commitError(err error) error {
 	var pg *pgconn.PgError
 	switch {
@@ -99,7 +99,7 @@ func severity(pg *pgconn.PgError) string {
 	return pg.Severity
 }
 
-// registerError is an answer of the store, and no failure of it.
+// registerError is a refusal by the store, not a failure of it.
 type registerError struct {
 	kind error
 	text string

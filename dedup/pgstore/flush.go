@@ -12,16 +12,18 @@ import (
 )
 
 const (
-	// flushTime is how long the work before a commit may take in all, whatever it waits for.
+	// flushTime bounds the work before a commit as a whole.
 	flushTime = 10 * time.Second
 
-	// flushSettings are those of the work before a commit, also in a group: its 20 ms are there because rows are locked in the order of
-	// events, while this work locks in an order of its own, and last, so that whoever is waited for is about to commit. Who gets no
-	// lock for lockWait waits for somebody who hangs. The whole must end before flushTime, which would cost the connection.
+	// flushSettings are the time-outs of the work before a commit, also in a group. A group waits
+	// 20 ms for locks because handlers lock rows in the order of events. The work before a commit
+	// has an order of its own and is the last step, so the holder of a lock is about to commit. A
+	// holder that keeps a lock for longer than lockWait hangs. The work must end before flushTime,
+	// which would cost the connection.
 	flushSettings = "SELECT set_config('lock_timeout', '2000', true), set_config('statement_timeout', '8000', true)"
 )
 
-// flush lets what handlers have kept be done (rule 22).
+// flush does the work that handlers have kept for the commit (rule 22).
 func (r *txRun) flush() error {
 	if len(r.lent.works) == 0 {
 		return nil
@@ -41,7 +43,8 @@ func (r *txRun) flush() error {
 	return nil
 }
 
-// flushOne makes an error of a panic: the goroutine here is the caller's, and a handler's event must not end his process (K-23).
+// flushOne turns a panic into an error. This goroutine is the caller's, and the work of one event
+// must not end the process (K-23).
 func flushOne(ctx context.Context, w dedup.TxWork, tx pgx.Tx) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -51,27 +54,28 @@ func flushOne(ctx context.Context, w dedup.TxWork, tx pgx.Tx) (err error) {
 	return w.Flush(ctx, tx)
 }
 
-// errBusy says that the transaction of one request has met a lock of somebody who does not go on: it has been answered Busy.
+// errBusy means that the transaction of one request has met a lock that does not come free. The
+// request is answered Busy.
 var errBusy = errors.New("pgstore: lock not available before commit")
 
-// flushFailed says what an error of the work before the commit means. No handler has failed: who waits for others is told so, and
-// the rest is as in [txRun.handlerFailed].
+// flushFailed explains an error of the work before the commit. No handler has failed. A wait for
+// another transaction shows as such. Other errors are handled as in [txRun.handlerFailed].
 func (r *txRun) flushFailed(ctx context.Context, err error) error {
 	c, code := r.conn.Conn(), sqlState(err)
 	aborted := !c.IsClosed() && c.PgConn().TxStatus() == 'E'
 	switch {
-	case errors.Is(r.ctx.Err(), context.Canceled): // nobody wants it any longer
+	case errors.Is(r.ctx.Err(), context.Canceled): // the caller has gone
 		return err
 	case c.IsClosed(), !aborted && ctx.Err() != nil:
 		return fmt.Errorf("%w: %w", dedup.ErrUnavailable, err)
-	case !aborted: // of another database, or of none
+	case !aborted: // an error of another database, or of none
 		return err
 	}
 	switch code {
 	case codeNoLock, codeDeadlock, codeSerialization:
 		r.again = !r.group() && code != codeNoLock
 		return r.lockRefused(err)
-	case codeFull, codeCanceled: // too much for one transaction: less may be possible
+	case codeFull, codeCanceled: // too much for one transaction; a smaller one may pass
 		if r.group() {
 			return blockedError{err}
 		}
@@ -83,7 +87,8 @@ func (r *txRun) flushFailed(ctx context.Context, err error) error {
 	return err
 }
 
-// lockRefused is what is said of a lock that somebody else has. A single request is answered Busy, as if he had its key (rule 10).
+// lockRefused explains a lock that another transaction holds. A single request is answered Busy, as
+// if the other transaction had its key (rule 10).
 func (r *txRun) lockRefused(err error) error {
 	if len(r.reqs) != 1 {
 		return blockedError{err}
@@ -92,7 +97,7 @@ func (r *txRun) lockRefused(err error) error {
 	return errBusy
 }
 
-// blockedError is what an error of a lock means, whatever the work made of it: not that the server cannot be used.
+// blockedError is an error of a lock, however the work has wrapped it. The server can be used.
 type blockedError struct{ err error }
 
 func (e blockedError) Error() string {
@@ -101,18 +106,19 @@ func (e blockedError) Error() string {
 
 func (e blockedError) Unwrap() []error {
 	var pg *pgconn.PgError
-	_ = errors.As(e.err, &pg) // it has a code
+	_ = errors.As(e.err, &pg) // err has a code
 	return []error{dedup.ErrContended, pg}
 }
 
-// flushTx is the transaction as the work before its commit sees it: as handlers do, but that nothing can be kept any longer, and
-// that it has its own time-outs. They travel with the first batch; before anything else they cost a round trip.
+// flushTx is the transaction for the work before the commit. It is like that of handlers, but with
+// time-outs of its own, and no more work can be kept. The time-outs travel with the first batch.
+// Before any other call they cost a round trip.
 type flushTx struct {
 	handlerTx
 	set bool
 }
 
-// KeepTx refuses: the order in which works are done is settled.
+// KeepTx fails, because the order of the works is final.
 func (t *flushTx) KeepTx(any, func() dedup.TxWork) (dedup.TxWork, error) {
 	return nil, fmt.Errorf("pgstore: %w: before commit", dedup.ErrTxEnded)
 }
@@ -126,7 +132,7 @@ func (t *flushTx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults 
 	all.Queue(flushSettings)
 	all.QueuedQueries = append(all.QueuedQueries, b.QueuedQueries...)
 	results := t.handlerTx.SendBatch(ctx, &all)
-	_, _ = results.Exec() // an error of it is one of what follows
+	_, _ = results.Exec() // the error also fails a later query
 	return results
 }
 

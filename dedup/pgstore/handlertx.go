@@ -11,22 +11,23 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// handlerTx is the transaction as a handler sees it. It cannot be ended, and it is of no use after the handler
-// returned, even to a goroutine that was left behind: without this check its next statement would run in somebody
-// else's transaction.
+// handlerTx is the transaction as a handler sees it. The handler cannot end it. After the handler
+// has returned, every call fails. Otherwise a goroutine that was left behind could run statements
+// in a later transaction of another event.
 type handlerTx struct {
-	pgx.Tx // LargeObjects, Conn, and what a later pgx adds
+	pgx.Tx // LargeObjects, Conn, and methods of a later pgx
 	closed atomic.Bool
-	// marked says that the session has another name inside the transaction than outside. The server reports each change
-	// of it by itself, so that the end of the transaction shows although another one has begun (P-13).
+	// marked: the session has another name inside the transaction than outside. The server reports
+	// each change of the name. So the end of the transaction shows even if another one has begun
+	// (P-13).
 	marked  bool
 	outside string
-	points  int // savepoints that were set
+	points  int // number of savepoints so far
 	works   []keptWork
 }
 
-// nameParameter is the one parameter that a transaction may change without changing what a handler sees, and that the
-// server reports.
+// nameParameter is a parameter that the server reports. A transaction may change it without an
+// effect on a handler.
 const nameParameter = "application_name"
 
 var (
@@ -34,7 +35,7 @@ var (
 	_ dedup.Savepointer = (*handlerTx)(nil)
 )
 
-// keptWork waits for the end of the transaction.
+// keptWork is work for the end of the transaction.
 type keptWork struct {
 	key  any
 	work dedup.TxWork
@@ -50,8 +51,8 @@ var (
 
 func (t *handlerTx) close() { t.closed.Store(true) }
 
-// CheckTx implements [dedup.TxChecker]. It reads what the server said last. After the handler has returned, when the
-// connection may be somebody else's, its error matches [dedup.ErrTxEnded].
+// CheckTx implements [dedup.TxChecker]. It reads the last status that the server sent, without a
+// round trip. After the handler has returned, its error matches [dedup.ErrTxEnded].
 func (t *handlerTx) CheckTx() error {
 	if t.closed.Load() {
 		return fmt.Errorf("pgstore: %w: %w", dedup.ErrTxEnded, pgx.ErrTxClosed)
@@ -148,7 +149,7 @@ func (t *handlerTx) KeepTx(key any, begin func() dedup.TxWork) (dedup.TxWork, er
 	return w, nil
 }
 
-// marks says how much of each work there is.
+// marks returns the current size of each work.
 func (t *handlerTx) marks() []int {
 	marks := make([]int, len(t.works))
 	for i, k := range t.works {
@@ -157,7 +158,7 @@ func (t *handlerTx) marks() []int {
 	return marks
 }
 
-// rewind drops what has come since.
+// rewind drops the work that was added after marks.
 func (t *handlerTx) rewind(marks []int) {
 	for i, k := range t.works {
 		mark := 0
@@ -168,7 +169,8 @@ func (t *handlerTx) rewind(marks []int) {
 	}
 }
 
-// nestedTx is a savepoint that a handler sets with Begin. What is kept in it goes with it if it is rolled back.
+// nestedTx is a savepoint that a handler sets with Begin. A rollback of the savepoint drops the
+// work that was kept in it.
 type nestedTx struct {
 	pgx.Tx // of the driver, which knows whether the savepoint has ended
 	of     *handlerTx
@@ -198,17 +200,17 @@ func (n *nestedTx) Commit(ctx context.Context) error {
 
 func (n *nestedTx) Rollback(ctx context.Context) error {
 	n.ended = true
-	if err := n.Tx.Rollback(ctx); err != nil { // also if it was committed before
+	if err := n.Tx.Rollback(ctx); err != nil { // also after Commit
 		return err
 	}
 	n.of.rewind(n.marks)
 	return nil
 }
 
-// CheckTx implements [dedup.TxChecker] as the transaction around it does.
+// CheckTx implements [dedup.TxChecker] for the transaction around the savepoint.
 func (n *nestedTx) CheckTx() error { return n.of.CheckTx() }
 
-// KeepTx implements [dedup.TxKeeper]. What is kept is that of the transaction around it.
+// KeepTx implements [dedup.TxKeeper]. The work belongs to the transaction around the savepoint.
 func (n *nestedTx) KeepTx(key any, begin func() dedup.TxWork) (dedup.TxWork, error) {
 	if n.ended && !n.of.closed.Load() {
 		return nil, fmt.Errorf("pgstore: savepoint: %w", pgx.ErrTxClosed)

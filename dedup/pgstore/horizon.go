@@ -10,32 +10,35 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// What is forgotten is forgotten in two steps. First the horizon of a scope is moved: a claim of an event from before it
-// is answered too old from then on. Only when no claim that began earlier can still be under way are the rows behind it
-// deleted. The other way round, a claim that had looked before the horizon moved would find no row and call the event
-// fresh. Whoever dies between the steps has done nothing but move the horizon.
+// Rows are deleted in two steps. First the horizon of a scope moves: from then on, claims of events
+// before the horizon are answered TooOld. The rows behind the horizon are deleted when no earlier
+// claim can still be running. In the other order, a claim that has read the old horizon could find
+// no row and call the event fresh. A crash between the steps leaves a moved horizon and all rows.
 
 const (
-	// choreLimit bounds each statement of a reaper. It keeps the whole horizon step of horizonRows.
+	// choreLimit bounds each statement of a reaper, even a whole horizon step of horizonRows.
 	choreLimit = time.Minute
-	// horizonRows bounds how many expired rows of a table one step of the horizon looks at: some seconds of work.
+	// horizonRows bounds the expired rows of a table that one horizon step reads: some seconds of
+	// work.
 	horizonRows = 5_000_000
-	// silentRows is how many rows of a table are looked at for scopes of which nothing is ever deleted.
+	// silentRows is the number of rows per table that the search for silent scopes reads.
 	silentRows = 1000
-	// silentAfter is how long a scope may have rows before it records progress.
+	// silentAfter is how long a scope may have rows without progress on record.
 	silentAfter = 5 * time.Minute
 )
 
-// ScopeAge is what a [Reaper] knows about one scope.
+// ScopeAge is the progress and the horizon of one scope.
 type ScopeAge struct {
 	Scope string
-	// ConsumedUntil is the broker's time up to which all partitions were consumed: what expired before it may go. Zero:
-	// not known, and nothing goes.
+	// ConsumedUntil is the broker's time up to which all partitions were consumed. Rows that
+	// expired before it are deleted. Zero: not known, and no row is deleted.
 	ConsumedUntil time.Time
-	// Topic and Partition are the ones furthest behind, or of unknown time. Empty for a scope of the wall clock.
+	// Topic and Partition name the partition that is furthest behind, or has no known time. They
+	// are empty for a scope of the wall clock.
 	Topic     string
 	Partition int32
-	// Horizon is before which the store remembers nothing for certain. Zero: it has forgotten nothing.
+	// Horizon is the time before which the store may have forgotten events. Zero: the store has
+	// forgotten no event.
 	Horizon time.Time
 
 	before, cutoff pgtype.Timestamptz
@@ -45,9 +48,9 @@ type ScopeAge struct {
 // horizons moves the horizons of scopes and deletes the rows behind them.
 type horizons struct {
 	db          *database
-	wallClock   []string // scopes; never nil, which the server would take for "unknown"
+	wallClock   []string // scopes; never nil, which the server would read as null
 	grace       time.Duration
-	deadLetters time.Duration // how long they are kept
+	deadLetters time.Duration // their retention
 	batch       int
 }
 
@@ -77,7 +80,8 @@ func (h *horizons) ages(ctx context.Context) (all []ScopeAge, err error) {
 	return all, err
 }
 
-// silent returns scopes of which nothing is ever deleted, as far as a look at some rows shows them.
+// silent returns scopes whose rows are never deleted. It reads some rows only, so scopes may be
+// missing.
 func (h *horizons) silent(ctx context.Context) (scopes []string, err error) {
 	err = h.inTx(ctx, choreLimit, func(ctx context.Context, tx pgx.Tx, q *statements) error {
 		rows, err := tx.Query(ctx, q.aging.silent, h.wallClock, int64(silentRows), microseconds(silentAfter))
@@ -96,7 +100,7 @@ func (h *horizons) moveHorizon(ctx context.Context, a *ScopeAge) error {
 		var before time.Time
 		err := tx.QueryRow(ctx, q.aging.store, a.Scope, a.ConsumedUntil, microseconds(h.deadLetters),
 			int64(horizonRows)).Scan(&before)
-		if errors.Is(err, pgx.ErrNoRows) { // nothing has expired
+		if errors.Is(err, pgx.ErrNoRows) { // no row has expired
 			return nil
 		}
 		a.Horizon = before.UTC()
@@ -104,7 +108,8 @@ func (h *horizons) moveHorizon(ctx context.Context, a *ScopeAge) error {
 	})
 }
 
-// deleteBatch deletes once from a table, from a place on, and returns how many rows and the place to go on from.
+// deleteBatch deletes one batch of a table, from a time on. It returns the number of rows and the
+// time for the next batch.
 func (h *horizons) deleteBatch(ctx context.Context, text func(*statements) string, a *ScopeAge, from pgtype.Timestamptz,
 ) (n int64, next pgtype.Timestamptz, err error) {
 	err = h.inTx(ctx, choreLimit, func(ctx context.Context, tx pgx.Tx, q *statements) error {

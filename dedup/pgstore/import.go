@@ -10,12 +10,12 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// importBatch is how many events one transaction of Import writes.
+// importBatch is the number of events that one transaction of Import writes.
 const importBatch = 1000
 
-// Import implements [dedup.Operator], in transactions of a thousand events each: after an error some may be there, and a
-// repeat adds the rest. A row counts as made now, with the origin given: the horizon passes it once its retention is over
-// in consumed time, as with any other.
+// Import implements [dedup.Operator] in transactions of a thousand events each. After an error some
+// events may be stored. A repeat adds the rest. A row counts as created now, with the given origin.
+// It expires like any other row, after its retention in consumed time.
 func (s *Store) Import(ctx context.Context, events []dedup.Imported) (added int, err error) {
 	for i := range events {
 		err := events[i].Key.Validate()
@@ -69,7 +69,7 @@ func (s *Store) importSome(ctx context.Context, reqs []dedup.Request, inTx bool)
 	return added, nil
 }
 
-// importClaims claims what is not known and completes it, in one transaction.
+// importClaims claims the unknown events and completes them, in one transaction.
 func (s *Store) importClaims(ctx context.Context, rows *requestRows) (added int, err error) {
 	t := dedup.NewToken()
 	claims, ends := newClaimRows(len(rows.reqs)), newEndRows(len(rows.reqs))

@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// kindText is what a number in idem_kinds stands for.
+// kindText is the text behind a number in idem_kinds.
 type kindText struct {
 	tenant, scope, typ string
 	form               idForm
@@ -32,7 +32,7 @@ func (kindText) args(all []kindText) []any {
 	return []any{keys.tenant, keys.scope, keys.typ, forms}
 }
 
-// originText is what a number in idem_origins stands for.
+// originText is the text behind a number in idem_origins.
 type originText struct {
 	topic     string
 	partition int32
@@ -52,7 +52,7 @@ func (originText) args(all []originText) []any {
 	return []any{topics, partitions}
 }
 
-// numbered is what a dictionary has a number for.
+// numbered is a type of text that a dictionary numbers.
 type numbered[T any] interface {
 	comparable
 	compare(T) int
@@ -60,19 +60,19 @@ type numbered[T any] interface {
 	args([]T) []any
 }
 
-// dictionary remembers numbers that are committed. A number that was only written, and rolled back, would send this
-// process to rows that no other one finds (rule 28): the transaction that makes one makes nothing else and is over before
-// the number is used.
+// dictionary remembers committed numbers. A number that was rolled back would lead this process to
+// rows that no other process finds (rule 28). So the transaction that makes a number writes no
+// other row, and ends before the number is used.
 type dictionary[T numbered[T]] struct {
 	mu     sync.RWMutex
 	number map[T]int32
 }
 
-// maxNumbers bounds the memory. Beyond it all are forgotten, and looked up again.
+// maxNumbers bounds the memory. A full dictionary forgets all its numbers and looks them up again.
 const maxNumbers = 1 << 16
 
-// resolve puts the number of each of all into numbers. All are made that are not there: at most one transaction, and none
-// if all are known.
+// resolve writes the number of each text into numbers. Missing numbers are made, in one transaction
+// at most. If all are known, there is no transaction.
 func (c *dictionary[T]) resolve(ctx context.Context, db *database, all []T, numbers []int32) error {
 	missing := c.known(all, numbers)
 	if len(missing) == 0 {
@@ -92,7 +92,7 @@ func (c *dictionary[T]) resolve(ctx context.Context, db *database, all []T, numb
 	return nil
 }
 
-// remember keeps the numbers of what has one.
+// remember keeps the numbers that are not zero.
 func (c *dictionary[T]) remember(all []T, numbers []int32) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -106,7 +106,7 @@ func (c *dictionary[T]) remember(all []T, numbers []int32) {
 	}
 }
 
-// known fills in what is remembered and returns the rest, sorted and each once.
+// known writes the remembered numbers and returns the other texts, sorted and without duplicates.
 func (c *dictionary[T]) known(all []T, numbers []int32) (missing []T) {
 	c.mu.RLock()
 	for i, k := range all {
@@ -128,9 +128,9 @@ func makeNumbers[T numbered[T]](ctx context.Context, db *database, all []T) (fou
 		found = make([]int32, len(all))
 		add, read := all[0].texts(q)
 		args := all[0].args(all)
-		b.Queue(waitForDisk) // a server that forgets the row in a crash would give the number to somebody else
+		b.Queue(waitForDisk) // otherwise a crash of the server could give the number to another text
 		b.Queue(add, args...)
-		b.Queue(read, args...) // a statement of its own sees what another process committed meanwhile
+		b.Queue(read, args...) // a statement of its own sees numbers committed by other processes
 	}, func(results pgx.BatchResults) error {
 		if err := execs(2)(results); err != nil {
 			return err
@@ -144,7 +144,7 @@ func makeNumbers[T numbered[T]](ctx context.Context, db *database, all []T) (fou
 	return found, err
 }
 
-// find returns the numbers that there are: 0 for what has none, and makes none.
+// find returns existing numbers, and 0 for a text without a number. It makes no number.
 func (c *dictionary[T]) find(ctx context.Context, db *database, all []T) ([]int32, error) {
 	numbers := make([]int32, len(all))
 	missing := c.known(all, numbers)

@@ -11,19 +11,23 @@ import (
 )
 
 const (
-	// listPage is how many records travel at once.
+	// listPage is the number of records that travel at once.
 	listPage = 500
-	// listLimit bounds each step of a list: sorting what matches, and what yield does with a page.
+	// listLimit bounds each step of a list: the sort, and the calls of yield for one page.
 	listLimit = 10 * time.Minute
 )
 
-// List implements [dedup.Lister]. It reads both tables once and sorts what f chooses at the server, which is work in
-// proportion to the tables: no index is kept for it. While it lasts, yield included, it takes one connection of the pool and
-// one snapshot of the database, which keeps dead rows from being cleaned up, and after ten minutes between two pages of 500
-// the server ends it. What yield changes does not change the list.
+// List implements [dedup.Lister]. The server reads both tables once and sorts the matches of f.
+// There is no index for this, so the work grows with the tables.
 //
-// In the compact layout, an ID of which there is only a hash is shown as "sha256:" and its 32 hexadecimal digits. That is
-// for reading: no verb takes it for the ID. Who has the ID sees with [Store.Find] which record is its own.
+// Until List returns, calls of yield included, it uses one connection of the pool and one snapshot
+// of the database. The snapshot keeps the server from removing dead rows. The server ends the list
+// if ten minutes pass between two pages of 500 records. Changes made by yield do not show in the
+// list.
+//
+// In the compact layout, an ID that is stored as a hash is shown as "sha256:" and 32 hexadecimal
+// digits. This text is for reading only: no verb accepts it as an ID. To find the record of an ID,
+// use [Store.Find].
 func (s *Store) List(ctx context.Context, f dedup.Filter, limit int, yield func(dedup.Record) bool) error {
 	args := []any{f.Scope, f.Type, nil, nil, f.Stuck, nil}
 	if len(f.States) > 0 {
@@ -35,7 +39,7 @@ func (s *Store) List(ctx context.Context, f dedup.Filter, limit int, yield func(
 	if limit > 0 {
 		args[5] = int64(limit)
 	}
-	yielded := false // then it cannot be begun again
+	yielded := false // then the list cannot be repeated
 	var failed error
 	err := s.db.operate(ctx, "list", listLimit, func(ctx context.Context, tx pgx.Tx, q *statements) error {
 		if _, err := tx.Exec(ctx, q.operator.list, args...); err != nil {
@@ -78,7 +82,7 @@ func fetchRecords(ctx context.Context, tx pgx.Tx) (page []dedup.Record, err erro
 	return page, err
 }
 
-// statuses is what the column status may say, none of it if no state is known.
+// statuses returns values of the column status. It is empty, not nil, if no state is known.
 func statuses(of []dedup.State) []string {
 	all := []string{}
 	for status, state := range states {
@@ -91,8 +95,8 @@ func statuses(of []dedup.State) []string {
 	return all
 }
 
-// Find implements [dedup.Lister]. It reads the index of the key only: a few pages for each kind (tenant, scope and type)
-// that the store has.
+// Find implements [dedup.Lister]. It reads only the index of the key: a few pages for each tenant,
+// scope and type in the store.
 func (s *Store) Find(ctx context.Context, scope, id string) (records []dedup.Record, err error) {
 	if err := (dedup.Key{Scope: scope, ID: id}).Validate(); err != nil {
 		return nil, fmt.Errorf("pgstore: find: %w", err)
@@ -111,7 +115,7 @@ func (s *Store) Find(ctx context.Context, scope, id string) (records []dedup.Rec
 			return err
 		}
 		_, err = readRecords(rows, func(r dedup.Record, _ int64) bool {
-			r.Key.ID = id // a hash cannot be turned back
+			r.Key.ID = id // the row may hold a hash only
 			records = append(records, r)
 			return true
 		})

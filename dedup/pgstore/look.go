@@ -9,15 +9,17 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// Look implements [dedup.Looker]: one round trip, in a transaction of its own that neither locks nor writes a row. In the compact
-// layout the first question about a tenant, scope and type that this process does not know costs another one.
+// Look implements [dedup.Looker]: one round trip, in a transaction of its own that locks and writes
+// no row. In the compact layout the first look at a tenant, scope and type costs another round trip
+// in each process.
 func (s *Store) Look(ctx context.Context, reqs []dedup.Request, answers []dedup.Answer) error {
 	return s.see(ctx, reqs, answers, func(q *statements, rows *requestRows) (string, []any) {
-		return q.seeKeys[rows.form], rows.existing(pgtype.UUID{}) // nobody's token
+		return q.seeKeys[rows.form], rows.existing(pgtype.UUID{}) // no claim has this token
 	})
 }
 
-// LookTx implements [dedup.TxLooker], as [Store.Look] does for claims. It never waits for a transaction.
+// LookTx implements [dedup.TxLooker], like [Store.Look] for claims. It never waits for a
+// transaction.
 func (s *Store) LookTx(ctx context.Context, reqs []dedup.Request, answers []dedup.Answer) error {
 	return s.see(ctx, reqs, answers, func(q *statements, rows *requestRows) (string, []any) {
 		return q.seeEvents[rows.form], rows.existing()
@@ -42,10 +44,11 @@ func (s *Store) see(ctx context.Context, reqs []dedup.Request, answers []dedup.A
 	return err
 }
 
-// lookFor answers without writing. A row that is being written is not seen: who takes what is left meets it.
+// lookFor answers without writing. It does not see uncommitted rows: the claim that follows meets
+// them.
 //
-// A claim looks for what is over already where most events are duplicates, which come in runs. It costs a round trip where none
-// are: a group begins with it if most events of the group before were known.
+// Duplicates come in runs. If most events of the last group were known, the next group begins with
+// a look. If none of its events is known, the look costs a round trip for no gain.
 func lookFor(ctx context.Context, db *database, reqs []dedup.Request, answers []dedup.Answer, places []place,
 	text func(*statements, *requestRows) (string, []any)) error {
 	rows := newRequestRows(reqs, places)
