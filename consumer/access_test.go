@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/consumer/internal/topicadmin"
 )
 
 // guarded is a Kafka in the process that knows rights.
@@ -248,7 +249,7 @@ func TestAccessOf(t *testing.T) {
 	topic := func(name string, err sarama.KError, rights int32) *sarama.TopicMetadata {
 		return &sarama.TopicMetadata{Name: name, Err: err, TopicAuthorizedOperations: rights}
 	}
-	found, err := accessOf([]*sarama.TopicMetadata{
+	found, err := topicadmin.AccessOf([]*sarama.TopicMetadata{
 		topic("z", sarama.ErrUnknownTopicOrPartition, 0),
 		topic("y", sarama.ErrTopicAuthorizationFailed, 0),
 		topic("x", sarama.ErrNoError, describe),
@@ -258,9 +259,9 @@ func TestAccessOf(t *testing.T) {
 		topic("t", sarama.ErrNoError, -1<<31),
 		topic("s", sarama.ErrLeaderNotAvailable, describe|read|write),
 		topic("r", sarama.ErrInvalidTopic, 0),
-	}, opRead, opWrite)
+	}, topicadmin.OpRead, topicadmin.OpWrite)
 	require.NoError(t, err)
-	require.Equal(t, access{missing: []string{"r", "z"}, denied: []string{"w", "x", "y"}}, found)
-	_, err = accessOf([]*sarama.TopicMetadata{topic("a", sarama.ErrBrokerNotAvailable, 0)})
+	require.Equal(t, topicadmin.Access{Missing: []string{"r", "z"}, Denied: []string{"w", "x", "y"}}, found)
+	_, err = topicadmin.AccessOf([]*sarama.TopicMetadata{topic("a", sarama.ErrBrokerNotAvailable, 0)})
 	require.ErrorIs(t, err, sarama.ErrBrokerNotAvailable)
 }

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// backoff waits longer each time, up to 10 s, never twice the same so that members do not come back in step (K-18, K-42).
+// backoff waits longer each time, up to 10 s. The random part keeps members from retrying in step
+// (K-18, K-42).
 type backoff struct{ tries int }
 
 const (
@@ -14,7 +15,7 @@ const (
 	maxBackoff = 10 * time.Second
 )
 
-// wait returns the cause of ctx if that ends first.
+// wait returns the cause of ctx if ctx ends first.
 func (b *backoff) wait(ctx context.Context) error {
 	limit := min(minBackoff<<min(b.tries, 10), maxBackoff)
 	b.tries++

@@ -6,18 +6,21 @@ import (
 	"strings"
 
 	"github.com/IBM/sarama"
+
+	"github.com/idem-go/idem/consumer/internal/topicadmin"
 )
 
-// sticky is what sarama's cooperative-sticky strategy can do.
+// sticky has the interfaces of sarama's cooperative-sticky strategy.
 type sticky interface {
 	sarama.RebalanceProtocolBalanceStrategy
 	sarama.SubscriptionUserDataBalanceStrategy
 	sarama.OnAssignmentBalanceStrategy
 }
 
-// stickyByKind deals the partitions of source topics as the cooperative-sticky strategy does, and so those of each kind of
-// retry topic by themselves. Dealt together they would all count the same, and one member could get a topic, another one
-// its retry topics, where hardly anything happens. Members with another strategy of that name understand the plan.
+// stickyByKind assigns the partitions of source topics as the cooperative-sticky strategy does, and
+// then those of each kind of retry topic separately. Assigned together, all partitions would count
+// the same. One member could get a topic, and another only its retry topics with hardly any
+// records. Members with another strategy of that name understand the plan.
 type stickyByKind struct {
 	sticky
 	group string
@@ -31,12 +34,17 @@ func newSticky(group string) sarama.BalanceStrategy {
 	return s
 }
 
+// members is how sarama names the members of a group.
+type members = map[string]sarama.ConsumerGroupMemberMetadata
+
 // Plan implements sarama.BalanceStrategy.
-func (s stickyByKind) Plan(members map[string]sarama.ConsumerGroupMemberMetadata, topics map[string][]int32) (sarama.BalanceStrategyPlan, error) {
+func (s stickyByKind) Plan(
+	all members, topics map[string][]int32,
+) (sarama.BalanceStrategyPlan, error) {
 	kinds := make(map[string]map[string][]int32)
 	for topic, ids := range topics {
 		kind := ""
-		if source, ok := sourceOf(topic, s.group); ok {
+		if source, ok := topicadmin.SourceOf(topic, s.group); ok {
 			kind = strings.TrimPrefix(topic, source)
 		}
 		if kinds[kind] == nil {
@@ -44,9 +52,9 @@ func (s stickyByKind) Plan(members map[string]sarama.ConsumerGroupMemberMetadata
 		}
 		kinds[kind][topic] = ids
 	}
-	whole := make(sarama.BalanceStrategyPlan, len(members))
+	whole := make(sarama.BalanceStrategyPlan, len(all))
 	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
-		plan, err := s.sticky.Plan(only(members, kinds[kind]), kinds[kind])
+		plan, err := s.sticky.Plan(only(all, kinds[kind]), kinds[kind])
 		if err != nil {
 			return nil, err
 		}
@@ -59,13 +67,16 @@ func (s stickyByKind) Plan(members map[string]sarama.ConsumerGroupMemberMetadata
 	return whole, nil
 }
 
-// only returns what members say about those topics.
-func only(members map[string]sarama.ConsumerGroupMemberMetadata, topics map[string][]int32) map[string]sarama.ConsumerGroupMemberMetadata {
-	some := make(map[string]sarama.ConsumerGroupMemberMetadata, len(members))
-	for id, m := range members {
-		of := func(topic string) bool { return topics[topic] != nil }
-		m.Topics = slices.DeleteFunc(slices.Clone(m.Topics), func(topic string) bool { return !of(topic) })
-		m.OwnedPartitions = slices.DeleteFunc(slices.Clone(m.OwnedPartitions), func(o *sarama.OwnedPartition) bool { return !of(o.Topic) })
+// only returns the members' subscriptions and partitions of those topics.
+func only(all members, topics map[string][]int32) members {
+	some := make(members, len(all))
+	for id, m := range all {
+		other := func(topic string) bool { return topics[topic] == nil }
+		m.Topics = slices.DeleteFunc(slices.Clone(m.Topics), other)
+		owned := slices.Clone(m.OwnedPartitions)
+		m.OwnedPartitions = slices.DeleteFunc(owned, func(o *sarama.OwnedPartition) bool {
+			return other(o.Topic)
+		})
 		if len(m.Topics) > 0 {
 			some[id] = m
 		}

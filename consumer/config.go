@@ -13,6 +13,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/consumer/internal/topicadmin"
 	"github.com/idem-go/idem/dedup"
 )
 
@@ -22,113 +23,149 @@ type Config struct {
 	Brokers []string
 	// Group is the consumer group. Required.
 	Group string
-	// Topics to consume. Required, not used by NewGroupHandler. The group's own retry topics are consumed beside them and
-	// must not be named.
+	// Topics are the topics to consume. Required, not used by NewGroupHandler. The group's own
+	// retry topics are consumed too and must not be listed.
 	Topics []string
 
 	// Store is the store of handlers without the option [idem.Store].
 	Store dedup.Store
-	// Scope names who remembers. Defaults to Group. A group that is renamed keeps the old name here, else all of its events
-	// are new again (rule 14).
+	// Scope is the namespace of event keys in the store. Defaults to Group. A group that is renamed
+	// keeps the old name here; otherwise all of its events are new again.
 	Scope string
-	// NewScope lets a group that has committed nothing begin although a store knows one of its topics under other scopes
-	// only. Without it Run refuses with [dedup.ErrOtherScope], since that is how a renamed group handles a week of events
-	// again (rule 14). Say it for a consumer that is really another one, and remove it when that has begun.
+	// NewScope lets a group that has committed nothing begin although a store knows one of its
+	// topics under other scopes only. Without it Run fails with [dedup.ErrOtherScope], because a
+	// renamed group would handle its backlog again. Set it for a consumer that is new, and remove
+	// it after the first start.
 	NewScope bool
-	// AcceptNewIdentity lets the recipe by which events are told apart ([idem.ID], [idem.Type], [idem.Tenant]) differ from
-	// the one that a store has on record, and records it. Without it Run refuses with [dedup.ErrIdentityChanged], since
-	// every event that is delivered again would be new (rule 7). Remove it after the deployment.
+	// AcceptNewIdentity lets the identity functions ([idem.ID], [idem.Type], [idem.Tenant]) differ
+	// from the ones that a store has on record, and records the new ones. Without it Run fails with
+	// [dedup.ErrIdentityChanged], because every event that is delivered again would be new. Remove
+	// it after the deployment.
 	AcceptNewIdentity bool
 	// Lease is how long a claim lasts without renewal. Defaults to 30 s.
 	Lease time.Duration
-	// StoreTimeout is how long the store may take to answer a claim before it is asked again on another connection; see
-	// [idem.Config].StoreTimeout. Defaults to 2 s.
+	// StoreTimeout is how long the store may take to answer a claim before it is asked again on
+	// another connection; see [idem.Config].StoreTimeout. Defaults to 2 s.
 	StoreTimeout time.Duration
 
-	// InstanceID makes the membership static (KIP-345): a restart within the session time-out moves no partition, and the
-	// partitions rest meanwhile. It must be the same at every start and of one process only, such as the name of a pod of a
-	// StatefulSet; it is never made up. Default: none.
+	// InstanceID makes the membership static (KIP-345). A restart within the session time-out moves
+	// no partition; the partitions rest meanwhile. The ID must be the same at every start and
+	// belong to one process only, such as the name of a pod of a StatefulSet. Default: none.
 	InstanceID string
-	// ClientID shows in the brokers' logs and quotas. Defaults to "idem".
+	// ClientID appears in the brokers' logs and quotas. Defaults to "idem".
 	ClientID string
 	// Start is where a group without committed offsets begins. Defaults to [Oldest].
 	Start StartPosition
-	// OnGap is what happens when the committed offset is no longer in the log. Defaults to [Fail]. NewGroupHandler does not see
-	// the log: with the settings of [DefaultSaramaConfig] sarama then ends the session, with an error in Errors.
+	// OnGap decides what happens when the committed offset is no longer in the log. Defaults to
+	// [FailOnGap]. NewGroupHandler does not see the log: with the settings of
+	// [DefaultSaramaConfig], sarama then ends the session with an error in Errors.
 	OnGap GapPolicy
-	// OnLostOffsets is what happens when nothing is committed although the store knows that the scope has consumed. Defaults
-	// to [RefuseLost]. Not used by NewGroupHandler.
+	// OnLostOffsets decides what happens when nothing is committed although, according to the
+	// store, the scope has consumed. Defaults to [RefuseLost]. Not used by NewGroupHandler.
 	OnLostOffsets LostOffsetsPolicy
-	// Cooperative lets a rebalance leave alone the partitions that do not move. All members of the group must support it. A group
-	// that runs with another strategy is switched in two rolling deployments: first without Cooperative, which offers both ways
-	// and uses the old one, then with it (K-26).
+	// Cooperative keeps partitions that do not move running during a rebalance. All members of the
+	// group must support it. Switch a group that runs with another strategy in two rolling
+	// deployments: first without Cooperative, which offers both strategies and uses the old one,
+	// then with it.
 	Cooperative bool
 
-	// Lanes is how many events of one partition may be handled at a time, 1 to 256. Defaults to 1: the partition is handled
-	// in order, one event after the other. With more, only events with the same record key stay in order, and events without
-	// a key are in no order but for copies of one event (rule 25). Use it where handlers wait for others, such as an HTTP
-	// service; handlers run in as many goroutines as there are lanes in all assigned partitions, which after the loss of
-	// other members is all partitions. An event that does not get on holds up only its key, and what its lane has taken with
-	// it, until 256 events for each lane are ahead of it (at least 1,024, at most 16,384): nothing behind it is committed.
+	// Lanes is how many events of one partition may be handled at a time, 1 to 256. Defaults to 1:
+	// the partition is handled in order.
+	//
+	// With more lanes, only events with the same record key keep their order. Events without a key
+	// have no order, except copies of one event. Use more lanes for handlers that wait, for example
+	// for an HTTP service. Handlers run in as many goroutines as there are lanes in all assigned
+	// partitions. After the loss of other members these are all partitions.
+	//
+	// An event that makes no progress delays its key and the events already in its lane. The others
+	// continue until 256 events per lane are ahead of it (at least 1,024, at most 16,384). Nothing
+	// behind it is committed.
 	Lanes int
 
-	// Grace is how long work that was begun may go on at a stop or a rebalance, see [idem.Config].Grace. Defaults to 30 s, at
-	// most two thirds of sarama's Consumer.Group.Rebalance.Timeout (60 s), as recording and committing come after it.
+	// Grace is how long running handlers may continue at a stop or a rebalance, see
+	// [idem.Config].Grace. Defaults to 30 s. It is at most two thirds of sarama's
+	// Consumer.Group.Rebalance.Timeout (60 s), because recording and committing follow.
 	Grace time.Duration
-	// CommitInterval is how often offsets are committed. Defaults to 1 s. What a crash leaves uncommitted is delivered again
-	// and found in the store.
+	// CommitInterval is how often offsets are committed. Defaults to 1 s. Events that a crash
+	// leaves uncommitted are delivered again, and the store recognises them.
 	CommitInterval time.Duration
-	// StallTimeout is how long a partition may rest, with something to do, before it is reported and [Consumer.Ready] turns
-	// red (K-13). Defaults to 5 minutes.
+	// StallTimeout is how long a partition with unfinished events may rest before it is reported
+	// and [Consumer.Ready] fails. Defaults to 5 minutes.
 	StallTimeout time.Duration
-	// WhenStalled is what happens then beside. Defaults to [ReportStall].
+	// WhenStalled decides what else happens then. Defaults to [ReportStall].
 	WhenStalled StallPolicy
-	// SilenceTimeout is how long no records of a partition may arrive although the brokers have some, before the group is
-	// joined anew with new connections (K-15). Defaults to 60 s; negative: never. Not used by NewGroupHandler.
+	// SilenceTimeout is how long no record of a partition may arrive although the brokers have
+	// some. Then the consumer joins the group again with new connections. Defaults to 60 s;
+	// negative: never. Not used by NewGroupHandler.
 	SilenceTimeout time.Duration
 
-	// Producer sends dead letters. Defaults to one of our own on the same brokers, idempotent and waiting for all in-sync
-	// replicas. For NewGroupHandler the default is none: the partition stops at what would be dead-lettered, and so does the
-	// session, with [idem.ErrNoProducer].
+	// Producer sends dead letters. Defaults to a producer of the consumer's own on the same
+	// brokers, which is idempotent and waits for all in-sync replicas. NewGroupHandler has no
+	// default: at the first dead letter the partition stops and the session ends, with
+	// [idem.ErrNoProducer].
 	Producer idem.Producer
-	// DeadLetterTopic names the topic for dead letters of a topic. Defaults to "<topic>.<group>.dlq".
+	// DeadLetterTopic returns the name of the dead-letter topic of a topic. Defaults to
+	// "<topic>.<group>.dlq".
 	DeadLetterTopic func(topic string) string
-	// CreateDeadLetterTopics creates missing dead-letter topics at start, and the group's retry topics: one for each delay that
-	// a handler declares and one for replayed dead letters, see [idem.RetryTopic]. If nil they must exist, and a missing one
-	// is a [*TopicError]. Without the last, or the right to read it, dead letters cannot be replayed, which is a warning. Not
-	// used by NewGroupHandler, nor, for dead-letter topics, with a Producer, whose cluster may be another. (With delays it must
-	// not be: retry topics are read from these Brokers.)
+	// CreateDeadLetterTopics creates missing dead-letter topics at the start, and the group's retry
+	// topics: one for each delay that a handler declares, and one for replays, see
+	// [idem.RetryTopic]. If it is nil the topics must exist, and a missing one is a [*TopicError].
+	// Only the topic for replays is optional: without it, or without Read on it, a warning is
+	// logged and dead letters cannot be replayed.
 	//
-	// Give a dead-letter topic that you create yourself a retention far longer than the source's, or
-	// message.timestamp.type=LogAppendTime: dead letters keep the time of their record, and old ones would be deleted at once.
-	// Copies in retry topics have the time of their making, so the broker's default is good for them if it is well beyond
-	// the delay, with cleanup.policy=delete.
+	// Not used by NewGroupHandler. With a Producer it creates no dead-letter topics, because the
+	// Producer may write to another cluster. If handlers declare delays, the Producer must write to
+	// the cluster of these Brokers, where the retry topics are read.
+	//
+	// Give dead-letter topics that you create yourself a retention far above the source's, or
+	// message.timestamp.type=LogAppendTime. Dead letters keep the time of their record, so Kafka
+	// would delete old ones at once. Copies in retry topics have the time of their making. Give
+	// retry topics cleanup.policy=delete and a retention well above the delay.
 	CreateDeadLetterTopics *TopicSpec
 
-	// Shadow keeps the store and obeys it in nothing: what it would have skipped is counted and run, see [idem.Config].Shadow. For
-	// moving over a consumer that exists already.
+	// Shadow is shadow mode: the store is kept as usual, every delivery runs, and duplicates are
+	// only counted; see [idem.Config].Shadow. Use it to move an existing consumer to Idem.
 	Shadow bool
 	// TLS, if not nil, encrypts. MinVersion is raised to TLS 1.2 if unset.
 	TLS *tls.Config
 	// SASL, if not nil, authenticates.
 	SASL *SASL
-	// AllowInsecure permits what is refused otherwise (G-07): SASL with a password or token (PLAIN, SCRAM, OAUTHBEARER) without
-	// TLS, a certificate that is not verified, TLS below 1.2.
+	// AllowInsecure permits settings that are refused otherwise: SASL with a password or token
+	// (PLAIN, SCRAM, OAUTHBEARER) without TLS, a certificate that is not verified, TLS below 1.2.
 	AllowInsecure bool
-	// Sarama has the last word on the settings of sarama, for all connections. What would lose events is refused
-	// afterwards, see [DefaultSaramaConfig].
+	// Sarama changes the settings of sarama last, for all connections. Settings that would lose
+	// events are refused afterwards, see [DefaultSaramaConfig].
 	Sarama func(*sarama.Config)
 
-	// Observers implement interfaces of this package, of package idem, or of both.
+	// Observers implement one or more observer interfaces of package idem.
 	Observers []idem.Observer
-	// Logger defaults to slog.Default(). A log line is a change of state; what happens to each event is for observers.
+	// Logger defaults to slog.Default(). Log lines report changes of state; observers get each
+	// event.
 	Logger *slog.Logger
-	// ErrorText makes the text of an error for log lines, dead letters, the store and the answers of probes, see [idem.Config].
-	// Defaults to [idem.ErrorText], which quotes no data. Errors that are returned, and those for observers, are as they are.
+	// ErrorText makes the text of an error for log lines, dead letters, the store and the answers
+	// of probes, see [idem.Config]. Defaults to [idem.ErrorText], which quotes no data. Errors that
+	// are returned, or passed to observers, are unchanged.
 	ErrorText func(error) string
 }
 
-// maxErrorText is how much is said of an error.
+// TopicSpec has the settings of dead-letter and retry topics to create.
+type TopicSpec struct {
+	// Partitions defaults to the number of the source topic.
+	Partitions int32
+	// ReplicationFactor defaults to that of the source topic.
+	ReplicationFactor int16
+	// Config has topic settings, such as "retention.ms".
+	//
+	// For dead-letter topics "retention.ms" defaults to -1, no limit. Kafka deletes by the time of
+	// the record, which a dead letter keeps, so a week-old record would be deleted within minutes.
+	//
+	// For retry topics "retention.ms" and "cleanup.policy" are not taken from here. They keep
+	// copies for the broker's default time, and at least for the delay and a day. All other
+	// settings default to the broker's.
+	Config map[string]string
+}
+
+// maxErrorText bounds the text of an error, in bytes.
 const maxErrorText = 1 << 10
 
 func (c Config) errorText(err error) string {
@@ -137,56 +174,6 @@ func (c Config) errorText(err error) string {
 	}
 	text := c.ErrorText(err)
 	return strings.ToValidUTF8(text[:min(len(text), maxErrorText)], "")
-}
-
-// StartPosition is where a group without committed offsets begins.
-type StartPosition uint8
-
-const (
-	// Oldest begins with the first record there is. Nothing is missed.
-	Oldest StartPosition = iota
-	// Newest skips what is there already. It also skips what is written to a new partition before it is first assigned (K-29).
-	Newest
-)
-
-// GapPolicy says what happens when the committed offset of a partition is not in the log: records that were not consumed are
-// gone. It is reported to observers and the log in any case. sarama's own way, to go on somewhere in silence, is not
-// offered (K-17).
-type GapPolicy uint8
-
-const (
-	// FailOnGap ends Run with a [*GapError], for a person to look.
-	FailOnGap GapPolicy = iota
-	// EarliestOnGap goes on with the first record there is.
-	EarliestOnGap
-	// LatestOnGap goes on with the next record that will be written.
-	LatestOnGap
-)
-
-// String names the position.
-func (p StartPosition) String() string { return enumName(int(p), "oldest", "newest") }
-
-// String names the policy.
-func (p GapPolicy) String() string { return enumName(int(p), "fail", "earliest", "latest") }
-
-func enumName(i int, names ...string) string {
-	if i < len(names) {
-		return names[i]
-	}
-	return fmt.Sprintf("unknown(%d)", i)
-}
-
-// TopicSpec says how missing dead-letter and retry topics are created.
-type TopicSpec struct {
-	// Partitions defaults to as many as the source topic has.
-	Partitions int32
-	// ReplicationFactor defaults to the source topic's.
-	ReplicationFactor int16
-	// Config are settings such as "retention.ms", which defaults to -1, no limit: a dead letter keeps the time of its record, and
-	// Kafka deletes by that time. A dead letter of a record that was a week old would be gone within minutes otherwise. All other
-	// settings default to the broker's. Of a retry topic, "retention.ms" and "cleanup.policy" are not taken from here: it is
-	// the broker's default for topics, but at least the delay and a day.
-	Config map[string]string
 }
 
 func (c Config) withDefaults() Config {
@@ -210,10 +197,26 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// maxLanes is far beyond what a store's connections serve: a larger number is a mistake.
+// endWait bounds how long an assigned partition takes to end: handlers are left behind after the
+// grace, and their completions are still recorded.
+func (c Config) endWait() time.Duration {
+	return c.Grace + min(c.Grace/3, 10*time.Second) + 100*time.Millisecond
+}
+
+// commands returns the commands that mend missing topics and rights of this consumer.
+func (c Config) commands() topicadmin.Commands {
+	commands := topicadmin.Commands{Brokers: c.Brokers, Group: c.Group}
+	if c.SASL != nil {
+		commands.User = c.SASL.User
+	}
+	return commands
+}
+
+// maxLanes is far above the number of a store's connections. A larger number is a mistake.
 const maxLanes = 256
 
-// validate finds the mistakes that need no network. forRun also looks at what a whole consumer needs.
+// validate finds the mistakes that need no network. forRun also checks the fields that only a
+// Consumer needs.
 func (c Config) validate(forRun bool) (problems []error) {
 	add := func(bad bool, format string, args ...any) {
 		if bad {
@@ -229,20 +232,28 @@ func (c Config) validate(forRun bool) (problems []error) {
 	add(c.OnGap > LatestOnGap, "OnGap is %s", c.OnGap)
 	add(c.OnLostOffsets > StartLost, "OnLostOffsets is %s", c.OnLostOffsets)
 	add(c.WhenStalled > ExitOnStall, "WhenStalled is %s", c.WhenStalled)
-	if c.Group != "" { // else the names of dead-letter topics mean nothing
+	if c.Group != "" { // without it the names of dead-letter topics are wrong
 		for _, t := range c.Topics {
-			letters := c.DeadLetterTopic(t)
-			add(letters == "", "DeadLetterTopic(%q) is empty", t)
-			add(slices.Contains(c.Topics, letters), "DeadLetterTopic(%q) is %q, which is consumed as well: its dead letters would go round", t, letters)
+			deadLetters := c.DeadLetterTopic(t)
+			add(deadLetters == "", "DeadLetterTopic(%q) is empty", t)
+			add(slices.Contains(c.Topics, deadLetters),
+				"DeadLetterTopic(%q) is %q, which is consumed as well: its dead letters would go "+
+					"round", t, deadLetters)
 		}
 	}
 	if s := c.CreateDeadLetterTopics; s != nil {
-		add(s.Partitions < 0 || s.ReplicationFactor < 0, "CreateDeadLetterTopics has a negative number")
+		add(s.Partitions < 0 || s.ReplicationFactor < 0,
+			"CreateDeadLetterTopics has a negative number")
 	}
 	if !forRun {
 		return problems
 	}
-	problems = append(problems, c.checkSources()...)
+	// Copies of copies would go to topics without a reader.
+	for _, t := range c.Topics {
+		add(c.Group != "" && topicadmin.IsRetry(t, c.Group),
+			"Topics contains %q, a retry topic of this group: list the source topic only, retry "+
+				"topics are read too", t)
+	}
 	add(len(c.Brokers) == 0, "Brokers is empty")
 	add(len(c.Topics) == 0, "Topics is empty")
 	sorted := slices.Sorted(slices.Values(c.Topics))
@@ -251,8 +262,9 @@ func (c Config) validate(forRun bool) (problems []error) {
 	return problems
 }
 
-// checkVolatile refuses stores that forget everything with the process, unless that was declared as wanted: offsets
-// are committed, so what such a store forgets is not delivered again, and what is delivered again is new (rule 31).
+// checkVolatile refuses stores that forget everything with the process, unless that was declared as
+// wanted (rule 31). Offsets are committed, so events that the store forgot are not delivered again,
+// and events that are delivered again are new.
 func checkVolatile(stores []dedup.Store) error {
 	var problems []error
 	for _, s := range stores {
@@ -264,3 +276,21 @@ func checkVolatile(stores []dedup.Store) error {
 	}
 	return errors.Join(problems...)
 }
+
+// LogValue shows the fields that identify a consumer, and no secret.
+func (c Config) LogValue() slog.Value {
+	attrs := []slog.Attr{
+		slog.Any("brokers", c.Brokers), slog.String("group", c.Group), slog.Any("topics", c.Topics),
+		slog.String("scope", c.Scope), slog.Bool("tls", c.TLS != nil),
+	}
+	if c.SASL != nil {
+		attrs = append(attrs, slog.Any("sasl", *c.SASL))
+	}
+	return slog.GroupValue(attrs...)
+}
+
+// String shows the fields of [Config.LogValue].
+func (c Config) String() string { return "consumer.Config" + c.LogValue().String() }
+
+// GoString shows the fields of [Config.LogValue].
+func (c Config) GoString() string { return c.String() }

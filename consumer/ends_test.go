@@ -166,7 +166,7 @@ func TestTail(t *testing.T) {
 }
 
 // claimAt returns the claim of a partition.
-func claimAt(m *member, id int32) *claimed {
+func claimAt(m *member, id int32) *assignment {
 	for _, c := range sourceClaims(m) {
 		if c.id == id {
 			return c

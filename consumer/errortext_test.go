@@ -31,10 +31,9 @@ func TestErrorText_G04(t *testing.T) {
 	require.NotContains(t, lines.String(), "canary")
 	require.Equal(t, 2, strings.Count(lines.String(), "error=hidden"), lines.String())
 
-	h := &GroupHandler{cfg: cfg, log: trouble.log}
-	h.health.log = trouble.log
-	h.health.open, h.health.current = true, idem.CommitEvent{Partitions: 1, Err: quoting}
-	h.health.settle(h)
+	health := commitHealth{log: trouble.log, text: cfg.errorText}
+	health.open, health.current = true, idem.CommitEvent{Partitions: 1, Err: quoting}
+	health.settle()
 	require.NotContains(t, lines.String(), "canary")
 	require.Contains(t, lines.String(), `committing offsets fails, will go on trying" error=hidden`)
 }

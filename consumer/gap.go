@@ -1,32 +1,38 @@
 package consumer
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 
 	"github.com/IBM/sarama"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/consumer/internal/topicadmin"
 )
 
-// gapGuard looks, before a session consumes, whether the committed offsets are still in the log. sarama jumps in silence
-// otherwise, or ends the session without saying which partition is to blame (K-17, K-18, K-28).
+// gapGuard checks, before a session consumes, that the committed offsets are still in the log.
+// sarama jumps without a report otherwise, or ends the session without naming the partition (K-17,
+// K-18, K-28).
 type gapGuard struct {
-	h      *GroupHandler
-	client sarama.Client
+	cfg       Config
+	log       *slog.Logger
+	observers []idem.GapObserver
+	client    sarama.Client
+	lost      *lostOffsets
 }
 
-// check applies the policy to every claim of the session. With Fail the error holds a *GapError for each gap.
+// check applies the policies to every partition of the session. With FailOnGap the error holds a
+// *GapError for each gap.
 func (g *gapGuard) check(sess sarama.ConsumerGroupSession) error {
 	gaps, fresh, err := g.find(sess.Claims())
 	if err != nil {
 		return err
 	}
-	moved, err := g.lostOffsets(sess, fresh)
+	moved, err := g.lost.check(sess, fresh)
 	if err != nil {
 		return err
 	}
@@ -35,15 +41,8 @@ func (g *gapGuard) check(sess sarama.ConsumerGroupSession) error {
 	}
 	var errs []error
 	for _, gap := range gaps {
-		policy := g.policy(gap.Topic)
-		g.h.log.Error("committed offset is no longer in the log", "topic", gap.Topic, "partition", gap.Partition,
-			"committed", gap.Committed, "oldest", gap.Oldest, "newest", gap.Newest, "missing", gap.Missing(), "policy", policy.String())
-		for _, o := range g.h.obs.gap {
-			o.ObserveGap(context.Background(), idem.GapEvent{
-				Group: g.h.cfg.Group, Topic: gap.Topic, Partition: gap.Partition, Committed: gap.Committed, Oldest: gap.Oldest,
-				Newest: gap.Newest, Policy: policy.String(),
-			})
-		}
+		policy := g.policyOf(gap.Topic)
+		g.report(gap, policy)
 		switch policy {
 		case EarliestOnGap:
 			moveOffset(sess, gap, gap.Oldest)
@@ -59,18 +58,32 @@ func (g *gapGuard) check(sess sarama.ConsumerGroupSession) error {
 	return errors.Join(errs...)
 }
 
-// policy is the configured one; but of copies that the group wrote itself none is skipped: that there is a gap says that
-// some are lost (deleted before they were due, or with their topic), not that the others may be. The store knows which of
-// them ran.
-func (g *gapGuard) policy(topic string) GapPolicy {
-	if p := g.h.cfg.OnGap; p != LatestOnGap || !isRetryTopic(topic, g.h.cfg.Group) {
+func (g *gapGuard) report(gap *GapError, policy GapPolicy) {
+	g.log.Error("committed offset is no longer in the log",
+		"topic", gap.Topic, "partition", gap.Partition, "committed", gap.Committed,
+		"oldest", gap.Oldest, "newest", gap.Newest, "missing", gap.Missing(),
+		"policy", policy.String())
+	for _, o := range g.observers {
+		o.ObserveGap(context.Background(), idem.GapEvent{
+			Group: g.cfg.Group, Topic: gap.Topic, Partition: gap.Partition,
+			Committed: gap.Committed, Oldest: gap.Oldest, Newest: gap.Newest,
+			Policy: policy.String(),
+		})
+	}
+}
+
+// policyOf returns the configured policy, but skips no copy in a retry topic. A gap there means
+// that some copies are lost, deleted before they were due or with their topic. The others must run,
+// and the store knows which of them ran.
+func (g *gapGuard) policyOf(topic string) GapPolicy {
+	if p := g.cfg.OnGap; p != LatestOnGap || !topicadmin.IsRetry(topic, g.cfg.Group) {
 		return p
 	}
 	return EarliestOnGap
 }
 
-// moveOffset goes on elsewhere. Only a member of the group can, as a group that is not empty takes offsets from its members
-// only; and the claim, which begins after Setup, begins there.
+// moveOffset continues at another offset. Only a member can do this, because a group that is not
+// empty takes offsets from its members only. The assignment begins after Setup, so it begins there.
 func moveOffset(sess sarama.ConsumerGroupSession, gap *GapError, to int64) {
 	if to > gap.Committed {
 		sess.MarkOffset(gap.Topic, gap.Partition, to, "")
@@ -79,9 +92,11 @@ func moveOffset(sess sarama.ConsumerGroupSession, gap *GapError, to int64) {
 	}
 }
 
-// find compares what is committed with the log, in the order of topic and partition. fresh are the partitions of source topics
-// of which nothing is.
-func (g *gapGuard) find(claims map[string][]int32) (gaps []*GapError, fresh map[partition]bool, err error) {
+// find compares the committed offsets with the log, in the order of topic and partition. fresh are
+// the partitions of source topics without a committed offset.
+func (g *gapGuard) find(
+	claims map[string][]int32,
+) (gaps []*GapError, fresh map[partition]bool, err error) {
 	if len(claims) == 0 {
 		return nil, nil, nil
 	}
@@ -90,7 +105,7 @@ func (g *gapGuard) find(claims map[string][]int32) (gaps []*GapError, fresh map[
 	if err != nil {
 		return nil, nil, fmt.Errorf("look for gaps: %w", err)
 	}
-	committed, err := admin.ListConsumerGroupOffsets(g.h.cfg.Group, claims)
+	committed, err := admin.ListConsumerGroupOffsets(g.cfg.Group, claims)
 	if err != nil {
 		return nil, nil, fmt.Errorf("read committed offsets: %w", err)
 	}
@@ -98,16 +113,18 @@ func (g *gapGuard) find(claims map[string][]int32) (gaps []*GapError, fresh map[
 		for _, id := range slices.Sorted(slices.Values(claims[topic])) {
 			block := committed.GetBlock(topic, id)
 			if block == nil {
-				return nil, nil, fmt.Errorf("read committed offset of %s/%d: %w", topic, id, sarama.ErrIncompleteResponse)
+				return nil, nil, fmt.Errorf("read committed offset of %s/%d: %w", topic, id,
+					sarama.ErrIncompleteResponse)
 			}
 			if block.Err != sarama.ErrNoError {
-				return nil, nil, fmt.Errorf("read committed offset of %s/%d: %w", topic, id, block.Err)
+				return nil, nil, fmt.Errorf("read committed offset of %s/%d: %w", topic, id,
+					block.Err)
 			}
 			if block.Offset < 0 {
-				if !isRetryTopic(topic, g.h.cfg.Group) {
+				if !topicadmin.IsRetry(topic, g.cfg.Group) {
 					fresh[partition{topic, id}] = true
 				}
-				continue // none yet: Start says where to begin
+				continue // Config.Start decides where to begin
 			}
 			gap, err := g.compare(topic, id, block.Offset)
 			if err != nil {
@@ -119,12 +136,6 @@ func (g *gapGuard) find(claims map[string][]int32) (gaps []*GapError, fresh map[
 		}
 	}
 	return gaps, fresh, nil
-}
-
-func sortedPartitions[V any](of map[partition]V) []partition {
-	return slices.SortedFunc(maps.Keys(of), func(a, b partition) int {
-		return cmp.Or(cmp.Compare(a.topic, b.topic), cmp.Compare(a.id, b.id))
-	})
 }
 
 func (g *gapGuard) compare(topic string, id int32, committed int64) (*GapError, error) {
@@ -139,5 +150,7 @@ func (g *gapGuard) compare(topic string, id int32, committed int64) (*GapError, 
 	if committed >= oldest && committed <= newest {
 		return nil, nil
 	}
-	return &GapError{Topic: topic, Partition: id, Committed: committed, Oldest: oldest, Newest: newest}, nil
+	return &GapError{
+		Topic: topic, Partition: id, Committed: committed, Oldest: oldest, Newest: newest,
+	}, nil
 }

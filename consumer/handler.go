@@ -3,8 +3,6 @@ package consumer
 import (
 	"context"
 	"errors"
-	"fmt"
-	"log/slog"
 	"maps"
 	"slices"
 	"sync"
@@ -14,61 +12,44 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/lane"
 )
 
-// GroupHandler is a sarama.ConsumerGroupHandler that takes messages through an [idem.Router], for programs that have a
-// sarama.ConsumerGroup already. Create it with [NewGroupHandler], give it to every Consume of one group, and close it after
-// the group. Set up the group with [DefaultSaramaConfig], or see there what it must not do. sarama's Errors must be
-// read; give what comes to [GroupHandler.NoteError]. Subscribe to what [GroupHandler.Topics] returns. Give it a client with
-// [GroupHandler.UseClient].
+// GroupHandler is a sarama.ConsumerGroupHandler that runs an [idem.Router], for programs that have
+// a sarama.ConsumerGroup already. Create it with [NewGroupHandler], pass it to every Consume of one
+// group, and close it after the group.
 //
-// When a partition is revoked or the context of Consume ends, nothing new is begun, what runs is given the grace, and the
-// offsets are committed before the partition is given back. When the session was lost, handlers are cancelled at once
-// and nothing is committed.
+// The program must:
+//   - set up the group with [DefaultSaramaConfig], or keep to the rules listed there,
+//   - subscribe to the topics of [GroupHandler.Topics],
+//   - read sarama's Errors and pass them to [GroupHandler.NoteError],
+//   - pass a client to [GroupHandler.UseClient].
+//
+// When a partition is revoked or the context of Consume ends, no new handler begins, running
+// handlers have the grace, and the offsets are committed before the partition is given back. When
+// the session was lost, handlers are cancelled at once and nothing is committed.
 type GroupHandler struct {
-	cfg    Config
-	proc   *idem.Processor
-	log    *slog.Logger
-	obs    observers
-	health commitHealth
-	delays []time.Duration // of topics for later attempts
-	busy   *busyNotes
+	groupState
+	delays []time.Duration // of retry topics
 
-	// prepare, if not nil, runs before the first claims of a session start. Its error ends the session.
+	// prepare, if not nil, runs at the start of a session, before its assignments. Its error ends
+	// the session.
 	prepare func(sarama.ConsumerGroupSession) error
-	// ownsContext says that the context of Consume ends with the cause idem.ErrStopping and for no other reason. A session that
-	// was merely cancelled has then lost its partitions in a cooperative rebalance: sarama tells no more.
-	ownsContext bool
-	// stopping, if not nil, reports whether that context has ended. sarama watches it too, and may cancel its session before
-	// the cause of our stop has reached it.
-	stopping func() bool
-
-	// oldest, if not nil, finds the first offset in the log.
-	oldest func(topic string, partition int32) (int64, error)
-
-	// ends, if not nil, finds the ends of logs. A session keeps what it began with.
-	ends    asker
 	ownEnds *ends // of UseClient
 	warned  atomic.Bool
-	// direct, if not nil, commits beside sarama.
-	direct *directCommits
 
-	committers sync.WaitGroup
+	running sync.WaitGroup // the goroutines of sessions
 
-	mu        sync.Mutex
-	sessions  map[sarama.ConsumerGroupSession]*session
-	lastCause error // why the last session ended
-	fatal     error // why nothing more can be consumed
-	abandoned error // handlers that were left behind when the last claims ended
-	ending    error // why we end the session ourselves
-	unsafe    error // offsets that could not be committed at the stop
+	mu       sync.Mutex
+	sessions map[sarama.ConsumerGroupSession]*session
 }
 
 var _ sarama.ConsumerGroupHandler = (*GroupHandler)(nil)
 
-// NewGroupHandler checks all wiring and returns every mistake, joined. It uses no network. Of cfg it needs Group and, as
-// a rule, Store and Producer (see [NewProducer]); Brokers, Topics and what belongs to connections mean nothing here.
+// NewGroupHandler checks cfg and the router, and returns every mistake, joined. It uses no network.
+// Of cfg it needs Group and usually Store and Producer (see [NewProducer]). Brokers, Topics and the
+// settings of connections mean nothing here.
 func NewGroupHandler(cfg Config, r *idem.Router) (*GroupHandler, error) {
 	cfg = cfg.withDefaults()
 	h, err := newGroupHandler(cfg, r)
@@ -89,8 +70,11 @@ func newGroupHandler(cfg Config, r *idem.Router) (*GroupHandler, error) {
 		others = append(others, busy)
 	}
 	proc, err := idem.NewProcessor(r, idem.Config{
-		Store: cfg.Store, Scope: cfg.Scope, Group: cfg.Group, Lease: cfg.Lease, StoreTimeout: cfg.StoreTimeout, BusyWait: idem.Forever, Grace: cfg.Grace,
-		Producer: cfg.Producer, DeadLetterTopic: cfg.DeadLetterTopic, Observers: others, Logger: cfg.Logger, ErrorText: cfg.ErrorText, Shadow: cfg.Shadow,
+		Store: cfg.Store, Scope: cfg.Scope, Group: cfg.Group, Lease: cfg.Lease,
+		StoreTimeout: cfg.StoreTimeout,
+		BusyWait:     idem.Forever, Grace: cfg.Grace, Producer: cfg.Producer,
+		DeadLetterTopic: cfg.DeadLetterTopic,
+		Observers:       others, Logger: cfg.Logger, ErrorText: cfg.ErrorText, Shadow: cfg.Shadow,
 	})
 	if err != nil {
 		return nil, err
@@ -99,11 +83,34 @@ func newGroupHandler(cfg Config, r *idem.Router) (*GroupHandler, error) {
 		return nil, errors.Join(err, proc.Close())
 	}
 	h := &GroupHandler{
-		cfg: cfg, proc: proc, log: cfg.Logger, obs: obs, delays: proc.RetryDelays(), busy: busy,
-		sessions: make(map[sarama.ConsumerGroupSession]*session),
+		delays: proc.RetryDelays(), sessions: make(map[sarama.ConsumerGroupSession]*session),
 	}
-	h.health.log = cfg.Logger
+	h.cfg, h.proc, h.log, h.obs, h.busy = cfg, proc, cfg.Logger, obs, busy
+	h.health.log, h.health.text = cfg.Logger, cfg.errorText
+	h.health.group, h.health.observers = cfg.Group, obs.commit
 	return h, nil
+}
+
+// Topics returns the topics to subscribe to for the events of sources: the sources, their retry
+// topics for each delay that a handler declares, and their retry topics for replays
+// ([idem.RetryTopic]). Pass all of them to every Consume of the group. A [Consumer] does this
+// itself.
+//
+// sarama consumes nothing while one of the topics does not exist. Create them all, or leave out the
+// topics for replays: then dead letters cannot be replayed.
+//
+// Begin at the oldest record where nothing is committed. With sarama.OffsetNewest, copies that are
+// written before the first assignment never run.
+func (h *GroupHandler) Topics(sources ...string) []string {
+	return groupTopics{h.cfg.Group, h.delays}.Topics(sources...)
+}
+
+// Register lets the stores compare this consumer's scope and identity functions with those on
+// record, as [Consumer.Run] does at its start; see [idem.Processor.Register] for the fields and
+// errors. Call it before the first Consume, with the topics, and with NoOffsets if the group has
+// committed nothing on them.
+func (h *GroupHandler) Register(ctx context.Context, r dedup.Registration) error {
+	return h.proc.Register(ctx, r)
 }
 
 // Setup begins a session. sarama calls it.
@@ -116,38 +123,44 @@ func (h *GroupHandler) Setup(sess sarama.ConsumerGroupSession) error {
 			return err
 		}
 	}
-	s := newSession(h, sess)
+	s := newSession(&h.groupState, sess)
 	h.mu.Lock()
 	h.sessions[sess] = s
-	h.lastCause, h.abandoned = nil, nil
 	h.mu.Unlock()
+	h.noteSession(nil, true)
 	h.warnWithoutClient(s)
 	s.announce(sess.Claims())
-	h.committers.Go(s.commitLoop)
-	h.committers.Go(s.watch)
+	h.running.Go(s.commitLoop)
+	stalls := &stallWatch{
+		s: s, leave: h.endSession, policy: h.cfg.WhenStalled, after: h.cfg.StallTimeout,
+	}
+	h.running.Go(stalls.run)
 	if s.recorder != nil {
-		h.committers.Go(s.recorder.loop)
+		h.running.Go(func() { s.recorder.loop(s.stop) })
 	}
 	return nil
 }
 
-// Cleanup ends a session, after its claims. sarama calls it.
+// Cleanup ends a session, after its assignments. sarama calls it.
 func (h *GroupHandler) Cleanup(sess sarama.ConsumerGroupSession) error {
 	cause := context.Cause(sess.Context())
 	h.mu.Lock()
 	s := h.sessions[sess]
 	delete(h.sessions, sess)
-	h.lastCause = cause
 	h.mu.Unlock()
+	h.noteSession(cause, false)
 	if s != nil { // nil if Setup failed
 		s.close(cause)
 	}
 	return nil
 }
 
-// ConsumeClaim handles one partition until it is taken away. sarama calls it. An error says that the partition cannot go on;
-// sarama then ends the session, and [GroupHandler.Err] tells why.
-func (h *GroupHandler) ConsumeClaim(sess sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim) error {
+// ConsumeClaim handles one partition until it is taken away. sarama calls it. An error means that
+// the partition cannot continue; sarama then ends the session, and [GroupHandler.Err] returns the
+// reason.
+func (h *GroupHandler) ConsumeClaim(
+	sess sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim,
+) error {
 	h.mu.Lock()
 	s := h.sessions[sess]
 	h.mu.Unlock()
@@ -155,105 +168,62 @@ func (h *GroupHandler) ConsumeClaim(sess sarama.ConsumerGroupSession, claim sara
 		return errors.New("consumer: ConsumeClaim without Setup")
 	}
 	h.proc.Assigned(claim.Topic(), claim.Partition())
-	l := lane.New(h.proc, claim.Topic(), claim.Partition(), lane.Config{Lanes: h.cfg.Lanes, OwnProgress: true})
-	c := s.begin(claim, l)
-	defer c.giveUp(nil)
-	pump(c.ctx, claim, l, c.times, h.proc.Due)
-	return s.end(c, h.endOf(sess.Context()))
+	l := lane.New(h.proc, claim.Topic(), claim.Partition(),
+		lane.Config{Lanes: h.cfg.Lanes, OwnProgress: true})
+	a := s.begin(claim, l)
+	defer a.giveUp(nil)
+	pump(a.ctx, claim, l, a.times, h.proc.Due)
+	return s.end(a, h.endOf(sess.Context()))
 }
 
-// endOf says how claims end whose session has this context: nil in order, ErrPartitionLost if they may be somebody else's
-// already.
-func (h *GroupHandler) endOf(ctx context.Context) error {
-	cause := context.Cause(ctx)
-	switch {
-	case cause == nil: // only this claim ends: a cooperative revoke, or the partition cannot be fetched any longer
-		return nil
-	case isLost(cause), h.ownsContext && errors.Is(cause, context.Canceled) && !errors.Is(cause, idem.ErrStopping) && !h.stops():
-		return fmt.Errorf("%w: %w", idem.ErrPartitionLost, cause)
-	}
-	return nil
-}
+// Err returns why nothing more can be consumed, such as [idem.ErrNoProducer] or too many handlers
+// that hang. Consume fails with this error from then on. It is nil as long as the consumer works.
+func (h *GroupHandler) Err() error { return h.reasons.Err() }
 
-func (h *GroupHandler) stops() bool { return h.stopping != nil && h.stopping() }
-
-// Err returns why nothing more can be consumed, such as [idem.ErrNoProducer] or too many handlers that hang. Consume fails
-// with it from then on. Nil while all is well.
-func (h *GroupHandler) Err() error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.fatal
-}
-
-func (h *GroupHandler) fail(err error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.fatal == nil {
-		h.fatal = err
-	}
-}
-
-// leftBehind notes a claim that ended although a handler of it did not.
-func (h *GroupHandler) leftBehind(err error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.abandoned = errors.Join(h.abandoned, err)
-}
-
-// NoteError takes an error from sarama's ConsumerGroup.Errors, so that failing commits can be told: sarama returns no
-// error from a commit. A [Consumer] does this itself.
+// NoteError takes an error from sarama's ConsumerGroup.Errors, so that observers and the log get
+// failing commits: sarama returns no error from a commit. A [Consumer] does this itself.
 func (h *GroupHandler) NoteError(err error) {
 	if err != nil {
 		h.health.note(err)
 	}
 }
 
-// Close ends what outlives a session. Call it when the group is closed. An error that matches [idem.ErrAbandoned] says
-// that handlers still hang.
-func (h *GroupHandler) Close() error {
-	h.committers.Wait()
-	h.ownEnds.close()
-	return h.proc.Close()
-}
-
-// UseClient lets the handler ask the brokers for the ends of its partitions, which sarama does not tell a handler. Call it
-// before the first Consume, with the client of the group or another one of the same cluster. The client stays the caller's to
-// close, after [GroupHandler.Close].
+// UseClient lets the handler ask the brokers for the ends of its partitions, which sarama does not
+// pass to a handler. Call it before the first Consume, with the client of the group or another
+// client of the same cluster. Close the client after [GroupHandler.Close].
 //
-// Without a client, a partition is never known to be caught up. Its consumed time is that of its last record, so that a store
-// in consumed time forgets nothing of the scope while one of its partitions is idle.
+// Without a client a partition never counts as caught up. Its consumed time is then that of its
+// last record, so a store in consumed time forgets nothing of the scope while one partition is
+// idle.
 func (h *GroupHandler) UseClient(client sarama.Client) {
 	h.ownEnds = newEnds(client)
 	h.ends = h.ownEnds
 }
 
-// warnWithoutClient says once that a store will not forget.
+// warnWithoutClient logs once that a store will forget nothing.
 func (h *GroupHandler) warnWithoutClient(s *session) {
 	if s.recorder == nil || s.ends != nil || h.warned.Swap(true) {
 		return
 	}
-	h.log.Warn("the ends of partitions are not known: the store forgets nothing while a partition is idle, call UseClient", "group", h.cfg.Group)
+	h.log.Warn("the ends of partitions are not known: the store forgets nothing while a "+
+		"partition is idle, call UseClient",
+		"group", h.cfg.Group)
 }
 
-// endSession ends the sessions in order, all claims of them, so that Consume returns.
+// Close ends the handler. Call it after the group is closed. An error that matches
+// [idem.ErrAbandoned] means that handlers still hang.
+func (h *GroupHandler) Close() error {
+	h.running.Wait()
+	h.ownEnds.close()
+	return h.proc.Close()
+}
+
+// endSession ends all sessions in order, so that Consume returns.
 func (h *GroupHandler) endSession(cause error) {
-	h.mu.Lock()
-	if h.ending == nil {
-		h.ending = cause
+	h.noteEnding(cause)
+	for _, a := range h.claims() {
+		a.giveUp(cause)
 	}
-	h.mu.Unlock()
-	for _, c := range h.claims() {
-		c.giveUp(cause)
-	}
-}
-
-// takeEnding returns why we ended the last session ourselves, once.
-func (h *GroupHandler) takeEnding() error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	err := h.ending
-	h.ending = nil
-	return err
 }
 
 // joined reports whether there is a session.
@@ -263,27 +233,21 @@ func (h *GroupHandler) joined() bool {
 	return len(h.sessions) > 0
 }
 
-// released reports whether no claim is left that has something to finish or to commit.
+// released reports whether all assignments have ended and committed.
 func (h *GroupHandler) released() bool {
-	h.mu.Lock()
-	sessions := slices.Collect(maps.Values(h.sessions))
-	h.mu.Unlock()
-	return !slices.ContainsFunc(sessions, (*session).busy)
+	return !slices.ContainsFunc(h.live(), (*session).unfinished)
 }
 
-// claims returns what is being consumed now.
-func (h *GroupHandler) claims() (all []*claimed) {
-	h.mu.Lock()
-	sessions := slices.Collect(maps.Values(h.sessions))
-	h.mu.Unlock()
-	for _, s := range sessions {
+// claims returns the current assignments.
+func (h *GroupHandler) claims() (all []*assignment) {
+	for _, s := range h.live() {
 		all = append(all, s.list()...)
 	}
 	return all
 }
 
-// endWait bounds how long the end of a claim takes beyond the grace: handlers are abandoned at its end, and what is known
-// is still recorded in the store.
-func (c Config) endWait() time.Duration {
-	return c.Grace + min(c.Grace/3, 10*time.Second) + 100*time.Millisecond
+func (h *GroupHandler) live() []*session {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Collect(maps.Values(h.sessions))
 }

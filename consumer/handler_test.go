@@ -197,7 +197,7 @@ func TestHandler_Lost_K11(t *testing.T) {
 				synctest.Wait()
 				began := time.Now()
 				cancel(cause)
-				h.anySession().commit() // the timer, just then
+				h.anySession().commitMarks() // the timer, just then
 				<-run.done
 				require.NoError(t, run.err)
 				require.Less(t, time.Since(began), 100*time.Millisecond)

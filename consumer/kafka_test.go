@@ -271,7 +271,7 @@ func TestKafka_StaticRestart_K25(t *testing.T) {
 }
 
 // sourceClaims are the claims of a member on source topics.
-func sourceClaims(m *member) (claims []*claimed) {
+func sourceClaims(m *member) (claims []*assignment) {
 	for _, c := range m.handler.claims() {
 		if slices.Contains(m.cfg.Topics, c.topic) {
 			claims = append(claims, c)

@@ -152,7 +152,7 @@ func TestKfake_BrokersComeAndGo_K21(t *testing.T) {
 func TestHandler_CancelledByOurStop_K11(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	h := &GroupHandler{ownsContext: true}
+	h := &groupState{ownsContext: true}
 	require.ErrorIs(t, h.endOf(ctx), idem.ErrPartitionLost)
 	h.stopping = func() bool { return true }
 	require.NoError(t, h.endOf(ctx))

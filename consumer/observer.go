@@ -4,7 +4,7 @@ import (
 	"github.com/idem-go/idem"
 )
 
-// observers are the hooks of this package, sorted once.
+// observers are the observers of partitions and topics, by interface.
 type observers struct {
 	rebalance []idem.RebalanceObserver
 	commit    []idem.CommitObserver
@@ -15,23 +15,23 @@ type observers struct {
 	silence   []idem.SilenceObserver
 }
 
-// sortObservers returns our hooks and the observers that package idem should have: those that implement one of its
-// interfaces, and those that implement none at all, for it to complain about.
-func sortObservers(list []idem.Observer) (ours observers, others []idem.Observer) {
+// sortObservers returns the observers of the consumer, and those of the processor. The processor
+// also gets observers that implement no interface at all, so that it refuses them.
+func sortObservers(list []idem.Observer) (own observers, others []idem.Observer) {
 	for _, o := range list {
-		before := ours.count()
-		ours.rebalance = pick(ours.rebalance, o)
-		ours.commit = pick(ours.commit, o)
-		ours.gap = pick(ours.gap, o)
-		ours.stall = pick(ours.stall, o)
-		ours.progress = pick(ours.progress, o)
-		ours.topic = pick(ours.topic, o)
-		ours.silence = pick(ours.silence, o)
-		if ours.count() == before || isIdemObserver(o) {
+		before := own.count()
+		own.rebalance = pick(own.rebalance, o)
+		own.commit = pick(own.commit, o)
+		own.gap = pick(own.gap, o)
+		own.stall = pick(own.stall, o)
+		own.progress = pick(own.progress, o)
+		own.topic = pick(own.topic, o)
+		own.silence = pick(own.silence, o)
+		if own.count() == before || observesProcessor(o) {
 			others = append(others, o)
 		}
 	}
-	return ours, others
+	return own, others
 }
 
 func pick[O any](list []O, o idem.Observer) []O {
@@ -42,14 +42,16 @@ func pick[O any](list []O, o idem.Observer) []O {
 }
 
 func (s *observers) count() int {
-	return len(s.rebalance) + len(s.commit) + len(s.gap) + len(s.stall) + len(s.progress) + len(s.topic) + len(s.silence)
+	return len(s.rebalance) + len(s.commit) + len(s.gap) + len(s.stall) + len(s.progress) +
+		len(s.topic) + len(s.silence)
 }
 
-func isIdemObserver(o idem.Observer) bool {
+func observesProcessor(o idem.Observer) bool {
 	switch o.(type) {
 	case idem.HandledObserver, idem.DuplicateObserver, idem.DeadLetterObserver, idem.RetryObserver,
-		idem.SkippedObserver, idem.ClaimObserver, idem.StoreObserver, idem.StallObserver, idem.ClaimGroupObserver, idem.CallObserver,
-		idem.StoreCallObserver, idem.SettledObserver, idem.LostObserver:
+		idem.SkippedObserver, idem.ClaimObserver, idem.StoreObserver, idem.StallObserver,
+		idem.ClaimGroupObserver,
+		idem.CallObserver, idem.StoreCallObserver, idem.SettledObserver, idem.LostObserver:
 		return true
 	}
 	return false

@@ -2,10 +2,6 @@ package consumer
 
 import (
 	"context"
-	"errors"
-	"fmt"
-
-	"github.com/IBM/sarama"
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/consumer/internal/publish"
@@ -18,67 +14,12 @@ type Producer struct{ p *publish.Producer }
 
 var _ idem.Producer = (*Producer)(nil)
 
-// NewProducer returns a producer on an existing client, such as one for dead letters. The client
-// stays the caller's to close, after [Producer.Close].
-//
-// NewProducer refuses a client that could lose records: Producer.RequiredAcks must be WaitForAll,
-// Producer.Return.Successes and Errors must be true. [DefaultSaramaConfig] meets this. An error that
-// matches [ErrUnauthorized] means that the user has Write on no topic.
-func NewProducer(client sarama.Client) (*Producer, error) {
-	p, err := publish.New(client)
-	if err != nil {
-		return nil, writeError(err)
-	}
-	return &Producer{p}, nil
-}
-
-// OpenProducer connects and returns a producer with a client of its own, for programs that only
-// publish, such as the relay of an outbox. [Producer.Close] closes both.
-//
-// Of cfg, OpenProducer uses Brokers (required), ClientID, TLS, SASL, AllowInsecure and Sarama, with
-// the defaults and checks of a consumer. The settings for consuming mean nothing here, and Group may
-// be empty.
-//
-// The producer is idempotent and waits for all in-sync replicas. Neither a failing broker nor
-// sarama's retries lose, double or reorder acknowledged records. Keys go to the partitions that
-// Kafka's Java client chooses; [Config].Sarama may set another Producer.Partitioner. Settings that
-// could lose or double records are refused.
-//
-// While the leader of a partition changes, a message is retried for about 15 s, so the restart of
-// one broker of several goes unnoticed. When no broker can be reached, a message fails after about
-// 2 s. When brokers accept connections and do not answer, [Producer.ProduceEach] returns after 30 s.
-//
-// The error lists every mistake in cfg, or states why no broker was reached, after at most 10 s for
-// each of them. It matches [ErrUnauthorized] if the user has Write on no topic.
-func OpenProducer(cfg Config) (*Producer, error) {
-	sc, err := producerConfig(cfg)
-	if err != nil {
-		return nil, err
-	}
-	p, err := publish.Open(cfg.Brokers, sc)
-	if err == nil {
-		return &Producer{p}, nil
-	}
-	if err = writeError(err); errors.Is(err, ErrUnauthorized) {
-		err = fmt.Errorf("%w: grant it: %s", err, cfg.aclCommand("topic", "<topic>", "Write"))
-	}
-	return nil, err
-}
-
-// writeError adds ErrUnauthorized to the brokers' answer to a user without Write on any topic.
-func writeError(err error) error {
-	if errors.Is(err, sarama.ErrClusterAuthorizationFailed) {
-		return fmt.Errorf("%w: no right to write to any topic: %w", ErrUnauthorized, err)
-	}
-	return err
-}
-
 // Produce returns nil when all in-sync replicas have acknowledged all messages.
 //
 // The error matches [idem.ErrTooLarge] if the size of a message will never be accepted,
-// [idem.ErrRefused] if a message will never be accepted as it is, and [idem.ErrNoTopic] if its topic
-// cannot be used. After any other error a message may or may not be in the log, and sending it again
-// may double it. If a message exceeds sarama's own limit, none is sent.
+// [idem.ErrRefused] if a message will never be accepted as it is, and [idem.ErrNoTopic] if its
+// topic cannot be used. After any other error a message may or may not be in the log, and sending
+// it again may double it. If a message exceeds sarama's own limit, none is sent.
 //
 // Produce returns when ctx ends at the latest; sarama may continue to try.
 func (p *Producer) Produce(ctx context.Context, msgs ...*idem.Message) error {
@@ -104,9 +45,9 @@ func (p *Producer) Produce(ctx context.Context, msgs ...*idem.Message) error {
 // most a second of the call. Other messages for the partition fail at once until a probe succeeds.
 //
 // ProduceEach returns when every result is known or ctx ends, with OpenProducer after at most 30 s.
-// Messages without a result then get an error that wraps the cause. sarama keeps trying the messages
-// that it has, for minutes if a broker is silent. It holds at most 32 MiB of messages; further
-// messages wait in their call.
+// Messages without a result then get an error that wraps the cause. sarama keeps trying the
+// messages that it has, for minutes if a broker is silent. It holds at most 32 MiB of messages;
+// further messages wait in their call.
 func (p *Producer) ProduceEach(ctx context.Context, msgs []*idem.Message) []error {
 	return p.p.ProduceEach(ctx, msgs)
 }

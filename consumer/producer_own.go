@@ -16,8 +16,8 @@ import (
 // flushWait bounds how long ownProducer may send at its end. No handler waits for it by then.
 const flushWait = time.Second
 
-// ownProducer connects with the first message. It does not share a client with the group, because
-// a dead letter would wait behind fetches there.
+// ownProducer connects with the first message. It does not share a client with the group, because a
+// dead letter would wait behind fetches there.
 type ownProducer struct {
 	brokers []string
 	config  *sarama.Config

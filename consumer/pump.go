@@ -10,25 +10,32 @@ import (
 	"github.com/idem-go/idem/lane"
 )
 
-// patience is how long a pump waits for room before it stops fetching. Waiting is cheaper while handlers are quick.
-const patience = 20 * time.Millisecond
+// roomWait is how long a pump waits for room before it stops fetching. While handlers are quick,
+// waiting is cheaper.
+const roomWait = 20 * time.Millisecond
 
-// flow is what sarama's claims can do beside their interface.
+// flow has the methods of sarama's claims beyond their interface.
 type flow interface {
 	Pause()
 	Resume()
 	IsPaused() bool
 }
 
-// pump moves messages into the lane until the claim ends. In a cooperative rebalance nothing but the end of Messages says
-// so, and behind buffered messages it cannot be seen (K-10). And sarama feeds all partitions of a broker in turn: who
-// does not read holds up the others (K-14). So a pump never stops reading: if the lane is full, or the next message is a
-// copy whose time has not come, it stops the fetching, and keeps what was fetched already, which is in memory anyway.
-func pump(ctx context.Context, claim sarama.ConsumerGroupClaim, l *lane.Partition, times *timeline, due func(*idem.Message) time.Duration) {
+// pump moves messages into the lane until the assignment ends.
+//
+// In a cooperative rebalance only the end of Messages reports the revoke, and buffered messages
+// hide it (K-10). sarama feeds all partitions of a broker in turn, so a pump that does not read
+// delays the others (K-14). So a pump never stops reading. If the lane is full, or the next message
+// is a copy that is not due, the pump pauses the fetching and keeps the fetched messages, which are
+// in memory anyway.
+func pump(
+	ctx context.Context, claim sarama.ConsumerGroupClaim, l *lane.Partition, times *timeline,
+	due func(*idem.Message) time.Duration,
+) {
 	p := &pumping{ctx: ctx, claim: claim, lane: l, times: times, due: due}
 	p.flow, _ = claim.(flow)
 	for {
-		if ctx.Err() != nil { // with messages waiting, select might go on choosing them (K-09)
+		if ctx.Err() != nil { // while messages wait, select might never choose Done (K-09)
 			return
 		}
 		select {
@@ -59,7 +66,7 @@ func (p *pumping) take(m *sarama.ConsumerMessage) *idem.Message {
 	return FromSarama(m)
 }
 
-// push reports false if the claim has ended.
+// push reports false if the assignment has ended.
 func (p *pumping) push(m *idem.Message) bool {
 	if p.due(m) > 0 {
 		return p.hold(m)
@@ -67,7 +74,7 @@ func (p *pumping) push(m *idem.Message) bool {
 	if p.lane.Offer(m) {
 		return true
 	}
-	timer := time.NewTimer(patience)
+	timer := time.NewTimer(roomWait)
 	defer timer.Stop()
 	for {
 		select {
@@ -85,18 +92,21 @@ func (p *pumping) push(m *idem.Message) bool {
 	}
 }
 
-// recheck is how often the time of a waiting copy is looked at again: it is a time of the wall clock, which may be set.
+// recheck is how often the due time of a waiting copy is read again, because the wall clock may be
+// set.
 const recheck = 10 * time.Second
 
-// maxKept bounds what is kept of a claim that cannot be paused. Of one that can it is what sarama has fetched by then: at
-// most two answers of a broker.
+// maxKept bounds the messages kept of a claim that cannot be paused. A claim that can be paused has
+// at most two answers of a broker.
 const maxKept = 1024
 
-// hold keeps what was fetched until the lane has taken all of it, m first. It reports false if the claim has ended.
+// hold keeps fetched messages until the lane has taken all of them, m first. It reports false if
+// the assignment has ended.
 //
-// A copy for a later attempt waits here, with its partition paused and none of it counted as begun: so the member stays in
-// its group however long that is, an idle tier is no stall, and a revoke ends the wait at once (T-05). The topic has one
-// delay, so that nothing behind the first copy is due before it.
+// A copy for a delayed retry waits here. Its partition is paused and the copy does not count as
+// begun. So the member stays in its group for any delay, a waiting retry topic is no stall, and a
+// revoke ends the wait at once (T-05). A retry topic has one delay, so no copy behind the first one
+// is due earlier.
 func (p *pumping) hold(m *idem.Message) bool {
 	p.backlog = append(p.backlog[:0], m)
 	resume := p.pause()
@@ -117,7 +127,8 @@ func (p *pumping) hold(m *idem.Message) bool {
 				return false
 			}
 			p.backlog = append(p.backlog, p.take(m))
-			if p.flow != nil && !p.flow.IsPaused() { // somebody else resumed it, and what is kept must have a bound
+			// resumed by the program: the backlog must stay bounded
+			if p.flow != nil && !p.flow.IsPaused() {
 				p.flow.Pause()
 			}
 		case <-room:
@@ -134,16 +145,16 @@ func (p *pumping) hold(m *idem.Message) bool {
 	return true
 }
 
-// pause stops the fetching, and returns what undoes it.
+// pause stops the fetching, and returns the function that resumes it.
 func (p *pumping) pause() (resume func()) {
-	if p.flow == nil || p.flow.IsPaused() { // somebody else did, who will resume it
+	if p.flow == nil || p.flow.IsPaused() { // paused by the program, which will resume it
 		return func() {}
 	}
 	p.flow.Pause()
 	return p.flow.Resume
 }
 
-// refill gives the lane what it takes and what is due. The timer fires when the next may be.
+// refill gives the lane the due messages that it takes. The timer fires when the next may be due.
 func (p *pumping) refill(timer *time.Timer) {
 	n := 0
 	for n < len(p.backlog) {

@@ -9,15 +9,23 @@ import (
 	"time"
 )
 
-// Ready returns nil if the consumer is in the group and works, and a [*NotReadyError] with all reasons otherwise: not in
-// the group (yet, or during a rebalance), a store or the producer down, a partition that rests for StallTimeout (K-13),
-// most events of types nobody handles (rule 47), handlers that hang, a topic that was deleted (K-27). A member without
-// partitions is ready.
+// Ready returns nil if the consumer is in the group and works. Otherwise it returns a
+// [*NotReadyError] with all reasons:
+//   - The consumer is not in the group, not yet or during a rebalance.
+//   - A store or the producer is down.
+//   - A partition has rested for StallTimeout.
+//   - Most of the last events have types without a handler.
+//   - Handlers hang.
+//   - A topic was deleted.
+//
+// A member without partitions is ready.
 func (c *Consumer) Ready() error { return c.handler.ready(c.topics.missing()...) }
 
-// Live returns nil as long as waiting may help, and a [*NotLiveError] once only a new process can: Run has ended, or is about
-// to. Before Run it is nil. It does not turn red because Kafka or a store is down, or a partition is stalled: a restart would
-// mend none of it, and take other work along. For a restart on a stall choose [ExitOnStall].
+// Live returns nil as long as waiting may help. It returns a [*NotLiveError] when only a new
+// process can help: Run has ended, or is about to. Before Run it is nil.
+//
+// Live does not fail because Kafka or a store is down, or a partition is stalled: a restart would
+// not help, and would stop other work. To restart after a stall, choose [ExitOnStall].
 func (c *Consumer) Live() error {
 	if c.ended.Load() {
 		return &NotLiveError{Reason: "Run has ended"}
@@ -28,12 +36,15 @@ func (c *Consumer) Live() error {
 	return nil
 }
 
-// Ready is what [Consumer.Ready] is.
+// Ready returns nil if the handler has a session and works, like [Consumer.Ready].
 func (h *GroupHandler) Ready() error { return h.ready() }
 
 func (h *GroupHandler) ready(missing ...string) error {
 	var reasons []string
-	add := func(format string, args ...any) { reasons = append(reasons, fmt.Sprintf(format, args...)) }
+	add := func(format string, args ...any) {
+		reasons = append(reasons,
+			fmt.Sprintf(format, args...))
+	}
 	for _, topic := range missing {
 		add("topic %s does not exist any longer", topic)
 	}
@@ -46,9 +57,9 @@ func (h *GroupHandler) ready(missing ...string) error {
 	for _, name := range status.Down {
 		add("%s is down", name)
 	}
-	for _, c := range h.claims() {
-		if since, ok := c.lane.Stalled(); ok && time.Since(since) > h.cfg.StallTimeout {
-			add("%s/%d has not moved for %s", c.topic, c.id, time.Since(since).Round(time.Second))
+	for _, a := range h.claims() {
+		if since, ok := a.lane.Stalled(); ok && time.Since(since) > h.cfg.StallTimeout {
+			add("%s/%d has not moved for %s", a.topic, a.id, time.Since(since).Round(time.Second))
 		}
 	}
 	if status.MostlyUnhandled {
@@ -64,8 +75,9 @@ func (h *GroupHandler) ready(missing ...string) error {
 	return &NotReadyError{Reasons: reasons}
 }
 
-// Handler serves [Consumer.Ready] as a readiness probe: 200, or 503 with the reasons, in JSON either way. It shows no
-// payload and no credentials, but names of topics: mount it where only the probe gets to it.
+// Handler serves [Consumer.Ready] as a readiness probe: status 200, or 503 with the reasons, in
+// JSON. The answer contains names of topics, and no payloads or credentials. Mount it where only
+// the probe can reach it.
 func (c *Consumer) Handler() http.Handler {
 	type answer struct {
 		Ready   bool     `json:"ready"`
@@ -80,7 +92,7 @@ func (c *Consumer) Handler() http.Handler {
 	})
 }
 
-// LiveHandler serves [Consumer.Live] as a liveness probe, like Handler.
+// LiveHandler serves [Consumer.Live] as a liveness probe, like [Consumer.Handler].
 func (c *Consumer) LiveHandler() http.Handler {
 	type answer struct {
 		Live   bool   `json:"live"`
@@ -103,6 +115,6 @@ func probe(ask func() (answer any, good bool)) http.Handler {
 		if !good {
 			w.WriteHeader(http.StatusServiceUnavailable)
 		}
-		_ = json.NewEncoder(w).Encode(answer) // the prober has gone
+		_ = json.NewEncoder(w).Encode(answer) // fails if the prober has gone
 	})
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/consumer/internal/publish"
+	"github.com/idem-go/idem/consumer/internal/topicadmin"
 	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/internal/testenv"
 )
@@ -22,7 +23,7 @@ import (
 func withDelays(delays ...time.Duration) func(*Consumer) {
 	return func(c *Consumer) {
 		c.handler.delays = delays
-		c.topics = newTopicList(c.handler, c.cfg.Topics)
+		c.topics = newTopicList(c.cfg.Topics, groupTopics{c.cfg.Group, delays})
 	}
 }
 
@@ -166,7 +167,7 @@ func TestKafka_RetryTopics_T05(t *testing.T) {
 		require.EqualValues(t, 3, made.NumPartitions)
 		require.Equal(t, "2000000", *made.ConfigEntries["max.message.bytes"])
 		if keep := made.ConfigEntries["retention.ms"]; d > 300*24*time.Hour {
-			require.Equal(t, fmt.Sprint((d + retryReserve).Milliseconds()), *keep)
+			require.Equal(t, fmt.Sprint((d + topicadmin.RetryReserve).Milliseconds()), *keep)
 		} else if keep != nil { // else the broker's
 			require.NotEqual(t, "1", *keep)
 		}
@@ -242,7 +243,7 @@ func TestRetryTopics(t *testing.T) {
 		"a.g.retry.60s": false, "a.g.retry.orders": false, "a.g.retryx": false, "g.retry": false, ".g.retry": false,
 		"a.h.retry": false, "a.g.retry.": false, "a": false, "a.g.retry.g.retry": true,
 	} {
-		require.Equal(t, own, isRetryTopic(topic, "g"), topic)
+		require.Equal(t, own, topicadmin.IsRetry(topic, "g"), topic)
 		cfg := good()
 		cfg.Topics = []string{strings.ReplaceAll(topic, ".g.", "."+cfg.Group+".")}
 		_, err := New(cfg, routed(nothing))

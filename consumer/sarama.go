@@ -13,16 +13,18 @@ import (
 	"github.com/idem-go/idem/consumer/internal/publish"
 )
 
-// DefaultSaramaConfig returns the settings of sarama that a [Consumer] with this Config uses: safe defaults, then what
-// [Config].Sarama makes of them. They are as good for a sarama.ConsumerGroup of your own with [NewGroupHandler].
+// DefaultSaramaConfig returns the settings of sarama that a [Consumer] with this Config uses: safe
+// defaults, then the changes of [Config].Sarama. They also fit a sarama.ConsumerGroup of your own
+// with [NewGroupHandler].
 //
-// The error names all that would lose or hide events, or give away a secret: commits by sarama itself, errors
-// that are not returned, jumps over gaps, a producer that does not wait for all replicas, credentials without TLS.
+// The error names every setting that would lose or hide events, or reveal a secret: commits by
+// sarama itself, errors that are not returned, jumps over gaps, a producer that does not wait for
+// all replicas, credentials without TLS.
 func DefaultSaramaConfig(cfg Config) (*sarama.Config, error) {
 	cfg = cfg.withDefaults()
 	sc := sarama.NewConfig()
 	sc.ClientID = cfg.ClientID
-	sc.ChannelBufferSize = 64 // our own queue is behind it
+	sc.ChannelBufferSize = 64 // the lanes have a queue of their own
 	setNet(sc, cfg)
 	setConsumer(sc, cfg)
 	publish.Configure(sc)
@@ -58,7 +60,8 @@ func producerConfig(cfg Config) (*sarama.Config, error) {
 	}
 	refuse(len(cfg.Brokers) == 0, "Config.Brokers is empty")
 	refuse(!sc.Producer.Idempotent,
-		"sarama: Producer.Idempotent must be true: otherwise retries double events and change their order")
+		"sarama: Producer.Idempotent must be true: "+
+			"otherwise retries double events and change their order")
 	refuse(sc.ClientID == "sarama", "ClientID must not be sarama's default")
 	if err := sc.Validate(); err != nil {
 		problems = append(problems, err)
@@ -71,12 +74,14 @@ func producerConfig(cfg Config) (*sarama.Config, error) {
 
 func setNet(sc *sarama.Config, cfg Config) {
 	sc.Net.DialTimeout = 10 * time.Second
-	// A member that joins waits, in one request, until all others have given back what they had: their grace, and what
-	// recording takes after it.
+	// A joining member waits, in one request, until all others have given back their partitions:
+	// for their grace, and for recording after it.
 	sc.Net.ReadTimeout = max(30*time.Second, cfg.Grace+15*time.Second)
-	sc.Net.MaxOpenRequests = 1 // wanted by the idempotent producer; a broker answers a connection in order anyway
+	// the idempotent producer needs it; a broker answers a connection in order anyway
+	sc.Net.MaxOpenRequests = 1
 	sc.Metadata.RefreshFrequency = time.Minute
-	sc.Metadata.Retry.Max = 10 // heartbeats use it too: a broker's restart should not end the session (K-24)
+	// heartbeats use it: the restart of a broker must not end the session (K-24)
+	sc.Metadata.Retry.Max = 10
 	sc.Metadata.Timeout = 15 * time.Second
 	sc.Metadata.AllowAutoTopicCreation = false // K-36
 	if cfg.TLS != nil {
@@ -95,15 +100,12 @@ func setConsumer(sc *sarama.Config, cfg Config) {
 	sc.Consumer.Return.Errors = true
 	sc.Consumer.IsolationLevel = sarama.ReadCommitted // K-30
 	sc.Consumer.MaxProcessingTime = 10 * time.Second  // the pump never blocks for long (K-14)
-	// A broker answers one connection in order: heartbeats, commits and the end of a claim wait behind an idle fetch.
+	// A broker answers one connection in order: heartbeats and commits wait behind an idle fetch.
 	sc.Consumer.MaxWaitTime = 250 * time.Millisecond
-	sc.Consumer.Retry.Max = 20 // then the session ends and begins anew, instead of silence for ever (K-15)
+	sc.Consumer.Retry.Max = 20 // then the session ends and begins again, instead of silence (K-15)
 	sc.Consumer.Retry.Backoff = time.Second
 	sc.Consumer.Offsets.AutoCommit.Enable = false
-	sc.Consumer.Offsets.Initial = sarama.OffsetOldest
-	if cfg.Start == Newest {
-		sc.Consumer.Offsets.Initial = sarama.OffsetNewest
-	}
+	sc.Consumer.Offsets.Initial = initialOffset(cfg)
 	g := &sc.Consumer.Group
 	g.ResetInvalidOffsets = false // K-17
 	g.InstanceId = cfg.InstanceID
@@ -112,11 +114,19 @@ func setConsumer(sc *sarama.Config, cfg Config) {
 	g.Rebalance.Timeout = 60 * time.Second
 	g.Rebalance.GroupStrategies = []sarama.BalanceStrategy{newSticky(cfg.Group)}
 	if !cfg.Cooperative {
-		g.Rebalance.GroupStrategies = append(g.Rebalance.GroupStrategies, sarama.NewBalanceStrategyRange())
+		g.Rebalance.GroupStrategies = append(g.Rebalance.GroupStrategies,
+			sarama.NewBalanceStrategyRange())
 	}
 }
 
-// checkSarama finds what Config.Sarama must not have changed.
+func initialOffset(cfg Config) int64 {
+	if cfg.Start == Newest {
+		return sarama.OffsetNewest
+	}
+	return sarama.OffsetOldest
+}
+
+// checkSarama finds the settings that Config.Sarama must not change.
 func checkSarama(sc *sarama.Config, cfg Config) (problems []error) {
 	refuse := func(bad bool, format string, args ...any) {
 		if bad {
@@ -124,35 +134,76 @@ func checkSarama(sc *sarama.Config, cfg Config) (problems []error) {
 		}
 	}
 	g := &sc.Consumer.Group
-	refuse(sc.Consumer.Offsets.AutoCommit.Enable, "Consumer.Offsets.AutoCommit.Enable would commit events that are not settled (K-04)")
-	refuse(!sc.Consumer.Return.Errors, "Consumer.Return.Errors must be true: errors of commits are lost otherwise (K-05)")
-	refuse(g.ResetInvalidOffsets, "Consumer.Group.ResetInvalidOffsets skips deleted records in silence (K-17): use OnGap")
-	want := sarama.OffsetOldest
-	if cfg.Start == Newest {
-		want = sarama.OffsetNewest
-	}
-	refuse(sc.Consumer.Offsets.Initial != want, "Consumer.Offsets.Initial is not what Start says: use Start")
-	refuse(g.InstanceId != cfg.InstanceID, "Consumer.Group.InstanceId is not what InstanceID says: use InstanceID")
+	refuse(sc.Consumer.Offsets.AutoCommit.Enable,
+		"Consumer.Offsets.AutoCommit.Enable would commit events that are not settled")
+	refuse(!sc.Consumer.Return.Errors,
+		"Consumer.Return.Errors must be true: otherwise errors of commits are lost")
+	refuse(g.ResetInvalidOffsets,
+		"Consumer.Group.ResetInvalidOffsets skips deleted records without a report: use OnGap")
+	refuse(sc.Consumer.Offsets.Initial != initialOffset(cfg),
+		"Consumer.Offsets.Initial differs from Start: use Start")
+	refuse(g.InstanceId != cfg.InstanceID,
+		"Consumer.Group.InstanceId differs from InstanceID: use InstanceID")
 	refuse(sc.ClientID == "sarama", "ClientID must not be sarama's default")
 	refuse(cfg.Grace > g.Rebalance.Timeout/3*2,
-		"Grace %s is more than two thirds of Consumer.Group.Rebalance.Timeout %s: recording and committing come after it", cfg.Grace, g.Rebalance.Timeout)
-	refuse(sc.Net.ReadTimeout <= cfg.Grace, "Net.ReadTimeout %s must exceed Grace %s: joining waits, in one request, for the others' grace",
+		"Grace %s is more than two thirds of Consumer.Group.Rebalance.Timeout %s: "+
+			"recording and committing follow the grace",
+		cfg.Grace, g.Rebalance.Timeout)
+	refuse(sc.Net.ReadTimeout <= cfg.Grace,
+		"Net.ReadTimeout %s must exceed Grace %s: "+
+			"a member that joins waits, in one request, for the grace of the others",
 		sc.Net.ReadTimeout, cfg.Grace)
 	return append(problems, publish.Check(sc)...)
 }
 
-// maxDecompressed bounds what one batch may become when it is decompressed (G-01).
+// checkSecurity refuses settings that reveal secrets or trust any server (G-07). It checks the
+// final settings, whether Config or Config.Sarama made them.
+func checkSecurity(sc *sarama.Config, allowInsecure bool) (problems []error) {
+	if sc.Net.SASL.Enable && sc.Net.SASL.Mechanism == "" {
+		problems = append(problems, errors.New(
+			"SASL: Mechanism is empty: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512"))
+	}
+	if allowInsecure {
+		return problems
+	}
+	if m := sc.Net.SASL.Mechanism; sc.Net.SASL.Enable && !sc.Net.TLS.Enable {
+		switch m {
+		case sarama.SASLTypePlaintext, sarama.SASLTypeOAuth:
+			problems = append(problems, fmt.Errorf(
+				"SASL/%s without TLS sends the secret in the clear: "+
+					"set TLS, or AllowInsecure", m))
+		case sarama.SASLTypeSCRAMSHA256, sarama.SASLTypeSCRAMSHA512:
+			problems = append(problems, fmt.Errorf(
+				"SASL/%s without TLS lets listeners guess the password offline, "+
+					"and read and change all records: set TLS, or AllowInsecure", m))
+		}
+	}
+	if c := sc.Net.TLS.Config; sc.Net.TLS.Enable && c != nil {
+		if c.InsecureSkipVerify {
+			problems = append(problems, errors.New(
+				"TLS.InsecureSkipVerify trusts any server: set RootCAs, or AllowInsecure"))
+		}
+		if c.MinVersion < tls.VersionTLS12 {
+			problems = append(problems, errors.New(
+				"TLS.MinVersion below 1.2: raise it, or set AllowInsecure"))
+		}
+	}
+	return problems
+}
+
+// maxDecompressed bounds the size of one batch after decompression (G-01).
 const maxDecompressed = 64 << 20
 
-// sarama keeps this limit in a variable of its package, without one by default. It can only be set without a race before
-// anything runs. A program that wants another one sets it at the start of main; one that was set before is kept.
+// sarama keeps this limit, by default none, in a package variable. It can be set without a race
+// only before anything runs. A program that wants another limit sets it at the start of main; a
+// limit that is set earlier stays.
 func init() {
 	if sarama.MaxDecompressedBatchSize == 0 {
 		sarama.MaxDecompressedBatchSize = maxDecompressed
 	}
 }
 
-// describe lists the settings that matter, for the log line at start.
+// describe lists the effective settings for the log line at the start.
 func describe(sc *sarama.Config, cfg Config) []any {
 	g := &sc.Consumer.Group
 	strategies := make([]string, len(g.Rebalance.GroupStrategies))
@@ -165,10 +216,14 @@ func describe(sc *sarama.Config, cfg Config) []any {
 	}
 	return []any{
 		"group", cfg.Group, "topics", cfg.Topics, "scope", cfg.Scope, "instance", g.InstanceId,
-		"start", cfg.Start.String(), "on_gap", cfg.OnGap.String(), "on_lost_offsets", cfg.OnLostOffsets.String(), "when_stalled", cfg.WhenStalled.String(), "isolation", isolation,
-		"strategies", strings.Join(strategies, ","), "cooperative", cfg.Cooperative, "lanes", cfg.Lanes,
-		slog.Group("time", "lease", cfg.Lease, "grace", cfg.Grace, "commit", cfg.CommitInterval, "stall", cfg.StallTimeout, "silence", cfg.SilenceTimeout,
-			"session", g.Session.Timeout, "heartbeat", g.Heartbeat.Interval, "rebalance", g.Rebalance.Timeout),
+		"start", cfg.Start.String(), "on_gap", cfg.OnGap.String(),
+		"on_lost_offsets", cfg.OnLostOffsets.String(),
+		"when_stalled", cfg.WhenStalled.String(), "isolation", isolation,
+		"strategies", strings.Join(strategies, ","), "cooperative", cfg.Cooperative,
+		"lanes", cfg.Lanes,
+		slog.Group("time", "lease", cfg.Lease, "grace", cfg.Grace, "commit", cfg.CommitInterval,
+			"stall", cfg.StallTimeout, "silence", cfg.SilenceTimeout, "session", g.Session.Timeout,
+			"heartbeat", g.Heartbeat.Interval, "rebalance", g.Rebalance.Timeout),
 		"acks", "all", "idempotent", sc.Producer.Idempotent, "kafka_version", sc.Version.String(),
 		"tls", sc.Net.TLS.Enable, "sasl", string(sc.Net.SASL.Mechanism),
 	}

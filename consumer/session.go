@@ -2,199 +2,186 @@ package consumer
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/IBM/sarama"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/dedup"
 	"github.com/idem-go/idem/lane"
 )
 
-// session is one session of the group with its claims. It owns the goroutine that commits: handlers never do, as a commit
-// can take as long as a request may, or a whole rebalance (K-06).
+// session is one session of the group with its assignments. Its own goroutine commits. Handlers
+// never do, because a commit can last as long as a request, or as a whole rebalance (K-06).
 type session struct {
-	h     *GroupHandler
+	g     *groupState
 	sess  sarama.ConsumerGroupSession
 	flush chan chan struct{} // asks for a commit now; the answer is closing the channel
 	stop  chan struct{}
 	done  chan struct{}
 
-	recorder *recorder // nil if no store wants to know
-	ends     asker     // nil if nothing is known of the logs
-
-	direct chan struct{} // has room for the one claim that commits directly, see assure
+	recorder *recorder // nil if no store records progress
+	ends     asker     // nil if the ends of logs are not known
+	marks    *marks
 
 	mu        sync.Mutex
-	claims    map[*claimed]struct{}
-	ending    map[partition]struct{} // of claims that have ended and may not be committed yet
-	marks     map[partition]int64    // last mark of each partition that is not given back yet
-	safe      map[partition]int64    // what a broker has confirmed
-	announced map[partition]bool     // told as assigned in Setup and not begun yet
-	ended     map[string][]int32     // when the whole session ends, told together
+	assigned  map[*assignment]struct{}
+	ending    map[partition]struct{} // of assignments that have ended and may not be committed yet
+	announced map[partition]bool     // reported as assigned in Setup and not begun yet
+	ended     map[string][]int32     // when the whole session ends, reported together
 }
 
-// partition names one.
-type partition struct {
-	topic string
-	id    int32
-}
-
-// claimed is one assignment of one partition. It is dropped as a whole when the assignment ends, so nothing that is
-// late can mark for its successor (K-39).
-type claimed struct {
-	partition
-	claim  sarama.ConsumerGroupClaim
-	lane   *lane.Partition
-	times  *timeline
-	tail   *tail
-	ctx    context.Context // ends with the session, or before it when we give the partition up
-	giveUp context.CancelCauseFunc
-
-	marked  int64     // last marked watermark; guarded by session.mu, like what follows
-	stalls  bool      // was told
-	excused time.Time // when the partition last rested for a reason that is no stall
-	stuck   bool      // it is given up for a stall
-
-	telling sync.Mutex // of progress: nothing is told after the last
-	last    bool
-}
-
-func newSession(h *GroupHandler, sess sarama.ConsumerGroupSession) *session {
+func newSession(g *groupState, sess sarama.ConsumerGroupSession) *session {
 	s := &session{
-		h: h, sess: sess, flush: make(chan chan struct{}), stop: make(chan struct{}), done: make(chan struct{}),
-		claims: make(map[*claimed]struct{}), announced: make(map[partition]bool), ended: make(map[string][]int32),
-		direct: make(chan struct{}, 1), ending: make(map[partition]struct{}),
-		marks: make(map[partition]int64), safe: make(map[partition]int64),
+		g: g, sess: sess,
+		flush: make(chan chan struct{}), stop: make(chan struct{}), done: make(chan struct{}),
+		assigned: make(map[*assignment]struct{}), ending: make(map[partition]struct{}),
+		announced: make(map[partition]bool), ended: make(map[string][]int32),
+		ends: g.ends, marks: newMarks(sess, g.direct, g.health.observe),
 	}
-	s.recorder, s.ends = newRecorder(s), h.ends
+	s.recorder = newRecorder(g.proc, g.log, g.cfg.errorText, s.progress)
 	return s
 }
 
-// begin registers a claim.
-func (s *session) begin(claim sarama.ConsumerGroupClaim, l *lane.Partition) *claimed {
-	c := &claimed{partition: partition{claim.Topic(), claim.Partition()}, claim: claim, lane: l, times: newTimeline(), tail: newTail(), marked: -1}
-	c.ctx, c.giveUp = context.WithCancelCause(s.sess.Context())
+// begin registers an assignment.
+func (s *session) begin(claim sarama.ConsumerGroupClaim, l *lane.Partition) *assignment {
+	a := newAssignment(s.sess.Context(), claim, l)
 	s.mu.Lock()
-	s.claims[c] = struct{}{}
-	known := s.announced[c.partition]
-	delete(s.announced, c.partition)
+	s.assigned[a] = struct{}{}
+	known := s.announced[a.partition]
+	delete(s.announced, a.partition)
 	s.mu.Unlock()
-	if !known { // came by a cooperative rebalance
-		s.h.rebalance(s.sess, idem.Assigned, map[string][]int32{c.topic: {c.id}}, nil)
+	if !known { // a cooperative rebalance added it
+		s.g.reportRebalance(s.sess, idem.Assigned, map[string][]int32{a.topic: {a.id}}, nil)
 	}
-	return c
+	return a
 }
 
-// end gives a claim back: the lane first, then the last offset, then the claim.
-func (s *session) end(c *claimed, lost error) error {
-	ctx, cancel := context.WithTimeout(context.Background(), s.h.cfg.endWait())
+// end gives a partition back: the lane first, then the last offset, then the assignment.
+func (s *session) end(a *assignment, lost error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), s.g.cfg.endWait())
 	defer cancel()
-	failed := c.lane.Err() // before Close, which is an end in order
-	left := c.lane.Close(ctx, s.closing(c, lost))
+	failed := a.lane.Err() // before Close, which ends in order
+	left := a.lane.Close(ctx, s.closing(a, lost))
 	if failed == nil {
-		failed = c.lane.Err()
+		failed = a.lane.Err()
 	}
 
 	s.mu.Lock()
 	if lost == nil {
-		s.mark(c)
+		s.mark(a)
 	}
-	delete(s.claims, c)
-	s.ending[c.partition] = struct{}{}
+	delete(s.assigned, a)
+	s.ending[a.partition] = struct{}{}
 	alone := s.sess.Context().Err() == nil
 	if !alone {
-		s.ended[c.topic] = append(s.ended[c.topic], c.id)
+		s.ended[a.topic] = append(s.ended[a.topic], a.id)
 	}
-	stalled, marked := c.stalls, c.marked
+	stalled, marked := a.stalls, a.marked
 	s.mu.Unlock()
 
 	if lost == nil {
-		s.commitAtEnd(c, marked)
-		s.recorder.part(c, marked)
+		s.commitAtEnd(a, marked)
+		s.recorder.part(a, marked)
 	}
 	s.mu.Lock()
-	delete(s.ending, c.partition)
-	delete(s.marks, c.partition) // another member may commit from here on
+	delete(s.ending, a.partition)
 	s.mu.Unlock()
+	s.marks.forget(a.partition)
 	if stalled {
-		s.h.tellStall(c, 0, true)
+		s.g.reportStall(a, 0, true)
 	}
-	s.tellProgress(c, true)
+	s.g.reportProgress(s.sess.Context(), a, true)
 	if alone {
-		s.h.rebalance(s.sess, idem.Revoked, map[string][]int32{c.topic: {c.id}}, nil)
+		s.g.reportRebalance(s.sess, idem.Revoked, map[string][]int32{a.topic: {a.id}}, nil)
 	}
 	switch {
 	case failed != nil:
-		s.h.log.Error("partition cannot go on", "topic", c.topic, "partition", c.id, "error", s.h.cfg.errorText(failed))
-		s.h.fail(failed)
+		s.g.log.Error("partition cannot go on", "topic", a.topic, "partition", a.id, "error",
+			s.g.cfg.errorText(failed))
+		s.g.fail(failed)
 	case left != nil:
-		s.h.log.Error("handler left behind, partition given back", "topic", c.topic, "partition", c.id, "error", s.h.cfg.errorText(left))
-		s.h.leftBehind(left)
+		s.g.log.Error("handler left behind, partition given back", "topic", a.topic, "partition",
+			a.id,
+			"error", s.g.cfg.errorText(left))
+		s.g.noteAbandoned(left)
 	}
 	return failed
 }
 
-// closing is why the handlers of a claim must end. One that is stuck gets no grace, although what was settled before it is
-// ours to commit.
-func (s *session) closing(c *claimed, lost error) error {
+// closing returns why the handlers of an assignment must end at once, or nil. A stuck one has no
+// grace, although the member commits what it has settled.
+func (s *session) closing(a *assignment, lost error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if lost == nil && c.stuck {
+	if lost == nil && a.stuck {
 		return fmt.Errorf("%w: %w", idem.ErrPartitionLost, ErrStalled)
 	}
 	return lost
 }
 
-// mark gives sarama the watermark of a claim that is ours, and reports whether it moved. s.mu is held. Markers of transactions behind
-// the watermark count as consumed: Kafka may delete them, and a committed offset before them would look like a gap then (K-17).
-func (s *session) mark(c *claimed) bool {
-	next, ok := c.lane.Watermark()
-	if !ok {
-		next = c.claim.InitialOffset()
-	}
-	beyond := c.tail.beyond(next)
-	if !ok && beyond == next {
+// mark gives sarama the watermark of an assignment, and reports whether it moved. The caller holds
+// s.mu and has checked that the partition is not lost.
+func (s *session) mark(a *assignment) bool {
+	next, ok := a.watermark()
+	if !ok || next == a.marked {
 		return false
 	}
-	if next = beyond; next == c.marked {
-		return false
-	}
-	c.marked = next
-	s.marks[c.partition] = next
-	s.sess.MarkOffset(c.topic, c.id, next, "")
+	a.marked = next
+	s.marks.set(a.partition, next)
 	return true
 }
 
-// commitLoop commits on a timer and when asked, until the session is closed.
+// commitAtEnd commits the offset of an assignment before the partition is given back. At the stop
+// of a Consumer a broker must confirm it: sarama returns no result of its commits, and makes none
+// in a rebalance.
+func (s *session) commitAtEnd(a *assignment, marked int64) {
+	if s.marks.direct == nil || !s.g.stops() {
+		s.commitNow(commitWait)
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), commitWait)
+	defer cancel()
+	s.commitNow(directWait)
+	if marked <= max(a.claim.InitialOffset(), 0) {
+		return // nothing was handled
+	}
+	if err := s.marks.assure(ctx, a.partition, marked); err != nil {
+		s.g.noteUnsafe(fmt.Errorf("%w: %s/%d before %d: %w", ErrNotCommitted, a.topic, a.id, marked,
+			err))
+	}
+}
+
+// commitLoop commits on a timer and on request, until the session is closed.
 func (s *session) commitLoop() {
 	defer close(s.done)
-	tick := time.NewTicker(s.h.cfg.CommitInterval)
+	tick := time.NewTicker(s.g.cfg.CommitInterval)
 	defer tick.Stop()
 	for {
 		select {
 		case <-tick.C:
-			s.commit()
-			s.look()
+			s.commitMarks()
+			for _, a := range s.list() {
+				s.g.reportProgress(s.sess.Context(), a, false)
+			}
 		case answer := <-s.flush:
-			// Claims end together as a rule: one commit serves all that ask by now.
-			answers := append(s.asking(), answer)
-			s.commit()
+			// Assignments usually end together: one commit serves all requests so far.
+			answers := append(s.requests(), answer)
+			s.commitMarks()
 			for _, a := range answers {
 				close(a)
 			}
 		case <-s.stop:
-			s.commit()
-			s.h.health.settle(s.h)
+			s.commitMarks()
+			s.g.health.settle()
 			return
 		}
 	}
 }
 
-func (s *session) asking() (answers []chan struct{}) {
+func (s *session) requests() (answers []chan struct{}) {
 	for {
 		select {
 		case a := <-s.flush:
@@ -205,26 +192,27 @@ func (s *session) asking() (answers []chan struct{}) {
 	}
 }
 
-// commit marks every claim that is still ours and commits.
-func (s *session) commit() {
-	if s.h.endOf(s.sess.Context()) != nil {
+// commitMarks marks every assignment that is not lost, and commits.
+func (s *session) commitMarks() {
+	if s.g.endOf(s.sess.Context()) != nil {
 		return
 	}
 	moved := 0
 	s.mu.Lock()
-	for c := range s.claims {
-		if s.mark(c) {
+	for a := range s.assigned {
+		if s.mark(a) {
 			moved++
 		}
 	}
 	s.mu.Unlock()
-	s.h.health.begin(s.h, moved)
+	s.g.health.begin(moved)
 	began := time.Now()
-	s.sess.Commit() // sends nothing if nothing was marked since the last commit that succeeded
-	s.h.health.end(time.Since(began))
+	s.sess.Commit() // sends nothing without a new mark since the last successful commit
+	s.g.health.end(time.Since(began))
 }
 
-// commitNow asks for a commit and waits for it. Without it, what was done since the last one is delivered again, and known.
+// commitNow asks for a commit and waits for it. Without it, events handled since the last commit
+// are delivered again, and the store recognises them.
 func (s *session) commitNow(wait time.Duration) {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
@@ -243,32 +231,32 @@ func (s *session) commitNow(wait time.Duration) {
 	}
 }
 
-// close ends the committer, and tells what became of the partitions.
+// close ends the committer, and reports the partitions that ended with the session.
 func (s *session) close(cause error) {
 	close(s.stop)
 	timer := time.NewTimer(commitWait)
 	defer timer.Stop()
 	select {
 	case <-s.done:
-	case <-timer.C: // it hangs in a commit; GroupHandler.Close waits for it
-		s.h.log.Warn("last commit takes long, not waiting for it")
+	case <-timer.C: // a commit hangs; GroupHandler.Close waits for it
+		s.g.log.Warn("last commit takes long, not waiting for it")
 	}
 	s.mu.Lock()
 	ended := s.ended
-	for c := range s.announced { // given back before they began
-		ended[c.topic] = append(ended[c.topic], c.id)
+	for p := range s.announced { // given back before they began
+		ended[p.topic] = append(ended[p.topic], p.id)
 	}
 	s.mu.Unlock()
 	kind := idem.Revoked
-	if s.h.endOf(s.sess.Context()) != nil {
+	if s.g.endOf(s.sess.Context()) != nil {
 		kind = idem.Lost
 	}
 	if len(ended) > 0 {
-		s.h.rebalance(s.sess, kind, ended, cause)
+		s.g.reportRebalance(s.sess, kind, ended, cause)
 	}
 }
 
-// announce tells of the partitions that a session begins with.
+// announce reports the partitions that a session begins with.
 func (s *session) announce(claims map[string][]int32) {
 	s.mu.Lock()
 	for topic, ids := range claims {
@@ -277,80 +265,52 @@ func (s *session) announce(claims map[string][]int32) {
 		}
 	}
 	s.mu.Unlock()
-	s.h.rebalance(s.sess, idem.Assigned, claims, nil)
+	s.g.reportRebalance(s.sess, idem.Assigned, claims, nil)
 }
 
-func (s *session) list() (all []*claimed) {
+func (s *session) list() (all []*assignment) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for c := range s.claims {
-		all = append(all, c)
+	for a := range s.assigned {
+		all = append(all, a)
 	}
 	return all
 }
 
-// look tells of progress.
-func (s *session) look() {
-	for _, c := range s.list() {
-		s.tellProgress(c, false)
-	}
+// unfinished reports whether an assignment of the session has not ended, or has not committed.
+func (s *session) unfinished() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.assigned) > 0 || len(s.ending) > 0
 }
 
-// tellProgress tells how far a claim is.
-func (s *session) tellProgress(c *claimed, last bool) {
-	if len(s.h.obs.progress) == 0 {
-		return
+// progress returns the position of each assignment, as of its last commit.
+func (s *session) progress() (all []dedup.Progress) {
+	type position struct {
+		*assignment
+		next  int64
+		known bool
 	}
-	c.telling.Lock()
-	defer c.telling.Unlock()
-	if c.last {
-		return
+	var positions []position
+	var questions []question
+	for _, a := range s.list() {
+		s.mu.Lock()
+		next := a.marked
+		s.mu.Unlock()
+		known := next >= 0
+		if !known {
+			next = a.times.begin(func() int64 { return a.beginning(s.g.oldest) })
+		}
+		positions = append(positions, position{a, next, known})
+		if next >= 0 && a.lane.Pending() == 0 {
+			questions = append(questions, a.question(next))
+		}
 	}
-	c.last = last
-	next, ok := c.lane.Watermark()
-	if !ok {
-		next = -1
+	if s.ends != nil {
+		s.ends.ask(questions, s.stop)
 	}
-	begin := c.claim.InitialOffset()
-	if begin < 0 {
-		begin = c.times.begin(nil)
+	for _, p := range positions {
+		all = append(all, p.assignment.progress(p.next, p.known))
 	}
-	for _, o := range s.h.obs.progress {
-		o.ObserveProgress(s.sess.Context(), idem.ProgressEvent{
-			Group: s.h.cfg.Group, Topic: c.topic, Partition: c.id, Next: next, Fetched: c.times.fetched.Load(), Begin: begin,
-			Pending: c.lane.Pending(), HighWater: c.claim.HighWaterMarkOffset(), Last: last,
-		})
-	}
-}
-
-// rebalance tells of partitions that came or went.
-func (h *GroupHandler) rebalance(sess sarama.ConsumerGroupSession, kind idem.RebalanceKind, partitions map[string][]int32, cause error) {
-	own := make(map[string][]int32, len(partitions))
-	for topic, ids := range partitions {
-		own[topic] = slices.Sorted(slices.Values(ids))
-	}
-	attrs := []any{"partitions", own, "generation", sess.GenerationID()}
-	if cause != nil && !errors.Is(cause, context.Canceled) {
-		attrs = append(attrs, "cause", cause)
-	}
-	if kind == idem.Lost {
-		h.log.Warn("partitions lost", attrs...)
-	} else {
-		h.log.Info("partitions "+kind.String(), attrs...)
-	}
-	for _, o := range h.obs.rebalance {
-		o.ObserveRebalance(sess.Context(), idem.RebalanceEvent{Group: h.cfg.Group, Kind: kind, Partitions: own, Generation: sess.GenerationID(), Cause: cause})
-	}
-}
-
-func (h *GroupHandler) tellStall(c *claimed, rested time.Duration, over bool) {
-	attrs := []any{"topic", c.topic, "partition", c.id}
-	if over {
-		h.log.Info("partition moves again, or is given back", attrs...)
-	} else {
-		h.log.Warn("partition does not move", append(attrs, "for", rested.Round(time.Second), "pending", c.lane.Pending())...)
-	}
-	for _, o := range h.obs.stall {
-		o.ObservePartitionStall(context.Background(), idem.PartitionStallEvent{Group: h.cfg.Group, Topic: c.topic, Partition: c.id, For: rested, Over: over})
-	}
+	return all
 }

@@ -9,35 +9,42 @@ import (
 	"github.com/IBM/sarama"
 )
 
-// trouble turns a stream of errors into changes of state: one line when something begins to fail, one when it is over.
+// repeatEvery is how often a lasting problem is logged again.
+const repeatEvery = time.Minute
+
+// trouble turns a stream of errors into changes of state: one log line when consuming begins to
+// fail, and one when it works again.
 type trouble struct {
 	log  *slog.Logger
 	text func(error) string
 
-	mu    sync.Mutex
-	since time.Time
-	last  time.Time // when begin was last told
-	told  map[string]time.Time
+	mu     sync.Mutex
+	since  time.Time
+	last   time.Time            // of the last line of begin
+	logged map[string]time.Time // the last line of each error of detail
 }
 
-// begin tells that the group cannot be consumed now. What only a person mends is told again, once a minute.
+// begin logs that the group cannot be consumed now. Problems that only a person can mend are logged
+// again once a minute.
 func (t *trouble) begin(err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	var gone *TopicError
-	person := errors.As(err, &gone) || isAny(err, ErrUnauthorized, sarama.ErrTopicAuthorizationFailed, sarama.ErrGroupAuthorizationFailed)
+	var missing *TopicError
+	person := errors.As(err, &missing) || isRefused(err)
 	now := time.Now()
 	switch {
 	case t.since.IsZero():
 		t.since, t.last = now, now
 		t.log.Warn("cannot consume, will go on trying", "error", t.text(err))
-	case person && now.Sub(t.last) >= detailEvery:
+	case person && now.Sub(t.last) >= repeatEvery:
 		t.last = now
-		t.log.Warn("still cannot consume, will go on trying", "for", now.Sub(t.since).Round(time.Second), "error", t.text(err))
+		t.log.Warn("still cannot consume, will go on trying", "for",
+			now.Sub(t.since).Round(time.Second),
+			"error", t.text(err))
 	}
 }
 
-// over tells that it can be consumed again.
+// over logs that the group can be consumed again.
 func (t *trouble) over() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -47,27 +54,24 @@ func (t *trouble) over() {
 	}
 }
 
-// detailEvery is how often the same error of sarama's background work is told.
-const detailEvery = time.Minute
-
-// detail tells an error of sarama's background work, the same one once a minute at most.
+// detail logs an error of sarama's background work, the same error at most once a minute.
 func (t *trouble) detail(err error) {
-	what := t.text(err)
-	attrs := []any{"error", what}
+	text := t.text(err)
+	attrs := []any{"error", text}
 	var partition *sarama.ConsumerError
 	if errors.As(err, &partition) {
-		what = t.text(partition.Err) // the same for all partitions
-		attrs = []any{"error", what, "topic", partition.Topic, "partition", partition.Partition}
+		text = t.text(partition.Err) // the same for all partitions
+		attrs = []any{"error", text, "topic", partition.Topic, "partition", partition.Partition}
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := time.Now()
-	if now.Sub(t.told[what]) < detailEvery {
+	if now.Sub(t.logged[text]) < repeatEvery {
 		return
 	}
-	if t.told == nil || len(t.told) >= 100 { // texts hold addresses: bounded all the same
-		t.told = make(map[string]time.Time)
+	if t.logged == nil || len(t.logged) >= 100 { // bounded: a text may contain addresses
+		t.logged = make(map[string]time.Time)
 	}
-	t.told[what] = now
+	t.logged[text] = now
 	t.log.Warn("sarama", attrs...)
 }

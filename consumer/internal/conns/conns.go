@@ -52,7 +52,9 @@ func New(sc *sarama.Config) *Conns {
 		}
 	}
 	if c.dial == nil || !n.Proxy.Enable {
-		direct := &net.Dialer{Timeout: n.DialTimeout, KeepAlive: n.KeepAlive, LocalAddr: n.LocalAddr}
+		direct := &net.Dialer{
+			Timeout: n.DialTimeout, KeepAlive: n.KeepAlive, LocalAddr: n.LocalAddr,
+		}
 		c.dial = direct.DialContext
 	}
 	return c
@@ -71,7 +73,9 @@ func (c *Conns) Config(sc *sarama.Config) *sarama.Config {
 }
 
 // backoff returns the configured pause, and zero while the connections are cut.
-func (c *Conns) backoff(f func(retries, most int) time.Duration, fixed time.Duration) func(retries, most int) time.Duration {
+func (c *Conns) backoff(
+	f func(retries, most int) time.Duration, fixed time.Duration,
+) func(retries, most int) time.Duration {
 	return func(retries, most int) time.Duration {
 		switch {
 		case c.isCut():

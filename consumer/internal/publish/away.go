@@ -19,8 +19,8 @@ type partition struct {
 //
 // sarama retries for some 15 s, and a call lasts as long as its slowest message. One partition
 // without a leader, or without enough replicas, would so delay the messages of all others. So a
-// single message at a time, the probe, tries whether the partition is back, and no call waits for
-// a probe to the end.
+// single message at a time, the probe, tries whether the partition is back, and no call waits for a
+// probe to the end.
 //
 // sarama chooses the partition of a message without a key. Such a message is never held back.
 type awayPartitions struct {
@@ -28,13 +28,15 @@ type awayPartitions struct {
 
 	mu           sync.Mutex
 	partitioners map[string]sarama.Partitioner // by topic; each serves one goroutine at a time
-	probing      map[partition]bool            // the partitions that are away: is a probe in flight?
-	probes       int
+	// the partitions that are away: is a probe in flight?
+	probing map[partition]bool
+	probes  int
 }
 
 func newAwayPartitions(client sarama.Client) *awayPartitions {
 	return &awayPartitions{
-		client: client, partitioners: map[string]sarama.Partitioner{}, probing: map[partition]bool{},
+		client: client, partitioners: map[string]sarama.Partitioner{},
+		probing: map[partition]bool{},
 	}
 }
 
@@ -94,8 +96,8 @@ func (a *awayPartitions) noteSilence(m *sarama.ProducerMessage) {
 	}
 }
 
-// decide reports whether a message for a partition that is away is held, and whether it goes as
-// the probe. A message that is not held may be sent.
+// decide reports whether a message for a partition that is away is held, and whether it goes as the
+// probe. A message that is not held may be sent.
 func (a *awayPartitions) decide(m *sarama.ProducerMessage) (at partition, held, probe bool) {
 	at, ok := a.partitionOf(m)
 	probing, away := a.probing[at]

@@ -28,7 +28,9 @@ type call struct {
 
 // publish sends the messages and returns an error for each.
 func (s *sender) publish(ctx context.Context, msgs []*idem.Message) []error {
-	c := &call{s: s, msgs: msgs, errs: make([]error, len(msgs)), results: make(chan result, len(msgs))}
+	c := &call{
+		s: s, msgs: msgs, errs: make([]error, len(msgs)), results: make(chan result, len(msgs)),
+	}
 	var all []int
 	for i, m := range msgs {
 		if c.errs[i] = s.tooLarge(m); c.errs[i] == nil {
@@ -152,7 +154,8 @@ func (c *call) sendAlone(ctx context.Context, indexes []int) {
 	if err := c.s.budget.lock(ctx, aloneWait); err != nil {
 		for _, i := range indexes { // the verdict is the batch's, not the message's: only its text
 			verdict := idem.ErrorText(c.errs[i])
-			c.errs[i] = fmt.Errorf("refused in a batch (%s), and could not be sent alone: %w", verdict, err)
+			c.errs[i] = fmt.Errorf("refused in a batch (%s), and could not be sent alone: %w",
+				verdict, err)
 		}
 		return
 	}

@@ -11,7 +11,8 @@ var errClosed = errors.New("producer is closed")
 
 // isRefused reports whether the broker will never take a record as it is.
 func isRefused(err error) bool {
-	return isAny(err, sarama.ErrInvalidTimestamp, sarama.ErrInvalidRecord, sarama.ErrPolicyViolation)
+	return isAny(err, sarama.ErrInvalidTimestamp, sarama.ErrInvalidRecord,
+		sarama.ErrPolicyViolation)
 }
 
 func isTooLarge(err error) bool {

@@ -15,8 +15,8 @@ import (
 const (
 	// closeWait bounds how long Close waits for messages in flight before it cuts the connections.
 	closeWait = 5 * time.Second
-	// callWait bounds a call of ProduceEach. sarama counts attempts, and each may last as long as
-	// a broker is silent.
+	// callWait bounds a call of ProduceEach. sarama counts attempts, and each may last as long as a
+	// broker is silent.
 	callWait = 30 * time.Second
 )
 

@@ -98,7 +98,8 @@ func (s *sender) ask(topics map[string][]int) (<-chan topicAnswer, bool) {
 // tooLarge returns an error for a message that sarama itself would refuse.
 func (s *sender) tooLarge(m *idem.Message) error {
 	if n := sizeOf(m); n > s.max {
-		return fmt.Errorf("%w: %d bytes, Producer.MaxMessageBytes is %d", idem.ErrTooLarge, n, s.max)
+		return fmt.Errorf("%w: %d bytes, Producer.MaxMessageBytes is %d",
+			idem.ErrTooLarge, n, s.max)
 	}
 	return nil
 }

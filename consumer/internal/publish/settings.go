@@ -16,8 +16,9 @@ func Configure(sc *sarama.Config) {
 	p.Retry.Max = 10
 	p.Return.Successes = true
 	p.Return.Errors = true
-	p.MaxMessageBytes = 64 << 20                 // the broker decides which record is too large
-	p.Partitioner = sarama.NewMurmur2Partitioner // as Kafka's Java client, so that a key has one partition
+	p.MaxMessageBytes = 64 << 20 // the broker decides which record is too large
+	// as Kafka's Java client, so that a key has one partition
+	p.Partitioner = sarama.NewMurmur2Partitioner
 	p.Timeout = 10 * time.Second
 }
 
@@ -25,12 +26,13 @@ func Configure(sc *sarama.Config) {
 // asks for a missing topic less often than a consumer and reports the missing topic sooner. Its
 // retries outlast the election of a leader.
 const (
-	aloneAsks      = 3 // beside the first
-	aloneAskPause  = 100 * time.Millisecond
-	aloneRetries   = 20
-	alonePause     = 100 * time.Millisecond
-	aloneMaxPause  = time.Second
-	aloneReadLimit = 15 * time.Second // more than Producer.Timeout, for which brokers wait for replicas
+	aloneAsks     = 3 // beside the first
+	aloneAskPause = 100 * time.Millisecond
+	aloneRetries  = 20
+	alonePause    = 100 * time.Millisecond
+	aloneMaxPause = time.Second
+	// more than Producer.Timeout, for which brokers wait for replicas
+	aloneReadLimit = 15 * time.Second
 )
 
 // ConfigureAlone sets what differs for a producer with a client of its own. Call it after
@@ -54,8 +56,9 @@ func Check(sc *sarama.Config) (problems []error) {
 			"otherwise a dead letter is lost with its leader"))
 	}
 	if !sc.Producer.Return.Successes || !sc.Producer.Return.Errors {
-		problems = append(problems, errors.New("sarama: Producer.Return.Successes and .Errors must be true: "+
-			"otherwise the result of a dead letter is unknown"))
+		problems = append(problems, errors.New(
+			"sarama: Producer.Return.Successes and .Errors must be true: "+
+				"otherwise the result of a dead letter is unknown"))
 	}
 	return problems
 }

@@ -11,44 +11,45 @@ import (
 	"github.com/IBM/sarama"
 )
 
-// A partition is caught up if no record that a consumer is given lies between its next offset and the end of its log. The
-// high-water mark that sarama reports does not tell. It is as old as the last record, however long a leader has been away;
-// and behind the last record there may be others that no consumer sees: the markers of transactions, and what was aborted.
-// So each leader is asked for what lies behind the next offset, just before progress is recorded.
+// A partition is caught up if no visible record lies between its next offset and the end of its
+// log. The high-water mark that sarama reports is not enough. It is as old as the last record, even
+// if the leader has been down since. And behind the last record there may be records that no
+// consumer gets: markers of transactions, and aborted records. So each leader is asked for the
+// records behind the next offset, just before progress is recorded.
 
 const (
-	// freshEnd is how old an answer may be: more than the time between two, and far less than the minute by which stores date
-	// back a partition that is caught up.
+	// freshEnd is how old an answer may be: more than the time between two answers, and far less
+	// than the minute by which stores date back a partition that is caught up.
 	freshEnd = 15 * time.Second
 	// endsWait bounds how long progress waits for the leaders.
 	endsWait = 2 * time.Second
-	// endsBytes is how much a leader may return of one partition, and endsRounds how often it is asked in a row. More than
-	// that of aborted records is looked through next time.
+	// endsBytes bounds the answer of a leader for one partition, and endsRounds how often the
+	// leader is asked in a row. Further aborted records are read the next time.
 	endsBytes  = 64 << 10
 	endsRounds = 16
-	// visibleFor is how long a record that waits is taken to wait on. Only compaction can make it vanish.
+	// visibleFor is how long a visible record is assumed to remain. Only compaction can remove it.
 	visibleFor = time.Minute
 )
 
-// tail is what is known of the end of a claim's log. A leader has told it, at a moment not before at.
+// tail is the known end of a partition's log, from the last answer of its leader.
 type tail struct {
 	mu      sync.Mutex
-	from    int64     // no record that is visible lies between from and clear
-	clear   int64     // -1: nothing is known
+	from    int64     // no visible record lies between from and clear
+	clear   int64     // -1: unknown
 	at      time.Time // when clear was last known to be the end of the log; zero: never
 	waiting time.Time // when a visible record was last found at clear; zero: none
 }
 
 func newTail() *tail { return &tail{from: -1, clear: -1} }
 
-// caughtUp reports whether all that was in the log a moment ago lies below next.
+// caughtUp reports whether all records that were in the log a moment ago lie below next.
 func (t *tail) caughtUp(next int64, now time.Time) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return !t.at.IsZero() && now.Sub(t.at) < freshEnd && t.from <= next
 }
 
-// beyond returns the end of what is known to hold no visible record, from next on.
+// beyond returns the first offset from next on that may hold a visible record.
 func (t *tail) beyond(next int64) int64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -58,7 +59,8 @@ func (t *tail) beyond(next int64) int64 {
 	return next
 }
 
-// ask returns where to look on for a claim that goes on with next, unless a record is known to wait there.
+// ask returns the offset to ask the leader for, if next is the partition's next offset. No answer
+// is wanted while a visible record is known to lie there.
 func (t *tail) ask(next int64, now time.Time) (offset int64, wanted bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -68,7 +70,7 @@ func (t *tail) ask(next int64, now time.Time) (offset int64, wanted bool) {
 	return t.clear, t.waiting.IsZero() || now.Sub(t.waiting) >= visibleFor
 }
 
-// learn takes the answer to a question of the time asked. It reports whether it is worth asking on.
+// learn takes the answer to a question of the time asked. It reports whether to ask again at once.
 func (t *tail) learn(asked time.Time, offset int64, found look) (more bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -87,27 +89,30 @@ func (t *tail) learn(asked time.Time, offset int64, found look) (more bool) {
 	return false
 }
 
-// look is what an answer says about a log from an offset on.
+// look is the content of an answer about a log from an offset on.
 type look struct {
 	clear   int64 // no visible record lies below
-	visible bool  // one lies there
-	end     bool  // it is the end of the log, and no transaction is open before it
+	visible bool  // a visible record lies at clear
+	end     bool  // clear is the end of the log, and no transaction is open before it
 }
 
-// lookAt reads what a leader has returned from an offset on, and leaves out what sarama's consumer leaves out.
+// lookAt reads the answer of a leader from an offset on. It skips the records that sarama's
+// consumer skips.
 func lookAt(b *sarama.FetchResponseBlock, offset int64, isolation sarama.IsolationLevel) look {
 	found := look{clear: offset}
-	var aborted []*sarama.AbortedTransaction // which have not begun yet
+	var aborted []*sarama.AbortedTransaction // those that begin at a later batch
 	if isolation == sarama.ReadCommitted {
-		aborted = slices.SortedFunc(slices.Values(b.AbortedTransactions), func(a, b *sarama.AbortedTransaction) int {
+		aborted = slices.Clone(b.AbortedTransactions)
+		slices.SortStableFunc(aborted, func(a, b *sarama.AbortedTransaction) int {
 			return cmp.Compare(a.FirstOffset, b.FirstOffset)
 		})
 	}
 	producers := make(map[int64]bool) // whose records are aborted
 	for _, set := range b.RecordsSet {
 		batch := set.RecordBatch
-		if batch == nil { // of a format without transactions: all of it is visible
-			return look{clear: found.clear, visible: set.MsgSet != nil && len(set.MsgSet.Messages) > 0}
+		if batch == nil { // an old format without transactions: every record is visible
+			return look{clear: found.clear, visible: set.MsgSet != nil &&
+				len(set.MsgSet.Messages) > 0}
 		}
 		if batch.PartialTrailingRecord {
 			return found
@@ -135,7 +140,8 @@ func lookAt(b *sarama.FetchResponseBlock, offset int64, isolation sarama.Isolati
 	return found
 }
 
-// isAbort reports whether a batch is the marker of an aborted transaction: its key is a version and a type, of 16 bits each.
+// isAbort reports whether a batch is the marker of an aborted transaction. The key of a marker is a
+// version and a type, of 16 bits each.
 func isAbort(batch *sarama.RecordBatch) bool {
 	for _, r := range batch.Records {
 		return len(r.Key) >= 4 && binary.BigEndian.Uint16(r.Key[2:]) == 0
@@ -143,15 +149,17 @@ func isAbort(batch *sarama.RecordBatch) bool {
 	return false
 }
 
-// question is how far a claim is.
+// question asks for the end of the log of a partition whose next offset is next.
 type question struct {
-	*claimed
-	next int64
+	partition
+	claim sarama.ConsumerGroupClaim
+	tail  *tail
+	next  int64
 }
 
-// asker finds the ends of logs, and tells the claims' tails.
+// asker finds the ends of logs and passes them to the tails of questions.
 type asker interface {
-	// ask returns when all is answered, or after endsWait, or when stop is closed.
+	// ask returns when all questions are answered, after endsWait, or when stop is closed.
 	ask(questions []question, stop <-chan struct{})
 }
 
@@ -162,12 +170,15 @@ type ends struct {
 	mu      sync.Mutex
 	asking  map[int32]bool // leaders that have not answered yet
 	closed  bool
-	running sync.WaitGroup // what is added to it is under mu
+	running sync.WaitGroup // under mu while it grows
 }
 
-func newEnds(client sarama.Client) *ends { return &ends{client: client, asking: make(map[int32]bool)} }
+func newEnds(client sarama.Client) *ends {
+	return &ends{client: client, asking: make(map[int32]bool)}
+}
 
-// ask asks all leaders at once. One that does not answer delays no other one, and is not asked again before it has answered.
+// ask asks all leaders at once. A leader that does not answer delays no other one, and is not asked
+// again before it has answered.
 func (e *ends) ask(questions []question, stop <-chan struct{}) {
 	byLeader := make(map[*sarama.Broker][]question)
 	for _, q := range questions {
@@ -181,7 +192,7 @@ func (e *ends) ask(questions []question, stop <-chan struct{}) {
 	answered := make(chan struct{}, len(byLeader))
 	asked := 0
 	for leader, questions := range byLeader {
-		if e.begin(leader, func() {
+		if e.start(leader, func() {
 			e.askLeader(leader, questions)
 			answered <- struct{}{}
 		}) {
@@ -201,8 +212,8 @@ func (e *ends) ask(questions []question, stop <-chan struct{}) {
 	}
 }
 
-// begin runs a question to a leader, unless there is another one.
-func (e *ends) begin(leader *sarama.Broker, ask func()) bool {
+// start runs ask in the background, unless a question to this leader is running.
+func (e *ends) start(leader *sarama.Broker, ask func()) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closed || e.asking[leader.ID()] {
@@ -218,7 +229,7 @@ func (e *ends) begin(leader *sarama.Broker, ask func()) bool {
 	return true
 }
 
-// close asks nothing any longer, and waits for the answers that are under way.
+// close starts no more questions, and waits for the running ones.
 func (e *ends) close() {
 	if e == nil {
 		return
@@ -229,17 +240,18 @@ func (e *ends) close() {
 	e.running.Wait()
 }
 
-// askLeader asks until the leader has told the end of each log, or a record that waits before it.
+// askLeader asks until the leader has returned the end of each log, or a visible record before it.
 func (e *ends) askLeader(leader *sarama.Broker, open []question) {
 	isolation := e.client.Config().Consumer.IsolationLevel
 	for range endsRounds {
 		asked := time.Now()
-		// Of version 4 are isolation levels; later ones have nothing that is needed here.
-		r := &sarama.FetchRequest{Version: 4, MaxBytes: sarama.MaxResponseSize, Isolation: isolation}
-		offsets := make(map[*claimed]int64)
+		// Version 4 has isolation levels. Later versions have nothing that is needed here.
+		r := &sarama.FetchRequest{Version: 4, MaxBytes: sarama.MaxResponseSize,
+			Isolation: isolation}
+		offsets := make(map[*tail]int64)
 		for _, q := range open {
 			if offset, wanted := q.tail.ask(q.next, asked); wanted {
-				offsets[q.claimed] = offset
+				offsets[q.tail] = offset
 				r.AddBlock(q.topic, q.id, offset, endsBytes, 0)
 			}
 		}
@@ -252,11 +264,12 @@ func (e *ends) askLeader(leader *sarama.Broker, open []question) {
 		}
 		var more []question
 		for _, q := range open {
-			offset, ok := offsets[q.claimed]
+			offset, ok := offsets[q.tail]
 			if !ok {
 				continue
 			}
-			if found, ok := e.read(q, answer.GetBlock(q.topic, q.id), offset, isolation); ok && q.tail.learn(asked, offset, found) {
+			found, ok := e.read(q, answer.GetBlock(q.topic, q.id), offset, isolation)
+			if ok && q.tail.learn(asked, offset, found) {
 				more = append(more, q)
 			}
 		}
@@ -264,14 +277,17 @@ func (e *ends) askLeader(leader *sarama.Broker, open []question) {
 	}
 }
 
-// read reports false if the answer says nothing, as the partition has another leader for example. It is asked again next time.
-func (e *ends) read(q question, b *sarama.FetchResponseBlock, offset int64, isolation sarama.IsolationLevel) (look, bool) {
+// read reports false for an answer without content, for example after the leader has moved. The
+// partition is asked for again the next time.
+func (e *ends) read(
+	q question, b *sarama.FetchResponseBlock, offset int64, isolation sarama.IsolationLevel,
+) (look, bool) {
 	switch {
 	case b == nil:
 		return look{}, false
 	case errors.Is(b.Err, sarama.ErrNoError):
 		return lookAt(b, offset, isolation), true
-	case errors.Is(b.Err, sarama.ErrOffsetOutOfRange): // what was there has been deleted
+	case errors.Is(b.Err, sarama.ErrOffsetOutOfRange): // the records were deleted
 		oldest, err := e.client.GetOffset(q.topic, q.id, sarama.OffsetOldest)
 		return look{clear: oldest}, err == nil
 	}

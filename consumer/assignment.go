@@ -1,0 +1,93 @@
+package consumer
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/lane"
+)
+
+// assignment is one assignment of one partition to this member. It is dropped as a whole when it
+// ends, so a late completion cannot mark an offset for the next assignment (K-39).
+type assignment struct {
+	partition
+	claim  sarama.ConsumerGroupClaim
+	lane   *lane.Partition
+	times  *timeline
+	tail   *tail
+	ctx    context.Context // ends with the session, or when the partition is given up
+	giveUp context.CancelCauseFunc
+
+	marked  int64     // last marked watermark; session.mu guards it and the next three
+	stalls  bool      // a stall was reported
+	excused time.Time // when the partition last rested for a reason that is no stall
+	stuck   bool      // given up for a stall
+
+	telling sync.Mutex // of progress: no report follows the last one
+	last    bool
+}
+
+func newAssignment(
+	ctx context.Context, claim sarama.ConsumerGroupClaim, l *lane.Partition,
+) *assignment {
+	a := &assignment{
+		partition: partition{claim.Topic(), claim.Partition()}, claim: claim, lane: l,
+		times: newTimeline(), tail: newTail(), marked: -1,
+	}
+	a.ctx, a.giveUp = context.WithCancelCause(ctx)
+	return a
+}
+
+// question asks for the end of the partition's log.
+func (a *assignment) question(next int64) question {
+	return question{partition: a.partition, claim: a.claim, tail: a.tail, next: next}
+}
+
+// watermark returns the next offset to commit, and false if it is not known.
+//
+// Markers of transactions behind the watermark count as consumed. Kafka may delete them, and a
+// committed offset before them would look like a gap then (K-17).
+func (a *assignment) watermark() (next int64, ok bool) {
+	next, ok = a.lane.Watermark()
+	if !ok {
+		next = a.claim.InitialOffset()
+	}
+	beyond := a.tail.beyond(next)
+	return beyond, ok || beyond != next
+}
+
+// progress returns the position of the assignment, if next is its next offset; negative: unknown.
+//
+// An assignment without a committed offset that has marked none has no Next on record. The next
+// start would take that for lost offsets, since nothing is committed (K-19).
+func (a *assignment) progress(next int64, marked bool) dedup.Progress {
+	p := dedup.Progress{
+		Topic: a.topic, Partition: a.id, Next: max(next, 0), Time: a.times.before(next),
+		CaughtUp: next >= 0 && a.tail.caughtUp(next, time.Now()) && a.lane.Pending() == 0,
+	}
+	if !marked && a.claim.InitialOffset() < 0 {
+		p.Next = 0
+	}
+	return p
+}
+
+// beginning returns where the assignment begins, or a negative number if that cannot be found now.
+// A group without a committed offset begins at one end of the log. oldest may be nil.
+func (a *assignment) beginning(oldest func(topic string, partition int32) (int64, error)) int64 {
+	switch from := a.claim.InitialOffset(); {
+	case from >= 0:
+		return from
+	// no record came, so the end is unchanged
+	case from == sarama.OffsetNewest && a.lane.Pending() == 0:
+		return a.claim.HighWaterMarkOffset()
+	case from == sarama.OffsetOldest && oldest != nil:
+		if first, err := oldest(a.topic, a.id); err == nil {
+			return first
+		}
+	}
+	return -1
+}

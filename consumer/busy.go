@@ -1,0 +1,50 @@
+package consumer
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/consumer/internal/topicadmin"
+	"github.com/idem-go/idem/dedup"
+)
+
+// busyNotes knows the partitions whose event another worker handled a moment ago. A worker that
+// waits for such an event asks the store again at least every second. busyNotes observes the
+// processor.
+type busyNotes struct {
+	mu   sync.Mutex
+	last map[partition]time.Time // by the partition of the record, also for a copy in a retry topic
+}
+
+// busyMoment is how long a note counts.
+const busyMoment = 5 * time.Second
+
+// ObserveClaim notes events that another worker handles.
+func (b *busyNotes) ObserveClaim(_ context.Context, e idem.ClaimEvent) {
+	if e.Verdict != dedup.Busy {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.last == nil {
+		b.last = make(map[partition]time.Time)
+	}
+	b.last[partition{e.Message.Topic, e.Message.Partition}] = time.Now()
+}
+
+// recently reports whether an event of the partition was busy. The record of a copy may lie in any
+// partition of its source topic.
+func (b *busyNotes) recently(topic string, id int32, group string) bool {
+	source, isCopy := topicadmin.SourceOf(topic, group)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for p, at := range b.last {
+		same := p.topic == topic && p.id == id || isCopy && p.topic == source
+		if same && time.Since(at) < busyMoment {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,299 @@
+package consumer
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"github.com/idem-go/idem/consumer/internal/conns"
+	"github.com/idem-go/idem/dedup"
+)
+
+// membership makes this process a member of the group, again and again.
+type membership struct {
+	cfg     Config
+	sarama  *sarama.Config
+	log     *slog.Logger
+	handler *GroupHandler
+	own     *ownProducer // nil if Config has a Producer
+	topics  *topicList
+	stores  storeStart
+	retry   retrier
+}
+
+// serve checks the stores and is a member of the group until ctx ends or an error is fatal. It
+// joins again after it left the group by itself.
+func (m *membership) serve(ctx context.Context) error {
+	if err := m.stores.check(ctx); err != nil {
+		return err
+	}
+	for first := true; ; first = false {
+		err := m.once(ctx, first)
+		var again *comeBack
+		if !errors.As(err, &again) {
+			return err
+		}
+		if errors.Is(again.why, ErrStalled) {
+			if err := pause(ctx, m.awayFor()); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// comeBack means that this member left the group by itself and will join again.
+type comeBack struct{ why error }
+
+func (e *comeBack) Error() string { return "leaving the group to come back: " + e.why.Error() }
+func (e *comeBack) Unwrap() error { return e.why }
+
+// awayFor is how long a member that left for a stall stays away. The other members must have seen
+// that at their next heartbeat, and have joined; otherwise it would get the same partition again.
+func (m *membership) awayFor() time.Duration {
+	return 3*m.sarama.Consumer.Group.Heartbeat.Interval + time.Second
+}
+
+// once connects, checks and consumes.
+func (m *membership) once(ctx context.Context, first bool) error {
+	client, links, err := m.connect(ctx, first)
+	if err != nil {
+		return err
+	}
+	defer client.Close() // the error of a second close means nothing
+	defer links.Cut()    // before it, or requests that wait for an answer would delay it
+	joining := context.AfterFunc(ctx, links.Cut)
+	defer joining()
+	if m.own != nil {
+		m.own.warm(ctx) // after a failure the first dead letter connects
+	}
+	if first {
+		if err := m.register(ctx, client); err != nil {
+			return err
+		}
+	}
+	h := m.handler
+	h.oldest = func(topic string, partition int32) (int64, error) {
+		return client.GetOffset(topic, partition, sarama.OffsetOldest)
+	}
+	h.prepare = m.preparing(client)
+	h.direct = newDirectCommits(m.cfg.Group, client)
+	ends := newEnds(client)
+	defer ends.close()
+	h.ends = ends
+	group, err := sarama.NewConsumerGroupFromClient(m.cfg.Group, client)
+	if err != nil {
+		return err
+	}
+	var owned sync.WaitGroup
+	defer owned.Wait()
+	owned.Go(func() { m.drainErrors(group) })
+	joining() // from here on the watchdog cuts
+	dog := &watchdog{cfg: m.cfg, log: m.log, handler: h, links: links}
+	consumed := make(chan struct{})
+	var watched sync.WaitGroup
+	watched.Go(func() { dog.run(ctx, consumed) })
+	looking, stop := context.WithCancel(ctx)
+	topics := m.watching(client)
+	silent := &silenceWatch{
+		group: m.cfg.Group, after: m.cfg.SilenceTimeout, client: client, log: m.log,
+		observers: h.obs.silence, assigned: h.claims, leave: h.endSession,
+	}
+	owned.Go(func() { topics.run(looking, h.endSession) })
+	owned.Go(func() { silent.run(looking) })
+	defer stop()
+	err = m.consume(ctx, group, topics)
+	close(consumed)
+	watched.Wait()
+	dog.leaveGroup(group, client, errors.Is(err, ErrStalled))
+	links.Cut() // ends running requests before they are waited for
+	return err
+}
+
+// watching returns the watch over the topics of the subscription.
+func (m *membership) watching(client sarama.Client) *topicWatch {
+	return &topicWatch{
+		list: m.topics, client: client, group: m.cfg.Group, commands: m.cfg.commands(), log: m.log,
+		observers: m.handler.obs.topic,
+	}
+}
+
+// preparing returns the work at the start of each session, before its first assignments.
+func (m *membership) preparing(client sarama.Client) func(sarama.ConsumerGroupSession) error {
+	guard := &gapGuard{
+		cfg: m.cfg, log: m.log, observers: m.handler.obs.gap, client: client,
+		lost: &lostOffsets{cfg: m.cfg, log: m.log, client: client, stores: m.handler.proc.Stores()},
+	}
+	offsets := &groupOffsets{group: m.cfg.Group, client: client}
+	return func(sess sarama.ConsumerGroupSession) error {
+		if err := guard.check(sess); err != nil {
+			return err
+		}
+		if m.cfg.Start == Newest {
+			if err := offsets.beginRetries(sess, m.topics.now()); err != nil {
+				return err
+			}
+		}
+		m.retry.served.Store(true)
+		m.retry.trouble.over()
+		return nil
+	}
+}
+
+// connect returns a client that has found its topics, and its connections. Missing topics end Run
+// at its start only.
+func (m *membership) connect(ctx context.Context, first bool) (sarama.Client, *conns.Conns, error) {
+	var back backoff
+	for {
+		links := conns.New(m.sarama)
+		client, err := m.tryConnect(ctx, links, first)
+		if err == nil {
+			m.retry.trouble.over()
+			return client, links, nil
+		}
+		var topics *TopicError
+		if errors.As(err, &topics) {
+			return nil, nil, err
+		}
+		if err := m.retry.wait(ctx, &back, err); err != nil {
+			return nil, nil, err
+		}
+	}
+}
+
+// tryConnect is one try. The end of ctx cuts its connections, because sarama's calls take no
+// context.
+func (m *membership) tryConnect(
+	ctx context.Context, links *conns.Conns, first bool,
+) (sarama.Client, error) {
+	defer context.AfterFunc(ctx, links.Cut)()
+	client, err := sarama.NewClient(m.cfg.Brokers, links.Config(m.sarama))
+	if err != nil {
+		return nil, err
+	}
+	if first {
+		err = m.prepareTopics(ctx, client)
+	}
+	if err == nil {
+		_, err = m.watching(client).look()
+	}
+	if err != nil {
+		links.Cut()
+		_ = client.Close()
+		return nil, err
+	}
+	return client, nil
+}
+
+func (m *membership) prepareTopics(ctx context.Context, client sarama.Client) error {
+	setup, err := newTopicSetup(m.cfg, m.handler.delays, m.own != nil, m.topics, client)
+	if err != nil {
+		return err
+	}
+	return setup.ensure(ctx)
+}
+
+// register compares scope and identity functions with those on record, before the group is joined.
+//
+// It passes source topics only. Retry topics are the group's own: no other scope can have handled
+// their events, and offsets on them do not mean that a renamed group has consumed before.
+func (m *membership) register(ctx context.Context, client sarama.Client) error {
+	if !m.stores.registers() {
+		return nil
+	}
+	none, err := m.noOffsets(ctx, &groupOffsets{group: m.cfg.Group, client: client})
+	if err != nil {
+		return err
+	}
+	return m.stores.register(ctx, dedup.Registration{
+		Group: m.cfg.Group, Topics: m.cfg.Topics, NoOffsets: none,
+		AcceptNewIdentity: m.cfg.AcceptNewIdentity, NewScope: m.cfg.NewScope,
+	})
+}
+
+// noOffsets reports whether the group has committed nothing on its topics. Without the right to
+// know, it logs a warning and reports false (rule 46).
+func (m *membership) noOffsets(ctx context.Context, offsets *groupOffsets) (bool, error) {
+	var back backoff
+	for {
+		none, err := offsets.none(m.cfg.Topics)
+		switch {
+		case err == nil:
+			m.retry.trouble.over()
+			return none, nil
+		case errors.Is(err, sarama.ErrGroupIDNotFound):
+			return true, nil
+		case isAny(err, sarama.ErrGroupAuthorizationFailed, sarama.ErrTopicAuthorizationFailed):
+			m.log.Warn("not known whether the group has committed offsets, "+
+				"so a renamed group is not noticed: grant Describe on the group and on its topics",
+				"group", m.cfg.Group, "error", m.cfg.errorText(err))
+			return false, nil
+		}
+		if err := m.retry.wait(ctx, &back, err); err != nil {
+			return false, err
+		}
+	}
+}
+
+// shortSession is the shortest session whose end resets the backoff.
+const shortSession = 30 * time.Second
+
+// consume joins again and again: Consume returns at every rebalance of an eager group, and for many
+// other reasons (K-21).
+func (m *membership) consume(
+	ctx context.Context, group sarama.ConsumerGroup, watch *topicWatch,
+) error {
+	var back backoff
+	troubled := false
+	for {
+		began := time.Now()
+		topics, err := watch.subscription(troubled)
+		if err == nil {
+			err = group.Consume(ctx, topics, m.handler)
+		}
+		troubled = err != nil
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		cause, ending := m.handler.cause(), m.handler.takeEnding()
+		troubled = troubled || errors.Is(cause, sarama.ErrTopicAuthorizationFailed)
+		if end := cmp.Or(m.handler.Err(), m.retry.fatal(cause), m.retry.fatal(err)); end != nil {
+			return end
+		}
+		switch {
+		case errors.Is(ending, errTopicBack):
+			continue
+		case ending != nil:
+			return &comeBack{why: ending}
+		}
+		if time.Since(began) > shortSession {
+			back = backoff{}
+		}
+		waiting := isAny(cause, sarama.ErrRebalanceInProgress,
+			sarama.ErrSessionPartitionCountChanged)
+		if err == nil && waiting {
+			continue // the other members wait
+		}
+		if err == nil {
+			err = cause
+		}
+		if err := m.retry.wait(ctx, &back, err); err != nil {
+			return err
+		}
+	}
+}
+
+// drainErrors reads the errors of sarama's background work. It ends when the group is closed.
+func (m *membership) drainErrors(group sarama.ConsumerGroup) {
+	for err := range group.Errors() {
+		m.handler.NoteError(err)
+		m.retry.trouble.detail(err)
+		if errors.Is(err, sarama.ErrTopicAuthorizationFailed) {
+			m.topics.suspect()
+		}
+	}
+}

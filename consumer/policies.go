@@ -1,0 +1,98 @@
+package consumer
+
+import "fmt"
+
+// StartPosition is where a group without committed offsets begins.
+type StartPosition uint8
+
+const (
+	// Oldest begins with the first record in the log. Nothing is missed.
+	Oldest StartPosition = iota
+	// Newest skips the records that are in the log. It also skips records written to a new
+	// partition before the partition is first assigned.
+	Newest
+)
+
+// GapPolicy decides what happens when the committed offset of a partition is no longer in the log:
+// records were deleted before they were consumed. Observers and the log get a report in any case.
+// sarama's default, to jump without a report, is not offered.
+type GapPolicy uint8
+
+const (
+	// FailOnGap ends Run with a [*GapError], for a person to look.
+	FailOnGap GapPolicy = iota
+	// EarliestOnGap continues with the first record in the log.
+	EarliestOnGap
+	// LatestOnGap continues with the next record to be written.
+	LatestOnGap
+)
+
+// LostOffsetsPolicy decides what happens when nothing is committed for a partition that, according
+// to the store, this scope has consumed. The committed offsets are lost then. Causes are:
+//   - Kafka deleted the offsets of a group that was empty for a week (offsets.retention.minutes).
+//   - The group was renamed and kept its scope.
+//   - A person reset the offsets.
+//
+// Beginning at the oldest record would deliver events that the store may have forgotten. Beginning
+// at the newest would skip events. The policy works only with a store that records progress.
+type LostOffsetsPolicy uint8
+
+const (
+	// RefuseLost ends Run with an [*OffsetsLostError], for a person to choose. A group that
+	// inherits the scope of another group ([Config].Scope) has chosen: it begins at [Config].Start,
+	// and the store recognises handled events.
+	RefuseLost LostOffsetsPolicy = iota
+	// ResumeLost continues at the position that the store has recorded, or at the nearest record.
+	// Up to 10 s of events are delivered again and recognised as duplicates.
+	ResumeLost
+	// StartLost begins at [Config].Start.
+	StartLost
+)
+
+// StallPolicy decides what happens when a partition has rested for StallTimeout, because its
+// handler hangs. In any case the stall is logged and reported to observers, and [Consumer.Ready]
+// fails.
+//
+// [LeaveGroup] and [ExitOnStall] end the context of the partition's handlers at once, with a cause
+// that matches [idem.ErrPartitionLost]. A handler that continues is left behind after two seconds,
+// and its event is uncertain at the next delivery. After 64 such handlers Run ends with
+// [idem.ErrAbandoned]. The other partitions of the member are given back in order, within the
+// grace.
+//
+// Both policies spare a partition that rests for a reason which no other member and no restart
+// would change: another worker handles its next event, a store or the producer is down, or a
+// delayed retry is not due. Such a rest does not count: the partition has another StallTimeout
+// afterwards. StallTimeout must be longer than the slowest handler.
+type StallPolicy uint8
+
+const (
+	// ReportStall does nothing more. A person or a readiness probe has to act.
+	ReportStall StallPolicy = iota
+	// LeaveGroup leaves the group and joins it again some seconds later, so that the partition
+	// moves to another member, or comes back if there is none. With an InstanceID the member is
+	// removed from the group; otherwise its partitions would rest until the session times out. With
+	// [NewGroupHandler] only the session ends, because the group is the caller's.
+	LeaveGroup
+	// ExitOnStall ends Run with an error that matches [ErrStalled], so that the process is
+	// restarted.
+	ExitOnStall
+)
+
+// String names the position.
+func (p StartPosition) String() string { return enumName(int(p), "oldest", "newest") }
+
+// String names the policy.
+func (p GapPolicy) String() string { return enumName(int(p), "fail", "earliest", "latest") }
+
+// String names the policy.
+func (p LostOffsetsPolicy) String() string { return enumName(int(p), "refuse", "resume", "start") }
+
+// String names the policy.
+func (p StallPolicy) String() string { return enumName(int(p), "report", "leave", "exit") }
+
+func enumName(i int, names ...string) string {
+	if i < len(names) {
+		return names[i]
+	}
+	return fmt.Sprintf("unknown(%d)", i)
+}

@@ -1,0 +1,162 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/dedup"
+)
+
+const (
+	// setupWait is how long a store may lack tables or rights at the start: another process may
+	// just create them.
+	setupWait = 3 * time.Second
+	// setupPause is the pause between two looks meanwhile.
+	setupPause = 250 * time.Millisecond
+	// checkWait bounds one check of a store, and registerWait one registration.
+	checkWait    = 10 * time.Second
+	registerWait = 15 * time.Second
+)
+
+// setupWatch separates an error of a store's set-up from an outage.
+type setupWatch struct{ since time.Time }
+
+// over reports whether err ends Run.
+func (w *setupWatch) over(err error) bool {
+	var setup *dedup.SetupError
+	if !errors.As(err, &setup) {
+		w.since = time.Time{}
+		return false
+	}
+	if w.since.IsZero() {
+		w.since = time.Now()
+	}
+	return time.Since(w.since) >= setupWait
+}
+
+// wait waits before the store is asked again, only briefly while a set-up error may end Run.
+func (w *setupWatch) wait(ctx context.Context, back *backoff) error {
+	if w.since.IsZero() {
+		return back.wait(ctx)
+	}
+	back.tries++
+	return pause(ctx, setupPause)
+}
+
+// storeStart checks and registers the stores at the start of a consumer.
+type storeStart struct {
+	proc *idem.Processor
+	log  *slog.Logger
+	text func(error) string
+}
+
+// check lets every store check its own settings. It waits for a store that is down. An unsafe
+// store, or one that is not set up, ends Run.
+func (s *storeStart) check(ctx context.Context) error {
+	for _, store := range s.proc.Stores() {
+		checker, ok := store.(dedup.Checker)
+		if !ok {
+			continue
+		}
+		if err := s.checkOne(ctx, checker, fmt.Sprintf("%T", store)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *storeStart) checkOne(ctx context.Context, checker dedup.Checker, name string) error {
+	var back backoff
+	var setup setupWatch
+	for {
+		warnings, err := tryCheck(ctx, checker)
+		switch {
+		case err == nil:
+			for _, w := range warnings {
+				s.log.Warn("store: "+w, "store", name)
+			}
+			if back.tries > 0 {
+				s.log.Info("store is there", "store", name)
+			}
+			return nil
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case setup.over(err):
+			return fmt.Errorf("store %s: %w", name, err)
+		case !isOutage(err):
+			return fmt.Errorf("store %s must not be used: %w", name, err)
+		}
+		if back.tries == 0 {
+			s.log.Warn("store unavailable at start, waiting for it",
+				"store", name, "error", s.text(err))
+		}
+		if err := setup.wait(ctx, &back); err != nil {
+			return err
+		}
+	}
+}
+
+func tryCheck(ctx context.Context, checker dedup.Checker) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, checkWait)
+	defer cancel()
+	return checker.Check(ctx)
+}
+
+func isOutage(err error) bool {
+	return errors.Is(err, dedup.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded)
+}
+
+// registers reports whether a store keeps registrations.
+func (s *storeStart) registers() bool {
+	return slices.ContainsFunc(s.proc.Stores(), func(store dedup.Store) bool {
+		_, ok := store.(dedup.Registrar)
+		return ok
+	})
+}
+
+// register lets the stores compare this consumer's scope and identity functions with those on
+// record (rules 7 and 14). It waits for a store that is down. A refusal ends Run.
+func (s *storeStart) register(ctx context.Context, r dedup.Registration) error {
+	var back backoff
+	var setup setupWatch
+	for {
+		err := s.tryRegister(ctx, r)
+		switch {
+		case err == nil:
+			if back.tries > 0 {
+				s.log.Info("store is there")
+			}
+			return nil
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case errors.Is(err, dedup.ErrIdentityChanged):
+			return fmt.Errorf("%w (events of the backlog would be new again: "+
+				"go back to the old identity functions, "+
+				"or accept that with Config.AcceptNewIdentity)", err)
+		case errors.Is(err, dedup.ErrOtherScope):
+			return fmt.Errorf(
+				"%w (this group has committed nothing, so all of its events would be new again: "+
+					"set Config.Scope to a scope named here if the group continues its work, "+
+					"or Config.NewScope if it is another consumer)", err)
+		case setup.over(err), !isOutage(err):
+			return fmt.Errorf("register: %w", err)
+		}
+		if back.tries == 0 {
+			s.log.Warn("store unavailable at start, waiting for it", "error", s.text(err))
+		}
+		if err := setup.wait(ctx, &back); err != nil {
+			return err
+		}
+	}
+}
+
+func (s *storeStart) tryRegister(ctx context.Context, r dedup.Registration) error {
+	ctx, cancel := context.WithTimeout(ctx, registerWait)
+	defer cancel()
+	return s.proc.Register(ctx, r)
+}
