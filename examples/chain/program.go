@@ -60,8 +60,7 @@ func (p *program) start() error {
 		return err
 	}
 	defer log.Close()
-	// killed or stopped by the chain, and killed with this process
-	p.cmd = exec.Command(p.path, p.args...) //nolint:noctx
+	p.cmd = exec.Command(p.path, p.args...) //nolint:noctx // kill and stop end it, and so does child
 	p.cmd.Env = append(os.Environ(), p.env...)
 	p.cmd.Stdout, p.cmd.Stderr, p.cmd.SysProcAttr = out, log, child()
 	if err := p.cmd.Start(); err != nil {
