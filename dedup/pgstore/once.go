@@ -10,13 +10,14 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// OnceRetention is for how long [Store.Once] keeps a record that is to be kept for no other time.
+// OnceRetention is the default retention of [Store.Once].
 const OnceRetention = 7 * 24 * time.Hour
 
-// Once records key in a transaction of the caller's own, for code that keeps its transactions to itself: one statement, INSERT ...
-// ON CONFLICT DO NOTHING. first is true exactly if nothing is on record of the key in the transactions of this store: then
-// do what the key stands for in tx, and commit. If tx is rolled back, nothing is on record. If first is false, somebody has done it,
-// has given it up, or has moved it on to a later attempt: do nothing.
+// Once records key in a transaction of the caller, for code that manages its own transactions. It
+// is one statement, INSERT ... ON CONFLICT DO NOTHING. If first is true, the key was not on record
+// as transactional: do the work in tx, and commit. If tx is rolled back, the record is gone, too.
+// If first is false, another transaction has done the work, has given it up, or has left it to a
+// later attempt: do not do it again.
 //
 //	tx, err := pool.Begin(ctx)
 //	...
@@ -28,20 +29,27 @@ const OnceRetention = 7 * 24 * time.Hour
 //	...
 //	err = tx.Commit(ctx)
 //
-// Records are those of [Store.ClaimTx]: a handler with the same key and scope is told Done, and the other way round. retention
-// is how long the record is kept; zero or less: [OnceRetention]. Whatever the key's age, it is never TooOld.
+// Records are those of [Store.ClaimTx]: a handler with the same key and scope gets Done, and the
+// other way round. retention is how long the record is kept. Zero or less: [OnceRetention]. The age
+// of the key does not matter: Once knows no TooOld.
 //
-// tx must be of the database that the tables are in, and may be a handler's. While another transaction holds the key, Once waits until it
-// is over. Nothing but the lock_timeout of tx bounds that, which by default there is none of: say SET LOCAL lock_timeout =
-// '2s' first. Transactions that call Once for several keys in different orders can deadlock: sort them ([dedup.Key.Compare]).
-// At REPEATABLE READ and above a key that was committed since the transaction began is a serialization failure (40001): run the
-// transaction again.
+// tx must be of the database that has the tables. It may be a handler's. While another transaction
+// holds the key, Once waits. Only the lock_timeout of tx bounds this wait, and by default tx has
+// none: execute SET LOCAL lock_timeout = '2s' first. Transactions that call Once for several keys
+// in different orders can deadlock: sort the keys ([dedup.Key.Compare]). At REPEATABLE READ and
+// above, a key committed since tx began is a serialization failure (40001): run the transaction
+// again.
 //
-// An error of a statement leaves tx aborted, as any other: roll back. The error matches [dedup.ErrKey] if the key is invalid:
-// nothing was sent then. Once takes no connection but that of tx, which may be the last one of a pool. The first call of a store
-// finds the tables through the search path of tx, for good: name them with [InSchema] if sessions differ. In the compact
-// layout the first key of each tenant, scope and type costs a round trip more; if no process has met those three before, others that
-// meet them wait for the end of tx, whose commit waits for the disk. Safe for concurrent use with different transactions.
+// After an error of a statement tx is aborted: roll back. The error matches [dedup.ErrKey] if the
+// key is invalid. Then no statement was sent.
+//
+// Once uses only the connection of tx, which may be the last one of a pool. The first call of a
+// store finds the tables through the search path of tx and keeps the result. If sessions differ,
+// name the schema with [InSchema]. In the compact layout the first key of each tenant, scope and
+// type costs another round trip. If no process has used the three before, other transactions that
+// use them wait for the end of tx, and its commit waits for the disk.
+//
+// Once is safe for concurrent use with different transactions.
 func (s *Store) Once(ctx context.Context, tx pgx.Tx, key dedup.Key, retention time.Duration) (first bool, err error) {
 	reqs := []dedup.Request{{Key: key, Retention: cmp.Or(max(0, retention), OnceRetention), AnyAge: true}}
 	if err := dedup.CheckRequests(reqs, make([]dedup.Answer, 1)); err != nil {
@@ -51,7 +59,7 @@ func (s *Store) Once(ctx context.Context, tx pgx.Tx, key dedup.Key, retention ti
 		return false, s.db.wrong
 	}
 	q := s.db.sql.Load()
-	if q == nil { // without the lock of statements, whose holder may wait for the connection that tx has
+	if q == nil { // without the mutex of statements: its holder may wait for the connection of tx
 		if q, err = s.db.findStatements(ctx, tx.QueryRow); err != nil {
 			return false, fmt.Errorf("pgstore: once: %w", err)
 		}
@@ -68,13 +76,14 @@ func (s *Store) Once(ctx context.Context, tx pgx.Tx, key dedup.Key, retention ti
 	return tag.RowsAffected() == 1, nil
 }
 
-// makeKindSQL marks a transaction that makes a number. Its commit waits for the disk, as that of makeNumbers does, since others will
-// remember the number; what waits for more already stays as it is.
+// makeKindSQL marks a transaction that makes a number. Its commit waits for the disk like that of
+// makeNumbers, because other processes will remember the number. A stronger setting stays.
 const makeKindSQL = `SELECT set_config('idem.kinds', 'made', true),
 	CASE WHEN current_setting('synchronous_commit') = 'off' THEN set_config('synchronous_commit', 'on', true) END`
 
-// placeWithin is as placesOf for one key without an origin, within a transaction of somebody else'd. A number that it makes there may
-// be rolled back, so it is used there only and not remembered, nor are any that are read after it (rule 28).
+// placeWithin is placesOf for one key without an origin, in a transaction of the caller. A number
+// made in it may be rolled back. So the number is used in this transaction only and not remembered.
+// The same holds for numbers read after it (rule 28).
 func (d *dictionaries) placeWithin(ctx context.Context, tx pgx.Tx, q *statements, key *dedup.Key) ([]place, error) {
 	if d.db.layout != compact {
 		return nil, nil
@@ -109,21 +118,25 @@ func (d *dictionaries) placeWithin(ctx context.Context, tx pgx.Tx, q *statements
 	return []place{{kind: number[0], id: id}}, err
 }
 
-// lockKeySQL hashes at the server, so that any other program can take the same lock.
+// lockKeySQL hashes at the server, so that other programs can take the same lock.
 const lockKeySQL = "advisory_xact_lock(hashtextextended($1::text, 0))"
 
-// LockKey locks what the parts name until tx ends: a second line of defence, for two different events that change the same thing and
-// read it first. It keeps nothing, so it does not tell a duplicate: that is what [Store.Once] and the store are for.
+// LockKey locks the key made of parts until tx ends. It protects against two different events that
+// read and then change the same row. It stores nothing, so it does not find duplicates: use
+// [Store.Once] or a handler for that.
 //
 //	err := pgstore.LockKey(ctx, tx, "account", from)
 //
-// The lock is pg_advisory_xact_lock(hashtextextended(dedup.Join(parts...), 0)): other programs can take it too, for example
-// hashtextextended('account:42', 0). Different parts have different texts ([dedup.Join]); two that share their 64 bits only
-// wait for each other without need. Locks of this kind are the application's alone: the store's numbers are made in another way.
+// The lock is pg_advisory_xact_lock(hashtextextended(dedup.Join(parts...), 0)). Other programs can
+// take it too, for example with hashtextextended('account:42', 0). Different parts make different
+// texts ([dedup.Join]). Two texts with the same 64-bit hash only wait for each other without need.
+// The store makes the numbers of its own locks in another way.
 //
-// LockKey waits as long as lock_timeout of tx lets it, by default for ever; with several names lock them in one order
-// in all transactions, else they deadlock. An error leaves tx aborted. Each lock takes a place in the server's lock table,
-// which has max_locks_per_transaction for each connection: lock few. Works through poolers, since nothing is kept in the session.
+// LockKey waits for at most the lock_timeout of tx, by default without limit. Lock several keys in
+// the same order in all transactions, or they can deadlock. After an error tx is aborted. Each lock
+// takes a place in the server's lock table, which has max_locks_per_transaction places for each
+// connection. The lock works through poolers, because it belongs to the transaction and not to the
+// session.
 func LockKey(ctx context.Context, tx pgx.Tx, parts ...string) error {
 	if _, err := tx.Exec(ctx, "SELECT pg_"+lockKeySQL, dedup.Join(parts...)); err != nil {
 		return fmt.Errorf("pgstore: lock key: %w", err)
@@ -131,7 +144,8 @@ func LockKey(ctx context.Context, tx pgx.Tx, parts ...string) error {
 	return nil
 }
 
-// TryLockKey is as [LockKey] and does not wait: it reports whether the lock is tx's. Without it tx goes on as before.
+// TryLockKey is like [LockKey], but does not wait. got reports whether tx has the lock. If not, tx
+// can go on as before.
 func TryLockKey(ctx context.Context, tx pgx.Tx, parts ...string) (got bool, err error) {
 	if err := tx.QueryRow(ctx, "SELECT pg_try_"+lockKeySQL, dedup.Join(parts...)).Scan(&got); err != nil {
 		return false, fmt.Errorf("pgstore: try to lock key: %w", err)

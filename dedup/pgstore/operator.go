@@ -10,7 +10,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Inspect implements [dedup.Operator]. Of a key that has two records, that of a transaction comes first. It locks nothing.
+// Inspect implements [dedup.Operator]. If a key has two records, the transactional one comes first.
+// Inspect locks no row.
 func (s *Store) Inspect(ctx context.Context, keys ...dedup.Key) (records []dedup.Record, err error) {
 	for i := range keys {
 		if err := keys[i].Validate(); err != nil {
@@ -36,7 +37,7 @@ func (s *Store) Inspect(ctx context.Context, keys ...dedup.Key) (records []dedup
 			if n < 1 || n > int64(len(keys)) {
 				return false
 			}
-			r.Key = keys[n-1] // a hash cannot be turned back
+			r.Key = keys[n-1] // the row may hold a hash only
 			records = append(records, r)
 			return true
 		})
@@ -48,9 +49,10 @@ func (s *Store) Inspect(ctx context.Context, keys ...dedup.Key) (records []dedup
 	return records, nil
 }
 
-// Forget implements [dedup.Operator], for both tables and table event_starts. A key that a transaction under way has is not
-// known yet if it had no row before; else Forget waits for it for some seconds, and then its error matches
-// [dedup.ErrUnavailable]. What is deferred stays deferred.
+// Forget implements [dedup.Operator], for both tables and table event_starts. If a running
+// transaction has inserted the key, the key is not found yet. If the transaction holds an older row
+// of the key, Forget waits for some seconds. Then its error matches [dedup.ErrUnavailable]. A
+// deferred event stays deferred.
 func (s *Store) Forget(ctx context.Context, key dedup.Key) error {
 	if err := key.Validate(); err != nil {
 		return fmt.Errorf("pgstore: forget: %w", err)
@@ -81,9 +83,10 @@ func (s *Store) Forget(ctx context.Context, key dedup.Key) error {
 	return nil
 }
 
-// Discard implements [dedup.Operator]. It waits some seconds for a transaction that has the key; then its error matches
-// [dedup.ErrUnavailable], and nothing has changed. A key that is known in one way is given up in that one. Its fingerprint
-// stays: a copy with another one is a Conflict, as before.
+// Discard implements [dedup.Operator]. It waits some seconds for a transaction that holds the key.
+// Then its error matches [dedup.ErrUnavailable], and the records are unchanged. If the key has a
+// record in one table only, Discard changes that table. The fingerprint stays, so a copy with
+// another one is still a conflict.
 func (s *Store) Discard(ctx context.Context, key dedup.Key, retention time.Duration, reason string) error {
 	if err := key.Validate(); err != nil {
 		return fmt.Errorf("pgstore: discard: %w", err)
@@ -121,14 +124,14 @@ func (s *Store) Discard(ctx context.Context, key dedup.Key, retention time.Durat
 	return err
 }
 
-// lookBeforeDiscard locks what is known of a key and says in which way it is known and whether it is done.
+// lookBeforeDiscard locks the records of a key and returns where they are and whether one is done.
 func lookBeforeDiscard(ctx context.Context, tx pgx.Tx, q *statements, key []any) (settled, inEvents, inKeys bool, err error) {
 	for _, lock := range []string{q.operator.lockEvents, q.operator.lockKeys} {
 		if _, err := tx.Exec(ctx, lock, key...); err != nil {
 			return false, false, false, err
 		}
 	}
-	rows, err := tx.Query(ctx, q.operator.look, key...) // what the locks were waited for shows only now
+	rows, err := tx.Query(ctx, q.operator.look, key...) // a new statement sees the changes that the locks waited for
 	if err != nil {
 		return false, false, false, err
 	}
@@ -146,7 +149,8 @@ func lookBeforeDiscard(ctx context.Context, tx pgx.Tx, q *statements, key []any)
 	return settled, inEvents, inKeys, err
 }
 
-// discardNew gives up a key that nobody knows, in both ways. If somebody came in between, nothing has changed.
+// discardNew gives up an unknown key, in both tables. If another transaction has stored the key in
+// the meantime, the tables stay unchanged.
 func discardNew(ctx context.Context, tx pgx.Tx, q *statements, args []any) error {
 	for _, text := range []string{q.operator.newEvents, q.operator.newKeys} {
 		tag, err := tx.Exec(ctx, text, args...)

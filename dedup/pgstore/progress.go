@@ -12,12 +12,15 @@ import (
 
 var _ dedup.ProgressRecorder = (*Store)(nil)
 
-// RecordProgress implements [dedup.ProgressRecorder], in table idem_progress: one statement for all partitions. A
-// partition that is caught up has consumed until one minute before the present of the server's clock, and none is ever
-// later than that, whatever a producer's clock says. A partition without a time keeps the one it had; if it went back,
-// or was never seen before, its time is not known and [Reaper] deletes nothing of the scope until it is.
+// RecordProgress implements [dedup.ProgressRecorder] in table idem_progress, with one statement for
+// all partitions:
 //
-// A scope that does not consume a topic any longer says so with [Store.ForgetProgress].
+//   - A partition without a lag has consumed up to one minute ago, by the server's clock. No later time
+//     is stored, whatever a producer's clock shows.
+//   - A partition without a time keeps the time on record.
+//   - If a partition went back, or is new, its time is unknown. Then [Reaper] deletes no row of the scope.
+//
+// If a scope no longer consumes a topic, call [Store.ForgetProgress].
 func (s *Store) RecordProgress(ctx context.Context, scope string, progress []dedup.Progress) error {
 	if len(progress) == 0 {
 		return nil
@@ -48,9 +51,9 @@ func (s *Store) Progress(ctx context.Context, scope string, topics ...string) (k
 	return known, err
 }
 
-// ForgetProgress lets a scope go on without a topic that it will not consume again: until then the topic's time stands
-// still, and so does all deletion. Copies in that topic are no longer waited for. A consumer that still reads it records
-// it anew.
+// ForgetProgress removes a topic that the scope will not consume again. Without this call the
+// topic's time stands still, and no row of the scope is deleted any more. Afterwards the store no
+// longer waits for copies in that topic. A consumer that still reads the topic records it again.
 func (s *Store) ForgetProgress(ctx context.Context, scope, topic string) error {
 	return s.db.ownTx(ctx, "forget progress", func(q *statements, b *pgx.Batch) {
 		b.Queue(q.aging.progressForget, scope, topic)
@@ -60,7 +63,7 @@ func (s *Store) ForgetProgress(ctx context.Context, scope, topic string) error {
 	})
 }
 
-// progressRows are the columns of progress, sorted (P-04), each partition once.
+// progressRows are the columns of progress, sorted (P-04), with each partition once.
 type progressRows struct {
 	topic     []string
 	partition []int32
@@ -78,11 +81,11 @@ func newProgressRows(progress []dedup.Progress) progressRows {
 	var r progressRows
 	for i, p := range all {
 		if i+1 < len(all) && place(p, all[i+1]) == 0 {
-			continue // the last word counts
+			continue // the last entry of a partition counts
 		}
 		r.topic, r.partition = append(r.topic, storable(p.Topic)), append(r.partition, p.Partition)
 		r.next, r.caughtUp = append(r.next, p.Next), append(r.caughtUp, p.CaughtUp)
-		// A time that no calendar has comes from a broken producer: as good as none.
+		// A time outside the calendar comes from a broken producer and counts as unknown.
 		var at pgtype.Timestamptz
 		if y := p.Time.Year(); !p.Time.IsZero() && y >= 1 && y <= 9999 {
 			at = pgtype.Timestamptz{Time: p.Time, Valid: true}

@@ -16,74 +16,84 @@ import (
 )
 
 const (
-	// stuckLimit bounds the look for stuck claims, which reads the whole table.
+	// stuckLimit bounds the search for stuck claims, which reads the whole table.
 	stuckLimit = 2 * time.Second
 	// stuckAfter is how long after the end of its lease a claim counts as stuck.
 	stuckAfter = time.Minute
-	// stuckRest is how long a look that took too long is not repeated.
+	// stuckRest is the pause after a search for stuck claims that took too long.
 	stuckRest = time.Hour
 	// maxSilent is how many silent scopes are logged.
 	maxSilent = 100
 )
 
-// ReaperConfig says how a [Reaper] works. The zero value of a field is its default.
+// ReaperConfig configures a [Reaper]. The zero value of each field is its default.
 type ReaperConfig struct {
 	// Interval is the pause between two runs. Defaults to 1 minute.
 	Interval time.Duration
-	// Batch is how many rows one transaction deletes. Defaults to 1,000; at most 10,000.
+	// Batch is the number of rows that one transaction deletes. Defaults to 1,000; at most 10,000.
 	Batch int
-	// Pause is waited between two batches. Defaults to 20 ms; negative: none.
+	// Pause is the pause between two batches. Defaults to 20 ms; negative: none.
 	Pause time.Duration
-	// Grace is how long a horizon is known before rows behind it go. It must be longer than any claim's statement may
-	// take, which is 5 s. Defaults to 1 minute.
+	// Grace is the time between a move of the horizon and the deletion of the rows behind it. It
+	// must be longer than the statement of a claim may take, which is 5 s. Defaults to 1 minute.
 	Grace time.Duration
-	// DeadLetterRetention is how long what was ever given up is kept at least, by the wall clock, from its last change:
-	// as long as the dead-letter topic keeps its dead letters, since one of them may be published again. Defaults to 30 days.
+	// DeadLetterRetention is the minimum retention of events that were ever given up, by the wall
+	// clock, from their last change. Set it to the retention of the dead-letter topic, because each
+	// of its dead letters may be replayed. Defaults to 30 days.
 	DeadLetterRetention time.Duration
-	// WallClock are scopes whose rows go when they expire, by the server's clock. It is meant for claims that no Kafka
-	// consumer makes, such as those of HTTP requests, and for scopes that nobody uses any longer. A scope that is not
-	// named, and records no progress, keeps everything.
+	// WallClock lists the scopes whose rows expire by the server's clock. Name scopes without a
+	// Kafka consumer, such as those of HTTP requests, and scopes that are no longer in use. A scope
+	// that is not listed and records no progress keeps all its rows. Defaults to none.
 	WallClock []string
-	// Logger defaults to slog.Default(). A run that deletes nothing logs nothing.
+	// Logger defaults to slog.Default(). A run without deletions logs no line.
 	Logger *slog.Logger
-	// Observe, if not nil, is told of every run of [Reaper.Run], by its goroutine.
+	// Observe, if not nil, is called after each run of [Reaper.Run], in its goroutine.
 	Observe func(ReapResult, error)
 }
 
-// ReapResult is what one run did. It is valid also with an error: what was done before it.
+// ReapResult is the result of one run. With an error, it is what was done before the error.
 type ReapResult struct {
-	// Elsewhere says that another reaper is at work on these tables, so that this one left, as a rule without doing
-	// anything.
+	// Elsewhere is true if another reaper works on these tables. Then this run has mostly done
+	// nothing.
 	Elsewhere bool
 	Events    int64 // deleted from processed_events
 	Claims    int64 // deleted from idempotency_keys
 	Starts    int64 // deleted from event_starts
-	// Stuck counts claims whose lease ended more than a minute ago and that nobody has taken over: their event was not
-	// delivered again. They are not touched (rule 33). -1: not known, such as after 2 s of looking through a large table.
+	// Stuck is the number of claims whose lease ended more than a minute ago. No worker has taken
+	// them over, because their events were not delivered again. The reaper leaves them as they are.
+	// -1: not known, for example after 2 s of reading a large table.
 	Stuck int64
-	// Scopes are those that record progress or go by the wall clock.
+	// Scopes are the scopes that record progress, or expire by the wall clock.
 	Scopes []ScopeAge
-	// Silent are scopes that have rows, record no progress, and are not of the wall clock: nothing of them is ever deleted. It is
-	// what the rows that expire first show, so some may be missing.
+	// Silent are scopes with rows, without progress, and not in WallClock. Their rows are never
+	// deleted. The search reads the rows that expire first, so scopes may be missing.
 	Silent []string
 }
 
-// Reaper deletes what has expired, in consumed time: a row goes when the whole scope has consumed beyond its expires_at,
-// by the broker's times that [Store.RecordProgress] got. A group that stands still forgets nothing, however long (rule 8).
+// Reaper deletes expired rows, in consumed time. A row expires when all partitions of its scope
+// were consumed beyond its expires_at, by the broker's times from [Store.RecordProgress]. A group
+// that stands still keeps its rows, however long.
 //
-// A row goes in two steps, in two runs at least [ReaperConfig].Grace apart: the horizon of the scope is moved, then what
-// lies behind is deleted in small batches, never waiting for a claim. A crash between the steps loses nothing. An event
-// from before the horizon whose row is gone is answered [dedup.TooOld].
+// Deletion takes two runs, at least [ReaperConfig].Grace apart. The first run moves the horizon of
+// the scope. The second deletes the rows behind the horizon in small batches and waits for no
+// claim. A crash between the two loses no event. An event older than the horizon without a row is
+// answered [dedup.TooOld].
 //
-// Unfinished records (claimed, released, waiting for a later attempt) go like all others, their retention counts from
-// their last change. What was ever given up stays for ReaperConfig.DeadLetterRetention.
+// Unfinished records (claimed, released, waiting for a later attempt) expire like all others,
+// counted from their last change. Events that were ever given up stay for
+// ReaperConfig.DeadLetterRetention.
 //
-// Run one in as many instances as you like: one at a time works, by a row in idem_leases. Its role needs SELECT, INSERT,
-// UPDATE and DELETE on that table and on idem_horizons, SELECT on idem_progress, and SELECT, UPDATE and DELETE on
-// processed_events, idempotency_keys and event_starts (UPDATE is what locking a row asks for). In the compact layout it is
-// the tables of that layout, and SELECT on idem_kinds and the two views.
+// Run a Reaper in as many instances as you like. A row in idem_leases makes sure that one at a time
+// works. In the readable layout its role needs
 //
-// A Reaper is safe for concurrent use; runs of one Reaper wait for each other.
+//   - SELECT, INSERT, UPDATE and DELETE on idem_leases and idem_horizons
+//   - SELECT on idem_progress
+//   - SELECT, UPDATE and DELETE on processed_events, idempotency_keys and event_starts (UPDATE for locks)
+//
+// In the compact layout it needs these rights on the tables of that layout, and SELECT on
+// idem_kinds and the two views.
+//
+// A Reaper is safe for concurrent use. Concurrent runs of one Reaper wait for each other.
 type Reaper struct {
 	rows  horizons
 	cfg   ReaperConfig
@@ -93,12 +103,13 @@ type Reaper struct {
 	token    dedup.Token
 	lease    time.Duration
 	renewed  time.Time
-	noLookAt time.Time // not before this for stuck claims
+	noLookAt time.Time // before this time: no search for stuck claims
 
-	silentTold map[string]bool // scopes that were logged; used by Run only
+	silentLogged map[string]bool // scopes in the log; for Run only
 }
 
-// NewReaper returns a reaper of the store's tables. A mistake in cfg is returned by [Reaper.Run] and [Reaper.RunOnce].
+// NewReaper returns a reaper of the store's tables. [Reaper.Run] and [Reaper.RunOnce] return the
+// mistakes in cfg.
 func NewReaper(store *Store, cfg ReaperConfig) *Reaper {
 	r := &Reaper{token: dedup.NewToken()}
 	for _, c := range []struct {
@@ -127,8 +138,9 @@ func NewReaper(store *Store, cfg ReaperConfig) *Reaper {
 	return r
 }
 
-// Run works until ctx ends and then returns nil. A store that cannot be used is waited for, with one log line when that
-// begins and one when it is over. The only errors are those of the configuration.
+// Run works until ctx ends and then returns nil. If the store is unavailable, Run logs one line,
+// tries again after each Interval, and logs one line when the store works again. Run returns an
+// error only for a mistake in the configuration.
 func (r *Reaper) Run(ctx context.Context) error {
 	if r.wrong != nil {
 		return r.wrong
@@ -140,7 +152,7 @@ func (r *Reaper) Run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		r.tell(ctx, result, err, failing)
+		r.log(ctx, result, err, failing)
 		failing = err != nil
 		timer := time.NewTimer(r.cfg.Interval)
 		select {
@@ -152,7 +164,7 @@ func (r *Reaper) Run(ctx context.Context) error {
 	}
 }
 
-func (r *Reaper) tell(ctx context.Context, result ReapResult, err error, failing bool) {
+func (r *Reaper) log(ctx context.Context, result ReapResult, err error, failing bool) {
 	switch {
 	case err != nil && !failing:
 		r.cfg.Logger.WarnContext(ctx, "reaper cannot work, will go on trying", "error", safetext.Line(err))
@@ -163,29 +175,29 @@ func (r *Reaper) tell(ctx context.Context, result ReapResult, err error, failing
 		r.cfg.Logger.InfoContext(ctx, "expired records deleted", "events", result.Events, "claims", result.Claims,
 			"starts", result.Starts, "stuck", result.Stuck)
 	}
-	r.tellSilent(ctx, result.Silent)
+	r.logSilent(ctx, result.Silent)
 	if r.cfg.Observe != nil {
 		r.cfg.Observe(result, err)
 	}
 }
 
-// tellSilent logs each scope of which nothing is ever deleted, once.
-func (r *Reaper) tellSilent(ctx context.Context, scopes []string) {
+// logSilent logs each silent scope once.
+func (r *Reaper) logSilent(ctx context.Context, scopes []string) {
 	for _, scope := range scopes {
-		if r.silentTold[scope] || len(r.silentTold) >= maxSilent {
+		if r.silentLogged[scope] || len(r.silentLogged) >= maxSilent {
 			continue
 		}
-		if r.silentTold == nil {
-			r.silentTold = make(map[string]bool)
+		if r.silentLogged == nil {
+			r.silentLogged = make(map[string]bool)
 		}
-		r.silentTold[scope] = true
+		r.silentLogged[scope] = true
 		r.cfg.Logger.WarnContext(ctx, "scope records no progress, nothing of it is deleted: see docs/embedding.md for loops of your own, "+
 			"ReaperConfig.WallClock for scopes without a consumer", "scope", scope)
 	}
 }
 
-// RunOnce does one run: for a job that is started from outside, again and again. What a run announces, a later one
-// deletes. Errors match [dedup.ErrUnavailable] as those of the store do.
+// RunOnce does one run, for a job that is started from outside at intervals. A run moves horizons,
+// and a later run deletes. An error of the store matches [dedup.ErrUnavailable].
 func (r *Reaper) RunOnce(ctx context.Context) (ReapResult, error) {
 	if r.wrong != nil {
 		return ReapResult{}, r.wrong
@@ -199,7 +211,7 @@ func (r *Reaper) run(ctx context.Context) (ReapResult, error) {
 	defer r.mu.Unlock()
 	result := ReapResult{Stuck: -1}
 	err := r.reap(ctx, &result)
-	if errors.Is(err, errElsewhere) { // from the start, or this one stood still for too long
+	if errors.Is(err, errElsewhere) { // from the start, or because this reaper stood still for too long
 		result.Elsewhere, err = true, nil
 	}
 	return result, err
@@ -227,8 +239,8 @@ func (r *Reaper) reap(ctx context.Context, result *ReapResult) (err error) {
 	return err
 }
 
-// reapScope deletes what was announced long enough ago, then announces more. Only then: a horizon that moved in every run
-// would never be old enough.
+// reapScope deletes the rows behind the horizon, if it is old enough. Only then the horizon moves
+// on: a horizon that moved in each run would never be old enough.
 func (r *Reaper) reapScope(ctx context.Context, a *ScopeAge, result *ReapResult) error {
 	if a.ConsumedUntil.IsZero() || !a.ripe {
 		return nil
@@ -249,7 +261,7 @@ func (r *Reaper) reapScope(ctx context.Context, a *ScopeAge, result *ReapResult)
 	return r.rows.moveHorizon(ctx, a)
 }
 
-// empty deletes from one table, batch after batch. It ends, since no new rows come behind a horizon.
+// empty deletes from one table, batch after batch. No new rows come behind a horizon, so it ends.
 func (r *Reaper) empty(ctx context.Context, text func(*statements) string, a *ScopeAge, total *int64) error {
 	from := pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true}
 	for {
@@ -281,7 +293,7 @@ func (r *Reaper) reapStarts(ctx context.Context) (total int64, err error) {
 	}
 }
 
-// between two batches others get their turn, and the right to work is renewed.
+// between waits between two batches and renews the lease.
 func (r *Reaper) between(ctx context.Context) error {
 	if r.cfg.Pause > 0 {
 		timer := time.NewTimer(r.cfg.Pause)
@@ -313,7 +325,8 @@ func (r *Reaper) renewLease(ctx context.Context) error {
 	return err
 }
 
-// leave lets another one work at once. If it fails the lease ends by itself.
+// leave ends the lease, so that another reaper can work at once. After an error the lease ends by
+// itself.
 func (r *Reaper) leave(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
 	defer cancel()

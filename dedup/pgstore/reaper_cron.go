@@ -7,7 +7,8 @@ import (
 //go:embed pgcron.sql
 var cronSQL string
 
-// CronSchema returns the SQL text of a procedure, idem_reap, that does what a [Reaper] does, for those who prefer
-// pg_cron: as it lies in pgcron.sql, where it says how to call it. [Migrate] does not make it. It may be run again and
-// names no schema, so set the search path.
+// CronSchema returns the SQL text of procedure idem_reap, which does the work of a [Reaper], for
+// use with pg_cron. The text is that of pgcron.sql, which explains how to call the procedure.
+// [Migrate] does not create it. You may run the text again. It names no schema: set the search
+// path.
 func CronSchema() string { return cronSQL }

@@ -9,13 +9,13 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// states are what the column status says, for a person.
+// states are the states behind the values of column status.
 var states = map[string]dedup.State{
 	"claimed": dedup.Claimed, "released": dedup.Released, "done": dedup.Finished, "dead": dedup.GivenUp,
 	"moved": dedup.Waiting,
 }
 
-// readRecords calls yield with each row of record_*.sql and the number beside it, until it returns false.
+// readRecords calls yield with each row of record_*.sql and its number, until yield returns false.
 func readRecords(rows pgx.Rows, yield func(r dedup.Record, n int64) bool) (count int, err error) {
 	defer rows.Close()
 	for rows.Next() {
@@ -61,7 +61,7 @@ func readRecords(rows pgx.Rows, yield func(r dedup.Record, n int64) bool) (count
 	return count, rows.Err()
 }
 
-// comparison is what the length of a fingerprint says.
+// comparison derives the kind of comparison from the length of a fingerprint.
 func comparison(length pgtype.Int4) dedup.Comparison {
 	switch {
 	case !length.Valid:

@@ -14,12 +14,13 @@ import (
 
 var _ dedup.Registrar = (*Store)(nil)
 
-// registerLimit bounds a registration, and how long one waits for another of the same scope.
+// registerLimit bounds a registration, and its wait for another registration of the same scope.
 const registerLimit = 10 * time.Second
 
-// Register implements [dedup.Registrar], in tables idem_scopes, idem_scope_topics and idem_recipes: one transaction, one
-// at a time for a scope. A recipe that a type had stays on record when a consumer no longer names the type, so that it
-// cannot come back with another one unnoticed.
+// Register implements [dedup.Registrar] in tables idem_scopes, idem_scope_topics and idem_recipes,
+// in one transaction. Registrations of one scope wait for each other. If a consumer no longer names
+// a type, the type's recipe stays on record. So the type cannot come back with another recipe
+// unnoticed.
 func (s *Store) Register(ctx context.Context, r dedup.Registration) error {
 	return s.db.chore(ctx, "register", registerLimit, func(ctx context.Context, tx pgx.Tx, q *statements) error {
 		if _, err := tx.Exec(ctx, q.aging.registerScope, r.Scope); err != nil {
@@ -48,7 +49,7 @@ func (s *Store) Register(ctx context.Context, r dedup.Registration) error {
 	})
 }
 
-// checkRecipes compares with what is on record (rule 7).
+// checkRecipes compares recipes with those on record (rule 7).
 func checkRecipes(ctx context.Context, tx pgx.Tx, q *statements, r dedup.Registration, types []string) error {
 	rows, err := tx.Query(ctx, q.aging.registerRecipes, r.Scope, types)
 	if err != nil {
@@ -68,7 +69,7 @@ func checkRecipes(ctx context.Context, tx pgx.Tx, q *statements, r dedup.Registr
 	return &registerError{dedup.ErrIdentityChanged, fmt.Sprintf("scope %q: %s", r.Scope, strings.Join(changed, "; "))}
 }
 
-// checkScopes looks for topics whose events are remembered elsewhere (rule 14).
+// checkScopes looks for topics whose events are recorded under another scope (rule 14).
 func checkScopes(ctx context.Context, tx pgx.Tx, q *statements, r dedup.Registration) error {
 	rows, err := tx.Query(ctx, q.aging.registerOthers, r.Scope, r.Topics)
 	if err != nil {

@@ -9,9 +9,9 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Reopen implements [dedup.Operator], in both tables: a key that was discarded before anybody knew it is dead in either. The
-// failures, take-overs and doubts of the generation that was given up are forgotten: else an event that was given up for
-// them could never run again.
+// Reopen implements [dedup.Operator] in both tables: a key that was discarded before it was claimed
+// is dead in both. Reopen resets the failures, take-overs and doubts of the old generation.
+// Otherwise an event that was given up for them could never run again.
 func (s *Store) Reopen(ctx context.Context, key dedup.Key) (dedup.Position, error) {
 	if err := key.Validate(); err != nil {
 		return dedup.Position{}, fmt.Errorf("pgstore: reopen: %w", err)
@@ -20,12 +20,12 @@ func (s *Store) Reopen(ctx context.Context, key dedup.Key) (dedup.Position, erro
 	if err != nil {
 		return dedup.Position{}, err
 	}
-	var generation int64 // the higher one: in the other way, nothing has happened since it was discarded
+	var generation int64 // the higher one: the other row has not changed since it was discarded
 	err = s.db.ownTx(ctx, "reopen", func(q *statements, b *pgx.Batch) {
 		generation = 0
 		b.Queue(q.reopenEvent, args...)
 		b.Queue(q.reopenKey, args...)
-		// Statements of their own see what somebody else reopened while the first ones waited for him.
+		// Later statements see a concurrent Reopen that the first ones waited for.
 		b.Queue(q.reopenedEvent, args...)
 		b.Queue(q.reopenedKey, args...)
 	}, func(results pgx.BatchResults) error {
@@ -83,8 +83,8 @@ func (s *Store) ClearStarts(ctx context.Context, key dedup.Key, o dedup.Origin) 
 	})
 }
 
-// NoteConflict implements [dedup.ConflictNoter], in table event_starts and a transaction of its own. The event's own row is
-// neither written nor locked.
+// NoteConflict implements [dedup.ConflictNoter], in table event_starts and a transaction of its
+// own. It neither writes nor locks the row of the event.
 func (s *Store) NoteConflict(ctx context.Context, key dedup.Key, o dedup.Origin) error {
 	if err := key.Validate(); err != nil {
 		return fmt.Errorf("pgstore: note conflict: %w", err)

@@ -13,7 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// Requests travel as arrays, one for each column: one statement of fixed text for any number of keys.
+// Requests travel as arrays, one for each column. So one text serves any number of keys.
 
 // keyRows are the columns of keys.
 type keyRows struct{ tenant, scope, typ, id []string }
@@ -28,23 +28,23 @@ func (r *keyRows) add(k *dedup.Key) {
 	r.typ, r.id = append(r.typ, k.Type), append(r.id, k.ID)
 }
 
-// requestRows are the columns of a claim. What all its requests share travels once: parsing arrays is a fifth of the cost
-// of a large claim.
+// requestRows are the columns of a claim. Values that all requests share travel once: parsing
+// arrays is a fifth of the cost of a large claim.
 type requestRows struct {
 	reqs   []dedup.Request
 	form   form
 	places []place             // in the compact layout
-	byID   map[pgtype.UUID]int // of them, once it is asked for
+	byID   map[pgtype.UUID]int // made when first needed
 	place  []any               // arguments of insert_*.sql from $1 on: 13, in the compact layout 11
 }
 
-// place is what a request's row has for its key and its origin in the compact layout.
+// place holds the numbers of a request's key and origin, in the compact layout.
 type place struct {
 	kind, origin int32
 	id           pgtype.UUID
 }
 
-// placesAt returns the places of some requests; nil: of all.
+// placesAt returns the places with the given indices; nil: all.
 func placesAt(all []place, some []int) []place {
 	if all == nil || some == nil {
 		return all
@@ -56,7 +56,7 @@ func placesAt(all []place, some []int) []place {
 	return places
 }
 
-// newRequestRows returns the columns of requests. places are theirs in the compact layout, else nil.
+// newRequestRows returns the columns of requests. places is nil in the readable layout.
 func newRequestRows(reqs []dedup.Request, places []place) *requestRows {
 	r := &requestRows{reqs: reqs, places: places, form: alike}
 	for i := 1; i < len(reqs) && r.form == alike; i++ {
@@ -92,8 +92,8 @@ func newRequestRows(reqs []dedup.Request, places []place) *requestRows {
 	return r
 }
 
-// timeOf is the time of an origin, if it has one. One that no calendar has comes from a broken producer and only explains:
-// better none than a poison event.
+// timeOf is the time of an origin, or null. A time outside the calendar comes from a broken
+// producer. It is only for people, so it is dropped, and the event can still be stored.
 func timeOf(o dedup.Origin) (at pgtype.Timestamptz) {
 	if y := o.Time.Year(); !o.Time.IsZero() && y >= 1 && y <= 9999 {
 		at = pgtype.Timestamptz{Time: o.Time, Valid: true}
@@ -101,7 +101,7 @@ func timeOf(o dedup.Origin) (at pgtype.Timestamptz) {
 	return at
 }
 
-// readOrigin is an origin as the columns of a row have it.
+// readOrigin makes an origin of the columns of a row.
 func readOrigin(topic pgtype.Text, partition pgtype.Int4, offset pgtype.Int8, at pgtype.Timestamptz) dedup.Origin {
 	o := dedup.Origin{Topic: topic.String, Partition: partition.Int32, Offset: offset.Int64}
 	if at.Valid {
@@ -110,7 +110,8 @@ func readOrigin(topic pgtype.Text, partition pgtype.Int4, offset pgtype.Int8, at
 	return o
 }
 
-// compact puts numbers in the places of tenant, scope, type and origin. The scope stays, for the horizon.
+// compact puts numbers in place of tenant, scope, type and origin. The scope stays, for the
+// horizon.
 func (r *requestRows) compact(at []pgtype.Timestamptz, offset []int64) {
 	places := r.places
 	kinds, origins, ids := make([]int32, len(places)), make([]int32, len(places)), make([]pgtype.UUID, len(places))
@@ -125,14 +126,15 @@ func (r *requestRows) compact(at []pgtype.Timestamptz, offset []int64) {
 	r.place = append(r.place, at, offset)
 }
 
-// shareColumns reports whether two requests differ at most in what they are about and where they come from.
+// shareColumns reports whether two requests differ in ID, fingerprint, partition, offset and time
+// only.
 func shareColumns(a, b *dedup.Request) bool {
 	return a.Key.Tenant == b.Key.Tenant && a.Key.Scope == b.Key.Scope && a.Key.Type == b.Key.Type &&
 		a.Position == b.Position && a.Retention == b.Retention && a.AnyAge == b.AnyAge &&
 		a.Origin.Topic == b.Origin.Topic
 }
 
-// mixedArgs returns the first nine arguments as arrays, but for the IDs.
+// mixedArgs returns the first nine arguments as arrays. The place of the IDs is empty.
 func mixedArgs(reqs []dedup.Request, short bool) []any {
 	n := len(reqs)
 	keys := newKeyRows(n)
@@ -155,8 +157,8 @@ func topics(reqs []dedup.Request) []string {
 	return all
 }
 
-// fingerprints are those of requests, nil for one that is not compared. It is nil if none is: unnest has null for each then. In
-// the compact layout a checksum is a short one.
+// fingerprints are those of requests, with nil for a request without one. The result is nil if no
+// request has one: unnest fills it with nulls. In the compact layout, checksums are short.
 func fingerprints(reqs []dedup.Request, short bool) [][]byte {
 	var all [][]byte
 	for i := range reqs {
@@ -172,7 +174,7 @@ func fingerprints(reqs []dedup.Request, short bool) [][]byte {
 	return all
 }
 
-// shortChecksum is a checksum as the compact layout has it: a number from 1 to 999, in two bytes.
+// shortChecksum is a checksum in the compact layout: a number from 1 to 999, in two bytes.
 func shortChecksum(b []byte) []byte {
 	return binary.BigEndian.AppendUint16(nil, uint16(binary.BigEndian.Uint32(b)%999+1))
 }
@@ -183,7 +185,7 @@ func (r *requestRows) insert(more ...any) []any { return slices.Concat(r.place, 
 // existing returns the arguments $1 to $10 of existing_*.sql and look_*.sql, and more.
 func (r *requestRows) existing(more ...any) []any { return slices.Concat(r.place[:10], more) }
 
-// endRows are the columns of completions but for their keys.
+// endRows are the columns of completions, without keys.
 type endRows struct {
 	retention      []int64
 	status, reason []string
@@ -220,8 +222,8 @@ func (r *endRows) args() []any {
 	return []any{r.retention, r.status, r.reason, r.retry, r.schema, r.result}
 }
 
-// storable is s as Postgres can hold it: text of others, such as an error's, must never make an event that cannot be
-// stored (P-22).
+// storable replaces bytes of s that Postgres cannot store. Texts of others, such as an error's,
+// must not make an event impossible to store (P-22).
 func storable(s string) string {
 	if strings.IndexByte(s, 0) >= 0 {
 		s = strings.ReplaceAll(s, "\x00", "\uFFFD")
@@ -229,7 +231,7 @@ func storable(s string) string {
 	return strings.ToValidUTF8(s, "\uFFFD")
 }
 
-// cut is s without what is beyond [dedup.MaxReason], and without half a character.
+// cut shortens s to at most [dedup.MaxReason] bytes, at the end of a character.
 func cut(s string) string {
 	if len(s) <= dedup.MaxReason {
 		return s
@@ -241,10 +243,11 @@ func cut(s string) string {
 	return s[:n]
 }
 
-// microseconds is what the server's clock counts in; a shorter time is one of them.
+// microseconds is d in units of the server's clock, at least 1.
 func microseconds(d time.Duration) int64 { return max(1, d.Microseconds()) }
 
-// milliseconds is d as a setting of a session, rounded up, since zero would mean no limit. The server knows 24 days.
+// milliseconds is d as a setting of a session, rounded up, because zero means no limit. The maximum
+// of the server is 24 days.
 func milliseconds(d time.Duration) string {
 	ms := (d + time.Millisecond - 1) / time.Millisecond
 	return strconv.FormatInt(min(max(1, int64(ms)), 1<<31-1), 10)

@@ -9,9 +9,10 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// RunTx implements [dedup.TxRunner]: fn gets a transaction as from [Store.ClaimTx], of the level READ COMMITTED and with the
-// same guards, in which nothing is claimed. After a serialization failure or a deadlock, fn is not run again: its error is
-// returned. begin is one round trip, commit another.
+// RunTx implements [dedup.TxRunner]. fn gets a transaction like that of [Store.ClaimTx], READ
+// COMMITTED and with the same guards, but without a claim. After a serialization failure or a
+// deadlock, RunTx returns the error of fn and does not run fn again. Begin and commit cost one
+// round trip each.
 func (s *Store) RunTx(ctx context.Context, limit time.Duration, fn func(tx pgx.Tx) error) (err error) {
 	q, err := s.db.statements(ctx)
 	if err != nil {
@@ -23,7 +24,7 @@ func (s *Store) RunTx(ctx context.Context, limit time.Duration, fn func(tx pgx.T
 		return s.db.failed(ctx, "begin", err)
 	}
 	r.socket = socketOf(r.conn.Conn().PgConn().Conn())
-	defer r.end() // also when fn panics
+	defer r.end() // also if fn panics
 	name := r.conn.Conn().PgConn().ParameterStatus(nameParameter)
 	if err := r.beginUnclaimed(); err != nil {
 		return s.db.failed(ctx, "begin", err)
@@ -31,8 +32,8 @@ func (s *Store) RunTx(ctx context.Context, limit time.Duration, fn func(tx pgx.T
 	return r.handle(name)
 }
 
-// beginUnclaimed begins a transaction that claims nothing. The settings of a claim are undone at once: what stays is the limit, and
-// the mark by which commit knows the transaction.
+// beginUnclaimed begins a transaction without a claim. It restores the session's settings at once.
+// The limit stays, and the mark by which commit knows the transaction.
 func (r *txRun) beginUnclaimed() error {
 	var b pgx.Batch
 	b.BeginTx(pgx.TxOptions{BeginQuery: beginSQL, CommitQuery: commitSQL})
@@ -43,5 +44,5 @@ func (r *txRun) beginUnclaimed() error {
 	results := r.conn.SendBatch(ctx, &b)
 	r.tx = results.Tx()
 	err := execs(3)(results)
-	return cmp.Or(err, results.Close()) // closing tells what has failed already once more
+	return cmp.Or(err, results.Close()) // Close repeats an error that execs has returned
 }

@@ -14,7 +14,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// schemaVersion is the version of schema.sql that this release needs at least. Later ones keep working for it.
+// schemaVersion is the lowest version of schema.sql that works with this release. Later versions
+// work too.
 const schemaVersion = 3
 
 //go:embed schema.sql
@@ -23,12 +24,13 @@ var schemaSQL string
 //go:embed schema_compact.sql
 var compactSQL string
 
-// Schema returns the SQL text that makes the tables, for a migration tool of your ownRelations. It may be run again and names no
-// schema, so set the search path. By default it is what lies in schema.sql; of the options [Compact] counts, for which
-// schema_compact.sql stands in the place of the tables of events and claims.
+// Schema returns the SQL text that creates the tables, for a migration tool of your own. You may
+// run it again. It names no schema: set the search path. By default it is the text of schema.sql.
+// With [Compact], schema_compact.sql replaces the tables of events and claims. Other options have
+// no effect.
 func Schema(opts ...Option) string { return schemaText(New(nil, opts...).db.layout) }
 
-// The part of schema.sql that the compact layout replaces.
+// These lines enclose the part of schema.sql that the compact layout replaces.
 const layoutBegins, layoutEnds = "-- [The readable layout", "-- [Both layouts.]"
 
 func schemaText(l layout) string {
@@ -40,12 +42,16 @@ func schemaText(l layout) string {
 	return before + compactSQL + "\n" + layoutEnds + after
 }
 
-// Migrate makes the tables or brings them up to date, in one transaction. It may be run at every start and by several
-// instances at once: they wait for each other, for at most a minute, and where all is there it takes no lock on a
-// table, so that handlers which are running do not hold it up. The role must ownRelations the tables.
+// Migrate creates the tables or brings them up to date, in one transaction. Call it at each start
+// if you like, from several instances at once: they wait for each other, for at most a minute. If
+// the tables are up to date, Migrate locks no table, so handlers can go on. The role must own the
+// tables.
 //
-// Without [InSchema] the tables are looked for as [New] does, else made in the first schema of the search path. A
-// schema that is named by InSchema is created if it does not exist.
+// Without [InSchema], Migrate looks for the tables as [New] does. If there are none, it creates
+// them in the first schema of the search path. If the schema of InSchema does not exist, Migrate
+// creates it.
+//
+// A role without the rights is a [*dedup.SetupError].
 func Migrate(ctx context.Context, pool *pgxpool.Pool, opts ...Option) error {
 	s := New(pool, opts...)
 	if s.db.wrong != nil {
@@ -66,7 +72,7 @@ func Migrate(ctx context.Context, pool *pgxpool.Pool, opts ...Option) error {
 	return s.db.failed(ctx, "migrate", err)
 }
 
-// sharedRelations are the tables of both layouts, and ownRelations what each has besides.
+// sharedRelations belong to both layouts, and ownRelations to one.
 var (
 	sharedRelations = []string{"idem_schema", "event_starts", "idem_progress", "idem_horizons", "idem_scopes", "idem_scope_topics",
 		"idem_recipes", "idem_leases", "deferred_queues", "deferred_events", "deferred_queues_due", "deferred_queues_partition"}
@@ -78,8 +84,8 @@ var (
 	}
 )
 
-// upToDate reports whether everything is there, and fails if the tables have the other layout. CREATE INDEX IF NOT EXISTS
-// would lock its table to find that out.
+// upToDate reports whether all relations exist. It fails if the tables have the other layout.
+// CREATE INDEX IF NOT EXISTS would lock the table to find that out.
 func upToDate(ctx context.Context, tx pgx.Tx, l layout) (done bool, err error) {
 	var schema string
 	var there bool

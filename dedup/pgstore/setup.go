@@ -13,15 +13,16 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// setup is where the tables of a store are, and who uses them.
+// setup describes the place of a store's tables and the role that uses them.
 type setup struct {
 	pool   *pgxpool.Pool // nil: not known
 	schema string        // that of [InSchema], or ""
-	found  string        // the schema that has the tables, once it is known
+	found  string        // the schema with the tables, once known
 	layout layout
 }
 
-// explain returns what is wrong with the set-up if err says so: waiting does not mend it. Nil for any other error.
+// explain returns a set-up error behind err, or nil. Such an error needs a person: waiting does not
+// help.
 func (u setup) explain(err error) error {
 	e := &dedup.SetupError{Err: err}
 	switch code := sqlState(err); {
@@ -41,7 +42,7 @@ func (u setup) explain(err error) error {
 	return e
 }
 
-// migrateFix is the command that makes the tables, or brings them up to date.
+// migrateFix is the command that creates the tables, or brings them up to date.
 func (u setup) migrateFix() string {
 	var more []string
 	if u.layout == compact {
@@ -61,13 +62,14 @@ func (u setup) role() string {
 	return u.pool.Config().ConnConfig.User
 }
 
-// privilege is what a role that handles events needs on a table. The documentation of the package says the same.
+// privilege lists the rights on a table of a role that handles events. The package documentation
+// lists them, too.
 type privilege struct {
 	table, rights string
 	check         bool // every worker needs it: Check refuses a role without it
 }
 
-// privileges of a layout, its own tables first.
+// privileges returns the rights of a layout, its own tables first.
 func (l layout) privileges() []privilege {
 	const write, all, read = "SELECT, INSERT, UPDATE", "SELECT, INSERT, UPDATE, DELETE", "SELECT"
 	own := []privilege{{"processed_events", write, true}, {"idempotency_keys", write, true}}
@@ -80,12 +82,12 @@ func (l layout) privileges() []privilege {
 	}
 	return append(own, []privilege{
 		{"event_starts", all, true}, {"idem_schema", read, true}, {"idem_horizons", read, true},
-		{"idem_progress", all, false}, {"deferred_queues", all, false}, {"deferred_events", all, false}, // of consumers, of KeyOrdered
-		{"idem_scopes", write, false}, {"idem_scope_topics", write, false}, {"idem_recipes", write, false}, // Register needs them
+		{"idem_progress", all, false}, {"deferred_queues", all, false}, {"deferred_events", all, false}, // for consumers and KeyOrdered
+		{"idem_scopes", write, false}, {"idem_scope_topics", write, false}, {"idem_recipes", write, false}, // for Register
 	}...)
 }
 
-// grants are the statements that give the role its rights: on those tables, or on all if there are none.
+// grants are the statements that give the role its rights on the given tables; none: on all.
 func (u setup) grants(tables []string) string {
 	schema := cmp.Or(u.found, u.schema)
 	prefix := ""

@@ -6,21 +6,21 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// statements are the texts of sql/*.sql with the schema filled in.
+// statements are the texts of sql/*.sql for one schema.
 type statements struct {
-	schema                                             string // that the texts are for
+	schema                                             string // of the texts
 	beginClaims, beginTx, restore                      string
 	lookKeys, insertKeys, existingKeys                 [2]string // by form
 	lookEvents, insertEvents, existingEvents           [2]string // by form
-	seeKeys, seeEvents                                 [2]string // all that is known, by form
+	seeKeys, seeEvents                                 [2]string // with answers of running claims, by form
 	takeTurn, insertInTurn                             string    // for one event
 	renew, complete, release, finishEvents, takeBack   string
 	reopenEvent, reopenKey, reopenedEvent, reopenedKey string
 	countStart, clearStarts, version, keyColumns       string
 	noteConflict, conflicts                            string
-	layout, kinds, newKinds, origins, newOrigins       string            // the last four: of the compact layout
+	layout, kinds, newKinds, origins, newOrigins       string            // the last four: compact layout only
 	uniqueTests                                        map[string]string // by table
-	originEvents, originKeys                           string            // of what is dead
+	originEvents, originKeys                           string            // for dead letters
 	aging                                              agingSQL
 	deferral                                           deferralSQL
 	operator                                           operatorSQL
@@ -34,12 +34,12 @@ func newStatements(schema string, l layout) *statements {
 	file := func(name string, more ...string) string { return fill(l.file(name), more...) }
 	forms := func(verb, table string) [2]string {
 		text := l.file(verb + "_" + table)
-		switch verb { // texts that are one for both tables
+		switch verb { // texts that are the same for both tables
 		case "look":
 			text = strings.NewReplacer("{hidden}", ", 'busy', 'conflict busy', 'conflict mine'", "{wait}", "0::bigint").Replace(l.file("look"))
 		case "see":
 			text = strings.NewReplacer("{hidden}", "", "{wait}", leaseLeft[table]).Replace(l.file("look") + l.file("look_old"))
-		case "take": // an insert that does nothing out of turn
+		case "take": // an insert that does nothing without its lock
 			text = strings.ReplaceAll(l.file("insert_"+table), "{turn}", " AND current_setting('idem.turn', true) = 'true'")
 		}
 		text = strings.ReplaceAll(text, "{table}", "{"+table+"_read}")
@@ -85,7 +85,7 @@ func newStatements(schema string, l layout) *statements {
 	return q
 }
 
-// form says how the columns that requests mostly share travel: as arrays like the others, or once.
+// form is how columns travel whose values the requests mostly share: as arrays, or once.
 type form int
 
 const (
@@ -93,7 +93,8 @@ const (
 	alike
 )
 
-// What stands in the texts of claims for the columns that may be shared. Sorting by one of them costs nothing.
+// Replacements for placeholders of columns that requests may share. A sort by a shared value is
+// free.
 var (
 	mixedColumns = map[layout][]string{
 		readable: append([]string{
@@ -109,7 +110,7 @@ var (
 	}
 	mixedShared = []string{"{scope}", "r.scope", "{fingerprint}", "r.fingerprint", "{generation}", "r.generation",
 		"{retry}", "r.retry", "{retention}", "r.retention", "{any_age}", "r.any_age",
-		"{turn}", "", "{returning}", ""} // two keys may have one ID
+		"{turn}", "", "{returning}", ""} // two keys may have the same ID
 	alikeColumns = []string{
 		"{arrays}", ", $5::bytea[]", "{columns}", ", fingerprint", "{topics}", "", "{topic_column}", "", "{topic}", "$11::text",
 		"{tenant}", "$1::text", "{kind}", "$1::integer", "{scope}", "$2::text", "{event_type}", "$3::text",
@@ -123,13 +124,13 @@ const (
 	sharedColumns = ", fingerprint, generation, retry, retention, any_age"
 )
 
-// leaseLeft is for how many microseconds a claim is still held. Transactions have no lease.
+// leaseLeft is the remaining lease of a claim in microseconds. Transactions have no lease.
 var leaseLeft = map[string]string{
 	"events": "0::bigint",
 	"keys":   "greatest(1, extract(epoch FROM k.lease_until - clock_timestamp()) * 1000000)::bigint",
 }
 
-// uniqueTests are the texts that try each primary key, by table. $1 is 32 hexadecimal digits.
+// uniqueTests are the texts that test each primary key, by table. $1 is 32 hexadecimal digits.
 func uniqueTests(l layout, file func(string, ...string) string) map[string]string {
 	const key, row = "tenant, scope, event_type, event_id", "'', 'idem.check', '', $1"
 	const record, zero = ", origin_topic, origin_partition, origin_offset", ", '', 0, 0"
@@ -137,7 +138,7 @@ func uniqueTests(l layout, file func(string, ...string) string) map[string]strin
 		return file("unique_test", "{table}", table, "{unique}", unique, "{columns}", unique+columns, "{values}", values)
 	}
 	tests := map[string]string{"event_starts": test("event_starts", key+record, "", row+zero)}
-	if l == compact { // no kind has the number 0
+	if l == compact { // no kind has number 0
 		const events, keys = "processed_events_compact", "idempotency_keys_compact"
 		tests[events] = test(events, "kind, id", ", expires, made", "0, $1::text::uuid, 0, 0")
 		tests[keys] = test(keys, "kind, id", ", expires_at, status", "0, $1::text::uuid, clock_timestamp(), 'released'")
@@ -151,7 +152,7 @@ func uniqueTests(l layout, file func(string, ...string) string) map[string]strin
 	return tests
 }
 
-// agingSQL are the statements about time and identity.
+// agingSQL are the statements about progress, horizons and identity.
 type agingSQL struct {
 	progress, progressForget, progressRead                                  string
 	registerScope, registerRecipes, registerOthers, registerTopics          string
@@ -189,7 +190,7 @@ func newDeferralSQL(file func(name string, more ...string) string) deferralSQL {
 	}
 }
 
-// operatorSQL are the statements of what a person does.
+// operatorSQL are the statements of operators.
 type operatorSQL struct {
 	begin, inspect, find, list, forget             string
 	lockEvents, lockKeys, look                     string

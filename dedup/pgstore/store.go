@@ -26,23 +26,25 @@ var (
 	_ dedup.TxRunner[pgx.Tx] = (*Store)(nil)
 )
 
-// Store keeps events in Postgres. It is safe for concurrent use and comparable with ==. Make it with [New] or [Open].
+// Store keeps events in Postgres. Create it with [New] or [Open]; the zero value cannot be used. A
+// Store is safe for concurrent use, and a *Store is comparable with ==.
 type Store struct {
 	db    *database
-	owned bool // the pool
+	owned bool // Close closes the pool
 
 	dict         dictionaries // of the compact layout
-	events, keys expectation  // for either kind of record
+	events, keys expectation  // for transactions and for claims
 }
 
-// Option changes what [New], [Open] and [Migrate] do.
+// Option is an option of [New], [Open], [Migrate] and [Schema].
 type Option func(*Store)
 
 var identifier = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,62}$`)
 
-// InSchema names the schema that holds the tables. It must match ^[a-z_][a-z0-9_]{0,62}$ (G-05); otherwise every verb
-// fails. Default: the first schema in the search path of the session that has the tables, looked up at the first call
-// and kept; [Migrate] then takes the first schema that exists.
+// InSchema names the schema of the tables. The name must match ^[a-z_][a-z0-9_]{0,62}$; otherwise
+// every call fails. Default: the first schema in the session's search path that has the tables. The
+// store looks it up at the first call and keeps it. If there are no tables, [Migrate] takes the
+// first schema that exists.
 func InSchema(name string) Option {
 	return func(s *Store) {
 		if !identifier.MatchString(name) {
@@ -52,29 +54,30 @@ func InSchema(name string) Option {
 	}
 }
 
-// Durable makes the store's commits wait for the disk although synchronous_commit is off for the session (P-18). The
-// handler's effects are in those commits. Default: as the session says. Off-switches of the server (fsync) and lagging
-// standbys are beyond it.
+// Durable makes commits of the store wait for the disk, even if synchronous_commit is off in the
+// session. These commits include the effects of handlers. Default: the session's setting. Durable
+// does not help against fsync = off or standbys that lag behind.
 func Durable() Option { return func(s *Store) { s.db.durable = true } }
 
-// Compact chooses the compact layout: a number in place of tenant, scope and type, and 16 bytes in place of the ID, in
-// tables processed_events_compact and idempotency_keys_compact. An event that is done takes about 125 bytes there with
-// its indexes, in place of 320. The views processed_events_read and idempotency_keys_read show it as the readable
-// layout does.
+// Compact chooses the compact layout. It has a number in place of tenant, scope and type, and 16
+// bytes in place of the ID, in tables processed_events_compact and idempotency_keys_compact. A
+// finished event takes about 125 bytes with its indexes, instead of 320. The views
+// processed_events_read and idempotency_keys_read show the rows as in the readable layout.
 //
-// An ID that is a UUID in lower case with hyphens, or a ULID in upper case, is kept as it is, in its own order. Of any
-// other there is a hash only (SHA-256, cut to 128 bits), which cannot be turned back into the ID; one can still ask for
-// an event whose ID one has. No ID is ever folded or trimmed: another spelling is another event (P-23).
+// The 16 bytes of a UUID in lower case with hyphens, or of a ULID in upper case, are its own, in
+// the order of the IDs. Of any other ID they are a hash (SHA-256, cut to 128 bits). The hash does
+// not give the ID back, but an event can be found by its ID. IDs are never folded or trimmed:
+// another spelling is another event.
 //
-// The layout is chosen once, with the first [Migrate], and cannot be changed later. Give this option to [New], [Open],
-// [Migrate] and [Schema], or to none: [Store.Check], [Migrate] and every first call fail if the tables have the other
-// layout. Default: the readable layout.
+// The first [Migrate] fixes the layout. It cannot be changed later. Give this option to all of
+// [New], [Open], [Migrate] and [Schema], or to none. If the tables have the other layout,
+// [Store.Check], [Migrate] and the first call of any method fail. Default: the readable layout.
 func Compact() Option { return func(s *Store) { s.db.layout = compact } }
 
-// New returns a store that uses pool, which stays the caller's: [Store.Close] does nothing. It needs as many
-// connections as transactions run at once, and some to spare for claims and probes (P-14). Configure the pool with
-// [Configure], or set its session parameters in some other way. New does not connect; [Store.Check] tells whether the
-// store can be used.
+// New returns a store that uses pool. The caller closes the pool; [Store.Close] does not. The pool
+// needs a connection for each concurrent transaction, and some more for claims and probes.
+// Configure the pool with [Configure], or set its session parameters in another way. New does not
+// connect: [Store.Check] reports whether the store can be used.
 func New(pool *pgxpool.Pool, opts ...Option) *Store {
 	db := &database{pool: pool, layout: readable, silence: silence}
 	s := &Store{db: db, dict: dictionaries{db: db}}
@@ -84,14 +87,15 @@ func New(pool *pgxpool.Pool, opts ...Option) *Store {
 	return s
 }
 
-// Close closes the pool if the store was made by [Open]. It waits until all connections are returned.
+// Close closes the pool of a store made by [Open], and waits until all connections are returned.
+// For a store made by [New] it does nothing.
 func (s *Store) Close() {
 	if s.owned {
 		s.db.pool.Close()
 	}
 }
 
-// Ping asks the server for an answer. Its error matches [dedup.ErrUnavailable].
+// Ping sends a query to the server. Its error matches [dedup.ErrUnavailable].
 func (s *Store) Ping(ctx context.Context) error {
 	conn, err := s.db.acquire(ctx)
 	if err == nil {
@@ -101,8 +105,9 @@ func (s *Store) Ping(ctx context.Context) error {
 	return s.db.failed(ctx, "ping", err)
 }
 
-// MaxTx implements [dedup.TxLimiter]: the connections of the pool less a quarter, but at least one, that is left for
-// claims, probes, and what handlers read beside their transaction (rules 25 and 26). A pool of one serves one.
+// MaxTx implements [dedup.TxLimiter]. A quarter of the pool's connections, but at least one, stays
+// free for claims, probes and reads of handlers outside their transaction. A pool of one connection
+// serves one transaction.
 func (s *Store) MaxTx() int {
 	if s.db.wrong != nil {
 		return 0

@@ -14,18 +14,20 @@ import (
 )
 
 const (
-	// groupWait is how long a group waits for any lock, in the claim and in the handler (rule 1), and how long a request
-	// that says NoWait does for a transaction that took its key without taking its turn (rule 20).
+	// groupWait is how long a group waits for a lock, in the claim and in the handler (rule 1). A
+	// request with NoWait waits as long for a transaction that holds its key without the advisory
+	// lock (rule 20).
 	groupWait = 20 * time.Millisecond
-	// claimTimeout is the statement_timeout of a claim: one shorter than lockWait would turn "somebody holds it" into
-	// an error that looks like a fault of the event.
+	// claimTimeout is the statement_timeout of a claim. A value below lockWait would turn a held
+	// key into an error that looks like a fault of the event.
 	claimTimeout = lockWait + 3*time.Second
 	// idleSlack is added to the handler's limit for idle_in_transaction_session_timeout.
 	idleSlack = 5 * time.Second
 )
 
-// commitSQL commits only the transaction that begin_tx.sql marked, which a handler may have ended and replaced by SQL:
-// the session's status looks the same then (P-13). Without arguments, both statements travel in one message.
+// commitSQL commits only the transaction that begin_tx.sql has marked. A handler may have ended it
+// by SQL and begun another, and the session's status would look the same (P-13). Without arguments,
+// both statements travel in one message.
 const commitSQL = "select 1 / (coalesce(current_setting('idem.session', true), '') <> '')::int; commit"
 
 // txRun is one transaction of ClaimTx.
@@ -38,22 +40,22 @@ type txRun struct {
 	reqs    []dedup.Request
 	numbers []place // of reqs, in the compact layout
 	answers []dedup.Answer
-	open    []dedup.Request // what was not answered by looking
-	places  []int           // of open in reqs; nil: the same
+	open    []dedup.Request // requests that the look has not answered
+	places  []int           // indices of open in reqs; nil: the same
 	fn      func(pgx.Tx) ([]dedup.Completion, error)
 
 	conn   session
 	socket net.Conn
-	tx     pgx.Tx     // the transaction itself
-	xid    string     // its number at the server; "": it has written nothing
-	inTurn bool       // it waits for nobody, since nobody else who does not wait is at its key
-	lent   *handlerTx // what fn sees of it
-	again  bool       // it may succeed if it is run once more
+	tx     pgx.Tx     // the transaction of the driver
+	xid    string     // its number at the server; "": no row was written
+	inTurn bool       // it has the advisory lock of its key
+	lent   *handlerTx // the transaction for fn
+	again  bool       // a repeat may succeed
 }
 
 func (r *txRun) group() bool { return len(r.reqs) > 1 }
 
-// noWait reports whether the transaction is for one request that is not to wait for another transaction (rule 20).
+// noWait reports whether the transaction is for one request with NoWait (rule 20).
 func (r *txRun) noWait() bool { return len(r.reqs) == 1 && r.reqs[0].NoWait }
 
 func (r *txRun) queueSettings(b *pgx.Batch, mark bool) {
@@ -67,7 +69,8 @@ func (r *txRun) queueSettings(b *pgx.Batch, mark bool) {
 	b.Queue(r.q.beginTx, milliseconds(wait), milliseconds(claimTimeout), idle, r.db.durable, mark)
 }
 
-// heldKeys are the keys of some requests of a transaction. They ask for no number: that could take a second connection.
+// heldKeys are the keys of some requests of a transaction. They make no numbers, because that could
+// take a second connection.
 type heldKeys struct {
 	r     *txRun
 	texts keyRows
@@ -92,7 +95,7 @@ func (h *heldKeys) args() []any {
 	return []any{h.kinds, h.ids}
 }
 
-// handlerFailed says what an error of fn means. Its text and its chain stay as they are.
+// handlerFailed explains an error of fn. The text and the chain of err stay as they are.
 func (r *txRun) handlerFailed(err error) error {
 	code, broken := sqlState(err), r.conn.Conn().IsClosed()
 	aborted := !broken && r.conn.Conn().PgConn().TxStatus() == 'E'
@@ -103,13 +106,13 @@ func (r *txRun) handlerFailed(err error) error {
 	case aborted && (code == codeSerialization || code == codeDeadlock):
 		r.again = true
 	case aborted && infrastructure(code), broken && !ended:
-		// A code of another database, which fn may also use, leaves this transaction as it was.
+		// An error of another database, which fn may also use, does not affect this transaction.
 		return fmt.Errorf("%w: %w", dedup.ErrUnavailable, err)
 	}
 	return err
 }
 
-// handlerLeft looks at the transaction after fn returned no error, without a round trip.
+// handlerLeft checks the transaction after fn returned without an error, without a round trip.
 func (r *txRun) handlerLeft() error {
 	c := r.conn.Conn()
 	switch {
@@ -121,7 +124,7 @@ func (r *txRun) handlerLeft() error {
 	return r.lent.state()
 }
 
-// end gives the connection back. A transaction that is still there, for whatever reason, is rolled back.
+// end returns the connection to the pool. It rolls back a transaction that has not ended.
 func (r *txRun) end() {
 	if r.conn.poolConn == nil {
 		return // abandoned
@@ -133,20 +136,20 @@ func (r *txRun) end() {
 	if r.tx != nil && !c.IsClosed() && c.PgConn().TxStatus() != 'I' {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.ctx), endTimeout)
 		defer cancel()
-		_ = r.tx.Rollback(ctx) // if it fails the connection is closed, and the server rolls back
+		_ = r.tx.Rollback(ctx) // after an error the connection is closed, and the server rolls back
 	}
 	r.conn.Release()
 }
 
-// abandon gets rid of a connection that somebody still uses. Nothing of the driver's connection may be touched here,
-// since it is not made for two at once; a socket can be closed under its user.
+// abandon drops a connection that is still in use. Two goroutines must not use the driver's
+// connection, so abandon closes only the socket below it.
 func (r *txRun) abandon() {
 	_ = r.socket.Close()
-	r.conn.Hijack() // the pool makes a new one in its place
+	r.conn.Hijack() // the pool replaces it
 	r.conn = session{}
 }
 
-// socketOf is the connection below TLS, which would first say good-bye and may wait to do so.
+// socketOf is the connection below TLS. Close of a TLS connection sends a message, which may block.
 func socketOf(c net.Conn) net.Conn {
 	if t, ok := c.(*tls.Conn); ok {
 		return t.NetConn()

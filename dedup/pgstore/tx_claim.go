@@ -19,8 +19,9 @@ func (r *txRun) look() error {
 	return err
 }
 
-// claim begins the transaction and claims, in one round trip. What was not inserted is asked for in a second one: most
-// events are new, and to look for those too would cost as much as to insert them.
+// claim begins the transaction and inserts the claims in one round trip. Keys that were not
+// inserted are looked up in a second one. Most events are new, and to look these up would cost as
+// much as to insert them.
 func (r *txRun) claim() error {
 	rows, answers := newRequestRows(r.open, placesAt(r.numbers, r.places)), r.answers
 	if r.places != nil {
@@ -52,7 +53,7 @@ func (r *txRun) claim() error {
 	return err
 }
 
-// askRest asks for what has no answer yet.
+// askRest looks up the keys that have no answer yet.
 func (r *txRun) askRest(answers []dedup.Answer) (answered int64, err error) {
 	rest, places := unanswered(r.open, answers)
 	found := make([]dedup.Answer, len(rest))
@@ -65,8 +66,8 @@ func (r *txRun) askRest(answers []dedup.Answer) (answered int64, err error) {
 	return answered, err
 }
 
-// ask sends a batch that begins with settings: a new transaction with an insert, or more of one. along says whether to ask
-// for what exists.
+// ask sends a batch that begins with settings: a new transaction with an insert, or a later look.
+// along: also look up existing rows.
 func (r *txRun) ask(b *pgx.Batch, rows *requestRows, reqs []dedup.Request, answers []dedup.Answer, begins, along bool) (
 	inserted, answered int64, err error) {
 	if along {
@@ -98,10 +99,10 @@ func (r *txRun) ask(b *pgx.Batch, rows *requestRows, reqs []dedup.Request, answe
 		err = results.QueryRow().Scan(&xid, nil, nil, nil, nil, nil, nil)
 		r.xid = value(xid)
 	}
-	return inserted, answered, cmp.Or(err, results.Close()) // closing tells what has failed already once more
+	return inserted, answered, cmp.Or(err, results.Close()) // Close repeats an error that a statement has returned
 }
 
-// claimFailed says what an error of the claim means, before any handler ran.
+// claimFailed explains an error of the claim. No handler has run.
 func (r *txRun) claimFailed(err error) error {
 	code := sqlState(err)
 	switch {
@@ -110,7 +111,7 @@ func (r *txRun) claimFailed(err error) error {
 	case r.group() && errors.Is(err, errNoAnswer):
 		r.again = true
 		return contended(err)
-	case code == codeNoLock: // somebody holds it: that is an answer (rules 10 and 20)
+	case code == codeNoLock: // another transaction holds the key: the answer is Busy (rules 10 and 20)
 		r.answers[0] = dedup.Answer{Verdict: dedup.Busy}
 		return nil
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// commit stores the completions that say more than "done" and commits.
+// commit writes the completions that differ from a plain "done", and commits.
 func (r *txRun) commit(done []dedup.Completion) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.ctx), endTimeout)
 	defer cancel()
@@ -40,7 +40,7 @@ func (r *txRun) commit(done []dedup.Completion) error {
 		return nil
 	}
 	switch code := sqlState(err); {
-	case code == codeZero && r.conn.Conn().PgConn().TxStatus() == 'E': // not COMMIT failed, but what stands before it
+	case code == codeZero && r.conn.Conn().PgConn().TxStatus() == 'E': // the check before COMMIT has failed
 		return fmt.Errorf("pgstore: %w, and began another", dedup.ErrTxEnded)
 	case code == codeSerialization || code == codeDeadlock:
 		if r.group() {
@@ -51,7 +51,7 @@ func (r *txRun) commit(done []dedup.Completion) error {
 	return commitError(err)
 }
 
-// finish writes what completions say: one round trip.
+// finish writes completions: one round trip.
 func (r *txRun) finish(ctx context.Context, ends *endRows, keys *heldKeys, dead *deadOrigins, buried *heldKeys) error {
 	if len(ends.status) == 0 {
 		return nil
@@ -60,8 +60,9 @@ func (r *txRun) finish(ctx context.Context, ends *endRows, keys *heldKeys, dead 
 	b.Queue(r.q.finishEvents, append(ends.args(), keys.args()...)...)
 	if !dead.none() {
 		if r.numbers != nil {
-			// Made here, not in a transaction of their own, which could take a second connection: only the rows of this
-			// one use them, and nobody remembers them.
+			// Numbers are made in this transaction: one of their own could take a second
+			// connection. Only the rows of this transaction use them, and no process remembers
+			// them.
 			b.Queue(r.q.newOrigins, dead.topic, dead.part)
 		}
 		b.Queue(r.q.originEvents, dead.args(buried.args())...)
@@ -69,7 +70,7 @@ func (r *txRun) finish(ctx context.Context, ends *endRows, keys *heldKeys, dead 
 	return r.tx.SendBatch(ctx, &b).Close()
 }
 
-// checkCompletion returns which request c is about and whether its row already says what c says.
+// checkCompletion returns the index of c's request and whether its row needs no change for c.
 func (r *txRun) checkCompletion(c *dedup.Completion) (i int, plain bool, err error) {
 	i, ok := slices.BinarySearchFunc(r.reqs, c.Key, func(q dedup.Request, k dedup.Key) int { return q.Key.Compare(k) })
 	switch {

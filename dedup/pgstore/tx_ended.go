@@ -9,12 +9,12 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// takeBack undoes what a handler made durable that ended the transaction by COMMIT: the claims of the events that had
-// not run yet, which would else pass for handled (rule 12). Each of them waits for its copy again. The rows need no
-// right to delete, and one that existed before keeps its history.
+// takeBack repairs the claims of events that have not run, after a handler has ended the
+// transaction by COMMIT. Their rows would count as handled (rule 12). takeBack makes each of them
+// wait for its copy. It needs no right to delete, and a row that existed before keeps its history.
 //
-// They are known by the transaction that wrote them, so that a row which somebody else has claimed meanwhile stays, and
-// there is nothing to do after ROLLBACK.
+// The number of the transaction identifies the rows. A row that another worker has claimed
+// meanwhile stays as it is. After a ROLLBACK there are no such rows.
 func (r *txRun) takeBack(ended *dedup.TxEndedError, err error) error {
 	r.end() // its connection may be the only one, and its next transaction must not hold the rows
 	r.conn = session{}
@@ -45,8 +45,9 @@ func (r *txRun) takeBack(ended *dedup.TxEndedError, err error) error {
 	return err
 }
 
-// unwritten says what goes with a transaction that its handler ended. Effects that came before may be durable by then, or not, and
-// nobody knows which of what was kept belongs to them (P-13).
+// unwritten reports that kept work is lost with a transaction that its handler has ended. Earlier
+// effects may be committed or not, and the store does not know which of the kept work belongs to
+// them (P-13).
 func (r *txRun) unwritten(err error) error {
 	if len(r.lent.works) > 0 && errors.Is(err, dedup.ErrTxEnded) {
 		return fmt.Errorf("%w: what was kept for its end is not written", err)

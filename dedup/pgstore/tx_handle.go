@@ -6,7 +6,8 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// handle lends the transaction to fn and commits. name is the session's outside of it.
+// handle runs fn in the transaction and commits. name is the session's name outside the
+// transaction.
 func (r *txRun) handle(name string) error {
 	r.lent = &handlerTx{Tx: r.tx, outside: name,
 		marked: name != r.conn.Conn().PgConn().ParameterStatus(nameParameter)}
@@ -22,7 +23,7 @@ func (r *txRun) handle(name string) error {
 	return r.unwritten(r.finishRun(done, err))
 }
 
-// finishRun ends the transaction after fn has returned and nobody uses it any longer.
+// finishRun ends the transaction after fn has returned.
 func (r *txRun) finishRun(done []dedup.Completion, err error) error {
 	if err != nil {
 		if ended, ok := errors.AsType[*dedup.TxEndedError](err); ok {
