@@ -93,8 +93,8 @@ func (l *Store) addSecrets(s *redact.Secrets) {
 // unnamed is the name of a database whose own name must not be shown.
 const unnamed = "postgres"
 
-// postgresName names a database, without credentials. A host or a name with an '@' comes from a URL
-// that was parsed in an unexpected way, and may have a part of the password.
+// postgresName names a database, without credentials. A host or a name with an '@' may have a part
+// of the password: the URL was parsed in an unexpected way.
 func postgresName(c *pgconn.Config) string {
 	if strings.Contains(c.Host+c.Database, "@") {
 		return unnamed

@@ -46,8 +46,8 @@
 // rollback of the savepoint then removes the events too.
 //
 // Locks are held until the commit. Add last, and keep transactions short. A transaction with
-// entries of more than 500 keys locks the whole outbox instead of each key, so that the lock table
-// of the server does not fill (max_locks_per_transaction times max_connections). Other writers wait
+// entries of more than 500 keys locks the whole outbox instead of each key. The lock table of the
+// server would fill otherwise (max_locks_per_transaction times max_connections). Other writers wait
 // for that commit, and that transaction waits for theirs. While such a transaction waits for one
 // that stays open after Add, all other writers wait too.
 //
