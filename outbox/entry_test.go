@@ -15,7 +15,8 @@ func valid() outbox.Entry {
 	return outbox.Entry{Topic: "orders", Key: "7", Type: "order.paid", ID: "e-1", Payload: []byte("{}")}
 }
 
-// TestCheck: what could never be published, or never be remembered, is refused where it is added.
+// An entry that could never be published, or never be remembered by a store, is refused when it is
+// added.
 func TestCheck(t *testing.T) {
 	const max = 1000
 	header := func(key, value string) func(*outbox.Entry) {
@@ -62,8 +63,8 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestID_Rule23: the identity of an emitted event is made of what it follows from and of what it is, each part of it, and of nothing
-// else.
+// The ID of an event depends on each part of its parent and of its entry, and on nothing else (rule
+// 23).
 func TestID_Rule23(t *testing.T) {
 	parent := dedup.Key{Tenant: "acme", Scope: "orders", Type: "payment.completed", ID: "p-1"}
 	base := outbox.Entry{Topic: "orders", Key: "7", Type: "order.paid"}
@@ -98,8 +99,8 @@ func TestID_Rule23(t *testing.T) {
 	differs("parts moved", parent, func(e *outbox.Entry) { e.Key, e.Name = "", "7" })
 }
 
-// TestIdentify: an ID of one's own stays; a parent that is said goes before that of the context; of several parents one must be said;
-// without any, each is new.
+// A given ID stays. A given parent precedes that of the context. With several parents one must be
+// given. Without a parent each ID is new.
 func TestIdentify(t *testing.T) {
 	parent, said := dedup.Key{Scope: "s", Type: "t", ID: "1"}, dedup.Key{Scope: "s", Type: "t", ID: "2"}
 	e := outbox.Entry{ID: "mine", Parent: said}
@@ -129,7 +130,7 @@ func TestIdentify(t *testing.T) {
 	require.Len(t, ids, 1000)
 }
 
-// TestSort_Rule22: by aggregate, and within one as they were added.
+// Entries are sorted by aggregate, and keep their order within one (rule 22).
 func TestSort_Rule22(t *testing.T) {
 	entries := []outbox.Entry{
 		{Topic: "b", Key: "1", ID: "1"}, {Topic: "a", Key: "2", ID: "2"}, {Topic: "a", Key: "1", ID: "4"}, {Topic: "a", Key: "2", ID: "1"},

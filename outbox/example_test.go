@@ -22,7 +22,8 @@ func (p printer) ProduceEach(_ context.Context, msgs []*idem.Message) []error {
 	return make([]error, len(msgs)) // all were acknowledged
 }
 
-// A relay inside a service. The store would be pgoutbox.New(pool), and the producer that of consumer.OpenProducer.
+// Runs a relay inside a service. In a service the store is pgoutbox.New(pool), and the producer
+// comes from consumer.OpenProducer.
 func ExampleRelay() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()

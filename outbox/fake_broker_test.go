@@ -79,7 +79,8 @@ var (
 	errBroker    = errors.New("broker is away")
 )
 
-// producer writes to the broker what fate lets it write. It notes what no relay may do.
+// producer writes messages to the broker as fate decides. It notes violations of the contract by
+// the relay.
 type producer struct {
 	broker *broker
 	fate   func(m *idem.Message) fate // nil: all is acknowledged
@@ -125,7 +126,7 @@ func (p *producer) held() int {
 	return len(p.holding)
 }
 
-// rounds is what was published together, by ID.
+// rounds has the IDs of each call of the producer.
 func (p *producer) rounds() [][]string {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -27,8 +27,8 @@ type record struct {
 	reason string
 }
 
-// table is the store that all relays of a test share: as exact as the contract is, and it notes who breaks it. It never waits while it is
-// locked. Time is that of the bubble.
+// table is the store that all relays of a test share. It implements the contract exactly, and notes
+// violations. It never waits while it is locked. Its clock is that of the bubble.
 type table struct {
 	broker *broker
 
@@ -133,7 +133,7 @@ func (t *table) owned() map[string]int {
 	return m
 }
 
-// seize gives everything to somebody else.
+// seize gives all shards to another relay.
 func (t *table) seize(relay string, lease time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -301,7 +301,7 @@ func (t *table) Backlog(context.Context, int) (b outbox.Backlog, _ error) {
 
 var errDatabase = errors.New("database is away")
 
-// faults stands between a relay and its store. Each function, if set, is asked before the call with its name.
+// faults is a store that can fail. Each function, if set, is called before the store.
 type faults struct {
 	outbox.Store
 	held   func() int                                   // how many messages are under way

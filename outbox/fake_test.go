@@ -67,7 +67,7 @@ func inBubble(t *testing.T, test func(t *testing.T, b *bench)) {
 	})
 }
 
-// stop ends all relays and reports what they did that they must not do.
+// stop ends all relays, and reports violations of the contract.
 func (b *bench) stop() {
 	for _, r := range b.relays {
 		r.stop()
@@ -109,13 +109,13 @@ func (b *bench) start(change func(*outbox.RelayConfig, *faults)) *running {
 	return r
 }
 
-// sleep lets time pass, and everybody do what is to be done until then.
+// sleep lets time pass, and waits until all goroutines have done their work.
 func (b *bench) sleep(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
 }
 
-// within waits until ok, for so long at most.
+// within waits until ok, for at most limit.
 func (b *bench) within(limit time.Duration, ok func() bool, what string) {
 	b.t.Helper()
 	for end := time.Now().Add(limit); !ok(); time.Sleep(max(time.Millisecond, limit/5000)) {
@@ -125,13 +125,13 @@ func (b *bench) within(limit time.Duration, ok func() bool, what string) {
 	}
 }
 
-// drained waits until nothing is left to be published.
+// drained waits until no row is left to publish.
 func (b *bench) drained(limit time.Duration) {
 	b.t.Helper()
 	b.within(limit, func() bool { return b.table.count(waiting) == 0 }, "all settled")
 }
 
-// notes are what an observer has seen.
+// notes are the values that an observer has seen.
 type notes[T any] struct {
 	mu   sync.Mutex
 	list []T

@@ -13,7 +13,7 @@ import (
 	"github.com/idem-go/idem/outbox"
 )
 
-// published is what an observer was told of one call of the producer.
+// published is one call of the producer, as an observer saw it.
 type published struct {
 	ids   []string
 	errs  []error
@@ -23,7 +23,7 @@ type published struct {
 
 type nameKey struct{}
 
-// publishWatch notes what is published, and puts its name in the context.
+// publishWatch notes the calls of the producer, and puts its name in the context.
 type publishWatch struct {
 	name  string
 	trail *notes[string]
@@ -65,8 +65,8 @@ func (u under) ProduceEach(ctx context.Context, msgs []*idem.Message) []error {
 	return errs
 }
 
-// A call of the producer is told before and after, with what became of each row, and runs under the contexts of the observers: the one
-// that began last ends first.
+// Observers see a call of the producer before and after, with the result of each row. The call gets
+// the contexts of the observers. The observer that began last ends first.
 func TestRelay_PublishObserver(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		var trail, names notes[string]
@@ -100,7 +100,8 @@ func TestRelay_PublishObserver(t *testing.T) {
 	})
 }
 
-// A row for which the producer has no result has an error for observers too, and is published again.
+// A row for which the producer has no result has an error for observers too, and is published
+// again.
 func TestRelay_PublishObserver_TooFewResults(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		var trail, names notes[string]
@@ -120,7 +121,7 @@ func TestRelay_PublishObserver_TooFewResults(t *testing.T) {
 	})
 }
 
-// shareWatch notes what is told of shares and backlogs.
+// shareWatch notes shares and backlogs.
 type shareWatch struct {
 	shares notes[outbox.Share]
 	names  notes[string]
@@ -136,7 +137,8 @@ func (w *shareWatch) ObserveBacklog(_ context.Context, b outbox.Backlog) {
 	w.names.add("backlog of " + b.Outbox)
 }
 
-// A share is told of when it changes, also of a relay that has nothing to publish, and when the relay ends.
+// Observers see a share when it changes, also of a relay without rows to publish, and when the
+// relay ends.
 func TestRelay_ShareObserver(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		var w shareWatch
@@ -160,7 +162,7 @@ func TestRelay_ShareObserver(t *testing.T) {
 	})
 }
 
-// What is told has the name of its outbox.
+// Observations have the name of the outbox.
 func TestRelay_Name(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		var w shareWatch
@@ -174,12 +176,12 @@ func TestRelay_Name(t *testing.T) {
 	})
 }
 
-// writeWatch watches what is added, not a relay.
+// writeWatch watches the adding of entries, not a relay.
 type writeWatch struct{}
 
 func (writeWatch) ObserveWrite(context.Context, outbox.Write) {}
 
-// An observer of another place would never be told of anything.
+// An observer of another place is refused, because it would see nothing.
 func TestNewRelay_RefusesObserversOfAnotherPlace(t *testing.T) {
 	table := newTable(newBroker())
 	_, err := outbox.NewRelay(outbox.RelayConfig{

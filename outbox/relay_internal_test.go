@@ -9,7 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A machine that was suspended must not believe in leases that ended meanwhile, whichever clock stood still (rule 49).
+// After a suspension of the machine, leases that ended meanwhile are over, whichever clock stood
+// still (rule 49).
 func TestDeadline_EarlierClock_Rule49(t *testing.T) {
 	now := time.Now()
 	d := newDeadline(now.Add(time.Minute))
@@ -50,7 +51,7 @@ func TestWaves_OneOfEachAggregate(t *testing.T) {
 	require.Equal(t, []string{"[0 2 3 5 7]", "[1 6]", "[4]"}, got)
 }
 
-// What is remembered of failures is bounded, and forgotten when it was not met again for long.
+// The number of remembered failures is bounded, and old failures are forgotten.
 func TestFailures_Bounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := failures{}
@@ -87,7 +88,7 @@ func TestFailures_Bounded(t *testing.T) {
 	})
 }
 
-// Another row of the aggregate begins to be counted at one; the broker's failures count for nobody.
+// The count of another row of the aggregate starts at one. Failures of the broker do not count.
 func TestFailures_Count(t *testing.T) {
 	m := failures{}
 	first, second := &Row{Seq: 1, Entry: Entry{Topic: "t", Key: "k"}}, &Row{Seq: 2, Entry: Entry{Topic: "t", Key: "k"}}

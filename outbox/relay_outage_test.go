@@ -16,7 +16,8 @@ import (
 	"github.com/idem-go/idem/outbox"
 )
 
-// A broker that is away for 5 minutes: nobody is parked, it is asked now and then, told once, and afterwards all is published (O-15).
+// During an outage of the broker for 5 minutes no row is parked. The relay retries with a backoff
+// and logs the outage once. Afterwards all rows are published (O-15).
 func TestRelay_BrokerAway_O15(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		away := true
@@ -56,8 +57,8 @@ func TestRelay_BrokerAway_O15(t *testing.T) {
 	})
 }
 
-// A broker that does not answer for 5 minutes: what it was given is waited for, nothing is given to it again, nothing else is fetched, and
-// the share is kept (O-15).
+// While the broker does not answer for 5 minutes, the relay waits for the messages it has sent. It
+// sends none again, fetches no other rows, and keeps its share (O-15).
 func TestRelay_BrokerHangs_O15(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		back := time.Now().Add(5 * time.Minute)
@@ -84,7 +85,8 @@ func TestRelay_BrokerHangs_O15(t *testing.T) {
 	})
 }
 
-// A part of the broker is away: its aggregates wait, others go on without a pause, and it is told once.
+// During an outage of a part of the broker, the aggregates of that part wait, and others go on
+// without a pause. The log has the outage once.
 func TestRelay_PartOfBrokerAway(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		began := time.Now()
@@ -112,7 +114,7 @@ func TestRelay_PartOfBrokerAway(t *testing.T) {
 	})
 }
 
-// The same if each failure takes longer than what failed is left alone for: what lies behind is reached all the same.
+// The same with failures that take longer than their backoff: the rows behind are published too.
 func TestRelay_PartOfBrokerAway_Slowly(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		back := time.Now().Add(20 * time.Minute)
@@ -133,7 +135,7 @@ func TestRelay_PartOfBrokerAway_Slowly(t *testing.T) {
 	})
 }
 
-// skips watches how much a relay remembers of failures.
+// skips notes how many failures a relay remembers.
 type skips struct {
 	outbox.Store
 	most, limit int
@@ -145,7 +147,8 @@ func (s *skips) Fetch(ctx context.Context, f outbox.Fetch) ([]outbox.Row, error)
 	return s.Store.Fetch(ctx, f)
 }
 
-// A topic that is missing, and 2,500 aggregates of it: what is remembered of them is bounded, and all are parked in the end (O-10, O-15).
+// With 2,500 aggregates of a missing topic, the number of remembered failures is bounded, and all
+// rows are parked in the end (O-10, O-15).
 func TestRelay_ManyFailures_Bounded_O15(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.fate = func(m *idem.Message) fate {
@@ -171,7 +174,8 @@ func TestRelay_ManyFailures_Bounded_O15(t *testing.T) {
 	})
 }
 
-// An aggregate that fails while the list of failures is full keeps its order: its second row waits for the first (O-09, O-15).
+// An aggregate that fails while the list of failures is full keeps its order: its second row waits
+// for the first (O-09, O-15).
 func TestRelay_FailureBeyondTheBound_O09(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		var mended atomic.Bool
@@ -197,7 +201,7 @@ func TestRelay_FailureBeyondTheBound_O09(t *testing.T) {
 	})
 }
 
-// A database that is away is told once, and looked for every 5 s at most. Run goes on.
+// An outage of the database is logged once. The relay retries after at most 5 s, and Run goes on.
 func TestRelay_DatabaseAway(t *testing.T) {
 	for _, how := range []string{"errors", "hangs"} {
 		t.Run(how, func(t *testing.T) {
@@ -282,7 +286,8 @@ type backlogs struct{ notes[outbox.Backlog] }
 
 func (o *backlogs) ObserveBacklog(_ context.Context, b outbox.Backlog) { o.add(b) }
 
-// The backlog is told every 10 s, and an event that waits for longer than a minute is logged once.
+// Observers get the backlog every 10 s. An event that waits for longer than a minute is logged
+// once.
 func TestRelay_Backlog(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		began := time.Now()
@@ -306,7 +311,7 @@ func TestRelay_Backlog(t *testing.T) {
 	})
 }
 
-// What was sent stays for Keep, and is deleted in batches, every minute, without holding up what is to be published.
+// Sent rows stay for Keep. They are deleted in batches every minute, and publishing does not wait.
 func TestRelay_Purge(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.table.kept = 5500
@@ -340,7 +345,7 @@ func TestRelay_Purge(t *testing.T) {
 	})
 }
 
-// A purge or a look that fails is told once, and disturbs nothing.
+// A failure to purge or to count the backlog is logged once, and publishing goes on.
 func TestRelay_ChoresFail(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		began := time.Now()

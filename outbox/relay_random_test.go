@@ -18,9 +18,10 @@ import (
 	"github.com/idem-go/idem/outbox"
 )
 
-// Relays against a model: whatever dies, stands still, fails or answers late, no event is lost, those of an aggregate appear first in the
-// order of their commits, nothing is published behind one that was parked under Halt, and only what is to blame is parked (O-01, O-04,
-// O-07 to O-10, O-13, O-15).
+// Relays against a model, with crashes, pauses, failures and late answers. No event is lost. The
+// first appearances of an aggregate are in the order of their commits. No event is published behind
+// one that was parked under Halt. Only rows that are to blame are parked (O-01, O-04, O-07 to O-10,
+// O-13, O-15).
 func TestRelay_Random(t *testing.T) {
 	seed := rand.Uint64() >> 32
 	if s := os.Getenv("IDEM_SEED"); s != "" {
@@ -51,7 +52,7 @@ func TestRelay_Random(t *testing.T) {
 	}
 }
 
-// world is what a random test plays in.
+// world is the environment of a random test.
 type world struct {
 	*bench
 	rnd      *rand.Rand
@@ -69,7 +70,7 @@ type world struct {
 	late   sync.WaitGroup
 }
 
-// process is what a relay runs in: it can die, or stand still.
+// process runs a relay. It can die or pause.
 type process struct {
 	w      *world
 	relay  *running
@@ -115,7 +116,8 @@ func (w *world) run() {
 
 func (w *world) source() *rand.Rand { return rand.New(rand.NewPCG(w.rnd.Uint64(), 0)) }
 
-// write commits the events of one aggregate one after another. Those of others, with higher numbers, become visible before.
+// write commits the events of one aggregate one after another. Those of others, with higher
+// numbers, become visible before.
 func (w *world) write(key, prefix string, rnd *rand.Rand) {
 	for i := range 5 + rnd.IntN(30) {
 		time.Sleep(time.Duration(rnd.IntN(5000)) * time.Millisecond)
@@ -170,7 +172,7 @@ func (w *world) disturb() {
 
 func before(until *atomic.Int64) bool { return time.Now().UnixNano() < until.Load() }
 
-// thaw stands still while the process does.
+// thaw waits while the process pauses.
 func (p *process) thaw() {
 	for before(&p.frozen) {
 		time.Sleep(time.Until(time.Unix(0, p.frozen.Load())))
@@ -206,7 +208,7 @@ func (p *process) after(ctx context.Context, _ string) error {
 	return ctx.Err()
 }
 
-// lateStore does some things after it has said that it failed.
+// lateStore does some calls after it has returned an error.
 type lateStore struct {
 	outbox.Store
 	p *process

@@ -14,8 +14,9 @@ import (
 	"github.com/idem-go/idem/outbox"
 )
 
-// Tables that are missing at the start end Run within seconds, with the command. Tables that are made meanwhile are found. Tables
-// that are dropped later are waited for, and told once a minute.
+// Tables that are missing at the start end Run within seconds, with the command. Tables that are
+// created meanwhile are found. If tables are dropped later, Run waits, and repeats the warning once
+// a minute.
 func TestRelay_NotSetUp(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		missing := fmt.Errorf("store: %w", &dedup.SetupError{Problem: "tables are missing", Fix: "run `idem migrate up --outbox`"})

@@ -55,8 +55,9 @@ func TestRelay_CannotRenew_O13(t *testing.T) {
 	}
 }
 
-// A relay that stands still for two leases in the middle of a round finds that its share is another's: it goes on with nothing, and
-// records nothing. What both have published appeared first in order (O-13).
+// A relay pauses for two leases in the middle of a round, and another relay takes its share. The
+// first relay publishes and records nothing more. The first appearances of both are in order
+// (O-13).
 func TestRelay_StandsStill_O13(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		const lease = 6 * time.Second
@@ -96,7 +97,7 @@ func TestRelay_StandsStill_O13(t *testing.T) {
 	})
 }
 
-// A shard that was taken over is let go as soon as the store says so (O-13).
+// A relay gives a shard up as soon as the store reports that another relay took it (O-13).
 func TestRelay_LostShard_O13(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		seized := false
@@ -119,7 +120,8 @@ func TestRelay_LostShard_O13(t *testing.T) {
 	})
 }
 
-// A shard that came back under another epoch is fetched anew: another relay has published what the old fetch returned (O-13).
+// A shard that came back under another epoch is fetched anew: another relay has published what the
+// old fetch returned (O-13).
 func TestRelay_EpochChanged_O13(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.table.add("t", "a", "a1")
@@ -141,7 +143,8 @@ func TestRelay_EpochChanged_O13(t *testing.T) {
 	})
 }
 
-// workedBySomebodyElse lets another relay take all shards, publish all rows, and give the shards back.
+// workedBySomebodyElse has another relay take all shards, publish all rows, and give the shards
+// back.
 func (t *table) workedBySomebodyElse() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -158,7 +161,7 @@ func (t *table) workedBySomebodyElse() {
 	}
 }
 
-// A newcomer gets its share while others work, and nothing is published twice for that.
+// A new relay gets its share while others work, and no event is published twice.
 func TestRelay_Newcomer(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		stop := time.Now().Add(time.Minute)
@@ -186,7 +189,8 @@ func TestRelay_Newcomer(t *testing.T) {
 	})
 }
 
-// A question of sharing that was not answered may have given something up: nothing is published before another one is answered.
+// A request to share out the shards that got no answer may have given shards up. Nothing is
+// published before another request is answered.
 func TestRelay_ShareUnanswered(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		lost, c := atomic.Bool{}, &clock{}
@@ -215,7 +219,8 @@ func TestRelay_ShareUnanswered(t *testing.T) {
 	})
 }
 
-// At the end what was given to the producer is waited for and recorded, nothing else is begun, and the share is free at once.
+// At its end a relay waits for the messages that the producer has and records the results. It
+// starts no other work, and its share is free at once.
 func TestRelay_Stop(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.fate = func(*idem.Message) fate { return fate{wait: 3 * time.Second, written: true} }
@@ -244,7 +249,7 @@ func TestRelay_Stop(t *testing.T) {
 	})
 }
 
-// A producer or a database that does not answer holds up the end for a bounded time.
+// Without an answer of the producer or the database, the end is delayed for a bounded time.
 func TestRelay_Stop_Bounded(t *testing.T) {
 	for _, hangs := range []string{"producer", "database"} {
 		for _, lease := range []time.Duration{2 * time.Second, time.Minute} {
@@ -286,7 +291,8 @@ type panics struct{}
 
 func (panics) ObserveRound(context.Context, outbox.Round) { panic(errDatabase) }
 
-// A panic of an observer reaches who called Run, after the share was given up and all goroutines have ended.
+// A panic of an observer reaches the caller of Run, after the share was given up and all goroutines
+// have ended.
 func TestRelay_ObserverPanics(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.table.add("t", "a", "a1")

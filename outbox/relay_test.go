@@ -24,7 +24,8 @@ func ids(prefix string, n int) (list []string) {
 	return list
 }
 
-// A row whose number is lower, and whose transaction commits later, is published like any other (O-01).
+// A row whose number is lower, and whose transaction commits later, is published like any other
+// (O-01).
 func TestRelay_LateRow_O01(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		early := b.table.draw()
@@ -38,8 +39,8 @@ func TestRelay_LateRow_O01(t *testing.T) {
 	})
 }
 
-// Four relays share the outbox: each event is published once, those of an aggregate in order (O-04). The share of one that leaves is
-// published by the others.
+// Four relays share the outbox: each event is published once, those of an aggregate in order
+// (O-04). The share of one that leaves is published by the others.
 func TestRelay_FourRelays_O04(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		for range 4 {
@@ -69,7 +70,8 @@ func TestRelay_FourRelays_O04(t *testing.T) {
 	})
 }
 
-// A relay that dies between the acknowledgement and its record leaves events that are published again, with the same ID (O-07).
+// If a relay dies between the acknowledgement and the record, the event is published again with the
+// same ID (O-07).
 func TestRelay_DiesBeforeSettle_O07(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.table.add("t", "a", "a1")
@@ -90,7 +92,8 @@ func TestRelay_DiesBeforeSettle_O07(t *testing.T) {
 	})
 }
 
-// A database that cannot record what was published, for a while, makes no duplicates, and nothing else is published meanwhile (O-07).
+// While the database cannot record results, no duplicates are made, and no other row is published
+// (O-07).
 func TestRelay_SettleFails_NoDuplicates_O07(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.table.add("t", "a", "a1")
@@ -114,7 +117,7 @@ func TestRelay_SettleFails_NoDuplicates_O07(t *testing.T) {
 	})
 }
 
-// Only what was acknowledged counts as sent, message by message (O-08).
+// Only acknowledged messages count as sent, one by one (O-08).
 func TestRelay_MarksOnlyAcked_O08(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		var mu sync.Mutex
@@ -138,7 +141,8 @@ func TestRelay_MarksOnlyAcked_O08(t *testing.T) {
 	})
 }
 
-// After a failure nothing of the aggregate is published before what failed; others go on meanwhile (O-09).
+// After a failure no other row of the aggregate is published before the failed one. Other
+// aggregates go on (O-09).
 func TestRelay_FailureKeepsOrder_O09(t *testing.T) {
 	for _, failure := range []error{errBroker, idem.ErrNoTopic} {
 		t.Run(failure.Error(), func(t *testing.T) {
@@ -174,7 +178,8 @@ func (p *parkedLog) ObserveParked(_ context.Context, row outbox.Row, err error) 
 	}
 }
 
-// A row that can never be published is parked; its aggregate halts, or goes on; others flow (O-10).
+// A row that can never be published is parked. Its aggregate halts or goes on. Other aggregates go
+// on (O-10).
 func TestRelay_PoisonIsParked_O10(t *testing.T) {
 	for _, when := range []outbox.WhenParked{outbox.Halt, outbox.Skip} {
 		for _, failure := range []error{idem.ErrTooLarge, idem.ErrRefused, idem.ErrNoTopic} {
@@ -238,7 +243,8 @@ func TestRelay_PoisonIsParked_O10(t *testing.T) {
 	}
 }
 
-// A topic that is not there is tried MaxAttempts times, with 1 s, 2 s, 4 s in between; a broker that is away in between counts for nothing.
+// A row of a missing topic is tried MaxAttempts times, with pauses of 1 s, 2 s and 4 s. An outage
+// of the broker in between does not count.
 func TestRelay_NoTopicBackOff_O10(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		var at []time.Time
@@ -265,7 +271,7 @@ func TestRelay_NoTopicBackOff_O10(t *testing.T) {
 	})
 }
 
-// waker is a store that says when rows have come.
+// waker is a store that announces new rows.
 type waker struct {
 	*faults
 	wake func(ctx context.Context, wake func()) error
@@ -273,8 +279,8 @@ type waker struct {
 
 func (w *waker) Wake(ctx context.Context, wake func()) error { return w.wake(ctx, wake) }
 
-// Rows that are told of are published at once. A listener that is killed loses nothing: what comes is found within Interval, and the
-// listener is started again (O-12).
+// Announced rows are published at once. After a failure of the listener, rows are found within
+// Interval, and the listener is started again (O-12).
 func TestRelay_ListenerKilled_O12(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		const interval = 10 * time.Second
@@ -325,7 +331,7 @@ func TestRelay_ListenerKilled_O12(t *testing.T) {
 	})
 }
 
-// Without Wake nothing listens, and rows are found within Interval (O-12).
+// Without Wake no listener runs, and rows are found within Interval (O-12).
 func TestRelay_Interval_O12(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.start(nil)
@@ -337,7 +343,8 @@ func TestRelay_Interval_O12(t *testing.T) {
 	})
 }
 
-// A shard with a backlog does not wait for others, nor do they for it: the outbox is drained without a pause.
+// A shard with a backlog does not wait for others, nor do they for it: the outbox is drained
+// without a pause.
 func TestRelay_Backlog_WithoutPause(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		for i := range 2000 {
@@ -349,14 +356,15 @@ func TestRelay_Backlog_WithoutPause(t *testing.T) {
 		r := b.start(nil)
 		began := time.Now()
 		b.drained(time.Minute)
-		// One of the hot aggregate each millisecond, since each waits for the one before; nothing else takes time here.
+		// One of the hot aggregate each millisecond, since each waits for the one before; nothing
+		// else takes time here.
 		require.Less(t, time.Since(began), 2500*time.Millisecond)
 		require.Less(t, r.store.count("fetch"), 150)
 		require.True(t, slices.IsSorted(b.broker.all("t", "hot")))
 	})
 }
 
-// A batch that is smaller than the number of shards gets to all of them.
+// A batch that is smaller than the number of shards reaches all shards.
 func TestRelay_SmallBatch(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.start(func(c *outbox.RelayConfig, _ *faults) { c.Batch = 3 })

@@ -42,8 +42,8 @@ func kafkaOf(t *testing.T, brokers []string) sarama.Client {
 	return client
 }
 
-// A page gives what its service has: its own pool, its own clients. They are as open afterwards as they were, and a topic that
-// was created later is known.
+// A page gives what its service has: its own pool, its own clients. They are as open afterwards as
+// they were, and a topic that was created later is known.
 func TestExamine_ClientsOfAService(t *testing.T) {
 	pool := storePool(t)
 	require.NoError(t, pgoutbox.Migrate(t.Context(), pool))
@@ -123,7 +123,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// canary is a password with a mark at its begin, in its middle and at its end: no part of it may be seen.
+// canary is a password with a mark at its begin, in its middle and at its end: no part of it may be
+// seen.
 const (
 	canary = "canarya" + "/#?@%canaryb&canaryc"
 	mark   = "canary"
@@ -145,7 +146,8 @@ func requireSilent(t *testing.T, r Findings, what string) {
 	}
 }
 
-// G-04: no finding, no advice and no error shows any part of a password, however wrong the URL is, or whatever a server says.
+// G-04: no finding, no advice and no error shows any part of a password, however wrong the URL is,
+// or whatever a server says.
 func TestExamine_CanaryPasswords_G04(t *testing.T) {
 	const away = "127.0.0.1:1"
 	escaped := url.QueryEscape(canary)

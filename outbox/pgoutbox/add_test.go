@@ -19,8 +19,8 @@ import (
 	"github.com/idem-go/idem/outbox/pgoutbox"
 )
 
-// Rule 23: two events of one parent with the same type and aggregate need names. Nothing of the call that fails is added, and the
-// transaction goes on.
+// Rule 23: two events of one parent with the same type and aggregate need names. Nothing of the
+// call that fails is added, and the transaction goes on.
 func TestSameID(t *testing.T) {
 	box, pool := newBox(t)
 	ctx := dedup.WithParent(t.Context(), dedup.Key{Scope: "g", Type: "order.placed", ID: "7"})
@@ -48,12 +48,12 @@ func TestSameID(t *testing.T) {
 	require.ErrorIs(t, box.Add(dedup.WithParent(t.Context(), dedup.Key{}), begin(t, pool), line("")), outbox.ErrNoParent)
 }
 
-// Whoever takes no notice of the ok of httpidem.TxFrom is told, not killed.
+// A caller that ignores the ok of httpidem.TxFrom gets an error, not a panic.
 func TestNoTransaction(t *testing.T) {
 	require.ErrorContains(t, pgoutbox.New(nil).Add(t.Context(), nil, entry("A", "1")), "tx is nil")
 }
 
-// O-10: what no topic would take fails where it is made, and leaves the transaction usable.
+// O-10: Add refuses an entry that no topic would take, and leaves the transaction usable.
 func TestTooLargeAtInsert(t *testing.T) {
 	_, pool := newBox(t)
 	box := pgoutbox.New(pool, pgoutbox.MaxBytes(1000))
@@ -69,7 +69,7 @@ func TestTooLargeAtInsert(t *testing.T) {
 	require.ErrorContains(t, pgoutbox.New(pool, pgoutbox.MaxBytes(0)).Add(t.Context(), tx, large), "MaxBytes")
 }
 
-// O-14: the table has no place for a row without an ID, and makes none.
+// O-14: the table refuses a row without an ID, and has no default for it.
 func TestNoRowWithoutID(t *testing.T) {
 	_, pool := newBox(t)
 	var nullable, defaults string
@@ -83,7 +83,7 @@ func TestNoRowWithoutID(t *testing.T) {
 	require.Equal(t, "23502", refused.Code)
 }
 
-// What is rolled back never appears, whole or to a savepoint.
+// Rolled back entries never appear, after a rollback of the transaction or of a savepoint.
 func TestRolledBack(t *testing.T) {
 	box, pool := newBox(t)
 	for _, tx := range []pgx.Tx{box.Queue(begin(t, pool)), begin(t, pool)} {
@@ -104,7 +104,8 @@ func TestRolledBack(t *testing.T) {
 	}
 	require.Equal(t, map[string]int{"kept queue": 0, "kept once": 0}, states(t, pool))
 
-	// What is added to the transaction around a savepoint goes with it too, and what was before stays.
+	// Entries added to the outer transaction after the savepoint are rolled back too, and earlier
+	// entries stay.
 	tx := box.Queue(begin(t, pool))
 	require.NoError(t, box.Add(t.Context(), tx, entry("B", "before")))
 	outer, err := tx.Begin(t.Context())
@@ -122,7 +123,7 @@ func TestRolledBack(t *testing.T) {
 	require.Equal(t, map[string]int{"kept queue": 0, "kept once": 0, "before": 0, "inner": 0}, states(t, pool))
 }
 
-// The caller's memory is his own again when Add has returned, and his entry is as it was.
+// After Add has returned, the caller may reuse the memory, and the entry is unchanged.
 func TestMemoryMayBeReused(t *testing.T) {
 	box, pool := newBox(t)
 	e := entry("A", "1")
@@ -146,7 +147,7 @@ func traced(ctx context.Context) context.Context {
 	return propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{"traceparent": parent, "tracestate": "a=b"})
 }
 
-// The trace travels, unless the entry brings one.
+// The entry carries the trace of the context, unless it has one.
 func TestTrace(t *testing.T) {
 	box, pool := newBox(t)
 	own := entry("A", "own")
@@ -166,8 +167,8 @@ func TestTrace(t *testing.T) {
 	require.Empty(t, rows[2].Entry.Headers)
 }
 
-// In a transaction that the store lends, what is added is written before its commit, and what a savepoint takes back is not, also if it
-// had been flushed.
+// In a transaction that the store lends, entries are written before the commit. Entries of a
+// savepoint that is rolled back are not, also after a flush.
 func TestLentTransaction(t *testing.T) {
 	box, pool := newBox(t)
 	require.NoError(t, pgstore.Migrate(t.Context(), pool))
@@ -204,7 +205,7 @@ func rowsIn(t *testing.T, tx pgx.Tx) []string {
 	return found
 }
 
-// Whoever commits elsewhere flushes. A Commit that cannot flush rolls back.
+// Code that commits by itself calls Flush. A Commit that cannot flush rolls back.
 func TestFlush(t *testing.T) {
 	box, pool := newBox(t)
 	require.NoError(t, pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
@@ -232,7 +233,7 @@ func TestFlush(t *testing.T) {
 	require.False(t, there, "it was committed without its event")
 }
 
-// What one transaction keeps in memory is bounded.
+// The memory of one transaction is bounded.
 func TestQueueIsBounded(t *testing.T) {
 	_, pool := newBox(t)
 	box := pgoutbox.New(pool, pgoutbox.MaxBytes(1<<30))

@@ -25,7 +25,8 @@ func emitted(parent dedup.Key, key string) string {
 	return outbox.ID(parent, &e)
 }
 
-// Rule 23: a claimed handler emits in a transaction of its own. Should it run twice, it emits the same.
+// Rule 23: a claimed handler emits in a transaction of its own. If it runs twice, it emits the same
+// events.
 func TestEmitFromAClaimedHandler_Rule23(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
@@ -81,7 +82,8 @@ func TestEmitFromDoTx_Rule23(t *testing.T) {
 	require.Equal(t, []string{"month"}, s.names())
 }
 
-// Rule 10: what a foreign transaction holds makes DoTx wait and run again, and say so when its patience is over. Nothing is half done.
+// Rule 10: a lock of a foreign transaction makes DoTx wait and run again, and return an error after
+// its wait budget. Nothing is half done.
 func TestDoTxWaitsForAForeignTransaction_Rule10(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
@@ -110,8 +112,8 @@ func TestDoTxWaitsForAForeignTransaction_Rule10(t *testing.T) {
 	require.Len(t, s.rows(), 1)
 }
 
-// Rule 20, O-01: a request that succeeds emits once, however often it is sent; one that is refused keeps its answer and emits nothing; one
-// that fails emits nothing and runs again.
+// Rule 20, O-01: a request that succeeds emits once, however often it is sent; one that is refused
+// keeps its answer and emits nothing; one that fails emits nothing and runs again.
 func TestEmitFromRequests_Rule20(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
@@ -150,7 +152,8 @@ func TestEmitFromRequests_Rule20(t *testing.T) {
 	require.Equal(t, []string{"failed", "made"}, s.names())
 }
 
-// Rule 20: a request whose entries meet a lock of somebody who does not go on is answered 409 in a bounded time, and nothing of it remains.
+// Rule 20: a request whose entries wait for a lock of a stopped transaction is answered 409 in a
+// bounded time, and nothing of it remains.
 func TestRequestMeetsAForeignTransaction_Rule20(t *testing.T) {
 	t.Parallel()
 	s := newService(t)

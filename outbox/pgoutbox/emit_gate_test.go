@@ -60,7 +60,7 @@ func (s *service) Produce(_ context.Context, msgs ...*idem.Message) error {
 	return nil
 }
 
-// order is what the handlers of these tests take.
+// order is the event of these tests.
 type order struct{}
 
 var (
@@ -146,13 +146,13 @@ func column[T any](s *service, sql string, args ...any) []T {
 	return all
 }
 
-// rows are the keys of what is in the outbox, in the order of their numbers.
+// rows are the keys of the rows in the outbox, in the order of their numbers.
 func (s *service) rows() []string {
 	s.Helper()
 	return column[string](s, "SELECT coalesce(convert_from(key, 'UTF8'), '') FROM idem_outbox ORDER BY seq")
 }
 
-// ids are the identities of what is in the outbox, sorted.
+// ids are the IDs of the rows in the outbox, sorted.
 func (s *service) ids() []string {
 	s.Helper()
 	return column[string](s, "SELECT event_id FROM idem_outbox ORDER BY event_id")
@@ -163,7 +163,7 @@ func send(key string) outbox.Entry {
 	return outbox.Entry{Topic: "invoices", Key: key, Type: "invoice.due"}
 }
 
-// tracer notes what is sent: single statements, and batches, each of which is one round trip.
+// tracer notes statements and batches, each of which is one round trip.
 type tracer struct {
 	mu    sync.Mutex
 	trips []string // what is in each
@@ -218,7 +218,7 @@ func (t *tracer) TraceBatchEnd(_ context.Context, _ *pgx.Conn, d pgx.TraceBatchE
 	t.note(d.Err)
 }
 
-// count is in how many round trips s is, and how often in all.
+// count returns the number of round trips with s, and the number of occurrences.
 func (t *tracer) count(s string) (trips, times int) {
 	for _, trip := range t.all() {
 		if n := strings.Count(trip, s); n > 0 {
@@ -238,7 +238,8 @@ func numbers(name string, n int) []string {
 	return all
 }
 
-// emits handles an event by an effect, and an entry of the same name; the one that is bad does both and fails.
+// emits handles an event by an effect, and an entry of the same name; the one that is bad does both
+// and fails.
 func (s *service) emits(bad string) func(*idem.Router) {
 	return func(r *idem.Router) {
 		idem.OnTx(r, "order.paid", func(ctx context.Context, tx pgx.Tx, e idem.Event[order]) error {
@@ -253,8 +254,8 @@ func (s *service) emits(bad string) func(*idem.Router) {
 	}
 }
 
-// Rule 22, O-01: rows are there if and only if the effects of their events are, in groups and singly; an event that fails emits nothing, and
-// those beside it emit once.
+// Rule 22, O-01: rows are there if and only if the effects of their events are, in groups and
+// singly; an event that fails emits nothing, and those beside it emit once.
 func TestEmitWithTheEffect_Rule22(t *testing.T) {
 	t.Parallel()
 	for name, own := range map[string]bool{"groups": false, "singly": true} {
@@ -285,7 +286,8 @@ func TestEmitWithTheEffect_Rule22(t *testing.T) {
 	}
 }
 
-// Rule 22: what 256 handlers of one transaction emit is written by one statement, in one round trip more than without.
+// Rule 22: the entries of 256 handlers of one transaction are written by one statement, with one
+// additional round trip.
 func TestEmitOfAGroupIsOneRoundTrip_Rule22(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
@@ -338,7 +340,7 @@ func TestEmitSameID_Rule12(t *testing.T) {
 	require.Len(t, s.deadLetters, 1)
 }
 
-// Rule 20: what is emitted in a savepoint of the handler's own goes with it.
+// Rule 20: entries of the handler's own savepoint are rolled back with the savepoint.
 func TestEmitInASavepoint_Rule20(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
@@ -381,7 +383,8 @@ func TestEmitOfAHandlerThatCommits_P13(t *testing.T) {
 	require.Len(t, s.deadLetters, 1)
 }
 
-// In shadow mode events are applied although the store knows them, so what they emit goes out too: with the same identities.
+// In shadow mode known events are handled too, so their entries are published too, with the same
+// IDs.
 func TestEmitInShadowMode_Rule23(t *testing.T) {
 	t.Parallel()
 	s := newService(t)

@@ -19,15 +19,15 @@ import (
 	"github.com/idem-go/idem/outbox"
 )
 
-// isDeadlock reports whether the server has found one.
+// isDeadlock reports whether the server has found a deadlock.
 func isDeadlock(err error) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && pg.Code == "40P01"
 }
 
-// Rule 22: eight consumers emit for the same few aggregates, in the order that each event happens to have, beside rows that they share.
-// Within an aggregate numbers ascend as their transactions were committed, by the server's own record of that; nobody deadlocks; and
-// nothing is lost or doubled.
+// Rule 22: eight consumers emit for the same few aggregates, each in its own order, and change
+// shared rows. Within an aggregate numbers ascend in the order of commits, by the server's record.
+// No transaction deadlocks, and no event is lost or doubled.
 func TestEmitInTheOrderOfCommits_Rule22(t *testing.T) {
 	t.Parallel()
 	const lanes, rounds, size, aggregates = 8, 6, 24, 7
@@ -94,8 +94,8 @@ func (s *service) ordered() {
 	require.NotZero(s, column[int](s, "SELECT count(DISTINCT pg_xact_commit_timestamp(xmin))::int FROM idem_outbox")[0])
 }
 
-// Rules 10 and 22: somebody writes to the aggregate in a transaction of his own and does not end it. The events that emit for it wait,
-// as long as it takes, and no attempt is counted; those beside them are handled meanwhile.
+// Rules 10 and 22: a foreign transaction writes to the aggregate and does not end. Events that emit
+// for this aggregate wait, and no attempt is counted. Other events are handled meanwhile.
 func TestEmitWaitsForAForeignTransaction_Rule10(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
@@ -134,7 +134,8 @@ func TestEmitWaitsForAForeignTransaction_Rule10(t *testing.T) {
 	s.ordered()
 }
 
-// Rule 22: entries without a key have no order, and lock nothing: a foreign transaction stops nobody.
+// Rule 22: entries without a key have no order and take no lock. A foreign transaction stops no
+// other.
 func TestEmitWithoutAKeyLocksNothing_Rule22(t *testing.T) {
 	t.Parallel()
 	s := newService(t)

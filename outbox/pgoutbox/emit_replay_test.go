@@ -19,8 +19,8 @@ import (
 
 func keyOf(scope, id string) dedup.Key { return dedup.Key{Scope: scope, Type: "order.paid", ID: id} }
 
-// Rule 23: whatever is delivered again, emits nothing if the store knows it, and the same identities if it does not: consumers then drop
-// what they have had. The order in which a handler emits does not count, here that of a map.
+// Rule 23: a redelivered event emits nothing if the store knows the event, and otherwise the same
+// IDs, which consumers skip. The order of the entries does not matter, here that of a map.
 func TestReplayEmitsTheSameIdentities_Rule23(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
@@ -59,7 +59,7 @@ func TestReplayEmitsTheSameIdentities_Rule23(t *testing.T) {
 	require.Equal(t, first, slices.Compact(again))
 }
 
-// Rule 23: a dead letter that is replayed emits what the event itself would have emitted.
+// Rule 23: a replayed dead letter emits the same events as its event.
 func TestRedrivenDeadLetterEmitsTheSameIdentities_Rule23(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
@@ -102,7 +102,7 @@ func TestTwoGroupsEmitDifferentIdentities_Rule23(t *testing.T) {
 	require.NotEqual(t, ids[0], ids[1])
 }
 
-// Rule 23: a handler of batches must say which event an entry follows from, also when there is but one.
+// Rule 23: a handler of batches must set the parent of an entry, also with a single event.
 func TestBatchHandlersSayTheParent_Rule23(t *testing.T) {
 	t.Parallel()
 	s := newService(t)

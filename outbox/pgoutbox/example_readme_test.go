@@ -25,7 +25,8 @@ func paid(p PaymentCompleted) []byte {
 	return payload
 }
 
-// An event leaves when the transaction of the handler that makes it commits, and not otherwise. A relay publishes it.
+// Adds an event in the transaction of a handler. The event is published if, and only if, the
+// transaction commits. A relay publishes it.
 func Example_emit() {
 	run := func(ctx context.Context, pool *pgxpool.Pool, router *idem.Router, producer outbox.Producer) error {
 		if err := pgoutbox.Migrate(ctx, pool); err != nil {

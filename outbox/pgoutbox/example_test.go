@@ -12,8 +12,8 @@ import (
 	"github.com/idem-go/idem/outbox/pgoutbox"
 )
 
-// A handler adds events to the transaction that it is lent. They follow from the event that it handles, so that every attempt makes the
-// same IDs.
+// Adds events in the transaction of a handler. Their IDs derive from the handled event, so every
+// attempt makes the same IDs.
 func ExampleOutbox_Add() {
 	type order struct{ Lines []string }
 	register := func(router *idem.Router, box *pgoutbox.Outbox) {
@@ -35,7 +35,7 @@ func ExampleOutbox_Add() {
 	_ = register
 }
 
-// A transaction of one's own, in which several functions add events.
+// Adds events from several functions in your own transaction.
 func ExampleOutbox_Queue() {
 	place := func(ctx context.Context, pool *pgxpool.Pool, box *pgoutbox.Outbox, order string) error {
 		begun, err := pool.Begin(ctx)
@@ -55,7 +55,7 @@ func ExampleOutbox_Queue() {
 	_ = place
 }
 
-// A transaction that pgx commits.
+// Adds events in a transaction that pgx commits.
 func ExampleOutbox_Queued() {
 	place := func(ctx context.Context, pool *pgxpool.Pool, box *pgoutbox.Outbox) error {
 		return pgx.BeginFunc(ctx, box.Queued(pool), func(tx pgx.Tx) error {
@@ -65,7 +65,7 @@ func ExampleOutbox_Queued() {
 	_ = place
 }
 
-// A transaction that somebody else commits.
+// Adds events in a transaction that other code commits.
 func ExampleOutbox_Flush() {
 	place := func(ctx context.Context, pool *pgxpool.Pool, box *pgoutbox.Outbox) error {
 		return pgx.BeginFunc(ctx, pool, func(begun pgx.Tx) error {

@@ -25,8 +25,8 @@ func fill(t testing.TB, pool *pgxpool.Pool, n, state, keys int) {
 	require.NoError(t, err)
 }
 
-// What waits is found by its index, however much else lies in the table: kept rows, parked ones. Also where the server knows nothing of
-// the table, and with a plan that fits any argument, which it takes for a statement that is prepared.
+// Waiting rows are found by their index, with any number of kept and parked rows in the table. This
+// also holds without statistics, and with the generic plan of a prepared statement.
 func TestPlans(t *testing.T) {
 	url := testenv.Postgres(t)
 	pool := newPool(t, url)
@@ -94,8 +94,8 @@ func TestPlans(t *testing.T) {
 	}
 }
 
-// A backlog of few aggregates lies in few shards. To look for the first row of the others must not read all of it, as it would by the
-// primary key, which the server believes to be quicker then.
+// A backlog of few aggregates lies in few shards. The search for the first row of the other shards
+// must not read the whole backlog, as a scan of the primary key would.
 func TestPlans_FewAggregates(t *testing.T) {
 	pool := newPool(t, testenv.Postgres(t))
 	require.NoError(t, pgoutbox.Migrate(t.Context(), pool))
@@ -120,7 +120,8 @@ func TestPlans_FewAggregates(t *testing.T) {
 	}
 }
 
-// explain runs a statement behind another in a transaction that it rolls back, and returns its plan.
+// explain runs a statement behind another in a transaction that it rolls back, and returns its
+// plan.
 func explain(t *testing.T, pool *pgxpool.Pool, before, text string, args []any) string {
 	t.Helper()
 	tx := begin(t, pool)
@@ -134,8 +135,8 @@ func explain(t *testing.T, pool *pgxpool.Pool, before, text string, args []any) 
 	return strings.Join(lines, "\n")
 }
 
-// O-06, O-15: a batch never exceeds its limits, each shard gives its share, and the rows of a shard come in their order with none left
-// out. Writers and settlements run meanwhile.
+// O-06, O-15: a batch never exceeds its limits, each shard gives its share, and the rows of a shard
+// come in their order with none left out. Writers and settlements run meanwhile.
 func TestBatchIsBounded(t *testing.T) {
 	box, pool := newBox(t)
 	seed := rand.Uint64()

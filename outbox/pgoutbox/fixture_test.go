@@ -16,7 +16,8 @@ import (
 	"github.com/idem-go/idem/outbox/pgoutbox"
 )
 
-// modes are how statements may travel: prepared and kept, which is pgx's default, and what poolers ask for (P-17).
+// modes are the execution modes of statements: prepared, which is pgx's default, and those for
+// poolers (P-17).
 var modes = map[string]pgx.QueryExecMode{
 	"prepared": pgx.QueryExecModeCacheStatement,
 	"exec":     pgx.QueryExecModeExec,
@@ -77,7 +78,7 @@ func hold(t testing.TB, box *pgoutbox.Outbox, relay string) []outbox.Lease {
 	return held
 }
 
-// fetch returns all that waits, in any shard.
+// fetch returns the waiting rows of all shards.
 func fetch(t testing.TB, box *pgoutbox.Outbox) []outbox.Row {
 	t.Helper()
 	return fetchWith(t, box, outbox.Fetch{Limit: 10_000 * outbox.Shards, Bytes: 1 << 30, Halt: true})
@@ -135,7 +136,7 @@ func begin(t testing.TB, pool *pgxpool.Pool) pgx.Tx {
 	return tx
 }
 
-// together runs n functions at once and returns what went wrong in any.
+// together runs n functions at once, and returns their errors.
 func together(n int, fn func(int) error) error {
 	errs := make([]error, n)
 	var all sync.WaitGroup

@@ -10,7 +10,7 @@ import (
 	"github.com/idem-go/idem/outbox"
 )
 
-// Rows that others wrote are published whatever their headers are.
+// Rows that other programs wrote are published with any headers.
 func TestForeignHeaders(t *testing.T) {
 	for _, text := range []string{`{"a": 1}`, `[{"k": 1}]`, `[{"k": "a", "b": "?"}]`, `"x"`} {
 		require.Equal(t, []idem.Header{{Key: headerRaw, Value: []byte(text)}}, decodeHeaders(&text))
@@ -18,8 +18,8 @@ func TestForeignHeaders(t *testing.T) {
 	require.Nil(t, decodeHeaders(nil))
 }
 
-// Headers come back as they were: order, copies of one name, bytes that are no text, null and empty. What the column gets is JSON
-// without the one character that a column of that type refuses.
+// Headers come back as they were: order, copies of one name, bytes that are no text, null and
+// empty. What the column gets is JSON without the one character that a column of that type refuses.
 func FuzzHeaders(f *testing.F) {
 	f.Add("a", []byte("text"), "a", []byte{0xff, 0}, false)
 	f.Add("ü", []byte{}, "\u2028<&>", []byte("a\x00b"), true)

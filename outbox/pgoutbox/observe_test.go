@@ -15,7 +15,7 @@ import (
 	"github.com/idem-go/idem/outbox/pgoutbox"
 )
 
-// addWatch gives each entry a span ID of its own in the trace of its context, and notes what it is told.
+// addWatch gives each entry a span ID of its own in the trace of its context, and notes its calls.
 type addWatch struct {
 	n     byte
 	begun []string
@@ -74,7 +74,8 @@ func TestObservers_TraceOfEachEntry(t *testing.T) {
 	require.Equal(t, []string{"1 true", "2 true", "own true"}, w.wrote)
 }
 
-// What is queued is told of when it is added, and when it is written; what was taken back is not written.
+// Observers see a queued entry when it is added and when it is written. Entries of a savepoint that
+// is rolled back are not written.
 func TestObservers_Queue(t *testing.T) {
 	_, pool := newBox(t)
 	w := &addWatch{}
@@ -92,7 +93,8 @@ func TestObservers_Queue(t *testing.T) {
 	require.Equal(t, []string{"1 true", "2 true"}, w.wrote)
 }
 
-// An error is told to every entry of the call, since none is added; entries behind the one that is to blame were not begun.
+// After an error EndAdd is called for every entry that was begun. Entries behind the wrong one were
+// not begun.
 func TestObservers_Errors(t *testing.T) {
 	_, pool := newBox(t)
 	w := &addWatch{}
@@ -116,7 +118,7 @@ type stops struct{ addWatch }
 
 func (*stops) BeginAdd(context.Context, *outbox.Entry) context.Context { panic("observer") }
 
-// Whoever was told of a beginning is told of an end, also if another observer panics.
+// Every BeginAdd has an EndAdd, also if another observer panics.
 func TestObservers_Panic(t *testing.T) {
 	w := &addWatch{}
 	box := pgoutbox.New(nil, pgoutbox.Observers(w), pgoutbox.Observers(&stops{}))
@@ -124,10 +126,10 @@ func TestObservers_Panic(t *testing.T) {
 	require.Equal(t, []string{"1 1 false"}, w.ended)
 }
 
-// fakeTx is a transaction that nobody comes to use.
+// fakeTx is a transaction that is not used.
 type fakeTx struct{ pgx.Tx }
 
-// An observer of another place would never be told of anything.
+// An observer of another place is refused, because it would see nothing.
 func TestObservers_Refused(t *testing.T) {
 	box := pgoutbox.New(nil, pgoutbox.Observers(&addWatch{}, "watch"))
 	require.ErrorContains(t, box.Add(t.Context(), fakeTx{}, entry("A", "1")), "string is neither")

@@ -15,8 +15,8 @@ import (
 	"github.com/idem-go/idem/outbox/pgoutbox"
 )
 
-// O-01: a row whose number was drawn first and whose transaction commits last is fetched. The negative control, a reader that goes on
-// from the last number it saw, loses it.
+// O-01: a row whose number was drawn first and whose transaction commits last is fetched. The
+// negative control, a reader that goes on from the last number it saw, loses it.
 func TestLateCommitIsFetched(t *testing.T) {
 	box, pool := newBox(t)
 	var seen []string
@@ -90,8 +90,8 @@ func writeAtOnce(ctx context.Context, pool *pgxpool.Pool, box *pgoutbox.Outbox, 
 
 const aggregates = 4
 
-// Rule 22: within each aggregate, numbers ascend in the order of commits, which the server notes the times of. Transactions that add to
-// many aggregates in any order never deadlock.
+// Rule 22: within each aggregate, numbers ascend in the order of commits, which the server notes
+// the times of. Transactions that add to many aggregates in any order never deadlock.
 func TestNumbersFollowCommits(t *testing.T) {
 	const writers, rounds = 32, 8
 	box, pool := newBox(t, maxConns(writers))
@@ -126,8 +126,8 @@ func TestNumbersFollowCommits(t *testing.T) {
 	require.Len(t, last, aggregates)
 }
 
-// Rule 22: two calls of Add in one transaction that nothing is known of lock one after the other; that this can deadlock is what Queue
-// is for, and the documentation says so.
+// Rule 22: two calls of Add in a transaction without a queue take their locks one after the other,
+// and can deadlock, as documented. Queue prevents that.
 func TestTwoAddsCrosswise(t *testing.T) {
 	box, pool := newBox(t)
 	for _, queued := range []bool{false, true} {

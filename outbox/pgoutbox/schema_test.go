@@ -17,7 +17,8 @@ import (
 	"github.com/idem-go/idem/outbox/pgoutbox"
 )
 
-// Migrate may be run by several at once and again, into any schema, and takes no lock on a table where all is there.
+// Migrate may run several times, at once, and into any schema. It locks no table if the tables are
+// up to date.
 func TestMigrate(t *testing.T) {
 	address := testenv.Postgres(t)
 	pool := newPool(t, address)
@@ -59,7 +60,7 @@ func TestMigrate(t *testing.T) {
 	require.ErrorContains(t, err, "no pool")
 }
 
-// Check finds what would lose events, or their order.
+// Check finds problems that would lose events or their order.
 func TestCheck(t *testing.T) {
 	for broken, finds := range map[string]string{
 		"ALTER TABLE idem_outbox ALTER seq SET CACHE 20": "CACHE 1",

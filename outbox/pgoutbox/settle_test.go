@@ -15,8 +15,8 @@ import (
 	"github.com/idem-go/idem/outbox/pgoutbox"
 )
 
-// O-08: only rows that are named are gone. O-13: those of a shard that somebody else has taken stay as they are, whatever is said of
-// them, and the shard is named.
+// O-08: only the given rows are deleted. O-13: rows of a shard that another relay has taken stay as
+// they are, and Settle returns the shard.
 func TestSettleIsFenced(t *testing.T) {
 	box, pool := newBox(t)
 	for i := range 40 {
@@ -55,7 +55,8 @@ func TestSettleIsFenced(t *testing.T) {
 	require.ElementsMatch(t, ids(append(stale, ours[5:]...)), ids(fetch(t, box)))
 }
 
-// O-10: a row is parked with its reason, what is behind it in its aggregate is blocked, others go on; then a person acts.
+// O-10: a row is parked with its reason, the rows behind it in its aggregate are blocked, and
+// others go on. Then a person acts.
 func TestStates(t *testing.T) {
 	box, pool := newBox(t)
 	add(t, pool, box, entry("A", "a0"), entry("A", "a1"), entry("A", "a2"), entry("A", "a3"), entry("A", "a4"), entry("B", "b1"))
@@ -112,7 +113,8 @@ func TestStates(t *testing.T) {
 	require.Zero(t, n)
 }
 
-// A row that a relay blocks while a person releases what is in front of it must not stay blocked behind nothing, for ever.
+// A row that a relay blocks while a person releases what is in front of it must not stay blocked
+// behind nothing, for ever.
 func TestBlockedWhileReleased(t *testing.T) {
 	box, pool := newBox(t)
 	held := hold(t, box, "r")
@@ -134,8 +136,9 @@ func TestBlockedWhileReleased(t *testing.T) {
 	}
 }
 
-// While a person acts on a shard, whoever blocks or parks rows in it waits; whoever renews or takes others does not, and nobody takes
-// this one. Afterwards it is renewed as if nothing had been.
+// While a person acts on a shard, a relay that blocks or parks rows of that shard waits. Relays
+// that renew or take other shards do not wait, and no relay takes this one. Afterwards the lease is
+// renewed.
 func TestReleaseHoldsTheShard(t *testing.T) {
 	box, pool := newBox(t)
 	add(t, pool, box, entry("A", "a1"), entry("A", "a2"))
@@ -172,8 +175,8 @@ func TestReleaseHoldsTheShard(t *testing.T) {
 	require.Equal(t, []outbox.Lease{this}, again)
 }
 
-// Settlements of the same rows in any order, by two who both believe to be the relay, and leases that are renewed meanwhile: nothing
-// deadlocks.
+// Two relays that both seem to hold the shard settle the same rows in any order, and leases are
+// renewed meanwhile. No transaction deadlocks.
 func TestSettlementsAtOnce(t *testing.T) {
 	const workers = 6
 	box, pool := newBox(t, maxConns(workers))
@@ -212,7 +215,7 @@ func TestSettlementsAtOnce(t *testing.T) {
 	}))
 }
 
-// Rows that were kept are deleted in batches, by several at once.
+// Kept rows are deleted in batches, by several calls at once.
 func TestPurge(t *testing.T) {
 	box, pool := newBox(t)
 	fill(t, pool, 1000, 1, 50)

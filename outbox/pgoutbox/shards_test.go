@@ -11,8 +11,8 @@ import (
 	"github.com/idem-go/idem/outbox"
 )
 
-// O-04, O-05: relays share the shards evenly within a few calls, no shard is in two hands, and a shard that changes hands has an epoch
-// that it never had.
+// O-04, O-05: relays share the shards evenly within a few calls. No shard has two holders, and a
+// shard that is taken over has a new epoch.
 func TestRelaysShare(t *testing.T) {
 	box, pool := newBox(t)
 	held, highest := map[string][]outbox.Lease{}, map[int]int64{}
@@ -67,8 +67,8 @@ func TestRelaysShare(t *testing.T) {
 	require.Equal(t, []int{32, 32}, sizes("c", "d"))
 }
 
-// O-13: a lease that ended is renewed if nobody took it, with the epoch it had, and is lost if somebody did. Without share nothing is
-// given or taken.
+// O-13: a lease that ended is renewed with its epoch if no other relay took the shard, and is lost
+// otherwise. Without share no shard is given up or taken.
 func TestExpiredLease(t *testing.T) {
 	box, pool := newBox(t)
 	mine := hold(t, box, "a")
@@ -100,7 +100,8 @@ func TestExpiredLease(t *testing.T) {
 	require.Empty(t, again)
 }
 
-// O-04, O-05: many relays that come at once never deadlock, and no shard has two owners with one epoch.
+// O-04, O-05: many relays that come at once never deadlock, and no shard has two owners with one
+// epoch.
 func TestRelaysHoldAtOnce(t *testing.T) {
 	const relays = 8
 	box, _ := newBox(t, maxConns(relays))
@@ -140,7 +141,8 @@ func TestRelaysHoldAtOnce(t *testing.T) {
 	require.Equal(t, outbox.Shards, n)
 }
 
-// O-05, O-06: what is free is taken by one relay only, however many come for it at once, and by none beyond its share at that moment.
+// O-05, O-06: of many relays that call at once, only one takes a free shard, and none takes more
+// than its share at that moment.
 func TestFreeShardsAreTakenOnce(t *testing.T) {
 	const relays = 8
 	box, pool := newBox(t, maxConns(relays))

@@ -10,7 +10,8 @@ import (
 	"github.com/idem-go/idem/outbox"
 )
 
-// What is added comes out as it was, in each way in which statements travel (P-17), and is gone when it was sent.
+// Entries come out as they were added, in each execution mode (P-17), and are deleted when they
+// were sent.
 func TestRoundTrip(t *testing.T) {
 	for name, mode := range modes {
 		t.Run(name, func(t *testing.T) {
@@ -69,8 +70,8 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// The number of a row follows the order of the aggregate, and all of a batch are added, however many they are: above 1,000 aggregates
-// one lock stands for all.
+// The numbers of rows follow the order of the aggregate, and all entries of a batch are added.
+// Above 1,000 aggregates one lock covers all.
 func TestManyAtOnce(t *testing.T) {
 	box, pool := newBox(t)
 	var entries []outbox.Entry

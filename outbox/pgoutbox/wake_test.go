@@ -9,8 +9,8 @@ import (
 	"github.com/idem-go/idem/outbox/pgoutbox"
 )
 
-// O-12: a relay that listens is woken by a commit that notifies, and learns that its connection is lost. Its connection is not one of the
-// pool's.
+// O-12: a relay that listens is woken by a commit that notifies, and learns that its connection is
+// lost. Its connection is not one of the pool's.
 func TestWake(t *testing.T) {
 	quiet, pool := newBox(t, maxConns(2))
 	loud := pgoutbox.New(pool, pgoutbox.Notify())
