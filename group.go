@@ -21,8 +21,6 @@ type eventGroup struct {
 	single   bool    // a group of one: its event is settled whatever that takes
 	most     int     // how many events there may be
 	sorted   []*task // entries by key, as the store wants them
-	reqs     []dedup.Request
-	answers  []dedup.Answer
 }
 
 var keySeed = maphash.MakeSeed()
@@ -175,16 +173,14 @@ func (r *eventGroup) cut(n int) {
 // delivery is the one that request i is for.
 func (r *eventGroup) delivery(i int) *task { return r.sorted[i] }
 
-// requests returns the requests to the store, in the order of keys, and room for its answers.
+// requests returns the requests to the store, in the order of keys, and room for its answers. They are new each time: a call of the
+// store that was given up may still use those of before.
 func (r *eventGroup) requests() ([]dedup.Request, []dedup.Answer) {
-	if len(r.reqs) != len(r.sorted) {
-		r.reqs, r.answers = make([]dedup.Request, len(r.sorted)), make([]dedup.Answer, len(r.sorted))
-	}
-	clear(r.answers)
+	reqs := make([]dedup.Request, len(r.sorted))
 	for i, e := range r.sorted {
-		r.reqs[i] = e.request
+		reqs[i] = e.request
 	}
-	return r.reqs, r.answers
+	return reqs, make([]dedup.Answer, len(reqs))
 }
 
 // advance moves over the settled events of the group. A group of one has more to do before its event counts as settled.
