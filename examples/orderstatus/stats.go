@@ -18,7 +18,7 @@ type stats struct {
 	assignments atomic.Int64 // partitions assigned to this worker
 }
 
-// ObserveClaim counts committed runs. A commit may still refuse what a handler has done.
+// ObserveClaim counts committed runs. A commit may still fail after a handler has succeeded.
 func (s *stats) ObserveClaim(_ context.Context, e idem.ClaimEvent) {
 	if e.Verdict.Held() {
 		if e.Err != nil {

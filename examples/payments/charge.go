@@ -19,7 +19,7 @@ type providerClient struct {
 	http    *http.Client
 }
 
-// newProviderClient returns a client whose calls end after limit. A charge holds a transaction and
+// newProviderClient returns a client with a time limit for calls. A charge holds a transaction and
 // a connection open, so limit must be well below [handlerTime].
 func newProviderClient(base string, limit time.Duration, connections int) (*providerClient, error) {
 	u, err := url.Parse(base)

@@ -81,7 +81,7 @@ func (p *payment) sameWish(o *payment) bool {
 // cashier makes payments.
 type cashier struct {
 	provider *providerClient
-	// completed, if not nil, is called once for each payment, in tx. What completed writes is
+	// completed, if not nil, is called once for each payment, in tx. All writes of completed are
 	// committed with the payment or not at all. [events] queues payment.completed here.
 	completed func(context.Context, pgx.Tx, payment) error
 	log       *slog.Logger
@@ -104,8 +104,8 @@ func (c *cashier) create(w http.ResponseWriter, r *http.Request) {
 	}
 	p.Account, p.Key = accountOf(r), httpidem.KeyFrom(ctx)
 	// The ID is the same at every attempt. The provider compares requests that come under one key,
-	// so equal requests are needed. The reference identifies a charge whose payment was rolled
-	// back.
+	// so equal requests are needed. The reference identifies the charge of a payment that was
+	// rolled back.
 	p.ID = httpidem.ForwardKey(ctx, "payment")
 	p, err = c.pay(ctx, tx, p, httpidem.ForwardKey(ctx, "charge"))
 	if err != nil && tx.Conn().IsClosed() {

@@ -58,9 +58,9 @@ func (b *bank) decide(
 	// before the lock was granted.
 	options := pgx.TxOptions{IsoLevel: pgx.ReadCommitted}
 	err = pgx.BeginTxFunc(ctx, b.pool, options, func(tx pgx.Tx) error {
-		// Copies of one request queue here, before the locks of accounts. The second copy sees what
-		// the first one committed. This includes a first copy whose process was killed while its
-		// COMMIT was on the way to the server.
+		// Copies of one request queue here, before the locks of accounts. The second copy sees the
+		// commit of the first one, even if the process of the first one was killed during the
+		// COMMIT.
 		if err := k.lock(ctx, tx); err != nil {
 			return err
 		}
