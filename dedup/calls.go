@@ -22,9 +22,9 @@ const (
 // errNoAnswer means that a call was given up.
 var errNoAnswer = fmt.Errorf("%w: no answer in time", ErrUnavailable)
 
-// storeCalls makes the calls of a guard to its store and gives them up after a time-out. Not all
-// clients of databases return when their context ends, so a call that was given up goes on in its
-// own goroutine until the client returns. Its claim may have been granted: it is released after the
+// storeCalls makes the calls of a guard to the store and gives up calls after a time-out. Not all
+// clients of databases return at the end of the context, so a call that was given up goes on in a
+// goroutine until the client returns. The claim may have been granted: it is released after the
 // call has returned, in the background, until the store has answered, for ten minutes or a lease at
 // most (rule 32).
 type storeCalls struct {
@@ -44,7 +44,7 @@ type storeCalls struct {
 	quit      chan struct{}
 }
 
-// ghost is a claim that may have been granted although its answer did not come.
+// ghost is a claim that may have been granted without an answer to the caller.
 type ghost struct {
 	release Release
 	until   time.Time
@@ -157,8 +157,8 @@ func (s *storeCalls) invoke(ctx context.Context, fn func(context.Context) error,
 	return (<-done).get()
 }
 
-// giveBack releases a claim whose answer did not come (rule 32). It tries once until ctx ends, and
-// goes on in the background.
+// giveBack releases a claim whose answer did not come (rule 32). One try lasts until ctx ends; more
+// follow in the background.
 func (s *storeCalls) giveBack(ctx context.Context, r Release) {
 	later := func() { s.addGhost(r) }
 	err := s.invoke(ctx, func(ctx context.Context) error {
@@ -169,8 +169,8 @@ func (s *storeCalls) giveBack(ctx context.Context, r Release) {
 	}
 }
 
-// addGhost queues a claim to be released. If there are too many, its lease must end it. After Close
-// it takes only those of calls that Close waits for.
+// addGhost queues a claim to be released. If there are too many, the lease must end the claim.
+// After Close only those of calls that Close waits for are taken.
 func (s *storeCalls) addGhost(r Release) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

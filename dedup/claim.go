@@ -22,7 +22,7 @@ var (
 )
 
 // NewToken returns a token that no other call of any process has: 8 random bytes of this process
-// and a counter. It is safe for concurrent use.
+// and a counter. NewToken is safe for concurrent use.
 func NewToken() (t Token) {
 	copy(t[:8], tokenProcess[:])
 	binary.BigEndian.PutUint64(t[8:], tokenCount.Add(1))
@@ -32,8 +32,8 @@ func NewToken() (t Token) {
 // String returns the token as 32 hexadecimal digits.
 func (t Token) String() string { return hex.EncodeToString(t[:]) }
 
-// Origin is the record of a delivery. It is no part of the event's identity: a store uses it to
-// explain a duplicate (the same record again, or a copy) and to know the event's age.
+// Origin is the record of a delivery. Origin is no part of the event's identity: a store uses it to
+// explain a duplicate (the same record again, or a copy) and for the event's age.
 type Origin struct {
 	Topic     string
 	Partition int32
@@ -75,7 +75,7 @@ type Verdict uint8
 const (
 	// Fresh grants the claim. Earlier attempts, if any, are known to have failed.
 	Fresh Verdict = iota + 1
-	// Uncertain grants the claim, but an earlier claim ended without a completion and its run may
+	// Uncertain grants the claim, but an earlier claim ended without a completion and that run may
 	// have had the effect.
 	Uncertain
 	// Busy means that another claim's lease is alive. That run may still fail, so the event is
@@ -90,7 +90,7 @@ const (
 	// Conflict means that the key is known with another fingerprint: two different events share one
 	// ID. [Answer.Known] is the state of the other one.
 	Conflict
-	// TooOld means that the store may have forgotten the event: it is older than the store's
+	// TooOld means that the store may have forgotten the event: the event is older than the store's
 	// horizon, and has no record.
 	TooOld
 )
@@ -121,26 +121,27 @@ type Request struct {
 	// Position is that of the copy.
 	Position Position
 	// Retention is how long the store keeps the record once the event is done. Unfinished records
-	// live at least as long, counted from their last change. It must be positive.
+	// live at least as long, counted from the last change. Must be positive.
 	Retention time.Duration
 	// AnyAge excludes the answer [TooOld]: an event without a record counts as never seen.
 	AnyAge bool
 	// NoWait asks for Busy at once where [TxStore.ClaimTx] would wait for the transaction that
-	// holds the key. It applies to calls with one request only.
+	// holds the key. Applies to calls with one request only.
 	NoWait bool
 }
 
 // Answer is the store's answer to one request.
 type Answer struct {
 	Verdict Verdict
-	// Fence is the number of claims granted on this key, this one included. It never decreases: an
-	// outside system may refuse a lower fence than it has seen. Zero if the claim was not granted.
+	// Fence is the number of claims granted on this key, this one included. The number never
+	// decreases: an outside system may refuse a lower fence than it has seen. Zero if the claim was
+	// not granted.
 	Fence uint64
 	// Failures is the number of claims released as [Failed]. Only with Fresh and Uncertain.
 	Failures uint32
 	// Takeovers is the number of claims on this key whose lease ended before a completion or a
-	// release, the one that is taken over included. Only with Fresh and Uncertain. An event that
-	// crashes its process is recognised by it.
+	// release, the one that is taken over included. Only with Fresh and Uncertain. The crash guard
+	// recognises an event that crashes the process by this number.
 	Takeovers uint32
 	// Known is the verdict for a copy with the record's fingerprint. Only with Conflict: Busy,
 	// Done, Dead, Rescheduled, or Fresh where the claim would be granted, uncertain or not. Zero:
@@ -158,7 +159,8 @@ type Answer struct {
 
 // Result is kept with a completion and replayed to duplicates. The zero value is no result.
 type Result struct {
-	// Schema is the version of the encoding of Data. A reader that does not know it runs again.
+	// Schema is the version of the encoding of Data. A reader of another version runs the function
+	// again.
 	Schema uint32
 	Data   []byte
 }
@@ -166,7 +168,7 @@ type Result struct {
 // IsZero reports whether r is no result.
 func (r Result) IsZero() bool { return r.Schema == 0 && r.Data == nil }
 
-// Claim is a claim that is held. Make it with [Request.Held] from the request and its answer. It
+// Claim is a claim that is held. Make it with [Request.Held] from request and answer. A Claim
 // repeats the values that belong into the final record, so that a store may write that record
 // without reading the old one.
 type Claim struct {
@@ -180,8 +182,8 @@ type Claim struct {
 }
 
 // Conflicted returns the answer for a copy with another fingerprint. a is the answer for an equal
-// copy; without a verdict it stands for a granted claim. Stores call it. A result is not passed on,
-// since it is for equal copies only.
+// copy; without a verdict it stands for a granted claim. Stores call it. The result is left out,
+// because only equal copies get a result.
 func (a Answer) Conflicted() Answer {
 	c := Answer{Verdict: Conflict, Known: a.Verdict, First: a.First}
 	switch a.Verdict {
@@ -207,12 +209,12 @@ func (r Request) Held(t Token, a Answer) Claim {
 // Completion ends a claim. With Dead and Retry zero the event is done.
 type Completion struct {
 	Claim
-	// Retention is how long the record is kept, counted from the call. It must be positive.
+	// Retention is how long the record is kept, counted from the call. Must be positive.
 	Retention time.Duration
 	// Result is kept and replayed to duplicates.
 	Result Result
 	// Dead, if not empty, gives the event up and is the reason. Any bytes are accepted; a store
-	// replaces those that it cannot keep and cuts the text to [MaxReason] bytes. Claim.First, if
+	// replaces bytes that cannot be kept and cuts the text to [MaxReason] bytes. Claim.First, if
 	// not zero, becomes the record's origin: that of the delivery whose dead letter was sent.
 	Dead string
 	// Retry, if not zero, means that the event was published again for this attempt
@@ -228,24 +230,24 @@ type Outcome uint8
 
 // The outcomes of a claim that did not end in a completion.
 const (
-	// Unstarted: nothing ran. The next claim gets the verdict that this one got.
+	// Unstarted: the handler did not run. The next claim gets the verdict of this one.
 	Unstarted Outcome = iota
-	// Failed: it ran, and failed in a way that may be tried again. As Unstarted, but the failure is
+	// Failed: the run failed in a way that may be tried again. As Unstarted, but the failure is
 	// counted in [Answer.Failures].
 	Failed
-	// Unknown: it was cut short and may have had its effect. The next claim is Uncertain, at once.
-	// It does not count as a failure, since a deployment may be the cause.
+	// Unknown: the run was cut short and may have had the effect. The next claim is Uncertain, at
+	// once. The run does not count as a failure, since a deployment may be the cause.
 	Unknown
-	// Undone: it ran, and all its effects were undone. As Unstarted, but the fingerprint is
+	// Undone: the run ended and all effects were undone. As Unstarted, but the fingerprint is
 	// forgotten, unless an earlier run is uncertain: the next claim may carry another payload,
 	// whose fingerprint is kept then.
 	Undone
 )
 
-// Release gives a claim back. A store treats an Outcome that it does not know as Unstarted.
+// Release gives a claim back. A store treats unknown values of Outcome as Unstarted.
 type Release struct {
 	Claim
 	Outcome Outcome
-	// Retention is how long the record is kept, counted from the call. It must be positive.
+	// Retention is how long the record is kept, counted from the call. Must be positive.
 	Retention time.Duration
 }

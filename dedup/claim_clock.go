@@ -11,9 +11,9 @@ import (
 const connectionWait = 10 * time.Second
 
 // ClaimBegins notifies the guard that called [TxStore.ClaimTx] with ctx that the store has a
-// connection and sends its request now: [GuardConfig].StoreTimeout counts from here. If a store
-// does not call it, the guard waits ten seconds for the function to begin. Without a guard it does
-// nothing.
+// connection and sends its request now: [GuardConfig].StoreTimeout counts from here. Without this
+// call the guard waits ten seconds for the function to begin. Without a guard the call has no
+// effect.
 func ClaimBegins(ctx context.Context) {
 	if c, ok := ctx.Value(claimClockKey{}).(*claimClock); ok {
 		c.connected()
@@ -22,7 +22,7 @@ func ClaimBegins(ctx context.Context) {
 
 type claimClockKey struct{}
 
-// claimClock cancels a ClaimTx that does not call its function in time.
+// claimClock cancels a ClaimTx that does not call the function in time.
 type claimClock struct {
 	calls  *storeCalls
 	cancel context.CancelCauseFunc

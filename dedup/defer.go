@@ -15,7 +15,7 @@ type DeferredPartition struct {
 // Deferred is an event that waits in the store for a later attempt, or behind a failing event of
 // its Kafka key.
 type Deferred struct {
-	// Key of the event. Its scope is that of the partition.
+	// Key of the event. The scope is that of the partition.
 	Key Key
 	// Queue is the Kafka key, any bytes of any length. Events of a queue run in the order in which
 	// they were deferred.
@@ -26,11 +26,11 @@ type Deferred struct {
 	// due.
 	Wait time.Duration
 	// Blocked means that the event was given up and the events behind it wait for a person. Defer
-	// ignores it.
+	// ignores this field.
 	Blocked bool
-	// Origin of its first delivery.
+	// Origin of the first delivery.
 	Origin Origin
-	// Data is the message and its history, in the caller's encoding.
+	// Data is the message with the history of attempts, in the caller's encoding.
 	Data []byte
 }
 
@@ -44,20 +44,19 @@ type Queue struct {
 	Blocked bool
 }
 
-// Deferrer is an ability of a [Store]: it keeps events in the order of their Kafka keys until they
-// may run. Handlers with KeyOrdered need it.
+// Deferrer is an ability of a [Store]: events wait in the order of Kafka keys until they may run.
+// Handlers with KeyOrdered need the ability.
 //
-// Only the owner of a partition defers its events and runs them. After a rebalance two workers may
-// believe to own it for a moment. The claim of the event keeps them apart, and each method names
-// the state that it expects, so that no event is lost or runs out of order.
+// Only the owner of a partition defers events and runs them. After a rebalance two workers may act
+// as owner for a moment. The claim of the event keeps the two apart, and each method names the
+// expected state, so that no event is lost or runs out of order.
 //
-// A queue has one order in its scope and topic. It is in the partition of its last Defer; only
-// Queues and Due use that, so that a queue that went to another partition is worked off all the
-// same.
+// A queue is one in a scope and topic. It is in the partition of the last Defer; only Queues and
+// Due use the partition, so that a queue that went to another partition is worked off all the same.
 type Deferrer interface {
 	// Defer appends events to their queues, in their order, in one transaction. An event whose key
-	// is deferred already in the scope and topic stays as it is, in any queue, so a repetition
-	// changes nothing. If a key is invalid or of another scope, nothing is deferred.
+	// is deferred already in the scope and topic stays as it is, in any queue, so a call may be
+	// repeated. If a key is invalid or of another scope, no event is deferred.
 	Defer(ctx context.Context, part DeferredPartition, events []Deferred) error
 	// Queues returns the queues of a partition ordered by name, at most limit of those after the
 	// given name. (For names of more than 255 bytes the order is the store's.) Empty comes before
@@ -71,20 +70,20 @@ type Deferrer interface {
 	// First returns the first events of a queue in their order, at most limit. None: there is no
 	// such queue.
 	First(ctx context.Context, part DeferredPartition, queue string, limit int) ([]Deferred, error)
-	// Postpone replaces Position, Wait, Blocked and Data of a deferred event. Its place in the
-	// queue and its Origin stay. If the event is not in its queue any longer, or its position is
-	// not before the new one, moved is false and nothing changes. Blocked may be set with the
-	// position unchanged, and again.
+	// Postpone replaces Position, Wait, Blocked and Data of a deferred event. The place in the
+	// queue and the Origin stay. If the event is not in the queue any longer, or its position is
+	// not before the new one, moved is false and the event stays as it is. Blocked may be set with
+	// the position unchanged, and again.
 	Postpone(ctx context.Context, part DeferredPartition, e Deferred) (moved bool, err error)
 	// Remove takes events out of a queue, by their Key and Position: each that is still there at
 	// this position or a lower one of its generation. If the head was among them, the next event is
-	// due from now on, behind the heads that are due already, or when its own Wait is over. empty
+	// due from now on, behind the heads that are due already, or when its Wait is over. empty
 	// reports that the queue has ended, decided in the same transaction, or was not there.
 	Remove(ctx context.Context, part DeferredPartition, queue string, events ...Deferred) (
 		empty bool, err error)
 	// Delay keeps queues out of Due for at least wait, so that queues whose heads cannot run now do
-	// not hold others up. Nothing else of a queue changes. A Postpone of the head, or another head,
-	// ends the delay. Queues that are blocked or not there stay as they are.
+	// not hold others up. The queue is unchanged otherwise. A Postpone of the head, or another
+	// head, ends the delay. Queues that are blocked or not there stay as they are.
 	Delay(ctx context.Context, part DeferredPartition, wait time.Duration, queues ...string) error
 	// DeferredOf returns those of the given events that are deferred in a topic, in any partition
 	// and queue, without order: those that Defer would leave as they are.

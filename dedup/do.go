@@ -8,9 +8,9 @@ import (
 	"strconv"
 )
 
-// Do runs fn once for each key and replays its result to later callers, in any process, for the
-// guard's retention. Of callers at the same time one runs fn; the others wait, and get its result
-// or [ErrInFlight]. It is safe for concurrent use.
+// Do runs fn once for each key and replays the result to later callers, in any process, for the
+// guard's retention. Of callers at the same time one runs fn; the others wait, and get the result
+// or [ErrInFlight]. Do is safe for concurrent use.
 //
 // The result is kept as JSON. replayed reports that r was read from the store; fields that JSON
 // does not carry are zero then. A result that is larger than the store keeps ([ResultLimiter]) is
@@ -18,7 +18,7 @@ import (
 // encoded, the caller that ran fn gets [ErrResult] beside r.
 //
 // An error of fn is returned and not kept: fn may run again. After any other end the run may have
-// had its effect, and later callers get [ErrUnknownOutcome], unless [GuardConfig].Rerun is set:
+// had the effect, and later callers get [ErrUnknownOutcome], unless [GuardConfig].Rerun is set:
 //
 //   - the process died, fn panicked, or fn ended its goroutine;
 //   - the claim was lost, or the store did not take the result for ten seconds;
@@ -28,7 +28,7 @@ import (
 // ErrUnknownOutcome, or [ErrClaimLost] if another caller took the key over. With any other error
 // nothing ran: those of [Guard.Enter], such as [ErrUnavailable] if the store could not be used.
 //
-// The context of fn is that of the call. It is cancelled too if the claim is lost.
+// The context of fn is that of the call. The loss of the claim cancels that context too.
 func Do[R any](ctx context.Context, g *Guard, key Key, fn func(context.Context) (R, error),
 	opts ...DoOption) (r R, replayed bool, err error) {
 	if g.cfg.Observe == nil {

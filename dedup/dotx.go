@@ -12,9 +12,8 @@ import (
 // rolls back, and so does a result that cannot be encoded. limit is how long fn may take, as in
 // [TxStore.ClaimTx].
 //
-// If the connection is lost during COMMIT, the store is asked for the outcome. If it does not
-// answer, the error matches [ErrUnknownCommit] and [ErrUnavailable]: call again, and the answer is
-// exact.
+// If the connection is lost during COMMIT, the store is asked for the outcome. Without an answer,
+// the error matches [ErrUnknownCommit] and [ErrUnavailable]: call again, and the answer is exact.
 //
 // The guard's store must be a [TxStore] of this type of transaction.
 func DoTx[R, Tx any](ctx context.Context, g *Guard, key Key, limit time.Duration,
@@ -61,7 +60,7 @@ func doTx[R, Tx any](ctx context.Context, g *Guard, key Key, limit time.Duration
 	}
 }
 
-// EnterTx runs fn in the transaction that claims the key, and keeps its result there. The answer is
+// EnterTx runs fn in the transaction that claims the key, and keeps the result there. The answer is
 // [Fresh] if fn ran and its transaction is committed, Done with the result of an earlier run, or
 // another verdict as in [Guard.Enter].
 //
@@ -69,13 +68,12 @@ func doTx[R, Tx any](ctx context.Context, g *Guard, key Key, limit time.Duration
 // transaction. If another process holds the key, the connection is returned before the wait.
 //
 // fn may run more than once, each time after a rollback: after a serialization failure, after a
-// commit that was lost and had not happened, or when its kept work ([TxKeeper]) met another
-// transaction's lock. What runs in fn has the context of its caller: give it [WithParent] if it
-// emits events.
+// commit that was lost and had not happened, or when kept work ([TxKeeper]) met another
+// transaction's lock. fn has no context of its own: use one of [WithParent] if it emits events.
 //
 // limit is that of [TxStore.ClaimTx], and so are the errors. An error of fn rolls back and is
-// returned. After [ErrUnknownCommit] the transaction may be committed, and a later call returns its
-// result. After any other error it is not committed.
+// returned. After [ErrUnknownCommit] the transaction may be committed, and a later call returns the
+// result. After any other error the transaction is not committed.
 func EnterTx[Tx any](ctx context.Context, g *Guard, c Call, limit time.Duration,
 	fn func(tx Tx) (Result, error)) (Answer, error) {
 	store, ok := g.store.(TxStore[Tx])
@@ -137,7 +135,7 @@ func (e *txEntry[Tx]) ask(ctx context.Context, fn func(Tx) (Result, error)) (Ans
 }
 
 // claim calls ClaimTx and gives it up if the store does not call fn in time. A store of
-// transactions heeds its context; if it does not, fn is refused.
+// transactions heeds the context; else fn is refused.
 func (e *txEntry[Tx]) claim(ctx context.Context, answers []Answer,
 	fn func(Tx) ([]Completion, error)) error {
 	calls := e.g.calls

@@ -11,8 +11,8 @@ import (
 // finishTime is how long the end of an entry is retried when the store does not take it.
 const finishTime = 10 * time.Second
 
-// Entry is a key that a caller holds, from [Guard.Enter] to Complete or Release. It is safe for
-// concurrent use.
+// Entry is a key that a caller holds, from [Guard.Enter] to Complete or Release. An Entry is safe
+// for concurrent use.
 type Entry struct {
 	store     Store
 	renewer   *LeaseRenewer
@@ -26,13 +26,13 @@ type Entry struct {
 	ended bool
 }
 
-// Context returns the context for the work. It is that of Enter, and is cancelled when the claim is
-// lost (its cause then matches [ErrClaimLost]), when the guard is closed
+// Context returns the context for the work. That is the context of Enter, cancelled also when the
+// claim is lost (the cause then matches [ErrClaimLost]), when the guard is closed
 // ([ErrLeaseRenewerClosed]), and when the entry ends.
 func (e *Entry) Context() context.Context { return e.held.Context() }
 
-// Begin checks that the work of the entry may begin. [Guard.Enter] has called it once; call it
-// again if time has passed since.
+// Begin checks that the work of the entry may begin. [Guard.Enter] has called Begin once; call
+// Begin again if time has passed since.
 //
 // After an error the work must not begin and the entry has ended, so that the next caller may have
 // the key. The error matches [ErrClaimLost] if this process was paused for longer than the lease,
@@ -52,10 +52,10 @@ func (e *Entry) Begin(ctx context.Context) error {
 // Claim returns the claim of the entry.
 func (e *Entry) Claim() Claim { return e.claim }
 
-// Complete ends the entry and keeps r for later callers. It is retried for up to ten seconds, also
-// after ctx has ended.
+// Complete ends the entry and keeps r for later callers. The write is retried for up to ten
+// seconds, also after ctx has ended.
 //
-// The error matches [ErrClaimLost] if another caller has taken the key over. It matches
+// The error matches [ErrClaimLost] if another caller has taken the key over. The error matches
 // [ErrUnknownOutcome] if the result could not be written: then callers are answered [Busy] until
 // the lease is over, and [Uncertain] after it. A result that is larger than the store keeps is
 // never written: see [ResultLimiter].

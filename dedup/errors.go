@@ -10,27 +10,28 @@ var (
 	// ErrClaimLost matches a [*LostError].
 	ErrClaimLost = errors.New("claim lost")
 	// ErrUnavailable means that the store cannot be used now. No event is the cause: wait and ask
-	// again, and never give up an event for it.
+	// again, and never give up an event for this error.
 	ErrUnavailable = errors.New("store unavailable")
 	// ErrUnknownCommit means that the connection was lost during COMMIT: the transaction may have
-	// happened. It comes with ErrUnavailable. Claim again: the answer is Done if it did happen.
+	// happened. The error matches ErrUnavailable too. Claim again: the answer is Done if the commit
+	// happened.
 	ErrUnknownCommit = errors.New("outcome of the commit unknown")
 	// ErrContended means that one transaction asked for several keys and a lock was not available
-	// at once. Nothing happened: ask for the keys one by one.
+	// at once. The call had no effect: ask for the keys one by one.
 	ErrContended = errors.New("lock not available for a group")
 	// ErrOrder means that requests do not ascend strictly by key.
 	ErrOrder = errors.New("requests not strictly ascending by key")
-	// ErrAbandoned is returned by a function whose work goes on although its caller no longer
+	// ErrAbandoned is returned by a function whose work goes on although the caller no longer
 	// waits.
 	ErrAbandoned = errors.New("run abandoned")
-	// ErrTxAborted means that a statement of the transaction failed and the handler ignored its
+	// ErrTxAborted means that a statement of the transaction failed and the handler ignored the
 	// error.
 	ErrTxAborted = errors.New(
 		"handler ignored an error of the database: its transaction is aborted")
-	// ErrTxEnded means that the function ended the transaction that it was given.
+	// ErrTxEnded means that the function ended the lent transaction.
 	ErrTxEnded = errors.New("handler ended the transaction")
-	// ErrFull means that the store has no room for another key. It comes with ErrUnavailable: a
-	// store never forgets one event to make room for another.
+	// ErrFull means that the store has no room for another key. The error matches ErrUnavailable
+	// too: a store never forgets one event to make room for another.
 	ErrFull = errors.New("store full")
 )
 
@@ -55,34 +56,34 @@ var (
 	ErrOtherScope = errors.New("topics are known under another scope")
 )
 
-// The errors of [Do] and [DoTx]. With all of them, nothing was run, except where a comment names
-// another case.
+// The errors of [Do] and [DoTx]. The function did not run, except where a comment names another
+// case.
 var (
 	// ErrInFlight means that another caller was still running the function when the wait budget of
 	// this call was used up: try again later.
 	ErrInFlight = errors.New("another caller is still at work on this key")
-	// ErrUnknownOutcome means that an earlier run was cut short and may have had its effect. Find
-	// out whether it had, then release the key (idem event release) or give it up (idem event
-	// skip).
+	// ErrUnknownOutcome means that an earlier run was cut short and may have had the effect. Find
+	// out whether it had, then release the key (idem event release) or give up the event (idem
+	// event skip).
 	//
-	// A function that returns an error which matches ErrUnknownOutcome leaves its own outcome
-	// unknown.
+	// A function that returns an error which matches ErrUnknownOutcome leaves the outcome of this
+	// run unknown.
 	ErrUnknownOutcome = errors.New("outcome of an earlier run unknown")
 	// ErrConflict means that the key was used with another payload.
 	ErrConflict = errors.New("key was used with another payload")
 	// ErrGivenUp means that a person gave the key up.
 	ErrGivenUp = errors.New("key was given up")
-	// ErrNoResult means that the function ran before and no result was kept: it ran elsewhere, or
-	// its result could not be encoded or was too large for the store.
+	// ErrNoResult means that the function ran before and no result was kept: through a consumer,
+	// for example, or because the result could not be encoded or was too large for the store.
 	ErrNoResult = errors.New("done before, without a result to replay")
 	// ErrResult means that a result could not be encoded, or that a kept result cannot be read as
 	// the type of this call. Change the [Schema] when the type changes.
 	ErrResult = errors.New("result cannot be read")
 )
 
-// LostError lists the claims of a call that were not held any longer: their lease ended and another
-// worker took them over, or they were never granted. It matches [ErrClaimLost]. All other claims of
-// the call were served.
+// LostError lists the claims of a call that were not held any longer: the lease ended and another
+// worker took the claim over, or the claim was never granted. The error matches [ErrClaimLost]. All
+// other claims of the call were served.
 type LostError struct {
 	// Claims are indices into the slice of the call, ascending.
 	Claims []int
@@ -103,9 +104,9 @@ func Lost(claims []int) error {
 }
 
 // TxEndedError is returned by the function of [TxStore.ClaimTx] when a handler ended the
-// transaction before the events of other requests ran. If it was ended by COMMIT, the claims of
-// those events are durable although they never ran. ClaimTx takes them back before it returns this
-// error, so that the next claim is Fresh. It matches [ErrTxEnded].
+// transaction before the events of other requests ran. After a COMMIT, the claims of those events
+// are durable although the events never ran. ClaimTx takes those claims back before it returns, so
+// that the next claim is Fresh. The error matches [ErrTxEnded].
 type TxEndedError struct {
 	// Unrun are indices into the requests of the call, ascending.
 	Unrun []int

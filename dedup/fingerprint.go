@@ -16,9 +16,9 @@ const checksumLen = 4
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// Checksum returns the CRC-32C of a record's value as a fingerprint. It finds copies whose content
-// differs by accident or mistake. It is no protection against attackers, who can make another
-// content with the same checksum.
+// Checksum returns the CRC-32C of a record's value as a fingerprint. A checksum finds copies whose
+// content differs by accident or mistake. It is no protection against attackers: they can make
+// another content with the same checksum.
 func Checksum(value []byte) (f Fingerprint) {
 	// At least 1, since zero is not compared.
 	binary.BigEndian.PutUint32(f[:checksumLen], max(crc32.Checksum(value, castagnoli), 1))
@@ -63,7 +63,7 @@ func (f Fingerprint) Comparison() Comparison {
 }
 
 // Bytes returns the part of f that a store keeps: 4 bytes of a checksum, 16 of a keyed hash, nil of
-// the zero value. It is a part of f, not a copy. [ParseFingerprint] reads it.
+// the zero value. The slice is a part of f, not a copy. [ParseFingerprint] reads these bytes.
 func (f *Fingerprint) Bytes() []byte {
 	switch {
 	case *f == Fingerprint{}:
@@ -86,7 +86,7 @@ func ParseFingerprint(b []byte) (f Fingerprint, ok bool) {
 
 // Differ reports whether two copies of an event with the fingerprints a and b have different
 // contents. Only two checksums, or two keyed hashes, are compared. For one of each, or a zero
-// value, it returns false.
+// value, the result is false.
 func Differ(a, b Fingerprint) bool {
 	var none Fingerprint
 	return a != b && a != none && b != none && a.IsChecksum() == b.IsChecksum()

@@ -24,7 +24,7 @@ type GuardConfig struct {
 	// [ErrUnknownOutcome] then.
 	Lease time.Duration
 	// Retention is how long a result is kept and replayed. Zero or less: [DefaultResultRetention].
-	// After it the key is new again.
+	// After that the key is new again.
 	Retention time.Duration
 	// Wait is the wait budget: how long a caller waits for another caller of its key. Zero:
 	// [DefaultWait]; negative: no wait. The time that the store takes to answer does not count.
@@ -37,23 +37,23 @@ type GuardConfig struct {
 	// [DefaultMaxWaiters]. Further callers get [ErrInFlight] at once.
 	MaxWaiters int
 	// StoreTimeout is how long the store may take to answer a claim, all attempts together. After
-	// it the caller gets [ErrUnavailable]. Zero or less: [DefaultStoreTimeout].
+	// that the caller gets [ErrUnavailable]. Zero or less: [DefaultStoreTimeout].
 	//
-	// It holds even if the store's client ignores contexts. In a transaction it counts from the
-	// time when the store has a connection ([ClaimBegins]); a connection is waited for up to ten
-	// seconds. The time of the function does not count, nor the write of its result, which may take
-	// ten seconds.
+	// The limit holds even if the store's client ignores contexts. In a transaction it counts from
+	// the time when the store has a connection ([ClaimBegins]); a connection is waited for up to
+	// ten seconds. The time of the function does not count, nor the write of the result, which may
+	// take ten seconds.
 	//
 	// After three failures in a row over at least a second, a circuit breaker opens: callers get
 	// ErrUnavailable at once, and one claim a second is tried. The first answer closes it.
 	StoreTimeout time.Duration
-	// Rerun lets [Do] run a function again whose earlier run was cut short and may have had its
+	// Rerun lets [Do] run a function again whose earlier run was cut short and may have had the
 	// effect. False: the caller gets [ErrUnknownOutcome] until no caller has asked for the length
 	// of Retention, or a person has released the key.
 	Rerun bool
 	// Observe is called at the end of each call of [Do] and [DoTx], on its goroutine, also if the
-	// function panics. It must return quickly. Nil, the default: no calls. Users of [Guard.Enter]
-	// and [EnterTx] report their own calls.
+	// function panics. Observe must return quickly. Nil, the default: no calls. Users of
+	// [Guard.Enter] and [EnterTx] report their own calls.
 	Observe func(context.Context, DoEvent)
 }
 
@@ -68,10 +68,10 @@ func (c *GuardConfig) setDefaults() {
 
 // Guard lets callers share one run of a function by key, in this process and in all processes that
 // use the same store. Most programs use it through [Do] and [DoTx]. [Guard.Enter] and [EnterTx] are
-// for code that keeps results in its own form, such as package httpidem. It is safe for concurrent
-// use. Make one for each store with [NewGuard], and Close it after its last use.
+// for code with another form of results, such as package httpidem. A Guard is safe for concurrent
+// use. Make one for each store with [NewGuard], and Close it after the last use.
 //
-// Within a process the callers of one key take turns: one asks the store, and the others learn its
+// Within a process the callers of one key take turns: one asks the store, and the others learn the
 // answer. Many callers of one key cost one round trip, and learn together that the store is down.
 type Guard struct {
 	store    Store
@@ -99,8 +99,8 @@ func NewGuard(s Store, cfg GuardConfig) *Guard {
 // still written. Afterwards results are replayed as before, and calls that would run their function
 // fail with ErrLeaseRenewerClosed.
 //
-// Close also waits for calls that were given up until the store's client returns. It may be called
-// more than once.
+// Close also waits for calls that were given up until the store's client returns. Close may be
+// called more than once.
 func (g *Guard) Close() {
 	g.renewer.Close()
 	g.calls.close()
@@ -113,7 +113,7 @@ func (g *Guard) Store() Store { return g.store }
 func (g *Guard) Config() GuardConfig { return g.cfg }
 
 // Running reports whether a caller of this process asks the store for key, waits for another
-// process, or runs its function. It does not ask the store.
+// process, or runs its function. The store is not asked.
 func (g *Guard) Running(key Key) bool { return g.inflight.has(key) }
 
 // request returns the store's request for a call. A call has no age, so a forgotten key is new.
@@ -127,8 +127,8 @@ func (g *Guard) request(c Call) Request {
 // Enter asks for a key. If the verdict is [Fresh] or [Uncertain], entry is not nil: run the work of
 // the key, and end the entry in any case, once. The caller decides what to do after Uncertain,
 // since [GuardConfig].Rerun applies to [Do] only. [Busy] means that another caller was still
-// running when the wait budget was used up; its Wait may be zero. The data of a result is shared
-// with other callers: do not change it.
+// running when the wait budget was used up; Wait may be zero then. The data of a result is shared
+// with other callers: do not change the data.
 //
 // After an error the work must not run. The error matches
 //
@@ -141,7 +141,7 @@ func (g *Guard) request(c Call) Request {
 // An answer that takes longer than the lease is asked for again, within StoreTimeout and three
 // times at most. A claim whose answer was lost is released, in the background if the store is down,
 // for ten minutes at most. If the release does not arrive either, the claim lasts for a lease, and
-// its run counts as one with an unknown outcome.
+// counts as a run with an unknown outcome.
 func (g *Guard) Enter(ctx context.Context, c Call) (entry *Entry, a Answer, err error) {
 	req := g.request(c)
 	var token Token
@@ -174,8 +174,8 @@ func (g *Guard) enter(ctx context.Context, c Call, ask asker) (Answer, *inflight
 	return g.inflight.enter(waitBudget{ctx: ctx, until: until}, c, ask)
 }
 
-// askTries is how often a call of the store is tried before the caller gets its error. A repetition
-// has the token of the first call, so that the store recognises it.
+// askTries is how often a call of the store is tried before the caller gets an error. A repetition
+// has the token of the first call, so that the store recognises the request.
 const askTries = 3
 
 // claim returns the answer, and the time just before the request was sent: the lease counts from
@@ -195,7 +195,7 @@ func (g *Guard) claim(ctx context.Context, t Token, req Request) (
 	bounded, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
 	err = retry(bounded, askTries, func() error {
-		// Slices of its own: a call that was given up may still write.
+		// New slices for each try: a call that was given up may still write.
 		var reqs, answers = [...]Request{req}, [1]Answer{}
 		since = time.Now()
 		err := g.calls.invoke(bounded, func(ctx context.Context) error {
@@ -225,10 +225,10 @@ func (g *Guard) claim(ctx context.Context, t Token, req Request) (
 // errLate means that the lease of a granted claim was over when the answer came.
 var errLate = fmt.Errorf("%w: the answer to a claim took longer than the lease", ErrUnavailable)
 
-// Ask runs fn, a call of the store that changes nothing, such as one of a [Looker]. The time-out
-// and the circuit breaker of [GuardConfig].StoreTimeout apply. The error matches [ErrUnavailable]
-// if fn was given up, or not called because the breaker is open. A function that was given up may
-// still run: do not read its results.
+// Ask runs fn, a call of the store that only reads, such as one of a [Looker]. The time-out and the
+// circuit breaker of [GuardConfig].StoreTimeout apply. The error matches [ErrUnavailable] if fn was
+// given up, or not called because the breaker is open. A function that was given up may still run:
+// do not read results of fn.
 func (g *Guard) Ask(ctx context.Context, fn func(context.Context) error) error {
 	end, err := g.calls.begin()
 	if err != nil {

@@ -9,7 +9,8 @@ import (
 )
 
 // inflightCalls are the keys that callers of this process are at. The first caller of a key leads:
-// it asks the store, and the others follow and learn its answer. It is safe for concurrent use.
+// it asks the store, and the others follow and learn the answer. The type is safe for concurrent
+// use.
 type inflightCalls struct {
 	maxWaiters int
 	poll       time.Duration
@@ -18,7 +19,7 @@ type inflightCalls struct {
 	calls map[Key]*inflightCall
 }
 
-// inflightCall is one key with a leader. It is guarded by inflightCalls.mu; answer and err do not
+// inflightCall is one key with a leader. inflightCalls.mu guards all fields; answer and err do not
 // change once done is closed.
 type inflightCall struct {
 	asked    chan struct{} // closed when the store has answered the leader
@@ -50,8 +51,8 @@ func (i *inflightCalls) has(key Key) bool {
 }
 
 // enter lets one caller of the key after the other ask, until ask has an answer other than [Busy]
-// or the wait budget is used up. If it returns an inflightCall, the key is the caller's, which must
-// finish that call.
+// or the wait budget is used up. If an inflightCall is returned, the key is the caller's, which
+// must finish that call.
 func (i *inflightCalls) enter(b waitBudget, c Call, ask asker) (Answer, *inflightCall, error) {
 	for {
 		f, own := i.startOrJoin(c)
@@ -98,8 +99,8 @@ func (f *inflightCall) publish() {
 	}
 }
 
-// finish ends an in-flight call, once. It passes only answers on that stay until a person changes
-// them.
+// finish ends an in-flight call, once. Followers get only answers that stay until a person changes
+// the record.
 func (i *inflightCalls) finish(key Key, f *inflightCall, a Answer, err error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()

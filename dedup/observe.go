@@ -14,11 +14,11 @@ type DoEvent struct {
 	Tx bool
 	// Outcome of the call.
 	Outcome DoOutcome
-	// Waited is the time until the function began, or until it was decided that it would not: for
-	// the store, and for other callers of the key.
+	// Waited is the time until the function began, or until its run was excluded: for the store,
+	// and for other callers of the key.
 	Waited time.Duration
-	// Ran is the running time of the function; zero if it did not run. If it ran several times in a
-	// transaction, it is that of the last run.
+	// Ran is the running time of the function; zero if the function did not run. After several runs
+	// in a transaction: that of the last one.
 	Ran time.Duration
 	// Took is the time of the whole call.
 	Took time.Duration
@@ -31,12 +31,13 @@ type DoOutcome string
 
 // The outcomes.
 const (
-	// DoRan: the function ran. The store keeps its result, or at least the completion.
+	// DoRan: the function ran. The store keeps the result, or at least the completion.
 	DoRan DoOutcome = "ran"
 	// DoFailed: the function returned an error and may run again, or its transaction was rolled
 	// back.
 	DoFailed DoOutcome = "failed"
-	// DoPanicked: the function did not return. Its outcome is unknown, or it was rolled back.
+	// DoPanicked: the function did not return. The outcome is unknown, or the transaction was
+	// rolled back.
 	DoPanicked DoOutcome = "panicked"
 	// DoReplayed: the result of an earlier run was returned.
 	DoReplayed DoOutcome = "replayed"

@@ -29,7 +29,7 @@ func (s State) String() string {
 	return fmt.Sprintf("state(%d)", uint8(s))
 }
 
-// Record is an event as a store remembers it.
+// Record is the state of an event in a store.
 type Record struct {
 	Key   Key
 	State State
@@ -37,16 +37,17 @@ type Record struct {
 	Tx bool
 	// Position of the copy that may run, or ran last.
 	Position Position
-	// Doubtful means that an earlier run was cut short and may have had its effect: the next claim
+	// Doubtful means that an earlier run was cut short and may have had the effect: the next claim
 	// is Uncertain.
 	Doubtful  bool
 	Fence     uint64
 	Failures  uint32
 	Takeovers uint32
-	// Lease is the rest of the claim's lease by the server's clock. Zero or less: it is over.
+	// Lease is the rest of the claim's lease by the server's clock. Zero or less: the lease is
+	// over.
 	Lease time.Duration
-	// First is the origin of the delivery that made the record. Of a dead event it is the delivery
-	// whose dead letter was sent.
+	// First is the origin of the delivery that made the record. Of a dead event: the delivery whose
+	// dead letter was sent.
 	First  Origin
 	Reason string
 	// Compared is how copies of the event are compared with it.
@@ -65,12 +66,12 @@ func (r Record) Discarded() bool {
 	return r.State == GivenUp && strings.HasPrefix(r.Reason, ReasonDiscarded)
 }
 
-// Settled reports whether the event needs no more work: it was handled, or a person gave it up.
+// Settled reports whether the event needs no more work: handled, or given up by a person.
 func (r Record) Settled() bool { return r.State == Finished || r.Discarded() }
 
 // Operator is an ability of a [Store]: the actions of a person, and of the operator's command, on
-// single events. All stores of this module have it. Each method may be repeated. After an error
-// that matches [ErrUnavailable] the outcome is unknown.
+// single events. All stores of this module have the ability. Each method may be repeated. After an
+// error that matches [ErrUnavailable] the outcome is unknown.
 type Operator interface {
 	// Inspect returns the records of those keys that the store knows, in the order of keys. A key
 	// with a record of a claim and one of a transaction has two.
@@ -79,7 +80,7 @@ type Operator interface {
 	// error matches [ErrHeld] while a claim is alive, and [ErrNotFound] without a record.
 	Forget(ctx context.Context, key Key) error
 	// Discard gives key up: a later delivery of any position is Dead, with ReasonDiscarded and the
-	// given reason. A live claim is lost by it. A key without a record is given up too, for claims
+	// given reason. A live claim is lost then. A key without a record is given up too, for claims
 	// and for transactions. The error matches [ErrSettled] if the event was handled already.
 	Discard(ctx context.Context, key Key, retention time.Duration, reason string) error
 	// Reopen turns a dead record into one that waits for a copy of the next generation, and returns
@@ -98,16 +99,16 @@ type Operator interface {
 // Imported is an event that was handled before the store was used.
 type Imported struct {
 	Key Key
-	// Origin may be zero. In a store with a horizon its time counts for it.
+	// Origin may be zero. Its time counts for the store's horizon.
 	Origin Origin
-	// Retention is how long the record is kept, counted from now. It must be positive.
+	// Retention is how long the record is kept, counted from now. Must be positive.
 	Retention time.Duration
 	// Tx means that the handler of the event is transactional.
 	Tx bool
 }
 
-// Lister is an ability of a [Store] with an index: it finds records by their content. It reads all
-// that match, which may take long.
+// Lister is an ability of a [Store] with an index: searches by the content of records. A search
+// reads all that match, which may take long.
 type Lister interface {
 	// List calls yield with each record that f chooses, least recently changed first, at most limit
 	// of them (zero: all), until yield returns false.
@@ -127,14 +128,13 @@ type Filter struct {
 	Stuck bool
 }
 
-// ConflictNoter is an ability of a [Store]: it remembers which copies of an event had another
-// content, for a person to read. The notes are no part of the event's record, and no answer depends
-// on them.
+// ConflictNoter is an ability of a [Store]: notes of copies with another content, for a person to
+// read. The notes are no part of the event's record, and no answer depends on them.
 type ConflictNoter interface {
 	// NoteConflict remembers the record copyOf for a day, or less if the store forgets the event
 	// sooner. A repetition counts once, and a store may leave records out for an event with many.
 	NoteConflict(ctx context.Context, key Key, copyOf Origin) error
 	// Conflicts returns noted records of the key, the first noted first, at most limit, which is
-	// positive. They have no times.
+	// positive. The origins have no times.
 	Conflicts(ctx context.Context, key Key, limit int) ([]Origin, error)
 }

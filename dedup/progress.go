@@ -7,7 +7,7 @@ import (
 
 // Progress is how far a group has consumed one partition. Retention counts in consumed time, not in
 // the time of a clock: a group that stood still for a week has not yet seen the copies that wait in
-// its topics, so its store must not forget in that week.
+// its topics, so the store must not forget in that week.
 type Progress struct {
 	Topic     string
 	Partition int32
@@ -23,12 +23,12 @@ type Progress struct {
 
 // ProgressRecorder is an ability of a [Store] that forgets in consumed time.
 type ProgressRecorder interface {
-	// RecordProgress notes the progress of scope. A lower Next is taken as it is: an operator has
-	// rewound the group. Several instances of a group record their own partitions.
+	// RecordProgress notes the progress of scope. A lower Next replaces a higher one: an operator
+	// has rewound the group. Several instances of a group record their own partitions.
 	RecordProgress(ctx context.Context, scope string, progress []Progress) error
 	// Progress returns the recorded progress of scope in these topics, ordered by topic and
-	// partition. Time and CaughtUp are not set. A consumer whose committed offsets are lost finds
-	// them by it.
+	// partition. Time and CaughtUp are not set. A consumer whose committed offsets are lost uses
+	// them.
 	Progress(ctx context.Context, scope string, topics ...string) ([]Progress, error)
 }
 
@@ -37,7 +37,7 @@ type ProgressRecorder interface {
 type Registration struct {
 	Scope string
 	Group string
-	// Topics that it consumes.
+	// Topics of the consumer.
 	Topics []string
 	// Recipes describe by event type where tenant and ID come from. Equal recipes have equal texts,
 	// and different recipes different ones.
@@ -46,12 +46,12 @@ type Registration struct {
 	NoOffsets bool
 	// AcceptNewIdentity lets recipes differ from those on record, and records them.
 	AcceptNewIdentity bool
-	// NewScope lets a group without offsets start in a new scope although the store knows its
+	// NewScope lets a group without offsets start in a new scope although the store knows the
 	// topics under another one.
 	NewScope bool
 }
 
-// Registrar is an ability of a [Store]: it remembers consumers and their identity recipes.
+// Registrar is an ability of a [Store]: a record of consumers and identity recipes.
 type Registrar interface {
 	// Register compares r with the record and replaces it. The error matches [ErrIdentityChanged]
 	// if the recipe of a type differs, and [ErrOtherScope] if NoOffsets is set and the store knows

@@ -19,18 +19,18 @@ const (
 // [LeaseRenewer.Close].
 var ErrLeaseRenewerClosed = errors.New("lease renewer closed")
 
-// LeaseRenewer renews claims for many goroutines. It renews all leases of one store in batches,
-// joins their completions into few calls, and cancels the context of a claim that was lost. Make
-// one for each store with [NewLeaseRenewer]. It is safe for concurrent use.
+// LeaseRenewer renews claims for many goroutines. All leases of one store are renewed in batches,
+// completions are joined into few calls, and the context of a lost claim is cancelled. Make one for
+// each store with [NewLeaseRenewer]. A LeaseRenewer is safe for concurrent use.
 //
-// A lease is renewed when a third of it is over, and again every twelfth of it after an error. A
-// call that takes longer than a sixth of the lease is given up. A claim is lost when its lease is
-// over without a successful renewal, and not before, whatever errors there were. The lease counts
-// from before its request was sent, by the monotonic or the wall clock, whichever is further on: a
-// machine that was suspended must not trust leases that ended meanwhile.
+// A lease is renewed after a third of its time, and again every twelfth after an error. A call that
+// takes longer than a sixth of the lease is given up. A claim is lost when the lease is over
+// without a successful renewal, and not before. The lease counts from the time just before the
+// request was sent, by the later of the monotonic and the wall clock: a machine that was suspended
+// must not trust leases that ended meanwhile.
 //
 // One goroutine renews, a second one runs while a renewal is under way, and a third one sends
-// completions. They exist only while claims are kept and for one lease after the last.
+// completions. The goroutines exist only while claims are kept and for one lease after the last.
 // [LeaseRenewer.Close] waits for all.
 type LeaseRenewer struct {
 	store Store
@@ -48,7 +48,7 @@ type LeaseRenewer struct {
 	joiner joiner
 }
 
-// keptID: a key may be kept under two tokens, if this process took it over from itself.
+// keptID: a key may be kept under two tokens, after this process took the claim over from itself.
 type keptID struct {
 	key   Key
 	token Token
@@ -70,7 +70,7 @@ func (e *kept) lose() {
 	e.cancel(ErrClaimLost)
 }
 
-// NewLeaseRenewer returns a LeaseRenewer of claims in s. All its claims must have been granted with
+// NewLeaseRenewer returns a LeaseRenewer of claims in s. All claims must have been granted with
 // this lease. Zero or less: [DefaultLease].
 func NewLeaseRenewer(s Store, lease time.Duration) *LeaseRenewer {
 	if lease <= 0 {
@@ -87,12 +87,12 @@ func (k *LeaseRenewer) Lease() time.Duration { return k.lease }
 
 // Keep renews c until stop is called. since is the time just before the request for c was sent.
 // held is ctx, but is cancelled too when c is lost: [context.Cause] then matches [ErrClaimLost],
-// and the event must not be completed. It is cancelled at once if the lease is over already.
+// and the event must not be completed. held is cancelled at once if the lease is over already.
 //
 // The end of ctx does not end the renewal, since the work may need time to stop. Call stop as soon
 // as no work runs under the claim, or the work is abandoned. stop cancels held, costs little, does
-// not wait, and may be called more than once. A renewal that is on its way may still arrive and
-// adds one lease at most.
+// not wait, and may be called more than once. A renewal under way may still arrive and adds one
+// lease at most.
 //
 // Do not keep a claim a second time before stop was called.
 func (k *LeaseRenewer) Keep(ctx context.Context, c Claim, since time.Time) (
@@ -156,24 +156,24 @@ func (s *HeldClaims) Alive() bool {
 	return true
 }
 
-// Lost reports whether claim i, by its index in the call of KeepAll, was lost while it was kept:
-// its lease was over, or the store has granted it to another worker. The other claims are not lost
-// with it.
+// Lost reports whether claim i, by the index in the call of KeepAll, was lost while kept: the lease
+// was over, or the store has granted the key to another worker. The other claims are not lost.
 func (s *HeldClaims) Lost(i int) bool {
 	s.renewer.mu.Lock()
 	defer s.renewer.mu.Unlock()
 	return s.claims[i].lost
 }
 
-// Stop ends the renewal of claim i, by its index in the call of KeepAll. It may be called more than
-// once.
+// Stop ends the renewal of claim i, by the index in the call of KeepAll. Stop may be called more
+// than once.
 func (s *HeldClaims) Stop(i int) {
 	s.renewer.mu.Lock()
 	defer s.renewer.mu.Unlock()
 	s.stop(i)
 }
 
-// StopAll ends the renewal of all claims and cancels the context. It may be called more than once.
+// StopAll ends the renewal of all claims and cancels the context. StopAll may be called more than
+// once.
 func (s *HeldClaims) StopAll() {
 	s.renewer.mu.Lock()
 	for i := range s.claims {
@@ -192,9 +192,9 @@ func (s *HeldClaims) stop(i int) {
 }
 
 // Close stops the renewals and cancels the contexts of all claims that are still kept, with the
-// cause [ErrLeaseRenewerClosed]. It waits for renewals and completions that are under way, for the
-// latter at most a lease each. Claims kept afterwards are cancelled at once; Complete goes on
-// working. Close may be called more than once.
+// cause [ErrLeaseRenewerClosed]. Close waits for renewals and completions under way, for the latter
+// at most a lease each. Claims kept afterwards are cancelled at once; Complete goes on working.
+// Close may be called more than once.
 func (k *LeaseRenewer) Close() {
 	k.mu.Lock()
 	if !k.closed {
@@ -248,8 +248,8 @@ type renewal struct {
 	err   error
 }
 
-// renewals renews claims until none was kept for a lease. The call to the store has a goroutine of
-// its own, so that claims are lost at their deadline even if the store hangs.
+// renewals renews claims until none was kept for a lease. The call to the store has another
+// goroutine, so that claims are lost at the deadline even if the store hangs.
 func (k *LeaseRenewer) renewals() {
 	ended := make(chan renewal, 1)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -353,7 +353,7 @@ func (k *LeaseRenewer) nextBatch(now time.Time) []*kept {
 	return slices.CompactFunc(batch, func(a, b *kept) bool { return a.claim.Key == b.claim.Key })
 }
 
-// renew calls the store. It gives up early enough for three more attempts within the lease.
+// renew calls the store. renew gives up early enough for three more attempts within the lease.
 func (k *LeaseRenewer) renew(ctx context.Context, batch []*kept) renewal {
 	claims := make([]Claim, len(batch))
 	for i, e := range batch { // claim never changes: no lock
@@ -366,7 +366,7 @@ func (k *LeaseRenewer) renew(ctx context.Context, batch []*kept) renewal {
 }
 
 // note applies the result of a call of Renew. A claim that was stopped, completed or lost meanwhile
-// is no longer in kept and is skipped. A claim that is being completed may look lost because its
+// is no longer in kept and is skipped. A claim that is being completed may look lost because the
 // completion arrived first: the completion decides, and the next renewal asks again.
 func (k *LeaseRenewer) note(r renewal) {
 	var lost *LostError

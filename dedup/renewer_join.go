@@ -13,7 +13,7 @@ import (
 const completeBatch = 256
 
 // joiner collects the completions of concurrent callers. While one call is under way, the next one
-// fills, so its size follows the load. A single caller does not wait.
+// fills, so the size follows the load. A single caller does not wait.
 type joiner struct {
 	mu      sync.Mutex
 	queue   []*joined // each belongs to a caller that waits, so callers bound it
@@ -28,13 +28,13 @@ type joined struct {
 }
 
 // Complete ends one claim as [Store.Complete] does. Concurrent callers share calls to the store, of
-// at most 256 completions with different keys each. The claim need not be kept; if it is, its
+// at most 256 completions with different keys each. The claim need not be kept; if it is, the
 // renewal ends with the completion.
 //
 // An error that matches [ErrClaimLost] means that this claim was not held any longer. With any
 // other error the outcome is unknown, and the claim is still kept: repeat the call. If ctx ends
-// first, its error is returned at once, and the completion may still arrive. A shared call does not
-// end with the context of one caller: it has the time of a lease.
+// first, that error is returned at once, and the completion may still arrive. A shared call does
+// not end with the context of one caller: the time limit is a lease.
 func (k *LeaseRenewer) Complete(ctx context.Context, done Completion) error {
 	// Checked here, so that an invalid completion does not fail the calls of others.
 	err := errors.Join(ctx.Err(), done.Key.Validate(), positive(done.Retention))
@@ -51,7 +51,7 @@ func (k *LeaseRenewer) Complete(ctx context.Context, done Completion) error {
 	case <-ctx.Done():
 	}
 	// j is either in the queue, from where it is removed unsent, or in a call, whose answer the
-	// sender notes. It moves from the first to the second under the lock.
+	// sender notes. j moves from the first to the second under the lock.
 	k.joiner.mu.Lock()
 	i := slices.Index(k.joiner.queue, j)
 	if i >= 0 {
@@ -92,7 +92,8 @@ func (k *LeaseRenewer) completeAlone(ctx context.Context, j *joined) error {
 	return err
 }
 
-// sendAll is the sender. It ends when the queue is empty, under the lock under which others add.
+// sendAll is the sender. The sender ends when the queue is empty, under the lock under which others
+// add.
 func (k *LeaseRenewer) sendAll() {
 	for {
 		batch := k.joiner.next()
@@ -131,7 +132,7 @@ func (j *joiner) next() []*joined {
 	return batch
 }
 
-// send makes one call and gives each caller its part of the answer.
+// send makes one call and gives each caller a part of the answer.
 func (k *LeaseRenewer) send(batch []*joined) {
 	done := make([]Completion, len(batch))
 	for i, w := range batch {

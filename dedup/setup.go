@@ -1,21 +1,22 @@
 package dedup
 
 // SetupError means that a store lacks something that waiting does not bring: its tables, a right, a
-// database, or a password that its server accepts. Methods of a [Store], Ping and Check may return
-// it.
+// database, or a password that the server accepts. Methods of a [Store], Ping and Check may return
+// a SetupError.
 //
 // At the start, a program that uses the store ends within seconds, as with a missing topic. Later
-// it waits as during an outage, since no event is the cause: the error matches [ErrUnavailable].
+// the program waits as during an outage, since no event is the cause: the error matches
+// [ErrUnavailable].
 type SetupError struct {
 	// Problem names the missing thing, without data of events and without secrets.
 	Problem string
-	// Fix is the command or the change that repairs it.
+	// Fix is the command or the change that solves the problem.
 	Fix string
-	// Err is the server's error. It may be nil.
+	// Err is the server's error. Nil: there is none.
 	Err error
 }
 
-// Error returns the problem, its fix, and the server's error.
+// Error returns the problem, the fix, and the server's error.
 func (e *SetupError) Error() string {
 	text := ErrUnavailable.Error() + ": " + e.Problem
 	if e.Fix != "" {

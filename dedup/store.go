@@ -6,21 +6,22 @@ import (
 	"time"
 )
 
-// Store remembers events and grants claims. It is safe for concurrent use and comparable with ==.
+// Store remembers events and grants claims. Implementations are safe for concurrent use and
+// comparable with ==.
 //
 // Every method takes many keys in as few round trips as the server allows, is atomic per key, and
-// changes nothing when it is repeated with the same tokens. A claim that is neither completed nor
-// released ends with its lease.
+// may be repeated with the same tokens without further effect. A claim that is neither completed
+// nor released ends with the lease.
 //
 // After an error other than a [*LostError] the outcome is unknown for all keys of the call: run no
-// handler on it, and mark no event as handled. An error that matches [ErrUnavailable] has its cause
-// in the store and not in the events: wait and ask again.
+// handler on it, and mark no event as handled. An error that matches [ErrUnavailable] means that
+// the store is the cause, not the events: wait and ask again.
 //
 // Leases and retentions are measured by the server's clock. The clocks of two hosts are never
 // compared.
 type Store interface {
 	// Claim answers reqs[i] in answers[i]; both have the same length. Keys ascend strictly
-	// ([CheckRequests]), else nothing is done and the error matches [ErrOrder].
+	// ([CheckRequests]), else the call has no effect and the error matches [ErrOrder].
 	//
 	// The record of the key decides:
 	//
@@ -40,33 +41,33 @@ type Store interface {
 	//
 	// A conflict is found before anything else; [Answer.Known] has the verdict for an equal copy. A
 	// copy whose position is too low is never granted: it may be Busy while a lease lives, and is
-	// Rescheduled after it. An event that was Uncertain stays so when it is rescheduled.
+	// Rescheduled after that. An Uncertain event stays so when rescheduled.
 	Claim(ctx context.Context, t Token, lease time.Duration, reqs []Request, answers []Answer) error
 
-	// Renew begins the leases of held claims anew. For the other claims it returns a [*LostError].
-	// Its claims, and those of Complete and Release, come in any order and each key once: a store
-	// that locks rows sorts them itself.
+	// Renew begins the leases of held claims anew. The other claims are returned in a [*LostError].
+	// The claims of Renew, Complete and Release come in any order, each key once: a store that
+	// locks rows must sort.
 	Renew(ctx context.Context, lease time.Duration, claims []Claim) error
 
-	// Complete ends held claims. It returns a [*LostError] for the others and leaves their records
-	// as they are. One exception: a store may record a completion without result as done although
-	// the claim was lost, since the effect has happened; the claim is reported as lost all the
-	// same. A repetition of a completion that succeeded succeeds.
+	// Complete ends held claims. The other claims are returned in a [*LostError], and the records
+	// of those keys stay unchanged. One exception: a store may record a completion without result
+	// as done although the claim was lost, since the effect has happened; the claim is reported as
+	// lost all the same. A repetition of a completion that succeeded succeeds.
 	//
 	// A claim that was released as [Unknown] can still be completed as done under its token, with
 	// or without a result, if the key was not claimed, discarded or forgotten since. Completions
 	// with Dead or Retry are refused then.
 	Complete(ctx context.Context, done []Completion) error
 
-	// Release gives held claims back with their outcomes. For the other claims it returns a
-	// [*LostError]. A release under a token that holds nothing, because its Claim never arrived,
-	// changes nothing.
+	// Release gives held claims back with their outcomes. The other claims are returned in a
+	// [*LostError]. A release under a token without a claim, as when the Claim never arrived, has
+	// no effect.
 	Release(ctx context.Context, claims []Release) error
 }
 
 // CheckRequests returns nil if a store may serve reqs: as many answers as requests, valid keys that
-// ascend strictly, and positive retentions. It clears answers. Call it first in [Store.Claim],
-// [TxStore.ClaimTx] and the look-ups.
+// ascend strictly, and positive retentions. CheckRequests clears answers. Call it first in
+// [Store.Claim], [TxStore.ClaimTx] and the look-ups.
 func CheckRequests(reqs []Request, answers []Answer) error {
 	if len(answers) != len(reqs) {
 		return fmt.Errorf("%d requests, %d answers", len(reqs), len(answers))
@@ -86,28 +87,28 @@ func CheckRequests(reqs []Request, answers []Answer) error {
 	return nil
 }
 
-// Looker is an ability of a [Store]: it looks events up without claims. All stores of this module
-// have it.
+// Looker is an ability of a [Store]: look-ups without claims. All stores of this module have the
+// ability.
 type Looker interface {
-	// Look answers as Claim would, but writes nothing and claims nothing: where Claim would grant
-	// the claim, the answer is zero. Keys and errors are those of Claim. A held claim is Busy for
-	// its holder too, since Look has no token.
+	// Look answers as Claim would, without a write or a claim: where Claim would grant the claim,
+	// the answer is zero. Keys and errors are those of Claim. A held claim is Busy for the holder
+	// too, since Look has no token.
 	//
-	// It takes one round trip. Never run a handler on its answer: another worker may claim
-	// meanwhile.
+	// Look takes one round trip. Never run a handler on a looked-up answer: another worker may
+	// claim meanwhile.
 	Look(ctx context.Context, reqs []Request, answers []Answer) error
 }
 
-// Checker is an ability of a [Store] with a server: it finds unsafe settings, and reports whether
-// the server answers.
+// Checker is an ability of a [Store] with a server: checks of the settings and of the connection.
 type Checker interface {
 	// Check looks for settings that make the store unsafe, such as a Redis that evicts keys or a
-	// table without its unique key. A consumer calls it before the first event, for at most 10 s.
+	// table without the unique key. A consumer calls it before the first event, for at most 10 s.
 	// Warnings are for the log. A consumer retries after an error that matches [ErrUnavailable],
 	// and does not start after any other error.
 	Check(ctx context.Context) (warnings []string, err error)
-	// Ping returns nil if the server answers now; else its error matches [ErrUnavailable]. A
-	// processor calls it to tell an event that the store cannot take from a store that is down.
+	// Ping returns nil if the server answers now; else the error matches [ErrUnavailable]. A
+	// processor calls Ping after a failed write, to distinguish a store that is down from an event
+	// that the store refuses.
 	Ping(ctx context.Context) error
 }
 

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// TxStore is a [Store] in the database of the effects: it claims and completes in the transaction
-// of the handler. Its records are apart from the claims of Store: an event type uses one of the
-// two.
+// TxStore is a [Store] in the database of the effects: claim and completion are part of the
+// handler's transaction. The records of ClaimTx are apart from those of Claim: an event type uses
+// one of the two.
 type TxStore[Tx any] interface {
 	Store
 
@@ -24,21 +24,21 @@ type TxStore[Tx any] interface {
 	// limit is the time that fn may take. The database ends the session of a holder that has
 	// disappeared some seconds later.
 	//
-	// An error of fn rolls back and is returned. It matches [ErrUnavailable] too if the connection
-	// is the cause, and [ErrUnknownCommit] if the commit may have happened: claim again and use the
-	// answer. After a serialization failure or a deadlock ClaimTx runs a single request again, so
-	// fn may run more than once. If an error of fn matches [ErrAbandoned], its goroutine still uses
-	// tx, and ClaimTx closes the connection at once.
+	// An error of fn rolls back and is returned. The error matches [ErrUnavailable] too if the
+	// connection is the cause, and [ErrUnknownCommit] if the commit may have happened: claim again
+	// and use the answer. After a serialization failure or a deadlock ClaimTx runs a single request
+	// again, so fn may run more than once. If an error of fn matches [ErrAbandoned], a goroutine
+	// still uses tx, and ClaimTx closes the connection at once.
 	//
-	// fn may panic. It must not commit or roll back tx: tx refuses to, and if fn does so by SQL the
-	// error matches [ErrTxEnded]. For several events in one transaction see [TxChecker] and
+	// fn may panic. fn must not commit or roll back tx: tx refuses to, and if fn uses SQL for that,
+	// the error matches [ErrTxEnded]. For several events in one transaction see [TxChecker] and
 	// [TxEndedError].
 	ClaimTx(ctx context.Context, limit time.Duration, reqs []Request, answers []Answer,
 		fn func(tx Tx) ([]Completion, error)) error
 }
 
-// TxRunner is an ability of a [TxStore]: it runs a transaction without a claim. Shadow mode needs
-// it.
+// TxRunner is an ability of a [TxStore]: transactions without a claim. Shadow mode needs the
+// ability.
 type TxRunner[Tx any] interface {
 	// RunTx begins a transaction, runs fn once, and commits, with the errors and limits of ClaimTx.
 	RunTx(ctx context.Context, limit time.Duration, fn func(tx Tx) error) error
@@ -46,8 +46,8 @@ type TxRunner[Tx any] interface {
 
 // TxLooker is an ability of a [TxStore]: [Looker] for the records of ClaimTx.
 type TxLooker interface {
-	// LookTx answers as ClaimTx would, with a zero verdict where ClaimTx would run its function. It
-	// does not see transactions that are not committed.
+	// LookTx answers as ClaimTx would, with a zero verdict where ClaimTx would run its function.
+	// Transactions that are not committed are not seen.
 	LookTx(ctx context.Context, reqs []Request, answers []Answer) error
 }
 
@@ -58,21 +58,21 @@ type TxLimiter interface {
 	MaxTx() int
 }
 
-// StartCounter is an ability of a [TxStore]: it counts runs that began and did not end, outside
-// their transaction. An event that crashes its process leaves no trace in a transaction that is
-// rolled back; the crash guard finds it by this count.
+// StartCounter is an ability of a [TxStore]: a count of runs that began and did not end, kept
+// outside the transaction. An event that crashes the process leaves no trace in a transaction that
+// is rolled back; the crash guard needs this count.
 type StartCounter interface {
 	// CountStart adds one to the starts of the record o of key and returns the sum. Starts are
 	// counted per record (topic, partition and offset of o), since copies of one event may begin at
-	// once in several places without a crash. For a key that is done it counts nothing, forgets all
-	// starts, and returns 0.
+	// once in several places without a crash. For a key that is done, CountStart forgets all starts
+	// and returns 0.
 	CountStart(ctx context.Context, key Key, o Origin) (starts uint32, err error)
-	// ClearStarts forgets the starts of the record o: a run of it ended, with or without an error.
+	// ClearStarts forgets the starts of the record o: a run ended, with or without an error.
 	ClearStarts(ctx context.Context, key Key, o Origin) error
 }
 
-// TxChecker is an ability of a transaction that [TxStore.ClaimTx] lends to its function. In a
-// transaction of many events it finds the event that broke the transaction.
+// TxChecker is an ability of a transaction that [TxStore.ClaimTx] lends to a function. In a
+// transaction of many events the check finds the event that broke the transaction.
 type TxChecker interface {
 	// CheckTx returns nil while the transaction can be used, without a round trip. The error
 	// matches [ErrTxAborted] if a statement has failed and the server will refuse all others,
@@ -81,34 +81,34 @@ type TxChecker interface {
 	CheckTx() error
 }
 
-// Savepointer is an ability of a transaction that [TxStore.ClaimTx] lends to its function.
+// Savepointer is an ability of a transaction that [TxStore.ClaimTx] lends to a function.
 type Savepointer interface {
-	// Savepoint marks the present state of the transaction. undo returns to it, also after a
-	// statement has failed and the server refuses all others. It may be called once, before the
+	// Savepoint marks the present state of the transaction. undo returns to that state, also after
+	// a statement has failed and the server refuses all others. Call undo at most once, before the
 	// function returns.
 	Savepoint(ctx context.Context) (undo func(context.Context) error, err error)
 }
 
-// TxKeeper is an ability of a transaction that [TxStore.ClaimTx] or [TxRunner.RunTx] lends to its
-// function: it keeps work for the end of the transaction. So entries that several handlers queue
-// are written in one sorted statement, just before COMMIT. Savepoints that the transaction offers
-// have the ability too: work that is kept in one is rewound with it.
+// TxKeeper is an ability of a transaction that [TxStore.ClaimTx] or [TxRunner.RunTx] lends to a
+// function: the transaction keeps work for its end. So entries that several handlers queue are
+// written in one sorted statement, just before COMMIT. Savepoints that the transaction offers have
+// the ability too: work that is kept in one is rewound with it.
 type TxKeeper interface {
-	// KeepTx returns the work that is kept under key, which is compared by ==. Without one it keeps
-	// and returns the result of begin. A function that runs again, as after a serialization
+	// KeepTx returns the work that is kept under key, which is compared by ==. Without one, KeepTx
+	// keeps and returns the result of begin. A function that runs again, as after a serialization
 	// failure, has a new transaction without kept work.
 	//
-	// After the function has returned, the error matches [ErrTxEnded] and nothing is kept. Like the
+	// After the function has returned, the error matches [ErrTxEnded] and no work is kept. Like the
 	// transaction, the works are for one goroutine at a time.
 	KeepTx(key any, begin func() TxWork) (TxWork, error)
 }
 
 // TxWork is kept by a [TxKeeper]. One goroutine at a time calls it.
 type TxWork interface {
-	// Flush writes the work. It is called once, after the function has returned without an error
-	// and just before COMMIT, in the order in which works were first kept. tx is the transaction,
-	// of the store's type; Flush must not end it. Flush is not called in a transaction that is
-	// rolled back or that was ended by SQL, even if effects before that end are durable.
+	// Flush writes the work. The store calls Flush once, after the function has returned without an
+	// error and just before COMMIT, in the order in which works were first kept. tx is the
+	// transaction, of the store's type; Flush must not end it. Flush is not called in a transaction
+	// that is rolled back or that was ended by SQL, even if effects before that end are durable.
 	//
 	// ctx ends with that of the call, and at the latest after the time that the store allows.
 	//
@@ -116,13 +116,13 @@ type TxWork interface {
 	//
 	//   - For several requests the error of ClaimTx matches [ErrContended] if a lock was not
 	//     available, if there were too many locks (SQLSTATE 53200), or if Flush took too long.
-	//     Repeat the requests one by one, as after any error that names none of them.
+	//     Repeat the requests one by one, as after any error that names no request.
 	//   - The store ends a wait for a lock after some seconds. A single request is then answered
-	//     [Busy], although its function has run, and no attempt is counted.
+	//     [Busy], although the function has run, and no attempt is counted.
 	//   - RunTx, which has no answer, returns ErrContended.
 	//
 	// Other errors match [ErrUnavailable] under the conditions for those of the function, and also
-	// if Flush took too long for another reason. What remains is a failure of the request.
+	// if Flush took too long for another reason. All other errors are failures of the request.
 	Flush(ctx context.Context, tx any) error
 	// Mark returns the amount of work when a savepoint is set: by [Savepointer], or by the
 	// transaction's own method.
