@@ -71,11 +71,11 @@ func (r *eventGroup) settleSingle() error {
 		if err != nil {
 			return err
 		}
-		if e.permit, err = e.route.limits.acquire(ctx, e.budget); err != nil {
+		if e.permit, err = e.route.limits.Acquire(ctx, e.budget); err != nil {
 			return err
 		}
 		func() {
-			defer func() { e.permit.end(true) }() // also if an observer panics
+			defer func() { e.permit.End(true) }() // also if an observer panics
 			err = r.observed(r.attempt)
 		}()
 		if err != nil || e.settled {

@@ -21,7 +21,7 @@ func (r *eventGroup) refuseBeforeTx() (done bool, err error) {
 	if !o.refused {
 		return false, nil
 	}
-	e.permit.end(false)
+	e.permit.End(false)
 	var s step
 	if o.meaning == permanent {
 		s, err = p.giveUpUnreadable(r.ctx, e, o)
@@ -67,15 +67,15 @@ func (g *txGroup) settleSingle(ctx, hard context.Context, err error) error {
 	switch {
 	case err != nil:
 		if !g.ran {
-			e.permit.end(false)
+			e.permit.End(false)
 		}
 		s, err = p.finishTx(ctx, e, txOutcome(hard, o, g.ran, err), g.ran)
 	case e.answer.Verdict == dedup.Fresh: // it ran
 		r.access.up(ctx, p, g.began)
 		p.noteEnd(e.message)
-		e.limit().grow(1, e.route.maxBatch)
+		e.limit().Grow(1, e.route.maxBatch)
 		e.handled, e.seen, e.end, e.settlement = true, e.request.Origin, endDone, SettledHandled
-		e.route.budget.earn(1)
+		e.route.budget.Earn(1)
 		s = step{settled: true}
 	case e.decision.step == stepRunIgnored:
 		r.access.up(ctx, p, g.began)

@@ -48,7 +48,7 @@ func (p *Processor) finish(ctx, hard context.Context, d *task, o outcome, rec re
 		settled, err := rec.record(hard, d, dedup.Completion{})
 		d.handled, d.seen, d.end, d.settlement = settled, d.request.Origin, endDone, SettledHandled
 		if settled {
-			d.route.budget.earn(1)
+			d.route.budget.Earn(1)
 		}
 		return step{settled: settled}, err
 	case actDeadLetter:

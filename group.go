@@ -48,7 +48,7 @@ func (b *batch) mustBeIsolated(e *task) bool {
 	case e.tx == nil: // at most once: an event is claimed just before it runs, else one that never ran would be given up
 		return !rt.batch && rt.uncertain == DeadLetterUncertain
 	default:
-		return !rt.batch && (rt.ownTx || rt.limits != nil) || rt.txLimit.off.Load() || e.limit().now() <= 1
+		return !rt.batch && (rt.ownTx || rt.limits != nil) || rt.txLimit.Off() || e.limit().Now() <= 1
 	}
 }
 
@@ -116,11 +116,11 @@ func (e *task) most() int {
 	b := e.route
 	switch {
 	case b.tx != nil:
-		return e.limit().now()
+		return e.limit().Now()
 	case b.batch:
 		return b.maxBatch
 	default:
-		return b.limits.ahead(b.ahead.events(b.maxBatch))
+		return b.limits.Ahead(b.ahead.Events(b.maxBatch))
 	}
 }
 

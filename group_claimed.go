@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/internal/throttle"
 )
 
 // This file is the good case of claimed handlers: one round trip claims what a run holds, each call of a handler is
@@ -19,10 +20,10 @@ func (r *eventGroup) runClaimed() error {
 	if err != nil {
 		return err
 	}
-	defer func() { permit.end(len(fresh) > 0) }()
+	defer func() { permit.End(len(fresh) > 0) }()
 	since, err := r.claim()
 	if err != nil {
-		r.tasks[0].permit.end(false)
+		r.tasks[0].permit.End(false)
 		return err
 	}
 	if r.single {
@@ -37,11 +38,11 @@ func (r *eventGroup) runClaimed() error {
 
 // permit asks for the right to run a batch handler: before the claim, since nobody waits for it holding claims. A run of
 // a handler with limits holds no other.
-func (r *eventGroup) permit() (permit, error) {
+func (r *eventGroup) permit() (throttle.Permit, error) {
 	if first := r.tasks[0].route; first.batch && !r.single {
-		return first.limits.acquire(r.ctx, r.batch.budget)
+		return first.limits.Acquire(r.ctx, r.batch.budget)
 	}
-	return permit{}, nil
+	return throttle.Permit{}, nil
 }
 
 // claim asks the store for all events of the group and notes its answers. since is the time before the question.
@@ -171,7 +172,7 @@ func (r *eventGroup) callAll(fresh []*task, since time.Time) error {
 			return nil
 		}
 		went, err := r.call(hard, c, behind)
-		own.end(true)
+		own.End(true)
 		if err != nil || !went {
 			return err
 		}
@@ -182,7 +183,7 @@ func (r *eventGroup) callAll(fresh []*task, since time.Time) error {
 // lapsed ends a group whose lease was over before a call began. Its event waits before the store is asked again.
 func (r *eventGroup) lapsed(c *call) error {
 	e := c.tasks[0]
-	e.permit.end(false)
+	e.permit.End(false)
 	cause := context.Cause(c.kept.Context())
 	switch {
 	case r.ctx.Err() != nil:
@@ -196,11 +197,11 @@ func (r *eventGroup) lapsed(c *call) error {
 }
 
 // permit is the right to run a handler of single events, if there is one at once.
-func (r *eventGroup) permitOf(c *call) (permit, bool) {
+func (r *eventGroup) permitOf(c *call) (throttle.Permit, bool) {
 	if c.route.batch || r.single {
-		return permit{}, true // the group has it
+		return throttle.Permit{}, true // the group has it
 	}
-	return c.route.limits.try()
+	return c.route.limits.Try()
 }
 
 // keep has the claims of a call renewed. One lost claim cancels the whole call.
@@ -239,7 +240,7 @@ func (r *eventGroup) call(hard context.Context, c *call, behind []call) (went bo
 	began := time.Now()
 	o := r.batch.p.callMany(c.kept.Context(), c, nil)
 	if !c.route.batch {
-		c.route.ahead.note(time.Since(began))
+		c.route.ahead.Note(time.Since(began))
 	}
 	good, bad := o.split(c.tasks)
 	if len(bad) > 0 {
@@ -286,7 +287,7 @@ func (r *eventGroup) completeAll(hard context.Context, good []*task) (lost bool,
 	if err != nil {
 		return false, err
 	}
-	good[0].route.budget.earn(len(good))
+	good[0].route.budget.Earn(len(good))
 	for _, e := range good {
 		e.handled, e.seen, e.settled, e.settlement = true, e.request.Origin, true, SettledHandled
 	}

@@ -46,13 +46,13 @@ func (r *eventGroup) runInTx() error {
 		return err
 	}
 	g := &txGroup{events: r, failed: -1, lookOnly: !r.single && r.guarded()}
-	defer func() { permit.end(g.ran) }()
+	defer func() { permit.End(g.ran) }()
 	g.reqs, g.answers = r.requests()
 	hard, release := p.stopContext(ctx, false)
 	defer release()
 	free, err := r.access.slot(hard, r.batch.budget) // before a start is counted: waiting for it is no crash
 	if err != nil {
-		r.tasks[0].permit.end(false)
+		r.tasks[0].permit.End(false)
 		return err
 	}
 	free = sync.OnceFunc(free)
@@ -395,7 +395,7 @@ func (g *txGroup) committed() {
 		switch {
 		case e.answer.Verdict == dedup.Fresh:
 			e.handled, e.seen, e.settled, e.settlement = true, e.request.Origin, true, SettledHandled
-			e.route.budget.earn(1)
+			e.route.budget.Earn(1)
 			n++
 		case e.known():
 			b.p.notifyKnown(g.events.ctx, e, e.answer)
@@ -405,7 +405,7 @@ func (g *txGroup) committed() {
 		}
 	}
 	for _, e := range g.firsts() {
-		e.limit().grow(n, e.route.maxBatch)
+		e.limit().Grow(n, e.route.maxBatch)
 	}
 	b.outages, b.contended = 0, 0
 	b.advance()
@@ -459,7 +459,7 @@ func (g *txGroup) rolledBack(hard context.Context, began time.Time, err error) e
 
 func (g *txGroup) shrink() {
 	for _, e := range g.firsts() {
-		e.limit().shrink(len(g.events.tasks))
+		e.limit().Shrink(len(g.events.tasks))
 	}
 }
 
@@ -467,7 +467,7 @@ func (g *txGroup) shrink() {
 // what it had done (rule 1).
 func (g *txGroup) startOver() {
 	for _, e := range g.firsts() {
-		e.limit().startOver()
+		e.limit().StartOver()
 	}
 }
 
@@ -504,7 +504,7 @@ func (g *txGroup) endedByHandler(err error) {
 	}
 	for _, e := range firsts {
 		rt := e.route
-		if rt.txLimit.off.CompareAndSwap(false, true) || errors.Is(err, dedup.ErrUnavailable) { // nor could claims be taken back
+		if rt.txLimit.TurnOff() || errors.Is(err, dedup.ErrUnavailable) { // nor could claims be taken back
 			g.events.batch.p.log.ErrorContext(g.events.ctx, "handler ended the transaction it was given: its events get one each from now on",
 				"type", rt.typ, "handler", rt.site, "error", g.events.batch.p.errorText(err))
 		}

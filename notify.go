@@ -36,7 +36,7 @@ func (p *Processor) timedRun(ctx context.Context, d *task, tx any) outcome {
 		}
 	}
 	if d.claimed && !d.route.batch {
-		d.route.ahead.note(time.Since(began))
+		d.route.ahead.Note(time.Since(began))
 	}
 	p.notifyHandled(ctx, d, time.Since(began), o.err)
 	return o

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/internal/throttle"
 )
 
 // routes finds the handler of a message. Handlers with the same way to find a type share a look-up; the ways are tried
@@ -29,11 +30,11 @@ type bound struct {
 	*route
 	access        *storeAccess
 	tx            txStore
-	limits        *limits // nil: none
-	txLimit       adaptiveLimit
-	deferredLimit adaptiveLimit // of events that were deferred: they fail more often than others, who are not to pay for it
-	ahead         claimAhead
-	budget        budget
+	limits        *throttle.Limits // nil: none
+	txLimit       throttle.AdaptiveLimit
+	deferredLimit throttle.AdaptiveLimit // of events that were deferred: they fail more often than others, who are not to pay for it
+	ahead         throttle.ClaimAhead
+	budget        throttle.RetryBudget
 	form          form // of its identities
 	mixed         bool // another handler of its type finds identities of another form
 
@@ -54,9 +55,9 @@ func (p *Processor) wire(t *table) (problems []error) {
 		for _, err := range rt.problems {
 			fail(err)
 		}
-		b := &bound{route: rt, limits: newLimits(&rt.settings)}
-		b.txLimit.limit.Store(int32(rt.maxBatch))
-		b.deferredLimit.limit.Store(int32(rt.maxBatch))
+		b := &bound{route: rt, limits: throttle.NewLimits(rt.concurrency, rt.rate, rt.per)}
+		b.txLimit.Reset(rt.maxBatch)
+		b.deferredLimit.Reset(rt.maxBatch)
 		p.batches = p.batches || rt.batch
 		p.ordered = p.ordered || rt.mode == keyOrdered
 		if err := p.bind(b); err != nil {

@@ -10,7 +10,7 @@ import (
 
 // settleAnswer carries out a decision that runs no handler.
 func (p *Processor) settleAnswer(ctx context.Context, d *task, a dedup.Answer, dec decision) (step, error) {
-	d.permit.end(false)
+	d.permit.End(false)
 	if dec.queue { // a former owner of the partition may have put the event there a moment ago
 		if err := p.deferredPartitions.refresh(ctx, p, d); err != nil {
 			return step{outage: err}, nil //nolint:nilerr // it is waited for

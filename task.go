@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/idem-go/idem/dedup"
+	"github.com/idem-go/idem/internal/throttle"
 )
 
 // task is one delivery on its way through a batch: from its record to its settlement.
@@ -16,19 +17,19 @@ type task struct {
 	lease
 	busy
 
-	deferred   *deferredEvent // its place in the store, if it was taken from there
-	leader     *task          // the first copy of the event in its group, which settles this one too
-	isolated   bool           // shares no group with other events
-	pending    step           // left over from a group: carried out before the event is claimed again
-	permit     permit         // of its handler's limits, for the next run
-	retryPaid  bool           // its group has paid the retry budget for the next run
-	dataUsed   bool           // a run may have changed data
-	action     action         // the last decision about a failure
-	settled    bool           // its offset may be committed
-	settlement Settlement     // how it was settled, for observers
-	end        end            // how its event ended, for its queue
-	handled    bool           // its event is handled, here or elsewhere
-	seen       dedup.Origin   // the record whose effect it is, if handled
+	deferred   *deferredEvent  // its place in the store, if it was taken from there
+	leader     *task           // the first copy of the event in its group, which settles this one too
+	isolated   bool            // shares no group with other events
+	pending    step            // left over from a group: carried out before the event is claimed again
+	permit     throttle.Permit // of its handler's limits, for the next run
+	retryPaid  bool            // its group has paid the retry budget for the next run
+	dataUsed   bool            // a run may have changed data
+	action     action          // the last decision about a failure
+	settled    bool            // its offset may be committed
+	settlement Settlement      // how it was settled, for observers
+	end        end             // how its event ended, for its queue
+	handled    bool            // its event is handled, here or elsewhere
+	seen       dedup.Origin    // the record whose effect it is, if handled
 
 	shadow      bool // the handler runs whatever the store answers
 	skipCounted bool // shadow mode has counted it as a duplicate

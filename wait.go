@@ -137,3 +137,19 @@ func (p *Processor) change(ctx context.Context, budget *waitBudget, l *storeAcce
 		return p.bounded(context.WithoutCancel(ctx), txSlack, fn), false
 	})
 }
+
+// Seat implements [throttle.Waiter].
+func (b *waitBudget) Seat(ctx context.Context, slots chan<- struct{}, reason string) error {
+	return b.seat(ctx, slots, fmt.Errorf("%w: %s", ErrBusy, reason))
+}
+
+// Pause implements [throttle.Waiter]. A wait that is longer than the budget does not begin.
+func (b *waitBudget) Pause(ctx context.Context, d time.Duration, reason string) error {
+	if b.left != Forever {
+		if d > b.left {
+			return &WaitError{Err: fmt.Errorf("%w: %s", ErrBusy, reason), After: d}
+		}
+		b.left -= d
+	}
+	return sleep(ctx, d)
+}

@@ -76,7 +76,7 @@ func TestImportsPointOneWay(t *testing.T) {
 		reason       string
 	}{
 		"/dedup": {nil, nil, "the contract must be implementable without any dependency"},
-		"":       {[]string{"/dedup", "/internal/safetext"}, nil, "handlers must be usable under any Kafka client and any store"},
+		"":       {[]string{"/dedup", "/internal/safetext", "/internal/throttle"}, nil, "handlers must be usable under any Kafka client and any store"},
 		"/lane":  {[]string{"", "/dedup"}, nil, "adapters to other clients need it without sarama"},
 		"/consumer": {
 			[]string{"", "/dedup", "/lane", "/consumer/internal/conns", "/consumer/internal/publish", "/consumer/internal/topicadmin"},
@@ -93,6 +93,7 @@ func TestImportsPointOneWay(t *testing.T) {
 		"/outbox":                       {[]string{"", "/dedup", "/internal/safetext"}, nil, "entries and relay must be usable with any database and any Kafka client"},
 		"/outbox/pgoutbox":              {[]string{"", "/dedup", "/outbox", "/internal/pgschema"}, []string{"github.com/jackc/pgx/v5", "go.opentelemetry.io/otel/propagation"}, "it must serve services that have no store in Postgres"},
 		"/internal/safetext":            {nil, nil, "every package that writes texts of errors somewhere needs it, so it must bring nothing along"},
+		"/internal/throttle":            {nil, nil, "bounds are values of their own, which know nothing of events"},
 		"/otelidem":                     {[]string{"", "/dedup", "/outbox", "/httpidem"}, []string{"go.opentelemetry.io/otel"}, "it must serve every client and every store"},
 		"/internal/pgschema":            {nil, []string{"github.com/jackc/pgx/v5"}, "helpers of the packages for Postgres, which must not need each other"},
 		"/internal/kafkalog":            {[]string{"", "/consumer"}, []string{"github.com/IBM/sarama"}, "it knows topics, not what is in them"},

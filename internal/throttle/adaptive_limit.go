@@ -1,0 +1,73 @@
+package throttle
+
+import "sync/atomic"
+
+// AdaptiveLimit is how many events of a handler may share a transaction (rule 12). A rollback costs the
+// work of the whole group, and halves the limit. Four times as many events as the limit, without a
+// rollback, double it. The limit settles near the cheapest size: about 25 if one event in a hundred
+// fails, the maximum if none does.
+//
+// A group that met a lock begins again with one event. If groups meet a second lock before the limit is
+// at its maximum again, it grows by one for every hundred events: handlers that met on their rows meet
+// again (rule 1), while a single lock may have been the server's own.
+//
+// Reset must be called before the first use.
+type AdaptiveLimit struct {
+	limit  atomic.Int32
+	clean  atomic.Int32
+	met    atomic.Bool // met a lock, and was not at its maximum since
+	locked atomic.Bool // met another one then: grow slowly
+	off    atomic.Bool
+}
+
+const (
+	cleanEvents = 100 // for one more, after a second lock
+	cleanSizes  = 4   // for twice as many
+)
+
+// Reset sets the limit to its maximum.
+func (l *AdaptiveLimit) Reset(most int) { l.limit.Store(int32(most)) }
+
+// Now returns the limit.
+func (l *AdaptiveLimit) Now() int { return int(l.limit.Load()) }
+
+// Shrink follows a rollback of n events.
+func (l *AdaptiveLimit) Shrink(n int) {
+	l.clean.Store(0)
+	l.limit.Store(int32(max(1, min(n/2, l.Now()))))
+}
+
+// StartOver follows a lock that was not available. Lanes that meet one lock at once count as two: they did meet.
+func (l *AdaptiveLimit) StartOver() {
+	if l.met.Swap(true) {
+		l.locked.Store(true)
+	}
+	l.Shrink(1)
+}
+
+// Grow follows a commit of n events.
+func (l *AdaptiveLimit) Grow(n, most int) {
+	now := l.Now()
+	if now >= most {
+		l.met.Store(false)
+		l.locked.Store(false)
+		return
+	}
+	c := int(l.clean.Add(int32(n)))
+	switch locked := l.locked.Load(); {
+	case locked && c >= cleanEvents:
+		now += c / cleanEvents
+	case !locked && c >= cleanSizes*now:
+		now *= 2
+	default:
+		return
+	}
+	l.clean.Store(0)
+	l.limit.Store(int32(min(most, now)))
+}
+
+// TurnOff says that the handler shares no transaction any more. It reports whether that is new.
+func (l *AdaptiveLimit) TurnOff() bool { return l.off.CompareAndSwap(false, true) }
+
+// Off reports whether TurnOff was called.
+func (l *AdaptiveLimit) Off() bool { return l.off.Load() }
