@@ -116,7 +116,8 @@ func retryOrDelay(o outcome, p *policy, h *attempts, at moment) action {
 		return delayOrDeadLetter(o, p, at)
 	}
 	delay := max(o.after, p.retry.backoff(h.attempt, at.draw))
-	if p.retry.InPlace != Forever && at.now.Sub(h.blockedSince)+delay > p.retry.InPlace {
+	// A delay of nearly Forever must not be added to.
+	if p.retry.InPlace != Forever && delay > p.retry.InPlace-at.now.Sub(h.blockedSince) {
 		return delayOrDeadLetter(o, p, at)
 	}
 	return action{kind: actRetry, delay: delay, release: dedup.Failed}
