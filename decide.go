@@ -177,8 +177,8 @@ func (h attempts) note(o outcome, p RetryPolicy, now time.Time, answers bool) at
 	switch {
 	case o.meaning != unavailable:
 		h.outages, h.downSince = 0, time.Time{}
-	case !answers:
-		h.downSince = time.Time{}
+	case !answers: // the store is down: the event is not to blame, whatever was counted before
+		h.outages, h.downSince = min(h.outages, maxOutages), time.Time{}
 	case !o.marked:
 		h.outages++
 	case h.downSince.IsZero():
