@@ -19,36 +19,36 @@ var errUnanswered = fmt.Errorf("%w: no answer in time", dedup.ErrUnavailable)
 
 // asking is one claim, which is asked for under one token until the store answers. Clients of databases do not all heed the end of a
 // context: a call that does not return in time goes on in its own goroutine, and the claim is asked for again on another connection.
-type asking struct {
-	p    *Processor
-	l    *storeAccess
-	t    dedup.Token
-	reqs []dedup.Request
+type asker struct {
+	p      *Processor
+	access *storeAccess
+	token  dedup.Token
+	reqs   []dedup.Request
 
-	mu      sync.Mutex
-	left    int           // calls that were given up and have not returned
-	dropped chan struct{} // not nil: the claim is not wanted any longer; closed when no call is left
+	mu        sync.Mutex
+	abandoned int           // calls that were given up and have not returned
+	dropped   chan struct{} // not nil: the claim is not wanted any longer; closed when no call is left
 }
 
 // ask asks once.
-func (a *asking) ask(ctx context.Context, answers []dedup.Answer) error {
+func (a *asker) ask(ctx context.Context, answers []dedup.Answer) error {
 	a.mu.Lock()
-	full := a.left >= maxUnanswered
+	full := a.abandoned >= maxUnanswered
 	a.mu.Unlock()
 	if full {
 		return errUnanswered
 	}
-	slow := a.l.slow.Load()
+	slow := a.access.slow.Load()
 	began, limit := time.Now(), min(a.p.cfg.StoreTimeout<<slow, max(a.p.cfg.StoreTimeout, a.p.cfg.Lease))
 	bounded, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	got := make([]dedup.Answer, len(answers)) // its own: a call that was given up may still write
-	err := a.call(bounded, func() error { return a.l.store.Claim(bounded, a.t, a.p.cfg.Lease, a.reqs, got) })
+	err := a.call(bounded, func() error { return a.access.store.Claim(bounded, a.token, a.p.cfg.Lease, a.reqs, got) })
 	switch {
 	case err != nil && ctx.Err() == nil && bounded.Err() != nil && limit < a.p.cfg.Lease:
-		a.l.slow.CompareAndSwap(slow, slow+1) // a store that is slow is not to be asked in vain for ever
+		a.access.slow.CompareAndSwap(slow, slow+1) // a store that is slow is not to be asked in vain for ever
 	case err == nil && time.Since(began) < a.p.cfg.StoreTimeout/2:
-		a.l.slow.Store(0)
+		a.access.slow.Store(0)
 	}
 	if err == nil && slices.ContainsFunc(got, func(a dedup.Answer) bool { return a.Verdict == 0 }) {
 		err = errors.New("store returned no verdict")
@@ -66,7 +66,7 @@ type claimResult struct {
 }
 
 // call runs fn and returns when it does, or when ctx ends. A panic of fn goes on in the caller.
-func (a *asking) call(ctx context.Context, fn func() error) error {
+func (a *asker) call(ctx context.Context, fn func() error) error {
 	done := make(chan claimResult, 1)
 	var over, left bool // guarded by a.mu
 	go func() {
@@ -87,23 +87,23 @@ func (a *asking) call(ctx context.Context, fn func() error) error {
 	}()
 	select {
 	case r := <-done:
-		return r.get()
+		return r.result()
 	case <-ctx.Done():
 	}
 	a.mu.Lock()
 	if over {
 		a.mu.Unlock()
 		r := <-done
-		return r.get()
+		return r.result()
 	}
 	left = true
-	a.left++
+	a.abandoned++
 	a.p.unanswered.add()
 	a.mu.Unlock()
 	return fmt.Errorf("%w: %w", errUnanswered, context.Cause(ctx))
 }
 
-func (r claimResult) get() error {
+func (r claimResult) result() error {
 	if r.panicked != nil {
 		panic(r.panicked)
 	}
@@ -111,27 +111,27 @@ func (r claimResult) get() error {
 }
 
 // late is the end of a call that was given up. If the claim is not wanted any longer it is given back.
-func (a *asking) late() {
+func (a *asker) late() {
 	defer a.p.unanswered.done()
 	a.mu.Lock()
-	a.left--
+	a.abandoned--
 	dropped := a.dropped
-	last := dropped != nil && a.left == 0
+	last := dropped != nil && a.abandoned == 0
 	a.mu.Unlock()
 	if dropped == nil {
 		return
 	}
-	a.p.releaseGhosts(context.Background(), a.l, a.t, a.reqs)
+	a.p.releaseGhosts(context.Background(), a.access, a.token, a.reqs)
 	if last {
 		close(dropped)
 	}
 }
 
 // drop gives the claim back, now, and once more when calls return that are still under way.
-func (a *asking) drop(ctx context.Context) {
+func (a *asker) drop(ctx context.Context) {
 	a.mu.Lock()
 	a.dropped = make(chan struct{})
-	left := a.left
+	left := a.abandoned
 	a.mu.Unlock()
 	if left > 0 {
 		timer := time.NewTimer(abandonAfter)
@@ -142,7 +142,7 @@ func (a *asking) drop(ctx context.Context) {
 		case <-timer.C:
 		}
 	}
-	a.p.releaseGhosts(ctx, a.l, a.t, a.reqs)
+	a.p.releaseGhosts(ctx, a.access, a.token, a.reqs)
 }
 
 // unanswered counts calls that were given up and have not returned.

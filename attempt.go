@@ -9,23 +9,23 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-func (d *task) input() input {
-	data := d.data
-	if d.dataUsed { // by a run that may have changed it, or is still at it
-		data = d.again()
+func (t *task) input() input {
+	data := t.data
+	if t.dataUsed { // by a run that may have changed it, or is still at it
+		data = t.again()
 	}
-	d.dataUsed = true
+	t.dataUsed = true
 	return input{
-		meta: meta{key: d.request.Key, name: d.route.name, fence: d.claim.Fence},
-		id:   d.id, attempt: d.attempt, uncertain: d.uncertain, message: d.message, payload: data,
+		meta: meta{key: t.request.Key, name: t.route.name, fence: t.claim.Fence},
+		id:   t.id, attempt: t.attempt, uncertain: t.uncertain, message: t.message, payload: data,
 	}
 }
 
 // again decodes once more what was decoded before. Should that fail now, what is there must do.
-func (d *task) again() any {
-	data := d.data
+func (t *task) again() any {
+	data := t.data
 	_ = guard(func() error {
-		fresh, err := d.route.decode(d.message)
+		fresh, err := t.route.decode(t.message)
 		if err == nil {
 			data = fresh
 		}
@@ -36,9 +36,9 @@ func (d *task) again() any {
 
 // excludeWait takes time that was spent waiting for others off the time that retries may take: an outage costs no event
 // anything.
-func (d *task) excludeWait(waited time.Duration) {
-	if !d.blockedSince.IsZero() {
-		d.blockedSince = d.blockedSince.Add(waited)
+func (t *task) excludeWait(waited time.Duration) {
+	if !t.blockedSince.IsZero() {
+		t.blockedSince = t.blockedSince.Add(waited)
 	}
 }
 
@@ -51,56 +51,56 @@ type step struct {
 
 // settleSingle takes the only event of the group through its attempts until it is settled. An error says that it is not settled and
 // must come again.
-func (r *eventGroup) settleSingle() error {
-	e, ctx, p := r.tasks[0], r.ctx, r.batch.p
-	again := e.request.Position.Retry > 0
+func (g *eventGroup) settleSingle() error {
+	t, ctx, p := g.tasks[0], g.ctx, g.batch.p
+	again := t.request.Position.Retry > 0
 	for outages := 1; ; again = false {
 		var err error
-		switch s := e.pending; {
+		switch s := t.pending; {
 		case s.outage != nil:
-			err = p.waitOut(ctx, e, outages, s.outage)
+			err = p.waitOut(ctx, t, outages, s.outage)
 			outages++
 		case s.sleep > 0:
 			err = sleep(ctx, s.sleep)
 			again = true
 		}
-		e.pending = step{}
-		if err == nil && again && !e.retryPaid {
-			err = p.afford(ctx, e)
+		t.pending = step{}
+		if err == nil && again && !t.retryPaid {
+			err = p.afford(ctx, t)
 		}
 		if err != nil {
 			return err
 		}
-		if e.permit, err = e.route.limits.Acquire(ctx, e.budget); err != nil {
+		if t.permit, err = t.route.limits.Acquire(ctx, t.budget); err != nil {
 			return err
 		}
 		func() {
-			defer func() { e.permit.End(true) }() // also if an observer panics
-			err = r.observed(r.attempt)
+			defer func() { t.permit.End(true) }() // also if an observer panics
+			err = g.observed(g.attempt)
 		}()
-		if err != nil || e.settled {
+		if err != nil || t.settled {
 			return err
 		}
 	}
 }
 
 // attempt is one attempt of a group: claim, run, record.
-func (r *eventGroup) attempt() error {
-	if r.tx != nil {
-		return r.runInTx()
+func (g *eventGroup) attempt() error {
+	if g.tx != nil {
+		return g.runInTx()
 	}
-	return r.runClaimed()
+	return g.runClaimed()
 }
 
 // errLapsed is the reason for a wait after a lease that was over before anything began under it.
 var errLapsed = fmt.Errorf("%w: a lease was over before its handler began", dedup.ErrUnavailable)
 
 // decodeLate decodes the data of an event whose time came while the store was asked. The outcome is marked as refused if that fails.
-func (d *task) decodeLate() outcome {
-	if d.data != nil {
+func (t *task) decodeLate() outcome {
+	if t.data != nil {
 		return outcome{}
 	}
-	err := d.decode()
+	err := t.decode()
 	if err == nil {
 		return outcome{}
 	}
@@ -110,21 +110,21 @@ func (d *task) decodeLate() outcome {
 }
 
 // refused returns the outcome for an event that must not run although its claim is granted. It is marked as refused if so.
-func (d *task) refused() outcome {
-	o := d.decision.outcome
+func (t *task) refused() outcome {
+	o := t.decision.outcome
 	if !o.refused {
-		o = d.decodeLate()
+		o = t.decodeLate()
 	}
 	if o.refused {
-		d.attempt = d.begunRuns(d.answer, o)
+		t.attempt = t.begunRuns(t.answer, o)
 	}
 	return o
 }
 
 // begunRuns is how many runs of a refused event have begun, as far as is known. The run that was cut short counts, and so does a reading
 // that failed.
-func (d *task) begunRuns(a dedup.Answer, o outcome) int {
-	known := max(int(a.Failures), d.earlier, d.failures)
+func (t *task) begunRuns(a dedup.Answer, o outcome) int {
+	known := max(int(a.Failures), t.earlier, t.failures)
 	switch {
 	case o.class == ClassUncertain, o.unbegun:
 		return known + 1
@@ -135,21 +135,21 @@ func (d *task) begunRuns(a dedup.Answer, o outcome) int {
 }
 
 // left is the error for an event whose run was cut short.
-func left(ctx context.Context, d *task, o outcome) error {
+func interrupted(ctx context.Context, t *task, o outcome) error {
 	if cause := stopCause(ctx); ctx.Err() != nil {
-		return fmt.Errorf("event %s: %w: %w", d.request.Key, cause, o.err)
+		return fmt.Errorf("event %s: %w: %w", t.request.Key, cause, o.err)
 	}
-	return fmt.Errorf("event %s: %w", d.request.Key, o.err)
+	return fmt.Errorf("event %s: %w", t.request.Key, o.err)
 }
 
-func (d *task) failure(o outcome) failure {
+func (t *task) failure(o outcome) failure {
 	now := time.Now()
-	if d.firstFailure.IsZero() {
-		d.firstFailure, d.lastFailure = now, now
+	if t.firstFailure.IsZero() {
+		t.firstFailure, t.lastFailure = now, now
 	}
 	return failure{
-		key: d.request.Key, class: o.class, err: o.err, attempts: d.attempt, first: d.firstFailure, last: d.lastFailure,
-		generation: d.request.Position.Generation,
+		key: t.request.Key, class: o.class, err: o.err, attempts: t.attempt, first: t.firstFailure, last: t.lastFailure,
+		generation: t.request.Position.Generation,
 	}
 }
 

@@ -13,93 +13,93 @@ import (
 const txSlack = 10 * time.Second
 
 // refuseBeforeTx ends an event that must not run: its copy came before its time, or cannot be read. done is false if it may run.
-func (r *eventGroup) refuseBeforeTx() (done bool, err error) {
-	e, p := r.tasks[0], r.batch.p
-	e.answer = dedup.Answer{}
-	e.decision = decision{outcome: refuse(e.answer, &e.route.policy, &e.attempts, e.facts(e.answer))}
-	o := e.refused()
+func (g *eventGroup) refuseBeforeTx() (done bool, err error) {
+	t, p := g.tasks[0], g.batch.p
+	t.answer = dedup.Answer{}
+	t.decision = decision{outcome: refuse(t.answer, &t.route.policy, &t.attempts, t.facts(t.answer))}
+	o := t.refused()
 	if !o.refused {
 		return false, nil
 	}
-	e.permit.End(false)
+	t.permit.End(false)
 	var s step
 	if o.meaning == permanent {
-		s, err = p.giveUpUnreadable(r.ctx, e, o)
+		s, err = p.giveUpUnreadable(g.ctx, t, o)
 	} else {
-		s, err = p.finishRefused(r.ctx, e, o)
+		s, err = p.finishRefused(g.ctx, t, o)
 	}
-	e.settled, e.pending = s.settled, s
+	t.settled, t.pending = s.settled, s
 	return true, err
 }
 
 // countStart counts the start of the only event of the group while the crash guard watches its partition. An event that was started too
 // often without an end is given up: done is true then, and after an error of the store.
-func (g *txGroup) countStart(ctx context.Context, free func()) (done bool, err error) {
-	e, p := g.events.tasks[0], g.events.batch.p
-	watched, crashed, err := p.countStart(ctx, e)
+func (tg *txGroup) countStart(ctx context.Context, free func()) (done bool, err error) {
+	t, p := tg.group.tasks[0], tg.group.batch.p
+	watched, crashed, err := p.countStart(ctx, t)
 	if err != nil {
-		e.pending = step{outage: err}
+		t.pending = step{outage: err}
 		return true, nil
 	}
-	g.watched = watched
+	tg.watched = watched
 	if crashed == nil {
 		return false, nil
 	}
 	free()
-	s, err := p.finishRefused(ctx, e, outcome{meaning: unknown, class: ClassCrashLoop, err: crashed, refused: true})
+	s, err := p.finishRefused(ctx, t, outcome{meaning: unknown, class: ClassCrashLoop, err: crashed, refused: true})
 	if s.settled { // not before: an event that kills processes must not run again because its dead letter could not be sent
-		p.clearStarts(ctx, e)
+		p.clearStarts(ctx, t)
 	}
-	e.settled, e.pending = s.settled, s
+	t.settled, t.pending = s.settled, s
 	return true, err
 }
 
 // settleSingle settles the only event of the group after its transaction, which err has rolled back if it is not nil.
-func (g *txGroup) settleSingle(ctx, hard context.Context, err error) error {
-	r, p := g.events, g.events.batch.p
-	e := r.tasks[0]
-	r.undone, e.began = err, g.began
-	o := g.outcomeOfSingle(hard)
-	if g.watched && o.meaning != abandoned {
-		p.clearStarts(ctx, e)
+func (tg *txGroup) settleSingle(ctx, hard context.Context, err error) error {
+	g, p := tg.group, tg.group.batch.p
+	t := g.tasks[0]
+	g.failure, t.began = err, tg.began
+	o := tg.outcomeOfSingle(hard)
+	if tg.watched && o.meaning != abandoned {
+		p.clearStarts(ctx, t)
 	}
 	var s step
 	switch {
 	case err != nil:
-		if !g.ran {
-			e.permit.End(false)
+		if !tg.ran {
+			t.permit.End(false)
 		}
-		s, err = p.finishTx(ctx, e, txOutcome(hard, o, g.ran, err), g.ran)
-	case e.answer.Verdict == dedup.Fresh: // it ran
-		r.access.up(ctx, p, g.began)
-		p.noteEnd(e.message)
-		e.limit().Grow(1, e.route.maxBatch)
-		e.handled, e.seen, e.end, e.settlement = true, e.request.Origin, endDone, SettledHandled
-		e.route.budget.Earn(1)
+		s, err = p.finishTx(ctx, t, txOutcome(hard, o, tg.ran, err), tg.ran)
+	case t.answer.Verdict == dedup.Fresh: // it ran
+		g.access.up(ctx, p, tg.began)
+		p.noteEnd(t.message)
+		t.limit().Grow(1, t.route.maxBatch)
+		t.handled, t.seen, t.end, t.settlement = true, t.request.Origin, endDone, SettledHandled
+		t.route.budget.Earn(1)
 		s = step{settled: true}
-	case e.decision.step == stepRunIgnored:
-		r.access.up(ctx, p, g.began)
-		s, err = p.shadow(ctx, hard, e, e.answer)
+	case t.decision.step == stepRunIgnored:
+		g.access.up(ctx, p, tg.began)
+		s, err = p.shadow(ctx, hard, t, t.answer)
 	default:
-		r.access.up(ctx, p, g.began)
-		s, err = p.settleAnswer(ctx, e, e.answer, e.decision)
+		g.access.up(ctx, p, tg.began)
+		s, err = p.settleAnswer(ctx, t, t.answer, t.decision)
 	}
-	e.settled, e.pending = s.settled, s
+	t.settled, t.pending = s.settled, s
 	return err
 }
 
 // outcomeOfSingle is the outcome of the last run of the only event. A batch handler names it in a BatchError as well.
-func (g *txGroup) outcomeOfSingle(hard context.Context) outcome {
-	if g.failed < 0 {
+func (tg *txGroup) outcomeOfSingle(hard context.Context) outcome {
+	if tg.failed < 0 {
 		return outcome{}
 	}
-	if g.outcome.meaning == abandoned {
-		return g.outcome
+	if tg.outcome.meaning == abandoned {
+		return tg.outcome
 	}
-	all := g.outcome
-	all.err = g.err
-	o := newOutcomes(hard, all, g.events.tasks)
-	return o.of(g.events.tasks[0])
+	all := tg.outcome
+	all.err = tg.err
+	o := newOutcomes(hard, all, tg.group.tasks)
+	return o.of(tg.group.tasks[0])
 }
 
 // inTxTime calls a store that calls a handler in a transaction, perhaps more than once. The store has txSlack before each run of the
@@ -127,9 +127,9 @@ func inTxTime(hard context.Context, handler time.Duration, call func(ctx context
 }
 
 // claimTx asks the store for this event alone.
-func (d *task) claimTx(ctx context.Context, limit time.Duration, fn func(tx any) ([]dedup.Completion, error)) (dedup.Answer, error) {
+func (t *task) claimTx(ctx context.Context, limit time.Duration, fn func(tx any) ([]dedup.Completion, error)) (dedup.Answer, error) {
 	var answers [1]dedup.Answer
-	err := d.tx.claimTx(ctx, limit, []dedup.Request{d.request}, answers[:], fn)
+	err := t.tx.claimTx(ctx, limit, []dedup.Request{t.request}, answers[:], fn)
 	return answers[0], err
 }
 
@@ -157,45 +157,45 @@ func txOutcome(hard context.Context, o outcome, ran bool, err error) outcome {
 }
 
 // finishTx does what was decided about a transaction that was rolled back.
-func (p *Processor) finishTx(ctx context.Context, d *task, o outcome, ran bool) (step, error) {
+func (p *Processor) finishTx(ctx context.Context, t *task, o outcome, ran bool) (step, error) {
 	if errors.Is(o.err, dedup.ErrTxEnded) { // by COMMIT it is done when it comes again, and nobody hears of it any more (P-13)
 		p.log.ErrorContext(ctx, "handler ended the transaction it was given, or tried to: what it had kept for the end of it is not written",
-			append(p.deliveryAttrs(d), "error", p.errorText(o.err))...)
+			append(p.taskAttrs(t), "error", p.errorText(o.err))...)
 	}
 	if o.meaning == unavailable && !ran {
 		if errors.Is(o.err, errSlow) || !errors.Is(o.err, context.Canceled) {
-			d.access.down(ctx, p, d.began, o.err)
+			t.access.down(ctx, p, t.began, o.err)
 		}
 		return step{outage: fmt.Errorf("%w: %w", dedup.ErrUnavailable, o.err)}, nil
 	}
-	p.judge(ctx, d, o, false)
-	if d.action.kind == actWait && errors.Is(o.err, dedup.ErrUnavailable) {
-		d.access.down(ctx, p, d.began, o.err)
+	p.judge(ctx, t, o, false)
+	if t.action.kind == actWait && errors.Is(o.err, dedup.ErrUnavailable) {
+		t.access.down(ctx, p, t.began, o.err)
 	}
-	return p.finish(ctx, ctx, d, o, inOwnTx{p})
+	return p.finish(ctx, ctx, t, o, inOwnTx{p})
 }
 
 // finishRefused ends an event that is not to run, or leaves it to a delayed retry.
-func (p *Processor) finishRefused(ctx context.Context, d *task, o outcome) (step, error) {
-	p.judge(ctx, d, o, false)
-	return p.finish(ctx, ctx, d, o, inOwnTx{p})
+func (p *Processor) finishRefused(ctx context.Context, t *task, o outcome) (step, error) {
+	p.judge(ctx, t, o, false)
+	return p.finish(ctx, ctx, t, o, inOwnTx{p})
 }
 
 // recordTx records the end of an event that was published elsewhere, until the store answers. If the store knows another end, that
 // stands: an event that was handled or moved on meanwhile is not dead, and blocks no queue (rule 4).
-func (p *Processor) recordTx(ctx context.Context, d *task, c dedup.Completion) (settled bool, err error) {
-	c.Claim, c.Retention = d.request.Held(dedup.Token{}, dedup.Answer{First: d.request.Origin}), d.route.retention
+func (p *Processor) recordTx(ctx context.Context, t *task, c dedup.Completion) (settled bool, err error) {
+	c.Claim, c.Retention = t.request.Held(dedup.Token{}, dedup.Answer{First: t.request.Origin}), t.route.retention
 	var a dedup.Answer
-	err = p.insist(ctx, d.budget, &d.access.health, "published, not yet recorded", func() (error, bool) {
+	err = p.insist(ctx, t.budget, &t.access.health, "published, not yet recorded", func() (error, bool) {
 		began := time.Now()
 		err := p.bounded(context.WithoutCancel(ctx), txSlack, func(ctx context.Context) (err error) {
-			a, err = d.claimTx(ctx, txSlack, func(any) ([]dedup.Completion, error) { return []dedup.Completion{c}, nil })
+			a, err = t.claimTx(ctx, txSlack, func(any) ([]dedup.Completion, error) { return []dedup.Completion{c}, nil })
 			if err == nil && a.Verdict == dedup.Busy {
 				err = ErrBusy
 			}
 			return err
 		})
-		p.storeCall(ctx, d.access, VerbTransaction, 1, nil, began, err)
+		p.storeCall(ctx, t.access, VerbTransaction, 1, nil, began, err)
 		return err, false
 	})
 	if err != nil {
@@ -203,9 +203,9 @@ func (p *Processor) recordTx(ctx context.Context, d *task, c dedup.Completion) (
 	}
 	switch a.Verdict {
 	case dedup.Done:
-		d.end = endDone
+		t.end = endDone
 	case dedup.Rescheduled:
-		d.end = endRescheduled
+		t.end = endRescheduled
 	default: // recorded, or dead already; a copy in conflict, or too old, has its dead letter
 	}
 	return true, nil
@@ -213,37 +213,37 @@ func (p *Processor) recordTx(ctx context.Context, d *task, c dedup.Completion) (
 
 // countStart records, for the first events of a partition after it was assigned, that a run begins: a transaction
 // that dies with its process leaves no trace of its own (rule 18).
-func (p *Processor) countStart(ctx context.Context, d *task) (watched bool, crashed, err error) {
-	counter := d.access.counter
-	if counter == nil || !p.guarded(d.message) {
+func (p *Processor) countStart(ctx context.Context, t *task) (watched bool, crashed, err error) {
+	counter := t.access.counter
+	if counter == nil || !p.guarded(t.message) {
 		return false, nil, nil
 	}
 	var starts uint32
 	began := time.Now()
 	err = p.bounded(ctx, p.cfg.Lease, func(ctx context.Context) (err error) {
-		starts, err = counter.CountStart(ctx, d.request.Key, d.request.Origin)
+		starts, err = counter.CountStart(ctx, t.request.Key, t.request.Origin)
 		return err
 	})
 	if err != nil {
 		if ctx.Err() == nil {
-			d.access.down(ctx, p, began, err)
+			t.access.down(ctx, p, began, err)
 		}
 		return false, nil, fmt.Errorf("%w: count start: %w", dedup.ErrUnavailable, err)
 	}
 	if starts > maxStarts {
-		d.attempt = d.failures + int(starts) - 1
+		t.attempt = t.failures + int(starts) - 1
 		return false, fmt.Errorf("%d runs were begun and none came to an end", starts-1), nil
 	}
 	return starts > 0, nil, nil
 }
 
 // clearStarts forgets the starts of an event whose run ended. A failure to do so is made good by the next end.
-func (p *Processor) clearStarts(ctx context.Context, d *task) {
-	counter := d.access.counter
+func (p *Processor) clearStarts(ctx context.Context, t *task) {
+	counter := t.access.counter
 	if counter == nil {
 		return
 	}
 	_ = p.bounded(context.WithoutCancel(ctx), abandonAfter, func(ctx context.Context) error {
-		return counter.ClearStarts(ctx, d.request.Key, d.request.Origin)
+		return counter.ClearStarts(ctx, t.request.Key, t.request.Origin)
 	})
 }

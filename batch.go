@@ -12,41 +12,41 @@ import (
 // trip for their claims, and a transaction if their handlers have one. A run knows the good case only. An event that is
 // anything else (busy, failed, given up before) is taken out of it and goes through the gate by itself, in its place.
 type batch struct {
-	p          *Processor
-	ctx        context.Context
-	tasks      []task
-	looked     int // entries before it were looked into
-	next       int // entries before it are settled
-	notified   int // as progress knows
-	budget     *waitBudget
-	progress   func(settled int)
-	last       func(*task) bool // if not nil: whether nothing behind a settled event may run
-	halted     bool
-	outages    int
-	contended  int              // runs in a row that met a lock before their handlers
-	deferredAt uint64           // the version of deferredPartitions at which what waits was deferred
-	keys       map[uint64]*task // the last of each Kafka key in the run that is being planned
+	p               *Processor
+	ctx             context.Context
+	tasks           []task
+	resolved        int // entries before it were looked into
+	next            int // entries before it are settled
+	notified        int // as progress knows
+	budget          *waitBudget
+	progress        func(settled int)
+	stopAfter       func(*task) bool // if not nil: whether nothing behind a settled event may run
+	halted          bool
+	outages         int
+	contended       int              // runs in a row that met a lock before their handlers
+	deferredVersion uint64           // the version of deferredPartitions at which what waits was deferred
+	keys            map[uint64]*task // the last of each Kafka key in the run that is being planned
 }
 
 // destination is what a message is for, as far as can be said without a store.
 type destination uint8
 
 const (
-	forHandler destination = iota + 1
-	forNobody
-	forFallback
-	forDeadLetter
-	forNothing // there is no message
-	forReading // it could not be read, or is not to be read yet: once more
+	destHandler destination = iota + 1
+	destUnhandled
+	destFallback
+	destDeadLetter
+	destNoMessage // there is no message
+	destReread    // it could not be read, or is not to be read yet: once more
 )
 
 // passive reports whether nothing is to be done but to tell of it.
-func (e *task) passive() bool { return e.settled || e.destination == forNobody }
+func (t *task) passive() bool { return t.settled || t.destination == destUnhandled }
 
 func (p *Processor) newBatch(ctx context.Context, msgs []*Message, progress func(int)) *batch {
-	b := &batch{p: p, ctx: ctx, tasks: make([]task, len(msgs)), budget: &waitBudget{left: p.cfg.BusyWait}, progress: progress, deferredAt: ^uint64(0)}
+	b := &batch{p: p, ctx: ctx, tasks: make([]task, len(msgs)), budget: &waitBudget{left: p.cfg.BusyWait}, progress: progress, deferredVersion: ^uint64(0)}
 	for i, m := range msgs {
-		b.tasks[i].message, b.tasks[i].at = m, i
+		b.tasks[i].message, b.tasks[i].index = m, i
 	}
 	return b
 }
@@ -73,41 +73,41 @@ func (b *batch) step() error {
 	if err := b.deferWaiting(); err != nil || b.next == len(b.tasks) {
 		return err
 	}
-	e := b.look(b.next)
-	if e.destination == forReading {
-		return b.reread(e)
+	t := b.resolve(b.next)
+	if t.destination == destReread {
+		return b.reread(t)
 	}
-	if e.destination != forHandler {
-		return b.settleUnhandled(e)
+	if t.destination != destHandler {
+		return b.settleUnhandled(t)
 	}
-	if due := e.due(); due > 0 {
+	if due := t.due(); due > 0 {
 		return b.budget.wait(b.ctx, due, ErrNotDue)
 	}
-	r := b.group()
-	r.afford()
-	taken := r.tasks[:r.access.inflight.join(r.tasks)]
+	g := b.group()
+	g.afford()
+	taken := g.tasks[:g.access.inflight.join(g.tasks)]
 	if len(taken) == 0 {
-		return r.access.inflight.await(b.ctx, r.tasks[0].request.Key, b.budget)
+		return g.access.inflight.wait(b.ctx, g.tasks[0].request.Key, b.budget)
 	}
-	defer r.access.inflight.finish(taken)
-	r.cut(len(taken))
-	if r.single = len(r.tasks) == 1; r.single {
-		return b.single(r)
+	defer g.access.inflight.finish(taken)
+	g.cut(len(taken))
+	if g.single = len(g.tasks) == 1; g.single {
+		return b.single(g)
 	}
-	return r.observed(r.attempt)
+	return g.observed(g.attempt)
 }
 
 // single takes an event through the gate by itself, whatever that takes.
-func (b *batch) single(r *eventGroup) error {
-	e := r.tasks[0]
-	if !e.blockedSince.IsZero() { // it waited for the events before it
-		e.excludeWait(time.Since(e.lastFailure))
+func (b *batch) single(g *eventGroup) error {
+	t := g.tasks[0]
+	if !t.blockedSince.IsZero() { // it waited for the events before it
+		t.excludeWait(time.Since(t.lastFailure))
 	}
-	err := r.settleSingle()
+	err := g.settleSingle()
 	if err == nil {
-		err = b.p.settleFormer(b.ctx, e)
+		err = b.p.settleFormer(b.ctx, t)
 	}
-	e.settled = err == nil
+	t.settled = err == nil
 	if err == nil {
 		b.advance()
 	}
@@ -116,8 +116,8 @@ func (b *batch) single(r *eventGroup) error {
 
 // advance moves over what is settled, and tells.
 func (b *batch) advance() {
-	for b.next < b.looked && !b.halted && b.settleKnown(&b.tasks[b.next]) {
-		b.halted = b.last != nil && b.last(&b.tasks[b.next])
+	for b.next < b.resolved && !b.halted && b.settleKnown(&b.tasks[b.next]) {
+		b.halted = b.stopAfter != nil && b.stopAfter(&b.tasks[b.next])
 		b.next++
 	}
 	if b.next > b.notified {
@@ -128,35 +128,35 @@ func (b *batch) advance() {
 }
 
 // settleKnown reports whether e is settled, and settles what needs nothing but to be told.
-func (b *batch) settleKnown(e *task) bool {
+func (b *batch) settleKnown(t *task) bool {
 	switch {
-	case e.settled:
-	case e.destination == forNobody:
-		e.settlement = SettledSkipped
-		b.p.notifySkipped(b.ctx, e.message, e.typ, e.message.Value == nil)
-	case e.leader != nil && e.leader.settled:
-		if !e.leader.handled || b.p.cfg.Shadow { // given up, or not known to have been handled: the store says what that means for a copy
-			e.leader, e.isolated = nil, true
+	case t.settled:
+	case t.destination == destUnhandled:
+		t.settlement = SettledSkipped
+		b.p.notifySkipped(b.ctx, t.message, t.typ, t.message.Value == nil)
+	case t.leader != nil && t.leader.settled:
+		if !t.leader.handled || b.p.cfg.Shadow { // given up, or not known to have been handled: the store says what that means for a copy
+			t.leader, t.isolated = nil, true
 			return false
 		}
-		b.p.notifyDuplicate(b.ctx, e, dedup.Answer{Verdict: dedup.Done, First: e.leader.seen})
+		b.p.notifyDuplicate(b.ctx, t, dedup.Answer{Verdict: dedup.Done, First: t.leader.seen})
 	default:
 		return false
 	}
-	e.settled = true
+	t.settled = true
 	return true
 }
 
 // settleUnhandled settles a message that no handler gets.
-func (b *batch) settleUnhandled(e *task) (err error) {
-	switch e.destination {
-	case forNothing:
-		return e.err
-	case forDeadLetter:
-		e.settlement = SettledDeadLetter
-		err = b.p.deadLetterEntry(b.ctx, e)
-	case forFallback:
-		e.settlement, err = b.p.runNotFound(b.ctx, e.message, b.budget)
+func (b *batch) settleUnhandled(t *task) (err error) {
+	switch t.destination {
+	case destNoMessage:
+		return t.err
+	case destDeadLetter:
+		t.settlement = SettledDeadLetter
+		err = b.p.deadLetterTask(b.ctx, t)
+	case destFallback:
+		t.settlement, err = b.p.runNotFound(b.ctx, t.message, b.budget)
 	default:
 		b.advance()
 		return nil
@@ -164,7 +164,7 @@ func (b *batch) settleUnhandled(e *task) (err error) {
 	if err != nil {
 		return err
 	}
-	e.settled = true
+	t.settled = true
 	b.advance()
 	return nil
 }

@@ -78,18 +78,18 @@ func classify(cause, err error) outcome {
 
 // ownError is an error of a user's function that matches ErrAbandoned: something of its own was left behind, and nothing of this
 // processor, its lanes or its stores. It matches all else that err matches.
-type ownError struct{ err error }
+type userError struct{ err error }
 
-func (e *ownError) Error() string { return e.err.Error() }
+func (e *userError) Error() string { return e.err.Error() }
 
-func (e *ownError) Is(target error) bool { return target != ErrAbandoned && errors.Is(e.err, target) }
+func (e *userError) Is(target error) bool { return target != ErrAbandoned && errors.Is(e.err, target) }
 
-func (e *ownError) As(target any) bool { return errors.As(e.err, target) }
+func (e *userError) As(target any) bool { return errors.As(e.err, target) }
 
 // own is err as the engine takes it from a function of the user's.
-func own(err error) error {
+func userErr(err error) error {
 	if errors.Is(err, ErrAbandoned) {
-		return &ownError{err}
+		return &userError{err}
 	}
 	return err
 }
@@ -101,19 +101,19 @@ type outcomes struct {
 	named map[*task]outcome // of the events that a BatchError names; the others have succeeded
 }
 
-func newOutcomes(ctx context.Context, all outcome, entries []*task) outcomes {
-	named := namedIn(all.err, len(entries))
+func newOutcomes(ctx context.Context, all outcome, tasks []*task) outcomes {
+	named := namedIn(all.err, len(tasks))
 	if named == nil || all.meaning == abandoned {
-		return outcomes{all: all, many: len(entries) > 1}
+		return outcomes{all: all, many: len(tasks) > 1}
 	}
-	o := outcomes{many: len(entries) > 1, named: make(map[*task]outcome, len(named))}
+	o := outcomes{many: len(tasks) > 1, named: make(map[*task]outcome, len(named))}
 	cause := context.Cause(ctx)
 	if all.class == ClassTimeout { // of a context that has ended with the run
 		cause = ErrHandlerTimeout
 	}
 	for i, err := range named {
 		if err != nil {
-			o.named[entries[i]] = classify(cause, err)
+			o.named[tasks[i]] = classify(cause, err)
 		}
 	}
 	return o
@@ -129,7 +129,7 @@ func namedIn(err error, n int) BatchError {
 				case i < 0 || i >= n:
 					return nil
 				case err != nil:
-					named[i] = own(err)
+					named[i] = userErr(err)
 				}
 			}
 			return named
@@ -142,23 +142,23 @@ func namedIn(err error, n int) BatchError {
 	return nil
 }
 
-func (o *outcomes) of(e *task) outcome {
+func (o *outcomes) of(t *task) outcome {
 	if o.named == nil {
 		return o.all
 	}
-	return o.named[e] // succeeded if it is not there
+	return o.named[t] // succeeded if it is not there
 }
 
 // split tells the events that succeeded from the others.
-func (o *outcomes) split(entries []*task) (good, bad []*task) {
+func (o *outcomes) split(tasks []*task) (good, bad []*task) {
 	if o.named == nil && o.all.meaning == succeeded {
-		return entries, nil
+		return tasks, nil
 	}
-	for _, e := range entries {
-		if o.of(e).meaning == succeeded {
-			good = append(good, e)
+	for _, t := range tasks {
+		if o.of(t).meaning == succeeded {
+			good = append(good, t)
 		} else {
-			bad = append(bad, e)
+			bad = append(bad, t)
 		}
 	}
 	return good, bad

@@ -9,11 +9,11 @@ import (
 )
 
 // notifyKnown tells of a delivery that is settled because its event is known.
-func (p *Processor) notifyKnown(ctx context.Context, d *task, a dedup.Answer) {
+func (p *Processor) notifyKnown(ctx context.Context, t *task, a dedup.Answer) {
 	if a.Verdict == dedup.Conflict {
-		p.notifyConflict(ctx, d, a, false)
+		p.notifyConflict(ctx, t, a, false)
 	}
-	p.notifyDuplicate(ctx, d, a)
+	p.notifyDuplicate(ctx, t, a)
 }
 
 // conflictLogEvery is how often at most a conflict is logged for one handler.
@@ -63,14 +63,14 @@ func (l *conflictLog) admit(now time.Time) (leftOut int, ok bool) {
 }
 
 // notifyConflict tells of a copy with another content that is settled: skipped, or dead-lettered.
-func (p *Processor) notifyConflict(ctx context.Context, d *task, a dedup.Answer, letter bool) {
+func (p *Processor) notifyConflict(ctx context.Context, t *task, a dedup.Answer, deadLetter bool) {
 	for _, o := range p.obs.conflict {
 		o.ObserveConflict(ctx, ConflictEvent{
-			Group: p.cfg.Group, Message: d.message, Key: d.request.Key, First: a.First, Known: a.Known, DeadLetter: letter, Shadow: p.cfg.Shadow,
+			Group: p.cfg.Group, Message: t.message, Key: t.request.Key, First: a.First, Known: a.Known, DeadLetter: deadLetter, Shadow: p.cfg.Shadow,
 		})
 	}
-	p.noteConflict(ctx, d)
-	leftOut, ok := d.route.conflicts.admit(time.Now())
+	p.noteConflict(ctx, t)
+	leftOut, ok := t.route.conflicts.admit(time.Now())
 	if !ok {
 		return
 	}
@@ -78,10 +78,10 @@ func (p *Processor) notifyConflict(ctx context.Context, d *task, a dedup.Answer,
 	switch {
 	case p.cfg.Shadow:
 		text = "event ID is known with another content"
-	case letter:
+	case deadLetter:
 		text = "event ID is known with another content, copy dead-lettered"
 	}
-	attrs := append(p.messageAttrs(d.message, d.request.Key), "known", a.Known.String(),
+	attrs := append(p.messageAttrs(t.message, t.request.Key), "known", a.Known.String(),
 		"first_topic", a.First.Topic, "first_partition", a.First.Partition, "first_offset", a.First.Offset)
 	if leftOut > 0 {
 		attrs = append(attrs, "not_logged", leftOut)
@@ -93,16 +93,16 @@ func (p *Processor) notifyConflict(ctx context.Context, d *task, a dedup.Answer,
 const conflictNoteTime = time.Second
 
 // noteConflict lets the store remember the copy, for a person who looks at the event. It is lost if that fails.
-func (p *Processor) noteConflict(ctx context.Context, d *task) {
-	noter, ok := d.access.store.(dedup.ConflictNoter)
-	if !ok || d.message.Topic == "" || d.access.isDown.Load() || !d.route.conflicts.admitNote(time.Now()) {
+func (p *Processor) noteConflict(ctx context.Context, t *task) {
+	noter, ok := t.access.store.(dedup.ConflictNoter)
+	if !ok || t.message.Topic == "" || t.access.isDown.Load() || !t.route.conflicts.admitNote(time.Now()) {
 		return
 	}
 	err := p.bounded(context.WithoutCancel(ctx), conflictNoteTime, func(ctx context.Context) error {
-		return noter.NoteConflict(ctx, d.request.Key, d.message.origin())
+		return noter.NoteConflict(ctx, t.request.Key, t.message.origin())
 	})
 	if err != nil {
-		d.route.conflicts.noteFailed(time.Now())
-		p.log.DebugContext(ctx, "conflict was not noted in the store", append(p.messageAttrs(d.message, d.request.Key), "error", p.errorText(err))...)
+		t.route.conflicts.noteFailed(time.Now())
+		p.log.DebugContext(ctx, "conflict was not noted in the store", append(p.messageAttrs(t.message, t.request.Key), "error", p.errorText(err))...)
 	}
 }

@@ -19,11 +19,11 @@ import (
 type deferredPartitions struct {
 	version atomic.Uint64 // grows when a queue begins, or is found
 	mu      sync.Mutex
-	byID    map[deferredAt]*deferredPartition
+	byID    map[deferredKey]*deferredPartition
 }
 
 // deferredAt is where a lot is: handlers of one scope may have stores of their own.
-type deferredAt struct {
+type deferredKey struct {
 	dedup.DeferredPartition
 	access *storeAccess
 }
@@ -34,7 +34,7 @@ type deferredPartition struct {
 	id       dedup.DeferredPartition
 	deferrer dedup.Deferrer
 
-	running sync.Mutex // held over a change of the table, so that a queue does not end while somebody joins it
+	tableMu sync.Mutex // held over a change of the table, so that a queue does not end while somebody joins it
 
 	mu     sync.Mutex
 	loaded bool
@@ -43,48 +43,48 @@ type deferredPartition struct {
 }
 
 // begin forgets what was known of a partition.
-func (s *deferredPartitions) begin(topic string, partition int32) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for id, l := range s.byID {
+func (d *deferredPartitions) begin(topic string, partition int32) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for id, part := range d.byID {
 		if id.Topic == topic && id.Partition == partition {
-			l.mu.Lock()
-			l.loaded = false
-			l.mu.Unlock()
+			part.mu.Lock()
+			part.loaded = false
+			part.mu.Unlock()
 		}
 	}
 }
 
-func (s *deferredPartitions) of(at deferredAt) *deferredPartition {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	l := s.byID[at]
-	if l == nil {
-		l = &deferredPartition{all: s, id: at.DeferredPartition, deferrer: at.access.store.(dedup.Deferrer), wake: make(chan struct{}, 1)}
-		if s.byID == nil {
-			s.byID = make(map[deferredAt]*deferredPartition)
+func (d *deferredPartitions) of(at deferredKey) *deferredPartition {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	part := d.byID[at]
+	if part == nil {
+		part = &deferredPartition{all: d, id: at.DeferredPartition, deferrer: at.access.store.(dedup.Deferrer), wake: make(chan struct{}, 1)}
+		if d.byID == nil {
+			d.byID = make(map[deferredKey]*deferredPartition)
 		}
-		s.byID[at] = l
+		d.byID[at] = part
 	}
-	return l
+	return part
 }
 
 // deferredPartitionOf returns where an event would wait. Copies have the partition of the record they were made of.
-func (p *Processor) deferredPartitionOf(d *task) *deferredPartition {
-	return p.deferredPartitions.of(deferredAt{dedup.DeferredPartition{Scope: d.request.Key.Scope, Topic: d.message.Topic, Partition: d.message.Partition}, d.access})
+func (p *Processor) deferredPartitionOf(t *task) *deferredPartition {
+	return p.deferredPartitions.of(deferredKey{dedup.DeferredPartition{Scope: t.request.Key.Scope, Topic: t.message.Topic, Partition: t.message.Partition}, t.access})
 }
 
 // load asks once what waits.
-func (l *deferredPartition) load(ctx context.Context) error {
-	l.running.Lock()
-	defer l.running.Unlock()
-	if l.isLoaded() {
+func (d *deferredPartition) load(ctx context.Context) error {
+	d.tableMu.Lock()
+	defer d.tableMu.Unlock()
+	if d.isLoaded() {
 		return nil
 	}
 	const page = 1000
 	queues := make(map[string]struct{})
 	for after := ""; ; {
-		found, err := l.deferrer.Queues(ctx, l.id, after, page)
+		found, err := d.deferrer.Queues(ctx, d.id, after, page)
 		if err != nil {
 			return err
 		}
@@ -96,66 +96,66 @@ func (l *deferredPartition) load(ctx context.Context) error {
 			break
 		}
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.queues, l.loaded = queues, true
-	l.all.version.Add(1)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.queues, d.loaded = queues, true
+	d.all.version.Add(1)
 	return nil
 }
 
-func (l *deferredPartition) isLoaded() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.loaded
+func (d *deferredPartition) isLoaded() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.loaded
 }
 
 // signal lets the table be looked at.
-func (l *deferredPartition) signal() {
+func (d *deferredPartition) signal() {
 	select {
-	case l.wake <- struct{}{}:
+	case d.wake <- struct{}{}:
 	default:
 	}
 }
 
-func (l *deferredPartition) has(queue string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	_, ok := l.queues[queue]
+func (d *deferredPartition) has(queue string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	_, ok := d.queues[queue]
 	return ok
 }
 
 // knows reports whether a queue waits, or that it is not known what does.
-func (l *deferredPartition) knows(queue string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	_, ok := l.queues[queue]
-	return ok || !l.loaded
+func (d *deferredPartition) knows(queue string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	_, ok := d.queues[queue]
+	return ok || !d.loaded
 }
 
-func (l *deferredPartition) set(queue string, waits bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+func (d *deferredPartition) set(queue string, waits bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	if waits {
-		if l.queues == nil {
-			l.queues = make(map[string]struct{})
+		if d.queues == nil {
+			d.queues = make(map[string]struct{})
 		}
-		l.queues[queue] = struct{}{}
-		l.all.version.Add(1)
+		d.queues[queue] = struct{}{}
+		d.all.version.Add(1)
 	} else {
-		delete(l.queues, queue)
+		delete(d.queues, queue)
 	}
 }
 
 // refresh learns that a queue exists which another owner began.
-func (s *deferredPartitions) refresh(ctx context.Context, p *Processor, d *task) error {
-	l := p.deferredPartitionOf(d)
-	l.running.Lock()
-	defer l.running.Unlock()
-	queue := p.OrderKey(d.message)
+func (d *deferredPartitions) refresh(ctx context.Context, p *Processor, t *task) error {
+	part := p.deferredPartitionOf(t)
+	part.tableMu.Lock()
+	defer part.tableMu.Unlock()
+	queue := p.OrderKey(t.message)
 	err := p.bounded(ctx, txSlack, func(ctx context.Context) error {
-		first, err := l.deferrer.First(ctx, l.id, queue, 1)
+		first, err := part.deferrer.First(ctx, part.id, queue, 1)
 		if len(first) > 0 {
-			l.set(queue, true)
+			part.set(queue, true)
 		}
 		return err
 	})
@@ -173,11 +173,11 @@ type deferredEvent struct {
 
 // mustWait reports whether an event may not join a run that others have begun: it is not due, or waits for others of its
 // Kafka key.
-func (b *batch) mustWait(e *task) bool {
-	if e.due() > 0 {
+func (b *batch) mustWait(t *task) bool {
+	if t.due() > 0 {
 		return true
 	}
-	return e.route.mode == keyOrdered && e.deferred == nil && b.p.deferredPartitionOf(e).knows(b.p.OrderKey(e.message))
+	return t.route.mode == keyOrdered && t.deferred == nil && b.p.deferredPartitionOf(t).knows(b.p.OrderKey(t.message))
 }
 
 // maxDeferred is how many events are deferred in one call.
@@ -187,143 +187,143 @@ const maxDeferred = 256
 // trip for each of them would be in everybody's.
 func (b *batch) deferWaiting() error {
 	version := b.p.deferredPartitions.version.Load()
-	if !b.p.ordered || b.deferredAt == version {
+	if !b.p.ordered || b.deferredVersion == version {
 		return nil
 	}
-	b.deferredAt = version
+	b.deferredVersion = version
 	waiting := make(map[*deferredPartition][]*task)
 	for i := b.next; i < len(b.tasks); i++ {
-		e := b.look(i)
-		unread := e.destination == forReading
-		if unread && (e.request.Key.ID == "" || e.route.mode != keyOrdered || e.deferred != nil) {
+		t := b.resolve(i)
+		unread := t.destination == destReread
+		if unread && (t.request.Key.ID == "" || t.route.mode != keyOrdered || t.deferred != nil) {
 			break // it may belong to a queue: nothing overtakes it
 		}
-		if e.settled || e.destination != forHandler && !unread || e.route.mode != keyOrdered || e.deferred != nil {
+		if t.settled || t.destination != destHandler && !unread || t.route.mode != keyOrdered || t.deferred != nil {
 			continue
 		}
-		l := b.p.deferredPartitionOf(e)
-		if err := b.insistLoad(l, e.access); err != nil {
+		part := b.p.deferredPartitionOf(t)
+		if err := b.insistLoad(part, t.access); err != nil {
 			return err
 		}
-		if l.has(b.p.OrderKey(e.message)) {
-			waiting[l] = append(waiting[l], e)
+		if part.has(b.p.OrderKey(t.message)) {
+			waiting[part] = append(waiting[part], t)
 		} else if unread {
 			break
 		}
 	}
-	for l, entries := range waiting {
-		for len(entries) > 0 {
-			n := min(len(entries), maxDeferred)
-			known, err := b.mayJoin(l, entries[:n])
+	for part, tasks := range waiting {
+		for len(tasks) > 0 {
+			n := min(len(tasks), maxDeferred)
+			known, err := b.mayJoin(part, tasks[:n])
 			if err != nil {
 				return err
 			}
-			if err := b.join(l, known); err != nil {
+			if err := b.join(part, known); err != nil {
 				return err
 			}
-			entries = entries[n:]
+			tasks = tasks[n:]
 		}
 	}
 	b.advance()
 	return nil
 }
 
-func (b *batch) insistLoad(l *deferredPartition, of *storeAccess) error {
-	if l.isLoaded() {
+func (b *batch) insistLoad(part *deferredPartition, access *storeAccess) error {
+	if part.isLoaded() {
 		return nil
 	}
-	return b.p.change(b.ctx, b.budget, of, "look for deferred events", l.load)
+	return b.p.change(b.ctx, b.budget, access, "look for deferred events", part.load)
 }
 
 // join puts events at the ends of their queues, but for those whose queue has ended meanwhile. An event that waits already
 // stays as it is; a copy of it with another content is dead-lettered, since nobody knows yet which of the two will count.
-func (b *batch) join(l *deferredPartition, entries []*task) error {
-	others, err := b.joinAlike(l, entries)
-	for _, e := range others {
+func (b *batch) join(part *deferredPartition, tasks []*task) error {
+	others, err := b.joinAlike(part, tasks)
+	for _, t := range others {
 		if err != nil {
 			return err
 		}
 		var s step
-		s, err = b.p.deadLetterConflict(b.ctx, e, dedup.Answer{Verdict: dedup.Conflict, Known: dedup.Rescheduled})
-		e.settled = s.settled
+		s, err = b.p.deadLetterConflict(b.ctx, t, dedup.Answer{Verdict: dedup.Conflict, Known: dedup.Rescheduled})
+		t.settled = s.settled
 	}
 	return err
 }
 
 // joinAlike is join but for the copies with another content, which it returns.
-func (b *batch) joinAlike(l *deferredPartition, entries []*task) (others []*task, err error) {
-	l.running.Lock()
-	defer l.running.Unlock()
-	waiting := make([]*task, 0, len(entries))
-	for _, e := range entries {
-		if l.has(b.p.OrderKey(e.message)) {
-			waiting = append(waiting, e)
+func (b *batch) joinAlike(part *deferredPartition, tasks []*task) (others []*task, err error) {
+	part.tableMu.Lock()
+	defer part.tableMu.Unlock()
+	waiting := make([]*task, 0, len(tasks))
+	for _, t := range tasks {
+		if part.has(b.p.OrderKey(t.message)) {
+			waiting = append(waiting, t)
 		}
 	}
 	if len(waiting) == 0 {
 		return nil, nil
 	}
-	known, err := b.deferredOf(l, waiting)
+	known, err := b.deferredOf(part, waiting)
 	if err != nil {
 		return nil, err
 	}
 	joined := make([]*task, 0, len(waiting))
 	events := make([]dedup.Deferred, 0, len(waiting))
-	for _, e := range waiting {
-		first, some := known[e.request.Key]
+	for _, t := range waiting {
+		first, some := known[t.request.Key]
 		switch {
-		case some && e.request.Position.Generation == 0 && dedup.Differ(first.content, e.request.Fingerprint) && !first.origin.Same(e.request.Origin):
-			others = append(others, e)
+		case some && t.request.Position.Generation == 0 && dedup.Differ(first.content, t.request.Fingerprint) && !first.origin.Same(t.request.Origin):
+			others = append(others, t)
 			continue
 		case !some:
-			known[e.request.Key] = deferred{e.request.Fingerprint, e.request.Origin}
+			known[t.request.Key] = deferredContent{t.request.Fingerprint, t.request.Origin}
 		}
-		deferred, err := b.p.newDeferred(e, history{key: e.request.Key, position: e.request.Position}, 0)
+		deferred, err := b.p.newDeferred(t, history{key: t.request.Key, position: t.request.Position}, 0)
 		if err != nil {
 			return nil, err
 		}
-		joined, events = append(joined, e), append(events, deferred)
+		joined, events = append(joined, t), append(events, deferred)
 	}
 	if len(joined) > 0 {
-		if err := b.p.deferAll(b.ctx, b.budget, joined[0].access, l, events); err != nil {
+		if err := b.p.deferAll(b.ctx, b.budget, joined[0].access, part, events); err != nil {
 			return nil, err
 		}
 	}
-	for _, e := range joined {
-		e.settled, e.end, e.settlement = true, endRescheduled, SettledRescheduled
-		b.p.notifyDeferred(b.ctx, e)
+	for _, t := range joined {
+		t.settled, t.end, t.settlement = true, endRescheduled, SettledRescheduled
+		b.p.notifyDeferred(b.ctx, t)
 	}
 	return others, nil
 }
 
 // deferred is what is compared of an event that waits already.
-type deferred struct {
+type deferredContent struct {
 	content dedup.Fingerprint
 	origin  dedup.Origin // of the record itself, whose content may have been repaired since
 }
 
 // deferredOf returns what is known of those of some events that wait already. A fingerprint that cannot be made is none: it is not
 // compared.
-func (b *batch) deferredOf(l *deferredPartition, entries []*task) (map[dedup.Key]deferred, error) {
-	known := make(map[dedup.Key]deferred)
+func (b *batch) deferredOf(part *deferredPartition, tasks []*task) (map[dedup.Key]deferredContent, error) {
+	known := make(map[dedup.Key]deferredContent)
 	routes := make(map[dedup.Key]*bound)
 	var keys []dedup.Key
-	for _, e := range entries {
-		if e.request.Fingerprint != (dedup.Fingerprint{}) && routes[e.request.Key] == nil {
-			routes[e.request.Key] = e.route
-			keys = append(keys, e.request.Key)
+	for _, t := range tasks {
+		if t.request.Fingerprint != (dedup.Fingerprint{}) && routes[t.request.Key] == nil {
+			routes[t.request.Key] = t.route
+			keys = append(keys, t.request.Key)
 		}
 	}
 	if len(keys) == 0 {
 		return known, nil
 	}
 	var found []dedup.Deferred
-	err := b.p.change(b.ctx, b.budget, entries[0].access, "look for deferred events", func(ctx context.Context) (err error) {
-		found, err = l.deferrer.DeferredOf(ctx, l.id.Scope, l.id.Topic, keys...)
+	err := b.p.change(b.ctx, b.budget, tasks[0].access, "look for deferred events", func(ctx context.Context) (err error) {
+		found, err = part.deferrer.DeferredOf(ctx, part.id.Scope, part.id.Topic, keys...)
 		return err
 	})
 	for _, e := range found {
-		d := deferred{origin: e.Origin}
+		d := deferredContent{origin: e.Origin}
 		if m, err := fromDeferred(e); err == nil {
 			_ = guard(func() (err error) { d.content, err = routes[e.Key].compared(m); return err })
 		}
@@ -333,8 +333,8 @@ func (b *batch) deferredOf(l *deferredPartition, entries []*task) (map[dedup.Key
 }
 
 // deferAll writes to the table until that succeeds.
-func (p *Processor) deferAll(ctx context.Context, budget *waitBudget, ledger *storeAccess, l *deferredPartition, events []dedup.Deferred) error {
-	return p.change(ctx, budget, ledger, "defer", func(ctx context.Context) error { return l.deferrer.Defer(ctx, l.id, events) })
+func (p *Processor) deferAll(ctx context.Context, budget *waitBudget, access *storeAccess, part *deferredPartition, events []dedup.Deferred) error {
+	return p.change(ctx, budget, access, "defer", func(ctx context.Context) error { return part.deferrer.Defer(ctx, part.id, events) })
 }
 
 // record is a deferred event's message and history, as the table keeps it.
@@ -383,8 +383,8 @@ func (m *millis) UnmarshalJSON(b []byte) error { return json.Unmarshal(b, &m.ms)
 // recordVersion is written with each record; another one is not read (rule 35).
 const recordVersion = 1
 
-func (p *Processor) newDeferred(d *task, h history, wait time.Duration) (dedup.Deferred, error) {
-	m := d.message
+func (p *Processor) newDeferred(t *task, h history, wait time.Duration) (dedup.Deferred, error) {
+	m := t.message
 	r := record{
 		V: recordVersion, Topic: m.Topic, Partition: m.Partition, Offset: m.Offset, Time: toMillis(m.Time), Key: m.Key, Value: m.Value,
 		Attempts: h.attempts, First: toMillis(h.first), Last: toMillis(h.last), Class: h.class, Error: cutText(h.err, maxErrorText),
@@ -396,10 +396,10 @@ func (p *Processor) newDeferred(d *task, h history, wait time.Duration) (dedup.D
 	}
 	data, err := json.Marshal(r)
 	if err != nil {
-		return dedup.Deferred{}, fmt.Errorf("defer event %s: %w", d.request.Key, err)
+		return dedup.Deferred{}, fmt.Errorf("defer event %s: %w", t.request.Key, err)
 	}
 	return dedup.Deferred{
-		Key: d.request.Key, Queue: p.OrderKey(m), Position: h.position, Wait: wait, Origin: d.request.Origin, Data: data,
+		Key: t.request.Key, Queue: p.OrderKey(m), Position: h.position, Wait: wait, Origin: t.request.Origin, Data: data,
 	}, nil
 }
 

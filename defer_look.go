@@ -10,47 +10,47 @@ import (
 // mayJoin returns the events that may be deferred, in their order. A deferred event is never too old (rule 8), so its age must be
 // judged before: an event that is too old goes through the gate instead, where its handler's policy decides. An event that is
 // done is settled here, since the store may have forgotten that by the time its queue goes on. All others may join.
-func (b *batch) mayJoin(l *deferredPartition, entries []*task) ([]*task, error) {
-	answers := make(map[*task]dedup.Answer, len(entries))
+func (b *batch) mayJoin(part *deferredPartition, tasks []*task) ([]*task, error) {
+	answers := make(map[*task]dedup.Answer, len(tasks))
 	for _, tx := range []bool{false, true} {
-		if err := b.lookAt(tx, entries, answers); err != nil {
+		if err := b.lookAt(tx, tasks, answers); err != nil {
 			return nil, err
 		}
 	}
-	joins := make([]*task, 0, len(entries))
-	for _, e := range entries {
-		switch a := answers[e]; a.Verdict {
+	joins := make([]*task, 0, len(tasks))
+	for _, t := range tasks {
+		switch a := answers[t]; a.Verdict {
 		case dedup.Done:
-			e.settled, e.end = true, endDone
-			b.p.notifyDuplicate(b.ctx, e, a)
+			t.settled, t.end = true, endDone
+			b.p.notifyDuplicate(b.ctx, t, a)
 		case dedup.TooOld:
-			deferred, err := b.isDeferred(l, e)
+			deferred, err := b.isDeferred(part, t)
 			if err != nil {
 				return nil, err
 			}
 			if deferred { // it was deferred in time, and comes again
-				joins = append(joins, e)
+				joins = append(joins, t)
 			}
 		default:
-			joins = append(joins, e)
+			joins = append(joins, t)
 		}
 	}
 	return joins, nil
 }
 
 // lookAt asks the store what it knows of events of transactional handlers, or of the others, in one call.
-func (b *batch) lookAt(tx bool, entries []*task, answers map[*task]dedup.Answer) error {
+func (b *batch) lookAt(tx bool, tasks []*task, answers map[*task]dedup.Answer) error {
 	var asked []*task
-	for _, e := range entries {
-		if (e.tx != nil) == tx {
-			asked = append(asked, e)
+	for _, t := range tasks {
+		if (t.tx != nil) == tx {
+			asked = append(asked, t)
 		}
 	}
 	if len(asked) == 0 {
 		return nil
 	}
-	of := asked[0].access // the events of one partition have one
-	look := of.look(tx)
+	access := asked[0].access // the events of one partition have one
+	look := access.look(tx)
 	if look == nil {
 		return nil
 	}
@@ -58,38 +58,38 @@ func (b *batch) lookAt(tx bool, entries []*task, answers map[*task]dedup.Answer)
 	slices.SortStableFunc(asked, byKey)
 	first := slices.CompactFunc(slices.Clone(asked), func(x, y *task) bool { return x.request.Key == y.request.Key })
 	reqs, got := make([]dedup.Request, len(first)), make([]dedup.Answer, len(first))
-	for i, e := range first {
-		reqs[i] = e.request
+	for i, t := range first {
+		reqs[i] = t.request
 	}
-	err := b.p.change(b.ctx, b.budget, of, "look before deferral", func(ctx context.Context) error { return look(ctx, reqs, got) })
+	err := b.p.change(b.ctx, b.budget, access, "look before deferral", func(ctx context.Context) error { return look(ctx, reqs, got) })
 	if err != nil {
 		return err
 	}
-	for _, e := range asked {
-		i, _ := slices.BinarySearchFunc(first, e, byKey)
-		answers[e] = got[i]
+	for _, t := range asked {
+		i, _ := slices.BinarySearchFunc(first, t, byKey)
+		answers[t] = got[i]
 	}
 	return nil
 }
 
 // look returns the store's call that tells what it knows, or nil if it has none.
-func (l *storeAccess) look(tx bool) func(context.Context, []dedup.Request, []dedup.Answer) error {
+func (s *storeAccess) look(tx bool) func(context.Context, []dedup.Request, []dedup.Answer) error {
 	if tx {
-		if looker, ok := l.store.(dedup.TxLooker); ok {
+		if looker, ok := s.store.(dedup.TxLooker); ok {
 			return looker.LookTx
 		}
 		return nil
 	}
-	if looker, ok := l.store.(dedup.Looker); ok {
+	if looker, ok := s.store.(dedup.Looker); ok {
 		return looker.Look
 	}
 	return nil
 }
 
 // isDeferred reports whether an event is deferred already.
-func (b *batch) isDeferred(l *deferredPartition, e *task) (deferred bool, err error) {
-	err = b.p.change(b.ctx, b.budget, e.access, "look for a deferred event", func(ctx context.Context) (err error) {
-		_, _, deferred, err = l.deferrer.FindDeferred(ctx, l.id.Scope, l.id.Topic, e.request.Key)
+func (b *batch) isDeferred(part *deferredPartition, t *task) (deferred bool, err error) {
+	err = b.p.change(b.ctx, b.budget, t.access, "look for a deferred event", func(ctx context.Context) (err error) {
+		_, _, deferred, err = part.deferrer.FindDeferred(ctx, part.id.Scope, part.id.Topic, t.request.Key)
 		return err
 	})
 	return deferred, err

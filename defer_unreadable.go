@@ -9,24 +9,24 @@ import (
 
 // identifyAsDeferred gives an event that cannot be identified any longer the key and the position at which it was deferred, so that it
 // ends its record and blocks its queue like any other dead event.
-func (e *task) identifyAsDeferred() {
-	if e.deferred == nil || e.route == nil || e.request.Key.ID != "" {
+func (t *task) identifyAsDeferred() {
+	if t.deferred == nil || t.route == nil || t.request.Key.ID != "" {
 		return
 	}
-	key := e.deferred.head.Key
-	e.id, e.request = key.ID, dedup.Request{Key: key, Origin: e.message.origin(), Retention: e.route.retention, AnyAge: true}
-	e.remember(e.message.copied)
+	key := t.deferred.head.Key
+	t.id, t.request = key.ID, dedup.Request{Key: key, Origin: t.message.origin(), Retention: t.route.retention, AnyAge: true}
+	t.remember(t.message.copied)
 }
 
 // stuck returns why a deferred event stays at the head of its queue: no handler is found for it, so that nobody can say what becomes
 // of it, or where its record is.
-func (e *task) stuck() error {
+func (t *task) unhandledError() error {
 	switch {
-	case e.deferred == nil:
-	case e.destination == forFallback || e.destination == forNobody:
-		return fmt.Errorf("nobody handles the type %q any longer", e.deferred.head.Key.Type)
-	case e.destination == forDeadLetter:
-		return fmt.Errorf("no handler can be found: %w", e.err)
+	case t.deferred == nil:
+	case t.destination == destFallback || t.destination == destUnhandled:
+		return fmt.Errorf("nobody handles the type %q any longer", t.deferred.head.Key.Type)
+	case t.destination == destDeadLetter:
+		return fmt.Errorf("no handler can be found: %w", t.err)
 	}
 	return nil
 }
@@ -51,18 +51,18 @@ func (p *Processor) noHandler(deferred *dedup.Deferred) error {
 
 // giveUpUnreadable dead-letters an event of a transactional handler, unless the store says that nothing is left to be done: it may
 // have been given up or handled before.
-func (p *Processor) giveUpUnreadable(ctx context.Context, d *task, o outcome) (step, error) {
-	if look := d.access.look(true); look != nil {
+func (p *Processor) giveUpUnreadable(ctx context.Context, t *task, o outcome) (step, error) {
+	if look := t.access.look(true); look != nil {
 		var a [1]dedup.Answer
-		err := p.change(ctx, d.budget, d.access, "look before giving up", func(ctx context.Context) error {
-			return look(ctx, []dedup.Request{d.request}, a[:])
+		err := p.change(ctx, t.budget, t.access, "look before giving up", func(ctx context.Context) error {
+			return look(ctx, []dedup.Request{t.request}, a[:])
 		})
 		if err != nil {
 			return step{}, err
 		}
 		if a[0].Verdict != 0 {
-			return p.settleAnswer(ctx, d, a[0], verdict(a[0], &d.route.policy, &d.attempts, d.facts(a[0])))
+			return p.settleAnswer(ctx, t, a[0], verdict(a[0], &t.route.policy, &t.attempts, t.facts(a[0])))
 		}
 	}
-	return p.finishRefused(ctx, d, o)
+	return p.finishRefused(ctx, t, o)
 }

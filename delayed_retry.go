@@ -103,42 +103,42 @@ const (
 )
 
 // remember takes over what a copy says of earlier attempts.
-func (d *task) remember(c *copied) {
+func (t *task) remember(c *copied) {
 	if c == nil {
 		return
 	}
-	d.request.Position = c.position
+	t.request.Position = c.position
 	if c.position.Retry > 0 { // else it was reopened, and begins anew
-		d.earlier, d.failures = c.attempts, c.attempts
-		d.firstFailure, d.lastFailure = c.first, c.last
+		t.earlier, t.failures = c.attempts, c.attempts
+		t.firstFailure, t.lastFailure = c.first, c.last
 	}
 }
 
 // notBefore is when a copy may be run, beyond the delay of its topic.
-func (d *task) notBefore() time.Time {
-	if d.message.copied == nil {
+func (t *task) notBefore() time.Time {
+	if t.message.copied == nil {
 		return time.Time{}
 	}
-	return d.message.copied.notBefore
+	return t.message.copied.notBefore
 }
 
 // due is how long a copy must not be handled yet.
-func (d *task) due() time.Duration {
-	if d.message.copied == nil {
+func (t *task) due() time.Duration {
+	if t.message.copied == nil {
 		return 0
 	}
-	return d.message.copied.wait()
+	return t.message.copied.wait()
 }
 
 // history of the event for its next copy.
-func (p *Processor) history(d *task, o outcome) history {
-	f := d.failure(o)
+func (p *Processor) history(t *task, o outcome) history {
+	f := t.failure(o)
 	h := history{
-		key: f.key, class: f.class, err: p.errorText(f.err), attempts: d.earlier, first: f.first, last: f.last,
-		position: d.request.Position, due: time.Now().Add(d.action.delay), notBefore: d.action.notBefore,
+		key: f.key, class: f.class, err: p.errorText(f.err), attempts: t.earlier, first: f.first, last: f.last,
+		position: t.request.Position, due: time.Now().Add(t.action.delay), notBefore: t.action.notBefore,
 	}
-	if d.action.counted {
-		h.attempts = d.attempt
+	if t.action.counted {
+		h.attempts = t.attempt
 	}
 	h.position.Retry++
 	return h
@@ -146,19 +146,19 @@ func (p *Processor) history(d *task, o outcome) history {
 
 // publishCopy brings the event to the place of its next attempt, before the store knows of it. If that is not recorded, the store
 // accepts the copy all the same, and the record follows it. An error that matches [ErrTooLarge] says that no topic takes it.
-func (p *Processor) publishCopy(ctx context.Context, d *task, o outcome) error {
-	h := p.history(d, o)
-	if d.route.mode == keyOrdered {
-		return p.deferEvent(ctx, d, h)
+func (p *Processor) publishCopy(ctx context.Context, t *task, o outcome) error {
+	h := p.history(t, o)
+	if t.route.mode == keyOrdered {
+		return p.deferEvent(ctx, t, h)
 	}
 	if p.cfg.Producer == nil {
-		m := d.message
+		m := t.message
 		return fmt.Errorf("%w: %s/%d/%d is to be tried again later: %w", ErrNoProducer, m.Topic, m.Partition, m.Offset, o.err)
 	}
-	c := copyOf(d.message, &h, p.cfg.Group, d.action.delay)
-	err := p.publish(ctx, d.budget, "later attempts", func(ctx context.Context) error { return p.produce(ctx, c) })
+	c := copyOf(t.message, &h, p.cfg.Group, t.action.delay)
+	err := p.publish(ctx, t.budget, "later attempts", func(ctx context.Context) error { return p.produce(ctx, c) })
 	if err == nil {
-		p.notifyRescheduled(ctx, d, o, c.Topic)
+		p.notifyRescheduled(ctx, t, o, c.Topic)
 	}
 	return err
 }

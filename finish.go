@@ -12,21 +12,21 @@ import (
 
 // judge notes the outcome in the history of the event and decides the next step. unnamed says that the error is about a call of
 // several events and names none of them.
-func (p *Processor) judge(ctx context.Context, d *task, o outcome, unnamed bool) {
-	answers := o.meaning == unavailable && !o.refused && p.probe(ctx, d)
-	at := d.moment(time.Now(), unnamed)
+func (p *Processor) judge(ctx context.Context, t *task, o outcome, unnamed bool) {
+	answers := o.meaning == unavailable && !o.refused && p.probe(ctx, t)
+	at := t.moment(time.Now(), unnamed)
 	if !o.refused { // else its failures are in the history already
-		d.attempts = d.attempts.note(o, d.route.retry, at.now, answers)
+		t.attempts = t.attempts.note(o, t.route.retry, at.now, answers)
 	}
-	d.action = decide(o, &d.route.policy, &d.attempts, at)
+	t.action = decide(o, &t.route.policy, &t.attempts, at)
 }
 
-func (d *task) moment(now time.Time, unnamed bool) moment {
+func (t *task) moment(now time.Time, unnamed bool) moment {
 	at := moment{
-		now: now, draw: rand.Float64(), claimed: d.claimed, unnamed: unnamed,
-		retry: uint64(d.request.Position.Retry), notBefore: d.notBefore(),
+		now: now, draw: rand.Float64(), claimed: t.claimed, unnamed: unnamed,
+		retry: uint64(t.request.Position.Retry), notBefore: t.notBefore(),
 	}
-	if c := d.message.copied; c != nil {
+	if c := t.message.copied; c != nil {
 		at.topic = c.delay
 	}
 	return at
@@ -42,68 +42,68 @@ type recorder interface {
 
 // finish carries out the action of a task. ctx ends with a stop; hard is the context of work that was begun. The order of the
 // effects loses nothing: publish, record, settle (rule 6); and no claim is held during a pause.
-func (p *Processor) finish(ctx, hard context.Context, d *task, o outcome, rec recorder) (step, error) {
-	switch d.action.kind {
+func (p *Processor) finish(ctx, hard context.Context, t *task, o outcome, rec recorder) (step, error) {
+	switch t.action.kind {
 	case actComplete:
-		settled, err := rec.record(hard, d, dedup.Completion{})
-		d.handled, d.seen, d.end, d.settlement = settled, d.request.Origin, endDone, SettledHandled
+		settled, err := rec.record(hard, t, dedup.Completion{})
+		t.handled, t.seen, t.end, t.settlement = settled, t.request.Origin, endDone, SettledHandled
 		if settled {
-			d.route.budget.Earn(1)
+			t.route.budget.Earn(1)
 		}
 		return step{settled: settled}, err
 	case actDeadLetter:
-		return p.giveUp(hard, d, o, rec)
+		return p.giveUp(hard, t, o, rec)
 	case actDelayedRetry:
-		return p.reschedule(hard, d, o, rec)
+		return p.reschedule(hard, t, o, rec)
 	case actRetry:
-		if d.claim.Key.ID == "" { // else the store counts
-			d.failures++
+		if t.claim.Key.ID == "" { // else the store counts
+			t.failures++
 		}
-		p.notifyRetry(ctx, d, o)
-		rec.release(ctx, d, d.action.release)
-		return step{sleep: d.action.delay}, nil
+		p.notifyRetry(ctx, t, o)
+		rec.release(ctx, t, t.action.release)
+		return step{sleep: t.action.delay}, nil
 	case actWait:
-		rec.release(ctx, d, d.action.release)
+		rec.release(ctx, t, t.action.release)
 		return step{outage: fmt.Errorf("%w: %w", dedup.ErrUnavailable, o.err)}, nil
 	case actReclaim:
-		if d.held == nil || d.held.Lost(d.heldAt) { // else the claim of another event of the call was lost
-			p.notifyLost(ctx, d)
+		if t.held == nil || t.held.Lost(t.heldAt) { // else the claim of another event of the call was lost
+			p.notifyLost(ctx, t)
 		}
 		// A claim that is over is released too: if no worker has taken over, the next claim is no take-over.
-		rec.release(ctx, d, d.action.release)
+		rec.release(ctx, t, t.action.release)
 		return step{sleep: jitter(50 * time.Millisecond)}, nil
 	case actIsolate:
-		rec.release(ctx, d, d.action.release)
+		rec.release(ctx, t, t.action.release)
 		return step{}, nil
 	case actGiveBack:
 	}
-	rec.release(ctx, d, d.action.release)
-	return step{}, left(ctx, d, o)
+	rec.release(ctx, t, t.action.release)
+	return step{}, interrupted(ctx, t, o)
 }
 
 // giveUp dead-letters an event.
-func (p *Processor) giveUp(hard context.Context, d *task, o outcome, rec recorder) (step, error) {
-	if err := p.publishDeadLetter(hard, d.budget, d.message, d.failure(o)); err != nil {
-		rec.release(hard, d, d.action.release)
+func (p *Processor) giveUp(hard context.Context, t *task, o outcome, rec recorder) (step, error) {
+	if err := p.publishDeadLetter(hard, t.budget, t.message, t.failure(o)); err != nil {
+		rec.release(hard, t, t.action.release)
 		return step{}, err
 	}
-	d.end, d.settlement = endDead, SettledDeadLetter
-	settled, err := rec.record(hard, d, dedup.Completion{Dead: p.reason(o)})
+	t.end, t.settlement = endDead, SettledDeadLetter
+	settled, err := rec.record(hard, t, dedup.Completion{Dead: p.reason(o)})
 	return step{settled: settled}, err
 }
 
 // reschedule leaves an event to a delayed retry. A copy that is too large for its topic is dead-lettered.
-func (p *Processor) reschedule(hard context.Context, d *task, o outcome, rec recorder) (step, error) {
-	err := p.publishCopy(hard, d, o)
+func (p *Processor) reschedule(hard context.Context, t *task, o outcome, rec recorder) (step, error) {
+	err := p.publishCopy(hard, t, o)
 	if errors.Is(err, ErrTooLarge) {
-		return p.giveUp(hard, d, o, rec)
+		return p.giveUp(hard, t, o, rec)
 	}
 	if err != nil {
-		rec.release(hard, d, d.action.release)
+		rec.release(hard, t, t.action.release)
 		return step{}, err
 	}
-	d.end, d.settlement = endRescheduled, SettledRescheduled
-	settled, err := rec.record(hard, d, dedup.Completion{Retry: d.request.Position.Retry + 1})
+	t.end, t.settlement = endRescheduled, SettledRescheduled
+	settled, err := rec.record(hard, t, dedup.Completion{Retry: t.request.Position.Retry + 1})
 	return step{settled: settled}, err
 }
 
@@ -114,26 +114,26 @@ type underClaim struct {
 	collect     *[]dedup.Release // if not nil, the caller releases all claims of a call together
 }
 
-func (u underClaim) record(ctx context.Context, d *task, c dedup.Completion) (bool, error) {
-	lost, err := u.p.complete(ctx, d, c)
+func (u underClaim) record(ctx context.Context, t *task, c dedup.Completion) (bool, error) {
+	lost, err := u.p.complete(ctx, t, c)
 	return err == nil && !lost, err
 }
 
-func (u underClaim) release(ctx context.Context, d *task, as dedup.Outcome) {
+func (u underClaim) release(ctx context.Context, t *task, as dedup.Outcome) {
 	u.stopRenewal()
-	r := dedup.Release{Claim: d.claim, Outcome: as, Retention: d.route.retention}
+	r := dedup.Release{Claim: t.claim, Outcome: as, Retention: t.route.retention}
 	if u.collect != nil {
 		*u.collect = append(*u.collect, r)
 		return
 	}
-	u.p.release(ctx, d.access, []dedup.Release{r})
+	u.p.release(ctx, t.access, []dedup.Release{r})
 }
 
 // inOwnTx records ends in a transaction of its own, since that of the handler was rolled back.
 type inOwnTx struct{ p *Processor }
 
-func (i inOwnTx) record(ctx context.Context, d *task, c dedup.Completion) (bool, error) {
-	return i.p.recordTx(ctx, d, c)
+func (i inOwnTx) record(ctx context.Context, t *task, c dedup.Completion) (bool, error) {
+	return i.p.recordTx(ctx, t, c)
 }
 
 func (inOwnTx) release(context.Context, *task, dedup.Outcome) {}

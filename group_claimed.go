@@ -14,166 +14,166 @@ import (
 // completed before the next one begins.
 
 // runClaimed claims the events of the run, settles duplicates, and runs what is fresh.
-func (r *eventGroup) runClaimed() error {
+func (g *eventGroup) runClaimed() error {
 	var fresh []*task
-	permit, err := r.permit()
+	permit, err := g.permit()
 	if err != nil {
 		return err
 	}
 	defer func() { permit.End(len(fresh) > 0) }()
-	since, err := r.claim()
+	since, err := g.claim()
 	if err != nil {
-		r.tasks[0].permit.End(false)
+		g.tasks[0].permit.End(false)
 		return err
 	}
-	if r.single {
-		return r.runSingle(since)
+	if g.single {
+		return g.runSingle(since)
 	}
-	r.cutAtException()
-	if fresh = r.settleKnown(); len(fresh) == 0 {
+	g.cutAtException()
+	if fresh = g.settleKnown(); len(fresh) == 0 {
 		return nil
 	}
-	return r.callAll(fresh, since)
+	return g.callAll(fresh, since)
 }
 
 // permit asks for the right to run a batch handler: before the claim, since nobody waits for it holding claims. A run of
 // a handler with limits holds no other.
-func (r *eventGroup) permit() (throttle.Permit, error) {
-	if first := r.tasks[0].route; first.batch && !r.single {
-		return first.limits.Acquire(r.ctx, r.batch.budget)
+func (g *eventGroup) permit() (throttle.Permit, error) {
+	if first := g.tasks[0].route; first.batch && !g.single {
+		return first.limits.Acquire(g.ctx, g.batch.budget)
 	}
 	return throttle.Permit{}, nil
 }
 
 // claim asks the store for all events of the group and notes its answers. since is the time before the question.
-func (r *eventGroup) claim() (since time.Time, err error) {
+func (g *eventGroup) claim() (since time.Time, err error) {
 	asked := time.Now()
-	t := dedup.NewToken()
-	reqs, answers := r.requests()
-	since, err = r.batch.p.claimAll(r.ctx, r.access, r.batch.budget, t, r.delivery, reqs, answers)
-	for i, e := range r.sorted {
-		e.excludeWait(time.Since(asked))
+	token := dedup.NewToken()
+	reqs, answers := g.requests()
+	since, err = g.batch.p.claimAll(g.ctx, g.access, g.batch.budget, token, g.task, reqs, answers)
+	for i, t := range g.sorted {
+		t.excludeWait(time.Since(asked))
 		if err == nil {
-			e.noteAnswer(t, answers[i])
+			t.noteAnswer(token, answers[i])
 		}
 	}
 	return since, err
 }
 
 // runSingle carries out the answer for the only event of the group.
-func (r *eventGroup) runSingle(since time.Time) error {
-	e, p := r.tasks[0], r.batch.p
-	if e.decision.step == stepRun || e.decision.step == stepRefuse {
-		return r.callAll(r.tasks, since)
+func (g *eventGroup) runSingle(since time.Time) error {
+	t, p := g.tasks[0], g.batch.p
+	if t.decision.step == stepRun || t.decision.step == stepRefuse {
+		return g.callAll(g.tasks, since)
 	}
 	var s step
 	var err error
-	if e.decision.step == stepRunIgnored {
-		hard, release := p.stopContext(r.ctx, true)
+	if t.decision.step == stepRunIgnored {
+		hard, release := p.stopContext(g.ctx, true)
 		defer release()
-		s, err = p.shadow(r.ctx, hard, e, e.answer)
+		s, err = p.shadow(g.ctx, hard, t, t.answer)
 	} else {
-		s, err = p.settleAnswer(r.ctx, e, e.answer, e.decision)
+		s, err = p.settleAnswer(g.ctx, t, t.answer, t.decision)
 	}
-	e.settled, e.pending = s.settled, s
+	t.settled, t.pending = s.settled, s
 	return err
 }
 
 // noteAnswer notes the store's answer.
-func (e *task) noteAnswer(t dedup.Token, a dedup.Answer) {
-	e.answer = a
-	e.decision = verdict(a, &e.route.policy, &e.attempts, e.facts(a))
+func (t *task) noteAnswer(token dedup.Token, a dedup.Answer) {
+	t.answer = a
+	t.decision = verdict(a, &t.route.policy, &t.attempts, t.facts(a))
 	if a.Verdict.Held() {
-		e.claim = e.request.Held(t, a)
-		e.attempt, e.uncertain = max(int(a.Failures), e.earlier)+1, a.Verdict == dedup.Uncertain
-		e.busy = busy{}
+		t.claim = t.request.Held(token, a)
+		t.attempt, t.uncertain = max(int(a.Failures), t.earlier)+1, a.Verdict == dedup.Uncertain
+		t.busy = busy{}
 	}
 }
 
 // known reports whether the event is a duplicate that its group settles.
-func (e *task) known() bool { return e.decision.step == stepSkip && e.decision.joins }
+func (t *task) known() bool { return t.decision.step == stepSkip && t.decision.joins }
 
 // cutAtException ends the run before the first event that is neither fresh nor a duplicate. What was claimed behind it is
 // given back before anybody waits for that event: two workers with the same events in another order would otherwise
 // wait for each other for ever (rule 9).
-func (r *eventGroup) cutAtException() {
-	first := len(r.tasks)
-	for i, e := range r.tasks {
-		if e.exceptional() {
-			e.isolated = true
+func (g *eventGroup) cutAtException() {
+	first := len(g.tasks)
+	for i, t := range g.tasks {
+		if t.exceptional() {
+			t.isolated = true
 			first = min(first, i)
 		}
 	}
-	r.releaseUnstarted(r.tasks[first:])
-	r.tasks = r.tasks[:first]
+	g.releaseUnstarted(g.tasks[first:])
+	g.tasks = g.tasks[:first]
 }
 
 // exceptional reports whether the event must be asked for alone. A run whose time came meanwhile is decoded alone too.
-func (e *task) exceptional() bool {
-	return !e.decision.joins || e.decision.step == stepRun && e.decodeLate().refused
+func (t *task) exceptional() bool {
+	return !t.decision.joins || t.decision.step == stepRun && t.decodeLate().refused
 }
 
 // releaseUnstarted gives back claims whose events have not begun.
-func (r *eventGroup) releaseUnstarted(entries []*task) {
-	releases := make([]dedup.Release, 0, len(entries))
-	for _, e := range entries {
-		if e.answer.Verdict.Held() {
-			e.stopRenewal()
-			releases = append(releases, dedup.Release{Claim: e.claim, Outcome: dedup.Unstarted, Retention: e.route.retention})
+func (g *eventGroup) releaseUnstarted(tasks []*task) {
+	releases := make([]dedup.Release, 0, len(tasks))
+	for _, t := range tasks {
+		if t.answer.Verdict.Held() {
+			t.stopRenewal()
+			releases = append(releases, dedup.Release{Claim: t.claim, Outcome: dedup.Unstarted, Retention: t.route.retention})
 		}
 	}
 	if len(releases) > 0 {
-		r.batch.p.release(r.ctx, r.access, releases)
+		g.batch.p.release(g.ctx, g.access, releases)
 	}
 }
 
 // settleKnown settles duplicates, which moves the watermark over a run of them at once, and returns the others.
-func (r *eventGroup) settleKnown() (fresh []*task) {
-	for _, e := range r.tasks {
-		if !e.known() {
-			fresh = append(fresh, e)
+func (g *eventGroup) settleKnown() (fresh []*task) {
+	for _, t := range g.tasks {
+		if !t.known() {
+			fresh = append(fresh, t)
 			continue
 		}
-		r.batch.p.notifyKnown(r.ctx, e, e.answer)
-		e.settled = true
+		g.batch.p.notifyKnown(g.ctx, t, t.answer)
+		t.settled = true
 	}
-	r.advance()
+	g.advance()
 	return fresh
 }
 
 // callAll calls the handlers, one after the other. Whatever is not a success ends the run: what has not begun is
 // given back, and the event goes its own way.
-func (r *eventGroup) callAll(fresh []*task, since time.Time) error {
-	hard, release := r.batch.p.stopContext(r.ctx, true)
+func (g *eventGroup) callAll(fresh []*task, since time.Time) error {
+	hard, release := g.batch.p.stopContext(g.ctx, true)
 	defer release()
-	calls := r.calls(fresh)
+	calls := g.calls(fresh)
 	for i := range calls {
-		calls[i].keep(hard, r.access, since)
+		calls[i].startRenewal(hard, g.access, since)
 	}
 	for i := range calls {
 		c, behind := &calls[i], calls[i+1:]
-		if !c.kept.Alive() { // this process was paused, and others may have taken over
-			r.releaseCalls(calls[i:])
-			return r.lapsed(c)
+		if !c.held.Alive() { // this process was paused, and others may have taken over
+			g.releaseCalls(calls[i:])
+			return g.lapsed(c)
 		}
-		if r.single {
+		if g.single {
 			if o := c.tasks[0].refused(); o.refused {
-				return r.settleFailed(hard, c, outcomes{all: o}, c.tasks)
+				return g.settleFailed(hard, c, outcomes{all: o}, c.tasks)
 			}
 		}
-		if r.ctx.Err() != nil {
-			r.releaseCalls(calls[i:])
-			return stopCause(r.ctx)
+		if g.ctx.Err() != nil {
+			g.releaseCalls(calls[i:])
+			return stopCause(g.ctx)
 		}
-		own, ok := r.permitOf(c)
+		own, ok := g.permitOf(c)
 		if !ok { // wait for it, and hold nothing meanwhile
-			r.releaseCalls(calls[i:])
+			g.releaseCalls(calls[i:])
 			c.tasks[0].isolated = true
 			return nil
 		}
-		went, err := r.call(hard, c, behind)
+		completed, err := g.call(hard, c, behind)
 		own.End(true)
-		if err != nil || !went {
+		if err != nil || !completed {
 			return err
 		}
 	}
@@ -181,87 +181,87 @@ func (r *eventGroup) callAll(fresh []*task, since time.Time) error {
 }
 
 // lapsed ends a group whose lease was over before a call began. Its event waits before the store is asked again.
-func (r *eventGroup) lapsed(c *call) error {
-	e := c.tasks[0]
-	e.permit.End(false)
-	cause := context.Cause(c.kept.Context())
+func (g *eventGroup) lapsed(c *call) error {
+	t := c.tasks[0]
+	t.permit.End(false)
+	cause := context.Cause(c.held.Context())
 	switch {
-	case r.ctx.Err() != nil:
-		return stopCause(r.ctx)
+	case g.ctx.Err() != nil:
+		return stopCause(g.ctx)
 	case errors.Is(cause, dedup.ErrLeaseRenewerClosed):
-		return fmt.Errorf("event %s: %w", e.request.Key, cause)
+		return fmt.Errorf("event %s: %w", t.request.Key, cause)
 	}
-	r.batch.p.notifyLapsed(r.ctx, e)
-	e.isolated, e.pending = true, step{outage: errLapsed}
+	g.batch.p.notifyLapsed(g.ctx, t)
+	t.isolated, t.pending = true, step{outage: errLapsed}
 	return nil
 }
 
 // permit is the right to run a handler of single events, if there is one at once.
-func (r *eventGroup) permitOf(c *call) (throttle.Permit, bool) {
-	if c.route.batch || r.single {
+func (g *eventGroup) permitOf(c *call) (throttle.Permit, bool) {
+	if c.route.batch || g.single {
 		return throttle.Permit{}, true // the group has it
 	}
 	return c.route.limits.Try()
 }
 
 // keep has the claims of a call renewed. One lost claim cancels the whole call.
-func (c *call) keep(hard context.Context, l *storeAccess, since time.Time) {
+func (c *call) startRenewal(hard context.Context, access *storeAccess, since time.Time) {
 	claims := make([]dedup.Claim, len(c.tasks))
-	for i, e := range c.tasks {
-		claims[i] = e.claim
+	for i, t := range c.tasks {
+		claims[i] = t.claim
 	}
-	c.kept = l.renewer.KeepAll(hard, claims, since)
-	for i, e := range c.tasks {
-		e.held, e.heldAt = c.kept, i
+	c.held = access.renewer.KeepAll(hard, claims, since)
+	for i, t := range c.tasks {
+		t.held, t.heldAt = c.held, i
 	}
 }
 
 // stopRenewal ends the renewal of the event's claim, if there is any.
-func (e *task) stopRenewal() {
-	if e.held != nil {
-		e.held.Stop(e.heldAt)
-		e.held = nil
+func (t *task) stopRenewal() {
+	if t.held != nil {
+		t.held.Stop(t.heldAt)
+		t.held = nil
 	}
 }
 
 // releaseCalls gives back the claims of calls in one round trip: there may be hundreds.
-func (r *eventGroup) releaseCalls(calls []call) {
-	var entries []*task
+func (g *eventGroup) releaseCalls(calls []call) {
+	var tasks []*task
 	for i := range calls {
-		entries = append(entries, calls[i].tasks...)
+		tasks = append(tasks, calls[i].tasks...)
 	}
-	r.releaseUnstarted(entries)
+	g.releaseUnstarted(tasks)
 }
 
 // call makes one call of a handler. It reports whether all of it went well, so that the run may go on; if not, the claims
 // of the calls behind it were given back first.
-func (r *eventGroup) call(hard context.Context, c *call, behind []call) (went bool, err error) {
-	defer c.kept.StopAll()
+func (g *eventGroup) call(hard context.Context, c *call, behind []call) (completed bool, err error) {
+	defer c.held.StopAll()
 	began := time.Now()
-	o := r.batch.p.callMany(c.kept.Context(), c, nil)
+	o := g.batch.p.callMany(c.held.Context(), c, nil)
 	if !c.route.batch {
 		c.route.ahead.Note(time.Since(began))
 	}
 	good, bad := o.split(c.tasks)
 	if len(bad) > 0 {
-		r.releaseCalls(behind)
+		g.releaseCalls(behind)
 	}
-	lost, err := r.completeAll(hard, good)
+	lost, err := g.completeAll(hard, good)
 	switch {
 	case len(bad) > 0:
-		return false, errors.Join(err, r.settleFailed(hard, c, o, bad))
+		return false, errors.Join(err, g.settleFailed(hard, c, o, bad))
 	case lost || err != nil:
-		r.releaseCalls(behind)
+		g.releaseCalls(behind)
 		return false, err
 	}
 	return true, nil
 }
 
 // completions are what the success of a call records.
-func completions(entries []*task) []dedup.Completion {
-	done := make([]dedup.Completion, len(entries))
-	for i, e := range entries {
-		done[i] = dedup.Completion{Claim: e.claim, Retention: e.route.retention}
+func completions(tasks []*task) []dedup.Completion {
+	done := make([]dedup.Completion, len(tasks))
+	for i, t := range tasks {
+		done[i] = dedup.Completion{Claim: t.claim, Retention: t.route.retention}
 	}
 	return done
 }
@@ -270,65 +270,65 @@ func (c *call) completions() []dedup.Completion { return completions(c.tasks) }
 
 func noClaims() []dedup.Completion { return nil }
 
-func (d *task) completions() []dedup.Completion {
-	if !d.claimed || d.claim.Key.ID == "" {
+func (t *task) completions() []dedup.Completion {
+	if !t.claimed || t.claim.Key.ID == "" {
 		return nil
 	}
-	return []dedup.Completion{{Claim: d.claim, Retention: d.route.retention}}
+	return []dedup.Completion{{Claim: t.claim, Retention: t.route.retention}}
 }
 
 // completeAll records the success of events. It reports whether a claim was lost: those events go through the gate again
 // and obey what it says.
-func (r *eventGroup) completeAll(hard context.Context, good []*task) (lost bool, err error) {
+func (g *eventGroup) completeAll(hard context.Context, good []*task) (lost bool, err error) {
 	if len(good) == 0 {
 		return false, nil
 	}
-	gone, err := r.batch.p.completeAll(hard, r.access, r.batch.budget, completions(good))
+	gone, err := g.batch.p.completeAll(hard, g.access, g.batch.budget, completions(good))
 	if err != nil {
 		return false, err
 	}
 	good[0].route.budget.Earn(len(good))
-	for _, e := range good {
-		e.handled, e.seen, e.settled, e.settlement = true, e.request.Origin, true, SettledHandled
+	for _, t := range good {
+		t.handled, t.seen, t.settled, t.settlement = true, t.request.Origin, true, SettledHandled
 	}
 	for _, i := range gone {
-		e := good[i]
-		e.handled, e.settled, e.isolated = false, false, true
-		r.batch.p.notifyLost(r.ctx, e)
+		t := good[i]
+		t.handled, t.settled, t.isolated = false, false, true
+		g.batch.p.notifyLost(g.ctx, t)
 	}
-	r.advance()
+	g.advance()
 	return len(gone) > 0, nil
 }
 
 // settleFailed does what must be done about failed events while their claims are held. Each of them goes through the gate by
 // itself from here. Claims are given back together, since a store that is down costs a moment each time.
-func (r *eventGroup) settleFailed(hard context.Context, c *call, o outcomes, bad []*task) error {
+func (g *eventGroup) settleFailed(hard context.Context, c *call, o outcomes, bad []*task) error {
 	var errs []error
 	var back []dedup.Release
-	p := r.batch.p
-	for i, e := range bad {
-		what := o.of(e)
-		p.judge(hard, e, what, o.many && o.named == nil)
-		e.isolated = true
-		rec := underClaim{p: p, stopRenewal: e.stopRenewal, collect: &back}
-		published := e.action.kind == actDeadLetter || e.action.kind == actDelayedRetry
+	p := g.batch.p
+	for i, t := range bad {
+		what := o.of(t)
+		p.judge(hard, t, what, o.many && o.named == nil)
+		t.isolated = true
+		rec := underClaim{p: p, stopRenewal: t.stopRenewal, collect: &back}
+		published := t.action.kind == actDeadLetter || t.action.kind == actDelayedRetry
 		if published && len(errs) > 0 { // one that could not be published is enough
-			rec.release(hard, e, e.action.release)
+			rec.release(hard, t, t.action.release)
 			continue
 		}
-		s, err := p.finish(r.ctx, hard, e, what, rec)
-		e.stopRenewal()
+		s, err := p.finish(g.ctx, hard, t, what, rec)
+		t.stopRenewal()
 		if err != nil {
 			errs = append(errs, err)
 		}
-		e.settled, e.pending = s.settled, s
-		if i > 0 && e.action.kind == actWait { // they wait together
-			e.pending, e.isolated = step{}, false
+		t.settled, t.pending = s.settled, s
+		if i > 0 && t.action.kind == actWait { // they wait together
+			t.pending, t.isolated = step{}, false
 		}
 	}
 	if len(back) > 0 {
-		p.release(r.ctx, r.access, back)
+		p.release(g.ctx, g.access, back)
 	}
-	r.advance()
+	g.advance()
 	return errors.Join(errs...)
 }

@@ -16,7 +16,7 @@ import (
 
 // txGroup is one such transaction.
 type txGroup struct {
-	events  *eventGroup
+	group   *eventGroup
 	reqs    []dedup.Request
 	answers []dedup.Answer
 	calls   []call // of what is fresh
@@ -34,69 +34,69 @@ type txGroup struct {
 }
 
 // runInTx claims the events of the group, runs those that are fresh, and commits, in one transaction.
-func (r *eventGroup) runInTx() error {
-	p, ctx := r.batch.p, r.ctx
-	if r.single {
-		if done, err := r.refuseBeforeTx(); done {
+func (g *eventGroup) runInTx() error {
+	p, ctx := g.batch.p, g.ctx
+	if g.single {
+		if done, err := g.refuseBeforeTx(); done {
 			return err
 		}
 	}
-	permit, err := r.permit()
+	permit, err := g.permit()
 	if err != nil {
 		return err
 	}
-	g := &txGroup{events: r, failed: -1, lookOnly: !r.single && r.guarded()}
-	defer func() { permit.End(g.ran) }()
-	g.reqs, g.answers = r.requests()
+	tg := &txGroup{group: g, failed: -1, lookOnly: !g.single && g.guarded()}
+	defer func() { permit.End(tg.ran) }()
+	tg.reqs, tg.answers = g.requests()
 	hard, release := p.stopContext(ctx, false)
 	defer release()
-	free, err := r.access.slot(hard, r.batch.budget) // before a start is counted: waiting for it is no crash
+	free, err := g.access.slot(hard, g.batch.budget) // before a start is counted: waiting for it is no crash
 	if err != nil {
-		r.tasks[0].permit.End(false)
+		g.tasks[0].permit.End(false)
 		return err
 	}
 	free = sync.OnceFunc(free)
 	defer free() // also if an observer panics
-	if r.single {
-		if done, err := g.countStart(ctx, free); done {
+	if g.single {
+		if done, err := tg.countStart(ctx, free); done {
 			return err
 		}
 	}
-	g.began = time.Now()
-	err = g.claim(hard)
+	tg.began = time.Now()
+	err = tg.claim(hard)
 	free() // nothing that follows needs it
 	looked := errors.Is(err, errLookOnly)
 	if looked {
 		err = nil
 	} else if err == nil {
-		g.keepAnswers()
+		tg.keepAnswers()
 	}
-	g.observe(ctx, looked, err)
+	tg.observe(ctx, looked, err)
 	switch {
-	case r.single:
-		return g.settleSingle(ctx, hard, err)
+	case g.single:
+		return tg.settleSingle(ctx, hard, err)
 	case err != nil:
-		r.undone = err
-		return g.rolledBack(hard, g.began, err)
+		g.failure = err
+		return tg.rolledBack(hard, tg.began, err)
 	}
-	r.access.up(ctx, p, g.began)
+	g.access.up(ctx, p, tg.began)
 	if looked {
-		g.settleKnown()
+		tg.settleKnown()
 	} else {
-		g.committed()
+		tg.committed()
 	}
 	return nil
 }
 
 // observe reports the transaction and its answers to observers.
-func (g *txGroup) observe(ctx context.Context, looked bool, err error) {
-	p := g.events.batch.p
+func (tg *txGroup) observe(ctx context.Context, looked bool, err error) {
+	p := tg.group.batch.p
 	if !looked {
-		p.storeCall(ctx, g.events.access, VerbTransaction, len(g.reqs), g.answers, g.began, err)
+		p.storeCall(ctx, tg.group.access, VerbTransaction, len(tg.reqs), tg.answers, tg.began, err)
 	}
-	for i, e := range g.events.sorted {
-		if !looked || e.known() { // the others have only been looked at
-			p.observeClaim(ctx, e, g.answers[i].Verdict, g.began, err)
+	for i, t := range tg.group.sorted {
+		if !looked || t.known() { // the others have only been looked at
+			p.observeClaim(ctx, t, tg.answers[i].Verdict, tg.began, err)
 		}
 	}
 }
@@ -106,15 +106,15 @@ var errLookOnly = errors.New("only looked")
 
 // guarded reports whether the store counts starts and an event is of a partition that has just come. Such events run one
 // by one (rule 18), while those among them that are known already are still settled together.
-func (r *eventGroup) guarded() bool {
-	if r.access.counter == nil {
+func (g *eventGroup) guarded() bool {
+	if g.access.counter == nil {
 		return false
 	}
 	topic, partition, last := "", int32(-1), false
-	for _, e := range r.tasks {
-		if e.message.Partition != partition || e.message.Topic != topic {
-			topic, partition = e.message.Topic, e.message.Partition
-			last = r.batch.p.guarded(e.message)
+	for _, t := range g.tasks {
+		if t.message.Partition != partition || t.message.Topic != topic {
+			topic, partition = t.message.Topic, t.message.Partition
+			last = g.batch.p.guarded(t.message)
 		}
 		if last {
 			return true
@@ -124,15 +124,15 @@ func (r *eventGroup) guarded() bool {
 }
 
 // settleKnown settles what is known. The first of the others are run by themselves.
-func (g *txGroup) settleKnown() {
-	b := g.events.batch
+func (tg *txGroup) settleKnown() {
+	b := tg.group.batch
 	watched := guardedEvents
-	for _, e := range g.events.tasks {
-		if e.known() {
-			b.p.notifyKnown(g.events.ctx, e, e.answer)
-			e.settled = true
+	for _, t := range tg.group.tasks {
+		if t.known() {
+			b.p.notifyKnown(tg.group.ctx, t, t.answer)
+			t.settled = true
 		} else if watched--; watched >= 0 {
-			e.isolated = true
+			t.isolated = true
 		}
 	}
 	b.advance()
@@ -143,26 +143,26 @@ var errSlow = fmt.Errorf("%w: no answer from a transaction", dedup.ErrUnavailabl
 
 // claim calls the store, which calls the handlers, perhaps more than once. Each handler has its own time. The store has txSlack before
 // the first handler, and as much after the last.
-func (g *txGroup) claim(hard context.Context) error {
+func (tg *txGroup) claim(hard context.Context) error {
 	ctx, cancel := context.WithCancelCause(hard)
 	defer cancel(context.Canceled)
 	slow := time.AfterFunc(txSlack, func() { cancel(errSlow) })
 	defer func() { slow.Stop() }()
 	limit := time.Duration(0)
-	for _, e := range g.events.tasks {
-		limit = max(limit, e.route.timeout)
+	for _, t := range tg.group.tasks {
+		limit = max(limit, t.route.timeout)
 	}
-	err := g.events.tx.claimTx(ctx, limit, g.reqs, g.answers, func(tx any) ([]dedup.Completion, error) {
+	err := tg.group.tx.claimTx(ctx, limit, tg.reqs, tg.answers, func(tx any) ([]dedup.Completion, error) {
 		slow.Stop()
 		if cause := context.Cause(ctx); cause != nil { // the store calls although its time is over
 			return nil, cause
 		}
-		if g.lookOnly || !g.events.single && g.behindDeferred() {
-			g.keepAnswers() // what is known stays so
+		if tg.lookOnly || !tg.group.single && tg.behindDeferred() {
+			tg.keepAnswers() // what is known stays so
 			return nil, errLookOnly
 		}
-		g.ran = true
-		err := g.run(ctx, cancel, tx)
+		tg.ran = true
+		err := tg.run(ctx, cancel, tx)
 		slow = time.AfterFunc(txSlack, func() { cancel(errSlow) })
 		return nil, err
 	})
@@ -173,53 +173,53 @@ func (g *txGroup) claim(hard context.Context) error {
 }
 
 // run makes the calls in a goroutine of its own, as [Processor.run] does for one.
-func (g *txGroup) run(hard context.Context, abort context.CancelCauseFunc, tx any) error {
-	g.failed, g.err, g.outcome = -1, nil, outcome{} // of the run before, if the store runs it again
-	g.calls = g.events.calls(g.fresh())
-	if len(g.calls) == 0 {
+func (tg *txGroup) run(hard context.Context, abort context.CancelCauseFunc, tx any) error {
+	tg.failed, tg.err, tg.outcome = -1, nil, outcome{} // of the run before, if the store runs it again
+	tg.calls = tg.group.calls(tg.fresh())
+	if len(tg.calls) == 0 {
 		return nil
 	}
-	inputs := make([][]input, len(g.calls))
-	all := make([]input, 0, len(g.events.tasks))
-	for i, c := range g.calls {
+	inputs := make([][]input, len(tg.calls))
+	all := make([]input, 0, len(tg.group.tasks))
+	for i, c := range tg.calls {
 		n := len(all)
-		for _, e := range c.tasks {
-			all = append(all, e.input())
+		for _, t := range c.tasks {
+			all = append(all, t.input())
 		}
 		inputs[i] = all[n:len(all):len(all)]
 	}
 	ctx, cancel := context.WithCancelCause(hard)
 	defer cancel(context.Canceled)
-	g.took = make([]time.Duration, len(g.calls))
-	g.begin(0)
+	tg.took = make([]time.Duration, len(tg.calls))
+	tg.begin(0)
 	done := make(chan error, 1)
-	go g.work(ctx, tx, inputs, done)
-	g.outcome = g.wait(ctx, hard, cancel, abort, done)
+	go tg.work(ctx, tx, inputs, done)
+	tg.outcome = tg.wait(ctx, hard, cancel, abort, done)
 	var failed *callError
 	switch {
-	case errors.As(g.outcome.err, &failed):
-		g.failed, g.err = failed.call, failed.err
-	case g.outcome.meaning != succeeded: // it still runs: what it is at is all there is to know
-		g.outcome.meaning = abandoned
-		g.failed = int(g.current.Load())
-		if g.events.single {
-			return errors.Join(ErrAbandoned, g.outcome.err)
+	case errors.As(tg.outcome.err, &failed):
+		tg.failed, tg.err = failed.call, failed.err
+	case tg.outcome.meaning != succeeded: // it still runs: what it is at is all there is to know
+		tg.outcome.meaning = abandoned
+		tg.failed = int(tg.current.Load())
+		if tg.group.single {
+			return errors.Join(ErrAbandoned, tg.outcome.err)
 		}
 		// It may have ended the transaction before it hung: then there are claims to be taken back.
-		return errors.Join(ErrAbandoned, g.outcome.err, &dedup.TxEndedError{Unrun: g.unrun()})
+		return errors.Join(ErrAbandoned, tg.outcome.err, &dedup.TxEndedError{Unrun: tg.unrun()})
 	}
-	g.notifyHandled(ctx)
-	if errors.Is(g.err, dedup.ErrTxEnded) && !g.events.single {
-		return &dedup.TxEndedError{Unrun: g.unrun()}
+	tg.notifyHandled(ctx)
+	if errors.Is(tg.err, dedup.ErrTxEnded) && !tg.group.single {
+		return &dedup.TxEndedError{Unrun: tg.unrun()}
 	}
-	return g.err
+	return tg.err
 }
 
 // behindDeferred reports whether an event waits for a later attempt in the table: what is behind it must not run before that is
 // known (rule 4).
-func (g *txGroup) behindDeferred() bool {
-	for i, e := range g.events.sorted {
-		if g.answers[i].Verdict == dedup.Rescheduled && e.route.mode == keyOrdered {
+func (tg *txGroup) behindDeferred() bool {
+	for i, t := range tg.group.sorted {
+		if tg.answers[i].Verdict == dedup.Rescheduled && t.route.mode == keyOrdered {
 			return true
 		}
 	}
@@ -227,21 +227,21 @@ func (g *txGroup) behindDeferred() bool {
 }
 
 // keepAnswers keeps the answers: the store takes them back when the transaction is.
-func (g *txGroup) keepAnswers() {
-	for i, e := range g.events.sorted {
-		e.answer = g.answers[i]
-		e.decision = verdict(e.answer, &e.route.policy, &e.attempts, e.facts(e.answer))
+func (tg *txGroup) keepAnswers() {
+	for i, t := range tg.group.sorted {
+		t.answer = tg.answers[i]
+		t.decision = verdict(t.answer, &t.route.policy, &t.attempts, t.facts(t.answer))
 	}
 }
 
 // fresh returns the events that are to run, in the order of delivery.
-func (g *txGroup) fresh() []*task {
-	g.keepAnswers()
-	fresh := make([]*task, 0, len(g.events.tasks))
-	for _, e := range g.events.tasks {
-		if e.answer.Verdict == dedup.Fresh {
-			e.attempt, e.uncertain = e.failures+1, false
-			fresh = append(fresh, e)
+func (tg *txGroup) fresh() []*task {
+	tg.keepAnswers()
+	fresh := make([]*task, 0, len(tg.group.tasks))
+	for _, t := range tg.group.tasks {
+		if t.answer.Verdict == dedup.Fresh {
+			t.attempt, t.uncertain = t.failures+1, false
+			fresh = append(fresh, t)
 		}
 	}
 	return fresh
@@ -256,18 +256,18 @@ type callError struct {
 func (e *callError) Error() string { return e.err.Error() }
 func (e *callError) Unwrap() error { return e.err }
 
-func (g *txGroup) begin(i int) {
-	g.current.Store(int32(i))
-	g.deadline.Store(time.Now().Add(g.calls[i].route.timeout).UnixNano())
+func (tg *txGroup) begin(i int) {
+	tg.current.Store(int32(i))
+	tg.deadline.Store(time.Now().Add(tg.calls[i].route.timeout).UnixNano())
 }
 
 // wait returns what the calls came to. A call that is over its time has its context cancelled; if it goes on regardless it
 // is left behind some time later.
-func (g *txGroup) wait(ctx, hard context.Context, cancel, abort context.CancelCauseFunc, done <-chan error) outcome {
-	p := g.events.batch.p
-	shortest := g.calls[0].route.timeout // the next call may have less time than this one
-	for i := range g.calls {
-		shortest = min(shortest, g.calls[i].route.timeout)
+func (tg *txGroup) wait(ctx, hard context.Context, cancel, abort context.CancelCauseFunc, done <-chan error) outcome {
+	p := tg.group.batch.p
+	shortest := tg.calls[0].route.timeout // the next call may have less time than this one
+	for i := range tg.calls {
+		shortest = min(shortest, tg.calls[i].route.timeout)
 	}
 	timer := time.NewTimer(shortest)
 	defer timer.Stop()
@@ -276,10 +276,10 @@ func (g *txGroup) wait(ctx, hard context.Context, cancel, abort context.CancelCa
 		case err := <-done:
 			return classify(context.Cause(ctx), err)
 		case <-ctx.Done():
-			return p.overdue(ctx, hard, g.currentTask(), done, noClaims)
+			return p.overdue(ctx, hard, tg.currentTask(), done, noClaims)
 		case <-timer.C:
 		}
-		if left := g.left(); left > 0 { // the next call has begun meanwhile
+		if left := tg.timeLeft(); left > 0 { // the next call has begun meanwhile
 			timer.Reset(min(left, shortest))
 			continue
 		}
@@ -288,42 +288,42 @@ func (g *txGroup) wait(ctx, hard context.Context, cancel, abort context.CancelCa
 	cancel(ErrHandlerTimeout)
 	late := time.AfterFunc(txSlack, func() { abort(ErrHandlerTimeout) })
 	defer late.Stop()
-	return p.overdue(ctx, hard, g.currentTask(), done, noClaims)
+	return p.overdue(ctx, hard, tg.currentTask(), done, noClaims)
 }
 
 // left is how much time the current call has.
-func (g *txGroup) left() time.Duration { return time.Until(time.Unix(0, g.deadline.Load())) }
+func (tg *txGroup) timeLeft() time.Duration { return time.Until(time.Unix(0, tg.deadline.Load())) }
 
 // currentTask is the first event of the current call.
-func (g *txGroup) currentTask() *task { return g.calls[g.current.Load()].tasks[0] }
+func (tg *txGroup) currentTask() *task { return tg.calls[tg.current.Load()].tasks[0] }
 
 // work makes the calls until one fails, and sends what they came to: nil or a *callError.
-func (g *txGroup) work(ctx context.Context, tx any, inputs [][]input, done chan<- error) {
-	i, finished, p := 0, false, g.events.batch.p
+func (tg *txGroup) work(ctx context.Context, tx any, inputs [][]input, done chan<- error) {
+	i, finished, p := 0, false, tg.group.batch.p
 	var watched observedCall
 	checker, _ := tx.(dedup.TxChecker)
-	if g.events.single { // the store finds it when it commits
+	if tg.group.single { // the store finds it when it commits
 		checker = nil
 	}
 	defer func() {
 		if !finished { // a panic, or runtime.Goexit
-			err := own(panicked(recover()))
+			err := userErr(panicked(recover()))
 			watched.end(err)
 			done <- &callError{i, blamed(checker, err)}
 		}
 	}()
-	for ; i < len(g.calls); i++ {
+	for ; i < len(tg.calls); i++ {
 		if i > 0 {
-			g.begin(i)
+			tg.begin(i)
 		}
 		began := time.Now()
 		err := ctx.Err() // nothing new begins in a transaction that ends
 		if err == nil {
-			watched = p.observeCall(ctx, g.calls[i].route, inputs[i])
-			err = own(g.calls[i].route.call(watched.ctx, tx, inputs[i]))
+			watched = p.observeCall(ctx, tg.calls[i].route, inputs[i])
+			err = userErr(tg.calls[i].route.call(watched.ctx, tx, inputs[i]))
 			watched.end(err)
 		}
-		g.took[i] = time.Since(began)
+		tg.took[i] = time.Since(began)
 		if named := namedIn(err, len(inputs[i])); named != nil && len(named) == 0 {
 			err = nil // a BatchError that names nobody
 		}
@@ -351,35 +351,35 @@ func blamed(checker dedup.TxChecker, err error) error {
 }
 
 // notifyHandled tells observers of the calls that were made.
-func (g *txGroup) notifyHandled(ctx context.Context) {
-	p := g.events.batch.p
+func (tg *txGroup) notifyHandled(ctx context.Context) {
+	p := tg.group.batch.p
 	if len(p.obs.handled) == 0 {
 		return
 	}
-	for i, c := range g.calls {
+	for i, c := range tg.calls {
 		var err error
-		if g.failed >= 0 && i >= g.failed {
-			if i > g.failed {
+		if tg.failed >= 0 && i >= tg.failed {
+			if i > tg.failed {
 				return
 			}
-			err = g.err
+			err = tg.err
 		}
-		for _, e := range c.tasks {
-			p.notifyHandled(ctx, e, g.took[i], err)
+		for _, t := range c.tasks {
+			p.notifyHandled(ctx, t, tg.took[i], err)
 		}
 	}
 }
 
 // unrun returns the requests of the calls behind the one that failed.
-func (g *txGroup) unrun() (indices []int) {
+func (tg *txGroup) unrun() (indices []int) {
 	left := make(map[*task]bool)
-	for _, c := range g.calls[g.failed+1:] {
-		for _, e := range c.tasks {
-			left[e] = true
+	for _, c := range tg.calls[tg.failed+1:] {
+		for _, t := range c.tasks {
+			left[t] = true
 		}
 	}
-	for i, e := range g.events.sorted {
-		if left[e] {
+	for i, t := range tg.group.sorted {
+		if left[t] {
 			indices = append(indices, i)
 		}
 	}
@@ -388,24 +388,24 @@ func (g *txGroup) unrun() (indices []int) {
 
 // committed settles what the transaction answered for. What is neither fresh nor a duplicate goes through the gate by
 // itself.
-func (g *txGroup) committed() {
-	b := g.events.batch
+func (tg *txGroup) committed() {
+	b := tg.group.batch
 	n := 0
-	for _, e := range g.events.tasks {
+	for _, t := range tg.group.tasks {
 		switch {
-		case e.answer.Verdict == dedup.Fresh:
-			e.handled, e.seen, e.settled, e.settlement = true, e.request.Origin, true, SettledHandled
-			e.route.budget.Earn(1)
+		case t.answer.Verdict == dedup.Fresh:
+			t.handled, t.seen, t.settled, t.settlement = true, t.request.Origin, true, SettledHandled
+			t.route.budget.Earn(1)
 			n++
-		case e.known():
-			b.p.notifyKnown(g.events.ctx, e, e.answer)
-			e.settled = true
+		case t.known():
+			b.p.notifyKnown(tg.group.ctx, t, t.answer)
+			t.settled = true
 		default:
-			e.isolated = true
+			t.isolated = true
 		}
 	}
-	for _, e := range g.firsts() {
-		e.limit().Grow(n, e.route.maxBatch)
+	for _, t := range tg.firsts() {
+		t.limit().Grow(n, t.route.maxBatch)
 	}
 	b.outages, b.contended = 0, 0
 	b.advance()
@@ -416,10 +416,10 @@ func (g *txGroup) committed() {
 const maxContended = 3
 
 // firsts returns an event of each handler.
-func (g *txGroup) firsts() (firsts []*task) {
-	for _, e := range g.events.tasks {
-		if len(firsts) == 0 || firsts[len(firsts)-1].route != e.route {
-			firsts = append(firsts, e)
+func (tg *txGroup) firsts() (firsts []*task) {
+	for _, t := range tg.group.tasks {
+		if len(firsts) == 0 || firsts[len(firsts)-1].route != t.route {
+			firsts = append(firsts, t)
 		}
 	}
 	return firsts
@@ -427,61 +427,61 @@ func (g *txGroup) firsts() (firsts []*task) {
 
 // rolledBack decides how the events go on. Nothing of them has happened, and no attempt is counted: an event that is to
 // blame is run by itself, and what happens there counts.
-func (g *txGroup) rolledBack(hard context.Context, began time.Time, err error) error {
-	b, p := g.events.batch, g.events.batch.p
+func (tg *txGroup) rolledBack(hard context.Context, began time.Time, err error) error {
+	b, p := tg.group.batch, tg.group.batch.p
 	switch {
 	case hard.Err() != nil:
-		return left(g.events.ctx, g.events.tasks[0], outcome{err: err})
+		return interrupted(tg.group.ctx, tg.group.tasks[0], outcome{err: err})
 	case errors.Is(err, dedup.ErrTxEnded) && !errors.Is(err, ErrAbandoned):
-		g.endedByHandler(err)
-	case errors.Is(err, dedup.ErrContended) && !g.ran && b.contended < maxContended:
+		tg.endedByHandler(err)
+	case errors.Is(err, dedup.ErrContended) && !tg.ran && b.contended < maxContended:
 		b.contended++ // a copy elsewhere, or a lock of the server's own that is soon free: nothing is known of our rows
 	case errors.Is(err, dedup.ErrContended):
-		g.startOver()
-		g.isolate(g.events.tasks)
-	case !g.ran, g.failed < 0 && errors.Is(err, dedup.ErrUnavailable): // also a commit whose outcome is unknown (P-11)
-		if g.ran {
-			g.shrink()
+		tg.startOver()
+		tg.isolate(tg.group.tasks)
+	case !tg.ran, tg.failed < 0 && errors.Is(err, dedup.ErrUnavailable): // also a commit whose outcome is unknown (P-11)
+		if tg.ran {
+			tg.shrink()
 		}
-		return g.outage(began, err)
-	case g.failed < 0: // refused by COMMIT: nobody knows whose fault it is (rule 12)
-		g.shrink()
-		g.isolate(g.events.tasks)
+		return tg.outage(began, err)
+	case tg.failed < 0: // refused by COMMIT: nobody knows whose fault it is (rule 12)
+		tg.shrink()
+		tg.isolate(tg.group.tasks)
 	default:
-		g.shrink()
-		g.blame()
+		tg.shrink()
+		tg.blame()
 	}
 	if errors.Is(err, dedup.ErrUnavailable) {
-		g.events.access.down(g.events.ctx, p, began, err)
+		tg.group.access.down(tg.group.ctx, p, began, err)
 	}
 	return nil
 }
 
-func (g *txGroup) shrink() {
-	for _, e := range g.firsts() {
-		e.limit().Shrink(len(g.events.tasks))
+func (tg *txGroup) shrink() {
+	for _, t := range tg.firsts() {
+		t.limit().Shrink(len(tg.group.tasks))
 	}
 }
 
 // startOver makes groups begin anew with one: handlers that meet on their rows meet again, and every group that does costs
 // what it had done (rule 1).
-func (g *txGroup) startOver() {
-	for _, e := range g.firsts() {
-		e.limit().StartOver()
+func (tg *txGroup) startOver() {
+	for _, t := range tg.firsts() {
+		t.limit().StartOver()
 	}
 }
 
-func (g *txGroup) isolate(entries []*task) {
-	for _, e := range entries {
-		e.isolated = true
+func (tg *txGroup) isolate(tasks []*task) {
+	for _, t := range tasks {
+		t.isolated = true
 	}
 }
 
 // blame singles out who failed. A call of many events that names none is tried again with fewer, by the size that has
 // shrunk.
-func (g *txGroup) blame() {
-	c := g.calls[g.failed]
-	if named := namedIn(g.err, len(c.tasks)); named != nil {
+func (tg *txGroup) blame() {
+	c := tg.calls[tg.failed]
+	if named := namedIn(tg.err, len(c.tasks)); named != nil {
 		for i, err := range named {
 			if err != nil {
 				c.tasks[i].isolated = true
@@ -489,32 +489,32 @@ func (g *txGroup) blame() {
 		}
 		return
 	}
-	if len(c.tasks) == 1 || g.outcome.meaning == abandoned {
-		g.isolate(c.tasks)
+	if len(c.tasks) == 1 || tg.outcome.meaning == abandoned {
+		tg.isolate(c.tasks)
 	}
 }
 
 // endedByHandler: a handler ended the transaction by SQL. What it ran is durable or gone, and the store knows which; so all ask
 // again, by themselves, and this handler never shares a transaction again (P-13, rule 12).
-func (g *txGroup) endedByHandler(err error) {
-	g.isolate(g.events.tasks)
-	firsts := g.firsts()
-	if g.failed >= 0 {
-		firsts = g.calls[g.failed].tasks[:1]
+func (tg *txGroup) endedByHandler(err error) {
+	tg.isolate(tg.group.tasks)
+	firsts := tg.firsts()
+	if tg.failed >= 0 {
+		firsts = tg.calls[tg.failed].tasks[:1]
 	}
-	for _, e := range firsts {
-		rt := e.route
+	for _, t := range firsts {
+		rt := t.route
 		if rt.txLimit.TurnOff() || errors.Is(err, dedup.ErrUnavailable) { // nor could claims be taken back
-			g.events.batch.p.log.ErrorContext(g.events.ctx, "handler ended the transaction it was given: its events get one each from now on",
-				"type", rt.typ, "handler", rt.site, "error", g.events.batch.p.errorText(err))
+			tg.group.batch.p.log.ErrorContext(tg.group.ctx, "handler ended the transaction it was given: its events get one each from now on",
+				"type", rt.typ, "handler", rt.site, "error", tg.group.batch.p.errorText(err))
 		}
 	}
 }
 
 // outage waits for the store; then the run is planned anew.
-func (g *txGroup) outage(began time.Time, err error) error {
-	b := g.events.batch
+func (tg *txGroup) outage(began time.Time, err error) error {
+	b := tg.group.batch
 	b.outages++
-	g.events.access.down(g.events.ctx, b.p, began, err)
-	return b.budget.wait(g.events.ctx, outageWait(b.outages), fmt.Errorf("%w: %w", dedup.ErrUnavailable, err))
+	tg.group.access.down(tg.group.ctx, b.p, began, err)
+	return b.budget.wait(tg.group.ctx, outageWait(b.outages), fmt.Errorf("%w: %w", dedup.ErrUnavailable, err))
 }

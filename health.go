@@ -33,14 +33,14 @@ func (h *health) down(ctx context.Context, p *Processor, began time.Time, err er
 	if first {
 		h.since, h.logged = time.Now(), time.Time{}
 	}
-	away := time.Since(h.since)
+	downFor := time.Since(h.since)
 	again := errors.As(err, &setup) && !late && (first || h.logged.IsZero() || time.Since(h.logged) >= setupEvery)
 	if again {
 		h.logged = time.Now()
 	}
 	h.mu.Unlock()
 	if again && !first {
-		p.log.WarnContext(ctx, h.name+" is still not set up, pausing", "for", away.Round(time.Second), "error", p.errorText(err))
+		p.log.WarnContext(ctx, h.name+" is still not set up, pausing", "for", downFor.Round(time.Second), "error", p.errorText(err))
 	}
 	if !first {
 		return
@@ -58,7 +58,7 @@ func (h *health) up(ctx context.Context, p *Processor, began time.Time) {
 		return
 	}
 	h.mu.Lock()
-	first, away := !began.Before(h.since) && h.isDown.CompareAndSwap(true, false), time.Since(h.since)
+	first, downFor := !began.Before(h.since) && h.isDown.CompareAndSwap(true, false), time.Since(h.since)
 	if first {
 		h.back = time.Now()
 	}
@@ -66,21 +66,21 @@ func (h *health) up(ctx context.Context, p *Processor, began time.Time) {
 	if !first {
 		return
 	}
-	p.log.InfoContext(ctx, h.name+" is back", "after", away.Round(time.Millisecond))
+	p.log.InfoContext(ctx, h.name+" is back", "after", downFor.Round(time.Millisecond))
 	for _, o := range p.obs.store {
-		o.ObserveStore(ctx, StoreEvent{Group: p.cfg.Group, Name: h.name, For: away})
+		o.ObserveStore(ctx, StoreEvent{Group: p.cfg.Group, Name: h.name, For: downFor})
 	}
 }
 
 // end tells those who watch that an outage has nobody any longer who suffers from it, so that nothing stays down for ever.
 func (h *health) end(p *Processor) {
 	h.mu.Lock()
-	was, away := h.isDown.CompareAndSwap(true, false), time.Since(h.since)
+	was, downFor := h.isDown.CompareAndSwap(true, false), time.Since(h.since)
 	h.mu.Unlock()
 	if !was {
 		return
 	}
 	for _, o := range p.obs.store {
-		o.ObserveStore(context.Background(), StoreEvent{Group: p.cfg.Group, Name: h.name, Ended: true, For: away})
+		o.ObserveStore(context.Background(), StoreEvent{Group: p.cfg.Group, Name: h.name, Ended: true, For: downFor})
 	}
 }

@@ -18,30 +18,30 @@ type inflight struct {
 }
 
 // join takes events in hand, from the front, up to the first that is in hand already. It returns how many it took.
-func (f *inflight) join(entries []*task) int {
+func (f *inflight) join(tasks []*task) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.keys == nil {
 		f.keys = make(map[dedup.Key]chan struct{})
 	}
-	for i, e := range entries {
-		if _, taken := f.keys[e.request.Key]; taken {
+	for i, t := range tasks {
+		if _, taken := f.keys[t.request.Key]; taken {
 			return i
 		}
-		f.keys[e.request.Key] = nil
+		f.keys[t.request.Key] = nil
 	}
-	return len(entries)
+	return len(tasks)
 }
 
 // finish lets events go and wakes who waits for them.
-func (f *inflight) finish(entries []*task) {
+func (f *inflight) finish(tasks []*task) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, e := range entries {
-		if waiting := f.keys[e.request.Key]; waiting != nil {
+	for _, t := range tasks {
+		if waiting := f.keys[t.request.Key]; waiting != nil {
 			close(waiting)
 		}
-		delete(f.keys, e.request.Key)
+		delete(f.keys, t.request.Key)
 	}
 }
 
@@ -61,10 +61,10 @@ func (f *inflight) finished(k dedup.Key) <-chan struct{} {
 }
 
 // await waits until another lane lets go of the event.
-func (f *inflight) await(ctx context.Context, k dedup.Key, budget *waitBudget) error {
+func (f *inflight) wait(ctx context.Context, k dedup.Key, budget *waitBudget) error {
 	landed := f.finished(k)
 	if landed == nil {
 		return nil
 	}
-	return budget.until(ctx, landed, fmt.Errorf("%w: in another lane of this process", ErrBusy))
+	return budget.await(ctx, landed, fmt.Errorf("%w: in another lane of this process", ErrBusy))
 }

@@ -60,23 +60,23 @@ func stopCause(ctx context.Context) error {
 // handler that hangs must not keep a partition that is to be given back (K-07, K-23). It returns when the handler does, or when hard has
 // ended and the handler goes on regardless; the handler is then abandoned and its goroutine counted until it ends. d is an
 // event of the call, for what there is to tell; claims returns what its success completes.
-func (p *Processor) run(hard context.Context, d *task, in []input, tx any, claims func() []dedup.Completion) outcome {
-	ctx, cancel := context.WithTimeoutCause(hard, d.route.timeout, ErrHandlerTimeout)
+func (p *Processor) run(hard context.Context, t *task, in []input, tx any, claims func() []dedup.Completion) outcome {
+	ctx, cancel := context.WithTimeoutCause(hard, t.route.timeout, ErrHandlerTimeout)
 	defer cancel()
 	done := make(chan error, 1)
-	go p.start(ctx, d.route, tx, in, done)
+	go p.start(ctx, t.route, tx, in, done)
 
 	select {
 	case err := <-done:
 		return classify(context.Cause(ctx), err)
 	case <-ctx.Done():
-		return p.overdue(ctx, hard, d, done, claims)
+		return p.overdue(ctx, hard, t, done, claims)
 	}
 }
 
 // overdue waits for a handler whose context has ended. After a time-out alone it waits as long as it takes, and says so:
 // running the event again beside itself would help nobody. After a stop it waits a moment more.
-func (p *Processor) overdue(ctx, hard context.Context, d *task, done <-chan error, claims func() []dedup.Completion) outcome {
+func (p *Processor) overdue(ctx, hard context.Context, t *task, done <-chan error, claims func() []dedup.Completion) outcome {
 	stall := time.NewTimer(p.cfg.Lease)
 	defer stall.Stop()
 	left := time.NewTimer(abandonAfter)
@@ -87,13 +87,13 @@ func (p *Processor) overdue(ctx, hard context.Context, d *task, done <-chan erro
 		case err := <-done:
 			return classify(context.Cause(ctx), err)
 		case <-stall.C:
-			p.notifyStall(hard, d)
+			p.notifyStall(hard, t)
 			stall.Reset(p.cfg.Lease)
 		case <-stopped:
 			stopped = nil
 			left.Reset(abandonAfter)
 		case <-left.C:
-			p.abandon(d, done, claims())
+			p.abandon(t, done, claims())
 			if cause := context.Cause(hard); errors.Is(cause, dedup.ErrClaimLost) { // the event is somebody else's by now
 				return outcome{meaning: claimLost, err: cause}
 			}
@@ -104,8 +104,8 @@ func (p *Processor) overdue(ctx, hard context.Context, d *task, done <-chan erro
 
 // abandon counts a handler that was left behind, until it ends. The events that succeeded are recorded then. A store takes that if no
 // worker has claimed them meanwhile (rule 13). claims are those of all events of the call, in their order.
-func (p *Processor) abandon(d *task, done <-chan error, claims []dedup.Completion) {
-	l, attrs := d.access, p.deliveryAttrs(d) // of the first event of a call
+func (p *Processor) abandon(t *task, done <-chan error, claims []dedup.Completion) {
+	access, attrs := t.access, p.taskAttrs(t) // of the first event of a call
 	p.abandonedNow.Add(1)
 	p.abandoned.Go(func() {
 		err := <-done
@@ -115,7 +115,7 @@ func (p *Processor) abandon(d *task, done <-chan error, claims []dedup.Completio
 			p.log.Info("a handler that was left behind has ended", append(attrs, "error", p.errorText(err))...)
 			return
 		}
-		recorded, why := p.completeLate(l, good)
+		recorded, why := p.completeLate(access, good)
 		attrs = append(attrs, "succeeded", len(good), "recorded", recorded)
 		if why != nil {
 			attrs = append(attrs, "error", p.errorText(why))
@@ -148,10 +148,10 @@ const lateFor = 10 * time.Second
 
 // completeLate records late successes and returns how many were recorded. The claims of the others were lost, or err says why there is no
 // answer.
-func (p *Processor) completeLate(l *storeAccess, done []dedup.Completion) (recorded int, err error) {
+func (p *Processor) completeLate(access *storeAccess, done []dedup.Completion) (recorded int, err error) {
 	until := time.Now().Add(lateFor)
 	for try := 1; ; try++ {
-		err = p.bounded(context.Background(), abandonAfter, func(ctx context.Context) error { return l.store.Complete(ctx, done) })
+		err = p.bounded(context.Background(), abandonAfter, func(ctx context.Context) error { return access.store.Complete(ctx, done) })
 		var lost *dedup.LostError
 		switch {
 		case err == nil:
@@ -174,7 +174,7 @@ func (p *Processor) start(ctx context.Context, b *bound, tx any, in []input, don
 		if !finished {
 			err = panicked(recover())
 		}
-		err = own(err)
+		err = userErr(err)
 		watched.end(err)
 		done <- err
 	}()

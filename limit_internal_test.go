@@ -13,7 +13,7 @@ func TestGroupSize_DeferredEventsHaveTheirOwn_Rule4(t *testing.T) {
 	rt.deferredLimit.Reset(64)
 	deferred := &task{reading: reading{route: rt}, deferred: &deferredEvent{}}
 	other := &task{reading: reading{route: rt}}
-	g := txGroup{events: &eventGroup{tasks: []*task{deferred, deferred}}}
+	g := txGroup{group: &eventGroup{tasks: []*task{deferred, deferred}}}
 	g.shrink()
 	require.Equal(t, 1, deferred.limit().Now())
 	require.Equal(t, 64, other.limit().Now())

@@ -20,25 +20,25 @@ func (p *Processor) messageAttrs(m *Message, k dedup.Key) []any {
 	return attrs
 }
 
-func (p *Processor) deliveryAttrs(d *task) []any {
-	return append(p.messageAttrs(d.message, d.request.Key), "attempt", d.attempt)
+func (p *Processor) taskAttrs(t *task) []any {
+	return append(p.messageAttrs(t.message, t.request.Key), "attempt", t.attempt)
 }
 
 // timedRun runs the handler on one event and tells what came of it.
-func (p *Processor) timedRun(ctx context.Context, d *task, tx any) outcome {
+func (p *Processor) timedRun(ctx context.Context, t *task, tx any) outcome {
 	began := time.Now()
-	d.retryPaid = false
-	o := p.run(ctx, d, []input{d.input()}, tx, d.completions)
+	t.retryPaid = false
+	o := p.run(ctx, t, []input{t.input()}, tx, t.completions)
 	if named := namedIn(o.err, 1); named != nil { // a batch handler that names its only event means its error
 		o = outcome{}
 		if err := named[0]; err != nil {
 			o = classify(context.Cause(ctx), err)
 		}
 	}
-	if d.claimed && !d.route.batch {
-		d.route.ahead.Note(time.Since(began))
+	if t.claimed && !t.route.batch {
+		t.route.ahead.Note(time.Since(began))
 	}
-	p.notifyHandled(ctx, d, time.Since(began), o.err)
+	p.notifyHandled(ctx, t, time.Since(began), o.err)
 	return o
 }
 
@@ -46,49 +46,49 @@ func (p *Processor) timedRun(ctx context.Context, d *task, tx any) outcome {
 func (p *Processor) callMany(ctx context.Context, c *call, tx any) outcomes {
 	began := time.Now()
 	in := make([]input, len(c.tasks))
-	for i, e := range c.tasks {
-		in[i], e.retryPaid = e.input(), false
+	for i, t := range c.tasks {
+		in[i], t.retryPaid = t.input(), false
 	}
 	o := newOutcomes(ctx, p.run(ctx, c.tasks[0], in, tx, c.completions), c.tasks)
 	took := time.Since(began)
-	for _, e := range c.tasks {
-		p.notifyHandled(ctx, e, took, o.of(e).err)
+	for _, t := range c.tasks {
+		p.notifyHandled(ctx, t, took, o.of(t).err)
 	}
 	return o
 }
 
-func (p *Processor) notifyHandled(ctx context.Context, d *task, took time.Duration, err error) {
+func (p *Processor) notifyHandled(ctx context.Context, t *task, took time.Duration, err error) {
 	for _, h := range p.obs.handled {
-		h.ObserveHandled(ctx, HandledEvent{Group: p.cfg.Group, Message: d.message, Key: d.request.Key, Attempt: d.attempt, Took: took, Err: err})
+		h.ObserveHandled(ctx, HandledEvent{Group: p.cfg.Group, Message: t.message, Key: t.request.Key, Attempt: t.attempt, Took: took, Err: err})
 	}
 }
 
-func (p *Processor) observeClaim(ctx context.Context, d *task, v dedup.Verdict, since time.Time, err error) {
+func (p *Processor) observeClaim(ctx context.Context, t *task, v dedup.Verdict, since time.Time, err error) {
 	if len(p.obs.claim) == 0 {
 		return
 	}
-	e := ClaimEvent{Group: p.cfg.Group, Message: d.message, Key: d.request.Key, Verdict: v, Took: time.Since(since), Err: err}
+	e := ClaimEvent{Group: p.cfg.Group, Message: t.message, Key: t.request.Key, Verdict: v, Took: time.Since(since), Err: err}
 	for _, o := range p.obs.claim {
 		o.ObserveClaim(ctx, e)
 	}
 }
 
-func (p *Processor) notifyDuplicate(ctx context.Context, d *task, a dedup.Answer) {
-	d.handled, d.seen = a.Verdict == dedup.Done || a.Verdict == dedup.Rescheduled, a.First
+func (p *Processor) notifyDuplicate(ctx context.Context, t *task, a dedup.Answer) {
+	t.handled, t.seen = a.Verdict == dedup.Done || a.Verdict == dedup.Rescheduled, a.First
 	if !p.cfg.Shadow {
-		d.settlement = SettledDuplicate
+		t.settlement = SettledDuplicate
 	}
 	if p.log.Enabled(ctx, slog.LevelDebug) {
-		p.log.DebugContext(ctx, "duplicate skipped", append(p.messageAttrs(d.message, d.request.Key), "verdict", a.Verdict.String())...)
+		p.log.DebugContext(ctx, "duplicate skipped", append(p.messageAttrs(t.message, t.request.Key), "verdict", a.Verdict.String())...)
 	}
 	if len(p.obs.duplicate) == 0 {
 		return
 	}
 	e := DuplicateEvent{
-		Group: p.cfg.Group, Message: d.message, Key: d.request.Key, Verdict: a.Verdict, SameRecord: a.First.Same(d.message.origin()), Shadow: p.cfg.Shadow,
+		Group: p.cfg.Group, Message: t.message, Key: t.request.Key, Verdict: a.Verdict, SameRecord: a.First.Same(t.message.origin()), Shadow: p.cfg.Shadow,
 	}
-	if !a.First.Time.IsZero() && !d.message.Time.IsZero() {
-		e.Age = d.message.Time.Sub(a.First.Time)
+	if !a.First.Time.IsZero() && !t.message.Time.IsZero() {
+		e.Age = t.message.Time.Sub(a.First.Time)
 	}
 	for _, o := range p.obs.duplicate {
 		o.ObserveDuplicate(ctx, e)
@@ -96,40 +96,40 @@ func (p *Processor) notifyDuplicate(ctx context.Context, d *task, a dedup.Answer
 }
 
 // notifyDeferred tells of an event that waits behind another one of its Kafka key. It has not failed.
-func (p *Processor) notifyDeferred(ctx context.Context, d *task) {
+func (p *Processor) notifyDeferred(ctx context.Context, t *task) {
 	if p.log.Enabled(ctx, slog.LevelDebug) {
-		p.log.DebugContext(ctx, "event waits behind another one of its key", p.messageAttrs(d.message, d.request.Key)...)
+		p.log.DebugContext(ctx, "event waits behind another one of its key", p.messageAttrs(t.message, t.request.Key)...)
 	}
 	for _, h := range p.obs.retry {
-		h.ObserveRetry(ctx, RetryEvent{Group: p.cfg.Group, Message: d.message, Key: d.request.Key, Deferred: true})
+		h.ObserveRetry(ctx, RetryEvent{Group: p.cfg.Group, Message: t.message, Key: t.request.Key, Deferred: true})
 	}
 }
 
 // notifyRescheduled tells of an event that is tried again elsewhere.
-func (p *Processor) notifyRescheduled(ctx context.Context, d *task, o outcome, topic string) {
+func (p *Processor) notifyRescheduled(ctx context.Context, t *task, o outcome, topic string) {
 	p.log.WarnContext(ctx, o.failed()+", later attempts go on elsewhere",
-		append(p.deliveryAttrs(d), "in", d.action.delay, "to", topic, "error", p.errorText(o.err))...)
+		append(p.taskAttrs(t), "in", t.action.delay, "to", topic, "error", p.errorText(o.err))...)
 	for _, h := range p.obs.retry {
 		h.ObserveRetry(ctx, RetryEvent{
-			Group: p.cfg.Group, Message: d.message, Key: d.request.Key, Attempt: d.attempt, Delay: d.action.delay, Topic: topic, Later: true, Err: o.err,
+			Group: p.cfg.Group, Message: t.message, Key: t.request.Key, Attempt: t.attempt, Delay: t.action.delay, Topic: topic, Later: true, Err: o.err,
 		})
 	}
 }
 
-func (p *Processor) notifyRetry(ctx context.Context, d *task, o outcome) {
+func (p *Processor) notifyRetry(ctx context.Context, t *task, o outcome) {
 	p.log.WarnContext(ctx, o.failed()+", will try again",
-		append(p.deliveryAttrs(d), "in", d.action.delay.Round(time.Millisecond), "error", p.errorText(o.err))...)
+		append(p.taskAttrs(t), "in", t.action.delay.Round(time.Millisecond), "error", p.errorText(o.err))...)
 	for _, h := range p.obs.retry {
-		h.ObserveRetry(ctx, RetryEvent{Group: p.cfg.Group, Message: d.message, Key: d.request.Key, Attempt: d.attempt, Delay: d.action.delay, Err: o.err})
+		h.ObserveRetry(ctx, RetryEvent{Group: p.cfg.Group, Message: t.message, Key: t.request.Key, Attempt: t.attempt, Delay: t.action.delay, Err: o.err})
 	}
 }
 
 // notifyStall tells of a handler that goes on although its time is over.
-func (p *Processor) notifyStall(ctx context.Context, d *task) {
-	over := d.route.timeout + p.cfg.Lease
-	p.log.ErrorContext(ctx, "handler ignores its cancelled context", append(p.deliveryAttrs(d), "for", over)...)
+func (p *Processor) notifyStall(ctx context.Context, t *task) {
+	over := t.route.timeout + p.cfg.Lease
+	p.log.ErrorContext(ctx, "handler ignores its cancelled context", append(p.taskAttrs(t), "for", over)...)
 	for _, o := range p.obs.stall {
-		o.ObserveStall(ctx, StallEvent{Group: p.cfg.Group, Message: d.message, Key: d.request.Key, For: over})
+		o.ObserveStall(ctx, StallEvent{Group: p.cfg.Group, Message: t.message, Key: t.request.Key, For: over})
 	}
 }
 
@@ -190,7 +190,7 @@ func (u *unhandled) note(skipped bool) {
 }
 
 // most reports whether more than half of a full window was skipped.
-func (u *unhandled) most() bool {
+func (u *unhandled) mostSkipped() bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.seen == unhandledWindow && u.count > unhandledWindow/2

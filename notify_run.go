@@ -13,22 +13,22 @@ import (
 // looked at, where there are none.
 
 // observed does the work of a run and tells of its begin and end.
-func (r *eventGroup) observed(work func() error) (err error) {
-	p := r.batch.p
+func (g *eventGroup) observed(work func() error) (err error) {
+	p := g.batch.p
 	if len(p.obs.claimGroup) == 0 {
 		return work()
 	}
-	group := &ClaimGroup{Group: p.cfg.Group, Transactional: r.tx != nil, tasks: r.tasks}
-	r.undone = nil
-	ctx := r.ctx
-	end := p.beginClaimGroup(&r.ctx, group)
+	event := &ClaimGroup{Group: p.cfg.Group, Transactional: g.tx != nil, tasks: g.tasks}
+	g.failure = nil
+	ctx := g.ctx
+	end := p.beginClaimGroup(&g.ctx, event)
 	defer func() {
-		r.ctx = ctx
+		g.ctx = ctx
 		var outage error
-		if r.single {
-			outage = r.tasks[0].pending.outage
+		if g.single {
+			outage = g.tasks[0].pending.outage
 		}
-		end(firstOf(err, outage, r.undone))
+		end(firstOf(err, outage, g.failure))
 	}()
 	return work()
 }
@@ -43,16 +43,16 @@ func firstOf(errs ...error) error {
 }
 
 // beginClaimGroup tells of the begin of a run and replaces its context. The end is told to each observer with the context that it made.
-func (p *Processor) beginClaimGroup(ctx *context.Context, r *ClaimGroup) (end func(err error)) {
+func (p *Processor) beginClaimGroup(ctx *context.Context, group *ClaimGroup) (end func(err error)) {
 	contexts := make([]context.Context, len(p.obs.claimGroup))
 	for i, o := range p.obs.claimGroup {
-		*ctx = o.BeginClaimGroup(*ctx, r) //nolint:fatcontext // bounded by the observers, each under the one before
+		*ctx = o.BeginClaimGroup(*ctx, group) //nolint:fatcontext // bounded by the observers, each under the one before
 		contexts[i] = *ctx
 	}
 	return func(err error) {
-		r.Err = err
+		group.Err = err
 		for i := len(p.obs.claimGroup) - 1; i >= 0; i-- {
-			p.obs.claimGroup[i].EndClaimGroup(contexts[i], r)
+			p.obs.claimGroup[i].EndClaimGroup(contexts[i], group)
 		}
 	}
 }
@@ -74,8 +74,8 @@ func (p *Processor) observeCall(ctx context.Context, b *bound, in []input) obser
 	w.call = &Call{Group: p.cfg.Group, Type: b.typ, Batch: b.batch, Transactional: b.tx != nil, Began: time.Now(), in: in}
 	w.contexts = make([]context.Context, len(p.obs.call))
 	for i, o := range p.obs.call {
-		p.spared("BeginCall", func() { w.ctx = o.BeginCall(w.ctx, w.call) }) //nolint:fatcontext // as above
-		w.contexts[i] = w.ctx                                                //nolint:fatcontext // as above
+		p.protect("BeginCall", func() { w.ctx = o.BeginCall(w.ctx, w.call) }) //nolint:fatcontext // as above
+		w.contexts[i] = w.ctx                                                 //nolint:fatcontext // as above
 	}
 	return w
 }
@@ -89,26 +89,26 @@ func (w *observedCall) end(err error) {
 	w.call = nil
 	c.Took, c.Err = time.Since(c.Began), err
 	for i := len(w.contexts) - 1; i >= 0; i-- {
-		w.p.spared("EndCall", func() { w.p.obs.call[i].EndCall(w.contexts[i], c) })
+		w.p.protect("EndCall", func() { w.p.obs.call[i].EndCall(w.contexts[i], c) })
 	}
 }
 
 // spared keeps an observer's panic from being taken for that of the handler on whose goroutine it is told.
-func (p *Processor) spared(what string, tell func()) {
+func (p *Processor) protect(what string, callback func()) {
 	defer func() {
 		if v := recover(); v != nil {
 			p.log.Error("an observer panicked", "in", what, "panic", v)
 		}
 	}()
-	tell()
+	callback()
 }
 
 // storeCall tells of a call of a store. answers are nil where there are none.
-func (p *Processor) storeCall(ctx context.Context, l *storeAccess, verb StoreVerb, keys int, answers []dedup.Answer, began time.Time, err error) {
+func (p *Processor) storeCall(ctx context.Context, access *storeAccess, verb StoreVerb, keys int, answers []dedup.Answer, began time.Time, err error) {
 	if len(p.obs.storeCall) == 0 {
 		return
 	}
-	e := StoreCallEvent{Group: p.cfg.Group, Store: l.kind(), Verb: verb, Keys: keys, Took: time.Since(began)}
+	e := StoreCallEvent{Group: p.cfg.Group, Store: access.kind(), Verb: verb, Keys: keys, Took: time.Since(began)}
 	if !errors.Is(err, dedup.ErrClaimLost) {
 		e.Err = err
 	}
@@ -121,18 +121,18 @@ func (p *Processor) storeCall(ctx context.Context, l *storeAccess, verb StoreVer
 }
 
 // kind is the type of the store.
-func (l *storeAccess) kind() string { return strings.TrimPrefix(l.name, "store ") }
+func (s *storeAccess) kind() string { return strings.TrimPrefix(s.name, "store ") }
 
 // notifyLapsed tells of a claim whose lease was over before its handler began.
-func (p *Processor) notifyLapsed(ctx context.Context, d *task) {
-	p.log.WarnContext(ctx, "lease was over before the handler began: claiming again", append(p.deliveryAttrs(d), "lease", p.cfg.Lease)...)
+func (p *Processor) notifyLapsed(ctx context.Context, t *task) {
+	p.log.WarnContext(ctx, "lease was over before the handler began: claiming again", append(p.taskAttrs(t), "lease", p.cfg.Lease)...)
 }
 
 // notifyLost tells of a claim that was lost before the end of its event was recorded.
-func (p *Processor) notifyLost(ctx context.Context, d *task) {
-	p.log.WarnContext(ctx, "claim was lost before the end of its event was recorded", p.deliveryAttrs(d)...)
+func (p *Processor) notifyLost(ctx context.Context, t *task) {
+	p.log.WarnContext(ctx, "claim was lost before the end of its event was recorded", p.taskAttrs(t)...)
 	for _, o := range p.obs.lost {
-		o.ObserveLost(ctx, LostEvent{Group: p.cfg.Group, Message: d.message, Key: d.request.Key})
+		o.ObserveLost(ctx, LostEvent{Group: p.cfg.Group, Message: t.message, Key: t.request.Key})
 	}
 }
 
@@ -144,7 +144,7 @@ func (b *batch) notifySettled(rest bool) {
 	}
 	var e SettledEvent
 	total := 0
-	tell := func() {
+	flush := func() {
 		if total > 0 {
 			for _, o := range b.p.obs.settled {
 				o.ObserveSettled(b.ctx, e)
@@ -157,27 +157,27 @@ func (b *batch) notifySettled(rest bool) {
 		to = len(b.tasks)
 	}
 	for i := b.notified; i < to; i++ {
-		d := &b.tasks[i]
-		if !d.settled {
+		t := &b.tasks[i]
+		if !t.settled {
 			continue
 		}
-		topic, partition := d.place()
-		if total > 0 && (e.Partition != partition || e.Topic != topic || e.Deferred != (d.deferred != nil)) {
-			tell()
+		topic, partition := t.place()
+		if total > 0 && (e.Partition != partition || e.Topic != topic || e.Deferred != (t.deferred != nil)) {
+			flush()
 		}
 		if total == 0 {
-			e = SettledEvent{Group: b.p.cfg.Group, Topic: topic, Partition: partition, Deferred: d.deferred != nil}
+			e = SettledEvent{Group: b.p.cfg.Group, Topic: topic, Partition: partition, Deferred: t.deferred != nil}
 		}
-		e.Counts[d.settlement]++
+		e.Counts[t.settlement]++
 		total++
 	}
-	tell()
+	flush()
 }
 
 // place is where the delivery was fetched from.
-func (d *task) place() (topic string, partition int32) {
-	if c := d.message.copied; c != nil && c.topic != "" {
+func (t *task) place() (topic string, partition int32) {
+	if c := t.message.copied; c != nil && c.topic != "" {
 		return c.topic, c.partition
 	}
-	return d.message.Topic, d.message.Partition
+	return t.message.Topic, t.message.Partition
 }

@@ -264,7 +264,7 @@ type Status struct {
 
 // Status may be asked at any time.
 func (p *Processor) Status() Status {
-	s := Status{Abandoned: int(p.abandonedNow.Load()), MostlyUnhandled: p.unhandled.most()}
+	s := Status{Abandoned: int(p.abandonedNow.Load()), MostlyUnhandled: p.unhandled.mostSkipped()}
 	for _, l := range p.stores {
 		if l.isDown.Load() {
 			s.Down = append(s.Down, l.name)

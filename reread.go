@@ -17,28 +17,28 @@ import (
 // copy of its event. The one exception is an event that the store waits for already, at a position that nothing else can run.
 
 // unread notes why an event cannot be read.
-func (e *task) unread(class Class, err error) {
-	e.class, e.err = class, err
+func (t *task) unread(class Class, err error) {
+	t.class, t.err = class, err
 	if ErrorMark(err) != "" {
-		e.destination = forReading
+		t.destination = destReread
 		return
 	}
-	e.giveUp(class, err)
+	t.giveUp(class, err)
 }
 
 // giveUp lets the event be dead-lettered: by the gate, which records that, if the store waits for it.
-func (e *task) giveUp(class Class, err error) {
-	e.identifyAsDeferred()
-	if !e.shadow && e.request.Key.ID != "" && (e.request.Position != dedup.Position{} || e.deferred != nil) {
-		e.refuseInAttempt(outcome{meaning: permanent, class: class, err: err})
+func (t *task) giveUp(class Class, err error) {
+	t.identifyAsDeferred()
+	if !t.shadow && t.request.Key.ID != "" && (t.request.Position != dedup.Position{} || t.deferred != nil) {
+		t.refuseInAttempt(outcome{meaning: permanent, class: class, err: err})
 		return
 	}
-	e.deadLetter(class, err)
+	t.deadLetter(class, err)
 }
 
 // refuseInAttempt lets the gate do with the event what o says, instead of running its handler.
-func (e *task) refuseInAttempt(o outcome) {
-	e.destination, e.isolated, e.refusal = forHandler, true, o
+func (t *task) refuseInAttempt(o outcome) {
+	t.destination, t.isolated, t.refusal = destHandler, true, o
 }
 
 // readingOutcome is what an error means of a function that reads an event. Nothing was run, so there is no doubt.
@@ -52,68 +52,68 @@ func readingOutcome(err error) outcome {
 }
 
 // reread waits as the error of the last reading says, and reads the event again; or leaves it to the gate, or to the dead letters.
-func (b *batch) reread(e *task) error {
-	if due := e.due(); due > 0 {
+func (b *batch) reread(t *task) error {
+	if due := t.due(); due > 0 {
 		return b.budget.wait(b.ctx, due, ErrNotDue)
 	}
-	if e.err != nil {
-		if again, err := b.wait(e, readingOutcome(e.err)); err != nil || !again {
-			return cmp.Or(err, e.stuck())
+	if t.err != nil {
+		if again, err := b.waitForReread(t, readingOutcome(t.err)); err != nil || !again {
+			return cmp.Or(err, t.unhandledError())
 		}
 	}
-	b.deferredAt = ^uint64(0) // what is behind it was not looked into
-	b.p.resolve(e)
-	e.budget = b.budget
-	return e.stuck()
+	b.deferredVersion = ^uint64(0) // what is behind it was not looked into
+	b.p.resolve(t)
+	t.budget = b.budget
+	return t.unhandledError()
 }
 
 // wait does what o asks for before the next reading. It reports whether there is to be one.
-func (b *batch) wait(e *task, o outcome) (again bool, err error) {
-	d, p := e, b.p
-	found := d.route
+func (b *batch) waitForReread(t *task, o outcome) (again bool, err error) {
+	p := b.p
+	found := t.route
 	if found == nil {
-		d.route = &bound{route: &route{settings: newSettings()}}
-		defer func() { d.route = nil }()
+		t.route = &bound{route: &route{settings: newSettings()}}
+		defer func() { t.route = nil }()
 	}
-	d.attempt = d.earlier + d.rereads + 1
-	p.judge(b.ctx, d, o, false)
-	switch d.action.kind {
+	t.attempt = t.earlier + t.rereads + 1
+	p.judge(b.ctx, t, o, false)
+	switch t.action.kind {
 	case actRetry:
-		d.rereads++
-		p.notifyRetry(b.ctx, d, o)
-		if err = sleep(b.ctx, d.action.delay); err == nil && found != nil {
-			err = p.afford(b.ctx, d)
+		t.rereads++
+		p.notifyRetry(b.ctx, t, o)
+		if err = sleep(b.ctx, t.action.delay); err == nil && found != nil {
+			err = p.afford(b.ctx, t)
 		}
 	case actWait:
-		err = b.waitForReader(e, o)
+		err = b.waitForReader(t, o)
 	case actDelayedRetry:
-		if d.request.Key.ID != "" { // the store has to know where it goes on
-			e.refuseInAttempt(o)
+		if t.request.Key.ID != "" { // the store has to know where it goes on
+			t.refuseInAttempt(o)
 			return false, nil
 		}
-		e.giveUp(o.class, o.err)
+		t.giveUp(o.class, o.err)
 		return false, nil
 	default:
-		e.giveUp(o.class, o.err)
+		t.giveUp(o.class, o.err)
 		return false, nil
 	}
 	return true, err
 }
 
 // waitForReader waits for what the reading of an event depends on.
-func (b *batch) waitForReader(e *task, o outcome) error {
-	e.readerDown++
-	if e.readerDown == 1 {
+func (b *batch) waitForReader(t *task, o outcome) error {
+	t.readerDown++
+	if t.readerDown == 1 {
 		b.p.log.WarnContext(b.ctx, "event cannot be read while something it depends on is unavailable, waiting",
-			append(b.p.messageAttrs(e.message, e.request.Key), "error", b.p.errorText(o.err))...)
+			append(b.p.messageAttrs(t.message, t.request.Key), "error", b.p.errorText(o.err))...)
 	}
-	return b.p.waitOut(b.ctx, e, e.readerDown, fmt.Errorf("%w: %w", dedup.ErrUnavailable, o.err))
+	return b.p.waitOut(b.ctx, t, t.readerDown, fmt.Errorf("%w: %w", dedup.ErrUnavailable, o.err))
 }
 
 // waitOut waits before the given try to reach what is down. The time does not count as the event's.
-func (p *Processor) waitOut(ctx context.Context, d *task, try int, reason error) error {
+func (p *Processor) waitOut(ctx context.Context, t *task, try int, reason error) error {
 	began := time.Now()
-	err := d.budget.wait(ctx, outageWait(try), reason)
-	d.excludeWait(time.Since(began))
+	err := t.budget.wait(ctx, outageWait(try), reason)
+	t.excludeWait(time.Since(began))
 	return err
 }

@@ -16,8 +16,8 @@ import (
 // routes finds the handler of a message. Handlers with the same way to find a type share a look-up; the ways are tried
 // in the order of registration.
 type routes struct {
-	groups    []routeGroup
-	otherwise func(context.Context, *Message) error
+	groups   []routeGroup
+	notFound func(context.Context, *Message) error
 }
 
 type routeGroup struct {
@@ -42,15 +42,15 @@ type bound struct {
 }
 
 // wire builds the look-up and binds handlers to stores.
-func (p *Processor) wire(t *table) (problems []error) {
-	p.routes.otherwise = t.otherwise
-	if t.otherwises > 1 {
+func (p *Processor) wire(registered *table) (problems []error) {
+	p.routes.notFound = registered.otherwise
+	if registered.otherwises > 1 {
 		problems = append(problems, errors.New("NotFound was called more than once"))
 	}
-	if len(t.routes) == 0 {
+	if len(registered.routes) == 0 {
 		problems = append(problems, errors.New("router has no handlers"))
 	}
-	for _, rt := range t.routes {
+	for _, rt := range registered.routes {
 		fail := func(err error) { problems = append(problems, fmt.Errorf("%s: %q: %w", rt.site, rt.typ, err)) }
 		for _, err := range rt.problems {
 			fail(err)
@@ -106,9 +106,9 @@ func (p *Processor) bind(b *bound) error {
 	if !reflect.TypeOf(store).Comparable() {
 		return fmt.Errorf("store %T is not comparable: pass a pointer", store)
 	}
-	for _, l := range p.stores {
-		if l.store == store {
-			b.access = l
+	for _, access := range p.stores {
+		if access.store == store {
+			b.access = access
 		}
 	}
 	if b.access == nil {
@@ -131,7 +131,7 @@ func (p *Processor) bind(b *bound) error {
 // add returns the handler that has the place already, if there is one.
 func (r *routes) add(b *bound) (first *route) {
 	for i := range r.groups {
-		if g := &r.groups[i]; g.source == b.typ_() {
+		if g := &r.groups[i]; g.source == b.source() {
 			if other, ok := g.byType[b.typ]; ok {
 				return other.route
 			}
@@ -139,11 +139,11 @@ func (r *routes) add(b *bound) (first *route) {
 			return nil
 		}
 	}
-	r.groups = append(r.groups, routeGroup{source: b.typ_(), byType: map[string]*bound{b.typ: b}})
+	r.groups = append(r.groups, routeGroup{source: b.source(), byType: map[string]*bound{b.typ: b}})
 	return nil
 }
 
-func (b *bound) typ_() *typeSource { return b.settings.typ }
+func (b *bound) source() *typeSource { return b.settings.typ }
 
 // find returns the handler of m, or the type that nobody handles. Where one source contradicts itself and no other one
 // leads to a handler, that is an error.
@@ -176,100 +176,100 @@ func guard(fn func() error) (err error) {
 		if v := recover(); v != nil {
 			err = panicked(v)
 		}
-		err = own(err)
+		err = userErr(err)
 	}()
 	return fn()
 }
 
 // look finds out what message i is for, once.
-func (b *batch) look(i int) *task {
-	e := &b.tasks[i]
-	if i < b.looked {
-		return e
+func (b *batch) resolve(i int) *task {
+	t := &b.tasks[i]
+	if i < b.resolved {
+		return t
 	}
-	b.looked = i + 1
-	b.p.resolve(e)
-	e.budget = b.budget
-	return e
+	b.resolved = i + 1
+	b.p.resolve(t)
+	t.budget = b.budget
+	return t
 }
 
 // resolve finds the handler, the identity and the payload. What fails here never touches the store (rule 6). It may be called
 // again for an event that could not be read.
-func (p *Processor) resolve(e *task) {
-	if e.message == nil {
-		e.destination, e.err = forNothing, errors.New("message is nil")
+func (p *Processor) resolve(t *task) {
+	if t.message == nil {
+		t.destination, t.err = destNoMessage, errors.New("message is nil")
 		return
 	}
-	if e.message.copied == nil {
-		m, err := p.open(e.message)
+	if t.message.copied == nil {
+		m, err := p.open(t.message)
 		if err != nil {
-			e.deadLetter(ClassNotACopy, err)
+			t.deadLetter(ClassNotACopy, err)
 			return
 		}
-		e.message = m
+		t.message = m
 	}
-	m := e.message
-	e.destination, e.err, e.route, e.request = 0, nil, nil, dedup.Request{}
+	m := t.message
+	t.destination, t.err, t.route, t.request = 0, nil, nil, dedup.Request{}
 	var b *bound
-	err := guard(func() (err error) { b, e.typ, err = p.routes.find(m); return err })
+	err := guard(func() (err error) { b, t.typ, err = p.routes.find(m); return err })
 	moved := m.copied != nil && m.copied.topic != ""
 	awaited := moved || m.copied != nil && b != nil // the store waits for it
 	tombstone := m.Value == nil && (b == nil || !b.tombstones)
 	switch {
 	case tombstone && !awaited && (err == nil || errors.Is(err, ErrNotFound) && ErrorMark(err) == ""):
-		e.destination = forNobody
+		t.destination = destUnhandled
 	case err != nil:
-		e.unread(classOfSource(err, ClassNoType), fmt.Errorf("event type: %w", err))
-	case b == nil && p.routes.otherwise != nil && !tombstone:
-		e.destination = forFallback
+		t.unread(classOfSource(err, ClassNoType), fmt.Errorf("event type: %w", err))
+	case b == nil && p.routes.notFound != nil && !tombstone:
+		t.destination = destFallback
 	case b == nil && moved:
-		e.deadLetter(ClassNoType, fmt.Errorf("nobody handles the type %q any longer, and this is a copy for a later attempt", e.typ))
+		t.deadLetter(ClassNoType, fmt.Errorf("nobody handles the type %q any longer, and this is a copy for a later attempt", t.typ))
 	case b == nil:
-		e.destination = forNobody
+		t.destination = destUnhandled
 	default:
 		p.unhandled.note(false)
-		e.destination, e.route, e.access, e.tx, e.claimed = forHandler, b, b.access, b.tx, b.tx == nil
-		e.shadow = p.cfg.Shadow
+		t.destination, t.route, t.access, t.tx, t.claimed = destHandler, b, b.access, b.tx, b.tx == nil
+		t.shadow = p.cfg.Shadow
 		class := ClassUndecodable
-		if err := guard(func() (err error) { class, err = p.identify(e); return err }); err != nil {
-			e.unread(class, err)
+		if err := guard(func() (err error) { class, err = p.identify(t); return err }); err != nil {
+			t.unread(class, err)
 			return
 		}
-		e.read()
+		t.read()
 	}
 }
 
 // read decodes the value, if the time for that has come.
-func (e *task) read() {
+func (t *task) read() {
 	switch {
-	case e.due() > 0:
-		e.destination = forReading
-	case time.Until(e.notBefore()) > 0 && !e.shadow: // the gate moves it on
-		e.isolated = true
-	case e.message.Value == nil && !e.route.tombstones:
-		e.giveUp(ClassUndecodable, errors.New("its handler takes no tombstones any longer, and this is a copy for a later attempt"))
+	case t.due() > 0:
+		t.destination = destReread
+	case time.Until(t.notBefore()) > 0 && !t.shadow: // the gate moves it on
+		t.isolated = true
+	case t.message.Value == nil && !t.route.tombstones:
+		t.giveUp(ClassUndecodable, errors.New("its handler takes no tombstones any longer, and this is a copy for a later attempt"))
 	default:
-		if err := e.decode(); err != nil {
-			e.unread(ClassUndecodable, err)
+		if err := t.decode(); err != nil {
+			t.unread(ClassUndecodable, err)
 		}
 	}
 }
 
-func (d *task) decode() error {
-	err := guard(func() (err error) { d.data, err = d.route.decode(d.message); return err })
+func (t *task) decode() error {
+	err := guard(func() (err error) { t.data, err = t.route.decode(t.message); return err })
 	if err != nil {
-		d.data = nil
+		t.data = nil
 	}
 	return err
 }
 
-func (e *task) deadLetter(class Class, err error) {
-	e.destination, e.class, e.err = forDeadLetter, class, err
+func (t *task) deadLetter(class Class, err error) {
+	t.destination, t.class, t.err = destDeadLetter, class, err
 }
 
 // identify makes the request to the store. What fails here never touches it (rule 6).
-func (p *Processor) identify(d *task) (Class, error) {
-	rt, m := d.route, d.message
+func (p *Processor) identify(t *task) (Class, error) {
+	rt, m := t.route, t.message
 	id, err := rt.id(m)
 	if err != nil {
 		return classOfSource(err, ClassNoID), fmt.Errorf("event ID: %w", err)
@@ -277,7 +277,7 @@ func (p *Processor) identify(d *task) (Class, error) {
 	if rt.mixed {
 		id = tagged(id, rt.form)
 	}
-	d.id = id
+	t.id = id
 	key := dedup.Key{Scope: rt.scope, Type: rt.typ, ID: id}
 	if key.Scope == "" {
 		key.Scope = p.cfg.Scope
@@ -291,10 +291,10 @@ func (p *Processor) identify(d *task) (Class, error) {
 		return ClassNoID, err
 	}
 	// The engine itself deferred a deferred event, after the store was asked whether it is too old: it may wait for any time.
-	anyAge := rt.tooOld == RunTooOld || d.deferred != nil
-	d.request = dedup.Request{Key: key, Origin: m.origin(), Retention: rt.retention, AnyAge: anyAge}
-	d.remember(m.copied)
-	if d.request.Fingerprint, err = rt.compared(m); err != nil {
+	anyAge := rt.tooOld == RunTooOld || t.deferred != nil
+	t.request = dedup.Request{Key: key, Origin: m.origin(), Retention: rt.retention, AnyAge: anyAge}
+	t.remember(m.copied)
+	if t.request.Fingerprint, err = rt.compared(m); err != nil {
 		return ClassUndecodable, fmt.Errorf("fingerprint: %w", err)
 	}
 	return "", nil
@@ -324,35 +324,35 @@ func classOfSource(err error, otherwise Class) Class {
 
 // deadLetter gives up a message that never comes to the store. Its dead letter has the key of the event, if that is known. A copy for a
 // later attempt is the exception: the store waits for it, so the dead letter has its position instead, to which it is replayed.
-func (p *Processor) deadLetterEntry(ctx context.Context, e *task) error {
-	f := e.failure(outcome{class: e.class, err: e.err})
-	if c := e.message.copied; c != nil {
+func (p *Processor) deadLetterTask(ctx context.Context, t *task) error {
+	f := t.failure(outcome{class: t.class, err: t.err})
+	if c := t.message.copied; c != nil {
 		f.generation, f.retry = c.position.Generation, c.position.Retry
 	}
 	if f.retry > 0 {
 		f.key = dedup.Key{}
 	}
 	if f.key.ID == "" {
-		f.id, f.typ = e.hints()
+		f.id, f.typ = t.hints()
 	}
-	return p.publishDeadLetter(ctx, e.budget, e.message, f)
+	return p.publishDeadLetter(ctx, t.budget, t.message, f)
 }
 
 // hints are what can be said of an event without an identity: what was found before something else was not, or what its record
 // says in the usual places, if no handler says where to look.
-func (e *task) hints() (id, typ string) {
-	id, typ = e.id, e.typ
-	if e.route != nil {
-		typ = e.route.typ
+func (t *task) hints() (id, typ string) {
+	id, typ = t.id, t.typ
+	if t.route != nil {
+		typ = t.route.typ
 	}
-	if c := e.message.copied; c != nil && c.key.ID != "" {
+	if c := t.message.copied; c != nil && c.key.ID != "" {
 		id, typ = cmp.Or(id, c.key.ID), cmp.Or(typ, c.key.Type)
 	}
-	if id == "" && e.route == nil {
-		id, _ = usualID(e.message)
+	if id == "" && t.route == nil {
+		id, _ = usualID(t.message)
 	}
-	if typ == "" && e.class == ClassNotACopy {
-		typ, _ = usualType(e.message)
+	if typ == "" && t.class == ClassNotACopy {
+		typ, _ = usualType(t.message)
 	}
 	if (dedup.Key{ID: id}).Validate() != nil {
 		id = ""
@@ -368,21 +368,21 @@ var usualID, usualType = StandardID(), StandardType()
 // runOtherwise calls the router's fallback, with the default retries.
 func (p *Processor) runNotFound(ctx context.Context, m *Message, budget *waitBudget) (came Settlement, err error) {
 	s := newSettings()
-	d := &task{message: m, budget: budget, reading: reading{claimed: true, route: &bound{route: &route{settings: s}}}}
-	d.route.call = func(ctx context.Context, _ any, _ []input) error { return p.routes.otherwise(ctx, m) }
+	t := &task{message: m, budget: budget, reading: reading{claimed: true, route: &bound{route: &route{settings: s}}}}
+	t.route.call = func(ctx context.Context, _ any, _ []input) error { return p.routes.notFound(ctx, m) }
 	for waits := 0; ; {
-		d.attempt = d.failures + 1
+		t.attempt = t.failures + 1
 		hard, release := p.stopContext(ctx, true)
-		o := p.run(hard, d, nil, nil, noClaims)
+		o := p.run(hard, t, nil, nil, noClaims)
 		release()
 		if o.meaning == succeeded {
 			return SettledFallback, nil
 		}
-		p.judge(ctx, d, o, false)
-		s, err := p.finish(ctx, ctx, d, o, unrecorded{})
+		p.judge(ctx, t, o, false)
+		s, err := p.finish(ctx, ctx, t, o, unrecorded{})
 		switch {
 		case s.settled || err != nil:
-			return d.settlement, err
+			return t.settlement, err
 		case s.outage != nil:
 			waits++
 			err = budget.wait(ctx, outageWait(waits), s.outage)
@@ -390,7 +390,7 @@ func (p *Processor) runNotFound(ctx context.Context, m *Message, budget *waitBud
 			err = sleep(ctx, s.sleep)
 		}
 		if err != nil {
-			return d.settlement, err
+			return t.settlement, err
 		}
 	}
 }

@@ -9,71 +9,71 @@ import (
 )
 
 // settleAnswer carries out a decision that runs no handler.
-func (p *Processor) settleAnswer(ctx context.Context, d *task, a dedup.Answer, dec decision) (step, error) {
-	d.permit.End(false)
+func (p *Processor) settleAnswer(ctx context.Context, t *task, a dedup.Answer, dec decision) (step, error) {
+	t.permit.End(false)
 	if dec.queue { // a former owner of the partition may have put the event there a moment ago
-		if err := p.deferredPartitions.refresh(ctx, p, d); err != nil {
+		if err := p.deferredPartitions.refresh(ctx, p, t); err != nil {
 			return step{outage: err}, nil //nolint:nilerr // it is waited for
 		}
 	}
 	if dec.end != endNone {
-		d.end = dec.end
+		t.end = dec.end
 	}
 	switch dec.step {
 	case stepSkip:
-		p.notifyKnown(ctx, d, a)
+		p.notifyKnown(ctx, t, a)
 		return step{settled: true}, nil
 	case stepBusy:
-		return step{}, p.waitBusy(ctx, d, a)
+		return step{}, p.waitBusy(ctx, t, a)
 	case stepAskAgain:
-		d.request.Fingerprint = dedup.Fingerprint{}
+		t.request.Fingerprint = dedup.Fingerprint{}
 		return step{}, nil
 	case stepDeadLetterCopy:
-		s, err := p.deadLetterOnly(ctx, d, dec.class, dec.err)
+		s, err := p.deadLetterOnly(ctx, t, dec.class, dec.err)
 		if err == nil && dec.class == ClassConflict {
-			p.notifyConflict(ctx, d, a, true)
+			p.notifyConflict(ctx, t, a, true)
 		}
 		return s, err
 	case stepStop:
-		return step{}, fmt.Errorf("event %s of %s: %w", d.request.Key, d.message.Time.UTC().Format(time.RFC3339), dec.err)
+		return step{}, fmt.Errorf("event %s of %s: %w", t.request.Key, t.message.Time.UTC().Format(time.RFC3339), dec.err)
 	case stepUnanswered, stepRun, stepRunIgnored, stepRefuse:
 	}
 	return step{outage: fmt.Errorf("%w: unexpected verdict %s", dedup.ErrUnavailable, a.Verdict)}, nil
 }
 
 // deadLetterConflict dead-letters a copy with another content.
-func (p *Processor) deadLetterConflict(ctx context.Context, d *task, a dedup.Answer) (step, error) {
-	return p.settleAnswer(ctx, d, a, copyDeadLetter(ClassConflict, conflictError(a), endNone))
+func (p *Processor) deadLetterConflict(ctx context.Context, t *task, a dedup.Answer) (step, error) {
+	return p.settleAnswer(ctx, t, a, copyDeadLetter(ClassConflict, conflictError(a), endNone))
 }
 
 // letterOnly dead-letters a copy whose key is none of its business.
-func (p *Processor) deadLetterOnly(ctx context.Context, d *task, class Class, err error) (step, error) {
+func (p *Processor) deadLetterOnly(ctx context.Context, t *task, class Class, err error) (step, error) {
 	o := outcome{class: class, err: err}
-	f := d.failure(o)
+	f := t.failure(o)
 	f.attempts = 0
-	if err := p.publishDeadLetter(ctx, d.budget, d.message, f); err != nil {
+	if err := p.publishDeadLetter(ctx, t.budget, t.message, f); err != nil {
 		return step{}, err
 	}
-	d.settlement = SettledDeadLetter
+	t.settlement = SettledDeadLetter
 	return step{settled: true}, nil
 }
 
 // waitBusy waits for another holder, holding nothing (rule 9). The holder may still die, so the event is never marked.
-func (p *Processor) waitBusy(ctx context.Context, d *task, a dedup.Answer) error {
+func (p *Processor) waitBusy(ctx context.Context, t *task, a dedup.Answer) error {
 	now := time.Now()
-	if d.busySince.IsZero() {
-		d.busySince = now
+	if t.busySince.IsZero() {
+		t.busySince = now
 	}
-	if since := now.Sub(d.busySince); since > 2*p.cfg.Lease && !d.busyNotified {
-		d.busyNotified = true
-		p.log.WarnContext(ctx, "event is held elsewhere for long", append(p.deliveryAttrs(d), "for", since.Round(time.Millisecond))...)
+	if since := now.Sub(t.busySince); since > 2*p.cfg.Lease && !t.busyNotified {
+		t.busyNotified = true
+		p.log.WarnContext(ctx, "event is held elsewhere for long", append(p.taskAttrs(t), "for", since.Round(time.Millisecond))...)
 		for _, o := range p.obs.stall {
-			o.ObserveStall(ctx, StallEvent{Group: p.cfg.Group, Message: d.message, Key: d.request.Key, For: since, Busy: true})
+			o.ObserveStall(ctx, StallEvent{Group: p.cfg.Group, Message: t.message, Key: t.request.Key, For: since, Busy: true})
 		}
 	}
 	// A lease's end is known: come just after it. An earlier end is not: look about once a second.
 	pause := min(max(a.Wait, 50*time.Millisecond), time.Second)
-	err := d.budget.wait(ctx, pause-pause/4+jitter(pause/2), ErrBusy)
-	d.excludeWait(time.Since(now))
+	err := t.budget.wait(ctx, pause-pause/4+jitter(pause/2), ErrBusy)
+	t.excludeWait(time.Since(now))
 	return err
 }

@@ -14,54 +14,54 @@ import (
 // its store knows what lies in its topics, and until what it would skip is what its owners expect.
 
 // shadow runs an event that would have been skipped, as if there were no store. Its failures meet the retry policy.
-func (p *Processor) shadow(ctx, hard context.Context, d *task, a dedup.Answer) (step, error) {
+func (p *Processor) shadow(ctx, hard context.Context, t *task, a dedup.Answer) (step, error) {
 	if ctx.Err() != nil {
 		return step{}, stopCause(ctx)
 	}
-	if !d.skipCounted { // once, however often it fails
-		d.skipCounted = true
-		p.notifyKnown(ctx, d, a)
+	if !t.skipCounted { // once, however often it fails
+		t.skipCounted = true
+		p.notifyKnown(ctx, t, a)
 	}
-	d.handled, d.claim, d.settlement = false, dedup.Claim{}, SettledHandled // by us
-	d.attempt = d.failures + 1
+	t.handled, t.claim, t.settlement = false, dedup.Claim{}, SettledHandled // by us
+	t.attempt = t.failures + 1
 	var o outcome
-	if d.tx == nil {
-		o = p.timedRun(hard, d, nil)
+	if t.tx == nil {
+		o = p.timedRun(hard, t, nil)
 	} else {
 		var blocked bool
 		var err error
-		if o, blocked, err = p.shadowTx(hard, d); err != nil {
+		if o, blocked, err = p.shadowTx(hard, t); err != nil {
 			return step{}, err
 		}
 		if blocked {
-			return step{}, p.waitBusy(ctx, d, dedup.Answer{Verdict: dedup.Busy})
+			return step{}, p.waitBusy(ctx, t, dedup.Answer{Verdict: dedup.Busy})
 		}
 	}
-	p.judge(hard, d, o, false)
-	return p.finish(ctx, hard, d, o, unrecorded{})
+	p.judge(hard, t, o, false)
+	return p.finish(ctx, hard, t, o, unrecorded{})
 }
 
 // shadowTx runs an event in a transaction without a claim. blocked says that somebody else holds a lock that what was kept for the end
 // of the transaction needs (rule 10). An error says that nothing was begun.
-func (p *Processor) shadowTx(hard context.Context, d *task) (o outcome, blocked bool, err error) {
-	free, err := d.access.slot(hard, d.budget)
+func (p *Processor) shadowTx(hard context.Context, t *task) (o outcome, blocked bool, err error) {
+	free, err := t.access.slot(hard, t.budget)
 	if err != nil {
 		return outcome{}, false, err
 	}
 	defer free()
 	ran, began := false, time.Now()
-	err = inTxTime(hard, d.route.timeout, func(ctx context.Context, run func(func()) error) error {
-		return d.tx.runTx(ctx, d.route.timeout, func(tx any) error {
+	err = inTxTime(hard, t.route.timeout, func(ctx context.Context, run func(func()) error) error {
+		return t.tx.runTx(ctx, t.route.timeout, func(tx any) error {
 			if err := run(func() {
 				ran = true
-				o = p.timedRun(ctx, d, tx)
+				o = p.timedRun(ctx, t, tx)
 			}); err != nil {
 				return err
 			}
 			return o.err
 		})
 	})
-	p.storeCall(hard, d.access, VerbTransaction, 0, nil, began, err)
+	p.storeCall(hard, t.access, VerbTransaction, 0, nil, began, err)
 	switch {
 	case err == nil:
 		return o, false, nil

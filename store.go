@@ -23,32 +23,32 @@ type storeAccess struct {
 }
 
 func newStoreAccess(store dedup.Store) *storeAccess {
-	l := &storeAccess{store: store, health: health{name: fmt.Sprintf("store %T", store)}}
-	l.counter, _ = store.(dedup.StartCounter)
+	access := &storeAccess{store: store, health: health{name: fmt.Sprintf("store %T", store)}}
+	access.counter, _ = store.(dedup.StartCounter)
 	if limiter, ok := store.(dedup.TxLimiter); ok && limiter.MaxTx() > 0 {
-		l.slots = make(chan struct{}, limiter.MaxTx())
+		access.slots = make(chan struct{}, limiter.MaxTx())
 	}
-	return l
+	return access
 }
 
 // slot waits for the right to begin a transaction, with no connection or claim held (rule 25). release must be called if
 // err is nil.
-func (l *storeAccess) slot(ctx context.Context, budget *waitBudget) (release func(), err error) {
-	if l.slots == nil {
+func (s *storeAccess) slot(ctx context.Context, budget *waitBudget) (release func(), err error) {
+	if s.slots == nil {
 		return func() {}, nil
 	}
-	if err := budget.seat(ctx, l.slots, fmt.Errorf("%w: all connections for transactions are in use", ErrBusy)); err != nil {
+	if err := budget.acquireSlot(ctx, s.slots, fmt.Errorf("%w: all connections for transactions are in use", ErrBusy)); err != nil {
 		return nil, err
 	}
-	return func() { <-l.slots }, nil
+	return func() { <-s.slots }, nil
 }
 
 // claimAll asks until the store answers. of returns the delivery that a request is for. Whatever the error is, there is no answer: nothing runs and nothing is marked
 // . The token stays the same, so that a claim whose reply was lost is recognised.
-func (p *Processor) claimAll(ctx context.Context, l *storeAccess, budget *waitBudget, t dedup.Token, of func(i int) *task,
+func (p *Processor) claimAll(ctx context.Context, access *storeAccess, budget *waitBudget, token dedup.Token, of func(i int) *task,
 	reqs []dedup.Request, answers []dedup.Answer,
 ) (since time.Time, err error) {
-	a := asking{p: p, l: l, t: t, reqs: reqs}
+	a := asker{p: p, access: access, token: token, reqs: reqs}
 	for try := 1; ; try++ {
 		since = time.Now()
 		err := a.ask(ctx, answers)
@@ -59,14 +59,14 @@ func (p *Processor) claimAll(ctx context.Context, l *storeAccess, budget *waitBu
 		for i := range answers {
 			p.observeClaim(ctx, of(i), answers[i].Verdict, since, err)
 		}
-		p.storeCall(ctx, l, VerbClaim, len(reqs), answers, since, err)
+		p.storeCall(ctx, access, VerbClaim, len(reqs), answers, since, err)
 		if err == nil {
-			l.up(ctx, p, since)
+			access.up(ctx, p, since)
 			return since, nil
 		}
 		stop := stopCauseOf(ctx) // an error after a stop says nothing about the store
 		if stop == nil {
-			stop = p.pause(ctx, budget, &l.health, "claim", try, since, err)
+			stop = p.pause(ctx, budget, &access.health, "claim", try, since, err)
 		}
 		if stop != nil {
 			a.drop(ctx)
@@ -84,42 +84,42 @@ func held(a dedup.Answer) bool { return a.Verdict.Held() }
 // releaseGhosts gives back claims that may have been granted although no answer came, before the deliveries are left to
 // others: they would wait for the lease otherwise, and under DeadLetterUncertain give up an event that never ran (rule 32). If the
 // store is down for longer than a stop allows, a claim stays a ghost until its lease ends.
-func (p *Processor) releaseGhosts(ctx context.Context, l *storeAccess, t dedup.Token, reqs []dedup.Request) {
+func (p *Processor) releaseGhosts(ctx context.Context, access *storeAccess, token dedup.Token, reqs []dedup.Request) {
 	releases := make([]dedup.Release, len(reqs))
 	for i := range reqs {
 		releases[i] = dedup.Release{
-			Claim: dedup.Claim{Key: reqs[i].Key, Token: t}, Outcome: dedup.Unstarted, Retention: reqs[i].Retention,
+			Claim: dedup.Claim{Key: reqs[i].Key, Token: token}, Outcome: dedup.Unstarted, Retention: reqs[i].Retention,
 		}
 	}
-	p.release(ctx, l, releases)
+	p.release(ctx, access, releases)
 }
 
 // giveBack releases the claim of one event.
-func (p *Processor) giveBack(ctx context.Context, d *task, o dedup.Outcome) {
-	p.release(ctx, d.access, []dedup.Release{{Claim: d.claim, Outcome: o, Retention: d.route.retention}})
+func (p *Processor) giveBack(ctx context.Context, t *task, o dedup.Outcome) {
+	p.release(ctx, t.access, []dedup.Release{{Claim: t.claim, Outcome: o, Retention: t.route.retention}})
 }
 
 // release works on after a stop, for a moment; a failure leaves the claims to their lease.
-func (p *Processor) release(ctx context.Context, l *storeAccess, releases []dedup.Release) {
+func (p *Processor) release(ctx context.Context, access *storeAccess, releases []dedup.Release) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(abandonAfter, p.cfg.Lease))
 	defer cancel()
-	_ = p.insist(ctx, &waitBudget{left: Forever}, &l.health, "release", func() (error, bool) {
+	_ = p.insist(ctx, &waitBudget{left: Forever}, &access.health, "release", func() (error, bool) {
 		began := time.Now()
-		err := l.store.Release(ctx, releases)
-		p.storeCall(ctx, l, VerbRelease, len(releases), nil, began, err)
+		err := access.store.Release(ctx, releases)
+		p.storeCall(ctx, access, VerbRelease, len(releases), nil, began, err)
 		return err, errors.Is(err, dedup.ErrClaimLost)
 	})
 }
 
 // complete records the end of one event. It reports whether the claim was lost, and tells observers of that.
-func (p *Processor) complete(hard context.Context, d *task, c dedup.Completion) (lost bool, err error) {
-	c.Claim, c.Retention = d.claim, d.route.retention
+func (p *Processor) complete(hard context.Context, t *task, c dedup.Completion) (lost bool, err error) {
+	c.Claim, c.Retention = t.claim, t.route.retention
 	if c.Dead != "" { // whose dead letter was sent, so that other copies can be told from it (rule 6)
-		c.First = d.request.Origin
+		c.First = t.request.Origin
 	}
-	gone, err := p.completeAll(hard, d.access, d.budget, []dedup.Completion{c})
+	gone, err := p.completeAll(hard, t.access, t.budget, []dedup.Completion{c})
 	if len(gone) > 0 {
-		p.notifyLost(hard, d)
+		p.notifyLost(hard, t)
 	}
 	return len(gone) > 0, err
 }
@@ -127,41 +127,41 @@ func (p *Processor) complete(hard context.Context, d *task, c dedup.Completion) 
 // completeAll records the end of events until the store answers, since an effect that happened must be remembered. It
 // returns the indices of claims that were lost. It gives up when hard, the context of work that was begun, has ended, or
 // after the longer of a lease and the patience of the call.
-func (p *Processor) completeAll(hard context.Context, l *storeAccess, of *waitBudget, done []dedup.Completion) (lost []int, err error) {
+func (p *Processor) completeAll(hard context.Context, access *storeAccess, of *waitBudget, done []dedup.Completion) (lost []int, err error) {
 	budget := waitBudget{left: max(of.left, p.cfg.Lease)}
 	for try := 1; ; try++ {
 		began := time.Now()
-		err := l.complete(context.WithoutCancel(hard), max(abandonAfter, p.cfg.Lease/2), done)
-		p.storeCall(hard, l, VerbComplete, len(done), nil, began, err)
+		err := access.complete(context.WithoutCancel(hard), max(abandonAfter, p.cfg.Lease/2), done)
+		p.storeCall(hard, access, VerbComplete, len(done), nil, began, err)
 		var gone *dedup.LostError
 		switch {
 		case err == nil:
-			l.up(hard, p, began)
+			access.up(hard, p, began)
 			return nil, nil
 		case errors.As(err, &gone):
 			return gone.Claims, nil
 		}
-		if stop := p.pause(hard, &budget, &l.health, "complete", try, began, err); stop != nil {
+		if stop := p.pause(hard, &budget, &access.health, "complete", try, began, err); stop != nil {
 			return nil, fmt.Errorf("event %s took effect, but this could not be recorded: %w", done[0].Key, stop)
 		}
 	}
 }
 
 // complete asks once. The end of one event is joined with those of other lanes, in a call that lasts a lease at most.
-func (l *storeAccess) complete(ctx context.Context, limit time.Duration, done []dedup.Completion) error {
+func (s *storeAccess) complete(ctx context.Context, limit time.Duration, done []dedup.Completion) error {
 	if len(done) == 1 {
-		return l.renewer.Complete(ctx, done[0])
+		return s.renewer.Complete(ctx, done[0])
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	return l.store.Complete(ctx, done)
+	return s.store.Complete(ctx, done)
 }
 
 // probe reports whether the store can be reached, as far as it can say.
-func (p *Processor) probe(ctx context.Context, d *task) bool {
-	if d.access == nil { // of an event whose handler is not known yet
+func (p *Processor) probe(ctx context.Context, t *task) bool {
+	if t.access == nil { // of an event whose handler is not known yet
 		return true
 	}
-	checker, ok := d.access.store.(dedup.Checker)
+	checker, ok := t.access.store.(dedup.Checker)
 	return !ok || p.bounded(ctx, 2*time.Second, checker.Ping) == nil
 }

@@ -10,7 +10,7 @@ import (
 // task is one delivery on its way through a batch: from its record to its settlement.
 type task struct {
 	message *Message
-	at      int // index in the batch
+	index   int // index in the batch
 	budget  *waitBudget
 	reading
 	attempts

@@ -47,12 +47,12 @@ type facts struct {
 	refusal   outcome   // of the reading
 }
 
-func (d *task) facts(a dedup.Answer) facts {
+func (t *task) facts(a dedup.Answer) facts {
 	return facts{
-		now: time.Now(), notBefore: d.notBefore(), shadow: d.shadow, tx: d.tx != nil, deferred: d.deferred != nil,
-		own:      d.message.Topic != "" && a.First.Same(d.message.origin()),
-		compared: d.request.Fingerprint != dedup.Fingerprint{},
-		refusal:  d.refusal,
+		now: time.Now(), notBefore: t.notBefore(), shadow: t.shadow, tx: t.tx != nil, deferred: t.deferred != nil,
+		own:      t.message.Topic != "" && a.First.Same(t.message.origin()),
+		compared: t.request.Fingerprint != dedup.Fingerprint{},
+		refusal:  t.refusal,
 	}
 }
 

@@ -28,10 +28,10 @@ func sleep(ctx context.Context, d time.Duration) error {
 	if ctx.Err() != nil {
 		return stopCause(ctx)
 	}
-	t := time.NewTimer(d)
-	defer t.Stop()
+	timer := time.NewTimer(d)
+	defer timer.Stop()
 	select {
-	case <-t.C:
+	case <-timer.C:
 		return nil
 	case <-ctx.Done():
 		return stopCause(ctx)
@@ -46,8 +46,8 @@ func outageWait(try int) time.Duration {
 
 // until waits for a signal, as long as patience lasts. It returns a WaitError with the reason if that has run out, and
 // the cause of ctx if that ended.
-func (budget *waitBudget) until(ctx context.Context, signal <-chan struct{}, reason error) error {
-	out, stop := budget.out()
+func (budget *waitBudget) await(ctx context.Context, signal <-chan struct{}, reason error) error {
+	out, stop := budget.expired()
 	defer stop()
 	select {
 	case <-signal:
@@ -60,13 +60,13 @@ func (budget *waitBudget) until(ctx context.Context, signal <-chan struct{}, rea
 }
 
 // seat waits for a place in slots in the same way.
-func (budget *waitBudget) seat(ctx context.Context, slots chan<- struct{}, reason error) error {
+func (budget *waitBudget) acquireSlot(ctx context.Context, slots chan<- struct{}, reason error) error {
 	select {
 	case slots <- struct{}{}:
 		return nil
 	default:
 	}
-	out, stop := budget.out()
+	out, stop := budget.expired()
 	defer stop()
 	select {
 	case slots <- struct{}{}:
@@ -79,7 +79,7 @@ func (budget *waitBudget) seat(ctx context.Context, slots chan<- struct{}, reaso
 }
 
 // out tells when patience has run out. stop takes what was used of it off.
-func (budget *waitBudget) out() (out <-chan time.Time, stop func()) {
+func (budget *waitBudget) expired() (out <-chan time.Time, stop func()) {
 	if budget.left == Forever {
 		return nil, func() {}
 	}
@@ -132,15 +132,15 @@ func (p *Processor) pause(ctx context.Context, budget *waitBudget, h *health, wh
 }
 
 // change repeats a change of a store until it succeeds.
-func (p *Processor) change(ctx context.Context, budget *waitBudget, l *storeAccess, what string, fn func(context.Context) error) error {
-	return p.insist(ctx, budget, &l.health, what, func() (error, bool) {
+func (p *Processor) change(ctx context.Context, budget *waitBudget, access *storeAccess, what string, fn func(context.Context) error) error {
+	return p.insist(ctx, budget, &access.health, what, func() (error, bool) {
 		return p.bounded(context.WithoutCancel(ctx), txSlack, fn), false
 	})
 }
 
 // Seat implements [throttle.Waiter].
 func (b *waitBudget) Seat(ctx context.Context, slots chan<- struct{}, reason string) error {
-	return b.seat(ctx, slots, fmt.Errorf("%w: %s", ErrBusy, reason))
+	return b.acquireSlot(ctx, slots, fmt.Errorf("%w: %s", ErrBusy, reason))
 }
 
 // Pause implements [throttle.Waiter]. A wait that is longer than the budget does not begin.
