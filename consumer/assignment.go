@@ -11,8 +11,8 @@ import (
 	"github.com/idem-go/idem/lane"
 )
 
-// assignment is one assignment of one partition to this member. It is dropped as a whole when it
-// ends, so a late completion cannot mark an offset for the next assignment (K-39).
+// assignment is one assignment of one partition to this member. The next assignment of the
+// partition is another one, so a late completion cannot mark an offset in it (K-39).
 type assignment struct {
 	partition
 	claim  sarama.ConsumerGroupClaim
@@ -49,8 +49,8 @@ func (a *assignment) question(next int64) question {
 
 // watermark returns the next offset to commit, and false if it is not known.
 //
-// Markers of transactions behind the watermark count as consumed. Kafka may delete them, and a
-// committed offset before them would look like a gap then (K-17).
+// Markers of transactions behind the watermark count as consumed. Kafka may delete the markers, and
+// a committed offset before deleted markers would look like a gap (K-17).
 func (a *assignment) watermark() (next int64, ok bool) {
 	next, ok = a.lane.Watermark()
 	if !ok {
@@ -62,8 +62,9 @@ func (a *assignment) watermark() (next int64, ok bool) {
 
 // progress returns the position of the assignment, if next is its next offset; negative: unknown.
 //
-// An assignment without a committed offset that has marked none has no Next on record. The next
-// start would take that for lost offsets, since nothing is committed (K-19).
+// Next stays zero for an assignment that began without a committed offset and has marked no offset.
+// Otherwise the next start would find a recorded position without a committed offset, and report
+// lost offsets (K-19).
 func (a *assignment) progress(next int64, marked bool) dedup.Progress {
 	p := dedup.Progress{
 		Topic: a.topic, Partition: a.id, Next: max(next, 0), Time: a.times.before(next),

@@ -45,7 +45,7 @@ func isLostOffsets(err error) bool {
 }
 
 // isLost reports whether a session that ended for this cause had lost its partitions before.
-// Another member may be handling their events (K-11).
+// Another member may be handling the events (K-11).
 func isLost(cause error) bool {
 	return isAny(cause, sarama.ErrUnknownMemberId, sarama.ErrIllegalGeneration,
 		sarama.ErrFencedInstancedId, sarama.ErrRebalanceTimedOut)

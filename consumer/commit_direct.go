@@ -12,13 +12,13 @@ import (
 	"github.com/idem-go/idem/consumer/internal/conns"
 )
 
-// commitWait bounds how long the end of an assignment waits for its commit. Run returns after a
+// commitWait bounds how long the end of an assignment waits for the commit. Run returns after a
 // stop at the latest after Config.endWait, commitWait, releaseWait, leaveWait and flushWait.
 const commitWait = 5 * time.Second
 
 // directCommits commits offsets on a connection of its own and returns the broker's answer. During
 // a cooperative rebalance sarama holds commits back until the rejoin is answered. The brokers
-// accept them: the generation of a member is valid until all members have joined the next one.
+// accept commits: the generation of a member is valid until all members have joined the next one.
 type directCommits struct {
 	group  string
 	client sarama.Client
@@ -34,7 +34,7 @@ func newDirectCommits(group string, client sarama.Client) *directCommits {
 
 // send commits and returns the partitions that the coordinator refused. An error means that there
 // was no answer. The end of ctx closes the connection. Partitions of deleted topics are left out,
-// since none of their events can be delivered again (K-27).
+// since no event there can be delivered again (K-27).
 func (d *directCommits) send(
 	ctx context.Context, sess sarama.ConsumerGroupSession, offsets map[partition]int64,
 ) (map[partition]error, error) {
@@ -81,7 +81,8 @@ func (d *directCommits) send(
 	return refused, nil
 }
 
-// deleted returns the topics that do not exist according to the broker; none without an answer.
+// deleted returns the topics that do not exist according to the broker. Without an answer the list
+// is empty.
 func (d *directCommits) deleted(
 	broker *sarama.Broker, topics map[string][]partition,
 ) (missing []string) {

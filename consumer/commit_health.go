@@ -11,8 +11,8 @@ import (
 	"github.com/idem-go/idem"
 )
 
-// commitHealth pairs commits with their errors, which sarama returns elsewhere and later. It
-// reports each commit to observers, and logs each change between success and failure.
+// commitHealth pairs commits with errors, which sarama returns later on a channel. Observers get
+// each commit, and the log each change between success and failure.
 type commitHealth struct {
 	log       *slog.Logger
 	text      func(error) string
@@ -27,14 +27,14 @@ type commitHealth struct {
 	failed  time.Time // the last failure
 }
 
-// calm is how long commits must succeed before the log calls them working again. sarama mixes
-// errors of fetches in, and may report no error for a commit to a broker that is down.
+// calm is how long commits must succeed before the log calls them working again. The errors include
+// those of fetches, and may lack that of a commit to a broker that is down.
 const calm = 5 * time.Second
 
-// errorDelay is how much later than its commit an error may come: it passes two channels of sarama.
+// errorDelay is how much later than the commit an error may come, through two channels of sarama.
 const errorDelay = 100 * time.Millisecond
 
-// note takes an error if it may be that of the open commit. sarama reports errors of fetches and
+// note takes an error that may be that of the open commit. sarama reports errors of fetches and
 // heartbeats through the same channel.
 func (c *commitHealth) note(err error) {
 	// of fetches only

@@ -73,8 +73,8 @@ func (m *marks) assure(ctx context.Context, p partition, next int64) error {
 	}
 }
 
-// commitDirectly commits all marks that are not confirmed yet. It returns nil if the offset of p is
-// confirmed then.
+// commitDirectly commits all marks that are not confirmed yet. The error is nil if the offset of p
+// is confirmed then.
 func (m *marks) commitDirectly(ctx context.Context, p partition, next int64) error {
 	m.mu.Lock()
 	open := make(map[partition]int64)

@@ -30,22 +30,22 @@ type Config struct {
 	// Store is the store of handlers without the option [idem.Store].
 	Store dedup.Store
 	// Scope is the namespace of event keys in the store. Defaults to Group. A group that is renamed
-	// keeps the old name here; otherwise all of its events are new again.
+	// keeps the old name here; otherwise all events are new again.
 	Scope string
-	// NewScope lets a group that has committed nothing begin although a store knows one of its
-	// topics under other scopes only. Without it Run fails with [dedup.ErrOtherScope], because a
-	// renamed group would handle its backlog again. Set it for a consumer that is new, and remove
-	// it after the first start.
+	// NewScope lets a group without committed offsets begin although a store knows a topic of the
+	// group under other scopes only. Without it Run fails with [dedup.ErrOtherScope], because a
+	// renamed group would handle the backlog again. Set NewScope for a new consumer, and remove the
+	// setting after the first start.
 	NewScope bool
 	// AcceptNewIdentity lets the identity functions ([idem.ID], [idem.Type], [idem.Tenant]) differ
 	// from the ones that a store has on record, and records the new ones. Without it Run fails with
 	// [dedup.ErrIdentityChanged], because every event that is delivered again would be new. Remove
-	// it after the deployment.
+	// the setting after the deployment.
 	AcceptNewIdentity bool
 	// Lease is how long a claim lasts without renewal. Defaults to 30 s.
 	Lease time.Duration
-	// StoreTimeout is how long the store may take to answer a claim before it is asked again on
-	// another connection; see [idem.Config].StoreTimeout. Defaults to 2 s.
+	// StoreTimeout is how long the store may take to answer a claim before the consumer asks again
+	// on another connection; see [idem.Config].StoreTimeout. Defaults to 2 s.
 	StoreTimeout time.Duration
 
 	// InstanceID makes the membership static (KIP-345). A restart within the session time-out moves
@@ -56,43 +56,43 @@ type Config struct {
 	ClientID string
 	// Start is where a group without committed offsets begins. Defaults to [Oldest].
 	Start StartPosition
-	// OnGap decides what happens when the committed offset is no longer in the log. Defaults to
+	// OnGap decides about partitions whose committed offset is no longer in the log. Defaults to
 	// [FailOnGap]. NewGroupHandler does not see the log: with the settings of
 	// [DefaultSaramaConfig], sarama then ends the session with an error in Errors.
 	OnGap GapPolicy
-	// OnLostOffsets decides what happens when nothing is committed although, according to the
+	// OnLostOffsets decides about partitions without committed offsets that, according to the
 	// store, the scope has consumed. Defaults to [RefuseLost]. Not used by NewGroupHandler.
 	OnLostOffsets LostOffsetsPolicy
 	// Cooperative keeps partitions that do not move running during a rebalance. All members of the
-	// group must support it. Switch a group that runs with another strategy in two rolling
+	// group must support this. Switch a group that runs with another strategy in two rolling
 	// deployments: first without Cooperative, which offers both strategies and uses the old one,
-	// then with it.
+	// then with Cooperative.
 	Cooperative bool
 
 	// Lanes is how many events of one partition may be handled at a time, 1 to 256. Defaults to 1:
 	// the partition is handled in order.
 	//
-	// With more lanes, only events with the same record key keep their order. Events without a key
+	// With more lanes, only events with the same record key keep an order. Events without a key
 	// have no order, except copies of one event. Use more lanes for handlers that wait, for example
 	// for an HTTP service. Handlers run in as many goroutines as there are lanes in all assigned
 	// partitions. After the loss of other members these are all partitions.
 	//
-	// An event that makes no progress delays its key and the events already in its lane. The others
-	// continue until 256 events per lane are ahead of it (at least 1,024, at most 16,384). Nothing
-	// behind it is committed.
+	// An event that makes no progress delays the events with the same key and those already in the
+	// same lane. Other events continue until the lead is 256 events per lane (at least 1,024, at
+	// most 16,384). No offset behind the delayed event is committed.
 	Lanes int
 
 	// Grace is how long running handlers may continue at a stop or a rebalance, see
-	// [idem.Config].Grace. Defaults to 30 s. It is at most two thirds of sarama's
+	// [idem.Config].Grace. Defaults to 30 s, at most two thirds of sarama's
 	// Consumer.Group.Rebalance.Timeout (60 s), because recording and committing follow.
 	Grace time.Duration
 	// CommitInterval is how often offsets are committed. Defaults to 1 s. Events that a crash
 	// leaves uncommitted are delivered again, and the store recognises them.
 	CommitInterval time.Duration
-	// StallTimeout is how long a partition with unfinished events may rest before it is reported
-	// and [Consumer.Ready] fails. Defaults to 5 minutes.
+	// StallTimeout is how long a partition with unfinished events may rest before a report, and
+	// before [Consumer.Ready] fails. Defaults to 5 minutes.
 	StallTimeout time.Duration
-	// WhenStalled decides what else happens then. Defaults to [ReportStall].
+	// WhenStalled decides about further actions. Defaults to [ReportStall].
 	WhenStalled StallPolicy
 	// SilenceTimeout is how long no record of a partition may arrive although the brokers have
 	// some. Then the consumer joins the group again with new connections. Defaults to 60 s;
@@ -108,23 +108,23 @@ type Config struct {
 	// "<topic>.<group>.dlq".
 	DeadLetterTopic func(topic string) string
 	// CreateDeadLetterTopics creates missing dead-letter topics at the start, and the group's retry
-	// topics: one for each delay that a handler declares, and one for replays, see
-	// [idem.RetryTopic]. If it is nil the topics must exist, and a missing one is a [*TopicError].
-	// Only the topic for replays is optional: without it, or without Read on it, a warning is
-	// logged and dead letters cannot be replayed.
+	// topics, see [idem.RetryTopic]: one for each delay that a handler declares, and one for
+	// replays. If nil, the topics must exist, and a missing topic is a [*TopicError]. Only the
+	// topic for replays is optional: if it is missing, or without the right to read it, a warning
+	// is logged and dead letters cannot be replayed.
 	//
-	// Not used by NewGroupHandler. With a Producer it creates no dead-letter topics, because the
+	// Not used by NewGroupHandler. With a Producer no dead-letter topics are created, because the
 	// Producer may write to another cluster. If handlers declare delays, the Producer must write to
 	// the cluster of these Brokers, where the retry topics are read.
 	//
 	// Give dead-letter topics that you create yourself a retention far above the source's, or
-	// message.timestamp.type=LogAppendTime. Dead letters keep the time of their record, so Kafka
-	// would delete old ones at once. Copies in retry topics have the time of their making. Give
-	// retry topics cleanup.policy=delete and a retention well above the delay.
+	// message.timestamp.type=LogAppendTime. Dead letters keep the time of the record, so Kafka
+	// would delete old ones at once. Copies in retry topics have the time at which they were
+	// published. Give retry topics cleanup.policy=delete and a retention well above the delay.
 	CreateDeadLetterTopics *TopicSpec
 
 	// Shadow is shadow mode: the store is kept as usual, every delivery runs, and duplicates are
-	// only counted; see [idem.Config].Shadow. Use it to move an existing consumer to Idem.
+	// only counted; see [idem.Config].Shadow. Use shadow mode to move an existing consumer to Idem.
 	Shadow bool
 	// TLS, if not nil, encrypts. MinVersion is raised to TLS 1.2 if unset.
 	TLS *tls.Config
@@ -159,8 +159,8 @@ type TopicSpec struct {
 	// For dead-letter topics "retention.ms" defaults to -1, no limit. Kafka deletes by the time of
 	// the record, which a dead letter keeps, so a week-old record would be deleted within minutes.
 	//
-	// For retry topics "retention.ms" and "cleanup.policy" are not taken from here. They keep
-	// copies for the broker's default time, and at least for the delay and a day. All other
+	// For retry topics "retention.ms" and "cleanup.policy" are not taken from here. Retry topics
+	// keep copies for the broker's default time, and at least for the delay and a day. All other
 	// settings default to the broker's.
 	Config map[string]string
 }
@@ -198,7 +198,7 @@ func (c Config) withDefaults() Config {
 }
 
 // endWait bounds how long an assigned partition takes to end: handlers are left behind after the
-// grace, and their completions are still recorded.
+// grace, and completions are still recorded.
 func (c Config) endWait() time.Duration {
 	return c.Grace + min(c.Grace/3, 10*time.Second) + 100*time.Millisecond
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/idem-go/idem"
 )
 
-// Consumer is a member of a consumer group. Create it with [New] and run it once. Safe for
-// concurrent use.
+// Consumer is a member of a consumer group. Create a Consumer with [New] and call Run once. Safe
+// for concurrent use.
 type Consumer struct {
 	membership
 	ran   atomic.Bool
@@ -18,8 +18,8 @@ type Consumer struct {
 }
 
 // New checks cfg and the router and returns every mistake, joined, those of handler registrations
-// with file and line. It uses no network. It refuses a store that forgets its records when the
-// process ends, unless the store was created to do so.
+// with file and line. New uses no network. A store that loses all records with the process is
+// refused, unless the store was created for that.
 func New(cfg Config, r *idem.Router) (*Consumer, error) {
 	cfg = cfg.withDefaults()
 	problems := cfg.validate(true)
@@ -48,7 +48,7 @@ func New(cfg Config, r *idem.Router) (*Consumer, error) {
 	return c, nil
 }
 
-// Run joins the group and handles events until ctx ends. Then it starts no new handler, lets
+// Run joins the group and handles events until ctx ends. Then Run starts no new handler, lets
 // running handlers finish within the grace, commits, leaves the group and returns nil. Two errors
 // may follow a stop:
 //   - [idem.ErrAbandoned]: handlers were left behind. End the process.
@@ -56,16 +56,16 @@ func New(cfg Config, r *idem.Router) (*Consumer, error) {
 //     are delivered again.
 //
 // A stop lasts as long as the running handlers, and at most [Config].Grace plus 20 s if neither
-// brokers nor stores answer. While the member joins the group nothing runs, so its connections are
-// closed at once. During a cooperative rebalance the offsets are committed on a separate
+// brokers nor stores answer. While the member joins the group no handler runs, so the connections
+// are closed at once. During a cooperative rebalance the offsets are committed on a separate
 // connection.
 //
-// Run waits without limit for brokers and stores that are down, also at the start. It logs one line
-// when an outage begins and one when it ends. Run returns early only for permanent errors:
+// Run waits without limit for brokers and stores that are down, also at the start. The log has one
+// line for the begin of an outage and one for the end. Run returns early only for permanent errors:
 //   - [*TopicError]: a topic is missing at the start.
-//   - [*dedup.SetupError]: a store lacks tables or rights at the start. A store that loses them
-//     later is waited for.
-//   - The error of a store whose settings are unsafe.
+//   - [*dedup.SetupError]: a store lacks tables or rights at the start. Run waits for a store
+//     that loses tables or rights later.
+//   - The error of a store with unsafe settings.
 //   - [dedup.ErrIdentityChanged] and [dedup.ErrOtherScope]: the records of a store do not fit.
 //   - [*GapError] and [*OffsetsLostError]: see [Config].OnGap and OnLostOffsets.
 //   - [ErrFenced] and [ErrUnauthorized].
@@ -73,7 +73,7 @@ func New(cfg Config, r *idem.Router) (*Consumer, error) {
 //   - [idem.ErrAbandoned]: too many handlers hang.
 //
 // Missing topics, tables and rights are looked for again for 3 s, and the error names the command
-// that mends them.
+// that mends the problem.
 func (c *Consumer) Run(ctx context.Context) error {
 	if c.ran.Swap(true) {
 		return ErrRunTwice

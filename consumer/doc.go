@@ -2,13 +2,13 @@
 // whole consumer; [NewGroupHandler] serves a sarama.ConsumerGroup that exists already.
 //
 // The consumer commits the watermark of each partition: on a timer, when the partition is given
-// back, and at the end. It never commits an offset above an unfinished event. After a crash or a
+// back, and at the end. No offset above an unfinished event is ever committed. After a crash or a
 // rebalance Kafka may deliver an event again; the store recognises the duplicate.
 //
 // # Settings
 //
-// [DefaultSaramaConfig] builds the settings of sarama. They replace those defaults of sarama that
-// lose events without an error:
+// [DefaultSaramaConfig] builds the settings of sarama. These settings replace the defaults of
+// sarama that lose events without an error:
 //   - A group without committed offsets begins at the oldest record.
 //   - A committed offset that is no longer in the log is an error ([GapPolicy]), not a jump.
 //   - Aborted transactions are not read.

@@ -12,8 +12,8 @@ import (
 // The errors of a consumer.
 var (
 	// ErrFenced means that another process joined the group with the same [Config].InstanceID. Run
-	// ends, so that the two do not fight over it. Nothing is lost: the events in flight are
-	// redelivered to the other process.
+	// ends, so that the two do not take over from each other forever. No event is lost: the events
+	// in flight are redelivered to the other process.
 	ErrFenced = errors.New("another consumer has taken over this InstanceID")
 	// ErrUnauthorized means that the brokers refuse the credentials, or a right that a start needs.
 	// The error names the right and the command that grants it.
@@ -22,11 +22,11 @@ var (
 	ErrRunTwice = errors.New("consumer was run before")
 	// ErrStalled means that a partition rested for [Config].StallTimeout and the policy is
 	// [ExitOnStall]. Offsets of settled events are committed. The event in flight is uncertain at
-	// its next delivery.
+	// the next delivery.
 	ErrStalled = errors.New("partition does not move")
 	// ErrNotCommitted means that the brokers did not accept the offsets of handled events before
-	// Run had to end. These events are delivered again. A store recognises them; handlers without a
-	// store, such as [idem.Router.NotFound], run again.
+	// Run had to end. These events are delivered again. A store recognises the duplicates; handlers
+	// without a store, such as [idem.Router.NotFound], run again.
 	ErrNotCommitted = errors.New("offsets of handled events were not committed")
 	// ErrNotReady is matched by the errors of [Consumer.Ready].
 	ErrNotReady = errors.New("consumer is not ready")
@@ -34,7 +34,7 @@ var (
 	ErrNotLive = errors.New("consumer is not alive")
 )
 
-// TopicError means that topics are missing at the start. Nothing was consumed.
+// TopicError means that topics are missing at the start. No record was consumed.
 type TopicError struct {
 	Topics []string // sorted
 	// DeadLetters is set for dead-letter topics: create them, or set
@@ -75,8 +75,8 @@ type GapError struct {
 	Newest    int64 // the next record to be written
 }
 
-// Missing returns how many offsets were deleted before they were consumed. It is zero if the log
-// ends before the committed offset, because the cause is unknown then.
+// Missing returns how many offsets were deleted before they were consumed. Missing is zero if the
+// log ends before the committed offset, because the cause is unknown then.
 func (e *GapError) Missing() int64 { return max(e.Oldest-e.Committed, 0) }
 
 // Error names the gap.
@@ -91,7 +91,7 @@ func (e *GapError) Error() string {
 		e.Topic, e.Partition, e.Missing(), e.Committed, e.Oldest-1, e.Oldest, e.Newest)
 }
 
-// OffsetsLostError means that committed offsets are gone, see [LostOffsetsPolicy]. Nothing was
+// OffsetsLostError means that committed offsets are gone, see [LostOffsetsPolicy]. No record was
 // consumed.
 type OffsetsLostError struct {
 	Scope string
@@ -114,7 +114,7 @@ func (e *OffsetsLostError) Error() string {
 		"ResumeLost to continue there, StartLost to begin at Config.Start)", e.Scope, b.String())
 }
 
-// NotReadyError lists why a consumer is not ready. It matches [ErrNotReady].
+// NotReadyError lists why a consumer is not ready. The error matches [ErrNotReady].
 type NotReadyError struct {
 	Reasons []string
 }
@@ -127,7 +127,7 @@ func (e *NotReadyError) Error() string {
 // Is matches ErrNotReady.
 func (e *NotReadyError) Is(target error) bool { return target == ErrNotReady }
 
-// NotLiveError means that a consumer will do no more work. It matches [ErrNotLive].
+// NotLiveError means that a consumer will do no more work. The error matches [ErrNotLive].
 type NotLiveError struct {
 	Reason string
 }

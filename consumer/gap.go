@@ -15,8 +15,8 @@ import (
 )
 
 // gapGuard checks, before a session consumes, that the committed offsets are still in the log.
-// sarama jumps without a report otherwise, or ends the session without naming the partition (K-17,
-// K-18, K-28).
+// Without this check sarama jumps without a report, or ends the session without naming the
+// partition (K-17, K-18, K-28).
 type gapGuard struct {
 	cfg       Config
 	log       *slog.Logger
@@ -73,8 +73,8 @@ func (g *gapGuard) report(gap *GapError, policy GapPolicy) {
 }
 
 // policyOf returns the configured policy, but skips no copy in a retry topic. A gap there means
-// that some copies are lost, deleted before they were due or with their topic. The others must run,
-// and the store knows which of them ran.
+// that some copies are lost, deleted before the due time or with the topic. All other copies must
+// run, and the store knows which have run.
 func (g *gapGuard) policyOf(topic string) GapPolicy {
 	if p := g.cfg.OnGap; p != LatestOnGap || !topicadmin.IsRetry(topic, g.cfg.Group) {
 		return p
@@ -82,8 +82,8 @@ func (g *gapGuard) policyOf(topic string) GapPolicy {
 	return EarliestOnGap
 }
 
-// moveOffset continues at another offset. Only a member can do this, because a group that is not
-// empty takes offsets from its members only. The assignment begins after Setup, so it begins there.
+// moveOffset continues at another offset. Only a member can do this, because a group with members
+// takes offsets from members only. The assignment begins after Setup, so at that offset.
 func moveOffset(sess sarama.ConsumerGroupSession, gap *GapError, to int64) {
 	if to > gap.Committed {
 		sess.MarkOffset(gap.Topic, gap.Partition, to, "")

@@ -14,8 +14,8 @@ import (
 	"github.com/idem-go/idem"
 )
 
-// groupState is shared by the sessions of a GroupHandler: its settings, its processor, its reports,
-// and the reasons why sessions end.
+// groupState is shared by the sessions of a GroupHandler: settings, processor, reports, and the
+// reasons why sessions end.
 type groupState struct {
 	cfg    Config
 	proc   *idem.Processor
@@ -26,15 +26,15 @@ type groupState struct {
 	reasons
 
 	// ownsContext is set if the context of Consume ends only with the cause idem.ErrStopping. A
-	// session that was merely cancelled has then lost its partitions in a cooperative rebalance:
+	// session that was merely cancelled has then lost all partitions in a cooperative rebalance:
 	// sarama gives no other sign.
 	ownsContext bool
-	// stopping, if not nil, reports whether that context has ended. sarama watches it too, and may
-	// cancel its session before the cause has reached it.
+	// stopping, if not nil, reports whether that context has ended. sarama watches the context too,
+	// and may cancel the session before the cause arrives there.
 	stopping func() bool
 	// oldest, if not nil, returns the first offset in the log.
 	oldest func(topic string, partition int32) (int64, error)
-	// ends, if not nil, finds the ends of logs. A session keeps the one it began with.
+	// ends, if not nil, finds the ends of logs. A session does not change the asker.
 	ends asker
 	// direct, if not nil, commits beside sarama.
 	direct *directCommits
@@ -50,14 +50,14 @@ type reasons struct {
 	unsafe    error // offsets that could not be committed at the stop
 }
 
-// Err returns why nothing more can be consumed, or nil.
+// Err returns why consuming cannot continue, or nil.
 func (r *reasons) Err() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.failure
 }
 
-// fail notes why nothing more can be consumed.
+// fail notes why consuming cannot continue.
 func (r *reasons) fail(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -66,7 +66,7 @@ func (r *reasons) fail(err error) {
 	}
 }
 
-// noteSession notes the begin of a session, with a nil cause, or its end.
+// noteSession notes the begin of a session, with a nil cause, or the end.
 func (r *reasons) noteSession(cause error, begins bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -76,7 +76,7 @@ func (r *reasons) noteSession(cause error, begins bool) {
 	}
 }
 
-// noteAbandoned notes an assignment that ended before one of its handlers.
+// noteAbandoned notes handlers that still run after the end of an assignment.
 func (r *reasons) noteAbandoned(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -15,7 +15,7 @@ type groupOffsets struct {
 	client sarama.Client
 }
 
-// none reports whether the group has committed nothing on topics.
+// none reports whether topics have no committed offset of the group.
 func (c *groupOffsets) none(topics []string) (none bool, err error) {
 	partitions := make(map[string][]int32, len(topics))
 	for _, topic := range topics {
@@ -44,12 +44,12 @@ func (c *groupOffsets) none(topics []string) (none bool, err error) {
 	return none, nil
 }
 
-// beginRetries commits the oldest offsets of retry topics where nothing is committed. It serves a
-// group that begins at the newest record elsewhere: the group itself wrote the copies, and none may
-// be skipped. sarama has one setting for all topics.
+// beginRetries commits the oldest offsets of retry topics without committed offsets. A group that
+// begins at the newest record of the sources needs this: the group itself wrote the copies, and may
+// skip no copy. The setting of sarama is for all topics.
 //
 // Partitions of other members are included, because partitions that a cooperative rebalance adds to
-// a session are not known at its start.
+// a session are not known at the start.
 func (c *groupOffsets) beginRetries(sess sarama.ConsumerGroupSession, topics []string) error {
 	begin, err := c.missing(topics)
 	if err != nil || len(begin) == 0 {

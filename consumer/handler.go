@@ -17,8 +17,8 @@ import (
 )
 
 // GroupHandler is a sarama.ConsumerGroupHandler that runs an [idem.Router], for programs that have
-// a sarama.ConsumerGroup already. Create it with [NewGroupHandler], pass it to every Consume of one
-// group, and close it after the group.
+// a sarama.ConsumerGroup already. Create a GroupHandler with [NewGroupHandler], pass it to every
+// Consume of one group, and close it after the group.
 //
 // The program must:
 //   - set up the group with [DefaultSaramaConfig], or keep to the rules listed there,
@@ -26,15 +26,15 @@ import (
 //   - read sarama's Errors and pass them to [GroupHandler.NoteError],
 //   - pass a client to [GroupHandler.UseClient].
 //
-// When a partition is revoked or the context of Consume ends, no new handler begins, running
-// handlers have the grace, and the offsets are committed before the partition is given back. When
-// the session was lost, handlers are cancelled at once and nothing is committed.
+// When a partition is revoked or the context of Consume ends, no new handler begins and running
+// handlers have the grace. The offsets are committed before the partition is given back. When the
+// session was lost, handlers are cancelled at once and no offset is committed.
 type GroupHandler struct {
 	groupState
 	delays []time.Duration // of retry topics
 
-	// prepare, if not nil, runs at the start of a session, before its assignments. Its error ends
-	// the session.
+	// prepare, if not nil, runs at the start of a session, before any assignment begins. An error
+	// ends the session.
 	prepare func(sarama.ConsumerGroupSession) error
 	ownEnds *ends // of UseClient
 	warned  atomic.Bool
@@ -47,9 +47,9 @@ type GroupHandler struct {
 
 var _ sarama.ConsumerGroupHandler = (*GroupHandler)(nil)
 
-// NewGroupHandler checks cfg and the router, and returns every mistake, joined. It uses no network.
-// Of cfg it needs Group and usually Store and Producer (see [NewProducer]). Brokers, Topics and the
-// settings of connections mean nothing here.
+// NewGroupHandler checks cfg and the router, and returns every mistake, joined. NewGroupHandler
+// uses no network. Set Group in cfg, and usually Store and Producer (see [NewProducer]). Brokers,
+// Topics and the settings of connections are ignored.
 func NewGroupHandler(cfg Config, r *idem.Router) (*GroupHandler, error) {
 	cfg = cfg.withDefaults()
 	h, err := newGroupHandler(cfg, r)
@@ -91,24 +91,24 @@ func newGroupHandler(cfg Config, r *idem.Router) (*GroupHandler, error) {
 	return h, nil
 }
 
-// Topics returns the topics to subscribe to for the events of sources: the sources, their retry
-// topics for each delay that a handler declares, and their retry topics for replays
-// ([idem.RetryTopic]). Pass all of them to every Consume of the group. A [Consumer] does this
+// Topics returns the topics to subscribe to for the events of sources. These are the sources, a
+// retry topic of each source for each delay that a handler declares, and one for replays
+// ([idem.RetryTopic]). Pass all topics to every Consume of the group. A [Consumer] does this
 // itself.
 //
 // sarama consumes nothing while one of the topics does not exist. Create them all, or leave out the
 // topics for replays: then dead letters cannot be replayed.
 //
-// Begin at the oldest record where nothing is committed. With sarama.OffsetNewest, copies that are
-// written before the first assignment never run.
+// Begin at the oldest record where no offset is committed. With sarama.OffsetNewest, copies that
+// are written before the first assignment never run.
 func (h *GroupHandler) Topics(sources ...string) []string {
 	return groupTopics{h.cfg.Group, h.delays}.Topics(sources...)
 }
 
-// Register lets the stores compare this consumer's scope and identity functions with those on
-// record, as [Consumer.Run] does at its start; see [idem.Processor.Register] for the fields and
-// errors. Call it before the first Consume, with the topics, and with NoOffsets if the group has
-// committed nothing on them.
+// Register lets the stores compare the scope and the identity functions of this consumer with the
+// record, as [Consumer.Run] does at the start. See [idem.Processor.Register] for the fields and
+// errors. Call Register before the first Consume, with the topics, and with NoOffsets if the group
+// has no committed offset there.
 func (h *GroupHandler) Register(ctx context.Context, r dedup.Registration) error {
 	return h.proc.Register(ctx, r)
 }
@@ -176,8 +176,8 @@ func (h *GroupHandler) ConsumeClaim(
 	return s.end(a, h.endOf(sess.Context()))
 }
 
-// Err returns why nothing more can be consumed, such as [idem.ErrNoProducer] or too many handlers
-// that hang. Consume fails with this error from then on. It is nil as long as the consumer works.
+// Err returns why consuming cannot continue, such as [idem.ErrNoProducer] or too many handlers that
+// hang. Consume fails with this error from then on. Err is nil as long as the consumer works.
 func (h *GroupHandler) Err() error { return h.reasons.Err() }
 
 // NoteError takes an error from sarama's ConsumerGroup.Errors, so that observers and the log get
@@ -188,19 +188,19 @@ func (h *GroupHandler) NoteError(err error) {
 	}
 }
 
-// UseClient lets the handler ask the brokers for the ends of its partitions, which sarama does not
-// pass to a handler. Call it before the first Consume, with the client of the group or another
-// client of the same cluster. Close the client after [GroupHandler.Close].
+// UseClient lets the handler ask the brokers for the ends of logs, which sarama does not pass to a
+// handler. Call UseClient before the first Consume, with the client of the group or another client
+// of the same cluster. Close the client after [GroupHandler.Close].
 //
-// Without a client a partition never counts as caught up. Its consumed time is then that of its
-// last record, so a store in consumed time forgets nothing of the scope while one partition is
-// idle.
+// Without a client a partition never counts as caught up. The consumed time of the partition is
+// then that of the last record. So a store in consumed time keeps all records of the scope while
+// one partition is idle.
 func (h *GroupHandler) UseClient(client sarama.Client) {
 	h.ownEnds = newEnds(client)
 	h.ends = h.ownEnds
 }
 
-// warnWithoutClient logs once that a store will forget nothing.
+// warnWithoutClient logs once that a store will keep all records.
 func (h *GroupHandler) warnWithoutClient(s *session) {
 	if s.recorder == nil || s.ends != nil || h.warned.Swap(true) {
 		return
@@ -210,7 +210,7 @@ func (h *GroupHandler) warnWithoutClient(s *session) {
 		"group", h.cfg.Group)
 }
 
-// Close ends the handler. Call it after the group is closed. An error that matches
+// Close ends the handler. Call Close after the group is closed. An error that matches
 // [idem.ErrAbandoned] means that handlers still hang.
 func (h *GroupHandler) Close() error {
 	h.running.Wait()

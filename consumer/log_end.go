@@ -11,14 +11,14 @@ import (
 	"github.com/IBM/sarama"
 )
 
-// A partition is caught up if no visible record lies between its next offset and the end of its
-// log. The high-water mark that sarama reports is not enough. It is as old as the last record, even
-// if the leader has been down since. And behind the last record there may be records that no
-// consumer gets: markers of transactions, and aborted records. So each leader is asked for the
-// records behind the next offset, just before progress is recorded.
+// A partition is caught up if no visible record lies between the next offset and the end of the
+// log. The high-water mark that sarama reports is not enough, because it is as old as the last
+// record, even if the leader has been down since. And behind the last record there may be records
+// that no consumer gets: markers of transactions, and aborted records. So each leader is asked for
+// the records behind the next offset, just before progress is recorded.
 
 const (
-	// freshEnd is how old an answer may be: more than the time between two answers, and far less
+	// freshEnd is how old an answer may be: more than the time between two answers. It is far less
 	// than the minute by which stores date back a partition that is caught up.
 	freshEnd = 15 * time.Second
 	// endsWait bounds how long progress waits for the leaders.
@@ -27,11 +27,12 @@ const (
 	// leader is asked in a row. Further aborted records are read the next time.
 	endsBytes  = 64 << 10
 	endsRounds = 16
-	// visibleFor is how long a visible record is assumed to remain. Only compaction can remove it.
+	// visibleFor is how long a visible record is assumed to remain. Only compaction can remove the
+	// record.
 	visibleFor = time.Minute
 )
 
-// tail is the known end of a partition's log, from the last answer of its leader.
+// tail is the known end of a partition's log, from the last answer of the leader.
 type tail struct {
 	mu      sync.Mutex
 	from    int64     // no visible record lies between from and clear
@@ -70,7 +71,8 @@ func (t *tail) ask(next int64, now time.Time) (offset int64, wanted bool) {
 	return t.clear, t.waiting.IsZero() || now.Sub(t.waiting) >= visibleFor
 }
 
-// learn takes the answer to a question of the time asked. It reports whether to ask again at once.
+// learn takes the answer to a question of the time asked. The result is true if the leader is to be
+// asked again at once.
 func (t *tail) learn(asked time.Time, offset int64, found look) (more bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -96,8 +98,8 @@ type look struct {
 	end     bool  // clear is the end of the log, and no transaction is open before it
 }
 
-// lookAt reads the answer of a leader from an offset on. It skips the records that sarama's
-// consumer skips.
+// lookAt reads the answer of a leader from an offset on. Records that sarama's consumer skips do
+// not count.
 func lookAt(b *sarama.FetchResponseBlock, offset int64, isolation sarama.IsolationLevel) look {
 	found := look{clear: offset}
 	var aborted []*sarama.AbortedTransaction // those that begin at a later batch
@@ -149,7 +151,7 @@ func isAbort(batch *sarama.RecordBatch) bool {
 	return false
 }
 
-// question asks for the end of the log of a partition whose next offset is next.
+// question asks for the end of a partition's log, from the next offset on.
 type question struct {
 	partition
 	claim sarama.ConsumerGroupClaim
@@ -157,7 +159,7 @@ type question struct {
 	next  int64
 }
 
-// asker finds the ends of logs and passes them to the tails of questions.
+// asker finds the ends of logs and updates the tails of questions.
 type asker interface {
 	// ask returns when all questions are answered, after endsWait, or when stop is closed.
 	ask(questions []question, stop <-chan struct{})
@@ -178,7 +180,7 @@ func newEnds(client sarama.Client) *ends {
 }
 
 // ask asks all leaders at once. A leader that does not answer delays no other one, and is not asked
-// again before it has answered.
+// again before the answer.
 func (e *ends) ask(questions []question, stop <-chan struct{}) {
 	byLeader := make(map[*sarama.Broker][]question)
 	for _, q := range questions {
@@ -245,7 +247,7 @@ func (e *ends) askLeader(leader *sarama.Broker, open []question) {
 	isolation := e.client.Config().Consumer.IsolationLevel
 	for range endsRounds {
 		asked := time.Now()
-		// Version 4 has isolation levels. Later versions have nothing that is needed here.
+		// Version 4 has isolation levels. Later versions are not needed here.
 		r := &sarama.FetchRequest{Version: 4, MaxBytes: sarama.MaxResponseSize,
 			Isolation: isolation}
 		offsets := make(map[*tail]int64)

@@ -21,8 +21,8 @@ type lostOffsets struct {
 }
 
 // check marks the recorded positions of fresh partitions if the policy is ResumeLost, and reports
-// whether it marked any. Retry topics are not checked: they are read from their oldest record in
-// any case, and the store knows which copies ran.
+// whether any was marked. Retry topics are not checked: the group reads them from the oldest record
+// in any case, and the store knows which copies ran.
 func (l *lostOffsets) check(
 	sess sarama.ConsumerGroupSession, fresh map[partition]bool,
 ) (moved bool, err error) {
@@ -57,9 +57,9 @@ func (l *lostOffsets) check(
 	return true, nil
 }
 
-// inLog leaves out partitions whose log ends before the recorded position. Their topic was made
-// anew and Kafka has dropped the old offsets. They begin at Config.Start, and the store recognises
-// the events that it still has.
+// inLog leaves out partitions with a log that ends before the recorded position. The topic was made
+// anew and Kafka has dropped the old offsets. Such a partition begins at Config.Start, and the
+// store recognises the events that are still on record.
 func (l *lostOffsets) inLog(known []dedup.Progress) (same []dedup.Progress, err error) {
 	for _, p := range known {
 		newest, err := l.client.GetOffset(p.Topic, p.Partition, sarama.OffsetNewest)

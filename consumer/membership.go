@@ -26,8 +26,8 @@ type membership struct {
 	retry   retrier
 }
 
-// serve checks the stores and is a member of the group until ctx ends or an error is fatal. It
-// joins again after it left the group by itself.
+// serve checks the stores and is a member of the group until ctx ends or an error is fatal. After
+// leaving the group by itself the member joins again.
 func (m *membership) serve(ctx context.Context) error {
 	if err := m.stores.check(ctx); err != nil {
 		return err
@@ -52,8 +52,9 @@ type comeBack struct{ why error }
 func (e *comeBack) Error() string { return "leaving the group to come back: " + e.why.Error() }
 func (e *comeBack) Unwrap() error { return e.why }
 
-// awayFor is how long a member that left for a stall stays away. The other members must have seen
-// that at their next heartbeat, and have joined; otherwise it would get the same partition again.
+// awayFor is how long a member that left for a stall stays away. The other members must have
+// noticed at the next heartbeat, and have joined. Otherwise the member would get the same partition
+// again.
 func (m *membership) awayFor() time.Duration {
 	return 3*m.sarama.Consumer.Group.Heartbeat.Interval + time.Second
 }
@@ -122,7 +123,7 @@ func (m *membership) watching(client sarama.Client) *topicWatch {
 	}
 }
 
-// preparing returns the work at the start of each session, before its first assignments.
+// preparing returns the work at the start of each session, before the first assignments.
 func (m *membership) preparing(client sarama.Client) func(sarama.ConsumerGroupSession) error {
 	guard := &gapGuard{
 		cfg: m.cfg, log: m.log, observers: m.handler.obs.gap, client: client,
@@ -144,8 +145,8 @@ func (m *membership) preparing(client sarama.Client) func(sarama.ConsumerGroupSe
 	}
 }
 
-// connect returns a client that has found its topics, and its connections. Missing topics end Run
-// at its start only.
+// connect returns a client that has found the topics, and the client's connections. Missing topics
+// end Run at the start only.
 func (m *membership) connect(ctx context.Context, first bool) (sarama.Client, *conns.Conns, error) {
 	var back backoff
 	for {
@@ -165,7 +166,7 @@ func (m *membership) connect(ctx context.Context, first bool) (sarama.Client, *c
 	}
 }
 
-// tryConnect is one try. The end of ctx cuts its connections, because sarama's calls take no
+// tryConnect is one try. The end of ctx cuts the connections, because sarama's calls take no
 // context.
 func (m *membership) tryConnect(
 	ctx context.Context, links *conns.Conns, first bool,
@@ -199,8 +200,9 @@ func (m *membership) prepareTopics(ctx context.Context, client sarama.Client) er
 
 // register compares scope and identity functions with those on record, before the group is joined.
 //
-// It passes source topics only. Retry topics are the group's own: no other scope can have handled
-// their events, and offsets on them do not mean that a renamed group has consumed before.
+// Only source topics are registered. Retry topics are the group's own, so no other scope can have
+// handled events there. Offsets on retry topics do not mean that a renamed group has consumed
+// before.
 func (m *membership) register(ctx context.Context, client sarama.Client) error {
 	if !m.stores.registers() {
 		return nil
@@ -215,8 +217,8 @@ func (m *membership) register(ctx context.Context, client sarama.Client) error {
 	})
 }
 
-// noOffsets reports whether the group has committed nothing on its topics. Without the right to
-// know, it logs a warning and reports false (rule 46).
+// noOffsets reports whether the topics have no committed offset of the group. Without the right to
+// know, noOffsets logs a warning and returns false (rule 46).
 func (m *membership) noOffsets(ctx context.Context, offsets *groupOffsets) (bool, error) {
 	var back backoff
 	for {
@@ -239,7 +241,7 @@ func (m *membership) noOffsets(ctx context.Context, offsets *groupOffsets) (bool
 	}
 }
 
-// shortSession is the shortest session whose end resets the backoff.
+// shortSession is the shortest session after which the backoff begins anew.
 const shortSession = 30 * time.Second
 
 // consume joins again and again: Consume returns at every rebalance of an eager group, and for many
@@ -287,7 +289,7 @@ func (m *membership) consume(
 	}
 }
 
-// drainErrors reads the errors of sarama's background work. It ends when the group is closed.
+// drainErrors reads the errors of sarama's background work. The loop ends when the group is closed.
 func (m *membership) drainErrors(group sarama.ConsumerGroup) {
 	for err := range group.Errors() {
 		m.handler.NoteError(err)

@@ -7,7 +7,7 @@ import (
 )
 
 // FromSarama turns a record into a message, byte for byte. Nil and empty keys and values stay
-// distinct, and headers keep their order and may repeat. The message shares the record's bytes.
+// distinct, and headers keep the order and may repeat. The message shares the record's bytes.
 func FromSarama(m *sarama.ConsumerMessage) *idem.Message {
 	msg := &idem.Message{
 		Topic: m.Topic, Partition: m.Partition, Offset: m.Offset,

@@ -16,7 +16,7 @@ type observers struct {
 }
 
 // sortObservers returns the observers of the consumer, and those of the processor. The processor
-// also gets observers that implement no interface at all, so that it refuses them.
+// also gets observers that implement no interface at all, and refuses such observers.
 func sortObservers(list []idem.Observer) (own observers, others []idem.Observer) {
 	for _, o := range list {
 		before := own.count()

@@ -6,15 +6,15 @@ import "fmt"
 type StartPosition uint8
 
 const (
-	// Oldest begins with the first record in the log. Nothing is missed.
+	// Oldest begins with the first record in the log. No record is missed.
 	Oldest StartPosition = iota
-	// Newest skips the records that are in the log. It also skips records written to a new
-	// partition before the partition is first assigned.
+	// Newest skips the records that are in the log, and records written to a new partition before
+	// the first assignment.
 	Newest
 )
 
-// GapPolicy decides what happens when the committed offset of a partition is no longer in the log:
-// records were deleted before they were consumed. Observers and the log get a report in any case.
+// GapPolicy decides about a partition with a committed offset that is no longer in the log: Kafka
+// deleted records before the group consumed them. Observers and the log get a report in any case.
 // sarama's default, to jump without a report, is not offered.
 type GapPolicy uint8
 
@@ -27,10 +27,10 @@ const (
 	LatestOnGap
 )
 
-// LostOffsetsPolicy decides what happens when nothing is committed for a partition that, according
-// to the store, this scope has consumed. The committed offsets are lost then. Causes are:
+// LostOffsetsPolicy decides about a partition without a committed offset that, according to the
+// store, this scope has consumed. The committed offsets are lost then. Causes are:
 //   - Kafka deleted the offsets of a group that was empty for a week (offsets.retention.minutes).
-//   - The group was renamed and kept its scope.
+//   - The group was renamed and kept the scope.
 //   - A person reset the offsets.
 //
 // Beginning at the oldest record would deliver events that the store may have forgotten. Beginning
@@ -49,28 +49,27 @@ const (
 	StartLost
 )
 
-// StallPolicy decides what happens when a partition has rested for StallTimeout, because its
-// handler hangs. In any case the stall is logged and reported to observers, and [Consumer.Ready]
-// fails.
+// StallPolicy decides about a partition that has rested for StallTimeout, because a handler hangs.
+// In any case the stall is logged and reported to observers, and [Consumer.Ready] fails.
 //
 // [LeaveGroup] and [ExitOnStall] end the context of the partition's handlers at once, with a cause
 // that matches [idem.ErrPartitionLost]. A handler that continues is left behind after two seconds,
-// and its event is uncertain at the next delivery. After 64 such handlers Run ends with
+// and the event is uncertain at the next delivery. After 64 such handlers Run ends with
 // [idem.ErrAbandoned]. The other partitions of the member are given back in order, within the
 // grace.
 //
-// Both policies spare a partition that rests for a reason which no other member and no restart
-// would change: another worker handles its next event, a store or the producer is down, or a
-// delayed retry is not due. Such a rest does not count: the partition has another StallTimeout
-// afterwards. StallTimeout must be longer than the slowest handler.
+// Both policies spare a partition if another member or a restart would not help. That is so while
+// another worker handles the next event, a store or the producer is down, or a delayed retry is not
+// due. Such a rest does not count: the partition has another StallTimeout afterwards. StallTimeout
+// must be longer than the slowest handler.
 type StallPolicy uint8
 
 const (
-	// ReportStall does nothing more. A person or a readiness probe has to act.
+	// ReportStall takes no further action. A person or a readiness probe has to act.
 	ReportStall StallPolicy = iota
-	// LeaveGroup leaves the group and joins it again some seconds later, so that the partition
-	// moves to another member, or comes back if there is none. With an InstanceID the member is
-	// removed from the group; otherwise its partitions would rest until the session times out. With
+	// LeaveGroup leaves the group and joins again some seconds later. The partition moves to
+	// another member, or comes back if there is no other member. With an InstanceID the member is
+	// removed from the group; otherwise the partitions would rest until the session times out. With
 	// [NewGroupHandler] only the session ends, because the group is the caller's.
 	LeaveGroup
 	// ExitOnStall ends Run with an error that matches [ErrStalled], so that the process is

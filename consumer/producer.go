@@ -7,8 +7,8 @@ import (
 	"github.com/idem-go/idem/consumer/internal/publish"
 )
 
-// Producer publishes on a sarama client. It is an [idem.Producer], and the relay of an outbox
-// publishes with it. Create it with [OpenProducer], or with [NewProducer] on an existing client.
+// Producer publishes on a sarama client. A Producer is an [idem.Producer], and serves the relay of
+// an outbox. Create a Producer with [OpenProducer], or with [NewProducer] on an existing client.
 // Safe for concurrent use.
 type Producer struct{ p *publish.Producer }
 
@@ -16,10 +16,13 @@ var _ idem.Producer = (*Producer)(nil)
 
 // Produce returns nil when all in-sync replicas have acknowledged all messages.
 //
-// The error matches [idem.ErrTooLarge] if the size of a message will never be accepted,
-// [idem.ErrRefused] if a message will never be accepted as it is, and [idem.ErrNoTopic] if its
-// topic cannot be used. After any other error a message may or may not be in the log, and sending
-// it again may double it. If a message exceeds sarama's own limit, none is sent.
+// The error may match one of these:
+//   - [idem.ErrTooLarge]: the size of a message will never be accepted.
+//   - [idem.ErrRefused]: a message will never be accepted as it is.
+//   - [idem.ErrNoTopic]: the topic of a message cannot be used.
+//
+// After any other error a message may or may not be in the log, so sending again may double it. If
+// a message exceeds sarama's own limit, no message is sent.
 //
 // Produce returns when ctx ends at the latest; sarama may continue to try.
 func (p *Producer) Produce(ctx context.Context, msgs ...*idem.Message) error {
@@ -28,26 +31,26 @@ func (p *Producer) Produce(ctx context.Context, msgs ...*idem.Message) error {
 
 // ProduceEach publishes msgs and returns an error for each. The error is nil exactly for the
 // messages that all in-sync replicas have acknowledged. Messages of one topic and key keep their
-// order, unless one of them fails: the messages behind it may then be in the log without it.
+// order, unless one of them fails. Later messages may then be in the log without the failed one.
 //
 // An error that matches one of these is about this message, which is not in the log:
 //   - [idem.ErrTooLarge]: the broker refuses a batch with this message alone, or sarama does.
 //   - [idem.ErrRefused]: the broker refuses the message as it is, for example its timestamp.
 //   - [idem.ErrNoTopic]: the topic is missing, has an invalid name, or must not be written to.
-//     Brokers are asked for a new topic as long as sarama's Metadata.Retry allows, 0.3 s with
-//     [OpenProducer], so that a topic created a moment ago is found. Other topics do not wait.
+//     A topic that was created a moment ago is found: brokers are asked for as long as sarama's
+//     Metadata.Retry allows, 0.3 s with [OpenProducer]. Messages to other topics do not wait.
 //
-// Any other error is about the brokers. The message may be in the log, so sending it again may
-// double it.
+// Any other error is about the brokers. The message may be in the log, so sending again may double
+// it.
 //
 // With OpenProducer, a partition without a usable leader delays the messages for other partitions
 // only once, until sarama gives up. From then on one message at a time probes the partition, for at
 // most a second of the call. Other messages for the partition fail at once until a probe succeeds.
 //
 // ProduceEach returns when every result is known or ctx ends, with OpenProducer after at most 30 s.
-// Messages without a result then get an error that wraps the cause. sarama keeps trying the
-// messages that it has, for minutes if a broker is silent. It holds at most 32 MiB of messages;
-// further messages wait in their call.
+// Messages without a result then get an error that wraps the cause. For messages already sent the
+// retries go on, for minutes if a broker is silent. At most 32 MiB of messages are in flight;
+// further messages wait in the call.
 func (p *Producer) ProduceEach(ctx context.Context, msgs []*idem.Message) []error {
 	return p.p.ProduceEach(ctx, msgs)
 }

@@ -27,8 +27,8 @@ func NewProducer(client sarama.Client) (*Producer, error) {
 // publish, such as the relay of an outbox. [Producer.Close] closes both.
 //
 // Of cfg, OpenProducer uses Brokers (required), ClientID, TLS, SASL, AllowInsecure and Sarama, with
-// the defaults and checks of a consumer. The settings for consuming mean nothing here, and Group
-// may be empty.
+// the defaults and checks of a consumer. The settings for consuming are ignored, and Group may be
+// empty.
 //
 // The producer is idempotent and waits for all in-sync replicas. Neither a failing broker nor
 // sarama's retries lose, double or reorder acknowledged records. Keys go to the partitions that
@@ -41,7 +41,7 @@ func NewProducer(client sarama.Client) (*Producer, error) {
 // s.
 //
 // The error lists every mistake in cfg, or states why no broker was reached, after at most 10 s for
-// each of them. It matches [ErrUnauthorized] if the user has Write on no topic.
+// each broker. An error that matches [ErrUnauthorized] means that the user has Write on no topic.
 func OpenProducer(cfg Config) (*Producer, error) {
 	sc, err := producerConfig(cfg)
 	if err != nil {

@@ -13,11 +13,11 @@ import (
 	"github.com/idem-go/idem/consumer/internal/conns"
 )
 
-// flushWait bounds how long ownProducer may send at its end. No handler waits for it by then.
+// flushWait bounds how long ownProducer may send after the end of all handlers.
 const flushWait = time.Second
 
-// ownProducer connects with the first message. It does not share a client with the group, because a
-// dead letter would wait behind fetches there.
+// ownProducer connects with the first message. The group has another client, because a dead letter
+// would wait behind fetches there.
 type ownProducer struct {
 	brokers []string
 	config  *sarama.Config

@@ -12,18 +12,19 @@ import (
 )
 
 // A store forgets in consumed time (rule 8), so the consumer records its progress there. Each
-// session has a goroutine for it beside the one that commits, because a slow store must not delay a
-// commit.
+// session has a goroutine for that beside the one that commits, because a slow store must not delay
+// a commit.
 //
 // The group's retry topics count like all others, by the times of the copies. A copy has the time
-// of its making. The store changed the record of the event just after that, and the record expires
-// a retention later. While the copy waits, the progress of its partition stands before it, so the
-// record stays; and an event with a record is never too old. With the time of the source record, an
-// old event in a retry topic of hours would hold up, or let go, the memory of the whole scope.
+// at which it was published. The store changed the record of the event just after that, and the
+// record expires a retention later. While the copy waits, the progress of the retry topic stands
+// before the copy, so the record stays. An event on record is never too old. By the time of the
+// source record, an old event in a retry topic of hours would make the store keep, or lose, the
+// records of the whole scope.
 //
-// A retry topic whose delay no handler declares any longer is read as long as it exists. After its
-// deletion the store forgets nothing of the scope until a person removes the progress of that
-// topic.
+// A retry topic of a delay that no handler declares any longer is read as long as the topic exists.
+// After a deletion the store keeps all records of the scope until a person removes the progress of
+// that topic.
 
 const (
 	// progressInterval is how often progress is recorded.

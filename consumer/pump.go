@@ -10,11 +10,11 @@ import (
 	"github.com/idem-go/idem/lane"
 )
 
-// roomWait is how long a pump waits for room before it stops fetching. While handlers are quick,
+// roomWait is how long a pump waits for room before the fetching pauses. While handlers are quick,
 // waiting is cheaper.
 const roomWait = 20 * time.Millisecond
 
-// flow has the methods of sarama's claims beyond their interface.
+// flow has the methods of sarama's claims beyond the interface.
 type flow interface {
 	Pause()
 	Resume()
@@ -23,11 +23,11 @@ type flow interface {
 
 // pump moves messages into the lane until the assignment ends.
 //
-// In a cooperative rebalance only the end of Messages reports the revoke, and buffered messages
-// hide it (K-10). sarama feeds all partitions of a broker in turn, so a pump that does not read
-// delays the others (K-14). So a pump never stops reading. If the lane is full, or the next message
-// is a copy that is not due, the pump pauses the fetching and keeps the fetched messages, which are
-// in memory anyway.
+// A pump never stops reading, for two reasons. In a cooperative rebalance only the end of Messages
+// reports the revoke, and buffered messages hide the end (K-10). And a broker's partitions are fed
+// in turn, so a pump that does not read delays the others (K-14). If the lane is full, or the next
+// message is a copy that is not due, the pump pauses the fetching. The fetched messages are kept,
+// since they are in memory anyway.
 func pump(
 	ctx context.Context, claim sarama.ConsumerGroupClaim, l *lane.Partition, times *timeline,
 	due func(*idem.Message) time.Duration,
@@ -100,11 +100,11 @@ const recheck = 10 * time.Second
 // at most two answers of a broker.
 const maxKept = 1024
 
-// hold keeps fetched messages until the lane has taken all of them, m first. It reports false if
-// the assignment has ended.
+// hold keeps fetched messages, m first, until the lane has taken all. The result is false if the
+// assignment has ended.
 //
-// A copy for a delayed retry waits here. Its partition is paused and the copy does not count as
-// begun. So the member stays in its group for any delay, a waiting retry topic is no stall, and a
+// A copy for a delayed retry waits here. The partition is paused and the copy does not count as
+// begun. So the member stays in the group for any delay, and a waiting retry topic is no stall. A
 // revoke ends the wait at once (T-05). A retry topic has one delay, so no copy behind the first one
 // is due earlier.
 func (p *pumping) hold(m *idem.Message) bool {

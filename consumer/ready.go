@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Ready returns nil if the consumer is in the group and works. Otherwise it returns a
+// Ready returns nil if the consumer is in the group and works. Otherwise Ready returns a
 // [*NotReadyError] with all reasons:
 //   - The consumer is not in the group, not yet or during a rebalance.
 //   - A store or the producer is down.
@@ -21,10 +21,10 @@ import (
 // A member without partitions is ready.
 func (c *Consumer) Ready() error { return c.handler.ready(c.topics.missing()...) }
 
-// Live returns nil as long as waiting may help. It returns a [*NotLiveError] when only a new
+// Live returns nil as long as waiting may help. The error is a [*NotLiveError] when only a new
 // process can help: Run has ended, or is about to. Before Run it is nil.
 //
-// Live does not fail because Kafka or a store is down, or a partition is stalled: a restart would
+// Live does not fail because Kafka or a store is down, or a partition is stalled. A restart would
 // not help, and would stop other work. To restart after a stall, choose [ExitOnStall].
 func (c *Consumer) Live() error {
 	if c.ended.Load() {
@@ -76,8 +76,8 @@ func (h *GroupHandler) ready(missing ...string) error {
 }
 
 // Handler serves [Consumer.Ready] as a readiness probe: status 200, or 503 with the reasons, in
-// JSON. The answer contains names of topics, and no payloads or credentials. Mount it where only
-// the probe can reach it.
+// JSON. The answer contains names of topics, and no payloads or credentials. Mount the handler
+// where only the probe can reach it.
 func (c *Consumer) Handler() http.Handler {
 	type answer struct {
 		Ready   bool     `json:"ready"`

@@ -14,12 +14,15 @@ import (
 )
 
 // DefaultSaramaConfig returns the settings of sarama that a [Consumer] with this Config uses: safe
-// defaults, then the changes of [Config].Sarama. They also fit a sarama.ConsumerGroup of your own
-// with [NewGroupHandler].
+// defaults, then the changes of [Config].Sarama. The settings also fit a sarama.ConsumerGroup of
+// your own with [NewGroupHandler].
 //
-// The error names every setting that would lose or hide events, or reveal a secret: commits by
-// sarama itself, errors that are not returned, jumps over gaps, a producer that does not wait for
-// all replicas, credentials without TLS.
+// The error names every setting that would lose or hide events, or reveal a secret:
+//   - commits by sarama itself
+//   - errors that are not returned
+//   - jumps over gaps
+//   - a producer that does not wait for all replicas
+//   - credentials without TLS
 func DefaultSaramaConfig(cfg Config) (*sarama.Config, error) {
 	cfg = cfg.withDefaults()
 	sc := sarama.NewConfig()
@@ -74,8 +77,8 @@ func producerConfig(cfg Config) (*sarama.Config, error) {
 
 func setNet(sc *sarama.Config, cfg Config) {
 	sc.Net.DialTimeout = 10 * time.Second
-	// A joining member waits, in one request, until all others have given back their partitions:
-	// for their grace, and for recording after it.
+	// A joining member waits, in one request, until all others have given back partitions. That
+	// lasts for the grace, and for recording afterwards.
 	sc.Net.ReadTimeout = max(30*time.Second, cfg.Grace+15*time.Second)
 	// the idempotent producer needs it; a broker answers a connection in order anyway
 	sc.Net.MaxOpenRequests = 1
@@ -156,8 +159,8 @@ func checkSarama(sc *sarama.Config, cfg Config) (problems []error) {
 	return append(problems, publish.Check(sc)...)
 }
 
-// checkSecurity refuses settings that reveal secrets or trust any server (G-07). It checks the
-// final settings, whether Config or Config.Sarama made them.
+// checkSecurity refuses settings that reveal secrets or trust any server (G-07). The final settings
+// are checked, from Config and from Config.Sarama.
 func checkSecurity(sc *sarama.Config, allowInsecure bool) (problems []error) {
 	if sc.Net.SASL.Enable && sc.Net.SASL.Mechanism == "" {
 		problems = append(problems, errors.New(
@@ -194,9 +197,9 @@ func checkSecurity(sc *sarama.Config, allowInsecure bool) (problems []error) {
 // maxDecompressed bounds the size of one batch after decompression (G-01).
 const maxDecompressed = 64 << 20
 
-// sarama keeps this limit, by default none, in a package variable. It can be set without a race
-// only before anything runs. A program that wants another limit sets it at the start of main; a
-// limit that is set earlier stays.
+// This limit of sarama, by default no limit, is a package variable, which can be set without a race
+// only before goroutines run. A program that wants another limit sets the variable at the start of
+// main. A limit that is set earlier stays.
 func init() {
 	if sarama.MaxDecompressedBatchSize == 0 {
 		sarama.MaxDecompressedBatchSize = maxDecompressed

@@ -15,7 +15,7 @@ type SASL struct {
 	Mechanism string
 	// User is required.
 	User string
-	// Password is required. Logs never contain it.
+	// Password is required. Logs never contain the password.
 	Password string
 }
 

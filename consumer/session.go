@@ -13,8 +13,9 @@ import (
 	"github.com/idem-go/idem/lane"
 )
 
-// session is one session of the group with its assignments. Its own goroutine commits. Handlers
-// never do, because a commit can last as long as a request, or as a whole rebalance (K-06).
+// session is one session of the group with all assignments. A goroutine of the session commits.
+// Handlers never do, because a commit can last as long as a request, or as a whole rebalance
+// (K-06).
 type session struct {
 	g     *groupState
 	sess  sarama.ConsumerGroupSession
@@ -112,7 +113,7 @@ func (s *session) end(a *assignment, lost error) error {
 }
 
 // closing returns why the handlers of an assignment must end at once, or nil. A stuck one has no
-// grace, although the member commits what it has settled.
+// grace, although the settled offsets are committed.
 func (s *session) closing(a *assignment, lost error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -135,7 +136,7 @@ func (s *session) mark(a *assignment) bool {
 }
 
 // commitAtEnd commits the offset of an assignment before the partition is given back. At the stop
-// of a Consumer a broker must confirm it: sarama returns no result of its commits, and makes none
+// of a Consumer a broker must confirm it: sarama returns no result of a commit, and does not commit
 // in a rebalance.
 func (s *session) commitAtEnd(a *assignment, marked int64) {
 	if s.marks.direct == nil || !s.g.stops() {
@@ -211,8 +212,8 @@ func (s *session) commitMarks() {
 	s.g.health.end(time.Since(began))
 }
 
-// commitNow asks for a commit and waits for it. Without it, events handled since the last commit
-// are delivered again, and the store recognises them.
+// commitNow asks for a commit and waits. Without the commit, events handled since the last one are
+// delivered again, and the store recognises the duplicates.
 func (s *session) commitNow(wait time.Duration) {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
@@ -284,7 +285,7 @@ func (s *session) unfinished() bool {
 	return len(s.assigned) > 0 || len(s.ending) > 0
 }
 
-// progress returns the position of each assignment, as of its last commit.
+// progress returns the position of each assignment, as of the last commit.
 func (s *session) progress() (all []dedup.Progress) {
 	type position struct {
 		*assignment

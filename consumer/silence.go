@@ -15,11 +15,11 @@ import (
 // errSilent is why a membership ended.
 var errSilent = errors.New("a partition went silent")
 
-// silenceWatch watches for partitions whose records do not arrive although there are some (K-15):
-// the fetching has died inside the client, while heartbeats and all other partitions continue.
+// silenceWatch finds partitions with records that do not arrive (K-15). The fetching has died
+// inside the client, while heartbeats and all other partitions continue.
 //
-// It asks the leader for the end of the log and compares that with the end that the fetching has
-// seen, which advances with every answer that has records, visible or not. So aborted records and
+// It compares the end of the log, according to the leader, with the end that the fetching has seen.
+// That end advances with every answer that has records, visible or not. So aborted records and
 // markers are no silence. Records of open transactions are not either: the leader returns the end
 // of the visible log.
 type silenceWatch struct {
@@ -33,7 +33,7 @@ type silenceWatch struct {
 	behind    map[*assignment]lagging // as of the last look
 }
 
-// lagging is an assignment that lags behind its log and does not move.
+// lagging is an assignment that lags behind the log and does not move.
 type lagging struct {
 	since time.Time
 	seen  int64 // the end of the log as the fetching knows it
@@ -47,7 +47,8 @@ func (s *silenceWatch) run(ctx context.Context) {
 	for pause(ctx, max(s.after/4, 50*time.Millisecond)) == nil {
 		for a, q := range s.check() {
 			e := idem.SilenceEvent{
-				Group: s.group, Topic: a.topic, Partition: a.id, Seen: q.seen, For: time.Since(q.since),
+				Group: s.group, Topic: a.topic, Partition: a.id,
+				Seen: q.seen, For: time.Since(q.since),
 			}
 			s.log.Error("no records of a partition arrive although there are some, "+
 				"joining the group anew",
@@ -85,7 +86,7 @@ func (s *silenceWatch) check() map[*assignment]lagging {
 }
 
 // logEnds asks each leader once for the ends of the partitions that are fetched from it and not
-// paused. A broker that does not answer is left out: sarama reports it and retries fetching.
+// paused. A broker that does not answer is left out: sarama reports that and retries fetching.
 func (s *silenceWatch) logEnds() map[*assignment]int64 {
 	requests := make(map[*sarama.Broker]*sarama.OffsetRequest)
 	claims := make(map[partition]*assignment)

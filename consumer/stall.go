@@ -13,8 +13,8 @@ type stallWatch struct {
 	after  time.Duration
 }
 
-// run looks until the session is closed. It does not share the goroutine of commits, because a
-// hanging commit must not hide a stall.
+// run looks until the session is closed. Commits have another goroutine, because a hanging commit
+// must not hide a stall.
 func (w *stallWatch) run() {
 	tick := time.NewTicker(min(time.Second, max(w.after/5, 10*time.Millisecond)))
 	defer tick.Stop()
@@ -54,7 +54,7 @@ func (w *stallWatch) check(a *assignment) {
 	}
 }
 
-// end gives up a partition. The whole session ends with it, because sarama offers no other way.
+// end gives up a partition. The whole session ends, because sarama offers no other way.
 func (w *stallWatch) end(a *assignment, rested time.Duration) {
 	err := fmt.Errorf("%w: %s/%d has not moved for %s", ErrStalled, a.topic, a.id,
 		rested.Round(time.Second))

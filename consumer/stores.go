@@ -55,8 +55,8 @@ type storeStart struct {
 	text func(error) string
 }
 
-// check lets every store check its own settings. It waits for a store that is down. An unsafe
-// store, or one that is not set up, ends Run.
+// check lets every store check the settings of the server, and waits for a store that is down. An
+// unsafe store, or one that is not set up, ends Run.
 func (s *storeStart) check(ctx context.Context) error {
 	for _, store := range s.proc.Stores() {
 		checker, ok := store.(dedup.Checker)
@@ -120,7 +120,7 @@ func (s *storeStart) registers() bool {
 }
 
 // register lets the stores compare this consumer's scope and identity functions with those on
-// record (rules 7 and 14). It waits for a store that is down. A refusal ends Run.
+// record (rules 7 and 14), and waits for a store that is down. A refusal ends Run.
 func (s *storeStart) register(ctx context.Context, r dedup.Registration) error {
 	var back backoff
 	var setup setupWatch

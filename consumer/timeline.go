@@ -8,8 +8,8 @@ import (
 	"github.com/IBM/sarama"
 )
 
-// timeline remembers the broker's times of the records of an assigned partition, as samples: the
-// first record, and then one for each second of record time or each 100 records.
+// timeline remembers the broker's times of the records of an assigned partition, as samples. These
+// are the first record, and then one for each second of record time or each 100 records.
 type timeline struct {
 	fetched atomic.Int64 // the offset after the last record; -1: no record
 
@@ -59,7 +59,8 @@ func (t *timeline) note(m *sarama.ConsumerMessage) {
 	t.samples = append(t.samples, sample{m.Offset, m.Timestamp})
 }
 
-// before returns the time of the newest sample below an offset, or zero. It forgets older samples.
+// before returns the time of the newest sample below an offset, or zero. Older samples are
+// forgotten.
 func (t *timeline) before(next int64) time.Time {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -75,7 +76,7 @@ func (t *timeline) before(next int64) time.Time {
 }
 
 // begin returns where the assignment begins, or a negative number. As long as that is unknown,
-// begin calls ask, if it is not nil.
+// begin calls ask, unless ask is nil.
 func (t *timeline) begin(ask func() int64) int64 {
 	t.mu.Lock()
 	from := t.from

@@ -25,8 +25,8 @@ func (g groupTopics) Topics(sources ...string) []string {
 	return topics
 }
 
-// retries returns the retry topics of a source, one for each delay. Each of them is needed: a topic
-// to which copies are written must be read.
+// retries returns the retry topics of a source, one for each delay. All are needed: a topic to
+// which copies are written must be read.
 func (g groupTopics) retries(source string) (topics []string) {
 	for _, d := range g.delays {
 		topics = append(topics, idem.RetryTopic(source, g.group, d))
@@ -37,9 +37,9 @@ func (g groupTopics) retries(source string) (topics []string) {
 // replays returns the retry topic for replayed dead letters of a source.
 func (g groupTopics) replays(source string) string { return idem.RetryTopic(source, g.group, 0) }
 
-// topicList has the topics of a consumer and the current subscription: those that exist. sarama
-// joins no group while one topic of the subscription is missing, so one deleted topic would stop
-// all others (K-27).
+// topicList has the topics of a consumer and the current subscription: those that exist. While one
+// topic of the subscription is missing sarama joins no group, so one deleted topic would stop all
+// others (K-27).
 type topicList struct {
 	needed   []string // sources and their retry topics with a delay
 	optional []string // topics for replays, and retry topics whose delay was declared once
@@ -77,7 +77,8 @@ func (t *topicList) suspect() {
 	}
 }
 
-// add subscribes to one more topic, if it exists. It reports false for a topic of the list.
+// add subscribes to one more topic, if the topic exists. The result is false for a topic of the
+// list.
 func (t *topicList) add(topic string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 	"github.com/idem-go/idem/consumer/internal/topicadmin"
 )
 
-// topicSetup makes sure, at the start of a consumer, that its topics exist and may be used.
+// topicSetup makes sure, at the start of a consumer, that all topics exist and may be used.
 type topicSetup struct {
 	cfg         Config
 	log         *slog.Logger
@@ -82,8 +82,7 @@ func (s *topicSetup) await(
 	return topics, nil, err
 }
 
-// prepareDeadLetters creates the missing dead-letter topics, if configured, and waits for all of
-// them.
+// prepareDeadLetters creates the missing dead-letter topics, if configured, and waits for all.
 func (s *topicSetup) prepareDeadLetters(
 	ctx context.Context, sources []*sarama.TopicMetadata,
 ) error {
@@ -108,8 +107,8 @@ func (s *topicSetup) prepareDeadLetters(
 	return err
 }
 
-// prepareRetries creates the missing retry topics, if configured, and waits for those with a delay:
-// a copy that cannot be written would hold up its partition.
+// prepareRetries creates the missing retry topics, if configured, and waits for those with a delay.
+// A copy that cannot be written would hold up a partition.
 func (s *topicSetup) prepareRetries(ctx context.Context, sources []*sarama.TopicMetadata) error {
 	all, needed := make(map[string]*sarama.TopicMetadata), make(map[string]time.Duration)
 	for _, source := range sources {
@@ -148,7 +147,7 @@ func (s *topicSetup) prepareRetries(ctx context.Context, sources []*sarama.Topic
 }
 
 // createRetries creates the missing topics and returns the names of those that exist then. Only
-// replays need a topic without a delay, so a missing right to create it is a warning (rule 46).
+// replays need a topic without a delay, so a missing right to create one is a warning (rule 46).
 func (s *topicSetup) createRetries(
 	all map[string]*sarama.TopicMetadata, needed map[string]time.Duration,
 ) (created []string, err error) {
@@ -171,7 +170,7 @@ func (s *topicSetup) createRetries(
 	return created, nil
 }
 
-// findFormerDelays adds retry topics whose delay no handler declares any longer. An earlier
+// findFormerDelays adds retry topics of delays that no handler declares any longer. An earlier
 // deployment may have left copies there, and only this group reads them.
 func (s *topicSetup) findFormerDelays() error {
 	all, err := topicadmin.Ask(s.client, nil)

@@ -23,8 +23,8 @@ type topicWatch struct {
 	observers []idem.TopicObserver
 }
 
-// look finds the topics that can be read, and reports changes. It returns true if the subscription
-// should be renewed.
+// look finds the topics that can be read, and reports changes. The result is true if the
+// subscription should be renewed.
 func (w *topicWatch) look() (renew bool, err error) {
 	topics, err := topicadmin.Ask(w.client, w.list.all())
 	if err != nil {
@@ -83,8 +83,8 @@ func (w *topicWatch) observe(topic string, missing bool) {
 	}
 }
 
-// subscription returns the topics to consume. It looks again only after an error and while a topic
-// is missing; otherwise the group would wait for the brokers' answer at each rebalance.
+// subscription returns the topics to consume. The brokers are asked again only after an error and
+// while a topic is missing. Otherwise the group would wait for the answer at each rebalance.
 func (w *topicWatch) subscription(troubled bool) ([]string, error) {
 	if troubled || !w.list.complete() {
 		if _, err := w.look(); err != nil {
@@ -106,7 +106,7 @@ var errTopicBack = errors.New("a topic is there again")
 // suspectPause is the shortest time between two looks, also after a broker's refusal.
 const suspectPause = 5 * time.Second
 
-// run looks for missing topics until ctx ends. It calls renew when one is back, or when a topic of
+// run looks for missing topics until ctx ends. run calls renew when one is back, or when a topic of
 // the subscription must not be read any longer.
 func (w *topicWatch) run(ctx context.Context, renew func(cause error)) {
 	every := time.NewTicker(w.list.every)

@@ -13,7 +13,7 @@ import (
 const repeatEvery = time.Minute
 
 // trouble turns a stream of errors into changes of state: one log line when consuming begins to
-// fail, and one when it works again.
+// fail, and one when consuming works again.
 type trouble struct {
 	log  *slog.Logger
 	text func(error) string

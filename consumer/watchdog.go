@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// releaseWait is how long sarama may take to end a session whose assignments have ended. It
-	// waits for running fetches, and in a rebalance for a rejoin, which may last a minute.
+	// releaseWait is how long sarama may take to end a session after all assignments have ended.
+	// Running fetches end first, and in a rebalance a rejoin, which may last a minute.
 	releaseWait = time.Second
 	// leaveWait bounds how long leaving the group may take. Then the connections are cut, and the
 	// brokers notice by the session's time-out.
@@ -31,8 +31,8 @@ type watchdog struct {
 }
 
 // run bounds the time between the end of ctx and the return of Consume, which may hang in a
-// request. Without a session it cuts the connections at once. With one, the assignments end and
-// commit first. After Consume has returned, connections may be opened again.
+// request. Without a session the connections are cut at once. With a session, the assignments end
+// and commit first. After Consume has returned, connections may be opened again.
 func (w *watchdog) run(ctx context.Context, consumed <-chan struct{}) {
 	select {
 	case <-ctx.Done():
@@ -53,7 +53,7 @@ func (w *watchdog) run(ctx context.Context, consumed <-chan struct{}) {
 }
 
 // await waits until the assignments have ended and sarama had releaseWait to end the session, or
-// until their time is over. It reports whether Consume has returned.
+// until the time for that is over. The result is true if Consume has returned.
 func (w *watchdog) await(consumed <-chan struct{}) bool {
 	limit := time.NewTimer(w.cfg.endWait() + commitWait + releaseWait)
 	defer limit.Stop()
@@ -76,8 +76,8 @@ func (w *watchdog) await(consumed <-chan struct{}) bool {
 	}
 }
 
-// leaveGroup gives up the membership. A static member keeps it, so that a restart moves no
-// partition, unless remove is set.
+// leaveGroup gives up the membership. Unless remove is set, a static member stays in the group, so
+// that a restart moves no partition.
 func (w *watchdog) leaveGroup(group sarama.ConsumerGroup, client sarama.Client, remove bool) {
 	cut := time.AfterFunc(leaveWait, w.links.Cut)
 	defer cut.Stop()
@@ -96,7 +96,7 @@ func (w *watchdog) warn(err error) {
 		w.cfg.errorText(err))
 }
 
-// removeStatic removes a static member, since sarama does not let it leave.
+// removeStatic removes a static member, since sarama does not let static members leave.
 func (w *watchdog) removeStatic(client sarama.Client) error {
 	admin, err := sarama.NewClusterAdminFromClient(client) // closing it would close the client
 	if err != nil {

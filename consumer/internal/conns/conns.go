@@ -17,7 +17,7 @@ type dialer interface {
 	Dial(network, addr string) (net.Conn, error)
 }
 
-// contextDialer is a dialer whose dials can be ended.
+// contextDialer is a dialer with dials that can be ended.
 type contextDialer interface {
 	DialContext(ctx context.Context, network, addr string) (net.Conn, error)
 }
@@ -26,9 +26,9 @@ type contextDialer interface {
 var ErrCut = errors.New("connections are cut")
 
 // Conns dials for one sarama client and keeps the open connections, so that [Conns.Cut] can close
-// all of them. sarama's own Close cannot: it waits for a lock that each request holds until its
-// answer or its read time-out, and a JoinGroup or SyncGroup is answered only when the rebalance is
-// over. Safe for concurrent use.
+// all of them. The Close of a sarama client cannot do that: each request holds a lock until the
+// answer or the read time-out, and Close waits for the lock. A JoinGroup or SyncGroup is answered
+// only when the rebalance is over. Safe for concurrent use.
 type Conns struct {
 	dial func(ctx context.Context, network, addr string) (net.Conn, error)
 
@@ -38,7 +38,7 @@ type Conns struct {
 	open map[net.Conn]struct{}
 }
 
-// New returns connections dialled as sc configures: directly, or with its Net.Proxy.Dialer.
+// New returns connections dialled as sc configures: directly, or with Net.Proxy.Dialer.
 func New(sc *sarama.Config) *Conns {
 	c := &Conns{open: make(map[net.Conn]struct{})}
 	c.ctx, c.end = context.WithCancelCause(context.Background())
@@ -60,8 +60,8 @@ func New(sc *sarama.Config) *Conns {
 	return c
 }
 
-// Config returns a copy of sc whose client dials through c. While the connections are cut, sarama
-// retries without a pause, so that its retries end at once.
+// Config returns a copy of sc that makes a client dial through c. While the connections are cut,
+// sarama retries without a pause, so that the retries end at once.
 func (c *Conns) Config(sc *sarama.Config) *sarama.Config {
 	own := *sc
 	own.Net.Proxy.Enable, own.Net.Proxy.Dialer = true, c
@@ -114,8 +114,8 @@ func (c *Conns) DialContext(ctx context.Context, network, addr string) (net.Conn
 	return c.keep(uncut, conn)
 }
 
-// keep notes an open connection. A TCP connection is not wrapped, since sarama looks into it for a
-// dead socket.
+// keep notes an open connection. A TCP connection is not wrapped, since sarama checks TCP sockets
+// for dead ones.
 func (c *Conns) keep(uncut context.Context, conn net.Conn) (net.Conn, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -135,7 +135,7 @@ func (c *Conns) keep(uncut context.Context, conn net.Conn) (net.Conn, error) {
 	return conn, nil
 }
 
-// kept is a connection that reports its own Close, for kinds that cannot be asked.
+// kept is a connection that notes Close, for kinds that cannot be asked.
 type kept struct {
 	net.Conn
 	of *Conns

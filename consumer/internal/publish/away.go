@@ -15,14 +15,14 @@ type partition struct {
 	id    int32
 }
 
-// awayPartitions knows the partitions that took no record the last time, because of brokers.
+// awayPartitions knows the partitions that took no record the last time, because of the brokers.
 //
-// sarama retries for some 15 s, and a call lasts as long as its slowest message. One partition
-// without a leader, or without enough replicas, would so delay the messages of all others. So a
-// single message at a time, the probe, tries whether the partition is back, and no call waits for a
+// A message is retried for some 15 s, and a call lasts as long as the slowest message. So one
+// partition without a leader, or without enough replicas, would delay all other messages. Instead a
+// single message at a time, the probe, tries whether the partition is back. No call waits for a
 // probe to the end.
 //
-// sarama chooses the partition of a message without a key. Such a message is never held back.
+// A message without a key has no known partition and is never held back.
 type awayPartitions struct {
 	client sarama.Client
 
@@ -86,7 +86,7 @@ func (a *awayPartitions) note(m *sarama.ProducerMessage, err error, probe bool) 
 	}
 }
 
-// noteSilence notes a message that had no answer when its call gave up.
+// noteSilence notes a message that had no answer when the call gave up.
 func (a *awayPartitions) noteSilence(m *sarama.ProducerMessage) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

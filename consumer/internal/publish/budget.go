@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// maxInFlight bounds the bytes that sarama holds, also for calls whose context has ended.
+// maxInFlight bounds the bytes that sarama holds, also for calls that have ended.
 const maxInFlight = 32 << 20
 
 // budget counts the bytes that sarama holds and has not reported on. Waiting ends with a context.
@@ -24,7 +24,7 @@ type budget struct {
 func newBudget(limit int) *budget { return &budget{limit: limit, changed: make(chan struct{})} }
 
 // take waits for n bytes. The owner of the lock does not wait. A message larger than the whole
-// budget waits until nothing else is in flight.
+// budget waits until no other message is in flight.
 func (b *budget) take(ctx context.Context, n int, owner bool) error {
 	return b.await(ctx, func() bool {
 		if !owner && (b.locked || b.used > 0 && b.used+n > b.limit) {
@@ -45,7 +45,7 @@ func (b *budget) give(n int) {
 
 var errOthersInFlight = errors.New("other messages are still in flight")
 
-// lock keeps other calls out and waits, for at most wait, until nothing is in flight.
+// lock keeps other calls out and waits, for at most wait, until no message is in flight.
 func (b *budget) lock(ctx context.Context, wait time.Duration) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, wait, errOthersInFlight)
 	defer cancel()

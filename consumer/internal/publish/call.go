@@ -12,13 +12,14 @@ import (
 	"github.com/idem-go/idem"
 )
 
-// aloneWait bounds how long a call waits until nothing else is in flight, to send a message alone.
+// aloneWait bounds how long a call waits until no other message is in flight, to send a message
+// alone.
 const aloneWait = 5 * time.Second
 
-// errBrokersSilent is the cause of a call that ends by its own time-out.
+// errBrokersSilent is the cause of a call that ends by the time-out of the producer.
 var errBrokersSilent = errors.New("brokers do not answer")
 
-// call is one call of ProduceEach. Only its own goroutine touches it.
+// call is one call of ProduceEach. Only one goroutine uses a call.
 type call struct {
 	s       *sender
 	msgs    []*idem.Message
@@ -50,9 +51,9 @@ func (s *sender) publish(ctx context.Context, msgs []*idem.Message) []error {
 
 // maxTogether bounds, in bytes, the messages that sarama gets before their results are awaited.
 //
-// sarama makes one batch of all messages for a partition, up to Producer.MaxMessageBytes, which
-// must admit the largest message. A broker takes batches of 1 MB by default. A refused batch costs
-// more than a round trip, since it is halved until the bad message is found.
+// All messages for a partition become one batch, up to Producer.MaxMessageBytes, which must admit
+// the largest message. A broker takes batches of 1 MB by default. A refused batch costs more than a
+// round trip, since the call halves the batch until the bad message is found.
 const maxTogether = 900_000
 
 // parts yields indexes in parts of at most maxTogether bytes, or of one message.
@@ -73,8 +74,8 @@ func (c *call) parts(indexes []int) iter.Seq[[]int] {
 	}
 }
 
-// isBatchVerdict reports whether the broker has refused a batch. sarama puts messages that are sent
-// together into one batch, so another message of the batch may be the reason.
+// isBatchVerdict reports whether the broker has refused a batch. Messages that are sent together
+// share a batch, so another message may be the reason.
 func isBatchVerdict(err error) bool { return isTooLarge(err) || isRefused(err) }
 
 func (c *call) failed(indexes []int, test func(error) bool) (some []int) {
@@ -145,8 +146,8 @@ func (c *call) send(ctx context.Context, indexes []int, alone bool) (sent int) {
 	return sent
 }
 
-// sendAlone finds the messages that are refused on their own. It halves groups of them, while no
-// message of another call is in flight, until each message has its own verdict.
+// sendAlone finds the messages that are refused alone. It halves groups of messages, while no other
+// call has messages in flight, until each message has a verdict.
 func (c *call) sendAlone(ctx context.Context, indexes []int) {
 	if len(indexes) == 0 {
 		return
@@ -182,7 +183,7 @@ func (c *call) sendAlone(ctx context.Context, indexes []int) {
 	}
 }
 
-// sendGroup sends and waits for the results. It reports false if ctx ended before.
+// sendGroup sends and waits for the results. The result is false if ctx ended before.
 func (c *call) sendGroup(ctx context.Context, group []int) bool {
 	for inFlight := c.send(ctx, group, true); inFlight > 0; inFlight-- {
 		select {
@@ -196,7 +197,7 @@ func (c *call) sendGroup(ctx context.Context, group []int) bool {
 	return true
 }
 
-// classify gives the error of a message that was sent alone its class.
+// classify adds the class to the error of a message that was sent alone.
 func (c *call) classify(i int) {
 	class := idem.ErrRefused
 	if isTooLarge(c.errs[i]) {
@@ -245,7 +246,7 @@ func (c *call) set(indexes []int, err error) {
 	}
 }
 
-// cut gives messages without a result the cause of ctx as their error.
+// cut sets the cause of ctx as the error of messages without a result.
 func (c *call) cut(ctx context.Context, indexes []int) {
 	silent := c.s.away != nil && errors.Is(context.Cause(ctx), errBrokersSilent)
 	for _, i := range indexes {

@@ -9,8 +9,8 @@ import (
 	"github.com/idem-go/idem"
 )
 
-// probeWait bounds how long a call waits for its probes. The leader of a partition that is back
-// answers in much less.
+// probeWait bounds how long a call waits for probes. The leader of a partition that is back answers
+// in much less.
 const probeWait = time.Second
 
 var (
@@ -19,7 +19,7 @@ var (
 	errPartitionAway = errors.New("its partition takes no records")
 )
 
-// heldBack has the messages of one call whose partitions are away.
+// heldBack has the messages of one call to partitions that are away.
 type heldBack struct {
 	s       *sender
 	msgs    []*idem.Message
@@ -31,7 +31,8 @@ type heldBack struct {
 	over    <-chan time.Time
 }
 
-// split holds back the messages whose partitions are away, sends the probes, and returns the rest.
+// split holds back the messages to partitions that are away, sends the probes, and returns the
+// rest.
 func (h *heldBack) split(ctx context.Context, indexes []int) []int {
 	a := h.s.away
 	if a == nil {
@@ -96,8 +97,8 @@ func (h *heldBack) sendProbe(ctx context.Context, i int, at partition) {
 	h.asking[i] = at
 }
 
-// answered returns the messages that may be sent after a probe has its result. The result came
-// soon, be it good or bad, so theirs will come soon too.
+// answered returns the messages that may be sent after the result of a probe. The result came soon,
+// be it good or bad, so the others will come soon too.
 func (h *heldBack) answered(r result) []int {
 	at := h.asking[r.index]
 	delete(h.asking, r.index)

@@ -27,7 +27,7 @@ func sizeOf(m *idem.Message) int {
 	return ToSarama(m).ByteSize(recordBatchV2)
 }
 
-// perMessage is roughly what sarama needs for a message beside its bytes.
+// perMessage is roughly the memory, in bytes, that sarama needs beside the message.
 const perMessage = 512
 
 // weightOf returns how many bytes of the budget a message takes.

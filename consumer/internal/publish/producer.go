@@ -65,7 +65,7 @@ func Open(brokers []string, sc *sarama.Config) (*Producer, error) {
 }
 
 // Produce returns nil when all messages are acknowledged. If one exceeds sarama's own limit, the
-// error matches idem.ErrTooLarge and none was sent.
+// error matches idem.ErrTooLarge and no message was sent.
 func (p *Producer) Produce(ctx context.Context, msgs ...*idem.Message) error {
 	for _, m := range msgs {
 		if err := p.tooLarge(m); err != nil {
@@ -85,7 +85,7 @@ func (p *Producer) ProduceEach(ctx context.Context, msgs []*idem.Message) []erro
 	return p.publish(ctx, msgs)
 }
 
-// Close sends the messages in flight and ends. It returns when all of them have a result.
+// Close sends the messages in flight and ends. Close returns when all messages have a result.
 func (p *Producer) Close() {
 	p.closing.Lock()
 	first := !p.closed
@@ -104,8 +104,8 @@ func (p *Producer) Close() {
 }
 
 // closeClient cuts the connections and closes the client after closeWait. Call the returned
-// function when all messages have their results: it does so at once. Cutting comes first, because
-// the client waits for locks that requests hold until their read time-out.
+// function when all messages have results: the client is closed at once then. Cutting comes first,
+// because the client waits for locks that requests hold until the read time-out.
 func (p *Producer) closeClient() (closed func()) {
 	cut := time.AfterFunc(closeWait, func() {
 		p.conns.Cut()

@@ -10,7 +10,8 @@ import (
 	"github.com/idem-go/idem"
 )
 
-// sender is the shared part of all calls: sarama's producer, and what is known of its messages.
+// sender is the shared part of all calls: sarama's producer, and the state of the messages in
+// flight.
 type sender struct {
 	async  sarama.AsyncProducer
 	client sarama.Client
@@ -40,7 +41,7 @@ type result struct {
 	err   error
 }
 
-// run reads sarama's results until it is closed.
+// run reads sarama's results until async is closed.
 func (s *sender) run() {
 	s.results.Go(func() {
 		for m := range s.async.Successes() {
@@ -54,7 +55,7 @@ func (s *sender) run() {
 	})
 }
 
-// settle gives the result of a message to its call. The message itself carries its index (O-08).
+// settle gives the result of a message to the call. The message itself carries the index (O-08).
 func (s *sender) settle(m *sarama.ProducerMessage, err error) {
 	o := m.Metadata.(*origin)
 	s.budget.give(o.weight)
@@ -81,7 +82,7 @@ func (s *sender) enqueue(ctx context.Context, m *idem.Message, o *origin) error 
 	}
 }
 
-// ask looks topics up. It reports false if the producer is closed.
+// ask looks topics up. The result is false if the producer is closed.
 func (s *sender) ask(topics map[string][]int) (<-chan topicAnswer, bool) {
 	s.closing.RLock()
 	defer s.closing.RUnlock()

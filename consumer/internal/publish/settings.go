@@ -22,9 +22,9 @@ func Configure(sc *sarama.Config) {
 	p.Timeout = 10 * time.Second
 }
 
-// The settings of a producer that stands alone. No group session depends on its metadata, so it
-// asks for a missing topic less often than a consumer and reports the missing topic sooner. Its
-// retries outlast the election of a leader.
+// The settings of a producer that stands alone. No group session depends on the metadata, so the
+// producer asks for a missing topic less often than a consumer and reports the missing topic
+// sooner. The retries outlast the election of a leader.
 const (
 	aloneAsks     = 3 // beside the first
 	aloneAskPause = 100 * time.Millisecond
@@ -35,8 +35,8 @@ const (
 	aloneReadLimit = 15 * time.Second
 )
 
-// ConfigureAlone sets what differs for a producer with a client of its own. Call it after
-// [Configure].
+// ConfigureAlone changes the settings for a producer with a client of its own. Call ConfigureAlone
+// after [Configure].
 func ConfigureAlone(sc *sarama.Config) {
 	sc.Net.ReadTimeout = aloneReadLimit
 	sc.Metadata.Full = false // only the topics it publishes to

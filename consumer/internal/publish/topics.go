@@ -11,8 +11,8 @@ import (
 )
 
 // topicLookup asks brokers whether a topic exists, before sarama gets messages for it. Inside
-// sarama a missing topic would delay all other topics, and its error would look like brokers that
-// are down. One goroutine asks for a topic at a time. It ends with the time-outs of the client.
+// sarama a missing topic would delay all other topics, and the error would look like brokers that
+// are down. One goroutine asks for a topic at a time, and ends with the time-outs of the client.
 type topicLookup struct {
 	client  sarama.Client
 	running sync.WaitGroup

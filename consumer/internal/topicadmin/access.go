@@ -14,8 +14,8 @@ const (
 	OpWrite = sarama.AclOperationWrite
 )
 
-// Ask returns the metadata of topics and the rights of this client on them. Without names it
-// returns all topics.
+// Ask returns the metadata of topics and the rights of this client. Without names Ask returns all
+// topics.
 func Ask(client sarama.Client, names []string) ([]*sarama.TopicMetadata, error) {
 	ask := func(broker *sarama.Broker, err error) (*sarama.MetadataResponse, error) {
 		if err != nil {
@@ -60,7 +60,7 @@ func AccessOf(topics []*sarama.TopicMetadata, ops ...sarama.AclOperation) (a Acc
 }
 
 // may reports whether the client has all of ops on a topic. Brokers before Kafka 2.3 do not report
-// rights: then it has them.
+// rights: then the answer is true.
 func may(t *sarama.TopicMetadata, ops ...sarama.AclOperation) bool {
 	has := func(op sarama.AclOperation) bool {
 		return t.TopicAuthorizedOperations&(1<<uint(op)) != 0
@@ -71,8 +71,8 @@ func may(t *sarama.TopicMetadata, ops ...sarama.AclOperation) bool {
 	return !slices.ContainsFunc(ops, func(op sarama.AclOperation) bool { return !has(op) })
 }
 
-// CheckGroup returns sarama's error if the client may not read the group. sarama itself asks the
-// coordinator for a long time before it returns that error. Joining the group finds other mistakes.
+// CheckGroup returns sarama's error if the client may not read the group. Joining the group returns
+// that error only after a long time. Joining the group finds other mistakes.
 func CheckGroup(client sarama.Client, group string) error {
 	broker, err := client.Controller()
 	if err != nil {

@@ -26,7 +26,7 @@ func (e *MissingError) Error() string {
 	return "topics do not exist: " + strings.Join(e.Topics, ", ")
 }
 
-// Await returns the topics when all exist and this client has all of ops on them. After 3 s, the
+// Await returns the topics when all exist and this client has all of ops on each. After 3 s, the
 // error is a [*MissingError], or matches [ErrUnauthorized].
 func Await(
 	ctx context.Context, client sarama.Client, commands Commands, names []string,

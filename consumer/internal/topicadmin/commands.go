@@ -96,7 +96,7 @@ func (c Commands) DeniedError(topics []string, ops ...sarama.AclOperation) error
 		ErrUnauthorized, rights, strings.Join(topics, ", "), c.GrantTopics(topics, ops...))
 }
 
-// ExplainGroup adds the command that mends it to an error about rights on the group.
+// ExplainGroup adds the remedy to an error about rights on the group.
 func (c Commands) ExplainGroup(err error) error {
 	if errors.Is(err, sarama.ErrGroupAuthorizationFailed) {
 		grant := c.Grant("group", c.Group, "Read")
@@ -105,9 +105,9 @@ func (c Commands) ExplainGroup(err error) error {
 	return err
 }
 
-// ExplainProduce returns a [dedup.SetupError] for dead letters or copies whose topics are missing
-// or must not be written to. Callers wait as in an outage and report the error again and again,
-// because only a person can mend it.
+// ExplainProduce returns a [dedup.SetupError] for missing topics of dead letters or copies, and for
+// topics that must not be written to. Callers wait as in an outage and repeat the report, because
+// only a person can mend the problem.
 func (c Commands) ExplainProduce(err error, msgs []*idem.Message) error {
 	var topics []string
 	for _, m := range msgs {

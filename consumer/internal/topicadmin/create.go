@@ -62,8 +62,8 @@ func (c *Creator) Retries(name string, source *sarama.TopicMetadata) error {
 	return c.create("retry topic", name, source, settings)
 }
 
-// create creates a topic with the partitions and replicas of its source, unless Spec sets others.
-// It never takes a broker's default, which may be a single replica (K-36).
+// create creates a topic with the partitions and replicas of its source, unless Spec sets others. A
+// broker's default, which may be a single replica, is never used (K-36).
 func (c *Creator) create(
 	kind, name string, source *sarama.TopicMetadata, settings map[string]*string,
 ) error {

@@ -10,11 +10,11 @@ import (
 	"github.com/IBM/sarama"
 )
 
-// RetryReserve is how much longer than its delay a retry topic should keep a copy. It is the time
-// for which all consumers may be down.
+// RetryReserve is how much longer than the delay a retry topic should keep a copy: the time for
+// which all consumers may be down.
 const RetryReserve = 24 * time.Hour
 
-// Retention checks that retry topics do not delete copies before they are due.
+// Retention checks that retry topics do not delete copies before the due time.
 type Retention struct {
 	Admin     sarama.ClusterAdmin
 	Commands  Commands
@@ -22,8 +22,8 @@ type Retention struct {
 	ErrorText func(error) string
 }
 
-// Check mends the retention of a retry topic that this consumer has created. For other topics it
-// logs a warning, also if it may not read the settings (rule 46).
+// Check mends the retention of a retry topic that this consumer has created. For other topics Check
+// logs a warning, also without the right to read the settings (rule 46).
 func (r *Retention) Check(name string, delay time.Duration, created bool) {
 	keep, policy, err := retentionOf(r.Admin, name)
 	if err != nil {
@@ -66,7 +66,7 @@ func setRetention(admin sarama.ClusterAdmin, name string, keep time.Duration) er
 		}, false)
 }
 
-// retentionOf returns how long a topic keeps records, negative for no limit, and its cleanup
+// retentionOf returns how long a topic keeps records, negative for no limit, and the cleanup
 // policy.
 func retentionOf(
 	admin sarama.ClusterAdmin, name string,
