@@ -3,7 +3,7 @@
 // transaction. A [Relay] publishes the rows afterwards. This package has the types and the relay.
 // Package pgoutbox has the table in Postgres.
 //
-// # What it promises
+// # Guarantees
 //
 // An event is published if and only if its transaction commits. Publication is at least once,
 // always with the same ID in the header event-id. If a relay stops between the broker's
@@ -42,8 +42,8 @@
 // share of a new one, wait for that time at most.
 //
 // When ctx ends, Run waits for the messages that the producer already has, for at most 10 s or a
-// lease. Run then waits for the database, for at most 6 s. Give the process that much time.
-// [Relay.Ready] is for a readiness probe.
+// lease, whichever is less. Run then waits for the database, for at most 6 s. Give the process that
+// much time. [Relay.Ready] is for a readiness probe.
 //
 // The producer must be idempotent, must wait for all in-sync replicas, and must not reorder
 // messages of a partition. consumer.OpenProducer makes such a producer, and spreads keys over

@@ -42,8 +42,8 @@ func kafkaOf(t *testing.T, brokers []string) sarama.Client {
 	return client
 }
 
-// A page gives what its service has: its own pool, its own clients. They are as open afterwards as
-// they were, and a topic that was created later is known.
+// A page passes the pool and the clients of its service, which stay open. A topic that was created
+// later is found.
 func TestExamine_ClientsOfAService(t *testing.T) {
 	pool := storePool(t)
 	require.NoError(t, pgoutbox.Migrate(t.Context(), pool))
@@ -79,7 +79,7 @@ func TestExamine_ClientsOfAService(t *testing.T) {
 	require.NoError(t, rdb.Ping(t.Context()).Err())
 }
 
-// The session of a pool that nobody has configured is told as such (rule 10).
+// A pool without pgstore.Configure is reported (rule 10).
 func TestExamine_PoolWithoutConfigure(t *testing.T) {
 	pool, err := pgxpool.New(t.Context(), testenv.Postgres(t))
 	require.NoError(t, err)
@@ -91,7 +91,7 @@ func TestExamine_PoolWithoutConfigure(t *testing.T) {
 	require.Contains(t, worst(r, "postgres.session").Detail, "pgstore.Configure and pgstore.Open would set")
 }
 
-// A client whose Kafka has gone is told as such, and so is one that was closed.
+// A client without brokers is reported, and so is a closed client.
 func TestExamine_KafkaGone(t *testing.T) {
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1))
 	require.NoError(t, err)
@@ -123,8 +123,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// canary is a password with a mark at its begin, in its middle and at its end: no part of it may be
-// seen.
+// canary is a password with a mark at its start, in its middle and at its end. No part of it may
+// appear.
 const (
 	canary = "canarya" + "/#?@%canaryb&canaryc"
 	mark   = "canary"
@@ -146,8 +146,8 @@ func requireSilent(t *testing.T, r Findings, what string) {
 	}
 }
 
-// G-04: no finding, no advice and no error shows any part of a password, however wrong the URL is,
-// or whatever a server says.
+// G-04: no finding and no error shows any part of a password, for any wrong URL and any answer of a
+// server.
 func TestExamine_CanaryPasswords_G04(t *testing.T) {
 	const away = "127.0.0.1:1"
 	escaped := url.QueryEscape(canary)
@@ -179,14 +179,14 @@ func TestExamine_CanaryPasswords_G04(t *testing.T) {
 	}
 }
 
-// Words of our own are not looked through: what is missing there would tell the password.
+// The doctor's own words are not redacted: a missing word would reveal the password.
 func TestExamine_PasswordThatIsAWord(t *testing.T) {
 	r, err := Examine(t.Context(), Input{Group: "g", Offline: true, Stores: []Store{{URL: "postgres://u:postgres@127.0.0.1:1/postgres?pool_max_conns=1"}}})
 	require.NoError(t, err)
 	require.Equal(t, "postgres 127.0.0.1:1/postgres", worst(r, "settings.pool").On)
 }
 
-// G-04: nor do those of pools and clients that a service gives, when the server refuses them.
+// G-04: no finding shows the passwords of given pools and clients that the server refuses.
 func TestExamine_CanaryClients_G04(t *testing.T) {
 	u, err := url.Parse(testenv.Postgres(t))
 	require.NoError(t, err)
@@ -228,7 +228,7 @@ func TestExamine_CanaryClients_G04(t *testing.T) {
 	for _, id := range []string{"kafka.connect", "postgres.connect", "redis.connect"} {
 		require.Equal(t, Bad, worst(r, id).Verdict, id)
 	}
-	// What a server says is looked through too: this one quotes what it was asked.
+	// Texts of servers are redacted too: this server quotes its input.
 	in := Input{
 		Group: "g", Brokers: []string{"broker:1"}, Redact: func(s string) string { return strings.ReplaceAll(s, "canary-of-the-caller", "***") },
 		Kafka:  func() (sarama.Client, error) { return nil, errors.New("no such user: canary-of-the-caller " + canary) },

@@ -32,7 +32,7 @@ func bads(r Findings) (all []string) {
 	return all
 }
 
-// Each check is explained, and nothing that is no check.
+// docs/doctor.md explains each check, and only checks.
 func TestDocsNameEachCheck(t *testing.T) {
 	text, err := os.ReadFile("../../docs/doctor.md")
 	require.NoError(t, err)
@@ -57,7 +57,7 @@ func TestDefaults(t *testing.T) {
 	require.Equal(t, OK, r.Verdict(), "%+v", r)
 }
 
-// One replica on one broker is all there is; on three brokers it is a choice (K-36).
+// One replica is all that one broker can have; on three brokers it is a problem (K-36).
 func TestReplication(t *testing.T) {
 	for _, c := range []struct {
 		brokers, replicas int
@@ -74,7 +74,7 @@ func TestReplication(t *testing.T) {
 	}
 }
 
-// A clock that is an hour off is found by the round trip, whoever's it is (P-10, R-18).
+// A clock that differs by an hour is found, with the round trip as margin (P-10, R-18).
 func TestClock(t *testing.T) {
 	pool := storePool(t)
 	for offset, want := range map[time.Duration]Verdict{0: OK, 20 * time.Second: Warn, -time.Hour: Bad, time.Hour: Bad} {
@@ -86,7 +86,7 @@ func TestClock(t *testing.T) {
 	require.ErrorContains(t, err, "gone")
 }
 
-// What cannot be planted is judged: an old server, and answers that say nothing.
+// Facts that a test cannot plant in a server: an old version, and empty answers.
 func TestRedisFacts(t *testing.T) {
 	for version, want := range map[string]Verdict{"7.0.15": OK, "8.2.1": OK, "6.2.14": Bad, "": Unknown} {
 		f := &redisFacts{addr: "a:1", appendfsync: "always", info: settings{"redis_version": version, "aof_enabled": "1",

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What cannot be planted is judged: the same facts, one changed.
+// Facts that a test cannot plant in a server: sound ones, with one changed.
 func TestPostgresFacts(t *testing.T) {
 	sound := func() *pgFacts {
 		f := &pgFacts{role: "w", database: "d", direct: true, roleLimit: -1, databaseLimit: -1, settings: map[string]pgSetting{}}
@@ -55,7 +55,7 @@ func TestPostgresFacts(t *testing.T) {
 	}
 }
 
-// What the store's own check says, and no check of ours, is not lost.
+// Results of the store's own check that no other check reports are not lost.
 func TestStoreCheckBeyondOurs(t *testing.T) {
 	d := newExamination(Input{})
 	f := &pgFacts{role: "w", tables: []pgTable{{name: "processed_events"}}}

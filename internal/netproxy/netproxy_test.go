@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// echo is a server that says back, line by line, what it hears. It returns its address.
+// echo starts a server that sends each line back, and returns its address.
 func echo(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -34,7 +34,7 @@ func echo(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// say sends a line and returns the answer.
+// say sends a line, and returns the answer.
 func say(t *testing.T, c net.Conn, line string) (string, error) {
 	t.Helper()
 	_, err := fmt.Fprintln(c, line)
@@ -90,7 +90,7 @@ func TestServerThatIsNotThere(t *testing.T) {
 	require.NoError(t, err, "an ordinary end")
 }
 
-// The end of the test ends what is open and waits for every goroutine.
+// The end of the test closes all connections and waits for every goroutine.
 func TestCleanupEndsOpenConnections(t *testing.T) {
 	var c net.Conn
 	t.Run("open", func(t *testing.T) {

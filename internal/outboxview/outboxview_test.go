@@ -22,7 +22,7 @@ func newPool(t *testing.T) *pgxpool.Pool {
 	return pool
 }
 
-// What is there is found through the search path and by name, and what is missing is named.
+// Tables are found through the search path and by schema, and missing tables are named.
 func TestFind(t *testing.T) {
 	pool := newPool(t)
 	l, err := Find(t.Context(), pool, "")
@@ -48,7 +48,7 @@ func TestFind(t *testing.T) {
 	require.ErrorContains(t, err, "shards of the relays")
 }
 
-// How much waits and who publishes is told, through the search path and by name.
+// The backlog and the shards are read through the search path and by schema.
 func TestAsk(t *testing.T) {
 	pool := newPool(t)
 	require.NoError(t, pgoutbox.Migrate(t.Context(), pool))
@@ -80,7 +80,7 @@ func TestAsk(t *testing.T) {
 	}
 }
 
-// Numbers are written as people write them.
+// Numbers are written as spans.
 func TestWords(t *testing.T) {
 	require.Equal(t, "1-3,7,9-10", Spans([]int{1, 2, 3, 7, 9, 10}))
 	require.Equal(t, "none", Spans(nil))
