@@ -12,12 +12,12 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// topic is where queues are apart from others, whichever partition they are in.
+// topic is a topic in a scope. Queues of all partitions share it.
 type topic struct{ scope, name string }
 
 func topicOf(l dedup.DeferredPartition) topic { return topic{l.Scope, l.Topic} }
 
-// queues are those of one topic. Every event is in one of them and in keys.
+// queues are those of one topic. Every event is in one queue and in keys.
 type queues struct {
 	byName map[string]*queue // none is empty
 	keys   map[dedup.Key]*deferred
@@ -26,10 +26,10 @@ type queues struct {
 type queue struct {
 	partition int32 // of the last Defer
 	events    []*deferred
-	delayed   time.Time // not before this, whatever its head says; zero: not delayed
+	delayed   time.Time // not before this, even if the head is due; zero: not delayed
 }
 
-// due is when the head may run.
+// due returns when the head may run.
 func (q *queue) due() time.Time {
 	if head := q.events[0].due; head.After(q.delayed) {
 		return head
@@ -37,35 +37,37 @@ func (q *queue) due() time.Time {
 	return q.delayed
 }
 
-// deferred is an event that waits. Its Wait says nothing: due does.
+// deferred is an event that waits until due. Its Wait is not used.
 type deferred struct {
 	dedup.Deferred
 	due  time.Time
-	turn uint64 // among those that are due at one instant
+	turn uint64 // order among those that are due at the same time
 }
 
-// dueAt gives p its turn behind all others that are due then.
+// dueAt sets the due time of p, behind all others with the same time.
 func (s *Store) dueAt(p *deferred, due time.Time) {
 	s.turns++
 	p.due, p.turn = due, s.turns
 }
 
-// view is what the caller gets, who may do with it what he likes.
+// view returns a copy of the event for the caller.
 func (p *deferred) view(now time.Time) dedup.Deferred {
 	v := p.Deferred
 	v.Wait, v.Data = p.due.Sub(now), bytes.Clone(p.Data)
 	return v
 }
 
-// Defer implements [dedup.Deferrer]. All of events are deferred or none. With more deferred than [Capacity] allows the error matches
-// [dedup.ErrFull].
-func (s *Store) Defer(ctx context.Context, at dedup.DeferredPartition, events []dedup.Deferred) error {
+// Defer implements [dedup.Deferrer]. All events are deferred, or none. If they exceed [Capacity],
+// the error matches [dedup.ErrFull].
+func (s *Store) Defer(ctx context.Context, at dedup.DeferredPartition,
+	events []dedup.Deferred) error {
 	for i := range events {
 		if err := events[i].Key.Validate(); err != nil {
 			return fmt.Errorf("memstore: defer: %w", err)
 		}
 		if events[i].Key.Scope != at.Scope {
-			return fmt.Errorf("memstore: defer: key %q is not of the scope %q", events[i].Key, at.Scope)
+			return fmt.Errorf("memstore: defer: key %q is not of the scope %q", events[i].Key,
+				at.Scope)
 		}
 	}
 	s.mu.Lock()
@@ -90,7 +92,7 @@ func (s *Store) Defer(ctx context.Context, at dedup.DeferredPartition, events []
 	for i := range events {
 		s.deferIn(l, &events[i], now)
 	}
-	for i := range events { // it went to this partition, with whatever was deferred in another one
+	for i := range events { // a queue goes to this partition with all its events
 		if q := l.byName[events[i].Queue]; q != nil {
 			q.partition = at.Partition
 		}
@@ -98,7 +100,7 @@ func (s *Store) Defer(ctx context.Context, at dedup.DeferredPartition, events []
 	return nil
 }
 
-// unknown is how many of events are not deferred, each once.
+// unknown returns how many of events are not deferred, each once.
 func (l *queues) unknown(events []dedup.Deferred) int {
 	unknown := make(map[dedup.Key]struct{})
 	for i := range events {
@@ -126,7 +128,8 @@ func (s *Store) deferIn(l *queues, e *dedup.Deferred, now time.Time) {
 }
 
 // Queues implements [dedup.Deferrer]. A limit below 1 returns none.
-func (s *Store) Queues(ctx context.Context, at dedup.DeferredPartition, after string, limit int) ([]dedup.Queue, error) {
+func (s *Store) Queues(ctx context.Context, at dedup.DeferredPartition, after string,
+	limit int) ([]dedup.Queue, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now, err := begin(ctx, "queues")
@@ -147,13 +150,16 @@ func (s *Store) Queues(ctx context.Context, at dedup.DeferredPartition, after st
 			continue
 		}
 		head := q.events[0]
-		all = append(all, dedup.Queue{Name: name, Length: len(q.events), Wait: q.due().Sub(now), Blocked: head.Blocked})
+		all = append(all, dedup.Queue{Name: name, Length: len(q.events), Wait: q.due().Sub(now),
+			Blocked: head.Blocked})
 	}
 	return all, nil
 }
 
-// Due implements [dedup.Deferrer]. Heads that are due at one instant are in the order of the calls that made them so.
-func (s *Store) Due(ctx context.Context, at dedup.DeferredPartition, limit int) (heads []dedup.Deferred, next time.Duration, err error) {
+// Due implements [dedup.Deferrer]. Heads that are due at the same time are in the order of the
+// calls that set the time.
+func (s *Store) Due(ctx context.Context, at dedup.DeferredPartition,
+	limit int) (heads []dedup.Deferred, next time.Duration, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now, err := begin(ctx, "due")
@@ -181,7 +187,8 @@ func (s *Store) Due(ctx context.Context, at dedup.DeferredPartition, limit int) 
 }
 
 // Delay implements [dedup.Deferrer].
-func (s *Store) Delay(ctx context.Context, at dedup.DeferredPartition, wait time.Duration, queues ...string) error {
+func (s *Store) Delay(ctx context.Context, at dedup.DeferredPartition, wait time.Duration,
+	queues ...string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now, err := begin(ctx, "delay")
@@ -202,7 +209,8 @@ func (s *Store) Delay(ctx context.Context, at dedup.DeferredPartition, wait time
 }
 
 // First implements [dedup.Deferrer].
-func (s *Store) First(ctx context.Context, at dedup.DeferredPartition, queue string, limit int) (first []dedup.Deferred, err error) {
+func (s *Store) First(ctx context.Context, at dedup.DeferredPartition, queue string,
+	limit int) (first []dedup.Deferred, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now, err := begin(ctx, "first")
@@ -219,7 +227,8 @@ func (s *Store) First(ctx context.Context, at dedup.DeferredPartition, queue str
 }
 
 // Postpone implements [dedup.Deferrer].
-func (s *Store) Postpone(ctx context.Context, at dedup.DeferredPartition, e dedup.Deferred) (moved bool, err error) {
+func (s *Store) Postpone(ctx context.Context, at dedup.DeferredPartition,
+	e dedup.Deferred) (moved bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now, err := begin(ctx, "postpone")
@@ -231,7 +240,8 @@ func (s *Store) Postpone(ctx context.Context, at dedup.DeferredPartition, e dedu
 		return false, nil
 	}
 	p := l.keys[e.Key]
-	if p == nil || p.Queue != e.Queue || !p.Position.Before(e.Position) && (!e.Blocked || p.Position != e.Position) {
+	if p == nil || p.Queue != e.Queue || !p.Position.Before(e.Position) &&
+		(!e.Blocked || p.Position != e.Position) {
 		return false, nil
 	}
 	p.Position, p.Blocked, p.Data = e.Position, e.Blocked, bytes.Clone(e.Data)
@@ -243,7 +253,8 @@ func (s *Store) Postpone(ctx context.Context, at dedup.DeferredPartition, e dedu
 }
 
 // Remove implements [dedup.Deferrer].
-func (s *Store) Remove(ctx context.Context, at dedup.DeferredPartition, queue string, events ...dedup.Deferred) (empty bool, err error) {
+func (s *Store) Remove(ctx context.Context, at dedup.DeferredPartition, queue string,
+	events ...dedup.Deferred) (empty bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now, err := begin(ctx, "remove")
@@ -256,7 +267,8 @@ func (s *Store) Remove(ctx context.Context, at dedup.DeferredPartition, queue st
 	}
 	for i := range events {
 		e, p := l.keys[events[i].Key], events[i].Position
-		if e != nil && e.Queue == queue && e.Position.Generation == p.Generation && e.Position.Retry <= p.Retry {
+		if e != nil && e.Queue == queue && e.Position.Generation == p.Generation &&
+			e.Position.Retry <= p.Retry {
 			s.removeFrom(l, e, now)
 		}
 	}
@@ -278,13 +290,15 @@ func (s *Store) removeFrom(l *queues, e *deferred, now time.Time) {
 	switch {
 	case len(q.events) == 0:
 		delete(l.byName, e.Queue)
-	case i == 0 && !q.events[0].due.After(now): // its turn comes behind the heads that are due already
+	// behind the heads that are due already
+	case i == 0 && !q.events[0].due.After(now):
 		s.dueAt(q.events[0], now)
 	}
 }
 
 // DeferredOf implements [dedup.Deferrer].
-func (s *Store) DeferredOf(ctx context.Context, scope, name string, keys ...dedup.Key) (found []dedup.Deferred, err error) {
+func (s *Store) DeferredOf(ctx context.Context, scope, name string,
+	keys ...dedup.Key) (found []dedup.Deferred, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now, err := begin(ctx, "deferred of")
@@ -304,7 +318,8 @@ func (s *Store) DeferredOf(ctx context.Context, scope, name string, keys ...dedu
 }
 
 // FindDeferred implements [dedup.Deferrer].
-func (s *Store) FindDeferred(ctx context.Context, scope, name string, key dedup.Key) (at dedup.DeferredPartition, e dedup.Deferred, ok bool, err error) {
+func (s *Store) FindDeferred(ctx context.Context, scope, name string,
+	key dedup.Key) (at dedup.DeferredPartition, e dedup.Deferred, ok bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now, err := begin(ctx, "find deferred")
@@ -316,5 +331,6 @@ func (s *Store) FindDeferred(ctx context.Context, scope, name string, key dedup.
 		return dedup.DeferredPartition{}, dedup.Deferred{}, false, nil
 	}
 	p := l.keys[key]
-	return dedup.DeferredPartition{Scope: scope, Topic: name, Partition: l.byName[p.Queue].partition}, p.view(now), true, nil
+	return dedup.DeferredPartition{Scope: scope, Topic: name,
+		Partition: l.byName[p.Queue].partition}, p.view(now), true, nil
 }

@@ -1,41 +1,48 @@
-// Package memstore is a store in the memory of one process. It is the exact reference of the contract: where another
-// store has a choice, this one has the strictest answer.
+// Package memstore is a store in the memory of one process. It is the reference of the contract:
+// where the contract leaves a choice, memstore gives the strictest answer.
 //
-// Use it in tests, in demos, and for events whose copies may be handled again after a restart. It is no store for a
-// broker's consumer unless that is so: a restart forgets every event while the offsets stay committed.
+// Use it in tests, in demos, and for events whose copies may be handled again after a restart. Use
+// another store otherwise: a restart forgets every event while the offsets stay committed.
 //
 // # Guarantees
 //
-// All of [dedup.Store], for the callers of one process only: two processes have two stores and both answer Fresh. A
-// call is atomic as a whole and not only per key. There is no guarantee beyond the process. A consumer of a real broker
-// refuses the store unless [Volatile] says that this is wanted (rule 31). It implements [dedup.Looker],
-// [dedup.Volatiler], [dedup.Operator], [dedup.Lister] and [dedup.Deferrer].
+// All of [dedup.Store], for the callers of one process only: two processes have two stores, and
+// both answer Fresh. A call is atomic as a whole, not only per key. A consumer of a real broker
+// refuses the store without the option [Volatile].
+//
+// The store is a [dedup.Looker], [dedup.Volatiler], [dedup.Operator], [dedup.Lister],
+// [dedup.ConflictNoter] and [dedup.Deferrer].
 //
 // # Schema
 //
-// One map from [dedup.Key] to a record, compared byte by byte, and a heap of the records by the instant at which they
-// expire. Deferred events are in a slice for each queue, and in a map by their keys; they do not expire. One lock guards all.
+// One map from [dedup.Key] to a record, compared byte by byte, and a heap of the records by their
+// time of expiry. Deferred events are in a slice for each queue, and in a map by their keys; they
+// do not expire. One lock guards all.
 //
 // # Expiry
 //
-// A record expires when its retention is over; a claim's retention begins when its lease ends, so that a claim never
-// vanishes before it was Uncertain (rule 33). Each call of Claim also forgets a few expired records, at most twice as
-// many as it asks for and sixteen more, and when the store is full, what expired makes room first. So the memory is
-// bounded by [Capacity] and follows the load (H-21); there is no goroutine. What a person forgets with Forget is forgotten at
-// once.
+// A record expires when its retention is over. The retention of a claimed record begins when the
+// lease ends, so that a claim never disappears before it was Uncertain.
 //
-// Of what was forgotten the store keeps one instant for each scope: the latest at which a forgotten record was completed,
-// released or out of its lease. An unknown event whose time is not after it is [dedup.TooOld] (rule 8); as long as nothing
-// of a scope was forgotten, no event of it is. The host's clock is compared with the times of events.
+// Each call of Claim also forgets expired records: at most twice as many as it has requests, and
+// sixteen more. A full store forgets expired records first. So the memory is bounded by [Capacity]
+// and follows the load, without a goroutine. Forget removes a record at once.
+//
+// For each scope the store keeps one time: the latest at which a forgotten record was completed,
+// released or out of its lease. An unknown event whose time is not after it is [dedup.TooOld]. As
+// long as no record of a scope has expired, no event of that scope is TooOld. The host's clock is
+// compared with the times of events.
 //
 // # Failure modes
 //
-// Full: a call of Claim, Discard, Import or Defer for more that is new than there is room fails as a whole, with an error that
-// matches [dedup.ErrFull] and [dedup.ErrUnavailable]. Nothing is ever evicted to make room: that would let an event run
-// twice. The other verbs need no room. No other failure is possible but that of a context that has ended.
+// Full: a call of Claim, Discard, Import or Defer that needs more room than there is fails as a
+// whole, with an error that matches [dedup.ErrFull] and [dedup.ErrUnavailable]. The store never
+// evicts a record to make room, since that event could run twice. Other calls need no room. Their
+// only failure is a context that has ended.
 //
 // # Cost per message
 //
-// A few microseconds of one core for claim and completion together, and about 700 bytes for each remembered event with
-// an ID of 36 characters. No round trip. List and Find look at every record, Due and Queues at every queue of their topic.
+// A few microseconds of one core for claim and completion together, and about 700 bytes for each
+// event with an ID of 36 characters. No round trip. List and Find read every record, Due and Queues
+// every queue of their topic.
 package memstore

@@ -2,7 +2,8 @@ package memstore
 
 import "container/heap"
 
-// expiryHeap has the record that expires first on top. Each record knows its index, so that a change costs O(log n).
+// expiryHeap has the record that expires first on top. Each record has its index, so that a change
+// costs O(log n).
 type expiryHeap []*record
 
 func (h *expiryHeap) push(r *record)   { heap.Push(h, r) }
@@ -29,7 +30,7 @@ func (h *expiryHeap) Pop() any {
 	old := *h
 	last := len(old) - 1
 	r := old[last]
-	old[last] = nil // let go of it
+	old[last] = nil // for the garbage collector
 	*h = old[:last]
 	return r
 }

@@ -7,7 +7,8 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// Look implements [dedup.Looker]. The answers of one call are of one instant. It forgets as many expired records as Claim does.
+// Look implements [dedup.Looker]. The answers of one call are of one time. Look forgets as many
+// expired records as Claim does.
 func (s *Store) Look(ctx context.Context, reqs []dedup.Request, answers []dedup.Answer) error {
 	if err := dedup.CheckRequests(reqs, answers); err != nil {
 		return fmt.Errorf("memstore: look: %w", err)
@@ -18,7 +19,7 @@ func (s *Store) Look(ctx context.Context, reqs []dedup.Request, answers []dedup.
 	if err != nil {
 		return err
 	}
-	s.sweep(now, sweeps(len(reqs))) // what is too old depends on what was forgotten
+	s.sweep(now, sweeps(len(reqs))) // TooOld depends on the forgotten records
 	for i := range reqs {
 		switch r := s.lookUp(reqs[i].Key, now); {
 		case r != nil:

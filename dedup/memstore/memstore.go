@@ -10,19 +10,19 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// DefaultCapacity is how many keys a store holds without [Capacity].
+// DefaultCapacity is the capacity of a store without the option [Capacity], in keys.
 const DefaultCapacity = 1_000_000
 
 // Option changes what [New] makes.
 type Option func(*Store)
 
-// Volatile declares that the loss of everything at a restart is wanted (rule 31). Without it, a consumer of a real
-// broker refuses the store.
+// Volatile declares that the loss of all events at a restart is wanted. Without this option a
+// consumer of a real broker refuses the store.
 func Volatile() Option { return func(s *Store) { s.volatile = true } }
 
-// Capacity sets how many keys the store holds, whatever their state, and, apart from these, how many deferred events.
-// Default [DefaultCapacity]; less than 1 means the default. A store that is full refuses new ones ([dedup.ErrFull]), it
-// never evicts.
+// Capacity sets how many keys the store holds, in any state, and also how many deferred events. The
+// default is [DefaultCapacity]; less than 1 means the default. A full store refuses new keys
+// ([dedup.ErrFull]) and never evicts.
 func Capacity(n int) Option {
 	return func(s *Store) {
 		if n > 0 {
@@ -31,7 +31,7 @@ func Capacity(n int) Option {
 	}
 }
 
-// Store keeps events in memory. Make it with [New]. It is safe for concurrent use.
+// Store keeps events in memory. Make one with [New]. A Store is safe for concurrent use.
 type Store struct {
 	capacity int
 	volatile bool
@@ -39,9 +39,9 @@ type Store struct {
 	mu        sync.Mutex
 	records   map[dedup.Key]*record
 	expiry    expiryHeap
-	forgotten map[string]time.Time // by scope: the last word on a record that expired
-	queues    map[topic]*queues    // of events that are deferred
-	deferred  int                  // how many those are
+	forgotten map[string]time.Time // by scope: the last change of a record that expired
+	queues    map[topic]*queues    // of deferred events
+	deferred  int                  // number of deferred events
 	turns     uint64               // see deferred.turn
 }
 
@@ -59,8 +59,9 @@ var (
 // New returns an empty store.
 func New(opts ...Option) *Store {
 	s := &Store{
-		capacity: DefaultCapacity, records: make(map[dedup.Key]*record), forgotten: make(map[string]time.Time),
-		queues: make(map[topic]*queues),
+		capacity: DefaultCapacity, records: make(map[dedup.Key]*record),
+		forgotten: make(map[string]time.Time),
+		queues:    make(map[topic]*queues),
 	}
 	for _, o := range opts {
 		o(s)
@@ -68,23 +69,25 @@ func New(opts ...Option) *Store {
 	return s
 }
 
-// Len returns how many keys the store holds, those included that have expired and were not yet swept.
+// Len returns how many keys the store holds, with those that have expired and were not swept yet.
 func (s *Store) Len() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.records)
 }
 
-// Volatile returns nil if the option [Volatile] was given, else an error that says what to do (rule 31).
+// Volatile returns nil if the option [Volatile] was given, else an error that names the choices
+// (rule 31).
 func (s *Store) Volatile() error {
 	if s.volatile {
 		return nil
 	}
-	return errors.New("memstore forgets every event at a restart while the offsets stay committed: " +
-		"use a durable store, or declare with memstore.Volatile() that handling events again is acceptable")
+	return errors.New("memstore forgets every event at a restart while the offsets stay " +
+		"committed: use a durable store, or declare with memstore.Volatile() that handling " +
+		"events again is acceptable")
 }
 
-// Claim implements [dedup.Store]. With an error nothing was claimed.
+// Claim implements [dedup.Store]. After an error no key is claimed.
 func (s *Store) Claim(ctx context.Context, t dedup.Token, lease time.Duration, reqs []dedup.Request,
 	answers []dedup.Answer) error {
 	if err := dedup.CheckRequests(reqs, answers); err != nil {
@@ -99,7 +102,9 @@ func (s *Store) Claim(ctx context.Context, t dedup.Token, lease time.Duration, r
 	if err != nil {
 		return err
 	}
-	if err := s.makeRoom(now, "claim", len(reqs), func() int { return s.unknown(now, reqs) }); err != nil {
+	if err := s.makeRoom(now, "claim", len(reqs), func() int {
+		return s.unknown(now, reqs)
+	}); err != nil {
 		return err
 	}
 	for i := range reqs {
@@ -111,7 +116,7 @@ func (s *Store) Claim(ctx context.Context, t dedup.Token, lease time.Duration, r
 		if r == nil {
 			r = newRecord(&reqs[i], now)
 			answers[i] = r.claim(t, lease, &reqs[i], now)
-			s.add(r) // after claim, which sets when it expires
+			s.add(r) // after claim, which sets the expiry
 			continue
 		}
 		answers[i] = r.claim(t, lease, &reqs[i], now)
@@ -120,7 +125,8 @@ func (s *Store) Claim(ctx context.Context, t dedup.Token, lease time.Duration, r
 	return nil
 }
 
-// Renew implements [dedup.Store]. A claim whose lease ended is still held while nobody has taken it over.
+// Renew implements [dedup.Store]. A claim whose lease has ended is still held until another claim
+// takes it over.
 func (s *Store) Renew(ctx context.Context, lease time.Duration, claims []dedup.Claim) error {
 	if lease <= 0 {
 		return fmt.Errorf("memstore: renew: lease %v is not positive", lease)
@@ -136,7 +142,8 @@ func (s *Store) Renew(ctx context.Context, lease time.Duration, claims []dedup.C
 	})
 }
 
-// Complete implements [dedup.Store]. A lost claim leaves the record as it is, whether there is a result or not.
+// Complete implements [dedup.Store]. The record of a lost claim stays as it is, with or without a
+// result.
 func (s *Store) Complete(ctx context.Context, done []dedup.Completion) error {
 	for i := range done {
 		if done[i].Retention <= 0 {
@@ -158,7 +165,8 @@ func (s *Store) Complete(ctx context.Context, done []dedup.Completion) error {
 func (s *Store) Release(ctx context.Context, claims []dedup.Release) error {
 	for i := range claims {
 		if claims[i].Retention <= 0 {
-			return fmt.Errorf("memstore: release: key %q: retention must be positive", claims[i].Key)
+			return fmt.Errorf("memstore: release: key %q: retention must be positive",
+				claims[i].Key)
 		}
 	}
 	return each(ctx, s, "release", claims, func(c *dedup.Release, now time.Time) bool {
@@ -172,7 +180,7 @@ func (s *Store) Release(ctx context.Context, claims []dedup.Release) error {
 	})
 }
 
-// Reopen implements [dedup.Operator]. The failures and take-overs of the generation that was given up are forgotten:
+// Reopen implements [dedup.Operator]. Failures and take-overs of the dead generation are forgotten:
 // else an event that was given up for them could never run again.
 func (s *Store) Reopen(ctx context.Context, key dedup.Key) (dedup.Position, error) {
 	s.mu.Lock()
@@ -189,7 +197,7 @@ func (s *Store) Reopen(ctx context.Context, key dedup.Key) (dedup.Position, erro
 	return r.position, nil
 }
 
-// begin reads the clock under the lock, so that the order of the calls is the order of their instants.
+// begin reads the clock under the lock, so that the order of the calls is the order of their times.
 func begin(ctx context.Context, verb string) (time.Time, error) {
 	if err := ctx.Err(); err != nil {
 		return time.Time{}, fmt.Errorf("memstore: %s: %w", verb, err)
@@ -197,8 +205,9 @@ func begin(ctx context.Context, verb string) (time.Time, error) {
 	return time.Now(), nil
 }
 
-// each serves the items of one call under the lock and collects those that are not held.
-func each[T any](ctx context.Context, s *Store, verb string, items []T, serve func(*T, time.Time) bool) error {
+// each calls serve for the items of one call, under the lock, and collects the lost ones.
+func each[T any](ctx context.Context, s *Store, verb string, items []T,
+	serve func(*T, time.Time) bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now, err := begin(ctx, verb)
@@ -214,7 +223,7 @@ func each[T any](ctx context.Context, s *Store, verb string, items []T, serve fu
 	return dedup.Lost(lost)
 }
 
-// lookUp returns the record of key, or nil. A record that has expired is none, and is removed at once.
+// lookUp returns the record of key, or nil. An expired record is removed, and nil is returned.
 func (s *Store) lookUp(key dedup.Key, now time.Time) *record {
 	r := s.records[key]
 	if r != nil && !r.expires.After(now) {
@@ -224,8 +233,7 @@ func (s *Store) lookUp(key dedup.Key, now time.Time) *record {
 	return r
 }
 
-// remove forgets a record that has expired, and notes what can no longer be told since then: an event from before its last
-// word, or from before the end of its last lease, may have been this one.
+// remove forgets an expired record and notes its last change: an older event may be this one.
 func (s *Store) remove(r *record) {
 	s.drop(r)
 	if spoken := r.expires.Add(-r.retention); spoken.After(s.forgotten[r.key.Scope]) {
@@ -233,20 +241,20 @@ func (s *Store) remove(r *record) {
 	}
 }
 
-// drop takes a record away, and nothing is noted of it.
+// drop removes a record without a note.
 func (s *Store) drop(r *record) {
 	delete(s.records, r.key)
 	s.expiry.remove(r)
 }
 
-// add takes in a record that has been given its expiry.
+// add inserts a record whose expiry is set.
 func (s *Store) add(r *record) {
 	s.records[r.key] = r
 	s.expiry.push(r)
 }
 
-// tooOld reports whether an event that is not known may be one that was forgotten (rule 8). Who asks for a later copy knows
-// the event, and a record without a time has no age.
+// tooOld reports whether an event without a record may be a forgotten one (rule 8). A later copy is
+// never too old, and a Kafka record without a time has no age.
 func (s *Store) tooOld(q *dedup.Request) bool {
 	if q.AnyAge || q.Position != (dedup.Position{}) || q.Origin.Time.UnixMilli() <= 0 {
 		return false
@@ -255,8 +263,9 @@ func (s *Store) tooOld(q *dedup.Request) bool {
 	return some && !q.Origin.Time.After(forgotten)
 }
 
-// makeRoom sweeps a bounded number of expired records and reports whether those that are new, of at most most, will fit. It
-// sweeps more than it needs room for: if they do not fit then, nothing else has expired. count is how many are new.
+// makeRoom sweeps expired records and returns an error if the new keys of a call do not fit. most
+// is their maximum number, count returns the exact one. The sweep is larger than most: if the keys
+// do not fit after it, no other record has expired.
 func (s *Store) makeRoom(now time.Time, verb string, most int, count func() int) error {
 	s.sweep(now, sweeps(most))
 	if len(s.records)+most <= s.capacity {
@@ -269,7 +278,7 @@ func (s *Store) makeRoom(now time.Time, verb string, most int, count func() int)
 	return nil
 }
 
-// unknown is how many of reqs would make a record.
+// unknown returns how many of reqs would make a record.
 func (s *Store) unknown(now time.Time, reqs []dedup.Request) (n int) {
 	for i := range reqs {
 		if s.lookUp(reqs[i].Key, now) == nil {
@@ -279,7 +288,7 @@ func (s *Store) unknown(now time.Time, reqs []dedup.Request) (n int) {
 	return n
 }
 
-// sweeps is how many expired records a call with so many keys may forget.
+// sweeps returns how many expired records a call with this number of keys may forget.
 func sweeps(keys int) int { return 2*keys + 16 }
 
 func (s *Store) sweep(now time.Time, most int) {

@@ -11,10 +11,10 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// errRetention is a caller's mistake.
+// errRetention is the error for a retention of zero or less.
 var errRetention = errors.New("retention must be positive")
 
-// Inspect implements [dedup.Operator]. The records of one call are of one instant.
+// Inspect implements [dedup.Operator]. The records of one call are of one time.
 func (s *Store) Inspect(ctx context.Context, keys ...dedup.Key) ([]dedup.Record, error) {
 	for i := range keys {
 		if err := keys[i].Validate(); err != nil {
@@ -36,8 +36,8 @@ func (s *Store) Inspect(ctx context.Context, keys ...dedup.Key) ([]dedup.Record,
 	return all, nil
 }
 
-// Forget implements [dedup.Operator]. What is known of the scope's age stays: an event without a later position that is
-// older than what the store has forgotten by itself is TooOld as ever.
+// Forget implements [dedup.Operator]. The scope's horizon stays: an older event without a later
+// position is TooOld as before.
 func (s *Store) Forget(ctx context.Context, key dedup.Key) error {
 	if err := key.Validate(); err != nil {
 		return fmt.Errorf("memstore: forget: %w", err)
@@ -59,9 +59,10 @@ func (s *Store) Forget(ctx context.Context, key dedup.Key) error {
 	return nil
 }
 
-// Discard implements [dedup.Operator]. The record is kept for retention, or for what is left of its own if that is longer. A
-// key that is not known needs room, else the error matches [dedup.ErrFull].
-func (s *Store) Discard(ctx context.Context, key dedup.Key, retention time.Duration, reason string) error {
+// Discard implements [dedup.Operator]. The record is kept for retention, or for the rest of its own
+// if that is longer. An unknown key needs room, else the error matches [dedup.ErrFull].
+func (s *Store) Discard(ctx context.Context, key dedup.Key, retention time.Duration,
+	reason string) error {
 	if err := key.Validate(); err != nil {
 		return fmt.Errorf("memstore: discard: %w", err)
 	}
@@ -92,8 +93,8 @@ func (s *Store) Discard(ctx context.Context, key dedup.Key, retention time.Durat
 	return nil
 }
 
-// Import implements [dedup.Operator]. [dedup.Imported.Tx] says nothing here: there are no transactions. With an error, such
-// as [dedup.ErrFull], nothing was imported.
+// Import implements [dedup.Operator]. [dedup.Imported.Tx] is ignored, since there are no
+// transactions. After an error, such as [dedup.ErrFull], no event is imported.
 func (s *Store) Import(ctx context.Context, events []dedup.Imported) (added int, err error) {
 	for i := range events {
 		if err := events[i].Key.Validate(); err != nil {
@@ -109,7 +110,9 @@ func (s *Store) Import(ctx context.Context, events []dedup.Imported) (added int,
 	if err != nil {
 		return 0, err
 	}
-	if err := s.makeRoom(now, "import", len(events), func() int { return s.unknownOf(now, events) }); err != nil {
+	if err := s.makeRoom(now, "import", len(events), func() int {
+		return s.unknownOf(now, events)
+	}); err != nil {
 		return 0, err
 	}
 	for i := range events {
@@ -126,7 +129,7 @@ func (s *Store) Import(ctx context.Context, events []dedup.Imported) (added int,
 	return added, nil
 }
 
-// unknownOf is how many of events would make a record, each once.
+// unknownOf returns how many of events would make a record, each once.
 func (s *Store) unknownOf(now time.Time, events []dedup.Imported) int {
 	unknown := make(map[dedup.Key]struct{})
 	for i := range events {
@@ -137,10 +140,13 @@ func (s *Store) unknownOf(now time.Time, events []dedup.Imported) int {
 	return len(unknown)
 }
 
-// List implements [dedup.Lister]. What it yields is of one instant; yield may use the store. A renewal of a lease is a change.
-// Records that changed at one instant are in the order of their keys.
-func (s *Store) List(ctx context.Context, f dedup.Filter, limit int, yield func(dedup.Record) bool) error {
-	all, err := s.choose(ctx, "list", func(r *record, now time.Time) bool { return r.chosen(&f, now) })
+// List implements [dedup.Lister]. The records are of one time; yield may use the store. A renewal
+// of a lease is a change. Records that changed at the same time are in the order of their keys.
+func (s *Store) List(ctx context.Context, f dedup.Filter, limit int,
+	yield func(dedup.Record) bool) error {
+	all, err := s.choose(ctx, "list", func(r *record, now time.Time) bool {
+		return r.chosen(&f, now)
+	})
 	if err != nil {
 		return err
 	}
@@ -161,7 +167,7 @@ func (s *Store) List(ctx context.Context, f dedup.Filter, limit int, yield func(
 	return nil
 }
 
-// Find implements [dedup.Lister], in the order of the keys. It looks at every record.
+// Find implements [dedup.Lister], in the order of the keys. Find reads every record.
 func (s *Store) Find(ctx context.Context, scope, id string) ([]dedup.Record, error) {
 	all, err := s.choose(ctx, "find", func(r *record, _ time.Time) bool {
 		return r.key.ID == id && (scope == "" || r.key.Scope == scope)
@@ -170,8 +176,9 @@ func (s *Store) Find(ctx context.Context, scope, id string) ([]dedup.Record, err
 	return all, err
 }
 
-// choose collects under the lock, so that who looks at the records may take his time.
-func (s *Store) choose(ctx context.Context, verb string, want func(*record, time.Time) bool) ([]dedup.Record, error) {
+// choose collects records under the lock, so that their reader does not hold it.
+func (s *Store) choose(ctx context.Context, verb string,
+	want func(*record, time.Time) bool) ([]dedup.Record, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now, err := begin(ctx, verb)
@@ -201,7 +208,7 @@ func (r *record) chosen(f *dedup.Filter, now time.Time) bool {
 	return true
 }
 
-// shown is the state as a person sees it.
+// shown returns the state for a person to read.
 func (r *record) shown() dedup.State {
 	switch {
 	case r.state == claimed:
@@ -210,7 +217,7 @@ func (r *record) shown() dedup.State {
 		return dedup.Finished
 	case r.state == dead:
 		return dedup.GivenUp
-	case r.lastWord == released:
+	case r.lastCall == released:
 		return dedup.Released
 	}
 	return dedup.Waiting
@@ -218,8 +225,10 @@ func (r *record) shown() dedup.State {
 
 func (r *record) view(now time.Time) dedup.Record {
 	v := dedup.Record{
-		Key: r.key, State: r.shown(), Position: r.position, Doubtful: r.doubt, Fence: r.fence, Failures: r.failures,
-		Takeovers: r.takeovers, First: r.first, Reason: r.reason, Compared: r.fingerprint.Comparison(), Created: r.created, Changed: r.changed, Expires: r.expires,
+		Key: r.key, State: r.shown(), Position: r.position, Doubtful: r.doubt, Fence: r.fence,
+		Failures: r.failures, Takeovers: r.takeovers, First: r.first, Reason: r.reason,
+		Compared: r.fingerprint.Comparison(), Created: r.created, Changed: r.changed,
+		Expires: r.expires,
 	}
 	if r.state == claimed {
 		v.Lease = r.lease.Sub(now)
@@ -227,10 +236,11 @@ func (r *record) view(now time.Time) dedup.Record {
 	return v
 }
 
-// maxDiffering is how many copies with another content are kept of one event.
+// maxDiffering is how many copies with another content an event keeps.
 const maxDiffering = 100
 
-// NoteConflict implements [dedup.ConflictNoter]. It keeps the first 100 for as long as the event is known.
+// NoteConflict implements [dedup.ConflictNoter]. The first 100 are kept for as long as the event is
+// known.
 func (s *Store) NoteConflict(ctx context.Context, key dedup.Key, copyOf dedup.Origin) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -242,7 +252,8 @@ func (s *Store) NoteConflict(ctx context.Context, key dedup.Key, copyOf dedup.Or
 		return fmt.Errorf("memstore: note conflict: %w", err)
 	}
 	copyOf.Time = time.Time{}
-	if r := s.lookUp(key, now); r != nil && len(r.differing) < maxDiffering && !slices.ContainsFunc(r.differing, copyOf.Same) {
+	if r := s.lookUp(key, now); r != nil && len(r.differing) < maxDiffering &&
+		!slices.ContainsFunc(r.differing, copyOf.Same) {
 		r.differing = append(r.differing, copyOf)
 	}
 	return nil

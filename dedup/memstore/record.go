@@ -10,7 +10,7 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// state is what a record is. The zero state is one that waits: released, moved on or reopened.
+// state of a record. open is released, rescheduled or reopened.
 type state uint8
 
 const (
@@ -20,7 +20,7 @@ const (
 	dead
 )
 
-// record is all that is remembered of one key.
+// record is the state of one key.
 type record struct {
 	key         dedup.Key
 	fingerprint dedup.Fingerprint
@@ -28,17 +28,17 @@ type record struct {
 	position    dedup.Position
 	state       state
 
-	token     dedup.Token // who holds it, or who spoke last: a repeat of his last word succeeds
-	lastWord  verb        // what he said last
-	lease     time.Time   // its end, if claimed
-	doubt     bool        // the verdict of this claim, or of the next one, is Uncertain
+	token     dedup.Token // of the holder, or of the last call, which may be repeated
+	lastCall  verb        // the last call of the token
+	lease     time.Time   // end of the lease, if claimed
+	doubt     bool        // this claim, or the next one, is Uncertain
 	fence     uint64
 	failures  uint32
 	takeovers uint32
 
 	reason   string
 	result   dedup.Result
-	reopened bool // waits for the copy that a redrive publishes, which nobody has claimed yet
+	reopened bool // waits for the first claim of a replayed copy
 
 	differing []dedup.Origin // copies with another content
 
@@ -59,22 +59,24 @@ const (
 
 func newRecord(r *dedup.Request, now time.Time) *record {
 	return &record{
-		key: r.Key, fingerprint: r.Fingerprint, first: r.Origin, position: r.Position, retention: r.Retention, created: now,
+		key: r.Key, fingerprint: r.Fingerprint, first: r.Origin, position: r.Position,
+		retention: r.Retention, created: now,
 	}
 }
 
-// claim decides, from top to bottom as the table of the contract does.
-func (r *record) claim(t dedup.Token, lease time.Duration, q *dedup.Request, now time.Time) dedup.Answer {
-	repeated := r.heldBy(t) && !r.conflicts(q) // the reply was lost: the same answer again
+// claim decides in the order of the contract's table.
+func (r *record) claim(t dedup.Token, lease time.Duration, q *dedup.Request,
+	now time.Time) dedup.Answer {
+	repeated := r.heldBy(t) && !r.conflicts(q) // the answer was lost: repeat it
 	if !repeated {
 		if a, refused := r.refuse(q, now); refused {
 			return a
 		}
-		if r.state == claimed { // its holder never spoke
+		if r.state == claimed { // neither completed nor released
 			r.doubt = true
 			r.takeovers++
 		}
-		r.state, r.token, r.lastWord = claimed, t, silent
+		r.state, r.token, r.lastCall = claimed, t, silent
 		r.position, r.reopened = q.Position, false
 		r.sign(q)
 		r.fence++
@@ -86,7 +88,8 @@ func (r *record) claim(t dedup.Token, lease time.Duration, q *dedup.Request, now
 	return a
 }
 
-// refuse is the answer for somebody who holds nothing, unless he may have the claim. Nothing changes.
+// refuse returns the answer for a request without a claim, unless the claim may be granted. The
+// record stays as it is.
 func (r *record) refuse(q *dedup.Request, now time.Time) (a dedup.Answer, refused bool) {
 	a, refused = r.refuseEqual(q, now)
 	if r.conflicts(q) {
@@ -98,7 +101,8 @@ func (r *record) refuse(q *dedup.Request, now time.Time) (a dedup.Answer, refuse
 	return a, true
 }
 
-// refuseEqual is refuse for a copy of the same content. The answer has no verdict if it is not refused.
+// refuseEqual is refuse for a copy with the same content. Without a refusal the answer has no
+// verdict.
 func (r *record) refuseEqual(q *dedup.Request, now time.Time) (a dedup.Answer, refused bool) {
 	a.First = r.first
 	switch {
@@ -125,12 +129,14 @@ func (r *record) granted(a *dedup.Answer) {
 	a.Fence, a.Failures, a.Takeovers = r.fence, r.failures, r.takeovers
 }
 
-// conflicts compares fingerprints if there are two. A copy that was redriven may differ: somebody repaired it.
+// conflicts compares the fingerprints if there are two. A replayed copy may differ, since a person
+// may have repaired it.
 func (r *record) conflicts(q *dedup.Request) bool {
 	return q.Position.Generation == 0 && dedup.Differ(r.fingerprint, q.Fingerprint)
 }
 
-// sign takes the fingerprint of a claim where none is kept, but not that of a redriven copy: it may have been repaired.
+// sign keeps the fingerprint of a claim if the record has none. That of a replayed copy is not
+// kept: the copy may have been repaired.
 func (r *record) sign(q *dedup.Request) {
 	if r.fingerprint == (dedup.Fingerprint{}) && r.position.Generation == 0 {
 		r.fingerprint = q.Fingerprint
@@ -139,32 +145,33 @@ func (r *record) sign(q *dedup.Request) {
 
 func (r *record) heldBy(t dedup.Token) bool { return r.state == claimed && r.token == t }
 
-// said reports whether v was the last word on this record, and t's.
-func (r *record) said(v verb, t dedup.Token) bool {
-	return r.state != claimed && r.lastWord == v && r.token == t
+// endedBy reports whether v under token t was the last call on this record.
+func (r *record) endedBy(v verb, t dedup.Token) bool {
+	return r.state != claimed && r.lastCall == v && r.token == t
 }
 
-// late reports whether c is the success of a run whose claim was released in doubt, and nobody has claimed since (rule 13).
+// late reports whether c is the success of a run whose claim was released as Unknown, without a
+// claim since (rule 13).
 func (r *record) late(c *dedup.Completion) bool {
-	return c.Dead == "" && c.Retry == 0 && r.doubt && r.said(released, c.Token)
+	return c.Dead == "" && c.Retry == 0 && r.doubt && r.endedBy(released, c.Token)
 }
 
-// renew lets the lease begin anew. The record outlives it by its retention (rule 33).
+// renew begins the lease anew. The record is kept for the retention after it (rule 33).
 func (r *record) renew(lease time.Duration, now time.Time) {
 	r.changed, r.lease = now, now.Add(lease)
 	r.expires = r.lease.Add(r.retention)
 }
 
-// complete reports whether c's holder may speak, or has said this before.
+// complete reports whether c is of the holder, or a repetition.
 func (r *record) complete(c *dedup.Completion, now time.Time) bool {
 	if !r.heldBy(c.Token) && !r.late(c) {
-		return r.said(completed, c.Token)
+		return r.endedBy(completed, c.Token)
 	}
-	r.lastWord = completed
+	r.lastCall = completed
 	switch {
 	case c.Dead != "":
 		r.state, r.reason = dead, reason(c.Dead)
-		if known(c.First) { // the dead letter is of that delivery (rule 6)
+		if known(c.First) { // of the delivery whose dead letter was sent (rule 6)
 			r.first = c.First
 		}
 	case c.Retry != 0:
@@ -179,9 +186,9 @@ func (r *record) complete(c *dedup.Completion, now time.Time) bool {
 
 func (r *record) release(c *dedup.Release, now time.Time) bool {
 	if !r.heldBy(c.Token) {
-		return r.said(released, c.Token)
+		return r.endedBy(released, c.Token)
 	}
-	r.state, r.lastWord = open, released
+	r.state, r.lastCall = open, released
 	if c.Outcome == dedup.Failed {
 		r.failures++
 	}
@@ -202,7 +209,7 @@ func (r *record) reopen(now time.Time) bool {
 	if r.state != dead {
 		return false
 	}
-	r.state, r.reopened, r.lastWord = open, true, silent
+	r.state, r.reopened, r.lastCall = open, true, silent
 	r.position = dedup.Position{Generation: r.position.Generation + 1}
 	r.reason = ""
 	r.doubt, r.failures, r.takeovers = false, 0, 0
@@ -210,14 +217,15 @@ func (r *record) reopen(now time.Time) bool {
 	return true
 }
 
-// discard gives the record up for good, whoever holds it. It is kept for as long as it was to be kept, if that is longer.
+// discard gives the event up, also while a claim is held. The record keeps its own expiry if that
+// is later.
 func (r *record) discard(why string, retention time.Duration, now time.Time) {
-	r.state, r.lastWord, r.reopened = dead, silent, false
+	r.state, r.lastCall, r.reopened = dead, silent, false
 	r.reason = reason(dedup.ReasonDiscarded + why)
 	r.keep(max(retention, r.expires.Sub(now)), now)
 }
 
-// known reports whether o says anything.
+// known reports whether o is not zero.
 func known(o dedup.Origin) bool { return !o.Same(dedup.Origin{}) || !o.Time.IsZero() }
 
 func (r *record) keep(retention time.Duration, now time.Time) {
@@ -225,7 +233,8 @@ func (r *record) keep(retention time.Duration, now time.Time) {
 	r.expires = now.Add(retention)
 }
 
-// reason is text as every store can keep it: valid UTF-8 without NUL, at most MaxReason bytes and no half character.
+// reason returns s in a form that every store can keep: valid UTF-8 without NUL, at most MaxReason
+// bytes, without a cut character.
 func reason(s string) string {
 	s = strings.ToValidUTF8(strings.ReplaceAll(s, "\x00", "\uFFFD"), "\uFFFD")
 	if len(s) <= dedup.MaxReason {
