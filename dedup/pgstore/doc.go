@@ -1,144 +1,164 @@
-// Package pgstore is the store in Postgres. It remembers in two ways: in the transaction of the effects
-// ([Store.ClaimTx], table processed_events), and by claims with a lease for effects elsewhere ([Store.Claim], table
-// idempotency_keys). It needs Postgres 14 or later with the encoding UTF8.
+// Package pgstore is the store in Postgres. It keeps two kinds of records. Records of transactional
+// handlers are written in the transaction of their effects ([Store.ClaimTx], table
+// processed_events). Claims with a lease are for effects outside the database ([Store.Claim], table
+// idempotency_keys). The package needs Postgres 14 or later with the encoding UTF8.
 //
 // # Guarantees
 //
-// All of [dedup.TxStore]. A row of processed_events is committed if and only if the effects of its event are: there is
-// no window, whatever dies. For claims, what [dedup.Store] says: exactly one caller is Fresh, and a holder who died
-// half-way leaves an Uncertain claim behind, never nothing.
+// Those of [dedup.TxStore]: a row of processed_events is committed if and only if the effects of its
+// event are, whichever process crashes. For claims, those of [dedup.Store]: exactly one caller gets
+// Fresh. If a holder crashes, its claim stays and becomes Uncertain.
 //
-// The guarantee is that of the database's own commits. With synchronous_commit off, fsync off, or after a fail-over to
-// an asynchronous standby, the last commits are gone, effects and rows alike, while the offsets of the broker stay:
-// rewind the consumer group by some minutes, the store absorbs what is still known. [Store.Check] warns of the
-// settings; [Durable] overrides the first.
+// The guarantees are as strong as the commits of the database. With synchronous_commit or fsync off,
+// a crash of the server loses the last commits, effects and rows alike. So does a fail-over to an
+// asynchronous standby. The consumer's offsets stay: rewind the consumer group by some minutes, and
+// the store skips the events that it still knows. [Store.Check] warns of these settings. [Durable]
+// overrides synchronous_commit.
 //
-// Every transaction says READ COMMITTED itself, whatever the database's default (P-02). Handlers that read the database
-// to decide need their own care, as in any transaction of that level (P-03).
+// Every transaction is READ COMMITTED, whatever the default of the database. A handler that reads
+// rows to decide must lock them, as in any transaction of that level.
 //
 // # Schema
 //
-// [Schema] is the text, [Migrate] runs it, and the command schema in this directory prints it. The key columns are led
-// by tenant and compared byte by byte (COLLATE "C"). Look an event up by hand:
+// [Schema] returns the text, [Migrate] runs it, and the command in directory schema prints it. The
+// first key column is the tenant. Keys are compared byte by byte (COLLATE "C"). To look an event up
+// by hand:
 //
 //	SELECT * FROM processed_events WHERE event_id = 'order-12345';
 //
-// All names are qualified with a schema: that of [InSchema], or the first one in the session's search path that has
-// the tables, looked up once. A temporary table of the same name can therefore not come between.
+// All names are qualified with a schema: that of [InSchema], or the first one in the session's
+// search path that has the tables. The store looks it up once. So a temporary table of the same name
+// has no effect.
 //
-// A role that handles events needs no more than
+// The role of a worker needs
 //
 //	GRANT USAGE ON SCHEMA public TO worker;
 //	GRANT SELECT, INSERT, UPDATE ON processed_events, idempotency_keys TO worker;
-//	GRANT SELECT, INSERT, UPDATE, DELETE ON event_starts, idem_progress, deferred_queues, deferred_events TO worker;
+//	GRANT SELECT, INSERT, UPDATE, DELETE
+//	   ON event_starts, idem_progress, deferred_queues, deferred_events TO worker;
 //	GRANT SELECT, INSERT, UPDATE ON idem_scopes, idem_scope_topics, idem_recipes TO worker;
 //	GRANT SELECT ON idem_schema, idem_horizons TO worker;
 //
-// and whoever deletes what has expired what [Reaper] says (G-12). [Store.Forget] takes the right to delete from the tables of
-// events and claims, which no handler needs: give it to the role of those who operate.
+// [Reaper] lists the rights of the role that deletes expired rows. [Store.Forget] needs the right to
+// delete from the tables of events and claims. Grant that to operators only: no handler needs it.
 //
 // # Layouts
 //
-// The tables above are the readable layout: whoever looks at a row sees what it is about. With [Compact], tables
-// processed_events_compact and idempotency_keys_compact have a number in place of tenant, scope and type (table idem_kinds),
-// one in place of topic and partition (idem_origins), and 16 bytes in place of the ID. An event that is done takes about 125
-// bytes with its indexes in place of 320, and claims are about 1.4 times as fast. The price: of an ID that is no UUID and no
-// ULID there is a hash only, which nobody can turn back. Choose at the first [Migrate]; a layout cannot be changed, and
-// a store that was made for the other one fails at its first call and in [Store.Check] (rule 28).
+// The tables above are the readable layout: each row shows its event in plain text. [Compact] chooses
+// the compact layout, with tables processed_events_compact and idempotency_keys_compact. A number
+// replaces tenant, scope and type (table idem_kinds), another one replaces topic and partition
+// (idem_origins), and 16 bytes replace the ID. A finished event takes about 125 bytes with its
+// indexes instead of 320, and claims are about 1.4 times as fast. The price: an ID that is neither a
+// UUID nor a ULID is stored as a hash only, which does not give the ID back. The first [Migrate]
+// fixes the layout. A store with the other layout fails at its first call and in [Store.Check].
 //
-// Views show rows of the compact layout with the columns of the readable one: processed_events_read and
-// idempotency_keys_read. event_id is null there where a hash stands for it. Look an event up by its ID, a UUID or any other:
+// Views show rows of the compact layout with the columns of the readable one: processed_events_read
+// and idempotency_keys_read. Their event_id is null if the row has a hash only. To look an event up
+// by its ID, a UUID or any other:
 //
-//	SELECT * FROM processed_events_read WHERE scope = 'orders' AND id = '0190f3b4-5c2a-7abc-8def-0123456789ab';
-//	SELECT * FROM processed_events_read WHERE scope = 'orders'
+//	SELECT * FROM processed_events_read
+//	 WHERE scope = 'orders' AND id = '0190f3b4-5c2a-7abc-8def-0123456789ab';
+//	SELECT * FROM processed_events_read
+//	 WHERE scope = 'orders'
 //	   AND id = left(encode(sha256(convert_to('order-12345', 'UTF8')), 'hex'), 32)::uuid;
 //
-// A role that handles events needs, in place of the rights on the two tables of the readable layout,
+// The role of a worker needs, instead of the rights on the two tables of the readable layout,
 //
 //	GRANT SELECT, INSERT, UPDATE ON processed_events_compact, idempotency_keys_compact TO worker;
 //	GRANT SELECT ON processed_events_read, idempotency_keys_read TO worker;
 //	GRANT SELECT, INSERT ON idem_kinds, idem_origins TO worker;
 //
-// Numbers are made in transactions of their own, committed before they are used and waiting for the disk, remembered by
-// each store, and never deleted: tenants and types must not be without bound. After a fail-over to an asynchronous standby
-// that lost some, restart the workers.
+// A number is committed in a transaction of its own before its first use, and that commit waits for
+// the disk. Each store remembers numbers, and they are never deleted. So the number of tenants and
+// types must be bounded. After a fail-over to an asynchronous standby that has lost numbers, restart
+// the workers.
 //
-// Records carry a version. One that this release does not know, or an unknown status, makes the call fail with
-// [dedup.ErrUnavailable] instead of being guessed at (rule 35).
+// # Versions
+//
+// Each record has a version. If this release does not know the version or the status of a record,
+// the call fails with [dedup.ErrUnavailable].
 //
 // # Deferred events
 //
-// Tables deferred_queues and deferred, the same in both layouts, hold events that wait in the order of their Kafka keys
-// ([dedup.Deferrer], rule 4). A row of deferred_queues is a queue: it is there if and only if an event is, and is locked, in the
-// order of the keys, by whoever puts an event into it or takes one out. What is deferred does not expire: it goes when its
-// event has ended, or by a person.
+// Tables deferred_queues and deferred_events hold events that wait in the order of their Kafka keys
+// ([dedup.Deferrer]). They are the same in both layouts. A row of deferred_queues is a queue. It
+// exists if and only if the queue has an event. A transaction that adds or removes events first locks
+// the rows of their queues, in the order of the keys. Deferred events do not expire. They are removed
+// when the event has ended, or by a person.
 //
-// # What a person sees
+// # Inspection
 //
-// [Store.Inspect] and [Store.Find] go by the key's index; [Store.List] reads both tables as a whole. Records of the compact
-// layout say all that those of the readable one say, but for IDs of which there is only a hash.
+// [Store.Inspect] and [Store.Find] use the index of the key. [Store.List] reads both tables as a
+// whole. Records of the compact layout show the same as those of the readable one, except for IDs
+// that are stored as a hash.
 //
 // # Expiry
 //
-// expires_at, by the server's clock, says until when a row must be kept; a claim's begins when its lease ends. A row
-// that is past it still counts until a [Reaper] deletes it. A record is never kept for less than an earlier call asked
-// for.
+// Column expires_at is the end of a row's retention, by the server's clock. The retention of a claim
+// begins when its lease ends. An expired row still counts until a [Reaper] deletes it. No call
+// shortens the retention of a record.
 //
-// Table idem_horizons says since when the store remembers everything of a scope. An event from before that which is not
-// on record is answered [dedup.TooOld] and leaves nothing behind (rule 8).
+// Table idem_horizons has the horizon of each scope. An older event without a record is answered
+// [dedup.TooOld], and no row is written.
 //
 // # Failure modes
 //
-// The server cannot be reached, is shutting down, read-only, full or out of memory, or its tables are missing: every
-// verb fails with [dedup.ErrUnavailable], and nothing is run.
+// The server cannot be reached, shuts down, is read-only, full or out of memory, or its tables are
+// missing: every method fails with [dedup.ErrUnavailable], and no handler runs.
 //
-// The connection breaks at COMMIT: [dedup.ErrUnknownCommit]. Claim again, the row tells (P-11).
+// The connection breaks at COMMIT: the error matches [dedup.ErrUnknownCommit]. Claim again, and the
+// row shows the outcome.
 //
-// A worker dies, or the network between: its session ends when the server notices. [Configure] and [Open] set what
-// makes that a matter of seconds; without it, see what [Store.Check] warns of. Until then a copy of its event is Busy
-// after 2 s (rule 10). Poolers such as PgBouncer refuse those start-up parameters unless they are in
-// ignore_startup_parameters: then set them for the role (ALTER ROLE ... SET). In transaction mode also choose
-// pgx.QueryExecModeExec or QueryExecModeSimpleProtocol (P-17); the store itself keeps nothing in a session.
+// A worker crashes, or its network breaks: the session ends when the server notices. [Configure] and
+// [Open] set parameters that make this a matter of seconds. Without them see the warnings of
+// [Store.Check]. Until the session ends, a copy of the event gets Busy after 2 s. Poolers such as
+// PgBouncer refuse these start-up parameters unless they are listed in ignore_startup_parameters.
+// Then set them for the role (ALTER ROLE ... SET). In transaction mode also choose
+// pgx.QueryExecModeExec or QueryExecModeSimpleProtocol. The store keeps no state in a session.
 //
-// Rows that several events update: a call of ClaimTx with several requests never waits longer than 20 ms for a lock,
-// because transactions that share rows in different orders would deadlock; it fails with [dedup.ErrContended] instead
-// (rule 1).
+// Several events update the same rows: a call of ClaimTx with several requests waits at most 20 ms
+// for a lock, because transactions that lock rows in different orders would deadlock. Then the call
+// fails with [dedup.ErrContended].
 //
-// A handler of a group ends the transaction by SQL: its session has another application_name inside, which the server
-// reports to have changed back, so that [dedup.TxChecker] finds it without a round trip even if another transaction was
-// begun. If the claims of events that had not run were committed, their rows are made to wait for their copies again
-// (rule 12). A process that dies between that COMMIT and the repair loses those events: nothing but a handler that
-// leaves its transaction alone prevents it.
+// The handler of a group ends the transaction by SQL: [dedup.TxChecker] finds this without a round
+// trip, even if another transaction was begun. For that the session has another application_name
+// inside the transaction, and the server reports each change of the name. If the handler has committed
+// the claims of events that had not run, the store makes their rows wait for their copies again. If
+// the process crashes between that COMMIT and the repair, those events are lost. Only a handler that
+// does not end its transaction prevents that.
 //
-// Retries of a request that runs: a claim with NoWait takes an advisory lock of the transaction on a number made of schema and key.
-// Who does not get it is told Busy, without waiting and without keeping a connection (rule 20). The lock ends with the transaction,
-// also through a pooler.
+// A request is repeated while it runs: a claim with NoWait takes an advisory lock of the transaction,
+// on a number made of schema and key. If another transaction has the lock, the answer is Busy, without
+// a wait and without a connection in use. The lock ends with the transaction, also through a pooler.
 //
-// # Code that keeps its own transactions
+// # Transactions of your own
 //
-// [Store.Once] is the store's insert in a transaction of the caller's, on the same records. [LockKey] and [TryLockKey] lock what a
-// natural key names until a transaction ends, for those who read before they write. State that copies may bring in any order
-// goes forward only by an upsert with a guard:
+// [Store.Once] makes the store's insert in a transaction of yours, on the same records. [LockKey] and
+// [TryLockKey] lock a natural key until a transaction ends, for code that reads before it writes. If
+// copies may bring a state in any order, use an upsert with a guard, so that it only goes forward:
 //
 //	INSERT INTO accounts AS a (id, balance, version) VALUES ($1, $2, $3)
 //	ON CONFLICT (id) DO UPDATE SET balance = excluded.balance, version = excluded.version
 //	WHERE a.version < excluded.version
 //	RETURNING (xmax = 0) AS inserted
 //
-// It returns true for a row that was inserted, false for one that was updated, and none where the guard refused. xmax = 0 says so in
-// this RETURNING only: later, a row that was merely locked has one, and a row after an ordinary UPDATE has none. On a partitioned
-// table it is an error. From Postgres 18 on, RETURNING old.id IS NULL says the same in words.
+// The statement returns true for an inserted row, false for an updated one, and no row if the guard
+// refused. xmax = 0 has this meaning only in this RETURNING. Later a row that was merely locked has an
+// xmax, and a row after an ordinary UPDATE has none. On a partitioned table the expression is an
+// error. From Postgres 18 on, RETURNING old.id IS NULL means the same.
 //
 // # Cost per message
 //
-// A claim, with all its keys, is one round trip, and so is each of the other verbs, those on deferred_events events too. A transaction is two: begin and
-// claim are one, the commit is the other; three if a completion is not plain. A batch of duplicates only writes nothing
-// and takes no transaction ID (P-20).
+// A claim of any number of keys is one round trip. So is each other method, also for deferred events.
+// A transaction takes two round trips: begin and claim are one, the commit is the other. A completion
+// that is not plain takes a third. A batch of duplicates writes no row and takes no transaction ID.
 //
-// Duplicates come in runs. After a group of which most was known, the next group begins with a look that writes nothing:
-// if all of it is over already that is all, one round trip and a quarter of the work; else it costs a round trip more.
-// After a group of which nothing was known, the next transaction asks for what exists only if it meets something, in a
-// round trip of its own.
-// A claim with NoWait costs what one without it does, and two round trips if the answer is Busy. [Store.Look] and [Store.LookTx] are
-// one round trip. What the requests of a call share (tenant, scope, type, topic, retention) travels once.
+// Duplicates come in runs. After a group of mostly known events, the next group begins with a look
+// that writes no row. If all its events are known, the look is the only round trip, for a quarter of
+// the work. Otherwise it is an additional one. After a group without known events, the next
+// transaction reads existing rows only if an insert was skipped, in a round trip of its own.
+//
+// A claim with NoWait costs as much as one without, and two round trips if the answer is Busy.
+// [Store.Look] and [Store.LookTx] are one round trip. Values that the requests of a call share
+// (tenant, scope, type, topic, retention) travel once.
 package pgstore

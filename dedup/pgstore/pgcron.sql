@@ -1,22 +1,24 @@
--- Deletes what has expired, for those who prefer pg_cron to pgstore.Reaper. Both do the same, and only one at a time works.
+-- Deletes expired rows, for use with pg_cron instead of pgstore.Reaper. Both do the same work, and
+-- only one of them works at a time. This procedure is for the readable layout; the compact one
+-- needs a pgstore.Reaper.
 --
--- It is made for the readable layout; the compact one needs a pgstore.Reaper.
+-- Run this text in the schema of the store's tables, as their owner. Then run in the database of
+-- pg_cron, with your schema in place of app:
 --
--- Run this in the schema of the store's tables, as their owner; then, in the database of pg_cron:
+--     SELECT cron.schedule('idem', '* * * * *', $$CALL app.idem_reap('app')$$);
 --
---     SELECT cron.schedule('idem', '* * * * *', $$CALL app.idem_reap('app')$$);  -- app is that schema
+-- The role that calls the procedure needs the rights of pgstore.Reaper, and no statement_timeout,
+-- which would count for the whole run (ALTER ROLE ... SET statement_timeout = 0). Do not call it
+-- inside a transaction: it commits after every batch.
 --
--- The role that calls it must have no statement_timeout, which would count for the whole run (ALTER ROLE ... SET
--- statement_timeout = 0), and needs the rights that pgstore.Reaper does. It must not be called inside a transaction: it
--- commits after every batch.
---
--- What a run announces as forgotten (idem_horizons) a later one deletes, when no claim that began before can be under way.
--- grace is how long that is: longer than a claim's statement may take, which is 5 s.
+-- A run moves horizons (idem_horizons). A later run deletes the rows behind them, when no earlier
+-- claim can still be running. grace is the time between the two: longer than the statement of a
+-- claim may take, which is 5 s.
 CREATE OR REPLACE PROCEDURE idem_reap(
     store       text     DEFAULT current_schema(), -- the schema of the tables
-    wall_clock   text[]   DEFAULT '{}',             -- scopes that no Kafka consumer uses: their rows go when they expire
+    wall_clock   text[]   DEFAULT '{}',             -- scopes whose rows expire by the wall clock
     grace        interval DEFAULT '1 minute',
-    dead_letters interval DEFAULT '30 days',        -- how long what was ever given up is kept at least
+    dead_letters interval DEFAULT '30 days',        -- retention of events that were ever given up
     batch        integer  DEFAULT 1000              -- rows deleted by one transaction
 ) LANGUAGE plpgsql AS $procedure$
 DECLARE
@@ -38,7 +40,7 @@ BEGIN
     RETURNING true INTO mine;
     COMMIT;
     IF mine IS NOT TRUE THEN
-        RETURN; -- another one is at work
+        RETURN; -- another reaper works
     END IF;
 
     EXECUTE settings;
@@ -56,7 +58,7 @@ BEGIN
         SELECT c.scope, c.consumed_until, h.before, h.cutoff,
                coalesce(h.updated_at < clock_timestamp() - grace, true) AS ripe
         FROM scopes c LEFT JOIN idem_horizons h ON h.scope = c.scope
-        WHERE c.consumed_until IS NOT NULL -- one partition whose time is not known keeps all
+        WHERE c.consumed_until IS NOT NULL -- a partition of unknown time keeps all rows
         ORDER BY c.scope
     LOOP
         CONTINUE WHEN NOT s.ripe;
@@ -68,7 +70,7 @@ BEGIN
                     UPDATE idem_leases SET lease_until = clock_timestamp() + interval '3 minutes'
                     WHERE name = 'reaper' AND token = me;
                     IF NOT FOUND THEN
-                        RETURN; -- stood still for so long that another one took over
+                        RETURN; -- this run stood still, and another reaper took over
                     END IF;
                     EXECUTE format($$
                         WITH gone AS (

@@ -1,19 +1,22 @@
--- The compact layout: about 124 bytes for an event that is done, heap and indexes, origin included (readable: 319). It is
--- chosen once, and what it cannot show by itself the views do.
+-- The compact layout: about 124 bytes for a finished event, heap, indexes and origin included
+-- (readable: 319). The layout is fixed by the first run. Views show the rows as in the readable
+-- layout.
 --
--- What makes it so: at most eight columns, since the null bitmap of more costs 8 bytes in every row; what most rows lack
--- is one column; where an event came from is one number; times are numbers, and expires_at is rounded up to the minute,
--- so that its index keeps one entry for many rows. Kafka's times have milliseconds: in the microseconds of origin_time is a
--- checksum of the value, from 1 to 999, or 0 for none. Of 999 copies with another content one is not seen to be other.
+-- How it saves space: at most eight columns, because the null bitmap of more costs 8 bytes in every
+-- row. Values that most rows lack share one column. The origin is one number. Times are numbers,
+-- and expires_at is rounded up to the minute, so that its index keeps one entry for many rows.
+-- Kafka's times have milliseconds. The microseconds of origin_time are a checksum of the value,
+-- from 1 to 999, or 0 for none. Of 999 copies with another content, one is not found.
 INSERT INTO idem_schema (version, layout) VALUES (3, 'compact') ON CONFLICT DO NOTHING;
 
--- Numbers for what many rows share. A row is committed alone before its number is used, and never deleted.
+-- Numbers for values that many rows share. A row is committed alone before its number is used, and
+-- never deleted.
 CREATE TABLE IF NOT EXISTS idem_kinds (
     kind       integer          GENERATED ALWAYS AS IDENTITY CONSTRAINT idem_kinds_pkey PRIMARY KEY,
     tenant     text COLLATE "C" NOT NULL,
     scope      text COLLATE "C" NOT NULL,
     event_type text COLLATE "C" NOT NULL,
-    form       smallint         NOT NULL, -- how 16 bytes stand for the ID: 1 SHA-256, cut; 2 those of a UUID; 3 of a ULID
+    form       smallint         NOT NULL, -- what the 16 bytes are: 1 SHA-256, cut; 2 a UUID; 3 a ULID
     CONSTRAINT idem_kinds_key UNIQUE (tenant, scope, event_type, form),
     CONSTRAINT idem_kinds_form CHECK (form BETWEEN 1 AND 3)
 );
@@ -24,16 +27,16 @@ CREATE TABLE IF NOT EXISTS idem_origins (
     CONSTRAINT idem_origins_key UNIQUE (topic, partition)
 );
 
--- Events handled in the transaction of their effects: a row is there if and only if the effects are.
+-- Events handled in the transaction of their effects: a row exists if and only if the effects do.
 CREATE TABLE IF NOT EXISTS processed_events_compact (
-    origin_time   timestamptz,      -- to the millisecond; below it is a checksum of the value
+    origin_time   timestamptz,      -- to the millisecond; below is a checksum of the value
     origin_offset bigint,
     expires       integer NOT NULL, -- minutes since 1970, rounded up
     made          integer NOT NULL, -- seconds since 2000, rounded up
     kind          integer NOT NULL,
     origin        integer,
     id            uuid    NOT NULL, -- 16 bytes: eight fewer in the row than bytea
-    rest          jsonb,            -- what is not as in an event that is done at the first attempt
+    rest          jsonb,            -- differences to an event that is done at the first attempt
     CONSTRAINT processed_events_compact_pkey PRIMARY KEY (kind, id)
 );
 CREATE INDEX IF NOT EXISTS processed_events_compact_expires_at
@@ -53,11 +56,11 @@ CREATE TABLE IF NOT EXISTS idempotency_keys_compact (
     kind           integer     NOT NULL,
     origin         integer,
     failures       integer     NOT NULL DEFAULT 0,
-    takeovers      integer     NOT NULL DEFAULT 0,       -- claims whose holder never spoke
+    takeovers      integer     NOT NULL DEFAULT 0,       -- claims that ended without a word of their holder
     record_version smallint    NOT NULL DEFAULT 1,
-    uncertain      boolean     NOT NULL DEFAULT false,   -- an earlier holder may have had the effect
+    uncertain      boolean     NOT NULL DEFAULT false,   -- an earlier holder may have caused the effect
     id             uuid        NOT NULL,
-    token          uuid,                                 -- of the holder, or of who spoke last
+    token          uuid,                                 -- of the holder, or of the last one
     status         text COLLATE "C" NOT NULL,
     fingerprint    bytea,
     reason         text,
@@ -68,7 +71,7 @@ CREATE TABLE IF NOT EXISTS idempotency_keys_compact (
 ) WITH (fillfactor = 50); -- room for the update that ends each claim
 CREATE INDEX IF NOT EXISTS idempotency_keys_compact_expires_at ON idempotency_keys_compact (expires_at);
 
--- A ULID as text: 26 digits of 5 bits, of which the first two bits are none.
+-- A ULID as text: 26 digits of 5 bits, after two bits of padding.
 CREATE OR REPLACE FUNCTION idem_ulid(id uuid) RETURNS text LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE AS $$
     SELECT string_agg(substr('0123456789ABCDEFGHJKMNPQRSTVWXYZ',
         1 + substring(b'00' || ('x' || replace(id::text, '-', ''))::bit(128) FROM 5 * d + 1 FOR 5)::bit(5)::integer, 1),
@@ -76,8 +79,10 @@ CREATE OR REPLACE FUNCTION idem_ulid(id uuid) RETURNS text LANGUAGE sql IMMUTABL
     FROM generate_series(0, 25) AS d
 $$;
 
--- Both tables as the readable layout has them. event_id is null where a hash stands for it. To find an event by its ID,
--- say its id, which the index knows: a UUID as it is, and of anything else the hash:
+-- Both tables with the columns of the readable layout. event_id is null if the row has a hash only.
+-- To find an event by its ID, use column id, which the index covers: a UUID as it is, any other ID
+-- hashed:
+--
 --     WHERE id = left(encode(sha256(convert_to('order-12345', 'UTF8')), 'hex'), 32)::uuid
 CREATE OR REPLACE VIEW processed_events_read AS
 SELECT e.xmin, i.tenant, i.scope, i.event_type,

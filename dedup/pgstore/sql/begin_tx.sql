@@ -1,6 +1,6 @@
--- Settings of a transaction that is lent to a handler. What the session had is kept aside, for restore.sql.
--- $1: lock_timeout; $2: statement_timeout of the claim; $3: idle time-out ('' keeps the session's); $4: whether the commit
--- must be durable; $5: whether to mark the session, for handlerTx.
+-- Settings of a transaction for a handler. The session's settings are kept for restore.sql. $1:
+-- lock_timeout; $2: statement_timeout of the claim; $3: idle time-out ('' keeps the session's); $4:
+-- whether the commit must be durable; $5: whether to mark the session, for handlerTx.
 SELECT set_config('idem.session', concat_ws(' ', current_setting('lock_timeout'), current_setting('statement_timeout'),
                                             current_setting('enable_seqscan'), current_setting('enable_hashjoin'),
                                             current_setting('enable_mergejoin'), current_setting('plan_cache_mode')), true),

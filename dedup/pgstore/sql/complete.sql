@@ -1,5 +1,5 @@
--- Ends claims. A repeat finds its own last word and changes nothing. A success may end a claim that was released in doubt, if
--- nobody has claimed since (rule 13): its token is still there.
+-- Ends claims. A repeat finds its own completion and changes no row. A success may end a claim that
+-- was released as uncertain, if no worker has claimed since (rule 13): its token is still there.
 WITH r AS MATERIALIZED (
     SELECT * FROM unnest($1::uuid[], $2::bigint[], $3::text[], $4::text[], $5::bigint[], $6::bigint[], $7::bytea[],
                          {arrays@8}) WITH ORDINALITY

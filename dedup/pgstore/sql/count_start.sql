@@ -1,4 +1,4 @@
--- One more start of a record, unless its event is done: then there is nothing left to watch.
+-- Counts one more start of a record, unless its event is done: then its starts no longer matter.
 WITH known AS MATERIALIZED (
     SELECT FROM {schema}.{events_read}
     WHERE ({key}) = ({one@8}) AND status = 'done'

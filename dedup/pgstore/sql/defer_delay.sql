@@ -1,5 +1,5 @@
--- Lets queues ($3) have no turn for a while ($4, microseconds): their heads cannot run now. They are locked in the order in which
--- those lock them that put events into queues.
+-- Postpones queues ($3) by a time ($4, microseconds), because their heads cannot run now. They are
+-- locked in the same order as by defer_insert.sql.
 UPDATE {schema}.deferred_queues k
 SET due = greatest(k.due, clock_timestamp() + $4::bigint * interval '1 microsecond')
 FROM (

@@ -1,4 +1,5 @@
--- The queues of a lot whose heads are due first, at most $4, with those heads that are due. The clock is read once.
+-- The queues of a partition whose heads are due first, at most $4, with the heads that are due. The
+-- clock is read once.
 SELECT ceil(extract(epoch FROM k.due - k.now) * 1000000)::bigint AS next, {event}
 FROM (
     SELECT k.*, c.now
@@ -12,7 +13,8 @@ FROM (
     ) k
 ) k
 LEFT JOIN LATERAL (
-    -- In the order of the primary key: without statistics the key of the events looks as good, and reads the whole partition.
+    -- In the order of the primary key. Without statistics the planner may prefer the key of the
+    -- events, and read the whole partition.
     SELECT *
     FROM {schema}.deferred_events p
     WHERE (p.scope, p.topic, p.queue) = (k.scope, k.topic, k.queue) AND p.seq >= k.head_seq

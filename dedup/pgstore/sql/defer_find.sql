@@ -1,4 +1,4 @@
--- An event that is deferred in a topic.
+-- A deferred event of a topic.
 SELECT {event}
 FROM {schema}.deferred_events p
 JOIN {schema}.deferred_queues k ON (k.scope, k.topic, k.queue) = (p.scope, p.topic, p.queue)

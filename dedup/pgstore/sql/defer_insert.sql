@@ -1,7 +1,8 @@
--- Puts events at the ends of their queues. The queues come sorted and are locked in that order, then the events in the
--- order of their keys: two calls never wait for each other crosswise. An event that is deferred already keeps its place; its
--- number is left out. $4, $5, $6: the queues, the names of those that have another, how many events each; $7: which queue an
--- event is put into; $8: how far before the next number of the queue.
+-- Puts events at the ends of their queues. The queues come sorted and are locked in that order,
+-- then the events in the order of their keys, so two calls cannot deadlock. An event that is
+-- deferred already keeps its place, and its number is skipped. $4, $5, $6: the queues, the long
+-- names, the numbers of events; $7: the queue of an event; $8: its distance to the next number of
+-- the queue.
 WITH q AS MATERIALIZED (
     INSERT INTO {schema}.deferred_queues AS k (scope, topic, partition, queue, name, next_seq)
     SELECT $1::text, $2::text, $3::integer, r.queue, r.name, 1 + r.events

@@ -1,4 +1,5 @@
--- Lets a deferred event wait for a later attempt, or for a person. Its queue is locked, and shows it if it is the head.
+-- Lets a deferred event wait for a later attempt, or for a person. Its queue is locked. If the
+-- event is the head, the queue shows the change.
 WITH moved AS (
     UPDATE {schema}.deferred_events
     SET generation = $7::bigint, retry = $8::bigint, blocked = $9::boolean, data = $11::bytea,

@@ -1,4 +1,4 @@
--- The queues of a lot in the order of their names. $5: whether to begin before all of them.
+-- The queues of a partition in the order of their names. $5: whether to begin before all of them.
 SELECT coalesce(k.name, k.queue) AS name, p.length,
        CASE WHEN NOT k.blocked THEN ceil(extract(epoch FROM k.due - clock_timestamp()) * 1000000)::bigint ELSE 0 END AS wait,
        k.blocked

@@ -1,6 +1,6 @@
--- After events were put into queues ($3) or taken out of them, whose rows are locked: a queue with another head takes its
--- turn from now on, and one without events ends. A statement of its own, since only a new snapshot shows what was committed
--- while the lock was waited for.
+-- Updates queues ($3) after events were added or removed. Their rows are locked. A queue with
+-- another head is due with it, and a queue without events ends. This is a statement of its own,
+-- because only a new snapshot shows the changes that the locks waited for.
 WITH h AS MATERIALIZED (
     SELECT k.queue, k.head_seq, p.seq, p.due, p.blocked
     FROM unnest($3::bytea[]) AS r(queue)

@@ -1,4 +1,4 @@
--- Those of some events that are deferred in a topic. OFFSET as in look.sql.
+-- The deferred ones of some events of a topic. OFFSET as in look.sql.
 SELECT {event}
 FROM unnest($3::text[], $4::text[], $5::text[]) AS r(tenant, event_type, event_id)
 CROSS JOIN LATERAL (

@@ -1,2 +1,2 @@
--- Nobody else changes the row until the commit.
+-- Locks the row against other changes until the commit.
 SELECT FROM {schema}.{table} WHERE ({key}) = ({one@1}) FOR UPDATE

@@ -1,4 +1,5 @@
--- As existing_keys.sql, for the transaction of the effects: a row that waits for this copy is locked until the commit.
+-- Like existing_keys.sql, for the transaction of the effects: a row that waits for this copy is
+-- locked until the commit.
 WITH r AS MATERIALIZED (
     {requests}
 ), seen AS MATERIALIZED (
@@ -36,7 +37,7 @@ WHERE answer <> 'grant'
 UNION ALL
 SELECT n, 'too-old', 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL
 FROM r
-WHERE r.old AND NOT EXISTS ( -- in the snapshot that seen has, and by this transaction
+WHERE r.old AND NOT EXISTS ( -- in the snapshot of seen, and by this transaction
     SELECT FROM {schema}.{events} k
     WHERE ({k.key}) = ({r.key})
 )

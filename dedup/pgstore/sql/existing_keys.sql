@@ -1,11 +1,13 @@
--- Answers for the keys that insert_keys.sql found taken; a statement of its own, since only a new snapshot shows what was
--- committed while that one waited. Rows this transaction has just inserted are left out.
+-- Answers for the keys that insert_keys.sql found taken. This is a statement of its own, because
+-- only a new snapshot shows the changes that insert_keys.sql waited for. Rows that this transaction
+-- has just inserted are left out.
 --
--- A row is decided on as the snapshot shows it, then locked, in key order, and granted only if it is still the same
--- version. A key that changed in between is not answered: the caller asks again.
+-- The answer is decided by the snapshot. Then the row is locked, in the order of the keys, and
+-- granted only if it is still the same version. A key that has changed in between gets no answer,
+-- and the caller asks again.
 WITH r AS MATERIALIZED (
     {requests}
-    WHERE coalesce(nullif(current_setting('idem.new', true), ''), '0')::bigint < cardinality($10::timestamptz[]) -- else all are new
+    WHERE coalesce(nullif(current_setting('idem.new', true), ''), '0')::bigint < cardinality($10::timestamptz[]) -- otherwise all are new
 ), seen AS MATERIALIZED (
     SELECT r.n, r.to_retry, r.retention, r.fingerprint, {k.key}, k.xmin AS version, k.status,
            k.lease_until, k.origin_topic, k.origin_partition, k.origin_offset, k.origin_time, k.reason,
@@ -19,7 +21,7 @@ WITH r AS MATERIALIZED (
     FROM seen s JOIN {schema}.{keys} k
       ON ({k.key}) = ({s.key})
     WHERE s.answer = 'grant' AND k.xmin = s.version
-       OR s.answer = 'mine' AND k.status = 'claimed' AND k.token = $11::uuid -- a repeat may meet another repeat
+       OR s.answer = 'mine' AND k.status = 'claimed' AND k.token = $11::uuid -- two repeats may run at once
     ORDER BY {k.key}
     FOR UPDATE OF k
 ), granted AS (
@@ -55,7 +57,7 @@ WHERE answer NOT IN ('mine', 'grant')
 UNION ALL
 SELECT n, 'too-old', 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL
 FROM r
-WHERE r.old AND NOT EXISTS ( -- in the snapshot that seen has, and by this transaction
+WHERE r.old AND NOT EXISTS ( -- in the snapshot of seen, and by this transaction
     SELECT FROM {schema}.{keys} k
     WHERE ({k.key}) = ({r.key})
 )

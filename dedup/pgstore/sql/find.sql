@@ -1,5 +1,6 @@
--- The records of an ID ($2) in a scope ($1; empty: in all of them). The ID is the last column of the key: the kinds that
--- there are, found by leaping from one to the next, are asked for it one by one, and no table is read as a whole.
+-- The records of an ID ($2) in a scope ($1; empty: in all scopes). The ID is the last column of the
+-- key. So the query walks the index from one kind to the next and probes each one, and reads no
+-- table as a whole.
 WITH RECURSIVE of_events AS (
     (SELECT tenant, scope, event_type FROM {schema}.{events} ORDER BY tenant, scope, event_type LIMIT 1)
     UNION ALL

@@ -1,4 +1,4 @@
--- What a handler's completions change about rows that its transaction has claimed.
+-- Writes completions into rows that the transaction has claimed.
 UPDATE {schema}.{events} k
 SET status = r.status,
     retry = CASE WHEN r.status = 'moved' THEN r.retry ELSE k.retry END,

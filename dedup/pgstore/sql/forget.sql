@@ -1,5 +1,5 @@
--- Removes all that is known of a key: ($1, $2, $3, $4), unless somebody holds a live claim. Says whether somebody does,
--- whether another release wrote what is there, and how many rows went.
+-- Removes the records of a key ($1, $2, $3, $4), unless a live claim exists. Returns whether there
+-- is one, whether another release wrote the records, and the number of deleted rows.
 WITH claims AS MATERIALIZED (
     SELECT record_version <> 1 AS other, status = 'claimed' AND lease_until > clock_timestamp() AS live
     FROM {schema}.{keys}

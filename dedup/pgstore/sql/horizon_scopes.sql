@@ -1,6 +1,6 @@
--- The scopes whose rows may be deleted some day: how far each has consumed, as the partition furthest behind says, and
--- what its horizon is. $1: scopes that go by the wall clock; $2: how old a horizon must be before rows behind it go. A
--- partition that went back since the horizon was made keeps its rows.
+-- The scopes whose rows may be deleted, with the consumed time of the partition furthest behind and
+-- the horizon. $1: scopes of the wall clock; $2: the age of a horizon before the rows behind it are
+-- deleted. A partition that went back since the horizon was made keeps its rows.
 WITH behind AS (
     SELECT DISTINCT ON (scope) scope, topic, partition, consumed_until
     FROM {schema}.idem_progress

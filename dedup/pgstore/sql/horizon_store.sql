@@ -1,6 +1,7 @@
--- Moves the horizon of a scope ($1) to the newest of the rows that expired before it had consumed so far ($2), but for
--- what is kept for the sake of its dead letter ($3: how long). Nothing is deleted yet: a claim may be under way that has
--- not seen this. $4 bounds the rows that one step looks at; the cut-off then says how far it came.
+-- Moves the horizon of a scope ($1) to the newest of the rows that expired before its consumed time
+-- ($2). Rows of dead letters within their retention ($3) do not count. No row is deleted yet: a
+-- running claim may not have seen the horizon. $4 bounds the rows that one step reads; the cut-off
+-- is the last of them.
 WITH events AS (
     SELECT count(*) AS n, max(created_at) AS made, max(expires_at) AS last
     FROM (SELECT created_at, expires_at FROM {schema}.{events_read}

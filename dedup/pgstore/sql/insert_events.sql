@@ -1,4 +1,5 @@
--- Claims in the transaction of the effects. They are done at once: nobody sees them before the commit.
+-- Claims in the transaction of the effects. The rows are done at once: before the commit no other
+-- transaction sees them.
 INSERT INTO {schema}.processed_events
        (tenant, scope, event_type, event_id, fingerprint, generation, retry,
         origin_topic, origin_partition, origin_offset, origin_time, expires_at)

@@ -1,5 +1,6 @@
--- New claims. Sorted, so that two batches with the same keys never lock them crosswise. How many rows were inserted is
--- the answer: existing_keys.sql tells about all others, and looks for them only if there are any.
+-- New claims, sorted, so that two batches with the same keys cannot deadlock. The result is the
+-- number of inserted rows. existing_keys.sql answers for the others, and looks for them only if
+-- there are any.
 WITH new AS (
 INSERT INTO {schema}.idempotency_keys
        (tenant, scope, event_type, event_id, status, fingerprint, generation, retry,

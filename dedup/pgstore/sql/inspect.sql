@@ -1,4 +1,4 @@
--- The records of keys, in their order: those of transactions before claims.
+-- The records of keys, in their order: transactional ones before claims.
 SELECT e.*, r.n
 FROM unnest({arrays@1}) WITH ORDINALITY AS r({key}, n)
 CROSS JOIN LATERAL (

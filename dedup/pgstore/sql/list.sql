@@ -1,5 +1,6 @@
--- Records by what they say, the least recently changed first. $3: their states, null for all; $4: unchanged for how long,
--- null for any; $5: claims whose lease is over; $6: how many, null for all.
+-- Records that match, the least recently changed first. $3: their states, null for all; $4:
+-- unchanged for how long, null for any; $5: claims whose lease has ended; $6: how many, null for
+-- all.
 DECLARE idem_list NO SCROLL CURSOR FOR
 SELECT e.*, 0::bigint AS n
 FROM (

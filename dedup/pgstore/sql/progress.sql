@@ -1,5 +1,6 @@
--- Notes how far a scope ($1) has consumed. Times are capped and "now" is said by the server's clock, one minute back:
--- what the broker has and nobody was told of yet is not consumed. A partition that went back without a time has none.
+-- Records the consumed time of a scope ($1). Times are capped at one minute before now, by the
+-- server's clock: the broker may have records that no consumer has seen yet. A partition that went
+-- back without a time has none.
 INSERT INTO {schema}.idem_progress AS p (scope, topic, partition, next_offset, consumed_until)
 SELECT $1::text, r.topic, r.part, r.next,
        CASE WHEN r.caught_up THEN clock_timestamp() - interval '1 minute'

@@ -1,2 +1,2 @@
--- A scope ($1) that will not consume this topic ($2) again.
+-- Removes a topic ($2) that a scope ($1) will not consume again.
 DELETE FROM {schema}.idem_progress WHERE scope = $1::text AND topic = $2::text

@@ -1,5 +1,6 @@
--- Settings of a transaction beside those of events, whatever the session has (P-27). Old rows must be found by the index
--- on expires_at, in its order, whatever the statistics say. $1: statement_timeout and idle time-out.
+-- Settings of a transaction of maintenance, whatever the session has (P-27). Old rows must be found
+-- by the index on expires_at, in its order, whatever the statistics. $1: statement_timeout and idle
+-- time-out.
 SELECT set_config('statement_timeout', $1::text, true),
        set_config('idle_in_transaction_session_timeout', $1, true),
        set_config('lock_timeout', '5s', true),

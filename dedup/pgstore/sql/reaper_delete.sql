@@ -1,6 +1,7 @@
--- One batch of what a scope ($1) may forget: expired before the cut-off ($4) and made before the horizon ($5), by both
--- clocks. It begins where the batch before it ended ($3), else it would read the dead rows of all batches before. Rows
--- that somebody works on are left for another time. $2: how many; $6: how long what was ever dead is kept.
+-- Deletes a batch of rows of a scope ($1): expired before the cut-off ($4) and made before the
+-- horizon ($5), by both clocks. The batch begins where the last one ended ($3); otherwise it would
+-- read the dead rows of all earlier batches. Locked rows stay for a later run. $2: the size; $6:
+-- the retention of dead letters.
 WITH gone AS (
     DELETE FROM {schema}.{table} k
     WHERE k.ctid = ANY (ARRAY(

@@ -1,5 +1,6 @@
--- Scopes that have rows, record no progress, and do not go by the wall clock ($1): nothing of them is ever deleted. It looks at the rows of
--- each table that expire first ($2: how many). Younger ones ($3, microseconds) do not count: progress is recorded after the first events.
+-- Scopes that have rows, record no progress, and are not of the wall clock ($1): their rows are
+-- never deleted. Only the rows of each table that expire first are read ($2: how many). Younger
+-- rows ($3, microseconds) do not count: progress is recorded after the first events.
 SELECT DISTINCT r.scope
 FROM (
     (SELECT scope, created_at FROM {schema}.{events_read} ORDER BY expires_at LIMIT $2::bigint)

@@ -1,4 +1,5 @@
--- Starts that nobody asked about for a day: their events are elsewhere by now. Copies with another content, too.
+-- Deletes starts and noted conflicts that have not changed for a day: their events are elsewhere by
+-- now.
 WITH gone AS (
     DELETE FROM {schema}.event_starts k
     WHERE k.ctid = ANY (ARRAY(

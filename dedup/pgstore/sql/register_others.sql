@@ -1,4 +1,4 @@
--- Topics that are known under other scopes only, and those scopes.
+-- Topics that are on record under other scopes only, and those scopes.
 SELECT topic, array_agg(DISTINCT scope ORDER BY scope)
 FROM {schema}.idem_scope_topics
 WHERE topic = ANY ($2::text[])

@@ -1,4 +1,4 @@
--- Gives claims back. A repeat finds its own last word and changes nothing.
+-- Gives claims back. A repeat finds its own release and changes no row.
 WITH r AS MATERIALIZED (
     SELECT * FROM unnest($1::uuid[], $2::bigint[], $3::boolean[], $4::boolean[], $5::boolean[], {arrays@6}) WITH ORDINALITY
              AS r(token, retention, failed, uncertain, undone, {key}, n)

@@ -1,4 +1,4 @@
--- Leases begin anew. A row outlives its lease by as much as before.
+-- Renews leases. A row outlives its lease by as much as before.
 WITH r AS MATERIALIZED (
     SELECT * FROM unnest($1::uuid[], {arrays@3}) WITH ORDINALITY AS r(token, {key}, n)
 ), held AS MATERIALIZED (

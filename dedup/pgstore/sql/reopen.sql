@@ -1,4 +1,4 @@
--- Lets a dead row wait for a copy of the next generation. It is kept for as long as it was to be kept when it died.
+-- Lets a dead row wait for a copy of the next generation. Its retention begins anew.
 UPDATE {schema}.{table}
 SET status = 'moved', generation = generation + 1, retry = 0, reason = NULL,
     expires_at = greatest(expires_at, clock_timestamp() + (expires_at - coalesce(updated_at, created_at))),

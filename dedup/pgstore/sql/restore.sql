@@ -1,5 +1,6 @@
--- The handler gets the session's own settings back. $1: whether lock_timeout is one of them; a group keeps its short one.
--- The answer is the transaction by whose number take_back.sql knows its rows.
+-- Restores the session's own settings for the handler. $1: whether to restore lock_timeout; a group
+-- keeps its short one. The result is the number of the transaction, by which take_back.sql finds
+-- its rows.
 SELECT pg_current_xact_id_if_assigned()::xid::text,
        CASE WHEN $1::boolean THEN set_config('lock_timeout', split_part(s, ' ', 1), true) END,
        set_config('statement_timeout', split_part(s, ' ', 2), true),

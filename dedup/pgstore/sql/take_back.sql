@@ -1,5 +1,5 @@
--- Claims of events that never ran, committed by the handler of another one ($1 is its transaction), wait for their copies
--- again: whoever comes at the same attempt is granted.
+-- Lets events wait for their copies that have not run, but whose claims the handler of another
+-- event has committed ($1 is its transaction). A copy at the same attempt is granted.
 WITH held AS MATERIALIZED (
     SELECT {k.key}
     FROM unnest({arrays@2}) AS r({key})

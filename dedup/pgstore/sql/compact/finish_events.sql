@@ -1,4 +1,4 @@
--- As in the readable layout: what is null in rest is left out of it.
+-- As in the readable layout. Null values are left out of rest.
 UPDATE {schema}.{events} k
 SET rest = nullif(jsonb_strip_nulls(coalesce(k.rest, '{}') || jsonb_build_object(
         'status', nullif(r.status, 'done'),

@@ -1,5 +1,5 @@
--- As in the readable layout. The order is that of the rows' own keys, in which all statements lock them. The clock is read
--- once.
+-- As in the readable layout. The order is that of the rows' own keys, in which all statements lock
+-- them. The clock is read once.
 INSERT INTO {schema}.processed_events_compact (kind, id, origin, origin_offset, origin_time, made, expires, rest)
 SELECT {kind}, r.id, r.origin, r.pos,
        date_trunc('milliseconds', r.at)

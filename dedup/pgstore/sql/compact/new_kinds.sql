@@ -1,4 +1,4 @@
--- Kinds that are not there yet. Only those are tried, since each try burns a number (P-20).
+-- Adds kinds that have no number. It tries only those, because each try uses up a number (P-20).
 INSERT INTO {schema}.idem_kinds (tenant, scope, event_type, form)
 SELECT r.tenant, r.scope, r.event_type, r.form
 FROM unnest($1::text[], $2::text[], $3::text[], $4::smallint[]) AS r(tenant, scope, event_type, form)

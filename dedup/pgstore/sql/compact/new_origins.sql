@@ -1,4 +1,5 @@
--- Partitions that have no number yet. Only those are tried, since each try burns a number (P-20).
+-- Adds partitions that have no number. It tries only those, because each try uses up a number
+-- (P-20).
 INSERT INTO {schema}.idem_origins (topic, partition)
 SELECT r.topic, r.part
 FROM unnest($1::text[], $2::integer[]) AS r(topic, part)

@@ -1,4 +1,4 @@
--- As reaper_delete.sql. The times are expressions: the first is that of the index, word by word.
+-- Like reaper_delete.sql. The times are expressions: the first is literally that of the index.
 WITH gone AS (
     DELETE FROM {schema}.{events} k
     WHERE k.ctid = ANY (ARRAY(

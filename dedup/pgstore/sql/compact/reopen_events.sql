@@ -1,4 +1,4 @@
--- As in the readable layout: kept for as long as it was to be kept when it died.
+-- As in the readable layout. The retention begins anew.
 UPDATE {schema}.{events} k
 SET rest = jsonb_strip_nulls(k.rest || jsonb_build_object(
         'status', 'moved', 'generation', coalesce((k.rest ->> 'generation')::bigint, 0) + 1,
