@@ -14,8 +14,8 @@ import (
 type expectation struct{ known atomic.Uint32 }
 
 const (
-	knownNone uint32 = iota // in a transaction: look for existing rows only if an insert was skipped
-	knownSome               // look for existing rows in the same round trip
+	knownNone uint32 = iota // in a transaction: read existing rows only if an insert was skipped
+	knownSome               // read existing rows in the same round trip
 	knownMost               // look first
 )
 
@@ -54,7 +54,8 @@ func unanswered(reqs []dedup.Request, answers []dedup.Answer) (open []dedup.Requ
 
 // readExisting reads the rows of existing_*.sql. The result is the number of requests that they
 // answer.
-func readExisting(results pgx.BatchResults, reqs []dedup.Request, answers []dedup.Answer) (int64, error) {
+func readExisting(results pgx.BatchResults, reqs []dedup.Request,
+	answers []dedup.Answer) (int64, error) {
 	rows, err := results.Query()
 	if err != nil {
 		return 0, err
@@ -123,7 +124,8 @@ func (r *requestRows) find(rows pgx.Rows, next int) (int, error) {
 // So if the two numbers add up, the keys without an answer are exactly the new ones. If the numbers
 // do not add up, a row has changed in between, or existing rows were not read. Then the state of a
 // key without an answer is unknown.
-func readFresh(reqs []dedup.Request, answers []dedup.Answer, inserted, answered int64) (complete bool) {
+func readFresh(reqs []dedup.Request, answers []dedup.Answer, inserted,
+	answered int64) (complete bool) {
 	if inserted+answered != int64(len(reqs)) {
 		return false
 	}
@@ -136,19 +138,20 @@ func readFresh(reqs []dedup.Request, answers []dedup.Answer, inserted, answered 
 }
 
 var verdicts = map[string]dedup.Verdict{
-	"fresh": dedup.Fresh, "uncertain": dedup.Uncertain, "busy": dedup.Busy, "done": dedup.Done, "dead": dedup.Dead,
-	"moved": dedup.Rescheduled, "too-old": dedup.TooOld,
+	"fresh": dedup.Fresh, "uncertain": dedup.Uncertain, "busy": dedup.Busy, "done": dedup.Done,
+	"dead": dedup.Dead, "moved": dedup.Rescheduled, "too-old": dedup.TooOld,
 }
 
 // conflictVerdicts are the answers for copies with another fingerprint, by the answer of an equal
 // copy. "mine" answers a repeated claim with another fingerprint.
 var conflictVerdicts = map[string]dedup.Verdict{
-	"conflict done": dedup.Done, "conflict dead": dedup.Dead, "conflict moved": dedup.Rescheduled, "conflict busy": dedup.Busy,
-	"conflict mine": dedup.Busy, "conflict grant": dedup.Fresh,
+	"conflict done": dedup.Done, "conflict dead": dedup.Dead, "conflict moved": dedup.Rescheduled,
+	"conflict busy": dedup.Busy, "conflict mine": dedup.Busy, "conflict grant": dedup.Fresh,
 }
 
 // readRows reads answers and counts them. The scan targets are made once for all rows.
-func readRows(rows pgx.Rows, reqs []dedup.Request, answers []dedup.Answer) (answered int64, err error) {
+func readRows(rows pgx.Rows, reqs []dedup.Request, answers []dedup.Answer) (answered int64,
+	err error) {
 	defer rows.Close()
 	var (
 		n, fence, wait      int64
@@ -160,8 +163,8 @@ func readRows(rows pgx.Rows, reqs []dedup.Request, answers []dedup.Answer) (answ
 		at                  pgtype.Timestamptz
 		data                []byte
 	)
-	into := []any{&n, &verdict, &fence, &failures, &takeovers, &wait, &topic, &partition, &offset, &at, &reason,
-		&schema, &data}
+	into := []any{&n, &verdict, &fence, &failures, &takeovers, &wait, &topic, &partition, &offset,
+		&at, &reason, &schema, &data}
 	for ; rows.Next(); answered++ {
 		if err := rows.Scan(into...); err != nil {
 			return answered, err
@@ -180,9 +183,9 @@ func readRows(rows pgx.Rows, reqs []dedup.Request, answers []dedup.Answer) (answ
 		}
 		var result dedup.Result
 		result.Schema, result.Data = uint32(schema.Int64), data
-		answers[n-1] = dedup.Answer{Verdict: v, Fence: uint64(fence), Failures: uint32(failures), First: first,
-			Takeovers: uint32(takeovers), Wait: time.Duration(wait) * time.Microsecond, Reason: reason.String,
-			Result: result}
+		answers[n-1] = dedup.Answer{Verdict: v, Fence: uint64(fence), Failures: uint32(failures),
+			First: first, Takeovers: uint32(takeovers), Reason: reason.String, Result: result,
+			Wait: time.Duration(wait) * time.Microsecond}
 		if conflict {
 			answers[n-1] = answers[n-1].Conflicted()
 		}

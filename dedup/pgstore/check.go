@@ -63,14 +63,16 @@ func checkServer(ctx context.Context, conn session, _ *statements) ([]string, er
 	var version int
 	var encoding string
 	var standby, readOnly bool
-	err := conn.QueryRow(ctx, `SELECT current_setting('server_version_num')::int, current_setting('server_encoding'),
-		pg_is_in_recovery(), current_setting('default_transaction_read_only')::boolean`).
+	err := conn.QueryRow(ctx, `SELECT current_setting('server_version_num')::int,
+		current_setting('server_encoding'), pg_is_in_recovery(),
+		current_setting('default_transaction_read_only')::boolean`).
 		Scan(&version, &encoding, &standby, &readOnly)
 	switch {
 	case err != nil:
 		return nil, err
 	case version < 140000:
-		return nil, unfit("Postgres 14 or later is needed, this is %d.%d", version/10000, version%10000)
+		return nil, unfit("Postgres 14 or later is needed, this is %d.%d", version/10000,
+			version%10000)
 	case encoding != "UTF8": // some IDs could not be stored
 		return nil, unfit("the encoding of the database must be UTF8, it is %s", encoding)
 	case standby:
@@ -81,32 +83,38 @@ func checkServer(ctx context.Context, conn session, _ *statements) ([]string, er
 	return nil, nil
 }
 
-func (s *Store) checkSettings(ctx context.Context, conn session, _ *statements) (warnings []string, err error) {
+func (s *Store) checkSettings(ctx context.Context, conn session,
+	_ *statements) (warnings []string, err error) {
 	var fsync, pages bool
 	var commit, check string
 	var keepalive int
-	err = conn.QueryRow(ctx, `SELECT current_setting('fsync')::boolean, current_setting('full_page_writes')::boolean,
-		current_setting('synchronous_commit'), current_setting('client_connection_check_interval'),
-		CASE WHEN inet_client_addr() IS NULL THEN -1 ELSE current_setting('tcp_keepalives_idle')::int END`).
+	err = conn.QueryRow(ctx, `SELECT current_setting('fsync')::boolean,
+		current_setting('full_page_writes')::boolean, current_setting('synchronous_commit'),
+		current_setting('client_connection_check_interval'),
+		CASE WHEN inet_client_addr() IS NULL THEN -1
+		     ELSE current_setting('tcp_keepalives_idle')::int END`).
 		Scan(&fsync, &pages, &commit, &check, &keepalive)
 	if err != nil {
 		return nil, err
 	}
 	if !fsync || !pages {
 		warnings = append(warnings,
-			"fsync or full_page_writes is off: a crash of the server may lose or corrupt the store (P-18)")
+			"fsync or full_page_writes is off: a crash of the server may lose or corrupt the store")
 	}
 	if commit == "off" && !s.db.durable {
-		warnings = append(warnings, "synchronous_commit is off: a crash of the server forgets the last commits, effects and "+
-			"records, while the offsets stay: use pgstore.Durable, or rewind the consumer group after a crash (P-18)")
+		warnings = append(warnings, "synchronous_commit is off: a crash of the server loses the "+
+			"last commits, effects and records, while the offsets stay: use pgstore.Durable, or "+
+			"rewind the consumer group after a crash")
 	}
 	if check == "0" {
-		warnings = append(warnings, "client_connection_check_interval is 0: a worker that is killed while its statement runs "+
-			"holds its event until the statement ends: use pgstore.Configure or set it for the role (rule 10)")
+		warnings = append(warnings, "client_connection_check_interval is 0: a worker that is "+
+			"killed during a statement holds its event until the statement ends: use "+
+			"pgstore.Configure or set the parameter for the role")
 	}
 	if keepalive == 0 || keepalive > 300 {
-		warnings = append(warnings, fmt.Sprintf("tcp_keepalives_idle is %d s: a host that is gone holds its event for longer: "+
-			"use pgstore.Configure or set it for the role (rule 10)", keepalive))
+		warnings = append(warnings, fmt.Sprintf("tcp_keepalives_idle is %d s: a host without a "+
+			"network holds its event for longer: use pgstore.Configure or set the parameter for "+
+			"the role", keepalive))
 	}
 	return warnings, nil
 }
@@ -117,7 +125,8 @@ func (s *Store) checkTables(ctx context.Context, conn session, q *statements) ([
 		return nil, err
 	}
 	if version < schemaVersion {
-		return nil, unfit("the tables have version %d, this release needs %d: %s", version, schemaVersion, s.db.setup().migrateFix())
+		return nil, unfit("the tables have version %d, this release needs %d: %s", version,
+			schemaVersion, s.db.setup().migrateFix())
 	}
 	if err := checkComplete(ctx, conn, q, s.db.setup()); err != nil {
 		return nil, err
@@ -130,7 +139,8 @@ func (s *Store) checkTables(ctx context.Context, conn session, q *statements) ([
 	if err != nil {
 		return nil, err
 	}
-	if len(folded) > 0 { // another collation may treat two IDs as equal, or sort batches differently (P-23, P-04)
+	// another collation may treat two IDs as equal, or sort batches differently (P-23, P-04)
+	if len(folded) > 0 {
 		return nil, unfit(`%s: the collation must be "C"`, strings.Join(folded, ", "))
 	}
 	return nil, nil
@@ -147,16 +157,22 @@ func checkComplete(ctx context.Context, conn session, q *statements, u setup) er
 			}
 		}
 	}
-	err := conn.QueryRow(ctx, `SELECT coalesce(array_agg(n) FILTER (WHERE to_regclass($1 || '.' || n) IS NULL), '{}') FROM unnest($2::text[]) n`,
+	err := conn.QueryRow(ctx, `
+		SELECT coalesce(array_agg(n) FILTER (WHERE to_regclass($1 || '.' || n) IS NULL), '{}')
+		FROM unnest($2::text[]) n`,
 		pgx.Identifier{q.schema}.Sanitize(), names).Scan(&missing)
 	if err != nil {
 		return err
 	}
 	if len(missing) > 0 {
-		return &dedup.SetupError{Problem: "the store lacks " + strings.Join(missing, ", "), Fix: u.migrateFix()}
+		return &dedup.SetupError{Problem: "the store lacks " + strings.Join(missing, ", "),
+			Fix: u.migrateFix()}
 	}
-	err = conn.QueryRow(ctx, `SELECT coalesce(array_agg(DISTINCT t) FILTER (WHERE NOT has_table_privilege($1 || '.' || t, r)), '{}')
-		FROM unnest($2::text[], $3::text[]) AS p(t, r)`, pgx.Identifier{q.schema}.Sanitize(), tables, rights).Scan(&lacks)
+	err = conn.QueryRow(ctx, `
+		SELECT coalesce(
+			array_agg(DISTINCT t) FILTER (WHERE NOT has_table_privilege($1 || '.' || t, r)), '{}')
+		FROM unnest($2::text[], $3::text[]) AS p(t, r)`,
+		pgx.Identifier{q.schema}.Sanitize(), tables, rights).Scan(&lacks)
 	if err != nil {
 		return err
 	}
@@ -192,14 +208,15 @@ func checkTable(ctx context.Context, conn session, table, text string) error {
 	for _, want := range []int64{1, 0} {
 		tag, err := tx.Exec(ctx, text, id)
 		if sqlState(err) == codeNoUnique {
-			return unfit("table %s has no valid unique key: restore its primary key as pgstore.Schema has it", table)
+			return unfit("table %s has no valid unique key: "+
+				"restore its primary key as in pgstore.Schema", table)
 		}
 		if err != nil {
 			return err
 		}
 		if got := tag.RowsAffected(); got != want {
-			return unfit("table %s: inserting one key twice gave %d rows where %d must be: its primary key is broken "+
-				"(REINDEX), or a trigger changes it", table, got, want)
+			return unfit("table %s: inserting one key twice gave %d rows instead of %d: its "+
+				"primary key is broken (REINDEX), or a trigger changes the row", table, got, want)
 		}
 	}
 	return nil

@@ -348,7 +348,7 @@ func TestOpen(t *testing.T) {
 	require.NoError(t, err)
 	warnings, err := s.Check(t.Context())
 	require.NoError(t, err)
-	require.NotContains(t, strings.Join(warnings, "\n"), "rule 10")
+	require.NotContains(t, strings.Join(warnings, "\n"), "pgstore.Configure")
 	require.NoError(t, s.Ping(t.Context()))
 	s.Close()
 	require.ErrorIs(t, s.Ping(t.Context()), dedup.ErrUnavailable)

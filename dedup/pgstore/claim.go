@@ -50,9 +50,10 @@ func (s *Store) claim(ctx context.Context, t dedup.Token, lease time.Duration, r
 	open := reqs     // not answered yet
 	var places []int // indices of open in reqs; nil: the same
 	if len(reqs) > 1 && s.keys.most() {
-		err := lookFor(ctx, s.db, reqs, answers, numbers, func(q *statements, rows *requestRows) (string, []any) {
-			return q.lookKeys[rows.form], rows.existing(t)
-		})
+		err := lookFor(ctx, s.db, reqs, answers, numbers,
+			func(q *statements, rows *requestRows) (string, []any) {
+				return q.lookKeys[rows.form], rows.existing(t)
+			})
 		if err != nil {
 			return err
 		}
@@ -82,8 +83,8 @@ func (s *Store) claim(ctx context.Context, t dedup.Token, lease time.Duration, r
 	return nil
 }
 
-func (s *Store) claimOnce(ctx context.Context, t dedup.Token, lease time.Duration, reqs []dedup.Request,
-	answers []dedup.Answer, numbers []place) (complete bool, err error) {
+func (s *Store) claimOnce(ctx context.Context, t dedup.Token, lease time.Duration,
+	reqs []dedup.Request, answers []dedup.Answer, numbers []place) (complete bool, err error) {
 	rows := newRequestRows(reqs, numbers)
 	err = s.db.ownTx(ctx, "claim", func(q *statements, b *pgx.Batch) {
 		clear(answers)
@@ -113,7 +114,8 @@ func (s *Store) Renew(ctx context.Context, lease time.Duration, claims []dedup.C
 			return fmt.Errorf("pgstore: renew: %w", err)
 		}
 	}
-	return s.held(ctx, "renew", rows, func(q *statements) string { return q.renew }, nil, microseconds(lease))
+	return s.held(ctx, "renew", rows, func(q *statements) string { return q.renew }, nil,
+		microseconds(lease))
 }
 
 // Complete implements [dedup.Store]. The record of a lost claim stays as it is, with or without a
@@ -128,7 +130,8 @@ func (s *Store) Complete(ctx context.Context, done []dedup.Completion) error {
 		dead.add(i, &done[i])
 	}
 	if dead.none() {
-		return s.held(ctx, "complete", rows, func(q *statements) string { return q.complete }, nil, ends.args()...)
+		return s.held(ctx, "complete", rows, func(q *statements) string { return q.complete }, nil,
+			ends.args()...)
 	}
 	if err := s.dict.numberOrigins(ctx, dead.topic, dead.part); err != nil {
 		return err
@@ -142,14 +145,16 @@ func (s *Store) Complete(ctx context.Context, done []dedup.Completion) error {
 		return err
 	}
 	return s.held(ctx, "complete", rows, func(q *statements) string { return q.complete },
-		func(q *statements, b *pgx.Batch) { b.Queue(q.originKeys, dead.args(args)...) }, ends.args()...)
+		func(q *statements, b *pgx.Batch) { b.Queue(q.originKeys, dead.args(args)...) },
+		ends.args()...)
 }
 
 // Release implements [dedup.Store].
 func (s *Store) Release(ctx context.Context, claims []dedup.Release) error {
 	rows := newClaimRows(len(claims))
 	retentions := make([]int64, len(claims))
-	failed, uncertain, undone := make([]bool, len(claims)), make([]bool, len(claims)), make([]bool, len(claims))
+	failed, uncertain, undone := make([]bool, len(claims)), make([]bool, len(claims)),
+		make([]bool, len(claims))
 	for i := range claims {
 		c := &claims[i]
 		err := rows.add(&c.Claim)
@@ -160,15 +165,17 @@ func (s *Store) Release(ctx context.Context, claims []dedup.Release) error {
 			return fmt.Errorf("pgstore: release: %w", err)
 		}
 		retentions[i] = microseconds(c.Retention)
-		failed[i], uncertain[i], undone[i] = c.Outcome == dedup.Failed, c.Outcome == dedup.Unknown, c.Outcome == dedup.Undone
+		failed[i], uncertain[i], undone[i] = c.Outcome == dedup.Failed, c.Outcome == dedup.Unknown,
+			c.Outcome == dedup.Undone
 	}
-	return s.held(ctx, "release", rows, func(q *statements) string { return q.release }, nil, retentions, failed, uncertain, undone)
+	return s.held(ctx, "release", rows, func(q *statements) string { return q.release }, nil,
+		retentions, failed, uncertain, undone)
 }
 
 // held runs a verb on claims. The statement answers with the indices of the claims that were held.
 // Its arguments are the tokens, more, and the keys. A non-nil then queues a statement without rows.
-func (s *Store) held(ctx context.Context, verb string, claims *claimRows, text func(*statements) string,
-	then func(*statements, *pgx.Batch), more ...any) error {
+func (s *Store) held(ctx context.Context, verb string, claims *claimRows,
+	text func(*statements) string, then func(*statements, *pgx.Batch), more ...any) error {
 	n := len(claims.token)
 	if n == 0 {
 		return nil

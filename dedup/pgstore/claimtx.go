@@ -27,8 +27,8 @@ import (
 //
 // A limit of zero or less leaves idle_in_transaction_session_timeout as the session has it. A Busy
 // answer has no Wait, because the store does not know when the other transaction ends.
-func (s *Store) ClaimTx(ctx context.Context, limit time.Duration, reqs []dedup.Request, answers []dedup.Answer,
-	fn func(tx pgx.Tx) ([]dedup.Completion, error)) error {
+func (s *Store) ClaimTx(ctx context.Context, limit time.Duration, reqs []dedup.Request,
+	answers []dedup.Answer, fn func(tx pgx.Tx) ([]dedup.Completion, error)) error {
 	if err := dedup.CheckRequests(reqs, answers); err != nil {
 		return fmt.Errorf("pgstore: claim: %w", err)
 	}
@@ -75,7 +75,8 @@ func (r *txRun) run() (err error) {
 		return r.claimFailed(err)
 	}
 	r.known.learn(r.answers)
-	if !slices.ContainsFunc(r.answers, func(a dedup.Answer) bool { return a.Verdict == dedup.Fresh }) {
+	if !slices.ContainsFunc(r.answers,
+		func(a dedup.Answer) bool { return a.Verdict == dedup.Fresh }) {
 		return nil
 	}
 	return r.handle(name)

@@ -46,7 +46,8 @@ func Configure(cfg *pgxpool.Config) {
 func Open(ctx context.Context, url string, opts ...Option) (*Store, error) {
 	cfg, err := pgxpool.ParseConfig(url)
 	if err != nil {
-		return nil, errors.New("pgstore: open: the connection string cannot be parsed (not shown, it may hold a password)")
+		return nil, errors.New("pgstore: open: the connection string cannot be parsed " +
+			"(not shown, as it may hold a password)")
 	}
 	Configure(cfg)
 	pool, err := pgxpool.NewWithConfig(ctx, cfg)

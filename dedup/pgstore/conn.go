@@ -33,7 +33,8 @@ func (s session) end(ctx context.Context) {
 func (s session) Release() {
 	if c := s.Conn(); !c.IsClosed() {
 		parameter := c.PgConn().ParameterStatus
-		if parameter("in_hot_standby") == "on" || parameter("default_transaction_read_only") == "on" {
+		if parameter("in_hot_standby") == "on" ||
+			parameter("default_transaction_read_only") == "on" {
 			ctx, cancel := context.WithTimeout(context.Background(), endTimeout)
 			defer cancel()
 			_ = c.Close(ctx) // closed in any case

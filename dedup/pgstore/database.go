@@ -100,7 +100,8 @@ func (d *database) statements(ctx context.Context) (*statements, error) {
 }
 
 // findStatements asks the server where the tables are and which layout they have.
-func (d *database) findStatements(ctx context.Context, row func(context.Context, string, ...any) pgx.Row) (_ *statements, err error) {
+func (d *database) findStatements(ctx context.Context,
+	row func(context.Context, string, ...any) pgx.Row) (_ *statements, err error) {
 	schema := d.schema
 	if schema == "" {
 		err = row(ctx, findSchemaSQL).Scan(&schema)
@@ -120,7 +121,8 @@ func (d *database) findStatements(ctx context.Context, row func(context.Context,
 }
 
 // checkLayout compares the layout on record with want.
-func checkLayout(ctx context.Context, want layout, q *statements, row func(context.Context, string, ...any) pgx.Row) error {
+func checkLayout(ctx context.Context, want layout, q *statements,
+	row func(context.Context, string, ...any) pgx.Row) error {
 	var found string
 	if err := row(ctx, q.layout).Scan(&found); err != nil {
 		return err
@@ -137,8 +139,8 @@ func layoutError(want layout, found string) error {
 	if layout(found) == readable {
 		fix = "leave pgstore.Compact away"
 	}
-	return fmt.Errorf("%w: the tables have the %s layout, the store was made for the %s one: %s, or use another schema; "+
-		"a layout cannot be changed", errLayout, found, want, fix)
+	return fmt.Errorf("%w: the tables have the %s layout, the store is for the %s one: %s, or "+
+		"use another schema; a layout cannot be changed", errLayout, found, want, fix)
 }
 
 // failed explains an error of one of the store's own statements. The keys are valid, so the event
@@ -185,8 +187,8 @@ func (d *database) ownTx(ctx context.Context, verb string, queue func(*statement
 	}
 }
 
-func (d *database) ownTxOnce(ctx context.Context, q *statements, queue func(*statements, *pgx.Batch),
-	read func(pgx.BatchResults) error) error {
+func (d *database) ownTxOnce(ctx context.Context, q *statements,
+	queue func(*statements, *pgx.Batch), read func(pgx.BatchResults) error) error {
 	conn, err := d.acquire(ctx)
 	if err != nil {
 		return err
@@ -267,8 +269,8 @@ func (d *database) operate(ctx context.Context, verb string, limit time.Duration
 }
 
 // choreOnce runs fn once, with settings.
-func (d *database) choreOnce(ctx context.Context, q *statements, fn func(context.Context, pgx.Tx, *statements) error,
-	settings string, args ...any) error {
+func (d *database) choreOnce(ctx context.Context, q *statements,
+	fn func(context.Context, pgx.Tx, *statements) error, settings string, args ...any) error {
 	conn, err := d.acquire(ctx)
 	if err != nil {
 		return err

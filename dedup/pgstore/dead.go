@@ -6,8 +6,8 @@ import (
 )
 
 // deadOrigins are the origins for the records of dead letters: those of the deliveries whose
-// dead letters were sent. These need not be the first deliveries (rule 6). Few completions have one, so
-// a statement of its own writes them.
+// dead letters were sent. These need not be the first deliveries (rule 6). Few completions have
+// one, so a statement of its own writes them.
 type deadOrigins struct {
 	claims []int // indices of the completions that have an origin
 	topic  []string

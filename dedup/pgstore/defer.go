@@ -27,14 +27,16 @@ func queueKey(name string) []byte {
 	return append([]byte(name[:shortName]), sum[:]...)
 }
 
-// Defer implements [dedup.Deferrer], in tables deferred_queues and deferred_events: one round trip for any
-// number of events. Defer waits some seconds at most for other calls on the same queues. Then its
-// error matches [dedup.ErrUnavailable].
-func (s *Store) Defer(ctx context.Context, part dedup.DeferredPartition, events []dedup.Deferred) error {
+// Defer implements [dedup.Deferrer], in tables deferred_queues and deferred_events: one round trip
+// for any number of events. Defer waits some seconds at most for other calls on the same queues.
+// Then its error matches [dedup.ErrUnavailable].
+func (s *Store) Defer(ctx context.Context, part dedup.DeferredPartition,
+	events []dedup.Deferred) error {
 	for i := range events {
 		err := events[i].Key.Validate()
 		if err == nil && events[i].Key.Scope != part.Scope {
-			err = fmt.Errorf("%w: %q is of another scope than its partition, %q", dedup.ErrKey, events[i].Key, part.Scope)
+			err = fmt.Errorf("%w: %q is of another scope than its partition, %q", dedup.ErrKey,
+				events[i].Key, part.Scope)
 		}
 		if err != nil {
 			return fmt.Errorf("pgstore: defer: %w", err)
@@ -45,7 +47,8 @@ func (s *Store) Defer(ctx context.Context, part dedup.DeferredPartition, events 
 	}
 	rows := newDeferredRows(events)
 	return s.db.ownTx(ctx, "defer", func(q *statements, b *pgx.Batch) {
-		b.Queue(q.deferral.insert, append([]any{part.Scope, part.Topic, part.Partition}, rows.args()...)...)
+		b.Queue(q.deferral.insert, append([]any{part.Scope, part.Topic, part.Partition},
+			rows.args()...)...)
 		b.Queue(q.deferral.settle, part.Scope, part.Topic, rows.queues)
 	}, execs(2))
 }
@@ -107,15 +110,17 @@ func newDeferredRows(events []dedup.Deferred) *deferredRows {
 func (r *deferredRows) add(e *dedup.Deferred) {
 	r.keys.add(&e.Key)
 	r.queue = append(r.queue, queueKey(e.Queue))
-	r.generation, r.retry = append(r.generation, int64(e.Position.Generation)), append(r.retry, int64(e.Position.Retry))
+	r.generation, r.retry = append(r.generation, int64(e.Position.Generation)),
+		append(r.retry, int64(e.Position.Retry))
 	r.wait, r.data = append(r.wait, waitFor(e.Wait)), append(r.data, notNil(e.Data))
-	r.topic, r.partition = append(r.topic, storable(e.Origin.Topic)), append(r.partition, e.Origin.Partition)
+	r.topic, r.partition = append(r.topic, storable(e.Origin.Topic)),
+		append(r.partition, e.Origin.Partition)
 	r.offset, r.at = append(r.offset, e.Origin.Offset), append(r.at, timeOf(e.Origin))
 }
 
 func (r *deferredRows) args() []any {
-	return []any{r.queues, r.names, r.events, r.queue, r.back, r.keys.tenant, r.keys.typ, r.keys.id, r.generation, r.retry,
-		r.wait, r.topic, r.partition, r.offset, r.at, r.data}
+	return []any{r.queues, r.names, r.events, r.queue, r.back, r.keys.tenant, r.keys.typ, r.keys.id,
+		r.generation, r.retry, r.wait, r.topic, r.partition, r.offset, r.at, r.data}
 }
 
 // waitFor is the wait of an event in microseconds, rounded up. A wait in the past counts as zero,
@@ -135,7 +140,8 @@ func notNil(b []byte) []byte {
 }
 
 // Postpone implements [dedup.Deferrer].
-func (s *Store) Postpone(ctx context.Context, part dedup.DeferredPartition, e dedup.Deferred) (moved bool, err error) {
+func (s *Store) Postpone(ctx context.Context, part dedup.DeferredPartition,
+	e dedup.Deferred) (moved bool, err error) {
 	if err := e.Key.Validate(); err != nil {
 		return false, fmt.Errorf("pgstore: postpone: %w", err)
 	}
@@ -146,8 +152,9 @@ func (s *Store) Postpone(ctx context.Context, part dedup.DeferredPartition, e de
 	var n int64
 	err = s.db.ownTx(ctx, "postpone", func(q *statements, b *pgx.Batch) {
 		b.Queue(q.deferral.lock, part.Scope, part.Topic, queue)
-		b.Queue(q.deferral.postpone, part.Scope, part.Topic, queue, e.Key.Tenant, e.Key.Type, e.Key.ID,
-			int64(e.Position.Generation), int64(e.Position.Retry), e.Blocked, waitFor(e.Wait), notNil(e.Data))
+		b.Queue(q.deferral.postpone, part.Scope, part.Topic, queue, e.Key.Tenant, e.Key.Type,
+			e.Key.ID, int64(e.Position.Generation), int64(e.Position.Retry), e.Blocked,
+			waitFor(e.Wait), notNil(e.Data))
 	}, func(results pgx.BatchResults) error {
 		if err := execs(1)(results); err != nil {
 			return err
@@ -158,7 +165,8 @@ func (s *Store) Postpone(ctx context.Context, part dedup.DeferredPartition, e de
 }
 
 // Remove implements [dedup.Deferrer].
-func (s *Store) Remove(ctx context.Context, part dedup.DeferredPartition, queue string, events ...dedup.Deferred) (empty bool, err error) {
+func (s *Store) Remove(ctx context.Context, part dedup.DeferredPartition, queue string,
+	events ...dedup.Deferred) (empty bool, err error) {
 	keys := newKeyRows(len(events))
 	var generation, retry []int64
 	for i := range events {
@@ -170,12 +178,14 @@ func (s *Store) Remove(ctx context.Context, part dedup.DeferredPartition, queue 
 			continue // no event of this partition
 		}
 		keys.add(&e.Key)
-		generation, retry = append(generation, int64(e.Position.Generation)), append(retry, int64(e.Position.Retry))
+		generation, retry = append(generation, int64(e.Position.Generation)),
+			append(retry, int64(e.Position.Retry))
 	}
 	name := queueKey(queue)
 	err = s.db.ownTx(ctx, "remove", func(q *statements, b *pgx.Batch) {
 		b.Queue(q.deferral.lock, part.Scope, part.Topic, name)
-		b.Queue(q.deferral.remove, part.Scope, part.Topic, name, keys.tenant, keys.typ, keys.id, generation, retry)
+		b.Queue(q.deferral.remove, part.Scope, part.Topic, name, keys.tenant, keys.typ, keys.id,
+			generation, retry)
 		b.Queue(q.deferral.settle, part.Scope, part.Topic, [][]byte{name})
 		b.Queue(q.deferral.ended, part.Scope, part.Topic, name)
 	}, func(results pgx.BatchResults) error {
@@ -201,24 +211,27 @@ type deferredRow struct {
 }
 
 func (r *deferredRow) into() []any {
-	return []any{&r.partition, &r.name, &r.tenant, &r.typ, &r.id, &r.generation, &r.retry, &r.wait, &r.blocked, &r.topic,
-		&r.originPartition, &r.offset, &r.at, &r.data}
+	return []any{&r.partition, &r.name, &r.tenant, &r.typ, &r.id, &r.generation, &r.retry, &r.wait,
+		&r.blocked, &r.topic, &r.originPartition, &r.offset, &r.at, &r.data}
 }
 
 func (r *deferredRow) event(scope string) dedup.Deferred {
 	return dedup.Deferred{
-		Key:      dedup.Key{Tenant: r.tenant.String, Scope: scope, Type: r.typ.String, ID: r.id.String},
-		Queue:    string(r.name),
-		Position: dedup.Position{Generation: uint32(r.generation.Int64), Retry: uint32(r.retry.Int64)},
-		Wait:     time.Duration(r.wait.Int64) * time.Microsecond,
-		Blocked:  r.blocked.Bool,
-		Origin:   readOrigin(r.topic, r.originPartition, r.offset, r.at),
-		Data:     r.data,
+		Key: dedup.Key{Tenant: r.tenant.String, Scope: scope, Type: r.typ.String,
+			ID: r.id.String},
+		Queue: string(r.name),
+		Position: dedup.Position{Generation: uint32(r.generation.Int64),
+			Retry: uint32(r.retry.Int64)},
+		Wait:    time.Duration(r.wait.Int64) * time.Microsecond,
+		Blocked: r.blocked.Bool,
+		Origin:  readOrigin(r.topic, r.originPartition, r.offset, r.at),
+		Data:    r.data,
 	}
 }
 
 // Due implements [dedup.Deferrer]. It locks nothing.
-func (s *Store) Due(ctx context.Context, part dedup.DeferredPartition, limit int) (heads []dedup.Deferred, next time.Duration, err error) {
+func (s *Store) Due(ctx context.Context, part dedup.DeferredPartition,
+	limit int) (heads []dedup.Deferred, next time.Duration, err error) {
 	limit = max(0, limit)
 	err = s.db.ownTx(ctx, "due", func(q *statements, b *pgx.Batch) {
 		heads, next = nil, -1
@@ -254,7 +267,8 @@ func (s *Store) Due(ctx context.Context, part dedup.DeferredPartition, limit int
 }
 
 // Delay implements [dedup.Deferrer], in one round trip for any number of queues.
-func (s *Store) Delay(ctx context.Context, part dedup.DeferredPartition, wait time.Duration, queues ...string) error {
+func (s *Store) Delay(ctx context.Context, part dedup.DeferredPartition, wait time.Duration,
+	queues ...string) error {
 	if len(queues) == 0 {
 		return nil
 	}
@@ -268,7 +282,8 @@ func (s *Store) Delay(ctx context.Context, part dedup.DeferredPartition, wait ti
 }
 
 // First implements [dedup.Deferrer].
-func (s *Store) First(ctx context.Context, part dedup.DeferredPartition, queue string, limit int) (first []dedup.Deferred, err error) {
+func (s *Store) First(ctx context.Context, part dedup.DeferredPartition, queue string,
+	limit int) (first []dedup.Deferred, err error) {
 	err = s.db.ownTx(ctx, "first deferred", func(q *statements, b *pgx.Batch) {
 		first = nil
 		b.Queue(q.deferral.first, part.Scope, part.Topic, queueKey(queue), int64(max(0, limit)))
@@ -300,7 +315,8 @@ func readDeferred(results pgx.BatchResults, scope string) (events []dedup.Deferr
 }
 
 // DeferredOf implements [dedup.Deferrer]: one probe of an index for each key.
-func (s *Store) DeferredOf(ctx context.Context, scope, topic string, keys ...dedup.Key) (found []dedup.Deferred, err error) {
+func (s *Store) DeferredOf(ctx context.Context, scope, topic string,
+	keys ...dedup.Key) (found []dedup.Deferred, err error) {
 	rows := newKeyRows(len(keys))
 	for i := range keys {
 		if err := keys[i].Validate(); err != nil {
@@ -327,8 +343,8 @@ func (s *Store) DeferredOf(ctx context.Context, scope, topic string, keys ...ded
 }
 
 // FindDeferred implements [dedup.Deferrer].
-func (s *Store) FindDeferred(ctx context.Context, scope, topic string, key dedup.Key) (part dedup.DeferredPartition, e dedup.Deferred, ok bool,
-	err error) {
+func (s *Store) FindDeferred(ctx context.Context, scope, topic string,
+	key dedup.Key) (part dedup.DeferredPartition, e dedup.Deferred, ok bool, err error) {
 	if err := key.Validate(); err != nil {
 		return part, e, false, fmt.Errorf("pgstore: find deferred: %w", err)
 	}
@@ -345,8 +361,8 @@ func (s *Store) FindDeferred(ctx context.Context, scope, topic string, key dedup
 }
 
 // deferred reads at most one event.
-func (s *Store) deferred(ctx context.Context, scope string, queue func(*statements, *pgx.Batch)) (partition int32,
-	e dedup.Deferred, ok bool, err error) {
+func (s *Store) deferred(ctx context.Context, scope string,
+	queue func(*statements, *pgx.Batch)) (partition int32, e dedup.Deferred, ok bool, err error) {
 	var r deferredRow
 	err = s.db.ownTx(ctx, "deferred", queue, func(results pgx.BatchResults) error {
 		r, ok = deferredRow{}, false
@@ -365,10 +381,12 @@ func (s *Store) deferred(ctx context.Context, scope string, queue func(*statemen
 
 // Queues implements [dedup.Deferrer]. Names longer than 512 bytes are sorted by their first 512
 // bytes, then by a hash.
-func (s *Store) Queues(ctx context.Context, part dedup.DeferredPartition, after string, limit int) (queues []dedup.Queue, err error) {
+func (s *Store) Queues(ctx context.Context, part dedup.DeferredPartition, after string,
+	limit int) (queues []dedup.Queue, err error) {
 	err = s.db.ownTx(ctx, "queues", func(q *statements, b *pgx.Batch) {
 		queues = nil
-		b.Queue(q.deferral.queues, part.Scope, part.Topic, part.Partition, queueKey(after), after == "", int64(max(0, limit)))
+		b.Queue(q.deferral.queues, part.Scope, part.Topic, part.Partition, queueKey(after),
+			after == "", int64(max(0, limit)))
 	}, func(results pgx.BatchResults) error {
 		rows, err := results.Query()
 		if err != nil {

@@ -21,8 +21,8 @@ func (d *dictionaries) keyArgs(ctx context.Context, keys *keyRows) ([]any, error
 	}
 	all, ids := make([]kindText, len(keys.id)), make([]pgtype.UUID, len(keys.id))
 	for i := range all {
-		all[i], ids[i] = compactKey(&dedup.Key{Tenant: keys.tenant[i], Scope: keys.scope[i], Type: keys.typ[i],
-			ID: keys.id[i]})
+		all[i], ids[i] = compactKey(&dedup.Key{Tenant: keys.tenant[i], Scope: keys.scope[i],
+			Type: keys.typ[i], ID: keys.id[i]})
 	}
 	numbers := make([]int32, len(all))
 	if err := d.kinds.resolve(ctx, d.db, all, numbers); err != nil {
@@ -84,7 +84,8 @@ func (d *dictionaries) placesOf(ctx context.Context, reqs []dedup.Request) ([]pl
 	if d.db.layout != compact {
 		return nil, nil
 	}
-	all, origins, places := make([]kindText, len(reqs)), make([]originText, len(reqs)), make([]place, len(reqs))
+	all, origins, places := make([]kindText, len(reqs)), make([]originText, len(reqs)),
+		make([]place, len(reqs))
 	for i := range reqs {
 		all[i], places[i].id = compactKey(&reqs[i].Key)
 		origins[i] = originText{storable(reqs[i].Origin.Topic), reqs[i].Origin.Partition}
@@ -123,7 +124,8 @@ func (d *dictionaries) placesKnown(ctx context.Context, reqs []dedup.Request) ([
 }
 
 // numberOrigins makes numbers for the partitions of dead letters, in a transaction of its own.
-func (d *dictionaries) numberOrigins(ctx context.Context, topics []string, partitions []int32) error {
+func (d *dictionaries) numberOrigins(ctx context.Context, topics []string,
+	partitions []int32) error {
 	if d.db.layout != compact || len(topics) == 0 {
 		return nil
 	}

@@ -5,15 +5,15 @@
 //
 // # Guarantees
 //
-// Those of [dedup.TxStore]: a row of processed_events is committed if and only if the effects of its
-// event are, whichever process crashes. For claims, those of [dedup.Store]: exactly one caller gets
-// Fresh. If a holder crashes, its claim stays and becomes Uncertain.
+// Those of [dedup.TxStore]: a row of processed_events is committed if and only if the effects of
+// its event are, whichever process crashes. For claims, those of [dedup.Store]: exactly one caller
+// gets Fresh. If a holder crashes, its claim stays and becomes Uncertain.
 //
-// The guarantees are as strong as the commits of the database. With synchronous_commit or fsync off,
-// a crash of the server loses the last commits, effects and rows alike. So does a fail-over to an
-// asynchronous standby. The consumer's offsets stay: rewind the consumer group by some minutes, and
-// the store skips the events that it still knows. [Store.Check] warns of these settings. [Durable]
-// overrides synchronous_commit.
+// The guarantees are as strong as the commits of the database. With synchronous_commit or fsync
+// off, a crash of the server loses the last commits, effects and rows alike. So does a fail-over to
+// an asynchronous standby. The consumer's offsets stay: rewind the consumer group by some minutes,
+// and the store skips the events that it still knows. [Store.Check] warns of these settings.
+// [Durable] overrides synchronous_commit.
 //
 // Every transaction is READ COMMITTED, whatever the default of the database. A handler that reads
 // rows to decide must lock them, as in any transaction of that level.
@@ -27,8 +27,8 @@
 //	SELECT * FROM processed_events WHERE event_id = 'order-12345';
 //
 // All names are qualified with a schema: that of [InSchema], or the first one in the session's
-// search path that has the tables. The store looks it up once. So a temporary table of the same name
-// has no effect.
+// search path that has the tables. The store looks it up once. So a temporary table of the same
+// name has no effect.
 //
 // The role of a worker needs
 //
@@ -39,18 +39,20 @@
 //	GRANT SELECT, INSERT, UPDATE ON idem_scopes, idem_scope_topics, idem_recipes TO worker;
 //	GRANT SELECT ON idem_schema, idem_horizons TO worker;
 //
-// [Reaper] lists the rights of the role that deletes expired rows. [Store.Forget] needs the right to
-// delete from the tables of events and claims. Grant that to operators only: no handler needs it.
+// [Reaper] lists the rights of the role that deletes expired rows. [Store.Forget] needs the right
+// to delete from the tables of events and claims. Grant that to operators only: no handler needs
+// it.
 //
 // # Layouts
 //
-// The tables above are the readable layout: each row shows its event in plain text. [Compact] chooses
-// the compact layout, with tables processed_events_compact and idempotency_keys_compact. A number
-// replaces tenant, scope and type (table idem_kinds), another one replaces topic and partition
-// (idem_origins), and 16 bytes replace the ID. A finished event takes about 125 bytes with its
-// indexes instead of 320, and claims are about 1.4 times as fast. The price: an ID that is neither a
-// UUID nor a ULID is stored as a hash only, which does not give the ID back. The first [Migrate]
-// fixes the layout. A store with the other layout fails at its first call and in [Store.Check].
+// The tables above are the readable layout: each row shows its event in plain text. [Compact]
+// chooses the compact layout, with tables processed_events_compact and idempotency_keys_compact. A
+// number replaces tenant, scope and type (table idem_kinds), another one replaces topic and
+// partition (idem_origins), and 16 bytes replace the ID. A finished event takes about 125 bytes
+// with its indexes instead of 320, and claims are about 1.4 times as fast. The price: an ID that is
+// neither a UUID nor a ULID is stored as a hash only, which does not give the ID back. The first
+// [Migrate] fixes the layout. A store with the other layout fails at its first call and in
+// [Store.Check].
 //
 // Views show rows of the compact layout with the columns of the readable one: processed_events_read
 // and idempotency_keys_read. Their event_id is null if the row has a hash only. To look an event up
@@ -70,8 +72,8 @@
 //
 // A number is committed in a transaction of its own before its first use, and that commit waits for
 // the disk. Each store remembers numbers, and they are never deleted. So the number of tenants and
-// types must be bounded. After a fail-over to an asynchronous standby that has lost numbers, restart
-// the workers.
+// types must be bounded. After a fail-over to an asynchronous standby that has lost numbers,
+// restart the workers.
 //
 // # Versions
 //
@@ -82,9 +84,9 @@
 //
 // Tables deferred_queues and deferred_events hold events that wait in the order of their Kafka keys
 // ([dedup.Deferrer]). They are the same in both layouts. A row of deferred_queues is a queue. It
-// exists if and only if the queue has an event. A transaction that adds or removes events first locks
-// the rows of their queues, in the order of the keys. Deferred events do not expire. They are removed
-// when the event has ended, or by a person.
+// exists if and only if the queue has an event. A transaction that adds or removes events first
+// locks the rows of their queues, in the order of the keys. Deferred events do not expire. They are
+// removed when the event has ended, or by a person.
 //
 // # Inspection
 //
@@ -94,9 +96,9 @@
 //
 // # Expiry
 //
-// Column expires_at is the end of a row's retention, by the server's clock. The retention of a claim
-// begins when its lease ends. An expired row still counts until a [Reaper] deletes it. No call
-// shortens the retention of a record.
+// Column expires_at is the end of a row's retention, by the server's clock. The retention of a
+// claim begins when its lease ends. An expired row still counts until a [Reaper] deletes it. No
+// call shortens the retention of a record.
 //
 // Table idem_horizons has the horizon of each scope. An older event without a record is answered
 // [dedup.TooOld], and no row is written.
@@ -109,8 +111,8 @@
 // The connection breaks at COMMIT: the error matches [dedup.ErrUnknownCommit]. Claim again, and the
 // row shows the outcome.
 //
-// A worker crashes, or its network breaks: the session ends when the server notices. [Configure] and
-// [Open] set parameters that make this a matter of seconds. Without them see the warnings of
+// A worker crashes, or its network breaks: the session ends when the server notices. [Configure]
+// and [Open] set parameters that make this a matter of seconds. Without them see the warnings of
 // [Store.Check]. Until the session ends, a copy of the event gets Busy after 2 s. Poolers such as
 // PgBouncer refuse these start-up parameters unless they are listed in ignore_startup_parameters.
 // Then set them for the role (ALTER ROLE ... SET). In transaction mode also choose
@@ -122,20 +124,22 @@
 //
 // The handler of a group ends the transaction by SQL: [dedup.TxChecker] finds this without a round
 // trip, even if another transaction was begun. For that the session has another application_name
-// inside the transaction, and the server reports each change of the name. If the handler has committed
-// the claims of events that had not run, the store makes their rows wait for their copies again. If
-// the process crashes between that COMMIT and the repair, those events are lost. Only a handler that
-// does not end its transaction prevents that.
+// inside the transaction, and the server reports each change of the name. If the handler has
+// committed the claims of events that had not run, the store makes their rows wait for their copies
+// again. If the process crashes between that COMMIT and the repair, those events are lost. Only a
+// handler that does not end its transaction prevents that.
 //
-// A request is repeated while it runs: a claim with NoWait takes an advisory lock of the transaction,
-// on a number made of schema and key. If another transaction has the lock, the answer is Busy, without
-// a wait and without a connection in use. The lock ends with the transaction, also through a pooler.
+// A request is repeated while it runs: a claim with NoWait takes an advisory lock of the
+// transaction, on a number made of schema and key. If another transaction has the lock, the answer
+// is Busy, without a wait and without a connection in use. The lock ends with the transaction, also
+// through a pooler.
 //
 // # Transactions of your own
 //
-// [Store.Once] makes the store's insert in a transaction of yours, on the same records. [LockKey] and
-// [TryLockKey] lock a natural key until a transaction ends, for code that reads before it writes. If
-// copies may bring a state in any order, use an upsert with a guard, so that it only goes forward:
+// [Store.Once] makes the store's insert in a transaction of yours, on the same records. [LockKey]
+// and [TryLockKey] lock a natural key until a transaction ends, for code that reads before it
+// writes. If copies may bring a state in any order, use an upsert with a guard, so that it only
+// goes forward:
 //
 //	INSERT INTO accounts AS a (id, balance, version) VALUES ($1, $2, $3)
 //	ON CONFLICT (id) DO UPDATE SET balance = excluded.balance, version = excluded.version
@@ -143,19 +147,20 @@
 //	RETURNING (xmax = 0) AS inserted
 //
 // The statement returns true for an inserted row, false for an updated one, and no row if the guard
-// refused. xmax = 0 has this meaning only in this RETURNING. Later a row that was merely locked has an
-// xmax, and a row after an ordinary UPDATE has none. On a partitioned table the expression is an
+// refused. xmax = 0 has this meaning only in this RETURNING. Later a row that was merely locked has
+// an xmax, and a row after an ordinary UPDATE has none. On a partitioned table the expression is an
 // error. From Postgres 18 on, RETURNING old.id IS NULL means the same.
 //
 // # Cost per message
 //
-// A claim of any number of keys is one round trip. So is each other method, also for deferred events.
-// A transaction takes two round trips: begin and claim are one, the commit is the other. A completion
-// that is not plain takes a third. A batch of duplicates writes no row and takes no transaction ID.
+// A claim of any number of keys is one round trip. So is each other method, also for deferred
+// events. A transaction takes two round trips: begin and claim are one, the commit is the other. A
+// completion that is not plain takes a third. A batch of duplicates writes no row and takes no
+// transaction ID.
 //
 // Duplicates come in runs. After a group of mostly known events, the next group begins with a look
-// that writes no row. If all its events are known, the look is the only round trip, for a quarter of
-// the work. Otherwise it is an additional one. After a group without known events, the next
+// that writes no row. If all its events are known, the look is the only round trip, for a quarter
+// of the work. Otherwise it is an additional one. After a group without known events, the next
 // transaction reads existing rows only if an insert was skipped, in a round trip of its own.
 //
 // A claim with NoWait costs as much as one without, and two round trips if the answer is Busy.

@@ -11,14 +11,14 @@ import (
 
 // ErrTxOwned is the result of Commit and Rollback of a handler's transaction. The store ends the
 // transaction after the handler has returned. ErrTxOwned matches [dedup.ErrTxEnded].
-var ErrTxOwned = fmt.Errorf("pgstore: the transaction is the store's to end: %w", dedup.ErrTxEnded)
+var ErrTxOwned = fmt.Errorf("pgstore: only the store may end the transaction: %w", dedup.ErrTxEnded)
 
 var (
 	errOption   = errors.New("pgstore: option")
-	errNoTables = errors.New("no schema of the search path has them")
+	errNoTables = errors.New("no schema of the search path has the tables")
 	errLayout   = errors.New("layout")
-	errNoAnswer = errors.New("keys kept changing while they were asked for")
-	errUnknown  = errors.New("a record was written by a release that this one does not know (rule 35)")
+	errNoAnswer = errors.New("the keys kept changing during the call")
+	errUnknown  = errors.New("an unknown release wrote the record")
 )
 
 // The SQLSTATEs that the store handles.
@@ -89,7 +89,8 @@ func commitError(err error) error {
 	case errors.Is(err, pgx.ErrTxCommitRollback):
 		return fmt.Errorf("pgstore: commit: %w", err)
 	}
-	return fmt.Errorf("pgstore: commit: %w: %w: %w", dedup.ErrUnavailable, dedup.ErrUnknownCommit, err)
+	return fmt.Errorf("pgstore: commit: %w: %w: %w", dedup.ErrUnavailable, dedup.ErrUnknownCommit,
+		err)
 }
 
 func severity(pg *pgconn.PgError) string {

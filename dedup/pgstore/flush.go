@@ -20,7 +20,8 @@ const (
 	// has an order of its own and is the last step, so the holder of a lock is about to commit. A
 	// holder that keeps a lock for longer than lockWait hangs. The work must end before flushTime,
 	// which would cost the connection.
-	flushSettings = "SELECT set_config('lock_timeout', '2000', true), set_config('statement_timeout', '8000', true)"
+	flushSettings = "SELECT set_config('lock_timeout', '2000', true), " +
+		"set_config('statement_timeout', '8000', true)"
 )
 
 // flush does the work that handlers have kept for the commit (rule 22).
@@ -30,7 +31,8 @@ func (r *txRun) flush() error {
 	}
 	ctx, cancel := context.WithTimeout(r.ctx, min(flushTime, r.db.silence))
 	defer cancel()
-	tx := &flushTx{handlerTx: handlerTx{Tx: r.tx, marked: r.lent.marked, outside: r.lent.outside, points: r.lent.points}}
+	tx := &flushTx{handlerTx: handlerTx{Tx: r.tx, marked: r.lent.marked, outside: r.lent.outside,
+		points: r.lent.points}}
 	defer tx.close()
 	for _, k := range r.lent.works {
 		if err := flushOne(ctx, k.work, tx); err != nil {
@@ -152,7 +154,8 @@ func (t *flushTx) Begin(ctx context.Context) (pgx.Tx, error) {
 	return t.handlerTx.Begin(ctx)
 }
 
-func (t *flushTx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, rows pgx.CopyFromSource) (int64, error) {
+func (t *flushTx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string,
+	rows pgx.CopyFromSource) (int64, error) {
 	if err := t.applySettings(ctx); err != nil {
 		return 0, err
 	}

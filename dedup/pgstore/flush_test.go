@@ -301,8 +301,8 @@ func TestWhatIsKeptGoesWithATransactionThatWasEnded_P13(t *testing.T) {
 		}
 		_, err := claimOne(t.Context(), s, request(sql), ends)
 		require.ErrorIs(t, err, dedup.ErrTxEnded)
-		require.ErrorContains(t, err, "what was kept for its end")
-		require.ErrorContains(t, group(t.Context(), s, ends), "what was kept for its end")
+		require.ErrorContains(t, err, "work kept for the commit")
+		require.ErrorContains(t, group(t.Context(), s, ends), "work kept for the commit")
 		for _, r := range batch(2, 0) {
 			_ = s.Forget(t.Context(), r.Key)
 		}

@@ -41,7 +41,7 @@ type keptWork struct {
 	work dedup.TxWork
 }
 
-var errNoWork = errors.New("pgstore: nothing to keep for the end of the transaction")
+var errNoWork = errors.New("pgstore: begin returned no work to keep")
 
 var (
 	_ dedup.TxKeeper  = (*handlerTx)(nil)
@@ -63,7 +63,8 @@ func (t *handlerTx) CheckTx() error {
 func (t *handlerTx) state() error {
 	c := t.Conn()
 	if c.IsClosed() {
-		return fmt.Errorf("pgstore: connection lost while the handler ran: %w", dedup.ErrUnavailable)
+		return fmt.Errorf("pgstore: connection lost while the handler ran: %w",
+			dedup.ErrUnavailable)
 	}
 	switch c.PgConn().TxStatus() {
 	case 'T':
@@ -103,7 +104,8 @@ func (t *handlerTx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResult
 	return t.Tx.SendBatch(ctx, b)
 }
 
-func (t *handlerTx) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDescription, error) {
+func (t *handlerTx) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDescription,
+	error) {
 	if t.closed.Load() {
 		return nil, pgx.ErrTxClosed
 	}

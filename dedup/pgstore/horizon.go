@@ -84,7 +84,8 @@ func (h *horizons) ages(ctx context.Context) (all []ScopeAge, err error) {
 // missing.
 func (h *horizons) silent(ctx context.Context) (scopes []string, err error) {
 	err = h.inTx(ctx, choreLimit, func(ctx context.Context, tx pgx.Tx, q *statements) error {
-		rows, err := tx.Query(ctx, q.aging.silent, h.wallClock, int64(silentRows), microseconds(silentAfter))
+		rows, err := tx.Query(ctx, q.aging.silent, h.wallClock, int64(silentRows),
+			microseconds(silentAfter))
 		if err != nil {
 			return err
 		}
@@ -98,8 +99,8 @@ func (h *horizons) silent(ctx context.Context) (scopes []string, err error) {
 func (h *horizons) moveHorizon(ctx context.Context, a *ScopeAge) error {
 	return h.inTx(ctx, choreLimit, func(ctx context.Context, tx pgx.Tx, q *statements) error {
 		var before time.Time
-		err := tx.QueryRow(ctx, q.aging.store, a.Scope, a.ConsumedUntil, microseconds(h.deadLetters),
-			int64(horizonRows)).Scan(&before)
+		err := tx.QueryRow(ctx, q.aging.store, a.Scope, a.ConsumedUntil,
+			microseconds(h.deadLetters), int64(horizonRows)).Scan(&before)
 		if errors.Is(err, pgx.ErrNoRows) { // no row has expired
 			return nil
 		}
@@ -110,7 +111,8 @@ func (h *horizons) moveHorizon(ctx context.Context, a *ScopeAge) error {
 
 // deleteBatch deletes one batch of a table, from a time on. It returns the number of rows and the
 // time for the next batch.
-func (h *horizons) deleteBatch(ctx context.Context, text func(*statements) string, a *ScopeAge, from pgtype.Timestamptz,
+func (h *horizons) deleteBatch(ctx context.Context, text func(*statements) string, a *ScopeAge,
+	from pgtype.Timestamptz,
 ) (n int64, next pgtype.Timestamptz, err error) {
 	err = h.inTx(ctx, choreLimit, func(ctx context.Context, tx pgx.Tx, q *statements) error {
 		return tx.QueryRow(ctx, text(q), a.Scope, int64(h.batch), from, a.cutoff, a.before,

@@ -30,7 +30,8 @@ func (s *Store) Import(ctx context.Context, events []dedup.Imported) (added int,
 		var reqs []dedup.Request
 		for i := range events {
 			if e := &events[i]; e.Tx == inTx {
-				reqs = append(reqs, dedup.Request{Key: e.Key, Origin: e.Origin, Retention: e.Retention, AnyAge: true})
+				reqs = append(reqs, dedup.Request{Key: e.Key, Origin: e.Origin,
+					Retention: e.Retention, AnyAge: true})
 			}
 		}
 		slices.SortStableFunc(reqs, func(a, b dedup.Request) int { return a.Key.Compare(b.Key) })
@@ -46,7 +47,8 @@ func (s *Store) Import(ctx context.Context, events []dedup.Imported) (added int,
 	return added, nil
 }
 
-func (s *Store) importSome(ctx context.Context, reqs []dedup.Request, inTx bool) (added int, err error) {
+func (s *Store) importSome(ctx context.Context, reqs []dedup.Request,
+	inTx bool) (added int, err error) {
 	numbers, err := s.dict.placesOf(ctx, reqs)
 	if err != nil {
 		return 0, err
@@ -74,7 +76,8 @@ func (s *Store) importClaims(ctx context.Context, rows *requestRows) (added int,
 	t := dedup.NewToken()
 	claims, ends := newClaimRows(len(rows.reqs)), newEndRows(len(rows.reqs))
 	for i := range rows.reqs {
-		c := dedup.Completion{Claim: dedup.Claim{Key: rows.reqs[i].Key, Token: t}, Retention: rows.reqs[i].Retention}
+		c := dedup.Completion{Claim: dedup.Claim{Key: rows.reqs[i].Key, Token: t},
+			Retention: rows.reqs[i].Retention}
 		if err := errors.Join(claims.add(&c.Claim), ends.add(&c)); err != nil {
 			return 0, fmt.Errorf("pgstore: import: %w", err)
 		}

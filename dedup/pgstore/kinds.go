@@ -26,7 +26,8 @@ func (kindText) texts(q *statements) (add, read string) { return q.newKinds, q.k
 func (kindText) args(all []kindText) []any {
 	keys, forms := newKeyRows(len(all)), make([]int16, len(all))
 	for i, k := range all {
-		keys.tenant, keys.scope, keys.typ = append(keys.tenant, k.tenant), append(keys.scope, k.scope), append(keys.typ, k.typ)
+		keys.tenant, keys.scope, keys.typ = append(keys.tenant, k.tenant),
+			append(keys.scope, k.scope), append(keys.typ, k.typ)
 		forms[i] = int16(k.form)
 	}
 	return []any{keys.tenant, keys.scope, keys.typ, forms}
@@ -123,12 +124,14 @@ func (c *dictionary[T]) known(all []T, numbers []int32) (missing []T) {
 
 const waitForDisk = "SET LOCAL synchronous_commit = on"
 
-func makeNumbers[T numbered[T]](ctx context.Context, db *database, all []T) (found []int32, err error) {
+func makeNumbers[T numbered[T]](ctx context.Context, db *database,
+	all []T) (found []int32, err error) {
 	err = db.ownTx(ctx, "dictionary", func(q *statements, b *pgx.Batch) {
 		found = make([]int32, len(all))
 		add, read := all[0].texts(q)
 		args := all[0].args(all)
-		b.Queue(waitForDisk) // otherwise a crash of the server could give the number to another text
+		// otherwise a crash of the server could give the number to another text
+		b.Queue(waitForDisk)
 		b.Queue(add, args...)
 		b.Queue(read, args...) // a statement of its own sees numbers committed by other processes
 	}, func(results pgx.BatchResults) error {

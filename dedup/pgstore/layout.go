@@ -33,28 +33,38 @@ func (l layout) file(name string) string {
 
 // pairs are the replacements for placeholders in the texts that differ by layout.
 func (l layout) pairs(schema string) []string {
-	key, types := []string{"tenant", "scope", "event_type", "event_id"}, []string{"text", "text", "text", "text"}
-	tables := [4]string{"processed_events", "processed_events", "idempotency_keys", "idempotency_keys"}
-	collated := []string{"processed_events", "idempotency_keys", "event_starts", "deferred_queues", "deferred_events"}
+	key, types := []string{"tenant", "scope", "event_type", "event_id"},
+		[]string{"text", "text", "text", "text"}
+	tables := [4]string{"processed_events", "processed_events", "idempotency_keys",
+		"idempotency_keys"}
+	collated := []string{"processed_events", "idempotency_keys", "event_starts", "deferred_queues",
+		"deferred_events"}
 	ofScope, status, fence, shown := "scope = $1::text", "k.status", "k.fence", "k.event_id"
 	waitAgain := "status = 'moved', updated_at = clock_timestamp()"
 	if l == compact {
 		key, types = []string{"kind", "id"}, []string{"integer", "uuid"}
 		tables = [4]string{"processed_events_compact", "processed_events_read",
 			"idempotency_keys_compact", "idempotency_keys_read"}
-		collated = []string{"idem_kinds", "idem_origins", "event_starts", "deferred_queues", "deferred_events"}
-		ofScope = "kind = ANY (ARRAY(SELECT i.kind FROM " + schema + ".idem_kinds i WHERE i.scope = $1::text))"
+		collated = []string{"idem_kinds", "idem_origins", "event_starts", "deferred_queues",
+			"deferred_events"}
+		ofScope = "kind = ANY (ARRAY(SELECT i.kind FROM " + schema +
+			".idem_kinds i WHERE i.scope = $1::text))"
 		status, fence = "coalesce(k.rest ->> 'status', 'done')", "(k.rest ->> 'fence')::bigint"
-		shown = "coalesce(k.event_id, 'sha256:' || replace(k.id::text, '-', ''))" // different from every readable ID
-		waitAgain = "rest = coalesce(k.rest, '{}') || jsonb_build_object('status', 'moved', 'updated_at', clock_timestamp())"
+		// different from every readable ID
+		shown = "coalesce(k.event_id, 'sha256:' || replace(k.id::text, '-', ''))"
+		waitAgain = "rest = coalesce(k.rest, '{}') || jsonb_build_object('status', 'moved', " +
+			"'updated_at', clock_timestamp())"
 	}
 	for i := range collated {
 		collated[i] = "'" + schema + "." + collated[i] + "'::regclass"
 	}
-	pairs := []string{"{schema}", schema, "{tables}", strings.Join(collated, ", "),
+	pairs := []string{
+		"{schema}", schema, "{tables}", strings.Join(collated, ", "),
 		"{key}", strings.Join(key, ", "), "{id}", key[len(key)-1],
-		"{events}", tables[0], "{events_read}", tables[1], "{keys}", tables[2], "{keys_read}", tables[3],
-		"{of_scope}", ofScope, "{k.status}", status, "{k.fence}", fence, "{wait_again}", waitAgain, "{shown_id}", shown}
+		"{events}", tables[0], "{events_read}", tables[1],
+		"{keys}", tables[2], "{keys_read}", tables[3], "{of_scope}", ofScope,
+		"{k.status}", status, "{k.fence}", fence, "{wait_again}", waitAgain, "{shown_id}", shown,
+	}
 	for _, alias := range []string{"k", "r", "s", "l", "h"} {
 		pairs = append(pairs, "{"+alias+".key}", alias+"."+strings.Join(key, ", "+alias+"."))
 	}

@@ -28,7 +28,8 @@ const (
 // In the compact layout, an ID that is stored as a hash is shown as "sha256:" and 32 hexadecimal
 // digits. This text is for reading only: no verb accepts it as an ID. To find the record of an ID,
 // use [Store.Find].
-func (s *Store) List(ctx context.Context, f dedup.Filter, limit int, yield func(dedup.Record) bool) error {
+func (s *Store) List(ctx context.Context, f dedup.Filter, limit int,
+	yield func(dedup.Record) bool) error {
 	args := []any{f.Scope, f.Type, nil, nil, f.Stuck, nil}
 	if len(f.States) > 0 {
 		args[2] = statuses(f.States)
@@ -41,29 +42,30 @@ func (s *Store) List(ctx context.Context, f dedup.Filter, limit int, yield func(
 	}
 	yielded := false // then the list cannot be repeated
 	var failed error
-	err := s.db.operate(ctx, "list", listLimit, func(ctx context.Context, tx pgx.Tx, q *statements) error {
-		if _, err := tx.Exec(ctx, q.operator.list, args...); err != nil {
-			return err
-		}
-		for more := true; more; {
-			page, err := fetchRecords(ctx, tx)
-			if err != nil && yielded {
-				failed = err
-				return nil
-			}
-			if err != nil {
+	err := s.db.operate(ctx, "list", listLimit,
+		func(ctx context.Context, tx pgx.Tx, q *statements) error {
+			if _, err := tx.Exec(ctx, q.operator.list, args...); err != nil {
 				return err
 			}
-			more = len(page) == listPage
-			for _, r := range page {
-				yielded = true
-				if !yield(r) {
+			for more := true; more; {
+				page, err := fetchRecords(ctx, tx)
+				if err != nil && yielded {
+					failed = err
 					return nil
 				}
+				if err != nil {
+					return err
+				}
+				more = len(page) == listPage
+				for _, r := range page {
+					yielded = true
+					if !yield(r) {
+						return nil
+					}
+				}
 			}
-		}
-		return nil
-	})
+			return nil
+		})
 	if failed != nil {
 		err = s.db.failed(ctx, "list", failed)
 	}

@@ -49,8 +49,8 @@ func (s *Store) see(ctx context.Context, reqs []dedup.Request, answers []dedup.A
 //
 // Duplicates come in runs. If most events of the last group were known, the next group begins with
 // a look. If none of its events is known, the look costs a round trip for no gain.
-func lookFor(ctx context.Context, db *database, reqs []dedup.Request, answers []dedup.Answer, places []place,
-	text func(*statements, *requestRows) (string, []any)) error {
+func lookFor(ctx context.Context, db *database, reqs []dedup.Request, answers []dedup.Answer,
+	places []place, text func(*statements, *requestRows) (string, []any)) error {
 	rows := newRequestRows(reqs, places)
 	return db.ownTx(ctx, "look", func(q *statements, b *pgx.Batch) {
 		clear(answers)

@@ -50,8 +50,10 @@ const OnceRetention = 7 * 24 * time.Hour
 // use them wait for the end of tx, and its commit waits for the disk.
 //
 // Once is safe for concurrent use with different transactions.
-func (s *Store) Once(ctx context.Context, tx pgx.Tx, key dedup.Key, retention time.Duration) (first bool, err error) {
-	reqs := []dedup.Request{{Key: key, Retention: cmp.Or(max(0, retention), OnceRetention), AnyAge: true}}
+func (s *Store) Once(ctx context.Context, tx pgx.Tx, key dedup.Key,
+	retention time.Duration) (first bool, err error) {
+	reqs := []dedup.Request{{Key: key, Retention: cmp.Or(max(0, retention), OnceRetention),
+		AnyAge: true}}
 	if err := dedup.CheckRequests(reqs, make([]dedup.Answer, 1)); err != nil {
 		return false, fmt.Errorf("pgstore: once: %w", err)
 	}
@@ -79,12 +81,14 @@ func (s *Store) Once(ctx context.Context, tx pgx.Tx, key dedup.Key, retention ti
 // makeKindSQL marks a transaction that makes a number. Its commit waits for the disk like that of
 // makeNumbers, because other processes will remember the number. A stronger setting stays.
 const makeKindSQL = `SELECT set_config('idem.kinds', 'made', true),
-	CASE WHEN current_setting('synchronous_commit') = 'off' THEN set_config('synchronous_commit', 'on', true) END`
+	CASE WHEN current_setting('synchronous_commit') = 'off'
+	     THEN set_config('synchronous_commit', 'on', true) END`
 
 // placeWithin is placesOf for one key without an origin, in a transaction of the caller. A number
 // made in it may be rolled back. So the number is used in this transaction only and not remembered.
 // The same holds for numbers read after it (rule 28).
-func (d *dictionaries) placeWithin(ctx context.Context, tx pgx.Tx, q *statements, key *dedup.Key) ([]place, error) {
+func (d *dictionaries) placeWithin(ctx context.Context, tx pgx.Tx, q *statements,
+	key *dedup.Key) ([]place, error) {
 	if d.db.layout != compact {
 		return nil, nil
 	}
@@ -97,7 +101,9 @@ func (d *dictionaries) placeWithin(ctx context.Context, tx pgx.Tx, q *statements
 	var made bool
 	b.Queue("SELECT coalesce(current_setting('idem.kinds', true), '') = 'made'").QueryRow(
 		func(row pgx.Row) error { return row.Scan(&made) })
-	b.Queue(q.kinds, k.args(all)...).Query(func(rows pgx.Rows) error { return scanNumbers(rows, number) })
+	b.Queue(q.kinds, k.args(all)...).Query(func(rows pgx.Rows) error {
+		return scanNumbers(rows, number)
+	})
 	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
 		return nil, err
 	}
@@ -110,7 +116,9 @@ func (d *dictionaries) placeWithin(ctx context.Context, tx pgx.Tx, q *statements
 	b = pgx.Batch{}
 	b.Queue(makeKindSQL)
 	b.Queue(q.newKinds, k.args(all)...)
-	b.Queue(q.kinds, k.args(all)...).Query(func(rows pgx.Rows) error { return scanNumbers(rows, number) })
+	b.Queue(q.kinds, k.args(all)...).Query(func(rows pgx.Rows) error {
+		return scanNumbers(rows, number)
+	})
 	err := tx.SendBatch(ctx, &b).Close()
 	if err == nil && number[0] == 0 {
 		err = errNoAnswer
@@ -147,7 +155,8 @@ func LockKey(ctx context.Context, tx pgx.Tx, parts ...string) error {
 // TryLockKey is like [LockKey], but does not wait. got reports whether tx has the lock. If not, tx
 // can go on as before.
 func TryLockKey(ctx context.Context, tx pgx.Tx, parts ...string) (got bool, err error) {
-	if err := tx.QueryRow(ctx, "SELECT pg_try_"+lockKeySQL, dedup.Join(parts...)).Scan(&got); err != nil {
+	if err := tx.QueryRow(ctx, "SELECT pg_try_"+lockKeySQL,
+		dedup.Join(parts...)).Scan(&got); err != nil {
 		return false, fmt.Errorf("pgstore: try to lock key: %w", err)
 	}
 	return got, nil

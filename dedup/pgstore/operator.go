@@ -12,7 +12,8 @@ import (
 
 // Inspect implements [dedup.Operator]. If a key has two records, the transactional one comes first.
 // Inspect locks no row.
-func (s *Store) Inspect(ctx context.Context, keys ...dedup.Key) (records []dedup.Record, err error) {
+func (s *Store) Inspect(ctx context.Context, keys ...dedup.Key) (records []dedup.Record,
+	err error) {
 	for i := range keys {
 		if err := keys[i].Validate(); err != nil {
 			return nil, fmt.Errorf("pgstore: inspect: %w", err)
@@ -64,7 +65,8 @@ func (s *Store) Forget(ctx context.Context, key dedup.Key) error {
 	var live, other bool
 	var n int64
 	err = s.db.ownTx(ctx, "forget", func(q *statements, b *pgx.Batch) {
-		b.Queue(q.operator.forget, append([]any{key.Tenant, key.Scope, key.Type, key.ID}, args...)...)
+		b.Queue(q.operator.forget, append([]any{key.Tenant, key.Scope, key.Type, key.ID},
+			args...)...)
 	}, func(results pgx.BatchResults) error {
 		err := results.QueryRow().Scan(&live, &other, &n)
 		if err == nil && other {
@@ -87,7 +89,8 @@ func (s *Store) Forget(ctx context.Context, key dedup.Key) error {
 // Then its error matches [dedup.ErrUnavailable], and the records are unchanged. If the key has a
 // record in one table only, Discard changes that table. The fingerprint stays, so a copy with
 // another one is still a conflict.
-func (s *Store) Discard(ctx context.Context, key dedup.Key, retention time.Duration, reason string) error {
+func (s *Store) Discard(ctx context.Context, key dedup.Key, retention time.Duration,
+	reason string) error {
 	if err := key.Validate(); err != nil {
 		return fmt.Errorf("pgstore: discard: %w", err)
 	}
@@ -98,26 +101,28 @@ func (s *Store) Discard(ctx context.Context, key dedup.Key, retention time.Durat
 	if err != nil {
 		return err
 	}
-	args := slices.Concat([]any{cut(storable(dedup.ReasonDiscarded + reason)), microseconds(retention)}, keyArgs)
+	args := slices.Concat([]any{cut(storable(dedup.ReasonDiscarded + reason)),
+		microseconds(retention)}, keyArgs)
 	settled := false
-	err = s.db.operate(ctx, "discard", endTimeout, func(ctx context.Context, tx pgx.Tx, q *statements) error {
-		var inEvents, inKeys bool
-		var err error
-		settled, inEvents, inKeys, err = lookBeforeDiscard(ctx, tx, q, keyArgs)
-		switch {
-		case err != nil || settled:
+	err = s.db.operate(ctx, "discard", endTimeout,
+		func(ctx context.Context, tx pgx.Tx, q *statements) error {
+			var inEvents, inKeys bool
+			var err error
+			settled, inEvents, inKeys, err = lookBeforeDiscard(ctx, tx, q, keyArgs)
+			switch {
+			case err != nil || settled:
+				return err
+			case !inEvents && !inKeys:
+				return discardNew(ctx, tx, q, args)
+			}
+			if inEvents {
+				_, err = tx.Exec(ctx, q.operator.discardEvents, args...)
+			}
+			if err == nil && inKeys {
+				_, err = tx.Exec(ctx, q.operator.discardKeys, args...)
+			}
 			return err
-		case !inEvents && !inKeys:
-			return discardNew(ctx, tx, q, args)
-		}
-		if inEvents {
-			_, err = tx.Exec(ctx, q.operator.discardEvents, args...)
-		}
-		if err == nil && inKeys {
-			_, err = tx.Exec(ctx, q.operator.discardKeys, args...)
-		}
-		return err
-	})
+		})
 	if err == nil && settled {
 		return fmt.Errorf("pgstore: discard %q: %w", key, dedup.ErrSettled)
 	}
@@ -125,13 +130,15 @@ func (s *Store) Discard(ctx context.Context, key dedup.Key, retention time.Durat
 }
 
 // lookBeforeDiscard locks the records of a key and returns where they are and whether one is done.
-func lookBeforeDiscard(ctx context.Context, tx pgx.Tx, q *statements, key []any) (settled, inEvents, inKeys bool, err error) {
+func lookBeforeDiscard(ctx context.Context, tx pgx.Tx, q *statements,
+	key []any) (settled, inEvents, inKeys bool, err error) {
 	for _, lock := range []string{q.operator.lockEvents, q.operator.lockKeys} {
 		if _, err := tx.Exec(ctx, lock, key...); err != nil {
 			return false, false, false, err
 		}
 	}
-	rows, err := tx.Query(ctx, q.operator.look, key...) // a new statement sees the changes that the locks waited for
+	// a new statement sees the changes that the locks waited for
+	rows, err := tx.Query(ctx, q.operator.look, key...)
 	if err != nil {
 		return false, false, false, err
 	}

@@ -15,10 +15,11 @@ var _ dedup.ProgressRecorder = (*Store)(nil)
 // RecordProgress implements [dedup.ProgressRecorder] in table idem_progress, with one statement for
 // all partitions:
 //
-//   - A partition without a lag has consumed up to one minute ago, by the server's clock. No later time
-//     is stored, whatever a producer's clock shows.
+//   - A partition without a lag has consumed up to one minute ago, by the server's clock. No
+//     later time is stored, whatever a producer's clock shows.
 //   - A partition without a time keeps the time on record.
-//   - If a partition went back, or is new, its time is unknown. Then [Reaper] deletes no row of the scope.
+//   - If a partition went back, or is new, its time is unknown. Then [Reaper] deletes no row of
+//     the scope.
 //
 // If a scope no longer consumes a topic, call [Store.ForgetProgress].
 func (s *Store) RecordProgress(ctx context.Context, scope string, progress []dedup.Progress) error {
@@ -27,7 +28,8 @@ func (s *Store) RecordProgress(ctx context.Context, scope string, progress []ded
 	}
 	rows := newProgressRows(progress)
 	return s.db.ownTx(ctx, "record progress", func(q *statements, b *pgx.Batch) {
-		b.Queue(q.aging.progress, scope, rows.topic, rows.partition, rows.next, rows.at, rows.caughtUp)
+		b.Queue(q.aging.progress, scope, rows.topic, rows.partition, rows.next, rows.at,
+			rows.caughtUp)
 	}, func(results pgx.BatchResults) error {
 		_, err := results.Exec()
 		return err
@@ -35,7 +37,8 @@ func (s *Store) RecordProgress(ctx context.Context, scope string, progress []ded
 }
 
 // Progress implements [dedup.ProgressRecorder].
-func (s *Store) Progress(ctx context.Context, scope string, topics ...string) (known []dedup.Progress, err error) {
+func (s *Store) Progress(ctx context.Context, scope string,
+	topics ...string) (known []dedup.Progress, err error) {
 	err = s.db.ownTx(ctx, "read progress", func(q *statements, b *pgx.Batch) {
 		b.Queue(q.aging.progressRead, scope, topics)
 	}, func(results pgx.BatchResults) error {
@@ -43,7 +46,8 @@ func (s *Store) Progress(ctx context.Context, scope string, topics ...string) (k
 		if err != nil {
 			return err
 		}
-		known, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (p dedup.Progress, err error) {
+		known, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (p dedup.Progress,
+			err error) {
 			return p, row.Scan(&p.Topic, &p.Partition, &p.Next)
 		})
 		return err

@@ -88,7 +88,8 @@ type ReapResult struct {
 //
 //   - SELECT, INSERT, UPDATE and DELETE on idem_leases and idem_horizons
 //   - SELECT on idem_progress
-//   - SELECT, UPDATE and DELETE on processed_events, idempotency_keys and event_starts (UPDATE for locks)
+//   - SELECT, UPDATE and DELETE on processed_events, idempotency_keys and event_starts (UPDATE
+//     for locks)
 //
 // In the compact layout it needs these rights on the tables of that layout, and SELECT on
 // idem_kinds and the two views.
@@ -116,11 +117,13 @@ func NewReaper(store *Store, cfg ReaperConfig) *Reaper {
 		name string
 		bad  bool
 	}{
-		{"Interval", cfg.Interval < 0}, {"Grace", cfg.Grace < 0}, {"DeadLetterRetention", cfg.DeadLetterRetention < 0},
+		{"Interval", cfg.Interval < 0}, {"Grace", cfg.Grace < 0},
+		{"DeadLetterRetention", cfg.DeadLetterRetention < 0},
 		{"Batch", cfg.Batch < 0 || cfg.Batch > 10_000},
 	} {
 		if c.bad {
-			r.wrong = errors.Join(r.wrong, fmt.Errorf("%w: ReaperConfig.%s is out of range", errOption, c.name))
+			r.wrong = errors.Join(r.wrong, fmt.Errorf("%w: ReaperConfig.%s is out of range",
+				errOption, c.name))
 		}
 	}
 	cfg.Interval = cmp.Or(cfg.Interval, time.Minute)
@@ -132,9 +135,10 @@ func NewReaper(store *Store, cfg ReaperConfig) *Reaper {
 		cfg.Logger = slog.Default()
 	}
 	r.cfg = cfg
-	r.rows = horizons{db: store.db, wallClock: append([]string{}, cfg.WallClock...), grace: cfg.Grace,
-		deadLetters: cfg.DeadLetterRetention, batch: cfg.Batch}
-	r.lease = cfg.Interval + 2*choreLimit // longer than a statement, and than the pause between two runs
+	r.rows = horizons{db: store.db, wallClock: append([]string{}, cfg.WallClock...),
+		grace: cfg.Grace, deadLetters: cfg.DeadLetterRetention, batch: cfg.Batch}
+	// longer than a statement, and than the pause between two runs
+	r.lease = cfg.Interval + 2*choreLimit
 	return r
 }
 
@@ -167,13 +171,14 @@ func (r *Reaper) Run(ctx context.Context) error {
 func (r *Reaper) log(ctx context.Context, result ReapResult, err error, failing bool) {
 	switch {
 	case err != nil && !failing:
-		r.cfg.Logger.WarnContext(ctx, "reaper cannot work, will go on trying", "error", safetext.Line(err))
+		r.cfg.Logger.WarnContext(ctx, "reaper cannot work, tries again", "error",
+			safetext.Line(err))
 	case err == nil && failing:
 		r.cfg.Logger.InfoContext(ctx, "reaper works again")
 	}
 	if result.Events+result.Claims+result.Starts > 0 {
-		r.cfg.Logger.InfoContext(ctx, "expired records deleted", "events", result.Events, "claims", result.Claims,
-			"starts", result.Starts, "stuck", result.Stuck)
+		r.cfg.Logger.InfoContext(ctx, "expired records deleted", "events", result.Events, "claims",
+			result.Claims, "starts", result.Starts, "stuck", result.Stuck)
 	}
 	r.logSilent(ctx, result.Silent)
 	if r.cfg.Observe != nil {
@@ -191,8 +196,9 @@ func (r *Reaper) logSilent(ctx context.Context, scopes []string) {
 			r.silentLogged = make(map[string]bool)
 		}
 		r.silentLogged[scope] = true
-		r.cfg.Logger.WarnContext(ctx, "scope records no progress, nothing of it is deleted: see docs/embedding.md for loops of your own, "+
-			"ReaperConfig.WallClock for scopes without a consumer", "scope", scope)
+		r.cfg.Logger.WarnContext(ctx, "scope records no progress, its rows are never deleted: "+
+			"see docs/embedding.md for loops of your own, or list a scope without a consumer in "+
+			"ReaperConfig.WallClock", "scope", scope)
 	}
 }
 
@@ -211,7 +217,8 @@ func (r *Reaper) run(ctx context.Context) (ReapResult, error) {
 	defer r.mu.Unlock()
 	result := ReapResult{Stuck: -1}
 	err := r.reap(ctx, &result)
-	if errors.Is(err, errElsewhere) { // from the start, or because this reaper stood still for too long
+	// from the start, or because this reaper stood still for too long
+	if errors.Is(err, errElsewhere) {
 		result.Elsewhere, err = true, nil
 	}
 	return result, err
@@ -262,7 +269,8 @@ func (r *Reaper) reapScope(ctx context.Context, a *ScopeAge, result *ReapResult)
 }
 
 // empty deletes from one table, batch after batch. No new rows come behind a horizon, so it ends.
-func (r *Reaper) empty(ctx context.Context, text func(*statements) string, a *ScopeAge, total *int64) error {
+func (r *Reaper) empty(ctx context.Context, text func(*statements) string, a *ScopeAge,
+	total *int64) error {
 	from := pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true}
 	for {
 		n, next, err := r.rows.deleteBatch(ctx, text, a, from)
@@ -280,9 +288,10 @@ func (r *Reaper) empty(ctx context.Context, text func(*statements) string, a *Sc
 func (r *Reaper) reapStarts(ctx context.Context) (total int64, err error) {
 	for {
 		var n int64
-		err := r.rows.inTx(ctx, choreLimit, func(ctx context.Context, tx pgx.Tx, q *statements) error {
-			return tx.QueryRow(ctx, q.aging.starts, int64(r.cfg.Batch)).Scan(&n)
-		})
+		err := r.rows.inTx(ctx, choreLimit,
+			func(ctx context.Context, tx pgx.Tx, q *statements) error {
+				return tx.QueryRow(ctx, q.aging.starts, int64(r.cfg.Batch)).Scan(&n)
+			})
 		total += n
 		if err != nil || n < int64(r.cfg.Batch) {
 			return total, err
@@ -316,7 +325,8 @@ func (r *Reaper) renewLease(ctx context.Context) error {
 	began := time.Now()
 	err := r.rows.inTx(ctx, choreLimit, func(ctx context.Context, tx pgx.Tx, q *statements) error {
 		var one int
-		return tx.QueryRow(ctx, q.aging.lease, pgtype.UUID{Bytes: r.token, Valid: true}, microseconds(r.lease)).Scan(&one)
+		return tx.QueryRow(ctx, q.aging.lease, pgtype.UUID{Bytes: r.token, Valid: true},
+			microseconds(r.lease)).Scan(&one)
 	})
 	if errors.Is(err, pgx.ErrNoRows) {
 		return errElsewhere

@@ -11,8 +11,8 @@ import (
 
 // states are the states behind the values of column status.
 var states = map[string]dedup.State{
-	"claimed": dedup.Claimed, "released": dedup.Released, "done": dedup.Finished, "dead": dedup.GivenUp,
-	"moved": dedup.Waiting,
+	"claimed": dedup.Claimed, "released": dedup.Released, "done": dedup.Finished,
+	"dead": dedup.GivenUp, "moved": dedup.Waiting,
 }
 
 // readRecords calls yield with each row of record_*.sql and its number, until yield returns false.
@@ -33,9 +33,9 @@ func readRecords(rows pgx.Rows, yield func(r dedup.Record, n int64) bool) (count
 			at                   pgtype.Timestamptz
 			compared             pgtype.Int4
 		)
-		err := rows.Scan(&r.Tx, &tenant, &scope, &typ, &r.Key.ID, &status, &version, &r.Doubtful, &failures, &takeovers,
-			&generation, &retry, &fence, &lease, &topic, &partition, &offset, &at, &reason, &r.Created, &r.Changed, &r.Expires,
-			&compared, &n)
+		err := rows.Scan(&r.Tx, &tenant, &scope, &typ, &r.Key.ID, &status, &version, &r.Doubtful,
+			&failures, &takeovers, &generation, &retry, &fence, &lease, &topic, &partition, &offset,
+			&at, &reason, &r.Created, &r.Changed, &r.Expires, &compared, &n)
 		if err != nil {
 			return count, err
 		}
@@ -45,7 +45,8 @@ func readRecords(rows pgx.Rows, yield func(r dedup.Record, n int64) bool) (count
 		if !known || version != 1 {
 			return count, fmt.Errorf("key %q: %w", r.Key, errUnknown)
 		}
-		r.State, r.Fence, r.Failures, r.Takeovers = state, uint64(fence), uint32(failures), uint32(takeovers)
+		r.State, r.Fence, r.Failures, r.Takeovers = state, uint64(fence), uint32(failures),
+			uint32(takeovers)
 		r.Position = dedup.Position{Generation: uint32(generation), Retry: uint32(retry)}
 		if state == dedup.Claimed {
 			r.Lease = time.Duration(lease.Int64) * time.Microsecond

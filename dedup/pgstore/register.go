@@ -22,35 +22,37 @@ const registerLimit = 10 * time.Second
 // a type, the type's recipe stays on record. So the type cannot come back with another recipe
 // unnoticed.
 func (s *Store) Register(ctx context.Context, r dedup.Registration) error {
-	return s.db.chore(ctx, "register", registerLimit, func(ctx context.Context, tx pgx.Tx, q *statements) error {
-		if _, err := tx.Exec(ctx, q.aging.registerScope, r.Scope); err != nil {
-			return err
-		}
-		types := slices.Sorted(maps.Keys(r.Recipes))
-		if !r.AcceptNewIdentity {
-			if err := checkRecipes(ctx, tx, q, r, types); err != nil {
+	return s.db.chore(ctx, "register", registerLimit,
+		func(ctx context.Context, tx pgx.Tx, q *statements) error {
+			if _, err := tx.Exec(ctx, q.aging.registerScope, r.Scope); err != nil {
 				return err
 			}
-		}
-		if r.NoOffsets && !r.NewScope {
-			if err := checkScopes(ctx, tx, q, r); err != nil {
+			types := slices.Sorted(maps.Keys(r.Recipes))
+			if !r.AcceptNewIdentity {
+				if err := checkRecipes(ctx, tx, q, r, types); err != nil {
+					return err
+				}
+			}
+			if r.NoOffsets && !r.NewScope {
+				if err := checkScopes(ctx, tx, q, r); err != nil {
+					return err
+				}
+			}
+			recipes := make([]string, len(types))
+			for i, typ := range types {
+				recipes[i] = r.Recipes[typ]
+			}
+			if _, err := tx.Exec(ctx, q.aging.registerWrite, r.Scope, types, recipes); err != nil {
 				return err
 			}
-		}
-		recipes := make([]string, len(types))
-		for i, typ := range types {
-			recipes[i] = r.Recipes[typ]
-		}
-		if _, err := tx.Exec(ctx, q.aging.registerWrite, r.Scope, types, recipes); err != nil {
+			_, err := tx.Exec(ctx, q.aging.registerTopics, r.Scope, r.Group, r.Topics)
 			return err
-		}
-		_, err := tx.Exec(ctx, q.aging.registerTopics, r.Scope, r.Group, r.Topics)
-		return err
-	})
+		})
 }
 
 // checkRecipes compares recipes with those on record (rule 7).
-func checkRecipes(ctx context.Context, tx pgx.Tx, q *statements, r dedup.Registration, types []string) error {
+func checkRecipes(ctx context.Context, tx pgx.Tx, q *statements, r dedup.Registration,
+	types []string) error {
 	rows, err := tx.Query(ctx, q.aging.registerRecipes, r.Scope, types)
 	if err != nil {
 		return err
@@ -59,14 +61,16 @@ func checkRecipes(ctx context.Context, tx pgx.Tx, q *statements, r dedup.Registr
 	var changed []string
 	_, err = pgx.ForEachRow(rows, []any{&typ, &recipe}, func() error {
 		if now := r.Recipes[typ]; now != recipe {
-			changed = append(changed, fmt.Sprintf("type %q: on record [%s], now [%s]", typ, recipe, now))
+			changed = append(changed, fmt.Sprintf("type %q: on record [%s], now [%s]", typ, recipe,
+				now))
 		}
 		return nil
 	})
 	if err != nil || len(changed) == 0 {
 		return err
 	}
-	return &registerError{dedup.ErrIdentityChanged, fmt.Sprintf("scope %q: %s", r.Scope, strings.Join(changed, "; "))}
+	return &registerError{dedup.ErrIdentityChanged, fmt.Sprintf("scope %q: %s", r.Scope,
+		strings.Join(changed, "; "))}
 }
 
 // checkScopes looks for topics whose events are recorded under another scope (rule 14).
@@ -84,5 +88,6 @@ func checkScopes(ctx context.Context, tx pgx.Tx, q *statements, r dedup.Registra
 	if err != nil || len(known) == 0 {
 		return err
 	}
-	return &registerError{dedup.ErrOtherScope, fmt.Sprintf("scope %q, group %q: %s", r.Scope, r.Group, strings.Join(known, "; "))}
+	return &registerError{dedup.ErrOtherScope, fmt.Sprintf("scope %q, group %q: %s", r.Scope,
+		r.Group, strings.Join(known, "; "))}
 }

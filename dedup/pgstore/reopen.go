@@ -49,7 +49,8 @@ func (s *Store) Reopen(ctx context.Context, key dedup.Key) (dedup.Position, erro
 }
 
 // CountStart implements [dedup.StartCounter], in table event_starts and a transaction of its own.
-func (s *Store) CountStart(ctx context.Context, key dedup.Key, o dedup.Origin) (starts uint32, err error) {
+func (s *Store) CountStart(ctx context.Context, key dedup.Key,
+	o dedup.Origin) (starts uint32, err error) {
 	if err := key.Validate(); err != nil {
 		return 0, fmt.Errorf("pgstore: count start: %w", err)
 	}
@@ -57,7 +58,8 @@ func (s *Store) CountStart(ctx context.Context, key dedup.Key, o dedup.Origin) (
 	if err != nil {
 		return 0, err
 	}
-	args := append([]any{key.Tenant, key.Scope, key.Type, key.ID, o.Topic, o.Partition, o.Offset}, numbers...)
+	args := append([]any{key.Tenant, key.Scope, key.Type, key.ID, o.Topic, o.Partition, o.Offset},
+		numbers...)
 	var n int32
 	err = s.db.ownTx(ctx, "count start", func(q *statements, b *pgx.Batch) {
 		b.Queue(q.countStart, args...)
@@ -76,7 +78,8 @@ func (s *Store) ClearStarts(ctx context.Context, key dedup.Key, o dedup.Origin) 
 		return fmt.Errorf("pgstore: clear starts: %w", err)
 	}
 	return s.db.ownTx(ctx, "clear starts", func(q *statements, b *pgx.Batch) {
-		b.Queue(q.clearStarts, key.Tenant, key.Scope, key.Type, key.ID, o.Topic, o.Partition, o.Offset)
+		b.Queue(q.clearStarts, key.Tenant, key.Scope, key.Type, key.ID, o.Topic, o.Partition,
+			o.Offset)
 	}, func(results pgx.BatchResults) error {
 		_, err := results.Exec()
 		return err
@@ -90,12 +93,14 @@ func (s *Store) NoteConflict(ctx context.Context, key dedup.Key, o dedup.Origin)
 		return fmt.Errorf("pgstore: note conflict: %w", err)
 	}
 	return s.db.ownTx(ctx, "note conflict", func(q *statements, b *pgx.Batch) {
-		b.Queue(q.noteConflict, key.Tenant, key.Scope, key.Type, key.ID, o.Topic, o.Partition, o.Offset)
+		b.Queue(q.noteConflict, key.Tenant, key.Scope, key.Type, key.ID, o.Topic, o.Partition,
+			o.Offset)
 	}, execs(1))
 }
 
 // Conflicts implements [dedup.ConflictNoter].
-func (s *Store) Conflicts(ctx context.Context, key dedup.Key, limit int) (noted []dedup.Origin, err error) {
+func (s *Store) Conflicts(ctx context.Context, key dedup.Key,
+	limit int) (noted []dedup.Origin, err error) {
 	if err := key.Validate(); err != nil {
 		return nil, fmt.Errorf("pgstore: conflicts: %w", err)
 	}
@@ -106,7 +111,8 @@ func (s *Store) Conflicts(ctx context.Context, key dedup.Key, limit int) (noted 
 		if err != nil {
 			return err
 		}
-		noted, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (o dedup.Origin, err error) {
+		noted, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (o dedup.Origin,
+			err error) {
 			return o, row.Scan(&o.Topic, &o.Partition, &o.Offset)
 		})
 		return err

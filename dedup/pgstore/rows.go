@@ -60,14 +60,16 @@ func placesAt(all []place, some []int) []place {
 func newRequestRows(reqs []dedup.Request, places []place) *requestRows {
 	r := &requestRows{reqs: reqs, places: places, form: alike}
 	for i := 1; i < len(reqs) && r.form == alike; i++ {
-		if !shareColumns(&reqs[0], &reqs[i]) || len(places) > 0 && places[0].kind != places[i].kind {
+		if !shareColumns(&reqs[0], &reqs[i]) || len(places) > 0 &&
+			places[0].kind != places[i].kind {
 			r.form = mixed
 		}
 	}
 	if r.form == alike {
 		q := &reqs[0]
-		r.place = append(make([]any, 0, 15), q.Key.Tenant, q.Key.Scope, q.Key.Type, nil, fingerprints(reqs, places != nil),
-			int64(q.Position.Generation), int64(q.Position.Retry), microseconds(q.Retention), q.AnyAge)
+		r.place = append(make([]any, 0, 15), q.Key.Tenant, q.Key.Scope, q.Key.Type, nil,
+			fingerprints(reqs, places != nil), int64(q.Position.Generation),
+			int64(q.Position.Retry), microseconds(q.Retention), q.AnyAge)
 	} else {
 		r.place = mixedArgs(reqs, places != nil)
 	}
@@ -102,7 +104,8 @@ func timeOf(o dedup.Origin) (at pgtype.Timestamptz) {
 }
 
 // readOrigin makes an origin of the columns of a row.
-func readOrigin(topic pgtype.Text, partition pgtype.Int4, offset pgtype.Int8, at pgtype.Timestamptz) dedup.Origin {
+func readOrigin(topic pgtype.Text, partition pgtype.Int4, offset pgtype.Int8,
+	at pgtype.Timestamptz) dedup.Origin {
 	o := dedup.Origin{Topic: topic.String, Partition: partition.Int32, Offset: offset.Int64}
 	if at.Valid {
 		o.Time = at.Time.UTC()
@@ -114,7 +117,8 @@ func readOrigin(topic pgtype.Text, partition pgtype.Int4, offset pgtype.Int8, at
 // horizon.
 func (r *requestRows) compact(at []pgtype.Timestamptz, offset []int64) {
 	places := r.places
-	kinds, origins, ids := make([]int32, len(places)), make([]int32, len(places)), make([]pgtype.UUID, len(places))
+	kinds, origins, ids := make([]int32, len(places)), make([]int32, len(places)),
+		make([]pgtype.UUID, len(places))
 	for i, p := range places {
 		kinds[i], origins[i], ids[i] = p.kind, p.origin, p.id
 	}
@@ -146,7 +150,8 @@ func mixedArgs(reqs []dedup.Request, short bool) []any {
 		generation[i], retry[i] = int64(q.Position.Generation), int64(q.Position.Retry)
 		retention[i], anyAge[i] = microseconds(q.Retention), q.AnyAge
 	}
-	return append(make([]any, 0, 15), keys.tenant, keys.scope, keys.typ, nil, fingerprints(reqs, short), generation, retry, retention, anyAge)
+	return append(make([]any, 0, 15), keys.tenant, keys.scope, keys.typ, nil,
+		fingerprints(reqs, short), generation, retry, retention, anyAge)
 }
 
 func topics(reqs []dedup.Request) []string {
@@ -195,8 +200,8 @@ type endRows struct {
 }
 
 func newEndRows(n int) *endRows {
-	return &endRows{make([]int64, 0, n), make([]string, 0, n), make([]string, 0, n), make([]int64, 0, n),
-		make([]pgtype.Int8, 0, n), make([][]byte, 0, n)}
+	return &endRows{make([]int64, 0, n), make([]string, 0, n), make([]string, 0, n),
+		make([]int64, 0, n), make([]pgtype.Int8, 0, n), make([][]byte, 0, n)}
 }
 
 func (r *endRows) add(c *dedup.Completion) error {

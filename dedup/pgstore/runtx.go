@@ -13,7 +13,8 @@ import (
 // COMMITTED and with the same guards, but without a claim. After a serialization failure or a
 // deadlock, RunTx returns the error of fn and does not run fn again. Begin and commit cost one
 // round trip each.
-func (s *Store) RunTx(ctx context.Context, limit time.Duration, fn func(tx pgx.Tx) error) (err error) {
+func (s *Store) RunTx(ctx context.Context, limit time.Duration,
+	fn func(tx pgx.Tx) error) (err error) {
 	q, err := s.db.statements(ctx)
 	if err != nil {
 		return s.db.failed(ctx, "begin", err)

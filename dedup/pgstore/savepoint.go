@@ -9,7 +9,7 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-var errUndone = errors.New("pgstore: savepoint: undone already")
+var errUndone = errors.New("pgstore: savepoint: already undone")
 
 // Savepoint implements [dedup.Savepointer]. A handler may set savepoints of its own before and
 // after, by Begin or by SQL. undo ends the later ones. Close open rows before a call. Savepoint and

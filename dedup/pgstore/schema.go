@@ -57,16 +57,22 @@ func Migrate(ctx context.Context, pool *pgxpool.Pool, opts ...Option) error {
 	if s.db.wrong != nil {
 		return s.db.wrong
 	}
-	m := pgschema.Migration{Lock: "github.com/idem-go/idem/dedup/pgstore", Schema: s.db.schema, Table: "idem_schema",
-		Done: func(ctx context.Context, tx pgx.Tx) (bool, error) { return upToDate(ctx, tx, s.db.layout) },
-		SQL:  schemaText(s.db.layout)}
+	m := pgschema.Migration{
+		Lock: "github.com/idem-go/idem/dedup/pgstore", Schema: s.db.schema, Table: "idem_schema",
+		Done: func(ctx context.Context, tx pgx.Tx) (bool, error) {
+			return upToDate(ctx, tx, s.db.layout)
+		},
+		SQL: schemaText(s.db.layout),
+	}
 	err := m.Run(ctx, pool)
 	switch {
 	case errors.Is(err, errLayout):
 		return fmt.Errorf("pgstore: migrate: %w", err)
 	case sqlState(err) == codeNoRight:
 		return fmt.Errorf("pgstore: migrate: %w", &dedup.SetupError{
-			Problem: fmt.Sprintf("role %q may not make or change the tables of the store", s.db.setup().role()), Fix: "migrate as their owner", Err: err,
+			Problem: fmt.Sprintf("role %q may not create or change the tables of the store",
+				s.db.setup().role()),
+			Fix: "migrate as their owner", Err: err,
 		})
 	}
 	return s.db.failed(ctx, "migrate", err)
@@ -74,13 +80,15 @@ func Migrate(ctx context.Context, pool *pgxpool.Pool, opts ...Option) error {
 
 // sharedRelations belong to both layouts, and ownRelations to one.
 var (
-	sharedRelations = []string{"idem_schema", "event_starts", "idem_progress", "idem_horizons", "idem_scopes", "idem_scope_topics",
-		"idem_recipes", "idem_leases", "deferred_queues", "deferred_events", "deferred_queues_due", "deferred_queues_partition"}
+	sharedRelations = []string{"idem_schema", "event_starts", "idem_progress", "idem_horizons",
+		"idem_scopes", "idem_scope_topics", "idem_recipes", "idem_leases", "deferred_queues",
+		"deferred_events", "deferred_queues_due", "deferred_queues_partition"}
 	ownRelations = map[layout][]string{
-		readable: {"processed_events", "idempotency_keys", "processed_events_expires_at", "idempotency_keys_expires_at"},
-		compact: {"processed_events_compact", "idempotency_keys_compact", "processed_events_compact_expires_at",
-			"idempotency_keys_compact_expires_at", "idem_kinds", "idem_origins", "processed_events_read",
-			"idempotency_keys_read"},
+		readable: {"processed_events", "idempotency_keys", "processed_events_expires_at",
+			"idempotency_keys_expires_at"},
+		compact: {"processed_events_compact", "idempotency_keys_compact",
+			"processed_events_compact_expires_at", "idempotency_keys_compact_expires_at",
+			"idem_kinds", "idem_origins", "processed_events_read", "idempotency_keys_read"},
 	}
 )
 
@@ -89,16 +97,20 @@ var (
 func upToDate(ctx context.Context, tx pgx.Tx, l layout) (done bool, err error) {
 	var schema string
 	var there bool
-	err = tx.QueryRow(ctx, "SELECT current_schema(), to_regclass('idem_schema') IS NOT NULL").Scan(&schema, &there)
+	err = tx.QueryRow(ctx, "SELECT current_schema(), to_regclass('idem_schema') IS NOT NULL").
+		Scan(&schema, &there)
 	if err != nil || !there {
 		return false, err
 	}
 	if err := checkLayout(ctx, l, newStatements(schema, l), tx.QueryRow); err != nil {
 		return false, err
 	}
-	err = tx.QueryRow(ctx, `SELECT (SELECT count(to_regclass(n)) = count(*) FROM unnest($1::text[]) n)
+	err = tx.QueryRow(ctx, `
+		SELECT (SELECT count(to_regclass(n)) = count(*) FROM unnest($1::text[]) n)
 		AND (SELECT coalesce(max(version), 0) >= $2 FROM idem_schema)
-		AND EXISTS (SELECT FROM pg_attribute WHERE attrelid = 'idem_schema'::regclass AND attname = 'layout')`,
+		AND EXISTS (
+			SELECT FROM pg_attribute
+			WHERE attrelid = 'idem_schema'::regclass AND attname = 'layout')`,
 		slices.Concat(sharedRelations, ownRelations[l]), schemaVersion).Scan(&done)
 	return done, err
 }

@@ -31,11 +31,14 @@ func (u setup) explain(err error) error {
 	case code == codeNoColumn:
 		e.Problem, e.Fix = "the tables of the store are older than this release", u.migrateFix()
 	case code == codeNoRight:
-		e.Problem, e.Fix = fmt.Sprintf("role %q lacks a right on the tables of the store", u.role()), "run as their owner: "+u.grants(nil)
+		e.Problem, e.Fix = fmt.Sprintf("role %q lacks a right on the tables of the store",
+			u.role()), "run as their owner: "+u.grants(nil)
 	case code == codePassword, code == codeNoLogin:
-		e.Problem, e.Fix = fmt.Sprintf("the server refuses to log in role %q", u.role()), "give it a password and a line in pg_hba.conf that the server takes"
+		e.Problem, e.Fix = fmt.Sprintf("the server refuses to log in role %q", u.role()),
+			"give the role a password, and a line in pg_hba.conf that permits the login"
 	case code == codeNoDatabase:
-		e.Problem, e.Fix = fmt.Sprintf("the database %q does not exist", u.pool.Config().ConnConfig.Database), "create it, then "+u.migrateFix()
+		e.Problem, e.Fix = fmt.Sprintf("the database %q does not exist",
+			u.pool.Config().ConnConfig.Database), "create it, then "+u.migrateFix()
 	default:
 		return nil
 	}
@@ -82,8 +85,12 @@ func (l layout) privileges() []privilege {
 	}
 	return append(own, []privilege{
 		{"event_starts", all, true}, {"idem_schema", read, true}, {"idem_horizons", read, true},
-		{"idem_progress", all, false}, {"deferred_queues", all, false}, {"deferred_events", all, false}, // for consumers and KeyOrdered
-		{"idem_scopes", write, false}, {"idem_scope_topics", write, false}, {"idem_recipes", write, false}, // for Register
+		// for consumers and KeyOrdered
+		{"idem_progress", all, false}, {"deferred_queues", all, false},
+		{"deferred_events", all, false},
+		// for Register
+		{"idem_scopes", write, false}, {"idem_scope_topics", write, false},
+		{"idem_recipes", write, false},
 	}...)
 }
 

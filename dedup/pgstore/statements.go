@@ -12,13 +12,14 @@ type statements struct {
 	beginClaims, beginTx, restore                      string
 	lookKeys, insertKeys, existingKeys                 [2]string // by form
 	lookEvents, insertEvents, existingEvents           [2]string // by form
-	seeKeys, seeEvents                                 [2]string // with answers of running claims, by form
+	seeKeys, seeEvents                                 [2]string // with running claims, by form
 	takeTurn, insertInTurn                             string    // for one event
 	renew, complete, release, finishEvents, takeBack   string
 	reopenEvent, reopenKey, reopenedEvent, reopenedKey string
 	countStart, clearStarts, version, keyColumns       string
 	noteConflict, conflicts                            string
-	layout, kinds, newKinds, origins, newOrigins       string            // the last four: compact layout only
+	layout                                             string
+	kinds, newKinds, origins, newOrigins               string            // of the compact layout
 	uniqueTests                                        map[string]string // by table
 	originEvents, originKeys                           string            // for dead letters
 	aging                                              agingSQL
@@ -36,16 +37,19 @@ func newStatements(schema string, l layout) *statements {
 		text := l.file(verb + "_" + table)
 		switch verb { // texts that are the same for both tables
 		case "look":
-			text = strings.NewReplacer("{hidden}", ", 'busy', 'conflict busy', 'conflict mine'", "{wait}", "0::bigint").Replace(l.file("look"))
+			text = strings.NewReplacer("{wait}", "0::bigint",
+				"{hidden}", ", 'busy', 'conflict busy', 'conflict mine'").Replace(l.file("look"))
 		case "see":
-			text = strings.NewReplacer("{hidden}", "", "{wait}", leaseLeft[table]).Replace(l.file("look") + l.file("look_old"))
+			text = strings.NewReplacer("{wait}", leaseLeft[table],
+				"{hidden}", "").Replace(l.file("look") + l.file("look_old"))
 		case "take": // an insert that does nothing without its lock
-			text = strings.ReplaceAll(l.file("insert_"+table), "{turn}", " AND current_setting('idem.turn', true) = 'true'")
+			text = strings.ReplaceAll(l.file("insert_"+table), "{turn}",
+				" AND current_setting('idem.turn', true) = 'true'")
 		}
 		text = strings.ReplaceAll(text, "{table}", "{"+table+"_read}")
 		for _, part := range []struct{ name, file string }{
-			{"{requests}", "requests"}, {"{answer}", "answer_" + table}, {"{grant}", "grant_" + table},
-			{"{too_old}", "too_old"},
+			{"{requests}", "requests"}, {"{answer}", "answer_" + table},
+			{"{grant}", "grant_" + table}, {"{too_old}", "too_old"},
 		} {
 			if strings.Contains(text, part.name) {
 				text = strings.ReplaceAll(text, part.name, strings.TrimSpace(l.file(part.file)))
@@ -57,15 +61,19 @@ func newStatements(schema string, l layout) *statements {
 	q := &statements{
 		schema:      schema,
 		beginClaims: file("begin_claims"), beginTx: file("begin_tx"), restore: file("restore"),
-		lookKeys: forms("look", "keys"), insertKeys: forms("insert", "keys"), existingKeys: forms("existing", "keys"),
-		lookEvents: forms("look", "events"), insertEvents: forms("insert", "events"),
+		lookKeys: forms("look", "keys"), insertKeys: forms("insert", "keys"),
+		existingKeys: forms("existing", "keys"),
+		lookEvents:   forms("look", "events"), insertEvents: forms("insert", "events"),
 		existingEvents: forms("existing", "events"),
 		seeKeys:        forms("see", "keys"), seeEvents: forms("see", "events"),
 		takeTurn: file("take_turn"), insertInTurn: forms("take", "events")[alike],
-		renew: file("renew"), complete: file("complete"), release: file("release"), finishEvents: file("finish_events"),
-		takeBack:      file("take_back"),
-		originEvents:  file("origin", "{table}", "{events}", "{status}", "{k.status}", "{held}", ""),
-		originKeys:    file("origin", "{table}", "{keys}", "{status}", "k.status", "{held}", "AND k.token = r.token"),
+		renew: file("renew"), complete: file("complete"), release: file("release"),
+		finishEvents: file("finish_events"),
+		takeBack:     file("take_back"),
+		originEvents: file("origin", "{table}", "{events}", "{status}", "{k.status}",
+			"{held}", ""),
+		originKeys: file("origin", "{table}", "{keys}", "{status}", "k.status",
+			"{held}", "AND k.token = r.token"),
 		reopenEvent:   file("reopen", "{table}", "{events}", "{clear}", ""),
 		reopenKey:     file("reopen", "{table}", "{keys}", "{clear}", forget),
 		reopenedEvent: file("reopened", "{table}", "{events_read}", "{other}", "{keys_read}"),
@@ -79,7 +87,8 @@ func newStatements(schema string, l layout) *statements {
 		uniqueTests: uniqueTests(l, file),
 	}
 	if l == compact {
-		q.kinds, q.newKinds, q.origins, q.newOrigins = file("kinds"), file("new_kinds"), file("origins"), file("new_origins")
+		q.kinds, q.newKinds, q.origins, q.newOrigins = file("kinds"), file("new_kinds"),
+			file("origins"), file("new_origins")
 		q.reopenEvent, q.aging.events = file("reopen_events"), file("reaper_delete_events")
 	}
 	return q
@@ -104,17 +113,22 @@ var (
 			"{tenant}", "r.tenant", "{event_type}", "r.event_type",
 		}, mixedShared...),
 		compact: append([]string{
-			"{arrays}", ", $1::integer[], $2::text[]" + sharedArrays, "{columns}", ", kind, scope" + sharedColumns,
+			"{arrays}", ", $1::integer[], $2::text[]" + sharedArrays,
+			"{columns}", ", kind, scope" + sharedColumns,
 			"{kind}", "r.kind",
 		}, mixedShared...),
 	}
-	mixedShared = []string{"{scope}", "r.scope", "{fingerprint}", "r.fingerprint", "{generation}", "r.generation",
+	mixedShared = []string{
+		"{scope}", "r.scope", "{fingerprint}", "r.fingerprint", "{generation}", "r.generation",
 		"{retry}", "r.retry", "{retention}", "r.retention", "{any_age}", "r.any_age",
-		"{turn}", "", "{returning}", ""} // two keys may have the same ID
+		"{turn}", "", "{returning}", "", // two keys may have the same ID
+	}
 	alikeColumns = []string{
-		"{arrays}", ", $5::bytea[]", "{columns}", ", fingerprint", "{topics}", "", "{topic_column}", "", "{topic}", "$11::text",
-		"{tenant}", "$1::text", "{kind}", "$1::integer", "{scope}", "$2::text", "{event_type}", "$3::text",
-		"{fingerprint}", "r.fingerprint", "{generation}", "$6::bigint", "{retry}", "$7::bigint", "{retention}", "$8::bigint",
+		"{arrays}", ", $5::bytea[]", "{columns}", ", fingerprint",
+		"{topics}", "", "{topic_column}", "", "{topic}", "$11::text",
+		"{tenant}", "$1::text", "{kind}", "$1::integer", "{scope}", "$2::text",
+		"{event_type}", "$3::text", "{fingerprint}", "r.fingerprint",
+		"{generation}", "$6::bigint", "{retry}", "$7::bigint", "{retention}", "$8::bigint",
 		"{any_age}", "$9::boolean", "{turn}", "", "{returning}", "RETURNING {id}",
 	}
 )
@@ -127,7 +141,8 @@ const (
 // leaseLeft is the remaining lease of a claim in microseconds. Transactions have no lease.
 var leaseLeft = map[string]string{
 	"events": "0::bigint",
-	"keys":   "greatest(1, extract(epoch FROM k.lease_until - clock_timestamp()) * 1000000)::bigint",
+	"keys": "greatest(1, " +
+		"extract(epoch FROM k.lease_until - clock_timestamp()) * 1000000)::bigint",
 }
 
 // uniqueTests are the texts that test each primary key, by table. $1 is 32 hexadecimal digits.
@@ -135,14 +150,17 @@ func uniqueTests(l layout, file func(string, ...string) string) map[string]strin
 	const key, row = "tenant, scope, event_type, event_id", "'', 'idem.check', '', $1"
 	const record, zero = ", origin_topic, origin_partition, origin_offset", ", '', 0, 0"
 	test := func(table, unique, columns, values string) string {
-		return file("unique_test", "{table}", table, "{unique}", unique, "{columns}", unique+columns, "{values}", values)
+		return file("unique_test", "{table}", table, "{unique}", unique,
+			"{columns}", unique+columns, "{values}", values)
 	}
 	tests := map[string]string{"event_starts": test("event_starts", key+record, "", row+zero)}
 	if l == compact { // no kind has number 0
 		const events, keys = "processed_events_compact", "idempotency_keys_compact"
 		tests[events] = test(events, "kind, id", ", expires, made", "0, $1::text::uuid, 0, 0")
-		tests[keys] = test(keys, "kind, id", ", expires_at, status", "0, $1::text::uuid, clock_timestamp(), 'released'")
-		tests["idem_kinds"] = test("idem_kinds", "tenant, scope, event_type, form", "", "'', 'idem.check', $1, 1")
+		tests[keys] = test(keys, "kind, id", ", expires_at, status",
+			"0, $1::text::uuid, clock_timestamp(), 'released'")
+		tests["idem_kinds"] = test("idem_kinds", "tenant, scope, event_type, form", "",
+			"'', 'idem.check', $1, 1")
 		tests["idem_origins"] = test("idem_origins", "topic, partition", "", "$1, 0")
 		return tests
 	}
@@ -167,7 +185,8 @@ func newAgingSQL(file func(name string, more ...string) string) agingSQL {
 		registerScope: file("register_scope"), registerRecipes: file("register_recipes"),
 		registerOthers: file("register_others"), registerTopics: file("register_topics"),
 		registerWrite: file("register_write"),
-		begin:         file("reaper_begin"), lease: file("reaper_lease"), leave: file("reaper_leave"),
+		begin:         file("reaper_begin"), lease: file("reaper_lease"),
+		leave:  file("reaper_leave"),
 		scopes: file("horizon_scopes"), silent: file("reaper_silent"), store: file("horizon_store"),
 		stuck: file("reaper_stuck"), starts: file("reaper_starts"),
 		events: file("reaper_delete", "{table}", "{events}"),
@@ -184,9 +203,11 @@ func newDeferralSQL(file func(name string, more ...string) string) deferralSQL {
 	event := strings.TrimSpace(file("deferred_event"))
 	return deferralSQL{
 		insert: file("defer_insert"), settle: file("defer_settle"), lock: file("defer_lock"),
-		postpone: file("defer_postpone"), remove: file("defer_remove"), ended: file("defer_ended"), delay: file("defer_delay"),
-		due: file("defer_due", "{event}", event), first: file("defer_first", "{event}", event),
-		find: file("defer_find", "{event}", event), those: file("defer_those", "{event}", event), queues: file("defer_queues"),
+		postpone: file("defer_postpone"), remove: file("defer_remove"), ended: file("defer_ended"),
+		delay: file("defer_delay"),
+		due:   file("defer_due", "{event}", event), first: file("defer_first", "{event}", event),
+		find: file("defer_find", "{event}", event), those: file("defer_those", "{event}", event),
+		queues: file("defer_queues"),
 	}
 }
 
@@ -198,14 +219,19 @@ type operatorSQL struct {
 }
 
 func newOperatorSQL(l layout, file func(name string, more ...string) string) operatorSQL {
-	columns := []string{"{record_events}", l.file("record_events"), "{record_keys}", l.file("record_keys")}
+	columns := []string{"{record_events}", l.file("record_events"),
+		"{record_keys}", l.file("record_keys")}
 	q := operatorSQL{
 		begin: file("operator_begin"), forget: file("forget"), look: file("discard_look"),
-		inspect: file("inspect", columns...), find: file("find", columns...), list: file("list", columns...),
-		lockEvents: file("discard_lock", "{table}", "{events}"), lockKeys: file("discard_lock", "{table}", "{keys}"),
-		newEvents: file("discard_new", "{table}", "{events}"), newKeys: file("discard_new", "{table}", "{keys}"),
+		inspect: file("inspect", columns...), find: file("find", columns...),
+		list:          file("list", columns...),
+		lockEvents:    file("discard_lock", "{table}", "{events}"),
+		lockKeys:      file("discard_lock", "{table}", "{keys}"),
+		newEvents:     file("discard_new", "{table}", "{events}"),
+		newKeys:       file("discard_new", "{table}", "{keys}"),
 		discardEvents: file("discard", "{table}", "{events}", "{clear}", ""),
-		discardKeys:   file("discard", "{table}", "{keys}", "{clear}", ", lease_until = NULL, token = NULL"),
+		discardKeys: file("discard", "{table}", "{keys}", "{clear}",
+			", lease_until = NULL, token = NULL"),
 	}
 	if l == compact {
 		q.newEvents, q.discardEvents = file("discard_new_events"), file("discard_events")

@@ -48,7 +48,8 @@ var identifier = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,62}$`)
 func InSchema(name string) Option {
 	return func(s *Store) {
 		if !identifier.MatchString(name) {
-			s.db.wrong = fmt.Errorf("%w: schema name %.100q does not match %s", errOption, name, identifier)
+			s.db.wrong = fmt.Errorf("%w: schema name %.100q does not match %s", errOption, name,
+				identifier)
 		}
 		s.db.schema = name
 	}

@@ -28,7 +28,8 @@ const (
 // commitSQL commits only the transaction that begin_tx.sql has marked. A handler may have ended it
 // by SQL and begun another, and the session's status would look the same (P-13). Without arguments,
 // both statements travel in one message.
-const commitSQL = "select 1 / (coalesce(current_setting('idem.session', true), '') <> '')::int; commit"
+const commitSQL = "select 1 / (coalesce(current_setting('idem.session', true), '') <> '')::int; " +
+	"commit"
 
 // txRun is one transaction of ClaimTx.
 type txRun struct {
@@ -119,7 +120,8 @@ func (r *txRun) handlerLeft() error {
 	case c.IsClosed() && r.ctx.Err() != nil:
 		return fmt.Errorf("pgstore: connection closed while the handler ran: %w", r.ctx.Err())
 	case c.PgConn().IsBusy():
-		return errors.New("pgstore: the handler left a result open: close its rows before returning")
+		return errors.New("pgstore: the handler left a result open: close its rows before " +
+			"returning")
 	}
 	return r.lent.state()
 }

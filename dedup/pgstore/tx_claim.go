@@ -10,9 +10,10 @@ import (
 )
 
 func (r *txRun) look() error {
-	err := lookFor(r.ctx, r.db, r.reqs, r.answers, r.numbers, func(q *statements, rows *requestRows) (string, []any) {
-		return q.lookEvents[rows.form], rows.existing()
-	})
+	err := lookFor(r.ctx, r.db, r.reqs, r.answers, r.numbers,
+		func(q *statements, rows *requestRows) (string, []any) {
+			return q.lookEvents[rows.form], rows.existing()
+		})
 	if err == nil {
 		r.open, r.places = unanswered(r.reqs, r.answers)
 	}
@@ -59,7 +60,8 @@ func (r *txRun) askRest(answers []dedup.Answer) (answered int64, err error) {
 	found := make([]dedup.Answer, len(rest))
 	var b pgx.Batch
 	r.queueSettings(&b, false)
-	_, answered, err = r.ask(&b, newRequestRows(rest, placesAt(placesAt(r.numbers, r.places), places)), rest, found, false, true)
+	numbers := placesAt(placesAt(r.numbers, r.places), places)
+	_, answered, err = r.ask(&b, newRequestRows(rest, numbers), rest, found, false, true)
 	for i, p := range places {
 		answers[p] = found[i]
 	}
@@ -68,7 +70,8 @@ func (r *txRun) askRest(answers []dedup.Answer) (answered int64, err error) {
 
 // ask sends a batch that begins with settings: a new transaction with an insert, or a later look.
 // along: also look up existing rows.
-func (r *txRun) ask(b *pgx.Batch, rows *requestRows, reqs []dedup.Request, answers []dedup.Answer, begins, along bool) (
+func (r *txRun) ask(b *pgx.Batch, rows *requestRows, reqs []dedup.Request, answers []dedup.Answer,
+	begins, along bool) (
 	inserted, answered int64, err error) {
 	if along {
 		b.Queue(r.q.existingEvents[rows.form], rows.existing()...)
@@ -99,7 +102,8 @@ func (r *txRun) ask(b *pgx.Batch, rows *requestRows, reqs []dedup.Request, answe
 		err = results.QueryRow().Scan(&xid, nil, nil, nil, nil, nil, nil)
 		r.xid = value(xid)
 	}
-	return inserted, answered, cmp.Or(err, results.Close()) // Close repeats an error that a statement has returned
+	// Close repeats an error that a statement has returned
+	return inserted, answered, cmp.Or(err, results.Close())
 }
 
 // claimFailed explains an error of the claim. No handler has run.
@@ -111,7 +115,8 @@ func (r *txRun) claimFailed(err error) error {
 	case r.group() && errors.Is(err, errNoAnswer):
 		r.again = true
 		return contended(err)
-	case code == codeNoLock: // another transaction holds the key: the answer is Busy (rules 10 and 20)
+	case code == codeNoLock:
+		// another transaction holds the key: the answer is Busy (rules 10 and 20)
 		r.answers[0] = dedup.Answer{Verdict: dedup.Busy}
 		return nil
 	}

@@ -40,7 +40,8 @@ func (r *txRun) commit(done []dedup.Completion) error {
 		return nil
 	}
 	switch code := sqlState(err); {
-	case code == codeZero && r.conn.Conn().PgConn().TxStatus() == 'E': // the check before COMMIT has failed
+	case code == codeZero && r.conn.Conn().PgConn().TxStatus() == 'E':
+		// the check before COMMIT has failed
 		return fmt.Errorf("pgstore: %w, and began another", dedup.ErrTxEnded)
 	case code == codeSerialization || code == codeDeadlock:
 		if r.group() {
@@ -52,7 +53,8 @@ func (r *txRun) commit(done []dedup.Completion) error {
 }
 
 // finish writes completions: one round trip.
-func (r *txRun) finish(ctx context.Context, ends *endRows, keys *heldKeys, dead *deadOrigins, buried *heldKeys) error {
+func (r *txRun) finish(ctx context.Context, ends *endRows, keys *heldKeys, dead *deadOrigins,
+	buried *heldKeys) error {
 	if len(ends.status) == 0 {
 		return nil
 	}
@@ -72,12 +74,15 @@ func (r *txRun) finish(ctx context.Context, ends *endRows, keys *heldKeys, dead 
 
 // checkCompletion returns the index of c's request and whether its row needs no change for c.
 func (r *txRun) checkCompletion(c *dedup.Completion) (i int, plain bool, err error) {
-	i, ok := slices.BinarySearchFunc(r.reqs, c.Key, func(q dedup.Request, k dedup.Key) int { return q.Key.Compare(k) })
+	i, ok := slices.BinarySearchFunc(r.reqs, c.Key,
+		func(q dedup.Request, k dedup.Key) int { return q.Key.Compare(k) })
 	switch {
 	case !ok || r.answers[i].Verdict != dedup.Fresh:
-		return i, false, fmt.Errorf("pgstore: complete: key %q is not held by this transaction", c.Key)
+		return i, false, fmt.Errorf("pgstore: complete: key %q is not held by this transaction",
+			c.Key)
 	case c.Retention <= 0:
 		return i, false, fmt.Errorf("pgstore: complete: key %q: retention must be positive", c.Key)
 	}
-	return i, c.Dead == "" && c.Retry == 0 && c.Result.IsZero() && c.Retention <= r.reqs[i].Retention, nil
+	return i, c.Dead == "" && c.Retry == 0 && c.Result.IsZero() &&
+		c.Retention <= r.reqs[i].Retention, nil
 }

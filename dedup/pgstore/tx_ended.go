@@ -40,7 +40,8 @@ func (r *txRun) takeBack(ended *dedup.TxEndedError, err error) error {
 		return err
 	})
 	if failed != nil {
-		return fmt.Errorf("%w; events that never ran may count as handled: %w (%w)", err, failed, dedup.ErrUnavailable)
+		return fmt.Errorf("%w; events that never ran may count as handled: %w (%w)", err, failed,
+			dedup.ErrUnavailable)
 	}
 	return err
 }
@@ -50,7 +51,7 @@ func (r *txRun) takeBack(ended *dedup.TxEndedError, err error) error {
 // them (P-13).
 func (r *txRun) unwritten(err error) error {
 	if len(r.lent.works) > 0 && errors.Is(err, dedup.ErrTxEnded) {
-		return fmt.Errorf("%w: what was kept for its end is not written", err)
+		return fmt.Errorf("%w: work kept for the commit is not written", err)
 	}
 	return err
 }

@@ -14,8 +14,9 @@ import (
 // store must compute the same number: never change it. Its input begins with a name of this
 // package, so that locks of the application have other numbers.
 func turnOf(schema string, k *dedup.Key) int64 {
-	sum := sha256.Sum256([]byte(dedup.Join("github.com/idem-go/idem/dedup/pgstore", schema, k.String())))
-	return int64(binary.BigEndian.Uint64(sum[:])) //nolint:gosec // all bits count, the sign is one of them
+	sum := sha256.Sum256([]byte(dedup.Join("github.com/idem-go/idem/dedup/pgstore", schema,
+		k.String())))
+	return int64(binary.BigEndian.Uint64(sum[:])) //nolint:gosec // the sign is one of the bits
 }
 
 // outOfTurn answers if another transaction has the advisory lock of the key: by the committed row
