@@ -36,8 +36,8 @@ func (f *eventFlags) add(cmd *cobra.Command) {
 	s.StringVar(&f.topic, "topic", "", "topic of the event, to find it among deferred ones; that of its origin by default")
 }
 
-// looksParked reports whether enough is said to find an event that is parked without a record.
-func (f *eventFlags) looksParked() bool { return f.typ != "" && f.topic != "" }
+// looksDeferred reports whether enough is said to find an event that is deferred without a record.
+func (f *eventFlags) looksDeferred() bool { return f.typ != "" && f.topic != "" }
 
 // one wants exactly one argument.
 func one(what string) cobra.PositionalArgs {
@@ -161,7 +161,7 @@ func (a *app) eventGet(ctx context.Context, f *eventFlags, arg string, letters b
 		return err
 	}
 	if len(all) == 0 {
-		return found("%s", notKnown(asked.Key(), f.looksParked()))
+		return found("%s", notKnown(asked.Key(), f.looksDeferred()))
 	}
 	return nil
 }
@@ -299,7 +299,7 @@ func (a *app) target(ctx context.Context, f *eventFlags, arg string) (e *events.
 	if err != nil {
 		return nil, asked, err
 	}
-	e, err = theOne(all, asked, f.looksParked())
+	e, err = theOne(all, asked, f.looksDeferred())
 	return e, asked, err
 }
 

@@ -91,7 +91,7 @@ func requireFewRows(t *testing.T, pool *pgxpool.Pool, begin string, beginArgs []
 		lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
 		plan := strings.Join(lines, "\n")
 		require.NotContains(t, plan, "Rows Removed by Filter", plan)
-		require.NotContains(t, plan, "deferred_event", plan)
+		require.NotContains(t, plan, "deferred_events_identity", plan)
 		return err
 	})
 	require.NoError(t, err)

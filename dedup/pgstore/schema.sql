@@ -178,7 +178,7 @@ CREATE TABLE IF NOT EXISTS deferred_events (
     updated_at       timestamptz,               -- null: never postponed
     data             bytea            NOT NULL, -- the message and its history
     CONSTRAINT deferred_events_pkey PRIMARY KEY (scope, topic, queue, seq),
-    CONSTRAINT deferred_event UNIQUE (scope, topic, tenant, event_type, event_id)
+    CONSTRAINT deferred_events_identity UNIQUE (scope, topic, tenant, event_type, event_id)
 );
 
 -- Leases of jobs that one process does at a time. Rows work with poolers, which share sessions;
