@@ -8,27 +8,32 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// batch is one call of Settle. It goes through its messages in order, in runs: events next to each other that share a round
-// trip for their claims, and a transaction if their handlers have one. A run knows the good case only. An event that is
-// anything else (busy, failed, given up before) is taken out of it and goes through the gate by itself, in its place.
+// batch is the work of one call of [Processor.HandleBatch]. It settles the messages in order, in
+// groups of neighbouring events. The events of a group share one round trip for their claims, and a
+// transaction if their handlers are transactional. A group settles fresh events and duplicates
+// only. Any other event (busy, failed, given up before) leaves the group and is settled by itself,
+// in its place.
 type batch struct {
-	p               *Processor
-	ctx             context.Context
-	tasks           []task
-	resolved        int // entries before it were looked into
-	next            int // entries before it are settled
-	notified        int // as progress knows
-	budget          *waitBudget
-	progress        func(settled int)
-	stopAfter       func(*task) bool // if not nil: whether nothing behind a settled event may run
-	halted          bool
-	outages         int
-	contended       int              // runs in a row that met a lock before their handlers
-	deferredVersion uint64           // the version of deferredPartitions at which what waits was deferred
-	keys            map[uint64]*task // the last of each Kafka key in the run that is being planned
+	p        *Processor
+	ctx      context.Context
+	tasks    []task
+	resolved int // tasks before this index are resolved
+	next     int // tasks before this index are settled
+	notified int // the last value that progress got
+	budget   *waitBudget
+	progress func(settled int)
+	// whether the events behind a settled one must not run; may be nil
+	stopAfter func(*task) bool
+	halted    bool
+	outages   int
+	contended int // groups in a row that met a lock before their handlers
+	// version of deferredPartitions when events were last deferred
+	deferredVersion uint64
+	// the last task of each Kafka key in the group that is being formed
+	keys map[uint64]*task
 }
 
-// destination is what a message is for, as far as can be said without a store.
+// destination is the further way of a message. It is decided without the store.
 type destination uint8
 
 const (
@@ -36,22 +41,25 @@ const (
 	destUnhandled
 	destFallback
 	destDeadLetter
-	destNoMessage // there is no message
-	destReread    // it could not be read, or is not to be read yet: once more
+	destNoMessage // the message is nil
+	destReread    // the record was not readable, or is not due: resolve it again
 )
 
-// passive reports whether nothing is to be done but to tell of it.
+// passive reports whether the message needs nothing but a notification of observers.
 func (t *task) passive() bool { return t.settled || t.destination == destUnhandled }
 
 func (p *Processor) newBatch(ctx context.Context, msgs []*Message, progress func(int)) *batch {
-	b := &batch{p: p, ctx: ctx, tasks: make([]task, len(msgs)), budget: &waitBudget{left: p.cfg.BusyWait}, progress: progress, deferredVersion: ^uint64(0)}
+	b := &batch{
+		p: p, ctx: ctx, tasks: make([]task, len(msgs)), progress: progress,
+		budget: &waitBudget{left: p.cfg.BusyWait}, deferredVersion: ^uint64(0),
+	}
 	for i, m := range msgs {
 		b.tasks[i].message, b.tasks[i].index = m, i
 	}
 	return b
 }
 
-// settle goes on until all is settled, or an error says why the next message is not.
+// settle runs until all messages are settled. An error is the reason why the next message is not.
 func (b *batch) settle() error {
 	defer b.notifySettled(true)
 	for b.next < len(b.tasks) && !b.halted {
@@ -68,7 +76,8 @@ func (b *batch) settle() error {
 	return nil
 }
 
-// step settles the next message, and as many after it as share a run with it; or finds out that they cannot.
+// step settles the next message, together with the messages behind it that can share a group with
+// it.
 func (b *batch) step() error {
 	if err := b.deferWaiting(); err != nil || b.next == len(b.tasks) {
 		return err
@@ -97,10 +106,10 @@ func (b *batch) step() error {
 	return g.observed(g.attempt)
 }
 
-// single takes an event through the gate by itself, whatever that takes.
+// single settles the only event of a group, including its waits and retries.
 func (b *batch) single(g *eventGroup) error {
 	t := g.tasks[0]
-	if !t.blockedSince.IsZero() { // it waited for the events before it
+	if !t.blockedSince.IsZero() { // the time behind earlier events is not its own
 		t.excludeWait(time.Since(t.lastFailure))
 	}
 	err := g.settleSingle()
@@ -114,7 +123,7 @@ func (b *batch) single(g *eventGroup) error {
 	return err
 }
 
-// advance moves over what is settled, and tells.
+// advance moves b.next over the settled messages and reports the progress.
 func (b *batch) advance() {
 	for b.next < b.resolved && !b.halted && b.settleKnown(&b.tasks[b.next]) {
 		b.halted = b.stopAfter != nil && b.stopAfter(&b.tasks[b.next])
@@ -127,7 +136,8 @@ func (b *batch) advance() {
 	}
 }
 
-// settleKnown reports whether e is settled, and settles what needs nothing but to be told.
+// settleKnown reports whether the task is settled. It settles a message that needs a notification
+// only.
 func (b *batch) settleKnown(t *task) bool {
 	switch {
 	case t.settled:
@@ -135,7 +145,8 @@ func (b *batch) settleKnown(t *task) bool {
 		t.settlement = SettledSkipped
 		b.p.notifySkipped(b.ctx, t.message, t.typ, t.message.Value == nil)
 	case t.leader != nil && t.leader.settled:
-		if !t.leader.handled || b.p.cfg.Shadow { // given up, or not known to have been handled: the store says what that means for a copy
+		// Only the store can answer for a copy of an event that may not have been handled.
+		if !t.leader.handled || b.p.cfg.Shadow {
 			t.leader, t.isolated = nil, true
 			return false
 		}
@@ -147,7 +158,7 @@ func (b *batch) settleKnown(t *task) bool {
 	return true
 }
 
-// settleUnhandled settles a message that no handler gets.
+// settleUnhandled settles a message without a handler.
 func (b *batch) settleUnhandled(t *task) (err error) {
 	switch t.destination {
 	case destNoMessage:

@@ -162,7 +162,7 @@ var unmarked = []struct {
 	{context.Canceled, false},             // of a context of the handler's own
 	{ErrHandlerTimeout, false},            // the same
 	{dedup.ErrClaimLost, false},           // the same
-	{own(dedup.ErrAbandoned), false},      // of a client of the handler's own
+	{userErr(dedup.ErrAbandoned), false},      // of a client of the handler's own
 	{dedup.ErrUnavailable, false},         // without a mark
 	{panicked(nil), true},                 // or runtime.Goexit
 	{panicked("text"), true},              //
@@ -181,7 +181,7 @@ var shapes = []func(base error, marks []func(error) error) error{
 		return errors.Join(errors.New("first"), multi(branches(base, marks)))
 	},
 	func(base error, marks []func(error) error) error {
-		return own(errors.Join(ErrAbandoned, nested(base, marks)))
+		return userErr(errors.Join(ErrAbandoned, nested(base, marks)))
 	},
 }
 
@@ -353,7 +353,7 @@ func walkBatchEnds(yield func(*batchEnd)) {
 	plain := errors.New("plain")
 	kinds := []runEnd{
 		{err: plain},
-		{err: own(dedup.ErrAbandoned)},
+		{err: userErr(dedup.ErrAbandoned)},
 		{err: dedup.ErrAbandoned}, // becomes its own
 		{err: Permanent(plain), permanent: true},
 		{err: NotApplied(plain), notApplied: true},
@@ -366,7 +366,7 @@ func walkBatchEnds(yield func(*batchEnd)) {
 	}{
 		{func(err error) error { return err }, true, false},
 		{func(err error) error { return fmt.Errorf("wrapped: %w", err) }, true, false},
-		{func(err error) error { return own(fmt.Errorf("twice: %w", fmt.Errorf("wrapped: %w", err))) }, true, false},
+		{func(err error) error { return userErr(fmt.Errorf("twice: %w", fmt.Errorf("wrapped: %w", err))) }, true, false},
 		{Permanent, true, true},
 		{func(err error) error { return fmt.Errorf("x: %w", NotApplied(err)) }, true, true},
 		{Unavailable, true, true},

@@ -10,12 +10,12 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// judge notes the outcome in the history of the event and decides the next step. unnamed says that the error is about a call of
-// several events and names none of them.
+// judge adds the outcome to the history of the event and decides the next step. unnamed is true if
+// the error belongs to a call of several events and names none of them.
 func (p *Processor) judge(ctx context.Context, t *task, o outcome, unnamed bool) {
 	answers := o.meaning == unavailable && !o.refused && p.probe(ctx, t)
 	at := t.moment(time.Now(), unnamed)
-	if !o.refused { // else its failures are in the history already
+	if !o.refused { // the history of a refused run is complete
 		t.attempts = t.attempts.note(o, t.route.retry, at.now, answers)
 	}
 	t.action = decide(o, &t.route.policy, &t.attempts, at)
@@ -32,17 +32,22 @@ func (t *task) moment(now time.Time, unnamed bool) moment {
 	return at
 }
 
-// recorder is how a backend records the end of an event and releases what the event holds.
+// recorder records the end of an event and releases its claim. The implementations differ by
+// backend.
 type recorder interface {
-	// record reports whether the event is settled. If it is not, and err is nil, the store is asked for the event again.
+	// record reports whether the event is settled. If settled is false and err is nil, the event is
+	// claimed again.
 	record(ctx context.Context, d *task, c dedup.Completion) (settled bool, err error)
-	// release gives the claim back, if there is one.
+	// release gives the claim back, if the event has one.
 	release(ctx context.Context, d *task, as dedup.Outcome)
 }
 
-// finish carries out the action of a task. ctx ends with a stop; hard is the context of work that was begun. The order of the
-// effects loses nothing: publish, record, settle (rule 6); and no claim is held during a pause.
-func (p *Processor) finish(ctx, hard context.Context, t *task, o outcome, rec recorder) (step, error) {
+// finish carries out the action of a task. ctx ends when the worker stops. hard is the context of
+// work that has begun; it ends after the grace period. The order is publish, record, settle, so
+// that a crash loses no event (rule 6). No claim is held during a pause.
+func (p *Processor) finish(
+	ctx, hard context.Context, t *task, o outcome, rec recorder,
+) (step, error) {
 	switch t.action.kind {
 	case actComplete:
 		settled, err := rec.record(hard, t, dedup.Completion{})
@@ -56,7 +61,7 @@ func (p *Processor) finish(ctx, hard context.Context, t *task, o outcome, rec re
 	case actDelayedRetry:
 		return p.reschedule(hard, t, o, rec)
 	case actRetry:
-		if t.claim.Key.ID == "" { // else the store counts
+		if t.claim.Key.ID == "" { // no claim: else the store counts the failures
 			t.failures++
 		}
 		p.notifyRetry(ctx, t, o)
@@ -66,10 +71,12 @@ func (p *Processor) finish(ctx, hard context.Context, t *task, o outcome, rec re
 		rec.release(ctx, t, t.action.release)
 		return step{outage: fmt.Errorf("%w: %w", dedup.ErrUnavailable, o.err)}, nil
 	case actReclaim:
-		if t.held == nil || t.held.Lost(t.heldAt) { // else the claim of another event of the call was lost
+		// The call may have lost the claim of another event.
+		if t.held == nil || t.held.Lost(t.heldAt) {
 			p.notifyLost(ctx, t)
 		}
-		// A claim that is over is released too: if no worker has taken over, the next claim is no take-over.
+		// Release even a claim that has ended. If no other worker has claimed the event since, its
+		// next claim is no takeover.
 		rec.release(ctx, t, t.action.release)
 		return step{sleep: jitter(50 * time.Millisecond)}, nil
 	case actIsolate:
@@ -81,7 +88,7 @@ func (p *Processor) finish(ctx, hard context.Context, t *task, o outcome, rec re
 	return step{}, interrupted(ctx, t, o)
 }
 
-// giveUp dead-letters an event.
+// giveUp dead-letters an event and records that.
 func (p *Processor) giveUp(hard context.Context, t *task, o outcome, rec recorder) (step, error) {
 	if err := p.publishDeadLetter(hard, t.budget, t.message, t.failure(o)); err != nil {
 		rec.release(hard, t, t.action.release)
@@ -92,8 +99,11 @@ func (p *Processor) giveUp(hard context.Context, t *task, o outcome, rec recorde
 	return step{settled: settled}, err
 }
 
-// reschedule leaves an event to a delayed retry. A copy that is too large for its topic is dead-lettered.
-func (p *Processor) reschedule(hard context.Context, t *task, o outcome, rec recorder) (step, error) {
+// reschedule publishes or defers the next attempt and records that. An event whose copy is too
+// large is dead-lettered.
+func (p *Processor) reschedule(
+	hard context.Context, t *task, o outcome, rec recorder,
+) (step, error) {
 	err := p.publishCopy(hard, t, o)
 	if errors.Is(err, ErrTooLarge) {
 		return p.giveUp(hard, t, o, rec)
@@ -111,7 +121,7 @@ func (p *Processor) reschedule(hard context.Context, t *task, o outcome, rec rec
 type underClaim struct {
 	p           *Processor
 	stopRenewal func()
-	collect     *[]dedup.Release // if not nil, the caller releases all claims of a call together
+	collect     *[]dedup.Release // if not nil, the caller releases these claims together
 }
 
 func (u underClaim) record(ctx context.Context, t *task, c dedup.Completion) (bool, error) {
@@ -129,7 +139,8 @@ func (u underClaim) release(ctx context.Context, t *task, as dedup.Outcome) {
 	u.p.release(ctx, t.access, []dedup.Release{r})
 }
 
-// inOwnTx records ends in a transaction of its own, since that of the handler was rolled back.
+// inOwnTx records ends in a new transaction, because the transaction of the handler was rolled
+// back.
 type inOwnTx struct{ p *Processor }
 
 func (i inOwnTx) record(ctx context.Context, t *task, c dedup.Completion) (bool, error) {
@@ -138,9 +149,14 @@ func (i inOwnTx) record(ctx context.Context, t *task, c dedup.Completion) (bool,
 
 func (inOwnTx) release(context.Context, *task, dedup.Outcome) {}
 
-// unrecorded is for events without a record in the store: of the fallback, and those that only shadow mode runs.
+// unrecorded is the recorder of events without a record in the store: those of NotFound, and
+// duplicates in shadow mode.
 type unrecorded struct{}
 
-func (unrecorded) record(context.Context, *task, dedup.Completion) (bool, error) { return true, nil }
+func (unrecorded) record(
+	context.Context, *task, dedup.Completion,
+) (bool, error) {
+	return true, nil
+}
 
 func (unrecorded) release(context.Context, *task, dedup.Outcome) {}

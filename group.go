@@ -8,27 +8,31 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// eventGroup is a part of a batch that goes through the gate together.
+// eventGroup is a sequence of events of a batch that are claimed and run together.
 type eventGroup struct {
 	batch    *batch
-	ctx      context.Context // of the batch, or what those who watch made of it
-	failure  error           // why it came to nothing, for them
+	ctx      context.Context // context of the batch, or the one that observers derived from it
+	failure  error           // why the group settled nothing, for observers
 	access   *storeAccess
-	tx       txStore // nil: claimed
-	end      int     // index of the message after the last
-	tasks    []*task // the events to ask for, in the order of delivery, each once
-	isolated bool    // the first event is not to be joined by others
-	single   bool    // a group of one: its event is settled whatever that takes
-	maxTasks int     // how many events there may be
-	sorted   []*task // entries by key, as the store wants them
+	tx       txStore // nil for claimed handlers
+	end      int     // index of the message behind the last one
+	tasks    []*task // the events to claim, in the order of delivery, each key once
+	isolated bool    // the first event shares the group with no other
+	single   bool    // only one event: it is retried until it is settled
+	maxTasks int     // the largest number of tasks
+	// whether the events behind a settled one must not run; may be nil
+	sorted []*task
 }
 
 var keySeed = maphash.MakeSeed()
 
-// group finds what goes through the gate together with the next message.
+// group forms the group that begins with the next message.
 func (b *batch) group() *eventGroup {
 	first := &b.tasks[b.next]
-	g := &eventGroup{batch: b, ctx: b.ctx, access: first.route.access, tx: first.tx, end: b.next, maxTasks: len(b.tasks)}
+	g := &eventGroup{
+		batch: b, ctx: b.ctx, access: first.route.access, tx: first.tx,
+		end: b.next, maxTasks: len(b.tasks),
+	}
 	g.isolated = b.mustBeIsolated(first)
 	clear(b.keys)
 	for g.end < len(b.tasks) && g.admit(b.resolve(g.end)) {
@@ -38,21 +42,24 @@ func (b *batch) group() *eventGroup {
 	return g
 }
 
-// mustBeIsolated reports whether an event goes by itself in any case.
+// mustBeIsolated reports whether an event needs a group of its own.
 func (b *batch) mustBeIsolated(t *task) bool {
 	rt := t.route
 	_, former := t.formerKey()
 	switch {
 	case t.isolated, former:
 		return true
-	case t.tx == nil: // at most once: an event is claimed just before it runs, else one that never ran would be given up
+	// At most once: the claim must directly precede the run. Else a crash would give up an event
+	// that never ran.
+	case t.tx == nil:
 		return !rt.batch && rt.uncertain == DeadLetterUncertain
 	default:
-		return !rt.batch && (rt.ownTx || rt.limits != nil) || rt.txLimit.Off() || t.limit().Now() <= 1
+		return !rt.batch && (rt.ownTx || rt.limits != nil) || rt.txLimit.Off() ||
+			t.limit().Now() <= 1
 	}
 }
 
-// admit takes a message into the run if it may be.
+// admit adds a message to the group if the message may join.
 func (g *eventGroup) admit(t *task) bool {
 	if t.passive() || t.leader != nil && t.leader.settled && t.leader.handled {
 		return true
@@ -66,7 +73,8 @@ func (g *eventGroup) admit(t *task) bool {
 	if len(g.tasks) > 0 {
 		first := g.tasks[0].route
 		apart := t.route != first && (t.route.ungrouped() || first.ungrouped())
-		if g.isolated || apart || t.route.access != g.access || (t.tx == nil) != (g.tx == nil) || g.batch.mustBeIsolated(t) {
+		if g.isolated || apart || t.route.access != g.access || (t.tx == nil) != (g.tx == nil) ||
+			g.batch.mustBeIsolated(t) {
 			return false
 		}
 	}
@@ -80,15 +88,15 @@ func (g *eventGroup) admit(t *task) bool {
 	return true
 }
 
-// special reports whether a handler shares runs with no other: it has limits, or what is claimed for it must not wait for
-// others (at most once).
+// ungrouped reports whether a handler shares groups with no other handler: it has limits, or runs
+// at most once and its claims must not wait for other handlers.
 func (b *bound) ungrouped() bool {
 	return b.limits != nil || b.tx == nil && b.batch && b.uncertain == DeadLetterUncertain
 }
 
-// inOrder reports whether the order of the event's Kafka key is kept if it joins the run. Handlers of single events are
-// called in order; one that takes many is called once for all its events, at the place of the first. Two keys with one
-// hash cut a run too early, which does no harm.
+// inOrder reports whether the order of the Kafka key is kept if the event joins the group. Handlers
+// of single events are called in order. A batch handler is called once for all its events, at the
+// place of the first one. Two keys with the same hash end a group early, which is harmless.
 func (g *eventGroup) inOrder(t *task) bool {
 	if !g.batch.p.batches || t.message.Key == nil {
 		return true
@@ -100,7 +108,8 @@ func (g *eventGroup) inOrder(t *task) bool {
 	last := g.batch.keys[hash]
 	switch {
 	case last == nil:
-	case last.request.Key == t.request.Key: // a copy is not run, and has the Kafka key of its original as a rule
+	// A copy does not run, and normally has the Kafka key of its original.
+	case last.request.Key == t.request.Key:
 		return true
 	case last.route != t.route && (last.route.batch || t.route.batch):
 		return false
@@ -111,7 +120,7 @@ func (g *eventGroup) inOrder(t *task) bool {
 	return true
 }
 
-// most is how many events of its handler may be in a run with this one now.
+// maxGroup returns how many events a group may have now if this event is in it.
 func (t *task) maxGroup() int {
 	b := t.route
 	switch {
@@ -124,14 +133,15 @@ func (t *task) maxGroup() int {
 	}
 }
 
-// sort puts the events in the order of their keys (P-04) and finds copies: those are settled with the first of them. A
-// copy that differs in what the store compares ends the run before it.
+// sort orders the tasks by event key (P-04) and removes copies, which are settled with the first
+// task of their key. The group ends before a copy that differs in content, position or handler.
 func (g *eventGroup) sort() {
 	g.sorted = append(make([]*task, 0, len(g.tasks)), g.tasks...)
 	if len(g.sorted) < 2 {
 		return
 	}
-	slices.SortStableFunc(g.sorted, func(a, b *task) int { return a.request.Key.Compare(b.request.Key) })
+	slices.SortStableFunc(g.sorted,
+		func(a, b *task) int { return a.request.Key.Compare(b.request.Key) })
 	end := g.end
 	copies := false
 	for i := 1; i < len(g.sorted); i++ {
@@ -142,7 +152,8 @@ func (g *eventGroup) sort() {
 		if t.request.Key != before.request.Key {
 			continue
 		}
-		if t.request.Fingerprint == before.request.Fingerprint && t.request.Position == before.request.Position && t.route == before.route {
+		if t.request.Fingerprint == before.request.Fingerprint &&
+			t.request.Position == before.request.Position && t.route == before.route {
 			t.leader, copies = before, true
 		} else {
 			end = min(end, t.index)
@@ -154,14 +165,14 @@ func (g *eventGroup) sort() {
 	}
 }
 
-// keep drops the other events from the run.
+// filter keeps the wanted tasks only.
 func (g *eventGroup) filter(wanted func(*task) bool) {
 	unwanted := func(t *task) bool { return !wanted(t) }
 	g.tasks = slices.DeleteFunc(g.tasks, unwanted)
 	g.sorted = slices.DeleteFunc(g.sorted, unwanted)
 }
 
-// cut leaves the first n events.
+// cut shortens the group to its first n tasks.
 func (g *eventGroup) cut(n int) {
 	if n == len(g.tasks) {
 		return
@@ -170,11 +181,12 @@ func (g *eventGroup) cut(n int) {
 	g.filter(func(t *task) bool { return t.index < g.end })
 }
 
-// delivery is the one that request i is for.
+// task returns the task of request i.
 func (g *eventGroup) task(i int) *task { return g.sorted[i] }
 
-// requests returns the requests to the store, in the order of keys, and room for its answers. They are new each time: a call of the
-// store that was given up may still use those of before.
+// requests returns new slices for the requests and the answers of the store, in the order of keys.
+// They are not reused, because an abandoned call of the store may still access those of an earlier
+// attempt.
 func (g *eventGroup) requests() ([]dedup.Request, []dedup.Answer) {
 	reqs := make([]dedup.Request, len(g.sorted))
 	for i, t := range g.sorted {
@@ -183,21 +195,21 @@ func (g *eventGroup) requests() ([]dedup.Request, []dedup.Answer) {
 	return reqs, make([]dedup.Answer, len(reqs))
 }
 
-// advance moves over the settled events of the group. A group of one has more to do before its event counts as settled.
+// advance moves the batch over the settled tasks. For a group of one, [batch.single] does that.
 func (g *eventGroup) advance() {
 	if !g.single {
 		g.batch.advance()
 	}
 }
 
-// call is one call of a handler: of one event, or of many.
+// call is one call of a handler, with one event or, for a batch handler, several.
 type call struct {
 	route *bound
 	tasks []*task
-	held  *dedup.HeldClaims // if claimed
+	held  *dedup.HeldClaims // nil for a transactional handler
 }
 
-// calls puts the events that are to run in the order of their handlers' calls.
+// calls returns the handler calls for the fresh tasks, in the order of their first events.
 func (g *eventGroup) calls(fresh []*task) []call {
 	calls := make([]call, 0, len(fresh))
 	at := map[*bound]int{}
@@ -211,7 +223,8 @@ func (g *eventGroup) calls(fresh []*task) []call {
 			continue
 		}
 		at[t.route] = len(calls)
-		calls = append(calls, call{route: t.route, tasks: append(make([]*task, 0, len(fresh)-i), t)})
+		calls = append(calls,
+			call{route: t.route, tasks: append(make([]*task, 0, len(fresh)-i), t)})
 	}
 	return calls
 }

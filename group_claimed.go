@@ -10,10 +10,10 @@ import (
 	"github.com/idem-go/idem/internal/throttle"
 )
 
-// This file is the good case of claimed handlers: one round trip claims what a run holds, each call of a handler is
-// completed before the next one begins.
+// This file runs groups of claimed handlers. One round trip claims all events of a group. The
+// events of a call are completed before the next call begins.
 
-// runClaimed claims the events of the run, settles duplicates, and runs what is fresh.
+// runClaimed claims the events of the group, settles the duplicates and runs the fresh events.
 func (g *eventGroup) runClaimed() error {
 	var fresh []*task
 	permit, err := g.permit()
@@ -36,8 +36,8 @@ func (g *eventGroup) runClaimed() error {
 	return g.callAll(fresh, since)
 }
 
-// permit asks for the right to run a batch handler: before the claim, since nobody waits for it holding claims. A run of
-// a handler with limits holds no other.
+// permit waits for the right to run a batch handler. The wait comes before the claim, so that no
+// claims are held meanwhile. A handler with limits shares its groups with no other handler.
 func (g *eventGroup) permit() (throttle.Permit, error) {
 	if first := g.tasks[0].route; first.batch && !g.single {
 		return first.limits.Acquire(g.ctx, g.batch.budget)
@@ -45,7 +45,8 @@ func (g *eventGroup) permit() (throttle.Permit, error) {
 	return throttle.Permit{}, nil
 }
 
-// claim asks the store for all events of the group and notes its answers. since is the time before the question.
+// claim asks the store for all events of the group and stores the answers in the tasks. since is
+// the time before the call.
 func (g *eventGroup) claim() (since time.Time, err error) {
 	asked := time.Now()
 	token := dedup.NewToken()
@@ -60,7 +61,7 @@ func (g *eventGroup) claim() (since time.Time, err error) {
 	return since, err
 }
 
-// runSingle carries out the answer for the only event of the group.
+// runSingle acts on the answer for the only event of the group.
 func (g *eventGroup) runSingle(since time.Time) error {
 	t, p := g.tasks[0], g.batch.p
 	if t.decision.step == stepRun || t.decision.step == stepRefuse {
@@ -79,7 +80,7 @@ func (g *eventGroup) runSingle(since time.Time) error {
 	return err
 }
 
-// noteAnswer notes the store's answer.
+// noteAnswer stores the answer of the store and the decision about it.
 func (t *task) noteAnswer(token dedup.Token, a dedup.Answer) {
 	t.answer = a
 	t.decision = verdict(a, &t.route.policy, &t.attempts, t.facts(a))
@@ -93,9 +94,10 @@ func (t *task) noteAnswer(token dedup.Token, a dedup.Answer) {
 // known reports whether the event is a duplicate that its group settles.
 func (t *task) known() bool { return t.decision.step == stepSkip && t.decision.joins }
 
-// cutAtException ends the run before the first event that is neither fresh nor a duplicate. What was claimed behind it is
-// given back before anybody waits for that event: two workers with the same events in another order would otherwise
-// wait for each other for ever (rule 9).
+// cutAtException ends the group before the first event that is neither fresh nor a duplicate. The
+// claims behind that event are released before the batch waits for the event. Without the release,
+// two workers with the same events in different orders would wait for each other without end (rule
+// 9).
 func (g *eventGroup) cutAtException() {
 	first := len(g.tasks)
 	for i, t := range g.tasks {
@@ -108,18 +110,21 @@ func (g *eventGroup) cutAtException() {
 	g.tasks = g.tasks[:first]
 }
 
-// exceptional reports whether the event must be asked for alone. A run whose time came meanwhile is decoded alone too.
+// exceptional reports whether the event must be claimed in a group of its own. An event that became
+// due during the claim and cannot be decoded is exceptional too.
 func (t *task) exceptional() bool {
 	return !t.decision.joins || t.decision.step == stepRun && t.decodeLate().refused
 }
 
-// releaseUnstarted gives back claims whose events have not begun.
+// releaseUnstarted releases the claims of tasks whose handlers were not called.
 func (g *eventGroup) releaseUnstarted(tasks []*task) {
 	releases := make([]dedup.Release, 0, len(tasks))
 	for _, t := range tasks {
 		if t.answer.Verdict.Held() {
 			t.stopRenewal()
-			releases = append(releases, dedup.Release{Claim: t.claim, Outcome: dedup.Unstarted, Retention: t.route.retention})
+			releases = append(releases, dedup.Release{
+				Claim: t.claim, Outcome: dedup.Unstarted, Retention: t.route.retention,
+			})
 		}
 	}
 	if len(releases) > 0 {
@@ -127,7 +132,8 @@ func (g *eventGroup) releaseUnstarted(tasks []*task) {
 	}
 }
 
-// settleKnown settles duplicates, which moves the watermark over a run of them at once, and returns the others.
+// settleKnown settles the duplicates, reports the progress once for all of them, and returns the
+// other tasks.
 func (g *eventGroup) settleKnown() (fresh []*task) {
 	for _, t := range g.tasks {
 		if !t.known() {
@@ -141,8 +147,8 @@ func (g *eventGroup) settleKnown() (fresh []*task) {
 	return fresh
 }
 
-// callAll calls the handlers, one after the other. Whatever is not a success ends the run: what has not begun is
-// given back, and the event goes its own way.
+// callAll calls the handlers one after the other. The first call that does not succeed ends the
+// group. The claims of the calls behind it are released.
 func (g *eventGroup) callAll(fresh []*task, since time.Time) error {
 	hard, release := g.batch.p.stopContext(g.ctx, true)
 	defer release()
@@ -152,7 +158,8 @@ func (g *eventGroup) callAll(fresh []*task, since time.Time) error {
 	}
 	for i := range calls {
 		c, behind := &calls[i], calls[i+1:]
-		if !c.held.Alive() { // this process was paused, and others may have taken over
+		// The process was paused, and another worker may have taken over the claims.
+		if !c.held.Alive() {
 			g.releaseCalls(calls[i:])
 			return g.lapsed(c)
 		}
@@ -166,7 +173,7 @@ func (g *eventGroup) callAll(fresh []*task, since time.Time) error {
 			return stopCause(g.ctx)
 		}
 		own, ok := g.permitOf(c)
-		if !ok { // wait for it, and hold nothing meanwhile
+		if !ok { // no permit: wait for it later, without holding claims
 			g.releaseCalls(calls[i:])
 			c.tasks[0].isolated = true
 			return nil
@@ -180,7 +187,8 @@ func (g *eventGroup) callAll(fresh []*task, since time.Time) error {
 	return nil
 }
 
-// lapsed ends a group whose lease was over before a call began. Its event waits before the store is asked again.
+// lapsed ends a group whose lease ended before a call began. The event waits before it is claimed
+// again.
 func (g *eventGroup) lapsed(c *call) error {
 	t := c.tasks[0]
 	t.permit.End(false)
@@ -196,15 +204,16 @@ func (g *eventGroup) lapsed(c *call) error {
 	return nil
 }
 
-// permit is the right to run a handler of single events, if there is one at once.
+// permitOf returns a permit for a call of a handler of single events. ok is false if none is free.
 func (g *eventGroup) permitOf(c *call) (throttle.Permit, bool) {
 	if c.route.batch || g.single {
-		return throttle.Permit{}, true // the group has it
+		return throttle.Permit{}, true // the group holds the permit
 	}
 	return c.route.limits.Try()
 }
 
-// keep has the claims of a call renewed. One lost claim cancels the whole call.
+// startRenewal renews the leases of the call's claims. The loss of one claim cancels the whole
+// call.
 func (c *call) startRenewal(hard context.Context, access *storeAccess, since time.Time) {
 	claims := make([]dedup.Claim, len(c.tasks))
 	for i, t := range c.tasks {
@@ -216,7 +225,7 @@ func (c *call) startRenewal(hard context.Context, access *storeAccess, since tim
 	}
 }
 
-// stopRenewal ends the renewal of the event's claim, if there is any.
+// stopRenewal ends the renewal of the event's lease.
 func (t *task) stopRenewal() {
 	if t.held != nil {
 		t.held.Stop(t.heldAt)
@@ -224,7 +233,7 @@ func (t *task) stopRenewal() {
 	}
 }
 
-// releaseCalls gives back the claims of calls in one round trip: there may be hundreds.
+// releaseCalls releases the claims of several calls in one round trip.
 func (g *eventGroup) releaseCalls(calls []call) {
 	var tasks []*task
 	for i := range calls {
@@ -233,9 +242,11 @@ func (g *eventGroup) releaseCalls(calls []call) {
 	g.releaseUnstarted(tasks)
 }
 
-// call makes one call of a handler. It reports whether all of it went well, so that the run may go on; if not, the claims
-// of the calls behind it were given back first.
-func (g *eventGroup) call(hard context.Context, c *call, behind []call) (completed bool, err error) {
+// call makes one handler call and completes its events. completed is false if an event failed or a
+// claim was lost. The claims of the calls behind it are released then.
+func (g *eventGroup) call(
+	hard context.Context, c *call, behind []call,
+) (completed bool, err error) {
 	defer c.held.StopAll()
 	began := time.Now()
 	o := g.batch.p.callMany(c.held.Context(), c, nil)
@@ -257,7 +268,7 @@ func (g *eventGroup) call(hard context.Context, c *call, behind []call) (complet
 	return true, nil
 }
 
-// completions are what the success of a call records.
+// completions returns the completions for a successful call.
 func completions(tasks []*task) []dedup.Completion {
 	done := make([]dedup.Completion, len(tasks))
 	for i, t := range tasks {
@@ -277,8 +288,8 @@ func (t *task) completions() []dedup.Completion {
 	return []dedup.Completion{{Claim: t.claim, Retention: t.route.retention}}
 }
 
-// completeAll records the success of events. It reports whether a claim was lost: those events go through the gate again
-// and obey what it says.
+// completeAll records the success of events. lost reports whether a claim was lost. Each event with
+// a lost claim is claimed again by itself.
 func (g *eventGroup) completeAll(hard context.Context, good []*task) (lost bool, err error) {
 	if len(good) == 0 {
 		return false, nil
@@ -300,8 +311,9 @@ func (g *eventGroup) completeAll(hard context.Context, good []*task) (lost bool,
 	return len(gone) > 0, nil
 }
 
-// settleFailed does what must be done about failed events while their claims are held. Each of them goes through the gate by
-// itself from here. Claims are given back together, since a store that is down costs a moment each time.
+// settleFailed acts on failed events while their claims are held. Each of them is isolated from
+// then on. The claims are released in one call, because each call costs a time-out while the store
+// is down.
 func (g *eventGroup) settleFailed(hard context.Context, c *call, o outcomes, bad []*task) error {
 	var errs []error
 	var back []dedup.Release
@@ -312,7 +324,8 @@ func (g *eventGroup) settleFailed(hard context.Context, c *call, o outcomes, bad
 		t.isolated = true
 		rec := underClaim{p: p, stopRenewal: t.stopRenewal, collect: &back}
 		published := t.action.kind == actDeadLetter || t.action.kind == actDelayedRetry
-		if published && len(errs) > 0 { // one that could not be published is enough
+		// The producer has failed already. Do not try it for each event.
+		if published && len(errs) > 0 {
 			rec.release(hard, t, t.action.release)
 			continue
 		}
@@ -322,7 +335,7 @@ func (g *eventGroup) settleFailed(hard context.Context, c *call, o outcomes, bad
 			errs = append(errs, err)
 		}
 		t.settled, t.pending = s.settled, s
-		if i > 0 && t.action.kind == actWait { // they wait together
+		if i > 0 && t.action.kind == actWait { // the first event waits for all
 			t.pending, t.isolated = step{}, false
 		}
 	}

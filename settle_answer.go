@@ -8,10 +8,12 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// settleAnswer carries out a decision that runs no handler.
-func (p *Processor) settleAnswer(ctx context.Context, t *task, a dedup.Answer, dec decision) (step, error) {
+// settleAnswer acts on a decision that runs no handler.
+func (p *Processor) settleAnswer(
+	ctx context.Context, t *task, a dedup.Answer, dec decision,
+) (step, error) {
 	t.permit.End(false)
-	if dec.queue { // a former owner of the partition may have put the event there a moment ago
+	if dec.queue { // an earlier owner of the partition may have deferred it just now
 		if err := p.deferredPartitions.refresh(ctx, p, t); err != nil {
 			return step{outage: err}, nil //nolint:nilerr // it is waited for
 		}
@@ -35,19 +37,24 @@ func (p *Processor) settleAnswer(ctx context.Context, t *task, a dedup.Answer, d
 		}
 		return s, err
 	case stepStop:
-		return step{}, fmt.Errorf("event %s of %s: %w", t.request.Key, t.message.Time.UTC().Format(time.RFC3339), dec.err)
+		return step{}, fmt.Errorf("event %s of %s: %w", t.request.Key,
+			t.message.Time.UTC().Format(time.RFC3339), dec.err)
 	case stepUnanswered, stepRun, stepRunIgnored, stepRefuse:
 	}
-	return step{outage: fmt.Errorf("%w: unexpected verdict %s", dedup.ErrUnavailable, a.Verdict)}, nil
+	return step{outage: fmt.Errorf("%w: unexpected verdict %s", dedup.ErrUnavailable,
+		a.Verdict)}, nil
 }
 
-// deadLetterConflict dead-letters a copy with another content.
+// deadLetterConflict dead-letters a copy with a different content.
 func (p *Processor) deadLetterConflict(ctx context.Context, t *task, a dedup.Answer) (step, error) {
 	return p.settleAnswer(ctx, t, a, copyDeadLetter(ClassConflict, conflictError(a), endNone))
 }
 
-// letterOnly dead-letters a copy whose key is none of its business.
-func (p *Processor) deadLetterOnly(ctx context.Context, t *task, class Class, err error) (step, error) {
+// deadLetterOnly publishes a dead letter of this copy. The record of the event in the store stays
+// as it is.
+func (p *Processor) deadLetterOnly(
+	ctx context.Context, t *task, class Class, err error,
+) (step, error) {
 	o := outcome{class: class, err: err}
 	f := t.failure(o)
 	f.attempts = 0
@@ -58,7 +65,8 @@ func (p *Processor) deadLetterOnly(ctx context.Context, t *task, class Class, er
 	return step{settled: true}, nil
 }
 
-// waitBusy waits for another holder, holding nothing (rule 9). The holder may still die, so the event is never marked.
+// waitBusy waits while another worker holds the claim. It holds no claim itself (rule 9). The event
+// is not settled, because the other worker may still fail.
 func (p *Processor) waitBusy(ctx context.Context, t *task, a dedup.Answer) error {
 	now := time.Now()
 	if t.busySince.IsZero() {
@@ -66,12 +74,16 @@ func (p *Processor) waitBusy(ctx context.Context, t *task, a dedup.Answer) error
 	}
 	if since := now.Sub(t.busySince); since > 2*p.cfg.Lease && !t.busyNotified {
 		t.busyNotified = true
-		p.log.WarnContext(ctx, "event is held elsewhere for long", append(p.taskAttrs(t), "for", since.Round(time.Millisecond))...)
+		p.log.WarnContext(ctx, "event is held elsewhere for long",
+			append(p.taskAttrs(t), "for", since.Round(time.Millisecond))...)
 		for _, o := range p.obs.stall {
-			o.ObserveStall(ctx, StallEvent{Group: p.cfg.Group, Message: t.message, Key: t.request.Key, For: since, Busy: true})
+			o.ObserveStall(ctx, StallEvent{
+				Group: p.cfg.Group, Message: t.message, Key: t.request.Key, For: since, Busy: true,
+			})
 		}
 	}
-	// A lease's end is known: come just after it. An earlier end is not: look about once a second.
+	// The end of the lease is known. The other worker may finish earlier, so ask at least about
+	// once a second.
 	pause := min(max(a.Wait, 50*time.Millisecond), time.Second)
 	err := t.budget.wait(ctx, pause-pause/4+jitter(pause/2), ErrBusy)
 	t.excludeWait(time.Since(now))
