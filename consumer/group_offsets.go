@@ -16,16 +16,12 @@ type groupOffsets struct {
 }
 
 // none reports whether topics have no committed offset of the group.
-func (c *groupOffsets) none(topics []string) (none bool, err error) {
+func (c *groupOffsets) none(admin sarama.ClusterAdmin, topics []string) (none bool, err error) {
 	partitions := make(map[string][]int32, len(topics))
 	for _, topic := range topics {
 		if partitions[topic], err = c.client.Partitions(topic); err != nil {
 			return false, fmt.Errorf("partitions of %s: %w", topic, err)
 		}
-	}
-	admin, err := sarama.NewClusterAdminFromClient(c.client) // closing it would close the client
-	if err != nil {
-		return false, err
 	}
 	offsets, err := admin.ListConsumerGroupOffsets(c.group, partitions)
 	if err != nil {

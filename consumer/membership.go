@@ -220,9 +220,14 @@ func (m *membership) register(ctx context.Context, client sarama.Client) error {
 // noOffsets reports whether the topics have no committed offset of the group. Without the right to
 // know, noOffsets logs a warning and returns false (rule 46).
 func (m *membership) noOffsets(ctx context.Context, offsets *groupOffsets) (bool, error) {
+	// Closing the admin would close the client.
+	admin, err := sarama.NewClusterAdminFromClient(offsets.client)
+	if err != nil {
+		return false, err
+	}
 	var back backoff
 	for {
-		none, err := offsets.none(m.cfg.Topics)
+		none, err := offsets.none(admin, m.cfg.Topics)
 		switch {
 		case err == nil:
 			m.retry.trouble.over()

@@ -87,10 +87,10 @@ func (s *session) end(a *assignment, lost error) error {
 		s.commitAtEnd(a, marked)
 		s.recorder.part(a, marked)
 	}
+	s.marks.forget(a.partition)
 	s.mu.Lock()
 	delete(s.ending, a.partition)
 	s.mu.Unlock()
-	s.marks.forget(a.partition)
 	if stalled {
 		s.g.reportStall(a, 0, true)
 	}

@@ -253,8 +253,8 @@ func (c *call) cut(ctx context.Context, indexes []int) {
 		if silent && c.errs[i] == errNoAnswer { //nolint:errorlint // as below
 			c.s.away.noteSilence(ToSarama(c.msgs[i]))
 		}
-		//nolint:errorlint // an error that has a cause already keeps it
-		if err := c.errs[i]; err == errNotSent || err == errNoAnswer {
+		err := c.errs[i]
+		if err == errNotSent || err == errNoAnswer { //nolint:errorlint // else it has a cause
 			c.errs[i] = fmt.Errorf("%w: %w", err, context.Cause(ctx))
 		}
 	}
