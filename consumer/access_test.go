@@ -94,8 +94,9 @@ func (g *guarded) committed(topic string, want int64) {
 // minimal are the rights of a consumer of orders that replays nothing.
 var minimal = []string{"Read topic orders", "Read group g", "Write topic orders.g.dlq"}
 
-// TestAccess_MinimalRights: without a right on the topic for replays, or with Describe alone, the consumer warns, names the
-// command, and works on its source (rule 46). A consumer with the right reads it.
+// TestAccess_MinimalRights: without a right on the topic for replays, or with Describe alone, the
+// consumer warns, names the command, and works on its source (rule 46). A consumer with the right
+// reads it.
 func TestAccess_MinimalRights(t *testing.T) {
 	for name, c := range map[string]struct {
 		topics, rights []string
@@ -159,7 +160,8 @@ func TestAccess_MissingRightsEndAStart(t *testing.T) {
 	}
 }
 
-// TestAccess_CannotCreate: a topic that cannot be created is named with both ways out; of the one for replays that is a warning.
+// TestAccess_CannotCreate: a topic that cannot be created is named with both ways out; of the one
+// for replays that is a warning.
 func TestAccess_CannotCreate(t *testing.T) {
 	g := newGuarded(t, "orders")
 	g.grant(true, append(minimal, "Read topic orders.g.retry")...)
@@ -192,8 +194,8 @@ func TestAccess_MissingTopicsNameTheirCommands(t *testing.T) {
 	require.ErrorContains(t, err, "topics do not exist: order: create them: "+at+"order")
 }
 
-// TestAccess_WithdrawnLater: a right that is withdrawn while the consumer runs is waited for, with the command in the log. Its
-// other topics go on, no event is lost, and none becomes a dead letter.
+// TestAccess_WithdrawnLater: a right that is withdrawn while the consumer runs is waited for, with
+// the command in the log. Its other topics go on, no event is lost, and none becomes a dead letter.
 func TestAccess_WithdrawnLater(t *testing.T) {
 	g := newGuarded(t, "orders", "refunds", "orders.g.dlq", "refunds.g.dlq", "orders.g.retry", "refunds.g.retry")
 	g.grant(true, append(minimal, "Read topic refunds", "Write topic refunds.g.dlq", "Read topic orders.g.retry", "Read topic refunds.g.retry")...)
@@ -226,7 +228,8 @@ func TestAccess_WithdrawnLater(t *testing.T) {
 	require.Zero(t, m.count("event dead-lettered"))
 }
 
-// TestAccess_NoWriteLater: a dead letter that must not be written waits, and the log names the command.
+// TestAccess_NoWriteLater: a dead letter that must not be written waits, and the log names the
+// command.
 func TestAccess_NoWriteLater(t *testing.T) {
 	g := newGuarded(t, "orders", "orders.g.dlq", "orders.g.retry")
 	g.grant(true, append(minimal, "Read topic orders.g.retry")...)

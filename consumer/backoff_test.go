@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestBackoff_Lengths_K18_K42: pauses double from 0.5 s to 10 s. Each is random, between half of its
-// limit and the whole, so that members which restart together do not return together.
+// TestBackoff_Lengths_K18_K42: pauses double from 0.5 s to 10 s. Each is random, between half of
+// its limit and the whole, so that members which restart together do not return together.
 func TestBackoff_Lengths_K18_K42(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		seen := map[time.Duration]bool{}

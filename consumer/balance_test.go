@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestSticky_ByKind: retry topics do not count when sources are dealt: whoever owned what, and whoever knows of them, no member
-// ends with more than one partition of the sources above another.
+// TestSticky_ByKind: retry topics do not count when sources are dealt: whoever owned what, and
+// whoever knows of them, no member ends with more than one partition of the sources above another.
 func TestSticky_ByKind(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)

@@ -14,8 +14,8 @@ import (
 	"github.com/idem-go/idem/internal/testenv"
 )
 
-// BenchmarkConsumer compares the runner with bare sarama: messages that nobody handles, so that neither store nor handler
-// is measured. Run it with -benchtime=200000x or so.
+// BenchmarkConsumer compares the runner with bare sarama: messages that nobody handles, so that
+// neither store nor handler is measured. Run it with -benchtime=200000x or so.
 func BenchmarkConsumer(b *testing.B) {
 	brokers := testenv.Kafka(b)
 	b.Run("bare", func(b *testing.B) {

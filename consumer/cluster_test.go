@@ -68,7 +68,8 @@ type member struct {
 	err  error
 }
 
-// start runs a consumer. It is stopped at the end of the test at the latest; its log is shown if the test failed.
+// start runs a consumer. It is stopped at the end of the test at the latest; its log is shown if
+// the test failed.
 func start(t *testing.T, cfg Config, r *idem.Router, change ...func(*Consumer)) *member {
 	t.Helper()
 	m := &member{logs: new(logs), done: make(chan struct{})}

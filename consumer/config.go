@@ -237,8 +237,8 @@ func (c Config) validate(forRun bool) (problems []error) {
 			deadLetters := c.DeadLetterTopic(t)
 			add(deadLetters == "", "DeadLetterTopic(%q) is empty", t)
 			add(slices.Contains(c.Topics, deadLetters),
-				"DeadLetterTopic(%q) is %q, which is consumed as well: its dead letters would go "+
-					"round", t, deadLetters)
+				"DeadLetterTopic(%q) is %q, which is consumed as well: "+
+					"its dead letters would be consumed again", t, deadLetters)
 		}
 	}
 	if s := c.CreateDeadLetterTopics; s != nil {

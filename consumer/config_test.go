@@ -74,7 +74,7 @@ func TestNew_Refuses(t *testing.T) {
 		"Topics is empty":                 func(c *Config) { c.Topics = nil },
 		"Topics contains an empty name":   func(c *Config) { c.Topics = []string{""} },
 		"Topics contains a name twice":    func(c *Config) { c.Topics = []string{"a", "b", "a"} },
-		"its dead letters would go round": func(c *Config) { c.Topics = []string{"a", "a.g.dlq"} }, // T-08
+		"would be consumed again":         func(c *Config) { c.Topics = []string{"a", "a.g.dlq"} }, // T-08
 		"no store":                        func(c *Config) { c.Store = nil },
 		"Start is unknown(9)":             func(c *Config) { c.Start = 9 },
 		"OnGap is unknown(9)":             func(c *Config) { c.OnGap = 9 },
@@ -273,7 +273,7 @@ func TestReady_Handler(t *testing.T) {
 	}
 	code, reasons = probe()
 	require.Equal(t, http.StatusServiceUnavailable, code)
-	require.Contains(t, reasons, "nobody handles")
+	require.Contains(t, reasons, "types without a handler")
 	c.handler.fail(errTest)
 	code, reasons = probe()
 	require.Equal(t, http.StatusServiceUnavailable, code)
@@ -298,7 +298,8 @@ func (c *checked) Check(context.Context) ([]string, error) {
 
 func (c *checked) Ping(context.Context) error { return nil }
 
-// TestRun_UnsafeStore_R10: an unsafe store ends Run before anything is consumed; one that is down is waited for.
+// TestRun_UnsafeStore_R10: an unsafe store ends Run before anything is consumed; one that is down
+// is waited for.
 func TestRun_UnsafeStore_R10(t *testing.T) {
 	brokers := fakeBrokers(t, 1, "t", "t.g.dlq")
 	unsafe := &checked{Store: forever(), answers: []error{errTest}}
@@ -311,7 +312,7 @@ func TestRun_UnsafeStore_R10(t *testing.T) {
 	require.Eventually(t, func() bool { return m.Ready() == nil }, soon, poll)
 	require.NoError(t, m.end())
 	require.Equal(t, 1, m.count("store unavailable at start"))
-	require.Equal(t, 1, m.count("store is there"))
+	require.Equal(t, 1, m.count("store available again"))
 	require.Equal(t, 1, m.count("it is slow"))
 
 	m = start(t, Config{Brokers: brokers, Group: "g", Topics: []string{"t"}, Store: &checked{Store: forever(), answers: []error{down, down, down, down, down}}},

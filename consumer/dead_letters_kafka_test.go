@@ -19,15 +19,17 @@ import (
 	"github.com/idem-go/idem/internal/testenv"
 )
 
-// hostileHeaders are names that a producer may have used for its own ends, ours among them. What begins with
-// idem-original-idem- is left out: it cannot be told from what a dead letter puts aside.
+// hostileHeaders are names that a producer may have used for its own ends, ours among them. What
+// begins with idem-original-idem- is left out: it cannot be told from what a dead letter puts
+// aside.
 var hostileHeaders = []string{
 	"", "h", "h", "trace", "idem-", "idem-x", "IDEM-error", "idem-original-", "idem-original-x", "\xff\x00", "ключ",
 	idem.HeaderTopic, idem.HeaderPartition, idem.HeaderOffset, idem.HeaderTime, idem.HeaderGroup, idem.HeaderEventID,
 	idem.HeaderErrorClass, idem.HeaderValueOmitted, idem.HeaderGeneration, idem.HeaderRetry, idem.HeaderDue,
 }
 
-// hostileRecord is made of all that Kafka allows: nothing, emptiness, any bytes, names twice, times long ago.
+// hostileRecord is made of all that Kafka allows: nothing, emptiness, any bytes, names twice, times
+// long ago.
 func hostileRecord(rnd *rand.Rand, topic string, i int) *sarama.ProducerMessage {
 	some := func() []byte {
 		switch rnd.IntN(5) {
@@ -65,8 +67,9 @@ func hostileRecord(rnd *rand.Rand, topic string, i int) *sarama.ProducerMessage 
 	return m
 }
 
-// TestKafka_LettersAreReadBack_T09: random records, with and without identity, go through the broker, the consumer and
-// the broker again. ParseDeadLetter gives back what the consumer got, byte for byte; so it does from the copy that Redrive makes.
+// TestKafka_LettersAreReadBack_T09: random records, with and without identity, go through the
+// broker, the consumer and the broker again. ParseDeadLetter gives back what the consumer got, byte
+// for byte; so it does from the copy that Redrive makes.
 func TestKafka_DeadLettersAreReadBack_T09(t *testing.T) {
 	n := 500
 	if os.Getenv("IDEM_SOAK") != "" {
@@ -128,8 +131,8 @@ func requireSameMessage(t *testing.T, want, got *idem.Message) {
 	require.Equal(t, want.Headers, got.Headers)
 }
 
-// TestKafka_AsLargeAsCanBe_T04: a record of 1 MiB minus 100 bytes, all told, is more than fits with the headers of a dead letter;
-// one with room for them is copied. Both dead letters can be read.
+// TestKafka_AsLargeAsCanBe_T04: a record of 1 MiB minus 100 bytes, all told, is more than fits with
+// the headers of a dead letter; one with room for them is copied. Both dead letters can be read.
 func TestKafka_AsLargeAsCanBe_T04(t *testing.T) {
 	const limit, recordBatchV2 = 1 << 20, 2
 	brokers, topic, cfg := onKafka(t, 1)

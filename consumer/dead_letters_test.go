@@ -24,8 +24,8 @@ func headers(pairs ...string) (hs []sarama.RecordHeader) {
 	return hs
 }
 
-// TestKafka_BadInputs_T01: what can never be handled goes to the dead-letter topic byte for byte with its reason, and the
-// partition moves on.
+// TestKafka_BadInputs_T01: what can never be handled goes to the dead-letter topic byte for byte
+// with its reason, and the partition moves on.
 func TestKafka_BadInputs_T01(t *testing.T) {
 	longID := strings.Repeat("x", 1<<20-4096)
 	inputs := []struct {
@@ -85,8 +85,8 @@ func TestKafka_BadInputs_T01(t *testing.T) {
 	}
 }
 
-// TestKafka_TooLargeForALetter_T04: a record that fills the limit does not fit with the headers of a dead letter. A pointer to
-// it does.
+// TestKafka_TooLargeForALetter_T04: a record that fills the limit does not fit with the headers of
+// a dead letter. A pointer to it does.
 func TestKafka_TooLargeForADeadLetter_T04(t *testing.T) {
 	brokers, topic, cfg := onKafka(t, 1)
 	value := bytes.Repeat([]byte("x"), 1<<20-200)
@@ -104,8 +104,8 @@ func TestKafka_TooLargeForADeadLetter_T04(t *testing.T) {
 	require.EqualValues(t, 2, committed(t, brokers, cfg.Group, topic, 0)[0])
 }
 
-// TestKafka_LettersByteForByte_T09 sends random records through the dead-letter topic: key, value, headers and time stay
-// exactly as they were, nil and empty apart.
+// TestKafka_LettersByteForByte_T09 sends random records through the dead-letter topic: key, value,
+// headers and time stay exactly as they were, nil and empty apart.
 func TestKafka_DeadLettersByteForByte_T09(t *testing.T) {
 	const n = 2000
 	seed := rand.Uint64()
@@ -161,8 +161,9 @@ func randomRecord(rnd *rand.Rand, topic string) *sarama.ProducerMessage {
 	return m
 }
 
-// TestKafka_AbortedTransactions_K30_K31: what a transaction took back is not seen, and the committed offset is the one after the
-// last event although the log goes on with records of Kafka itself.
+// TestKafka_AbortedTransactions_K30_K31: what a transaction took back is not seen, and the
+// committed offset is the one after the last event although the log goes on with records of Kafka
+// itself.
 func TestKafka_AbortedTransactions_K30_K31(t *testing.T) {
 	brokers, topic, cfg := onKafka(t, 1)
 	sc := testenv.KafkaConfig()

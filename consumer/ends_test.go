@@ -17,7 +17,8 @@ import (
 	"github.com/idem-go/idem/internal/testenv"
 )
 
-// rule 8: while a leader does not answer, its partitions stop being caught up, whatever it said last.
+// rule 8: while a leader does not answer, its partitions stop being caught up, whatever it said
+// last.
 func TestProgress_LeaderAway_Rule8(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, leader := newTold(), new(asks)
@@ -175,7 +176,8 @@ func claimAt(m *member, id int32) *assignment {
 	return nil
 }
 
-// progressOf records the progress of a member, as it does every ten seconds, and returns that of a partition.
+// progressOf records the progress of a member, as it does every ten seconds, and returns that of a
+// partition.
 func progressOf(m *member, store *told, topic string, id int32) dedup.Progress {
 	s := m.handler.anySession()
 	if s == nil {
@@ -186,8 +188,8 @@ func progressOf(m *member, store *told, topic string, id int32) dedup.Progress {
 	return p
 }
 
-// TestKfake_LeaderAway_Rule8: a leader accepts connections and does not answer. Its partition is not caught up, that of the other
-// leader is, and progress waits no longer than it may.
+// TestKfake_LeaderAway_Rule8: a leader accepts connections and does not answer. Its partition is
+// not caught up, that of the other leader is, and progress waits no longer than it may.
 func TestKfake_LeaderAway_Rule8(t *testing.T) {
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(2), kfake.SeedTopics(2, "orders", "orders.g.dlq"), kfake.GroupMinSessionTimeout(time.Second))
 	require.NoError(t, err)
@@ -227,7 +229,8 @@ func TestKfake_LeaderAway_Rule8(t *testing.T) {
 	require.NoError(t, m.end())
 }
 
-// transact writes events in a transaction and ends it. open leaves it open until the returned function is called.
+// transact writes events in a transaction and ends it. open leaves it open until the returned
+// function is called.
 func transact(t *testing.T, brokers []string, topic string, partition int32, from, to int, commit bool) {
 	t.Helper()
 	beginTransaction(t, brokers, topic, partition, from, to)(commit)
@@ -258,8 +261,8 @@ func beginTransaction(t *testing.T, brokers []string, topic string, partition in
 	}
 }
 
-// TestKafka_Transactions_Rule8: partitions that end with a marker, or with aborted records, are caught up when all that is visible
-// is handled, and one with an open transaction is not.
+// TestKafka_Transactions_Rule8: partitions that end with a marker, or with aborted records, are
+// caught up when all that is visible is handled, and one with an open transaction is not.
 func TestKafka_Transactions_Rule8(t *testing.T) {
 	for name, isolation := range map[string]sarama.IsolationLevel{"read committed": sarama.ReadCommitted, "read uncommitted": sarama.ReadUncommitted} {
 		t.Run(name, func(t *testing.T) {
@@ -321,8 +324,9 @@ func TestKafka_Transactions_Rule8(t *testing.T) {
 	}
 }
 
-// TestKafka_MarkerDeleted_K17: behind the last record of a partition is the marker of its transaction. Kafka deletes the whole log after
-// its retention. Nothing that anybody could consume is missing, so the next session reports no gap.
+// TestKafka_MarkerDeleted_K17: behind the last record of a partition is the marker of its
+// transaction. Kafka deletes the whole log after its retention. Nothing that anybody could consume
+// is missing, so the next session reports no gap.
 func TestKafka_MarkerDeleted_K17(t *testing.T) {
 	brokers, topic, cfg := onKafka(t, 1)
 	store := newTold()

@@ -52,7 +52,7 @@ func (e *TopicError) Error() string {
 	kind, or := "topics", ""
 	switch {
 	case e.Retries:
-		kind, or = "topics for later attempts", ", or set CreateDeadLetterTopics"
+		kind, or = "retry topics", ", or set CreateDeadLetterTopics"
 	case e.DeadLetters:
 		kind, or = "dead-letter topics", ", or set CreateDeadLetterTopics"
 	}

@@ -16,7 +16,8 @@ import (
 	"github.com/idem-go/idem/dedup/memstore"
 )
 
-// fakeSession records what is marked and committed, as sarama's does: the greatest mark of a partition counts.
+// fakeSession records what is marked and committed, as sarama's does: the greatest mark of a
+// partition counts.
 type fakeSession struct {
 	ctx    context.Context
 	claims map[string][]int32

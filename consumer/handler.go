@@ -205,9 +205,8 @@ func (h *GroupHandler) warnWithoutClient(s *session) {
 	if s.recorder == nil || s.ends != nil || h.warned.Swap(true) {
 		return
 	}
-	h.log.Warn("the ends of partitions are not known: the store forgets nothing while a "+
-		"partition is idle, call UseClient",
-		"group", h.cfg.Group)
+	h.log.Warn("ends of logs not known: the store keeps all records while a partition is idle, "+
+		"call UseClient", "group", h.cfg.Group)
 }
 
 // Close ends the handler. Call Close after the group is closed. An error that matches

@@ -15,7 +15,8 @@ import (
 	"github.com/idem-go/idem"
 )
 
-// TestHandler_CommitsAtTheEnd_K03: what was handled is committed before ConsumeClaim returns, whatever the timer says.
+// TestHandler_CommitsAtTheEnd_K03: what was handled is committed before ConsumeClaim returns,
+// whatever the timer says.
 func TestHandler_CommitsAtTheEnd_K03(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHandler(t, Config{CommitInterval: time.Hour}, func(context.Context, *idem.Message) error { return nil })
@@ -90,8 +91,9 @@ func TestHandler_NeverAheadOfTheHandlers_K01(t *testing.T) {
 	})
 }
 
-// TestHandler_CooperativeRevoke_K10: only the claim's channel tells, the session lives on. The running handler finishes
-// (rule 13), nothing that was buffered begins (K-09), and the other partition goes on.
+// TestHandler_CooperativeRevoke_K10: only the claim's channel tells, the session lives on. The
+// running handler finishes (rule 13), nothing that was buffered begins (K-09), and the other
+// partition goes on.
 func TestHandler_CooperativeRevoke_K10(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var runs [2]atomic.Int64
@@ -136,7 +138,8 @@ func closeAll(h *GroupHandler, sess *fakeSession) error {
 	return h.Close()
 }
 
-// TestHandler_KeepsReading_K14: a slow partition does not stop reading, else sarama would hold up its neighbours.
+// TestHandler_KeepsReading_K14: a slow partition does not stop reading, else sarama would hold up
+// its neighbours.
 func TestHandler_KeepsReading_K14(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var handled atomic.Int64
@@ -168,7 +171,8 @@ func TestHandler_KeepsReading_K14(t *testing.T) {
 	})
 }
 
-// TestHandler_Lost_K11: the session lost its partitions: handlers are cancelled at once, nothing is marked.
+// TestHandler_Lost_K11: the session lost its partitions: handlers are cancelled at once, nothing is
+// marked.
 func TestHandler_Lost_K11(t *testing.T) {
 	for name, cause := range map[string]error{
 		"unknown member": sarama.ErrUnknownMemberId, "generation": sarama.ErrIllegalGeneration, "fenced": sarama.ErrFencedInstancedId,
@@ -210,7 +214,8 @@ func TestHandler_Lost_K11(t *testing.T) {
 	}
 }
 
-// TestHandler_CancelledSession: what a plain cancellation means depends on who owns the context (K-11).
+// TestHandler_CancelledSession: what a plain cancellation means depends on who owns the context
+// (K-11).
 func TestHandler_CancelledSession(t *testing.T) {
 	h := &GroupHandler{}
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -232,8 +237,8 @@ type rebalances func(idem.RebalanceEvent)
 
 func (f rebalances) ObserveRebalance(_ context.Context, e idem.RebalanceEvent) { f(e) }
 
-// TestHandler_LateFinish_K39: a handler that was abandoned ends after the partition came back to us in the same session.
-// What it finishes moves nothing.
+// TestHandler_LateFinish_K39: a handler that was abandoned ends after the partition came back to us
+// in the same session. What it finishes moves nothing.
 func TestHandler_LateFinish_K39(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate := make(chan struct{})
@@ -272,7 +277,8 @@ func TestHandler_LateFinish_K39(t *testing.T) {
 	})
 }
 
-// TestHandler_HangingCommit_K06: handlers do not wait for a commit, and the end of a claim not for ever.
+// TestHandler_HangingCommit_K06: handlers do not wait for a commit, and the end of a claim not for
+// ever.
 func TestHandler_HangingCommit_K06(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var handled atomic.Int64
@@ -301,8 +307,8 @@ func TestHandler_HangingCommit_K06(t *testing.T) {
 	})
 }
 
-// TestHandler_NoProducer: without a producer the partition stops at what would be dead-lettered, and Consume fails from
-// then on.
+// TestHandler_NoProducer: without a producer the partition stops at what would be dead-lettered,
+// and Consume fails from then on.
 func TestHandler_NoProducer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHandler(t, Config{}, func(_ context.Context, m *idem.Message) error {
@@ -368,7 +374,8 @@ type stalls func(idem.PartitionStallEvent)
 
 func (f stalls) ObservePartitionStall(_ context.Context, e idem.PartitionStallEvent) { f(e) }
 
-// TestHandler_CommitErrors_K05: sarama tells errors of commits elsewhere and later; observers get them with the commit.
+// TestHandler_CommitErrors_K05: sarama tells errors of commits elsewhere and later; observers get
+// them with the commit.
 func TestHandler_CommitErrors_K05(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex

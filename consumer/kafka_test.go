@@ -52,7 +52,8 @@ func TestKafka_GracefulStop_K03(t *testing.T) {
 	}
 }
 
-// TestKafka_StopUnderLoad_K03: a stop while handlers run commits all of them and begins nothing more.
+// TestKafka_StopUnderLoad_K03: a stop while handlers run commits all of them and begins nothing
+// more.
 func TestKafka_StopUnderLoad_K03(t *testing.T) {
 	brokers, topic, cfg := onKafka(t, 4)
 	cfg.Store = forever()
@@ -86,7 +87,8 @@ func (g *gaps) ObserveGap(_ context.Context, e idem.GapEvent) {
 	g.all = append(g.all, e)
 }
 
-// TestKafka_Gap_K17 deletes records that were not consumed: 1,000 written, 100 consumed, the log cut at 500.
+// TestKafka_Gap_K17 deletes records that were not consumed: 1,000 written, 100 consumed, the log
+// cut at 500.
 func TestKafka_Gap_K17(t *testing.T) {
 	for policy, first := range map[GapPolicy]int64{FailOnGap: -1, EarliestOnGap: 500, LatestOnGap: 1000} {
 		t.Run(policy.String(), func(t *testing.T) {
@@ -161,8 +163,8 @@ func TestKafka_BeyondTheEnd_K28(t *testing.T) {
 	require.EqualValues(t, 20, committed(t, brokers, cfg.Group, topic, 0)[0])
 }
 
-// TestKafka_GapWhileRunning_K16: the log is cut beyond the position of a running consumer. It stops with the gap named, and
-// does not spin.
+// TestKafka_GapWhileRunning_K16: the log is cut beyond the position of a running consumer. It stops
+// with the gap named, and does not spin.
 func TestKafka_GapWhileRunning_K16(t *testing.T) {
 	brokers, topic, cfg := onKafka(t, 1)
 	for i := 0; i < 5000; i += 100 { // small batches: a fetch returns a whole one, whatever its limit
@@ -205,8 +207,8 @@ func TestKafka_MissingTopic_K36(t *testing.T) {
 	require.NotContains(t, topics, topic+"-mispelt")
 }
 
-// TestKafka_MissingDeadLetterTopic_K36: and so is a missing topic for dead letters, unless it is to be created, in the
-// shape of its source.
+// TestKafka_MissingDeadLetterTopic_K36: and so is a missing topic for dead letters, unless it is to
+// be created, in the shape of its source.
 func TestKafka_MissingDeadLetterTopic_K36(t *testing.T) {
 	brokers, topic, cfg := onKafka(t, 5)
 	cfg.CreateDeadLetterTopics = nil
@@ -227,8 +229,8 @@ func TestKafka_MissingDeadLetterTopic_K36(t *testing.T) {
 	require.Equal(t, "86400000", *letters.ConfigEntries["retention.ms"])
 }
 
-// TestKafka_SameInstanceTwice_K25: of two processes with one InstanceID the older one ends, and says why. Nothing is done
-// twice.
+// TestKafka_SameInstanceTwice_K25: of two processes with one InstanceID the older one ends, and
+// says why. Nothing is done twice.
 func TestKafka_SameInstanceTwice_K25(t *testing.T) {
 	brokers, topic, cfg := onKafka(t, 4)
 	cfg.InstanceID, cfg.Store = "pod-0", forever()
@@ -246,7 +248,8 @@ func TestKafka_SameInstanceTwice_K25(t *testing.T) {
 	require.NoError(t, two.end())
 }
 
-// TestKafka_StaticRestart_K25: a restart with the same InstanceID moves no partition of the other member.
+// TestKafka_StaticRestart_K25: a restart with the same InstanceID moves no partition of the other
+// member.
 func TestKafka_StaticRestart_K25(t *testing.T) {
 	brokers, topic, cfg := onKafka(t, 4)
 	cfg.Store = forever()
@@ -282,8 +285,8 @@ func sourceClaims(m *member) (claims []*assignment) {
 
 func claimsOf(m *member) int { return len(sourceClaims(m)) }
 
-// TestKafka_CooperativeJoin_K10: a third member joins while handlers are long. Partitions that stay are not disturbed,
-// those that go finish what runs, and nothing is lost or done twice.
+// TestKafka_CooperativeJoin_K10: a third member joins while handlers are long. Partitions that stay
+// are not disturbed, those that go finish what runs, and nothing is lost or done twice.
 func TestKafka_CooperativeJoin_K10(t *testing.T) {
 	brokers, topic, cfg := onKafka(t, 6)
 	cfg.Cooperative, cfg.Store, cfg.Grace = true, forever(), 10*time.Second
@@ -327,8 +330,8 @@ func (h *GroupHandler) anySession() *session {
 	return nil
 }
 
-// TestKafka_HungHandler_K07: a handler that hears nothing does not hold the partition: it moves within the grace. Run says
-// that something was left behind (rule 56).
+// TestKafka_HungHandler_K07: a handler that hears nothing does not hold the partition: it moves
+// within the grace. Run says that something was left behind (rule 56).
 func TestKafka_HungHandler_K07(t *testing.T) {
 	for _, cooperative := range []bool{false, true} {
 		brokers, topic, cfg := onKafka(t, 2)
@@ -363,7 +366,8 @@ func TestKafka_HungHandler_K07(t *testing.T) {
 	}
 }
 
-// TestKafka_PanicAndGoexit_K23: the worker lives, the partition moves on, and each event ends as one dead letter.
+// TestKafka_PanicAndGoexit_K23: the worker lives, the partition moves on, and each event ends as
+// one dead letter.
 func TestKafka_PanicAndGoexit_K23(t *testing.T) {
 	brokers, topic, cfg := onKafka(t, 1)
 	produceEvents(t, brokers, topic, 0, 10)
@@ -402,7 +406,8 @@ func header(m *sarama.ConsumerMessage, name string) string {
 	return ""
 }
 
-// TestKafka_BrokersAway: brokers that cannot be reached are waited for, with one line, until ctx ends.
+// TestKafka_BrokersAway: brokers that cannot be reached are waited for, with one line, until ctx
+// ends.
 func TestKafka_BrokersAway(t *testing.T) {
 	addr := testenv.FreeAddr(t)
 	m := start(t, Config{Brokers: []string{addr}, Group: "g", Topics: []string{"t"}},

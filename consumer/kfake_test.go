@@ -11,8 +11,8 @@ import (
 	"github.com/idem-go/idem"
 )
 
-// TestKfake runs the way that examples and users' tests run: sarama against a Kafka inside the process, with every kind of
-// membership.
+// TestKfake runs the way that examples and users' tests run: sarama against a Kafka inside the
+// process, with every kind of membership.
 func TestKfake(t *testing.T) {
 	for _, cooperative := range []bool{false, true} {
 		for _, static := range []bool{false, true} {

@@ -55,8 +55,9 @@ func (b *byKey) handle(ctx context.Context, m *idem.Message) error {
 	return pause(ctx, 20*time.Millisecond)
 }
 
-// TestKafka_Lanes_Rule25: events of one key come in order and never beside each other, those of other keys beside each other;
-// and what is committed is what was handled, also after a stop in the middle.
+// TestKafka_Lanes_Rule25: events of one key come in order and never beside each other, those of
+// other keys beside each other; and what is committed is what was handled, also after a stop in the
+// middle.
 func TestKafka_Lanes_Rule25(t *testing.T) {
 	const events, keys, lanes = 1200, 40, 16
 	brokers, topic, cfg := onKafka(t, 1)
@@ -97,8 +98,8 @@ func TestKafka_Lanes_Rule25(t *testing.T) {
 	}
 }
 
-// TestHandler_LanesStallAndStop_K13_Rule13: one event that hangs does not stop the others of its partition, shows as a stall,
-// and holds the offset; a stop waits for it.
+// TestHandler_LanesStallAndStop_K13_Rule13: one event that hangs does not stop the others of its
+// partition, shows as a stall, and holds the offset; a stop waits for it.
 func TestHandler_LanesStallAndStop_K13_Rule13(t *testing.T) {
 	gate := make(chan struct{})
 	var got tally

@@ -18,8 +18,8 @@ import (
 	"github.com/idem-go/idem/internal/testenv"
 )
 
-// TestKfake_Lost_K11: the group threw us out. Running handlers are cancelled at once, nothing is committed for what may be
-// somebody else's, and the consumer joins again.
+// TestKfake_Lost_K11: the group threw us out. Running handlers are cancelled at once, nothing is
+// committed for what may be somebody else's, and the consumer joins again.
 func TestKfake_Lost_K11(t *testing.T) {
 	for name, request := range map[string]int16{"heartbeat": int16(kmsg.Heartbeat), "cooperative rejoin": int16(kmsg.JoinGroup)} {
 		t.Run(name, func(t *testing.T) {
@@ -113,7 +113,8 @@ func TestKfake_StartStop_K38(t *testing.T) {
 	require.Eventually(t, func() bool { return runtime.NumGoroutine() <= before+5 }, soon, 100*time.Millisecond, "goroutines left behind")
 }
 
-// TestKfake_BrokersComeAndGo_K21: brokers that are not there at start, and go later, are waited for; one line tells each change.
+// TestKfake_BrokersComeAndGo_K21: brokers that are not there at start, and go later, are waited
+// for; one line tells each change.
 func TestKfake_BrokersComeAndGo_K21(t *testing.T) {
 	addr := testenv.FreeAddr(t)
 	_, text, err := net.SplitHostPort(addr)
@@ -147,8 +148,8 @@ func TestKfake_BrokersComeAndGo_K21(t *testing.T) {
 	require.Equal(t, 20, got.total())
 }
 
-// K-11: a session that is cancelled without a cause has lost its partitions, unless we are stopping: sarama may be quicker
-// to cancel it than the cause of our stop is to reach it.
+// K-11: a session that is cancelled without a cause has lost its partitions, unless we are
+// stopping: sarama may be quicker to cancel it than the cause of our stop is to reach it.
 func TestHandler_CancelledByOurStop_K11(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -39,7 +39,8 @@ func (p *partitionsSeen) ObserveProgress(_ context.Context, e idem.ProgressEvent
 	p.progress = append(p.progress, e)
 }
 
-// Progress tells how far a partition is, and a last time when it is given back: who shows it must know when to stop.
+// Progress tells how far a partition is, and a last time when it is given back: who shows it must
+// know when to stop.
 func TestHandler_TellsProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		seen := &partitionsSeen{}
@@ -80,8 +81,8 @@ func TestHandler_TellsProgress(t *testing.T) {
 	})
 }
 
-// A session that ends before some of its claims have begun gives these back, too: whoever counts partitions would keep them
-// for ever.
+// A session that ends before some of its claims have begun gives these back, too: whoever counts
+// partitions would keep them for ever.
 func TestHandler_TellsOfClaimsThatNeverBegan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		seen := &partitionsSeen{}

@@ -34,8 +34,8 @@ func (s *recalling) Progress(_ context.Context, scope string, topics ...string) 
 	return all, nil
 }
 
-// TestKfake_LostOffsets_K19: the group's offsets are gone, the log is not, and the store knows how far the scope was. Nothing begins
-// before somebody chose; then what was chosen happens.
+// TestKfake_LostOffsets_K19: the group's offsets are gone, the log is not, and the store knows how
+// far the scope was. Nothing begins before somebody chose; then what was chosen happens.
 func TestKfake_LostOffsets_K19(t *testing.T) {
 	for policy, want := range map[LostOffsetsPolicy]int{RefuseLost: 0, ResumeLost: 6, StartLost: 20} {
 		t.Run(policy.String(), func(t *testing.T) {
@@ -74,7 +74,8 @@ func TestKfake_LostOffsets_K19(t *testing.T) {
 	}
 }
 
-// TestKfake_ShortSessions_K18: what ends every session at once is tried again ever more slowly, and told once.
+// TestKfake_ShortSessions_K18: what ends every session at once is tried again ever more slowly, and
+// told once.
 func TestKfake_ShortSessions_K18(t *testing.T) {
 	brokers := fakeBrokers(t, 1, "orders", "orders.g.dlq")
 	store := &deaf{told: newTold()}
@@ -98,8 +99,8 @@ func (s *deaf) Progress(context.Context, string, ...string) ([]dedup.Progress, e
 	return nil, dedup.ErrUnavailable
 }
 
-// K-19: a member that was assigned partitions on which nothing happened committed nothing. Its next start loses nothing, and is
-// not refused.
+// K-19: a member that was assigned partitions on which nothing happened committed nothing. Its next
+// start loses nothing, and is not refused.
 func TestKfake_NothingWasCommitted_K19(t *testing.T) {
 	brokers := fakeBrokers(t, 2, "orders", "orders.g2.dlq")
 	produceEvents(t, brokers, "orders", 0, 20)
@@ -122,8 +123,8 @@ func TestKfake_NothingWasCommitted_K19(t *testing.T) {
 	}
 }
 
-// TestKfake_TopicMadeAnew_K19: the store knows more than the log holds, as the topic was deleted and made again. That is no loss
-// of offsets.
+// TestKfake_TopicMadeAnew_K19: the store knows more than the log holds, as the topic was deleted
+// and made again. That is no loss of offsets.
 func TestKfake_TopicMadeAnew_K19(t *testing.T) {
 	brokers := fakeBrokers(t, 1, "orders", "orders.g2.dlq")
 	produceEvents(t, brokers, "orders", 0, 20)

@@ -16,7 +16,8 @@ import (
 	"github.com/idem-go/idem/internal/testenv"
 )
 
-// TestOpenProducer_Settings_K35: it is safe by default, needs no group, and refuses what would lose or double.
+// TestOpenProducer_Settings_K35: it is safe by default, needs no group, and refuses what would lose
+// or double.
 func TestOpenProducer_Settings_K35(t *testing.T) {
 	sc, err := producerConfig(Config{Brokers: []string{"x:1"}})
 	require.NoError(t, err)
@@ -51,8 +52,8 @@ func TestOpenProducer_Settings_K35(t *testing.T) {
 	require.Less(t, time.Since(began), 30*time.Second)
 }
 
-// TestPartitioner_GoldenVector_K35: a thousand keys of all kinds go where Kafka's own client puts them; testdata has the program
-// that asked it.
+// TestPartitioner_GoldenVector_K35: a thousand keys of all kinds go where Kafka's own client puts
+// them; testdata has the program that asked it.
 func TestPartitioner_GoldenVector_K35(t *testing.T) {
 	f, err := os.Open("testdata/murmur2.txt")
 	require.NoError(t, err)

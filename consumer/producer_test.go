@@ -55,7 +55,8 @@ func TestNewProducer_RefusesUnsafe_K35(t *testing.T) {
 	require.Error(t, err)
 }
 
-// TestKafka_ProducerTooLarge_T04: only a message that is too large alone is too large. Those that shared its batch arrive.
+// TestKafka_ProducerTooLarge_T04: only a message that is too large alone is too large. Those that
+// shared its batch arrive.
 func TestKafka_ProducerTooLarge_T04(t *testing.T) {
 	brokers := testenv.Kafka(t)
 	topic := testenv.CreateTopic(t, brokers, 1, map[string]string{"max.message.bytes": "100000"})
@@ -88,8 +89,8 @@ func TestProducer_HonoursContext(t *testing.T) {
 	require.Less(t, time.Since(began), 2*time.Second)
 }
 
-// TestPartitioner_LikeJava_K35: the dead letters of a key lie where Java's default partitioner would put them. The hashes are from
-// the tests of Kafka's own murmur2.
+// TestPartitioner_LikeJava_K35: the dead letters of a key lie where Java's default partitioner
+// would put them. The hashes are from the tests of Kafka's own murmur2.
 func TestPartitioner_LikeJava_K35(t *testing.T) {
 	sc, err := DefaultSaramaConfig(Config{Group: "g"})
 	require.NoError(t, err)

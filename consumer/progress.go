@@ -115,7 +115,7 @@ func (r *recorder) record(progress []dedup.Progress) {
 	err := r.proc.RecordProgress(ctx, progress)
 	switch {
 	case err != nil && !r.failed:
-		r.log.Warn("progress cannot be recorded, the store forgets nothing meanwhile",
+		r.log.Warn("progress cannot be recorded, the store keeps all records meanwhile",
 			"error", r.text(err))
 	case err == nil && r.failed:
 		r.log.Info("progress is recorded again")

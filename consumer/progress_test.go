@@ -122,8 +122,8 @@ func tellingHandler(t *testing.T, store dedup.Store) *GroupHandler {
 	return h
 }
 
-// TestProgress_Rule8: the store learns how far each partition is, in the broker's time, while the session lives and once at
-// the end of each claim.
+// TestProgress_Rule8: the store learns how far each partition is, in the broker's time, while the
+// session lives and once at the end of each claim.
 func TestProgress_Rule8(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newTold()
@@ -178,7 +178,8 @@ func TestProgress_Rule8(t *testing.T) {
 	})
 }
 
-// TestProgress_InHand: with a record in hand a partition is not caught up, whatever the end of the log was said to be last.
+// TestProgress_InHand: with a record in hand a partition is not caught up, whatever the end of the
+// log was said to be last.
 func TestProgress_InHand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, gate := newTold(), make(chan struct{})
@@ -234,7 +235,8 @@ func TestProgress_NotOfOthers(t *testing.T) {
 	})
 }
 
-// TestProgress_SlowStore: a store that does not answer delays neither a commit nor the end of a session.
+// TestProgress_SlowStore: a store that does not answer delays neither a commit nor the end of a
+// session.
 func TestProgress_SlowStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newTold()
@@ -297,8 +299,9 @@ func TestTimeline(t *testing.T) {
 	require.Equal(t, zero.Add(9999*time.Minute), l.before(10_000))
 }
 
-// TestKafka_Progress_Rule8 records on the real broker and the real store: partitions without records are caught up from the
-// start, those with records when they are settled, and all of it is there when Run returns.
+// TestKafka_Progress_Rule8 records on the real broker and the real store: partitions without
+// records are caught up from the start, those with records when they are settled, and all of it is
+// there when Run returns.
 func TestKafka_Progress_Rule8(t *testing.T) {
 	url := testenv.Postgres(t)
 	pool, err := pgxpool.New(t.Context(), url)

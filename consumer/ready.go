@@ -63,7 +63,7 @@ func (h *GroupHandler) ready(missing ...string) error {
 		}
 	}
 	if status.MostlyUnhandled {
-		add("most of the last events were of types that nobody handles")
+		add("most of the last events were of types without a handler")
 	}
 	if status.Abandoned > 0 {
 		add("%d handlers hang and were left behind", status.Abandoned)

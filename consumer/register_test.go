@@ -13,8 +13,8 @@ import (
 	"github.com/idem-go/idem/internal/testenv"
 )
 
-// TestRegister_AtStart: the store is asked before anything is consumed, waited for while it is down, and told whether the
-// group is new.
+// TestRegister_AtStart: the store is asked before anything is consumed, waited for while it is
+// down, and told whether the group is new.
 func TestRegister_AtStart(t *testing.T) {
 	brokers := fakeBrokers(t, 3, "orders")
 	store := newTold()

@@ -57,8 +57,8 @@ func (c *fakeClaim) delivered(offset int64, m *sarama.ProducerMessage) *sarama.C
 	return r
 }
 
-// TestHandler_WaitsUntilDue_T05: copies wait with their partition paused, in memory only what was fetched; that is no stall; and
-// a revoke ends the wait at once.
+// TestHandler_WaitsUntilDue_T05: copies wait with their partition paused, in memory only what was
+// fetched; that is no stall; and a revoke ends the wait at once.
 func TestHandler_WaitsUntilDue_T05(t *testing.T) {
 	const delay, fetched = 2 * time.Minute, 500
 	synctest.Test(t, func(t *testing.T) {
@@ -121,8 +121,8 @@ func TestHandler_WaitsUntilDue_T05(t *testing.T) {
 	})
 }
 
-// TestKafka_RetryTopics_T05: copies wait for longer than a rebalance may take, and the group has none. Replayed dead letters run at
-// once. The topics have the shape of their source.
+// TestKafka_RetryTopics_T05: copies wait for longer than a rebalance may take, and the group has
+// none. Replayed dead letters run at once. The topics have the shape of their source.
 func TestKafka_RetryTopics_T05(t *testing.T) {
 	brokers, topic, cfg := onKafka(t, 3)
 	const short, long = time.Second, 9 * time.Second
@@ -174,8 +174,8 @@ func TestKafka_RetryTopics_T05(t *testing.T) {
 	}
 }
 
-// TestKafka_RetryTopicsMissing: a topic for later attempts must exist, since a copy that cannot be written holds up its
-// partition. One for replays need not, which is said once.
+// TestKafka_RetryTopicsMissing: a topic for later attempts must exist, since a copy that cannot be
+// written holds up its partition. One for replays need not, which is said once.
 func TestKafka_RetryTopicsMissing(t *testing.T) {
 	brokers, topic, cfg := onKafka(t, 2)
 	cfg.CreateDeadLetterTopics = nil
@@ -189,7 +189,7 @@ func TestKafka_RetryTopicsMissing(t *testing.T) {
 	require.ErrorAs(t, err, &missing)
 	require.True(t, missing.Retries)
 	require.Equal(t, []string{topic + "." + cfg.Group + ".retry.1m"}, missing.Topics)
-	require.ErrorContains(t, err, "later attempts")
+	require.ErrorContains(t, err, "retry topics")
 
 	make(idem.RetryTopic(topic, cfg.Group, time.Minute))
 	var got tally
@@ -206,8 +206,8 @@ func TestKafka_RetryTopicsMissing(t *testing.T) {
 	require.Equal(t, 1, m.count("dead letters cannot be replayed"))
 }
 
-// TestKafka_RetryTopicsFromTheBeginning_K29: a group that begins at the newest record skips none of its own copies, those in
-// partitions of other members included.
+// TestKafka_RetryTopicsFromTheBeginning_K29: a group that begins at the newest record skips none of
+// its own copies, those in partitions of other members included.
 func TestKafka_RetryTopicsFromTheBeginning_K29(t *testing.T) {
 	for _, cooperative := range []bool{false, true} {
 		brokers, topic, cfg := onKafka(t, 4)
@@ -256,8 +256,8 @@ func TestRetryTopics(t *testing.T) {
 	require.NoError(t, h.Close())
 }
 
-// TestKafka_LaterAttempts_Rule3: a handler declares delays; what fails in its place is tried again after each, by whoever has the
-// partition of that topic, and the events behind it do not wait.
+// TestKafka_LaterAttempts_Rule3: a handler declares delays; what fails in its place is tried again
+// after each, by whoever has the partition of that topic, and the events behind it do not wait.
 func TestKafka_LaterAttempts_Rule3(t *testing.T) {
 	brokers, topic, cfg := onKafka(t, 2)
 	cfg.Store = forever()
@@ -289,7 +289,8 @@ func TestKafka_LaterAttempts_Rule3(t *testing.T) {
 	require.NoError(t, two.end())
 }
 
-// T-02: the handlers of the release before had a delay that those of this one do not have. The copies it left are handled.
+// T-02: the handlers of the release before had a delay that those of this one do not have. The
+// copies it left are handled.
 func TestKfake_FormerTier_T02(t *testing.T) {
 	tier := idem.RetryTopic("orders", "g", time.Second)
 	brokers := fakeBrokers(t, 1, "orders", "orders.g.dlq", tier, "orders.other.retry.1s", "others.g.retry.1s")
@@ -305,8 +306,9 @@ func TestKfake_FormerTier_T02(t *testing.T) {
 	require.NoError(t, m.end())
 }
 
-// TestKafka_NotACopy_G03: what others write into a retry topic is dead-lettered where the dead letters of its source topic go, on a broker
-// that makes no topic by itself; the copies behind it are handled.
+// TestKafka_NotACopy_G03: what others write into a retry topic is dead-lettered where the dead
+// letters of its source topic go, on a broker that makes no topic by itself; the copies behind it
+// are handled.
 func TestKafka_NotACopy_G03(t *testing.T) {
 	brokers, topic, cfg := onKafka(t, 1)
 	cfg.Store = forever()

@@ -100,12 +100,12 @@ func (s *session) end(a *assignment, lost error) error {
 	}
 	switch {
 	case failed != nil:
-		s.g.log.Error("partition cannot go on", "topic", a.topic, "partition", a.id, "error",
-			s.g.cfg.errorText(failed))
+		s.g.log.Error("partition cannot continue", "topic", a.topic, "partition", a.id,
+			"error", s.g.cfg.errorText(failed))
 		s.g.fail(failed)
 	case left != nil:
-		s.g.log.Error("handler left behind, partition given back", "topic", a.topic, "partition",
-			a.id,
+		s.g.log.Error("handler left behind, partition given back", "topic", a.topic,
+			"partition", a.id,
 			"error", s.g.cfg.errorText(left))
 		s.g.noteAbandoned(left)
 	}

@@ -37,8 +37,8 @@ func (w *written) String() string {
 	return w.text.String()
 }
 
-// Tables that are dropped under a consumer: its events wait, the log names the command, and when the tables are there again the
-// events are handled. None is lost, none becomes a dead letter.
+// Tables that are dropped under a consumer: its events wait, the log names the command, and when
+// the tables are there again the events are handled. None is lost, none becomes a dead letter.
 func TestTablesDropped(t *testing.T) {
 	for name, option := range map[string]func(*idem.Router, func(string)){
 		"On": func(r *idem.Router, note func(string)) {

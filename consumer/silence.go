@@ -50,7 +50,7 @@ func (s *silenceWatch) run(ctx context.Context) {
 				Group: s.group, Topic: a.topic, Partition: a.id,
 				Seen: q.seen, For: time.Since(q.since),
 			}
-			s.log.Error("no records of a partition arrive although there are some, "+
+			s.log.Error("no records of a partition arrive although the log has some, "+
 				"joining the group anew",
 				"topic", e.Topic, "partition", e.Partition, "seen", e.Seen,
 				"for", e.For.Round(time.Second))

@@ -22,8 +22,9 @@ type silences func(idem.SilenceEvent)
 
 func (f silences) ObserveSilence(_ context.Context, e idem.SilenceEvent) { f(e) }
 
-// TestKfake_Silence_K15: one partition gets no answers any longer, and nothing says so. The group is joined anew, once, and
-// consumption is back. A partition that is paused, or idle, is not silent.
+// TestKfake_Silence_K15: one partition gets no answers any longer, and nothing says so. The group
+// is joined anew, once, and consumption is back. A partition that is paused, or idle, is not
+// silent.
 func TestKfake_Silence_K15(t *testing.T) {
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(2, "orders", "orders.g.dlq"), kfake.GroupMinSessionTimeout(time.Second))
 	require.NoError(t, err)
@@ -105,7 +106,8 @@ func forget(cluster *kfake.Cluster, partition int32) {
 	})
 }
 
-// links are connections that a test can break: cut at once, or silent both ways, as a firewall that drops packets does it.
+// links are connections that a test can break: cut at once, or silent both ways, as a firewall that
+// drops packets does it.
 type links struct {
 	mu     sync.Mutex
 	open   map[*link]struct{}
@@ -201,8 +203,9 @@ func (l *links) silence() (restore func()) {
 	}
 }
 
-// TestKafka_BrokenLinks_K15: after connections to the broker were cut, and after the network was silent for longer than a
-// session, all partitions are consumed again within 30 s, by the same consumer, and nothing is handled twice.
+// TestKafka_BrokenLinks_K15: after connections to the broker were cut, and after the network was
+// silent for longer than a session, all partitions are consumed again within 30 s, by the same
+// consumer, and nothing is handled twice.
 func TestKafka_BrokenLinks_K15(t *testing.T) {
 	brokers, topic, cfg := onKafka(t, 4)
 	net := new(links)
@@ -246,8 +249,8 @@ func (e *topicEvents) ObserveTopic(_ context.Context, event idem.TopicEvent) {
 	e.all = append(e.all, event)
 }
 
-// TestKafka_TopicDeleted_K27: one of two topics is deleted. The other one goes on, the loss is told once, and when the topic is there
-// again it is consumed from its beginning.
+// TestKafka_TopicDeleted_K27: one of two topics is deleted. The other one goes on, the loss is told
+// once, and when the topic is there again it is consumed from its beginning.
 func TestKafka_TopicDeleted_K27(t *testing.T) {
 	for _, cooperative := range []bool{false, true} {
 		brokers, topic, cfg := onKafka(t, 2)
@@ -293,16 +296,18 @@ func TestKafka_TopicDeleted_K27(t *testing.T) {
 		events.mu.Unlock()
 		for _, m := range []*member{one, two} { // the topic that is back may still be shared out
 			if err := m.end(); err != nil {
-				// The brokers have begun the next generation and refuse commits of the one before. The number of the next one is known
-				// to sarama alone until the leader has shared out the partitions, and the leader may be stopping too.
+				// The brokers have begun the next generation and refuse commits of the one before.
+				// The number of the next one is known to sarama alone until the leader has shared
+				// out the partitions, and the leader may be stopping too.
 				require.ErrorIs(t, err, ErrNotCommitted, "a stop in the middle of a rebalance says what is delivered again")
 			}
 		}
 	}
 }
 
-// TestKafka_StopAfterTopicDeleted_K27: a topic is deleted, and the consumer is stopped before it has noticed. The offsets of the topic cannot
-// be committed any longer, which delays no stop and is no error: nothing of it can be delivered again. The other topic is committed.
+// TestKafka_StopAfterTopicDeleted_K27: a topic is deleted, and the consumer is stopped before it
+// has noticed. The offsets of the topic cannot be committed any longer, which delays no stop and is
+// no error: nothing of it can be delivered again. The other topic is committed.
 func TestKafka_StopAfterTopicDeleted_K27(t *testing.T) {
 	for name, cooperative := range map[string]bool{"eager": false, "cooperative": true} {
 		t.Run(name, func(t *testing.T) {

@@ -17,7 +17,8 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// hangOnce returns a handler that never ends for the first delivery of event 0, whatever its context says, and gate to let it.
+// hangOnce returns a handler that never ends for the first delivery of event 0, whatever its
+// context says, and gate to let it.
 func hangOnce(got *tally) (handle func(context.Context, *idem.Message) error, hung *atomic.Bool, gate chan struct{}) {
 	hung, gate = new(atomic.Bool), make(chan struct{})
 	return func(_ context.Context, m *idem.Message) error {
@@ -30,8 +31,9 @@ func hangOnce(got *tally) (handle func(context.Context, *idem.Message) error, hu
 	}, hung, gate
 }
 
-// TestKafka_LeaveGroup_K13: a handler hangs for ever. Readiness turns red, the partition moves to the other member within
-// StallTimeout + 10 s, and the one that left comes back. Liveness stays green: nothing needs a restart.
+// TestKafka_LeaveGroup_K13: a handler hangs for ever. Readiness turns red, the partition moves to
+// the other member within StallTimeout + 10 s, and the one that left comes back. Liveness stays
+// green: nothing needs a restart.
 func TestKafka_LeaveGroup_K13(t *testing.T) {
 	for name, change := range map[string]func(*Config){
 		"eager": func(*Config) {}, "cooperative": func(c *Config) { c.Cooperative = true }, "static": func(c *Config) { c.InstanceID = "pod-0" },
@@ -82,8 +84,8 @@ func liveness(t *testing.T, m *member) int {
 	return rec.Code
 }
 
-// TestKafka_LeaveGroupAlone_K13: without another member the partition comes back, and the event that hung is met again. Those of
-// other partitions are delivered once.
+// TestKafka_LeaveGroupAlone_K13: without another member the partition comes back, and the event
+// that hung is met again. Those of other partitions are delivered once.
 func TestKafka_LeaveGroupAlone_K13(t *testing.T) {
 	brokers, topic, cfg := onKafka(t, 3)
 	cfg.Store, cfg.StallTimeout, cfg.WhenStalled, cfg.Lease = forever(), 2*time.Second, LeaveGroup, 2*time.Second
@@ -147,8 +149,9 @@ func (v *verdicts) Claim(ctx context.Context, token dedup.Token, lease time.Dura
 	return v.Store.Claim(ctx, token, lease, reqs, answers)
 }
 
-// TestHandler_NoStall_K13_Rule9: a partition whose event is busy elsewhere, or whose store is down, is reported and not given up,
-// and has its whole time again afterwards. One whose handler hangs is.
+// TestHandler_NoStall_K13_Rule9: a partition whose event is busy elsewhere, or whose store is down,
+// is reported and not given up, and has its whole time again afterwards. One whose handler hangs
+// is.
 func TestHandler_NoStall_K13_Rule9(t *testing.T) {
 	for name, excuse := range map[string]func(*verdicts, bool){
 		"busy":       func(v *verdicts, on bool) { v.busy.Store(on) },
@@ -218,8 +221,8 @@ func TestBusyNotes(t *testing.T) {
 	})
 }
 
-// TestKafka_PoisonedPartition_K22: an event fails for ever in its place. Its partition waits, and that ends no session: the others
-// go on, and nobody rebalances.
+// TestKafka_PoisonedPartition_K22: an event fails for ever in its place. Its partition waits, and
+// that ends no session: the others go on, and nobody rebalances.
 func TestKafka_PoisonedPartition_K22(t *testing.T) {
 	brokers, topic, cfg := onKafka(t, 4)
 	cfg.StallTimeout = time.Second

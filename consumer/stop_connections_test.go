@@ -58,8 +58,8 @@ func (c *foreignConn) Close() error {
 	return c.Conn.Close()
 }
 
-// K-03: a member that joins through TLS, SASL and a user's dialer is stopped at once as well, and one that is in the group
-// commits and leaves.
+// K-03: a member that joins through TLS, SASL and a user's dialer is stopped at once as well, and
+// one that is in the group commits and leaves.
 func TestKfake_StopWithTLSAndSASL_K03(t *testing.T) {
 	certificate, roots := selfSigned(t)
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "orders", "orders.g.dlq"),

@@ -16,8 +16,8 @@ import (
 	"github.com/idem-go/idem"
 )
 
-// puppet is a member of a group that does nothing by itself: it neither sends heartbeats nor joins again, so that the others
-// wait for it until its time is over, in a minute.
+// puppet is a member of a group that does nothing by itself: it neither sends heartbeats nor joins
+// again, so that the others wait for it until its time is over, in a minute.
 type puppet struct {
 	t          *testing.T
 	client     *kgo.Client
@@ -136,8 +136,8 @@ func countJoins(group string, joins *atomic.Int64) func(*sarama.Config) {
 	}
 }
 
-// TestKafka_StopWhileJoining_K03: a stop while the group waits for another member is at once, and the group does not go on
-// waiting for the one that has stopped.
+// TestKafka_StopWhileJoining_K03: a stop while the group waits for another member is at once, and
+// the group does not go on waiting for the one that has stopped.
 func TestKafka_StopWhileJoining_K03(t *testing.T) {
 	brokers, topic, cfg := onKafka(t, 1)
 	cfg.Cooperative, cfg.Grace = true, 20*time.Second
@@ -155,8 +155,9 @@ func TestKafka_StopWhileJoining_K03(t *testing.T) {
 	}, soon, poll, "it is still a member")
 }
 
-// TestKafka_StopInRejoin_K03: a member is stopped in a cooperative rejoin that another member holds up. What it handled since
-// the rejoin began is committed; while no broker takes offsets, Run says so.
+// TestKafka_StopInRejoin_K03: a member is stopped in a cooperative rejoin that another member holds
+// up. What it handled since the rejoin began is committed; while no broker takes offsets, Run says
+// so.
 func TestKafka_StopInRejoin_K03(t *testing.T) {
 	for name, c := range map[string]struct {
 		leader bool // the other member leads, and does not give out the partitions

@@ -63,7 +63,8 @@ func oneBroker(t *testing.T) *kfake.Cluster {
 	return cluster
 }
 
-// K-03: a member that is stopped while it joins the group has nothing to finish, and does not wait for the group.
+// K-03: a member that is stopped while it joins the group has nothing to finish, and does not wait
+// for the group.
 func TestKfake_StopWhileJoining_K03(t *testing.T) {
 	for _, key := range []kmsg.Key{kmsg.JoinGroup, kmsg.SyncGroup} {
 		for _, instance := range []string{"", "pod-0"} {
@@ -97,8 +98,8 @@ func TestKfake_StopWhileConnecting_K03(t *testing.T) {
 	}
 }
 
-// K-03: a member is stopped in the middle of a cooperative rejoin, in which sarama commits nothing. What it handled meanwhile
-// is committed all the same, or Run says that it is not.
+// K-03: a member is stopped in the middle of a cooperative rejoin, in which sarama commits nothing.
+// What it handled meanwhile is committed all the same, or Run says that it is not.
 func TestKfake_StopInRejoin_K03(t *testing.T) {
 	for name, c := range map[string]struct {
 		key      kmsg.Key
@@ -183,7 +184,8 @@ func TestKfake_StopInRejoinDrains_Rule13(t *testing.T) {
 	require.EqualValues(t, 1, committed(t, brokers, "g", "orders", 0)[0])
 }
 
-// K-03: brokers that fall silent do not hold up a stop beyond its bound, and Run does not claim that all is committed.
+// K-03: brokers that fall silent do not hold up a stop beyond its bound, and Run does not claim
+// that all is committed.
 func TestKfake_StopWhileSilent_K03(t *testing.T) {
 	for _, cooperative := range []bool{false, true} {
 		t.Run(fmt.Sprintf("cooperative=%v", cooperative), func(t *testing.T) {

@@ -81,7 +81,7 @@ func (s *storeStart) checkOne(ctx context.Context, checker dedup.Checker, name s
 				s.log.Warn("store: "+w, "store", name)
 			}
 			if back.tries > 0 {
-				s.log.Info("store is there", "store", name)
+				s.log.Info("store available again", "store", name)
 			}
 			return nil
 		case ctx.Err() != nil:
@@ -129,7 +129,7 @@ func (s *storeStart) register(ctx context.Context, r dedup.Registration) error {
 		switch {
 		case err == nil:
 			if back.tries > 0 {
-				s.log.Info("store is there")
+				s.log.Info("store available again")
 			}
 			return nil
 		case ctx.Err() != nil:

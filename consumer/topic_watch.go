@@ -50,17 +50,18 @@ func (w *topicWatch) report(change topicChanges, found topicadmin.Access) {
 		switch {
 		case !change.again && !slices.Contains(change.gone, topic):
 		case slices.Contains(found.Denied, topic):
-			w.log.Error("topic must not be read any longer, going on with the others", "topic",
-				topic, "grant", grant(topic))
+			w.log.Error("topic must not be read any longer, continuing with the others",
+				"topic", topic, "grant", grant(topic))
 		default:
-			w.log.Error("topic does not exist any longer, going on with the others", "topic", topic)
+			w.log.Error("topic does not exist any longer, continuing with the others",
+				"topic", topic)
 		}
 	}
 	for _, topic := range change.gone {
 		w.observe(topic, true)
 	}
 	for _, topic := range change.back {
-		w.log.Info("topic is there again", "topic", topic)
+		w.log.Info("topic exists again", "topic", topic)
 		w.observe(topic, false)
 	}
 	if len(change.lacking) > 0 {
@@ -101,7 +102,7 @@ func (w *topicWatch) subscription(troubled bool) ([]string, error) {
 }
 
 // errTopicBack ends a session because the subscription changes.
-var errTopicBack = errors.New("a topic is there again")
+var errTopicBack = errors.New("a topic exists again")
 
 // suspectPause is the shortest time between two looks, also after a broker's refusal.
 const suspectPause = 5 * time.Second

@@ -38,8 +38,8 @@ func (t *trouble) begin(err error) {
 		t.log.Warn("cannot consume, will go on trying", "error", t.text(err))
 	case person && now.Sub(t.last) >= repeatEvery:
 		t.last = now
-		t.log.Warn("still cannot consume, will go on trying", "for",
-			now.Sub(t.since).Round(time.Second),
+		t.log.Warn("still cannot consume, will go on trying",
+			"for", now.Sub(t.since).Round(time.Second),
 			"error", t.text(err))
 	}
 }

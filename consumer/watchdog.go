@@ -40,8 +40,8 @@ func (w *watchdog) run(ctx context.Context, consumed <-chan struct{}) {
 		return
 	}
 	defer w.links.Mend()
-	w.log.Info("consumer stops: nothing new begins, running handlers are given the grace", "grace",
-		w.cfg.Grace)
+	w.log.Info("consumer stops: no new handler begins, running handlers have the grace",
+		"grace", w.cfg.Grace)
 	if w.handler.joined() {
 		if w.await(consumed) {
 			return
@@ -92,8 +92,8 @@ func (w *watchdog) leaveGroup(group sarama.ConsumerGroup, client sarama.Client, 
 }
 
 func (w *watchdog) warn(err error) {
-	w.log.Warn("leaving the group failed, its partitions rest until the session times out", "error",
-		w.cfg.errorText(err))
+	w.log.Warn("leaving the group failed, its partitions rest until the session times out",
+		"error", w.cfg.errorText(err))
 }
 
 // removeStatic removes a static member, since sarama does not let static members leave.

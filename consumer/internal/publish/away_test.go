@@ -13,8 +13,9 @@ import (
 	"github.com/idem-go/idem"
 )
 
-// TestProduceEach_PartitionAway_O10: a partition that takes nothing holds up the messages for others once, not in each call. It is found out soon
-// that it is back, and then all of its messages arrive, in their order.
+// TestProduceEach_PartitionAway_O10: a partition that takes nothing holds up the messages for
+// others once, not in each call. It is found out soon that it is back, and then all of its messages
+// arrive, in their order.
 func TestProduceEach_PartitionAway_O10(t *testing.T) {
 	cluster, brokers := fakeCluster(t, 1, []string{"orders", "away"})
 	fault := cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "away", Err: kerr.NotEnoughReplicas, Count: -1})
@@ -63,8 +64,8 @@ func TestProduceEach_PartitionAway_O10(t *testing.T) {
 	require.Zero(t, p.budget.used)
 }
 
-// TestProduceEach_BrokerSilent_O10: one broker of two takes connections and does not answer. Messages for the other are held up until a call has
-// lost its patience, and no longer.
+// TestProduceEach_BrokerSilent_O10: one broker of two takes connections and does not answer.
+// Messages for the other are held up until a call has lost its patience, and no longer.
 func TestProduceEach_BrokerSilent_O10(t *testing.T) {
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(2), kfake.SeedTopics(1, "orders", "away"))
 	require.NoError(t, err)

@@ -20,7 +20,8 @@ import (
 	"github.com/idem-go/idem/internal/testenv"
 )
 
-// TestProduceEach_OwnResult_O08: of calls at the same time, each message has the result of its own record.
+// TestProduceEach_OwnResult_O08: of calls at the same time, each message has the result of its own
+// record.
 func TestProduceEach_OwnResult_O08(t *testing.T) {
 	cluster, brokers := fakeCluster(t, 4, []string{"orders"})
 	cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "orders", Partitions: []int32{1, 3}, Count: -1})
@@ -48,8 +49,8 @@ func TestProduceEach_OwnResult_O08(t *testing.T) {
 	require.Empty(t, p.ProduceEach(t.Context(), nil))
 }
 
-// TestProduceEach_WhoIsToBlame_O10: what is wrong with a message is told from what is wrong with the brokers, by codes, and
-// harms no other message.
+// TestProduceEach_WhoIsToBlame_O10: what is wrong with a message is told from what is wrong with
+// the brokers, by codes, and harms no other message.
 func TestProduceEach_WhoIsToBlame_O10(t *testing.T) {
 	cluster, brokers := fakeCluster(t, 1, []string{"orders", "small", "strict", "denied", "hidden", "broken"})
 	limit := "2000"
@@ -114,7 +115,8 @@ func TestProduceEach_WhoIsToBlame_O10(t *testing.T) {
 	}
 }
 
-// TestProduceEach_PartitionUnknownForAMoment_O10: a partition that a broker does not know is not a topic that is missing.
+// TestProduceEach_PartitionUnknownForAMoment_O10: a partition that a broker does not know is not a
+// topic that is missing.
 func TestProduceEach_PartitionUnknownForAMoment_O10(t *testing.T) {
 	cluster, brokers := fakeCluster(t, 1, []string{"orders"})
 	cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.UnknownTopicOrPartition, Count: -1})
@@ -125,7 +127,8 @@ func TestProduceEach_PartitionUnknownForAMoment_O10(t *testing.T) {
 	}
 }
 
-// TestProduceEach_TopicGoes_O10: a topic that is deleted is found out, said of its own messages only, and forgotten when it is back.
+// TestProduceEach_TopicGoes_O10: a topic that is deleted is found out, said of its own messages
+// only, and forgotten when it is back.
 func TestProduceEach_TopicGoes_O10(t *testing.T) {
 	_, brokers := fakeCluster(t, 3, []string{"orders", "stock"})
 	admin := testenv.KafkaAdmin(t, brokers)
@@ -155,8 +158,8 @@ func TestProduceEach_TopicGoes_O10(t *testing.T) {
 	}, soon, poll)
 }
 
-// TestProduceEach_MissingTopicHoldsUpNobody_O10: while brokers are asked for a topic that does not exist, other messages arrive, also
-// those of the same call.
+// TestProduceEach_MissingTopicHoldsUpNobody_O10: while brokers are asked for a topic that does not
+// exist, other messages arrive, also those of the same call.
 func TestProduceEach_MissingTopicHoldsUpNobody_O10(t *testing.T) {
 	_, brokers := fakeCluster(t, 3, []string{"orders"})
 	p := openProducer(t, brokers)
@@ -192,8 +195,8 @@ func TestProduceEach_MissingTopicHoldsUpNobody_O10(t *testing.T) {
 	require.Less(t, each, 100*time.Millisecond)
 }
 
-// TestProduceEach_BrokerAway_O15: brokers that are away are not the messages' fault, hold up nobody longer than his context, and what
-// sarama holds meanwhile is bounded.
+// TestProduceEach_BrokerAway_O15: brokers that are away are not the messages' fault, hold up nobody
+// longer than his context, and what sarama holds meanwhile is bounded.
 func TestProduceEach_BrokerAway_O15(t *testing.T) {
 	cluster, brokers := fakeCluster(t, 3, []string{"orders"})
 	p := openProducer(t, brokers, func(sc *sarama.Config) { sc.Producer.Retry.Max = 40 })
@@ -250,7 +253,8 @@ func TestProduceEach_Closed(t *testing.T) {
 	require.Len(t, values(t, brokers, "orders"), 5)
 }
 
-// TestParts: what is given to sarama at once fits into a batch that brokers take by default, and nothing is left out.
+// TestParts: what is given to sarama at once fits into a batch that brokers take by default, and
+// nothing is left out.
 func TestParts(t *testing.T) {
 	for _, sizes := range [][]int{{}, {10}, {2_000_000}, {400_000, 400_000, 400_000}, {10, 2_000_000, 10, 10}, {899_000, 899_000}} {
 		c := &call{}

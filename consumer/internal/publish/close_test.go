@@ -9,8 +9,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// TestOpenProducer_CloseBrokerSilent_O15: the broker has stopped answering while requests of any kind are under way. Close returns soon
-// after it has cut the connections, although sarama holds its locks until its read time-out, which is later.
+// TestOpenProducer_CloseBrokerSilent_O15: the broker has stopped answering while requests of any
+// kind are under way. Close returns soon after it has cut the connections, although sarama holds
+// its locks until its read time-out, which is later.
 func TestOpenProducer_CloseBrokerSilent_O15(t *testing.T) {
 	for name, ask := range map[string]func(ctx context.Context, p *Producer){
 		"messages":         func(ctx context.Context, p *Producer) { p.ProduceEach(ctx, messages("orders", 0, 1)) },
