@@ -36,8 +36,8 @@ func (p *Producer) Produce(ctx context.Context, msgs ...*idem.Message) error {
 // An error that matches one of these is about this message, which is not in the log:
 //   - [idem.ErrTooLarge]: the broker refuses a batch with this message alone, or sarama does.
 //   - [idem.ErrRefused]: the broker refuses the message as it is, for example its timestamp.
-//   - [idem.ErrNoTopic]: the topic is missing, has an invalid name, or must not be written to.
-//     A topic that was created a moment ago is found: brokers are asked for as long as sarama's
+//   - [idem.ErrNoTopic]: the topic is missing, has an invalid name, or must not be written to. A
+//     topic that was created a moment ago is found: brokers are asked for as long as sarama's
 //     Metadata.Retry allows, 0.3 s with [OpenProducer]. Messages to other topics do not wait.
 //
 // Any other error is about the brokers. The message may be in the log, so sending again may double

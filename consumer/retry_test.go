@@ -306,9 +306,9 @@ func TestKfake_FormerTier_T02(t *testing.T) {
 	require.NoError(t, m.end())
 }
 
-// TestKafka_NotACopy_G03: what others write into a retry topic is dead-lettered where the dead
-// letters of its source topic go, on a broker that makes no topic by itself; the copies behind it
-// are handled.
+// TestKafka_NotACopy_G03: what others write into a retry topic is dead-lettered where the
+// dead letters of its source topic go, on a broker that makes no topic by itself; the copies behind
+// it are handled.
 func TestKafka_NotACopy_G03(t *testing.T) {
 	brokers, topic, cfg := onKafka(t, 1)
 	cfg.Store = forever()
