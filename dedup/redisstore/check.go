@@ -12,15 +12,16 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Check implements [dedup.Checker]. On every master it asks INFO, which is allowed where CONFIG is not, and refuses
+// Check implements [dedup.Checker]. It sends INFO to every master, because CONFIG is often
+// forbidden. It refuses
 //
-//   - Redis before 7.0, which has no SET with NX and GET;
-//   - a user without the right to TIME, by which the age of events is told;
-//   - a maxmemory-policy other than noeviction, unless [AllowEviction] was given;
-//   - a client that spreads keys over servers by itself (redis.Ring): when a server fails, its keys go to others that
-//     have never heard of them.
+//   - Redis before 7.0, which has no SET with NX and GET
+//   - a user without the right to TIME, which the age of events needs
+//   - a maxmemory-policy other than noeviction, unless [AllowEviction] was given
+//   - a client that spreads keys over servers by itself (redis.Ring): if a server fails, its keys
+//     move to servers that do not know them
 //
-// It warns if the append-only file is off, and of whatever INFO does not tell.
+// Check warns if the append-only file is off, and of each setting that INFO does not show.
 func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
 	var mu sync.Mutex
 	err = s.eachMaster(ctx, func(ctx context.Context, c *redis.Client) error {
@@ -39,13 +40,13 @@ func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
 	return warnings, s.unavailable(ctx, "check", err)
 }
 
-// errUnfit marks a setting under which the store must not be used.
-var errUnfit = errors.New("redis is not fit for a store")
+// errUnfit marks a setting with which the store must not be used.
+var errUnfit = errors.New("redis cannot be used as a store")
 
 func (s *Store) checkServer(ctx context.Context, c *redis.Client) (warnings []string, err error) {
 	if err := c.Time(ctx).Err(); unknowable(err) {
-		return nil, fmt.Errorf("%w: TIME is not permitted, and by its own clock alone no consumer can tell how old an event "+
-			"is: ACL SETUSER <user> +time", errUnfit)
+		return nil, fmt.Errorf("%w: TIME is not permitted, but the age of events needs the clock "+
+			"of the server: ACL SETUSER <user> +time", errUnfit)
 	} else if err != nil {
 		return nil, err
 	}
@@ -53,8 +54,9 @@ func (s *Store) checkServer(ctx context.Context, c *redis.Client) (warnings []st
 	for _, section := range [...]string{"server", "memory", "persistence"} {
 		text, err := c.Info(ctx, section).Result()
 		if unknowable(err) {
-			return []string{"redis: cannot check version, eviction and persistence: INFO is not permitted; grant it with " +
-				"ACL SETUSER <user> +info, or make sure of: version 7.0, maxmemory-policy noeviction, appendonly yes"}, nil
+			return []string{"redis: cannot check version, eviction and persistence: INFO is not " +
+				"permitted; grant it with ACL SETUSER <user> +info, or check by hand: version " +
+				"7.0, maxmemory-policy noeviction, appendonly yes"}, nil
 		}
 		if err != nil {
 			return nil, err
@@ -76,13 +78,13 @@ func checkPersistence(aof string) (warning string) {
 	case "1":
 		return ""
 	case "0":
-		return "redis: appendonly is no: a restart forgets what happened since the last snapshot, and its events are " +
-			"handled again; set appendonly yes (R-13)"
+		return "redis: appendonly is no: a restart loses all writes since the last snapshot, and " +
+			"their events are handled again; set appendonly yes"
 	}
-	return "redis: INFO does not tell whether appendonly is yes; without it a restart forgets events (R-13)"
+	return "redis: INFO does not show whether appendonly is yes; without it a restart loses events"
 }
 
-// unknowable reports whether the server refuses to tell, now and always.
+// unknowable reports whether the user lacks the right to ask.
 func unknowable(err error) bool {
 	return redis.HasErrorPrefix(err, "NOPERM") || redis.HasErrorPrefix(err, "unknown command")
 }
@@ -101,23 +103,26 @@ func checkVersion(v string) (warning string, err error) {
 	known := parseErr == nil
 	switch {
 	case !known:
-		return fmt.Sprintf("redis: cannot tell the version from %q; 7.0 or later is needed", v), nil
+		return fmt.Sprintf("redis: cannot read the version in %q; 7.0 or later is needed", v), nil
 	case n < 7:
-		return "", fmt.Errorf("%w: version %s, but SET with NX and GET together needs 7.0 or later", errUnfit, v)
+		return "", fmt.Errorf("%w: version %s, but SET with NX and GET needs 7.0 or later",
+			errUnfit, v)
 	}
 	return "", nil
 }
 
 func (s *Store) checkEviction(policy string) (warning string, err error) {
-	const why = "every evicted key is an event that is handled again, in silence (R-10)"
+	const why = "the event of an evicted key is handled again, without an error"
 	switch {
 	case policy == "noeviction":
 		return "", nil
 	case policy == "":
-		return "redis: INFO does not tell maxmemory-policy; it must be noeviction: " + why, nil
+		return "redis: INFO does not show maxmemory-policy; it must be noeviction: " + why, nil
 	case s.evicts:
-		return fmt.Sprintf("redis: maxmemory-policy is %s and that is allowed: %s", policy, why), nil
+		return fmt.Sprintf("redis: maxmemory-policy is %s, as AllowEviction permits: %s", policy,
+			why), nil
 	}
-	return "", fmt.Errorf("%w: maxmemory-policy is %s: %s; fix it with CONFIG SET maxmemory-policy noeviction and in the "+
+	return "", fmt.Errorf("%w: maxmemory-policy is %s: %s; fix it with CONFIG SET "+
+		"maxmemory-policy noeviction and in the "+
 		"server's configuration file, or use a Redis of its own", errUnfit, policy, why)
 }

@@ -48,10 +48,10 @@ func TestCheckReadsInfo(t *testing.T) {
 		"old":          {info: "redis_version:6.2.14\r\nmaxmemory_policy:noeviction\r\naof_enabled:1\r\n", err: "6.2.14"},
 		"newer":        {info: "redis_version:10.0\r\nmaxmemory_policy:noeviction\r\naof_enabled:1\r\n"},
 		"ttl eviction": {info: "redis_version:7.0.0\r\nmaxmemory_policy:volatile-ttl\r\n", err: "volatile-ttl"},
-		"tells nothing": {
+		"shows nothing": {
 			info: "# Server\r\n",
 			warnings: []string{
-				"INFO does not tell maxmemory-policy", "INFO does not tell whether", "cannot tell the version",
+				"INFO does not show maxmemory-policy", "INFO does not show whether", "cannot read the version",
 			},
 		},
 	} {

@@ -1,10 +1,9 @@
--- ARGV[2] is the record of a fresh claim, as the first pipeline tried to write it. ARGV[3] is 2 if the event is too old to
--- be claimed unless it is known.
--- Replies: held (the record), busy (what is left of the lease), conflict (the same, of a claim with another fingerprint), look
--- (the record speaks for itself), old.
+-- ARGV[2] is the record of a fresh claim, as in the first pipeline. ARGV[3] is 2 if the event is
+-- too old to be claimed without a record. Replies: held (the record), busy (the remaining lease),
+-- conflict (the same, of a claim with another fingerprint), look (the record has the answer), old.
 local want = decode(ARGV[2])
 
-if not rec then -- it expired after the first pipeline
+if not rec then -- the record has expired since the first pipeline
   if ARGV[3] == '2' then
     return reply('old')
   end
@@ -20,7 +19,7 @@ if conflict then
   return reply('conflict', leaseLeft(rec), raw)
 end
 
-if holds(rec) then -- the call is repeated: the answer of its first run, and the lease begins anew
+if holds(rec) then -- a repeated call: the first answer again, with a new lease
   rec.lease, rec.total = want.lease, want.total
   return reply('held', 0, write(rec, rec.total))
 end
@@ -37,7 +36,7 @@ end
 if rec.state == PENDING then
   rec.uncertain, rec.takeovers = true, rec.takeovers + 1
 end
-if rec.generation == 0 and rec.fingerprint == '' then -- a redriven copy may have been repaired
+if rec.generation == 0 and rec.fingerprint == '' then -- a replayed copy may have been repaired
   rec.fingerprint = want.fingerprint
 end
 rec.state, rec.token, rec.fence, rec.reopened = PENDING, token, rec.fence + 1, false

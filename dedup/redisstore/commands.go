@@ -9,38 +9,39 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// commands are SETs and GETs that are sent together. The reply of each is what was under its key before. What they consist
-// of lies side by side in a few slices: at a hundred thousand keys a second, collecting many small parts costs more than the
-// commands.
+// commands are SETs and GETs that are sent together. The reply of each is the previous value of its
+// key. Their parts lie side by side in a few slices. At a hundred thousand keys a second, many
+// small allocations would cost more than the commands.
 type commands struct {
 	prefix string
 	text   []byte  // names and values, in turn
-	ends   []int   // of each in text
+	ends   []int   // the end of each in text
 	ttls   []int64 // milliseconds
 	kinds  []kind
 	checks []uint32
-	parts  []string // as text is split by ends, once sent
+	parts  []string // text, split at ends; set by send
 	cmds   []*redis.StringCmd
 }
 
-// kind is what a command does.
+// kind is the kind of a command.
 type kind uint8
 
 const (
-	setNew kind = iota // SET if nothing is there
-	setAny             // SET whatever is there
+	setNew kind = iota // SET if the key is empty
+	setAny             // SET in any case
 	look               // GET
 )
 
 func (s *Store) newCommands(n int) *commands {
-	const usual = 192 // name and value with some to spare
+	const usual = 192 // usual bytes of a name and a value
 	return &commands{
-		prefix: s.prefix, text: make([]byte, 0, n*usual), ends: make([]int, 0, 2*n), ttls: make([]int64, 0, n),
+		prefix: s.prefix, text: make([]byte, 0, n*usual), ends: make([]int, 0, 2*n),
+		ttls:  make([]int64, 0, n),
 		kinds: make([]kind, 0, n), checks: make([]uint32, 0, n),
 	}
 }
 
-// add appends a command for k, and sets the check of r, which is what it writes.
+// add appends a command for k. It sets the check of r, the record to write.
 func (c *commands) add(what kind, k dedup.Key, r *record, ttl int64) {
 	c.text = append(c.text, c.prefix...)
 	start := len(c.text)
@@ -58,9 +59,12 @@ func (c *commands) len() int           { return len(c.kinds) }
 func (c *commands) name(i int) string  { return c.parts[2*i] }
 func (c *commands) value(i int) string { return c.parts[2*i+1] }
 func (c *commands) reply(i int) string { return c.cmds[i].Val() }
-func (c *commands) absent(i int) bool  { return c.cmds[i].Err() != nil } // after send, which leaves no other error
 
-// build makes the commands. Arguments are pointers into the slices, since a string in an interface is an allocation.
+// after send, which returns all other errors
+func (c *commands) absent(i int) bool { return c.cmds[i].Err() != nil }
+
+// build makes the commands. Arguments are pointers into the slices, because a string in an
+// interface is an allocation.
 func (c *commands) build(ctx context.Context) {
 	const most = 7
 	all, from := string(c.text), 0
@@ -74,7 +78,8 @@ func (c *commands) build(ctx context.Context) {
 		start := len(args)
 		switch what {
 		case setNew:
-			args = append(args, "set", &c.parts[2*i], &c.parts[2*i+1], "nx", "get", "px", &c.ttls[i])
+			args = append(args, "set", &c.parts[2*i], &c.parts[2*i+1], "nx", "get", "px",
+				&c.ttls[i])
 		case setAny:
 			args = append(args, "set", &c.parts[2*i], &c.parts[2*i+1], "get", "px", &c.ttls[i])
 		case look:
@@ -84,7 +89,7 @@ func (c *commands) build(ctx context.Context) {
 	}
 }
 
-// send runs the commands in pipelines. With a nil error each has its reply.
+// send runs the commands in pipelines. If the error is nil, each has its reply.
 func (c *commands) send(ctx context.Context, client redis.UniversalClient) error {
 	c.build(ctx)
 	for part := range slices.Chunk(c.cmds, maxPipeline) {

@@ -1,7 +1,7 @@
--- Gives an event up for good, whoever holds it: a person decided so. ARGV[2] is the record if there is none, ARGV[3] the
--- retention in milliseconds, ARGV[4] the reason. A record lives on for as long as it was to live, if that is longer. The
--- token is that of this call, so that no word of an earlier holder counts as repeated. Replies: ok, done, look (the record
--- of another key, R-15).
+-- Gives an event up for good, whoever holds it, by an operator's decision. ARGV[2] is the record if
+-- there is none, ARGV[3] the retention in milliseconds, ARGV[4] the reason. A longer life of the
+-- record stays. The token is that of this call, so that a call of an earlier holder does not count
+-- as repeated. Replies: ok, done, look (the record of another key, R-15).
 local ttl = tonumber(ARGV[3])
 
 if not rec then

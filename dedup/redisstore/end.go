@@ -28,7 +28,8 @@ func (s *Store) Release(ctx context.Context, claims []dedup.Release) error {
 		if claims[i].Retention <= 0 {
 			return keyError(claims[i].Key, errRetention)
 		}
-		calls[i] = s.call(releaseScript, &claims[i].Claim, int(claims[i].Outcome), millis(claims[i].Retention))
+		calls[i] = s.call(releaseScript, &claims[i].Claim, int(claims[i].Outcome),
+			millis(claims[i].Retention))
 	}
 	return s.end(ctx, "release", calls)
 }
@@ -70,9 +71,10 @@ func (c *call) held() (bool, error) {
 	return false, fmt.Errorf("key %q: unexpected reply %q", c.key, c.reply.code)
 }
 
-// Complete implements [dedup.Store]. Completions without result are one pipeline of SET, written whoever holds the
-// claim: that the effect happened is a fact (rule 29). All others, and from the first result this store has seen on
-// these too, compare first, in a pipeline of scripts, since they could overwrite what cannot be had again.
+// Complete implements [dedup.Store]. Completions without a result are one pipeline of SET, whoever
+// holds the claim, because the effect has happened. All others are one pipeline of scripts that
+// compare first. After this store has seen a result, it uses scripts for every completion, because
+// a SET could overwrite the result.
 func (s *Store) Complete(ctx context.Context, completions []dedup.Completion) error {
 	if len(completions) == 0 {
 		return nil
@@ -81,12 +83,14 @@ func (s *Store) Complete(ctx context.Context, completions []dedup.Completion) er
 		if completions[i].Retention <= 0 {
 			return keyError(completions[i].Key, errRetention)
 		}
-		if completions[i].Dead == "" && completions[i].Retry == 0 && !completions[i].Result.IsZero() {
+		if completions[i].Dead == "" && completions[i].Retry == 0 &&
+			!completions[i].Result.IsZero() {
 			s.results.Store(true)
 		}
 	}
 	looks := s.results.Load()
-	b := batch{ctx: ctx, store: s, done: completions, lost: make([]bool, len(completions)), sets: s.newCommands(len(completions))}
+	b := batch{ctx: ctx, store: s, done: completions, lost: make([]bool, len(completions)),
+		sets: s.newCommands(len(completions))}
 	for i := range completions {
 		b.add(i, looks)
 	}
@@ -102,12 +106,13 @@ func (s *Store) Complete(ctx context.Context, completions []dedup.Completion) er
 	return dedup.Lost(lost)
 }
 
-// final is the record that c asks for, as far as its claim knows it.
+// final is the record that c asks for, without the counts of the existing record.
 func final(c *dedup.Completion) record {
 	r := record{
 		state: done, token: c.Token, fence: c.Fence, position: c.Position, first: c.First,
 	}
-	if c.Position.Generation == 0 { // a redriven copy may have been repaired: it says nothing about the others
+	// a replayed copy may have been repaired: its fingerprint does not count
+	if c.Position.Generation == 0 {
 		r.fingerprint = c.Fingerprint
 	}
 	switch {
@@ -145,17 +150,15 @@ func (b *batch) add(i int, looks bool) {
 	}
 	r.check = checkOf(c.Key)
 	var first string
-	if r.state == dead && known(&c.First) { // the dead letter is of that delivery (rule 6)
+	if r.state == dead && known(&c.First) { // the origin of the dead letter (rule 6)
 		first = string(appendOrigin(nil, &c.First))
 	}
-	b.calls = append(b.calls, call{script: completeScript, key: b.store.key(c.Key), token: c.Token, args: []any{
-		r.encode(), millis(c.Retention), string(r.appendRest(nil)), r.position.Retry, first,
-	}})
+	b.calls = append(b.calls, call{script: completeScript, key: b.store.key(c.Key), token: c.Token,
+		args: []any{
+			r.encode(), millis(c.Retention), string(r.appendRest(nil)), r.position.Retry, first,
+		}})
 	b.callFor = append(b.callFor, i)
 }
-
-// known reports whether o says anything.
-func known(o *dedup.Origin) bool { return !o.Same(dedup.Origin{}) || !o.Time.IsZero() }
 
 func (b *batch) run() error {
 	if err := b.sets.send(b.ctx, b.store.client); err != nil {
@@ -179,8 +182,8 @@ func (b *batch) run() error {
 	return nil
 }
 
-// overwrote looks at what an unconditional completion replaced, and puts back what it must not cost: an earlier
-// completion of somebody else, a result, a fingerprint.
+// overwrote checks the record that an unconditional completion has replaced. It restores an earlier
+// completion of another worker, a result or a fingerprint.
 func (b *batch) overwrote(j int) error {
 	i := b.setFor[j]
 	c, check := &b.done[i], b.sets.checks[j]
@@ -197,7 +200,9 @@ func (b *batch) overwrote(j int) error {
 		return keyError(c.Key, err)
 	}
 	repeated := old.state == done && old.token == c.Token
-	late := old.state == open && old.token == c.Token && old.uncertain && !old.reopened && old.position == c.Position // as in complete.lua
+	// as in complete.lua
+	late := old.state == open && old.token == c.Token && old.uncertain && !old.reopened &&
+		old.position == c.Position
 	b.lost[i] = !repeated && !late && (old.state != pending || old.token != c.Token)
 	mine.check = check
 	switch {
@@ -206,18 +211,20 @@ func (b *batch) overwrote(j int) error {
 		return b.putBack(j, &old)
 	case old.state == done && !repeated:
 		return b.putBack(j, &old)
-	case old.fingerprint != dedup.Fingerprint{} && mine.fingerprint != old.fingerprint: // the record's counts
+	case old.fingerprint != dedup.Fingerprint{} && mine.fingerprint != old.fingerprint:
+		// with the counts of the record
 		mine.fingerprint = old.fingerprint
 		return b.putBack(j, &mine)
 	}
 	return nil
 }
 
-// putBack replaces what was just written for a key, if it is still there. Until then, and if this process dies here, the
-// event is done all the same.
+// putBack replaces the record just written, if it is still there. Until then, or after a crash
+// here, the event counts as done.
 func (b *batch) putBack(j int, r *record) error {
 	calls := []call{{
-		script: restoreScript, key: b.sets.name(j), token: b.done[b.setFor[j]].Token, args: []any{b.sets.value(j), r.encode()},
+		script: restoreScript, key: b.sets.name(j), token: b.done[b.setFor[j]].Token,
+		args: []any{b.sets.value(j), r.encode()},
 	}}
 	if err := b.store.runScripts(b.ctx, calls); err != nil {
 		return err
@@ -226,7 +233,7 @@ func (b *batch) putBack(j int, r *record) error {
 	return err
 }
 
-// Reopen implements [dedup.Operator]: one round trip. The record is kept for as long as when it died.
+// Reopen implements [dedup.Operator]: one round trip. The retention begins anew.
 func (s *Store) Reopen(ctx context.Context, key dedup.Key) (dedup.Position, error) {
 	if err := key.Validate(); err != nil {
 		return dedup.Position{}, err
@@ -246,7 +253,8 @@ func (s *Store) Reopen(ctx context.Context, key dedup.Key) (dedup.Position, erro
 	case p.code == "look":
 		return dedup.Position{}, keyError(key, dedup.ErrNotDead)
 	case p.code != "ok" || r.state != open || !r.reopened:
-		return dedup.Position{}, s.unavailable(ctx, "reopen", keyError(key, errors.New("reply does not fit the record")))
+		return dedup.Position{}, s.unavailable(ctx, "reopen",
+			keyError(key, errors.New("reply does not fit the record")))
 	}
 	return r.position, nil
 }

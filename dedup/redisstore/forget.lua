@@ -1,5 +1,6 @@
--- Deletes a record unless somebody holds a live claim on it. ARGV[2] is the check of the key: what belongs to another one
--- is left alone (R-15). Replies: ok, none, busy (what is left of the lease), look (the record of another key).
+-- Deletes a record unless a worker has a live claim on it. ARGV[2] is the check of the key: the
+-- record of another key stays (R-15). Replies: ok, none, busy (the remaining lease), look (the
+-- record of another key).
 if not rec then
   return reply('none')
 end

@@ -1,4 +1,4 @@
--- Shows the record as it is. Replies: look (how long it lives, the record), none.
+-- Returns the record. Replies: look (the TTL, the record), none.
 if not raw then
   return reply('none')
 end

@@ -9,8 +9,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Look implements [dedup.Looker]: one pipeline, on a cluster one to each node at the same time. For requests without
-// [dedup.Request].AnyAge the server is also asked for its time once a minute, and when a scope was born until it is.
+// Look implements [dedup.Looker]: one pipeline, on a cluster one to each node at the same time. If
+// a request has no [dedup.Request].AnyAge, the store also asks for the server's time once a minute,
+// and for the birth of an unknown scope.
 func (s *Store) Look(ctx context.Context, reqs []dedup.Request, answers []dedup.Answer) error {
 	if err := dedup.CheckRequests(reqs, answers); err != nil {
 		return err
@@ -54,7 +55,8 @@ func (s *Store) look(ctx context.Context, reqs []dedup.Request, answers []dedup.
 	return nil
 }
 
-// refused is what Claim answers to somebody who holds nothing; zero where it would grant. ttl is how long r lives.
+// refused is the answer of Claim to a request that gets no claim; zero if it would get one. ttl is
+// the remaining life of r.
 func (s *Store) refused(r *record, req *dedup.Request, ttl int64) dedup.Answer {
 	if a, ok := s.settled(r, req); ok || r.state != pending {
 		return a
@@ -66,16 +68,7 @@ func (s *Store) refused(r *record, req *dedup.Request, ttl int64) dedup.Answer {
 	return a
 }
 
-// leaseLeft is how much of the lease is left, in milliseconds, for a record that is pending and lives for ttl: as the scripts
-// have it, but that nothing is put right where nobody set that ttl.
-func (r *record) leaseLeft(ttl int64) int64 {
-	if ttl < 0 || ttl > r.total {
-		return r.lease
-	}
-	return ttl - (r.total - r.lease)
-}
-
-// runTexts runs calls in pipelines and sends their text, whether the server knows it or not.
+// runTexts runs calls in pipelines and sends their text, even to a server that knows them.
 func (s *Store) runTexts(ctx context.Context, calls []call) error {
 	for part := range slices.Chunk(calls, maxPipeline) {
 		cmds := make([]*redis.Cmd, len(part))

@@ -1,5 +1,6 @@
--- Tells the record as it is, and how long it lives. It is short, since it is sent as text each time: so that looking is one
--- round trip on a server too that has not seen it before. Replies: look (its life, the record), none.
+-- Returns the record and its TTL. The script is short, because it is always sent as text. So a look
+-- is one round trip, also on a server that does not know the script. Replies: look (the TTL, the
+-- record), none.
 local raw = redis.call('GET', KEYS[1])
 if not raw then
   return { ARGV[1], 'none', 0, '' }

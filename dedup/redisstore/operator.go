@@ -9,9 +9,9 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// Inspect implements [dedup.Operator]: one pipeline. [dedup.Record.Tx] is always false and Created is zero, Redis keeps
-// neither. Changed is what the lifetime tells: zero for what is done. A record that was given back by the copy of a later
-// attempt is shown as [dedup.Waiting], which it also is.
+// Inspect implements [dedup.Operator]: one pipeline. Redis keeps neither [dedup.Record.Tx], which
+// is always false, nor Created, which is zero. Changed is derived from the TTL: zero for a done
+// event. A record that the copy of a later attempt has released is shown as [dedup.Waiting].
 func (s *Store) Inspect(ctx context.Context, keys ...dedup.Key) ([]dedup.Record, error) {
 	for i := range keys {
 		if err := keys[i].Validate(); err != nil {
@@ -58,11 +58,13 @@ func (s *Store) inspect(ctx context.Context, keys []dedup.Key) ([]dedup.Record, 
 	return records, nil
 }
 
-// view is r for a person. now is the server's time and ttl how long r still lives, both in milliseconds.
+// view is r as an operator sees it. now is the server's time and ttl the remaining life of r, both
+// in milliseconds.
 func (r *record) view(k dedup.Key, now, ttl int64) dedup.Record {
 	v := dedup.Record{
-		Key: k, Position: r.position, Doubtful: r.uncertain, Fence: r.fence, Failures: r.failures, Takeovers: r.takeovers,
-		First: r.first, Reason: r.reason, Compared: r.fingerprint.Comparison(),
+		Key: k, Position: r.position, Doubtful: r.uncertain, Fence: r.fence, Failures: r.failures,
+		Takeovers: r.takeovers,
+		First:     r.first, Reason: r.reason, Compared: r.fingerprint.Comparison(),
 	}
 	switch {
 	case r.state == pending:
@@ -79,7 +81,7 @@ func (r *record) view(k dedup.Key, now, ttl int64) dedup.Record {
 	if ttl >= 0 {
 		v.Expires = time.UnixMilli(now + ttl).UTC()
 	}
-	sound := ttl >= 0 && ttl <= r.total // else not set by this store, see leaseLeft
+	sound := ttl >= 0 && ttl <= r.total // otherwise not set by this store, see leaseLeft
 	if sound {
 		v.Changed = time.UnixMilli(now + ttl - r.total).UTC()
 	}
@@ -89,22 +91,24 @@ func (r *record) view(k dedup.Key, now, ttl int64) dedup.Record {
 	return v
 }
 
-// Forget implements [dedup.Operator]: one round trip. Fences begin anew. What is known of the age of the scope stays: an event
-// that is older than what the store remembers is [dedup.TooOld] as ever. If the reply of a deletion is lost and go-redis
-// repeats it, the error matches [dedup.ErrNotFound].
+// Forget implements [dedup.Operator]: one round trip. Fences begin anew. The birth of the scope
+// stays: an event older than the horizon is still [dedup.TooOld]. If the reply of a deletion is
+// lost and go-redis repeats it, the error matches [dedup.ErrNotFound].
 func (s *Store) Forget(ctx context.Context, key dedup.Key) error {
 	if err := key.Validate(); err != nil {
 		return err
 	}
 	check := binary.BigEndian.AppendUint32(nil, checkOf(key))
-	p, err := s.one(ctx, call{script: forgetScript, key: s.key(key), token: dedup.NewToken(), args: []any{check}}, key)
+	p, err := s.one(ctx, call{script: forgetScript, key: s.key(key), token: dedup.NewToken(),
+		args: []any{check}}, key)
 	switch {
 	case err != nil:
 	case p.code == "ok":
 	case p.code == "none":
 		return keyError(key, dedup.ErrNotFound)
 	case p.code == "busy":
-		return keyError(key, fmt.Errorf("%w, %v are left of its lease", dedup.ErrHeld, time.Duration(p.left)*time.Millisecond))
+		return keyError(key, fmt.Errorf("%w, %v are left of its lease", dedup.ErrHeld,
+			time.Duration(p.left)*time.Millisecond))
 	default:
 		err = keyError(key, fmt.Errorf("unexpected reply %q", p.code))
 	}
@@ -114,10 +118,11 @@ func (s *Store) Forget(ctx context.Context, key dedup.Key) error {
 	return nil
 }
 
-// Discard implements [dedup.Operator]: one round trip, and at most two more. The record is kept for retention, or for what is
-// left of its own if that is longer. A holder who completes without result after that makes it done all the same, and is
-// told that his claim was lost (rule 29).
-func (s *Store) Discard(ctx context.Context, key dedup.Key, retention time.Duration, reason string) error {
+// Discard implements [dedup.Operator]: one round trip, and at most two more. The record is kept for
+// retention, or for its own if that is longer. If a holder then completes without a result, the
+// event is done all the same, and the holder gets [dedup.LostError].
+func (s *Store) Discard(ctx context.Context, key dedup.Key, retention time.Duration,
+	reason string) error {
 	if err := key.Validate(); err != nil {
 		return err
 	}
@@ -134,13 +139,16 @@ func (s *Store) Discard(ctx context.Context, key dedup.Key, retention time.Durat
 	return nil
 }
 
-func (s *Store) discard(ctx context.Context, key dedup.Key, ttl int64, reason string) (settled bool, err error) {
-	if _, err := s.birth(ctx, key.Scope); err != nil { // it will be forgotten one day, and is not new then (rule 8)
+func (s *Store) discard(ctx context.Context, key dedup.Key, ttl int64,
+	reason string) (settled bool, err error) {
+	// after its retention the event is too old, not new (rule 8)
+	if _, err := s.birth(ctx, key.Scope); err != nil {
 		return false, err
 	}
 	t := dedup.NewToken()
 	r := record{state: dead, check: checkOf(key), token: t, total: ttl, reason: reason}
-	p, err := s.one(ctx, call{script: discardScript, key: s.key(key), token: t, args: []any{r.encode(), ttl, reason}}, key)
+	p, err := s.one(ctx, call{script: discardScript, key: s.key(key), token: t,
+		args: []any{r.encode(), ttl, reason}}, key)
 	switch {
 	case err != nil:
 		return false, err
@@ -152,7 +160,8 @@ func (s *Store) discard(ctx context.Context, key dedup.Key, ttl int64, reason st
 	return false, keyError(key, fmt.Errorf("unexpected reply %q", p.code))
 }
 
-// one runs a script on the record of key. One that cannot be read, or is another key's, is an error (rule 35, R-15).
+// one runs a script on the record of key. An unreadable record, or that of another key, is an error
+// (rule 35, R-15).
 func (s *Store) one(ctx context.Context, c call, key dedup.Key) (reply, error) {
 	calls := []call{c}
 	if err := s.runScripts(ctx, calls); err != nil {
@@ -167,9 +176,10 @@ func (s *Store) one(ctx context.Context, c call, key dedup.Key) (reply, error) {
 	return p, nil
 }
 
-// Import implements [dedup.Operator]: one pipeline, and for each scope that is new to this store one round trip.
-// [dedup.Imported.Tx] says nothing here: there are no transactions. An import also fixes the birth of its scopes. After
-// an error some of events may be imported; repeat the call. It then counts as added what this one did not.
+// Import implements [dedup.Operator]: one pipeline, and one round trip for each scope that is new
+// to this store. [dedup.Imported.Tx] has no effect: Redis has no transactions of handlers. An
+// import also sets the birth of its scopes. After an error some events may be imported. Repeat the
+// call: it counts as added only the events that the failed call did not add.
 func (s *Store) Import(ctx context.Context, events []dedup.Imported) (added int, err error) {
 	scopes := make(map[string]struct{})
 	for i := range events {
@@ -182,7 +192,7 @@ func (s *Store) Import(ctx context.Context, events []dedup.Imported) (added int,
 		scopes[events[i].Key.Scope] = struct{}{}
 	}
 	for scope := range scopes {
-		if _, err := s.birth(ctx, scope); err != nil { // as in discard
+		if _, err := s.birth(ctx, scope); err != nil { // as in Discard
 			return 0, s.unavailable(ctx, "import", err)
 		}
 	}
@@ -203,7 +213,8 @@ func (s *Store) imported(ctx context.Context, events []dedup.Imported) (added in
 		}
 		once[e.Key] = struct{}{}
 		keys = append(keys, e.Key)
-		sets.add(setNew, e.Key, &record{state: done, token: t, first: e.Origin}, millis(e.Retention))
+		sets.add(setNew, e.Key, &record{state: done, token: t, first: e.Origin},
+			millis(e.Retention))
 	}
 	if err := sets.send(ctx, s.client); err != nil {
 		return 0, err
@@ -217,7 +228,7 @@ func (s *Store) imported(ctx context.Context, events []dedup.Imported) (added in
 		if err != nil {
 			return 0, keyError(keys[i], err)
 		}
-		if r.token == t { // the command was repeated after a lost reply
+		if r.token == t { // a repetition after a lost reply
 			added++
 		}
 	}

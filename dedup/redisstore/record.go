@@ -12,7 +12,8 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// version is the first byte of every record. A release that needs another format raises it and still reads this one.
+// version is the first byte of every record. A release with another format raises it and still
+// reads this one.
 const version = 1
 
 // The states of a record.
@@ -26,20 +27,20 @@ const (
 // The flags of a record.
 const (
 	flagUncertain   byte = 1 << iota // pending: the claim is Uncertain; open: the next one will be
-	flagReopened                     // open: waits for the copy of an operator
-	flagFingerprint                  // 16 bytes of fingerprint follow the token
-	flagResult                       // done: a result is kept
-	flagChecksum                     // 4 bytes of fingerprint follow the token
+	flagReopened                     // open: waits for the replay of an operator
+	flagFingerprint                  // the token is followed by 16 bytes of fingerprint
+	flagResult                       // done: with a result
+	flagChecksum                     // the token is followed by 4 bytes of fingerprint
 	flagsKnown      = 1<<iota - 1
 )
 
 const (
 	headLen = 23 // version, state, flags, check, token
-	// What may follow it.
+	// The parts that may follow.
 	checksumLen    = 4
 	fingerprintLen = 16
 
-	maxInt = 1 << 53 // up to here the scripts count exactly
+	maxInt = 1 << 53 // scripts count exactly up to here
 )
 
 var (
@@ -50,12 +51,11 @@ var (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// checkOf is kept in a record so that it is only ever taken for the record of its own key.
-func checkOf(k dedup.Key) uint32 { return checkOfText([]byte(k.String())) }
-
+// checkOf is part of a record, so that the record counts for its own key only.
+func checkOf(k dedup.Key) uint32  { return checkOfText([]byte(k.String())) }
 func checkOfText(k []byte) uint32 { return crc32.Checksum(k, castagnoli) }
 
-// record is what is kept under a key. The package documentation has its format.
+// record is the value of a key. The package documentation has its format.
 type record struct {
 	state       byte
 	uncertain   bool
@@ -68,7 +68,7 @@ type record struct {
 	takeovers   uint32
 	position    dedup.Position
 	lease       int64 // milliseconds; pending only
-	total       int64 // milliseconds the record was given to live; zero if done
+	total       int64 // life of the record in milliseconds; zero if done
 	first       dedup.Origin
 	reason      string       // dead only
 	result      dedup.Result // done only
@@ -96,7 +96,8 @@ func (r *record) flags() (f byte) {
 
 // encode returns r as the bytes of its value.
 func (r *record) encode() string {
-	return string(r.appendTo(make([]byte, 0, 128+len(r.first.Topic)+len(r.reason)+len(r.result.Data))))
+	return string(r.appendTo(make([]byte, 0,
+		128+len(r.first.Topic)+len(r.reason)+len(r.result.Data))))
 }
 
 // appendTo appends what encode returns.
@@ -107,15 +108,15 @@ func (r *record) appendTo(b []byte) []byte {
 	b = append(b, r.token[:]...)
 	b = append(b, r.fingerprint.Bytes()...)
 	for _, n := range [...]uint64{
-		r.fence, uint64(r.failures), uint64(r.takeovers), uint64(r.position.Generation), uint64(r.position.Retry),
-		uint64(r.lease), uint64(r.total),
+		r.fence, uint64(r.failures), uint64(r.takeovers), uint64(r.position.Generation),
+		uint64(r.position.Retry), uint64(r.lease), uint64(r.total),
 	} {
 		b = binary.AppendUvarint(b, n)
 	}
 	return r.appendRest(appendOrigin(b, &r.first))
 }
 
-// appendOrigin appends what is known of a delivery, behind its length.
+// appendOrigin appends a delivery, behind its length.
 func appendOrigin(b []byte, o *dedup.Origin) []byte {
 	var numbers [3 * binary.MaxVarintLen64]byte
 	n := binary.AppendVarint(numbers[:0], int64(o.Partition))
@@ -126,7 +127,7 @@ func appendOrigin(b []byte, o *dedup.Origin) []byte {
 	return append(b, o.Topic...)
 }
 
-// appendRest appends the end of a value: what a dead or done event leaves behind.
+// appendRest appends the end of a value: the reason of a dead event, or the result of a done one.
 func (r *record) appendRest(b []byte) []byte {
 	if !r.result.IsZero() {
 		b = binary.AppendUvarint(b, uint64(r.result.Schema))
@@ -135,10 +136,12 @@ func (r *record) appendRest(b []byte) []byte {
 	return append(b, r.reason...)
 }
 
-// holds reports whether value is that of a claim of this key under token t, without a fingerprint or with f. It is the usual
-// case of a completion, seen without reading all of the record: nobody else has ever written that token.
+// holds reports whether value is a claim of this key with token t, without a fingerprint or with f.
+// This is the usual case of a completion, checked without decoding the record: only this claim has
+// that token.
 func holds(value string, check uint32, t *dedup.Token, f *dedup.Fingerprint) bool {
-	if len(value) <= headLen || value[0] != version || value[1] != pending || value[7:headLen] != string(t[:]) ||
+	if len(value) <= headLen || value[0] != version || value[1] != pending ||
+		value[7:headLen] != string(t[:]) ||
 		uint32(value[3])<<24|uint32(value[4])<<16|uint32(value[5])<<8|uint32(value[6]) != check {
 		return false
 	}
@@ -146,7 +149,7 @@ func holds(value string, check uint32, t *dedup.Token, f *dedup.Fingerprint) boo
 	return n == 0 || len(value) > headLen+n && value[headLen:headLen+n] == string(f.Bytes())
 }
 
-// fingerprintIn is how many bytes of a fingerprint are in a record with these flags.
+// fingerprintIn is the number of bytes of the fingerprint in a record with these flags.
 func fingerprintIn(flags byte) int {
 	switch flags & (flagFingerprint | flagChecksum) {
 	case 0:
@@ -158,7 +161,7 @@ func fingerprintIn(flags byte) int {
 	}
 }
 
-// decode reads the value of a key with this check. It takes nothing that encode does not write.
+// decode reads the value of a key with this check. It accepts only values that encode writes.
 func decode(value string, check uint32) (record, error) {
 	r, err := parse(value)
 	if err == nil && r.check != check {
@@ -221,7 +224,7 @@ func (r *record) plausible(result bool) bool {
 	return false
 }
 
-// parser takes a value apart. After a mistake it goes on with nothing, and bad says so.
+// parser takes a value apart. After a mistake bad is set, and the rest reads as empty.
 type parser struct {
 	rest string
 	bad  bool
@@ -283,7 +286,7 @@ func (p *parser) result() dedup.Result {
 	return r
 }
 
-// cut shortens a reason to what is kept, between two characters.
+// cut shortens a reason to the limit, at the end of a character.
 func cut(reason string) string {
 	if len(reason) <= dedup.MaxReason {
 		return reason
@@ -295,7 +298,19 @@ func cut(reason string) string {
 	return reason[:n]
 }
 
-// millis rounds up, so that no lease and no retention is shorter than asked for.
+// millis rounds up, so that leases and retention are never too short.
 func millis(d time.Duration) int64 {
 	return int64((d-1)/time.Millisecond) + 1
+}
+
+// known reports whether o has a field.
+func known(o *dedup.Origin) bool { return !o.Same(dedup.Origin{}) || !o.Time.IsZero() }
+
+// leaseLeft is the remaining lease of a pending record with this ttl, in milliseconds. It is
+// computed as in the scripts, but a ttl that the store has not set is not repaired.
+func (r *record) leaseLeft(ttl int64) int64 {
+	if ttl < 0 || ttl > r.total {
+		return r.lease
+	}
+	return ttl - (r.total - r.lease)
 }

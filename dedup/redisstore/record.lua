@@ -1,6 +1,6 @@
--- Head of every script: the record's format, as in record.go, and the shape of a reply.
--- A script works on one key only and gets the caller's token as ARGV[1]. It reads the record again: between the pipeline
--- that saw it and this script anybody may have changed it.
+-- Head of every script: the record's format, as in record.go, and the form of a reply. A script
+-- uses one key only and gets the caller's token as ARGV[1]. It reads the record again, because the
+-- record may have changed since the pipeline.
 local VERSION, PENDING, OPEN, DONE, DEAD = 1, 'p', 'o', 'd', 'x'
 local UNCERTAIN, REOPENED, FINGERPRINT, RESULT, CHECKSUM = 1, 2, 4, 8, 16
 
@@ -31,7 +31,7 @@ local function put(v)
   return s .. char(v)
 end
 
--- decode returns nil for a record of another version: only the caller may say what that means.
+-- decode returns nil for a record of another version: the caller decides.
 local function decode(s)
   if byte(s, 1) ~= VERSION then
     return nil
@@ -72,7 +72,8 @@ local function encode(r)
     .. put(r.lease) .. put(r.total) .. r.first .. r.rest
 end
 
--- reply starts with the token of the call, so that an answer to another call is seen as such (R-15).
+-- reply starts with the token of the call, so that the caller detects the answer to another call
+-- (R-15).
 local function reply(code, left, value)
   return { token, code, left or 0, value or '' }
 end
@@ -87,9 +88,9 @@ local function holds(r)
   return r.state == PENDING and r.token == token
 end
 
--- leaseLeft is how much of the lease is left by the server's clock alone: the record was written to live for total, which
--- is the lease and the retention. A TTL that nobody sets (none, or more than total: persisted, restored, clock set back)
--- says nothing; the lease then begins anew, once, and in the worst case somebody waits that long for a dead holder.
+-- leaseLeft is the remaining lease by the server's clock alone. The record was written to live for
+-- total, the lease and the retention. A TTL that the store never sets (none, or more than total:
+-- persisted, restored, clock set back) has no meaning. Then the lease begins anew, once.
 local function leaseLeft(r)
   if r.state ~= PENDING then
     return 0

@@ -12,22 +12,26 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Register implements [dedup.Registrar]. What is compared and what is recorded of a scope is one script on one key. The
-// index of topics is written after it: a process that dies in between leaves a scope that is not found by its topics
-// until it registers again, which it does at its next start. Two scopes that register for one topic at the same moment, both
-// for the first time, may both be let through.
+var _ dedup.Registrar = (*Store)(nil)
+
+// Register implements [dedup.Registrar]. One script on one key compares and records the scope. The
+// index of topics is written after it. If the process crashes in between, the index lacks the scope
+// until its next start. If two new scopes register for one topic at the same moment, both may be
+// accepted.
 //
-// It also fixes the birth of the scope, see the package documentation on expiry.
+// Register also sets the birth of the scope, see Expiry in the package documentation.
 func (s *Store) Register(ctx context.Context, r dedup.Registration) error {
 	err := s.register(ctx, r)
-	if err == nil || errors.Is(err, dedup.ErrIdentityChanged) || errors.Is(err, dedup.ErrOtherScope) {
+	if err == nil || errors.Is(err, dedup.ErrIdentityChanged) ||
+		errors.Is(err, dedup.ErrOtherScope) {
 		return err
 	}
 	return s.unavailable(ctx, "register", err)
 }
 
-// Types returns the types of events that a scope has registered, sorted: what its handlers are for, not what the store holds.
-// The store cannot be searched by an event's ID alone ([dedup.Lister]); who does not know the type tries these.
+// Types returns the event types that a scope has registered, sorted. These are the types of its
+// handlers, not of its records. The store has no search by event ID ([dedup.Lister]). If you do not
+// know the type of an event, try these.
 func (s *Store) Types(ctx context.Context, scope string) (types []string, err error) {
 	fields, err := s.client.HKeys(ctx, s.about("scope", scope)).Result()
 	if err != nil {
@@ -64,7 +68,7 @@ func (s *Store) register(ctx context.Context, r dedup.Registration) error {
 	return err
 }
 
-// otherScope looks for a topic that is known under other scopes only.
+// otherScope looks for a topic that is on record under other scopes only.
 func (s *Store) otherScope(ctx context.Context, r dedup.Registration) error {
 	known := make([]*redis.StringSliceCmd, len(r.Topics))
 	_, err := s.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
@@ -89,7 +93,7 @@ func (s *Store) otherScope(ctx context.Context, r dedup.Registration) error {
 	return nil
 }
 
-// note compares and records what is kept about the scope.
+// note compares and records the registration of the scope.
 func (s *Store) note(ctx context.Context, r dedup.Registration) error {
 	accept := "0"
 	if r.AcceptNewIdentity {
@@ -104,7 +108,8 @@ func (s *Store) note(ctx context.Context, r dedup.Registration) error {
 	for _, typ := range types {
 		args = append(args, typ, r.Recipes[typ])
 	}
-	calls := []call{{script: registerScript, key: s.about("scope", r.Scope), token: dedup.NewToken(), args: args}}
+	calls := []call{{script: registerScript, key: s.about("scope", r.Scope),
+		token: dedup.NewToken(), args: args}}
 	if err := s.runScripts(ctx, calls); err != nil {
 		return err
 	}
@@ -113,7 +118,8 @@ func (s *Store) note(ctx context.Context, r dedup.Registration) error {
 		return nil
 	case p.code == "changed" && p.left >= 0 && p.left < int64(len(types)):
 		typ := types[p.left]
-		return fmt.Errorf("redis: register scope %q: type %q was told apart by %q and is now by %q: %w",
+		return fmt.Errorf("redis: register scope %q: type %q was identified by %q and is now by "+
+			"%q: %w",
 			r.Scope, typ, p.value, r.Recipes[typ], dedup.ErrIdentityChanged)
 	default:
 		return fmt.Errorf("unexpected reply %q", p.code)

@@ -1,6 +1,7 @@
--- Notes who consumes what, and by which recipe events are told apart. The key is a hash of its own, not an event's.
--- ARGV[1] is the token of the call, ARGV[2] 1 if other recipes are accepted, ARGV[3] the group, ARGV[4] how many topics
--- follow; then pairs of a type and its recipe. Replies: ok, changed (which pair, and the recipe on record).
+-- Records a scope: its group, its topics and the recipes of its types. The key is a hash, not an
+-- event's. ARGV[1] is the token of the call, ARGV[2] 1 if other recipes are accepted, ARGV[3] the
+-- group, ARGV[4] how many topics follow; then pairs of a type and its recipe. Replies: ok, changed
+-- (which pair, and the recipe on record).
 local key, token = KEYS[1], ARGV[1]
 local recipes = 5 + tonumber(ARGV[4])
 

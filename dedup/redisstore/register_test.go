@@ -68,7 +68,7 @@ func TestRegisterFindsAChangedIdentity(t *testing.T) {
 		err := s.Register(ctx, changed)
 		require.ErrorIs(t, err, dedup.ErrIdentityChanged)
 		require.NotErrorIs(t, err, dedup.ErrUnavailable)
-		require.ErrorContains(t, err, `"order:paid" was told apart by "body.id" and is now by "body.number"`)
+		require.ErrorContains(t, err, `"order:paid" was identified by "body.id" and is now by "body.number"`)
 		require.Equal(t, before, client.HGetAll(ctx, s.about("scope", r.Scope)).Val())
 		require.Zero(t, client.Exists(ctx, s.about("topic", "more")).Val())
 

@@ -1,4 +1,5 @@
--- ARGV[2] is the outcome: 0 unstarted, 1 failed, 2 unknown, 3 undone. ARGV[3] is the retention in milliseconds. Replies: ok, lost.
+-- ARGV[2] is the outcome: 0 unstarted, 1 failed, 2 unknown, 3 undone. ARGV[3] is the retention in
+-- milliseconds. Replies: ok, lost.
 local outcome, ttl = tonumber(ARGV[2]), ARGV[3]
 
 if rec and rec.state == OPEN and rec.token == token then

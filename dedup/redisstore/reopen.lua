@@ -1,5 +1,5 @@
--- Lets a dead record wait for a copy of the next generation. A person decided so: what was counted against the event
--- is forgotten. Replies: ok (the record), look (not dead).
+-- Lets a dead record wait for a copy of the next generation, by an operator's decision, and resets
+-- its counts. Replies: ok (the record), look (not dead).
 if not rec then
   return reply('look')
 end

@@ -1,5 +1,5 @@
--- Puts back what an unconditional completion overwrote: ARGV[2] is what it wrote, ARGV[3] what is to be there. Nothing
--- happens if the record changed again. Replies: ok.
+-- Restores a record that an unconditional completion has replaced: ARGV[2] is the value that it
+-- wrote, ARGV[3] the one to restore. A record that has changed again stays. Replies: ok.
 if raw == ARGV[2] then
   redis.call('SET', key, ARGV[3], 'KEEPTTL')
 end

@@ -14,9 +14,6 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// maxPipeline bounds what is written before the first reply is read.
-const maxPipeline = 1000
-
 //go:embed record.lua
 var headLua string
 
@@ -57,12 +54,12 @@ var (
 	registerScript = newScript(registerLua) // of another kind of key
 )
 
-// script is a Lua script of one key, and the name by which a server that ran it before knows it.
+// script is a Lua script of one key, and its name on the server.
 type script struct{ body, sha string }
 
 func newScript(parts ...string) *script {
 	body := strings.Join(parts, "")
-	sum := sha1.Sum([]byte(body)) // a name that Redis prescribes, no protection
+	sum := sha1.Sum([]byte(body)) // a name that Redis prescribes, not a protection
 	return &script{body: body, sha: hex.EncodeToString(sum[:])}
 }
 
@@ -70,16 +67,16 @@ func newScript(parts ...string) *script {
 type call struct {
 	script *script
 	key    string
-	token  dedup.Token // comes back with the reply
+	token  dedup.Token // part of the reply
 	args   []any
 	reply  reply
 }
 
-// reply is what a script says.
+// reply is the result of a script.
 type reply struct {
 	code  string
 	left  int64  // milliseconds
-	value string // a record, or nothing
+	value string // a record, or empty
 }
 
 func (c *call) cmd(ctx context.Context, evalsha bool) *redis.Cmd {
@@ -112,8 +109,8 @@ func (c *call) parse(cmd *redis.Cmd) error {
 	return nil
 }
 
-// runScripts runs calls in pipelines. A server that does not know a script, because it was restarted, flushed or has
-// just become the master, is sent its text.
+// runScripts runs calls in pipelines. A server may not know a script: after a restart, a flush or a
+// failover. Then it gets the text.
 func (s *Store) runScripts(ctx context.Context, calls []call) error {
 	for part := range slices.Chunk(calls, maxPipeline) {
 		if err := s.runPart(ctx, part); err != nil {
@@ -151,26 +148,6 @@ func (s *Store) runPart(ctx context.Context, calls []call) error {
 		if err := calls[i].parse(cmds[i]); err != nil {
 			return err
 		}
-	}
-	return nil
-}
-
-// exec sends cmds in one pipeline, on a cluster in one to each node at the same time. The errors that the server answers
-// are left to the caller, in each command; any other error is returned, since some replies then never came, whatever
-// their commands look like. On a cluster another node's refusal may hide such an error: each command has its own.
-func exec[C redis.Cmder](ctx context.Context, client redis.UniversalClient, cmds []C) error {
-	all := make([]redis.Cmder, len(cmds))
-	for i, cmd := range cmds {
-		all[i] = cmd
-	}
-	pipe := client.Pipeline()
-	if err := pipe.BatchProcess(ctx, all...); err != nil {
-		return err
-	}
-	_, err := pipe.Exec(ctx)
-	var answered redis.Error
-	if err != nil && !errors.As(err, &answered) {
-		return err
 	}
 	return nil
 }
