@@ -114,7 +114,7 @@ func contextDuring(k *kit) {
 
 func checkPasses(k *kit) {
 	c, ok := k.s.(dedup.Checker)
-	require.True(k, ok, "%T has no Check and its harness does not say so", k.s)
+	require.True(k, ok, "%T is no dedup.Checker, and storetest.Check is not in Harness.Missing", k.s)
 	for range 2 {
 		warnings, err := c.Check(k.ctx)
 		require.NoError(k, err)
@@ -125,6 +125,6 @@ func checkPasses(k *kit) {
 
 func pingAnswers(k *kit) {
 	p, ok := k.s.(dedup.Checker)
-	require.True(k, ok, "%T has no Ping and its harness does not say so", k.s)
+	require.True(k, ok, "%T is no dedup.Checker, and storetest.Check is not in Harness.Missing", k.s)
 	require.NoError(k, p.Ping(k.ctx))
 }

@@ -19,7 +19,7 @@ var listTests = []test{
 func (k *kit) lister() dedup.Lister {
 	k.Helper()
 	l, ok := k.s.(dedup.Lister)
-	require.True(k, ok, "%T has no List and its harness does not say so", k.s)
+	require.True(k, ok, "%T has no List, and Missing of the harness does not list it", k.s)
 	return l
 }
 

@@ -129,7 +129,7 @@ func lookResult(k *kit) {
 func lookConflict(k *kit) {
 	k.looker(k.s)
 	if k.h.lacks(Fingerprints) {
-		k.Skip("the store has no fingerprints, says its harness")
+		k.Skip("missing in the harness: fingerprints")
 	}
 	mine, other := request("e"), request("e")
 	mine.Fingerprint, other.Fingerprint = dedup.Fingerprint{1}, dedup.Fingerprint{2}
@@ -165,7 +165,7 @@ func lookLease(k *kit) {
 func lookHorizon(k *kit) {
 	k.looker(k.s)
 	if k.h.Horizon == nil {
-		k.Skip("the store has no horizon of its own, says its harness")
+		k.Skip("missing in the harness: horizon of its own")
 	}
 	k.shows(0, dated("old", before))
 	_, c := k.get(dedup.Fresh, long, dated("done", before))
@@ -259,7 +259,7 @@ func lookRefuses(k *kit) {
 func lookDown(k *kit) {
 	k.looker(k.s)
 	if k.h.lacks(Outage) {
-		k.Skip("the store has no outage, says its harness")
+		k.Skip("missing in the harness: outage")
 	}
 	answers := []dedup.Answer{{Verdict: dedup.Done}}
 	err := k.looker(k.h.Down(k)).Look(k.ctx, []dedup.Request{request("e")}, answers)

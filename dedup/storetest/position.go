@@ -148,7 +148,7 @@ func (k *kit) reopen(id string) dedup.Position {
 func (k *kit) reopener() dedup.Operator {
 	k.Helper()
 	r, ok := k.s.(dedup.Operator)
-	require.True(k, ok, "%T has no Reopen and its harness does not say so", k.s)
+	require.True(k, ok, "%T has no Reopen, and Missing of the harness does not list it", k.s)
 	return r
 }
 

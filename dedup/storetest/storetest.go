@@ -1,12 +1,3 @@
-// Package storetest is the conformance kit of the stores: a store is one if it passes [ClaimGroup], and a transactional one
-// if it also passes [RunTx]. The kit asks through package dedup only, so that a store of your own is tested as those of
-// this module are:
-//
-//	func TestConformance(t *testing.T) {
-//		storetest.Run(t, storetest.Harness{New: newStore, Down: unreachableStore})
-//	}
-//
-// It tests what the contract says and nothing else. Where the contract leaves a choice, each choice passes.
 package storetest
 
 import (
@@ -18,15 +9,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Ability is something that a store may lack. What is named in [Harness.Missing] is reported as skipped; what is not
-// named must be there.
+// Ability is a part of the contract that a store may lack. The tests of an ability in
+// [Harness.Missing] are reported as skipped. All other abilities must be there.
 type Ability string
 
 // The abilities that a store may lack.
 const (
-	// Results: keeping [dedup.Completion.Result].
+	// Results: the store keeps [dedup.Completion.Result].
 	Results Ability = "results"
-	// Fingerprints: finding [dedup.Conflict].
+	// Fingerprints: the store answers [dedup.Conflict].
 	Fingerprints Ability = "fingerprints"
 	// Reopen: [dedup.Operator].
 	Reopen Ability = "reopen"
@@ -34,33 +25,37 @@ const (
 	Check Ability = "check"
 	// Look: [dedup.Looker].
 	Look Ability = "look"
-	// Outage: a store that lives in this process has no server that could be down.
+	// Outage: the store has a server that can be down.
 	Outage Ability = "outage"
 )
 
-// Harness says how to make a store and what it can do.
+// Harness makes the stores of a test run and declares the abilities that they lack.
 type Harness struct {
-	// New returns an empty store of its own. What it needs is cleaned up by t.Cleanup. Required.
+	// New returns an empty store, apart from all others. Release its resources by t.Cleanup.
+	// Required.
 	New func(t testing.TB) dedup.Store
-	// Down returns a store whose server cannot be reached: every verb must fail with dedup.ErrUnavailable. Required,
-	// unless Outage is missing.
+	// Down returns a store whose server cannot be reached: every method must fail with
+	// [dedup.ErrUnavailable]. Required, unless Outage is missing.
 	Down func(t testing.TB) dedup.Store
-	// Peer returns a second client of the store of s, as another process would have it. Nil: s is its own peer.
+	// Peer returns a second client of the store of s, like that of another process. Nil: s is used
+	// instead.
 	Peer func(t testing.TB, s dedup.Store) dedup.Store
-	// Sleep lets time pass for the store. Nil: time.Sleep.
+	// Sleep waits by the store's clock. Nil: time.Sleep.
 	Sleep func(time.Duration)
-	// Lease is the short lease of the tests in which leases end. Default 300 ms; zero means the default.
+	// Lease is the lease of the tests in which leases end. Zero: 300 ms.
 	Lease time.Duration
-	// Horizon tells the store of s that it has forgotten what a scope handled of records from before that time. Nil for
-	// a store that never answers [dedup.TooOld], or cannot be told: the tests that need it are then skipped by name.
+	// Horizon sets the horizon of a scope in the store of s: events from before that time are
+	// forgotten. Nil: the store never answers [dedup.TooOld], or its horizon cannot be set. The
+	// tests that need a horizon are then skipped.
 	Horizon func(t testing.TB, s dedup.Store, scope string, before time.Time)
-	// Around runs each test; nil: at once. A store without a server is tested in no time with synctest.Test.
+	// Around runs each test. Nil: the test runs directly, in parallel with others. Use
+	// synctest.Test for a store without a server.
 	Around func(t *testing.T, test func(t *testing.T))
-	// Missing names what the store cannot do. Empty: it can do everything.
+	// Missing lists the abilities that the store lacks. Empty: it has all.
 	Missing []Ability
 }
 
-// horizon is missing where Harness.Horizon is.
+// horizon is missing if Harness.Horizon is nil.
 const horizon Ability = "horizon of its own"
 
 func (h Harness) lacks(a Ability) bool {
@@ -70,12 +65,13 @@ func (h Harness) lacks(a Ability) bool {
 // test is one test of the kit.
 type test struct {
 	name  string
-	needs Ability // skipped if this is missing
+	needs Ability // skipped if missing
 	alone bool    // too heavy to run beside tests that measure time
 	run   func(k *kit)
 }
 
-// Run tests that the stores of h keep the contract of [dedup.Store] and of the abilities they do not lack.
+// Run tests that the stores of h keep the contract of [dedup.Store] and of every [Ability] that is
+// not missing.
 func Run(t *testing.T, h Harness) {
 	h = h.ready(t)
 	for _, c := range slices.Concat(claimTests, leaseTests, endTests, positionTests, keyTests, failTests, randomTests,
@@ -84,11 +80,11 @@ func Run(t *testing.T, h Harness) {
 	}
 }
 
-// ready is h with its defaults.
+// ready returns h with defaults.
 func (h Harness) ready(t *testing.T) Harness {
 	require.NotNil(t, h.New, "Harness.New is required")
 	if !h.lacks(Outage) {
-		require.NotNil(t, h.Down, "Harness.Down is required: a store must be seen failing closed (R-19)")
+		require.NotNil(t, h.Down, "Harness.Down is required: methods of an unreachable store must fail (R-19)")
 	}
 	if h.Sleep == nil {
 		h.Sleep = time.Sleep //nolint:forbidigo // real time, where the harness has none of its own
@@ -101,7 +97,7 @@ func (h Harness) ready(t *testing.T) Harness {
 
 func runOne(t *testing.T, h Harness, c test) {
 	if c.needs != "" && h.lacks(c.needs) {
-		t.Skipf("the store has no %s, says its harness", c.needs)
+		t.Skipf("Harness.Missing has %q", c.needs)
 	}
 	if h.Around != nil { // a bubble cannot hold parallel tests
 		h.Around(t, func(t *testing.T) { c.run(newKit(t, h)) })

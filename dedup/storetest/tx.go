@@ -10,43 +10,44 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TxHarness says how to make a transactional store and how an effect is written in its transactions.
+// TxHarness makes the transactional stores of a test run and writes effects in their transactions.
 type TxHarness[Tx any] struct {
-	// New returns an empty store of its own, in a database that has what Exec needs. Required.
+	// New returns an empty store, apart from all others, in a database with the tables of Exec.
+	// Required.
 	New func(t testing.TB) dedup.TxStore[Tx]
-	// Exec writes the effect into tx, for example as a row of that name. The same effect may be written often: how
-	// often is what is counted. Required.
+	// Exec writes the effect into tx, for example as a row of that name. An effect may be written
+	// several times. Required.
 	Exec func(ctx context.Context, tx Tx, effect string) error
-	// Count returns how many effects of that name are committed. Required.
+	// Count returns the number of committed effects of that name. Required.
 	Count func(t testing.TB, s dedup.TxStore[Tx], effect string) int
-	// Raw executes SQL in tx. Nil if Tx is not SQL: the tests that need it are then skipped by name.
+	// Raw executes SQL in tx. Nil: Tx has no SQL, and the tests that need SQL are skipped.
 	Raw func(ctx context.Context, tx Tx, sql string) error
-	// Slow is SQL that takes half a minute, such as "SELECT pg_sleep(30)". Empty: the test that abandons a run in the
-	// middle of a statement is skipped by name.
+	// Slow is SQL that takes half a minute, such as "SELECT pg_sleep(30)". Empty: the test that
+	// abandons a run in the middle of a statement is skipped.
 	Slow string
-	// Horizon is that of [Harness], for what is remembered by ClaimTx.
+	// Horizon is that of [Harness], for the records of ClaimTx.
 	Horizon func(t testing.TB, s dedup.Store, scope string, before time.Time)
-	// Missing names what the store cannot do: Results, Fingerprints, Reopen, StartCount, TxCheck, TxLimit,
-	// Savepoints, TxLook, TxKeep.
+	// Missing lists the abilities that the store lacks, of Results, Fingerprints, Reopen,
+	// StartCount, TxCheck, TxLimit, Savepoints, TxLook and TxKeep.
 	Missing []Ability
 }
 
 // StartCount: [dedup.StartCounter]. Only for [TxHarness.Missing].
 const StartCount Ability = "start count"
 
-// TxCheck: [dedup.TxChecker] of the transactions that are lent. Only for [TxHarness.Missing].
+// TxCheck: [dedup.TxChecker] of the lent transactions. Only for [TxHarness.Missing].
 const TxCheck Ability = "check of transactions"
 
 // TxLimit: [dedup.TxLimiter]. Only for [TxHarness.Missing].
 const TxLimit Ability = "limit of transactions"
 
-// sql: a transaction that speaks SQL. It is missing where TxHarness.Raw is.
+// sql is missing if TxHarness.Raw is nil.
 const sql Ability = "SQL"
 
-// slowSQL is missing where TxHarness.Slow is.
+// slowSQL is missing if TxHarness.Slow is empty.
 const slowSQL Ability = "slow SQL"
 
-// limit is how long the functions of the tests may take.
+// limit is the time limit of the functions of the tests.
 const limit = 20 * time.Second
 
 type txTest[Tx any] struct {
@@ -55,7 +56,7 @@ type txTest[Tx any] struct {
 	run   func(k *txKit[Tx])
 }
 
-// txKit is what one test works with.
+// txKit holds the store of one test.
 type txKit[Tx any] struct {
 	*testing.T
 	h   TxHarness[Tx]
@@ -63,8 +64,8 @@ type txKit[Tx any] struct {
 	ctx context.Context
 }
 
-// RunTx tests that the stores of h keep the contract of [dedup.TxStore] and of the abilities they do not lack. Such a
-// store must pass [ClaimGroup] as well.
+// RunTx tests that the stores of h keep the contract of [dedup.TxStore] and of every [Ability] that
+// is not missing. A transactional store must pass [Run] too.
 func RunTx[Tx any](t *testing.T, h TxHarness[Tx]) {
 	require.NotNil(t, h.New, "TxHarness.New is required")
 	require.NotNil(t, h.Exec, "TxHarness.Exec is required")
@@ -77,7 +78,7 @@ func RunTx[Tx any](t *testing.T, h TxHarness[Tx]) {
 		txHorizonTests[Tx](), txAbilityTests[Tx](), txNoWaitTests[Tx](), txSavepointTests[Tx](), txLookTests[Tx](), txWorkTests[Tx]()) {
 		t.Run(c.name, func(t *testing.T) {
 			if c.needs != "" && lacks(c.needs) {
-				t.Skipf("the store has no %s, says its harness", c.needs)
+				t.Skipf("TxHarness.Missing has %q", c.needs)
 			}
 			t.Parallel()
 			c.run(&txKit[Tx]{T: t, h: h, s: h.New(t), ctx: t.Context()})
@@ -87,10 +88,10 @@ func RunTx[Tx any](t *testing.T, h TxHarness[Tx]) {
 
 func lacking(missing []Ability, a Ability) bool { return slices.Contains(missing, a) }
 
-// body is what runs in the transaction.
+// body runs in the transaction.
 type body[Tx any] func(tx Tx, answers []dedup.Answer) ([]dedup.Completion, error)
 
-// call claims reqs, runs fn in their transaction, and checks what must be true of every call.
+// call claims reqs, runs fn in their transaction, and checks the properties of every call.
 func (k *txKit[Tx]) call(reqs []dedup.Request, fn body[Tx]) ([]dedup.Answer, error) {
 	answers := stale(len(reqs))
 	var inside []dedup.Answer
@@ -119,12 +120,12 @@ func (k *txKit[Tx]) call(reqs []dedup.Request, fn body[Tx]) ([]dedup.Answer, err
 	return answers, nil
 }
 
-// effect is a body that writes an effect and completes nothing by itself: Fresh keys become Done.
+// effect is a body that writes an effect and returns no completion: Fresh keys become Done.
 func (k *txKit[Tx]) effect(name string) body[Tx] {
 	return func(tx Tx, _ []dedup.Answer) ([]dedup.Completion, error) { return nil, k.h.Exec(k.ctx, tx, name) }
 }
 
-// ends is a body that writes an effect and ends its first key as end says.
+// ends is a body that writes an effect and completes the first key with end.
 func (k *txKit[Tx]) ends(r dedup.Request, name string, end func(dedup.Claim) dedup.Completion) body[Tx] {
 	return func(tx Tx, answers []dedup.Answer) ([]dedup.Completion, error) {
 		return []dedup.Completion{end(r.Held(dedup.Token{}, answers[0]))}, k.h.Exec(k.ctx, tx, name)
@@ -140,13 +141,13 @@ func (k *txKit[Tx]) one(v dedup.Verdict, r dedup.Request, fn body[Tx]) dedup.Ans
 	return answers[0]
 }
 
-// meets requires a verdict other than Fresh: nothing runs.
+// meets requires a verdict other than Fresh: fn does not run.
 func (k *txKit[Tx]) meets(v dedup.Verdict, r dedup.Request) dedup.Answer {
 	k.Helper()
 	return k.one(v, r, k.fails(errNotExpected))
 }
 
-// fails is a body that does nothing but fail.
+// fails is a body that fails.
 func (k *txKit[Tx]) fails(err error) body[Tx] {
 	return func(Tx, []dedup.Answer) ([]dedup.Completion, error) { return nil, err }
 }
@@ -156,7 +157,7 @@ func (k *txKit[Tx]) count(want int, effect string) {
 	require.Equal(k, want, k.h.Count(k, k.s, effect), "effects named %q", effect)
 }
 
-// unmarked requires nothing to be remembered of r: it runs, once, with an effect of its own.
+// unmarked requires that r has no record: it runs once, with its effect.
 func (k *txKit[Tx]) unmarked(r dedup.Request) {
 	k.Helper()
 	after := "after " + r.Key.ID

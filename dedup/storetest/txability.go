@@ -21,7 +21,7 @@ func txAbilityTests[Tx any]() []txTest[Tx] {
 
 func txStarts[Tx any](k *txKit[Tx]) {
 	s, ok := k.s.(dedup.StartCounter)
-	require.True(k, ok, "%T has no CountStart and its harness does not say so", k.s)
+	require.True(k, ok, "%T has no CountStart, and Missing of the harness does not list it", k.s)
 	record := request("e").Origin
 	counts := func(id string, want uint32) {
 		k.Helper()
@@ -57,7 +57,7 @@ func txStarts[Tx any](k *txKit[Tx]) {
 func (k *txKit[Tx]) reopener() dedup.Operator {
 	k.Helper()
 	r, ok := k.s.(dedup.Operator)
-	require.True(k, ok, "%T has no Reopen and its harness does not say so", k.s)
+	require.True(k, ok, "%T has no Reopen, and Missing of the harness does not list it", k.s)
 	return r
 }
 
@@ -122,7 +122,7 @@ func txReopenNotDead[Tx any](k *txKit[Tx]) {
 // connection would stand still until the limit of a run is over.
 func txLimit[Tx any](k *txKit[Tx]) {
 	l, ok := k.s.(dedup.TxLimiter)
-	require.True(k, ok, "%T has no MaxTx and its harness does not say so", k.s)
+	require.True(k, ok, "%T has no MaxTx, and Missing of the harness does not list it", k.s)
 	n := l.MaxTx()
 	require.GreaterOrEqual(k, n, 0)
 	if n == 0 || n > 64 {

@@ -21,7 +21,7 @@ func txGroupTests[Tx any]() []txTest[Tx] {
 func txState[Tx any](k *txKit[Tx]) {
 	check := func(tx Tx) error {
 		c, ok := any(tx).(dedup.TxChecker)
-		require.True(k, ok, "%T has no CheckTx and its harness does not say so", tx)
+		require.True(k, ok, "%T has no CheckTx, and Missing of the harness does not list it", tx)
 		return c.CheckTx()
 	}
 	var kept Tx

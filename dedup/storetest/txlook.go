@@ -27,7 +27,7 @@ func txLookTests[Tx any]() []txTest[Tx] {
 func (k *txKit[Tx]) looker() dedup.TxLooker {
 	k.Helper()
 	l, ok := k.s.(dedup.TxLooker)
-	require.True(k, ok, "%T has no LookTx and its harness does not say so", k.s)
+	require.True(k, ok, "%T has no LookTx, and Missing of the harness does not list it", k.s)
 	return l
 }
 
@@ -122,7 +122,7 @@ func txLookHeld[Tx any](k *txKit[Tx]) {
 
 func txLookResult[Tx any](k *txKit[Tx]) {
 	if lacking(k.h.Missing, Results) {
-		k.Skip("the store has no results, says its harness")
+		k.Skip("missing in the harness: results")
 	}
 	r, result := request("e"), dedup.Result{Schema: 3, Data: []byte("\x00{}\xff")}
 	k.one(dedup.Fresh, r, k.ends(r, "result", func(c dedup.Claim) dedup.Completion {
@@ -136,7 +136,7 @@ func txLookResult[Tx any](k *txKit[Tx]) {
 
 func txLookConflict[Tx any](k *txKit[Tx]) {
 	if lacking(k.h.Missing, Fingerprints) {
-		k.Skip("the store has no fingerprints, says its harness")
+		k.Skip("missing in the harness: fingerprints")
 	}
 	r := request("e")
 	r.Fingerprint = dedup.Fingerprint{1}
@@ -151,7 +151,7 @@ func txLookConflict[Tx any](k *txKit[Tx]) {
 
 func txLookTooOld[Tx any](k *txKit[Tx]) {
 	if k.h.Horizon == nil {
-		k.Skip("the store has no horizon of its own, says its harness")
+		k.Skip("missing in the harness: horizon of its own")
 	}
 	r := request("known")
 	k.one(dedup.Fresh, r, k.effect("known"))

@@ -26,7 +26,7 @@ func txSavepointTests[Tx any]() []txTest[Tx] {
 func (k *txKit[Tx]) savepoint(tx Tx) (undo func(context.Context) error) {
 	k.Helper()
 	s, ok := any(tx).(dedup.Savepointer)
-	require.True(k, ok, "%T has no Savepoint and its harness does not say so", tx)
+	require.True(k, ok, "%T has no Savepoint, and Missing of the harness does not list it", tx)
 	undo, err := s.Savepoint(k.ctx)
 	require.NoError(k, err)
 	return undo
@@ -85,7 +85,7 @@ func txNotUndone[Tx any](k *txKit[Tx]) {
 
 func txUndoFailed[Tx any](k *txKit[Tx]) {
 	if k.h.Raw == nil {
-		k.Skip("the store has no SQL, says its harness")
+		k.Skip("missing in the harness: SQL")
 	}
 	k.one(dedup.Fresh, request("e"), func(tx Tx, _ []dedup.Answer) ([]dedup.Completion, error) {
 		undo := k.savepoint(tx)
@@ -132,7 +132,7 @@ func txUndoNested[Tx any](k *txKit[Tx]) {
 
 func txUndoEnded[Tx any](k *txKit[Tx]) {
 	if k.h.Raw == nil {
-		k.Skip("the store has no SQL, says its harness")
+		k.Skip("missing in the harness: SQL")
 	}
 	for _, sql := range []string{"COMMIT", "ROLLBACK", "COMMIT; BEGIN", "ROLLBACK; BEGIN"} {
 		_, err := k.call([]dedup.Request{request(sql)}, func(tx Tx, _ []dedup.Answer) ([]dedup.Completion, error) {

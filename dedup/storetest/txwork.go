@@ -67,7 +67,7 @@ type works[Tx any] struct {
 func (w *works[Tx]) keep(tx Tx, name string, entries ...string) {
 	w.k.Helper()
 	keeper, ok := any(tx).(dedup.TxKeeper)
-	require.True(w.k, ok, "%T has no KeepTx and its harness does not say so", tx)
+	require.True(w.k, ok, "%T has no KeepTx, and Missing of the harness does not list it", tx)
 	kept, err := keeper.KeepTx(workKey(name), func() dedup.TxWork {
 		return &work[Tx]{k: w.k, name: name, journal: &w.journal, flush: w.flush}
 	})
@@ -145,7 +145,7 @@ func txWorkRolledBack[Tx any](k *txKit[Tx]) {
 
 func txWorkEnded[Tx any](k *txKit[Tx]) {
 	if k.h.Raw == nil {
-		k.Skip("the store has no SQL, says its harness")
+		k.Skip("missing in the harness: SQL")
 	}
 	w := &works[Tx]{k: k}
 	for _, sql := range []string{"COMMIT", "ROLLBACK"} {
@@ -188,7 +188,7 @@ func txWorkFails[Tx any](k *txKit[Tx]) {
 
 func txWorkRewound[Tx any](k *txKit[Tx]) {
 	if lacking(k.h.Missing, Savepoints) {
-		k.Skip("the store has no savepoints, says its harness")
+		k.Skip("missing in the harness: savepoints")
 	}
 	w := &works[Tx]{k: k}
 	k.one(dedup.Fresh, request("e"), func(tx Tx, _ []dedup.Answer) ([]dedup.Completion, error) {
