@@ -13,8 +13,8 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// tooOld says which of reqs are about events so old that the store may have forgotten them, had it known them (rule 8):
-// their time lies before the horizon, and their scope was there before it.
+// tooOld marks the requests about events that the store may have handled and forgotten (rule 8).
+// Their time lies before the horizon, and so does the birth of their scope.
 func (s *Store) tooOld(ctx context.Context, reqs []dedup.Request) ([]bool, error) {
 	old := make([]bool, len(reqs))
 	now := s.now()
@@ -28,7 +28,7 @@ func (s *Store) tooOld(ctx context.Context, reqs []dedup.Request) ([]bool, error
 			}
 		}
 		if r.AnyAge || r.Position != (dedup.Position{}) || r.Origin.Time.UnixMilli() <= 0 {
-			continue // no time, or none that can be meant, is no age: Kafka has -1 for records without one
+			continue // no time, or one before 1970: Kafka has -1 for records without a time
 		}
 		limit := horizon(now, r.Retention)
 		old[i] = r.Origin.Time.Before(limit) && born.Before(limit)
@@ -36,23 +36,23 @@ func (s *Store) tooOld(ctx context.Context, reqs []dedup.Request) ([]bool, error
 	return old, nil
 }
 
-// horizon is the time before which an event may have been handled and forgotten. The margin is for clocks: events have the
-// time of a producer or a broker, records expire by those of the hosts.
+// horizon is the time before which the store may have forgotten an event. The margin is for clocks:
+// events have the time of a producer or a broker, records expire by those of the hosts.
 func horizon(now time.Time, retention time.Duration) time.Time {
 	return now.Add(-retention + min(margin(retention), retention/2))
 }
 
-// births remembers when scopes were born. What it remembers never changes while the store is not emptied.
+// births remembers the births of scopes. They never change while the store is not emptied.
 type births struct {
 	mu    sync.Mutex
 	known map[string]time.Time
 }
 
-// maxBirths bounds the memory of a program that makes scopes out of data. It begins anew then.
+// maxBirths bounds the memory of a program with very many scopes. A full map is emptied.
 const maxBirths = 1000
 
-// birth is when this store first heard of scope: before that nothing can have been forgotten. Who asks first decides.
-// The item has no expiry, as it is what tells whether others have expired.
+// birth is the first use of scope in this store. The store has forgotten no event from before. The
+// first caller sets it. The item does not expire, because it shows whether others may have expired.
 func (s *Store) birth(ctx context.Context, scope string, now time.Time) (time.Time, error) {
 	b := &s.births
 	b.mu.Lock()
@@ -77,7 +77,8 @@ func (s *Store) birth(ctx context.Context, scope string, now time.Time) (time.Ti
 func (s *Store) bear(ctx context.Context, key string, now time.Time) (time.Time, error) {
 	c := newChange()
 	_, err := s.client.PutItem(ctx, &dynamodb.PutItemInput{
-		TableName: &s.table, Item: item{aKey: text(key), aVersion: number(version), aBorn: number(now.UnixMilli())},
+		TableName: &s.table, Item: item{aKey: text(key), aVersion: number(version),
+			aBorn: number(now.UnixMilli())},
 		ConditionExpression:                 aws.String("attribute_not_exists(" + c.name(aKey) + ")"),
 		ExpressionAttributeNames:            c.names,
 		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,

@@ -14,14 +14,16 @@ import (
 
 var (
 	errSchema  = errors.New("table has another key: it must be the attribute key, of type S, alone")
-	errRegions = errors.New("global table with eventually consistent replicas: two regions may both claim an event; " +
-		"declare with dynamostore.OneRegion() that all processes use the same region")
+	errRegions = errors.New("global table with eventually consistent replicas: two regions may " +
+		"both claim an event; declare with dynamostore.OneRegion() that all processes use the " +
+		"same region")
 )
 
-// Check implements [dedup.Checker]: two calls of DynamoDB's control plane, and one read. A table with another key, or one whose
-// replicas in other regions are eventually consistent ([OneRegion]), is refused. That nothing is ever deleted is a warning. A
-// table that is missing is a [*dedup.SetupError]: run [Migrate]. So is a right that is missing. A table that is about to be
-// made or deleted is [dedup.ErrUnavailable].
+// Check implements [dedup.Checker] with two calls of DynamoDB's control plane and one read. It
+// refuses a table with another key, and one with eventually consistent replicas in other regions
+// ([OneRegion]). A table that never deletes expired items is a warning. A missing table or right is
+// a [*dedup.SetupError]: run [Migrate], or grant the right. A table that is being created or
+// deleted is [dedup.ErrUnavailable].
 func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
 	table, err := s.client.DescribeTable(ctx, &dynamodb.DescribeTableInput{TableName: &s.table})
 	if err != nil {
@@ -30,24 +32,28 @@ func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
 	if err := s.fit(table.Table); err != nil {
 		return nil, err
 	}
-	ttl, err := s.client.DescribeTimeToLive(ctx, &dynamodb.DescribeTimeToLiveInput{TableName: &s.table})
+	ttl, err := s.client.DescribeTimeToLive(ctx,
+		&dynamodb.DescribeTimeToLiveInput{TableName: &s.table})
 	if err != nil {
 		return nil, s.unavailable(ctx, "check", err)
 	}
 	if !deletes(ttl.TimeToLiveDescription) {
-		warnings = append(warnings, fmt.Sprintf("dynamodb: table %s: time to live is not on for the attribute %s: nothing is ever deleted",
-			s.table, aExpires))
+		warnings = append(warnings, fmt.Sprintf("dynamodb: table %s: time to live is off for the "+
+			"attribute %s: expired items are never deleted", s.table, aExpires))
 	}
 	return warnings, s.Ping(ctx)
 }
 
-// fit reports whether a table can be a store.
+// fit reports whether a table can be used as a store.
 func (s *Store) fit(t *types.TableDescription) error {
-	wrong := func(err error) error { return fmt.Errorf("dynamodb: check: table %s: %w", s.table, err) }
+	wrong := func(err error) error {
+		return fmt.Errorf("dynamodb: check: table %s: %w", s.table, err)
+	}
 	switch t.TableStatus {
 	case types.TableStatusActive, types.TableStatusUpdating:
 	default:
-		return fmt.Errorf("dynamodb: check: %w: table %s is %s", dedup.ErrUnavailable, s.table, t.TableStatus)
+		return fmt.Errorf("dynamodb: check: %w: table %s is %s", dedup.ErrUnavailable, s.table,
+			t.TableStatus)
 	}
 	if len(t.KeySchema) != 1 || aws.ToString(t.KeySchema[0].AttributeName) != aKey {
 		return wrong(errSchema)
@@ -57,7 +63,8 @@ func (s *Store) fit(t *types.TableDescription) error {
 			return wrong(errSchema)
 		}
 	}
-	if len(t.Replicas) > 0 && t.MultiRegionConsistency != types.MultiRegionConsistencyStrong && !s.regional {
+	if len(t.Replicas) > 0 && t.MultiRegionConsistency != types.MultiRegionConsistencyStrong &&
+		!s.regional {
 		return wrong(errRegions)
 	}
 	return nil
@@ -67,10 +74,11 @@ func deletes(d *types.TimeToLiveDescription) bool {
 	if d == nil || aws.ToString(d.AttributeName) != aExpires {
 		return false
 	}
-	return d.TimeToLiveStatus == types.TimeToLiveStatusEnabled || d.TimeToLiveStatus == types.TimeToLiveStatusEnabling
+	return d.TimeToLiveStatus == types.TimeToLiveStatusEnabled ||
+		d.TimeToLiveStatus == types.TimeToLiveStatusEnabling
 }
 
-// Ping implements [dedup.Checker]: one consistent read of an item that no event has.
+// Ping implements [dedup.Checker] with one consistent read of an item that no event has.
 func (s *Store) Ping(ctx context.Context) error {
 	if _, err := s.get(ctx, "ping"); err != nil {
 		return s.unavailable(ctx, "ping", err)
@@ -81,9 +89,10 @@ func (s *Store) Ping(ctx context.Context) error {
 // migrateTime is how long [Migrate] waits for a new table.
 const migrateTime = 5 * time.Minute
 
-// Migrate creates the table of a store if it is not there, billed on demand, waits until it can be used, and switches the
-// deletion of what is past its retention on. It may run at every start and in several processes at once; the table of an
-// earlier release is left as it is. Rights beyond those of a consumer: dynamodb:CreateTable and dynamodb:UpdateTimeToLive.
+// Migrate creates the table of a store, billed on demand, waits until it can be used, and switches
+// on the deletion of expired items. Call it at each start if you like, in several processes at
+// once. It does not change the table of an earlier release. Its role needs dynamodb:CreateTable and
+// dynamodb:UpdateTimeToLive, besides the rights of a consumer.
 func Migrate(ctx context.Context, client *dynamodb.Client, table string) error {
 	if err := migrate(ctx, client, table); err != nil {
 		return fmt.Errorf("dynamodb: migrate table %s: %w", table, err)
@@ -97,11 +106,13 @@ func migrate(ctx context.Context, client *dynamodb.Client, table string) error {
 	if isType[*types.ResourceNotFoundException](err) {
 		_, err = client.CreateTable(ctx, &dynamodb.CreateTableInput{
 			TableName: &table, BillingMode: types.BillingModePayPerRequest,
-			AttributeDefinitions: []types.AttributeDefinition{{AttributeName: aws.String(aKey), AttributeType: types.ScalarAttributeTypeS}},
-			KeySchema:            []types.KeySchemaElement{{AttributeName: aws.String(aKey), KeyType: types.KeyTypeHash}},
+			AttributeDefinitions: []types.AttributeDefinition{{AttributeName: aws.String(aKey),
+				AttributeType: types.ScalarAttributeTypeS}},
+			KeySchema: []types.KeySchemaElement{{AttributeName: aws.String(aKey),
+				KeyType: types.KeyTypeHash}},
 		})
 	}
-	if err != nil && !isType[*types.ResourceInUseException](err) { // somebody else creates it
+	if err != nil && !isType[*types.ResourceInUseException](err) { // another process creates it
 		return err
 	}
 	waiter := dynamodb.NewTableExistsWaiter(client, func(o *dynamodb.TableExistsWaiterOptions) {
@@ -113,10 +124,12 @@ func migrate(ctx context.Context, client *dynamodb.Client, table string) error {
 	return expire(ctx, client, table)
 }
 
-// expire switches time to live on. Who comes second is refused: what counts is that it is on.
+// expire switches time to live on. If it is on already, DynamoDB refuses the call, which is no
+// error.
 func expire(ctx context.Context, client *dynamodb.Client, table string) error {
 	on := func() (bool, error) {
-		d, err := client.DescribeTimeToLive(ctx, &dynamodb.DescribeTimeToLiveInput{TableName: &table})
+		d, err := client.DescribeTimeToLive(ctx,
+			&dynamodb.DescribeTimeToLiveInput{TableName: &table})
 		if err != nil {
 			return false, err
 		}
@@ -126,8 +139,9 @@ func expire(ctx context.Context, client *dynamodb.Client, table string) error {
 		return err
 	}
 	_, err := client.UpdateTimeToLive(ctx, &dynamodb.UpdateTimeToLiveInput{
-		TableName:               &table,
-		TimeToLiveSpecification: &types.TimeToLiveSpecification{AttributeName: aws.String(aExpires), Enabled: aws.Bool(true)},
+		TableName: &table,
+		TimeToLiveSpecification: &types.TimeToLiveSpecification{AttributeName: aws.String(aExpires),
+			Enabled: aws.Bool(true)},
 	})
 	if err == nil {
 		return nil

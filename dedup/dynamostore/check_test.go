@@ -25,7 +25,7 @@ func TestCheck(t *testing.T) {
 	warnings, err = dynamostore.New(late, name).Check(t.Context())
 	require.NoError(t, err)
 	require.Len(t, warnings, 1)
-	require.Contains(t, warnings[0], "nothing is ever deleted")
+	require.Contains(t, warnings[0], "expired items are never deleted")
 
 	_, err = dynamostore.New(client, "there-is-no-such-table").Check(t.Context())
 	require.ErrorIs(t, err, dedup.ErrUnavailable)

@@ -35,9 +35,10 @@ func (s *Store) renew(ctx context.Context, lease time.Duration, held *dedup.Clai
 	return true, nil
 }
 
-// Complete implements [dedup.Store]: one conditional write for each claim. A lost claim leaves the item as it is, whether
-// there is a result or not. A result of more than [Store.MaxResult] bytes is refused, together with the whole call; the error
-// does not match [dedup.ErrUnavailable]: it will never be taken.
+// Complete implements [dedup.Store] with one conditional write for each claim. A lost claim leaves
+// the item as it is, with or without a result. If a result has more than [Store.MaxResult] bytes,
+// the whole call is refused. Its error does not match [dedup.ErrUnavailable], because a repeat
+// would fail, too.
 func (s *Store) Complete(ctx context.Context, completions []dedup.Completion) error {
 	for i := range completions {
 		c := &completions[i]
@@ -45,7 +46,8 @@ func (s *Store) Complete(ctx context.Context, completions []dedup.Completion) er
 			return keyError(c.Key, errRetention)
 		}
 		if n := len(c.Result.Data); n > maxResult {
-			return keyError(c.Key, fmt.Errorf("result of %d bytes, DynamoDB takes %d at most", n, maxResult))
+			return keyError(c.Key, fmt.Errorf("the result has %d bytes, the maximum is %d", n,
+				maxResult))
 		}
 	}
 	return s.end(ctx, "complete", len(completions), func(i int) (bool, error) {
@@ -60,7 +62,7 @@ func (s *Store) complete(ctx context.Context, end *dedup.Completion) (bool, erro
 	case end.Dead != "":
 		state = dead
 		c.to(aReason, text(reason(end.Dead)))
-		for name, v := range originOf(end.First) { // the dead letter is of that delivery (rule 6)
+		for name, v := range originOf(end.First) { // the origin of the dead letter (rule 6)
 			c.to(name, v)
 		}
 	case end.Retry != 0:
@@ -80,10 +82,10 @@ func (s *Store) complete(ctx context.Context, end *dedup.Completion) (bool, erro
 	})
 }
 
-// settle ends a claim in the given state. said tells a record of the same token that this call has made before, from others:
-// its answer was lost, and the SDK or the caller repeats it.
-func (s *Store) settle(ctx context.Context, held *dedup.Claim, c *change, state string, retention time.Duration,
-	said func(*record) bool,
+// settle ends a claim in the given state. said reports whether a record with the same token is the
+// result of this call, repeated by the SDK or the caller after a lost answer.
+func (s *Store) settle(ctx context.Context, held *dedup.Claim, c *change, state string,
+	retention time.Duration, said func(*record) bool,
 ) (bool, error) {
 	key, now := keyOf(held.Key), s.now()
 	retention = seconds(retention)
@@ -126,22 +128,25 @@ func (s *Store) release(ctx context.Context, back *dedup.Release) (bool, error) 
 	case dedup.Undone:
 		if held, err := s.undone(ctx, back); held || err != nil {
 			return held, err
-		} // an earlier run is in doubt: its payload is remembered
+		} // an earlier run is uncertain: its fingerprint stays
 	case dedup.Unstarted:
 	}
-	return s.settle(ctx, &back.Claim, c, open, back.Retention, func(r *record) bool { return r.state == open })
+	return s.settle(ctx, &back.Claim, c, open, back.Retention,
+		func(r *record) bool { return r.state == open })
 }
 
-// undone releases a claim and its fingerprint, unless an earlier run is in doubt.
+// undone releases a claim and its fingerprint, unless an earlier run is uncertain.
 func (s *Store) undone(ctx context.Context, back *dedup.Release) (bool, error) {
 	c := newChange()
 	c.gone(aFingerprint)
 	c.only = fmt.Sprintf("attribute_not_exists(%s)", c.name(aDoubt))
-	return s.settle(ctx, &back.Claim, c, open, back.Retention, func(r *record) bool { return r.state == open })
+	return s.settle(ctx, &back.Claim, c, open, back.Retention,
+		func(r *record) bool { return r.state == open })
 }
 
 // end serves the items of one call and collects those that are not held.
-func (s *Store) end(ctx context.Context, verb string, n int, serve func(i int) (held bool, err error)) error {
+func (s *Store) end(ctx context.Context, verb string, n int,
+	serve func(i int) (held bool, err error)) error {
 	held := make([]bool, n)
 	err := s.each(n, func(i int) (err error) {
 		held[i], err = serve(i)
@@ -159,7 +164,7 @@ func (s *Store) end(ctx context.Context, verb string, n int, serve func(i int) (
 	return dedup.Lost(lost)
 }
 
-// Reopen implements [dedup.Operator]: a read and a write. The record is kept for as long as when it died.
+// Reopen implements [dedup.Operator] with a read and a write. The retention begins anew.
 func (s *Store) Reopen(ctx context.Context, key dedup.Key) (dedup.Position, error) {
 	if err := key.Validate(); err != nil {
 		return dedup.Position{}, err
@@ -167,7 +172,7 @@ func (s *Store) Reopen(ctx context.Context, key dedup.Key) (dedup.Position, erro
 	var p dedup.Position
 	err := s.replace(ctx, "reopen", key, func(r *record, now time.Time) (*record, error) {
 		switch {
-		case r != nil && r.reopened && r.state == open: // repeated
+		case r != nil && r.reopened && r.state == open: // a repeated call
 			p = r.position
 			return nil, nil
 		case r == nil || r.state != dead:
@@ -187,9 +192,11 @@ func (s *Store) Reopen(ctx context.Context, key dedup.Key) (dedup.Position, erro
 	return p, nil
 }
 
-// replace reads an item and puts in its place what change makes of it, until nobody comes between. The record is nil if
-// there is none; with a nil answer nothing is written. Errors of change are the caller's, all others are the store's.
-func (s *Store) replace(ctx context.Context, verb string, k dedup.Key, change func(*record, time.Time) (*record, error)) error {
+// replace reads an item and writes the result of change, again if the item has changed in between.
+// The record is nil if there is none. If change returns nil, replace writes no item. Errors of
+// change are returned as they are, all others are the store's.
+func (s *Store) replace(ctx context.Context, verb string, k dedup.Key,
+	change func(*record, time.Time) (*record, error)) error {
 	key := keyOf(k)
 	r, err := s.read(ctx, key)
 	for range maxTries {

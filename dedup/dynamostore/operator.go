@@ -11,10 +11,11 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// Inspect implements [dedup.Operator]: one consistent read for each key. [dedup.Record.Tx] is always false. Times are those of
-// the hosts that wrote; Expires is without the margin for their clocks. Lease is what this store has to watch yet, or what the
-// writer's time says if that is less: it is shown to a person and decides nothing. A record that was given back by the copy of a
-// later attempt is shown as [dedup.Waiting], which it also is.
+// Inspect implements [dedup.Operator] with one consistent read for each key. [dedup.Record.Tx] is
+// always false. Times are those of the hosts that wrote. Expires is without the margin for their
+// clocks. Lease is the rest that this store has to watch, or the rest by the writer's time if that
+// is less: it is for display only. A record that the copy of a later attempt has released is shown
+// as [dedup.Waiting].
 func (s *Store) Inspect(ctx context.Context, keys ...dedup.Key) ([]dedup.Record, error) {
 	for i := range keys {
 		if err := keys[i].Validate(); err != nil {
@@ -43,11 +44,14 @@ func (s *Store) Inspect(ctx context.Context, keys ...dedup.Key) ([]dedup.Record,
 	return records, nil
 }
 
-// view is r for a person.
+// view is r as an operator sees it.
 func (s *Store) view(k dedup.Key, key string, r *record, now time.Time) *dedup.Record {
 	v := &dedup.Record{
-		Key: k, Position: r.position, Doubtful: r.doubt, Fence: r.fence, Failures: r.failures, Takeovers: r.takeovers,
-		First: r.first, Reason: r.reason, Compared: r.fingerprint.Comparison(), Created: r.created, Changed: r.changed, Expires: r.changed.Add(r.lease + r.retention),
+		Key: k, Position: r.position, Doubtful: r.doubt, Fence: r.fence, Failures: r.failures,
+		Takeovers: r.takeovers,
+		First:     r.first, Reason: r.reason, Compared: r.fingerprint.Comparison(),
+		Created: r.created,
+		Changed: r.changed, Expires: r.changed.Add(r.lease + r.retention),
 	}
 	switch {
 	case r.state == claimed:
@@ -65,11 +69,12 @@ func (s *Store) view(k dedup.Key, key string, r *record, now time.Time) *dedup.R
 	return v
 }
 
-// Forget implements [dedup.Operator]: a read and a conditional deletion. A claim whose holder died can be forgotten once this
-// store has watched it for the length of its lease: until then the error matches [dedup.ErrHeld] and says how long that is;
-// [Store.Discard] takes it at once. Fences begin anew. What is known of the age of the scope stays: an event that is older than
-// what the store remembers is [dedup.TooOld] as ever. If the answer to a deletion is lost and the SDK repeats it, the error matches
-// [dedup.ErrNotFound].
+// Forget implements [dedup.Operator] with a read and a conditional deletion. If the holder of a
+// claim has crashed, Forget works after this store has watched the claim for the length of its
+// lease. Until then the error matches [dedup.ErrHeld] and has the remaining time. [Store.Discard]
+// does not wait. Fences begin anew. The birth of the scope stays: an event older than the horizon
+// is still [dedup.TooOld]. If the answer to a deletion is lost and the SDK repeats it, the error
+// matches [dedup.ErrNotFound].
 func (s *Store) Forget(ctx context.Context, key dedup.Key) error {
 	if err := key.Validate(); err != nil {
 		return err
@@ -86,7 +91,8 @@ func (s *Store) Forget(ctx context.Context, key dedup.Key) error {
 		}
 		if r.state == claimed {
 			if left := s.watch.left(name, r, now); left > 0 {
-				return keyError(key, fmt.Errorf("%w, %v are left of its lease", dedup.ErrHeld, left.Round(time.Millisecond)))
+				return keyError(key, fmt.Errorf("%w, %v are left of its lease", dedup.ErrHeld,
+					left.Round(time.Millisecond)))
 			}
 		}
 		var ok bool
@@ -99,7 +105,8 @@ func (s *Store) Forget(ctx context.Context, key dedup.Key) error {
 }
 
 // remove deletes an item that is still r.
-func (s *Store) remove(ctx context.Context, key string, r *record) (current *record, ok bool, err error) {
+func (s *Store) remove(ctx context.Context, key string, r *record) (current *record, ok bool,
+	err error) {
 	c := newChange()
 	condition := c.unchanged(r)
 	_, err = s.client.DeleteItem(ctx, &dynamodb.DeleteItemInput{
@@ -110,9 +117,10 @@ func (s *Store) remove(ctx context.Context, key string, r *record) (current *rec
 	return refused(key, err)
 }
 
-// Discard implements [dedup.Operator]: a read and a write. The record is kept for retention, or for what is left of its own
-// if that is longer.
-func (s *Store) Discard(ctx context.Context, key dedup.Key, retention time.Duration, why string) error {
+// Discard implements [dedup.Operator] with a read and a write. The record is kept for retention, or
+// for its own if that is longer.
+func (s *Store) Discard(ctx context.Context, key dedup.Key, retention time.Duration,
+	why string) error {
 	if err := key.Validate(); err != nil {
 		return err
 	}
@@ -131,16 +139,18 @@ func (s *Store) Discard(ctx context.Context, key dedup.Key, retention time.Durat
 			return nil, dedup.ErrSettled
 		}
 		n := r.next(dead, now)
-		n.token, n.lease, n.reopened = t, 0, false // of this call, so that no word of an earlier holder counts as repeated
+		// the token of this call: a call of an earlier holder does not count as repeated
+		n.token, n.lease, n.reopened = t, 0, false
 		n.reason = reason(dedup.ReasonDiscarded + why)
 		n.keep(max(retention, r.changed.Add(r.lease+r.retention).Sub(now)), now)
 		return n, nil
 	})
 }
 
-// Import implements [dedup.Operator]: one conditional write for each key, and one for each scope that is new to this store.
-// [dedup.Imported.Tx] says nothing here: there are no transactions. After an error some of events may be imported; repeat the
-// call. It then counts as added what this one did not.
+// Import implements [dedup.Operator] with one conditional write for each key, and one for each
+// scope that is new to this store. [dedup.Imported.Tx] has no effect: there are no transactions of
+// handlers. After an error some events may be imported. Repeat the call: it counts as added only
+// the events that the failed call did not add.
 func (s *Store) Import(ctx context.Context, events []dedup.Imported) (added int, err error) {
 	scopes, first := make(map[string]struct{}), make(map[dedup.Key]int, len(events))
 	var once []int
@@ -183,7 +193,8 @@ func (s *Store) Import(ctx context.Context, events []dedup.Imported) (added int,
 func (s *Store) add(ctx context.Context, t dedup.Token, e *dedup.Imported) (bool, error) {
 	for range maxTries {
 		now := s.now()
-		r := &record{state: done, token: t, rev: rand.Uint64N(1 << 32), first: e.Origin, created: now}
+		r := &record{state: done, token: t, rev: rand.Uint64N(1 << 32), first: e.Origin,
+			created: now}
 		r.keep(e.Retention, now)
 		current, ok, err := s.put(ctx, keyOf(e.Key), nil, r, now)
 		switch {
@@ -192,7 +203,7 @@ func (s *Store) add(ctx context.Context, t dedup.Token, e *dedup.Imported) (bool
 		case ok:
 			return true, nil
 		case current != nil:
-			return current.token == t, nil // then the SDK repeated it after a lost answer
+			return current.token == t, nil // a repetition by the SDK after a lost answer
 		}
 	}
 	return false, errContended

@@ -12,10 +12,10 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// version is in every item. A release that needs another format raises it and still reads this one.
+// version is in every item. A release with another format raises it and still reads this one.
 const version = 1
 
-// The states of a record, as the item has them.
+// The states of a record, as in the item.
 const (
 	claimed = "claimed"
 	open    = "open" // released, or waiting for a later copy
@@ -23,7 +23,7 @@ const (
 	dead    = "dead"
 )
 
-// The attributes of an item. The package documentation says what they are.
+// The attributes of an item, as in the package documentation.
 const (
 	aKey         = "key"
 	aVersion     = "version"
@@ -55,14 +55,15 @@ const (
 
 type item = map[string]types.AttributeValue
 
-// record is what is kept under a key.
+// record is the item of an event.
 type record struct {
-	state       string
-	token       dedup.Token // of the last claim
-	rev         uint64      // higher by one with each write: with the token, what tells one state of the item from all others
+	state string
+	token dedup.Token // of the last claim
+	// grows by one with each write: with the token, it identifies a state of the item
+	rev         uint64
 	lease       time.Duration
 	doubt       bool // claimed: the claim is Uncertain; open: the next one will be
-	reopened    bool // open: waits for the copy of an operator
+	reopened    bool // open: waits for the replay of an operator
 	fence       uint64
 	failures    uint32
 	takeovers   uint32
@@ -73,13 +74,15 @@ type record struct {
 	result      dedup.Result
 
 	retention        time.Duration // whole seconds
-	expires          int64         // seconds since 1970, by the clock of the writer and with a margin
+	expires          int64         // seconds since 1970, by the clock of the writer, with a margin
 	created, changed time.Time     // by the clock of the writer
 }
 
-// forgotten reports whether a record that is still there counts as absent: DynamoDB deletes days late (H-22). A claim is
-// never forgotten by a clock of this side, it ends with its lease.
-func (r *record) forgotten(now time.Time) bool { return r.state != claimed && r.expires < now.Unix() }
+// forgotten reports whether an existing record counts as absent, because DynamoDB deletes days late
+// (H-22). No clock of this host forgets a claim: it ends with its lease.
+func (r *record) forgotten(now time.Time) bool {
+	return r.state != claimed && r.expires < now.Unix()
+}
 
 func (r *record) heldBy(t dedup.Token) bool { return r.state == claimed && r.token == t }
 
@@ -88,22 +91,23 @@ func (r *record) overtaken(p dedup.Position) bool {
 	return p.Generation != r.position.Generation || p.Before(r.position)
 }
 
-// conflicts compares fingerprints if there are two. A copy that was redriven may differ: somebody repaired it.
+// conflicts compares fingerprints if there are two. A replayed copy may differ, because it may have
+// been repaired.
 func (r *record) conflicts(q *dedup.Request) bool {
 	return q.Position.Generation == 0 && dedup.Differ(r.fingerprint, q.Fingerprint)
 }
 
-// keep sets from when the record may be forgotten.
+// keep sets the end of the record's retention.
 func (r *record) keep(retention time.Duration, now time.Time) {
 	r.changed, r.retention = now, seconds(retention)
 	r.expires = expiry(r.state, now.Add(r.lease), r.retention)
 }
 
-// claimMargin is how much longer than it must a claim is kept. DynamoDB deletes by its own clock what was dated by that of
-// the writer, and a claim must not vanish while it is held because the two differ.
+// claimMargin is additional life of claims. DynamoDB deletes by its own clock, and the writer's
+// clock sets the time. A claim must not vanish while it is held because the two clocks differ.
 const claimMargin = 24 * time.Hour
 
-// expiry is the value of the attribute that both DynamoDB and this store compare with the time.
+// expiry is the value of the attribute that DynamoDB and this store compare with the time.
 func expiry(state string, from time.Time, retention time.Duration) int64 {
 	m := claimMargin
 	if state != claimed {
@@ -112,7 +116,8 @@ func expiry(state string, from time.Time, retention time.Duration) int64 {
 	return ceil(from.Add(retention + m))
 }
 
-// margin is for clocks that differ: a hundredth of the retention, at least a minute, at most an hour.
+// margin covers clocks that differ: a hundredth of the retention, at least a minute, at most an
+// hour.
 func margin(retention time.Duration) time.Duration {
 	return min(max(retention/100, time.Minute), time.Hour)
 }
@@ -120,8 +125,8 @@ func margin(retention time.Duration) time.Duration {
 // ceil is t in seconds since 1970, rounded up.
 func ceil(t time.Time) int64 { return t.Add(time.Second - 1).Unix() }
 
-// seconds and millis round up, so that no retention and no lease is shorter than asked for. No retention is so long that
-// a sum overflows.
+// seconds and millis round up, so that retention and leases are never too short. They limit the
+// retention so that sums do not overflow.
 func seconds(d time.Duration) time.Duration {
 	return (min(d, maxRetention) + time.Second - 1).Truncate(time.Second)
 }
@@ -144,11 +149,14 @@ func binary(b []byte) types.AttributeValue { return &types.AttributeValueMemberB
 
 var yes types.AttributeValue = &types.AttributeValueMemberBOOL{Value: true}
 
-// encode returns the item. What is zero is left out where that is the usual case: an item up to 1 KB costs one unit.
+// encode returns the item. Values that are mostly zero are left out then: an item up to 1 KB costs
+// one unit.
 func (r *record) encode(key string) item {
 	it := item{
-		aKey: text(key), aVersion: number(version), aState: text(r.state), aToken: binary(r.token[:]), aRev: unsigned(r.rev),
-		aFence: unsigned(r.fence), aRetention: number(int64(r.retention / time.Second)), aExpires: number(r.expires),
+		aKey: text(key), aVersion: number(version), aState: text(r.state),
+		aToken: binary(r.token[:]), aRev: unsigned(r.rev),
+		aFence: unsigned(r.fence), aRetention: number(int64(r.retention / time.Second)),
+		aExpires: number(r.expires),
 		aCreated: number(r.created.UnixMilli()), aChanged: number(r.changed.UnixMilli()),
 	}
 	for name, n := range map[string]uint32{aFailures: r.failures, aTakeovers: r.takeovers,
@@ -181,15 +189,16 @@ func (r *record) encode(key string) item {
 	return it
 }
 
-// known reports whether o says anything.
+// known reports whether o has a field.
 func known(o dedup.Origin) bool { return !o.Same(dedup.Origin{}) || !o.Time.IsZero() }
 
-// originOf returns the attributes of an origin; none if it says nothing.
+// originOf returns the attributes of an origin; none if it is empty.
 func originOf(o dedup.Origin) item {
 	if !known(o) {
 		return nil
 	}
-	return item{aTopic: text(o.Topic), aPartition: number(o.Partition), aOffset: number(o.Offset), aTime: number(o.Time.UnixMilli())}
+	return item{aTopic: text(o.Topic), aPartition: number(o.Partition), aOffset: number(o.Offset),
+		aTime: number(o.Time.UnixMilli())}
 }
 
 var (
@@ -197,7 +206,7 @@ var (
 	errItem    = errors.New("item is damaged")
 )
 
-// decode reads the item of key. It takes nothing that encode and the updates do not write.
+// decode reads the item of key. It accepts only values that encode and the updates write.
 func decode(key string, it item) (*record, error) {
 	d := decoder{item: it}
 	if v := d.unsigned(aVersion, 32); d.bad == "" && v != version {
@@ -207,13 +216,16 @@ func decode(key string, it item) (*record, error) {
 	r := &record{
 		state: d.text(aState), rev: d.unsigned(aRev, 64), fence: d.unsigned(aFence, 64),
 		failures: uint32(d.unsigned(aFailures, 32)), takeovers: uint32(d.unsigned(aTakeovers, 32)),
-		position: dedup.Position{Generation: uint32(d.unsigned(aGeneration, 32)), Retry: uint32(d.unsigned(aRetry, 32))},
-		doubt:    d.flag(aDoubt), reopened: d.flag(aReopened), reason: d.text(aReason),
-		lease:     time.Duration(d.number(aLease, maxMillis)) * time.Millisecond,
-		retention: time.Duration(d.number(aRetention, int64(maxRetention/time.Second))) * time.Second,
-		expires:   d.number(aExpires, 1<<62),
-		created:   time.UnixMilli(d.number(aCreated, 1<<62)).UTC(), changed: time.UnixMilli(d.number(aChanged, 1<<62)).UTC(),
-		result: dedup.Result{Schema: uint32(d.unsigned(aSchema, 32)), Data: d.binary(aResult)},
+		position: dedup.Position{Generation: uint32(d.unsigned(aGeneration, 32)),
+			Retry: uint32(d.unsigned(aRetry, 32))},
+		doubt: d.flag(aDoubt), reopened: d.flag(aReopened), reason: d.text(aReason),
+		lease: time.Duration(d.number(aLease, maxMillis)) * time.Millisecond,
+		retention: time.Duration(d.number(aRetention,
+			int64(maxRetention/time.Second))) * time.Second,
+		expires: d.number(aExpires, 1<<62),
+		created: time.UnixMilli(d.number(aCreated, 1<<62)).UTC(),
+		changed: time.UnixMilli(d.number(aChanged, 1<<62)).UTC(),
+		result:  dedup.Result{Schema: uint32(d.unsigned(aSchema, 32)), Data: d.binary(aResult)},
 	}
 	d.fixed(aToken, r.token[:])
 	if b := d.binary(aFingerprint); b != nil {
@@ -239,7 +251,8 @@ func decode(key string, it item) (*record, error) {
 
 const maxMillis = int64(maxRetention / time.Millisecond)
 
-// decoder takes an item apart. What is missing is zero; bad names the first attribute that cannot be read.
+// decoder takes an item apart. A missing attribute reads as zero. bad names the first unreadable
+// one.
 type decoder struct {
 	item item
 	bad  string
@@ -340,7 +353,7 @@ func (d *decoder) origin() (o dedup.Origin) {
 	return o
 }
 
-// reason is what is kept of why an event was given up: valid UTF-8, and no half character.
+// reason is s as valid UTF-8, shortened to the limit at the end of a character.
 func reason(s string) string {
 	s = strings.ToValidUTF8(s, "\uFFFD")
 	if len(s) <= dedup.MaxReason {

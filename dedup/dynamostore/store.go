@@ -12,26 +12,27 @@ import (
 )
 
 const (
-	// DefaultParallel is how many requests one call has under way without [Parallel].
+	// DefaultParallel is the number of concurrent requests of one call without [Parallel].
 	DefaultParallel = 16
-	// DefaultWatched is how many claims a store watches without [Watched].
+	// DefaultWatched is the number of claims that a store watches without [Watched].
 	DefaultWatched = 65_536
 
-	// maxResult leaves 16 KB of the 400 KB of an item for all but the result.
+	// maxResult leaves 16 KB of the 400 KB of an item for the other attributes.
 	maxResult = 384 << 10
-	// maxTries bounds how often a write is tried that others come before. Each time somebody else got on.
+	// maxTries bounds the tries of a write that other writes overtake. Each time another caller got
+	// on.
 	maxTries = 100
 )
 
-// Store keeps claims in a table of DynamoDB. Make one with [New]. It is safe for concurrent use, starts no goroutine that
-// outlives a call, and has nothing to close; the client stays its caller's.
+// Store keeps claims in a table of DynamoDB. Create it with [New]; the zero value cannot be used. A
+// Store is safe for concurrent use. It starts no goroutine that outlives a call and needs no Close.
 type Store struct {
 	client   *dynamodb.Client
 	table    string
 	parallel int
 	watched  int
 	regional bool
-	now      func() time.Time // wall and monotonic clock of this host
+	now      func() time.Time // wall clock and monotonic clock of this host
 	watch    *watch
 	births   births
 }
@@ -44,11 +45,12 @@ var (
 	_ dedup.Operator      = (*Store)(nil)
 )
 
-// Option changes how a [Store] works.
+// Option is an option of [New].
 type Option func(*Store)
 
-// Parallel sets how many requests one call has under way at most. Default [DefaultParallel]; less than 1 means the default.
-// The HTTP client of the SDK keeps ten connections to be used again: let it keep this number for each caller.
+// Parallel sets the maximum of concurrent requests of one call. Default [DefaultParallel]; less
+// than 1 means the default. The HTTP client of the SDK keeps ten idle connections: let it keep this
+// number for each concurrent call.
 func Parallel(n int) Option {
 	return func(s *Store) {
 		if n > 0 {
@@ -57,9 +59,9 @@ func Parallel(n int) Option {
 	}
 }
 
-// Watched sets how many claims the store watches for the end of their lease, its own included, at about 300 bytes each.
-// Default [DefaultWatched]; less than 1 means the default. Beyond it a claim whose holder died is taken over later, never
-// earlier.
+// Watched sets the number of claims that the store watches for the end of their lease, its own
+// included, at about 300 bytes each. Default [DefaultWatched]; less than 1 means the default.
+// Beyond that number, the claim of a crashed holder is taken over later, never earlier.
 func Watched(n int) Option {
 	return func(s *Store) {
 		if n > 0 {
@@ -68,14 +70,17 @@ func Watched(n int) Option {
 	}
 }
 
-// OneRegion declares that all processes of the store use the table in one region, and lets [Store.Check] accept a global
-// table whose replicas are eventually consistent. With writers in two regions both are told Fresh, since the last write wins.
+// OneRegion declares that all processes of the store use the table in one region. [Store.Check]
+// then accepts a global table with eventually consistent replicas. With writers in two regions both
+// may get Fresh, because the last write wins.
 func OneRegion() Option { return func(s *Store) { s.regional = true } }
 
-// New returns a store on a table that [Migrate] made, or one like it. It does not connect; [Store.Check] tells whether the
-// table is fit. Use one store for each table and process: it watches the claims that its callers wait for.
+// New returns a store on a table made by [Migrate], or one like it. It does not connect:
+// [Store.Check] reports whether the table can be used. Use one store for each table and process,
+// because it watches the claims that its callers wait for.
 func New(client *dynamodb.Client, table string, opts ...Option) *Store {
-	s := &Store{client: client, table: table, parallel: DefaultParallel, watched: DefaultWatched, now: time.Now}
+	s := &Store{client: client, table: table, parallel: DefaultParallel, watched: DefaultWatched,
+		now: time.Now}
 	for _, o := range opts {
 		o(s)
 	}
@@ -83,17 +88,18 @@ func New(client *dynamodb.Client, table string, opts ...Option) *Store {
 	return s
 }
 
-// MaxResult implements [dedup.ResultLimiter]: 384 KiB, since an item has at most 400 KB.
+// MaxResult implements [dedup.ResultLimiter]: 384 KiB, because an item has at most 400 KB.
 func (s *Store) MaxResult() int { return maxResult }
 
 var (
 	errLease     = errors.New("lease must be positive")
 	errRetention = errors.New("retention must be positive")
-	errContended = errors.New("the item changed each time it was to be written")
+	errContended = errors.New("the item changed before each write")
 )
 
-// Claim implements [dedup.Store]: one conditional write for each key, and a second one for a key that was released, whose
-// lease is over, or that was claimed under the same token. The first call for a scope also asks when it was born.
+// Claim implements [dedup.Store] with one conditional write for each key. A second write follows if
+// the key was released, its lease has ended, or it was claimed with the same token. The first call
+// for a scope also asks for its birth.
 func (s *Store) Claim(ctx context.Context, t dedup.Token, lease time.Duration, reqs []dedup.Request,
 	answers []dedup.Answer,
 ) error {
@@ -107,7 +113,8 @@ func (s *Store) Claim(ctx context.Context, t dedup.Token, lease time.Duration, r
 	old, err := s.tooOld(ctx, reqs)
 	if err == nil {
 		err = s.each(len(reqs), func(i int) error {
-			a, err := s.claim(ctx, ask{key: keyOf(reqs[i].Key), token: t, lease: lease, req: &reqs[i], old: old[i]})
+			a, err := s.claim(ctx, ask{key: keyOf(reqs[i].Key), token: t, lease: lease,
+				req: &reqs[i], old: old[i]})
 			answers[i] = a
 			return keyError(reqs[i].Key, err)
 		})
@@ -125,12 +132,12 @@ type ask struct {
 	token dedup.Token
 	lease time.Duration
 	req   *dedup.Request
-	old   bool // not to be claimed unless it is known
+	old   bool // too old to be claimed without a record
 }
 
 func (s *Store) claim(ctx context.Context, q ask) (dedup.Answer, error) {
 	var r *record
-	if q.old { // else it is written at once, and what is there comes back with the refusal
+	if q.old { // otherwise it is written at once, and a refusal returns the item
 		var err error
 		if r, err = s.read(ctx, q.key); err != nil {
 			return dedup.Answer{}, err
@@ -158,19 +165,21 @@ func (s *Store) claim(ctx context.Context, q ask) (dedup.Answer, error) {
 	return dedup.Answer{}, errContended
 }
 
-// decide is the answer to a request that finds r, from top to bottom as the table of the contract does. With next it is
-// granted, once that has replaced r.
+// decide is the answer to a request that finds r, in the order of the contract's table. A non-nil
+// next must replace r before the answer is given.
 func (s *Store) decide(q ask, r *record, now time.Time) (a dedup.Answer, next *record) {
 	if r == nil {
 		if q.old {
 			return dedup.Answer{Verdict: dedup.TooOld}, nil
 		}
-		next = &record{state: claimed, token: q.token, rev: rand.Uint64N(1 << 32), lease: q.lease, fence: 1, created: now,
+		next = &record{state: claimed, token: q.token, rev: rand.Uint64N(1 << 32), lease: q.lease,
+			fence: 1, created: now,
 			fingerprint: q.req.Fingerprint, first: q.req.Origin, position: q.req.Position}
 		next.keep(q.req.Retention, now)
 		return a, next
 	}
-	if r.heldBy(q.token) && !r.conflicts(q.req) { // the reply was lost: the same answer, and the lease begins anew
+	// the reply was lost: the same answer, with a new lease
+	if r.heldBy(q.token) && !r.conflicts(q.req) {
 		next = r.next(claimed, now)
 		next.lease = q.lease
 		next.keep(r.retention, now)
@@ -180,13 +189,14 @@ func (s *Store) decide(q ask, r *record, now time.Time) (a dedup.Answer, next *r
 		return a, nil
 	}
 	next = r.next(claimed, now)
-	if r.state == claimed { // its holder never spoke
+	if r.state == claimed { // its holder neither completed nor released it
 		next.doubt = true
 		next.takeovers++
 	}
 	next.token, next.lease, next.position, next.reopened = q.token, q.lease, q.req.Position, false
 	next.fence++
-	if next.fingerprint == (dedup.Fingerprint{}) && next.position.Generation == 0 { // a redriven copy may have been repaired
+	// a replayed copy may have been repaired
+	if next.fingerprint == (dedup.Fingerprint{}) && next.position.Generation == 0 {
 		next.fingerprint = q.req.Fingerprint
 	}
 	next.keep(max(r.retention, q.req.Retention), now)
@@ -194,7 +204,8 @@ func (s *Store) decide(q ask, r *record, now time.Time) (a dedup.Answer, next *r
 }
 
 // settled is the answer to a request that is not granted.
-func (s *Store) settled(key string, r *record, q *dedup.Request, now time.Time) (a dedup.Answer, ok bool) {
+func (s *Store) settled(key string, r *record, q *dedup.Request,
+	now time.Time) (a dedup.Answer, ok bool) {
 	var left time.Duration
 	if r.state == claimed {
 		left = s.watch.left(key, r, now)
@@ -226,7 +237,7 @@ func (s *Store) settled(key string, r *record, q *dedup.Request, now time.Time) 
 	return a, true
 }
 
-// next is r as the start of what replaces it.
+// next is a copy of r to be changed and written.
 func (r *record) next(state string, now time.Time) *record {
 	n := *r
 	n.state, n.changed = state, now
@@ -235,14 +246,16 @@ func (r *record) next(state string, now time.Time) *record {
 }
 
 func (r *record) granted() dedup.Answer {
-	a := dedup.Answer{Verdict: dedup.Fresh, Fence: r.fence, Failures: r.failures, Takeovers: r.takeovers, First: r.first}
+	a := dedup.Answer{Verdict: dedup.Fresh, Fence: r.fence, Failures: r.failures,
+		Takeovers: r.takeovers, First: r.first}
 	if r.doubt {
 		a.Verdict = dedup.Uncertain
 	}
 	return a
 }
 
-// Look implements [dedup.Looker]: one consistent read for each key, at half the price of a claim's write for 4 KB.
+// Look implements [dedup.Looker] with one consistent read for each key, for half the price of a
+// claim's write for 4 KB.
 func (s *Store) Look(ctx context.Context, reqs []dedup.Request, answers []dedup.Answer) error {
 	if err := dedup.CheckRequests(reqs, answers); err != nil {
 		return err

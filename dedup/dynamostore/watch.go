@@ -8,18 +8,21 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// watch remembers which claims this store has seen, and since when they have not changed. It is what a lease is measured
-// by: DynamoDB has no clock in its conditions, and clocks of two hosts are never compared (P-10, R-18). A lease counts as
-// over when the same state of the item was seen, on the monotonic clock of this process, for the whole length of the
-// lease. The holder renews by writing, and counts his lease from before he wrote: whoever saw what he wrote counts later.
+// watch remembers the claims that this store has seen, and since when they have not changed. Leases
+// are measured with it: conditions of DynamoDB have no clock, and clocks of two hosts are never
+// compared (P-10, R-18). A lease has ended if the store saw the same state of the item for the
+// whole length of the lease, on the monotonic clock of this process. The holder renews by a write
+// and counts the lease from before that write. Other processes see the write later, so they count
+// later.
 //
-// The list is bounded. What is not on it is Busy for another whole lease, which is late but never wrong.
+// The list is bounded. A claim that is not on it stays Busy for another whole lease, which is late
+// but never wrong.
 type watch struct {
 	most int
 
 	mu    sync.Mutex
 	seen  map[string]*list.Element // of *sighting
-	order list.List                // the one that nobody has asked for longest is in front
+	order list.List                // the claim that was not asked for longest is in front
 }
 
 // sighting is one state of one item.
@@ -28,19 +31,19 @@ type sighting struct {
 	token dedup.Token
 	rev   uint64
 	lease time.Duration
-	first time.Time // when it was known to be there
-	asked time.Time // when somebody last asked
+	first time.Time // when the state was known to exist
+	asked time.Time // time of the last question
 }
 
-// idle is for how long, beyond two of its leases, a claim is remembered that nobody asks for. A delivery that waits for a key
-// asks again within a lease.
+// idle is how long a claim is remembered without a question, beyond two of its leases. A delivery
+// that waits for a key asks again within a lease.
 const idle = 10 * time.Minute
 
 func newWatch(most int) *watch {
 	return &watch{most: most, seen: make(map[string]*list.Element)}
 }
 
-// left is how much of the lease of r is left. now is after r was read and before anything is done about it.
+// left is the rest of the lease of r. now is a time after r was read and before any action on it.
 func (w *watch) left(key string, r *record, now time.Time) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -48,7 +51,7 @@ func (w *watch) left(key string, r *record, now time.Time) time.Duration {
 	return r.lease - now.Sub(s.first)
 }
 
-// saw notes a claim that was there at the given time at the latest.
+// saw notes a claim that existed at the given time at the latest.
 func (w *watch) saw(key string, r *record, now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -66,16 +69,17 @@ func (w *watch) note(key string, r *record, now time.Time) *sighting {
 		return s
 	}
 	s := &sighting{key: key, token: r.token, rev: r.rev, lease: r.lease, first: now, asked: now}
-	for range 2 { // more than come in, so that what is idle goes
+	for range 2 { // more than are added, so that idle claims go
 		w.sweep(now)
 	}
-	if len(w.seen) < w.most { // those that are there are let go by their end, not by new ones: else none would be old enough
+	// a full list accepts no new claim: otherwise no claim would ever be old enough
+	if len(w.seen) < w.most {
 		w.seen[key] = w.order.PushBack(s)
 	}
 	return s
 }
 
-// sweep forgets the claim that nobody has asked for longest, if that is long enough.
+// sweep forgets the claim that was not asked for longest, if that is long enough.
 func (w *watch) sweep(now time.Time) {
 	e := w.order.Front()
 	if e == nil {
@@ -87,7 +91,7 @@ func (w *watch) sweep(now time.Time) {
 	}
 }
 
-// drop forgets a key that is not claimed any longer.
+// drop forgets a key whose claim has ended.
 func (w *watch) drop(key string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -17,11 +17,11 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// maxKey is how many bytes a partition key may have.
+// maxKey is the maximum length of a partition key in bytes.
 const maxKey = 2048
 
-// keyOf is the partition key of an event: the text of its key, which has three colons. Where that is too long for DynamoDB
-// it is a hash with one.
+// keyOf is the partition key of an event: the text of its key, which has three colons. If that is
+// too long for DynamoDB, it is a hash with one colon.
 func keyOf(k dedup.Key) string {
 	name := k.String()
 	if len(name) <= maxKey {
@@ -31,7 +31,8 @@ func keyOf(k dedup.Key) string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// each calls fn for 0 to n-1, some at a time, and returns when all calls have. After an error it begins no further one.
+// each calls fn for 0 to n-1, some at a time, and returns when all calls have returned. After an
+// error it starts no further call.
 func (s *Store) each(n int, fn func(i int) error) error {
 	if n == 1 {
 		return fn(0)
@@ -68,7 +69,7 @@ func (s *Store) each(n int, fn func(i int) error) error {
 	return first
 }
 
-// read returns the item of key as it is after all writes that have succeeded, nil if there is none.
+// read returns the item of key with all earlier writes, nil if there is none.
 func (s *Store) read(ctx context.Context, key string) (*record, error) {
 	it, err := s.get(ctx, key)
 	if err != nil || len(it) == 0 {
@@ -87,14 +88,16 @@ func (s *Store) get(ctx context.Context, key string) (item, error) {
 	return out.Item, nil
 }
 
-// put replaces old by next. A nil old is an item that is absent, or past its retention and not yet deleted (H-22). If the
-// item is another one, nothing is written and current says what it is.
-func (s *Store) put(ctx context.Context, key string, old, next *record, now time.Time) (current *record, ok bool, err error) {
+// put replaces old by next. A nil old is an item that is absent, or has expired and is not yet
+// deleted (H-22). If the item is another one, put writes nothing, and current is that item.
+func (s *Store) put(ctx context.Context, key string, old, next *record,
+	now time.Time) (current *record, ok bool, err error) {
 	c := newChange()
 	var condition string
 	if old == nil {
-		condition = fmt.Sprintf("attribute_not_exists(%s) OR (%s < %s AND %s <> %s)", c.name(aKey), c.name(aExpires),
-			c.value("now", number(now.Unix())), c.name(aState), c.value("claimed", text(claimed)))
+		condition = fmt.Sprintf("attribute_not_exists(%s) OR (%s < %s AND %s <> %s)", c.name(aKey),
+			c.name(aExpires), c.value("now", number(now.Unix())), c.name(aState),
+			c.value("claimed", text(claimed)))
 	} else {
 		condition = c.unchanged(old)
 	}
@@ -104,13 +107,15 @@ func (s *Store) put(ctx context.Context, key string, old, next *record, now time
 		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
 	})
 	current, ok, err = refused(key, err)
-	if current != nil && current.token == next.token && current.rev == next.rev && current.state == next.state {
-		ok = true // its answer was lost and the SDK repeated it, or somebody else wrote the same (R-01)
+	if current != nil && current.token == next.token && current.rev == next.rev &&
+		current.state == next.state {
+		// repeated by the SDK after a lost answer, or another caller wrote the same (R-01)
+		ok = true
 	}
 	return current, ok, err
 }
 
-// refused takes the answer to a conditional write apart: written, or refused and what is there instead.
+// refused reads the answer to a conditional write: written, or refused, with the current item.
 func refused(key string, err error) (current *record, ok bool, _ error) {
 	var condition *types.ConditionalCheckFailedException
 	switch {
@@ -125,18 +130,19 @@ func refused(key string, err error) (current *record, ok bool, _ error) {
 	return current, false, err
 }
 
-// change is an update of an item and the condition of it.
+// change is an update of an item, with its condition.
 type change struct {
 	names       map[string]string
 	values      item
 	set, remove []string
-	only        string          // a condition more
-	late        *dedup.Position // if not nil: a claim at this position may also have been released in doubt (rule 13)
+	only        string // an additional condition
+	// if not nil: a claim at this position may also have been released as uncertain (rule 13)
+	late *dedup.Position
 }
 
 func newChange() *change { return &change{names: make(map[string]string), values: make(item)} }
 
-// name is how an expression calls an attribute: half of them are reserved words.
+// name is the placeholder of an attribute in an expression: many attributes are reserved words.
 func (c *change) name(attribute string) string {
 	c.names["#"+attribute] = attribute
 	return "#" + attribute
@@ -152,8 +158,8 @@ func (c *change) to(attribute string, v types.AttributeValue) {
 }
 
 func (c *change) plusOne(attribute string) {
-	c.set = append(c.set, fmt.Sprintf("%s = if_not_exists(%[1]s, %s) + %s", c.name(attribute), c.value("none", number(0)),
-		c.value("one", number(1))))
+	c.set = append(c.set, fmt.Sprintf("%s = if_not_exists(%[1]s, %s) + %s", c.name(attribute),
+		c.value("none", number(0)), c.value("one", number(1))))
 }
 
 func (c *change) gone(attributes ...string) {
@@ -162,7 +168,7 @@ func (c *change) gone(attributes ...string) {
 	}
 }
 
-// counts is the condition that a number, which is left out where it is zero, is n.
+// counts is the condition that a number is n. A number that is zero is left out of the item.
 func (c *change) counts(attribute string, n uint32) string {
 	if n == 0 {
 		return fmt.Sprintf("attribute_not_exists(%s)", c.name(attribute))
@@ -172,8 +178,8 @@ func (c *change) counts(attribute string, n uint32) string {
 
 // unchanged is the condition that the item is still r.
 func (c *change) unchanged(r *record) string {
-	return fmt.Sprintf("%s = %s AND %s = %s", c.name(aRev), c.value("rev", unsigned(r.rev)), c.name(aToken),
-		c.value("token", binary(r.token[:])))
+	return fmt.Sprintf("%s = %s AND %s = %s", c.name(aRev), c.value("rev", unsigned(r.rev)),
+		c.name(aToken), c.value("token", binary(r.token[:])))
 }
 
 func (c *change) expression() *string {
@@ -184,21 +190,27 @@ func (c *change) expression() *string {
 	return &e
 }
 
-// speak changes the item of a claim that is held under t. If it is not held, current is what is there.
-func (s *Store) speak(ctx context.Context, key string, t dedup.Token, c *change) (updated item, current *record, ok bool, err error) {
+// speak changes the item of a claim that is held with t. If it is not held, current is the item.
+func (s *Store) speak(ctx context.Context, key string, t dedup.Token,
+	c *change) (updated item, current *record, ok bool, err error) {
 	c.plusOne(aRev)
 	state := fmt.Sprintf("%s = %s", c.name(aState), c.value("claimed", text(claimed)))
-	if c.late != nil { // nobody has claimed since: the token would be another one
-		state = fmt.Sprintf("(%s OR %s = %s AND attribute_exists(%s) AND attribute_not_exists(%s) AND %s)", state, c.name(aState),
-			c.value("open", text(open)), c.name(aDoubt), c.name(aReopened), c.counts(aRetry, c.late.Retry))
+	if c.late != nil { // not claimed since: a later claim would have another token
+		state = fmt.Sprintf("(%s OR %s = %s AND attribute_exists(%s) AND "+
+			"attribute_not_exists(%s) AND %s)", state, c.name(aState),
+			c.value("open", text(open)), c.name(aDoubt), c.name(aReopened),
+			c.counts(aRetry, c.late.Retry))
 	}
-	condition := fmt.Sprintf("%s AND %s = %s", state, c.name(aToken), c.value("token", binary(t[:])))
+	condition := fmt.Sprintf("%s AND %s = %s", state, c.name(aToken),
+		c.value("token", binary(t[:])))
 	if c.only != "" {
 		condition += " AND " + c.only
 	}
 	out, err := s.client.UpdateItem(ctx, &dynamodb.UpdateItemInput{
-		TableName: &s.table, Key: item{aKey: text(key)}, UpdateExpression: c.expression(), ConditionExpression: &condition,
-		ExpressionAttributeNames: c.names, ExpressionAttributeValues: c.values, ReturnValues: types.ReturnValueUpdatedNew,
+		TableName: &s.table, Key: item{aKey: text(key)}, UpdateExpression: c.expression(),
+		ConditionExpression:      &condition,
+		ExpressionAttributeNames: c.names, ExpressionAttributeValues: c.values,
+		ReturnValues:                        types.ReturnValueUpdatedNew,
 		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
 	})
 	if out != nil {
@@ -208,10 +220,10 @@ func (s *Store) speak(ctx context.Context, key string, t dedup.Token, c *change)
 	return updated, current, ok, err
 }
 
-// unavailable marks an error of DynamoDB or of the way to it: throttling, a table or a right that is missing, a network that
-// is broken. All of them are the store's trouble, never the event's (R-20): what an event could be to blame for is refused
-// before it is sent, and the one answer that speaks about an item is ConditionalCheckFailedException. An item that cannot be
-// read is no answer either (rule 35).
+// unavailable marks an error of DynamoDB or the network: throttling, a missing table or right, a
+// broken network. No such error is the event's fault (R-20). Requests are checked before they are
+// sent, and the only answer about an item is ConditionalCheckFailedException. An unreadable item is
+// no answer either (rule 35).
 func (s *Store) unavailable(ctx context.Context, verb string, err error) error {
 	if cause := ctx.Err(); cause != nil && !errors.Is(err, cause) {
 		err = fmt.Errorf("%w (%w)", cause, err)
@@ -222,7 +234,8 @@ func (s *Store) unavailable(ctx context.Context, verb string, err error) error {
 	return fmt.Errorf("dynamodb: %s: %w: %w", verb, dedup.ErrUnavailable, err)
 }
 
-// setupError returns what is wrong with the set-up if err says so: waiting does not mend it. Nil for any other error.
+// setupError returns a set-up error behind err, or nil. Such an error needs a person: waiting does
+// not help.
 func (s *Store) setupError(err error) error {
 	api, ok := errors.AsType[smithy.APIError](err)
 	if !ok {
@@ -230,14 +243,20 @@ func (s *Store) setupError(err error) error {
 	}
 	switch api.ErrorCode() {
 	case (&types.ResourceNotFoundException{}).ErrorCode():
-		return &dedup.SetupError{Problem: "table " + s.table + " is missing", Fix: "run `aws dynamodb create-table --table-name " + s.table +
-			" --attribute-definitions AttributeName=" + aKey + ",AttributeType=S --key-schema AttributeName=" + aKey + ",KeyType=HASH" +
-			" --billing-mode PAY_PER_REQUEST`, or dynamostore.Migrate", Err: err}
+		return &dedup.SetupError{Problem: "table " + s.table + " is missing",
+			Fix: "run `aws dynamodb create-table --table-name " + s.table +
+				" --attribute-definitions AttributeName=" + aKey + ",AttributeType=S" +
+				" --key-schema AttributeName=" + aKey + ",KeyType=HASH" +
+				" --billing-mode PAY_PER_REQUEST`, or dynamostore.Migrate", Err: err}
 	case "AccessDeniedException":
-		return &dedup.SetupError{Problem: "a right on table " + s.table + " is missing", Fix: "allow dynamodb:GetItem, dynamodb:PutItem, " +
-			"dynamodb:UpdateItem, dynamodb:DescribeTable and dynamodb:DescribeTimeToLive on it in the policy of the role", Err: err}
-	case "UnrecognizedClientException", "MissingAuthenticationTokenException", "MissingAuthenticationToken":
-		return &dedup.SetupError{Problem: "DynamoDB does not know the credentials", Fix: "give the client credentials of an account that it knows", Err: err}
+		return &dedup.SetupError{Problem: "a right on table " + s.table + " is missing",
+			Fix: "allow dynamodb:GetItem, dynamodb:PutItem, dynamodb:UpdateItem, " +
+				"dynamodb:DescribeTable and dynamodb:DescribeTimeToLive on it in the policy of " +
+				"the role", Err: err}
+	case "UnrecognizedClientException", "MissingAuthenticationTokenException",
+		"MissingAuthenticationToken":
+		return &dedup.SetupError{Problem: "DynamoDB does not know the credentials",
+			Fix: "give the client the credentials of a known account", Err: err}
 	}
 	return nil
 }
