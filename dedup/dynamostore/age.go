@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -41,15 +40,6 @@ func (s *Store) tooOld(ctx context.Context, reqs []dedup.Request) ([]bool, error
 func horizon(now time.Time, retention time.Duration) time.Time {
 	return now.Add(-retention + min(margin(retention), retention/2))
 }
-
-// births remembers the births of scopes. They never change while the store is not emptied.
-type births struct {
-	mu    sync.Mutex
-	known map[string]time.Time
-}
-
-// maxBirths bounds the memory of a program with very many scopes. A full map is emptied.
-const maxBirths = 1000
 
 // birth is the first use of scope in this store. The store has forgotten no event from before. The
 // first caller sets it. The item does not expire, because it shows whether others may have expired.

@@ -6,10 +6,10 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/idem-go/idem/dedup"
 )
+
+var _ dedup.Operator = (*Store)(nil)
 
 // Inspect implements [dedup.Operator] with one consistent read for each key. [dedup.Record.Tx] is
 // always false. Times are those of the hosts that wrote. Expires is without the margin for their
@@ -102,19 +102,6 @@ func (s *Store) Forget(ctx context.Context, key dedup.Key) error {
 		}
 	}
 	return s.unavailable(ctx, "forget", keyError(key, errContended))
-}
-
-// remove deletes an item that is still r.
-func (s *Store) remove(ctx context.Context, key string, r *record) (current *record, ok bool,
-	err error) {
-	c := newChange()
-	condition := c.unchanged(r)
-	_, err = s.client.DeleteItem(ctx, &dynamodb.DeleteItemInput{
-		TableName: &s.table, Key: item{aKey: text(key)}, ConditionExpression: &condition,
-		ExpressionAttributeNames: c.names, ExpressionAttributeValues: c.values,
-		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
-	})
-	return refused(key, err)
 }
 
 // Discard implements [dedup.Operator] with a read and a write. The record is kept for retention, or

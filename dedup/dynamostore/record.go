@@ -143,8 +143,7 @@ func unsigned[N uint32 | uint64](n N) types.AttributeValue {
 	return &types.AttributeValueMemberN{Value: strconv.FormatUint(uint64(n), 10)}
 }
 
-func text(s string) types.AttributeValue { return &types.AttributeValueMemberS{Value: s} }
-
+func text(s string) types.AttributeValue   { return &types.AttributeValueMemberS{Value: s} }
 func binary(b []byte) types.AttributeValue { return &types.AttributeValueMemberB{Value: b} }
 
 var yes types.AttributeValue = &types.AttributeValueMemberBOOL{Value: true}
@@ -364,4 +363,12 @@ func reason(s string) string {
 		n--
 	}
 	return s[:n]
+}
+
+// next is a copy of r to be changed and written.
+func (r *record) next(state string, now time.Time) *record {
+	n := *r
+	n.state, n.changed = state, now
+	n.rev++
+	return &n
 }

@@ -116,7 +116,8 @@ func (s *Store) setupError(err error) error {
 	case redis.HasErrorPrefix(err, "NOPERM"):
 		return &dedup.SetupError{
 			Problem: fmt.Sprintf("user %q lacks a right", user),
-			Fix:     fmt.Sprintf("run `ACL SETUSER %s ~%s* %s`", user, s.prefix, consumerRights), Err: err,
+			Fix: fmt.Sprintf("run `ACL SETUSER %s ~%s* %s`", user, s.prefix,
+				consumerRights), Err: err,
 		}
 	case redis.HasErrorPrefix(err, "WRONGPASS"), redis.HasErrorPrefix(err, "NOAUTH"):
 		return &dedup.SetupError{
