@@ -27,8 +27,8 @@
 //	SELECT * FROM processed_events WHERE event_id = 'order-12345';
 //
 // All names are qualified with a schema: that of [InSchema], or the first one in the session's
-// search path that has the tables. The store looks it up once. So a temporary table of the same
-// name has no effect.
+// search path that has the tables. The store looks this schema up once. So a temporary table of the
+// same name has no effect.
 //
 // The role of a worker needs
 //
@@ -40,8 +40,7 @@
 //	GRANT SELECT ON idem_schema, idem_horizons TO worker;
 //
 // [Reaper] lists the rights of the role that deletes expired rows. [Store.Forget] needs the right
-// to delete from the tables of events and claims. Grant that to operators only: no handler needs
-// it.
+// to delete from the tables of events and claims. Grant this right to operators only.
 //
 // # Layouts
 //
@@ -83,10 +82,10 @@
 // # Deferred events
 //
 // Tables deferred_queues and deferred_events hold events that wait in the order of their Kafka keys
-// ([dedup.Deferrer]). They are the same in both layouts. A row of deferred_queues is a queue. It
+// ([dedup.Deferrer]). Both layouts have these tables. A row of deferred_queues is a queue. The row
 // exists if and only if the queue has an event. A transaction that adds or removes events first
-// locks the rows of their queues, in the order of the keys. Deferred events do not expire. They are
-// removed when the event has ended, or by a person.
+// locks the rows of their queues, in the order of the keys. Deferred events do not expire. They
+// stay until the event has ended, or a person removes them.
 //
 // # Inspection
 //
@@ -111,11 +110,11 @@
 // The connection breaks at COMMIT: the error matches [dedup.ErrUnknownCommit]. Claim again, and the
 // row shows the outcome.
 //
-// A worker crashes, or its network breaks: the session ends when the server notices. [Configure]
-// and [Open] set parameters that make this a matter of seconds. Without them see the warnings of
+// A worker crashes, or the network breaks: the session ends when the server notices. [Configure]
+// and [Open] set parameters that make this a matter of seconds. Otherwise see the warnings of
 // [Store.Check]. Until the session ends, a copy of the event gets Busy after 2 s. Poolers such as
 // PgBouncer refuse these start-up parameters unless they are listed in ignore_startup_parameters.
-// Then set them for the role (ALTER ROLE ... SET). In transaction mode also choose
+// Then set the parameters for the role (ALTER ROLE ... SET). In transaction mode also choose
 // pgx.QueryExecModeExec or QueryExecModeSimpleProtocol. The store keeps no state in a session.
 //
 // Several events update the same rows: a call of ClaimTx with several requests waits at most 20 ms
@@ -125,8 +124,8 @@
 // The handler of a group ends the transaction by SQL: [dedup.TxChecker] finds this without a round
 // trip, even if another transaction was begun. For that the session has another application_name
 // inside the transaction, and the server reports each change of the name. If the handler has
-// committed the claims of events that had not run, the store makes their rows wait for their copies
-// again. If the process crashes between that COMMIT and the repair, those events are lost. Only a
+// committed the claims of events that had not run, the store makes these rows wait for another
+// copy. If the process crashes between that COMMIT and the repair, those events are lost. Only a
 // handler that does not end its transaction prevents that.
 //
 // A request is repeated while it runs: a claim with NoWait takes an advisory lock of the
@@ -159,9 +158,9 @@
 // transaction ID.
 //
 // Duplicates come in runs. After a group of mostly known events, the next group begins with a look
-// that writes no row. If all its events are known, the look is the only round trip, for a quarter
-// of the work. Otherwise it is an additional one. After a group without known events, the next
-// transaction reads existing rows only if an insert was skipped, in a round trip of its own.
+// that writes no row. If all events of the group are known, the look is the only round trip, for a
+// quarter of the work. Otherwise it is an additional one. After a group without known events, the
+// next transaction reads existing rows only if an insert was skipped, in a round trip of its own.
 //
 // A claim with NoWait costs as much as one without, and two round trips if the answer is Busy.
 // [Store.Look] and [Store.LookTx] are one round trip. Values that the requests of a call share

@@ -13,7 +13,7 @@ import (
 // OnceRetention is the default retention of [Store.Once].
 const OnceRetention = 7 * 24 * time.Hour
 
-// Once records key in a transaction of the caller, for code that manages its own transactions. It
+// Once records key in a transaction of the caller, for code that manages its own transactions. Once
 // is one statement, INSERT ... ON CONFLICT DO NOTHING. If first is true, the key was not on record
 // as transactional: do the work in tx, and commit. If tx is rolled back, the record is gone, too.
 // If first is false, another transaction has done the work, has given it up, or has left it to a
@@ -33,12 +33,12 @@ const OnceRetention = 7 * 24 * time.Hour
 // other way round. retention is how long the record is kept. Zero or less: [OnceRetention]. The age
 // of the key does not matter: Once knows no TooOld.
 //
-// tx must be of the database that has the tables. It may be a handler's. While another transaction
-// holds the key, Once waits. Only the lock_timeout of tx bounds this wait, and by default tx has
-// none: execute SET LOCAL lock_timeout = '2s' first. Transactions that call Once for several keys
-// in different orders can deadlock: sort the keys ([dedup.Key.Compare]). At REPEATABLE READ and
-// above, a key committed since tx began is a serialization failure (40001): run the transaction
-// again.
+// tx must be of the database that has the tables. A handler's transaction will do. While another
+// transaction holds the key, Once waits. Only the lock_timeout of tx bounds this wait, and by
+// default tx has none: execute SET LOCAL lock_timeout = '2s' first. Transactions that call Once for
+// several keys in different orders can deadlock: sort the keys ([dedup.Key.Compare]). At REPEATABLE
+// READ and above, a key committed since tx began is a serialization failure (40001): run the
+// transaction again.
 //
 // After an error of a statement tx is aborted: roll back. The error matches [dedup.ErrKey] if the
 // key is invalid. Then no statement was sent.
@@ -129,16 +129,16 @@ func (d *dictionaries) placeWithin(ctx context.Context, tx pgx.Tx, q *statements
 // lockKeySQL hashes at the server, so that other programs can take the same lock.
 const lockKeySQL = "advisory_xact_lock(hashtextextended($1::text, 0))"
 
-// LockKey locks the key made of parts until tx ends. It protects against two different events that
-// read and then change the same row. It stores nothing, so it does not find duplicates: use
+// LockKey locks the key made of parts until tx ends. The lock protects against two different events
+// that read and then change the same row. A lock is no record and finds no duplicates: use
 // [Store.Once] or a handler for that.
 //
 //	err := pgstore.LockKey(ctx, tx, "account", from)
 //
 // The lock is pg_advisory_xact_lock(hashtextextended(dedup.Join(parts...), 0)). Other programs can
-// take it too, for example with hashtextextended('account:42', 0). Different parts make different
-// texts ([dedup.Join]). Two texts with the same 64-bit hash only wait for each other without need.
-// The store makes the numbers of its own locks in another way.
+// take the lock too, for example with hashtextextended('account:42', 0). Different parts make
+// different texts ([dedup.Join]). Two texts with the same 64-bit hash only wait for each other
+// without need. The store makes the numbers of its own locks in another way.
 //
 // LockKey waits for at most the lock_timeout of tx, by default without limit. Lock several keys in
 // the same order in all transactions, or they can deadlock. After an error tx is aborted. Each lock

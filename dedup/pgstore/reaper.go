@@ -34,7 +34,7 @@ type ReaperConfig struct {
 	Batch int
 	// Pause is the pause between two batches. Defaults to 20 ms; negative: none.
 	Pause time.Duration
-	// Grace is the time between a move of the horizon and the deletion of the rows behind it. It
+	// Grace is the time between a move of the horizon and the deletion of the rows behind it. Grace
 	// must be longer than the statement of a claim may take, which is 5 s. Defaults to 1 minute.
 	Grace time.Duration
 	// DeadLetterRetention is the minimum retention of events that were ever given up, by the wall

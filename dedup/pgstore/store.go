@@ -43,8 +43,8 @@ var identifier = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,62}$`)
 
 // InSchema names the schema of the tables. The name must match ^[a-z_][a-z0-9_]{0,62}$; otherwise
 // every call fails. Default: the first schema in the session's search path that has the tables. The
-// store looks it up at the first call and keeps it. If there are no tables, [Migrate] takes the
-// first schema that exists.
+// first call looks the schema up for good. If there are no tables, [Migrate] takes the first schema
+// that exists.
 func InSchema(name string) Option {
 	return func(s *Store) {
 		if !identifier.MatchString(name) {
@@ -60,9 +60,9 @@ func InSchema(name string) Option {
 // does not help against fsync = off or standbys that lag behind.
 func Durable() Option { return func(s *Store) { s.db.durable = true } }
 
-// Compact chooses the compact layout. It has a number in place of tenant, scope and type, and 16
-// bytes in place of the ID, in tables processed_events_compact and idempotency_keys_compact. A
-// finished event takes about 125 bytes with its indexes, instead of 320. The views
+// Compact chooses the compact layout. The layout has a number in place of tenant, scope and type,
+// and 16 bytes in place of the ID, in tables processed_events_compact and idempotency_keys_compact.
+// A finished event takes about 125 bytes with its indexes, instead of 320. The views
 // processed_events_read and idempotency_keys_read show the rows as in the readable layout.
 //
 // The 16 bytes of a UUID in lower case with hyphens, or of a ULID in upper case, are its own, in
@@ -70,9 +70,9 @@ func Durable() Option { return func(s *Store) { s.db.durable = true } }
 // not give the ID back, but an event can be found by its ID. IDs are never folded or trimmed:
 // another spelling is another event.
 //
-// The first [Migrate] fixes the layout. It cannot be changed later. Give this option to all of
-// [New], [Open], [Migrate] and [Schema], or to none. If the tables have the other layout,
-// [Store.Check], [Migrate] and the first call of any method fail. Default: the readable layout.
+// The first [Migrate] fixes the layout. There is no later change. Give this option to all of [New],
+// [Open], [Migrate] and [Schema], or to none. If the tables have the other layout, [Store.Check],
+// [Migrate] and the first call of any method fail. Default: the readable layout.
 func Compact() Option { return func(s *Store) { s.db.layout = compact } }
 
 // New returns a store that uses pool. The caller closes the pool; [Store.Close] does not. The pool

@@ -11,7 +11,7 @@ import (
 
 // takeBack repairs the claims of events that have not run, after a handler has ended the
 // transaction by COMMIT. Their rows would count as handled (rule 12). takeBack makes each of them
-// wait for its copy. It needs no right to delete, and a row that existed before keeps its history.
+// wait for its copy. No right to delete is needed, and a row that existed before keeps its history.
 //
 // The number of the transaction identifies the rows. A row that another worker has claimed
 // meanwhile stays as it is. After a ROLLBACK there are no such rows.
