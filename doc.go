@@ -1,37 +1,58 @@
-// Package idem makes consumers of Kafka effectively once: a business event changes the world once, however often a
-// producer, a rebalance, a crash or an operator delivers it.
+// Package idem makes Kafka consumers effectively once: the effect of an event happens once,
+// although Kafka, a producer, a rebalance, a crash or an operator may deliver the event again.
 //
-// Handlers are typed functions, registered by event type:
+// A store remembers events by the ID that their producer gave them, never by offset. Handlers are
+// typed functions that a [Router] chooses by event type. Package consumer runs them:
 //
 //	router := idem.NewRouter()
 //	idem.On(router, "order.created", func(ctx context.Context, e idem.Event[OrderCreated]) error {
 //		return mail.Send(ctx, e.Data.Email, e.IdempotencyKey())
 //	})
+//	c, err := consumer.New(consumer.Config{
+//		Brokers: brokers, Group: "mailer", Topics: []string{"orders"}, Store: store,
+//	}, router)
+//	if err != nil {
+//		return err
+//	}
+//	return c.Run(ctx) // blocks; finishes running handlers and returns nil when ctx ends
 //
-// A [Processor] takes each message through one gate: it finds the handler and the identity of the event (made once by its
-// producer, never an offset), asks a store for the right to handle it, runs the handler, records the end, and only then
-// calls the message settled. What is settled may be committed to Kafka.
+// # Choosing a registration function
 //
-// # Two ways to be once
+//   - [OnTx]: the effects are writes to the database that keeps the store, such as Postgres. The
+//     mark in the store and the effects are one transaction, so the effects happen exactly once.
+//   - [On]: the effects are elsewhere, such as mail or an HTTP call. The store grants a claim, the
+//     handler runs, and the store records the completion. A crash between effect and completion
+//     leaves the event uncertain.
+//   - [OnBatch] and [OnBatchTx]: the same for handlers that take many events in one call, such as a
+//     bulk API or one UPDATE statement for hundreds of rows.
 //
-// [OnTx] is for effects in the database that keeps the store: the mark and the effects are one transaction, so they
-// happen exactly once there, with no window.
+// For an uncertain event, [WhenUncertain] chooses between two policies. By default the handler runs
+// again with the same [Event.IdempotencyKey]. Or the event becomes a dead letter for a person to
+// decide.
 //
-// [On] is for effects elsewhere: the event is claimed under a lease, handled, completed. A crash between the effect and
-// its completion leaves a doubt that nobody can remove from outside. [WhenUncertain] decides it: run again with the same
-// [Event.IdempotencyKey] (the default), or leave it to a person.
+// # Failing handlers
 //
-// # When a handler fails
+// An error is transient by default, and [RetryPolicy] limits the attempts. A handler marks an error
+// to change that: [Permanent], [NotApplied], [RetryAfter], [Unavailable]. [Blocking], [RetryTopics]
+// and [KeyOrdered] choose what happens to the events behind a failing one. An event that is given
+// up goes to the dead-letter topic of the group. The dead letter is acknowledged first, then the
+// store records the event as dead, and then the offset may be committed.
 //
-// Any error is transient and tried again as [RetryPolicy] says, unless it is marked: [Permanent], [NotApplied],
-// [RetryAfter], [Unavailable]. What will never work goes to a dead-letter topic, in the order that loses nothing: dead letter
-// acknowledged, event recorded as dead, offset marked. An outage of store or producer is nobody's fault: work pauses and
-// nothing is given up.
+// While the store or the producer of dead letters does not answer, work pauses and no event is
+// given up.
 //
-// # Where it runs
+// # Packages
 //
-// Package consumer runs a Processor on sarama. A loop of your own, with whatever client, calls [Processor.HandleBatch]
-// and commits the first messages it says are settled.
+//   - consumer runs a router on Kafka with sarama.
+//   - dedup defines the store. Its sub-packages pgstore, redisstore, dynamostore and memstore are
+//     stores, and storetest tests a store of your own.
+//   - outbox publishes events if and only if their transaction commits.
+//   - httpidem handles HTTP requests that carry an Idempotency-Key.
+//   - lane handles the keys of a partition side by side, for a poll loop of your own.
+//   - otelidem exports metrics and traces to OpenTelemetry. ops is a web page for operators.
 //
-// The package imports the standard library and [github.com/idem-go/idem/dedup] only.
+// For another Kafka client, create a [Processor] and call [Processor.HandleBatch] from your poll
+// loop. Commit only the messages that it reports as settled.
+//
+// Package idem imports the standard library and [github.com/idem-go/idem/dedup] only.
 package idem
