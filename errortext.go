@@ -6,20 +6,28 @@ import (
 	"github.com/idem-go/idem/internal/safetext"
 )
 
-// ErrorText is what log lines, dead letters and stores say of an error, unless [Config].ErrorText says something else: at
-// most 1 KiB that quotes no data. Words of the handler's own stay as they are: who puts data into an error of his own puts it
-// there. What drivers, decoders and servers say is replaced by its kind, wherever it stands in the chain:
+// ErrorText is the default of [Config].ErrorText: the text of an error for log lines, dead letters
+// and stores. The text has at most 1 KiB and quotes no data. The text of nil is empty. Safe for
+// concurrent use.
 //
-//   - Postgres: the SQLSTATE with its name, and the constraint, table or column; no message, detail or context;
-//   - encoding/json, strconv, time, net/url and others that decode: what was wrong and where, not the input;
-//   - Redis and the APIs of AWS: the kind of the error, not the command or its arguments;
-//   - passwords and tokens in addresses (user:password@), settings (password=...) and headers (Bearer ...).
+// The handler's own words are kept: an error that a handler creates must not contain data that does
+// not belong in logs. Texts of drivers, decoders and servers are replaced by the kind of the error,
+// at any place in the chain:
 //
-// What somebody has made text of before, as with %v instead of %w, is recognised in its most common forms only. The empty text
-// for nil. Safe for concurrent use.
+//   - Postgres: the SQLSTATE with its name, and the constraint, table or column. Message, detail
+//     and context are left out.
+//   - encoding/json, strconv, time, net/url and other decoders: the mistake and the place, without
+//     the input.
+//   - Redis and the APIs of AWS: the kind of the error, without command and arguments.
+//   - Passwords and tokens in addresses (user:password@), settings (password=...) and headers
+//     (Bearer ...) are removed.
+//
+// In an error that was made into text, as with %v instead of %w, only the most common forms are
+// recognized.
 func ErrorText(err error) string { return cutText(safetext.Text(err), maxErrorText) }
 
-// errorText is what is said of err outside of this process. A text is not worth the process: one that cannot be made is replaced.
+// errorText returns the text of err for use outside this process. If Config.ErrorText panics, a
+// substitute names the type of err.
 func (p *Processor) errorText(err error) (text string) {
 	if err == nil {
 		return ""
@@ -32,20 +40,24 @@ func (p *Processor) errorText(err error) (text string) {
 	return cutText(p.cfg.ErrorText(err), maxErrorText)
 }
 
-// DecodeError says that a value is not what the handler takes. Of an error of encoding/json, or of a type's own UnmarshalJSON,
-// its text says what is wrong as far as that is known to quote nothing of the value, else only the error's type. The words
-// of a decoder that was set with [Decode], and of an error with a mark such as [Unavailable], are kept like a handler's own.
+// DecodeError means that the value of a message could not be decoded into the handler's type. The
+// message becomes a dead letter of [ClassUndecodable] without a claim in the store.
+//
+// For errors of encoding/json or of a type's own UnmarshalJSON, the text is limited to parts that
+// are known to quote nothing of the value; otherwise the text is the error's type. The text of an
+// error is kept as it is if the decoder was set with [Decode], or if the error has a mark such as
+// [Unavailable].
 type DecodeError struct {
-	Into string // the Go type
-	Err  error  // of the decoder, in its own words
+	Into string // name of the Go type
+	Err  error  // as the decoder returned it
 
-	words bool // the decoder is the user's: its words are kept
+	own bool // the decoder was set with Decode
 }
 
-// Error quotes nothing of the value, unless the user's own decoder does.
+// Error quotes nothing of the value, unless a decoder that was set with [Decode] does.
 func (e *DecodeError) Error() string {
 	text := safetext.Strict
-	if e.words || ErrorMark(e.Err) != "" {
+	if e.own || ErrorMark(e.Err) != "" {
 		text = safetext.Text
 	}
 	return "decode into " + e.Into + ": " + text(e.Err)

@@ -15,7 +15,10 @@ type OrderCreated struct {
 	Email string `json:"email"`
 }
 
-var created = &idem.Message{Topic: "orders", Value: []byte(`{"event_id":"42","type":"order.created","email":"a@example.com"}`)}
+var created = &idem.Message{
+	Topic: "orders",
+	Value: []byte(`{"event_id":"42","type":"order.created","email":"a@example.com"}`),
+}
 
 // An event is handled once, however often it is delivered.
 func Example() {
@@ -29,17 +32,14 @@ func Example() {
 		panic(err)
 	}
 	defer p.Close()
-	for range 3 { // a rebalance, a producer's retry
+	for range 3 { // a rebalance, or a producer that sends again
 		fmt.Println(p.Handle(context.Background(), created))
 	}
 	// Output:
-	// mail to a@example.com for event 42
-	// <nil>
-	// <nil>
-	// <nil>
+	// mail to a@example.com for event 42 <nil> <nil> <nil>
 }
 
-// A poll loop of your own, with any Kafka client: commit what is settled, and nothing else.
+// A poll loop of your own, with any Kafka client. Commit only the messages that are settled.
 func ExampleProcessor_HandleBatch() {
 	router := idem.NewRouter()
 	idem.On(router, "order.created", func(context.Context, idem.Event[OrderCreated]) error {
@@ -60,7 +60,7 @@ func ExampleProcessor_HandleBatch() {
 			msgs = msgs[settled:]
 			var wait *idem.WaitError
 			switch {
-			case errors.As(err, &wait): // busy elsewhere, or the store is down: these messages must come again
+			case errors.As(err, &wait): // handled elsewhere, or the store is down
 				time.Sleep(wait.After)
 			case err != nil:
 				fmt.Println("stop:", err)
@@ -69,8 +69,7 @@ func ExampleProcessor_HandleBatch() {
 		}
 	}
 	// Output:
-	// handled
-	// committed 2
+	// handled committed 2
 }
 
 type anyClient struct{ queue []*idem.Message }
@@ -79,33 +78,36 @@ func (c *anyClient) Poll() []*idem.Message { msgs := c.queue; c.queue = nil; ret
 
 func (c *anyClient) Commit(msgs []*idem.Message) { fmt.Println("committed", len(msgs)) }
 
-// What a handler's error means.
+// A permanent error makes the event a dead letter at once.
 func ExamplePermanent() {
 	router := idem.NewRouter()
 	idem.On(router, "order.created", func(context.Context, idem.Event[OrderCreated]) error {
 		return idem.Permanent(errors.New("no such mailbox"))
 	})
-	p, err := idem.NewProcessor(router, idem.Config{Store: memstore.New(), Scope: "mailer", Producer: printer{}})
+	p, err := idem.NewProcessor(router, idem.Config{
+		Store: memstore.New(), Scope: "mailer", Producer: printer{},
+	})
 	if err != nil {
 		panic(err)
 	}
 	defer p.Close()
 	fmt.Println(p.Handle(context.Background(), created))
 	// Output:
-	// orders.mailer.dlq: permanent: permanent: no such mailbox
-	// <nil>
+	// orders.mailer.dlq: permanent: permanent: no such mailbox <nil>
 }
 
 type printer struct{}
 
 func (printer) Produce(_ context.Context, msgs ...*idem.Message) error {
 	for _, m := range msgs {
-		fmt.Printf("%s: %s: %s\n", m.Topic, headerOf(m, idem.HeaderErrorClass), headerOf(m, idem.HeaderError))
+		class, text := headerOf(m, idem.HeaderErrorClass), headerOf(m, idem.HeaderError)
+		fmt.Printf("%s: %s: %s\n", m.Topic, class, text)
 	}
 	return nil
 }
 
-// At most once: what may have been sent already is left to a person. NotApplied says that surely nothing was.
+// At most once: an event that may have been sent already becomes a dead letter. NotApplied marks an
+// error that surely had no effect, so the handler may run again.
 func ExampleWhenUncertain() {
 	router := idem.NewRouter()
 	idem.On(router, "order.created", func(_ context.Context, e idem.Event[OrderCreated]) error {
@@ -114,18 +116,19 @@ func ExampleWhenUncertain() {
 		}
 		return errors.New("time-out after the request was sent")
 	}, idem.WhenUncertain(idem.DeadLetterUncertain))
-	p, err := idem.NewProcessor(router, idem.Config{Store: memstore.New(), Scope: "sms", Producer: printer{}})
+	p, err := idem.NewProcessor(router, idem.Config{
+		Store: memstore.New(), Scope: "sms", Producer: printer{},
+	})
 	if err != nil {
 		panic(err)
 	}
 	defer p.Close()
 	fmt.Println(p.Handle(context.Background(), created))
 	// Output:
-	// orders.sms.dlq: failed: time-out after the request was sent
-	// <nil>
+	// orders.sms.dlq: failed: time-out after the request was sent <nil>
 }
 
-// The identity is a field of the business, not what the broker or the producer's library made up.
+// The event ID comes from a field of the business, never from an offset.
 func ExampleID() {
 	router := idem.NewRouter(idem.Type(idem.Fixed("payment.completed")))
 	idem.On(router, "payment.completed", func(_ context.Context, e idem.Event[struct{}]) error {
@@ -137,28 +140,33 @@ func ExampleID() {
 		panic(err)
 	}
 	defer p.Close()
-	fmt.Println(p.Handle(context.Background(), &idem.Message{Topic: "payments", Value: []byte(`{"order_id":12345}`)}))
+	payment := &idem.Message{Topic: "payments", Value: []byte(`{"order_id":12345}`)}
+	fmt.Println(p.Handle(context.Background(), payment))
 	// Output:
-	// 12345:charge
-	// <nil>
+	// 12345:charge <nil>
 }
 
-// All wiring mistakes come back at once, each with its place.
+// NewProcessor returns all mistakes at once, each with the file and line of the handler.
 func ExampleNewProcessor() {
 	router := idem.NewRouter()
-	idem.On(router, "order.created", func(context.Context, idem.Event[OrderCreated]) error { return nil })
-	idem.OnTx(router, "order.paid", func(context.Context, *fakeTx, idem.Event[OrderCreated]) error { return nil })
+	idem.On(router, "order.created",
+		func(context.Context, idem.Event[OrderCreated]) error { return nil })
+	idem.OnTx(router, "order.paid",
+		func(context.Context, *fakeTx, idem.Event[OrderCreated]) error { return nil })
 	_, err := idem.NewProcessor(router, idem.Config{Store: memstore.New()})
 	fmt.Println(err)
 	// Output:
-	// Config.Scope is empty: name who remembers, usually the consumer group
-	// example_test.go:150: "order.paid": handler wants a *idem_test.fakeTx, which *memstore.Store does not have
+	// Config.Scope is empty: set it, usually to the consumer group
+	// example_test.go:153: "order.paid": handler takes a *idem_test.fakeTx, but *memstore.Store has no such transactions
 }
 
-// One key for every call to an outside API.
+// The idempotency key is the same in every scope. A purpose gives each call of an API another key.
 func ExampleEvent_IdempotencyKey() {
 	key := dedup.Key{Scope: "orders", Type: "order.created", ID: "42"}
 	renamed := dedup.Key{Scope: "orders-v2", Type: "order.created", ID: "42"}
-	fmt.Println(len(key.UUID()), key.UUID() == renamed.UUID(), key.UUID("authorize") == key.UUID("capture"))
-	// Output: 36 true false
+	fmt.Println(len(key.UUID()))
+	fmt.Println(key.UUID() == renamed.UUID())
+	fmt.Println(key.UUID("authorize") == key.UUID("capture"))
+	// Output:
+	// 36 true false
 }

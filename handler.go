@@ -13,9 +13,13 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// Router holds the handlers by event type. Register with the functions [On], [OnTx], [OnBatch] and [OnBatchTx] (methods cannot be generic), then
-// give it to [NewProcessor] or to a consumer. Mistakes do not panic: all of them come back joined from there, each with
-// the file and line of its registration. A Router is not safe for concurrent use and is not changed by its users.
+// Router holds the handlers by event type. Register handlers with [On], [OnTx], [OnBatch] and
+// [OnBatchTx], then pass the router to [NewProcessor] or to a consumer.
+//
+// Registration does not panic. NewProcessor and consumer.New return all mistakes joined, each with
+// the file and line of the registration.
+//
+// A Router is not safe for concurrent use. Processors and consumers only read it.
 type Router struct {
 	table    *table
 	defaults []Option
@@ -28,90 +32,120 @@ type table struct {
 	otherwises int
 }
 
-// NewRouter returns an empty router whose handlers have the given options unless they say otherwise.
+// NewRouter returns an empty router. The handlers have the given options, unless a group or a
+// handler overrides them.
 func NewRouter(defaults ...Option) *Router {
 	return &Router{table: &table{}, defaults: defaults}
 }
 
-// With returns a group: it registers into the same table, with more defaults.
+// With returns a group with more defaults. A handler that is registered on the group is registered
+// on r too. The group's options override those of r.
 func (r *Router) With(opts ...Option) *Router {
 	defaults := append(append([]Option(nil), r.defaults...), opts...)
 	return &Router{table: r.table, defaults: defaults}
 }
 
-// NotFound sets what happens to events of a type that no handler has. By default they are skipped, counted, and logged
-// once per type. An error from fn is treated like a handler's; nothing is deduplicated, and fn sees a delivery again after a crash.
+// NotFound sets the function for events whose type has no handler. By default such events are
+// skipped and counted, and each type is logged once.
+//
+// An error of fn means the same as an error of a handler. The store is not involved: fn runs for
+// every delivery, also for duplicates and after a crash.
 func (r *Router) NotFound(fn func(context.Context, *Message) error) {
 	r.table.otherwise = fn
 	r.table.otherwises++
 }
 
-// On registers fn for events of type typ whose effects are outside of the store's database: mail, SMS, an HTTP call. An
-// event is claimed in the store under a lease, handled, completed. A crash between effect and completion leaves one
-// doubt that cannot be removed from outside; [WhenUncertain] decides it. What fn's error means: any error is transient
-// ([RetryPolicy]), unless it is marked [Permanent], [NotApplied], [RetryAfter] or [Unavailable]. A panic is a failure.
+// On registers fn for events of type typ. The effects of fn are outside the store's database, such
+// as mail, SMS or an HTTP call. The store grants a claim under a lease, fn runs, and the store
+// records the completion.
 //
-// Claims are taken for as many events at once as fn handles in about a second, each event is completed before the next
-// one is run: a crash repeats at most the one that was running.
+// A crash between the effect and the completion leaves the event uncertain. [WhenUncertain] chooses
+// what happens then; by default fn runs again with the same [Event.IdempotencyKey].
+//
+// An error of fn is transient ([RetryPolicy]) unless it is marked with [Permanent], [NotApplied],
+// [RetryAfter] or [Unavailable]. A panic counts as a failure.
+//
+// One round trip claims as many events as fn handles in about a second. Each event is completed
+// before the next one runs. So a crash makes at most one event of the lane uncertain.
 func On[T any](r *Router, typ string, fn func(context.Context, Event[T]) error, opts ...Option) {
 	rt := newRoute[T](r, typ, opts, fn == nil)
 	rt.tooOld = cmp.Or(rt.tooOld, DeadLetterTooOld)
 	rt.call = one(func(ctx context.Context, _ any, e Event[T]) error { return fn(ctx, e) })
 }
 
-// OnTx registers fn, which must touch nothing but tx and may run again, for events of type typ: the mark in the store
-// and all that fn does in tx are one database transaction, so its effects there happen exactly once. The store must be a
-// [dedup.TxStore] of the same Tx, such as pgstore for pgx.Tx; this is checked by [NewProcessor]. fn must not commit or roll back. Errors
-// mean the same as in [On]; whatever fn did is rolled back.
+// OnTx registers fn for events of type typ. The effects of fn are writes in tx. The mark in the
+// store and the writes are one database transaction, so the effects happen exactly once.
 //
-// Events that wait together share a transaction, in their order: one commit instead of hundreds. Such a transaction never
-// waits for a lock for longer than 20 ms; if one is not to be had, or if a handler fails, it is rolled back, the events
-// before the failing one are committed together, and the failing one is run in a transaction of its own, where its failure counts.
-// That is why fn may run again although nothing is wrong with its event. What goes by the transaction instead of the
-// event (temporary tables, now() as a key, deferred constraints) wants [TxPerEvent].
-func OnTx[T, Tx any](r *Router, typ string, fn func(context.Context, Tx, Event[T]) error, opts ...Option) {
+// The store must be a [dedup.TxStore] of the same Tx, such as pgstore for pgx.Tx; [NewProcessor]
+// checks that. fn must use nothing but tx, must not commit or roll back, and may run again. Errors
+// mean the same as in [On], and an error rolls back.
+//
+// Waiting events share a transaction, in their order. Such a transaction waits at most 20 ms for a
+// lock. If the lock is not free by then, or if a handler fails, the transaction is rolled back. The
+// events before the failing one are then committed together, and the failing one runs in a
+// transaction of its own. Only a failure there counts as an attempt. So fn may run again although
+// its own event did not fail.
+//
+// Use [TxPerEvent] if fn depends on one transaction per event: temporary tables, now() as a key,
+// deferred constraints.
+func OnTx[T, Tx any](
+	r *Router, typ string, fn func(context.Context, Tx, Event[T]) error, opts ...Option,
+) {
 	rt := newRoute[T](r, typ, opts, fn == nil)
 	rt.bind = bindTx[Tx]
 	rt.tooOld = cmp.Or(rt.tooOld, StopTooOld)
-	rt.call = one(func(ctx context.Context, tx any, e Event[T]) error { return fn(ctx, tx.(Tx), e) })
+	rt.call = one(func(ctx context.Context, tx any, e Event[T]) error {
+		return fn(ctx, tx.(Tx), e)
+	})
 }
 
-// OnBatch is [On] for a handler that takes many events at once: one call of an API for a hundred notifications. fn gets
-// what is waiting, at most [MaxBatch] events in the order of the partition, and at most one of each Kafka key unless
-// [SameKey] is given. All of them are claimed in one round trip and completed in one.
+// OnBatch is [On] for a handler that takes many events in one call, such as a bulk API.
 //
-// fn tells which events failed with a [BatchError]; each of those meets its retry policy by itself, in a batch of one.
-// Any other error says nothing about single events, so all of them are in doubt: each is run once more by itself, with
-// [Event].Uncertain set, or dead-lettered, as [WhenUncertain] says (rule 2). A crash leaves a whole batch in that doubt, where
-// On leaves one event.
-func OnBatch[T any](r *Router, typ string, fn func(context.Context, []Event[T]) error, opts ...Option) {
+// fn gets the waiting events, at most [MaxBatch], in the order of the partition. By default it gets
+// at most one event of each Kafka key; see [SameKey]. One round trip claims all events of a call,
+// and one completes all.
+//
+// fn returns a [BatchError] to name the events that failed. Each of those meets the retry policy in
+// a batch of one. Any other error, except [NotApplied] and [Unavailable], leaves every event of the
+// call uncertain. Each event runs once more by itself, with [Event].Uncertain set, or becomes a
+// dead letter, as [WhenUncertain] chooses. A crash leaves the events of one call uncertain.
+func OnBatch[T any](
+	r *Router, typ string, fn func(context.Context, []Event[T]) error, opts ...Option,
+) {
 	rt := newRoute[T](r, typ, opts, fn == nil)
 	rt.batch = true
 	rt.tooOld = cmp.Or(rt.tooOld, DeadLetterTooOld)
 	rt.call = many(func(ctx context.Context, _ any, e []Event[T]) error { return fn(ctx, e) })
 }
 
-// OnBatchTx registers fn, which must touch nothing but tx and may run again, for many events of type typ at once: one
-// statement for hundreds of events. All that was said of [OnTx] holds. fn gets at most one event of each Kafka key, so
-// that an UPDATE ... FROM unnest(...) meets each row once if rows go by keys; with [SameKey] it gets several and must add
-// them up itself, since Postgres applies one of them and says nothing of the others (rule 11).
+// OnBatchTx is [OnTx] for a handler that takes many events in one call, such as one statement for
+// hundreds of events. The documentation of OnTx applies.
 //
-// An error rolls back the whole transaction. A [BatchError] says which events are to blame: the others are committed together, and
-// those are run by themselves. After any other error the batch is taken apart, smaller and smaller, until the event is found;
-// nothing happens twice by that, as all was rolled back.
-func OnBatchTx[T, Tx any](r *Router, typ string, fn func(context.Context, Tx, []Event[T]) error, opts ...Option) {
+// fn gets at most one event of each Kafka key. So an UPDATE ... FROM unnest(...) meets each row
+// once, if each row belongs to one key. With [SameKey] fn may get several events of a key and must
+// combine them: Postgres applies only one of several updates of a row, without an error.
+//
+// An error rolls back the whole transaction. If it is a [BatchError], the other events are
+// committed together, and the named ones run by themselves. After any other error, the batch is
+// split into smaller and smaller ones until the failing event is found. No effect happens twice,
+// because each failing transaction was rolled back.
+func OnBatchTx[T, Tx any](
+	r *Router, typ string, fn func(context.Context, Tx, []Event[T]) error, opts ...Option,
+) {
 	rt := newRoute[T](r, typ, opts, fn == nil)
 	rt.bind = bindTx[Tx]
 	rt.tooOld = cmp.Or(rt.tooOld, StopTooOld)
 	rt.batch = true
-	rt.call = many(func(ctx context.Context, tx any, e []Event[T]) error { return fn(ctx, tx.(Tx), e) })
+	rt.call = many(func(ctx context.Context, tx any, e []Event[T]) error {
+		return fn(ctx, tx.(Tx), e)
+	})
 }
 
 // route is one registered handler.
 type route struct {
 	settings
 	typ    string
-	data   string // name of T, for messages
+	data   string // name of T, for errors
 	site   string // file:line of the registration
 	batch  bool   // the handler takes many events
 	bind   func(dedup.Store) (txStore, error)
@@ -120,7 +154,12 @@ type route struct {
 }
 
 func newRoute[T any](r *Router, typ string, opts []Option, isNil bool) *route {
-	rt := &route{settings: newSettings(r.defaults, opts), typ: typ, site: callSite(), data: reflect.TypeFor[T]().String()}
+	rt := &route{
+		settings: newSettings(r.defaults, opts),
+		typ:      typ,
+		data:     reflect.TypeFor[T]().String(),
+		site:     callSite(),
+	}
 	if isNil {
 		rt.problems = append(rt.problems, errors.New("handler is nil"))
 	}
@@ -132,7 +171,7 @@ func newRoute[T any](r *Router, typ string, opts []Option, isNil bool) *route {
 	return rt
 }
 
-// callSite is the place that called On or one of its kin.
+// callSite returns the file and line that called On, OnTx, OnBatch or OnBatchTx.
 func callSite() string {
 	_, file, line, ok := runtime.Caller(3)
 	if !ok {
@@ -141,10 +180,10 @@ func callSite() string {
 	return fmt.Sprintf("%s:%d", filepath.Base(file), line)
 }
 
-// invocation runs a handler on messages that were decoded before: on one of them, unless it takes batches.
+// invocation runs a handler on decoded messages: on one message, unless the handler takes batches.
 type invocation func(ctx context.Context, tx any, in []input) error
 
-// input is what a run is told of one event: a copy, so that a handler that is left behind shares nothing.
+// input is one event of a call: a copy, so that an abandoned handler shares no state.
 type input struct {
 	meta
 	id        string
@@ -155,12 +194,12 @@ type input struct {
 }
 
 func decoder[T any](s *settings) func(*Message) (any, error) {
-	decode, words := s.decode, s.ownDecode
+	decode, own := s.decode, s.ownDecode
 	return func(m *Message) (any, error) {
 		data := new(T)
 		if m.Value != nil {
 			if err := decode(m, data); err != nil {
-				return nil, &DecodeError{Into: reflect.TypeFor[T]().String(), Err: err, words: words}
+				return nil, &DecodeError{Into: reflect.TypeFor[T]().String(), Err: err, own: own}
 			}
 		}
 		return data, nil
@@ -190,10 +229,12 @@ func newEvent[T any](in *input) Event[T] {
 	}
 }
 
-// txStore is a dedup.TxStore whose transaction type is erased.
+// txStore is a dedup.TxStore without the type parameter.
 type txStore interface {
-	claimTx(ctx context.Context, limit time.Duration, reqs []dedup.Request, answers []dedup.Answer,
-		fn func(tx any) ([]dedup.Completion, error)) error
+	claimTx(
+		ctx context.Context, limit time.Duration, reqs []dedup.Request, answers []dedup.Answer,
+		fn func(tx any) ([]dedup.Completion, error),
+	) error
 	canRunTx() bool // without a claim
 	runTx(ctx context.Context, limit time.Duration, fn func(tx any) error) error
 }
@@ -203,7 +244,8 @@ type txAdapter[Tx any] struct{ store dedup.TxStore[Tx] }
 func bindTx[Tx any](store dedup.Store) (txStore, error) {
 	s, ok := store.(dedup.TxStore[Tx])
 	if !ok {
-		return nil, fmt.Errorf("handler wants a %s, which %T does not have", reflect.TypeFor[Tx](), store)
+		return nil, fmt.Errorf("handler takes a %s, but %T has no such transactions",
+			reflect.TypeFor[Tx](), store)
 	}
 	return txAdapter[Tx]{store: s}, nil
 }
@@ -217,8 +259,10 @@ func (a txAdapter[Tx]) runTx(ctx context.Context, limit time.Duration, fn func(a
 	return a.store.(dedup.TxRunner[Tx]).RunTx(ctx, limit, func(tx Tx) error { return fn(tx) })
 }
 
-func (a txAdapter[Tx]) claimTx(ctx context.Context, limit time.Duration, reqs []dedup.Request, answers []dedup.Answer,
+func (a txAdapter[Tx]) claimTx(
+	ctx context.Context, limit time.Duration, reqs []dedup.Request, answers []dedup.Answer,
 	fn func(any) ([]dedup.Completion, error),
 ) error {
-	return a.store.ClaimTx(ctx, limit, reqs, answers, func(tx Tx) ([]dedup.Completion, error) { return fn(tx) })
+	return a.store.ClaimTx(ctx, limit, reqs, answers,
+		func(tx Tx) ([]dedup.Completion, error) { return fn(tx) })
 }

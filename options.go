@@ -9,7 +9,8 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// Option is a setting of a router, a group of handlers ([Router.With]) or one handler; the narrower one wins.
+// Option is a setting of a router ([NewRouter]), of a group of handlers ([Router.With]) or of one
+// handler. The option of a handler overrides that of the group, and a group overrides the router.
 type Option func(*settings)
 
 type settings struct {
@@ -23,9 +24,9 @@ type settings struct {
 	retention   time.Duration
 	timeout     time.Duration
 	fingerprint func(*Message) (dedup.Fingerprint, error)
-	unchecked   bool // values of copies are not compared
+	unchecked   bool // contents of copies are not compared
 	decode      func(m *Message, into any) error
-	ownDecode   bool // decode was set by an option
+	ownDecode   bool // decode was set with Decode
 	tombstones  bool
 	pastDead    bool
 	ownTx       bool
@@ -79,7 +80,8 @@ func (s *settings) validate() (problems []error) {
 		problems = append(problems, fmt.Errorf("Timeout must be positive, not %s", s.timeout))
 	}
 	if s.maxBatch < 1 || s.maxBatch > maxMaxBatch {
-		problems = append(problems, fmt.Errorf("MaxBatch must be between 1 and %d, not %d", maxMaxBatch, s.maxBatch))
+		problems = append(problems,
+			fmt.Errorf("MaxBatch must be between 1 and %d, not %d", maxMaxBatch, s.maxBatch))
 	}
 	if s.concurrency < 0 || s.rate < 0 || s.rate > 0 && s.per <= 0 {
 		problems = append(problems, errors.New("Concurrency and RateLimit must be positive"))
@@ -90,125 +92,157 @@ func (s *settings) validate() (problems []error) {
 	return problems
 }
 
-// Store makes store remember, instead of [Config].Store: a handler that mails may claim in Redis beside one that books
-// in Postgres.
+// Store sets the store of a handler. The default is [Config].Store. Use it to keep the claims of
+// one handler in Redis, for example, and the marks of another in Postgres.
 func Store(store dedup.Store) Option { return func(s *settings) { s.store = store } }
 
-// Scope names who remembers; equal IDs in different scopes are different events. Defaults to [Config].Scope, the consumer
-// group. Changing it makes every event new again.
+// Scope sets the scope of a handler, which is a namespace of keys in the store. Equal IDs in
+// different scopes are different events. The default is [Config].Scope, in a consumer the group.
+//
+// A change of the scope makes every event new again.
 func Scope(scope string) Option { return func(s *settings) { s.scope = scope } }
 
-// Name tells this handler from others that send the same event to the same outside API; it goes into
-// [Event.IdempotencyKey]. Defaults to the event type.
+// Name sets the name of a handler. The default is the event type. [Event.IdempotencyKey] includes
+// the name. Give handlers different names if they send the same event to the same outside API.
 func Name(name string) Option { return func(s *settings) { s.name = name } }
 
-// Tenant finds the customer whose event it is; IDs of different tenants never meet. Default: all share the empty tenant.
-// A message in which it is not found is dead-lettered.
+// Tenant sets the function that finds the tenant of an event. Equal IDs of different tenants are
+// different events. By default all events share the empty tenant.
+//
+// A message without a tenant becomes a dead letter.
 func Tenant(f IDFunc) Option { return func(s *settings) { s.tenant = f } }
 
-// ID finds the identity. Defaults to [StandardID].
+// ID sets the function that finds the event ID. The default is [StandardID].
 func ID(f IDFunc) Option { return func(s *settings) { s.id = f } }
 
-// Type finds the type by which a handler is chosen. Defaults to [StandardType]. For a topic that carries one kind of
-// event only, Type([Fixed]("order.created")) saves looking.
+// Type sets the function that finds the event type, by which the router chooses the handler. The
+// default is [StandardType]. If a topic carries one type only, set Type([Fixed]("order.created")).
 func Type(f IDFunc) Option {
 	src := &typeSource{find: f}
 	return func(s *settings) { s.typ = src }
 }
 
-// Retry says how often a failing event is tried again. See [RetryPolicy] for the defaults.
+// Retry sets how often a failing event is tried again. See [RetryPolicy] for the defaults.
 func Retry(p RetryPolicy) Option { return func(s *settings) { s.retry = p } }
 
-// Retention is how long the store remembers a handled event. Defaults to 7 days, as long as Kafka keeps records by default: a
-// store that forgets an event before Kafka forgets its last copy handles it twice (K-20).
+// Retention sets for how long the store remembers a handled event. The default is 7 days, which is
+// also Kafka's default for keeping records. The retention must be positive.
+//
+// Choose at least the retention of the topics. A store that forgets an event before Kafka deletes
+// the last copy lets that copy run again.
 func Retention(d time.Duration) Option { return func(s *settings) { s.retention = d } }
 
-// Timeout is how long one run of the handler may take. Then its context is cancelled, with the cause
-// [ErrHandlerTimeout]; an error counts as a failure whose effect is unknown. Defaults to 30 s. What a store needs before and after a run in a
-// transaction is not taken off it: ten seconds each, then the store counts as unavailable.
+// Timeout limits one run of the handler. The default is 30 s; the limit must be positive. When the
+// limit is over, the handler's context is cancelled with the cause [ErrHandlerTimeout]. A nil
+// result still counts as a success. An error counts as a failure, and the effect may have happened.
+//
+// For a handler in a transaction, the store has ten seconds of its own before the run and ten after
+// the run. A store that does not answer within those counts as unavailable.
 func Timeout(d time.Duration) Option { return func(s *settings) { s.timeout = d } }
 
-// UncertainPolicy decides what happens to an event whose handler may have had its effect although nothing says so.
+// UncertainPolicy decides about an uncertain event: the handler may have had its effect, but the
+// store has no completion. The zero value is [RerunUncertain].
 type UncertainPolicy uint8
 
 const (
-	// RerunUncertain runs it again: at least once. The handler forwards [Event.IdempotencyKey] so that the outside API can tell.
+	// RerunUncertain runs the handler again, so the effect happens at least once. The handler
+	// passes [Event.IdempotencyKey] to the outside API, which can then recognize a repetition.
 	RerunUncertain UncertainPolicy = iota
-	// DeadLetterUncertain never runs it again: at most once. Every outcome but nil and [NotApplied] is left to a person, be it an
-	// error, a panic, a time-out or a cancellation (rule 5).
+	// DeadLetterUncertain never runs the handler again, so the effect happens at most once. Any
+	// outcome but nil and [NotApplied] makes the event a dead letter for a person to decide: an
+	// error, a panic, a time-out or a cancellation.
 	DeadLetterUncertain
 )
 
-// WhenUncertain chooses between [RerunUncertain] (the default) and [DeadLetterUncertain] for a handler registered with [On]. It means
-// nothing for [OnTx], where a transaction leaves no doubt.
+// WhenUncertain chooses between [RerunUncertain], the default, and [DeadLetterUncertain]. The
+// option applies to [On] and [OnBatch]. It has no effect on transactional handlers, whose
+// transaction is either committed or rolled back.
 func WhenUncertain(p UncertainPolicy) Option { return func(s *settings) { s.uncertain = p } }
 
-// ConflictPolicy decides what happens to an event whose ID is known with another content.
+// ConflictPolicy decides about a conflict: an event whose ID the store knows with another content.
+// The zero value is [SkipConflict].
 type ConflictPolicy uint8
 
 const (
-	// SkipConflict skips it like a duplicate if the other event is done, and waits while that is being handled. In any other
-	// state it sends it to the dead-letter topic: a correction of an event that failed must not vanish.
+	// SkipConflict skips the copy like a duplicate if the store has the other event as done. While
+	// the other event is in flight, the copy waits. In any other state of the other event, the copy
+	// becomes a dead letter, so that a correction of a failed event is not lost.
 	SkipConflict ConflictPolicy = iota
-	// DeadLetterConflict sends it to the dead-letter topic at once, whatever became of the other event.
+	// DeadLetterConflict makes the copy a dead letter at once, in any state of the other event.
 	DeadLetterConflict
 )
 
-// WhenConflict chooses between [SkipConflict] (the default) and [DeadLetterConflict]. Contents are compared by a checksum of
-// the whole value, or by the fields of [Fingerprint], or not ([NoContentCheck]). Each conflict is told to a [ConflictObserver]; one a minute and handler is logged at WARN.
+// WhenConflict chooses between [SkipConflict], the default, and [DeadLetterConflict].
+//
+// By default a checksum of the whole value is compared. [Fingerprint] compares chosen fields, and
+// [NoContentCheck] turns the comparison off. A [ConflictObserver] gets every conflict. The log has
+// at most one of them a minute for each handler, at WARN.
 func WhenConflict(p ConflictPolicy) Option { return func(s *settings) { s.conflict = p } }
 
-// TooOldPolicy decides what happens to an event that is older than what its store remembers, so that nobody can tell
-// whether it was handled (rule 8).
+// TooOldPolicy decides about an event that is older than the memory of the store. The store cannot
+// know whether such an event was handled. The zero value is the default of the registration
+// function.
 type TooOldPolicy uint8
 
 const (
-	// RunTooOld runs it as if it had never been seen: at least once for such events.
-	RunTooOld TooOldPolicy = iota + 1 // zero: the handler's default
-	// DeadLetterTooOld sends it to the dead-letter topic without running it. The default for [On] and [OnBatch].
+	// RunTooOld runs the event like a new one. Such events run at least once.
+	RunTooOld TooOldPolicy = iota + 1 // zero is the default of the handler
+	// DeadLetterTooOld makes the event a dead letter without a run. The default of [On] and
+	// [OnBatch].
 	DeadLetterTooOld
-	// StopTooOld ends the consumer with an error that matches [ErrTooOld], since events from before the horizon come after
-	// a rewind as a rule, and thousands of them. The default for [OnTx] and [OnBatchTx].
+	// StopTooOld ends the consumer with an error that matches [ErrTooOld]. The default of [OnTx]
+	// and [OnBatchTx]. Events beyond the horizon usually come by the thousand, after a rewind of
+	// offsets.
 	StopTooOld
 )
 
 // WhenTooOld chooses between [RunTooOld], [DeadLetterTooOld] and [StopTooOld].
 func WhenTooOld(p TooOldPolicy) Option { return func(s *settings) { s.tooOld = p } }
 
-// DefaultMaxBatch is how many events share a transaction or a call of a batch handler without the option [MaxBatch].
+// DefaultMaxBatch is the default of the option [MaxBatch].
 const DefaultMaxBatch = 512
 
 const maxMaxBatch = 4096
 
-// MaxBatch bounds how many events share a transaction ([OnTx]) or a call ([OnBatch], [OnBatchTx]). How many do depends on
-// how many are waiting, and after failures it is fewer for a while. Defaults to [DefaultMaxBatch]; at most 4,096.
+// MaxBatch limits the events that share a transaction ([OnTx]) or one call ([OnBatch],
+// [OnBatchTx]). The default is [DefaultMaxBatch], the range 1 to 4,096. The actual number depends
+// on the waiting events, and is lower for a while after failures.
 func MaxBatch(n int) Option { return func(s *settings) { s.maxBatch = n } }
 
-// TxPerEvent gives every event of an [OnTx] handler a transaction of its own. It means nothing for the others.
+// TxPerEvent gives every event of an [OnTx] handler a transaction of its own. By default waiting
+// events share one. The option has no effect on other handlers.
 func TxPerEvent() Option { return func(s *settings) { s.ownTx = true } }
 
-// SameKey lets a batch handler get several events of one Kafka key in a call, in their order. By default a batch is cut
-// before the second one, since a statement that meets a row twice loses one of the changes (rule 11).
+// SameKey lets a batch handler get several events of one Kafka key in one call, in their order. By
+// default a batch ends before the second event of a key, because an SQL statement that meets a row
+// twice applies only one of the changes.
 func SameKey() Option { return func(s *settings) { s.sameKey = true } }
 
-// Concurrency bounds how many runs of this handler go on at once in this process, whatever the number of lanes and
-// partitions. Duplicates are not run and do not count. Zero, the default, is no bound.
+// Concurrency limits the runs of this handler at a time in this process, across all lanes and
+// partitions. Duplicates do not run and do not count. The default, zero, is no limit.
 func Concurrency(n int) Option { return func(s *settings) { s.concurrency = n } }
 
-// RateLimit bounds how often this handler is run in this process: n times per duration, evenly spaced, such as
-// RateLimit(10, time.Second) for a provider that takes ten mails a second. Retries count, duplicates do not. A call of a
-// batch handler is one run. Default: no limit.
-func RateLimit(n int, per time.Duration) Option { return func(s *settings) { s.rate, s.per = n, per } }
+// RateLimit limits the runs of this handler in this process to n in each duration per, evenly
+// spaced. For a provider that takes ten mails a second, use RateLimit(10, time.Second). Retries
+// count, duplicates do not. A call of a batch handler is one run. The default is no limit.
+func RateLimit(n int, per time.Duration) Option {
+	return func(s *settings) { s.rate, s.per = n, per }
+}
 
-// NoContentCheck turns off the comparison of values: by default a copy whose value has another CRC-32C than that of the event
-// with its ID is a conflict ([WhenConflict]). Use it, or rather [Fingerprint], where honest copies of an event differ: a
-// producer that sends again with a new time stamp, or with its fields in another order.
+// NoContentCheck turns off the comparison of contents. By default a copy is a conflict
+// ([WhenConflict]) if the CRC-32C of the value differs from that of the first record.
+//
+// Use NoContentCheck, or better [Fingerprint], if the copies of an event may differ: the producer
+// sends again with a new time stamp, or with the fields in another order.
 func NoContentCheck() Option { return func(s *settings) { s.unchecked = true } }
 
-// Fingerprint compares copies of an event by the given JSON fields, in place of a checksum of the whole value, to find two
-// different events with one ID. Name the fields that make the fact, such as amount and currency, never those that change with every send
-// (rule 17). They are kept as an HMAC-SHA-256 under secret, which must be the same in all processes (rule 57, G-08) and
-// have at least 16 bytes. A field that is missing counts as such.
+// Fingerprint compares the copies of an event by the given JSON fields instead of a checksum of the
+// whole value. Name nested fields as in [FromJSON]. Choose the fields that make the fact, such as
+// amount and currency. Leave out fields that change with every send. A missing field differs from
+// every value.
+//
+// The store keeps an HMAC-SHA-256 (RFC 2104) of the fields under secret. The secret must have at
+// least 16 bytes and be the same in all processes.
 func Fingerprint(secret []byte, fields ...string) Option {
 	f, err := fingerprinter(secret, fields)
 	return func(s *settings) {
@@ -219,14 +253,19 @@ func Fingerprint(secret []byte, fields ...string) Option {
 	}
 }
 
-// Decode replaces the decoding of values, by default encoding/json. into points to the handler's T. An error is
-// permanent: the message is dead-lettered without touching the store. An error with a mark means what it means on an error of
-// the handler: a decoder that asks a schema registry returns [Unavailable] while the registry is down, and the event waits. The
-// words of the error are kept in logs and dead letters like those of a handler, so f must not quote the value in them.
+// Decode sets the function that decodes the value of a message. The default is encoding/json. into
+// points to the handler's T. A message with a nil value is not decoded, see [Tombstones].
+//
+// An error is permanent: the message becomes a dead letter without a claim in the store. A mark on
+// the error means the same as on an error of the handler. For example, a decoder returns
+// [Unavailable] while a schema registry is down, and the event waits.
+//
+// Logs and dead letters keep the text of the error, as for an error of a handler. So f must not
+// quote the value there.
 func Decode(f func(m *Message, into any) error) Option {
 	return func(s *settings) { s.decode, s.ownDecode = f, true }
 }
 
-// Tombstones lets the handler take messages with a nil value as well: Data is then the zero value. ID and type must come
-// from headers or the key. By default they are skipped and counted (rule 39).
+// Tombstones passes messages with a nil value to the handler, with the zero value as Data. ID and
+// type must then come from headers or the key. By default tombstones are skipped and counted.
 func Tombstones() Option { return func(s *settings) { s.tombstones = true } }

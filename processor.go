@@ -81,7 +81,7 @@ func DeadLetterTopic(group string) func(topic string) string {
 
 func (c Config) validate() (problems []error) {
 	if c.Scope == "" {
-		problems = append(problems, errors.New("Config.Scope is empty: name who remembers, usually the consumer group"))
+		problems = append(problems, errors.New("Config.Scope is empty: set it, usually to the consumer group"))
 	}
 	if c.Lease < time.Second {
 		problems = append(problems, fmt.Errorf("Config.Lease is %s, at least 1s is needed to renew it in time", c.Lease))

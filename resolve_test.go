@@ -385,7 +385,7 @@ func TestWiring_AllMistakesAtOnceEachWithItsPlace(t *testing.T) {
 	for _, want := range []string{
 		"Config.Scope is empty", "Config.Lease is 1ms", "observer int implements no observer interface",
 		`resolve_test.go:`, `"nil": handler is nil`, `"twice": already registered at resolve_test.go:`,
-		`"tx": handler wants a idem_test.fakeTx, which *memstore.Store does not have`,
+		`"tx": handler takes a idem_test.fakeTx, but *memstore.Store has no such transactions`,
 		`"short": Retention 1s is shorter than`, `"never": Timeout must be positive`, `"never": Retry: MaxAttempts`,
 		`"secret": Fingerprint: the secret has 0 bytes`, `"odd": store`,
 	} {
