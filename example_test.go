@@ -36,7 +36,10 @@ func Example() {
 		fmt.Println(p.Handle(context.Background(), created))
 	}
 	// Output:
-	// mail to a@example.com for event 42 <nil> <nil> <nil>
+	// mail to a@example.com for event 42
+	// <nil>
+	// <nil>
+	// <nil>
 }
 
 // A poll loop of your own, with any Kafka client. Commit only the messages that are settled.
@@ -69,7 +72,8 @@ func ExampleProcessor_HandleBatch() {
 		}
 	}
 	// Output:
-	// handled committed 2
+	// handled
+	// committed 2
 }
 
 type anyClient struct{ queue []*idem.Message }
@@ -93,7 +97,8 @@ func ExamplePermanent() {
 	defer p.Close()
 	fmt.Println(p.Handle(context.Background(), created))
 	// Output:
-	// orders.mailer.dlq: permanent: permanent: no such mailbox <nil>
+	// orders.mailer.dlq: permanent: permanent: no such mailbox
+	// <nil>
 }
 
 type printer struct{}
@@ -125,7 +130,8 @@ func ExampleWhenUncertain() {
 	defer p.Close()
 	fmt.Println(p.Handle(context.Background(), created))
 	// Output:
-	// orders.sms.dlq: failed: time-out after the request was sent <nil>
+	// orders.sms.dlq: failed: time-out after the request was sent
+	// <nil>
 }
 
 // The event ID comes from a field of the business, never from an offset.
@@ -143,7 +149,8 @@ func ExampleID() {
 	payment := &idem.Message{Topic: "payments", Value: []byte(`{"order_id":12345}`)}
 	fmt.Println(p.Handle(context.Background(), payment))
 	// Output:
-	// 12345:charge <nil>
+	// 12345:charge
+	// <nil>
 }
 
 // NewProcessor returns all mistakes at once, each with the file and line of the handler.
@@ -157,7 +164,7 @@ func ExampleNewProcessor() {
 	fmt.Println(err)
 	// Output:
 	// Config.Scope is empty: set it, usually to the consumer group
-	// example_test.go:153: "order.paid": handler takes a *idem_test.fakeTx, but *memstore.Store has no such transactions
+	// example_test.go:161: "order.paid": handler takes a *idem_test.fakeTx, but *memstore.Store has no such transactions
 }
 
 // The idempotency key is the same in every scope. A purpose gives each call of an API another key.
@@ -168,5 +175,7 @@ func ExampleEvent_IdempotencyKey() {
 	fmt.Println(key.UUID() == renamed.UUID())
 	fmt.Println(key.UUID("authorize") == key.UUID("capture"))
 	// Output:
-	// 36 true false
+	// 36
+	// true
+	// false
 }
