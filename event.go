@@ -7,8 +7,10 @@ import (
 	"github.com/idem-go/idem/dedup"
 )
 
-// Message is one delivery of a record, whatever client fetched it. Nil and empty values stay apart: a nil Value is a
-// tombstone.
+// Message is one delivery of a record, from any Kafka client. A nil Value is a tombstone and
+// differs from an empty one; the same holds for Key.
+//
+// Do not change a Message, or the data behind its slices, during a call of a [Processor].
 type Message struct {
 	Topic      string
 	Partition  int32
@@ -17,88 +19,103 @@ type Message struct {
 	Headers    []Header
 	Time       time.Time
 
-	copied *copied // not nil: this is the record that a copy in a retry topic was made of
+	copied *copied // set on a record that was read from a copy in a retry topic
 
-	seen time.Time // by us first, of a copy that must wait
+	seen time.Time // when this process first saw a copy that must wait
 
-	trace *description // if not nil, an IDFunc is asked where it looks, see recipeWord
+	trace *description // if set, an IDFunc describes itself, see describe
 }
 
-// Header is one header of a record. Names may repeat.
+// Header is one header of a record. Several headers may have the same key.
 type Header struct {
 	Key   string
 	Value []byte
 }
 
-// LogValue shows a message in structured logs: where it lies, neither value nor key nor headers (G-04).
+// LogValue implements [slog.LogValuer] with topic, partition and offset. Key, value and headers are
+// not logged.
 func (m *Message) LogValue() slog.Value {
 	if m == nil {
 		return slog.Value{}
 	}
-	return slog.GroupValue(slog.String("topic", m.Topic), slog.Int("partition", int(m.Partition)), slog.Int64("offset", m.Offset))
+	return slog.GroupValue(m.logAttrs()...)
 }
 
-// origin is where m came from, for the store.
+func (m *Message) logAttrs() []slog.Attr {
+	return []slog.Attr{
+		slog.String("topic", m.Topic),
+		slog.Int("partition", int(m.Partition)),
+		slog.Int64("offset", m.Offset),
+	}
+}
+
+// origin is the place of m for the store.
 func (m *Message) origin() dedup.Origin {
 	return dedup.Origin{Topic: m.Topic, Partition: m.Partition, Offset: m.Offset, Time: m.Time}
 }
 
-// Event is a business fact with its decoded payload, as a handler gets it.
+// Event is an event with the decoded value, as passed to a handler.
 type Event[T any] struct {
-	// ID is the business identity, made once by the producer and the same in every copy. With CloudEvents it is "joined:" and
-	// source and id together, see [StandardID].
+	// ID is the event ID: given once by the producer and equal in every copy. For CloudEvents, the
+	// ID is "joined:" followed by source and id, see [StandardID].
 	ID string
-	// Type is the type the handler was registered for.
+	// Type is the event type that the handler was registered for.
 	Type string
-	// Tenant is empty without the option [Tenant].
+	// Tenant is the tenant of the event; empty without the option [Tenant].
 	Tenant string
-	// Data is the decoded value.
+	// Data is the decoded value. The zero value for a tombstone, see [Tombstones].
 	Data T
-	// Attempt is 1 for the first run and counts the runs that failed before. In a transactional handler it counts within
-	// this process only, since a transaction that is rolled back leaves no trace.
+	// Attempt is 1 in the first run. Each failed run adds 1. In a transactional handler only the
+	// runs of this process count, because a rollback removes the trace of a run.
 	Attempt int
-	// Uncertain says that an earlier run was cut short and may have had its effect already. Always false in a
-	// transactional handler.
+	// Uncertain means that an earlier run was cut short and may have had its effect. Always false
+	// in a transactional handler.
 	Uncertain bool
-	// Message is the delivery. It is valid during the call only.
+	// Message is the delivery, valid during the call only.
 	Message *Message
 
 	meta meta
 }
 
-// meta is what an Event knows but does not show as fields.
+// meta is the part of an Event behind the methods.
 type meta struct {
 	key   dedup.Key
 	name  string
 	fence uint64
 }
 
-// IdempotencyKey returns a UUID to send along with a call to an outside API, in its Idempotency-Key header for example:
-// the same for this event at every attempt, in every process and after a change of the consumer group. A handler that
-// calls one API twice for one event tells the calls apart with a purpose, e.IdempotencyKey("capture"), else the API
-// takes the second for a repeat of the first (rule 38). Handlers of different services that call the same API for the same event
-// should differ in [Name].
+// IdempotencyKey returns a UUID for a call of an outside API, such as the value of the
+// Idempotency-Key header of the IETF draft. The key is equal in every attempt and every process,
+// and stays the same if the consumer group changes.
+//
+// A handler that makes several calls of one API gives each a purpose: e.IdempotencyKey("capture").
+// Otherwise the API takes the second call for a repetition of the first. Handlers of different
+// services that call the same API for the same event need different names, see [Name].
 func (e Event[T]) IdempotencyKey(purpose ...string) string {
 	return e.meta.key.UUID(append([]string{e.meta.name}, purpose...)...)
 }
 
-// Identity returns the key that the store remembers this event by. It is the parent of what a handler of batches emits:
-// outbox.Entry{Parent: e.Identity()} (rule 23).
+// Identity returns the key under which the store remembers the event. A batch handler passes the
+// key as the parent of the events that it emits: outbox.Entry{Parent: e.Identity()}.
 func (e Event[T]) Identity() dedup.Key { return e.meta.key }
 
-// Fence returns a number that grows with every claim of this event and never goes back while the store remembers it. An effect that stores it, and
-// refuses a lower one in its WHERE clause, is safe from a holder that was paused and wakes up late (K-12, rule 41). Zero
-// in a transactional handler, where the transaction itself is the fence.
+// Fence returns a number that grows with every claim of the event, for as long as the store
+// remembers the event. Zero in a transactional handler, where the transaction itself is the fence.
+//
+// A worker that was paused for longer than a lease may wake up after another worker took over. To
+// refuse a late effect, store the fence with the effect and refuse a lower one in the WHERE
+// clause.
 func (e Event[T]) Fence() uint64 { return e.meta.fence }
 
-// LogValue shows the event in structured logs: identity and origin, never the payload (G-04).
+// LogValue implements [slog.LogValuer] with the ID, the type, the tenant and the place of the
+// record. The value and the Kafka key are not logged.
 func (e Event[T]) LogValue() slog.Value {
 	attrs := []slog.Attr{slog.String("event_id", e.ID), slog.String("type", e.Type)}
 	if e.Tenant != "" {
 		attrs = append(attrs, slog.String("tenant", e.Tenant))
 	}
 	if m := e.Message; m != nil {
-		attrs = append(attrs, slog.String("topic", m.Topic), slog.Int("partition", int(m.Partition)), slog.Int64("offset", m.Offset))
+		attrs = append(attrs, m.logAttrs()...)
 	}
 	return slog.GroupValue(attrs...)
 }
