@@ -9,12 +9,16 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Bench measures a store: claim and completion of fresh keys in batches of several sizes, from one caller and from
-// many, and pure duplicates. One operation is one key, whatever the batch.
+// Bench measures a store: claim and completion of fresh keys in batches of several sizes, from one
+// caller and from many, and pure duplicates. One operation is one key, whatever the batch.
 func Bench(b *testing.B, new func(testing.TB) dedup.Store) {
 	for _, size := range []int{1, 16, 256} {
-		b.Run(fmt.Sprintf("fresh/batch=%d", size), func(b *testing.B) { benchFresh(b, new(b), size) })
-		b.Run(fmt.Sprintf("duplicates/batch=%d", size), func(b *testing.B) { benchDuplicates(b, new(b), size) })
+		b.Run(fmt.Sprintf("fresh/batch=%d", size), func(b *testing.B) {
+			benchFresh(b, new(b), size)
+		})
+		b.Run(fmt.Sprintf("duplicates/batch=%d", size), func(b *testing.B) {
+			benchDuplicates(b, new(b), size)
+		})
 	}
 	b.Run("fresh/parallel/batch=16", func(b *testing.B) { benchParallel(b, new(b), 16) })
 }
@@ -22,11 +26,13 @@ func Bench(b *testing.B, new func(testing.TB) dedup.Store) {
 // benchKeys makes size requests with keys from number on; IDs have the length of a UUID.
 func benchKeys(reqs []dedup.Request, from int64) {
 	for i := range reqs {
-		reqs[i] = dedup.Request{Key: key(fmt.Sprintf("%036d", from+int64(i))), Retention: retention, Origin: origin(0, i)}
+		reqs[i] = dedup.Request{Key: key(fmt.Sprintf("%036d", from+int64(i))), Retention: retention,
+			Origin: origin(0, i)}
 	}
 }
 
-func cycle(tb testing.TB, s dedup.Store, reqs []dedup.Request, answers []dedup.Answer, done []dedup.Completion) {
+func cycle(tb testing.TB, s dedup.Store, reqs []dedup.Request, answers []dedup.Answer,
+	done []dedup.Completion) {
 	t := dedup.NewToken()
 	require.NoError(tb, s.Claim(tb.Context(), t, long, reqs, answers))
 	for i := range reqs {
@@ -39,7 +45,8 @@ func cycle(tb testing.TB, s dedup.Store, reqs []dedup.Request, answers []dedup.A
 }
 
 func benchFresh(b *testing.B, s dedup.Store, size int) {
-	reqs, answers, done := make([]dedup.Request, size), make([]dedup.Answer, size), make([]dedup.Completion, size)
+	reqs, answers, done := make([]dedup.Request, size), make([]dedup.Answer, size),
+		make([]dedup.Completion, size)
 	b.ReportAllocs()
 	b.ResetTimer()
 	for n := 0; n < b.N; n += size {
@@ -50,7 +57,8 @@ func benchFresh(b *testing.B, s dedup.Store, size int) {
 }
 
 func benchDuplicates(b *testing.B, s dedup.Store, size int) {
-	reqs, answers, done := make([]dedup.Request, size), make([]dedup.Answer, size), make([]dedup.Completion, size)
+	reqs, answers, done := make([]dedup.Request, size), make([]dedup.Answer, size),
+		make([]dedup.Completion, size)
 	benchKeys(reqs, 0)
 	cycle(b, s, reqs, answers, done)
 	b.ReportAllocs()
@@ -67,7 +75,8 @@ func benchParallel(b *testing.B, s dedup.Store, size int) {
 	b.ReportAllocs()
 	b.ResetTimer()
 	b.RunParallel(func(pb *testing.PB) {
-		reqs, answers, done := make([]dedup.Request, size), make([]dedup.Answer, size), make([]dedup.Completion, size)
+		reqs, answers, done := make([]dedup.Request, size), make([]dedup.Answer, size),
+			make([]dedup.Completion, size)
 		for pb.Next() {
 			benchKeys(reqs, next.Add(int64(size)))
 			cycle(b, s, reqs, answers, done)

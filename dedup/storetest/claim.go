@@ -14,19 +14,24 @@ import (
 // claimTests cover the table of Store.Claim but for positions, and who may be told what.
 var claimTests = []test{
 	{name: "claim: a new key is Fresh with fence 1 and its own origin", run: claimNew},
-	{name: "claim: 100 goroutines race for one key, one is Fresh and 99 are Busy (R-09)", run: claimRace},
+	{name: "claim: 100 goroutines race for one key, one is Fresh and 99 are Busy (R-09)",
+		run: claimRace},
 	{name: "claim: Busy says how long the lease still lasts", run: claimBusy},
 	{name: "claim: two tokens of one process are two owners (R-01)", run: claimTwoTokens},
 	{name: "claim: Fresh stays Fresh when the reply was lost (R-01)", run: claimLostReplyFresh},
-	{name: "claim: Uncertain stays Uncertain when the reply was lost (R-01)", run: claimLostReplyUncertain},
-	{name: "claim: a repeat after the lost reply lets the lease begin anew", run: claimRepeatRenews},
+	{name: "claim: Uncertain stays Uncertain when the reply was lost (R-01)",
+		run: claimLostReplyUncertain},
+	{name: "claim: a repeat after the lost reply lets the lease begin anew",
+		run: claimRepeatRenews},
 	{name: "claim: a repeated batch answers the same for every key (R-01)", run: claimRepeatBatch},
 	{name: "claim: many repeats at once are one claim (R-01)", run: claimRepeatRace},
 	{name: "claim: Done keeps the origin of the first delivery", run: claimDoneOrigin},
 	{name: "claim: Done keeps result and schema", needs: Results, run: claimDoneResult},
 	{name: "claim: Done without a result has none", run: claimDoneNoResult},
-	{name: "claim: another fingerprint is a Conflict before all (P-24)", needs: Fingerprints, run: claimConflict},
-	{name: "claim: only two nonzero fingerprints can conflict", needs: Fingerprints, run: claimNoConflict},
+	{name: "claim: another fingerprint is a Conflict before all (P-24)", needs: Fingerprints,
+		run: claimConflict},
+	{name: "claim: only two nonzero fingerprints can conflict", needs: Fingerprints,
+		run: claimNoConflict},
 	{name: "claim: a batch mixes verdicts", run: claimMixed},
 	{name: "claim: 300 keys in one call", run: claimMany},
 	{name: "claim: a peer of the store sees the same store", run: claimPeer},
@@ -150,7 +155,8 @@ func claimRepeatRenews(k *kit) {
 }
 
 func claimRepeatBatch(k *kit) {
-	reqs := sorted([]dedup.Request{request("done"), request("busy"), request("doubt"), request("new"), request("again")})
+	reqs := sorted([]dedup.Request{request("done"), request("busy"), request("doubt"),
+		request("new"), request("again")})
 	_, c := k.get(dedup.Fresh, long, request("done"))
 	k.complete(completion(c))
 	k.get(dedup.Fresh, long, request("busy"))
@@ -208,7 +214,8 @@ func claimDoneOrigin(k *kit) {
 	sameOrigin(k, request("released").Origin, k.meets(dedup.Done, copied).First)
 
 	far := request("far")
-	far.Origin = dedup.Origin{Topic: "tøpic: {1}%", Partition: 1<<31 - 1, Offset: 1<<63 - 1, Time: time.UnixMilli(1)}
+	far.Origin = dedup.Origin{Topic: "tøpic: {1}%", Partition: 1<<31 - 1, Offset: 1<<63 - 1,
+		Time: time.UnixMilli(1)}
 	k.get(dedup.Fresh, long, far)
 	sameOrigin(k, far.Origin, k.meets(dedup.Busy, request("far")).First)
 }
@@ -240,7 +247,8 @@ func claimDoneResult(k *kit) {
 func claimDoneNoResult(k *kit) {
 	_, c := k.get(dedup.Fresh, long, request("bare"))
 	k.complete(completion(c))
-	require.True(k, k.meets(dedup.Done, request("bare")).Result.IsZero(), "nothing was stored, nothing is replayed")
+	require.True(k, k.meets(dedup.Done, request("bare")).Result.IsZero(),
+		"nothing was stored, nothing is replayed")
 }
 
 func claimConflict(k *kit) {
@@ -273,12 +281,14 @@ func (k *kit) conflicts(prefix string, a, b dedup.Fingerprint) {
 	k.release(release(claim("doubtful"), dedup.Unknown))
 	k.get(dedup.Fresh, k.lease, printed("over", a))
 	k.outlast()
-	known := map[string]dedup.Verdict{"busy": dedup.Busy, "done": dedup.Done, "dead": dedup.Dead, "moved": dedup.Rescheduled,
-		"open": dedup.Fresh, "doubtful": dedup.Fresh, "over": dedup.Fresh}
+	known := map[string]dedup.Verdict{"busy": dedup.Busy, "done": dedup.Done, "dead": dedup.Dead,
+		"moved": dedup.Rescheduled,
+		"open":  dedup.Fresh, "doubtful": dedup.Fresh, "over": dedup.Fresh}
 	for _, id := range slices.Sorted(maps.Keys(known)) {
 		got := k.meets(dedup.Conflict, printed(id, b))
 		sameOrigin(k, request(prefix+id).Origin, got.First)
-		require.Equal(k, known[id].String(), got.Known.String(), "%s: what an equal copy would be told", id)
+		require.Equal(k, known[id].String(), got.Known.String(),
+			"%s: what an equal copy would be told", id)
 		if id == "dead" {
 			require.Equal(k, "poison", got.Reason)
 		}
@@ -316,7 +326,8 @@ func claimMixed(k *kit) {
 	_, c = k.get(dedup.Fresh, long, request("doubt"))
 	k.release(release(c, dedup.Unknown))
 	k.get(dedup.Fresh, long, request("busy"))
-	want := map[string]dedup.Verdict{"busy": dedup.Busy, "dead": dedup.Dead, "done": dedup.Done, "doubt": dedup.Uncertain,
+	want := map[string]dedup.Verdict{"busy": dedup.Busy, "dead": dedup.Dead, "done": dedup.Done,
+		"doubt":   dedup.Uncertain,
 		"fresh 1": dedup.Fresh, "fresh 2": dedup.Fresh, "moved": dedup.Rescheduled}
 	var reqs []dedup.Request
 	for id := range want {

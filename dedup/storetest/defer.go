@@ -23,20 +23,24 @@ var deferTests = []test{
 	{name: "defer: what is removed is what was expected", run: deferRemove},
 	{name: "defer: what follows takes its turn behind the other queues", run: deferTurn},
 	{name: "defer: the longest due come first, and the rest is announced", run: deferDue},
-	{name: "defer: queues that are delayed keep no other one from its turn (rule 4)", run: deferDelay},
+	{name: "defer: queues that are delayed keep no other one from its turn (rule 4)",
+		run: deferDelay},
 	{name: "defer: partitions are apart", run: deferPartitions},
 	{name: "defer: a queue belongs to the partition of its last event", run: deferPartition},
 	{name: "defer: queues are listed by name, page by page", run: deferQueues},
 	{name: "defer: long names are told apart", run: deferLongNames},
 	{name: "defer: found by a person", run: deferFind},
-	{name: "defer: nothing is lost between who defers and who ends the queue (rule 4)", alone: true, run: deferRace},
-	{name: "defer: the same events deferred by two at once are there once", alone: true, run: deferTwice},
+	{name: "defer: nothing is lost between who defers and who ends the queue (rule 4)", alone: true,
+		run: deferRace},
+	{name: "defer: the same events deferred by two at once are there once", alone: true,
+		run: deferTwice},
 	{name: "defer: a server that is down is unavailable (R-19)", needs: Outage, run: deferDown},
 	{name: "defer: random: thousands of calls agree with a model", alone: true, run: deferRandom},
 }
 
-// RunDeferrer tests that the stores of h keep the contract of [dedup.Deferrer]. Of h it uses New, Peer, Down, Sleep, Around, Horizon and
-// of Missing [Outage]. Waits of the tests are a quarter of Lease and more.
+// RunDeferrer tests that the stores of h keep the contract of [dedup.Deferrer]. Of h it uses New,
+// Peer, Down, Sleep, Around, Horizon and of Missing [Outage]. Waits of the tests are a quarter of
+// Lease and more.
 func RunDeferrer(t *testing.T, h Harness) {
 	h = h.ready(t)
 	for _, c := range deferTests {
@@ -66,7 +70,8 @@ var part = dedup.DeferredPartition{Scope: "orders", Topic: "orders", Partition: 
 
 // waiting is an event to defer in queue.
 func waiting(queue, id string, wait time.Duration) dedup.Deferred {
-	return dedup.Deferred{Key: key(id), Queue: queue, Wait: wait, Origin: origin(3, 7), Data: []byte("data of " + id)}
+	return dedup.Deferred{Key: key(id), Queue: queue, Wait: wait, Origin: origin(3, 7),
+		Data: []byte("data of " + id)}
 }
 
 func (k *deferral) deferEvent(events ...dedup.Deferred) {
@@ -74,7 +79,8 @@ func (k *deferral) deferEvent(events ...dedup.Deferred) {
 	require.NoError(k, k.p.Defer(k.ctx, part, events))
 }
 
-// due requires the heads that are due to be those, in this order, and returns how long until the next.
+// due requires the heads that are due to be those, in this order, and returns how long until the
+// next.
 func (k *deferral) due(want ...string) time.Duration {
 	k.Helper()
 	heads, next, err := k.peer.Due(k.ctx, part, 100)
@@ -182,7 +188,8 @@ func deferWhole(kt *kit) {
 		require.NoError(k, err)
 		require.Len(k, those, 1)
 		k.like(e, those[0])
-		empty, err := k.p.Remove(k.ctx, part, e.Queue, dedup.Deferred{Key: e.Key, Position: e.Position})
+		empty, err := k.p.Remove(k.ctx, part, e.Queue, dedup.Deferred{Key: e.Key,
+			Position: e.Position})
 		require.NoError(k, err)
 		require.True(k, empty)
 	}
@@ -255,7 +262,8 @@ func deferRefused(kt *kit) {
 	noID := waiting("q", "b", 0)
 	noID.Key.ID = ""
 	for _, bad := range []dedup.Deferred{other, noID} {
-		err := k.p.Defer(k.ctx, part, []dedup.Deferred{waiting("q", "a", 0), bad, waiting("r", "c", 0)})
+		err := k.p.Defer(k.ctx, part, []dedup.Deferred{waiting("q", "a", 0), bad,
+			waiting("r", "c", 0)})
 		require.Error(k, err)
 		require.NotErrorIs(k, err, dedup.ErrUnavailable, "it would be repeated for ever")
 		k.lengths(part)
@@ -283,18 +291,23 @@ func deferNothing(kt *kit) {
 func deferWait(kt *kit) {
 	k := deferralOf(kt)
 	soon := k.waits(k.lease, func() {
-		k.deferEvent(waiting("late", "a", long), waiting("soon", "b", k.lease), waiting("never", "c", -long), waiting("soon", "d", k.lease/4))
+		k.deferEvent(waiting("late", "a", long), waiting("soon", "b", k.lease),
+			waiting("never", "c", -long), waiting("soon", "d", k.lease/4))
 	})
 	require.Greater(k, soon("c", "b"), long/2)
 	k.remove("soon", "b", false)
 	k.due("c", "d") // its own wait went by meanwhile
-	later := k.waits(k.lease, func() { k.deferEvent(waiting("later", "e", 0), waiting("later", "f", k.lease)) })
+	later := k.waits(k.lease, func() {
+		k.deferEvent(waiting("later", "e", 0),
+			waiting("later", "f", k.lease))
+	})
 	k.remove("later", "e", false)
 	later("c", "d", "f") // what failed by itself waits by itself
 }
 
-// waits calls fn, which lets the head of a queue wait. What it returns requires that this head, the last of want, is due when its wait
-// is over, and neither sooner nor later: until then the others of want are. No pace of the machine changes that.
+// waits calls fn, which lets the head of a queue wait. What it returns requires that this head, the
+// last of want, is due when its wait is over, and neither sooner nor later: until then the others
+// of want are. No pace of the machine changes that.
 func (k *deferral) waits(wait time.Duration, fn func()) func(want ...string) time.Duration {
 	began := time.Now()
 	fn()
@@ -306,13 +319,15 @@ func (k *deferral) waits(wait time.Duration, fn func()) func(want ...string) tim
 			heads, next, err := k.peer.Due(k.ctx, part, 100)
 			require.NoError(k, err)
 			if len(heads) == len(want) {
-				require.GreaterOrEqual(k, time.Since(began), wait, "%s is due too soon", want[len(want)-1])
+				require.GreaterOrEqual(k, time.Since(began), wait, "%s is due too soon",
+					want[len(want)-1])
 				return k.due(want...)
 			}
 			require.Equal(k, want[:len(want)-1], ids(heads), "due")
 			require.Positive(k, next)
 			require.LessOrEqual(k, next, wait)
-			require.LessOrEqual(k, asked.Sub(begun), wait+time.Millisecond, "%s is due too late", want[len(want)-1])
+			require.LessOrEqual(k, asked.Sub(begun), wait+time.Millisecond, "%s is due too late",
+				want[len(want)-1])
 			k.h.Sleep(next + time.Millisecond)
 		}
 	}
@@ -347,7 +362,8 @@ func deferPartition(kt *kit) {
 	k := deferralOf(kt)
 	old := part
 	old.Partition = 0
-	require.NoError(k, k.p.Defer(k.ctx, old, []dedup.Deferred{waiting("q", "a", 0), waiting("stays", "x", 0)}))
+	require.NoError(k, k.p.Defer(k.ctx, old, []dedup.Deferred{waiting("q", "a", 0),
+		waiting("stays", "x", 0)}))
 	k.lengths(part)
 	k.due()
 	k.deferEvent(waiting("q", "b", 0))
@@ -366,7 +382,8 @@ func deferPartition(kt *kit) {
 	moved, err := k.p.Postpone(k.ctx, old, head)
 	require.NoError(k, err)
 	require.True(k, moved)
-	empty, err := k.p.Remove(k.ctx, old, "q", dedup.Deferred{Key: head.Key, Position: head.Position})
+	empty, err := k.p.Remove(k.ctx, old, "q", dedup.Deferred{Key: head.Key,
+		Position: head.Position})
 	require.NoError(k, err)
 	require.False(k, empty)
 	k.due("b")
@@ -381,14 +398,16 @@ func deferDown(k *kit) {
 	empty, removeErr := p.Remove(k.ctx, part, "q", dedup.Deferred{Key: key("a")})
 	_, _, found, findErr := p.FindDeferred(k.ctx, part.Scope, part.Topic, key("a"))
 	for _, err := range []error{err, headErr, queuesErr, postponeErr, removeErr, findErr,
-		p.Delay(k.ctx, part, long, "q"), p.Defer(k.ctx, part, []dedup.Deferred{waiting("q", "a", 0)})} {
+		p.Delay(k.ctx, part, long, "q"), p.Defer(k.ctx, part,
+			[]dedup.Deferred{waiting("q", "a", 0)})} {
 		require.ErrorIs(k, err, dedup.ErrUnavailable)
 	}
 	require.False(k, headOK || moved || empty || found, "an error and an answer")
 }
 
 // headOf returns the first event of a queue.
-func headOf(ctx context.Context, p dedup.Deferrer, part dedup.DeferredPartition, queue string) (head dedup.Deferred, ok bool, err error) {
+func headOf(ctx context.Context, p dedup.Deferrer, part dedup.DeferredPartition,
+	queue string) (head dedup.Deferred, ok bool, err error) {
 	first, err := p.First(ctx, part, queue, 1)
 	if len(first) == 0 {
 		return dedup.Deferred{}, false, err

@@ -19,7 +19,8 @@ func deferDelay(kt *kit) {
 	deferDelayEnds(k)
 }
 
-// deferDelayMany: more queues than one question asks for cannot run. Those behind them have their turn nevertheless.
+// deferDelayMany: more queues than one question asks for cannot run. Those behind them have their
+// turn nevertheless.
 func deferDelayMany(k *deferral) {
 	const stuck, limit = 600, 32
 	var events []dedup.Deferred
@@ -54,7 +55,8 @@ func deferDelayMany(k *deferral) {
 // deferDelayEnds: a delay is over in time, or when the head changes.
 func deferDelayEnds(k *deferral) {
 	a := waiting("q", "a", 0)
-	k.deferEvent(a, waiting("q", "b", 0), waiting("r", "c", 0), waiting("late", "d", long), waiting("blocked", "e", 0))
+	k.deferEvent(a, waiting("q", "b", 0), waiting("r", "c", 0), waiting("late", "d", long),
+		waiting("blocked", "e", 0))
 	blocked := waiting("blocked", "e", 0)
 	blocked.Blocked = true
 	k.postpone(true, blocked)
@@ -67,7 +69,8 @@ func deferDelayEnds(k *deferral) {
 	require.Greater(k, next, long/2)
 	require.LessOrEqual(k, next, long)
 	k.like(a, k.head("q", "a"))
-	require.LessOrEqual(k, k.head("q", "a").Wait, time.Duration(0), "the event itself does not wait")
+	require.LessOrEqual(k, k.head("q", "a").Wait, time.Duration(0),
+		"the event itself does not wait")
 	k.delay(k.lease/4, "q")
 	k.outlast()
 	require.Greater(k, k.due(), long/4, "a delay does not end sooner by a shorter one")

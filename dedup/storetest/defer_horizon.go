@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// deferAges is what the store knows of the events of a deferWalk beside its queues: it forgets the oldest one by one. What is deferred
-// stays deferred, and may run at any age (rule 8).
+// deferAges is what the store knows of the events of a deferWalk beside its queues: it forgets the
+// oldest one by one. What is deferred stays deferred, and may run at any age (rule 8).
 type deferAges struct {
 	horizon time.Time
 	records map[string]dedup.Verdict // by ID: Done, or Fresh of what was released
@@ -19,8 +19,8 @@ const deferEvents = 12
 
 func madeAt(n int) time.Time { return horizonAt.Add(time.Duration(n) * time.Minute) }
 
-// forget moves the horizon on by a minute, and takes the records away that are older then, as a reaper does. A store without a horizon
-// of its own only loses the records.
+// forget moves the horizon on by a minute, and takes the records away that are older then, as a
+// reaper does. A store without a horizon of its own only loses the records.
 func (w *deferWalk) forget() {
 	w.ages.horizon = w.ages.horizon.Add(time.Minute)
 	if !w.h.lacks(horizon) {
@@ -37,7 +37,8 @@ func (w *deferWalk) forget() {
 	}
 }
 
-// claim asks for an event as the engine does for a delivery, or, at any age, for what it has deferred itself.
+// claim asks for an event as the engine does for a delivery, or, at any age, for what it has
+// deferred itself.
 func (w *deferWalk) claim() {
 	n := w.rng.IntN(deferEvents)
 	r := dated(numbered("e", n), madeAt(n))

@@ -9,7 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// deferModel is the queues of one scope and topic as the contract describes them. Waits are zero or do not end.
+// deferModel is the queues of one scope and topic as the contract describes them. Waits are zero or
+// do not end.
 type deferModel struct {
 	queues map[string][]dedup.Deferred
 	owner  map[string]int32 // the partition of each queue
@@ -111,7 +112,8 @@ var deferNames = []string{"", "\x00", "k", "k1", "\xff"}
 func deferRandom(kt *kit) {
 	k := deferralOf(kt)
 	rng, seed := k.random()
-	w := &deferWalk{deferral: k, rng: rng, model: deferModel{make(map[string][]dedup.Deferred), make(map[string]int32), make(map[string]bool)}}
+	w := &deferWalk{deferral: k, rng: rng, model: deferModel{make(map[string][]dedup.Deferred),
+		make(map[string]int32), make(map[string]bool)}}
 	w.ages = deferAges{horizon: horizonAt, records: make(map[string]dedup.Verdict)}
 	for step := range 1500 {
 		if step%100 == 99 {
@@ -146,7 +148,8 @@ func (w *deferWalk) event() dedup.Deferred {
 	n := w.rng.IntN(deferEvents)
 	e := waiting(deferNames[w.rng.IntN(len(deferNames))], numbered("e", n), 0)
 	e.Origin.Time = madeAt(n)
-	if name, i := w.model.find(e.Key); i >= 0 && w.rng.IntN(5) > 0 { // mostly one that is there, with its own key
+	// mostly one that is there, with its own key
+	if name, i := w.model.find(e.Key); i >= 0 && w.rng.IntN(5) > 0 {
 		e.Queue, e.Position = name, w.model.queues[name][i].Position
 	}
 	if w.rng.IntN(2) == 0 {
@@ -194,7 +197,8 @@ func (w *deferWalk) postpone(p dedup.Deferrer, l dedup.DeferredPartition) {
 	e.Position, e.Blocked = w.nearby(e.Position), w.rng.IntN(3) == 0
 	moved, err := p.Postpone(w.ctx, l, e)
 	require.NoError(w, err)
-	require.Equal(w, w.model.postpone(e), moved, "postpone %s in %q to %v", e.Key, e.Queue, e.Position)
+	require.Equal(w, w.model.postpone(e), moved, "postpone %s in %q to %v", e.Key, e.Queue,
+		e.Position)
 }
 
 func (w *deferWalk) delay(p dedup.Deferrer, l dedup.DeferredPartition) {

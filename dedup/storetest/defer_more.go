@@ -42,7 +42,8 @@ func deferQueues(kt *kit) {
 	}
 }
 
-// deferLongNames: a Kafka key may be as large as a message, and an event that cannot be deferred would be in the way for ever.
+// deferLongNames: a Kafka key may be as large as a message, and an event that cannot be deferred
+// would be in the way for ever.
 func deferLongNames(kt *kit) {
 	k := deferralOf(kt)
 	stem := strings.Repeat("k\xe4\x00", 30_000)
@@ -96,7 +97,8 @@ func deferFind(kt *kit) {
 		scope, topic string
 		key          dedup.Key
 	}{
-		{part.Scope, part.Topic, key("c")}, {part.Scope, part.Topic, tenant}, {part.Scope, part.Topic, typ},
+		{part.Scope, part.Topic, key("c")}, {part.Scope, part.Topic, tenant},
+		{part.Scope, part.Topic, typ},
 		{part.Scope, "x", behind.Key}, {"x", part.Topic, scope},
 	} {
 		_, _, ok, err := k.peer.FindDeferred(k.ctx, c.scope, c.topic, c.key)
@@ -108,8 +110,9 @@ func deferFind(kt *kit) {
 	}
 }
 
-// deferRace: one queue, which ends all the time, several who defer and several who end it, as if each took itself for the
-// owner. Each event comes up once as the head and in the order of who deferred it, and no queue stays behind.
+// deferRace: one queue, which ends all the time, several who defer and several who end it, as if
+// each took itself for the owner. Each event comes up once as the head and in the order of who
+// deferred it, and no queue stays behind.
 func deferRace(kt *kit) {
 	r := &deferRacers{deferral: deferralOf(kt), end: time.Now().Add(time.Minute),
 		room: make(chan struct{}, racersPark*racersEach), over: make(chan struct{})}
@@ -131,8 +134,9 @@ const racersPark, racersEach, racersTake = 4, 60, 3
 
 type deferRacers struct {
 	*deferral
-	end  time.Time
-	room chan struct{} // for an event: given while the one before is being removed, so that the queue ends all the time
+	end time.Time
+	// for an event: given while the one before is being removed, so that the queue ends all the time
+	room chan struct{}
 	over chan struct{} // closed when somebody takes no more
 	once sync.Once
 
@@ -213,7 +217,9 @@ func deferTwice(kt *kit) {
 	errs := inParallel(6, func(i int) error {
 		mine := slices.Clone(events)
 		if i%2 == 1 { // queues the other way round, their events not
-			slices.SortStableFunc(mine, func(a, b dedup.Deferred) int { return strings.Compare(b.Queue, a.Queue) })
+			slices.SortStableFunc(mine, func(a, b dedup.Deferred) int {
+				return strings.Compare(b.Queue, a.Queue)
+			})
 		}
 		return stores[i%2].Defer(k.ctx, part, mine)
 	})

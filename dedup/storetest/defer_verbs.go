@@ -26,7 +26,8 @@ func deferBlocked(kt *kit) {
 	a.Blocked = true
 	k.postpone(true, a)
 	k.due("c")
-	empty, err := k.p.Remove(k.ctx, part, "q", dedup.Deferred{Key: a.Key, Position: a.Position}) // skipped
+	// skipped
+	empty, err := k.p.Remove(k.ctx, part, "q", dedup.Deferred{Key: a.Key, Position: a.Position})
 	require.NoError(k, err)
 	require.False(k, empty)
 	k.due("c", "b")
@@ -52,7 +53,8 @@ func deferPostpone(kt *kit) {
 	a := waiting("q", "a", 0)
 	a.Position = dedup.Position{Generation: 1, Retry: 2}
 	k.deferEvent(a, waiting("q", "b", 0))
-	for _, p := range []dedup.Position{{}, {Retry: 9}, {Generation: 1, Retry: 1}, {Generation: 1, Retry: 2}} {
+	for _, p := range []dedup.Position{{}, {Retry: 9}, {Generation: 1, Retry: 1},
+		{Generation: 1, Retry: 2}} {
 		late := a
 		late.Position, late.Wait, late.Data = p, long, []byte("late")
 		k.postpone(false, late)
@@ -96,7 +98,8 @@ func deferRemove(kt *kit) {
 		require.NoError(k, err)
 		require.False(k, empty)
 	}
-	for _, p := range []dedup.Position{{}, {Retry: 5}, {Generation: 1, Retry: 1}, {Generation: 2}, {Generation: 2, Retry: 2}} {
+	for _, p := range []dedup.Position{{}, {Retry: 5}, {Generation: 1, Retry: 1}, {Generation: 2},
+		{Generation: 2, Retry: 2}} {
 		remove(p) // it was postponed or reopened meanwhile
 		k.head("q", "a")
 		k.lengths(part, queue("q", 3))

@@ -1,6 +1,6 @@
-// Package storetest is the conformance kit for stores. It tests what package dedup promises, through
-// package dedup only, so that your store is tested like those of this module. Where the contract
-// leaves a choice, every choice passes.
+// Package storetest is the conformance kit for stores. It tests what package dedup promises,
+// through package dedup only, so that your store is tested like those of this module. Where the
+// contract leaves a choice, every choice passes.
 //
 // To test a new store:
 //

@@ -13,25 +13,34 @@ import (
 var endTests = []test{
 	{name: "complete: repeated after a lost reply it succeeds", run: completeRepeated},
 	{name: "complete: says which claims of a call were lost", run: completeMixed},
-	{name: "complete: a claim that was never granted is lost and makes no record", needs: Results, run: completeNever},
+	{name: "complete: a claim that was never granted is lost and makes no record", needs: Results,
+		run: completeNever},
 	{name: "complete: the retention is counted anew", run: completeRetention},
-	{name: "complete: the late success of a claim that was released as Unknown (rule 13)", run: completeLateSuccess},
-	{name: "complete: the late success of a claim comes after others have spoken (rule 13)", needs: Results, run: completeTooLateSuccess},
+	{name: "complete: the late success of a claim that was released as Unknown (rule 13)",
+		run: completeLateSuccess},
+	{name: "complete: the late success of a claim comes after others have spoken (rule 13)",
+		needs: Results, run: completeTooLateSuccess},
 	{name: "complete: retention must be positive", run: endRetention},
 	{name: "dead: answers Dead with the reason", run: deadReason},
-	{name: "dead: the reason is cut at MaxReason and any bytes will do (P-22)", run: deadLongReason},
+	{name: "dead: the reason is cut at MaxReason and any bytes will do (P-22)",
+		run: deadLongReason},
 	{name: "dead: its origin is the delivery whose dead letter was sent (rule 6)", run: deadOrigin},
 	{name: "release: Unstarted gives the next claim the same verdict", run: releaseUnstarted},
 	{name: "release: Failed is counted", run: releaseFailed},
-	{name: "release: Unknown makes the next claim Uncertain at once (rule 13)", run: releaseUnknown},
+	{name: "release: Unknown makes the next claim Uncertain at once (rule 13)",
+		run: releaseUnknown},
 	{name: "release: an Uncertain claim stays Uncertain", run: releaseUncertain},
-	{name: "release: Undone leaves the key to another payload (H-11)", needs: Fingerprints, run: releaseUndone},
-	{name: "release: repeated it is harmless, even when somebody claimed in between", run: releaseRepeated},
-	{name: "release: a token that never held anything changes nothing (rule 32)", run: releaseNever},
+	{name: "release: Undone leaves the key to another payload (H-11)", needs: Fingerprints,
+		run: releaseUndone},
+	{name: "release: repeated it is harmless, even when somebody claimed in between",
+		run: releaseRepeated},
+	{name: "release: a token that never held anything changes nothing (rule 32)",
+		run: releaseNever},
 	{name: "release: says which claims of a call were lost", run: releaseMixed},
 	{name: "release: the fence never goes back", run: releaseFence},
 	{name: "release: a record that waits outlives a lease", run: releaseRetention},
-	{name: "calls: in opposite orders at once they do not block each other (P-04)", alone: true, run: oppositeOrders},
+	{name: "calls: in opposite orders at once they do not block each other (P-04)", alone: true,
+		run: oppositeOrders},
 }
 
 func completeRepeated(k *kit) {
@@ -48,7 +57,8 @@ func completeRepeated(k *kit) {
 	k.meets(dedup.Rescheduled, request("moved"))
 }
 
-// completeLateSuccess: a run is left behind, its claim is released, and then it succeeds. Nobody has claimed meanwhile.
+// completeLateSuccess: a run is left behind, its claim is released, and then it succeeds. Nobody
+// has claimed meanwhile.
 func completeLateSuccess(k *kit) {
 	later := request("left behind, moved")
 	later.Position.Retry = 2
@@ -173,7 +183,8 @@ func deadReason(k *kit) {
 	}
 	a := k.try(k.s, dedup.NewToken(), long, dedup.Request{Key: key("dead"), Retention: retention,
 		Position: dedup.Position{Generation: 1}})
-	require.Equal(k, dedup.Dead, a.Verdict, "a copy that nobody reopened for: the store decides, not a header (rule 6)")
+	require.Equal(k, dedup.Dead, a.Verdict, "a copy that nobody reopened for: the store "+
+		"decides, not a header (rule 6)")
 }
 
 func deadLongReason(k *kit) {
@@ -190,14 +201,16 @@ func deadLongReason(k *kit) {
 		require.Greater(k, len(got), dedup.MaxReason-utf8.UTFMax, id)
 		require.True(k, strings.HasPrefix(why, got), "%s: cut, not changed", id)
 	}
-	for id, why := range map[string]string{"nul": "a\x00b", "broken": "a\xff\xfeb", "only nul": "\x00"} {
+	for id, why := range map[string]string{"nul": "a\x00b", "broken": "a\xff\xfeb",
+		"only nul": "\x00"} {
 		_, c := k.get(dedup.Fresh, long, request(id))
 		k.complete(dead(c, why)) // an event must not stay alive because of what killed it
 		require.NotEmpty(k, k.meets(dedup.Dead, request(id)).Reason, id)
 	}
 }
 
-// deadOrigin: only the dead letter's own record says which copy has one, so that every other copy gets its dead letter too.
+// deadOrigin: only the dead letter's own record says which copy has one, so that every other copy
+// gets its dead letter too.
 func deadOrigin(k *kit) {
 	first, copied := request("e").Origin, origin(900, 41)
 	copied.Topic = "orders.by.another.way"
@@ -310,7 +323,8 @@ func releaseRepeated(k *kit) {
 
 func releaseNever(k *kit) {
 	ghost := func(id string) []dedup.Release {
-		return []dedup.Release{release(request(id).Held(dedup.NewToken(), dedup.Answer{Fence: 1}), dedup.Unknown)}
+		return []dedup.Release{release(request(id).Held(dedup.NewToken(), dedup.Answer{Fence: 1}),
+			dedup.Unknown)}
 	}
 	k.harmless(k.s.Release(k.ctx, ghost("nothing")))
 	a := k.meets(dedup.Fresh, request("nothing"))
@@ -337,7 +351,8 @@ func releaseMixed(k *kit) {
 	_, c := k.get(dedup.Fresh, long, request("c"))
 	_, d := k.get(dedup.Fresh, long, request("d"))
 	k.lost(k.s.Release(k.ctx, []dedup.Release{
-		release(a, dedup.Unstarted), release(late, dedup.Failed), release(c, dedup.Unknown), release(d, dedup.Failed),
+		release(a, dedup.Unstarted), release(late, dedup.Failed), release(c, dedup.Unknown),
+		release(d, dedup.Failed),
 	}), 1)
 	k.meets(dedup.Fresh, request("a"))
 	k.meets(dedup.Busy, request("b"))
@@ -346,7 +361,8 @@ func releaseMixed(k *kit) {
 }
 
 func releaseFence(k *kit) {
-	for i, o := range []dedup.Outcome{dedup.Unstarted, dedup.Failed, dedup.Unknown, dedup.Unstarted} {
+	for i, o := range []dedup.Outcome{dedup.Unstarted, dedup.Failed, dedup.Unknown,
+		dedup.Unstarted} {
 		a, c := k.ask(long, request("fenced"))
 		require.True(k, a.Verdict.Held())
 		require.EqualValues(k, i+1, a.Fence)

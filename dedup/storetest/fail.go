@@ -9,7 +9,8 @@ import (
 
 // failTests cover what a store says when it cannot say anything.
 var failTests = []test{
-	{name: "down: every verb fails with ErrUnavailable and answers nothing (R-19)", needs: Outage, run: downVerbs},
+	{name: "down: every verb fails with ErrUnavailable and answers nothing (R-19)", needs: Outage,
+		run: downVerbs},
 	{name: "down: Reopen, Check and Ping fail", needs: Outage, run: downAbilities},
 	{name: "down: a caller's mistake is still a mistake", needs: Outage, run: downMistakes},
 	{name: "context: cancelled before the call, an error and no answer", run: contextCancelled},
@@ -57,14 +58,17 @@ func downAbilities(k *kit) {
 	}
 }
 
-// downMistakes: what is refused is refused before a server sees it, so that nobody waits for one to come back.
+// downMistakes: what is refused is refused before a server sees it, so that nobody waits for one to
+// come back.
 func downMistakes(k *kit) {
 	s := k.h.Down(k)
-	err := s.Claim(k.ctx, dedup.NewToken(), long, []dedup.Request{request("b"), request("a")}, stale(2))
+	err := s.Claim(k.ctx, dedup.NewToken(), long, []dedup.Request{request("b"), request("a")},
+		stale(2))
 	require.ErrorIs(k, err, dedup.ErrOrder)
 	require.NotErrorIs(k, err, dedup.ErrUnavailable)
 	bad := request("\x00")
-	require.ErrorIs(k, s.Claim(k.ctx, dedup.NewToken(), long, []dedup.Request{bad}, stale(1)), dedup.ErrKey)
+	require.ErrorIs(k, s.Claim(k.ctx, dedup.NewToken(), long, []dedup.Request{bad}, stale(1)),
+		dedup.ErrKey)
 }
 
 func contextCancelled(k *kit) {
@@ -86,8 +90,8 @@ func contextCancelled(k *kit) {
 	k.meets(dedup.Done, request("held"))
 }
 
-// contextDuring cancels calls that are under way. Whatever became of them, the same token learns it, or the
-// release of an unknown claim (rule 32) undoes it.
+// contextDuring cancels calls that are under way. Whatever became of them, the same token learns it
+// or the release of an unknown claim (rule 32) undoes it.
 func contextDuring(k *kit) {
 	for i := range 40 {
 		ctx, cancel := context.WithCancel(k.ctx)
@@ -108,13 +112,15 @@ func contextDuring(k *kit) {
 			k.meets(dedup.Done, r)
 			continue
 		}
-		k.harmless(k.s.Release(k.ctx, []dedup.Release{release(r.Held(t, dedup.Answer{}), dedup.Unstarted)}))
+		k.harmless(k.s.Release(k.ctx, []dedup.Release{release(r.Held(t, dedup.Answer{}),
+			dedup.Unstarted)}))
 	}
 }
 
 func checkPasses(k *kit) {
 	c, ok := k.s.(dedup.Checker)
-	require.True(k, ok, "%T is no dedup.Checker, and storetest.Check is not in Harness.Missing", k.s)
+	require.True(k, ok, "%T is no dedup.Checker, and storetest.Check is not in Harness.Missing",
+		k.s)
 	for range 2 {
 		warnings, err := c.Check(k.ctx)
 		require.NoError(k, err)
@@ -125,6 +131,7 @@ func checkPasses(k *kit) {
 
 func pingAnswers(k *kit) {
 	p, ok := k.s.(dedup.Checker)
-	require.True(k, ok, "%T is no dedup.Checker, and storetest.Check is not in Harness.Missing", k.s)
+	require.True(k, ok, "%T is no dedup.Checker, and storetest.Check is not in Harness.Missing",
+		k.s)
 	require.NoError(k, p.Ping(k.ctx))
 }

@@ -9,9 +9,12 @@ import (
 
 // horizonTests cover what a store answers about times that it has forgotten (rule 8).
 var horizonTests = []test{
-	{name: "horizon: what is older and not known is TooOld (rule 8)", needs: horizon, run: horizonUnknown},
-	{name: "horizon: what is known is answered as ever (rule 8)", needs: horizon, run: horizonKnown},
-	{name: "horizon: each request of a call is judged alone (rule 8)", needs: horizon, run: horizonBatch},
+	{name: "horizon: what is older and not known is TooOld (rule 8)", needs: horizon,
+		run: horizonUnknown},
+	{name: "horizon: what is known is answered as ever (rule 8)", needs: horizon,
+		run: horizonKnown},
+	{name: "horizon: each request of a call is judged alone (rule 8)", needs: horizon,
+		run: horizonBatch},
 }
 
 // The horizon of the tests, and the time of a record before it and of one at it.
@@ -94,8 +97,10 @@ func horizonBatch(k *kit) {
 
 // horizonGroup returns requests of all kinds and what each is answered if "done" is done.
 func horizonGroup() ([]dedup.Request, map[string]dedup.Verdict) {
-	want := map[string]dedup.Verdict{"done": dedup.Done, "old": dedup.TooOld, "very old": dedup.TooOld}
-	reqs := []dedup.Request{dated("done", before), dated("old", before), dated("very old", time.UnixMilli(1))}
+	want := map[string]dedup.Verdict{"done": dedup.Done, "old": dedup.TooOld,
+		"very old": dedup.TooOld}
+	reqs := []dedup.Request{dated("done", before), dated("old", before),
+		dated("very old", time.UnixMilli(1))}
 	for _, r := range unjudged() {
 		reqs, want[r.Key.ID] = append(reqs, r), dedup.Fresh
 	}
@@ -105,15 +110,19 @@ func horizonGroup() ([]dedup.Request, map[string]dedup.Verdict) {
 // txHorizonTests are the same for what is remembered in the transaction of the effects.
 func txHorizonTests[Tx any]() []txTest[Tx] {
 	return []txTest[Tx]{
-		{name: "tx: horizon: what is older and not known is TooOld (rule 8)", needs: horizon, run: txHorizonUnknown[Tx]},
-		{name: "tx: horizon: each request of a call is judged alone (rule 8)", needs: horizon, run: txHorizonGroup[Tx]},
+		{name: "tx: horizon: what is older and not known is TooOld (rule 8)", needs: horizon,
+			run: txHorizonUnknown[Tx]},
+		{name: "tx: horizon: each request of a call is judged alone (rule 8)", needs: horizon,
+			run: txHorizonGroup[Tx]},
 	}
 }
 
 func txHorizonUnknown[Tx any](k *txKit[Tx]) {
 	k.one(dedup.Fresh, dated("done", before), k.effect("done"))
 	r := dated("moved", before)
-	k.one(dedup.Fresh, r, k.ends(r, "moved", func(c dedup.Claim) dedup.Completion { return moved(c, 1) }))
+	k.one(dedup.Fresh, r, k.ends(r, "moved", func(c dedup.Claim) dedup.Completion {
+		return moved(c, 1)
+	}))
 	k.h.Horizon(k, k.s, request("").Key.Scope, horizonAt)
 	for range 2 {
 		k.meets(dedup.TooOld, dated("old", before))

@@ -34,7 +34,8 @@ func keysSeparate(k *kit) {
 	k.distinct(keys)
 }
 
-// distinct requires each of keys to be remembered alone: all Fresh at first, and each finished without the others.
+// distinct requires each of keys to be remembered alone: all Fresh at first, and each finished
+// without the others.
 func (k *kit) distinct(keys []dedup.Key) {
 	k.Helper()
 	for _, key := range keys {
@@ -45,33 +46,43 @@ func (k *kit) distinct(keys []dedup.Key) {
 	}
 	for _, key := range keys {
 		a := k.meets(dedup.Dead, dedup.Request{Key: key, Retention: retention})
-		require.Equal(k, key.String()[:min(len(key.String()), dedup.MaxReason)], a.Reason, "%+v", key)
+		require.Equal(k, key.String()[:min(len(key.String()), dedup.MaxReason)], a.Reason, "%+v",
+			key)
 	}
 }
 
-// awkward parts: separators, escapes, hash tags, case, blanks, numbers and two forms of one dead letter.
-var awkward = []string{"a", "A", "a ", " a", "a:b", "a%3Ab", "a%3ab", "a%b", "%", ":", "{a}", "{", "}", "é", "e\u0301",
-	"ß", "ss", "SS", "İ", "i", "I", "01", "1", "1.0", "\t", "\n", "\u00a0", "\u200b", "日本", "😀", "'", `"`, `\`, `\x41`, "null",
+// awkward parts: separators, escapes, hash tags, case, blanks, numbers and two forms of one dead
+// letter.
+var awkward = []string{"a", "A", "a ", " a", "a:b", "a%3Ab", "a%3ab", "a%b", "%", ":", "{a}", "{",
+	"}", "é", "e\u0301",
+	"ß", "ss", "SS", "İ", "i", "I", "01", "1", "1.0", "\t", "\n", "\u00a0", "\u200b", "日本", "😀",
+	"'", `"`, `\`, `\x41`, "null",
 	"*", "a*", "?", "[a]",
-	"00000000-0000-0000-0000-00000000000a", "00000000-0000-0000-0000-00000000000A", "01ARZ3NDEKTSV4RRFFQ69G5FAV",
+	"00000000-0000-0000-0000-00000000000a", "00000000-0000-0000-0000-00000000000A",
+	"01ARZ3NDEKTSV4RRFFQ69G5FAV",
 	"01arz3ndektsv4rrffq69g5fav", "0000000000000000000000000000000a"}
 
 func keysAwkward(k *kit) {
 	var keys []dedup.Key
 	for _, p := range awkward {
-		keys = append(keys, dedup.Key{ID: p}, dedup.Key{Tenant: p, ID: "x"}, dedup.Key{Scope: p, ID: "x"},
+		keys = append(keys, dedup.Key{ID: p}, dedup.Key{Tenant: p, ID: "x"},
+			dedup.Key{Scope: p, ID: "x"},
 			dedup.Key{Type: p, ID: "x"})
 	}
 	keys = append(keys, // one text, cut at other places
-		dedup.Key{Tenant: "a:b", Scope: "c", ID: "d"}, dedup.Key{Tenant: "a", Scope: "b:c", ID: "d"},
-		dedup.Key{Tenant: "a", Scope: "b", Type: "c", ID: "d"}, dedup.Key{Scope: "a:b", Type: "c", ID: "d"},
-		dedup.Key{ID: "a:b:c:d"}, dedup.Key{Type: "a", ID: "b:c:d"}, dedup.Key{Type: "a:b", ID: "c:d"})
+		dedup.Key{Tenant: "a:b", Scope: "c", ID: "d"}, dedup.Key{Tenant: "a", Scope: "b:c",
+			ID: "d"},
+		dedup.Key{Tenant: "a", Scope: "b", Type: "c", ID: "d"},
+		dedup.Key{Scope: "a:b", Type: "c", ID: "d"},
+		dedup.Key{ID: "a:b:c:d"}, dedup.Key{Type: "a", ID: "b:c:d"},
+		dedup.Key{Type: "a:b", ID: "c:d"})
 	k.distinct(keys)
 }
 
 func keysRandom(k *kit) {
 	rng, seed := k.random()
-	alphabet := []string{"a", "A", ":", "%", "{", "}", "%3A", "é", "\u0301", " ", "0", "/", "\\", "\n"}
+	alphabet := []string{"a", "A", ":", "%", "{", "}", "%3A", "é", "\u0301", " ", "0", "/", "\\",
+		"\n"}
 	part := func(least int) string {
 		var b strings.Builder
 		for n := least + rng.IntN(4); n > 0; n-- {
@@ -85,7 +96,8 @@ func keysRandom(k *kit) {
 		key := dedup.Key{Tenant: part(0), Scope: part(0), Type: part(0), ID: part(1)}
 		if !seen[key] {
 			seen[key] = true
-			reqs = append(reqs, dedup.Request{Key: key, Retention: retention, Origin: origin(1, len(reqs))})
+			reqs = append(reqs, dedup.Request{Key: key, Retention: retention,
+				Origin: origin(1, len(reqs))})
 		}
 	}
 	sorted(reqs)
@@ -97,7 +109,8 @@ func keysRandom(k *kit) {
 	}
 	require.NoError(k, k.peer.Claim(k.ctx, dedup.NewToken(), long, reqs, answers))
 	for i, a := range answers {
-		require.Equal(k, dedup.Busy, a.Verdict, "%+v is not found again (seed %d)", reqs[i].Key, seed)
+		require.Equal(k, dedup.Busy, a.Verdict, "%+v is not found again (seed %d)", reqs[i].Key,
+			seed)
 		sameOrigin(k, reqs[i].Origin, a.First)
 	}
 }
@@ -132,9 +145,12 @@ func keysInvalid(k *kit) {
 	long256 := strings.Repeat("x", dedup.MaxPart+1)
 	for _, bad := range []dedup.Key{
 		{}, {Tenant: "t", Scope: "s", Type: "y"},
-		{ID: "a\x00b"}, {Tenant: "\x00", ID: "x"}, {Scope: "a\x00", ID: "x"}, {Type: "\x00a", ID: "x"},
-		{ID: "\xff"}, {Tenant: "a\xc3", ID: "x"}, {Scope: "\xed\xa0\x80", ID: "x"}, {Type: "\xc0\x80", ID: "x"},
-		{ID: long256}, {Tenant: long256, ID: "x"}, {Scope: long256, ID: "x"}, {Type: long256, ID: "x"},
+		{ID: "a\x00b"}, {Tenant: "\x00", ID: "x"}, {Scope: "a\x00", ID: "x"},
+		{Type: "\x00a", ID: "x"},
+		{ID: "\xff"}, {Tenant: "a\xc3", ID: "x"}, {Scope: "\xed\xa0\x80", ID: "x"},
+		{Type: "\xc0\x80", ID: "x"},
+		{ID: long256}, {Tenant: long256, ID: "x"}, {Scope: long256, ID: "x"},
+		{Type: long256, ID: "x"},
 	} {
 		good := dedup.Request{Key: dedup.Key{Tenant: "\x01", ID: "good"}, Retention: retention}
 		reqs := sorted([]dedup.Request{good, {Key: bad, Retention: retention}})
@@ -144,8 +160,8 @@ func keysInvalid(k *kit) {
 	}
 }
 
-// refused requires a call of Claim to fail as a mistake of its caller: no answer, and not as an outage, after which it
-// would be repeated for ever.
+// refused requires a call of Claim to fail as a mistake of its caller: no answer, and not as an
+// outage, after which it would be repeated for ever.
 func (k *kit) refused(reqs []dedup.Request) error {
 	k.Helper()
 	answers := stale(len(reqs))
@@ -167,7 +183,8 @@ func (k *kit) untouched(r dedup.Request) {
 
 func callOrder(k *kit) {
 	a, b, c := request("a"), request("b"), request("c")
-	for _, reqs := range [][]dedup.Request{{b, a}, {a, c, b}, {a, a}, {a, b, b}, {c, b, a}, {a, b, c, a}} {
+	for _, reqs := range [][]dedup.Request{{b, a}, {a, c, b}, {a, a}, {a, b, b}, {c, b, a},
+		{a, b, c, a}} {
 		require.ErrorIs(k, k.refused(reqs), dedup.ErrOrder)
 	}
 	for _, r := range []dedup.Request{a, b, c} {
@@ -182,7 +199,8 @@ func callOrder(k *kit) {
 func callByteOrder(k *kit) {
 	var reqs []dedup.Request
 	for _, id := range []string{"B", "Z", "a", "a ", "a-", "aB", "b", "z", "É", "é", "日", "😀"} {
-		reqs = append(reqs, dedup.Request{Key: dedup.Key{Scope: "order", ID: id}, Retention: retention})
+		reqs = append(reqs, dedup.Request{Key: dedup.Key{Scope: "order", ID: id},
+			Retention: retention})
 	}
 	answers := make([]dedup.Answer, len(reqs))
 	require.NoError(k, k.s.Claim(k.ctx, dedup.NewToken(), long, reqs, answers))
@@ -221,7 +239,8 @@ func callEmpty(k *kit) {
 
 func callOverwrites(k *kit) {
 	answers := stale(1)
-	require.NoError(k, k.s.Claim(k.ctx, dedup.NewToken(), long, []dedup.Request{request("a")}, answers))
+	require.NoError(k, k.s.Claim(k.ctx, dedup.NewToken(), long, []dedup.Request{request("a")},
+		answers))
 	k.wellFormed(request("a"), long, answers[0])
 	require.Equal(k, dedup.Fresh, answers[0].Verdict)
 	require.EqualValues(k, 1, answers[0].Fence)
@@ -233,8 +252,10 @@ func callOverwrites(k *kit) {
 func stale(n int) []dedup.Answer {
 	answers := make([]dedup.Answer, n)
 	for i := range answers {
-		answers[i] = dedup.Answer{Verdict: dedup.Done, Fence: 9, Failures: 9, Takeovers: 9, Wait: long,
-			First: origin(9, 9), Reason: "stale", Result: dedup.Result{Schema: 9, Data: []byte("stale")}}
+		answers[i] = dedup.Answer{Verdict: dedup.Done, Fence: 9, Failures: 9, Takeovers: 9,
+			Wait:  long,
+			First: origin(9, 9), Reason: "stale", Result: dedup.Result{Schema: 9,
+				Data: []byte("stale")}}
 	}
 	return answers
 }
@@ -242,6 +263,7 @@ func stale(n int) []dedup.Answer {
 func noAnswers(k *kit, answers []dedup.Answer) {
 	k.Helper()
 	for i := range answers {
-		require.Zero(k, answers[i].Verdict, "an error and an answer: somebody will run on it (R-19)")
+		require.Zero(k, answers[i].Verdict, "an error and an answer: somebody will run on it "+
+			"(R-19)")
 	}
 }

@@ -16,7 +16,8 @@ const (
 	retention = time.Hour
 )
 
-// kit is what one test works with: a store, a peer of it, and verbs that fail the test instead of returning errors.
+// kit is what one test works with: a store, a peer of it, and verbs that fail the test instead of
+// returning errors.
 type kit struct {
 	*testing.T
 	h     Harness
@@ -70,7 +71,8 @@ func (k *kit) ask(lease time.Duration, r dedup.Request) (dedup.Answer, dedup.Cla
 }
 
 // get asks for a claim that must be granted with verdict v.
-func (k *kit) get(v dedup.Verdict, lease time.Duration, r dedup.Request) (dedup.Answer, dedup.Claim) {
+func (k *kit) get(v dedup.Verdict, lease time.Duration, r dedup.Request) (dedup.Answer,
+	dedup.Claim) {
 	k.Helper()
 	a, c := k.ask(lease, r)
 	require.Equal(k, v, a.Verdict, "key %q", r.Key)
@@ -105,7 +107,8 @@ func (k *kit) wellFormed(r dedup.Request, lease time.Duration, a dedup.Answer) {
 	}
 	if told == dedup.Busy {
 		require.Positive(k, a.Wait, "Busy says how long to wait")
-		require.LessOrEqual(k, a.Wait, max(lease, long), "Busy for longer than any lease of the test")
+		require.LessOrEqual(k, a.Wait, max(lease, long),
+			"Busy for longer than any lease of the test")
 	} else {
 		require.Zero(k, a.Wait, "%v: nothing to wait for", a.Verdict)
 	}
@@ -131,7 +134,8 @@ func keyedHash(n byte) (f dedup.Fingerprint) {
 }
 
 // knownVerdicts are what a conflict says of the other event.
-var knownVerdicts = []dedup.Verdict{dedup.Fresh, dedup.Busy, dedup.Done, dedup.Dead, dedup.Rescheduled}
+var knownVerdicts = []dedup.Verdict{dedup.Fresh, dedup.Busy, dedup.Done, dedup.Dead,
+	dedup.Rescheduled}
 
 func completion(c dedup.Claim) dedup.Completion {
 	return dedup.Completion{Claim: c, Retention: retention}
@@ -188,7 +192,8 @@ func (k *kit) harmless(err error) {
 // outlast lets a lease of the harness end.
 func (k *kit) outlast() { k.h.Sleep(k.lease + k.lease/4 + 5*time.Millisecond) }
 
-// zombie returns a claim whose lease ended and whose key somebody else holds now, and that holder's claim.
+// zombie returns a claim whose lease ended and whose key somebody else holds now, and that holder's
+// claim.
 func (k *kit) zombie(id string) (late, holder dedup.Claim) {
 	k.Helper()
 	_, late = k.get(dedup.Fresh, k.lease, request(id))
@@ -205,7 +210,8 @@ func sorted(reqs []dedup.Request) []dedup.Request {
 func sameOrigin(t testing.TB, want, got dedup.Origin) {
 	t.Helper()
 	require.True(t, want.Same(got), "origin %v, want %v", got, want)
-	require.True(t, want.Time.Equal(got.Time), "time of the origin %v, want %v", got.Time, want.Time)
+	require.True(t, want.Time.Equal(got.Time), "time of the origin %v, want %v", got.Time,
+		want.Time)
 }
 
 // lostIsFine is for those who may come too late.

@@ -9,19 +9,24 @@ import (
 
 // leaseTests cover what happens when leases end, are renewed, and are found to have been lost.
 var leaseTests = []test{
-	{name: "lease: over, the claim is taken over as Uncertain and held (R-03, P-10)", run: leaseTakeover},
+	{name: "lease: over, the claim is taken over as Uncertain and held (R-03, P-10)",
+		run: leaseTakeover},
 	{name: "lease: take-overs are counted, fences rise (rule 18)", run: leaseTakeovers},
 	{name: "lease: one of many takes over", run: leaseTakeoverRace},
 	{name: "lease: a pending record outlives it by its retention (rule 33)", run: leaseOutlived},
-	{name: "lease: counted from its claim, and the retention too, whatever the time of the event", run: leaseOfAnyEvent},
+	{name: "lease: counted from its claim, and the retention too, whatever the time of the event",
+		run: leaseOfAnyEvent},
 	{name: "lease: over but not taken over, the holder may still speak", run: leaseOverdue},
-	{name: "lease: over but not taken over, a repeat of the claim has the first answer (R-01)", run: leaseOverRepeated},
+	{name: "lease: over but not taken over, a repeat of the claim has the first answer (R-01)",
+		run: leaseOverRepeated},
 	{name: "renew: keeps a claim through several leases (R-04)", run: renewKeeps},
 	{name: "renew: too late, refused and nothing stolen (R-05)", run: renewLate},
 	{name: "renew: says which claims of a call were lost", run: renewMixed},
 	{name: "renew: counts as a change for the retention", run: renewRetention},
-	{name: "complete: too late, refused and nothing destroyed (R-07)", needs: Results, run: completeLate},
-	{name: "complete: too late without result, refused whatever is written (rule 29)", run: completeLateFact},
+	{name: "complete: too late, refused and nothing destroyed (R-07)", needs: Results,
+		run: completeLate},
+	{name: "complete: too late without result, refused whatever is written (rule 29)",
+		run: completeLateFact},
 	{name: "release: too late, refused and nothing undone", run: releaseLate},
 	{name: "retry and death: too late, refused and nothing destroyed", run: moveLate},
 }
@@ -86,13 +91,15 @@ func leaseOutlived(k *kit) {
 	require.EqualValues(k, 1, a.Takeovers)
 }
 
-// ages are how old events may be when they come: after a rewind, and with a producer whose clock is wrong.
+// ages are how old events may be when they come: after a rewind, and with a producer whose clock is
+// wrong.
 var ages = map[string]time.Duration{"old": 100 * retention, "ahead": -100 * retention}
 
 // aged returns requests for events of an age.
 func aged(name string) func(id string) dedup.Request {
 	return func(id string) dedup.Request {
-		r := dated(name+" "+id, time.Now().Add(-ages[name]).Truncate(time.Millisecond)) // not today: the clock may be a test's
+		// not today: the clock may be a test's
+		r := dated(name+" "+id, time.Now().Add(-ages[name]).Truncate(time.Millisecond))
 		r.AnyAge = true
 		return r
 	}
@@ -145,8 +152,8 @@ func leaseOverdue(k *kit) {
 	k.meets(dedup.Busy, request("kept"))
 }
 
-// leaseOverRepeated: an answer that took longer than the lease is asked for again under its token. The claim is no take-over, and its
-// lease begins anew.
+// leaseOverRepeated: an answer that took longer than the lease is asked for again under its token.
+// The claim is no take-over, and its lease begins anew.
 func leaseOverRepeated(k *kit) {
 	r := request("late answer")
 	t := dedup.NewToken()
@@ -183,7 +190,8 @@ func renewKeeps(k *kit) {
 	require.Fail(k, "the store never answered within a lease")
 }
 
-// staysBusy renews c for four leases and reports false if an answer took so long that it says nothing.
+// staysBusy renews c for four leases and reports false if an answer took so long that it says
+// nothing.
 func (k *kit) staysBusy(r dedup.Request, c dedup.Claim) bool {
 	for until := time.Now().Add(4 * k.lease); time.Now().Before(until); {
 		sent := time.Now()
@@ -209,7 +217,8 @@ func renewLate(k *kit) {
 	k.lost(k.s.Renew(k.ctx, long, []dedup.Claim{late}), 0)
 	k.meets(dedup.Done, request("late"))
 
-	never := request("never").Held(dedup.NewToken(), dedup.Answer{Fence: 1}) // what was never granted is not made by this
+	// what was never granted is not made by this
+	never := request("never").Held(dedup.NewToken(), dedup.Answer{Fence: 1})
 	k.lost(k.s.Renew(k.ctx, long, []dedup.Claim{never}), 0)
 	a := k.meets(dedup.Fresh, request("never"))
 	require.EqualValues(k, 1, a.Fence)
@@ -256,13 +265,14 @@ func completeLate(k *kit) {
 	require.Equal(k, "holder", string(k.meets(dedup.Done, request("late")).Result.Data))
 }
 
-// completeLateFact: that the effect happened is a fact, so a store may write it, but it must say that the claim was
-// lost.
+// completeLateFact: that the effect happened is a fact, so a store may write it, but it must say
+// that the claim was lost.
 func completeLateFact(k *kit) {
 	late, holder := k.zombie("b")
 	_, mine := k.get(dedup.Fresh, long, request("a"))
 	_, other := k.get(dedup.Fresh, long, request("c"))
-	k.lost(k.s.Complete(k.ctx, []dedup.Completion{completion(mine), completion(late), completion(other)}), 1)
+	k.lost(k.s.Complete(k.ctx, []dedup.Completion{completion(mine), completion(late),
+		completion(other)}), 1)
 	k.meets(dedup.Done, request("a"))
 	k.meets(dedup.Done, request("c"))
 	if a, _ := k.ask(long, request("b")); a.Verdict != dedup.Done {

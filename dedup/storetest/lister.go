@@ -11,7 +11,8 @@ import (
 // listTests cover finding records by what they say.
 var listTests = []test{
 	{name: "list: by scope, type and state", needs: Lists, run: listFilter},
-	{name: "list: least recently changed first, no more than asked for", needs: Lists, run: listOrder},
+	{name: "list: least recently changed first, no more than asked for", needs: Lists,
+		run: listOrder},
 	{name: "list: claims whose lease is over", needs: Lists, run: listStuck},
 	{name: "find: an ID of every tenant and type, in one scope or all", needs: Lists, run: findID},
 }
@@ -39,22 +40,25 @@ func (k *kit) list(f dedup.Filter, limit int) (ids []string) {
 func listFilter(k *kit) {
 	for id, s := range k.everyState() {
 		require.Equal(k, []string{id}, k.list(dedup.Filter{States: []dedup.State{s}}, 0))
-		require.NoError(k, k.lister().List(k.ctx, dedup.Filter{States: []dedup.State{s}}, 0, func(r dedup.Record) bool {
-			seen := k.sees(s, id)
-			require.Equal(k, seen, withLease(r, seen))
-			return true
-		}))
+		require.NoError(k, k.lister().List(k.ctx, dedup.Filter{States: []dedup.State{s}}, 0,
+			func(r dedup.Record) bool {
+				seen := k.sees(s, id)
+				require.Equal(k, seen, withLease(r, seen))
+				return true
+			}))
 	}
 	other := request("elsewhere")
 	other.Key.Scope, other.Key.Type = "billing", "order.paid"
 	_, c := k.get(dedup.Fresh, long, other)
 	k.complete(completion(c))
-	require.ElementsMatch(k, []string{"claimed", "released", "done", "dead", "moved", "elsewhere"}, k.list(dedup.Filter{}, 0))
+	require.ElementsMatch(k, []string{"claimed", "released", "done", "dead", "moved", "elsewhere"},
+		k.list(dedup.Filter{}, 0))
 	require.Equal(k, []string{"elsewhere"}, k.list(dedup.Filter{Scope: "billing"}, 0))
 	require.Equal(k, []string{"elsewhere"}, k.list(dedup.Filter{Type: "order.paid"}, 0))
 	require.Empty(k, k.list(dedup.Filter{Scope: "billing", Type: "order.created"}, 0))
 	both := []dedup.State{dedup.Finished, dedup.GivenUp}
-	require.ElementsMatch(k, []string{"done", "dead"}, k.list(dedup.Filter{Scope: "orders", States: both}, 0))
+	require.ElementsMatch(k, []string{"done", "dead"},
+		k.list(dedup.Filter{Scope: "orders", States: both}, 0))
 	require.Empty(k, k.list(dedup.Filter{Scope: "nobody's"}, 0))
 }
 
@@ -79,7 +83,8 @@ func listOrder(k *kit) {
 	claims := dedup.Filter{States: []dedup.State{dedup.Claimed, dedup.GivenUp}}
 	require.Equal(k, append(slices.Clone(want[1:]), want[0]), k.list(claims, 0))
 	seen := 0
-	require.NoError(k, k.lister().List(k.ctx, dedup.Filter{}, 0, func(dedup.Record) bool { seen++; return seen < 3 }))
+	require.NoError(k, k.lister().List(k.ctx, dedup.Filter{}, 0,
+		func(dedup.Record) bool { seen++; return seen < 3 }))
 	require.Equal(k, 3, seen, "yield ends the list")
 }
 
@@ -89,7 +94,8 @@ func listStuck(k *kit) {
 	k.killed(request("dead"))
 	k.outlast()
 	require.Equal(k, []string{"stuck"}, k.list(dedup.Filter{Stuck: true}, 0))
-	require.ElementsMatch(k, []string{"stuck", "alive", "dead"}, k.list(dedup.Filter{Unchanged: k.lease}, 0))
+	require.ElementsMatch(k, []string{"stuck", "alive", "dead"},
+		k.list(dedup.Filter{Unchanged: k.lease}, 0))
 	k.get(dedup.Fresh, long, request("new"))
 	require.NotContains(k, k.list(dedup.Filter{Unchanged: k.lease}, 0), "new")
 	require.Empty(k, k.list(dedup.Filter{Stuck: true, Unchanged: time.Hour}, 0))

@@ -8,12 +8,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// lookTests cover dedup.Looker. A store that is none skips them, whether its harness says so or not.
+// lookTests cover dedup.Looker. A store that is none skips them, whether its harness says so or
+// not.
 var lookTests = []test{
 	{name: "look: what Claim would answer, in every state", needs: Look, run: lookStates},
 	{name: "look: Done with its result", needs: Look, run: lookResult},
-	{name: "look: another fingerprint is a Conflict before all (P-24)", needs: Look, run: lookConflict},
-	{name: "look: a claim is Busy for its holder too, and nothing when its lease is over", needs: Look, run: lookLease},
+	{name: "look: another fingerprint is a Conflict before all (P-24)", needs: Look,
+		run: lookConflict},
+	{name: "look: a claim is Busy for its holder too, and nothing when its lease is over",
+		needs: Look, run: lookLease},
 	{name: "look: what is too old is TooOld (rule 8)", needs: Look, run: lookHorizon},
 	{name: "look: changes nothing", needs: Look, run: lookChangesNothing},
 	{name: "look: 1,200 keys in one call", needs: Look, run: lookMany},
@@ -35,7 +38,8 @@ func (k *kit) look(reqs ...dedup.Request) []dedup.Answer {
 			k.wellFormed(reqs[i], long, a)
 			continue
 		}
-		require.Equal(k, dedup.Answer{}, a, "%q: nothing is known that would be in the way", reqs[i].Key)
+		require.Equal(k, dedup.Answer{}, a, "%q: nothing is known that would be in the way",
+			reqs[i].Key)
 	}
 	return answers
 }
@@ -57,7 +61,8 @@ func (k *kit) shows(v dedup.Verdict, r dedup.Request) dedup.Answer {
 	return a
 }
 
-// everyVerdict makes records of all kinds and returns requests for them with what Claim would answer; zero: it would grant.
+// everyVerdict makes records of all kinds and returns requests for them with what Claim would
+// answer; zero: it would grant.
 func (k *kit) everyVerdict() map[dedup.Verdict][]dedup.Request {
 	k.Helper()
 	k.everyState()
@@ -72,9 +77,11 @@ func (k *kit) everyVerdict() map[dedup.Verdict][]dedup.Request {
 		dedup.Busy: {request("claimed")},
 		dedup.Done: {request("done"), at("done", 0, 4)},
 		dedup.Dead: {request("dead")},
-		dedup.Rescheduled: {request("moved"), at("moved", 0, 2), at("moved", 1, 3), at("released", 1, 0),
+		dedup.Rescheduled: {request("moved"), at("moved", 0, 2), at("moved", 1, 3),
+			at("released", 1, 0),
 			request("overdue later")},
-		0: {request("new"), request("released"), request("failed"), request("doubtful"), request("overdue"),
+		0: {request("new"), request("released"), request("failed"), request("doubtful"),
+			request("overdue"),
 			at("moved", 0, 3), at("moved", 0, 5), at("overdue later", 0, 2)},
 	}
 }
@@ -106,7 +113,8 @@ func lookResult(k *kit) {
 	results := map[string]dedup.Result{"bare": {}}
 	if !k.h.lacks(Results) {
 		results["text"] = dedup.Result{Schema: 1, Data: []byte(`{"status":"paid"}`)}
-		results["binary"] = dedup.Result{Schema: 1<<32 - 1, Data: []byte{0, 255, 0, 10, 13, 0x80, 0}}
+		results["binary"] = dedup.Result{Schema: 1<<32 - 1, Data: []byte{0, 255, 0, 10, 13, 0x80,
+			0}}
 		results["schema only"] = dedup.Result{Schema: 7}
 	}
 	for name, want := range results {
@@ -122,7 +130,8 @@ func lookResult(k *kit) {
 		}
 		got := k.look(request(name))[0].Result
 		clear(got.Data) // it is the caller's
-		require.Equal(k, string(want.Data), string(k.shows(dedup.Done, request(name)).Result.Data), name)
+		require.Equal(k, string(want.Data), string(k.shows(dedup.Done, request(name)).Result.Data),
+			name)
 	}
 }
 
@@ -135,7 +144,8 @@ func lookConflict(k *kit) {
 	mine.Fingerprint, other.Fingerprint = dedup.Fingerprint{1}, dedup.Fingerprint{2}
 	k.shows(0, mine)
 	_, c := k.get(dedup.Fresh, long, mine)
-	for _, known := range []dedup.Verdict{dedup.Busy, dedup.Done} { // while it is claimed, and when it is done
+	// while it is claimed, and when it is done
+	for _, known := range []dedup.Verdict{dedup.Busy, dedup.Done} {
 		got := k.shows(dedup.Conflict, other)
 		sameOrigin(k, mine.Origin, got.First)
 		require.Equal(k, known.String(), got.Known.String(), "what an equal copy would be told")
@@ -252,7 +262,8 @@ func lookRefuses(k *kit) {
 	require.ErrorIs(k, err, dedup.ErrOrder)
 	err = l.Look(k.ctx, []dedup.Request{request("a"), request("a")}, answers)
 	require.ErrorIs(k, err, dedup.ErrOrder)
-	require.ErrorIs(k, l.Look(k.ctx, []dedup.Request{{Retention: retention}}, answers[:1]), dedup.ErrKey)
+	require.ErrorIs(k, l.Look(k.ctx, []dedup.Request{{Retention: retention}}, answers[:1]),
+		dedup.ErrKey)
 	require.Error(k, l.Look(k.ctx, []dedup.Request{request("a")}, answers))
 }
 

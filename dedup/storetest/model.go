@@ -10,7 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// model is the store as the contract describes it, without anything that makes it fast, durable or concurrent.
+// model is the store as the contract describes it, without anything that makes it fast, durable or
+// concurrent.
 type model map[string]*entry
 
 type entry struct {
@@ -26,7 +27,8 @@ type entry struct {
 	reason    string
 	result    dedup.Result
 	released  bool // was its holder's last word, and nobody has claimed since
-	reopened  bool // and not yet claimed: a store may have forgotten the counts of the generation that was given up
+	// and not yet claimed: a store may have forgotten the counts of the generation that was given up
+	reopened bool
 }
 
 // claim returns what the store must answer, and what else it may.
@@ -40,7 +42,8 @@ func (m model) claim(t dedup.Token, r dedup.Request) (want dedup.Answer, or dedu
 	other := r.Position.Generation != e.position.Generation || r.Position.Before(e.position)
 	var none dedup.Fingerprint
 	switch {
-	case e.mark != none && r.Fingerprint != none && e.mark != r.Fingerprint && r.Position.Generation == 0:
+	case e.mark != none && r.Fingerprint != none && e.mark != r.Fingerprint &&
+		r.Position.Generation == 0:
 		want.Verdict, want.Known = dedup.Conflict, e.known(t, other)
 		if want.Known == dedup.Dead {
 			want.Reason = e.reason
@@ -210,9 +213,11 @@ func (w *walk) request(i int) dedup.Request {
 		r.Position = e.position
 	}
 	if w.rng.IntN(5) == 0 {
-		r.Position = dedup.Position{Generation: uint32(w.rng.IntN(10) / 9), Retry: uint32(w.rng.IntN(3))}
+		r.Position = dedup.Position{Generation: uint32(w.rng.IntN(10) / 9),
+			Retry: uint32(w.rng.IntN(3))}
 	}
-	if i%3 == 0 && !w.h.lacks(Fingerprints) { // these keys are not reopened: what a redriven copy leaves behind is open
+	// these keys are not reopened: what a redriven copy leaves behind is open
+	if i%3 == 0 && !w.h.lacks(Fingerprints) {
 		p := prints["checksum"]
 		if i%2 == 0 {
 			p = prints["keyed hash"]
@@ -281,28 +286,36 @@ func (w *walk) compare(r dedup.Request, want dedup.Answer, or dedup.Verdict, got
 	if or != 0 && got.Verdict == or {
 		want.Verdict = or
 	}
-	require.Equal(w, want.Verdict.String(), got.Verdict.String(), "step %d, seed %d, %q at %v, model %+v", w.step, w.seed,
+	require.Equal(w, want.Verdict.String(), got.Verdict.String(),
+		"step %d, seed %d, %q at %v, model %+v", w.step, w.seed,
 		r.Key, r.Position, e)
-	if want.Known == dedup.Rescheduled && e.state == "live" && got.Known == dedup.Busy { // a copy that was overtaken may be told Busy
+	// a copy that was overtaken may be told Busy
+	if want.Known == dedup.Rescheduled && e.state == "live" && got.Known == dedup.Busy {
 		want.Known = dedup.Busy
 	}
-	require.Equal(w, want.Known.String(), got.Known.String(), "known: step %d, seed %d, %q at %v, model %+v", w.step, w.seed,
+	require.Equal(w, want.Known.String(), got.Known.String(),
+		"known: step %d, seed %d, %q at %v, model %+v", w.step, w.seed,
 		r.Key, r.Position, e)
 	require.Equal(w, [3]uint64{want.Fence, uint64(want.Failures), uint64(want.Takeovers)},
 		[3]uint64{got.Fence, uint64(got.Failures), uint64(got.Takeovers)},
 		"fence, failures, take-overs: step %d, seed %d, %q", w.step, w.seed, r.Key)
 	require.Equal(w, want.Reason, got.Reason, "step %d, seed %d", w.step, w.seed)
 	require.Equal(w, want.Result.Schema, got.Result.Schema, "step %d, seed %d", w.step, w.seed)
-	require.True(w, bytes.Equal(want.Result.Data, got.Result.Data), "step %d, seed %d", w.step, w.seed)
+	require.True(w, bytes.Equal(want.Result.Data, got.Result.Data), "step %d, seed %d", w.step,
+		w.seed)
 	sameOrigin(w, want.First, got.First)
 }
 
-// take returns some claims of different keys. Some may have been lost. Those that are final are not used again.
+// take returns some claims of different keys. Some may have been lost. Those that are final are not
+// used again.
 func (w *walk) take(final bool) []dedup.Claim {
 	var out []dedup.Claim
 	seen := make(map[dedup.Key]bool)
 	n := 1 + w.rng.IntN(4)
-	w.rng.Shuffle(len(w.claims), func(i, j int) { w.claims[i], w.claims[j] = w.claims[j], w.claims[i] })
+	w.rng.Shuffle(len(w.claims), func(i, j int) {
+		w.claims[i], w.claims[j] = w.claims[j],
+			w.claims[i]
+	})
 	w.claims = slices.DeleteFunc(w.claims, func(c dedup.Claim) bool {
 		if len(out) == n || seen[c.Key] {
 			return false
@@ -325,10 +338,12 @@ func (w *walk) complete() {
 			d.Retry = c.Position.Retry + 1
 		default:
 			if w.h.lacks(Results) {
-				d.Dead = "instead of a result" // without one, a lost completion may be written (rule 29)
+				// without one, a lost completion may be written (rule 29)
+				d.Dead = "instead of a result"
 				break
 			}
-			d.Result = dedup.Result{Schema: uint32(w.step + 1), Data: []byte(numbered("result", w.step))}
+			d.Result = dedup.Result{Schema: uint32(w.step + 1),
+				Data: []byte(numbered("result", w.step))}
 		}
 		done = append(done, d)
 	}

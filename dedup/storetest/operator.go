@@ -13,9 +13,10 @@ import (
 // Lists is [dedup.Lister], which a store without an index has not (rule 34).
 const Lists Ability = "lists"
 
-// RunOperator tests that the stores of h keep the contract of [dedup.Operator] and, unless [Lists] is missing, of
-// [dedup.Lister]. It uses New, Peer, Sleep, Lease, Around and Missing of the harness, and Down unless Outage is missing. Only
-// claims are tested, not the records of transactions: a store may have those beside what the tests look at.
+// RunOperator tests that the stores of h keep the contract of [dedup.Operator] and, unless [Lists]
+// is missing, of [dedup.Lister]. It uses New, Peer, Sleep, Lease, Around and Missing of the
+// harness, and Down unless Outage is missing. Only claims are tested, not the records of
+// transactions: a store may have those beside what the tests look at.
 func RunOperator(t *testing.T, h Harness) {
 	h = h.ready(t)
 	for _, c := range slices.Concat(inspectTests, verbTests, listTests) {
@@ -26,16 +27,20 @@ func RunOperator(t *testing.T, h Harness) {
 // inspectTests cover looking at what a store holds.
 var inspectTests = []test{
 	{name: "inspect: every state is told from the others", run: inspectStates},
-	{name: "inspect: a released copy of a later attempt waits or is released", run: inspectLaterCopy},
+	{name: "inspect: a released copy of a later attempt waits or is released",
+		run: inspectLaterCopy},
 	{name: "inspect: what was counted", run: inspectCounts},
 	{name: "inspect: how copies are compared", needs: Fingerprints, run: inspectContent},
-	{name: "conflicts: copies with another content are noted beside the record", needs: Fingerprints, run: noteConflicts},
+	{name: "conflicts: copies with another content are noted beside the record",
+		needs: Fingerprints, run: noteConflicts},
 	{name: "inspect: the lease that is left, and that it is over", run: inspectLease},
 	{name: "inspect: times are the server's", run: inspectTimes},
-	{name: "inspect: in the order of the keys, without those that are not known", run: inspectOrder},
+	{name: "inspect: in the order of the keys, without those that are not known",
+		run: inspectOrder},
 	{name: "inspect: many keys in one call", run: inspectMany},
 	{name: "inspect: looking changes nothing", run: inspectChangesNothing},
-	{name: "inspect: a dead record has the origin of the delivery whose dead letter was sent (rule 6)", run: inspectDeadOrigin},
+	{name: "inspect: a dead record has the origin of the delivery whose dead letter was sent " +
+		"(rule 6)", run: inspectDeadOrigin},
 }
 
 func (k *kit) operator() dedup.Operator {
@@ -84,7 +89,8 @@ func (k *kit) everyState() map[string]dedup.State {
 // everyStateOf is everyState for the events that of makes.
 func (k *kit) everyStateOf(of func(id string) dedup.Request) map[string]dedup.State {
 	k.Helper()
-	claimed, released, done, killed, waits := of("claimed"), of("released"), of("done"), of("dead"), of("moved")
+	claimed, released, done, killed, waits := of("claimed"), of("released"), of("done"), of("dead"),
+		of("moved")
 	k.get(dedup.Fresh, long, claimed)
 	_, c := k.get(dedup.Fresh, long, released)
 	k.release(release(c, dedup.Unstarted))
@@ -93,7 +99,8 @@ func (k *kit) everyStateOf(of func(id string) dedup.Request) map[string]dedup.St
 	k.killed(killed)
 	_, c = k.get(dedup.Fresh, long, waits)
 	k.complete(moved(c, 3))
-	return map[string]dedup.State{claimed.Key.ID: dedup.Claimed, released.Key.ID: dedup.Released, done.Key.ID: dedup.Finished,
+	return map[string]dedup.State{claimed.Key.ID: dedup.Claimed, released.Key.ID: dedup.Released,
+		done.Key.ID:   dedup.Finished,
 		killed.Key.ID: dedup.GivenUp, waits.Key.ID: dedup.Waiting}
 }
 
@@ -132,7 +139,8 @@ func inspectLaterCopy(k *kit) {
 func inspectContent(k *kit) {
 	k.get(dedup.Fresh, long, request("none"))
 	require.Equal(k, dedup.NotCompared.String(), k.sees(dedup.Claimed, "none").Compared.String())
-	for id, want := range map[string]dedup.Comparison{"checksum": dedup.ByChecksum, "keyed hash": dedup.ByFingerprint} {
+	for id, want := range map[string]dedup.Comparison{"checksum": dedup.ByChecksum,
+		"keyed hash": dedup.ByFingerprint} {
 		_, c := k.get(dedup.Fresh, long, printed(id, prints[id][0]))
 		k.complete(completion(c))
 		require.Equal(k, want.String(), k.sees(dedup.Finished, id).Compared.String())
@@ -157,7 +165,8 @@ func noteConflicts(k *kit) {
 	k.get(dedup.Fresh, long, request("other"))
 	require.Empty(k, noted("e", 10))
 	was := k.sees(dedup.Finished, "e")
-	copies := []dedup.Origin{{Topic: "b", Partition: 2, Offset: 9}, {Topic: "b", Partition: 2, Offset: 3}, {Topic: "a", Offset: 7}}
+	copies := []dedup.Origin{{Topic: "b", Partition: 2, Offset: 9},
+		{Topic: "b", Partition: 2, Offset: 3}, {Topic: "a", Offset: 7}}
 	for _, o := range slices.Concat(copies, copies) {
 		withTime := o
 		withTime.Time = time.Unix(1, 0)
@@ -207,7 +216,8 @@ func inspectLease(k *kit) {
 	require.LessOrEqual(k, left, long)
 }
 
-// inspectTimes allows a minute for two clocks that differ. When an event was made says nothing about how long it is remembered.
+// inspectTimes allows a minute for two clocks that differ. When an event was made says nothing
+// about how long it is remembered.
 func inspectTimes(k *kit) {
 	between := func(from, at, to time.Time, what string) {
 		k.Helper()
@@ -232,7 +242,8 @@ func inspectTimes(k *kit) {
 			states[r.Key.ID] = dedup.Claimed
 		}
 		known, given := of("imported"), of("discarded")
-		_, err := k.operator().Import(k.ctx, []dedup.Imported{{Key: known.Key, Origin: known.Origin, Retention: retention}})
+		_, err := k.operator().Import(k.ctx, []dedup.Imported{{Key: known.Key, Origin: known.Origin,
+			Retention: retention}})
 		require.NoError(k, err)
 		_, c := k.get(dedup.Fresh, long, given)
 		k.release(release(c, dedup.Failed))

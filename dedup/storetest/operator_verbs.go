@@ -13,7 +13,8 @@ import (
 // verbTests cover what a person does to single events.
 var verbTests = []test{
 	{name: "forget: whatever was known, every copy is Fresh again", run: forgetAll},
-	{name: "forget: another fingerprint is no conflict any longer (rule 17)", needs: Fingerprints, run: forgetFingerprint},
+	{name: "forget: another fingerprint is no conflict any longer (rule 17)", needs: Fingerprints,
+		run: forgetFingerprint},
 	{name: "forget: not from under a live claim", run: forgetHeld},
 	{name: "forget: a claim whose lease is over is lost", run: forgetOverdue},
 	{name: "forget: repeated, or of what nobody knows, finds nothing", run: forgetNothing},
@@ -28,7 +29,8 @@ var verbTests = []test{
 	{name: "import: what is known stays as it is", run: importKnown},
 	{name: "import: in any order, several times, and by several at once", run: importRepeated},
 	{name: "operator: keys and retentions that no store can keep are refused", run: verbMistakes},
-	{name: "operator: a store that is down is ErrUnavailable (R-19)", needs: Outage, run: verbsDown},
+	{name: "operator: a store that is down is ErrUnavailable (R-19)", needs: Outage,
+		run: verbsDown},
 	{name: "operator: a cancelled context is an error", run: verbsCancelled},
 }
 
@@ -42,7 +44,8 @@ func (k *kit) discard(id, why string) {
 	require.NoError(k, k.operator().Discard(k.ctx, key(id), retention, why), "%s", id)
 }
 
-var anyPosition = []dedup.Position{{}, {Retry: 2}, {Retry: 9}, {Generation: 1}, {Generation: 2, Retry: 7}}
+var anyPosition = []dedup.Position{{}, {Retry: 2}, {Retry: 9}, {Generation: 1},
+	{Generation: 2, Retry: 7}}
 
 func forgetAll(k *kit) {
 	for id := range k.everyState() {
@@ -171,14 +174,16 @@ func discardHeld(k *kit) {
 	c = hold("done")
 	k.lost(k.s.Complete(k.ctx, []dedup.Completion{completion(c)}), 0)
 	after := k.try(k.s, dedup.NewToken(), long, request("done")).Verdict
-	require.Contains(k, []dedup.Verdict{dedup.Dead, dedup.Done}, after, "that it was handled may be kept (rule 29)")
+	require.Contains(k, []dedup.Verdict{dedup.Dead, dedup.Done}, after,
+		"that it was handled may be kept (rule 29)")
 }
 
 func discardDone(k *kit) {
 	_, c := k.get(dedup.Fresh, long, request("e"))
 	k.complete(completion(c))
 	for range 2 {
-		require.ErrorIs(k, k.operator().Discard(k.ctx, key("e"), retention, "too late"), dedup.ErrSettled)
+		require.ErrorIs(k, k.operator().Discard(k.ctx, key("e"), retention, "too late"),
+			dedup.ErrSettled)
 	}
 	k.sees(dedup.Finished, "e")
 	k.meets(dedup.Done, request("e"))
@@ -186,15 +191,18 @@ func discardDone(k *kit) {
 
 func discardReason(k *kit) {
 	for id, why := range map[string]string{
-		"empty": "", "long": strings.Repeat("x", 3*dedup.MaxReason), "wide": strings.Repeat("é", dedup.MaxReason),
+		"empty": "", "long": strings.Repeat("x", 3*dedup.MaxReason),
+		"wide": strings.Repeat("é", dedup.MaxReason),
 	} {
 		k.killed(request(id))
 		k.discard(id, why)
 		r := k.sees(dedup.GivenUp, id)
 		require.True(k, r.Discarded(), id)
 		require.LessOrEqual(k, len(r.Reason), dedup.MaxReason, id)
-		require.True(k, strings.HasPrefix(dedup.ReasonDiscarded+why, r.Reason), "%s: cut, not changed", id)
-		require.GreaterOrEqual(k, len(r.Reason), min(dedup.MaxReason-4, len(dedup.ReasonDiscarded+why)), id)
+		require.True(k, strings.HasPrefix(dedup.ReasonDiscarded+why, r.Reason),
+			"%s: cut, not changed", id)
+		require.GreaterOrEqual(k, len(r.Reason), min(dedup.MaxReason-4,
+			len(dedup.ReasonDiscarded+why)), id)
 	}
 	k.discard("bytes", "a\x00b\xffc")
 	r := k.sees(dedup.GivenUp, "bytes")
@@ -261,7 +269,8 @@ func importKnown(k *kit) {
 	states["given up"] = dedup.GivenUp
 	events := []dedup.Imported{{Key: key("new"), Retention: retention}}
 	for id := range states {
-		events = append(events, dedup.Imported{Key: key(id), Origin: origin(9, 9), Retention: retention})
+		events = append(events, dedup.Imported{Key: key(id), Origin: origin(9, 9),
+			Retention: retention})
 	}
 	added, err := k.operator().Import(k.ctx, events)
 	require.NoError(k, err)
@@ -282,7 +291,8 @@ func importRepeated(k *kit) {
 		var events []dedup.Imported
 		for j := range n {
 			for range 1 + (i+j)%2 { // some twice in one call
-				events = append(events, dedup.Imported{Key: key(numbered("old", j)), Origin: origin(1, j), Retention: retention})
+				events = append(events, dedup.Imported{Key: key(numbered("old", j)),
+					Origin: origin(1, j), Retention: retention})
 			}
 		}
 		s := k.s
@@ -314,7 +324,8 @@ func verbMistakes(k *kit) {
 		require.ErrorIs(k, err, dedup.ErrKey)
 		require.ErrorIs(k, o.Forget(k.ctx, bad), dedup.ErrKey)
 		require.ErrorIs(k, o.Discard(k.ctx, bad, retention, "x"), dedup.ErrKey)
-		_, err = o.Import(k.ctx, []dedup.Imported{{Key: key("a"), Retention: retention}, {Key: bad, Retention: retention}})
+		_, err = o.Import(k.ctx, []dedup.Imported{{Key: key("a"), Retention: retention},
+			{Key: bad, Retention: retention}})
 		require.ErrorIs(k, err, dedup.ErrKey)
 		require.NotErrorIs(k, err, dedup.ErrUnavailable)
 	}

@@ -7,12 +7,16 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// positionTests cover the copies of an event: those moved to a later attempt and those that an operator lets run again.
+// positionTests cover the copies of an event: those moved to a later attempt and those that an
+// operator lets run again.
 var positionTests = []test{
-	{name: "retry: Rescheduled for a lower attempt, Fresh for the one waited for (rule 3)", run: retryMove},
-	{name: "retry: a higher attempt is accepted when the move was not written (rule 3)", run: retryAhead},
+	{name: "retry: Rescheduled for a lower attempt, Fresh for the one waited for (rule 3)",
+		run: retryMove},
+	{name: "retry: a higher attempt is accepted when the move was not written (rule 3)",
+		run: retryAhead},
 	{name: "retry: a claim that is held is not overtaken", run: retryHeld},
-	{name: "retry: a lower attempt does not take over a claim whose lease ended (rule 3)", run: retryOverdue},
+	{name: "retry: a lower attempt does not take over a claim whose lease ended (rule 3)",
+		run: retryOverdue},
 	{name: "retry: doubt, failures and take-overs move along", run: retryKeeps},
 	{name: "retry: another generation is Rescheduled (rule 6)", run: retryGeneration},
 	{name: "retry: Done and Dead do not ask for the position", run: retryEnded},
@@ -22,7 +26,8 @@ var positionTests = []test{
 	{name: "reopen: many at once reopen once", needs: Reopen, run: reopenRace},
 	{name: "reopen: what is not dead has nothing to reopen", needs: Reopen, run: reopenNotDead},
 	{name: "reopen: the fence never goes back", needs: Reopen, run: reopenFence},
-	{name: "reopen: a repaired copy is not compared, others are (rules 6d and 17)", needs: Reopen, run: reopenFingerprint},
+	{name: "reopen: a repaired copy is not compared, others are (rules 6d and 17)", needs: Reopen,
+		run: reopenFingerprint},
 	{name: "reopen: a second death, a third generation", needs: Reopen, run: reopenAgain},
 	{name: "reopen: the redriven copy may be retried", needs: Reopen, run: reopenRetry},
 	{name: "reopen: the death of a retry reopens at retry 0", needs: Reopen, run: reopenOfRetry},
@@ -72,13 +77,14 @@ func retryHeld(k *kit) {
 	k.meets(dedup.Busy, at("e", 0, 1))
 	k.meets(dedup.Busy, at("e", 0, 2)) // its holder is about to write the move
 	lower := k.try(k.s, dedup.NewToken(), long, at("e", 0, 0)).Verdict
-	require.Contains(k, []dedup.Verdict{dedup.Busy, dedup.Rescheduled}, lower, "overtaken, or to wait: never to run")
+	require.Contains(k, []dedup.Verdict{dedup.Busy, dedup.Rescheduled}, lower,
+		"overtaken, or to wait: never to run")
 	k.complete(moved(c, 2))
 	k.meets(dedup.Fresh, at("e", 0, 2))
 }
 
-// retryOverdue: the copy of attempt 1 comes again, since nobody marked it; the copy of attempt 0 must not run in its
-// place.
+// retryOverdue: the copy of attempt 1 comes again, since nobody marked it; the copy of attempt 0
+// must not run in its place.
 func retryOverdue(k *kit) {
 	k.get(dedup.Fresh, k.lease, at("e", 0, 1))
 	k.outlast()
@@ -94,7 +100,8 @@ func retryKeeps(k *kit) {
 	k.release(release(c, dedup.Failed))
 	_, c = k.get(dedup.Uncertain, long, at("e", 0, 0))
 	k.complete(moved(c, 1))
-	a, _ := k.get(dedup.Uncertain, k.lease, at("e", 0, 1)) // Fresh would promise that nothing can have happened
+	// Fresh would promise that nothing can have happened
+	a, _ := k.get(dedup.Uncertain, k.lease, at("e", 0, 1))
 	require.EqualValues(k, 1, a.Failures)
 	require.EqualValues(k, 4, a.Fence)
 	k.outlast()
@@ -112,7 +119,8 @@ func retryGeneration(k *kit) {
 	k.release(release(c, dedup.Failed))
 	k.meets(dedup.Rescheduled, at("e", 0, 0))
 	k.meets(dedup.Rescheduled, at("e", 0, 9))
-	k.meets(dedup.Rescheduled, at("e", 2, 0)) // a header can be forged, a generation of the store cannot
+	// a header can be forged, a generation of the store cannot
+	k.meets(dedup.Rescheduled, at("e", 2, 0))
 	k.meets(dedup.Rescheduled, at("e", 2, 9))
 	k.meets(dedup.Fresh, at("e", 1, 0))
 }
@@ -122,13 +130,15 @@ func retryEnded(k *kit) {
 	k.complete(completion(c))
 	_, c = k.get(dedup.Fresh, long, at("dead", 0, 2))
 	k.complete(dead(c, "why"))
-	for _, p := range []dedup.Position{{}, {Retry: 2}, {Retry: 3}, {Generation: 1}, {Generation: 1, Retry: 7}} {
+	for _, p := range []dedup.Position{{}, {Retry: 2}, {Retry: 3}, {Generation: 1},
+		{Generation: 1, Retry: 7}} {
 		k.meets(dedup.Done, at("done", p.Generation, p.Retry))
 		k.meets(dedup.Dead, at("dead", p.Generation, p.Retry))
 	}
 }
 
-// retryHighest: the numbers come in headers, which anybody may write; what cannot be stored would block its partition.
+// retryHighest: the numbers come in headers, which anybody may write; what cannot be stored would
+// block its partition.
 func retryHighest(k *kit) {
 	const most = math.MaxUint32
 	_, c := k.get(dedup.Fresh, long, at("e", most, most-1))
@@ -248,7 +258,8 @@ func reopenFingerprint(k *kit) {
 			k.meets(dedup.Rescheduled, r)
 			return
 		}
-		require.Equal(k, dedup.Rescheduled, k.meets(dedup.Conflict, r).Known, "what an equal copy would be told")
+		require.Equal(k, dedup.Rescheduled, k.meets(dedup.Conflict, r).Known,
+			"what an equal copy would be told")
 	}
 	wants(1)
 	wants(3)

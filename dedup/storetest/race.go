@@ -18,8 +18,9 @@ import (
 //   - Fresh is not said after an attempt that never ended;
 //   - Done is not said before somebody began to complete.
 //
-// A lease lives, for the arena, from before the call that asked for it was sent. The server began it later, so it ends
-// later there: a worker that stalled for longer than its lease takes itself for lost and proves nothing.
+// A lease lives, for the arena, from before the call that asked for it was sent. The server began
+// it later, so it ends later there: a worker that stalled for longer than its lease takes itself
+// for lost and proves nothing.
 type arena struct {
 	mu    sync.Mutex
 	keys  map[string]*ring
@@ -49,7 +50,8 @@ func (a *arena) enter(worker int, id string, got dedup.Answer, until time.Time) 
 	case r.done:
 		a.fault("%s: %v although it was completed", id, got.Verdict)
 	case r.inside != 0 && now.Before(r.until):
-		a.fault("%s: worker %d is let in (%v) while worker %d's lease lives", id, worker, got.Verdict, r.inside)
+		a.fault("%s: worker %d is let in (%v) while worker %d's lease lives", id, worker,
+			got.Verdict, r.inside)
 	case got.Verdict == dedup.Fresh && r.unended:
 		a.fault("%s: Fresh after an attempt that never ended", id)
 	}
@@ -57,8 +59,8 @@ func (a *arena) enter(worker int, id string, got dedup.Answer, until time.Time) 
 	return true
 }
 
-// leave is called before the worker speaks to the store again. A worker that goes makes room for others at once;
-// harmless says that no attempt so far can have had an effect.
+// leave is called before the worker speaks to the store again. A worker that goes makes room for
+// others at once; harmless says that no attempt so far can have had an effect.
 func (a *arena) leave(worker int, s stay, goes, harmless bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -120,7 +122,8 @@ func randomRace(k *kit) {
 		a.keys[numbered("race", i)] = &ring{}
 	}
 	errs := inParallel(workers, func(i int) error {
-		r := &racer{kit: k, arena: a, me: i + 1, rng: rand.New(rand.NewPCG(seed, uint64(i))), store: k.s}
+		r := &racer{kit: k, arena: a, me: i + 1, rng: rand.New(rand.NewPCG(seed, uint64(i))),
+			store: k.s}
 		if i%2 == 1 {
 			r.store = k.peer
 		}

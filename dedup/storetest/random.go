@@ -13,10 +13,12 @@ import (
 // randomTests try what nobody thought of. A failure prints its seed; IDEM_SEED repeats it.
 var randomTests = []test{
 	{name: "random: thousands of calls agree with a model", alone: true, run: randomModel},
-	{name: "random: workers that race and crash never overlap and lose nothing", alone: true, run: randomRace},
+	{name: "random: workers that race and crash never overlap and lose nothing", alone: true,
+		run: randomRace},
 }
 
-// random returns a source of random numbers with a new seed, or that of the environment variable IDEM_SEED.
+// random returns a source of random numbers with a new seed, or that of the environment variable
+// IDEM_SEED.
 func (k *kit) random() (*rand.Rand, uint64) {
 	k.Helper()
 	seed := rand.Uint64()

@@ -74,7 +74,8 @@ type test struct {
 // not missing.
 func Run(t *testing.T, h Harness) {
 	h = h.ready(t)
-	for _, c := range slices.Concat(claimTests, leaseTests, endTests, positionTests, keyTests, failTests, randomTests,
+	for _, c := range slices.Concat(claimTests, leaseTests, endTests, positionTests, keyTests,
+		failTests, randomTests,
 		horizonTests, lookTests) {
 		t.Run(c.name, func(t *testing.T) { runOne(t, h, c) })
 	}
@@ -84,7 +85,8 @@ func Run(t *testing.T, h Harness) {
 func (h Harness) ready(t *testing.T) Harness {
 	require.NotNil(t, h.New, "Harness.New is required")
 	if !h.lacks(Outage) {
-		require.NotNil(t, h.Down, "Harness.Down is required: methods of an unreachable store must fail (R-19)")
+		require.NotNil(t, h.Down, "Harness.Down is required: methods of an unreachable store "+
+			"must fail (R-19)")
 	}
 	if h.Sleep == nil {
 		h.Sleep = time.Sleep //nolint:forbidigo // real time, where the harness has none of its own

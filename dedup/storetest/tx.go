@@ -71,11 +71,13 @@ func RunTx[Tx any](t *testing.T, h TxHarness[Tx]) {
 	require.NotNil(t, h.Exec, "TxHarness.Exec is required")
 	require.NotNil(t, h.Count, "TxHarness.Count is required")
 	lacks := func(a Ability) bool {
-		return lacking(h.Missing, a) || a == sql && h.Raw == nil || a == slowSQL && (h.Raw == nil || h.Slow == "") ||
+		return lacking(h.Missing, a) || a == sql && h.Raw == nil || a == slowSQL &&
+			(h.Raw == nil || h.Slow == "") ||
 			a == horizon && h.Horizon == nil
 	}
 	for _, c := range slices.Concat(txClaimTests[Tx](), txFaultTests[Tx](), txGroupTests[Tx](),
-		txHorizonTests[Tx](), txAbilityTests[Tx](), txNoWaitTests[Tx](), txSavepointTests[Tx](), txLookTests[Tx](), txWorkTests[Tx]()) {
+		txHorizonTests[Tx](), txAbilityTests[Tx](), txNoWaitTests[Tx](), txSavepointTests[Tx](),
+		txLookTests[Tx](), txWorkTests[Tx]()) {
 		t.Run(c.name, func(t *testing.T) {
 			if c.needs != "" && lacks(c.needs) {
 				t.Skipf("TxHarness.Missing has %q", c.needs)
@@ -106,7 +108,8 @@ func (k *txKit[Tx]) call(reqs []dedup.Request, fn body[Tx]) ([]dedup.Answer, err
 	}
 	fresh := false
 	for i, a := range answers {
-		allowed := []dedup.Verdict{dedup.Fresh, dedup.Done, dedup.Dead, dedup.Rescheduled, dedup.Conflict, dedup.TooOld}
+		allowed := []dedup.Verdict{dedup.Fresh, dedup.Done, dedup.Dead, dedup.Rescheduled,
+			dedup.Conflict, dedup.TooOld}
 		if len(reqs) == 1 {
 			allowed = append(allowed, dedup.Busy)
 		}
@@ -116,17 +119,21 @@ func (k *txKit[Tx]) call(reqs []dedup.Request, fn body[Tx]) ([]dedup.Answer, err
 		}
 		fresh = fresh || a.Verdict == dedup.Fresh
 	}
-	require.Equal(k, fresh, runs > 0, "fn runs if there is something to do, and only then: %v", answers)
+	require.Equal(k, fresh, runs > 0, "fn runs if there is something to do, and only then: %v",
+		answers)
 	return answers, nil
 }
 
 // effect is a body that writes an effect and returns no completion: Fresh keys become Done.
 func (k *txKit[Tx]) effect(name string) body[Tx] {
-	return func(tx Tx, _ []dedup.Answer) ([]dedup.Completion, error) { return nil, k.h.Exec(k.ctx, tx, name) }
+	return func(tx Tx, _ []dedup.Answer) ([]dedup.Completion, error) {
+		return nil, k.h.Exec(k.ctx, tx, name)
+	}
 }
 
 // ends is a body that writes an effect and completes the first key with end.
-func (k *txKit[Tx]) ends(r dedup.Request, name string, end func(dedup.Claim) dedup.Completion) body[Tx] {
+func (k *txKit[Tx]) ends(r dedup.Request, name string,
+	end func(dedup.Claim) dedup.Completion) body[Tx] {
 	return func(tx Tx, answers []dedup.Answer) ([]dedup.Completion, error) {
 		return []dedup.Completion{end(r.Held(dedup.Token{}, answers[0]))}, k.h.Exec(k.ctx, tx, name)
 	}
@@ -137,7 +144,8 @@ func (k *txKit[Tx]) one(v dedup.Verdict, r dedup.Request, fn body[Tx]) dedup.Ans
 	k.Helper()
 	answers, err := k.call([]dedup.Request{r}, fn)
 	require.NoError(k, err)
-	require.Equal(k, v.String(), answers[0].Verdict.String(), "key %q, position %v", r.Key, r.Position)
+	require.Equal(k, v.String(), answers[0].Verdict.String(), "key %q, position %v", r.Key,
+		r.Position)
 	return answers[0]
 }
 

@@ -11,11 +11,15 @@ import (
 // txAbilityTests cover what a transactional store may also do.
 func txAbilityTests[Tx any]() []txTest[Tx] {
 	return []txTest[Tx]{
-		{name: "tx: starts are counted outside the transaction (rule 18)", needs: StartCount, run: txStarts[Tx]},
-		{name: "tx: reopen, only the next generation runs (rule 6, T-02)", needs: Reopen, run: txReopen[Tx]},
-		{name: "tx: a repaired copy is not compared after a reopening, others are (rules 6d and 17)", needs: Reopen, run: txReopenFingerprint[Tx]},
+		{name: "tx: starts are counted outside the transaction (rule 18)", needs: StartCount,
+			run: txStarts[Tx]},
+		{name: "tx: reopen, only the next generation runs (rule 6, T-02)", needs: Reopen,
+			run: txReopen[Tx]},
+		{name: "tx: a repaired copy is not compared after a reopening, others are (rules 6d and " +
+			"17)", needs: Reopen, run: txReopenFingerprint[Tx]},
 		{name: "tx: reopen only what is dead", needs: Reopen, run: txReopenNotDead[Tx]},
-		{name: "tx: as many transactions as it says run at once (rules 25 and 26)", needs: TxLimit, run: txLimit[Tx]},
+		{name: "tx: as many transactions as it says run at once (rules 25 and 26)", needs: TxLimit,
+			run: txLimit[Tx]},
 	}
 }
 
@@ -33,7 +37,8 @@ func txStarts[Tx any](k *txKit[Tx]) {
 	counts("e", 2)
 	counts("f", 1)
 	why := errors.New("rolled back")
-	_, err := k.call([]dedup.Request{request("e")}, func(Tx, []dedup.Answer) ([]dedup.Completion, error) {
+	_, err := k.call([]dedup.Request{request("e")}, func(Tx, []dedup.Answer) ([]dedup.Completion,
+		error) {
 		counts("e", 3)
 		return nil, why
 	})
@@ -63,7 +68,9 @@ func (k *txKit[Tx]) reopener() dedup.Operator {
 
 func (k *txKit[Tx]) killed(r dedup.Request) {
 	k.Helper()
-	k.one(dedup.Fresh, r, k.ends(r, "killed", func(c dedup.Claim) dedup.Completion { return dead(c, "poison") }))
+	k.one(dedup.Fresh, r, k.ends(r, "killed", func(c dedup.Claim) dedup.Completion {
+		return dead(c, "poison")
+	}))
 }
 
 func txReopen[Tx any](k *txKit[Tx]) {
@@ -97,7 +104,8 @@ func txReopenFingerprint[Tx any](k *txKit[Tx]) {
 	k.meets(dedup.Rescheduled, r)
 	r.Fingerprint = dedup.Fingerprint{2}
 	if !lacking(k.h.Missing, Fingerprints) {
-		require.Equal(k, dedup.Rescheduled, k.meets(dedup.Conflict, r).Known, "what an equal copy would be told")
+		require.Equal(k, dedup.Rescheduled, k.meets(dedup.Conflict, r).Known,
+			"what an equal copy would be told")
 	}
 	r.Position.Generation = 1
 	k.one(dedup.Fresh, r, k.effect("repaired"))
@@ -113,13 +121,15 @@ func txReopenNotDead[Tx any](k *txKit[Tx]) {
 	k.unmarked(request("unknown"))
 	notDead("unknown") // done
 	r := request("moved")
-	k.one(dedup.Fresh, r, k.ends(r, "moved", func(c dedup.Claim) dedup.Completion { return moved(c, 1) }))
+	k.one(dedup.Fresh, r, k.ends(r, "moved", func(c dedup.Claim) dedup.Completion {
+		return moved(c, 1)
+	}))
 	notDead("moved")
 	k.meets(dedup.Rescheduled, r)
 }
 
-// txLimit lets as many transactions as the store allows wait for each other, and claims beside them: whoever gets no
-// connection would stand still until the limit of a run is over.
+// txLimit lets as many transactions as the store allows wait for each other, and claims beside
+// them: whoever gets no connection would stand still until the limit of a run is over.
 func txLimit[Tx any](k *txKit[Tx]) {
 	l, ok := k.s.(dedup.TxLimiter)
 	require.True(k, ok, "%T has no MaxTx, and Missing of the harness does not list it", k.s)
@@ -137,7 +147,8 @@ func txLimit[Tx any](k *txKit[Tx]) {
 			var a [1]dedup.Answer
 			arrived := sync.OnceFunc(inside.Done)
 			defer arrived() // else the others would wait for ever for one that failed
-			errs[i] = k.s.ClaimTx(k.ctx, limit, []dedup.Request{request(numbered("at once", i))}, a[:],
+			errs[i] = k.s.ClaimTx(k.ctx, limit, []dedup.Request{request(numbered("at once", i))},
+				a[:],
 				func(tx Tx) ([]dedup.Completion, error) {
 					arrived()
 					inside.Wait()

@@ -26,7 +26,8 @@ func txClaimTests[Tx any]() []txTest[Tx] {
 		{name: "tx: a group mixes verdicts", run: txMixed[Tx]},
 		{name: "tx: a group of 300", run: txMany[Tx]},
 		{name: "tx: Dead by a completion", run: txDead[Tx]},
-		{name: "tx: dead, its origin is the delivery whose dead letter was sent (rule 6)", run: txDeadOrigin[Tx]},
+		{name: "tx: dead, its origin is the delivery whose dead letter was sent (rule 6)",
+			run: txDeadOrigin[Tx]},
 		{name: "tx: Retry by a completion (rule 3)", run: txRetry[Tx]},
 		{name: "tx: a completion for some, the rest is Done", run: txSome[Tx]},
 		{name: "tx: keys must ascend, and be valid", run: txOrder[Tx]},
@@ -34,7 +35,8 @@ func txClaimTests[Tx any]() []txTest[Tx] {
 		{name: "tx: apart from the claims of Store", run: txApart[Tx]},
 		{name: "tx: context cancelled, nothing happens", run: txContext[Tx]},
 		{name: "tx: results are kept", needs: Results, run: txResult[Tx]},
-		{name: "tx: another fingerprint is a Conflict (P-24)", needs: Fingerprints, run: txConflict[Tx]},
+		{name: "tx: another fingerprint is a Conflict (P-24)", needs: Fingerprints,
+			run: txConflict[Tx]},
 	}
 }
 
@@ -54,7 +56,8 @@ func txFresh[Tx any](k *txKit[Tx]) {
 func txError[Tx any](k *txKit[Tx]) {
 	why := errors.New("no such order")
 	for range 2 {
-		_, err := k.call([]dedup.Request{request("e")}, func(tx Tx, _ []dedup.Answer) ([]dedup.Completion, error) {
+		_, err := k.call([]dedup.Request{request("e")}, func(tx Tx,
+			_ []dedup.Answer) ([]dedup.Completion, error) {
 			require.NoError(k, k.h.Exec(k.ctx, tx, "undone"))
 			return nil, why
 		})
@@ -73,11 +76,13 @@ func txError[Tx any](k *txKit[Tx]) {
 	k.unmarked(request("f"))
 }
 
-// hold runs a ClaimTx of reqs that stays inside fn until end is called; end returns what ClaimTx returned.
+// hold runs a ClaimTx of reqs that stays inside fn until end is called; end returns what ClaimTx
+// returned.
 func (k *txKit[Tx]) hold(effect string, reqs ...dedup.Request) (end func(error) error) {
 	inside, leave, ended := make(chan struct{}), make(chan error, 2), make(chan error, 1)
 	var once sync.Once
-	k.Cleanup(func() { leave <- errNotExpected }) // a test that failed meanwhile must not leave it there
+	// a test that failed meanwhile must not leave it there
+	k.Cleanup(func() { leave <- errNotExpected })
 	go func() {
 		answers := make([]dedup.Answer, len(reqs))
 		ended <- k.s.ClaimTx(k.ctx, limit, reqs, answers, func(tx Tx) ([]dedup.Completion, error) {
@@ -192,13 +197,15 @@ func txContended[Tx any](k *txKit[Tx]) {
 
 func txMixed[Tx any](k *txKit[Tx]) {
 	k.one(dedup.Fresh, request("b"), k.effect("before"))
-	k.one(dedup.Fresh, request("d"), k.ends(request("d"), "before", func(c dedup.Claim) dedup.Completion {
-		return dead(c, "poison")
-	}))
+	k.one(dedup.Fresh, request("d"), k.ends(request("d"), "before",
+		func(c dedup.Claim) dedup.Completion {
+			return dead(c, "poison")
+		}))
 	group := []dedup.Request{request("a"), request("b"), request("c"), request("d")}
 	answers, err := k.call(group, k.effect("group"))
 	require.NoError(k, err)
-	require.Equal(k, []dedup.Verdict{dedup.Fresh, dedup.Done, dedup.Fresh, dedup.Dead}, verdicts(answers))
+	require.Equal(k, []dedup.Verdict{dedup.Fresh, dedup.Done, dedup.Fresh, dedup.Dead},
+		verdicts(answers))
 	require.Equal(k, "poison", answers[3].Reason)
 	k.count(1, "group")
 	answers, err = k.call(group[:3], k.fails(errNotExpected))
@@ -239,7 +246,9 @@ func txMany[Tx any](k *txKit[Tx]) {
 
 func txDead[Tx any](k *txKit[Tx]) {
 	r := request("e")
-	k.one(dedup.Fresh, r, k.ends(r, "letter", func(c dedup.Claim) dedup.Completion { return dead(c, "no items") }))
+	k.one(dedup.Fresh, r, k.ends(r, "letter", func(c dedup.Claim) dedup.Completion {
+		return dead(c, "no items")
+	}))
 	k.count(1, "letter")
 	a := k.meets(dedup.Dead, r)
 	require.Equal(k, "no items", a.Reason)
@@ -253,7 +262,8 @@ func txDeadOrigin[Tx any](k *txKit[Tx]) {
 	_, err := k.call(group, func(tx Tx, answers []dedup.Answer) ([]dedup.Completion, error) {
 		ends := []dedup.Completion{
 			dead(group[2].Held(dedup.Token{}, answers[2]), "poison"),
-			completion(group[1].Held(dedup.Token{}, answers[1])), dead(group[0].Held(dedup.Token{}, answers[0]), "poison"),
+			completion(group[1].Held(dedup.Token{}, answers[1])),
+			dead(group[0].Held(dedup.Token{}, answers[0]), "poison"),
 		}
 		ends[0].First, ends[1].First, ends[2].First = dedup.Origin{}, copied, copied
 		return ends, nil
@@ -288,7 +298,8 @@ func txSome[Tx any](k *txKit[Tx]) {
 	group := []dedup.Request{request("a"), request("b"), request("c")}
 	_, err := k.call(group, func(tx Tx, answers []dedup.Answer) ([]dedup.Completion, error) {
 		return []dedup.Completion{
-			dead(group[1].Held(dedup.Token{}, answers[1]), "why"), moved(group[2].Held(dedup.Token{}, answers[2]), 1),
+			dead(group[1].Held(dedup.Token{}, answers[1]), "why"),
+			moved(group[2].Held(dedup.Token{}, answers[2]), 1),
 		}, k.h.Exec(k.ctx, tx, "group")
 	})
 	require.NoError(k, err)
@@ -322,8 +333,10 @@ func txOrder[Tx any](k *txKit[Tx]) {
 func txKeys[Tx any](k *txKit[Tx]) {
 	var reqs []dedup.Request
 	for _, p := range awkward {
-		for _, key := range []dedup.Key{{ID: p}, {Tenant: p, ID: "x"}, {Scope: p, ID: "x"}, {Type: p, ID: "x"}} {
-			reqs = append(reqs, dedup.Request{Key: key, Retention: retention, Origin: origin(0, len(reqs))})
+		for _, key := range []dedup.Key{{ID: p}, {Tenant: p, ID: "x"}, {Scope: p, ID: "x"},
+			{Type: p, ID: "x"}} {
+			reqs = append(reqs, dedup.Request{Key: key, Retention: retention,
+				Origin: origin(0, len(reqs))})
 		}
 	}
 	sorted(reqs)
@@ -341,7 +354,8 @@ func txKeys[Tx any](k *txKit[Tx]) {
 func txApart[Tx any](k *txKit[Tx]) {
 	k.one(dedup.Fresh, request("e"), k.effect("tx"))
 	var a [1]dedup.Answer
-	require.NoError(k, k.s.Claim(k.ctx, dedup.NewToken(), long, []dedup.Request{request("e")}, a[:]))
+	require.NoError(k, k.s.Claim(k.ctx, dedup.NewToken(), long, []dedup.Request{request("e")},
+		a[:]))
 	require.Equal(k, dedup.Fresh, a[0].Verdict)
 	k.meets(dedup.Done, request("e"))
 }
@@ -357,11 +371,12 @@ func txContext[Tx any](k *txKit[Tx]) {
 	require.Zero(k, answers[0].Verdict)
 
 	ctx, cancel = context.WithCancel(k.ctx)
-	err = k.s.ClaimTx(ctx, limit, []dedup.Request{request("e")}, answers, func(tx Tx) ([]dedup.Completion, error) {
-		err := k.h.Exec(ctx, tx, "cut short")
-		cancel()
-		return nil, err
-	})
+	err = k.s.ClaimTx(ctx, limit, []dedup.Request{request("e")}, answers,
+		func(tx Tx) ([]dedup.Completion, error) {
+			err := k.h.Exec(ctx, tx, "cut short")
+			cancel()
+			return nil, err
+		})
 	if err == nil { // fn had succeeded: a store may commit what is finished, but then all of it
 		k.meets(dedup.Done, request("e"))
 		k.count(1, "cut short")
@@ -376,11 +391,12 @@ func txContext[Tx any](k *txKit[Tx]) {
 
 func txResult[Tx any](k *txKit[Tx]) {
 	want := dedup.Result{Schema: 3, Data: []byte{'{', 0, 255, '}'}}
-	k.one(dedup.Fresh, request("e"), k.ends(request("e"), "paid", func(c dedup.Claim) dedup.Completion {
-		d := completion(c)
-		d.Result = want
-		return d
-	}))
+	k.one(dedup.Fresh, request("e"), k.ends(request("e"), "paid",
+		func(c dedup.Claim) dedup.Completion {
+			d := completion(c)
+			d.Result = want
+			return d
+		}))
 	require.Equal(k, want, k.meets(dedup.Done, request("e")).Result)
 }
 

@@ -17,10 +17,13 @@ func txFaultTests[Tx any]() []txTest[Tx] {
 		{name: "tx: the transaction cannot be ended by its methods (P-13)", run: txMethods[Tx]},
 		{name: "tx: COMMIT by SQL is found (P-13)", needs: sql, run: txCommitSQL[Tx]},
 		{name: "tx: ROLLBACK by SQL is found (P-13)", needs: sql, run: txRollbackSQL[Tx]},
-		{name: "tx: COMMIT and a new BEGIN by SQL are found (P-13)", needs: sql, run: txBeginSQL[Tx]},
-		{name: "tx: an SQL error that is swallowed marks nothing (P-12)", needs: sql, run: txSwallowed[Tx]},
+		{name: "tx: COMMIT and a new BEGIN by SQL are found (P-13)", needs: sql,
+			run: txBeginSQL[Tx]},
+		{name: "tx: an SQL error that is swallowed marks nothing (P-12)", needs: sql,
+			run: txSwallowed[Tx]},
 		{name: "tx: an abandoned run ends at once and leaves nothing", run: txAbandoned[Tx]},
-		{name: "tx: a run abandoned in the middle of a statement (rule 10)", needs: slowSQL, run: txAbandonedBusy[Tx]},
+		{name: "tx: a run abandoned in the middle of a statement (rule 10)", needs: slowSQL,
+			run: txAbandonedBusy[Tx]},
 		{name: "tx: many runs that end badly leave the store whole", run: txChurn[Tx]},
 	}
 }
@@ -41,13 +44,14 @@ func txPanic[Tx any](k *txKit[Tx]) {
 func (k *txKit[Tx]) caught(bad func(tx Tx)) (panicked any, err error) {
 	defer func() { panicked = recover() }()
 	answers := make([]dedup.Answer, 1)
-	err = k.s.ClaimTx(k.ctx, limit, []dedup.Request{request("e")}, answers, func(tx Tx) ([]dedup.Completion, error) {
-		if err := k.h.Exec(k.ctx, tx, "before the panic"); err != nil {
-			return nil, err
-		}
-		bad(tx)
-		return nil, nil
-	})
+	err = k.s.ClaimTx(k.ctx, limit, []dedup.Request{request("e")}, answers,
+		func(tx Tx) ([]dedup.Completion, error) {
+			if err := k.h.Exec(k.ctx, tx, "before the panic"); err != nil {
+				return nil, err
+			}
+			bad(tx)
+			return nil, nil
+		})
 	return nil, err
 }
 
@@ -80,7 +84,8 @@ func txMethods[Tx any](k *txKit[Tx]) {
 
 func (k *txKit[Tx]) endsBySQL(statements ...string) {
 	k.Helper()
-	_, err := k.call([]dedup.Request{request("e")}, func(tx Tx, _ []dedup.Answer) ([]dedup.Completion, error) {
+	_, err := k.call([]dedup.Request{request("e")}, func(tx Tx,
+		_ []dedup.Answer) ([]dedup.Completion, error) {
 		if err := k.h.Exec(k.ctx, tx, "e"); err != nil {
 			return nil, err
 		}
@@ -92,7 +97,8 @@ func (k *txKit[Tx]) endsBySQL(statements ...string) {
 		return nil, nil
 	})
 	require.ErrorIs(k, err, dedup.ErrTxEnded)
-	require.NotErrorIs(k, err, dedup.ErrUnavailable, "it is the handler's fault, and would be the next time")
+	require.NotErrorIs(k, err, dedup.ErrUnavailable,
+		"it is the handler's fault, and would be the next time")
 	for range 3 { // connections are whole, none is inside a transaction
 		k.unmarked(request(fmt.Sprint("f", time.Now().UnixNano())))
 	}
@@ -134,7 +140,8 @@ func txSwallowed[Tx any](k *txKit[Tx]) {
 func txAbandoned[Tx any](k *txKit[Tx]) {
 	stop, stopped := make(chan struct{}), make(chan struct{})
 	began := time.Now()
-	_, err := k.call([]dedup.Request{request("e")}, func(tx Tx, _ []dedup.Answer) ([]dedup.Completion, error) {
+	_, err := k.call([]dedup.Request{request("e")}, func(tx Tx,
+		_ []dedup.Answer) ([]dedup.Completion, error) {
 		if err := k.h.Exec(k.ctx, tx, "abandoned"); err != nil {
 			return nil, err
 		}
@@ -154,11 +161,12 @@ func txAbandoned[Tx any](k *txKit[Tx]) {
 	k.count(0, "abandoned")
 }
 
-// txAbandonedBusy: the connection is closed under its user. He learns it at once, the server when it looks, and until
-// then the key is Busy.
+// txAbandonedBusy: the connection is closed under its user. He learns it at once, the server when
+// it looks, and until then the key is Busy.
 func txAbandonedBusy[Tx any](k *txKit[Tx]) {
 	ended, began := make(chan error, 1), time.Now()
-	_, err := k.call([]dedup.Request{request("e")}, func(tx Tx, _ []dedup.Answer) ([]dedup.Completion, error) {
+	_, err := k.call([]dedup.Request{request("e")}, func(tx Tx,
+		_ []dedup.Answer) ([]dedup.Completion, error) {
 		if err := k.h.Exec(k.ctx, tx, "abandoned"); err != nil {
 			return nil, err
 		}
@@ -178,7 +186,8 @@ func txAbandonedBusy[Tx any](k *txKit[Tx]) {
 		answers, err := k.call([]dedup.Request{request("e")}, k.effect("heir"))
 		require.NoError(k, err)
 		busy = answers[0].Verdict == dedup.Busy
-		require.Less(k, time.Since(began), 25*time.Second, "the database lets a dead holder keep its key")
+		require.Less(k, time.Since(began), 25*time.Second,
+			"the database lets a dead holder keep its key")
 	}
 	k.count(1, "heir")
 	k.count(0, "abandoned")
@@ -191,12 +200,14 @@ func txChurn[Tx any](k *txKit[Tx]) {
 		r := request(numbered("churn", i))
 		switch i % 3 {
 		case 0:
-			_, err := k.call([]dedup.Request{r}, func(tx Tx, _ []dedup.Answer) ([]dedup.Completion, error) {
+			_, err := k.call([]dedup.Request{r}, func(tx Tx, _ []dedup.Answer) ([]dedup.Completion,
+				error) {
 				return nil, errors.Join(why, k.h.Exec(k.ctx, tx, "churn"))
 			})
 			require.ErrorIs(k, err, why)
 		case 1:
-			_, err := k.call([]dedup.Request{r}, func(tx Tx, _ []dedup.Answer) ([]dedup.Completion, error) {
+			_, err := k.call([]dedup.Request{r}, func(tx Tx, _ []dedup.Answer) ([]dedup.Completion,
+				error) {
 				return nil, errors.Join(dedup.ErrAbandoned, k.h.Exec(k.ctx, tx, "churn"))
 			})
 			require.ErrorIs(k, err, dedup.ErrAbandoned)

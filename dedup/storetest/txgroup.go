@@ -12,8 +12,10 @@ import (
 func txGroupTests[Tx any]() []txTest[Tx] {
 	return []txTest[Tx]{
 		{name: "tx: a transaction says its state (rule 12)", needs: TxCheck, run: txState[Tx]},
-		{name: "tx: a group ended by COMMIT gives back what never ran (rule 12)", needs: sql, run: txGroupCommit[Tx]},
-		{name: "tx: a group ended by ROLLBACK gives back everything (rule 12)", needs: sql, run: txGroupRollback[Tx]},
+		{name: "tx: a group ended by COMMIT gives back what never ran (rule 12)", needs: sql,
+			run: txGroupCommit[Tx]},
+		{name: "tx: a group ended by ROLLBACK gives back everything (rule 12)", needs: sql,
+			run: txGroupRollback[Tx]},
 	}
 }
 
@@ -36,9 +38,11 @@ func txState[Tx any](k *txKit[Tx]) {
 	if k.h.Raw == nil {
 		return
 	}
-	states := map[string]error{"SELECT 1/0": dedup.ErrTxAborted, "COMMIT": dedup.ErrTxEnded, "ROLLBACK": dedup.ErrTxEnded}
+	states := map[string]error{"SELECT 1/0": dedup.ErrTxAborted, "COMMIT": dedup.ErrTxEnded,
+		"ROLLBACK": dedup.ErrTxEnded}
 	for sql, want := range states {
-		_, err := k.call([]dedup.Request{request(sql)}, func(tx Tx, _ []dedup.Answer) ([]dedup.Completion, error) {
+		_, err := k.call([]dedup.Request{request(sql)}, func(tx Tx,
+			_ []dedup.Answer) ([]dedup.Completion, error) {
 			_ = k.h.Raw(k.ctx, tx, sql)
 			return nil, check(tx)
 		})
@@ -47,7 +51,8 @@ func txState[Tx any](k *txKit[Tx]) {
 	}
 }
 
-// group4 runs four events: the first two have their effects, the second executes sql, and the last two do not run.
+// group4 runs four events: the first two have their effects, the second executes sql, and the last
+// two do not run.
 func (k *txKit[Tx]) group4(sql string) []dedup.Request {
 	k.Helper()
 	var reqs []dedup.Request

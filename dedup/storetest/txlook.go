@@ -14,13 +14,17 @@ const TxLook Ability = "look at what transactions remember"
 // txLookTests cover looking without claiming.
 func txLookTests[Tx any]() []txTest[Tx] {
 	return []txTest[Tx]{
-		{name: "tx: a look says what a claim would, and claims nothing", needs: TxLook, run: txLook[Tx]},
+		{name: "tx: a look says what a claim would, and claims nothing", needs: TxLook,
+			run: txLook[Tx]},
 		{name: "tx: a look at many keys at once", needs: TxLook, run: txLookMany[Tx]},
-		{name: "tx: a look does not see, nor wait for, a transaction under way (rules 20 and 21)", needs: TxLook, run: txLookHeld[Tx]},
+		{name: "tx: a look does not see, nor wait for, a transaction under way (rules 20 and 21)",
+			needs: TxLook, run: txLookHeld[Tx]},
 		{name: "tx: a look brings results", needs: TxLook, run: txLookResult[Tx]},
 		{name: "tx: a look finds conflicts", needs: TxLook, run: txLookConflict[Tx]},
-		{name: "tx: a look before the horizon is too old (rule 8)", needs: TxLook, run: txLookTooOld[Tx]},
-		{name: "tx: a look at keys that do not ascend, or are none", needs: TxLook, run: txLookOrder[Tx]},
+		{name: "tx: a look before the horizon is too old (rule 8)", needs: TxLook,
+			run: txLookTooOld[Tx]},
+		{name: "tx: a look at keys that do not ascend, or are none", needs: TxLook,
+			run: txLookOrder[Tx]},
 	}
 }
 
@@ -37,7 +41,8 @@ func (k *txKit[Tx]) look(want dedup.Verdict, r dedup.Request) dedup.Answer {
 	answers := stale(1)
 	for range 2 { // a look changes nothing
 		require.NoError(k, k.looker().LookTx(k.ctx, []dedup.Request{r}, answers))
-		require.Equal(k, want.String(), answers[0].Verdict.String(), "key %q, position %v", r.Key, r.Position)
+		require.Equal(k, want.String(), answers[0].Verdict.String(), "key %q, position %v", r.Key,
+			r.Position)
 	}
 	if want == 0 {
 		require.Equal(k, dedup.Answer{}, answers[0])
@@ -62,7 +67,9 @@ func txLook[Tx any](k *txKit[Tx]) {
 	k.lookAs(dedup.Dead, r)
 
 	r = request("moved")
-	k.one(dedup.Fresh, r, k.ends(r, "moved", func(c dedup.Claim) dedup.Completion { return moved(c, 2) }))
+	k.one(dedup.Fresh, r, k.ends(r, "moved", func(c dedup.Claim) dedup.Completion {
+		return moved(c, 2)
+	}))
 	k.lookAs(dedup.Rescheduled, r)
 	k.lookAs(dedup.Rescheduled, at("moved", 0, 1))
 	k.look(0, at("moved", 0, 2))
@@ -82,7 +89,8 @@ func txLook[Tx any](k *txKit[Tx]) {
 	other.Key.Scope = "never seen"
 	k.look(0, other)
 	a := [1]dedup.Answer{}
-	require.NoError(k, k.s.Claim(k.ctx, dedup.NewToken(), long, []dedup.Request{request("claimed")}, a[:]))
+	require.NoError(k, k.s.Claim(k.ctx, dedup.NewToken(), long, []dedup.Request{request("claimed")},
+		a[:]))
 	k.look(0, request("claimed")) // the claims of Store are apart
 }
 
@@ -170,7 +178,9 @@ func txLookTooOld[Tx any](k *txKit[Tx]) {
 func txLookOrder[Tx any](k *txKit[Tx]) {
 	answers := make([]dedup.Answer, 2)
 	require.NoError(k, k.looker().LookTx(k.ctx, nil, nil))
-	require.ErrorIs(k, k.looker().LookTx(k.ctx, []dedup.Request{request("b"), request("a")}, answers), dedup.ErrOrder)
+	require.ErrorIs(k, k.looker().LookTx(k.ctx, []dedup.Request{request("b"), request("a")},
+		answers), dedup.ErrOrder)
 	require.Error(k, k.looker().LookTx(k.ctx, []dedup.Request{request("b")}, answers))
-	require.ErrorIs(k, k.looker().LookTx(k.ctx, []dedup.Request{request("")}, answers[:1]), dedup.ErrKey)
+	require.ErrorIs(k, k.looker().LookTx(k.ctx, []dedup.Request{request("")}, answers[:1]),
+		dedup.ErrKey)
 }

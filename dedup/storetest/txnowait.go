@@ -10,15 +10,20 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// txNoWaitTests cover requests that are not to wait for the transaction that holds their key (rule 20).
+// txNoWaitTests cover requests that are not to wait for the transaction that holds their key (rule
+// 20).
 func txNoWaitTests[Tx any]() []txTest[Tx] {
 	return []txTest[Tx]{
-		{name: "tx: NoWait, Busy at once while another one who does not wait holds the key (rule 20)", run: txNoWaitTwin[Tx]},
-		{name: "tx: NoWait, Busy at once while one who waits holds the key (rule 20)", run: txNoWaitOther[Tx]},
-		{name: "tx: NoWait, Busy at once for a row that waits for this copy (rule 20)", run: txNoWaitRow[Tx]},
+		{name: "tx: NoWait, Busy at once while another one who does not wait holds the key " +
+			"(rule 20)", run: txNoWaitTwin[Tx]},
+		{name: "tx: NoWait, Busy at once while one who waits holds the key (rule 20)",
+			run: txNoWaitOther[Tx]},
+		{name: "tx: NoWait, Busy at once for a row that waits for this copy (rule 20)",
+			run: txNoWaitRow[Tx]},
 		{name: "tx: NoWait, many at once leave room for others (rule 20)", run: txNoWaitMany[Tx]},
 		{name: "tx: NoWait, a race has one winner (rule 20)", run: txNoWaitRace[Tx]},
-		{name: "tx: NoWait answers as without it where nobody holds the key", run: txNoWaitVerdicts[Tx]},
+		{name: "tx: NoWait answers as without it where nobody holds the key",
+			run: txNoWaitVerdicts[Tx]},
 		{name: "tx: NoWait, an error and a panic let the key go", run: txNoWaitError[Tx]},
 		{name: "tx: NoWait is nothing to a group", run: txNoWaitGroup[Tx]},
 	}
@@ -32,7 +37,8 @@ func noWait(r dedup.Request) dedup.Request {
 // atOnce is less than any store waits for a transaction that it does wait for.
 const atOnce = time.Second
 
-// busyAtOnce requires Busy without waiting. The machine may be slow once: of three times the shortest counts.
+// busyAtOnce requires Busy without waiting. The machine may be slow once: of three times the
+// shortest counts.
 func (k *txKit[Tx]) busyAtOnce(r dedup.Request) {
 	k.Helper()
 	least := time.Hour
@@ -67,7 +73,9 @@ func txNoWaitRow[Tx any](k *txKit[Tx]) {
 	for _, holder := range []dedup.Request{at("e", 0, 1), noWait(at("f", 0, 1))} {
 		first := holder
 		first.Position = dedup.Position{}
-		k.one(dedup.Fresh, first, k.ends(first, "moved", func(c dedup.Claim) dedup.Completion { return moved(c, 1) }))
+		k.one(dedup.Fresh, first, k.ends(first, "moved", func(c dedup.Claim) dedup.Completion {
+			return moved(c, 1)
+		}))
 		end := k.hold("retried", holder)
 		k.busyAtOnce(at(holder.Key.ID, 0, 1))
 		require.NoError(k, end(nil))
@@ -94,8 +102,11 @@ func txNoWaitMany[Tx any](k *txKit[Tx]) {
 	for i := range others {
 		all.Go(func() {
 			var a [1]dedup.Answer
-			others[i] = k.s.ClaimTx(k.ctx, limit, []dedup.Request{noWait(request(numbered("other", i)))}, a[:],
-				func(tx Tx) ([]dedup.Completion, error) { return nil, k.h.Exec(k.ctx, tx, "other") })
+			others[i] = k.s.ClaimTx(k.ctx, limit, []dedup.Request{noWait(request(numbered("other",
+				i)))}, a[:],
+				func(tx Tx) ([]dedup.Completion, error) {
+					return nil, k.h.Exec(k.ctx, tx, "other")
+				})
 		})
 	}
 	all.Wait()
@@ -121,7 +132,9 @@ func txNoWaitRace[Tx any](k *txKit[Tx]) {
 				for busy := true; busy && errs[i] == nil && k.ctx.Err() == nil; {
 					var a [1]dedup.Answer
 					errs[i] = k.s.ClaimTx(k.ctx, limit, []dedup.Request{r}, a[:],
-						func(tx Tx) ([]dedup.Completion, error) { return nil, k.h.Exec(k.ctx, tx, r.Key.ID) })
+						func(tx Tx) ([]dedup.Completion, error) {
+							return nil, k.h.Exec(k.ctx, tx, r.Key.ID)
+						})
 					busy = a[0].Verdict == dedup.Busy
 				}
 			}
@@ -145,11 +158,15 @@ func txNoWaitVerdicts[Tx any](k *txKit[Tx]) {
 	k.count(1, "once")
 
 	r = noWait(request("dead"))
-	k.one(dedup.Fresh, r, k.ends(r, "dead", func(c dedup.Claim) dedup.Completion { return dead(c, "poison") }))
+	k.one(dedup.Fresh, r, k.ends(r, "dead", func(c dedup.Claim) dedup.Completion {
+		return dead(c, "poison")
+	}))
 	require.Equal(k, "poison", k.meets(dedup.Dead, r).Reason)
 
 	r = noWait(request("moved"))
-	k.one(dedup.Fresh, r, k.ends(r, "moved", func(c dedup.Claim) dedup.Completion { return moved(c, 1) }))
+	k.one(dedup.Fresh, r, k.ends(r, "moved", func(c dedup.Claim) dedup.Completion {
+		return moved(c, 1)
+	}))
 	k.meets(dedup.Rescheduled, r)
 	a = k.one(dedup.Fresh, noWait(at("moved", 0, 1)), k.effect("again"))
 	require.EqualValues(k, 2, a.Fence)
@@ -159,14 +176,17 @@ func txNoWaitVerdicts[Tx any](k *txKit[Tx]) {
 func txNoWaitError[Tx any](k *txKit[Tx]) {
 	r, why := noWait(request("e")), errors.New("no such order")
 	for range 2 {
-		_, err := k.call([]dedup.Request{r}, func(tx Tx, _ []dedup.Answer) ([]dedup.Completion, error) {
+		_, err := k.call([]dedup.Request{r}, func(tx Tx, _ []dedup.Answer) ([]dedup.Completion,
+			error) {
 			return nil, errors.Join(k.h.Exec(k.ctx, tx, "undone"), why)
 		})
 		require.ErrorIs(k, err, why)
 	}
 	func() {
 		defer func() { _ = recover() }() // a store may return a panic as an error
-		_, _ = k.call([]dedup.Request{r}, func(Tx, []dedup.Answer) ([]dedup.Completion, error) { panic("boom") })
+		_, _ = k.call([]dedup.Request{r}, func(Tx, []dedup.Answer) ([]dedup.Completion, error) {
+			panic("boom")
+		})
 	}()
 	k.count(0, "undone")
 	k.one(dedup.Fresh, r, k.effect("done"))

@@ -11,15 +11,21 @@ import (
 // Savepoints: [dedup.Savepointer] of the transactions that are lent. Only for [TxHarness.Missing].
 const Savepoints Ability = "savepoints"
 
-// txSavepointTests cover what is undone within a transaction (rule 20: a refusal is kept, its effects are not).
+// txSavepointTests cover what is undone within a transaction (rule 20: a refusal is kept, its
+// effects are not).
 func txSavepointTests[Tx any]() []txTest[Tx] {
 	return []txTest[Tx]{
-		{name: "tx: undo takes back what came after a savepoint, mark and result stay (rule 20)", needs: Savepoints, run: txUndo[Tx]},
-		{name: "tx: a savepoint that is not undone changes nothing", needs: Savepoints, run: txNotUndone[Tx]},
-		{name: "tx: undo after a statement that failed (P-12)", needs: Savepoints, run: txUndoFailed[Tx]},
+		{name: "tx: undo takes back what came after a savepoint, mark and result stay (rule 20)",
+			needs: Savepoints, run: txUndo[Tx]},
+		{name: "tx: a savepoint that is not undone changes nothing", needs: Savepoints,
+			run: txNotUndone[Tx]},
+		{name: "tx: undo after a statement that failed (P-12)", needs: Savepoints,
+			run: txUndoFailed[Tx]},
 		{name: "tx: savepoints one within the other", needs: Savepoints, run: txUndoNested[Tx]},
-		{name: "tx: undo in a transaction that was ended (P-13)", needs: Savepoints, run: txUndoEnded[Tx]},
-		{name: "tx: a savepoint and its undo are for the time of the function", needs: Savepoints, run: txUndoLate[Tx]},
+		{name: "tx: undo in a transaction that was ended (P-13)", needs: Savepoints,
+			run: txUndoEnded[Tx]},
+		{name: "tx: a savepoint and its undo are for the time of the function", needs: Savepoints,
+			run: txUndoLate[Tx]},
 	}
 }
 
@@ -74,7 +80,8 @@ func txNotUndone[Tx any](k *txKit[Tx]) {
 	})
 	k.count(1, "kept")
 	why := errors.New("why")
-	_, err := k.call([]dedup.Request{request("f")}, func(tx Tx, _ []dedup.Answer) ([]dedup.Completion, error) {
+	_, err := k.call([]dedup.Request{request("f")}, func(tx Tx,
+		_ []dedup.Answer) ([]dedup.Completion, error) {
 		k.savepoint(tx)
 		return nil, errors.Join(k.h.Exec(k.ctx, tx, "rolled back"), why)
 	})
@@ -94,7 +101,8 @@ func txUndoFailed[Tx any](k *txKit[Tx]) {
 		if _, ok := any(tx).(dedup.TxChecker); ok {
 			require.ErrorIs(k, k.state(tx), dedup.ErrTxAborted)
 			_, err := any(tx).(dedup.Savepointer).Savepoint(k.ctx)
-			require.ErrorIs(k, err, dedup.ErrTxAborted, "a savepoint in a transaction that has failed")
+			require.ErrorIs(k, err, dedup.ErrTxAborted,
+				"a savepoint in a transaction that has failed")
 		}
 		require.NoError(k, undo(k.ctx))
 		require.NoError(k, k.state(tx))
@@ -135,7 +143,8 @@ func txUndoEnded[Tx any](k *txKit[Tx]) {
 		k.Skip("missing in the harness: SQL")
 	}
 	for _, sql := range []string{"COMMIT", "ROLLBACK", "COMMIT; BEGIN", "ROLLBACK; BEGIN"} {
-		_, err := k.call([]dedup.Request{request(sql)}, func(tx Tx, _ []dedup.Answer) ([]dedup.Completion, error) {
+		_, err := k.call([]dedup.Request{request(sql)}, func(tx Tx,
+			_ []dedup.Answer) ([]dedup.Completion, error) {
 			undo := k.savepoint(tx)
 			require.NoError(k, k.h.Raw(k.ctx, tx, sql))
 			return nil, undo(k.ctx)

@@ -15,14 +15,22 @@ const TxKeep Ability = "work before commit"
 // txWorkTests cover what handlers keep for the end of their transaction.
 func txWorkTests[Tx any]() []txTest[Tx] {
 	return []txTest[Tx]{
-		{name: "tx: work is done once, after the function and before COMMIT, in order (rule 22)", needs: TxKeep, run: txWork[Tx]},
-		{name: "tx: the works of a group are done once (rule 22)", needs: TxKeep, run: txWorkGroup[Tx]},
-		{name: "tx: no work is done in a transaction that is rolled back", needs: TxKeep, run: txWorkRolledBack[Tx]},
-		{name: "tx: no work is done in a transaction that was ended by SQL (P-13)", needs: TxKeep, run: txWorkEnded[Tx]},
-		{name: "tx: an error or a panic of work rolls back everything", needs: TxKeep, run: txWorkFails[Tx]},
-		{name: "tx: work is rewound with a savepoint (rule 20)", needs: TxKeep, run: txWorkRewound[Tx]},
-		{name: "tx: work is rewound with a savepoint of the handler's own", needs: TxKeep, run: txWorkNested[Tx]},
-		{name: "tx: nothing is kept after the function has returned", needs: TxKeep, run: txWorkLate[Tx]},
+		{name: "tx: work is done once, after the function and before COMMIT, in order (rule 22)",
+			needs: TxKeep, run: txWork[Tx]},
+		{name: "tx: the works of a group are done once (rule 22)", needs: TxKeep,
+			run: txWorkGroup[Tx]},
+		{name: "tx: no work is done in a transaction that is rolled back", needs: TxKeep,
+			run: txWorkRolledBack[Tx]},
+		{name: "tx: no work is done in a transaction that was ended by SQL (P-13)", needs: TxKeep,
+			run: txWorkEnded[Tx]},
+		{name: "tx: an error or a panic of work rolls back everything", needs: TxKeep,
+			run: txWorkFails[Tx]},
+		{name: "tx: work is rewound with a savepoint (rule 20)", needs: TxKeep,
+			run: txWorkRewound[Tx]},
+		{name: "tx: work is rewound with a savepoint of the handler's own", needs: TxKeep,
+			run: txWorkNested[Tx]},
+		{name: "tx: nothing is kept after the function has returned", needs: TxKeep,
+			run: txWorkLate[Tx]},
 		{name: "tx: nothing is kept of an earlier run", needs: TxKeep, run: txWorkAgain[Tx]},
 		{name: "tx: work in a transaction without a claim", needs: TxKeep, run: txWorkRunTx[Tx]},
 	}
@@ -92,7 +100,8 @@ func txWork[Tx any](k *txKit[Tx]) {
 		w.journal = append(w.journal, "returns")
 		return nil, nil
 	})
-	require.Equal(k, []string{"returns", `flush b: ["b1" "b2"]`, `flush a: ["a1" "a2"]`}, w.journal, "works in the order in which they were begun")
+	require.Equal(k, []string{"returns", `flush b: ["b1" "b2"]`, `flush a: ["a1" "a2"]`}, w.journal,
+		"works in the order in which they were begun")
 	for _, effect := range []string{"effect", "a1", "a2", "b1", "b2"} {
 		k.count(1, effect)
 	}
@@ -114,7 +123,8 @@ func txWorkGroup[Tx any](k *txKit[Tx]) {
 		return nil, nil
 	})
 	require.NoError(k, err)
-	require.Equal(k, []string{fmt.Sprintf("flush w: %q", []string{reqs[0].Key.ID, reqs[1].Key.ID, reqs[2].Key.ID})}, w.journal)
+	require.Equal(k, []string{fmt.Sprintf("flush w: %q", []string{reqs[0].Key.ID, reqs[1].Key.ID,
+		reqs[2].Key.ID})}, w.journal)
 	for _, r := range reqs {
 		k.count(1, r.Key.ID)
 		k.meets(dedup.Done, r)
@@ -123,8 +133,10 @@ func txWorkGroup[Tx any](k *txKit[Tx]) {
 
 func txWorkRolledBack[Tx any](k *txKit[Tx]) {
 	w, why := &works[Tx]{k: k}, errors.New("why")
-	for name, fails := range map[string]error{"fails": why, "abandoned": fmt.Errorf("%w: %w", why, dedup.ErrAbandoned)} {
-		for _, reqs := range [][]dedup.Request{{request(name)}, {request(name), request(name + " too")}} {
+	for name, fails := range map[string]error{"fails": why, "abandoned": fmt.Errorf("%w: %w", why,
+		dedup.ErrAbandoned)} {
+		for _, reqs := range [][]dedup.Request{{request(name)},
+			{request(name), request(name + " too")}} {
 			_, err := k.call(reqs, func(tx Tx, _ []dedup.Answer) ([]dedup.Completion, error) {
 				w.keep(tx, "w", "kept")
 				return nil, fails
@@ -149,7 +161,8 @@ func txWorkEnded[Tx any](k *txKit[Tx]) {
 	}
 	w := &works[Tx]{k: k}
 	for _, sql := range []string{"COMMIT", "ROLLBACK"} {
-		_, err := k.call([]dedup.Request{request(sql)}, func(tx Tx, _ []dedup.Answer) ([]dedup.Completion, error) {
+		_, err := k.call([]dedup.Request{request(sql)}, func(tx Tx,
+			_ []dedup.Answer) ([]dedup.Completion, error) {
 			w.keep(tx, "w", "kept")
 			return nil, k.h.Raw(k.ctx, tx, sql)
 		})
@@ -168,7 +181,9 @@ func txWorkFails[Tx any](k *txKit[Tx]) {
 		return nil, k.h.Exec(k.ctx, tx, "effect")
 	}
 	for _, reqs := range [][]dedup.Request{{request("e")}, {request("e"), request("f")}} {
-		w.flush, w.journal = func(context.Context, Tx) error { return fmt.Errorf("wrapped: %w", why) }, nil
+		w.flush, w.journal = func(context.Context, Tx) error {
+			return fmt.Errorf("wrapped: %w", why)
+		}, nil
 		_, err := k.call(reqs, keeps)
 		require.ErrorIs(k, err, why)
 		require.NotErrorIs(k, err, dedup.ErrUnavailable, "nobody said so")
@@ -243,7 +258,8 @@ func txWorkNested[Tx any](k *txKit[Tx]) {
 		require.Error(k, rollback(k.ctx), "what was committed stays")
 		return nil, nil
 	})
-	require.Equal(k, []string{`flush w: ["before" "kept" "kept too"]`, `flush later: []`}, w.journal)
+	require.Equal(k, []string{`flush w: ["before" "kept" "kept too"]`, `flush later: []`},
+		w.journal)
 }
 
 func txWorkLate[Tx any](k *txKit[Tx]) {
@@ -277,7 +293,8 @@ func txWorkLate[Tx any](k *txKit[Tx]) {
 	k.count(1, "kept")
 	why := errors.New("why")
 	for _, fails := range []error{why, errors.Join(why, dedup.ErrAbandoned)} {
-		_, err := k.call([]dedup.Request{request("f")}, func(tx Tx, answers []dedup.Answer) ([]dedup.Completion, error) {
+		_, err := k.call([]dedup.Request{request("f")}, func(tx Tx,
+			answers []dedup.Answer) ([]dedup.Completion, error) {
 			_, _ = keeps(tx, answers)
 			return nil, fails
 		})
@@ -301,7 +318,8 @@ func ends(tx any) (all []func(context.Context) error) {
 func txWorkAgain[Tx any](k *txKit[Tx]) {
 	w, why := &works[Tx]{k: k}, errors.New("why")
 	for i := range 3 {
-		_, err := k.call([]dedup.Request{request("e")}, func(tx Tx, _ []dedup.Answer) ([]dedup.Completion, error) {
+		_, err := k.call([]dedup.Request{request("e")}, func(tx Tx,
+			_ []dedup.Answer) ([]dedup.Completion, error) {
 			w.keep(tx, "w", numbered("run", i))
 			if i < 2 {
 				return nil, why
