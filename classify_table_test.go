@@ -162,7 +162,7 @@ var unmarked = []struct {
 	{context.Canceled, false},             // of a context of the handler's own
 	{ErrHandlerTimeout, false},            // the same
 	{dedup.ErrClaimLost, false},           // the same
-	{userErr(dedup.ErrAbandoned), false},      // of a client of the handler's own
+	{userErr(dedup.ErrAbandoned), false},  // of a client of the handler's own
 	{dedup.ErrUnavailable, false},         // without a mark
 	{panicked(nil), true},                 // or runtime.Goexit
 	{panicked("text"), true},              //
