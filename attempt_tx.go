@@ -39,7 +39,7 @@ func (tg *txGroup) countStart(ctx context.Context, free func()) (done bool, err 
 	watched, crashed, err := p.countStart(ctx, t)
 	if err != nil {
 		t.pending = step{outage: err}
-		return true, nil
+		return true, nil //nolint:nilerr // it is waited for
 	}
 	tg.watched = watched
 	if crashed == nil {
@@ -186,7 +186,7 @@ func (p *Processor) finishRefused(ctx context.Context, t *task, o outcome) (step
 func (p *Processor) recordTx(ctx context.Context, t *task, c dedup.Completion) (settled bool, err error) {
 	c.Claim, c.Retention = t.request.Held(dedup.Token{}, dedup.Answer{First: t.request.Origin}), t.route.retention
 	var a dedup.Answer
-	err = p.insist(ctx, t.budget, &t.access.health, "published, not yet recorded", func() (error, bool) {
+	err = p.insist(ctx, t.budget, &t.access.health, "published, not yet recorded", func() (bool, error) {
 		began := time.Now()
 		err := p.bounded(context.WithoutCancel(ctx), txSlack, func(ctx context.Context) (err error) {
 			a, err = t.claimTx(ctx, txSlack, func(any) ([]dedup.Completion, error) { return []dedup.Completion{c}, nil })
@@ -196,7 +196,7 @@ func (p *Processor) recordTx(ctx context.Context, t *task, c dedup.Completion) (
 			return err
 		})
 		p.storeCall(ctx, t.access, VerbTransaction, 1, nil, began, err)
-		return err, false
+		return false, err
 	})
 	if err != nil {
 		return false, err

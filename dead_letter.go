@@ -193,9 +193,9 @@ func (p *Processor) publishDeadLetter(ctx context.Context, budget *waitBudget, m
 // publish calls send until that succeeds, or until ctx or the patience of the call ends. What is too large is not tried
 // again, if send says so.
 func (p *Processor) publish(ctx context.Context, budget *waitBudget, what string, send func(context.Context) error) error {
-	return p.insist(ctx, budget, &p.producer, what, func() (error, bool) {
+	return p.insist(ctx, budget, &p.producer, what, func() (bool, error) {
 		err := send(ctx)
-		return err, errors.Is(err, ErrTooLarge)
+		return errors.Is(err, ErrTooLarge), err
 	})
 }
 

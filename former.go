@@ -12,12 +12,12 @@ import (
 
 // formerKey returns the key under which a copy was made, if the event has another one now. Headers of copies mean something in the group's own
 // topics only, and never reach another scope.
-func (d *task) formerKey() (dedup.Key, bool) {
-	c := d.message.copied
-	if c == nil || c.topic == "" || d.shadow || c.position == (dedup.Position{}) {
+func (t *task) formerKey() (dedup.Key, bool) {
+	c := t.message.copied
+	if c == nil || c.topic == "" || t.shadow || c.position == (dedup.Position{}) {
 		return dedup.Key{}, false
 	}
-	return c.key, c.key.ID != "" && c.key != d.request.Key && c.key.Scope == d.request.Key.Scope && c.key.Validate() == nil
+	return c.key, c.key.ID != "" && c.key != t.request.Key && c.key.Scope == t.request.Key.Scope && c.key.Validate() == nil
 }
 
 // settleFormer settles the former key of an event that is settled under its present one. It asks until the store answers.

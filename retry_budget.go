@@ -10,17 +10,17 @@ import (
 )
 
 // afford pays for the delayed copies of a run. The run ends before the first one that must wait: that one pays by itself, in settle.
-func (r *eventGroup) afford() {
-	if len(r.tasks) == 1 {
+func (g *eventGroup) afford() {
+	if len(g.tasks) == 1 {
 		return
 	}
-	for i, e := range r.tasks {
+	for i, e := range g.tasks {
 		if e.request.Position.Retry == 0 || e.retryPaid {
 			continue
 		}
 		if e.route.budget.Spend() > 0 {
 			e.route.budget.Refund()
-			r.cut(max(i, 1))
+			g.cut(max(i, 1))
 			return
 		}
 		e.retryPaid = true
@@ -46,9 +46,9 @@ func (p *Processor) afford(ctx context.Context, d *task) error {
 }
 
 // limit is how many events may share a transaction with this one.
-func (d *task) limit() *throttle.AdaptiveLimit {
-	if d.deferred != nil {
-		return &d.route.deferredLimit
+func (t *task) limit() *throttle.AdaptiveLimit {
+	if t.deferred != nil {
+		return &t.route.deferredLimit
 	}
-	return &d.route.txLimit
+	return &t.route.txLimit
 }

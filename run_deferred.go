@@ -82,16 +82,17 @@ type deferredRunner struct {
 	abandoned error
 }
 
-// left reports whether anything waits in a lot to which nothing comes any longer. It is asked with each assignment, as members
+// left reports whether anything waits in a partition to which nothing comes any longer. It is asked with each assignment, as members
 // of the release before may have deferred more until then.
 func (r *deferredRunner) anyDeferred(ctx context.Context) (some bool) {
-	err := r.p.insist(ctx, &waitBudget{left: Forever}, &r.access.health, "look for deferred events", func() (error, bool) {
+	err := r.p.insist(ctx, &waitBudget{left: Forever}, &r.access.health, "look for deferred events", func() (bool, error) {
 		err := r.p.bounded(ctx, txSlack, func(ctx context.Context) error {
 			queues, err := r.part.deferrer.Queues(ctx, r.part.id, "", 2)
 			some = len(queues) > 0
 			return err
 		})
-		return err, ctx.Err() != nil || !errors.Is(err, dedup.ErrUnavailable) && !errors.Is(err, context.DeadlineExceeded)
+		final := ctx.Err() != nil || !errors.Is(err, dedup.ErrUnavailable) && !errors.Is(err, context.DeadlineExceeded)
+		return final, err
 	})
 	if err != nil && ctx.Err() == nil {
 		r.p.log.WarnContext(ctx, "not known whether events are deferred, and none of them runs",

@@ -94,20 +94,15 @@ func (p *Processor) releaseGhosts(ctx context.Context, access *storeAccess, toke
 	p.release(ctx, access, releases)
 }
 
-// giveBack releases the claim of one event.
-func (p *Processor) giveBack(ctx context.Context, t *task, o dedup.Outcome) {
-	p.release(ctx, t.access, []dedup.Release{{Claim: t.claim, Outcome: o, Retention: t.route.retention}})
-}
-
 // release works on after a stop, for a moment; a failure leaves the claims to their lease.
 func (p *Processor) release(ctx context.Context, access *storeAccess, releases []dedup.Release) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(abandonAfter, p.cfg.Lease))
 	defer cancel()
-	_ = p.insist(ctx, &waitBudget{left: Forever}, &access.health, "release", func() (error, bool) {
+	_ = p.insist(ctx, &waitBudget{left: Forever}, &access.health, "release", func() (bool, error) {
 		began := time.Now()
 		err := access.store.Release(ctx, releases)
 		p.storeCall(ctx, access, VerbRelease, len(releases), nil, began, err)
-		return err, errors.Is(err, dedup.ErrClaimLost)
+		return errors.Is(err, dedup.ErrClaimLost), err
 	})
 }
 

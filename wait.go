@@ -44,7 +44,7 @@ func outageWait(try int) time.Duration {
 	return jitter(ceiling(100*time.Millisecond, 2*time.Second, try))
 }
 
-// until waits for a signal, as long as patience lasts. It returns a WaitError with the reason if that has run out, and
+// until waits for a signal, as long as the wait budget lasts. It returns a WaitError with the reason if that has run out, and
 // the cause of ctx if that ended.
 func (budget *waitBudget) await(ctx context.Context, signal <-chan struct{}, reason error) error {
 	out, stop := budget.expired()
@@ -78,7 +78,7 @@ func (budget *waitBudget) acquireSlot(ctx context.Context, slots chan<- struct{}
 	}
 }
 
-// out tells when patience has run out. stop takes what was used of it off.
+// out fires when the wait budget is spent. stop takes the time off that was used.
 func (budget *waitBudget) expired() (out <-chan time.Time, stop func()) {
 	if budget.left == Forever {
 		return nil, func() {}
@@ -106,10 +106,10 @@ func (p *Processor) bounded(ctx context.Context, limit time.Duration, fn func(co
 
 // insist asks until the answer is nil, or final, or the wait budget or ctx ends. A final error is returned as it is; [ErrBusy] says that
 // the dependency h is there.
-func (p *Processor) insist(ctx context.Context, budget *waitBudget, h *health, what string, ask func() (err error, final bool)) error { //nolint:revive // the error is the answer
+func (p *Processor) insist(ctx context.Context, budget *waitBudget, h *health, what string, ask func() (final bool, err error)) error {
 	for try := 1; ; try++ {
 		began := time.Now()
-		err, final := ask()
+		final, err := ask()
 		switch {
 		case err == nil:
 			h.up(ctx, p, began)
@@ -133,23 +133,23 @@ func (p *Processor) pause(ctx context.Context, budget *waitBudget, h *health, wh
 
 // change repeats a change of a store until it succeeds.
 func (p *Processor) change(ctx context.Context, budget *waitBudget, access *storeAccess, what string, fn func(context.Context) error) error {
-	return p.insist(ctx, budget, &access.health, what, func() (error, bool) {
-		return p.bounded(context.WithoutCancel(ctx), txSlack, fn), false
+	return p.insist(ctx, budget, &access.health, what, func() (bool, error) {
+		return false, p.bounded(context.WithoutCancel(ctx), txSlack, fn)
 	})
 }
 
 // Seat implements [throttle.Waiter].
-func (b *waitBudget) Seat(ctx context.Context, slots chan<- struct{}, reason string) error {
-	return b.acquireSlot(ctx, slots, fmt.Errorf("%w: %s", ErrBusy, reason))
+func (budget *waitBudget) Seat(ctx context.Context, slots chan<- struct{}, reason string) error {
+	return budget.acquireSlot(ctx, slots, fmt.Errorf("%w: %s", ErrBusy, reason))
 }
 
 // Pause implements [throttle.Waiter]. A wait that is longer than the budget does not begin.
-func (b *waitBudget) Pause(ctx context.Context, d time.Duration, reason string) error {
-	if b.left != Forever {
-		if d > b.left {
+func (budget *waitBudget) Pause(ctx context.Context, d time.Duration, reason string) error {
+	if budget.left != Forever {
+		if d > budget.left {
 			return &WaitError{Err: fmt.Errorf("%w: %s", ErrBusy, reason), After: d}
 		}
-		b.left -= d
+		budget.left -= d
 	}
 	return sleep(ctx, d)
 }

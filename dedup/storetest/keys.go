@@ -51,8 +51,8 @@ func (k *kit) distinct(keys []dedup.Key) {
 	}
 }
 
-// awkward parts: separators, escapes, hash tags, case, blanks, numbers and two forms of one dead
-// letter.
+// awkward parts: separators, escapes, hash tags, case, blanks, numbers and two forms of one
+// character.
 var awkward = []string{"a", "A", "a ", " a", "a:b", "a%3Ab", "a%3ab", "a%b", "%", ":", "{a}", "{",
 	"}", "é", "e\u0301",
 	"ß", "ss", "SS", "İ", "i", "I", "01", "1", "1.0", "\t", "\n", "\u00a0", "\u200b", "日本", "😀",

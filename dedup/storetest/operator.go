@@ -39,8 +39,7 @@ var inspectTests = []test{
 		run: inspectOrder},
 	{name: "inspect: many keys in one call", run: inspectMany},
 	{name: "inspect: looking changes nothing", run: inspectChangesNothing},
-	{name: "inspect: a dead record has the origin of the delivery whose dead letter was sent " +
-		"(rule 6)", run: inspectDeadOrigin},
+	{name: "inspect: a dead record has the origin of the delivery whose dead letter was sent (rule 6)", run: inspectDeadOrigin},
 }
 
 func (k *kit) operator() dedup.Operator {

@@ -15,8 +15,7 @@ func txAbilityTests[Tx any]() []txTest[Tx] {
 			run: txStarts[Tx]},
 		{name: "tx: reopen, only the next generation runs (rule 6, T-02)", needs: Reopen,
 			run: txReopen[Tx]},
-		{name: "tx: a repaired copy is not compared after a reopening, others are (rules 6d and " +
-			"17)", needs: Reopen, run: txReopenFingerprint[Tx]},
+		{name: "tx: a repaired copy is not compared after a reopening, others are (rules 6d and 17)", needs: Reopen, run: txReopenFingerprint[Tx]},
 		{name: "tx: reopen only what is dead", needs: Reopen, run: txReopenNotDead[Tx]},
 		{name: "tx: as many transactions as it says run at once (rules 25 and 26)", needs: TxLimit,
 			run: txLimit[Tx]},

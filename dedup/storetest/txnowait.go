@@ -14,8 +14,7 @@ import (
 // 20).
 func txNoWaitTests[Tx any]() []txTest[Tx] {
 	return []txTest[Tx]{
-		{name: "tx: NoWait, Busy at once while another one who does not wait holds the key " +
-			"(rule 20)", run: txNoWaitTwin[Tx]},
+		{name: "tx: NoWait, Busy at once while another one who does not wait holds the key (rule 20)", run: txNoWaitTwin[Tx]},
 		{name: "tx: NoWait, Busy at once while one who waits holds the key (rule 20)",
 			run: txNoWaitOther[Tx]},
 		{name: "tx: NoWait, Busy at once for a row that waits for this copy (rule 20)",
