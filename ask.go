@@ -17,7 +17,7 @@ const maxUnanswered = 2
 // errUnanswered says that a call was given up.
 var errUnanswered = fmt.Errorf("%w: no answer in time", dedup.ErrUnavailable)
 
-// asking is one claim, which is asked for under one token until the store answers. Clients of databases do not all heed the end of a
+// asker is one claim, which is asked for under one token until the store answers. Clients of databases do not all heed the end of a
 // context: a call that does not return in time goes on in its own goroutine, and the claim is asked for again on another connection.
 type asker struct {
 	p      *Processor

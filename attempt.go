@@ -42,11 +42,11 @@ func (t *task) excludeWait(waited time.Duration) {
 	}
 }
 
-// step is what a trip through the gate came to.
+// step is the result of one attempt.
 type step struct {
 	settled bool
-	sleep   time.Duration // before the next trip, within the retry policy
-	outage  error         // before the next trip, wait for what is down
+	sleep   time.Duration // pause before the next attempt, within the retry policy
+	outage  error         // before the next attempt, wait until this outage is over
 }
 
 // settleSingle takes the only event of the group through its attempts until it is settled. An error says that it is not settled and
@@ -134,7 +134,7 @@ func (t *task) begunRuns(a dedup.Answer, o outcome) int {
 	return known
 }
 
-// left is the error for an event whose run was cut short.
+// interrupted is the error for an event whose run was cut short.
 func interrupted(ctx context.Context, t *task, o outcome) error {
 	if cause := stopCause(ctx); ctx.Err() != nil {
 		return fmt.Errorf("event %s: %w: %w", t.request.Key, cause, o.err)

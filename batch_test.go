@@ -341,7 +341,7 @@ func TestBatch_CopiesInTwoLanes_Rule26(t *testing.T) {
 	})
 }
 
-// A copy in another lane is bounded by the patience of the call, like every wait for others.
+// A copy in another lane is bounded by the wait budget of the call, like every wait for others.
 func TestBatch_CopyInAnotherLaneHasPatience_Rule26(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.cfg.BusyWait = time.Second

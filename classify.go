@@ -76,7 +76,7 @@ func classify(cause, err error) outcome {
 	return o
 }
 
-// ownError is an error of a user's function that matches ErrAbandoned: something of its own was left behind, and nothing of this
+// userError is an error of a user's function that matches ErrAbandoned: something of its own was left behind, and nothing of this
 // processor, its lanes or its stores. It matches all else that err matches.
 type userError struct{ err error }
 
@@ -86,7 +86,7 @@ func (e *userError) Is(target error) bool { return target != ErrAbandoned && err
 
 func (e *userError) As(target any) bool { return errors.As(e.err, target) }
 
-// own is err as the engine takes it from a function of the user's.
+// userErr is err as the engine takes it from a function of the user's.
 func userErr(err error) error {
 	if errors.Is(err, ErrAbandoned) {
 		return &userError{err}

@@ -157,7 +157,7 @@ func cutText(s string, n int) string {
 	return strings.ToValidUTF8(s, "\uFFFD")
 }
 
-// sendLetter publishes until the dead letter is acknowledged (T-01), or until ctx or the patience of the call ends.
+// publishDeadLetter publishes until the dead letter is acknowledged (T-01), or until ctx or the wait budget of the call ends.
 func (p *Processor) publishDeadLetter(ctx context.Context, budget *waitBudget, m *Message, f failure) error {
 	if p.cfg.Producer == nil {
 		return fmt.Errorf("%w: %s/%d/%d is to be dead-lettered (%s): %w", ErrNoProducer, m.Topic, m.Partition, m.Offset, f.class, f.err)
@@ -190,7 +190,7 @@ func (p *Processor) publishDeadLetter(ctx context.Context, budget *waitBudget, m
 	return nil
 }
 
-// publish calls send until that succeeds, or until ctx or the patience of the call ends. What is too large is not tried
+// publish calls send until that succeeds, or until ctx or the wait budget of the call ends. What is too large is not tried
 // again, if send says so.
 func (p *Processor) publish(ctx context.Context, budget *waitBudget, what string, send func(context.Context) error) error {
 	return p.insist(ctx, budget, &p.producer, what, func() (bool, error) {

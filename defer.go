@@ -22,7 +22,7 @@ type deferredPartitions struct {
 	byID    map[deferredKey]*deferredPartition
 }
 
-// deferredAt is where a lot is: handlers of one scope may have stores of their own.
+// deferredKey identifies a deferred partition: handlers of one scope may have stores of their own.
 type deferredKey struct {
 	dedup.DeferredPartition
 	access *storeAccess
@@ -296,7 +296,7 @@ func (b *batch) joinAlike(part *deferredPartition, tasks []*task) (others []*tas
 	return others, nil
 }
 
-// deferred is what is compared of an event that waits already.
+// deferredContent is what is compared of an event that waits already.
 type deferredContent struct {
 	content dedup.Fingerprint
 	origin  dedup.Origin // of the record itself, whose content may have been repaired since

@@ -11,7 +11,7 @@ import (
 
 // This file puts failing events of [KeyOrdered] handlers where their next attempt is.
 
-// defer puts a failing event at the head of a queue of its own, or, taken from there, back to where it was.
+// deferEvent puts a failing event at the head of a queue of its own, or, taken from there, back to where it was.
 func (p *Processor) deferEvent(ctx context.Context, t *task, h history) error {
 	wait := max(t.action.delay, time.Until(h.notBefore))
 	e, err := p.newDeferred(t, h, wait)
@@ -80,7 +80,7 @@ func (p *Processor) deferredAsNext(ctx context.Context, t *task, part *deferredP
 	return true, nil
 }
 
-// letterOtherContent dead-letters a deferred copy if it has another content than the event that takes its place.
+// deadLetterOtherContent dead-letters a deferred copy if it has another content than the event that takes its place.
 func (p *Processor) deadLetterOtherContent(ctx context.Context, t *task, copied dedup.Deferred) error {
 	if copied.Position.Generation != 0 || copied.Origin.Same(t.request.Origin) { // what was replayed may have been repaired
 		return nil

@@ -8,7 +8,7 @@ import (
 )
 
 // mayJoin returns the events that may be deferred, in their order. A deferred event is never too old (rule 8), so its age must be
-// judged before: an event that is too old goes through the gate instead, where its handler's policy decides. An event that is
+// judged before: an event that is too old is claimed instead, where its handler's policy decides. An event that is
 // done is settled here, since the store may have forgotten that by the time its queue goes on. All others may join.
 func (b *batch) mayJoin(part *deferredPartition, tasks []*task) ([]*task, error) {
 	answers := make(map[*task]dedup.Answer, len(tasks))

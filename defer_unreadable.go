@@ -18,7 +18,7 @@ func (t *task) identifyAsDeferred() {
 	t.remember(t.message.copied)
 }
 
-// stuck returns why a deferred event stays at the head of its queue: no handler is found for it, so that nobody can say what becomes
+// unhandledError returns why a deferred event stays at the head of its queue: no handler is found for it, so that nobody can say what becomes
 // of it, or where its record is.
 func (t *task) unhandledError() error {
 	switch {

@@ -291,7 +291,7 @@ func (tg *txGroup) wait(ctx, hard context.Context, cancel, abort context.CancelC
 	return p.overdue(ctx, hard, tg.currentTask(), done, noClaims)
 }
 
-// left is how much time the current call has.
+// timeLeft is how much time the current call has.
 func (tg *txGroup) timeLeft() time.Duration { return time.Until(time.Unix(0, tg.deadline.Load())) }
 
 // currentTask is the first event of the current call.
@@ -386,7 +386,7 @@ func (tg *txGroup) unrun() (indices []int) {
 	return indices
 }
 
-// committed settles what the transaction answered for. What is neither fresh nor a duplicate goes through the gate by
+// committed settles what the transaction answered for. What is neither fresh nor a duplicate is settled by
 // itself.
 func (tg *txGroup) committed() {
 	b := tg.group.batch

@@ -60,7 +60,7 @@ func (f *inflight) finished(k dedup.Key) <-chan struct{} {
 	return waiting
 }
 
-// await waits until another lane lets go of the event.
+// wait waits until another lane lets go of the event.
 func (f *inflight) wait(ctx context.Context, k dedup.Key, budget *waitBudget) error {
 	landed := f.finished(k)
 	if landed == nil {

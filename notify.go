@@ -189,7 +189,7 @@ func (u *unhandled) note(skipped bool) {
 	u.seen = min(u.seen+1, unhandledWindow)
 }
 
-// most reports whether more than half of a full window was skipped.
+// mostSkipped reports whether more than half of a full window was skipped.
 func (u *unhandled) mostSkipped() bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -93,7 +93,7 @@ func (w *observedCall) end(err error) {
 	}
 }
 
-// spared keeps an observer's panic from being taken for that of the handler on whose goroutine it is told.
+// protect keeps an observer's panic from being taken for that of the handler on whose goroutine it is told.
 func (p *Processor) protect(what string, callback func()) {
 	defer func() {
 		if v := recover(); v != nil {

@@ -20,7 +20,7 @@ type ClaimGroupObserver interface {
 	EndClaimGroup(ctx context.Context, r *ClaimGroup)
 }
 
-// ClaimGroup is the deliveries that go through the gate together: their claims share a round trip, and if their handlers are
+// ClaimGroup is the deliveries that are claimed together: their claims share a round trip, and if their handlers are
 // transactional a transaction. A delivery that is busy elsewhere, has failed, or is otherwise out of the ordinary is a run by
 // itself, one for each try. A Run must not be kept beyond EndClaimGroup.
 type ClaimGroup struct {
@@ -91,7 +91,7 @@ func (c *Call) Key(i int) dedup.Key { return c.in[i].key }
 // Attempt is 1 for the first run of event i.
 func (c *Call) Attempt(i int) int { return c.in[i].attempt }
 
-// StoreCallObserver is told of every call of a store by the gate.
+// StoreCallObserver is told of every call of a store.
 type StoreCallObserver interface {
 	ObserveStoreCall(context.Context, StoreCallEvent)
 }
@@ -219,7 +219,7 @@ func (e *SettledEvent) Total() (n int) {
 }
 
 // LostObserver is told of claims that were lost before the end of their event was recorded, be it done, dead or a later attempt: the lease
-// was over, somebody else has taken the event over, or a person has. The event goes through the gate again.
+// was over, somebody else has taken the event over, or a person has. The event is claimed again.
 type LostObserver interface {
 	ObserveLost(context.Context, LostEvent)
 }

@@ -92,7 +92,7 @@ func (c Config) validate() (problems []error) {
 	return problems
 }
 
-// Processor takes messages through the gate: it finds the handler and the identity, asks the store, runs what is fresh,
+// Processor settles messages: it finds the handler and the identity, asks the store, runs what is fresh,
 // and dead-letters what will never work. It knows nothing of Kafka clients: fetching and committing are the caller's,
 // who commits what is settled and nothing else. Safe for concurrent use, as long as messages of one partition that must
 // stay in order are in one call.

@@ -26,7 +26,7 @@ func (t *task) unread(class Class, err error) {
 	t.giveUp(class, err)
 }
 
-// giveUp lets the event be dead-lettered: by the gate, which records that, if the store waits for it.
+// giveUp lets the event be dead-lettered; the attempt records that if the store waits for it.
 func (t *task) giveUp(class Class, err error) {
 	t.identifyAsDeferred()
 	if !t.shadow && t.request.Key.ID != "" && (t.request.Position != dedup.Position{} || t.deferred != nil) {
@@ -36,7 +36,7 @@ func (t *task) giveUp(class Class, err error) {
 	t.deadLetter(class, err)
 }
 
-// refuseInAttempt lets the gate do with the event what o says, instead of running its handler.
+// refuseInAttempt lets the attempt end the event by o, instead of running its handler.
 func (t *task) refuseInAttempt(o outcome) {
 	t.destination, t.isolated, t.refusal = destHandler, true, o
 }
@@ -51,7 +51,7 @@ func readingOutcome(err error) outcome {
 	return o
 }
 
-// reread waits as the error of the last reading says, and reads the event again; or leaves it to the gate, or to the dead letters.
+// reread waits as the error of the last reading says, and reads the event again; or leaves it to an attempt, or to the dead letters.
 func (b *batch) reread(t *task) error {
 	if due := t.due(); due > 0 {
 		return b.budget.wait(b.ctx, due, ErrNotDue)
@@ -67,7 +67,7 @@ func (b *batch) reread(t *task) error {
 	return t.unhandledError()
 }
 
-// wait does what o asks for before the next reading. It reports whether there is to be one.
+// waitForReread does what o asks for before the next reading. It reports whether there is to be one.
 func (b *batch) waitForReread(t *task, o outcome) (again bool, err error) {
 	p := b.p
 	found := t.route

@@ -181,7 +181,7 @@ func guard(fn func() error) (err error) {
 	return fn()
 }
 
-// look finds out what message i is for, once.
+// resolve finds out what message i is for, once.
 func (b *batch) resolve(i int) *task {
 	t := &b.tasks[i]
 	if i < b.resolved {
@@ -244,7 +244,7 @@ func (t *task) read() {
 	switch {
 	case t.due() > 0:
 		t.destination = destReread
-	case time.Until(t.notBefore()) > 0 && !t.shadow: // the gate moves it on
+	case time.Until(t.notBefore()) > 0 && !t.shadow: // the attempt reschedules it
 		t.isolated = true
 	case t.message.Value == nil && !t.route.tombstones:
 		t.giveUp(ClassUndecodable, errors.New("its handler takes no tombstones any longer, and this is a copy for a later attempt"))
@@ -322,7 +322,7 @@ func classOfSource(err error, otherwise Class) Class {
 	return otherwise
 }
 
-// deadLetter gives up a message that never comes to the store. Its dead letter has the key of the event, if that is known. A copy for a
+// deadLetterTask gives up a message that never comes to the store. Its dead letter has the key of the event, if that is known. A copy for a
 // later attempt is the exception: the store waits for it, so the dead letter has its position instead, to which it is replayed.
 func (p *Processor) deadLetterTask(ctx context.Context, t *task) error {
 	f := t.failure(outcome{class: t.class, err: t.err})
@@ -365,7 +365,7 @@ func (t *task) hints() (id, typ string) {
 
 var usualID, usualType = StandardID(), StandardType()
 
-// runOtherwise calls the router's fallback, with the default retries.
+// runNotFound calls the router's fallback, with the default retries.
 func (p *Processor) runNotFound(ctx context.Context, m *Message, budget *waitBudget) (came Settlement, err error) {
 	s := newSettings()
 	t := &task{message: m, budget: budget, reading: reading{claimed: true, route: &bound{route: &route{settings: s}}}}

@@ -82,7 +82,7 @@ type deferredRunner struct {
 	abandoned error
 }
 
-// left reports whether anything waits in a partition to which nothing comes any longer. It is asked with each assignment, as members
+// anyDeferred reports whether anything waits in a partition to which nothing comes any longer. It is asked with each assignment, as members
 // of the release before may have deferred more until then.
 func (r *deferredRunner) anyDeferred(ctx context.Context) (some bool) {
 	err := r.p.insist(ctx, &waitBudget{left: Forever}, &r.access.health, "look for deferred events", func() (bool, error) {
@@ -286,7 +286,7 @@ func (r *deferredRunner) next(ctx context.Context, queue string) (events []dedup
 	return events, err
 }
 
-// events takes the first events of a queue through the gate, in their order. It reports whether all of them are out of the
+// runEvents runs the first events of a queue, in their order. It reports whether all of them are out of the
 // queue; if not, none behind the one that stays was run.
 func (r *deferredRunner) runEvents(ctx context.Context, events []dedup.Deferred) (all bool, err error) {
 	msgs := make([]*Message, len(events))
@@ -319,7 +319,7 @@ func (r *deferredRunner) runEvents(ctx context.Context, events []dedup.Deferred)
 	return true, nil
 }
 
-// stuck reports whether a settled event keeps its place in the queue, and so do those behind it.
+// staysInQueue reports whether a settled event keeps its place in the queue, and so do those behind it.
 func (r *deferredRunner) staysInQueue(t *task) bool {
 	if t.destination != destHandler {
 		return false
@@ -327,7 +327,7 @@ func (r *deferredRunner) staysInQueue(t *task) bool {
 	return t.end == endRescheduled && t.action.kind == actDelayedRetry && t.route.mode == keyOrdered || t.end == endDead && !t.route.pastDead
 }
 
-// elsewhere reports whether a later attempt has overtaken a deferred event: another one who takes himself for the owner has
+// overtaken reports whether a later attempt has overtaken a deferred event: another one who takes himself for the owner has
 // postponed it, and what comes behind it waits for that. What the table holds is looked up before more of the queue is run.
 func (r *deferredRunner) overtaken(t *task) bool {
 	return t.destination == destHandler && t.end == endRescheduled

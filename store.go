@@ -121,7 +121,7 @@ func (p *Processor) complete(hard context.Context, t *task, c dedup.Completion) 
 
 // completeAll records the end of events until the store answers, since an effect that happened must be remembered. It
 // returns the indices of claims that were lost. It gives up when hard, the context of work that was begun, has ended, or
-// after the longer of a lease and the patience of the call.
+// after the longer of a lease and the wait budget of the call.
 func (p *Processor) completeAll(hard context.Context, access *storeAccess, of *waitBudget, done []dedup.Completion) (lost []int, err error) {
 	budget := waitBudget{left: max(of.left, p.cfg.Lease)}
 	for try := 1; ; try++ {

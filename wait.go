@@ -12,7 +12,7 @@ import (
 // waitBudget is what is left of the time that one call of HandleBatch may spend waiting for others.
 type waitBudget struct{ left time.Duration }
 
-// wait sleeps for d. It returns a WaitError with the reason if patience has run out, and the cause of ctx if that ended.
+// wait sleeps for d. It returns a WaitError with the reason if the wait budget is spent, and the cause of ctx if that ended.
 func (budget *waitBudget) wait(ctx context.Context, d time.Duration, reason error) error {
 	if budget.left != Forever {
 		if budget.left <= 0 && ctx.Err() == nil {
@@ -44,7 +44,7 @@ func outageWait(try int) time.Duration {
 	return jitter(ceiling(100*time.Millisecond, 2*time.Second, try))
 }
 
-// until waits for a signal, as long as the wait budget lasts. It returns a WaitError with the reason if that has run out, and
+// await waits for a signal, as long as the wait budget lasts. It returns a WaitError with the reason if that has run out, and
 // the cause of ctx if that ended.
 func (budget *waitBudget) await(ctx context.Context, signal <-chan struct{}, reason error) error {
 	out, stop := budget.expired()
@@ -59,7 +59,7 @@ func (budget *waitBudget) await(ctx context.Context, signal <-chan struct{}, rea
 	}
 }
 
-// seat waits for a place in slots in the same way.
+// acquireSlot waits for a place in slots in the same way.
 func (budget *waitBudget) acquireSlot(ctx context.Context, slots chan<- struct{}, reason error) error {
 	select {
 	case slots <- struct{}{}:
@@ -78,7 +78,7 @@ func (budget *waitBudget) acquireSlot(ctx context.Context, slots chan<- struct{}
 	}
 }
 
-// out fires when the wait budget is spent. stop takes the time off that was used.
+// expired fires when the wait budget is spent. stop takes the time off that was used.
 func (budget *waitBudget) expired() (out <-chan time.Time, stop func()) {
 	if budget.left == Forever {
 		return nil, func() {}
