@@ -301,10 +301,11 @@ func (g *eventGroup) completeAll(hard context.Context, good []*task) (lost bool,
 	good[0].route.budget.Earn(len(good))
 	for _, t := range good {
 		t.handled, t.seen, t.settled, t.settlement = true, t.request.Origin, true, SettledHandled
+		t.end = endDone
 	}
 	for _, i := range gone {
 		t := good[i]
-		t.handled, t.settled, t.isolated = false, false, true
+		t.handled, t.settled, t.isolated, t.end = false, false, true, endNone
 		g.batch.p.notifyLost(g.ctx, t)
 	}
 	g.advance()

@@ -264,7 +264,7 @@ func answers() (all []dedup.Answer) {
 		noisy.Verdict = v
 		all = append(all, dedup.Answer{Verdict: v}, noisy)
 	}
-	for _, reason := range []string{"", "discarded", "discarded: by hand", "failed: discarded"} {
+	for _, reason := range []string{"", "discarded", "discarded: by hand", "failed: discarded: x"} {
 		all = append(all, dedup.Answer{Verdict: dedup.Dead, Reason: reason})
 		for known := dedup.Verdict(0); known <= dedup.TooOld+1; known++ {
 			all = append(all, dedup.Answer{Verdict: dedup.Conflict, Known: known, Reason: reason})

@@ -123,7 +123,7 @@ func TestDoctor_Pooler_P17(t *testing.T) {
 	u, err := url.Parse(p.url)
 	require.NoError(t, err)
 	server := u.Host
-	for says, strict := range map[string]bool{"a pooler is in between": false, "refuses the parameters": true} {
+	for says, strict := range map[string]bool{"goes through a pooler": false, "refuses the parameters": true} {
 		u.Host = pooler(t, server, strict)
 		plant{id: "postgres.pooler", want: doctor.Warn, says: says, args: []string{"--store", u.String()}}.found(t, p.base(), nil)
 	}
