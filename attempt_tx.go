@@ -59,7 +59,7 @@ func (tg *txGroup) settleSingle(ctx, hard context.Context, err error) error {
 	g, p := tg.group, tg.group.batch.p
 	t := g.tasks[0]
 	g.failure, t.began = err, tg.began
-	o := tg.outcomeOfSingle(hard)
+	o := tg.outcome
 	if tg.watched && o.meaning != abandoned {
 		p.clearStarts(ctx, t)
 	}
@@ -88,35 +88,20 @@ func (tg *txGroup) settleSingle(ctx, hard context.Context, err error) error {
 	return err
 }
 
-// outcomeOfSingle is the outcome of the last run of the only event. A batch handler names it in a BatchError as well.
-func (tg *txGroup) outcomeOfSingle(hard context.Context) outcome {
-	if tg.failed < 0 {
-		return outcome{}
-	}
-	if tg.outcome.meaning == abandoned {
-		return tg.outcome
-	}
-	all := tg.outcome
-	all.err = tg.err
-	o := newOutcomes(hard, all, tg.group.tasks)
-	return o.of(tg.group.tasks[0])
-}
-
-// inTxTime calls a store that calls a handler in a transaction, perhaps more than once. The store has txSlack before each run of the
-// handler, and as much after the last. A run has its own time, whatever the store has used, and txSlack more to end.
-func inTxTime(hard context.Context, handler time.Duration, call func(ctx context.Context, run func(func()) error) error) error {
+// inTxTime calls a store that calls a handler in a transaction, perhaps more than once. The store has
+// txSlack before each run of the handler, and as much after the last. run carries out one run, which
+// limits its own time; abort ends the whole transaction.
+func inTxTime(hard context.Context, call func(ctx context.Context, abort context.CancelCauseFunc, run func(func()) error) error) error {
 	ctx, cancel := context.WithCancelCause(hard)
 	defer cancel(context.Canceled)
 	slow := time.AfterFunc(txSlack, func() { cancel(errSlow) })
 	defer func() { slow.Stop() }()
-	err := call(ctx, func(fn func()) error {
+	err := call(ctx, cancel, func(fn func()) error {
 		slow.Stop()
 		if cause := context.Cause(ctx); cause != nil { // the store calls although its time is over
 			return cause
 		}
-		late := time.AfterFunc(handler+txSlack, func() { cancel(ErrHandlerTimeout) })
 		fn()
-		late.Stop()
 		slow = time.AfterFunc(txSlack, func() { cancel(errSlow) })
 		return nil
 	})

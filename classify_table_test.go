@@ -428,7 +428,7 @@ func walkCauses(b batchEnd, ends []*runEnd, yield func(*batchEnd)) {
 		if c.cause != nil {
 			cancel(c.cause)
 		}
-		b.ctx, b.cut = ctx, c.cut //nolint:fatcontext // one at a time
+		b.ctx, b.cut = ctx, c.cut //nolint:fatcontext // each context of causes is tried in turn, none is nested
 		for b.at, b.named = range ends {
 			yield(&b)
 		}

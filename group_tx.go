@@ -68,7 +68,7 @@ func (g *eventGroup) runInTx() error {
 	looked := errors.Is(err, errLookOnly)
 	if looked {
 		err = nil
-	} else if err == nil {
+	} else if err == nil { // again: a store may answer Busy when it commits
 		tg.keepAnswers()
 	}
 	tg.observe(ctx, looked, err)
@@ -144,32 +144,27 @@ var errSlow = fmt.Errorf("%w: no answer from a transaction", dedup.ErrUnavailabl
 // claim calls the store, which calls the handlers, perhaps more than once. Each handler has its own time. The store has txSlack before
 // the first handler, and as much after the last.
 func (tg *txGroup) claim(hard context.Context) error {
-	ctx, cancel := context.WithCancelCause(hard)
-	defer cancel(context.Canceled)
-	slow := time.AfterFunc(txSlack, func() { cancel(errSlow) })
-	defer func() { slow.Stop() }()
 	limit := time.Duration(0)
 	for _, t := range tg.group.tasks {
 		limit = max(limit, t.route.timeout)
 	}
-	err := tg.group.tx.claimTx(ctx, limit, tg.reqs, tg.answers, func(tx any) ([]dedup.Completion, error) {
-		slow.Stop()
-		if cause := context.Cause(ctx); cause != nil { // the store calls although its time is over
-			return nil, cause
-		}
-		if tg.lookOnly || !tg.group.single && tg.behindDeferred() {
-			tg.keepAnswers() // what is known stays so
-			return nil, errLookOnly
-		}
-		tg.ran = true
-		err := tg.run(ctx, cancel, tx)
-		slow = time.AfterFunc(txSlack, func() { cancel(errSlow) })
-		return nil, err
+	return inTxTime(hard, func(ctx context.Context, abort context.CancelCauseFunc, run func(func()) error) error {
+		return tg.group.tx.claimTx(ctx, limit, tg.reqs, tg.answers, func(tx any) ([]dedup.Completion, error) {
+			var ended error
+			err := run(func() { ended = tg.runOnce(ctx, abort, tx) })
+			return nil, firstOf(err, ended)
+		})
 	})
-	if err != nil && errors.Is(context.Cause(ctx), errSlow) {
-		err = fmt.Errorf("%w: %w", errSlow, err)
+}
+
+// runOnce runs the fresh events in a transaction of the store, or ends it if nothing is to run in it.
+func (tg *txGroup) runOnce(ctx context.Context, abort context.CancelCauseFunc, tx any) error {
+	if tg.lookOnly || !tg.group.single && tg.behindDeferred() {
+		tg.keepAnswers() // what is known stays so
+		return errLookOnly
 	}
-	return err
+	tg.ran = true
+	return tg.run(ctx, abort, tx)
 }
 
 // run makes the calls in a goroutine of its own, as [Processor.run] does for one.
@@ -199,6 +194,13 @@ func (tg *txGroup) run(hard context.Context, abort context.CancelCauseFunc, tx a
 	switch {
 	case errors.As(tg.outcome.err, &failed):
 		tg.failed, tg.err = failed.call, failed.err
+		if tg.group.single { // a batch handler names its only event in a BatchError as well
+			all := tg.outcome
+			all.err = tg.err
+			o := newOutcomes(ctx, all, tg.group.tasks)
+			tg.outcome = o.of(tg.group.tasks[0])
+			tg.err = tg.outcome.err
+		}
 	case tg.outcome.meaning != succeeded: // it still runs: what it is at is all there is to know
 		tg.outcome.meaning = abandoned
 		tg.failed = int(tg.current.Load())

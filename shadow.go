@@ -50,10 +50,12 @@ func (p *Processor) shadowTx(hard context.Context, t *task) (o outcome, blocked 
 	}
 	defer free()
 	ran, began := false, time.Now()
-	err = inTxTime(hard, t.route.timeout, func(ctx context.Context, run func(func()) error) error {
+	err = inTxTime(hard, func(ctx context.Context, abort context.CancelCauseFunc, run func(func()) error) error {
 		return t.tx.runTx(ctx, t.route.timeout, func(tx any) error {
 			if err := run(func() {
 				ran = true
+				late := time.AfterFunc(t.route.timeout+txSlack, func() { abort(ErrHandlerTimeout) })
+				defer late.Stop()
 				o = p.timedRun(ctx, t, tx)
 			}); err != nil {
 				return err

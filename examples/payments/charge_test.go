@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -63,7 +64,7 @@ func TestChargeAnswers(t *testing.T) {
 		} else {
 			require.NotErrorIs(t, err, errProviderAway, "%d", c.status)
 		}
-		declined, isDeclined := err.(*declinedError) //nolint:errorlint // not wrapped
+		declined, isDeclined := errors.AsType[*declinedError](err)
 		require.Equal(t, c.code != "", isDeclined, "%d %s", c.status, c.body)
 		if isDeclined {
 			require.Equal(t, c.code, declined.code)
