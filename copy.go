@@ -197,49 +197,51 @@ func copyOf(m *Message, h *history, group string, delay time.Duration) *Message 
 // copied is what is known of a message that is a copy.
 type copied struct {
 	history
-	topic     string // where it lies
+	topic     string // of the copy; empty for a deferred event
 	partition int32
-	offset    int64
-	delay     time.Duration // of its topic
-	seen      time.Time     // by us first
+	delay     time.Duration // of the topic
+	received  time.Time
 }
 
-// wait is how long a copy must still wait: no longer than the delay of its topic from when it was first seen, whatever the clock
-// of its writer says.
+// wait returns how long a copy must still wait. The clock of the copy's writer may be wrong, so the wait ends when the delay of the
+// topic has passed since the copy was received.
 func (c *copied) wait() time.Duration {
 	if c.due.IsZero() {
 		return 0
 	}
-	return min(time.Until(c.due), c.delay-time.Since(c.seen))
+	return min(time.Until(c.due), c.delay-time.Since(c.received))
 }
 
-// open returns the record that m is a copy of, if it lies in a retry topic of the group, else m itself.
-func (p *Processor) open(m *Message) (*Message, error) {
+// open returns the record that m is a copy of, if m lies in a retry topic of the group. For any other message open returns m itself
+// and nil.
+func (p *Processor) open(m *Message) (*Message, *copied, error) {
 	source, delay, ok := p.sourceOf(m.Topic)
 	if !ok {
-		return m, nil
+		return m, nil, nil
 	}
 	h, original, group, err := parseHistory(m)
 	switch {
 	case err != nil:
-		return m, err
+		return m, nil, err
 	case group != p.cfg.Group || original.Topic != source:
-		return m, fmt.Errorf("a copy of %s for group %s does not belong here", original.Topic, group)
+		return m, nil, fmt.Errorf("a copy of %s for group %s does not belong here", original.Topic, group)
 	}
-	m.see()
-	original.copied = &copied{history: h, topic: m.Topic, partition: m.Partition, offset: m.Offset, delay: delay, seen: m.seen}
-	return original, nil
+	c := &copied{history: h, topic: m.Topic, partition: m.Partition, delay: delay, received: received(m)}
+	return original, c, nil
 }
 
-func (m *Message) see() {
-	if m.seen.IsZero() {
-		m.seen = time.Now()
+// received returns when m was received: now, if no consumer has set the time.
+func received(m *Message) time.Time {
+	if m.Received.IsZero() {
+		m.Received = time.Now()
 	}
+	return m.Received
 }
 
-// Due returns how long m must not be handled yet: it is a copy for a later attempt, in a retry topic of the group. That is
-// never longer than the delay of the topic from the first call with m on, which m remembers, whatever two clocks say. HandleBatch
-// waits for that itself; who can pause a partition instead had better do so (T-05).
+// Due returns how long m must not be handled yet, if m is a copy for a later attempt in a retry topic of the group. The wait ends at
+// the latest when the delay of the topic has passed since [Message].Received. Due sets a zero Received to the present time.
+//
+// HandleBatch waits for that time itself. A consumer that can pause a partition should pause it instead.
 func (p *Processor) Due(m *Message) time.Duration {
 	_, delay, ok := p.sourceOf(m.Topic)
 	if !ok || delay == 0 {
@@ -250,8 +252,7 @@ func (p *Processor) Due(m *Message) time.Duration {
 	if err != nil {
 		return 0
 	}
-	m.see()
-	return max((&copied{history: history{due: due}, delay: delay, seen: m.seen}).wait(), 0)
+	return max((&copied{history: history{due: due}, delay: delay, received: received(m)}).wait(), 0)
 }
 
 // parseHistory takes a dead letter or a copy apart.

@@ -324,7 +324,7 @@ func (b *batch) deferredOf(part *deferredPartition, tasks []*task) (map[dedup.Ke
 	})
 	for _, e := range found {
 		d := deferredContent{origin: e.Origin}
-		if m, err := fromDeferred(e); err == nil {
+		if m, _, err := fromDeferred(e); err == nil {
 			_ = guard(func() (err error) { d.content, err = routes[e.Key].compared(m); return err })
 		}
 		known[e.Key] = d
@@ -403,21 +403,20 @@ func (p *Processor) newDeferred(t *task, h history, wait time.Duration) (dedup.D
 	}, nil
 }
 
-// fromDeferred is the message of a deferred event, as a copy of its position.
-func fromDeferred(e dedup.Deferred) (*Message, error) {
+// fromDeferred returns the message of a deferred event, and its history.
+func fromDeferred(e dedup.Deferred) (*Message, *copied, error) {
 	var r record
 	if err := json.Unmarshal(e.Data, &r); err != nil {
-		return nil, fmt.Errorf("deferred event %s: %w", e.Key, err)
+		return nil, nil, fmt.Errorf("deferred event %s: %w", e.Key, err)
 	}
 	if r.V != recordVersion {
-		return nil, fmt.Errorf("deferred event %s was written by another release (version %d)", e.Key, r.V)
+		return nil, nil, fmt.Errorf("deferred event %s was written by another release (version %d)", e.Key, r.V)
 	}
 	m := &Message{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset, Time: r.Time.time(), Key: r.Key, Value: r.Value}
 	for i, name := range r.HeaderNames {
 		m.Headers = append(m.Headers, Header{Key: string(name), Value: r.Headers[i]})
 	}
-	m.copied = &copied{history: history{
+	return m, &copied{history: history{
 		key: e.Key, class: r.Class, err: r.Error, attempts: r.Attempts, first: r.First.time(), last: r.Last.time(), position: e.Position,
-	}}
-	return m, nil
+	}}, nil
 }

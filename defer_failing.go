@@ -97,7 +97,8 @@ func (p *Processor) deadLetterOtherContent(ctx context.Context, t *task, copied 
 
 // contentOf returns the message of a deferred event and its content. ok is false if it cannot be compared.
 func contentOf(route *bound, e dedup.Deferred) (m *Message, content dedup.Fingerprint, ok bool) {
-	m, err := fromDeferred(e)
+	var err error
+	m, _, err = fromDeferred(e)
 	if err == nil {
 		err = guard(func() (err error) { content, err = route.compared(m); return err })
 	}

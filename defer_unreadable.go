@@ -15,7 +15,7 @@ func (t *task) identifyAsDeferred() {
 	}
 	key := t.deferred.head.Key
 	t.id, t.request = key.ID, dedup.Request{Key: key, Origin: t.message.origin(), Retention: t.route.retention, AnyAge: true}
-	t.remember(t.message.copied)
+	t.remember(t.copied)
 }
 
 // unhandledError returns why a deferred event stays at the head of its queue: no handler is found for it, so that nobody can say what becomes
@@ -34,7 +34,7 @@ func (t *task) unhandledError() error {
 // noHandler returns why there is no handler for a deferred event, if that can be said without running anything. A function of the
 // user that cannot say now is asked again when the event runs.
 func (p *Processor) noHandler(deferred *dedup.Deferred) error {
-	m, err := fromDeferred(*deferred)
+	m, _, err := fromDeferred(*deferred)
 	if err != nil {
 		return err
 	}

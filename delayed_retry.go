@@ -116,18 +116,18 @@ func (t *task) remember(c *copied) {
 
 // notBefore is when a copy may be run, beyond the delay of its topic.
 func (t *task) notBefore() time.Time {
-	if t.message.copied == nil {
+	if t.copied == nil {
 		return time.Time{}
 	}
-	return t.message.copied.notBefore
+	return t.copied.notBefore
 }
 
 // due is how long a copy must not be handled yet.
 func (t *task) due() time.Duration {
-	if t.message.copied == nil {
+	if t.copied == nil {
 		return 0
 	}
-	return t.message.copied.wait()
+	return t.copied.wait()
 }
 
 // history of the event for its next copy.

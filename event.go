@@ -19,9 +19,9 @@ type Message struct {
 	Headers    []Header
 	Time       time.Time
 
-	copied *copied // set on a record that was read from a copy in a retry topic
-
-	seen time.Time // when this process first saw a copy that must wait
+	// Received is when the consumer received the message. A processor sets a zero Received of a copy
+	// in a retry topic, see [Processor.Due].
+	Received time.Time
 
 	trace *description // if set, an IDFunc describes itself, see describe
 }

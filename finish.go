@@ -26,7 +26,7 @@ func (t *task) moment(now time.Time, unnamed bool) moment {
 		now: now, draw: rand.Float64(), claimed: t.claimed, unnamed: unnamed,
 		retry: uint64(t.request.Position.Retry), notBefore: t.notBefore(),
 	}
-	if c := t.message.copied; c != nil {
+	if c := t.copied; c != nil {
 		at.topic = c.delay
 	}
 	return at

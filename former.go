@@ -13,7 +13,7 @@ import (
 // formerKey returns the key under which a copy was made, if the event has another one now. Headers of copies mean something in the group's own
 // topics only, and never reach another scope.
 func (t *task) formerKey() (dedup.Key, bool) {
-	c := t.message.copied
+	c := t.copied
 	if c == nil || c.topic == "" || t.shadow || c.position == (dedup.Position{}) {
 		return dedup.Key{}, false
 	}
@@ -38,7 +38,7 @@ func endFormer(ctx context.Context, operator dedup.Operator, d *task, key dedup.
 		return err
 	}
 	for _, r := range records {
-		if r.State == dedup.Waiting && r.Position == d.message.copied.position {
+		if r.State == dedup.Waiting && r.Position == d.copied.position {
 			became := "goes on as"
 			if d.end == endDone {
 				became = "handled as"

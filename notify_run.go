@@ -176,7 +176,7 @@ func (b *batch) notifySettled(rest bool) {
 
 // place is where the delivery was fetched from.
 func (t *task) place() (topic string, partition int32) {
-	if c := t.message.copied; c != nil && c.topic != "" {
+	if c := t.copied; c != nil && c.topic != "" {
 		return c.topic, c.partition
 	}
 	return t.message.Topic, t.message.Partition

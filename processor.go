@@ -201,7 +201,7 @@ func (p *Processor) OrderKey(m *Message) string {
 	}
 	key := ""
 	_ = guard(func() error { // what is wrong with the message is found when it is handled
-		m, err := p.open(m)
+		m, c, err := p.open(m)
 		if err != nil {
 			return err
 		}
@@ -209,7 +209,7 @@ func (p *Processor) OrderKey(m *Message) string {
 		if err != nil || b == nil {
 			return err
 		}
-		d := &task{message: m, reading: reading{route: b}}
+		d := &task{message: m, copied: c, reading: reading{route: b}}
 		if _, err := p.identify(d); err == nil {
 			key = "e" + d.request.Key.String()
 		}

@@ -200,20 +200,20 @@ func (p *Processor) resolve(t *task) {
 		t.destination, t.err = destNoMessage, errors.New("message is nil")
 		return
 	}
-	if t.message.copied == nil {
-		m, err := p.open(t.message)
+	if t.copied == nil {
+		m, c, err := p.open(t.message)
 		if err != nil {
 			t.deadLetter(ClassNotACopy, err)
 			return
 		}
-		t.message = m
+		t.message, t.copied = m, c
 	}
 	m := t.message
 	t.destination, t.err, t.route, t.request = 0, nil, nil, dedup.Request{}
 	var b *bound
 	err := guard(func() (err error) { b, t.typ, err = p.routes.find(m); return err })
-	moved := m.copied != nil && m.copied.topic != ""
-	awaited := moved || m.copied != nil && b != nil // the store waits for it
+	moved := t.copied != nil && t.copied.topic != ""
+	awaited := moved || t.copied != nil && b != nil // the store waits for it
 	tombstone := m.Value == nil && (b == nil || !b.tombstones)
 	switch {
 	case tombstone && !awaited && (err == nil || errors.Is(err, ErrNotFound) && ErrorMark(err) == ""):
@@ -293,7 +293,7 @@ func (p *Processor) identify(t *task) (Class, error) {
 	// The engine itself deferred a deferred event, after the store was asked whether it is too old: it may wait for any time.
 	anyAge := rt.tooOld == RunTooOld || t.deferred != nil
 	t.request = dedup.Request{Key: key, Origin: m.origin(), Retention: rt.retention, AnyAge: anyAge}
-	t.remember(m.copied)
+	t.remember(t.copied)
 	if t.request.Fingerprint, err = rt.compared(m); err != nil {
 		return ClassUndecodable, fmt.Errorf("fingerprint: %w", err)
 	}
@@ -326,7 +326,7 @@ func classOfSource(err error, otherwise Class) Class {
 // later attempt is the exception: the store waits for it, so the dead letter has its position instead, to which it is replayed.
 func (p *Processor) deadLetterTask(ctx context.Context, t *task) error {
 	f := t.failure(outcome{class: t.class, err: t.err})
-	if c := t.message.copied; c != nil {
+	if c := t.copied; c != nil {
 		f.generation, f.retry = c.position.Generation, c.position.Retry
 	}
 	if f.retry > 0 {
@@ -345,7 +345,7 @@ func (t *task) hints() (id, typ string) {
 	if t.route != nil {
 		typ = t.route.typ
 	}
-	if c := t.message.copied; c != nil && c.key.ID != "" {
+	if c := t.copied; c != nil && c.key.ID != "" {
 		id, typ = cmp.Or(id, c.key.ID), cmp.Or(typ, c.key.Type)
 	}
 	if id == "" && t.route == nil {

@@ -289,9 +289,9 @@ func (r *deferredRunner) next(ctx context.Context, queue string) (events []dedup
 // runEvents runs the first events of a queue, in their order. It reports whether all of them are out of the
 // queue; if not, none behind the one that stays was run.
 func (r *deferredRunner) runEvents(ctx context.Context, events []dedup.Deferred) (all bool, err error) {
-	msgs := make([]*Message, len(events))
+	msgs, copies := make([]*Message, len(events)), make([]*copied, len(events))
 	for i := range events {
-		if msgs[i], err = fromDeferred(events[i]); err != nil {
+		if msgs[i], copies[i], err = fromDeferred(events[i]); err != nil {
 			return false, err
 		}
 	}
@@ -300,7 +300,7 @@ func (r *deferredRunner) runEvents(ctx context.Context, events []dedup.Deferred)
 	b.stopAfter = func(t *task) bool { return r.staysInQueue(t) || r.overtaken(t) }
 	for i := range b.tasks {
 		t := &b.tasks[i]
-		t.deferred = &deferredEvent{part: r.part, head: events[i]}
+		t.copied, t.deferred = copies[i], &deferredEvent{part: r.part, head: events[i]}
 		if err := b.resolve(i).unhandledError(); err != nil {
 			return false, err
 		}

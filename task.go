@@ -10,7 +10,8 @@ import (
 // task is the processing of one delivery, from its record to its settlement.
 type task struct {
 	message *Message
-	index   int // index in the batch
+	copied  *copied // history of a copy or of a deferred event; nil for an original record
+	index   int     // index in the batch
 	budget  *waitBudget
 	reading
 	attempts
